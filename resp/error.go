@@ -1,0 +1,82 @@
+package resp
+
+import (
+	"errors"
+	"strconv"
+)
+
+// ErrNeedMore is what [Reader.Next] returns when the bytes received so far end
+// before a frame does. It is no failure: the next bytes go on from there.
+var ErrNeedMore = errors.New("resp: need more bytes")
+
+// SyntaxError says that the stream is not RESP, or is beyond the reader's
+// limits. The stream cannot be read any further: there is no telling where the
+// next frame begins, so the connection it came from is to be closed.
+type SyntaxError struct {
+	Offset int64 // bytes of the stream, since NewReader or Reset, before the one at fault
+	Fault  Fault // what is wrong there; errors.Is finds it too
+}
+
+func (e *SyntaxError) Error() string {
+	return "resp: " + e.Fault.text() + " at offset " + strconv.FormatInt(e.Offset, 10)
+}
+
+// Unwrap makes errors.Is(err, resp.TooLong) and the like work.
+func (e *SyntaxError) Unwrap() error { return e.Fault }
+
+// Fault is the reason of a [SyntaxError].
+type Fault uint8
+
+const (
+	BadKind     Fault = iota + 1 // a first byte that begins no frame
+	BadLength                    // a length that is not digits, or a negative one that is not null
+	BadInteger                   // an integer that is not an optional sign and digits
+	BadDouble                    // a double that is not a decimal number, inf or nan
+	BadNumber                    // a big number that is not an optional sign and digits
+	BadBoolean                   // a boolean other than t and f
+	BadVerbatim                  // a verbatim string without its three-byte format and colon
+	BadLineEnd                   // something else where CR LF has to be, or one of them inside a line
+	Overflow                     // a length or an integer beyond 64 bits
+	Streamed                     // a streamed string or aggregate, which this package does not read
+	NestedPush                   // a push inside another frame
+	TooDeep                      // aggregates nested beyond Limits.Depth
+	TooLong                      // a payload or a line beyond Limits.Bulk, or a frame beyond Limits.Frame
+	TooMany                      // a frame with more elements than Limits.Elements
+)
+
+// Error makes a Fault a target for errors.Is.
+func (f Fault) Error() string { return "resp: " + f.text() }
+
+func (f Fault) text() string {
+	switch f {
+	case BadKind:
+		return "unknown type byte"
+	case BadLength:
+		return "malformed length"
+	case BadInteger:
+		return "malformed integer"
+	case BadDouble:
+		return "malformed double"
+	case BadNumber:
+		return "malformed big number"
+	case BadBoolean:
+		return "malformed boolean"
+	case BadVerbatim:
+		return "malformed verbatim string"
+	case BadLineEnd:
+		return "misplaced or missing CR LF"
+	case Overflow:
+		return "number beyond 64 bits"
+	case Streamed:
+		return "streamed type, which is not supported,"
+	case NestedPush:
+		return "push inside another frame"
+	case TooDeep:
+		return "aggregates nested too deep"
+	case TooLong:
+		return "too many bytes"
+	case TooMany:
+		return "too many elements"
+	}
+	return "no fault"
+}

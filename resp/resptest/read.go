@@ -1,0 +1,79 @@
+// Package resptest has what the tests of resp, and of what stands on it, share:
+// tables of streams, good and hostile, and a way to compare what was read.
+package resptest
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/redburst/redburst/resp"
+)
+
+// Result is all that a reader has to say about a stream.
+type Result struct {
+	Values []string // each frame, as by Dump
+	Offset int64    // bytes of the stream that the frames took
+	Err    error    // why there are no more: resp.ErrNeedMore or a *resp.SyntaxError
+}
+
+// Read feeds a stream to a reader in pieces and takes out every frame. The
+// sizes of the pieces are asked for one by one; one below 1 means all the rest.
+func Read(r *resp.Reader, stream string, size func() int) Result {
+	var res Result
+	for {
+		v, err := r.Next()
+		if err == nil {
+			res.Values = append(res.Values, Dump(v))
+			continue
+		}
+		if err != resp.ErrNeedMore || stream == "" {
+			res.Offset, res.Err = r.Offset(), err
+			return res
+		}
+		n := size()
+		if n < 1 || n > len(stream) {
+			n = len(stream)
+		}
+		r.Advance(copy(r.Free(n), stream[:n]))
+		stream = stream[n:]
+	}
+}
+
+// Whole is a size for Read: the stream in one piece.
+func Whole() int { return 0 }
+
+// Bytewise is a size for Read: the stream byte by byte.
+func Bytewise() int { return 1 }
+
+// Dump writes a value out, with its elements to the bottom: its type byte, and
+// behind that its payload quoted, null, or its elements in brackets.
+func Dump(v resp.Value) string {
+	return string(appendDump(nil, v))
+}
+
+func appendDump(dst []byte, v resp.Value) []byte {
+	dst = append(dst, byte(v.Kind()))
+	switch {
+	case v.IsNull():
+		return append(dst, "null"...)
+	case !v.Kind().IsAggregate():
+		if f := v.Format(); f != nil {
+			dst = append(append(dst, f...), ':')
+		}
+		return strconv.AppendQuote(dst, string(v.Bytes()))
+	}
+	dst = append(dst, '[')
+	sep := ""
+	for it := v.Elems(); ; sep = " " {
+		e, ok := it.Next()
+		if !ok {
+			return append(dst, ']')
+		}
+		dst = appendDump(append(dst, sep...), e)
+	}
+}
+
+// nest is depth aggregates inside one another, each opened by the same header.
+func nest(header string, depth int, inner string) string {
+	return strings.Repeat(header, depth) + inner
+}

@@ -1,0 +1,319 @@
+package resp
+
+import (
+	"bytes"
+	"math"
+)
+
+// The functions of this file scan the token at the beginning of b, which is
+// everything received from the token's first byte on. They return a size of 0
+// if it is not complete, or if it is at fault, in which case r.err is set.
+// Where they stopped is kept in r.seen, r.num and r.body, and the next call,
+// with more bytes, goes on from there.
+//
+// What they decide, they decide by bytes in the order of the stream, never by
+// how many have arrived: so the error does not depend on how it was cut.
+
+// scan scans a scalar, or the header of an aggregate. n is what a Value holds
+// for it.
+func (r *Reader) scan(b []byte) (n int64, size int) {
+	switch k := Kind(b[0]); k {
+	case BulkString, BulkError, VerbatimString:
+		return r.scanBulk(b)
+	case Array, Map, Set, Push, Attribute:
+		n, size = r.scanLength(b)
+		if size == 0 || n < 0 {
+			return n, size
+		}
+		return r.enter(k, n, size)
+	case SimpleString, SimpleError:
+		return 1, r.scanLine(b)
+	case Integer:
+		return r.scanInteger(b)
+	case Null:
+		return -1, r.scanLineEnd(b, 1, BadLineEnd)
+	case Boolean:
+		if len(b) > 1 && b[1] != 't' && b[1] != 'f' {
+			r.fail(1, BadBoolean)
+			return 0, 0
+		}
+		return 1, r.scanLineEnd(b, 2, BadBoolean)
+	case Double:
+		size = r.scanLine(b)
+		if size != 0 {
+			if at := checkDouble(b[1 : size-2]); at >= 0 {
+				r.fail(1+at, BadDouble)
+				return 0, 0
+			}
+		}
+		return 1, size
+	case BigNumber:
+		size = r.scanLine(b)
+		if size != 0 {
+			if at := checkBigNumber(b[1 : size-2]); at >= 0 {
+				r.fail(1+at, BadNumber)
+				return 0, 0
+			}
+		}
+		return 1, size
+	case ';', '.':
+		r.fail(0, Streamed)
+	default:
+		r.fail(0, BadKind)
+	}
+	return 0, 0
+}
+
+// enter counts the n elements, or pairs, of an aggregate whose header is of the
+// given size against the limits, and returns the number of elements.
+func (r *Reader) enter(k Kind, n int64, size int) (int64, int) {
+	top := len(r.open) - 1
+	if k == Push && top > 0 {
+		r.fail(0, NestedPush)
+		return 0, 0
+	}
+	if top >= r.limits.Depth {
+		r.fail(0, TooDeep)
+		return 0, 0
+	}
+	room := int64(r.limits.Elements - r.elems)
+	if k == Attribute {
+		// It is none of the values still to come at this level, but it counts,
+		// or a row of them without end would be within the limits.
+		r.open[top]++
+		r.elems++
+		room--
+	}
+	pairs := k == Map || k == Attribute
+	if pairs {
+		room >>= 1 // doubling n before it is known to be small could overflow
+	}
+	if n > room {
+		r.fail(1, TooMany)
+		return 0, 0
+	}
+	if pairs {
+		n += n
+	}
+	r.elems += int(n)
+	return n, size
+}
+
+// scanBulk scans a length and as many bytes.
+func (r *Reader) scanBulk(b []byte) (n int64, size int) {
+	off, length := r.seen, int(r.num)
+	if !r.body {
+		n, off = r.scanLength(b)
+		if off == 0 || n < 0 {
+			return n, off
+		}
+		// Compared so that nothing can overflow.
+		if n > int64(r.limits.Bulk) || n > int64(r.limits.Frame-(r.pos-r.start)-off-2) {
+			r.fail(1, TooLong)
+			return 0, 0
+		}
+		length = int(n)
+	}
+	if length > len(b)-off-2 {
+		r.body, r.seen, r.num = true, off, uint64(length)
+		return 0, 0
+	}
+	if b[0] == byte(VerbatimString) {
+		switch {
+		case length < 4:
+			r.fail(1, BadVerbatim)
+			return 0, 0
+		case b[off+3] != ':':
+			r.fail(off+3, BadVerbatim)
+			return 0, 0
+		}
+		return int64(off) + 4, r.scanLineEnd(b, off+length, BadLineEnd)
+	}
+	return int64(off), r.scanLineEnd(b, off+length, BadLineEnd)
+}
+
+// scanLength scans a header line with a length. It is -1 for null.
+func (r *Reader) scanLength(b []byte) (n int64, size int) {
+	if n, size := consumeLength(b); size != 0 {
+		return n, size
+	}
+	if len(b) < 2 {
+		return 0, 0
+	}
+	switch b[1] {
+	case '-':
+		if b[0] != byte(BulkString) && b[0] != byte(Array) {
+			r.fail(1, BadLength)
+			return 0, 0
+		}
+		if len(b) > 2 && b[2] != '1' {
+			r.fail(2, BadLength)
+			return 0, 0
+		}
+		return -1, r.scanLineEnd(b, 3, BadLength)
+	case '?':
+		r.fail(1, Streamed)
+		return 0, 0
+	}
+	size = r.scanDigits(b, 1, math.MaxInt64, BadLength)
+	return int64(r.num), size
+}
+
+// consumeLength takes a length of one or two digits, if bytes follow its line:
+// nearly all lengths are. The size is 0 for anything else.
+func consumeLength(b []byte) (n int64, size int) {
+	// NOTE: this has to stay inlinable.
+	if len(b) >= 5 && b[1]-'0' <= 9 {
+		if b[2] == '\r' && b[3] == '\n' {
+			return int64(b[1] - '0'), 4
+		}
+		if b[1] != '0' && b[2]-'0' <= 9 && b[3] == '\r' && b[4] == '\n' {
+			return int64(b[1]-'0')*10 + int64(b[2]-'0'), 5
+		}
+	}
+	return 0, 0
+}
+
+// scanInteger scans a line with an integer.
+func (r *Reader) scanInteger(b []byte) (n int64, size int) {
+	if len(b) < 2 {
+		return 0, 0
+	}
+	switch b[1] {
+	case '-':
+		size = r.scanDigits(b, 2, -math.MinInt64, BadInteger)
+		return -int64(r.num), size
+	case '+':
+		size = r.scanDigits(b, 2, math.MaxInt64, BadInteger)
+	default:
+		size = r.scanDigits(b, 1, math.MaxInt64, BadInteger)
+	}
+	return int64(r.num), size
+}
+
+// scanDigits scans a number of at most max, from the given offset to the end of
+// its line, into r.num. As a leading zero is refused, the number's own size
+// bounds that of the line.
+func (r *Reader) scanDigits(b []byte, from int, max uint64, fault Fault) (size int) {
+	i, num := r.seen, r.num
+	if i < from {
+		i = from
+	}
+	for ; i < len(b); i++ {
+		d := uint64(b[i] - '0')
+		if d > 9 {
+			if i == from {
+				r.fail(i, fault)
+				return 0
+			}
+			break
+		}
+		if num == 0 && i > from {
+			r.fail(i, fault)
+			return 0
+		}
+		if num > (max-d)/10 {
+			r.fail(i, Overflow)
+			return 0
+		}
+		num = num*10 + d
+	}
+	r.seen, r.num = i, num
+	return r.scanLineEnd(b, i, fault)
+}
+
+// scanLine scans a line of text.
+func (r *Reader) scanLine(b []byte) (size int) {
+	from := max(r.seen, 1)
+	// The payload and the CR behind it.
+	text := b[from:min(len(b), r.limits.Bulk+2)]
+	end := bytes.IndexByte(text, '\r')
+	if end >= 0 {
+		text = text[:end]
+	}
+	if at := bytes.IndexByte(text, '\n'); at >= 0 {
+		r.fail(from+at, BadLineEnd)
+		return 0
+	}
+	r.seen = from + len(text)
+	if end >= 0 {
+		return r.scanLineEnd(b, r.seen, BadLineEnd)
+	}
+	if r.seen == r.limits.Bulk+2 {
+		r.fail(r.limits.Bulk+1, TooLong)
+	}
+	return 0
+}
+
+// scanLineEnd scans the CR LF at the given offset, which ends the token. If
+// there is no CR, it is the given fault.
+func (r *Reader) scanLineEnd(b []byte, at int, fault Fault) (size int) {
+	switch {
+	case len(b) > at && b[at] != '\r':
+		r.fail(at, fault)
+		return 0
+	case len(b) < at+2:
+		return 0
+	case b[at+1] != '\n':
+		r.fail(at+1, BadLineEnd)
+		return 0
+	}
+	return at + 2
+}
+
+// checkDouble returns the offset of the first byte at which b ceases to be a
+// double's text, or -1 if it is one.
+func checkDouble(b []byte) int {
+	switch string(b) {
+	case "inf", "-inf", "nan", "-nan":
+		return -1
+	}
+	i := skipSign(b, 0)
+	digits := func() bool {
+		from := i
+		for i < len(b) && b[i]-'0' <= 9 {
+			i++
+		}
+		return i > from
+	}
+	if !digits() {
+		return i
+	}
+	if i < len(b) && b[i] == '.' {
+		i++
+		if !digits() {
+			return i
+		}
+	}
+	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
+		i = skipSign(b, i+1)
+		if !digits() {
+			return i
+		}
+	}
+	if i < len(b) {
+		return i
+	}
+	return -1
+}
+
+// checkBigNumber returns the offset of the first byte at which b ceases to be a
+// big number's text, or -1 if it is one.
+func checkBigNumber(b []byte) int {
+	i := skipSign(b, 0)
+	from := i
+	for i < len(b) && b[i]-'0' <= 9 {
+		i++
+	}
+	if i == from || i < len(b) {
+		return i
+	}
+	return -1
+}
+
+func skipSign(b []byte, i int) int {
+	if i < len(b) && (b[i] == '-' || b[i] == '+') {
+		i++
+	}
+	return i
+}

@@ -1,0 +1,280 @@
+package resp_test
+
+import (
+	"bytes"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/resp"
+	"github.com/redburst/redburst/resp/resptest"
+)
+
+// read reads the one frame that input is.
+func read(tb testing.TB, input string) resp.Value {
+	tb.Helper()
+	r := newReader()
+	feed(r, input)
+	v, err := r.Next()
+	require.NoError(tb, err, "%q", input)
+	require.Zero(tb, r.Buffered(), "%q", input)
+	return v
+}
+
+func elems(v resp.Value) (all []resp.Value) {
+	for it := v.Elems(); ; {
+		e, ok := it.Next()
+		if !ok {
+			return all
+		}
+		all = append(all, e)
+	}
+}
+
+func TestAccessorsReadTheirOwnTypeAndItsFormInRESP2(t *testing.T) {
+	type answer struct {
+		int   any
+		float any
+		bool  any
+		big   any
+	}
+	for input, want := range map[string]answer{
+		":1\r\n":                        {int: int64(1), bool: true, big: "1"},
+		":0\r\n":                        {int: int64(0), bool: false, big: "0"},
+		":-0\r\n":                       {int: int64(0), bool: false, big: "0"},
+		":+12\r\n":                      {int: int64(12), big: "12"},
+		":-1\r\n":                       {int: int64(-1), big: "-1"},
+		":9223372036854775807\r\n":      {int: int64(math.MaxInt64), big: "9223372036854775807"},
+		":-9223372036854775808\r\n":     {int: int64(math.MinInt64), big: "-9223372036854775808"},
+		"#t\r\n":                        {bool: true},
+		"#f\r\n":                        {bool: false},
+		",1.5\r\n":                      {float: 1.5},
+		",-10e-1\r\n":                   {float: -1.0},
+		",inf\r\n":                      {float: math.Inf(1)},
+		",-inf\r\n":                     {float: math.Inf(-1)},
+		",1e999\r\n":                    {float: math.Inf(1)},
+		"$4\r\n3.25\r\n":                {float: 3.25},
+		"$3\r\n-12\r\n":                 {float: -12.0, big: "-12"},
+		"$3\r\ninf\r\n":                 {float: math.Inf(1)},
+		"+7\r\n":                        {float: 7.0, big: "7"},
+		"(123456789012345678901234\r\n": {big: "123456789012345678901234"},
+		"$25\r\n1234567890123456789012345\r\n": {float: 1234567890123456789012345.0,
+			big: "1234567890123456789012345"},
+		"+OK\r\n":            {},
+		"$5\r\n1_000\r\n":    {},
+		"$4\r\n0x10\r\n":     {},
+		"$0\r\n\r\n":         {},
+		"$-1\r\n":            {},
+		"_\r\n":              {},
+		"-1\r\n":             {},
+		"!1\r\n1\r\n":        {},
+		"=5\r\ntxt:1\r\n":    {},
+		"*1\r\n:1\r\n":       {},
+		"*-1\r\n":            {},
+		"%1\r\n:1\r\n:1\r\n": {},
+	} {
+		for _, v := range []resp.Value{read(t, input), elems(read(t, "*2\r\n+x\r\n"+input))[1]} {
+			var got answer
+			if n, ok := v.Int(); ok {
+				got.int = n
+			}
+			if f, ok := v.Float(); ok {
+				got.float = f
+			}
+			if b, ok := v.Bool(); ok {
+				got.bool = b
+			}
+			if n, ok := v.BigInt(); ok {
+				got.big = n.String()
+			}
+			require.Equal(t, want, got, "%q", input)
+		}
+	}
+	for _, input := range []string{",nan\r\n", ",-nan\r\n", "$3\r\nnan\r\n"} {
+		f, ok := read(t, input).Float()
+		require.True(t, ok)
+		require.True(t, math.IsNaN(f))
+	}
+}
+
+func TestValueSaysWhatItIs(t *testing.T) {
+	for _, tt := range []struct {
+		input string
+		kind  resp.Kind
+		null  bool
+		bytes []byte
+		len   int
+	}{
+		{"+OK\r\n", resp.SimpleString, false, []byte("OK"), 0},
+		{"+\r\n", resp.SimpleString, false, []byte{}, 0},
+		{"-ERR x\r\n", resp.SimpleError, false, []byte("ERR x"), 0},
+		{":12\r\n", resp.Integer, false, []byte("12"), 0},
+		{":-1\r\n", resp.Integer, false, []byte("-1"), 0},
+		{"$3\r\nfoo\r\n", resp.BulkString, false, []byte("foo"), 0},
+		{"$0\r\n\r\n", resp.BulkString, false, []byte{}, 0},
+		{"$-1\r\n", resp.BulkString, true, nil, 0},
+		{"*2\r\n:1\r\n:2\r\n", resp.Array, false, nil, 2},
+		{"*0\r\n", resp.Array, false, nil, 0},
+		{"*-1\r\n", resp.Array, true, nil, 0},
+		{"_\r\n", resp.Null, true, nil, 0},
+		{"#t\r\n", resp.Boolean, false, []byte("t"), 0},
+		{",1.5\r\n", resp.Double, false, []byte("1.5"), 0},
+		{"(12\r\n", resp.BigNumber, false, []byte("12"), 0},
+		{"!3\r\nE x\r\n", resp.BulkError, false, []byte("E x"), 0},
+		{"=7\r\ntxt:abc\r\n", resp.VerbatimString, false, []byte("abc"), 0},
+		{"%2\r\n+a\r\n:1\r\n+b\r\n:2\r\n", resp.Map, false, nil, 4},
+		{"~1\r\n:1\r\n", resp.Set, false, nil, 1},
+		{">1\r\n+x\r\n", resp.Push, false, nil, 1},
+		{"*1\r\n+" + strings.Repeat("x", 300) + "\r\n", resp.Array, false, nil, 1},
+	} {
+		// As a frame, as an element, and cloned, it is the same.
+		v := read(t, tt.input)
+		views := []resp.Value{v, v.Clone()}
+		if tt.kind != resp.Push {
+			views = append(views, elems(read(t, "*3\r\n+x\r\n"+tt.input+":1\r\n"))[1])
+			views = append(views, elems(read(t, "~2\r\n|1\r\n+k\r\n*0\r\n"+tt.input+":1\r\n").Clone())[0])
+		}
+		for _, v := range views {
+			require.Equal(t, tt.kind, v.Kind(), "%q", tt.input)
+			require.Equal(t, tt.input, string(v.Raw()), "%q", tt.input)
+			require.Equal(t, tt.null, v.IsNull(), "%q", tt.input)
+			require.Equal(t, tt.bytes, v.Bytes(), "%q", tt.input)
+			require.Equal(t, tt.len, v.Len(), "%q", tt.input)
+			require.Len(t, elems(v), tt.len, "%q", tt.input)
+			require.Equal(t, tt.kind == resp.SimpleError || tt.kind == resp.BulkError, v.IsError(), "%q", tt.input)
+		}
+	}
+}
+
+func TestIsComparesStringsOnly(t *testing.T) {
+	require.True(t, read(t, "+OK\r\n").Is("OK"))
+	require.True(t, read(t, "$2\r\nOK\r\n").Is("OK"))
+	require.True(t, read(t, "$0\r\n\r\n").Is(""))
+	for _, input := range []string{"+QUEUED\r\n", "+ok\r\n", "+O\r\n", "-OK\r\n", "=6\r\ntxt:OK\r\n", "*1\r\n+OK\r\n"} {
+		require.False(t, read(t, input).Is("OK"), "%q", input)
+	}
+	for _, input := range []string{"$-1\r\n", "_\r\n", "*-1\r\n", "*0\r\n"} {
+		require.False(t, read(t, input).Is(""), "%q", input)
+	}
+}
+
+func TestErrorCodeIsTheFirstWord(t *testing.T) {
+	for input, want := range map[string]string{
+		"-NOSCRIPT No matching script.\r\n": "NOSCRIPT",
+		"-ERR\r\n":                          "ERR",
+		"-\r\n":                             "",
+		"!13\r\nWRONGTYPE a b\r\n":          "WRONGTYPE",
+		"+ERR x\r\n":                        "",
+		"$5\r\nERR x\r\n":                   "",
+		"_\r\n":                             "",
+	} {
+		require.Equal(t, want, string(read(t, input).ErrorCode()), "%q", input)
+	}
+}
+
+func TestFormatIsOfVerbatimStringsOnly(t *testing.T) {
+	require.Equal(t, "mkd", string(read(t, "=5\r\nmkd:x\r\n").Format()))
+	require.Equal(t, "txt", string(read(t, "=4\r\ntxt:\r\n").Format()))
+	require.Nil(t, read(t, "$5\r\ntxt:x\r\n").Format())
+}
+
+func TestZeroValueIsNothing(t *testing.T) {
+	var v resp.Value
+	require.Zero(t, v.Kind())
+	require.Equal(t, "no kind", v.Kind().String())
+	require.Nil(t, v.Raw())
+	require.Nil(t, v.Bytes())
+	require.Nil(t, v.Format())
+	require.Nil(t, v.ErrorCode())
+	require.False(t, v.IsNull())
+	require.False(t, v.IsError())
+	require.False(t, v.Is(""))
+	require.Zero(t, v.Len())
+	require.Empty(t, elems(v))
+	require.Zero(t, v.Clone())
+	_, ok := v.Int()
+	require.False(t, ok)
+	_, ok = v.Float()
+	require.False(t, ok)
+	_, ok = v.Bool()
+	require.False(t, ok)
+	_, ok = v.BigInt()
+	require.False(t, ok)
+}
+
+// A caller that appends to a borrowed slice must not write over what follows.
+func TestBorrowedSlicesAreCapped(t *testing.T) {
+	const input = "*3\r\n-ERR x\r\n=7\r\ntxt:abc\r\n$3\r\nfoo\r\n+OK\r\n:1\r\n+last\r\n"
+	r := newReader()
+	feed(r, input)
+	left := input
+	for left != "" {
+		v, err := r.Next()
+		require.NoError(t, err)
+		for _, e := range append(elems(v), v) {
+			for _, b := range [][]byte{e.Raw(), e.Bytes(), e.Format(), e.ErrorCode()} {
+				require.Equal(t, len(b), cap(b))
+				_ = append(b, "overwritten"...)
+			}
+		}
+		require.Equal(t, left[:len(v.Raw())], string(v.Raw()))
+		left = left[len(v.Raw()):]
+	}
+}
+
+func TestCloneOutlivesTheBuffer(t *testing.T) {
+	const input = "%1\r\n$3\r\nfoo\r\n*2\r\n:1\r\n$3\r\nbar\r\n"
+	r := newReader()
+	feed(r, input)
+	v, err := r.Next()
+	require.NoError(t, err)
+	clone := v.Clone()
+	free := r.Free(1)
+	for i := range free {
+		free[i] = '#'
+	}
+	require.NotEqual(t, input, string(v.Raw()), "the buffer is used again")
+	require.Equal(t, input, string(clone.Raw()))
+	require.Equal(t, `%[$"foo" *[:"1" $"bar"]]`, resptest.Dump(clone))
+}
+
+func TestCopyOfIteratorGoesOnFromTheSamePlace(t *testing.T) {
+	it := read(t, "*3\r\n:1\r\n:2\r\n:3\r\n").Elems()
+	it.Next()
+	second := it
+	a, _ := it.Next()
+	b, _ := second.Next()
+	require.Equal(t, a, b)
+	c, ok := it.Next()
+	require.True(t, ok)
+	n, _ := c.Int()
+	require.Equal(t, int64(3), n)
+	_, ok = it.Next()
+	require.False(t, ok)
+	_, ok = it.Next()
+	require.False(t, ok)
+}
+
+func TestKindsHaveNames(t *testing.T) {
+	names := map[string]bool{}
+	for k := range 256 {
+		if name := resp.Kind(k).String(); name != "no kind" {
+			require.False(t, names[name], name)
+			names[name] = true
+			require.True(t, bytes.ContainsRune([]byte("+-:$*_#,(!=%~>|"), rune(k)))
+		}
+	}
+	require.Len(t, names, 15)
+}
+
+func TestFaultsHaveTexts(t *testing.T) {
+	texts := map[string]bool{}
+	for f := resp.BadKind; f <= resp.TooMany; f++ {
+		require.NotContains(t, f.Error(), "no fault")
+		require.False(t, texts[f.Error()], f.Error())
+		texts[f.Error()] = true
+	}
+	require.EqualError(t, resp.Fault(0), "resp: no fault")
+}
