@@ -1,0 +1,169 @@
+package redlocktest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	miniserver "github.com/alicebob/miniredis/v2/server"
+)
+
+// An embedded is a master inside this process: a miniredis that is served by our
+// own listener, so that every byte passes a gate which Pause can shut.
+type embedded struct {
+	address string
+
+	mu        sync.Mutex
+	listener  *net.TCPListener // nil while killed
+	accepting chan struct{}    // closed when the listener's loop has ended
+	redis     *miniredis.Miniredis
+	server    *miniserver.Server
+	gate      *gate
+	paused    bool
+}
+
+func newEmbedded() (*embedded, error) {
+	l, err := listen()
+	if err != nil {
+		return nil, err
+	}
+	e := &embedded{address: l.Addr().String()}
+	return e, e.start(l)
+}
+
+// start serves an empty miniredis on l.
+func (e *embedded) start(l *net.TCPListener) error {
+	redis := miniredis.NewMiniRedis()
+	// Dialling it in memory is how a miniredis is started without a listener.
+	unused, err := redis.Dial()
+	if err != nil {
+		l.Close()
+		return err
+	}
+	unused.Close()
+	redis.ClockTTL(true)
+	e.listener, e.redis, e.server, e.gate, e.paused = l, redis, redis.Server(), new(gate), false
+	e.accepting = make(chan struct{})
+	go accept(l, e.server, e.gate, e.accepting)
+	return nil
+}
+
+func accept(l *net.TCPListener, server *miniserver.Server, gate *gate, done chan struct{}) {
+	defer close(done)
+	for {
+		c, err := l.Accept()
+		switch {
+		case err == nil:
+			server.ServeConn(&gatedConn{c, gate})
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			time.Sleep(time.Millisecond) // out of descriptors
+		}
+	}
+}
+
+func (e *embedded) addr() string { return e.address }
+
+func (e *embedded) pid() int { return 0 }
+
+func (e *embedded) control() (network, address, password string) { return "tcp", e.address, "" }
+
+func (e *embedded) pause() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.listener == nil {
+		return errDown
+	}
+	if !e.paused {
+		e.gate.Lock()
+		e.paused = true
+	}
+	return nil
+}
+
+func (e *embedded) resume() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.listener == nil {
+		return errDown
+	}
+	if e.paused {
+		e.gate.Unlock()
+		e.paused = false
+	}
+	return nil
+}
+
+func (e *embedded) kill() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.end()
+	return nil
+}
+
+func (e *embedded) end() {
+	if e.listener == nil {
+		return
+	}
+	e.listener.Close()
+	<-e.accepting
+	if e.paused {
+		e.gate.dead = true // what waits there must not pass after all
+		e.gate.Unlock()
+	}
+	// Not Miniredis.Close: it would take the server away from under an INFO in progress.
+	e.redis.CtxCancel()
+	e.server.Close()
+	e.listener, e.paused = nil, false
+}
+
+func (e *embedded) restart() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.end()
+	return again(func() error {
+		l, err := net.Listen("tcp", e.address)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errPortTaken, err)
+		}
+		return e.start(l.(*net.TCPListener))
+	})
+}
+
+// A gate is passed by everything that goes into or out of a master. Who pauses
+// the master holds it locked.
+type gate struct {
+	sync.RWMutex
+	dead bool // killed while it was paused
+}
+
+// A gatedConn is a connection whose server is frozen while the gate is locked:
+// it takes in no command and gets no reply out. To the client that looks as if
+// the server had been stopped by a signal, since both are then up to the kernel.
+type gatedConn struct {
+	net.Conn
+	gate *gate
+}
+
+func (c *gatedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.gate.RLock()
+	defer c.gate.RUnlock()
+	if c.gate.dead {
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+func (c *gatedConn) Write(p []byte) (int, error) {
+	c.gate.RLock()
+	defer c.gate.RUnlock()
+	if c.gate.dead {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(p)
+}

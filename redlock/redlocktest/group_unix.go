@@ -1,0 +1,99 @@
+//go:build unix
+
+package redlocktest
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+)
+
+const unixSockets = true
+
+// A group is a directory and a process group that do not outlive this process,
+// however it ends.
+//
+// A shell leads the group and reads from a pipe that only this process can
+// write to. When this process is gone the kernel closes the pipe, and the shell
+// removes the directory and kills its group, itself included. No signal handler
+// is involved, which SIGKILL would pass by and which would take signals away
+// from the program. Nor is there a moment in which a server could be missed: a
+// forked child still holds the pipe's end, and lets it go by its exec, when it
+// is a member of the group. (Linux's Pdeathsig looks simpler, but it waits for
+// the death of the thread that forked, and it is only Linux's.)
+type group struct {
+	dir    string
+	leader *exec.Cmd
+	pipe   io.Closer
+}
+
+const guard = `trap '' HUP INT TERM
+read -r _line
+rm -rf "$1"
+kill -s KILL -- "-$$"`
+
+func newGroup() (*group, error) {
+	dir, err := tempDir()
+	if err != nil {
+		return nil, err
+	}
+	g := &group{dir: dir, leader: exec.Command("sh", "-c", guard, "sh", dir)}
+	g.leader.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if g.pipe, err = g.leader.StdinPipe(); err == nil {
+		err = g.leader.Start()
+	}
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	return g, nil
+}
+
+// tempDir makes a directory whose path is short enough for a Unix socket in it:
+// that may have 104 bytes.
+func tempDir() (string, error) {
+	parent, err := filepath.Abs(os.TempDir())
+	if err != nil {
+		return "", err
+	}
+	if len(parent) > 60 {
+		parent = "/tmp"
+	}
+	return os.MkdirTemp(parent, "redlocktest")
+}
+
+// member makes a new process a member of the group.
+func (g *group) member() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pgid: g.leader.Process.Pid}
+}
+
+// close removes the directory and kills what is left of the group.
+func (g *group) close() {
+	g.pipe.Close()
+	g.leader.Wait() // it was killed, by itself
+	os.RemoveAll(g.dir)
+}
+
+// stop returns when all threads of p have stopped.
+func stop(p *os.Process) error {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for {
+		var status syscall.WaitStatus
+		_, err := syscall.Wait4(p.Pid, &status, syscall.WUNTRACED, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil:
+			return os.NewSyscallError("wait4", err)
+		case status.Stopped():
+			return nil
+		default:
+			return errDown
+		}
+	}
+}
+
+func cont(p *os.Process) error { return p.Signal(syscall.SIGCONT) }

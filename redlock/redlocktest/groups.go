@@ -1,0 +1,266 @@
+package redlocktest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	groupSentinels = 3
+	// How long a sentinel waits for an answer until it thinks a server down.
+	downAfter = 500 * time.Millisecond
+	// A failover is over, or has failed, well within this.
+	failoverTime = 60 * time.Second
+)
+
+// Groups are n independent groups of a master and a replica, numbered from 0, each
+// of which is watched over by the same three sentinels. If a master is killed or
+// frozen, its replica takes its place after about a second. All methods may be
+// called by any number of goroutines at once.
+//
+// A method that cannot do what it was asked for ends the test.
+type Groups struct {
+	tb        TB
+	group     *group
+	servers   []*server // of group i the two at 2*i
+	sentinels []*server
+}
+
+// StartGroups starts n groups on free ports of 127.0.0.1, without persistence, and
+// returns when the sentinels know them and each other. They are closed when the test
+// ends. Without a redis-server it does what [Start] does.
+func StartGroups(tb TB, n int, opts ...Option) *Groups {
+	tb.Helper()
+	needed(tb)
+	g := &Groups{tb: tb}
+	tb.Cleanup(g.close)
+	if err := g.start(n, opts); err != nil {
+		tb.Fatal(err)
+	}
+	return g
+}
+
+func (g *Groups) start(n int, opts []Option) (err error) {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	bin, err := lookup()
+	if err != nil {
+		return err
+	}
+	if g.group, err = newGroup(); err != nil {
+		return err
+	}
+	args := o.args
+	for i := range 2 * n {
+		o.args = slices.Clone(args)
+		if i%2 == 1 {
+			o.args = append(o.args, "--replicaof", "127.0.0.1 "+strconv.Itoa(g.servers[i-1].port))
+		}
+		o.args = append(o.args, "--repl-diskless-sync-delay", "0")
+		s := newServer(bin, i, g.group, o)
+		g.servers = append(g.servers, s)
+		if err := s.startAnywhere(); err != nil {
+			return err
+		}
+	}
+	for j := range groupSentinels {
+		s := newServer(bin, 2*n+j, g.group, options{})
+		for i := range n {
+			name := g.Name(i)
+			s.sentinel += fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 2\n", name, g.servers[2*i].port)
+			s.sentinel += fmt.Sprintf("sentinel down-after-milliseconds %s %d\n", name, downAfter.Milliseconds())
+			s.sentinel += fmt.Sprintf("sentinel failover-timeout %s 3000\n", name)
+		}
+		g.sentinels = append(g.sentinels, s)
+		if err := s.startAnywhere(); err != nil {
+			return err
+		}
+	}
+	return wait(func() error {
+		for i := range n {
+			for j := range g.sentinels {
+				if err := g.ready(j, i); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// ready says what a sentinel lacks to make a group fail over.
+func (g *Groups) ready(sentinel, i int) error {
+	peers, err := g.Sentinel(sentinel, "SENTINEL", "SENTINELS", g.Name(i))
+	if all, _ := peers.([]any); err == nil && len(all) != groupSentinels-1 {
+		err = fmt.Errorf("sentinel %d knows %d others", sentinel, len(all))
+	}
+	if err != nil {
+		return err
+	}
+	replicas, err := g.Sentinel(sentinel, "SENTINEL", "REPLICAS", g.Name(i))
+	if err != nil {
+		return err
+	}
+	if text := fmt.Sprint(replicas); !strings.Contains(text, "master-link-status ok") {
+		return fmt.Errorf("group %d has no replica in step: %s", i, text)
+	}
+	return nil
+}
+
+// wait repeats do until it succeeds.
+func wait(do func() error) error {
+	for deadline := time.Now().Add(failoverTime); ; time.Sleep(20 * time.Millisecond) {
+		err := do()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+func (g *Groups) close() {
+	var ending sync.WaitGroup
+	for _, s := range append(g.sentinels, g.servers...) {
+		ending.Go(func() { s.kill() })
+	}
+	ending.Wait()
+	if g.group != nil {
+		g.group.close()
+	}
+}
+
+// Name returns the name by which the sentinels know group i.
+func (g *Groups) Name(i int) string { return "group" + strconv.Itoa(i) }
+
+// Addr returns the address of group i: sentinel://host:port,host:port,host:port/name.
+func (g *Groups) Addr(i int) string {
+	var all []string
+	for _, s := range g.sentinels {
+		all = append(all, s.addr())
+	}
+	return "sentinel://" + strings.Join(all, ",") + "/" + g.Name(i)
+}
+
+// Addrs returns the addresses of all groups.
+func (g *Groups) Addrs() (all []string) {
+	for i := range len(g.servers) / 2 {
+		all = append(all, g.Addr(i))
+	}
+	return all
+}
+
+// Master returns the host:port of the master of group i: of that one of its two
+// servers which is up and says that it is, and which two sentinels name.
+func (g *Groups) Master(i int) string {
+	s, err := g.master(i)
+	g.must(i, "find the master", err)
+	return s.addr()
+}
+
+func (g *Groups) master(i int) (*server, error) {
+	for _, s := range g.servers[2*i : 2*i+2] {
+		role, err := ask(s, time.Now().Add(time.Second), "ROLE")
+		if all, _ := role.([]any); err != nil || len(all) == 0 || all[0] != "master" {
+			continue
+		}
+		named := 0
+		for j := range g.sentinels {
+			at, err := g.Sentinel(j, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", g.Name(i))
+			if err == nil && fmt.Sprint(at) == fmt.Sprintf("[127.0.0.1 %d]", s.port) {
+				named++
+			}
+		}
+		if named >= 2 {
+			return s, nil
+		}
+	}
+	return nil, errors.New("none is up, or the sentinels do not agree yet")
+}
+
+// Kill ends the master of group i as SIGKILL does, and returns when it is gone,
+// which is before its replica takes its place.
+func (g *Groups) Kill(i int) {
+	s, err := g.master(i)
+	g.must(i, "kill the master", err)
+	s.kill()
+}
+
+// Switch has the sentinels make the replica of group i its master, while the master
+// is well, and returns when that is so.
+func (g *Groups) Switch(i int) {
+	was, err := g.master(i)
+	g.must(i, "find the master", err)
+	g.must(i, "switch", wait(func() error {
+		_, err := g.Sentinel(0, "SENTINEL", "FAILOVER", g.Name(i))
+		return err
+	}))
+	g.Await(i, was.addr())
+}
+
+// Await returns when group i has a master other than the one at the given address.
+func (g *Groups) Await(i int, other string) {
+	g.must(i, "await a new master", wait(func() error {
+		s, err := g.master(i)
+		if err == nil && s.addr() == other {
+			err = errors.New("it is still the master")
+		}
+		return err
+	}))
+}
+
+// Restore starts those servers of group i that are down, as replicas of its master,
+// and returns when the sentinels could make it fail over again.
+func (g *Groups) Restore(i int) {
+	master, err := g.master(i)
+	g.must(i, "find the master", err)
+	for _, s := range g.servers[2*i : 2*i+2] {
+		if s.pid() == 0 {
+			g.must(i, "restart", s.restart())
+		}
+		if s != master {
+			_, err := ask(s, time.Now().Add(startTime), "REPLICAOF", "127.0.0.1", strconv.Itoa(master.port))
+			g.must(i, "make a replica", err)
+		}
+	}
+	g.must(i, "await the replica", wait(func() error {
+		for j := range g.sentinels {
+			if err := g.ready(j, i); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+// Do sends one command to the master of group i, as [Masters.Do] does.
+func (g *Groups) Do(i int, args ...string) (any, error) {
+	s, err := g.master(i)
+	if err != nil {
+		return nil, err
+	}
+	return ask(s, time.Now().Add(5*time.Second), args...)
+}
+
+// Sentinel sends one command to a sentinel, as [Masters.Do] does.
+func (g *Groups) Sentinel(j int, args ...string) (any, error) {
+	return ask(g.sentinels[j], time.Now().Add(time.Second), args...)
+}
+
+// KillSentinel ends a sentinel as SIGKILL does; PauseSentinel and ResumeSentinel
+// freeze it and let it go on.
+func (g *Groups) KillSentinel(j int)   { g.must(j, "kill the sentinel", g.sentinels[j].kill()) }
+func (g *Groups) PauseSentinel(j int)  { g.must(j, "pause the sentinel", g.sentinels[j].pause()) }
+func (g *Groups) ResumeSentinel(j int) { g.must(j, "resume the sentinel", g.sentinels[j].resume()) }
+
+func (g *Groups) must(i int, op string, err error) {
+	if err != nil {
+		g.tb.Helper()
+		g.tb.Fatal(fmt.Errorf("redlocktest: %s of group %d: %w", op, i, err))
+	}
+}

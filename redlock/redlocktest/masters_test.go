@@ -1,0 +1,461 @@
+package redlocktest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const patience = 30 * time.Second
+
+// eventually is require.Eventually without its goroutines, which would be
+// counted as ours.
+func eventually(t *testing.T, condition func() bool, what string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !condition(); time.Sleep(time.Millisecond) {
+		require.True(t, time.Now().Before(deadline), what)
+	}
+}
+
+// forEachKind runs a test with every way of running masters.
+func forEachKind(t *testing.T, test func(t *testing.T, start func(n int) *Masters)) {
+	t.Run("real", func(t *testing.T) {
+		test(t, func(n int) *Masters { return Start(t, n) })
+	})
+	t.Run("unix sockets", func(t *testing.T) {
+		test(t, func(n int) *Masters { return Start(t, n, WithUnixSockets()) })
+	})
+	t.Run("embedded", func(t *testing.T) {
+		test(t, func(n int) *Masters { return Embedded(t, n) })
+	})
+}
+
+// needRedis skips or fails the test where Start would.
+func needRedis(t *testing.T) { t.Helper(); Start(t, 0) }
+
+// connect opens a connection to the address that users are given.
+func connect(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	c, err := dialAddr(addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func dialAddr(addr string) (net.Conn, error) {
+	if path, ok := strings.CutPrefix(addr, "unix://"); ok {
+		return net.Dial("unix", path)
+	}
+	return net.Dial("tcp", addr)
+}
+
+func refuses(addr string) bool {
+	c, err := dialAddr(addr)
+	if err != nil {
+		return true
+	}
+	c.Close()
+	return false
+}
+
+func ping(t *testing.T, c net.Conn) {
+	t.Helper()
+	_, err := c.Write([]byte("*1\r\n$4\r\nPING\r\n"))
+	require.NoError(t, err)
+}
+
+// replies returns what arrives within d, which is nothing from a paused master.
+func replies(c net.Conn, d time.Duration) string {
+	c.SetReadDeadline(time.Now().Add(d))
+	buf := make([]byte, 64)
+	n, _ := c.Read(buf)
+	return string(buf[:n])
+}
+
+func TestMastersAreIndependent(t *testing.T) {
+	forEachKind(t, func(t *testing.T, start func(int) *Masters) {
+		m := start(3)
+		require.Equal(t, 3, m.N())
+		require.Len(t, m.Addrs(), 3)
+		for i, addr := range m.Addrs() {
+			require.Equal(t, addr, m.Addr(i))
+			reply, err := m.Do(i, "SET", "key", fmt.Sprint(i), "NX")
+			require.NoError(t, err)
+			require.Equal(t, "OK", reply)
+		}
+		for i := range m.N() {
+			reply, err := m.Do(i, "GET", "key")
+			require.NoError(t, err)
+			require.Equal(t, fmt.Sprint(i), reply)
+		}
+		m.Flush(1)
+		reply, err := m.Do(1, "GET", "key")
+		require.NoError(t, err)
+		require.Nil(t, reply)
+		reply, err = m.Do(2, "GET", "key")
+		require.NoError(t, err)
+		require.Equal(t, "2", reply)
+	})
+}
+
+func TestDoReturnsGoValues(t *testing.T) {
+	forEachKind(t, func(t *testing.T, start func(int) *Masters) {
+		m := start(1)
+		reply, err := m.Do(0, "INCR", "n")
+		require.NoError(t, err)
+		require.Equal(t, int64(1), reply)
+
+		reply, err = m.Do(0, "EVAL", "return {1, 'two', {}, false, {err='ERR three'}}", "0")
+		require.NoError(t, err)
+		require.Len(t, reply, 5)
+		require.Equal(t, []any{int64(1), "two", []any{}, nil}, reply.([]any)[:4])
+		require.Equal(t, ReplyError("ERR three"), reply.([]any)[4])
+
+		_, err = m.Do(0, "EVALSHA", strings.Repeat("0", 40), "0")
+		var refused ReplyError
+		require.ErrorAs(t, err, &refused)
+		require.Contains(t, string(refused), "NOSCRIPT")
+
+		reply, err = m.Do(0, "HELLO", "3")
+		require.NoError(t, err)
+		require.Contains(t, reply, "standalone")
+
+		large := strings.Repeat("x", 1<<20)
+		_, err = m.Do(0, "SET", "large", large)
+		require.NoError(t, err)
+		reply, err = m.Do(0, "GET", "large")
+		require.NoError(t, err)
+		require.Equal(t, large, reply)
+
+		_, err = m.Do(0)
+		require.Error(t, err)
+	})
+}
+
+func TestKeysExpireInRealTime(t *testing.T) {
+	forEachKind(t, func(t *testing.T, start func(int) *Masters) {
+		m := start(1)
+		began := time.Now()
+		_, err := m.Do(0, "SET", "key", "token", "PX", "50")
+		require.NoError(t, err)
+		eventually(t, func() bool {
+			reply, err := m.Do(0, "GET", "key")
+			require.NoError(t, err)
+			return reply == nil
+		}, "the key expires")
+		require.GreaterOrEqual(t, time.Since(began), 50*time.Millisecond)
+	})
+}
+
+func TestPausedMasterIsSilentUntilResumed(t *testing.T) {
+	forEachKind(t, func(t *testing.T, start func(int) *Masters) {
+		m := start(2)
+		open := connect(t, m.Addr(0))
+		ping(t, open)
+		require.Equal(t, "+PONG\r\n", replies(open, patience))
+
+		m.Pause(0)
+		m.Pause(0)
+		fresh := connect(t, m.Addr(0))
+		ping(t, open)
+		ping(t, fresh)
+		require.Empty(t, replies(open, 20*time.Millisecond))
+		require.Empty(t, replies(fresh, 20*time.Millisecond))
+		_, err := m.Do(1, "PING")
+		require.NoError(t, err, "the others go on")
+
+		m.Resume(0)
+		m.Resume(0)
+		require.Equal(t, "+PONG\r\n", replies(open, patience))
+		require.Equal(t, "+PONG\r\n", replies(fresh, patience))
+
+		for range 20 {
+			m.Pause(0)
+			m.Resume(0)
+		}
+		_, err = m.Do(0, "PING")
+		require.NoError(t, err)
+	})
+}
+
+func TestPauseReturnsWhenTheProcessHasStopped(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("reads /proc")
+	}
+	m := Start(t, 1)
+	state := func() string {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.PID(0)))
+		require.NoError(t, err)
+		return strings.Fields(string(stat))[2]
+	}
+	for range 10 {
+		m.Pause(0)
+		require.Equal(t, "T", state())
+		m.Resume(0)
+		require.NotEqual(t, "T", state())
+	}
+}
+
+func TestKilledMasterRefusesUntilRestarted(t *testing.T) {
+	forEachKind(t, func(t *testing.T, start func(int) *Masters) {
+		m := start(2)
+		addr := m.Addr(0)
+		_, err := m.Do(0, "SET", "key", "token")
+		require.NoError(t, err)
+		open := connect(t, addr)
+		ping(t, open)
+		require.NotEmpty(t, replies(open, patience))
+
+		m.Kill(0)
+		m.Kill(0)
+		require.True(t, refuses(addr))
+		require.Zero(t, m.PID(0))
+		require.Empty(t, replies(open, patience))
+		_, err = m.Do(0, "PING")
+		require.Error(t, err)
+
+		m.Restart(0)
+		require.Equal(t, addr, m.Addr(0))
+		require.False(t, refuses(addr))
+		reply, err := m.Do(0, "GET", "key")
+		require.NoError(t, err)
+		require.Nil(t, reply, "its data is gone")
+
+		_, err = m.Do(0, "SET", "key", "token")
+		require.NoError(t, err)
+		m.Restart(0)
+		reply, err = m.Do(0, "GET", "key")
+		require.NoError(t, err)
+		require.Nil(t, reply, "a running one is killed first")
+	})
+}
+
+func TestPausedMasterCanBeKilledAndRestarted(t *testing.T) {
+	forEachKind(t, func(t *testing.T, start func(int) *Masters) {
+		m := start(1)
+		open := connect(t, m.Addr(0))
+		m.Pause(0)
+		ping(t, open)
+		m.Kill(0)
+		require.Empty(t, replies(open, patience), "nothing slips out")
+		require.True(t, refuses(m.Addr(0)))
+
+		m.Restart(0)
+		m.Pause(0)
+		m.Restart(0)
+		_, err := m.Do(0, "PING")
+		require.NoError(t, err)
+	})
+}
+
+func TestRealMastersTakeArguments(t *testing.T) {
+	m := Start(t, 2, WithArgs("--requirepass", "secret"), WithArgs("--appendonly", "yes", "--appendfsync", "always"))
+	open := connect(t, m.Addr(0))
+	ping(t, open)
+	require.Contains(t, replies(open, patience), "NOAUTH")
+
+	_, err := m.Do(0, "SET", "key", "token")
+	require.NoError(t, err)
+	m.Restart(0)
+	reply, err := m.Do(0, "GET", "key")
+	require.NoError(t, err)
+	require.Equal(t, "token", reply, "the append-only file wins over our default")
+}
+
+func TestRunReportsWhatRedisSays(t *testing.T) {
+	needRedis(t)
+	m, err := Run(2, WithArgs("--no-such-directive", "1"))
+	require.Nil(t, m)
+	require.ErrorContains(t, err, "no-such-directive")
+}
+
+func TestRestartWaitsForATakenPort(t *testing.T) {
+	for name, start := range map[string]func(TB, int) *Masters{
+		"real":     func(tb TB, n int) *Masters { return Start(tb, n) },
+		"embedded": Embedded,
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := start(t, 1)
+			m.Kill(0)
+			thief, err := net.Listen("tcp", m.Addr(0))
+			require.NoError(t, err)
+			time.AfterFunc(50*time.Millisecond, func() { thief.Close() })
+			m.Restart(0)
+			_, err = m.Do(0, "PING")
+			require.NoError(t, err)
+		})
+	}
+}
+
+func TestTakenPortIsToldFromOtherFailures(t *testing.T) {
+	m := Start(t, 1)
+	thief, err := listen()
+	require.NoError(t, err)
+	defer thief.Close()
+	s := m.masters[0].(*server)
+	require.NoError(t, s.kill())
+	s.port = thief.Addr().(*net.TCPAddr).Port
+	require.ErrorIs(t, s.start(), errPortTaken)
+	require.False(t, s.alive())
+}
+
+func TestMastersMayBeUsedConcurrently(t *testing.T) {
+	forEachKind(t, func(t *testing.T, start func(int) *Masters) {
+		m := start(2)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for range 10 {
+				m.Pause(0)
+				m.Resume(0)
+				m.Restart(0)
+			}
+		}()
+		for running := true; running; {
+			select {
+			case <-done:
+				running = false
+			default:
+				m.Do(0, "INFO") // succeeds or not
+				m.PID(0)
+				_, err := m.Do(1, "PING")
+				require.NoError(t, err)
+			}
+		}
+		_, err := m.Do(0, "PING")
+		require.NoError(t, err)
+	})
+}
+
+func TestCloseLeavesNothingBehind(t *testing.T) {
+	descriptors := func() int {
+		entries, _ := os.ReadDir("/proc/self/fd") // none elsewhere than on Linux
+		return len(entries)
+	}
+	for name, run := range map[string]func(int) (*Masters, error){
+		"real":         func(n int) (*Masters, error) { return Run(n) },
+		"unix sockets": func(n int) (*Masters, error) { return Run(n, WithUnixSockets()) },
+		"embedded":     RunEmbedded,
+	} {
+		t.Run(name, func(t *testing.T) {
+			cycle := func() {
+				m, err := run(4)
+				require.NoError(t, err)
+				conns := make([]net.Conn, m.N())
+				for i := range conns {
+					conns[i], err = dialAddr(m.Addr(i))
+					require.NoError(t, err)
+					ping(t, conns[i])
+				}
+				m.Pause(0)
+				m.Kill(1)
+				m.Restart(2)
+				m.Close()
+				m.Close()
+				for i, c := range conns {
+					require.True(t, refuses(m.Addr(i)))
+					c.Close()
+				}
+				if m.group != nil {
+					require.NoDirExists(t, m.group.dir)
+				}
+			}
+			cycle() // opens what stays open for good, such as the runtime's poller
+			goroutines, fds := runtime.NumGoroutine(), descriptors()
+			cycle()
+			eventually(t, func() bool {
+				return runtime.NumGoroutine() <= goroutines && descriptors() <= fds
+			}, "goroutines and descriptors are back")
+		})
+	}
+}
+
+func TestFailedRunLeavesNothingBehind(t *testing.T) {
+	needRedis(t)
+	tmp, err := os.MkdirTemp("", "t")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(tmp) })
+	t.Setenv("TMPDIR", tmp)
+	goroutines := runtime.NumGoroutine()
+
+	_, err = Run(3, WithArgs("--no-such-directive", "1"))
+	require.Error(t, err)
+	left, err := os.ReadDir(tmp)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines }, "goroutines are back")
+}
+
+// fakeTB notes what a test would have been told.
+type fakeTB struct {
+	fatal, skip string
+	cleanups    []func()
+}
+
+func (f *fakeTB) Helper()           {}
+func (f *fakeTB) Cleanup(fn func()) { f.cleanups = append(f.cleanups, fn) }
+func (f *fakeTB) Fatal(args ...any) { f.fatal = fmt.Sprint(args...); runtime.Goexit() }
+func (f *fakeTB) Skip(args ...any)  { f.skip = fmt.Sprint(args...); runtime.Goexit() }
+
+// told runs test with a fakeTB until it returns or is ended.
+func told(test func(tb *fakeTB)) *fakeTB {
+	f := &fakeTB{}
+	done := make(chan struct{})
+	go func() { defer close(done); test(f) }()
+	<-done
+	for _, fn := range f.cleanups {
+		fn()
+	}
+	return f
+}
+
+func TestMissingRedisSkipsButFailsInCI(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	require.ErrorContains(t, Available(), "apt-get install redis-server")
+
+	t.Setenv("CI", "")
+	f := told(func(tb *fakeTB) { Start(tb, 1) })
+	require.Contains(t, f.skip, "install")
+	require.Empty(t, f.fatal)
+
+	t.Setenv("CI", "true")
+	f = told(func(tb *fakeTB) { Start(tb, 1) })
+	require.Contains(t, f.fatal, "install")
+	require.Empty(t, f.skip)
+
+	_, err := Run(1)
+	require.ErrorContains(t, err, "install")
+	f = told(func(tb *fakeTB) { Embedded(tb, 1) })
+	require.Empty(t, f.fatal+f.skip, "embedded masters need nothing")
+}
+
+func TestFailedOperationEndsTheTest(t *testing.T) {
+	var addr string
+	f := told(func(tb *fakeTB) {
+		m := Embedded(tb, 1)
+		addr = m.Addr(0)
+		m.Kill(0)
+		m.Pause(0)
+		t.Error("not reached")
+	})
+	require.Contains(t, f.fatal, "pause master 0 ("+addr+"): it is down")
+	require.Len(t, f.cleanups, 1)
+
+	m, err := RunEmbedded(1)
+	require.NoError(t, err)
+	defer m.Close()
+	m.Kill(0)
+	defer func() {
+		err, _ := recover().(error)
+		require.True(t, errors.Is(err, errDown))
+	}()
+	m.Resume(0)
+	t.Error("not reached")
+}

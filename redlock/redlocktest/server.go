@@ -1,0 +1,250 @@
+package redlocktest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+var errPortTaken = errors.New("its port is taken")
+
+// A server is a master that is a redis-server process.
+type server struct {
+	bin      string
+	dir      string // its working directory, with its log
+	socket   string // Unix socket, "" where there are none
+	unix     bool   // the socket is the only address
+	sentinel string // the configuration of a sentinel, which this is then; else ""
+	args     []string
+	password string // the one in args
+	group    *group
+
+	mu      sync.Mutex
+	port    int // chosen by startAnywhere, fixed from then on
+	process *os.Process
+	exited  chan struct{} // closed when process is gone; nil before the first start
+	paused  bool
+}
+
+// lookup finds the redis-server, or the valkey-server which some systems have
+// in its place.
+func lookup() (string, error) {
+	for _, name := range []string{"redis-server", "valkey-server"} {
+		if bin, err := exec.LookPath(name); err == nil {
+			return bin, nil
+		}
+	}
+	return "", errors.New("redlocktest: no redis-server on the PATH: install it (apt-get install redis-server, " +
+		"brew install redis, dnf install redis), or use embedded masters")
+}
+
+func newServer(bin string, i int, g *group, o options) *server {
+	s := &server{
+		bin: bin, dir: filepath.Join(g.dir, strconv.Itoa(i)), unix: o.unix,
+		args: o.args, password: password(o.args), group: g,
+	}
+	if unixSockets {
+		s.socket = filepath.Join(s.dir, "redis.sock")
+	}
+	return s
+}
+
+// password returns the value of the last --requirepass.
+func password(args []string) (p string) {
+	for i, arg := range args[:max(0, len(args)-1)] {
+		if arg == "--requirepass" {
+			p = args[i+1]
+		}
+	}
+	return p
+}
+
+func (s *server) addr() string {
+	if s.unix {
+		return "unix://" + s.socket
+	}
+	return localhost(s.port)
+}
+
+// control prefers the Unix socket. It lies in our own directory, so whoever
+// answers there is certainly our server, and it has opened its port: it opens
+// that one first. And it is there when the port speaks TLS or nothing at all.
+func (s *server) control() (network, address, password string) {
+	if s.socket != "" {
+		return "unix", s.socket, s.password
+	}
+	return "tcp", localhost(s.port), s.password
+}
+
+func (s *server) pid() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.alive() {
+		return 0
+	}
+	return s.process.Pid
+}
+
+func (s *server) alive() bool {
+	if s.exited == nil {
+		return false
+	}
+	select {
+	case <-s.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// startAnywhere starts the server for the first time, on a port of its choice.
+func (s *server) startAnywhere() (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := os.Mkdir(s.dir, 0o700); err != nil {
+		return err
+	}
+	for range portTries {
+		if !s.unix {
+			if s.port, err = freePort(); err != nil {
+				return err
+			}
+		}
+		if err = s.start(); !errors.Is(err, errPortTaken) {
+			return err
+		}
+	}
+	return err
+}
+
+// start starts the server on its port and waits until it answers.
+func (s *server) start() error {
+	logfile := filepath.Join(s.dir, "log")
+	log, err := os.Create(logfile)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(s.bin, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1",
+		"--save", "", "--appendonly", "no")
+	if s.sentinel != "" {
+		conf := filepath.Join(s.dir, "sentinel.conf") // which it rewrites
+		if err := os.WriteFile(conf, []byte(s.sentinel), 0o600); err != nil {
+			return err
+		}
+		cmd.Args = []string{s.bin, conf, "--sentinel", "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1"}
+	}
+	if s.socket != "" {
+		cmd.Args = append(cmd.Args, "--unixsocket", s.socket)
+	}
+	cmd.Args = append(cmd.Args, s.args...)
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "LC_ALL=C") // newer ones refuse a locale that is not installed
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = s.group.member()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	exited := make(chan struct{})
+	go func() {
+		cmd.Wait() // how it ended does not matter
+		close(exited)
+	}()
+	s.process, s.exited, s.paused = cmd.Process, exited, false
+
+	deadline := time.Now().Add(startTime)
+	for s.alive() && time.Now().Before(deadline) {
+		if s.answers(deadline) {
+			return nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	reason := "did not answer"
+	if !s.alive() {
+		reason = "ended at once"
+	}
+	s.end()
+	text, _ := os.ReadFile(logfile)
+	if bytes.Contains(text, []byte("Could not create server TCP listening socket")) {
+		return fmt.Errorf("%w: %s", errPortTaken, localhost(s.port))
+	}
+	return fmt.Errorf("%s %s; it says:\n%s", filepath.Base(s.bin), reason, bytes.TrimSpace(text))
+}
+
+// answers reports whether the server replies, be it with an error. One that
+// still loads its data does not serve yet.
+func (s *server) answers(deadline time.Time) bool {
+	_, err := ask(s, deadline, "PING")
+	var refused ReplyError
+	return err == nil || errors.As(err, &refused) && !strings.HasPrefix(string(refused), "LOADING")
+}
+
+func (s *server) pause() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.alive() {
+		return errDown
+	}
+	if s.paused {
+		return nil
+	}
+	if err := stop(s.process); err != nil {
+		return err
+	}
+	s.paused = true
+	return nil
+}
+
+func (s *server) resume() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.alive() {
+		return errDown
+	}
+	if !s.paused {
+		return nil
+	}
+	s.paused = false
+	return cont(s.process)
+}
+
+func (s *server) kill() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end()
+	return nil
+}
+
+// end kills the process if it is alive and waits until it is gone.
+func (s *server) end() {
+	if s.exited == nil {
+		return
+	}
+	s.process.Kill() // fails only if it has ended by itself
+	<-s.exited
+	s.paused = false
+}
+
+func (s *server) restart() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end()
+	return again(s.start)
+}
+
+// again repeats start while the port that a master left is still taken.
+func again(start func() error) error {
+	for deadline := time.Now().Add(startTime); ; time.Sleep(10 * time.Millisecond) {
+		err := start()
+		if !errors.Is(err, errPortTaken) || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
