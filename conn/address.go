@@ -1,0 +1,318 @@
+package conn
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	defaultPort  = 6379
+	sentinelPort = 26379
+)
+
+// Address says where a master is: a host and port or a Unix socket, the database
+// there, whether TLS is spoken, and possibly a username and password, which it never
+// shows. The zero Address is of no use; [ParseAddress] makes them.
+type Address struct {
+	host string // lower-case name, or IP address in canonical form
+	port uint16
+	path string // of a Unix socket; then host is empty
+	db   int
+	tls  bool
+
+	// Of a master that sentinels know the place of; then host is empty too.
+	group     string
+	sentinels string // host:port,host:port
+	first     string // where it was last said to be; see Prefer
+
+	username, password string
+	credentials        bool // the address had some, though they may be empty
+}
+
+// ParseAddress understands what users of Redis write:
+//
+//	redis://user:password@host:port/db
+//	rediss://host:port                 (TLS)
+//	unix:///path/to/socket?db=1        (also unix://user:password@/path)
+//	host:port, host, [::1]:6379, ::1, fe80::1%eth0
+//	sentinel://user:password@host1:26379,host2:26379/group?db=1
+//
+// The port defaults to 6379, the database to 0; it may also be given as ?db=1.
+//
+// The last is the master of a group that sentinels watch over: [Dial] asks them where
+// it is. sentinels:// is the same with TLS, to the sentinels and to the master; other
+// libraries' spellings redis+sentinel://, rediss+sentinel://, redis-sentinel:// and
+// rediss-sentinel:// are understood too. The sentinels' port defaults to 26379. The
+// username and password are those of the master, and are shown to sentinels as well;
+// see [Options.SentinelPassword] where those have others.
+//
+// A username or password with an @, : or % in it is percent-encoded. The errors
+// never quote the part of s that can hold a password.
+func ParseAddress(s string) (Address, error) {
+	a, err := parseAddress(s)
+	if err != nil {
+		return Address{}, fmt.Errorf("address: %w", err)
+	}
+	return a, nil
+}
+
+// String is the address in one canonical spelling, without the credentials. Apart
+// from them, [ParseAddress] makes the same address of it.
+func (a Address) String() string {
+	if a.group != "" {
+		s := "sentinel://"
+		if a.tls {
+			s = "sentinels://"
+		}
+		s += a.sentinels + "/" + url.PathEscape(a.group)
+		if a.db != 0 {
+			s += "?db=" + strconv.Itoa(a.db)
+		}
+		return s
+	}
+	if a.path != "" {
+		s := "unix://" + (&url.URL{Path: a.path}).EscapedPath()
+		if a.db != 0 {
+			s += "?db=" + strconv.Itoa(a.db)
+		}
+		return s
+	}
+	s := a.Endpoint()
+	switch {
+	case a.tls:
+		s = "rediss://" + s
+	case a.db != 0:
+		s = "redis://" + s
+	}
+	if a.db != 0 {
+		s += "/" + strconv.Itoa(a.db)
+	}
+	return s
+}
+
+// Format formats what [Address.String] returns, so that no verb shows a password.
+func (a Address) Format(s fmt.State, verb rune) {
+	fmt.Fprintf(s, fmt.FormatString(s, verb), a.String())
+}
+
+// Endpoint is the socket that the address leads to, "host:port" or the path of a
+// Unix socket, in one canonical spelling. Two addresses with the same Endpoint are
+// the same master, whatever database, credentials or scheme they name. It knows
+// nothing of names that lead to the same place: Server.RunID does. Of a group it is
+// the sentinels' and the group's names; where its master is, [Server.Endpoint] says.
+func (a Address) Endpoint() string {
+	if a.group != "" {
+		return a.sentinels + "/" + a.group
+	}
+	if a.path != "" {
+		return a.path
+	}
+	return net.JoinHostPort(a.host, strconv.Itoa(int(a.port)))
+}
+
+// Group is the name by which sentinels know the master; empty if it has a fixed place.
+func (a Address) Group() string { return a.group }
+
+// Prefer returns the address of the same group, whose master is first looked for at
+// the given endpoint, where one sentinel says that it is now. It changes nothing of
+// an address that has a fixed place.
+func (a Address) Prefer(endpoint string) Address {
+	if a.group != "" {
+		a.first = endpoint
+	}
+	return a
+}
+
+// serverName is what a certificate of the master has to name.
+func (a Address) serverName() string {
+	name, _, _ := strings.Cut(a.host, "%")
+	return name
+}
+
+func parseAddress(s string) (Address, error) {
+	scheme, rest, ok := strings.Cut(s, "://")
+	if !ok || !isScheme(scheme) {
+		scheme, rest = "redis", s
+	}
+	a := Address{port: defaultPort}
+	unix, sentinel := false, false
+	switch strings.ToLower(scheme) {
+	case "redis":
+	case "rediss":
+		a.tls = true
+	case "unix":
+		unix = true
+	case "sentinel", "redis+sentinel", "redis-sentinel":
+		sentinel = true
+	case "sentinels", "rediss+sentinel", "rediss-sentinel":
+		sentinel, a.tls = true, true
+	default:
+		return a, fmt.Errorf("unknown scheme %q; known are redis, rediss, unix, sentinel and sentinels", scheme)
+	}
+
+	// A path may hold an @, and so may a password that was not encoded.
+	at := strings.LastIndexByte(rest, '@')
+	if unix {
+		at = strings.Index(rest, "@/")
+		if strings.HasPrefix(rest, "/") {
+			at = -1
+		}
+	}
+	if at >= 0 {
+		if err := a.parseCredentials(rest[:at]); err != nil {
+			return a, err
+		}
+		rest = rest[at+1:]
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	db := ""
+	switch {
+	case sentinel:
+		if err := a.parseGroup(rest); err != nil {
+			return a, err
+		}
+	case unix:
+		path, err := url.PathUnescape(rest)
+		switch {
+		case err != nil:
+			return a, errors.New("a bad percent-encoding in the path")
+		case !strings.HasPrefix(path, "/") || path == "/":
+			return a, errors.New("a Unix socket needs an absolute path: unix:///path/to/socket")
+		case strings.ContainsRune(path, 0):
+			return a, errors.New("a zero byte in the path")
+		}
+		a.path, a.port = path, 0
+	default:
+		rest, db, _ = strings.Cut(rest, "/")
+		if err := a.parseHostPort(rest); err != nil {
+			return a, err
+		}
+	}
+	return a, a.parseDB(db, query)
+}
+
+func (a *Address) parseCredentials(s string) error {
+	username, password, _ := strings.Cut(s, ":")
+	var err1, err2 error
+	a.username, err1 = url.PathUnescape(username)
+	a.password, err2 = url.PathUnescape(password)
+	if err1 != nil || err2 != nil {
+		return errors.New("a bad percent-encoding in the username or password; a % is written %25")
+	}
+	a.credentials = true
+	return nil
+}
+
+func (a *Address) parseGroup(s string) error {
+	hosts, name, _ := strings.Cut(s, "/")
+	group, err := url.PathUnescape(name)
+	switch {
+	case err != nil:
+		return errors.New("a bad percent-encoding in the name of the group")
+	case group == "" || strings.ContainsAny(name, "/"):
+		return errors.New("the name of the group is missing: sentinel://host1:26379,host2:26379/name")
+	}
+	for _, c := range []byte(group) {
+		if c <= ' ' || c > '~' {
+			return errors.New("the name of the group holds a space, a control character or non-ASCII text")
+		}
+	}
+	var all []string
+	for host := range strings.SplitSeq(hosts, ",") {
+		one := Address{port: sentinelPort}
+		if err := one.parseHostPort(host); err != nil {
+			return fmt.Errorf("a sentinel: %w", err)
+		}
+		if slices.Contains(all, one.Endpoint()) {
+			return fmt.Errorf("the sentinel %s is given twice", one.Endpoint())
+		}
+		all = append(all, one.Endpoint())
+	}
+	a.group, a.sentinels, a.port = group, strings.Join(all, ","), 0
+	return nil
+}
+
+func (a *Address) parseHostPort(s string) error {
+	host, port, hasPort := s, "", false
+	if inner, ok := strings.CutPrefix(s, "["); ok {
+		host, port, ok = strings.Cut(inner, "]")
+		if !ok || !strings.Contains(host, ":") {
+			return errors.New("an IPv6 address in brackets is written [::1]:6379")
+		}
+		if port != "" {
+			if port, hasPort = strings.CutPrefix(port, ":"); !hasPort {
+				return errors.New("only a port can follow the brackets")
+			}
+		}
+		host = strings.Replace(host, "%25", "%", 1)
+	} else if strings.Count(s, ":") == 1 {
+		host, port, hasPort = strings.Cut(s, ":")
+	}
+	if host == "" {
+		return errors.New("the host is missing")
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		a.host = ip.Unmap().String()
+	} else if strings.Contains(host, ":") {
+		return errors.New("not an IPv6 address; with a port it is written [::1]:6379")
+	} else {
+		a.host = strings.ToLower(strings.TrimSuffix(host, "."))
+		if !isHostname(a.host) {
+			return errors.New("the host is neither a name nor an IP address; a username or password ends with an @")
+		}
+	}
+	if hasPort {
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || n == 0 {
+			return errors.New("the port is not a number from 1 to 65535")
+		}
+		a.port = uint16(n)
+	}
+	return nil
+}
+
+func (a *Address) parseDB(path, query string) error {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return errors.New("a malformed query after the ?")
+	}
+	for key, v := range values {
+		if key != "db" || len(v) != 1 || path != "" && path != v[0] {
+			return errors.New("only one database, and nothing else, can be given after the ?, as ?db=1")
+		}
+		path = v[0]
+	}
+	if path == "" {
+		return nil
+	}
+	n, err := strconv.ParseUint(path, 10, 31)
+	if err != nil {
+		return errors.New("the database is not a number")
+	}
+	a.db = int(n)
+	return nil
+}
+
+func isScheme(s string) bool {
+	for _, c := range []byte(s) {
+		if !(c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '-' || c == '.') {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func isHostname(s string) bool {
+	for _, c := range []byte(s) {
+		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '_') {
+			return false
+		}
+	}
+	return s != ""
+}

@@ -1,0 +1,328 @@
+package conn_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/resp"
+)
+
+// fill sends numbered blocks until the connection takes no more, and returns them.
+func fill(tb testing.TB, c *conn.Conn) []byte {
+	tb.Helper()
+	var all []byte
+	for i := uint32(0); ; i++ {
+		block := bytes.Repeat(binary.BigEndian.AppendUint32(nil, i), 1000)
+		all = append(all, block...)
+		flushed, err := c.Send(block)
+		require.NoError(tb, err)
+		require.Equal(tb, flushed, c.Unsent() == 0)
+		if !flushed {
+			return all
+		}
+	}
+}
+
+func TestSendKeepsWhatTheSocketDoesNotTake(t *testing.T) {
+	c, peer := pair(t, conn.Options{})
+	p := newPoller(t)
+	require.NoError(t, p.Add(c, 1, conn.Writable))
+	for range 3 {
+		want := fill(t, c)
+		for i := range 10 {
+			more := bytes.Repeat([]byte{byte(i)}, 1000)
+			before := c.Unsent()
+			flushed, err := c.Send(more)
+			require.NoError(t, err)
+			require.False(t, flushed)
+			require.Equal(t, before+len(more), c.Unsent())
+			want = append(want, more...)
+			more[0]++ // Send has its own copy
+		}
+		got := make([]byte, len(want))
+		read := make(chan error)
+		go func() {
+			_, err := io.ReadFull(peer, got)
+			read <- err
+		}()
+		for flushed := false; !flushed; {
+			wait(t, p)
+			var err error
+			flushed, err = c.Flush()
+			require.NoError(t, err)
+			require.Equal(t, flushed, c.Unsent() == 0)
+			if !flushed {
+				_, err = c.Send(nil)
+				require.NoError(t, err)
+			}
+		}
+		require.NoError(t, <-read)
+		require.True(t, bytes.Equal(want, got), "in order and complete")
+		flushed, err := c.Flush()
+		require.NoError(t, err)
+		require.True(t, flushed)
+	}
+}
+
+func TestOnlyAnErrorBeforeTheFirstByteIsSafeToRetry(t *testing.T) {
+	c, peer := pair(t, conn.Options{})
+	p := newPoller(t)
+	require.NoError(t, p.Add(c, 1, conn.Hangup))
+	require.NoError(t, peer.(*net.TCPConn).SetLinger(0))
+	fill(t, c)
+	_, err := c.Send(make([]byte, 32<<20)) // more than all buffers on the way hold
+	require.NoError(t, err)
+	peer.Close()
+	wait(t, p)
+	until(t, func() bool {
+		_, err = c.Flush()
+		return err != nil
+	})
+	require.False(t, conn.SafeToRetry(err), "some of it was written")
+	flushed, err := c.Send([]byte("x"))
+	require.NoError(t, err, "it only joins what waits")
+	require.False(t, flushed)
+
+	c, peer = pair(t, conn.Options{})
+	p = newPoller(t)
+	require.NoError(t, p.Add(c, 2, conn.Hangup))
+	require.NoError(t, peer.(*net.TCPConn).SetLinger(0))
+	peer.Close()
+	wait(t, p)
+	until(t, func() bool {
+		_, err = c.Send([]byte("x"))
+		return err != nil
+	})
+	require.True(t, conn.SafeToRetry(err))
+	var e *conn.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, "write", e.Op)
+
+	_, err = c.Receive()
+	require.Error(t, err)
+	require.False(t, conn.SafeToRetry(err))
+	require.False(t, conn.SafeToRetry(nil))
+	require.False(t, conn.SafeToRetry(io.EOF))
+}
+
+func TestAbortResetsAndCloseDelivers(t *testing.T) {
+	c, peer := pair(t, conn.Options{})
+	_, err := c.Send([]byte("goodbye"))
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	all, err := io.ReadAll(peer)
+	require.NoError(t, err)
+	require.Equal(t, "goodbye", string(all))
+
+	c, peer = pair(t, conn.Options{})
+	sent := fill(t, c)
+	require.NoError(t, c.Abort())
+	all, err = io.ReadAll(peer)
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	require.Less(t, len(all), len(sent))
+}
+
+func TestNothingWorksOnAClosedConnection(t *testing.T) {
+	for _, end := range []func(*conn.Conn) error{(*conn.Conn).Close, (*conn.Conn).Abort} {
+		c, _ := pair(t, conn.Options{})
+		require.NoError(t, end(c))
+		_, err := c.Send([]byte("x"))
+		require.ErrorIs(t, err, net.ErrClosed)
+		require.True(t, conn.SafeToRetry(err))
+		_, err = c.Receive()
+		require.ErrorIs(t, err, net.ErrClosed)
+		require.ErrorIs(t, c.Close(), net.ErrClosed)
+		require.ErrorIs(t, c.Abort(), net.ErrClosed)
+	}
+}
+
+func TestRefusedConnectNamesTheMaster(t *testing.T) {
+	addr := parse(t, "127.0.0.1:1")
+	_, err := conn.Dial(t.Context(), addr, conn.Options{DialTimeout: patient})
+	require.ErrorContains(t, err, "127.0.0.1:1: connect: ")
+	require.True(t, conn.SafeToRetry(err))
+	if errors.Is(err, conn.ErrRefused) {
+		t.Fatal("a server that is down may come up")
+	}
+	_, err = conn.Dial(t.Context(), parse(t, "unix:///nowhere/redis.sock"), conn.Options{DialTimeout: patient})
+	require.ErrorContains(t, err, "unix:///nowhere/redis.sock: connect: ")
+	_, err = conn.Dial(t.Context(), parse(t, "unix:///"+strings.Repeat("x", 200)), conn.Options{DialTimeout: patient})
+	require.ErrorContains(t, err, "connect: ")
+}
+
+func TestNamesAreLookedUp(t *testing.T) {
+	m := start(t)
+	_, port, _ := net.SplitHostPort(m.addr())
+	l := newLine(t, dial(t, "localhost:"+port, conn.Options{}))
+	require.True(t, l.do("PING").Is("PONG"))
+	_, err := conn.Dial(t.Context(), parse(t, "no-such-master.invalid"), conn.Options{DialTimeout: patient})
+	require.ErrorContains(t, err, "no-such-master.invalid:6379: resolve: ")
+	require.NotErrorIs(t, err, conn.ErrRefused)
+}
+
+func TestUnixSockets(t *testing.T) {
+	path := t.TempDir() + "/r.sock"
+	start(t, "unixsocket "+path, "requirepass pw")
+	waitUnix(t, path) // it listens there after it listens on the port
+	l := newLine(t, dial(t, "unix://:pw@"+path+"?db=3", conn.Options{Scripts: []string{oneScript}, Tracking: true}))
+	require.True(t, l.do("SET", "k", "v").Is("OK"))
+	require.Contains(t, string(l.do("CLIENT", "INFO").Bytes()), " db=3 ")
+	require.NoError(t, l.Abort())
+}
+
+// A frame longer than the buffers, and far more of them than fit in one read.
+func TestLongRepliesArriveWhole(t *testing.T) {
+	m := start(t)
+	l := newLine(t, dial(t, m.addr(), conn.Options{Limits: resp.Limits{Bulk: 1 << 20}}))
+	long := strings.Repeat("x", 1<<20)
+	require.True(t, l.do("SET", "k", long).Is("OK"))
+	require.True(t, l.do("GET", "k").Is(long))
+	require.Equal(t, 0, l.Unsent())
+
+	small := newLine(t, dial(t, m.addr(), conn.Options{}))
+	_, err := small.try("GET", "k")
+	require.ErrorIs(t, err, resp.TooLong)
+}
+
+// The two sides of a connection are used by two goroutines at once.
+func TestSendingAndReceivingAtOnce(t *testing.T) {
+	m := start(t)
+	sendAndReceiveAtOnce(t, dial(t, m.addr(), conn.Options{}))
+}
+
+func sendAndReceiveAtOnce(t *testing.T, c *conn.Conn) {
+	n := 20000
+	if network != nil {
+		n = 200
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	out, in := newPoller(t), newPoller(t)
+	require.NoError(t, out.Add(c, 1, conn.Writable))
+	require.NoError(t, in.Add(c, 1, conn.Readable))
+	wg.Go(func() {
+		burst := resp.AppendCommand(nil, "ECHO", "0123456789")
+		for range n {
+			flushed, err := c.Send(burst)
+			for err == nil && !flushed {
+				if _, err = out.Wait(conn.Forever); err == nil {
+					flushed, err = c.Flush()
+				}
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for got := 0; got < n; {
+		v, err := c.Next()
+		if err == nil {
+			require.True(t, v.Is("0123456789"))
+			got++
+			continue
+		}
+		require.ErrorIs(t, err, resp.ErrNeedMore)
+		_, err = in.Wait(conn.Forever)
+		require.NoError(t, err)
+		_, err = c.Receive()
+		require.NoError(t, err)
+	}
+}
+
+// counting counts the writes to a stream.
+type counting struct {
+	io.ReadWriter
+	writes int
+}
+
+func (c *counting) Write(p []byte) (int, error) {
+	c.writes++
+	return c.ReadWriter.Write(p)
+}
+
+func TestHandshakeAndBurstAreOneWriteEach(t *testing.T) {
+	m := start(t, "requirepass pw")
+	var stream *counting
+	opt := conn.Options{Password: "pw", ClientName: "x", Tracking: true, Scripts: []string{oneScript, "return 1"}}
+	opt.Wrap = func(master string, rw io.ReadWriter) io.ReadWriter {
+		require.Equal(t, m.addr(), strings.TrimSuffix(strings.TrimPrefix(master, "redis://"), "/1"))
+		stream = &counting{ReadWriter: rw}
+		return stream
+	}
+	c := dial(t, "redis://"+m.addr()+"/1", opt)
+	require.Equal(t, 1, stream.writes)
+	_, err := c.Send(bytes.Repeat(resp.AppendCommand(nil, "PING"), 1000))
+	require.NoError(t, err)
+	require.Equal(t, 2, stream.writes)
+}
+
+// What is tested above holds on the worst network that is still one.
+func TestABadNetworkChangesNothing(t *testing.T) {
+	defer func() { network = nil }()
+	for name, faults := range map[string]*conntest.Faults{
+		"byte by byte": {Most: 1},
+		"idle":         {Idle: 0.7},
+		"both":         {Most: 3, Idle: 0.3},
+	} {
+		network = faults
+		for name2, test := range map[string]func(*testing.T){
+			"who":        TestServerSaysWhoItIs,
+			"tracking":   TestTrackedKeysAreTold,
+			"RESP2":      TestServersWithoutHELLOAreSpokenToInRESP2,
+			"refusals":   TestServersThatCanBeNoMasterAreRefused,
+			"credential": TestCredentials,
+			"unix":       TestUnixSockets,
+			"tls":        TestTLS,
+			"at once":    TestSendingAndReceivingAtOnce,
+			"tls twice":  TestTLSSendingAndReceivingAtOnce,
+		} {
+			t.Run(name+"/"+name2, test)
+		}
+	}
+}
+
+// Wherever the stream breaks, a dial or the command after it ends with an error that
+// says so, never with a wrong answer.
+func TestResetsAtEveryByte(t *testing.T) {
+	m := start(t)
+	for _, side := range []string{"read", "write"} {
+		for at := int64(1); ; at++ {
+			faults := &conntest.Faults{ResetRead: at}
+			if side == "write" {
+				faults = &conntest.Faults{ResetWrite: at}
+			}
+			opt := conn.Options{Wrap: faults.Wrap, DialTimeout: patient, Tracking: true, Scripts: []string{oneScript}}
+			c, err := conn.Dial(t.Context(), parse(t, m.addr()), opt)
+			if err != nil {
+				require.ErrorIs(t, err, syscall.ECONNRESET)
+				require.NotErrorIs(t, err, conn.ErrRefused)
+				require.True(t, conn.SafeToRetry(err))
+				continue
+			}
+			l := newLine(t, c)
+			v, err := l.try("PING")
+			if err == nil {
+				require.True(t, v.Is("PONG"))
+				require.NoError(t, c.Close())
+				if faults.Resets() == 0 {
+					break
+				}
+				continue
+			}
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			c.Abort()
+		}
+	}
+}

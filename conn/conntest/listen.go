@@ -1,0 +1,46 @@
+package conntest
+
+import (
+	"net"
+	"sync"
+	"testing"
+)
+
+// Listen takes connections on a free port of 127.0.0.1, for a peer that a test plays
+// itself, and gives each to serve in a goroutine of its own. When the test ends, or serve
+// returns, they are closed; the test waits until all of serve has returned.
+func Listen(tb testing.TB, serve func(net.Conn)) (addr string) {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var mu sync.Mutex
+	var conns []net.Conn
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			conns = append(conns, c)
+			mu.Unlock()
+			wg.Go(func() {
+				defer c.Close()
+				serve(c)
+			})
+		}
+	})
+	tb.Cleanup(func() {
+		l.Close()
+		mu.Lock()
+		for _, c := range conns {
+			c.Close()
+		}
+		mu.Unlock()
+		wg.Wait()
+	})
+	return l.Addr().String()
+}

@@ -1,0 +1,254 @@
+package conn
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+)
+
+// target is one place to connect to: a resolved address, or a Unix socket.
+type target struct {
+	addr netip.AddrPort
+	path string
+}
+
+// Dial connects to a master and shakes hands with it: it asks for the credentials,
+// looks the name up, tries every address in the resolver's order, each within its
+// share of the time left, and makes the connection ready for commands. It waits for
+// all that, parking the goroutine, until ctx ends or [Options.DialTimeout] has passed.
+// It leaves nothing behind when it fails.
+//
+// The error is an [*Error]. If it is [ErrRefused], another try is of no use; if ctx
+// ended, it is also the error of ctx; if the dial timeout passed, it is also
+// [os.ErrDeadlineExceeded].
+func Dial(ctx context.Context, addr Address, opt Options) (*Conn, error) {
+	timeout := opt.dialTimeout()
+	dctx, cancel := context.WithTimeoutCause(ctx, timeout,
+		fmt.Errorf("the dial timeout of %v passed: %w", timeout, os.ErrDeadlineExceeded))
+	defer cancel()
+
+	d := dialing{addr: addr, opt: &opt}
+	c, op, err := d.run(dctx)
+	if err == nil {
+		return c, nil
+	}
+	err = unnamed(err)
+	// A deadline can be noticed below before it is in the context.
+	if at, _ := dctx.Deadline(); !time.Now().Before(at) {
+		<-dctx.Done()
+	}
+	// Whatever a context's end looks like from below, say whose end it was. That of
+	// dctx must not look like that of ctx.
+	if why := ctx.Err(); why != nil {
+		if !errors.Is(err, why) {
+			err = fmt.Errorf("%w: %w", why, err)
+		}
+	} else if dctx.Err() != nil {
+		if why := context.Cause(dctx); errors.Is(err, context.DeadlineExceeded) {
+			err = why
+		} else if !errors.Is(err, os.ErrDeadlineExceeded) {
+			err = fmt.Errorf("%w: %w", why, err)
+		}
+	}
+	return nil, &Error{Master: addr.String(), Op: op, Err: err, unsent: true}
+}
+
+// dialing is one Dial under way.
+type dialing struct {
+	addr   Address
+	opt    *Options
+	poller *Poller
+
+	username, password string
+}
+
+// run returns the connection, or what failed.
+func (d *dialing) run(ctx context.Context) (c *Conn, op string, err error) {
+	if err := d.authenticate(ctx); err != nil {
+		return nil, "credentials", err
+	}
+	if d.poller, err = NewPoller(); err != nil {
+		return nil, "connect", err
+	}
+	defer d.poller.Close()
+	if d.addr.group != "" {
+		return d.runGroup(ctx)
+	}
+	return d.reach(ctx, d.addr)
+}
+
+// runGroup connects to whatever the sentinels say is the group's master, and is. If
+// one refuses us that is final only if all do: a sentinel may be behind.
+func (d *dialing) runGroup(ctx context.Context) (*Conn, string, error) {
+	places, err := d.addr.candidates(ctx, d.opt)
+	if err != nil {
+		return nil, "sentinel", err
+	}
+	deadline, _ := ctx.Deadline()
+	var op string
+	var all []error
+	final := true
+	for i, p := range places {
+		var at Address
+		if err := at.parseHostPort(p.endpoint); err != nil {
+			op, final = "sentinel", false
+			all = append(all, fmt.Errorf("the sentinels say it is at %q: %w", p.endpoint, err))
+			continue
+		}
+		at.tls, at.db = d.addr.tls, d.addr.db
+		sctx, cancel := share(ctx, deadline, len(places)-i)
+		var c *Conn
+		c, op, err = d.reach(sctx, at)
+		cancel()
+		if err == nil {
+			c.server.Group, c.server.Reign = d.addr.group, p.reign
+			return c, "", nil
+		}
+		err = unnamed(err)
+		final = final && errors.Is(err, ErrRefused)
+		all = append(all, fmt.Errorf("%s: %w", p.endpoint, err))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	var failed error
+	for _, err := range all {
+		if !final && errors.Is(err, ErrRefused) {
+			err = errors.New(err.Error())
+		}
+		failed = join(failed, err)
+	}
+	return nil, op, failed
+}
+
+// reach connects to a fixed place and shakes hands there.
+func (d *dialing) reach(ctx context.Context, at Address) (*Conn, string, error) {
+	c, wait, op, err := d.open(ctx, at)
+	if err != nil {
+		return nil, op, err
+	}
+	h := handshake{conn: c, opt: d.opt, db: at.db, group: d.addr.group,
+		username: d.username, password: d.password, wait: wait}
+	c.server, err = h.run()
+	c.server.Endpoint = at.Endpoint()
+	d.poller.remove(c.sock)
+	if err != nil {
+		c.Abort()
+		return nil, "handshake", err
+	}
+	return c, "", nil
+}
+
+// open makes the connection, over TLS if that is asked for, and leaves it in the
+// poller.
+func (d *dialing) open(ctx context.Context, at Address) (c *Conn, wait func(Interest) error, op string, err error) {
+	targets, err := resolve(ctx, at)
+	if err != nil {
+		return nil, nil, "resolve", err
+	}
+	s, err := d.connect(ctx, targets)
+	if err != nil {
+		return nil, nil, "connect", err
+	}
+	c = newConn(d.addr.String(), s, d.opt)
+	opened := c // c is nil by the time an error is returned
+	defer func() {
+		if err != nil {
+			opened.Abort()
+		}
+	}()
+	if err := d.poller.add(s, 0, Readable); err != nil {
+		return nil, nil, "connect", err
+	}
+	wait = func(want Interest) error { return d.poller.await(ctx, s, want) }
+	if at.path == "" && (at.tls || d.opt.TLS != nil) {
+		c.tls = newTLSLayer(c, d.opt.TLS, at.serverName())
+		if err := c.tls.handshake(ctx, wait); err != nil {
+			if _, ok := err.(tls.RecordHeaderError); ok {
+				err = fmt.Errorf("%w; is this a port without TLS?", err)
+			}
+			return nil, nil, "tls", err
+		}
+	}
+	return c, wait, "", nil
+}
+
+func (d *dialing) authenticate(ctx context.Context) (err error) {
+	switch {
+	case d.opt.Credentials != nil:
+		d.username, d.password, err = d.opt.Credentials(ctx)
+	case d.addr.credentials:
+		d.username, d.password = d.addr.username, d.addr.password
+	default:
+		d.username, d.password = d.opt.Username, d.opt.Password
+	}
+	return err
+}
+
+func resolve(ctx context.Context, a Address) ([]target, error) {
+	if a.path != "" {
+		return []target{{path: a.path}}, nil
+	}
+	if ip, err := netip.ParseAddr(a.host); err == nil {
+		return []target{{addr: netip.AddrPortFrom(ip, a.port)}}, nil
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", a.host)
+	if err != nil {
+		return nil, err
+	}
+	targets := make([]target, len(ips))
+	for i, ip := range ips {
+		targets[i].addr = netip.AddrPortFrom(ip.Unmap(), a.port)
+	}
+	return targets, nil
+}
+
+func (d *dialing) connect(ctx context.Context, targets []target) (*sock, error) {
+	deadline, _ := ctx.Deadline()
+	var failed error
+	for i, to := range targets {
+		sctx, cancel := share(ctx, deadline, len(targets)-i)
+		s, err := dialSock(sctx, d.poller, to)
+		cancel()
+		if err == nil {
+			return s, nil
+		}
+		if len(targets) > 1 {
+			err = fmt.Errorf("%v: %w", to.addr, err)
+		}
+		failed = join(failed, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, failed
+}
+
+// share bounds one of several tries by its share of the time left.
+func share(ctx context.Context, deadline time.Time, tries int) (context.Context, context.CancelFunc) {
+	d := time.Until(deadline) / time.Duration(tries)
+	return context.WithTimeoutCause(ctx, d,
+		fmt.Errorf("no answer within %v: %w", d.Round(time.Millisecond), os.ErrDeadlineExceeded))
+}
+
+// unnamed is the cause of a failed read or write of the handshake: the master is to be
+// named once.
+func unnamed(err error) error {
+	if inner, ok := err.(*Error); ok {
+		return inner.Err
+	}
+	return err
+}
+
+// join is errors.Join in one line.
+func join(all, err error) error {
+	if all == nil {
+		return err
+	}
+	return fmt.Errorf("%w; %w", all, err)
+}

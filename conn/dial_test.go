@@ -1,0 +1,45 @@
+package conn
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Of several addresses of a name each is tried in turn, and none uses up the time of
+// those after it.
+func TestEveryAddressIsTried(t *testing.T) {
+	good, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer good.Close()
+	to := func(s string) target { return target{addr: netip.MustParseAddrPort(s)} }
+	refusing := to("127.0.0.1:1")
+	listening := to(good.Addr().String())
+
+	connect := func(limit time.Duration, targets ...target) error {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), limit, os.ErrDeadlineExceeded)
+		defer cancel()
+		p, err := NewPoller()
+		require.NoError(t, err)
+		defer p.Close()
+		s, err := (&dialing{poller: p}).connect(ctx, targets)
+		if err == nil {
+			require.NoError(t, s.close())
+		}
+		return err
+	}
+	require.NoError(t, connect(time.Minute, listening))
+	require.NoError(t, connect(time.Minute, refusing, refusing, listening))
+
+	err = connect(time.Minute, refusing, to("127.0.0.1:2"))
+	require.ErrorContains(t, err, "127.0.0.1:1: ")
+	require.ErrorContains(t, err, "; 127.0.0.1:2: ")
+
+	// One where nothing answers does not keep the good one from being tried.
+	require.NoError(t, connect(4*time.Second, to(Unreachable(t)), listening))
+}

@@ -1,0 +1,396 @@
+package conn
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redburst/redburst/resp"
+)
+
+// Server is what a master said about itself in the handshake. What it would not say
+// is zero.
+type Server struct {
+	RunID    string        // 40 hex digits, fresh at every start of the server
+	Group    string        // of which it is the master; empty if its place is fixed
+	ReplID   string        // of a group's master: 40 hex digits, fresh whenever it becomes the master
+	Reign    time.Duration // of a group's master: how long each sentinel that says so has known it as such; 0 if they do not say
+	Version  string        // such as "7.0.15"
+	Mode     string        // "standalone"
+	Role     string        // "master"
+	Proto    int           // 3, or 2 if the server knows no HELLO
+	ClientID int64         // of this connection on the server; 0 over RESP2
+	Uptime   time.Duration // of the server at the handshake, in whole seconds
+	Tracking bool          // CLIENT TRACKING is on
+	Durable  bool          // it persists every write before it answers (appendfsync always), and said so
+	Endpoint string        // what was connected to: host:port, or the path of a Unix socket
+	Lacks    []string      // what is switched off, and why
+}
+
+// The oldest server with SET NX PX.
+var oldestVersion = [3]int{2, 6, 12}
+
+// handshake makes a connected stream ready for commands.
+//
+// All goes out in one write, before any answer has come: HELLO 3 with AUTH and
+// SETNAME, SELECT, CLIENT TRACKING, SCRIPT LOAD, INFO server. A server that will not
+// speak RESP3 refuses the HELLO; then a second write says the same in RESP2.
+type handshake struct {
+	conn               *Conn
+	opt                *Options
+	db                 int
+	group              string // whose master it should be
+	username, password string
+	wait               func(Interest) error
+
+	out   []byte
+	names []string
+}
+
+func (h *handshake) run() (Server, error) {
+	for _, c := range []byte(h.opt.ClientName) {
+		if c <= ' ' || c > '~' {
+			return Server{}, &RefusedError{"the client name holds a space, a control character or non-ASCII text", "choose another"}
+		}
+	}
+	hello := []string{"HELLO", "3"}
+	if h.username != "" || h.password != "" {
+		hello = append(hello, "AUTH", orDefault(h.username), h.password)
+	}
+	if h.opt.ClientName != "" {
+		hello = append(hello, "SETNAME", h.opt.ClientName)
+	}
+	h.add("HELLO", hello...)
+	h.addSelect()
+	if h.opt.Tracking {
+		h.add("CLIENT TRACKING", "CLIENT", "TRACKING", "ON", "OPTIN")
+	}
+	h.addScripts()
+	h.add("INFO", "INFO", "server")
+	if h.group != "" { // its sentinels may be behind
+		h.add("ROLE", "ROLE")
+		h.add("INFO", "INFO", "replication")
+	}
+	h.addPersistence()
+	replies, err := h.exchange()
+	if e, ok := err.(*Error); ok && len(replies) == 0 && h.conn.tls == nil {
+		err = fmt.Errorf("%w before any answer; the address of a TLS port begins with rediss://", e.Err)
+	}
+	if len(replies) == 0 {
+		return Server{}, err
+	}
+	if v := replies[0].Value; v.IsError() {
+		// What is passing or final in RESP3 is so in RESP2, and on a connection that
+		// is gone there is no second try.
+		if e := h.judgeError("HELLO", v); err != nil || isPassing(v) || errors.Is(e, ErrRefused) {
+			return Server{}, e
+		}
+		return h.runRESP2()
+	}
+	if err != nil {
+		return Server{}, err
+	}
+	return h.judge(replies)
+}
+
+func (h *handshake) runRESP2() (Server, error) {
+	h.out, h.names = h.out[:0], h.names[:0]
+	if h.username != "" {
+		h.add("AUTH", "AUTH", h.username, h.password)
+	} else if h.password != "" {
+		h.add("AUTH", "AUTH", h.password)
+	}
+	if h.opt.ClientName != "" {
+		h.add("CLIENT SETNAME", "CLIENT", "SETNAME", h.opt.ClientName)
+	}
+	h.addSelect()
+	h.addScripts()
+	h.add("INFO", "INFO")
+	h.add("ROLE", "ROLE")
+	h.addPersistence()
+	replies, err := h.exchange()
+	if err != nil {
+		return Server{}, err
+	}
+	return h.judge(replies)
+}
+
+func (h *handshake) addPersistence() {
+	if h.opt.Persistence {
+		h.add("CONFIG GET", "CONFIG", "GET", "*append*")
+	}
+}
+
+func (h *handshake) addSelect() {
+	if h.db != 0 {
+		h.add("SELECT", "SELECT", strconv.Itoa(h.db))
+	}
+}
+
+func (h *handshake) addScripts() {
+	for _, s := range h.opt.Scripts {
+		h.add("SCRIPT LOAD", "SCRIPT", "LOAD", s)
+	}
+}
+
+func (h *handshake) add(name string, args ...string) {
+	h.names = append(h.names, name)
+	h.out = resp.AppendCommand(h.out, args...)
+}
+
+// reply is the answer to one command of the handshake.
+type reply struct {
+	name string
+	resp.Value
+}
+
+// exchange sends what was added and waits for the replies. With an error it returns
+// those that came before.
+func (h *handshake) exchange() (replies []reply, err error) {
+	flushed, err := h.conn.Send(h.out)
+	for err == nil {
+		// Receive reads into the same space, as asking for it again moves nothing.
+		head := h.conn.reader.Free(minRead)
+		var n int
+		n, err = h.conn.Receive()
+		for len(replies) < len(h.names) {
+			v, nerr := h.conn.Next()
+			if nerr == resp.ErrNeedMore {
+				break
+			}
+			if nerr != nil {
+				return replies, notRESP(nerr, head[:min(n, 24)])
+			}
+			if v.Kind() != resp.Push {
+				replies = append(replies, reply{h.names[len(replies)], v.Clone()})
+			}
+		}
+		if len(replies) == len(h.names) {
+			return replies, nil
+		}
+		if err == nil && !flushed {
+			flushed, err = h.conn.Flush()
+		}
+		if err == nil && n == 0 {
+			want := Readable
+			if !flushed {
+				want |= Writable
+			}
+			err = h.wait(want)
+		}
+	}
+	return replies, err
+}
+
+// notRESP says what the answer looks like instead.
+func notRESP(err error, head []byte) error {
+	hint := "is this the port of a Redis server?"
+	if len(head) > 1 && head[0] == 0x15 && head[1] == 0x03 {
+		hint = "is this a TLS port, so that the address has to begin with rediss://?"
+	}
+	return fmt.Errorf("the answer, beginning %q, is not the Redis protocol; %s (%w)", head, hint, err)
+}
+
+// judge makes a Server of the replies, or the reason why it cannot serve.
+func (h *handshake) judge(replies []reply) (Server, error) {
+	s := Server{Proto: 2}
+	// Who it is comes first: it explains what else is wrong.
+	for _, r := range replies {
+		switch {
+		case r.IsError():
+		case r.name == "HELLO":
+			s.fromHello(r.Value)
+		case r.name == "INFO":
+			s.fromInfo(r.Bytes(), h.group != "")
+		case r.name == "ROLE":
+			it := r.Elems()
+			if role, ok := it.Next(); ok {
+				s.Role = string(role.Bytes())
+			}
+		case r.name == "CONFIG GET":
+			s.fromConfig(r.Value)
+		}
+	}
+	if h.group != "" && s.Role != "" && s.Role != "master" {
+		return s, fmt.Errorf("it is the %s of group %s, and not its master", s.Role, h.group)
+	}
+	if err := s.refusal(); err != nil {
+		return s, err
+	}
+	for _, r := range replies {
+		if !r.IsError() {
+			s.Tracking = s.Tracking || r.name == "CLIENT TRACKING"
+			continue
+		}
+		said, err := h.quote(r.name, r.Value), h.judgeError(r.name, r.Value)
+		switch {
+		case r.name == "ROLE" && s.Role != "":
+		case string(r.ErrorCode()) == "NOAUTH":
+			return s, err
+		case r.name == "INFO":
+			s.Lacks = append(s.Lacks, "run id and uptime: "+said)
+		case r.name == "CONFIG GET":
+			s.Lacks = append(s.Lacks, "persistence: "+said)
+		case r.name == "CLIENT TRACKING", r.name == "CLIENT SETNAME", r.name == "ROLE":
+			s.Lacks = append(s.Lacks, said)
+		default:
+			return s, err
+		}
+	}
+	if h.opt.Tracking && s.Proto < 3 {
+		s.Lacks = append(s.Lacks, "CLIENT TRACKING: the server does not speak RESP3")
+	}
+	return s, nil
+}
+
+// pairs are the keys and values of a map, which is a flat array in RESP2.
+func pairs(v resp.Value) iter.Seq2[string, resp.Value] {
+	return func(yield func(string, resp.Value) bool) {
+		it := v.Elems()
+		for {
+			key, ok := it.Next()
+			value, ok2 := it.Next()
+			if !ok || !ok2 || !yield(string(key.Bytes()), value) {
+				return
+			}
+		}
+	}
+}
+
+func (s *Server) fromHello(v resp.Value) {
+	s.Proto = 3
+	for key, value := range pairs(v) {
+		switch key {
+		case "version":
+			s.Version = string(value.Bytes())
+		case "mode":
+			s.Mode = string(value.Bytes())
+		case "role":
+			s.Role = string(value.Bytes())
+		case "id":
+			s.ClientID, _ = value.Int()
+		}
+	}
+}
+
+func (s *Server) fromConfig(v resp.Value) {
+	settings := map[string]string{}
+	for key, value := range pairs(v) {
+		settings[key] = string(value.Bytes())
+	}
+	s.Durable = settings["appendonly"] == "yes" && settings["appendfsync"] == "always" &&
+		settings["no-appendfsync-on-rewrite"] != "yes"
+}
+
+func (s *Server) fromInfo(text []byte, group bool) {
+	for line := range bytes.Lines(text) {
+		key, value, _ := strings.Cut(string(bytes.TrimSpace(line)), ":")
+		switch key {
+		case "run_id":
+			s.RunID = value
+		case "master_replid":
+			if group {
+				s.ReplID = value
+			}
+		case "uptime_in_seconds":
+			n, _ := strconv.ParseInt(value, 10, 64)
+			s.Uptime = time.Duration(n) * time.Second
+		case "redis_version":
+			if s.Version == "" {
+				s.Version = value
+			}
+		case "redis_mode":
+			if s.Mode == "" {
+				s.Mode = value
+			}
+		case "role":
+			if s.Role == "" {
+				s.Role = value
+			}
+		}
+	}
+}
+
+// refusal says why such a server can be no master of a lock.
+func (s *Server) refusal() error {
+	switch {
+	case s.Mode == "cluster":
+		return &RefusedError{"it is a node of a Redis Cluster, where all of a lock lies in one slot on one master",
+			"use independent masters, not a cluster"}
+	case s.Mode == "sentinel" || s.Role == "sentinel":
+		return &RefusedError{"it is a Sentinel, which holds no keys", "use the port of the master itself"}
+	case s.Role != "" && s.Role != "master":
+		return &RefusedError{"it is a replica, which takes no writes", "use independent masters, without replication between them"}
+	case s.olderThan(oldestVersion):
+		return &RefusedError{"Redis " + s.Version + " has no SET with NX and PX", "use 2.6.12 or later"}
+	}
+	return nil
+}
+
+// olderThan is false for a version that is not numbers.
+func (s *Server) olderThan(least [3]int) bool {
+	parts := strings.SplitN(s.Version, ".", 3)
+	for i, part := range parts {
+		n, err := strconv.Atoi(part)
+		if err != nil || n > least[i] {
+			return false
+		}
+		if n < least[i] {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeError makes an error of an error reply: a RefusedError if it will be the same
+// next time.
+func (h *handshake) judgeError(command string, v resp.Value) error {
+	said := h.quote(command, v)
+	refused := func(remedy string) error { return &RefusedError{said, remedy} }
+	switch code := string(v.ErrorCode()); {
+	case isPassing(v):
+	case code == "WRONGPASS" || command == "AUTH":
+		return refused("correct the username and password")
+	case code == "NOAUTH" && h.username+h.password == "":
+		return refused("give a username and password")
+	case code == "DENIED":
+		return refused("turn the master's protected mode off, or set a password there")
+	case code == "NOPERM":
+		return refused("let the user run " + command)
+	case command == "SELECT":
+		return refused("use a database that the master has")
+	case command == "SCRIPT LOAD" && code == "ERR":
+		return refused("use a master that can run the scripts")
+	}
+	return errors.New(said)
+}
+
+// isPassing reports whether an error reply speaks of a state that ends by itself.
+func isPassing(v resp.Value) bool {
+	switch string(v.ErrorCode()) {
+	case "LOADING", "MASTERDOWN", "BUSY", "OOM", "MISCONF", "TRYAGAIN":
+		return true
+	}
+	return bytes.Contains(v.Bytes(), []byte("max number of clients"))
+}
+
+// quote is the text of an error reply, without what could be a password in it: older
+// servers quote the arguments of a command that they do not know.
+func (h *handshake) quote(command string, v resp.Value) string {
+	text, _, _ := strings.Cut(string(v.Bytes()), ", with args")
+	if h.password != "" {
+		text = strings.ReplaceAll(text, h.password, "***")
+	}
+	return command + ": " + text
+}
+
+func orDefault(username string) string {
+	if username == "" {
+		return "default"
+	}
+	return username
+}

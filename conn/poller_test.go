@@ -1,0 +1,332 @@
+package conn_test
+
+import (
+	"errors"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/conn"
+)
+
+func newPoller(tb testing.TB) *conn.Poller {
+	tb.Helper()
+	p, err := conn.NewPoller()
+	require.NoError(tb, err)
+	tb.Cleanup(func() { p.Close() })
+	return p
+}
+
+// wait waits for one event.
+func wait(tb testing.TB, p *conn.Poller) conn.Event {
+	tb.Helper()
+	events, err := p.Wait(conn.Forever)
+	require.NoError(tb, err)
+	require.Len(tb, events, 1)
+	return events[0]
+}
+
+func poll(tb testing.TB, p *conn.Poller) []conn.Event {
+	tb.Helper()
+	events, err := p.Poll()
+	require.NoError(tb, err)
+	return events
+}
+
+func TestReadinessIsReportedUntilItIsDealtWith(t *testing.T) {
+	c, peer := pair(t, conn.Options{})
+	p := newPoller(t)
+	require.NoError(t, p.Add(c, math.MaxUint64, conn.Readable))
+	require.Empty(t, poll(t, p))
+	io.WriteString(peer, "+a\r\n")
+	for range 3 {
+		require.Equal(t, conn.Event{ID: math.MaxUint64, Is: conn.Readable}, wait(t, p))
+		require.Len(t, poll(t, p), 1)
+	}
+	_, err := c.Receive()
+	require.NoError(t, err)
+	require.Empty(t, poll(t, p))
+
+	require.NoError(t, p.Modify(c, 1<<40, conn.Readable|conn.Writable))
+	require.Equal(t, conn.Event{ID: 1 << 40, Is: conn.Writable}, wait(t, p))
+	require.NoError(t, p.Remove(c))
+	require.Empty(t, poll(t, p))
+	require.Error(t, p.Remove(c))
+	require.Error(t, p.Modify(c, 1, conn.Readable))
+	require.NoError(t, p.Add(c, 2, conn.Writable))
+	require.Error(t, p.Add(c, 3, conn.Writable))
+	require.Equal(t, uint64(2), wait(t, p).ID)
+}
+
+func TestHangupAloneIsNotWokenByData(t *testing.T) {
+	c, peer := pair(t, conn.Options{})
+	watch, read := newPoller(t), newPoller(t)
+	require.NoError(t, watch.Add(c, 1, conn.Hangup))
+	require.NoError(t, read.Add(c, 2, conn.Readable))
+	io.WriteString(peer, "+a\r\n")
+	require.Equal(t, conn.Event{ID: 2, Is: conn.Readable}, wait(t, read))
+	require.Empty(t, poll(t, watch))
+
+	peer.Close()
+	require.Equal(t, conn.Event{ID: 1, Is: conn.Hangup}, wait(t, watch))
+	require.NotZero(t, wait(t, read).Is&conn.Readable)
+	n, err := c.Receive()
+	require.NoError(t, err)
+	require.Equal(t, 4, n)
+	require.NotZero(t, wait(t, read).Is&conn.Readable)
+	_, err = c.Receive()
+	require.ErrorIs(t, err, io.EOF)
+}
+
+func TestResetIsAHangup(t *testing.T) {
+	c, peer := pair(t, conn.Options{})
+	p := newPoller(t)
+	require.NoError(t, p.Add(c, 1, conn.Hangup))
+	require.NoError(t, peer.(*net.TCPConn).SetLinger(0))
+	peer.Close()
+	require.NotZero(t, wait(t, p).Is&conn.Hangup)
+	_, err := c.Receive()
+	require.Error(t, err)
+	require.NotErrorIs(t, err, io.EOF)
+}
+
+func TestAWaitSeesWhatIsChangedDuringIt(t *testing.T) {
+	c, _ := pair(t, conn.Options{})
+	p := newPoller(t)
+	seen := make(chan conn.Event)
+	waits := func() {
+		events, _ := p.Wait(conn.Forever)
+		seen <- events[0]
+	}
+	for i := range uint64(100) {
+		go waits()
+		if i%2 == 0 {
+			time.Sleep(time.Millisecond) // let it park, mostly
+		}
+		require.NoError(t, p.Add(c, i, conn.Writable))
+		require.Equal(t, i, (<-seen).ID)
+		require.NoError(t, p.Modify(c, i, conn.Readable))
+		go waits()
+		require.NoError(t, p.Modify(c, i+1000, conn.Writable))
+		require.Equal(t, i+1000, (<-seen).ID)
+		require.NoError(t, p.Remove(c))
+	}
+}
+
+func TestMoreReadyThanOneWaitReports(t *testing.T) {
+	const n = 100
+	p := newPoller(t)
+	left := map[uint64]bool{}
+	for i := range uint64(n) {
+		c, _ := pair(t, conn.Options{})
+		require.NoError(t, p.Add(c, i, conn.Writable))
+		left[i] = true
+	}
+	for len(left) > 0 {
+		events, err := p.Wait(conn.Forever)
+		require.NoError(t, err)
+		for _, e := range events {
+			delete(left, e.ID)
+		}
+	}
+}
+
+func TestWakeIsKeptForTheNextWait(t *testing.T) {
+	p := newPoller(t)
+	for range 3 {
+		p.Wake()
+		p.Wake()
+		require.Empty(t, poll(t, p), "Poll takes none")
+		events, err := p.Wait(conn.Forever)
+		require.NoError(t, err)
+		require.Empty(t, events)
+
+		// It is used up, and has left nothing that would end a later wait.
+		at := conn.Now() + 5*time.Millisecond
+		events, err = p.Wait(at)
+		require.NoError(t, err)
+		require.Empty(t, events)
+		require.GreaterOrEqual(t, conn.Now(), at)
+	}
+
+	// Somebody who is woken all the time still sees what is ready.
+	c, _ := pair(t, conn.Options{})
+	require.NoError(t, p.Add(c, 1, conn.Writable))
+	p.Wake()
+	require.Equal(t, conn.Writable, wait(t, p).Is)
+}
+
+func TestADeadlineIsNeverEarlyAndNeverForgotten(t *testing.T) {
+	p := newPoller(t)
+	for range 300 {
+		// Before, after and at the deadline that is armed already; passed ones too.
+		at := conn.Now() + time.Duration(rand.IntN(4000)-1000)*time.Microsecond
+		if rand.IntN(4) == 0 {
+			p.Wake()
+			_, err := p.Wait(conn.Forever)
+			require.NoError(t, err)
+		}
+		events, err := p.Wait(at)
+		require.NoError(t, err)
+		require.Empty(t, events)
+		require.GreaterOrEqual(t, conn.Now(), at)
+	}
+	for _, at := range []time.Duration{math.MinInt64, -1, 0, 1, conn.Now()} {
+		events, err := p.Wait(at)
+		require.NoError(t, err)
+		require.Empty(t, events)
+	}
+}
+
+// Whoever calls Wake after having left a message gets it read, however the calls fall.
+func TestNoWakeIsLost(t *testing.T) {
+	p := newPoller(t)
+	const rounds = 20000
+	var mu sync.Mutex
+	asked, ended := 0, false
+	answers := make(chan int, 1)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		answered := 0
+		for {
+			until := conn.Forever
+			if rand.IntN(3) == 0 {
+				until = conn.Now() + time.Duration(rand.IntN(100))*time.Microsecond
+			}
+			if _, err := p.Wait(until); err != nil {
+				return
+			}
+			mu.Lock()
+			if asked > answered {
+				answered = asked
+				answers <- answered
+			}
+			if ended {
+				mu.Unlock()
+				return
+			}
+			mu.Unlock()
+		}
+	})
+	for i := 1; i <= rounds; i++ {
+		mu.Lock()
+		asked = i
+		mu.Unlock()
+		p.Wake()
+		if i%7 == 0 {
+			p.Wake()
+		}
+		require.Equal(t, i, <-answers)
+	}
+	mu.Lock()
+	ended = true
+	mu.Unlock()
+	p.Wake()
+}
+
+// The same for what arrives on a connection, with Wakes and deadlines in between.
+func TestNoReadinessIsLost(t *testing.T) {
+	c, peer := pair(t, conn.Options{})
+	go io.Copy(peer, peer)
+	p := newPoller(t)
+	require.NoError(t, p.Add(c, 1, conn.Readable))
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Duration(rand.IntN(200)) * time.Microsecond):
+				p.Wake()
+			}
+		}
+	})
+	for range 5000 {
+		_, err := c.Send([]byte("+a\r\n"))
+		require.NoError(t, err)
+		for got := 0; got < 4; {
+			until := conn.Forever
+			if rand.IntN(3) == 0 {
+				until = conn.Now() + time.Duration(rand.IntN(100))*time.Microsecond
+			}
+			_, err := p.Wait(until)
+			require.NoError(t, err)
+			n, err := c.Receive()
+			require.NoError(t, err)
+			got += n
+		}
+		for {
+			if _, err := c.Next(); err != nil {
+				break
+			}
+		}
+	}
+	close(done)
+	wg.Wait()
+}
+
+func TestCloseEndsAWait(t *testing.T) {
+	for i := range 50 {
+		p := newPoller(t)
+		c, _ := pair(t, conn.Options{})
+		require.NoError(t, p.Add(c, 1, conn.Readable))
+		failed := make(chan error)
+		go func() {
+			_, err := p.Wait(conn.Forever)
+			failed <- err
+		}()
+		if i%2 == 0 {
+			time.Sleep(time.Millisecond) // let it park, mostly
+		}
+		require.NoError(t, p.Close())
+		require.ErrorIs(t, <-failed, conn.ErrPollerClosed)
+
+		p.Wake()
+		for _, do := range []func() error{
+			func() error { _, err := p.Wait(conn.Forever); return err },
+			func() error { _, err := p.Wait(0); return err },
+			func() error { _, err := p.Poll(); return err },
+			func() error { return p.Add(c, 1, conn.Readable) },
+			func() error { return p.Modify(c, 1, conn.Readable) },
+			func() error { return p.Remove(c) },
+			p.Close,
+		} {
+			err := do()
+			require.ErrorIs(t, err, conn.ErrPollerClosed)
+			require.True(t, errors.Is(err, os.ErrClosed) && errors.Is(err, net.ErrClosed))
+		}
+		_, err := c.Send([]byte("x"))
+		require.NoError(t, err, "the connections stay open")
+		require.NoError(t, c.Close())
+	}
+}
+
+func TestClosedConnectionsLeaveThePoller(t *testing.T) {
+	p := newPoller(t)
+	for _, end := range []func(*conn.Conn) error{(*conn.Conn).Close, (*conn.Conn).Abort} {
+		c, _ := pair(t, conn.Options{})
+		require.NoError(t, p.Add(c, 1, conn.Writable))
+		require.NotEmpty(t, poll(t, p))
+		require.NoError(t, end(c))
+		require.Empty(t, poll(t, p))
+		require.Error(t, p.Add(c, 1, conn.Writable))
+	}
+}
+
+func TestClockGoesOn(t *testing.T) {
+	before, wall := conn.Now(), time.Now()
+	require.Positive(t, before)
+	time.Sleep(10 * time.Millisecond)
+	passed := conn.Now() - before
+	require.GreaterOrEqual(t, passed, 10*time.Millisecond)
+	require.LessOrEqual(t, passed, time.Since(wall)+time.Millisecond)
+}

@@ -1,0 +1,76 @@
+package conn_test
+
+import (
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redburst/redburst/conn/conntest"
+	wire "github.com/tidwall/resp"
+)
+
+// scripted is a server that gives to each command the answer that script has for the
+// longest beginning of it: "" means none, "close" closes the connection. It keeps what
+// it was sent.
+type scripted struct {
+	addr   string
+	script map[string]string
+
+	mu       sync.Mutex
+	commands []string
+}
+
+// hello is a RESP3 server's answer to HELLO.
+const hello = "%3\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n"
+
+// script starts a server whose answers override those of a plain master.
+func script(tb testing.TB, answers map[string]string) *scripted {
+	s := &scripted{script: map[string]string{
+		"": "+OK\r\n", "HELLO": hello, "INFO": "$11\r\nrun_id:aa\r\n\r\n",
+		"ROLE": "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n",
+	}}
+	for command, answer := range answers {
+		s.script[command] = answer
+	}
+	s.addr = conntest.Listen(tb, s.serve)
+	return s
+}
+
+func (s *scripted) serve(c net.Conn) {
+	commands := wire.NewReader(c)
+	for {
+		v, _, err := commands.ReadValue()
+		if err != nil {
+			return
+		}
+		var words []string
+		for _, arg := range v.Array() {
+			words = append(words, arg.String())
+		}
+		command := strings.Join(words, " ")
+		best := ""
+		s.mu.Lock()
+		s.commands = append(s.commands, command)
+		for beginning := range s.script {
+			if strings.HasPrefix(command, beginning) && len(beginning) > len(best) {
+				best = beginning
+			}
+		}
+		answer := s.script[best]
+		s.mu.Unlock()
+		if answer == "close" {
+			return
+		}
+		if _, err := io.WriteString(c, answer); err != nil {
+			return
+		}
+	}
+}
+
+func (s *scripted) seen() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.commands...)
+}

@@ -1,0 +1,233 @@
+package conn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/stretchr/testify/require"
+)
+
+func TestSentinelAddresses(t *testing.T) {
+	for in, want := range map[string]string{
+		"sentinel://a:1,b/g":                          "sentinel://a:1,b:26379/g",
+		"SENTINEL://A.,[::1]:7/g?db=3":                "sentinel://a:26379,[::1]:7/g?db=3",
+		"redis+sentinel://u:p%40@a/g":                 "sentinel://a:26379/g",
+		"redis-sentinel://a/my%2Fgroup":               "sentinel://a:26379/my%2Fgroup",
+		"sentinels://a/g":                             "sentinels://a:26379/g",
+		"rediss+sentinel://a/g":                       "sentinels://a:26379/g",
+		"rediss-sentinel://:secret@127.0.0.1:1,b/g-1": "sentinels://127.0.0.1:1,b:26379/g-1",
+	} {
+		a, err := conn.ParseAddress(in)
+		require.NoError(t, err, in)
+		require.Equal(t, want, a.String())
+		require.NotContains(t, fmt.Sprintf("%+v %#v", a, a), "secret")
+		require.NotEmpty(t, a.Group())
+		again, err := conn.ParseAddress(a.String())
+		require.NoError(t, err)
+		require.Equal(t, a.String(), again.String())
+	}
+	for in, want := range map[string]string{
+		"sentinel://a:1,b:2":       "name of the group is missing",
+		"sentinel://a:1/":          "name of the group is missing",
+		"sentinel://a/g/1":         "name of the group is missing",
+		"sentinel:///g":            "host is missing",
+		"sentinel://a,,b/g":        "host is missing",
+		"sentinel://a,A:26379/g":   "given twice",
+		"sentinel://a:0/g":         "port",
+		"sentinel://a/%zz":         "percent-encoding",
+		"sentinel://a/a%20b":       "holds a space",
+		"sentinel://u:sec%ret@a/g": "percent-encoding",
+		"sentinel://a/g?x=1":       "only one database",
+	} {
+		_, err := conn.ParseAddress(in)
+		require.ErrorContains(t, err, want, in)
+		require.NotContains(t, err.Error(), "sec")
+	}
+}
+
+// sentinelAt is a sentinel that names a master, or none if it is empty.
+func sentinelAt(t *testing.T, master string) *scripted {
+	answer := "*-1\r\n"
+	if host, port, err := net.SplitHostPort(master); err == nil {
+		answer = fmt.Sprintf("*2\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(host), host, len(port), port)
+	}
+	return script(t, map[string]string{"SENTINEL": answer, "AUTH": "+OK\r\n"})
+}
+
+// serverAs is a server in RESP2 with that role.
+func serverAs(t *testing.T, role string) *scripted {
+	info := "redis_version:5.0.7\r\nrun_id:" + role + "\r\n"
+	return script(t, map[string]string{
+		"HELLO": "-ERR unknown command\r\n",
+		"INFO":  fmt.Sprintf("$%d\r\n%s\r\n", len(info), info),
+		"ROLE":  fmt.Sprintf("*1\r\n$%d\r\n%s\r\n", len(role), role),
+	})
+}
+
+func group(t *testing.T, sentinels ...string) conn.Address {
+	a, err := conn.ParseAddress("sentinel://user:secret@" + strings.Join(sentinels, ",") + "/g")
+	require.NoError(t, err)
+	return a
+}
+
+func TestGroupsMasterIsFoundThoughSentinelsDisagree(t *testing.T) {
+	master, replica := serverAs(t, "master"), serverAs(t, "slave")
+	new, old, unknowing := sentinelAt(t, master.addr), sentinelAt(t, replica.addr), sentinelAt(t, "")
+	broken := script(t, map[string]string{"SENTINEL": "close", "AUTH": "+OK\r\n"})
+	nowhere := sentinelAt(t, "127.0.0.1:1")
+	cluster := script(t, map[string]string{"HELLO": strings.ReplaceAll(hello, "$10\r\nstandalone", "$7\r\ncluster")})
+	for name, of := range map[string][]*scripted{
+		"agreed":                  {new, new, old},
+		"one is behind":           {new, old},
+		"most are behind":         {old, new, unknowing},
+		"it is gone, says one":    {nowhere, new},
+		"others know nothing yet": {unknowing, new, unknowing},
+		"one is far behind":       {old, new, new},
+		"others fail":             {broken, new, broken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var addrs []string
+			for _, s := range of { // each under a name of its own
+				addrs = append(addrs, conntest.Listen(t, forward(s.addr)))
+			}
+			c, err := conn.Dial(t.Context(), group(t, addrs...), conn.Options{})
+			require.NoError(t, err)
+			defer c.Close()
+			require.Equal(t, master.addr, c.Server().Endpoint)
+			require.Equal(t, "master", c.Server().Role)
+		})
+	}
+	t.Run("preferred", func(t *testing.T) {
+		c, err := conn.Dial(t.Context(), group(t, old.addr).Prefer(master.addr), conn.Options{})
+		require.NoError(t, err)
+		c.Close()
+	})
+	for name, c := range map[string]struct {
+		of      *scripted
+		want    string
+		refused bool
+	}{
+		"unknown to all": {unknowing, "no sentinel knows a group named g", true},
+		"only a replica": {old, "it is the slave of group g, and not its master", false},
+		"all fail":       {broken, "sentinel " + broken.addr, false},
+		"a cluster's":    {sentinelAt(t, cluster.addr), "a node of a Redis Cluster", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := conn.Dial(t.Context(), group(t, c.of.addr), conn.Options{})
+			require.ErrorContains(t, err, c.want)
+			require.Equal(t, c.refused, errors.Is(err, conn.ErrRefused))
+			require.NotContains(t, err.Error(), "secret")
+		})
+	}
+}
+
+// Most sentinels name a master that cannot be reached just now. The one that they have
+// replaced still says that it is one, and one sentinel believes it.
+func TestMasterThatMostSentinelsHaveReplacedIsNotTried(t *testing.T) {
+	replaced := serverAs(t, "master")
+	behind, gone := sentinelAt(t, replaced.addr), sentinelAt(t, "127.0.0.1:1")
+	for range 20 {
+		var addrs []string
+		for _, s := range []*scripted{behind, gone, gone} {
+			addrs = append(addrs, conntest.Listen(t, forward(s.addr)))
+		}
+		_, err := conn.Dial(t.Context(), group(t, addrs...), conn.Options{})
+		require.Error(t, err)
+		require.NotErrorIs(t, err, conn.ErrRefused)
+	}
+	require.Empty(t, replaced.seen())
+}
+
+// One sentinel names what can never serve: that is not final, the others may know better.
+func TestGroupIsRefusedOnlyIfAllItsPlacesAre(t *testing.T) {
+	cluster := script(t, map[string]string{"HELLO": strings.ReplaceAll(hello, "$10\r\nstandalone", "$7\r\ncluster")})
+	_, err := conn.Dial(t.Context(), group(t, sentinelAt(t, cluster.addr).addr, sentinelAt(t, "127.0.0.1:1").addr), conn.Options{})
+	require.ErrorContains(t, err, "a node of a Redis Cluster")
+	require.NotErrorIs(t, err, conn.ErrRefused)
+}
+
+// forward passes a connection on.
+func forward(to string) func(net.Conn) {
+	return func(c net.Conn) {
+		out, err := net.Dial("tcp", to)
+		if err != nil {
+			return
+		}
+		var copying sync.WaitGroup
+		copying.Go(func() { copyBytes(out, c); out.Close() })
+		copyBytes(c, out)
+		c.Close()
+		copying.Wait()
+	}
+}
+
+func copyBytes(dst, src net.Conn) {
+	buf := make([]byte, 512)
+	for {
+		n, err := src.Read(buf)
+		if err != nil {
+			return
+		}
+		dst.Write(buf[:n])
+	}
+}
+
+// A sentinel that wants another password than the master gets it, and one that wants
+// none is content with ours.
+func TestSentinelsPassword(t *testing.T) {
+	master := serverAs(t, "master")
+	s := sentinelAt(t, master.addr)
+	c, err := conn.Dial(t.Context(), group(t, s.addr), conn.Options{SentinelPassword: "other"})
+	require.NoError(t, err)
+	c.Close()
+	require.Contains(t, s.seen(), "AUTH other")
+	open := script(t, map[string]string{
+		"SENTINEL": s.script["SENTINEL"],
+		"AUTH":     "-ERR AUTH <password> called without any password configured for the default user. Are you sure?\r\n",
+	})
+	c, err = conn.Dial(t.Context(), group(t, open.addr), conn.Options{SentinelPassword: "other"})
+	require.NoError(t, err)
+	c.Close()
+	// Whether it wants one at all is known only by its next answer.
+	const wrong = "-WRONGPASS invalid username-password pair\r\n"
+	lax := script(t, map[string]string{"AUTH": wrong, "SENTINEL": s.script["SENTINEL"]})
+	c, err = conn.Dial(t.Context(), group(t, lax.addr), conn.Options{})
+	require.NoError(t, err)
+	c.Close()
+	strict := script(t, map[string]string{"AUTH": wrong, "SENTINEL": "-NOAUTH Authentication required.\r\n"})
+	_, err = conn.Dial(t.Context(), group(t, strict.addr), conn.Options{})
+	require.ErrorContains(t, err, "WRONGPASS")
+	require.NotContains(t, err.Error(), "secret")
+}
+
+func TestFollowTellsOfEverySwitchOfItsGroup(t *testing.T) {
+	message := func(text string) string {
+		return fmt.Sprintf("*3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n$%d\r\n%s\r\n", len(text), text)
+	}
+	answer := sentinelAt(t, "10.0.0.1:1").script["SENTINEL"]
+	s := script(t, map[string]string{
+		"AUTH":     "+OK\r\n",
+		"SENTINEL": answer,
+		"SUBSCRIBE": "*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n" +
+			message("other 10.0.0.1 1 10.0.0.2 2") + message("g 10.0.0.1 1 10.0.0.2 2") +
+			message("g nonsense") + message("g 10.0.0.2 2 ::1 3"),
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var told []string
+	conn.Follow(ctx, group(t, s.addr), conn.Options{}, func(to string) {
+		told = append(told, to)
+		if len(told) == 3 {
+			cancel()
+		}
+	})
+	require.Equal(t, []string{"10.0.0.1:1", "10.0.0.2:2", "[::1]:3"}, told[:3])
+}

@@ -1,0 +1,231 @@
+//go:build linux && !redburst_portable
+
+package conn
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// How long bytes may stay unacknowledged, and how an idle connection is probed,
+// before the kernel gives the master up.
+const (
+	userTimeout       = 10 * time.Second
+	keepaliveIdle     = 10 * time.Second
+	keepaliveInterval = 5 * time.Second
+	keepaliveProbes   = 2
+)
+
+// sock is a connected, non-blocking stream socket. It owns its descriptor.
+type sock struct {
+	fd int // -1 once closed
+}
+
+// dialSock connects a socket to one address. It parks the goroutine until the
+// connection stands, ctx ends, or the peer refuses.
+func dialSock(ctx context.Context, p *Poller, to target) (*sock, error) {
+	sa, domain, err := to.sockaddr()
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	s := &sock{fd: fd}
+	if domain != unix.AF_UNIX {
+		err = s.tune()
+	}
+	if err == nil {
+		err = s.connect(ctx, p, sa)
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// sockaddr is the target in the kernel's terms.
+func (t target) sockaddr() (unix.Sockaddr, int, error) {
+	if t.path != "" {
+		if len(t.path) >= len(unix.RawSockaddrUnix{}.Path) {
+			return nil, 0, errors.New("the path is too long for a Unix socket")
+		}
+		return &unix.SockaddrUnix{Name: t.path}, unix.AF_UNIX, nil
+	}
+	ip, port := t.addr.Addr(), int(t.addr.Port())
+	if ip.Is4() {
+		return &unix.SockaddrInet4{Addr: ip.As4(), Port: port}, unix.AF_INET, nil
+	}
+	zone, err := zoneID(ip)
+	return &unix.SockaddrInet6{Addr: ip.As16(), Port: port, ZoneId: zone}, unix.AF_INET6, err
+}
+
+func zoneID(ip netip.Addr) (uint32, error) {
+	if ip.Zone() == "" {
+		return 0, nil
+	}
+	if n, err := strconv.ParseUint(ip.Zone(), 10, 32); err == nil {
+		return uint32(n), nil
+	}
+	i, err := net.InterfaceByName(ip.Zone())
+	if err != nil {
+		return 0, err
+	}
+	return uint32(i.Index), nil
+}
+
+// tune sets the options of a TCP socket. Only TCP_NODELAY is essential: without the
+// others a master that vanished is noticed later.
+func (s *sock) tune() error {
+	if err := unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+		return os.NewSyscallError("setsockopt", err)
+	}
+	unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))
+	unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+	unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepaliveIdle.Seconds()))
+	unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepaliveInterval.Seconds()))
+	unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepaliveProbes)
+	return nil
+}
+
+func (s *sock) connect(ctx context.Context, p *Poller, sa unix.Sockaddr) error {
+	err := unix.Connect(s.fd, sa)
+	for err == unix.EAGAIN {
+		// The backlog of a Unix socket is full. Nothing tells when it no longer is.
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(time.Millisecond):
+			err = unix.Connect(s.fd, sa)
+		}
+	}
+	if err != nil && err != unix.EINPROGRESS && err != unix.EINTR {
+		return os.NewSyscallError("connect", err)
+	}
+	if err := p.add(s, 0, Writable); err != nil {
+		return err
+	}
+	defer p.remove(s)
+	for {
+		if err := p.await(ctx, s, Writable); err != nil {
+			return err
+		}
+		soerr, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+		if err == nil && soerr != 0 {
+			err = unix.Errno(soerr)
+		}
+		if err != nil {
+			return os.NewSyscallError("connect", err)
+		}
+		// A socket can be reported writable before it is connected: only a peer's
+		// address proves it.
+		peer, err := unix.Getpeername(s.fd)
+		if err == nil {
+			return s.refuseSelf(peer)
+		}
+		if err != unix.ENOTCONN {
+			return os.NewSyscallError("getpeername", err)
+		}
+	}
+}
+
+// refuseSelf catches the socket that is connected to itself: a redial of a dead local
+// master whose port the kernel happens to choose as the source port as well.
+func (s *sock) refuseSelf(peer unix.Sockaddr) error {
+	self, err := unix.Getsockname(s.fd)
+	if err != nil {
+		return os.NewSyscallError("getsockname", err)
+	}
+	same := false
+	switch peer := peer.(type) {
+	case *unix.SockaddrInet4:
+		self, ok := self.(*unix.SockaddrInet4)
+		same = ok && self.Port == peer.Port && self.Addr == peer.Addr
+	case *unix.SockaddrInet6:
+		self, ok := self.(*unix.SockaddrInet6)
+		same = ok && self.Port == peer.Port && self.Addr == peer.Addr
+	}
+	if same {
+		return os.NewSyscallError("connect", unix.ECONNREFUSED)
+	}
+	return nil
+}
+
+// Read takes what has arrived: (0, nil) if nothing has, io.EOF after the last byte.
+// The call cannot block, so the scheduler is not told of it.
+func (s *sock) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for {
+		n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd),
+			uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
+		switch {
+		case e == 0 && n == 0:
+			return 0, io.EOF
+		case e == 0:
+			return int(n), nil
+		case e == unix.EAGAIN:
+			return 0, nil
+		case e != unix.EINTR:
+			return 0, s.error("recvfrom", e)
+		}
+	}
+}
+
+// Write writes what the socket takes now, which may be nothing.
+func (s *sock) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for {
+		n, _, e := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd),
+			uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		switch {
+		case e == 0:
+			return int(n), nil
+		case e == unix.EAGAIN:
+			return 0, nil
+		case e != unix.EINTR:
+			return 0, s.error("sendto", e)
+		}
+	}
+}
+
+func (s *sock) error(call string, e unix.Errno) error {
+	if s.fd < 0 {
+		return net.ErrClosed
+	}
+	return os.NewSyscallError(call, e)
+}
+
+func (s *sock) close() error {
+	if s.fd < 0 {
+		return net.ErrClosed
+	}
+	fd := s.fd
+	s.fd = -1
+	// Linux has freed the descriptor even when close is interrupted.
+	if err := unix.Close(fd); err != nil && err != unix.EINTR {
+		return os.NewSyscallError("close", err)
+	}
+	return nil
+}
+
+func (s *sock) abort() error {
+	if s.fd >= 0 {
+		unix.SetsockoptLinger(s.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	}
+	return s.close()
+}

@@ -1,0 +1,143 @@
+//go:build linux && !redburst_portable
+
+package conn
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func newTestPoller(t *testing.T) *Poller {
+	p, err := NewPoller()
+	require.NoError(t, err)
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+func TestSocketOptions(t *testing.T) {
+	for network, loopback := range map[string]string{"tcp4": "127.0.0.1:0", "tcp6": "[::1]:0"} {
+		l, err := net.Listen(network, loopback)
+		if network == "tcp6" && err != nil {
+			continue // a machine without IPv6
+		}
+		require.NoError(t, err)
+		defer l.Close()
+		s, err := dialSock(t.Context(), newTestPoller(t), target{addr: l.Addr().(*net.TCPAddr).AddrPort()})
+		require.NoError(t, err)
+		defer s.close()
+		for _, o := range []struct{ level, name, want int }{
+			{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+			{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 10_000},
+			{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 10},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 5},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 2},
+		} {
+			got, err := unix.GetsockoptInt(s.fd, o.level, o.name)
+			require.NoError(t, err)
+			require.Equal(t, o.want, got)
+		}
+		fl, err := unix.FcntlInt(uintptr(s.fd), unix.F_GETFL, 0)
+		require.NoError(t, err)
+		require.NotZero(t, fl&unix.O_NONBLOCK)
+		fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_GETFD, 0)
+		require.NoError(t, err)
+		require.NotZero(t, fd&unix.FD_CLOEXEC)
+	}
+}
+
+// A redial of a dead local master can connect to itself, when the kernel chooses the
+// master's port as the source. It is forced here by binding to it.
+func TestASocketConnectedToItselfIsRefused(t *testing.T) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	s := &sock{fd: fd}
+	defer s.close()
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	self, err := unix.Getsockname(fd)
+	require.NoError(t, err)
+	require.ErrorIs(t, s.connect(t.Context(), newTestPoller(t), self), unix.ECONNREFUSED)
+}
+
+// A Unix socket with a full backlog answers EAGAIN, and nothing tells when to try again.
+func TestFullBacklogOfAUnixSocket(t *testing.T) {
+	path := t.TempDir() + "/s"
+	lfd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(lfd)
+	require.NoError(t, unix.Bind(lfd, &unix.SockaddrUnix{Name: path}))
+	require.NoError(t, unix.Listen(lfd, 0))
+	p := newTestPoller(t)
+
+	var queued []*sock
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		s, err := dialSock(ctx, p, target{path: path})
+		cancel()
+		if err != nil {
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			break
+		}
+		queued = append(queued, s)
+	}
+	require.NotEmpty(t, queued)
+	time.AfterFunc(10*time.Millisecond, func() {
+		fd, _, err := unix.Accept(lfd)
+		if err == nil {
+			unix.Close(fd)
+		}
+	})
+	s, err := dialSock(t.Context(), p, target{path: path})
+	require.NoError(t, err)
+	for _, s := range append(queued, s) {
+		require.NoError(t, s.close())
+	}
+}
+
+func TestZones(t *testing.T) {
+	for zone, want := range map[string]bool{"1": true, "lo": true, "nowhere": false} {
+		_, _, err := target{addr: netip.MustParseAddrPort("[fe80::1%" + zone + "]:1")}.sockaddr()
+		require.Equal(t, want, err == nil, zone)
+	}
+}
+
+// Waiting holds no thread, however many wait.
+func TestWaitingParksNoThread(t *testing.T) {
+	threads := func() int {
+		entries, err := os.ReadDir("/proc/self/task")
+		require.NoError(t, err)
+		return len(entries)
+	}
+	before := threads()
+	const n = 100
+	started := make(chan struct{}, n)
+	ended := make(chan error, n)
+	var pollers []*Poller
+	for range n {
+		p := newTestPoller(t)
+		pollers = append(pollers, p)
+		go func() {
+			started <- struct{}{}
+			_, err := p.Wait(Forever)
+			ended <- err
+		}()
+	}
+	for range n {
+		<-started
+	}
+	time.Sleep(20 * time.Millisecond) // let them park
+	require.Less(t, threads(), before+n/2)
+	for _, p := range pollers {
+		p.Wake()
+	}
+	for range n {
+		require.NoError(t, <-ended)
+	}
+}

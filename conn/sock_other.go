@@ -1,0 +1,214 @@
+//go:build !linux || redburst_portable
+
+package conn
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	sockBuffer   = 64 << 10               // bound of each direction's buffer
+	drainTimeout = 100 * time.Millisecond // what close grants to bytes that Write has taken
+)
+
+// sock gives a blocking net.Conn the non-blocking contract of the raw socket: one
+// goroutine reads ahead into a bounded buffer, one writes behind from another. Both
+// end before close or abort returns.
+type sock struct {
+	nc      net.Conn
+	wg      sync.WaitGroup
+	drained chan struct{} // closed when writeBehind has ended
+
+	mu      sync.Mutex
+	state   sync.Cond // of mu: the two goroutines wait here for room and for bytes
+	in      []byte    // read and not yet taken
+	inErr   error     // why there will be no more
+	out     []byte    // taken and not yet written by nc
+	outErr  error
+	closed  bool
+	pollers []*Poller // to be told of changes
+}
+
+// dialSock connects to one address.
+func dialSock(ctx context.Context, _ *Poller, to target) (*sock, error) {
+	network, address := "tcp", to.addr.String()
+	if to.path != "" {
+		network, address = "unix", to.path
+	}
+	nc, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, bare(err)
+	}
+	s := &sock{nc: nc, drained: make(chan struct{})}
+	s.state.L = &s.mu
+	s.wg.Go(s.readAhead)
+	s.wg.Go(s.writeBehind)
+	return s, nil
+}
+
+func (s *sock) readAhead() {
+	buf := make([]byte, readBuffer)
+	for {
+		n, err := s.nc.Read(buf)
+		s.mu.Lock()
+		s.in = append(s.in, buf[:n]...)
+		s.inErr = bare(err)
+		s.changed()
+		for len(s.in) > sockBuffer-len(buf) && !s.closed {
+			s.state.Wait()
+		}
+		done := err != nil || s.closed
+		s.mu.Unlock()
+		if done {
+			return
+		}
+	}
+}
+
+func (s *sock) writeBehind() {
+	defer close(s.drained)
+	var buf []byte
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		for len(s.out) == 0 && !s.closed {
+			s.state.Wait()
+		}
+		if len(s.out) == 0 {
+			return
+		}
+		buf = append(buf[:0], s.out...)
+		s.mu.Unlock()
+		_, err := s.nc.Write(buf)
+		s.mu.Lock()
+		s.out = s.out[:copy(s.out, s.out[min(len(buf), len(s.out)):])]
+		s.outErr = bare(err)
+		s.changed()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// changed tells everyone who may wait for a change. mu is held.
+func (s *sock) changed() {
+	s.state.Broadcast()
+	for _, p := range s.pollers {
+		p.kick()
+	}
+}
+
+// Read takes what has arrived: (0, nil) if nothing has, the error after the last byte.
+func (s *sock) Read(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0, net.ErrClosed
+	}
+	if len(s.in) == 0 {
+		return 0, s.inErr
+	}
+	n := copy(p, s.in)
+	s.in = s.in[:copy(s.in, s.in[n:])]
+	s.state.Broadcast()
+	return n, nil
+}
+
+// Write takes what there is room for, which may be nothing.
+func (s *sock) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0, net.ErrClosed
+	}
+	if s.outErr != nil {
+		return 0, s.outErr
+	}
+	n := min(len(p), sockBuffer-len(s.out))
+	s.out = append(s.out, p[:n]...)
+	s.state.Broadcast()
+	return n, nil
+}
+
+// ready is what a Poller would report now.
+func (s *sock) ready() (is Interest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0
+	}
+	if len(s.in) > 0 || s.inErr != nil {
+		is |= Readable
+	}
+	if len(s.out) < sockBuffer || s.outErr != nil {
+		is |= Writable
+	}
+	if s.inErr != nil || s.outErr != nil {
+		is |= Hangup
+	}
+	return is
+}
+
+// watch says whether p wants to be told of changes, and reports whether there can be
+// any.
+func (s *sock) watch(p *Poller, on bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pollers = slices.DeleteFunc(s.pollers, func(q *Poller) bool { return q == p })
+	if on && !s.closed {
+		s.pollers = append(s.pollers, p)
+	}
+	return !on || !s.closed
+}
+
+// close lets what Write has taken go out first, for a short while.
+func (s *sock) close() error {
+	s.nc.SetWriteDeadline(time.Now().Add(drainTimeout))
+	return s.shut(false)
+}
+
+// abort discards what Write has taken, here and in the kernel.
+func (s *sock) abort() error {
+	if tcp, ok := s.nc.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	return s.shut(true)
+}
+
+func (s *sock) shut(discard bool) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return net.ErrClosed
+	}
+	s.closed = true
+	if discard {
+		s.out = nil
+	}
+	pollers := s.pollers
+	s.pollers = nil
+	s.state.Broadcast()
+	s.mu.Unlock()
+	for _, p := range pollers {
+		p.remove(s)
+	}
+	if !discard {
+		<-s.drained
+	}
+	err := s.nc.Close()
+	s.wg.Wait()
+	return err
+}
+
+// bare is err without the addresses that package net puts in front of it: an [Error]
+// names the master already.
+func bare(err error) error {
+	if op, ok := err.(*net.OpError); ok {
+		return op.Err
+	}
+	return err
+}

@@ -1,0 +1,126 @@
+package conn_test
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/conn"
+)
+
+// master is a real server started for one test.
+type master struct {
+	port   int
+	exited chan struct{}
+
+	mu  sync.Mutex
+	log []byte
+}
+
+func (m *master) addr() string { return fmt.Sprintf("127.0.0.1:%d", m.port) }
+
+// Write takes what the server logs.
+func (m *master) Write(p []byte) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.log = append(m.log, p...)
+	return len(p), nil
+}
+
+// ready reports whether the server serves, by its own account: on its port somebody
+// else may.
+func (m *master) ready() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return bytes.Contains(m.log, []byte("Ready to accept connections")) || bytes.Contains(m.log, []byte("Sentinel ID is"))
+}
+
+// start starts a redis-server with the given lines of configuration and waits until
+// it accepts. It ends with the test, or with this process.
+func start(tb testing.TB, config ...string) *master {
+	tb.Helper()
+	return startArgs(tb, nil, config...)
+}
+
+func startArgs(tb testing.TB, args []string, config ...string) *master {
+	tb.Helper()
+	var m *master
+	for range 5 { // a free port can be taken before the server has it
+		m = tryStart(tb, args, config)
+		until(tb, func() bool {
+			select {
+			case <-m.exited:
+				return true
+			default:
+				return m.ready()
+			}
+		})
+		if m.ready() {
+			return m
+		}
+	}
+	tb.Fatalf("redis-server does not start:\n%s", m.log)
+	return nil
+}
+
+func tryStart(tb testing.TB, args, config []string) *master {
+	tb.Helper()
+	binary, err := exec.LookPath("redis-server")
+	require.NoError(tb, err, "these tests need redis-server")
+	m := &master{port: freePort(tb), exited: make(chan struct{})}
+	dir := tb.TempDir()
+	lines := append([]string{
+		fmt.Sprintf("port %d", m.port), "bind 127.0.0.1", "save \"\"", "appendonly no",
+		"dir " + dir, "daemonize no",
+	}, config...)
+	file := filepath.Join(dir, "redis.conf")
+	require.NoError(tb, os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
+	cmd := exec.Command(binary, append([]string{file}, args...)...)
+	cmd.Stdout, cmd.Stderr = m, m
+	endWithParent(cmd)
+	require.NoError(tb, cmd.Start())
+	go func() {
+		cmd.Wait()
+		close(m.exited)
+	}()
+	tb.Cleanup(func() {
+		cmd.Process.Kill()
+		<-m.exited
+		if tb.Failed() {
+			tb.Logf("%s", m.log)
+		}
+	})
+	return m
+}
+
+func freePort(tb testing.TB) int {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(tb, err)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// until waits for a condition. The limit is there to end a hung test, not to be met.
+func until(tb testing.TB, done func() bool) {
+	tb.Helper()
+	for end := time.Now().Add(time.Minute); !done(); time.Sleep(2 * time.Millisecond) {
+		require.True(tb, time.Now().Before(end), "this does not come about")
+	}
+}
+
+func parse(tb testing.TB, s string) conn.Address {
+	tb.Helper()
+	a, err := conn.ParseAddress(s)
+	require.NoError(tb, err)
+	return a
+}

@@ -1,0 +1,398 @@
+package conn_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/resp"
+)
+
+// authority signs certificates for one test.
+type authority struct {
+	tb    testing.TB
+	cert  *x509.Certificate
+	key   *ecdsa.PrivateKey
+	roots *x509.CertPool
+	dir   string
+}
+
+func newAuthority(tb testing.TB) *authority {
+	a := &authority{tb: tb, dir: tb.TempDir(), roots: x509.NewCertPool()}
+	a.cert, a.key = a.sign("ca", &x509.Certificate{
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	})
+	a.roots.AddCert(a.cert)
+	return a
+}
+
+// sign makes a certificate and writes it and its key to name.crt and name.key.
+func (a *authority) sign(name string, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(a.tb, err)
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	template.Subject = pkix.Name{CommonName: name}
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	parent, signer := template, key
+	if a.cert != nil {
+		parent, signer = a.cert, a.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	require.NoError(a.tb, err)
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(a.tb, err)
+	for file, block := range map[string]*pem.Block{
+		".crt": {Type: "CERTIFICATE", Bytes: der}, ".key": {Type: "PRIVATE KEY", Bytes: pkcs8},
+	} {
+		require.NoError(a.tb, os.WriteFile(a.file(name+file), pem.EncodeToMemory(block), 0o600))
+	}
+	cert, err := x509.ParseCertificate(der)
+	require.NoError(a.tb, err)
+	return cert, key
+}
+
+// pair is a certificate made by sign, for use by crypto/tls.
+func (a *authority) pair(name string) tls.Certificate {
+	cert, err := tls.LoadX509KeyPair(a.file(name+".crt"), a.file(name+".key"))
+	require.NoError(a.tb, err)
+	return cert
+}
+
+func (a *authority) server(name string) *authority {
+	a.sign(name, &x509.Certificate{
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	return a
+}
+
+func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
+
+// startTLS starts a master that speaks TLS as well, and returns that address of it.
+func startTLS(tb testing.TB, a *authority, config ...string) (m *master, addr string) {
+	a.server("server")
+	port := freePort(tb)
+	m = start(tb, append([]string{
+		fmt.Sprintf("tls-port %d", port), "tls-cert-file " + a.file("server.crt"), "tls-key-file " + a.file("server.key"),
+		"tls-ca-cert-file " + a.file("ca.crt"), "tls-auth-clients no",
+	}, config...)...)
+	return m, fmt.Sprintf("127.0.0.1:%d", port)
+}
+
+func TestTLS(t *testing.T) {
+	a := newAuthority(t)
+	for _, version := range []string{"TLSv1.2", "TLSv1.3"} {
+		t.Run(version, func(t *testing.T) {
+			_, addr := startTLS(t, a, "requirepass pw", "tls-protocols "+version)
+			opt := conn.Options{
+				TLS: &tls.Config{RootCAs: a.roots}, Password: "pw", Tracking: true,
+				Scripts: []string{oneScript}, Limits: resp.Limits{Bulk: 1 << 20},
+			}
+			_, port, _ := net.SplitHostPort(addr)
+			for _, addr := range []string{addr, "redis://" + addr + "/1", "rediss://" + addr, "rediss://localhost:" + port} {
+				l := newLine(t, dial(t, addr, opt))
+				require.Equal(t, 3, l.Server().Proto)
+				require.Empty(t, l.Server().Lacks)
+				long := strings.Repeat("x", 100_000) // several records, and more than the buffers
+				if network != nil {
+					long = long[:5000]
+				}
+				require.True(t, l.do("SET", "k", long).Is("OK"))
+				require.True(t, l.do("GET", "k").Is(long))
+				require.Zero(t, l.Unsent())
+			}
+			require.Nil(t, opt.TLS.NextProtos)
+			require.Empty(t, opt.TLS.ServerName, "the caller's configuration is not changed")
+
+			_, err := dialTLS(t, addr, nil)
+			var unknown x509.UnknownAuthorityError
+			require.ErrorAs(t, err, &unknown)
+			_, err = dialTLS(t, addr, &tls.Config{RootCAs: a.roots, ServerName: "other"})
+			require.ErrorContains(t, err, "other")
+		})
+	}
+}
+
+func dialTLS(tb testing.TB, addr string, config *tls.Config) (*conn.Conn, error) {
+	tb.Helper()
+	c, err := conn.Dial(tb.Context(), parse(tb, "rediss://"+addr), conn.Options{TLS: config, DialTimeout: patient})
+	if err == nil {
+		tb.Cleanup(func() { c.Close() })
+		return c, nil
+	}
+	require.Nil(tb, c)
+	require.NotErrorIs(tb, err, conn.ErrRefused)
+	require.True(tb, conn.SafeToRetry(err))
+	return nil, err
+}
+
+func TestTLSClientCertificates(t *testing.T) {
+	a := newAuthority(t)
+	a.sign("client", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	_, addr := startTLS(t, a, "tls-auth-clients yes")
+	_, err := dialTLS(t, addr, &tls.Config{RootCAs: a.roots})
+	require.Error(t, err)
+	c, err := dialTLS(t, addr, &tls.Config{RootCAs: a.roots, Certificates: []tls.Certificate{a.pair("client")}})
+	require.NoError(t, err)
+	require.True(t, newLine(t, c).do("PING").Is("PONG"))
+}
+
+func TestTLSBefore12IsNotSpoken(t *testing.T) {
+	a := newAuthority(t).server("server")
+	old := &tls.Config{Certificates: []tls.Certificate{a.pair("server")}, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}
+	addr := conntest.Listen(t, func(c net.Conn) { tls.Server(c, old).Handshake() })
+	_, err := dialTLS(t, addr, &tls.Config{RootCAs: a.roots, MinVersion: tls.VersionTLS10})
+	require.ErrorContains(t, err, "protocol version")
+}
+
+func TestAPlainAddressOfATLSPortIsExplained(t *testing.T) {
+	_, addr := startTLS(t, newAuthority(t))
+	require.ErrorContains(t, refuse(t, addr, conn.Options{}), "rediss://")
+}
+
+func TestATLSAddressOfAPlainPortIsExplained(t *testing.T) {
+	addr := conntest.Listen(t, func(c net.Conn) {
+		io.WriteString(c, "-ERR Protocol error: too big inline request\r\n")
+		io.Copy(io.Discard, c)
+	})
+	_, err := dialTLS(t, addr, nil)
+	require.ErrorContains(t, err, "a port without TLS?")
+}
+
+func TestTLSBurstIsOneWrite(t *testing.T) {
+	a := newAuthority(t)
+	_, addr := startTLS(t, a)
+	var stream *counting
+	c := dial(t, addr, conn.Options{TLS: &tls.Config{RootCAs: a.roots}, Wrap: func(_ string, rw io.ReadWriter) io.ReadWriter {
+		stream = &counting{ReadWriter: rw}
+		return stream
+	}})
+	require.Equal(t, 2, stream.writes, "the ClientHello, and the Finished together with the handshake of Redis")
+	flushed, err := c.Send(bytes.Repeat(resp.AppendCommand(nil, "PING"), 1000))
+	require.NoError(t, err)
+	require.True(t, flushed)
+	require.Equal(t, 3, stream.writes)
+}
+
+func TestTLSSendingAndReceivingAtOnce(t *testing.T) {
+	a := newAuthority(t)
+	_, addr := startTLS(t, a)
+	sendAndReceiveAtOnce(t, dial(t, addr, conn.Options{TLS: &tls.Config{RootCAs: a.roots}}))
+}
+
+func TestTLSResetsAtEveryByte(t *testing.T) {
+	a := newAuthority(t)
+	_, addr := startTLS(t, a)
+	for _, side := range []string{"read", "write"} {
+		for at, failed := int64(1), true; failed; at += 13 {
+			faults := &conntest.Faults{ResetRead: at}
+			if side == "write" {
+				faults = &conntest.Faults{ResetWrite: at}
+			}
+			c, err := conn.Dial(t.Context(), parse(t, addr), conn.Options{
+				TLS: &tls.Config{RootCAs: a.roots}, Wrap: faults.Wrap, DialTimeout: patient,
+			})
+			if failed = err != nil; !failed {
+				require.NoError(t, c.Close())
+				continue
+			}
+			require.ErrorContains(t, err, "reset")
+			require.NotErrorIs(t, err, conn.ErrRefused)
+		}
+	}
+}
+
+// pairTLS is pair over TLS: the server's end is crypto/tls.
+func pairTLS(tb testing.TB) (*conn.Conn, *tls.Conn) {
+	a := newAuthority(tb).server("server")
+	config := &tls.Config{Certificates: []tls.Certificate{a.pair("server")}}
+	peers := make(chan *tls.Conn, 1)
+	done := make(chan struct{})
+	addr := conntest.Listen(tb, func(c net.Conn) {
+		peer := tls.Server(c, config)
+		peer.Read(make([]byte, 4096))
+		io.WriteString(peer, hello+"-ERR no\r\n")
+		peers <- peer
+		<-done
+	})
+	tb.Cleanup(func() { close(done) })
+	return dial(tb, addr, conn.Options{TLS: &tls.Config{RootCAs: a.roots}}), <-peers
+}
+
+func TestTLSGoodbye(t *testing.T) {
+	t.Run("ours", func(t *testing.T) {
+		c, peer := pairTLS(t)
+		_, err := c.Send([]byte("bye"))
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		all, err := io.ReadAll(peer)
+		require.NoError(t, err, "it was told of the end")
+		require.Equal(t, "bye", string(all))
+	})
+	t.Run("theirs, with data before it", func(t *testing.T) {
+		c, peer := pairTLS(t)
+		p := newPoller(t)
+		require.NoError(t, p.Add(c, 1, conn.Readable))
+		_, err := io.WriteString(peer, "+last\r\n")
+		require.NoError(t, err)
+		require.NoError(t, peer.Close())
+		got := 0
+		for err == nil {
+			wait(t, p)
+			var n int
+			n, err = c.Receive()
+			got += n
+		}
+		require.ErrorIs(t, err, io.EOF)
+		require.Equal(t, 7, got)
+		v, err := c.Next()
+		require.NoError(t, err)
+		require.True(t, v.Is("last"))
+	})
+}
+
+// A slow master: what it does not read is kept encrypted, in order, and flushed later.
+func TestTLSSendKeepsWhatTheSocketDoesNotTake(t *testing.T) {
+	c, peer := pairTLS(t)
+	want := fill(t, c)
+	flushed, err := c.Send([]byte("end"))
+	require.NoError(t, err)
+	require.False(t, flushed)
+	want = append(want, "end"...)
+	p := newPoller(t)
+	require.NoError(t, p.Add(c, 1, conn.Writable))
+	got := make([]byte, len(want))
+	read := make(chan error)
+	go func() {
+		_, err := io.ReadFull(peer, got)
+		read <- err
+	}()
+	for !flushed {
+		wait(t, p)
+		flushed, err = c.Flush()
+		require.NoError(t, err)
+	}
+	require.NoError(t, <-read)
+	require.True(t, bytes.Equal(want, got))
+}
+
+// A server may ask for new keys at any time; the answer is written by the receiving
+// side while the sending side sends. Only OpenSSL can be made to ask.
+func TestTLSKeyUpdates(t *testing.T) {
+	a := newAuthority(t).server("server")
+	port := freePort(t)
+	server := exec.Command("openssl", "s_server", "-accept", fmt.Sprint(port), "-tls1_3",
+		"-cert", a.file("server.crt"), "-key", a.file("server.key"))
+	endWithParent(server)
+	stdin, err := server.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := server.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, server.Start(), "this test needs openssl")
+	t.Cleanup(func() {
+		server.Process.Kill()
+		server.Wait()
+	})
+	seen := make(chan string, 1)
+	go func() {
+		var all strings.Builder
+		buf := make([]byte, 4096)
+		for {
+			n, err := stdout.Read(buf)
+			if err != nil {
+				close(seen)
+				return
+			}
+			all.Write(buf[:n])
+			select {
+			case <-seen:
+			default:
+			}
+			seen <- all.String()
+		}
+	}()
+	says := func(word string) {
+		t.Helper()
+		for s := range seen {
+			if strings.Contains(s, word) {
+				return
+			}
+		}
+		t.Fatalf("openssl ended before %q", word)
+	}
+
+	says("ACCEPT")
+	dialed := make(chan *conn.Conn)
+	go func() {
+		c, err := conn.Dial(t.Context(), parse(t, fmt.Sprintf("rediss://127.0.0.1:%d", port)),
+			conn.Options{TLS: &tls.Config{RootCAs: a.roots}, DialTimeout: patient})
+		if err != nil {
+			t.Error(err)
+		}
+		dialed <- c
+	}()
+	says("HELLO")
+	io.WriteString(stdin, hello+"-ERR no\r\n")
+	c := <-dialed
+	require.NotNil(t, c)
+	defer c.Close()
+
+	p := newPoller(t)
+	require.NoError(t, p.Add(c, 1, conn.Readable))
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if _, err := c.Send([]byte(".")); err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}()
+	for i := range 5 {
+		io.WriteString(stdin, "K\n") // update the keys, and ask the peer to do so
+		time.Sleep(20 * time.Millisecond)
+		io.WriteString(stdin, "+after\r\n")
+		for {
+			v, err := c.Next()
+			if err == nil {
+				require.True(t, v.Is("after"), "%d: %q", i, v.Raw())
+				break
+			}
+			_, err = p.Wait(conn.Forever)
+			require.NoError(t, err)
+			_, err = c.Receive()
+			require.NoError(t, err)
+		}
+	}
+	close(stop)
+	<-stopped
+	_, err = c.Send([]byte("the end"))
+	require.NoError(t, err)
+	says("the end")
+}
