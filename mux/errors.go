@@ -1,0 +1,96 @@
+package mux
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+var (
+	// ErrClosed is returned to every caller of a Mux that was closed. It
+	// wraps os.ErrClosed.
+	ErrClosed = fmt.Errorf("mux: %w", os.ErrClosed)
+	// ErrTimeout is returned when Op.Timeout passed before a decision.
+	ErrTimeout = errors.New("mux: not decided within the operation's timeout")
+	// ErrForgotten is what Wait returns for an Op that was forgotten.
+	ErrForgotten = errors.New("mux: operation was forgotten")
+	// ErrNoQuorum is found in the error of Open when no majority of the
+	// masters could be connected.
+	ErrNoQuorum = errors.New("mux: no majority of the masters is connected")
+	// ErrConnecting is the cause of a failed vote of a master that has not
+	// been connected yet.
+	ErrConnecting = errors.New("mux: not connected yet")
+	// ErrStalled is the cause of a failed vote of a master that owed a reply
+	// for longer than the stall time, so that its connection was reset.
+	ErrStalled = errors.New("mux: master does not answer: connection reset")
+	// ErrBacklog is the cause of a failed vote of a master that is given
+	// nothing more, because too many replies or too many unwritten bytes are
+	// outstanding there.
+	ErrBacklog = errors.New("mux: master lags behind: too much is outstanding")
+	// ErrUnexpected is the cause of a failed vote, or of the reset of a
+	// connection, when a master answered what the command cannot draw.
+	ErrUnexpected = errors.New("mux: unexpected reply")
+	// ErrSwitched is the cause of a failed vote of a master whose group has
+	// another master now.
+	ErrSwitched = errors.New("mux: the group has another master now")
+	// ErrDuplicate is found in the error of a master that turned out to be
+	// the same server as another one of the list.
+	ErrDuplicate = errors.New("mux: the same server was given twice")
+)
+
+// A QuarantineError is the cause of a failed vote of a master that may have
+// forgotten locks, until the last of them must have expired.
+type QuarantineError struct {
+	Reason string
+	Until  time.Time
+}
+
+// Error says why, and until when.
+func (e *QuarantineError) Error() string {
+	return fmt.Sprintf("%s: it may have forgotten locks, and does not vote until %s", e.Reason, e.Until.Format("15:04:05.000"))
+}
+
+// A ReplyError is an error reply of a master.
+type ReplyError struct {
+	Code    string // its first word, such as NOPERM
+	Message string // the whole of it
+}
+
+// Error returns the master's message.
+func (e *ReplyError) Error() string { return e.Message }
+
+// An OpenError says why Open failed, master by master. It wraps ErrNoQuorum,
+// unless a master can never serve, and the cause of each master.
+type OpenError struct {
+	Masters []State
+	Cause   error // ErrNoQuorum, the context's error, or the refusal of a master
+}
+
+// Error lists each master that is not up, with its cause.
+func (e *OpenError) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Cause.Error())
+	for _, s := range e.Masters {
+		switch {
+		case s.Phase == Up || s.Phase == Quarantined || s.Err == e.Cause:
+		case s.Err == nil:
+			fmt.Fprintf(&b, "; %s: %v", s.Address, ErrConnecting)
+		default:
+			fmt.Fprintf(&b, "; %v", s.Err) // it names the master itself
+		}
+	}
+	return b.String()
+}
+
+// Unwrap returns the causes.
+func (e *OpenError) Unwrap() []error {
+	errs := []error{e.Cause}
+	for _, s := range e.Masters {
+		if s.Phase != Up && s.Phase != Quarantined && s.Err != nil {
+			errs = append(errs, s.Err)
+		}
+	}
+	return errs
+}

@@ -1,0 +1,217 @@
+package mux_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/resp"
+)
+
+// steady answers every VOTE with its ballot.
+func steady(master int) func() script {
+	return func() script {
+		return func(args []string) (string, bool) {
+			return fmt.Sprintf(":%d\r\n", ballot(args[1], master)), true
+		}
+	}
+}
+
+func judgeAnyInt(v resp.Value) mux.Verdict {
+	if _, ok := v.Int(); ok {
+		return mux.Yes
+	}
+	return mux.Failed
+}
+
+// Four masters are well, the fifth misbehaves: everybody is served by the four,
+// and nobody is served a wrong vote.
+func TestAFaultyMasterCostsNobodyElseAnything(t *testing.T) {
+	discard := func(c net.Conn) {
+		for buf := make([]byte, 4096); ; {
+			if _, err := c.Read(buf); err != nil {
+				return
+			}
+		}
+	}
+	for name, fifth := range map[string]func(t *testing.T) string{
+		"accepts and never answers the handshake": func(t *testing.T) string {
+			return conntest.Listen(t, discard)
+		},
+		"answers garbage": func(t *testing.T) string {
+			return conntest.Listen(t, func(c net.Conn) { c.Write([]byte("SSH-2.0-OpenSSH_9.2\r\n")); discard(c) })
+		},
+		"is not there": func(t *testing.T) string {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			l.Close()
+			return l.Addr().String()
+		},
+		"closes after each reply": func(t *testing.T) string {
+			return newFake(t, "closer", func() script {
+				return func(args []string) (string, bool) {
+					return fmt.Sprintf(":%d\r\n", ballot(args[1], 4)), false
+				}
+			}).addr()
+		},
+		"answers garbage after the handshake": func(t *testing.T) string {
+			return newFake(t, "garbage", func() script {
+				return func([]string) (string, bool) { return "?what\r\n", true }
+			}).addr()
+		},
+		"answers twice": func(t *testing.T) string {
+			return newFake(t, "twice", func() script {
+				return func(args []string) (string, bool) {
+					return fmt.Sprintf(":%d\r\n:1\r\n", ballot(args[1], 4)), true
+				}
+			}).addr()
+		},
+		"answers a byte per 10 ms": func(t *testing.T) string {
+			f := newFake(t, "slow", steady(4))
+			return conntest.Listen(t, func(c net.Conn) {
+				out, err := net.Dial("tcp", f.addr())
+				if err != nil {
+					return
+				}
+				defer out.Close()
+				go pipe(out, c, newBudget(-1))
+				one := make([]byte, 1)
+				for n := 0; ; n++ {
+					if _, err := out.Read(one); err != nil {
+						return
+					}
+					if n > 400 { // the handshake is let through
+						time.Sleep(10 * time.Millisecond)
+					}
+					if _, err := c.Write(one); err != nil {
+						return
+					}
+				}
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var addrs []string
+			for i := range 4 {
+				addrs = append(addrs, newFake(t, fmt.Sprint("good", i), steady(i)).addr())
+			}
+			addrs = append(addrs, fifth(t))
+			m := open(t, mux.Config{Masters: addrs, StallTime: 200 * time.Millisecond, Conn: conn.Options{DialTimeout: 200 * time.Millisecond}})
+			var wg sync.WaitGroup
+			for g := range 8 {
+				wg.Go(func() {
+					op := &mux.Op{Judge: judgeAnyInt, Timeout: time.Minute}
+					for k := range 100 {
+						id := fmt.Sprintf("%d-%d", g, k)
+						op.Command = resp.AppendCommand(op.Command[:0], "VOTE", id)
+						if err := m.Do(context.Background(), op); err != nil {
+							t.Error(err)
+						}
+						if name == "answers twice" {
+							op.Votes = op.Votes[:4] // what it says cannot be told apart; what the others say can
+						}
+						checkVotes(t, op, id)
+						if !op.Won() {
+							t.Errorf("%s was lost: %v", id, op.Votes)
+						}
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// Nobody waits more than a few bursts behind callers that came later.
+func TestLateComersDoNotOvertakeForLong(t *testing.T) {
+	var addrs []string
+	for i := range 3 {
+		addrs = append(addrs, newFake(t, fmt.Sprint("fair", i), steady(i)).addr())
+	}
+	m := open(t, mux.Config{Masters: addrs})
+	waitUp(t, m, 3)
+	const callers, each = 32, 200
+	var done atomic.Int64
+	var worst atomic.Int64
+	var wg sync.WaitGroup
+	for g := range callers {
+		wg.Go(func() {
+			op := &mux.Op{Judge: judgeBallot}
+			for k := range each {
+				before := done.Load()
+				op.Command = resp.AppendCommand(op.Command[:0], "VOTE", fmt.Sprintf("%d-%d", g, k))
+				if err := m.Do(context.Background(), op); err != nil {
+					t.Error(err)
+				}
+				passed := done.Add(1) - before
+				for w := worst.Load(); passed > w && !worst.CompareAndSwap(w, passed); w = worst.Load() {
+				}
+			}
+		})
+	}
+	wg.Wait()
+	// Each of the others can have been served a few times while one waits:
+	// once before it in the same burst, and while it waits for its goroutine
+	// to be scheduled. Starvation would be in the thousands.
+	t.Logf("at most %d operations ended during one", worst.Load())
+	require.Less(t, worst.Load(), int64(callers*each/4))
+}
+
+func newBudget(n int64) *atomic.Int64 {
+	b := new(atomic.Int64)
+	b.Store(n)
+	return b
+}
+
+// One byte at a time, with reads and writes that find nothing, and with streams
+// that break at some byte: whatever vote is there is the master's own, and
+// whoever failed says why.
+func TestVotesAreRightOverABadStream(t *testing.T) {
+	for name, faults := range map[string]*conntest.Faults{
+		"byte by byte":       {Most: 1, Idle: 0.3},
+		"breaks on reading":  {Most: 7, Idle: 0.1, ResetRead: 700},
+		"breaks on writing":  {Most: 7, Idle: 0.1, ResetWrite: 400},
+		"breaks either side": {Most: 3, ResetRead: 900, ResetWrite: 500},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var addrs []string
+			for i := range 3 {
+				addrs = append(addrs, newFake(t, fmt.Sprint("bad", i), steady(i)).addr())
+			}
+			m := open(t, mux.Config{Masters: addrs, BackoffMin: time.Millisecond, BackoffMax: 2 * time.Millisecond,
+				Conn: conn.Options{Wrap: faults.Wrap, DialTimeout: 30 * time.Second}, StallTime: 30 * time.Second})
+			var won atomic.Int64
+			var wg sync.WaitGroup
+			for g := range 4 {
+				wg.Go(func() {
+					op := &mux.Op{Judge: judgeAnyInt, Timeout: time.Minute, All: true}
+					for k := range 60 {
+						id := fmt.Sprintf("%d-%d", g, k)
+						op.Command = resp.AppendCommand(op.Command[:0], "VOTE", id)
+						if err := m.Do(context.Background(), op); err != nil {
+							t.Error(err)
+						}
+						checkVotes(t, op, id)
+						if op.Won() {
+							won.Add(1)
+						} else if faults.ResetRead+faults.ResetWrite == 0 {
+							t.Errorf("%s was lost: %v", id, op.Votes)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			require.Positive(t, won.Load())
+			require.Equal(t, faults.ResetRead+faults.ResetWrite > 0, faults.Resets() > 0)
+		})
+	}
+}

@@ -1,0 +1,118 @@
+package mux_test
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	tidwall "github.com/tidwall/resp"
+)
+
+// A script answers one command of one connection: it returns the bytes to
+// write, and false to cut the connection after them.
+type script func(args []string) (reply string, goOn bool)
+
+// A fakeMaster speaks just enough of the protocol to be connected, and answers
+// everything else by its script: for what a real server will not do.
+type fakeMaster struct {
+	id     string
+	l      net.Listener
+	script func() script // one for each connection
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+	wg    sync.WaitGroup
+}
+
+// newFake starts a scripted master on a free port.
+func newFake(t testing.TB, id string, script func() script) *fakeMaster {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	f := &fakeMaster{id: id, l: l, script: script, conns: map[net.Conn]bool{}}
+	f.wg.Add(1)
+	go f.accept()
+	t.Cleanup(f.stop)
+	return f
+}
+
+func (f *fakeMaster) addr() string { return f.l.Addr().String() }
+
+func (f *fakeMaster) accept() {
+	defer f.wg.Done()
+	for {
+		c, err := f.l.Accept()
+		if err != nil {
+			return
+		}
+		f.mu.Lock()
+		f.conns[c] = true
+		f.mu.Unlock()
+		f.wg.Add(1)
+		go f.serve(c)
+	}
+}
+
+func (f *fakeMaster) serve(c net.Conn) {
+	defer f.wg.Done()
+	defer func() {
+		f.mu.Lock()
+		delete(f.conns, c)
+		f.mu.Unlock()
+		c.Close()
+	}()
+	answer := f.script()
+	r := tidwall.NewReader(c)
+	for {
+		v, _, err := r.ReadValue()
+		if err != nil {
+			return
+		}
+		var args []string
+		for _, a := range v.Array() {
+			args = append(args, a.String())
+		}
+		reply, goOn := f.handshake(args)
+		if reply == "" {
+			reply, goOn = answer(args)
+		}
+		if _, err := c.Write([]byte(reply)); err != nil || !goOn {
+			return
+		}
+	}
+}
+
+func (f *fakeMaster) handshake(args []string) (string, bool) {
+	switch strings.ToUpper(args[0]) {
+	case "HELLO":
+		return "%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n$5\r\nproto\r\n:3\r\n" +
+			"$2\r\nid\r\n:1\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n", true
+	case "CLIENT", "SELECT":
+		return "+OK\r\n", true
+	case "SCRIPT":
+		return "$40\r\n" + strings.Repeat("0", 40) + "\r\n", true
+	case "INFO":
+		info := "# Server\r\nredis_version:7.0.15\r\nrun_id:" + f.id + "\r\nuptime_in_seconds:1000\r\n"
+		return fmt.Sprintf("$%d\r\n%s\r\n", len(info), info), true
+	}
+	return "", true
+}
+
+// cut ends all connections.
+func (f *fakeMaster) cut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c := range f.conns {
+		c.(*net.TCPConn).SetLinger(0)
+		c.Close()
+	}
+}
+
+func (f *fakeMaster) stop() {
+	f.l.Close()
+	f.cut()
+	f.wg.Wait()
+}

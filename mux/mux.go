@@ -1,0 +1,339 @@
+package mux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/resp"
+)
+
+const (
+	maxMasters = 64      // what a bit set of masters holds
+	maxOwed    = 1 << 15 // replies a master may owe before it is given nothing more
+	maxQueued  = 4 << 20 // bytes that may wait to be written to a master, likewise
+	maxDebts   = 1 << 14 // debts kept for a master; beyond, the oldest are dropped
+	tickEvery  = 25 * time.Millisecond
+	minGrace   = 20 * time.Millisecond  // how long Open waits for the rest, at least
+	lingerTime = 100 * time.Millisecond // how long Close waits for releases under way
+)
+
+// Config says which masters a Mux drives, and how. The zero value of every
+// field but Masters is a good default.
+type Config struct {
+	// Masters are the addresses, as conn.ParseAddress reads them: 1 to 64,
+	// all different.
+	Masters []string
+	// Conn is how each of them is connected.
+	Conn conn.Options
+	// StallTime is how long a master may owe replies and give none before it
+	// is suspected; a quarter of that later its connection is reset and
+	// redialled. Zero means 1 s.
+	StallTime time.Duration
+	// BackoffMin and BackoffMax bound the pause between two dials of a
+	// master that is not up. The pause doubles from the one to the other and
+	// is fully jittered. Zero means 10 ms and 1 s.
+	BackoffMin, BackoffMax time.Duration
+	// OnPush, if set, is called with every RESP3 push, in the order in which
+	// a master sent them. It runs under the Mux's lock: it must not block and
+	// must not call the Mux, only the Locked it is given. The value borrows
+	// the connection's buffer. Pushes are read whenever anybody drives: keep
+	// an Op without a command waiting to have them read at once.
+	OnPush func(l Locked, master int, v resp.Value)
+	// OnConnect and OnDisconnect, if set, are told of a connection's
+	// beginning, before anything is written to it, and of its end, under the
+	// same rules as OnPush. What a master promised on one connection (its
+	// pushes) does not outlive it.
+	OnConnect, OnDisconnect func(l Locked, master int)
+	// Quarantine, if set, is asked about each new connection, under the same
+	// rules: how long that master must not vote, and why, given what it said
+	// about itself before (zero at the first connection) and says now.
+	// Meanwhile it is sent nothing but operations that persist, and its votes
+	// are failed ones with a *QuarantineError. In doubt is one that must not
+	// vote for some time from now that may prove too short, see Mux.Doubt.
+	Quarantine func(master int, before, now conn.Server) (d time.Duration, reason string, doubt bool)
+	// OnSwitch, if set, is told under the same rules that the sentinels of a
+	// master's group have another master now, or that one was connected.
+	OnSwitch func(l Locked, master int)
+	// OnState, if set, is told every change of a master's phase, in order,
+	// from a goroutine of its own. It may call the Mux, except Close.
+	OnState func(master int, s State)
+}
+
+// A Mux is a set of connections to N masters, driven as one. Its methods may
+// be called by any number of goroutines at once.
+type Mux struct {
+	cfg      Config
+	majority int
+	poll     *conn.Poller // readiness of the sockets, for the driver
+	watch    *conn.Poller // hang-ups only, for the sentry
+	ctx      context.Context
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup // dialers, followers, sentry, tick, notifier
+	tick     *time.Timer
+
+	mu       sync.Mutex
+	slots    []slot
+	ops      ops           // submitted and undecided, oldest first
+	expiry   time.Duration // no deadline among ops is before this
+	pool     *flight
+	driving  bool          // somebody holds the drive
+	driver   *Op           // ... a caller, with this operation
+	parked   bool          // ... and is inside poll.Wait
+	until    time.Duration // ... until then
+	clock    time.Duration // conn.Now when the driver last looked at it
+	flushing bool          // somebody holds the flush
+	hurry    time.Duration // no gathering before this
+	woken    int           // callers that were answered and have not been back since
+	dirty    uint64        // slots with something to send
+	hangups  uint64        // slots whose connection is known to have hung up, not yet read to its end
+	armed    bool          // the tick is
+	closed   bool
+	closing  chan struct{} // closed when Close is done
+	calm     *sync.Cond    // told when a token is put down while closing
+	changed  chan struct{} // news for Open; nil afterwards
+	news     []news
+	telling  bool
+
+	burst [maxMasters]outgoing // of the holder of the flush
+}
+
+// Open connects the masters and returns as soon as a majority is connected.
+// The others go on connecting in the background, for which it waits only
+// shortly: a minority that is down is no error. A master that can never serve
+// is one (see conn.RefusedError), if it is known by then. Open ends without a
+// majority when ctx does, or when the dial timeout has passed; the error is an
+// *OpenError then, with each master's cause.
+func Open(ctx context.Context, cfg Config) (*Mux, error) {
+	n := len(cfg.Masters)
+	if n == 0 {
+		return nil, errors.New("mux: no masters given")
+	}
+	if n > maxMasters {
+		return nil, fmt.Errorf("mux: %d masters given, at most %d are possible", n, maxMasters)
+	}
+	setDefault(&cfg.StallTime, time.Second)
+	setDefault(&cfg.BackoffMin, 10*time.Millisecond)
+	setDefault(&cfg.BackoffMax, time.Second)
+	setDefault(&cfg.Conn.DialTimeout, time.Second)
+	m := &Mux{
+		cfg:      cfg,
+		majority: n/2 + 1,
+		slots:    make([]slot, n),
+		closing:  make(chan struct{}),
+		changed:  make(chan struct{}, 1),
+	}
+	m.calm = sync.NewCond(&m.mu)
+	seen := make(map[string]bool, n)
+	for i, a := range cfg.Masters {
+		addr, err := conn.ParseAddress(a)
+		if err != nil {
+			return nil, err
+		}
+		if seen[addr.String()] {
+			return nil, fmt.Errorf("%w: %s", ErrDuplicate, addr)
+		}
+		seen[addr.String()] = true
+		m.slots[i].addr = addr
+		m.slots[i].state.Address = addr.String()
+		m.slots[i].state.Since = conn.Now()
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var err error
+	if m.poll, err = conn.NewPoller(); err != nil {
+		return nil, err
+	}
+	if m.watch, err = conn.NewPoller(); err != nil {
+		m.poll.Close()
+		return nil, err
+	}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.tick = time.AfterFunc(time.Hour, m.onTick)
+	m.tick.Stop()
+	m.wg.Add(1 + n)
+	go m.sentry()
+	for i := range m.slots {
+		if m.slots[i].addr.Group() != "" {
+			m.wg.Go(func() { m.follow(i) })
+		}
+		go m.dial(i, 0)
+	}
+	if err := m.await(ctx); err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+func setDefault(d *time.Duration, v time.Duration) {
+	if *d <= 0 {
+		*d = v
+	}
+}
+
+// await waits for Open's decision. Once a majority is up, those whose first
+// dial is still under way get a short while more, so that a master that can
+// never serve is reported now, and not as a surprise later.
+func (m *Mux) await(ctx context.Context) error {
+	// A little longer than a dial, so that those that time out say so.
+	limit := m.cfg.Conn.DialTimeout + m.cfg.Conn.DialTimeout/20 + 10*time.Millisecond
+	started := time.Now()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	graceUntil := time.Duration(0) // since started; 0 while there is no majority
+	for done := ctx.Done(); ; {
+		var ended error
+		over := false
+		select {
+		case <-m.changed:
+		case <-timer.C:
+			over = true
+		case <-done:
+			ended, over = ctx.Err(), true
+		}
+		m.mu.Lock()
+		up, dialing := 0, 0
+		var refused error
+		for i := range m.slots {
+			s := &m.slots[i].state
+			switch {
+			case errors.Is(s.Err, conn.ErrRefused):
+				refused = s.Err
+			case s.Phase == Up || s.Phase == Quarantined:
+				up++
+			case s.Phase == Dialing:
+				dialing++
+			}
+		}
+		majority := up >= m.majority
+		var failed *OpenError
+		switch {
+		case refused != nil:
+			failed = &OpenError{Masters: m.states(), Cause: refused}
+		case majority && (over || dialing == 0):
+			m.changed = nil // nobody listens any more
+			m.mu.Unlock()
+			return nil
+		case over && (ended != nil || time.Since(started) >= limit):
+			failed = &OpenError{Masters: m.states(), Cause: ErrNoQuorum}
+			if ended != nil {
+				failed.Cause = errors.Join(ErrNoQuorum, ended)
+			}
+		case majority && graceUntil == 0:
+			graceUntil = time.Since(started) + max(minGrace, 2*time.Since(started))
+			timer.Reset(graceUntil - time.Since(started))
+		case !majority: // there is none yet, or it was lost again
+			graceUntil = 0
+			timer.Reset(limit - time.Since(started))
+		}
+		m.mu.Unlock()
+		if failed != nil {
+			return failed
+		}
+	}
+}
+
+// Close ends all connections. Callers in Do and Wait, and all that come later,
+// get ErrClosed. Operations that persist and are under way (releases) are given
+// up to 100 ms to be answered first. Close may be called more than once, and
+// returns nil when no goroutine, descriptor or timer of the Mux is left.
+func (m *Mux) Close() error {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		<-m.closing
+		return nil
+	}
+	m.closed = true
+	m.cancel() // nobody dials any more
+	for op := m.ops.first; op != nil; op = m.ops.first {
+		m.decide(op, conn.Now(), ErrClosed)
+	}
+	for m.driving {
+		m.calm.Wait()
+	}
+	m.driving = true // from here on nobody else can be
+	m.linger(conn.Now() + lingerTime)
+	for m.flushing {
+		m.calm.Wait()
+	}
+	var links []*link
+	for i := range m.slots {
+		if l := m.slots[i].link; l != nil {
+			l.pins++ // closing may take a moment: not under the lock
+			links = append(links, l)
+			m.drop(i, ErrClosed)
+		}
+	}
+	if m.armed && m.tick.Stop() {
+		m.armed = false
+		m.wg.Done()
+	}
+	m.mu.Unlock()
+
+	for _, l := range links {
+		l.pins--
+		l.close()
+	}
+	m.watch.Wake()
+	m.wg.Wait()
+	m.poll.Close()
+	m.watch.Close()
+	close(m.closing)
+	return nil
+}
+
+// linger drives until no master that is up owes a reply to a persistent
+// operation. mu is held, and so is the drive.
+func (m *Mux) linger(until time.Duration) {
+	for conn.Now() < until && m.owesPersistent() {
+		if m.dirty != 0 && !m.flushing {
+			m.flush()
+		}
+		m.pass(until, nil)
+	}
+}
+
+func (m *Mux) owesPersistent() bool {
+	for i := range m.slots {
+		s := &m.slots[i]
+		for k := range s.owed.n {
+			if s.owed.at(k).f.until != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// ops is a list of operations, linked through them.
+type ops struct{ first, last *Op }
+
+func (l *ops) push(op *Op) {
+	op.prev, op.next = l.last, nil
+	if l.last == nil {
+		l.first = op
+	} else {
+		l.last.next = op
+	}
+	l.last = op
+}
+
+func (l *ops) remove(op *Op) {
+	if op.prev == nil {
+		l.first = op.next
+	} else {
+		op.prev.next = op.next
+	}
+	if op.next == nil {
+		l.last = op.prev
+	} else {
+		op.next.prev = op.prev
+	}
+	op.prev, op.next = nil, nil
+}
