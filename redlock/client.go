@@ -1,0 +1,239 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
+)
+
+// rounds is what a client needs of a mux.Mux, which is one.
+type rounds interface {
+	Do(ctx context.Context, op *mux.Op) error
+	Post(ops ...*mux.Op)
+	Wait(ctx context.Context, op *mux.Op) error
+	Send(op *mux.Op)
+	RTT() time.Duration
+	Masters() []mux.State
+	Close() error
+}
+
+// A Client takes locks on N independent masters. One client, with one
+// connection to each master, serves a whole process: its methods, and those of
+// its Mutexes, may be called by any number of goroutines at once.
+type Client struct {
+	cfg     Config
+	owner   string
+	masters []string // their addresses
+	rounds  rounds
+	now     func() time.Duration // conn.Now; all times are on its clock
+	calls   sync.Pool            // of *call
+	lines   lines
+	watches *watches
+	guard   *guard
+	groups  bool // a master is a group's: holding is kept
+	holding heldSet
+	renewer renewer
+	stats   stats
+	observe Observer // of no-ops where none was set
+
+	listeners sync.WaitGroup
+	rechecks  sync.WaitGroup
+	asking    atomic.Int64 // switches since no recheck runs
+	closing   sync.Once
+	closed    chan struct{}
+}
+
+// Open connects to the masters. It returns as soon as a majority is connected;
+// the others go on connecting in the background. A minority that is down is no
+// error. If ctx ends or the dial timeout passes without a majority, the error is
+// a *RoundError that wraps ErrNoQuorum and each master's cause. A master that
+// can never serve (a node of a cluster, a replica, a wrong password, one that is
+// given twice) is an error that wraps conn.ErrRefused, or says so.
+func Open(ctx context.Context, cfg Config) (*Client, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("redlock: %w", err)
+	}
+	ws, g := newWatches(len(cfg.Masters)), newGuard(&cfg)
+	m, err := mux.Open(ctx, cfg.mux(ws, g))
+	if err != nil {
+		return nil, openError(ctx, err)
+	}
+	c := newClient(cfg, m, conn.Now)
+	c.watches, c.guard = ws, g
+	for _, a := range cfg.Masters {
+		if addr, err := conn.ParseAddress(a); err == nil && addr.Group() != "" {
+			c.groups = true
+		}
+	}
+	g.raised = m.Doubt
+	g.client.Store(c)
+	return c, nil
+}
+
+func openError(ctx context.Context, err error) error {
+	var open *mux.OpenError
+	if !errors.Is(err, mux.ErrNoQuorum) || !errors.As(err, &open) {
+		return fmt.Errorf("redlock: open: %w", err)
+	}
+	e := &RoundError{Op: "open", reason: ErrNoQuorum}
+	for _, s := range open.Masters {
+		v := Vote{Master: s.Address, Err: s.Err}
+		switch {
+		case s.Phase == mux.Up:
+			v.Verdict = Yes
+		case s.Err != nil:
+			v.Verdict = Failed
+		}
+		e.Votes = append(e.Votes, v)
+	}
+	if err := ctx.Err(); err != nil {
+		e.end(ctx, err)
+	}
+	return e
+}
+
+func newClient(cfg Config, r rounds, now func() time.Duration) *Client {
+	c := &Client{
+		cfg:    cfg,
+		owner:  cfg.Owner,
+		rounds: r,
+		now:    now,
+		calls:  sync.Pool{New: newCall},
+		closed: make(chan struct{}),
+	}
+	switch c.owner {
+	case "":
+		c.owner = defaultOwner(cfg.ClientName)
+	case "-":
+		c.owner = ""
+	}
+	for _, s := range r.Masters() {
+		c.masters = append(c.masters, s.Address)
+	}
+	if c.cfg.DriftFactor == 0 {
+		c.cfg.DriftFactor = defaultDriftFactor
+	}
+	if c.cfg.MinDrift == 0 {
+		c.cfg.MinDrift = defaultMinDrift
+	}
+	if c.cfg.Handovers == 0 {
+		c.cfg.Handovers = defaultHandovers
+	}
+	if cfg.Observer != nil {
+		c.observe = *cfg.Observer
+	}
+	c.watches, c.guard = newWatches(len(c.masters)), newGuard(&c.cfg)
+	c.lines.init(c.cfg.Handovers)
+	c.renewer.client = c
+	return c
+}
+
+// Close ends the connections and returns when nothing of the client is left. It
+// wakes everybody who waits, with ErrClosed, and ends the contexts of KeepAlive.
+// It releases no lock: those still held end with their TTL. It may be called
+// more than once, but not from an Observer.
+func (c *Client) Close() error {
+	c.closing.Do(func() { close(c.closed) })
+	c.renewer.close()
+	err := c.rounds.Close()
+	c.renewer.flying.Wait()
+	c.rechecks.Wait()
+	c.watches.mu.Lock()
+	c.watches.closed = true
+	c.watches.mu.Unlock()
+	c.listeners.Wait()
+	return err
+}
+
+// NewMutex returns a lock on a key, which is not taken yet. The TTL is how long
+// the lock outlives a holder that has died: at least some milliseconds, in whole
+// ones. A key or a TTL that cannot be is reported by the first use.
+//
+// It asks nothing of the masters and keeps nothing: a Mutex that is not held can
+// be forgotten, and reusing one saves only its allocation.
+func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex {
+	m := &Mutex{
+		client:  c,
+		key:     key,
+		term:    newTerm(ttl, c.cfg.DriftFactor, c.cfg.MinDrift),
+		timeout: c.cfg.RoundTimeout,
+	}
+	if m.timeout == 0 {
+		m.timeout = min(max(ttl/20, minRoundTimeout), maxRoundTimeout)
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	switch {
+	case key == "":
+		m.invalid = errors.New("the key is empty")
+	case ttl <= 0 || ttl%time.Millisecond != 0:
+		m.invalid = fmt.Errorf("TTL %v is not a whole number of milliseconds above zero", ttl)
+	case m.term.drift >= ttl:
+		m.invalid = fmt.Errorf("TTL %v leaves nothing after a clock drift of %v", ttl, m.term.drift)
+	}
+	if m.invalid == nil {
+		c.guard.use(ttl)
+	} else {
+		m.invalid = fmt.Errorf("redlock: mutex %q: %w", key, m.invalid)
+	}
+	return m
+}
+
+// Do holds the lock while fn runs. It waits for the lock as [Mutex.Lock] does,
+// keeps it alive as [Mutex.KeepAlive] does, and releases it when fn has
+// returned or panicked, also if ctx has ended by then.
+//
+// The context that fn gets ends with ctx, and no later than the moment the lock
+// stops being provably ours; its cause is ErrLost then. fn should return when it
+// ends: the lock may be another's.
+//
+// Do returns the error of taking the lock, or that of fn. If the lock was lost
+// while fn ran, the error wraps ErrLost too, even if fn returned nil. A release
+// that could not be confirmed is no error: the key goes with its TTL.
+func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) error {
+	m := c.NewMutex(key, ttl, opts...)
+	if err := m.Lock(ctx); err != nil {
+		return err
+	}
+	defer m.Unlock(context.WithoutCancel(ctx))
+	held, stop := m.KeepAlive(ctx)
+	defer stop()
+	if err := context.Cause(held); err != nil {
+		return err
+	}
+	err := fn(held)
+	if lost := context.Cause(held); errors.Is(lost, ErrLost) && !errors.Is(err, ErrLost) {
+		return errors.Join(err, lost)
+	}
+	return err
+}
+
+// failed makes the error of a round: err is what the mux returned, reason what
+// the votes say.
+func (c *Client) failed(ctx context.Context, op, key string, k *call, err, reason error) *RoundError {
+	e := &RoundError{Op: op, Key: key, reason: reason, cut: err != nil}
+	e.Votes = appendVotes(make([]Vote, 0, len(c.masters)), c.masters, k.op.Votes)
+	switch {
+	case err == nil || err == mux.ErrTimeout:
+	case errors.Is(err, mux.ErrClosed):
+		e.reason, e.Votes = ErrClosed, nil
+	default:
+		e.end(ctx, err)
+	}
+	return e
+}
+
+func appendVotes(dst []Vote, masters []string, votes []mux.Vote) []Vote {
+	for i := range votes {
+		v := &votes[i]
+		dst = append(dst, Vote{masters[i], v.Verdict, v.RTT, v.Err})
+	}
+	return dst
+}

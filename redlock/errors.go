@@ -1,0 +1,213 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
+)
+
+// What can go wrong with a lock. Every failed operation wraps exactly one of
+// these (a lost lock may wrap a second one, which says how it was lost), and
+// the context's error and cause as well if the context had ended. So a caller
+// that has set a deadline asks for the context's error first.
+var (
+	// ErrHeld: enough masters answered that the lock could have been taken,
+	// if it were not held by another. A vote that was split between
+	// contenders is held, too: by nobody in particular, and not for long.
+	ErrHeld = errors.New("redlock: held by another")
+	// ErrNoQuorum: so few masters answered in time that a quorum was
+	// impossible, whoever holds the lock.
+	ErrNoQuorum = errors.New("redlock: too few masters answered")
+	// ErrExpired: a quorum said yes, but so late that nothing was left of
+	// the lock's validity.
+	ErrExpired = errors.New("redlock: took longer than the lock is valid")
+	// ErrNotHeld: there is no lock to extend or to release. If there was
+	// one, it was lost before, and exclusion may have been broken.
+	ErrNotHeld = errors.New("redlock: not held")
+	// ErrLost is the cause of the end of a KeepAlive's context when the
+	// lock stopped being provably held.
+	ErrLost = errors.New("redlock: lock lost")
+	// ErrClosed: the client was closed.
+	ErrClosed = errors.New("redlock: client is closed")
+)
+
+// errLifetime says why a lock was given up that could have been renewed.
+var errLifetime = errors.New("redlock: its maximum lifetime has passed")
+
+// A Verdict is what a master's answer means for an operation.
+type Verdict = mux.Verdict
+
+// The verdicts of a [Vote].
+const (
+	// Pending: no answer came before the round was decided or cut short.
+	Pending = mux.Pending
+	// Yes: the master did what it was asked.
+	Yes = mux.Yes
+	// No: the key is another's there, or gone.
+	No = mux.No
+	// Failed: the master did not answer, or with an error.
+	Failed = mux.Failed
+)
+
+// A Vote is one master's part in a round.
+type Vote struct {
+	Master  string        // its address, never with a password
+	Verdict Verdict       // what it said
+	RTT     time.Duration // from the round's start to its answer; 0 without one
+	Err     error         // why it failed; nil if it did not
+}
+
+// A RoundError says how an operation failed, with every master's vote. It is
+// the type of all errors that come from the masters; errors.Is and errors.As
+// look into it, and into the masters' own errors.
+type RoundError struct {
+	Op    string // "open", "lock", "extend", "unlock", "renew", "recheck", "holders"
+	Key   string // empty for "open"
+	Votes []Vote // one for each master; nil if none was asked
+
+	reason  error    // the sentinel
+	under   error    // what lies under it, if anything
+	ended   error    // the context's error, if it cut the operation short
+	cause   error    // ... and its cause, if that is another
+	cut     bool     // the round ended before it was decided
+	note    string   // for the reader of the message
+	holders []Holder // who holds the key, if that was asked
+}
+
+// Error says what happened, then why, master by master.
+func (e *RoundError) Error() string {
+	var b strings.Builder
+	b.WriteString("redlock: ")
+	b.WriteString(e.Op)
+	if e.Key != "" {
+		fmt.Fprintf(&b, " %q", e.Key)
+	}
+	b.WriteString(": ")
+	b.WriteString(bare(e.reason))
+	if e.under != nil {
+		b.WriteString(": " + bare(e.under))
+	}
+	if e.note != "" {
+		b.WriteString(": " + e.note)
+	}
+	if n := len(e.Votes); n > 0 {
+		var count [Failed + 1]int
+		for _, v := range e.Votes {
+			count[v.Verdict]++
+		}
+		pending := "not waited for"
+		if e.cut {
+			pending = "late"
+		}
+		fmt.Fprintf(&b, " (%d yes, %d no, %d failed, %d %s; %d of %d needed)",
+			count[Yes], count[No], count[Failed], count[Pending], pending, majority(n), n)
+	}
+	if s := describe(e.holders); s != "" {
+		b.WriteString("; " + s)
+	}
+	if e.ended != nil {
+		b.WriteString("; " + e.ended.Error())
+	}
+	if e.cause != nil {
+		b.WriteString(": " + e.cause.Error())
+	}
+	for _, v := range e.Votes {
+		if v.Err != nil {
+			// Errors of the transport begin with the master themselves.
+			s := v.Err.Error()
+			if !strings.HasPrefix(s, v.Master+": ") {
+				s = v.Master + ": " + s
+			}
+			b.WriteString("; " + s)
+		}
+	}
+	return b.String()
+}
+
+func bare(err error) string { return strings.TrimPrefix(err.Error(), "redlock: ") }
+
+// Unwrap returns the sentinel, what lies under it, and the context's error and
+// cause.
+func (e *RoundError) Unwrap() []error {
+	errs := make([]error, 0, 4)
+	for _, err := range [...]error{e.reason, e.under, e.ended, e.cause} {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// Is reports whether target is the sentinel or in a master's error. Context
+// errors are looked for elsewhere: a master that could not be dialled in time
+// must not look like a caller who was out of time.
+func (e *RoundError) Is(target error) bool {
+	if target == e.reason || target == e.under {
+		return true
+	}
+	if target == context.Canceled || target == context.DeadlineExceeded {
+		return false
+	}
+	for _, v := range e.Votes {
+		if v.Err != nil && errors.Is(v.Err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// As finds the first master's error of the target's type, such as a
+// *mux.ReplyError or a *conn.RefusedError.
+func (e *RoundError) As(target any) bool {
+	for _, v := range e.Votes {
+		if v.Err != nil && errors.As(v.Err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// end notes that a context cut the operation short, with this error.
+func (e *RoundError) end(ctx context.Context, err error) *RoundError {
+	e.ended = err
+	if cause := context.Cause(ctx); cause != err {
+		e.cause = cause
+	}
+	return e
+}
+
+// final reports whether trying again is of no use: the client is closed, or so
+// many masters have refused us that no quorum can come before somebody has
+// changed their configuration.
+func (e *RoundError) final() bool {
+	if e.reason == ErrClosed {
+		return true
+	}
+	refused := 0
+	for _, v := range e.Votes {
+		if v.Err != nil && permanent(v.Err) {
+			refused++
+		}
+	}
+	return refused > 0 && refused > len(e.Votes)-majority(len(e.Votes))
+}
+
+func permanent(err error) bool {
+	if errors.Is(err, conn.ErrRefused) {
+		return true
+	}
+	var reply *mux.ReplyError
+	if !errors.As(err, &reply) {
+		return false
+	}
+	switch reply.Code {
+	case "NOPERM", "NOAUTH", "WRONGPASS":
+		return true
+	}
+	return false
+}

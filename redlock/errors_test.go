@@ -1,0 +1,99 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
+	"github.com/stretchr/testify/require"
+)
+
+var errCause = errors.New("the shop has closed")
+
+func TestRoundErrorIsWhatWentWrong(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errCause)
+	noperm := &mux.ReplyError{Code: "NOPERM", Message: "NOPERM this user has no permissions"}
+	e := &RoundError{
+		Op: "lock", Key: "k", reason: ErrHeld,
+		Votes: []Vote{{Master: "a:1", Verdict: No}, {Master: "b:1", Verdict: Failed, Err: noperm}},
+	}
+	e.end(ctx, ctx.Err())
+	var err error = fmt.Errorf("wrapped: %w", e)
+	require.ErrorIs(t, err, ErrHeld)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, errCause)
+	require.ErrorIs(t, err, noperm)
+	for _, other := range []error{ErrNoQuorum, ErrExpired, ErrNotHeld, ErrLost, ErrClosed, context.DeadlineExceeded, nil} {
+		require.NotErrorIs(t, err, other)
+	}
+	var round *RoundError
+	require.ErrorAs(t, err, &round)
+	require.Same(t, e, round)
+	var reply *mux.ReplyError
+	require.ErrorAs(t, err, &reply)
+	require.Equal(t, "NOPERM", reply.Code)
+	var refused *conn.RefusedError
+	require.NotErrorAs(t, err, &refused)
+}
+
+// A master that could not be dialled in time is no caller who ran out of time.
+func TestMastersContextErrorsAreNotTheCallers(t *testing.T) {
+	timeout := fmt.Errorf("connect: %w", context.DeadlineExceeded)
+	e := &RoundError{Op: "lock", Key: "k", reason: ErrNoQuorum, Votes: []Vote{{Master: "a:1", Verdict: Failed, Err: timeout}}}
+	require.ErrorIs(t, e, ErrNoQuorum)
+	require.NotErrorIs(t, e, context.DeadlineExceeded)
+	require.ErrorIs(t, e, timeout)
+}
+
+func TestRoundErrorTellsTheWholeStory(t *testing.T) {
+	for want, e := range map[string]*RoundError{
+		`redlock: lock "k": held by another (1 yes, 2 no, 1 failed, 1 not waited for; 3 of 5 needed)` +
+			`; held by svc-a@host-7:311 on 2 of 5 masters, 8.2 s left; c:1: connection refused`: {
+			Op: "lock", Key: "k", reason: ErrHeld,
+			Votes: []Vote{
+				{Master: "a:1", Verdict: Yes},
+				{Master: "b:1", Verdict: No},
+				{Master: "c:1", Verdict: Failed, Err: errFake},
+				{Master: "d:1", Verdict: No},
+				{Master: "e:1"},
+			},
+			holders: []Holder{{Token: svcA, TTL: 8249 * time.Millisecond}, {}, {Token: svcA, TTL: 8250 * time.Millisecond}, {}, {}},
+		},
+		`redlock: lock "k": too few masters answered (0 yes, 0 no, 0 failed, 1 late; 1 of 1 needed); context deadline exceeded`: {
+			Op: "lock", Key: "k", reason: ErrNoQuorum, cut: true, Votes: []Vote{{Master: "a:1"}}, ended: context.DeadlineExceeded,
+		},
+		`redlock: renew "k": lock lost: not held (0 yes, 1 no, 0 failed, 0 not waited for; 1 of 1 needed)`: {
+			Op: "renew", Key: "k", reason: ErrLost, under: ErrNotHeld, Votes: []Vote{{Master: "a:1", Verdict: No}},
+		},
+		`redlock: unlock "k": not held: not locked`: {Op: "unlock", Key: "k", reason: ErrNotHeld, note: "not locked"},
+		`redlock: open: too few masters answered (0 yes, 0 no, 1 failed, 0 not waited for; 1 of 1 needed); a:1: connect: refused`: {
+			Op: "open", reason: ErrNoQuorum,
+			Votes: []Vote{{Master: "a:1", Verdict: Failed, Err: errors.New("a:1: connect: refused")}},
+		},
+	} {
+		require.Equal(t, want, e.Error())
+	}
+}
+
+func TestTryingAgainEndsWhereMostMastersRefuse(t *testing.T) {
+	refused := fmt.Errorf("a:1: %w", &conn.RefusedError{Reason: "it is a replica"})
+	noperm := &mux.ReplyError{Code: "NOPERM"}
+	loading := &mux.ReplyError{Code: "LOADING"}
+	failed := func(errs ...error) *RoundError {
+		e := &RoundError{reason: ErrNoQuorum}
+		for _, err := range errs {
+			e.Votes = append(e.Votes, Vote{Verdict: Failed, Err: err})
+		}
+		return e
+	}
+	require.True(t, failed(refused, noperm, errFake).final())
+	require.False(t, failed(refused, loading, errFake).final())
+	require.False(t, failed(loading, loading, loading).final())
+	require.False(t, (&RoundError{reason: ErrHeld}).final())
+	require.True(t, (&RoundError{reason: ErrClosed}).final())
+}

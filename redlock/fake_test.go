@@ -1,0 +1,440 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/resp"
+	"github.com/stretchr/testify/require"
+)
+
+// fakeRounds takes the place of a mux.Mux: simulated masters, on whatever clock
+// the test runs (synctest's, above all). Like the Mux it keeps the commands to one
+// master in order, decides early, and delivers debts.
+type fakeRounds struct {
+	start time.Time
+	wg    sync.WaitGroup
+
+	mu      sync.Mutex
+	jump    time.Duration // what the clock has gained over the timers: a suspend
+	masters []*fakeMaster
+	posted  map[*mux.Op]*fakeFlight
+	closed  bool
+	ended   chan struct{}
+}
+
+type fakeMaster struct {
+	r        *fakeRounds
+	delay    time.Duration
+	frozen   bool
+	down     error
+	refusal  string              // what it answers to a SET
+	mute     bool                // does what it is told, and never answers
+	scripts  bool                // knows them
+	textless bool                // ... nor takes them by text
+	vanish   func([]string) bool // commands that are never answered
+	keys     map[string]fakeKey
+	log      []string // what it did: "set k token", "extend ...", "release ..."
+	queue    []*fakeCommand
+	debts    []*fakeCommand
+	news     *sync.Cond
+}
+
+type fakeKey struct {
+	token   string
+	expires time.Duration
+}
+
+type fakeCommand struct {
+	f        *fakeFlight
+	bytes    []byte
+	arrives  time.Duration
+	fallback bool
+}
+
+type fakeFlight struct {
+	op       *mux.Op // nil once decided
+	judge    mux.Judge
+	fallback []byte
+	only     uint64
+	quorum   int
+	all      bool
+	thorough bool
+	keep     bool
+	persist  time.Duration // until when
+	done     chan struct{}
+}
+
+// newFake returns a client of n simulated masters.
+func newFake(t testing.TB, n int, cfg Config) (*Client, *fakeRounds) {
+	t.Helper()
+	r := &fakeRounds{start: time.Now(), posted: map[*mux.Op]*fakeFlight{}, ended: make(chan struct{})}
+	for range n {
+		m := &fakeMaster{r: r, scripts: true, keys: map[string]fakeKey{}, news: sync.NewCond(&r.mu)}
+		r.masters = append(r.masters, m)
+		r.wg.Go(m.serve)
+	}
+	c := newClient(cfg, r, r.now)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c, r
+}
+
+func (r *fakeRounds) now() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.clock()
+}
+
+func (r *fakeRounds) clock() time.Duration { return time.Since(r.start) + time.Hour + r.jump }
+
+// set changes masters, under the lock.
+func (r *fakeRounds) set(change func(m *fakeMaster), which ...int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, i := range which {
+		change(r.masters[i])
+		r.masters[i].news.Broadcast()
+	}
+}
+
+// holders counts the masters on which the key has the token.
+func (r *fakeRounds) holders(key, token string) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.masters {
+		if v, ok := m.get(key); ok && v.token == token {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *fakeRounds) keys() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.masters {
+		for key := range m.keys {
+			if _, ok := m.get(key); ok {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (r *fakeRounds) logs(i int) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.masters[i].log)
+}
+
+func (r *fakeRounds) RTT() time.Duration { return time.Millisecond }
+
+func (r *fakeRounds) Masters() []mux.State {
+	all := make([]mux.State, len(r.masters))
+	for i := range all {
+		all[i] = mux.State{Address: fmt.Sprint("m", i), Phase: mux.Up}
+	}
+	return all
+}
+
+func (r *fakeRounds) Close() error {
+	r.mu.Lock()
+	if !r.closed {
+		r.closed = true
+		close(r.ended)
+		for _, m := range r.masters {
+			m.news.Broadcast()
+		}
+	}
+	r.mu.Unlock()
+	r.wg.Wait()
+	return nil
+}
+
+func (r *fakeRounds) Do(ctx context.Context, op *mux.Op) error {
+	if err := ctx.Err(); err != nil {
+		op.Votes = make([]mux.Vote, len(r.masters))
+		op.Started = r.now()
+		op.Decided = op.Started
+		return err
+	}
+	r.Post(op)
+	return r.Wait(ctx, op)
+}
+
+func (r *fakeRounds) Post(ops ...*mux.Op) {
+	for _, op := range ops {
+		f := r.submit(op, true)
+		r.mu.Lock()
+		r.posted[op] = f
+		r.mu.Unlock()
+	}
+}
+
+func (r *fakeRounds) Send(op *mux.Op) { r.submit(op, false) }
+
+func (r *fakeRounds) submit(op *mux.Op, wanted bool) *fakeFlight {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.clock()
+	f := &fakeFlight{judge: op.Judge, fallback: slices.Clone(op.Fallback), all: op.All, thorough: op.Thorough, keep: op.Keep,
+		only: op.Only, quorum: op.Quorum, done: make(chan struct{})}
+	if f.only == 0 {
+		f.only = 1<<len(r.masters) - 1
+	}
+	if f.quorum == 0 {
+		f.quorum = majority(len(r.masters))
+	}
+	if op.Persist > 0 {
+		f.persist = now + op.Persist
+	}
+	if wanted {
+		f.op = op
+		op.Votes = make([]mux.Vote, len(r.masters))
+		op.Started, op.Decided = now, 0
+	}
+	up := 0
+	for i, m := range r.masters {
+		if m.down == nil && f.only&(1<<i) != 0 {
+			up++
+		}
+	}
+	bytes := slices.Clone(op.Command)
+	for i, m := range r.masters {
+		c := &fakeCommand{f: f, bytes: bytes, arrives: now + m.delay}
+		switch {
+		case r.closed, f.only&(1<<i) == 0:
+		case m.down != nil:
+			if f.persist > 0 {
+				m.debts = append(m.debts, c)
+			}
+			f.cast(r, i, mux.Failed, 0, m.down)
+		case up < f.quorum && !f.all && f.persist == 0: // nothing is written
+		default:
+			m.queue = append(m.queue, c)
+			m.news.Broadcast()
+		}
+	}
+	if up < f.quorum && !f.all && f.persist == 0 {
+		f.decide(now)
+	}
+	return f
+}
+
+func (r *fakeRounds) Wait(ctx context.Context, op *mux.Op) error {
+	r.mu.Lock()
+	f := r.posted[op]
+	delete(r.posted, op)
+	r.mu.Unlock()
+	var timeout <-chan time.Time
+	if op.Timeout > 0 {
+		timer := time.NewTimer(op.Started + op.Timeout - r.now())
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	var err error
+	select {
+	case <-f.done:
+		return nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-timeout:
+		err = mux.ErrTimeout
+	case <-r.ended:
+		err = mux.ErrClosed
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f.op == nil {
+		return nil
+	}
+	f.decide(r.clock())
+	return err
+}
+
+func (f *fakeFlight) decide(now time.Duration) {
+	if f.op != nil {
+		f.op.Decided = now
+		f.op = nil
+		close(f.done)
+	}
+}
+
+func (f *fakeFlight) cast(r *fakeRounds, i int, v mux.Verdict, n int64, err error) {
+	if f.op == nil {
+		return
+	}
+	vote := &f.op.Votes[i]
+	vote.Verdict, vote.Int, vote.Err, vote.RTT = v, n, err, r.clock()-f.op.Started
+	yes, open := 0, 0
+	for i, v := range f.op.Votes {
+		switch {
+		case v.Verdict == mux.Yes:
+			yes++
+		case v.Verdict == mux.Pending && f.only&(1<<i) != 0:
+			open++
+		}
+	}
+	if open == 0 || !f.all && (yes >= f.quorum || !f.thorough && yes+open < f.quorum) {
+		f.decide(r.clock())
+	}
+}
+
+// serve works off one master's queue, in order.
+func (m *fakeMaster) serve() {
+	r := m.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		for !r.closed && (m.frozen || len(m.queue) == 0 && (m.down != nil || len(m.debts) == 0)) {
+			m.news.Wait()
+		}
+		if r.closed {
+			return
+		}
+		if m.down == nil && len(m.debts) > 0 {
+			c := m.debts[0]
+			m.debts = m.debts[1:]
+			if c.f.persist > r.clock() {
+				m.apply(c.f.fallback)
+			}
+			continue
+		}
+		c := m.queue[0]
+		if wait := c.arrives - r.clock(); wait > 0 {
+			r.mu.Unlock()
+			time.Sleep(wait)
+			r.mu.Lock()
+			continue
+		}
+		m.queue = m.queue[1:]
+		i := slices.Index(r.masters, m)
+		if m.down != nil { // the connection broke before it was read
+			if c.f.persist > 0 {
+				m.debts = append(m.debts, c)
+			}
+			c.f.cast(r, i, mux.Failed, 0, m.down)
+			continue
+		}
+		reply, answered := m.apply(c.bytes)
+		if !answered || m.mute {
+			continue
+		}
+		v := parse(reply)
+		verdict := c.f.judge(v)
+		if verdict == mux.Again && !c.fallback {
+			m.queue = append(m.queue, &fakeCommand{f: c.f, bytes: c.f.fallback, fallback: true})
+			continue
+		}
+		var err error
+		if verdict != mux.Yes && verdict != mux.No {
+			verdict, err = mux.Failed, &mux.ReplyError{Code: string(v.ErrorCode()), Message: string(v.Bytes())}
+		}
+		n, _ := v.Int()
+		if c.f.op != nil && c.f.keep {
+			c.f.op.Votes[i].Reply = v.Clone()
+		}
+		c.f.cast(r, i, verdict, n, err)
+	}
+}
+
+func (m *fakeMaster) get(key string) (fakeKey, bool) {
+	v, ok := m.keys[key]
+	return v, ok && v.expires > m.r.clock()
+}
+
+// apply does what a command says.
+func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
+	args := words(command)
+	if m.vanish != nil && m.vanish(args) {
+		return nil, false
+	}
+	px := func(s string) time.Duration {
+		ms, err := strconv.Atoi(s)
+		if err != nil {
+			panic(err)
+		}
+		return m.r.clock() + time.Duration(ms)*time.Millisecond
+	}
+	key := args[1]
+	if args[0] == "EVALSHA" || args[0] == "EVAL" {
+		key = args[3]
+	}
+	v, there := m.get(key)
+	switch {
+	case args[0] == "SET" && m.refusal != "":
+		return resp.AppendError(nil, m.refusal), true
+	case args[0] == "SET":
+		if there {
+			return resp.AppendNullBulk(nil), true
+		}
+		m.keys[key] = fakeKey{args[2], px(args[5])}
+		m.log = append(m.log, "set "+key+" "+args[2])
+		return resp.AppendSimpleString(nil, "OK"), true
+	case args[0] == "EVALSHA" && !m.scripts, args[0] == "EVAL" && m.textless:
+		m.log = append(m.log, "noscript")
+		return resp.AppendError(nil, "NOSCRIPT No matching script."), true
+	case args[1] == releaseScript.hash || args[1] == releaseScript.text:
+		m.log = append(m.log, "release "+key+" "+args[4])
+		if there && v.token == args[4] {
+			delete(m.keys, key)
+			return resp.AppendInt(nil, 1), true
+		}
+		return resp.AppendInt(nil, 0), true
+	case args[1] == extendScript.hash || args[1] == extendScript.text:
+		m.log = append(m.log, "extend "+key+" "+args[4])
+		switch {
+		case there && v.token == args[4]:
+			m.keys[key] = fakeKey{args[4], px(args[5])}
+			return resp.AppendInt(nil, 1), true
+		case !there && args[6] == "1":
+			m.keys[key] = fakeKey{args[4], px(args[5])}
+			return resp.AppendInt(nil, replyRestored), true
+		}
+		return resp.AppendInt(nil, 0), true
+	case args[1] == holdersScript.hash || args[1] == holdersScript.text:
+		reply = resp.AppendArray(nil, 2)
+		if !there {
+			return resp.AppendInt(resp.AppendNullBulk(reply), -2), true
+		}
+		reply = resp.AppendBulkString(reply, v.token)
+		return resp.AppendInt(reply, (v.expires - m.r.clock()).Milliseconds()), true
+	}
+	panic(fmt.Sprintf("fake master: %q", args))
+}
+
+func parse(b []byte) resp.Value {
+	r := resp.NewReader(len(b), resp.Limits{})
+	r.Advance(copy(r.Free(len(b)), b))
+	v, err := r.Next()
+	if err != nil {
+		panic(err)
+	}
+	return v.Clone()
+}
+
+// words returns the arguments of a command.
+func words(command []byte) (args []string) {
+	elems := parse(command).Elems()
+	for v, ok := elems.Next(); ok; v, ok = elems.Next() {
+		args = append(args, string(v.Bytes()))
+	}
+	return args
+}
+
+var errFake = errors.New("connection refused")
+
+func freeze(m *fakeMaster)   { m.frozen = true }
+func thaw(m *fakeMaster)     { m.frozen = false }
+func fail(m *fakeMaster)     { m.down = errFake }
+func flush(m *fakeMaster)    { clear(m.keys) }
+func restart(m *fakeMaster)  { m.down = nil; clear(m.keys) }
+func unscript(m *fakeMaster) { m.scripts = false }

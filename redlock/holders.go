@@ -1,0 +1,119 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/resp"
+)
+
+// A Holder is what one master says about who holds a key.
+type Holder struct {
+	Master string
+	Token  string        // empty if the key is free there
+	TTL    time.Duration // how long the key has still to live; below 0 if it does not expire
+	Err    error         // why the master's answer is missing; nil if it is not
+}
+
+// Owner is the owner named in the token (Config.Owner): empty if none is, or if
+// another library made the token.
+func (h Holder) Owner() string { return ownerOf(h.Token) }
+
+// Holders asks every master who holds a key, and returns one Holder for each, in
+// the order of Config.Masters. It waits for all that are up, for a round timeout
+// (500 ms unless it is configured) at most. If fewer than a majority answered it
+// also returns a *RoundError that wraps ErrNoQuorum.
+//
+// Somebody holds the lock only if one token is on a majority of the masters. A
+// key that holds something else than a string has the token "?".
+func (c *Client) Holders(ctx context.Context, key string) ([]Holder, error) {
+	timeout := c.cfg.RoundTimeout
+	if timeout == 0 {
+		timeout = maxRoundTimeout
+	}
+	k := c.takeCall()
+	defer c.putCall(k)
+	k.holders(key, timeout)
+	err := c.rounds.Do(ctx, &k.op)
+	out := make([]Holder, len(k.op.Votes))
+	answered := 0
+	for i := range out {
+		v := &k.op.Votes[i]
+		out[i] = Holder{Master: c.masters[i], Err: v.Err}
+		switch {
+		case v.Verdict == Yes:
+			answered++
+			out[i].Token, out[i].TTL = readHolder(v.Reply)
+		case v.Err == nil:
+			out[i].Err = mux.ErrTimeout
+		}
+		v.Reply = resp.Value{}
+	}
+	if answered < majority(len(out)) {
+		return out, c.failed(ctx, "holders", key, k, err, ErrNoQuorum)
+	}
+	return out, nil
+}
+
+// readHolder reads the reply of the holders script.
+func readHolder(v resp.Value) (token string, ttl time.Duration) {
+	elems := v.Elems()
+	first, _ := elems.Next()
+	second, _ := elems.Next()
+	ms, _ := second.Int()
+	switch {
+	case first.IsNull():
+		return "", 0
+	case first.Kind() == resp.BulkString:
+		token = string(first.Bytes())
+	}
+	if token == "" {
+		token = "?"
+	}
+	return token, time.Duration(ms) * time.Millisecond
+}
+
+// describe says who holds a key: "held by svc-a@host-7:311 on 4 of 5 masters,
+// 8.2 s left". It is empty if nobody is known to. Tokens are not shown: whoever
+// knows one can release the lock.
+func describe(holders []Holder) string {
+	var most, at int
+	for i, h := range holders {
+		same := 0
+		for _, o := range holders {
+			if o.Token != "" && o.Token == h.Token {
+				same++
+			}
+		}
+		if same > most {
+			most, at = same, i
+		}
+	}
+	if most == 0 {
+		return ""
+	}
+	var ttls []time.Duration
+	for _, h := range holders {
+		if h.Token == holders[at].Token {
+			ttls = append(ttls, h.TTL)
+		}
+	}
+	slices.Sort(ttls)
+	left := "without expiry"
+	// Once it is gone from so many that a majority has not got it, it is free.
+	if d := ttls[max(0, most-majority(len(holders)))]; d >= 0 {
+		left = fmt.Sprintf("%.1f s left", d.Seconds())
+	}
+	owner := holders[at].Owner()
+	if owner == "" {
+		owner = "somebody without a name"
+	}
+	about := ""
+	if slices.ContainsFunc(holders, func(h Holder) bool { return h.Err != nil }) {
+		about = "at least "
+	}
+	return fmt.Sprintf("held by %s on %s%d of %d masters, %s", owner, about, most, len(holders), left)
+}

@@ -1,0 +1,483 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/stretchr/testify/require"
+)
+
+const ttl = 3 * time.Second // renewed every second, until 2.968 s (drift 32 ms)
+
+// taken returns a Mutex that holds the lock on "k".
+func taken(t *testing.T, c *Client, opts ...Option) *Mutex {
+	t.Helper()
+	m := c.NewMutex("k", ttl, opts...)
+	require.NoError(t, m.TryLock(t.Context()))
+	time.Sleep(2 * time.Millisecond) // until the stragglers are there, too
+	return m
+}
+
+// simulated runs a test on synctest's clock, with masters that take a
+// millisecond to answer.
+func simulated(t *testing.T, n int, cfg Config, f func(t *testing.T, c *Client, r *fakeRounds)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c, r := newFake(t, n, cfg)
+		for _, m := range r.masters {
+			m.delay = time.Millisecond
+		}
+		f(t, c, r)
+	})
+}
+
+// lostBy requires that the context ends because of a loss, and returns how long
+// that took.
+func lostBy(t *testing.T, r *fakeRounds, held context.Context) (after time.Duration, why *RoundError) {
+	t.Helper()
+	since := r.now()
+	<-held.Done()
+	require.ErrorIs(t, held.Err(), context.Canceled)
+	require.ErrorIs(t, context.Cause(held), ErrLost)
+	require.ErrorAs(t, context.Cause(held), &why)
+	return r.now() - since, why
+}
+
+func TestKeepAliveRenewsEveryThirdOfTheTTL(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		held, stop := m.KeepAlive(t.Context())
+		for range 100 {
+			time.Sleep(ttl)
+			require.NoError(t, held.Err())
+			require.Greater(t, m.Remaining(), ttl/2)
+			require.Equal(t, 5, r.holders("k", m.Token()))
+		}
+		require.InDelta(t, 300, float64(c.Stats().Renewals), 20)
+		require.Zero(t, c.Stats().RenewalsFailed)
+		require.Equal(t, 1, c.Stats().Kept)
+		stop()
+		require.ErrorIs(t, held.Err(), context.Canceled)
+		require.Equal(t, context.Canceled, context.Cause(held))
+		require.Zero(t, c.Stats().Kept)
+		require.Positive(t, m.Remaining(), "stop does not unlock")
+		time.Sleep(ttl)
+		require.Zero(t, m.Remaining())
+		require.Zero(t, r.keys(), "nobody renews it any more")
+	})
+}
+
+// Rule 4, with everything that can hang.
+func TestRule4KeepAliveEndsByTheDeadline(t *testing.T) {
+	majority := []int{0, 1, 2}
+	for name, change := range map[string]func(m *fakeMaster){
+		"a majority hangs":       freeze,
+		"a majority is down":     fail,
+		"a majority answers not": func(m *fakeMaster) { m.vanish = func([]string) bool { return true } },
+		"a majority is slow":     func(m *fakeMaster) { m.delay = time.Second },
+	} {
+		for _, wait := range []time.Duration{0, 999 * time.Millisecond, time.Second + time.Microsecond, 1500 * time.Millisecond} {
+			t.Run(name+" after "+wait.String(), func(t *testing.T) {
+				simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+					m := taken(t, c)
+					held, _ := m.KeepAlive(t.Context())
+					time.Sleep(wait)
+					r.set(change, majority...)
+					until := r.now() + m.Remaining()
+					_, why := lostBy(t, r, held)
+					require.LessOrEqual(t, r.now(), until)
+					require.Greater(t, r.now(), until-2*maxLead, "it was given up too early")
+					require.ErrorIs(t, why, ErrNoQuorum)
+					require.NotErrorIs(t, why, ErrNotHeld)
+					require.Len(t, why.Votes, 5)
+					require.GreaterOrEqual(t, c.Stats().RenewalsFailed, uint64(3), "it was tried again and again")
+					require.EqualValues(t, 1, c.Stats().Lost)
+				})
+			})
+		}
+	}
+}
+
+func TestKeepAliveSurvivesWhatEndsInTime(t *testing.T) {
+	for name, change := range map[string]func(m *fakeMaster){"hang": freeze, "down": fail} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				m := taken(t, c)
+				held, stop := m.KeepAlive(t.Context())
+				defer stop()
+				for range 10 {
+					time.Sleep(ttl / 2)
+					r.set(change, 0, 1)
+					time.Sleep(ttl / 3)
+					r.set(func(m *fakeMaster) { m.frozen, m.down = false, nil }, 0, 1)
+					time.Sleep(ttl / 2)
+					require.NoError(t, context.Cause(held))
+				}
+			})
+		})
+	}
+}
+
+func TestKeepAliveEndsAtOnceWhenTheLockIsGone(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		held, _ := m.KeepAlive(t.Context())
+		r.set(flush, 0, 1, 2)
+		after, why := lostBy(t, r, held)
+		require.LessOrEqual(t, after, ttl/3+2*time.Millisecond, "the next renewal must find out")
+		require.ErrorIs(t, why, ErrNotHeld)
+		require.Zero(t, m.Remaining())
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys(), "what the renewal has set again is released")
+		require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
+		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+		require.NoError(t, m.TryLock(t.Context()), "the client stays usable")
+	})
+}
+
+func TestKeepAliveGivesTheKeyBackToAMinority(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		held, stop := m.KeepAlive(t.Context())
+		defer stop()
+		for i := range 10 {
+			r.set(restart, i%5, (i+1)%5)
+			time.Sleep(ttl / 2)
+			require.NoError(t, context.Cause(held))
+			require.Equal(t, 5, r.holders("k", m.Token()))
+		}
+	})
+}
+
+// The masters that have lost the key are counted even if others fail, so that
+// no mixture of the two hides a loss.
+func TestKeepAliveSeesALossBehindAFailure(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		held, _ := m.KeepAlive(t.Context())
+		r.set(fail, 0)
+		r.set(flush, 1, 2, 3)
+		after, why := lostBy(t, r, held)
+		require.Less(t, after, ttl/2)
+		require.ErrorIs(t, why, ErrNotHeld)
+	})
+}
+
+func TestMaxLifetimeEndsTheContext(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c, WithMaxLifetime(10*time.Second))
+		held, _ := m.KeepAlive(t.Context())
+		after, why := lostBy(t, r, held)
+		require.InDelta(t, 10, after.Seconds(), 0.02)
+		require.ErrorIs(t, why, errLifetime)
+		require.NoError(t, m.Unlock(t.Context()), "it was held all the time")
+	})
+}
+
+func TestKeepAliveOfWhatIsNotHeldIsDone(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		held, stop := c.NewMutex("k", ttl).KeepAlive(t.Context())
+		_, why := lostBy(t, r, held)
+		require.ErrorIs(t, why, ErrNotHeld)
+		stop()
+		m := taken(t, c)
+		time.Sleep(ttl)
+		held, _ = m.KeepAlive(t.Context())
+		require.ErrorIs(t, context.Cause(held), ErrNotHeld)
+		held, _ = c.NewMutex("k", ttl, WithToken("x")).KeepAlive(t.Context())
+		require.ErrorIs(t, context.Cause(held), ErrNotHeld, "its validity is unknown")
+		require.Zero(t, c.Stats().Kept)
+	})
+}
+
+func TestKeepAliveEndsWithItsParent(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		parent, cancel := context.WithCancelCause(t.Context())
+		m := taken(t, c)
+		held, _ := m.KeepAlive(parent)
+		child, cancelChild := context.WithTimeout(held, time.Hour)
+		defer cancelChild()
+		cancel(errCause)
+		<-child.Done()
+		require.Equal(t, errCause, context.Cause(held))
+		require.Equal(t, errCause, context.Cause(child))
+		time.Sleep(ttl)
+		require.Zero(t, c.Stats().Kept)
+		require.Zero(t, c.Stats().Renewals)
+		require.Zero(t, c.Stats().Lost)
+		require.Zero(t, r.keys())
+	})
+}
+
+func TestContextsDerivedFromKeepAliveEndWithIt(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		held, _ := taken(t, c).KeepAlive(context.WithValue(t.Context(), errCause, 42))
+		child, cancel := context.WithCancel(held)
+		defer cancel()
+		require.Equal(t, 42, child.Value(errCause))
+		r.set(fail, 0, 1)
+		<-child.Done()
+		require.ErrorIs(t, context.Cause(child), ErrLost)
+	})
+}
+
+// A suspended machine's timers stand still, while the keys go on expiring.
+func TestLookingAtTheContextDoesNotNeedTheTimer(t *testing.T) {
+	for name, look := range map[string]func(ctx context.Context) bool{
+		"Err":   func(ctx context.Context) bool { return ctx.Err() != nil },
+		"Cause": func(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrLost) },
+		"Done": func(ctx context.Context) bool {
+			select {
+			case <-ctx.Done():
+				return true
+			default:
+				return false
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				m := taken(t, c)
+				held, _ := m.KeepAlive(t.Context())
+				require.False(t, look(held))
+				r.mu.Lock()
+				r.jump = time.Minute
+				r.mu.Unlock()
+				require.True(t, look(held))
+				require.Zero(t, m.Remaining())
+				require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
+				require.ErrorIs(t, context.Cause(held), ErrLost)
+				time.Sleep(time.Hour)
+				require.EqualValues(t, 1, c.Stats().Lost)
+			})
+		})
+	}
+}
+
+func TestExtendMovesTheContextsDeadline(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		held, _ := m.KeepAlive(t.Context())
+		r.set(freeze, 0, 1)
+		time.Sleep(ttl * 9 / 10)
+		r.set(thaw, 0, 1)
+		require.NoError(t, m.Extend(t.Context()))
+		r.set(freeze, 0, 1)
+		until := r.now() + m.Remaining()
+		after, _ := lostBy(t, r, held)
+		require.Greater(t, after, ttl*9/10)
+		require.LessOrEqual(t, r.now(), until)
+	})
+}
+
+func TestExtendThatFindsALossEndsTheContext(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		held, _ := m.KeepAlive(t.Context())
+		r.set(flush, 0, 1, 2)
+		require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
+		require.ErrorIs(t, context.Cause(held), ErrLost)
+		require.ErrorIs(t, context.Cause(held), ErrNotHeld)
+		require.Zero(t, c.Stats().Kept)
+	})
+}
+
+// requireReleasedForGood fails if any master was asked to extend a lock after it
+// was asked to release it.
+func requireReleasedForGood(t *testing.T, r *fakeRounds) {
+	t.Helper()
+	for i := range r.masters {
+		released := map[string]bool{}
+		for _, did := range r.logs(i) {
+			what, lock, _ := strings.Cut(did, " ")
+			switch what {
+			case "release":
+				released[lock] = true
+			case "extend":
+				require.False(t, released[lock], "%s was extended after its release", lock)
+			}
+		}
+	}
+}
+
+func TestNoRenewalAfterUnlock(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		// Unlocks at, just before and just after the moment of a renewal, and
+		// while one is under way.
+		for at := -3 * time.Millisecond; at <= 5*time.Millisecond; at += 100 * time.Microsecond {
+			m := taken(t, c)
+			held, _ := m.KeepAlive(t.Context())
+			time.Sleep(m.Remaining() - (ttl - m.term.drift) + ttl/renewAfter + at)
+			require.NoError(t, m.Unlock(t.Context()))
+			require.Equal(t, context.Canceled, context.Cause(held), "an unlock is no loss")
+		}
+		time.Sleep(2 * ttl)
+		require.Zero(t, r.keys())
+		require.Zero(t, c.Stats().Kept)
+		require.Positive(t, c.Stats().Renewals)
+		requireReleasedForGood(t, r)
+	})
+}
+
+func TestNoRenewalAfterUnlockWhateverRaces(t *testing.T) {
+	c, r := newFake(t, 3, Config{})
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 30 {
+				m := c.NewMutex("k", 24*time.Millisecond)
+				if m.Lock(t.Context()) != nil {
+					return
+				}
+				held, stop := m.KeepAlive(t.Context())
+				var both sync.WaitGroup
+				both.Go(func() { m.Extend(t.Context()) })
+				both.Go(func() { held.Err() })
+				time.Sleep(8 * time.Millisecond)
+				both.Go(func() { m.Unlock(t.Context()) })
+				both.Go(stop)
+				both.Wait()
+				m.Unlock(t.Context())
+			}
+		})
+	}
+	all.Wait()
+	require.Eventually(t, func() bool { return r.keys() == 0 }, 5*time.Second, time.Millisecond)
+	require.Zero(t, c.Stats().Kept)
+	requireReleasedForGood(t, r)
+}
+
+// A fallback that a master asks for comes after whatever was written meanwhile,
+// so an extend's must not be able to set a key again.
+func TestExtendByTextSetsNothingAgain(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		r.set(unscript, 0, 1, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		r.set(func(m *fakeMaster) { // the release is known, the extend is not
+			m.vanish = func(args []string) bool {
+				m.scripts = args[1] != extendScript.hash
+				return false
+			}
+		}, 0, 1, 2)
+		done := make(chan error)
+		go func() { done <- m.Extend(t.Context()) }()
+		synctest.Wait() // the extend is posted, and not answered yet
+		require.ErrorIs(t, m.Unlock(ctx), context.Canceled)
+		<-done
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys())
+		require.Contains(t, r.logs(0), "noscript")
+	})
+}
+
+func TestRenewalsShareBursts(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		const n = 3000
+		bursts := &countingRounds{rounds: r}
+		c.rounds = bursts
+		for i := range n {
+			m := c.NewMutex(string(rune('a'+i%26))+time.Duration(i).String(), ttl)
+			require.NoError(t, m.TryLock(t.Context()))
+			m.KeepAlive(t.Context())
+		}
+		bursts.mu.Lock()
+		bursts.sizes = nil
+		bursts.mu.Unlock()
+		time.Sleep(ttl)
+		require.Equal(t, n, c.Stats().Kept)
+		bursts.mu.Lock()
+		defer bursts.mu.Unlock()
+		total := 0
+		for _, size := range bursts.sizes {
+			total += size
+		}
+		require.GreaterOrEqual(t, total, 2*n)
+		require.LessOrEqual(t, slices.Max(bursts.sizes), burstSize)
+		require.Less(t, len(bursts.sizes), total/20)
+	})
+}
+
+type countingRounds struct {
+	rounds
+	mu    sync.Mutex
+	sizes []int
+}
+
+func (c *countingRounds) Post(ops ...*mux.Op) {
+	c.mu.Lock()
+	c.sizes = append(c.sizes, len(ops))
+	c.mu.Unlock()
+	c.rounds.Post(ops...)
+}
+
+// A lock with a long round timeout, which waits for a hung minority, must not
+// cost a lock with a short one its life.
+func TestHungMinorityDelaysNobodysRenewal(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		r.set(freeze, 2)
+		var contexts []context.Context
+		for i, ttl := range []time.Duration{30 * time.Second, 100 * time.Millisecond, 10 * time.Second, 200 * time.Millisecond} {
+			for j := range 30 {
+				m := c.NewMutex(time.Duration(1000*i+j).String(), ttl)
+				require.NoError(t, m.TryLock(t.Context()))
+				held, _ := m.KeepAlive(t.Context())
+				contexts = append(contexts, held)
+			}
+		}
+		time.Sleep(35 * time.Second)
+		for _, held := range contexts {
+			require.NoError(t, context.Cause(held))
+		}
+	})
+}
+
+// Deadlines are kept while as many renewals hang as may be under way.
+func TestHungRenewalsDelayNoDeadline(t *testing.T) {
+	simulated(t, 1, Config{RoundTimeout: time.Hour}, func(t *testing.T, c *Client, r *fakeRounds) {
+		const n = maxSending + 1000
+		var held []context.Context
+		var until []time.Duration
+		for i := range n {
+			m := c.NewMutex(time.Duration(i).String(), ttl)
+			require.NoError(t, m.TryLock(t.Context()))
+			h, _ := m.KeepAlive(t.Context())
+			if i == 0 {
+				r.set(func(m *fakeMaster) { m.delay = 0 }, 0)
+			}
+			held = append(held, h)
+			until = append(until, r.now()+m.Remaining())
+		}
+		r.set(freeze, 0)
+		for i, h := range held {
+			<-h.Done()
+			require.LessOrEqual(t, r.now(), until[i])
+			require.ErrorIs(t, context.Cause(h), ErrLost)
+		}
+		require.Zero(t, c.Stats().Kept)
+	})
+}
+
+func TestCloseEndsEveryKeepAlive(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		held, _ := m.KeepAlive(t.Context())
+		r.set(freeze, 0, 1, 2)
+		time.Sleep(ttl / 2) // a renewal is under way
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, context.Cause(held), ErrLost)
+		require.ErrorIs(t, context.Cause(held), ErrClosed)
+		held, _ = m.KeepAlive(t.Context())
+		require.ErrorIs(t, context.Cause(held), ErrClosed)
+		require.ErrorIs(t, m.Unlock(t.Context()), ErrClosed)
+		require.NoError(t, c.Close())
+	})
+}

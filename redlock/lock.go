@@ -1,0 +1,291 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+)
+
+const (
+	pollMin = 2 * time.Millisecond
+	pollMax = 200 * time.Millisecond
+
+	minSettling = 100 * time.Microsecond
+
+	explainMin = 50 * time.Millisecond // least time for asking who holds a lock
+)
+
+// Lock takes the lock, and waits for it until ctx is done. Those of one client
+// who wait for a key stand in a line: only the first contends with other
+// processes, and when the lock is released in this client the first has it at
+// once, in the order of arrival. See the package comment for how it waits.
+//
+// It goes on trying when too few masters answer, since they may be back before
+// ctx is done; but not when so many refuse us (no permission, wrong password)
+// that somebody has to change something first.
+//
+// The error is that of the last attempt, as TryLock's, and the context's. A
+// waiter that ran out of time because the lock is held asks the masters by whom,
+// for a short moment, and the message says it; one that was cancelled leaves at
+// once.
+func (m *Mutex) Lock(ctx context.Context) error {
+	if m.invalid != nil {
+		return m.invalid
+	}
+	if err := ctx.Err(); err != nil {
+		return m.unasked(opLock, ErrNoQuorum, "").end(ctx, err)
+	}
+	c := m.client
+	w, first := c.lines.join(m.key)
+	wait := waiting{mutex: m, waiter: w}
+	// Whoever comes to a contended key looks first, so that those who were told
+	// of its release are not always overtaken by whoever has released it.
+	try := first && !(c.watches.contended(m.key, c.now()) && c.tracked())
+	wait.inTurn = first && !try
+	e, err := wait.lock(ctx, try, first)
+	held, failure := c.lines.leave(m.key, w, e == nil && err == nil)
+	if err != nil {
+		e = m.gaveUp(ctx, err, e, wait.cut, held, failure)
+	}
+	wait.end(ctx, e)
+	if e != nil {
+		return e
+	}
+	return nil
+}
+
+// waiting is one call of Lock.
+type waiting struct {
+	mutex  *Mutex
+	waiter *waiter
+	inTurn bool          // the next attempt is made in turn
+	likely uint64        // ... where the key can be free; zero means anywhere
+	polls  int           // in a row
+	vain   int           // looks in a row that found the key free, though it was not to be had
+	since  time.Duration // when it began to wait; 0 if it did not
+	cut    *RoundError   // an attempt that the context's end left undecided
+}
+
+// lock tries and waits in turns. It returns how the last attempt failed, if it
+// did and was not the last word, and the error that ended the waiting: the
+// context's or ErrClosed. Front says that nobody of its line stands before it.
+func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error) {
+	m := w.mutex
+	var last *RoundError
+	for {
+		if try {
+			e := m.acquire(ctx, w.inTurn, w.likely)
+			if e == nil || e.final() {
+				return e, nil
+			}
+			if e.ended != nil {
+				w.cut = e
+				return last, e.ended
+			}
+			last = e
+			m.client.lines.failed(m.key, e)
+			if e.reason == ErrHeld {
+				m.client.watches.noteRefused(m.key, m.client.now())
+			}
+		}
+		if w.since == 0 {
+			w.since = m.client.now()
+			m.client.stats.waiting.Add(1)
+			m.client.observe.waitStart(ctx, m.key)
+		}
+		if err := w.untilFree(ctx, front, front && (!try || w.inTurn)); err != nil {
+			return last, err
+		}
+		try, front = true, true
+	}
+}
+
+// untilFree waits until the lock may be free. Whoever is in front of its line
+// watches the masters; the others have to be given their turn. One that was
+// refused in turn lets the winner finish its round before it looks. So does one that
+// comes to a contended key: it may be who has just released it, and those who were
+// told of that come first.
+func (w *waiting) untilFree(ctx context.Context, front, refused bool) error {
+	m := w.mutex
+	c := m.client
+	timer, watch := w.waiter.timer, w.waiter.watch
+	defer timer.Stop()
+	watching := false
+	defer func() {
+		if watching {
+			c.watches.remove(m.key, c.now())
+		}
+	}()
+	var why Wake
+	look := front && !refused
+	if refused {
+		timer.Reset(w.settling())
+	}
+	for {
+		if look {
+			look, refused = false, false
+			watching = true
+			c.watches.add(m.key, watch) // afresh: what was told before is in the answers
+			var pause time.Duration
+			var err error
+			if pause, why, err = w.look(ctx); err != nil {
+				return err
+			}
+			if pause == 0 {
+				w.vain++
+				break
+			}
+			w.vain = 0
+			timer.Reset(pause)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.closed:
+			return ErrClosed
+		case <-timer.C:
+			if refused || why == "" {
+				look = true
+				continue
+			}
+		case <-watch.told:
+			if !watching { // a rest of an earlier wait, whose majority was told before the others
+				continue
+			}
+			if _, majority := c.watches.free(watch); !majority {
+				look = true // the last that is needed may be one that does not tell
+				continue
+			}
+			why = WakeFree
+		case s := <-w.waiter.signal:
+			switch s {
+			case turnHeld: // its holder will tell; the masters, what it cannot tell
+				// Most locks are short: the look, which waits for every
+				// master, would often be in the way of its release.
+				refused, w.polls = true, pollLast
+				timer.Reset(w.settling())
+				continue
+			case yield: // whoever else was told comes first
+				why, refused, w.polls = WakeTurn, false, 0
+				timer.Reset(w.pause())
+				continue
+			case turn:
+				why = WakeTurn
+			case released:
+				why = WakeReleased
+			}
+		}
+		break
+	}
+	if why != WakePoll {
+		w.polls = 0
+	}
+	// After a release in this client the attempt follows it at once on every
+	// connection: nobody elsewhere can have been told before it arrives. Whoever
+	// polls was not told either, and knows nothing of the master that would be
+	// asked first: it may hold another's key for ever, or be slow.
+	w.inTurn, w.likely = why != WakeReleased && why != WakePoll, 0
+	if why == WakeFree {
+		w.likely, _ = c.watches.free(watch)
+	}
+	c.stats.wake(why)
+	c.observe.wake(ctx, m.key, why)
+	return nil
+}
+
+// look looks at the key, and returns how long to wait unless something is told,
+// and what it means that this has passed: nothing, but that it is time to look again.
+func (w *waiting) look(ctx context.Context) (pause time.Duration, why Wake, err error) {
+	c := w.mutex.client
+	if !c.tracked() {
+		return w.pause(), WakePoll, nil
+	}
+	c.listen()
+	p, err := c.look(ctx, w.mutex, w.waiter.watch)
+	switch {
+	case errors.Is(err, mux.ErrClosed):
+		return 0, "", ErrClosed
+	case err != nil:
+		return 0, "", err
+	case p.free:
+		return 0, WakeFree, nil
+	case !p.told:
+		return w.pause(), WakePoll, nil
+	case p.at-c.now() > lookAgain: // a master that hangs tells nothing, and nobody knows
+		return lookAgain + rand.N(lookAgain), "", nil
+	}
+	// Those who wait for the same TTL need not all try in the same moment.
+	return max(p.at-c.now(), 0) + 1 + rand.N(expirySlack), WakeExpiry, nil
+}
+
+// settling is about the time that a winner needs to set its other keys. It doubles
+// where the key is free each time and cannot be had: that is no winner (masters
+// that refuse to write, a Mutex that holds it by its clock).
+func (w *waiting) settling() time.Duration {
+	d := max(w.mutex.client.rounds.RTT(), minSettling)
+	d = max(d, min(d<<min(max(w.vain-1, 0), 16), pollMax))
+	return d + rand.N(d)
+}
+
+// pollLast is a number of polls after which the pause is the longest.
+const pollLast = 8
+
+// pause is how long to wait before the next poll: at least about the time of a
+// round, and on top of it a random part of twice that time, doubled with each
+// poll. So those who have split a vote do not meet again for long.
+func (w *waiting) pause() time.Duration {
+	base := max(pollMin, 2*w.mutex.client.rounds.RTT())
+	most := max(base, min(base<<w.polls, pollMax))
+	w.polls = min(w.polls+1, pollLast)
+	return base/2 + rand.N(most)
+}
+
+// end notes that Lock returns.
+func (w *waiting) end(ctx context.Context, e *RoundError) {
+	if w.since == 0 {
+		return
+	}
+	c := w.mutex.client
+	c.stats.waiting.Add(-1)
+	var err error
+	if e != nil {
+		err = e
+	}
+	c.observe.waitEnd(ctx, w.mutex.key, c.now()-w.since, err)
+}
+
+// gaveUp makes the error of a Lock that err has ended: last is how its own last
+// attempt failed, held and failure are what its line knew, and cut is an attempt
+// that was still undecided.
+func (m *Mutex) gaveUp(ctx context.Context, err error, last, cut *RoundError, held bool, failure *RoundError) *RoundError {
+	if err == ErrClosed {
+		return m.unasked(opLock, ErrClosed, "")
+	}
+	e := m.unasked(opLock, ErrNoQuorum, "no attempt was decided")
+	switch {
+	case last != nil:
+		*e = *last
+	case held:
+		e.reason, e.note = ErrHeld, "within this process"
+	case failure != nil:
+		*e = *failure
+		e.note, e.Votes = "", slices.Clone(failure.Votes)
+	case cut != nil:
+		*e = *cut
+	}
+	e.end(ctx, err)
+	if e.reason == ErrHeld && errors.Is(err, context.DeadlineExceeded) {
+		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.explainTime())
+		defer cancel()
+		e.holders, _ = m.client.Holders(ask, m.key)
+	}
+	return e
+}
+
+func (m *Mutex) explainTime() time.Duration {
+	return min(m.timeout, max(explainMin, 4*m.client.rounds.RTT()))
+}

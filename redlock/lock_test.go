@@ -1,0 +1,461 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/stretchr/testify/require"
+)
+
+// starts starts n goroutines in Lock, in order, and returns the order in which
+// they get it; each holds it for a moment.
+func starts(t *testing.T, c *Client, n int) <-chan int {
+	t.Helper()
+	order := make(chan int, n)
+	for i := range n {
+		go func() {
+			m := c.NewMutex("k", ttl)
+			if m.Lock(t.Context()) == nil {
+				order <- i
+				time.Sleep(10 * time.Millisecond)
+				m.Unlock(t.Context())
+			}
+		}()
+		synctest.Wait()
+	}
+	return order
+}
+
+func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
+	simulated(t, 3, Config{Handovers: -1}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		order := starts(t, c, 50)
+		time.Sleep(100 * time.Millisecond)
+		require.Equal(t, 50, c.Stats().Waiting)
+		since := r.now()
+		require.NoError(t, m.Unlock(t.Context()))
+		for want := range 50 {
+			require.Equal(t, want, <-order)
+		}
+		// 49 times held for 10 ms, and 50 hand-overs of one round.
+		require.InDelta(t, 49*10+50*1, (r.now() - since).Milliseconds(), 2)
+		time.Sleep(time.Second)
+		require.Zero(t, c.lines.size())
+		require.Zero(t, c.Stats().Waiting)
+		require.Zero(t, r.keys())
+	})
+}
+
+func TestOnlyTheFirstOfALineContends(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		c2 := newClient(Config{}, r, r.now) // another process
+		taken(t, c2).KeepAlive(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				err := c.NewMutex("k", ttl).Lock(ctx)
+				require.ErrorIs(t, err, ErrHeld)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			})
+		}
+		all.Wait()
+		// At most a poll in 100 ms on average, once the pause is the longest.
+		polls := c.Stats().Held
+		require.Greater(t, polls, uint64(40))
+		require.Less(t, polls, uint64(160))
+		c2.renewer.close()
+	})
+}
+
+func TestPollsComeMoreAndMoreSeldom(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		w := waiting{mutex: c.NewMutex("k", ttl)}
+		for range 1000 {
+			w.polls = 0
+			most := pollMin
+			for range 20 {
+				d := w.pause()
+				require.GreaterOrEqual(t, d, r.RTT(), "a poll in less than a round's time")
+				require.Less(t, d, pollMin/2+most)
+				most = min(2*most, pollMax)
+			}
+		}
+		slow := newClient(Config{}, slowRounds{r}, r.now)
+		w = waiting{mutex: slow.NewMutex("k", ttl)}
+		for range 100 {
+			require.GreaterOrEqual(t, w.pause(), time.Second)
+		}
+	})
+}
+
+type slowRounds struct{ rounds }
+
+func (slowRounds) RTT() time.Duration { return time.Second }
+
+func TestLockTakesWhatAnotherProcessReleases(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		c2 := newClient(Config{}, r, r.now)
+		other := taken(t, c2)
+		time.AfterFunc(time.Second, func() { other.Unlock(context.Background()) })
+		since := r.now()
+		m := c.NewMutex("k", ttl)
+		require.NoError(t, m.Lock(t.Context()))
+		require.Less(t, r.now()-since, time.Second+pollMax+10*time.Millisecond)
+		require.Positive(t, m.Remaining())
+	})
+}
+
+func TestLockTakesWhatHasExpired(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		taken(t, c) // and forgotten
+		since := r.now()
+		require.NoError(t, c.NewMutex("k", ttl).Lock(t.Context()))
+		require.Less(t, r.now()-since, ttl+pollMax+10*time.Millisecond)
+	})
+}
+
+func TestLockThatTimesOutSaysWhoHoldsIt(t *testing.T) {
+	simulated(t, 5, Config{Owner: "svc-a@host-7:311"}, func(t *testing.T, c *Client, r *fakeRounds) {
+		taken(t, c)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errCause)
+		defer cancel()
+		var all sync.WaitGroup
+		for range 3 { // the first of the line, and others
+			all.Go(func() {
+				since := r.now()
+				err := c.NewMutex("k", ttl).Lock(ctx)
+				require.ErrorIs(t, err, ErrHeld)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorIs(t, err, errCause)
+				require.NotErrorIs(t, err, ErrNoQuorum)
+				require.Contains(t, err.Error(), "held by svc-a@host-7:311 on 5 of 5 masters, 2.0 s left")
+				require.LessOrEqual(t, r.now()-since, time.Second+2*time.Millisecond)
+			})
+		}
+		all.Wait()
+	})
+}
+
+func TestAskingWhoHoldsItTakesNoLongTime(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		taken(t, c)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		time.AfterFunc(990*time.Millisecond, func() { r.set(freeze, 0, 1, 2, 3, 4) })
+		since := r.now()
+		err := c.NewMutex("k", ttl).Lock(ctx)
+		require.ErrorIs(t, err, ErrHeld)
+		require.LessOrEqual(t, r.now()-since, time.Second+explainMin)
+	})
+}
+
+func TestCancelledWaitersLeaveAtOnce(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		errs := make(chan error, 100)
+		for range 100 {
+			go func() { errs <- c.NewMutex("k", ttl).Lock(ctx) }()
+		}
+		time.Sleep(100 * time.Millisecond)
+		require.Equal(t, 100, c.Stats().Waiting)
+		since := r.now()
+		cancel(errCause)
+		for range 100 {
+			err := <-errs
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, errCause)
+			require.ErrorIs(t, err, ErrHeld)
+			require.NotContains(t, err.Error(), "left", "nobody was asked who holds it")
+		}
+		require.Equal(t, since, r.now())
+		require.Zero(t, c.lines.size())
+		require.NoError(t, m.Unlock(t.Context()))
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}
+
+// A waiter that leaves must not take the lock's news with it.
+func TestWaitersThatLeaveLoseNoWakeUp(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		for round := range 100 {
+			m := taken(t, c)
+			ctx, cancel := context.WithCancel(t.Context())
+			var leaving sync.WaitGroup
+			for range 5 {
+				leaving.Go(func() {
+					m := c.NewMutex("k", ttl)
+					if m.Lock(ctx) == nil {
+						m.Unlock(context.Background())
+					}
+				})
+			}
+			synctest.Wait()
+			done := make(chan error)
+			last := c.NewMutex("k", ttl)
+			go func() { done <- last.Lock(t.Context()) }()
+			synctest.Wait()
+			since := r.now()
+			go m.Unlock(t.Context())
+			time.Sleep(time.Duration(round) * 50 * time.Microsecond)
+			cancel()
+			require.NoError(t, <-done)
+			require.Less(t, r.now()-since, 20*time.Millisecond)
+			leaving.Wait()
+			require.NoError(t, last.Unlock(t.Context()))
+		}
+	})
+}
+
+func TestLockOutlastsMastersThatAreAway(t *testing.T) {
+	for name, change := range map[string]func(m *fakeMaster){"down": fail, "hanging": freeze} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				r.set(change, 0, 1)
+				time.AfterFunc(5*time.Second, func() {
+					r.set(func(m *fakeMaster) { m.frozen, m.down = false, nil }, 0, 1)
+				})
+				since := r.now()
+				require.NoError(t, c.NewMutex("k", ttl).Lock(t.Context()))
+				require.Less(t, r.now()-since, 6*time.Second)
+				require.Positive(t, c.Stats().NoQuorum)
+			})
+		})
+	}
+}
+
+func TestLockSaysWhyTheMastersDidNotAnswer(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		r.set(fail, 1, 2)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var all sync.WaitGroup
+		for range 3 { // the first of the line, and others
+			all.Go(func() {
+				err := c.NewMutex("k", ttl).Lock(ctx)
+				require.ErrorIs(t, err, ErrNoQuorum)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorIs(t, err, errFake)
+				require.NotErrorIs(t, err, ErrHeld)
+				var e *RoundError
+				require.ErrorAs(t, err, &e)
+				require.Len(t, e.Votes, 3)
+			})
+		}
+		all.Wait()
+		for _, m := range r.masters {
+			require.Empty(t, m.debts, "nothing was written, so nothing is owed")
+		}
+	})
+}
+
+func TestLockGivesUpWhereItIsRefused(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		r.set(func(m *fakeMaster) { m.refusal = "NOPERM this user may not" }, 0, 1)
+		since := r.now()
+		err := c.NewMutex("k", ttl).Lock(t.Context())
+		require.ErrorIs(t, err, ErrNoQuorum)
+		var reply *mux.ReplyError
+		require.ErrorAs(t, err, &reply)
+		require.Equal(t, "NOPERM", reply.Code)
+		require.Less(t, r.now()-since, 10*time.Millisecond)
+	})
+}
+
+func TestCloseWakesEveryWaiter(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		taken(t, c)
+		errs := make(chan error, 10)
+		for range 10 {
+			go func() { errs <- c.NewMutex("k", ttl).Lock(t.Context()) }()
+		}
+		time.Sleep(100 * time.Millisecond)
+		c.Close()
+		for range 10 {
+			err := <-errs
+			require.ErrorIs(t, err, ErrClosed)
+			require.NotErrorIs(t, err, ErrHeld)
+		}
+		require.ErrorIs(t, c.NewMutex("k", ttl).Lock(t.Context()), ErrClosed)
+		require.Zero(t, c.lines.size())
+	})
+}
+
+func TestOthersGetTheirChance(t *testing.T) {
+	simulated(t, 3, Config{Handovers: 4}, func(t *testing.T, c *Client, r *fakeRounds) {
+		c2 := newClient(Config{}, r, r.now)
+		m := taken(t, c)
+		order := starts(t, c, 40)
+		got := make(chan struct{})
+		go func() {
+			other := c2.NewMutex("k", ttl)
+			for other.TryLock(t.Context()) != nil {
+				time.Sleep(time.Millisecond)
+			}
+			close(got)
+			other.Unlock(t.Context())
+		}()
+		require.NoError(t, m.Unlock(t.Context()))
+		<-got
+		require.LessOrEqual(t, len(order), 5)
+		for range 40 {
+			<-order
+		}
+		time.Sleep(100 * time.Millisecond)
+	})
+}
+
+func TestTwoLocksOnOneMutexAreTwoContenders(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := c.NewMutex("k", ttl)
+		require.NoError(t, m.Lock(t.Context()))
+		first := m.Token()
+		err := m.TryLock(t.Context())
+		require.ErrorIs(t, err, ErrHeld)
+		require.Contains(t, err.Error(), "by this Mutex")
+		second := make(chan error)
+		go func() { second <- m.Lock(t.Context()) }()
+		time.Sleep(time.Second)
+		select {
+		case <-second:
+			require.Fail(t, "it has been taken twice")
+		default:
+		}
+		require.Equal(t, first, m.Token(), "an attempt must not touch what is held")
+		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, <-second)
+		require.NotEqual(t, first, m.Token())
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+}
+
+func TestObserverSeesTheWaiting(t *testing.T) {
+	var mu sync.Mutex
+	var seen []string
+	note := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, fmt.Sprintf(format, args...))
+	}
+	observer := &Observer{
+		Round:     func(_ context.Context, r Round) { note("%s %v %d", r.Op, errors.Is(r.Err, ErrHeld), len(r.Votes)) },
+		WaitStart: func(_ context.Context, key string) { note("start %s", key) },
+		Wake:      func(_ context.Context, _ string, why Wake) { note("wake %s", why) },
+		WaitEnd: func(_ context.Context, key string, waited time.Duration, err error) {
+			note("end %s %v %v", key, waited.Round(100*time.Millisecond), err)
+		},
+		Lost: func(ctx context.Context, key string, err error) {
+			note("lost %s %v %v", key, errors.Is(err, ErrLost), ctx.Err())
+		},
+	}
+	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		done := make(chan error)
+		next := c.NewMutex("k", ttl)
+		go func() { done <- next.Lock(t.Context()) }()
+		time.Sleep(time.Second)
+		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, <-done)
+		held, _ := next.KeepAlive(t.Context())
+		time.Sleep(10 * time.Millisecond)
+		r.set(flush, 0, 1, 2)
+		<-held.Done()
+		synctest.Wait()
+	})
+	polls := 0
+	seen = slices.DeleteFunc(seen, func(s string) bool {
+		if s == "wake poll" || s == "lock true 3" {
+			polls++
+			return true
+		}
+		return false
+	})
+	require.Greater(t, polls, 4)
+	// The release and the attempt that follows it end at the same time.
+	slices.Sort(seen[3:6])
+	require.Equal(t, []string{
+		"lock false 3", "start k", "wake released", "end k 1s <nil>", "lock false 3", "unlock false 3",
+		"lost k true context canceled", "renew false 3",
+	}, seen)
+}
+
+func TestDoHoldsTheLockMeanwhile(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		err := c.Do(t.Context(), "k", ttl, func(ctx context.Context) error {
+			time.Sleep(10 * ttl)
+			require.ErrorIs(t, c.NewMutex("k", ttl).TryLock(ctx), ErrHeld)
+			return errCause
+		})
+		require.Equal(t, errCause, err)
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys())
+
+		ctx, cancel := context.WithCancel(t.Context())
+		require.NoError(t, c.Do(ctx, "k", ttl, func(held context.Context) error {
+			cancel()
+			<-held.Done()
+			return nil
+		}))
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys(), "it must be released though the context has ended")
+
+		require.Panics(t, func() {
+			c.Do(t.Context(), "k", ttl, func(context.Context) error { panic("no") })
+		})
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys())
+		require.Zero(t, c.Stats().Kept)
+
+		require.Error(t, c.Do(t.Context(), "", ttl, nil))
+	})
+}
+
+func TestDoTellsOfALoss(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		for _, own := range []error{nil, errCause, ErrLost} {
+			err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
+				time.Sleep(10 * time.Millisecond)
+				r.set(flush, 0, 1, 2)
+				<-held.Done()
+				return own
+			})
+			require.ErrorIs(t, err, ErrLost)
+			if own != nil {
+				require.ErrorIs(t, err, own)
+			}
+		}
+		// It is lost also if nobody has looked.
+		err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
+			r.mu.Lock()
+			r.jump += time.Hour
+			r.mu.Unlock()
+			return nil
+		})
+		require.ErrorIs(t, err, ErrLost)
+	})
+}
+
+// Every lock of an uncontended key leaves nothing, and costs one round.
+func TestUncontendedLockIsOneRound(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		for i := range 100 {
+			m := c.NewMutex(fmt.Sprint("k", i), ttl)
+			since := r.now()
+			require.NoError(t, m.Lock(t.Context()))
+			require.Equal(t, time.Millisecond, r.now()-since)
+		}
+		require.Zero(t, c.lines.size())
+		time.Sleep(10 * time.Millisecond)
+		require.Len(t, r.logs(0), 100)
+	})
+}

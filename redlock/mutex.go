@@ -1,0 +1,419 @@
+package redlock
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+)
+
+// A Mutex is a lock on one key. It is made by [Client.NewMutex], and may be used
+// by any number of goroutines at once, but it is one holder: of two that call
+// Lock on it the second waits like any other contender of the key, and an Unlock
+// releases whatever the Mutex holds, whoever took it. Give each holder a Mutex.
+//
+// TryLock, Extend and Unlock on a Mutex that is reused allocate nothing if they
+// succeed.
+type Mutex struct {
+	client   *Client
+	key      string
+	term     term
+	timeout  time.Duration // of a round
+	lifetime time.Duration // 0 if unlimited
+	invalid  error         // why it can never be taken
+
+	// mu guards what follows. Extends are posted under it, so that none is
+	// posted after an Unlock has taken the token away.
+	mu    sync.Mutex
+	token []byte        // of the lock that is held, or was until it expired; empty if none is
+	until time.Duration // end of the validity; 0 if unknown, of a lock that was handed over
+	gone  bool          // it is known to be lost
+	since time.Duration // when it was taken; 0 if unknown
+	keeps *keep         // its live KeepAlives
+}
+
+// Key returns the key.
+func (m *Mutex) Key() string { return m.key }
+
+// Token returns the token under which the masters know the lock: what another
+// process needs to extend or release it ([WithToken]). It is empty while the
+// Mutex is unlocked.
+func (m *Mutex) Token() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return string(m.token)
+}
+
+// Until returns the end of the lock's validity: until then it is provably held,
+// if the masters' clocks keep their promise (see the package comment). It is in
+// the past once the lock has expired, and zero while the Mutex is unlocked. A
+// suspended machine makes it lag, as it does all of Go's times; Remaining does
+// not.
+func (m *Mutex) Until() time.Time {
+	m.mu.Lock()
+	until := m.until
+	m.mu.Unlock()
+	if until == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(until - m.client.now())
+}
+
+// Remaining returns how much is left of the lock's validity, suspended time
+// counted; 0 if nothing is.
+func (m *Mutex) Remaining() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.until == 0 {
+		return 0
+	}
+	return max(0, m.until-m.client.now())
+}
+
+// TryLock tries to take the lock, in one round. Its error is a *RoundError that
+// wraps ErrHeld, also if this Mutex holds the lock already; ErrNoQuorum;
+// ErrExpired; or ErrClosed; and the context's error and cause too if ctx had
+// ended. If it fails, or succeeds too late, what it has set on any master is
+// deleted again, whatever becomes of ctx.
+//
+// A lock that has expired without an Unlock does not count as held.
+func (m *Mutex) TryLock(ctx context.Context) error {
+	if m.invalid != nil {
+		return m.invalid
+	}
+	if e := m.acquire(ctx, false, 0); e != nil {
+		return e
+	}
+	return nil
+}
+
+// acquire is one attempt: in one burst, or in turn where others are known to
+// contend.
+func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely uint64) *RoundError {
+	c := m.client
+	if err := ctx.Err(); err != nil {
+		return m.unasked(opLock, ErrNoQuorum, "").end(ctx, err)
+	}
+	if m.Remaining() > 0 {
+		return m.unasked(opLock, ErrHeld, "by this Mutex")
+	}
+	k := c.takeCall()
+	defer c.putCall(k)
+	k.acquire(m)
+	var err error
+	clean := false // nothing can be left on any master
+	switches := c.guard.switches.Load()
+	if inTurn {
+		clean, err = c.inTurn(ctx, m, k, likely)
+	} else {
+		err = c.rounds.Do(ctx, &k.op)
+	}
+	now, until := c.now(), m.term.until(k.op.Started)
+	t := count(k.op.Votes, err != nil)
+	reason := t.acquired(now, until)
+	var e *RoundError
+	if reason == nil {
+		m.install(k.token, until, now)
+		if c.guard.switches.Load() != switches && !m.survives() {
+			e = m.stale(ctx, opLock, k, err)
+			reason = e.reason
+			m.forget(k.token)
+		}
+	} else {
+		e = m.failed(ctx, opLock, k, err, reason)
+		if !clean && (err != nil || !unwritten(&k.op, t)) {
+			k.release(m, k.token)
+			c.rounds.Send(&k.op)
+		}
+		reason = e.reason
+	}
+	took := k.op.Decided - k.op.Started
+	c.stats.attempt(reason, took)
+	m.observe(ctx, opLock, k, took, until-now, e)
+	return e
+}
+
+// unwritten reports whether a round that was decided was so as it was submitted,
+// because too few masters were up to ask any. Then there is nothing to release; while
+// the masters are down, that would only pile up debts.
+func unwritten(op *mux.Op, t tally) bool {
+	return op.Decided == op.Started && t.failed > t.spare() && t.yes+t.no == 0
+}
+
+// survives asks the masters again for a lock that was just taken, as one of its votes
+// may be that of a master that was replaced meanwhile: the recheck of all locks may have
+// come too early to see this one. It reports whether there still is a valid lock.
+func (m *Mutex) survives() bool {
+	m.client.recheckThese([]*Mutex{m})
+	return m.Remaining() > 0
+}
+
+// stale is the failure of a round that has succeeded with such a vote.
+func (m *Mutex) stale(ctx context.Context, op string, k *call, err error) *RoundError {
+	e := m.failed(ctx, op, k, err, ErrNoQuorum)
+	e.note = replaced
+	return e
+}
+
+// replaced is the note of what failed for want of a vote that cannot be believed.
+const replaced = "a master was replaced by another"
+
+// forget makes the Mutex one that is not locked, unless it has another lock by now.
+func (m *Mutex) forget(token []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if string(m.token) == string(token) {
+		m.token, m.until, m.since, m.gone = m.token[:0], 0, 0, false
+	}
+}
+
+// install makes the Mutex hold a lock that was just taken.
+func (m *Mutex) install(token []byte, until, now time.Duration) {
+	m.mu.Lock()
+	m.token = append(m.token[:0], token...)
+	m.until, m.since, m.gone = until, now, false
+	expired := m.keeps // of a lock that ran out before, if it was not unlocked
+	m.keeps = nil
+	m.mu.Unlock()
+	if m.client.groups {
+		m.client.holding.add(m)
+	}
+	for k := expired; k != nil; k = k.sibling {
+		m.client.renewer.expire(k)
+	}
+}
+
+// Extend gives the lock its full TTL again. It succeeds only while the lock is
+// valid by our clock (a lock that was handed over is known by the masters'
+// answers alone), and then also repairs it: a TTL that was changed is set right,
+// and a master that has lost the key, by a restart or a flush, is given it
+// again.
+//
+// Its error is a *RoundError that wraps ErrNotHeld if the lock is lost for
+// certain: its validity had ended, or a quorum of the masters no longer had the
+// key, even if all have it now; ErrExpired if its validity ended meanwhile;
+// ErrNoQuorum if too few masters answered, when the lock is still valid until
+// Until; or ErrClosed. After ErrNotHeld and ErrExpired the Mutex holds no valid
+// lock any more.
+func (m *Mutex) Extend(ctx context.Context) error {
+	if m.invalid != nil {
+		return m.invalid
+	}
+	if e := m.extend(ctx); e != nil {
+		return e
+	}
+	return nil
+}
+
+func (m *Mutex) extend(ctx context.Context) *RoundError {
+	c := m.client
+	if err := ctx.Err(); err != nil {
+		return m.unasked(opExtend, ErrNoQuorum, "").end(ctx, err)
+	}
+	k := c.takeCall()
+	defer c.putCall(k)
+	switches := c.guard.switches.Load()
+	m.mu.Lock()
+	limit := m.until
+	handed := len(m.token) > 0 && limit == 0
+	if !handed && limit <= c.now() {
+		note := "its validity has ended"
+		if len(m.token) == 0 {
+			note = "not locked"
+		}
+		m.mu.Unlock()
+		return m.unasked(opExtend, ErrNotHeld, note)
+	}
+	k.token = append(k.token[:0], m.token...)
+	k.extend(m, k.token, !handed)
+	c.rounds.Post(k.one[:]...)
+	m.mu.Unlock()
+
+	err := c.rounds.Wait(ctx, &k.op)
+	until := m.term.until(k.op.Started)
+	if handed {
+		limit = until
+	}
+	now := c.now()
+	reason := count(k.op.Votes, err != nil).extended(now, until, limit)
+	if reason == nil && !m.prolong(k.token, until) {
+		reason = ErrNotHeld // unlocked meanwhile
+	}
+	stale := false
+	if reason == nil && handed && c.groups {
+		c.holding.add(m) // for the next recheck; the last may not have seen it
+		stale = c.guard.switches.Load() != switches && !m.survives()
+	}
+	var e *RoundError
+	switch {
+	case stale:
+		e = m.stale(ctx, opExtend, k, err)
+	case reason != nil:
+		e = m.failed(ctx, opExtend, k, err, reason)
+	default:
+		c.stats.extended.Add(1)
+	}
+	took := k.op.Decided - k.op.Started
+	if e != nil && (e.reason == ErrNotHeld || e.reason == ErrExpired) {
+		m.lost(k, now, e)
+	}
+	m.observe(ctx, opExtend, k, took, until-now, e)
+	return e
+}
+
+// prolong moves the end of the validity, if the Mutex still holds that lock: not if
+// another round has found it to be lost, and is about to release what it gave back.
+func (m *Mutex) prolong(token []byte, until time.Duration) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.gone || string(m.token) != string(token) {
+		return false
+	}
+	m.setUntil(max(until, m.until))
+	return true
+}
+
+// keeping reports whether k keeps the lock that the Mutex holds. mu is held.
+func (m *Mutex) keeping(k *keep) bool {
+	for at := m.keeps; at != nil; at = at.sibling {
+		if at == k {
+			return true
+		}
+	}
+	return false
+}
+
+// setUntil sets the end of the validity, for the KeepAlives too. mu is held.
+func (m *Mutex) setUntil(until time.Duration) {
+	m.until = until
+	for k := m.keeps; k != nil; k = k.sibling {
+		k.until.Store(int64(until))
+	}
+}
+
+// lost takes note that the call's round has found the lock to be lost: it ends
+// the validity, releases what the round may have set again on some masters, and
+// ends the KeepAlives.
+func (m *Mutex) lost(k *call, now time.Duration, why *RoundError) {
+	m.mu.Lock()
+	var keeps *keep
+	if string(m.token) == string(k.token) {
+		m.until, m.gone = now, true
+		keeps, m.keeps = m.keeps, nil
+	}
+	m.mu.Unlock()
+	r := &m.client.renewer
+	over := r.end(keeps, why)
+	k.release(m, k.token)
+	m.client.rounds.Send(&k.op)
+	r.finish(over)
+}
+
+// Unlock releases the lock. The release goes to every master whatever becomes of
+// ctx, which bounds only the waiting for the answers; a master that cannot be
+// reached gets it when it is back, or the key ends with its TTL. Afterwards the
+// Mutex is unlocked, whatever Unlock returns, and its KeepAlives have ended.
+//
+//	what the masters say                  returned
+//	a quorum deleted the key              nil: the lock was held until now,
+//	                                      unless it was known to be lost
+//	so many had not got it any more
+//	that no quorum can have had it        ErrNotHeld
+//	neither, and its validity had ended
+//	before Unlock was called              ErrNotHeld
+//	neither, and it was still valid       ErrNoQuorum
+//	not asked: the Mutex is unlocked      ErrNotHeld
+//	not asked: the client is closed       ErrClosed
+//
+// After ErrNotHeld the lock may have been another's before Unlock was called,
+// and exclusion may have been broken. After ErrNoQuorum nothing was broken: it is
+// only not known that the lock is free yet. The error is a *RoundError, which
+// wraps the context's error too if that cut the waiting short.
+func (m *Mutex) Unlock(ctx context.Context) error {
+	if m.invalid != nil {
+		return m.invalid
+	}
+	if e := m.unlock(ctx); e != nil {
+		return e
+	}
+	return nil
+}
+
+func (m *Mutex) unlock(ctx context.Context) *RoundError {
+	c := m.client
+	k := c.takeCall()
+	defer c.putCall(k)
+	if c.groups {
+		c.holding.remove(m) // before: a lock that is installed from now on is added again
+	}
+	m.mu.Lock()
+	if len(m.token) == 0 {
+		m.mu.Unlock()
+		return m.unasked(opUnlock, ErrNotHeld, "not locked")
+	}
+	k.release(m, m.token)
+	now := c.now()
+	expired, gone := m.until != 0 && m.until <= now, m.gone
+	since, keeps := m.since, m.keeps
+	m.token, m.until, m.since, m.gone, m.keeps = m.token[:0], 0, 0, false, nil
+	m.mu.Unlock()
+	c.renewer.finish(c.renewer.end(keeps, nil))
+
+	c.rounds.Post(k.one[:]...)
+	// From here on a local waiter's attempt follows the release on every
+	// connection: it need not wait for the answers.
+	c.lines.released(m.key)
+	if since != 0 {
+		c.stats.hold.add(now - since)
+	}
+	err := c.rounds.Wait(ctx, &k.op)
+	reason := count(k.op.Votes, err != nil).released(expired, gone)
+	var e *RoundError
+	if reason != nil {
+		e = m.failed(ctx, opUnlock, k, err, reason)
+	} else {
+		c.stats.released.Add(1)
+	}
+	m.observe(ctx, opUnlock, k, k.op.Decided-k.op.Started, 0, e)
+	return e
+}
+
+const (
+	opLock   = "lock"
+	opExtend = "extend"
+	opUnlock = "unlock"
+	opRenew  = "renew"
+
+	opRecheck = "recheck"
+)
+
+// unasked is the failure of an operation that asked no master.
+func (m *Mutex) unasked(op string, reason error, note string) *RoundError {
+	return &RoundError{Op: op, Key: m.key, reason: reason, note: note}
+}
+
+// failed makes the error of a round: err is what the mux returned, reason what
+// the votes say.
+func (m *Mutex) failed(ctx context.Context, op string, k *call, err, reason error) *RoundError {
+	return m.client.failed(ctx, op, m.key, k, err, reason)
+}
+
+// observe tells the Observer of a round: e is how it failed, if it did.
+func (m *Mutex) observe(ctx context.Context, op string, k *call, took, validity time.Duration, e *RoundError) {
+	c := m.client
+	if c.observe.Round == nil {
+		return
+	}
+	r := Round{Op: op, Key: m.key, Took: took, Asked: len(c.masters)}
+	if k.asked != 0 {
+		r.Asked = k.asked
+	}
+	if e != nil {
+		r.Votes, r.Err = e.Votes, e
+	} else {
+		k.votes = appendVotes(k.votes[:0], c.masters, k.op.Votes)
+		r.Votes, r.Validity = k.votes, validity
+	}
+	c.observe.Round(ctx, r)
+}

@@ -1,0 +1,598 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/stretchr/testify/require"
+)
+
+// keyOf returns the token that a master has for "k", and how long it lasts.
+func (r *fakeRounds) keyOf(i int) (token string, left time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if v, ok := r.masters[i].get("k"); ok {
+		return v.token, v.expires - r.clock()
+	}
+	return "", 0
+}
+
+// occupy gives a key to somebody else.
+func occupy(m *fakeMaster) {
+	m.keys["k"] = fakeKey{"another's", m.r.clock() + time.Hour}
+}
+
+func all(n int) (which []int) {
+	for i := range n {
+		which = append(which, i)
+	}
+	return which
+}
+
+// subset returns the masters whose bits are set.
+func subset(mask uint) (which []int) {
+	for i := range bits.Len(mask) {
+		if mask&(1<<i) != 0 {
+			which = append(which, i)
+		}
+	}
+	return which
+}
+
+func TestTakenExactlyWhereTheFreeAreAMajority(t *testing.T) {
+	for n := 1; n <= 7; n++ {
+		simulated(t, n, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+			for mask := range uint(1) << n {
+				taken := subset(mask)
+				r.set(flush, all(n)...)
+				r.set(occupy, taken...)
+				m := c.NewMutex("k", ttl)
+				err := m.TryLock(t.Context())
+				if 2*(n-len(taken)) > n {
+					require.NoError(t, err, "%d masters, taken %v", n, taken)
+					require.NoError(t, m.Unlock(t.Context()))
+				} else {
+					require.ErrorIs(t, err, ErrHeld, "%d masters, taken %v", n, taken)
+					require.NotErrorIs(t, err, ErrNoQuorum)
+				}
+				time.Sleep(5 * time.Millisecond)
+				require.Equal(t, len(taken), r.keys(), "nothing of ours may be left, nothing of theirs gone")
+			}
+		})
+	}
+}
+
+func TestSplitVoteIsHeldAndLeavesNothing(t *testing.T) {
+	simulated(t, 4, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		c2 := newClient(Config{}, r, r.now)
+		a, b := c.NewMutex("k", ttl), c2.NewMutex("k", ttl)
+		r.set(func(m *fakeMaster) { m.delay = 10 * time.Millisecond }, 2, 3)
+		errs := make(chan error)
+		go func() { errs <- a.TryLock(t.Context()) }() // is first at masters 0 and 1
+		time.Sleep(5 * time.Millisecond)
+		r.set(func(m *fakeMaster) { m.keys["k"] = fakeKey{"b's", r.clock() + ttl} }, 2, 3)
+		require.ErrorIs(t, b.TryLock(t.Context()), ErrHeld)
+		require.ErrorIs(t, <-errs, ErrHeld)
+		r.set(flush, 2, 3)
+		time.Sleep(20 * time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}
+
+// Rule 1, at every moment of an acquire, in every state of the masters.
+func TestRule1CancelledContextLeavesNoKey(t *testing.T) {
+	for name, change := range map[string]func(m *fakeMaster){
+		"healthy":                     func(*fakeMaster) {},
+		"frozen, thawed":              freeze,
+		"never answering":             func(m *fakeMaster) { m.mute = true },
+		"knowing no script":           unscript,
+		"slow":                        func(m *fakeMaster) { m.delay = 3 * time.Millisecond },
+		"down, and back within a TTL": fail,
+		"occupied":                    occupy,
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				for at := time.Duration(0); at <= 6*time.Millisecond; at += 100 * time.Microsecond {
+					for _, which := range [][]int{{0}, {0, 1, 2}, all(5)} {
+						r.set(change, which...)
+						ctx, cancel := context.WithTimeoutCause(t.Context(), at, errCause)
+						m := c.NewMutex("k", ttl)
+						err := m.TryLock(ctx)
+						cancel()
+						if err == nil {
+							require.NoError(t, m.Unlock(t.Context()))
+						} else if errors.Is(err, context.DeadlineExceeded) {
+							require.ErrorIs(t, err, errCause)
+						}
+						r.set(func(m *fakeMaster) {
+							m.frozen, m.down, m.mute, m.scripts, m.delay = false, nil, false, true, time.Millisecond
+							if m.keys["k"].token == "another's" {
+								delete(m.keys, "k")
+							}
+						}, all(5)...)
+						time.Sleep(20 * time.Millisecond)
+						require.Zero(t, r.keys(), "cancelled after %v with %v", at, which)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A master that had the acquire and whose connection broke then owes nothing: we
+// owe it the release.
+func TestReleaseIsOwedToAMasterThatWasCutOff(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		r.set(occupy, 0, 1)
+		r.set(func(m *fakeMaster) { m.delay = time.Millisecond / 2 }, 2)
+		m := c.NewMutex("k", ttl)
+		require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)
+		// Master 2 was cut off before the release came, and is back.
+		r.set(fail, 2)
+		time.Sleep(10 * time.Millisecond)
+		token, _ := r.keyOf(2)
+		require.NotEmpty(t, token)
+		r.set(func(m *fakeMaster) { m.down = nil }, 2)
+		time.Sleep(time.Millisecond)
+		token, _ = r.keyOf(2)
+		require.Empty(t, token)
+	})
+}
+
+// Rule 2: what is reported as taken is valid, and for as long as Until says.
+func TestRule2SuccessIsNeverWithoutValidity(t *testing.T) {
+	simulated(t, 3, Config{RoundTimeout: time.Hour}, func(t *testing.T, c *Client, r *fakeRounds) {
+		drift := 32 * time.Millisecond
+		for _, delay := range []time.Duration{time.Millisecond, time.Second, ttl - drift - time.Nanosecond, ttl - drift, ttl, 2 * ttl} {
+			r.set(func(m *fakeMaster) { m.delay = delay }, all(3)...)
+			m := c.NewMutex("k", ttl)
+			err := m.TryLock(t.Context())
+			if delay < ttl-drift {
+				require.NoError(t, err)
+				require.Equal(t, ttl-drift-delay, m.Remaining())
+				require.WithinDuration(t, time.Now().Add(m.Remaining()), m.Until(), time.Microsecond)
+				time.Sleep(time.Nanosecond)
+				require.Equal(t, 3, r.holders("k", m.Token()))
+				m.Unlock(t.Context())
+			} else {
+				require.ErrorIs(t, err, ErrExpired)
+				require.NotErrorIs(t, err, ErrHeld)
+				require.Zero(t, m.Remaining())
+				require.Empty(t, m.Token())
+			}
+			time.Sleep(3 * ttl)
+			require.Zero(t, r.keys(), "a late success is refused and released")
+			require.EqualValues(t, "release", strings.Fields(r.logs(0)[len(r.logs(0))-1])[0])
+		}
+	})
+}
+
+// Rule 3.
+func TestRule3ExtendRepairsButRevivesNothing(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		token := m.Token()
+		time.Sleep(time.Second)
+		r.set(flush, 0)
+		r.set(restart, 1)
+		r.set(func(m *fakeMaster) { // shortened, and prolonged, from outside
+			m.keys["k"] = fakeKey{token, r.clock() + time.Millisecond*100}
+		}, 2)
+		r.set(func(m *fakeMaster) { m.keys["k"] = fakeKey{token, r.clock() + time.Hour} }, 3)
+		before := m.Until()
+		require.NoError(t, m.Extend(t.Context()))
+		require.True(t, m.Until().After(before))
+		require.Equal(t, ttl-m.term.drift-time.Millisecond, m.Remaining())
+		time.Sleep(2 * time.Millisecond)
+		for i := range 5 {
+			got, left := r.keyOf(i)
+			require.Equal(t, token, got)
+			require.InDelta(t, ttl.Seconds(), left.Seconds(), 0.01, "master %d", i)
+		}
+
+		time.Sleep(m.Remaining())
+		asked := len(r.logs(0))
+		require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
+		require.Len(t, r.logs(0), asked, "an expired lock is not even asked for")
+		require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
+		time.Sleep(100 * time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}
+
+func TestRule3ExtendThatComesTooLateRevivesNothing(t *testing.T) {
+	simulated(t, 3, Config{RoundTimeout: time.Hour}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		time.Sleep(m.Remaining() - time.Millisecond)
+		r.set(func(m *fakeMaster) { m.delay = 2 * time.Millisecond }, all(3)...)
+		require.ErrorIs(t, m.Extend(t.Context()), ErrExpired)
+		require.Zero(t, m.Remaining())
+		require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys(), "it is released, as nobody holds it")
+		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+	})
+}
+
+func TestExtendSetsTheKeyOnlyWhereItIsFree(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		r.set(occupy, 0)
+		r.set(flush, 1)
+		require.NoError(t, m.Extend(t.Context()))
+		time.Sleep(2 * time.Millisecond)
+		got, _ := r.keyOf(0)
+		require.Equal(t, "another's", got)
+		require.Equal(t, 4, r.holders("k", m.Token()))
+		require.NoError(t, m.Unlock(t.Context()))
+		time.Sleep(2 * time.Millisecond)
+		require.Equal(t, 1, r.keys())
+	})
+}
+
+// A majority that had lost the key, although it has it again now, is a loss: at
+// once, whatever the rest does, and in whichever order the answers come.
+func TestExtendTellsOfALossThatItCouldPaperOver(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 4, 5} {
+		for mask := range uint(1) << n {
+			lost := subset(mask)
+			simulated(t, n, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				m := taken(t, c)
+				r.set(flush, lost...)
+				err := m.Extend(t.Context())
+				if 2*(n-len(lost)) > n {
+					require.NoError(t, err)
+				} else {
+					require.ErrorIs(t, err, ErrNotHeld)
+					require.Zero(t, m.Remaining())
+				}
+				time.Sleep(5 * time.Millisecond)
+				if err == nil {
+					require.Equal(t, n, r.holders("k", m.Token()), "all have it again")
+				} else {
+					require.Zero(t, r.keys(), "what was set again is released")
+				}
+			})
+		}
+	}
+}
+
+func TestExtendWithFailuresAndRestarts(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		// Two were down when it was taken, and are back; one goes down: the lock
+		// may still be on three, and is given to five.
+		r.set(fail, 3, 4)
+		m := taken(t, c)
+		r.set(restart, 3, 4)
+		r.set(fail, 0)
+		require.NoError(t, m.Extend(t.Context()))
+		time.Sleep(2 * time.Millisecond)
+		require.Equal(t, 4, r.holders("k", m.Token())-1, "master 0 still has it, and is down")
+		// Too few answer: nothing is lost yet.
+		until := m.Until()
+		r.set(fail, 1, 2)
+		err := m.Extend(t.Context())
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.ErrorIs(t, err, errFake)
+		require.Positive(t, m.Remaining())
+		require.WithinDuration(t, until, m.Until(), time.Microsecond)
+		r.set(func(m *fakeMaster) { m.down = nil }, 0, 1, 2)
+		require.NoError(t, m.Extend(t.Context()))
+	})
+}
+
+// Rule 5, the table of Unlock.
+func TestRule5UnlockTellsReleasedFromLostFromUnknown(t *testing.T) {
+	type unlock struct {
+		lost, down []int
+		expired    bool
+		want       error
+	}
+	for name, u := range map[string]unlock{
+		"all have it":                         {},
+		"a minority had lost it":              {lost: []int{0, 1}},
+		"a majority had lost it":              {lost: []int{0, 1, 2}, want: ErrNotHeld},
+		"a minority is down":                  {down: []int{0, 1}},
+		"a majority is down":                  {down: []int{0, 1, 2}, want: ErrNoQuorum},
+		"all are down":                        {down: all(5), want: ErrNoQuorum},
+		"some had lost it, some are down":     {lost: []int{0, 1}, down: []int{2}, want: ErrNoQuorum},
+		"a majority had lost it, one is down": {lost: []int{0, 1, 2}, down: []int{3}, want: ErrNotHeld},
+		"expired":                             {expired: true, want: ErrNotHeld},
+		"expired, and all are down":           {expired: true, down: all(5), want: ErrNotHeld},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				m := taken(t, c)
+				if u.expired {
+					time.Sleep(ttl)
+				}
+				r.set(flush, u.lost...)
+				r.set(fail, u.down...)
+				err := m.Unlock(t.Context())
+				if u.want == nil {
+					require.NoError(t, err)
+				} else {
+					require.ErrorIs(t, err, u.want)
+				}
+				require.Empty(t, m.Token())
+				require.Zero(t, m.Until())
+				require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld, "it is unlocked, whatever came of it")
+				require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
+				r.set(func(m *fakeMaster) { m.down = nil }, u.down...)
+				time.Sleep(5 * time.Millisecond)
+				require.Zero(t, r.keys(), "those that were down get the release when they are back")
+			})
+		})
+	}
+}
+
+// The key outlives the validity by the drift: whoever deletes a majority in that
+// time has held the lock until then.
+func TestUnlockJustAfterTheValidityIsNoLoss(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		time.Sleep(m.Remaining() + time.Millisecond)
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+}
+
+func TestUnlockOfAnExpiredLockSparesTheNextHolder(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		time.Sleep(ttl)
+		next := taken(t, c)
+		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+		time.Sleep(5 * time.Millisecond)
+		require.Equal(t, 3, r.holders("k", next.Token()))
+	})
+}
+
+func TestUnlockGoesOutWhateverBecomesOfItsContext(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		for at := time.Duration(0); at < 3*time.Millisecond; at += 100 * time.Microsecond {
+			m := taken(t, c)
+			ctx, cancel := context.WithTimeoutCause(t.Context(), at, errCause)
+			if err := m.Unlock(ctx); err != nil {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorIs(t, err, errCause)
+				require.ErrorIs(t, err, ErrNoQuorum)
+				require.NotErrorIs(t, err, ErrNotHeld)
+			}
+			cancel()
+			time.Sleep(5 * time.Millisecond)
+			require.Zero(t, r.keys())
+		}
+	})
+}
+
+// Rule 6.
+func TestRule6UnknownScriptIsSentOnce(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		r.set(unscript, all(3)...)
+		m := taken(t, c)
+		require.NoError(t, m.Extend(t.Context()))
+		holders, err := c.Holders(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, m.Token(), holders[2].Token)
+		require.NoError(t, m.Unlock(t.Context()))
+		time.Sleep(5 * time.Millisecond)
+		n := 0
+		for _, did := range r.logs(0) {
+			if did == "noscript" {
+				n++
+			}
+		}
+		require.Equal(t, 3, n, "once for each of extend, holders and release")
+
+		// A master that knows neither the hash nor the text has failed.
+		r.set(func(m *fakeMaster) { m.textless = true }, all(3)...)
+		m = taken(t, c)
+		err = m.Extend(t.Context())
+		require.ErrorIs(t, err, ErrNoQuorum)
+		var reply *mux.ReplyError
+		require.ErrorAs(t, err, &reply)
+	})
+}
+
+func TestLockIsHandedOverByItsToken(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		c2 := newClient(Config{}, r, r.now) // another process
+		m := taken(t, c)
+		heir := c2.NewMutex("k", ttl, WithToken(m.Token()))
+		require.Equal(t, m.Token(), heir.Token())
+		require.Zero(t, heir.Remaining(), "its validity is unknown")
+		require.Zero(t, heir.Until())
+		time.Sleep(time.Second)
+		require.NoError(t, heir.Extend(t.Context()))
+		require.Equal(t, ttl-m.term.drift-time.Millisecond, heir.Remaining())
+		held, stop := heir.KeepAlive(t.Context())
+		time.Sleep(10 * ttl)
+		require.NoError(t, held.Err())
+		stop()
+		require.NoError(t, heir.Unlock(t.Context()))
+		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+
+		// Released without an Extend.
+		m = taken(t, c)
+		require.NoError(t, c2.NewMutex("k", ttl, WithToken(m.Token())).Unlock(t.Context()))
+		time.Sleep(5 * time.Millisecond)
+		require.Zero(t, r.keys())
+
+		// What is gone cannot be handed over, and is not set again.
+		heir = c2.NewMutex("k", ttl, WithToken(m.Token()))
+		require.ErrorIs(t, heir.Extend(t.Context()), ErrNotHeld)
+		require.ErrorIs(t, heir.Extend(t.Context()), ErrNotHeld)
+		time.Sleep(5 * time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}
+
+func TestFailedAttemptKeepsAHandedOverToken(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		heir := c.NewMutex("k", ttl, WithToken(m.Token()))
+		require.ErrorIs(t, heir.TryLock(t.Context()), ErrHeld)
+		require.NoError(t, heir.Extend(t.Context()))
+	})
+}
+
+func TestExpiredLockCanBeTakenAgainWithTheSameMutex(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		first := m.Token()
+		r.set(freeze, all(3)...)
+		held, _ := m.KeepAlive(t.Context())
+		time.Sleep(ttl)
+		r.set(thaw, all(3)...)
+		require.ErrorIs(t, context.Cause(held), ErrLost)
+		require.Eventually(t, func() bool { return m.TryLock(t.Context()) == nil }, 3*ttl, ttl/10)
+		require.NotEqual(t, first, m.Token())
+		require.ErrorIs(t, context.Cause(held), ErrLost, "a context does not come back")
+	})
+}
+
+func TestMutexThatCannotBeIsReportedByItsUse(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		for want, m := range map[string]*Mutex{
+			"the key is empty":               c.NewMutex("", ttl),
+			"TTL 0s is not":                  c.NewMutex("k", 0),
+			"TTL -1s is not":                 c.NewMutex("k", -time.Second),
+			"TTL 1.5ms is not":               c.NewMutex("k", 1500*time.Microsecond),
+			"TTL 2ms leaves nothing":         c.NewMutex("k", 2*time.Millisecond),
+			"the token that was handed over": c.NewMutex("k", ttl, WithToken("")),
+			"round timeout 0s is not":        c.NewMutex("k", ttl, WithRoundTimeout(0)),
+			"maximum lifetime -1ns is not":   c.NewMutex("k", ttl, WithMaxLifetime(-1)),
+		} {
+			ctx := t.Context()
+			for _, err := range []error{m.TryLock(ctx), m.Lock(ctx), m.Extend(ctx), m.Unlock(ctx)} {
+				require.ErrorContains(t, err, want)
+			}
+			held, stop := m.KeepAlive(ctx)
+			require.ErrorIs(t, context.Cause(held), ErrLost)
+			stop()
+			require.Zero(t, m.Remaining())
+		}
+		require.Empty(t, r.logs(0))
+		require.NoError(t, c.NewMutex("k", 5*time.Millisecond).TryLock(t.Context()))
+	})
+}
+
+func TestRoundTimeoutIsATwentiethOfTheTTLWithinBounds(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		for ttl, want := range map[time.Duration]time.Duration{
+			100 * time.Millisecond: 20 * time.Millisecond,
+			2 * time.Second:        100 * time.Millisecond,
+			time.Hour:              500 * time.Millisecond,
+		} {
+			require.Equal(t, want, c.NewMutex("k", ttl).timeout)
+		}
+		require.Equal(t, time.Minute, c.NewMutex("k", ttl, WithRoundTimeout(time.Minute)).timeout)
+
+		r.set(freeze, 0, 1)
+		since := r.now()
+		err := c.NewMutex("k", ttl).TryLock(t.Context())
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, ttl/20, r.now()-since)
+	})
+}
+
+func TestEndedContextAsksNobody(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errCause)
+		m := c.NewMutex("k", ttl)
+		for _, err := range []error{m.TryLock(ctx), m.Lock(ctx)} {
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, errCause)
+		}
+		time.Sleep(5 * time.Millisecond)
+		require.Empty(t, r.logs(0))
+		m = taken(t, c)
+		require.ErrorIs(t, m.Extend(ctx), errCause)
+		require.Positive(t, m.Remaining())
+	})
+}
+
+func TestClosedClientSaysSo(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m, other := taken(t, c), c.NewMutex("other", ttl)
+		require.NoError(t, c.Close())
+		_, err := c.Holders(t.Context(), "k")
+		for _, err := range []error{
+			err, other.TryLock(t.Context()), other.Lock(t.Context()), m.Extend(t.Context()), m.Unlock(t.Context()),
+			c.Do(t.Context(), "k", ttl, func(context.Context) error { return nil }),
+		} {
+			require.ErrorIs(t, err, ErrClosed)
+			require.NotErrorIs(t, err, ErrNoQuorum)
+		}
+	})
+}
+
+func TestOutageIsNotPaidForWithDebts(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		r.set(fail, 0, 1, 2)
+		for range 1000 {
+			require.ErrorIs(t, c.NewMutex("k", ttl).TryLock(t.Context()), ErrNoQuorum)
+		}
+		require.Empty(t, r.masters[0].debts)
+		require.Empty(t, r.logs(4), "nothing was asked")
+	})
+}
+
+func TestHoldersAreAskedOnEveryMaster(t *testing.T) {
+	simulated(t, 5, Config{Owner: "me"}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		r.set(occupy, 0)
+		r.set(flush, 1)
+		r.set(fail, 2)
+		holders, err := c.Holders(t.Context(), "k")
+		require.NoError(t, err)
+		require.Len(t, holders, 5)
+		require.Equal(t, "another's", holders[0].Token)
+		require.Empty(t, holders[0].Owner())
+		require.Equal(t, Holder{Master: "m1"}, holders[1])
+		require.Equal(t, errFake, holders[2].Err)
+		for _, h := range holders[3:] {
+			require.Equal(t, m.Token(), h.Token)
+			require.Equal(t, "me", h.Owner())
+			require.InDelta(t, ttl.Seconds(), h.TTL.Seconds(), 0.01)
+		}
+		r.set(freeze, 3, 4)
+		since := r.now()
+		holders, err = c.Holders(t.Context(), "k")
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.Len(t, holders, 5)
+		require.Equal(t, maxRoundTimeout, r.now()-since)
+		require.True(t, slices.ContainsFunc(holders, func(h Holder) bool { return h.Err == mux.ErrTimeout }))
+	})
+}
+
+func TestStatsCountWhatHappens(t *testing.T) {
+	simulated(t, 3, Config{RoundTimeout: time.Hour}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		require.NoError(t, m.Extend(t.Context()))
+		require.Error(t, c.NewMutex("k", ttl).TryLock(t.Context()))
+		time.Sleep(time.Second)
+		require.NoError(t, m.Unlock(t.Context()))
+		r.set(func(m *fakeMaster) { m.delay = 2 * ttl }, 0, 1)
+		require.Error(t, m.TryLock(t.Context()))
+		r.set(fail, 0, 1)
+		require.Error(t, m.TryLock(t.Context()))
+		s := c.Stats()
+		require.Equal(t, []uint64{1, 1, 1, 1, 1, 1}, []uint64{s.Acquired, s.Held, s.NoQuorum, s.Expired, s.Released, s.Extended})
+		require.EqualValues(t, 1, s.Acquire.Count)
+		require.InDelta(t, time.Millisecond, s.Acquire.P99, float64(time.Millisecond)/8)
+		require.InDelta(t, time.Second, s.Hold.P50, float64(time.Second)/8)
+		require.Len(t, s.Masters, 3)
+		require.Equal(t, "m0", s.Masters[0].Address)
+		require.Equal(t, fmt.Sprint(mux.Up), s.Masters[0].Phase)
+	})
+}

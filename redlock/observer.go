@@ -1,0 +1,76 @@
+package redlock
+
+import (
+	"context"
+	"time"
+)
+
+// An Observer is told what a client does, for traces and metrics. Each func may
+// be nil. They are called by the goroutine that does it, outside all locks, and
+// must not block; they must not close the client.
+type Observer struct {
+	// Round is called after every round but those of Holders. The context is
+	// the operation's; for a renewal it is the KeepAlive's.
+	Round func(ctx context.Context, r Round)
+	// WaitStart is called when a Lock has to wait, Wake when it stops
+	// waiting to try again, and WaitEnd when it returns, with its error.
+	WaitStart func(ctx context.Context, key string)
+	Wake      func(ctx context.Context, key string, why Wake)
+	WaitEnd   func(ctx context.Context, key string, waited time.Duration, err error)
+	// Lost is called when a KeepAlive's context has ended because the lock
+	// was lost.
+	Lost func(ctx context.Context, key string, err error)
+}
+
+// A Round is what an Observer is told of one.
+type Round struct {
+	Op       string // "lock", "extend", "unlock", "renew", "recheck"
+	Key      string
+	Asked    int           // masters: fewer than all if a contender was refused by the first (see Lock)
+	Took     time.Duration // from its start to its decision
+	Votes    []Vote        // one for each master; valid only until the call returns
+	Validity time.Duration // what is left of the lock's, if it succeeded; 0 for "unlock"
+	Err      error         // nil if it succeeded
+}
+
+// A Wake is why a waiting Lock tries again.
+type Wake string
+
+const (
+	// WakeTurn: all who stood before it in this client are gone.
+	WakeTurn Wake = "turn"
+	// WakeReleased: the lock was released in this client.
+	WakeReleased Wake = "released"
+	// WakeFree: the masters told that the key has changed on a majority, or
+	// it was free there when they were asked.
+	WakeFree Wake = "free"
+	// WakeExpiry: the key's TTL has passed on a majority of the masters.
+	WakeExpiry Wake = "expiry"
+	// WakePoll: too few masters can tell (no RESP3, no permission for CLIENT
+	// TRACKING), or too few are up, and a pause has passed.
+	WakePoll Wake = "poll"
+)
+
+func (o *Observer) waitStart(ctx context.Context, key string) {
+	if o.WaitStart != nil {
+		o.WaitStart(ctx, key)
+	}
+}
+
+func (o *Observer) wake(ctx context.Context, key string, why Wake) {
+	if o.Wake != nil {
+		o.Wake(ctx, key, why)
+	}
+}
+
+func (o *Observer) waitEnd(ctx context.Context, key string, waited time.Duration, err error) {
+	if o.WaitEnd != nil {
+		o.WaitEnd(ctx, key, waited, err)
+	}
+}
+
+func (o *Observer) lost(ctx context.Context, key string, err error) {
+	if o.Lost != nil {
+		o.Lost(ctx, key, err)
+	}
+}

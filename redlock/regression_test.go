@@ -1,0 +1,482 @@
+package redlock
+
+import (
+	"context"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// hanging is how long what should come at once may take before a test gives up.
+const hanging = 20 * time.Second
+
+// opened returns a client whose masters are all up.
+func opened(t *testing.T, addrs []string, observer *Observer) *Client {
+	t.Helper()
+	return openedWith(t, Config{Masters: addrs, Observer: observer})
+}
+
+func openedWith(t *testing.T, cfg Config) *Client {
+	t.Helper()
+	c, err := Open(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	for i := range cfg.Masters {
+		comesUp(t, c, i)
+	}
+	return c
+}
+
+func comesUp(t *testing.T, c *Client, i int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return c.rounds.Masters()[i].Phase == mux.Up }, hanging, time.Millisecond)
+}
+
+// parked starts to wait for a key, and returns when the waiter has looked at it
+// and sleeps.
+func parked(t *testing.T, c *Client, key string) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- c.NewMutex(key, 30*time.Second).Lock(t.Context()) }()
+	require.Eventually(t, func() bool { return c.Stats().Waiting == 1 }, hanging, time.Millisecond)
+	time.Sleep(50 * time.Millisecond)
+	return done
+}
+
+func comes(t *testing.T, done <-chan error) {
+	t.Helper()
+	select {
+	case err := <-done:
+		require.NoError(t, err)
+	case <-time.After(hanging):
+		t.Fatal("the lock is free, and the waiter sleeps on")
+	}
+}
+
+func command(t *testing.T, masters *redlocktest.Masters, i int, args ...string) {
+	t.Helper()
+	_, err := masters.Do(i, args...)
+	require.NoError(t, err)
+}
+
+// A foreign key on a minority does not keep a waiter from a lock that is free on
+// all others, whichever master that is: where nobody can tell, too.
+func TestWaiterPassesAForeignKeyOnAnyMaster(t *testing.T) {
+	masters := redlocktest.Embedded(t, 3) // without CLIENT TRACKING
+	holder, waiter := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	for i := range 3 {
+		key := "k" + strconv.Itoa(i)
+		command(t, masters, i, "SET", key, "foreign")
+		m := holder.NewMutex(key, 30*time.Second)
+		require.NoError(t, m.TryLock(t.Context()))
+		done := parked(t, waiter, key)
+		require.NoError(t, m.Unlock(t.Context()))
+		comes(t, done)
+	}
+}
+
+// Masters that can be read and not written to (no memory, no replicas, no disk)
+// let the look say that the key is free, again and again.
+func TestLockDoesNotHurryWhereSetsAreRefused(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	var rounds atomic.Int64
+	c := opened(t, masters.Addrs(), &Observer{Round: func(context.Context, Round) { rounds.Add(1) }})
+	for i := range 3 {
+		command(t, masters, i, "CONFIG", "SET", "maxmemory", "1")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	require.ErrorIs(t, c.NewMutex("k", 30*time.Second).Lock(ctx), ErrNoQuorum)
+	require.Less(t, rounds.Load(), int64(100)) // with pauses of up to 200 ms it is about 20
+}
+
+// A Mutex that holds the lock by its clock is refused by itself, while the
+// masters, which were flushed, say that the key is free.
+func TestLockDoesNotHurryWhereItsOwnMutexHolds(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	c := opened(t, masters.Addrs(), nil)
+	m := c.NewMutex("k", 30*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	command(t, masters, 0, "FLUSHALL")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	require.ErrorIs(t, m.Lock(ctx), ErrHeld)
+	require.Less(t, c.Stats().WokenFree, uint64(100))
+}
+
+// Of two extends under way at once, the first finds that a quorum had lost the
+// key, and gives it back. What the second sees then is what the first has set and
+// is about to release: it does not make the lock valid again.
+func TestExtendDoesNotReviveWhatAnotherFoundLost(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		token := m.Token()
+		r.set(flush, 0, 1, 2)
+		first, second := make(chan error), make(chan error)
+		go func() { first <- m.Extend(t.Context()) }()
+		synctest.Wait() // it is posted
+		r.set(func(m *fakeMaster) { m.delay = 5 * time.Millisecond }, 0, 1, 2, 3, 4)
+		go func() { second <- m.Extend(t.Context()) }()
+		require.ErrorIs(t, <-first, ErrNotHeld)
+		require.ErrorIs(t, <-second, ErrNotHeld)
+		require.Zero(t, m.Remaining())
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.holders("k", token))
+	})
+}
+
+// The time at which a handed-over lock was taken is not known: its lifetime
+// counts from when we know of it.
+func TestMaxLifetimeOfAHandedOverLock(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := c.NewMutex("k", ttl, WithToken(taken(t, c).Token()), WithMaxLifetime(time.Minute))
+		require.NoError(t, m.Extend(t.Context()))
+		held, stop := m.KeepAlive(t.Context())
+		defer stop()
+		time.Sleep(50 * time.Second)
+		require.NoError(t, held.Err())
+		time.Sleep(20 * time.Second)
+		require.ErrorIs(t, context.Cause(held), ErrLost)
+	})
+}
+
+// closingRounds are closed while somebody looks at a key.
+type closingRounds struct{ rounds }
+
+func (r closingRounds) Masters() []mux.State {
+	all := r.rounds.Masters()
+	for i := range all {
+		all[i].Server = conn.Server{Tracking: true}
+	}
+	return all
+}
+
+func (r closingRounds) Do(ctx context.Context, op *mux.Op) error {
+	if op.Replies == 2 { // a look
+		return mux.ErrClosed
+	}
+	return r.rounds.Do(ctx, op)
+}
+
+func (r closingRounds) Wait(ctx context.Context, op *mux.Op) error {
+	if op.Command == nil { // the listener's
+		return mux.ErrClosed
+	}
+	return r.rounds.Wait(ctx, op)
+}
+
+func (r closingRounds) Post(ops ...*mux.Op) {
+	if ops[0].Command != nil {
+		r.rounds.Post(ops...)
+	}
+}
+
+func TestLockThatLooksWhileTheClientIsClosedSaysSo(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		taken(t, c)
+		c.rounds = closingRounds{r}
+		err := c.NewMutex("k", ttl).Lock(t.Context())
+		require.ErrorIs(t, err, ErrClosed)
+		require.NotErrorIs(t, err, ErrHeld)
+	})
+}
+
+// An attempt that is not one of the line tells the line nothing: the masters have
+// to tell what this client itself deletes, so tracking is without NOLOOP.
+func TestWaiterLearnsOfAReleaseByAFailedTryLock(t *testing.T) {
+	masters := redlocktest.Start(t, 2)
+	c := opened(t, masters.Addrs(), nil)
+	masters.Pause(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() { failed <- c.NewMutex("k", 30*time.Second).TryLock(ctx) }()
+	require.Eventually(t, func() bool {
+		v, _ := masters.Do(0, "EXISTS", "k")
+		return v == int64(1)
+	}, hanging, time.Millisecond)
+	done := parked(t, c, "k")
+	cancel()
+	require.ErrorIs(t, <-failed, context.Canceled)
+	masters.Resume(1)
+	comes(t, done)
+}
+
+// A master that was down at the look can make up the majority later.
+func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
+	masters := redlocktest.Start(t, 4)
+	holder := opened(t, masters.Addrs(), nil)
+	waiter := openedWith(t, Config{Masters: masters.Addrs(), Durable: true}) // they may vote as soon as they are back
+	m := holder.NewMutex("k", 30*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	for i := range 4 {
+		require.Eventually(t, func() bool {
+			v, _ := masters.Do(i, "EXISTS", "k")
+			return v == int64(1)
+		}, hanging, time.Millisecond)
+	}
+	for _, i := range []int{2, 3} {
+		masters.Kill(i)
+		require.Eventually(t, func() bool { return waiter.rounds.Masters()[i].Phase == mux.Down }, hanging, time.Millisecond)
+	}
+	done := make(chan error, 1)
+	var seen atomic.Bool
+	waiter.observe.WaitStart = func(context.Context, string) { seen.Store(true) }
+	// Refused by all four, the waiter would be woken by three of them.
+	waiter.watches.noteRefused("k", waiter.now())
+	go func() { done <- waiter.NewMutex("k", 30*time.Second).Lock(t.Context()) }()
+	require.Eventually(t, seen.Load, hanging, time.Millisecond)
+	time.Sleep(50 * time.Millisecond)
+	m.Unlock(t.Context())
+	time.Sleep(50 * time.Millisecond)
+	masters.Restart(2)
+	masters.Restart(3)
+	comes(t, done)
+}
+
+// A master on which the key is free has nothing more to tell, and so cannot stand
+// for one that cannot tell (no RESP3, no permission).
+func TestWaiterDoesNotTrustAFreeMasterToTell(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	command(t, masters, 2, "ACL", "SETUSER", "default", "-client|tracking")
+	c := opened(t, masters.Addrs(), nil)
+	command(t, masters, 1, "SET", "k", "foreign")
+	command(t, masters, 2, "SET", "k", "foreign")
+	done := parked(t, c, "k")
+	command(t, masters, 2, "DEL", "k")
+	comes(t, done)
+}
+
+// The network has become slow since its round trips were measured.
+func TestWaiterGetsALockWhenMastersHaveBecomeSlow(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	holder := opened(t, masters.Addrs(), nil)
+	slow := &slowdown{to: masters.Addr(0)}
+	waiter := opened(t, []string{slow.listen(t)}, nil)
+	for range 50 {
+		m := waiter.NewMutex("other", 30*time.Second)
+		require.NoError(t, m.TryLock(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+	m := holder.NewMutex("k", 30*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	slow.by.Store(int64(60 * time.Millisecond))
+	done := parked(t, waiter, "k")
+	time.Sleep(300 * time.Millisecond)
+	require.NoError(t, m.Unlock(t.Context()))
+	comes(t, done)
+}
+
+// A slowdown is a proxy that holds back what a master answers.
+type slowdown struct {
+	to string
+	by atomic.Int64
+}
+
+func (s *slowdown) listen(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", s.to)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			// From one TCPConn to the other it would splice through a pipe that
+			// stays open until the garbage collector has been there twice.
+			wg.Go(func() { io.Copy(out, struct{ io.Reader }{in}); out.Close() })
+			type chunk struct {
+				at    time.Time
+				bytes []byte
+			}
+			chunks := make(chan chunk, 1024)
+			wg.Go(func() {
+				defer close(chunks)
+				for {
+					b := make([]byte, 4096)
+					n, err := out.Read(b)
+					if err != nil {
+						return
+					}
+					chunks <- chunk{time.Now().Add(time.Duration(s.by.Load())), b[:n]}
+				}
+			})
+			wg.Go(func() {
+				for c := range chunks {
+					time.Sleep(time.Until(c.at))
+					in.Write(c.bytes)
+				}
+				in.Close()
+			})
+		}
+	})
+	return l.Addr().String()
+}
+
+// All masters are asked by a round in turn that succeeds.
+func TestObserverIsToldHowManyAnAttemptInTurnHasAsked(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 5} {
+		masters := redlocktest.Start(t, n)
+		asked := make(chan int, 1000)
+		holder := opened(t, masters.Addrs(), nil)
+		waiter := opened(t, masters.Addrs(), &Observer{Round: func(_ context.Context, r Round) {
+			if r.Err == nil {
+				asked <- r.Asked
+			}
+		}})
+		m := holder.NewMutex("k", 30*time.Second)
+		require.NoError(t, m.TryLock(t.Context()))
+		done := parked(t, waiter, "k")
+		require.NoError(t, m.Unlock(t.Context()))
+		comes(t, done)
+		require.Equal(t, n, <-asked)
+	}
+}
+
+// The master that is asked first says no, and too few others are there: that is
+// no quorum, though a key stands in the way as well.
+func TestLockWithoutAQuorumDoesNotLookHeld(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openedWith(t, Config{Masters: masters.Addrs(), Durable: true}) // they may vote as soon as they are back
+	for up := range 3 {
+		key := "k" + strconv.Itoa(up)
+		command(t, masters, up, "SET", key, "foreign")
+		for i := range 3 {
+			if i != up {
+				masters.Kill(i)
+				require.Eventually(t, func() bool { return c.rounds.Masters()[i].Phase == mux.Down }, hanging, time.Millisecond)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		err := c.NewMutex(key, 30*time.Second).Lock(ctx)
+		cancel()
+		require.ErrorIs(t, err, ErrNoQuorum)
+		for i := range 3 {
+			if i != up {
+				masters.Restart(i)
+				comesUp(t, c, i)
+			}
+		}
+	}
+}
+
+// B has used only shorter TTLs, or none at all, when a master comes back that may have
+// forgotten a longer lock.
+func TestRestartedMasterIsBarredByTheFirstLongerTTL(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	was := c.rounds.Masters()[0].Server.RunID
+	masters.Restart(0)
+	require.Eventually(t, func() bool {
+		s := c.rounds.Masters()[0]
+		return s.Phase == mux.Up && s.Server.RunID != was
+	}, hanging, time.Millisecond, "no lock is long enough to have been forgotten")
+	command(t, masters, 2, "SET", "k", "foreign")
+	m := c.NewMutex("k", 30*time.Second)
+	require.Equal(t, mux.Quarantined, c.rounds.Masters()[0].Phase)
+	var why *mux.QuarantineError
+	require.ErrorAs(t, m.TryLock(t.Context()), &why)
+}
+
+// A recheck, of which one round hangs, must not take locks for lost that were renewed
+// while it waited.
+func TestRecheckSparesWhatOthersRenew(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openedWith(t, Config{Masters: masters.Addrs(), StallTime: 20 * time.Second})
+	c.groups = true // as if one were a group's
+	var kept []context.Context
+	for i := range 10 {
+		m := c.NewMutex("k"+strconv.Itoa(i), 3*time.Second, WithRoundTimeout(time.Second))
+		require.NoError(t, m.TryLock(t.Context()))
+		k, stop := m.KeepAlive(t.Context())
+		defer stop()
+		kept = append(kept, k)
+	}
+	slow := c.NewMutex("slow", 60*time.Second, WithRoundTimeout(4*time.Second))
+	require.NoError(t, slow.TryLock(t.Context()))
+	command(t, masters, 0, "SET", "slow", "foreign")
+	masters.Pause(2)
+	c.recheck()
+	masters.Resume(2)
+	for _, k := range kept {
+		require.NoError(t, context.Cause(k))
+	}
+	require.Zero(t, slow.Remaining(), "one of three has it")
+}
+
+// A lock that was handed over is asked for again, too.
+func TestRecheckKnowsLocksThatWereHandedOver(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	c.groups = true // as if one were a group's
+	m := c.NewMutex("k", 30*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	h := c.NewMutex("k", 30*time.Second, WithToken(m.Token()))
+	require.NoError(t, h.Extend(t.Context()))
+	c.holding.remove(m) // which must not be used any more
+	command(t, masters, 0, "DEL", "k")
+	command(t, masters, 1, "DEL", "k")
+	c.recheck()
+	require.Zero(t, h.Remaining())
+}
+
+func TestGuardListensToNobodyWhoMayHaveForgotten(t *testing.T) {
+	const guarded, uses = time.Hour, time.Minute
+	one := conn.Server{Endpoint: "a:1", RunID: "1", Uptime: 24 * time.Hour}
+	with := func(s conn.Server, change func(*conn.Server)) conn.Server { change(&s); return s }
+	restarted := with(one, func(s *conn.Server) { s.RunID, s.Uptime = "2", 0 })
+	durable := func(s *conn.Server) { s.Durable = true }
+	of := func(s *conn.Server) { s.Group, s.ReplID, s.Reign = "g", "r", 24*time.Hour }
+	for name, c := range map[string]struct {
+		cfg         Config
+		before, now conn.Server
+		d           time.Duration
+		doubt       bool
+	}{
+		"first":                        {Config{}, conn.Server{}, restarted, 0, false},
+		"first, guarded":               {Config{RestartGuard: guarded}, conn.Server{}, restarted, guarded, false},
+		"first, guarded, old":          {Config{RestartGuard: guarded}, conn.Server{}, one, 0, false},
+		"first, guarded, half":         {Config{RestartGuard: guarded}, conn.Server{}, with(one, func(s *conn.Server) { s.Uptime = guarded / 2 }), guarded/2 + time.Second, false},
+		"first, guarded, durable":      {Config{RestartGuard: guarded}, conn.Server{}, with(restarted, durable), 0, false},
+		"first, guarded, says nothing": {Config{RestartGuard: guarded}, conn.Server{}, conn.Server{Endpoint: "a:1"}, guarded, false},
+		"first, guarded, promoted": {Config{RestartGuard: guarded}, conn.Server{},
+			with(with(one, of), func(s *conn.Server) { s.Reign = guarded / 4 }), guarded - guarded/4, false},
+		"again":                        {Config{}, one, one, 0, false},
+		"restarted":                    {Config{}, one, restarted, uses, true},
+		"restarted, guarded":           {Config{RestartGuard: guarded}, one, restarted, guarded, true},
+		"restarted, durable":           {Config{}, with(one, durable), with(restarted, durable), 0, false},
+		"restarted, durable only now":  {Config{}, one, with(restarted, durable), uses, true},
+		"restarted, declared durable":  {Config{Durable: true}, one, restarted, 0, false},
+		"again, says nothing":          {Config{}, conn.Server{Endpoint: "a:1"}, conn.Server{Endpoint: "a:1"}, 0, false},
+		"again, guarded, says nothing": {Config{RestartGuard: guarded}, conn.Server{Endpoint: "a:1"}, conn.Server{Endpoint: "a:1"}, guarded, true},
+		"replaced, however durable": {Config{Durable: true}, with(with(one, of), durable),
+			with(with(one, of), func(s *conn.Server) { s.Endpoint, s.Durable = "b:1", true }), uses, true},
+		"replaced, and back": {Config{Durable: true}, with(one, of), with(one, func(s *conn.Server) { of(s); s.ReplID = "s" }), uses, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuard(&c.cfg)
+			g.use(uses)
+			g.use(time.Second)
+			d, why, doubt := g.quarantine(0, c.before, c.now)
+			require.Equal(t, c.d, d)
+			require.Equal(t, c.doubt, doubt)
+			require.Equal(t, d > 0, why != "")
+		})
+	}
+}

@@ -1,0 +1,108 @@
+package redlock
+
+import (
+	"time"
+
+	"github.com/redburst/redburst/mux"
+)
+
+// What decides is in this file: pure functions of the votes, the TTL and an
+// explicit now.
+
+// majority is the quorum of n masters. Two quorums always share a master.
+func majority(n int) int { return n/2 + 1 }
+
+// A term is a lock's TTL and the drift that is allowed for: the masters'
+// clocks may run faster than ours by its share of the TTL, and Redis expires
+// keys to the millisecond.
+type term struct{ ttl, drift time.Duration }
+
+func newTerm(ttl time.Duration, factor float64, least time.Duration) term {
+	return term{ttl, time.Duration(float64(ttl)*factor) + least}
+}
+
+// until is the end of the validity that a round begun at started gives: all
+// the keys it set are there until then. A key lives for the TTL from when its
+// master got the command, which was after started. So time spent on the round
+// is time lost: at now, until-now = TTL - (now-started) - drift is left.
+func (t term) until(started time.Duration) time.Duration { return started + t.ttl - t.drift }
+
+// started is the inverse of until.
+func (t term) started(until time.Duration) time.Duration { return until - t.ttl + t.drift }
+
+// A tally is a round's votes, counted.
+type tally struct {
+	n        int // masters
+	yes      int
+	no       int // the key is another's, or not there
+	restored int // extend: the key was gone and has been set again
+	failed   int // did not answer, or with an error, or late
+	open     int // need not be waited for: it was decided without them
+}
+
+// count counts votes. If the round was cut short, by its timeout or by the
+// context, the votes that had not come are late, which is failed.
+func count(votes []mux.Vote, cut bool) tally {
+	t := tally{n: len(votes)}
+	for i := range votes {
+		switch v := &votes[i]; {
+		case v.Verdict == Yes:
+			t.yes++
+		case v.Verdict == No && v.Int == replyRestored:
+			t.restored++
+		case v.Verdict == No:
+			t.no++
+		case v.Verdict == Failed || cut:
+			t.failed++
+		default:
+			t.open++
+		}
+	}
+	return t
+}
+
+func (t tally) quorum() int { return majority(t.n) }
+
+// spare is how many masters can be missing without breaking a quorum.
+func (t tally) spare() int { return t.n - t.quorum() }
+
+// acquired decides an acquire: nil, or what went wrong.
+func (t tally) acquired(now, until time.Duration) error {
+	switch {
+	case t.yes >= t.quorum() && now < until:
+		return nil
+	case t.yes >= t.quorum():
+		return ErrExpired
+	case t.failed > t.spare():
+		return ErrNoQuorum
+	}
+	return ErrHeld // somebody said no, else failures alone had decided it
+}
+
+// extended decides an extend of a lock that was valid until limit. Masters that
+// had lost the key and were given it again count, unless they and those where
+// it is another's make it certain that no quorum had it any more: then somebody
+// else may have held the lock in between.
+func (t tally) extended(now, until, limit time.Duration) error {
+	switch {
+	case t.no+t.restored > t.spare():
+		return ErrNotHeld
+	case t.yes+t.restored < t.quorum():
+		return ErrNoQuorum
+	case now >= min(until, limit):
+		return ErrExpired // what has ended is not revived
+	}
+	return nil
+}
+
+// released decides a release of a lock whose validity had, or had not, ended
+// before it began, and which was, or was not, known to be lost.
+func (t tally) released(expired, gone bool) error {
+	switch {
+	case t.yes >= t.quorum() && !gone:
+		return nil // a quorum still had it, so nobody else did
+	case t.no > t.spare() || expired || gone:
+		return ErrNotHeld
+	}
+	return ErrNoQuorum
+}

@@ -1,0 +1,184 @@
+package redlock
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/stretchr/testify/require"
+)
+
+// What a master can do in a round.
+type ballot int
+
+const (
+	sayYes ballot = iota
+	sayNo
+	sayError
+	late
+	giveBack // extend only: it had lost the key
+	ballots
+)
+
+func (b ballot) vote() mux.Vote {
+	switch b {
+	case sayYes:
+		return mux.Vote{Verdict: mux.Yes, Int: 1}
+	case sayNo:
+		return mux.Vote{Verdict: mux.No}
+	case sayError:
+		return mux.Vote{Verdict: mux.Failed, Err: errFake}
+	case giveBack:
+		return mux.Vote{Verdict: mux.No, Int: replyRestored}
+	}
+	return mux.Vote{}
+}
+
+// everyBallot calls f with every combination of n masters' ballots below limit.
+func everyBallot(n int, limit ballot, f func(votes []mux.Vote, count map[ballot]int)) {
+	all := make([]ballot, n)
+	votes := make([]mux.Vote, n)
+	for {
+		count := map[ballot]int{}
+		for i, b := range all {
+			votes[i] = b.vote()
+			count[b]++
+		}
+		f(votes, count)
+		i := 0
+		for ; i < n && all[i] == limit-1; i++ {
+			all[i] = 0
+		}
+		if i == n {
+			return
+		}
+		all[i]++
+	}
+}
+
+const (
+	before = 99 * time.Millisecond // the end of the validity is at end
+	end    = 100 * time.Millisecond
+	after  = end
+)
+
+func TestAcquireIsDecidedByEveryCombinationOfVotes(t *testing.T) {
+	for n := 1; n <= 7; n++ {
+		everyBallot(n, giveBack, func(votes []mux.Vote, is map[ballot]int) {
+			name := fmt.Sprint(n, " ", is)
+			tally := count(votes, true)
+			quorate := 2*is[sayYes] > n
+			require.Equal(t, quorate, tally.acquired(before, end) == nil, name)
+			if quorate {
+				require.Equal(t, ErrExpired, tally.acquired(after, end), name)
+				return
+			}
+			// Could those who answered have given the lock, had it been free?
+			if 2*(is[sayYes]+is[sayNo]) > n {
+				require.Equal(t, ErrHeld, tally.acquired(before, end), name)
+			} else {
+				require.Equal(t, ErrNoQuorum, tally.acquired(before, end), name)
+			}
+			require.Equal(t, tally.acquired(before, end), tally.acquired(after, end), name)
+		})
+	}
+}
+
+// An early decision must be the one that all votes together would give.
+func TestEarlyDecisionsAreThoseOfAllVotes(t *testing.T) {
+	for n := 1; n <= 6; n++ {
+		everyBallot(n, late, func(votes []mux.Vote, is map[ballot]int) {
+			// The votes come in order; the mux decides at the first k that do.
+			part := make([]mux.Vote, n)
+			decided := -1
+			for k := range votes {
+				part[k] = votes[k]
+				yes, open := 0, n-k-1
+				for _, v := range part[:k+1] {
+					if v.Verdict == mux.Yes {
+						yes++
+					}
+				}
+				if yes >= majority(n) || yes+open < majority(n) {
+					decided = k
+					break
+				}
+			}
+			require.GreaterOrEqual(t, decided, 0)
+			early, full := count(part, false).acquired(before, end), count(votes, false).acquired(before, end)
+			require.Equal(t, full == nil, early == nil)
+			if early == ErrNoQuorum { // what failures alone have decided, later votes do not change
+				require.Equal(t, ErrNoQuorum, full)
+			}
+			require.Equal(t, count(votes, false).released(false, false) == nil, count(part, false).released(false, false) == nil)
+			if count(part, false).released(false, false) == ErrNotHeld {
+				require.Equal(t, ErrNotHeld, count(votes, false).released(false, false))
+			}
+		})
+	}
+}
+
+func TestExtendIsDecidedByEveryCombinationOfVotes(t *testing.T) {
+	for n := 1; n <= 7; n++ {
+		everyBallot(n, ballots, func(votes []mux.Vote, is map[ballot]int) {
+			name := fmt.Sprint(n, " ", is)
+			tally := count(votes, true)
+			got := tally.extended(before, end, end)
+			mayHaveHad := n - is[sayNo] - is[giveBack] // masters that may have had the key all the time
+			switch {
+			case 2*mayHaveHad <= n:
+				require.Equal(t, ErrNotHeld, got, name)
+			case 2*(is[sayYes]+is[giveBack]) > n:
+				require.NoError(t, got, name)
+				require.Equal(t, ErrExpired, tally.extended(after, end, 2*end), name)
+				require.Equal(t, ErrExpired, tally.extended(after, 2*end, end), "an expired lock must not be revived")
+			default:
+				require.Equal(t, ErrNoQuorum, got, name)
+			}
+		})
+	}
+}
+
+func TestReleaseIsDecidedByEveryCombinationOfVotes(t *testing.T) {
+	for n := 1; n <= 7; n++ {
+		everyBallot(n, giveBack, func(votes []mux.Vote, is map[ballot]int) {
+			name := fmt.Sprint(n, " ", is)
+			tally := count(votes, true)
+			require.Equal(t, ErrNotHeld, tally.released(false, true), name)
+			require.Equal(t, ErrNotHeld, tally.released(true, true), name)
+			switch {
+			case 2*is[sayYes] > n:
+				require.NoError(t, tally.released(false, false), name)
+				require.NoError(t, tally.released(true, false), name)
+			case 2*(n-is[sayNo]) <= n: // no quorum can have had it
+				require.Equal(t, ErrNotHeld, tally.released(false, false), name)
+			default:
+				require.Equal(t, ErrNoQuorum, tally.released(false, false), name)
+				require.Equal(t, ErrNotHeld, tally.released(true, false), name)
+			}
+		})
+	}
+}
+
+func TestTwoQuorumsShareAMaster(t *testing.T) {
+	for n := 1; n <= 64; n++ {
+		require.Greater(t, 2*majority(n), n)
+		require.LessOrEqual(t, majority(n), n)
+		require.LessOrEqual(t, majority(n), n-(n-1)/2, "a minority may fail")
+	}
+}
+
+func TestValidityIsTTLLessElapsedLessDrift(t *testing.T) {
+	for _, c := range []struct{ ttl, drift time.Duration }{
+		{10 * time.Second, 102 * time.Millisecond},
+		{time.Second, 12 * time.Millisecond},
+		{100 * time.Millisecond, 3 * time.Millisecond},
+	} {
+		term := newTerm(c.ttl, defaultDriftFactor, defaultMinDrift)
+		require.Equal(t, c.drift, term.drift)
+		started, now := time.Hour, time.Hour+7*time.Millisecond
+		require.Equal(t, c.ttl-7*time.Millisecond-c.drift, term.until(started)-now)
+		require.Equal(t, started, term.started(term.until(started)))
+	}
+}

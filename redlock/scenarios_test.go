@@ -1,0 +1,738 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// A scene is real masters and a client of theirs.
+type scene struct {
+	*testing.T
+	n       int
+	masters *redlocktest.Masters
+	client  *redlock.Client
+}
+
+// newScene opens a client that bears with a machine that is busy.
+func newScene(t *testing.T, masters *redlocktest.Masters) scene {
+	t.Helper()
+	return scene{t, masters.N(), masters, openWith(t, masters, redlock.Config{RoundTimeout: 10 * time.Second})}
+}
+
+const (
+	long  = 30 * time.Second // a TTL that passes in no test
+	short = 500 * time.Millisecond
+)
+
+var sizes = []int{1, 2, 3, 4, 5, 7}
+
+// The scenarios that any lock of this kind must pass, on real masters.
+func TestScenarios(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		run  func(s scene)
+		n    []int
+	}{
+		{"taken exactly if the free masters are a majority", everySubset, []int{1, 2, 3, 4, 5}},
+		{"a second TryLock is held, at once", secondTryLock, sizes},
+		{"extend raises the PTTL on every master, and fails after expiry", extendRaises, sizes},
+		{"extend sets the key only where it is free", extendSetsWhereFree, []int{3, 5, 7}},
+		{"unlock of an expired lock spares the next holder", unlockExpired, sizes},
+		{"unlock elsewhere with a handed-over token", handOver, sizes},
+		{"DEL of a majority ends the holder's context", delMajority, sizes},
+		{"a TTL shortened from outside is repaired", ttlRepaired, sizes},
+		{"FLUSHALL signals the loss and leaves the client usable", flushAll, sizes},
+		{"10 lockers and 100 hand-offs each all complete", handOffs, []int{3}},
+		{"100 cancelled waiters all return and leave nothing", cancelledWaiters, []int{1, 3, 5}},
+		{"a context's deadline shorter than the TTL", shortDeadline, sizes},
+		{"a minority failing works", minorityFails, []int{3, 4, 5, 7}},
+		{"a majority failing is told with each master's cause", majorityFails, sizes},
+		{"a majority hanging fails within the budget", majorityHangs, sizes},
+		{"a failed acquire leaves no key on any master", failedAcquire, []int{2, 3, 4, 5}},
+		{"a success too slow for its validity is refused and released", slowSuccess, []int{1, 3}},
+		{"SCRIPT FLUSH between acquire and release", scriptFlush, sizes},
+		{"a master frozen between SET and reply leaves no key", frozenInBetween, []int{1, 3, 5}},
+		{"a release that races an in-flight SET", releaseRaces, []int{3}},
+		{"the context cancelled at every point of an acquire", cancelledEverywhere, []int{1, 3, 5}},
+		{"all but a quorum minus one frozen during renewal", frozenRenewal, []int{1, 3, 5}},
+		{"a master that restarts is given the key back", restarted, []int{3, 5}},
+	} {
+		for _, n := range c.n {
+			t.Run(fmt.Sprintf("%s/N=%d", c.name, n), func(t *testing.T) {
+				masters := redlocktest.Start(t, n)
+				c.run(newScene(t, masters))
+			})
+		}
+	}
+}
+
+func (s scene) do(i int, args ...string) any {
+	s.Helper()
+	v, err := s.masters.Do(i, args...)
+	require.NoError(s, err)
+	return v
+}
+
+// taken takes the lock on "k".
+func (s scene) taken(ttl time.Duration, opts ...redlock.Option) *redlock.Mutex {
+	s.Helper()
+	m := s.client.NewMutex("k", ttl, opts...)
+	require.NoError(s, m.Lock(s.Context()))
+	return m
+}
+
+// holds waits until n masters have the mutex's token, as stragglers come.
+func (s scene) holds(m *redlock.Mutex, n int) {
+	s.Helper()
+	require.Eventually(s, func() bool {
+		have := 0
+		for i := range s.n {
+			if s.do(i, "GET", m.Key()) == m.Token() {
+				have++
+			}
+		}
+		return have == n
+	}, 20*time.Second, time.Millisecond)
+}
+
+// noKeys waits until no master has any key.
+func (s scene) noKeys() {
+	s.Helper()
+	require.Eventually(s, func() bool {
+		for i := range s.n {
+			if s.do(i, "DBSIZE") != int64(0) {
+				return false
+			}
+		}
+		return true
+	}, 20*time.Second, time.Millisecond)
+}
+
+// refused waits in vain for "k", and requires that the error says why. Who holds
+// it is asked for a moment only, in which a busy machine may not get the answers.
+func (s scene) refused(why string) {
+	s.Helper()
+	require.Eventually(s, func() bool {
+		ctx, cancel := context.WithTimeout(s.Context(), 20*time.Millisecond)
+		defer cancel()
+		err := s.client.NewMutex("k", long).Lock(ctx)
+		return errors.Is(err, context.DeadlineExceeded) && errors.Is(err, redlock.ErrHeld) && strings.Contains(err.Error(), why)
+	}, 20*time.Second, time.Millisecond)
+}
+
+func (s scene) majority() int { return s.n/2 + 1 }
+
+// spare is how many masters can fail.
+func (s scene) spare() int { return s.n - s.majority() }
+
+func everySubset(s scene) {
+	for mask := range 1 << s.n {
+		free := 0
+		for i := range s.n {
+			s.masters.Flush(i)
+			if mask&(1<<i) != 0 {
+				s.do(i, "SET", "k", "another's")
+			} else {
+				free++
+			}
+		}
+		m := s.client.NewMutex("k", long)
+		err := m.TryLock(s.Context())
+		if free >= s.majority() {
+			require.NoError(s, err)
+			s.holds(m, free)
+			require.NoError(s, m.Unlock(s.Context()))
+		} else {
+			require.ErrorIs(s, err, redlock.ErrHeld)
+		}
+		for i := range s.n {
+			want := int64(mask >> i & 1)
+			require.Eventually(s, func() bool { return s.do(i, "DBSIZE") == want }, 20*time.Second, time.Millisecond)
+		}
+	}
+}
+
+func secondTryLock(s scene) {
+	m := s.taken(long)
+	err := s.client.NewMutex("k", long).TryLock(s.Context())
+	require.ErrorIs(s, err, redlock.ErrHeld)
+	var round *redlock.RoundError
+	require.ErrorAs(s, err, &round)
+	require.Equal(s, "k", round.Key)
+	require.Len(s, round.Votes, s.n)
+	require.ErrorIs(s, m.TryLock(s.Context()), redlock.ErrHeld)
+	require.NoError(s, m.Unlock(s.Context()))
+	s.noKeys()
+}
+
+func extendRaises(s scene) {
+	m := s.taken(short)
+	s.holds(m, s.n)
+	heir := s.client.NewMutex("k", long, redlock.WithToken(m.Token()))
+	require.NoError(s, heir.Extend(s.Context()))
+	for i := range s.n {
+		require.Eventually(s, func() bool {
+			return s.do(i, "PTTL", "k").(int64) > short.Milliseconds()
+		}, 20*time.Second, time.Millisecond)
+	}
+	require.Greater(s, heir.Remaining(), short)
+	require.Eventually(s, func() bool { return m.Remaining() == 0 }, 20*time.Second, time.Millisecond)
+	require.ErrorIs(s, m.Extend(s.Context()), redlock.ErrNotHeld)
+	require.NoError(s, heir.Unlock(s.Context()))
+}
+
+func extendSetsWhereFree(s scene) {
+	m := s.taken(long)
+	s.holds(m, s.n)
+	s.do(0, "SET", "k", "another's")
+	other := s.n - 1
+	s.masters.Flush(other)
+	if s.spare() < 2 { // one at a time
+		s.do(0, "SET", "k", m.Token())
+	}
+	require.NoError(s, m.Extend(s.Context()))
+	if s.spare() < 2 {
+		s.holds(m, s.n)
+		return
+	}
+	s.holds(m, s.n-1)
+	require.Equal(s, "another's", s.do(0, "GET", "k"))
+}
+
+func unlockExpired(s scene) {
+	m := s.taken(100 * time.Millisecond)
+	s.noKeys()
+	require.Zero(s, m.Remaining())
+	next := s.taken(long)
+	require.ErrorIs(s, m.Unlock(s.Context()), redlock.ErrNotHeld)
+	s.holds(next, s.n)
+	require.NoError(s, next.Unlock(s.Context()))
+}
+
+func handOver(s scene) {
+	m := s.taken(long)
+	elsewhere := openOn(s, s.masters, nil)
+	heir := elsewhere.NewMutex("k", long, redlock.WithToken(m.Token()))
+	require.NoError(s, heir.Extend(s.Context()))
+	require.Positive(s, heir.Remaining())
+	require.NoError(s, heir.Unlock(s.Context()))
+	s.noKeys()
+	require.ErrorIs(s, m.Unlock(s.Context()), redlock.ErrNotHeld)
+}
+
+func (s scene) lost(held context.Context) {
+	s.Helper()
+	<-held.Done()
+	require.ErrorIs(s, context.Cause(held), redlock.ErrLost)
+	require.ErrorIs(s, held.Err(), context.Canceled)
+}
+
+func delMajority(s scene) {
+	m := s.taken(short)
+	s.holds(m, s.n)
+	held, _ := m.KeepAlive(s.Context())
+	for i := range s.majority() {
+		s.do(i, "DEL", "k")
+	}
+	s.lost(held)
+	require.ErrorIs(s, m.Unlock(s.Context()), redlock.ErrNotHeld)
+	s.noKeys()
+}
+
+func ttlRepaired(s scene) {
+	m := s.taken(3 * short)
+	s.holds(m, s.n)
+	held, stop := m.KeepAlive(s.Context())
+	defer stop()
+	for i := range s.n {
+		s.do(i, "PEXPIRE", "k", fmt.Sprint(2*short.Milliseconds()))
+	}
+	s.do(0, "PERSIST", "k")
+	renewed := s.client.Stats().Renewals
+	require.Eventually(s, func() bool { return s.client.Stats().Renewals > renewed+1 }, 20*time.Second, time.Millisecond)
+	for i := range s.n {
+		left := s.do(i, "PTTL", "k").(int64)
+		require.Positive(s, left)
+		require.LessOrEqual(s, left, 3*short.Milliseconds())
+	}
+	require.NoError(s, context.Cause(held))
+	require.NoError(s, m.Unlock(s.Context()))
+}
+
+func flushAll(s scene) {
+	m := s.taken(short)
+	s.holds(m, s.n)
+	held, _ := m.KeepAlive(s.Context())
+	for i := range s.n {
+		s.masters.Flush(i)
+	}
+	s.lost(held)
+	require.NoError(s, s.client.Do(s.Context(), "other", long, func(context.Context) error { return nil }))
+	m.Unlock(s.Context())
+	require.NoError(s, s.taken(long).Unlock(s.Context()))
+}
+
+func handOffs(s scene) {
+	const lockers, times = 10, 100
+	clients := []*redlock.Client{s.client, openOn(s, s.masters, nil), openOn(s, s.masters, nil)}
+	var inside, done atomic.Int64
+	var all sync.WaitGroup
+	for i := range lockers {
+		all.Go(func() {
+			for range times {
+				err := clients[i%len(clients)].Do(s.Context(), "k", long, func(context.Context) error {
+					if inside.Add(1) != 1 {
+						return errors.New("two are inside")
+					}
+					runtime.Gosched()
+					inside.Add(-1)
+					done.Add(1)
+					return nil
+				})
+				if err != nil {
+					s.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.EqualValues(s, lockers*times, done.Load())
+	s.noKeys()
+}
+
+func cancelledWaiters(s scene) {
+	m := s.taken(long)
+	before := runtime.NumGoroutine()
+	ctx, cancel := context.WithCancel(s.Context())
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() {
+			err := s.client.NewMutex("k", long).Lock(ctx)
+			if !errors.Is(err, context.Canceled) || !errors.Is(err, redlock.ErrHeld) {
+				s.Error(err)
+			}
+		})
+	}
+	require.Eventually(s, func() bool { return s.client.Stats().Waiting == 100 }, 20*time.Second, time.Millisecond)
+	cancel()
+	all.Wait()
+	require.Zero(s, s.client.Stats().Waiting)
+	require.NoError(s, m.Unlock(s.Context()))
+	s.noKeys()
+	// The listener stays for another second.
+	require.Eventually(s, func() bool { return runtime.NumGoroutine() <= before+1 }, 20*time.Second, 10*time.Millisecond)
+}
+
+func shortDeadline(s scene) {
+	ctx, cancel := context.WithTimeout(s.Context(), 300*time.Millisecond)
+	defer cancel()
+	m := s.client.NewMutex("k", long)
+	require.NoError(s, m.Lock(ctx))
+	require.Greater(s, m.Remaining(), long/2, "the context bounds the acquire, not the lock")
+	s.refused("s left")
+	m.Unlock(ctx)
+	s.noKeys()
+}
+
+func minorityFails(s scene) {
+	for i := range s.spare() {
+		if i%2 == 0 {
+			s.masters.Kill(i)
+		} else {
+			s.masters.Pause(i)
+		}
+	}
+	m := s.taken(long)
+	require.NoError(s, m.Extend(s.Context()))
+	require.ErrorIs(s, s.client.NewMutex("k", long).TryLock(s.Context()), redlock.ErrHeld)
+	require.NoError(s, m.Unlock(s.Context()))
+	for i := range s.spare() {
+		if i%2 == 0 {
+			s.masters.Restart(i)
+		} else {
+			s.masters.Resume(i)
+		}
+	}
+	s.noKeys()
+}
+
+func majorityFails(s scene) {
+	for i := range s.spare() + 1 {
+		s.masters.Kill(i)
+	}
+	m := s.client.NewMutex("k", 2*time.Second) // for which those that come back are in quarantine
+	err := m.TryLock(s.Context())
+	require.ErrorIs(s, err, redlock.ErrNoQuorum)
+	require.NotErrorIs(s, err, redlock.ErrHeld)
+	require.NotErrorIs(s, err, context.DeadlineExceeded)
+	var round *redlock.RoundError
+	require.ErrorAs(s, err, &round)
+	for i, v := range round.Votes[:s.spare()+1] {
+		require.Equal(s, redlock.Failed, v.Verdict)
+		require.Error(s, v.Err)
+		require.Equal(s, s.masters.Addr(i), v.Master)
+	}
+	ctx, cancel := context.WithTimeout(s.Context(), 100*time.Millisecond)
+	defer cancel()
+	err = m.Lock(ctx)
+	require.ErrorIs(s, err, redlock.ErrNoQuorum)
+	require.ErrorIs(s, err, context.DeadlineExceeded)
+	require.NotErrorIs(s, err, redlock.ErrHeld)
+	for i := range s.spare() + 1 {
+		s.masters.Restart(i)
+	}
+	require.NoError(s, m.Lock(s.Context()), "the client recovers")
+	require.NoError(s, m.Unlock(s.Context()))
+	s.noKeys()
+}
+
+func majorityHangs(s scene) {
+	for i := range s.spare() + 1 {
+		s.masters.Pause(i)
+	}
+	m := s.client.NewMutex("k", long, redlock.WithRoundTimeout(50*time.Millisecond))
+	err := m.TryLock(s.Context())
+	require.ErrorIs(s, err, redlock.ErrNoQuorum)
+	require.NotErrorIs(s, err, context.DeadlineExceeded, "nobody but the round was out of time")
+	ctx, cancel := context.WithTimeout(s.Context(), 20*time.Millisecond)
+	defer cancel()
+	err = m.TryLock(ctx)
+	require.ErrorIs(s, err, redlock.ErrNoQuorum)
+	for i := range s.spare() + 1 {
+		s.masters.Resume(i)
+	}
+	s.noKeys()
+	require.NoError(s, m.Lock(s.Context()))
+}
+
+func failedAcquire(s scene) {
+	foreign := s.n - s.majority() + 1
+	for i := range foreign {
+		s.do(i, "SET", "k", "another's")
+	}
+	for range 50 {
+		require.ErrorIs(s, s.client.NewMutex("k", long).TryLock(s.Context()), redlock.ErrHeld)
+	}
+	for i := range foreign {
+		s.do(i, "DEL", "k")
+	}
+	s.noKeys()
+}
+
+func slowSuccess(s scene) {
+	for i := range s.majority() {
+		s.masters.Pause(i)
+	}
+	m := s.client.NewMutex("k", 100*time.Millisecond, redlock.WithRoundTimeout(time.Minute))
+	time.AfterFunc(200*time.Millisecond, func() {
+		for i := range s.majority() {
+			s.masters.Resume(i)
+		}
+	})
+	require.ErrorIs(s, m.TryLock(s.Context()), redlock.ErrExpired)
+	require.Zero(s, m.Remaining())
+	s.noKeys()
+}
+
+func scriptFlush(s scene) {
+	m := s.taken(long)
+	forget := func() {
+		for i := range s.n {
+			s.do(i, "SCRIPT", "FLUSH")
+		}
+	}
+	forget()
+	require.NoError(s, m.Extend(s.Context()))
+	forget()
+	holders, err := s.client.Holders(s.Context(), "k")
+	require.NoError(s, err)
+	require.Len(s, holders, s.n)
+	require.Equal(s, m.Token(), holders[0].Token)
+	require.Greater(s, holders[0].TTL, long/2)
+	forget()
+	require.NoError(s, m.Unlock(s.Context()))
+	s.noKeys()
+}
+
+func frozenInBetween(s scene) {
+	for range 5 {
+		s.masters.Pause(0)
+		m := s.client.NewMutex("k", long, redlock.WithRoundTimeout(20*time.Millisecond))
+		if err := m.TryLock(s.Context()); err == nil {
+			require.Greater(s, s.n, 1)
+			require.NoError(s, m.Unlock(s.Context()))
+		} else {
+			require.ErrorIs(s, err, redlock.ErrNoQuorum)
+		}
+		s.masters.Resume(0)
+		s.noKeys()
+	}
+}
+
+func releaseRaces(s scene) {
+	for i := range 500 {
+		ctx, cancel := context.WithCancel(s.Context())
+		m := s.client.NewMutex(fmt.Sprint(i), long)
+		acquired := make(chan error)
+		go func() { acquired <- m.TryLock(ctx) }()
+		for range rand.IntN(2000) {
+			runtime.Gosched()
+		}
+		cancel()
+		if <-acquired == nil {
+			require.NoError(s, m.Unlock(context.Background()))
+		}
+	}
+	s.noKeys()
+}
+
+func cancelledEverywhere(s scene) {
+	for d := time.Duration(0); d < 300*time.Microsecond; d += time.Microsecond {
+		ctx, cancel := context.WithTimeout(s.Context(), d)
+		m := s.client.NewMutex("k", long)
+		if err := m.TryLock(ctx); err == nil {
+			if err := m.Unlock(ctx); err != nil {
+				require.ErrorIs(s, err, context.DeadlineExceeded)
+			}
+		}
+		cancel()
+	}
+	s.noKeys()
+}
+
+func frozenRenewal(s scene) {
+	m := s.taken(short, redlock.WithRoundTimeout(short/20))
+	held, _ := m.KeepAlive(s.Context())
+	renewed := s.client.Stats().Renewals
+	require.Eventually(s, func() bool { return s.client.Stats().Renewals > renewed }, 20*time.Second, time.Millisecond)
+	for i := s.majority() - 1; i < s.n; i++ {
+		s.masters.Pause(i)
+	}
+	// Whoever looks never sees a lock that is not valid.
+	for {
+		valid := m.Remaining() > 0
+		if err := held.Err(); err != nil {
+			break
+		} else if !valid {
+			s.Fatal("the context lives, and the lock does not")
+		}
+		runtime.Gosched()
+	}
+	s.lost(held)
+	require.ErrorIs(s, context.Cause(held), redlock.ErrNoQuorum)
+	for i := s.majority() - 1; i < s.n; i++ {
+		s.masters.Resume(i)
+	}
+	m.Unlock(s.Context())
+	s.noKeys()
+}
+
+// It is given the key when its quarantine is over, and so are the others before any
+// of them is restarted.
+func restarted(s scene) {
+	m := s.taken(3 * time.Second)
+	held, stop := m.KeepAlive(s.Context())
+	defer stop()
+	for i := range s.n { // each in turn: in the end nobody has kept it from the start
+		s.masters.Restart(i)
+		s.holds(m, s.n)
+	}
+	require.NoError(s, context.Cause(held))
+	require.NoError(s, m.Unlock(s.Context()))
+}
+
+// A user that may not run a command learns it, from every master.
+func TestDeniedCommandIsTold(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	for i := range 3 {
+		_, err := masters.Do(i, "ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-set")
+		require.NoError(t, err)
+	}
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs(), Username: "app", Password: "secret"})
+	require.NoError(t, err)
+	defer client.Close()
+	err = client.NewMutex("k", long).Lock(t.Context())
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	var reply *mux.ReplyError
+	require.ErrorAs(t, err, &reply)
+	require.Equal(t, "NOPERM", reply.Code)
+	require.NotContains(t, err.Error(), "secret")
+}
+
+// 10,000 attempts, each cancelled at some moment, while a master freezes and
+// thaws, leave no key.
+func TestTenThousandCancellationsLeaveNoKey(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	s := newScene(t, masters)
+	stop := make(chan struct{})
+	var freezing sync.WaitGroup
+	freezing.Go(func() {
+		for i := 0; ; i = (i + 1) % 3 {
+			masters.Pause(i)
+			select {
+			case <-stop:
+			case <-time.After(rand.N(50 * time.Millisecond)):
+			}
+			masters.Resume(i)
+			select {
+			case <-stop:
+				return
+			case <-time.After(rand.N(20 * time.Millisecond)):
+			}
+		}
+	})
+	var all sync.WaitGroup
+	var taken atomic.Int64
+	for g := range 20 {
+		all.Go(func() {
+			for i := range 500 {
+				ctx, cancel := context.WithTimeout(t.Context(), rand.N(3*time.Millisecond))
+				m := s.client.NewMutex(fmt.Sprint(g, "/", i), 10*time.Minute)
+				try := m.TryLock
+				if i%3 == 0 {
+					try = m.Lock
+				}
+				if try(ctx) == nil {
+					taken.Add(1)
+					m.Unlock(ctx)
+				}
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	close(stop)
+	freezing.Wait()
+	s.noKeys()
+	t.Log(taken.Load(), "were taken and released")
+}
+
+// Rule 4 while every processor is busy.
+func TestContextEndsInTimeOnASaturatedProcessor(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	s := newScene(t, masters)
+	m := s.taken(3 * time.Second)
+	held, _ := m.KeepAlive(t.Context())
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	stop := make(chan struct{})
+	var spinning sync.WaitGroup
+	for range 4 {
+		spinning.Go(func() {
+			for n := 0; ; n++ {
+				if n%1000 == 0 {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+				}
+			}
+		})
+	}
+	renewed := s.client.Stats().Renewals
+	for s.client.Stats().Renewals < renewed+2 {
+		valid := m.Remaining() > 0
+		require.False(t, held.Err() == nil && !valid)
+		time.Sleep(time.Millisecond)
+	}
+	require.NoError(t, context.Cause(held), "renewals get through")
+	for i := range 2 {
+		masters.Pause(i)
+	}
+	for valid := true; held.Err() == nil; valid = m.Remaining() > 0 {
+		require.True(t, valid)
+		time.Sleep(time.Millisecond)
+	}
+	close(stop)
+	spinning.Wait()
+	s.lost(held)
+}
+
+func TestOpenSaysWhatIsWrong(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	open := func(cfg redlock.Config) error {
+		client, err := redlock.Open(t.Context(), cfg)
+		if err == nil {
+			client.Close()
+		}
+		return err
+	}
+	a := masters.Addrs()
+	for want, cfg := range map[string]redlock.Config{
+		"no masters":          {},
+		"given twice":         {Masters: []string{a[0], a[1], a[0]}},
+		"unknown scheme":      {Masters: []string{"http://" + a[0]}},
+		"at most 64":          {Masters: make([]string, 65)},
+		"owner":               {Masters: a, Owner: "with space"},
+		"drift factor":        {Masters: a, DriftFactor: 1},
+		"a negative duration": {Masters: a, RoundTimeout: -1},
+		"too few masters":     {Masters: []string{a[0], "127.0.0.1:1", "127.0.0.1:2"}, DialTimeout: 50 * time.Millisecond},
+		"the same server":     {Masters: []string{a[0], a[1], "redis://" + a[0] + "/1"}},
+	} {
+		err := open(cfg)
+		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, "redlock: ")
+	}
+	require.NoError(t, open(redlock.Config{Masters: []string{a[0], a[1], "127.0.0.1:1"}}), "a minority that is down")
+
+	err := open(redlock.Config{Masters: []string{a[0], "127.0.0.1:1", "127.0.0.1:2"}, DialTimeout: 50 * time.Millisecond})
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	var round *redlock.RoundError
+	require.ErrorAs(t, err, &round)
+	require.Equal(t, redlock.Yes, round.Votes[0].Verdict)
+	require.Equal(t, redlock.Failed, round.Votes[1].Verdict)
+	require.Error(t, round.Votes[1].Err)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = redlock.Open(ctx, redlock.Config{Masters: a})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// What we set is what other Redlock libraries set, and the other way round.
+func TestForeignLocksAreRespected(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	s := newScene(t, masters)
+	for i := range 2 {
+		s.do(i, "SET", "k", "c2hvcnQgdG9rZW4=", "NX", "PX", "30000")
+	}
+	require.ErrorIs(t, s.client.NewMutex("k", long).TryLock(t.Context()), redlock.ErrHeld)
+	s.refused("held by somebody without a name on 2 of 3 masters")
+	for i := range 2 {
+		s.do(i, "DEL", "k")
+		s.do(i, "LPUSH", "k", "no lock at all")
+	}
+	err := s.client.NewMutex("k", long).TryLock(t.Context())
+	require.ErrorIs(t, err, redlock.ErrHeld)
+	holders, err := s.client.Holders(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, "?", holders[0].Token)
+	require.Negative(t, holders[0].TTL)
+	require.Empty(t, holders[2].Token)
+	stranger := s.client.NewMutex("k", long, redlock.WithToken("x"))
+	require.ErrorIs(t, stranger.Extend(t.Context()), redlock.ErrNotHeld)
+	require.ErrorIs(t, stranger.Unlock(t.Context()), redlock.ErrNotHeld)
+	for i := range 2 {
+		s.do(i, "DEL", "k")
+	}
+	s.noKeys()
+	m := s.taken(long)
+	for i := range 3 {
+		require.Nil(t, s.do(i, "SET", "k", "theirs", "NX", "PX", "30000"))
+	}
+	require.NoError(t, m.Unlock(t.Context()))
+}

@@ -1,0 +1,184 @@
+package redlock
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+)
+
+// Stats is a snapshot of what a client has done and how its masters are. Counts
+// are since Open.
+type Stats struct {
+	Acquired uint64 // locks taken
+	Held     uint64 // attempts that failed because another held the lock
+	NoQuorum uint64 // ... because too few masters answered
+	Expired  uint64 // ... because it took longer than the lock would have been valid
+	Released uint64 // locks released, confirmed by a quorum
+	Extended uint64 // locks extended, by Extend
+
+	Renewals       uint64 // sent by KeepAlive
+	RenewalsFailed uint64 // ... and without success
+	Lost           uint64 // contexts of KeepAlive that ended because the lock was lost
+
+	WokenFree   uint64 // waits in Lock that ended because the masters told of a change
+	WokenExpiry uint64 // ... because the key's TTL had passed
+	WokenLocal  uint64 // ... because it was released, or given up, in this client
+	WokenPoll   uint64 // ... to look again, since too few masters can tell
+
+	Waiting int // goroutines that wait in Lock
+	Kept    int // locks that are kept alive
+
+	Acquire Latency // rounds that took a lock, from start to decision
+	Hold    Latency // from taking a lock to releasing it
+
+	Masters []MasterStats // in the order of Config.Masters
+}
+
+// Latency sums up a distribution. The percentiles are upper bounds and at most
+// an eighth too high.
+type Latency struct {
+	Count         uint64
+	P50, P90, P99 time.Duration
+}
+
+// MasterStats is one master.
+type MasterStats struct {
+	Address  string
+	Phase    string        // "dialing", "up", "stalled", "down", "quarantined"
+	Err      string        // why it is not up; empty if it is
+	RTT      time.Duration // smoothed
+	Replies  uint64
+	Failures uint64 // votes that failed
+	Owed     int    // answers outstanding
+	Debts    int    // releases to be delivered when it is back
+}
+
+// Stats returns a snapshot. It is cheap enough for every scrape, and costs the
+// operations nothing.
+func (c *Client) Stats() Stats {
+	s := &c.stats
+	out := Stats{
+		Acquired:       s.acquired.Load(),
+		Held:           s.held.Load(),
+		NoQuorum:       s.noQuorum.Load(),
+		Expired:        s.expired.Load(),
+		Released:       s.released.Load(),
+		Extended:       s.extended.Load(),
+		Renewals:       s.renewals.Load(),
+		RenewalsFailed: s.renewalsFailed.Load(),
+		Lost:           s.lost.Load(),
+		WokenFree:      s.wokenFree.Load(),
+		WokenExpiry:    s.wokenExpiry.Load(),
+		WokenLocal:     s.wokenLocal.Load(),
+		WokenPoll:      s.wokenPoll.Load(),
+		Waiting:        int(s.waiting.Load()),
+		Kept:           c.renewer.kept(),
+		Acquire:        s.acquire.latency(),
+		Hold:           s.hold.latency(),
+	}
+	for _, m := range c.rounds.Masters() {
+		one := MasterStats{
+			Address:  m.Address,
+			Phase:    m.Phase.String(),
+			RTT:      m.RTT,
+			Replies:  m.Replies,
+			Failures: m.Failures,
+			Owed:     m.Owed,
+			Debts:    m.Debts,
+		}
+		if m.Phase != mux.Up && m.Err != nil {
+			one.Err = m.Err.Error()
+		}
+		out.Masters = append(out.Masters, one)
+	}
+	return out
+}
+
+type stats struct {
+	acquired, held, noQuorum, expired atomic.Uint64
+	released, extended                atomic.Uint64
+	renewals, renewalsFailed, lost    atomic.Uint64
+	wokenFree, wokenExpiry            atomic.Uint64
+	wokenLocal, wokenPoll             atomic.Uint64
+	waiting                           atomic.Int64
+	acquire, hold                     histogram
+}
+
+// wake counts why a wait has ended.
+func (s *stats) wake(why Wake) {
+	switch why {
+	case WakeFree:
+		s.wokenFree.Add(1)
+	case WakeExpiry:
+		s.wokenExpiry.Add(1)
+	case WakePoll:
+		s.wokenPoll.Add(1)
+	default:
+		s.wokenLocal.Add(1)
+	}
+}
+
+// attempt counts how an acquire went.
+func (s *stats) attempt(reason error, took time.Duration) {
+	switch reason {
+	case nil:
+		s.acquired.Add(1)
+		s.acquire.add(took)
+	case ErrHeld:
+		s.held.Add(1)
+	case ErrNoQuorum:
+		s.noQuorum.Add(1)
+	case ErrExpired:
+		s.expired.Add(1)
+	}
+}
+
+// A histogram counts durations in buckets whose width is an eighth of their
+// lower bound, without a lock.
+type histogram struct {
+	buckets [(64 - 3) * 8]atomic.Uint64
+}
+
+func (h *histogram) add(d time.Duration) { h.buckets[bucketOf(d)].Add(1) }
+
+func bucketOf(d time.Duration) int {
+	v := uint64(max(d, 0))
+	if v < 8 {
+		return int(v)
+	}
+	shift := bits.Len64(v) - 4
+	return (shift+1)*8 + int(v>>shift&7)
+}
+
+// bucketEnd returns the largest duration in a bucket.
+func bucketEnd(i int) time.Duration {
+	if i < 8 {
+		return time.Duration(i)
+	}
+	return time.Duration(uint64(8+i%8+1)<<(i/8-1) - 1)
+}
+
+func (h *histogram) latency() Latency {
+	var counts [len(h.buckets)]uint64
+	var l Latency
+	for i := range h.buckets {
+		counts[i] = h.buckets[i].Load()
+		l.Count += counts[i]
+	}
+	at := func(percent uint64) time.Duration {
+		rank := (l.Count*percent + 99) / 100
+		for i, n := range counts {
+			if rank <= n {
+				return bucketEnd(i)
+			}
+			rank -= n
+		}
+		return 0
+	}
+	if l.Count > 0 {
+		l.P50, l.P90, l.P99 = at(50), at(90), at(99)
+	}
+	return l
+}

@@ -1,0 +1,47 @@
+package redlock
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestHistogramBucketsAreAnEighthWide(t *testing.T) {
+	at := []time.Duration{0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 1000, time.Microsecond, time.Millisecond,
+		time.Second, time.Hour, math.MaxInt64 - 1, math.MaxInt64}
+	last := -1
+	for _, d := range at {
+		i := bucketOf(d)
+		require.GreaterOrEqual(t, i, last)
+		last = i
+		end := bucketEnd(i)
+		require.GreaterOrEqual(t, end, d)
+		require.LessOrEqual(t, end-d, d/8)
+		if i > 0 {
+			require.Less(t, bucketEnd(i-1), d)
+		}
+	}
+	require.Equal(t, len(histogram{}.buckets)-1, last)
+	require.Zero(t, bucketOf(-time.Second))
+}
+
+func TestLatencyPercentiles(t *testing.T) {
+	var h histogram
+	require.Zero(t, h.latency())
+	for i := range 1000 {
+		h.add(time.Duration(i+1) * time.Millisecond)
+	}
+	l := h.latency()
+	require.EqualValues(t, 1000, l.Count)
+	for want, got := range map[time.Duration]time.Duration{
+		500 * time.Millisecond: l.P50, 900 * time.Millisecond: l.P90, 990 * time.Millisecond: l.P99,
+	} {
+		require.GreaterOrEqual(t, got, want)
+		require.LessOrEqual(t, got, want+want/8)
+	}
+	var one histogram
+	one.add(time.Second)
+	require.Equal(t, one.latency().P50, one.latency().P99)
+}

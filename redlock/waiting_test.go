@@ -1,0 +1,214 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// wakes counts why the waits of some clients end.
+type wakes struct {
+	mu sync.Mutex
+	n  map[redlock.Wake]int
+}
+
+func (w *wakes) observer() *redlock.Observer {
+	w.n = map[redlock.Wake]int{}
+	return &redlock.Observer{Wake: func(_ context.Context, _ string, why redlock.Wake) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.n[why]++
+	}}
+}
+
+func (w *wakes) count(why redlock.Wake) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.n[why]
+}
+
+func openOn(t testing.TB, masters *redlocktest.Masters, observer *redlock.Observer) *redlock.Client {
+	t.Helper()
+	return openWith(t, masters, redlock.Config{Observer: observer})
+}
+
+// openWith returns a client for which all masters are up.
+func openWith(t testing.TB, masters *redlocktest.Masters, cfg redlock.Config) *redlock.Client {
+	t.Helper()
+	cfg.Masters = masters.Addrs()
+	c, err := redlock.Open(context.Background(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	require.Eventually(t, func() bool {
+		for _, m := range c.Stats().Masters {
+			if m.Phase != "up" {
+				return false
+			}
+		}
+		return true
+	}, 30*time.Second, time.Millisecond)
+	return c
+}
+
+// lockInBackground waits for a lock that another holds, and tells when it has it.
+func lockInBackground(t *testing.T, c *redlock.Client, key string) (*redlock.Mutex, <-chan error) {
+	t.Helper()
+	m := c.NewMutex(key, 30*time.Second)
+	done := make(chan error, 1)
+	waiting := c.Stats().Waiting
+	go func() { done <- m.Lock(context.Background()) }()
+	require.Eventually(t, func() bool { return c.Stats().Waiting > waiting }, 30*time.Second, time.Millisecond)
+	return m, done
+}
+
+// Whatever frees the key on a majority wakes a waiter elsewhere: a release by
+// any client, DEL, FLUSHALL, an expiry.
+func TestWaiterIsToldByTheMasters(t *testing.T) {
+	masters := redlocktest.Start(t, 5)
+	holder := openOn(t, masters, nil)
+	var seen wakes
+	waiter := openOn(t, masters, seen.observer())
+	majority := func(args ...string) func(*redlock.Mutex) {
+		return func(*redlock.Mutex) {
+			for i := range 3 {
+				_, err := masters.Do(i, args...)
+				require.NoError(t, err)
+			}
+		}
+	}
+	for name, free := range map[string]func(*redlock.Mutex){
+		"unlock":   func(m *redlock.Mutex) { require.NoError(t, m.Unlock(context.Background())) },
+		"DEL":      majority("DEL", "DEL"),
+		"FLUSHALL": majority("FLUSHALL"),
+		"UNLINK":   majority("UNLINK", "UNLINK"),
+		"PEXPIRE":  majority("PEXPIRE", "PEXPIRE", "20"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := holder.NewMutex(name, 30*time.Second)
+			require.NoError(t, m.TryLock(t.Context()))
+			for i := range 5 { // those that came after the decision, too
+				require.Eventually(t, func() bool {
+					n, err := masters.Do(i, "EXISTS", name)
+					return err == nil && n == int64(1)
+				}, 30*time.Second, time.Millisecond)
+			}
+			before := seen.count(redlock.WakeFree) + seen.count(redlock.WakeExpiry)
+			w, done := lockInBackground(t, waiter, name)
+			free(m)
+			require.NoError(t, <-done)
+			require.Greater(t, seen.count(redlock.WakeFree)+seen.count(redlock.WakeExpiry), before)
+			require.NoError(t, w.Unlock(t.Context()))
+			m.Unlock(t.Context())
+		})
+	}
+}
+
+// A key that ends by its TTL is taken then, without anybody telling.
+func TestWaiterTakesWhatExpires(t *testing.T) {
+	masters := redlocktest.Start(t, 5)
+	holder, waiter := openOn(t, masters, nil), openOn(t, masters, nil)
+	m := holder.NewMutex("k", 300*time.Millisecond)
+	require.NoError(t, m.TryLock(t.Context()))
+	_, done := lockInBackground(t, waiter, "k")
+	require.NoError(t, <-done)
+	require.Zero(t, m.Remaining())
+}
+
+// The key vanishes between the refusal and the look, or at any other moment.
+func TestNoWakeUpIsLost(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	holder, waiter := openOn(t, masters, nil), openOn(t, masters, nil)
+	for k := range 300 {
+		m := holder.NewMutex("k", 30*time.Second)
+		require.NoError(t, m.Lock(t.Context()))
+		done := make(chan error, 1)
+		w := waiter.NewMutex("k", 30*time.Second)
+		go func() { done <- w.Lock(context.Background()) }()
+		for begun := time.Now(); time.Since(begun) < time.Duration(k)*2*time.Microsecond; {
+		}
+		require.NoError(t, m.Unlock(t.Context()))
+		select {
+		case err := <-done:
+			require.NoError(t, err)
+		case <-time.After(20 * time.Second):
+			t.Fatal("the waiter sleeps on")
+		}
+		require.NoError(t, w.Unlock(t.Context()))
+	}
+}
+
+// Masters that cannot tell are polled, and the statistics say so.
+func TestWaiterPollsWhereNobodyCanTell(t *testing.T) {
+	masters := redlocktest.Embedded(t, 3) // without CLIENT TRACKING
+	holder, waiter := openOn(t, masters, nil), openOn(t, masters, nil)
+	m := holder.NewMutex("k", 30*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	_, done := lockInBackground(t, waiter, "k")
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, <-done)
+	require.Positive(t, waiter.Stats().WokenPoll)
+}
+
+// A connection that is lost takes its promise with it: the waiter looks again.
+func TestWaiterLooksAgainWhenAMasterIsLost(t *testing.T) {
+	masters := redlocktest.Start(t, 5)
+	holder, waiter := openOn(t, masters, nil), openOn(t, masters, nil)
+	m := holder.NewMutex("k", 30*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	_, done := lockInBackground(t, waiter, "k")
+	masters.Kill(0)
+	masters.Kill(1)
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, <-done)
+}
+
+// Many clients hand a key round: everybody gets it, nobody is starved, and a
+// vote that is split does not split again and again.
+func TestManyClientsHandAKeyRound(t *testing.T) {
+	masters := redlocktest.Start(t, 5)
+	const clients, each = 10, 30
+	var inside, attempts, rounds atomic.Int64
+	var wg sync.WaitGroup
+	for i := range clients {
+		c := openOn(t, masters, &redlock.Observer{Round: func(_ context.Context, r redlock.Round) {
+			if r.Op != "lock" {
+				return
+			}
+			attempts.Add(1)
+			if r.Asked > 1 {
+				rounds.Add(1)
+			}
+		}})
+		wg.Go(func() {
+			m := c.NewMutex("round", 30*time.Second)
+			for range each {
+				if err := m.Lock(context.Background()); err != nil {
+					t.Error(err)
+					return
+				}
+				if inside.Add(1) != 1 {
+					t.Error("two are inside")
+				}
+				inside.Add(-1)
+				if err := m.Unlock(context.Background()); err != nil {
+					t.Error(i, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("for each acquisition %.2f rounds, and %.2f attempts with those that asked one master",
+		float64(rounds.Load())/(clients*each), float64(attempts.Load())/(clients*each))
+	for i := range 5 {
+		n, err := masters.Do(i, "EXISTS", "round")
+		require.NoError(t, err)
+		require.EqualValues(t, 0, n, fmt.Sprint("master ", i))
+	}
+}

@@ -1,0 +1,56 @@
+package redlock_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Scenario 21: a wall clock that jumps changes nothing. No test may set the clock
+// of the machine it runs on; so this one shows that nothing asks for it. What
+// decides reads conn.Now, and what else is measured by package time is measured
+// by the monotonic part of its times: a wall clock's reading is only had by the
+// methods that are looked for here, and the masters could only be told of it by an
+// expiry at a point in time.
+func TestAWallClockThatJumpsChangesNothing(t *testing.T) {
+	files := 0
+	for _, dir := range []string{".", "../mux", "../conn", "../resp"} {
+		paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		require.NoError(t, err)
+		for _, path := range paths {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			files++
+			set := token.NewFileSet()
+			file, err := parser.ParseFile(set, path, nil, 0)
+			require.NoError(t, err)
+			ast.Inspect(file, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.SelectorExpr:
+					pkg, ok := n.X.(*ast.Ident)
+					if ok && pkg.Name == "time" && pkg.Obj == nil {
+						return true // a function of the package: time.Unix makes a time, it reads none
+					}
+					switch n.Sel.Name {
+					case "Unix", "UnixMilli", "UnixMicro", "UnixNano":
+						t.Errorf("%s reads the wall clock", set.Position(n.Pos()))
+					}
+				case *ast.BasicLit:
+					for _, at := range []string{"PXAT", "EXAT", "EXPIREAT"} {
+						if n.Kind == token.STRING && strings.Contains(strings.ToUpper(n.Value), at) {
+							t.Errorf("%s has a master compare our clock with its own", set.Position(n.Pos()))
+						}
+					}
+				}
+				return true
+			})
+		}
+	}
+	require.Greater(t, files, 20)
+}
