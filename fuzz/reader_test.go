@@ -1,0 +1,127 @@
+package fuzz
+
+import (
+	"bytes"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/resp"
+	"github.com/redburst/redburst/resp/resptest"
+)
+
+func FuzzNext(f *testing.F) {
+	for _, s := range streams(f) {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		for _, l := range limits {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			r := resp.NewReader(64, l)
+			for rest := stream; ; {
+				v, err := r.Next()
+				if err == nil {
+					ask(v)
+					continue
+				}
+				if err != resp.ErrNeedMore || len(rest) == 0 {
+					break
+				}
+				n := copy(r.Free(1), rest)
+				r.Advance(n)
+				rest = rest[n:]
+			}
+			runtime.ReadMemStats(&after)
+			// The buffer doubles, and what it was before is still counted. The
+			// constant is for the reader itself and for what the fuzzing engine
+			// does in other goroutines.
+			if got, most := after.TotalAlloc-before.TotalAlloc, uint64(4*len(stream)+64<<10); got > most {
+				t.Fatalf("%d bytes of input made it allocate %d, more than %d", len(stream), got, most)
+			}
+		}
+	})
+}
+
+// ask asks a value all that it can be asked without an allocation.
+func ask(v resp.Value) {
+	v.Int()
+	v.Float()
+	v.Bool()
+	v.Is("OK")
+	if v.IsNull() && (v.Bytes() != nil || v.Len() != 0) {
+		panic("a null has content")
+	}
+	if v.IsError() && !bytes.HasPrefix(v.Bytes(), v.ErrorCode()) {
+		panic("an error does not begin with its code")
+	}
+	if f := v.Format(); f != nil && len(f) != 3 {
+		panic("a format has other than three bytes")
+	}
+	n := 0
+	for it := v.Elems(); ; n++ {
+		e, ok := it.Next()
+		if !ok {
+			break
+		}
+		if e.Kind() == resp.Push || e.Kind() == resp.Attribute {
+			panic("an element is a push or an attribute")
+		}
+		ask(e)
+	}
+	if n != v.Len() {
+		panic("an aggregate has more or fewer elements than it says")
+	}
+}
+
+func FuzzSplit(f *testing.F) {
+	for i, s := range streams(f) {
+		f.Add([]byte(s), []byte{byte(i), 3, byte(i >> 4)})
+	}
+	f.Fuzz(func(t *testing.T, stream, sizes []byte) {
+		i := 0
+		bySizes := func() int {
+			if len(sizes) == 0 {
+				return 0
+			}
+			i++
+			return 1 + int(sizes[i%len(sizes)])
+		}
+		for _, l := range limits {
+			want := resptest.Read(resp.NewReader(len(stream), l), string(stream), resptest.Whole)
+			require.Equal(t, want, resptest.Read(resp.NewReader(0, l), string(stream), bySizes))
+			require.Equal(t, want, resptest.Read(resp.NewReader(0, l), string(stream), resptest.Bytewise))
+		}
+	})
+}
+
+func FuzzSkip(f *testing.F) {
+	for _, s := range streams(f) {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		all, _ := frames(stream, resp.Limits{})
+		for _, v := range all {
+			checkSkips(t, v)
+		}
+	})
+}
+
+// checkSkips reads the bytes behind an aggregate's header as frames of their
+// own. They must be the elements that the iterator finds by passing over them.
+func checkSkips(t *testing.T, v resp.Value) {
+	if v.Len() == 0 {
+		return
+	}
+	body := v.Raw()[bytes.IndexByte(v.Raw(), '\n')+1:]
+	want, err := frames(body, resp.Limits{})
+	require.Equal(t, resp.ErrNeedMore, err)
+	got := elems(v)
+	require.Len(t, got, v.Len())
+	require.Len(t, want, v.Len())
+	for i := range want {
+		require.Equal(t, want[i], got[i])
+		checkSkips(t, got[i])
+	}
+}
