@@ -1,0 +1,455 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/spf13/cobra"
+)
+
+const (
+	demoMasters = 5
+	demoTTL     = 10 * time.Second
+	demoRounds  = 100                    // of which the medians are shown,
+	demoScene   = 500 * time.Millisecond // or as many as there is time for
+	demoPatient = 3 * time.Second        // of a round: a busy machine is no failure
+	demoLimit   = 12 * time.Second       // of the whole; it takes one
+)
+
+func newDemo() *cobra.Command {
+	var f fleet
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show what the lock does, on masters of its own",
+		Long: `demo starts five Redis masters on this machine and shows a lock at work there:
+how it is taken and refused, what a frozen and a killed master change (nothing),
+how it is extended and released. It checks what it shows, and leaves nothing.
+
+The masters are redis-servers, or where none is installed embedded ones.
+
+With --masters or --masters-file it runs on masters of yours, and neither
+freezes nor kills them; REDLOCK_MASTERS is not looked at.
+
+Exit status: 0 if everything was as told, 1 if not.`,
+		Example: `  redlock demo
+  redlock demo --masters redis-a:6379,redis-b:6379,redis-c:6379`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(*cobra.Command, []string) error {
+			ctx, stop := untilSignal()
+			defer stop()
+			ctx, cancel := context.WithTimeoutCause(ctx, demoLimit, fmt.Errorf("it took longer than %v", demoLimit))
+			defer cancel()
+			d := &demo{terminal: newTerminal(os.Stdout), started: time.Now()}
+			err := d.prepare(ctx, &f)
+			if err == nil {
+				if err = d.show(ctx); err != nil {
+					err = fmt.Errorf("not as told: %w", err)
+				}
+			}
+			d.close()
+			return d.verdict(ctx, err)
+		},
+	}
+	f.register(cmd)
+	return cmd
+}
+
+// untilSignal returns a context that ends with the first signal that asks us to
+// end, which is its cause then: a signalled.
+func untilSignal() (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, passedOn()...)
+	go func() {
+		for s := range signals {
+			if asksToEnd(s) {
+				cancel(signalled{s})
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// A demo is the show, and all that it has to clear away.
+type demo struct {
+	*terminal
+	started time.Time
+	ours    *redlocktest.Masters // nil if they are the user's
+	masters []string
+	options conn.Options
+	key     string
+
+	alice, bob *redlock.Client
+	last       redlock.Round // alice's last
+}
+
+// prepare starts the masters, or finds the user's, and connects alice and bob.
+func (d *demo) prepare(ctx context.Context, f *fleet) (err error) {
+	if len(f.masters) > 0 || f.file != "" {
+		if d.masters, err = f.addresses(); err == nil {
+			d.options, err = f.options()
+		}
+		if err != nil {
+			return err
+		}
+		d.title(fmt.Sprintf("A lock on %s of yours", plural(len(d.masters), "master")))
+	} else {
+		how, err := d.start()
+		if err != nil {
+			return fmt.Errorf("the masters do not start: %w", err)
+		}
+		d.title(fmt.Sprintf("A lock on %s, %s", plural(demoMasters, "Redis master"), how))
+		d.masters = d.ours.Addrs()
+	}
+	d.key = "redlock-demo:" + rand.Text()[:8]
+	if d.alice, err = d.open(ctx, "alice"); err != nil {
+		return err
+	}
+	d.bob, err = d.open(ctx, "bob")
+	return err
+}
+
+// start starts real masters, or else embedded ones, and says which.
+func (d *demo) start() (how string, err error) {
+	why := "cannot be frozen here"
+	if runtime.GOOS != "windows" {
+		if err = redlocktest.Available(); err == nil {
+			if d.ours, err = redlocktest.Run(demoMasters); err == nil {
+				return "started for it", nil
+			}
+			complain("redis-server does not start, so the masters are embedded: "+err.Error(), "")
+			why = "does not start"
+		} else {
+			why = "is not installed"
+		}
+	}
+	d.ours, err = redlocktest.RunEmbedded(demoMasters)
+	return "embedded, as redis-server " + why, err
+}
+
+// open connects a client to all masters that are up.
+func (d *demo) open(ctx context.Context, owner string) (*redlock.Client, error) {
+	cfg := redlock.Config{
+		Masters: d.masters, Username: d.options.Username, Password: d.options.Password, TLS: d.options.TLS,
+		DialTimeout: d.options.DialTimeout, RoundTimeout: demoPatient, ClientName: "redlock-demo", Owner: owner,
+	}
+	if owner == "alice" {
+		cfg.Observer = &redlock.Observer{Round: func(_ context.Context, r redlock.Round) {
+			r.Votes = slices.Clone(r.Votes)
+			d.last = r
+		}}
+	}
+	client, err := redlock.Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return client, d.until(ctx, time.Second, func() bool {
+		return !slices.ContainsFunc(client.Stats().Masters, func(m redlock.MasterStats) bool { return m.Phase != "up" })
+	})
+}
+
+// until waits for a condition, no longer than for limit. The error is that of
+// the context.
+func (d *demo) until(ctx context.Context, limit time.Duration, reached func() bool) error {
+	for end := time.Now().Add(limit); !reached() && time.Now().Before(end); {
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+func (d *demo) close() {
+	for _, client := range []*redlock.Client{d.alice, d.bob} {
+		if client != nil {
+			client.Close()
+		}
+	}
+	if d.ours != nil {
+		d.ours.Close()
+	}
+}
+
+// verdict ends the show.
+func (d *demo) verdict(ctx context.Context, err error) error {
+	var (
+		s signalled
+		f *failure
+	)
+	switch {
+	case errors.As(context.Cause(ctx), &s):
+		d.printf("\nStopped; nothing is left.\n")
+		return &failure{status: statusOf(s.Signal)}
+	case err == nil:
+		d.printf("\n%s It took %s, and nothing is left of it.\n", d.paint(green, "Everything was as told."), brief(time.Since(d.started)))
+		return nil
+	case errors.As(err, &f):
+		return err
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	remedy := ""
+	if d.ours == nil {
+		remedy = "'redlock doctor' with the same flags says what is wrong with the masters"
+	}
+	return &failure{exitNo, err, remedy}
+}
+
+// show is the show. Every step checks what it says.
+func (d *demo) show(ctx context.Context) (err error) {
+	defer func() { // how redlocktest says that a master cannot be frozen or killed
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	lock := d.alice.NewMutex(d.key, demoTTL)
+	defer func() {
+		if lock.Token() != "" { // the show was stopped
+			lock.Unlock(context.WithoutCancel(ctx))
+		}
+	}()
+	for _, step := range []func(context.Context, *redlock.Mutex) error{
+		d.showTaking, d.showRefusal, d.showFailures, d.showRelease,
+	} {
+		if err := step(ctx, lock); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *demo) title(text string) { d.printf("%s\n", d.paint(bold, text)) }
+
+func (d *demo) step(n int, text string) {
+	d.printf("\n%s\n\n", d.paint(bold, fmt.Sprintf("%d. %s", n, text)))
+}
+
+func (d *demo) quorum() int { return len(d.masters)/2 + 1 }
+
+func (d *demo) showTaking(ctx context.Context, lock *redlock.Mutex) error {
+	d.step(1, fmt.Sprintf("alice takes the lock, with a TTL of %v", demoTTL))
+	if _, err := d.measure(ctx); err != nil { // warm up
+		return err
+	}
+	if err := lock.TryLock(ctx); err != nil {
+		return err
+	}
+	round, validity := d.last, lock.Remaining()
+	// The late votes have no time: nobody was waiting for them. But they are in.
+	all, err := d.alice.Holders(ctx, d.key)
+	if err != nil {
+		return err
+	}
+	has := map[string]bool{}
+	for _, h := range all {
+		has[h.Master] = h.Token == lock.Token()
+	}
+	slices.SortStableFunc(round.Votes, func(a, b redlock.Vote) int { // in the order of arrival
+		return cmp.Compare(cmp.Or(a.RTT, time.Hour), cmp.Or(b.RTT, time.Hour))
+	})
+	late := 0
+	yes := 0
+	rows := [][]cell{header("MASTER", "AFTER", "VOTE")}
+	for _, v := range round.Votes {
+		row := []cell{{v.Master, plain}, {"-", dim}, {}}
+		switch {
+		case v.Verdict == redlock.Yes:
+			yes++
+			row[1], row[2] = cell{brief(v.RTT), plain}, cell{"yes", green}
+			if yes == d.quorum() {
+				row[2].text = fmt.Sprintf("yes   %d of %d: taken", yes, len(d.masters))
+			}
+		case v.Verdict == redlock.Pending && has[v.Master]:
+			late++
+			row[1], row[2] = cell{"late", dim}, cell{"yes", dim}
+		case v.Verdict == redlock.Failed:
+			row[2] = cell{without(v.Err, v.Master), red}
+		default:
+			row[2] = cell{"no", red}
+		}
+		rows = append(rows, row)
+	}
+	d.table("   ", 1, rows)
+	d.printf("\n   %d of %d decided in %s.", d.quorum(), len(d.masters), brief(round.Took))
+	if late > 0 {
+		d.printf(" %s came late, and nobody waited.", plural(late, "vote"))
+	}
+	d.printf("\n   token     %s\n", lock.Token())
+	d.say("   validity  ", plain, fmt.Sprintf("%.3fs: the TTL, less the time it took, less 1 %% and 2ms for clocks that differ", validity.Seconds()))
+	if yes < d.quorum() || validity <= 0 || validity >= demoTTL {
+		return fmt.Errorf("the lock was taken with %d votes, and a validity of %v", yes, validity)
+	}
+	return nil
+}
+
+func (d *demo) showRefusal(ctx context.Context, _ *redlock.Mutex) error {
+	d.step(2, "bob wants it as well")
+	if err := d.bob.Do(ctx, d.key+roundsKey, demoTTL, func(context.Context) error { return nil }); err != nil { // warm up
+		return err
+	}
+	asked := time.Now()
+	err := d.bob.NewMutex(d.key, demoTTL).TryLock(ctx)
+	took := time.Since(asked)
+	if err == nil {
+		return errors.New("bob got the lock that alice holds")
+	}
+	if !errors.Is(err, redlock.ErrHeld) {
+		return fmt.Errorf("bob was refused for a wrong reason: %w", err)
+	}
+	all, err := d.bob.Holders(ctx, d.key)
+	if err != nil {
+		return err
+	}
+	s := newStanding(d.key, all)
+	d.say("   ", plain, fmt.Sprintf("refused after %s: held by %s, on %d of %d masters, %s",
+		brief(took), ownerText(s.leader), s.votes, len(all), leftText(s.left)))
+	if s.state != held || s.leader.Owner() != "alice" {
+		return fmt.Errorf("the lock is %s, and not held by alice", s.state)
+	}
+	return nil
+}
+
+func (d *demo) showFailures(ctx context.Context, _ *redlock.Mutex) error {
+	d.step(3, "Masters fail: how long it takes to lock and to release another key")
+	rows := [][]cell{header("MEDIANS", "LOCK", "RELEASE", "ROUNDS")}
+	var first, slowest time.Duration
+	scene := func(what string) error {
+		m, err := d.measure(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		rows = append(rows, []cell{{what, plain}, {brief(m.lock), plain}, {brief(m.release), plain}, {strconv.Itoa(m.rounds), dim}})
+		first, slowest = cmp.Or(first, m.lock), max(slowest, m.lock)
+		return nil
+	}
+	if d.ours == nil {
+		err := scene("your masters as they are")
+		d.table("   ", 1, rows)
+		d.printf("\n   Skipped on masters of yours: freezing one, killing one.\n")
+		return err
+	}
+	if err := scene("all 5 are up"); err != nil {
+		return err
+	}
+	d.ours.Pause(frozen)
+	how := ""
+	if d.ours.PID(frozen) != 0 {
+		how = " (SIGSTOP)"
+	}
+	if err := scene("one is frozen" + how); err != nil {
+		return err
+	}
+	d.ours.Kill(killed)
+	if err := scene("... and another one killed"); err != nil {
+		return err
+	}
+	d.table("   ", 1, rows)
+	if slowest > demoPatient/2 {
+		return fmt.Errorf("a lock took %v while masters were down, and %v before", slowest, first)
+	}
+	d.printf("\n   Three are a majority, and nobody waits for the others.\n")
+	return nil
+}
+
+// frozen and killed are the masters to which that happens.
+const (
+	frozen = 1
+	killed = 3
+)
+
+// roundsKey is what is appended to the key for another one.
+const roundsKey = ":rounds"
+
+// A measurement is the median times of a lock and of a release.
+type measurement struct {
+	lock, release time.Duration
+	rounds        int
+}
+
+// measure locks and releases another key, again and again.
+func (d *demo) measure(ctx context.Context) (measurement, error) {
+	mutex := d.alice.NewMutex(d.key+roundsKey, demoTTL)
+	var locks, releases []time.Duration
+	for end := time.Now().Add(demoScene); len(locks) == 0 || len(locks) < demoRounds && time.Now().Before(end); {
+		if err := mutex.TryLock(ctx); err != nil {
+			return measurement{}, err
+		}
+		locks = append(locks, d.last.Took)
+		if err := mutex.Unlock(ctx); err != nil {
+			return measurement{}, err
+		}
+		releases = append(releases, d.last.Took)
+	}
+	slices.Sort(locks)
+	slices.Sort(releases)
+	n := len(locks)
+	return measurement{locks[n/2], releases[n/2], n}, nil
+}
+
+func (d *demo) showRelease(ctx context.Context, lock *redlock.Mutex) error {
+	d.step(4, "alice extends her lock, and releases it")
+	before := lock.Remaining()
+	if err := lock.Extend(ctx); err != nil {
+		return err
+	}
+	after := lock.Remaining()
+	d.printf("   extended in %s: valid for %.3fs instead of %.3fs\n", brief(d.last.Took), after.Seconds(), before.Seconds())
+	if after <= before {
+		return fmt.Errorf("the lock was valid for %v before it was extended, and for %v afterwards", before, after)
+	}
+	if err := lock.Unlock(ctx); err != nil {
+		return err
+	}
+	d.printf("   released in %s\n", brief(d.last.Took))
+	back := map[string]string{}
+	if d.ours != nil {
+		d.ours.Resume(frozen)
+		d.ours.Restart(killed)
+		back[d.masters[frozen]] = ", since it was resumed and heard of the release"
+		back[d.masters[killed]] = ", as is all that it had when it was killed"
+	}
+	// A frozen master hears of the release when it goes on.
+	var all []redlock.Holder
+	left := func(h redlock.Holder) bool { return h.Token != "" || h.Err != nil && d.ours != nil }
+	gone := func(key string) bool {
+		all = holders(ctx, d.masters, d.options, key)
+		return !slices.ContainsFunc(all, left)
+	}
+	err := d.until(ctx, 5*time.Second, func() bool { return gone(d.key+roundsKey) && gone(d.key) })
+	if err != nil {
+		return err
+	}
+	rows := [][]cell{header("MASTER", "THE KEY")}
+	for _, h := range all {
+		row := []cell{{h.Master, plain}, {"is gone" + back[h.Master], plain}}
+		switch {
+		case h.Err != nil:
+			row[1] = cell{without(h.Err, h.Master), red}
+		case h.Token != "":
+			row[1] = cell{"is still there", red}
+		}
+		rows = append(rows, row)
+	}
+	d.printf("\n")
+	d.table("   ", 1, rows)
+	if slices.ContainsFunc(all, left) {
+		return errors.New("the lock was released, and a key is left")
+	}
+	return nil
+}

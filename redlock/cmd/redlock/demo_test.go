@@ -1,0 +1,132 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// marked returns an environment by which the command and all that it starts are
+// found again, and a func that requires that nothing of them is left.
+func marked(t *testing.T) (env []string, requireNothingLeft func()) {
+	t.Helper()
+	dir := t.TempDir()
+	mark := "TMPDIR=" + dir // unique, and where the masters' files would be
+	return []string{mark}, func() {
+		t.Helper()
+		require.Eventually(t, func() bool { return len(processesWith(mark)) == 0 }, patient, time.Millisecond, "processes are left")
+		left, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		require.Empty(t, left)
+	}
+}
+
+// processesWith finds processes by a variable of their environment, where the
+// system tells.
+func processesWith(variable string) (pids []string) {
+	all, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, name := range all {
+		if text, err := os.ReadFile(name); err == nil && strings.Contains(string(text), variable) {
+			pids = append(pids, filepath.Base(filepath.Dir(name)))
+		}
+	}
+	return pids
+}
+
+func requireWholeDemo(t *testing.T, stdout string) {
+	t.Helper()
+	requireReadable(t, stdout)
+	for _, part := range []string{"1. ", "taken", "token     alice/", "validity  9.", "2. ", "held by alice", "3. ", "4. ", "extended", "released",
+		"Everything was as told."} {
+		require.Contains(t, stdout, part)
+	}
+}
+
+func TestDemoOnRealMasters(t *testing.T) {
+	redlocktest.Start(t, 0) // they have to be there
+	env, requireNothingLeft := marked(t)
+	started := time.Now()
+	status, stdout, stderr := do(t, env, "demo")
+	require.Zero(t, status)
+	require.Less(t, time.Since(started), demoLimit+3*time.Second)
+	require.Empty(t, stderr)
+	requireWholeDemo(t, stdout)
+	require.Contains(t, stdout, "5 Redis masters, started for it")
+	require.Contains(t, stdout, "3 of 5 decided in")
+	require.Contains(t, stdout, "one is frozen (SIGSTOP)")
+	require.Contains(t, stdout, "killed")
+	require.Equal(t, 5, strings.Count(stdout, "is gone"))
+	requireNothingLeft()
+}
+
+func TestDemoOnEmbeddedMasters(t *testing.T) {
+	env, requireNothingLeft := marked(t)
+	status, stdout, stderr := do(t, append(env, "PATH="+t.TempDir()), "demo")
+	require.Zero(t, status)
+	require.Empty(t, stderr)
+	requireWholeDemo(t, stdout)
+	require.Contains(t, stdout, "embedded, as redis-server is not installed")
+	require.NotContains(t, stdout, "SIGSTOP")
+	require.Equal(t, 5, strings.Count(stdout, "is gone"))
+	requireNothingLeft()
+}
+
+func TestDemoOnMastersThatCannotBeStartedIsEmbedded(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "redis-server"), []byte("#!/bin/sh\nexit 1\n"), 0o755))
+	env, requireNothingLeft := marked(t)
+	status, stdout, stderr := do(t, append(env, "PATH="+dir+":"+os.Getenv("PATH")), "demo")
+	require.Zero(t, status)
+	requireWholeDemo(t, stdout)
+	require.Contains(t, stdout, "embedded, as redis-server does not start")
+	require.Contains(t, stderr, "does not start")
+	requireNothingLeft()
+}
+
+func TestDemoLeavesMastersOfTheUserAlone(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	var pids []int
+	for i := range masters.N() {
+		_, err := masters.Do(i, "SET", "mine", "stays")
+		require.NoError(t, err)
+		pids = append(pids, masters.PID(i))
+	}
+	status, stdout, stderr := do(t, nil, "demo", "--masters", strings.Join(masters.Addrs(), ","))
+	require.Zero(t, status)
+	require.Empty(t, stderr)
+	requireWholeDemo(t, stdout)
+	require.Contains(t, stdout, "3 masters of yours")
+	require.Contains(t, stdout, "Skipped")
+	for i := range masters.N() {
+		require.Equal(t, pids[i], masters.PID(i))
+		keys, err := masters.Do(i, "KEYS", "*")
+		require.NoError(t, err)
+		require.Equal(t, []any{"mine"}, keys)
+	}
+}
+
+func TestDemoWorksWithAMinorityOfTheUsersMastersDown(t *testing.T) {
+	masters := redlocktest.Embedded(t, 3)
+	masters.Kill(1)
+	status, stdout, _ := do(t, nil, "demo", "--masters", strings.Join(masters.Addrs(), ","))
+	require.Zero(t, status)
+	requireWholeDemo(t, stdout)
+	require.Equal(t, 2, strings.Count(stdout, "is gone"))
+	require.Contains(t, stdout, "refused")
+}
+
+func TestDemoFailsIfItIsNotAsTold(t *testing.T) {
+	masters := redlocktest.Embedded(t, 3)
+	masters.Kill(0)
+	masters.Kill(1)
+	status, stdout, stderr := do(t, nil, "demo", "--masters", strings.Join(masters.Addrs(), ","))
+	require.Equal(t, exitNo, status)
+	require.NotContains(t, stdout, "as told")
+	require.Contains(t, stderr, "too few masters")
+	require.Contains(t, stderr, "doctor")
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/spf13/cobra"
+)
+
+func newDoctor() *cobra.Command {
+	var (
+		f              fleet
+		ttl, span      time.Duration
+		key            string
+		strict, asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Examine the masters: what endangers a lock there, and what to do",
+		Long: `doctor examines every master for what endangers a lock, and says what to do
+about it: nodes of a cluster, replicas, eviction of keys, locks forgotten in a
+restart, clocks that run at another rate than ours, latency, missing
+permissions, servers that were given twice, an even number.
+
+What is wrong breaks locks, or keeps them from being taken on that master; what
+is risky does so in cases that you can judge better than the doctor.
+
+It takes a lock on each master for a moment (see --try) and changes nothing
+else.
+
+Exit status: 0 nothing is wrong, 1 something is (with --strict: or risky),
+64 wrong usage.
+` + mastersHelp,
+		Example: `  redlock doctor --masters redis-a:6379,redis-b:6379,redis-c:6379
+  redlock doctor --ttl 1m             your longest TTL
+  redlock doctor --json | jq -r '.findings[] | .level + ": " + .what'`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			masters, err := f.addresses()
+			if err != nil {
+				return err
+			}
+			opt, err := f.options()
+			if err != nil {
+				return err
+			}
+			switch {
+			case ttl <= 0:
+				return usageError("", "--ttl is not above zero")
+			case key == "":
+				key = "redlock-doctor:" + rand.Text()
+			}
+			exams := examineAll(cmd.Context(), masters, opt, key, span)
+			all := findings(exams, ttl)
+			out := newTerminal(os.Stdout)
+			if asJSON {
+				if err := writeFindingsJSON(out, exams, all); err != nil {
+					return &failure{exitNo, err, ""}
+				}
+			} else {
+				writeFindings(out, exams, all)
+			}
+			for _, finding := range all {
+				if finding.Level == wrong || strict {
+					return &failure{status: exitNo}
+				}
+			}
+			return nil
+		},
+	}
+	f.register(cmd)
+	flags := cmd.Flags()
+	flags.DurationVar(&ttl, "ttl", 10*time.Second, "the longest TTL of your locks")
+	flags.DurationVar(&span, "span", time.Second, "how long to watch clocks and latency")
+	flags.StringVar(&key, "try", "", "`key` of the lock to try, where not all keys are allowed; may be in use (default: a random one)")
+	flags.BoolVar(&strict, "strict", false, "exit with 1 if something is only risky, too")
+	flags.BoolVar(&asJSON, "json", false, "write JSON")
+	return cmd
+}
+
+func examineAll(ctx context.Context, masters []string, opt conn.Options, key string, span time.Duration) []*exam {
+	exams := make([]*exam, len(masters))
+	var examining sync.WaitGroup
+	for i, master := range masters {
+		examining.Go(func() { exams[i] = examine(ctx, master, opt, key, span) })
+	}
+	examining.Wait()
+	return exams
+}
+
+// worst is the worst level of what was found at a master; "" if nothing was.
+func worst(all []finding, address string) (w level) {
+	for _, f := range all {
+		for _, master := range f.Masters {
+			if master == address && w != wrong {
+				w = f.Level
+			}
+		}
+	}
+	return w
+}
+
+var levelColours = map[level]colour{wrong: red, risky: yellow}
+
+func writeFindings(t *terminal, exams []*exam, all []finding) {
+	rows := [][]cell{header("MASTER", "VERSION", "UP", "LATENCY", "MAX", "CLOCK", "AOF", "STATE")}
+	for _, e := range exams {
+		rows = append(rows, e.row(worst(all, e.address)))
+	}
+	t.table("", 2, rows)
+	count := map[level]int{}
+	for _, f := range all {
+		count[f.Level]++
+		t.printf("\n")
+		t.say(string(f.Level)+"  ", levelColours[f.Level], f.What)
+		t.say("       ", plain, mastersText(f.Masters, len(exams)))
+		t.say("       → ", dim, f.Remedy)
+	}
+	fit := 0
+	for _, e := range exams {
+		if e.err == nil {
+			fit++
+		}
+	}
+	quorum := len(exams)/2 + 1
+	t.printf("\n%d of %s can be used, a lock needs %d.", fit, plural(len(exams), "master"), quorum)
+	switch {
+	case fit < quorum:
+		t.printf(" %s\n", t.paint(red, "Nobody gets a lock."))
+	case count[wrong] > 0:
+		t.printf(" %s\n", t.paint(red, fmt.Sprintf("%d wrong, %d risky.", count[wrong], count[risky])))
+	case count[risky] > 0:
+		t.printf(" %s\n", t.paint(yellow, fmt.Sprintf("Nothing is wrong, %d risky.", count[risky])))
+	default:
+		t.printf(" %s\n", t.paint(green, "Nothing is wrong."))
+	}
+}
+
+// row is a master's line in the table.
+func (e *exam) row(w level) []cell {
+	dash := cell{"-", dim}
+	row := []cell{{e.address, plain}, dash, dash, dash, dash, dash, dash, {"ok", green}}
+	if w != "" {
+		row[7] = cell{string(w), levelColours[w]}
+	}
+	if e.err != nil {
+		var refused *conn.RefusedError
+		if row[7].text = "down"; errors.As(e.err, &refused) {
+			row[7].text = "refused"
+		}
+		return row
+	}
+	if v := e.server.Version; v != "" {
+		row[1].text = clip(v, 8)
+	}
+	if e.server.RunID != "" {
+		row[2].text = age(e.server.Uptime)
+	}
+	if median, longest := e.latency(); median > 0 {
+		row[3].text, row[4].text = brief(median), brief(longest)
+	}
+	if rate, _, ok := clockRate(e.samples); ok {
+		row[5].text = fmt.Sprintf("%+.2f%%", math.Round(rate*1e4)/100+0) // not -0
+	}
+	if aof := e.aof(); aof != "" {
+		row[6].text = aof
+	}
+	for i := range row[:7] {
+		if row[i].text != "-" {
+			row[i].colour = plain
+		}
+	}
+	return row
+}
+
+// mastersText is which masters a finding is about.
+func mastersText(masters []string, of int) string {
+	if len(masters) == of && of > 1 {
+		return fmt.Sprintf("all %d masters", of)
+	}
+	return strings.Join(masters, ", ")
+}
+
+func writeFindingsJSON(t *terminal, exams []*exam, all []finding) error {
+	type master struct {
+		Master     string   `json:"master"`
+		State      string   `json:"state"` // "ok", "risky", "wrong"
+		Error      string   `json:"error,omitempty"`
+		Version    string   `json:"version,omitempty"`
+		RunID      string   `json:"run_id,omitempty"`
+		Mode       string   `json:"mode,omitempty"`
+		Role       string   `json:"role,omitempty"`
+		UptimeS    int64    `json:"uptime_s,omitempty"`
+		LatencyUS  float64  `json:"latency_us,omitempty"` // the median
+		LongestUS  float64  `json:"latency_max_us,omitempty"`
+		ClockRate  *float64 `json:"clock_rate,omitempty"` // 0.01: it gains 1 % on ours
+		ClockError *float64 `json:"clock_rate_error,omitempty"`
+		AOF        string   `json:"aof,omitempty"` // "off", or its appendfsync
+		Eviction   string   `json:"maxmemory_policy,omitempty"`
+		Tracking   bool     `json:"client_tracking"`
+	}
+	out := struct {
+		OK       bool      `json:"ok"` // nothing is wrong
+		Quorum   int       `json:"quorum"`
+		Masters  []master  `json:"masters"`
+		Findings []finding `json:"findings"`
+	}{true, len(exams)/2 + 1, nil, append([]finding{}, all...)}
+	for _, f := range all {
+		out.OK = out.OK && f.Level != wrong
+	}
+	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+	for _, e := range exams {
+		m := master{Master: e.address, State: "ok", Version: e.server.Version, RunID: e.server.RunID, Mode: e.server.Mode,
+			Role: e.server.Role, UptimeS: int64(e.server.Uptime / time.Second), AOF: e.aof(),
+			Eviction: e.setting("maxmemory-policy", "maxmemory_policy"), Tracking: e.server.Tracking}
+		if w := worst(all, e.address); w != "" {
+			m.State = string(w)
+		}
+		if e.err != nil {
+			m.Error = without(e.err, e.address)
+		}
+		median, longest := e.latency()
+		m.LatencyUS, m.LongestUS = micros(median), micros(longest)
+		if rate, uncertainty, ok := clockRate(e.samples); ok {
+			m.ClockRate, m.ClockError = &rate, &uncertainty
+		}
+		out.Masters = append(out.Masters, m)
+	}
+	return writeJSON(t, out)
+}

@@ -1,0 +1,370 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// doctorJSON is what doctor --json writes.
+type doctorJSON struct {
+	OK      bool
+	Quorum  int
+	Masters []struct {
+		Master, State, Error, Version, AOF string
+		RunID                              string   `json:"run_id"`
+		LatencyUS                          float64  `json:"latency_us"`
+		ClockRate                          *float64 `json:"clock_rate"`
+		Policy                             string   `json:"maxmemory_policy"`
+		Tracking                           bool     `json:"client_tracking"`
+	}
+	Findings []finding
+}
+
+func examined(t *testing.T, env []string, args ...string) (exit int, d doctorJSON) {
+	t.Helper()
+	exit, stdout, _ := do(t, env, append([]string{"doctor", "--json", "--span", "50ms"}, args...)...)
+	require.NoError(t, json.Unmarshal([]byte(stdout), &d), stdout)
+	return exit, d
+}
+
+// requireFinding fails unless exactly these masters have that.
+func requireFinding(t *testing.T, d doctorJSON, l level, what string, masters ...string) finding {
+	t.Helper()
+	for _, f := range d.Findings {
+		if f.Level == l && strings.Contains(f.What, what) {
+			require.ElementsMatch(t, masters, f.Masters, f.What)
+			require.NotEmpty(t, f.Remedy)
+			return f
+		}
+	}
+	require.Fail(t, "no such finding", "%s %q in %+v", l, what, d.Findings)
+	return finding{}
+}
+
+// durable masters forget nothing.
+func durable(t *testing.T, n int) *redlocktest.Masters {
+	return redlocktest.Start(t, n, redlocktest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))
+}
+
+func TestDoctorFindsNothingWrongWithGoodMasters(t *testing.T) {
+	masters := durable(t, 3)
+	env := []string{inFleet(masters)}
+	exit, stdout, stderr := do(t, env, "doctor", "--span", "50ms")
+	require.Zero(t, exit)
+	require.Empty(t, stderr)
+	require.Contains(t, stdout, "3 of 3 masters can be used, a lock needs 2. Nothing is wrong, 1 risky.")
+	requireReadable(t, stdout)
+
+	exit, d := examined(t, env)
+	require.Zero(t, exit)
+	require.True(t, d.OK)
+	require.Equal(t, 2, d.Quorum)
+	require.Len(t, d.Findings, 1)
+	requireFinding(t, d, risky, "on one host", masters.Addrs()...)
+	for i, m := range d.Masters {
+		require.Equal(t, masters.Addr(i), m.Master)
+		require.NotEmpty(t, m.Version)
+		require.Len(t, m.RunID, 40)
+		require.Positive(t, m.LatencyUS)
+		require.NotNil(t, m.ClockRate)
+		require.Equal(t, "always", m.AOF)
+		require.Equal(t, "noeviction", m.Policy)
+		require.True(t, m.Tracking)
+		keys, err := masters.Do(i, "DBSIZE")
+		require.NoError(t, err)
+		require.Zero(t, keys, "it left something behind")
+	}
+
+	exit, _ = examined(t, env, "--strict")
+	require.Equal(t, exitNo, exit)
+}
+
+func TestDoctorFindsMastersThatTheLockRefuses(t *testing.T) {
+	cluster := redlocktest.Start(t, 1, redlocktest.WithArgs("--cluster-enabled", "yes"))
+	masters := durable(t, 3)
+	host, port, err := net.SplitHostPort(masters.Addr(0))
+	require.NoError(t, err)
+	_, err = masters.Do(1, "REPLICAOF", host, port)
+	require.NoError(t, err)
+	masters.Kill(2)
+	exit, d := examined(t, nil, "-m", cluster.Addr(0)+","+strings.Join(masters.Addrs(), ","))
+	require.Equal(t, exitNo, exit)
+	require.False(t, d.OK)
+	requireFinding(t, d, wrong, "Cluster", cluster.Addr(0))
+	requireFinding(t, d, wrong, "it is a replica", masters.Addr(1))
+	requireFinding(t, d, wrong, "connection refused", masters.Addr(2))
+	requireFinding(t, d, risky, "4 masters: 1 may fail", append(cluster.Addrs(), masters.Addrs()...)...)
+
+	exit, stdout, _ := do(t, nil, "doctor", "--span", "50ms", "-m", cluster.Addr(0)+","+strings.Join(masters.Addrs(), ","))
+	require.Equal(t, exitNo, exit)
+	require.Contains(t, stdout, "1 of 4 masters can be used, a lock needs 3. Nobody gets a lock.")
+	require.Regexp(t, cluster.Addr(0)+` .* refused\n`, stdout)
+	require.Regexp(t, masters.Addr(2)+` .* down\n`, stdout)
+	requireReadable(t, stdout)
+}
+
+func TestDoctorFindsAReplicaBehindAMaster(t *testing.T) {
+	masters := durable(t, 2)
+	host, port, err := net.SplitHostPort(masters.Addr(0))
+	require.NoError(t, err)
+	_, err = masters.Do(1, "REPLICAOF", host, port)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, d := examined(t, nil, "-m", masters.Addr(0))
+		for _, f := range d.Findings {
+			if strings.Contains(f.What, "has 1 replica") {
+				return f.Level == risky
+			}
+		}
+		return false
+	}, patient, time.Millisecond)
+}
+
+func TestDoctorFindsEviction(t *testing.T) {
+	masters := durable(t, 3)
+	env := []string{inFleet(masters)}
+	set := func(i int, name, value string) {
+		_, err := masters.Do(i, "CONFIG", "SET", name, value)
+		require.NoError(t, err)
+	}
+	set(0, "maxmemory", "100mb")
+	set(0, "maxmemory-policy", "volatile-ttl")
+	set(1, "maxmemory-policy", "allkeys-lru") // with no limit
+	set(2, "maxmemory", "100mb")
+	exit, d := examined(t, env)
+	require.Equal(t, exitNo, exit)
+	requireFinding(t, d, wrong, "volatile-ttl", masters.Addr(0))
+	requireFinding(t, d, risky, "allkeys-lru", masters.Addr(1))
+	require.Equal(t, []string{"wrong", "risky", "risky"}, []string{d.Masters[0].State, d.Masters[1].State, d.Masters[2].State})
+
+	set(2, "maxmemory", "1mb") // which is full
+	exit, d = examined(t, env)
+	require.Equal(t, exitNo, exit)
+	requireFinding(t, d, wrong, "refuses SET: OOM", masters.Addr(2))
+}
+
+func TestDoctorFindsMastersThatMayHaveForgottenLocks(t *testing.T) {
+	forgetful := redlocktest.Start(t, 1)
+	late := redlocktest.Start(t, 1, redlocktest.WithArgs("--appendonly", "yes"))
+	args := []string{"-m", forgetful.Addr(0) + "," + late.Addr(0), "--ttl"}
+	exit, d := examined(t, nil, append(args, "24h")...)
+	require.Equal(t, exitNo, exit)
+	requireFinding(t, d, wrong, "forgets all locks in a restart, and had one", forgetful.Addr(0))
+	requireFinding(t, d, wrong, "can forget the latest locks in a restart, and had one", late.Addr(0))
+
+	// Its uptime has whole seconds.
+	require.Eventually(t, func() bool {
+		exit, d = examined(t, nil, append(args, "1s")...)
+		return exit == 0
+	}, patient, 10*time.Millisecond)
+	requireFinding(t, d, risky, "forgets all locks in a restart", forgetful.Addr(0))
+	requireFinding(t, d, risky, "can forget the latest locks in a restart", late.Addr(0))
+}
+
+func TestDoctorFindsServersThatWereGivenTwice(t *testing.T) {
+	masters := durable(t, 2)
+	again := "localhost:" + strings.TrimPrefix(masters.Addr(0), "127.0.0.1:")
+	exit, d := examined(t, nil, "-m", strings.Join(masters.Addrs(), ",")+","+again)
+	require.Equal(t, exitNo, exit)
+	requireFinding(t, d, wrong, "one and the same server", masters.Addr(0), again)
+}
+
+func TestDoctorFindsMissingPermissions(t *testing.T) {
+	masters := durable(t, 1)
+	for _, user := range [][]string{
+		{"reader", "on", ">pw", "~*", "+@read", "+@connection", "+info", "+time", "+config|get"},
+		{"nobody", "on", ">pw", "+@connection"},
+		{"narrow", "on", ">pw", "~lock:*", "+@all"},
+		append([]string{"locker", "on", ">pw", "~lock:*"}, strings.Fields(permissions)...),
+		append([]string{"patient", "on", ">pw", "~lock:*", "+config|get", "+time"}, strings.Fields(permissions)...),
+	} {
+		_, err := masters.Do(0, append([]string{"ACL", "SETUSER"}, user...)...)
+		require.NoError(t, err)
+	}
+	as := func(user string) []string {
+		return []string{inFleet(masters), "REDLOCK_USERNAME=" + user, "REDLOCK_PASSWORD=pw"}
+	}
+	exit, d := examined(t, as("reader"))
+	require.Equal(t, exitNo, exit)
+	require.Contains(t, requireFinding(t, d, wrong, "refuses SET: NOPERM", masters.Addr(0)).Remedy, "+evalsha")
+	requireFinding(t, d, wrong, "refuses EVAL: NOPERM", masters.Addr(0))
+
+	exit, d = examined(t, as("nobody"))
+	require.Equal(t, exitNo, exit)
+	requireFinding(t, d, risky, "does not say whether it drops keys", masters.Addr(0))
+	requireFinding(t, d, risky, "does not say what it forgets", masters.Addr(0))
+	requireFinding(t, d, risky, "refuses TIME", masters.Addr(0))
+
+	exit, d = examined(t, as("narrow"))
+	require.Equal(t, exitNo, exit)
+	require.Contains(t, requireFinding(t, d, wrong, "refuses SET: NOPERM", masters.Addr(0)).Remedy, "--try")
+	exit, _ = examined(t, as("narrow"), "--try", "lock:a")
+	require.Zero(t, exit)
+	exit, d = examined(t, as("patient"), "--try", "lock:a")
+	require.Zero(t, exit)
+	require.Len(t, d.Findings, 1, "that it is the only master")
+	require.True(t, d.Masters[0].Tracking)
+	exit, _, stderr := do(t, as("locker"), "run", "--ttl", "1s", "lock:a", "--", binary, "run", "-w", "20ms", "-E", "0", "lock:a", "--", "true")
+	require.Zero(t, exit, "what the remedy grants is enough")
+	require.NotContains(t, stderr, "NOPERM")
+
+	exit, d = examined(t, []string{inFleet(masters), "REDLOCK_USERNAME=locker", "REDLOCK_PASSWORD=wrong"})
+	require.Equal(t, exitNo, exit)
+	requireFinding(t, d, wrong, "WRONGPASS", masters.Addr(0))
+}
+
+func TestDoctorLeavesALockInUseAlone(t *testing.T) {
+	masters := durable(t, 1)
+	_, err := masters.Do(0, "SET", "lock", "somebody", "PX", "3600000")
+	require.NoError(t, err)
+	exit, _ := examined(t, []string{inFleet(masters)}, "--try", "lock")
+	require.Zero(t, exit)
+	token, err := masters.Do(0, "GET", "lock")
+	require.NoError(t, err)
+	require.Equal(t, "somebody", token)
+	left, err := masters.Do(0, "PTTL", "lock")
+	require.NoError(t, err)
+	require.Greater(t, left, int64(3_000_000))
+}
+
+func TestDoctorExaminesMastersOverRESP2(t *testing.T) {
+	masters := redlocktest.Start(t, 1, redlocktest.WithArgs("--appendonly", "yes", "--appendfsync", "always", "--rename-command", "HELLO", ""))
+	exit, d := examined(t, []string{inFleet(masters)})
+	require.Zero(t, exit)
+	requireFinding(t, d, risky, "lacks CLIENT TRACKING", masters.Addr(0))
+	require.False(t, d.Masters[0].Tracking)
+}
+
+func TestDoctorExaminesEmbeddedMasters(t *testing.T) {
+	masters := redlocktest.Embedded(t, 3)
+	exit, d := examined(t, []string{inFleet(masters)})
+	require.Zero(t, exit)
+	requireFinding(t, d, risky, "does not say whether it drops keys", masters.Addrs()...)
+	for _, m := range d.Masters {
+		require.Empty(t, m.Error)
+		require.NotNil(t, m.ClockRate)
+	}
+}
+
+func TestAFrozenMasterHoldsTheDoctorUpForTheDialTimeoutOnly(t *testing.T) {
+	masters := redlocktest.Embedded(t, 3)
+	masters.Pause(1)
+	exit, d := examined(t, []string{inFleet(masters)}, "--dial-timeout", "100ms")
+	require.Equal(t, exitNo, exit)
+	requireFinding(t, d, wrong, "timeout", masters.Addr(1))
+}
+
+// clock makes samples of a clock that runs at this rate, with round trips of rtt
+// of which the way there takes the given share.
+func clock(rate float64, rtt time.Duration, share float64) (all []sample) {
+	for i := range ticks {
+		sent := time.Duration(i) * time.Second / ticks
+		at := sent + time.Duration(share*float64(rtt))
+		all = append(all, sample{sent, sent + rtt, time.Hour + time.Duration(float64(at)*(1+rate))})
+	}
+	return all
+}
+
+func TestClockRateIsMeasured(t *testing.T) {
+	for _, rate := range []float64{0, 0.05, -0.05, 0.005} {
+		got, uncertainty, ok := clockRate(clock(rate, time.Millisecond, 0.5))
+		require.True(t, ok)
+		require.InDelta(t, rate, got, uncertainty)
+		require.Less(t, uncertainty, 0.002)
+	}
+	_, _, ok := clockRate(nil)
+	require.False(t, ok)
+	_, _, ok = clockRate(make([]sample, ticks))
+	require.False(t, ok, "no time passed")
+}
+
+func TestClocksAreFoundOnlyBeyondTheDriftAndTheUncertainty(t *testing.T) {
+	levels := func(samples []sample) (all []level) {
+		(&exam{samples: samples}).findClock(func(l level, _, _ string) { all = append(all, l) })
+		return all
+	}
+	require.Empty(t, levels(clock(0, time.Millisecond, 0.5)))
+	require.Empty(t, levels(clock(0.005, time.Millisecond, 0.5)))
+	require.Equal(t, []level{wrong}, levels(clock(0.02, time.Millisecond, 0.5)))
+	require.Equal(t, []level{risky}, levels(clock(-0.02, time.Millisecond, 0.5)), "locks that last longer exclude as well")
+	require.Empty(t, levels(clock(0.02, 100*time.Millisecond, 0.5)), "it may be the network")
+
+	// A network that gets slow on one way while we look is no clock's fault.
+	samples := clock(0, time.Millisecond, 0)
+	for i, s := range clock(0, 100*time.Millisecond, 1) {
+		if i > ticks/2 {
+			samples[i] = s
+		}
+	}
+	require.Empty(t, levels(samples))
+}
+
+func TestLatencyIsComparedWithARound(t *testing.T) {
+	levels := func(rtts ...time.Duration) (all []level) {
+		e := &exam{}
+		for _, rtt := range rtts {
+			e.samples = append(e.samples, sample{0, rtt, 0})
+		}
+		e.findLatency(func(l level, _, _ string) { all = append(all, l) }, time.Second) // 50 ms
+		return all
+	}
+	const ms = time.Millisecond
+	require.Empty(t, levels())
+	require.Empty(t, levels(ms, 2*ms, 40*ms))
+	require.Equal(t, []level{risky}, levels(ms, 2*ms, 60*ms))
+	require.Equal(t, []level{wrong}, levels(ms, 60*ms, 60*ms))
+	require.Equal(t, 20*ms, roundTimeout(100*ms))
+	require.Equal(t, 500*ms, roundTimeout(time.Minute))
+}
+
+func TestFindingsAboutTheFleet(t *testing.T) {
+	server := func(address, version string) *exam {
+		return &exam{address: address, server: conn.Server{RunID: address, Version: version, Uptime: time.Hour},
+			info: map[string]string{}, config: map[string]string{"appendonly": "yes", "appendfsync": "always", "maxmemory": "0", "maxmemory-policy": "noeviction"}}
+	}
+	whats := func(exams ...*exam) (all []string) {
+		for _, f := range findings(exams, 10*time.Second) {
+			all = append(all, string(f.Level)+" "+f.What)
+		}
+		return all
+	}
+	a, b, c := server("a:1", "7.0.1"), server("b:1", "7.2.0"), server("c:1", "7.4.0")
+	require.Empty(t, whats(a, b, c))
+	require.Equal(t, []string{"risky 1 master: if it fails, nobody gets a lock"}, whats(a))
+	require.Equal(t, []string{"risky 2 masters: 0 may fail, no more than of 1, and contenders can split the votes evenly"}, whats(a, b))
+	require.Equal(t, []string{"risky have different major versions"}, whats(a, b, server("d:1", "6.2.0")))
+	require.Equal(t, []string{"risky are on one host, and fail together with it"}, whats(a, b, server("a:2", "7.0.0")))
+	down := &exam{address: "d:1", err: errors.New("d:1: connect: no route")}
+	require.Equal(t, []string{"wrong cannot be used: connect: no route"}, whats(a, b, down))
+}
+
+func TestDoctorLooksAtSentinelsAndTheirGroups(t *testing.T) {
+	groups := redlocktest.StartGroups(t, 1)
+	first, _, _ := strings.Cut(groups.Addr(0), ",")
+	alone := first + "/" + groups.Name(0)
+	for address, few := range map[string]bool{groups.Addr(0): false, alone: true} {
+		_, d := examined(t, nil, "-m", address)
+		requireFinding(t, d, risky, "goes on taking locks when it is cut off", address)
+		found := slices.ContainsFunc(d.Findings, func(f finding) bool { return strings.Contains(f.What, "has 1 sentinel") })
+		require.Equal(t, few, found)
+		require.False(t, slices.ContainsFunc(d.Findings, func(f finding) bool { return strings.Contains(f.What, "replica") }))
+	}
+	_, err := groups.Do(0, "CONFIG", "SET", "min-replicas-to-write", "1")
+	require.NoError(t, err)
+	_, d := examined(t, nil, "-m", groups.Addr(0))
+	require.False(t, slices.ContainsFunc(d.Findings, func(f finding) bool { return strings.Contains(f.What, "cut off") }))
+}
+
+func TestAddressesOfGroupsMayHoldCommas(t *testing.T) {
+	require.Equal(t, []string{"a", "sentinel://b,c:1/g", "rediss+SENTINEL://u@d/h", "e"},
+		whole([]string{"a", "sentinel://b", "c:1/g", "rediss+SENTINEL://u@d/h", "e"}))
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/resp"
+)
+
+// An exam is what was learnt of one master.
+type exam struct {
+	address string
+	err     error // why it could not be examined; nil if it was
+	server  conn.Server
+	info    map[string]string // of INFO; nil if it would not say
+	config  map[string]string // of CONFIG GET, likewise
+	refusal map[string]string // commands of the lock that it refuses, and its words
+	samples []sample          // of its clock
+}
+
+// A sample is a look at a master's clock.
+type sample struct {
+	sent, received time.Duration // on our clock
+	server         time.Duration // on the master's
+}
+
+func (s sample) rtt() time.Duration { return s.received - s.sent }
+
+const (
+	ticks       = 40      // looks at the clock
+	infoLimit   = 1 << 20 // bytes of an INFO; those of real masters have some KiB
+	trialScript = `if redis.call('GET', KEYS[1]) == ARGV[1] then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  return redis.call('DEL', KEYS[1])
+end
+return 0`
+)
+
+// examine asks the master at address whatever matters to a lock, for about the
+// time of span. It takes the lock of key there for a moment, if that is free.
+func examine(ctx context.Context, address string, opt conn.Options, key string, span time.Duration) *exam {
+	e := &exam{address: display(address)}
+	opt.ClientName, opt.Tracking, opt.Limits = "redlock-doctor", true, resp.Limits{Bulk: infoLimit}
+	p, err := dialProbe(ctx, address, opt)
+	if err != nil {
+		e.err = err
+		return e
+	}
+	defer p.close()
+	e.server = p.Server()
+	for _, look := range []func(context.Context, *probe) error{
+		e.readConfiguration,
+		func(ctx context.Context, p *probe) error { return e.tryLock(ctx, p, key) },
+		func(ctx context.Context, p *probe) error { return e.watchClock(ctx, p, span) },
+	} {
+		if e.err = look(ctx, p); e.err != nil {
+			break
+		}
+	}
+	return e
+}
+
+func (e *exam) readConfiguration(ctx context.Context, p *probe) error {
+	// One parameter at a time: older ones take no more.
+	replies, err := p.do(ctx, []string{"INFO"}, []string{"CONFIG", "GET", "appendonly"}, []string{"CONFIG", "GET", "appendfsync"},
+		[]string{"CONFIG", "GET", "maxmemory"}, []string{"CONFIG", "GET", "maxmemory-policy"},
+		[]string{"CONFIG", "GET", "min-replicas-to-write"})
+	if err != nil {
+		return err
+	}
+	if info := replies[0]; !info.IsError() {
+		e.info = map[string]string{}
+		for line := range strings.Lines(string(info.Bytes())) {
+			if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+				e.info[name] = value
+			}
+		}
+	}
+	for _, reply := range replies[1:] {
+		if reply.IsError() {
+			continue
+		}
+		if e.config == nil {
+			e.config = map[string]string{}
+		}
+		elems := reply.Elems()
+		name, _ := elems.Next()
+		if value, ok := elems.Next(); ok {
+			e.config[string(name.Bytes())] = string(value.Bytes())
+		}
+	}
+	return nil
+}
+
+// tryLock does what a lock does: SET NX PX, and a script that looks whose the
+// key is, extends it, and deletes it. Somebody else's key stays as it is.
+func (e *exam) tryLock(ctx context.Context, p *probe, key string) error {
+	token := "redlock-doctor/" + rand.Text()
+	ms := "1000"
+	commands := [][]string{
+		{"SET", key, token, "NX", "PX", ms},
+		{"EVAL", trialScript, "1", key, token, ms},
+		{"SCRIPT", "LOAD", trialScript},
+	}
+	replies, err := p.do(ctx, commands...)
+	if err != nil {
+		return err
+	}
+	if sha := replies[2]; !sha.IsError() {
+		evalsha := []string{"EVALSHA", string(sha.Bytes()), "1", key, token, ms}
+		again, err := p.do(ctx, commands[0], evalsha)
+		if err != nil {
+			return err
+		}
+		commands, replies = append(commands, evalsha), append(replies, again[1])
+	}
+	e.refusal = map[string]string{}
+	for i, reply := range replies {
+		if reply.IsError() {
+			name := commands[i][0]
+			if name == "SCRIPT" {
+				name = "SCRIPT LOAD"
+			}
+			e.refusal[name] = string(reply.Bytes())
+		}
+	}
+	return nil
+}
+
+// watchClock looks at the master's clock for the time of span.
+func (e *exam) watchClock(ctx context.Context, p *probe, span time.Duration) error {
+	pause := time.NewTicker(max(span/ticks, time.Microsecond))
+	defer pause.Stop()
+	for range ticks {
+		sent := conn.Now()
+		replies, err := p.do(ctx, []string{"TIME"})
+		if err != nil {
+			return err
+		}
+		elems := replies[0].Elems()
+		seconds, _ := elems.Next()
+		micros, _ := elems.Next()
+		s, ok1 := number(seconds)
+		us, ok2 := number(micros)
+		if replies[0].IsError() || !ok1 || !ok2 {
+			e.refusal["TIME"] = string(replies[0].Bytes())
+			return nil
+		}
+		e.samples = append(e.samples, sample{sent, conn.Now(),
+			time.Duration(s)*time.Second + time.Duration(us)*time.Microsecond})
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+func number(v resp.Value) (n int64, ok bool) {
+	text := v.Bytes()
+	for _, c := range text {
+		if c < '0' || c > '9' || n > 1<<52 {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	return n, len(text) > 0
+}
+
+// latency is the middle and the longest of the round trips; 0 if none is known.
+func (e *exam) latency() (median, longest time.Duration) {
+	if len(e.samples) == 0 {
+		return 0, 0
+	}
+	rtts := make([]time.Duration, len(e.samples))
+	for i, s := range e.samples {
+		rtts[i] = s.rtt()
+	}
+	slices.Sort(rtts)
+	return rtts[len(rtts)/2], rtts[len(rtts)-1]
+}
+
+// clockRate is by which share the master's clock is faster than ours, and how
+// wrong that can be: when within a round trip the master looked is not known.
+// The shortest round trips of both ends of the time are the surest.
+func clockRate(samples []sample) (rate, uncertainty float64, ok bool) {
+	n := len(samples) / 4
+	if n == 0 {
+		return 0, 0, false
+	}
+	shorter := func(a, b sample) int { return int(a.rtt() - b.rtt()) }
+	first := slices.MinFunc(samples[:n], shorter)
+	last := slices.MinFunc(samples[len(samples)-n:], shorter)
+	ours := (last.sent+last.received)/2 - (first.sent+first.received)/2
+	if ours <= 0 {
+		return 0, 0, false
+	}
+	rate = float64(last.server-first.server)/float64(ours) - 1
+	return rate, float64(first.rtt()+last.rtt()) / 2 / float64(ours), true
+}
+
+// setting is a value of CONFIG, or where that is forbidden of INFO, which has
+// some under another name; empty if it is unknown.
+func (e *exam) setting(name, infoName string) string {
+	if v, ok := e.config[name]; ok {
+		return v
+	}
+	return e.info[infoName]
+}
+
+// aof says what of the append-only file survives a crash: "always", "everysec",
+// "no" (as appendfsync), "off", or "" if it is unknown.
+func (e *exam) aof() string {
+	switch e.setting("appendonly", "aof_enabled") {
+	case "no", "0":
+		return "off"
+	case "yes", "1":
+		return e.config["appendfsync"]
+	}
+	return ""
+}
+
+// refused are the commands that are refused, in order.
+func (e *exam) refused() []string { return slices.Sorted(maps.Keys(e.refusal)) }

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+)
+
+// A level is how bad a finding is.
+type level string
+
+const (
+	wrong level = "wrong" // a lock can be lost, or cannot be taken there
+	risky level = "risky" // ... in some cases, which the reader can judge
+)
+
+// A finding is something about masters that endangers a lock, and its remedy.
+type finding struct {
+	Level   level    `json:"level"`
+	What    string   `json:"what"`
+	Remedy  string   `json:"remedy"`
+	Masters []string `json:"masters"` // which it concerns
+}
+
+// roundTimeout is how long a round of a lock with this TTL waits, unless it is
+// configured otherwise: redlock.Config.RoundTimeout.
+func roundTimeout(ttl time.Duration) time.Duration {
+	return min(max(ttl/20, 20*time.Millisecond), 500*time.Millisecond)
+}
+
+// drift is the share by which a lock allows a master's clock to be faster:
+// redlock.Config.DriftFactor.
+const drift = 0.01
+
+// permissions are all that a lock needs.
+const permissions = "+set +get +del +pexpire +pttl +eval +evalsha +script|load +client|tracking +client|caching +info"
+
+// findings is what endangers a lock of at most this TTL.
+func findings(exams []*exam, ttl time.Duration) []finding {
+	var all []finding
+	for _, e := range exams {
+		add := func(l level, what, remedy string) {
+			i := slices.IndexFunc(all, func(f finding) bool { return f.Level == l && f.What == what && f.Remedy == remedy })
+			if i < 0 {
+				i = len(all)
+				all = append(all, finding{l, what, remedy, nil})
+			}
+			all[i].Masters = append(all[i].Masters, e.address)
+		}
+		if e.err != nil {
+			e.findUnreachable(add)
+			continue
+		}
+		e.findRefusals(add)
+		e.findEviction(add)
+		e.findForgetting(add, ttl)
+		e.findReplicas(add)
+		e.findSentinels(add)
+		e.findClock(add)
+		e.findLatency(add, ttl)
+		for _, lack := range e.server.Lacks {
+			add(risky, "lacks "+lack, "let the user run it; CLIENT TRACKING, without which waiters poll, needs Redis 6")
+		}
+	}
+	all = append(all, findDuplicates(exams)...)
+	all = append(all, findNumber(exams)...)
+	all = append(all, findSharedHosts(exams)...)
+	all = append(all, findVersions(exams)...)
+	slices.SortStableFunc(all, func(a, b finding) int { return strings.Compare(string(b.Level), string(a.Level)) })
+	return all
+}
+
+// An adder takes a finding about one master.
+type adder func(l level, what, remedy string)
+
+func (e *exam) findUnreachable(add adder) {
+	var refused *conn.RefusedError
+	if errors.As(e.err, &refused) {
+		add(wrong, refused.Reason, refused.Remedy)
+		return
+	}
+	add(wrong, "cannot be used: "+without(e.err, e.address), "start it; check the address, the network and whether it speaks TLS")
+}
+
+func (e *exam) findRefusals(add adder) {
+	for _, command := range e.refused() {
+		said := e.refusal[command]
+		remedy := "make it accept writes"
+		switch code, _, _ := strings.Cut(said, " "); {
+		case code == "NOPERM" && strings.Contains(said, "key"):
+			remedy = "let the user of the locks have the keys: ACL SETUSER … ~*, or try a key of yours with --try"
+		case code == "NOPERM" && command == "TIME":
+			remedy = "let the user run TIME, so that its clock can be examined: ACL SETUSER … +time"
+		case code == "NOPERM":
+			remedy = "let the user of the locks run it: ACL SETUSER … " + permissions
+		case code == "OOM":
+			remedy = "raise maxmemory, or remove other data"
+		case code == "MISCONF":
+			remedy = "see its log: it cannot write to its disk"
+		case code == "NOREPLICAS":
+			remedy = "CONFIG SET min-replicas-to-write 0; a master of a lock has no replicas"
+		case command == "TIME":
+			remedy = "let the user run TIME, so that its clock can be examined"
+		}
+		l := wrong
+		if command == "TIME" || command == "EVAL" && len(e.refusal) == 1 { // a script is usually called by EVALSHA
+			l = risky
+		}
+		add(l, fmt.Sprintf("refuses %s: %s", command, said), remedy)
+	}
+}
+
+func (e *exam) findEviction(add adder) {
+	policy := e.setting("maxmemory-policy", "maxmemory_policy")
+	limit, err := strconv.ParseInt(e.setting("maxmemory", "maxmemory"), 10, 64)
+	switch {
+	case policy == "" || err != nil:
+		add(risky, "does not say whether it drops keys when its memory is full", "let the user run CONFIG GET; see that maxmemory-policy is noeviction")
+	case policy != "noeviction" && limit > 0:
+		add(wrong, fmt.Sprintf("drops locks when its memory is full (maxmemory-policy %s)", policy), "CONFIG SET maxmemory-policy noeviction")
+	case policy != "noeviction":
+		add(risky, fmt.Sprintf("would drop locks (maxmemory-policy %s) if a maxmemory were set", policy), "CONFIG SET maxmemory-policy noeviction")
+	case limit > 0:
+		if used, err := strconv.ParseInt(e.info["used_memory"], 10, 64); err == nil && used > limit/10*9 {
+			add(risky, "has used 90 % of its maxmemory, and refuses locks when that is full", "raise maxmemory, or remove other data")
+		}
+	}
+}
+
+func (e *exam) findForgetting(add adder, ttl time.Duration) {
+	const remedy = "CONFIG SET appendonly yes and appendfsync always; or else give every client a Config.RestartGuard of the longest TTL"
+	loses := "forgets all locks"
+	switch e.aof() {
+	case "always":
+		return
+	case "everysec", "no":
+		loses = "can forget the latest locks"
+	}
+	uptime := e.server.Uptime
+	switch {
+	case e.server.RunID == "" || e.aof() == "":
+		add(risky, "does not say what it forgets in a restart, or when it last had one", "let the user run INFO and CONFIG GET")
+	case uptime < ttl:
+		add(wrong, fmt.Sprintf("%s in a restart, and had one less than the longest TTL (%v) ago", loses, ttl),
+			"keep everybody from taking locks until that is over, or name the longest TTL that there is with --ttl; "+remedy)
+	default:
+		add(risky, fmt.Sprintf("%s in a restart (appendonly and appendfsync)", loses), remedy)
+	}
+}
+
+func (e *exam) findReplicas(add adder) {
+	if n, _ := strconv.Atoi(e.info["connected_slaves"]); n > 0 && groupOf(e.address) == "" {
+		add(risky, fmt.Sprintf("has %s: if one takes over, it lacks the latest locks", plural(n, "replica")),
+			"give it as sentinel://host:port,host:port,host:port/group if Sentinel does that, or do without")
+	}
+}
+
+// findSentinels is for a master that is a group's.
+func (e *exam) findSentinels(add adder) {
+	addr, err := conn.ParseAddress(e.address)
+	if err != nil || addr.Group() == "" {
+		return
+	}
+	if n := strings.Count(addr.Endpoint(), ",") + 1; n < 3 {
+		add(risky, fmt.Sprintf("has %s: there is no majority of them when one is down", plural(n, "sentinel")), "run three or more, on machines of their own, and name them all")
+	}
+	if e.config["min-replicas-to-write"] == "0" {
+		add(risky, "goes on taking locks when it is cut off and another has taken its place", "CONFIG SET min-replicas-to-write 1, and min-replicas-max-lag 10")
+	}
+}
+
+func (e *exam) findClock(add adder) {
+	rate, uncertainty, ok := clockRate(e.samples)
+	off := max(rate, -rate)
+	switch {
+	case !ok:
+	case off-uncertainty > drift && rate > 0:
+		add(wrong, fmt.Sprintf("has a clock that gained %.1f %% on ours while we looked: its locks end too early", rate*100),
+			"see that its clock is slewed and never set (chrony without makestep, no ntpdate), and ours")
+	case off-uncertainty > drift:
+		add(risky, fmt.Sprintf("has a clock that lost %.1f %% against ours while we looked: its locks last too long", off*100),
+			"see that its clock is slewed and never set (chrony without makestep, no ntpdate), and ours")
+	}
+}
+
+func (e *exam) findLatency(add adder, ttl time.Duration) {
+	median, longest := e.latency()
+	limit := roundTimeout(ttl)
+	const remedy = "move it nearer; look at its load (SLOWLOG GET, LATENCY DOCTOR); use a longer TTL"
+	switch {
+	case median > limit:
+		add(wrong, fmt.Sprintf("answers after %s, later than a round waits (%v)", brief(median), limit), remedy)
+	case longest > limit:
+		add(risky, fmt.Sprintf("answered once only after %s, later than a round waits (%v)", brief(longest), limit), remedy)
+	}
+}
+
+func findDuplicates(exams []*exam) (all []finding) {
+	same := map[string][]string{}
+	for _, e := range exams {
+		if id := e.server.RunID; id != "" {
+			same[id] = append(same[id], e.address)
+		}
+	}
+	for _, e := range exams {
+		if masters := same[e.server.RunID]; len(masters) > 1 && masters[0] == e.address {
+			all = append(all, finding{wrong, "are one and the same server, whose votes would count twice", "name every master once", masters})
+			delete(same, e.server.RunID)
+		}
+	}
+	return all
+}
+
+func findNumber(exams []*exam) []finding {
+	n := len(exams)
+	switch what := fmt.Sprintf("%s: ", plural(n, "master")); {
+	case n == 1:
+		return []finding{{risky, what + "if it fails, nobody gets a lock", "use three or five", addresses(exams)}}
+	case n%2 == 0:
+		return []finding{{risky, fmt.Sprintf("%s%d may fail, no more than of %d, and contenders can split the votes evenly", what, (n-1)/2, n-1),
+			"use an odd number", addresses(exams)}}
+	}
+	return nil
+}
+
+func findSharedHosts(exams []*exam) (all []finding) {
+	hosts := map[string][]string{}
+	for _, e := range exams {
+		host := hostOf(e.address)
+		hosts[host] = append(hosts[host], e.address)
+	}
+	for _, e := range exams {
+		if masters := hosts[hostOf(e.address)]; len(masters) > 1 && masters[0] == e.address {
+			all = append(all, finding{risky, "are on one host, and fail together with it", "use a machine for each", masters})
+		}
+	}
+	return all
+}
+
+// groupOf is "" for a master whose place is fixed.
+func groupOf(address string) string {
+	addr, err := conn.ParseAddress(address)
+	if err != nil {
+		return ""
+	}
+	return addr.Group()
+}
+
+// hostOf is "" for a Unix socket.
+func hostOf(address string) string {
+	addr, err := conn.ParseAddress(address)
+	if err != nil {
+		return ""
+	}
+	host, _, err := net.SplitHostPort(addr.Endpoint())
+	if err != nil {
+		return ""
+	}
+	return host
+}
+
+func findVersions(exams []*exam) []finding {
+	versions := map[string]bool{}
+	for _, e := range exams {
+		if e.server.Version != "" {
+			major, _, _ := strings.Cut(e.server.Version, ".")
+			versions[major] = true
+		}
+	}
+	if len(versions) < 2 {
+		return nil
+	}
+	return []finding{{risky, "have different major versions", "update the older ones", addresses(exams)}}
+}
+
+func addresses(exams []*exam) []string {
+	all := make([]string, len(exams))
+	for i, e := range exams {
+		all[i] = e.address
+	}
+	return all
+}

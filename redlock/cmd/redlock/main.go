@@ -1,0 +1,109 @@
+// Command redlock takes locks on independent Redis masters from a shell: it
+// shows what the lock does (demo), runs a command under a lock (run), says who
+// holds one (status), and examines the masters (doctor).
+//
+//	go run github.com/redburst/redburst/redlock/cmd/redlock@latest demo
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit statuses that are our own. Those of a lock lie between sysexits(3),
+// which end at 78, and those of shells and timeout(1), which begin at 124, so
+// that a command's own status is rarely taken for one of them.
+const (
+	exitNo       = 1  // status: it is free; doctor: something is wrong; demo: not as told
+	exitUsage    = 64 // EX_USAGE
+	exitHeld     = 96
+	exitNoQuorum = 97
+	exitLost     = 98
+	exitNoExec   = 126 // as in shells: the command cannot be executed
+	exitNoFile   = 127 // ... and there is no such command
+)
+
+// version is set by the linker in released binaries.
+var version string
+
+func main() { os.Exit(execute(newRoot())) }
+
+// A failure is an error that knows its exit status, and what its reader can do.
+type failure struct {
+	status int
+	err    error // nil: nothing is to be said
+	remedy string
+}
+
+func (f *failure) Error() string {
+	if f.err == nil {
+		return fmt.Sprintf("exit status %d", f.status)
+	}
+	return f.err.Error()
+}
+
+func (f *failure) Unwrap() error { return f.err }
+
+func usageError(remedy, format string, args ...any) error {
+	return &failure{exitUsage, fmt.Errorf(format, args...), remedy}
+}
+
+// execute runs the command line and returns the exit status.
+func execute(root *cobra.Command) int {
+	cmd, err := root.ExecuteC()
+	if err == nil {
+		return 0
+	}
+	var f *failure
+	if !errors.As(err, &f) { // it is from cobra
+		f = &failure{exitUsage, err, fmt.Sprintf("'%s --help' shows how it is used", cmd.CommandPath())}
+	}
+	if f.err != nil {
+		complain(f.err.Error(), f.remedy)
+	}
+	return f.status
+}
+
+// complain says on stderr what is wrong and what can be done about it.
+func complain(what, remedy string) {
+	fmt.Fprintln(os.Stderr, "redlock: "+strings.TrimPrefix(what, "redlock: "))
+	if remedy != "" {
+		fmt.Fprintln(os.Stderr, "  "+remedy)
+	}
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "redlock",
+		Short: "Locks on independent Redis masters",
+		Long: `redlock takes a lock on a majority of independent Redis masters (Redlock), so
+that it outlives the failure of any minority of them.`,
+		Example: `  redlock demo                                 see it work, needs nothing
+  export REDLOCK_MASTERS=redis-a:6379,redis-b:6379,redis-c:6379
+  redlock doctor                               are they fit for locks?
+  redlock run nightly-report -- ./report.sh    run it once in the whole fleet
+  redlock status nightly-report                who holds it, and for how long?`,
+		Version:       versionText(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetVersionTemplate("redlock {{.Version}}\n")
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", width)))
+	root.AddCommand(newDemo(), newRun(), newStatus(), newDoctor())
+	return root
+}
+
+func versionText() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

@@ -1,0 +1,323 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// binary is the command, built once.
+var binary string
+
+func TestMain(m *testing.M) {
+	// Whoever runs the tests may ignore hangups (nohup), and children inherit
+	// that; but not a signal that is caught.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "redlock")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		binary = filepath.Join(dir, "redlock")
+		if runtime.GOOS == "windows" {
+			binary += ".exe"
+		}
+		if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+			panic(string(out))
+		}
+		return m.Run()
+	}())
+}
+
+// patient is how long a test waits for what must come.
+const patient = 60 * time.Second
+
+// An invocation is one run of the command.
+type invocation struct {
+	*exec.Cmd
+	t      *testing.T
+	in     io.WriteCloser
+	out    *output
+	err    *output
+	exited chan struct{}
+}
+
+// An output is what a command has written until now.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+func (o *output) clear() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text.Reset()
+}
+
+// environment is ours, without what the command looks at, and with more.
+func environment(more ...string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "REDLOCK_") || strings.HasPrefix(v, "NO_COLOR=")
+	})
+	return append(env, more...)
+}
+
+func inFleet(m *redlocktest.Masters) string {
+	return "REDLOCK_MASTERS=" + strings.Join(m.Addrs(), ",")
+}
+
+// begin starts the command.
+func begin(t *testing.T, env []string, args ...string) *invocation {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	s := &invocation{Cmd: exec.CommandContext(ctx, binary, args...), t: t, out: new(output), err: new(output), exited: make(chan struct{})}
+	s.Env, s.Stdout, s.Stderr, s.WaitDelay = environment(env...), s.out, s.err, time.Second
+	var err error
+	s.in, err = s.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, s.Start())
+	go func() {
+		s.Wait()
+		close(s.exited)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-s.exited
+	})
+	return s
+}
+
+// end waits for the command's end and returns its exit status.
+func (s *invocation) end() int {
+	s.t.Helper()
+	<-s.exited
+	s.t.Logf("%v: %v\n%s%s", s.Args[1:], s.ProcessState, s.out, s.err)
+	return s.ProcessState.ExitCode()
+}
+
+// reads waits until the command has written text to stdout.
+func (s *invocation) reads(text string) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool { return strings.Contains(s.out.String(), text) }, patient, time.Millisecond,
+		"%q in what the command writes; stderr: %s", text, s.err)
+}
+
+// do runs the command to its end, without input.
+func do(t *testing.T, env []string, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	s := begin(t, env, args...)
+	s.in.Close()
+	status = s.end()
+	return status, s.out.String(), s.err.String()
+}
+
+// requireReadable fails if a line is too long for a terminal, or coloured where
+// no terminal is.
+func requireReadable(t *testing.T, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), width, line)
+	}
+	require.NotContains(t, text, "\x1b")
+}
+
+func TestHelpHasExamplesAndFitsIntoATerminal(t *testing.T) {
+	for _, command := range []string{"", "demo", "run", "status", "doctor"} {
+		status, stdout, _ := do(t, nil, append(strings.Fields(command), "--help")...)
+		require.Zero(t, status)
+		require.Contains(t, stdout, "Examples:")
+		requireReadable(t, stdout)
+	}
+}
+
+func TestVersionAndCompletion(t *testing.T) {
+	status, stdout, _ := do(t, nil, "--version")
+	require.Zero(t, status)
+	require.Regexp(t, `^redlock \S+\n$`, stdout)
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		status, stdout, _ = do(t, nil, "completion", shell)
+		require.Zero(t, status)
+		require.Contains(t, stdout, "redlock")
+	}
+}
+
+func TestWrongUsageExitsWith64AndSaysWhatToDo(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	for name, test := range map[string]struct {
+		args []string
+		says string
+	}{
+		"unknown command":      {[]string{"sing"}, "unknown command"},
+		"unknown flag":         {[]string{"status", "--loud", "k"}, "unknown flag"},
+		"run without key":      {[]string{"run", "--", "true"}, "KEY is missing"},
+		"run without command":  {[]string{"run", "k"}, "COMMAND is missing"},
+		"run with an empty":    {[]string{"run", "", "--", "true"}, "KEY is empty"},
+		"run with two keys":    {[]string{"run", "k", "l", "--", "true"}, "2 words before the --"},
+		"run without --":       {[]string{"run", "k", "ls", "-l"}, "behind a --"},
+		"run both waits":       {[]string{"run", "-n", "-w", "1s", "k", "--", "true"}, "wait"},
+		"run a bad TTL":        {[]string{"run", "-m", "127.0.0.1:1", "--ttl", "10", "k", "--", "true"}, "ttl"},
+		"run an unlikely TTL":  {[]string{"run", "-m", "EMBEDDED", "--ttl", "1ms", "k", "--", "true"}, "TTL 1ms"},
+		"run a bad owner":      {[]string{"run", "-m", "127.0.0.1:1", "--owner", "a b", "k", "--", "true"}, "owner"},
+		"no masters":           {[]string{"doctor"}, "REDLOCK_MASTERS"},
+		"no such file":         {[]string{"doctor", "--masters-file", missing}, "no such file"},
+		"no such certificate":  {[]string{"doctor", "-m", "127.0.0.1:1", "--cacert", missing}, "no such file"},
+		"a cert without key":   {[]string{"doctor", "-m", "127.0.0.1:1", "--cert", missing}, "cert"},
+		"no such password":     {[]string{"doctor", "-m", "127.0.0.1:1", "--password-file", missing}, "no such file"},
+		"masters twice":        {[]string{"doctor", "-m", "127.0.0.1:1", "--masters-file", missing}, "masters-file"},
+		"a bad address":        {[]string{"doctor", "-m", "127.0.0.1:0"}, "port"},
+		"a password":           {[]string{"doctor", "-m", "redis://u:secret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
+		"a password, bare":     {[]string{"doctor", "-m", "u:secret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
+		"status without key":   {[]string{"status", "-m", "127.0.0.1:1"}, "KEY"},
+		"doctor with a key":    {[]string{"doctor", "k"}, "unknown command"},
+		"doctor without a TTL": {[]string{"doctor", "-m", "127.0.0.1:1", "--ttl", "0s"}, "--ttl"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if i := slices.Index(test.args, "EMBEDDED"); i >= 0 {
+				test.args[i] = redlocktest.Embedded(t, 1).Addr(0)
+			}
+			status, stdout, stderr := do(t, nil, test.args...)
+			require.Equal(t, exitUsage, status)
+			require.Empty(t, stdout)
+			require.Contains(t, stderr, test.says)
+			require.Regexp(t, "^redlock: ", stderr)
+			require.NotContains(t, stderr, "secret")
+		})
+	}
+}
+
+func TestMastersComeFromFlagFileAndEnvironment(t *testing.T) {
+	masters := redlocktest.Embedded(t, 3)
+	file := filepath.Join(t.TempDir(), "masters")
+	require.NoError(t, os.WriteFile(file, []byte("# ours\n"+masters.Addr(0)+"\n\n  "+masters.Addr(1)+"   # the second\nredis://"+masters.Addr(2)+"\n"), 0o600))
+	for name, test := range map[string]struct{ env, args []string }{
+		"flag":             {nil, []string{"--masters", strings.Join(masters.Addrs(), ", ")}},
+		"flags":            {nil, []string{"-m", masters.Addr(0), "-m", masters.Addr(1), "-m", masters.Addr(2)}},
+		"file":             {nil, []string{"--masters-file", file}},
+		"environment":      {[]string{inFleet(masters)}, nil},
+		"with whitespace":  {[]string{"REDLOCK_MASTERS=\n" + strings.Join(masters.Addrs(), "\n") + "\n"}, nil},
+		"flag before file": {[]string{"REDLOCK_MASTERS=127.0.0.1:1"}, []string{"--masters-file", file}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, stdout, _ := do(t, test.env, append([]string{"status", "k"}, test.args...)...)
+			require.Equal(t, exitNo, status)
+			for _, address := range masters.Addrs() {
+				require.Contains(t, stdout, address)
+			}
+		})
+	}
+}
+
+func TestPasswordsComeFromEverywhereButTheCommandLine(t *testing.T) {
+	masters := redlocktest.Start(t, 1, redlocktest.WithArgs("--requirepass", "open#sesame"))
+	dir := t.TempDir()
+	password, list := filepath.Join(dir, "password"), filepath.Join(dir, "masters")
+	require.NoError(t, os.WriteFile(password, []byte("open#sesame\n"), 0o600))
+	require.NoError(t, os.WriteFile(list, []byte("redis://:open#sesame@"+masters.Addr(0)+" # ours\n"), 0o600))
+	for name, test := range map[string]struct{ env, args []string }{
+		"environment":            {[]string{inFleet(masters), "REDLOCK_PASSWORD=open#sesame"}, nil},
+		"with a username":        {[]string{inFleet(masters), "REDLOCK_PASSWORD=open#sesame", "REDLOCK_USERNAME=default"}, nil},
+		"file":                   {[]string{inFleet(masters), "REDLOCK_PASSWORD=wrong"}, []string{"--password-file", password}},
+		"URL in the list":        {nil, []string{"--masters-file", list}},
+		"URL in the environment": {[]string{"REDLOCK_MASTERS=redis://:open%23sesame@" + masters.Addr(0)}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, stdout, stderr := do(t, test.env, append([]string{"status", "k"}, test.args...)...)
+			require.Equal(t, exitNo, status)
+			require.NotContains(t, stdout+stderr, "sesame")
+			status, _, stderr = do(t, test.env, append([]string{"run"}, append(test.args, "k", "--", binary, "--version")...)...)
+			require.Zero(t, status)
+			require.NotContains(t, stderr, "sesame")
+		})
+	}
+	status, _, stderr := do(t, []string{inFleet(masters), "REDLOCK_PASSWORD=sesame?"}, "run", "k", "--", binary, "--version")
+	require.Equal(t, exitNoQuorum, status)
+	require.Contains(t, stderr, "password")
+	require.NotContains(t, stderr, "sesame")
+}
+
+func TestTLS(t *testing.T) {
+	masters := redlocktest.Embedded(t, 1)
+	front := newTLSFront(t, masters.Addr(0))
+	args := []string{"--masters", front.address, "--cacert", front.certFile, "--cert", front.certFile, "--key", front.keyFile}
+	status, _, _ := do(t, nil, append([]string{"run"}, append(args, "k", "--", binary, "--version")...)...)
+	require.Zero(t, status)
+	status, _, stderr := do(t, nil, "run", "--masters", front.address, "--tls", "k", "--", binary, "--version")
+	require.Equal(t, exitNoQuorum, status)
+	require.Contains(t, stderr, "certificate")
+}
+
+func TestTextsAreShort(t *testing.T) {
+	require.Equal(t, "74.2µs", brief(74213*time.Nanosecond))
+	require.Equal(t, "1.24ms", brief(1236*time.Microsecond))
+	require.Equal(t, "999ns", brief(999))
+	require.Equal(t, "0s", brief(0))
+	require.Equal(t, "59s", age(59*time.Second))
+	require.Equal(t, "3h", age(200*time.Minute))
+	require.Equal(t, "12d", age(300*time.Hour))
+	require.Equal(t, "abc", clip("abc", 3))
+	require.Equal(t, "a…d", clip("abcd", 3))
+	var out bytes.Buffer
+	(&terminal{Writer: &out}).say("lead  ", red, strings.Repeat("word ", 40))
+	requireReadable(t, out.String())
+	require.Equal(t, 40, strings.Count(out.String(), "word"))
+	for line := range strings.Lines(out.String()) {
+		require.Regexp(t, `^(lead| {4})  word`, line)
+	}
+}
+
+func TestTablesFitIntoATerminal(t *testing.T) {
+	for _, text := range []string{"short", strings.Repeat("long", 30)} {
+		var out bytes.Buffer
+		(&terminal{Writer: &out}).table("   ", 1, [][]cell{header("FIRST", "SECOND", "THIRD"), {{text, red}, {"middle", plain}, {text, plain}}})
+		requireReadable(t, out.String())
+		require.Contains(t, out.String(), "middle")
+		require.Len(t, lines(out.String()), 2)
+	}
+}
+
+func TestFailuresKnowTheirCause(t *testing.T) {
+	err := usageError("", "%w", io.EOF)
+	require.ErrorIs(t, err, io.EOF)
+	require.Equal(t, "exit status 3", exitWith(3).Error())
+	require.NoError(t, exitWith(0))
+	var f *failure
+	require.True(t, errors.As(err, &f))
+}
+
+// lines are the lines of a text.
+func lines(text string) (all []string) {
+	for s := bufio.NewScanner(strings.NewReader(text)); s.Scan(); {
+		all = append(all, s.Text())
+	}
+	return all
+}

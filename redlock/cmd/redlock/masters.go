@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/spf13/cobra"
+)
+
+// mastersHelp ends the help of every command that needs masters.
+const mastersHelp = `
+The masters come from --masters, or --masters-file (one to a line, # begins a
+comment), or the environment variable REDLOCK_MASTERS. They are written as
+host:port, redis://host:port/db, rediss://host:port (TLS), unix:///path, or for
+the master of a group sentinel://host:port,host:port/group (TLS: sentinels://).
+
+Passwords are not taken from the command line, where everybody can read them:
+put them into the URLs of the file or of REDLOCK_MASTERS, or into
+REDLOCK_PASSWORD (with REDLOCK_USERNAME), or into a --password-file.`
+
+const mastersRemedy = "name them with --masters a:6379,b:6379,c:6379, --masters-file or REDLOCK_MASTERS"
+
+// A fleet says which masters there are and how they are reached.
+type fleet struct {
+	masters      []string
+	file         string
+	passwordFile string
+	tls          bool
+	caCert       string
+	cert, key    string
+	dialTimeout  time.Duration
+}
+
+// register adds the flags.
+func (f *fleet) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringSliceVarP(&f.masters, "masters", "m", nil, "the masters' `addresses`, separated by commas")
+	flags.StringVar(&f.file, "masters-file", "", "`file` with the masters' addresses, one to a line")
+	flags.StringVar(&f.passwordFile, "password-file", "", "`file` whose first line is the password")
+	flags.BoolVar(&f.tls, "tls", false, "speak TLS with every master")
+	flags.StringVar(&f.caCert, "cacert", "", "`file` with the certificates to trust (PEM; implies --tls)")
+	flags.StringVar(&f.cert, "cert", "", "`file` with our certificate (PEM; implies --tls)")
+	flags.StringVar(&f.key, "key", "", "`file` with the key of --cert (PEM)")
+	flags.DurationVar(&f.dialTimeout, "dial-timeout", conn.DefaultDialTimeout, "how long connecting to a master may take")
+	cmd.MarkFlagsMutuallyExclusive("masters", "masters-file")
+	cmd.MarkFlagsRequiredTogether("cert", "key")
+	for _, name := range []string{"masters-file", "password-file", "cacert", "cert", "key"} {
+		if err := cmd.MarkFlagFilename(name); err != nil {
+			panic(err) // there is no such flag
+		}
+	}
+}
+
+// addresses returns the masters, at least one.
+func (f *fleet) addresses() ([]string, error) {
+	all, from, err := f.named()
+	switch {
+	case err != nil:
+		return nil, err
+	case len(all) == 0:
+		return nil, usageError(mastersRemedy, "no masters in %s", from)
+	}
+	all = whole(all)
+	for i, a := range all {
+		if _, err := conn.ParseAddress(a); err != nil {
+			return nil, usageError("written as host:port, redis://host:port, rediss://host:port, unix:///path or sentinel://host:port,host:port/group",
+				"master %d in %s: %w", i+1, from, err)
+		}
+	}
+	return all, nil
+}
+
+// named returns what was given, and where.
+func (f *fleet) named() (all []string, from string, err error) {
+	switch env := os.Getenv("REDLOCK_MASTERS"); {
+	case len(f.masters) > 0:
+		for _, a := range f.masters {
+			if a = strings.TrimSpace(a); hasPassword(a) {
+				return nil, "", usageError("use REDLOCK_PASSWORD, --password-file, --masters-file or REDLOCK_MASTERS instead",
+					"--masters holds a password, which everybody on this machine can read")
+			} else if a != "" {
+				all = append(all, a)
+			}
+		}
+		return all, "--masters", nil
+	case f.file != "":
+		all, err := readMasters(f.file)
+		if err != nil {
+			return nil, "", usageError("", "--masters-file: %w", err)
+		}
+		return all, f.file, nil
+	case env != "":
+		return strings.FieldsFunc(env, func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) }), "REDLOCK_MASTERS", nil
+	}
+	return nil, "", usageError(mastersRemedy, "no masters given")
+}
+
+// whole puts addresses together again that were split at the commas between their
+// sentinels.
+func whole(parts []string) (all []string) {
+	open := false // the last one has not come to its group's name yet
+	for _, part := range parts {
+		if open {
+			all[len(all)-1] += "," + part
+		} else {
+			all = append(all, part)
+		}
+		scheme, rest, ok := strings.Cut(all[len(all)-1], "://")
+		open = ok && strings.Contains(strings.ToLower(scheme), "sentinel") && !strings.Contains(rest, "/")
+	}
+	return all
+}
+
+func readMasters(name string) ([]string, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var all []string
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		// A # within a word may belong to a password.
+		for _, word := range strings.Fields(lines.Text()) {
+			if strings.HasPrefix(word, "#") {
+				break
+			}
+			all = append(all, word)
+		}
+	}
+	return all, lines.Err()
+}
+
+// hasPassword reports whether an address carries one, in a generous reading.
+func hasPassword(address string) bool {
+	if _, rest, ok := strings.Cut(address, "://"); ok {
+		address = rest
+	}
+	if strings.HasPrefix(address, "/") { // the path of a Unix socket
+		return false
+	}
+	at := strings.LastIndexByte(address, '@')
+	return at >= 0 && strings.Contains(address[:at], ":")
+}
+
+// options returns how the masters are connected.
+func (f *fleet) options() (conn.Options, error) {
+	opt := conn.Options{
+		Username:    os.Getenv("REDLOCK_USERNAME"),
+		Password:    os.Getenv("REDLOCK_PASSWORD"),
+		DialTimeout: f.dialTimeout,
+	}
+	if f.passwordFile != "" {
+		text, err := os.ReadFile(f.passwordFile)
+		if err != nil {
+			return opt, usageError("", "--password-file: %w", err)
+		}
+		line, _, _ := strings.Cut(string(text), "\n")
+		if opt.Password = strings.TrimSuffix(line, "\r"); opt.Password == "" {
+			return opt, usageError("the password is its first line", "--password-file: %s is empty", f.passwordFile)
+		}
+	}
+	if !f.tls && f.caCert == "" && f.cert == "" {
+		return opt, nil
+	}
+	opt.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.caCert != "" {
+		text, err := os.ReadFile(f.caCert)
+		if err == nil {
+			opt.TLS.RootCAs = x509.NewCertPool()
+			if !opt.TLS.RootCAs.AppendCertsFromPEM(text) {
+				err = errors.New(f.caCert + " holds no certificate in PEM form")
+			}
+		}
+		if err != nil {
+			return opt, usageError("", "--cacert: %w", err)
+		}
+	}
+	if f.cert != "" {
+		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+		if err != nil {
+			return opt, usageError("", "--cert and --key: %w", err)
+		}
+		opt.TLS.Certificates = []tls.Certificate{pair}
+	}
+	return opt, nil
+}
+
+// plural is "1 master", "2 masters".
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/resp"
+)
+
+// patience is how long a master may take to answer.
+const patience = 5 * time.Second
+
+// A probe asks one master for itself. The lock's own client speaks to all at
+// once and needs a majority of them, which is what a doctor cannot expect.
+type probe struct {
+	*conn.Conn
+	poller *conn.Poller
+}
+
+func dialProbe(ctx context.Context, address string, opt conn.Options) (*probe, error) {
+	addr, err := conn.ParseAddress(address)
+	if err != nil {
+		return nil, err
+	}
+	c, err := conn.Dial(ctx, addr, opt)
+	if err != nil {
+		return nil, err
+	}
+	poller, err := conn.NewPoller()
+	if err == nil {
+		err = poller.Add(c, 0, conn.Readable)
+	}
+	if err != nil {
+		c.Abort()
+		return nil, err
+	}
+	return &probe{c, poller}, nil
+}
+
+func (p *probe) close() {
+	p.poller.Close()
+	p.Close()
+}
+
+// do sends commands in one write and returns a reply to each, error replies
+// among them, which are the caller's until the end.
+func (p *probe) do(ctx context.Context, commands ...[]string) ([]resp.Value, error) {
+	until := conn.Now() + patience
+	defer context.AfterFunc(ctx, p.poller.Wake)()
+	var out []byte
+	for _, args := range commands {
+		out = resp.AppendCommand(out, args...)
+	}
+	flushed, err := p.Send(out)
+	replies := make([]resp.Value, 0, len(commands))
+	for err == nil {
+		v, next := p.Next()
+		switch {
+		case next == nil:
+			if v.Kind() != resp.Push {
+				replies = append(replies, v.Clone())
+			}
+			if len(replies) == len(commands) {
+				return replies, nil
+			}
+			continue
+		case !errors.Is(next, resp.ErrNeedMore):
+			return nil, next
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case conn.Now() >= until:
+			return nil, os.ErrDeadlineExceeded
+		}
+		if err = p.await(until, flushed); err == nil && !flushed {
+			flushed, err = p.Flush()
+		}
+		if err == nil {
+			_, err = p.Receive()
+		}
+	}
+	return nil, err
+}
+
+func (p *probe) await(until time.Duration, flushed bool) error {
+	want := conn.Readable
+	if !flushed {
+		want |= conn.Writable
+	}
+	if err := p.poller.Modify(p.Conn, 0, want); err != nil {
+		return err
+	}
+	_, err := p.poller.Wait(until)
+	return err
+}

@@ -1,0 +1,243 @@
+//go:build unix && !solaris && !illumos && !aix
+
+package main
+
+import (
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// A process is the command under way, with all that it has started.
+//
+// It is a process group of its own, so that a signal reaches the whole of it:
+// a shell that is told to end does not tell its children. But a terminal
+// serves one group at a time, which is ours at first. So
+//
+//   - Ctrl-C reaches us, and the rest of the job that we are part of: a script,
+//     the other commands of a pipeline. We pass it on.
+//   - When the command wants to read from the terminal, the kernel stops it
+//     (SIGTTIN), we hear of that, lend it the terminal and let it go on. From
+//     then on Ctrl-C reaches the command alone; if it dies of it, the rest of
+//     the job gets it from us afterwards, and decides for itself.
+//   - When the command is suspended (Ctrl-Z), so are we and the rest of the job,
+//     so that the shell takes over. The lock is not renewed meanwhile: when the
+//     job is resumed too late, the command is ended before it can go on.
+type process struct {
+	group int           // the group's id, which is the command's process id
+	ended <-chan result // told once, when the command itself has ended
+	holds func() bool   // whether the lock is still ours
+
+	tty  int  // a descriptor of the controlling terminal, -1 without one
+	lent bool // it serves the command's group
+}
+
+// A result is how the command ended.
+type result struct {
+	status int    // as shells have it: its exit status, or 128+n for signal n
+	last   func() // if not nil, how we are to end ourselves
+}
+
+// passedOn are the signals that the command gets when we do. Those of them that
+// were ignored when we started, by nohup(1) for example, stay so for both.
+func passedOn() (all []os.Signal) {
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM,
+		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGWINCH} {
+		if !signal.Ignored(s) {
+			all = append(all, s)
+		}
+	}
+	// A message to nobody must not end us while the command runs.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	return all
+}
+
+// asksToEnd reports whether a signal usually ends who gets it.
+func asksToEnd(s os.Signal) bool {
+	switch s {
+	case syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM:
+		return true
+	}
+	return false
+}
+
+// statusOf is a shell's exit status of who died of s.
+func statusOf(s os.Signal) int { return 128 + int(s.(syscall.Signal)) }
+
+// startProcess starts the program at path. Signals that only a running command
+// is to get are sent to signals as well, from now on.
+func startProcess(path string, argv, env []string, holds func() bool, signals chan<- os.Signal) (*process, error) {
+	adoptOrphans()
+	tty, err := syscall.Open("/dev/tty", syscall.O_RDWR|syscall.O_CLOEXEC|syscall.O_NOCTTY, 0)
+	if err != nil {
+		tty = -1 // a service, or a cron job
+	}
+	ended := make(chan result, 1)
+	p := &process{ended: ended, holds: holds, tty: tty}
+	if tty >= 0 {
+		signal.Notify(signals, syscall.SIGTSTP)
+	}
+	started := make(chan error)
+	go p.run(path, argv, env, started, ended)
+	return p, <-started
+}
+
+// run starts the command and waits for its end.
+func (p *process) run(path string, argv, env []string, started chan<- error, ended chan<- result) {
+	runtime.LockOSThread() // see deathSignal
+	sys := &syscall.SysProcAttr{Setpgid: true}
+	deathSignal(sys)
+	pid, err := syscall.ForkExec(path, argv, &syscall.ProcAttr{Env: env, Files: []uintptr{0, 1, 2}, Sys: sys})
+	p.group = pid
+	started <- os.NewSyscallError("exec", err)
+	if err != nil {
+		return
+	}
+	for {
+		var status syscall.WaitStatus
+		who, err := syscall.Wait4(-1, &status, syscall.WUNTRACED, nil)
+		switch {
+		case err == syscall.EINTR, err == nil && who != pid: // an orphan: see adoptOrphans
+			continue
+		case err == nil && status.Stopped():
+			p.stopped(status.StopSignal())
+			continue
+		}
+		lent := p.lent
+		if lent {
+			p.takeTerminal()
+		}
+		switch {
+		case !status.Signaled():
+			ended <- result{status: status.ExitStatus()}
+		case status.Signal() == syscall.SIGINT && p.tty >= 0:
+			ended <- result{statusOf(syscall.SIGINT), func() { dieOfInterrupt(lent) }}
+		default:
+			ended <- result{status: statusOf(status.Signal())}
+		}
+		return
+	}
+}
+
+// pass sends a signal to the whole group.
+func (p *process) pass(s os.Signal) error {
+	err := syscall.Kill(-p.group, s.(syscall.Signal))
+	if err == syscall.ESRCH {
+		return nil
+	}
+	return err
+}
+
+// terminate asks all of the group to end.
+func (p *process) terminate() error {
+	err := p.pass(syscall.SIGTERM)
+	p.pass(syscall.SIGCONT) // who is stopped hears nothing
+	return err
+}
+
+// kill ends all of the group.
+func (p *process) kill() error { return p.pass(syscall.SIGKILL) }
+
+// gone reports whether nothing of the group is left. It is to be called only
+// after the command itself has ended.
+func (p *process) gone() bool {
+	for {
+
+		if pid, err := syscall.Wait4(-p.group, nil, syscall.WNOHANG, nil); err != nil || pid <= 0 {
+			break
+		}
+	}
+	return syscall.Kill(-p.group, 0) == syscall.ESRCH
+}
+
+// stopped is called when the command was stopped by a signal.
+func (p *process) stopped(s syscall.Signal) {
+	switch s {
+	case syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGTSTP:
+	default:
+		return // somebody wants it to stand still, and may let it go on
+	}
+	if p.tty < 0 {
+		return
+	}
+	served, err := foreground(p.tty)
+	switch {
+	case err != nil:
+	case s == syscall.SIGTSTP:
+		p.suspend()
+	case served == syscall.Getpgrp():
+		if setForeground(p.tty, p.group) == nil {
+			p.lent = true
+			p.pass(syscall.SIGCONT)
+		}
+	case served == p.group:
+		p.pass(syscall.SIGCONT)
+	default: // we are in the background as well
+		p.suspend()
+	}
+}
+
+// suspend stops us, as the command was, and returns when the job is resumed.
+func (p *process) suspend() {
+	resumed := make(chan os.Signal, 1)
+	signal.Notify(resumed, syscall.SIGCONT)
+	defer signal.Stop(resumed)
+	who := os.Getpid()
+	if p.lent { // so the others of the job have not heard of it
+		p.takeTerminal()
+		who = 0
+	}
+	// SIGTSTP would do if Go let go of it again, and SIGSTOP would stop us even
+	// if there is no shell that could resume us. This one does neither.
+	syscall.Kill(who, syscall.SIGTTIN)
+	select {
+	case <-resumed:
+	case <-time.After(100 * time.Millisecond):
+	}
+	if p.holds() {
+		p.pass(syscall.SIGCONT)
+	}
+}
+
+// takeTerminal makes the terminal serve our own group again.
+func (p *process) takeTerminal() {
+	// Whoever is not being served is stopped for doing that, or ignores it.
+	signal.Ignore(syscall.SIGTTOU)
+	setForeground(p.tty, syscall.Getpgrp())
+	p.lent = false
+}
+
+// dieOfInterrupt ends us as Ctrl-C does, so that a script whose command was
+// interrupted ends too, which an exit status of 130 alone would not achieve. The
+// rest of the job has not heard of the Ctrl-C if the terminal was lent.
+func dieOfInterrupt(lent bool) {
+	signal.Reset(syscall.SIGINT)
+	if lent {
+		syscall.Kill(0, syscall.SIGINT)
+	} else {
+		syscall.Kill(os.Getpid(), syscall.SIGINT)
+	}
+	time.Sleep(time.Second) // it comes at once, but to any thread
+}
+
+// foreground is the process group that a terminal serves.
+func foreground(tty int) (group int, err error) {
+	var id int32
+	err = ioctl(tty, syscall.TIOCGPGRP, &id)
+	return int(id), err
+}
+
+func setForeground(tty, group int) error {
+	id := int32(group)
+	return ioctl(tty, syscall.TIOCSPGRP, &id)
+}
+
+func ioctl(fd int, request uintptr, arg *int32) error {
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), request, uintptr(unsafe.Pointer(arg))); errno != 0 {
+		return os.NewSyscallError("ioctl", errno)
+	}
+	return nil
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/stretchr/testify/require"
+)
+
+// These tests hold the README to what there is: its Go compiles, its commands
+// exist with their flags, and so does what it names.
+
+const (
+	top    = "../../.."
+	module = "github.com/redburst/redburst"
+)
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(top, name))
+	require.NoError(t, err)
+	return strings.ReplaceAll(string(text), "\r\n", "\n")
+}
+
+// fenced returns the README's blocks of a language.
+func fenced(t *testing.T, language string) []string {
+	t.Helper()
+	var blocks []string
+	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(read(t, "README.md"), -1) {
+		blocks = append(blocks, m[1])
+	}
+	require.NotEmpty(t, blocks, "blocks of %s", language)
+	return blocks
+}
+
+// The fragments stand in a function that has what they take for granted. They
+// are compiled as packages of this module that exist in an overlay only.
+func TestReadmeCompiles(t *testing.T) {
+	packages := []string{"context", "errors", "log", "testing", "time",
+		"github.com/stretchr/testify/require", module + "/conn", module + "/redlock", module + "/redlock/redlocktest"}
+	above, err := filepath.Abs(top)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	overlay := map[string]string{}
+	args := []string{"build", "-overlay", filepath.Join(dir, "overlay.json")}
+	for i, block := range fenced(t, "go") {
+		source := "package readme\n\nfunc _(t *testing.T, ctx context.Context, client *redlock.Client, m *redlock.Mutex, err error, " +
+			"work func(context.Context) error) error {\n{\n" + block + "}\nreturn nil\n}\n"
+		for _, p := range packages {
+			if regexp.MustCompile(`\b` + filepath.Base(p) + `\.`).MatchString(source) {
+				source = strings.Replace(source, "package readme\n", fmt.Sprintf("package readme\nimport %q\n", p), 1)
+			}
+		}
+		file := filepath.Join(dir, fmt.Sprintf("block%d.go", i+1))
+		require.NoError(t, os.WriteFile(file, []byte(source), 0o666))
+		name := fmt.Sprintf("readme%d", i+1)
+		overlay[filepath.Join(above, "redlock", name, "block.go")] = file
+		args = append(args, "./redlock/"+name)
+	}
+	text, err := json.Marshal(map[string]any{"Replace": overlay})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), text, 0o666))
+	cmd := exec.Command("go", args...)
+	cmd.Dir = above
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// A command of the README is of one of these kinds. Whatever is no command of
+// this project is named here.
+func TestReadmeCommandsExist(t *testing.T) {
+	makefile := read(t, "Makefile")
+	benchMain, benchCases := read(t, "bench/main.go"), caseNames(t)
+	others := map[string]bool{
+		"export REDLOCK_MASTERS=redis-a:6379,redis-b:6379,redis-c:6379": true,
+	}
+	kinds := []struct {
+		pattern string
+		check   func(t *testing.T, args []string)
+	}{
+		{`^make (\S+)$`, func(t *testing.T, args []string) {
+			require.Regexp(t, `(?m)^`+args[0]+`:.* ## `, makefile, "a documented target")
+		}},
+		{`^redlock (.+)$`, func(t *testing.T, args []string) {
+			cmd, rest, err := newRoot().Find(strings.Fields(args[0]))
+			require.NoError(t, err)
+			require.NotEqual(t, "redlock", cmd.Name(), "a subcommand")
+			require.NoError(t, cmd.ParseFlags(rest))
+			require.NoError(t, cmd.ValidateArgs(cmd.Flags().Args()))
+			status, help, _ := do(t, nil, cmd.Name(), "--help")
+			require.Zero(t, status)
+			require.Contains(t, help, "redlock "+cmd.Name())
+		}},
+		{`^go install ` + module + `/(\S+)@latest$`, func(t *testing.T, args []string) {
+			require.FileExists(t, filepath.Join(top, args[0], "main.go"))
+		}},
+		{`^cd bench && go run \. -cases (\S+)$`, func(t *testing.T, args []string) {
+			require.Contains(t, benchMain, `("cases", `, "a flag")
+			for name := range strings.SplitSeq(args[0], ",") {
+				require.Regexp(t, benchCases, name, "a case")
+			}
+		}},
+	}
+	for _, block := range fenced(t, "sh") {
+		for line := range strings.Lines(block) {
+			command, _, _ := strings.Cut(line, " #")
+			command = strings.TrimSpace(command)
+			t.Run(command, func(t *testing.T) {
+				if others[command] {
+					return
+				}
+				for _, k := range kinds {
+					if args := regexp.MustCompile(k.pattern).FindStringSubmatch(command); args != nil {
+						k.check(t, args[1:])
+						return
+					}
+				}
+				t.Fatal("a command of no known kind")
+			})
+		}
+	}
+}
+
+// caseNames matches the names of the benchmark's cases.
+func caseNames(t *testing.T) *regexp.Regexp {
+	t.Helper()
+	var names []string
+	for _, m := range regexp.MustCompile(`with\((?:fmt\.Sprintf\()?"([^"]+)"`).FindAllStringSubmatch(read(t, "bench/cases.go"), -1) {
+		names = append(names, strings.ReplaceAll(regexp.QuoteMeta(m[1]), "%d", `\d+`))
+	}
+	require.NotEmpty(t, names)
+	return regexp.MustCompile("^(" + strings.Join(names, "|") + ")$")
+}
+
+func TestReadmeNamesWhatThereIs(t *testing.T) {
+	readme := read(t, "README.md")
+	each := func(pattern string, check func(name string)) {
+		all := regexp.MustCompile(pattern).FindAllStringSubmatch(readme, -1)
+		require.NotEmpty(t, all, pattern)
+		for _, m := range all {
+			check(m[1])
+		}
+	}
+	for _, path := range []string{"conn", "redlock", "redlock/redlocktest"} {
+		doc, err := exec.Command("go", "doc", "-all", module+"/"+path).CombinedOutput()
+		require.NoError(t, err, "%s", doc)
+		each(`\b`+filepath.Base(path)+`\.([A-Z]\w*)`, func(name string) {
+			declared := regexp.MustCompile(`(?m)^(func |var |type |\t)` + name + `\b`)
+			require.True(t, declared.Match(doc), "%s has no %s", path, name)
+		})
+	}
+	config := reflect.TypeFor[redlock.Config]()
+	each(`\bConfig\.([A-Z]\w*)`, func(name string) {
+		_, ok := config.FieldByName(name)
+		require.True(t, ok, "Config has no %s", name)
+	})
+	cases := caseNames(t)
+	begin, end := strings.Index(readme, "<!-- figures -->"), strings.Index(readme, "<!-- /figures -->")
+	require.Less(t, -1, begin)
+	require.Less(t, begin, end)
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`-][^`]*)` \\|").FindAllStringSubmatch(readme[begin:end], -1) {
+		require.Regexp(t, cases, m[1], "a case of the benchmark")
+	}
+	each("(?m)^\\| `([a-z][a-z/]*)` \\| [^|]+ \\|$", func(path string) {
+		require.DirExists(t, filepath.Join(top, path))
+	})
+	makefile := read(t, "Makefile")
+	each("`make ([a-z-]+)`", func(target string) {
+		require.Regexp(t, `(?m)^`+target+`:.* ## `, makefile, "a documented target")
+	})
+	each(`\]\(([^:)]+)\)`, func(link string) {
+		if picture, ok := strings.CutPrefix(link, "bench/report/"); ok { // made by make bench
+			require.Contains(t, read(t, "bench/plot.go"), `"`+picture+`"`)
+			return
+		}
+		require.FileExists(t, filepath.Join(top, link))
+	})
+}
+
+func TestReadmeFitsTheScreen(t *testing.T) {
+	lines := strings.Split(strings.TrimSuffix(read(t, "README.md"), "\n"), "\n")
+	require.LessOrEqual(t, len(lines), 270)
+	for i, line := range lines {
+		require.LessOrEqual(t, utf8.RuneCountInString(line), 120, "columns of line %d", i+1)
+	}
+}

@@ -1,0 +1,388 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// sh is the command line of a shell script that is run under the lock k.
+func sh(script string, flags ...string) []string {
+	return append(append([]string{"run"}, flags...), "k", "--", "sh", "-c", script)
+}
+
+// requireFree waits until no master has the key k.
+func requireFree(t *testing.T, masters *redlocktest.Masters) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		for i := range masters.N() {
+			if token, err := masters.Do(i, "GET", "k"); err != nil || token != nil {
+				return false
+			}
+		}
+		return true
+	}, patient, time.Millisecond)
+}
+
+func requireGone(t *testing.T, pid string) {
+	t.Helper()
+	id, err := strconv.Atoi(strings.TrimSpace(pid))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return syscall.Kill(id, 0) == syscall.ESRCH }, patient, time.Millisecond)
+}
+
+func TestRunExitsWithTheStatusOfTheCommand(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	notExecutable := t.TempDir() + "/file"
+	require.NoError(t, os.WriteFile(notExecutable, nil, 0o600))
+	for name, test := range map[string]struct {
+		args   []string
+		status int
+	}{
+		"success":        {sh("exit 0"), 0},
+		"failure":        {sh("exit 7"), 7},
+		"ours":           {sh("exit 96"), 96},
+		"SIGTERM":        {sh("kill -TERM $$"), 128 + 15},
+		"SIGKILL":        {sh("kill -KILL $$"), 128 + 9},
+		"not executable": {[]string{"run", "k", "--", notExecutable}, exitNoExec},
+		"not found":      {[]string{"run", "k", "--", "no-such-command"}, exitNoFile},
+		"no such path":   {[]string{"run", "k", "--", notExecutable + "2"}, exitNoFile},
+		"not a program":  {[]string{"run", "k", "--", executable(t, "\x00")}, exitNoExec},
+		"without --":     {[]string{"run", "k", "true"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, _, stderr := do(t, env, test.args...)
+			require.Equal(t, test.status, status)
+			if test.status == exitNoExec || test.status == exitNoFile {
+				require.Contains(t, stderr, test.args[3])
+			} else {
+				require.Empty(t, stderr)
+			}
+			requireFree(t, masters)
+		})
+	}
+}
+
+func executable(t *testing.T, text string) string {
+	name := t.TempDir() + "/file"
+	require.NoError(t, os.WriteFile(name, []byte(text), 0o700))
+	return name
+}
+
+func TestRunGivesTheCommandInputAndEnvironment(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	s := begin(t, []string{inFleet(masters)}, sh(`cat; echo "$REDLOCK_KEY $REDLOCK_TOKEN"; echo oops >&2`, "--owner", "me", "--verbose")...)
+	_, err := s.in.Write([]byte("through and through\n"))
+	require.NoError(t, err)
+	s.reads("through and through\n")
+	token, err := masters.Do(0, "GET", "k")
+	require.NoError(t, err)
+	s.in.Close()
+	require.Zero(t, s.end())
+	require.Equal(t, fmt.Sprintf("through and through\nk %s\n", token), s.out.String())
+	require.Regexp(t, `^me/`, token)
+	require.Contains(t, s.err.String(), "oops")
+	require.Contains(t, s.err.String(), "k is released")
+}
+
+func TestOnlyOneRunsAtATime(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	holder := begin(t, env, sh("echo holding; cat", "--owner", "first")...)
+	holder.reads("holding")
+
+	for name, flags := range map[string][]string{"-n": {"-n"}, "--no-wait": {"--no-wait"}, "--wait 0": {"--wait", "0"}, "--wait": {"--wait", "50ms"}} {
+		t.Run(name, func(t *testing.T) {
+			status, stdout, stderr := do(t, env, sh("echo ran", flags...)...)
+			require.Equal(t, exitHeld, status)
+			require.Empty(t, stdout)
+			require.Contains(t, stderr, `"k" is held by another`)
+			require.Contains(t, stderr, "by first")
+		})
+	}
+	status, stdout, _ := do(t, env, sh("echo ran", "-n", "-E", "0")...)
+	require.Zero(t, status)
+	require.Empty(t, stdout)
+
+	waiter := begin(t, env, sh("echo ran", "--wait", "1m")...)
+	var all []*invocation
+	for range 3 {
+		all = append(all, begin(t, env, sh("echo ran", "--wait", "1m")...))
+	}
+	require.Empty(t, waiter.out.String())
+	holder.in.Close()
+	require.Zero(t, holder.end())
+	for _, s := range append(all, waiter) {
+		require.Zero(t, s.end())
+		require.Equal(t, "ran\n", s.out.String())
+	}
+}
+
+func TestRunWithoutAQuorum(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	masters.Kill(0)
+	status, stdout, _ := do(t, env, sh("echo ran")...)
+	require.Zero(t, status, "a minority that is down does not matter")
+	require.Equal(t, "ran\n", stdout)
+
+	masters.Kill(1)
+	status, stdout, stderr := do(t, env, sh("echo ran")...)
+	require.Equal(t, exitNoQuorum, status)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "too few masters")
+	require.Contains(t, stderr, masters.Addr(0))
+	require.Contains(t, stderr, "doctor")
+}
+
+func TestRunWithAMasterThatIsNone(t *testing.T) {
+	masters := redlocktest.Start(t, 1, redlocktest.WithArgs("--cluster-enabled", "yes"))
+	status, _, stderr := do(t, []string{inFleet(masters)}, sh("echo ran")...)
+	require.Equal(t, exitNoQuorum, status)
+	require.Contains(t, stderr, "Cluster")
+}
+
+func TestRunRenewsTheLock(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	const ttl = 400 * time.Millisecond
+	s := begin(t, []string{inFleet(masters)}, sh("echo holding; cat", "--ttl", ttl.String())...)
+	s.reads("holding")
+	token, err := masters.Do(0, "GET", "k")
+	require.NoError(t, err)
+	for started := time.Now(); time.Since(started) < 4*ttl; time.Sleep(ttl / 20) {
+		now, err := masters.Do(0, "GET", "k")
+		require.NoError(t, err)
+		require.Equal(t, token, now)
+	}
+	s.in.Close()
+	require.Zero(t, s.end())
+	requireFree(t, masters)
+}
+
+func TestALostLockEndsTheCommand(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	s := begin(t, []string{inFleet(masters)}, sh(`trap 'echo asked; exit 3' TERM; echo holding; sleep 3600 & wait`, "--ttl", "1s")...)
+	s.reads("holding")
+	for i := range masters.N() {
+		masters.Flush(i)
+	}
+	require.Equal(t, exitLost, s.end())
+	require.Contains(t, s.out.String(), "asked")
+	require.Contains(t, s.err.String(), "the lock is lost")
+	require.Contains(t, s.err.String(), "status 3")
+	requireFree(t, masters)
+}
+
+func TestALockThatIsAnothersEndsTheCommandAndStaysThere(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	s := begin(t, []string{inFleet(masters)}, sh("echo holding; exec sleep 3600", "--ttl", "1s")...)
+	s.reads("holding")
+	for i := range masters.N() {
+		_, err := masters.Do(i, "SET", "k", "another")
+		require.NoError(t, err)
+	}
+	require.Equal(t, exitLost, s.end())
+	for i := range masters.N() {
+		token, err := masters.Do(i, "GET", "k")
+		require.NoError(t, err)
+		require.Equal(t, "another", token)
+	}
+}
+
+func TestAMajorityThatHangsEndsTheCommand(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	s := begin(t, []string{inFleet(masters)}, sh("echo holding; exec sleep 3600", "--ttl", "500ms")...)
+	s.reads("holding")
+	masters.Pause(0)
+	masters.Pause(1)
+	require.Equal(t, exitLost, s.end())
+	masters.Resume(0)
+	masters.Resume(1)
+}
+
+func TestTheEndOfTheLifetimeEndsTheCommand(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	status, _, stderr := do(t, []string{inFleet(masters)}, sh("exec sleep 3600", "--max-lifetime", "200ms", "--ttl", "1s")...)
+	require.Equal(t, exitLost, status)
+	require.Contains(t, stderr, "lifetime")
+	requireFree(t, masters)
+}
+
+func TestALossFoundAtTheReleaseIsTold(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	s := begin(t, []string{inFleet(masters)}, sh("echo holding; cat", "--ttl", "1h")...)
+	s.reads("holding")
+	for i := range masters.N() {
+		masters.Flush(i)
+	}
+	s.in.Close()
+	require.Equal(t, exitLost, s.end())
+	require.Contains(t, s.err.String(), "not held")
+}
+
+func TestWhatIgnoresTheEndOfTheLockIsKilledAfterTheGrace(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	// The shell ends at once, and its child does not.
+	s := begin(t, []string{inFleet(masters)}, sh(`(trap '' TERM; echo $$; exec sleep 3600) & trap 'exit 3' TERM; echo "pid $!"; wait`,
+		"--ttl", "1s", "--grace", "100ms")...)
+	s.reads("pid ")
+	for i := range masters.N() {
+		masters.Flush(i)
+	}
+	require.Equal(t, exitLost, s.end())
+	_, pid, _ := strings.Cut(s.out.String(), "pid ")
+	requireGone(t, lines(pid)[0])
+
+	// And neither of them does.
+	s = begin(t, []string{inFleet(masters)}, sh(`trap '' TERM; echo "pid $$"; sleep 3600; sleep 3600`, "--ttl", "1s", "--grace", "100ms")...)
+	s.reads("pid ")
+	for i := range masters.N() {
+		masters.Flush(i)
+	}
+	require.Equal(t, exitLost, s.end())
+	require.Contains(t, s.err.String(), "status 137")
+	_, pid, _ = strings.Cut(s.out.String(), "pid ")
+	requireGone(t, lines(pid)[0])
+}
+
+func TestSignalsArePassedOn(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	for _, signal := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2} {
+		t.Run(signal.String(), func(t *testing.T) {
+			s := begin(t, []string{inFleet(masters)}, sh(fmt.Sprintf(`trap 'echo got it; exit 5' %d; echo ready; while :; do sleep 0.01; done`, signal))...)
+			s.reads("ready")
+			require.NoError(t, s.Process.Signal(signal))
+			require.Equal(t, 5, s.end())
+			require.Contains(t, s.out.String(), "got it")
+			requireFree(t, masters)
+		})
+	}
+}
+
+func TestACommandThatASignalEndsIsReportedAsShellsDo(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+		s := begin(t, []string{inFleet(masters)}, sh("echo ready; exec sleep 3600")...)
+		s.reads("ready")
+		require.NoError(t, s.Process.Signal(signal))
+		status := s.end()
+		if died := s.ProcessState.Sys().(syscall.WaitStatus); died.Signaled() { // a Ctrl-C at a terminal
+			status = 128 + int(died.Signal())
+		}
+		require.Equal(t, 128+int(signal), status)
+	}
+}
+
+func TestTheLockIsKeptUntilTheLastOfTheCommandHasEnded(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	// The shell ends at the signal, while its child takes its time to tidy up.
+	s := begin(t, []string{inFleet(masters)}, sh(`exec 3<&0; (trap 'echo tidying; read x; echo tidy; exit' TERM; echo ready; while :; do sleep 0.01; done) <&3 & trap 'exit 3' TERM; wait`,
+		"--grace", "1m")...)
+	s.reads("ready")
+	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
+	s.reads("tidying")
+	token, err := masters.Do(0, "GET", "k")
+	require.NoError(t, err)
+	require.NotNil(t, token)
+	s.in.Close()
+	require.Equal(t, 3, s.end())
+	require.Contains(t, s.out.String(), "tidy\n")
+	requireFree(t, masters)
+}
+
+func TestWhatOutlivesASignalIsKilledAfterTheGrace(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	s := begin(t, []string{inFleet(masters)}, sh(`(trap '' TERM; exec sleep 3600) & trap 'exit 3' TERM; echo "pid $!"; wait`, "--grace", "1s")...)
+	s.reads("pid ")
+	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, 3, s.end())
+	_, pid, _ := strings.Cut(s.out.String(), "pid ")
+	requireGone(t, lines(pid)[0])
+	requireFree(t, masters)
+}
+
+func TestADaemonThatTheCommandLeavesIsLeftAlone(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	s := begin(t, []string{inFleet(masters)}, sh(`trap 'echo reloaded' HUP; (trap '' HUP; exec sleep 3600 >/dev/null 2>&1) & echo "pid $!"
+		while ! read x; do :; done; while ! read x; do :; done`, "--grace", "1ms")...)
+	s.reads("pid ")
+	require.NoError(t, s.Process.Signal(syscall.SIGHUP))
+	s.reads("reloaded")
+	time.Sleep(2 * time.Millisecond) // the grace
+	_, err := s.in.Write([]byte("end\nend\n"))
+	require.NoError(t, err)
+	require.Zero(t, s.end())
+	_, pid, _ := strings.Cut(s.out.String(), "pid ")
+	id, err := strconv.Atoi(lines(pid)[0])
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(id, syscall.SIGKILL))
+	requireFree(t, masters)
+}
+
+func TestASignalEndsTheWaitAndLeavesNoKey(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	holder := begin(t, env, sh("echo holding; cat")...)
+	holder.reads("holding")
+	waiter := begin(t, env, sh("echo ran", "--wait", "1h")...)
+	// It has asked the masters once it has loaded its scripts there.
+	require.Eventually(t, func() bool {
+		clients, err := masters.Do(0, "CLIENT", "LIST")
+		return err == nil && strings.Count(clients.(string), "name=redlock-run") == 2
+	}, patient, time.Millisecond)
+	require.NoError(t, waiter.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, 128+15, waiter.end())
+	require.Empty(t, waiter.out.String())
+	holder.in.Close()
+	require.Zero(t, holder.end())
+	requireFree(t, masters)
+}
+
+func TestSignalsThatWereIgnoredStayIgnored(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	s := begin(t, []string{inFleet(masters)}, "run", "outer", "--", "sh", "-c", `trap '' HUP; exec "$0" run k -- sh -c 'echo ready; cat; echo alive'`, binary)
+	s.reads("ready")
+	require.NoError(t, s.Process.Signal(syscall.SIGHUP))
+	s.in.Close()
+	require.Zero(t, s.end())
+	require.Contains(t, s.out.String(), "alive")
+}
+
+func TestDemoThatIsStoppedLeavesNothing(t *testing.T) {
+	for _, part := range []string{"A lock on", "1. ", "2. ", "3. "} {
+		env, requireNothingLeft := marked(t)
+		s := begin(t, env, "demo")
+		s.reads(part)
+		s.Process.Signal(syscall.SIGINT) // it may have ended already
+		if status := s.end(); status != 0 {
+			require.Equal(t, 128+2, status)
+			require.Contains(t, s.out.String(), "Stopped; nothing is left.")
+		}
+		requireNothingLeft()
+	}
+}
+
+func TestDemoThatIsStoppedLeavesNoKeyOnMastersOfTheUser(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	for _, part := range []string{"1. ", "2. ", "3. "} {
+		s := begin(t, nil, "demo", "--masters", strings.Join(masters.Addrs(), ","))
+		s.reads(part)
+		s.Process.Signal(syscall.SIGTERM) // it may have ended already
+		s.end()
+		for i := range masters.N() {
+			keys, err := masters.Do(i, "DBSIZE")
+			require.NoError(t, err)
+			require.Zero(t, keys)
+		}
+	}
+}

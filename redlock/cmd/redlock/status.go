@@ -1,0 +1,305 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock"
+	"github.com/spf13/cobra"
+)
+
+func newStatus() *cobra.Command {
+	var f fleet
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status [flags] KEY",
+		Short: "Show who holds a lock, and for how long",
+		Long: `status asks every master who holds the lock, and changes nothing.
+
+The lock is held if one holder has it on a majority of the masters; on fewer it
+is nobody's: a leftover, or an attempt under way. If so few masters answer that
+it could be either, the state is unknown.
+
+Exit status: 0 held, 1 free, 97 unknown, 64 wrong usage.
+` + mastersHelp,
+		Example: `  redlock status nightly-report
+  redlock status --json nightly-report | jq -r .owner
+  if redlock status -q nightly-report; then echo "still running"; fi`,
+		Args:              keyOnly,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	f.register(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	quiet := cmd.Flags().BoolP("quiet", "q", false, "write nothing, only exit")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		masters, err := f.addresses()
+		if err != nil {
+			return err
+		}
+		opt, err := f.options()
+		if err != nil {
+			return err
+		}
+		s := newStanding(args[0], holders(cmd.Context(), masters, opt, args[0]))
+		switch out := newTerminal(os.Stdout); {
+		case *quiet:
+		case asJSON:
+			err = s.writeJSON(out)
+		default:
+			s.write(out)
+		}
+		if err != nil {
+			return &failure{exitNo, err, ""}
+		}
+		switch s.state {
+		case free:
+			return &failure{status: exitNo}
+		case unknown:
+			return &failure{exitNoQuorum, fmt.Errorf("%d of %s answered; %d are needed to tell who holds %q",
+				s.answered, plural(len(masters), "master"), s.quorum, s.key), doctorRemedy}
+		}
+		return nil
+	}
+	return cmd
+}
+
+const doctorRemedy = "'redlock doctor' says what is wrong with the masters"
+
+func keyOnly(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) != 1:
+		return usageError("usage: "+cmd.UseLine(), "one KEY is wanted, %d were given", len(args))
+	case args[0] == "":
+		return usageError("", "the KEY is empty")
+	}
+	return nil
+}
+
+// holders asks every master who holds a key there, without writing anything.
+// [redlock.Client.Holders] would do, but wants a majority of the masters up.
+func holders(ctx context.Context, masters []string, opt conn.Options, key string) []redlock.Holder {
+	all := make([]redlock.Holder, len(masters))
+	var asking sync.WaitGroup
+	for i, master := range masters {
+		asking.Go(func() {
+			h := &all[i]
+			h.Master = display(master)
+			h.Token, h.TTL, h.Err = holder(ctx, master, opt, key)
+		})
+	}
+	asking.Wait()
+	return all
+}
+
+func holder(ctx context.Context, master string, opt conn.Options, key string) (token string, ttl time.Duration, err error) {
+	p, err := dialProbe(ctx, master, opt)
+	if err != nil {
+		return "", 0, err
+	}
+	defer p.close()
+	replies, err := p.do(ctx, []string{"GET", key}, []string{"PTTL", key})
+	if err != nil {
+		return "", 0, err
+	}
+	ms, ok := replies[1].Int()
+	switch got := replies[0]; {
+	case got.IsNull():
+		return "", 0, nil
+	case got.IsError() && string(got.ErrorCode()) == "WRONGTYPE":
+		token = "?" // a key that holds no string is no lock, but is in its way
+	case got.IsError():
+		return "", 0, errors.New(string(got.Bytes()))
+	case ok && ms == -2: // it expired in between
+		return "", 0, nil
+	default:
+		token = string(got.Bytes())
+	}
+	if !ok {
+		return "", 0, errors.New(string(replies[1].Bytes()))
+	}
+	return token, time.Duration(ms) * time.Millisecond, nil
+}
+
+// display is an address without a password.
+func display(master string) string {
+	addr, err := conn.ParseAddress(master)
+	if err != nil {
+		return "?"
+	}
+	return addr.String()
+}
+
+// A state is what can be said of a lock.
+type state string
+
+const (
+	held    state = "held"
+	free    state = "free"
+	unknown state = "unknown" // the masters that did not answer could make it either
+)
+
+// A standing is what the masters say about a lock, counted.
+type standing struct {
+	key      string
+	state    state
+	leader   redlock.Holder // of the token that most masters have
+	votes    int            // for it
+	left     time.Duration  // until it is free unless it is renewed; below 0: never
+	answered int
+	quorum   int
+	holders  []redlock.Holder
+}
+
+func newStanding(key string, all []redlock.Holder) *standing {
+	s := &standing{key: key, holders: all, quorum: len(all)/2 + 1}
+	ttls := map[string][]time.Duration{}
+	for _, h := range all {
+		if h.Err != nil {
+			continue
+		}
+		s.answered++
+		if h.Token == "" || h.Token == "?" {
+			continue
+		}
+		ttls[h.Token] = append(ttls[h.Token], h.TTL)
+		if n := len(ttls[h.Token]); n > s.votes {
+			s.leader, s.votes = h, n
+		}
+	}
+	switch silent := len(all) - s.answered; {
+	case s.votes >= s.quorum:
+		s.state = held
+		s.left = lasting(ttls[s.leader.Token], s.quorum)
+	case s.votes+silent >= s.quorum:
+		s.state = unknown
+	default:
+		s.state = free
+	}
+	return s
+}
+
+// lasting is for how long at least quorum of the keys live; below 0: for ever.
+func lasting(ttls []time.Duration, quorum int) time.Duration {
+	for i, ttl := range ttls {
+		if ttl < 0 {
+			ttls[i] = math.MaxInt64
+		}
+	}
+	slices.Sort(ttls)
+	if left := ttls[len(ttls)-quorum]; left < math.MaxInt64 {
+		return left
+	}
+	return -1
+}
+
+func ownerText(h redlock.Holder) string {
+	if owner := h.Owner(); owner != "" {
+		return owner
+	}
+	return "somebody who left no name"
+}
+
+func leftText(left time.Duration) string {
+	switch {
+	case left < 0:
+		return "without expiry"
+	case left >= 100*time.Second:
+		return left.Round(time.Second).String() + " left"
+	}
+	return fmt.Sprintf("%.1fs left", left.Seconds())
+}
+
+func (s *standing) write(t *terminal) {
+	text := fmt.Sprintf("%s is %s", s.key, s.state)
+	switch s.state {
+	case held:
+		text += fmt.Sprintf(" by %s, on %d of %d masters, %s", ownerText(s.leader), s.votes, len(s.holders), leftText(s.left))
+	case unknown:
+		text = fmt.Sprintf("%s: unknown, %d of %d masters answered", s.key, s.answered, len(s.holders))
+	}
+	t.say("", plain, text)
+	t.printf("\n")
+	rows := [][]cell{header("MASTER", "LEFT", "HOLDER")}
+	for _, h := range s.holders {
+		row := []cell{{h.Master, plain}, {"-", dim}, {"-", dim}}
+		switch {
+		case h.Err != nil:
+			row[2] = cell{without(h.Err, h.Master), red}
+		case h.Token == "?":
+			row[2] = cell{"a key that is no lock", red}
+		case h.Token != "":
+			row[1] = cell{leftText(h.TTL), plain}
+			row[2] = cell{ownerText(h), plain}
+		}
+		rows = append(rows, row)
+	}
+	t.table("", 1, rows)
+}
+
+// without is an error's text without the master's name, which stands beside it.
+func without(err error, master string) string {
+	s := err.Error()
+	if prefix := master + ": "; len(s) > len(prefix) && s[:len(prefix)] == prefix {
+		return s[len(prefix):]
+	}
+	return s
+}
+
+func (s *standing) writeJSON(t *terminal) error {
+	type master struct {
+		Master string `json:"master"`
+		Token  string `json:"token,omitempty"`
+		Owner  string `json:"owner,omitempty"`
+		LeftMS *int64 `json:"left_ms,omitempty"`
+		Error  string `json:"error,omitempty"`
+	}
+	out := struct {
+		Key      string   `json:"key"`
+		State    state    `json:"state"`
+		Token    string   `json:"token,omitempty"`
+		Owner    string   `json:"owner,omitempty"`
+		LeftMS   *int64   `json:"left_ms,omitempty"` // null where it never expires
+		Votes    int      `json:"votes"`
+		Answered int      `json:"answered"`
+		Quorum   int      `json:"quorum"`
+		Masters  []master `json:"masters"`
+	}{Key: s.key, State: s.state, Votes: s.votes, Answered: s.answered, Quorum: s.quorum}
+	if s.state == held {
+		out.Token, out.Owner, out.LeftMS = s.leader.Token, s.leader.Owner(), leftMS(s.left)
+	}
+	for _, h := range s.holders {
+		m := master{Master: h.Master, Token: h.Token, Owner: h.Owner()}
+		if h.Token != "" {
+			m.LeftMS = leftMS(h.TTL)
+		}
+		if h.Err != nil {
+			m.Error = without(h.Err, h.Master)
+		}
+		out.Masters = append(out.Masters, m)
+	}
+	return writeJSON(t, out)
+}
+
+// leftMS is nil for a key that does not expire.
+func leftMS(d time.Duration) *int64 {
+	if d < 0 {
+		return nil
+	}
+	ms := d.Milliseconds()
+	return &ms
+}
+
+func writeJSON(t *terminal, v any) error {
+	enc := json.NewEncoder(t)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// statusJSON is what status --json writes.
+type statusJSON struct {
+	Key, State, Token, Owner string
+	LeftMS                   *int64 `json:"left_ms"`
+	Votes, Answered, Quorum  int
+	Masters                  []struct {
+		Master, Token, Owner, Error string
+		LeftMS                      *int64 `json:"left_ms"`
+	}
+}
+
+func statusOfKey(t *testing.T, env []string, key string) (exit int, s statusJSON) {
+	t.Helper()
+	exit, stdout, _ := do(t, env, "status", "--json", key)
+	require.NoError(t, json.Unmarshal([]byte(stdout), &s))
+	return exit, s
+}
+
+func TestStatusTellsHolderAndTime(t *testing.T) {
+	masters := redlocktest.Start(t, 5)
+	env := []string{inFleet(masters)}
+	holder := begin(t, env, "run", "--owner", "night-shift", "report", "--", binary, "run", "other", "--", "cat")
+	require.Eventually(t, func() bool {
+		exit, _ := statusOfKey(t, env, "other")
+		return exit == 0
+	}, patient, time.Millisecond)
+
+	exit, s := statusOfKey(t, env, "report")
+	require.Zero(t, exit)
+	require.Equal(t, "report", s.Key)
+	require.Equal(t, "held", s.State)
+	require.Equal(t, "night-shift", s.Owner)
+	require.Contains(t, s.Token, "night-shift/")
+	require.NotNil(t, s.LeftMS)
+	require.Positive(t, *s.LeftMS)
+	require.LessOrEqual(t, *s.LeftMS, int64(10_000))
+	require.Equal(t, 5, s.Votes)
+	require.Equal(t, 5, s.Answered)
+	require.Equal(t, 3, s.Quorum)
+	for i, m := range s.Masters {
+		require.Equal(t, masters.Addr(i), m.Master)
+		require.Equal(t, s.Token, m.Token)
+		require.Equal(t, s.Owner, m.Owner)
+	}
+
+	exit, stdout, stderr := do(t, env, "status", "report")
+	require.Zero(t, exit)
+	require.Regexp(t, `^report is held by night-shift, on 5 of 5 masters, \d+\.\ds left\n`, stdout)
+	require.Len(t, lines(stdout), 8)
+	require.NotContains(t, stdout, s.Token, "who knows it can release the lock")
+	require.Empty(t, stderr)
+	requireReadable(t, stdout)
+
+	exit, stdout, stderr = do(t, env, "status", "--quiet", "report")
+	require.Zero(t, exit)
+	require.Empty(t, stdout+stderr)
+
+	holder.in.Close()
+	require.Zero(t, holder.end())
+	exit, s = statusOfKey(t, env, "report")
+	require.Equal(t, exitNo, exit)
+	require.Equal(t, "free", s.State)
+	require.Empty(t, s.Owner)
+	exit, stdout, stderr = do(t, env, "status", "report")
+	require.Equal(t, exitNo, exit)
+	require.Contains(t, stdout, "report is free\n")
+	require.Empty(t, stderr, "a free lock is no error")
+}
+
+func TestStatusWorksBelowAMajority(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	for i := range 3 {
+		_, err := masters.Do(i, "SET", "k", "made-by-another-library")
+		require.NoError(t, err)
+	}
+	masters.Kill(2)
+	exit, s := statusOfKey(t, env, "k")
+	require.Zero(t, exit, "two of three are enough")
+	require.Equal(t, "held", s.State)
+	require.Empty(t, s.Owner)
+	require.Nil(t, s.LeftMS, "it does not expire")
+	require.Contains(t, s.Masters[2].Error, "refused")
+
+	masters.Kill(1)
+	exit, stdout, stderr := do(t, env, "status", "k")
+	require.Equal(t, exitNoQuorum, exit)
+	require.Contains(t, stdout, "without expiry")
+	require.Contains(t, stdout, "refused")
+	require.Contains(t, stderr, "1 of 3 masters answered")
+	require.Contains(t, stderr, "doctor")
+	requireReadable(t, stdout)
+}
+
+func TestStatusSeesKeysThatAreNoLocks(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	for i := range 3 {
+		_, err := masters.Do(i, "LPUSH", "k", "x")
+		require.NoError(t, err)
+	}
+	exit, stdout, _ := do(t, []string{inFleet(masters)}, "status", "k")
+	require.Equal(t, exitNo, exit)
+	require.Contains(t, stdout, "a key that is no lock")
+}
+
+func TestAFrozenMasterHoldsStatusUpForTheDialTimeoutOnly(t *testing.T) {
+	masters := redlocktest.Embedded(t, 3)
+	masters.Pause(1)
+	exit, stdout, _ := do(t, []string{inFleet(masters)}, "status", "--dial-timeout", "100ms", "k")
+	require.Equal(t, exitNo, exit)
+	require.Contains(t, stdout, "timeout")
+}
+
+func TestStandingOfALock(t *testing.T) {
+	const second = time.Second
+	a := func(ttl time.Duration) redlock.Holder { return redlock.Holder{Token: "a", TTL: ttl} }
+	b := redlock.Holder{Token: "b", TTL: second}
+	free1 := redlock.Holder{}
+	down := redlock.Holder{Err: errors.New("down")}
+	for name, test := range map[string]struct {
+		holders []redlock.Holder
+		state   state
+		left    time.Duration
+	}{
+		"on all":                        {[]redlock.Holder{a(3 * second), a(second), a(2 * second)}, held, 2 * second},
+		"on a majority":                 {[]redlock.Holder{a(3 * second), a(second), free1}, held, second},
+		"without expiry on one":         {[]redlock.Holder{a(-1), a(second), a(2 * second)}, held, 2 * second},
+		"without expiry on a majority":  {[]redlock.Holder{a(-1), a(-1), a(2 * second)}, held, -1},
+		"on a minority":                 {[]redlock.Holder{a(second), free1, free1}, free, 0},
+		"split":                         {[]redlock.Holder{a(second), b, free1, b, a(second)}, free, 0},
+		"on a minority, and one down":   {[]redlock.Holder{a(second), down, free1}, unknown, 0},
+		"on none, and a majority down":  {[]redlock.Holder{free1, down, down}, unknown, 0},
+		"on none, and one down":         {[]redlock.Holder{free1, free1, down}, free, 0},
+		"two of four":                   {[]redlock.Holder{a(second), a(second), free1, free1}, free, 0},
+		"two of four, and one down":     {[]redlock.Holder{a(second), a(second), free1, down}, unknown, 0},
+		"keys that are no locks":        {[]redlock.Holder{{Token: "?"}, {Token: "?"}, {Token: "?"}}, free, 0},
+		"the only master":               {[]redlock.Holder{a(second)}, held, second},
+		"all down":                      {[]redlock.Holder{down, down, down}, unknown, 0},
+		"one of five each, three down":  {[]redlock.Holder{a(second), b, down, down, down}, unknown, 0},
+		"two of five, one of them down": {[]redlock.Holder{a(second), free1, free1, free1, down}, free, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStanding("k", test.holders)
+			require.Equal(t, test.state, s.state)
+			require.Equal(t, test.left, s.left)
+		})
+	}
+}
