@@ -1,0 +1,125 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+)
+
+const masterCount = 5
+
+// An arena is what a test takes place in.
+type arena struct {
+	masters  *redlocktest.Masters
+	proxies  []*proxy
+	dir      string // of the counters and the journals
+	counters map[string]counter
+	fleet    *fleet
+}
+
+func newArena(keys []lockKey, config clientConfig) (_ *arena, err error) {
+	a := &arena{counters: make(map[string]counter)}
+	defer func() {
+		if err != nil {
+			a.close(false)
+		}
+	}()
+	if a.dir, err = os.MkdirTemp("", "redburst-chaos"); err != nil {
+		return nil, err
+	}
+	if a.masters, err = redlocktest.Run(masterCount); err != nil {
+		return nil, err
+	}
+	for _, addr := range a.masters.Addrs() {
+		p, err := newProxy(addr)
+		if err != nil {
+			return nil, err
+		}
+		a.proxies = append(a.proxies, p)
+		config.Masters = append(config.Masters, p.addr())
+	}
+	for _, k := range keys {
+		if a.counters[k.Name], err = newCounter(filepath.Join(a.dir, k.Name)); err != nil {
+			return nil, err
+		}
+	}
+	config.Keys, config.Dir = keys, a.dir
+	a.fleet = &fleet{config: config, dir: a.dir}
+	return a, nil
+}
+
+// close ends all that is left, and removes the files unless they are to be kept.
+func (a *arena) close(keep bool) {
+	if a.fleet != nil {
+		a.fleet.close()
+	}
+	a.closeProxies()
+	if a.masters != nil {
+		a.masters.Close()
+	}
+	if !keep && a.dir != "" {
+		os.RemoveAll(a.dir)
+	}
+}
+
+func (a *arena) closeProxies() {
+	for _, p := range a.proxies {
+		p.close()
+	}
+	a.proxies = nil
+}
+
+// judge has the checker look at what the clients have left. All must be gone.
+func (a *arena) judge(t trial) (finding, error) {
+	var err error
+	if t.Logs, err = a.fleet.logs(); err != nil {
+		return finding{}, err
+	}
+	t.Keys, t.Counters = a.fleet.config.Keys, make(map[string]int)
+	for key, c := range a.counters {
+		if t.Counters[key], err = c.read(); err != nil {
+			return finding{}, err
+		}
+	}
+	return check(t), nil
+}
+
+// keysLeft returns the keys that are still there after the longest TTL. It is
+// counted from when the masters have served all that the clients have sent.
+func (a *arena) keysLeft(ctx context.Context, longest time.Duration) (left []string, err error) {
+	a.closeProxies()
+	for i := range a.masters.N() {
+		for {
+			list, err := a.masters.Do(i, "CLIENT", "LIST")
+			if err != nil {
+				return nil, err
+			}
+			if strings.Count(list.(string), "\n") == 1 { // we
+				break
+			}
+			if !sleep(ctx, time.Millisecond) {
+				return nil, errInterrupted
+			}
+		}
+	}
+	if !sleep(ctx, longest+10*time.Millisecond) { // the masters count in milliseconds
+		return nil, errInterrupted
+	}
+	for i := range a.masters.N() {
+		keys, err := a.masters.Do(i, "KEYS", "*")
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range keys.([]any) {
+			left = append(left, fmt.Sprintf("master %d still has the key %v, after the longest TTL", i, key))
+		}
+	}
+	return left, nil
+}

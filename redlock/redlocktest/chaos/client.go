@@ -1,0 +1,218 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock"
+)
+
+// A clientConfig is what a client process is told, in its environment.
+type clientConfig struct {
+	Name         string
+	Masters      []string
+	Keys         []lockKey
+	Dir          string        // of the counters
+	Journal      string        // file
+	RoundTimeout time.Duration // as in redlock.Config
+	RestartGuard time.Duration // likewise
+	Seed         uint64
+	Workers      int  // goroutines that take locks
+	Holder       bool // instead, take the first key once, and hold it until the finish
+}
+
+// A lockKey is a key that all fight for. All give it the same TTL.
+type lockKey struct {
+	Name string
+	TTL  time.Duration
+}
+
+const (
+	clientEnv = "REDBURST_CHAOS_CLIENT"
+	finish    = "finish" // the line on standard input after which a client ends
+
+	// patience is how long a client tries what must succeed at last.
+	patience = 30 * time.Second
+)
+
+// A client is a client process.
+type client struct {
+	clientConfig
+	lock      *redlock.Client
+	journal   *journal
+	counters  map[string]counter
+	holds     atomic.Int64
+	finishing chan struct{}
+}
+
+// runAsClient makes this process a client, and does not return, if its
+// environment says so.
+func runAsClient() {
+	text, isClient := os.LookupEnv(clientEnv)
+	if !isClient {
+		return
+	}
+	c := &client{counters: make(map[string]counter), finishing: make(chan struct{})}
+	err := json.Unmarshal([]byte(text), &c.clientConfig)
+	if err == nil {
+		c.journal, err = openJournal(c.Journal)
+	}
+	if err != nil {
+		panic(err)
+	}
+	for _, k := range c.Keys {
+		c.counters[k.Name] = counter{filepath.Join(c.Dir, k.Name)}
+	}
+	go c.listen()
+	c.run()
+	os.Exit(exitFine)
+}
+
+// listen waits for the finish. If the input ends, so does the client: whoever
+// started it is gone.
+func (c *client) listen() {
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		if in.Text() == finish {
+			close(c.finishing)
+		}
+	}
+	os.Exit(exitUnknown)
+}
+
+func (c *client) run() {
+	before := inUse()
+	c.open()
+	if c.Holder {
+		c.hold()
+	} else {
+		var workers sync.WaitGroup
+		for i := range c.Workers {
+			w := &worker{client: c, rng: rand.New(rand.NewPCG(c.Seed, uint64(i))), mutexes: make(map[string]*redlock.Mutex)}
+			workers.Go(w.run)
+		}
+		workers.Wait()
+		c.add(record{Op: opWhole, Outcome: c.whole()})
+	}
+	err := c.lock.Close()
+	left := inUse()
+	for deadline := conn.Now() + patience; left != before && conn.Now() < deadline; left = inUse() {
+		time.Sleep(10 * time.Millisecond) // goroutines take a moment to end
+	}
+	outcome := name(context.Background(), err)
+	if left != before {
+		outcome = fmt.Sprintf("%+v in use, and %+v before", left, before)
+	}
+	c.add(record{Op: opEnd, Outcome: outcome})
+}
+
+func (c *client) add(r record) {
+	if r.T == 0 {
+		r.T = conn.Now()
+	}
+	c.journal.add(r)
+}
+
+// open tries to open the lock's client until it succeeds, which it does at last.
+func (c *client) open() {
+	for c.lock == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		lock, err := redlock.Open(ctx, redlock.Config{Masters: c.Masters, ClientName: c.Name, RoundTimeout: c.RoundTimeout, RestartGuard: c.RestartGuard})
+		c.add(record{Op: opOpen, Outcome: name(ctx, err)})
+		cancel()
+		if err == nil {
+			c.lock = lock
+		} else {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+func (c *client) isFinishing() bool {
+	select {
+	case <-c.finishing:
+		return true
+	default:
+		return false
+	}
+}
+
+// hold takes the first key as soon as it is to be had.
+func (c *client) hold() {
+	w := &worker{client: c, rng: rand.New(rand.NewPCG(c.Seed, 0))}
+	key := c.Keys[0]
+	m := c.lock.NewMutex(key.Name, key.TTL)
+	for !c.isFinishing() {
+		if h := w.acquire(context.Background(), key, m, opTry); h != nil {
+			for !c.isFinishing() && h.look() {
+				h.increment()
+			}
+			h.leave(context.Background())
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// whole waits until all masters are there and nothing is owed to any, and
+// until a lock that is taken is on all of them.
+func (c *client) whole() string {
+	key := c.Keys[len(c.Keys)-1]
+	m := c.lock.NewMutex("own-"+c.Name, key.TTL, redlock.WithRoundTimeout(key.TTL/2))
+	problem := "no time"
+	for deadline := conn.Now() + patience; conn.Now() < deadline; time.Sleep(20 * time.Millisecond) {
+		if problem = c.missing(m); problem == "" {
+			return ok
+		}
+	}
+	return problem
+}
+
+func (c *client) missing(m *redlock.Mutex) string {
+	for _, s := range c.lock.Stats().Masters {
+		if s.Phase != mux.Up.String() || s.Owed > 0 || s.Debts > 0 {
+			return fmt.Sprintf("%+v", s)
+		}
+	}
+	ctx := context.Background()
+	if err := m.TryLock(ctx); err != nil {
+		return err.Error()
+	}
+	token := m.Token()
+	holders, err := c.lock.Holders(ctx, m.Key())
+	for _, h := range holders {
+		if err == nil && h.Token != token {
+			err = fmt.Errorf("%s has %q, not %q: %v", h.Master, h.Token, token, h.Err)
+		}
+	}
+	if released := m.Unlock(ctx); err == nil {
+		err = released
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// usage is what a process uses of what must be given back.
+type usage struct{ Goroutines, Descriptors int }
+
+func inUse() usage {
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		panic(err)
+	}
+	return usage{runtime.NumGoroutine(), len(files)}
+}

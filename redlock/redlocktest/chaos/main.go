@@ -1,0 +1,113 @@
+//go:build linux
+
+// Chaos tests the lock under faults, as Jepsen does: client processes fight for
+// a few keys on five real masters while masters, network and clients fail at
+// random, and a checker judges from the clients' own records whether anybody
+// ever had what another had.
+//
+//	go run ./redlock/redlocktest/chaos -duration 60s
+//	go run ./redlock/redlocktest/chaos -mode violate
+//
+// # What is claimed, and checked
+//
+// A client claims a key from a reading of the clock (conn.Now, CLOCK_BOOTTIME,
+// which all processes share) after the lock was taken, until a reading before
+// Unlock is called, or until the end of the validity, whichever comes first. The
+// end of the validity is a reading plus what Mutex.Remaining says after it; a
+// holder that has only a context claims the reading before each look at the
+// context that found it alive. So nothing is claimed that the library has not
+// promised, a client that was frozen or killed claims no more than what it was
+// promised before, and no two claims of one key may overlap.
+//
+// Besides: a lock is never lost before its validity has ended, every operation
+// ends in an error that has a name, no key outlives its TTL, locks are taken
+// whenever a majority of the masters is up and reachable, and when all is over
+// every client has all masters again, takes a lock on each of them, and leaves
+// no goroutine and no descriptor behind.
+//
+// # What is protected
+//
+// Holders increment counters, each of which is a file: they read it, wait,
+// look at their lock, and write. Clients are frozen anywhere, so also between the
+// look and the write, which no lock without fencing tokens can help (Redlock's
+// known limit). Therefore the write itself is conditional: it fails if the
+// counter is not what was read any more. A write that fails so was stopped by
+// the fence; it would have lost an increment. That is a violation if both
+// writers found their locks valid after their writes, and the known limit if one
+// did not.
+//
+// # The nemesis
+//
+// The schedule of the faults follows from the seed alone (plan.go). A minority
+// of the masters is harmed at most of the time, and now and then a majority for a
+// short while. A master that was killed comes back empty, long before the longest
+// TTL has passed: that clients do not listen to it until then (RestartGuard) is part of
+// what is tested.
+//
+// The mode "violate" has a client without that guard, to prove that the checker can
+// fail: a master that was part of a quorum is restarted at once, so that two clients
+// hold one lock.
+//
+// The exit status is 0 if all was as it should be (in the mode "violate": if the
+// violation was found), 1 if not, and 2 if the test could not be done. After a
+// violation the clients' records are kept, and their place is printed.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	runAsClient()
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer cancel()
+	os.Exit(chaos(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+const (
+	exitFine    = 0
+	exitFailed  = 1
+	exitUnknown = 2
+)
+
+// errInterrupted: the context ended before the test did.
+var errInterrupted = errors.New("interrupted")
+
+// chaos is the program. It returns the exit status.
+func chaos(ctx context.Context, args []string, out, errs io.Writer) int {
+	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	flags.SetOutput(errs)
+	mode := flags.String("mode", "chaos", "`chaos` for a test of the lock, violate for a test of the checker")
+	duration := flags.Duration("duration", time.Minute, "how `long` there are faults")
+	seed := flags.Uint64("seed", rand.Uint64()>>32, "`number` from which the faults follow")
+	clients := flags.Int("clients", 4, "`number` of client processes")
+	if err := flags.Parse(args); err != nil {
+		return exitUnknown
+	}
+	var status int
+	var err error
+	switch {
+	case flags.NArg() > 0 || *duration <= 0 || *clients < 1:
+		err = errors.New("bad arguments; see -help")
+	case *mode == "chaos":
+		status, err = storm(ctx, out, *duration, *seed, *clients)
+	case *mode == "violate":
+		status, err = violate(ctx, out)
+	default:
+		err = fmt.Errorf("no mode %q", *mode)
+	}
+	if err != nil {
+		fmt.Fprintln(errs, "chaos:", err)
+		return exitUnknown
+	}
+	return status
+}

@@ -1,0 +1,74 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain makes the test's program serve as a client, too.
+func TestMain(m *testing.M) {
+	runAsClient()
+	os.Exit(m.Run())
+}
+
+// run runs the program. It must leave no process and no file.
+func run(t *testing.T, ctx context.Context, args ...string) (status int, out, errs string) {
+	redlocktest.Start(t, 0).Close() // skips, or fails, where there is no Redis
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	var stdout, stderr bytes.Buffer
+	status = chaos(ctx, args, &stdout, &stderr)
+	t.Log(stdout.String(), stderr.String())
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	_, err = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+	require.Equal(t, syscall.ECHILD, err, "a child is left")
+	return status, stdout.String(), stderr.String()
+}
+
+func TestTheLockHoldsUnderFaults(t *testing.T) {
+	status, out, _ := run(t, t.Context(), "-duration", "3s")
+	require.Equal(t, exitFine, status)
+	require.Contains(t, out, "no violation")
+}
+
+func TestTheCheckerFindsAViolation(t *testing.T) {
+	status, out, _ := run(t, t.Context(), "-mode", "violate")
+	require.Equal(t, exitFine, status)
+	require.Contains(t, out, "had it at once")
+	require.Contains(t, out, "both held valid locks")
+}
+
+func TestNothingIsLeftAfterAnInterrupt(t *testing.T) {
+	for _, mode := range []string{"chaos", "violate"} {
+		for _, after := range []time.Duration{0, 200 * ms, time.Second} {
+			ctx, cancel := context.WithTimeout(t.Context(), after)
+			defer cancel()
+			status, _, errs := run(t, ctx, "-mode", mode, "-duration", "1h")
+			if status == exitFine && mode == "violate" {
+				continue // it was faster
+			}
+			require.Equal(t, exitUnknown, status)
+			require.Contains(t, errs, "interrupted")
+		}
+	}
+}
+
+func TestBadArgumentsAreRefused(t *testing.T) {
+	for _, args := range [][]string{{"-mode", "calm"}, {"-duration", "0s"}, {"-clients", "0"}, {"-what"}, {"more"}} {
+		var out, errs bytes.Buffer
+		require.Equal(t, exitUnknown, chaos(t.Context(), args, &out, &errs), args)
+		require.Empty(t, out.String())
+		require.NotEmpty(t, errs.String())
+	}
+}

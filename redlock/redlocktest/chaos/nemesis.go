@@ -1,0 +1,197 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock/redlocktest"
+)
+
+// A nemesis carries out a plan, and knows when a majority of the masters was up
+// and reachable.
+type nemesis struct {
+	masters *redlocktest.Masters
+	proxies []*proxy
+	fleet   *fleet
+
+	// Whoever strikes holds the lock of the one that is struck: on a busy machine
+	// a strike may last until after the next one's beginning.
+	masterTurn []sync.Mutex
+	clientTurn []sync.Mutex
+
+	quarantine time.Duration // until a master that was restarted votes again
+
+	mu     sync.Mutex
+	harmed []bool
+	since  time.Duration // when a majority became unharmed; 0 while none is
+	up     []span
+	faults map[fault]int
+	err    error // why the plan could not be carried out
+}
+
+// A span is a stretch of time.
+type span struct{ From, To time.Duration }
+
+func newNemesis(masters *redlocktest.Masters, proxies []*proxy, fleet *fleet, ttl time.Duration) *nemesis {
+	return &nemesis{
+		masters: masters, proxies: proxies, fleet: fleet, quarantine: quarantine(ttl),
+		masterTurn: make([]sync.Mutex, masters.N()), clientTurn: make([]sync.Mutex, len(fleet.current)),
+		harmed: make([]bool, masters.N()), since: conn.Now(), faults: make(map[fault]int),
+	}
+}
+
+// run returns when all strikes are over. If ctx ends, it leaves masters and
+// clients as they are.
+func (n *nemesis) run(ctx context.Context, plan []strike) error {
+	var strikes sync.WaitGroup
+	began := time.Now()
+	for _, s := range plan {
+		if !sleep(ctx, time.Until(began.Add(s.At))) {
+			break
+		}
+		strikes.Go(func() {
+			defer func() { // redlocktest panics if it cannot do what it is told
+				if r := recover(); r != nil {
+					n.mu.Lock()
+					n.err = fmt.Errorf("%s %d: %v", s.Fault, s.Target, r)
+					n.mu.Unlock()
+				}
+			}()
+			n.strike(ctx, s)
+		})
+	}
+	strikes.Wait()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.err
+}
+
+// strike carries out one strike.
+func (n *nemesis) strike(ctx context.Context, s strike) {
+	n.mu.Lock()
+	n.faults[s.Fault]++
+	n.mu.Unlock()
+	i := s.Target
+	switch s.Fault {
+	case reset: // at any time
+	case freezeClient, killClient:
+		n.clientTurn[i].Lock()
+		defer n.clientTurn[i].Unlock()
+	default:
+		n.masterTurn[i].Lock()
+		defer n.masterTurn[i].Unlock()
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	switch s.Fault {
+	case freeze:
+		n.harm(i)
+		n.masters.Pause(i)
+		if sleep(ctx, s.For) {
+			n.masters.Resume(i)
+			n.heal(i)
+		}
+	case kill:
+		n.harm(i)
+		n.masters.Kill(i)
+		if !sleep(ctx, s.For-n.quarantine) {
+			return
+		}
+		n.masters.Restart(i)
+		if sleep(ctx, n.quarantine) {
+			n.heal(i)
+		}
+	case cut, cutRequests, cutReplies, refuse, delay:
+		w := weather{
+			cutRequests: s.Fault == cut || s.Fault == cutRequests,
+			cutReplies:  s.Fault == cut || s.Fault == cutReplies,
+			refuse:      s.Fault == refuse,
+		}
+		if s.Fault == delay {
+			w.delay = s.For / 10
+		}
+		n.harm(i)
+		n.proxies[i].set(w)
+		if sleep(ctx, s.For) {
+			n.proxies[i].set(weather{})
+			n.heal(i)
+		}
+	case reset:
+		n.proxies[i].reset()
+	case flush:
+		if _, err := n.masters.Do(i, "SCRIPT", "FLUSH"); err != nil {
+			panic(err)
+		}
+	case freezeClient:
+		p := n.fleet.client(i)
+		p.signal(syscall.SIGSTOP)
+		if sleep(ctx, s.For) {
+			p.signal(syscall.SIGCONT)
+		}
+	case killClient:
+		n.fleet.client(i).kill()
+		if _, err := n.fleet.start(i); err != nil {
+			panic(err)
+		}
+	default:
+		panic("no such fault")
+	}
+}
+
+// sleep is false if ctx has ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// harm is called before a master is harmed, heal when it is well again.
+func (n *nemesis) harm(i int) { n.set(i, true) }
+func (n *nemesis) heal(i int) { n.set(i, false) }
+
+func (n *nemesis) set(i int, harmed bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.harmed[i] = harmed
+	well := 0
+	for _, h := range n.harmed {
+		if !h {
+			well++
+		}
+	}
+	switch now := conn.Now(); {
+	case well > len(n.harmed)/2 && n.since == 0:
+		n.since = now
+	case well <= len(n.harmed)/2 && n.since != 0:
+		n.up = append(n.up, span{n.since, now})
+		n.since = 0
+	}
+}
+
+func (n *nemesis) isHarmed(i int) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.harmed[i]
+}
+
+// majorityUp returns when a majority was up, until now.
+func (n *nemesis) majorityUp() []span {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.since == 0 {
+		return n.up
+	}
+	return append(n.up, span{n.since, conn.Now()})
+}

@@ -1,0 +1,35 @@
+//go:build linux
+
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+func TestStrikesOfOneMasterFollowEachOther(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	_, err := masters.Do(0, "SCRIPT", "LOAD", "return 1")
+	require.NoError(t, err)
+	n := newNemesis(masters, nil, new(fleet), time.Second)
+	// As if each had lasted longer than planned.
+	require.NoError(t, n.run(t.Context(), []strike{
+		{At: 0, For: 50 * ms, Fault: kill},
+		{At: 1 * ms, For: 50 * ms, Fault: freeze},
+		{At: 2 * ms, Fault: flush},
+		{At: 3 * ms, For: 50 * ms, Fault: kill},
+	}))
+	up := n.majorityUp()
+	require.NotEmpty(t, up)
+	for i, s := range up {
+		require.Less(t, s.From, s.To)
+		require.True(t, i == 0 || up[i-1].To < s.From)
+	}
+	require.False(t, n.isHarmed(0))
+	_, err = masters.Do(0, "PING")
+	require.NoError(t, err)
+	require.Equal(t, map[fault]int{kill: 2, freeze: 1, flush: 1}, n.faults)
+}

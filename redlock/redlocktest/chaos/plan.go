@@ -1,0 +1,113 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// A strike is one fault: when it begins, how long it lasts, and whom it hits.
+type strike struct {
+	At, For time.Duration
+	Fault   fault
+	Target  int // a master, or a client
+}
+
+type fault string
+
+const (
+	// Of masters, while which they are harmed.
+	freeze      fault = "master frozen"
+	kill        fault = "master killed"
+	cut         fault = "traffic cut"
+	cutRequests fault = "requests cut"
+	cutReplies  fault = "replies cut"
+	refuse      fault = "connections refused"
+	delay       fault = "traffic delayed"
+
+	// Of masters, in passing.
+	reset fault = "connections reset"
+	flush fault = "scripts flushed"
+
+	// Of clients.
+	freezeClient fault = "client frozen"
+	killClient   fault = "client killed"
+)
+
+var lasting = []fault{freeze, freeze, kill, kill, cut, cutRequests, cutReplies, refuse, delay}
+
+// plan makes the schedule of a test: the strikes in the order of their
+// beginning. It follows from its arguments alone. All strikes are over when the
+// duration is.
+//
+// The masters are struck in phases, each of which has its victims, mostly a
+// minority. No master is the victim of two strikes at once. One that is killed comes
+// back soon, and is harmed until it may vote again; ttl is the longest one.
+func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Duration) []strike {
+	var all []strike
+	add := func(s strike) {
+		if s.At+s.For <= duration {
+			all = append(all, s)
+		}
+	}
+	rng := rand.New(rand.NewPCG(seed, 1))
+	between := func(least, most time.Duration) time.Duration { return least + rand64(rng, most-least) }
+
+	for at := 300 * time.Millisecond; at < duration; {
+		order := rng.Perm(masters)
+		minority := (masters - 1) / 2
+		victims, longest := 1+rng.IntN(max(minority, 1)), 3*time.Second
+		if rng.IntN(8) == 0 {
+			victims, longest = minority+1+rng.IntN(masters-minority), time.Second
+		}
+		end := at
+		for _, master := range order[:victims] {
+			s := strike{
+				At:     at + between(0, 500*time.Millisecond),
+				For:    between(100*time.Millisecond, longest),
+				Fault:  lasting[rng.IntN(len(lasting))],
+				Target: master,
+			}
+			if s.Fault == kill {
+				s.For = between(0, ttl/2) + quarantine(ttl)
+			}
+			end = max(end, s.At+s.For)
+			add(s)
+		}
+		for range rng.IntN(4) {
+			s := strike{At: between(at, end), Fault: reset, Target: rng.IntN(masters)}
+			if victims < masters && rng.IntN(2) == 0 {
+				s.Fault, s.Target = flush, order[victims+rng.IntN(masters-victims)]
+			}
+			add(s)
+		}
+		at = end + between(0, time.Second)
+	}
+
+	for at := between(0, time.Second); at < duration; {
+		s := strike{At: at, For: between(10*time.Millisecond, 300*time.Millisecond), Fault: freezeClient, Target: rng.IntN(clients)}
+		switch rng.IntN(6) {
+		case 0, 1, 2:
+			s.For = between(ttl/4, 2*ttl) // beyond the validity of what it holds
+		case 3:
+			s.For, s.Fault = 0, killClient
+		}
+		add(s)
+		at += s.For + between(50*time.Millisecond, 500*time.Millisecond)
+	}
+
+	slices.SortStableFunc(all, func(a, b strike) int { return cmp.Compare(a.At, b.At) })
+	return all
+}
+
+// quarantine is until when a master that was restarted is certain to vote again: the
+// longest TTL after every client has connected to it, which may be a backoff later.
+func quarantine(ttl time.Duration) time.Duration { return ttl + 1500*time.Millisecond }
+
+// rand64 returns a random duration from 0 to most.
+func rand64(rng *rand.Rand, most time.Duration) time.Duration {
+	return time.Duration(rng.Int64N(int64(max(most, 0)) + 1))
+}

@@ -1,0 +1,80 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestPlanFollowsFromItsSeed(t *testing.T) {
+	one := plan(7, time.Minute, 5, 4, time.Second)
+	require.Equal(t, one, plan(7, time.Minute, 5, 4, time.Second))
+	require.NotEqual(t, one, plan(8, time.Minute, 5, 4, time.Second))
+}
+
+func TestPlanObeysRedlock(t *testing.T) {
+	const duration, ttl = time.Minute, time.Second
+	faults := make(map[fault]int)
+	var majority, minority time.Duration // for how long so many were harmed
+	for seed := range uint64(50) {
+		strikes := plan(seed, duration, 5, 4, ttl)
+		require.True(t, slices.IsSortedFunc(strikes, func(a, b strike) int { return cmp.Compare(a.At, b.At) }))
+		harmed := make(map[int]time.Duration) // until when
+		frozen := time.Duration(0)
+		type edge struct {
+			at   time.Duration
+			more int
+		}
+		var edges []edge
+		for _, s := range strikes {
+			faults[s.Fault]++
+			require.LessOrEqual(t, s.At+s.For, duration)
+			switch s.Fault {
+			case freezeClient, killClient:
+				require.Less(t, s.Target, 4)
+				require.GreaterOrEqual(t, s.At, frozen, "one client at a time")
+				frozen = s.At + s.For
+			case reset, flush:
+				require.Less(t, s.Target, 5)
+				require.Zero(t, s.For)
+				if s.Fault == flush {
+					require.LessOrEqual(t, harmed[s.Target], s.At, "of a master that answers")
+				}
+			default:
+				require.Less(t, s.Target, 5)
+				require.LessOrEqual(t, harmed[s.Target], s.At, "one strike at a time")
+				harmed[s.Target] = s.At + s.For
+				edges = append(edges, edge{s.At, 1}, edge{s.At + s.For, -1})
+				if s.Fault == kill {
+					require.GreaterOrEqual(t, s.For, quarantine(ttl))
+				}
+			}
+		}
+		slices.SortFunc(edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
+		down, since := 0, time.Duration(0)
+		for _, e := range edges {
+			if down > 2 {
+				majority += e.at - since
+			} else {
+				minority += e.at - since
+			}
+			down, since = down+e.more, e.at
+		}
+	}
+	for _, f := range slices.Concat(lasting, []fault{reset, flush, freezeClient, killClient}) {
+		require.NotZero(t, faults[f], f)
+	}
+	require.NotZero(t, majority)
+	require.Less(t, majority*5, minority)
+}
+
+func TestPlanFitsAnyNumberOfMasters(t *testing.T) {
+	for masters := 1; masters <= 7; masters++ {
+		require.NotEmpty(t, plan(1, 10*time.Second, masters, 1, time.Second))
+	}
+}

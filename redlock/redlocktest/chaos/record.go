@@ -1,0 +1,137 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+)
+
+// A record is one line of what a client has done. All times are conn.Now's.
+type record struct {
+	T       time.Duration `json:"t"` // when it was over, for leave when it began
+	Op      op            `json:"op"`
+	Key     string        `json:"key,omitempty"`
+	Hold    int           `json:"hold,omitempty"` // which of the client's holds, from 1
+	Until   time.Duration `json:"until,omitempty"`
+	Outcome string        `json:"out,omitempty"`
+	Version int           `json:"v,omitempty"`     // of the counter, as it was read
+	Valid   bool          `json:"valid,omitempty"` // a look after the write found the lock valid
+}
+
+type op string
+
+const (
+	// Attempts to take a lock. If the outcome is ok, a hold begins at T, valid
+	// until Until.
+	opTry  op = "try"
+	opLock op = "lock"
+	opDo   op = "do"
+
+	opLook   op = "look"   // the lock is valid until Until
+	opExtend op = "extend" // if the outcome is ok, the lock is valid until Until
+	opLost   op = "lost"   // the context of KeepAlive has ended
+	opLeave  op = "leave"  // the holder has stopped; Unlock is called after T
+	opUnlock op = "unlock"
+	opDone   op = "done" // Do has returned, after having called its function
+
+	opWrite op = "write" // the counter is about to be written
+	opWrote op = "wrote" // the outcome is ok, fence, or late: the look before the write found the lock invalid
+
+	opOpen  op = "open"
+	opWhole op = "whole" // after the storm: whether all masters are there again
+	opEnd   op = "end"   // the client has ended; whether nothing is left of it
+)
+
+// The outcomes. Those of the lock's operations are made by name.
+const (
+	ok    = "ok"
+	fence = "fence"
+	late  = "late"
+)
+
+// names are in the order in which an outcome is put together.
+var names = []struct {
+	err  error
+	name string
+}{
+	{redlock.ErrLost, "lost"},
+	{redlock.ErrHeld, "held"},
+	{redlock.ErrNoQuorum, "no quorum"},
+	{redlock.ErrExpired, "expired"},
+	{redlock.ErrNotHeld, "not held"},
+	{redlock.ErrClosed, "closed"},
+	{context.Canceled, "cancelled"},
+	{context.DeadlineExceeded, "deadline"},
+}
+
+// name returns the names of an operation's error: "held", "no quorum+deadline".
+// It is in quotes if it has no name, and if it blames a context that has not
+// ended.
+func name(ctx context.Context, err error) string {
+	if err == nil {
+		return ok
+	}
+	var all []string
+	for _, n := range names {
+		if errors.Is(err, n.err) {
+			all = append(all, n.name)
+		}
+	}
+	blamed := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	if len(all) == 0 || blamed && ctx.Err() == nil {
+		return fmt.Sprintf("%q", err)
+	}
+	return strings.Join(all, "+")
+}
+
+// A journal is a file of records. Each is written by one system call to the
+// file's end, by any number of goroutines, so that a client may be killed at any
+// time.
+type journal struct{ file *os.File }
+
+func openJournal(path string) (*journal, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	return &journal{file}, err
+}
+
+// add panics if it fails: what is not written down must not go on.
+func (j *journal) add(r record) {
+	line, err := json.Marshal(r)
+	if err == nil {
+		_, err = j.file.Write(append(line, '\n'))
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
+// readJournal returns the whole records of a file, which may still be written
+// to. A last line without an end is left out.
+func readJournal(path string) ([]record, error) {
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var records []record
+	for {
+		line, rest, whole := bytes.Cut(text, []byte("\n"))
+		if !whole {
+			return records, nil
+		}
+		var r record
+		if err := json.Unmarshal(line, &r); err != nil {
+			return nil, fmt.Errorf("%s: record %d: %w", path, len(records)+1, err)
+		}
+		records = append(records, r)
+		text = rest
+	}
+}

@@ -1,0 +1,57 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+const maxShown = 50 // violations
+
+// report prints what happened.
+func report(out io.Writer, f finding, faults map[fault]int) {
+	line(out, "faults", "%s", counts(faults))
+	acquired := make(map[op]int)
+	for _, o := range []op{opTry, opLock, opDo} {
+		acquired[o] = f.Outcomes[o][ok]
+	}
+	line(out, "acquisitions", "%s", counts(acquired))
+	line(out, "overlaps", "%d", f.Overlaps)
+	line(out, "increments", "%d, of which %d when the validity had ended; %d stopped by the fence, %d given up", f.Increments, f.Stale, f.Fenced, f.Late)
+	for _, o := range slices.Sorted(maps.Keys(f.Outcomes)) {
+		line(out, string(o), "%s", counts(f.Outcomes[o]))
+	}
+	if f.StallKey != "" {
+		line(out, "progress", "the longest time without, while a majority was up, was %v (%s)", f.Stall.Round(time.Millisecond), f.StallKey)
+	}
+	for i, v := range f.Violations {
+		if i == maxShown {
+			line(out, "", "and %d more", len(f.Violations)-i)
+			break
+		}
+		line(out, "VIOLATION", "%s", v)
+	}
+}
+
+func line(out io.Writer, what, format string, args ...any) {
+	fmt.Fprintf(out, "  %-14s %s\n", what, fmt.Sprintf(format, args...))
+}
+
+// counts lists what was counted, with its sum.
+func counts[K ~string](all map[K]int) string {
+	var parts []string
+	sum := 0
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		parts = append(parts, fmt.Sprintf("%s %d", k, all[k]))
+		sum += all[k]
+	}
+	if len(parts) == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%d: %s", sum, strings.Join(parts, ", "))
+}

@@ -1,0 +1,86 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+)
+
+const (
+	workerCount = 3 // in each client
+
+	// progressBound is within how long each key is to be taken while a majority
+	// of the masters is up. It is ten times what is usual, for busy machines.
+	progressBound = 15 * time.Second
+)
+
+// stormKeys are what the clients fight for, the one with the longest TTL last.
+var stormKeys = []lockKey{
+	{"short", 400 * time.Millisecond},
+	{"medium", 800 * time.Millisecond},
+	{"long", 1600 * time.Millisecond},
+}
+
+// storm tests the lock. It returns the exit status, or why there is none.
+func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint64, clients int) (status int, err error) {
+	longest := stormKeys[len(stormKeys)-1].TTL
+	a, err := newArena(stormKeys, clientConfig{Seed: seed, Workers: workerCount, RestartGuard: longest})
+	if err != nil {
+		return 0, err
+	}
+	keep := false
+	defer func() { a.close(keep) }()
+	fmt.Fprintf(out, "%v of faults, seed %d: %d masters, %d clients with %d workers each\n", duration, seed, masterCount, clients, workerCount)
+	t, began := trial{Began: conn.Now(), Bound: progressBound}, wallClock()
+	for i := range clients {
+		if _, err := a.fleet.start(i); err != nil {
+			return 0, err
+		}
+	}
+	n := newNemesis(a.masters, a.proxies, a.fleet, longest)
+	s := startSampler(a.masters, n)
+	defer s.cancel() // without waiting for it, which may wait for a frozen master
+	err = n.run(ctx, plan(seed, duration, masterCount, clients, longest))
+	if ctx.Err() != nil {
+		return 0, errInterrupted
+	}
+	if err != nil {
+		return 0, err
+	}
+	sleep(ctx, t.Began+duration-conn.Now()) // the plan may end earlier
+	t.Up = n.majorityUp()
+	a.fleet.finish(ctx)
+	if ctx.Err() != nil {
+		return 0, errInterrupted
+	}
+	s.stop()
+	left, err := a.keysLeft(ctx, longest)
+	if err != nil {
+		return 0, err
+	}
+	f, err := a.judge(t)
+	if err != nil {
+		return 0, err
+	}
+	f.Violations = slices.Concat(f.Violations, s.violations, left)
+	report(out, f, n.faults)
+	line(out, "keys", "%d samples of a PTTL", s.samples)
+	// The masters expire keys by it, so that it explains much if it jumps forward.
+	line(out, "clock", "the wall clock gained %v", wallClock()-began)
+	if len(f.Violations) == 0 {
+		fmt.Fprintln(out, "no violation")
+		return exitFine, nil
+	}
+	keep = true
+	fmt.Fprintf(out, "%d violations; the clients' records are in %s\n", len(f.Violations), a.dir)
+	return exitFailed, nil
+}
+
+// wallClock is the wall clock, less conn.Now.
+func wallClock() time.Duration { return time.Duration(time.Now().UnixNano()) - conn.Now() }
