@@ -1,0 +1,153 @@
+package main
+
+import (
+	"fmt"
+	"path"
+	"strings"
+	"time"
+)
+
+// A Case is one situation in which all contestants are measured.
+type Case struct {
+	Name  string
+	About string
+
+	N          int // masters
+	Transport  Transport
+	Delay      time.Duration // added to every round trip
+	Fault      Fault
+	Processes  int // besides the benchmark's own; 0: it alone
+	Goroutines int
+	Keys       int
+	TTL        time.Duration // 0 means lockTTL
+	Hold       time.Duration // how long a lock is held, where Lock waits
+
+	op     func(r *slice) op    // what measure repeats
+	drive  func(r *slice) error // measure, or what a case does in its place
+	many   bool                 // more locks than the floor can have sockets for
+	waits  bool                 // uses Lock, which waits, so that only those take part that can
+	long   bool                 // takes so long that a sample of the peers has to do
+	alone  bool                 // beyond what peers are for
+	once   bool                 // one round will do
+	metric metric
+	least  time.Duration // a slice is at least so long
+}
+
+// A metric is the figure by which contestants are compared in a case; less is
+// better.
+type metric struct {
+	Name string
+	of   func(s *Sample) float64 // 0: none
+}
+
+var (
+	p50       = metric{"p50", func(s *Sample) float64 { return float64(s.Quantile(0.50)) }}
+	mean      = metric{"mean", func(s *Sample) float64 { return float64(s.Mean()) }} // the goroutines over the throughput
+	p99       = metric{"p99", func(s *Sample) float64 { return float64(s.Quantile(0.99)) }}
+	cpuMetric = metric{"CPU", func(s *Sample) float64 { return s.Extra[cores] }}
+)
+
+// Cases returns all cases, in the order of the report.
+func Cases() []Case {
+	serial := Case{N: 5, Transport: TCP, Goroutines: 1, Keys: 1, op: acquire, drive: measure, metric: p50}
+	with := func(name, about string, change func(k *Case)) Case {
+		k := serial
+		k.Name, k.About = name, about
+		change(&k)
+		return k
+	}
+	cases := []Case{with("serial", "one goroutine, five masters, TCP", func(*Case) {})}
+	for _, g := range []int{4, 32, 256} {
+		cases = append(cases, with(fmt.Sprintf("goroutines=%d", g),
+			fmt.Sprintf("%d goroutines, a key each", g),
+			func(k *Case) { k.Goroutines, k.Keys, k.metric = g, g, mean }))
+	}
+	cases = append(cases,
+		with("contended", "64 goroutines wait for 8 keys, each held for 1 ms; the time of Lock", contended),
+		with("contended-N=1", "the same on one master", func(k *Case) { contended(k); k.N = 1 }),
+		with("hung", "one of five masters hangs (SIGSTOP) from the start of the slice", func(k *Case) { k.Fault = Hung }),
+		with("dead", "one of five masters dies (SIGKILL) at the start of the slice", func(k *Case) { k.Fault = Dead }),
+		with("hung-goroutines=32", "32 goroutines, one of five masters hangs", func(k *Case) {
+			k.Goroutines, k.Keys, k.Fault, k.metric = 32, 32, Hung, mean
+		}),
+	)
+	for _, n := range []int{1, 3, 7} {
+		cases = append(cases, with(fmt.Sprintf("N=%d", n), masterCount(n), func(k *Case) { k.N = n }))
+	}
+	cases = append(cases,
+		with("unix", "over unix sockets", func(k *Case) { k.Transport = Unix }),
+		with("tls", "over TLS", func(k *Case) { k.Transport = TLS }),
+		with("delay=1ms", "masters 1 ms away (a delaying proxy)", func(k *Case) { k.Delay = time.Millisecond }),
+		with("delay=5ms", "masters 5 ms away (a delaying proxy)", func(k *Case) { k.Delay = 5 * time.Millisecond }),
+		with("extend", "one goroutine extends one held lock", func(k *Case) { k.op = extend }),
+		with("handover", "a lock passes from one process to another that waits for it; from the call of Unlock to the return of Lock", handedOver),
+		with("handover-N=1", "the same on one master", func(k *Case) { handedOver(k); k.N = 1 }),
+	)
+	for _, n := range []int{2, 5, 20, 100} {
+		cases = append(cases, with(fmt.Sprintf("handover-processes=%d", n),
+			fmt.Sprintf("%d processes want one lock again and again and hold it for 1 ms; from the call of Unlock to the return of the next process's Lock", n),
+			func(k *Case) {
+				k.Processes, k.Hold = n, time.Millisecond
+				k.drive, k.waits, k.long, k.alone, k.least = passRound, true, true, n > 2, 5*time.Second
+			}))
+	}
+	cases = append(cases,
+		with("waiting", "1,000 goroutines wait for 1,000 keys that another holds", func(k *Case) {
+			k.Keys, k.Goroutines = 1000, 1000
+			k.drive, k.waits, k.long, k.once, k.metric, k.least = await, true, true, true, cpuMetric, time.Minute
+		}),
+		with("renew", "10,000 locks (1,000 in a quick run) are held and renewed every third of their TTL", func(k *Case) {
+			k.Keys, k.Goroutines = 10_000, 64
+			k.drive, k.many, k.metric, k.least = renew, true, cpuMetric, lockTTL
+		}),
+		with("renew-100000", "the same with 100,000 locks (1,000 in a quick run) and a TTL of 30 s, for a minute", func(k *Case) {
+			k.Keys, k.Goroutines, k.TTL = 100_000, 64, 30*time.Second
+			k.drive, k.many, k.alone, k.once, k.metric, k.least = renew, true, true, true, cpuMetric, time.Minute
+		}),
+	)
+	return cases
+}
+
+func contended(k *Case) {
+	k.Goroutines, k.Keys, k.Hold = 64, 8, time.Millisecond
+	k.op, k.waits, k.metric, k.least = contend, true, p99, 2*time.Second
+}
+
+func handedOver(k *Case) {
+	k.drive, k.waits, k.least = handOver, true, 2*time.Second
+}
+
+func masterCount(n int) string {
+	if n == 1 {
+		return "one master"
+	}
+	return fmt.Sprintf("%d masters", n)
+}
+
+// choose returns those of all whose names match one of the comma-separated
+// patterns, in that order; all of them if there is none.
+func choose[T any](list string, all []T, name func(T) string) ([]T, error) {
+	if list == "" {
+		return all, nil
+	}
+	var out []T
+	for want := range strings.SplitSeq(list, ",") {
+		found := false
+		for _, t := range all {
+			if ok, err := path.Match(want, name(t)); err != nil {
+				return nil, fmt.Errorf("%q: %w", want, err)
+			} else if ok {
+				out, found = append(out, t), true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("nothing is called %q", want)
+		}
+	}
+	return out, nil
+}
+
+// Key is the key that a goroutine of the case uses.
+func (k Case) Key(goroutine int) string { return fmt.Sprintf("bench:{%d}", goroutine%k.Keys) }
+
+func caseName(k Case) string { return k.Name }

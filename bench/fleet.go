@@ -1,0 +1,237 @@
+package main
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+)
+
+// A Transport is how the contestants reach the masters.
+type Transport string
+
+// The transports.
+const (
+	TCP  Transport = "tcp"
+	Unix Transport = "unix"
+	TLS  Transport = "tls"
+)
+
+// A Fault is what befalls the first master while a case is measured.
+type Fault string
+
+// The faults.
+const (
+	Healthy Fault = ""
+	Hung    Fault = "hung" // SIGSTOP: connections stay open and nothing is answered
+	Dead    Fault = "dead" // SIGKILL: connections are reset and refused
+)
+
+// An Endpoint is where a client connects to reach one master.
+type Endpoint struct {
+	Network string // "tcp" or "unix"
+	Addr    string
+	TLS     *tls.Config `json:"-"` // nil: none
+}
+
+// URL is the endpoint as redburst takes it.
+func (e Endpoint) URL() string {
+	switch {
+	case e.Network == "unix":
+		return "unix://" + e.Addr
+	case e.TLS != nil:
+		return "rediss://" + e.Addr
+	}
+	return "redis://" + e.Addr
+}
+
+// A Fleet is the masters of one case, as the contestants reach them.
+type Fleet struct {
+	N         int
+	TTL       time.Duration // of the locks; zero means lockTTL
+	rounds    *roundCount   // redburst's, if they are wanted
+	endpoints []Endpoint
+	masters   []*redlocktest.Masters // one each; none in the process of an heir
+	files     string                 // of the TLS masters; "" for none
+	far       *far                   // nil: at no distance
+	questions int64                  // asked by Traffic
+}
+
+// StartFleet starts the masters of a case.
+func StartFleet(k Case) (f *Fleet, err error) {
+	f = &Fleet{N: k.N, TTL: k.TTL}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("start the masters: %w", err), f.Close())
+		}
+	}()
+	var cert pki
+	if k.Transport == TLS {
+		if f.files, err = os.MkdirTemp("", "redburst-bench-"); err != nil {
+			return f, err
+		}
+		if cert, err = newPKI(f.files); err != nil {
+			return f, err
+		}
+	}
+	for range k.N {
+		var e Endpoint
+		var opts []redlocktest.Option
+		switch k.Transport {
+		case Unix:
+			e.Network = "unix"
+			opts = append(opts, redlocktest.WithUnixSockets())
+		case TLS:
+			e = Endpoint{Network: "tcp", TLS: cert.client}
+			if e.Addr, err = freeAddr(); err != nil {
+				return f, err
+			}
+			_, port, _ := net.SplitHostPort(e.Addr)
+			opts = append(opts, redlocktest.WithArgs("--tls-port", port, "--tls-auth-clients", "no",
+				"--tls-cert-file", cert.certFile, "--tls-key-file", cert.keyFile, "--tls-ca-cert-file", cert.certFile))
+		default:
+			e.Network = "tcp"
+		}
+		m, err := redlocktest.Run(1, opts...)
+		if err != nil {
+			return f, err
+		}
+		f.masters = append(f.masters, m)
+		if e.Addr == "" {
+			e.Addr = strings.TrimPrefix(m.Addr(0), "unix://")
+		}
+		f.endpoints = append(f.endpoints, e)
+	}
+	if k.Delay > 0 {
+		if f.far, err = startFar(f.endpoints, k.Delay); err != nil {
+			return f, err
+		}
+		f.endpoints = f.far.endpoints
+	}
+	return f, nil
+}
+
+func (f *Fleet) ttl() time.Duration { return cmp.Or(f.TTL, lockTTL) }
+
+// Close ends the masters.
+func (f *Fleet) Close() error {
+	for _, m := range f.masters {
+		m.Close()
+	}
+	var err error
+	if f.far != nil {
+		err = f.far.Close()
+	}
+	if f.files != "" {
+		err = errors.Join(err, os.RemoveAll(f.files))
+	}
+	return err
+}
+
+// freeAddr returns an address that nobody listened on a moment ago.
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// URLs returns the addresses of all masters, as redburst takes them.
+func (f *Fleet) URLs() []string {
+	var urls []string
+	for _, e := range f.endpoints {
+		urls = append(urls, e.URL())
+	}
+	return urls
+}
+
+// Do sends a command to master i, past the clients that are measured.
+func (f *Fleet) Do(i int, args ...string) (any, error) { return f.masters[i].Do(0, args...) }
+
+// Break lets the fault befall the first master.
+func (f *Fleet) Break(fault Fault) {
+	switch fault {
+	case Hung:
+		f.masters[0].Pause(0)
+	case Dead:
+		f.masters[0].Kill(0)
+	}
+}
+
+// Heal ends the fault, and returns when the first master answers again.
+func (f *Fleet) Heal(fault Fault) error {
+	switch fault {
+	case Hung:
+		f.masters[0].Resume(0)
+		_, err := f.Do(0, "PING")
+		return err
+	case Dead:
+		f.masters[0].Restart(0)
+	}
+	return nil
+}
+
+// Flush deletes all keys.
+func (f *Fleet) Flush() {
+	for _, m := range f.masters {
+		m.Flush(0)
+	}
+}
+
+// Traffic is what masters have been sent.
+type Traffic struct {
+	Commands int64 // executed, those within scripts included
+	Reads    int64 // of a socket: how often a master was woken by a client
+	own      int64 // questions of Traffic itself, to each master that was asked
+}
+
+// since returns the traffic between u and t, without the questions.
+func (t Traffic) since(u Traffic, asked int) Traffic {
+	own := (t.own - u.own) * int64(asked)
+	// A question is a command on a connection of its own, whose end is read
+	// as well.
+	return Traffic{Commands: t.Commands - u.Commands - own, Reads: t.Reads - u.Reads - 2*own}
+}
+
+// Traffic returns the sum over the masters that the fault leaves healthy, and
+// their number. It waits until nothing more comes in: commands whose answers
+// nobody waited for.
+func (f *Fleet) Traffic(fault Fault) (t Traffic, asked int, err error) {
+	healthy := f.masters
+	if fault != Healthy {
+		healthy = healthy[1:]
+	}
+	for try := 0; ; try++ {
+		last := t
+		f.questions++
+		t = Traffic{own: f.questions}
+		for _, m := range healthy {
+			v, err := m.Do(0, "INFO", "stats")
+			if err != nil {
+				return t, 0, fmt.Errorf("ask for a master's statistics: %w", err)
+			}
+			info, _ := v.(string)
+			t.Commands += infoField(info, "total_commands_processed")
+			t.Reads += infoField(info, "total_reads_processed")
+		}
+		if idle := t.since(last, len(healthy)); try > 0 && idle.Commands == 0 || try == 20 {
+			return t, len(healthy), nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func infoField(info, name string) int64 {
+	_, rest, _ := strings.Cut(info, name+":")
+	value, _, _ := strings.Cut(rest, "\r\n")
+	n, _ := strconv.ParseInt(value, 10, 64)
+	return n
+}

@@ -1,0 +1,325 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The floor is what the operating system and the masters charge for a lock:
+// raw sockets, bytes prepared beforehand, no parsing (replies are counted by
+// their known length), and the early return that redburst has. A library
+// cannot be faster for one caller; how close it comes is its own cost.
+
+// A wait is the way the floor waits for replies.
+type wait uint8
+
+const (
+	waitEpoll wait = iota // parks the goroutine: an epoll descriptor within the runtime's poller
+	waitPpoll             // holds a thread in ppoll(2)
+)
+
+// floorDebt is how many bytes of replies a master may owe before the floor
+// stops writing to it: it is hung.
+const floorDebt = 64 << 10
+
+const (
+	floorRelease = `if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end`
+	floorExtend  = `if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("pexpire",KEYS[1],ARGV[2]) else return 0 end`
+)
+
+func openFloor(w wait) func(f *Fleet, goroutines int) (Locker, error) {
+	return func(f *Fleet, goroutines int) (Locker, error) {
+		l := &floorLocker{fleet: f, wait: w}
+		for i := range f.N {
+			var err error
+			if l.release, err = loadScript(f, i, floorRelease); err != nil {
+				return nil, err
+			}
+			if l.extend, err = loadScript(f, i, floorExtend); err != nil {
+				return nil, err
+			}
+		}
+		return l, nil
+	}
+}
+
+func loadScript(f *Fleet, i int, script string) (sha string, err error) {
+	v, err := f.Do(i, "SCRIPT", "LOAD", script)
+	if err != nil {
+		return "", fmt.Errorf("load the floor's script: %w", err)
+	}
+	return fmt.Sprintf("%s", v), nil
+}
+
+type floorLocker struct {
+	fleet           *Fleet
+	wait            wait
+	release, extend string // hashes
+	open            []*floorMutex
+}
+
+func (l *floorLocker) Close() error {
+	for _, m := range l.open {
+		m.close()
+	}
+	return nil
+}
+
+// Mutex opens sockets for this lock alone: the floor shares nothing between
+// goroutines, so with many of them a library that does can be below it.
+func (l *floorLocker) Mutex(key string) (Mutex, error) {
+	const token = "floor-0123456789abcdef"
+	m := &floorMutex{
+		wait:    l.wait,
+		quorum:  l.fleet.N/2 + 1,
+		set:     command("SET", key, token, "NX", "PX", strconv.FormatInt(lockTTL.Milliseconds(), 10)),
+		release: command("EVALSHA", l.release, "1", key, token),
+		extend:  command("EVALSHA", l.extend, "1", key, token, strconv.FormatInt(lockTTL.Milliseconds(), 10)),
+		in:      make([]byte, 4<<10),
+	}
+	l.open = append(l.open, m)
+	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	if err := unix.SetNonblock(epfd, true); err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	m.epoll = os.NewFile(uintptr(epfd), "epoll") // non-blocking, so it joins the runtime's poller
+	if m.ready, err = m.epoll.SyscallConn(); err != nil {
+		return nil, err
+	}
+	m.poll = m.pollOnce
+	for i := range l.fleet.N {
+		fd, err := floorDial(l.fleet.endpoints[i])
+		if err != nil {
+			fd = -1 // a dead master is no vote
+		} else if err := unix.EpollCtl(epfd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}); err != nil {
+			return nil, os.NewSyscallError("epoll_ctl", err)
+		}
+		m.masters = append(m.masters, floorMaster{fd: fd})
+	}
+	m.events = make([]unix.EpollEvent, len(m.masters))
+	m.pollFds = make([]unix.PollFd, len(m.masters))
+	return m, nil
+}
+
+func floorDial(e Endpoint) (fd int, err error) {
+	var (
+		family int
+		sa     unix.Sockaddr
+	)
+	if e.Network == "unix" {
+		family, sa = unix.AF_UNIX, &unix.SockaddrUnix{Name: e.Addr}
+	} else {
+		a, err := net.ResolveTCPAddr("tcp4", e.Addr)
+		if err != nil {
+			return -1, err
+		}
+		family, sa = unix.AF_INET, &unix.SockaddrInet4{Port: a.Port, Addr: [4]byte(a.IP.To4())}
+	}
+	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	err = unix.Connect(fd, sa)
+	if err == nil && family == unix.AF_INET {
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	}
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+func command(args ...string) []byte {
+	p := fmt.Appendf(nil, "*%d\r\n", len(args))
+	for _, a := range args {
+		p = fmt.Appendf(p, "$%d\r\n%s\r\n", len(a), a)
+	}
+	return p
+}
+
+type floorMaster struct {
+	fd    int  // -1: dead
+	owed  int  // bytes of replies to this and earlier commands
+	asked bool // this command went out
+	voted bool // its reply came in
+}
+
+type floorMutex struct {
+	wait                 wait
+	quorum               int
+	set, release, extend []byte
+	epoll                *os.File
+	ready                syscall.RawConn
+	poll                 func(fd uintptr) bool // pollOnce, bound once: a method value allocates
+	masters              []floorMaster
+	events               []unix.EpollEvent
+	pollFds              []unix.PollFd
+	pollIdx              []int
+	got                  int // events of the last wait
+	err                  error
+	in                   []byte
+}
+
+var errDead = errors.New("floor: too few masters are connected")
+
+func (m *floorMutex) TryLock(context.Context) error { return m.do(m.set, len("+OK\r\n")) }
+func (m *floorMutex) Unlock(context.Context) error  { return m.do(m.release, len(":1\r\n")) }
+func (m *floorMutex) Extend(context.Context) error  { return m.do(m.extend, len(":1\r\n")) }
+func (m *floorMutex) Lock(context.Context) error {
+	return errors.New("floor: does not wait for a holder")
+}
+
+// do writes cmd to every master and returns when a majority has sent a whole
+// reply to it, n bytes long. What the others send is taken by the next call.
+func (m *floorMutex) do(cmd []byte, n int) error {
+	asked := 0
+	for i := range m.masters {
+		c := &m.masters[i]
+		c.asked, c.voted = false, false
+		if c.fd < 0 || c.owed > floorDebt {
+			continue
+		}
+		if k, errno := rawWrite(c.fd, cmd); errno != 0 || k < len(cmd) {
+			m.drop(c)
+			continue
+		}
+		c.owed += n
+		c.asked = true
+		asked++
+	}
+	if asked < m.quorum {
+		return errDead
+	}
+	for votes := 0; ; {
+		if err := m.await(); err != nil {
+			return err
+		}
+		for e := range m.got {
+			i := m.eventMaster(e)
+			c := &m.masters[i]
+			if c.fd < 0 {
+				continue
+			}
+			k, errno := rawRead(c.fd, m.in)
+			switch {
+			case errno == unix.EAGAIN:
+				continue
+			case errno != 0 || k == 0:
+				m.drop(c)
+				if asked--; asked < m.quorum {
+					return errDead
+				}
+				continue
+			}
+			c.owed -= k
+			switch {
+			case c.owed < 0:
+				return fmt.Errorf("floor: master %d sent more than it owed, last %q", i, m.in[:k])
+			case c.owed == 0 && c.asked && !c.voted:
+				c.voted = true
+				if votes++; votes == m.quorum {
+					return nil
+				}
+			}
+		}
+	}
+}
+
+func (m *floorMutex) await() error {
+	if m.wait == waitEpoll {
+		if err := m.ready.Read(m.poll); err != nil {
+			return err
+		}
+		return m.err
+	}
+	m.pollFds, m.pollIdx = m.pollFds[:0], m.pollIdx[:0]
+	for i, c := range m.masters {
+		if c.asked && !c.voted && c.fd >= 0 {
+			m.pollFds = append(m.pollFds, unix.PollFd{Fd: int32(c.fd), Events: unix.POLLIN})
+			m.pollIdx = append(m.pollIdx, i)
+		}
+	}
+	for {
+		_, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&m.pollFds[0])), uintptr(len(m.pollFds)), 0, 0, 0, 0)
+		if errno == unix.EINTR {
+			continue // a preemption signal of the runtime
+		}
+		if errno != 0 {
+			return os.NewSyscallError("ppoll", errno)
+		}
+		break
+	}
+	m.got = 0
+	for e, p := range m.pollFds {
+		if p.Revents != 0 {
+			m.pollIdx[m.got] = m.pollIdx[e]
+			m.got++
+		}
+	}
+	return nil
+}
+
+// pollOnce is called by the runtime's poller, first at once and then whenever
+// the epoll descriptor has become readable.
+func (m *floorMutex) pollOnce(fd uintptr) bool {
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, fd, uintptr(unsafe.Pointer(&m.events[0])), uintptr(len(m.events)), 0, 0, 0)
+	switch {
+	case errno == unix.EINTR:
+		m.got, m.err = 0, nil
+		return true
+	case errno != 0:
+		m.got, m.err = 0, os.NewSyscallError("epoll_pwait", errno)
+		return true
+	}
+	m.got, m.err = int(n), nil
+	return m.got > 0
+}
+
+func (m *floorMutex) eventMaster(e int) int {
+	if m.wait == waitEpoll {
+		return int(m.events[e].Fd)
+	}
+	return m.pollIdx[e]
+}
+
+func (m *floorMutex) drop(c *floorMaster) {
+	unix.Close(c.fd)
+	c.fd, c.asked = -1, false
+}
+
+func (m *floorMutex) close() {
+	for i := range m.masters {
+		if m.masters[i].fd >= 0 {
+			m.drop(&m.masters[i])
+		}
+	}
+	m.epoll.Close()
+}
+
+// The sockets are non-blocking, so these calls never hold the thread, and the
+// scheduler need not be told of them.
+
+func rawWrite(fd int, p []byte) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_NOSIGNAL, 0, 0)
+	return int(n), errno
+}
+
+func rawRead(fd int, p []byte) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)))
+	return int(n), errno
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
+	"github.com/redburst/redburst/redlock"
+	"github.com/stretchr/testify/require"
+)
+
+// interop returns redburst and redsync on the same masters.
+func interop(t *testing.T, o *redlock.Observer) (*Fleet, *redlock.Client, *redsync.Redsync) {
+	f := start(t, Case{N: 5, Transport: TCP})
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: f.URLs(), Observer: o})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	var pools []redsyncredis.Pool
+	for _, e := range f.endpoints {
+		pool, closePool, err := openGoRedis(e, 1)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, closePool()) })
+		pools = append(pools, pool)
+	}
+	return f, client, redsync.New(pools...)
+}
+
+func TestInteropWhatRedsyncHoldsIsRefused(t *testing.T) {
+	f, client, rs := interop(t, nil)
+	theirs, ours := rs.NewMutex("key"), client.NewMutex("key", lockTTL)
+	require.NoError(t, theirs.LockContext(t.Context()))
+	require.ErrorIs(t, ours.TryLock(t.Context()), redlock.ErrHeld)
+	requireValue(t, f, theirs.Value()) // our release, which follows a refusal, leaves theirs
+	ok, err := theirs.UnlockContext(t.Context())
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.NoError(t, ours.TryLock(t.Context()))
+}
+
+func TestInteropWhatWeHoldIsRefusedToRedsync(t *testing.T) {
+	f, client, rs := interop(t, nil)
+	theirs, ours := rs.NewMutex("key"), client.NewMutex("key", lockTTL)
+	require.NoError(t, ours.TryLock(t.Context()))
+	taken, ok := errors.AsType[*redsync.ErrTaken](theirs.TryLockContext(t.Context()))
+	require.True(t, ok, "redsync says that it is taken")
+	require.Len(t, taken.Nodes, f.N)
+	requireValue(t, f, ours.Token())
+	require.NoError(t, ours.Extend(t.Context()))
+	require.NoError(t, ours.Unlock(t.Context()))
+	require.NoError(t, theirs.TryLockContext(t.Context()))
+}
+
+func TestInteropRedsyncsUnlockWakesOurWaiter(t *testing.T) {
+	wakes := make(chan redlock.Wake, 16)
+	f, client, rs := interop(t, &redlock.Observer{
+		Wake: func(_ context.Context, _ string, why redlock.Wake) { wakes <- why },
+	})
+	theirs, ours := rs.NewMutex("key"), client.NewMutex("key", lockTTL)
+	require.NoError(t, theirs.LockContext(t.Context()))
+	locked := make(chan error, 1)
+	go func() { locked <- ours.Lock(t.Context()) }()
+	require.Eventually(t, func() bool { return reads(t, f) == f.N }, lockTTL/2, time.Millisecond,
+		"the waiter reads the key everywhere, to be told of its change")
+	_, err := theirs.UnlockContext(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, <-locked)
+	require.Equal(t, redlock.WakeFree, <-wakes, "it was told, before the TTL passed and without polling")
+	require.Empty(t, wakes, "its first attempt was its last")
+	require.ErrorIs(t, client.NewMutex("key", lockTTL).TryLock(t.Context()), redlock.ErrHeld)
+	require.Error(t, theirs.TryLockContext(t.Context()))
+}
+
+// reads returns how many masters have been asked for a TTL.
+func reads(t *testing.T, f *Fleet) (n int) {
+	t.Helper()
+	for i := range f.N {
+		v, err := f.Do(i, "INFO", "commandstats")
+		require.NoError(t, err)
+		if strings.Contains(fmt.Sprint(v), "cmdstat_pttl:") {
+			n++
+		}
+	}
+	return n
+}
+
+// requireValue says whose the key is on every master.
+func requireValue(t *testing.T, f *Fleet, token string) {
+	t.Helper()
+	for i := range f.N {
+		v, err := f.Do(i, "GET", "key")
+		require.NoError(t, err)
+		require.Equal(t, token, v, "master %d", i)
+	}
+}

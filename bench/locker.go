@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// lockTTL is the time to live of every lock that is measured, for every
+// contestant, unless the case has its own. It is far longer than any operation takes, so that no lock of
+// an uncontended case expires under measurement.
+const lockTTL = 10 * time.Second
+
+// roundTimeout is the time a contestant gives the masters to answer one
+// round: the twentieth part of the TTL, which is redburst's default and
+// redsync's too (its timeout factor is 0.05).
+const roundTimeout = lockTTL / 20
+
+// A Locker is one open contestant: its connections to the masters of a Fleet.
+type Locker interface {
+	// Mutex returns a lock on key for the use of one goroutine.
+	Mutex(key string) (Mutex, error)
+	Close() error
+}
+
+// A Mutex is one lock of one contestant. Unlock and Extend are called only
+// after a successful TryLock or Lock.
+type Mutex interface {
+	TryLock(ctx context.Context) error // one attempt
+	Lock(ctx context.Context) error    // waits for the present holder
+	Extend(ctx context.Context) error
+	Unlock(ctx context.Context) error
+}
+
+// A KeepAliver is a Mutex that renews itself. The locks of a contestant that
+// has none are renewed in the way its users write it: a goroutine and a
+// ticker for each lock.
+type KeepAliver interface {
+	// KeepAlive renews the lock until stop is called. The context it returns
+	// ends when the lock is lost.
+	KeepAlive(ctx context.Context) (held context.Context, stop func())
+}
+
+// A Contestant is a library in one of its modes.
+type Contestant struct {
+	Name string
+	Open func(f *Fleet, goroutines int) (Locker, error)
+
+	single  bool // knows one master only
+	plain   bool // speaks no TLS
+	serial  bool // knows one goroutine only
+	waits   bool // Lock waits
+	patient bool // takes part only where Lock waits (a mode that differs in nothing else)
+	sample  bool // one of the peers that stand for all where a case takes long
+	quick   bool // takes part in a quick run
+}
+
+// Takes reports whether the contestant can take part in the case at all.
+func (c Contestant) Takes(k Case) bool {
+	switch {
+	case c.single && k.N != 1,
+		c.plain && k.Transport == TLS,
+		c.serial && k.Goroutines > 1,
+		c.Floor() && k.many,
+		k.waits && !c.waits,
+		!k.waits && c.patient,
+		k.long && c.Peer() && !c.sample,
+		k.alone && c.Peer():
+		return false
+	}
+	return true
+}
+
+// Names that the reports single out. The floor takes part once for each way
+// it can wait; the faster of them in a round is that round's floor.
+const (
+	ours  = "redburst"
+	floor = "floor"
+)
+
+// Floor reports whether the contestant is the floor.
+func (c Contestant) Floor() bool { return strings.HasPrefix(c.Name, floor) }
+
+// Peer reports whether the contestant is one that users choose between: not
+// redburst, and not the floor.
+func (c Contestant) Peer() bool { return c.Name != ours && !c.Floor() }
+
+// Contestants returns all of them, in the order of the report's rows.
+func Contestants() []Contestant {
+	all := []Contestant{
+		{Name: floor + "-park", Open: openFloor(waitEpoll), plain: true, quick: true},
+		{Name: floor + "-ppoll", Open: openFloor(waitPpoll), plain: true, serial: true, quick: true},
+		{Name: ours, Open: openRedburst, waits: true, quick: true},
+	}
+	for _, client := range []struct {
+		name string
+		open poolOpener
+	}{
+		{"goredis", openGoRedis},
+		{"redigo", openRedigo},
+		{"rueidis", openRueidis},
+	} {
+		for _, failFast := range []bool{false, true} {
+			for _, retry := range []time.Duration{0, quickRetry} {
+				name := "redsync-" + client.name
+				if failFast {
+					name += "-failfast"
+				}
+				if retry > 0 {
+					name += "-quickretry"
+				}
+				all = append(all, Contestant{
+					Name:    name,
+					Open:    openRedsync(client.open, failFast, retry),
+					waits:   true,
+					patient: retry > 0,
+					sample:  client.name == "goredis" && !failFast,
+					quick:   client.name != "redigo" && failFast || client.name == "goredis",
+				})
+			}
+		}
+	}
+	return append(all,
+		Contestant{Name: "bsm-redislock", Open: openBsm, single: true, waits: true, quick: true},
+		Contestant{Name: "rueidislock", Open: openRueidisLock, single: true, waits: true, quick: true})
+}
+
+func contestantName(c Contestant) string { return c.Name }

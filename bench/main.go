@@ -1,0 +1,153 @@
+// The benchmark measures redburst against the libraries that its users choose
+// between, on masters of its own, and writes a report: a Markdown table with
+// the spread of every ratio, and pictures.
+//
+//	go run .            # everything
+//	go run . -quick     # a first impression
+//	go test -bench .    # the same cases for benchstat
+//
+// All contestants take turns in every round of a case, so that a noisy minute
+// of the machine hits all alike, and what is compared are the figures of one
+// round. Absolute figures are those of one machine with the clients and all
+// masters on it; ratios travel better.
+//
+// It needs Linux and a redis-server that speaks TLS.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if playRole() {
+		return
+	}
+	var (
+		quick  = flag.Bool("quick", false, "a short run: fewer rounds and contestants, shorter slices, fewer locks to renew")
+		rounds = flag.Int("rounds", 5, "how many `times` each contestant takes its turn in a case")
+		length = flag.Duration("slice", time.Second, "how long a turn lasts")
+		cases  = flag.String("cases", "", "comma-separated `names` of the cases, or patterns as handover*; all if empty")
+		libs   = flag.String("libs", "", "comma-separated `names` of the contestants; all if empty")
+		out    = flag.String("out", "report", "the `directory` of the report")
+	)
+	flag.Parse()
+	if *quick {
+		given := map[string]bool{}
+		flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
+		if !given["rounds"] {
+			*rounds = quickRounds
+		}
+		if !given["slice"] {
+			*length = quickSlice
+		}
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	if err := benchmark(ctx, *quick, *rounds, *length, *cases, *libs, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// What a quick run spends.
+const (
+	quickRounds = 3
+	quickSlice  = 100 * time.Millisecond
+	quickLeast  = 500 * time.Millisecond
+	quickKeys   = 1000
+)
+
+// hurried is the case as a quick run has it.
+func (k Case) hurried(rounds int) (Case, int) {
+	switch {
+	case k.many: // every lock is renewed about once
+		k.Keys, k.least, rounds = quickKeys, lockTTL/3, 1
+		k.TTL = 0
+	case k.least > 0:
+		k.least, rounds = quickLeast, min(rounds, 2)
+	}
+	return k, rounds
+}
+
+func benchmark(ctx context.Context, quick bool, rounds int, length time.Duration, cases, libs, out string) error {
+	if rounds < 1 || length <= 0 {
+		return errors.New("there must be at least one round, and a slice of some length")
+	}
+	ks, err := choose(cases, Cases(), caseName)
+	if err != nil {
+		return fmt.Errorf("-cases: %w", err)
+	}
+	cs, err := choose(libs, Contestants(), contestantName)
+	if err != nil {
+		return fmt.Errorf("-libs: %w", err)
+	}
+	began := time.Now()
+	report := Report{Rounds: rounds, Slice: length}
+	for i, k := range ks {
+		turns := rounds
+		if k.once {
+			turns = 1
+		}
+		if quick {
+			k, turns = k.hurried(turns)
+		}
+		var takes []Contestant
+		for _, c := range cs {
+			if c.Takes(k) && (!quick || libs != "" || c.quick) {
+				takes = append(takes, c)
+			}
+		}
+		fmt.Fprintf(os.Stderr, "%5.0fs  %2d/%d  %s: %s\n", time.Since(began).Seconds(), i+1, len(ks), k.Name, k.About)
+		r, err := k.run(ctx, takes, turns, length)
+		if err != nil {
+			return fmt.Errorf("case %s: %w", k.Name, err)
+		}
+		report.Results = append(report.Results, r)
+	}
+	report.Took = time.Since(began)
+	if err := report.Write(out); err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "%5.0fs  %s\n", report.Took.Seconds(), report.path(out))
+	return nil
+}
+
+// A Result is what a case came to.
+type Result struct {
+	Case        Case
+	Contestants []Contestant
+	Rounds      [][]*Sample // by round, then as Contestants
+}
+
+// run measures the case. The order of turns moves on from round to round, so
+// that nobody always follows the same one.
+func (k Case) run(ctx context.Context, cs []Contestant, rounds int, length time.Duration) (r Result, err error) {
+	r = Result{Case: k, Contestants: cs}
+	f, err := StartFleet(k)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	for round := range rounds {
+		samples := make([]*Sample, len(cs))
+		for turn := range cs {
+			if err := ctx.Err(); err != nil {
+				return r, err
+			}
+			i := (turn + round) % len(cs)
+			s := slice{Case: k, contestant: cs[i], fleet: f, length: length}
+			if samples[i], err = s.run(); err != nil {
+				return r, fmt.Errorf("%s: %w", cs[i].Name, err)
+			}
+		}
+		r.Rounds = append(r.Rounds, samples)
+	}
+	return r, nil
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func start(t *testing.T, k Case) *Fleet {
+	t.Helper()
+	f, err := StartFleet(k)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, f.Close()) })
+	return f
+}
+
+func caseNamed(t *testing.T, name string) Case {
+	t.Helper()
+	ks, err := choose(name, Cases(), caseName)
+	require.NoError(t, err)
+	return ks[0]
+}
+
+func TestTrafficIsThatOfTheOthers(t *testing.T) {
+	f := start(t, Case{N: 3, Transport: TCP})
+	before, _, err := f.Traffic(Healthy)
+	require.NoError(t, err)
+	quiet, asked, err := f.Traffic(Healthy)
+	require.NoError(t, err)
+	require.Equal(t, 3, asked)
+	require.Equal(t, Traffic{}, quiet.since(before, asked))
+
+	l, err := openFloor(waitEpoll)(f, 1)
+	require.NoError(t, err)
+	defer l.Close()
+	m, err := l.Mutex("key")
+	require.NoError(t, err)
+	before, _, err = f.Traffic(Healthy)
+	require.NoError(t, err)
+	require.NoError(t, m.TryLock(t.Context()))
+	after, asked, err := f.Traffic(Healthy)
+	require.NoError(t, err)
+	require.Equal(t, Traffic{Commands: 3, Reads: 3}, after.since(before, asked))
+}
+
+func TestEveryContestantLocksExtendsAndReleases(t *testing.T) {
+	for _, transport := range []Transport{TCP, Unix, TLS} {
+		for _, n := range []int{1, 5} {
+			k := Case{N: n, Transport: transport, Goroutines: 1, Keys: 1}
+			f := start(t, k)
+			for _, c := range Contestants() {
+				if !c.Takes(k) {
+					continue
+				}
+				t.Run(string(transport)+"/"+c.Name, func(t *testing.T) {
+					f.Flush()
+					l, err := c.Open(f, 1)
+					require.NoError(t, err)
+					defer func() { require.NoError(t, l.Close()) }()
+					first, err := l.Mutex("key")
+					require.NoError(t, err)
+					second, err := l.Mutex("key")
+					require.NoError(t, err)
+					ctx := t.Context()
+					require.NoError(t, first.TryLock(ctx))
+					if !c.Floor() { // which does not read its replies
+						require.Error(t, second.TryLock(ctx))
+					}
+					if c.Name != "rueidislock" { // which extends by itself
+						require.NoError(t, first.Extend(ctx))
+					}
+					require.NoError(t, first.Unlock(ctx))
+					if c.waits {
+						require.NoError(t, second.Lock(ctx))
+						require.NoError(t, second.Unlock(ctx))
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestTheFloorReturnsAtTheQuorumWhateverTheFault(t *testing.T) {
+	for _, w := range []wait{waitEpoll, waitPpoll} {
+		for _, fault := range []Fault{Hung, Dead} {
+			f := start(t, Case{N: 5, Transport: TCP})
+			l, err := openFloor(w)(f, 1)
+			require.NoError(t, err)
+			m, err := l.Mutex("key")
+			require.NoError(t, err)
+			f.Break(fault)
+			for range 8000 { // beyond what the hung one may owe
+				require.NoError(t, m.TryLock(t.Context()))
+				require.NoError(t, m.Unlock(t.Context()))
+			}
+			require.NoError(t, l.Close())
+			require.NoError(t, f.Heal(fault))
+		}
+	}
+}
+
+func TestARowThatFailsIsReported(t *testing.T) {
+	k := caseNamed(t, "serial")
+	broken := Contestant{Name: "broken", Open: func(*Fleet, int) (Locker, error) { return nil, errors.New("no such | thing") }}
+	r, err := k.run(t.Context(), []Contestant{Contestants()[0], broken}, 2, time.Millisecond)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	report := Report{Rounds: 2, Slice: time.Millisecond, Results: []Result{r}}
+	require.NoError(t, report.Write(dir))
+	text, err := os.ReadFile(report.path(dir))
+	require.NoError(t, err)
+	require.Contains(t, string(text), "| broken | — | — | — | — |")
+	require.Contains(t, string(text), "**2** (100 %)")
+	require.Contains(t, string(text), "no such | thing")
+	require.FileExists(t, filepath.Join(dir, "latency.svg"))
+	require.FileExists(t, filepath.Join(dir, "figures.json"))
+}
+
+func TestEveryKindOfCaseRuns(t *testing.T) {
+	cs, err := choose("redburst,redsync-goredis-failfast-quickretry,redsync-goredis-failfast,rueidislock", Contestants(), contestantName)
+	require.NoError(t, err)
+	for _, name := range []string{"goroutines=4", "contended", "contended-N=1", "hung", "dead", "delay=1ms", "extend", "handover", "handover-N=1", "handover-processes=2", "handover-processes=5", "waiting", "renew", "renew-100000"} {
+		t.Run(name, func(t *testing.T) {
+			k, _ := caseNamed(t, name).hurried(1)
+			k.least = min(k.least, 300*time.Millisecond)
+			var takes []Contestant
+			for _, c := range cs {
+				if c.Takes(k) {
+					takes = append(takes, c)
+				}
+			}
+			r, err := k.run(t.Context(), takes, 1, 20*time.Millisecond)
+			require.NoError(t, err)
+			for i, c := range takes {
+				s := r.Total(i)
+				if c.Peer() && s.Errors > 0 {
+					continue // it may, and it is reported
+				}
+				require.Zero(t, s.Errors, "%s: %s", c.Name, s.Err)
+				if k.many {
+					require.Positive(t, s.Extra[cores], c.Name)
+					continue
+				}
+				require.Positive(t, s.Ops(), c.Name)
+			}
+		})
+	}
+}
+
+func TestACancelledRunEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := caseNamed(t, "N=1").run(ctx, Contestants()[:1], 1, time.Hour)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestRatiosCompareOneRound(t *testing.T) {
+	at := func(d time.Duration) *Sample {
+		s := newSample()
+		s.Record(d)
+		return s
+	}
+	failing := at(time.Microsecond)
+	failing.Fail(errors.New("most of the time"))
+	r := Result{
+		Case:        Case{metric: p50},
+		Contestants: []Contestant{{Name: floor + "-a"}, {Name: floor + "-b"}, {Name: ours}, {Name: "fast"}, {Name: "failing"}},
+		Rounds: [][]*Sample{
+			{at(20 * time.Microsecond), at(10 * time.Microsecond), at(20 * time.Microsecond), at(40 * time.Microsecond), failing},
+			{at(100 * time.Microsecond), at(200 * time.Microsecond), at(150 * time.Microsecond), at(600 * time.Microsecond), failing},
+			{at(10 * time.Microsecond), at(10 * time.Microsecond), at(10 * time.Microsecond), newSample(), failing},
+		},
+	}
+	over, ok := r.AgainstFloor(ours)
+	require.True(t, ok)
+	require.InDelta(t, 1.5, over.Median, 0.01)
+	require.InDelta(t, 1.0, over.Min, 0.01)
+	require.InDelta(t, 2.0, over.Max, 0.01)
+	faster, ok := r.AgainstPeers()
+	require.True(t, ok)
+	require.InDelta(t, 3, faster.Median, 0.01, "of the two rounds in which the peer has a figure")
+	require.True(t, math.IsNaN(r.least(r.Rounds[2], Contestant.Peer)), "a peer that mostly fails is not the best")
+}
+
+func TestFiguresHaveThreeDigits(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"7 ns": 7, "1.00 µs": 1000, "12.3 µs": 12345, "100 µs": 99_960, "1000 µs": 999_999, "1.50 ms": 1500 * time.Microsecond, "2.00 s": 2 * time.Second,
+	} {
+		require.Equal(t, want, short(d))
+	}
+}

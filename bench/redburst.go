@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+)
+
+// openRedburst opens redburst as its defaults have it. One client serves any
+// number of goroutines, so there is nothing to tune by their number.
+func openRedburst(f *Fleet, _ int) (Locker, error) {
+	cfg := redlock.Config{Masters: f.URLs(), TLS: f.endpoints[0].TLS}
+	if f.rounds != nil {
+		cfg.Observer = f.rounds.observer()
+	}
+	c, err := redlock.Open(context.Background(), cfg)
+	if err != nil {
+		return nil, err
+	}
+	return redburstLocker{c, f.ttl()}, nil
+}
+
+type redburstLocker struct {
+	client *redlock.Client
+	ttl    time.Duration
+}
+
+func (l redburstLocker) Close() error { return l.client.Close() }
+
+func (l redburstLocker) Mutex(key string) (Mutex, error) {
+	return redburstMutex{l.client.NewMutex(key, l.ttl)}, nil
+}
+
+type redburstMutex struct{ *redlock.Mutex }
+
+func (m redburstMutex) KeepAlive(ctx context.Context) (context.Context, func()) {
+	return m.Mutex.KeepAlive(ctx)
+}

@@ -1,0 +1,359 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Report is a whole run.
+type Report struct {
+	Rounds  int
+	Slice   time.Duration
+	Took    time.Duration
+	Results []Result
+}
+
+// tolerable is the share of failed operations up to which a peer can be the
+// best: one that fails more is fast at something else.
+const tolerable = 0.01
+
+// Total is all rounds of contestant i.
+func (r Result) Total(i int) *Sample {
+	total := newSample()
+	for _, round := range r.Rounds {
+		total.Merge(round[i])
+	}
+	return total
+}
+
+// least is the lowest figure of the round among the contestants that count.
+func (r Result) least(round []*Sample, counts func(c Contestant) bool) float64 {
+	least := math.NaN()
+	for i, s := range round {
+		if !counts(r.Contestants[i]) || float64(s.Errors) > tolerable*float64(s.Ops()+s.Errors) {
+			continue
+		}
+		if v := r.Case.metric.of(s); v > 0 && !(v >= least) {
+			least = v
+		}
+	}
+	return least
+}
+
+func named(name string) func(Contestant) bool {
+	return func(c Contestant) bool { return c.Name == name }
+}
+
+// A Spread is the middle and the ends of a figure over the rounds.
+type Spread struct{ Median, Min, Max float64 }
+
+// ratio compares two figures round by round. Rounds in which one is missing
+// don't count.
+func (r Result) ratio(over, under func(round []*Sample) float64) (Spread, bool) {
+	var all []float64
+	for _, round := range r.Rounds {
+		if q := over(round) / under(round); !math.IsNaN(q) && !math.IsInf(q, 0) {
+			all = append(all, q)
+		}
+	}
+	if len(all) == 0 {
+		return Spread{}, false
+	}
+	slices.Sort(all)
+	n := len(all)
+	return Spread{Median: (all[(n-1)/2] + all[n/2]) / 2, Min: all[0], Max: all[n-1]}, true
+}
+
+// AgainstFloor is the contestant's figure over the floor's.
+func (r Result) AgainstFloor(name string) (Spread, bool) {
+	return r.ratio(
+		func(round []*Sample) float64 { return r.least(round, named(name)) },
+		func(round []*Sample) float64 { return r.least(round, Contestant.Floor) })
+}
+
+// AgainstPeers is the best peer's figure of each round over redburst's: how
+// many times faster redburst is.
+func (r Result) AgainstPeers() (Spread, bool) {
+	return r.ratio(
+		func(round []*Sample) float64 { return r.least(round, Contestant.Peer) },
+		func(round []*Sample) float64 { return r.least(round, named(ours)) })
+}
+
+func (Report) path(dir string) string { return filepath.Join(dir, "report.md") }
+
+// Write writes the report, its pictures and the figures of every round.
+func (r Report) Write(dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	figures, err := json.MarshalIndent(r.figures(), "", "  ")
+	if err != nil {
+		return err
+	}
+	pictures, err := r.draw(dir)
+	if err != nil {
+		return fmt.Errorf("draw: %w", err)
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(dir, "figures.json"), append(figures, '\n'), 0o666),
+		os.WriteFile(r.path(dir), r.markdown(pictures), 0o666))
+}
+
+func (r Report) markdown(pictures []picture) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# Benchmark\n\n%d rounds, turns of %v, %v altogether, on %s.\n\n", r.Rounds, r.Slice, r.Took.Round(time.Second), time.Now().UTC().Format(time.DateOnly))
+	fmt.Fprintf(&b, "%s\n\n", machine())
+	fmt.Fprintf(&b, "Contestants: %s.\n\n", versions())
+	b.WriteString("The clients and all masters share this machine. In each round all contestants take turns on the same masters; " +
+		"a ratio compares figures of the same round and is given as median [least, greatest] of the rounds. " +
+		"An operation is an acquire with its release unless the case says otherwise. " +
+		"The floor is raw sockets with prepared bytes and no parsing, a set of them for each goroutine, and the faster of its two ways to wait " +
+		"(park: the goroutine, through the runtime's poller; ppoll: the thread). " +
+		"Peers have the pools and timeouts that their documentation advises; " +
+		"\"failfast\" returns at the quorum, \"quickretry\" tries again after 2.5 to 7.5 ms instead of 50 to 250 ms.\n\n")
+
+	b.WriteString("## Summary\n\n| case | floor | redburst | best peer | redburst ÷ floor | best peer ÷ redburst |\n|---|---:|---:|---:|---:|---:|\n")
+	for _, res := range r.Results {
+		fmt.Fprintf(&b, "| [%s](#%s), %s | %s | %s | %s | %s | %s |\n", res.Case.Name, anchor(res.Case.Name), res.Case.metric.Name,
+			res.figure(Contestant.Floor, false), res.figure(named(ours), false), res.figure(Contestant.Peer, true),
+			ratioCell(res.AgainstFloor(ours)), ratioCell(res.AgainstPeers()))
+	}
+	for _, p := range pictures {
+		fmt.Fprintf(&b, "\n![%s](%s)\n", p.title, p.file)
+	}
+	for _, res := range r.Results {
+		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n", res.Case.Name, strings.ToUpper(res.Case.About[:1])+res.Case.About[1:])
+		switch k := res.Case; {
+		case k.Processes > 0:
+			res.writeRounds(&b)
+		case k.many:
+			res.writeRenewal(&b)
+		case k.metric.Name == cpuMetric.Name:
+			res.writeWaiting(&b)
+		default:
+			res.writeLatency(&b)
+		}
+		res.writeErrors(&b)
+	}
+	return b.Bytes()
+}
+
+func anchor(name string) string { return strings.ToLower(strings.ReplaceAll(name, "=", "")) }
+
+// figure is the lowest total among the contestants that count, with its name
+// if that is wanted.
+func (r Result) figure(counts func(Contestant) bool, name bool) string {
+	best, cell := math.NaN(), "—"
+	for i, c := range r.Contestants {
+		total := r.Total(i)
+		v := r.least([]*Sample{total}, func(Contestant) bool { return counts(c) })
+		if math.IsNaN(v) || v >= best {
+			continue
+		}
+		best = v
+		if r.Case.metric.Name == cpuMetric.Name {
+			cell = fmt.Sprintf("%.3f cores", v)
+		} else {
+			cell = short(time.Duration(v))
+		}
+		if name {
+			cell += " (" + c.Name + ")"
+		}
+	}
+	return cell
+}
+
+func (r Result) writeLatency(b *bytes.Buffer) {
+	b.WriteString("| contestant | p50 | p99 | p99.9 | mean | ops/s | CPU/op | allocs/op | B/op | commands/op | master reads/op | ÷ floor | failed |\n" +
+		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+	for i, c := range r.Contestants {
+		s := r.Total(i)
+		latency := []string{"—", "—", "—", "—"}
+		if s.Ops() > 0 {
+			latency = []string{short(s.Quantile(0.50)), short(s.Quantile(0.99)), short(s.Quantile(0.999)), short(s.Mean())}
+		}
+		fmt.Fprintf(b, "| %s | %s | %.0f | %s | %.1f | %.0f | %.1f | %.1f | %s | %s |\n", c.Name, strings.Join(latency, " | "),
+			s.Throughput(), short(time.Duration(s.Per(float64(s.CPU)))), s.Per(float64(s.Allocs)), s.Per(float64(s.Bytes)),
+			s.Per(float64(s.Commands)), s.Per(float64(s.Reads)), ratioCell(r.AgainstFloor(c.Name)), failedCell(s))
+	}
+}
+
+func (r Result) writeRenewal(b *bytes.Buffer) {
+	b.WriteString("| contestant | CPU (cores) | memory per lock | goroutines | commands/s | least TTL left | lost | failed |\n" +
+		"|---|---:|---:|---:|---:|---:|---:|---:|\n")
+	for i, c := range r.Contestants {
+		s := r.Total(i)
+		left := "a key is missing"
+		if ms := s.Extra[leastLeft]; ms >= 0 {
+			left = short(time.Duration(ms) * time.Millisecond)
+		}
+		fmt.Fprintf(b, "| %s | %.3f | %.0f B | %.0f | %.0f | %s | %.0f | %s |\n", c.Name, s.Extra[cores], s.Extra[lockBytes],
+			s.Extra[goroutines], float64(s.Commands)/s.Wall.Seconds(), left,
+			s.Extra[lost], failedCell(s))
+	}
+}
+
+func (r Result) writeRounds(b *bytes.Buffer) {
+	b.WriteString("Of several rounds, the worst one's figures behind the hand-overs. A process may take the lock again itself (kept); " +
+		"its hand-over is none. A round asks more than one master; attempts may have asked one only.\n\n" +
+		"| contestant | p50 | p99 | max | hand-overs/s | kept | rounds/lock | attempts/lock | commands/lock | CPU/lock | locks per process: least, median, most | longest wait | failed |\n" +
+		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+	for i, c := range r.Contestants {
+		s := r.Total(i)
+		latency := []string{"—", "—", "—"}
+		if s.Ops() > 0 {
+			latency = []string{short(s.Quantile(0.50)), short(s.Quantile(0.99)), short(time.Duration(s.Latency.Max()))}
+		}
+		rounds := []string{"—", "—"}
+		if c.Name == ours {
+			rounds = []string{fmt.Sprintf("%.2f", s.Extra[roundsPerLock]), fmt.Sprintf("%.2f", s.Extra[attemptsPerLock])}
+		}
+		fmt.Fprintf(b, "| %s | %s | %.0f | %.0f %% | %s | %.1f | %s | %.0f, %.0f, %.0f | %s | %s |\n", c.Name, strings.Join(latency, " | "),
+			s.Throughput(), 100*s.Extra[kept], strings.Join(rounds, " | "), s.Extra[commandsPerLock], short(time.Duration(s.Extra[cpuPerLock])),
+			s.Extra[leastTurns], s.Extra[medianTurns], s.Extra[mostTurns],
+			short(time.Duration(s.Extra[longestWait]*float64(time.Millisecond))), failedCell(s))
+	}
+}
+
+func (r Result) writeWaiting(b *bytes.Buffer) {
+	b.WriteString("Then all keys are released at once: p50 and max are until a waiter has its lock.\n\n" +
+		"| contestant | CPU (cores) | memory per waiter | goroutines | of them in I/O | commands/s | p50 | max | failed |\n" +
+		"|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+	for i, c := range r.Contestants {
+		s := r.Total(i)
+		fmt.Fprintf(b, "| %s | %.4f | %.0f B | %.0f | %.0f | %.0f | %s | %s | %s |\n", c.Name, s.Extra[cores], s.Extra[lockBytes],
+			s.Extra[goroutines], s.Extra[inIO], float64(s.Commands)/s.Wall.Seconds(),
+			short(s.Quantile(0.50)), short(time.Duration(s.Latency.Max())), failedCell(s))
+	}
+}
+
+func failedCell(s *Sample) string {
+	if s.Errors == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("**%d** (%s %%)", s.Errors, three(100*s.Per(float64(s.Errors))))
+}
+
+func (r Result) writeErrors(b *bytes.Buffer) {
+	for i, c := range r.Contestants {
+		if s := r.Total(i); s.Errors > 0 {
+			text := strings.Join(strings.Fields(s.Err), " ")
+			if cut := 300; len(text) > cut {
+				text = strings.ToValidUTF8(text[:cut], "") + " …"
+			}
+			fmt.Fprintf(b, "\nFailed first, %s: `%s`\n", c.Name, strings.ReplaceAll(text, "`", "'"))
+		}
+	}
+}
+
+func ratioCell(s Spread, ok bool) string {
+	if !ok {
+		return "—"
+	}
+	return fmt.Sprintf("%.2f [%.2f, %.2f]", s.Median, s.Min, s.Max)
+}
+
+// short is a duration to three digits.
+func short(d time.Duration) string {
+	switch {
+	case d < time.Microsecond:
+		return fmt.Sprintf("%d ns", d)
+	case d < time.Millisecond:
+		return three(float64(d)/1e3) + " µs"
+	case d < time.Second:
+		return three(float64(d)/1e6) + " ms"
+	}
+	return three(d.Seconds()) + " s"
+}
+
+// three is a number from 1 on to three digits.
+func three(v float64) string {
+	switch {
+	case v < 9.995:
+		return fmt.Sprintf("%.2f", v)
+	case v < 99.95:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.0f", v)
+}
+
+// roundFigures are the figures of one round as the file has them.
+type roundFigures struct {
+	P50, P99, P999, Mean, Max time.Duration `json:",omitempty"`
+	Ops, Errors               int64
+	Error                     string `json:",omitempty"`
+	Wall, CPU                 time.Duration
+	Allocs, Bytes             uint64
+	Commands, Reads           int64
+	Extra                     map[string]float64 `json:",omitempty"`
+}
+
+// figures are those of every round, by case and contestant; durations are in
+// nanoseconds.
+func (r Report) figures() map[string]map[string][]roundFigures {
+	out := map[string]map[string][]roundFigures{}
+	for _, res := range r.Results {
+		byName := map[string][]roundFigures{}
+		for i, c := range res.Contestants {
+			for _, round := range res.Rounds {
+				s := round[i]
+				byName[c.Name] = append(byName[c.Name], roundFigures{
+					P50: s.Quantile(0.50), P99: s.Quantile(0.99), P999: s.Quantile(0.999), Mean: s.Mean(),
+					Max: time.Duration(s.Latency.Max()), Ops: s.Ops(), Errors: s.Errors, Error: s.Err,
+					Wall: s.Wall, CPU: s.CPU, Allocs: s.Allocs, Bytes: s.Bytes,
+					Commands: s.Commands, Reads: s.Reads, Extra: s.Extra,
+				})
+			}
+		}
+		out[res.Case.Name] = byName
+	}
+	return out
+}
+
+// machine describes what the figures were taken on.
+func machine() string {
+	cpu := runtime.GOARCH
+	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(info)) {
+			if name, ok := strings.CutPrefix(line, "model name"); ok {
+				cpu = strings.TrimLeft(strings.TrimSpace(name), ": \t")
+				break
+			}
+		}
+	}
+	var u unix.Utsname
+	kernel := ""
+	if unix.Uname(&u) == nil {
+		kernel = ", Linux " + unix.ByteSliceToString(u.Release[:])
+	}
+	return fmt.Sprintf("%d × %s%s, %s.", runtime.GOMAXPROCS(0), cpu, kernel, runtime.Version())
+}
+
+// versions names the contestants' modules.
+func versions() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown versions"
+	}
+	var out []string
+	for _, m := range info.Deps {
+		for _, peer := range []string{"go-redsync/redsync", "redis/go-redis", "gomodule/redigo", "redis/rueidis", "bsm/redislock"} {
+			if strings.Contains(m.Path, peer) {
+				out = append(out, peer+" "+m.Version)
+			}
+		}
+	}
+	return strings.Join(out, ", ")
+}
