@@ -1,0 +1,94 @@
+# `make` alone prints the targets.
+
+GO        ?= go
+FUZZTIME  ?= 30s
+DURATION  ?= 60s
+PLATFORMS := linux/amd64 linux/arm64 linux/386 darwin/arm64 windows/amd64 freebsd/amd64
+
+.PHONY: help demo test portable cover fuzz chaos bench bench-quick lint build tools
+.SUFFIXES:
+
+help: ## print the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: ## take locks on five masters while they fail
+	@$(GO) run ./redlock/cmd/redlock demo
+
+test: tools ## run all tests (installs redis-server if it is missing)
+	CI=true $(GO) test -race -shuffle=on ./...
+	CI=true $(GO) test -run 'Alloc|Inline' ./...
+
+portable: tools ## run the tests on the transport of systems other than Linux
+	CI=true $(GO) test -race -shuffle=on -tags redburst_portable ./conn/... ./mux/... ./redlock/...
+
+cover: tools ## run the tests and print how much they cover, in coverage.out
+	CI=true $(GO) test -coverprofile=coverage.out -coverpkg=./... ./...
+	@$(GO) tool cover -func=coverage.out | tail -n 1
+
+# A target whose time is up may be called failed by "context deadline exceeded"
+# and nothing else (golang/go#75804, mended in Go 1.27): a target that found
+# something says what. A FUZZTIME that is a count, 20000x, has no such end.
+fuzz: ## run each fuzz target for FUZZTIME (30s)
+	@set -e; found=; all=$$($(GO) test -list '^Fuzz' ./fuzz); \
+	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+	for target in $$all; do case $$target in Fuzz*) \
+		found=yes; echo "$$target"; \
+		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s ./fuzz 2>&1 | tee "$$log"; \
+		grep -q '^ok' "$$log" || awk '/^--- FAIL/ { failed = 1; getline; exit $$0 != "    context deadline exceeded" } \
+			END { if (!failed) exit 1 }' "$$log";; \
+	esac; done; \
+	[ -n "$$found" ] || { echo "no fuzz target in ./fuzz" >&2; exit 1; }
+
+chaos: tools ## let clients fight while everything fails, for DURATION (60s)
+	@$(GO) run ./redlock/redlocktest/chaos -duration $(DURATION)
+
+bench: tools ## compare with the peers (half an hour), into bench/report
+	cd bench && $(GO) run .
+
+bench-quick: tools ## the same in two minutes, for a first impression
+	cd bench && $(GO) run . -quick
+
+lint: ## gofmt, go vet and staticcheck, here and in bench/
+	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted by gofmt:" $$files >&2; exit 1; fi
+	@set -e; staticcheck=$$($(GO) tool -n staticcheck); \
+	for dir in . bench; do [ -f $$dir/go.mod ] || continue; \
+		for tags in '' redburst_portable; do \
+			echo "go vet, staticcheck: $$dir $$tags"; \
+			(cd $$dir && $(GO) vet -tags "$$tags" ./... && "$$staticcheck" -tags "$$tags" ./...); \
+		done; \
+	done
+
+build: ## build everything, tests too, for each supported platform
+	$(GO) build ./...
+	@set -e; for platform in $(PLATFORMS); do \
+		echo "$$platform"; export GOOS=$${platform%/*} GOARCH=$${platform#*/}; \
+		CGO_ENABLED=0 $(GO) build ./... && CGO_ENABLED=0 $(GO) vet ./...; \
+	done
+
+# What the tests need besides Go: a redis-server, and a C compiler for the race
+# detector. A redis-server that the package manager has started is stopped
+# again: the tests start their own.
+tools:
+	@set -e; \
+	redis= cc= root=; \
+	command -v redis-server >/dev/null || command -v valkey-server >/dev/null || redis=missing; \
+	command -v $$($(GO) env CC) >/dev/null || cc=missing; \
+	[ -n "$$redis$$cc" ] || exit 0; \
+	as_root() { if [ "$$(id -u)" = 0 ]; then "$$@"; else sudo "$$@"; fi; }; \
+	if [ "$$(id -u)" = 0 ] || command -v sudo >/dev/null; then root=yes; fi; \
+	if [ -n "$$root" ] && command -v apt-get >/dev/null; then \
+		as_root apt-get update; \
+		as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+			$${redis:+redis-server} $${cc:+gcc libc6-dev}; \
+		[ -z "$$redis" ] || as_root service redis-server stop >/dev/null 2>&1 || :; \
+	elif [ -n "$$root" ] && command -v dnf >/dev/null; then \
+		[ -z "$$cc" ] || as_root dnf install -y gcc; \
+		[ -z "$$redis" ] || as_root dnf install -y redis || as_root dnf install -y valkey; \
+	elif [ -z "$$cc" ] && command -v brew >/dev/null; then \
+		brew install redis; \
+	else \
+		echo "The tests need a redis-server and, for go test -race, a C compiler." >&2; \
+		[ -z "$$redis" ] || echo "Install redis (also named redis-server, or valkey) with your package manager." >&2; \
+		[ -z "$$cc" ] || echo "Install gcc or clang with your package manager." >&2; \
+		exit 1; \
+	fi
