@@ -233,7 +233,7 @@ func TestALossFoundAtTheReleaseIsTold(t *testing.T) {
 func TestWhatIgnoresTheEndOfTheLockIsKilledAfterTheGrace(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	// The shell ends at once, and its child does not.
-	s := begin(t, []string{inFleet(masters)}, sh(`(trap '' TERM; echo $$; exec sleep 3600) & trap 'exit 3' TERM; echo "pid $!"; wait`,
+	s := begin(t, []string{inFleet(masters)}, sh(`trap '' TERM; sleep 3600 & trap 'exit 3' TERM; echo "pid $!"; wait`,
 		"--ttl", "1s", "--grace", "100ms")...)
 	s.reads("pid ")
 	for i := range masters.N() {
@@ -286,7 +286,7 @@ func TestACommandThatASignalEndsIsReportedAsShellsDo(t *testing.T) {
 func TestTheLockIsKeptUntilTheLastOfTheCommandHasEnded(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	// The shell ends at the signal, while its child takes its time to tidy up.
-	s := begin(t, []string{inFleet(masters)}, sh(`exec 3<&0; (trap 'echo tidying; read x; echo tidy; exit' TERM; echo ready; while :; do sleep 0.01; done) <&3 & trap 'exit 3' TERM; wait`,
+	s := begin(t, []string{inFleet(masters)}, sh(`exec 3<&0; trap 'exit 3' TERM; (trap 'echo tidying; read x; echo tidy; exit' TERM; echo ready; while :; do sleep 0.01; done) <&3 & wait`,
 		"--grace", "1m")...)
 	s.reads("ready")
 	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
@@ -302,7 +302,7 @@ func TestTheLockIsKeptUntilTheLastOfTheCommandHasEnded(t *testing.T) {
 
 func TestWhatOutlivesASignalIsKilledAfterTheGrace(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{inFleet(masters)}, sh(`(trap '' TERM; exec sleep 3600) & trap 'exit 3' TERM; echo "pid $!"; wait`, "--grace", "1s")...)
+	s := begin(t, []string{inFleet(masters)}, sh(`trap '' TERM; sleep 3600 & trap 'exit 3' TERM; echo "pid $!"; wait`, "--grace", "1s")...)
 	s.reads("pid ")
 	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, 3, s.end())
@@ -313,7 +313,7 @@ func TestWhatOutlivesASignalIsKilledAfterTheGrace(t *testing.T) {
 
 func TestADaemonThatTheCommandLeavesIsLeftAlone(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{inFleet(masters)}, sh(`trap 'echo reloaded' HUP; (trap '' HUP; exec sleep 3600 >/dev/null 2>&1) & echo "pid $!"
+	s := begin(t, []string{inFleet(masters)}, sh(`trap '' HUP; sleep 3600 >/dev/null 2>&1 & trap 'echo reloaded' HUP; echo "pid $!"
 		while ! read x; do :; done; while ! read x; do :; done`, "--grace", "1ms")...)
 	s.reads("pid ")
 	require.NoError(t, s.Process.Signal(syscall.SIGHUP))
