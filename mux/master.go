@@ -77,7 +77,7 @@ func (m *Mux) admit(op *Op, now time.Duration) {
 	op.Votes = op.Votes[:n]
 	clear(op.Votes)
 	op.Started, op.Decided, op.err = now, 0, nil
-	op.yes, op.open = 0, n
+	op.Asked, op.yes, op.open = 0, 0, n
 	if op.Only != 0 {
 		op.open = bits.OnesCount64(op.Only & (1<<n - 1))
 	}
@@ -138,6 +138,9 @@ func (m *Mux) start(op *Op, now time.Duration, wanted bool) {
 			}
 			m.cast(f.op, i, Failed, err)
 			continue
+		}
+		if wanted {
+			op.Asked |= 1 << i
 		}
 		s.queued = append(s.queued, op.Command...)
 		s.owed.push(owed{f: f, sent: now, left: f.replies, debt: barred})

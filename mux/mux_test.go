@@ -240,6 +240,7 @@ func TestDeadMajorityFailsAtOnceWithCausesAndServiceReturns(t *testing.T) {
 	}
 	// It could not succeed, so nothing was written that would have to be undone.
 	require.Equal(t, mux.Pending, op.Votes[3].Verdict)
+	require.Zero(t, op.Asked)
 	require.Zero(t, keysOn(t, masters, 3))
 	for i := range 3 {
 		masters.Restart(i)
@@ -700,6 +701,7 @@ func TestOnlyTheMastersOfTheSetAreAsked(t *testing.T) {
 	require.NoError(t, m.Do(t.Context(), op))
 	require.True(t, op.Won())
 	require.Equal(t, []mux.Verdict{mux.Yes, mux.Pending, mux.Yes}, verdicts(op))
+	require.EqualValues(t, 1|1<<2, op.Asked)
 	op.Only, op.Quorum = 1<<1, 1
 	require.NoError(t, m.Do(t.Context(), op))
 	require.False(t, op.Won())

@@ -108,6 +108,10 @@ type Op struct {
 	// Started and Decided are conn.Now before the first byte was written and
 	// at the decision.
 	Started, Decided time.Duration
+	// Asked is the set of masters that it was queued to, master i as bit i, whatever
+	// became of it there. If it is zero, nothing was written and nothing will be,
+	// short of the debts of an operation that persists.
+	Asked uint64
 
 	// Guarded by Mux.mu from submission to decision.
 	f          *flight

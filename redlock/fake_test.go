@@ -163,7 +163,7 @@ func (r *fakeRounds) Do(ctx context.Context, op *mux.Op) error {
 	if err := ctx.Err(); err != nil {
 		op.Votes = make([]mux.Vote, len(r.masters))
 		op.Started = r.now()
-		op.Decided = op.Started
+		op.Decided, op.Asked = op.Started, 0
 		return err
 	}
 	r.Post(op)
@@ -199,7 +199,7 @@ func (r *fakeRounds) submit(op *mux.Op, wanted bool) *fakeFlight {
 	if wanted {
 		f.op = op
 		op.Votes = make([]mux.Vote, len(r.masters))
-		op.Started, op.Decided = now, 0
+		op.Started, op.Decided, op.Asked = now, 0, 0
 	}
 	up := 0
 	for i, m := range r.masters {
@@ -219,6 +219,9 @@ func (r *fakeRounds) submit(op *mux.Op, wanted bool) *fakeFlight {
 			f.cast(r, i, mux.Failed, 0, m.down)
 		case up < f.quorum && !f.all && f.persist == 0: // nothing is written
 		default:
+			if wanted {
+				op.Asked |= 1 << i
+			}
 			m.queue = append(m.queue, c)
 			m.news.Broadcast()
 		}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/redburst/redburst/mux"
 )
 
 // A Mutex is a lock on one key. It is made by [Client.NewMutex], and may be used
@@ -108,10 +106,10 @@ func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely uint64) *RoundE
 		clean, err = c.inTurn(ctx, m, k, likely)
 	} else {
 		err = c.rounds.Do(ctx, &k.op)
+		clean = k.op.Asked == 0 // or while the masters are down, releases pile up as debts
 	}
 	now, until := c.now(), m.term.until(k.op.Started)
-	t := count(k.op.Votes, err != nil)
-	reason := t.acquired(now, until)
+	reason := count(k.op.Votes, err != nil).acquired(now, until)
 	var e *RoundError
 	if reason == nil {
 		m.install(k.token, until, now)
@@ -122,7 +120,7 @@ func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely uint64) *RoundE
 		}
 	} else {
 		e = m.failed(ctx, opLock, k, err, reason)
-		if !clean && (err != nil || !unwritten(&k.op, t)) {
+		if !clean {
 			k.release(m, k.token)
 			c.rounds.Send(&k.op)
 		}
@@ -132,13 +130,6 @@ func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely uint64) *RoundE
 	c.stats.attempt(reason, took)
 	m.observe(ctx, opLock, k, took, until-now, e)
 	return e
-}
-
-// unwritten reports whether a round that was decided was so as it was submitted,
-// because too few masters were up to ask any. Then there is nothing to release; while
-// the masters are down, that would only pile up debts.
-func unwritten(op *mux.Op, t tally) bool {
-	return op.Decided == op.Started && t.failed > t.spare() && t.yes+t.no == 0
 }
 
 // survives asks the masters again for a lock that was just taken, as one of its votes

@@ -311,8 +311,7 @@ func (c *Client) inTurn(ctx context.Context, m *Mutex, k *call, likely uint64) (
 		vote := k.op.Votes[g]
 		k.gates = append(k.gates, gate{g, vote})
 		k.asked = len(k.gates)
-		unasked := vote.Verdict == Failed && k.op.Decided == k.op.Started // as it is not up
-		clean = clean && (unasked || vote.Verdict == No)
+		clean = clean && (k.op.Asked == 0 || vote.Verdict == No)
 		if vote.Verdict == Yes && quorum > 1 {
 			k.op.Only, k.op.Quorum, k.op.Timeout = (1<<len(c.masters)-1)&^asked, quorum-1, timeout
 			err = c.rounds.Do(ctx, &k.op)
