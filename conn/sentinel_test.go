@@ -98,7 +98,7 @@ func TestGroupsMasterIsFoundThoughSentinelsDisagree(t *testing.T) {
 			for _, s := range of { // each under a name of its own
 				addrs = append(addrs, conntest.Listen(t, forward(s.addr)))
 			}
-			c, err := conn.Dial(t.Context(), group(t, addrs...), conn.Options{})
+			c, err := conn.Dial(t.Context(), group(t, addrs...), conn.Options{DialTimeout: patient})
 			require.NoError(t, err)
 			defer c.Close()
 			require.Equal(t, master.addr, c.Server().Endpoint)
@@ -106,7 +106,7 @@ func TestGroupsMasterIsFoundThoughSentinelsDisagree(t *testing.T) {
 		})
 	}
 	t.Run("preferred", func(t *testing.T) {
-		c, err := conn.Dial(t.Context(), group(t, old.addr).Prefer(master.addr), conn.Options{})
+		c, err := conn.Dial(t.Context(), group(t, old.addr).Prefer(master.addr), conn.Options{DialTimeout: patient})
 		require.NoError(t, err)
 		c.Close()
 	})
@@ -121,7 +121,7 @@ func TestGroupsMasterIsFoundThoughSentinelsDisagree(t *testing.T) {
 		"a cluster's":    {sentinelAt(t, cluster.addr), "a node of a Redis Cluster", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := conn.Dial(t.Context(), group(t, c.of.addr), conn.Options{})
+			_, err := conn.Dial(t.Context(), group(t, c.of.addr), conn.Options{DialTimeout: patient})
 			require.ErrorContains(t, err, c.want)
 			require.Equal(t, c.refused, errors.Is(err, conn.ErrRefused))
 			require.NotContains(t, err.Error(), "secret")
@@ -139,7 +139,7 @@ func TestMasterThatMostSentinelsHaveReplacedIsNotTried(t *testing.T) {
 		for _, s := range []*scripted{behind, gone, gone} {
 			addrs = append(addrs, conntest.Listen(t, forward(s.addr)))
 		}
-		_, err := conn.Dial(t.Context(), group(t, addrs...), conn.Options{})
+		_, err := conn.Dial(t.Context(), group(t, addrs...), conn.Options{DialTimeout: patient})
 		require.Error(t, err)
 		require.NotErrorIs(t, err, conn.ErrRefused)
 	}
@@ -149,7 +149,7 @@ func TestMasterThatMostSentinelsHaveReplacedIsNotTried(t *testing.T) {
 // One sentinel names what can never serve: that is not final, the others may know better.
 func TestGroupIsRefusedOnlyIfAllItsPlacesAre(t *testing.T) {
 	cluster := script(t, map[string]string{"HELLO": strings.ReplaceAll(hello, "$10\r\nstandalone", "$7\r\ncluster")})
-	_, err := conn.Dial(t.Context(), group(t, sentinelAt(t, cluster.addr).addr, sentinelAt(t, "127.0.0.1:1").addr), conn.Options{})
+	_, err := conn.Dial(t.Context(), group(t, sentinelAt(t, cluster.addr).addr, sentinelAt(t, "127.0.0.1:1").addr), conn.Options{DialTimeout: patient})
 	require.ErrorContains(t, err, "a node of a Redis Cluster")
 	require.NotErrorIs(t, err, conn.ErrRefused)
 }
@@ -185,7 +185,7 @@ func copyBytes(dst, src net.Conn) {
 func TestSentinelsPassword(t *testing.T) {
 	master := serverAs(t, "master")
 	s := sentinelAt(t, master.addr)
-	c, err := conn.Dial(t.Context(), group(t, s.addr), conn.Options{SentinelPassword: "other"})
+	c, err := conn.Dial(t.Context(), group(t, s.addr), conn.Options{DialTimeout: patient, SentinelPassword: "other"})
 	require.NoError(t, err)
 	c.Close()
 	require.Contains(t, s.seen(), "AUTH other")
@@ -193,17 +193,17 @@ func TestSentinelsPassword(t *testing.T) {
 		"SENTINEL": s.script["SENTINEL"],
 		"AUTH":     "-ERR AUTH <password> called without any password configured for the default user. Are you sure?\r\n",
 	})
-	c, err = conn.Dial(t.Context(), group(t, open.addr), conn.Options{SentinelPassword: "other"})
+	c, err = conn.Dial(t.Context(), group(t, open.addr), conn.Options{DialTimeout: patient, SentinelPassword: "other"})
 	require.NoError(t, err)
 	c.Close()
 	// Whether it wants one at all is known only by its next answer.
 	const wrong = "-WRONGPASS invalid username-password pair\r\n"
 	lax := script(t, map[string]string{"AUTH": wrong, "SENTINEL": s.script["SENTINEL"]})
-	c, err = conn.Dial(t.Context(), group(t, lax.addr), conn.Options{})
+	c, err = conn.Dial(t.Context(), group(t, lax.addr), conn.Options{DialTimeout: patient})
 	require.NoError(t, err)
 	c.Close()
 	strict := script(t, map[string]string{"AUTH": wrong, "SENTINEL": "-NOAUTH Authentication required.\r\n"})
-	_, err = conn.Dial(t.Context(), group(t, strict.addr), conn.Options{})
+	_, err = conn.Dial(t.Context(), group(t, strict.addr), conn.Options{DialTimeout: patient})
 	require.ErrorContains(t, err, "WRONGPASS")
 	require.NotContains(t, err.Error(), "secret")
 }
@@ -223,7 +223,7 @@ func TestFollowTellsOfEverySwitchOfItsGroup(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var told []string
-	conn.Follow(ctx, group(t, s.addr), conn.Options{}, func(to string) {
+	conn.Follow(ctx, group(t, s.addr), conn.Options{DialTimeout: patient}, func(to string) {
 		told = append(told, to)
 		if len(told) == 3 {
 			cancel()
