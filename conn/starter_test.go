@@ -20,6 +20,7 @@ import (
 // master is a real server started for one test.
 type master struct {
 	port   int
+	tls    int // its port for TLS, if it has one
 	exited chan struct{}
 
 	mu  sync.Mutex
@@ -45,7 +46,8 @@ func (m *master) ready() bool {
 }
 
 // start starts a redis-server with the given lines of configuration and waits until
-// it accepts. It ends with the test, or with this process.
+// it accepts. It ends with the test, or with this process. A line "tls-port" has the
+// port put behind it.
 func start(tb testing.TB, config ...string) *master {
 	tb.Helper()
 	return startArgs(tb, nil, config...)
@@ -82,6 +84,12 @@ func tryStart(tb testing.TB, args, config []string) *master {
 		fmt.Sprintf("port %d", m.port), "bind 127.0.0.1", "save \"\"", "appendonly no",
 		"dir " + dir, "daemonize no",
 	}, config...)
+	for i, line := range lines {
+		if line == "tls-port" { // chosen here, since it too can be taken before the server has it
+			m.tls = freePort(tb)
+			lines[i] = fmt.Sprintf("tls-port %d", m.tls)
+		}
+	}
 	file := filepath.Join(dir, "redis.conf")
 	require.NoError(tb, os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
 	cmd := exec.Command(binary, append([]string{file}, args...)...)

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -90,12 +91,11 @@ func (a *authority) file(name string) string { return filepath.Join(a.dir, name)
 // startTLS starts a master that speaks TLS as well, and returns that address of it.
 func startTLS(tb testing.TB, a *authority, config ...string) (m *master, addr string) {
 	a.server("server")
-	port := freePort(tb)
 	m = start(tb, append([]string{
-		fmt.Sprintf("tls-port %d", port), "tls-cert-file " + a.file("server.crt"), "tls-key-file " + a.file("server.key"),
+		"tls-port", "tls-cert-file " + a.file("server.crt"), "tls-key-file " + a.file("server.key"),
 		"tls-ca-cert-file " + a.file("ca.crt"), "tls-auth-clients no",
 	}, config...)...)
-	return m, fmt.Sprintf("127.0.0.1:%d", port)
+	return m, fmt.Sprintf("127.0.0.1:%d", m.tls)
 }
 
 func TestTLS(t *testing.T) {
@@ -299,8 +299,7 @@ func TestTLSSendKeepsWhatTheSocketDoesNotTake(t *testing.T) {
 // side while the sending side sends. Only OpenSSL can be made to ask.
 func TestTLSKeyUpdates(t *testing.T) {
 	a := newAuthority(t).server("server")
-	port := freePort(t)
-	server := exec.Command("openssl", "s_server", "-accept", fmt.Sprint(port), "-tls1_3",
+	server := exec.Command("openssl", "s_server", "-accept", "0", "-tls1_3", // on a free port
 		"-cert", a.file("server.crt"), "-key", a.file("server.key"))
 	endWithParent(server)
 	stdin, err := server.StdinPipe()
@@ -330,21 +329,30 @@ func TestTLSKeyUpdates(t *testing.T) {
 			seen <- all.String()
 		}
 	}()
-	says := func(word string) {
+	says := func(word string) (all string) {
 		t.Helper()
-		for s := range seen {
-			if strings.Contains(s, word) {
-				return
+		for all = range seen {
+			if strings.Contains(all, word) {
+				return all
 			}
 		}
 		t.Fatalf("openssl ended before %q", word)
+		return ""
 	}
 
-	says("ACCEPT")
+	line := regexp.MustCompile(`ACCEPT \S+:(\d+)\n`)
+	var port string
+	for all := ""; port == ""; { // the line may come in pieces
+		if m := line.FindStringSubmatch(all); m != nil {
+			port = m[1]
+		} else {
+			all = says("ACCEPT")
+		}
+	}
+	addr := parse(t, "rediss://127.0.0.1:"+port)
 	dialed := make(chan *conn.Conn)
 	go func() {
-		c, err := conn.Dial(t.Context(), parse(t, fmt.Sprintf("rediss://127.0.0.1:%d", port)),
-			conn.Options{TLS: &tls.Config{RootCAs: a.roots}, DialTimeout: patient})
+		c, err := conn.Dial(t.Context(), addr, conn.Options{TLS: &tls.Config{RootCAs: a.roots}, DialTimeout: patient})
 		if err != nil {
 			t.Error(err)
 		}
@@ -376,7 +384,9 @@ func TestTLSKeyUpdates(t *testing.T) {
 	}()
 	for i := range 5 {
 		io.WriteString(stdin, "K\n") // update the keys, and ask the peer to do so
-		time.Sleep(20 * time.Millisecond)
+		// Openssl takes what it reads at once for one command. Only when the update is
+		// here has it certainly read no more than that.
+		wait(t, p)
 		io.WriteString(stdin, "+after\r\n")
 		for {
 			v, err := c.Next()
