@@ -41,5 +41,5 @@ func TestEveryAddressIsTried(t *testing.T) {
 	require.ErrorContains(t, err, "; 127.0.0.1:2: ")
 
 	// One where nothing answers does not keep the good one from being tried.
-	require.NoError(t, connect(4*time.Second, to(Unreachable(t)), listening))
+	require.NoError(t, connect(10*time.Second, to(Unreachable(t)), listening))
 }

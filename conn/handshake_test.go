@@ -167,7 +167,7 @@ func TestServersThatCanBeNoMasterAreRefused(t *testing.T) {
 		requireRefused(t, refuse(t, m.addr(), opt), "replica", "independent")
 	})
 	t.Run("replica without its master", func(t *testing.T) {
-		m := start(t, fmt.Sprintf("replicaof 127.0.0.1 %d", freePort(t)), "replica-serve-stale-data no")
+		m := start(t, "replicaof 127.0.0.1 1", "replica-serve-stale-data no") // where nobody will ever listen
 		requireRefused(t, refuse(t, m.addr(), opt), "replica", "independent")
 	})
 	t.Run("sentinel", func(t *testing.T) {

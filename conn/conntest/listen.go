@@ -17,6 +17,7 @@ func Listen(tb testing.TB, serve func(net.Conn)) (addr string) {
 	}
 	var mu sync.Mutex
 	var conns []net.Conn
+	var ended bool
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -26,6 +27,9 @@ func Listen(tb testing.TB, serve func(net.Conn)) (addr string) {
 			}
 			mu.Lock()
 			conns = append(conns, c)
+			if ended { // it was accepted before, and is here after the others were closed
+				c.Close()
+			}
 			mu.Unlock()
 			wg.Go(func() {
 				defer c.Close()
@@ -36,6 +40,7 @@ func Listen(tb testing.TB, serve func(net.Conn)) (addr string) {
 	tb.Cleanup(func() {
 		l.Close()
 		mu.Lock()
+		ended = true
 		for _, c := range conns {
 			c.Close()
 		}
