@@ -47,7 +47,7 @@ func soon[T any](t *testing.T, what string, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("never happened: %s", what)
 	}
 	return v
@@ -102,7 +102,7 @@ func TestDebtKeptBackByABacklogIsPaidWhileNobodyCalls(t *testing.T) {
 	require.Equal(t, 1, m.Masters()[0].Debts)
 	masters.Resume(0)
 	eventually(t, "all is answered", func() bool { return m.Masters()[0].Owed == 0 })
-	within(t, "the debt is paid", func() bool { return m.Masters()[0].Debts == 0 })
+	eventually(t, "the debt is paid", func() bool { return m.Masters()[0].Debts == 0 })
 }
 
 // A backlog that is over must not go on refusing what comes.
@@ -115,7 +115,7 @@ func TestMajorityThatHadABacklogServesAgain(t *testing.T) {
 	masters.Resume(0)
 	eventually(t, "all is answered", func() bool { return m.Masters()[0].Owed == 0 })
 	op := acquire("other", "t")
-	within(t, "an operation is won again", func() bool {
+	eventually(t, "an operation is won again", func() bool {
 		require.NoError(t, m.Do(t.Context(), op))
 		return op.Won()
 	})
@@ -134,7 +134,7 @@ func TestMasterThatComesBackToManyDebtsServesAgain(t *testing.T) {
 	waitUp(t, m, 1)
 	eventually(t, "what was written is answered", func() bool { return m.Masters()[0].Owed == 0 })
 	op := acquire("other", "t")
-	within(t, "an operation is won again", func() bool {
+	eventually(t, "an operation is won again", func() bool {
 		require.NoError(t, m.Do(t.Context(), op))
 		return op.Won()
 	})
@@ -145,16 +145,6 @@ func fill(m *mux.Mux) {
 	op.Command = resp.AppendCommand(nil, "SET", "big", strings.Repeat("x", 8000))
 	for m.Masters()[0].Failures == 0 {
 		m.Send(op)
-	}
-}
-
-// within is eventually, for a shorter time.
-func within(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
-		}
 	}
 }
 
@@ -213,7 +203,7 @@ func (c nosy) Err() error { c.m.Masters(); return c.Context.Err() }
 
 func TestContextIsNotAskedUnderTheLock(t *testing.T) {
 	f := newFake(t, "silent", silent)
-	m, err := mux.Open(t.Context(), mux.Config{Masters: []string{f.addr()}, StallTime: 50 * time.Millisecond})
+	m, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{f.addr()}, StallTime: 50 * time.Millisecond}))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -226,7 +216,7 @@ func TestContextIsNotAskedUnderTheLock(t *testing.T) {
 // A pause of this process before what was queued is written is not the
 // masters' silence.
 func TestPauseBeforeTheWriteIsNotTakenForSilence(t *testing.T) {
-	const stall = 100 * time.Millisecond
+	var stall time.Duration
 	var pause atomic.Bool
 	var addrs []string
 	for i := range 3 {
@@ -234,18 +224,29 @@ func TestPauseBeforeTheWriteIsNotTakenForSilence(t *testing.T) {
 			return func([]string) (string, bool) { time.Sleep(5 * time.Millisecond); return ":1\r\n", true }
 		}).addr())
 	}
-	m := open(t, mux.Config{Masters: addrs, StallTime: stall, Conn: conn.Options{
-		Wrap: wrapWrites(func(p []byte, write func([]byte) (int, error)) (int, error) {
-			if pause.Swap(false) {
-				time.Sleep(2 * stall) // the process stands still
-			}
-			return write(p)
-		})}})
-	waitUp(t, m, 3)
-	pause.Store(true)
-	op := vote("a")
-	require.NoError(t, m.Do(context.Background(), op))
-	require.True(t, op.Won(), "%v", op.Votes)
+	won := func() bool {
+		m := open(t, mux.Config{Masters: addrs, StallTime: stall, Conn: conn.Options{
+			Wrap: wrapWrites(func(p []byte, write func([]byte) (int, error)) (int, error) {
+				if pause.Swap(false) {
+					time.Sleep(2 * stall) // the process stands still
+				}
+				return write(p)
+			})}})
+		defer m.Close()
+		waitUp(t, m, 3)
+		pause.Store(true)
+		op := vote("a")
+		require.NoError(t, m.Do(context.Background(), op))
+		return op.Won()
+	}
+	// The masters have a quarter of the stall time to answer after the pause, which
+	// may be too short for those of this test on a busy machine. If it is taken for
+	// their silence, no time is long enough.
+	stall = 100 * time.Millisecond
+	for !won() {
+		stall *= 2
+		require.Less(t, stall, 10*time.Second)
+	}
 }
 
 func TestEndlessTimesDoNotOverflow(t *testing.T) {
@@ -278,10 +279,10 @@ func TestEndlessTimesDoNotOverflow(t *testing.T) {
 		f := newFake(t, "silent", silent)
 		m := open(t, mux.Config{Masters: []string{f.addr()}, StallTime: math.MaxInt64})
 		op := vote("a")
-		op.Timeout = 300 * time.Millisecond
+		op.Timeout = time.Second
 		before := cpu()
 		require.ErrorIs(t, m.Do(context.Background(), op), mux.ErrTimeout)
-		require.Less(t, cpu()-before, 100*time.Millisecond)
+		require.Less(t, cpu()-before, 500*time.Millisecond) // with what others do, such as the garbage collector
 	})
 }
 
@@ -313,7 +314,7 @@ func TestOpenNamesAHungMaster(t *testing.T) {
 // A caller that survives the panic of its judge must not leave the Mux locked.
 func TestPanicOfAJudgeLeavesTheMuxUsable(t *testing.T) {
 	f := newFake(t, "steady", steady(0))
-	m, err := mux.Open(t.Context(), mux.Config{Masters: []string{f.addr()}})
+	m, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{f.addr()}}))
 	require.NoError(t, err)
 	op := vote("a")
 	op.Judge = func(resp.Value) mux.Verdict { panic("judge") }
@@ -333,11 +334,11 @@ func TestPanicOfAHookLeavesTheMuxUsable(t *testing.T) {
 		return func([]string) (string, bool) { return ">1\r\n+hello\r\n:1\r\n", true }
 	})
 	var pushed atomic.Bool
-	m, err := mux.Open(t.Context(), mux.Config{Masters: []string{f.addr()}, OnPush: func(mux.Locked, int, resp.Value) {
+	m, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{f.addr()}, OnPush: func(mux.Locked, int, resp.Value) {
 		if !pushed.Swap(true) {
 			panic("hook")
 		}
-	}})
+	}}))
 	require.NoError(t, err)
 	func() {
 		defer func() { recover() }()
@@ -352,7 +353,7 @@ func TestPanicOfAHookLeavesTheMuxUsable(t *testing.T) {
 // An operation that is submitted twice must not damage the others' list.
 func TestOpSubmittedTwiceDoesNotHangTheMux(t *testing.T) {
 	f := newFake(t, "silent", silent)
-	m, err := mux.Open(t.Context(), mux.Config{Masters: []string{f.addr()}})
+	m, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{f.addr()}}))
 	require.NoError(t, err)
 	op, other := vote("a"), vote("b")
 	m.Post(op, other)
@@ -384,7 +385,7 @@ func TestSilenceAfterADeliveryIsNoticedByADriverThatSleptBefore(t *testing.T) {
 	op.Persist = time.Minute
 	m.Send(op)
 	eventually(t, "the debt is delivered", func() bool { s := m.Masters()[0]; return s.Connects >= 2 && s.Owed == 1 })
-	within(t, "the silent master is given up", func() bool { return connects.Load() >= 3 })
+	eventually(t, "the silent master is given up", func() bool { return connects.Load() >= 3 })
 }
 
 // The second submission panics; the first is as it was.
@@ -484,7 +485,7 @@ func TestOpenGoesOnWhenItsMajorityIsLost(t *testing.T) {
 		pipe(c, out, newBudget(-1))
 	})
 	m, err := mux.Open(t.Context(), mux.Config{
-		Masters: []string{steadyAt(0).addr(), flapping, hung}, Conn: conn.Options{DialTimeout: 3 * time.Second}})
+		Masters: []string{steadyAt(0).addr(), flapping, hung}, Conn: conn.Options{DialTimeout: patience}})
 	require.NoError(t, err)
 	m.Close()
 }
