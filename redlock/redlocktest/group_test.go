@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"strings"
 	"syscall"
@@ -45,6 +46,12 @@ func die(death string) {
 		if m.PID(i) == 0 {
 			panic("a master died with the thread that started it")
 		}
+	}
+	// Whoever is started in the background of a shell ignores interrupts.
+	if signal.Ignored(os.Interrupt) {
+		interrupted := make(chan os.Signal, 1)
+		signal.Notify(interrupted, os.Interrupt)
+		go func() { <-interrupted; os.Exit(2) }()
 	}
 	fmt.Println(m.group.dir)
 	fmt.Println(strings.Join(m.Addrs(), " "))
