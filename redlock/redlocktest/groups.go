@@ -38,6 +38,7 @@ func StartGroups(tb TB, n int, opts ...Option) *Groups {
 	tb.Helper()
 	needed(tb)
 	g := &Groups{tb: tb}
+	holdBlock()
 	tb.Cleanup(g.close)
 	if err := g.start(n, opts); err != nil {
 		tb.Fatal(err)
@@ -133,6 +134,7 @@ func (g *Groups) close() {
 	if g.group != nil {
 		g.group.close()
 	}
+	releaseBlock()
 }
 
 // Name returns the name by which the sentinels know group i.

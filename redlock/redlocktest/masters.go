@@ -127,6 +127,7 @@ func Run(n int, opts ...Option) (*Masters, error) {
 	if err != nil {
 		return nil, err
 	}
+	holdBlock()
 	m := &Masters{group: g}
 	for i := range n {
 		m.masters = append(m.masters, newServer(bin, i, g, o))
@@ -159,6 +160,7 @@ func Embedded(tb TB, n int) *Masters {
 
 // RunEmbedded is [Embedded] without a test. The caller closes the masters.
 func RunEmbedded(n int) (*Masters, error) {
+	holdBlock()
 	m := &Masters{}
 	for range n {
 		e, err := newEmbedded()
@@ -199,6 +201,7 @@ func (m *Masters) Close() {
 		if m.group != nil {
 			m.group.close()
 		}
+		releaseBlock()
 	})
 }
 

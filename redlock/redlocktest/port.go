@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync"
 	"time"
 )
 
@@ -15,16 +16,68 @@ const (
 	startTime = 30 * time.Second
 )
 
-// listen takes a free port of 127.0.0.1.
-//
-// The port lies below the range from which systems take the ports of outgoing
+// The ports lie below the range from which systems take the ports of outgoing
 // connections. Otherwise a client that redials a killed master would one day get
 // its master's port as its own, and be connected to itself; and any process
 // could take the port before Restart.
+const (
+	firstPort = 15000
+	blockSize = 200
+	blocks    = 85
+)
+
+// A block of ports belongs to one process, which listens on the first of them
+// for as long as it has masters. Otherwise the tests of two packages, which run side by
+// side, would one day start a master at the port of another that is killed just
+// then: its clients would be served by it, and Restart would find the port taken.
+var block struct {
+	sync.Mutex
+	users int // Masters and Groups
+	guard net.Listener
+	first int
+	next  int // of those behind the first, which are given out in turns
+}
+
+// holdBlock is called before masters take their ports, and releaseBlock when none
+// of them will be started again.
+func holdBlock() {
+	block.Lock()
+	defer block.Unlock()
+	block.users++
+	for try := 0; block.guard == nil && try < portTries; try++ {
+		first := firstPort + blockSize*rand.IntN(blocks)
+		if l, err := net.Listen("tcp", localhost(first)); err == nil {
+			block.guard, block.first = l, first
+		}
+	}
+}
+
+func releaseBlock() {
+	block.Lock()
+	defer block.Unlock()
+	if block.users--; block.users == 0 && block.guard != nil {
+		block.guard.Close()
+		block.guard = nil
+	}
+}
+
+// nextPort returns the next port of this process's block, or if there is no block
+// for it any.
+func nextPort() int {
+	block.Lock()
+	defer block.Unlock()
+	if block.guard == nil {
+		return firstPort + rand.IntN(blockSize*blocks)
+	}
+	block.next = block.next%(blockSize-1) + 1
+	return block.first + block.next
+}
+
+// listen takes a free port of 127.0.0.1.
 func listen() (*net.TCPListener, error) {
 	var errs []error
 	for range portTries {
-		l, err := net.Listen("tcp", localhost(15000+rand.IntN(17000)))
+		l, err := net.Listen("tcp", localhost(nextPort()))
 		if err == nil {
 			return l.(*net.TCPListener), nil
 		}
