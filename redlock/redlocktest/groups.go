@@ -159,10 +159,16 @@ func (g *Groups) Addrs() (all []string) {
 
 // Master returns the host:port of the master of group i: of that one of its two
 // servers which is up and says that it is, and which two sentinels name.
-func (g *Groups) Master(i int) string {
-	s, err := g.master(i)
-	g.must(i, "find the master", err)
-	return s.addr()
+func (g *Groups) Master(i int) string { return g.find(i).addr() }
+
+// find waits until there is a master: a busy machine may keep servers and sentinels
+// from saying so at once.
+func (g *Groups) find(i int) (s *server) {
+	g.must(i, "find the master", wait(func() (err error) {
+		s, err = g.master(i)
+		return err
+	}))
+	return s
 }
 
 func (g *Groups) master(i int) (*server, error) {
@@ -187,17 +193,12 @@ func (g *Groups) master(i int) (*server, error) {
 
 // Kill ends the master of group i as SIGKILL does, and returns when it is gone,
 // which is before its replica takes its place.
-func (g *Groups) Kill(i int) {
-	s, err := g.master(i)
-	g.must(i, "kill the master", err)
-	s.kill()
-}
+func (g *Groups) Kill(i int) { g.find(i).kill() }
 
 // Switch has the sentinels make the replica of group i its master, while the master
 // is well, and returns when that is so.
 func (g *Groups) Switch(i int) {
-	was, err := g.master(i)
-	g.must(i, "find the master", err)
+	was := g.find(i)
 	g.must(i, "switch", wait(func() error {
 		_, err := g.Sentinel(0, "SENTINEL", "FAILOVER", g.Name(i))
 		return err
@@ -219,8 +220,7 @@ func (g *Groups) Await(i int, other string) {
 // Restore starts those servers of group i that are down, as replicas of its master,
 // and returns when the sentinels could make it fail over again.
 func (g *Groups) Restore(i int) {
-	master, err := g.master(i)
-	g.must(i, "find the master", err)
+	master := g.find(i)
 	for _, s := range g.servers[2*i : 2*i+2] {
 		if s.pid() == 0 {
 			g.must(i, "restart", s.restart())
