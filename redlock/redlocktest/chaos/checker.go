@@ -94,7 +94,7 @@ func (c *checker) at(t time.Duration) string { return fmt.Sprintf("%.6fs", (t - 
 
 // allowed are the outcomes that are no violation in themselves.
 var allowed = map[op][]string{
-	opOpen: outcomes("ok, no quorum", "no quorum"),
+	opOpen: append(outcomes("ok, no quorum", "no quorum"), "deadline"), // it was over before anything could be done
 	opTry:  outcomes("ok, held, no quorum, expired", "held, no quorum, expired"),
 	opLock: outcomes("ok", "held, no quorum, expired"), // it waits for its context
 	opDo: append(outcomes("ok, lost, lost+not held", "held, no quorum, expired"),
