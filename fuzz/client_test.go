@@ -100,7 +100,8 @@ func FuzzClient(f *testing.F) {
 
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		m, err := mux.Open(ctx, mux.Config{Masters: []string{s.l.Addr().String()}, Conn: conn.Options{DialTimeout: time.Minute}})
+		m, err := mux.Open(ctx, mux.Config{Masters: []string{s.l.Addr().String()},
+			StallTime: time.Minute, Conn: conn.Options{DialTimeout: time.Minute}})
 		if err != nil {
 			t.Fatal(err)
 		}
