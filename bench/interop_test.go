@@ -60,11 +60,11 @@ func TestInteropRedsyncsUnlockWakesOurWaiter(t *testing.T) {
 	f, client, rs := interop(t, &redlock.Observer{
 		Wake: func(_ context.Context, _ string, why redlock.Wake) { wakes <- why },
 	})
-	theirs, ours := rs.NewMutex("key"), client.NewMutex("key", lockTTL)
+	theirs, ours := rs.NewMutex("key", redsync.WithExpiry(time.Minute)), client.NewMutex("key", lockTTL)
 	require.NoError(t, theirs.LockContext(t.Context()))
 	locked := make(chan error, 1)
 	go func() { locked <- ours.Lock(t.Context()) }()
-	require.Eventually(t, func() bool { return reads(t, f) == f.N }, lockTTL/2, time.Millisecond,
+	require.Eventually(t, func() bool { return reads(t, f) == f.N }, time.Minute/2, time.Millisecond,
 		"the waiter reads the key everywhere, to be told of its change")
 	_, err := theirs.UnlockContext(t.Context())
 	require.NoError(t, err)

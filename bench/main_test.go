@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -137,6 +138,12 @@ func TestEveryKindOfCaseRuns(t *testing.T) {
 			}
 			r, err := k.run(t.Context(), takes, 1, 20*time.Millisecond)
 			require.NoError(t, err)
+			idle := func(s *Sample) bool { return !k.many && s.Errors == 0 && s.Ops() == 0 }
+			if slices.ContainsFunc(r.Rounds[0], idle) {
+				// On a busy machine one process may have the lock to itself for so short a time.
+				r, err = k.run(t.Context(), takes, 1, 10*time.Second)
+				require.NoError(t, err)
+			}
 			for i, c := range takes {
 				s := r.Total(i)
 				if c.Peer() && s.Errors > 0 {
