@@ -32,7 +32,7 @@ func interop(t *testing.T, o *redlock.Observer) (*Fleet, *redlock.Client, *redsy
 
 func TestInteropWhatRedsyncHoldsIsRefused(t *testing.T) {
 	f, client, rs := interop(t, nil)
-	theirs, ours := rs.NewMutex("key"), client.NewMutex("key", lockTTL)
+	theirs, ours := rs.NewMutex("key", redsync.WithExpiry(time.Minute)), client.NewMutex("key", lockTTL)
 	require.NoError(t, theirs.LockContext(t.Context()))
 	require.ErrorIs(t, ours.TryLock(t.Context()), redlock.ErrHeld)
 	requireValue(t, f, theirs.Value()) // our release, which follows a refusal, leaves theirs
@@ -44,7 +44,7 @@ func TestInteropWhatRedsyncHoldsIsRefused(t *testing.T) {
 
 func TestInteropWhatWeHoldIsRefusedToRedsync(t *testing.T) {
 	f, client, rs := interop(t, nil)
-	theirs, ours := rs.NewMutex("key"), client.NewMutex("key", lockTTL)
+	theirs, ours := rs.NewMutex("key", redsync.WithExpiry(time.Minute)), client.NewMutex("key", lockTTL)
 	require.NoError(t, ours.TryLock(t.Context()))
 	taken, ok := errors.AsType[*redsync.ErrTaken](theirs.TryLockContext(t.Context()))
 	require.True(t, ok, "redsync says that it is taken")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -53,7 +54,8 @@ func TestTrafficIsThatOfTheOthers(t *testing.T) {
 func TestEveryContestantLocksExtendsAndReleases(t *testing.T) {
 	for _, transport := range []Transport{TCP, Unix, TLS} {
 		for _, n := range []int{1, 5} {
-			k := Case{N: n, Transport: transport, Goroutines: 1, Keys: 1}
+			// Redsync gives a round a twentieth of the TTL, in which it connects as well.
+			k := Case{N: n, Transport: transport, Goroutines: 1, Keys: 1, TTL: 10 * time.Minute}
 			f := start(t, k)
 			for _, c := range Contestants() {
 				if !c.Takes(k) {
@@ -69,6 +71,15 @@ func TestEveryContestantLocksExtendsAndReleases(t *testing.T) {
 					second, err := l.Mutex("key")
 					require.NoError(t, err)
 					ctx := t.Context()
+					for try := 0; c.Peer(); try++ { // until it is connected, which may take longer than it waits
+						m, err := l.Mutex(fmt.Sprint("connect", try))
+						require.NoError(t, err)
+						if err = m.TryLock(ctx); err == nil {
+							require.NoError(t, m.Unlock(ctx))
+							break
+						}
+						require.Less(t, try, 50, "%v", err)
+					}
 					require.NoError(t, first.TryLock(ctx))
 					if !c.Floor() { // which does not read its replies
 						require.Error(t, second.TryLock(ctx))
