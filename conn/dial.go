@@ -132,7 +132,7 @@ func (d *dialing) reach(ctx context.Context, at Address) (*Conn, string, error) 
 	if err != nil {
 		return nil, op, err
 	}
-	h := handshake{conn: c, opt: d.opt, db: at.db, group: d.addr.group,
+	h := handshake{ctx: ctx, conn: c, opt: d.opt, db: at.db, group: d.addr.group,
 		username: d.username, password: d.password, wait: wait}
 	c.server, err = h.run()
 	c.server.Endpoint = at.Endpoint()

@@ -2,6 +2,7 @@ package conn
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -40,6 +41,7 @@ var oldestVersion = [3]int{2, 6, 12}
 // SETNAME, SELECT, CLIENT TRACKING, SCRIPT LOAD, INFO server. A server that will not
 // speak RESP3 refuses the HELLO; then a second write says the same in RESP2.
 type handshake struct {
+	ctx                context.Context
 	conn               *Conn
 	opt                *Options
 	db                 int
@@ -174,6 +176,9 @@ func (h *handshake) exchange() (replies []reply, err error) {
 		}
 		if err == nil && !flushed {
 			flushed, err = h.conn.Flush()
+		}
+		if err == nil && h.ctx.Err() != nil { // it may send for ever what is no answer
+			err = context.Cause(h.ctx)
 		}
 		if err == nil && n == 0 {
 			want := Readable

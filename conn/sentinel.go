@@ -32,6 +32,7 @@ const (
 // A sentinel is a connection to one, off the path of the locks: its calls wait.
 type sentinel struct {
 	dialing
+	ctx    context.Context
 	conn   *Conn
 	wait   func(Interest) error
 	denied error // that it has not taken our password, which it may not need
@@ -41,7 +42,7 @@ type sentinel struct {
 // does not take is a fault shows only later: one that wants none does not know the
 // master's users, and before Redis 5 it does not know the command.
 func dialSentinel(ctx context.Context, endpoint string, a Address, opt *Options) (*sentinel, error) {
-	s := &sentinel{dialing: dialing{addr: a, opt: opt}}
+	s := &sentinel{dialing: dialing{addr: a, opt: opt}, ctx: ctx}
 	switch {
 	case opt.SentinelPassword != "":
 		s.username, s.password = opt.SentinelUsername, opt.SentinelPassword
@@ -119,6 +120,9 @@ func (s *sentinel) do(args ...string) (resp.Value, error) {
 // next waits for the next frame.
 func (s *sentinel) next() (resp.Value, error) {
 	for {
+		if s.ctx.Err() != nil { // it may send for ever
+			return resp.Value{}, context.Cause(s.ctx)
+		}
 		v, err := s.conn.Next()
 		if err != resp.ErrNeedMore {
 			return v.Clone(), err
@@ -357,6 +361,7 @@ func listen(ctx context.Context, endpoint string, a Address, opt *Options, publi
 	if v, err := s.do("SUBSCRIBE", switchChannel); err != nil || v.IsError() {
 		return false
 	}
+	s.ctx = ctx
 	s.wait = func(want Interest) error { return s.poller.await(ctx, s.conn.sock, want) }
 	// What was published before is in the answers now. Just after a switch most
 	// sentinels have not heard of it; but then one knows of a later election. What is

@@ -13,6 +13,7 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/stretchr/testify/require"
+	wire "github.com/tidwall/resp"
 )
 
 func TestSentinelAddresses(t *testing.T) {
@@ -230,4 +231,42 @@ func TestFollowTellsOfEverySwitchOfItsGroup(t *testing.T) {
 		}
 	})
 	require.Equal(t, []string{"10.0.0.1:1", "10.0.0.2:2", "[::1]:3"}, told[:3])
+}
+
+// A sentinel that publishes without end does not outlast the context.
+func TestFollowEndsThoughASentinelPublishesWithoutEnd(t *testing.T) {
+	begun := make(chan struct{}, 16)
+	at := conntest.Listen(t, func(c net.Conn) {
+		commands := wire.NewReader(c)
+		for {
+			v, _, err := commands.ReadValue()
+			if err != nil {
+				return
+			}
+			if v.Array()[0].String() == "SENTINEL" {
+				fmt.Fprint(c, "*2\r\n$9\r\n127.0.0.1\r\n$4\r\n6379\r\n")
+				continue
+			}
+			fmt.Fprint(c, "*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n")
+			block := []byte(strings.Repeat("*3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n$5\r\nother\r\n", 1<<10))
+			for n := 0; ; n++ {
+				if _, err := c.Write(block); err != nil {
+					return
+				}
+				if n == 100 { // it is being read
+					begun <- struct{}{}
+				}
+			}
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn.Follow(ctx, group(t, at), conn.Options{DialTimeout: patient}, func(string) {})
+	}()
+	<-begun
+	cancel()
+	<-done
 }
