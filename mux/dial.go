@@ -87,14 +87,16 @@ func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string) er
 		m.poll.Remove(c)
 		return err
 	}
-	s.link, s.since, s.pause = l, conn.Now(), pause
+	since := conn.Now()
 	switched := s.addr.Group() != "" && s.known.Endpoint != "" && s.via == "" &&
 		(s.known.Endpoint != server.Endpoint || s.known.ReplID != server.ReplID)
-	m.quarantine(i, server)
-	s.state.Server, s.moved = server, ""
-	if m.cfg.OnConnect != nil {
-		m.cfg.OnConnect(Locked{m}, i)
+	if err := guard(func() { m.greet(i, server, since) }); err != nil {
+		m.poll.Remove(c)
+		m.watch.Remove(c)
+		return m.fault(i, err)
 	}
+	s.link, s.since, s.pause = l, since, pause
+	s.state.Server, s.moved = server, ""
 	if s.since < s.barred {
 		m.setPhase(i, Quarantined, s.why)
 	} else {
@@ -103,7 +105,9 @@ func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string) er
 	if switched { // and nobody has told us
 		m.tellSwitch(i)
 	}
-	if s.debts.len() > 0 {
+	if s.debts.len() == 0 {
+		s.unsure = false
+	} else {
 		m.payDebts(i, s.since)
 		m.rouse(after(s.since, m.cfg.StallTime))
 		m.push()
@@ -111,27 +115,30 @@ func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string) er
 	return nil
 }
 
-// quarantine bars a master that may have forgotten locks from voting. A bar that
-// stands is never shortened. mu is held.
-func (m *Mux) quarantine(i int, server conn.Server) {
+// greet calls the hooks for a new connection. It bars a master that may have forgotten
+// locks from voting; a bar that stands is never shortened. mu is held.
+func (m *Mux) greet(i int, server conn.Server, since time.Duration) {
 	s := &m.slots[i]
 	before := s.known
 	if s.via != "" && before.Endpoint == server.Endpoint {
 		before.Endpoint = s.via // it was the master, another was, and now it is again
 	}
-	s.via = ""
 	if m.cfg.Quarantine != nil {
 		d, why, doubt := m.cfg.Quarantine(i, before, server)
 		if doubt {
-			s.doubt, s.reason = s.since, why
+			s.doubt, s.reason = since, why
 		}
-		m.bar(i, s.since, d, why)
+		m.bar(i, since, d, why)
 	}
+	s.via = ""
 	if server.Endpoint == s.known.Endpoint { // it may not say who it is this time
 		server.RunID = cmp.Or(server.RunID, s.known.RunID)
 		server.ReplID = cmp.Or(server.ReplID, s.known.ReplID)
 	}
 	s.known = server
+	if m.cfg.OnConnect != nil {
+		m.cfg.OnConnect(Locked{m}, i)
+	}
 }
 
 // bar has a master not vote for d from a moment on, unless that is so already. mu is
@@ -305,9 +312,9 @@ func (m *Mux) arm() {
 }
 
 // outstanding reports whether replies are owed, or a connection's end is to be
-// read. Whatever is queued or kept back is behind something that is owed.
+// read, or something is to be sent again. Whatever is queued or kept back is behind something that is owed.
 func (m *Mux) outstanding() bool {
-	if m.dirty != 0 || m.hangups != 0 {
+	if m.dirty != 0 || m.hangups != 0 || m.retryAt != 0 {
 		return true
 	}
 	for i := range m.slots {

@@ -282,6 +282,9 @@ func (m *Mux) nextEvent() time.Duration {
 	if m.expiry != 0 {
 		until = m.expiry
 	}
+	if m.retryAt != 0 {
+		until = min(until, m.retryAt)
+	}
 	for i := range m.slots {
 		if s := &m.slots[i]; s.owed.len() > 0 {
 			until = min(until, m.silentAt(s))
@@ -302,7 +305,7 @@ func (m *Mux) silentAt(s *slot) time.Duration {
 }
 
 // judgeSilence resets the connections of masters that owe replies and give none.
-// Those that have something to be read are not silent.
+// Those that have something that was not read yet, the set ready, are not silent.
 func (m *Mux) judgeSilence(now time.Duration, ready uint64) {
 	for i := range m.slots {
 		s := &m.slots[i]
@@ -350,10 +353,12 @@ func (m *Mux) pass(until time.Duration, mine *Op) bool {
 			break
 		}
 		m.serve(ev)
+		ready &^= 1 << slotOf(ev.ID)
 	}
 	if mine == nil || mine.pending {
 		m.clock = conn.Now()
 		m.expireDue(m.clock)
+		m.retry(m.clock)
 	}
 	m.judgeSilence(m.clock, ready)
 	return len(events) > 0

@@ -19,6 +19,8 @@ type slot struct {
 	taken  int    // bytes the flusher has, or the connection keeps unsent
 	owed   ring[owed]
 	debts  ring[*flight]
+	again  ring[*flight] // what it has refused for a moment
+	unsure bool          // a connection ended that had commands unanswered, and no other has come since
 	since  time.Duration // when the link was installed
 	heard  time.Duration // when a reply was last matched on it
 
@@ -94,16 +96,17 @@ func (m *Mux) admit(op *Op, now time.Duration) {
 // the others' votes are cast. If it is not wanted, nobody waits for it: its
 // replies will all be stragglers. mu is held.
 func (m *Mux) start(op *Op, now time.Duration, wanted bool) {
+	refused := m.closed || m.draining && op.Persist <= 0
 	if wanted {
 		m.admit(op, now)
-		if m.closed {
+		if refused {
 			m.decide(op, now, ErrClosed)
 		} else if op.Timeout > 0 {
 			op.deadline = after(now, op.Timeout)
 			m.lookAt(op.deadline)
 		}
 	}
-	if m.closed {
+	if refused {
 		return
 	}
 	m.woken = max(0, m.woken-1) // whoever it is: somebody has come back
@@ -307,6 +310,13 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 			m.addDebt(i, f, now) // for who is the master now
 		}
 	}
+	if f.until > now && verdict == Failed && isPassing(v) && s.again.len() < maxDebts {
+		f.refs++
+		s.again.push(f)
+		if m.retryAt == 0 {
+			m.retryAt = after(now, retryEvery)
+		}
+	}
 	op := f.op
 	if w.debt {
 		op = nil
@@ -344,6 +354,35 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	return true
 }
 
+// isPassing reports whether an error reply speaks of a state that ends by itself, and says
+// that nothing was done.
+func isPassing(v resp.Value) bool {
+	switch string(v.ErrorCode()) {
+	case "BUSY", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "TRYAGAIN":
+		return true
+	}
+	return false
+}
+
+// retry sends again, as debts, what was refused.
+func (m *Mux) retry(now time.Duration) {
+	if m.retryAt == 0 || now < m.retryAt {
+		return
+	}
+	m.retryAt = 0
+	for i := range m.slots {
+		s := &m.slots[i]
+		for s.again.len() > 0 {
+			f := s.again.pop()
+			m.addDebt(i, f, now)
+			m.unref(f)
+		}
+		if s.link != nil && s.debts.len() > 0 {
+			m.payDebts(i, now)
+		}
+	}
+}
+
 // judge asks the judge. A caller that survives its panic must find the Mux
 // unlocked, so the panic becomes the vote's cause.
 func judge(j Judge, v resp.Value) (verdict Verdict, err error) {
@@ -375,7 +414,7 @@ func (m *Mux) fault(i int, err error) error {
 // addDebt keeps a persistent operation for delivery after the next connect.
 func (m *Mux) addDebt(i int, f *flight, now time.Duration) {
 	s := &m.slots[i]
-	for s.debts.len() > 0 && ((*s.debts.front()).until <= now || s.debts.len() >= maxDebts) {
+	for s.debts.len() > 0 && (!s.wants(*s.debts.front(), now) || s.debts.len() >= maxDebts) {
 		if (*s.debts.front()).until > now {
 			s.state.Dropped++
 		}
@@ -391,7 +430,7 @@ func (m *Mux) payDebts(i int, now time.Duration) {
 	s := &m.slots[i]
 	for s.debts.len() > 0 && s.owed.len() < maxOwed && len(s.queued)+s.taken < maxQueued {
 		f := s.debts.pop()
-		if f.until <= now {
+		if !s.wants(f, now) {
 			m.unref(f)
 			continue
 		}
@@ -405,6 +444,17 @@ func (m *Mux) payDebts(i int, now time.Duration) {
 		s.owed.push(o)
 		m.soil(i)
 	}
+	if s.debts.len() == 0 {
+		s.unsure = false
+	}
+}
+
+// wants reports whether an operation that persists is of use to a master that has not
+// had it. After its time it is not, unless the master may have done only then what it
+// undoes: one that was frozen does, when it thaws, what it finds in the buffers of a
+// connection that was given up long ago. It does that before it sees another connection.
+func (s *slot) wants(f *flight, now time.Duration) bool {
+	return f.until > now || s.unsure && f.until != 0
 }
 
 // drop takes a connection out of its slot: what it still owes is failed, what
@@ -436,10 +486,11 @@ func (m *Mux) drop(i int, err error) {
 	owing := s.owed
 	s.owed = ring[owed]{}
 	s.queued, s.taken, s.suspected = s.queued[:0], 0, 0
+	s.unsure = s.unsure || owing.len() > 0
 	for owing.len() > 0 {
 		o := owing.pop()
 		f := o.f
-		if f.until > now {
+		if s.wants(f, now) {
 			m.addDebt(i, f, now)
 		}
 		if op := f.op; op != nil && !o.debt {
@@ -450,10 +501,12 @@ func (m *Mux) drop(i int, err error) {
 		}
 		m.unref(f)
 	}
-	for kept.len() > 0 {
-		f := kept.pop()
-		m.addDebt(i, f, now)
-		m.unref(f)
+	for _, rest := range []*ring[*flight]{&kept, &s.again} {
+		for rest.len() > 0 {
+			f := rest.pop()
+			m.addDebt(i, f, now)
+			m.unref(f)
+		}
 	}
 	l.close()
 	if m.closed {

@@ -16,6 +16,11 @@ const (
 	maxOwed    = 1 << 15 // replies a master may owe before it is given nothing more
 	maxQueued  = 4 << 20 // bytes that may wait to be written to a master, likewise
 	maxDebts   = 1 << 14 // debts kept for a master; beyond, the oldest are dropped
+
+	// A master that answers a persistent operation with an error that passes (BUSY,
+	// NOREPLICAS) is sent it again after this time.
+	retryEvery = 500 * time.Millisecond
+
 	tickEvery  = 25 * time.Millisecond
 	minGrace   = 20 * time.Millisecond  // how long Open waits for the rest, at least
 	lingerTime = 100 * time.Millisecond // how long Close waits for releases under way
@@ -79,6 +84,7 @@ type Mux struct {
 	slots    []slot
 	ops      ops           // submitted and undecided, oldest first
 	expiry   time.Duration // no deadline among ops is before this
+	retryAt  time.Duration // nothing that was refused is to be sent again before this; 0 if nothing is
 	pool     *flight
 	driving  bool          // somebody holds the drive
 	driver   *Op           // ... a caller, with this operation
@@ -91,6 +97,7 @@ type Mux struct {
 	dirty    uint64        // slots with something to send
 	hangups  uint64        // slots whose connection is known to have hung up, not yet read to its end
 	armed    bool          // the tick is
+	draining bool          // only what persists is taken
 	closed   bool
 	closing  chan struct{} // closed when Close is done
 	calm     *sync.Cond    // told when a token is put down while closing
@@ -181,7 +188,7 @@ func setDefault(d *time.Duration, v time.Duration) {
 // never serve is reported now, and not as a surprise later.
 func (m *Mux) await(ctx context.Context) error {
 	// A little longer than a dial, so that those that time out say so.
-	limit := m.cfg.Conn.DialTimeout + m.cfg.Conn.DialTimeout/20 + 10*time.Millisecond
+	limit := after(m.cfg.Conn.DialTimeout, m.cfg.Conn.DialTimeout/20+10*time.Millisecond)
 	started := time.Now()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -235,6 +242,22 @@ func (m *Mux) await(ctx context.Context) error {
 		if failed != nil {
 			return failed
 		}
+	}
+}
+
+// Drain ends the operations under way with ErrClosed, and refuses all that come later,
+// save those that persist. So whoever was ended by it can still have undone what it may
+// have done, before Close.
+func (m *Mux) Drain() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.draining = true
+	for op := m.ops.first; op != nil; {
+		next := op.next
+		if op.Persist <= 0 {
+			m.decide(op, conn.Now(), ErrClosed)
+		}
+		op = next
 	}
 }
 

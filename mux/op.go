@@ -94,8 +94,11 @@ type Op struct {
 	// Persist, if above zero, makes the operation a debt wherever it may not
 	// have been applied: at a master that is down, or whose connection ends
 	// before its reply has come, it is delivered first thing after the
-	// reconnect, until Persist has passed since the start. The operation must
-	// be idempotent. The Fallback is what is delivered, if there is one,
+	// reconnect, until Persist has passed since the start; or even then, if that
+	// connection has left commands unanswered, which a master that was frozen may
+	// do later than that. A master that answers with an error that passes, BUSY
+	// or NOREPLICAS, is sent it again. The operation must be idempotent. The
+	// Fallback is what is delivered, if there is one,
 	// since a script may be gone by then.
 	Persist time.Duration
 	// Keep stores a clone of each judged reply in the votes.

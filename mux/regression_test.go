@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -534,4 +535,94 @@ func TestDoubtProlongsAQuarantine(t *testing.T) {
 	m.Doubt(time.Millisecond) // which shortens nothing
 	require.Equal(t, mux.Quarantined, m.Masters()[0].Phase)
 	eventually(t, "it votes again", func() bool { return m.Masters()[0].Phase == mux.Up })
+}
+
+// endless always has something to read, and never what is asked for.
+type endless struct{ io.ReadWriter }
+
+func (endless) Read(p []byte) (n int, err error) {
+	for len(p)-n >= len(push) {
+		n += copy(p[n:], push)
+	}
+	return n, nil
+}
+
+const push = ">1\r\n+a\r\n"
+
+// A master that answers a handshake with pushes without end keeps nobody: the dial ends
+// in time, and so does Close.
+func TestHandshakeOfAMasterThatOnlyPushesEnds(t *testing.T) {
+	addrs := []string{newFake(t, "a", steady(0)).addr(), newFake(t, "b", steady(1)).addr(), newFake(t, "c", steady(2)).addr()}
+	m := open(t, mux.Config{Masters: addrs, Conn: conn.Options{DialTimeout: 2 * time.Second,
+		Wrap: func(master string, s io.ReadWriter) io.ReadWriter {
+			if master == addrs[2] {
+				return endless{s}
+			}
+			return s
+		}}})
+	eventually(t, "the dial has timed out", func() bool { return errors.Is(m.Masters()[2].Err, os.ErrDeadlineExceeded) })
+	require.NoError(t, m.Close())
+}
+
+// A master that owes replies, and sends pushes without end instead, is silent.
+func TestMasterThatOnlyPushesIsReset(t *testing.T) {
+	addrs := []string{newFake(t, "a", steady(0)).addr(), newFake(t, "b", steady(1)).addr(), newFake(t, "c", steady(2)).addr()}
+	var bad atomic.Bool
+	m := open(t, mux.Config{Masters: addrs, StallTime: 200 * time.Millisecond, Conn: conn.Options{
+		Wrap: func(master string, s io.ReadWriter) io.ReadWriter {
+			if master == addrs[2] {
+				return &turning{s, &bad}
+			}
+			return s
+		}}})
+	waitUp(t, m, 3)
+	bad.Store(true)
+	op := &mux.Op{Judge: judgeAnyInt, Timeout: time.Minute}
+	eventually(t, "it is reset", func() bool {
+		op.Command = resp.AppendCommand(op.Command[:0], "VOTE", "x")
+		require.NoError(t, m.Do(t.Context(), op))
+		s := m.Masters()[2]
+		return s.Phase != mux.Up || s.Connects > 1
+	})
+}
+
+// turning is a stream that becomes endless.
+type turning struct {
+	io.ReadWriter
+	bad *atomic.Bool
+}
+
+func (s *turning) Read(p []byte) (int, error) {
+	if s.bad.Load() { // the reply stays unread, so the socket stays readable
+		return endless{}.Read(p)
+	}
+	return s.ReadWriter.Read(p)
+}
+
+// A hook that panics fails the dial, and takes nobody down.
+func TestPanicOfAHookFailsTheDial(t *testing.T) {
+	addrs := []string{newFake(t, "a", steady(0)).addr(), newFake(t, "b", steady(1)).addr(), newFake(t, "c", steady(2)).addr()}
+	for name, cfg := range map[string]mux.Config{
+		"OnConnect": {OnConnect: func(_ mux.Locked, i int) {
+			if i == 2 {
+				panic("the user's")
+			}
+		}},
+		"Quarantine": {Quarantine: func(i int, _, _ conn.Server) (time.Duration, string, bool) {
+			if i == 2 {
+				panic("the user's")
+			}
+			return 0, "", false
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg.Masters = addrs
+			m := open(t, cfg)
+			eventually(t, "it is said", func() bool {
+				err := m.Masters()[2].Err
+				return err != nil && strings.Contains(err.Error(), "the user's")
+			})
+			require.Equal(t, mux.Up, m.Masters()[0].Phase)
+		})
+	}
 }

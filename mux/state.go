@@ -53,7 +53,7 @@ type State struct {
 	Server  conn.Server   // what the handshake of the last connection said
 
 	Owed       int    // replies outstanding
-	Debts      int    // deliveries owed after the next connect
+	Debts      int    // deliveries owed after the next connect, or to be repeated
 	Connects   uint64 // connections made
 	Replies    uint64 // replies matched, stragglers included
 	Stragglers uint64 // replies that came after their operation's decision
@@ -78,7 +78,7 @@ func (m *Mux) states() []State {
 
 func (s *slot) snapshot() State {
 	st := s.state
-	st.Owed, st.Debts = s.owed.len(), s.debts.len()
+	st.Owed, st.Debts = s.owed.len(), s.debts.len()+s.again.len()
 	return st
 }
 

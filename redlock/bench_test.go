@@ -34,6 +34,7 @@ func (w willing) Wait(_ context.Context, _ *mux.Op) error { return nil }
 func (w willing) Send(*mux.Op)                            {}
 func (w willing) RTT() time.Duration                      { return time.Millisecond }
 func (w willing) Masters() []mux.State                    { return make([]mux.State, w.n) }
+func (w willing) Drain()                                  {}
 func (w willing) Close() error                            { return nil }
 
 // 100,000 locks that are kept alive are a few hundred bytes each, and no

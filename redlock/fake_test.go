@@ -27,6 +27,7 @@ type fakeRounds struct {
 	masters []*fakeMaster
 	posted  map[*mux.Op]*fakeFlight
 	closed  bool
+	drained bool // only releases are taken
 	ended   chan struct{}
 }
 
@@ -145,11 +146,22 @@ func (r *fakeRounds) Masters() []mux.State {
 	return all
 }
 
+// Drain is Close but for the goroutines: what comes later is refused, and releases are
+// taken until then.
+func (r *fakeRounds) Drain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.drained {
+		r.drained = true
+		close(r.ended)
+	}
+}
+
 func (r *fakeRounds) Close() error {
+	r.Drain()
 	r.mu.Lock()
 	if !r.closed {
 		r.closed = true
-		close(r.ended)
 		for _, m := range r.masters {
 			m.news.Broadcast()
 		}
@@ -211,7 +223,7 @@ func (r *fakeRounds) submit(op *mux.Op, wanted bool) *fakeFlight {
 	for i, m := range r.masters {
 		c := &fakeCommand{f: f, bytes: bytes, arrives: now + m.delay}
 		switch {
-		case r.closed, f.only&(1<<i) == 0:
+		case r.closed || r.drained && f.persist == 0, f.only&(1<<i) == 0:
 		case m.down != nil:
 			if f.persist > 0 {
 				m.debts = append(m.debts, c)
