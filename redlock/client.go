@@ -20,8 +20,17 @@ type rounds interface {
 	Send(op *mux.Op)
 	RTT() time.Duration
 	Masters() []mux.State
+	Drain()
 	Close() error
 }
+
+const (
+	// A key goes back and forth with every command, and a master's push names it:
+	// one that fills a connection's buffers would be in the way of all the others.
+	maxKey = 16 << 10
+
+	maxTTL = 100 * 365 * 24 * time.Hour
+)
 
 // A Client takes locks on N independent masters. One client, with one
 // connection to each master, serves a whole process: its methods, and those of
@@ -45,6 +54,7 @@ type Client struct {
 	listeners sync.WaitGroup
 	rechecks  sync.WaitGroup
 	asking    atomic.Int64 // switches since no recheck runs
+	attempts  sync.RWMutex // held shared by each, until its release is sent; Close waits for them
 	closing   sync.Once
 	closed    chan struct{}
 }
@@ -136,11 +146,15 @@ func newClient(cfg Config, r rounds, now func() time.Duration) *Client {
 
 // Close ends the connections and returns when nothing of the client is left. It
 // wakes everybody who waits, with ErrClosed, and ends the contexts of KeepAlive.
-// It releases no lock: those still held end with their TTL. It may be called
-// more than once, but not from an Observer.
+// It releases no lock: those still held end with their TTL. Of attempts that it has cut
+// short it leaves nothing on the masters: their releases are given up to 100 ms to be
+// answered. It may be called more than once, but not from an Observer.
 func (c *Client) Close() error {
 	c.closing.Do(func() { close(c.closed) })
 	c.renewer.close()
+	c.rounds.Drain()
+	c.attempts.Lock()
+	c.attempts.Unlock() //nolint:staticcheck // it only waits
 	err := c.rounds.Close()
 	c.renewer.flying.Wait()
 	c.rechecks.Wait()
@@ -153,7 +167,8 @@ func (c *Client) Close() error {
 
 // NewMutex returns a lock on a key, which is not taken yet. The TTL is how long
 // the lock outlives a holder that has died: at least some milliseconds, in whole
-// ones. A key or a TTL that cannot be is reported by the first use.
+// ones. A key has 1 to 16,384 bytes. A key or a TTL that cannot be is reported by the
+// first use.
 //
 // It asks nothing of the masters and keeps nothing: a Mutex that is not held can
 // be forgotten, and reusing one saves only its allocation.
@@ -173,22 +188,27 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 	switch {
 	case key == "":
 		m.invalid = errors.New("the key is empty")
+	case len(key) > maxKey:
+		m.invalid = fmt.Errorf("the key has %d bytes, and %d are the most", len(key), maxKey)
 	case ttl <= 0 || ttl%time.Millisecond != 0:
 		m.invalid = fmt.Errorf("TTL %v is not a whole number of milliseconds above zero", ttl)
+	case ttl > maxTTL:
+		m.invalid = fmt.Errorf("TTL %v is beyond a hundred years", ttl)
 	case m.term.drift >= ttl:
 		m.invalid = fmt.Errorf("TTL %v leaves nothing after a clock drift of %v", ttl, m.term.drift)
 	}
 	if m.invalid == nil {
 		c.guard.use(ttl)
 	} else {
-		m.invalid = fmt.Errorf("redlock: mutex %q: %w", key, m.invalid)
+		m.invalid = fmt.Errorf("redlock: mutex %s: %w", quoted(key), m.invalid)
 	}
 	return m
 }
 
 // Do holds the lock while fn runs. It waits for the lock as [Mutex.Lock] does,
 // keeps it alive as [Mutex.KeepAlive] does, and releases it when fn has
-// returned or panicked, also if ctx has ended by then.
+// returned or panicked, also if ctx has ended by then, but not once the client is
+// closed.
 //
 // The context that fn gets ends with ctx, and no later than the moment the lock
 // stops being provably ours; its cause is ErrLost then. fn should return when it
@@ -199,10 +219,10 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 // that could not be confirmed is no error: the key goes with its TTL.
 func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) error {
 	m := c.NewMutex(key, ttl, opts...)
+	defer m.Unlock(context.WithoutCancel(ctx)) // also if an Observer panics in Lock
 	if err := m.Lock(ctx); err != nil {
 		return err
 	}
-	defer m.Unlock(context.WithoutCancel(ctx))
 	held, stop := m.KeepAlive(ctx)
 	defer stop()
 	if err := context.Cause(held); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -85,7 +86,7 @@ func (e *RoundError) Error() string {
 	b.WriteString("redlock: ")
 	b.WriteString(e.Op)
 	if e.Key != "" {
-		fmt.Fprintf(&b, " %q", e.Key)
+		b.WriteString(" " + quoted(e.Key))
 	}
 	b.WriteString(": ")
 	b.WriteString(bare(e.reason))
@@ -127,6 +128,15 @@ func (e *RoundError) Error() string {
 		}
 	}
 	return b.String()
+}
+
+// quoted is a key in a message.
+func quoted(key string) string {
+	const most = 100
+	if len(key) > most {
+		return fmt.Sprintf("%q...", key[:most])
+	}
+	return strconv.Quote(key)
 }
 
 func bare(err error) string { return strings.TrimPrefix(err.Error(), "redlock: ") }

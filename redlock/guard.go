@@ -224,10 +224,12 @@ func (r *rechecking) land() {
 	}
 	now, until := c.now(), m.term.until(k.op.Started)
 	reason := count(k.op.Votes, err != nil).extended(k.op.Decided, until, r.limit)
+	if reason == nil && m.prolong(k.token, until, now) == ErrExpired {
+		reason = ErrExpired
+	}
 	var e *RoundError
 	switch {
 	case reason == nil:
-		m.prolong(k.token, until)
 	case reason == ErrExpired && m.Remaining() > 0: // it was renewed meanwhile
 	default:
 		e = m.failed(ctx, opRecheck, k, err, reason)

@@ -73,7 +73,7 @@ func readHolder(v resp.Value) (token string, ttl time.Duration) {
 	if token == "" {
 		token = "?"
 	}
-	return token, time.Duration(ms) * time.Millisecond
+	return token, milliseconds(ms)
 }
 
 // describe says who holds a key: "held by svc-a@host-7:311 on 4 of 5 masters,

@@ -32,6 +32,22 @@ const (
 	forever = time.Duration(1<<63 - 1)
 )
 
+// later adds without overflow: what never comes is forever.
+func later(at, d time.Duration) time.Duration {
+	if d > forever-at {
+		return forever
+	}
+	return at + d
+}
+
+// milliseconds is what a master says of a TTL.
+func milliseconds(n int64) time.Duration {
+	if n > int64(forever/time.Millisecond) {
+		return forever
+	}
+	return time.Duration(n) * time.Millisecond
+}
+
 // KeepAlive renews the lock, every third of its TTL, until stop is called, the
 // lock is released or lost, ctx is done, or the maximum lifetime has passed
 // ([WithMaxLifetime]). It returns at once.
@@ -169,7 +185,7 @@ func (r *renewer) add(ctx context.Context, m *Mutex) *keep {
 	default:
 		over = false
 		if m.lifetime > 0 {
-			k.end = cmp.Or(m.since, now) + m.lifetime // a lock that was handed over counts from now
+			k.end = later(cmp.Or(m.since, now), m.lifetime) // a lock that was handed over counts from now
 		}
 		k.sibling, m.keeps = m.keeps, k
 		r.schedule(k)
@@ -435,7 +451,7 @@ func (r *renewer) landed(c *call, err error) {
 	if k.index >= 0 { // otherwise it is over, whatever was learnt
 		k.failed = e
 		if e == nil {
-			m.prolong(c.token, until)
+			m.prolong(c.token, until, now)
 			r.schedule(k)
 		} else {
 			k.due = true

@@ -41,6 +41,12 @@ func (m *Mutex) Lock(ctx context.Context) error {
 	}
 	c := m.client
 	w, first := c.lines.join(m.key)
+	left := false
+	defer func() { // an Observer may panic
+		if !left {
+			c.lines.leave(m.key, w, false)
+		}
+	}()
 	wait := waiting{mutex: m, waiter: w}
 	// Whoever comes to a contended key looks first, so that those who were told
 	// of its release are not always overtaken by whoever has released it.
@@ -48,6 +54,7 @@ func (m *Mutex) Lock(ctx context.Context) error {
 	wait.inTurn = first && !try
 	e, err := wait.lock(ctx, try, first)
 	held, failure := c.lines.leave(m.key, w, e == nil && err == nil)
+	left = true
 	if err != nil {
 		e = m.gaveUp(ctx, err, e, wait.cut, held, failure)
 	}

@@ -99,9 +99,31 @@ func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely uint64) *RoundE
 	k := c.takeCall()
 	defer c.putCall(k)
 	k.acquire(m)
-	var err error
-	clean := false // nothing can be left on any master
 	switches := c.guard.switches.Load()
+	left, e, err := m.attempt(ctx, k, inTurn, likely)
+	if e == nil && c.guard.switches.Load() != switches && !m.survives() {
+		e = m.stale(ctx, opLock, k, err)
+		m.forget(k.token)
+		k.release(m, k.token)
+		c.rounds.Send(&k.op)
+	}
+	var reason error
+	if e != nil {
+		reason = e.reason
+	}
+	took := k.op.Decided - k.op.Started
+	c.stats.attempt(reason, took)
+	m.observe(ctx, opLock, k, took, left, e)
+	return e
+}
+
+// attempt asks the masters, and either installs the lock or has what may have been set
+// on them released. It returns what is left of the validity, and the mux's error too.
+func (m *Mutex) attempt(ctx context.Context, k *call, inTurn bool, likely uint64) (left time.Duration, e *RoundError, err error) {
+	c := m.client
+	c.attempts.RLock()
+	defer c.attempts.RUnlock()
+	clean := false // nothing can be left on any master
 	if inTurn {
 		clean, err = c.inTurn(ctx, m, k, likely)
 	} else {
@@ -110,26 +132,18 @@ func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely uint64) *RoundE
 	}
 	now, until := c.now(), m.term.until(k.op.Started)
 	reason := count(k.op.Votes, err != nil).acquired(now, until)
-	var e *RoundError
-	if reason == nil {
-		m.install(k.token, until, now)
-		if c.guard.switches.Load() != switches && !m.survives() {
-			e = m.stale(ctx, opLock, k, err)
-			reason = e.reason
-			m.forget(k.token)
-		}
-	} else {
-		e = m.failed(ctx, opLock, k, err, reason)
-		if !clean {
-			k.release(m, k.token)
-			c.rounds.Send(&k.op)
-		}
-		reason = e.reason
+	if reason == nil && !m.install(k.token, until, now) {
+		reason = ErrExpired
 	}
-	took := k.op.Decided - k.op.Started
-	c.stats.attempt(reason, took)
-	m.observe(ctx, opLock, k, took, until-now, e)
-	return e
+	if reason == nil {
+		return until - now, nil, err
+	}
+	e = m.failed(ctx, opLock, k, err, reason)
+	if !clean {
+		k.release(m, k.token)
+		c.rounds.Send(&k.op)
+	}
+	return until - now, e, err
 }
 
 // survives asks the masters again for a lock that was just taken, as one of its votes
@@ -159,9 +173,15 @@ func (m *Mutex) forget(token []byte) {
 	}
 }
 
-// install makes the Mutex hold a lock that was just taken.
-func (m *Mutex) install(token []byte, until, now time.Duration) {
+// install makes the Mutex hold a lock that was just taken. It reports whether it does:
+// a caller that stood still until its lock was over may find that another has taken the
+// next one.
+func (m *Mutex) install(token []byte, until, now time.Duration) bool {
 	m.mu.Lock()
+	if m.until > until {
+		m.mu.Unlock()
+		return false
+	}
 	m.token = append(m.token[:0], token...)
 	m.until, m.since, m.gone = until, now, false
 	expired := m.keeps // of a lock that ran out before, if it was not unlocked
@@ -173,6 +193,7 @@ func (m *Mutex) install(token []byte, until, now time.Duration) {
 	for k := expired; k != nil; k = k.sibling {
 		m.client.renewer.expire(k)
 	}
+	return true
 }
 
 // Extend gives the lock its full TTL again. It succeeds only while the lock is
@@ -223,13 +244,14 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 
 	err := c.rounds.Wait(ctx, &k.op)
 	until := m.term.until(k.op.Started)
+	limit = m.end(k.token, limit) // which another round may have moved
 	if handed {
 		limit = until
 	}
 	now := c.now()
 	reason := count(k.op.Votes, err != nil).extended(now, until, limit)
-	if reason == nil && !m.prolong(k.token, until) {
-		reason = ErrNotHeld // unlocked meanwhile
+	if reason == nil {
+		reason = m.prolong(k.token, until, now)
 	}
 	stale := false
 	if reason == nil && handed && c.groups {
@@ -246,23 +268,38 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 		c.stats.extended.Add(1)
 	}
 	took := k.op.Decided - k.op.Started
-	if e != nil && (e.reason == ErrNotHeld || e.reason == ErrExpired) {
+	if e != nil && (e.reason == ErrNotHeld || stale || e.reason == ErrExpired && now >= m.end(k.token, 0)) {
 		m.lost(k, now, e)
 	}
 	m.observe(ctx, opExtend, k, took, until-now, e)
 	return e
 }
 
-// prolong moves the end of the validity, if the Mutex still holds that lock: not if
-// another round has found it to be lost, and is about to release what it gave back.
-func (m *Mutex) prolong(token []byte, until time.Duration) bool {
+// prolong moves the end of the validity, if the Mutex still holds that lock: not if it
+// was unlocked, or another round has found it to be lost, and is about to release what
+// it gave back; nor if it has ended at now.
+func (m *Mutex) prolong(token []byte, until, now time.Duration) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.gone || string(m.token) != string(token):
+		return ErrNotHeld
+	case m.until != 0 && m.until <= now:
+		return ErrExpired
+	}
+	m.setUntil(max(until, m.until))
+	return nil
+}
+
+// end returns the end of the validity of the lock with that token, if the Mutex still
+// holds it, and otherwise what was known of it.
+func (m *Mutex) end(token []byte, known time.Duration) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.gone || string(m.token) != string(token) {
-		return false
+		return known
 	}
-	m.setUntil(max(until, m.until))
-	return true
+	return max(known, m.until)
 }
 
 // keeping reports whether k keeps the lock that the Mutex holds. mu is held.

@@ -2,9 +2,11 @@ package redlock
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -478,5 +480,283 @@ func TestGuardListensToNobodyWhoMayHaveForgotten(t *testing.T) {
 			require.Equal(t, c.doubt, doubt)
 			require.Equal(t, d > 0, why != "")
 		})
+	}
+}
+
+// An attempt that Close cuts short, and that fails therefore, leaves nothing behind.
+func TestCloseLeavesNothingOfWhatItCutsShort(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	for round := range 5 {
+		c := openedWith(t, Config{Masters: masters.Addrs()})
+		if round == 4 { // what is frozen hears of it when it thaws
+			masters.Pause(2)
+		}
+		var attempts sync.WaitGroup
+		var mu sync.Mutex
+		var refused []string
+		begun := make(chan struct{}, 1)
+		for g := range 8 {
+			attempts.Go(func() {
+				for n := 0; ; n++ {
+					key := fmt.Sprintf("%d-%d-%d", round, g, n)
+					if err := c.NewMutex(key, time.Hour).TryLock(context.Background()); err != nil {
+						mu.Lock()
+						refused = append(refused, key)
+						mu.Unlock()
+						return
+					}
+					if n > 10 {
+						select {
+						case begun <- struct{}{}:
+						default:
+						}
+					}
+				}
+			})
+		}
+		<-begun
+		require.NoError(t, c.Close())
+		attempts.Wait()
+		if round == 4 {
+			masters.Resume(2)
+		}
+		require.Len(t, refused, 8)
+		for _, key := range refused {
+			for i := range 3 {
+				require.Eventually(t, func() bool {
+					n, err := masters.Do(i, "EXISTS", key)
+					return err == nil && fmt.Sprint(n) == "0"
+				}, hanging, time.Millisecond, "%s on master %d", key, i)
+			}
+		}
+	}
+}
+
+// Another round has prolonged the lock while an Extend was under way, whose answer
+// comes after the validity that it began with.
+func TestSlowExtendTakesNothingAway(t *testing.T) {
+	for _, renews := range []string{"KeepAlive", "Extend"} {
+		t.Run(renews, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				m := taken(t, c)
+				time.Sleep(m.Remaining() - 40*time.Millisecond)
+				r.set(func(m *fakeMaster) { m.delay = 10 * time.Millisecond }, all(3)...)
+				held, stop := t.Context(), func() {}
+				first := make(chan error, 1)
+				if renews == "KeepAlive" {
+					held, stop = m.KeepAlive(t.Context())
+					first <- nil
+				} else {
+					go func() { first <- m.Extend(t.Context()) }()
+				}
+				defer stop()
+				time.Sleep(5 * time.Millisecond)
+				r.set(func(m *fakeMaster) { m.delay = 40 * time.Millisecond }, all(3)...)
+				require.NoError(t, m.Extend(t.Context()))
+				require.NoError(t, <-first)
+				require.NoError(t, held.Err())
+				require.Positive(t, m.Remaining())
+				require.Equal(t, 3, r.holders("k", m.Token()))
+			})
+		})
+	}
+}
+
+// A frozen master does what it finds in its buffers when it thaws, however late: here it
+// sets keys again of a lock that was released and has expired since.
+func TestThawedMasterIsToldOfAReleaseHoweverLateItIs(t *testing.T) {
+	const ttl = 2 * time.Second
+	masters := redlocktest.Start(t, 3)
+	c := openedWith(t, Config{Masters: masters.Addrs()})
+	m := c.NewMutex("k", ttl)
+	require.NoError(t, m.TryLock(t.Context()))
+	masters.Pause(1)
+	masters.Pause(2)
+	held, stop := m.KeepAlive(t.Context())
+	defer stop()
+	<-held.Done()
+	for _, i := range []int{1, 2} {
+		require.Eventually(t, func() bool { return c.rounds.Masters()[i].Phase != mux.Up }, hanging, time.Millisecond)
+	}
+	require.Error(t, m.Unlock(t.Context()))
+	time.Sleep(ttl + 100*time.Millisecond)
+	for _, i := range []int{1, 2} {
+		masters.Resume(i)
+		comesUp(t, c, i)
+		require.Eventually(t, func() bool {
+			s := c.rounds.Masters()[i]
+			return s.Owed == 0 && s.Debts == 0
+		}, hanging, time.Millisecond)
+		n, err := masters.Do(i, "EXISTS", "k")
+		require.NoError(t, err)
+		require.Equal(t, "0", fmt.Sprint(n))
+	}
+}
+
+// A release that masters refuse for a moment is not forgotten.
+func TestReleaseThatIsRefusedForAMomentIsRepeated(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	m := c.NewMutex("k", time.Hour)
+	require.NoError(t, m.TryLock(t.Context()))
+	for i := range 3 {
+		command(t, masters, i, "CONFIG", "SET", "min-replicas-to-write", "1")
+	}
+	require.ErrorIs(t, m.Unlock(t.Context()), ErrNoQuorum)
+	require.Positive(t, c.rounds.Masters()[0].Debts)
+	for i := range 3 {
+		command(t, masters, i, "CONFIG", "SET", "min-replicas-to-write", "0")
+		require.Eventually(t, func() bool {
+			n, err := masters.Do(i, "EXISTS", "k")
+			return err == nil && fmt.Sprint(n) == "0"
+		}, hanging, time.Millisecond)
+	}
+}
+
+// An Observer that panics, in a caller that recovers, is in nobody else's way.
+func TestPanicOfAnObserverBlocksNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var once sync.Once
+		c, r := newFake(t, 3, Config{Observer: &Observer{Round: func(context.Context, Round) {
+			once.Do(func() { panic("the user's") })
+		}}})
+		require.Panics(t, func() {
+			c.Do(t.Context(), "k", ttl, func(context.Context) error { return nil })
+		})
+		time.Sleep(time.Millisecond)
+		require.Zero(t, r.keys(), "Do has released what it had taken")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.NoError(t, c.NewMutex("k", ttl).Lock(ctx))
+	})
+}
+
+// What never ends, or lasts for longer than a Duration can say.
+func TestLongTimesDoNotOverflow(t *testing.T) {
+	simulated(t, 3, Config{DriftFactor: 1e-9}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c, WithMaxLifetime(forever))
+		held, stop := m.KeepAlive(t.Context())
+		defer stop()
+		require.NoError(t, held.Err())
+		require.ErrorContains(t, c.NewMutex("k", forever/time.Millisecond*time.Millisecond).TryLock(t.Context()), "hundred years")
+		require.NoError(t, c.NewMutex("j", maxTTL).TryLock(t.Context()))
+	})
+	masters := redlocktest.Start(t, 1)
+	command(t, masters, 0, "SET", "k", "another's", "PX", "15000000000000")
+	c := openedWith(t, Config{Masters: masters.Addrs(), DialTimeout: forever})
+	comes := parked(t, c, "k")
+	require.Zero(t, c.Stats().WokenExpiry)
+	h, err := c.Holders(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, forever, h[0].TTL)
+	require.NoError(t, c.Close())
+	require.ErrorIs(t, <-comes, ErrClosed)
+}
+
+// A lock that a switch has put in doubt, and that is over before the masters could be
+// asked again, is released.
+func TestStaleSuccessIsReleased(t *testing.T) {
+	simulated(t, 3, Config{DriftFactor: 0.5}, func(t *testing.T, c *Client, r *fakeRounds) {
+		c.groups = true
+		c.rounds = &switchingRounds{r, c}
+		now, looks := c.now, 0
+		c.now = func() time.Duration {
+			if looks++; looks == 2 { // before the recheck
+				time.Sleep(ttl / 2)
+			}
+			return now()
+		}
+		require.ErrorIs(t, c.NewMutex("k", ttl, WithRoundTimeout(time.Minute)).TryLock(t.Context()), ErrNoQuorum)
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}
+
+// switchingRounds has a group switch just after each round.
+type switchingRounds struct {
+	*fakeRounds
+	c *Client
+}
+
+func (s *switchingRounds) Do(ctx context.Context, op *mux.Op) error {
+	defer s.c.guard.switches.Add(1)
+	return s.fakeRounds.Do(ctx, op)
+}
+
+// Of two TryLocks on one Mutex the first stands still until its lock is over and the
+// second has taken the next one.
+func TestLateSuccessSparesAYoungerLock(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := c.NewMutex("k", ttl)
+		now := c.now
+		var once atomic.Bool
+		c.now = func() time.Duration {
+			at := now()
+			if !once.Swap(true) {
+				time.Sleep(ttl + 10*time.Millisecond)
+			}
+			return at
+		}
+		first := make(chan error, 1)
+		go func() { first <- m.TryLock(context.Background()) }()
+		time.Sleep(ttl + 5*time.Millisecond)
+		require.NoError(t, m.TryLock(t.Context()))
+		token := m.Token()
+		require.ErrorIs(t, <-first, ErrExpired)
+		require.Equal(t, token, m.Token())
+		require.NoError(t, m.Unlock(t.Context()))
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}
+
+// A recheck whose answers were looked at too late does not revive what has been seen to
+// be over.
+func TestRecheckRevivesNothing(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		c.groups = true
+		m := taken(t, c)
+		time.Sleep(m.Remaining() - 5*time.Millisecond)
+		c.rounds = &lateRounds{r, 50 * time.Millisecond}
+		c.recheck()
+		require.Zero(t, m.Remaining())
+	})
+}
+
+// lateRounds has those who waited for a round stand still.
+type lateRounds struct {
+	*fakeRounds
+	late time.Duration
+}
+
+func (l *lateRounds) Wait(ctx context.Context, op *mux.Op) error {
+	defer time.Sleep(l.late)
+	return l.fakeRounds.Wait(ctx, op)
+}
+
+// A value of any size under a key, and a key of any size, are in nobody's way.
+func TestBigValuesAndKeysBreakNoConnection(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	for i := range 3 {
+		command(t, masters, i, "SET", "big", strings.Repeat("v", 1<<20))
+	}
+	m := c.NewMutex("mine", 30*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	holders, err := c.Holders(t.Context(), "big")
+	require.NoError(t, err)
+	require.Len(t, holders[0].Token, 1024)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, c.NewMutex("big", 30*time.Second).Lock(ctx), ErrHeld)
+	err = c.NewMutex(strings.Repeat("k", maxKey+1), 30*time.Second).Lock(t.Context())
+	require.ErrorContains(t, err, "16384")
+	require.Less(t, len(err.Error()), 300)
+	longest := c.NewMutex(strings.Repeat("k", maxKey), 30*time.Second)
+	require.NoError(t, longest.TryLock(t.Context()))
+	require.NoError(t, longest.Unlock(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()))
+	for _, s := range c.rounds.Masters() {
+		require.EqualValues(t, 1, s.Connects)
 	}
 }

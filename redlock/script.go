@@ -42,8 +42,12 @@ if v == false and ARGV[3] == '1' then
 end
 return 0`)
 
-	// KEYS key.
-	holdersScript = newScript(`return {redis.pcall('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}`)
+	// KEYS key. A value that is too long for a token is cut: it can be of any size.
+	holdersScript = newScript(`local v = redis.pcall('GET', KEYS[1])
+if type(v) == 'string' then
+  v = string.sub(v, 1, 1024)
+end
+return {v, redis.call('PTTL', KEYS[1])}`)
 )
 
 // replyRestored is the extend script's word for a key that was set again.

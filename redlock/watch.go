@@ -250,7 +250,7 @@ func (c *Client) look(ctx context.Context, m *Mutex, w *watch) (prospect, error)
 			free |= 1 << i
 			end = now
 		case v.Verdict == No && v.Int >= 0:
-			end = now + time.Duration(v.Int)*time.Millisecond + expirySlack
+			end = later(later(now, milliseconds(v.Int)), expirySlack)
 		}
 		ends = append(ends, end)
 		if v.Verdict != Yes && v.Verdict != No || states[i].Phase != mux.Up || !states[i].Server.Tracking {
