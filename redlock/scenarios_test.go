@@ -240,14 +240,29 @@ func (s scene) lost(held context.Context) {
 	require.ErrorIs(s, held.Err(), context.Canceled)
 }
 
-func delMajority(s scene) {
-	m := s.taken(short)
-	s.holds(m, s.n)
-	held, _ := m.KeepAlive(s.Context())
-	for i := range s.majority() {
-		s.do(i, "DEL", "k")
+// lostBy does harm until the loss is found: a renewal that comes in between repairs
+// what is a minority at that moment.
+func (s scene) lostBy(held context.Context, harm func()) {
+	s.Helper()
+	for found := false; !found; {
+		harm()
+		select {
+		case <-held.Done():
+			found = true
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 	s.lost(held)
+}
+
+func delMajority(s scene) {
+	m := s.taken(4 * short)
+	held, _ := m.KeepAlive(s.Context())
+	s.lostBy(held, func() {
+		for i := range s.majority() {
+			s.do(i, "DEL", "k")
+		}
+	})
 	require.ErrorIs(s, m.Unlock(s.Context()), redlock.ErrNotHeld)
 	s.noKeys()
 }
@@ -273,13 +288,13 @@ func ttlRepaired(s scene) {
 }
 
 func flushAll(s scene) {
-	m := s.taken(short)
-	s.holds(m, s.n)
+	m := s.taken(4 * short)
 	held, _ := m.KeepAlive(s.Context())
-	for i := range s.n {
-		s.masters.Flush(i)
-	}
-	s.lost(held)
+	s.lostBy(held, func() {
+		for i := range s.n {
+			s.masters.Flush(i)
+		}
+	})
 	require.NoError(s, s.client.Do(s.Context(), "other", long, func(context.Context) error { return nil }))
 	m.Unlock(s.Context())
 	require.NoError(s, s.taken(long).Unlock(s.Context()))
