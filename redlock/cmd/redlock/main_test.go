@@ -27,9 +27,14 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
-	// Whoever runs the tests may ignore hangups (nohup), and children inherit
-	// that; but not a signal that is caught.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	// Whoever runs the tests may ignore hangups (nohup), or interrupts (a job in
+	// the background of a script), and children inherit that; but not a signal
+	// that is caught.
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "redlock")
 		if err != nil {
