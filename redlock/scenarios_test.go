@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,10 +27,10 @@ type scene struct {
 	client  *redlock.Client
 }
 
-// newScene opens a client that bears with a machine that is busy.
+// newScene opens a client for all of them.
 func newScene(t *testing.T, masters *redlocktest.Masters) scene {
 	t.Helper()
-	return scene{t, masters.N(), masters, openWith(t, masters, redlock.Config{RoundTimeout: 10 * time.Second})}
+	return scene{t, masters.N(), masters, openWith(t, masters, redlock.Config{})}
 }
 
 const (
@@ -179,10 +180,16 @@ func secondTryLock(s scene) {
 }
 
 func extendRaises(s scene) {
-	m := s.taken(short)
-	s.holds(m, s.n)
-	heir := s.client.NewMutex("k", long, redlock.WithToken(m.Token()))
-	require.NoError(s, heir.Extend(s.Context()))
+	var m, heir *redlock.Mutex
+	for tries, extended := 0, false; !extended; tries++ { // again if a busy machine has taken a whole TTL
+		require.Less(s, tries, 20)
+		m = s.taken(short)
+		heir = s.client.NewMutex("k", long, redlock.WithToken(m.Token()))
+		err := heir.Extend(s.Context())
+		if extended = err == nil && m.Remaining() > 0; !extended {
+			heir.Unlock(s.Context())
+		}
+	}
 	for i := range s.n {
 		require.Eventually(s, func() bool {
 			return s.do(i, "PTTL", "k").(int64) > short.Milliseconds()
@@ -268,20 +275,20 @@ func delMajority(s scene) {
 }
 
 func ttlRepaired(s scene) {
-	m := s.taken(3 * short)
+	const ttl, shortened = 6 * time.Second, 5 * time.Second
+	m := s.taken(ttl)
 	s.holds(m, s.n)
 	held, stop := m.KeepAlive(s.Context())
 	defer stop()
 	for i := range s.n {
-		s.do(i, "PEXPIRE", "k", fmt.Sprint(2*short.Milliseconds()))
+		s.do(i, "PEXPIRE", "k", fmt.Sprint(shortened.Milliseconds()))
 	}
 	s.do(0, "PERSIST", "k")
-	renewed := s.client.Stats().Renewals
-	require.Eventually(s, func() bool { return s.client.Stats().Renewals > renewed+1 }, 20*time.Second, time.Millisecond)
 	for i := range s.n {
-		left := s.do(i, "PTTL", "k").(int64)
-		require.Positive(s, left)
-		require.LessOrEqual(s, left, 3*short.Milliseconds())
+		require.Eventually(s, func() bool {
+			left := s.do(i, "PTTL", "k").(int64)
+			return left > shortened.Milliseconds() && left <= ttl.Milliseconds()
+		}, 20*time.Second, time.Millisecond)
 	}
 	require.NoError(s, context.Cause(held))
 	require.NoError(s, m.Unlock(s.Context()))
@@ -353,7 +360,7 @@ func cancelledWaiters(s scene) {
 }
 
 func shortDeadline(s scene) {
-	ctx, cancel := context.WithTimeout(s.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(s.Context(), long/3)
 	defer cancel()
 	m := s.client.NewMutex("k", long)
 	require.NoError(s, m.Lock(ctx))
@@ -449,11 +456,12 @@ func failedAcquire(s scene) {
 }
 
 func slowSuccess(s scene) {
+	s.client = openWith(s, s.masters, redlock.Config{RoundTimeout: time.Minute, StallTime: time.Minute})
 	for i := range s.majority() {
 		s.masters.Pause(i)
 	}
-	m := s.client.NewMutex("k", 100*time.Millisecond, redlock.WithRoundTimeout(time.Minute))
-	time.AfterFunc(200*time.Millisecond, func() {
+	m := s.client.NewMutex("k", 100*time.Millisecond)
+	time.AfterFunc(2*time.Second, func() { // long after the attempt has begun, on a busy machine, too
 		for i := range s.majority() {
 			s.masters.Resume(i)
 		}
@@ -489,7 +497,8 @@ func frozenInBetween(s scene) {
 		m := s.client.NewMutex("k", long, redlock.WithRoundTimeout(20*time.Millisecond))
 		if err := m.TryLock(s.Context()); err == nil {
 			require.Greater(s, s.n, 1)
-			require.NoError(s, m.Unlock(s.Context()))
+			heir := s.client.NewMutex("k", long, redlock.WithToken(m.Token())) // whose rounds may take longer
+			require.NoError(s, heir.Unlock(s.Context()))
 		} else {
 			require.ErrorIs(s, err, redlock.ErrNoQuorum)
 		}
@@ -530,7 +539,7 @@ func cancelledEverywhere(s scene) {
 }
 
 func frozenRenewal(s scene) {
-	m := s.taken(short, redlock.WithRoundTimeout(short/20))
+	m := s.taken(6*short, redlock.WithRoundTimeout(6*short/20))
 	held, _ := m.KeepAlive(s.Context())
 	renewed := s.client.Stats().Renewals
 	require.Eventually(s, func() bool { return s.client.Stats().Renewals > renewed }, 20*time.Second, time.Millisecond)
@@ -577,7 +586,7 @@ func TestDeniedCommandIsTold(t *testing.T) {
 		_, err := masters.Do(i, "ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-set")
 		require.NoError(t, err)
 	}
-	client, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs(), Username: "app", Password: "secret"})
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs(), Username: "app", Password: "secret", DialTimeout: busy})
 	require.NoError(t, err)
 	defer client.Close()
 	err = client.NewMutex("k", long).Lock(t.Context())
@@ -640,7 +649,7 @@ func TestTenThousandCancellationsLeaveNoKey(t *testing.T) {
 func TestContextEndsInTimeOnASaturatedProcessor(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	s := newScene(t, masters)
-	m := s.taken(3 * time.Second)
+	m := s.taken(6 * time.Second)
 	held, _ := m.KeepAlive(t.Context())
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	stop := make(chan struct{})
@@ -662,9 +671,9 @@ func TestContextEndsInTimeOnASaturatedProcessor(t *testing.T) {
 	for s.client.Stats().Renewals < renewed+2 {
 		valid := m.Remaining() > 0
 		require.False(t, held.Err() == nil && !valid)
+		require.NoError(t, context.Cause(held), "renewals get through")
 		time.Sleep(time.Millisecond)
 	}
-	require.NoError(t, context.Cause(held), "renewals get through")
 	for i := range 2 {
 		masters.Pause(i)
 	}
@@ -680,6 +689,7 @@ func TestContextEndsInTimeOnASaturatedProcessor(t *testing.T) {
 func TestOpenSaysWhatIsWrong(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	open := func(cfg redlock.Config) error {
+		cfg.DialTimeout = cmp.Or(cfg.DialTimeout, busy)
 		client, err := redlock.Open(t.Context(), cfg)
 		if err == nil {
 			client.Close()
@@ -696,7 +706,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		"drift factor":        {Masters: a, DriftFactor: 1},
 		"a negative duration": {Masters: a, RoundTimeout: -1},
 		"too few masters":     {Masters: []string{a[0], "127.0.0.1:1", "127.0.0.1:2"}, DialTimeout: 50 * time.Millisecond},
-		"the same server":     {Masters: []string{a[0], a[1], "redis://" + a[0] + "/1"}},
+		"the same server":     {Masters: []string{a[0], "redis://" + a[0] + "/1"}},
 	} {
 		err := open(cfg)
 		require.ErrorContains(t, err, want)
@@ -704,7 +714,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	}
 	require.NoError(t, open(redlock.Config{Masters: []string{a[0], a[1], "127.0.0.1:1"}}), "a minority that is down")
 
-	err := open(redlock.Config{Masters: []string{a[0], "127.0.0.1:1", "127.0.0.1:2"}, DialTimeout: 50 * time.Millisecond})
+	err := open(redlock.Config{Masters: []string{a[0], "127.0.0.1:1", "127.0.0.1:2"}, DialTimeout: 3 * time.Second})
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	var round *redlock.RoundError
 	require.ErrorAs(t, err, &round)
@@ -746,6 +756,7 @@ func TestForeignLocksAreRespected(t *testing.T) {
 	}
 	s.noKeys()
 	m := s.taken(long)
+	s.holds(m, 3)
 	for i := range 3 {
 		require.Nil(t, s.do(i, "SET", "k", "theirs", "NX", "PX", "30000"))
 	}
