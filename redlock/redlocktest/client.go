@@ -15,6 +15,9 @@ type ReplyError string
 
 func (e ReplyError) Error() string { return string(e) }
 
+// askTime is how long a master may take to answer.
+const askTime = 5 * time.Second
+
 // ask sends one command to a master on a connection of its own.
 func ask(to master, deadline time.Time, args ...string) (any, error) {
 	network, address, password := to.control()

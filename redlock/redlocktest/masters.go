@@ -266,7 +266,7 @@ func (m *Masters) Flush(i int) {
 // A master that has not answered after five seconds, such as a paused one, is
 // an error too.
 func (m *Masters) Do(i int, args ...string) (any, error) {
-	return ask(m.masters[i], time.Now().Add(5*time.Second), args...)
+	return ask(m.masters[i], time.Now().Add(askTime), args...)
 }
 
 func (m *Masters) helper() {
