@@ -106,7 +106,7 @@ func begin(t *testing.T, env []string, args ...string) *invocation {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	s := &invocation{Cmd: exec.CommandContext(ctx, binary, args...), t: t, out: new(output), err: new(output), exited: make(chan struct{})}
-	s.Env, s.Stdout, s.Stderr, s.WaitDelay = environment(env...), s.out, s.err, time.Second
+	s.Env, s.Stdout, s.Stderr, s.WaitDelay = environment(env...), s.out, s.err, patient
 	var err error
 	s.in, err = s.StdinPipe()
 	require.NoError(t, err)

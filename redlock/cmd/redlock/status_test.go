@@ -38,7 +38,12 @@ func TestStatusTellsHolderAndTime(t *testing.T) {
 		return exit == 0
 	}, patient, time.Millisecond)
 
-	exit, s := statusOfKey(t, env, "report")
+	var exit int
+	var s statusJSON
+	require.Eventually(t, func() bool { // one that was late gets the key by a renewal
+		exit, s = statusOfKey(t, env, "report")
+		return s.Votes == 5
+	}, patient, time.Millisecond)
 	require.Zero(t, exit)
 	require.Equal(t, "report", s.Key)
 	require.Equal(t, "held", s.State)
@@ -47,7 +52,6 @@ func TestStatusTellsHolderAndTime(t *testing.T) {
 	require.NotNil(t, s.LeftMS)
 	require.Positive(t, *s.LeftMS)
 	require.LessOrEqual(t, *s.LeftMS, int64(10_000))
-	require.Equal(t, 5, s.Votes)
 	require.Equal(t, 5, s.Answered)
 	require.Equal(t, 3, s.Quorum)
 	for i, m := range s.Masters {
@@ -119,7 +123,7 @@ func TestStatusSeesKeysThatAreNoLocks(t *testing.T) {
 func TestAFrozenMasterHoldsStatusUpForTheDialTimeoutOnly(t *testing.T) {
 	masters := redlocktest.Embedded(t, 3)
 	masters.Pause(1)
-	exit, stdout, _ := do(t, []string{inFleet(masters)}, "status", "--dial-timeout", "100ms", "k")
+	exit, stdout, _ := do(t, []string{inFleet(masters)}, "status", "--dial-timeout", "2s", "k")
 	require.Equal(t, exitNo, exit)
 	require.Contains(t, stdout, "timeout")
 }
