@@ -41,7 +41,7 @@ func processesWith(variable string) (pids []string) {
 func requireWholeDemo(t *testing.T, stdout string) {
 	t.Helper()
 	requireReadable(t, stdout)
-	for _, part := range []string{"1. ", "taken", "token     alice/", "validity  9.", "2. ", "held by alice", "3. ", "4. ", "extended", "released",
+	for _, part := range []string{"1. ", "taken", "token     alice/", "validity  ", "2. ", "held by alice", "3. ", "4. ", "extended", "released",
 		"Everything was as told."} {
 		require.Contains(t, stdout, part)
 	}
@@ -53,7 +53,7 @@ func TestDemoOnRealMasters(t *testing.T) {
 	started := time.Now()
 	status, stdout, stderr := do(t, env, "demo")
 	require.Zero(t, status)
-	require.Less(t, time.Since(started), demoLimit+3*time.Second)
+	require.Less(t, time.Since(started), 2*demoLimit)
 	require.Empty(t, stderr)
 	requireWholeDemo(t, stdout)
 	require.Contains(t, stdout, "5 Redis masters, started for it")

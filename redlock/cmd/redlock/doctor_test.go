@@ -31,9 +31,22 @@ type doctorJSON struct {
 
 func examined(t *testing.T, env []string, args ...string) (exit int, d doctorJSON) {
 	t.Helper()
-	exit, stdout, _ := do(t, env, append([]string{"doctor", "--json", "--span", "50ms"}, args...)...)
+	exit, stdout, _ := doctor(t, env, append([]string{"--json"}, args...)...)
 	require.NoError(t, json.Unmarshal([]byte(stdout), &d), stdout)
 	return exit, d
+}
+
+// doctor runs the doctor, and does so again if the machine was so busy that masters
+// have looked slow.
+func doctor(t *testing.T, env []string, args ...string) (exit int, stdout, stderr string) {
+	t.Helper()
+	for range 10 {
+		exit, stdout, stderr = do(t, env, append([]string{"doctor", "--span", "50ms"}, args...)...)
+		if !strings.Contains(strings.Join(strings.Fields(stdout), " "), "than a round waits") {
+			break
+		}
+	}
+	return exit, stdout, stderr
 }
 
 // requireFinding fails unless exactly these masters have that.
@@ -58,7 +71,7 @@ func durable(t *testing.T, n int) *redlocktest.Masters {
 func TestDoctorFindsNothingWrongWithGoodMasters(t *testing.T) {
 	masters := durable(t, 3)
 	env := []string{inFleet(masters)}
-	exit, stdout, stderr := do(t, env, "doctor", "--span", "50ms")
+	exit, stdout, stderr := doctor(t, env)
 	require.Zero(t, exit)
 	require.Empty(t, stderr)
 	require.Contains(t, stdout, "3 of 3 masters can be used, a lock needs 2. Nothing is wrong, 1 risky.")
@@ -104,7 +117,7 @@ func TestDoctorFindsMastersThatTheLockRefuses(t *testing.T) {
 	requireFinding(t, d, wrong, "connection refused", masters.Addr(2))
 	requireFinding(t, d, risky, "4 masters: 1 may fail", append(cluster.Addrs(), masters.Addrs()...)...)
 
-	exit, stdout, _ := do(t, nil, "doctor", "--span", "50ms", "-m", cluster.Addr(0)+","+strings.Join(masters.Addrs(), ","))
+	exit, stdout, _ := doctor(t, nil, "-m", cluster.Addr(0)+","+strings.Join(masters.Addrs(), ","))
 	require.Equal(t, exitNo, exit)
 	require.Contains(t, stdout, "1 of 4 masters can be used, a lock needs 3. Nobody gets a lock.")
 	require.Regexp(t, cluster.Addr(0)+` .* refused\n`, stdout)
@@ -213,7 +226,7 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 	require.Zero(t, exit)
 	require.Len(t, d.Findings, 1, "that it is the only master")
 	require.True(t, d.Masters[0].Tracking)
-	exit, _, stderr := do(t, as("locker"), "run", "--ttl", "1s", "lock:a", "--", binary, "run", "-w", "20ms", "-E", "0", "lock:a", "--", "true")
+	exit, _, stderr := do(t, as("locker"), "run", "--ttl", "3s", "lock:a", "--", binary, "run", "-w", "2s", "-E", "0", "lock:a", "--", "true")
 	require.Zero(t, exit, "what the remedy grants is enough")
 	require.NotContains(t, stderr, "NOPERM")
 
@@ -258,7 +271,7 @@ func TestDoctorExaminesEmbeddedMasters(t *testing.T) {
 func TestAFrozenMasterHoldsTheDoctorUpForTheDialTimeoutOnly(t *testing.T) {
 	masters := redlocktest.Embedded(t, 3)
 	masters.Pause(1)
-	exit, d := examined(t, []string{inFleet(masters)}, "--dial-timeout", "100ms")
+	exit, d := examined(t, []string{inFleet(masters)}, "--dial-timeout", "2s")
 	require.Equal(t, exitNo, exit)
 	requireFinding(t, d, wrong, "timeout", masters.Addr(1))
 }
