@@ -249,12 +249,12 @@ func (g *Groups) Do(i int, args ...string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ask(s, time.Now().Add(5*time.Second), args...)
+	return ask(s, time.Now().Add(askTime), args...)
 }
 
 // Sentinel sends one command to a sentinel, as [Masters.Do] does.
 func (g *Groups) Sentinel(j int, args ...string) (any, error) {
-	return ask(g.sentinels[j], time.Now().Add(time.Second), args...)
+	return ask(g.sentinels[j], time.Now().Add(askTime), args...)
 }
 
 // KillSentinel ends a sentinel as SIGKILL does; PauseSentinel and ResumeSentinel
