@@ -240,6 +240,12 @@ func (a *Address) parseGroup(s string) error {
 
 func (a *Address) parseHostPort(s string) error {
 	host, port, hasPort := s, "", false
+	switch {
+	case strings.ContainsAny(s, ",;"):
+		return errors.New("this is a list; give each address by itself")
+	case strings.ContainsAny(s, " \t\r\n"):
+		return errors.New("there is a space in it")
+	}
 	if inner, ok := strings.CutPrefix(s, "["); ok {
 		host, port, ok = strings.Cut(inner, "]")
 		if !ok || !strings.Contains(host, ":") {

@@ -82,11 +82,13 @@ func TestBadAddressesAreExplained(t *testing.T) {
 		"redis://h?password=secret":  "nothing else",
 		"redis://h?%zz":              "malformed query",
 		"redis://:secret%zz@h":       "percent-encoding",
-		"redis://a b":                "neither a name nor an IP",
+		"redis://a b":                "a space",
 		"redis://sécret":             "neither a name nor an IP",
 		"[::1":                       "brackets",
 		"[::1]6379":                  "only a port",
 		"[localhost]:1":              "brackets",
+		"a:1,b:1":                    "a list",
+		"redis://a;b":                "a list",
 		"::g":                        "not an IPv6 address",
 		"1:2:3":                      "not an IPv6 address",
 		"unix://":                    "absolute path",
@@ -95,7 +97,7 @@ func TestBadAddressesAreExplained(t *testing.T) {
 		"unix:///run/%zz":            "percent-encoding",
 		"unix:///run/%00":            "zero byte",
 		"unix:///run/x?db=secret":    "database",
-		"redis://user:sec ret@a b:c": "neither a name nor an IP",
+		"redis://user:sec ret@a b:c": "a space",
 	} {
 		_, err := conn.ParseAddress(in)
 		require.ErrorContains(t, err, want, in)

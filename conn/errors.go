@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strings"
 )
 
 // ErrRefused is found by [errors.Is] in every error that holds a [*RefusedError].
@@ -27,7 +28,10 @@ type Error struct {
 	unsent bool
 }
 
-func (e *Error) Error() string { return e.Master + ": " + e.Op + ": " + e.Err.Error() }
+func (e *Error) Error() string {
+	// Errors of the system, and of crypto/tls, say the same again.
+	return e.Master + ": " + e.Op + ": " + strings.TrimPrefix(e.Err.Error(), e.Op+": ")
+}
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }

@@ -138,7 +138,7 @@ func Open(ctx context.Context, cfg Config) (*Mux, error) {
 	for i, a := range cfg.Masters {
 		addr, err := conn.ParseAddress(a)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("mux: master %d: %w", i+1, err)
 		}
 		if seen[addr.String()] {
 			return nil, fmt.Errorf("%w: %s", ErrDuplicate, addr)
@@ -149,7 +149,7 @@ func Open(ctx context.Context, cfg Config) (*Mux, error) {
 		m.slots[i].state.Since = conn.Now()
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, &OpenError{Masters: m.states(), Cause: errors.Join(ErrNoQuorum, err)}
 	}
 	var err error
 	if m.poll, err = conn.NewPoller(); err != nil {
