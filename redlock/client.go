@@ -153,9 +153,9 @@ func (c *Client) Close() error {
 	c.closing.Do(func() { close(c.closed) })
 	c.renewer.close()
 	c.rounds.Drain()
-	c.attempts.Lock()
-	c.attempts.Unlock() //nolint:staticcheck // it only waits
+	c.attempts.Lock() // when those under way have sent their releases
 	err := c.rounds.Close()
+	c.attempts.Unlock()
 	c.renewer.flying.Wait()
 	c.rechecks.Wait()
 	c.watches.mu.Lock()

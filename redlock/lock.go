@@ -218,6 +218,11 @@ func (w *waiting) look(ctx context.Context) (pause time.Duration, why Wake, err 
 		return 0, "", ErrClosed
 	case err != nil:
 		return 0, "", err
+	}
+	if p.held { // whoever leaves the line from now on knows why
+		c.lines.failed(w.mutex.key, w.mutex.unasked(opLock, ErrHeld, ""))
+	}
+	switch {
 	case p.free:
 		return 0, WakeFree, nil
 	case !p.told:

@@ -761,3 +761,33 @@ func TestBigValuesAndKeysBreakNoConnection(t *testing.T) {
 		require.EqualValues(t, 1, s.Connects)
 	}
 }
+
+// A waiter that was cancelled knows that the lock is held, though it only looked.
+func TestCancelledWaiterSaysThatItIsHeld(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	for i := range 3 {
+		command(t, masters, i, "SET", "k", "another's")
+	}
+	known := func() bool {
+		s := c.lines.shard("k")
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		l := s.lines["k"]
+		return l != nil && l.failure != nil
+	}
+	for range 3 { // from the second on the key is known to be contended
+		ctx, cancel := context.WithCancel(t.Context())
+		errs := make(chan error, 2)
+		for range cap(errs) {
+			go func() { errs <- c.NewMutex("k", 30*time.Second).Lock(ctx) }()
+		}
+		require.Eventually(t, func() bool { return c.Stats().Waiting == 2 && known() }, hanging, time.Millisecond)
+		cancel()
+		for range cap(errs) {
+			err := <-errs
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, ErrHeld)
+		}
+	}
+}

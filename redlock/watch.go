@@ -225,6 +225,7 @@ func ranked(key string, masters []mux.State) []int {
 type prospect struct {
 	free bool          // a majority of the masters can be had now
 	told bool          // none can be before one of them tells
+	held bool          // it is another's on so many
 	at   time.Duration // when the TTLs of so many will have passed; forever if never
 }
 
@@ -241,6 +242,7 @@ func (c *Client) look(ctx context.Context, m *Mutex, w *watch) (prospect, error)
 	now := c.now()
 	states := c.rounds.Masters()
 	var free, deaf uint64
+	no := 0
 	var ends []time.Duration
 	for i := range k.op.Votes {
 		v := &k.op.Votes[i]
@@ -253,6 +255,9 @@ func (c *Client) look(ctx context.Context, m *Mutex, w *watch) (prospect, error)
 			end = later(later(now, milliseconds(v.Int)), expirySlack)
 		}
 		ends = append(ends, end)
+		if v.Verdict == No {
+			no++
+		}
 		if v.Verdict != Yes && v.Verdict != No || states[i].Phase != mux.Up || !states[i].Server.Tracking {
 			deaf |= 1 << i
 		}
@@ -261,7 +266,7 @@ func (c *Client) look(ctx context.Context, m *Mutex, w *watch) (prospect, error)
 	ws := c.watches
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	p := prospect{told: !ws.note(w, free, deaf), at: ends[ws.quorum-1]}
+	p := prospect{told: !ws.note(w, free, deaf), held: no >= ws.quorum, at: ends[ws.quorum-1]}
 	p.free = bits.OnesCount64(w.changed) >= ws.quorum
 	return p, nil
 }
