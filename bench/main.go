@@ -32,7 +32,7 @@ func main() {
 	var (
 		quick  = flag.Bool("quick", false, "a short run: fewer rounds and contestants, shorter slices, fewer locks to renew")
 		rounds = flag.Int("rounds", 5, "how many `times` each contestant takes its turn in a case")
-		length = flag.Duration("slice", time.Second, "how long a turn lasts")
+		length = flag.Duration("slice", 600*time.Millisecond, "how long a turn lasts")
 		cases  = flag.String("cases", "", "comma-separated `names` of the cases, or patterns as handover*; all if empty")
 		libs   = flag.String("libs", "", "comma-separated `names` of the contestants; all if empty")
 		out    = flag.String("out", "report", "the `directory` of the report")

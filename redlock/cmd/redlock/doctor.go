@@ -37,7 +37,7 @@ It takes a lock on each master for a moment (see --try) and changes nothing
 else.
 
 Exit status: 0 nothing is wrong, 1 something is (with --strict: or risky),
-64 wrong usage.
+64 wrong usage, 74 write error.
 ` + mastersHelp,
 		Example: `  redlock doctor --masters redis-a:6379,redis-b:6379,redis-c:6379
   redlock doctor --ttl 1m             your longest TTL
@@ -56,6 +56,8 @@ Exit status: 0 nothing is wrong, 1 something is (with --strict: or risky),
 			switch {
 			case ttl <= 0:
 				return usageError("", "--ttl is not above zero")
+			case span < 0:
+				return usageError("", "--span is below zero")
 			case key == "":
 				key = "redlock-doctor:" + rand.Text()
 			}
@@ -63,11 +65,13 @@ Exit status: 0 nothing is wrong, 1 something is (with --strict: or risky),
 			all := findings(exams, ttl)
 			out := newTerminal(os.Stdout)
 			if asJSON {
-				if err := writeFindingsJSON(out, exams, all); err != nil {
-					return &failure{exitNo, err, ""}
-				}
+				err = writeFindingsJSON(out, exams, all)
 			} else {
 				writeFindings(out, exams, all)
+				err = out.err
+			}
+			if err != nil {
+				return &failure{exitIO, err, ""}
 			}
 			for _, finding := range all {
 				if finding.Level == wrong || strict {
@@ -134,6 +138,8 @@ func writeFindings(t *terminal, exams []*exam, all []finding) {
 	quorum := len(exams)/2 + 1
 	t.printf("\n%d of %s can be used, a lock needs %d.", fit, plural(len(exams), "master"), quorum)
 	switch {
+	case len(findDuplicates(exams)) > 0:
+		t.printf(" %s\n", t.paint(red, "No client takes a list with one master twice."))
 	case fit < quorum:
 		t.printf(" %s\n", t.paint(red, "Nobody gets a lock."))
 	case count[wrong] > 0:

@@ -219,7 +219,7 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 
 	exit, d = examined(t, as("narrow"))
 	require.Equal(t, exitNo, exit)
-	require.Contains(t, requireFinding(t, d, wrong, "refuses SET: NOPERM", masters.Addr(0)).Remedy, "--try")
+	require.Contains(t, requireFinding(t, d, wrong, "refuses EVAL, EVALSHA, SET: NOPERM", masters.Addr(0)).Remedy, "--try")
 	exit, _ = examined(t, as("narrow"), "--try", "lock:a")
 	require.Zero(t, exit)
 	exit, d = examined(t, as("patient"), "--try", "lock:a")

@@ -226,5 +226,16 @@ func (e *exam) aof() string {
 	return ""
 }
 
-// refused are the commands that are refused, in order.
-func (e *exam) refused() []string { return slices.Sorted(maps.Keys(e.refusal)) }
+// refused are the commands that are refused, in order, those with the same words
+// together.
+func (e *exam) refused() (all [][]string) {
+	for _, command := range slices.Sorted(maps.Keys(e.refusal)) {
+		same := func(group []string) bool { return e.refusal[group[0]] == e.refusal[command] }
+		if i := slices.IndexFunc(all, same); i >= 0 {
+			all[i] = append(all[i], command)
+		} else {
+			all = append(all, []string{command})
+		}
+	}
+	return all
+}

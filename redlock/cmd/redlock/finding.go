@@ -89,7 +89,8 @@ func (e *exam) findUnreachable(add adder) {
 }
 
 func (e *exam) findRefusals(add adder) {
-	for _, command := range e.refused() {
+	for _, commands := range e.refused() {
+		command := commands[0]
 		said := e.refusal[command]
 		remedy := "make it accept writes"
 		switch code, _, _ := strings.Cut(said, " "); {
@@ -112,7 +113,7 @@ func (e *exam) findRefusals(add adder) {
 		if command == "TIME" || command == "EVAL" && len(e.refusal) == 1 { // a script is usually called by EVALSHA
 			l = risky
 		}
-		add(l, fmt.Sprintf("refuses %s: %s", command, said), remedy)
+		add(l, fmt.Sprintf("refuses %s: %s", strings.Join(commands, ", "), said), remedy)
 	}
 }
 
@@ -134,7 +135,7 @@ func (e *exam) findEviction(add adder) {
 }
 
 func (e *exam) findForgetting(add adder, ttl time.Duration) {
-	const remedy = "CONFIG SET appendonly yes and appendfsync always; or else give every client a Config.RestartGuard of the longest TTL"
+	const remedy = "CONFIG SET appendonly yes and appendfsync always; or else give every client a Config.RestartGuard (redlock run: --restart-guard) of the longest TTL"
 	loses := "forgets all locks"
 	switch e.aof() {
 	case "always":

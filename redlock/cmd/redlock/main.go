@@ -21,6 +21,7 @@ import (
 const (
 	exitNo       = 1  // status: it is free; doctor: something is wrong; demo: not as told
 	exitUsage    = 64 // EX_USAGE
+	exitIO       = 74 // EX_IOERR: the output cannot be written
 	exitHeld     = 96
 	exitNoQuorum = 97
 	exitLost     = 98

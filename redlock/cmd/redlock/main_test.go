@@ -190,6 +190,8 @@ func TestWrongUsageExitsWith64AndSaysWhatToDo(t *testing.T) {
 		"run with two keys":    {[]string{"run", "k", "l", "--", "true"}, "2 words before the --"},
 		"run without --":       {[]string{"run", "k", "ls", "-l"}, "behind a --"},
 		"run both waits":       {[]string{"run", "-n", "-w", "1s", "k", "--", "true"}, "wait"},
+		"run no exit status":   {[]string{"run", "-E", "256", "k", "--", "true"}, "0 to 255"},
+		"run a negative wait":  {[]string{"run", "-w", "-1s", "k", "--", "true"}, "below zero"},
 		"run a bad TTL":        {[]string{"run", "-m", "127.0.0.1:1", "--ttl", "10", "k", "--", "true"}, "ttl"},
 		"run an unlikely TTL":  {[]string{"run", "-m", "EMBEDDED", "--ttl", "1ms", "k", "--", "true"}, "TTL 1ms"},
 		"run a bad owner":      {[]string{"run", "-m", "127.0.0.1:1", "--owner", "a b", "k", "--", "true"}, "owner"},
@@ -199,6 +201,7 @@ func TestWrongUsageExitsWith64AndSaysWhatToDo(t *testing.T) {
 		"a cert without key":   {[]string{"doctor", "-m", "127.0.0.1:1", "--cert", missing}, "cert"},
 		"no such password":     {[]string{"doctor", "-m", "127.0.0.1:1", "--password-file", missing}, "no such file"},
 		"masters twice":        {[]string{"doctor", "-m", "127.0.0.1:1", "--masters-file", missing}, "masters-file"},
+		"a list":               {[]string{"doctor", "-m", "a;b;c"}, "list"},
 		"a bad address":        {[]string{"doctor", "-m", "127.0.0.1:0"}, "port"},
 		"a password":           {[]string{"doctor", "-m", "redis://u:secret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
 		"a password, bare":     {[]string{"doctor", "-m", "u:secret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
@@ -276,7 +279,7 @@ func TestTLS(t *testing.T) {
 	args := []string{"--masters", front.address, "--cacert", front.certFile, "--cert", front.certFile, "--key", front.keyFile}
 	status, _, _ := do(t, nil, append([]string{"run"}, append(args, "k", "--", binary, "--version")...)...)
 	require.Zero(t, status)
-	status, _, stderr := do(t, nil, "run", "--masters", front.address, "--tls", "k", "--", binary, "--version")
+	status, _, stderr := do(t, nil, "run", "-n", "--masters", front.address, "--tls", "k", "--", binary, "--version")
 	require.Equal(t, exitNoQuorum, status)
 	require.Contains(t, stderr, "certificate")
 }

@@ -28,13 +28,18 @@ command: it is how long others wait if this machine dies.
 If the lock is lost (the masters were flushed, or a majority could not be
 reached until the lock's validity had passed), the command is ended at once:
 it gets SIGTERM, and SIGKILL after --grace, with all that it has started.
+--wait is for the lock, and for a majority of masters that can be asked.
 
 The command has our stdin, stdout and stderr, a process group of its own, and
 in its environment REDLOCK_KEY and REDLOCK_TOKEN. It gets the signals that we
-get; whatever of it outlives one that asks it to end has --grace until it is
-killed, and until then the lock is kept. Ctrl-C and Ctrl-Z work as usual, but a
-suspended command loses its lock after the TTL, and is ended when it is
-resumed. On Linux the command is killed if redlock itself is (SIGKILL).
+get. If one of them has ended it, what it had started and left behind has
+--grace until it is killed, and until then the lock is kept; what a command
+leaves behind that ends by itself runs on without the lock. Ctrl-C and Ctrl-Z
+work as usual, but a suspended command loses its lock after the TTL, and is
+ended when it is resumed.
+
+If redlock itself is killed (SIGKILL), Linux kills the command too, but not what
+that has started: such a part of it can go on after the TTL, without the lock.
 
 Exit status: that of the command, 128+n if signal n ended it, or
    64  wrong usage
@@ -73,6 +78,12 @@ Exit status: that of the command, 128+n if signal n ended it, or
 			if noWait {
 				r.wait = 0
 			}
+			switch {
+			case r.heldStatus < 0 || r.heldStatus > 255:
+				return usageError("", "-E %d is no exit status: those are 0 to 255", r.heldStatus)
+			case min(r.wait, r.grace, r.lifetime, r.restartGuard) < 0:
+				return usageError("", "--wait, --grace, --max-lifetime and --restart-guard cannot be below zero")
+			}
 			return r.run(args[0], args[1:])
 		},
 	}
@@ -85,7 +96,7 @@ Exit status: that of the command, 128+n if signal n ended it, or
 	flags.DurationVarP(&r.wait, "wait", "w", 30*time.Second, "how long to wait for the lock; 0 means not at all")
 	flags.BoolVarP(&noWait, "no-wait", "n", false, "do not wait for the lock, as --wait 0")
 	flags.IntVarP(&r.heldStatus, "conflict-exit-code", "E", exitHeld, "exit `status` if the lock is held by another")
-	flags.DurationVar(&r.grace, "grace", 10*time.Second, "how long the command may take from SIGTERM to SIGKILL")
+	flags.DurationVar(&r.grace, "grace", 10*time.Second, "how long the command may take from SIGTERM to SIGKILL when the lock is lost")
 	flags.DurationVar(&r.lifetime, "max-lifetime", 0, "give the lock up, and end the command, after this time (default: never)")
 	flags.DurationVar(&r.restartGuard, "restart-guard", 0, "the longest TTL that anybody uses: do not listen to a master that was started less than this ago")
 	flags.StringVar(&r.owner, "owner", "", "`name` under which others see who holds the lock (default: redlock-run@host:pid)")
@@ -127,7 +138,7 @@ func (r *runner) run(key string, argv []string) error {
 
 	var client *redlock.Client
 	err = r.interruptible(func(ctx context.Context) (err error) {
-		client, err = redlock.Open(ctx, cfg)
+		client, err = r.open(ctx, cfg)
 		return err
 	})
 	if err != nil {
@@ -149,20 +160,49 @@ func (r *runner) run(key string, argv []string) error {
 		return &failure{exitNoExec, fmt.Errorf("%s: %w", argv[0], err), ""}
 	}
 	end := r.supervise(p, held)
-	lost := context.Cause(held)
+	lost, still := context.Cause(held), r.mutex.Remaining() > 0
 	if err := r.release(); lost == nil && errors.Is(err, redlock.ErrNotHeld) {
 		lost = err // found out only now
 	}
 	client.Close()
 	switch {
 	case lost != nil:
-		return &failure{exitLost, fmt.Errorf("the lock was lost before the command ended, with status %d: %w", end.status, lost),
-			"another may have held it at the same time"}
+		remedy := "another may have held it at the same time"
+		if still {
+			remedy = "nobody else had it before that: the command was ended in time"
+		}
+		return &failure{exitLost, fmt.Errorf("the lock was lost before the command ended, with status %d: %w", end.status, lost), remedy}
 	case end.last != nil:
 		end.last()
 	}
 	return exitWith(end.status)
 }
+
+// open connects, and tries again for as long as there is to wait if too few masters
+// answer; what it took to do so is waited no more.
+func (r *runner) open(ctx context.Context, cfg redlock.Config) (*redlock.Client, error) {
+	began := time.Now()
+	for tries := 0; ; tries++ {
+		client, err := redlock.Open(ctx, cfg)
+		if err == nil || !errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, conn.ErrRefused) || ctx.Err() != nil {
+			return client, err
+		}
+		if r.wait -= time.Since(began); r.wait <= 0 {
+			return nil, err
+		}
+		began = time.Now()
+		if tries == 0 { // or nobody knew what it stands still for
+			complain(err.Error(), fmt.Sprintf("waiting for them for up to %v", r.wait.Round(time.Second)))
+		}
+		select {
+		case <-time.After(min(reopenEvery, r.wait)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// reopenEvery is the pause between two tries to reach a majority.
+const reopenEvery = 200 * time.Millisecond
 
 // exitWith is nil for 0.
 func exitWith(status int) error {
@@ -270,6 +310,9 @@ func holderText(client *redlock.Client, key string) string {
 	defer cancel()
 	all, _ := client.Holders(ctx, key) // those that answered are enough
 	if s := newStanding(key, all); s.state == held {
+		if s.left < 0 {
+			return fmt.Sprintf("by %s, %s", ownerText(s.leader), leftText(s.left))
+		}
 		return fmt.Sprintf("by %s, %s unless it is renewed", ownerText(s.leader), leftText(s.left))
 	}
 	return "by nobody for long: others try to take it, or it was just released"

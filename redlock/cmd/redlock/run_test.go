@@ -149,12 +149,20 @@ func TestRunWithoutAQuorum(t *testing.T) {
 	require.Equal(t, "ran\n", stdout)
 
 	masters.Kill(1)
-	status, stdout, stderr := do(t, env, sh("echo ran")...)
-	require.Equal(t, exitNoQuorum, status)
-	require.Empty(t, stdout)
-	require.Contains(t, stderr, "too few masters")
-	require.Contains(t, stderr, masters.Addr(0))
-	require.Contains(t, stderr, "doctor")
+	for _, wait := range []string{"0", "3s"} {
+		status, stdout, stderr := do(t, env, sh("echo ran", "--wait", wait)...)
+		require.Equal(t, exitNoQuorum, status)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, "too few masters")
+		require.Contains(t, stderr, masters.Addr(0))
+		require.Contains(t, stderr, "doctor")
+	}
+	// Who waits for the lock waits for a majority, too.
+	waiter := begin(t, env, sh("echo ran", "--wait", "1m")...)
+	require.Eventually(t, func() bool { return strings.Contains(waiter.err.String(), "waiting for them") }, patient, time.Millisecond)
+	masters.Restart(1)
+	require.Zero(t, waiter.end())
+	require.Equal(t, "ran\n", waiter.out.String())
 }
 
 func TestRunWithAMasterThatIsNone(t *testing.T) {

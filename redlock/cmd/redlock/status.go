@@ -28,7 +28,9 @@ The lock is held if one holder has it on a majority of the masters; on fewer it
 is nobody's: a leftover, or an attempt under way. If so few masters answer that
 it could be either, the state is unknown.
 
-Exit status: 0 held, 1 free, 97 unknown, 64 wrong usage.
+A key that holds something else than a string is no lock, but in its way: held.
+
+Exit status: 0 held, 1 free, 97 unknown, 64 wrong usage, 74 write error.
 ` + mastersHelp,
 		Example: `  redlock status nightly-report
   redlock status --json nightly-report | jq -r .owner
@@ -55,9 +57,10 @@ Exit status: 0 held, 1 free, 97 unknown, 64 wrong usage.
 			err = s.writeJSON(out)
 		default:
 			s.write(out)
+			err = out.err
 		}
 		if err != nil {
-			return &failure{exitNo, err, ""}
+			return &failure{exitIO, err, ""}
 		}
 		switch s.state {
 		case free:
@@ -166,7 +169,7 @@ func newStanding(key string, all []redlock.Holder) *standing {
 			continue
 		}
 		s.answered++
-		if h.Token == "" || h.Token == "?" {
+		if h.Token == "" {
 			continue
 		}
 		ttls[h.Token] = append(ttls[h.Token], h.TTL)
@@ -201,6 +204,9 @@ func lasting(ttls []time.Duration, quorum int) time.Duration {
 }
 
 func ownerText(h redlock.Holder) string {
+	if h.Token == "?" {
+		return "a key that is no lock"
+	}
 	if owner := h.Owner(); owner != "" {
 		return owner
 	}

@@ -116,8 +116,11 @@ func TestStatusSeesKeysThatAreNoLocks(t *testing.T) {
 		require.NoError(t, err)
 	}
 	exit, stdout, _ := do(t, []string{inFleet(masters)}, "status", "k")
-	require.Equal(t, exitNo, exit)
-	require.Contains(t, stdout, "a key that is no lock")
+	require.Zero(t, exit)
+	require.Contains(t, stdout, "k is held by a key that is no lock, on 3 of 3 masters, without expiry")
+	exit, _, stderr := do(t, []string{inFleet(masters)}, "run", "-n", "k", "--", binary, "--version")
+	require.Equal(t, exitHeld, exit)
+	require.Contains(t, stderr, "by a key that is no lock, without expiry")
 }
 
 func TestAFrozenMasterHoldsStatusUpForTheDialTimeoutOnly(t *testing.T) {
@@ -150,7 +153,7 @@ func TestStandingOfALock(t *testing.T) {
 		"on none, and one down":         {[]redlock.Holder{free1, free1, down}, free, 0},
 		"two of four":                   {[]redlock.Holder{a(second), a(second), free1, free1}, free, 0},
 		"two of four, and one down":     {[]redlock.Holder{a(second), a(second), free1, down}, unknown, 0},
-		"keys that are no locks":        {[]redlock.Holder{{Token: "?"}, {Token: "?"}, {Token: "?"}}, free, 0},
+		"keys that are no locks":        {[]redlock.Holder{{Token: "?"}, {Token: "?"}, {Token: "?"}}, held, 0},
 		"the only master":               {[]redlock.Holder{a(second)}, held, second},
 		"all down":                      {[]redlock.Holder{down, down, down}, unknown, 0},
 		"one of five each, three down":  {[]redlock.Holder{a(second), b, down, down, down}, unknown, 0},

@@ -30,11 +30,12 @@ const (
 type terminal struct {
 	io.Writer
 	colours bool
+	err     error // the first that a write gave
 }
 
 func newTerminal(f *os.File) *terminal {
 	info, err := f.Stat()
-	return &terminal{f, err == nil && info.Mode()&os.ModeCharDevice != 0 && runtime.GOOS != "windows" &&
+	return &terminal{Writer: f, colours: err == nil && info.Mode()&os.ModeCharDevice != 0 && runtime.GOOS != "windows" &&
 		os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
@@ -45,7 +46,11 @@ func (t *terminal) paint(c colour, s string) string {
 	return "\x1b[" + string(c) + "m" + s + "\x1b[0m"
 }
 
-func (t *terminal) printf(format string, args ...any) { fmt.Fprintf(t, format, args...) }
+func (t *terminal) printf(format string, args ...any) {
+	if _, err := fmt.Fprintf(t, format, args...); t.err == nil {
+		t.err = err
+	}
+}
 
 // say writes text in lines of at most 80 columns. The first begins with lead,
 // the others are indented as far.
