@@ -49,7 +49,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestRefusalIsCheap(t *testing.T) {
+func TestRefusalAllocatesLittle(t *testing.T) {
 	masters := redlocktest.Start(t, 5)
 	client := openOn(t, masters, nil)
 	ctx := context.Background()

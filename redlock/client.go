@@ -219,8 +219,14 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 // that could not be confirmed is no error: the key goes with its TTL.
 func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) error {
 	m := c.NewMutex(key, ttl, opts...)
-	defer m.Unlock(context.WithoutCancel(ctx)) // also if an Observer panics in Lock
+	refused := false
+	defer func() { // also if an Observer panics in Lock
+		if !refused {
+			m.Unlock(context.WithoutCancel(ctx))
+		}
+	}()
 	if err := m.Lock(ctx); err != nil {
+		refused = true
 		return err
 	}
 	held, stop := m.KeepAlive(ctx)
