@@ -224,7 +224,7 @@ func (m *Mux) takeFlight(op *Op, now time.Duration) *flight {
 	f.debt = f.debt[:0]
 	f.until = 0
 	if op.Persist > 0 {
-		f.until = after(now, op.Persist)
+		f.until, f.persist = after(now, op.Persist), op.Persist
 		if len(op.Fallback) == 0 {
 			f.debt = append(f.debt, op.Command...)
 		}
@@ -310,7 +310,11 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 			m.addDebt(i, f, now) // for who is the master now
 		}
 	}
-	if f.until > now && verdict == Failed && isPassing(v) && s.again.len() < maxDebts {
+	switch {
+	case f.until <= now || verdict != Failed || !isPassing(v):
+	case s.again.len() >= maxDebts:
+		s.state.Dropped++
+	default:
 		f.refs++
 		s.again.push(f)
 		if m.retryAt == 0 {
@@ -414,9 +418,13 @@ func (m *Mux) fault(i int, err error) error {
 // addDebt keeps a persistent operation for delivery after the next connect.
 func (m *Mux) addDebt(i int, f *flight, now time.Duration) {
 	s := &m.slots[i]
-	for s.debts.len() > 0 && (!s.wants(*s.debts.front(), now) || s.debts.len() >= maxDebts) {
-		if (*s.debts.front()).until > now {
-			s.state.Dropped++
+	for s.debts.len() > 0 && !s.wants(*s.debts.front(), now) {
+		m.unref(s.debts.pop())
+	}
+	if s.debts.len() >= maxDebts {
+		s.state.Dropped++
+		if s.unsure { // what undoes what it may still do came first
+			return
 		}
 		m.unref(s.debts.pop())
 	}
@@ -433,6 +441,9 @@ func (m *Mux) payDebts(i int, now time.Duration) {
 		if !s.wants(f, now) {
 			m.unref(f)
 			continue
+		}
+		if f.until <= now { // what it undoes was done just now, and lasts as long from here
+			f.until = after(now, f.persist)
 		}
 		o := owed{f: f, sent: now, left: 1, again: true, debt: true}
 		if len(f.debt) > 0 {

@@ -170,5 +170,6 @@ type flight struct {
 	fallback []byte        // own copy
 	debt     []byte        // what is delivered after a reconnect: own copy, or fallback
 	until    time.Duration // until when; 0 if not persistent
+	persist  time.Duration // from when to then
 	next     *flight       // in the pool
 }

@@ -626,3 +626,36 @@ func TestPanicOfAHookFailsTheDial(t *testing.T) {
 		})
 	}
 }
+
+// What is delivered after its time, as the master may have done only now what it undoes,
+// and is refused for a moment, is repeated.
+func TestLateDeliveryThatIsRefusedIsRepeated(t *testing.T) {
+	const persist = 2 * time.Second
+	var connects, deliveries atomic.Int32
+	late := make(chan struct{})
+	f := newFake(t, "a", func() script {
+		if connects.Add(1) == 1 {
+			return silent()
+		}
+		<-late // it is frozen for longer than that
+		return func(args []string) (string, bool) {
+			if args[0] == "EVAL" && deliveries.Add(1) == 1 {
+				return "-BUSY Redis is busy running a script.\r\n", true
+			}
+			return ":1\r\n", true
+		}
+	})
+	m := open(t, mux.Config{Masters: []string{f.addr()}, StallTime: 50 * time.Millisecond})
+	m.Send(acquire("k", "t"))
+	op := release("k", "t")
+	op.Persist = persist
+	m.Send(op)
+	eventually(t, "it is reset", func() bool { return connects.Load() > 1 })
+	time.Sleep(persist)
+	close(late)
+	eventually(t, "it is delivered, and again", func() bool { return deliveries.Load() == 2 })
+	eventually(t, "nothing is owed", func() bool {
+		s := m.Masters()[0]
+		return s.Owed == 0 && s.Debts == 0
+	})
+}
