@@ -147,8 +147,8 @@ func newClient(cfg Config, r rounds, now func() time.Duration) *Client {
 // Close ends the connections and returns when nothing of the client is left. It
 // wakes everybody who waits, with ErrClosed, and ends the contexts of KeepAlive.
 // It releases no lock: those still held end with their TTL. Of attempts that it has cut
-// short it leaves nothing on the masters: their releases are given up to 100 ms to be
-// answered. It may be called more than once, but not from an Observer.
+// short it leaves nothing on masters that are connected: their releases are given up to
+// 100 ms to be answered. It may be called more than once, but not from an Observer.
 func (c *Client) Close() error {
 	c.closing.Do(func() { close(c.closed) })
 	c.renewer.close()

@@ -41,13 +41,17 @@ func (m *Mutex) Lock(ctx context.Context) error {
 	}
 	c := m.client
 	w, first := c.lines.join(m.key)
+	wait := waiting{mutex: m, waiter: w}
 	left := false
 	defer func() { // an Observer may panic
-		if !left {
-			c.lines.leave(m.key, w, false)
+		if left {
+			return
+		}
+		c.lines.leave(m.key, w, false)
+		if wait.since != 0 {
+			c.stats.waiting.Add(-1)
 		}
 	}()
-	wait := waiting{mutex: m, waiter: w}
 	// Whoever comes to a contended key looks first, so that those who were told
 	// of its release are not always overtaken by whoever has released it.
 	try := first && !(c.watches.contended(m.key, c.now()) && c.tracked())
@@ -220,7 +224,7 @@ func (w *waiting) look(ctx context.Context) (pause time.Duration, why Wake, err 
 		return 0, "", err
 	}
 	if p.held { // whoever leaves the line from now on knows why
-		c.lines.failed(w.mutex.key, w.mutex.unasked(opLock, ErrHeld, ""))
+		c.lines.refused(w.mutex)
 	}
 	switch {
 	case p.free:

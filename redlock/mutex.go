@@ -121,8 +121,19 @@ func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely uint64) *RoundE
 // on them released. It returns what is left of the validity, and the mux's error too.
 func (m *Mutex) attempt(ctx context.Context, k *call, inTurn bool, likely uint64) (left time.Duration, e *RoundError, err error) {
 	c := m.client
-	c.attempts.RLock()
-	defer c.attempts.RUnlock()
+	// It never waits: a context, or an Observer that it calls, may bring us here again
+	// while Close waits for the attempt that is under way.
+	if !c.attempts.TryRLock() {
+		k.op.Started, k.op.Decided = 0, 0
+		return 0, m.unasked(opLock, ErrClosed, ""), nil
+	}
+	var expired *keep
+	defer func() {
+		c.attempts.RUnlock()
+		for ; expired != nil; expired = expired.sibling {
+			c.renewer.expire(expired)
+		}
+	}()
 	clean := false // nothing can be left on any master
 	if inTurn {
 		clean, err = c.inTurn(ctx, m, k, likely)
@@ -132,11 +143,12 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurn bool, likely uint64
 	}
 	now, until := c.now(), m.term.until(k.op.Started)
 	reason := count(k.op.Votes, err != nil).acquired(now, until)
-	if reason == nil && !m.install(k.token, until, now) {
-		reason = ErrExpired
-	}
 	if reason == nil {
-		return until - now, nil, err
+		var installed bool
+		if expired, installed = m.install(k.token, until, now); installed {
+			return until - now, nil, err
+		}
+		reason = ErrExpired
 	}
 	e = m.failed(ctx, opLock, k, err, reason)
 	if !clean {
@@ -175,25 +187,22 @@ func (m *Mutex) forget(token []byte) {
 
 // install makes the Mutex hold a lock that was just taken. It reports whether it does:
 // a caller that stood still until its lock was over may find that another has taken the
-// next one.
-func (m *Mutex) install(token []byte, until, now time.Duration) bool {
+// next one. It returns the KeepAlives of a lock that ran out before, if it was not
+// unlocked; they are to be expired.
+func (m *Mutex) install(token []byte, until, now time.Duration) (expired *keep, installed bool) {
 	m.mu.Lock()
 	if m.until > until {
 		m.mu.Unlock()
-		return false
+		return nil, false
 	}
 	m.token = append(m.token[:0], token...)
 	m.until, m.since, m.gone = until, now, false
-	expired := m.keeps // of a lock that ran out before, if it was not unlocked
-	m.keeps = nil
+	expired, m.keeps = m.keeps, nil
 	m.mu.Unlock()
 	if m.client.groups {
 		m.client.holding.add(m)
 	}
-	for k := expired; k != nil; k = k.sibling {
-		m.client.renewer.expire(k)
-	}
-	return true
+	return expired, true
 }
 
 // Extend gives the lock its full TTL again. It succeeds only while the lock is
@@ -253,6 +262,9 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	if reason == nil {
 		reason = m.prolong(k.token, until, now)
 	}
+	if reason == ErrExpired && c.now() < m.end(k.token, 0) {
+		reason = nil // we came too late, and others have extended it further
+	}
 	stale := false
 	if reason == nil && handed && c.groups {
 		c.holding.add(m) // for the next recheck; the last may not have seen it
@@ -268,7 +280,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 		c.stats.extended.Add(1)
 	}
 	took := k.op.Decided - k.op.Started
-	if e != nil && (e.reason == ErrNotHeld || stale || e.reason == ErrExpired && now >= m.end(k.token, 0)) {
+	if e != nil && (e.reason == ErrNotHeld || e.reason == ErrExpired || stale) {
 		m.lost(k, now, e)
 	}
 	m.observe(ctx, opExtend, k, took, until-now, e)
@@ -277,14 +289,14 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 
 // prolong moves the end of the validity, if the Mutex still holds that lock: not if it
 // was unlocked, or another round has found it to be lost, and is about to release what
-// it gave back; nor if it has ended at now.
+// it gave back; nor if it has ended since now, when the caller looked.
 func (m *Mutex) prolong(token []byte, until, now time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case m.gone || string(m.token) != string(token):
 		return ErrNotHeld
-	case m.until != 0 && m.until <= now:
+	case m.until != 0 && m.until <= max(now, m.client.now()):
 		return ErrExpired
 	}
 	m.setUntil(max(until, m.until))

@@ -152,6 +152,16 @@ func (q *lines) failed(key string, e *RoundError) {
 	s.mu.Unlock()
 }
 
+// refused notes that the key was found to be another's, if that is not known.
+func (q *lines) refused(m *Mutex) {
+	s := q.shard(m.key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.lines[m.key]; l.failure == nil || l.failure.reason != ErrHeld {
+		l.failure = m.unasked(opLock, ErrHeld, "")
+	}
+}
+
 // released tells a key's line that the lock was released in this client.
 func (q *lines) released(key string) {
 	s := q.shard(key)

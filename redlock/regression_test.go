@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -616,6 +617,12 @@ func TestReleaseThatIsRefusedForAMomentIsRepeated(t *testing.T) {
 
 // An Observer that panics, in a caller that recovers, is in nobody else's way.
 func TestPanicOfAnObserverBlocksNobody(t *testing.T) {
+	simulated(t, 3, Config{Observer: &Observer{WaitStart: func(context.Context, string) { panic("the user's") }}}, func(t *testing.T, c *Client, _ *fakeRounds) {
+		taken(t, c)
+		require.Panics(t, func() { c.NewMutex("k", ttl).Lock(t.Context()) })
+		require.Zero(t, c.Stats().Waiting)
+		require.Zero(t, c.lines.size())
+	})
 	synctest.Test(t, func(t *testing.T) {
 		var once sync.Once
 		c, r := newFake(t, 3, Config{Observer: &Observer{Round: func(context.Context, Round) {
@@ -718,20 +725,23 @@ func TestRecheckRevivesNothing(t *testing.T) {
 		c.groups = true
 		m := taken(t, c)
 		time.Sleep(m.Remaining() - 5*time.Millisecond)
-		c.rounds = &lateRounds{r, 50 * time.Millisecond}
+		c.rounds = &lateRounds{fakeRounds: r, late: 50 * time.Millisecond}
 		c.recheck()
 		require.Zero(t, m.Remaining())
 	})
 }
 
-// lateRounds has those who waited for a round stand still.
+// lateRounds has who waits first for a round stand still afterwards.
 type lateRounds struct {
 	*fakeRounds
 	late time.Duration
+	over atomic.Bool
 }
 
 func (l *lateRounds) Wait(ctx context.Context, op *mux.Op) error {
-	defer time.Sleep(l.late)
+	if !l.over.Swap(true) {
+		defer time.Sleep(l.late)
+	}
 	return l.fakeRounds.Wait(ctx, op)
 }
 
@@ -790,4 +800,135 @@ func TestCancelledWaiterSaysThatItIsHeld(t *testing.T) {
 			require.ErrorIs(t, err, ErrHeld)
 		}
 	}
+}
+
+// A Do that was given a token and could not take the lock leaves it to whom it belongs.
+func TestDoReleasesNothingThatItHasNotTaken(t *testing.T) {
+	for name, patience := range map[string]time.Duration{"held": 100 * time.Millisecond, "out of time": 0} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				m := taken(t, c)
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				require.Error(t, c.Do(ctx, m.Key(), ttl, func(context.Context) error { panic("not reached") }, WithToken(m.Token())))
+				time.Sleep(10 * time.Millisecond)
+				require.Equal(t, 3, r.holders("k", m.Token()))
+			})
+		})
+	}
+}
+
+// Close waits for the attempts under way, and they do not wait for Close: an Observer that
+// is called in one, as the context of that is another's KeepAlive, may try to take a lock.
+func TestCloseAndAnAttemptDoNotWaitForEachOther(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		closed, lost := make(chan struct{}), make(chan error, 1)
+		c.observe.Lost = func(context.Context, string, error) {
+			go func() {
+				c.Close()
+				close(closed)
+			}()
+			for c.attempts.TryRLock() { // until it waits for the attempt
+				c.attempts.RUnlock()
+				runtime.Gosched()
+			}
+			lost <- c.NewMutex("other", ttl).TryLock(context.Background())
+		}
+		held, stop := taken(t, c).KeepAlive(t.Context())
+		defer stop()
+		c.rounds = &suspendedRounds{fakeRounds: r}
+		require.Error(t, c.NewMutex("nested", ttl).TryLock(held))
+		require.ErrorIs(t, <-lost, ErrClosed)
+		<-closed
+	})
+}
+
+// suspendedRounds has the machine suspended before an attempt.
+type suspendedRounds struct {
+	*fakeRounds
+	once sync.Once
+}
+
+func (s *suspendedRounds) Do(ctx context.Context, op *mux.Op) error {
+	s.once.Do(func() {
+		s.mu.Lock()
+		s.jump += 2 * ttl
+		s.mu.Unlock()
+	})
+	return s.fakeRounds.Do(ctx, op)
+}
+
+// The KeepAlive of a lock that has run out is told so by the next attempt, outside of it.
+func TestObserverIsCalledOutsideTheAttempt(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		free := false
+		c.observe.Lost = func(context.Context, string, error) {
+			if free = c.attempts.TryLock(); free {
+				c.attempts.Unlock()
+			}
+		}
+		m := taken(t, c)
+		_, stop := m.KeepAlive(t.Context())
+		defer stop()
+		r.set(func(m *fakeMaster) { clear(m.keys) }, all(3)...)
+		r.mu.Lock()
+		r.jump += 2 * ttl
+		r.mu.Unlock()
+		require.NoError(t, m.TryLock(t.Context()))
+		require.True(t, free)
+	})
+}
+
+// An Extend whose caller stands still after the answers, until the lock is over or until
+// others have extended it further.
+func TestExtendThatLooksTooLate(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		time.Sleep(m.Remaining() - 20*time.Millisecond)
+		now := c.now
+		var looks atomic.Int64
+		c.now = func() time.Duration {
+			at := now()
+			if looks.Add(1) == 2 { // after the answers
+				time.Sleep(100 * time.Millisecond)
+			}
+			return at
+		}
+		require.ErrorIs(t, m.Extend(t.Context()), ErrExpired)
+		require.Zero(t, m.Remaining())
+	})
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := c.NewMutex("k", ttl, WithRoundTimeout(10*ttl))
+		require.NoError(t, m.TryLock(t.Context()))
+		c.rounds = &lateRounds{fakeRounds: r, late: ttl + ttl/10}
+		first := make(chan error, 1)
+		go func() { first <- m.Extend(t.Context()) }()
+		for range 5 {
+			time.Sleep(ttl / 4)
+			require.NoError(t, m.Extend(t.Context()))
+		}
+		require.NoError(t, <-first)
+		require.Positive(t, m.Remaining())
+	})
+}
+
+// Who leaves a line whose first was refused, and has looked since, is told the votes.
+func TestFollowersKnowTheVotes(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	for i := range 3 {
+		command(t, masters, i, "SET", "k", "another's")
+	}
+	first := parked(t, c, "k")
+	ctx, cancel := context.WithCancel(t.Context())
+	follower := make(chan error, 1)
+	go func() { follower <- c.NewMutex("k", 30*time.Second).Lock(ctx) }()
+	require.Eventually(t, func() bool { return c.Stats().Waiting == 2 }, hanging, time.Millisecond)
+	cancel()
+	var e *RoundError
+	require.ErrorAs(t, <-follower, &e)
+	require.ErrorIs(t, e, ErrHeld)
+	require.Len(t, e.Votes, 3)
+	require.NoError(t, c.Close())
+	require.ErrorIs(t, <-first, ErrClosed)
 }

@@ -52,7 +52,7 @@ type MasterStats struct {
 	Replies  uint64
 	Failures uint64 // votes that failed
 	Owed     int    // answers outstanding
-	Debts    int    // releases to be delivered when it is back
+	Debts    int    // releases to be delivered when it is back, or to be repeated
 }
 
 // Stats returns a snapshot. It is cheap enough for every scrape, and costs the
