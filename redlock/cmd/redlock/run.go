@@ -183,7 +183,12 @@ func (r *runner) run(key string, argv []string) error {
 func (r *runner) open(ctx context.Context, cfg redlock.Config) (*redlock.Client, error) {
 	began := time.Now()
 	for tries := 0; ; tries++ {
-		client, err := redlock.Open(ctx, cfg)
+		limit, cancel := ctx, func() {}
+		if tries > 0 {
+			limit, cancel = context.WithTimeout(ctx, r.wait)
+		}
+		client, err := redlock.Open(limit, cfg)
+		cancel()
 		if err == nil || !errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, conn.ErrRefused) || ctx.Err() != nil {
 			return client, err
 		}
@@ -192,7 +197,7 @@ func (r *runner) open(ctx context.Context, cfg redlock.Config) (*redlock.Client,
 		}
 		began = time.Now()
 		if tries == 0 { // or nobody knew what it stands still for
-			complain(err.Error(), fmt.Sprintf("waiting for them for up to %v", r.wait.Round(time.Second)))
+			complain(err.Error(), fmt.Sprintf("waiting for them for up to %v", r.wait.Round(time.Millisecond)))
 		}
 		select {
 		case <-time.After(min(reopenEvery, r.wait)):
