@@ -88,7 +88,7 @@ func (h *handshake) run() (Server, error) {
 	if v := replies[0].Value; v.IsError() {
 		// What is passing or final in RESP3 is so in RESP2, and on a connection that
 		// is gone there is no second try.
-		if e := h.judgeError("HELLO", v); err != nil || isPassing(v) || errors.Is(e, ErrRefused) {
+		if e := h.judgeError("HELLO", v); err != nil || IsPassing(v) || errors.Is(e, ErrRefused) {
 			return Server{}, e
 		}
 		return h.runRESP2()
@@ -357,7 +357,7 @@ func (h *handshake) judgeError(command string, v resp.Value) error {
 	said := h.quote(command, v)
 	refused := func(remedy string) error { return &RefusedError{said, remedy} }
 	switch code := string(v.ErrorCode()); {
-	case isPassing(v):
+	case IsPassing(v):
 	case code == "WRONGPASS" || command == "AUTH":
 		return refused("correct the username and password")
 	case code == "NOAUTH" && h.username+h.password == "":
@@ -374,10 +374,11 @@ func (h *handshake) judgeError(command string, v resp.Value) error {
 	return errors.New(said)
 }
 
-// isPassing reports whether an error reply speaks of a state that ends by itself.
-func isPassing(v resp.Value) bool {
+// IsPassing reports whether an error reply speaks of a state that ends by itself, and so
+// says that nothing was done.
+func IsPassing(v resp.Value) bool {
 	switch string(v.ErrorCode()) {
-	case "LOADING", "MASTERDOWN", "BUSY", "OOM", "MISCONF", "TRYAGAIN":
+	case "LOADING", "MASTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN":
 		return true
 	}
 	return bytes.Contains(v.Bytes(), []byte("max number of clients"))

@@ -29,6 +29,15 @@ type Event struct {
 // Forever is no deadline for [Poller.Wait].
 const Forever time.Duration = math.MaxInt64
 
+// After is d after a moment of [Now]'s clock, without overflow: what never comes is
+// Forever.
+func After(now, d time.Duration) time.Duration {
+	if d > Forever-now {
+		return Forever
+	}
+	return now + d
+}
+
 // await parks until s, which is in p, is ready for what is wanted, or ctx ends.
 func (p *Poller) await(ctx context.Context, s *sock, want Interest) error {
 	if err := p.modify(s, 0, want); err != nil {

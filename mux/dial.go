@@ -109,7 +109,7 @@ func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string) er
 		s.unsure = false
 	} else {
 		m.payDebts(i, s.since)
-		m.rouse(after(s.since, m.cfg.StallTime))
+		m.rouse(conn.After(s.since, m.cfg.StallTime))
 		m.push()
 	}
 	return nil
@@ -145,7 +145,7 @@ func (m *Mux) greet(i int, server conn.Server, since time.Duration) {
 // held.
 func (m *Mux) bar(i int, from, d time.Duration, why string) {
 	s := &m.slots[i]
-	if until := after(from, d); d > 0 && until > s.barred {
+	if until := conn.After(from, d); d > 0 && until > s.barred {
 		s.barred = until
 		s.why = &QuarantineError{Reason: why, Until: time.Now().Add(until - conn.Now())}
 	}
@@ -312,7 +312,8 @@ func (m *Mux) arm() {
 }
 
 // outstanding reports whether replies are owed, or a connection's end is to be
-// read, or something is to be sent again. Whatever is queued or kept back is behind something that is owed.
+// read, or something is to be sent again. Whatever is queued or kept back is behind
+// something that is owed.
 func (m *Mux) outstanding() bool {
 	if m.dirty != 0 || m.hangups != 0 || m.retryAt != 0 {
 		return true

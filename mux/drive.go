@@ -51,14 +51,6 @@ func (m *Mux) Do(ctx context.Context, op *Op) error {
 	return m.wait(ctx, done, op)
 }
 
-// after adds without overflow: what never comes is Forever.
-func after(now, d time.Duration) time.Duration {
-	if d > conn.Forever-now {
-		return conn.Forever
-	}
-	return now + d
-}
-
 // Post submits operations in one burst, without waiting for their decisions.
 // Each must be followed by one Wait, or by Forget.
 func (m *Mux) Post(ops ...*Op) {
@@ -299,9 +291,9 @@ func (m *Mux) nextEvent() time.Duration {
 // written or before the reply was read.
 func (m *Mux) silentAt(s *slot) time.Duration {
 	if s.suspected != 0 {
-		return after(s.suspected, m.cfg.StallTime/4)
+		return conn.After(s.suspected, m.cfg.StallTime/4)
 	}
-	return after(max(s.owed.front().sent, s.heard), m.cfg.StallTime)
+	return conn.After(max(s.owed.front().sent, s.heard), m.cfg.StallTime)
 }
 
 // judgeSilence resets the connections of masters that owe replies and give none.

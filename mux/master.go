@@ -102,7 +102,7 @@ func (m *Mux) start(op *Op, now time.Duration, wanted bool) {
 		if refused {
 			m.decide(op, now, ErrClosed)
 		} else if op.Timeout > 0 {
-			op.deadline = after(now, op.Timeout)
+			op.deadline = conn.After(now, op.Timeout)
 			m.lookAt(op.deadline)
 		}
 	}
@@ -154,7 +154,7 @@ func (m *Mux) start(op *Op, now time.Duration, wanted bool) {
 		m.soil(i)
 	}
 	m.unref(f)
-	m.rouse(after(now, m.cfg.StallTime)) // it may have gone to sleep when nothing was owed
+	m.rouse(conn.After(now, m.cfg.StallTime)) // it may have gone to sleep when nothing was owed
 	if wanted && op.pending {
 		m.settle(op, now)
 	}
@@ -224,7 +224,7 @@ func (m *Mux) takeFlight(op *Op, now time.Duration) *flight {
 	f.debt = f.debt[:0]
 	f.until = 0
 	if op.Persist > 0 {
-		f.until, f.persist = after(now, op.Persist), op.Persist
+		f.until, f.persist = conn.After(now, op.Persist), op.Persist
 		if len(op.Fallback) == 0 {
 			f.debt = append(f.debt, op.Command...)
 		}
@@ -311,14 +311,14 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 		}
 	}
 	switch {
-	case f.until <= now || verdict != Failed || !isPassing(v):
+	case f.until <= now || verdict != Failed || !conn.IsPassing(v):
 	case s.again.len() >= maxDebts:
 		s.state.Dropped++
 	default:
 		f.refs++
 		s.again.push(f)
 		if m.retryAt == 0 {
-			m.retryAt = after(now, retryEvery)
+			m.retryAt = conn.After(now, retryEvery)
 		}
 	}
 	op := f.op
@@ -358,16 +358,6 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	return true
 }
 
-// isPassing reports whether an error reply speaks of a state that ends by itself, and says
-// that nothing was done.
-func isPassing(v resp.Value) bool {
-	switch string(v.ErrorCode()) {
-	case "BUSY", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "TRYAGAIN":
-		return true
-	}
-	return false
-}
-
 // retry sends again, as debts, what was refused.
 func (m *Mux) retry(now time.Duration) {
 	if m.retryAt == 0 || now < m.retryAt {
@@ -376,11 +366,7 @@ func (m *Mux) retry(now time.Duration) {
 	m.retryAt = 0
 	for i := range m.slots {
 		s := &m.slots[i]
-		for s.again.len() > 0 {
-			f := s.again.pop()
-			m.addDebt(i, f, now)
-			m.unref(f)
-		}
+		m.addDebts(i, &s.again, now)
 		if s.link != nil && s.debts.len() > 0 {
 			m.payDebts(i, now)
 		}
@@ -432,6 +418,15 @@ func (m *Mux) addDebt(i int, f *flight, now time.Duration) {
 	s.debts.push(f)
 }
 
+// addDebts moves flights to the debts.
+func (m *Mux) addDebts(i int, from *ring[*flight], now time.Duration) {
+	for from.len() > 0 {
+		f := from.pop()
+		m.addDebt(i, f, now)
+		m.unref(f)
+	}
+}
+
 // payDebts queues what is owed to a master. After a connect that is before
 // anything else; after a backlog it is as soon as there is room.
 func (m *Mux) payDebts(i int, now time.Duration) {
@@ -443,7 +438,7 @@ func (m *Mux) payDebts(i int, now time.Duration) {
 			continue
 		}
 		if f.until <= now { // what it undoes was done just now, and lasts as long from here
-			f.until = after(now, f.persist)
+			f.until = conn.After(now, f.persist)
 		}
 		o := owed{f: f, sent: now, left: 1, again: true, debt: true}
 		if len(f.debt) > 0 {
@@ -512,13 +507,8 @@ func (m *Mux) drop(i int, err error) {
 		}
 		m.unref(f)
 	}
-	for _, rest := range []*ring[*flight]{&kept, &s.again} {
-		for rest.len() > 0 {
-			f := rest.pop()
-			m.addDebt(i, f, now)
-			m.unref(f)
-		}
-	}
+	m.addDebts(i, &kept, now)
+	m.addDebts(i, &s.again, now)
 	l.close()
 	if m.closed {
 		return

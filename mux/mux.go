@@ -188,7 +188,7 @@ func setDefault(d *time.Duration, v time.Duration) {
 // never serve is reported now, and not as a surprise later.
 func (m *Mux) await(ctx context.Context) error {
 	// A little longer than a dial, so that those that time out say so.
-	limit := after(m.cfg.Conn.DialTimeout, m.cfg.Conn.DialTimeout/20+10*time.Millisecond)
+	limit := conn.After(m.cfg.Conn.DialTimeout, m.cfg.Conn.DialTimeout/20+10*time.Millisecond)
 	started := time.Now()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

@@ -13,7 +13,8 @@ import (
 )
 
 // What can go wrong with a lock. Every operation that the masters were asked for,
-// and that failed, wraps exactly one of these (a lost lock may wrap a second one, which says how it was lost), and
+// and that failed, wraps exactly one of these (a lost lock may wrap a second one,
+// which says how it was lost), and
 // the context's error and cause as well if the context had ended. So a caller
 // that has set a deadline asks for the context's error first.
 var (

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 )
 
@@ -28,22 +29,12 @@ const (
 	renewAfter = 3
 	earliness  = 48
 	retryAfter = 24
-
-	forever = time.Duration(1<<63 - 1)
 )
-
-// later adds without overflow: what never comes is forever.
-func later(at, d time.Duration) time.Duration {
-	if d > forever-at {
-		return forever
-	}
-	return at + d
-}
 
 // milliseconds is what a master says of a TTL.
 func milliseconds(n int64) time.Duration {
-	if n > int64(forever/time.Millisecond) {
-		return forever
+	if n > int64(conn.Forever/time.Millisecond) {
+		return conn.Forever
 	}
 	return time.Duration(n) * time.Millisecond
 }
@@ -170,7 +161,7 @@ func (r *renewer) kept() int {
 }
 
 func (r *renewer) add(ctx context.Context, m *Mutex) *keep {
-	k := &keep{mutex: m, index: -1, end: forever}
+	k := &keep{mutex: m, index: -1, end: conn.Forever}
 	k.Context, k.cancel = context.WithCancelCause(ctx)
 	over := true
 	r.mu.Lock()
@@ -185,7 +176,7 @@ func (r *renewer) add(ctx context.Context, m *Mutex) *keep {
 	default:
 		over = false
 		if m.lifetime > 0 {
-			k.end = later(cmp.Or(m.since, now), m.lifetime) // a lock that was handed over counts from now
+			k.end = conn.After(cmp.Or(m.since, now), m.lifetime) // a lock that was handed over counts from now
 		}
 		k.sibling, m.keeps = m.keeps, k
 		r.schedule(k)

@@ -104,8 +104,7 @@ func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely uint64) *RoundE
 	if e == nil && c.guard.switches.Load() != switches && !m.survives() {
 		e = m.stale(ctx, opLock, k, err)
 		m.forget(k.token)
-		k.release(m, k.token)
-		c.rounds.Send(&k.op)
+		m.undo(k)
 	}
 	var reason error
 	if e != nil {
@@ -152,10 +151,15 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurn bool, likely uint64
 	}
 	e = m.failed(ctx, opLock, k, err, reason)
 	if !clean {
-		k.release(m, k.token)
-		c.rounds.Send(&k.op)
+		m.undo(k)
 	}
 	return until - now, e, err
+}
+
+// undo has what the call's round may have set on any master released.
+func (m *Mutex) undo(k *call) {
+	k.release(m, k.token)
+	m.client.rounds.Send(&k.op)
 }
 
 // survives asks the masters again for a lock that was just taken, as one of its votes
@@ -345,8 +349,7 @@ func (m *Mutex) lost(k *call, now time.Duration, why *RoundError) {
 	m.mu.Unlock()
 	r := &m.client.renewer
 	over := r.end(keeps, why)
-	k.release(m, k.token)
-	m.client.rounds.Send(&k.op)
+	m.undo(k)
 	r.finish(over)
 }
 

@@ -642,21 +642,21 @@ func TestPanicOfAnObserverBlocksNobody(t *testing.T) {
 // What never ends, or lasts for longer than a Duration can say.
 func TestLongTimesDoNotOverflow(t *testing.T) {
 	simulated(t, 3, Config{DriftFactor: 1e-9}, func(t *testing.T, c *Client, r *fakeRounds) {
-		m := taken(t, c, WithMaxLifetime(forever))
+		m := taken(t, c, WithMaxLifetime(conn.Forever))
 		held, stop := m.KeepAlive(t.Context())
 		defer stop()
 		require.NoError(t, held.Err())
-		require.ErrorContains(t, c.NewMutex("k", forever/time.Millisecond*time.Millisecond).TryLock(t.Context()), "hundred years")
+		require.ErrorContains(t, c.NewMutex("k", conn.Forever/time.Millisecond*time.Millisecond).TryLock(t.Context()), "hundred years")
 		require.NoError(t, c.NewMutex("j", maxTTL).TryLock(t.Context()))
 	})
 	masters := redlocktest.Start(t, 1)
 	command(t, masters, 0, "SET", "k", "another's", "PX", "15000000000000")
-	c := openedWith(t, Config{Masters: masters.Addrs(), DialTimeout: forever})
+	c := openedWith(t, Config{Masters: masters.Addrs(), DialTimeout: conn.Forever})
 	comes := parked(t, c, "k")
 	require.Zero(t, c.Stats().WokenExpiry)
 	h, err := c.Holders(t.Context(), "k")
 	require.NoError(t, err)
-	require.Equal(t, forever, h[0].TTL)
+	require.Equal(t, conn.Forever, h[0].TTL)
 	require.NoError(t, c.Close())
 	require.ErrorIs(t, <-comes, ErrClosed)
 }

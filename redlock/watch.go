@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/resp"
 )
@@ -226,7 +227,7 @@ type prospect struct {
 	free bool          // a majority of the masters can be had now
 	told bool          // none can be before one of them tells
 	held bool          // it is another's on so many
-	at   time.Duration // when the TTLs of so many will have passed; forever if never
+	at   time.Duration // when the TTLs of so many will have passed; conn.Forever if never
 }
 
 // look reads the key on all masters, and has them tell of its next change. The
@@ -246,13 +247,13 @@ func (c *Client) look(ctx context.Context, m *Mutex, w *watch) (prospect, error)
 	var ends []time.Duration
 	for i := range k.op.Votes {
 		v := &k.op.Votes[i]
-		end := forever
+		end := conn.Forever
 		switch {
 		case v.Verdict == Yes:
 			free |= 1 << i
 			end = now
 		case v.Verdict == No && v.Int >= 0:
-			end = later(later(now, milliseconds(v.Int)), expirySlack)
+			end = conn.After(conn.After(now, milliseconds(v.Int)), expirySlack)
 		}
 		ends = append(ends, end)
 		if v.Verdict == No {
