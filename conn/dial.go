@@ -82,10 +82,10 @@ func (d *dialing) run(ctx context.Context) (c *Conn, op string, err error) {
 	return d.reach(ctx, d.addr)
 }
 
-// runGroup connects to whatever the sentinels say is the group's master, and is. If
-// one refuses us that is final only if all do: a sentinel may be behind.
+// runGroup connects to whatever the sentinels say is the group's master, and is: see
+// candidates. If one refuses us that is final only if all do: a sentinel may be behind.
 func (d *dialing) runGroup(ctx context.Context) (*Conn, string, error) {
-	places, err := d.addr.candidates(ctx, d.opt)
+	places, sure, err := d.addr.candidates(ctx, d.opt)
 	if err != nil {
 		return nil, "sentinel", err
 	}
@@ -112,6 +112,10 @@ func (d *dialing) runGroup(ctx context.Context) (*Conn, string, error) {
 		err = unnamed(err)
 		final = final && errors.Is(err, ErrRefused)
 		all = append(all, fmt.Errorf("%s: %w", p.endpoint, err))
+		if i+1 == sure && sure < len(places) && !errors.Is(err, ErrNotMaster) {
+			final = false
+			break
+		}
 		if ctx.Err() != nil {
 			break
 		}

@@ -10,6 +10,10 @@ import (
 // ErrRefused is found by [errors.Is] in every error that holds a [*RefusedError].
 var ErrRefused = errors.New("refused")
 
+// ErrNotMaster is found by [errors.Is] in the error of a server that has said that it is
+// no master now, but a replica.
+var ErrNotMaster = errors.New("not its master")
+
 // ErrPollerClosed is returned by a [Poller] that has been closed.
 var ErrPollerClosed error = pollerClosed{}
 
@@ -29,8 +33,9 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	// Errors of the system, and of crypto/tls, say the same again.
-	return e.Master + ": " + e.Op + ": " + strings.TrimPrefix(e.Err.Error(), e.Op+": ")
+	// Errors of the system, and of crypto/tls, say the same again. What they quote can
+	// come from the other side, such as the names in a certificate.
+	return e.Master + ": " + e.Op + ": " + Printable(strings.TrimPrefix(e.Err.Error(), e.Op+": "))
 }
 
 // Unwrap returns the cause.
@@ -42,12 +47,16 @@ func (e *Error) Unwrap() error { return e.Err }
 type RefusedError struct {
 	Reason string // what is wrong
 	Remedy string // what to do about it
+
+	replica bool
 }
 
 func (e *RefusedError) Error() string { return e.Reason + " (" + e.Remedy + ")" }
 
-// Is reports whether target is [ErrRefused].
-func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
+// Is reports whether target is [ErrRefused]; or [ErrNotMaster], if it is a replica.
+func (e *RefusedError) Is(target error) bool {
+	return target == ErrRefused || e.replica && target == ErrNotMaster
+}
 
 // SafeToRetry reports whether the master cannot have seen any of the caller's
 // command, because no byte of it was written: true for every error of [Dial], which

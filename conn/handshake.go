@@ -18,7 +18,7 @@ import (
 type Server struct {
 	RunID    string        // 40 hex digits, fresh at every start of the server
 	Group    string        // of which it is the master; empty if its place is fixed
-	ReplID   string        // of a group's master: 40 hex digits, fresh whenever it becomes the master
+	ReplID   string        // 40 hex digits, fresh whenever it becomes the master, be it by a start
 	Reign    time.Duration // of a group's master: how long each sentinel that says so has known it as such; 0 if they do not say
 	Version  string        // such as "7.0.15"
 	Mode     string        // "standalone"
@@ -38,7 +38,7 @@ var oldestVersion = [3]int{2, 6, 12}
 // handshake makes a connected stream ready for commands.
 //
 // All goes out in one write, before any answer has come: HELLO 3 with AUTH and
-// SETNAME, SELECT, CLIENT TRACKING, SCRIPT LOAD, INFO server. A server that will not
+// SETNAME, SELECT, CLIENT TRACKING, SCRIPT LOAD, INFO. A server that will not
 // speak RESP3 refuses the HELLO; then a second write says the same in RESP2.
 type handshake struct {
 	ctx                context.Context
@@ -56,7 +56,7 @@ type handshake struct {
 func (h *handshake) run() (Server, error) {
 	for _, c := range []byte(h.opt.ClientName) {
 		if c <= ' ' || c > '~' {
-			return Server{}, &RefusedError{"the client name holds a space, a control character or non-ASCII text", "choose another"}
+			return Server{}, &RefusedError{Reason: "the client name holds a space, a control character or non-ASCII text", Remedy: "choose another"}
 		}
 	}
 	hello := []string{"HELLO", "3"}
@@ -72,10 +72,9 @@ func (h *handshake) run() (Server, error) {
 		h.add("CLIENT TRACKING", "CLIENT", "TRACKING", "ON", "OPTIN")
 	}
 	h.addScripts()
-	h.add("INFO", "INFO", "server")
+	h.add("INFO", "INFO")
 	if h.group != "" { // its sentinels may be behind
 		h.add("ROLE", "ROLE")
-		h.add("INFO", "INFO", "replication")
 	}
 	h.addPersistence()
 	replies, err := h.exchange()
@@ -210,18 +209,18 @@ func (h *handshake) judge(replies []reply) (Server, error) {
 		case r.name == "HELLO":
 			s.fromHello(r.Value)
 		case r.name == "INFO":
-			s.fromInfo(r.Bytes(), h.group != "")
+			s.fromInfo(r.Bytes())
 		case r.name == "ROLE":
 			it := r.Elems()
 			if role, ok := it.Next(); ok {
-				s.Role = string(role.Bytes())
+				s.Role = word(role.Bytes())
 			}
 		case r.name == "CONFIG GET":
 			s.fromConfig(r.Value)
 		}
 	}
 	if h.group != "" && s.Role != "" && s.Role != "master" {
-		return s, fmt.Errorf("it is the %s of group %s, and not its master", s.Role, h.group)
+		return s, fmt.Errorf("it is the %s of group %s, and %w", s.Role, h.group, ErrNotMaster)
 	}
 	if err := s.refusal(); err != nil {
 		return s, err
@@ -234,7 +233,7 @@ func (h *handshake) judge(replies []reply) (Server, error) {
 		said, err := h.quote(r.name, r.Value), h.judgeError(r.name, r.Value)
 		switch {
 		case r.name == "ROLE" && s.Role != "":
-		case string(r.ErrorCode()) == "NOAUTH":
+		case ErrorCode(r.Value) == "NOAUTH":
 			return s, err
 		case r.name == "INFO":
 			s.Lacks = append(s.Lacks, "run id and uptime: "+said)
@@ -271,11 +270,11 @@ func (s *Server) fromHello(v resp.Value) {
 	for key, value := range pairs(v) {
 		switch key {
 		case "version":
-			s.Version = string(value.Bytes())
+			s.Version = word(value.Bytes())
 		case "mode":
-			s.Mode = string(value.Bytes())
+			s.Mode = word(value.Bytes())
 		case "role":
-			s.Role = string(value.Bytes())
+			s.Role = word(value.Bytes())
 		case "id":
 			s.ClientID, _ = value.Int()
 		}
@@ -291,16 +290,14 @@ func (s *Server) fromConfig(v resp.Value) {
 		settings["no-appendfsync-on-rewrite"] != "yes"
 }
 
-func (s *Server) fromInfo(text []byte, group bool) {
+func (s *Server) fromInfo(text []byte) {
 	for line := range bytes.Lines(text) {
-		key, value, _ := strings.Cut(string(bytes.TrimSpace(line)), ":")
-		switch key {
+		key, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(":"))
+		switch value := word(rest); string(key) {
 		case "run_id":
 			s.RunID = value
 		case "master_replid":
-			if group {
-				s.ReplID = value
-			}
+			s.ReplID = value
 		case "uptime_in_seconds":
 			n, _ := strconv.ParseInt(value, 10, 64)
 			s.Uptime = time.Duration(n) * time.Second
@@ -324,14 +321,13 @@ func (s *Server) fromInfo(text []byte, group bool) {
 func (s *Server) refusal() error {
 	switch {
 	case s.Mode == "cluster":
-		return &RefusedError{"it is a node of a Redis Cluster, where all of a lock lies in one slot on one master",
-			"use independent masters, not a cluster"}
+		return &RefusedError{Reason: "it is a node of a Redis Cluster, where all of a lock lies in one slot on one master", Remedy: "use independent masters, not a cluster"}
 	case s.Mode == "sentinel" || s.Role == "sentinel":
-		return &RefusedError{"it is a Sentinel, which holds no keys", "use the port of the master itself"}
+		return &RefusedError{Reason: "it is a Sentinel, which holds no keys", Remedy: "use the port of the master itself"}
 	case s.Role != "" && s.Role != "master":
-		return &RefusedError{"it is a replica, which takes no writes", "use independent masters, without replication between them"}
+		return &RefusedError{Reason: "it is a replica, which takes no writes", Remedy: "use independent masters, without replication between them", replica: true}
 	case s.olderThan(oldestVersion):
-		return &RefusedError{"Redis " + s.Version + " has no SET with NX and PX", "use 2.6.12 or later"}
+		return &RefusedError{Reason: "Redis " + s.Version + " has no SET with NX and PX", Remedy: "use 2.6.12 or later"}
 	}
 	return nil
 }
@@ -355,8 +351,8 @@ func (s *Server) olderThan(least [3]int) bool {
 // next time.
 func (h *handshake) judgeError(command string, v resp.Value) error {
 	said := h.quote(command, v)
-	refused := func(remedy string) error { return &RefusedError{said, remedy} }
-	switch code := string(v.ErrorCode()); {
+	refused := func(remedy string) error { return &RefusedError{Reason: said, Remedy: remedy} }
+	switch code := ErrorCode(v); {
 	case IsPassing(v):
 	case code == "WRONGPASS" || command == "AUTH":
 		return refused("correct the username and password")
@@ -374,24 +370,9 @@ func (h *handshake) judgeError(command string, v resp.Value) error {
 	return errors.New(said)
 }
 
-// IsPassing reports whether an error reply speaks of a state that ends by itself, and so
-// says that nothing was done.
-func IsPassing(v resp.Value) bool {
-	switch string(v.ErrorCode()) {
-	case "LOADING", "MASTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN":
-		return true
-	}
-	return bytes.Contains(v.Bytes(), []byte("max number of clients"))
-}
-
-// quote is the text of an error reply, without what could be a password in it: older
-// servers quote the arguments of a command that they do not know.
+// quote is the text of an error reply to a command, without our password in it.
 func (h *handshake) quote(command string, v resp.Value) string {
-	text, _, _ := strings.Cut(string(v.Bytes()), ", with args")
-	if h.password != "" {
-		text = strings.ReplaceAll(text, h.password, "***")
-	}
-	return command + ": " + text
+	return command + ": " + errorText(v, h.password)
 }
 
 func orDefault(username string) string {

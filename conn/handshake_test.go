@@ -268,7 +268,7 @@ func TestServersWithoutHELLOAreSpokenToInRESP2(t *testing.T) {
 			Lacks: []string{"CLIENT TRACKING: the server does not speak RESP3"},
 		}, got)
 		require.Equal(t, []string{
-			"HELLO 3 AUTH default hunter2 SETNAME x", "SELECT 2", "CLIENT TRACKING ON OPTIN", "SCRIPT LOAD " + oneScript, "INFO server",
+			"HELLO 3 AUTH default hunter2 SETNAME x", "SELECT 2", "CLIENT TRACKING ON OPTIN", "SCRIPT LOAD " + oneScript, "INFO",
 			"AUTH hunter2", "CLIENT SETNAME x", "SELECT 2", "SCRIPT LOAD " + oneScript, "INFO", "ROLE",
 		}, s.seen())
 	}

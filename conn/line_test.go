@@ -107,7 +107,7 @@ func pair(tb testing.TB, opt conn.Options) (*conn.Conn, net.Conn) {
 	addr := conntest.Listen(tb, func(c net.Conn) {
 		// The beginning of HELLO and the end of INFO.
 		buf := make([]byte, 4096)
-		for n := 0; !strings.HasSuffix(string(buf[:n]), "server\r\n"); {
+		for n := 0; !strings.HasSuffix(string(buf[:n]), "INFO\r\n"); {
 			m, err := c.Read(buf[n:])
 			if err != nil {
 				return

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/resp"
@@ -200,13 +199,17 @@ func endpointOf(host, port string) string {
 	return a.Endpoint()
 }
 
-// candidates returns where the master of a group may be, likeliest first: what was
-// preferred, then what those say that know of the latest election, or more than half of
-// the sentinels, or if so many do not agree what any says. A master that was replaced,
-// and that is cut off from its sentinels, says that it is one: that is why it must not be
-// tried when they agree on another.
-func (a Address) candidates(ctx context.Context, opt *Options) (places []place, err error) {
-	all, total, failed := a.poll(ctx, opt, false)
+// candidates returns where the master of a group may be, in the order in which these
+// places are to be tried, and how many of them come before the known one has said that it
+// is no master any more.
+//
+// What more than half of the sentinels say is tried alone: a master that was replaced, and
+// that is cut off from its sentinels, says that it is one. Where so many do not agree, a
+// master that is known stays the master: one sentinel that is wrong must not move it. Only
+// its own word counts as much as theirs. If none is known, what those say comes first that
+// know of the latest election, or else what most say.
+func (a Address) candidates(ctx context.Context, opt *Options) (places []place, sure int, err error) {
+	all, total, failed := a.poll(ctx, opt)
 	unknown := 0
 	for _, p := range all {
 		if p.endpoint == "" {
@@ -221,29 +224,36 @@ func (a Address) candidates(ctx context.Context, opt *Options) (places []place, 
 		}
 		return strings.Compare(x.endpoint, y.endpoint)
 	})
-	if i := latest(places); i >= 0 {
-		places = places[i : i+1]
-	} else if len(places) > 0 && 2*places[0].votes > total {
+	agreed := len(places) > 0 && 2*places[0].votes > total
+	if agreed {
 		places = places[:1]
+	} else if i := latest(places); i >= 0 {
+		places = places[i : i+1]
 	}
+	sure = len(places)
 	if a.first != "" {
 		first := place{endpoint: a.first}
-		if i := slices.IndexFunc(places, func(p place) bool { return p.endpoint == a.first }); i >= 0 {
-			first = places[i]
-			places = slices.Delete(places, i, i+1)
+		if i := slices.IndexFunc(all, func(p place) bool { return p.endpoint == a.first }); i >= 0 {
+			first = all[i]
 		}
-		places = slices.Insert(places, 0, first)
+		places = slices.DeleteFunc(places, func(p place) bool { return p.endpoint == a.first })
+		if agreed && len(places) > 0 {
+			places = append(places, first) // if that says that it is none
+		} else {
+			places = slices.Insert(places, 0, first)
+		}
+		sure = 1
 	}
 	switch {
 	case len(places) > 0:
-		return places, nil
+		return places, sure, nil
 	case unknown > 0 && failed == nil:
-		return nil, &RefusedError{"no sentinel knows a group named " + a.group,
-			"correct the name; SENTINEL MASTERS lists them"}
+		return nil, 0, &RefusedError{Reason: "no sentinel knows a group named " + a.group,
+			Remedy: "correct the name; SENTINEL MASTERS lists them"}
 	case unknown > 0:
 		failed = join(fmt.Errorf("%d sentinels know no group named %s", unknown, a.group), failed)
 	}
-	return nil, failed
+	return nil, 0, failed
 }
 
 // latest returns the place that was elected after all others; -1 if none is known to be.
@@ -267,10 +277,10 @@ func latest(places []place) int {
 }
 
 // poll counts the answers of all sentinels, which are total, and joins their errors. It
-// asks them at once, and stops when more than half of them agree, unless it is to hear
-// all; those that are down or that disagree do not matter then. Otherwise it waits for
-// all of them, for half the time there is.
-func (a Address) poll(ctx context.Context, opt *Options, hearAll bool) (places []place, total int, failed error) {
+// asks them at once, and stops when more than half of them agree: those that are down or
+// that disagree do not matter then. Otherwise it waits for all of them, for half the time
+// there is.
+func (a Address) poll(ctx context.Context, opt *Options) (places []place, total int, failed error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		deadline = time.Now().Add(opt.dialTimeout())
@@ -308,7 +318,7 @@ func (a Address) poll(ctx context.Context, opt *Options, hearAll bool) (places [
 		p.votes++
 		p.reign = min(p.reign, got.reign)
 		p.epoch = max(p.epoch, got.epoch)
-		if !hearAll && p.endpoint != "" && 2*p.votes > total {
+		if p.endpoint != "" && 2*p.votes > total {
 			cancel()
 			return places, total, nil
 		}
@@ -316,28 +326,22 @@ func (a Address) poll(ctx context.Context, opt *Options, hearAll bool) (places [
 	return places, total, failed
 }
 
-// Follow listens to the sentinels of a group until ctx ends, and calls tell with the
-// endpoint of its master whenever a sentinel publishes that it has moved; and, when one
-// is listened to anew, with what those say that know of the latest election, or more
-// than half of all if nobody says otherwise. Calls do not overlap. One sentinel that can be reached is enough. It returns when
-// nothing of it is left.
+// Follow listens to the sentinels of a group until ctx ends. It calls tell with the
+// endpoint of the group's master as soon as more than half of the sentinels name it, and
+// again whenever they come to name another: what one sentinel says alone moves nothing.
+// Calls do not overlap. Follow returns when nothing of it is left.
 func Follow(ctx context.Context, a Address, opt Options, tell func(to string)) {
+	sentinels := strings.Split(a.sentinels, ",")
+	f := following{said: make([]string, len(sentinels)), tell: tell}
 	var all sync.WaitGroup
-	var telling sync.Mutex
-	var published atomic.Int64 // messages
-	for from := range strings.SplitSeq(a.sentinels, ",") {
+	for i, from := range sentinels {
 		all.Go(func() {
 			for pause := sentinelPauseMin; ctx.Err() == nil; pause = min(2*pause, sentinelPauseMax) {
-				heard := listen(ctx, from, a, &opt, &published, func(to string, current func() bool) {
-					telling.Lock()
-					defer telling.Unlock()
-					if current == nil || current() {
-						tell(to)
-					}
-				})
+				heard := listen(ctx, from, a, &opt, func(to string) { f.says(i, to) })
 				if heard {
 					pause = sentinelPauseMin
 				}
+				f.says(i, "") // what it said is of the past
 				select {
 				case <-time.After(pause/2 + rand.N(pause)):
 				case <-ctx.Done():
@@ -348,9 +352,42 @@ func Follow(ctx context.Context, a Address, opt Options, tell func(to string)) {
 	all.Wait()
 }
 
-// listen subscribes to one sentinel and reports whether that worked. It counts what is
-// published; what it tells is of use if current, which may be nil, says so.
-func listen(ctx context.Context, endpoint string, a Address, opt *Options, published *atomic.Int64, tell func(to string, current func() bool)) bool {
+// A following is what the sentinels of a group say at the moment.
+type following struct {
+	tell func(to string)
+
+	mu     sync.Mutex
+	said   []string // by each sentinel; empty if it is not heard
+	agreed string   // what more than half of them say; empty if nothing is
+}
+
+// says takes note of what sentinel i says, and tells of what most agree on, if that is
+// news.
+func (f *following) says(i int, to string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.said[i] = to
+	agreed := ""
+	for _, one := range f.said {
+		n := 0
+		for _, other := range f.said {
+			if other == one {
+				n++
+			}
+		}
+		if one != "" && 2*n > len(f.said) {
+			agreed = one
+		}
+	}
+	if agreed != "" && agreed != f.agreed {
+		f.tell(agreed)
+	}
+	f.agreed = agreed
+}
+
+// listen subscribes to one sentinel, and reports what it says: where the master is now,
+// and then every switch that it publishes. It returns whether the subscription worked.
+func listen(ctx context.Context, endpoint string, a Address, opt *Options, says func(to string)) bool {
 	dctx, cancel := context.WithTimeout(ctx, opt.dialTimeout())
 	defer cancel()
 	s, err := dialSentinel(dctx, endpoint, a, opt)
@@ -363,17 +400,10 @@ func listen(ctx context.Context, endpoint string, a Address, opt *Options, publi
 	}
 	s.ctx = ctx
 	s.wait = func(want Interest) error { return s.poller.await(ctx, s.conn.sock, want) }
-	// What was published before is in the answers now. Just after a switch most
-	// sentinels have not heard of it; but then one knows of a later election. What is
-	// published while they are asked is later than their answers.
-	before := published.Load()
-	places, total, _ := a.poll(dctx, opt, true)
-	i := latest(places)
-	if i < 0 && len(places) == 1 && 2*places[0].votes > total {
-		i = 0
-	}
-	if i >= 0 && places[i].endpoint != "" {
-		tell(places[i].endpoint, func() bool { return published.Load() == before })
+	// What was published before is in the answer now. What is published meanwhile is read
+	// after it, and leads to the same place at the latest with its last message.
+	if p, err := ask(dctx, endpoint, a, opt); err == nil {
+		says(p.endpoint)
 	}
 	for {
 		v, err := s.next()
@@ -386,8 +416,7 @@ func listen(ctx context.Context, endpoint string, a Address, opt *Options, publi
 		}
 		// <group> <old ip> <old port> <new ip> <new port>
 		if f := strings.Fields(message[2]); len(f) == 5 && f[0] == a.group {
-			published.Add(1)
-			tell(endpointOf(f[3], f[4]), nil)
+			says(endpointOf(f[3], f[4]))
 		}
 	}
 }

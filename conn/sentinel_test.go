@@ -95,11 +95,7 @@ func TestGroupsMasterIsFoundThoughSentinelsDisagree(t *testing.T) {
 		"others fail":             {broken, new, broken},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var addrs []string
-			for _, s := range of { // each under a name of its own
-				addrs = append(addrs, conntest.Listen(t, forward(s.addr)))
-			}
-			c, err := conn.Dial(t.Context(), group(t, addrs...), conn.Options{DialTimeout: patient})
+			c, err := conn.Dial(t.Context(), groupOf(t, of), conn.Options{DialTimeout: patient})
 			require.NoError(t, err)
 			defer c.Close()
 			require.Equal(t, master.addr, c.Server().Endpoint)
@@ -136,15 +132,87 @@ func TestMasterThatMostSentinelsHaveReplacedIsNotTried(t *testing.T) {
 	replaced := serverAs(t, "master")
 	behind, gone := sentinelAt(t, replaced.addr), sentinelAt(t, "127.0.0.1:1")
 	for range 20 {
-		var addrs []string
-		for _, s := range []*scripted{behind, gone, gone} {
-			addrs = append(addrs, conntest.Listen(t, forward(s.addr)))
-		}
-		_, err := conn.Dial(t.Context(), group(t, addrs...), conn.Options{DialTimeout: patient})
+		_, err := conn.Dial(t.Context(), groupOf(t, []*scripted{behind, gone, gone}), conn.Options{DialTimeout: patient})
 		require.Error(t, err)
 		require.NotErrorIs(t, err, conn.ErrRefused)
 	}
 	require.Empty(t, replaced.seen())
+}
+
+// electedAt is a sentinel that names a master, by an election with that number.
+func electedAt(t *testing.T, master string, epoch int) *scripted {
+	s := sentinelAt(t, master)
+	text := fmt.Sprint(epoch)
+	s.script["SENTINEL MASTER"] = fmt.Sprintf("*2\r\n$12\r\nconfig-epoch\r\n$%d\r\n%s\r\n", len(text), text)
+	return s
+}
+
+// One sentinel of three names a server of its own, by the latest election of all. It moves
+// nobody: neither who comes new, nor who knows the master, even if the others are away.
+func TestOneSentinelAloneMovesNoMaster(t *testing.T) {
+	master, other := serverAs(t, "master"), serverAs(t, "master")
+	honest, liar := electedAt(t, master.addr, 7), electedAt(t, other.addr, 1<<40)
+	away := script(t, map[string]string{"SENTINEL": "close", "AUTH": "+OK\r\n"})
+	for name, c := range map[string]struct {
+		of    []*scripted
+		known string
+		want  string // empty if nothing can be connected
+	}{
+		"to a newcomer":                    {[]*scripted{liar, honest, honest}, "", master.addr},
+		"to one that knows the master":     {[]*scripted{liar, honest, honest}, master.addr, master.addr},
+		"one of the others is away":        {[]*scripted{liar, honest, away}, master.addr, master.addr},
+		"both of the others are away":      {[]*scripted{liar, away, away}, master.addr, master.addr},
+		"the master is away, too":          {[]*scripted{liar, honest, away}, "127.0.0.1:1", ""},
+		"the master is away, and all else": {[]*scripted{liar, away, away}, "127.0.0.1:1", ""},
+		"two name one each":                {[]*scripted{liar, electedAt(t, "127.0.0.1:9", 1<<40), away}, "127.0.0.1:1", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 5 { // in whichever order they answer
+				c0, err := conn.Dial(t.Context(), groupOf(t, c.of).Prefer(c.known), conn.Options{DialTimeout: patient})
+				if c.want == "" {
+					require.Error(t, err)
+					continue
+				}
+				require.NoError(t, err)
+				require.Equal(t, c.want, c0.Server().Endpoint)
+				c0.Close()
+			}
+			require.Empty(t, other.seen())
+		})
+	}
+}
+
+// The master's own word that it is none counts as much as that of most sentinels.
+func TestMasterThatSaysItIsNoneIsLeftForWhatOneSentinelNames(t *testing.T) {
+	replica, master := serverAs(t, "slave"), serverAs(t, "master")
+	away := script(t, map[string]string{"SENTINEL": "close", "AUTH": "+OK\r\n"})
+	for name, of := range map[string][]*scripted{
+		"the others are away":   {electedAt(t, master.addr, 8), away, away},
+		"another has not heard": {electedAt(t, master.addr, 8), electedAt(t, replica.addr, 7), away},
+		"all have heard":        {electedAt(t, master.addr, 8), electedAt(t, master.addr, 8), electedAt(t, master.addr, 8)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := conn.Dial(t.Context(), groupOf(t, of).Prefer(replica.addr), conn.Options{DialTimeout: patient})
+			require.NoError(t, err)
+			defer c.Close()
+			require.Equal(t, master.addr, c.Server().Endpoint)
+		})
+	}
+	_, err := conn.Dial(t.Context(), groupOf(t, []*scripted{electedAt(t, replica.addr, 1)}), conn.Options{DialTimeout: patient})
+	require.ErrorIs(t, err, conn.ErrNotMaster)
+	require.NotErrorIs(t, err, conn.ErrRefused)
+	_, err = conn.Dial(t.Context(), parse(t, replica.addr), conn.Options{DialTimeout: patient})
+	require.ErrorIs(t, err, conn.ErrNotMaster)
+	require.ErrorIs(t, err, conn.ErrRefused)
+}
+
+// groupOf is the address of a group with these sentinels, each under a name of its own.
+func groupOf(t *testing.T, of []*scripted) conn.Address {
+	var addrs []string
+	for _, s := range of {
+		addrs = append(addrs, conntest.Listen(t, forward(s.addr)))
+	}
+	return group(t, addrs...)
 }
 
 // One sentinel names what can never serve: that is not final, the others may know better.
@@ -231,6 +299,120 @@ func TestFollowTellsOfEverySwitchOfItsGroup(t *testing.T) {
 		}
 	})
 	require.Equal(t, []string{"10.0.0.1:1", "10.0.0.2:2", "[::1]:3"}, told[:3])
+}
+
+// A publisher is a sentinel whose statements the test makes.
+type publisher struct {
+	at string
+
+	mu    sync.Mutex
+	says  string // host:port
+	subs  []net.Conn
+	lost  bool
+	tried bool // to connect, since it is lost
+}
+
+func newPublisher(t *testing.T, says string) *publisher {
+	p := &publisher{says: says}
+	p.at = conntest.Listen(t, func(c net.Conn) {
+		p.mu.Lock()
+		lost := p.lost
+		p.tried = lost
+		p.mu.Unlock()
+		if lost {
+			return
+		}
+		commands := wire.NewReader(c)
+		for {
+			v, _, err := commands.ReadValue()
+			if err != nil {
+				return
+			}
+			p.mu.Lock()
+			switch v.Array()[0].String() {
+			case "SENTINEL":
+				host, port, _ := net.SplitHostPort(p.says)
+				fmt.Fprintf(c, "*2\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(host), host, len(port), port)
+			case "SUBSCRIBE":
+				p.subs = append(p.subs, c)
+				fmt.Fprint(c, "*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n")
+			default:
+				fmt.Fprint(c, "+OK\r\n")
+			}
+			p.mu.Unlock()
+		}
+	})
+	return p
+}
+
+// publish waits until somebody listens, and says that the master has moved.
+func (p *publisher) publish(tb testing.TB, to string) {
+	until(tb, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.subs) > 0
+	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	text := strings.ReplaceAll("g "+p.says+" "+to, ":", " ")
+	p.says = to
+	for _, c := range p.subs {
+		fmt.Fprintf(c, "*3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n$%d\r\n%s\r\n", len(text), text)
+	}
+}
+
+// lose ends all connections for good, and returns when that has been noticed: when a new
+// one is tried.
+func (p *publisher) lose(tb testing.TB) {
+	p.mu.Lock()
+	p.lost = true
+	for _, c := range p.subs {
+		c.Close()
+	}
+	p.mu.Unlock()
+	until(tb, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.tried
+	})
+}
+
+// What one sentinel of three publishes is told only when a second one says the same; and
+// what a sentinel said before it was lost counts no more.
+func TestFollowTellsWhatMostSentinelsSay(t *testing.T) {
+	const a, b, c = "10.0.0.1:1", "10.0.0.2:2", "10.0.0.3:3"
+	all := []*publisher{newPublisher(t, a), newPublisher(t, a), newPublisher(t, a)}
+	ctx, cancel := context.WithCancel(t.Context())
+	told := make(chan string, 100)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn.Follow(ctx, group(t, all[0].at, all[1].at, all[2].at), conn.Options{DialTimeout: patient}, func(to string) { told <- to })
+	}()
+	defer func() {
+		cancel()
+		<-done
+	}()
+	requireTold := func(want string) {
+		t.Helper()
+		select {
+		case got := <-told:
+			require.Equal(t, want, got)
+		case <-time.After(patient):
+			t.Fatal("nothing is told")
+		}
+	}
+	requireTold(a)
+	all[0].publish(t, b) // alone
+	all[1].publish(t, c) // likewise: nobody agrees with anybody
+	all[2].publish(t, c)
+	requireTold(c)
+	all[0].lose(t) // which has said b
+	all[2].publish(t, b)
+	all[1].publish(t, a)
+	all[2].publish(t, a)
+	requireTold(a)
+	require.Empty(t, told)
 }
 
 // A sentinel that publishes without end does not outlast the context.

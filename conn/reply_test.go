@@ -1,0 +1,96 @@
+package conn_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/resp"
+)
+
+// value is the one frame in s.
+func value(tb testing.TB, s string) resp.Value {
+	tb.Helper()
+	r := resp.NewReader(len(s), resp.Limits{})
+	r.Advance(copy(r.Free(len(s)), s))
+	v, err := r.Next()
+	require.NoError(tb, err)
+	return v.Clone()
+}
+
+// What servers before Redis 7 say of an error inside of a script, and what others do.
+func TestErrorCodeIsTheInnerOneOfAScript(t *testing.T) {
+	for text, want := range map[string]string{
+		"NOREPLICAS Not enough good replicas to write.": "NOREPLICAS",
+		"ERR Error running script (call to f_1028a5dba704e1d8a01fd96efeba25bb78f62df2): @user_script:2: @user_script: 2: " +
+			"-NOREPLICAS Not enough good replicas to write. ": "NOREPLICAS",
+		"ERR Error running script (call to f_1028a5dba704e1d8a01fd96efeba25bb78f62df2): @user_script:4: @user_script: 4: " +
+			"-READONLY You can't write against a read only replica.": "READONLY",
+		"ERR Error running script (call to d8f2fad9f8e86a53d2a6ebd960b33c4972cacc37): @user_script:2: " +
+			"-OOM command not allowed when used memory > 'maxmemory'.": "OOM",
+		"NOREPLICAS Not enough good replicas to write. script: d223ed8c, on @user_script:1.":                    "NOREPLICAS",
+		"ERR Error running script (call to f_10): @user_script:1: @user_script: 1: Wrong number of args":        "ERR",
+		"ERR Error running script (call to f_10): @user_script:1: attempt to compare nil with number -1 -x -A":  "ERR",
+		"ERR The user executing the script can't run this command or subcommand script: 49, on @user_script:1.": "NOPERM",
+		"ERR ACL failure in script: User locker has no permissions to run the 'get' command":                    "NOPERM",
+		"ERR unknown option -READONLY": "ERR",
+		"ERR":                          "ERR",
+		"NOSCRIPT No matching script. Please use EVAL.": "NOSCRIPT",
+	} {
+		require.Equal(t, want, conn.ErrorCode(value(t, "-"+text+"\r\n")), text)
+		passing := want == "NOREPLICAS" || want == "OOM"
+		require.Equal(t, passing, conn.IsPassing(value(t, "-"+text+"\r\n")), text)
+	}
+	require.Empty(t, conn.ErrorCode(value(t, "+READONLY\r\n")))
+}
+
+func TestErrorTextCanBeLogged(t *testing.T) {
+	for reply, want := range map[string]string{
+		"-NOPERM this user has no permissions\r\n":                                                    "NOPERM this user has no permissions",
+		"-ERR unknown command 'EVALSHA', with args beginning with: 'aaa' '1' 'k' 'owner/secret' \r\n": "ERR unknown command 'EVALSHA'",
+		"-ERR unknown command `EVALSHA`, with args beginning with: `aaa`, `owner/secret`, \r\n":       "ERR unknown command `EVALSHA`",
+		"-ERR \x1b[2J\x1b]0;title\x07\r\n":                                                            `ERR \x1b[2J\x1b]0;title\a`,
+		"!27\r\nERR one\n2026 lock released\x00\r\n":                                                  `ERR one\n2026 lock released\x00`,
+		"-ERR \xff \u202e \u00e9 \u65e5\r\n":                                                          `ERR \xff \u202e é 日`,
+	} {
+		require.Equal(t, want, conn.ErrorText(value(t, reply)))
+	}
+	for _, long := range []string{strings.Repeat("x", 10_000), strings.Repeat("é", 10_000), strings.Repeat("\x1b", 10_000)} {
+		got := conn.ErrorText(value(t, "-"+long+"\r\n"))
+		require.LessOrEqual(t, len(got), 4*256+3)
+		require.True(t, strings.HasSuffix(got, "..."))
+	}
+}
+
+// A server says who it is in words that can be anything.
+func TestWhatAServerSaysOfItselfIsPrintable(t *testing.T) {
+	const nasty = "7.0\x1b[2J\n2026-01-01 all is well"
+	bulk := func(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
+	s := script(t, map[string]string{
+		"HELLO": "%3\r\n" + bulk("version") + bulk(nasty) + bulk("mode") + bulk("a\x1bbc") + bulk("role") + bulk("master"),
+		"INFO":  bulk("run_id:\x1b]0;" + strings.Repeat("x", 200) + "\r\n"),
+	})
+	got := dial(t, s.addr, conn.Options{}).Server()
+	require.Equal(t, `7.0\x1b[2J\n2026-01-01 all is well`, got.Version)
+	require.Equal(t, `a\x1bbc`, got.Mode)
+	require.Less(t, len(got.RunID), 80)
+	require.NotContains(t, got.RunID, "\x1b")
+}
+
+// A password is hidden where it stands as a whole, and the server's words stay whole.
+func TestPasswordIsHiddenInWhatAServerQuotes(t *testing.T) {
+	const wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
+	for _, c := range []struct{ password, said, want string }{
+		{"p", wrong, "WRONGPASS invalid username-password pair or user is disabled."},
+		{"user", wrong, "WRONGPASS invalid username-password pair or *** is disabled."},
+		{"pass", wrong, "WRONGPASS invalid username-password pair or user is disabled."},
+		{"hunter2", "-ERR what is hunter2, hunter2? 'hunter2' hunter22\r\n", "ERR what is ***, ***? '***' hunter22"},
+		{"s.cret!", "-ERR (s.cret!) as.cret! s.cret!!\r\n", "ERR (***) as.cret! ***!"},
+	} {
+		err := refuse(t, script(t, map[string]string{"HELLO": "-ERR unknown command\r\n", "AUTH": c.said}).addr, conn.Options{Password: c.password})
+		require.ErrorContains(t, err, "AUTH: "+c.want, c.password)
+	}
+}
