@@ -96,6 +96,16 @@ func (a Address) String() string {
 	return s
 }
 
+// Redact is the canonical spelling of an address without its credentials, for a log;
+// "(malformed)" if it is none, as what is malformed may hold a password anywhere.
+func Redact(address string) string {
+	a, err := ParseAddress(address)
+	if err != nil {
+		return "(malformed)"
+	}
+	return a.String()
+}
+
 // Format formats what [Address.String] returns, so that no verb shows a password.
 func (a Address) Format(s fmt.State, verb rune) {
 	fmt.Fprintf(s, fmt.FormatString(s, verb), a.String())

@@ -2,6 +2,7 @@ package mux
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -23,9 +24,9 @@ func (m *Mux) dial(i int, pause time.Duration) {
 			}
 		}
 		m.mu.Lock()
-		moved := m.slots[i].moved
+		s := &m.slots[i]
+		moved, addr := s.moved, s.addr.Prefer(s.lastPlace())
 		m.mu.Unlock()
-		addr := m.slots[i].addr.Prefer(moved)
 		c, err := conn.Dial(m.ctx, addr, m.cfg.Conn)
 		if m.ctx.Err() != nil {
 			if err == nil {
@@ -45,12 +46,39 @@ func (m *Mux) dial(i int, pause time.Duration) {
 		m.mu.Lock()
 		if !m.closed {
 			phase := Down
-			if m.slots[i].state.Phase == Stalled {
+			switch {
+			case errors.Is(err, conn.ErrRefused):
+				phase = Refused
+			case s.state.Phase == Stalled:
 				phase = Stalled // it accepts, but it still says nothing
+			}
+			if errors.Is(err, conn.ErrNotMaster) {
+				s.wasReplica()
 			}
 			m.setPhase(i, phase, err)
 		}
 		m.mu.Unlock()
+	}
+}
+
+// lastPlace is where a group's master was last, as far as is known: where most sentinels
+// have said, or where it was connected. It is empty if the master there has said itself that
+// it is none any more.
+func (s *slot) lastPlace() string {
+	switch {
+	case s.moved != "":
+		return s.moved
+	case s.via != "":
+		return ""
+	}
+	return s.known.Endpoint
+}
+
+// wasReplica notes that a master with a fixed place has said that it is a replica. When it
+// is a master again it has another's data, and counts as restarted (Config.Quarantine).
+func (s *slot) wasReplica() {
+	if s.addr.Group() == "" && s.known.Endpoint != "" {
+		s.known.Role = "replica"
 	}
 }
 
@@ -200,10 +228,9 @@ func (m *Mux) outlast(i int) {
 	}
 }
 
-// follow drops the connection to a master that is its group's no more. One sentinel
-// that has published a switch is believed, whatever it thinks was the master before: it
-// has heard of an election. Where the new master is, is checked when it is connected.
-// If there is no connection, it is remembered for the next one.
+// follow drops the connection to a master that is its group's no more, as more than half of
+// the sentinels say. Where the new master is, is checked when it is connected. If there is
+// no connection, it is remembered for the next one.
 func (m *Mux) follow(i int) {
 	s := &m.slots[i]
 	conn.Follow(m.ctx, s.addr, m.cfg.Conn, func(to string) {
@@ -230,6 +257,17 @@ func (m *Mux) replaced(i int, why error, by string) {
 	m.slots[i].via = by
 	m.drop(i, m.fault(i, why))
 	m.tellSwitch(i)
+}
+
+// demote drops the connection to a master that says that it is a replica. mu is held.
+func (m *Mux) demote(i int) {
+	s := &m.slots[i]
+	if s.addr.Group() != "" {
+		m.replaced(i, fmt.Errorf("%w: it says that it is a replica", ErrSwitched), "another")
+		return
+	}
+	s.wasReplica()
+	m.drop(i, m.fault(i, ErrDemoted))
 }
 
 // tellSwitch calls the hook. mu is held.

@@ -68,10 +68,12 @@
 // is connected, and barred until a time: an operation is not sent there, and counts
 // a failed vote, except that one that persists is sent all the same. A reply from
 // there is nobody's vote. If it turns out later that it may have forgotten more, Doubt
-// bars it again. When a group switches to another master (a sentinel
-// publishes it, the old one says READONLY, or the new one is what a redial finds)
+// bars it again. When a group switches to another master (more than half of its
+// sentinels say so, the old one says READONLY, or the new one is what a redial finds)
 // the connection is dropped, and Config.OnSwitch is told, so that what relied on the
-// old master's votes can be asked again.
+// old master's votes can be asked again. A master with a fixed place that says READONLY
+// is dropped, too, and refused until it is a master again: then the hook is told that it
+// was none.
 //
 // # Locks
 //

@@ -3,7 +3,6 @@ package mux
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"time"
 
@@ -65,11 +64,25 @@ func (m *Mux) Post(ops ...*Op) {
 }
 
 // Wait waits for the decision of an operation that was posted. Its result is
-// that of Do.
+// that of Do. However it is left, by a panic of the context too, the operation is
+// not pending any more.
 func (m *Mux) Wait(ctx context.Context, op *Op) error {
-	done := ctx.Done()
+	done := m.doneOf(ctx, op)
 	m.mu.Lock()
 	return m.wait(ctx, done, op)
+}
+
+// doneOf asks a context for its channel, and forgets the operation if that panics.
+func (m *Mux) doneOf(ctx context.Context, op *Op) <-chan struct{} {
+	asked := false
+	defer func() {
+		if !asked {
+			m.Forget(op)
+		}
+	}()
+	done := ctx.Done()
+	asked = true
+	return done
 }
 
 // Forget ends an operation that was submitted: its Wait, also one that is under
@@ -208,9 +221,7 @@ func (m *Mux) drive(ctx context.Context, done <-chan struct{}, op *Op) {
 			}
 		}
 		if done != nil && stop == nil && looks == maxLooks {
-			m.mu.Unlock()
-			stop = context.AfterFunc(ctx, m.poll.Wake)
-			m.mu.Lock()
+			stop = m.wakeAfter(ctx, op)
 			continue // much may have changed
 		}
 		until := m.nextEvent()
@@ -239,6 +250,26 @@ func (m *Mux) drive(ctx context.Context, done <-chan struct{}, op *Op) {
 		stop()
 		m.mu.Lock()
 	}
+}
+
+// wakeAfter has the end of the driver's context wake it. mu and the drive are held, and
+// mu is let go meanwhile. If the context panics, the operation is forgotten and the drive
+// put down, so that nobody else waits for the panicking goroutine.
+func (m *Mux) wakeAfter(ctx context.Context, op *Op) (stop func() bool) {
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		if stop != nil {
+			return
+		}
+		if op.pending {
+			m.decide(op, conn.Now(), ErrForgotten)
+		}
+		m.driver = nil
+		m.leave()
+		m.mu.Unlock()
+	}()
+	return context.AfterFunc(ctx, m.poll.Wake)
 }
 
 // gather lets the callers that were just answered run, if they have not been
@@ -430,7 +461,7 @@ func (m *Mux) match(i int, l *link) {
 		case m.reply(i, v, now):
 			s.heard, s.suspected = now, 0
 			if s.demoted {
-				m.replaced(i, fmt.Errorf("%w: it says that it is a replica", ErrSwitched), "another")
+				m.demote(i)
 			}
 		default:
 			m.drop(i, m.fault(i, ErrUnexpected))

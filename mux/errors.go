@@ -29,12 +29,18 @@ var (
 	// nothing more, because too many replies or too many unwritten bytes are
 	// outstanding there.
 	ErrBacklog = errors.New("mux: master lags behind: too much is outstanding")
+	// ErrTooLong is what Do and Wait return for an operation whose command and
+	// fallback have more than 2 MiB together: it is written to nobody.
+	ErrTooLong = errors.New("mux: the command is too long")
 	// ErrUnexpected is the cause of a failed vote, or of the reset of a
 	// connection, when a master answered what the command cannot draw.
 	ErrUnexpected = errors.New("mux: unexpected reply")
 	// ErrSwitched is the cause of a failed vote of a master whose group has
 	// another master now.
 	ErrSwitched = errors.New("mux: the group has another master now")
+	// ErrDemoted is the cause of a failed vote of a master with a fixed place that has
+	// said that it is a replica now. Its connection is reset.
+	ErrDemoted = errors.New("mux: it says that it is a replica now")
 	// ErrDuplicate is found in the error of a master that turned out to be
 	// the same server as another one of the list.
 	ErrDuplicate = errors.New("mux: the same server was given twice")
@@ -54,18 +60,21 @@ func (e *QuarantineError) Error() string {
 
 // A ReplyError is an error reply of a master.
 type ReplyError struct {
-	Code    string // its first word, such as NOPERM
-	Message string // the whole of it
+	Code    string // such as NOPERM: conn.ErrorCode
+	Message string // the text with its code, as far as it can be logged: conn.ErrorText
 }
 
 // Error returns the master's message.
 func (e *ReplyError) Error() string { return e.Message }
 
-// An OpenError says why Open failed, master by master. It wraps ErrNoQuorum,
-// unless a master can never serve, and the cause of each master.
+// An OpenError says why Open failed, master by master. It wraps the Cause, and the
+// error of each master that is not up.
 type OpenError struct {
 	Masters []State
-	Cause   error // ErrNoQuorum, the context's error, or the refusal of a master
+	// Cause is ErrNoQuorum if masters failed, or did not answer in time; the context's
+	// error, together with ErrNoQuorum if a majority had become impossible by then; or
+	// the refusal of a master, if waiting is of no use.
+	Cause error
 }
 
 // Error lists each master that is not up, with its cause.

@@ -1,6 +1,7 @@
 package mux_test
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"strings"
@@ -23,9 +24,24 @@ type fakeMaster struct {
 	script func() script // one for each connection
 
 	mu    sync.Mutex
+	role  string // "master" if empty
 	conns map[net.Conn]bool
 	wg    sync.WaitGroup
 }
+
+func (f *fakeMaster) setRole(role string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.role = role
+}
+
+func (f *fakeMaster) getRole() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return cmp.Or(f.role, "master")
+}
+
+func bulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
 
 // newFake starts a scripted master on a free port.
 func newFake(t testing.TB, id string, script func() script) *fakeMaster {
@@ -89,14 +105,14 @@ func (f *fakeMaster) handshake(args []string) (string, bool) {
 	switch strings.ToUpper(args[0]) {
 	case "HELLO":
 		return "%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n$5\r\nproto\r\n:3\r\n" +
-			"$2\r\nid\r\n:1\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n", true
+			"$2\r\nid\r\n:1\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n" + bulk(f.getRole()) + "$7\r\nmodules\r\n*0\r\n", true
 	case "CLIENT", "SELECT":
 		return "+OK\r\n", true
 	case "SCRIPT":
 		return "$40\r\n" + strings.Repeat("0", 40) + "\r\n", true
 	case "INFO":
 		info := "# Server\r\nredis_version:7.0.15\r\nrun_id:" + f.id + "\r\nuptime_in_seconds:1000\r\n"
-		return fmt.Sprintf("$%d\r\n%s\r\n", len(info), info), true
+		return bulk(info), true
 	}
 	return "", true
 }

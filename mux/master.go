@@ -18,8 +18,8 @@ type slot struct {
 	spare  []byte // the buffer that queued will be swapped with
 	taken  int    // bytes the flusher has, or the connection keeps unsent
 	owed   ring[owed]
-	debts  ring[*flight]
-	again  ring[*flight] // what it has refused for a moment
+	debts  debts
+	again  debts         // what it has refused for a moment
 	unsure bool          // a connection ended that had commands unanswered, and no other has come since
 	since  time.Duration // when the link was installed
 	heard  time.Duration // when a reply was last matched on it
@@ -33,7 +33,7 @@ type slot struct {
 	why     *QuarantineError // ... for this reason
 	doubt   time.Duration    // when it was last connected in doubt, see Mux.Doubt; 0 if never
 	reason  string           // ... for this reason
-	demoted bool             // it says that it is its group's master no more
+	demoted bool             // it says that it is a replica now
 	moved   string           // where a sentinel says that the group's master is now, if that is news
 	via     string           // who else was the master since known was connected, if anybody
 }
@@ -80,6 +80,7 @@ func (m *Mux) admit(op *Op, now time.Duration) {
 	clear(op.Votes)
 	op.Started, op.Decided, op.err = now, 0, nil
 	op.Asked, op.yes, op.open = 0, 0, n
+	op.waiting, op.drive = false, false // whatever a panic has left
 	if op.Only != 0 {
 		op.open = bits.OnesCount64(op.Only & (1<<n - 1))
 	}
@@ -96,17 +97,23 @@ func (m *Mux) admit(op *Op, now time.Duration) {
 // the others' votes are cast. If it is not wanted, nobody waits for it: its
 // replies will all be stragglers. mu is held.
 func (m *Mux) start(op *Op, now time.Duration, wanted bool) {
-	refused := m.closed || m.draining && op.Persist <= 0
+	var refused error
+	switch {
+	case m.closed || m.draining && op.Persist <= 0:
+		refused = ErrClosed
+	case len(op.Command)+len(op.Fallback) > maxCommand:
+		refused = ErrTooLong
+	}
 	if wanted {
 		m.admit(op, now)
-		if refused {
-			m.decide(op, now, ErrClosed)
+		if refused != nil {
+			m.decide(op, now, refused)
 		} else if op.Timeout > 0 {
 			op.deadline = conn.After(now, op.Timeout)
 			m.lookAt(op.deadline)
 		}
 	}
-	if refused {
+	if refused != nil {
 		return
 	}
 	m.woken = max(0, m.woken-1) // whoever it is: somebody has come back
@@ -216,6 +223,7 @@ func (m *Mux) takeFlight(op *Op, now time.Duration) *flight {
 		f = new(flight)
 	} else {
 		m.pool = f.next
+		m.pooled--
 	}
 	f.next = nil
 	f.judge = op.Judge
@@ -233,9 +241,13 @@ func (m *Mux) takeFlight(op *Op, now time.Duration) *flight {
 }
 
 func (m *Mux) unref(f *flight) {
-	if f.refs--; f.refs == 0 {
-		f.op, f.judge = nil, nil
+	if f.refs--; f.refs > 0 {
+		return
+	}
+	f.op, f.judge = nil, nil
+	if m.pooled < maxPooled && cap(f.fallback) <= keepFlight && cap(f.debt) <= keepFlight {
 		f.next, m.pool = m.pool, f
+		m.pooled++
 	}
 }
 
@@ -304,7 +316,7 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 		m.soil(i)
 		return true
 	}
-	if s.addr.Group() != "" && string(v.ErrorCode()) == "READONLY" {
+	if v.IsError() && conn.ErrorCode(v) == "READONLY" {
 		s.demoted = true
 		if f.until > now {
 			m.addDebt(i, f, now) // for who is the master now
@@ -312,7 +324,7 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	}
 	switch {
 	case f.until <= now || verdict != Failed || !conn.IsPassing(v):
-	case s.again.len() >= maxDebts:
+	case s.again.full(f):
 		s.state.Dropped++
 	default:
 		f.refs++
@@ -330,7 +342,7 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 		switch {
 		case err != nil:
 		case v.IsError():
-			err = &ReplyError{Code: string(v.ErrorCode()), Message: string(v.Bytes())}
+			err = &ReplyError{Code: conn.ErrorCode(v), Message: conn.ErrorText(v)}
 		default:
 			err = ErrUnexpected
 		}
@@ -401,13 +413,36 @@ func (m *Mux) fault(i int, err error) error {
 	return &conn.Error{Master: m.slots[i].addr.String(), Op: "read", Err: err}
 }
 
+// Debts are persistent operations that a master is to be sent, oldest first. They are
+// bounded by number and by the bytes of their commands.
+type debts struct {
+	ring[*flight]
+	bytes int
+}
+
+func (d *debts) push(f *flight) {
+	d.ring.push(f)
+	d.bytes += f.size()
+}
+
+func (d *debts) pop() *flight {
+	f := d.ring.pop()
+	d.bytes -= f.size()
+	return f
+}
+
+// full reports whether there is no room for another.
+func (d *debts) full(f *flight) bool {
+	return d.len() >= maxDebts || d.bytes+f.size() > maxDebtBytes
+}
+
 // addDebt keeps a persistent operation for delivery after the next connect.
 func (m *Mux) addDebt(i int, f *flight, now time.Duration) {
 	s := &m.slots[i]
 	for s.debts.len() > 0 && !s.wants(*s.debts.front(), now) {
 		m.unref(s.debts.pop())
 	}
-	if s.debts.len() >= maxDebts {
+	for s.debts.full(f) {
 		s.state.Dropped++
 		if s.unsure { // what undoes what it may still do came first
 			return
@@ -419,7 +454,7 @@ func (m *Mux) addDebt(i int, f *flight, now time.Duration) {
 }
 
 // addDebts moves flights to the debts.
-func (m *Mux) addDebts(i int, from *ring[*flight], now time.Duration) {
+func (m *Mux) addDebts(i int, from *debts, now time.Duration) {
 	for from.len() > 0 {
 		f := from.pop()
 		m.addDebt(i, f, now)
@@ -488,10 +523,12 @@ func (m *Mux) drop(i int, err error) {
 	now := conn.Now()
 	// Debts that a backlog kept back are younger than what is owed.
 	kept := s.debts
-	s.debts = ring[*flight]{}
+	s.debts = debts{}
 	owing := s.owed
 	s.owed = ring[owed]{}
-	s.queued, s.taken, s.suspected = s.queued[:0], 0, 0
+	if s.queued, s.taken, s.suspected = s.queued[:0], 0, 0; cap(s.queued) > keepBuffer {
+		s.queued = nil
+	}
 	s.unsure = s.unsure || owing.len() > 0
 	for owing.len() > 0 {
 		o := owing.pop()

@@ -15,7 +15,15 @@ const (
 	maxMasters = 64      // what a bit set of masters holds
 	maxOwed    = 1 << 15 // replies a master may owe before it is given nothing more
 	maxQueued  = 4 << 20 // bytes that may wait to be written to a master, likewise
+	maxCommand = 2 << 20 // bytes of an operation's command and fallback together
 	maxDebts   = 1 << 14 // debts kept for a master; beyond, the oldest are dropped
+
+	maxDebtBytes = 8 << 20 // ... and the bytes of their commands, likewise
+
+	// Flights that are kept for reuse, and the bytes of each of their buffers: what an
+	// outage has made grow is given back.
+	maxPooled  = 1 << 12
+	keepFlight = 1 << 10
 
 	// A master that answers a persistent operation with an error that passes (BUSY,
 	// NOREPLICAS) is sent it again after this time.
@@ -55,7 +63,8 @@ type Config struct {
 	OnConnect, OnDisconnect func(l Locked, master int)
 	// Quarantine, if set, is asked about each new connection, under the same
 	// rules: how long that master must not vote, and why, given what it said
-	// about itself before (zero at the first connection) and says now.
+	// about itself before (zero at the first connection) and says now. The Role of
+	// before is "replica" if it has said in between that it is one.
 	// Meanwhile it is sent nothing but operations that persist, and its votes
 	// are failed ones with a *QuarantineError. In doubt is one that must not
 	// vote for some time from now that may prove too short, see Mux.Doubt.
@@ -63,9 +72,22 @@ type Config struct {
 	// OnSwitch, if set, is told under the same rules that the sentinels of a
 	// master's group have another master now, or that one was connected.
 	OnSwitch func(l Locked, master int)
+	// Strict makes Open fail if any master can never serve as it is configured, and not
+	// only if so many cannot that there is no majority.
+	Strict bool
 	// OnState, if set, is told every change of a master's phase, in order,
 	// from a goroutine of its own. It may call the Mux, except Close.
 	OnState func(master int, s State)
+}
+
+// Format prints the configuration without credentials, whatever the verb.
+func (cfg Config) Format(s fmt.State, _ rune) {
+	masters := make([]string, len(cfg.Masters))
+	for i, a := range cfg.Masters {
+		masters[i] = conn.Redact(a)
+	}
+	fmt.Fprintf(s, "{masters %v, connections %v, stall time %v, backoff %v to %v, strict %t}",
+		masters, cfg.Conn, cfg.StallTime, cfg.BackoffMin, cfg.BackoffMax, cfg.Strict)
 }
 
 // A Mux is a set of connections to N masters, driven as one. Its methods may
@@ -86,6 +108,7 @@ type Mux struct {
 	expiry   time.Duration // no deadline among ops is before this
 	retryAt  time.Duration // nothing that was refused is to be sent again before this; 0 if nothing is
 	pool     *flight
+	pooled   int           // flights in it
 	driving  bool          // somebody holds the drive
 	driver   *Op           // ... a caller, with this operation
 	parked   bool          // ... and is inside poll.Wait
@@ -108,13 +131,52 @@ type Mux struct {
 	burst [maxMasters]outgoing // of the holder of the flush
 }
 
+// New checks the configuration and begins to connect the masters in the background. It
+// waits for none: an operation fails with ErrConnecting at those that are not up yet, and a
+// master that can never serve shows in Masters.
+func New(cfg Config) (*Mux, error) {
+	m, err := prepare(cfg)
+	if err != nil {
+		return nil, err
+	}
+	m.begin()
+	return m, nil
+}
+
 // Open connects the masters and returns as soon as a majority is connected.
 // The others go on connecting in the background, for which it waits only
-// shortly: a minority that is down is no error. A master that can never serve
-// is one (see conn.RefusedError), if it is known by then. Open ends without a
-// majority when ctx does, or when the dial timeout has passed; the error is an
-// *OpenError then, with each master's cause.
+// shortly: a minority that is down, or that can never serve (see
+// conn.RefusedError), is no error. Open fails at once if so many can never serve that
+// no majority is left, if two addresses turn out to be one server, or, with
+// Config.Strict, if any master can never serve. It ends without a majority when ctx
+// does, or when the dial timeout has passed. The error is an *OpenError then, with
+// each master's cause.
 func Open(ctx context.Context, cfg Config) (*Mux, error) {
+	ended := ctx.Err() // a nil context panics here, when nothing is begun yet
+	m, err := prepare(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if ended != nil {
+		m.abandon()
+		return nil, &OpenError{Masters: m.states(), Cause: ended}
+	}
+	m.begin()
+	opened := false
+	defer func() {
+		if !opened { // also if the context has panicked
+			m.Close()
+		}
+	}()
+	if err := m.await(ctx); err != nil {
+		return nil, err
+	}
+	opened = true
+	return m, nil
+}
+
+// prepare makes a Mux that does nothing yet.
+func prepare(cfg Config) (*Mux, error) {
 	n := len(cfg.Masters)
 	if n == 0 {
 		return nil, errors.New("mux: no masters given")
@@ -148,9 +210,6 @@ func Open(ctx context.Context, cfg Config) (*Mux, error) {
 		m.slots[i].state.Address = addr.String()
 		m.slots[i].state.Since = conn.Now()
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, &OpenError{Masters: m.states(), Cause: errors.Join(ErrNoQuorum, err)}
-	}
 	var err error
 	if m.poll, err = conn.NewPoller(); err != nil {
 		return nil, err
@@ -159,10 +218,21 @@ func Open(ctx context.Context, cfg Config) (*Mux, error) {
 		m.poll.Close()
 		return nil, err
 	}
+	return m, nil
+}
+
+// abandon gives back what prepare has taken.
+func (m *Mux) abandon() {
+	m.poll.Close()
+	m.watch.Close()
+}
+
+// begin starts the goroutines.
+func (m *Mux) begin() {
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.tick = time.AfterFunc(time.Hour, m.onTick)
 	m.tick.Stop()
-	m.wg.Add(1 + n)
+	m.wg.Add(1 + len(m.slots))
 	go m.sentry()
 	for i := range m.slots {
 		if m.slots[i].addr.Group() != "" {
@@ -170,11 +240,6 @@ func Open(ctx context.Context, cfg Config) (*Mux, error) {
 		}
 		go m.dial(i, 0)
 	}
-	if err := m.await(ctx); err != nil {
-		m.Close()
-		return nil, err
-	}
-	return m, nil
 }
 
 func setDefault(d *time.Duration, v time.Duration) {
@@ -184,8 +249,8 @@ func setDefault(d *time.Duration, v time.Duration) {
 }
 
 // await waits for Open's decision. Once a majority is up, those whose first
-// dial is still under way get a short while more, so that a master that can
-// never serve is reported now, and not as a surprise later.
+// dial is still under way get a short while more, so that two addresses of one
+// server, say, are reported now, and not as a surprise later.
 func (m *Mux) await(ctx context.Context) error {
 	// A little longer than a dial, so that those that time out say so.
 	limit := conn.After(m.cfg.Conn.DialTimeout, m.cfg.Conn.DialTimeout/20+10*time.Millisecond)
@@ -204,33 +269,22 @@ func (m *Mux) await(ctx context.Context) error {
 			ended, over = ctx.Err(), true
 		}
 		m.mu.Lock()
-		up, dialing := 0, 0
-		var refused error
-		for i := range m.slots {
-			s := &m.slots[i].state
-			switch {
-			case errors.Is(s.Err, conn.ErrRefused):
-				refused = s.Err
-			case s.Phase == Up || s.Phase == Quarantined:
-				up++
-			case s.Phase == Dialing:
-				dialing++
-			}
-		}
-		majority := up >= m.majority
+		c := m.census()
+		majority := c.up >= m.majority
 		var failed *OpenError
 		switch {
-		case refused != nil:
-			failed = &OpenError{Masters: m.states(), Cause: refused}
-		case majority && (over || dialing == 0):
+		case c.hopeless != nil:
+			failed = &OpenError{Masters: m.states(), Cause: c.hopeless}
+		case majority && (over || c.dialing == 0):
 			m.changed = nil // nobody listens any more
 			m.mu.Unlock()
 			return nil
-		case over && (ended != nil || time.Since(started) >= limit):
+		case ended != nil && c.failed <= len(m.slots)-m.majority: // there might have been one
+			failed = &OpenError{Masters: m.states(), Cause: ended}
+		case ended != nil:
+			failed = &OpenError{Masters: m.states(), Cause: errors.Join(ErrNoQuorum, ended)}
+		case over && time.Since(started) >= limit:
 			failed = &OpenError{Masters: m.states(), Cause: ErrNoQuorum}
-			if ended != nil {
-				failed.Cause = errors.Join(ErrNoQuorum, ended)
-			}
 		case majority && graceUntil == 0:
 			graceUntil = time.Since(started) + max(minGrace, 2*time.Since(started))
 			timer.Reset(graceUntil - time.Since(started))
@@ -243,6 +297,39 @@ func (m *Mux) await(ctx context.Context) error {
 			return failed
 		}
 	}
+}
+
+// A census is how many masters stand where.
+type census struct {
+	up, dialing int
+	failed      int   // whose last dial has failed
+	hopeless    error // why Open need not wait any longer; nil if it is worth it
+}
+
+// census counts the masters. mu is held.
+func (m *Mux) census() (c census) {
+	refused := 0
+	var refusal error
+	for i := range m.slots {
+		switch s := &m.slots[i].state; {
+		case errors.Is(s.Err, ErrDuplicate):
+			c.hopeless = s.Err
+		case s.Phase == Up || s.Phase == Quarantined:
+			c.up++
+		case s.Phase == Refused:
+			refused++
+			refusal = s.Err
+			c.failed++
+		case s.Err != nil:
+			c.failed++
+		default:
+			c.dialing++
+		}
+	}
+	if c.hopeless == nil && (refused > len(m.slots)-m.majority || m.cfg.Strict && refused > 0) {
+		c.hopeless = refusal
+	}
+	return c
 }
 
 // Drain ends the operations under way with ErrClosed, and refuses all that come later,

@@ -65,7 +65,8 @@ type Judge func(reply resp.Value) Verdict
 // Reusing an Op makes the path free of allocation.
 type Op struct {
 	// Command holds one or more encoded commands, the same for each master.
-	// It is copied when the Op is submitted. An Op without a command asks
+	// It is copied when the Op is submitted, and may have 2 MiB together with the
+	// Fallback. An Op without a command asks
 	// nothing: it only waits, and reads pushes while it does, until its
 	// timeout, its context or Forget ends it.
 	Command []byte
@@ -173,3 +174,6 @@ type flight struct {
 	persist  time.Duration // from when to then
 	next     *flight       // in the pool
 }
+
+// size is the number of bytes that a debt of it keeps.
+func (f *flight) size() int { return len(f.fallback) + len(f.debt) }

@@ -1,6 +1,10 @@
 package mux
 
-// A ring is a first-in first-out queue that allocates only to grow.
+// keepRing is the most elements for which an empty ring keeps its room.
+const keepRing = 1 << 12
+
+// A ring is a first-in first-out queue that allocates only to grow. What an outage has
+// made it grow to is given back when it is empty.
 type ring[T any] struct {
 	buf  []T // len is a power of two, or 0
 	head int
@@ -32,6 +36,8 @@ func (r *ring[T]) pop() T {
 	var zero T
 	r.buf[r.head] = zero
 	r.head = (r.head + 1) & (len(r.buf) - 1)
-	r.n--
+	if r.n--; r.n == 0 && len(r.buf) > keepRing {
+		r.buf, r.head = nil, 0
+	}
 	return v
 }

@@ -22,3 +22,18 @@ func TestRingIsFirstInFirstOut(t *testing.T) {
 		require.Equal(t, in-out, r.len())
 	}
 }
+
+func TestRingGivesBackWhatAnOutageHasMadeItGrow(t *testing.T) {
+	var r ring[int]
+	for round, want := range []int{keepRing, 2 * keepRing} {
+		for k := range want {
+			r.push(k)
+		}
+		for k := range want {
+			require.Equal(t, k, r.pop())
+		}
+		require.Equal(t, round == 0, r.buf != nil)
+	}
+	r.push(1)
+	require.Equal(t, 1, r.pop())
+}

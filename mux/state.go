@@ -20,6 +20,9 @@ const (
 	// Down: its connection was lost, or could not be made; it is being
 	// redialled.
 	Down
+	// Refused: as it is configured it can never serve (conn.RefusedError says
+	// why). It is redialled all the same, since somebody may change that.
+	Refused
 	// Quarantined: connected, but it may have forgotten locks: it is sent
 	// only operations that persist, and its votes are not counted.
 	Quarantined
@@ -36,6 +39,8 @@ func (p Phase) String() string {
 		return "stalled"
 	case Down:
 		return "down"
+	case Refused:
+		return "refused"
 	case Quarantined:
 		return "quarantined"
 	}

@@ -1,0 +1,132 @@
+package mux_test
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
+)
+
+// greetings keeps what Config.Quarantine is asked about one master.
+type greetings struct {
+	mu  sync.Mutex
+	all [][2]conn.Server // before, now
+}
+
+func (g *greetings) hook(of int) func(int, conn.Server, conn.Server) (d time.Duration, why string, doubt bool) {
+	return func(i int, before, now conn.Server) (time.Duration, string, bool) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if i == of {
+			g.all = append(g.all, [2]conn.Server{before, now})
+		}
+		return 0, "", false
+	}
+}
+
+func (g *greetings) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.all)
+}
+
+// at returns the k-th greeting.
+func (g *greetings) at(k int) (before, now conn.Server) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.all[k][0], g.all[k][1]
+}
+
+// A master with a fixed place that is made a replica says so to the next command. It is not
+// asked until it is a master again, and then the hook knows that it was none.
+func TestMasterThatWasAReplicaInBetweenIsKnownByIt(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	var g greetings
+	m := open(t, mux.Config{Masters: masters.Addrs(), Quarantine: g.hook(0)})
+	waitUp(t, m, 3)
+	host, port, _ := strings.Cut(masters.Addr(2), ":")
+	_, err := masters.Do(0, "REPLICAOF", host, port)
+	require.NoError(t, err)
+	op := acquire("k", "t")
+	op.All = true
+	require.NoError(t, m.Do(t.Context(), op))
+	require.True(t, op.Won())
+	var reply *mux.ReplyError
+	require.ErrorAs(t, op.Votes[0].Err, &reply)
+	require.Equal(t, "READONLY", reply.Code)
+	eventually(t, "it is refused", func() bool { return m.Masters()[0].Phase == mux.Refused })
+	require.ErrorIs(t, m.Masters()[0].Err, conn.ErrNotMaster)
+	_, err = masters.Do(0, "REPLICAOF", "NO", "ONE")
+	require.NoError(t, err)
+	waitUp(t, m, 3)
+	require.Equal(t, 2, g.count())
+	before, now := g.at(1)
+	require.Equal(t, "replica", before.Role)
+	require.Equal(t, "master", now.Role)
+	require.Equal(t, before.RunID, now.RunID)
+	require.NotEqual(t, before.ReplID, now.ReplID)
+}
+
+// Nobody has asked it meanwhile, and its connection has lasted: the replication id tells, at
+// the next connect.
+func TestReplicationIDTellsOfAReplicaInBetween(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	var g greetings
+	m := open(t, mux.Config{Masters: masters.Addrs(), Quarantine: g.hook(0)})
+	waitUp(t, m, 3)
+	host, port, _ := strings.Cut(masters.Addr(2), ":")
+	for _, args := range [][]string{{"REPLICAOF", host, port}, {"REPLICAOF", "NO", "ONE"}, {"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"}} {
+		_, err := masters.Do(0, args...)
+		require.NoError(t, err)
+	}
+	eventually(t, "it is connected again", func() bool { return g.count() == 2 })
+	before, now := g.at(1)
+	require.Equal(t, before.RunID, now.RunID)
+	require.Len(t, now.ReplID, 40)
+	require.NotEqual(t, before.ReplID, now.ReplID)
+}
+
+// Servers that have no replication id, or do not tell it, are known by their own word: in
+// the answer to a command, also from within a script of Redis before 7, and in a handshake.
+func TestReplicaInBetweenIsKnownByItsOwnWordAlone(t *testing.T) {
+	const wrapped = "ERR Error running script (call to f_10): @user_script:2: @user_script: 2: -READONLY You can't write against a read only replica."
+	for name, said := range map[string]string{"a command": "READONLY You can't write against a read only replica.", "a script": wrapped} {
+		t.Run(name, func(t *testing.T) {
+			var asked atomic.Int32
+			f := newFake(t, "a", func() script {
+				return func([]string) (string, bool) {
+					if asked.Add(1) == 1 {
+						return "-" + said + "\r\n", true
+					}
+					return ":1\r\n", true
+				}
+			})
+			var g greetings
+			m := open(t, mux.Config{Masters: []string{f.addr()}, Quarantine: g.hook(0)})
+			require.NoError(t, m.Do(t.Context(), vote("a")))
+			eventually(t, "it is connected again", func() bool { return g.count() == 2 })
+			before, _ := g.at(1)
+			require.Equal(t, "replica", before.Role)
+			require.Empty(t, before.ReplID)
+		})
+	}
+	t.Run("a handshake", func(t *testing.T) {
+		f := newFake(t, "a", steady(0))
+		var g greetings
+		m := open(t, mux.Config{Masters: []string{f.addr()}, Quarantine: g.hook(0)})
+		f.setRole("replica")
+		f.cut()
+		eventually(t, "it is refused", func() bool { return m.Masters()[0].Phase == mux.Refused })
+		f.setRole("master")
+		eventually(t, "it is connected again", func() bool { return g.count() == 2 })
+		before, _ := g.at(1)
+		require.Equal(t, "replica", before.Role)
+	})
+}
