@@ -81,6 +81,15 @@ func TestFloatOfManyDigitsAllocatesNothing(t *testing.T) {
 	})
 }
 
+func TestFloatBeyondItsRangeAllocatesNothing(t *testing.T) {
+	v := read(t, "$5\r\n1e999\r\n")
+	requireNoAllocs(t, "Float", func() {
+		if _, ok := v.Float(); ok {
+			t.Fatal("a double")
+		}
+	})
+}
+
 func TestNeedingMoreAndErrorsThatStayAllocateNothing(t *testing.T) {
 	r := newReader()
 	feed(r, "*2\r\n$10\r\nabc")

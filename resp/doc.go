@@ -34,8 +34,9 @@
 //     negative length is -1, for $ and *, which means null.
 //   - An integer is an optional sign and digits without a superfluous leading
 //     zero, and fits in 64 bits.
-//   - A double is digits, optionally with a sign, a fraction and an exponent;
-//     or inf, -inf, nan, or the -nan that Redis before 7.2 can send.
+//   - A double is digits, optionally with a sign, a fraction and an exponent,
+//     and rounds to a finite float64; or it is inf, -inf, nan, or the -nan that
+//     Redis before 7.2 can send.
 //   - A big number is an optional sign and digits.
 //   - A push stands alone. Inside another frame it is a [NestedPush] fault, so
 //     no element can be mistaken for a message that was not asked for.

@@ -31,7 +31,7 @@ const (
 	BadKind     Fault = iota + 1 // a first byte that begins no frame
 	BadLength                    // a length that is not digits, or a negative one that is not null
 	BadInteger                   // an integer that is not an optional sign and digits
-	BadDouble                    // a double that is not a decimal number, inf or nan
+	BadDouble                    // a double that is not a decimal number within float64, inf or nan
 	BadNumber                    // a big number that is not an optional sign and digits
 	BadBoolean                   // a boolean other than t and f
 	BadVerbatim                  // a verbatim string without its three-byte format and colon

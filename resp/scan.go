@@ -262,7 +262,7 @@ func (r *Reader) scanLineEnd(b []byte, at int, fault Fault) (size int) {
 }
 
 // checkDouble returns the offset of the first byte at which b ceases to be a
-// double's text, or -1 if it is one.
+// double's text, or -1 if it is one. All of a number beyond float64 is at fault.
 func checkDouble(b []byte) int {
 	switch string(b) {
 	case "inf", "-inf", "nan", "-nan":
@@ -285,6 +285,7 @@ func checkDouble(b []byte) int {
 			return i
 		}
 	}
+	mantissa := i
 	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
 		i = skipSign(b, i+1)
 		if !digits() {
@@ -294,7 +295,73 @@ func checkDouble(b []byte) int {
 	if i < len(b) {
 		return i
 	}
+	// Most numbers are known to be small enough by their length.
+	if (mantissa < len(b) || len(b) >= len(float64Limit)) && isBeyondFloat64(b, mantissa) {
+		return 0
+	}
 	return -1
+}
+
+// float64Limit is 2^1024 - 2^970, the least number that rounds to infinity.
+const float64Limit = "17976931348623158079372897140530341507993413271003782693617377898044496829276475094664901797758720709633" +
+	"02864166928879109465555478519404026306574886715058206819089020007083836762738548458177115317644757302700" +
+	"69855571366959622842914819860834936475292719074168444365510704342711559699508093042880177904174497792"
+
+// isBeyondFloat64 reports whether a number rounds to infinity. Its mantissa has
+// that many bytes, its sign included, and an exponent may follow. strconv would
+// know as well, but allocates an error to say so.
+func isBeyondFloat64(b []byte, mantissa int) bool {
+	// The first digit that is not 0, and how far behind it the decimal point is.
+	first, point := -1, int64(0)
+	fraction := false
+	for i := skipSign(b, 0); i < mantissa; i++ {
+		switch {
+		case b[i] == '.':
+			fraction = true
+		case first < 0 && b[i] == '0':
+			if fraction {
+				point--
+			}
+		default:
+			if first < 0 {
+				first = i
+			}
+			if !fraction {
+				point++
+			}
+		}
+	}
+	if first < 0 {
+		return false
+	}
+	if mantissa < len(b) {
+		exponent := int64(0)
+		for _, c := range b[skipSign(b, mantissa+1):] {
+			if exponent <= maxBulk { // no row of zeros outweighs more than that
+				exponent = exponent*10 + int64(c-'0')
+			}
+		}
+		if b[mantissa+1] == '-' {
+			exponent = -exponent
+		}
+		point += exponent
+	}
+	if whole := int64(len(float64Limit)); point != whole {
+		return point > whole
+	}
+	at := 0
+	for _, c := range b[first:mantissa] {
+		switch {
+		case c == '.':
+			continue
+		case at == len(float64Limit) || c > float64Limit[at]:
+			return true
+		case c < float64Limit[at]:
+			return false
+		}
+		at++
+	}
+	return at == len(float64Limit)
 }
 
 // checkBigNumber returns the offset of the first byte at which b ceases to be a

@@ -85,8 +85,9 @@ func (v Value) Int() (int64, bool) {
 	return v.n, true
 }
 
-// Float is the value of a Double, or of a simple or bulk string that is one. A
-// number beyond the range of float64 is infinite.
+// Float is the value of a Double, or of a simple or bulk string that reads like
+// one. It is infinite only where the text says inf: a number beyond the range of
+// float64 is no double. One that is too small for it is 0.
 func (v Value) Float() (float64, bool) {
 	switch v.Kind() {
 	case Double, SimpleString, BulkString:

@@ -3,6 +3,8 @@ package resp_test
 import (
 	"bytes"
 	"math"
+	"math/big"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -54,7 +56,8 @@ func TestAccessorsReadTheirOwnTypeAndItsFormInRESP2(t *testing.T) {
 		",-10e-1\r\n":                   {float: -1.0},
 		",inf\r\n":                      {float: math.Inf(1)},
 		",-inf\r\n":                     {float: math.Inf(-1)},
-		",1e999\r\n":                    {float: math.Inf(1)},
+		",1e-999\r\n":                   {float: 0.0},
+		",1.7976931348623157e308\r\n":   {float: math.MaxFloat64},
 		"$4\r\n3.25\r\n":                {float: 3.25},
 		"$3\r\n-12\r\n":                 {float: -12.0, big: "-12"},
 		"$3\r\ninf\r\n":                 {float: math.Inf(1)},
@@ -62,6 +65,8 @@ func TestAccessorsReadTheirOwnTypeAndItsFormInRESP2(t *testing.T) {
 		"(123456789012345678901234\r\n": {big: "123456789012345678901234"},
 		"$25\r\n1234567890123456789012345\r\n": {float: 1234567890123456789012345.0,
 			big: "1234567890123456789012345"},
+		"$5\r\n1e999\r\n":    {},
+		"+-1e400\r\n":        {},
 		"+OK\r\n":            {},
 		"$5\r\n1_000\r\n":    {},
 		"$4\r\n0x10\r\n":     {},
@@ -97,6 +102,94 @@ func TestAccessorsReadTheirOwnTypeAndItsFormInRESP2(t *testing.T) {
 		require.True(t, ok)
 		require.True(t, math.IsNaN(f))
 	}
+}
+
+// The text of a number is a double exactly if strconv finds a float64 for it.
+func TestDoublesEndWhereFloat64Does(t *testing.T) {
+	// Halfway from the greatest float64 to the next one, if there were one.
+	border := new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 1024), new(big.Int).Lsh(big.NewInt(1), 970))
+	below := new(big.Int).Sub(border, big.NewInt(1))
+	var mantissas []string
+	for _, n := range []*big.Int{border, below} {
+		digits := n.String()
+		for _, size := range []int{309, 308, 20, 19, 17, 16, 1} {
+			mantissas = append(mantissas, digits[:size], digits[:size]+"9", digits[:size]+"000", "000"+digits[:size])
+		}
+	}
+	mantissas = append(mantissas, "0", "000", "1", "9", "1"+strings.Repeat("0", 308), "1"+strings.Repeat("0", 309))
+	within, beyond := 0, 0
+	check := func(text string) {
+		t.Helper()
+		want, err := strconv.ParseFloat(text, 64)
+		got, ok := readDouble(t, text)
+		require.Equal(t, err == nil, ok, text)
+		if ok {
+			within++
+			require.Equal(t, want, got, text)
+		} else {
+			beyond++
+		}
+	}
+	for _, m := range mantissas {
+		for _, point := range []int{0, 1, len(m) / 2, len(m)} {
+			text := m
+			switch {
+			case point == 0:
+				text = "0." + m
+			case point < len(m):
+				text = m[:point] + "." + m[point:]
+			}
+			for _, sign := range []string{"", "-", "+"} {
+				check(sign + text)
+				for exp := 309 - point - 5; exp <= 309-point+5; exp++ {
+					check(sign + text + "e" + strconv.Itoa(exp))
+				}
+				check(sign + text + "E-999999999999999999999")
+				check(sign + text + "E+999999999999999999999")
+			}
+		}
+	}
+	require.Greater(t, within, 1000)
+	require.Greater(t, beyond, 1000)
+}
+
+// Zeros may make up for any exponent, so no number of either is beyond float64 by itself.
+func TestDoublesMayBeLong(t *testing.T) {
+	for _, n := range []int{1000, 9999, 10_000, 99_999, 100_000, 200_000, 1_000_000} {
+		for text, want := range map[string]bool{
+			"1" + strings.Repeat("0", n) + "e-" + strconv.Itoa(n-308):         true,
+			"1" + strings.Repeat("0", n) + "e-" + strconv.Itoa(n-309):         false,
+			"0." + strings.Repeat("0", n) + "1e" + strconv.Itoa(n+309):        true,
+			"0." + strings.Repeat("0", n) + "1e" + strconv.Itoa(n+310):        false,
+			"1" + strings.Repeat("0", n) + "e-0" + strings.Repeat("9", 1000):  true,
+			"0." + strings.Repeat("0", n) + "1e0" + strings.Repeat("9", 1000): false,
+			"0." + strings.Repeat("0", n) + "e0" + strings.Repeat("9", 1000):  true,
+		} {
+			f, got := readDouble(t, text)
+			require.True(t, want == got && !math.IsInf(f, 0), "%d zeros, %v: %v, %v", n, want, f, got)
+		}
+	}
+}
+
+// readDouble reads a number as a double and as a string, alike.
+func readDouble(t *testing.T, text string) (f float64, ok bool) {
+	t.Helper()
+	r := resp.NewReader(0, resp.Limits{Bulk: 2 << 20})
+	feed(r, "+"+text+"\r\n")
+	v, err := r.Next()
+	require.NoError(t, err)
+	f, ok = v.Float()
+	r.Reset()
+	feed(r, ","+text+"\r\n")
+	v, err = r.Next()
+	if ok {
+		require.NoError(t, err)
+		g, _ := v.Float()
+		require.Equal(t, f, g)
+	} else {
+		require.Equal(t, error(&resp.SyntaxError{Offset: 1, Fault: resp.BadDouble}), err)
+	}
+	return f, ok
 }
 
 func TestValueSaysWhatItIs(t *testing.T) {

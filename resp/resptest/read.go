@@ -77,3 +77,5 @@ func appendDump(dst []byte, v resp.Value) []byte {
 func nest(header string, depth int, inner string) string {
 	return strings.Repeat(header, depth) + inner
 }
+
+func zeros(n int) string { return strings.Repeat("0", n) }
