@@ -119,10 +119,13 @@ func (w *writer) check(t *testing.T, v resp.Value) {
 // push appends a push, in one of eight cases, or else a value.
 func (w *writer) push() {
 	if len(w.program) > 0 && w.program[0] >= 0xe0 {
-		n := int(w.byte() % 4)
+		n := 1 + int(w.byte()%4)
 		w.stream = resp.AppendPush(w.stream, n)
 		w.expectLen(resp.Push, n)
-		w.values(n)
+		w.depth++
+		w.append([]byte{opSimpleString, opBulk, opBulkString, opVerbatim}[w.byte()%4]) // its name
+		w.depth--
+		w.values(n - 1)
 		return
 	}
 	w.value()
@@ -136,8 +139,10 @@ func (w *writer) values(n int) {
 	w.depth--
 }
 
-func (w *writer) value() {
-	switch op := w.byte() % ops; op {
+func (w *writer) value() { w.append(w.byte() % ops) }
+
+func (w *writer) append(op byte) {
+	switch op {
 	case opSimpleString, opError:
 		s := w.text()
 		line := strings.NewReplacer("\r", " ", "\n", " ").Replace(s)

@@ -85,6 +85,7 @@ func FuzzClient(f *testing.F) {
 		"+OK\r\n$-1\r\n:1\r\n", "+OK\r\n", "", "+OK\r\n+OK\r\n+OK\r\n+OK\r\n", ":1\r\n:2\r\n:3", "-ERR x\r\n_\r\n%1\r\n+a\r\n:1\r\n",
 		">2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n+OK\r\n>1\r\n+x\r\n:1\r\n", "|1\r\n+k\r\n+v\r\n:1\r\n", "$5\r\nhel", "HTTP/1.1 400 Bad Request\r\n\r\n",
 		"*4611686018427387904\r\n", "%4611686018427387904\r\n", "$-2\r\n", "$?\r\n", "*1\r\n>1\r\n+x\r\n", ">0\r\n:1\r\n:1\r\n:1\r\n",
+		"+OK\r\n>1\r\n$-1\r\n+OK\r\n", ">2\r\n|1\r\n+k\r\n+v\r\n:1\r\n+x\r\n:1\r\n", ":1\r\n,1e999\r\n:2\r\n",
 	} {
 		f.Add([]byte(s))
 	}

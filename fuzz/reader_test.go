@@ -68,14 +68,26 @@ func ask(v resp.Value) {
 		if !ok {
 			break
 		}
+		if n == 0 && v.Kind() == resp.Push && !isName(e) {
+			panic("a push has no name")
+		}
 		if e.Kind() == resp.Push || e.Kind() == resp.Attribute {
 			panic("an element is a push or an attribute")
 		}
 		ask(e)
 	}
-	if n != v.Len() {
-		panic("an aggregate has more or fewer elements than it says")
+	if n != v.Len() || n == 0 && v.Kind() == resp.Push {
+		panic("an aggregate has more or fewer elements than it says, or than it needs")
 	}
+}
+
+// isName reports whether a value is a string, as the first element of a push has to be.
+func isName(v resp.Value) bool {
+	switch v.Kind() {
+	case resp.SimpleString, resp.BulkString, resp.VerbatimString:
+		return !v.IsNull()
+	}
+	return false
 }
 
 func FuzzSplit(f *testing.F) {

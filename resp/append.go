@@ -128,9 +128,14 @@ func AppendMap(dst []byte, pairs int) []byte { return appendLength(dst, Map, pai
 // AppendSet appends the header of a set of n elements.
 func AppendSet(dst []byte, n int) []byte { return appendLength(dst, Set, n) }
 
-// AppendPush appends the header of a push of n elements, the first of which
-// says what it is about.
-func AppendPush(dst []byte, n int) []byte { return appendLength(dst, Push, n) }
+// AppendPush appends the header of a push of n elements, the first of which is a
+// string that names the push's kind. It panics if n is 0.
+func AppendPush(dst []byte, n int) []byte {
+	if n == 0 {
+		panic("resp: a push has a name")
+	}
+	return appendLength(dst, Push, n)
+}
 
 // AppendAttribute appends the header of an attribute of the given number of
 // pairs. The value it belongs to comes after them.

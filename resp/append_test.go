@@ -68,6 +68,8 @@ func TestAppendBulkIntAgreesWithItsLength(t *testing.T) {
 func TestAppendRefusesWhatCannotBeWritten(t *testing.T) {
 	require.Panics(t, func() { resp.AppendArray(nil, -1) })
 	require.Panics(t, func() { resp.AppendMap(nil, math.MinInt) })
+	require.Panics(t, func() { resp.AppendPush(nil, 0) })
+	require.Panics(t, func() { resp.AppendPush(nil, -1) })
 	require.Panics(t, func() { resp.AppendVerbatim(nil, "text", "abc") })
 	require.Panics(t, func() { resp.AppendVerbatim(nil, "", "abc") })
 }

@@ -40,6 +40,8 @@
 //   - A big number is an optional sign and digits.
 //   - A push stands alone. Inside another frame it is a [NestedPush] fault, so
 //     no element can be mistaken for a message that was not asked for.
+//   - The first element of a push is a simple, bulk or verbatim string, which
+//     names its kind. A push without one is a [BadPush] fault.
 //   - Streamed types ($? *? ~? %? ; .) are a [Streamed] fault.
 //   - Attributes are checked and counted against the limits of the value that
 //     follows them, then skipped, wherever they stand.

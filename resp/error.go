@@ -39,6 +39,7 @@ const (
 	Overflow                     // a length or an integer beyond 64 bits
 	Streamed                     // a streamed string or aggregate, which this package does not read
 	NestedPush                   // a push inside another frame
+	BadPush                      // a push whose first element is no string, or that has none
 	TooDeep                      // aggregates nested beyond Limits.Depth
 	TooLong                      // a payload or a line beyond Limits.Bulk, or a frame beyond Limits.Frame
 	TooMany                      // a frame with more elements than Limits.Elements
@@ -71,6 +72,8 @@ func (f Fault) text() string {
 		return "streamed type, which is not supported,"
 	case NestedPush:
 		return "push inside another frame"
+	case BadPush:
+		return "push without a name"
 	case TooDeep:
 		return "aggregates nested too deep"
 	case TooLong:

@@ -31,6 +31,16 @@ func (k Kind) IsAggregate() bool {
 	return false
 }
 
+// canName reports whether a token of this kind can be what a push's name begins
+// with.
+func (k Kind) canName() bool {
+	switch k {
+	case SimpleString, BulkString, VerbatimString, Attribute:
+		return true
+	}
+	return false
+}
+
 // String is the kind's name in the protocol's documentation.
 func (k Kind) String() string {
 	switch k {

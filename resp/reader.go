@@ -201,8 +201,17 @@ func (r *Reader) next() (Value, error) {
 	}
 	for r.pos < len(b) {
 		k := Kind(b[r.pos])
+		naming := r.naming()
+		if naming && !k.canName() {
+			r.fail(0, BadPush)
+			break
+		}
 		n, size := r.scan(b[r.pos:])
 		if size == 0 {
+			break
+		}
+		if naming && n < 0 {
+			r.fail(0, BadPush)
 			break
 		}
 		if len(r.open) == 1 {
@@ -224,6 +233,12 @@ func (r *Reader) next() (Value, error) {
 		r.fail(len(b)-r.pos, TooLong)
 	}
 	return Value{}, r.err
+}
+
+// naming reports whether the next token is a push's first element, or an
+// attribute in front of it.
+func (r *Reader) naming() bool {
+	return len(r.open) == 2 && r.open[1] == r.n && r.buf[r.head] == byte(Push)
 }
 
 // close counts a complete value, and the aggregates that it completes. It

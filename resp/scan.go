@@ -68,9 +68,15 @@ func (r *Reader) scan(b []byte) (n int64, size int) {
 // given size against the limits, and returns the number of elements.
 func (r *Reader) enter(k Kind, n int64, size int) (int64, int) {
 	top := len(r.open) - 1
-	if k == Push && top > 0 {
-		r.fail(0, NestedPush)
-		return 0, 0
+	if k == Push {
+		switch {
+		case top > 0:
+			r.fail(0, NestedPush)
+			return 0, 0
+		case n == 0:
+			r.fail(1, BadPush)
+			return 0, 0
+		}
 	}
 	if top >= r.limits.Depth {
 		r.fail(0, TooDeep)
