@@ -62,7 +62,7 @@ func (g *Groups) start(n int, opts []Option) (err error) {
 	for i := range 2 * n {
 		o.args = slices.Clone(args)
 		if i%2 == 1 {
-			o.args = append(o.args, "--replicaof", "127.0.0.1 "+strconv.Itoa(g.servers[i-1].port))
+			o.args = append(o.args, "--replicaof", "127.0.0.1", strconv.Itoa(g.servers[i-1].port))
 		}
 		o.args = append(o.args, "--repl-diskless-sync-delay", "0")
 		s := newServer(bin, i, g.group, o)

@@ -76,7 +76,8 @@ type options struct {
 
 // WithArgs appends arguments to each redis-server's command line. They win over
 // those of this package: WithArgs("--appendonly", "yes") makes the data survive
-// a Restart. The password of a "--requirepass" is used by Do as well.
+// a Restart. The password of a "--requirepass" is used by Do as well. Each value is
+// an argument of its own: not all versions of Redis split "--save", "60 1000".
 func WithArgs(args ...string) Option {
 	return func(o *options) { o.args = append(o.args, args...) }
 }

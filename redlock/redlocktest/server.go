@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -132,19 +133,23 @@ func (s *server) start() error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(s.bin, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1",
-		"--save", "", "--appendonly", "no")
-	if s.sentinel != "" {
+	args := []string{"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1"}
+	if s.socket != "" {
+		args = append(args, "--unixsocket", s.socket)
+	}
+	if s.sentinel == "" {
+		args = append(args, "--save", "", "--appendonly", "no")
+		args = append(args, s.args...)
+	} else {
 		conf := filepath.Join(s.dir, "sentinel.conf") // which it rewrites
 		if err := os.WriteFile(conf, []byte(s.sentinel), 0o600); err != nil {
 			return err
 		}
-		cmd.Args = []string{s.bin, conf, "--sentinel", "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1"}
+		args = slices.Insert(args, 0, conf)
+		// Redis 7.0.1 to 7.0.5 takes what stands behind it for its value.
+		args = append(args, "--sentinel")
 	}
-	if s.socket != "" {
-		cmd.Args = append(cmd.Args, "--unixsocket", s.socket)
-	}
-	cmd.Args = append(cmd.Args, s.args...)
+	cmd := exec.Command(s.bin, args...)
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "LC_ALL=C") // newer ones refuse a locale that is not installed
 	cmd.Stdout, cmd.Stderr = log, log

@@ -1,0 +1,42 @@
+//go:build unix
+
+package redlocktest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Redis before 7.0.1 takes each argument for one value, and takes what begins with
+// two dashes for an option always. Redis 7.0.1 to 7.0.5 takes whatever stands behind
+// an option for its value.
+const strict = `#!/bin/sh
+option=
+for arg; do
+	case $option,$arg in
+	--replicaof,*' '*) echo "wrong number of arguments: $arg"; exit 1;;
+	--sentinel,*) echo "Unrecognized sentinel configuration statement: $arg"; exit 1;;
+	esac
+	option=$arg
+done
+exec %s "$@"
+`
+
+func TestGroupsStartOnEveryVersion(t *testing.T) {
+	needRedis(t)
+	real, err := lookup()
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "redis-server"), fmt.Appendf(nil, strict, real), 0o755))
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+
+	g := StartGroups(t, 1)
+	eventually(t, func() bool {
+		role, err := g.Do(0, "ROLE")
+		return err == nil && role.([]any)[0] == "master" && len(role.([]any)[2].([]any)) == 1
+	}, "the group has a master and a replica")
+}
