@@ -1,9 +1,12 @@
 package redlocktest
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,6 +48,7 @@ func (e *embedded) start(l *net.TCPListener) error {
 	}
 	unused.Close()
 	redis.ClockTTL(true)
+	redis.Server().SetPreHook(newIdentity().info(redis.Server()))
 	e.listener, e.redis, e.server, e.gate, e.paused = l, redis, redis.Server(), new(gate), false
 	e.accepting = make(chan struct{})
 	go accept(l, e.server, e.gate, e.accepting)
@@ -115,7 +119,7 @@ func (e *embedded) end() {
 		e.gate.dead = true // what waits there must not pass after all
 		e.gate.Unlock()
 	}
-	// Not Miniredis.Close: it would take the server away from under an INFO in progress.
+	// Not Miniredis.Close: it would take the server away from under a script in progress.
 	e.redis.CtxCancel()
 	e.server.Close()
 	e.listener, e.paused = nil, false
@@ -132,6 +136,71 @@ func (e *embedded) restart() error {
 		}
 		return e.start(l.(*net.TCPListener))
 	})
+}
+
+// An identity tells one start of a master from every other: a client has to know
+// whether a master that is back has lost its keys. A miniredis has none.
+type identity struct {
+	run, replication string // 40 hex digits
+	started          time.Time
+}
+
+func newIdentity() identity {
+	digits := func() string {
+		b := make([]byte, 20)
+		rand.Read(b)
+		return hex.EncodeToString(b)
+	}
+	return identity{digits(), digits(), time.Now()}
+}
+
+// embeddedVersion is what a miniredis says to HELLO.
+const embeddedVersion = "8.4.0"
+
+// info answers INFO in the place of a miniredis, which knows two of the sections.
+func (id identity) info(server *miniserver.Server) miniserver.Hook {
+	return func(c *miniserver.Peer, cmd string, args ...string) bool {
+		if cmd != "INFO" {
+			return false
+		}
+		text := ""
+		section := func(name string, lines ...any) {
+			asked := len(args) == 0
+			for _, arg := range args {
+				switch strings.ToLower(arg) {
+				case strings.ToLower(name), "all", "default", "everything":
+					asked = true
+				}
+			}
+			if !asked {
+				return
+			}
+			text += "# " + name + "\r\n"
+			for i := 0; i < len(lines); i += 2 {
+				text += fmt.Sprintf("%s:%v\r\n", lines[i], lines[i+1])
+			}
+			text += "\r\n"
+		}
+		section("Server",
+			"redis_version", embeddedVersion,
+			"redis_mode", "standalone",
+			"run_id", id.run,
+			"uptime_in_seconds", int(time.Since(id.started).Seconds()))
+		section("Clients",
+			"connected_clients", server.ClientsLen())
+		section("Stats",
+			"total_connections_received", server.TotalConnections(),
+			"total_commands_processed", server.TotalCommands())
+		section("Replication",
+			"role", "master",
+			"connected_slaves", 0,
+			"master_replid", id.replication)
+		if text == "" {
+			return false // a miniredis says that there is no such section
+		}
+		c.WriteBulk(text)
+		return true
+	}
 }
 
 // A gate is passed by everything that goes into or out of a master. Who pauses
