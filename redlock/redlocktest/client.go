@@ -18,6 +18,14 @@ func (e ReplyError) Error() string { return string(e) }
 // askTime is how long a master may take to answer.
 const askTime = 5 * time.Second
 
+// do sends one command to a master, unless it is known that there is no answer.
+func do(to master, args ...string) (any, error) {
+	if err := to.state(); err != nil {
+		return nil, err
+	}
+	return ask(to, time.Now().Add(askTime), args...)
+}
+
 // ask sends one command to a master on a connection of its own.
 func ask(to master, deadline time.Time, args ...string) (any, error) {
 	network, address, password := to.control()

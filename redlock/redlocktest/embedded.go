@@ -74,13 +74,25 @@ func (e *embedded) addr() string { return e.address }
 
 func (e *embedded) pid() int { return 0 }
 
+func (e *embedded) state() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.listener == nil:
+		return ErrDown
+	case e.paused:
+		return ErrPaused
+	}
+	return nil
+}
+
 func (e *embedded) control() (network, address, password string) { return "tcp", e.address, "" }
 
 func (e *embedded) pause() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.listener == nil {
-		return errDown
+		return ErrDown
 	}
 	if !e.paused {
 		e.gate.Lock()
@@ -93,7 +105,7 @@ func (e *embedded) resume() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.listener == nil {
-		return errDown
+		return ErrDown
 	}
 	if e.paused {
 		e.gate.Unlock()

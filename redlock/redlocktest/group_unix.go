@@ -91,7 +91,7 @@ func stop(p *os.Process) error {
 		case status.Stopped():
 			return nil
 		default:
-			return errDown
+			return ErrDown
 		}
 	}
 }

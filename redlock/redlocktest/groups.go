@@ -249,12 +249,16 @@ func (g *Groups) Do(i int, args ...string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ask(s, time.Now().Add(askTime), args...)
+	return do(s, args...)
 }
 
 // Sentinel sends one command to a sentinel, as [Masters.Do] does.
 func (g *Groups) Sentinel(j int, args ...string) (any, error) {
-	return ask(g.sentinels[j], time.Now().Add(askTime), args...)
+	reply, err := do(g.sentinels[j], args...)
+	if _, replied := err.(ReplyError); err != nil && !replied {
+		err = fmt.Errorf("redlocktest: ask sentinel %d: %w", j, err)
+	}
+	return reply, err
 }
 
 // KillSentinel ends a sentinel as SIGKILL does; PauseSentinel and ResumeSentinel

@@ -40,3 +40,16 @@ func TestGroupsStartOnEveryVersion(t *testing.T) {
 		return err == nil && role.([]any)[0] == "master" && len(role.([]any)[2].([]any)) == 1
 	}, "the group has a master and a replica")
 }
+
+func TestSentinelsThatCannotAnswerFailAtOnce(t *testing.T) {
+	g := StartGroups(t, 1)
+	g.PauseSentinel(0)
+	_, err := g.Sentinel(0, "PING")
+	require.ErrorIs(t, err, ErrPaused)
+	g.ResumeSentinel(0)
+	_, err = g.Sentinel(0, "PING")
+	require.NoError(t, err)
+	g.KillSentinel(0)
+	_, err = g.Sentinel(0, "PING")
+	require.ErrorIs(t, err, ErrDown)
+}

@@ -30,7 +30,6 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"time"
 )
 
 // TB is the part of [testing.TB] that this package needs; any *testing.T, B
@@ -60,6 +59,7 @@ type master interface {
 	addr() string
 	pid() int
 	control() (network, address, password string) // how Do reaches it
+	state() error                                 // nil if it runs, ErrPaused, or ErrDown
 	pause() error
 	resume() error
 	kill() error
@@ -254,20 +254,24 @@ func (m *Masters) Restart(i int) {
 	m.must(i, "restart", m.masters[i].restart())
 }
 
-// Flush deletes all keys of master i, which must not be paused.
+// Flush deletes all keys of master i, which must be up and not paused.
 func (m *Masters) Flush(i int) {
 	m.helper()
-	_, err := m.Do(i, "FLUSHALL")
+	_, err := do(m.masters[i], "FLUSHALL")
 	m.must(i, "flush", err)
 }
 
 // Do sends one command to master i, on a connection of its own, and returns the
 // reply: a string, int64, float64, bool, nil for a null, or []any, in which a
 // map is a flat sequence of keys and values. An error reply is a [ReplyError].
-// A master that has not answered after five seconds, such as a paused one, is
-// an error too.
+// A master that is paused or down is asked nothing: the error is [ErrPaused] or
+// [ErrDown], at once. One that has not answered after five seconds is an error too.
 func (m *Masters) Do(i int, args ...string) (any, error) {
-	return ask(m.masters[i], time.Now().Add(askTime), args...)
+	reply, err := do(m.masters[i], args...)
+	if _, replied := err.(ReplyError); err != nil && !replied {
+		err = m.failed(i, "ask", err)
+	}
+	return reply, err
 }
 
 func (m *Masters) helper() {
@@ -280,7 +284,7 @@ func (m *Masters) must(i int, op string, err error) {
 	if err == nil {
 		return
 	}
-	err = fmt.Errorf("redlocktest: %s master %d (%s): %w", op, i, m.Addr(i), err)
+	err = m.failed(i, op, err)
 	if m.tb == nil {
 		panic(err)
 	}
@@ -288,4 +292,13 @@ func (m *Masters) must(i int, op string, err error) {
 	m.tb.Fatal(err)
 }
 
-var errDown = errors.New("it is down")
+func (m *Masters) failed(i int, op string, err error) error {
+	return fmt.Errorf("redlocktest: %s master %d (%s): %w", op, i, m.Addr(i), err)
+}
+
+// The reasons why a master, or a sentinel, does not answer. They are wrapped in
+// errors that name it.
+var (
+	ErrPaused = errors.New("it is paused") // by Pause
+	ErrDown   = errors.New("it is down")   // by Kill or Close, or by its own fault
+)

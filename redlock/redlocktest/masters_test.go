@@ -139,6 +139,54 @@ func TestDoReturnsGoValues(t *testing.T) {
 	})
 }
 
+func TestDoFailsAtOnceWhereNobodyCanAnswer(t *testing.T) {
+	forEachKind(t, func(t *testing.T, start func(int) *Masters) {
+		m := start(2)
+		fails := func(want error, said string) {
+			t.Helper()
+			_, err := m.Do(0, "PING")
+			require.ErrorIs(t, err, want)
+			require.ErrorContains(t, err, "master 0 ("+m.Addr(0)+"): "+said)
+			_, err = m.Do(1, "PING")
+			require.NoError(t, err)
+		}
+		m.Pause(0)
+		fails(ErrPaused, "it is paused")
+		m.Resume(0)
+		_, err := m.Do(0, "PING")
+		require.NoError(t, err)
+		m.Kill(0)
+		fails(ErrDown, "it is down")
+		m.Restart(0)
+		_, err = m.Do(0, "PING")
+		require.NoError(t, err)
+		m.Pause(0)
+		m.Kill(0)
+		fails(ErrDown, "it is down")
+		m.Restart(0)
+		_, err = m.Do(0, "PING")
+		require.NoError(t, err)
+	})
+}
+
+func TestFlushSaysThatTheMasterIsPaused(t *testing.T) {
+	f := told(func(tb *fakeTB) {
+		m := Embedded(tb, 1)
+		m.Pause(0)
+		m.Flush(0)
+		t.Error("not reached")
+	})
+	require.Regexp(t, `^redlocktest: flush master 0 \(127\.0\.0\.1:\d+\): it is paused$`, f.fatal)
+}
+
+func TestDoAfterCloseSaysThatTheMasterIsDown(t *testing.T) {
+	m, err := RunEmbedded(1)
+	require.NoError(t, err)
+	m.Close()
+	_, err = m.Do(0, "PING")
+	require.ErrorIs(t, err, ErrDown)
+}
+
 func TestKeysExpireInRealTime(t *testing.T) {
 	forEachKind(t, func(t *testing.T, start func(int) *Masters) {
 		m := start(1)
@@ -454,7 +502,7 @@ func TestFailedOperationEndsTheTest(t *testing.T) {
 	m.Kill(0)
 	defer func() {
 		err, _ := recover().(error)
-		require.True(t, errors.Is(err, errDown))
+		require.True(t, errors.Is(err, ErrDown))
 	}()
 	m.Resume(0)
 	t.Error("not reached")

@@ -93,6 +93,18 @@ func (s *server) pid() int {
 	return s.process.Pid
 }
 
+func (s *server) state() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !s.alive():
+		return ErrDown
+	case s.paused:
+		return ErrPaused
+	}
+	return nil
+}
+
 func (s *server) alive() bool {
 	if s.exited == nil {
 		return false
@@ -195,7 +207,7 @@ func (s *server) pause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.alive() {
-		return errDown
+		return ErrDown
 	}
 	if s.paused {
 		return nil
@@ -211,7 +223,7 @@ func (s *server) resume() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.alive() {
-		return errDown
+		return ErrDown
 	}
 	if !s.paused {
 		return nil
