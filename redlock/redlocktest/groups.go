@@ -47,9 +47,9 @@ func StartGroups(tb TB, n int, opts ...Option) *Groups {
 }
 
 func (g *Groups) start(n int, opts []Option) (err error) {
-	var o options
-	for _, opt := range opts {
-		opt(&o)
+	o := chosen(opts)
+	if o.links {
+		return errors.New("redlocktest: there are no links in front of groups: leave out WithLinks")
 	}
 	bin, err := lookup()
 	if err != nil {

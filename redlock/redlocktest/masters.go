@@ -1,7 +1,7 @@
 // Package redlocktest starts Redis masters for tests: real redis-server
 // processes ([Start]), or masters inside the test's own process ([Embedded])
-// where none is installed. They can be frozen, killed and restarted, which is
-// what a lock has to survive.
+// where none is installed. They can be frozen, killed and restarted, and behind
+// links ([WithLinks]) be far away or cut off, which is what a lock has to survive.
 //
 //	func TestOrders(t *testing.T) {
 //		masters := redlocktest.Start(t, 5)
@@ -49,7 +49,8 @@ type TB interface {
 type Masters struct {
 	tb      TB // nil without a test
 	masters []master
-	group   *group // nil when embedded
+	links   []*link // none without WithLinks
+	group   *group  // nil when embedded
 	close   sync.Once
 }
 
@@ -66,12 +67,20 @@ type master interface {
 	restart() error
 }
 
-// An Option changes how [Start] and [Run] start their masters.
+// An Option changes how masters are started.
 type Option func(*options)
 
 type options struct {
-	args []string
-	unix bool
+	args  []string
+	unix  bool
+	links bool
+}
+
+func chosen(opts []Option) (o options) {
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return o
 }
 
 // WithArgs appends arguments to each redis-server's command line. They win over
@@ -113,12 +122,12 @@ func needed(tb TB) {
 
 // Run is [Start] without a test. The caller closes the masters.
 func Run(n int, opts ...Option) (*Masters, error) {
-	var o options
-	for _, opt := range opts {
-		opt(&o)
-	}
+	o := chosen(opts)
 	if o.unix && !unixSockets {
 		return nil, errors.New("redlocktest: redis-server has no Unix sockets on this system")
+	}
+	if o.unix && o.links {
+		return nil, errors.New("redlocktest: there are no links in front of Unix sockets: leave out WithLinks or WithUnixSockets")
 	}
 	bin, err := lookup()
 	if err != nil {
@@ -139,7 +148,18 @@ func Run(n int, opts ...Option) (*Masters, error) {
 		starting.Go(func() { errs[i] = m.masters[i].(*server).startAnywhere() })
 	}
 	starting.Wait()
-	if err := errors.Join(errs...); err != nil {
+	return m.started(o, errors.Join(errs...))
+}
+
+// started puts the links in front of masters that were started, or closes them.
+func (m *Masters) started(o options, err error) (*Masters, error) {
+	for i := 0; err == nil && o.links && i < m.N(); i++ {
+		var l *link
+		if l, err = newLink(m.masters[i].addr()); err == nil {
+			m.links = append(m.links, l)
+		}
+	}
+	if err != nil {
 		m.Close()
 		return nil, err
 	}
@@ -152,26 +172,31 @@ func Run(n int, opts ...Option) (*Masters, error) {
 // run_id and an uptime of its own (INFO). What miniredis lacks, they lack: CLIENT
 // TRACKING, ACLs, persistence. They are closed when the test ends.
 //
+// Of the options they take WithLinks alone.
+//
 // [miniredis]: https://github.com/alicebob/miniredis
-func Embedded(tb TB, n int) *Masters {
+func Embedded(tb TB, n int, opts ...Option) *Masters {
 	tb.Helper()
-	m, err := RunEmbedded(n)
+	m, err := RunEmbedded(n, opts...)
 	return m.of(tb, err)
 }
 
 // RunEmbedded is [Embedded] without a test. The caller closes the masters.
-func RunEmbedded(n int) (*Masters, error) {
+func RunEmbedded(n int, opts ...Option) (*Masters, error) {
+	o := chosen(opts)
+	if o.unix || o.args != nil {
+		return nil, errors.New("redlocktest: embedded masters have neither arguments nor Unix sockets")
+	}
 	holdBlock()
 	m := &Masters{}
-	for range n {
-		e, err := newEmbedded()
-		if err != nil {
-			m.Close()
-			return nil, err
+	var err error
+	for i := 0; err == nil && i < n; i++ {
+		var e *embedded
+		if e, err = newEmbedded(); err == nil {
+			m.masters = append(m.masters, e)
 		}
-		m.masters = append(m.masters, e)
 	}
-	return m, nil
+	return m.started(o, err)
 }
 
 // of ties freshly started masters to a test.
@@ -196,6 +221,9 @@ func Available() error {
 // when they are gone. Later calls do nothing; other methods must not follow.
 func (m *Masters) Close() {
 	m.close.Do(func() {
+		for _, l := range m.links {
+			l.close()
+		}
 		for _, one := range m.masters {
 			one.kill()
 		}
@@ -211,7 +239,12 @@ func (m *Masters) N() int { return len(m.masters) }
 
 // Addr returns the address of master i: 127.0.0.1:port, or unix:///path. It
 // never changes, through Kill and Restart.
-func (m *Masters) Addr(i int) string { return m.masters[i].addr() }
+func (m *Masters) Addr(i int) string {
+	if m.links != nil {
+		return m.links[i].addr()
+	}
+	return m.masters[i].addr()
+}
 
 // Addrs returns the addresses of all masters, as [Masters.Addr] does.
 func (m *Masters) Addrs() []string {

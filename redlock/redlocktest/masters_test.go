@@ -35,6 +35,17 @@ func forEachKind(t *testing.T, test func(t *testing.T, start func(n int) *Master
 	t.Run("embedded", func(t *testing.T) {
 		test(t, func(n int) *Masters { return Embedded(t, n) })
 	})
+	forEachLinkedKind(t, test)
+}
+
+// forEachLinkedKind runs a test with every way of running masters behind links.
+func forEachLinkedKind(t *testing.T, test func(t *testing.T, start func(n int) *Masters)) {
+	t.Run("linked", func(t *testing.T) {
+		test(t, func(n int) *Masters { return Start(t, n, WithLinks()) })
+	})
+	t.Run("embedded, linked", func(t *testing.T) {
+		test(t, func(n int) *Masters { return Embedded(t, n, WithLinks()) })
+	})
 }
 
 // needRedis skips or fails the test where Start would.
@@ -63,6 +74,20 @@ func refuses(addr string) bool {
 	}
 	c.Close()
 	return false
+}
+
+// down reports whether who connects gets no answer but an end. A paused master would
+// keep it waiting.
+func down(addr string) bool {
+	c, err := dialAddr(addr)
+	if err != nil {
+		return true
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(patience))
+	c.Write([]byte("*1\r\n$4\r\nPING\r\n"))
+	_, err = c.Read(make([]byte, 1))
+	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 func ping(t *testing.T, c net.Conn) {
@@ -263,7 +288,7 @@ func TestKilledMasterRefusesUntilRestarted(t *testing.T) {
 
 		m.Kill(0)
 		m.Kill(0)
-		require.True(t, refuses(addr))
+		require.True(t, down(addr))
 		require.Zero(t, m.PID(0))
 		require.Empty(t, replies(open, patience))
 		_, err = m.Do(0, "PING")
@@ -271,7 +296,7 @@ func TestKilledMasterRefusesUntilRestarted(t *testing.T) {
 
 		m.Restart(0)
 		require.Equal(t, addr, m.Addr(0))
-		require.False(t, refuses(addr))
+		require.False(t, down(addr))
 		reply, err := m.Do(0, "GET", "key")
 		require.NoError(t, err)
 		require.Nil(t, reply, "its data is gone")
@@ -293,7 +318,7 @@ func TestPausedMasterCanBeKilledAndRestarted(t *testing.T) {
 		ping(t, open)
 		m.Kill(0)
 		require.Empty(t, replies(open, patience), "nothing slips out")
-		require.True(t, refuses(m.Addr(0)))
+		require.True(t, down(m.Addr(0)))
 
 		m.Restart(0)
 		m.Pause(0)
@@ -327,7 +352,7 @@ func TestRunReportsWhatRedisSays(t *testing.T) {
 func TestRestartWaitsForATakenPort(t *testing.T) {
 	for name, start := range map[string]func(TB, int) *Masters{
 		"real":     func(tb TB, n int) *Masters { return Start(tb, n) },
-		"embedded": Embedded,
+		"embedded": func(tb TB, n int) *Masters { return Embedded(tb, n) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := start(t, 1)
@@ -382,18 +407,31 @@ func TestMastersMayBeUsedConcurrently(t *testing.T) {
 	})
 }
 
-func TestCloseLeavesNothingBehind(t *testing.T) {
+// requireNothingLeft runs f twice: what the second run leaves behind, every one does.
+func requireNothingLeft(t *testing.T, f func()) {
+	t.Helper()
 	descriptors := func() int {
 		entries, _ := os.ReadDir("/proc/self/fd") // none elsewhere than on Linux
 		return len(entries)
 	}
+	f() // opens what stays open for good, such as the runtime's poller
+	goroutines, fds := runtime.NumGoroutine(), descriptors()
+	f()
+	eventually(t, func() bool {
+		return runtime.NumGoroutine() <= goroutines && descriptors() <= fds
+	}, "goroutines and descriptors are back")
+}
+
+func TestCloseLeavesNothingBehind(t *testing.T) {
 	for name, run := range map[string]func(int) (*Masters, error){
-		"real":         func(n int) (*Masters, error) { return Run(n) },
-		"unix sockets": func(n int) (*Masters, error) { return Run(n, WithUnixSockets()) },
-		"embedded":     RunEmbedded,
+		"real":             func(n int) (*Masters, error) { return Run(n) },
+		"unix sockets":     func(n int) (*Masters, error) { return Run(n, WithUnixSockets()) },
+		"embedded":         func(n int) (*Masters, error) { return RunEmbedded(n) },
+		"linked":           func(n int) (*Masters, error) { return Run(n, WithLinks()) },
+		"embedded, linked": func(n int) (*Masters, error) { return RunEmbedded(n, WithLinks()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			cycle := func() {
+			requireNothingLeft(t, func() {
 				m, err := run(4)
 				require.NoError(t, err)
 				conns := make([]net.Conn, m.N())
@@ -414,13 +452,7 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 				if m.group != nil {
 					require.NoDirExists(t, m.group.dir)
 				}
-			}
-			cycle() // opens what stays open for good, such as the runtime's poller
-			goroutines, fds := runtime.NumGoroutine(), descriptors()
-			cycle()
-			eventually(t, func() bool {
-				return runtime.NumGoroutine() <= goroutines && descriptors() <= fds
-			}, "goroutines and descriptors are back")
+			})
 		})
 	}
 }
