@@ -18,7 +18,6 @@ const masterCount = 5
 // An arena is what a test takes place in.
 type arena struct {
 	masters  *redlocktest.Masters
-	proxies  []*proxy
 	dir      string // of the counters and the journals
 	counters map[string]counter
 	fleet    *fleet
@@ -34,17 +33,10 @@ func newArena(keys []lockKey, config clientConfig) (_ *arena, err error) {
 	if a.dir, err = os.MkdirTemp("", "redburst-chaos"); err != nil {
 		return nil, err
 	}
-	if a.masters, err = redlocktest.Run(masterCount); err != nil {
+	if a.masters, err = redlocktest.Run(masterCount, redlocktest.WithLinks()); err != nil {
 		return nil, err
 	}
-	for _, addr := range a.masters.Addrs() {
-		p, err := newProxy(addr)
-		if err != nil {
-			return nil, err
-		}
-		a.proxies = append(a.proxies, p)
-		config.Masters = append(config.Masters, p.addr())
-	}
+	config.Masters = a.masters.Addrs()
 	for _, k := range keys {
 		if a.counters[k.Name], err = newCounter(filepath.Join(a.dir, k.Name)); err != nil {
 			return nil, err
@@ -60,20 +52,12 @@ func (a *arena) close(keep bool) {
 	if a.fleet != nil {
 		a.fleet.close()
 	}
-	a.closeProxies()
 	if a.masters != nil {
 		a.masters.Close()
 	}
 	if !keep && a.dir != "" {
 		os.RemoveAll(a.dir)
 	}
-}
-
-func (a *arena) closeProxies() {
-	for _, p := range a.proxies {
-		p.close()
-	}
-	a.proxies = nil
 }
 
 // judge has the checker look at what the clients have left. All must be gone.
@@ -94,8 +78,8 @@ func (a *arena) judge(t trial) (finding, error) {
 // keysLeft returns the keys that are still there after the longest TTL. It is
 // counted from when the masters have served all that the clients have sent.
 func (a *arena) keysLeft(ctx context.Context, longest time.Duration) (left []string, err error) {
-	a.closeProxies()
 	for i := range a.masters.N() {
+		a.masters.Break(i)
 		for {
 			list, err := a.masters.Do(i, "CLIENT", "LIST")
 			if err != nil {

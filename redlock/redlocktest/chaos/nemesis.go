@@ -17,7 +17,6 @@ import (
 // and reachable.
 type nemesis struct {
 	masters *redlocktest.Masters
-	proxies []*proxy
 	fleet   *fleet
 
 	// Whoever strikes holds the lock of the one that is struck: on a busy machine
@@ -38,9 +37,9 @@ type nemesis struct {
 // A span is a stretch of time.
 type span struct{ From, To time.Duration }
 
-func newNemesis(masters *redlocktest.Masters, proxies []*proxy, fleet *fleet, ttl time.Duration) *nemesis {
+func newNemesis(masters *redlocktest.Masters, fleet *fleet, ttl time.Duration) *nemesis {
 	return &nemesis{
-		masters: masters, proxies: proxies, fleet: fleet, quarantine: quarantine(ttl),
+		masters: masters, fleet: fleet, quarantine: quarantine(ttl),
 		masterTurn: make([]sync.Mutex, masters.N()), clientTurn: make([]sync.Mutex, len(fleet.current)),
 		harmed: make([]bool, masters.N()), since: conn.Now(), faults: make(map[fault]int),
 	}
@@ -109,22 +108,26 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 			n.heal(i)
 		}
 	case cut, cutRequests, cutReplies, refuse, delay:
-		w := weather{
-			cutRequests: s.Fault == cut || s.Fault == cutRequests,
-			cutReplies:  s.Fault == cut || s.Fault == cutReplies,
-			refuse:      s.Fault == refuse,
-		}
-		if s.Fault == delay {
-			w.delay = s.For / 10
-		}
 		n.harm(i)
-		n.proxies[i].set(w)
+		switch s.Fault {
+		case cut:
+			n.masters.Cut(i)
+		case cutRequests:
+			n.masters.CutRequests(i)
+		case cutReplies:
+			n.masters.CutReplies(i)
+		case refuse:
+			n.masters.Break(i)
+		case delay:
+			n.masters.Delay(i, s.For/10)
+		}
 		if sleep(ctx, s.For) {
-			n.proxies[i].set(weather{})
+			n.masters.Heal(i)
+			n.masters.Delay(i, 0)
 			n.heal(i)
 		}
 	case reset:
-		n.proxies[i].reset()
+		n.masters.Reset(i)
 	case flush:
 		if _, err := n.masters.Do(i, "SCRIPT", "FLUSH"); err != nil {
 			panic(err)

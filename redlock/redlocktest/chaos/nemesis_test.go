@@ -3,6 +3,8 @@
 package main
 
 import (
+	"io"
+	"net"
 	"testing"
 	"time"
 
@@ -14,7 +16,7 @@ func TestStrikesOfOneMasterFollowEachOther(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	_, err := masters.Do(0, "SCRIPT", "LOAD", "return 1")
 	require.NoError(t, err)
-	n := newNemesis(masters, nil, new(fleet), time.Second)
+	n := newNemesis(masters, new(fleet), time.Second)
 	// As if each had lasted longer than planned.
 	require.NoError(t, n.run(t.Context(), []strike{
 		{At: 0, For: 50 * ms, Fault: kill},
@@ -32,4 +34,26 @@ func TestStrikesOfOneMasterFollowEachOther(t *testing.T) {
 	_, err = masters.Do(0, "PING")
 	require.NoError(t, err)
 	require.Equal(t, map[fault]int{kill: 2, freeze: 1, flush: 1}, n.faults)
+}
+
+func TestStrikesOnTrafficAreOverWhenTheyEnd(t *testing.T) {
+	masters := redlocktest.Start(t, 1, redlocktest.WithLinks())
+	n := newNemesis(masters, new(fleet), time.Second)
+	faults := []fault{cut, cutRequests, cutReplies, refuse, delay, reset}
+	for _, f := range faults {
+		require.NoError(t, n.run(t.Context(), []strike{{For: 10 * ms, Fault: f}}))
+		require.False(t, n.isHarmed(0))
+		c, err := net.Dial("tcp", masters.Addr(0))
+		require.NoError(t, err)
+		defer c.Close()
+		require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+		_, err = io.WriteString(c, "PING\r\n")
+		require.NoError(t, err)
+		buf := make([]byte, len("+PONG\r\n"))
+		_, err = io.ReadFull(c, buf)
+		require.NoError(t, err, f)
+		require.Equal(t, "+PONG\r\n", string(buf), f)
+	}
+	require.Len(t, n.faults, len(faults))
+	require.Len(t, n.majorityUp(), len(faults), "each but the reset has harmed the master")
 }

@@ -43,7 +43,7 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 			return 0, err
 		}
 	}
-	n := newNemesis(a.masters, a.proxies, a.fleet, longest)
+	n := newNemesis(a.masters, a.fleet, longest)
 	s := startSampler(a.masters, n)
 	defer s.cancel() // without waiting for it, which may wait for a frozen master
 	err = n.run(ctx, plan(seed, duration, masterCount, clients, longest))

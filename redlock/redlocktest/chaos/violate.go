@@ -28,14 +28,14 @@ func violate(ctx context.Context, out io.Writer) (status int, err error) {
 	}
 	defer a.close(false)
 	t := trial{Began: conn.Now()}
-	a.proxies[3].set(weather{refuse: true})
-	a.proxies[4].set(weather{refuse: true})
+	a.masters.Break(3)
+	a.masters.Break(4)
 	if err := a.startHolder(ctx, 0, func(taken, _ int) bool { return taken == 1 }); err != nil {
 		return 0, err
 	}
 	a.masters.Restart(2)
-	a.proxies[3].set(weather{})
-	a.proxies[4].set(weather{})
+	a.masters.Heal(3)
+	a.masters.Heal(4)
 	// Both go on incrementing, until the fence has stopped one of them.
 	if err := a.startHolder(ctx, 1, func(taken, fenced int) bool { return taken == 2 && fenced > 0 }); err != nil {
 		return 0, err
