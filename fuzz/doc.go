@@ -2,7 +2,8 @@
 // else. go test runs every target over its corpus; make fuzz goes on from there.
 //
 //   - FuzzNext: whatever arrives, the reader neither panics nor allocates more
-//     than a fixed factor of it.
+//     than a fixed factor of it, and what it returns is as package resp says: a
+//     double is infinite only if it reads inf, and a push has a name.
 //   - FuzzSplit: in whatever pieces a stream arrives, its values, the bytes they
 //     take, and its error and where it is found are the same.
 //   - FuzzSkip: passing over an element takes the bytes that reading it takes.
