@@ -56,6 +56,7 @@ func (k *call) acquire(m *Mutex) {
 // can tell whether the lock was lost; so for an extend.
 func (k *call) release(m *Mutex, token []byte) {
 	k.reset(judgeScript, m.timeout)
+	k.token = append(k.token[:0], token...)
 	k.command = resp.AppendBulk(releaseScript.appendHash(k.command[:0], m.key, 1), token)
 	k.fallback = resp.AppendBulk(releaseScript.appendText(k.fallback[:0], m.key, 1), token)
 	k.op.Command, k.op.Fallback = k.command, k.fallback
@@ -75,6 +76,7 @@ func (k *call) extend(m *Mutex, token []byte, restore bool) {
 
 func (k *call) holders(key string, timeout time.Duration) {
 	k.reset(judgeHolders, timeout)
+	k.token = k.token[:0]
 	k.command = holdersScript.appendHash(k.command[:0], key, 0)
 	k.fallback = holdersScript.appendText(k.fallback[:0], key, 0)
 	k.op.Command, k.op.Fallback = k.command, k.fallback

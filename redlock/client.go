@@ -59,20 +59,45 @@ type Client struct {
 	closed    chan struct{}
 }
 
+// New checks the configuration and begins to connect to the masters in the background.
+// It is for services that must start while masters are down: until a majority is
+// connected, TryLock fails with ErrNoQuorum, and Lock waits. Stats and Observer.Master
+// tell how the masters are.
+func New(cfg Config) (*Client, error) {
+	c, err := connect(cfg, mux.New)
+	if err != nil {
+		return nil, fmt.Errorf("redlock: new: %w", err)
+	}
+	return c, nil
+}
+
 // Open connects to the masters. It returns as soon as a majority is connected;
 // the others go on connecting in the background. A minority that is down is no
-// error. If ctx ends or the dial timeout passes without a majority, the error is
-// a *RoundError that wraps ErrNoQuorum and each master's cause. A master that
-// can never serve (a node of a cluster, a replica, a wrong password, one that is
-// given twice) is an error that wraps conn.ErrRefused, or says so.
+// error, nor is one that can never serve (a node of a cluster, a replica, a wrong
+// password), unless Config.Strict is set: Stats and Observer.Master show it.
+//
+// If the dial timeout passes without a majority, the error is a *RoundError that wraps
+// ErrNoQuorum and each master's cause: trying again may help. If ctx ends before, the
+// error is a *RoundError that wraps the context's, and ErrNoQuorum too if so many
+// masters had failed by then that no majority was left. If so many masters can never
+// serve that no majority is left, or one server is given twice, the error wraps
+// ErrRefused and not ErrNoQuorum: somebody has to change something.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
-	if err := cfg.check(); err != nil {
-		return nil, fmt.Errorf("redlock: %w", err)
-	}
-	ws, g := newWatches(len(cfg.Masters)), newGuard(&cfg)
-	m, err := mux.Open(ctx, cfg.mux(ws, g))
+	c, err := connect(cfg, func(cfg mux.Config) (*mux.Mux, error) { return mux.Open(ctx, cfg) })
 	if err != nil {
 		return nil, openError(ctx, err)
+	}
+	return c, nil
+}
+
+func connect(cfg Config, open func(mux.Config) (*mux.Mux, error)) (*Client, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	ws, g := newWatches(len(cfg.Masters)), newGuard(&cfg)
+	m, err := open(cfg.mux(ws, g))
+	if err != nil {
+		return nil, err
 	}
 	c := newClient(cfg, m, conn.Now)
 	c.watches, c.guard = ws, g
@@ -88,10 +113,15 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 
 func openError(ctx context.Context, err error) error {
 	var open *mux.OpenError
-	if !errors.Is(err, mux.ErrNoQuorum) || !errors.As(err, &open) {
+	ended := ctx.Err()
+	lacking := errors.Is(err, mux.ErrNoQuorum)
+	if !errors.As(err, &open) || !lacking && (ended == nil || !errors.Is(open.Cause, ended)) {
 		return fmt.Errorf("redlock: open: %w", err)
 	}
-	e := &RoundError{Op: "open", reason: ErrNoQuorum}
+	e := &RoundError{Op: "open", cut: !lacking}
+	if lacking {
+		e.reason = ErrNoQuorum
+	}
 	for _, s := range open.Masters {
 		v := Vote{Master: s.Address, Err: s.Err}
 		switch {
@@ -102,8 +132,8 @@ func openError(ctx context.Context, err error) error {
 		}
 		e.Votes = append(e.Votes, v)
 	}
-	if err := ctx.Err(); err != nil {
-		e.end(ctx, err)
+	if ended != nil {
+		e.end(ctx, ended)
 	}
 	return e
 }
@@ -149,9 +179,14 @@ func newClient(cfg Config, r rounds, now func() time.Duration) *Client {
 // It releases no lock: those still held end with their TTL. Of attempts that it has cut
 // short it leaves nothing on masters that are connected: their releases are given up to
 // 100 ms to be answered. It may be called more than once, but not from an Observer.
-func (c *Client) Close() error {
+func (c *Client) Close() (err error) {
 	c.closing.Do(func() { close(c.closed) })
+	defer func() { err = c.disconnect() }() // also if an Observer panics
 	c.renewer.close()
+	return nil
+}
+
+func (c *Client) disconnect() error {
 	c.rounds.Drain()
 	c.attempts.Lock() // when those under way have sent their releases
 	err := c.rounds.Close()
@@ -166,9 +201,13 @@ func (c *Client) Close() error {
 }
 
 // NewMutex returns a lock on a key, which is not taken yet. The TTL is how long
-// the lock outlives a holder that has died: at least some milliseconds, in whole
-// ones. A key has 1 to 16,384 bytes. A key or a TTL that cannot be is reported by the
-// first use.
+// the lock outlives a holder that has died. It is in whole milliseconds, must exceed the
+// drift, and must not exceed Config.RestartGuard if that is set. A key has 1 to 16,384
+// bytes. A key or a TTL that cannot be is reported by the first call that uses the
+// Mutex.
+//
+// A long TTL has a cost: a master that restarts does not vote until the longest TTL that
+// this client has used has passed, counted from the first attempt that uses it.
 //
 // It asks nothing of the masters and keeps nothing: a Mutex that is not held can
 // be forgotten, and reusing one saves only its allocation.
@@ -194,12 +233,12 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 		m.invalid = fmt.Errorf("TTL %v is not a whole number of milliseconds above zero", ttl)
 	case ttl > maxTTL:
 		m.invalid = fmt.Errorf("TTL %v is beyond a hundred years", ttl)
+	case c.cfg.RestartGuard > 0 && ttl > c.cfg.RestartGuard:
+		m.invalid = fmt.Errorf("TTL %v is above Config.RestartGuard, %v, which is to be the longest of all", ttl, c.cfg.RestartGuard)
 	case m.term.drift >= ttl:
 		m.invalid = fmt.Errorf("TTL %v leaves nothing after a clock drift of %v", ttl, m.term.drift)
 	}
-	if m.invalid == nil {
-		c.guard.use(ttl)
-	} else {
+	if m.invalid != nil {
 		m.invalid = fmt.Errorf("redlock: mutex %s: %w", quoted(key), m.invalid)
 	}
 	return m
@@ -219,16 +258,10 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 // that could not be confirmed is no error: the key goes with its TTL.
 func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) error {
 	m := c.NewMutex(key, ttl, opts...)
-	refused := false
-	defer func() { // also if an Observer panics in Lock
-		if !refused {
-			m.Unlock(context.WithoutCancel(ctx))
-		}
-	}()
 	if err := m.Lock(ctx); err != nil {
-		refused = true
 		return err
 	}
+	defer m.Unlock(context.WithoutCancel(ctx))
 	held, stop := m.KeepAlive(ctx)
 	defer stop()
 	if err := context.Cause(held); err != nil {
@@ -242,24 +275,25 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 }
 
 // failed makes the error of a round: err is what the mux returned, reason what
-// the votes say.
-func (c *Client) failed(ctx context.Context, op, key string, k *call, err, reason error) *RoundError {
+// the votes say. If a context has ended the round, that is to be told with blame.
+func (c *Client) failed(op, key string, k *call, err, reason error) *RoundError {
 	e := &RoundError{Op: op, Key: key, reason: reason, cut: err != nil}
-	e.Votes = appendVotes(make([]Vote, 0, len(c.masters)), c.masters, k.op.Votes)
-	switch {
-	case err == nil || err == mux.ErrTimeout:
-	case errors.Is(err, mux.ErrClosed):
-		e.reason, e.Votes = ErrClosed, nil
-	default:
-		e.end(ctx, err)
+	if reason == errUndecided {
+		e.reason = nil
 	}
+	if errors.Is(err, mux.ErrClosed) {
+		e.reason = ErrClosed
+		return e
+	}
+	e.Votes = appendVotes(make([]Vote, 0, len(c.masters)), c.masters, k.op.Votes, k.token)
 	return e
 }
 
-func appendVotes(dst []Vote, masters []string, votes []mux.Vote) []Vote {
+// appendVotes appends the votes, with nothing of the token in their errors.
+func appendVotes(dst []Vote, masters []string, votes []mux.Vote, token []byte) []Vote {
 	for i := range votes {
 		v := &votes[i]
-		dst = append(dst, Vote{masters[i], v.Verdict, v.RTT, v.Err})
+		dst = append(dst, Vote{masters[i], v.Verdict, v.RTT, redacted(v.Err, token)})
 	}
 	return dst
 }

@@ -61,16 +61,28 @@ type Config struct {
 	// to it; zero means 2 ms.
 	DriftFactor float64
 	MinDrift    time.Duration
-	// RestartGuard is the longest TTL that anybody uses on these masters. If it is
-	// set, a master that was started less than this ago when it is first connected
-	// does not vote until it has passed, as it may have forgotten locks. A master
-	// that restarts while this client knows it is treated so in any case, for the
-	// longer of this and the longest TTL of this client's Mutexes; and so is one
-	// that has taken the place of another in its group. Exempt from it is a master
-	// that persists every write before it answers (appendonly yes, appendfsync
-	// always), if it says so to CONFIG GET or Durable does, and always is the same
-	// server: not an address behind which a replica can take over unnoticed.
+	// RestartGuard is the longest TTL that anybody uses on these masters: no Mutex of
+	// this client can have a longer one. If it is set, a master that was started less
+	// than this ago when it is first connected does not vote until it has passed, as it
+	// may have forgotten locks.
+	//
+	// A master that may have restarted while this client knows it is treated so in any
+	// case, for the longer of this and the longest TTL that this client has used. That is
+	// one that was restarted, that does not say at a reconnect whether it was (it needs
+	// the right to INFO), that was a replica in between, or that has taken the place of
+	// another in its group. A master that was a replica for a moment in which nobody
+	// asked it anything, and whose connection has lasted, cannot be told from one that was
+	// none: never make a master of locks a replica.
+	//
+	// Exempt from a restart is a master that persists every write before it answers
+	// (appendonly yes, appendfsync always), if it says so to CONFIG GET or Durable does,
+	// and always is the same server: not an address behind which a replica can take over
+	// unnoticed.
 	RestartGuard time.Duration
+	// Strict makes Open fail if any master can never serve as it is configured (a
+	// replica, a node of a cluster, a wrong password), and not only if so many cannot that
+	// no majority is left.
+	Strict bool
 	// Durable declares that all masters persist every write before they answer,
 	// where they do not let us ask.
 	Durable bool
@@ -98,7 +110,34 @@ func (cfg *Config) check() error {
 	return nil
 }
 
+// Format prints the configuration without passwords, whatever the verb.
+func (cfg Config) Format(s fmt.State, _ rune) {
+	masters := make([]string, len(cfg.Masters))
+	for i, a := range cfg.Masters {
+		masters[i] = conn.Redact(a)
+	}
+	fmt.Fprintf(s, "{Masters:%v Username:%q Password:%s SentinelUsername:%q SentinelPassword:%s Credentials:%t TLS:%t"+
+		" ClientName:%q Owner:%q DialTimeout:%v RoundTimeout:%v StallTime:%v DriftFactor:%v MinDrift:%v RestartGuard:%v"+
+		" Strict:%t Durable:%t Handovers:%d Observer:%t}",
+		masters, cfg.Username, dots(cfg.Password), cfg.SentinelUsername, dots(cfg.SentinelPassword), cfg.Credentials != nil, cfg.TLS != nil,
+		cfg.ClientName, cfg.Owner, cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.DriftFactor, cfg.MinDrift, cfg.RestartGuard,
+		cfg.Strict, cfg.Durable, cfg.Handovers, cfg.Observer != nil)
+}
+
+// dots stand for a secret.
+func dots(secret string) string {
+	if secret == "" {
+		return ""
+	}
+	return "..."
+}
+
 func (cfg *Config) mux(ws *watches, g *guard) mux.Config {
+	var onState func(int, mux.State)
+	if cfg.Observer != nil && cfg.Observer.Master != nil {
+		told := cfg.Observer.Master
+		onState = func(_ int, s mux.State) { told(masterStats(s)) }
+	}
 	return mux.Config{
 		Masters: cfg.Masters,
 		Conn: conn.Options{
@@ -119,7 +158,9 @@ func (cfg *Config) mux(ws *watches, g *guard) mux.Config {
 		OnSwitch:     g.switched,
 		OnPush:       ws.push,
 		OnDisconnect: ws.disconnected,
+		OnState:      onState,
 		StallTime:    cfg.StallTime,
+		Strict:       cfg.Strict,
 	}
 }
 
@@ -129,11 +170,15 @@ type Option func(*Mutex)
 // WithToken makes the Mutex one that holds the lock taken under this token,
 // here or in another process ([Mutex.Token]): it can be extended and released.
 // Its validity is unknown before the first Extend, and whoever handed it over
-// must not use it any more.
+// must not use it any more. A token has 1 to 4,096 bytes.
 func WithToken(token string) Option {
 	return func(m *Mutex) {
-		if token == "" {
+		switch {
+		case token == "":
 			m.invalid = errors.New("the token that was handed over is empty")
+		case len(token) > maxToken:
+			m.invalid = fmt.Errorf("the token that was handed over has %d bytes, and %d are the most", len(token), maxToken)
+			return
 		}
 		m.token = []byte(token)
 	}

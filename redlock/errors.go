@@ -12,18 +12,18 @@ import (
 	"github.com/redburst/redburst/mux"
 )
 
-// What can go wrong with a lock. Every operation that the masters were asked for,
-// and that failed, wraps exactly one of these (a lost lock may wrap a second one,
-// which says how it was lost), and
-// the context's error and cause as well if the context had ended. So a caller
-// that has set a deadline asks for the context's error first.
+// What can go wrong with a lock. An operation that failed wraps one of these. A lost
+// lock may wrap a second one, which says how it was lost. If the context ended before
+// the masters had decided, the error wraps the context's error and cause alone; it wraps
+// both if a waiting Lock knew by then why it had not come to the lock. So ask for these
+// first, and then for the context's error.
 var (
 	// ErrHeld: enough masters answered that the lock could have been taken,
 	// if it were not held by another. A vote that was split between
 	// contenders is held, too: by nobody in particular, and not for long.
 	ErrHeld = errors.New("redlock: held by another")
-	// ErrNoQuorum: so few masters answered in time that a quorum was
-	// impossible, whoever holds the lock.
+	// ErrNoQuorum: so many masters failed, or were late, that a quorum was
+	// impossible, whoever holds the lock. A context that ended is not that.
 	ErrNoQuorum = errors.New("redlock: too few masters answered")
 	// ErrExpired: a quorum said yes, but so late that nothing was left of
 	// the lock's validity.
@@ -36,6 +36,10 @@ var (
 	ErrLost = errors.New("redlock: lock lost")
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("redlock: client is closed")
+	// ErrRefused is conn.ErrRefused. It is found in the error of Open, and of every
+	// round, where a master can never serve as it is configured: a node of a cluster, a
+	// replica, a wrong password.
+	ErrRefused = conn.ErrRefused
 )
 
 // errLifetime says why a lock was given up that could have been renewed.
@@ -72,14 +76,24 @@ type RoundError struct {
 	Key   string // empty for "open"
 	Votes []Vote // one for each master; nil if none was asked
 
-	reason  error    // the sentinel
-	under   error    // what lies under it, if anything
-	ended   error    // the context's error, if it cut the operation short
-	cause   error    // ... and its cause, if that is another
-	cut     bool     // the round ended before it was decided
-	note    string   // for the reader of the message
-	holders []Holder // who holds the key, if that was asked
+	// HeldBy and HeldFor say who holds the key, and how long it has still to live if its
+	// holder does not renew it. They are known for a Lock that has run out of time
+	// (ErrHeld). HeldBy is the holder's Config.Owner, and empty if it left none. HeldFor is
+	// below 0 if the key does not expire, and 0 if nothing is known.
+	HeldBy  string
+	HeldFor time.Duration
+
+	reason error  // the sentinel; nil if the context ended before there was a decision
+	under  error  // what lies under it, if anything
+	ended  error  // the context's error, if it cut the operation short
+	cause  error  // ... and its cause, if that is another
+	cut    bool   // the round ended before it was decided
+	note   string // for the reader of the message
+	held   string // likewise: who holds the key
 }
+
+// byThisMutex is the note of an attempt that the Mutex itself is in the way of.
+const byThisMutex = "held by this Mutex already"
 
 // Error says what happened, then why, master by master.
 func (e *RoundError) Error() string {
@@ -89,34 +103,48 @@ func (e *RoundError) Error() string {
 	if e.Key != "" {
 		b.WriteString(" " + quoted(e.Key))
 	}
-	b.WriteString(": ")
-	b.WriteString(bare(e.reason))
+	ended := ""
+	if e.ended != nil {
+		ended = e.ended.Error()
+	}
+	if e.cause != nil {
+		ended += ": " + e.cause.Error()
+	}
+	what := []string{ended}
+	if e.reason != nil {
+		what = []string{bare(e.reason)}
+	}
 	if e.under != nil {
-		b.WriteString(": " + bare(e.under))
+		what = append(what, bare(e.under))
 	}
-	if e.note != "" {
-		b.WriteString(": " + e.note)
+	switch e.note {
+	case "":
+	case byThisMutex:
+		what = []string{e.note}
+	default:
+		what = append(what, e.note)
 	}
+	b.WriteString(": " + strings.Join(what, ": "))
 	if n := len(e.Votes); n > 0 {
 		var count [Failed + 1]int
 		for _, v := range e.Votes {
 			count[v.Verdict]++
 		}
 		pending := "not waited for"
-		if e.cut {
+		switch {
+		case e.cut && e.reason == nil:
+			pending = "outstanding"
+		case e.cut:
 			pending = "late"
 		}
 		fmt.Fprintf(&b, " (%d yes, %d no, %d failed, %d %s; %d of %d needed)",
 			count[Yes], count[No], count[Failed], count[Pending], pending, majority(n), n)
 	}
-	if s := describe(e.holders); s != "" {
-		b.WriteString("; " + s)
+	if e.held != "" {
+		b.WriteString("; " + e.held)
 	}
-	if e.ended != nil {
-		b.WriteString("; " + e.ended.Error())
-	}
-	if e.cause != nil {
-		b.WriteString(": " + e.cause.Error())
+	if e.reason != nil && ended != "" {
+		b.WriteString("; " + ended)
 	}
 	for _, v := range e.Votes {
 		if v.Err != nil {
@@ -159,7 +187,7 @@ func (e *RoundError) Unwrap() []error {
 // must not look like a caller who was out of time.
 func (e *RoundError) Is(target error) bool {
 	if target == e.reason || target == e.under {
-		return true
+		return target != nil
 	}
 	if target == context.Canceled || target == context.DeadlineExceeded {
 		return false
@@ -181,6 +209,20 @@ func (e *RoundError) As(target any) bool {
 		}
 	}
 	return false
+}
+
+// blame notes that a context cut the round short, if it did: err is what the mux
+// returned. It asks the context, which may panic, so it comes after all else.
+func (e *RoundError) blame(ctx context.Context, err error) {
+	if err != nil && err != mux.ErrTimeout && e.reason != ErrClosed {
+		e.end(ctx, err)
+	}
+}
+
+// holders takes note of who holds the key.
+func (e *RoundError) holders(all []Holder) {
+	h := leading(all)
+	e.held, e.HeldBy, e.HeldFor = h.String(), h.owner, h.left
 }
 
 // end notes that a context cut the operation short, with this error.

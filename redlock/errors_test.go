@@ -62,11 +62,15 @@ func TestRoundErrorTellsTheWholeStory(t *testing.T) {
 				{Master: "d:1", Verdict: No},
 				{Master: "e:1"},
 			},
-			holders: []Holder{{Token: svcA, TTL: 8249 * time.Millisecond}, {}, {Token: svcA, TTL: 8250 * time.Millisecond}, {}, {}},
+			held: leading([]Holder{{Token: svcA, TTL: 8249 * time.Millisecond}, {}, {Token: svcA, TTL: 8250 * time.Millisecond}, {}, {}}).String(),
 		},
 		`redlock: lock "k": too few masters answered (0 yes, 0 no, 0 failed, 1 late; 1 of 1 needed); context deadline exceeded`: {
 			Op: "lock", Key: "k", reason: ErrNoQuorum, cut: true, Votes: []Vote{{Master: "a:1"}}, ended: context.DeadlineExceeded,
 		},
+		`redlock: lock "k": context deadline exceeded: the shop has closed (0 yes, 0 no, 0 failed, 1 outstanding; 1 of 1 needed)`: {
+			Op: "lock", Key: "k", cut: true, Votes: []Vote{{Master: "a:1"}}, ended: context.DeadlineExceeded, cause: errCause,
+		},
+		`redlock: lock "k": held by this Mutex already`: {Op: "lock", Key: "k", reason: ErrHeld, note: byThisMutex},
 		`redlock: renew "k": lock lost: not held (0 yes, 1 no, 0 failed, 0 not waited for; 1 of 1 needed)`: {
 			Op: "renew", Key: "k", reason: ErrLost, under: ErrNotHeld, Votes: []Vote{{Master: "a:1", Verdict: No}},
 		},

@@ -57,7 +57,9 @@ func TestRestartedMasterDoesNotGiveALockAway(t *testing.T) {
 			var b *redlock.Client
 			if c.known {
 				b = openConfig(t, cfg)
-				b.NewMutex("k", ttl) // it uses this TTL
+				used := b.NewMutex("other", ttl) // it uses this TTL
+				require.NoError(t, used.TryLock(t.Context()))
+				require.NoError(t, used.Unlock(t.Context()))
 				for i := range 3 {
 					reaches(t, b, i, "up")
 				}

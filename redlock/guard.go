@@ -62,9 +62,10 @@ func (g *guard) use(ttl time.Duration) {
 // connection, so it is over when the longest TTL has passed from here.
 //
 // A replica that takes over, or a master that was one in between, may lack what its
-// master had acknowledged, however durable either is: replication is asynchronous. A
-// server that had said that it persists every write, and after a restart still says
-// so, has forgotten nothing.
+// master had acknowledged, however durable either is: replication is asynchronous, and a
+// replica drops what it had before. A server that had said that it persists every write,
+// and after a restart still says so, has forgotten nothing. One that does not say who it
+// is may have been restarted.
 func (g *guard) quarantine(_ int, before, now conn.Server) (d time.Duration, why string, doubt bool) {
 	longest := max(time.Duration(g.longest.Load()), g.restart)
 	switch durable := g.durable || now.Durable; {
@@ -82,15 +83,22 @@ func (g *guard) quarantine(_ int, before, now conn.Server) (d time.Duration, why
 		}
 	case before.Endpoint != now.Endpoint:
 		return longest, fmt.Sprintf("it has taken the place of %s", before.Endpoint), true
-	case before.ReplID != now.ReplID && before.ReplID != "" && now.ReplID != "":
+	case now.Group != "" && differ(before.ReplID, now.ReplID):
 		return longest, "it has become the master again, or was restarted", true
+	case before.Role != "" && before.Role != "master", before.RunID == now.RunID && differ(before.ReplID, now.ReplID):
+		return longest, "it was a replica in between", true
 	case before.RunID == now.RunID && now.RunID != "", durable && (g.durable || before.Durable):
-	case before.RunID != "" && now.RunID != "":
+	case differ(before.RunID, now.RunID):
 		return longest, "it was restarted", true
-	case g.restart > 0:
-		return longest, "it does not say whether it was restarted", true
+	default:
+		return longest, "it does not say whether it was restarted (INFO)", true
 	}
 	return 0, "", false
+}
+
+// differ reports whether two identities are known, and not the same.
+func differ(a, b string) bool {
+	return a != "" && b != "" && a != b
 }
 
 // switched is the hook of the mux for a group that has another master now. However
@@ -223,7 +231,7 @@ func (r *rechecking) land() {
 		return
 	}
 	now, until := c.now(), m.term.until(k.op.Started)
-	reason := count(k.op.Votes, err != nil).extended(k.op.Decided, until, r.limit)
+	reason := count(k.op.Votes, err).extended(k.op.Decided, until, r.limit)
 	if reason == nil && m.prolong(k.token, until, now) == ErrExpired {
 		reason = ErrExpired
 	}
@@ -232,7 +240,7 @@ func (r *rechecking) land() {
 	case reason == nil:
 	case reason == ErrExpired && m.Remaining() > 0: // it was renewed meanwhile
 	default:
-		e = m.failed(ctx, opRecheck, k, err, reason)
+		e = m.failed(opRecheck, k, err, reason)
 		e.note = replaced
 	}
 	took := k.op.Decided - k.op.Started

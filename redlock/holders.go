@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/resp"
 )
@@ -18,14 +19,14 @@ type Holder struct {
 	Err    error         // why the master's answer is missing; nil if it is not
 }
 
-// Owner is the owner named in the token (Config.Owner): empty if none is, or if
-// another library made the token.
+// Owner is the owner named in the token (Config.Owner): printable ASCII without spaces,
+// 128 bytes at most; empty if none is, or if another library made the token.
 func (h Holder) Owner() string { return ownerOf(h.Token) }
 
 // Holders asks every master who holds a key, and returns one Holder for each, in
 // the order of Config.Masters. It waits for all that are up, for a round timeout
 // (500 ms unless it is configured) at most. If fewer than a majority answered it
-// also returns a *RoundError that wraps ErrNoQuorum.
+// also returns a *RoundError, which wraps ErrNoQuorum unless ctx ended before.
 //
 // Somebody holds the lock only if one token is on a majority of the masters. A
 // key that holds something else than a string has the token "?".
@@ -39,21 +40,21 @@ func (c *Client) Holders(ctx context.Context, key string) ([]Holder, error) {
 	k.holders(key, timeout)
 	err := c.rounds.Do(ctx, &k.op)
 	out := make([]Holder, len(k.op.Votes))
-	answered := 0
 	for i := range out {
 		v := &k.op.Votes[i]
 		out[i] = Holder{Master: c.masters[i], Err: v.Err}
 		switch {
 		case v.Verdict == Yes:
-			answered++
 			out[i].Token, out[i].TTL = readHolder(v.Reply)
 		case v.Err == nil:
 			out[i].Err = mux.ErrTimeout
 		}
 		v.Reply = resp.Value{}
 	}
-	if answered < majority(len(out)) {
-		return out, c.failed(ctx, "holders", key, k, err, ErrNoQuorum)
+	if reason := count(k.op.Votes, err).answered(); reason != nil {
+		e := c.failed("holders", key, k, err, reason)
+		e.blame(ctx, err)
+		return out, e
 	}
 	return out, nil
 }
@@ -76,11 +77,18 @@ func readHolder(v resp.Value) (token string, ttl time.Duration) {
 	return token, milliseconds(ms)
 }
 
-// describe says who holds a key: "held by svc-a@host-7:311 on 4 of 5 masters,
-// 8.2 s left". It is empty if nobody is known to. Tokens are not shown: whoever
-// knows one can release the lock.
-func describe(holders []Holder) string {
-	var most, at int
+// A claim is who holds a key, as far as the masters say.
+type claim struct {
+	owner   string
+	votes   int           // masters that name it; 0 if nobody is known to hold the key
+	masters int           // of so many
+	silent  bool          // some have not answered
+	left    time.Duration // until it is gone from so many that it is free; below 0: never
+}
+
+// leading is whoever holds the key on most masters.
+func leading(holders []Holder) (lead claim) {
+	at := 0
 	for i, h := range holders {
 		same := 0
 		for _, o := range holders {
@@ -88,32 +96,49 @@ func describe(holders []Holder) string {
 				same++
 			}
 		}
-		if same > most {
-			most, at = same, i
+		if same > lead.votes {
+			lead.votes, at = same, i
 		}
 	}
-	if most == 0 {
-		return ""
+	if lead.votes == 0 {
+		return lead
 	}
 	var ttls []time.Duration
 	for _, h := range holders {
 		if h.Token == holders[at].Token {
-			ttls = append(ttls, h.TTL)
+			left := h.TTL
+			if left < 0 {
+				left = conn.Forever
+			}
+			ttls = append(ttls, left)
 		}
 	}
 	slices.Sort(ttls)
-	left := "without expiry"
 	// Once it is gone from so many that a majority has not got it, it is free.
-	if d := ttls[max(0, most-majority(len(holders)))]; d >= 0 {
-		left = fmt.Sprintf("%.1f s left", d.Seconds())
+	if lead.left = ttls[max(0, lead.votes-majority(len(holders)))]; lead.left == conn.Forever {
+		lead.left = -1
 	}
-	owner := holders[at].Owner()
+	lead.owner, lead.masters = holders[at].Owner(), len(holders)
+	lead.silent = slices.ContainsFunc(holders, func(h Holder) bool { return h.Err != nil })
+	return lead
+}
+
+// String says who holds a key: "held by svc-a@host-7:311 on 4 of 5 masters, 8.2 s left". It
+// is empty if nobody is known to. Tokens are not shown: whoever knows one can release the
+// lock.
+func (h claim) String() string {
+	if h.votes == 0 {
+		return ""
+	}
+	owner, about, left := h.owner, "", "without expiry"
 	if owner == "" {
 		owner = "somebody without a name"
 	}
-	about := ""
-	if slices.ContainsFunc(holders, func(h Holder) bool { return h.Err != nil }) {
+	if h.silent {
 		about = "at least "
 	}
-	return fmt.Sprintf("held by %s on %s%d of %d masters, %s", owner, about, most, len(holders), left)
+	if h.left >= 0 {
+		left = fmt.Sprintf("%.1f s left", h.left.Seconds())
+	}
+	return fmt.Sprintf("held by %s on %s%d of %d masters, %s", owner, about, h.votes, h.masters, left)
 }

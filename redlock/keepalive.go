@@ -132,8 +132,9 @@ func (k *keep) lost(now time.Duration) error {
 //
 // Lock order: renewer.mu, then Mutex.mu, then the locks of the mux and of the
 // lines. Contexts are cancelled, and the Observer is called, outside all of
-// them. A renewal is posted under renewer.mu, and an Unlock takes the lock out
-// of the heap before it posts the release: no renewal is sent after a release.
+// them. A renewal is posted under renewer.mu, and whoever posts a release has
+// been under it since the Mutex's keeps were taken away, or finds them there:
+// no renewal is sent after a release.
 type renewer struct {
 	client *Client
 	flying sync.WaitGroup // goroutines of the timer, those to come included
@@ -224,10 +225,13 @@ func (r *renewer) remove(k *keep, why error) bool {
 	return true
 }
 
-// finish cancels the contexts of keeps that were removed by the caller.
+// finish cancels the contexts of keeps that were removed by the caller: all of them before
+// the Observer is told of any, as it may panic.
 func (r *renewer) finish(over []*keep) {
 	for _, k := range over {
 		k.cancel(k.why)
+	}
+	for _, k := range over {
 		if k.why != nil {
 			r.client.observe.lost(k, k.mutex.key, k.why)
 		}
@@ -264,13 +268,11 @@ func (r *renewer) expire(k *keep) {
 
 // end takes keeps out that were taken from their Mutex: because it was unlocked,
 // or because an operation has found the lock to be lost. From then on no renewal
-// of theirs is sent. Their contexts are left to finish.
+// of theirs is sent. Their contexts are left to finish. r.mu is held.
 func (r *renewer) end(keeps *keep, lost *RoundError) (over []*keep) {
 	if keeps == nil {
 		return nil
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	now := r.client.now()
 	for k := keeps; k != nil; k = k.sibling {
 		var why error
@@ -406,7 +408,7 @@ func (r *renewer) load() *burst {
 		c := r.client.takeCall()
 		m := k.mutex
 		m.mu.Lock()
-		ours := m.keeping(k)
+		ours := m.keeping(k) && m.until > r.client.now()
 		c.token = append(c.token[:0], m.token...)
 		m.mu.Unlock()
 		if !ours { // over meanwhile, or about to be
@@ -430,13 +432,13 @@ func (r *renewer) load() *burst {
 func (r *renewer) landed(c *call, err error) {
 	k := c.keep
 	m := k.mutex
-	t := count(c.op.Votes, err != nil)
+	t := count(c.op.Votes, err)
 	until := m.term.until(c.op.Started)
 	r.mu.Lock()
 	now := r.client.now()
 	var e *RoundError
 	if reason := t.extended(now, until, k.deadline()); reason != nil {
-		e = m.failed(k.Context, opRenew, c, err, reason)
+		e = m.failed(opRenew, c, err, reason)
 		r.client.stats.renewalsFailed.Add(1)
 	}
 	if k.index >= 0 { // otherwise it is over, whatever was learnt
@@ -452,10 +454,15 @@ func (r *renewer) landed(c *call, err error) {
 		heap.Fix(&r.heap, k.index)
 		r.arm(now)
 	}
+	stopped := k.index < 0 && k.why == nil
 	r.mu.Unlock()
 	took := c.op.Decided - c.op.Started
-	if e != nil && e.reason == ErrNotHeld {
+	switch {
+	case e == nil:
+	case e.reason == ErrNotHeld:
 		m.lost(c, now, e)
+	case e.reason == ErrExpired && !stopped && m.end(c.token, 0) <= now:
+		m.lost(c, now, e) // it came so late that it may have set keys again of a lock that is over
 	}
 	m.observe(k, opRenew, c, took, until-now, e)
 }

@@ -14,7 +14,8 @@ const (
 	pollMin = 2 * time.Millisecond
 	pollMax = 200 * time.Millisecond
 
-	minSettling = 100 * time.Microsecond
+	minSettling      = 100 * time.Microsecond
+	maxRaceDoublings = 3
 
 	explainMin = 50 * time.Millisecond // least time for asking who holds a lock
 )
@@ -28,41 +29,34 @@ const (
 // ctx is done; but not when so many refuse us (no permission, wrong password)
 // that somebody has to change something first.
 //
-// The error is that of the last attempt, as TryLock's, and the context's. A
-// waiter that ran out of time because the lock is held asks the masters by whom,
-// for a short moment, and the message says it; one that was cancelled leaves at
-// once.
+// The error is a *RoundError. It says why the lock was not to be had, as far as that is
+// known (ErrHeld, ErrNoQuorum), and wraps the context's error. A waiter that ran out of
+// time because the lock is held asks the masters by whom, for a short moment, and
+// RoundError.HeldBy and HeldFor say it; one that was cancelled leaves at once.
 func (m *Mutex) Lock(ctx context.Context) error {
 	if m.invalid != nil {
 		return m.invalid
 	}
 	if err := ctx.Err(); err != nil {
-		return m.unasked(opLock, ErrNoQuorum, "").end(ctx, err)
+		return m.unasked(opLock, nil, "").end(ctx, err)
 	}
 	c := m.client
 	w, first := c.lines.join(m.key)
 	wait := waiting{mutex: m, waiter: w}
-	left := false
-	defer func() { // an Observer may panic
-		if left {
-			return
-		}
-		c.lines.leave(m.key, w, false)
-		if wait.since != 0 {
-			c.stats.waiting.Add(-1)
-		}
-	}()
+	defer wait.cleanUp()
 	// Whoever comes to a contended key looks first, so that those who were told
 	// of its release are not always overtaken by whoever has released it.
 	try := first && !(c.watches.contended(m.key, c.now()) && c.tracked())
 	wait.inTurn = first && !try
 	e, err := wait.lock(ctx, try, first)
-	held, failure := c.lines.leave(m.key, w, e == nil && err == nil)
-	left = true
+	wait.acquired = e == nil && err == nil
+	held, failure := c.lines.leave(m.key, w, wait.acquired)
+	wait.waiter = nil
 	if err != nil {
 		e = m.gaveUp(ctx, err, e, wait.cut, held, failure)
 	}
 	wait.end(ctx, e)
+	wait.acquired = false // the caller knows of it now
 	if e != nil {
 		return e
 	}
@@ -72,13 +66,34 @@ func (m *Mutex) Lock(ctx context.Context) error {
 // waiting is one call of Lock.
 type waiting struct {
 	mutex  *Mutex
-	waiter *waiter
+	waiter *waiter       // nil once it has left its line
 	inTurn bool          // the next attempt is made in turn
 	likely uint64        // ... where the key can be free; zero means anywhere
+	told   bool          // ... since the masters have told of a change, or said that it is free
 	polls  int           // in a row
 	vain   int           // looks in a row that found the key free, though it was not to be had
-	since  time.Duration // when it began to wait; 0 if it did not
+	raced  bool          // ... as another was faster, the last time
+	since  time.Duration // when it began to wait; 0 if it does not wait
 	cut    *RoundError   // an attempt that the context's end left undecided
+
+	acquired bool // the lock is taken, and the caller does not know of it yet
+}
+
+// cleanUp is for a Lock that is left by the panic of an Observer, or of a context: nothing
+// of it stays behind, not in its line, not in the statistics, not on the masters.
+func (w *waiting) cleanUp() {
+	m := w.mutex
+	if w.waiter != nil {
+		m.client.lines.leave(m.key, w.waiter, false)
+	}
+	if w.since != 0 {
+		m.client.stats.waiting.Add(-1)
+	}
+	if w.acquired {
+		ended, end := context.WithCancel(context.Background())
+		end() // the release is sent, and not waited for
+		m.unlock(ended)
+	}
 }
 
 // lock tries and waits in turns. It returns how the last attempt failed, if it
@@ -90,6 +105,10 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 	for {
 		if try {
 			e := m.acquire(ctx, w.inTurn, w.likely)
+			if w.told {
+				m.client.stats.told(e)
+				w.told = false
+			}
 			if e == nil || e.final() {
 				return e, nil
 			}
@@ -98,6 +117,7 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 				return last, e.ended
 			}
 			last = e
+			w.raced = e.reason == ErrHeld && len(e.Votes) > 0
 			m.client.lines.failed(m.key, e)
 			if e.reason == ErrHeld {
 				m.client.watches.noteRefused(m.key, m.client.now())
@@ -200,7 +220,7 @@ func (w *waiting) untilFree(ctx context.Context, front, refused bool) error {
 	// polls was not told either, and knows nothing of the master that would be
 	// asked first: it may hold another's key for ever, or be slow.
 	w.inTurn, w.likely = why != WakeReleased && why != WakePoll, 0
-	if why == WakeFree {
+	if w.told = why == WakeFree; w.told {
 		w.likely, _ = c.watches.free(watch)
 	}
 	c.stats.wake(why)
@@ -240,10 +260,16 @@ func (w *waiting) look(ctx context.Context) (pause time.Duration, why Wake, err 
 
 // settling is about the time that a winner needs to set its other keys. It doubles
 // where the key is free each time and cannot be had: that is no winner (masters
-// that refuse to write, a Mutex that holds it by its clock).
+// that refuse to write, a Mutex that holds it by its clock). A race that another has
+// won says nothing of that: whoever loses one after the other on a hot key must not
+// stand aside for longer than others pause for it (waiting.pause).
 func (w *waiting) settling() time.Duration {
+	doublings := min(max(w.vain-1, 0), 16)
+	if w.raced {
+		doublings = min(doublings, maxRaceDoublings)
+	}
 	d := max(w.mutex.client.rounds.RTT(), minSettling)
-	d = max(d, min(d<<min(max(w.vain-1, 0), 16), pollMax))
+	d = max(d, min(d<<doublings, pollMax))
 	return d + rand.N(d)
 }
 
@@ -262,16 +288,18 @@ func (w *waiting) pause() time.Duration {
 
 // end notes that Lock returns.
 func (w *waiting) end(ctx context.Context, e *RoundError) {
-	if w.since == 0 {
+	since := w.since
+	if since == 0 {
 		return
 	}
 	c := w.mutex.client
 	c.stats.waiting.Add(-1)
+	w.since = 0
 	var err error
 	if e != nil {
 		err = e
 	}
-	c.observe.waitEnd(ctx, w.mutex.key, c.now()-w.since, err)
+	c.observe.waitEnd(ctx, w.mutex.key, c.now()-since, err)
 }
 
 // gaveUp makes the error of a Lock that err has ended: last is how its own last
@@ -281,7 +309,7 @@ func (m *Mutex) gaveUp(ctx context.Context, err error, last, cut *RoundError, he
 	if err == ErrClosed {
 		return m.unasked(opLock, ErrClosed, "")
 	}
-	e := m.unasked(opLock, ErrNoQuorum, "no attempt was decided")
+	e := m.unasked(opLock, nil, "")
 	switch {
 	case last != nil:
 		*e = *last
@@ -297,7 +325,8 @@ func (m *Mutex) gaveUp(ctx context.Context, err error, last, cut *RoundError, he
 	if e.reason == ErrHeld && errors.Is(err, context.DeadlineExceeded) {
 		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.explainTime())
 		defer cancel()
-		e.holders, _ = m.client.Holders(ask, m.key)
+		all, _ := m.client.Holders(ask, m.key) // those that answer are enough
+		e.holders(all)
 	}
 	return e
 }

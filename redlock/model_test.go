@@ -196,7 +196,7 @@ func (w *world) clientSteps(s modelState, i int, visit func(modelState)) {
 		if w.lateT1 {
 			now = 0
 		}
-		if count(s.votes(i), true).acquired(now, until) == nil {
+		if count(s.votes(i), mux.ErrTimeout).acquired(now, until) == nil {
 			s.clients[i].phase, s.clients[i].left = holding, uint8(until-now)
 			s.clients[i].age = 0
 			s.clients[1-i].interrupted = s.clients[1-i].phase >= holding
@@ -213,7 +213,7 @@ func (w *world) clientSteps(s modelState, i int, visit func(modelState)) {
 		release(s)
 	case extending:
 		now, until := time.Duration(c.age), w.term().until(0)
-		t := count(s.votes(i), true)
+		t := count(s.votes(i), mux.ErrTimeout)
 		limit := now + time.Duration(c.left)
 		if w.revival {
 			limit = until

@@ -71,9 +71,9 @@ func (m *Mutex) Remaining() time.Duration {
 
 // TryLock tries to take the lock, in one round. Its error is a *RoundError that
 // wraps ErrHeld, also if this Mutex holds the lock already; ErrNoQuorum;
-// ErrExpired; or ErrClosed; and the context's error and cause too if ctx had
-// ended. If it fails, or succeeds too late, what it has set on any master is
-// deleted again, whatever becomes of ctx.
+// ErrExpired; ErrClosed; or, if ctx ended before the masters had decided, the
+// context's error and cause. If it fails, or succeeds too late, what it has set on any
+// master is deleted again, whatever becomes of ctx.
 //
 // A lock that has expired without an Unlock does not count as held.
 func (m *Mutex) TryLock(ctx context.Context) error {
@@ -91,28 +91,35 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely uint64) *RoundError {
 	c := m.client
 	if err := ctx.Err(); err != nil {
-		return m.unasked(opLock, ErrNoQuorum, "").end(ctx, err)
+		return m.unasked(opLock, nil, "").end(ctx, err)
 	}
 	if m.Remaining() > 0 {
-		return m.unasked(opLock, ErrHeld, "by this Mutex")
+		return m.unasked(opLock, ErrHeld, byThisMutex)
 	}
+	c.guard.use(m.term.ttl)
 	k := c.takeCall()
 	defer c.putCall(k)
 	k.acquire(m)
+	taken, told := false, false
+	defer func() {
+		if taken && !told { // a context or an Observer has panicked: nobody knows that it is taken
+			m.giveBack(k)
+		}
+	}()
 	switches := c.guard.switches.Load()
 	left, e, err := m.attempt(ctx, k, inTurn, likely)
-	if e == nil && c.guard.switches.Load() != switches && !m.survives() {
-		e = m.stale(ctx, opLock, k, err)
-		m.forget(k.token)
-		m.undo(k)
-	}
-	var reason error
-	if e != nil {
-		reason = e.reason
+	taken = e == nil
+	if taken && c.guard.switches.Load() != switches && !m.survives() {
+		e = m.stale(opLock, k, err)
+		m.giveBack(k)
 	}
 	took := k.op.Decided - k.op.Started
-	c.stats.attempt(reason, took)
+	c.stats.attempt(e, took)
+	if e != nil {
+		e.blame(ctx, err)
+	}
 	m.observe(ctx, opLock, k, took, left, e)
+	told = true
 	return e
 }
 
@@ -127,13 +134,16 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurn bool, likely uint64
 		return 0, m.unasked(opLock, ErrClosed, ""), nil
 	}
 	var expired *keep
-	defer func() {
+	clean := false // nothing can be left on any master, or what is there is ours
+	defer func() { // also if the context panics
+		if !clean {
+			m.undo(k)
+		}
 		c.attempts.RUnlock()
 		for ; expired != nil; expired = expired.sibling {
 			c.renewer.expire(expired)
 		}
 	}()
-	clean := false // nothing can be left on any master
 	if inTurn {
 		clean, err = c.inTurn(ctx, m, k, likely)
 	} else {
@@ -141,25 +151,29 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurn bool, likely uint64
 		clean = k.op.Asked == 0 // or while the masters are down, releases pile up as debts
 	}
 	now, until := c.now(), m.term.until(k.op.Started)
-	reason := count(k.op.Votes, err != nil).acquired(now, until)
+	reason := count(k.op.Votes, err).acquired(now, until)
 	if reason == nil {
 		var installed bool
 		if expired, installed = m.install(k.token, until, now); installed {
+			clean = true
 			return until - now, nil, err
 		}
 		reason = ErrExpired
 	}
-	e = m.failed(ctx, opLock, k, err, reason)
-	if !clean {
-		m.undo(k)
-	}
-	return until - now, e, err
+	return until - now, m.failed(opLock, k, err, reason), err
 }
 
 // undo has what the call's round may have set on any master released.
 func (m *Mutex) undo(k *call) {
 	k.release(m, k.token)
 	m.client.rounds.Send(&k.op)
+}
+
+// giveBack makes the Mutex one that does not hold the lock that the call's round has taken,
+// and has that released.
+func (m *Mutex) giveBack(k *call) {
+	m.forget(k.token)
+	m.undo(k)
 }
 
 // survives asks the masters again for a lock that was just taken, as one of its votes
@@ -171,8 +185,8 @@ func (m *Mutex) survives() bool {
 }
 
 // stale is the failure of a round that has succeeded with such a vote.
-func (m *Mutex) stale(ctx context.Context, op string, k *call, err error) *RoundError {
-	e := m.failed(ctx, op, k, err, ErrNoQuorum)
+func (m *Mutex) stale(op string, k *call, err error) *RoundError {
+	e := m.failed(op, k, err, ErrNoQuorum)
 	e.note = replaced
 	return e
 }
@@ -218,9 +232,9 @@ func (m *Mutex) install(token []byte, until, now time.Duration) (expired *keep, 
 // Its error is a *RoundError that wraps ErrNotHeld if the lock is lost for
 // certain: its validity had ended, or a quorum of the masters no longer had the
 // key, even if all have it now; ErrExpired if its validity ended meanwhile;
-// ErrNoQuorum if too few masters answered, when the lock is still valid until
-// Until; or ErrClosed. After ErrNotHeld and ErrExpired the Mutex holds no valid
-// lock any more.
+// ErrNoQuorum if too few masters answered; ErrClosed; or the context's error if ctx
+// ended before the masters had decided. After ErrNotHeld and ErrExpired the Mutex holds
+// no valid lock any more; after the others it is valid until Until.
 func (m *Mutex) Extend(ctx context.Context) error {
 	if m.invalid != nil {
 		return m.invalid
@@ -234,8 +248,9 @@ func (m *Mutex) Extend(ctx context.Context) error {
 func (m *Mutex) extend(ctx context.Context) *RoundError {
 	c := m.client
 	if err := ctx.Err(); err != nil {
-		return m.unasked(opExtend, ErrNoQuorum, "").end(ctx, err)
+		return m.unasked(opExtend, nil, "").end(ctx, err)
 	}
+	c.guard.use(m.term.ttl) // which nobody here has used yet if the lock was handed over
 	k := c.takeCall()
 	defer c.putCall(k)
 	switches := c.guard.switches.Load()
@@ -262,7 +277,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 		limit = until
 	}
 	now := c.now()
-	reason := count(k.op.Votes, err != nil).extended(now, until, limit)
+	reason := count(k.op.Votes, err).extended(now, until, limit)
 	if reason == nil {
 		reason = m.prolong(k.token, until, now)
 	}
@@ -277,15 +292,18 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	var e *RoundError
 	switch {
 	case stale:
-		e = m.stale(ctx, opExtend, k, err)
+		e = m.stale(opExtend, k, err)
 	case reason != nil:
-		e = m.failed(ctx, opExtend, k, err, reason)
+		e = m.failed(opExtend, k, err, reason)
 	default:
 		c.stats.extended.Add(1)
 	}
 	took := k.op.Decided - k.op.Started
 	if e != nil && (e.reason == ErrNotHeld || e.reason == ErrExpired || stale) {
 		m.lost(k, now, e)
+	}
+	if e != nil {
+		e.blame(ctx, err)
 	}
 	m.observe(ctx, opExtend, k, took, until-now, e)
 	return e
@@ -340,6 +358,8 @@ func (m *Mutex) setUntil(until time.Duration) {
 // the validity, releases what the round may have set again on some masters, and
 // ends the KeepAlives.
 func (m *Mutex) lost(k *call, now time.Duration, why *RoundError) {
+	r := &m.client.renewer
+	r.mu.Lock() // before an Unlock can find the KeepAlives gone, no renewal is under way to Post
 	m.mu.Lock()
 	var keeps *keep
 	if string(m.token) == string(k.token) {
@@ -347,8 +367,8 @@ func (m *Mutex) lost(k *call, now time.Duration, why *RoundError) {
 		keeps, m.keeps = m.keeps, nil
 	}
 	m.mu.Unlock()
-	r := &m.client.renewer
 	over := r.end(keeps, why)
+	r.mu.Unlock()
 	m.undo(k)
 	r.finish(over)
 }
@@ -365,14 +385,15 @@ func (m *Mutex) lost(k *call, now time.Duration, why *RoundError) {
 //	that no quorum can have had it        ErrNotHeld
 //	neither, and its validity had ended
 //	before Unlock was called              ErrNotHeld
+//	neither, and ctx ended before         the context's error
 //	neither, and it was still valid       ErrNoQuorum
 //	not asked: the Mutex is unlocked      ErrNotHeld
 //	not asked: the client is closed       ErrClosed
 //
 // After ErrNotHeld the lock may have been another's before Unlock was called,
-// and exclusion may have been broken. After ErrNoQuorum nothing was broken: it is
-// only not known that the lock is free yet. The error is a *RoundError, which
-// wraps the context's error too if that cut the waiting short.
+// and exclusion may have been broken. After ErrNoQuorum, and after the context's error,
+// nothing was broken: it is only not known that the lock is free yet. The error is a
+// *RoundError.
 func (m *Mutex) Unlock(ctx context.Context) error {
 	if m.invalid != nil {
 		return m.invalid
@@ -401,7 +422,12 @@ func (m *Mutex) unlock(ctx context.Context) *RoundError {
 	since, keeps := m.since, m.keeps
 	m.token, m.until, m.since, m.gone, m.keeps = m.token[:0], 0, 0, false, nil
 	m.mu.Unlock()
-	c.renewer.finish(c.renewer.end(keeps, nil))
+	if keeps != nil {
+		c.renewer.mu.Lock()
+		over := c.renewer.end(keeps, nil)
+		c.renewer.mu.Unlock()
+		c.renewer.finish(over)
+	}
 
 	c.rounds.Post(k.one[:]...)
 	// From here on a local waiter's attempt follows the release on every
@@ -411,10 +437,11 @@ func (m *Mutex) unlock(ctx context.Context) *RoundError {
 		c.stats.hold.add(now - since)
 	}
 	err := c.rounds.Wait(ctx, &k.op)
-	reason := count(k.op.Votes, err != nil).released(expired, gone)
+	reason := count(k.op.Votes, err).released(expired, gone)
 	var e *RoundError
 	if reason != nil {
-		e = m.failed(ctx, opUnlock, k, err, reason)
+		e = m.failed(opUnlock, k, err, reason)
+		e.blame(ctx, err)
 	} else {
 		c.stats.released.Add(1)
 	}
@@ -438,8 +465,8 @@ func (m *Mutex) unasked(op string, reason error, note string) *RoundError {
 
 // failed makes the error of a round: err is what the mux returned, reason what
 // the votes say.
-func (m *Mutex) failed(ctx context.Context, op string, k *call, err, reason error) *RoundError {
-	return m.client.failed(ctx, op, m.key, k, err, reason)
+func (m *Mutex) failed(op string, k *call, err, reason error) *RoundError {
+	return m.client.failed(op, m.key, k, err, reason)
 }
 
 // observe tells the Observer of a round: e is how it failed, if it did.
@@ -455,7 +482,7 @@ func (m *Mutex) observe(ctx context.Context, op string, k *call, took, validity 
 	if e != nil {
 		r.Votes, r.Err = e.Votes, e
 	} else {
-		k.votes = appendVotes(k.votes[:0], c.masters, k.op.Votes)
+		k.votes = appendVotes(k.votes[:0], c.masters, k.op.Votes, k.token)
 		r.Votes, r.Validity = k.votes, validity
 	}
 	c.observe.Round(ctx, r)

@@ -20,6 +20,9 @@ type Observer struct {
 	// Lost is called when a KeepAlive's context has ended because the lock
 	// was lost.
 	Lost func(ctx context.Context, key string, err error)
+	// Master is called when a master's phase changes, or why it is in it, in order.
+	// A master that can never serve as it is configured is "refused".
+	Master func(m MasterStats)
 }
 
 // A Round is what an Observer is told of one.
@@ -41,8 +44,8 @@ const (
 	WakeTurn Wake = "turn"
 	// WakeReleased: the lock was released in this client.
 	WakeReleased Wake = "released"
-	// WakeFree: the masters told that the key has changed on a majority, or
-	// it was free there when they were asked.
+	// WakeFree: the masters told that the key has changed on a majority, be it only
+	// that its holder has renewed it, or it was free there when they were asked.
 	WakeFree Wake = "free"
 	// WakeExpiry: the key's TTL has passed on a majority of the masters.
 	WakeExpiry Wake = "expiry"

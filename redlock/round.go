@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"errors"
 	"time"
 
 	"github.com/redburst/redburst/mux"
@@ -37,13 +38,21 @@ type tally struct {
 	no       int // the key is another's, or not there
 	restored int // extend: the key was gone and has been set again
 	failed   int // did not answer, or with an error, or late
-	open     int // need not be waited for: it was decided without them
+	open     int // not waited for: it was decided without them, or its context had ended
+	cut      bool
 }
 
-// count counts votes. If the round was cut short, by its timeout or by the
-// context, the votes that had not come are late, which is failed.
-func count(votes []mux.Vote, cut bool) tally {
-	t := tally{n: len(votes)}
+// errUndecided is what a round has come to that its context, or Close, has ended before
+// the masters had decided it. It is nobody's fault, and no sentinel: the error is the
+// context's.
+var errUndecided = errors.New("redlock: not decided")
+
+// count counts votes: err is what the mux returned. If the round has timed out, the votes
+// that had not come are late, which is failed. If its context has ended, it is not known
+// what they would have been.
+func count(votes []mux.Vote, err error) tally {
+	late := err == mux.ErrTimeout
+	t := tally{n: len(votes), cut: err != nil && !late}
 	for i := range votes {
 		switch v := &votes[i]; {
 		case v.Verdict == Yes:
@@ -52,7 +61,7 @@ func count(votes []mux.Vote, cut bool) tally {
 			t.restored++
 		case v.Verdict == No:
 			t.no++
-		case v.Verdict == Failed || cut:
+		case v.Verdict == Failed || late:
 			t.failed++
 		default:
 			t.open++
@@ -75,6 +84,8 @@ func (t tally) acquired(now, until time.Duration) error {
 		return ErrExpired
 	case t.failed > t.spare():
 		return ErrNoQuorum
+	case t.undecided(t.yes):
+		return errUndecided
 	}
 	return ErrHeld // somebody said no, else failures alone had decided it
 }
@@ -87,6 +98,8 @@ func (t tally) extended(now, until, limit time.Duration) error {
 	switch {
 	case t.no+t.restored > t.spare():
 		return ErrNotHeld
+	case t.undecided(t.yes + t.restored):
+		return errUndecided
 	case t.yes+t.restored < t.quorum():
 		return ErrNoQuorum
 	case now >= min(until, limit):
@@ -103,6 +116,25 @@ func (t tally) released(expired, gone bool) error {
 		return nil // a quorum still had it, so nobody else did
 	case t.no > t.spare() || expired || gone:
 		return ErrNotHeld
+	case t.undecided(t.yes):
+		return errUndecided
 	}
 	return ErrNoQuorum
+}
+
+// answered decides a round that only asks: an answer is a yes.
+func (t tally) answered() error {
+	switch {
+	case t.yes >= t.quorum():
+		return nil
+	case t.undecided(t.yes):
+		return errUndecided
+	}
+	return ErrNoQuorum
+}
+
+// undecided reports whether the round was cut short while the votes that were still to
+// come could have made a quorum of those that count.
+func (t tally) undecided(counting int) bool {
+	return t.cut && counting < t.quorum() && counting+t.open >= t.quorum()
 }

@@ -67,7 +67,7 @@ func TestAcquireIsDecidedByEveryCombinationOfVotes(t *testing.T) {
 	for n := 1; n <= 7; n++ {
 		everyBallot(n, giveBack, func(votes []mux.Vote, is map[ballot]int) {
 			name := fmt.Sprint(n, " ", is)
-			tally := count(votes, true)
+			tally := count(votes, mux.ErrTimeout)
 			quorate := 2*is[sayYes] > n
 			require.Equal(t, quorate, tally.acquired(before, end) == nil, name)
 			if quorate {
@@ -106,14 +106,14 @@ func TestEarlyDecisionsAreThoseOfAllVotes(t *testing.T) {
 				}
 			}
 			require.GreaterOrEqual(t, decided, 0)
-			early, full := count(part, false).acquired(before, end), count(votes, false).acquired(before, end)
+			early, full := count(part, nil).acquired(before, end), count(votes, nil).acquired(before, end)
 			require.Equal(t, full == nil, early == nil)
 			if early == ErrNoQuorum { // what failures alone have decided, later votes do not change
 				require.Equal(t, ErrNoQuorum, full)
 			}
-			require.Equal(t, count(votes, false).released(false, false) == nil, count(part, false).released(false, false) == nil)
-			if count(part, false).released(false, false) == ErrNotHeld {
-				require.Equal(t, ErrNotHeld, count(votes, false).released(false, false))
+			require.Equal(t, count(votes, nil).released(false, false) == nil, count(part, nil).released(false, false) == nil)
+			if count(part, nil).released(false, false) == ErrNotHeld {
+				require.Equal(t, ErrNotHeld, count(votes, nil).released(false, false))
 			}
 		})
 	}
@@ -123,7 +123,7 @@ func TestExtendIsDecidedByEveryCombinationOfVotes(t *testing.T) {
 	for n := 1; n <= 7; n++ {
 		everyBallot(n, ballots, func(votes []mux.Vote, is map[ballot]int) {
 			name := fmt.Sprint(n, " ", is)
-			tally := count(votes, true)
+			tally := count(votes, mux.ErrTimeout)
 			got := tally.extended(before, end, end)
 			mayHaveHad := n - is[sayNo] - is[giveBack] // masters that may have had the key all the time
 			switch {
@@ -144,7 +144,7 @@ func TestReleaseIsDecidedByEveryCombinationOfVotes(t *testing.T) {
 	for n := 1; n <= 7; n++ {
 		everyBallot(n, giveBack, func(votes []mux.Vote, is map[ballot]int) {
 			name := fmt.Sprint(n, " ", is)
-			tally := count(votes, true)
+			tally := count(votes, mux.ErrTimeout)
 			require.Equal(t, ErrNotHeld, tally.released(false, true), name)
 			require.Equal(t, ErrNotHeld, tally.released(true, true), name)
 			switch {

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"math/bits"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -11,18 +12,20 @@ import (
 // Stats is a snapshot of what a client has done and how its masters are. Counts
 // are since Open.
 type Stats struct {
-	Acquired uint64 // locks taken
-	Held     uint64 // attempts that failed because another held the lock
-	NoQuorum uint64 // ... because too few masters answered
-	Expired  uint64 // ... because it took longer than the lock would have been valid
-	Released uint64 // locks released, confirmed by a quorum
-	Extended uint64 // locks extended, by Extend
+	Acquired  uint64 // locks taken
+	Held      uint64 // attempts that failed because another held the lock
+	NoQuorum  uint64 // ... because too few masters answered: worth an alert
+	Expired   uint64 // ... because it took longer than the lock would have been valid
+	Cancelled uint64 // ... because their context ended before the masters had decided
+	Released  uint64 // locks released, confirmed by a quorum
+	Extended  uint64 // locks extended, by Extend
 
 	Renewals       uint64 // sent by KeepAlive
 	RenewalsFailed uint64 // ... and without success
 	Lost           uint64 // contexts of KeepAlive that ended because the lock was lost
 
-	WokenFree   uint64 // waits in Lock that ended because the masters told of a change
+	WokenFree   uint64 // waits in Lock that ended because the masters told of a change, and it was free
+	WokenHeld   uint64 // ... and it was held all the same: its holder had renewed it, or another was faster
 	WokenExpiry uint64 // ... because the key's TTL had passed
 	WokenLocal  uint64 // ... because it was released, or given up, in this client
 	WokenPoll   uint64 // ... to look again, since too few masters can tell
@@ -40,13 +43,14 @@ type Stats struct {
 // an eighth too high.
 type Latency struct {
 	Count         uint64
+	Sum           time.Duration
 	P50, P90, P99 time.Duration
 }
 
 // MasterStats is one master.
 type MasterStats struct {
 	Address  string
-	Phase    string        // "dialing", "up", "stalled", "down", "quarantined"
+	Phase    string        // "dialing", "up", "stalled", "down", "refused", "quarantined"
 	Err      string        // why it is not up; empty if it is
 	RTT      time.Duration // smoothed
 	Replies  uint64
@@ -64,12 +68,14 @@ func (c *Client) Stats() Stats {
 		Held:           s.held.Load(),
 		NoQuorum:       s.noQuorum.Load(),
 		Expired:        s.expired.Load(),
+		Cancelled:      s.cancelled.Load(),
 		Released:       s.released.Load(),
 		Extended:       s.extended.Load(),
 		Renewals:       s.renewals.Load(),
 		RenewalsFailed: s.renewalsFailed.Load(),
 		Lost:           s.lost.Load(),
 		WokenFree:      s.wokenFree.Load(),
+		WokenHeld:      s.wokenHeld.Load(),
 		WokenExpiry:    s.wokenExpiry.Load(),
 		WokenLocal:     s.wokenLocal.Load(),
 		WokenPoll:      s.wokenPoll.Load(),
@@ -79,38 +85,42 @@ func (c *Client) Stats() Stats {
 		Hold:           s.hold.latency(),
 	}
 	for _, m := range c.rounds.Masters() {
-		one := MasterStats{
-			Address:  m.Address,
-			Phase:    m.Phase.String(),
-			RTT:      m.RTT,
-			Replies:  m.Replies,
-			Failures: m.Failures,
-			Owed:     m.Owed,
-			Debts:    m.Debts,
-		}
-		if m.Phase != mux.Up && m.Err != nil {
-			one.Err = m.Err.Error()
-		}
-		out.Masters = append(out.Masters, one)
+		out.Masters = append(out.Masters, masterStats(m))
 	}
 	return out
 }
 
+func masterStats(m mux.State) MasterStats {
+	s := MasterStats{
+		Address:  m.Address,
+		Phase:    m.Phase.String(),
+		RTT:      m.RTT,
+		Replies:  m.Replies,
+		Failures: m.Failures,
+		Owed:     m.Owed,
+		Debts:    m.Debts,
+	}
+	if m.Phase != mux.Up && m.Err != nil {
+		s.Err = m.Err.Error()
+	}
+	return s
+}
+
 type stats struct {
 	acquired, held, noQuorum, expired atomic.Uint64
-	released, extended                atomic.Uint64
+	cancelled, released, extended     atomic.Uint64
 	renewals, renewalsFailed, lost    atomic.Uint64
-	wokenFree, wokenExpiry            atomic.Uint64
+	wokenFree, wokenHeld, wokenExpiry atomic.Uint64
 	wokenLocal, wokenPoll             atomic.Uint64
 	waiting                           atomic.Int64
 	acquire, hold                     histogram
 }
 
-// wake counts why a wait has ended.
+// wake counts why a wait has ended. What the masters have told is counted by told, when it
+// is known what it was.
 func (s *stats) wake(why Wake) {
 	switch why {
 	case WakeFree:
-		s.wokenFree.Add(1)
 	case WakeExpiry:
 		s.wokenExpiry.Add(1)
 	case WakePoll:
@@ -120,18 +130,30 @@ func (s *stats) wake(why Wake) {
 	}
 }
 
-// attempt counts how an acquire went.
-func (s *stats) attempt(reason error, took time.Duration) {
-	switch reason {
-	case nil:
+// told counts an attempt that was made because the masters had told of a change: nobody
+// tells whether the key was freed, or only renewed.
+func (s *stats) told(e *RoundError) {
+	if e == nil || slices.ContainsFunc(e.Votes, func(v Vote) bool { return v.Verdict == Yes }) {
+		s.wokenFree.Add(1)
+	} else {
+		s.wokenHeld.Add(1)
+	}
+}
+
+// attempt counts how an acquire went: e is how it failed, if it did.
+func (s *stats) attempt(e *RoundError, took time.Duration) {
+	switch {
+	case e == nil:
 		s.acquired.Add(1)
 		s.acquire.add(took)
-	case ErrHeld:
+	case e.reason == ErrHeld:
 		s.held.Add(1)
-	case ErrNoQuorum:
+	case e.reason == ErrNoQuorum:
 		s.noQuorum.Add(1)
-	case ErrExpired:
+	case e.reason == ErrExpired:
 		s.expired.Add(1)
+	case e.reason == nil:
+		s.cancelled.Add(1)
 	}
 }
 
@@ -139,9 +161,13 @@ func (s *stats) attempt(reason error, took time.Duration) {
 // lower bound, without a lock.
 type histogram struct {
 	buckets [(64 - 3) * 8]atomic.Uint64
+	sum     atomic.Int64
 }
 
-func (h *histogram) add(d time.Duration) { h.buckets[bucketOf(d)].Add(1) }
+func (h *histogram) add(d time.Duration) {
+	h.buckets[bucketOf(d)].Add(1)
+	h.sum.Add(int64(d))
+}
 
 func bucketOf(d time.Duration) int {
 	v := uint64(max(d, 0))
@@ -162,7 +188,7 @@ func bucketEnd(i int) time.Duration {
 
 func (h *histogram) latency() Latency {
 	var counts [len(h.buckets)]uint64
-	var l Latency
+	l := Latency{Sum: time.Duration(h.sum.Load())}
 	for i := range h.buckets {
 		counts[i] = h.buckets[i].Load()
 		l.Count += counts[i]

@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"github.com/redburst/redburst/mux"
 )
 
 const (
 	tokenBytes = 20 // of randomness
 	tokenChars = 27 // they make in base64
 	maxOwner   = 128
+	maxToken   = 4 << 10 // bytes of one that is handed over; ours have far less
+	tokenHint  = 6       // bytes at the beginning of a token's secret part by which it is recognized
 )
 
 // appendToken appends a fresh token: an owner, if there is one, a slash, and
@@ -30,10 +34,44 @@ func appendToken(dst []byte, owner string) []byte {
 // library made it.
 func ownerOf(token string) string {
 	i := strings.LastIndexByte(token, '/')
-	if i < 0 || len(token)-i-1 != tokenChars {
+	if i < 0 || len(token)-i-1 != tokenChars || checkOwner(token[:i]) != nil {
 		return ""
 	}
 	return token[:i]
+}
+
+// redacted is the error of a master without the secret part of the token, in case that the
+// master has quoted our command: whoever knows a token can release the lock.
+func redacted(err error, token []byte) error {
+	reply, ok := err.(*mux.ReplyError)
+	if !ok {
+		return err
+	}
+	secret := string(token)
+	if owner := ownerOf(secret); owner != "" {
+		secret = secret[len(owner)+1:]
+	}
+	if len(secret) < tokenHint {
+		return err
+	}
+	text, found := "", false
+	for rest := reply.Message; ; found = true {
+		before, after, ok := strings.Cut(rest, secret[:tokenHint]) // it may quote the beginning only
+		text += before
+		if !ok {
+			break
+		}
+		more := 0
+		for more < min(len(after), len(secret)-tokenHint) && after[more] == secret[tokenHint+more] {
+			more++
+		}
+		text += "..."
+		rest = after[more:]
+	}
+	if !found {
+		return err
+	}
+	return &mux.ReplyError{Code: reply.Code, Message: text}
 }
 
 // defaultOwner is name@host:pid, or host:pid.

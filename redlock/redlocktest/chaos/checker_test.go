@@ -184,6 +184,7 @@ func TestOutcomesMustHaveNames(t *testing.T) {
 	for _, r := range []record{
 		{Op: opTry, Outcome: "held"},
 		{Op: opTry, Outcome: "no quorum+cancelled"},
+		{Op: opTry, Outcome: "cancelled"},
 		{Op: opLock, Outcome: "held+deadline"},
 		{Op: opDone, Outcome: "lost+no quorum"},
 		{Op: opDone, Outcome: "deadline"},

@@ -1,0 +1,299 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// A fuse panics at one of the calls that pass it; below zero calls there is none.
+type fuse struct{ calls atomic.Int64 }
+
+func (f *fuse) use() {
+	if f.calls.Load() >= 0 && f.calls.Add(-1) == -1 {
+		f.calls.Store(-1 << 32)
+		panic("the caller's")
+	}
+}
+
+// A brittle context passes a fuse with each of its methods.
+type brittle struct {
+	context.Context
+	fuse *fuse
+}
+
+func (c brittle) Done() <-chan struct{}       { c.fuse.use(); return c.Context.Done() }
+func (c brittle) Err() error                  { c.fuse.use(); return c.Context.Err() }
+func (c brittle) Value(key any) any           { c.fuse.use(); return c.Context.Value(key) }
+func (c brittle) Deadline() (time.Time, bool) { c.fuse.use(); return c.Context.Deadline() }
+
+// brittleObserver passes a fuse with each of its funcs.
+func brittleObserver(f *fuse) *Observer {
+	return &Observer{
+		Round:     func(context.Context, Round) { f.use() },
+		WaitStart: func(context.Context, string) { f.use() },
+		Wake:      func(context.Context, string, Wake) { f.use() },
+		WaitEnd:   func(context.Context, string, time.Duration, error) { f.use() },
+		Lost:      func(context.Context, string, error) { f.use() },
+	}
+}
+
+// everyPanic does something again and again, each time with a panic one call later, until
+// there is none, and calls check after each. It returns the number of panics.
+func everyPanic(t *testing.T, f *fuse, do func(), check func(panicked bool, at string)) (panics int) {
+	t.Helper()
+	for calls := int64(0); ; calls++ {
+		f.calls.Store(calls)
+		panicked := func() (panicked bool) {
+			defer func() { panicked = recover() != nil }()
+			do()
+			return false
+		}()
+		f.calls.Store(-1)
+		check(panicked, fmt.Sprint("call ", calls))
+		if !panicked {
+			return panics
+		}
+		panics++
+		require.Less(t, calls, int64(1000))
+	}
+}
+
+// nothingIsLeft requires that nobody is kept from anything by a caller that has panicked.
+func nothingIsLeft(t *testing.T, c *Client, at string) {
+	t.Helper()
+	require.Zero(t, c.lines.size(), at)
+	require.Zero(t, c.Stats().Waiting, at)
+	require.True(t, c.attempts.TryLock(), at)
+	c.attempts.Unlock()
+	innocent := c.NewMutex("innocent", ttl)
+	require.NoError(t, innocent.TryLock(t.Context()), at)
+	require.NoError(t, innocent.Unlock(t.Context()), at)
+}
+
+// Whatever call of a context panics, in whichever operation: the caller that recovers has
+// taken no lock that it knows nothing of, and nobody else notices.
+func TestPanicOfAContextLeavesNothing(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	var f fuse
+	ctx := brittle{t.Context(), &f}
+	gone := func(at string) {
+		t.Helper()
+		for i := range 3 {
+			require.Eventually(t, func() bool {
+				n, err := masters.Do(i, "EXISTS", "k")
+				return err == nil && n == int64(0)
+			}, hanging, time.Millisecond, at)
+		}
+	}
+	foreign := func() { // a key that is gone after a moment
+		for i := range 3 {
+			command(t, masters, i, "SET", "k", "another's", "PX", "20")
+		}
+	}
+	for name, use := range map[string]func(m *Mutex){
+		"TryLock": func(m *Mutex) { require.NoError(t, m.TryLock(ctx)) },
+		"Lock":    func(m *Mutex) { require.NoError(t, m.Lock(ctx)) },
+		"Lock that waits": func(m *Mutex) {
+			foreign()
+			require.NoError(t, m.Lock(ctx))
+		},
+		"Lock that gives up": func(*Mutex) {
+			for i := range 3 {
+				command(t, masters, i, "SET", "k", "another's", "PX", "20")
+			}
+			ended, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			if c.NewMutex("k", ttl).Lock(brittle{ended, &f}) == nil {
+				panic("not this time") // a machine that is busy
+			}
+		},
+		"Do": func(*Mutex) {
+			require.NoError(t, c.Do(ctx, "k", ttl, func(ctx context.Context) error { return ctx.Err() }))
+		},
+		"Extend": func(m *Mutex) {
+			require.NoError(t, m.TryLock(t.Context()))
+			require.NoError(t, m.Extend(ctx))
+		},
+		"Unlock": func(m *Mutex) {
+			require.NoError(t, m.TryLock(t.Context()))
+			require.NoError(t, m.Unlock(ctx))
+		},
+		"KeepAlive": func(m *Mutex) {
+			require.NoError(t, m.TryLock(t.Context()))
+			_, stop := m.KeepAlive(ctx)
+			stop()
+		},
+		"Holders": func(*Mutex) { c.Holders(ctx, "k") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var m *Mutex
+			panics := everyPanic(t, &f, func() {
+				m = c.NewMutex("k", 30*time.Second)
+				use(m)
+			}, func(panicked bool, at string) {
+				switch name {
+				case "Unlock":
+					require.Empty(t, m.Token(), at)
+				case "TryLock", "Lock", "Lock that waits":
+					require.Equal(t, panicked, m.Token() == "", at)
+				}
+				m.Unlock(t.Context())
+				gone(at)
+				require.Zero(t, c.Stats().Kept, at)
+				nothingIsLeft(t, c, at)
+			})
+			require.Positive(t, panics)
+		})
+	}
+}
+
+func TestNilContextLeavesNothing(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	var none context.Context
+	m := c.NewMutex("k", ttl)
+	require.Panics(t, func() { m.TryLock(none) })
+	require.Panics(t, func() { m.Lock(none) })
+	require.Panics(t, func() { c.Do(none, "k", ttl, nil) })
+	require.NoError(t, m.TryLock(t.Context()))
+	require.Panics(t, func() { m.Extend(none) })
+	require.Panics(t, func() { m.KeepAlive(none) })
+	require.Panics(t, func() { c.Holders(none, "k") })
+	require.Panics(t, func() { m.Unlock(none) })
+	require.Empty(t, m.Token())
+	require.Panics(t, func() { Open(none, Config{Masters: masters.Addrs()}) })
+	nothingIsLeft(t, c, "")
+}
+
+// Whatever call of an Observer panics, likewise. Those that are called by goroutines of the
+// client end the process, as any panic in a goroutine does.
+func TestPanicOfAnObserverLeavesNothing(t *testing.T) {
+	var f fuse
+	simulatedWith := func(name string, use func(t *testing.T, c *Client, r *fakeRounds, m *Mutex)) {
+		t.Run(name, func(t *testing.T) {
+			panics := 0
+			for calls := int64(0); ; calls++ {
+				panicked := false
+				synctest.Test(t, func(t *testing.T) {
+					c, r := newFake(t, 3, Config{Observer: brittleObserver(&f)})
+					for _, m := range r.masters {
+						m.delay = time.Millisecond
+					}
+					m := c.NewMutex("k", ttl)
+					func() {
+						defer func() { panicked = recover() != nil }()
+						f.calls.Store(calls)
+						use(t, c, r, m)
+					}()
+					f.calls.Store(-1)
+					at := fmt.Sprint("call ", calls)
+					if panicked && name != "Extend" {
+						require.Empty(t, m.Token(), at)
+					}
+					m.Unlock(t.Context())
+					time.Sleep(2 * ttl) // what is foreign has expired
+					require.Zero(t, r.keys(), at)
+					require.Zero(t, c.Stats().Kept, at)
+					nothingIsLeft(t, c, at)
+				})
+				if !panicked {
+					break
+				}
+				panics++
+			}
+			require.Positive(t, panics)
+		})
+	}
+	quietly := func(do func()) { // without a panic
+		was := f.calls.Swap(-1)
+		do()
+		f.calls.Store(was)
+	}
+	simulatedWith("TryLock", func(t *testing.T, _ *Client, _ *fakeRounds, m *Mutex) {
+		require.NoError(t, m.TryLock(t.Context()))
+	})
+	simulatedWith("Lock that waits", func(t *testing.T, _ *Client, r *fakeRounds, m *Mutex) {
+		r.set(func(m *fakeMaster) { m.keys["k"] = fakeKey{"another's", r.clock() + 20*time.Millisecond} }, all(3)...)
+		require.NoError(t, m.Lock(t.Context()))
+	})
+	simulatedWith("Lock that gives up", func(t *testing.T, c *Client, r *fakeRounds, _ *Mutex) {
+		r.set(func(m *fakeMaster) { m.keys["k"] = fakeKey{"another's", r.clock() + ttl} }, all(3)...)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, c.NewMutex("k", ttl).Lock(ctx), ErrHeld)
+	})
+	simulatedWith("Do", func(t *testing.T, c *Client, _ *fakeRounds, _ *Mutex) {
+		require.NoError(t, c.Do(t.Context(), "k", ttl, func(context.Context) error { return nil }))
+	})
+	simulatedWith("Extend", func(t *testing.T, c *Client, _ *fakeRounds, m *Mutex) {
+		quietly(func() { require.NoError(t, m.TryLock(t.Context())) })
+		require.NoError(t, m.Extend(t.Context()))
+	})
+	simulatedWith("Unlock", func(t *testing.T, c *Client, _ *fakeRounds, m *Mutex) {
+		quietly(func() { require.NoError(t, m.TryLock(t.Context())) })
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+}
+
+// The last that an Observer is told of a Lock is that it has come to it: nobody else knows.
+func TestPanicAtTheEndOfAWaitGivesTheLockBack(t *testing.T) {
+	observer := &Observer{WaitEnd: func(_ context.Context, _ string, _ time.Duration, err error) {
+		if err == nil {
+			panic("the user's")
+		}
+	}}
+	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		r.set(func(m *fakeMaster) { m.keys["k"] = fakeKey{"another's", r.clock() + 20*time.Millisecond} }, all(3)...)
+		m := c.NewMutex("k", ttl)
+		require.Panics(t, func() { m.Lock(t.Context()) })
+		require.Empty(t, m.Token())
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys())
+		nothingIsLeft(t, c, "")
+	})
+}
+
+// One Observer that panics as it is told of a loss keeps no other context alive, and Close
+// goes on to its end.
+func TestPanicOfAnObserverKeepsNoContextAlive(t *testing.T) {
+	lossy := func(ends func(c *Client, m *Mutex)) {
+		synctest.Test(t, func(t *testing.T) {
+			var f fuse
+			f.calls.Store(-1)
+			c, r := newFake(t, 3, Config{Observer: &Observer{Lost: func(context.Context, string, error) { f.use() }}})
+			m := c.NewMutex("k", ttl)
+			require.NoError(t, m.TryLock(t.Context()))
+			var kept []context.Context
+			for range 5 {
+				held, _ := m.KeepAlive(t.Context())
+				kept = append(kept, held)
+			}
+			r.set(flush, all(3)...)
+			f.calls.Store(0)
+			require.Panics(t, func() { ends(c, m) })
+			for _, held := range kept {
+				require.ErrorIs(t, context.Cause(held.(*keep).Context), ErrLost) // not by a look at the clock
+			}
+			require.Zero(t, c.Stats().Kept)
+		})
+	}
+	lossy(func(_ *Client, m *Mutex) { m.Extend(context.Background()) })
+	lossy(func(c *Client, _ *Mutex) { c.Close() })
+
+	masters := redlocktest.Start(t, 1)
+	c := opened(t, masters.Addrs(), &Observer{Lost: func(context.Context, string, error) { panic("the user's") }})
+	m := c.NewMutex("k", time.Minute)
+	require.NoError(t, m.TryLock(t.Context()))
+	m.KeepAlive(t.Context())
+	require.Panics(t, func() { c.Close() })
+	require.ErrorIs(t, m.Extend(t.Context()), ErrClosed, "the connections have ended")
+	require.NoError(t, c.Close())
+}
