@@ -51,7 +51,7 @@ func TestSendKeepsWhatTheSocketDoesNotTake(t *testing.T) {
 			more[0]++ // Send has its own copy
 		}
 		got := make([]byte, len(want))
-		read := make(chan error)
+		read := make(chan error, 1)
 		go func() {
 			_, err := io.ReadFull(peer, got)
 			read <- err
@@ -67,7 +67,7 @@ func TestSendKeepsWhatTheSocketDoesNotTake(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}
-		require.NoError(t, <-read)
+		require.NoError(t, soon(t, read))
 		require.True(t, bytes.Equal(want, got), "in order and complete")
 		flushed, err := c.Flush()
 		require.NoError(t, err)
@@ -207,7 +207,7 @@ func sendAndReceiveAtOnce(t *testing.T, c *conn.Conn) {
 		n = 200
 	}
 	var wg sync.WaitGroup
-	defer wg.Wait()
+	t.Cleanup(wg.Wait) // when the pollers are closed
 	out, in := newPoller(t), newPoller(t)
 	require.NoError(t, out.Add(c, 1, conn.Writable))
 	require.NoError(t, in.Add(c, 1, conn.Readable))
@@ -234,8 +234,7 @@ func sendAndReceiveAtOnce(t *testing.T, c *conn.Conn) {
 			continue
 		}
 		require.ErrorIs(t, err, resp.ErrNeedMore)
-		_, err = in.Wait(conn.Forever)
-		require.NoError(t, err)
+		wait(t, in)
 		_, err = c.Receive()
 		require.NoError(t, err)
 	}

@@ -119,5 +119,5 @@ func pair(tb testing.TB, opt conn.Options) (*conn.Conn, net.Conn) {
 		<-done
 	})
 	tb.Cleanup(func() { close(done) })
-	return dial(tb, addr, opt), <-peers
+	return dial(tb, addr, opt), soon(tb, peers)
 }

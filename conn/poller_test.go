@@ -27,7 +27,7 @@ func newPoller(tb testing.TB) *conn.Poller {
 // wait waits for one event.
 func wait(tb testing.TB, p *conn.Poller) conn.Event {
 	tb.Helper()
-	events, err := p.Wait(conn.Forever)
+	events, err := p.Wait(conn.Now() + time.Minute)
 	require.NoError(tb, err)
 	require.Len(tb, events, 1)
 	return events[0]
@@ -100,7 +100,7 @@ func TestResetIsAHangup(t *testing.T) {
 func TestAWaitSeesWhatIsChangedDuringIt(t *testing.T) {
 	c, _ := pair(t, conn.Options{})
 	p := newPoller(t)
-	seen := make(chan conn.Event)
+	seen := make(chan conn.Event, 1)
 	waits := func() {
 		events, _ := p.Wait(conn.Forever)
 		seen <- events[0]
@@ -111,11 +111,11 @@ func TestAWaitSeesWhatIsChangedDuringIt(t *testing.T) {
 			time.Sleep(time.Millisecond) // let it park, mostly
 		}
 		require.NoError(t, p.Add(c, i, conn.Writable))
-		require.Equal(t, i, (<-seen).ID)
+		require.Equal(t, i, soon(t, seen).ID)
 		require.NoError(t, p.Modify(c, i, conn.Readable))
 		go waits()
 		require.NoError(t, p.Modify(c, i+1000, conn.Writable))
-		require.Equal(t, i+1000, (<-seen).ID)
+		require.Equal(t, i+1000, soon(t, seen).ID)
 		require.NoError(t, p.Remove(c))
 	}
 }
@@ -187,13 +187,13 @@ func TestADeadlineIsNeverEarlyAndNeverForgotten(t *testing.T) {
 
 // Whoever calls Wake after having left a message gets it read, however the calls fall.
 func TestNoWakeIsLost(t *testing.T) {
+	var wg sync.WaitGroup
+	t.Cleanup(wg.Wait) // when the poller is closed
 	p := newPoller(t)
 	const rounds = 20000
 	var mu sync.Mutex
 	asked, ended := 0, false
 	answers := make(chan int, 1)
-	var wg sync.WaitGroup
-	defer wg.Wait()
 	wg.Go(func() {
 		answered := 0
 		for {
@@ -224,7 +224,7 @@ func TestNoWakeIsLost(t *testing.T) {
 		if i%7 == 0 {
 			p.Wake()
 		}
-		require.Equal(t, i, <-answers)
+		require.Equal(t, i, soon(t, answers))
 	}
 	mu.Lock()
 	ended = true
@@ -250,10 +250,13 @@ func TestNoReadinessIsLost(t *testing.T) {
 			}
 		}
 	})
+	defer wg.Wait()
+	defer close(done)
 	for range 5000 {
 		_, err := c.Send([]byte("+a\r\n"))
 		require.NoError(t, err)
-		for got := 0; got < 4; {
+		for got, begun := 0, time.Now(); got < 4; {
+			require.Less(t, time.Since(begun), time.Minute, "what has arrived is not reported")
 			until := conn.Forever
 			if rand.IntN(3) == 0 {
 				until = conn.Now() + time.Duration(rand.IntN(100))*time.Microsecond
@@ -270,8 +273,6 @@ func TestNoReadinessIsLost(t *testing.T) {
 			}
 		}
 	}
-	close(done)
-	wg.Wait()
 }
 
 func TestCloseEndsAWait(t *testing.T) {
@@ -279,7 +280,7 @@ func TestCloseEndsAWait(t *testing.T) {
 		p := newPoller(t)
 		c, _ := pair(t, conn.Options{})
 		require.NoError(t, p.Add(c, 1, conn.Readable))
-		failed := make(chan error)
+		failed := make(chan error, 1)
 		go func() {
 			_, err := p.Wait(conn.Forever)
 			failed <- err
@@ -288,7 +289,7 @@ func TestCloseEndsAWait(t *testing.T) {
 			time.Sleep(time.Millisecond) // let it park, mostly
 		}
 		require.NoError(t, p.Close())
-		require.ErrorIs(t, <-failed, conn.ErrPollerClosed)
+		require.ErrorIs(t, soon(t, failed), conn.ErrPollerClosed)
 
 		p.Wake()
 		for _, do := range []func() error{

@@ -448,7 +448,7 @@ func TestFollowEndsThoughASentinelPublishesWithoutEnd(t *testing.T) {
 		defer close(done)
 		conn.Follow(ctx, group(t, at), conn.Options{DialTimeout: patient}, func(string) {})
 	}()
-	<-begun
+	soon(t, begun)
 	cancel()
-	<-done
+	soon(t, done)
 }

@@ -137,6 +137,11 @@ func TestWaitingParksNoThread(t *testing.T) {
 		p.Wake()
 	}
 	for range n {
-		require.NoError(t, <-ended)
+		select {
+		case err := <-ended:
+			require.NoError(t, err)
+		case <-time.After(time.Minute):
+			t.Fatal("a Wake has ended nobody's wait")
+		}
 	}
 }

@@ -126,6 +126,17 @@ func until(tb testing.TB, done func() bool) {
 	}
 }
 
+// soon receives what has to come, under the same limit.
+func soon[T any](tb testing.TB, c <-chan T) (v T) {
+	tb.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(time.Minute):
+		tb.Fatal("this does not come about")
+	}
+	return v
+}
+
 func parse(tb testing.TB, s string) conn.Address {
 	tb.Helper()
 	a, err := conn.ParseAddress(s)

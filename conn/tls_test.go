@@ -235,7 +235,7 @@ func pairTLS(tb testing.TB) (*conn.Conn, *tls.Conn) {
 		<-done
 	})
 	tb.Cleanup(func() { close(done) })
-	return dial(tb, addr, conn.Options{TLS: &tls.Config{RootCAs: a.roots}}), <-peers
+	return dial(tb, addr, conn.Options{TLS: &tls.Config{RootCAs: a.roots}}), soon(tb, peers)
 }
 
 func TestTLSGoodbye(t *testing.T) {
@@ -281,7 +281,7 @@ func TestTLSSendKeepsWhatTheSocketDoesNotTake(t *testing.T) {
 	p := newPoller(t)
 	require.NoError(t, p.Add(c, 1, conn.Writable))
 	got := make([]byte, len(want))
-	read := make(chan error)
+	read := make(chan error, 1)
 	go func() {
 		_, err := io.ReadFull(peer, got)
 		read <- err
@@ -291,7 +291,7 @@ func TestTLSSendKeepsWhatTheSocketDoesNotTake(t *testing.T) {
 		flushed, err = c.Flush()
 		require.NoError(t, err)
 	}
-	require.NoError(t, <-read)
+	require.NoError(t, soon(t, read))
 	require.True(t, bytes.Equal(want, got))
 }
 
@@ -331,6 +331,7 @@ func TestTLSKeyUpdates(t *testing.T) {
 	}()
 	says := func(word string) (all string) {
 		t.Helper()
+		defer time.AfterFunc(patient, func() { server.Process.Kill() }).Stop()
 		for all = range seen {
 			if strings.Contains(all, word) {
 				return all
@@ -350,7 +351,7 @@ func TestTLSKeyUpdates(t *testing.T) {
 		}
 	}
 	addr := parse(t, "rediss://127.0.0.1:"+port)
-	dialed := make(chan *conn.Conn)
+	dialed := make(chan *conn.Conn, 1)
 	go func() {
 		c, err := conn.Dial(t.Context(), addr, conn.Options{TLS: &tls.Config{RootCAs: a.roots}, DialTimeout: patient})
 		if err != nil {
@@ -360,7 +361,7 @@ func TestTLSKeyUpdates(t *testing.T) {
 	}()
 	says("HELLO")
 	io.WriteString(stdin, hello+"-ERR no\r\n")
-	c := <-dialed
+	c := soon(t, dialed)
 	require.NotNil(t, c)
 	defer c.Close()
 
@@ -403,14 +404,13 @@ func TestTLSKeyUpdates(t *testing.T) {
 				require.True(t, v.Is("after"), "%d: %q", i, v.Raw())
 				break
 			}
-			_, err = p.Wait(conn.Forever)
-			require.NoError(t, err)
+			wait(t, p)
 			_, err = c.Receive()
 			require.NoError(t, err)
 		}
 	}
 	close(stop)
-	<-stopped
+	soon(t, stopped)
 	require.NoError(t, send("the end"))
 	says("the end")
 }

@@ -59,6 +59,21 @@ func eventually(t testing.TB, what string, cond func() bool) {
 	}
 }
 
+// allEnd waits for goroutines that have to end.
+func allEnd(t testing.TB, what string, all *sync.WaitGroup) {
+	t.Helper()
+	ended := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Fatalf("never happened: %s", what)
+	}
+}
+
 func waitUp(t testing.TB, m *mux.Mux, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprint(n, " masters up"), func() bool { return upCount(m) == n })
@@ -470,7 +485,7 @@ func TestContextEndsWhileAMajorityHangs(t *testing.T) {
 	eventually(t, "all are waiting", func() bool { return m.Masters()[0].Owed == 8 })
 	time.Sleep(50 * time.Millisecond) // past the driver's looks: it sleeps by callback now
 	cancel(nil)
-	wg.Wait()
+	allEnd(t, "all have left", &wg)
 	op := acquire("timeout", "t")
 	op.Timeout = 10 * time.Millisecond
 	require.ErrorIs(t, m.Do(t.Context(), op), mux.ErrTimeout)
@@ -510,7 +525,7 @@ func TestListenerDrivesWhileOthersCall(t *testing.T) {
 	waitUp(t, m, 3)
 	listener := new(mux.Op)
 	m.Post(listener)
-	ended := make(chan error)
+	ended := make(chan error, 1)
 	go func() { ended <- m.Wait(context.Background(), listener) }()
 	for k := range 100 {
 		op := acquire(fmt.Sprint("k", k), "t")
@@ -518,7 +533,7 @@ func TestListenerDrivesWhileOthersCall(t *testing.T) {
 		require.True(t, op.Won())
 	}
 	m.Forget(listener)
-	require.ErrorIs(t, <-ended, mux.ErrForgotten)
+	require.ErrorIs(t, soon(t, "the listener is ended", ended), mux.ErrForgotten)
 }
 
 func TestManyCallersAndBurstsBeyondTheSocketBuffer(t *testing.T) {
@@ -541,7 +556,7 @@ func TestManyCallersAndBurstsBeyondTheSocketBuffer(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	allEnd(t, "all are decided", &wg)
 	require.EqualValues(t, callers, won.Load())
 
 	// Fewer, but each larger than what a socket takes at once.
@@ -554,7 +569,7 @@ func TestManyCallersAndBurstsBeyondTheSocketBuffer(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	allEnd(t, "all are decided", &wg)
 	// And replies larger than what is read at once, while more is written.
 	for g := range 8 {
 		wg.Go(func() {
@@ -567,7 +582,7 @@ func TestManyCallersAndBurstsBeyondTheSocketBuffer(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	allEnd(t, "all are decided", &wg)
 }
 
 // A hung master's backlog is bounded, its operations fail there at once, and a
@@ -631,9 +646,13 @@ func TestCloseWakesEveryoneAndLeavesNothing(t *testing.T) {
 		}
 		eventually(t, "operations are in flight", func() bool { return m.Masters()[0].Owed > 0 || m.Masters()[0].Phase != mux.Up })
 		for range 3 {
-			wg.Go(func() { require.NoError(t, m.Close()) })
+			wg.Go(func() {
+				if err := m.Close(); err != nil {
+					t.Error(err)
+				}
+			})
 		}
-		wg.Wait()
+		allEnd(t, "all have returned", &wg)
 		require.ErrorIs(t, m.Do(context.Background(), acquire("k", "t")), mux.ErrClosed)
 		require.ErrorIs(t, m.Do(context.Background(), acquire("k", "t")), os.ErrClosed)
 		m.Send(acquire("k", "t"))

@@ -116,7 +116,7 @@ func TestNoVoteIsTakenForAnothersInAnUnrulyFleet(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	allEnd(t, "all are decided", &wg)
 	t.Logf("won %d, lost %d (%d failed votes), timeouts %d, cancelled %d", won.Load(), lost.Load(), failed.Load(), timeouts.Load(), cancelled.Load())
 	require.Positive(t, won.Load())
 	require.Positive(t, lost.Load())

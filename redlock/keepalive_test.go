@@ -43,7 +43,7 @@ func simulated(t *testing.T, n int, cfg Config, f func(t *testing.T, c *Client, 
 func lostBy(t *testing.T, r *fakeRounds, held context.Context) (after time.Duration, why *RoundError) {
 	t.Helper()
 	since := r.now()
-	<-held.Done()
+	soon(t, "the loss is noticed", held.Done())
 	require.ErrorIs(t, held.Err(), context.Canceled)
 	require.ErrorIs(t, context.Cause(held), ErrLost)
 	require.ErrorAs(t, context.Cause(held), &why)
@@ -205,7 +205,7 @@ func TestKeepAliveEndsWithItsParent(t *testing.T) {
 		child, cancelChild := context.WithTimeout(held, time.Hour)
 		defer cancelChild()
 		cancel(errCause)
-		<-child.Done()
+		soon(t, "the context ends", child.Done())
 		require.Equal(t, errCause, context.Cause(held))
 		require.Equal(t, errCause, context.Cause(child))
 		time.Sleep(ttl)
@@ -223,7 +223,7 @@ func TestContextsDerivedFromKeepAliveEndWithIt(t *testing.T) {
 		defer cancel()
 		require.Equal(t, 42, child.Value(errCause))
 		r.set(fail, 0, 1)
-		<-child.Done()
+		soon(t, "the context ends", child.Done())
 		require.ErrorIs(t, context.Cause(child), ErrLost)
 	})
 }
@@ -368,11 +368,11 @@ func TestExtendByTextSetsNothingAgain(t *testing.T) {
 				return false
 			}
 		}, 0, 1, 2)
-		done := make(chan error)
+		done := make(chan error, 1)
 		go func() { done <- m.Extend(t.Context()) }()
 		synctest.Wait() // the extend is posted, and not answered yet
 		require.ErrorIs(t, m.Unlock(ctx), context.Canceled)
-		<-done
+		soon(t, "the Extend returns", done)
 		time.Sleep(10 * time.Millisecond)
 		require.Zero(t, r.keys())
 		require.Contains(t, r.logs(0), "noscript")
@@ -458,7 +458,7 @@ func TestHungRenewalsDelayNoDeadline(t *testing.T) {
 		}
 		r.set(freeze, 0)
 		for i, h := range held {
-			<-h.Done()
+			soon(t, "the context ends", h.Done())
 			require.LessOrEqual(t, r.now(), until[i])
 			require.ErrorIs(t, context.Cause(h), ErrLost)
 		}

@@ -42,7 +42,7 @@ func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
 		since := r.now()
 		require.NoError(t, m.Unlock(t.Context()))
 		for want := range 50 {
-			require.Equal(t, want, <-order)
+			require.Equal(t, want, soon(t, "the next one has the lock", order))
 		}
 		// 49 times held for 10 ms, and 50 hand-overs of one round.
 		require.InDelta(t, 49*10+50*1, (r.now() - since).Milliseconds(), 2)
@@ -171,7 +171,7 @@ func TestCancelledWaitersLeaveAtOnce(t *testing.T) {
 		since := r.now()
 		cancel(errCause)
 		for range 100 {
-			err := <-errs
+			err := soon(t, "a waiter leaves", errs)
 			require.ErrorIs(t, err, context.Canceled)
 			require.ErrorIs(t, err, errCause)
 			require.ErrorIs(t, err, ErrHeld)
@@ -201,7 +201,7 @@ func TestWaitersThatLeaveLoseNoWakeUp(t *testing.T) {
 				})
 			}
 			synctest.Wait()
-			done := make(chan error)
+			done := make(chan error, 1)
 			last := c.NewMutex("k", ttl)
 			go func() { done <- last.Lock(t.Context()) }()
 			synctest.Wait()
@@ -209,7 +209,7 @@ func TestWaitersThatLeaveLoseNoWakeUp(t *testing.T) {
 			go m.Unlock(t.Context())
 			time.Sleep(time.Duration(round) * 50 * time.Microsecond)
 			cancel()
-			require.NoError(t, <-done)
+			require.NoError(t, soon(t, "it has the lock", done))
 			require.Less(t, r.now()-since, 20*time.Millisecond)
 			leaving.Wait()
 			require.NoError(t, last.Unlock(t.Context()))
@@ -282,7 +282,7 @@ func TestCloseWakesEveryWaiter(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		c.Close()
 		for range 10 {
-			err := <-errs
+			err := soon(t, "a waiter is woken", errs)
 			require.ErrorIs(t, err, ErrClosed)
 			require.NotErrorIs(t, err, ErrHeld)
 		}
@@ -306,10 +306,10 @@ func TestOthersGetTheirChance(t *testing.T) {
 			other.Unlock(t.Context())
 		}()
 		require.NoError(t, m.Unlock(t.Context()))
-		<-got
+		soon(t, "the other has the lock", got)
 		require.LessOrEqual(t, len(order), 5)
 		for range 40 {
-			<-order
+			soon(t, "the next one has the lock", order)
 		}
 		time.Sleep(100 * time.Millisecond)
 	})
@@ -323,7 +323,7 @@ func TestTwoLocksOnOneMutexAreTwoContenders(t *testing.T) {
 		err := m.TryLock(t.Context())
 		require.ErrorIs(t, err, ErrHeld)
 		require.Contains(t, err.Error(), "by this Mutex")
-		second := make(chan error)
+		second := make(chan error, 1)
 		go func() { second <- m.Lock(t.Context()) }()
 		time.Sleep(time.Second)
 		select {
@@ -333,7 +333,7 @@ func TestTwoLocksOnOneMutexAreTwoContenders(t *testing.T) {
 		}
 		require.Equal(t, first, m.Token(), "an attempt must not touch what is held")
 		require.NoError(t, m.Unlock(t.Context()))
-		require.NoError(t, <-second)
+		require.NoError(t, soon(t, "the second has it", second))
 		require.NotEqual(t, first, m.Token())
 		require.NoError(t, m.Unlock(t.Context()))
 	})
@@ -360,16 +360,16 @@ func TestObserverSeesTheWaiting(t *testing.T) {
 	}
 	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c)
-		done := make(chan error)
+		done := make(chan error, 1)
 		next := c.NewMutex("k", ttl)
 		go func() { done <- next.Lock(t.Context()) }()
 		time.Sleep(time.Second)
 		require.NoError(t, m.Unlock(t.Context()))
-		require.NoError(t, <-done)
+		require.NoError(t, soon(t, "the next one has it", done))
 		held, _ := next.KeepAlive(t.Context())
 		time.Sleep(10 * time.Millisecond)
 		r.set(flush, 0, 1, 2)
-		<-held.Done()
+		soon(t, "the loss is noticed", held.Done())
 		synctest.Wait()
 	})
 	polls := 0
@@ -403,7 +403,7 @@ func TestDoHoldsTheLockMeanwhile(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		require.NoError(t, c.Do(ctx, "k", ttl, func(held context.Context) error {
 			cancel()
-			<-held.Done()
+			soon(t, "the context ends", held.Done())
 			return nil
 		}))
 		time.Sleep(10 * time.Millisecond)
@@ -426,7 +426,7 @@ func TestDoTellsOfALoss(t *testing.T) {
 			err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
 				time.Sleep(10 * time.Millisecond)
 				r.set(flush, 0, 1, 2)
-				<-held.Done()
+				soon(t, "the loss is noticed", held.Done())
 				return own
 			})
 			require.ErrorIs(t, err, ErrLost)

@@ -242,7 +242,7 @@ func handOver(s scene) {
 
 func (s scene) lost(held context.Context) {
 	s.Helper()
-	<-held.Done()
+	soon(s, "the loss is noticed", held.Done())
 	require.ErrorIs(s, context.Cause(held), redlock.ErrLost)
 	require.ErrorIs(s, held.Err(), context.Canceled)
 }
@@ -251,7 +251,9 @@ func (s scene) lost(held context.Context) {
 // what is a minority at that moment.
 func (s scene) lostBy(held context.Context, harm func()) {
 	s.Helper()
+	begun := time.Now()
 	for found := false; !found; {
+		require.Less(s, time.Since(begun), 20*time.Second, "the loss is not noticed")
 		harm()
 		select {
 		case <-held.Done():
@@ -309,13 +311,15 @@ func flushAll(s scene) {
 
 func handOffs(s scene) {
 	const lockers, times = 10, 100
+	ctx, cancel := context.WithTimeout(s.Context(), 5*time.Minute)
+	defer cancel()
 	clients := []*redlock.Client{s.client, openOn(s, s.masters, nil), openOn(s, s.masters, nil)}
 	var inside, done atomic.Int64
 	var all sync.WaitGroup
 	for i := range lockers {
 		all.Go(func() {
 			for range times {
-				err := clients[i%len(clients)].Do(s.Context(), "k", long, func(context.Context) error {
+				err := clients[i%len(clients)].Do(ctx, "k", long, func(context.Context) error {
 					if inside.Add(1) != 1 {
 						return errors.New("two are inside")
 					}
@@ -351,7 +355,7 @@ func cancelledWaiters(s scene) {
 	}
 	require.Eventually(s, func() bool { return s.client.Stats().Waiting == 100 }, 20*time.Second, time.Millisecond)
 	cancel()
-	all.Wait()
+	allEnd(s, "all have left", &all)
 	require.Zero(s, s.client.Stats().Waiting)
 	require.NoError(s, m.Unlock(s.Context()))
 	s.noKeys()
@@ -513,13 +517,13 @@ func releaseRaces(s scene) {
 	for i := range 500 {
 		ctx, cancel := context.WithCancel(s.Context())
 		m := s.client.NewMutex(fmt.Sprint(i), long)
-		acquired := make(chan error)
+		acquired := make(chan error, 1)
 		go func() { acquired <- m.TryLock(ctx) }()
 		for range rand.IntN(2000) {
 			runtime.Gosched()
 		}
 		cancel()
-		if <-acquired == nil {
+		if soon(s, "the attempt ends", acquired) == nil {
 			require.NoError(s, m.Unlock(context.Background()))
 		}
 	}
@@ -621,6 +625,11 @@ func TestTenThousandCancellationsLeaveNoKey(t *testing.T) {
 			}
 		}
 	})
+	thaw := sync.OnceFunc(func() {
+		close(stop)
+		freezing.Wait()
+	})
+	defer thaw()
 	var all sync.WaitGroup
 	var taken atomic.Int64
 	for g := range 20 {
@@ -640,9 +649,8 @@ func TestTenThousandCancellationsLeaveNoKey(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
-	close(stop)
-	freezing.Wait()
+	allEnd(t, "all attempts have ended", &all)
+	thaw()
 	s.noKeys()
 	t.Log(taken.Load(), "were taken and released")
 }

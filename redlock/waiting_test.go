@@ -73,6 +73,28 @@ func lockInBackground(t *testing.T, c *redlock.Client, key string) (*redlock.Mut
 	return m, done
 }
 
+// soon receives what has to come, however loaded the machine is.
+func soon[T any](t testing.TB, what string, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(time.Minute):
+		t.Fatalf("never happened: %s", what)
+	}
+	return v
+}
+
+// allEnd waits for goroutines that have to end.
+func allEnd(t testing.TB, what string, all *sync.WaitGroup) {
+	t.Helper()
+	ended := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(ended)
+	}()
+	soon(t, what, ended)
+}
+
 // Whatever frees the key on a majority wakes a waiter elsewhere: a release by
 // any client, DEL, FLUSHALL, an expiry.
 func TestWaiterIsToldByTheMasters(t *testing.T) {
@@ -112,7 +134,7 @@ func TestWaiterIsToldByTheMasters(t *testing.T) {
 				polls := seen.count(redlock.WakePoll)
 				w, done := lockInBackground(t, waiter, name)
 				free(m)
-				require.NoError(t, <-done)
+				require.NoError(t, soon(t, "the waiter has the lock", done))
 				require.Greater(t, told()+seen.count(redlock.WakePoll), before+polls)
 				require.NoError(t, w.Unlock(t.Context()))
 				m.Unlock(t.Context())
@@ -134,7 +156,7 @@ func TestWaiterTakesWhatExpires(t *testing.T) {
 	m := holder.NewMutex("k", 3*time.Second) // which does not pass before the other waits
 	require.NoError(t, m.TryLock(t.Context()))
 	_, done := lockInBackground(t, waiter, "k")
-	require.NoError(t, <-done)
+	require.NoError(t, soon(t, "the waiter has the lock", done))
 	require.Zero(t, m.Remaining())
 }
 
@@ -151,12 +173,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		for begun := time.Now(); time.Since(begun) < time.Duration(k)*2*time.Microsecond; {
 		}
 		require.NoError(t, m.Unlock(t.Context()))
-		select {
-		case err := <-done:
-			require.NoError(t, err)
-		case <-time.After(20 * time.Second):
-			t.Fatal("the waiter sleeps on")
-		}
+		require.NoError(t, soon(t, "the waiter has the lock", done))
 		require.NoError(t, w.Unlock(t.Context()))
 	}
 }
@@ -169,7 +186,7 @@ func TestWaiterPollsWhereNobodyCanTell(t *testing.T) {
 	require.NoError(t, m.TryLock(t.Context()))
 	_, done := lockInBackground(t, waiter, "k")
 	require.NoError(t, m.Unlock(t.Context()))
-	require.NoError(t, <-done)
+	require.NoError(t, soon(t, "the waiter has the lock", done))
 	require.Positive(t, waiter.Stats().WokenPoll)
 }
 
@@ -183,7 +200,7 @@ func TestWaiterLooksAgainWhenAMasterIsLost(t *testing.T) {
 	masters.Kill(0)
 	masters.Kill(1)
 	require.NoError(t, m.Unlock(t.Context()))
-	require.NoError(t, <-done)
+	require.NoError(t, soon(t, "the waiter has the lock", done))
 }
 
 // Many clients hand a key round: everybody gets it, nobody is starved, and a
@@ -191,6 +208,8 @@ func TestWaiterLooksAgainWhenAMasterIsLost(t *testing.T) {
 func TestManyClientsHandAKeyRound(t *testing.T) {
 	masters := redlocktest.Start(t, 5)
 	const clients, each = 10, 30
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
 	var inside, attempts, rounds atomic.Int64
 	var wg sync.WaitGroup
 	for i := range clients {
@@ -206,7 +225,7 @@ func TestManyClientsHandAKeyRound(t *testing.T) {
 		wg.Go(func() {
 			m := c.NewMutex("round", 30*time.Second)
 			for range each {
-				if err := m.Lock(context.Background()); err != nil {
+				if err := m.Lock(ctx); err != nil {
 					t.Error(err)
 					return
 				}
