@@ -53,6 +53,9 @@ func TestRestartedMasterDoesNotGiveALockAway(t *testing.T) {
 			masters := redlocktest.Start(t, 3)
 			cfg := redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy}
 			a := openConfig(t, cfg)
+			for i := range 3 {
+				reaches(t, a, i, "up")
+			}
 			cfg.RestartGuard = c.guard
 			var b *redlock.Client
 			if c.known {
@@ -79,6 +82,7 @@ func TestRestartedMasterDoesNotGiveALockAway(t *testing.T) {
 			require.NoError(t, err)
 			m := a.NewMutex("k", ttl)
 			require.NoError(t, m.TryLock(t.Context()))
+			settled(t, a) // r3 has refused it
 			_, err = masters.Do(2, "DEL", "k")
 			require.NoError(t, err)
 			masters.Restart(0)
