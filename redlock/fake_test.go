@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -425,6 +426,34 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 	}
 	panic(fmt.Sprintf("fake master: %q", args))
 }
+
+// hookedRounds have a test see, and hold up, what a client asks of them: posting is called
+// before an operation is posted, waited when Wait is about to return. Both may be nil.
+type hookedRounds struct {
+	rounds
+	posting func(op *mux.Op)
+	waited  func(ctx context.Context, op *mux.Op)
+}
+
+func (h *hookedRounds) Post(ops ...*mux.Op) {
+	if h.posting != nil {
+		for _, op := range ops {
+			h.posting(op)
+		}
+	}
+	h.rounds.Post(ops...)
+}
+
+func (h *hookedRounds) Wait(ctx context.Context, op *mux.Op) error {
+	err := h.rounds.Wait(ctx, op)
+	if h.waited != nil {
+		h.waited(ctx, op)
+	}
+	return err
+}
+
+// asks reports whether an operation asks for a script.
+func (s script) asks(op *mux.Op) bool { return strings.Contains(string(op.Command), s.hash) }
 
 func parse(b []byte) resp.Value {
 	r := resp.NewReader(len(b), resp.Limits{})

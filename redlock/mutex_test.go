@@ -7,7 +7,9 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redburst/redburst/mux"
@@ -354,6 +356,69 @@ func TestUnlockOfAnExpiredLockSparesTheNextHolder(t *testing.T) {
 	})
 }
 
+// Whatever asks for more time is sent under a lock, so that no Unlock comes in between: it
+// would follow the release, and set the key again.
+func TestNothingIsExtendedAfterItsRelease(t *testing.T) {
+	for name, c := range map[string]struct {
+		lock   func(m *Mutex) *sync.Mutex
+		extend func(m *Mutex)
+	}{
+		"Extend":  {func(m *Mutex) *sync.Mutex { return &m.mu }, func(m *Mutex) { m.Extend(context.Background()) }},
+		"recheck": {func(m *Mutex) *sync.Mutex { return &m.mu }, func(m *Mutex) { m.client.recheckThese([]*Mutex{m}) }},
+		"KeepAlive": {func(m *Mutex) *sync.Mutex { return &m.client.renewer.mu }, func(m *Mutex) {
+			_, stop := m.KeepAlive(context.Background())
+			defer stop()
+			time.Sleep(ttl/renewAfter + time.Millisecond)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
+				m := taken(t, client)
+				posted := false
+				client.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
+					if !extendScript.asks(op) {
+						return
+					}
+					posted = true
+					if lock := c.lock(m); lock.TryLock() { // then an Unlock can come in between
+						lock.Unlock()
+						require.NoError(t, m.Unlock(context.Background()))
+					}
+				}}
+				c.extend(m)
+				require.True(t, posted)
+				m.Unlock(t.Context())
+				time.Sleep(10 * time.Millisecond)
+				require.Zero(t, r.keys())
+				requireReleasedForGood(t, r)
+			})
+		})
+	}
+}
+
+// A local waiter's attempt follows the release on every connection, however long whoever
+// releases the lock stands still before it does.
+func TestLocalWaiterIsToldAfterTheRelease(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		c.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
+			if releaseScript.asks(op) {
+				synctest.Wait() // everybody who can do something has done it
+			}
+		}}
+		next, done := c.NewMutex("k", ttl), make(chan error, 1)
+		go func() { done <- next.Lock(t.Context()) }()
+		for c.Stats().Held == 0 { // then the waiter polls, and pauses for a millisecond at least
+			time.Sleep(time.Millisecond / 4)
+		}
+		refused, since := c.Stats().Held, r.now()
+		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, soon(t, "the waiter has the lock", done))
+		require.Equal(t, refused, c.Stats().Held, "the waiter has asked before the release was sent")
+		require.Equal(t, time.Millisecond, r.now()-since)
+	})
+}
+
 func TestUnlockGoesOutWhateverBecomesOfItsContext(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		for at := time.Duration(0); at < 3*time.Millisecond; at += 100 * time.Microsecond {
@@ -432,6 +497,34 @@ func TestLockIsHandedOverByItsToken(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 		require.Zero(t, r.keys())
 	})
+}
+
+// Nobody here knows whether a lock that was handed over is still valid. Where its key is gone
+// another may have had it since: it is not set again there, and that master does not count.
+func TestFirstExtendOfAHandedOverLockRestoresNothing(t *testing.T) {
+	for _, down := range []int{0, 2} {
+		t.Run(fmt.Sprint(down, " masters are down"), func(t *testing.T) {
+			simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				m := taken(t, c)
+				heir := newClient(Config{}, r, r.now).NewMutex("k", ttl, WithToken(m.Token()))
+				r.set(flush, 0)
+				r.set(fail, all(5)[5-down:]...)
+				err := heir.Extend(t.Context())
+				time.Sleep(5 * time.Millisecond)
+				token, _ := r.keyOf(0)
+				require.Empty(t, token)
+				if down == 0 {
+					require.NoError(t, err, "four of five have it")
+					require.NoError(t, heir.Extend(t.Context()), "from now on it is known to be valid")
+					time.Sleep(5 * time.Millisecond)
+					require.Equal(t, 5, r.holders("k", m.Token()))
+					return
+				}
+				require.ErrorIs(t, err, ErrNoQuorum, "two of five are known to have it")
+				require.Zero(t, heir.Remaining())
+			})
+		})
+	}
 }
 
 func TestFailedAttemptKeepsAHandedOverToken(t *testing.T) {
