@@ -1,0 +1,182 @@
+package redlock
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/stretchr/testify/require"
+)
+
+// atTheNextLook has a function called when the client looks at its clock the next time,
+// before it is told the time that it was then. It is set by calling what is returned.
+func atTheNextLook(c *Client) (set func(f func())) {
+	var next atomic.Pointer[func()]
+	now := c.now
+	c.now = func() time.Duration {
+		at := now()
+		if f := next.Swap(nil); f != nil {
+			(*f)()
+		}
+		return at
+	}
+	return func(f func()) { next.Store(&f) }
+}
+
+// spin waits for what another goroutine does at this moment: for those who hold a lock,
+// while the simulated clock stands still.
+func spin(t *testing.T, what string, done func() bool) {
+	for range 10_000_000 {
+		if done() {
+			return
+		}
+		runtime.Gosched()
+	}
+	t.Errorf("never happened: %s", what)
+}
+
+func (m *Mutex) isGone() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.gone
+}
+
+func (m *Mutex) validUntil() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.until
+}
+
+// suspend has the clock gain on the timers.
+func (r *fakeRounds) suspend(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.jump += d
+}
+
+// A renewed lock is one whose first renewal is under way, to which all masters say yes.
+type renewed struct {
+	*testing.T
+	r        *fakeRounds
+	m        *Mutex
+	until    time.Duration // end of the validity before it
+	held     context.Context
+	stop     func()
+	extended chan error    // the result of an Extend that was sent just before
+	let      chan struct{} // ... which is held up until this is closed
+}
+
+// What the masters have said counts only while the lock is ours, valid and kept alive:
+// that is looked at when the answers are there, and for each operation that can come in
+// between.
+func TestRenewalThatComesTooLateDoesNotCount(t *testing.T) {
+	// suspended is until after the end of the validity, and not until the keys are gone.
+	suspended := func(s *renewed) { s.r.suspend(s.until - s.r.now() + time.Millisecond) }
+	for name, c := range map[string]struct {
+		before   func(s *renewed) // it is sent
+		answered func(s *renewed) // when the masters have answered
+		looked   func(s *renewed) // when the renewer, whose lock is held, looks at the clock
+		then     func(s *renewed)
+	}{
+		"the lock is over": {answered: suspended, then: func(s *renewed) {
+			require.ErrorIs(s, context.Cause(s.held), ErrExpired)
+			require.EqualValues(s, 1, s.m.client.Stats().RenewalsFailed)
+		}},
+		"the lock is over in this moment": {looked: suspended, then: func(s *renewed) {
+			require.ErrorIs(s, context.Cause(s.held), ErrLost)
+			require.Zero(s, s.m.Remaining())
+		}},
+		"it is unlocked in this moment": {
+			looked: func(s *renewed) {
+				go s.m.Unlock(context.Background())
+				spin(s.T, "it has taken the token away", func() bool { return s.m.Token() == "" })
+			},
+			then: func(s *renewed) {
+				require.ErrorIs(s, s.held.Err(), context.Canceled)
+				require.Zero(s, s.m.Until())
+				require.NoError(s, s.m.TryLock(s.Context()), "it must not be taken for one that holds the lock")
+			},
+		},
+		// An Extend has found a majority without the key, and given it back to them. What
+		// the renewal has prolonged there is about to be released.
+		"it is found to be lost in this moment": {
+			before: func(s *renewed) {
+				s.r.set(flush, 0, 1, 2)
+				go func() { s.extended <- s.m.Extend(s.Context()) }()
+			},
+			looked: func(s *renewed) {
+				close(s.let)
+				spin(s.T, "the Extend has noted the loss", s.m.isGone)
+			},
+			then: func(s *renewed) {
+				require.ErrorIs(s, soon(s, "the Extend returns", s.extended), ErrNotHeld)
+				require.ErrorIs(s, context.Cause(s.held), ErrNotHeld)
+				require.Zero(s, s.m.Remaining())
+				require.Zero(s, s.r.keys())
+			},
+		},
+		"its KeepAlive is over": {
+			answered: func(s *renewed) { s.stop() },
+			then:     func(s *renewed) { require.Equal(s, s.until, s.m.validUntil()) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 5, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
+				m := taken(t, client)
+				s := &renewed{T: t, r: r, m: m, until: m.until, extended: make(chan error, 1), let: make(chan struct{})}
+				set := atTheNextLook(client)
+				first := true
+				client.rounds = &hookedRounds{rounds: r, waited: func(ctx context.Context, op *mux.Op) {
+					switch {
+					case !extendScript.asks(op):
+					case ctx == s.Context(): // the Extend
+						<-s.let
+					case first:
+						first = false
+						if c.answered != nil {
+							c.answered(s)
+						}
+						if c.looked != nil {
+							set(func() { c.looked(s) })
+						}
+					}
+				}}
+				s.held, s.stop = m.KeepAlive(context.Background())
+				time.Sleep(m.term.started(s.until) + ttl/renewAfter - r.now() - time.Millisecond/2)
+				if c.before != nil {
+					c.before(s)
+				}
+				time.Sleep(10 * time.Millisecond)
+				synctest.Wait()
+				require.LessOrEqual(t, m.validUntil(), s.until)
+				require.EqualValues(t, 1, client.Stats().Renewals)
+				c.then(s)
+			})
+		})
+	}
+}
+
+// An Unlock has taken the token away and not ended the KeepAlive yet, when the renewal is
+// about to be sent: that must not set an empty token on a master that lacks the key.
+func TestRenewalIsNotSentForALockThatIsNotOursAnyMore(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		set := atTheNextLook(c)
+		m.KeepAlive(t.Context())
+		time.Sleep(m.term.started(m.until) + ttl/renewAfter - r.now() - time.Millisecond)
+		r.set(flush, 0)
+		unlocked := make(chan error, 1)
+		set(func() { // the renewer, which holds its lock
+			go func() { unlocked <- m.Unlock(context.Background()) }()
+			spin(t, "it has taken the token away", func() bool { return m.Token() == "" })
+		})
+		time.Sleep(10 * time.Millisecond)
+		require.NoError(t, soon(t, "the Unlock returns", unlocked))
+		require.Zero(t, r.keys())
+		require.Zero(t, c.Stats().Renewals)
+	})
+}
