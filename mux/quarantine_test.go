@@ -130,3 +130,31 @@ func TestReplicaInBetweenIsKnownByItsOwnWordAlone(t *testing.T) {
 		require.Equal(t, "replica", before.Role)
 	})
 }
+
+// A quarantine counts from the connection at which it was found to be due, and not from the
+// server's start, however long ago that was.
+func TestQuarantineCountsFromTheConnection(t *testing.T) {
+	const d = time.Hour
+	f := newFake(t, "old", steady(0)) // it says that it was started 1000 s ago
+	begun := time.Now()
+	m := open(t, mux.Config{Masters: []string{f.addr()}, Quarantine: func(int, conn.Server, conn.Server) (time.Duration, string, bool) {
+		return d, "it may have forgotten", true
+	}})
+	const inaccuracy = time.Minute // of two clocks that are read one after the other, at most
+	lasts := func(d time.Duration) {
+		t.Helper()
+		var s mux.State
+		eventually(t, "it is connected", func() bool { s = m.Masters()[0]; return s.Phase != mux.Down })
+		require.Positive(t, s.Server.Uptime)
+		var why *mux.QuarantineError
+		require.ErrorAs(t, s.Err, &why)
+		require.WithinRange(t, why.Until, begun.Add(d-inaccuracy), time.Now().Add(d))
+	}
+	lasts(d)
+	begun = time.Now()
+	f.cut()
+	eventually(t, "it is connected again", func() bool { return m.Masters()[0].Connects == 2 })
+	lasts(d)
+	m.Doubt(2 * d)
+	lasts(2 * d)
+}

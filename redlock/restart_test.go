@@ -1,0 +1,254 @@
+package redlock_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// rights are those that a user of locks needs; see the package doc of conn.
+const rights = "+set +get +del +pexpire +pttl +eval +evalsha +script|load +info"
+
+// startACL starts masters on which the user "locker", with the password "password", has the
+// given rights.
+func startACL(t *testing.T, n int, rights string) *redlocktest.Masters {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "users.acl")
+	text := "user default on nopass ~* &* +@all\nuser locker on >password resetkeys ~lock:* -@all " + rights + "\n"
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return redlocktest.Start(t, n, redlocktest.WithArgs("--aclfile", file))
+}
+
+func acl(masters *redlocktest.Masters) redlock.Config {
+	return redlock.Config{Masters: masters.Addrs(), Username: "locker", Password: "password", RoundTimeout: busy}
+}
+
+// hasOnTwo takes a lock on the masters 0 and 1 of three, and frees the key on the third.
+func hasOnTwo(t *testing.T, masters *redlocktest.Masters, m *redlock.Mutex) {
+	t.Helper()
+	_, err := masters.Do(2, "SET", m.Key(), "foreign")
+	require.NoError(t, err)
+	require.NoError(t, m.TryLock(t.Context()))
+	_, err = masters.Do(2, "DEL", m.Key())
+	require.NoError(t, err)
+}
+
+// used has a client use a TTL.
+func used(t *testing.T, c *redlock.Client, ttl time.Duration) {
+	t.Helper()
+	m := c.NewMutex("lock:used", ttl)
+	require.NoError(t, m.TryLock(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()))
+}
+
+// Masters that do not say who they are count as restarted whenever they are connected again.
+// In doubt the lock is not given away.
+func TestMasterThatDoesNotSayWhoItIsCountsAsRestarted(t *testing.T) {
+	const ttl = 30 * time.Second
+	for _, c := range []struct {
+		name    string
+		rights  string
+		durable bool
+		want    string
+	}{
+		{"without INFO", strings.Replace(rights, " +info", "", 1), false, "quarantined"},
+		{"without INFO, declared durable", strings.Replace(rights, " +info", "", 1), true, "up"},
+		{"with INFO", rights, false, "quarantined"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			masters := startACL(t, 3, c.rights)
+			cfg := acl(masters)
+			cfg.Durable = c.durable
+			client := openConfig(t, cfg)
+			for i := range 3 {
+				reaches(t, client, i, "up")
+			}
+			first, second := client.NewMutex("lock:k", ttl), client.NewMutex("lock:k", ttl)
+			hasOnTwo(t, masters, first)
+			connected := func(i int) bool { // again
+				list, err := masters.Do(i, "CLIENT", "LIST")
+				return err == nil && strings.Contains(list.(string), "user=locker")
+			}
+			for _, i := range []int{0, 1} {
+				masters.Restart(i)
+				require.Eventually(t, func() bool { return connected(i) }, time.Minute, time.Millisecond)
+				reaches(t, client, i, c.want)
+			}
+			err := second.TryLock(t.Context())
+			require.Positive(t, first.Remaining())
+			if c.want == "up" { // who declares what is not so has two holders
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			var why *mux.QuarantineError
+			require.ErrorAs(t, err, &why)
+		})
+	}
+	t.Run("only the connection was lost", func(t *testing.T) {
+		masters := startACL(t, 3, strings.Replace(rights, " +info", "", 1))
+		client := openConfig(t, acl(masters))
+		for i := range 3 {
+			reaches(t, client, i, "up")
+		}
+		used(t, client, ttl)
+		_, err := masters.Do(0, "CLIENT", "KILL", "USER", "locker")
+		require.NoError(t, err)
+		reaches(t, client, 0, "quarantined") // nobody can tell
+	})
+}
+
+// Embedded masters say who they are, as real ones do.
+func TestRestartedEmbeddedMasterDoesNotVote(t *testing.T) {
+	masters := redlocktest.Embedded(t, 3)
+	client := openConfig(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
+	for i := range 3 {
+		reaches(t, client, i, "up")
+	}
+	first := client.NewMutex("k", time.Minute)
+	require.NoError(t, first.TryLock(t.Context()))
+	for _, i := range []int{0, 1} {
+		masters.Restart(i)
+		reaches(t, client, i, "quarantined")
+	}
+	require.ErrorIs(t, client.NewMutex("k", time.Minute).TryLock(t.Context()), redlock.ErrNoQuorum)
+	require.Positive(t, first.Remaining())
+}
+
+// replicate makes a master another's replica, and returns when it has that one's data.
+func replicate(t *testing.T, masters *redlocktest.Masters, i, of int) {
+	t.Helper()
+	host, port, _ := strings.Cut(masters.Addr(of), ":")
+	_, err := masters.Do(i, "REPLICAOF", host, port)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		info, err := masters.Do(i, "INFO", "replication")
+		return err == nil && strings.Contains(info.(string), "master_link_status:up")
+	}, time.Minute, time.Millisecond)
+}
+
+func promote(t *testing.T, masters *redlocktest.Masters, i int) {
+	t.Helper()
+	_, err := masters.Do(i, "REPLICAOF", "NO", "ONE")
+	require.NoError(t, err)
+}
+
+// A master that was made a replica for a moment, by hand or by a tool, has another's data: it
+// does not vote until what it has lost must have expired.
+func TestMasterThatWasAReplicaForAMomentDoesNotVote(t *testing.T) {
+	const ttl = 30 * time.Second
+	for name, meanwhile := range map[string]func(t *testing.T, masters *redlocktest.Masters, c *redlock.Client){
+		"who asks it meanwhile is told": func(t *testing.T, _ *redlocktest.Masters, c *redlock.Client) {
+			m := c.NewMutex("other", ttl)
+			require.NoError(t, m.TryLock(t.Context()))
+			reaches(t, c, 0, "refused")
+			require.NoError(t, m.Unlock(t.Context()))
+		},
+		"its replication id tells at the next connect": func(t *testing.T, masters *redlocktest.Masters, _ *redlock.Client) {
+			promote(t, masters, 0)
+			_, err := masters.Do(0, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			masters := redlocktest.Start(t, 3)
+			cfg := redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy}
+			a, b := openConfig(t, cfg), openConfig(t, cfg)
+			for i := range 3 {
+				reaches(t, a, i, "up")
+				reaches(t, b, i, "up")
+			}
+			used(t, b, ttl)
+			m := a.NewMutex("k", ttl)
+			hasOnTwo(t, masters, m)
+			replicate(t, masters, 0, 2)
+			n, err := masters.Do(0, "EXISTS", "k")
+			require.NoError(t, err)
+			require.Equal(t, int64(0), n, "it has forgotten the lock")
+			meanwhile(t, masters, b)
+			promote(t, masters, 0)
+			reaches(t, b, 0, "quarantined")
+			require.Error(t, b.NewMutex("k", ttl).TryLock(t.Context()))
+			require.Positive(t, m.Remaining())
+		})
+	}
+}
+
+// A TTL that nobody uses costs nothing, however long it is, and one that is used counts from
+// then.
+func TestOnlyTTLsThatAreUsedCount(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openConfig(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
+	for i := range 3 {
+		reaches(t, c, i, "up")
+	}
+	for i := range 3 {
+		masters.Kill(i)
+		reaches(t, c, i, "down")
+		masters.Restart(i)
+		reaches(t, c, i, "up")
+	}
+	unused := c.NewMutex("unused", 365*24*time.Hour)
+	other := c.NewMutex("unused", time.Hour, redlock.WithToken("x"))
+	m := c.NewMutex("k", long)
+	for i := range 3 {
+		require.Equal(t, "up", phase(c, i))
+	}
+	require.Equal(t, 365*24*time.Hour, 365*24*time.Hour+unused.Remaining())
+	require.Error(t, m.TryLock(t.Context()), "this one is used, and all three may have forgotten one like it")
+	for i := range 3 {
+		require.Equal(t, "quarantined", phase(c, i))
+	}
+	untilOf := func(i int) time.Time {
+		var round *redlock.RoundError
+		var why *mux.QuarantineError
+		require.ErrorAs(t, m.TryLock(t.Context()), &round)
+		require.ErrorAs(t, round.Votes[i].Err, &why)
+		return why.Until
+	}
+	require.Less(t, time.Until(untilOf(0)), long)
+	require.Error(t, other.Extend(t.Context())) // the first Extend of what was handed over uses its TTL
+	require.Greater(t, time.Until(untilOf(0)), long)
+}
+
+// RestartGuard is to be the longest TTL of all: a longer one contradicts it.
+func TestTTLAboveTheRestartGuardIsRefused(t *testing.T) {
+	masters := redlocktest.Embedded(t, 1)
+	c, err := redlock.New(redlock.Config{Masters: masters.Addrs(), RestartGuard: 10 * time.Second})
+	require.NoError(t, err)
+	defer c.Close()
+	m := c.NewMutex("k", 10*time.Second+time.Millisecond)
+	for _, err := range []error{m.TryLock(t.Context()), m.Lock(t.Context()), m.Extend(t.Context()), m.Unlock(t.Context())} {
+		require.ErrorContains(t, err, "above Config.RestartGuard, 10s")
+	}
+	err = c.NewMutex("k", 10*time.Second).TryLock(t.Context())
+	require.NotContains(t, err.Error(), "RestartGuard")
+}
+
+// A demoted master's error is a master's, and not the lock's.
+func TestDemotedMasterIsRefusedWithARemedy(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openConfig(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
+	for i := range 3 {
+		reaches(t, c, i, "up")
+	}
+	replicate(t, masters, 0, 2)
+	used(t, c, long)
+	reaches(t, c, 0, "refused")
+	require.Contains(t, c.Stats().Masters[0].Err, "it is a replica")
+	masters.Kill(1)
+	reaches(t, c, 1, "down")
+	err := c.NewMutex("k", long).TryLock(context.Background())
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.ErrorIs(t, err, redlock.ErrRefused)
+	require.ErrorIs(t, err, conn.ErrNotMaster)
+}
