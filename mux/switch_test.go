@@ -1,0 +1,103 @@
+package mux_test
+
+import (
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/mux"
+)
+
+// A scriptedSentinel knows where the master of the group g is, and publishes nothing.
+type scriptedSentinel struct {
+	*fakeMaster
+	master atomic.Pointer[fakeMaster]
+	asked  atomic.Int64
+}
+
+func newSentinel(t *testing.T, master *fakeMaster) *scriptedSentinel {
+	s := new(scriptedSentinel)
+	s.master.Store(master)
+	s.fakeMaster = newFake(t, "sentinel", func() script {
+		return func(args []string) (string, bool) {
+			switch {
+			case args[0] == "SUBSCRIBE":
+				return "*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n", true
+			case args[1] == "GET-MASTER-ADDR-BY-NAME":
+				host, port, _ := net.SplitHostPort(s.master.Load().addr())
+				s.asked.Add(1)
+				return fmt.Sprintf("*2\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(host), host, len(port), port), true
+			}
+			return "*0\r\n", true
+		}
+	})
+	return s
+}
+
+func (s *scriptedSentinel) group() string { return "sentinel://" + s.addr() + "/g" }
+
+// member starts a server that has a role, and answers all else with reply.
+func member(t *testing.T, id string, role *atomic.Value, reply string, seen func(args []string)) *fakeMaster {
+	return newFake(t, id, func() script {
+		return func(args []string) (string, bool) {
+			if args[0] == "ROLE" {
+				role := role.Load().(string)
+				return fmt.Sprintf("*1\r\n$%d\r\n%s\r\n", len(role), role), true
+			}
+			seen(args)
+			return reply, true
+		}
+	})
+}
+
+func hasRole(role string) *atomic.Value {
+	var v atomic.Value
+	v.Store(role)
+	return &v
+}
+
+const readOnly = "-READONLY You can't write against a read only replica.\r\n"
+
+// A master that takes no writes any more has become a replica, though no sentinel has said
+// so yet. Its connection is dropped before anybody knows of the vote, and what persists
+// goes to who is the master now.
+func TestReadOnlyMasterOfAGroupIsLeft(t *testing.T) {
+	delivered := make(chan []string, 10)
+	role := hasRole("master")
+	was := member(t, "a", role, readOnly, func([]string) {})
+	is := member(t, "b", hasRole("master"), ":1\r\n", func(args []string) { delivered <- args })
+	sentinel := newSentinel(t, was)
+	var switches atomic.Int64
+	m := open(t, mux.Config{Masters: []string{sentinel.group()}, OnSwitch: func(mux.Locked, int) { switches.Add(1) }})
+	eventually(t, "who follows the group has asked, too", func() bool { return sentinel.asked.Load() >= 2 })
+	role.Store("slave")
+	sentinel.master.Store(is)
+
+	op := release("k", "t")
+	op.Command = op.Fallback
+	require.NoError(t, m.Do(t.Context(), op))
+	var said *mux.ReplyError
+	require.ErrorAs(t, op.Votes[0].Err, &said)
+	require.Equal(t, "READONLY", said.Code)
+	require.EqualValues(t, 1, switches.Load())
+	require.Equal(t, "EVAL", soon(t, "the release is delivered", delivered)[0])
+	eventually(t, "it is connected", func() bool {
+		s := m.Masters()[0]
+		return s.Phase == mux.Up && s.Server.Endpoint == is.addr()
+	})
+}
+
+// Where there is no group nobody else can be the master.
+func TestReadOnlyMasterOfNoGroupIsKept(t *testing.T) {
+	f := member(t, "a", hasRole("master"), readOnly, func([]string) {})
+	m := open(t, mux.Config{Masters: []string{f.addr()}, OnSwitch: func(mux.Locked, int) { t.Error("a switch") }})
+	for range 3 {
+		op := vote("a")
+		require.NoError(t, m.Do(t.Context(), op))
+		require.ErrorContains(t, op.Votes[0].Err, "READONLY")
+	}
+	require.EqualValues(t, 1, m.Masters()[0].Connects)
+}
