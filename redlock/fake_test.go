@@ -455,6 +455,73 @@ func (h *hookedRounds) Wait(ctx context.Context, op *mux.Op) error {
 // asks reports whether an operation asks for a script.
 func (s script) asks(op *mux.Op) bool { return strings.Contains(string(op.Command), s.hash) }
 
+// trackedRounds are simulated masters that can tell of changes. They answer a look at "k"
+// at once; looked, if it is set, is called after the keys were read and before whoever
+// looks has the answers.
+type trackedRounds struct {
+	*fakeRounds
+	client *Client
+	silent bool // they cannot tell
+	looked func()
+
+	asked []string // of Do: the commands' first words, "look" for a look
+}
+
+func (r *trackedRounds) Masters() []mux.State {
+	all := r.fakeRounds.Masters()
+	for i := range all {
+		all[i].Server.Tracking = !r.silent
+	}
+	return all
+}
+
+func (r *trackedRounds) Do(ctx context.Context, op *mux.Op) error {
+	if op.Replies != 2 {
+		r.asked = append(r.asked, words(op.Command)[0])
+		return r.fakeRounds.Do(ctx, op)
+	}
+	r.asked = append(r.asked, "look")
+	op.Started = r.now()
+	op.Votes = make([]mux.Vote, len(r.masters))
+	for i := range op.Votes {
+		op.Votes[i] = mux.Vote{Verdict: mux.Yes, Int: -2}
+		if token, left := r.keyOf(i); token != "" {
+			op.Votes[i] = mux.Vote{Verdict: mux.No, Int: left.Milliseconds()}
+		}
+	}
+	if r.looked != nil {
+		r.looked()
+	}
+	op.Decided = r.now()
+	return nil
+}
+
+// The listener's operation has no command.
+func (r *trackedRounds) Post(ops ...*mux.Op) {
+	if ops[0].Command != nil {
+		r.fakeRounds.Post(ops...)
+	}
+}
+
+func (r *trackedRounds) Wait(ctx context.Context, op *mux.Op) error {
+	if op.Command != nil {
+		return r.fakeRounds.Wait(ctx, op)
+	}
+	select {
+	case <-time.After(op.Timeout):
+		return mux.ErrTimeout
+	case <-r.ended:
+		return mux.ErrClosed
+	}
+}
+
+// tell has masters tell that "k" has changed.
+func (r *trackedRounds) tell(which ...int) {
+	for _, i := range which {
+		r.client.watches.push(mux.Locked{}, i, parse([]byte(">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n")))
+	}
+}
+
 func parse(b []byte) resp.Value {
 	r := resp.NewReader(len(b), resp.Limits{})
 	r.Advance(copy(r.Free(len(b)), b))
