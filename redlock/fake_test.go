@@ -37,11 +37,12 @@ type fakeMaster struct {
 	delay    time.Duration
 	frozen   bool
 	down     error
-	refusal  string              // what it answers to a SET
-	mute     bool                // does what it is told, and never answers
-	scripts  bool                // knows them
-	textless bool                // ... nor takes them by text
-	vanish   func([]string) bool // commands that are never answered
+	refusal  string                // what it answers to a SET
+	deny     func([]string) string // the error that it answers to anything
+	mute     bool                  // does what it is told, and never answers
+	scripts  bool                  // knows them
+	textless bool                  // ... nor takes them by text
+	vanish   func([]string) bool   // commands that are never answered
 	keys     map[string]fakeKey
 	log      []string // what it did: "set k token", "extend ...", "release ..."
 	queue    []*fakeCommand
@@ -386,6 +387,8 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 	}
 	v, there := m.get(key)
 	switch {
+	case m.deny != nil:
+		return resp.AppendError(nil, m.deny(args)), true
 	case args[0] == "SET" && m.refusal != "":
 		return resp.AppendError(nil, m.refusal), true
 	case args[0] == "SET":

@@ -138,6 +138,10 @@ func TestLockThatTimesOutSaysWhoHoldsIt(t *testing.T) {
 				require.ErrorIs(t, err, errCause)
 				require.NotErrorIs(t, err, ErrNoQuorum)
 				require.Contains(t, err.Error(), "held by svc-a@host-7:311 on 5 of 5 masters, 2.0 s left")
+				var round *RoundError
+				require.ErrorAs(t, err, &round)
+				require.Equal(t, "svc-a@host-7:311", round.HeldBy)
+				require.InDelta(t, 2*time.Second, round.HeldFor, float64(10*time.Millisecond))
 				require.LessOrEqual(t, r.now()-since, time.Second+2*time.Millisecond)
 			})
 		}
@@ -176,6 +180,9 @@ func TestCancelledWaitersLeaveAtOnce(t *testing.T) {
 			require.ErrorIs(t, err, errCause)
 			require.ErrorIs(t, err, ErrHeld)
 			require.NotContains(t, err.Error(), "left", "nobody was asked who holds it")
+			var round *RoundError
+			require.ErrorAs(t, err, &round)
+			require.Zero(t, round.HeldFor)
 		}
 		require.Equal(t, since, r.now())
 		require.Zero(t, c.lines.size())
@@ -322,7 +329,7 @@ func TestTwoLocksOnOneMutexAreTwoContenders(t *testing.T) {
 		first := m.Token()
 		err := m.TryLock(t.Context())
 		require.ErrorIs(t, err, ErrHeld)
-		require.Contains(t, err.Error(), "by this Mutex")
+		require.EqualError(t, err, `redlock: lock "k": held by this Mutex already`)
 		second := make(chan error, 1)
 		go func() { second <- m.Lock(t.Context()) }()
 		time.Sleep(time.Second)
@@ -458,4 +465,47 @@ func TestUncontendedLockIsOneRound(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		require.Len(t, r.logs(0), 100)
 	})
+}
+
+// On a hot key, the one who looks and finds it free loses the race for it again and again.
+// It must not stand aside longer and longer, as it does where masters refuse to write:
+// nobody else pauses for longer than it has to.
+func TestWhoLosesRacesDoesNotStandAsideForLong(t *testing.T) {
+	for name, c := range map[string]struct {
+		races bool // another is faster; if not, the masters refuse to write
+		at    time.Duration
+		above bool
+	}{
+		"lost races":     {true, 30 * 20 * time.Millisecond, false},
+		"refused writes": {false, 20 * pollMax, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
+				looks := 0
+				tracked := &trackedRounds{fakeRounds: r, client: client}
+				tracked.looked = func() {
+					if looks++; looks > 30 {
+						r.set(func(m *fakeMaster) { m.refusal = "" }, all(3)...)
+						return
+					}
+					r.set(func(m *fakeMaster) {
+						if m.refusal = "OOM command not allowed"; c.races { // until the attempt has come
+							m.refusal = ""
+							m.keys["k"] = fakeKey{"another's", r.clock() + 1500*time.Microsecond}
+						}
+					}, all(3)...)
+				}
+				client.rounds = tracked
+				client.watches.noteRefused("k", client.now())
+				since := r.now()
+				require.NoError(t, client.NewMutex("k", ttl).Lock(t.Context()))
+				require.Equal(t, 31, looks)
+				if took := r.now() - since; c.above {
+					require.Greater(t, took, c.at)
+				} else {
+					require.Less(t, took, c.at)
+				}
+			})
+		})
+	}
 }

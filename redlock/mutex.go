@@ -363,7 +363,10 @@ func (m *Mutex) lost(k *call, now time.Duration, why *RoundError) {
 	m.mu.Lock()
 	var keeps *keep
 	if string(m.token) == string(k.token) {
-		m.until, m.gone = now, true
+		if m.until == 0 || m.until > now {
+			m.until = now
+		}
+		m.gone = true
 		keeps, m.keeps = m.keeps, nil
 	}
 	m.mu.Unlock()

@@ -682,6 +682,7 @@ func TestStatsCountWhatHappens(t *testing.T) {
 		s := c.Stats()
 		require.Equal(t, []uint64{1, 1, 1, 1, 1, 1}, []uint64{s.Acquired, s.Held, s.NoQuorum, s.Expired, s.Released, s.Extended})
 		require.EqualValues(t, 1, s.Acquire.Count)
+		require.Equal(t, time.Millisecond, s.Acquire.Sum)
 		require.InDelta(t, time.Millisecond, s.Acquire.P99, float64(time.Millisecond)/8)
 		require.InDelta(t, time.Second, s.Hold.P50, float64(time.Second)/8)
 		require.Len(t, s.Masters, 3)

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -37,12 +38,6 @@ func spin(t *testing.T, what string, done func() bool) {
 		runtime.Gosched()
 	}
 	t.Errorf("never happened: %s", what)
-}
-
-func (m *Mutex) isGone() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.gone
 }
 
 func (m *Mutex) validUntil() time.Duration {
@@ -102,16 +97,14 @@ func TestRenewalThatComesTooLateDoesNotCount(t *testing.T) {
 			},
 		},
 		// An Extend has found a majority without the key, and given it back to them. What
-		// the renewal has prolonged there is about to be released.
+		// the renewal has prolonged there is about to be released, as soon as the renewer
+		// lets the Extend take note of the loss.
 		"it is found to be lost in this moment": {
 			before: func(s *renewed) {
 				s.r.set(flush, 0, 1, 2)
 				go func() { s.extended <- s.m.Extend(s.Context()) }()
 			},
-			looked: func(s *renewed) {
-				close(s.let)
-				spin(s.T, "the Extend has noted the loss", s.m.isGone)
-			},
+			looked: func(s *renewed) { close(s.let) },
 			then: func(s *renewed) {
 				require.ErrorIs(s, soon(s, "the Extend returns", s.extended), ErrNotHeld)
 				require.ErrorIs(s, context.Cause(s.held), ErrNotHeld)
@@ -179,4 +172,100 @@ func TestRenewalIsNotSentForALockThatIsNotOursAnyMore(t *testing.T) {
 		require.Zero(t, r.keys())
 		require.Zero(t, c.Stats().Renewals)
 	})
+}
+
+// A loss is noted, which takes the KeepAlive away, and the lock is unlocked, while a renewal
+// is about to be sent: the release comes after it all the same.
+func TestNoRenewalIsSentAfterAReleaseThoughALossIsNotedMeanwhile(t *testing.T) {
+	c, r := newFake(t, 3, Config{})
+	m := c.NewMutex("k", 300*time.Millisecond)
+	require.NoError(t, m.TryLock(t.Context()))
+	released := make(chan struct{})
+	both := make(chan struct{}, 2)
+	first := true
+	c.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
+		switch {
+		case releaseScript.asks(op):
+			close(released)
+		case first: // the renewer's lock is held
+			first = false
+			k := c.takeCall()
+			k.token = append(k.token[:0], m.token...)
+			go func() {
+				m.lost(k, r.now(), &RoundError{Op: opExtend, Key: "k", reason: ErrNotHeld})
+				both <- struct{}{}
+			}()
+			runs := func(what func() bool) { // it does what it can
+				for limit := time.Now().Add(50 * time.Millisecond); !what() && time.Now().Before(limit); {
+					runtime.Gosched()
+				}
+			}
+			runs(func() bool {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				return m.keeps == nil
+			})
+			go func() {
+				m.Unlock(context.Background())
+				both <- struct{}{}
+			}()
+			runs(func() bool {
+				select {
+				case <-released:
+					return true
+				default:
+					return false
+				}
+			})
+		}
+	}}
+	_, stop := m.KeepAlive(t.Context())
+	defer stop()
+	for range 2 {
+		soon(t, "it is found lost, and unlocked", both)
+	}
+	require.Eventually(t, func() bool { return r.keys() == 0 }, hanging, time.Millisecond)
+	require.EqualValues(t, 1, c.Stats().Renewals)
+	requireReleasedForGood(t, r)
+}
+
+// The renewer stands still after it has looked which locks are due, until this one is over.
+func TestRenewalOfALockThatIsOverIsNotSent(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		set := atTheNextLook(c)
+		held, stop := m.KeepAlive(t.Context())
+		defer stop()
+		time.Sleep(m.term.started(m.until) + ttl/renewAfter - r.now() - time.Millisecond)
+		set(func() { r.suspend(2 * ttl) })
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, c.Stats().Renewals)
+		require.Zero(t, r.keys())
+		require.ErrorIs(t, context.Cause(held), ErrLost)
+	})
+}
+
+// It stands still after its last look, until the lock is over, or its keys are gone, too:
+// what it gives a TTL then, or sets again, is released.
+func TestLateRenewalLeavesNoKey(t *testing.T) {
+	for name, beyond := range map[string]time.Duration{"the lock is over": time.Millisecond, "the keys are gone": ttl} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				m := taken(t, c)
+				var once sync.Once
+				until := m.validUntil()
+				c.rounds = &hookedRounds{rounds: r, posting: func(*mux.Op) {
+					once.Do(func() { r.suspend(until - r.now() + beyond) })
+				}}
+				held, stop := m.KeepAlive(t.Context())
+				defer stop()
+				<-held.Done()
+				require.ErrorIs(t, context.Cause(held), ErrLost)
+				time.Sleep(10 * time.Millisecond)
+				require.EqualValues(t, 1, c.Stats().Renewals)
+				require.Zero(t, r.keys())
+				require.Contains(t, r.logs(0)[len(r.logs(0))-1], "release")
+			})
+		})
+	}
 }

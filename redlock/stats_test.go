@@ -35,6 +35,7 @@ func TestLatencyPercentiles(t *testing.T) {
 	}
 	l := h.latency()
 	require.EqualValues(t, 1000, l.Count)
+	require.Equal(t, 1000*1001/2*time.Millisecond, l.Sum)
 	for want, got := range map[time.Duration]time.Duration{
 		500 * time.Millisecond: l.P50, 900 * time.Millisecond: l.P90, 990 * time.Millisecond: l.P99,
 	} {

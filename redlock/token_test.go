@@ -1,10 +1,13 @@
 package redlock
 
 import (
+	"context"
 	"encoding/base64"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/redburst/redburst/mux"
 	"github.com/stretchr/testify/require"
 )
 
@@ -40,4 +43,89 @@ func TestOwnerIsPrintable(t *testing.T) {
 	require.NoError(t, checkOwner(defaultOwner("svc")))
 	require.True(t, strings.HasPrefix(defaultOwner("svc"), "svc@"))
 	require.NoError(t, checkOwner(defaultOwner("näme")))
+}
+
+// A token of another's can be anything. What looks like an owner in it is none if ours could
+// not be so, and nobody prints it.
+func TestOwnerThatIsNotPrintableIsNone(t *testing.T) {
+	random := strings.Repeat("A", tokenChars)
+	for _, hostile := range []string{"\x1b[2J", "\x1b]0;title\x07", "svc\n2026-01-01 lock released", "a b", strings.Repeat("x", maxOwner+1), "\u202e"} {
+		h := Holder{Token: hostile + "/" + random, TTL: time.Second}
+		require.Empty(t, h.Owner())
+		require.Equal(t, "held by somebody without a name on 1 of 1 masters, 1.0 s left", leading([]Holder{h}).String())
+	}
+}
+
+func TestErrorsOfMastersHoldNoToken(t *testing.T) {
+	const random = "AbCdEfGhIjKlMnOpQrStUvWxYz0"
+	ours, foreign := "svc-a@host-7:311/"+random, "4yBl3zabc+def=="
+	for _, c := range []struct{ token, said, want string }{
+		{ours, "ERR what is '" + ours + "'?", "ERR what is 'svc-a@host-7:311/...'?"},
+		{ours, "ERR " + ours[:30] + " " + ours, "ERR svc-a@host-7:311/... svc-a@host-7:311/..."},
+		{ours, "ERR svc-a@host-7:311 is unknown", "ERR svc-a@host-7:311 is unknown"},
+		{random, "ERR " + random + random[:10] + "!", "ERR ......!"},
+		{foreign, "ERR 'k' 'x" + foreign + "x'", "ERR 'k' 'x...x'"},
+		{"......", "ERR ....... .", "ERR .... ."},
+		{"x", "ERR syntax error", "ERR syntax error"},
+		{"", "ERR syntax error", "ERR syntax error"},
+	} {
+		err := redacted(&mux.ReplyError{Code: "ERR", Message: c.said}, []byte(c.token))
+		require.EqualError(t, err, c.want)
+		require.Equal(t, "ERR", err.(*mux.ReplyError).Code)
+	}
+	require.Equal(t, errFake, redacted(errFake, []byte(ours)))
+	require.NoError(t, redacted(nil, []byte(ours)))
+}
+
+// Whichever operation fails, and whoever looks at the error.
+func TestTokenGetsIntoNoError(t *testing.T) {
+	var seen []string
+	observer := &Observer{Round: func(_ context.Context, r Round) {
+		for _, v := range r.Votes {
+			if v.Err != nil {
+				seen = append(seen, v.Err.Error())
+			}
+		}
+	}}
+	simulated(t, 3, Config{Owner: "me", Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		quote := func(m *fakeMaster) {
+			m.deny = func(args []string) string { return "ERR I do not understand " + strings.Join(args, " ") }
+		}
+		m := c.NewMutex("k", ttl)
+		r.set(quote, 0, 1)
+		attempt := m.TryLock(t.Context())
+		r.set(func(m *fakeMaster) { m.deny = nil }, all(3)...)
+		time.Sleep(10 * time.Millisecond)
+		m = taken(t, c)
+		token := m.Token()
+		r.set(quote, 0, 1)
+		extend := m.Extend(t.Context())
+		c.NewMutex("other", ttl).TryLock(t.Context()) // with a token of its own
+		unlock := m.Unlock(t.Context())
+		for _, err := range []error{attempt, extend, unlock} {
+			require.ErrorIs(t, err, ErrNoQuorum)
+			require.NotContains(t, err.Error(), token[len("me/"):])
+			var reply *mux.ReplyError
+			require.ErrorAs(t, err, &reply)
+			require.NotRegexp(t, `me/[^.]`, reply.Message)
+		}
+		require.NotEmpty(t, seen)
+		for _, text := range seen {
+			require.NotRegexp(t, `me/[^.]`, text)
+		}
+	})
+}
+
+// A token that is handed over is bounded: it goes to every master with every command.
+func TestTokenThatIsTooLongIsRefused(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		long := c.NewMutex("k", ttl, WithToken(strings.Repeat("t", 64<<20)))
+		require.Empty(t, long.Token(), "it is not kept")
+		for _, err := range []error{long.Extend(t.Context()), long.Unlock(t.Context()), long.TryLock(t.Context())} {
+			require.ErrorContains(t, err, "has 67108864 bytes, and 4096 are the most")
+			require.Less(t, len(err.Error()), 200)
+		}
+		require.ErrorIs(t, c.NewMutex("k", ttl, WithToken(strings.Repeat("t", maxToken))).Unlock(t.Context()), ErrNotHeld)
+		require.Len(t, r.logs(0), 1)
+	})
 }

@@ -260,3 +260,22 @@ func TestManyClientsHandAKeyRound(t *testing.T) {
 		}, 20*time.Second, time.Millisecond, "master %d", i)
 	}
 }
+
+// The masters tell of a renewal as they do of a release. The waiter finds the key held, and
+// that is no lock that was free.
+func TestRenewalsAreNotCountedAsFree(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	holder, waiter := openOn(t, masters, nil), openOn(t, masters, nil)
+	m := holder.NewMutex("k", 3*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	w, done := lockInBackground(t, waiter, "k")
+	require.Eventually(t, func() bool { // as renewals would, and more often
+		require.NoError(t, m.Extend(t.Context()))
+		return waiter.Stats().WokenHeld >= 5
+	}, time.Minute, 10*time.Millisecond)
+	require.Zero(t, waiter.Stats().WokenFree)
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, soon(t, "the waiter has the lock", done))
+	require.LessOrEqual(t, waiter.Stats().WokenFree, uint64(1))
+	require.NoError(t, w.Unlock(t.Context()))
+}
