@@ -22,17 +22,18 @@
 //	ACL SETUSER locker on >password resetkeys ~lock:* -@all
 //	    +set +eval +evalsha +script|load     the lock's commands
 //	    +get +del +pexpire +pttl             what its scripts and its waiters call
+//	    +info                                tells a restarted master from one that was only
+//	                                         out of reach: without it a lock's client counts
+//	                                         it as restarted at every reconnect
 //	    +select                              only for another database than 0
 //	    +client|tracking +client|caching     optional: waiters are told, and need not ask
-//	    +info                                optional: tells a restarted master from one
-//	                                         that was only out of reach
 //	    +config|get                          optional: exempts one that persists every
 //	                                         write from the quarantine after a restart
 //	    +role                                optional, for a group's: its own word that it
 //	                                         is the master, where HELLO does not tell
 //
 // HELLO, AUTH and the client name within HELLO are open to every user. What is
-// optional and not allowed is listed in [Server.Lacks]. NOPERM on SCRIPT LOAD or
+// optional, or INFO, and not allowed is listed in [Server.Lacks]. NOPERM on SCRIPT LOAD or
 // SELECT is a [*RefusedError]. NOPERM on the other commands cannot be seen before they
 // are sent, since no server before Redis 7 tells what a user may do: it is the error of
 // the first vote, with the master's name.

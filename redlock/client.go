@@ -254,20 +254,28 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 // ends: the lock may be another's.
 //
 // Do returns the error of taking the lock, or that of fn. If the lock was lost
-// while fn ran, the error wraps ErrLost too, even if fn returned nil. A release
-// that could not be confirmed is no error: the key goes with its TTL.
-func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) error {
+// while fn ran, the error wraps ErrLost too, even if fn returned nil, and even if only the
+// release has found it out. A release that could not be confirmed is no error: the key
+// goes with its TTL.
+func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) (err error) {
 	m := c.NewMutex(key, ttl, opts...)
 	if err := m.Lock(ctx); err != nil {
 		return err
 	}
-	defer m.Unlock(context.WithoutCancel(ctx))
+	defer func() {
+		e := m.unlock(context.WithoutCancel(ctx))
+		if e != nil && e.reason == ErrNotHeld && !errors.Is(err, ErrLost) {
+			lost := *e
+			lost.reason, lost.under = ErrLost, ErrNotHeld
+			err = errors.Join(err, &lost)
+		}
+	}()
 	held, stop := m.KeepAlive(ctx)
 	defer stop()
 	if err := context.Cause(held); err != nil {
 		return err
 	}
-	err := fn(held)
+	err = fn(held)
 	if lost := context.Cause(held); errors.Is(lost, ErrLost) && !errors.Is(err, ErrLost) {
 		return errors.Join(err, lost)
 	}

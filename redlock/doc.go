@@ -38,11 +38,18 @@
 //   - a master that restarts has kept its keys (appendfsync always), or is not
 //     listened to until the longest TTL has passed. This client does so with a master
 //     that it knew, and, given Config.RestartGuard, with one that it meets soon after
-//     its start; so must all others. A replica that takes a master's place counts as
-//     one that was restarted, and the locks that are held are asked for again then;
+//     its start; so must all others. A master that does not say who it is (it needs the
+//     right to INFO) counts as restarted at every reconnect. A replica that takes a
+//     master's place counts as one that was restarted, and the locks that are held are
+//     asked for again then;
+//   - no master of locks is made a replica, not for a moment: it takes over the other's
+//     data. This client counts it as restarted if it was asked for anything meanwhile, or
+//     is connected again later, since its replication id has changed. If neither is so,
+//     nobody can know;
 //   - a group of sentinels has one master at a time: one that was replaced, and is cut
 //     off from its sentinels but not from us, must stop taking writes
-//     (min-replicas-to-write);
+//     (min-replicas-to-write). A switch is believed when more than half of the sentinels
+//     say so, or the master says itself that it is none any more;
 //   - a holder looks at its lock (the context, [Mutex.Remaining]) and not at its
 //     hopes. A process can be paused between the look and the deed for longer than
 //     the validity. Where that must not do harm, what is protected has to refuse
@@ -62,7 +69,8 @@
 //  4. KeepAlive's context ends at the end of the validity at the latest: its timer
 //     is set before a renewal is sent.
 //  5. Unlock returns nil if a quorum deleted the key, [ErrNotHeld] only if the lock
-//     was lost before, and [ErrNoQuorum] if the masters could not be reached.
+//     was lost before, and [ErrNoQuorum], or the context's error, if the masters did not
+//     answer.
 //  6. A master that does not know a script is sent its text once: no loop.
 //
 // # How it waits
@@ -94,12 +102,19 @@
 // to run a timer while all processors are busy.
 //
 // A renewal is never sent after a release, and a retry of one by a master that did
-// not know the script cannot set a key.
+// not know the script cannot set a key. A renewal is not sent for a lock that is over by
+// the clock. If this process stands still between its look at the clock and the write, a
+// master may be asked to set again a key that has expired there: the answer comes too late
+// to count then, and the key is released.
 //
 // # What it returns
 //
 // All errors that come from the masters are [*RoundError], with every master's
 // vote, and wrap one of [ErrHeld], [ErrNoQuorum], [ErrExpired], [ErrNotHeld],
-// [ErrLost] and [ErrClosed]. If a context cut the operation short, errors.Is finds
-// its error and cause as well: ask for those first.
+// [ErrLost] and [ErrClosed]. If a context ended the operation before the masters had
+// decided it, the error wraps the context's error and cause alone. A [Mutex.Lock] whose
+// context ends wraps both, if it knows why it had to wait: ask for these first, and then
+// for the context's error.
+//
+// Tokens are not in these errors: whoever knows one can release the lock.
 package redlock

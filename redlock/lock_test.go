@@ -441,6 +441,21 @@ func TestDoTellsOfALoss(t *testing.T) {
 				require.ErrorIs(t, err, own)
 			}
 		}
+		// It is lost also if only the release finds it out, and whatever fn returns then.
+		for _, own := range []error{nil, errCause, ErrLost} {
+			err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
+				time.Sleep(10 * time.Millisecond)
+				r.set(flush, 0, 1, 2)
+				require.NoError(t, held.Err())
+				return own
+			})
+			require.ErrorIs(t, err, ErrLost)
+			if own != nil {
+				require.ErrorIs(t, err, own)
+			} else {
+				require.ErrorIs(t, err, ErrNotHeld)
+			}
+		}
 		// It is lost also if nobody has looked.
 		err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
 			r.mu.Lock()

@@ -45,15 +45,15 @@ func fenced(t *testing.T, language string) []string {
 // The fragments stand in a function that has what they take for granted. They
 // are compiled as packages of this module that exist in an overlay only.
 func TestReadmeCompiles(t *testing.T) {
-	packages := []string{"context", "errors", "log", "testing", "time",
-		"github.com/stretchr/testify/require", module + "/conn", module + "/redlock", module + "/redlock/redlocktest"}
+	packages := []string{"context", "errors", "net/http", "testing", "time",
+		"github.com/stretchr/testify/require", module + "/redlock", module + "/redlock/redlocktest"}
 	above, err := filepath.Abs(top)
 	require.NoError(t, err)
 	dir := t.TempDir()
 	overlay := map[string]string{}
 	args := []string{"build", "-overlay", filepath.Join(dir, "overlay.json")}
 	for i, block := range fenced(t, "go") {
-		source := "package readme\n\nfunc _(t *testing.T, ctx context.Context, client *redlock.Client, m *redlock.Mutex, err error, " +
+		source := "package readme\n\nfunc _(t *testing.T, ctx context.Context, client *redlock.Client, m *redlock.Mutex, err error, w http.ResponseWriter, " +
 			"work func(context.Context) error) error {\n{\n" + block + "}\nreturn nil\n}\n"
 		for _, p := range packages {
 			if regexp.MustCompile(`\b` + filepath.Base(p) + `\.`).MatchString(source) {
@@ -150,7 +150,7 @@ func TestReadmeNamesWhatThereIs(t *testing.T) {
 			check(m[1])
 		}
 	}
-	for _, path := range []string{"conn", "redlock", "redlock/redlocktest"} {
+	for _, path := range []string{"redlock", "redlock/redlocktest"} {
 		doc, err := exec.Command("go", "doc", "-all", module+"/"+path).CombinedOutput()
 		require.NoError(t, err, "%s", doc)
 		each(`\b`+filepath.Base(path)+`\.([A-Z]\w*)`, func(name string) {

@@ -1,0 +1,150 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// What the README shows is what is run here, for each case that it is meant for.
+
+func inOne(ctx context.Context, client *redlock.Client, work func(context.Context) error) error {
+	// README
+	return client.Do(ctx, "lock:orders:42", 10*time.Second, func(ctx context.Context) error {
+		return work(ctx) // ctx ends, with cause redlock.ErrLost, before the lock can be another's
+	})
+	// end
+}
+
+func stepByStep(ctx context.Context, client *redlock.Client, work func(context.Context) error) error {
+	// README
+	m := client.NewMutex("lock:orders:42", 10*time.Second)
+	if err := m.Lock(ctx); err != nil { // waits until ctx ends; TryLock asks once
+		return err
+	}
+	held, stop := m.KeepAlive(ctx) // or m.Extend(ctx), now and then
+	defer stop()
+	err := work(held)
+	if lost := m.Unlock(ctx); errors.Is(lost, redlock.ErrNotHeld) { // it is released even if ctx has ended
+		return lost // another may have held it meanwhile: the work does not count
+	}
+	return err
+	// end
+}
+
+func answer(w http.ResponseWriter, err error) {
+	// README
+	code := http.StatusInternalServerError
+	switch {
+	case errors.Is(err, redlock.ErrHeld):
+		code = http.StatusConflict
+	case errors.Is(err, redlock.ErrNoQuorum):
+		code = http.StatusServiceUnavailable // Stats.NoQuorum counts these: set an alert on it
+	case errors.Is(err, context.DeadlineExceeded):
+		code = http.StatusGatewayTimeout
+	}
+	http.Error(w, http.StatusText(code), code)
+	// end
+}
+
+func TestReadmeShowsWhatIsRunHere(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	source, err := os.ReadFile("readme_test.go")
+	require.NoError(t, err)
+	shown := regexp.MustCompile(`(?s)\n\t// README\n(.*?)\t// end\n`).FindAllStringSubmatch(string(source), -1)
+	require.Len(t, shown, 3)
+	for _, m := range shown {
+		text := strings.ReplaceAll("\n"+m[1], "\n\t", "\n")[1:]
+		require.Contains(t, string(readme), text)
+	}
+}
+
+func TestReadmeIsRightInEachCase(t *testing.T) {
+	var working error = errors.New("the work's own")
+	code := func(err error) int {
+		w := httptest.NewRecorder()
+		answer(w, err)
+		return w.Code
+	}
+	for name, do := range map[string]func(context.Context, *redlock.Client, func(context.Context) error) error{
+		"in one": inOne, "step by step": stepByStep,
+	} {
+		t.Run(name, func(t *testing.T) {
+			masters := redlocktest.Start(t, 3)
+			client := openOn(t, masters, nil)
+			budget := func(d time.Duration) context.Context {
+				ctx, cancel := context.WithTimeout(t.Context(), d)
+				t.Cleanup(cancel)
+				return ctx
+			}
+			fine := func(context.Context) error { return nil }
+			lose := func() {
+				for i := range 3 {
+					masters.Flush(i)
+				}
+			}
+			require.NoError(t, do(t.Context(), client, fine))
+			require.Equal(t, working, do(t.Context(), client, func(context.Context) error { return working }))
+
+			// Lost in the middle, and another has it: noticed while it works, or only at its end.
+			other := openOn(t, masters, nil)
+			for _, notices := range []bool{true, false} {
+				theirs := other.NewMutex("lock:orders:42", long)
+				err := do(t.Context(), client, func(ctx context.Context) error {
+					lose()
+					require.NoError(t, theirs.TryLock(t.Context()))
+					if notices {
+						<-ctx.Done()
+					}
+					return nil
+				})
+				require.Error(t, err)
+				require.True(t, errors.Is(err, redlock.ErrLost) || errors.Is(err, redlock.ErrNotHeld), "%v", err)
+				require.Equal(t, http.StatusInternalServerError, code(err))
+
+				// Held, with a budget that runs out.
+				err = do(budget(200*time.Millisecond), client, fine)
+				require.Equal(t, http.StatusConflict, code(err), "%v", err)
+				require.NoError(t, theirs.Unlock(t.Context()))
+			}
+
+			// Cancelled before, and while it works: it is released all the same.
+			ctx, cancel := context.WithCancel(t.Context())
+			err := do(ctx, client, func(ctx context.Context) error {
+				cancel()
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			require.ErrorIs(t, err, context.Canceled)
+			require.NotErrorIs(t, err, redlock.ErrLost)
+			require.ErrorIs(t, do(ctx, client, fine), context.Canceled)
+			require.Eventually(t, func() bool {
+				n, err := masters.Do(0, "EXISTS", "lock:orders:42")
+				return err == nil && n == int64(0)
+			}, time.Minute, time.Millisecond)
+
+			// No time at all, with healthy masters.
+			err = do(budget(time.Nanosecond), client, fine)
+			require.Equal(t, http.StatusGatewayTimeout, code(err), "%v", err)
+
+			// Too few.
+			masters.Kill(0)
+			masters.Kill(1)
+			reaches(t, client, 0, "down")
+			reaches(t, client, 1, "down")
+			err = do(budget(200*time.Millisecond), client, fine)
+			require.Equal(t, http.StatusServiceUnavailable, code(err), "%v", err)
+		})
+	}
+}
