@@ -332,6 +332,9 @@ func (m *Mux) census() (c census) {
 	return c
 }
 
+// Format prints the configuration without credentials, whatever the verb.
+func (m *Mux) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "mux.Mux%v", m.cfg) }
+
 // Drain ends the operations under way with ErrClosed, and refuses all that come later,
 // save those that persist. So whoever was ended by it can still have undone what it may
 // have done, before Close.

@@ -174,6 +174,9 @@ func newClient(cfg Config, r rounds, now func() time.Duration) *Client {
 	return c
 }
 
+// Format prints the client's configuration without passwords, whatever the verb.
+func (c *Client) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "redlock.Client%v", c.cfg) }
+
 // Close ends the connections and returns when nothing of the client is left. It
 // wakes everybody who waits, with ErrClosed, and ends the contexts of KeepAlive.
 // It releases no lock: those still held end with their TTL. Of attempts that it has cut

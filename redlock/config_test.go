@@ -17,7 +17,7 @@ import (
 
 func TestConfigPrintsNoPassword(t *testing.T) {
 	cfg := redlock.Config{
-		Masters:          []string{"redis://user:hunter2@a:1", "sentinel://:hunter2@b/g", "hunter2:@://"},
+		Masters:          []string{"redis://user:hunter2@127.0.0.1:1", "sentinel://:hunter2@127.0.0.1:2/g", "hunter2:@://"},
 		Username:         "ann",
 		Password:         "hunter2",
 		SentinelPassword: "hunter2",
@@ -34,12 +34,23 @@ func TestConfigPrintsNoPassword(t *testing.T) {
 		texts = append(texts, fmt.Sprintf(verb, cfg), fmt.Sprintf(verb, &cfg))
 		texts = append(texts, fmt.Sprintf(verb, struct{ C redlock.Config }{cfg}))
 	}
+	cfg.Masters = cfg.Masters[:2]
+	c, err := redlock.New(cfg)
+	require.NoError(t, err)
+	defer c.Close()
+	m := c.NewMutex("k", long, redlock.WithToken("hunter2"))
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
+		texts = append(texts, fmt.Sprintf(verb, c), fmt.Sprintf(verb, m))
+	}
+	require.Equal(t, `redlock.Mutex{"k"}`, fmt.Sprint(m))
 	for _, text := range texts {
 		require.NotContains(t, text, "hunter2")
+		require.NotContains(t, text, fmt.Sprint([]byte("hunter2")))
 		require.NotContains(t, text, fmt.Sprintf("%x", "hunter2"))
 	}
+	cfg.Masters = cfg.Masters[:3]
 	text := fmt.Sprint(cfg)
-	for _, want := range []string{"[a:1 sentinel://b:26379/g (malformed)]", `Username:"ann"`, "Password:...", `ClientName:"svc"`, "RestartGuard:1m0s", "Strict:false"} {
+	for _, want := range []string{"[127.0.0.1:1 sentinel://127.0.0.1:2/g (malformed)]", `Username:"ann"`, "Password:...", `ClientName:"svc"`, "RestartGuard:1m0s", "Strict:false"} {
 		require.Contains(t, text, want)
 	}
 }

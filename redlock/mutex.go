@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -30,6 +31,9 @@ type Mutex struct {
 	since time.Duration // when it was taken; 0 if unknown
 	keeps *keep         // its live KeepAlives
 }
+
+// Format prints the key, and not the token, whatever the verb.
+func (m *Mutex) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "redlock.Mutex{%s}", quoted(m.key)) }
 
 // Key returns the key.
 func (m *Mutex) Key() string { return m.key }
