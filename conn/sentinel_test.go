@@ -140,7 +140,7 @@ func TestMasterThatMostSentinelsHaveReplacedIsNotTried(t *testing.T) {
 }
 
 // electedAt is a sentinel that names a master, by an election with that number.
-func electedAt(t *testing.T, master string, epoch int) *scripted {
+func electedAt(t *testing.T, master string, epoch int64) *scripted {
 	s := sentinelAt(t, master)
 	text := fmt.Sprint(epoch)
 	s.script["SENTINEL MASTER"] = fmt.Sprintf("*2\r\n$12\r\nconfig-epoch\r\n$%d\r\n%s\r\n", len(text), text)
