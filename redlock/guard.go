@@ -78,8 +78,10 @@ func (g *guard) quarantine(_ int, before, now conn.Server) (d time.Duration, why
 		case g.restart == 0 || durable && now.Group == "":
 		case now.RunID == "":
 			return g.restart, "it does not say when it was started", false
-		case known < g.restart:
+		case known < g.restart && now.Group != "":
 			return g.restart - known, fmt.Sprintf("it is the master, or was started, since %v", known.Round(time.Second)), false
+		case known < g.restart:
+			return g.restart - known, fmt.Sprintf("it was started %v ago", now.Uptime), false
 		}
 	case before.Endpoint != now.Endpoint:
 		return longest, fmt.Sprintf("it has taken the place of %s", before.Endpoint), true
