@@ -226,7 +226,7 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 	require.Zero(t, exit)
 	require.Len(t, d.Findings, 1, "that it is the only master")
 	require.True(t, d.Masters[0].Tracking)
-	exit, _, stderr := do(t, as("locker"), "run", "--ttl", "3s", "lock:a", "--", binary, "run", "-w", "2s", "-E", "0", "lock:a", "--", "true")
+	exit, _, stderr := do(t, as("locker"), "run", atOnce, "--ttl", "3s", "lock:a", "--", binary, "run", atOnce, "-w", "2s", "-E", "0", "lock:a", "--", "true")
 	require.Zero(t, exit, "what the remedy grants is enough")
 	require.NotContains(t, stderr, "NOPERM")
 

@@ -55,6 +55,9 @@ func TestMain(m *testing.M) {
 // patient is how long a test waits for what must come.
 const patient = 60 * time.Second
 
+// atOnce is for masters that were just started, where a run would wait for its TTL.
+const atOnce = "--restart-guard=0"
+
 // An invocation is one run of the command.
 type invocation struct {
 	*exec.Cmd
@@ -194,6 +197,7 @@ func TestWrongUsageExitsWith64AndSaysWhatToDo(t *testing.T) {
 		"run a negative wait":  {[]string{"run", "-w", "-1s", "k", "--", "true"}, "below zero"},
 		"run a bad TTL":        {[]string{"run", "-m", "127.0.0.1:1", "--ttl", "10", "k", "--", "true"}, "ttl"},
 		"run an unlikely TTL":  {[]string{"run", "-m", "EMBEDDED", "--ttl", "1ms", "k", "--", "true"}, "TTL 1ms"},
+		"run a short guard":    {[]string{"run", "-m", "127.0.0.1:1", "--restart-guard", "9s", "k", "--", "true"}, "--restart-guard 9s is below the --ttl of 10s"},
 		"run a bad owner":      {[]string{"run", "-m", "127.0.0.1:1", "--owner", "a b", "k", "--", "true"}, "owner"},
 		"no masters":           {[]string{"doctor"}, "REDLOCK_MASTERS"},
 		"no such file":         {[]string{"doctor", "--masters-file", missing}, "no such file"},
@@ -262,7 +266,7 @@ func TestPasswordsComeFromEverywhereButTheCommandLine(t *testing.T) {
 			status, stdout, stderr := do(t, test.env, append([]string{"status", "k"}, test.args...)...)
 			require.Equal(t, exitNo, status)
 			require.NotContains(t, stdout+stderr, "sesame")
-			status, _, stderr = do(t, test.env, append([]string{"run"}, append(test.args, "k", "--", binary, "--version")...)...)
+			status, _, stderr = do(t, test.env, append([]string{"run", atOnce}, append(test.args, "k", "--", binary, "--version")...)...)
 			require.Zero(t, status)
 			require.NotContains(t, stderr, "sesame")
 		})
@@ -277,7 +281,7 @@ func TestTLS(t *testing.T) {
 	masters := redlocktest.Embedded(t, 1)
 	front := newTLSFront(t, masters.Addr(0))
 	args := []string{"--masters", front.address, "--cacert", front.certFile, "--cert", front.certFile, "--key", front.keyFile}
-	status, _, _ := do(t, nil, append([]string{"run"}, append(args, "k", "--", binary, "--version")...)...)
+	status, _, _ := do(t, nil, append([]string{"run", atOnce}, append(args, "k", "--", binary, "--version")...)...)
 	require.Zero(t, status)
 	status, _, stderr := do(t, nil, "run", "-n", "--masters", front.address, "--tls", "k", "--", binary, "--version")
 	require.Equal(t, exitNoQuorum, status)

@@ -30,6 +30,12 @@ reached until the lock's validity had passed), the command is ended at once:
 it gets SIGTERM, and SIGKILL after --grace, with all that it has started.
 --wait is for the lock, and for a majority of masters that can be asked.
 
+A master that was started less than --restart-guard ago may have forgotten
+locks, so it does not vote before that has passed, and a --wait that is long
+enough outlasts it. The guard is the --ttl unless you give it: give the longest
+TTL that anybody uses on these masters. Masters that persist every write before
+they answer (appendonly yes, appendfsync always) vote at once.
+
 The command has our stdin, stdout and stderr, a process group of its own, and
 in its environment REDLOCK_KEY and REDLOCK_TOKEN. It gets the signals that we
 get. If one of them has ended it, what it had started and left behind has
@@ -84,6 +90,9 @@ Exit status: that of the command, 128+n if signal n ended it, or
 			case min(r.wait, r.grace, r.lifetime, r.restartGuard) < 0:
 				return usageError("", "--wait, --grace, --max-lifetime and --restart-guard cannot be below zero")
 			}
+			if err := r.guard(cmd.Flags().Changed("restart-guard")); err != nil {
+				return err
+			}
 			return r.run(args[0], args[1:])
 		},
 	}
@@ -98,7 +107,7 @@ Exit status: that of the command, 128+n if signal n ended it, or
 	flags.IntVarP(&r.heldStatus, "conflict-exit-code", "E", exitHeld, "exit `status` if the lock is held by another")
 	flags.DurationVar(&r.grace, "grace", 10*time.Second, "how long the command may take from SIGTERM to SIGKILL when the lock is lost")
 	flags.DurationVar(&r.lifetime, "max-lifetime", 0, "give the lock up, and end the command, after this time (default: never)")
-	flags.DurationVar(&r.restartGuard, "restart-guard", 0, "the longest TTL that anybody uses: do not listen to a master that was started less than this ago")
+	flags.DurationVar(&r.restartGuard, "restart-guard", 0, "the longest TTL that anybody uses: do not listen to a master that was started less than this ago; 0 turns that off (default: the --ttl)")
 	flags.StringVar(&r.owner, "owner", "", "`name` under which others see who holds the lock (default: redlock-run@host:pid)")
 	flags.BoolVarP(&r.verbose, "verbose", "v", false, "say on stderr when the lock is taken and released")
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
@@ -109,7 +118,8 @@ Exit status: that of the command, 128+n if signal n ended it, or
 type runner struct {
 	fleet    fleet
 	ttl      time.Duration
-	wait     time.Duration
+	wait     time.Duration // for the lock, and a majority
+	left     time.Duration // ... of that
 	grace    time.Duration
 	lifetime time.Duration
 	owner    string
@@ -120,7 +130,23 @@ type runner struct {
 	verbose    bool
 
 	mutex   *redlock.Mutex
+	witness witness
 	signals chan os.Signal
+}
+
+// guard makes the restart guard that of our own TTL, unless one was given. Each run is a
+// new client, which knows no master from before: without the guard it would believe those
+// that have forgotten a lock.
+func (r *runner) guard(given bool) error {
+	switch {
+	case !given:
+		r.restartGuard = max(r.ttl, 0)
+	case 0 < r.restartGuard && r.restartGuard < r.ttl:
+		return usageError("leave it out, and it is the --ttl; or give the longest TTL of all; or 0, which turns it off",
+			"--restart-guard %v is below the --ttl of %v: a master that was started %v ago may have forgotten a lock of %v",
+			r.restartGuard, r.ttl, r.restartGuard, r.ttl)
+	}
+	return nil
 }
 
 func (r *runner) run(key string, argv []string) error {
@@ -149,6 +175,7 @@ func (r *runner) run(key string, argv []string) error {
 	if err := r.interruptible(r.take); err != nil {
 		return r.notTaken(key, client, err)
 	}
+	r.witness.taken(client.Stats().Masters)
 	r.note("%s is ours, as %s", key, r.mutex.Token())
 
 	held, stop := r.mutex.KeepAlive(context.Background())
@@ -164,14 +191,12 @@ func (r *runner) run(key string, argv []string) error {
 	if err := r.release(); lost == nil && errors.Is(err, redlock.ErrNotHeld) {
 		lost = err // found out only now
 	}
-	client.Close()
+	masters := client.Stats().Masters
+	client.Close() // then the witness has been told of all that was
 	switch {
 	case lost != nil:
-		remedy := "another may have held it at the same time"
-		if still {
-			remedy = "nobody else had it before that: the command was ended in time"
-		}
-		return &failure{exitLost, fmt.Errorf("the lock was lost before the command ended, with status %d: %w", end.status, lost), remedy}
+		return &failure{exitLost, fmt.Errorf("the lock was lost before the command ended, with status %d: %w", end.status, lost),
+			r.witness.aftermath(lost, still, masters)}
 	case end.last != nil:
 		end.last()
 	}
@@ -181,26 +206,33 @@ func (r *runner) run(key string, argv []string) error {
 // open connects, and tries again for as long as there is to wait if too few masters
 // answer; what it took to do so is waited no more.
 func (r *runner) open(ctx context.Context, cfg redlock.Config) (*redlock.Client, error) {
+	r.left = r.wait
 	began := time.Now()
-	for tries := 0; ; tries++ {
+	var lacking error // why the last try has failed
+	for {
 		limit, cancel := ctx, func() {}
-		if tries > 0 {
-			limit, cancel = context.WithTimeout(ctx, r.wait)
+		if lacking != nil {
+			limit, cancel = context.WithTimeout(ctx, r.left)
 		}
 		client, err := redlock.Open(limit, cfg)
 		cancel()
-		if err == nil || !errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, conn.ErrRefused) || ctx.Err() != nil {
+		switch {
+		case err == nil, ctx.Err() != nil:
 			return client, err
-		}
-		if r.wait -= time.Since(began); r.wait <= 0 {
+		case errors.Is(err, redlock.ErrNoQuorum):
+			lacking = err
+		case lacking != nil && errors.Is(err, context.DeadlineExceeded): // it learnt nothing new
+			return nil, lacking
+		default: // trying again is of no use
 			return nil, err
 		}
-		began = time.Now()
-		if tries == 0 { // or nobody knew what it stands still for
-			complain(err.Error(), fmt.Sprintf("waiting for them for up to %v", r.wait.Round(time.Millisecond)))
+		if r.left -= time.Since(began); r.left <= 0 {
+			return nil, lacking
 		}
+		began = time.Now()
+		r.witness.lacks(lacking, r.left)
 		select {
-		case <-time.After(min(reopenEvery, r.wait)):
+		case <-time.After(min(reopenEvery, r.left)):
 		case <-ctx.Done():
 		}
 	}
@@ -240,7 +272,7 @@ func (r *runner) config() (redlock.Config, error) {
 	}
 	return redlock.Config{
 		Masters: masters, Username: opt.Username, Password: opt.Password, TLS: opt.TLS, DialTimeout: opt.DialTimeout,
-		ClientName: "redlock-run", Owner: r.owner, RestartGuard: r.restartGuard,
+		ClientName: "redlock-run", Owner: r.owner, RestartGuard: r.restartGuard, Observer: r.witness.observer(),
 	}, nil
 }
 
@@ -256,7 +288,8 @@ func (r *runner) take(ctx context.Context) error {
 	if r.wait <= 0 {
 		return r.mutex.TryLock(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.wait)
+	r.witness.waits(r.left)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.left, fmt.Errorf("--wait %v is over", r.wait))
 	defer cancel()
 	return r.mutex.Lock(ctx)
 }
@@ -303,6 +336,8 @@ func (r *runner) notTaken(key string, client *redlock.Client, err error) error {
 		return &failure{status: statusOf(s.Signal)}
 	case errors.Is(err, redlock.ErrHeld):
 		return &failure{r.heldStatus, fmt.Errorf("%q is held by another", key), holderText(client, key)}
+	case inQuarantine(err):
+		return &failure{exitNoQuorum, err, "a longer --wait outlasts that; masters that persist every write (appendfsync always) vote at once"}
 	case errors.As(err, &round), errors.Is(err, conn.ErrRefused):
 		return &failure{exitNoQuorum, err, doctorRemedy}
 	}

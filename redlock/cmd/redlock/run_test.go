@@ -15,8 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sh is the command line of a shell script that is run under the lock k.
+// sh is the command line of a shell script that is run under the lock k, also on masters
+// that were just started.
 func sh(script string, flags ...string) []string {
+	return guarded(script, append([]string{atOnce}, flags...)...)
+}
+
+// guarded is the same, and waits until masters that were just started have their votes.
+func guarded(script string, flags ...string) []string {
 	return append(append([]string{"run"}, flags...), "k", "--", "sh", "-c", script)
 }
 
@@ -67,17 +73,17 @@ func TestRunExitsWithTheStatusOfTheCommand(t *testing.T) {
 		"ours":           {sh("exit 96"), 96},
 		"SIGTERM":        {sh("kill -TERM $$"), 128 + 15},
 		"SIGKILL":        {sh("kill -KILL $$"), 128 + 9},
-		"not executable": {[]string{"run", "k", "--", notExecutable}, exitNoExec},
+		"not executable": {[]string{"run", atOnce, "k", "--", notExecutable}, exitNoExec},
 		"not found":      {[]string{"run", "k", "--", "no-such-command"}, exitNoFile},
 		"no such path":   {[]string{"run", "k", "--", notExecutable + "2"}, exitNoFile},
-		"not a program":  {[]string{"run", "k", "--", executable(t, "\x00")}, exitNoExec},
-		"without --":     {[]string{"run", "k", "true"}, 0},
+		"not a program":  {[]string{"run", atOnce, "k", "--", executable(t, "\x00")}, exitNoExec},
+		"without --":     {[]string{"run", atOnce, "k", "true"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, _, stderr := do(t, env, test.args...)
 			require.Equal(t, test.status, status)
 			if test.status == exitNoExec || test.status == exitNoFile {
-				require.Contains(t, stderr, test.args[3])
+				require.Contains(t, stderr, test.args[len(test.args)-1])
 			} else {
 				require.Empty(t, stderr)
 			}
@@ -367,7 +373,7 @@ func TestASignalEndsTheWaitAndLeavesNoKey(t *testing.T) {
 
 func TestSignalsThatWereIgnoredStayIgnored(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{inFleet(masters)}, "run", "outer", "--", "sh", "-c", `trap '' HUP; exec "$0" run k -- sh -c 'echo ready; cat; echo alive'`, binary)
+	s := begin(t, []string{inFleet(masters)}, "run", atOnce, "outer", "--", "sh", "-c", `trap '' HUP; exec "$0" run `+atOnce+` k -- sh -c 'echo ready; cat; echo alive'`, binary)
 	s.reads("ready")
 	require.NoError(t, s.Process.Signal(syscall.SIGHUP))
 	s.in.Close()

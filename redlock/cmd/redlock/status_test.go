@@ -32,7 +32,7 @@ func statusOfKey(t *testing.T, env []string, key string) (exit int, s statusJSON
 func TestStatusTellsHolderAndTime(t *testing.T) {
 	masters := redlocktest.Start(t, 5)
 	env := []string{inFleet(masters)}
-	holder := begin(t, env, "run", "--owner", "night-shift", "report", "--", binary, "run", "other", "--", "cat")
+	holder := begin(t, env, "run", atOnce, "--owner", "night-shift", "report", "--", binary, "run", atOnce, "other", "--", "cat")
 	require.Eventually(t, func() bool {
 		exit, _ := statusOfKey(t, env, "other")
 		return exit == 0
@@ -118,7 +118,7 @@ func TestStatusSeesKeysThatAreNoLocks(t *testing.T) {
 	exit, stdout, _ := do(t, []string{inFleet(masters)}, "status", "k")
 	require.Zero(t, exit)
 	require.Contains(t, stdout, "k is held by a key that is no lock, on 3 of 3 masters, without expiry")
-	exit, _, stderr := do(t, []string{inFleet(masters)}, "run", "-n", "k", "--", binary, "--version")
+	exit, _, stderr := do(t, []string{inFleet(masters)}, "run", atOnce, "-n", "k", "--", binary, "--version")
 	require.Equal(t, exitHeld, exit)
 	require.Contains(t, stderr, "by a key that is no lock, without expiry")
 }

@@ -89,7 +89,7 @@ func TestCtrlCEndsTheCommandAndTheScript(t *testing.T) {
 		"that reads":         `read x; echo begun; exec cat`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := sitDown(t, []string{inFleet(masters)}, "bash", "-c", binary+" run k -- sh -c '"+command+"'; echo went on")
+			d := sitDown(t, []string{inFleet(masters)}, "bash", "-c", binary+" run "+atOnce+" k -- sh -c '"+command+"'; echo went on")
 			d.types("input\n")
 			d.reads("begun")
 			d.types(ctrlC)
@@ -103,7 +103,7 @@ func TestCtrlCEndsTheCommandAndTheScript(t *testing.T) {
 func TestCtrlCThatTheCommandHandlesIsItsOwnAffair(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	d := sitDown(t, []string{inFleet(masters)}, "bash", "-c",
-		binary+` run k -- sh -c 'trap "echo handled; exit 4" INT; read x; echo begun; while :; do sleep 0.01; done'; echo "went on with $?"`)
+		binary+` run `+atOnce+` k -- sh -c 'trap "echo handled; exit 4" INT; read x; echo begun; while :; do sleep 0.01; done'; echo "went on with $?"`)
 	d.types("input\n")
 	d.reads("begun")
 	d.types(ctrlC)
@@ -113,7 +113,7 @@ func TestCtrlCThatTheCommandHandlesIsItsOwnAffair(t *testing.T) {
 func TestACommandInAPipelineLeavesTheTerminalToTheOthers(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	// cat reads the terminal while the command does not.
-	d := sitDown(t, []string{inFleet(masters)}, "bash", "-c", binary+" run k -- sh -c 'echo begun; exec sleep 3600' | (cat; cat </dev/tty)")
+	d := sitDown(t, []string{inFleet(masters)}, "bash", "-c", binary+" run "+atOnce+" k -- sh -c 'echo begun; exec sleep 3600' | (cat; cat </dev/tty)")
 	d.reads("begun")
 	d.types(ctrlC)
 	d.end()
@@ -137,7 +137,7 @@ func TestACommandIsSuspendedAndResumedWithTheLock(t *testing.T) {
 	masters := redlocktest.Start(t, 1) // of several, one that comes late has no key before a renewal
 	d := sitDown(t, []string{inFleet(masters)}, "bash", "--norc", "--noprofile", "-i")
 	for _, reads := range []string{"", "read x; "} { // by that the terminal is lent
-		d.types(binary + ` run --ttl 1h k -- sh -c '` + reads + idle + "'\n")
+		d.types(binary + ` run ` + atOnce + ` --ttl 1h k -- sh -c '` + reads + idle + "'\n")
 		if reads != "" {
 			d.types("input\n")
 		}
@@ -164,7 +164,7 @@ func TestACommandIsSuspendedAndResumedWithTheLock(t *testing.T) {
 func TestACommandThatIsResumedTooLateIsEnded(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	d := sitDown(t, []string{inFleet(masters)}, "bash", "--norc", "--noprofile", "-i")
-	d.types(binary + " run --ttl 3s k -- sh -c '" + idle + "'\n")
+	d.types(binary + " run " + atOnce + " --ttl 3s k -- sh -c '" + idle + "'\n")
 	d.reads("begun as ")
 	d.types(ctrlZ)
 	d.reads("Stopped")
@@ -176,7 +176,7 @@ func TestACommandThatIsResumedTooLateIsEnded(t *testing.T) {
 
 func TestAnInteractiveShellCanBeTheCommand(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
-	d := sitDown(t, []string{inFleet(masters)}, binary, "run", "k", "--", "bash", "--norc", "--noprofile", "-i")
+	d := sitDown(t, []string{inFleet(masters)}, binary, "run", atOnce, "k", "--", "bash", "--norc", "--noprofile", "-i")
 	d.reads("ready> ")
 	d.types("echo 'in'side $REDLOCK_KEY\n")
 	d.reads("inside k")
