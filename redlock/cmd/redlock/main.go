@@ -72,10 +72,12 @@ func execute(root *cobra.Command) int {
 
 // complain says on stderr what is wrong and what can be done about it.
 func complain(what, remedy string) {
-	fmt.Fprintln(os.Stderr, "redlock: "+strings.TrimPrefix(what, "redlock: "))
+	what = strings.ReplaceAll(strings.TrimPrefix(what, "redlock: "), ": redlock: ", ": ")
+	text := "redlock: " + what + "\n"
 	if remedy != "" {
-		fmt.Fprintln(os.Stderr, "  "+remedy)
+		text += "  " + remedy + "\n"
 	}
+	fmt.Fprint(os.Stderr, text) // at once: others complain, too
 }
 
 func newRoot() *cobra.Command {

@@ -28,7 +28,10 @@ command: it is how long others wait if this machine dies.
 If the lock is lost (the masters were flushed, or a majority could not be
 reached until the lock's validity had passed), the command is ended at once:
 it gets SIGTERM, and SIGKILL after --grace, with all that it has started.
---wait is for the lock, and for a majority of masters that can be asked.
+--wait is for the lock, and for a majority of masters that can be asked. A
+minority that is down is passed over in silence. Of one that can never serve as
+it is configured (a replica, a node of a cluster, a wrong password) run says so
+on stderr, once, and goes on.
 
 A master that was started less than --restart-guard ago may have forgotten
 locks, so it does not vote before that has passed, and a --wait that is long
@@ -50,7 +53,7 @@ that has started: such a part of it can go on after the TTL, without the lock.
 Exit status: that of the command, 128+n if signal n ended it, or
    64  wrong usage
    96  the lock was held by another for the whole --wait (-E sets another)
-   97  too few masters answered, so it could not be taken
+   97  too few masters answered, or none of them within --wait
    98  the lock was lost while the command ran
   126  the command cannot be executed
   127  there is no such command
@@ -171,6 +174,7 @@ func (r *runner) run(key string, argv []string) error {
 		return r.notTaken(key, nil, err)
 	}
 	defer client.Close()
+	r.witness.opened(client.Stats().Masters)
 	r.mutex = client.NewMutex(key, r.ttl, r.options()...)
 	if err := r.interruptible(r.take); err != nil {
 		return r.notTaken(key, client, err)
@@ -221,7 +225,7 @@ func (r *runner) open(ctx context.Context, cfg redlock.Config) (*redlock.Client,
 			return client, err
 		case errors.Is(err, redlock.ErrNoQuorum):
 			lacking = err
-		case lacking != nil && errors.Is(err, context.DeadlineExceeded): // it learnt nothing new
+		case lacking != nil && undecided(err): // it learnt nothing new
 			return nil, lacking
 		default: // trying again is of no use
 			return nil, err
@@ -336,12 +340,21 @@ func (r *runner) notTaken(key string, client *redlock.Client, err error) error {
 		return &failure{status: statusOf(s.Signal)}
 	case errors.Is(err, redlock.ErrHeld):
 		return &failure{r.heldStatus, fmt.Errorf("%q is held by another", key), holderText(client, key)}
+	case undecided(err):
+		return &failure{exitNoQuorum, fmt.Errorf("no answer within %v: %w", r.wait, err), doctorRemedy}
 	case inQuarantine(err):
 		return &failure{exitNoQuorum, err, "a longer --wait outlasts that; masters that persist every write (appendfsync always) vote at once"}
 	case errors.As(err, &round), errors.Is(err, conn.ErrRefused):
 		return &failure{exitNoQuorum, err, doctorRemedy}
 	}
 	return usageError("", "%w", err) // no master was asked
+}
+
+// undecided reports whether a wait was over before anything was known of the lock.
+func undecided(err error) bool {
+	var round *redlock.RoundError // a master's own timeout is not meant
+	return errors.As(err, &round) && errors.Is(round, context.DeadlineExceeded) &&
+		!errors.Is(round, redlock.ErrNoQuorum) && !errors.Is(round, redlock.ErrHeld) && !errors.Is(round, redlock.ErrExpired)
 }
 
 // holderText says who is in our way.

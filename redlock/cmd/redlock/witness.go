@@ -11,12 +11,14 @@ import (
 	"github.com/redburst/redburst/redlock"
 )
 
-// A witness is what a run sees of its masters.
+// A witness is what a run sees of its masters, and what it says about them.
 type witness struct {
-	mu     sync.Mutex
-	doubts bool          // a master may have forgotten the lock since it was taken
-	left   time.Duration // how long a Lock waits
-	lacked bool          // it was said that it waits for masters
+	mu      sync.Mutex
+	doubts  bool            // a master may have forgotten the lock since it was taken
+	speaks  bool            // of masters that refuse us; before, the error of Open does
+	refused map[string]bool // those of which it was said
+	left    time.Duration   // how long a Lock waits
+	lacked  bool            // it was said that it waits for masters
 }
 
 // observer has the witness see.
@@ -31,6 +33,21 @@ func (w *witness) master(m redlock.MasterStats) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.doubts = w.doubts || m.Phase == "quarantined"
+	if m.Phase == "refused" && w.speaks && !w.refused[m.Address] {
+		w.refused[m.Address] = true
+		complain(m.Err, "going on without it, as if it were down; "+doctorRemedy)
+	}
+}
+
+// opened begins to say which masters can never serve. A minority of them stops nobody, and
+// nobody would know.
+func (w *witness) opened(masters []redlock.MasterStats) {
+	w.mu.Lock()
+	w.speaks, w.refused = true, map[string]bool{}
+	w.mu.Unlock()
+	for _, m := range masters {
+		w.master(m)
+	}
 }
 
 func (w *witness) round(r redlock.Round) {
