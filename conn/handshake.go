@@ -323,7 +323,7 @@ func (s *Server) refusal() error {
 	case s.Mode == "cluster":
 		return &RefusedError{Reason: "it is a node of a Redis Cluster, where all of a lock lies in one slot on one master", Remedy: "use independent masters, not a cluster"}
 	case s.Mode == "sentinel" || s.Role == "sentinel":
-		return &RefusedError{Reason: "it is a Sentinel, which holds no keys", Remedy: "use the port of the master itself"}
+		return &RefusedError{Reason: "it is a Sentinel, which holds no keys", Remedy: "use the port of the master itself, or sentinel://host:port,host:port,host:port/group for the master of a group"}
 	case s.Role != "" && s.Role != "master":
 		return &RefusedError{Reason: "it is a replica, which takes no writes", Remedy: "use independent masters, without replication between them", replica: true}
 	case s.olderThan(oldestVersion):
@@ -354,6 +354,8 @@ func (h *handshake) judgeError(command string, v resp.Value) error {
 	refused := func(remedy string) error { return &RefusedError{Reason: said, Remedy: remedy} }
 	switch code := ErrorCode(v); {
 	case IsPassing(v):
+	case command == "AUTH" && h.username != "" && strings.Contains(said, "number of arguments"):
+		return refused("give the password without a username: servers before Redis 6 have no users")
 	case code == "WRONGPASS" || command == "AUTH":
 		return refused("correct the username and password")
 	case code == "NOAUTH" && h.username+h.password == "":

@@ -284,7 +284,7 @@ func TestServersWithoutHELLOAreSpokenToInRESP2(t *testing.T) {
 	}{
 		"replica by INFO":   {map[string]string{"INFO": bulk("role:slave\r\n"), "ROLE": "-ERR unknown command 'ROLE'\r\n"}, "replica", "independent"},
 		"replica by ROLE":   {map[string]string{"INFO": "-NOPERM no\r\n", "ROLE": "*1\r\n$5\r\nslave\r\n"}, "replica", "independent"},
-		"sentinel by ROLE":  {map[string]string{"INFO": bulk("x:y\r\n"), "ROLE": "*1\r\n$8\r\nsentinel\r\n"}, "Sentinel", "port"},
+		"sentinel by ROLE":  {map[string]string{"INFO": bulk("x:y\r\n"), "ROLE": "*1\r\n$8\r\nsentinel\r\n"}, "Sentinel", "sentinel://"},
 		"sentinel by INFO":  {map[string]string{"INFO": bulk("redis_mode:sentinel\r\n"), "ROLE": "-ERR unknown\r\n"}, "Sentinel", "port"},
 		"cluster by INFO":   {map[string]string{"INFO": bulk("redis_mode:cluster\r\nrole:master\r\n")}, "Cluster", "independent"},
 		"too old":           {map[string]string{"INFO": bulk("redis_version:2.6.11\r\nrole:master\r\n")}, "2.6.11", "2.6.12"},
@@ -318,6 +318,8 @@ func TestServersWithoutHELLOAreSpokenToInRESP2(t *testing.T) {
 		s := script(t, map[string]string{"HELLO": unknown})
 		dial(t, s.addr, conn.Options{Username: "ann", Password: "pw"})
 		require.Contains(t, s.seen(), "AUTH ann pw")
+		s = script(t, map[string]string{"HELLO": unknown, "AUTH": "-ERR wrong number of arguments for 'auth' command\r\n"})
+		requireRefused(t, refuse(t, s.addr, conn.Options{Username: "ann", Password: "pw"}), "number of arguments", "without a username")
 	})
 }
 

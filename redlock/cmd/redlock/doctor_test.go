@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"net"
@@ -142,6 +143,23 @@ func TestDoctorFindsAReplicaBehindAMaster(t *testing.T) {
 	}, patient, time.Millisecond)
 }
 
+func TestDoctorFindsAMasterThatWasAReplica(t *testing.T) {
+	masters := durable(t, 2)
+	host, port, err := net.SplitHostPort(masters.Addr(0))
+	require.NoError(t, err)
+	_, err = masters.Do(1, "REPLICAOF", host, port)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		info, err := masters.Do(1, "INFO", "replication")
+		return err == nil && strings.Contains(info.(string), "master_link_status:up")
+	}, patient, time.Millisecond)
+	_, err = masters.Do(1, "REPLICAOF", "NO", "ONE")
+	require.NoError(t, err)
+	exit, d := examined(t, []string{inFleet(masters)})
+	require.Zero(t, exit, "how long ago that was, nobody knows")
+	requireFinding(t, d, risky, "may have been a replica since its start", masters.Addr(1))
+}
+
 func TestDoctorFindsEviction(t *testing.T) {
 	masters := durable(t, 3)
 	env := []string{inFleet(masters)}
@@ -196,6 +214,7 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 	for _, user := range [][]string{
 		{"reader", "on", ">pw", "~*", "+@read", "+@connection", "+info", "+time", "+config|get"},
 		{"nobody", "on", ">pw", "+@connection"},
+		{"silent", "on", ">pw", "~*", "+@all", "-config"},
 		{"narrow", "on", ">pw", "~lock:*", "+@all"},
 		append([]string{"locker", "on", ">pw", "~lock:*"}, strings.Fields(permissions)...),
 		append([]string{"patient", "on", ">pw", "~lock:*", "+config|get", "+time"}, strings.Fields(permissions)...),
@@ -214,8 +233,12 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 	exit, d = examined(t, as("nobody"))
 	require.Equal(t, exitNo, exit)
 	requireFinding(t, d, risky, "does not say whether it drops keys", masters.Addr(0))
-	requireFinding(t, d, risky, "does not say what it forgets", masters.Addr(0))
+	require.Contains(t, requireFinding(t, d, wrong, "does not say who it is", masters.Addr(0)).Remedy, "+info")
 	requireFinding(t, d, risky, "refuses TIME", masters.Addr(0))
+
+	exit, d = examined(t, as("silent"))
+	require.Zero(t, exit)
+	requireFinding(t, d, risky, "does not say what it forgets", masters.Addr(0))
 
 	exit, d = examined(t, as("narrow"))
 	require.Equal(t, exitNo, exit)
@@ -274,6 +297,46 @@ func TestAFrozenMasterHoldsTheDoctorUpForTheDialTimeoutOnly(t *testing.T) {
 	exit, d := examined(t, []string{inFleet(masters)}, "--dial-timeout", "2s")
 	require.Equal(t, exitNo, exit)
 	requireFinding(t, d, wrong, "timeout", masters.Addr(1))
+}
+
+func TestDoctorTellsWhatIsWrongWithTLS(t *testing.T) {
+	masters := durable(t, 1)
+	front := newTLSFront(t, masters.Addr(0))
+	expired, otherName := newTLSFront(t, masters.Addr(0)), newTLSFront(t, masters.Addr(0))
+	expired.renew(t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Hour) })
+	otherName.renew(t, func(c *x509.Certificate) { c.IPAddresses, c.DNSNames = nil, []string{"other.example"} })
+	certificate := func(f *tlsFront) []string {
+		return []string{"--cert", f.certFile, "--key", f.keyFile, "--cacert", f.certFile}
+	}
+	for name, test := range map[string]struct {
+		address string
+		args    []string
+		remedy  string
+	}{
+		"an authority that nobody knows": {"rediss://" + front.address, nil, "--cacert"},
+		"another name":                   {otherName.address, certificate(otherName), "a name that stands in its certificate"},
+		"an old certificate":             {expired.address, certificate(expired), "our clock"},
+		"no certificate of ours":         {front.address, []string{"--cacert", front.certFile}, "--cert and --key"},
+		"plain text to a TLS port":       {front.address, nil, "it speaks TLS"},
+		"TLS to a plain port":            {"rediss://" + masters.Addr(0), nil, "it speaks no TLS"},
+		"nobody there":                   {"127.0.0.1:1", nil, "start it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			exit, d := examined(t, nil, append(test.args, "-m", test.address)...)
+			require.Equal(t, exitNo, exit)
+			require.Contains(t, requireFinding(t, d, wrong, "cannot be used", test.address).Remedy, test.remedy)
+		})
+	}
+	exit, _ := examined(t, nil, append(certificate(front), "-m", front.address)...)
+	require.Zero(t, exit, "it can be used, all in all")
+}
+
+func TestDoctorSendsTheReaderOfASentinelToItsGroup(t *testing.T) {
+	groups := redlocktest.StartGroups(t, 1)
+	one := strings.TrimPrefix(groups.Addr(0), "sentinel://")
+	one, _, _ = strings.Cut(one, ",")
+	_, d := examined(t, nil, "-m", one)
+	require.Contains(t, requireFinding(t, d, wrong, "it is a Sentinel", one).Remedy, "sentinel://")
 }
 
 // clock makes samples of a clock that runs at this rate, with round trips of rtt

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -15,13 +16,19 @@ import (
 // An exam is what was learnt of one master.
 type exam struct {
 	address string
-	err     error // why it could not be examined; nil if it was
+	err     error  // why it could not be examined; nil if it was
+	speaks  string // "TLS" or "plain text" if that is why
 	server  conn.Server
-	info    map[string]string // of INFO; nil if it would not say
-	config  map[string]string // of CONFIG GET, likewise
-	refusal map[string]string // commands of the lock that it refuses, and its words
-	samples []sample          // of its clock
+	info    map[string]string  // of INFO; nil if it would not say
+	config  map[string]string  // of CONFIG GET, likewise
+	refusal map[string]refusal // commands of the lock that it refuses, and its words
+	samples []sample           // of its clock
 }
+
+// A refusal is what a master says to a command that it will not run.
+type refusal struct{ code, text string }
+
+func refusalOf(v resp.Value) refusal { return refusal{conn.ErrorCode(v), conn.ErrorText(v)} }
 
 // A sample is a look at a master's clock.
 type sample struct {
@@ -44,11 +51,14 @@ return 0`
 // examine asks the master at address whatever matters to a lock, for about the
 // time of span. It takes the lock of key there for a moment, if that is free.
 func examine(ctx context.Context, address string, opt conn.Options, key string, span time.Duration) *exam {
-	e := &exam{address: display(address)}
+	e := &exam{address: conn.Redact(address)}
 	opt.ClientName, opt.Tracking, opt.Limits = "redlock-doctor", true, resp.Limits{Bulk: infoLimit}
 	p, err := dialProbe(ctx, address, opt)
 	if err != nil {
 		e.err = err
+		if !errors.Is(err, conn.ErrRefused) {
+			e.speaks = speaks(ctx, address, opt)
+		}
 		return e
 	}
 	defer p.close()
@@ -119,14 +129,14 @@ func (e *exam) tryLock(ctx context.Context, p *probe, key string) error {
 		}
 		commands, replies = append(commands, evalsha), append(replies, again[1])
 	}
-	e.refusal = map[string]string{}
+	e.refusal = map[string]refusal{}
 	for i, reply := range replies {
 		if reply.IsError() {
 			name := commands[i][0]
 			if name == "SCRIPT" {
 				name = "SCRIPT LOAD"
 			}
-			e.refusal[name] = string(reply.Bytes())
+			e.refusal[name] = refusalOf(reply)
 		}
 	}
 	return nil
@@ -148,7 +158,7 @@ func (e *exam) watchClock(ctx context.Context, p *probe, span time.Duration) err
 		s, ok1 := number(seconds)
 		us, ok2 := number(micros)
 		if replies[0].IsError() || !ok1 || !ok2 {
-			e.refusal["TIME"] = string(replies[0].Bytes())
+			e.refusal["TIME"] = refusalOf(replies[0])
 			return nil
 		}
 		e.samples = append(e.samples, sample{sent, conn.Now(),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -85,16 +86,44 @@ func (e *exam) findUnreachable(add adder) {
 		add(wrong, refused.Reason, refused.Remedy)
 		return
 	}
-	add(wrong, "cannot be used: "+without(e.err, e.address), "start it; check the address, the network and whether it speaks TLS")
+	add(wrong, "cannot be used: "+without(e.err, e.address), e.unreachableRemedy())
+}
+
+// unreachableRemedy is what can be done if no master was reached.
+func (e *exam) unreachableRemedy() string {
+	var (
+		authority x509.UnknownAuthorityError
+		name      x509.HostnameError
+		invalid   x509.CertificateInvalidError
+		alert     *net.OpError
+	)
+	switch {
+	case e.speaks == "TLS":
+		return "it speaks TLS: write rediss:// (of a group sentinels://), or give --tls"
+	case e.speaks != "":
+		return "it speaks no TLS on this port: leave --tls, --cacert and --cert out and write redis://, or give its TLS port"
+	case errors.As(e.err, &authority):
+		return "give the certificate of the authority that signed the master's: --cacert file.pem"
+	case errors.As(e.err, &name):
+		return "write the master's address with a name that stands in its certificate, or have one made for this name"
+	case errors.As(e.err, &invalid) && invalid.Reason == x509.Expired:
+		return "renew the master's certificate; see that our clock is right"
+	case errors.As(e.err, &invalid):
+		return "have another certificate made for the master"
+	case errors.As(e.err, &alert) && alert.Op == "remote error": // as crypto/tls names what the other side says
+		return "it does not like our side of TLS: give --cert and --key if it wants a certificate, of an authority that it trusts"
+	}
+	return "start it; check the address and the network"
 }
 
 func (e *exam) findRefusals(add adder) {
 	for _, commands := range e.refused() {
 		command := commands[0]
 		said := e.refusal[command]
+		code := said.code
 		remedy := "make it accept writes"
-		switch code, _, _ := strings.Cut(said, " "); {
-		case code == "NOPERM" && strings.Contains(said, "key"):
+		switch {
+		case code == "NOPERM" && strings.Contains(said.text, "key"):
 			remedy = "let the user of the locks have the keys: ACL SETUSER … ~*, or try a key of yours with --try"
 		case code == "NOPERM" && command == "TIME":
 			remedy = "let the user run TIME, so that its clock can be examined: ACL SETUSER … +time"
@@ -113,7 +142,7 @@ func (e *exam) findRefusals(add adder) {
 		if command == "TIME" || command == "EVAL" && len(e.refusal) == 1 { // a script is usually called by EVALSHA
 			l = risky
 		}
-		add(l, fmt.Sprintf("refuses %s: %s", strings.Join(commands, ", "), said), remedy)
+		add(l, fmt.Sprintf("refuses %s: %s", strings.Join(commands, ", "), said.text), remedy)
 	}
 }
 
@@ -145,8 +174,11 @@ func (e *exam) findForgetting(add adder, ttl time.Duration) {
 	}
 	uptime := e.server.Uptime
 	switch {
-	case e.server.RunID == "" || e.aof() == "":
-		add(risky, "does not say what it forgets in a restart, or when it last had one", "let the user run INFO and CONFIG GET")
+	case e.server.RunID == "":
+		add(wrong, "does not say who it is: whenever it is connected again it may have been restarted, and does not vote for the longest TTL",
+			"let the user of the locks run INFO: ACL SETUSER … +info; or give every client Config.Durable if it forgets nothing")
+	case e.aof() == "":
+		add(risky, "does not say what it forgets in a restart", "let the user run CONFIG GET")
 	case uptime < ttl:
 		add(wrong, fmt.Sprintf("%s in a restart, and had one less than the longest TTL (%v) ago", loses, ttl),
 			"keep everybody from taking locks until that is over, or name the longest TTL that there is with --ttl; "+remedy)
@@ -156,6 +188,10 @@ func (e *exam) findForgetting(add adder, ttl time.Duration) {
 }
 
 func (e *exam) findReplicas(add adder) {
+	if id, at := e.info["master_replid2"], e.info["second_repl_offset"]; groupOf(e.address) == "" && (strings.Trim(id, "0") != "" || at != "" && at != "-1") {
+		add(risky, "may have been a replica since its start: it then lost its locks for those of another, and votes as if nothing was (master_replid2)",
+			"never make a master of a lock a replica, not for a moment; nothing is left of it when the longest TTL has passed since")
+	}
 	if n, _ := strconv.Atoi(e.info["connected_slaves"]); n > 0 && groupOf(e.address) == "" {
 		add(risky, fmt.Sprintf("has %s: if one takes over, it lacks the latest locks", plural(n, "replica")),
 			"give it as sentinel://host:port,host:port,host:port/group if Sentinel does that, or do without")

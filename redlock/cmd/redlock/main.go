@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/spf13/cobra"
 )
 
@@ -62,6 +63,7 @@ func execute(root *cobra.Command) int {
 	}
 	var f *failure
 	if !errors.As(err, &f) { // it is from cobra
+		err = errors.New(strings.Join(strings.Fields(err.Error()), " ")) // it is of several lines
 		f = &failure{exitUsage, err, fmt.Sprintf("'%s --help' shows how it is used", cmd.CommandPath())}
 	}
 	if f.err != nil {
@@ -70,12 +72,13 @@ func execute(root *cobra.Command) int {
 	return f.status
 }
 
-// complain says on stderr what is wrong and what can be done about it.
+// complain says on stderr what is wrong and what can be done about it. What is not ours in
+// it, such as the name of another owner, can do nothing to a terminal, nor forge a line.
 func complain(what, remedy string) {
 	what = strings.ReplaceAll(strings.TrimPrefix(what, "redlock: "), ": redlock: ", ": ")
-	text := "redlock: " + what + "\n"
+	text := "redlock: " + conn.Printable(what) + "\n"
 	if remedy != "" {
-		text += "  " + remedy + "\n"
+		text += "  " + conn.Printable(remedy) + "\n"
 	}
 	fmt.Fprint(os.Stderr, text) // at once: others complain, too
 }
@@ -89,7 +92,7 @@ that it outlives the failure of any minority of them.`,
 		Example: `  redlock demo                                 see it work, needs nothing
   export REDLOCK_MASTERS=redis-a:6379,redis-b:6379,redis-c:6379
   redlock doctor                               are they fit for locks?
-  redlock run nightly-report -- ./report.sh    run it once in the whole fleet
+  redlock run nightly-report -- ./report.sh    one at a time in the fleet
   redlock status nightly-report                who holds it, and for how long?`,
 		Version:       versionText(),
 		SilenceErrors: true,

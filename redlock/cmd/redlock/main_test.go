@@ -313,8 +313,20 @@ func TestTablesFitIntoATerminal(t *testing.T) {
 		(&terminal{Writer: &out}).table("   ", 1, [][]cell{header("FIRST", "SECOND", "THIRD"), {{text, red}, {"middle", plain}, {text, plain}}})
 		requireReadable(t, out.String())
 		require.Contains(t, out.String(), "middle")
-		require.Len(t, lines(out.String()), 2)
+		var last string
+		for _, line := range lines(out.String())[1:] {
+			last += line[strings.LastIndexByte(line, ' ')+1:]
+		}
+		require.Equal(t, text, last, "it is not cut")
 	}
+}
+
+func TestForeignTextsAreEscaped(t *testing.T) {
+	var out bytes.Buffer
+	screen := &terminal{Writer: &out}
+	screen.say("lead", plain, "a\x1b[2Jb\nc")
+	screen.table("", 1, [][]cell{{{"a\x1b[2J", plain}, {"b\nc\x07", plain}}})
+	require.Equal(t, `leada\x1b[2Jb\nc`+"\n"+`a\x1b[2J  b\nc\a`+"\n", out.String())
 }
 
 func TestFailuresKnowTheirCause(t *testing.T) {

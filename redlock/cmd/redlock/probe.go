@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/redburst/redburst/conn"
@@ -38,6 +41,44 @@ func dialProbe(ctx context.Context, address string, opt conn.Options) (*probe, e
 		return nil, err
 	}
 	return &probe{c, poller}, nil
+}
+
+// speaks is what a server speaks that cannot be reached as it should be: "TLS" where plain
+// text was tried, "plain text" where TLS was, or "" if it is neither or that is not why. It
+// learns none of our secrets.
+func speaks(ctx context.Context, address string, opt conn.Options) string {
+	addr, err := conn.ParseAddress(address)
+	if err != nil || addr.Group() != "" {
+		return ""
+	}
+	network := "tcp"
+	if strings.HasPrefix(addr.Endpoint(), "/") {
+		network = "unix"
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	c, err := new(net.Dialer).DialContext(ctx, network, addr.Endpoint())
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	if until, ok := ctx.Deadline(); ok {
+		c.SetDeadline(until)
+	}
+	if !strings.HasPrefix(addr.String(), "rediss:") && opt.TLS == nil {
+		if tls.Client(c, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx) == nil { // nothing is said to it
+			return "TLS"
+		}
+		return ""
+	}
+	var first [1]byte
+	if _, err := c.Write([]byte("PING\r\n")); err != nil {
+		return ""
+	}
+	if _, err := c.Read(first[:]); err == nil && (first[0] == '+' || first[0] == '-') {
+		return "plain text"
+	}
+	return ""
 }
 
 func (p *probe) close() {

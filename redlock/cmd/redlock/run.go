@@ -171,16 +171,16 @@ func (r *runner) run(key string, argv []string) error {
 		return err
 	})
 	if err != nil {
-		return r.notTaken(key, nil, err)
+		return r.notTaken(key, err)
 	}
 	defer client.Close()
 	r.witness.opened(client.Stats().Masters)
 	r.mutex = client.NewMutex(key, r.ttl, r.options()...)
 	if err := r.interruptible(r.take); err != nil {
-		return r.notTaken(key, client, err)
+		return r.notTaken(key, err)
 	}
 	r.witness.taken(client.Stats().Masters)
-	r.note("%s is ours, as %s", key, r.mutex.Token())
+	r.note("%s is ours, as %s", key, ownerText(redlock.Holder{Token: r.mutex.Token()}))
 
 	held, stop := r.mutex.KeepAlive(context.Background())
 	defer stop()
@@ -330,7 +330,7 @@ func (r *runner) interruptible(f func(ctx context.Context) error) error {
 }
 
 // notTaken says why there is no lock.
-func (r *runner) notTaken(key string, client *redlock.Client, err error) error {
+func (r *runner) notTaken(key string, err error) error {
 	var (
 		s     signalled
 		round *redlock.RoundError
@@ -339,7 +339,7 @@ func (r *runner) notTaken(key string, client *redlock.Client, err error) error {
 	case errors.As(err, &s):
 		return &failure{status: statusOf(s.Signal)}
 	case errors.Is(err, redlock.ErrHeld):
-		return &failure{r.heldStatus, fmt.Errorf("%q is held by another", key), holderText(client, key)}
+		return &failure{r.heldStatus, fmt.Errorf("%q is held by another", key), r.holderText(key)}
 	case undecided(err):
 		return &failure{exitNoQuorum, fmt.Errorf("no answer within %v: %w", r.wait, err), doctorRemedy}
 	case inQuarantine(err):
@@ -357,18 +357,28 @@ func undecided(err error) bool {
 		!errors.Is(round, redlock.ErrNoQuorum) && !errors.Is(round, redlock.ErrHeld) && !errors.Is(round, redlock.ErrExpired)
 }
 
-// holderText says who is in our way.
-func holderText(client *redlock.Client, key string) string {
+// holderText says who is in our way. It asks as status does, who may read a key may ask.
+func (r *runner) holderText(key string) string {
+	masters, err := r.fleet.addresses()
+	if err != nil {
+		return ""
+	}
+	opt, err := r.fleet.options()
+	if err != nil {
+		return ""
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	all, _ := client.Holders(ctx, key) // those that answered are enough
-	if s := newStanding(key, all); s.state == held {
-		if s.left < 0 {
-			return fmt.Sprintf("by %s, %s", ownerText(s.leader), leftText(s.left))
-		}
+	switch s := newStanding(key, holders(ctx, masters, opt, key)); {
+	case s.state == unknown:
+		return "nobody knows by whom: " + s.tooFew()
+	case s.state == free:
+		return "by nobody for long: others try to take it, or it was just released"
+	case s.left < 0:
+		return fmt.Sprintf("by %s, %s", ownerText(s.leader), leftText(s.left))
+	default:
 		return fmt.Sprintf("by %s, %s unless it is renewed", ownerText(s.leader), leftText(s.left))
 	}
-	return "by nobody for long: others try to take it, or it was just released"
 }
 
 // supervise returns when the command has ended. It ends it if the lock is lost.
@@ -438,6 +448,6 @@ func (r *runner) release() error {
 
 func (r *runner) note(format string, args ...any) {
 	if r.verbose {
-		fmt.Fprintf(os.Stderr, "redlock: "+format+"\n", args...)
+		complain(fmt.Sprintf(format, args...), "")
 	}
 }

@@ -410,3 +410,38 @@ func TestDemoThatIsStoppedLeavesNoKeyOnMastersOfTheUser(t *testing.T) {
 		}
 	}
 }
+
+// Who may take a lock may read its key, and no more is asked of him.
+func TestRunTellsTheHolderWithoutScripts(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	for i := range masters.N() {
+		for _, command := range [][]string{
+			{"SET", "k", "night-shift/ABCDEFGHIJKLMNOPQRSTUVWXYZ0", "PX", "3600000"},
+			append([]string{"ACL", "SETUSER", "narrow", "on", ">pw", "~*", "+@all"}, "-eval"),
+		} {
+			_, err := masters.Do(i, command...)
+			require.NoError(t, err)
+		}
+	}
+	env := []string{inFleet(masters), "REDLOCK_USERNAME=narrow", "REDLOCK_PASSWORD=pw"}
+	status, _, stderr := do(t, env, "run", atOnce, "-n", "k", "--", binary, "--version")
+	require.Equal(t, exitHeld, status)
+	require.Contains(t, stderr, "by night-shift, ")
+
+	for i := range 2 { // whose answers would be needed
+		_, err := masters.Do(i, "ACL", "SETUSER", "narrow", "-get")
+		require.NoError(t, err)
+	}
+	status, _, stderr = do(t, env, "run", atOnce, "-n", "k", "--", binary, "--version")
+	require.Equal(t, exitHeld, status)
+	require.Contains(t, stderr, "nobody knows by whom: 1 of 3 masters answered; 2 are needed")
+}
+
+// Who knows the token can release the lock.
+func TestRunDoesNotShowTheToken(t *testing.T) {
+	masters := redlocktest.Embedded(t, 1)
+	status, stdout, stderr := do(t, []string{inFleet(masters)}, sh("echo $REDLOCK_TOKEN", "-v", "--owner", "night-shift")...)
+	require.Zero(t, status)
+	require.Contains(t, stderr, "as night-shift\n")
+	require.NotContains(t, stderr, strings.TrimSpace(stdout))
+}

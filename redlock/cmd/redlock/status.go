@@ -66,8 +66,7 @@ Exit status: 0 held, 1 free, 97 unknown, 64 wrong usage, 74 write error.
 		case free:
 			return &failure{status: exitNo}
 		case unknown:
-			return &failure{exitNoQuorum, fmt.Errorf("%d of %s answered; %d are needed to tell who holds %q",
-				s.answered, plural(len(masters), "master"), s.quorum, s.key), doctorRemedy}
+			return &failure{exitNoQuorum, fmt.Errorf("%s to tell who holds %q", s.tooFew(), s.key), doctorRemedy}
 		}
 		return nil
 	}
@@ -94,7 +93,7 @@ func holders(ctx context.Context, masters []string, opt conn.Options, key string
 	for i, master := range masters {
 		asking.Go(func() {
 			h := &all[i]
-			h.Master = display(master)
+			h.Master = conn.Redact(master)
 			h.Token, h.TTL, h.Err = holder(ctx, master, opt, key)
 		})
 	}
@@ -116,28 +115,19 @@ func holder(ctx context.Context, master string, opt conn.Options, key string) (t
 	switch got := replies[0]; {
 	case got.IsNull():
 		return "", 0, nil
-	case got.IsError() && string(got.ErrorCode()) == "WRONGTYPE":
+	case got.IsError() && conn.ErrorCode(got) == "WRONGTYPE":
 		token = "?" // a key that holds no string is no lock, but is in its way
 	case got.IsError():
-		return "", 0, errors.New(string(got.Bytes()))
+		return "", 0, errors.New("GET: " + conn.ErrorText(got))
 	case ok && ms == -2: // it expired in between
 		return "", 0, nil
 	default:
 		token = string(got.Bytes())
 	}
 	if !ok {
-		return "", 0, errors.New(string(replies[1].Bytes()))
+		return "", 0, errors.New("PTTL: " + conn.ErrorText(replies[1]))
 	}
 	return token, time.Duration(ms) * time.Millisecond, nil
-}
-
-// display is an address without a password.
-func display(master string) string {
-	addr, err := conn.ParseAddress(master)
-	if err != nil {
-		return "?"
-	}
-	return addr.String()
 }
 
 // A state is what can be said of a lock.
@@ -189,6 +179,15 @@ func newStanding(key string, all []redlock.Holder) *standing {
 	return s
 }
 
+// tooFew says that the masters that answered leave it open who holds the lock.
+func (s *standing) tooFew() string {
+	are := "are"
+	if s.quorum == 1 {
+		are = "is"
+	}
+	return fmt.Sprintf("%d of %s answered; %d %s needed", s.answered, plural(len(s.holders), "master"), s.quorum, are)
+}
+
 // lasting is for how long at least quorum of the keys live; below 0: for ever.
 func lasting(ttls []time.Duration, quorum int) time.Duration {
 	for i, ttl := range ttls {
@@ -227,9 +226,9 @@ func (s *standing) write(t *terminal) {
 	text := fmt.Sprintf("%s is %s", s.key, s.state)
 	switch s.state {
 	case held:
-		text += fmt.Sprintf(" by %s, on %d of %d masters, %s", ownerText(s.leader), s.votes, len(s.holders), leftText(s.left))
+		text += fmt.Sprintf(" by %s, on %d of %s, %s", ownerText(s.leader), s.votes, plural(len(s.holders), "master"), leftText(s.left))
 	case unknown:
-		text = fmt.Sprintf("%s: unknown, %d of %d masters answered", s.key, s.answered, len(s.holders))
+		text = fmt.Sprintf("%s: unknown, %d of %s answered", s.key, s.answered, plural(len(s.holders), "master"))
 	}
 	t.say("", plain, text)
 	t.printf("\n")

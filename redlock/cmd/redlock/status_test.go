@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,7 +105,7 @@ func TestStatusWorksBelowAMajority(t *testing.T) {
 	require.Equal(t, exitNoQuorum, exit)
 	require.Contains(t, stdout, "without expiry")
 	require.Contains(t, stdout, "refused")
-	require.Contains(t, stderr, "1 of 3 masters answered")
+	require.Contains(t, stderr, "1 of 3 masters answered; 2 are needed")
 	require.Contains(t, stderr, "doctor")
 	requireReadable(t, stdout)
 }
@@ -121,6 +122,46 @@ func TestStatusSeesKeysThatAreNoLocks(t *testing.T) {
 	exit, _, stderr := do(t, []string{inFleet(masters)}, "run", atOnce, "-n", "k", "--", binary, "--version")
 	require.Equal(t, exitHeld, exit)
 	require.Contains(t, stderr, "by a key that is no lock, without expiry")
+}
+
+func TestStatusCutsNoWords(t *testing.T) {
+	long := "127.0.0.1:1,unix:///" + strings.Repeat("a-long-path/", 8) + "socket"
+	exit, stdout, _ := do(t, nil, "status", "-m", long, "k")
+	require.Equal(t, exitNoQuorum, exit)
+	requireReadable(t, stdout)
+	require.Contains(t, strings.Join(strings.Fields(stdout), " "), "connect: no such file or directory")
+	masters := redlocktest.Embedded(t, 1)
+	owner := strings.Repeat("an-owner-of-", 10) + "128-byte"
+	_, err := masters.Do(0, "SET", "k", owner+"/"+strings.Repeat("X", 27))
+	require.NoError(t, err)
+	exit, stdout, _ = do(t, []string{inFleet(masters)}, "status", "k")
+	require.Zero(t, exit)
+	require.Contains(t, strings.Join(strings.Fields(stdout), ""), "heldby"+owner+",")
+	require.NotContains(t, stdout, "…")
+	exit, _, stderr := do(t, nil, "status", "-m", "127.0.0.1:1", "k")
+	require.Equal(t, exitNoQuorum, exit)
+	require.Contains(t, stderr, "0 of 1 master answered; 1 is needed")
+}
+
+// The token and the texts of a server are not ours: they can hold whatever a terminal obeys,
+// and the line end with which a line in a log is forged.
+func TestWhatIsNotOursDoesNothingToATerminal(t *testing.T) {
+	const evil = "\x1b[2J\x1b]0;title\x07\nredlock: all is well\u202e"
+	masters := redlocktest.Embedded(t, 1)
+	_, err := masters.Do(0, "SET", evil, evil+"/ABCDEFGHIJKLMNOPQRSTUVWXYZ0")
+	require.NoError(t, err)
+	env := []string{inFleet(masters)}
+	_, stdout, stderr := do(t, env, "status", evil)
+	require.Contains(t, strings.Join(strings.Fields(stdout), " "), "is held by somebody who left no name")
+	_, out, errs := do(t, env, "run", atOnce, "-n", evil, "--", binary, "--version")
+	require.Contains(t, errs, "held by another")
+	_, more, notes := do(t, env, "run", atOnce, "-v", evil+"2", "--", binary, "--version")
+	for _, text := range []string{stdout, stderr, out, errs, more, notes} {
+		require.NotContains(t, text, "\x1b")
+		require.NotContains(t, text, "\x07")
+		require.NotContains(t, text, "\u202e")
+		require.NotContains(t, text, "\nredlock: all is well")
+	}
 }
 
 func TestAFrozenMasterHoldsStatusUpForTheDialTimeoutOnly(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/redburst/redburst/conn"
 )
 
 // width is what every terminal has; nothing that people read is wider.
@@ -53,12 +55,12 @@ func (t *terminal) printf(format string, args ...any) {
 }
 
 // say writes text in lines of at most 80 columns. The first begins with lead,
-// the others are indented as far.
+// the others are indented as far. What is not printable in text is escaped.
 func (t *terminal) say(lead string, c colour, text string) {
 	indent := utf8.RuneCountInString(lead)
 	at := indent
 	t.printf("%s", t.paint(c, lead))
-	for i, word := range strings.Fields(text) {
+	for i, word := range strings.Fields(conn.Printable(text)) {
 		n := utf8.RuneCountInString(word)
 		switch {
 		case i == 0:
@@ -82,13 +84,15 @@ type cell struct {
 }
 
 // table writes rows in columns, two spaces apart. Columns from right on are
-// aligned to the right, except the last. If a terminal is too narrow, the first
-// column is clipped, and then the last.
+// aligned to the right, except the last. If a terminal is too narrow, the last
+// column goes on in further lines, and then the first is clipped. What is not
+// printable is escaped.
 func (t *terminal) table(indent string, right int, rows [][]cell) {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
-		for i, c := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(c.text))
+		for i := range row {
+			row[i].text = conn.Printable(row[i].text)
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i].text))
 		}
 	}
 	last := len(widths) - 1
@@ -96,28 +100,50 @@ func (t *terminal) table(indent string, right int, rows [][]cell) {
 	for _, w := range widths {
 		excess += w
 	}
-	for _, i := range []int{0, last} {
-		if cut := min(excess, widths[i]-15); cut > 0 {
-			widths[i] -= cut
+	for _, column := range []struct{ i, least int }{{last, 30}, {0, 15}, {last, 15}} {
+		if cut := min(excess, widths[column.i]-column.least); cut > 0 {
+			widths[column.i] -= cut
 			excess -= cut
 		}
 	}
 	for _, row := range rows {
 		t.printf("%s", indent)
-		for i, c := range row {
+		at := utf8.RuneCountInString(indent)
+		for i, c := range row[:last] {
 			text := clip(c.text, widths[i])
 			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text))
-			switch {
-			case i == last:
-				t.printf("%s", t.paint(c.colour, text))
-			case i >= right:
+			if i >= right {
 				t.printf("%s%s  ", space, t.paint(c.colour, text))
-			default:
+			} else {
 				t.printf("%s%s  ", t.paint(c.colour, text), space)
 			}
+			at += widths[i] + 2
 		}
-		t.printf("\n")
+		for i, line := range wrap(row[last].text, widths[last]) {
+			if i > 0 {
+				t.printf("%*s", at, "")
+			}
+			t.printf("%s\n", t.paint(row[last].colour, line))
+		}
 	}
+}
+
+// wrap breaks a text into lines of at most n characters, between words where it can.
+func wrap(text string, n int) (lines []string) {
+	line := []rune{}
+	for _, word := range strings.Fields(text) {
+		r := []rune(word)
+		if len(line) > 0 && len(line)+1+len(r) > n {
+			lines, line = append(lines, string(line)), nil
+		}
+		if len(line) > 0 {
+			line = append(line, ' ')
+		}
+		for line = append(line, r...); len(line) > n; line = line[n:] {
+			lines = append(lines, string(line[:n]))
+		}
+	}
+	return append(lines, string(line))
 }
 
 // header is a row of headings.

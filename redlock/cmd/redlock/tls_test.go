@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -9,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +21,20 @@ import (
 type tlsFront struct {
 	address           string
 	certFile, keyFile string // for both sides
+	pair              atomic.Pointer[tls.Certificate]
+}
+
+// renew has the front show another certificate, which has signed itself.
+func (f *tlsFront) renew(t *testing.T, change func(*x509.Certificate)) {
+	t.Helper()
+	old := f.pair.Load()
+	c := *old.Leaf
+	change(&c)
+	key := old.PrivateKey.(crypto.Signer)
+	der, err := x509.CreateCertificate(rand.Reader, &c, &c, key.Public(), key)
+	require.NoError(t, err)
+	f.pair.Store(&tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key})
+	require.NoError(t, os.WriteFile(f.certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
 }
 
 func newTLSFront(t *testing.T, master string) *tlsFront {
@@ -35,7 +52,11 @@ func newTLSFront(t *testing.T, master string) *tlsFront {
 	} {
 		require.NoError(t, os.WriteFile(name, pem.EncodeToMemory(&block), 0o600))
 	}
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert})
+	pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0])
+	require.NoError(t, err)
+	f.pair.Store(&pair)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{ClientAuth: tls.RequireAnyClientCert,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.pair.Load(), nil }})
 	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	f.address = l.Addr().String()
