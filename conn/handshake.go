@@ -19,6 +19,7 @@ type Server struct {
 	RunID    string        // 40 hex digits, fresh at every start of the server
 	Group    string        // of which it is the master; empty if its place is fixed
 	ReplID   string        // 40 hex digits, fresh whenever it becomes the master, be it by a start
+	ReplID2  string        // that of the master whose replica it was before; empty if it was none, as far as it knows
 	Reign    time.Duration // of a group's master: how long each sentinel that says so has known it as such; 0 if they do not say
 	Version  string        // such as "7.0.15"
 	Mode     string        // "standalone"
@@ -72,7 +73,10 @@ func (h *handshake) run() (Server, error) {
 		h.add("CLIENT TRACKING", "CLIENT", "TRACKING", "ON", "OPTIN")
 	}
 	h.addScripts()
-	h.add("INFO", "INFO")
+	// By section: a part of the whole is all that is needed, and that of a miniredis, which
+	// has neither section, reads what its Close is writing.
+	h.add("INFO", "INFO", "server")
+	h.add("INFO replication", "INFO", "replication")
 	if h.group != "" { // its sentinels may be behind
 		h.add("ROLE", "ROLE")
 	}
@@ -208,7 +212,7 @@ func (h *handshake) judge(replies []reply) (Server, error) {
 		case r.IsError():
 		case r.name == "HELLO":
 			s.fromHello(r.Value)
-		case r.name == "INFO":
+		case r.name == "INFO", r.name == "INFO replication":
 			s.fromInfo(r.Bytes())
 		case r.name == "ROLE":
 			it := r.Elems()
@@ -237,6 +241,10 @@ func (h *handshake) judge(replies []reply) (Server, error) {
 			return s, err
 		case r.name == "INFO":
 			s.Lacks = append(s.Lacks, "run id and uptime: "+said)
+		case r.name == "INFO replication":
+			if s.RunID != "" { // otherwise it was said of the other section
+				s.Lacks = append(s.Lacks, "replication id: "+said)
+			}
 		case r.name == "CONFIG GET":
 			s.Lacks = append(s.Lacks, "persistence: "+said)
 		case r.name == "CLIENT TRACKING", r.name == "CLIENT SETNAME", r.name == "ROLE":
@@ -298,6 +306,10 @@ func (s *Server) fromInfo(text []byte) {
 			s.RunID = value
 		case "master_replid":
 			s.ReplID = value
+		case "master_replid2":
+			if strings.Trim(value, "0") != "" {
+				s.ReplID2 = value
+			}
 		case "uptime_in_seconds":
 			n, _ := strconv.ParseInt(value, 10, 64)
 			s.Uptime = time.Duration(n) * time.Second

@@ -273,7 +273,7 @@ func TestServersWithoutHELLOAreSpokenToInRESP2(t *testing.T) {
 			Lacks: []string{"CLIENT TRACKING: the server does not speak RESP3"},
 		}, got)
 		require.Equal(t, []string{
-			"HELLO 3 AUTH default hunter2 SETNAME x", "SELECT 2", "CLIENT TRACKING ON OPTIN", "SCRIPT LOAD " + oneScript, "INFO",
+			"HELLO 3 AUTH default hunter2 SETNAME x", "SELECT 2", "CLIENT TRACKING ON OPTIN", "SCRIPT LOAD " + oneScript, "INFO server", "INFO replication",
 			"AUTH hunter2", "CLIENT SETNAME x", "SELECT 2", "SCRIPT LOAD " + oneScript, "INFO", "ROLE",
 		}, s.seen())
 	}
@@ -441,7 +441,7 @@ func TestConnectionsClosedInTheHandshake(t *testing.T) {
 func TestAnswersThatComeByteByByte(t *testing.T) {
 	addr := conntest.Listen(t, func(c net.Conn) {
 		c.Read(make([]byte, 1024))
-		for _, b := range []byte(hello + ">2\r\n$1\r\na\r\n$1\r\nb\r\n" + "$8\r\nrun_id:a\r\n") {
+		for _, b := range []byte(hello + ">2\r\n$1\r\na\r\n$1\r\nb\r\n" + "$8\r\nrun_id:a\r\n" + "$15\r\nmaster_replid:b\r\n") {
 			time.Sleep(time.Millisecond)
 			c.Write([]byte{b})
 		}
@@ -450,6 +450,7 @@ func TestAnswersThatComeByteByByte(t *testing.T) {
 	s := dial(t, addr, conn.Options{}).Server()
 	require.Equal(t, "7.0.0", s.Version)
 	require.Equal(t, "a", s.RunID)
+	require.Equal(t, "b", s.ReplID)
 }
 
 func TestEmbeddedMasters(t *testing.T) {

@@ -107,14 +107,14 @@ func pair(tb testing.TB, opt conn.Options) (*conn.Conn, net.Conn) {
 	addr := conntest.Listen(tb, func(c net.Conn) {
 		// The beginning of HELLO and the end of INFO.
 		buf := make([]byte, 4096)
-		for n := 0; !strings.HasSuffix(string(buf[:n]), "INFO\r\n"); {
+		for n := 0; !strings.HasSuffix(string(buf[:n]), "replication\r\n"); {
 			m, err := c.Read(buf[n:])
 			if err != nil {
 				return
 			}
 			n += m
 		}
-		io.WriteString(c, hello+"-ERR no\r\n")
+		io.WriteString(c, hello+"-ERR no\r\n-ERR no\r\n")
 		peers <- c
 		<-done
 	})

@@ -230,7 +230,7 @@ func pairTLS(tb testing.TB) (*conn.Conn, *tls.Conn) {
 	addr := conntest.Listen(tb, func(c net.Conn) {
 		peer := tls.Server(c, config)
 		peer.Read(make([]byte, 4096))
-		io.WriteString(peer, hello+"-ERR no\r\n")
+		io.WriteString(peer, hello+"-ERR no\r\n-ERR no\r\n")
 		peers <- peer
 		<-done
 	})
@@ -360,7 +360,7 @@ func TestTLSKeyUpdates(t *testing.T) {
 		dialed <- c
 	}()
 	says("HELLO")
-	io.WriteString(stdin, hello+"-ERR no\r\n")
+	io.WriteString(stdin, hello+"-ERR no\r\n-ERR no\r\n")
 	c := soon(t, dialed)
 	require.NotNil(t, c)
 	defer c.Close()
