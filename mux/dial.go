@@ -74,10 +74,11 @@ func (s *slot) lastPlace() string {
 	return s.known.Endpoint
 }
 
-// wasReplica notes that a master with a fixed place has said that it is a replica. When it
-// is a master again it has another's data, and counts as restarted (Config.Quarantine).
+// wasReplica notes that a master with a fixed place has said that it is a replica, be it
+// before it was ever connected. When it is a master again it has another's data, and counts
+// as restarted (Config.Quarantine).
 func (s *slot) wasReplica() {
-	if s.addr.Group() == "" && s.known.Endpoint != "" {
+	if s.addr.Group() == "" {
 		s.known.Role = "replica"
 	}
 }

@@ -64,7 +64,8 @@ type Config struct {
 	// RestartGuard is the longest TTL that anybody uses on these masters: no Mutex of
 	// this client can have a longer one. If it is set, a master that was started less
 	// than this ago when it is first connected does not vote until it has passed, as it
-	// may have forgotten locks.
+	// may have forgotten locks; nor does one whose second replication id says that it was
+	// a replica before, as nobody knows when.
 	//
 	// A master that may have restarted while this client knows it is treated so in any
 	// case, for the longer of this and the longest TTL that this client has used. That is

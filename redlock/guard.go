@@ -66,16 +66,28 @@ func (g *guard) use(ttl time.Duration) {
 // replica drops what it had before. A server that had said that it persists every write,
 // and after a restart still says so, has forgotten nothing. One that does not say who it
 // is may have been restarted.
+//
+// A master changes its replication id when it is promoted, and then keeps the one before as
+// its second. It also does so when it gets its first replica, be it one that only copies
+// (redis-cli --rdb): then it has no second, and has forgotten nothing. A promoted one
+// loses its second, too, but only after an hour without replicas (repl-backlog-ttl).
 func (g *guard) quarantine(_ int, before, now conn.Server) (d time.Duration, why string, doubt bool) {
 	longest := max(time.Duration(g.longest.Load()), g.restart)
+	known := before.Endpoint != ""
+	same := now.RunID != "" && before.RunID == now.RunID // the same process
 	switch durable := g.durable || now.Durable; {
-	case before.Endpoint == "": // the first connection
+	case before.Role != "" && before.Role != "master":
+		return longest, "it was a replica in between", known
+	case !known: // the first connection
 		known := max(0, now.Uptime-uptimeError)
 		if now.Group != "" {
 			known = min(known, now.Reign)
 		}
 		switch {
-		case g.restart == 0 || durable && now.Group == "":
+		case g.restart == 0:
+		case now.Group == "" && now.ReplID2 != "": // when it was promoted, nobody knows
+			return g.restart, "it was a replica of another before (master_replid2)", false
+		case now.Group == "" && durable:
 		case now.RunID == "":
 			return g.restart, "it does not say when it was started", false
 		case known < g.restart && now.Group != "":
@@ -83,13 +95,14 @@ func (g *guard) quarantine(_ int, before, now conn.Server) (d time.Duration, why
 		case known < g.restart:
 			return g.restart - known, fmt.Sprintf("it was started %v ago", now.Uptime), false
 		}
-	case before.Endpoint != now.Endpoint:
+	case before.Endpoint != now.Endpoint: // it may be the same, but what the others granted meanwhile it does not know
 		return longest, fmt.Sprintf("it has taken the place of %s", before.Endpoint), true
 	case now.Group != "" && differ(before.ReplID, now.ReplID):
 		return longest, "it has become the master again, or was restarted", true
-	case before.Role != "" && before.Role != "master", before.RunID == now.RunID && differ(before.ReplID, now.ReplID):
+	case same && differ(before.ReplID, now.ReplID) && now.ReplID2 != "":
 		return longest, "it was a replica in between", true
-	case before.RunID == now.RunID && now.RunID != "", durable && (g.durable || before.Durable):
+	case same:
+	case durable && (g.durable || before.Durable) && now.Group == "":
 	case differ(before.RunID, now.RunID):
 		return longest, "it was restarted", true
 	default:

@@ -478,7 +478,7 @@ func TestGuardListensToNobodyWhoMayHaveForgotten(t *testing.T) {
 		"was a replica, as it has said": {Config{Durable: true}, with(one, func(s *conn.Server) { s.Role = "replica" }),
 			with(one, func(s *conn.Server) { s.Role = "master" }), uses, true},
 		"was a replica, as its id shows": {Config{Durable: true}, with(one, func(s *conn.Server) { s.ReplID = "r" }),
-			with(one, func(s *conn.Server) { s.ReplID = "s" }), uses, true},
+			with(one, func(s *conn.Server) { s.ReplID, s.ReplID2 = "s", "r" }), uses, true},
 		"again, its id is known only now": {Config{}, one, with(one, func(s *conn.Server) { s.ReplID = "s" }), 0, false},
 		"restarted, durable, with another id": {Config{}, with(with(one, durable), func(s *conn.Server) { s.ReplID = "r" }),
 			with(with(restarted, durable), func(s *conn.Server) { s.ReplID = "s" }), 0, false},

@@ -183,6 +183,62 @@ func TestMasterThatWasAReplicaForAMomentDoesNotVote(t *testing.T) {
 	}
 }
 
+// Who comes while it is a replica has never been connected to it, and who comes later finds a
+// master as old as the others.
+func TestMasterThatWasAReplicaBeforeTheFirstConnectionDoesNotVote(t *testing.T) {
+	const ttl = 20 * time.Second
+	masters := redlocktest.Start(t, 3)
+	old := openConfig(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
+	for i := range 3 {
+		reaches(t, old, i, "up")
+	}
+	m := old.NewMutex("k", ttl)
+	hasOnTwo(t, masters, m)
+	replicate(t, masters, 0, 2)
+	during := openConfig(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
+	used(t, during, ttl)
+	reaches(t, during, 0, "refused")
+	promote(t, masters, 0)
+	reaches(t, during, 0, "quarantined")
+	require.Error(t, during.NewMutex("k", ttl).TryLock(t.Context()))
+
+	require.Eventually(t, func() bool { // 1 s of guard, and 1 s of which an uptime is wrong
+		info, err := masters.Do(2, "INFO", "server")
+		return err == nil && !strings.Contains(info.(string), "uptime_in_seconds:0") && !strings.Contains(info.(string), "uptime_in_seconds:1\r")
+	}, time.Minute, 10*time.Millisecond)
+	after := openConfig(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy, RestartGuard: time.Second})
+	for i, want := range []string{"quarantined", "up", "up"} {
+		reaches(t, after, i, want)
+	}
+}
+
+// A master that gets a replica, or is copied (redis-cli --rdb), gets another replication id,
+// and has forgotten nothing.
+func TestMasterThatHasGotAReplicaVotes(t *testing.T) {
+	masters := redlocktest.Start(t, 2)
+	phases := make(chan string, 100)
+	c := openConfig(t, redlock.Config{Masters: masters.Addrs()[:1], RoundTimeout: busy,
+		Observer: &redlock.Observer{Master: func(m redlock.MasterStats) { phases <- m.Phase }}})
+	reaches(t, c, 0, "up")
+	used(t, c, 30*time.Second)
+	replicate(t, masters, 1, 0)
+	_, err := masters.Do(0, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+	require.NoError(t, err)
+	reach := func(want string) {
+		t.Helper()
+		for {
+			p := soon(t, want, phases)
+			require.NotEqual(t, "quarantined", p)
+			if p == want {
+				return
+			}
+		}
+	}
+	reach("up") // at first
+	reach("down")
+	reach("up")
+}
+
 // A TTL that nobody uses costs nothing, however long it is, and one that is used counts from
 // then.
 func TestOnlyTTLsThatAreUsedCount(t *testing.T) {
