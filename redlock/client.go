@@ -275,8 +275,10 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 	}()
 	held, stop := m.KeepAlive(ctx)
 	defer stop()
-	if err := context.Cause(held); err != nil {
+	if err := context.Cause(held); errors.Is(err, ErrLost) {
 		return err
+	} else if err != nil {
+		return m.unasked(opLock, nil, "").end(ctx, held.Err())
 	}
 	err = fn(held)
 	if lost := context.Cause(held); errors.Is(lost, ErrLost) && !errors.Is(err, ErrLost) {

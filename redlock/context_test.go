@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -127,4 +128,23 @@ func TestShortBudgetIsNoLackOfAQuorum(t *testing.T) {
 	require.Positive(t, ended)
 	require.Zero(t, c.Stats().NoQuorum)
 	require.LessOrEqual(t, c.Stats().Cancelled, uint64(ended))
+}
+
+// The context ends just as the lock is taken.
+func TestDoOfAContextThatEndsAsTheLockIsTaken(t *testing.T) {
+	mine := errors.New("mine")
+	var cancel context.CancelCauseFunc
+	observer := &Observer{Round: func(context.Context, Round) { cancel(mine) }}
+	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		var ctx context.Context
+		ctx, cancel = context.WithCancelCause(t.Context())
+		err := c.Do(ctx, "k", ttl, func(context.Context) error { t.Error("it runs"); return nil })
+		require.ErrorIs(t, err, mine)
+		require.ErrorIs(t, err, context.Canceled)
+		require.NotErrorIs(t, err, ErrLost)
+		var round *RoundError
+		require.ErrorAs(t, err, &round)
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys())
+	})
 }

@@ -19,6 +19,19 @@ type Holder struct {
 	Err    error         // why the master's answer is missing; nil if it is not
 }
 
+// Format prints who holds the key, and not the token, whatever the verb: whoever knows it
+// can release the lock.
+func (h Holder) Format(s fmt.State, _ rune) {
+	switch {
+	case h.Err != nil:
+		fmt.Fprintf(s, "%s: %v", h.Master, h.Err)
+	case h.Token == "":
+		fmt.Fprintf(s, "%s: free", h.Master)
+	default:
+		fmt.Fprintf(s, "%s: held by %q for %v", h.Master, h.Owner(), h.TTL)
+	}
+}
+
 // Owner is the owner named in the token (Config.Owner): printable ASCII without spaces,
 // 128 bytes at most; empty if none is, or if another library made the token.
 func (h Holder) Owner() string { return ownerOf(h.Token) }
@@ -46,6 +59,8 @@ func (c *Client) Holders(ctx context.Context, key string) ([]Holder, error) {
 		switch {
 		case v.Verdict == Yes:
 			out[i].Token, out[i].TTL = readHolder(v.Reply)
+		case v.Err == nil && err != nil:
+			out[i].Err = err // which was not waited for any longer
 		case v.Err == nil:
 			out[i].Err = mux.ErrTimeout
 		}

@@ -1,9 +1,12 @@
 package redlock
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/mux"
 	"github.com/stretchr/testify/require"
 )
 
@@ -21,4 +24,27 @@ func TestHoldersAreDescribed(t *testing.T) {
 	} {
 		require.Equal(t, want, leading(holders).String())
 	}
+}
+
+func TestHoldersOfAnEndedContextDidNotTimeOut(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		all, err := c.Holders(ctx, "k")
+		require.ErrorIs(t, err, context.Canceled)
+		for _, h := range all {
+			require.ErrorIs(t, h.Err, context.Canceled)
+			require.NotErrorIs(t, h.Err, mux.ErrTimeout)
+		}
+	})
+}
+
+func TestHolderIsPrintedWithoutItsToken(t *testing.T) {
+	h := Holder{Master: "a:1", Token: svcA, TTL: time.Second}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
+		require.Equal(t, `a:1: held by "svc-a@host-7:311" for 1s`, fmt.Sprintf(verb, h))
+		require.NotContains(t, fmt.Sprintf(verb, []*Holder{&h}), svcA[len(svcA)-10:])
+	}
+	require.Equal(t, "a:1: free", fmt.Sprint(Holder{Master: "a:1"}))
+	require.Equal(t, "a:1: "+errFake.Error(), fmt.Sprint(Holder{Master: "a:1", Err: errFake}))
 }

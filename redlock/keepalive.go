@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -225,16 +226,35 @@ func (r *renewer) remove(k *keep, why error) bool {
 	return true
 }
 
+// Format prints what the context is of, and nothing that changes meanwhile.
+func (k *keep) Format(s fmt.State, _ rune) {
+	fmt.Fprintf(s, "%v.KeepAlive{%s}", k.Context, quoted(k.mutex.key))
+}
+
 // finish cancels the contexts of keeps that were removed by the caller: all of them before
 // the Observer is told of any, as it may panic.
 func (r *renewer) finish(over []*keep) {
-	for _, k := range over {
-		k.cancel(k.why)
-	}
+	cancelAll(over)
 	for _, k := range over {
 		if k.why != nil {
 			r.client.observe.lost(k, k.mutex.key, k.why)
 		}
+	}
+}
+
+// cancelAll cancels the contexts of keeps, all of them, also if one hangs on a context of the
+// user's that panics.
+func cancelAll(over []*keep) {
+	n := 0
+	defer func() {
+		if n < len(over) {
+			cancelAll(over[n:])
+		}
+	}()
+	for n < len(over) {
+		k := over[n]
+		n++
+		k.cancel(k.why)
 	}
 }
 
@@ -266,25 +286,34 @@ func (r *renewer) expire(k *keep) {
 	r.finish(over)
 }
 
-// end takes keeps out that were taken from their Mutex: because it was unlocked,
-// or because an operation has found the lock to be lost. From then on no renewal
-// of theirs is sent. Their contexts are left to finish. r.mu is held.
-func (r *renewer) end(keeps *keep, lost *RoundError) (over []*keep) {
+// end takes keeps out that were taken from their Mutex because it was unlocked. From then
+// on no renewal of theirs is sent. Their contexts are left to finish. r.mu is held.
+func (r *renewer) end(keeps *keep) (over []*keep) {
+	return r.takeOut(keeps, func(*keep) error { return nil })
+}
+
+// lose does the same for keeps whose lock is lost. Last is how the last round on it has
+// failed, if one has, other than the keep's own.
+func (r *renewer) lose(keeps *keep, last *RoundError) (over []*keep) {
+	now := r.client.now()
+	return r.takeOut(keeps, func(k *keep) error {
+		if last != nil {
+			k.failed = last
+		}
+		return k.lost(now)
+	})
+}
+
+func (r *renewer) takeOut(keeps *keep, why func(*keep) error) (over []*keep) {
 	if keeps == nil {
 		return nil
 	}
-	now := r.client.now()
 	for k := keeps; k != nil; k = k.sibling {
-		var why error
-		if lost != nil {
-			k.failed = lost
-			why = k.lost(now)
-		}
-		if r.remove(k, why) {
+		if r.remove(k, why(k)) {
 			over = append(over, k)
 		}
 	}
-	r.arm(now)
+	r.arm(r.client.now())
 	return over
 }
 
@@ -461,7 +490,7 @@ func (r *renewer) landed(c *call, err error) {
 	case e == nil:
 	case e.reason == ErrNotHeld:
 		m.lost(c, now, e)
-	case e.reason == ErrExpired && !stopped && m.end(c.token, 0) <= now:
+	case !stopped && m.end(c.token, 0) <= now:
 		m.lost(c, now, e) // it came so late that it may have set keys again of a lock that is over
 	}
 	m.observe(k, opRenew, c, took, until-now, e)

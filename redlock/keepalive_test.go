@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -480,4 +482,19 @@ func TestCloseEndsEveryKeepAlive(t *testing.T) {
 		require.ErrorIs(t, m.Unlock(t.Context()), ErrClosed)
 		require.NoError(t, c.Close())
 	})
+}
+
+// Loggers and mocks print a context, while it is renewed.
+func TestContextOfAKeepAliveCanBePrinted(t *testing.T) {
+	masters := redlocktest.Embedded(t, 1)
+	c := opened(t, masters.Addrs(), nil)
+	m := c.NewMutex("k", 100*time.Millisecond)
+	require.NoError(t, m.TryLock(t.Context()))
+	held, stop := m.KeepAlive(context.Background())
+	defer stop()
+	for c.Stats().Renewals < 3 && held.Err() == nil {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%d"} {
+			require.Equal(t, `context.Background.WithCancel.KeepAlive{"k"}`, fmt.Sprintf(verb, held))
+		}
+	}
 }

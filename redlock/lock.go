@@ -313,6 +313,7 @@ func (m *Mutex) gaveUp(ctx context.Context, err error, last, cut *RoundError, he
 	switch {
 	case last != nil:
 		*e = *last
+		e.Votes = slices.Clone(last.Votes) // which others of its line are told, too
 	case held:
 		e.reason, e.note = ErrHeld, "within this process"
 	case failure != nil:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -523,4 +524,30 @@ func TestWhoLosesRacesDoesNotStandAsideForLong(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The votes of an error are its caller's, though others of the line are told the same.
+func TestVotesOfAnErrorAreNotShared(t *testing.T) {
+	masters := redlocktest.Embedded(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	for i := range 3 {
+		command(t, masters, i, "SET", "k", "another's")
+	}
+	var all sync.WaitGroup
+	for range 50 {
+		for i := range 3 {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(2+i)*time.Millisecond)
+				defer cancel()
+				var e *RoundError
+				if errors.As(c.NewMutex("k", ttl).Lock(ctx), &e) {
+					for i := range e.Votes {
+						e.Votes[i].Err = nil // the race detector sees it
+					}
+				}
+			})
+		}
+		time.Sleep(3 * time.Millisecond) // the next come while these give up
+	}
+	all.Wait()
 }

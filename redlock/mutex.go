@@ -13,7 +13,7 @@ import (
 // releases whatever the Mutex holds, whoever took it. Give each holder a Mutex.
 //
 // TryLock, Extend and Unlock on a Mutex that is reused allocate nothing if they
-// succeed.
+// succeed and the key has at most 512 bytes: no large buffers are kept.
 type Mutex struct {
 	client   *Client
 	key      string
@@ -79,7 +79,8 @@ func (m *Mutex) Remaining() time.Duration {
 // context's error and cause. If it fails, or succeeds too late, what it has set on any
 // master is deleted again, whatever becomes of ctx.
 //
-// A lock that has expired without an Unlock does not count as held.
+// A lock that has expired without an Unlock does not count as held: what is left of it is
+// released first.
 func (m *Mutex) TryLock(ctx context.Context) error {
 	if m.invalid != nil {
 		return m.invalid
@@ -101,6 +102,7 @@ func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely uint64) *RoundE
 		return m.unasked(opLock, ErrHeld, byThisMutex)
 	}
 	c.guard.use(m.term.ttl)
+	m.clearExpired()
 	k := c.takeCall()
 	defer c.putCall(k)
 	k.acquire(m)
@@ -137,16 +139,12 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurn bool, likely uint64
 		k.op.Started, k.op.Decided = 0, 0
 		return 0, m.unasked(opLock, ErrClosed, ""), nil
 	}
-	var expired *keep
 	clean := false // nothing can be left on any master, or what is there is ours
 	defer func() { // also if the context panics
 		if !clean {
 			m.undo(k)
 		}
 		c.attempts.RUnlock()
-		for ; expired != nil; expired = expired.sibling {
-			c.renewer.expire(expired)
-		}
 	}()
 	if inTurn {
 		clean, err = c.inTurn(ctx, m, k, likely)
@@ -154,11 +152,11 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurn bool, likely uint64
 		err = c.rounds.Do(ctx, &k.op)
 		clean = k.op.Asked == 0 // or while the masters are down, releases pile up as debts
 	}
+	m.clearExpired() // another goroutine's, since we have begun
 	now, until := c.now(), m.term.until(k.op.Started)
 	reason := count(k.op.Votes, err).acquired(now, until)
 	if reason == nil {
-		var installed bool
-		if expired, installed = m.install(k.token, until, now); installed {
+		if m.install(k.token, until, now) {
 			clean = true
 			return until - now, nil, err
 		}
@@ -176,8 +174,59 @@ func (m *Mutex) undo(k *call) {
 // giveBack makes the Mutex one that does not hold the lock that the call's round has taken,
 // and has that released.
 func (m *Mutex) giveBack(k *call) {
-	m.forget(k.token)
-	m.undo(k)
+	over := m.clear(k, m.unasked(opLock, ErrNotHeld, ""))
+	defer m.undo(k) // also if a context panics
+	m.client.renewer.finish(over)
+}
+
+// clearExpired makes the Mutex one that is not locked if its lock has expired: before it
+// takes the next one its KeepAlives have ended and their Observers have been told, and what
+// late requests of it may have set on some master is released.
+func (m *Mutex) clearExpired() {
+	m.mu.Lock()
+	expired := m.expired()
+	m.mu.Unlock()
+	if !expired {
+		return
+	}
+	c := m.client
+	k := c.takeCall()
+	defer c.putCall(k)
+	k.token = k.token[:0]
+	over := m.clear(k, nil)
+	if len(k.token) == 0 {
+		return // another was faster
+	}
+	defer m.undo(k) // also if a context panics
+	c.renewer.finish(over)
+}
+
+// expired reports whether the Mutex has a lock that has run out. mu is held.
+func (m *Mutex) expired() bool {
+	return len(m.token) > 0 && m.until != 0 && m.until <= m.client.now()
+}
+
+// clear makes the Mutex one that is not locked, if it has the call's lock; or, if the call
+// has no token, an expired one, whose token the call then has. From then on no renewal of it
+// is sent. It returns the KeepAlives that are to be finished; last is how the last round on
+// the lock has failed, if that is why.
+func (m *Mutex) clear(k *call, last *RoundError) (over []*keep) {
+	c := m.client
+	r := &c.renewer
+	r.mu.Lock() // before the KeepAlives are gone, no renewal is under way to Post
+	defer r.mu.Unlock()
+	m.mu.Lock()
+	switch {
+	case len(k.token) == 0 && m.expired():
+		k.token = append(k.token, m.token...)
+	case len(k.token) == 0, string(m.token) != string(k.token):
+		m.mu.Unlock()
+		return nil
+	}
+	keeps := m.keeps
+	m.token, m.until, m.since, m.gone, m.keeps = m.token[:0], 0, 0, false, nil
+	m.mu.Unlock()
+	return r.lose(keeps, last)
 }
 
 // survives asks the masters again for a lock that was just taken, as one of its votes
@@ -198,33 +247,22 @@ func (m *Mutex) stale(op string, k *call, err error) *RoundError {
 // replaced is the note of what failed for want of a vote that cannot be believed.
 const replaced = "a master was replaced by another"
 
-// forget makes the Mutex one that is not locked, unless it has another lock by now.
-func (m *Mutex) forget(token []byte) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if string(m.token) == string(token) {
-		m.token, m.until, m.since, m.gone = m.token[:0], 0, 0, false
-	}
-}
-
 // install makes the Mutex hold a lock that was just taken. It reports whether it does:
 // a caller that stood still until its lock was over may find that another has taken the
-// next one. It returns the KeepAlives of a lock that ran out before, if it was not
-// unlocked; they are to be expired.
-func (m *Mutex) install(token []byte, until, now time.Duration) (expired *keep, installed bool) {
+// next one, be it that this is over, too.
+func (m *Mutex) install(token []byte, until, now time.Duration) bool {
 	m.mu.Lock()
-	if m.until > until {
+	if m.until > until || m.keeps != nil {
 		m.mu.Unlock()
-		return nil, false
+		return false
 	}
 	m.token = append(m.token[:0], token...)
 	m.until, m.since, m.gone = until, now, false
-	expired, m.keeps = m.keeps, nil
 	m.mu.Unlock()
 	if m.client.groups {
 		m.client.holding.add(m)
 	}
-	return expired, true
+	return true
 }
 
 // Extend gives the lock its full TTL again. It succeeds only while the lock is
@@ -303,8 +341,8 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 		c.stats.extended.Add(1)
 	}
 	took := k.op.Decided - k.op.Started
-	if e != nil && (e.reason == ErrNotHeld || e.reason == ErrExpired || stale) {
-		m.lost(k, now, e)
+	if e != nil && (e.reason == ErrNotHeld || e.reason == ErrExpired || stale || !handed && m.end(k.token, 0) <= now) {
+		m.lost(k, now, e) // the last: it came so late that it may have set keys again of a lock that is over
 	}
 	if e != nil {
 		e.blame(ctx, err)
@@ -374,7 +412,7 @@ func (m *Mutex) lost(k *call, now time.Duration, why *RoundError) {
 		keeps, m.keeps = m.keeps, nil
 	}
 	m.mu.Unlock()
-	over := r.end(keeps, why)
+	over := r.lose(keeps, why)
 	r.mu.Unlock()
 	m.undo(k)
 	r.finish(over)
@@ -431,9 +469,17 @@ func (m *Mutex) unlock(ctx context.Context) *RoundError {
 	m.mu.Unlock()
 	if keeps != nil {
 		c.renewer.mu.Lock()
-		over := c.renewer.end(keeps, nil)
+		over := c.renewer.end(keeps)
 		c.renewer.mu.Unlock()
+		finished := false
+		defer func() {
+			if !finished { // a context has panicked: the release goes out nevertheless
+				c.rounds.Send(&k.op)
+				c.lines.released(m.key)
+			}
+		}()
 		c.renewer.finish(over)
+		finished = true
 	}
 
 	c.rounds.Post(k.one[:]...)

@@ -690,3 +690,49 @@ func TestStatsCountWhatHappens(t *testing.T) {
 		require.Equal(t, fmt.Sprint(mux.Up), s.Masters[0].Phase)
 	})
 }
+
+// The Observer is told of the loss of a lock that ran out before the next one is taken: one
+// that unlocks what was lost, as KeepAlive says one should, releases nothing of that.
+func TestLockIsNotReleasedByWhoHearsOfTheLossOfTheOneBefore(t *testing.T) {
+	for name, lock := range map[string]func(*Mutex, context.Context) error{"TryLock": (*Mutex).TryLock, "Lock": (*Mutex).Lock} {
+		t.Run(name, func(t *testing.T) {
+			var m *Mutex
+			losses := 0
+			observer := &Observer{Lost: func(context.Context, string, error) {
+				losses++
+				m.Unlock(context.Background())
+			}}
+			simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+				m = taken(t, c)
+				held, stop := m.KeepAlive(context.Background())
+				defer stop()
+				r.suspend(2 * ttl) // no timer has come yet
+				require.NoError(t, lock(m, t.Context()))
+				require.Equal(t, 1, losses)
+				require.ErrorIs(t, context.Cause(held), ErrLost)
+				require.NotEmpty(t, m.Token())
+				require.Positive(t, m.Remaining())
+				time.Sleep(10 * time.Millisecond)
+				require.ErrorIs(t, c.NewMutex("k", ttl).TryLock(t.Context()), ErrHeld)
+			})
+		})
+	}
+}
+
+// A lock that ran out is released when the Mutex takes the next: a master that was frozen
+// meanwhile still has its key, or has yet to set it.
+func TestNothingIsLeftOfALockThatRanOutBeforeTheNext(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		r.set(freeze, 2)
+		m := c.NewMutex("k", ttl)
+		require.NoError(t, m.TryLock(t.Context()))
+		token := m.Token()
+		time.Sleep(ttl)
+		require.NoError(t, m.TryLock(t.Context()))
+		require.NotEqual(t, token, m.Token())
+		require.NoError(t, m.Unlock(t.Context()))
+		r.set(thaw, 2) // it does all that it was sent
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}

@@ -297,3 +297,111 @@ func TestPanicOfAnObserverKeepsNoContextAlive(t *testing.T) {
 	require.ErrorIs(t, m.Extend(t.Context()), ErrClosed, "the connections have ended")
 	require.NoError(t, c.Close())
 }
+
+// The context of a KeepAlive panics when the KeepAlive is taken off it: the release goes out
+// nevertheless.
+func TestUnlockReleasesThoughAKeepAlivesContextPanics(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		var f fuse
+		f.calls.Store(-1)
+		parent, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		m := taken(t, c)
+		m.KeepAlive(brittle{parent, &f})
+		waiter := c.NewMutex("k", ttl)
+		waited := make(chan error, 1)
+		go func() { waited <- waiter.Lock(t.Context()) }()
+		synctest.Wait()
+		began := r.now()
+		f.calls.Store(0)
+		require.Panics(t, func() { m.Unlock(context.Background()) })
+		f.calls.Store(-1)
+		require.Empty(t, m.Token())
+		require.NoError(t, soon(t, "the waiter has it", waited))
+		require.Less(t, r.now()-began, ttl/2, "it is released, and has not expired")
+		require.NoError(t, waiter.Unlock(t.Context()))
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys())
+		nothingIsLeft(t, c, "")
+	})
+}
+
+func TestOneContextThatPanicsKeepsNoOtherAlive(t *testing.T) {
+	for name, ends := range map[string]func(c *Client, m *Mutex, r *fakeRounds){
+		"Unlock": func(_ *Client, m *Mutex, _ *fakeRounds) { m.Unlock(context.Background()) },
+		"Extend": func(_ *Client, m *Mutex, r *fakeRounds) {
+			r.set(flush, all(3)...)
+			m.Extend(context.Background())
+		},
+		"Close": func(c *Client, _ *Mutex, _ *fakeRounds) { c.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				var f fuse
+				f.calls.Store(-1)
+				parent, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				m := taken(t, c)
+				before, _ := m.KeepAlive(context.Background())
+				m.KeepAlive(brittle{parent, &f})
+				after, _ := m.KeepAlive(context.Background())
+				var derived []context.Context // which do not look at the clock
+				for _, held := range []context.Context{before, after} {
+					d, stop := context.WithCancel(held)
+					defer stop()
+					derived = append(derived, d)
+				}
+				f.calls.Store(0)
+				require.Panics(t, func() { ends(c, m, r) })
+				f.calls.Store(-1)
+				synctest.Wait()
+				for _, d := range derived {
+					require.Error(t, d.Err())
+				}
+			})
+		})
+	}
+}
+
+// A lock that ran out is taken again. The Observer, which hears of the loss only then, panics.
+func TestPanicAboutAnOldLossTakesNothing(t *testing.T) {
+	fails := false
+	observer := &Observer{Lost: func(context.Context, string, error) {
+		if fails {
+			panic("the user's")
+		}
+	}}
+	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		_, stop := m.KeepAlive(context.Background())
+		defer stop()
+		r.suspend(2 * ttl) // timers do not count it
+		fails = true
+		require.Panics(t, func() { m.TryLock(context.Background()) })
+		fails = false
+		require.Empty(t, m.Token())
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys())
+		nothingIsLeft(t, c, "")
+	})
+}
+
+// What is given back is kept alive by nobody, though somebody has seen it.
+func TestLockThatIsGivenBackIsNotKeptAlive(t *testing.T) {
+	var m *Mutex
+	var held context.Context
+	observer := &Observer{Round: func(_ context.Context, r Round) {
+		if r.Op == opLock && r.Err == nil && held == nil {
+			held, _ = m.KeepAlive(context.Background()) // or another goroutine that has seen Remaining
+			panic("the user's")
+		}
+	}}
+	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m = c.NewMutex("k", ttl)
+		require.Panics(t, func() { m.TryLock(t.Context()) })
+		require.ErrorIs(t, context.Cause(held), ErrLost)
+		time.Sleep(10 * time.Millisecond)
+		require.NoError(t, c.NewMutex("k", ttl).TryLock(t.Context()))
+		require.Zero(t, c.Stats().Kept)
+	})
+}

@@ -269,3 +269,34 @@ func TestLateRenewalLeavesNoKey(t *testing.T) {
 		})
 	}
 }
+
+// What comes too late to a majority that does not answer any more is released all the same:
+// by a renewal, and by an Extend.
+func TestLateExtensionWithoutAnAnswerLeavesNoKey(t *testing.T) {
+	for name, renews := range map[string]bool{"renewal": true, "Extend": false} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				m := taken(t, c)
+				until := m.validUntil()
+				var once sync.Once
+				c.rounds = &hookedRounds{rounds: r, posting: func(*mux.Op) {
+					once.Do(func() {
+						r.suspend(until - r.now() + ttl)
+						r.set(freeze, 0, 1)
+					})
+				}}
+				if renews {
+					held, stop := m.KeepAlive(t.Context())
+					defer stop()
+					<-held.Done()
+					time.Sleep(200 * time.Millisecond) // the round has timed out
+				} else {
+					require.ErrorIs(t, m.Extend(t.Context()), ErrNoQuorum)
+				}
+				r.set(thaw, 0, 1)
+				time.Sleep(100 * time.Millisecond)
+				require.Zero(t, r.keys(), "of a lock that is over")
+			})
+		})
+	}
+}

@@ -133,9 +133,10 @@ func (s *stats) wake(why Wake) {
 // told counts an attempt that was made because the masters had told of a change: nobody
 // tells whether the key was freed, or only renewed.
 func (s *stats) told(e *RoundError) {
-	if e == nil || slices.ContainsFunc(e.Votes, func(v Vote) bool { return v.Verdict == Yes }) {
+	switch {
+	case e == nil || slices.ContainsFunc(e.Votes, func(v Vote) bool { return v.Verdict == Yes }):
 		s.wokenFree.Add(1)
-	} else {
+	case e.reason == ErrHeld:
 		s.wokenHeld.Add(1)
 	}
 }

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"math"
 	"testing"
 	"time"
@@ -45,4 +46,17 @@ func TestLatencyPercentiles(t *testing.T) {
 	var one histogram
 	one.add(time.Second)
 	require.Equal(t, one.latency().P50, one.latency().P99)
+}
+
+// An attempt that was not made, or that the masters could not decide, says nothing of
+// whether the lock was held.
+func TestWhatWasNotDecidedWasNotHeld(t *testing.T) {
+	var s stats
+	s.told(&RoundError{Op: opLock, ended: context.Canceled})
+	s.told(&RoundError{Op: opLock, reason: ErrClosed})
+	s.told(&RoundError{Op: opLock, reason: ErrNoQuorum, Votes: []Vote{{Verdict: Failed}}})
+	require.Zero(t, s.wokenHeld.Load())
+	require.Zero(t, s.wokenFree.Load())
+	s.told(&RoundError{Op: opLock, reason: ErrHeld, Votes: []Vote{{Verdict: No}}})
+	require.EqualValues(t, 1, s.wokenHeld.Load())
 }

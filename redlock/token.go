@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 )
 
@@ -51,6 +52,7 @@ func redacted(err error, token []byte) error {
 	if owner := ownerOf(secret); owner != "" {
 		secret = secret[len(owner)+1:]
 	}
+	secret = conn.Printable(secret) // as it stands in the message
 	if len(secret) < tokenHint {
 		return err
 	}

@@ -66,6 +66,7 @@ func TestErrorsOfMastersHoldNoToken(t *testing.T) {
 		{random, "ERR " + random + random[:10] + "!", "ERR ......!"},
 		{foreign, "ERR 'k' 'x" + foreign + "x'", "ERR 'k' 'x...x'"},
 		{"......", "ERR ....... .", "ERR .... ."},
+		{"\x01\x02raw\x03secret", `ERR '\x01\x02raw\x03secret'`, "ERR '...'"}, // as the mux escapes it
 		{"x", "ERR syntax error", "ERR syntax error"},
 		{"", "ERR syntax error", "ERR syntax error"},
 	} {
