@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -49,7 +50,7 @@ func (e *embedded) start(l *net.TCPListener) error {
 	unused.Close()
 	redis.ClockTTL(true)
 	redis.Server().SetPreHook(newIdentity().info(redis.Server()))
-	e.listener, e.redis, e.server, e.gate, e.paused = l, redis, redis.Server(), new(gate), false
+	e.listener, e.redis, e.server, e.gate, e.paused = l, redis, redis.Server(), newGate(), false
 	e.accepting = make(chan struct{})
 	go accept(l, e.server, e.gate, e.accepting)
 	return nil
@@ -95,7 +96,7 @@ func (e *embedded) pause() error {
 		return ErrDown
 	}
 	if !e.paused {
-		e.gate.Lock()
+		e.gate.close()
 		e.paused = true
 	}
 	return nil
@@ -108,7 +109,7 @@ func (e *embedded) resume() error {
 		return ErrDown
 	}
 	if e.paused {
-		e.gate.Unlock()
+		e.gate.open(false)
 		e.paused = false
 	}
 	return nil
@@ -128,8 +129,7 @@ func (e *embedded) end() {
 	e.listener.Close()
 	<-e.accepting
 	if e.paused {
-		e.gate.dead = true // what waits there must not pass after all
-		e.gate.Unlock()
+		e.gate.open(true) // what waits there must not pass after all
 	}
 	// Not Miniredis.Close: it would take the server away from under a script in progress.
 	e.redis.CtxCancel()
@@ -215,16 +215,59 @@ func (id identity) info(server *miniserver.Server) miniserver.Hook {
 	}
 }
 
-// A gate is passed by everything that goes into or out of a master. Who pauses
-// the master holds it locked.
+// A gate is passed by everything that goes into or out of a master. Pause shuts it.
 type gate struct {
-	sync.RWMutex
-	dead bool // killed while it was paused
+	mu      sync.Mutex
+	changed sync.Cond // whatever follows
+	shut    bool
+	dead    bool // killed: nothing passes any more
+	writing map[*gatedConn]struct{}
 }
 
-// A gatedConn is a connection whose server is frozen while the gate is locked:
-// it takes in no command and gets no reply out. To the client that looks as if
-// the server had been stopped by a signal, since both are then up to the kernel.
+func newGate() *gate {
+	g := &gate{writing: make(map[*gatedConn]struct{})}
+	g.changed.L = &g.mu
+	return g
+}
+
+// close shuts the gate, and returns when nobody writes. A client that does not read
+// would make that last, so writes are interrupted.
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shut = true
+	for c := range g.writing {
+		c.SetWriteDeadline(time.Unix(0, 1))
+	}
+	for len(g.writing) > 0 {
+		g.changed.Wait()
+	}
+}
+
+// open lets pass what waits at the gate, or sends it away if the master is dead.
+func (g *gate) open(dead bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shut, g.dead = false, dead
+	g.changed.Broadcast()
+}
+
+// pass waits until the gate is open. It is called with mu.
+func (g *gate) pass() error {
+	for g.shut {
+		g.changed.Wait()
+	}
+	if g.dead {
+		return net.ErrClosed
+	}
+	return nil
+}
+
+// A gatedConn is a connection whose server is frozen while the gate is shut: it
+// takes in no command and gets no reply out. To the client that looks as if the
+// server had been stopped by a signal, since both are then up to the kernel. As
+// there, the kernel still delivers what it was given before. One thing is not as
+// there: commands that the server had taken in are executed. Their replies wait.
 type gatedConn struct {
 	net.Conn
 	gate *gate
@@ -232,19 +275,51 @@ type gatedConn struct {
 
 func (c *gatedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.gate.RLock()
-	defer c.gate.RUnlock()
-	if c.gate.dead {
-		return 0, net.ErrClosed
+	c.gate.mu.Lock()
+	defer c.gate.mu.Unlock()
+	if err := c.gate.pass(); err != nil {
+		return 0, err
 	}
 	return n, err
 }
 
-func (c *gatedConn) Write(p []byte) (int, error) {
-	c.gate.RLock()
-	defer c.gate.RUnlock()
-	if c.gate.dead {
-		return 0, net.ErrClosed
+// Write goes on with the rest when the gate has interrupted it and opens again. (Windows
+// may send more of an interrupted write than it says. Only there can a client that did
+// not read get a part of a reply twice.) A miniredis does not write to a connection from
+// two goroutines at once.
+func (c *gatedConn) Write(p []byte) (n int, err error) {
+	for {
+		m, err := c.write(p[n:])
+		if n += m; !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
 	}
+}
+
+func (c *gatedConn) write(p []byte) (int, error) {
+	if err := c.beginWrite(); err != nil {
+		return 0, err
+	}
+	defer c.endWrite()
 	return c.Conn.Write(p)
+}
+
+func (c *gatedConn) beginWrite() error {
+	c.gate.mu.Lock()
+	defer c.gate.mu.Unlock()
+	if err := c.gate.pass(); err != nil {
+		return err
+	}
+	if err := c.SetWriteDeadline(time.Time{}); err != nil {
+		return err
+	}
+	c.gate.writing[c] = struct{}{}
+	return nil
+}
+
+func (c *gatedConn) endWrite() {
+	c.gate.mu.Lock()
+	defer c.gate.mu.Unlock()
+	delete(c.gate.writing, c)
+	c.gate.changed.Broadcast()
 }

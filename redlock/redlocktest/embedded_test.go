@@ -1,9 +1,11 @@
 package redlocktest
 
 import (
+	"net"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -106,6 +108,40 @@ func TestMastersSaySinceWhenTheyAreUp(t *testing.T) {
 		began = time.Now()
 		m.Restart(0)
 		require.Less(t, uptime(), time.Since(began)+2*time.Second)
+	})
+}
+
+// A stalledConn writes when it is told to.
+type stalledConn struct {
+	net.Conn
+	write chan struct{}
+}
+
+func (stalledConn) SetWriteDeadline(time.Time) error { return nil }
+
+func (c stalledConn) Write(p []byte) (int, error) { <-c.write; return len(p), nil }
+
+func TestEmbeddedMasterIsPausedWhenNothingIsBeingWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate, write := newGate(), make(chan struct{})
+		c := &gatedConn{stalledConn{write: write}, gate}
+		written, shut := false, false
+		go func() { c.Write([]byte("+OK\r\n")); written = true }()
+		synctest.Wait()
+		go func() { gate.close(); shut = true }()
+		synctest.Wait()
+		require.False(t, shut, "a reply is still on its way")
+		close(write)
+		synctest.Wait()
+		require.True(t, written && shut)
+
+		written = false
+		go func() { c.Write([]byte("+OK\r\n")); written = true }()
+		synctest.Wait()
+		require.False(t, written, "the next one waits")
+		gate.open(false)
+		synctest.Wait()
+		require.True(t, written)
 	})
 }
 

@@ -1,8 +1,10 @@
 package redlocktest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"runtime"
@@ -255,6 +257,66 @@ func TestPausedMasterIsSilentUntilResumed(t *testing.T) {
 		}
 		_, err = m.Do(0, "PING")
 		require.NoError(t, err)
+	})
+}
+
+// A client does not read the end of a reply that is too large to lie between it and
+// its master. Neither its master nor who handles that one waits for it.
+func TestMasterIsPausedAndKilledInTheMiddleOfAReply(t *testing.T) {
+	forEachKind(t, func(t *testing.T, start func(int) *Masters) {
+		m := start(1)
+		does := func(op func(int), what string) {
+			t.Helper()
+			done := make(chan struct{})
+			go func() { defer close(done); op(0) }()
+			select {
+			case <-done:
+			case <-time.After(patience):
+				require.Fail(t, "it hangs: "+what)
+			}
+		}
+		value := bytes.Repeat([]byte("0123456789abcdef"), 2<<20)
+		reply := fmt.Appendf(nil, "$%d\r\n%s\r\n", len(value), value)
+		_, err := m.Do(0, "SET", "key", string(value))
+		require.NoError(t, err)
+		get := func() (c net.Conn, first []byte) {
+			c = connect(t, m.Addr(0))
+			c.(interface{ SetReadBuffer(int) error }).SetReadBuffer(64 << 10) // systems give it tens of MB
+			_, err := c.Write([]byte("*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n"))
+			require.NoError(t, err)
+			first = make([]byte, 1)
+			c.SetReadDeadline(time.Now().Add(patience))
+			_, err = io.ReadFull(c, first)
+			require.NoError(t, err)
+			return c, first
+		}
+		arrived := func(c net.Conn) (all []byte) {
+			for {
+				buf := make([]byte, 1<<20)
+				c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+				n, err := c.Read(buf)
+				if all = append(all, buf[:n]...); err != nil {
+					return all
+				}
+			}
+		}
+
+		c, got := get()
+		does(m.Pause, "pause")
+		got = append(got, arrived(c)...)
+		require.Less(t, len(got), len(reply), "a paused master sends nothing more")
+		does(m.Resume, "resume")
+		rest := make([]byte, len(reply)-len(got))
+		c.SetReadDeadline(time.Now().Add(patience))
+		_, err = io.ReadFull(c, rest)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(reply, append(got, rest...)), "the reply is whole")
+
+		c, got = get()
+		does(m.Pause, "pause")
+		does(m.Kill, "kill")
+		require.Less(t, len(got)+len(arrived(c)), len(reply), "nothing slips out")
+		does(m.Restart, "restart")
 	})
 }
 
