@@ -34,6 +34,9 @@ type Groups struct {
 // StartGroups starts n groups on free ports of 127.0.0.1, without persistence, and
 // returns when the sentinels know them and each other. They are closed when the test
 // ends. Without a redis-server it does what [Start] does.
+//
+// Of the options it takes WithArgs alone, with none that sets a password, a port or a
+// master.
 func StartGroups(tb TB, n int, opts ...Option) *Groups {
 	tb.Helper()
 	needed(tb)
@@ -48,8 +51,8 @@ func StartGroups(tb TB, n int, opts ...Option) *Groups {
 
 func (g *Groups) start(n int, opts []Option) (err error) {
 	o := chosen(opts)
-	if o.links {
-		return errors.New("redlocktest: there are no links in front of groups: leave out WithLinks")
+	if err := groupable(o); err != nil {
+		return err
 	}
 	bin, err := lookup()
 	if err != nil {
@@ -94,6 +97,27 @@ func (g *Groups) start(n int, opts []Option) (err error) {
 		}
 		return nil
 	})
+}
+
+// groupable is nil, or says which option would keep the servers of a group and the
+// sentinels from reaching each other. They would be waited for in vain.
+func groupable(o options) error {
+	if o.links {
+		return errors.New("redlocktest: there are no links in front of groups: leave out WithLinks")
+	}
+	if o.unix {
+		return errors.New("redlocktest: groups do not listen on Unix sockets: leave out WithUnixSockets")
+	}
+	for _, arg := range o.args {
+		name, _, _ := strings.Cut(arg, " ") // some versions of Redis split "--port 0"
+		switch strings.ToLower(name) {
+		case "--requirepass", "--masterauth":
+			return fmt.Errorf("redlocktest: the sentinels know no password: leave out %s", name)
+		case "--port", "--replicaof", "--slaveof":
+			return fmt.Errorf("redlocktest: groups choose their ports and masters: leave out %s", name)
+		}
+	}
+	return nil
 }
 
 // ready says what a sentinel lacks to make a group fail over.

@@ -53,3 +53,30 @@ func TestSentinelsThatCannotAnswerFailAtOnce(t *testing.T) {
 	_, err = g.Sentinel(0, "PING")
 	require.ErrorIs(t, err, ErrDown)
 }
+
+func TestWhatGroupsCannotDoIsRefused(t *testing.T) {
+	needRedis(t)
+	for _, refused := range []struct {
+		option Option
+		why    string
+	}{
+		{WithLinks(), "there are no links in front of groups: leave out WithLinks"},
+		{WithUnixSockets(), "groups do not listen on Unix sockets: leave out WithUnixSockets"},
+		{WithArgs("--requirepass", "secret"), "leave out --requirepass"},
+		{WithArgs("--requirepass secret"), "leave out --requirepass"},
+		{WithArgs("--appendonly", "yes", "--RequirePass", "secret", "--masterauth", "secret"), "leave out --RequirePass"},
+		{WithArgs("--masterauth", "secret"), "leave out --masterauth"},
+		{WithArgs("--port", "0"), "leave out --port"},
+		{WithArgs("--replicaof", "127.0.0.1", "1"), "leave out --replicaof"},
+	} {
+		said := told(func(tb *fakeTB) { StartGroups(tb, 1, refused.option) })
+		require.Contains(t, said.fatal, refused.why)
+	}
+}
+
+func TestGroupsTakeArguments(t *testing.T) {
+	g := StartGroups(t, 1, WithArgs("--maxmemory", "100mb"), WithArgs("--appendonly", "yes"))
+	reply, err := g.Do(0, "CONFIG", "GET", "appendonly")
+	require.NoError(t, err)
+	require.Equal(t, []any{"appendonly", "yes"}, reply)
+}

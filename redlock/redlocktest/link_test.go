@@ -584,7 +584,4 @@ func TestOptionsThatDoNotGoTogetherAreRefused(t *testing.T) {
 		_, err = RunEmbedded(1, o)
 		require.ErrorContains(t, err, "embedded masters have neither arguments nor Unix sockets")
 	}
-	needRedis(t)
-	said := told(func(tb *fakeTB) { StartGroups(tb, 1, WithLinks()) })
-	require.Contains(t, said.fatal, "there are no links in front of groups")
 }
