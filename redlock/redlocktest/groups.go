@@ -195,12 +195,22 @@ func (g *Groups) find(i int) (s *server) {
 	return s
 }
 
+// master is what find finds. The error is ErrDown if no server can be a master: each is
+// down or a replica.
 func (g *Groups) master(i int) (*server, error) {
+	reason := ErrDown
 	for _, s := range g.servers[2*i : 2*i+2] {
 		role, err := ask(s, time.Now().Add(time.Second), "ROLE")
-		if all, _ := role.([]any); err != nil || len(all) == 0 || all[0] != "master" {
+		if err != nil {
+			if !errors.Is(s.state(), ErrDown) {
+				reason = fmt.Errorf("%s does not tell its role: %v", s.addr(), err)
+			}
 			continue
 		}
+		if all, _ := role.([]any); len(all) == 0 || all[0] != "master" {
+			continue
+		}
+		reason = errors.New("the sentinels do not agree yet")
 		named := 0
 		for j := range g.sentinels {
 			at, err := g.Sentinel(j, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", g.Name(i))
@@ -212,7 +222,7 @@ func (g *Groups) master(i int) (*server, error) {
 			return s, nil
 		}
 	}
-	return nil, errors.New("none is up, or the sentinels do not agree yet")
+	return nil, reason
 }
 
 // Kill ends the master of group i as SIGKILL does, and returns when it is gone,
@@ -267,13 +277,19 @@ func (g *Groups) Restore(i int) {
 	}))
 }
 
-// Do sends one command to the master of group i, as [Masters.Do] does.
+// Do sends one command to the master of group i, as [Masters.Do] does. The error is
+// [ErrDown] while the group has no master, as after Kill, and another one while it has
+// one on which the sentinels do not agree.
 func (g *Groups) Do(i int, args ...string) (any, error) {
+	var reply any
 	s, err := g.master(i)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		reply, err = do(s, args...)
 	}
-	return do(s, args...)
+	if _, replied := err.(ReplyError); err != nil && !replied {
+		err = fmt.Errorf("redlocktest: ask the master of group %d: %w", i, err)
+	}
+	return reply, err
 }
 
 // Sentinel sends one command to a sentinel, as [Masters.Do] does.

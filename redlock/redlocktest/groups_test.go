@@ -80,3 +80,28 @@ func TestGroupsTakeArguments(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []any{"appendonly", "yes"}, reply)
 }
+
+func TestGroupWithoutMasterIsDown(t *testing.T) {
+	g := StartGroups(t, 1)
+	was := g.Master(0)
+	g.Kill(0)
+	g.Await(0, was)
+	g.Kill(0)
+	_, err := g.Do(0, "PING")
+	require.ErrorIs(t, err, ErrDown)
+	require.EqualError(t, err, "redlocktest: ask the master of group 0: it is down")
+}
+
+func TestGroupWhoseMasterIsInDoubtIsNotDown(t *testing.T) {
+	g := StartGroups(t, 1)
+	master := g.find(0)
+	g.KillSentinel(0)
+	g.KillSentinel(1)
+	_, err := g.Do(0, "PING")
+	require.NotErrorIs(t, err, ErrDown)
+	require.ErrorContains(t, err, "ask the master of group 0: the sentinels do not agree yet")
+	require.NoError(t, master.pause())
+	_, err = g.Do(0, "PING")
+	require.NotErrorIs(t, err, ErrDown)
+	require.ErrorContains(t, err, master.addr()+" does not tell its role: ")
+}
