@@ -3,6 +3,7 @@ package conn_test
 import (
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -73,4 +74,17 @@ func (s *scripted) seen() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.commands...)
+}
+
+// saw reports whether it was sent a command that begins so.
+func (s *scripted) saw(beginning string) bool {
+	return slices.ContainsFunc(s.seen(), func(command string) bool { return strings.HasPrefix(command, beginning) })
+}
+
+// answer changes the answer to a command, and returns what it was.
+func (s *scripted) answer(command, answer string) (before string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, s.script[command] = s.script[command], answer
+	return before
 }

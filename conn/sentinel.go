@@ -28,6 +28,10 @@ const (
 	sentinelPauseMax = 2 * time.Second
 )
 
+// How often a sentinel that publishes nothing is asked again, about. A variable for the
+// sake of the tests.
+var askEvery = 10 * time.Second
+
 // A sentinel is a connection to one, off the path of the locks: its calls wait.
 type sentinel struct {
 	dialing
@@ -326,10 +330,11 @@ func (a Address) poll(ctx context.Context, opt *Options) (places []place, total 
 	return places, total, failed
 }
 
-// Follow listens to the sentinels of a group until ctx ends. It calls tell with the
-// endpoint of the group's master as soon as more than half of the sentinels name it, and
-// again whenever they come to name another: what one sentinel says alone moves nothing.
-// Calls do not overlap. Follow returns when nothing of it is left.
+// Follow listens to the sentinels of a group until ctx ends, and asks each of them again
+// about every 10 s. It calls tell with the endpoint of the group's master as soon as more than
+// half of the sentinels name it, and again whenever they come to name another, or the same
+// one after so many had not agreed: what one sentinel says alone moves nothing. Calls do not
+// overlap. Follow returns when nothing of it is left.
 func Follow(ctx context.Context, a Address, opt Options, tell func(to string)) {
 	sentinels := strings.Split(a.sentinels, ",")
 	f := following{said: make([]string, len(sentinels)), tell: tell}
@@ -386,8 +391,10 @@ func (f *following) says(i int, to string) {
 }
 
 // listen subscribes to one sentinel, and reports what it says: where the master is now,
-// and then every switch that it publishes. It returns whether the subscription worked.
-func listen(ctx context.Context, endpoint string, a Address, opt *Options, says func(to string)) bool {
+// and then every switch that it publishes. It asks again now and then, as not all that moves
+// a master is published: a sentinel that is told to forget a group and to watch it elsewhere
+// says nothing. It returns when the sentinel fails to answer, and whether it ever has.
+func listen(ctx context.Context, endpoint string, a Address, opt *Options, says func(to string)) (heard bool) {
 	dctx, cancel := context.WithTimeout(ctx, opt.dialTimeout())
 	defer cancel()
 	s, err := dialSentinel(dctx, endpoint, a, opt)
@@ -398,24 +405,44 @@ func listen(ctx context.Context, endpoint string, a Address, opt *Options, says 
 	if v, err := s.do("SUBSCRIBE", switchChannel); err != nil || v.IsError() {
 		return false
 	}
-	s.ctx = ctx
-	s.wait = func(want Interest) error { return s.poller.await(ctx, s.conn.sock, want) }
-	// What was published before is in the answer now. What is published meanwhile is read
-	// after it, and leads to the same place at the latest with its last message.
-	if p, err := ask(dctx, endpoint, a, opt); err == nil {
+	for {
+		// What was published before is in the answer. What is published meanwhile is read
+		// after it, and leads to the same place at the latest with its last message.
+		actx, cancel := context.WithTimeout(ctx, opt.dialTimeout())
+		p, err := ask(actx, endpoint, a, opt)
+		cancel()
+		if err != nil {
+			return heard
+		}
+		heard = true
 		says(p.endpoint)
+		if err := s.hear(ctx, askEvery/2+rand.N(askEvery), says); err != nil {
+			return heard
+		}
 	}
+}
+
+// hear reports the switches of its group that a sentinel publishes, for a while. The error
+// says why nothing more can be heard.
+func (s *sentinel) hear(ctx context.Context, d time.Duration, says func(to string)) error {
+	hctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	s.ctx = hctx
+	s.wait = func(want Interest) error { return s.poller.await(hctx, s.conn.sock, want) }
 	for {
 		v, err := s.next()
 		if err != nil {
-			return true
+			if hctx.Err() != nil {
+				err = ctx.Err()
+			}
+			return err
 		}
 		message := texts(v)
 		if len(message) != 3 || message[0] != "message" || message[1] != switchChannel {
 			continue
 		}
 		// <group> <old ip> <old port> <new ip> <new port>
-		if f := strings.Fields(message[2]); len(f) == 5 && f[0] == a.group {
+		if f := strings.Fields(message[2]); len(f) == 5 && f[0] == s.addr.group {
 			says(endpointOf(f[3], f[4]))
 		}
 	}
