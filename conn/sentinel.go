@@ -207,8 +207,8 @@ func endpointOf(host, port string) string {
 // places are to be tried, and how many of them come before the known one has said that it
 // is no master any more.
 //
-// What more than half of the sentinels say is tried alone: a master that was replaced, and
-// that is cut off from its sentinels, says that it is one. Where so many do not agree, a
+// What more than half of the sentinels say is tried alone, be it of use or not: a master that
+// was replaced, and that is cut off from them, says that it is one. Where so many do not agree, a
 // master that is known stays the master: one sentinel that is wrong must not move it. Only
 // its own word counts as much as theirs. If none is known, what those say comes first that
 // know of the latest election, or else what most say.
@@ -235,17 +235,13 @@ func (a Address) candidates(ctx context.Context, opt *Options) (places []place, 
 		places = places[i : i+1]
 	}
 	sure = len(places)
-	if a.first != "" {
+	if a.first != "" && !agreed {
 		first := place{endpoint: a.first}
 		if i := slices.IndexFunc(all, func(p place) bool { return p.endpoint == a.first }); i >= 0 {
 			first = all[i]
 		}
 		places = slices.DeleteFunc(places, func(p place) bool { return p.endpoint == a.first })
-		if agreed && len(places) > 0 {
-			places = append(places, first) // if that says that it is none
-		} else {
-			places = slices.Insert(places, 0, first)
-		}
+		places = slices.Insert(places, 0, first)
 		sure = 1
 	}
 	switch {

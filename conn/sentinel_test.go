@@ -103,7 +103,7 @@ func TestGroupsMasterIsFoundThoughSentinelsDisagree(t *testing.T) {
 		})
 	}
 	t.Run("preferred", func(t *testing.T) {
-		c, err := conn.Dial(t.Context(), group(t, old.addr).Prefer(master.addr), conn.Options{DialTimeout: patient})
+		c, err := conn.Dial(t.Context(), groupOf(t, []*scripted{old, unknowing}).Prefer(master.addr), conn.Options{DialTimeout: patient})
 		require.NoError(t, err)
 		c.Close()
 	})
@@ -137,6 +137,21 @@ func TestMasterThatMostSentinelsHaveReplacedIsNotTried(t *testing.T) {
 		require.NotErrorIs(t, err, conn.ErrRefused)
 	}
 	require.Empty(t, replaced.seen())
+}
+
+// All sentinels name another place than the known one, which has been cut off from them and
+// calls itself a master. It is not tried, though the other is of no use: it was started again
+// as the replica that it had been, or it is called what nobody understands.
+func TestReplacedMasterIsNotTriedThoughItsSuccessorIsOfNoUse(t *testing.T) {
+	odd := script(t, map[string]string{"SENTINEL": "*2\r\n$10\r\nredis/pod1\r\n$4\r\n6379\r\n", "AUTH": "+OK\r\n"})
+	for name, says := range map[string]*scripted{"a replica": sentinelAt(t, serverAs(t, "slave").addr), "no address": odd} {
+		t.Run(name, func(t *testing.T) {
+			replaced := serverAs(t, "master")
+			_, err := conn.Dial(t.Context(), groupOf(t, []*scripted{says, says, says}).Prefer(replaced.addr), conn.Options{DialTimeout: patient})
+			require.Error(t, err)
+			require.Empty(t, replaced.seen())
+		})
+	}
 }
 
 // electedAt is a sentinel that names a master, by an election with that number.
