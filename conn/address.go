@@ -131,8 +131,9 @@ func (a Address) Group() string { return a.group }
 
 // Prefer returns the address of the same group, whose master was at the given endpoint
 // when it was last heard of, or is there now as [Follow] has told. [Dial] looks for it
-// elsewhere only if more than half of the sentinels say so, or if the server there says
-// that it is no master. It changes nothing of an address that has a fixed place.
+// elsewhere only if more than half of the sentinels say so, and then only there, or if the
+// server at the given endpoint says that it is no master. It changes nothing of an address
+// that has a fixed place.
 func (a Address) Prefer(endpoint string) Address {
 	if a.group != "" {
 		a.first = endpoint

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -277,8 +278,8 @@ func latest(places []place) int {
 }
 
 // poll counts the answers of all sentinels, which are total, and joins their errors. It
-// asks them at once, and stops when more than half of them agree: those that are down or
-// that disagree do not matter then. Otherwise it waits for all of them, for half the time
+// asks them at once, and stops when more than half of them agree, with the place that they
+// agree on: those that are down or that disagree do not matter then. Otherwise it waits for all of them, for half the time
 // there is.
 func (a Address) poll(ctx context.Context, opt *Options) (places []place, total int, failed error) {
 	deadline, ok := ctx.Deadline()
@@ -309,21 +310,112 @@ func (a Address) poll(ctx context.Context, opt *Options) (places []place, total 
 			failed = join(failed, fmt.Errorf("sentinel %s: %w", got.from, unnamed(got.err)))
 			continue
 		}
-		i := slices.IndexFunc(places, func(p place) bool { return p.endpoint == got.endpoint })
-		if i < 0 {
-			i = len(places)
-			places = append(places, place{endpoint: got.endpoint, reign: got.reign})
-		}
-		p := &places[i]
-		p.votes++
-		p.reign = min(p.reign, got.reign)
-		p.epoch = max(p.epoch, got.epoch)
-		if p.endpoint != "" && 2*p.votes > total {
+		places = count(places, got.place)
+		if p, ok := agree(places, total, a.first, lookUp(ctx)); ok {
 			cancel()
-			return places, total, nil
+			return []place{p}, total, nil
 		}
 	}
 	return places, total, failed
+}
+
+// count adds one sentinel's answer to those of the others.
+func count(places []place, p place) []place {
+	p.votes = 1
+	for i := range places {
+		if places[i].endpoint == p.endpoint {
+			places[i].add(p)
+			return places
+		}
+	}
+	return append(places, p)
+}
+
+// add counts the votes for another place as votes for this one.
+func (p *place) add(q place) {
+	p.votes += q.votes
+	p.reign = min(p.reign, q.reign)
+	p.epoch = max(p.epoch, q.epoch)
+}
+
+// agree returns the place that more than half of all sentinels, which are total, name. Some
+// may spell it otherwise than others, such as by its address and by its name: where their
+// spellings make no majority, or not that which is known, what these lead to is looked up and
+// counted. The place keeps the known spelling, if one of those who agree uses it: it has not
+// moved. Otherwise it has that of most.
+func agree(places []place, total int, known string, lookUp func(endpoint string) []netip.AddrPort) (place, bool) {
+	var most place // what more than half of them spell alike
+	named := 0
+	respelled := false // some say what is known
+	for _, p := range places {
+		if p.endpoint == "" {
+			continue
+		}
+		if 2*p.votes > total {
+			most = p
+		}
+		named += p.votes
+		respelled = respelled || p.endpoint == known
+	}
+	if most.votes > 0 && (most.endpoint == known || !respelled) || 2*named <= total {
+		return most, most.votes > 0
+	}
+	leads := make([][]netip.AddrPort, len(places))
+	for i, p := range places {
+		if p.endpoint != "" {
+			leads[i] = lookUp(p.endpoint)
+		}
+	}
+	var best []int // of places
+	votes := total / 2
+	for _, to := range slices.Concat(leads...) {
+		var of []int
+		n := 0
+		for i := range places {
+			if slices.Contains(leads[i], to) {
+				of = append(of, i)
+				n += places[i].votes
+			}
+		}
+		switch {
+		case n > votes:
+			best, votes = of, n
+		case n == votes && !slices.Equal(of, best):
+			best = nil // a name with two addresses, and others who say one of them each
+		}
+	}
+	if best == nil {
+		return most, most.votes > 0
+	}
+	agreed := places[best[0]]
+	spelled := agreed
+	for _, i := range best[1:] {
+		p := places[i]
+		agreed.add(p)
+		switch {
+		case spelled.endpoint == known:
+		case p.endpoint == known, p.votes > spelled.votes, p.votes == spelled.votes && p.endpoint < spelled.endpoint:
+			spelled = p
+		}
+	}
+	agreed.endpoint = spelled.endpoint
+	return agreed, true
+}
+
+// lookUp returns a function that says which addresses a place has: none if it cannot be
+// found before ctx ends.
+func lookUp(ctx context.Context) func(endpoint string) []netip.AddrPort {
+	return func(endpoint string) (all []netip.AddrPort) {
+		var a Address
+		if a.parseHostPort(endpoint) != nil {
+			return nil
+		}
+		targets, _ := resolve(ctx, a)
+		for _, to := range targets {
+			all = append(all, to.addr)
+		}
+		return all
+	}
 }
 
 // Follow listens to the sentinels of a group until ctx ends, and asks each of them again
@@ -333,16 +425,16 @@ func (a Address) poll(ctx context.Context, opt *Options) (places []place, total 
 // overlap. Follow returns when nothing of it is left.
 func Follow(ctx context.Context, a Address, opt Options, tell func(to string)) {
 	sentinels := strings.Split(a.sentinels, ",")
-	f := following{said: make([]string, len(sentinels)), tell: tell}
+	f := following{said: make([]string, len(sentinels)), tell: tell, timeout: opt.dialTimeout()}
 	var all sync.WaitGroup
 	for i, from := range sentinels {
 		all.Go(func() {
 			for pause := sentinelPauseMin; ctx.Err() == nil; pause = min(2*pause, sentinelPauseMax) {
-				heard := listen(ctx, from, a, &opt, func(to string) { f.says(i, to) })
+				heard := listen(ctx, from, a, &opt, func(to string) { f.says(ctx, i, to) })
 				if heard {
 					pause = sentinelPauseMin
 				}
-				f.says(i, "") // what it said is of the past
+				f.says(ctx, i, "") // what it said is of the past
 				select {
 				case <-time.After(pause/2 + rand.N(pause)):
 				case <-ctx.Done():
@@ -355,35 +447,33 @@ func Follow(ctx context.Context, a Address, opt Options, tell func(to string)) {
 
 // A following is what the sentinels of a group say at the moment.
 type following struct {
-	tell func(to string)
+	tell    func(to string)
+	timeout time.Duration // of looking up what they say
 
 	mu     sync.Mutex
 	said   []string // by each sentinel; empty if it is not heard
 	agreed string   // what more than half of them say; empty if nothing is
+	told   string   // what was told last
 }
 
 // says takes note of what sentinel i says, and tells of what most agree on, if that is
 // news.
-func (f *following) says(i int, to string) {
+func (f *following) says(ctx context.Context, i int, to string) {
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.said[i] = to
-	agreed := ""
+	var places []place
 	for _, one := range f.said {
-		n := 0
-		for _, other := range f.said {
-			if other == one {
-				n++
-			}
-		}
-		if one != "" && 2*n > len(f.said) {
-			agreed = one
-		}
+		places = count(places, place{endpoint: one})
 	}
-	if agreed != "" && agreed != f.agreed {
-		f.tell(agreed)
+	p, ok := agree(places, len(f.said), f.told, lookUp(ctx))
+	if ok && p.endpoint != f.agreed {
+		f.told = p.endpoint
+		f.tell(p.endpoint)
 	}
-	f.agreed = agreed
+	f.agreed = p.endpoint
 }
 
 // listen subscribes to one sentinel, and reports what it says: where the master is now,

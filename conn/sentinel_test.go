@@ -154,6 +154,47 @@ func TestReplacedMasterIsNotTriedThoughItsSuccessorIsOfNoUse(t *testing.T) {
 	}
 }
 
+// Some sentinels know the new master by its address and some by its name, as while they are
+// set to announce names one after the other: they name the same place.
+func TestFailoverIsFollowedThoughSentinelsSpellItDifferently(t *testing.T) {
+	master := serverAs(t, "master")
+	byIP, byName := electedAt(t, master.addr, 8), electedAt(t, named(master.addr), 8)
+	away, behind := script(t, map[string]string{"SENTINEL": "close", "AUTH": "+OK\r\n"}), electedAt(t, "127.0.0.1:1", 7)
+	for name, of := range map[string][]*scripted{
+		"one is away":   {byIP, byName, away},
+		"one is behind": {byIP, byIP, byName, byName, behind},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := conn.Dial(t.Context(), groupOf(t, of).Prefer("127.0.0.1:1"), conn.Options{DialTimeout: patient})
+			require.NoError(t, err)
+			c.Close()
+		})
+	}
+	t.Run("the known spelling stays", func(t *testing.T) {
+		for _, known := range []string{master.addr, named(master.addr)} {
+			c, err := conn.Dial(t.Context(), groupOf(t, []*scripted{byIP, byName, away}).Prefer(known), conn.Options{DialTimeout: patient})
+			require.NoError(t, err)
+			require.Equal(t, known, c.Server().Endpoint)
+			c.Close()
+		}
+	})
+	t.Run("by who follows", func(t *testing.T) {
+		all := []*publisher{newPublisher(t, master.addr), newPublisher(t, named(master.addr)), newPublisher(t, "127.0.0.1:1")}
+		told := following(t, group(t, all[0].at, all[1].at, all[2].at), conn.Options{DialTimeout: patient})
+		require.Contains(t, []string{master.addr, named(master.addr)}, soon(t, told))
+		all[0].publish(t, "127.0.0.2:2")
+		all[1].publish(t, "127.0.0.2:2")
+		for to := soon(t, told); to != "127.0.0.2:2"; to = soon(t, told) {
+			require.Contains(t, []string{master.addr, named(master.addr)}, to)
+		}
+	})
+}
+
+// named is a place on this machine by its name.
+func named(addr string) string {
+	return strings.Replace(addr, "127.0.0.1", "localhost", 1)
+}
+
 // electedAt is a sentinel that names a master, by an election with that number.
 func electedAt(t *testing.T, master string, epoch int64) *scripted {
 	s := sentinelAt(t, master)
