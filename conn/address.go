@@ -114,8 +114,9 @@ func (a Address) Format(s fmt.State, verb rune) {
 // Endpoint is the socket that the address leads to, "host:port" or the path of a
 // Unix socket, in one canonical spelling. Two addresses with the same Endpoint are
 // the same master, whatever database, credentials or scheme they name. It knows
-// nothing of names that lead to the same place: Server.RunID does. Of a group it is
-// the sentinels' and the group's names; where its master is, [Server.Endpoint] says.
+// nothing of names that lead to the same place: [Server.RunID] and [Conn.RemoteAddr] do.
+// Of a group it is the sentinels' and the group's names; where its master is,
+// [Server.Endpoint] says.
 func (a Address) Endpoint() string {
 	if a.group != "" {
 		return a.sentinels + "/" + a.group

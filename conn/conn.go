@@ -21,6 +21,7 @@ const (
 // neither side is inside a call.
 type Conn struct {
 	master string
+	remote string
 	server Server
 	sock   *sock
 	stream io.ReadWriter // sock, or what Options.Wrap made of it
@@ -43,6 +44,10 @@ func newConn(master string, s *sock, opt *Options) *Conn {
 
 // Server is what the master said about itself in the handshake.
 func (c *Conn) Server() Server { return c.server }
+
+// RemoteAddr is the address that the socket was connected to, whatever name led there: an IP
+// address and port, or the path of a Unix socket.
+func (c *Conn) RemoteAddr() string { return c.remote }
 
 // Send takes the whole of p: it writes what the socket takes now and keeps a copy of
 // the rest, which makes flushed false. The rest goes out with Flush when the

@@ -17,6 +17,13 @@ type target struct {
 	path string
 }
 
+func (t target) String() string {
+	if t.path != "" {
+		return t.path
+	}
+	return t.addr.String()
+}
+
 // Dial connects to a master and shakes hands with it: it asks for the credentials,
 // looks the name up, tries every address in the resolver's order, each within its
 // share of the time left, and makes the connection ready for commands. It waits for
@@ -155,11 +162,12 @@ func (d *dialing) open(ctx context.Context, at Address) (c *Conn, wait func(Inte
 	if err != nil {
 		return nil, nil, "resolve", err
 	}
-	s, err := d.connect(ctx, targets)
+	s, to, err := d.connect(ctx, targets)
 	if err != nil {
 		return nil, nil, "connect", err
 	}
 	c = newConn(d.addr.String(), s, d.opt)
+	c.remote = to.String()
 	opened := c // c is nil by the time an error is returned
 	defer func() {
 		if err != nil {
@@ -212,7 +220,7 @@ func resolve(ctx context.Context, a Address) ([]target, error) {
 	return targets, nil
 }
 
-func (d *dialing) connect(ctx context.Context, targets []target) (*sock, error) {
+func (d *dialing) connect(ctx context.Context, targets []target) (*sock, target, error) {
 	deadline, _ := ctx.Deadline()
 	var failed error
 	for i, to := range targets {
@@ -220,17 +228,17 @@ func (d *dialing) connect(ctx context.Context, targets []target) (*sock, error) 
 		s, err := dialSock(sctx, d.poller, to)
 		cancel()
 		if err == nil {
-			return s, nil
+			return s, to, nil
 		}
 		if len(targets) > 1 {
-			err = fmt.Errorf("%v: %w", to.addr, err)
+			err = fmt.Errorf("%v: %w", to, err)
 		}
 		failed = join(failed, err)
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	return nil, failed
+	return nil, target{}, failed
 }
 
 // share bounds one of several tries by its share of the time left.

@@ -27,7 +27,7 @@ func TestEveryAddressIsTried(t *testing.T) {
 		p, err := NewPoller()
 		require.NoError(t, err)
 		defer p.Close()
-		s, err := (&dialing{poller: p}).connect(ctx, targets)
+		s, _, err := (&dialing{poller: p}).connect(ctx, targets)
 		if err == nil {
 			require.NoError(t, s.close())
 		}

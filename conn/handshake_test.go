@@ -463,3 +463,14 @@ func TestEmbeddedMasters(t *testing.T) {
 	requireRefused(t, refuse(t, m.Addr(), conn.Options{Username: "ann", Password: "no"}), "WRONGPASS", "password")
 	dial(t, m.Addr(), conn.Options{Username: "ann", Password: "pw", Tracking: true})
 }
+
+// The address of a connection is the same by whichever name it was reached.
+func TestRemoteAddrIsTheSameByEveryName(t *testing.T) {
+	s := script(t, nil)
+	for _, name := range []string{s.addr, named(s.addr)} {
+		c, err := conn.Dial(t.Context(), parse(t, name), conn.Options{DialTimeout: patient})
+		require.NoError(t, err)
+		defer c.Close()
+		require.Equal(t, s.addr, c.RemoteAddr())
+	}
+}

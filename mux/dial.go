@@ -97,15 +97,26 @@ func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string) er
 	if s.moved != moved && s.moved != server.Endpoint {
 		return m.fault(i, fmt.Errorf("%w: %s, and not %s", ErrSwitched, s.moved, server.Endpoint))
 	}
-	if server.RunID != "" {
-		for j := range m.slots {
-			if o := &m.slots[j]; o.link != nil && o.state.Server.RunID == server.RunID {
-				return &conn.Error{Master: s.addr.String(), Op: "handshake", Err: fmt.Errorf("%w: %w", ErrDuplicate, &conn.RefusedError{
-					Reason: fmt.Sprintf("it is the same server as %s", o.addr),
-					Remedy: "give each master once: a server that votes twice breaks the majority",
-				})}
-			}
+	for j := range m.slots {
+		o := &m.slots[j]
+		if o.link == nil {
+			continue
 		}
+		remedy := "give each master once: a server that votes twice breaks the majority"
+		switch other := o.state.Server.RunID; {
+		case server.RunID != "" && other != "":
+			if server.RunID != other {
+				continue
+			}
+		case c.RemoteAddr() != o.link.c.RemoteAddr():
+			continue
+		default:
+			remedy += "; if it is another, let the user run INFO, which tells them apart"
+		}
+		return &conn.Error{Master: s.addr.String(), Op: "handshake", Err: fmt.Errorf("%w: %w", ErrDuplicate, &conn.RefusedError{
+			Reason: fmt.Sprintf("it is the same server as %s", o.addr),
+			Remedy: remedy,
+		})}
 	}
 	s.state.Connects++
 	l := &link{c: c, id: m.nextID(i), gone: make(chan struct{})}

@@ -175,3 +175,23 @@ func TestConfigShowsNoPassword(t *testing.T) {
 		}
 	}
 }
+
+// A user who may not ask for INFO does not learn the run id. The same server under two names
+// has one vote all the same.
+func TestServerThatDoesNotSayWhoItIsVotesOnce(t *testing.T) {
+	f := newFake(t, "", steady(0))
+	_, port, _ := strings.Cut(f.addr(), ":")
+	m, err := mux.New(patiently(mux.Config{Masters: []string{f.addr(), "localhost:" + port}}))
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	eventually(t, "one of them is refused", func() bool {
+		s := m.Masters()
+		return s[0].Phase == mux.Up && s[1].Phase == mux.Refused || s[0].Phase == mux.Refused && s[1].Phase == mux.Up
+	})
+	refused := m.Masters()[0]
+	if refused.Phase == mux.Up {
+		refused = m.Masters()[1]
+	}
+	require.ErrorIs(t, refused.Err, mux.ErrDuplicate)
+	require.ErrorContains(t, refused.Err, "INFO")
+}
