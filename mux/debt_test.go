@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -120,4 +122,25 @@ func TestErrorOfAMasterQuotesNoToken(t *testing.T) {
 	op := release("k", "owner/secret")
 	require.NoError(t, m.Do(context.Background(), op))
 	require.EqualError(t, op.Votes[0].Err, "ERR unknown command 'EVALSHA'")
+}
+
+// A master that calls itself one in every handshake, and a replica in every answer, such as a
+// proxy in front of one. What it is owed ends.
+func TestDebtsOfAMasterThatTakesNoWritesEnd(t *testing.T) {
+	f := newFake(t, "proxy", func() script {
+		return func([]string) (string, bool) { return readOnly, true }
+	})
+	m := open(t, mux.Config{Masters: []string{f.addr()}, BackoffMin: time.Millisecond, BackoffMax: 2 * time.Millisecond})
+	listener := &mux.Op{} // somebody drives, as in every client that is in use
+	m.Post(listener)
+	var listening sync.WaitGroup
+	listening.Go(func() { m.Wait(context.Background(), listener) })
+	defer listening.Wait()
+	defer m.Forget(listener)
+	for k := range 100 {
+		op := release(fmt.Sprint(k), "t")
+		op.Persist = 100 * time.Millisecond
+		m.Send(op)
+	}
+	eventually(t, "nothing is owed", func() bool { s := m.Masters()[0]; return s.Debts == 0 && s.Owed == 0 })
 }

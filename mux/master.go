@@ -230,7 +230,7 @@ func (m *Mux) takeFlight(op *Op, now time.Duration) *flight {
 	f.replies = max(1, op.Replies)
 	f.fallback = append(f.fallback[:0], op.Fallback...)
 	f.debt = f.debt[:0]
-	f.until = 0
+	f.until, f.extended = 0, 0
 	if op.Persist > 0 {
 		f.until, f.persist = conn.After(now, op.Persist), op.Persist
 		if len(op.Fallback) == 0 {
@@ -472,7 +472,10 @@ func (m *Mux) payDebts(i int, now time.Duration) {
 			m.unref(f)
 			continue
 		}
-		if f.until <= now { // what it undoes was done just now, and lasts as long from here
+		// What it undoes was done just now, and lasts as long from here. That is so once:
+		// a master that is dropped again and again is not owed it for ever.
+		if f.until <= now && f.extended&(1<<i) == 0 {
+			f.extended |= 1 << i
 			f.until = conn.After(now, f.persist)
 		}
 		o := owed{f: f, sent: now, left: 1, again: true, debt: true}

@@ -97,7 +97,8 @@ type Op struct {
 	// before its reply has come, it is delivered first thing after the
 	// reconnect, until Persist has passed since the start; or even then, if that
 	// connection has left commands unanswered, which a master that was frozen may
-	// do later than that. A master that answers with an error that passes, BUSY
+	// do later than that: then Persist begins anew with the delivery, once for each
+	// master. A master that answers with an error that passes, BUSY
 	// or NOREPLICAS, is sent it again. The operation must be idempotent. The
 	// Fallback is what is delivered, if there is one,
 	// since a script may be gone by then.
@@ -172,6 +173,7 @@ type flight struct {
 	debt     []byte        // what is delivered after a reconnect: own copy, or fallback
 	until    time.Duration // until when; 0 if not persistent
 	persist  time.Duration // from when to then
+	extended uint64        // masters, as bits, for whose sake it was made to last longer
 	next     *flight       // in the pool
 }
 
