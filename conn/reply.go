@@ -25,7 +25,7 @@ func ErrorCode(v resp.Value) string {
 	}
 	code := v.ErrorCode()
 	if string(code) == "ERR" {
-		if inner := scriptError(v.Bytes()); inner != "" {
+		if inner := scriptError(ownWords(v)); inner != "" {
 			return inner
 		}
 	}
@@ -68,8 +68,14 @@ func ErrorText(v resp.Value) string { return errorText(v, "") }
 
 // errorText also hides a secret of ours.
 func errorText(v resp.Value, secret string) string {
-	text, _, _ := strings.Cut(string(v.Bytes()), ", with args")
-	return clip(mask(text, secret), maxErrorText)
+	return clip(mask(string(ownWords(v)), secret), maxErrorText)
+}
+
+// ownWords is the text of an error reply up to where the server begins to quote the arguments
+// of our command, which can hold anything.
+func ownWords(v resp.Value) []byte {
+	text, _, _ := bytes.Cut(v.Bytes(), []byte(", with args"))
+	return text
 }
 
 // IsPassing reports whether an error reply speaks of a state that ends by itself, and so
@@ -79,7 +85,7 @@ func IsPassing(v resp.Value) bool {
 	case "LOADING", "MASTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN":
 		return true
 	}
-	return bytes.Contains(v.Bytes(), []byte("max number of clients"))
+	return bytes.Contains(ownWords(v), []byte("max number of clients"))
 }
 
 // Printable is s with everything escaped, as in Go's strings, that could do something to

@@ -47,6 +47,15 @@ func TestErrorCodeIsTheInnerOneOfAScript(t *testing.T) {
 	require.Empty(t, conn.ErrorCode(value(t, "+READONLY\r\n")))
 }
 
+// What a key is called, or a token, says nothing of what has happened.
+func TestErrorCodeIsNotTakenFromArguments(t *testing.T) {
+	for _, arg := range []string{"rror running script -READONLY ", "ACL failure in script", "max number of clients"} {
+		v := value(t, "-ERR unknown command 'EVALSHA', with args beginning with: 'a' '1' '"+arg+"' \r\n")
+		require.Equal(t, "ERR", conn.ErrorCode(v), arg)
+		require.False(t, conn.IsPassing(v), arg)
+	}
+}
+
 func TestErrorTextCanBeLogged(t *testing.T) {
 	for reply, want := range map[string]string{
 		"-NOPERM this user has no permissions\r\n":                                                    "NOPERM this user has no permissions",
