@@ -168,7 +168,7 @@ func (h *handshake) exchange() (replies []reply, err error) {
 				break
 			}
 			if nerr != nil {
-				return replies, notRESP(nerr, head[:min(n, 24)])
+				return replies, h.unreadable(h.names[len(replies)], nerr, head[:min(n, len(head))])
 			}
 			if v.Kind() != resp.Push {
 				replies = append(replies, reply{h.names[len(replies)], v.Clone()})
@@ -194,13 +194,18 @@ func (h *handshake) exchange() (replies []reply, err error) {
 	return replies, err
 }
 
-// notRESP says what the answer looks like instead.
-func notRESP(err error, head []byte) error {
+// unreadable says of the answer to a command that it is too long, or else what it looks like
+// instead, without our password in it.
+func (h *handshake) unreadable(command string, err error, head []byte) error {
+	if errors.Is(err, resp.TooLong) || errors.Is(err, resp.TooMany) {
+		return fmt.Errorf("the answer to %s is too long (%w)", command, err)
+	}
 	hint := "is this the port of a Redis server?"
 	if len(head) > 1 && head[0] == 0x15 && head[1] == 0x03 {
 		hint = "is this a TLS port, so that the address has to begin with rediss://?"
 	}
-	return fmt.Errorf("the answer, beginning %q, is not the Redis protocol; %s (%w)", head, hint, err)
+	shown := mask(string(head), h.password)
+	return fmt.Errorf("the answer, beginning %q, is not the Redis protocol; %s (%w)", shown[:min(len(shown), maxHead)], hint, err)
 }
 
 // judge makes a Server of the replies, or the reason why it cannot serve.

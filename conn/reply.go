@@ -12,7 +12,9 @@ import (
 const (
 	maxErrorText = 256 // bytes of a server's error that are shown
 	maxWord      = 64  // bytes of what a server says about itself
+	maxHead      = 24  // bytes of an answer that is no reply
 	minSecret    = 4   // bytes; anything shorter stands in a text by chance
+	longSecret   = 8   // bytes; anything shorter can be a part of a word by chance
 )
 
 // ErrorCode is the code of an error reply, such as NOPERM, and "" for any other reply.
@@ -127,9 +129,10 @@ func clip(s string, most int) string {
 // word is one of the words that a server describes itself with.
 func word(b []byte) string { return clip(string(b), maxWord) }
 
-// mask hides a secret that was sent, wherever it stands in a text as a whole. What is
-// shorter than a few characters is not looked for: it would be found in the server's own
-// words.
+// mask hides a secret that was sent: a long one wherever it stands in a text, a shorter one
+// where it stands as a whole. So a password such as "pass" does not edit the server's own
+// words, as in "username-password pair". What is shorter than a few characters is not looked
+// for: it would be found everywhere. The text is to be masked before it is escaped or cut.
 func mask(text, secret string) string {
 	if len(secret) < minSecret {
 		return text
@@ -141,14 +144,22 @@ func mask(text, secret string) string {
 		}
 		i += from
 		end := i + len(secret)
-		if i > 0 && isWordByte(text[i-1]) && isWordByte(secret[0]) ||
-			end < len(text) && isWordByte(text[end]) && isWordByte(secret[len(secret)-1]) {
+		if len(secret) < longSecret &&
+			(endsInWord(text[:i]) && isWordByte(secret[0]) ||
+				end < len(text) && isWordByte(text[end]) && isWordByte(secret[len(secret)-1])) {
 			from = i + 1
 			continue
 		}
 		text = text[:i] + "***" + text[end:]
 		from = i + len("***")
 	}
+}
+
+// endsInWord reports whether a text ends within a word. What ends an escape that the server
+// has made, such as \n or \x0a, is of no word.
+func endsInWord(s string) bool {
+	n := len(s)
+	return n > 0 && isWordByte(s[n-1]) && !(n > 1 && s[n-2] == '\\') && !(n > 3 && s[n-4:n-2] == `\x`)
 }
 
 func isWordByte(c byte) bool {

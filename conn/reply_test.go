@@ -89,7 +89,8 @@ func TestWhatAServerSaysOfItselfIsPrintable(t *testing.T) {
 	require.NotContains(t, got.RunID, "\x1b")
 }
 
-// A password is hidden where it stands as a whole, and the server's words stay whole.
+// A password is hidden where it stands as a whole, so that the server's words stay whole, and a
+// long one wherever it stands.
 func TestPasswordIsHiddenInWhatAServerQuotes(t *testing.T) {
 	const wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
 	for _, c := range []struct{ password, said, want string }{
@@ -98,8 +99,41 @@ func TestPasswordIsHiddenInWhatAServerQuotes(t *testing.T) {
 		{"pass", wrong, "WRONGPASS invalid username-password pair or user is disabled."},
 		{"hunter2", "-ERR what is hunter2, hunter2? 'hunter2' hunter22\r\n", "ERR what is ***, ***? '***' hunter22"},
 		{"s.cret!", "-ERR (s.cret!) as.cret! s.cret!!\r\n", "ERR (***) as.cret! ***!"},
+		{"hunter2", `-ERR what is 'AUTH\r\nhunter2\x20hunter2'` + "\r\n", `ERR what is 'AUTH\r\n***\x20***'`}, // the server's escapes
+		{"hunter2", "!29\r\nERR what is 'AUTH\r\nhunter2\r\n'\r\n", `ERR what is 'AUTH\r\n***\r\n'`},          // ours
+		{"hunter2!hunter2", "-ERR what is userhunter2!hunter2s\r\n", "ERR what is user***s"},
 	} {
 		err := refuse(t, script(t, map[string]string{"HELLO": "-ERR unknown command\r\n", "AUTH": c.said}).addr, conn.Options{Password: c.password})
 		require.ErrorContains(t, err, "AUTH: "+c.want, c.password)
 	}
+}
+
+// So it is in the answer of what is no Redis, of which only the beginning is shown.
+func TestPasswordIsHiddenInWhatIsNoRedis(t *testing.T) {
+	for _, c := range []struct{ said, want string }{
+		{"?AUTH hunter2\r\n", `"?AUTH ***\r\n`},
+		{"?\r\nhunter2\r\n", `"?\r\n***\r\n`},
+		{"?" + strings.Repeat("x", 20) + " hunter2\r\n", `"?xxxxxxxxxxxxxxxxxxxx **", is not the Redis protocol`},
+	} {
+		for _, answers := range []map[string]string{
+			{"HELLO": c.said},
+			{"HELLO": "-ERR unknown command\r\n", "AUTH": c.said}, // in RESP2
+		} {
+			err := refuse(t, script(t, answers).addr, conn.Options{Username: "u", Password: "hunter2"})
+			require.ErrorContains(t, err, "the answer, beginning "+c.want)
+		}
+	}
+}
+
+// An answer beyond the limits is Redis all the same.
+func TestAnswerThatIsTooLongIsCalledSo(t *testing.T) {
+	s := script(t, map[string]string{"INFO": "$100\r\n" + strings.Repeat("x", 100) + "\r\n"})
+	err := refuse(t, s.addr, conn.Options{Limits: resp.Limits{Bulk: 99}})
+	require.ErrorContains(t, err, "the answer to INFO is too long")
+	require.ErrorIs(t, err, resp.TooLong)
+	require.NotContains(t, err.Error(), "not the Redis protocol")
+	s = script(t, map[string]string{"SELECT": "*9\r\n"})
+	err = refuse(t, s.addr+"/1", conn.Options{Limits: resp.Limits{Elements: 8}})
+	require.ErrorContains(t, err, "the answer to SELECT is too long")
+	require.ErrorIs(t, err, resp.TooMany)
 }
