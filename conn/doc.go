@@ -15,6 +15,14 @@
 // Elsewhere, and on Linux with the build tag redburst_portable, the same API runs on
 // net.Conn.
 //
+// # Masters that move
+//
+// The address sentinel://host:port,host:port,host:port/group is that of the master of a
+// group that Redis Sentinel watches over, wherever it is. [Dial] asks the sentinels for its
+// place, and [Follow] tells when it moves. More than half of the sentinels that are listed
+// must agree on the place; one that some give by address and some by name is one place. So
+// list three or more, and each of them once: see [ParseAddress].
+//
 // # What the user of a lock must be allowed
 //
 // A master that uses ACLs needs a user with these rights, for the keys of the locks:
