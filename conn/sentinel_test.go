@@ -523,6 +523,18 @@ func TestFollowAsksAgainWhileNothingIsPublished(t *testing.T) {
 	}
 }
 
+// Two of three agree, then they do not, then they agree on the same again: that is told.
+func TestFollowTellsTheSameAgainAfterADisagreement(t *testing.T) {
+	const a, b = "10.0.0.1:1", "10.0.0.2:2"
+	away := script(t, map[string]string{"SUBSCRIBE": "close", "AUTH": "+OK\r\n"})
+	one, other := newPublisher(t, a), newPublisher(t, a)
+	told := following(t, group(t, one.at, other.at, away.addr), conn.Options{DialTimeout: patient})
+	require.Equal(t, a, soon(t, told))
+	one.publish(t, b)
+	one.publish(t, a)
+	require.Equal(t, a, soon(t, told))
+}
+
 // A sentinel that publishes without end does not outlast the context.
 func TestFollowEndsThoughASentinelPublishesWithoutEnd(t *testing.T) {
 	begun := make(chan struct{}, 16)
