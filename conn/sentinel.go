@@ -232,6 +232,9 @@ func (a Address) candidates(ctx context.Context, opt *Options) (places []place, 
 	agreed := len(places) > 0 && 2*places[0].votes > total
 	if agreed {
 		places = places[:1]
+		if p := &places[0]; a.first != "" && p.endpoint != a.first && leadsInto(ctx, a.first, p.endpoint) {
+			p.endpoint = a.first // it has not moved: it is only called otherwise
+		}
 	} else if i := latest(places); i >= 0 {
 		places = places[i : i+1]
 	}
@@ -255,6 +258,32 @@ func (a Address) candidates(ctx context.Context, opt *Options) (places []place, 
 		failed = join(fmt.Errorf("%d sentinels know no group named %s", unknown, a.group), failed)
 	}
 	return nil, 0, failed
+}
+
+// leadsInto reports whether a place has only addresses that another one has, too.
+func leadsInto(ctx context.Context, endpoint, other string) bool {
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = share(ctx, deadline, 4)
+		defer cancel()
+	}
+	all := lookUp(ctx)(other)
+	if len(all) == 0 {
+		return false
+	}
+	own := lookUp(ctx)(endpoint)
+	for _, to := range own {
+		if !slices.Contains(all, to) {
+			return false
+		}
+	}
+	return len(own) > 0
+}
+
+// LeadsTo reports whether an endpoint that [Follow] has told leads to where a connection is:
+// to its [Conn.RemoteAddr]. A name is looked up, within the context.
+func LeadsTo(ctx context.Context, endpoint, remote string) bool {
+	return slices.ContainsFunc(lookUp(ctx)(endpoint), func(to netip.AddrPort) bool { return to.String() == remote })
 }
 
 // latest returns the place that was elected after all others; -1 if none is known to be.

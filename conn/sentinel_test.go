@@ -178,6 +178,12 @@ func TestFailoverIsFollowedThoughSentinelsSpellItDifferently(t *testing.T) {
 			c.Close()
 		}
 	})
+	t.Run("though all use another", func(t *testing.T) {
+		c, err := conn.Dial(t.Context(), groupOf(t, []*scripted{byName, byName, byName}).Prefer(master.addr), conn.Options{DialTimeout: patient})
+		require.NoError(t, err)
+		require.Equal(t, master.addr, c.Server().Endpoint)
+		c.Close()
+	})
 	t.Run("by who follows", func(t *testing.T) {
 		all := []*publisher{newPublisher(t, master.addr), newPublisher(t, named(master.addr)), newPublisher(t, "127.0.0.1:1")}
 		told := following(t, group(t, all[0].at, all[1].at, all[2].at), conn.Options{DialTimeout: patient})

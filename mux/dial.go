@@ -2,6 +2,7 @@ package mux
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -135,7 +136,7 @@ func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string) er
 		m.watch.Remove(c)
 		return m.fault(i, err)
 	}
-	s.link, s.since, s.pause = l, since, pause
+	s.link, s.remote, s.since, s.pause = l, c.RemoteAddr(), since, pause
 	s.state.Server, s.moved = server, ""
 	if s.since < s.barred {
 		m.setPhase(i, Quarantined, s.why)
@@ -242,10 +243,17 @@ func (m *Mux) outlast(i int) {
 
 // follow drops the connection to a master that is its group's no more, as more than half of
 // the sentinels say. Where the new master is, is checked when it is connected. If there is
-// no connection, it is remembered for the next one.
+// no connection, it is remembered for the next one. A master that they only call otherwise
+// than before has not moved.
 func (m *Mux) follow(i int) {
 	s := &m.slots[i]
 	conn.Follow(m.ctx, s.addr, m.cfg.Conn, func(to string) {
+		m.mu.Lock()
+		known, remote := s.known.Endpoint, s.remote
+		m.mu.Unlock()
+		if known != "" && to != known && m.leadsTo(to, remote) {
+			to = known
+		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		switch {
@@ -261,6 +269,13 @@ func (m *Mux) follow(i int) {
 			m.replaced(i, fmt.Errorf("%w: %s, and not %s", ErrSwitched, to, s.known.Endpoint), to)
 		}
 	})
+}
+
+// leadsTo looks up whether a place has that address. It is called without mu.
+func (m *Mux) leadsTo(to, remote string) bool {
+	ctx, cancel := context.WithTimeout(m.ctx, cmp.Or(m.cfg.Conn.DialTimeout, conn.DefaultDialTimeout))
+	defer cancel()
+	return conn.LeadsTo(ctx, to, remote)
 }
 
 // replaced drops the connection to a master that another has taken the place of. mu is

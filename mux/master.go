@@ -33,6 +33,7 @@ type slot struct {
 	why     *QuarantineError // ... for this reason
 	doubt   time.Duration    // when it was last connected in doubt, see Mux.Doubt; 0 if never
 	reason  string           // ... for this reason
+	remote  string           // the address of its last connection, see conn.Conn.RemoteAddr
 	demoted bool             // it says that it is a replica now
 	moved   string           // where a sentinel says that the group's master is now, if that is news
 	via     string           // who else was the master since known was connected, if anybody

@@ -15,6 +15,7 @@ import (
 type scriptedSentinel struct {
 	*fakeMaster
 	master atomic.Pointer[fakeMaster]
+	byName atomic.Bool // it says localhost
 	asked  atomic.Int64
 }
 
@@ -28,6 +29,9 @@ func newSentinel(t *testing.T, master *fakeMaster) *scriptedSentinel {
 				return "*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n", true
 			case args[1] == "GET-MASTER-ADDR-BY-NAME":
 				host, port, _ := net.SplitHostPort(s.master.Load().addr())
+				if s.byName.Load() {
+					host = "localhost"
+				}
 				s.asked.Add(1)
 				return fmt.Sprintf("*2\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(host), host, len(port), port), true
 			}
@@ -99,4 +103,37 @@ func TestReadOnlyMasterOfNoGroupIsNoSwitch(t *testing.T) {
 	require.NoError(t, m.Do(t.Context(), op))
 	require.ErrorContains(t, op.Votes[0].Err, "READONLY")
 	eventually(t, "it is connected anew", func() bool { return m.Masters()[0].Connects == 2 })
+}
+
+// The sentinels come to call the master otherwise, by its name. It is the same, so its
+// connection stays; and so it is when it is dialled again.
+func TestMasterThatIsOnlyCalledOtherwiseIsNotLeft(t *testing.T) {
+	was := member(t, "a", hasRole("master"), ":1\r\n", func([]string) {})
+	is := member(t, "b", hasRole("master"), ":1\r\n", func([]string) {})
+	sentinel := newSentinel(t, was)
+	var switches atomic.Int64
+	m := open(t, mux.Config{Masters: []string{sentinel.group()}, OnSwitch: func(mux.Locked, int) { switches.Add(1) }})
+	askedAgain := func() {
+		t.Helper()
+		n := sentinel.asked.Load()
+		sentinel.cut()
+		eventually(t, "it is asked again", func() bool { return sentinel.asked.Load() > n })
+	}
+	eventually(t, "who follows the group has asked, too", func() bool { return sentinel.asked.Load() >= 2 })
+	sentinel.byName.Store(true)
+	askedAgain()
+	askedAgain() // by then the first answer has been told
+	require.EqualValues(t, 1, m.Masters()[0].Connects)
+	was.cut()
+	eventually(t, "it is connected again", func() bool { s := m.Masters()[0]; return s.Connects == 2 && s.Phase == mux.Up })
+	require.Equal(t, was.addr(), m.Masters()[0].Server.Endpoint)
+	require.Zero(t, switches.Load())
+	sentinel.byName.Store(false)
+	sentinel.master.Store(is)
+	askedAgain()
+	eventually(t, "the other is connected", func() bool {
+		s := m.Masters()[0]
+		return s.Phase == mux.Up && s.Server.Endpoint == is.addr()
+	})
+	require.EqualValues(t, 1, switches.Load())
 }
