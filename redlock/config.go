@@ -25,9 +25,10 @@ const (
 type Config struct {
 	// Masters are the addresses of 1 to 64 independent Redis masters, best an
 	// odd number: redis://user:password@host:port/db, rediss:// for TLS,
-	// unix:///path, host:port, or sentinel://host:port,host:port/group for the
+	// unix:///path, host:port, or sentinel://host:port,host:port,host:port/group for the
 	// master of a group that sentinels watch over, and sentinels:// for that with
-	// TLS. Each master is of a group of its own.
+	// TLS. Each master is of a group of its own. List three sentinels of it or more, each
+	// once: while half of them are down, a client stays with the master that it knows.
 	Masters []string
 	// Username and Password are used where an address has none of its own.
 	Username, Password string
