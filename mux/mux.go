@@ -139,7 +139,9 @@ func New(cfg Config) (*Mux, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.begin()
+	if err := m.begin(); err != nil {
+		return nil, err
+	}
 	return m, nil
 }
 
@@ -158,10 +160,11 @@ func Open(ctx context.Context, cfg Config) (*Mux, error) {
 		return nil, err
 	}
 	if ended != nil {
-		m.abandon()
 		return nil, &OpenError{Masters: m.states(), Cause: ended}
 	}
-	m.begin()
+	if err := m.begin(); err != nil {
+		return nil, err
+	}
 	opened := false
 	defer func() {
 		if !opened { // also if the context has panicked
@@ -175,7 +178,7 @@ func Open(ctx context.Context, cfg Config) (*Mux, error) {
 	return m, nil
 }
 
-// prepare makes a Mux that does nothing yet.
+// prepare checks the configuration, and makes a Mux that has and does nothing yet.
 func prepare(cfg Config) (*Mux, error) {
 	n := len(cfg.Masters)
 	if n == 0 {
@@ -210,25 +213,18 @@ func prepare(cfg Config) (*Mux, error) {
 		m.slots[i].state.Address = addr.String()
 		m.slots[i].state.Since = conn.Now()
 	}
-	var err error
-	if m.poll, err = conn.NewPoller(); err != nil {
-		return nil, err
-	}
-	if m.watch, err = conn.NewPoller(); err != nil {
-		m.poll.Close()
-		return nil, err
-	}
 	return m, nil
 }
 
-// abandon gives back what prepare has taken.
-func (m *Mux) abandon() {
-	m.poll.Close()
-	m.watch.Close()
-}
-
-// begin starts the goroutines.
-func (m *Mux) begin() {
+// begin makes the pollers and starts the goroutines.
+func (m *Mux) begin() (err error) {
+	if m.poll, err = conn.NewPoller(); err != nil {
+		return err
+	}
+	if m.watch, err = conn.NewPoller(); err != nil {
+		m.poll.Close()
+		return err
+	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.tick = time.AfterFunc(time.Hour, m.onTick)
 	m.tick.Stop()
@@ -240,6 +236,7 @@ func (m *Mux) begin() {
 		}
 		go m.dial(i, 0)
 	}
+	return nil
 }
 
 func setDefault(d *time.Duration, v time.Duration) {
