@@ -51,6 +51,7 @@ type Address struct {
 // rediss-sentinel:// are understood too. The sentinels' port defaults to 26379. The
 // username and password are those of the master, and are shown to sentinels as well;
 // see [Options.SentinelPassword] where those have others.
+//
 // Name each sentinel once, as one under two names has two votes, and name three or more. Only
 // what more than half of those listed say moves a client that knows the master: while half of
 // them or more are down, it stays with that one, unless it says itself that it is none any

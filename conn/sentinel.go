@@ -208,11 +208,11 @@ func endpointOf(host, port string) string {
 // places are to be tried, and how many of them come before the known one has said that it
 // is no master any more.
 //
-// What more than half of the sentinels say is tried alone, be it of use or not: a master that
-// was replaced, and that is cut off from them, says that it is one. Where so many do not agree, a
-// master that is known stays the master: one sentinel that is wrong must not move it. Only
-// its own word counts as much as theirs. If none is known, what those say comes first that
-// know of the latest election, or else what most say.
+// What more than half of the sentinels say is tried alone, be it of use or not: a master
+// that was replaced, and that is cut off from them, says that it is one. Where so many do
+// not agree, a master that is known stays the master: one sentinel that is wrong must not
+// move it. Only its own word counts as much as theirs. If none is known, what those say
+// comes first that know of the latest election, or else what most say.
 func (a Address) candidates(ctx context.Context, opt *Options) (places []place, sure int, err error) {
 	all, total, failed := a.poll(ctx, opt)
 	unknown := 0
@@ -308,8 +308,8 @@ func latest(places []place) int {
 
 // poll counts the answers of all sentinels, which are total, and joins their errors. It
 // asks them at once, and stops when more than half of them agree, with the place that they
-// agree on: those that are down or that disagree do not matter then. Otherwise it waits for all of them, for half the time
-// there is.
+// agree on: those that are down or that disagree do not matter then. Otherwise it waits for
+// all of them, for half the time there is.
 func (a Address) poll(ctx context.Context, opt *Options) (places []place, total int, failed error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
