@@ -79,9 +79,9 @@ func (g *guard) quarantine(_ int, before, now conn.Server) (d time.Duration, why
 	case before.Role != "" && before.Role != "master":
 		return longest, "it was a replica in between", known
 	case !known: // the first connection
-		known := max(0, now.Uptime-uptimeError)
+		age := max(0, now.Uptime-uptimeError)
 		if now.Group != "" {
-			known = min(known, now.Reign)
+			age = min(age, now.Reign)
 		}
 		switch {
 		case g.restart == 0:
@@ -90,10 +90,10 @@ func (g *guard) quarantine(_ int, before, now conn.Server) (d time.Duration, why
 		case now.Group == "" && durable:
 		case now.RunID == "":
 			return g.restart, "it does not say when it was started", false
-		case known < g.restart && now.Group != "":
-			return g.restart - known, fmt.Sprintf("it is the master, or was started, since %v", known.Round(time.Second)), false
-		case known < g.restart:
-			return g.restart - known, fmt.Sprintf("it was started %v ago", now.Uptime), false
+		case age < g.restart && now.Group != "":
+			return g.restart - age, fmt.Sprintf("it is the master, or was started, since %v", age.Round(time.Second)), false
+		case age < g.restart:
+			return g.restart - age, fmt.Sprintf("it was started %v ago", now.Uptime), false
 		}
 	case before.Endpoint != now.Endpoint: // it may be the same, but what the others granted meanwhile it does not know
 		return longest, fmt.Sprintf("it has taken the place of %s", before.Endpoint), true

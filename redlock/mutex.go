@@ -109,7 +109,7 @@ func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely uint64) *RoundE
 	taken, told := false, false
 	defer func() {
 		if taken && !told { // a context or an Observer has panicked: nobody knows that it is taken
-			m.giveBack(k)
+			m.giveBack(k, m.unasked(opLock, ErrNotHeld, ""))
 		}
 	}()
 	switches := c.guard.switches.Load()
@@ -117,7 +117,7 @@ func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely uint64) *RoundE
 	taken = e == nil
 	if taken && c.guard.switches.Load() != switches && !m.survives() {
 		e = m.stale(opLock, k, err)
-		m.giveBack(k)
+		m.giveBack(k, m.unasked(opLock, ErrNotHeld, ""))
 	}
 	took := k.op.Decided - k.op.Started
 	c.stats.attempt(e, took)
@@ -171,10 +171,10 @@ func (m *Mutex) undo(k *call) {
 	m.client.rounds.Send(&k.op)
 }
 
-// giveBack makes the Mutex one that does not hold the lock that the call's round has taken,
-// and has that released.
-func (m *Mutex) giveBack(k *call) {
-	over := m.clear(k, m.unasked(opLock, ErrNotHeld, ""))
+// giveBack makes the Mutex one that does not hold the call's lock, and has that released.
+// Last is how the last round on the lock has failed, if that is why.
+func (m *Mutex) giveBack(k *call, last *RoundError) {
+	over := m.clear(k.token, last)
 	defer m.undo(k) // also if a context panics
 	m.client.renewer.finish(over)
 }
@@ -183,50 +183,40 @@ func (m *Mutex) giveBack(k *call) {
 // takes the next one its KeepAlives have ended and their Observers have been told, and what
 // late requests of it may have set on some master is released.
 func (m *Mutex) clearExpired() {
+	c := m.client
 	m.mu.Lock()
-	expired := m.expired()
-	m.mu.Unlock()
-	if !expired {
+	if len(m.token) == 0 || m.until == 0 || m.until > c.now() {
+		m.mu.Unlock()
 		return
 	}
-	c := m.client
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.token = k.token[:0]
-	over := m.clear(k, nil)
-	if len(k.token) == 0 {
-		return // another was faster
-	}
-	defer m.undo(k) // also if a context panics
-	c.renewer.finish(over)
+	k.token = append(k.token[:0], m.token...) // which never becomes valid again
+	m.mu.Unlock()
+	m.giveBack(k, nil)
 }
 
-// expired reports whether the Mutex has a lock that has run out. mu is held.
-func (m *Mutex) expired() bool {
-	return len(m.token) > 0 && m.until != 0 && m.until <= m.client.now()
-}
-
-// clear makes the Mutex one that is not locked, if it has the call's lock; or, if the call
-// has no token, an expired one, whose token the call then has. From then on no renewal of it
-// is sent. It returns the KeepAlives that are to be finished; last is how the last round on
-// the lock has failed, if that is why.
-func (m *Mutex) clear(k *call, last *RoundError) (over []*keep) {
-	c := m.client
-	r := &c.renewer
+// clear makes the Mutex one that is not locked, if it has the lock with that token. From
+// then on no renewal of it is sent. It returns the KeepAlives that are to be finished; last is
+// that of giveBack.
+func (m *Mutex) clear(token []byte, last *RoundError) (over []*keep) {
+	r := &m.client.renewer
 	r.mu.Lock() // before the KeepAlives are gone, no renewal is under way to Post
 	defer r.mu.Unlock()
 	m.mu.Lock()
-	switch {
-	case len(k.token) == 0 && m.expired():
-		k.token = append(k.token, m.token...)
-	case len(k.token) == 0, string(m.token) != string(k.token):
-		m.mu.Unlock()
-		return nil
+	var keeps *keep
+	if string(m.token) == string(token) {
+		keeps = m.reset()
 	}
-	keeps := m.keeps
-	m.token, m.until, m.since, m.gone, m.keeps = m.token[:0], 0, 0, false, nil
 	m.mu.Unlock()
 	return r.lose(keeps, last)
+}
+
+// reset makes the Mutex one that is not locked, and returns its KeepAlives. mu is held.
+func (m *Mutex) reset() (keeps *keep) {
+	keeps = m.keeps
+	m.token, m.until, m.since, m.gone, m.keeps = m.token[:0], 0, 0, false, nil
+	return keeps
 }
 
 // survives asks the masters again for a lock that was just taken, as one of its votes
@@ -464,8 +454,8 @@ func (m *Mutex) unlock(ctx context.Context) *RoundError {
 	k.release(m, m.token)
 	now := c.now()
 	expired, gone := m.until != 0 && m.until <= now, m.gone
-	since, keeps := m.since, m.keeps
-	m.token, m.until, m.since, m.gone, m.keeps = m.token[:0], 0, 0, false, nil
+	since := m.since
+	keeps := m.reset()
 	m.mu.Unlock()
 	if keeps != nil {
 		c.renewer.mu.Lock()
