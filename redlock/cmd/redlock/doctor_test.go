@@ -69,6 +69,15 @@ func durable(t *testing.T, n int) *redlocktest.Masters {
 	return redlocktest.Start(t, n, redlocktest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))
 }
 
+// replicate makes a master another's replica.
+func replicate(t *testing.T, masters *redlocktest.Masters, i, of int) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(masters.Addr(of))
+	require.NoError(t, err)
+	_, err = masters.Do(i, "REPLICAOF", host, port)
+	require.NoError(t, err)
+}
+
 func TestDoctorFindsNothingWrongWithGoodMasters(t *testing.T) {
 	masters := durable(t, 3)
 	env := []string{inFleet(masters)}
@@ -105,10 +114,7 @@ func TestDoctorFindsNothingWrongWithGoodMasters(t *testing.T) {
 func TestDoctorFindsMastersThatTheLockRefuses(t *testing.T) {
 	cluster := redlocktest.Start(t, 1, redlocktest.WithArgs("--cluster-enabled", "yes"))
 	masters := durable(t, 3)
-	host, port, err := net.SplitHostPort(masters.Addr(0))
-	require.NoError(t, err)
-	_, err = masters.Do(1, "REPLICAOF", host, port)
-	require.NoError(t, err)
+	replicate(t, masters, 1, 0)
 	masters.Kill(2)
 	exit, d := examined(t, nil, "-m", cluster.Addr(0)+","+strings.Join(masters.Addrs(), ","))
 	require.Equal(t, exitNo, exit)
@@ -128,10 +134,7 @@ func TestDoctorFindsMastersThatTheLockRefuses(t *testing.T) {
 
 func TestDoctorFindsAReplicaBehindAMaster(t *testing.T) {
 	masters := durable(t, 2)
-	host, port, err := net.SplitHostPort(masters.Addr(0))
-	require.NoError(t, err)
-	_, err = masters.Do(1, "REPLICAOF", host, port)
-	require.NoError(t, err)
+	replicate(t, masters, 1, 0)
 	require.Eventually(t, func() bool {
 		_, d := examined(t, nil, "-m", masters.Addr(0))
 		for _, f := range d.Findings {
@@ -145,15 +148,12 @@ func TestDoctorFindsAReplicaBehindAMaster(t *testing.T) {
 
 func TestDoctorFindsAMasterThatWasAReplica(t *testing.T) {
 	masters := durable(t, 2)
-	host, port, err := net.SplitHostPort(masters.Addr(0))
-	require.NoError(t, err)
-	_, err = masters.Do(1, "REPLICAOF", host, port)
-	require.NoError(t, err)
+	replicate(t, masters, 1, 0)
 	require.Eventually(t, func() bool {
 		info, err := masters.Do(1, "INFO", "replication")
 		return err == nil && strings.Contains(info.(string), "master_link_status:up")
 	}, patient, time.Millisecond)
-	_, err = masters.Do(1, "REPLICAOF", "NO", "ONE")
+	_, err := masters.Do(1, "REPLICAOF", "NO", "ONE")
 	require.NoError(t, err)
 	exit, d := examined(t, []string{inFleet(masters)})
 	require.Zero(t, exit, "how long ago that was, nobody knows")

@@ -188,7 +188,7 @@ func (e *exam) findForgetting(add adder, ttl time.Duration) {
 }
 
 func (e *exam) findReplicas(add adder) {
-	if id, at := e.info["master_replid2"], e.info["second_repl_offset"]; groupOf(e.address) == "" && (strings.Trim(id, "0") != "" || at != "" && at != "-1") {
+	if at := e.info["second_repl_offset"]; groupOf(e.address) == "" && (e.server.ReplID2 != "" || at != "" && at != "-1") {
 		add(risky, "may have been a replica since its start: it then lost its locks for those of another, and votes as if nothing was (master_replid2)",
 			"never make a master of a lock a replica, not for a moment; nothing is left of it when the longest TTL has passed since")
 	}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"net"
 	"strings"
 	"syscall"
 	"testing"
@@ -48,10 +47,7 @@ func TestRunSaysWhichMasterCannotServeAnyMore(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	s := begin(t, []string{inFleet(masters)}, sh("echo holding; cat", "--ttl", "3s")...)
 	s.reads("holding")
-	host, port, err := net.SplitHostPort(masters.Addr(0))
-	require.NoError(t, err)
-	_, err = masters.Do(2, "REPLICAOF", host, port)
-	require.NoError(t, err)
+	replicate(t, masters, 2, 0)
 	require.Eventually(t, func() bool { return goingOn(s.err.String()) == 1 }, patient, time.Millisecond)
 	require.Contains(t, s.err.String(), masters.Addr(2))
 	require.Contains(t, s.err.String(), "it is a replica")

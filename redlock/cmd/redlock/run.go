@@ -132,6 +132,8 @@ type runner struct {
 	heldStatus int
 	verbose    bool
 
+	masters []string // of the fleet
+	connect conn.Options
 	mutex   *redlock.Mutex
 	witness witness
 	signals chan os.Signal
@@ -265,17 +267,17 @@ func lookPath(name string) (string, error) {
 	return "", &failure{exitNoExec, fmt.Errorf("%s: cannot be executed: %w", name, err), ""}
 }
 
-func (r *runner) config() (redlock.Config, error) {
-	masters, err := r.fleet.addresses()
-	if err != nil {
+// config reads the fleet's flags and files.
+func (r *runner) config() (_ redlock.Config, err error) {
+	if r.masters, err = r.fleet.addresses(); err != nil {
 		return redlock.Config{}, err
 	}
-	opt, err := r.fleet.options()
-	if err != nil {
+	if r.connect, err = r.fleet.options(); err != nil {
 		return redlock.Config{}, err
 	}
+	opt := &r.connect
 	return redlock.Config{
-		Masters: masters, Username: opt.Username, Password: opt.Password, TLS: opt.TLS, DialTimeout: opt.DialTimeout,
+		Masters: r.masters, Username: opt.Username, Password: opt.Password, TLS: opt.TLS, DialTimeout: opt.DialTimeout,
 		ClientName: "redlock-run", Owner: r.owner, RestartGuard: r.restartGuard, Observer: r.witness.observer(),
 	}, nil
 }
@@ -357,19 +359,11 @@ func undecided(err error) bool {
 		!errors.Is(round, redlock.ErrNoQuorum) && !errors.Is(round, redlock.ErrHeld) && !errors.Is(round, redlock.ErrExpired)
 }
 
-// holderText says who is in our way. It asks as status does, who may read a key may ask.
+// holderText says who is in our way. It asks as status does: who may read a key may ask.
 func (r *runner) holderText(key string) string {
-	masters, err := r.fleet.addresses()
-	if err != nil {
-		return ""
-	}
-	opt, err := r.fleet.options()
-	if err != nil {
-		return ""
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	switch s := newStanding(key, holders(ctx, masters, opt, key)); {
+	switch s := newStanding(key, holders(ctx, r.masters, r.connect, key)); {
 	case s.state == unknown:
 		return "nobody knows by whom: " + s.tooFew()
 	case s.state == free:

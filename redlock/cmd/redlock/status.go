@@ -115,7 +115,7 @@ func holder(ctx context.Context, master string, opt conn.Options, key string) (t
 	switch got := replies[0]; {
 	case got.IsNull():
 		return "", 0, nil
-	case got.IsError() && conn.ErrorCode(got) == "WRONGTYPE":
+	case conn.ErrorCode(got) == "WRONGTYPE":
 		token = "?" // a key that holds no string is no lock, but is in its way
 	case got.IsError():
 		return "", 0, errors.New("GET: " + conn.ErrorText(got))

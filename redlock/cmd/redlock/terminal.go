@@ -58,23 +58,19 @@ func (t *terminal) printf(format string, args ...any) {
 // the others are indented as far. What is not printable in text is escaped.
 func (t *terminal) say(lead string, c colour, text string) {
 	indent := utf8.RuneCountInString(lead)
-	at := indent
 	t.printf("%s", t.paint(c, lead))
-	for i, word := range strings.Fields(conn.Printable(text)) {
-		n := utf8.RuneCountInString(word)
-		switch {
-		case i == 0:
-		case at+1+n > width:
-			t.printf("\n%*s", indent, "")
-			at = indent
-		default:
-			t.printf(" ")
-			at++
+	t.lines(indent, plain, wrap(conn.Printable(text), width-indent, false))
+}
+
+// lines writes lines, of which the first stands behind what was written before, and the
+// others are indented.
+func (t *terminal) lines(indent int, c colour, lines []string) {
+	for i, line := range lines {
+		if i > 0 {
+			t.printf("%*s", indent, "")
 		}
-		t.printf("%s", word)
-		at += n
+		t.printf("%s\n", t.paint(c, line))
 	}
-	t.printf("\n")
 }
 
 // A cell is a text in a table.
@@ -119,17 +115,13 @@ func (t *terminal) table(indent string, right int, rows [][]cell) {
 			}
 			at += widths[i] + 2
 		}
-		for i, line := range wrap(row[last].text, widths[last]) {
-			if i > 0 {
-				t.printf("%*s", at, "")
-			}
-			t.printf("%s\n", t.paint(row[last].colour, line))
-		}
+		t.lines(at, row[last].colour, wrap(row[last].text, widths[last], true))
 	}
 }
 
-// wrap breaks a text into lines of at most n characters, between words where it can.
-func wrap(text string, n int) (lines []string) {
+// wrap breaks a text between words into lines of at most n characters. A word that is
+// longer is broken, too, if it may be.
+func wrap(text string, n int, within bool) (lines []string) {
 	line := []rune{}
 	for _, word := range strings.Fields(text) {
 		r := []rune(word)
@@ -139,7 +131,7 @@ func wrap(text string, n int) (lines []string) {
 		if len(line) > 0 {
 			line = append(line, ' ')
 		}
-		for line = append(line, r...); len(line) > n; line = line[n:] {
+		for line = append(line, r...); within && len(line) > n; line = line[n:] {
 			lines = append(lines, string(line[:n]))
 		}
 	}

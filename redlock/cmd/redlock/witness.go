@@ -15,8 +15,7 @@ import (
 type witness struct {
 	mu      sync.Mutex
 	doubts  bool            // a master may have forgotten the lock since it was taken
-	speaks  bool            // of masters that refuse us; before, the error of Open does
-	refused map[string]bool // those of which it was said
+	refused map[string]bool // masters of which that was said; nil while it is left to the error of Open
 	left    time.Duration   // how long a Lock waits
 	lacked  bool            // it was said that it waits for masters
 }
@@ -33,7 +32,7 @@ func (w *witness) master(m redlock.MasterStats) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.doubts = w.doubts || m.Phase == "quarantined"
-	if m.Phase == "refused" && w.speaks && !w.refused[m.Address] {
+	if m.Phase == "refused" && w.refused != nil && !w.refused[m.Address] {
 		w.refused[m.Address] = true
 		complain(m.Err, "going on without it, as if it were down; "+doctorRemedy)
 	}
@@ -43,8 +42,12 @@ func (w *witness) master(m redlock.MasterStats) {
 // nobody would know.
 func (w *witness) opened(masters []redlock.MasterStats) {
 	w.mu.Lock()
-	w.speaks, w.refused = true, map[string]bool{}
+	w.refused = map[string]bool{}
 	w.mu.Unlock()
+	w.all(masters)
+}
+
+func (w *witness) all(masters []redlock.MasterStats) {
 	for _, m := range masters {
 		w.master(m)
 	}
@@ -86,9 +89,7 @@ func (w *witness) taken(masters []redlock.MasterStats) {
 	w.mu.Lock()
 	w.doubts = false
 	w.mu.Unlock()
-	for _, m := range masters {
-		w.master(m)
-	}
+	w.all(masters)
 }
 
 // aftermath says what a loss may have done. Still is whether the lock was valid when the
