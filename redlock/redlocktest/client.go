@@ -2,6 +2,7 @@ package redlocktest
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"time"
@@ -24,6 +25,14 @@ func do(to master, args ...string) (any, error) {
 		return nil, err
 	}
 	return ask(to, time.Now().Add(askTime), args...)
+}
+
+// asking says in an error who was asked, unless it is the reply.
+func asking(who string, err error) error {
+	if _, replied := err.(ReplyError); err == nil || replied {
+		return err
+	}
+	return fmt.Errorf("redlocktest: ask %s: %w", who, err)
 }
 
 // ask sends one command to a master on a connection of its own.

@@ -286,19 +286,13 @@ func (g *Groups) Do(i int, args ...string) (any, error) {
 	if err == nil {
 		reply, err = do(s, args...)
 	}
-	if _, replied := err.(ReplyError); err != nil && !replied {
-		err = fmt.Errorf("redlocktest: ask the master of group %d: %w", i, err)
-	}
-	return reply, err
+	return reply, asking(fmt.Sprintf("the master of group %d", i), err)
 }
 
 // Sentinel sends one command to a sentinel, as [Masters.Do] does.
 func (g *Groups) Sentinel(j int, args ...string) (any, error) {
 	reply, err := do(g.sentinels[j], args...)
-	if _, replied := err.(ReplyError); err != nil && !replied {
-		err = fmt.Errorf("redlocktest: ask sentinel %d: %w", j, err)
-	}
-	return reply, err
+	return reply, asking(fmt.Sprintf("sentinel %d", j), err)
 }
 
 // KillSentinel ends a sentinel as SIGKILL does; PauseSentinel and ResumeSentinel

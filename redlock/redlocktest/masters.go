@@ -301,10 +301,7 @@ func (m *Masters) Flush(i int) {
 // [ErrDown], at once. One that has not answered after five seconds is an error too.
 func (m *Masters) Do(i int, args ...string) (any, error) {
 	reply, err := do(m.masters[i], args...)
-	if _, replied := err.(ReplyError); err != nil && !replied {
-		err = m.failed(i, "ask", err)
-	}
-	return reply, err
+	return reply, asking(m.name(i), err)
 }
 
 func (m *Masters) helper() {
@@ -317,7 +314,7 @@ func (m *Masters) must(i int, op string, err error) {
 	if err == nil {
 		return
 	}
-	err = m.failed(i, op, err)
+	err = fmt.Errorf("redlocktest: %s %s: %w", op, m.name(i), err)
 	if m.tb == nil {
 		panic(err)
 	}
@@ -325,9 +322,7 @@ func (m *Masters) must(i int, op string, err error) {
 	m.tb.Fatal(err)
 }
 
-func (m *Masters) failed(i int, op string, err error) error {
-	return fmt.Errorf("redlocktest: %s master %d (%s): %w", op, i, m.Addr(i), err)
-}
+func (m *Masters) name(i int) string { return fmt.Sprintf("master %d (%s)", i, m.Addr(i)) }
 
 // The reasons why a master, or a sentinel, does not answer. They are wrapped in
 // errors that name it.
