@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
 )
 
 // master is a real server started for one test.
@@ -129,12 +130,7 @@ func until(tb testing.TB, done func() bool) {
 // soon receives what has to come, under the same limit.
 func soon[T any](tb testing.TB, c <-chan T) (v T) {
 	tb.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(time.Minute):
-		tb.Fatal("this does not come about")
-	}
-	return v
+	return conntest.Soon(tb, "what the test waits for", c)
 }
 
 func parse(tb testing.TB, s string) conn.Address {

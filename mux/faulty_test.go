@@ -174,7 +174,7 @@ func TestLateComersDoNotOvertakeForLong(t *testing.T) {
 			}
 		})
 	}
-	allEnd(t, "all are decided", &wg)
+	conntest.AllEnd(t, "all are decided", &wg)
 	// Each of the others can have been served a few times while one waits:
 	// once before it in the same burst, and while it waits for its goroutine
 	// to be scheduled. Starvation would be in the thousands.

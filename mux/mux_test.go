@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/conn"
@@ -56,21 +57,6 @@ func eventually(t testing.TB, what string, cond func() bool) {
 			t.Fatalf("never happened: %s", what)
 		}
 		time.Sleep(time.Millisecond)
-	}
-}
-
-// allEnd waits for goroutines that have to end.
-func allEnd(t testing.TB, what string, all *sync.WaitGroup) {
-	t.Helper()
-	ended := make(chan struct{})
-	go func() {
-		all.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-time.After(patience):
-		t.Fatalf("never happened: %s", what)
 	}
 }
 
@@ -485,7 +471,7 @@ func TestContextEndsWhileAMajorityHangs(t *testing.T) {
 	eventually(t, "all are waiting", func() bool { return m.Masters()[0].Owed == 8 })
 	time.Sleep(50 * time.Millisecond) // past the driver's looks: it sleeps by callback now
 	cancel(nil)
-	allEnd(t, "all have left", &wg)
+	conntest.AllEnd(t, "all have left", &wg)
 	op := acquire("timeout", "t")
 	op.Timeout = 10 * time.Millisecond
 	require.ErrorIs(t, m.Do(t.Context(), op), mux.ErrTimeout)
@@ -533,7 +519,7 @@ func TestListenerDrivesWhileOthersCall(t *testing.T) {
 		require.True(t, op.Won())
 	}
 	m.Forget(listener)
-	require.ErrorIs(t, soon(t, "the listener is ended", ended), mux.ErrForgotten)
+	require.ErrorIs(t, conntest.Soon(t, "the listener is ended", ended), mux.ErrForgotten)
 }
 
 func TestManyCallersAndBurstsBeyondTheSocketBuffer(t *testing.T) {
@@ -556,7 +542,7 @@ func TestManyCallersAndBurstsBeyondTheSocketBuffer(t *testing.T) {
 			}
 		})
 	}
-	allEnd(t, "all are decided", &wg)
+	conntest.AllEnd(t, "all are decided", &wg)
 	require.EqualValues(t, callers, won.Load())
 
 	// Fewer, but each larger than what a socket takes at once.
@@ -569,7 +555,7 @@ func TestManyCallersAndBurstsBeyondTheSocketBuffer(t *testing.T) {
 			}
 		})
 	}
-	allEnd(t, "all are decided", &wg)
+	conntest.AllEnd(t, "all are decided", &wg)
 	// And replies larger than what is read at once, while more is written.
 	for g := range 8 {
 		wg.Go(func() {
@@ -582,7 +568,7 @@ func TestManyCallersAndBurstsBeyondTheSocketBuffer(t *testing.T) {
 			}
 		})
 	}
-	allEnd(t, "all are decided", &wg)
+	conntest.AllEnd(t, "all are decided", &wg)
 }
 
 // A hung master's backlog is bounded, its operations fail there at once, and a
@@ -652,7 +638,7 @@ func TestCloseWakesEveryoneAndLeavesNothing(t *testing.T) {
 				}
 			})
 		}
-		allEnd(t, "all have returned", &wg)
+		conntest.AllEnd(t, "all have returned", &wg)
 		require.ErrorIs(t, m.Do(context.Background(), acquire("k", "t")), mux.ErrClosed)
 		require.ErrorIs(t, m.Do(context.Background(), acquire("k", "t")), os.ErrClosed)
 		m.Send(acquire("k", "t"))

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/conn"
@@ -111,7 +112,7 @@ func TestOpenThatItsContextEndsSaysSo(t *testing.T) {
 		return a != nil && b != nil
 	})
 	cancel()
-	err = soon(t, "Open ends", ended)
+	err = conntest.Soon(t, "Open ends", ended)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, err, mux.ErrNoQuorum)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/mux"
@@ -68,11 +69,11 @@ func TestPanicOfAContextLeavesTheMuxUsable(t *testing.T) {
 				}()
 				used <- use(c)
 			}()
-			require.Error(t, soon(t, fmt.Sprint(name, " ends after a panic in call ", calls), used))
+			require.Error(t, conntest.Soon(t, fmt.Sprint(name, " ends after a panic in call ", calls), used))
 			cancel()
 			decided := make(chan error, 1)
 			go func() { decided <- m.Do(context.Background(), &mux.Op{Timeout: time.Nanosecond}) }()
-			require.ErrorIs(t, soon(t, fmt.Sprint(name, ": the next one is served after a panic in call ", calls), decided), mux.ErrTimeout)
+			require.ErrorIs(t, conntest.Soon(t, fmt.Sprint(name, ": the next one is served after a panic in call ", calls), decided), mux.ErrTimeout)
 			if panicked == nil {
 				break
 			}

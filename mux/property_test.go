@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/mux"
@@ -116,7 +117,7 @@ func TestNoVoteIsTakenForAnothersInAnUnrulyFleet(t *testing.T) {
 			}
 		})
 	}
-	allEnd(t, "all are decided", &wg)
+	conntest.AllEnd(t, "all are decided", &wg)
 	t.Logf("won %d, lost %d (%d failed votes), timeouts %d, cancelled %d", won.Load(), lost.Load(), failed.Load(), timeouts.Load(), cancelled.Load())
 	require.Positive(t, won.Load())
 	require.Positive(t, lost.Load())

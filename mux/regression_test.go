@@ -43,17 +43,6 @@ func vote(id string) *mux.Op {
 	return &mux.Op{Command: resp.AppendCommand(nil, "VOTE", id), Judge: judgeAnyInt}
 }
 
-// soon waits for a value that has to come at once, however loaded the machine is.
-func soon[T any](t *testing.T, what string, c <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(patience):
-		t.Fatalf("never happened: %s", what)
-	}
-	return v
-}
-
 // The driver sleeps in the poller while a rider's write finds the connection
 // broken: that decides the driver's operation, and must wake it.
 func TestDriverIsWokenWhenARidersWriteDecidesItsOperation(t *testing.T) {
@@ -73,7 +62,7 @@ func TestDriverIsWokenWhenARidersWriteDecidesItsOperation(t *testing.T) {
 	time.Sleep(50 * time.Millisecond) // the driver is parked
 	broken.Store(true)
 	m.Send(vote("b"))
-	require.NoError(t, soon(t, "the driver's operation has been decided, and it returns", decided))
+	require.NoError(t, conntest.Soon(t, "the driver's operation has been decided, and it returns", decided))
 	require.ErrorIs(t, op.Votes[0].Err, syscall.ENOBUFS)
 }
 
@@ -90,7 +79,7 @@ func TestSilenceIsNoticedByADriverThatSleptBefore(t *testing.T) {
 	decided := make(chan error, 1)
 	op := vote("a")
 	go func() { decided <- m.Do(context.Background(), op) }()
-	require.NoError(t, soon(t, "the silent master is given up", decided))
+	require.NoError(t, conntest.Soon(t, "the silent master is given up", decided))
 	require.ErrorIs(t, op.Votes[0].Err, mux.ErrStalled)
 }
 
@@ -210,7 +199,7 @@ func TestContextIsNotAskedUnderTheLock(t *testing.T) {
 	defer cancel()
 	decided := make(chan error, 1)
 	go func() { decided <- m.Do(nosy{ctx, m}, vote("a")) }()
-	soon(t, "it is decided", decided)
+	conntest.Soon(t, "it is decided", decided)
 	m.Close()
 }
 
@@ -325,7 +314,7 @@ func TestPanicOfAJudgeLeavesTheMuxUsable(t *testing.T) {
 	}()
 	decided := make(chan error, 1)
 	go func() { decided <- m.Do(context.Background(), vote("b")) }()
-	soon(t, "the next operation is decided", decided)
+	conntest.Soon(t, "the next operation is decided", decided)
 	m.Close()
 }
 
@@ -347,7 +336,7 @@ func TestPanicOfAHookLeavesTheMuxUsable(t *testing.T) {
 	}()
 	decided := make(chan error, 1)
 	go func() { decided <- m.Do(context.Background(), vote("b")) }()
-	soon(t, "the next operation is decided", decided)
+	conntest.Soon(t, "the next operation is decided", decided)
 	m.Close()
 }
 
@@ -366,7 +355,7 @@ func TestOpSubmittedTwiceDoesNotHangTheMux(t *testing.T) {
 	go func() { ended <- m.Wait(context.Background(), other) }()
 	time.Sleep(20 * time.Millisecond)
 	go m.Close()
-	require.ErrorIs(t, soon(t, "the other one is ended", ended), mux.ErrClosed)
+	require.ErrorIs(t, conntest.Soon(t, "the other one is ended", ended), mux.ErrClosed)
 }
 
 // What a dialer delivers has a stall time too, whoever sleeps meanwhile.
@@ -399,7 +388,7 @@ func TestOpSubmittedTwiceKeepsItsFirstDeadline(t *testing.T) {
 	require.Panics(t, func() { m.Post(op) })
 	ended := make(chan error, 1)
 	go func() { ended <- m.Wait(context.Background(), op) }()
-	require.ErrorIs(t, soon(t, "its timeout ends it", ended), mux.ErrTimeout)
+	require.ErrorIs(t, conntest.Soon(t, "its timeout ends it", ended), mux.ErrTimeout)
 }
 
 // Replies are read as fast as they come although nobody waits for them: a

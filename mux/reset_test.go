@@ -65,7 +65,7 @@ func TestConnectionOfAHungMasterIsReset(t *testing.T) {
 			fill(m) // its buffers, and ours
 			c.end(m)
 			thaw()
-			require.ErrorIs(t, soon(t, "it has read all", ended), c.want)
+			require.ErrorIs(t, conntest.Soon(t, "it has read all", ended), c.want)
 		})
 	}
 }

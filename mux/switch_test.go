@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/mux"
@@ -87,7 +88,7 @@ func TestReadOnlyMasterOfAGroupIsLeft(t *testing.T) {
 	require.ErrorAs(t, op.Votes[0].Err, &said)
 	require.Equal(t, "READONLY", said.Code)
 	require.EqualValues(t, 1, switches.Load())
-	require.Equal(t, "EVAL", soon(t, "the release is delivered", delivered)[0])
+	require.Equal(t, "EVAL", conntest.Soon(t, "the release is delivered", delivered)[0])
 	eventually(t, "it is connected", func() bool {
 		s := m.Masters()[0]
 		return s.Phase == mux.Up && s.Server.Endpoint == is.addr()

@@ -544,17 +544,6 @@ func words(command []byte) (args []string) {
 	return args
 }
 
-// soon receives what has to come, within a minute of the clock that the test runs on.
-func soon[T any](t testing.TB, what string, c <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(time.Minute):
-		t.Fatalf("never happened: %s", what)
-	}
-	return v
-}
-
 var errFake = errors.New("connection refused")
 
 func freeze(m *fakeMaster)   { m.frozen = true }

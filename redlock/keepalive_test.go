@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -45,7 +46,7 @@ func simulated(t *testing.T, n int, cfg Config, f func(t *testing.T, c *Client, 
 func lostBy(t *testing.T, r *fakeRounds, held context.Context) (after time.Duration, why *RoundError) {
 	t.Helper()
 	since := r.now()
-	soon(t, "the loss is noticed", held.Done())
+	conntest.Soon(t, "the loss is noticed", held.Done())
 	require.ErrorIs(t, held.Err(), context.Canceled)
 	require.ErrorIs(t, context.Cause(held), ErrLost)
 	require.ErrorAs(t, context.Cause(held), &why)
@@ -207,7 +208,7 @@ func TestKeepAliveEndsWithItsParent(t *testing.T) {
 		child, cancelChild := context.WithTimeout(held, time.Hour)
 		defer cancelChild()
 		cancel(errCause)
-		soon(t, "the context ends", child.Done())
+		conntest.Soon(t, "the context ends", child.Done())
 		require.Equal(t, errCause, context.Cause(held))
 		require.Equal(t, errCause, context.Cause(child))
 		time.Sleep(ttl)
@@ -225,7 +226,7 @@ func TestContextsDerivedFromKeepAliveEndWithIt(t *testing.T) {
 		defer cancel()
 		require.Equal(t, 42, child.Value(errCause))
 		r.set(fail, 0, 1)
-		soon(t, "the context ends", child.Done())
+		conntest.Soon(t, "the context ends", child.Done())
 		require.ErrorIs(t, context.Cause(child), ErrLost)
 	})
 }
@@ -374,7 +375,7 @@ func TestExtendByTextSetsNothingAgain(t *testing.T) {
 		go func() { done <- m.Extend(t.Context()) }()
 		synctest.Wait() // the extend is posted, and not answered yet
 		require.ErrorIs(t, m.Unlock(ctx), context.Canceled)
-		soon(t, "the Extend returns", done)
+		conntest.Soon(t, "the Extend returns", done)
 		time.Sleep(10 * time.Millisecond)
 		require.Zero(t, r.keys())
 		require.Contains(t, r.logs(0), "noscript")
@@ -460,7 +461,7 @@ func TestHungRenewalsDelayNoDeadline(t *testing.T) {
 		}
 		r.set(freeze, 0)
 		for i, h := range held {
-			soon(t, "the context ends", h.Done())
+			conntest.Soon(t, "the context ends", h.Done())
 			require.LessOrEqual(t, r.now(), until[i])
 			require.ErrorIs(t, context.Cause(h), ErrLost)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -43,7 +44,7 @@ func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
 		since := r.now()
 		require.NoError(t, m.Unlock(t.Context()))
 		for want := range 50 {
-			require.Equal(t, want, soon(t, "the next one has the lock", order))
+			require.Equal(t, want, conntest.Soon(t, "the next one has the lock", order))
 		}
 		// 49 times held for 10 ms, and 50 hand-overs of one round.
 		require.InDelta(t, 49*10+50*1, (r.now() - since).Milliseconds(), 2)
@@ -176,7 +177,7 @@ func TestCancelledWaitersLeaveAtOnce(t *testing.T) {
 		since := r.now()
 		cancel(errCause)
 		for range 100 {
-			err := soon(t, "a waiter leaves", errs)
+			err := conntest.Soon(t, "a waiter leaves", errs)
 			require.ErrorIs(t, err, context.Canceled)
 			require.ErrorIs(t, err, errCause)
 			require.ErrorIs(t, err, ErrHeld)
@@ -217,7 +218,7 @@ func TestWaitersThatLeaveLoseNoWakeUp(t *testing.T) {
 			go m.Unlock(t.Context())
 			time.Sleep(time.Duration(round) * 50 * time.Microsecond)
 			cancel()
-			require.NoError(t, soon(t, "it has the lock", done))
+			require.NoError(t, conntest.Soon(t, "it has the lock", done))
 			require.Less(t, r.now()-since, 20*time.Millisecond)
 			leaving.Wait()
 			require.NoError(t, last.Unlock(t.Context()))
@@ -290,7 +291,7 @@ func TestCloseWakesEveryWaiter(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		c.Close()
 		for range 10 {
-			err := soon(t, "a waiter is woken", errs)
+			err := conntest.Soon(t, "a waiter is woken", errs)
 			require.ErrorIs(t, err, ErrClosed)
 			require.NotErrorIs(t, err, ErrHeld)
 		}
@@ -314,10 +315,10 @@ func TestOthersGetTheirChance(t *testing.T) {
 			other.Unlock(t.Context())
 		}()
 		require.NoError(t, m.Unlock(t.Context()))
-		soon(t, "the other has the lock", got)
+		conntest.Soon(t, "the other has the lock", got)
 		require.LessOrEqual(t, len(order), 5)
 		for range 40 {
-			soon(t, "the next one has the lock", order)
+			conntest.Soon(t, "the next one has the lock", order)
 		}
 		time.Sleep(100 * time.Millisecond)
 	})
@@ -341,7 +342,7 @@ func TestTwoLocksOnOneMutexAreTwoContenders(t *testing.T) {
 		}
 		require.Equal(t, first, m.Token(), "an attempt must not touch what is held")
 		require.NoError(t, m.Unlock(t.Context()))
-		require.NoError(t, soon(t, "the second has it", second))
+		require.NoError(t, conntest.Soon(t, "the second has it", second))
 		require.NotEqual(t, first, m.Token())
 		require.NoError(t, m.Unlock(t.Context()))
 	})
@@ -373,11 +374,11 @@ func TestObserverSeesTheWaiting(t *testing.T) {
 		go func() { done <- next.Lock(t.Context()) }()
 		time.Sleep(time.Second)
 		require.NoError(t, m.Unlock(t.Context()))
-		require.NoError(t, soon(t, "the next one has it", done))
+		require.NoError(t, conntest.Soon(t, "the next one has it", done))
 		held, _ := next.KeepAlive(t.Context())
 		time.Sleep(10 * time.Millisecond)
 		r.set(flush, 0, 1, 2)
-		soon(t, "the loss is noticed", held.Done())
+		conntest.Soon(t, "the loss is noticed", held.Done())
 		synctest.Wait()
 	})
 	polls := 0
@@ -411,7 +412,7 @@ func TestDoHoldsTheLockMeanwhile(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		require.NoError(t, c.Do(ctx, "k", ttl, func(held context.Context) error {
 			cancel()
-			soon(t, "the context ends", held.Done())
+			conntest.Soon(t, "the context ends", held.Done())
 			return nil
 		}))
 		time.Sleep(10 * time.Millisecond)
@@ -434,7 +435,7 @@ func TestDoTellsOfALoss(t *testing.T) {
 			err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
 				time.Sleep(10 * time.Millisecond)
 				r.set(flush, 0, 1, 2)
-				soon(t, "the loss is noticed", held.Done())
+				conntest.Soon(t, "the loss is noticed", held.Done())
 				return own
 			})
 			require.ErrorIs(t, err, ErrLost)

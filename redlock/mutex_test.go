@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/stretchr/testify/require"
 )
@@ -81,7 +82,7 @@ func TestSplitVoteIsHeldAndLeavesNothing(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 		r.set(func(m *fakeMaster) { m.keys["k"] = fakeKey{"b's", r.clock() + ttl} }, 2, 3)
 		require.ErrorIs(t, b.TryLock(t.Context()), ErrHeld)
-		require.ErrorIs(t, soon(t, "it is decided", errs), ErrHeld)
+		require.ErrorIs(t, conntest.Soon(t, "it is decided", errs), ErrHeld)
 		r.set(flush, 2, 3)
 		time.Sleep(20 * time.Millisecond)
 		require.Zero(t, r.keys())
@@ -413,7 +414,7 @@ func TestLocalWaiterIsToldAfterTheRelease(t *testing.T) {
 		}
 		refused, since := c.Stats().Held, r.now()
 		require.NoError(t, m.Unlock(t.Context()))
-		require.NoError(t, soon(t, "the waiter has the lock", done))
+		require.NoError(t, conntest.Soon(t, "the waiter has the lock", done))
 		require.Equal(t, refused, c.Stats().Held, "the waiter has asked before the release was sent")
 		require.Equal(t, time.Millisecond, r.now()-since)
 	})

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -317,7 +318,7 @@ func TestUnlockReleasesThoughAKeepAlivesContextPanics(t *testing.T) {
 		require.Panics(t, func() { m.Unlock(context.Background()) })
 		f.calls.Store(-1)
 		require.Empty(t, m.Token())
-		require.NoError(t, soon(t, "the waiter has it", waited))
+		require.NoError(t, conntest.Soon(t, "the waiter has it", waited))
 		require.Less(t, r.now()-began, ttl/2, "it is released, and has not expired")
 		require.NoError(t, waiter.Unlock(t.Context()))
 		time.Sleep(10 * time.Millisecond)

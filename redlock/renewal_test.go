@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/stretchr/testify/require"
 )
@@ -106,7 +107,7 @@ func TestRenewalThatComesTooLateDoesNotCount(t *testing.T) {
 			},
 			looked: func(s *renewed) { close(s.let) },
 			then: func(s *renewed) {
-				require.ErrorIs(s, soon(s, "the Extend returns", s.extended), ErrNotHeld)
+				require.ErrorIs(s, conntest.Soon(s, "the Extend returns", s.extended), ErrNotHeld)
 				require.ErrorIs(s, context.Cause(s.held), ErrNotHeld)
 				require.Zero(s, s.m.Remaining())
 				require.Zero(s, s.r.keys())
@@ -168,7 +169,7 @@ func TestRenewalIsNotSentForALockThatIsNotOursAnyMore(t *testing.T) {
 			spin(t, "it has taken the token away", func() bool { return m.Token() == "" })
 		})
 		time.Sleep(10 * time.Millisecond)
-		require.NoError(t, soon(t, "the Unlock returns", unlocked))
+		require.NoError(t, conntest.Soon(t, "the Unlock returns", unlocked))
 		require.Zero(t, r.keys())
 		require.Zero(t, c.Stats().Renewals)
 	})
@@ -222,7 +223,7 @@ func TestNoRenewalIsSentAfterAReleaseThoughALossIsNotedMeanwhile(t *testing.T) {
 	_, stop := m.KeepAlive(t.Context())
 	defer stop()
 	for range 2 {
-		soon(t, "it is found lost, and unlocked", both)
+		conntest.Soon(t, "it is found lost, and unlocked", both)
 	}
 	require.Eventually(t, func() bool { return r.keys() == 0 }, hanging, time.Millisecond)
 	require.EqualValues(t, 1, c.Stats().Renewals)

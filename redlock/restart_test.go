@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -227,7 +228,7 @@ func TestMasterThatHasGotAReplicaVotes(t *testing.T) {
 	reach := func(want string) {
 		t.Helper()
 		for {
-			p := soon(t, want, phases)
+			p := conntest.Soon(t, want, phases)
 			require.NotEqual(t, "quarantined", p)
 			if p == want {
 				return

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -245,7 +246,7 @@ func handOver(s scene) {
 
 func (s scene) lost(held context.Context) {
 	s.Helper()
-	soon(s, "the loss is noticed", held.Done())
+	conntest.Soon(s, "the loss is noticed", held.Done())
 	require.ErrorIs(s, context.Cause(held), redlock.ErrLost)
 	require.ErrorIs(s, held.Err(), context.Canceled)
 }
@@ -358,7 +359,7 @@ func cancelledWaiters(s scene) {
 	}
 	require.Eventually(s, func() bool { return s.client.Stats().Waiting == 100 }, 20*time.Second, time.Millisecond)
 	cancel()
-	allEnd(s, "all have left", &all)
+	conntest.AllEnd(s, "all have left", &all)
 	require.Zero(s, s.client.Stats().Waiting)
 	require.NoError(s, m.Unlock(s.Context()))
 	s.noKeys()
@@ -526,7 +527,7 @@ func releaseRaces(s scene) {
 			runtime.Gosched()
 		}
 		cancel()
-		if soon(s, "the attempt ends", acquired) == nil {
+		if conntest.Soon(s, "the attempt ends", acquired) == nil {
 			require.NoError(s, m.Unlock(context.Background()))
 		}
 	}
@@ -652,7 +653,7 @@ func TestTenThousandCancellationsLeaveNoKey(t *testing.T) {
 			}
 		})
 	}
-	allEnd(t, "all attempts have ended", &all)
+	conntest.AllEnd(t, "all attempts have ended", &all)
 	thaw()
 	s.noKeys()
 	t.Log(taken.Load(), "were taken and released")

@@ -144,7 +144,7 @@ func TestReplacedMasterDoesNotVoteThoughItIsTheOnlyOneInReach(t *testing.T) {
 			require.Equal(t, "up", phase(c, 0))
 			continue
 		}
-		require.Equal(t, "k", soon(t, "it is checked", checked), "at once, though there is no connection to the new master")
+		require.Equal(t, "k", conntest.Soon(t, "it is checked", checked), "at once, though there is no connection to the new master")
 		require.Eventually(t, func() bool { return m.Remaining() == 0 }, time.Minute, time.Millisecond)
 		for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 			require.Error(t, c.NewMutex("j", long).TryLock(t.Context()), "with the vote of a master that was replaced")

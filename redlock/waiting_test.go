@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -88,28 +89,6 @@ func lockInBackground(t *testing.T, c *redlock.Client, key string) (*redlock.Mut
 	return m, done
 }
 
-// soon receives what has to come, however loaded the machine is.
-func soon[T any](t testing.TB, what string, c <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(time.Minute):
-		t.Fatalf("never happened: %s", what)
-	}
-	return v
-}
-
-// allEnd waits for goroutines that have to end.
-func allEnd(t testing.TB, what string, all *sync.WaitGroup) {
-	t.Helper()
-	ended := make(chan struct{})
-	go func() {
-		all.Wait()
-		close(ended)
-	}()
-	soon(t, what, ended)
-}
-
 // Whatever frees the key on a majority wakes a waiter elsewhere: a release by
 // any client, DEL, FLUSHALL, an expiry.
 func TestWaiterIsToldByTheMasters(t *testing.T) {
@@ -144,7 +123,7 @@ func TestWaiterIsToldByTheMasters(t *testing.T) {
 				polls := seen.count(redlock.WakePoll)
 				w, done := lockInBackground(t, waiter, name)
 				free(m)
-				require.NoError(t, soon(t, "the waiter has the lock", done))
+				require.NoError(t, conntest.Soon(t, "the waiter has the lock", done))
 				require.Greater(t, told()+seen.count(redlock.WakePoll), before+polls)
 				require.NoError(t, w.Unlock(t.Context()))
 				m.Unlock(t.Context())
@@ -166,7 +145,7 @@ func TestWaiterTakesWhatExpires(t *testing.T) {
 	m := holder.NewMutex("k", 3*time.Second) // which does not pass before the other waits
 	require.NoError(t, m.TryLock(t.Context()))
 	_, done := lockInBackground(t, waiter, "k")
-	require.NoError(t, soon(t, "the waiter has the lock", done))
+	require.NoError(t, conntest.Soon(t, "the waiter has the lock", done))
 	require.Zero(t, m.Remaining())
 }
 
@@ -183,7 +162,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		for begun := time.Now(); time.Since(begun) < time.Duration(k)*2*time.Microsecond; {
 		}
 		require.NoError(t, m.Unlock(t.Context()))
-		require.NoError(t, soon(t, "the waiter has the lock", done))
+		require.NoError(t, conntest.Soon(t, "the waiter has the lock", done))
 		require.NoError(t, w.Unlock(t.Context()))
 	}
 }
@@ -196,7 +175,7 @@ func TestWaiterPollsWhereNobodyCanTell(t *testing.T) {
 	require.NoError(t, m.TryLock(t.Context()))
 	_, done := lockInBackground(t, waiter, "k")
 	require.NoError(t, m.Unlock(t.Context()))
-	require.NoError(t, soon(t, "the waiter has the lock", done))
+	require.NoError(t, conntest.Soon(t, "the waiter has the lock", done))
 	require.Positive(t, waiter.Stats().WokenPoll)
 }
 
@@ -211,7 +190,7 @@ func TestWaiterLooksAgainWhenAMasterIsLost(t *testing.T) {
 	masters.Kill(0)
 	masters.Kill(1)
 	require.NoError(t, m.Unlock(t.Context()))
-	require.NoError(t, soon(t, "the waiter has the lock", done))
+	require.NoError(t, conntest.Soon(t, "the waiter has the lock", done))
 }
 
 // Many clients hand a key round: everybody gets it, nobody is starved, and a
@@ -275,7 +254,7 @@ func TestRenewalsAreNotCountedAsFree(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 	require.Zero(t, waiter.Stats().WokenFree)
 	require.NoError(t, m.Unlock(t.Context()))
-	require.NoError(t, soon(t, "the waiter has the lock", done))
+	require.NoError(t, conntest.Soon(t, "the waiter has the lock", done))
 	require.LessOrEqual(t, waiter.Stats().WokenFree, uint64(1))
 	require.NoError(t, w.Unlock(t.Context()))
 }

@@ -1,0 +1,32 @@
+package conntest
+
+import (
+	"sync"
+	"testing"
+	"time"
+)
+
+// patience is how long a test waits for what must come, however loaded the machine is.
+const patience = time.Minute
+
+// Soon receives what has to come.
+func Soon[T any](tb testing.TB, what string, c <-chan T) (v T) {
+	tb.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(patience):
+		tb.Fatalf("never happened: %s", what)
+	}
+	return v
+}
+
+// AllEnd waits for goroutines that have to end.
+func AllEnd(tb testing.TB, what string, all *sync.WaitGroup) {
+	tb.Helper()
+	ended := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(ended)
+	}()
+	Soon(tb, what, ended)
+}
