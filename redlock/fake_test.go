@@ -431,10 +431,12 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 }
 
 // hookedRounds have a test see, and hold up, what a client asks of them: posting is called
-// before an operation is posted, waited when Wait is about to return. Both may be nil.
+// before an operation is posted, sending before one is sent, waited when Wait is about to
+// return. All may be nil.
 type hookedRounds struct {
 	rounds
 	posting func(op *mux.Op)
+	sending func(op *mux.Op)
 	waited  func(ctx context.Context, op *mux.Op)
 }
 
@@ -445,6 +447,13 @@ func (h *hookedRounds) Post(ops ...*mux.Op) {
 		}
 	}
 	h.rounds.Post(ops...)
+}
+
+func (h *hookedRounds) Send(op *mux.Op) {
+	if h.sending != nil {
+		h.sending(op)
+	}
+	h.rounds.Send(op)
 }
 
 func (h *hookedRounds) Wait(ctx context.Context, op *mux.Op) error {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -399,7 +400,13 @@ func TestLockThatIsGivenBackIsNotKeptAlive(t *testing.T) {
 	}}
 	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m = c.NewMutex("k", ttl)
+		released := false
+		c.rounds = &hookedRounds{rounds: r, sending: func(*mux.Op) {
+			released = true
+			require.Error(t, held.Err(), "another can have it from here on")
+		}}
 		require.Panics(t, func() { m.TryLock(t.Context()) })
+		require.True(t, released)
 		require.ErrorIs(t, context.Cause(held), ErrLost)
 		time.Sleep(10 * time.Millisecond)
 		require.NoError(t, c.NewMutex("k", ttl).TryLock(t.Context()))
