@@ -29,7 +29,7 @@ type Address struct {
 	// Of a master that sentinels know the place of; then host is empty too.
 	group     string
 	sentinels string // host:port,host:port
-	first     string // where it was last; see Prefer
+	first     string // where it was last; see WithHint
 
 	username, password string
 	credentials        bool // the address had some, though they may be empty
@@ -135,12 +135,12 @@ func (a Address) Endpoint() string {
 // Group is the name by which sentinels know the master; empty if it has a fixed place.
 func (a Address) Group() string { return a.group }
 
-// Prefer returns the address of the same group, whose master was at the given endpoint
-// when it was last heard of, or is there now as [Follow] has told. [Dial] looks for it
+// WithHint returns the address of the same group, whose master was at the given endpoint
+// when it was last heard of, or is there now as [FollowGroup] has told. [Dial] looks for it
 // elsewhere only if more than half of the sentinels say so, and then only there, or if the
 // server at the given endpoint says that it is no master. It changes nothing of an address
 // that has a fixed place.
-func (a Address) Prefer(endpoint string) Address {
+func (a Address) WithHint(endpoint string) Address {
 	if a.group != "" {
 		a.first = endpoint
 	}

@@ -19,7 +19,7 @@
 //
 // The address sentinel://host:port,host:port,host:port/group is that of the master of a
 // group that Redis Sentinel watches over, wherever it is. [Dial] asks the sentinels for its
-// place, and [Follow] tells when it moves. More than half of the sentinels that are listed
+// place, and [FollowGroup] tells when it moves. More than half of the sentinels that are listed
 // must agree on the place; one that some give by address and some by name is one place. So
 // list three or more, and each of them once: see [ParseAddress].
 //
@@ -41,7 +41,7 @@
 //	                                         is the master, where HELLO does not tell
 //
 // HELLO, AUTH and the client name within HELLO are open to every user. What is
-// optional, or INFO, and not allowed is listed in [Server.Lacks]. NOPERM on SCRIPT LOAD or
+// optional, or INFO, and not allowed is listed in [Server.Missing]. NOPERM on SCRIPT LOAD or
 // SELECT is a [*RefusedError]. NOPERM on the other commands cannot be seen before they
 // are sent, since no server before Redis 7 tells what a user may do: it is the error of
 // the first vote, with the master's name.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// AskEvery has Follow ask the sentinels again so often, until the test ends. Whoever follows
+// AskEvery has FollowGroup ask the sentinels again so often, until the test ends. Whoever follows
 // has to have ended by then.
 func AskEvery(tb testing.TB, d time.Duration) {
 	before := askEvery

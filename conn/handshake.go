@@ -30,7 +30,7 @@ type Server struct {
 	Tracking bool          // CLIENT TRACKING is on
 	Durable  bool          // it persists every write before it answers (appendfsync always), and said so
 	Endpoint string        // what was connected to: host:port, or the path of a Unix socket
-	Lacks    []string      // what is switched off, and why
+	Missing  []string      // what is switched off, and why
 }
 
 // The oldest server with SET NX PX.
@@ -91,7 +91,7 @@ func (h *handshake) run() (Server, error) {
 	if v := replies[0].Value; v.IsError() {
 		// What is passing or final in RESP3 is so in RESP2, and on a connection that
 		// is gone there is no second try.
-		if e := h.judgeError("HELLO", v); err != nil || IsPassing(v) || errors.Is(e, ErrRefused) {
+		if e := h.judgeError("HELLO", v); err != nil || IsTransient(v) || errors.Is(e, ErrRefused) {
 			return Server{}, e
 		}
 		return h.runRESP2()
@@ -245,21 +245,21 @@ func (h *handshake) judge(replies []reply) (Server, error) {
 		case ErrorCode(r.Value) == "NOAUTH":
 			return s, err
 		case r.name == "INFO":
-			s.Lacks = append(s.Lacks, "run id and uptime: "+said)
+			s.Missing = append(s.Missing, "run id and uptime: "+said)
 		case r.name == "INFO replication":
 			if s.RunID != "" { // otherwise it was said of the other section
-				s.Lacks = append(s.Lacks, "replication id: "+said)
+				s.Missing = append(s.Missing, "replication id: "+said)
 			}
 		case r.name == "CONFIG GET":
-			s.Lacks = append(s.Lacks, "persistence: "+said)
+			s.Missing = append(s.Missing, "persistence: "+said)
 		case r.name == "CLIENT TRACKING", r.name == "CLIENT SETNAME", r.name == "ROLE":
-			s.Lacks = append(s.Lacks, said)
+			s.Missing = append(s.Missing, said)
 		default:
 			return s, err
 		}
 	}
 	if h.opt.Tracking && s.Proto < 3 {
-		s.Lacks = append(s.Lacks, "CLIENT TRACKING: the server does not speak RESP3")
+		s.Missing = append(s.Missing, "CLIENT TRACKING: the server does not speak RESP3")
 	}
 	return s, nil
 }
@@ -370,7 +370,7 @@ func (h *handshake) judgeError(command string, v resp.Value) error {
 	said := h.quote(command, v)
 	refused := func(remedy string) error { return &RefusedError{Reason: said, Remedy: remedy} }
 	switch code := ErrorCode(v); {
-	case IsPassing(v):
+	case IsTransient(v):
 	case command == "AUTH" && h.username != "" && strings.Contains(said, "number of arguments"):
 		return refused("give the password without a username: servers before Redis 6 have no users")
 	case code == "WRONGPASS" || command == "AUTH":

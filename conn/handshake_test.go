@@ -38,7 +38,7 @@ func TestServerSaysWhoItIs(t *testing.T) {
 	require.Equal(t, 3, s.Proto)
 	require.Positive(t, s.ClientID)
 	require.True(t, s.Tracking)
-	require.Empty(t, s.Lacks)
+	require.Empty(t, s.Missing)
 
 	l := newLine(t, c)
 	require.True(t, l.do("CLIENT", "GETNAME").Is("locker-1"))
@@ -49,7 +49,7 @@ func TestServerSaysWhoItIs(t *testing.T) {
 	require.Equal(t, s.RunID, other.RunID)
 	require.Greater(t, other.ClientID, s.ClientID)
 	require.False(t, other.Tracking)
-	require.Empty(t, other.Lacks)
+	require.Empty(t, other.Missing)
 	require.NotEqual(t, s.RunID, dial(t, start(t).addr(), conn.Options{}).Server().RunID)
 }
 
@@ -226,8 +226,8 @@ func TestSmallestACL(t *testing.T) {
 	require.Equal(t, "master", c.Server().Role)
 	require.NotEmpty(t, c.Server().RunID)
 	require.False(t, c.Server().Tracking)
-	require.Len(t, c.Server().Lacks, 1)
-	require.Contains(t, c.Server().Lacks[0], "CLIENT TRACKING: NOPERM")
+	require.Len(t, c.Server().Missing, 1)
+	require.Contains(t, c.Server().Missing[0], "CLIENT TRACKING: NOPERM")
 	require.Empty(t, use(newLine(t, c)))
 
 	for _, right := range strings.Fields(must) {
@@ -239,7 +239,7 @@ func TestSmallestACL(t *testing.T) {
 		if right == "+info" { // nobody knows who it is
 			s := dial(t, m.addr(), opt).Server()
 			require.Empty(t, s.RunID)
-			require.Contains(t, strings.Join(s.Lacks, "\n"), "run id and uptime: INFO: NOPERM")
+			require.Contains(t, strings.Join(s.Missing, "\n"), "run id and uptime: INFO: NOPERM")
 			continue
 		}
 		require.NotEmpty(t, use(newLine(t, dial(t, m.addr(), opt))), right)
@@ -249,7 +249,7 @@ func TestSmallestACL(t *testing.T) {
 	requireRefused(t, refuse(t, "redis://"+m.addr()+"/1", opt), "NOPERM", "let the user run SELECT")
 	allow(must + " +select +client|tracking +client|caching")
 	c = dial(t, "redis://"+m.addr()+"/1", opt)
-	require.Empty(t, c.Server().Lacks)
+	require.Empty(t, c.Server().Missing)
 	require.NotEmpty(t, c.Server().RunID)
 	require.True(t, c.Server().Tracking)
 	l := newLine(t, c)
@@ -270,7 +270,7 @@ func TestServersWithoutHELLOAreSpokenToInRESP2(t *testing.T) {
 		got := dial(t, "redis://"+s.addr+"/2", opt).Server()
 		require.Equal(t, conn.Server{
 			RunID: "abc", Version: "5.0.7", Mode: "standalone", Role: "master", Proto: 2, Uptime: 7 * time.Second, Endpoint: s.addr,
-			Lacks: []string{"CLIENT TRACKING: the server does not speak RESP3"},
+			Missing: []string{"CLIENT TRACKING: the server does not speak RESP3"},
 		}, got)
 		require.Equal(t, []string{
 			"HELLO 3 AUTH default hunter2 SETNAME x", "SELECT 2", "CLIENT TRACKING ON OPTIN", "SCRIPT LOAD " + oneScript, "INFO server", "INFO replication",
@@ -305,7 +305,7 @@ func TestServersWithoutHELLOAreSpokenToInRESP2(t *testing.T) {
 	t.Run("nothing said", func(t *testing.T) {
 		s := script(t, map[string]string{"HELLO": unknown, "INFO": "-ERR no\r\n", "ROLE": "-ERR no\r\n", "CLIENT": "-ERR no\r\n"})
 		got := dial(t, s.addr, conn.Options{ClientName: "x"}).Server()
-		require.Equal(t, conn.Server{Proto: 2, Endpoint: s.addr, Lacks: []string{"CLIENT SETNAME: ERR no", "run id and uptime: INFO: ERR no", "ROLE: ERR no"}}, got)
+		require.Equal(t, conn.Server{Proto: 2, Endpoint: s.addr, Missing: []string{"CLIENT SETNAME: ERR no", "run id and uptime: INFO: ERR no", "ROLE: ERR no"}}, got)
 	})
 	t.Run("password needed", func(t *testing.T) {
 		const noauth = "-NOAUTH Authentication required.\r\n"

@@ -10,8 +10,8 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// DefaultDialTimeout is the [Options.DialTimeout] of an Options that sets none.
-const DefaultDialTimeout = time.Second
+// defaultDialTimeout is the [Options.DialTimeout] of an Options that sets none.
+const defaultDialTimeout = time.Second
 
 // Options says how [Dial] reaches a master. The zero value is ready for use. Dial
 // changes nothing in it, so that one Options serves any number of masters at once.
@@ -39,7 +39,7 @@ type Options struct {
 	ClientName string
 
 	// DialTimeout bounds a whole Dial: credentials, name lookup, connect, TLS and
-	// handshake. Zero: DefaultDialTimeout.
+	// handshake. Zero: 1 s.
 	DialTimeout time.Duration
 
 	// Scripts are loaded into the master's cache in the handshake, so that EVALSHA
@@ -47,7 +47,7 @@ type Options struct {
 	Scripts []string
 
 	// Tracking asks for CLIENT TRACKING ON OPTIN. It needs RESP3; a master
-	// that will not is used without, and says so in [Server.Lacks].
+	// that will not is used without, and says so in [Server.Missing].
 	Tracking bool
 
 	// Persistence asks whether the master writes every change to disk before it
@@ -79,5 +79,5 @@ func (o *Options) dialTimeout() time.Duration {
 	if o.DialTimeout > 0 {
 		return o.DialTimeout
 	}
-	return DefaultDialTimeout
+	return defaultDialTimeout
 }

@@ -22,8 +22,8 @@ const (
 
 // Event says what a connection, known by the id given to [Poller.Add], is ready for.
 type Event struct {
-	ID uint64
-	Is Interest
+	ID    uint64
+	Ready Interest
 }
 
 // Forever is no deadline for [Poller.Wait].

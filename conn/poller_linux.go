@@ -224,15 +224,15 @@ func (p *Poller) taken() ([]Event, error) {
 	for i := range p.kernel[:p.ready] {
 		k, e := &p.kernel[i], &p.events[i]
 		e.ID = uint64(uint32(k.Fd)) | uint64(uint32(k.Pad))<<32
-		e.Is = 0
+		e.Ready = 0
 		if k.Events&unix.EPOLLIN != 0 {
-			e.Is |= Readable
+			e.Ready |= Readable
 		}
 		if k.Events&unix.EPOLLOUT != 0 {
-			e.Is |= Writable
+			e.Ready |= Writable
 		}
 		if k.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
-			e.Is |= Hangup
+			e.Ready |= Hangup
 		}
 	}
 	return p.events[:p.ready], p.err

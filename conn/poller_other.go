@@ -146,7 +146,7 @@ func (p *Poller) look(take bool) (woken bool, err error) {
 	}
 	for s, w := range p.watched {
 		if is := s.ready() & (w.want | Hangup); is != 0 {
-			p.events = append(p.events, Event{ID: w.id, Is: is})
+			p.events = append(p.events, Event{ID: w.id, Ready: is})
 		}
 	}
 	return woken, nil

@@ -47,7 +47,7 @@ func TestReadinessIsReportedUntilItIsDealtWith(t *testing.T) {
 	require.Empty(t, poll(t, p))
 	io.WriteString(peer, "+a\r\n")
 	for range 3 {
-		require.Equal(t, conn.Event{ID: math.MaxUint64, Is: conn.Readable}, wait(t, p))
+		require.Equal(t, conn.Event{ID: math.MaxUint64, Ready: conn.Readable}, wait(t, p))
 		require.Len(t, poll(t, p), 1)
 	}
 	_, err := c.Receive()
@@ -55,7 +55,7 @@ func TestReadinessIsReportedUntilItIsDealtWith(t *testing.T) {
 	require.Empty(t, poll(t, p))
 
 	require.NoError(t, p.Modify(c, 1<<40, conn.Readable|conn.Writable))
-	require.Equal(t, conn.Event{ID: 1 << 40, Is: conn.Writable}, wait(t, p))
+	require.Equal(t, conn.Event{ID: 1 << 40, Ready: conn.Writable}, wait(t, p))
 	require.NoError(t, p.Remove(c))
 	require.Empty(t, poll(t, p))
 	require.Error(t, p.Remove(c))
@@ -71,16 +71,16 @@ func TestHangupAloneIsNotWokenByData(t *testing.T) {
 	require.NoError(t, watch.Add(c, 1, conn.Hangup))
 	require.NoError(t, read.Add(c, 2, conn.Readable))
 	io.WriteString(peer, "+a\r\n")
-	require.Equal(t, conn.Event{ID: 2, Is: conn.Readable}, wait(t, read))
+	require.Equal(t, conn.Event{ID: 2, Ready: conn.Readable}, wait(t, read))
 	require.Empty(t, poll(t, watch))
 
 	peer.Close()
-	require.Equal(t, conn.Event{ID: 1, Is: conn.Hangup}, wait(t, watch))
-	require.NotZero(t, wait(t, read).Is&conn.Readable)
+	require.Equal(t, conn.Event{ID: 1, Ready: conn.Hangup}, wait(t, watch))
+	require.NotZero(t, wait(t, read).Ready&conn.Readable)
 	n, err := c.Receive()
 	require.NoError(t, err)
 	require.Equal(t, 4, n)
-	require.NotZero(t, wait(t, read).Is&conn.Readable)
+	require.NotZero(t, wait(t, read).Ready&conn.Readable)
 	_, err = c.Receive()
 	require.ErrorIs(t, err, io.EOF)
 }
@@ -91,7 +91,7 @@ func TestResetIsAHangup(t *testing.T) {
 	require.NoError(t, p.Add(c, 1, conn.Hangup))
 	require.NoError(t, peer.(*net.TCPConn).SetLinger(0))
 	peer.Close()
-	require.NotZero(t, wait(t, p).Is&conn.Hangup)
+	require.NotZero(t, wait(t, p).Ready&conn.Hangup)
 	_, err := c.Receive()
 	require.Error(t, err)
 	require.NotErrorIs(t, err, io.EOF)
@@ -160,7 +160,7 @@ func TestWakeIsKeptForTheNextWait(t *testing.T) {
 	c, _ := pair(t, conn.Options{})
 	require.NoError(t, p.Add(c, 1, conn.Writable))
 	p.Wake()
-	require.Equal(t, conn.Writable, wait(t, p).Is)
+	require.Equal(t, conn.Writable, wait(t, p).Ready)
 }
 
 func TestADeadlineIsNeverEarlyAndNeverForgotten(t *testing.T) {

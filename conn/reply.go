@@ -80,9 +80,9 @@ func ownWords(v resp.Value) []byte {
 	return text
 }
 
-// IsPassing reports whether an error reply speaks of a state that ends by itself, and so
+// IsTransient reports whether an error reply speaks of a state that ends by itself, and so
 // says that nothing was done.
-func IsPassing(v resp.Value) bool {
+func IsTransient(v resp.Value) bool {
 	switch ErrorCode(v) {
 	case "LOADING", "MASTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN":
 		return true

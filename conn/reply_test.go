@@ -42,7 +42,7 @@ func TestErrorCodeIsTheInnerOneOfAScript(t *testing.T) {
 	} {
 		require.Equal(t, want, conn.ErrorCode(value(t, "-"+text+"\r\n")), text)
 		passing := want == "NOREPLICAS" || want == "OOM"
-		require.Equal(t, passing, conn.IsPassing(value(t, "-"+text+"\r\n")), text)
+		require.Equal(t, passing, conn.IsTransient(value(t, "-"+text+"\r\n")), text)
 	}
 	require.Empty(t, conn.ErrorCode(value(t, "+READONLY\r\n")))
 }
@@ -52,7 +52,7 @@ func TestErrorCodeIsNotTakenFromArguments(t *testing.T) {
 	for _, arg := range []string{"rror running script -READONLY ", "ACL failure in script", "max number of clients"} {
 		v := value(t, "-ERR unknown command 'EVALSHA', with args beginning with: 'a' '1' '"+arg+"' \r\n")
 		require.Equal(t, "ERR", conn.ErrorCode(v), arg)
-		require.False(t, conn.IsPassing(v), arg)
+		require.False(t, conn.IsTransient(v), arg)
 	}
 }
 

@@ -280,7 +280,7 @@ func leadsInto(ctx context.Context, endpoint, other string) bool {
 	return len(own) > 0
 }
 
-// LeadsTo reports whether an endpoint that [Follow] has told leads to where a connection is:
+// LeadsTo reports whether an endpoint that [FollowGroup] has told leads to where a connection is:
 // to its [Conn.RemoteAddr]. A name is looked up, within the context.
 func LeadsTo(ctx context.Context, endpoint, remote string) bool {
 	return slices.ContainsFunc(lookUp(ctx)(endpoint), func(to netip.AddrPort) bool { return to.String() == remote })
@@ -447,12 +447,12 @@ func lookUp(ctx context.Context) func(endpoint string) []netip.AddrPort {
 	}
 }
 
-// Follow listens to the sentinels of a group until ctx ends, and asks each of them again
+// FollowGroup listens to the sentinels of a group until ctx ends, and asks each of them again
 // about every 10 s. It calls tell with the endpoint of the group's master as soon as more than
 // half of the sentinels name it, and again whenever they come to name another, or the same
 // one after so many had not agreed: what one sentinel says alone moves nothing. Calls do not
-// overlap. Follow returns when nothing of it is left.
-func Follow(ctx context.Context, a Address, opt Options, tell func(to string)) {
+// overlap. FollowGroup returns when nothing of it is left.
+func FollowGroup(ctx context.Context, a Address, opt Options, tell func(to string)) {
 	sentinels := strings.Split(a.sentinels, ",")
 	f := following{said: make([]string, len(sentinels)), tell: tell, timeout: opt.dialTimeout()}
 	var all sync.WaitGroup

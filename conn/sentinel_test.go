@@ -103,7 +103,7 @@ func TestGroupsMasterIsFoundThoughSentinelsDisagree(t *testing.T) {
 		})
 	}
 	t.Run("preferred", func(t *testing.T) {
-		c, err := conn.Dial(t.Context(), groupOf(t, []*scripted{old, unknowing}).Prefer(master.addr), conn.Options{DialTimeout: patient})
+		c, err := conn.Dial(t.Context(), groupOf(t, []*scripted{old, unknowing}).WithHint(master.addr), conn.Options{DialTimeout: patient})
 		require.NoError(t, err)
 		c.Close()
 	})
@@ -147,7 +147,7 @@ func TestReplacedMasterIsNotTriedThoughItsSuccessorIsOfNoUse(t *testing.T) {
 	for name, says := range map[string]*scripted{"a replica": sentinelAt(t, serverAs(t, "slave").addr), "no address": odd} {
 		t.Run(name, func(t *testing.T) {
 			replaced := serverAs(t, "master")
-			_, err := conn.Dial(t.Context(), groupOf(t, []*scripted{says, says, says}).Prefer(replaced.addr), conn.Options{DialTimeout: patient})
+			_, err := conn.Dial(t.Context(), groupOf(t, []*scripted{says, says, says}).WithHint(replaced.addr), conn.Options{DialTimeout: patient})
 			require.Error(t, err)
 			require.Empty(t, replaced.seen())
 		})
@@ -165,21 +165,21 @@ func TestFailoverIsFollowedThoughSentinelsSpellItDifferently(t *testing.T) {
 		"one is behind": {byIP, byIP, byName, byName, behind},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := conn.Dial(t.Context(), groupOf(t, of).Prefer("127.0.0.1:1"), conn.Options{DialTimeout: patient})
+			c, err := conn.Dial(t.Context(), groupOf(t, of).WithHint("127.0.0.1:1"), conn.Options{DialTimeout: patient})
 			require.NoError(t, err)
 			c.Close()
 		})
 	}
 	t.Run("the known spelling stays", func(t *testing.T) {
 		for _, known := range []string{master.addr, named(master.addr)} {
-			c, err := conn.Dial(t.Context(), groupOf(t, []*scripted{byIP, byName, away}).Prefer(known), conn.Options{DialTimeout: patient})
+			c, err := conn.Dial(t.Context(), groupOf(t, []*scripted{byIP, byName, away}).WithHint(known), conn.Options{DialTimeout: patient})
 			require.NoError(t, err)
 			require.Equal(t, known, c.Server().Endpoint)
 			c.Close()
 		}
 	})
 	t.Run("though all use another", func(t *testing.T) {
-		c, err := conn.Dial(t.Context(), groupOf(t, []*scripted{byName, byName, byName}).Prefer(master.addr), conn.Options{DialTimeout: patient})
+		c, err := conn.Dial(t.Context(), groupOf(t, []*scripted{byName, byName, byName}).WithHint(master.addr), conn.Options{DialTimeout: patient})
 		require.NoError(t, err)
 		require.Equal(t, master.addr, c.Server().Endpoint)
 		c.Close()
@@ -230,7 +230,7 @@ func TestOneSentinelAloneMovesNoMaster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 5 { // in whichever order they answer
-				c0, err := conn.Dial(t.Context(), groupOf(t, c.of).Prefer(c.known), conn.Options{DialTimeout: patient})
+				c0, err := conn.Dial(t.Context(), groupOf(t, c.of).WithHint(c.known), conn.Options{DialTimeout: patient})
 				if c.want == "" {
 					require.Error(t, err)
 					continue
@@ -254,7 +254,7 @@ func TestMasterThatSaysItIsNoneIsLeftForWhatOneSentinelNames(t *testing.T) {
 		"all have heard":        {electedAt(t, master.addr, 8), electedAt(t, master.addr, 8), electedAt(t, master.addr, 8)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := conn.Dial(t.Context(), groupOf(t, of).Prefer(replica.addr), conn.Options{DialTimeout: patient})
+			c, err := conn.Dial(t.Context(), groupOf(t, of).WithHint(replica.addr), conn.Options{DialTimeout: patient})
 			require.NoError(t, err)
 			defer c.Close()
 			require.Equal(t, master.addr, c.Server().Endpoint)
@@ -354,7 +354,7 @@ func TestFollowTellsOfEverySwitchOfItsGroup(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var told []string
-	conn.Follow(ctx, group(t, s.addr), conn.Options{DialTimeout: patient}, func(to string) {
+	conn.FollowGroup(ctx, group(t, s.addr), conn.Options{DialTimeout: patient}, func(to string) {
 		told = append(told, to)
 		if len(told) == 3 {
 			cancel()
@@ -470,14 +470,14 @@ func TestFollowTellsWhatMostSentinelsSay(t *testing.T) {
 	require.Empty(t, told)
 }
 
-// following runs Follow until the test ends, and returns what it tells.
+// following runs FollowGroup until the test ends, and returns what it tells.
 func following(t *testing.T, a conn.Address, opt conn.Options) <-chan string {
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan string, 100)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		conn.Follow(ctx, a, opt, func(to string) { told <- to })
+		conn.FollowGroup(ctx, a, opt, func(to string) { told <- to })
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -576,7 +576,7 @@ func TestFollowEndsThoughASentinelPublishesWithoutEnd(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		conn.Follow(ctx, group(t, at), conn.Options{DialTimeout: patient}, func(string) {})
+		conn.FollowGroup(ctx, group(t, at), conn.Options{DialTimeout: patient}, func(string) {})
 	}()
 	soon(t, begun)
 	cancel()

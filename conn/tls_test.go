@@ -111,7 +111,7 @@ func TestTLS(t *testing.T) {
 			for _, addr := range []string{addr, "redis://" + addr + "/1", "rediss://" + addr, "rediss://localhost:" + port} {
 				l := newLine(t, dial(t, addr, opt))
 				require.Equal(t, 3, l.Server().Proto)
-				require.Empty(t, l.Server().Lacks)
+				require.Empty(t, l.Server().Missing)
 				long := strings.Repeat("x", 100_000) // several records, and more than the buffers
 				if network != nil {
 					long = long[:5000]

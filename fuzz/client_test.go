@@ -110,7 +110,7 @@ func FuzzClient(f *testing.F) {
 		ops := make([]*mux.Op, 3)
 		for i := range ops {
 			ops[i] = &mux.Op{Command: resp.AppendCommand(nil, "ASK", string(rune('a'+i))), Keep: true,
-				Judge: func(resp.Value) mux.Verdict { return mux.Yes }}
+				Judge: func(resp.Value) mux.Verdict { return mux.VerdictYes }}
 		}
 		m.Post(ops...)
 		for i, op := range ops {
@@ -119,11 +119,11 @@ func FuzzClient(f *testing.F) {
 			}
 			v := op.Votes[0]
 			switch {
-			case i < len(want) && v.Verdict != mux.Yes:
+			case i < len(want) && v.Verdict != mux.VerdictYes:
 				t.Fatalf("request %d: %v (%v), want reply %q", i, v.Verdict, v.Err, want[i])
 			case i < len(want) && !bytes.Equal(v.Reply.Raw(), want[i]):
 				t.Fatalf("request %d: reply %q, want %q", i, v.Reply.Raw(), want[i])
-			case i >= len(want) && (v.Verdict != mux.Failed || v.Err == nil):
+			case i >= len(want) && (v.Verdict != mux.VerdictFailed || v.Err == nil):
 				t.Fatalf("request %d: %v (%v), want a failure with its cause", i, v.Verdict, v.Err)
 			}
 		}

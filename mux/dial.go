@@ -26,7 +26,7 @@ func (m *Mux) dial(i int, pause time.Duration) {
 		}
 		m.mu.Lock()
 		s := &m.slots[i]
-		moved, addr := s.moved, s.addr.Prefer(s.lastPlace())
+		moved, addr := s.moved, s.addr.WithHint(s.lastPlace())
 		m.mu.Unlock()
 		c, err := conn.Dial(m.ctx, addr, m.cfg.Conn)
 		if m.ctx.Err() != nil {
@@ -177,9 +177,6 @@ func (m *Mux) greet(i int, server conn.Server, since time.Duration) {
 		server.ReplID = cmp.Or(server.ReplID, s.known.ReplID)
 	}
 	s.known = server
-	if m.cfg.OnConnect != nil {
-		m.cfg.OnConnect(Locked{m}, i)
-	}
 }
 
 // bar has a master not vote for d from a moment on, unless that is so already. mu is
@@ -247,7 +244,7 @@ func (m *Mux) outlast(i int) {
 // than before has not moved.
 func (m *Mux) follow(i int) {
 	s := &m.slots[i]
-	conn.Follow(m.ctx, s.addr, m.cfg.Conn, func(to string) {
+	conn.FollowGroup(m.ctx, s.addr, m.cfg.Conn, func(to string) {
 		m.mu.Lock()
 		known, remote := s.known.Endpoint, s.remote
 		m.mu.Unlock()
@@ -273,7 +270,7 @@ func (m *Mux) follow(i int) {
 
 // leadsTo looks up whether a place has that address. It is called without mu.
 func (m *Mux) leadsTo(to, remote string) bool {
-	ctx, cancel := context.WithTimeout(m.ctx, cmp.Or(m.cfg.Conn.DialTimeout, conn.DefaultDialTimeout))
+	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.Conn.DialTimeout)
 	defer cancel()
 	return conn.LeadsTo(ctx, to, remote)
 }
@@ -300,7 +297,7 @@ func (m *Mux) demote(i int) {
 // tellSwitch calls the hook. mu is held.
 func (m *Mux) tellSwitch(i int) {
 	if m.cfg.OnSwitch != nil {
-		guard(func() { m.cfg.OnSwitch(Locked{m}, i) })
+		guard(func() { m.cfg.OnSwitch(i) })
 	}
 }
 
@@ -323,7 +320,7 @@ func (m *Mux) sentry() {
 				continue
 			}
 			m.watch.Remove(l.c) // once is enough: it is level-triggered
-			m.hangups |= 1 << i
+			m.hangups = m.hangups.With(i)
 		}
 		if m.hangups != 0 && !m.driving {
 			m.driving = true

@@ -89,19 +89,10 @@ func (m *Mux) doneOf(ctx context.Context, op *Op) <-chan struct{} {
 // way, returns ErrForgotten. It does nothing to an operation that is not pending.
 func (m *Mux) Forget(op *Op) {
 	m.mu.Lock()
-	Locked{m}.Forget(op)
-	m.mu.Unlock()
-}
-
-// Locked is a Mux whose lock is held by the caller of the function that it is
-// given to. It must not be kept.
-type Locked struct{ m *Mux }
-
-// Forget is Mux.Forget.
-func (l Locked) Forget(op *Op) {
 	if op.pending {
-		l.m.decide(op, conn.Now(), ErrForgotten)
+		m.decide(op, conn.Now(), ErrForgotten)
 	}
+	m.mu.Unlock()
 }
 
 // Send submits an operation that nobody waits for. The Op may be reused at
@@ -329,10 +320,10 @@ func (m *Mux) silentAt(s *slot) time.Duration {
 
 // judgeSilence resets the connections of masters that owe replies and give none.
 // Those that have something that was not read yet, the set ready, are not silent.
-func (m *Mux) judgeSilence(now time.Duration, ready uint64) {
+func (m *Mux) judgeSilence(now time.Duration, ready Set) {
 	for i := range m.slots {
 		s := &m.slots[i]
-		if s.owed.len() == 0 || ready&(1<<i) != 0 || now < m.silentAt(s) {
+		if s.owed.len() == 0 || ready.Has(i) || now < m.silentAt(s) {
 			continue
 		}
 		if s.suspected == 0 {
@@ -367,16 +358,16 @@ func (m *Mux) pass(until time.Duration, mine *Op) bool {
 		}
 		return false
 	}
-	var ready uint64
+	var ready Set
 	for _, ev := range events {
-		ready |= 1 << slotOf(ev.ID)
+		ready = ready.With(slotOf(ev.ID))
 	}
 	for _, ev := range events {
 		if mine != nil && !mine.pending {
 			break
 		}
 		m.serve(ev)
-		ready &^= 1 << slotOf(ev.ID)
+		ready = ready.Without(slotOf(ev.ID))
 	}
 	if mine == nil || mine.pending {
 		m.clock = conn.Now()
@@ -414,10 +405,10 @@ func (m *Mux) serve(ev conn.Event) {
 	if l == nil || l.id != ev.ID {
 		return // of a connection that was dropped meanwhile
 	}
-	if ev.Is&conn.Writable != 0 {
-		m.dirty |= 1 << i
+	if ev.Ready&conn.Writable != 0 {
+		m.dirty = m.dirty.With(i)
 	}
-	if ev.Is&(conn.Readable|conn.Hangup) == 0 {
+	if ev.Ready&(conn.Readable|conn.Hangup) == 0 {
 		return
 	}
 	l.pins++
@@ -454,7 +445,7 @@ func (m *Mux) match(i int, l *link) {
 			m.drop(i, m.fault(i, err))
 		case v.Kind() == resp.Push:
 			if m.cfg.OnPush != nil {
-				if err := guard(func() { m.cfg.OnPush(Locked{m}, i, v) }); err != nil {
+				if err := guard(func() { m.cfg.OnPush(i, v) }); err != nil {
 					m.drop(i, m.fault(i, err))
 				}
 			}
@@ -511,7 +502,7 @@ func (m *Mux) flush() {
 		}
 		n := 0
 		for i := range m.slots {
-			if m.dirty&(1<<i) == 0 {
+			if !m.dirty.Has(i) {
 				continue
 			}
 			s := &m.slots[i]
@@ -571,7 +562,7 @@ func (m *Mux) sent(o *outgoing) {
 	if l.blocked {
 		want |= conn.Writable
 	} else if len(s.queued) > 0 {
-		m.dirty |= 1 << o.i
+		m.dirty = m.dirty.With(o.i)
 	}
 	if err := m.poll.Modify(l.c, l.id, want); err != nil {
 		m.drop(o.i, err)

@@ -28,9 +28,9 @@ func steady(master int) func() script {
 
 func judgeAnyInt(v resp.Value) mux.Verdict {
 	if _, ok := v.Int(); ok {
-		return mux.Yes
+		return mux.VerdictYes
 	}
-	return mux.Failed
+	return mux.VerdictFailed
 }
 
 // Four masters are well, the fifth misbehaves: everybody is served by the four,

@@ -3,7 +3,6 @@ package mux
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"time"
 
 	"github.com/redburst/redburst/conn"
@@ -83,7 +82,7 @@ func (m *Mux) admit(op *Op, now time.Duration) {
 	op.Asked, op.yes, op.open = 0, 0, n
 	op.waiting, op.drive = false, false // whatever a panic has left
 	if op.Only != 0 {
-		op.open = bits.OnesCount64(op.Only & (1<<n - 1))
+		op.open = (op.Only & firstN(n)).Len()
 	}
 	op.quorum = op.Quorum
 	if op.quorum <= 0 {
@@ -125,7 +124,7 @@ func (m *Mux) start(op *Op, now time.Duration, wanted bool) {
 		// It cannot succeed: nothing is written, so nothing need be undone.
 		for i := range m.slots {
 			if err := m.slots[i].unfit(now); err != nil && op.asks(i) {
-				m.cast(op, i, Failed, err)
+				m.cast(op, i, VerdictFailed, err)
 			}
 		}
 		m.decide(op, now, nil)
@@ -147,16 +146,16 @@ func (m *Mux) start(op *Op, now time.Duration, wanted bool) {
 			if f.until != 0 {
 				m.addDebt(i, f, now)
 			}
-			m.cast(f.op, i, Failed, err)
+			m.cast(f.op, i, VerdictFailed, err)
 			continue
 		}
 		if wanted {
-			op.Asked |= 1 << i
+			op.Asked = op.Asked.With(i)
 		}
 		s.queued = append(s.queued, op.Command...)
 		s.owed.push(owed{f: f, sent: now, left: f.replies, debt: barred})
 		if barred { // it is told, and not listened to
-			m.cast(f.op, i, Failed, err)
+			m.cast(f.op, i, VerdictFailed, err)
 		}
 		f.refs++
 		m.soil(i)
@@ -183,7 +182,7 @@ func (s *slot) unfit(now time.Duration) error {
 	return nil
 }
 
-func (op *Op) asks(i int) bool { return op.Only == 0 || op.Only&(1<<i) != 0 }
+func (op *Op) asks(i int) bool { return op.Only == 0 || op.Only.Has(i) }
 
 func (m *Mux) available(op *Op, now time.Duration) int {
 	n := 0
@@ -199,7 +198,7 @@ func (m *Mux) available(op *Op, now time.Duration) int {
 // take nothing now.
 func (m *Mux) soil(i int) {
 	if !m.slots[i].link.blocked {
-		m.dirty |= 1 << i
+		m.dirty = m.dirty.With(i)
 	}
 }
 
@@ -254,7 +253,7 @@ func (m *Mux) unref(f *flight) {
 
 // cast records a vote; op is nil for a straggler's.
 func (m *Mux) cast(op *Op, i int, v Verdict, err error) {
-	if v == Failed {
+	if v == VerdictFailed {
 		m.slots[i].state.Failures++
 	}
 	if op == nil {
@@ -262,7 +261,7 @@ func (m *Mux) cast(op *Op, i int, v Verdict, err error) {
 	}
 	op.Votes[i].Verdict, op.Votes[i].Err = v, err
 	op.open--
-	if v == Yes {
+	if v == VerdictYes {
 		op.yes++
 	}
 }
@@ -311,7 +310,7 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	s.state.Last = rtt
 	s.state.Replies++
 	verdict, err := judge(f.judge, v)
-	if verdict == Again && !w.again && len(f.fallback) > 0 {
+	if verdict == VerdictAgain && !w.again && len(f.fallback) > 0 {
 		s.queued = append(s.queued, f.fallback...)
 		s.owed.push(owed{f: f, sent: now, left: 1, again: true, debt: w.debt})
 		m.soil(i)
@@ -324,7 +323,7 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 		}
 	}
 	switch {
-	case f.until <= now || verdict != Failed || !conn.IsPassing(v):
+	case f.until <= now || verdict != VerdictFailed || !conn.IsTransient(v):
 	case s.again.full(f):
 		s.state.Dropped++
 	default:
@@ -338,8 +337,8 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	if w.debt {
 		op = nil
 	}
-	if verdict != Yes && verdict != No {
-		verdict = Failed
+	if verdict != VerdictYes && verdict != VerdictNo {
+		verdict = VerdictFailed
 		switch {
 		case err != nil:
 		case v.IsError():
@@ -391,7 +390,7 @@ func (m *Mux) retry(now time.Duration) {
 func judge(j Judge, v resp.Value) (verdict Verdict, err error) {
 	defer survive(&err)
 	if j == nil {
-		return Failed, nil
+		return VerdictFailed, nil
 	}
 	return j(v), nil
 }
@@ -475,8 +474,8 @@ func (m *Mux) payDebts(i int, now time.Duration) {
 		}
 		// What it undoes was done just now, and lasts as long from here. That is so once:
 		// a master that is dropped again and again is not owed it for ever.
-		if f.until <= now && f.extended&(1<<i) == 0 {
-			f.extended |= 1 << i
+		if f.until <= now && !f.extended.Has(i) {
+			f.extended = f.extended.With(i)
 			f.until = conn.After(now, f.persist)
 		}
 		o := owed{f: f, sent: now, left: 1, again: true, debt: true}
@@ -509,12 +508,12 @@ func (m *Mux) drop(i int, err error) {
 	l := s.link
 	s.link, s.demoted = nil, false
 	close(l.gone)
-	m.dirty &^= 1 << i
-	m.hangups &^= 1 << i
+	m.dirty = m.dirty.Without(i)
+	m.hangups = m.hangups.Without(i)
 	m.poll.Remove(l.c)
 	m.watch.Remove(l.c)
 	if m.cfg.OnDisconnect != nil {
-		if p := guard(func() { m.cfg.OnDisconnect(Locked{m}, i) }); p != nil {
+		if p := guard(func() { m.cfg.OnDisconnect(i) }); p != nil {
 			err = errors.Join(err, p)
 		}
 	}
@@ -541,10 +540,10 @@ func (m *Mux) drop(i int, err error) {
 			m.addDebt(i, f, now)
 		}
 		if op := f.op; op != nil && !o.debt {
-			m.cast(op, i, Failed, err)
+			m.cast(op, i, VerdictFailed, err)
 			m.settle(op, now)
 		} else {
-			m.cast(nil, i, Failed, err)
+			m.cast(nil, i, VerdictFailed, err)
 		}
 		m.unref(f)
 	}

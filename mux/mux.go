@@ -52,15 +52,13 @@ type Config struct {
 	BackoffMin, BackoffMax time.Duration
 	// OnPush, if set, is called with every RESP3 push, in the order in which
 	// a master sent them. It runs under the Mux's lock: it must not block and
-	// must not call the Mux, only the Locked it is given. The value borrows
+	// must not call the Mux. The value borrows
 	// the connection's buffer. Pushes are read whenever anybody drives: keep
 	// an Op without a command waiting to have them read at once.
-	OnPush func(l Locked, master int, v resp.Value)
-	// OnConnect and OnDisconnect, if set, are told of a connection's
-	// beginning, before anything is written to it, and of its end, under the
-	// same rules as OnPush. What a master promised on one connection (its
-	// pushes) does not outlive it.
-	OnConnect, OnDisconnect func(l Locked, master int)
+	OnPush func(master int, v resp.Value)
+	// OnDisconnect, if set, is told of a connection's end, under the same rules as
+	// OnPush. What a master promised on one connection (its pushes) does not outlive it.
+	OnDisconnect func(master int)
 	// Quarantine, if set, is asked about each new connection, under the same
 	// rules: how long that master must not vote, and why, given what it said
 	// about itself before (zero at the first connection) and says now. The Role of
@@ -71,7 +69,7 @@ type Config struct {
 	Quarantine func(master int, before, now conn.Server) (d time.Duration, reason string, doubt bool)
 	// OnSwitch, if set, is told under the same rules that the sentinels of a
 	// master's group have another master now, or that one was connected.
-	OnSwitch func(l Locked, master int)
+	OnSwitch func(master int)
 	// Strict makes Open fail if any master can never serve as it is configured, and not
 	// only if so many cannot that there is no majority.
 	Strict bool
@@ -117,8 +115,8 @@ type Mux struct {
 	flushing bool          // somebody holds the flush
 	hurry    time.Duration // no gathering before this
 	woken    int           // callers that were answered and have not been back since
-	dirty    uint64        // slots with something to send
-	hangups  uint64        // slots whose connection is known to have hung up, not yet read to its end
+	dirty    Set           // slots with something to send
+	hangups  Set           // slots whose connection is known to have hung up, not yet read to its end
 	armed    bool          // the tick is
 	draining bool          // only what persists is taken
 	closed   bool

@@ -78,23 +78,23 @@ func upCount(m *mux.Mux) int {
 func judgeOK(v resp.Value) mux.Verdict {
 	switch {
 	case v.Is("OK"):
-		return mux.Yes
+		return mux.VerdictYes
 	case v.IsNull():
-		return mux.No
+		return mux.VerdictNo
 	}
-	return mux.Failed
+	return mux.VerdictFailed
 }
 
 func judgeOne(v resp.Value) mux.Verdict {
 	switch n, ok := v.Int(); {
 	case ok && n == 1:
-		return mux.Yes
+		return mux.VerdictYes
 	case ok:
-		return mux.No
+		return mux.VerdictNo
 	case string(v.ErrorCode()) == "NOSCRIPT":
-		return mux.Again
+		return mux.VerdictAgain
 	}
-	return mux.Failed
+	return mux.VerdictFailed
 }
 
 func acquire(key, token string) *mux.Op {
@@ -168,7 +168,7 @@ func TestFallbackIsSentOncePerMaster(t *testing.T) {
 	m := open(t, mux.Config{Masters: masters.Addrs()})
 	op := release("k", "t")
 	op.All = true
-	op.Judge = func(resp.Value) mux.Verdict { return mux.Again } // never content
+	op.Judge = func(resp.Value) mux.Verdict { return mux.VerdictAgain } // never content
 	require.NoError(t, m.Do(t.Context(), op))
 	_, _, failed, _ := op.Count()
 	require.Equal(t, 3, failed)
@@ -203,12 +203,12 @@ func TestHungMasterDelaysNobodyIsResetAndComesBack(t *testing.T) {
 	op.Command = resp.AppendCommand(op.Command[:0], "SET", "another", "t", "NX", "PX", "60000")
 	require.NoError(t, m.Do(t.Context(), op))
 	require.ErrorContains(t, op.Votes[1].Err, "")
-	require.Equal(t, mux.Failed, op.Votes[1].Verdict)
+	require.Equal(t, mux.VerdictFailed, op.Votes[1].Verdict)
 	masters.Resume(1)
 	waitUp(t, m, 5)
 	op.Command = resp.AppendCommand(op.Command[:0], "SET", "last", "t", "NX", "PX", "60000")
 	require.NoError(t, m.Do(t.Context(), op))
-	require.Equal(t, mux.Yes, op.Votes[1].Verdict)
+	require.Equal(t, mux.VerdictYes, op.Votes[1].Verdict)
 }
 
 // Nobody calls: the tick notices the silence, and the sentry the restart.
@@ -252,11 +252,11 @@ func TestDeadMajorityFailsAtOnceWithCausesAndServiceReturns(t *testing.T) {
 	require.NoError(t, m.Do(t.Context(), op))
 	require.False(t, op.Won())
 	for i := range 3 {
-		require.Equal(t, mux.Failed, op.Votes[i].Verdict)
+		require.Equal(t, mux.VerdictFailed, op.Votes[i].Verdict)
 		require.ErrorContains(t, op.Votes[i].Err, masters.Addr(i))
 	}
 	// It could not succeed, so nothing was written that would have to be undone.
-	require.Equal(t, mux.Pending, op.Votes[3].Verdict)
+	require.Equal(t, mux.VerdictPending, op.Votes[3].Verdict)
 	require.Zero(t, op.Asked)
 	require.Zero(t, keysOn(t, masters, 3))
 	for i := range 3 {
@@ -560,7 +560,7 @@ func TestManyCallersAndBurstsBeyondTheSocketBuffer(t *testing.T) {
 	for g := range 8 {
 		wg.Go(func() {
 			op := &mux.Op{Command: resp.AppendCommand(nil, "GETRANGE", fmt.Sprint("big", g), "0", "60000"), All: true, Keep: true,
-				Judge: func(resp.Value) mux.Verdict { return mux.Yes }}
+				Judge: func(resp.Value) mux.Verdict { return mux.VerdictYes }}
 			for range 20 {
 				if err := m.Do(context.Background(), op); err != nil || len(op.Votes[2].Reply.Bytes()) != 60001 {
 					t.Error(err, op.Votes[2].Verdict)
@@ -584,7 +584,7 @@ func TestBacklogOfAHungMasterIsBounded(t *testing.T) {
 		op.Command = resp.AppendCommand(op.Command[:0], "SET", "k", strings.Repeat("x", 8000))
 		require.NoError(t, m.Do(t.Context(), op))
 		require.True(t, op.Won())
-		full = op.Votes[2].Verdict == mux.Failed
+		full = op.Votes[2].Verdict == mux.VerdictFailed
 		require.Less(t, k, 1<<15)
 	}
 	require.ErrorIs(t, op.Votes[2].Err, mux.ErrBacklog)
@@ -729,11 +729,11 @@ func TestOnlyTheMastersOfTheSetAreAsked(t *testing.T) {
 	op.Only, op.Quorum = 1<<1, 1
 	require.NoError(t, m.Do(t.Context(), op))
 	require.True(t, op.Won())
-	require.Equal(t, []mux.Verdict{mux.Pending, mux.Yes, mux.Pending}, verdicts(op))
+	require.Equal(t, []mux.Verdict{mux.VerdictPending, mux.VerdictYes, mux.VerdictPending}, verdicts(op))
 	op.Only, op.Quorum = 1|1<<2, 2
 	require.NoError(t, m.Do(t.Context(), op))
 	require.True(t, op.Won())
-	require.Equal(t, []mux.Verdict{mux.Yes, mux.Pending, mux.Yes}, verdicts(op))
+	require.Equal(t, []mux.Verdict{mux.VerdictYes, mux.VerdictPending, mux.VerdictYes}, verdicts(op))
 	require.EqualValues(t, 1|1<<2, op.Asked)
 	op.Only, op.Quorum = 1<<1, 1
 	require.NoError(t, m.Do(t.Context(), op))
@@ -745,14 +745,14 @@ func TestThoroughOperationHearsEveryMasterBeforeItFails(t *testing.T) {
 	m := open(t, mux.Config{Masters: masters.Addrs()})
 	waitUp(t, m, 3)
 	for _, taken := range [][]int{{0, 1}, {0, 2}, {1, 2}} {
-		want := []mux.Verdict{mux.Yes, mux.Yes, mux.Yes}
+		want := []mux.Verdict{mux.VerdictYes, mux.VerdictYes, mux.VerdictYes}
 		for i := range want {
 			masters.Flush(i)
 		}
 		for _, i := range taken {
 			_, err := masters.Do(i, "SET", "k", "another's")
 			require.NoError(t, err)
-			want[i] = mux.No
+			want[i] = mux.VerdictNo
 		}
 		op := acquire("k", "t")
 		op.Thorough = true

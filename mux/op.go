@@ -10,33 +10,33 @@ import (
 type Verdict uint8
 
 const (
-	// Pending: no reply has been judged, because none came before the
+	// VerdictPending: no reply has been judged, because none came before the
 	// decision or because the master was not asked.
-	Pending Verdict = iota
-	// Yes counts towards the quorum.
-	Yes
-	// No: the master answered, and its answer counts against.
-	No
-	// Failed: the master could not answer, or answered with an error; the
+	VerdictPending Verdict = iota
+	// VerdictYes counts towards the quorum.
+	VerdictYes
+	// VerdictNo: the master answered, and its answer counts against.
+	VerdictNo
+	// VerdictFailed: the master could not answer, or answered with an error; the
 	// vote's Err says why.
-	Failed
-	// Again asks for Op.Fallback to be sent to this master, once. It is a
+	VerdictFailed
+	// VerdictAgain asks for Op.Fallback to be sent to this master, once. It is a
 	// judge's word only and never stands in a Vote.
-	Again
+	VerdictAgain
 )
 
 // String returns the verdict in one word.
 func (v Verdict) String() string {
 	switch v {
-	case Pending:
+	case VerdictPending:
 		return "pending"
-	case Yes:
+	case VerdictYes:
 		return "yes"
-	case No:
+	case VerdictNo:
 		return "no"
-	case Failed:
+	case VerdictFailed:
 		return "failed"
-	case Again:
+	case VerdictAgain:
 		return "again"
 	}
 	return "invalid"
@@ -78,9 +78,9 @@ type Op struct {
 	Fallback []byte
 	// Judge is called for each master's (last) reply.
 	Judge Judge
-	// Only is the set of masters to ask, master i as bit i; zero means all.
+	// Only is the set of masters to ask; the empty set means all.
 	// The others' votes stay pending.
-	Only uint64
+	Only Set
 	// Quorum is the number of yes votes that decides; zero means a majority
 	// of all masters.
 	Quorum int
@@ -113,10 +113,10 @@ type Op struct {
 	// Started and Decided are conn.Now before the first byte was written and
 	// at the decision.
 	Started, Decided time.Duration
-	// Asked is the set of masters that it was queued to, master i as bit i, whatever
-	// became of it there. If it is zero, nothing was written and nothing will be,
+	// Asked is the set of masters that it was queued to, whatever became of it there.
+	// If it is empty, nothing was written and nothing will be,
 	// short of the debts of an operation that persists.
-	Asked uint64
+	Asked Set
 
 	// Guarded by Mux.mu from submission to decision.
 	f          *flight
@@ -136,11 +136,11 @@ type Op struct {
 func (op *Op) Count() (yes, no, failed, pending int) {
 	for i := range op.Votes {
 		switch op.Votes[i].Verdict {
-		case Yes:
+		case VerdictYes:
 			yes++
-		case No:
+		case VerdictNo:
 			no++
-		case Failed:
+		case VerdictFailed:
 			failed++
 		default:
 			pending++
@@ -173,7 +173,7 @@ type flight struct {
 	debt     []byte        // what is delivered after a reconnect: own copy, or fallback
 	until    time.Duration // until when; 0 if not persistent
 	persist  time.Duration // from when to then
-	extended uint64        // masters, as bits, for whose sake it was made to last longer
+	extended Set           // masters for whose sake it was made to last longer
 	next     *flight       // in the pool
 }
 

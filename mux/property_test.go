@@ -32,11 +32,11 @@ func judgeBallot(v resp.Value) mux.Verdict {
 	n, ok := v.Int()
 	switch {
 	case !ok:
-		return mux.Failed
+		return mux.VerdictFailed
 	case n%10 < 6:
-		return mux.Yes
+		return mux.VerdictYes
 	}
-	return mux.No
+	return mux.VerdictNo
 }
 
 // unruly answers VOTE with the ballot, but late, with an error, half, or not at
@@ -139,15 +139,15 @@ func checkVotes(t *testing.T, op *mux.Op, id string) {
 	for i, v := range op.Votes {
 		var reply *mux.ReplyError
 		switch {
-		case v.Verdict == mux.Yes || v.Verdict == mux.No:
+		case v.Verdict == mux.VerdictYes || v.Verdict == mux.VerdictNo:
 			if v.Int != ballot(id, i) {
 				t.Errorf("%s: master %d's vote is %d, it cast %d", id, i, v.Int, ballot(id, i))
 			}
-		case v.Verdict == mux.Failed && errors.As(v.Err, &reply):
+		case v.Verdict == mux.VerdictFailed && errors.As(v.Err, &reply):
 			if want := fmt.Sprintf("ERR %s %d", id, i); reply.Message != want {
 				t.Errorf("%s: master %d's error is %q, it sent %q", id, i, reply.Message, want)
 			}
-		case v.Verdict == mux.Failed && v.Err == nil:
+		case v.Verdict == mux.VerdictFailed && v.Err == nil:
 			t.Errorf("%s: master %d failed without a cause", id, i)
 		}
 	}

@@ -324,7 +324,7 @@ func TestPanicOfAHookLeavesTheMuxUsable(t *testing.T) {
 		return func([]string) (string, bool) { return ">1\r\n+hello\r\n:1\r\n", true }
 	})
 	var pushed atomic.Bool
-	m, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{f.addr()}, OnPush: func(mux.Locked, int, resp.Value) {
+	m, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{f.addr()}, OnPush: func(int, resp.Value) {
 		if !pushed.Swap(true) {
 			panic("hook")
 		}
@@ -397,7 +397,7 @@ func TestMasterThatAnswersAllIsNotRefusedForALackOfReaders(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	m := open(t, mux.Config{Masters: masters.Addrs()})
 	op := release("k", "t")
-	op.Command, op.Judge = resp.AppendCommand(nil, "GET", "k"), func(resp.Value) mux.Verdict { return mux.Yes }
+	op.Command, op.Judge = resp.AppendCommand(nil, "GET", "k"), func(resp.Value) mux.Verdict { return mux.VerdictYes }
 	for sent := 0; sent < 160_000; {
 		for range 4000 {
 			m.Send(op)
@@ -592,11 +592,6 @@ func (s *turning) Read(p []byte) (int, error) {
 func TestPanicOfAHookFailsTheDial(t *testing.T) {
 	addrs := []string{newFake(t, "a", steady(0)).addr(), newFake(t, "b", steady(1)).addr(), newFake(t, "c", steady(2)).addr()}
 	for name, cfg := range map[string]mux.Config{
-		"OnConnect": {OnConnect: func(_ mux.Locked, i int) {
-			if i == 2 {
-				panic("the user's")
-			}
-		}},
 		"Quarantine": {Quarantine: func(i int, _, _ conn.Server) (time.Duration, string, bool) {
 			if i == 2 {
 				panic("the user's")

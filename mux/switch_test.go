@@ -76,7 +76,7 @@ func TestReadOnlyMasterOfAGroupIsLeft(t *testing.T) {
 	is := member(t, "b", hasRole("master"), ":1\r\n", func(args []string) { delivered <- args })
 	sentinel := newSentinel(t, was)
 	var switches atomic.Int64
-	m := open(t, mux.Config{Masters: []string{sentinel.group()}, OnSwitch: func(mux.Locked, int) { switches.Add(1) }})
+	m := open(t, mux.Config{Masters: []string{sentinel.group()}, OnSwitch: func(int) { switches.Add(1) }})
 	eventually(t, "who follows the group has asked, too", func() bool { return sentinel.asked.Load() >= 2 })
 	role.Store("slave")
 	sentinel.master.Store(is)
@@ -99,7 +99,7 @@ func TestReadOnlyMasterOfAGroupIsLeft(t *testing.T) {
 // to tell of.
 func TestReadOnlyMasterOfNoGroupIsNoSwitch(t *testing.T) {
 	f := member(t, "a", hasRole("master"), readOnly, func([]string) {})
-	m := open(t, mux.Config{Masters: []string{f.addr()}, OnSwitch: func(mux.Locked, int) { t.Error("a switch") }})
+	m := open(t, mux.Config{Masters: []string{f.addr()}, OnSwitch: func(int) { t.Error("a switch") }})
 	op := vote("a")
 	require.NoError(t, m.Do(t.Context(), op))
 	require.ErrorContains(t, op.Votes[0].Err, "READONLY")
@@ -113,7 +113,7 @@ func TestMasterThatIsOnlyCalledOtherwiseIsNotLeft(t *testing.T) {
 	is := member(t, "b", hasRole("master"), ":1\r\n", func([]string) {})
 	sentinel := newSentinel(t, was)
 	var switches atomic.Int64
-	m := open(t, mux.Config{Masters: []string{sentinel.group()}, OnSwitch: func(mux.Locked, int) { switches.Add(1) }})
+	m := open(t, mux.Config{Masters: []string{sentinel.group()}, OnSwitch: func(int) { switches.Add(1) }})
 	askedAgain := func() {
 		t.Helper()
 		n := sentinel.asked.Load()

@@ -22,7 +22,7 @@ func (w willing) Post(ops ...*mux.Op) {
 			op.Votes = make([]mux.Vote, w.n)
 		}
 		for i := range op.Votes {
-			op.Votes[i] = mux.Vote{Verdict: mux.Yes, Int: 1}
+			op.Votes[i] = mux.Vote{Verdict: mux.VerdictYes, Int: 1}
 		}
 		op.Started = conn.Now()
 		op.Decided = op.Started + 1

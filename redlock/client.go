@@ -126,9 +126,9 @@ func openError(ctx context.Context, err error) error {
 		v := Vote{Master: s.Address, Err: s.Err}
 		switch {
 		case s.Phase == mux.Up:
-			v.Verdict = Yes
+			v.Verdict = VerdictYes
 		case s.Err != nil:
-			v.Verdict = Failed
+			v.Verdict = VerdictFailed
 		}
 		e.Votes = append(e.Votes, v)
 	}

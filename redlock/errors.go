@@ -50,14 +50,14 @@ type Verdict = mux.Verdict
 
 // The verdicts of a [Vote].
 const (
-	// Pending: no answer came before the round was decided or cut short.
-	Pending = mux.Pending
-	// Yes: the master did what it was asked.
-	Yes = mux.Yes
-	// No: the key is another's there, or gone.
-	No = mux.No
-	// Failed: the master did not answer, or with an error.
-	Failed = mux.Failed
+	// VerdictPending: no answer came before the round was decided or cut short.
+	VerdictPending = mux.VerdictPending
+	// VerdictYes: the master did what it was asked.
+	VerdictYes = mux.VerdictYes
+	// VerdictNo: the key is another's there, or gone.
+	VerdictNo = mux.VerdictNo
+	// VerdictFailed: the master did not answer, or with an error.
+	VerdictFailed = mux.VerdictFailed
 )
 
 // A Vote is one master's part in a round.
@@ -126,7 +126,7 @@ func (e *RoundError) Error() string {
 	}
 	b.WriteString(": " + strings.Join(what, ": "))
 	if n := len(e.Votes); n > 0 {
-		var count [Failed + 1]int
+		var count [VerdictFailed + 1]int
 		for _, v := range e.Votes {
 			count[v.Verdict]++
 		}
@@ -138,7 +138,7 @@ func (e *RoundError) Error() string {
 			pending = "late"
 		}
 		fmt.Fprintf(&b, " (%d yes, %d no, %d failed, %d %s; %d of %d needed)",
-			count[Yes], count[No], count[Failed], count[Pending], pending, majority(n), n)
+			count[VerdictYes], count[VerdictNo], count[VerdictFailed], count[VerdictPending], pending, majority(n), n)
 	}
 	if e.held != "" {
 		b.WriteString("; " + e.held)

@@ -20,7 +20,7 @@ func TestRoundErrorIsWhatWentWrong(t *testing.T) {
 	noperm := &mux.ReplyError{Code: "NOPERM", Message: "NOPERM this user has no permissions"}
 	e := &RoundError{
 		Op: "lock", Key: "k", reason: ErrHeld,
-		Votes: []Vote{{Master: "a:1", Verdict: No}, {Master: "b:1", Verdict: Failed, Err: noperm}},
+		Votes: []Vote{{Master: "a:1", Verdict: VerdictNo}, {Master: "b:1", Verdict: VerdictFailed, Err: noperm}},
 	}
 	e.end(ctx, ctx.Err())
 	var err error = fmt.Errorf("wrapped: %w", e)
@@ -44,7 +44,7 @@ func TestRoundErrorIsWhatWentWrong(t *testing.T) {
 // A master that could not be dialled in time is no caller who ran out of time.
 func TestMastersContextErrorsAreNotTheCallers(t *testing.T) {
 	timeout := fmt.Errorf("connect: %w", context.DeadlineExceeded)
-	e := &RoundError{Op: "lock", Key: "k", reason: ErrNoQuorum, Votes: []Vote{{Master: "a:1", Verdict: Failed, Err: timeout}}}
+	e := &RoundError{Op: "lock", Key: "k", reason: ErrNoQuorum, Votes: []Vote{{Master: "a:1", Verdict: VerdictFailed, Err: timeout}}}
 	require.ErrorIs(t, e, ErrNoQuorum)
 	require.NotErrorIs(t, e, context.DeadlineExceeded)
 	require.ErrorIs(t, e, timeout)
@@ -56,10 +56,10 @@ func TestRoundErrorTellsTheWholeStory(t *testing.T) {
 			`; held by svc-a@host-7:311 on 2 of 5 masters, 8.2 s left; c:1: connection refused`: {
 			Op: "lock", Key: "k", reason: ErrHeld,
 			Votes: []Vote{
-				{Master: "a:1", Verdict: Yes},
-				{Master: "b:1", Verdict: No},
-				{Master: "c:1", Verdict: Failed, Err: errFake},
-				{Master: "d:1", Verdict: No},
+				{Master: "a:1", Verdict: VerdictYes},
+				{Master: "b:1", Verdict: VerdictNo},
+				{Master: "c:1", Verdict: VerdictFailed, Err: errFake},
+				{Master: "d:1", Verdict: VerdictNo},
 				{Master: "e:1"},
 			},
 			held: leading([]Holder{{Token: svcA, TTL: 8249 * time.Millisecond}, {}, {Token: svcA, TTL: 8250 * time.Millisecond}, {}, {}}).String(),
@@ -72,12 +72,12 @@ func TestRoundErrorTellsTheWholeStory(t *testing.T) {
 		},
 		`redlock: lock "k": held by this Mutex already`: {Op: "lock", Key: "k", reason: ErrHeld, note: byThisMutex},
 		`redlock: renew "k": lock lost: not held (0 yes, 1 no, 0 failed, 0 not waited for; 1 of 1 needed)`: {
-			Op: "renew", Key: "k", reason: ErrLost, under: ErrNotHeld, Votes: []Vote{{Master: "a:1", Verdict: No}},
+			Op: "renew", Key: "k", reason: ErrLost, under: ErrNotHeld, Votes: []Vote{{Master: "a:1", Verdict: VerdictNo}},
 		},
 		`redlock: unlock "k": not held: not locked`: {Op: "unlock", Key: "k", reason: ErrNotHeld, note: "not locked"},
 		`redlock: open: too few masters answered (0 yes, 0 no, 1 failed, 0 not waited for; 1 of 1 needed); a:1: connect: refused`: {
 			Op: "open", reason: ErrNoQuorum,
-			Votes: []Vote{{Master: "a:1", Verdict: Failed, Err: errors.New("a:1: connect: refused")}},
+			Votes: []Vote{{Master: "a:1", Verdict: VerdictFailed, Err: errors.New("a:1: connect: refused")}},
 		},
 	} {
 		require.Equal(t, want, e.Error())
@@ -91,7 +91,7 @@ func TestTryingAgainEndsWhereMostMastersRefuse(t *testing.T) {
 	failed := func(errs ...error) *RoundError {
 		e := &RoundError{reason: ErrNoQuorum}
 		for _, err := range errs {
-			e.Votes = append(e.Votes, Vote{Verdict: Failed, Err: err})
+			e.Votes = append(e.Votes, Vote{Verdict: VerdictFailed, Err: err})
 		}
 		return e
 	}

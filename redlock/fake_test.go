@@ -66,7 +66,7 @@ type fakeFlight struct {
 	op       *mux.Op // nil once decided
 	judge    mux.Judge
 	fallback []byte
-	only     uint64
+	only     mux.Set
 	quorum   int
 	all      bool
 	thorough bool
@@ -217,7 +217,7 @@ func (r *fakeRounds) submit(op *mux.Op, wanted bool) *fakeFlight {
 	}
 	up := 0
 	for i, m := range r.masters {
-		if m.down == nil && f.only&(1<<i) != 0 {
+		if m.down == nil && f.only.Has(i) {
 			up++
 		}
 	}
@@ -225,12 +225,12 @@ func (r *fakeRounds) submit(op *mux.Op, wanted bool) *fakeFlight {
 	for i, m := range r.masters {
 		c := &fakeCommand{f: f, bytes: bytes, arrives: now + m.delay}
 		switch {
-		case r.closed || r.drained && f.persist == 0, f.only&(1<<i) == 0:
+		case r.closed || r.drained && f.persist == 0, !f.only.Has(i):
 		case m.down != nil:
 			if f.persist > 0 {
 				m.debts = append(m.debts, c)
 			}
-			f.cast(r, i, mux.Failed, 0, m.down)
+			f.cast(r, i, mux.VerdictFailed, 0, m.down)
 		case up < f.quorum && !f.all && f.persist == 0: // nothing is written
 		default:
 			if wanted {
@@ -294,9 +294,9 @@ func (f *fakeFlight) cast(r *fakeRounds, i int, v mux.Verdict, n int64, err erro
 	yes, open := 0, 0
 	for i, v := range f.op.Votes {
 		switch {
-		case v.Verdict == mux.Yes:
+		case v.Verdict == mux.VerdictYes:
 			yes++
-		case v.Verdict == mux.Pending && f.only&(1<<i) != 0:
+		case v.Verdict == mux.VerdictPending && f.only.Has(i):
 			open++
 		}
 	}
@@ -338,7 +338,7 @@ func (m *fakeMaster) serve() {
 			if c.f.persist > 0 {
 				m.debts = append(m.debts, c)
 			}
-			c.f.cast(r, i, mux.Failed, 0, m.down)
+			c.f.cast(r, i, mux.VerdictFailed, 0, m.down)
 			continue
 		}
 		reply, answered := m.apply(c.bytes)
@@ -347,13 +347,13 @@ func (m *fakeMaster) serve() {
 		}
 		v := parse(reply)
 		verdict := c.f.judge(v)
-		if verdict == mux.Again && !c.fallback {
+		if verdict == mux.VerdictAgain && !c.fallback {
 			m.queue = append(m.queue, &fakeCommand{f: c.f, bytes: c.f.fallback, fallback: true})
 			continue
 		}
 		var err error
-		if verdict != mux.Yes && verdict != mux.No {
-			verdict, err = mux.Failed, &mux.ReplyError{Code: string(v.ErrorCode()), Message: string(v.Bytes())}
+		if verdict != mux.VerdictYes && verdict != mux.VerdictNo {
+			verdict, err = mux.VerdictFailed, &mux.ReplyError{Code: string(v.ErrorCode()), Message: string(v.Bytes())}
 		}
 		n, _ := v.Int()
 		if c.f.op != nil && c.f.keep {
@@ -496,9 +496,9 @@ func (r *trackedRounds) Do(ctx context.Context, op *mux.Op) error {
 	op.Started = r.now()
 	op.Votes = make([]mux.Vote, len(r.masters))
 	for i := range op.Votes {
-		op.Votes[i] = mux.Vote{Verdict: mux.Yes, Int: -2}
+		op.Votes[i] = mux.Vote{Verdict: mux.VerdictYes, Int: -2}
 		if token, left := r.keyOf(i); token != "" {
-			op.Votes[i] = mux.Vote{Verdict: mux.No, Int: left.Milliseconds()}
+			op.Votes[i] = mux.Vote{Verdict: mux.VerdictNo, Int: left.Milliseconds()}
 		}
 	}
 	if r.looked != nil {
@@ -530,7 +530,7 @@ func (r *trackedRounds) Wait(ctx context.Context, op *mux.Op) error {
 // tell has masters tell that "k" has changed.
 func (r *trackedRounds) tell(which ...int) {
 	for _, i := range which {
-		r.client.watches.push(mux.Locked{}, i, parse([]byte(">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n")))
+		r.client.watches.push(i, parse([]byte(">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n")))
 	}
 }
 

@@ -118,7 +118,7 @@ func differ(a, b string) bool {
 
 // switched is the hook of the mux for a group that has another master now. However
 // many there are, one recheck runs, and one more if a switch came after it had begun.
-func (g *guard) switched(_ mux.Locked, master int) {
+func (g *guard) switched(int) {
 	g.switches.Add(1)
 	c := g.client.Load()
 	if c == nil || c.asking.Add(1) > 1 {

@@ -57,7 +57,7 @@ func (c *Client) Holders(ctx context.Context, key string) ([]Holder, error) {
 		v := &k.op.Votes[i]
 		out[i] = Holder{Master: c.masters[i], Err: v.Err}
 		switch {
-		case v.Verdict == Yes:
+		case v.Verdict == VerdictYes:
 			out[i].Token, out[i].TTL = readHolder(v.Reply)
 		case v.Err == nil && err != nil:
 			out[i].Err = err // which was not waited for any longer

@@ -68,7 +68,7 @@ type waiting struct {
 	mutex  *Mutex
 	waiter *waiter       // nil once it has left its line
 	inTurn bool          // the next attempt is made in turn
-	likely uint64        // ... where the key can be free; zero means anywhere
+	likely mux.Set       // ... where the key can be free; zero means anywhere
 	told   bool          // ... since the masters have told of a change, or said that it is free
 	polls  int           // in a row
 	vain   int           // looks in a row that found the key free, though it was not to be had

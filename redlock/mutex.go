@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/redburst/redburst/mux"
 )
 
 // A Mutex is a lock on one key. It is made by [Client.NewMutex], and may be used
@@ -93,7 +95,7 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 
 // acquire is one attempt: in one burst, or in turn where others are known to
 // contend.
-func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely uint64) *RoundError {
+func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely mux.Set) *RoundError {
 	c := m.client
 	if err := ctx.Err(); err != nil {
 		return m.unasked(opLock, nil, "").end(ctx, err)
@@ -131,7 +133,7 @@ func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely uint64) *RoundE
 
 // attempt asks the masters, and either installs the lock or has what may have been set
 // on them released. It returns what is left of the validity, and the mux's error too.
-func (m *Mutex) attempt(ctx context.Context, k *call, inTurn bool, likely uint64) (left time.Duration, e *RoundError, err error) {
+func (m *Mutex) attempt(ctx context.Context, k *call, inTurn bool, likely mux.Set) (left time.Duration, e *RoundError, err error) {
 	c := m.client
 	// It never waits: a context, or an Observer that it calls, may bring us here again
 	// while Close waits for the attempt that is under way.

@@ -55,13 +55,13 @@ func count(votes []mux.Vote, err error) tally {
 	t := tally{n: len(votes), cut: err != nil && !late}
 	for i := range votes {
 		switch v := &votes[i]; {
-		case v.Verdict == Yes:
+		case v.Verdict == VerdictYes:
 			t.yes++
-		case v.Verdict == No && v.Int == replyRestored:
+		case v.Verdict == VerdictNo && v.Int == replyRestored:
 			t.restored++
-		case v.Verdict == No:
+		case v.Verdict == VerdictNo:
 			t.no++
-		case v.Verdict == Failed || late:
+		case v.Verdict == VerdictFailed || late:
 			t.failed++
 		default:
 			t.open++

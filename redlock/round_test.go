@@ -24,13 +24,13 @@ const (
 func (b ballot) vote() mux.Vote {
 	switch b {
 	case sayYes:
-		return mux.Vote{Verdict: mux.Yes, Int: 1}
+		return mux.Vote{Verdict: mux.VerdictYes, Int: 1}
 	case sayNo:
-		return mux.Vote{Verdict: mux.No}
+		return mux.Vote{Verdict: mux.VerdictNo}
 	case sayError:
-		return mux.Vote{Verdict: mux.Failed, Err: errFake}
+		return mux.Vote{Verdict: mux.VerdictFailed, Err: errFake}
 	case giveBack:
-		return mux.Vote{Verdict: mux.No, Int: replyRestored}
+		return mux.Vote{Verdict: mux.VerdictNo, Int: replyRestored}
 	}
 	return mux.Vote{}
 }
@@ -96,7 +96,7 @@ func TestEarlyDecisionsAreThoseOfAllVotes(t *testing.T) {
 				part[k] = votes[k]
 				yes, open := 0, n-k-1
 				for _, v := range part[:k+1] {
-					if v.Verdict == mux.Yes {
+					if v.Verdict == mux.VerdictYes {
 						yes++
 					}
 				}

@@ -412,7 +412,7 @@ func majorityFails(s scene) {
 	var round *redlock.RoundError
 	require.ErrorAs(s, err, &round)
 	for i, v := range round.Votes[:s.spare()+1] {
-		require.Equal(s, redlock.Failed, v.Verdict)
+		require.Equal(s, redlock.VerdictFailed, v.Verdict)
 		require.Error(s, v.Err)
 		require.Equal(s, s.masters.Addr(i), v.Master)
 	}
@@ -732,8 +732,8 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	var round *redlock.RoundError
 	require.ErrorAs(t, err, &round)
-	require.Equal(t, redlock.Yes, round.Votes[0].Verdict)
-	require.Equal(t, redlock.Failed, round.Votes[1].Verdict)
+	require.Equal(t, redlock.VerdictYes, round.Votes[0].Verdict)
+	require.Equal(t, redlock.VerdictFailed, round.Votes[1].Verdict)
 	require.Error(t, round.Votes[1].Err)
 
 	ctx, cancel := context.WithCancel(t.Context())

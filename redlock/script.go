@@ -57,11 +57,11 @@ const replyRestored = 2
 func judgeSet(v resp.Value) mux.Verdict {
 	switch {
 	case v.Is("OK"):
-		return mux.Yes
+		return mux.VerdictYes
 	case v.IsNull():
-		return mux.No
+		return mux.VerdictNo
 	}
-	return mux.Failed
+	return mux.VerdictFailed
 }
 
 // judgeScript judges the release and the extend script. Restored is no yes: a
@@ -71,9 +71,9 @@ func judgeScript(v resp.Value) mux.Verdict {
 	n, ok := v.Int()
 	switch {
 	case ok && n == 1:
-		return mux.Yes
+		return mux.VerdictYes
 	case ok:
-		return mux.No
+		return mux.VerdictNo
 	}
 	return judgeError(v)
 }
@@ -81,7 +81,7 @@ func judgeScript(v resp.Value) mux.Verdict {
 // judgeHolders judges the holders script: an answer is a yes.
 func judgeHolders(v resp.Value) mux.Verdict {
 	if v.Kind() == resp.Array && v.Len() == 2 {
-		return mux.Yes
+		return mux.VerdictYes
 	}
 	return judgeError(v)
 }
@@ -90,18 +90,18 @@ func judgeHolders(v resp.Value) mux.Verdict {
 func judgeFree(v resp.Value) mux.Verdict {
 	switch n, ok := v.Int(); {
 	case ok && n == -2:
-		return mux.Yes
+		return mux.VerdictYes
 	case ok:
-		return mux.No
+		return mux.VerdictNo
 	}
-	return mux.Failed
+	return mux.VerdictFailed
 }
 
 func judgeError(v resp.Value) mux.Verdict {
 	if string(v.ErrorCode()) == "NOSCRIPT" {
-		return mux.Again
+		return mux.VerdictAgain
 	}
-	return mux.Failed
+	return mux.VerdictFailed
 }
 
 // appendSet appends the acquire. The expiry is relative (PX): an absolute one

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redburst/redburst/mux"
 	"github.com/stretchr/testify/require"
 )
 
@@ -143,7 +142,7 @@ func (h *history) event() {
 	i := h.random(n)
 	if h.client.groups && h.random(2) == 0 {
 		for range 1 + h.random(3) {
-			h.client.guard.switched(mux.Locked{}, i)
+			h.client.guard.switched(i)
 			time.Sleep(h.moment(simulatedTTL / 20))
 		}
 	}

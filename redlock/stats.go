@@ -134,7 +134,7 @@ func (s *stats) wake(why Wake) {
 // tells whether the key was freed, or only renewed.
 func (s *stats) told(e *RoundError) {
 	switch {
-	case e == nil || slices.ContainsFunc(e.Votes, func(v Vote) bool { return v.Verdict == Yes }):
+	case e == nil || slices.ContainsFunc(e.Votes, func(v Vote) bool { return v.Verdict == VerdictYes }):
 		s.wokenFree.Add(1)
 	case e.reason == ErrHeld:
 		s.wokenHeld.Add(1)

@@ -54,9 +54,9 @@ func TestWhatWasNotDecidedWasNotHeld(t *testing.T) {
 	var s stats
 	s.told(&RoundError{Op: opLock, ended: context.Canceled})
 	s.told(&RoundError{Op: opLock, reason: ErrClosed})
-	s.told(&RoundError{Op: opLock, reason: ErrNoQuorum, Votes: []Vote{{Verdict: Failed}}})
+	s.told(&RoundError{Op: opLock, reason: ErrNoQuorum, Votes: []Vote{{Verdict: VerdictFailed}}})
 	require.Zero(t, s.wokenHeld.Load())
 	require.Zero(t, s.wokenFree.Load())
-	s.told(&RoundError{Op: opLock, reason: ErrHeld, Votes: []Vote{{Verdict: No}}})
+	s.told(&RoundError{Op: opLock, reason: ErrHeld, Votes: []Vote{{Verdict: VerdictNo}}})
 	require.EqualValues(t, 1, s.wokenHeld.Load())
 }

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,8 +42,8 @@ type watch struct {
 	told chan struct{} // capacity 1: something has come to be known
 
 	// Guarded by watches.mu.
-	changed uint64 // where the key was free when it was read, or has changed since
-	deaf    uint64 // who will not tell: did not answer, cannot, or has been disconnected
+	changed mux.Set // where the key was free when it was read, or has changed since
+	deaf    mux.Set // who will not tell: did not answer, cannot, or has been disconnected
 }
 
 const (
@@ -82,17 +81,17 @@ func (ws *watches) remove(key string, now time.Duration) {
 // note adds masters where the key is, or can be, free, and masters that will not
 // tell. It reports whether they can be a majority: then it is time to look, since
 // the last that is needed may be one that does not tell.
-func (ws *watches) note(w *watch, changed, deaf uint64) bool {
+func (ws *watches) note(w *watch, changed, deaf mux.Set) bool {
 	w.changed |= changed
 	w.deaf |= deaf
-	return bits.OnesCount64(w.changed|w.deaf) >= ws.quorum
+	return (w.changed | w.deaf).Len() >= ws.quorum
 }
 
 // free returns where the key is, or can be, free, and whether that is a majority.
-func (ws *watches) free(w *watch) (likely uint64, majority bool) {
+func (ws *watches) free(w *watch) (likely mux.Set, majority bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	return w.changed, bits.OnesCount64(w.changed) >= ws.quorum
+	return w.changed, w.changed.Len() >= ws.quorum
 }
 
 func (w *watch) tell() {
@@ -104,7 +103,7 @@ func (w *watch) tell() {
 
 // push takes a push of a master: an invalidation lists the keys that have
 // changed, or no list if all have (FLUSHALL).
-func (ws *watches) push(_ mux.Locked, master int, v resp.Value) {
+func (ws *watches) push(master int, v resp.Value) {
 	it := v.Elems()
 	kind, _ := it.Next()
 	if string(kind.Bytes()) != "invalidate" {
@@ -133,7 +132,7 @@ func (ws *watches) push(_ mux.Locked, master int, v resp.Value) {
 }
 
 // disconnected notes that a master will not tell what it has promised to.
-func (ws *watches) disconnected(_ mux.Locked, master int) {
+func (ws *watches) disconnected(master int) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, w := range ws.byKey {
@@ -242,25 +241,25 @@ func (c *Client) look(ctx context.Context, m *Mutex, w *watch) (prospect, error)
 	}
 	now := c.now()
 	states := c.rounds.Masters()
-	var free, deaf uint64
+	var free, deaf mux.Set
 	no := 0
 	var ends []time.Duration
 	for i := range k.op.Votes {
 		v := &k.op.Votes[i]
 		end := conn.Forever
 		switch {
-		case v.Verdict == Yes:
-			free |= 1 << i
+		case v.Verdict == VerdictYes:
+			free = free.With(i)
 			end = now
-		case v.Verdict == No && v.Int >= 0:
+		case v.Verdict == VerdictNo && v.Int >= 0:
 			end = conn.After(conn.After(now, milliseconds(v.Int)), expirySlack)
 		}
 		ends = append(ends, end)
-		if v.Verdict == No {
+		if v.Verdict == VerdictNo {
 			no++
 		}
-		if v.Verdict != Yes && v.Verdict != No || states[i].Phase != mux.Up || !states[i].Server.Tracking {
-			deaf |= 1 << i
+		if v.Verdict != VerdictYes && v.Verdict != VerdictNo || states[i].Phase != mux.Up || !states[i].Server.Tracking {
+			deaf = deaf.With(i)
 		}
 	}
 	slices.Sort(ends)
@@ -268,7 +267,7 @@ func (c *Client) look(ctx context.Context, m *Mutex, w *watch) (prospect, error)
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	p := prospect{told: !ws.note(w, free, deaf), held: no >= ws.quorum, at: ends[ws.quorum-1]}
-	p.free = bits.OnesCount64(w.changed) >= ws.quorum
+	p.free = w.changed.Len() >= ws.quorum
 	return p, nil
 }
 
@@ -296,16 +295,16 @@ func (c *Client) brief(m *Mutex) time.Duration {
 // the next one takes its place. The first is one of likely, where the key is, or
 // can be, free; zero means all. It reports whether nothing of ours can be left
 // behind, as all that were asked said no.
-func (c *Client) inTurn(ctx context.Context, m *Mutex, k *call, likely uint64) (clean bool, err error) {
+func (c *Client) inTurn(ctx context.Context, m *Mutex, k *call, likely mux.Set) (clean bool, err error) {
 	quorum := majority(len(c.masters))
 	timeout := k.op.Timeout
 	k.gates = k.gates[:0]
-	var asked uint64
+	var asked mux.Set
 	var started time.Duration
 	failed := 0
 	clean = true
 	for _, g := range ranked(m.key, c.rounds.Masters()) {
-		if likely != 0 && likely&(1<<g) == 0 {
+		if likely != 0 && !likely.Has(g) {
 			continue
 		}
 		k.op.Only, k.op.Quorum, k.op.Timeout = 1<<g, 1, c.brief(m)
@@ -313,18 +312,18 @@ func (c *Client) inTurn(ctx context.Context, m *Mutex, k *call, likely uint64) (
 		if asked == 0 {
 			started = k.op.Started
 		}
-		asked |= 1 << g
+		asked = asked.With(g)
 		vote := k.op.Votes[g]
 		k.gates = append(k.gates, gate{g, vote})
 		k.asked = len(k.gates)
-		clean = clean && (k.op.Asked == 0 || vote.Verdict == No)
-		if vote.Verdict == Yes && quorum > 1 {
+		clean = clean && (k.op.Asked == 0 || vote.Verdict == VerdictNo)
+		if vote.Verdict == VerdictYes && quorum > 1 {
 			k.op.Only, k.op.Quorum, k.op.Timeout = (1<<len(c.masters)-1)&^asked, quorum-1, timeout
 			err = c.rounds.Do(ctx, &k.op)
 			k.asked = len(c.masters)
 			break
 		}
-		if vote.Verdict == Yes || vote.Verdict == No || err != nil && err != mux.ErrTimeout {
+		if vote.Verdict == VerdictYes || vote.Verdict == VerdictNo || err != nil && err != mux.ErrTimeout {
 			break
 		}
 		if failed++; failed > len(c.masters)-quorum {
@@ -335,8 +334,8 @@ func (c *Client) inTurn(ctx context.Context, m *Mutex, k *call, likely uint64) (
 	k.op.Started = started
 	for i, g := range k.gates {
 		cut := i == len(k.gates)-1 && err != nil && err != mux.ErrTimeout
-		if g.vote.Verdict == Pending && !cut { // it had its time
-			g.vote.Verdict, g.vote.Err = Failed, mux.ErrTimeout
+		if g.vote.Verdict == VerdictPending && !cut { // it had its time
+			g.vote.Verdict, g.vote.Err = VerdictFailed, mux.ErrTimeout
 		}
 		k.op.Votes[g.master] = g.vote
 	}

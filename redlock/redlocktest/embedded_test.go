@@ -160,7 +160,7 @@ func TestConnectionsKnowEmbeddedMasters(t *testing.T) {
 	require.Equal(t, info(t, m)["run_id"], first.RunID)
 	require.Equal(t, "standalone", first.Mode)
 	require.Equal(t, "master", first.Role)
-	require.Empty(t, first.Lacks)
+	require.Empty(t, first.Missing)
 	require.NotEqual(t, first.RunID, server(1).RunID)
 	eventually(t, func() bool { return server(0).Uptime >= time.Second }, "its uptime grows")
 	began := time.Now()

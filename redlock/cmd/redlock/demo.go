@@ -269,16 +269,16 @@ func (d *demo) showTaking(ctx context.Context, lock *redlock.Mutex) error {
 	for _, v := range round.Votes {
 		row := []cell{{v.Master, plain}, {"-", dim}, {}}
 		switch {
-		case v.Verdict == redlock.Yes:
+		case v.Verdict == redlock.VerdictYes:
 			yes++
 			row[1], row[2] = cell{brief(v.RTT), plain}, cell{"yes", green}
 			if yes == d.quorum() {
 				row[2].text = fmt.Sprintf("yes   %d of %d: taken", yes, len(d.masters))
 			}
-		case v.Verdict == redlock.Pending && has[v.Master]:
+		case v.Verdict == redlock.VerdictPending && has[v.Master]:
 			late++
 			row[1], row[2] = cell{"late", dim}, cell{"yes", dim}
-		case v.Verdict == redlock.Failed:
+		case v.Verdict == redlock.VerdictFailed:
 			row[2] = cell{without(v.Err, v.Master), red}
 		default:
 			row[2] = cell{"no", red}

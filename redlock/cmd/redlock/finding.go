@@ -65,7 +65,7 @@ func findings(exams []*exam, ttl time.Duration) []finding {
 		e.findSentinels(add)
 		e.findClock(add)
 		e.findLatency(add, ttl)
-		for _, lack := range e.server.Lacks {
+		for _, lack := range e.server.Missing {
 			add(risky, "lacks "+lack, "let the user run it; CLIENT TRACKING, without which waiters poll, needs Redis 6")
 		}
 	}

@@ -48,7 +48,7 @@ func (f *fleet) register(cmd *cobra.Command) {
 	flags.StringVar(&f.caCert, "cacert", "", "`file` with the certificates to trust (PEM; implies --tls)")
 	flags.StringVar(&f.cert, "cert", "", "`file` with our certificate (PEM; implies --tls)")
 	flags.StringVar(&f.key, "key", "", "`file` with the key of --cert (PEM)")
-	flags.DurationVar(&f.dialTimeout, "dial-timeout", conn.DefaultDialTimeout, "how long connecting to a master may take")
+	flags.DurationVar(&f.dialTimeout, "dial-timeout", time.Second, "how long connecting to a master may take")
 	cmd.MarkFlagsMutuallyExclusive("masters", "masters-file")
 	cmd.MarkFlagsRequiredTogether("cert", "key")
 	for _, name := range []string{"masters-file", "password-file", "cacert", "cert", "key"} {
