@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -561,3 +562,17 @@ func fail(m *fakeMaster)     { m.down = errFake }
 func flush(m *fakeMaster)    { clear(m.keys) }
 func restart(m *fakeMaster)  { m.down = nil; clear(m.keys) }
 func unscript(m *fakeMaster) { m.scripts = false }
+
+// lateRounds has who waits first for a round stand still afterwards.
+type lateRounds struct {
+	*fakeRounds
+	late time.Duration
+	over atomic.Bool
+}
+
+func (l *lateRounds) Wait(ctx context.Context, op *mux.Op) error {
+	if !l.over.Swap(true) {
+		defer time.Sleep(l.late)
+	}
+	return l.fakeRounds.Wait(ctx, op)
+}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -73,6 +75,82 @@ func TestWhatHasForgottenNothingVotes(t *testing.T) {
 			d, why, doubt := g.quarantine(0, before, now)
 			require.Zero(t, d, why)
 			require.False(t, doubt)
+		})
+	}
+}
+
+// B has used only shorter TTLs, or none at all, when a master comes back that may have
+// forgotten a longer lock.
+func TestRestartedMasterIsBarredByTheFirstLongerTTL(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	was := c.rounds.Masters()[0].Server.RunID
+	masters.Restart(0)
+	require.Eventually(t, func() bool {
+		s := c.rounds.Masters()[0]
+		return s.Phase == mux.Up && s.Server.RunID != was
+	}, hanging, time.Millisecond, "no lock is long enough to have been forgotten")
+	command(t, masters, 2, "SET", "k", "foreign")
+	m := c.NewMutex("k", 30*time.Second)
+	require.Equal(t, mux.Up, c.rounds.Masters()[0].Phase, "a TTL that nobody has used costs nothing")
+	var why *mux.QuarantineError
+	require.ErrorAs(t, m.TryLock(t.Context()), &why)
+	require.Equal(t, mux.Quarantined, c.rounds.Masters()[0].Phase)
+}
+
+func TestGuardListensToNobodyWhoMayHaveForgotten(t *testing.T) {
+	const guarded, uses = time.Hour, time.Minute
+	one := conn.Server{Endpoint: "a:1", RunID: "1", Uptime: 24 * time.Hour}
+	silent := conn.Server{Endpoint: "a:1"}
+	with := func(s conn.Server, change func(*conn.Server)) conn.Server { change(&s); return s }
+	restarted := with(one, func(s *conn.Server) { s.RunID, s.Uptime = "2", 0 })
+	durable := func(s *conn.Server) { s.Durable = true }
+	of := func(s *conn.Server) { s.Group, s.ReplID, s.Reign = "g", "r", 24*time.Hour }
+	for name, c := range map[string]struct {
+		cfg         Config
+		before, now conn.Server
+		d           time.Duration
+		doubt       bool
+	}{
+		"first":                        {Config{}, conn.Server{}, restarted, 0, false},
+		"first, guarded":               {Config{RestartGuard: guarded}, conn.Server{}, restarted, guarded, false},
+		"first, guarded, old":          {Config{RestartGuard: guarded}, conn.Server{}, one, 0, false},
+		"first, guarded, half":         {Config{RestartGuard: guarded}, conn.Server{}, with(one, func(s *conn.Server) { s.Uptime = guarded / 2 }), guarded/2 + time.Second, false},
+		"first, guarded, durable":      {Config{RestartGuard: guarded}, conn.Server{}, with(restarted, durable), 0, false},
+		"first, guarded, says nothing": {Config{RestartGuard: guarded}, conn.Server{}, conn.Server{Endpoint: "a:1"}, guarded, false},
+		"first, guarded, promoted": {Config{RestartGuard: guarded}, conn.Server{},
+			with(with(one, of), func(s *conn.Server) { s.Reign = guarded / 4 }), guarded - guarded/4, false},
+		"again":                                        {Config{}, one, one, 0, false},
+		"restarted":                                    {Config{}, one, restarted, uses, true},
+		"restarted, guarded":                           {Config{RestartGuard: guarded}, one, restarted, guarded, true},
+		"restarted, durable":                           {Config{}, with(one, durable), with(restarted, durable), 0, false},
+		"restarted, durable only now":                  {Config{}, one, with(restarted, durable), uses, true},
+		"restarted, declared durable":                  {Config{Durable: true}, one, restarted, 0, false},
+		"again, says nothing":                          {Config{}, silent, silent, uses, true},
+		"again, says nothing any more":                 {Config{}, one, silent, uses, true},
+		"again, says it now":                           {Config{}, silent, one, uses, true},
+		"again, guarded, says nothing":                 {Config{RestartGuard: guarded}, silent, silent, guarded, true},
+		"again, says nothing, but is declared durable": {Config{Durable: true}, silent, silent, 0, false},
+		"again, says nothing, but that it is durable":  {Config{}, with(silent, durable), with(silent, durable), 0, false},
+		"was a replica, as it has said": {Config{Durable: true}, with(one, func(s *conn.Server) { s.Role = "replica" }),
+			with(one, func(s *conn.Server) { s.Role = "master" }), uses, true},
+		"was a replica, as its id shows": {Config{Durable: true}, with(one, func(s *conn.Server) { s.ReplID = "r" }),
+			with(one, func(s *conn.Server) { s.ReplID, s.ReplID2 = "s", "r" }), uses, true},
+		"again, its id is known only now": {Config{}, one, with(one, func(s *conn.Server) { s.ReplID = "s" }), 0, false},
+		"restarted, durable, with another id": {Config{}, with(with(one, durable), func(s *conn.Server) { s.ReplID = "r" }),
+			with(with(restarted, durable), func(s *conn.Server) { s.ReplID = "s" }), 0, false},
+		"replaced, however durable": {Config{Durable: true}, with(with(one, of), durable),
+			with(with(one, of), func(s *conn.Server) { s.Endpoint, s.Durable = "b:1", true }), uses, true},
+		"replaced, and back": {Config{Durable: true}, with(one, of), with(one, func(s *conn.Server) { of(s); s.ReplID = "s" }), uses, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuard(&c.cfg)
+			g.use(uses)
+			g.use(time.Second)
+			d, why, doubt := g.quarantine(0, c.before, c.now)
+			require.Equal(t, c.d, d)
+			require.Equal(t, c.doubt, doubt)
+			require.Equal(t, d > 0, why != "")
 		})
 	}
 }

@@ -499,3 +499,18 @@ func TestContextOfAKeepAliveCanBePrinted(t *testing.T) {
 		}
 	}
 }
+
+// The time at which a handed-over lock was taken is not known: its lifetime
+// counts from when we know of it.
+func TestMaxLifetimeOfAHandedOverLock(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := c.NewMutex("k", ttl, WithToken(taken(t, c).Token()), WithMaxLifetime(time.Minute))
+		require.NoError(t, m.Extend(t.Context()))
+		held, stop := m.KeepAlive(t.Context())
+		defer stop()
+		time.Sleep(50 * time.Second)
+		require.NoError(t, held.Err())
+		time.Sleep(20 * time.Second)
+		require.ErrorIs(t, context.Cause(held), ErrLost)
+	})
+}

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -348,127 +349,6 @@ func TestTwoLocksOnOneMutexAreTwoContenders(t *testing.T) {
 	})
 }
 
-func TestObserverSeesTheWaiting(t *testing.T) {
-	var mu sync.Mutex
-	var seen []string
-	note := func(format string, args ...any) {
-		mu.Lock()
-		defer mu.Unlock()
-		seen = append(seen, fmt.Sprintf(format, args...))
-	}
-	observer := &Observer{
-		Round:     func(_ context.Context, r Round) { note("%s %v %d", r.Op, errors.Is(r.Err, ErrHeld), len(r.Votes)) },
-		WaitStart: func(_ context.Context, key string) { note("start %s", key) },
-		Wake:      func(_ context.Context, _ string, why Wake) { note("wake %s", why) },
-		WaitEnd: func(_ context.Context, key string, waited time.Duration, err error) {
-			note("end %s %v %v", key, waited.Round(100*time.Millisecond), err)
-		},
-		Lost: func(ctx context.Context, key string, err error) {
-			note("lost %s %v %v", key, errors.Is(err, ErrLost), ctx.Err())
-		},
-	}
-	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
-		m := taken(t, c)
-		done := make(chan error, 1)
-		next := c.NewMutex("k", ttl)
-		go func() { done <- next.Lock(t.Context()) }()
-		time.Sleep(time.Second)
-		require.NoError(t, m.Unlock(t.Context()))
-		require.NoError(t, conntest.Soon(t, "the next one has it", done))
-		held, _ := next.KeepAlive(t.Context())
-		time.Sleep(10 * time.Millisecond)
-		r.set(flush, 0, 1, 2)
-		conntest.Soon(t, "the loss is noticed", held.Done())
-		synctest.Wait()
-	})
-	polls := 0
-	seen = slices.DeleteFunc(seen, func(s string) bool {
-		if s == "wake poll" || s == "lock true 3" {
-			polls++
-			return true
-		}
-		return false
-	})
-	require.Greater(t, polls, 4)
-	// The release and the attempt that follows it end at the same time.
-	slices.Sort(seen[3:6])
-	require.Equal(t, []string{
-		"lock false 3", "start k", "wake released", "end k 1s <nil>", "lock false 3", "unlock false 3",
-		"lost k true context canceled", "renew false 3",
-	}, seen)
-}
-
-func TestDoHoldsTheLockMeanwhile(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		err := c.Do(t.Context(), "k", ttl, func(ctx context.Context) error {
-			time.Sleep(10 * ttl)
-			require.ErrorIs(t, c.NewMutex("k", ttl).TryLock(ctx), ErrHeld)
-			return errCause
-		})
-		require.Equal(t, errCause, err)
-		time.Sleep(10 * time.Millisecond)
-		require.Zero(t, r.keys())
-
-		ctx, cancel := context.WithCancel(t.Context())
-		require.NoError(t, c.Do(ctx, "k", ttl, func(held context.Context) error {
-			cancel()
-			conntest.Soon(t, "the context ends", held.Done())
-			return nil
-		}))
-		time.Sleep(10 * time.Millisecond)
-		require.Zero(t, r.keys(), "it must be released though the context has ended")
-
-		require.Panics(t, func() {
-			c.Do(t.Context(), "k", ttl, func(context.Context) error { panic("no") })
-		})
-		time.Sleep(10 * time.Millisecond)
-		require.Zero(t, r.keys())
-		require.Zero(t, c.Stats().Kept)
-
-		require.Error(t, c.Do(t.Context(), "", ttl, nil))
-	})
-}
-
-func TestDoTellsOfALoss(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		for _, own := range []error{nil, errCause, ErrLost} {
-			err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
-				time.Sleep(10 * time.Millisecond)
-				r.set(flush, 0, 1, 2)
-				conntest.Soon(t, "the loss is noticed", held.Done())
-				return own
-			})
-			require.ErrorIs(t, err, ErrLost)
-			if own != nil {
-				require.ErrorIs(t, err, own)
-			}
-		}
-		// It is lost also if only the release finds it out, and whatever fn returns then.
-		for _, own := range []error{nil, errCause, ErrLost} {
-			err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
-				time.Sleep(10 * time.Millisecond)
-				r.set(flush, 0, 1, 2)
-				require.NoError(t, held.Err())
-				return own
-			})
-			require.ErrorIs(t, err, ErrLost)
-			if own != nil {
-				require.ErrorIs(t, err, own)
-			} else {
-				require.ErrorIs(t, err, ErrNotHeld)
-			}
-		}
-		// It is lost also if nobody has looked.
-		err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
-			r.mu.Lock()
-			r.jump += time.Hour
-			r.mu.Unlock()
-			return nil
-		})
-		require.ErrorIs(t, err, ErrLost)
-	})
-}
-
 // Every lock of an uncontended key leaves nothing, and costs one round.
 func TestUncontendedLockIsOneRound(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
@@ -551,4 +431,111 @@ func TestVotesOfAnErrorAreNotShared(t *testing.T) {
 		time.Sleep(3 * time.Millisecond) // the next come while these give up
 	}
 	all.Wait()
+}
+
+// Masters that can be read and not written to (no memory, no replicas, no disk)
+// let the look say that the key is free, again and again.
+func TestLockDoesNotHurryWhereSetsAreRefused(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	var rounds atomic.Int64
+	c := opened(t, masters.Addrs(), &Observer{Round: func(context.Context, Round) { rounds.Add(1) }})
+	for i := range 3 {
+		command(t, masters, i, "CONFIG", "SET", "maxmemory", "1")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	require.ErrorIs(t, c.NewMutex("k", 30*time.Second).Lock(ctx), ErrNoQuorum)
+	require.Less(t, rounds.Load(), int64(100)) // with pauses of up to 200 ms it is about 20
+}
+
+// A Mutex that holds the lock by its clock is refused by itself, while the
+// masters, which were flushed, say that the key is free.
+func TestLockDoesNotHurryWhereItsOwnMutexHolds(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	c := opened(t, masters.Addrs(), nil)
+	m := c.NewMutex("k", 30*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	command(t, masters, 0, "FLUSHALL")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	require.ErrorIs(t, m.Lock(ctx), ErrHeld)
+	require.Less(t, c.Stats().WokenHeld, uint64(100))
+}
+
+// The master that is asked first says no, and too few others are there: that is
+// no quorum, though a key stands in the way as well.
+func TestLockWithoutAQuorumDoesNotLookHeld(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openedWith(t, Config{Masters: masters.Addrs(), Durable: true}) // they may vote as soon as they are back
+	for up := range 3 {
+		key := "k" + strconv.Itoa(up)
+		command(t, masters, up, "SET", key, "foreign")
+		for i := range 3 {
+			if i != up {
+				masters.Kill(i)
+				require.Eventually(t, func() bool { return c.rounds.Masters()[i].Phase == mux.Down }, hanging, time.Millisecond)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		err := c.NewMutex(key, 30*time.Second).Lock(ctx)
+		cancel()
+		require.ErrorIs(t, err, ErrNoQuorum)
+		for i := range 3 {
+			if i != up {
+				masters.Restart(i)
+				comesUp(t, c, i)
+			}
+		}
+	}
+}
+
+// A waiter that was cancelled knows that the lock is held, though it only looked.
+func TestCancelledWaiterSaysThatItIsHeld(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	for i := range 3 {
+		command(t, masters, i, "SET", "k", "another's")
+	}
+	known := func() bool {
+		s := c.lines.shard("k")
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		l := s.lines["k"]
+		return l != nil && l.failure != nil
+	}
+	for range 3 { // from the second on the key is known to be contended
+		ctx, cancel := context.WithCancel(t.Context())
+		errs := make(chan error, 2)
+		for range cap(errs) {
+			go func() { errs <- c.NewMutex("k", 30*time.Second).Lock(ctx) }()
+		}
+		require.Eventually(t, func() bool { return c.Stats().Waiting == 2 && known() }, hanging, time.Millisecond)
+		cancel()
+		for range cap(errs) {
+			err := <-errs
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, ErrHeld)
+		}
+	}
+}
+
+// Who leaves a line whose first was refused, and has looked since, is told the votes.
+func TestFollowersKnowTheVotes(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	for i := range 3 {
+		command(t, masters, i, "SET", "k", "another's")
+	}
+	first := parked(t, c, "k")
+	ctx, cancel := context.WithCancel(t.Context())
+	follower := make(chan error, 1)
+	go func() { follower <- c.NewMutex("k", 30*time.Second).Lock(ctx) }()
+	require.Eventually(t, func() bool { return c.Stats().Waiting == 2 }, hanging, time.Millisecond)
+	cancel()
+	var e *RoundError
+	require.ErrorAs(t, <-follower, &e)
+	require.ErrorIs(t, e, ErrHeld)
+	require.Len(t, e.Votes, 3)
+	require.NoError(t, c.Close())
+	require.ErrorIs(t, <-first, ErrClosed)
 }

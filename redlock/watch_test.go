@@ -2,9 +2,16 @@ package redlock
 
 import (
 	"context"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -54,4 +61,158 @@ func TestContendedKeyIsLookedAtFirst(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A foreign key on a minority does not keep a waiter from a lock that is free on
+// all others, whichever master that is: where nobody can tell, too.
+func TestWaiterPassesAForeignKeyOnAnyMaster(t *testing.T) {
+	masters := redlocktest.Embedded(t, 3) // without CLIENT TRACKING
+	holder, waiter := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	for i := range 3 {
+		key := "k" + strconv.Itoa(i)
+		command(t, masters, i, "SET", key, "foreign")
+		m := holder.NewMutex(key, 30*time.Second)
+		require.NoError(t, m.TryLock(t.Context()))
+		done := parked(t, waiter, key)
+		require.NoError(t, m.Unlock(t.Context()))
+		comes(t, done)
+	}
+}
+
+// An attempt that is not one of the line tells the line nothing: the masters have
+// to tell what this client itself deletes, so tracking is without NOLOOP.
+func TestWaiterLearnsOfAReleaseByAFailedTryLock(t *testing.T) {
+	masters := redlocktest.Start(t, 2)
+	c := opened(t, masters.Addrs(), nil)
+	masters.Pause(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() { failed <- c.NewMutex("k", 30*time.Second).TryLock(ctx) }()
+	require.Eventually(t, func() bool {
+		v, _ := masters.Do(0, "EXISTS", "k")
+		return v == int64(1)
+	}, hanging, time.Millisecond)
+	done := parked(t, c, "k")
+	cancel()
+	require.ErrorIs(t, <-failed, context.Canceled)
+	masters.Resume(1)
+	comes(t, done)
+}
+
+// A master that was down at the look can make up the majority later.
+func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
+	masters := redlocktest.Start(t, 4)
+	holder := opened(t, masters.Addrs(), nil)
+	waiter := openedWith(t, Config{Masters: masters.Addrs(), Durable: true}) // they may vote as soon as they are back
+	m := holder.NewMutex("k", 30*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	for i := range 4 {
+		require.Eventually(t, func() bool {
+			v, _ := masters.Do(i, "EXISTS", "k")
+			return v == int64(1)
+		}, hanging, time.Millisecond)
+	}
+	for _, i := range []int{2, 3} {
+		masters.Kill(i)
+		require.Eventually(t, func() bool { return waiter.rounds.Masters()[i].Phase == mux.Down }, hanging, time.Millisecond)
+	}
+	done := make(chan error, 1)
+	var seen atomic.Bool
+	waiter.observe.WaitStart = func(context.Context, string) { seen.Store(true) }
+	// Refused by all four, the waiter would be woken by three of them.
+	waiter.watches.noteRefused("k", waiter.now())
+	go func() { done <- waiter.NewMutex("k", 30*time.Second).Lock(t.Context()) }()
+	require.Eventually(t, seen.Load, hanging, time.Millisecond)
+	time.Sleep(50 * time.Millisecond)
+	m.Unlock(t.Context())
+	time.Sleep(50 * time.Millisecond)
+	masters.Restart(2)
+	masters.Restart(3)
+	comes(t, done)
+}
+
+// A master on which the key is free has nothing more to tell, and so cannot stand
+// for one that cannot tell (no RESP3, no permission).
+func TestWaiterDoesNotTrustAFreeMasterToTell(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	command(t, masters, 2, "ACL", "SETUSER", "default", "-client|tracking")
+	c := opened(t, masters.Addrs(), nil)
+	command(t, masters, 1, "SET", "k", "foreign")
+	command(t, masters, 2, "SET", "k", "foreign")
+	done := parked(t, c, "k")
+	command(t, masters, 2, "DEL", "k")
+	comes(t, done)
+}
+
+// The network has become slow since its round trips were measured.
+func TestWaiterGetsALockWhenMastersHaveBecomeSlow(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	holder := opened(t, masters.Addrs(), nil)
+	slow := &slowdown{to: masters.Addr(0)}
+	waiter := opened(t, []string{slow.listen(t)}, nil)
+	for range 50 {
+		m := waiter.NewMutex("other", 30*time.Second)
+		require.NoError(t, m.TryLock(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+	m := holder.NewMutex("k", 30*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	slow.by.Store(int64(60 * time.Millisecond))
+	done := parked(t, waiter, "k")
+	time.Sleep(300 * time.Millisecond)
+	require.NoError(t, m.Unlock(t.Context()))
+	comes(t, done)
+}
+
+// A slowdown is a proxy that holds back what a master answers.
+type slowdown struct {
+	to string
+	by atomic.Int64
+}
+
+func (s *slowdown) listen(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", s.to)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			// From one TCPConn to the other it would splice through a pipe that
+			// stays open until the garbage collector has been there twice.
+			wg.Go(func() { io.Copy(out, struct{ io.Reader }{in}); out.Close() })
+			type chunk struct {
+				at    time.Time
+				bytes []byte
+			}
+			chunks := make(chan chunk, 1024)
+			wg.Go(func() {
+				defer close(chunks)
+				for {
+					b := make([]byte, 4096)
+					n, err := out.Read(b)
+					if err != nil {
+						return
+					}
+					chunks <- chunk{time.Now().Add(time.Duration(s.by.Load())), b[:n]}
+				}
+			})
+			wg.Go(func() {
+				for c := range chunks {
+					time.Sleep(time.Until(c.at))
+					in.Write(c.bytes)
+				}
+				in.Close()
+			})
+		}
+	})
+	return l.Addr().String()
 }

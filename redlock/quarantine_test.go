@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -308,4 +309,156 @@ func TestDemotedMasterIsRefusedWithARemedy(t *testing.T) {
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	require.ErrorIs(t, err, redlock.ErrRefused)
 	require.ErrorIs(t, err, conn.ErrNotMaster)
+}
+
+// A holds r1 and r2 of three; r1 comes back empty. Then r1 and r3 must not give the
+// lock to B, whether B has known r1 before or comes only now.
+func TestRestartedMasterDoesNotGiveALockAway(t *testing.T) {
+	const ttl = 4 * time.Second
+	for _, c := range []struct {
+		name  string
+		known bool // B was there before
+		guard time.Duration
+		given bool
+	}{
+		{"without a guard, to a newcomer: the violation that Redlock warns of", false, 0, true},
+		{"with a guard, to a newcomer", false, ttl, false},
+		{"to one that has known it", true, 0, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			masters := redlocktest.Start(t, 3)
+			cfg := redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy}
+			a := openConfig(t, cfg)
+			for i := range 3 {
+				reaches(t, a, i, "up")
+			}
+			cfg.RestartGuard = c.guard
+			var b *redlock.Client
+			if c.known {
+				b = openConfig(t, cfg)
+				used := b.NewMutex("other", ttl) // it uses this TTL
+				require.NoError(t, used.TryLock(t.Context()))
+				require.NoError(t, used.Unlock(t.Context()))
+				for i := range 3 {
+					reaches(t, b, i, "up")
+				}
+			}
+			if c.guard > 0 { // the others are older than that
+				for i := 1; i < 3; i++ {
+					require.Eventually(t, func() bool {
+						info, _ := masters.Do(i, "INFO", "server")
+						var up int
+						_, after, _ := strings.Cut(fmt.Sprint(info), "uptime_in_seconds:")
+						fmt.Sscan(after, &up)
+						return time.Duration(up)*time.Second > ttl+time.Second
+					}, time.Minute, 100*time.Millisecond)
+				}
+			}
+			_, err := masters.Do(2, "SET", "k", "foreign")
+			require.NoError(t, err)
+			m := a.NewMutex("k", ttl)
+			require.NoError(t, m.TryLock(t.Context()))
+			settled(t, a) // r3 has refused it
+			_, err = masters.Do(2, "DEL", "k")
+			require.NoError(t, err)
+			masters.Restart(0)
+
+			if b == nil {
+				b = openConfig(t, cfg)
+			}
+			if c.given {
+				reaches(t, b, 0, "up")
+			} else { // who has known it may not know yet that it was restarted
+				reaches(t, b, 0, "quarantined")
+			}
+			other := b.NewMutex("k", ttl)
+			err = other.TryLock(t.Context())
+			held := m.Remaining() > 0
+			if c.given {
+				require.NoError(t, err)
+				require.True(t, held, "both hold it")
+				return
+			}
+			require.Error(t, err)
+			var quarantined *mux.QuarantineError
+			require.ErrorAs(t, err, &quarantined)
+			require.Less(t, time.Now(), quarantined.Until)
+			require.Contains(t, err.Error(), "does not vote until")
+			require.Equal(t, "quarantined", phase(b, 0))
+			// It does as soon as A's lock has ended.
+			require.NoError(t, other.Lock(t.Context()))
+			require.Zero(t, m.Remaining())
+			reaches(t, b, 0, "up")
+			require.NoError(t, other.Unlock(t.Context()))
+		})
+	}
+}
+
+// What is durable has forgotten nothing.
+func TestDurableMasterVotesAtOnceAfterARestart(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		durable  bool // on disk
+		declared bool
+		want     string
+	}{
+		{"as it says itself", true, false, "up"},
+		{"as is declared", false, true, "up"},
+		{"not durable", false, false, "quarantined"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var opts []redlocktest.Option
+			if c.durable {
+				opts = append(opts, redlocktest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))
+			}
+			masters := redlocktest.Start(t, 3, opts...)
+			// No quarantine is over within this test.
+			client := openConfig(t, redlock.Config{Masters: masters.Addrs(), Durable: c.declared, RestartGuard: 24 * time.Hour, RoundTimeout: busy})
+			for i := range 3 {
+				reaches(t, client, i, c.want)
+			}
+			m := client.NewMutex("k", long)
+			if c.want == "up" {
+				require.NoError(t, m.TryLock(t.Context()))
+				require.Eventually(t, func() bool { // the others were enough for the lock
+					v, err := masters.Do(0, "GET", "k")
+					return err == nil && v == m.Token()
+				}, time.Minute, time.Millisecond)
+			}
+			masters.Kill(0)
+			reaches(t, client, 0, "down")
+			masters.Restart(0)
+			reaches(t, client, 0, c.want)
+			if c.durable {
+				v, err := masters.Do(0, "GET", "k")
+				require.NoError(t, err)
+				require.Equal(t, m.Token(), v)
+				require.NoError(t, m.Unlock(t.Context()))
+			}
+		})
+	}
+}
+
+// A release reaches a master in quarantine, and nothing else does.
+func TestQuarantinedMasterIsToldOfReleases(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openConfig(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
+	for i := range 3 {
+		reaches(t, c, i, "up")
+	}
+	m := c.NewMutex("k", long)
+	require.NoError(t, m.TryLock(t.Context()))
+	masters.Restart(0)
+	reaches(t, c, 0, "quarantined")
+	_, err := masters.Do(0, "SET", "k", m.Token()) // as if it had remembered
+	require.NoError(t, err)
+	other := c.NewMutex("other", long)
+	require.NoError(t, other.TryLock(t.Context()))
+	require.NoError(t, m.Extend(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()), "two of three still had it")
+	require.Eventually(t, func() bool {
+		v, err := masters.Do(0, "DBSIZE")
+		return err == nil && v == int64(0)
+	}, time.Minute, time.Millisecond)
+	require.NoError(t, other.Unlock(t.Context()))
 }

@@ -1,0 +1,63 @@
+package redlock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// hanging is how long what should come at once may take before a test gives up.
+const hanging = 20 * time.Second
+
+// opened returns a client whose masters are all up.
+func opened(t *testing.T, addrs []string, observer *Observer) *Client {
+	t.Helper()
+	return openedWith(t, Config{Masters: addrs, Observer: observer})
+}
+
+func openedWith(t *testing.T, cfg Config) *Client {
+	t.Helper()
+	cfg.RoundTimeout, cfg.DialTimeout = 10*time.Second, 10*time.Second // a machine that is busy is no failure
+	c, err := Open(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	for i := range cfg.Masters {
+		comesUp(t, c, i)
+	}
+	return c
+}
+
+func comesUp(t *testing.T, c *Client, i int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return c.rounds.Masters()[i].Phase == mux.Up }, hanging, time.Millisecond)
+}
+
+// parked starts to wait for a key, and returns when the waiter has looked at it
+// and sleeps.
+func parked(t *testing.T, c *Client, key string) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- c.NewMutex(key, 30*time.Second).Lock(t.Context()) }()
+	require.Eventually(t, func() bool { return c.Stats().Waiting == 1 }, hanging, time.Millisecond)
+	time.Sleep(50 * time.Millisecond)
+	return done
+}
+
+func comes(t *testing.T, done <-chan error) {
+	t.Helper()
+	select {
+	case err := <-done:
+		require.NoError(t, err)
+	case <-time.After(hanging):
+		t.Fatal("the lock is free, and the waiter sleeps on")
+	}
+}
+
+func command(t *testing.T, masters *redlocktest.Masters, i int, args ...string) {
+	t.Helper()
+	_, err := masters.Do(i, args...)
+	require.NoError(t, err)
+}

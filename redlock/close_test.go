@@ -1,0 +1,145 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// closingRounds are closed while somebody looks at a key.
+type closingRounds struct{ rounds }
+
+func (r closingRounds) Masters() []mux.State {
+	all := r.rounds.Masters()
+	for i := range all {
+		all[i].Server = conn.Server{Tracking: true}
+	}
+	return all
+}
+
+func (r closingRounds) Do(ctx context.Context, op *mux.Op) error {
+	if op.Replies == 2 { // a look
+		return mux.ErrClosed
+	}
+	return r.rounds.Do(ctx, op)
+}
+
+func (r closingRounds) Wait(ctx context.Context, op *mux.Op) error {
+	if op.Command == nil { // the listener's
+		return mux.ErrClosed
+	}
+	return r.rounds.Wait(ctx, op)
+}
+
+func (r closingRounds) Post(ops ...*mux.Op) {
+	if ops[0].Command != nil {
+		r.rounds.Post(ops...)
+	}
+}
+
+func TestLockThatLooksWhileTheClientIsClosedSaysSo(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		taken(t, c)
+		c.rounds = closingRounds{r}
+		err := c.NewMutex("k", ttl).Lock(t.Context())
+		require.ErrorIs(t, err, ErrClosed)
+		require.NotErrorIs(t, err, ErrHeld)
+	})
+}
+
+// An attempt that Close cuts short, and that fails therefore, leaves nothing behind.
+func TestCloseLeavesNothingOfWhatItCutsShort(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	for round := range 5 {
+		c := openedWith(t, Config{Masters: masters.Addrs()})
+		if round == 4 { // what is frozen hears of it when it thaws
+			masters.Pause(2)
+		}
+		var attempts sync.WaitGroup
+		var mu sync.Mutex
+		var refused []string
+		begun := make(chan struct{}, 1)
+		for g := range 8 {
+			attempts.Go(func() {
+				for n := 0; ; n++ {
+					key := fmt.Sprintf("%d-%d-%d", round, g, n)
+					if err := c.NewMutex(key, time.Hour).TryLock(context.Background()); err != nil {
+						mu.Lock()
+						refused = append(refused, key)
+						mu.Unlock()
+						return
+					}
+					if n > 10 {
+						select {
+						case begun <- struct{}{}:
+						default:
+						}
+					}
+				}
+			})
+		}
+		<-begun
+		require.NoError(t, c.Close())
+		attempts.Wait()
+		if round == 4 {
+			masters.Resume(2)
+		}
+		require.Len(t, refused, 8)
+		for _, key := range refused {
+			for i := range 3 {
+				require.Eventually(t, func() bool {
+					n, err := masters.Do(i, "EXISTS", key)
+					return err == nil && fmt.Sprint(n) == "0"
+				}, hanging, time.Millisecond, "%s on master %d", key, i)
+			}
+		}
+	}
+}
+
+// Close waits for the attempts under way, and they do not wait for Close: an Observer that
+// is called in one, as the context of that is another's KeepAlive, may try to take a lock.
+func TestCloseAndAnAttemptDoNotWaitForEachOther(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		closed, lost := make(chan struct{}), make(chan error, 1)
+		c.observe.Lost = func(context.Context, string, error) {
+			go func() {
+				c.Close()
+				close(closed)
+			}()
+			for c.attempts.TryRLock() { // until it waits for the attempt
+				c.attempts.RUnlock()
+				runtime.Gosched()
+			}
+			lost <- c.NewMutex("other", ttl).TryLock(context.Background())
+		}
+		held, stop := taken(t, c).KeepAlive(t.Context())
+		defer stop()
+		c.rounds = &suspendedRounds{fakeRounds: r}
+		require.Error(t, c.NewMutex("nested", ttl).TryLock(held))
+		require.ErrorIs(t, <-lost, ErrClosed)
+		<-closed
+	})
+}
+
+// suspendedRounds has the machine suspended before an attempt.
+type suspendedRounds struct {
+	*fakeRounds
+	once sync.Once
+}
+
+func (s *suspendedRounds) Do(ctx context.Context, op *mux.Op) error {
+	s.once.Do(func() {
+		s.mu.Lock()
+		s.jump += 2 * ttl
+		s.mu.Unlock()
+	})
+	return s.fakeRounds.Do(ctx, op)
+}

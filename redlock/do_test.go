@@ -1,0 +1,97 @@
+package redlock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/stretchr/testify/require"
+)
+
+func TestDoHoldsTheLockMeanwhile(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		err := c.Do(t.Context(), "k", ttl, func(ctx context.Context) error {
+			time.Sleep(10 * ttl)
+			require.ErrorIs(t, c.NewMutex("k", ttl).TryLock(ctx), ErrHeld)
+			return errCause
+		})
+		require.Equal(t, errCause, err)
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys())
+
+		ctx, cancel := context.WithCancel(t.Context())
+		require.NoError(t, c.Do(ctx, "k", ttl, func(held context.Context) error {
+			cancel()
+			conntest.Soon(t, "the context ends", held.Done())
+			return nil
+		}))
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys(), "it must be released though the context has ended")
+
+		require.Panics(t, func() {
+			c.Do(t.Context(), "k", ttl, func(context.Context) error { panic("no") })
+		})
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys())
+		require.Zero(t, c.Stats().Kept)
+
+		require.Error(t, c.Do(t.Context(), "", ttl, nil))
+	})
+}
+
+func TestDoTellsOfALoss(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		for _, own := range []error{nil, errCause, ErrLost} {
+			err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
+				time.Sleep(10 * time.Millisecond)
+				r.set(flush, 0, 1, 2)
+				conntest.Soon(t, "the loss is noticed", held.Done())
+				return own
+			})
+			require.ErrorIs(t, err, ErrLost)
+			if own != nil {
+				require.ErrorIs(t, err, own)
+			}
+		}
+		// It is lost also if only the release finds it out, and whatever fn returns then.
+		for _, own := range []error{nil, errCause, ErrLost} {
+			err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
+				time.Sleep(10 * time.Millisecond)
+				r.set(flush, 0, 1, 2)
+				require.NoError(t, held.Err())
+				return own
+			})
+			require.ErrorIs(t, err, ErrLost)
+			if own != nil {
+				require.ErrorIs(t, err, own)
+			} else {
+				require.ErrorIs(t, err, ErrNotHeld)
+			}
+		}
+		// It is lost also if nobody has looked.
+		err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
+			r.mu.Lock()
+			r.jump += time.Hour
+			r.mu.Unlock()
+			return nil
+		})
+		require.ErrorIs(t, err, ErrLost)
+	})
+}
+
+// A Do that was given a token and could not take the lock leaves it to whom it belongs.
+func TestDoReleasesNothingThatItHasNotTaken(t *testing.T) {
+	for name, patience := range map[string]time.Duration{"held": 100 * time.Millisecond, "out of time": 0} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				m := taken(t, c)
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				require.Error(t, c.Do(ctx, m.Key(), ttl, func(context.Context) error { panic("not reached") }, WithToken(m.Token())))
+				time.Sleep(10 * time.Millisecond)
+				require.Equal(t, 3, r.holders("k", m.Token()))
+			})
+		})
+	}
+}

@@ -1,0 +1,94 @@
+package redlock
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Of two extends under way at once, the first finds that a quorum had lost the
+// key, and gives it back. What the second sees then is what the first has set and
+// is about to release: it does not make the lock valid again.
+func TestExtendDoesNotReviveWhatAnotherFoundLost(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		token := m.Token()
+		r.set(flush, 0, 1, 2)
+		first, second := make(chan error), make(chan error)
+		go func() { first <- m.Extend(t.Context()) }()
+		synctest.Wait() // it is posted
+		r.set(func(m *fakeMaster) { m.delay = 5 * time.Millisecond }, 0, 1, 2, 3, 4)
+		go func() { second <- m.Extend(t.Context()) }()
+		require.ErrorIs(t, <-first, ErrNotHeld)
+		require.ErrorIs(t, <-second, ErrNotHeld)
+		require.Zero(t, m.Remaining())
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.holders("k", token))
+	})
+}
+
+// Another round has prolonged the lock while an Extend was under way, whose answer
+// comes after the validity that it began with.
+func TestSlowExtendTakesNothingAway(t *testing.T) {
+	for _, renews := range []string{"KeepAlive", "Extend"} {
+		t.Run(renews, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				m := taken(t, c)
+				time.Sleep(m.Remaining() - 40*time.Millisecond)
+				r.set(func(m *fakeMaster) { m.delay = 10 * time.Millisecond }, all(3)...)
+				held, stop := t.Context(), func() {}
+				first := make(chan error, 1)
+				if renews == "KeepAlive" {
+					held, stop = m.KeepAlive(t.Context())
+					first <- nil
+				} else {
+					go func() { first <- m.Extend(t.Context()) }()
+				}
+				defer stop()
+				time.Sleep(5 * time.Millisecond)
+				r.set(func(m *fakeMaster) { m.delay = 40 * time.Millisecond }, all(3)...)
+				require.NoError(t, m.Extend(t.Context()))
+				require.NoError(t, <-first)
+				require.NoError(t, held.Err())
+				require.Positive(t, m.Remaining())
+				require.Equal(t, 3, r.holders("k", m.Token()))
+			})
+		})
+	}
+}
+
+// An Extend whose caller stands still after the answers, until the lock is over or until
+// others have extended it further.
+func TestExtendThatLooksTooLate(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		time.Sleep(m.Remaining() - 20*time.Millisecond)
+		now := c.now
+		var looks atomic.Int64
+		c.now = func() time.Duration {
+			at := now()
+			if looks.Add(1) == 2 { // after the answers
+				time.Sleep(100 * time.Millisecond)
+			}
+			return at
+		}
+		require.ErrorIs(t, m.Extend(t.Context()), ErrExpired)
+		require.Zero(t, m.Remaining())
+	})
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := c.NewMutex("k", ttl, WithRoundTimeout(10*ttl))
+		require.NoError(t, m.TryLock(t.Context()))
+		c.rounds = &lateRounds{fakeRounds: r, late: ttl + ttl/10}
+		first := make(chan error, 1)
+		go func() { first <- m.Extend(t.Context()) }()
+		for range 5 {
+			time.Sleep(ttl / 4)
+			require.NoError(t, m.Extend(t.Context()))
+		}
+		require.NoError(t, <-first)
+		require.Positive(t, m.Remaining())
+	})
+}

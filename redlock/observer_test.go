@@ -1,0 +1,131 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// All masters are asked by a round in turn that succeeds.
+func TestObserverIsToldHowManyAnAttemptInTurnHasAsked(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 5} {
+		masters := redlocktest.Start(t, n)
+		asked := make(chan int, 1000)
+		holder := opened(t, masters.Addrs(), nil)
+		waiter := opened(t, masters.Addrs(), &Observer{Round: func(_ context.Context, r Round) {
+			if r.Err == nil {
+				asked <- r.Asked
+			}
+		}})
+		m := holder.NewMutex("k", 30*time.Second)
+		require.NoError(t, m.TryLock(t.Context()))
+		done := parked(t, waiter, "k")
+		require.NoError(t, m.Unlock(t.Context()))
+		comes(t, done)
+		require.Equal(t, n, <-asked)
+	}
+}
+
+// An Observer that panics, in a caller that recovers, is in nobody else's way.
+func TestPanicOfAnObserverBlocksNobody(t *testing.T) {
+	simulated(t, 3, Config{Observer: &Observer{WaitStart: func(context.Context, string) { panic("the user's") }}}, func(t *testing.T, c *Client, _ *fakeRounds) {
+		taken(t, c)
+		require.Panics(t, func() { c.NewMutex("k", ttl).Lock(t.Context()) })
+		require.Zero(t, c.Stats().Waiting)
+		require.Zero(t, c.lines.size())
+	})
+	synctest.Test(t, func(t *testing.T) {
+		var once sync.Once
+		c, r := newFake(t, 3, Config{Observer: &Observer{Round: func(context.Context, Round) {
+			once.Do(func() { panic("the user's") })
+		}}})
+		require.Panics(t, func() {
+			c.Do(t.Context(), "k", ttl, func(context.Context) error { return nil })
+		})
+		time.Sleep(time.Millisecond)
+		require.Zero(t, r.keys(), "Do has released what it had taken")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.NoError(t, c.NewMutex("k", ttl).Lock(ctx))
+	})
+}
+
+// The KeepAlive of a lock that has run out is told so by the next attempt, outside of it.
+func TestObserverIsCalledOutsideTheAttempt(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		free := false
+		c.observe.Lost = func(context.Context, string, error) {
+			if free = c.attempts.TryLock(); free {
+				c.attempts.Unlock()
+			}
+		}
+		m := taken(t, c)
+		_, stop := m.KeepAlive(t.Context())
+		defer stop()
+		r.set(func(m *fakeMaster) { clear(m.keys) }, all(3)...)
+		r.mu.Lock()
+		r.jump += 2 * ttl
+		r.mu.Unlock()
+		require.NoError(t, m.TryLock(t.Context()))
+		require.True(t, free)
+	})
+}
+
+func TestObserverSeesTheWaiting(t *testing.T) {
+	var mu sync.Mutex
+	var seen []string
+	note := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, fmt.Sprintf(format, args...))
+	}
+	observer := &Observer{
+		Round:     func(_ context.Context, r Round) { note("%s %v %d", r.Op, errors.Is(r.Err, ErrHeld), len(r.Votes)) },
+		WaitStart: func(_ context.Context, key string) { note("start %s", key) },
+		Wake:      func(_ context.Context, _ string, why Wake) { note("wake %s", why) },
+		WaitEnd: func(_ context.Context, key string, waited time.Duration, err error) {
+			note("end %s %v %v", key, waited.Round(100*time.Millisecond), err)
+		},
+		Lost: func(ctx context.Context, key string, err error) {
+			note("lost %s %v %v", key, errors.Is(err, ErrLost), ctx.Err())
+		},
+	}
+	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		done := make(chan error, 1)
+		next := c.NewMutex("k", ttl)
+		go func() { done <- next.Lock(t.Context()) }()
+		time.Sleep(time.Second)
+		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, conntest.Soon(t, "the next one has it", done))
+		held, _ := next.KeepAlive(t.Context())
+		time.Sleep(10 * time.Millisecond)
+		r.set(flush, 0, 1, 2)
+		conntest.Soon(t, "the loss is noticed", held.Done())
+		synctest.Wait()
+	})
+	polls := 0
+	seen = slices.DeleteFunc(seen, func(s string) bool {
+		if s == "wake poll" || s == "lock true 3" {
+			polls++
+			return true
+		}
+		return false
+	})
+	require.Greater(t, polls, 4)
+	// The release and the attempt that follows it end at the same time.
+	slices.Sort(seen[3:6])
+	require.Equal(t, []string{
+		"lock false 3", "start k", "wake released", "end k 1s <nil>", "lock false 3", "unlock false 3",
+		"lost k true context canceled", "renew false 3",
+	}, seen)
+}

@@ -1,0 +1,97 @@
+package redlock
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// A recheck, of which one round hangs, must not take locks for lost that were renewed
+// while it waited.
+func TestRecheckSparesWhatOthersRenew(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openedWith(t, Config{Masters: masters.Addrs(), StallTime: 20 * time.Second})
+	c.groups = true // as if one were a group's
+	var kept []context.Context
+	for i := range 10 {
+		m := c.NewMutex("k"+strconv.Itoa(i), 6*time.Second, WithRoundTimeout(time.Second))
+		require.NoError(t, m.TryLock(t.Context()))
+		k, stop := m.KeepAlive(t.Context())
+		defer stop()
+		kept = append(kept, k)
+	}
+	slow := c.NewMutex("slow", 60*time.Second, WithRoundTimeout(4*time.Second))
+	require.NoError(t, slow.TryLock(t.Context()))
+	command(t, masters, 0, "SET", "slow", "foreign")
+	masters.Pause(2)
+	c.recheck()
+	masters.Resume(2)
+	for _, k := range kept {
+		require.NoError(t, context.Cause(k))
+	}
+	require.Zero(t, slow.Remaining(), "one of three has it")
+}
+
+// A lock that was handed over is asked for again, too.
+func TestRecheckKnowsLocksThatWereHandedOver(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	c.groups = true // as if one were a group's
+	m := c.NewMutex("k", 30*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	h := c.NewMutex("k", 30*time.Second, WithToken(m.Token()))
+	require.NoError(t, h.Extend(t.Context()))
+	c.holding.remove(m) // which must not be used any more
+	command(t, masters, 0, "DEL", "k")
+	command(t, masters, 1, "DEL", "k")
+	c.recheck()
+	require.Zero(t, h.Remaining())
+}
+
+// A lock that a switch has put in doubt, and that is over before the masters could be
+// asked again, is released.
+func TestStaleSuccessIsReleased(t *testing.T) {
+	simulated(t, 3, Config{DriftFactor: 0.5}, func(t *testing.T, c *Client, r *fakeRounds) {
+		c.groups = true
+		c.rounds = &switchingRounds{r, c}
+		now, looks := c.now, 0
+		c.now = func() time.Duration {
+			if looks++; looks == 2 { // before the recheck
+				time.Sleep(ttl / 2)
+			}
+			return now()
+		}
+		require.ErrorIs(t, c.NewMutex("k", ttl, WithRoundTimeout(time.Minute)).TryLock(t.Context()), ErrNoQuorum)
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}
+
+// switchingRounds has a group switch just after each round.
+type switchingRounds struct {
+	*fakeRounds
+	c *Client
+}
+
+func (s *switchingRounds) Do(ctx context.Context, op *mux.Op) error {
+	defer s.c.guard.switches.Add(1)
+	return s.fakeRounds.Do(ctx, op)
+}
+
+// A recheck whose answers were looked at too late does not revive what has been seen to
+// be over.
+func TestRecheckRevivesNothing(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		c.groups = true
+		m := taken(t, c)
+		time.Sleep(m.Remaining() - 5*time.Millisecond)
+		c.rounds = &lateRounds{fakeRounds: r, late: 50 * time.Millisecond}
+		c.recheck()
+		require.Zero(t, m.Remaining())
+	})
+}
