@@ -1,62 +1,6 @@
 package mux
 
-import (
-	"time"
-
-	"github.com/redburst/redburst/resp"
-)
-
-// A Verdict is what one master's reply means for an operation.
-type Verdict uint8
-
-const (
-	// VerdictPending: no reply has been judged, because none came before the
-	// decision or because the master was not asked.
-	VerdictPending Verdict = iota
-	// VerdictYes counts towards the quorum.
-	VerdictYes
-	// VerdictNo: the master answered, and its answer counts against.
-	VerdictNo
-	// VerdictFailed: the master could not answer, or answered with an error; the
-	// vote's Err says why.
-	VerdictFailed
-	// VerdictAgain asks for Op.Fallback to be sent to this master, once. It is a
-	// judge's word only and never stands in a Vote.
-	VerdictAgain
-)
-
-// String returns the verdict in one word.
-func (v Verdict) String() string {
-	switch v {
-	case VerdictPending:
-		return "pending"
-	case VerdictYes:
-		return "yes"
-	case VerdictNo:
-		return "no"
-	case VerdictFailed:
-		return "failed"
-	case VerdictAgain:
-		return "again"
-	}
-	return "invalid"
-}
-
-// A Vote is one master's part in the decision of an operation.
-type Vote struct {
-	Verdict Verdict
-	RTT     time.Duration // from the operation's start to the reply; 0 without one
-	Int     int64         // the judged reply, if it was an integer
-	Err     error         // why the verdict is Failed
-	Reply   resp.Value    // a clone of the judged reply, if Op.Keep is set
-}
-
-// A Judge says what a reply means. It is called with the Mux locked, so it
-// must neither block nor call the Mux, and it is called for stragglers too,
-// after the operation's caller has returned: it must be a pure function of
-// the reply. Error replies are judged like any other; the usual answer to
-// them is Failed. The reply borrows the connection's buffer.
-type Judge func(reply resp.Value) Verdict
+import "time"
 
 // An Op is one command to all masters. The caller sets the first group of
 // fields, submits it with [Mux.Do], or with [Mux.Post] and [Mux.Wait], and
@@ -161,21 +105,31 @@ func (op *Op) signal() {
 	}
 }
 
-// A flight is what the Mux keeps of an operation for as long as any master
-// owes it a reply or any slot owes it a delivery; it outlives the Op, which
-// its caller may have reused by then. Flights are pooled.
-type flight struct {
-	op       *Op // nil once decided or abandoned: what comes then is a straggler
-	refs     int // owed replies plus debts
-	judge    Judge
-	replies  int
-	fallback []byte        // own copy
-	debt     []byte        // what is delivered after a reconnect: own copy, or fallback
-	until    time.Duration // until when; 0 if not persistent
-	persist  time.Duration // from when to then
-	extended Set           // masters for whose sake it was made to last longer
-	next     *flight       // in the pool
+func (op *Op) asks(i int) bool { return op.Only == 0 || op.Only.Has(i) }
+
+// ops is a list of operations, linked through them.
+type ops struct{ first, last *Op }
+
+func (l *ops) push(op *Op) {
+	op.prev, op.next = l.last, nil
+	if l.last == nil {
+		l.first = op
+	} else {
+		l.last.next = op
+	}
+	l.last = op
 }
 
-// size is the number of bytes that a debt of it keeps.
-func (f *flight) size() int { return len(f.fallback) + len(f.debt) }
+func (l *ops) remove(op *Op) {
+	if op.prev == nil {
+		l.first = op.next
+	} else {
+		op.prev.next = op.next
+	}
+	if op.next == nil {
+		l.last = op.prev
+	} else {
+		op.next.prev = op.prev
+	}
+	op.prev, op.next = nil, nil
+}

@@ -1,0 +1,98 @@
+package mux
+
+import (
+	"time"
+
+	"github.com/redburst/redburst/conn"
+)
+
+const lingerTime = 100 * time.Millisecond // how long Close waits for releases under way
+
+// Drain ends the operations under way with ErrClosed, and refuses all that come later,
+// save those that persist. So whoever was ended by it can still have undone what it may
+// have done, before Close.
+func (m *Mux) Drain() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.draining = true
+	for op := m.ops.first; op != nil; {
+		next := op.next
+		if op.Persist <= 0 {
+			m.decide(op, conn.Now(), ErrClosed)
+		}
+		op = next
+	}
+}
+
+// Close ends all connections. Callers in Do and Wait, and all that come later,
+// get ErrClosed. Operations that persist and are under way (releases) are given
+// up to 100 ms to be answered first. Close may be called more than once, and
+// returns nil when no goroutine, descriptor or timer of the Mux is left.
+func (m *Mux) Close() error {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		<-m.closing
+		return nil
+	}
+	m.closed = true
+	m.cancel() // nobody dials any more
+	for op := m.ops.first; op != nil; op = m.ops.first {
+		m.decide(op, conn.Now(), ErrClosed)
+	}
+	for m.driving {
+		m.calm.Wait()
+	}
+	m.driving = true // from here on nobody else can be
+	m.linger(conn.Now() + lingerTime)
+	for m.flushing {
+		m.calm.Wait()
+	}
+	var links []*link
+	for i := range m.slots {
+		if l := m.slots[i].link; l != nil {
+			l.pins++ // closing may take a moment: not under the lock
+			links = append(links, l)
+			m.drop(i, ErrClosed)
+		}
+	}
+	if m.armed && m.tick.Stop() {
+		m.armed = false
+		m.wg.Done()
+	}
+	m.mu.Unlock()
+
+	for _, l := range links {
+		l.pins--
+		l.close()
+	}
+	m.watch.Wake()
+	m.wg.Wait()
+	m.poll.Close()
+	m.watch.Close()
+	close(m.closing)
+	return nil
+}
+
+// linger drives until no master that is up owes a reply to a persistent
+// operation. mu is held, and so is the drive.
+func (m *Mux) linger(until time.Duration) {
+	for conn.Now() < until && m.owesPersistent() {
+		if m.dirty != 0 && !m.flushing {
+			m.flush()
+		}
+		m.pass(until, nil)
+	}
+}
+
+func (m *Mux) owesPersistent() bool {
+	for i := range m.slots {
+		s := &m.slots[i]
+		for k := range s.owed.n {
+			if s.owed.at(k).f.until != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,119 @@
+package mux
+
+import (
+	"time"
+
+	"github.com/redburst/redburst/conn"
+)
+
+const (
+	maxDebts     = 1 << 14 // debts kept for a master; beyond, the oldest are dropped
+	maxDebtBytes = 8 << 20 // ... and the bytes of their commands, likewise
+
+	// A master that answers a persistent operation with an error that passes (BUSY,
+	// NOREPLICAS) is sent it again after this time.
+	retryEvery = 500 * time.Millisecond
+)
+
+// Debts are persistent operations that a master is to be sent, oldest first. They are
+// bounded by number and by the bytes of their commands.
+type debts struct {
+	ring[*flight]
+	bytes int
+}
+
+func (d *debts) push(f *flight) {
+	d.ring.push(f)
+	d.bytes += f.size()
+}
+
+func (d *debts) pop() *flight {
+	f := d.ring.pop()
+	d.bytes -= f.size()
+	return f
+}
+
+// full reports whether there is no room for another.
+func (d *debts) full(f *flight) bool {
+	return d.len() >= maxDebts || d.bytes+f.size() > maxDebtBytes
+}
+
+// addDebt keeps a persistent operation for delivery after the next connect.
+func (m *Mux) addDebt(i int, f *flight, now time.Duration) {
+	s := &m.slots[i]
+	for s.debts.len() > 0 && !s.wants(*s.debts.front(), now) {
+		m.unref(s.debts.pop())
+	}
+	for s.debts.full(f) {
+		s.state.Dropped++
+		if s.unsure { // what undoes what it may still do came first
+			return
+		}
+		m.unref(s.debts.pop())
+	}
+	f.refs++
+	s.debts.push(f)
+}
+
+// addDebts moves flights to the debts.
+func (m *Mux) addDebts(i int, from *debts, now time.Duration) {
+	for from.len() > 0 {
+		f := from.pop()
+		m.addDebt(i, f, now)
+		m.unref(f)
+	}
+}
+
+// payDebts queues what is owed to a master. After a connect that is before
+// anything else; after a backlog it is as soon as there is room.
+func (m *Mux) payDebts(i int, now time.Duration) {
+	s := &m.slots[i]
+	for s.debts.len() > 0 && s.owed.len() < maxOwed && len(s.queued)+s.taken < maxQueued {
+		f := s.debts.pop()
+		if !s.wants(f, now) {
+			m.unref(f)
+			continue
+		}
+		// What it undoes was done just now, and lasts as long from here. That is so once:
+		// a master that is dropped again and again is not owed it for ever.
+		if f.until <= now && !f.extended.Has(i) {
+			f.extended = f.extended.With(i)
+			f.until = conn.After(now, f.persist)
+		}
+		o := owed{f: f, sent: now, left: 1, again: true, debt: true}
+		if len(f.debt) > 0 {
+			s.queued = append(s.queued, f.debt...)
+			o.left = f.replies
+		} else {
+			s.queued = append(s.queued, f.fallback...)
+		}
+		s.owed.push(o)
+		m.soil(i)
+	}
+	if s.debts.len() == 0 {
+		s.unsure = false
+	}
+}
+
+// wants reports whether an operation that persists is of use to a master that has not
+// had it. After its time it is not, unless the master may have done only then what it
+// undoes: one that was frozen does, when it thaws, what it finds in the buffers of a
+// connection that was given up long ago. It does that before it sees another connection.
+func (s *slot) wants(f *flight, now time.Duration) bool {
+	return f.until > now || s.unsure && f.until != 0
+}
+
+// retry sends again, as debts, what was refused.
+func (m *Mux) retry(now time.Duration) {
+	if m.retryAt == 0 || now < m.retryAt {
+		return
+	}
+	m.retryAt = 0
+	for i := range m.slots {
+		s := &m.slots[i]
+		m.addDebts(i, &s.again, now)
+		if s.link != nil && s.debts.len() > 0 {
+			m.payDebts(i, now)
+		}
+	}
+}

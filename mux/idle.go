@@ -1,0 +1,118 @@
+package mux
+
+import (
+	"time"
+
+	"github.com/redburst/redburst/conn"
+)
+
+const (
+	tickEvery = 25 * time.Millisecond
+	relieveAt = 1 << 10 // replies owed by a master
+)
+
+// sentry waits for connections to hang up. If nobody is driving then, nobody
+// would read the end of the connection until the next operation, which would
+// find its master gone: so the sentry reads it, and the redial begins at once.
+func (m *Mux) sentry() {
+	defer m.wg.Done()
+	for {
+		events, err := m.watch.Wait(conn.Forever)
+		m.mu.Lock()
+		if m.closed || err != nil {
+			m.mu.Unlock()
+			return
+		}
+		for _, ev := range events {
+			i := slotOf(ev.ID)
+			l := m.slots[i].link
+			if l == nil || l.id != ev.ID {
+				continue
+			}
+			m.watch.Remove(l.c) // once is enough: it is level-triggered
+			m.hangups = m.hangups.With(i)
+		}
+		if m.hangups != 0 && !m.driving {
+			m.driving = true
+			for m.hangups != 0 && m.pass(0, nil) {
+			}
+			m.leave()
+		}
+		m.mu.Unlock()
+	}
+}
+
+// onTick is the driver of last resort: it makes one pass over the sockets while
+// replies are owed and nobody calls.
+func (m *Mux) onTick() {
+	defer m.wg.Done()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.armed = false
+	if m.closed {
+		return
+	}
+	if m.driving {
+		return
+	}
+	m.driving = true
+	if m.dirty != 0 && !m.flushing {
+		m.flush()
+	}
+	m.pass(0, nil)
+	m.leave()
+}
+
+// arm starts the tick if something is outstanding that somebody has to look
+// at: at once, if something is to be written that its caller has left behind.
+func (m *Mux) arm() {
+	if m.closed || !m.outstanding() {
+		return
+	}
+	d := tickEvery
+	if m.dirty != 0 && !m.flushing {
+		d = 0
+	}
+	switch {
+	case !m.armed:
+		m.armed = true
+		m.wg.Add(1)
+	case d > 0 || !m.tick.Stop():
+		return // it will come soon enough
+	}
+	m.tick.Reset(d)
+}
+
+// outstanding reports whether replies are owed, or a connection's end is to be
+// read, or something is to be sent again. Whatever is queued or kept back is behind
+// something that is owed.
+func (m *Mux) outstanding() bool {
+	if m.dirty != 0 || m.hangups != 0 || m.retryAt != 0 {
+		return true
+	}
+	for i := range m.slots {
+		if m.slots[i].owed.len() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// relieve reads what masters have answered if they are owed much and nobody
+// waits: the tick alone could not keep up with those who only Send.
+func (m *Mux) relieve() {
+	if !m.driving && !m.closed && m.owesMuch() {
+		m.driving = true
+		m.pass(0, nil)
+		m.leave()
+	}
+}
+
+func (m *Mux) owesMuch() bool {
+	for i := range m.slots {
+		if m.slots[i].owed.len() > relieveAt {
+			return true
+		}
+	}
+	return false
+}

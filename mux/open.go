@@ -1,0 +1,211 @@
+package mux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+)
+
+const minGrace = 20 * time.Millisecond // how long Open waits for the rest, at least
+
+// New checks the configuration and begins to connect the masters in the background. It
+// waits for none: an operation fails with ErrConnecting at those that are not up yet, and a
+// master that can never serve shows in Masters.
+func New(cfg Config) (*Mux, error) {
+	m, err := prepare(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.begin(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Open connects the masters and returns as soon as a majority is connected.
+// The others go on connecting in the background, for which it waits only
+// shortly: a minority that is down, or that can never serve (see
+// conn.RefusedError), is no error. Open fails at once if so many can never serve that
+// no majority is left, if two addresses turn out to be one server, or, with
+// Config.Strict, if any master can never serve. It ends without a majority when ctx
+// does, or when the dial timeout has passed. The error is an *OpenError then, with
+// each master's cause.
+func Open(ctx context.Context, cfg Config) (*Mux, error) {
+	ended := ctx.Err() // a nil context panics here, when nothing is begun yet
+	m, err := prepare(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if ended != nil {
+		return nil, &OpenError{Masters: m.states(), Cause: ended}
+	}
+	if err := m.begin(); err != nil {
+		return nil, err
+	}
+	opened := false
+	defer func() {
+		if !opened { // also if the context has panicked
+			m.Close()
+		}
+	}()
+	if err := m.await(ctx); err != nil {
+		return nil, err
+	}
+	opened = true
+	return m, nil
+}
+
+// prepare checks the configuration, and makes a Mux that has and does nothing yet.
+func prepare(cfg Config) (*Mux, error) {
+	n := len(cfg.Masters)
+	if n == 0 {
+		return nil, errors.New("mux: no masters given")
+	}
+	if n > maxMasters {
+		return nil, fmt.Errorf("mux: %d masters given, at most %d are possible", n, maxMasters)
+	}
+	setDefault(&cfg.StallTime, time.Second)
+	setDefault(&cfg.BackoffMin, 10*time.Millisecond)
+	setDefault(&cfg.BackoffMax, time.Second)
+	setDefault(&cfg.Conn.DialTimeout, time.Second)
+	m := &Mux{
+		cfg:      cfg,
+		majority: n/2 + 1,
+		slots:    make([]slot, n),
+		closing:  make(chan struct{}),
+		changed:  make(chan struct{}, 1),
+	}
+	m.calm = sync.NewCond(&m.mu)
+	seen := make(map[string]bool, n)
+	for i, a := range cfg.Masters {
+		addr, err := conn.ParseAddress(a)
+		if err != nil {
+			return nil, fmt.Errorf("mux: master %d: %w", i+1, err)
+		}
+		if seen[addr.String()] {
+			return nil, fmt.Errorf("%w: %s", ErrDuplicate, addr)
+		}
+		seen[addr.String()] = true
+		m.slots[i].addr = addr
+		m.slots[i].state.Address = addr.String()
+		m.slots[i].state.Since = conn.Now()
+	}
+	return m, nil
+}
+
+// begin makes the pollers and starts the goroutines.
+func (m *Mux) begin() (err error) {
+	if m.poll, err = conn.NewPoller(); err != nil {
+		return err
+	}
+	if m.watch, err = conn.NewPoller(); err != nil {
+		m.poll.Close()
+		return err
+	}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.tick = time.AfterFunc(time.Hour, m.onTick)
+	m.tick.Stop()
+	m.wg.Add(1 + len(m.slots))
+	go m.sentry()
+	for i := range m.slots {
+		if m.slots[i].addr.Group() != "" {
+			m.wg.Go(func() { m.follow(i) })
+		}
+		go m.dial(i, 0)
+	}
+	return nil
+}
+
+func setDefault(d *time.Duration, v time.Duration) {
+	if *d <= 0 {
+		*d = v
+	}
+}
+
+// await waits for Open's decision. Once a majority is up, those whose first
+// dial is still under way get a short while more, so that two addresses of one
+// server, say, are reported now, and not as a surprise later.
+func (m *Mux) await(ctx context.Context) error {
+	// A little longer than a dial, so that those that time out say so.
+	limit := conn.After(m.cfg.Conn.DialTimeout, m.cfg.Conn.DialTimeout/20+10*time.Millisecond)
+	started := time.Now()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	graceUntil := time.Duration(0) // since started; 0 while there is no majority
+	for done := ctx.Done(); ; {
+		var ended error
+		over := false
+		select {
+		case <-m.changed:
+		case <-timer.C:
+			over = true
+		case <-done:
+			ended, over = ctx.Err(), true
+		}
+		m.mu.Lock()
+		c := m.census()
+		majority := c.up >= m.majority
+		var failed *OpenError
+		switch {
+		case c.hopeless != nil:
+			failed = &OpenError{Masters: m.states(), Cause: c.hopeless}
+		case majority && (over || c.dialing == 0):
+			m.changed = nil // nobody listens any more
+			m.mu.Unlock()
+			return nil
+		case ended != nil && c.failed <= len(m.slots)-m.majority: // there might have been one
+			failed = &OpenError{Masters: m.states(), Cause: ended}
+		case ended != nil:
+			failed = &OpenError{Masters: m.states(), Cause: errors.Join(ErrNoQuorum, ended)}
+		case over && time.Since(started) >= limit:
+			failed = &OpenError{Masters: m.states(), Cause: ErrNoQuorum}
+		case majority && graceUntil == 0:
+			graceUntil = time.Since(started) + max(minGrace, 2*time.Since(started))
+			timer.Reset(graceUntil - time.Since(started))
+		case !majority: // there is none yet, or it was lost again
+			graceUntil = 0
+			timer.Reset(limit - time.Since(started))
+		}
+		m.mu.Unlock()
+		if failed != nil {
+			return failed
+		}
+	}
+}
+
+// A census is how many masters stand where.
+type census struct {
+	up, dialing int
+	failed      int   // whose last dial has failed
+	hopeless    error // why Open need not wait any longer; nil if it is worth it
+}
+
+// census counts the masters. mu is held.
+func (m *Mux) census() (c census) {
+	refused := 0
+	var refusal error
+	for i := range m.slots {
+		switch s := &m.slots[i].state; {
+		case errors.Is(s.Err, ErrDuplicate):
+			c.hopeless = s.Err
+		case s.Phase == Up || s.Phase == Quarantined:
+			c.up++
+		case s.Phase == Refused:
+			refused++
+			refusal = s.Err
+			c.failed++
+		case s.Err != nil:
+			c.failed++
+		default:
+			c.dialing++
+		}
+	}
+	if c.hopeless == nil && (refused > len(m.slots)-m.majority || m.cfg.Strict && refused > 0) {
+		c.hopeless = refusal
+	}
+	return c
+}

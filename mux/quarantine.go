@@ -1,0 +1,90 @@
+package mux
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+)
+
+// greet calls the hooks for a new connection. It bars a master that may have forgotten
+// locks from voting; a bar that stands is never shortened. mu is held.
+func (m *Mux) greet(i int, server conn.Server, since time.Duration) {
+	s := &m.slots[i]
+	before := s.known
+	if s.via != "" && before.Endpoint == server.Endpoint {
+		before.Endpoint = s.via // it was the master, another was, and now it is again
+	}
+	if m.cfg.Quarantine != nil {
+		d, why, doubt := m.cfg.Quarantine(i, before, server)
+		if doubt {
+			s.doubt, s.reason = since, why
+		}
+		m.bar(i, since, d, why)
+	}
+	s.via = ""
+	if server.Endpoint == s.known.Endpoint { // it may not say who it is this time
+		server.RunID = cmp.Or(server.RunID, s.known.RunID)
+		server.ReplID = cmp.Or(server.ReplID, s.known.ReplID)
+	}
+	s.known = server
+}
+
+// bar has a master not vote for d from a moment on, unless that is so already. mu is
+// held.
+func (m *Mux) bar(i int, from, d time.Duration, why string) {
+	s := &m.slots[i]
+	if until := conn.After(from, d); d > 0 && until > s.barred {
+		s.barred = until
+		s.why = &QuarantineError{Reason: why, Until: time.Now().Add(until - conn.Now())}
+	}
+}
+
+// Doubt makes the quarantine of every master that was in doubt when it was connected
+// last for d from then on, if it was less, and even if it is over.
+func (m *Mux) Doubt(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.slots {
+		s := &m.slots[i]
+		if s.doubt == 0 || m.closed {
+			continue
+		}
+		m.bar(i, s.doubt, d, s.reason)
+		if s.link == nil || conn.Now() >= s.barred {
+			continue
+		}
+		was := s.state.Phase
+		m.setPhase(i, Quarantined, s.why)
+		if was == Up {
+			m.wg.Go(func() { m.outlast(i) })
+		}
+	}
+}
+
+// outlast waits until a master that is barred may vote, and says so; or until its
+// connection has ended.
+func (m *Mux) outlast(i int) {
+	s := &m.slots[i]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for l := s.link; l != nil && s.link == l && s.state.Phase == Quarantined; {
+		left := s.barred - conn.Now()
+		if left <= 0 {
+			m.setPhase(i, Up, nil)
+			return
+		}
+		m.mu.Unlock()
+		timer := time.NewTimer(left)
+		select {
+		case <-timer.C:
+		case <-l.gone:
+		case <-m.ctx.Done():
+		}
+		timer.Stop()
+		m.mu.Lock()
+		if m.closed {
+			return
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package mux
+
+import (
+	"errors"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+)
+
+const (
+	maxOwed   = 1 << 15 // replies a master may owe before it is given nothing more
+	maxQueued = 4 << 20 // bytes that may wait to be written to a master, likewise
+
+	keepBuffer = 256 << 10 // an output buffer above this is not kept
+)
+
+// A slot is one master's place. All of it is guarded by Mux.mu.
+type slot struct {
+	addr   conn.Address
+	link   *link  // nil unless the master is up
+	queued []byte // not yet taken by the flusher
+	spare  []byte // the buffer that queued will be swapped with
+	taken  int    // bytes the flusher has, or the connection keeps unsent
+	owed   ring[owed]
+	debts  debts
+	again  debts         // what it has refused for a moment
+	unsure bool          // a connection ended that had commands unanswered, and no other has come since
+	since  time.Duration // when the link was installed
+	heard  time.Duration // when a reply was last matched on it
+
+	suspected time.Duration // when it was found silent for the stall time; 0 if it was not
+	pause     time.Duration // before the next dial, doubling while links are short-lived
+	state     State
+
+	known   conn.Server      // what it said at its last connection, of which state.Server is the copy that is shown
+	barred  time.Duration    // it must not vote until then
+	why     *QuarantineError // ... for this reason
+	doubt   time.Duration    // when it was last connected in doubt, see Mux.Doubt; 0 if never
+	reason  string           // ... for this reason
+	remote  string           // the address of its last connection, see conn.Conn.RemoteAddr
+	demoted bool             // it says that it is a replica now
+	moved   string           // where a sentinel says that the group's master is now, if that is news
+	via     string           // who else was the master since known was connected, if anybody
+}
+
+// A link is a connection in use. Its pins count the calls that are under way
+// on it without mu; it is closed when it is out of its slot and has no pins.
+type link struct {
+	c       *conn.Conn
+	id      uint64 // of its events: generation and slot
+	pins    int
+	blocked bool // the socket took less than it was given: wait until it is writable
+	orderly bool // close it with what it has still to send, instead of a reset
+
+	gone chan struct{} // closed when it is out of its slot
+}
+
+// slotOf and idOf map the events' ids: a link's generation above, the slot below.
+func slotOf(id uint64) int { return int(id % maxMasters) }
+
+func (m *Mux) nextID(i int) uint64 {
+	return m.slots[i].state.Connects*maxMasters + uint64(i)
+}
+
+// unfit says why a master is asked nothing now; nil if it is.
+func (s *slot) unfit(now time.Duration) error {
+	switch {
+	case s.link == nil && s.state.Err != nil:
+		return s.state.Err
+	case s.link == nil:
+		return ErrConnecting
+	case s.debts.len() > 0, s.owed.len() >= maxOwed, len(s.queued)+s.taken >= maxQueued:
+		return ErrBacklog
+	case now < s.barred:
+		return s.why
+	}
+	return nil
+}
+
+// soil marks a slot as having something to send, unless its socket is known to
+// take nothing now.
+func (m *Mux) soil(i int) {
+	if !m.slots[i].link.blocked {
+		m.dirty = m.dirty.With(i)
+	}
+}
+
+// drop takes a connection out of its slot: what it still owes is failed, what
+// persists becomes a debt, and unless the Mux is closing it is dialled anew.
+func (m *Mux) drop(i int, err error) {
+	s := &m.slots[i]
+	l := s.link
+	s.link, s.demoted = nil, false
+	close(l.gone)
+	m.dirty = m.dirty.Without(i)
+	m.hangups = m.hangups.Without(i)
+	m.poll.Remove(l.c)
+	m.watch.Remove(l.c)
+	if m.cfg.OnDisconnect != nil {
+		if p := guard(func() { m.cfg.OnDisconnect(i) }); p != nil {
+			err = errors.Join(err, p)
+		}
+	}
+	phase := Down
+	if errors.Is(err, ErrStalled) {
+		phase = Stalled
+	}
+	l.orderly = err == ErrClosed
+	m.setPhase(i, phase, err)
+	now := conn.Now()
+	// Debts that a backlog kept back are younger than what is owed.
+	kept := s.debts
+	s.debts = debts{}
+	owing := s.owed
+	s.owed = ring[owed]{}
+	if s.queued, s.taken, s.suspected = s.queued[:0], 0, 0; cap(s.queued) > keepBuffer {
+		s.queued = nil
+	}
+	s.unsure = s.unsure || owing.len() > 0
+	for owing.len() > 0 {
+		o := owing.pop()
+		f := o.f
+		if s.wants(f, now) {
+			m.addDebt(i, f, now)
+		}
+		if op := f.op; op != nil && !o.debt {
+			m.cast(op, i, VerdictFailed, err)
+			m.settle(op, now)
+		} else {
+			m.cast(nil, i, VerdictFailed, err)
+		}
+		m.unref(f)
+	}
+	m.addDebts(i, &kept, now)
+	m.addDebts(i, &s.again, now)
+	l.close()
+	if m.closed {
+		return
+	}
+	// A connection that held for a while has earned an immediate redial; one
+	// that keeps breaking goes on with its backoff.
+	if now-s.since >= m.cfg.BackoffMax {
+		s.pause = 0
+	}
+	m.wg.Add(1)
+	go m.dial(i, s.pause)
+}
+
+// close closes a link that was dropped, if nobody is using it.
+func (l *link) close() {
+	if l.pins > 0 {
+		return
+	}
+	if l.orderly {
+		l.c.Close()
+	} else {
+		l.c.Abort()
+	}
+}
+
+// fault says of a connection's end which master it was.
+func (m *Mux) fault(i int, err error) error {
+	return &conn.Error{Master: m.slots[i].addr.String(), Op: "read", Err: err}
+}

@@ -1,0 +1,197 @@
+package mux
+
+import (
+	"context"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+)
+
+const maxCommand = 2 << 20 // bytes of an operation's command and fallback together
+
+// Do submits an operation and waits for its decision. It returns nil if the
+// masters decided: Op.Won tells how, and the votes tell why. Otherwise the
+// error is ErrTimeout, ErrClosed, or ctx.Err(), and the votes are those cast
+// until then. If ctx has ended already, nothing is written; if too few masters
+// can be asked for a quorum, nothing is written and the decision is immediate
+// (but see Op.All and Op.Persist).
+func (m *Mux) Do(ctx context.Context, op *Op) error {
+	done, err := ctx.Done(), ctx.Err()
+	now := conn.Now()
+	m.mu.Lock()
+	if err != nil {
+		m.admit(op, now)
+		m.decide(op, now, err)
+		m.mu.Unlock()
+		return err
+	}
+	m.start(op, now, true)
+	return m.wait(ctx, done, op)
+}
+
+// Post submits operations in one burst, without waiting for their decisions.
+// Each must be followed by one Wait, or by Forget.
+func (m *Mux) Post(ops ...*Op) {
+	now := conn.Now()
+	m.mu.Lock()
+	for _, op := range ops {
+		m.start(op, now, true)
+	}
+	m.push()
+	m.relieve()
+	m.mu.Unlock()
+}
+
+// Wait waits for the decision of an operation that was posted. Its result is
+// that of Do. However it is left, by a panic of the context too, the operation is
+// not pending any more.
+func (m *Mux) Wait(ctx context.Context, op *Op) error {
+	done := m.doneOf(ctx, op)
+	m.mu.Lock()
+	return m.wait(ctx, done, op)
+}
+
+// doneOf asks a context for its channel, and forgets the operation if that panics.
+func (m *Mux) doneOf(ctx context.Context, op *Op) <-chan struct{} {
+	asked := false
+	defer func() {
+		if !asked {
+			m.Forget(op)
+		}
+	}()
+	done := ctx.Done()
+	asked = true
+	return done
+}
+
+// Forget ends an operation that was submitted: its Wait, also one that is under
+// way, returns ErrForgotten. It does nothing to an operation that is not pending.
+func (m *Mux) Forget(op *Op) {
+	m.mu.Lock()
+	if op.pending {
+		m.decide(op, conn.Now(), ErrForgotten)
+	}
+	m.mu.Unlock()
+}
+
+// Send submits an operation that nobody waits for. The Op may be reused at
+// once; its votes are not filled in.
+func (m *Mux) Send(op *Op) {
+	now := conn.Now()
+	m.mu.Lock()
+	m.start(op, now, false)
+	m.push()
+	m.relieve()
+	m.mu.Unlock()
+}
+
+// admit makes an operation a pending one, without a vote.
+func (m *Mux) admit(op *Op, now time.Duration) {
+	if op.pending {
+		m.mu.Unlock()
+		panic("mux: an Op was submitted again before it was waited for")
+	}
+	n := len(m.slots)
+	if cap(op.Votes) < n {
+		op.Votes = make([]Vote, n)
+	}
+	op.Votes = op.Votes[:n]
+	clear(op.Votes)
+	op.Started, op.Decided, op.err = now, 0, nil
+	op.Asked, op.yes, op.open = 0, 0, n
+	op.waiting, op.drive = false, false // whatever a panic has left
+	if op.Only != 0 {
+		op.open = (op.Only & firstN(n)).Len()
+	}
+	op.quorum = op.Quorum
+	if op.quorum <= 0 {
+		op.quorum = m.majority
+	}
+	op.deadline = 0
+	op.pending = true
+	m.ops.push(op)
+}
+
+// start submits an operation: it is queued to every master that is up, and
+// the others' votes are cast. If it is not wanted, nobody waits for it: its
+// replies will all be stragglers. mu is held.
+func (m *Mux) start(op *Op, now time.Duration, wanted bool) {
+	var refused error
+	switch {
+	case m.closed || m.draining && op.Persist <= 0:
+		refused = ErrClosed
+	case len(op.Command)+len(op.Fallback) > maxCommand:
+		refused = ErrTooLong
+	}
+	if wanted {
+		m.admit(op, now)
+		if refused != nil {
+			m.decide(op, now, refused)
+		} else if op.Timeout > 0 {
+			op.deadline = conn.After(now, op.Timeout)
+			m.lookAt(op.deadline)
+		}
+	}
+	if refused != nil {
+		return
+	}
+	m.woken = max(0, m.woken-1) // whoever it is: somebody has come back
+	if len(op.Command) == 0 {
+		return // it only waits
+	}
+	if wanted && !op.All && op.Persist <= 0 && m.available(op, now) < op.quorum {
+		// It cannot succeed: nothing is written, so nothing need be undone.
+		for i := range m.slots {
+			if err := m.slots[i].unfit(now); err != nil && op.asks(i) {
+				m.cast(op, i, VerdictFailed, err)
+			}
+		}
+		m.decide(op, now, nil)
+		return
+	}
+	f := m.takeFlight(op, now)
+	if wanted {
+		op.f, f.op = f, op
+	}
+	f.refs++ // ours, while we go through the slots
+	for i := range m.slots {
+		if !op.asks(i) {
+			continue
+		}
+		s := &m.slots[i]
+		err := s.unfit(now)
+		barred := err != nil && err == error(s.why)
+		if err != nil && !(barred && f.until != 0) {
+			if f.until != 0 {
+				m.addDebt(i, f, now)
+			}
+			m.cast(f.op, i, VerdictFailed, err)
+			continue
+		}
+		if wanted {
+			op.Asked = op.Asked.With(i)
+		}
+		s.queued = append(s.queued, op.Command...)
+		s.owed.push(owed{f: f, sent: now, left: f.replies, debt: barred})
+		if barred { // it is told, and not listened to
+			m.cast(f.op, i, VerdictFailed, err)
+		}
+		f.refs++
+		m.soil(i)
+	}
+	m.unref(f)
+	m.rouse(conn.After(now, m.cfg.StallTime)) // it may have gone to sleep when nothing was owed
+	if wanted && op.pending {
+		m.settle(op, now)
+	}
+}
+
+func (m *Mux) available(op *Op, now time.Duration) int {
+	n := 0
+	for i := range m.slots {
+		if op.asks(i) && m.slots[i].unfit(now) == nil {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,93 @@
+package mux
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redburst/redburst/conn"
+)
+
+// follow drops the connection to a master that is its group's no more, as more than half of
+// the sentinels say. Where the new master is, is checked when it is connected. If there is
+// no connection, it is remembered for the next one. A master that they only call otherwise
+// than before has not moved.
+func (m *Mux) follow(i int) {
+	s := &m.slots[i]
+	conn.FollowGroup(m.ctx, s.addr, m.cfg.Conn, func(to string) {
+		m.mu.Lock()
+		known, remote := s.known.Endpoint, s.remote
+		m.mu.Unlock()
+		if known != "" && to != known && m.leadsTo(to, remote) {
+			to = known
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		switch {
+		case m.closed:
+		case s.link == nil:
+			s.moved = to
+			if s.known.Endpoint != "" && to != s.known.Endpoint && s.via == "" {
+				s.via = to
+				m.tellSwitch(i)
+			}
+		case to != s.known.Endpoint:
+			s.moved, s.pause = to, 0
+			m.replaced(i, fmt.Errorf("%w: %s, and not %s", ErrSwitched, to, s.known.Endpoint), to)
+		}
+	})
+}
+
+// leadsTo looks up whether a place has that address. It is called without mu.
+func (m *Mux) leadsTo(to, remote string) bool {
+	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.Conn.DialTimeout)
+	defer cancel()
+	return conn.LeadsTo(ctx, to, remote)
+}
+
+// replaced drops the connection to a master that another has taken the place of. mu is
+// held.
+func (m *Mux) replaced(i int, why error, by string) {
+	m.slots[i].via = by
+	m.drop(i, m.fault(i, why))
+	m.tellSwitch(i)
+}
+
+// demote drops the connection to a master that says that it is a replica. mu is held.
+func (m *Mux) demote(i int) {
+	s := &m.slots[i]
+	if s.addr.Group() != "" {
+		m.replaced(i, fmt.Errorf("%w: it says that it is a replica", ErrSwitched), "another")
+		return
+	}
+	s.wasReplica()
+	m.drop(i, m.fault(i, ErrDemoted))
+}
+
+// tellSwitch calls the hook. mu is held.
+func (m *Mux) tellSwitch(i int) {
+	if m.cfg.OnSwitch != nil {
+		guard(func() { m.cfg.OnSwitch(i) })
+	}
+}
+
+// lastPlace is where a group's master was last, as far as is known: where most sentinels
+// have said, or where it was connected. It is empty if the master there has said itself that
+// it is none any more.
+func (s *slot) lastPlace() string {
+	switch {
+	case s.moved != "":
+		return s.moved
+	case s.via != "":
+		return ""
+	}
+	return s.known.Endpoint
+}
+
+// wasReplica notes that a master with a fixed place has said that it is a replica, be it
+// before it was ever connected. When it is a master again it has another's data, and counts
+// as restarted (Config.Quarantine).
+func (s *slot) wasReplica() {
+	if s.addr.Group() == "" {
+		s.known.Role = "replica"
+	}
+}

@@ -1,0 +1,100 @@
+package mux
+
+import (
+	"time"
+
+	"github.com/redburst/redburst/resp"
+)
+
+// A Verdict is what one master's reply means for an operation.
+type Verdict uint8
+
+const (
+	// VerdictPending: no reply has been judged, because none came before the
+	// decision or because the master was not asked.
+	VerdictPending Verdict = iota
+	// VerdictYes counts towards the quorum.
+	VerdictYes
+	// VerdictNo: the master answered, and its answer counts against.
+	VerdictNo
+	// VerdictFailed: the master could not answer, or answered with an error; the
+	// vote's Err says why.
+	VerdictFailed
+	// VerdictAgain asks for Op.Fallback to be sent to this master, once. It is a
+	// judge's word only and never stands in a Vote.
+	VerdictAgain
+)
+
+// String returns the verdict in one word.
+func (v Verdict) String() string {
+	switch v {
+	case VerdictPending:
+		return "pending"
+	case VerdictYes:
+		return "yes"
+	case VerdictNo:
+		return "no"
+	case VerdictFailed:
+		return "failed"
+	case VerdictAgain:
+		return "again"
+	}
+	return "invalid"
+}
+
+// A Vote is one master's part in the decision of an operation.
+type Vote struct {
+	Verdict Verdict
+	RTT     time.Duration // from the operation's start to the reply; 0 without one
+	Int     int64         // the judged reply, if it was an integer
+	Err     error         // why the verdict is Failed
+	Reply   resp.Value    // a clone of the judged reply, if Op.Keep is set
+}
+
+// A Judge says what a reply means. It is called with the Mux locked, so it
+// must neither block nor call the Mux, and it is called for stragglers too,
+// after the operation's caller has returned: it must be a pure function of
+// the reply. Error replies are judged like any other; the usual answer to
+// them is Failed. The reply borrows the connection's buffer.
+type Judge func(reply resp.Value) Verdict
+
+// cast records a vote; op is nil for a straggler's.
+func (m *Mux) cast(op *Op, i int, v Verdict, err error) {
+	if v == VerdictFailed {
+		m.slots[i].state.Failures++
+	}
+	if op == nil {
+		return
+	}
+	op.Votes[i].Verdict, op.Votes[i].Err = v, err
+	op.open--
+	if v == VerdictYes {
+		op.yes++
+	}
+}
+
+// settle decides an operation if its votes do.
+func (m *Mux) settle(op *Op, now time.Duration) {
+	if op.open == 0 || !op.All && (op.yes >= op.quorum || !op.Thorough && op.yes+op.open < op.quorum) {
+		m.decide(op, now, nil)
+	}
+}
+
+// decide ends an operation and wakes its caller. What is still owed to it
+// belongs to stragglers from here on.
+func (m *Mux) decide(op *Op, now time.Duration, err error) {
+	m.ops.remove(op)
+	op.pending = false
+	op.Decided, op.err = now, err
+	if op.f != nil {
+		op.f.op = nil
+		op.f = nil
+	}
+	switch {
+	case op == m.driver && m.parked:
+		m.poll.Wake() // a rider's write found the connection broken, or the Mux is closing
+	case op.waiting && op != m.driver:
+		m.woken++
+		op.signal()
+	}
+}
