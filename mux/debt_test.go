@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/redburst/redburst/resp"
@@ -25,6 +26,109 @@ func heap() uint64 {
 	}
 	runtime.ReadMemStats(&s)
 	return s.HeapAlloc
+}
+
+// Wherever an acquire and its release are cut, on the way there or on the way
+// back, the key is gone once the master is connected again.
+func TestDebtIsPaidWhereverTheStreamIsCut(t *testing.T) {
+	const lanes = 8 // side by side, each with a master of its own
+	masters := redlocktest.Start(t, lanes)
+	total := int64(len(acquire("k", "t").Command) + len(release("k", "t").Command) + len(release("k", "t").Fallback))
+	var wg sync.WaitGroup
+	for lane := range lanes {
+		proxy := newCutter(t, masters.Addr(lane))
+		m := open(t, mux.Config{Masters: []string{proxy.l.Addr().String()}, BackoffMin: time.Millisecond, BackoffMax: time.Millisecond})
+		wg.Go(func() {
+			for _, way := range []*atomic.Int64{&proxy.toward, &proxy.back} {
+				for at := int64(lane); at < total; at += lanes {
+					waitUp(t, m, 1)
+					way.Store(at)
+					m.Do(t.Context(), acquire("k", "t"))
+					m.Send(release("k", "t"))
+					eventually(t, "the debt is paid", func() bool {
+						s := m.Masters()[0]
+						return s.Phase == mux.Up && s.Debts == 0 && s.Owed == 0
+					})
+					way.Store(-1)
+					if n := keysOn(t, masters, lane); n != 0 {
+						t.Errorf("cut after %d bytes: %d keys are left", at, n)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A release for a master that is down is delivered when it is back, before
+// anything else; but not after its time.
+func TestDebtOfADownMasterIsDeliveredFirstAndInTime(t *testing.T) {
+	masters := redlocktest.Start(t, 1, redlocktest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))
+	// A server that still loads its data answers a handshake without a script.
+	m := open(t, mux.Config{Masters: masters.Addrs(), Conn: conn.Options{Scripts: []string{"return 1"}}})
+	waitUp(t, m, 1)
+	for _, key := range []string{"kept", "released"} {
+		require.NoError(t, m.Do(t.Context(), acquire(key, "t")))
+	}
+	masters.Kill(0)
+	eventually(t, "down", func() bool { return upCount(m) == 0 })
+	m.Send(release("released", "t"))
+	late := release("kept", "t")
+	late.Persist = time.Nanosecond
+	m.Send(late)
+	require.Positive(t, m.Masters()[0].Debts)
+	masters.Restart(0)
+	waitUp(t, m, 1)
+	op := acquire("released", "other")
+	require.NoError(t, m.Do(t.Context(), op))
+	require.True(t, op.Won(), "the debt was not delivered first")
+	op = acquire("kept", "other")
+	require.NoError(t, m.Do(t.Context(), op))
+	require.False(t, op.Won(), "a debt was delivered after its time")
+}
+
+// A master's vote was failed when its connection ended; the delivery after the
+// reconnect is not a second vote.
+func TestDebtDoesNotVoteASecondTime(t *testing.T) {
+	answer := make(chan struct{})
+	slow := func() script {
+		return func([]string) (string, bool) { <-answer; return ":1\r\n", true }
+	}
+	never := make(chan struct{})
+	hung := func() script {
+		return func([]string) (string, bool) { <-never; return "", false }
+	}
+	var cut atomic.Bool
+	cut.Store(true)
+	cutting := func() script {
+		return func([]string) (string, bool) { return ":1\r\n", !cut.Swap(false) }
+	}
+	first := func() script { // ends the connection instead of its first answer
+		answer := cutting()
+		return func(args []string) (string, bool) {
+			reply, goOn := answer(args)
+			if !goOn {
+				return "", false
+			}
+			return reply, true
+		}
+	}
+	m := open(t, mux.Config{StallTime: time.Hour, Masters: []string{
+		newFake(t, "slow", slow).addr(), newFake(t, "hung", hung).addr(), newFake(t, "first", first).addr()}})
+	t.Cleanup(func() { close(never) })
+	waitUp(t, m, 3)
+	op := vote("a")
+	op.All, op.Persist = true, time.Minute
+	decided := make(chan error, 1)
+	go func() { decided <- m.Do(context.Background(), op) }()
+	eventually(t, "the debt is paid", func() bool { s := m.Masters()[2]; return s.Connects == 2 && s.Replies == 1 })
+	close(answer)
+	eventually(t, "the slow one has answered", func() bool { return m.Masters()[0].Replies == 1 })
+	select {
+	case err := <-decided:
+		t.Errorf("decided (%v) although master 1 has not voted: %v", err, op.Votes)
+	case <-time.After(100 * time.Millisecond):
+	}
 }
 
 // A master is away, and is owed releases of long keys. What they take is bounded, and is
@@ -71,21 +175,35 @@ func TestFlightsOfAnOutageAreGivenBack(t *testing.T) {
 	require.Less(t, int64(heap()-before), int64(4<<20))
 }
 
-// One operation cannot fill the buffers of all others.
-func TestOperationThatIsTooLongIsWrittenToNobody(t *testing.T) {
+// More is owed after an outage than may be queued at once.
+func TestMasterThatComesBackToManyDebtsServesAgain(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	m := open(t, mux.Config{Masters: masters.Addrs()})
-	op := acquire("k", strings.Repeat("t", 64<<20))
-	require.ErrorIs(t, m.Do(t.Context(), op), mux.ErrTooLong)
-	require.Zero(t, op.Asked)
-	m.Send(op)
-	m.Post(op)
-	require.ErrorIs(t, m.Wait(t.Context(), op), mux.ErrTooLong)
-	require.Zero(t, m.Masters()[0].Owed)
-	op = acquire("k", "t")
-	op.Fallback = make([]byte, 2<<20)
-	require.ErrorIs(t, m.Do(t.Context(), op), mux.ErrTooLong)
-	require.NoError(t, m.Do(t.Context(), acquire("k", strings.Repeat("t", 1<<20))))
+	masters.Kill(0)
+	eventually(t, "down", func() bool { return upCount(m) == 0 })
+	for k := range 16_000 {
+		m.Send(release(fmt.Sprint(strings.Repeat("k", 300), k), "t"))
+	}
+	masters.Restart(0)
+	waitUp(t, m, 1)
+	eventually(t, "what was written is answered", func() bool { return m.Masters()[0].Owed == 0 })
+	op := acquire("other", "t")
+	eventually(t, "an operation is won again", func() bool {
+		require.NoError(t, m.Do(t.Context(), op))
+		return op.Won()
+	})
+}
+
+func TestDebtKeptBackByABacklogIsPaidWhileNobodyCalls(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	m := open(t, mux.Config{Masters: masters.Addrs(), StallTime: time.Hour})
+	masters.Pause(0)
+	fill(m)
+	m.Send(release("k", "t"))
+	require.Equal(t, 1, m.Masters()[0].Debts)
+	masters.Resume(0)
+	eventually(t, "all is answered", func() bool { return m.Masters()[0].Owed == 0 })
+	eventually(t, "the debt is paid", func() bool { return m.Masters()[0].Debts == 0 })
 }
 
 // Redis before 7 wraps the error of a command inside of a script: what it speaks of passes
@@ -111,17 +229,37 @@ func TestReleaseThatAScriptHasRefusedForAMomentIsRepeated(t *testing.T) {
 	eventually(t, "it is repeated", func() bool { s := m.Masters()[0]; return asked.Load() == 2 && s.Debts == 0 && s.Owed == 0 })
 }
 
-// What a master says of our command is shown without its arguments.
-func TestErrorOfAMasterQuotesNoToken(t *testing.T) {
-	f := newFake(t, "renamed", func() script {
+// What is delivered after its time, as the master may have done only now what it undoes,
+// and is refused for a moment, is repeated.
+func TestLateDeliveryThatIsRefusedIsRepeated(t *testing.T) {
+	const persist = 2 * time.Second
+	var connects, deliveries atomic.Int32
+	late := make(chan struct{})
+	f := newFake(t, "a", func() script {
+		if connects.Add(1) == 1 {
+			return silent()
+		}
+		<-late // it is frozen for longer than that
 		return func(args []string) (string, bool) {
-			return "-ERR unknown command 'EVALSHA', with args beginning with: '" + strings.Join(args[1:], "' '") + "' \r\n", true
+			if args[0] == "EVAL" && deliveries.Add(1) == 1 {
+				return "-BUSY Redis is busy running a script.\r\n", true
+			}
+			return ":1\r\n", true
 		}
 	})
-	m := open(t, mux.Config{Masters: []string{f.addr()}})
-	op := release("k", "owner/secret")
-	require.NoError(t, m.Do(context.Background(), op))
-	require.EqualError(t, op.Votes[0].Err, "ERR unknown command 'EVALSHA'")
+	m := open(t, mux.Config{Masters: []string{f.addr()}, StallTime: 50 * time.Millisecond})
+	m.Send(acquire("k", "t"))
+	op := release("k", "t")
+	op.Persist = persist
+	m.Send(op)
+	eventually(t, "it is reset", func() bool { return connects.Load() > 1 })
+	time.Sleep(persist)
+	close(late)
+	eventually(t, "it is delivered, and again", func() bool { return deliveries.Load() == 2 })
+	eventually(t, "nothing is owed", func() bool {
+		s := m.Masters()[0]
+		return s.Owed == 0 && s.Debts == 0
+	})
 }
 
 // A master that calls itself one in every handshake, and a replica in every answer, such as a

@@ -3,18 +3,18 @@ package mux_test
 import (
 	"context"
 	"fmt"
-	"strings"
+	"io"
+	"net"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/conn/conntest"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
-	"github.com/redburst/redburst/resp"
 )
 
 // cluster is a server that can never be the master of a lock.
@@ -64,6 +64,23 @@ func TestRefusedMajorityEndsOpenAtOnce(t *testing.T) {
 	_, err := mux.Open(t.Context(), patiently(mux.Config{Masters: append(masters.Addrs(), cluster(t), cluster(t))}))
 	require.ErrorIs(t, err, conn.ErrRefused)
 	require.NotErrorIs(t, err, mux.ErrNoQuorum)
+}
+
+func TestOpenWithoutMajorityNamesEachMastersCause(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	masters.Kill(0)
+	masters.Kill(2)
+	// Long enough for the one that is up, however busy the machine is.
+	_, err := mux.Open(t.Context(), mux.Config{Masters: masters.Addrs(), Conn: conn.Options{DialTimeout: 3 * time.Second}})
+	require.ErrorIs(t, err, mux.ErrNoQuorum)
+	require.ErrorContains(t, err, masters.Addr(0))
+	require.ErrorContains(t, err, masters.Addr(2))
+	require.NotContains(t, err.Error(), masters.Addr(1))
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = mux.Open(ctx, mux.Config{Masters: masters.Addrs()})
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 // One is refused and one is down: that may end.
@@ -117,6 +134,63 @@ func TestOpenThatItsContextEndsSaysSo(t *testing.T) {
 	require.ErrorIs(t, err, mux.ErrNoQuorum)
 }
 
+// Every master that is not connected is named, with what is known of it.
+func TestOpenNamesAHungMaster(t *testing.T) {
+	hung := conntest.Listen(t, func(c net.Conn) { io.Copy(io.Discard, c) })
+	for range 20 {
+		_, err := mux.Open(t.Context(), mux.Config{Masters: []string{hung}, Conn: conn.Options{DialTimeout: 20 * time.Millisecond}})
+		require.ErrorIs(t, err, mux.ErrNoQuorum)
+		require.ErrorContains(t, err, hung)
+	}
+}
+
+// A majority was up and is lost before Open has returned: the dial timeout is
+// what bounds the waiting for it to come back.
+func TestOpenGoesOnWhenItsMajorityIsLost(t *testing.T) {
+	steadyAt := func(i int) *fakeMaster { return newFake(t, fmt.Sprint("open", i), steady(i)) }
+	hung := conntest.Listen(t, func(c net.Conn) { io.Copy(io.Discard, c) })
+	behind := steadyAt(1)
+	var first sync.Once
+	var begun time.Time
+	flapping := conntest.Listen(t, func(c net.Conn) {
+		cut := false
+		first.Do(func() { begun, cut = time.Now(), true })
+		if !cut && time.Since(begun) < 200*time.Millisecond {
+			return
+		}
+		out, err := net.Dial("tcp", behind.addr())
+		if err != nil {
+			return
+		}
+		defer out.Close()
+		go func() { pipe(out, c, newBudget(-1)); out.Close() }()
+		if cut {
+			time.AfterFunc(10*time.Millisecond, func() { out.Close() })
+		}
+		pipe(c, out, newBudget(-1))
+	})
+	m, err := mux.Open(t.Context(), mux.Config{
+		Masters: []string{steadyAt(0).addr(), flapping, hung}, Conn: conn.Options{DialTimeout: patience}})
+	require.NoError(t, err)
+	m.Close()
+}
+
+func TestOpenRefusesBadLists(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	for name, list := range map[string][]string{
+		"none":           {},
+		"twice":          {"127.0.0.1:6379", "redis://127.0.0.1:6379"},
+		"unknown scheme": {"http://127.0.0.1:6379"},
+		"too many":       make([]string, 65),
+	} {
+		_, err := mux.Open(t.Context(), mux.Config{Masters: list})
+		require.Error(t, err, name)
+	}
+	_, port, _ := net.SplitHostPort(masters.Addr(0))
+	_, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{masters.Addr(0), "localhost:" + port}}))
+	require.ErrorIs(t, err, mux.ErrDuplicate)
+}
+
 // New waits for nobody, and serves as soon as a majority is there.
 func TestNewConnectsInTheBackground(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
@@ -142,26 +216,6 @@ func TestNewConnectsInTheBackground(t *testing.T) {
 	}
 }
 
-// Of two addresses of one server only one is ever asked.
-func TestServerThatIsGivenTwiceVotesOnce(t *testing.T) {
-	masters := redlocktest.Start(t, 2)
-	_, port, _ := strings.Cut(masters.Addr(0), ":")
-	cfg := patiently(mux.Config{Masters: append(masters.Addrs(), "localhost:"+port)})
-	_, err := mux.Open(t.Context(), cfg)
-	require.ErrorIs(t, err, mux.ErrDuplicate)
-	m, err := mux.New(cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { m.Close() })
-	eventually(t, "one of them is refused", func() bool {
-		s := m.Masters()
-		return s[1].Phase == mux.Up && (s[0].Phase == mux.Refused && s[2].Phase == mux.Up || s[0].Phase == mux.Up && s[2].Phase == mux.Refused)
-	})
-	op := &mux.Op{Command: resp.AppendCommand(nil, "SET", "k", "t"), Judge: judgeOK, All: true}
-	require.NoError(t, m.Do(t.Context(), op))
-	yes, _, failed, _ := op.Count()
-	require.Equal(t, []int{2, 1}, []int{yes, failed})
-}
-
 func TestConfigShowsNoPassword(t *testing.T) {
 	cfg := mux.Config{Masters: []string{"redis://user:hunter2@127.0.0.1:1", "hunter2@@:"}, Conn: conn.Options{Password: "hunter2"}}
 	good := cfg
@@ -175,24 +229,4 @@ func TestConfigShowsNoPassword(t *testing.T) {
 			require.Contains(t, text, "127.0.0.1:1")
 		}
 	}
-}
-
-// A user who may not ask for INFO does not learn the run id. The same server under two names
-// has one vote all the same.
-func TestServerThatDoesNotSayWhoItIsVotesOnce(t *testing.T) {
-	f := newFake(t, "", steady(0))
-	_, port, _ := strings.Cut(f.addr(), ":")
-	m, err := mux.New(patiently(mux.Config{Masters: []string{f.addr(), "localhost:" + port}}))
-	require.NoError(t, err)
-	t.Cleanup(func() { m.Close() })
-	eventually(t, "one of them is refused", func() bool {
-		s := m.Masters()
-		return s[0].Phase == mux.Up && s[1].Phase == mux.Refused || s[0].Phase == mux.Refused && s[1].Phase == mux.Up
-	})
-	refused := m.Masters()[0]
-	if refused.Phase == mux.Up {
-		refused = m.Masters()[1]
-	}
-	require.ErrorIs(t, refused.Err, mux.ErrDuplicate)
-	require.ErrorContains(t, refused.Err, "INFO")
 }

@@ -3,15 +3,18 @@ package mux_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/conn/conntest"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/resp"
 )
 
 // A brittle context panics at one of the calls of its methods.
@@ -96,4 +99,66 @@ func TestNilContextLeavesTheOpUsable(t *testing.T) {
 	require.Panics(t, func() { m.Wait(none, op) })
 	require.NoError(t, m.Do(context.Background(), op))
 	require.Panics(t, func() { mux.Open(none, mux.Config{Masters: []string{f.addr()}}) })
+}
+
+// A caller that survives the panic of its judge must not leave the Mux locked.
+func TestPanicOfAJudgeLeavesTheMuxUsable(t *testing.T) {
+	f := newFake(t, "steady", steady(0))
+	m, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{f.addr()}}))
+	require.NoError(t, err)
+	op := vote("a")
+	op.Judge = func(resp.Value) mux.Verdict { panic("judge") }
+	func() {
+		defer func() { recover() }()
+		m.Do(context.Background(), op)
+	}()
+	decided := make(chan error, 1)
+	go func() { decided <- m.Do(context.Background(), vote("b")) }()
+	conntest.Soon(t, "the next operation is decided", decided)
+	m.Close()
+}
+
+// Nor must that of a hook, which runs on the goroutine of whoever drives.
+func TestPanicOfAHookLeavesTheMuxUsable(t *testing.T) {
+	f := newFake(t, "pushing", func() script {
+		return func([]string) (string, bool) { return ">1\r\n+hello\r\n:1\r\n", true }
+	})
+	var pushed atomic.Bool
+	m, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{f.addr()}, OnPush: func(int, resp.Value) {
+		if !pushed.Swap(true) {
+			panic("hook")
+		}
+	}}))
+	require.NoError(t, err)
+	func() {
+		defer func() { recover() }()
+		m.Do(context.Background(), vote("a"))
+	}()
+	decided := make(chan error, 1)
+	go func() { decided <- m.Do(context.Background(), vote("b")) }()
+	conntest.Soon(t, "the next operation is decided", decided)
+	m.Close()
+}
+
+// A hook that panics fails the dial, and takes nobody down.
+func TestPanicOfAHookFailsTheDial(t *testing.T) {
+	addrs := []string{newFake(t, "a", steady(0)).addr(), newFake(t, "b", steady(1)).addr(), newFake(t, "c", steady(2)).addr()}
+	for name, cfg := range map[string]mux.Config{
+		"Quarantine": {Quarantine: func(i int, _, _ conn.Server) (time.Duration, string, bool) {
+			if i == 2 {
+				panic("the user's")
+			}
+			return 0, "", false
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg.Masters = addrs
+			m := open(t, cfg)
+			eventually(t, "it is said", func() bool {
+				err := m.Masters()[2].Err
+				return err != nil && strings.Contains(err.Error(), "the user's")
+			})
+			require.Equal(t, mux.Up, m.Masters()[0].Phase)
+		})
+	}
 }

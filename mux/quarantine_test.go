@@ -1,6 +1,7 @@
 package mux_test
 
 import (
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -157,4 +158,50 @@ func TestQuarantineCountsFromTheConnection(t *testing.T) {
 	lasts(d)
 	m.Doubt(2 * d)
 	lasts(2 * d)
+}
+
+// A quarantine that proves too short is prolonged, also when it is over, and ends.
+func TestDoubtProlongsAQuarantine(t *testing.T) {
+	begun := time.Now()
+	masters := redlocktest.Start(t, 3)
+	m := open(t, mux.Config{Masters: masters.Addrs(), Quarantine: func(i int, _, _ conn.Server) (time.Duration, string, bool) {
+		return 0, "it may have forgotten", i == 0
+	}})
+	for i := range 3 {
+		eventually(t, "all are up", func() bool { return m.Masters()[i].Phase == mux.Up })
+	}
+	m.Doubt(time.Since(begun) + 3*time.Second) // from when it was connected
+	s := m.Masters()
+	require.Equal(t, []mux.Phase{mux.Quarantined, mux.Up, mux.Up}, []mux.Phase{s[0].Phase, s[1].Phase, s[2].Phase})
+	var why *mux.QuarantineError
+	require.ErrorAs(t, s[0].Err, &why)
+	require.Equal(t, "it may have forgotten", why.Reason)
+	m.Doubt(time.Millisecond) // which shortens nothing
+	require.Equal(t, mux.Quarantined, m.Masters()[0].Phase)
+	eventually(t, "it votes again", func() bool { return m.Masters()[0].Phase == mux.Up })
+}
+
+// A master in quarantine whose connection breaks again and again leaves nothing behind
+// each time.
+func TestQuarantineLeavesNoGoroutineBehindForEachConnection(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	m := open(t, mux.Config{Masters: masters.Addrs(), Quarantine: func(_ int, before, _ conn.Server) (time.Duration, string, bool) {
+		if before.Endpoint == "" {
+			return time.Hour, "new", false
+		}
+		return 0, "", false
+	}})
+	const times = 10
+	for n := range uint64(times) {
+		eventually(t, "it is connected", func() bool {
+			s := m.Masters()[0]
+			return s.Connects == n+1 && s.Phase == mux.Quarantined
+		})
+		_, err := masters.Do(0, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+		require.NoError(t, err)
+	}
+	eventually(t, "one waits for the end of the quarantine", func() bool {
+		buf := make([]byte, 1<<20)
+		return strings.Count(string(buf[:runtime.Stack(buf, true)]), ").outlast(") <= 1
+	})
 }

@@ -132,3 +132,14 @@ func (f *fakeMaster) stop() {
 	f.cut()
 	f.wg.Wait()
 }
+
+func silent() script { return func([]string) (string, bool) { return "", true } }
+
+// steady answers every VOTE with its ballot.
+func steady(master int) func() script {
+	return func() script {
+		return func(args []string) (string, bool) {
+			return fmt.Sprintf(":%d\r\n", ballot(args[1], master)), true
+		}
+	}
+}

@@ -17,22 +17,6 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// steady answers every VOTE with its ballot.
-func steady(master int) func() script {
-	return func() script {
-		return func(args []string) (string, bool) {
-			return fmt.Sprintf(":%d\r\n", ballot(args[1], master)), true
-		}
-	}
-}
-
-func judgeAnyInt(v resp.Value) mux.Verdict {
-	if _, ok := v.Int(); ok {
-		return mux.VerdictYes
-	}
-	return mux.VerdictFailed
-}
-
 // Four masters are well, the fifth misbehaves: everybody is served by the four,
 // and nobody is served a wrong vote.
 func TestAFaultyMasterCostsNobodyElseAnything(t *testing.T) {
@@ -145,47 +129,6 @@ func TestAFaultyMasterCostsNobodyElseAnything(t *testing.T) {
 			wg.Wait()
 		})
 	}
-}
-
-// Nobody waits more than a few bursts behind callers that came later.
-func TestLateComersDoNotOvertakeForLong(t *testing.T) {
-	var addrs []string
-	for i := range 3 {
-		addrs = append(addrs, newFake(t, fmt.Sprint("fair", i), steady(i)).addr())
-	}
-	m := open(t, mux.Config{Masters: addrs})
-	waitUp(t, m, 3)
-	const callers, each = 32, 200
-	var done atomic.Int64
-	var worst atomic.Int64
-	var wg sync.WaitGroup
-	for g := range callers {
-		wg.Go(func() {
-			op := &mux.Op{Judge: judgeBallot}
-			for k := range each {
-				before := done.Load()
-				op.Command = resp.AppendCommand(op.Command[:0], "VOTE", fmt.Sprintf("%d-%d", g, k))
-				if err := m.Do(context.Background(), op); err != nil {
-					t.Error(err)
-				}
-				passed := done.Add(1) - before
-				for w := worst.Load(); passed > w && !worst.CompareAndSwap(w, passed); w = worst.Load() {
-				}
-			}
-		})
-	}
-	conntest.AllEnd(t, "all are decided", &wg)
-	// Each of the others can have been served a few times while one waits:
-	// once before it in the same burst, and while it waits for its goroutine
-	// to be scheduled. Starvation would be in the thousands.
-	t.Logf("at most %d operations ended during one", worst.Load())
-	require.Less(t, worst.Load(), int64(callers*each/4))
-}
-
-func newBudget(n int64) *atomic.Int64 {
-	b := new(atomic.Int64)
-	b.Store(n)
-	return b
 }
 
 // One byte at a time, with reads and writes that find nothing, and with streams

@@ -1,0 +1,72 @@
+package mux_test
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/redburst/redburst/resp"
+)
+
+// Of two addresses of one server only one is ever asked.
+func TestServerThatIsGivenTwiceVotesOnce(t *testing.T) {
+	masters := redlocktest.Start(t, 2)
+	_, port, _ := strings.Cut(masters.Addr(0), ":")
+	cfg := patiently(mux.Config{Masters: append(masters.Addrs(), "localhost:"+port)})
+	_, err := mux.Open(t.Context(), cfg)
+	require.ErrorIs(t, err, mux.ErrDuplicate)
+	m, err := mux.New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	eventually(t, "one of them is refused", func() bool {
+		s := m.Masters()
+		return s[1].Phase == mux.Up && (s[0].Phase == mux.Refused && s[2].Phase == mux.Up || s[0].Phase == mux.Up && s[2].Phase == mux.Refused)
+	})
+	op := &mux.Op{Command: resp.AppendCommand(nil, "SET", "k", "t"), Judge: judgeOK, All: true}
+	require.NoError(t, m.Do(t.Context(), op))
+	yes, _, failed, _ := op.Count()
+	require.Equal(t, []int{2, 1}, []int{yes, failed})
+}
+
+// A user who may not ask for INFO does not learn the run id. The same server under two names
+// has one vote all the same.
+func TestServerThatDoesNotSayWhoItIsVotesOnce(t *testing.T) {
+	f := newFake(t, "", steady(0))
+	_, port, _ := strings.Cut(f.addr(), ":")
+	m, err := mux.New(patiently(mux.Config{Masters: []string{f.addr(), "localhost:" + port}}))
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	eventually(t, "one of them is refused", func() bool {
+		s := m.Masters()
+		return s[0].Phase == mux.Up && s[1].Phase == mux.Refused || s[0].Phase == mux.Refused && s[1].Phase == mux.Up
+	})
+	refused := m.Masters()[0]
+	if refused.Phase == mux.Up {
+		refused = m.Masters()[1]
+	}
+	require.ErrorIs(t, refused.Err, mux.ErrDuplicate)
+	require.ErrorContains(t, refused.Err, "INFO")
+}
+
+// A master that answers a handshake with pushes without end keeps nobody: the dial ends
+// in time, and so does Close.
+func TestHandshakeOfAMasterThatOnlyPushesEnds(t *testing.T) {
+	addrs := []string{newFake(t, "a", steady(0)).addr(), newFake(t, "b", steady(1)).addr(), newFake(t, "c", steady(2)).addr()}
+	m := open(t, mux.Config{Masters: addrs, Conn: conn.Options{DialTimeout: 2 * time.Second,
+		Wrap: func(master string, s io.ReadWriter) io.ReadWriter {
+			if master == addrs[2] {
+				return endless{s}
+			}
+			return s
+		}}})
+	eventually(t, "the dial has timed out", func() bool { return errors.Is(m.Masters()[2].Err, os.ErrDeadlineExceeded) })
+	require.NoError(t, m.Close())
+}

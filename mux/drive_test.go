@@ -1,0 +1,96 @@
+package mux_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/redburst/redburst/resp"
+)
+
+// The driver sleeps in the poller while a rider's write finds the connection
+// broken: that decides the driver's operation, and must wake it.
+func TestDriverIsWokenWhenARidersWriteDecidesItsOperation(t *testing.T) {
+	var broken atomic.Bool
+	f := newFake(t, "silent", silent)
+	m := open(t, mux.Config{Masters: []string{f.addr()}, StallTime: time.Hour, Conn: conn.Options{
+		Wrap: wrapWrites(func(p []byte, write func([]byte) (int, error)) (int, error) {
+			if broken.Load() {
+				return 0, syscall.ENOBUFS
+			}
+			return write(p)
+		})}})
+	decided := make(chan error, 1)
+	op := vote("a")
+	go func() { decided <- m.Do(context.Background(), op) }()
+	eventually(t, "the command is written", func() bool { return m.Masters()[0].Owed == 1 })
+	time.Sleep(50 * time.Millisecond) // the driver is parked
+	broken.Store(true)
+	m.Send(vote("b"))
+	require.NoError(t, conntest.Soon(t, "the driver's operation has been decided, and it returns", decided))
+	require.ErrorIs(t, op.Votes[0].Err, syscall.ENOBUFS)
+}
+
+// An operation without a command waits, drives for the others meanwhile, and
+// is ended from outside.
+func TestListenerDrivesWhileOthersCall(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	m := open(t, mux.Config{Masters: masters.Addrs()})
+	waitUp(t, m, 3)
+	listener := new(mux.Op)
+	m.Post(listener)
+	ended := make(chan error, 1)
+	go func() { ended <- m.Wait(context.Background(), listener) }()
+	for k := range 100 {
+		op := acquire(fmt.Sprint("k", k), "t")
+		require.NoError(t, m.Do(t.Context(), op))
+		require.True(t, op.Won())
+	}
+	m.Forget(listener)
+	require.ErrorIs(t, conntest.Soon(t, "the listener is ended", ended), mux.ErrForgotten)
+}
+
+// Nobody waits more than a few bursts behind callers that came later.
+func TestLateComersDoNotOvertakeForLong(t *testing.T) {
+	var addrs []string
+	for i := range 3 {
+		addrs = append(addrs, newFake(t, fmt.Sprint("fair", i), steady(i)).addr())
+	}
+	m := open(t, mux.Config{Masters: addrs})
+	waitUp(t, m, 3)
+	const callers, each = 32, 200
+	var done atomic.Int64
+	var worst atomic.Int64
+	var wg sync.WaitGroup
+	for g := range callers {
+		wg.Go(func() {
+			op := &mux.Op{Judge: judgeBallot}
+			for k := range each {
+				before := done.Load()
+				op.Command = resp.AppendCommand(op.Command[:0], "VOTE", fmt.Sprintf("%d-%d", g, k))
+				if err := m.Do(context.Background(), op); err != nil {
+					t.Error(err)
+				}
+				passed := done.Add(1) - before
+				for w := worst.Load(); passed > w && !worst.CompareAndSwap(w, passed); w = worst.Load() {
+				}
+			}
+		})
+	}
+	conntest.AllEnd(t, "all are decided", &wg)
+	// Each of the others can have been served a few times while one waits:
+	// once before it in the same burst, and while it waits for its goroutine
+	// to be scheduled. Starvation would be in the thousands.
+	t.Logf("at most %d operations ended during one", worst.Load())
+	require.Less(t, worst.Load(), int64(callers*each/4))
+}

@@ -1,0 +1,147 @@
+package mux_test
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/redburst/redburst/resp"
+)
+
+const releaseScript = `if redis.call("GET",KEYS[1])==ARGV[1] then return redis.call("DEL",KEYS[1]) end return 0`
+
+// patience is for what a test does not measure: a loaded machine may need it.
+const patience = 60 * time.Second
+
+// patiently is a configuration in which what is not said does not depend on how fast
+// the machine is: not how long a dial may take, nor how long a master may be silent.
+func patiently(cfg mux.Config) mux.Config {
+	if cfg.StallTime == 0 {
+		cfg.StallTime = patience
+	}
+	if cfg.Conn.DialTimeout == 0 {
+		cfg.Conn.DialTimeout = patience
+	}
+	return cfg
+}
+
+func open(t testing.TB, cfg mux.Config) *mux.Mux {
+	t.Helper()
+	m, err := mux.Open(context.Background(), patiently(cfg))
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// eventually waits for a condition, however long a loaded machine may take.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !cond(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("never happened: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func waitUp(t testing.TB, m *mux.Mux, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprint(n, " masters up"), func() bool { return upCount(m) == n })
+}
+
+func upCount(m *mux.Mux) int {
+	up := 0
+	for _, s := range m.Masters() {
+		if s.Phase == mux.Up {
+			up++
+		}
+	}
+	return up
+}
+
+func judgeOK(v resp.Value) mux.Verdict {
+	switch {
+	case v.Is("OK"):
+		return mux.VerdictYes
+	case v.IsNull():
+		return mux.VerdictNo
+	}
+	return mux.VerdictFailed
+}
+
+func judgeOne(v resp.Value) mux.Verdict {
+	switch n, ok := v.Int(); {
+	case ok && n == 1:
+		return mux.VerdictYes
+	case ok:
+		return mux.VerdictNo
+	case string(v.ErrorCode()) == "NOSCRIPT":
+		return mux.VerdictAgain
+	}
+	return mux.VerdictFailed
+}
+
+func judgeAnyInt(v resp.Value) mux.Verdict {
+	if _, ok := v.Int(); ok {
+		return mux.VerdictYes
+	}
+	return mux.VerdictFailed
+}
+
+func acquire(key, token string) *mux.Op {
+	return &mux.Op{
+		Command: resp.AppendCommand(nil, "SET", key, token, "NX", "PX", "60000"),
+		Judge:   judgeOK,
+		Timeout: 30 * time.Second,
+	}
+}
+
+func release(key, token string) *mux.Op {
+	return &mux.Op{
+		Command:  resp.AppendCommand(nil, "EVALSHA", strings.Repeat("0", 40), "1", key, token),
+		Fallback: resp.AppendCommand(nil, "EVAL", releaseScript, "1", key, token),
+		Judge:    judgeOne,
+		Timeout:  30 * time.Second,
+		Persist:  time.Minute,
+	}
+}
+
+func releaseSHA(key, token string) []byte {
+	sum := sha1.Sum([]byte(releaseScript))
+	return resp.AppendCommand(nil, "EVALSHA", hex.EncodeToString(sum[:]), "1", key, token)
+}
+
+func vote(id string) *mux.Op {
+	return &mux.Op{Command: resp.AppendCommand(nil, "VOTE", id), Judge: judgeAnyInt}
+}
+
+func verdicts(op *mux.Op) (all []mux.Verdict) {
+	for _, v := range op.Votes {
+		all = append(all, v.Verdict)
+	}
+	return all
+}
+
+func keysOn(t testing.TB, masters *redlocktest.Masters, i int) int64 {
+	t.Helper()
+	n, err := masters.Do(i, "DBSIZE")
+	require.NoError(t, err)
+	return n.(int64)
+}
+
+func openFiles() int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	return len(entries)
+}

@@ -1,0 +1,68 @@
+package mux_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/redburst/redburst/resp"
+)
+
+// Nobody calls: the tick notices the silence, and the sentry the restart.
+func TestFaultsAreNoticedWhileNobodyCalls(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	m := open(t, mux.Config{Masters: masters.Addrs(), StallTime: 2 * time.Second}) // which the others are never silent for
+	waitUp(t, m, 3)
+	masters.Pause(0)
+	m.Send(acquire("k", "t"))
+	eventually(t, "the silent master's connection is reset", func() bool { return m.Masters()[0].Phase == mux.Stalled })
+	masters.Resume(0)
+	waitUp(t, m, 3)
+	for i := range 3 {
+		masters.Restart(i)
+	}
+	eventually(t, "all are redialled", func() bool {
+		for i, s := range m.Masters() {
+			if want := uint64(2); i == 0 && s.Connects < want+1 || s.Connects < want || s.Phase != mux.Up {
+				return false
+			}
+		}
+		return true
+	})
+	op := acquire("k", "t")
+	op.All = true
+	require.NoError(t, m.Do(t.Context(), op))
+	yes, _, _, _ := op.Count()
+	require.Equal(t, 3, yes)
+}
+
+// Replies are read as fast as they come although nobody waits for them: a
+// master that has answered everything does not lag behind.
+func TestMasterThatAnswersAllIsNotRefusedForALackOfReaders(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	m := open(t, mux.Config{Masters: masters.Addrs()})
+	op := release("k", "t")
+	op.Command, op.Judge = resp.AppendCommand(nil, "GET", "k"), func(resp.Value) mux.Verdict { return mux.VerdictYes }
+	for sent := 0; sent < 160_000; {
+		for range 4000 {
+			m.Send(op)
+			sent++
+		}
+		eventually(t, "the master has answered", func() bool {
+			stats, err := masters.Do(0, "INFO", "commandstats")
+			require.NoError(t, err)
+			var calls int
+			_, after, _ := strings.Cut(fmt.Sprint(stats), "cmdstat_get:calls=")
+			fmt.Sscan(strings.SplitN(after, ",", 2)[0], &calls)
+			return calls+int(m.Masters()[0].Failures) >= sent
+		})
+	}
+	s := m.Masters()[0]
+	require.Zero(t, s.Failures)
+	require.Zero(t, s.Dropped)
+}

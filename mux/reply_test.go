@@ -1,0 +1,42 @@
+package mux_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/redburst/redburst/resp"
+)
+
+func TestFallbackIsSentOncePerMaster(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	m := open(t, mux.Config{Masters: masters.Addrs()})
+	op := release("k", "t")
+	op.All = true
+	op.Judge = func(resp.Value) mux.Verdict { return mux.VerdictAgain } // never content
+	require.NoError(t, m.Do(t.Context(), op))
+	_, _, failed, _ := op.Count()
+	require.Equal(t, 3, failed)
+	for i := range 3 {
+		stats, err := masters.Do(i, "INFO", "commandstats")
+		require.NoError(t, err)
+		require.Contains(t, stats, "cmdstat_eval:calls=1,")
+	}
+}
+
+// What a master says of our command is shown without its arguments.
+func TestErrorOfAMasterQuotesNoToken(t *testing.T) {
+	f := newFake(t, "renamed", func() script {
+		return func(args []string) (string, bool) {
+			return "-ERR unknown command 'EVALSHA', with args beginning with: '" + strings.Join(args[1:], "' '") + "' \r\n", true
+		}
+	})
+	m := open(t, mux.Config{Masters: []string{f.addr()}})
+	op := release("k", "owner/secret")
+	require.NoError(t, m.Do(context.Background(), op))
+	require.EqualError(t, op.Votes[0].Err, "ERR unknown command 'EVALSHA'")
+}

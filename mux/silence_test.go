@@ -1,0 +1,203 @@
+package mux_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	tidwall "github.com/tidwall/resp"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/redburst/redburst/resp"
+)
+
+func TestHungMasterDelaysNobodyIsResetAndComesBack(t *testing.T) {
+	masters := redlocktest.Start(t, 5)
+	// Long enough that none of the others is ever silent for so long.
+	m := open(t, mux.Config{Masters: masters.Addrs(), StallTime: 2 * time.Second})
+	waitUp(t, m, 5)
+	masters.Pause(1)
+	op := acquire("k", "t")
+	sawStall := false
+	for k := 0; !sawStall; k++ {
+		op.Command = resp.AppendCommand(op.Command[:0], "SET", fmt.Sprint("k", k), "t", "NX", "PX", "60000")
+		require.NoError(t, m.Do(t.Context(), op))
+		require.True(t, op.Won())
+		s := m.Masters()[1]
+		sawStall = s.Phase == mux.Stalled
+		if sawStall {
+			require.ErrorIs(t, s.Err, mux.ErrStalled)
+			require.Zero(t, s.Owed)
+		}
+	}
+	// Known to be down now: it is not asked.
+	op.All = true
+	op.Command = resp.AppendCommand(op.Command[:0], "SET", "another", "t", "NX", "PX", "60000")
+	require.NoError(t, m.Do(t.Context(), op))
+	require.ErrorContains(t, op.Votes[1].Err, "")
+	require.Equal(t, mux.VerdictFailed, op.Votes[1].Verdict)
+	masters.Resume(1)
+	waitUp(t, m, 5)
+	op.Command = resp.AppendCommand(op.Command[:0], "SET", "last", "t", "NX", "PX", "60000")
+	require.NoError(t, m.Do(t.Context(), op))
+	require.Equal(t, mux.VerdictYes, op.Votes[1].Verdict)
+}
+
+// The driver went to sleep when nothing was owed. What is asked since then has
+// a stall time as well.
+func TestSilenceIsNoticedByADriverThatSleptBefore(t *testing.T) {
+	f := newFake(t, "silent", silent)
+	m := open(t, mux.Config{Masters: []string{f.addr()}, StallTime: 50 * time.Millisecond})
+	listener := new(mux.Op)
+	m.Post(listener)
+	go m.Wait(context.Background(), listener)
+	defer m.Forget(listener)
+	time.Sleep(50 * time.Millisecond) // the listener drives, and is parked
+	decided := make(chan error, 1)
+	op := vote("a")
+	go func() { decided <- m.Do(context.Background(), op) }()
+	require.NoError(t, conntest.Soon(t, "the silent master is given up", decided))
+	require.ErrorIs(t, op.Votes[0].Err, mux.ErrStalled)
+}
+
+// What a dialer delivers has a stall time too, whoever sleeps meanwhile.
+func TestSilenceAfterADeliveryIsNoticedByADriverThatSleptBefore(t *testing.T) {
+	var connects atomic.Int64
+	f := newFake(t, "mute", func() script {
+		connects.Add(1)
+		return func([]string) (string, bool) { return "", true }
+	})
+	m := open(t, mux.Config{Masters: []string{f.addr()}, StallTime: 50 * time.Millisecond})
+	listener := new(mux.Op)
+	m.Post(listener)
+	go m.Wait(context.Background(), listener)
+	defer m.Forget(listener)
+	f.cut()
+	op := vote("a")
+	op.Persist = time.Minute
+	m.Send(op)
+	eventually(t, "the debt is delivered", func() bool { s := m.Masters()[0]; return s.Connects >= 2 && s.Owed == 1 })
+	eventually(t, "the silent master is given up", func() bool { return connects.Load() >= 3 })
+}
+
+// A pause of this process before what was queued is written is not the
+// masters' silence.
+func TestPauseBeforeTheWriteIsNotTakenForSilence(t *testing.T) {
+	var stall time.Duration
+	var pause atomic.Bool
+	var addrs []string
+	for i := range 3 {
+		addrs = append(addrs, newFake(t, fmt.Sprint("far", i), func() script {
+			return func([]string) (string, bool) { time.Sleep(5 * time.Millisecond); return ":1\r\n", true }
+		}).addr())
+	}
+	won := func() bool {
+		m := open(t, mux.Config{Masters: addrs, StallTime: stall, Conn: conn.Options{
+			Wrap: wrapWrites(func(p []byte, write func([]byte) (int, error)) (int, error) {
+				if pause.Swap(false) {
+					time.Sleep(2 * stall) // the process stands still
+				}
+				return write(p)
+			})}})
+		defer m.Close()
+		waitUp(t, m, 3)
+		pause.Store(true)
+		op := vote("a")
+		require.NoError(t, m.Do(context.Background(), op))
+		return op.Won()
+	}
+	// The masters have a quarter of the stall time to answer after the pause, which
+	// may be too short for those of this test on a busy machine. If it is taken for
+	// their silence, no time is long enough.
+	stall = 100 * time.Millisecond
+	for !won() {
+		stall *= 2
+		require.Less(t, stall, 10*time.Second)
+	}
+}
+
+// A master that owes replies, and sends pushes without end instead, is silent.
+func TestMasterThatOnlyPushesIsReset(t *testing.T) {
+	addrs := []string{newFake(t, "a", steady(0)).addr(), newFake(t, "b", steady(1)).addr(), newFake(t, "c", steady(2)).addr()}
+	var bad atomic.Bool
+	m := open(t, mux.Config{Masters: addrs, StallTime: 200 * time.Millisecond, Conn: conn.Options{
+		Wrap: func(master string, s io.ReadWriter) io.ReadWriter {
+			if master == addrs[2] {
+				return &turning{s, &bad}
+			}
+			return s
+		}}})
+	waitUp(t, m, 3)
+	bad.Store(true)
+	op := &mux.Op{Judge: judgeAnyInt, Timeout: time.Minute}
+	eventually(t, "it is reset", func() bool {
+		op.Command = resp.AppendCommand(op.Command[:0], "VOTE", "x")
+		require.NoError(t, m.Do(t.Context(), op))
+		s := m.Masters()[2]
+		return s.Phase != mux.Up || s.Connects > 1
+	})
+}
+
+// The connection to a master that hangs is reset. Closed in order it would have the system
+// go on sending what the master has not taken yet: it would do, when it thaws, all that was
+// long given up and undone. Of a Mux that is closed all arrives.
+func TestConnectionOfAHungMasterIsReset(t *testing.T) {
+	for name, c := range map[string]struct {
+		stall time.Duration
+		end   func(m *mux.Mux)
+		want  error
+	}{
+		"hung": {50 * time.Millisecond, func(m *mux.Mux) {
+			eventually(t, "it is given up", func() bool { return m.Masters()[0].Connects == 2 })
+		}, syscall.ECONNRESET},
+		"closed": {patience, func(m *mux.Mux) { require.NoError(t, m.Close()) }, io.EOF},
+	} {
+		t.Run(name, func(t *testing.T) {
+			frozen, ended := make(chan struct{}), make(chan error, 1)
+			thaw := sync.OnceFunc(func() { close(frozen) })
+			var connects atomic.Int64
+			addr := conntest.Listen(t, func(peer net.Conn) {
+				first := connects.Add(1) == 1
+				commands := tidwall.NewReader(peer)
+				for {
+					v, _, err := commands.ReadValue()
+					if err != nil {
+						return
+					}
+					var args []string
+					for _, a := range v.Array() {
+						args = append(args, a.String())
+					}
+					reply, _ := new(fakeMaster).handshake(args)
+					if reply == "" && first {
+						break
+					}
+					io.WriteString(peer, reply)
+				}
+				<-frozen
+				for buf := make([]byte, 1<<16); ; {
+					if _, err := peer.Read(buf); err != nil {
+						ended <- err
+						return
+					}
+				}
+			})
+			t.Cleanup(thaw)
+			m := open(t, mux.Config{Masters: []string{addr}, StallTime: c.stall})
+			fill(m) // its buffers, and ours
+			c.end(m)
+			thaw()
+			require.ErrorIs(t, conntest.Soon(t, "it has read all", ended), c.want)
+		})
+	}
+}

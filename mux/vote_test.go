@@ -1,0 +1,103 @@
+package mux_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
+)
+
+func TestAQuorumOfYesDecidesAndTheRestAreStragglers(t *testing.T) {
+	masters := redlocktest.Start(t, 5)
+	m := open(t, mux.Config{Masters: masters.Addrs()})
+	waitUp(t, m, 5)
+	require.Equal(t, 5, m.Len())
+	for k := range 200 {
+		key := fmt.Sprint("key", k)
+		op := acquire(key, "a")
+		require.NoError(t, m.Do(t.Context(), op))
+		require.True(t, op.Won())
+		yes, no, failed, _ := op.Count()
+		require.Equal(t, 3, yes)
+		require.Zero(t, no+failed)
+		require.GreaterOrEqual(t, op.Decided, op.Started)
+
+		op = acquire(key, "b")
+		require.NoError(t, m.Do(t.Context(), op))
+		require.False(t, op.Won())
+
+		op = release(key, "a") // never overtakes the acquire: all five must say yes
+		op.All = true
+		require.NoError(t, m.Do(t.Context(), op))
+		yes, _, _, _ = op.Count()
+		require.Equal(t, 5, yes, "release overtook the acquire: %v", op.Votes)
+	}
+	eventually(t, "all replies in", func() bool {
+		owed := 0
+		for _, s := range m.Masters() {
+			owed += s.Owed
+		}
+		return owed == 0
+	})
+	var stragglers uint64
+	for _, s := range m.Masters() {
+		stragglers += s.Stragglers
+		require.Positive(t, s.RTT)
+	}
+	require.Positive(t, stragglers)
+	require.Positive(t, m.RTT())
+}
+
+func TestThoroughOperationHearsEveryMasterBeforeItFails(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	m := open(t, mux.Config{Masters: masters.Addrs()})
+	waitUp(t, m, 3)
+	for _, taken := range [][]int{{0, 1}, {0, 2}, {1, 2}} {
+		want := []mux.Verdict{mux.VerdictYes, mux.VerdictYes, mux.VerdictYes}
+		for i := range want {
+			masters.Flush(i)
+		}
+		for _, i := range taken {
+			_, err := masters.Do(i, "SET", "k", "another's")
+			require.NoError(t, err)
+			want[i] = mux.VerdictNo
+		}
+		op := acquire("k", "t")
+		op.Thorough = true
+		require.NoError(t, m.Do(t.Context(), op))
+		require.False(t, op.Won())
+		require.Equal(t, want, verdicts(op))
+	}
+}
+
+func TestDeadMajorityFailsAtOnceWithCausesAndServiceReturns(t *testing.T) {
+	masters := redlocktest.Start(t, 5)
+	m := open(t, mux.Config{Masters: masters.Addrs()})
+	waitUp(t, m, 5)
+	for i := range 3 {
+		masters.Kill(i)
+	}
+	eventually(t, "three are down", func() bool { return upCount(m) == 2 })
+	op := acquire("k", "t")
+	op.Timeout = time.Hour // it is not the timeout that ends it
+	require.NoError(t, m.Do(t.Context(), op))
+	require.False(t, op.Won())
+	for i := range 3 {
+		require.Equal(t, mux.VerdictFailed, op.Votes[i].Verdict)
+		require.ErrorContains(t, op.Votes[i].Err, masters.Addr(i))
+	}
+	// It could not succeed, so nothing was written that would have to be undone.
+	require.Equal(t, mux.VerdictPending, op.Votes[3].Verdict)
+	require.Zero(t, op.Asked)
+	require.Zero(t, keysOn(t, masters, 3))
+	for i := range 3 {
+		masters.Restart(i)
+	}
+	waitUp(t, m, 5)
+	require.NoError(t, m.Do(t.Context(), op))
+	require.True(t, op.Won())
+}
