@@ -74,8 +74,8 @@ func (m *Mux) Close() error {
 	return nil
 }
 
-// linger drives until no master that is up owes a reply to a persistent
-// operation. mu is held, and so is the drive.
+// linger drives until no master that is up owes a reply to a persistent operation, but
+// not beyond a time. The caller holds the drive. It lets mu go.
 func (m *Mux) linger(until time.Duration) {
 	for conn.Now() < until && m.owesPersistent() {
 		if m.dirty != 0 && !m.flushing {
@@ -85,6 +85,7 @@ func (m *Mux) linger(until time.Duration) {
 	}
 }
 
+// owesPersistent reports whether a master owes a reply to a persistent operation.
 func (m *Mux) owesPersistent() bool {
 	for i := range m.slots {
 		s := &m.slots[i]

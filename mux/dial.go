@@ -11,7 +11,7 @@ import (
 
 // dial connects a master and hands the connection over; it ends then, or when
 // the master may vote, or when the Mux is closed. One runs for each slot without a
-// link.
+// link. It takes mu.
 func (m *Mux) dial(i int, pause time.Duration) {
 	defer m.wg.Done()
 	for {
@@ -62,7 +62,7 @@ func (m *Mux) dial(i int, pause time.Duration) {
 
 // install puts a connection into its slot. What is owed to the master is the
 // first thing written to it. Moved is what was known of its place as the dial began: if
-// a sentinel has named another meanwhile, the connection is not taken.
+// a sentinel has named another meanwhile, the connection is not taken. It takes mu.
 func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

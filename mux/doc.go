@@ -1,97 +1,153 @@
 // Package mux drives N connections to N independent masters as one.
 //
-// An operation ([Op]) is one command, encoded once and written to every
-// master in one burst. The masters' replies are judged as they come, and the
-// operation is decided by the first of: a quorum of yes, so many no or failed
-// that a quorum cannot come any more, its timeout, its context. Its caller
-// returns then. Replies that come later are stragglers: they are matched to
-// the operation they belong to, and never taken for another's.
+// An operation ([Op]) is one command, encoded once and written to every master in one
+// burst. The masters' replies are judged as they come. The first of these decides the
+// operation: a quorum of yes; so many no or failed votes that a quorum has become
+// impossible; its timeout; its context. Its caller returns then. Replies that come later
+// are stragglers: they are matched to the operation they belong to, and never taken for
+// another's.
+//
+// # Who calls whom
+//
+//	   Do, Wait              Post, Send                        sentry, tick
+//	      | drive, or ride       | write, if nobody else will       | read, if nobody
+//	      | and be woken         |                                  | drives
+//	      v                      v                                  v
+//	+------------------------------- Mux.mu ---------------------------------+
+//	|  operations that are not decided   who drives   who flushes            |
+//	|  a slot for each master: connection, bytes to write, replies owed,     |
+//	|  debts, state                                                          |
+//	+------------------------------------------------------------------------+
+//	      ^ install              ^ drop the connection              | changes
+//	      |                      |                                  v
+//	   dialer, one for each   follower, one for each         notifier -> OnState
+//	   master not connected   group of sentinels
+//
+//	without mu: the driver    Poller.Wait, Poller.Poll, Conn.Receive
+//	            the flusher   Conn.Send, Conn.Flush
+//	            the sentry    Poller.Wait, of a Poller that watches hang-ups only
+//	            the dialers   conn.Dial
+//	            the followers conn.FollowGroup
+//	            the notifier  Config.OnState
+//	            the callers   the methods of their contexts
+//	with mu:    the driver    Conn.Next, Op.Judge, Config.OnPush
+//	            the dialers   Config.Quarantine, Config.OnSwitch
+//	            whoever drops a connection: Config.OnDisconnect, Config.OnSwitch
 //
 // # Who does the I/O
 //
-// One set of connections serves every goroutine of the process, and no
-// goroutine does I/O while nothing is in flight. Two tokens, both guarded by
-// Mux.mu, say who may touch the sockets:
+// One set of connections serves every goroutine of the process, and no goroutine does
+// I/O while nothing is in flight. Two tokens, both guarded by Mux.mu, say who may touch
+// the sockets:
 //
-//   - The drive. Its holder, the driver, waits for the sockets, reads them and
-//     matches replies. Only the driver calls Poller.Wait, Conn.Receive and
-//     Conn.Next.
-//   - The flush. Its holder writes queued commands. Only the flusher calls
+//   - The drive. Its holder, the driver, waits for the sockets, reads them and matches
+//     replies. Only the driver calls Poller.Wait, Conn.Receive and Conn.Next.
+//   - The flush. Its holder, the flusher, writes queued commands. Only the flusher calls
 //     Conn.Send and Conn.Flush.
 //
-// A caller that finds nobody driving drives; so a lone caller pays for no
-// hand-over. The others are riders: their commands are appended to the
-// masters' output buffers, and they park on a channel of their own. Who writes
-// a rider's commands depends on what the driver does at that moment:
+// A caller that finds nobody driving drives, so a lone caller pays for no hand-over. The
+// others are riders: their commands are appended to the masters' output buffers, and each
+// parks on a channel of its own.
 //
-//	driver is                 who flushes the rider's commands
-//	running (not parked)      the driver, in its next burst, before it parks
-//	parked in Poller.Wait     the rider itself, unless somebody is flushing
-//	                          already: a flusher goes on until nothing is queued
-//	handing over              the new driver, before it parks
+// The states of the drive:
+//
+//	             a caller finds nobody driving
+//	 +--------+ ------------------------------> +---------+  nothing is ready  +--------+
+//	 | nobody |                                 | running | -----------------> | parked |
+//	 +--------+ <------------------------------ +---------+ <----------------- +--------+
+//	   |    ^     leave, and no caller waits:     |     ^    an event, a Wake,
+//	   |    |     flush; arm the tick if          |     |    or the next deadline
+//	   +----+     replies are owed                +-----+
+//	tick, sentry, relieve:                  leave, and a caller waits:
+//	one pass that does not                  the drive is given to the one
+//	park, then leave                        that has waited longest
+//
+// Close takes the drive from nobody, as the last one, and keeps it.
+//
+// The flush is free, or held by the driver between two parks, or held by a rider while
+// the driver is parked. Who writes a rider's commands depends on the driver:
+//
+//	the drive is     who writes the rider's commands
+//	running          the driver, in its next burst, before it parks
+//	parked           the rider itself, unless somebody is flushing already:
+//	                 a flusher goes on until nothing is queued
+//	given on         the new driver, before it parks
 //
 // # Hand-overs
 //
-//   - Driver to rider (leave): the driver's own operation is decided or its
-//     context has ended. It gives the drive to the rider that has waited
-//     longest, under mu, and wakes it. A driver whose answer is there never
-//     serves another burst for somebody else's sake.
-//   - Driver to nobody: no rider waits. What is queued is flushed first. If
-//     replies are still owed the tick is armed: a timer that makes one
-//     non-blocking pass, so that stragglers are read, unwritten bytes are
-//     written and a silent master is noticed although nobody calls.
-//   - A rider whose context ends leaves at once. If the drive was given to it
-//     in that moment it hands it on.
-//   - Dialer to slot (install): a dial goroutine, one for each master that is
-//     not up, hands over a connection whose handshake is done.
-//   - Slot to dialer (drop): a connection that failed or stalled is taken out
-//     of its slot; its undecided operations get a failed vote, its persistent
-//     ones become debts, and a dial goroutine starts.
+//   - Driver to rider (leave): the driver's own operation is decided. It gives the drive
+//     to the rider that has waited longest, under mu, and wakes it. A driver whose
+//     operation is decided never serves another burst for somebody else.
+//   - Driver to nobody (leave): no rider waits. The driver flushes what is queued first.
+//     If replies are still owed, it arms the tick: a timer that makes one pass that does
+//     not block. So stragglers are read, unwritten bytes are written, and a silent master
+//     is noticed although nobody calls.
+//   - A rider whose context ends leaves at once. If the drive was given to it in that
+//     moment, it hands it on.
+//   - Dialer to slot (install): the dialer of a master hands over a connection whose
+//     handshake is done.
+//   - Slot to dialer (drop): a connection that failed or stalled is taken out of its slot.
+//     Undecided operations get a failed vote, persistent ones become debts, and a dialer
+//     starts.
 //
 // # A connection's end
 //
-// A descriptor is closed only when nobody is inside a call on it: the driver
-// and the flusher pin a link while they work on it outside mu, drop only takes
-// it out of its slot, and the last one to unpin closes it. So a descriptor
-// number is never reused under a write in progress.
+// A descriptor is closed only when nobody is inside a call on it. The driver and the
+// flusher pin a link while they work on it without mu; drop only takes it out of its slot;
+// the last one to unpin it closes it. So a descriptor's number is never reused under a
+// write in progress.
 //
 // # Order
 //
-// Commands to one master stay in the order in which they were submitted, on
-// one connection, and a debt is delivered before anything else is written to
-// a new connection. So a release that was submitted after an acquire cannot
-// overtake it, however early the acquire's caller has returned.
+// Commands to one master stay in the order in which they were submitted, on one
+// connection. A debt is delivered before anything else is written to a new connection. So
+// a release that was submitted after an acquire cannot overtake it, however early the
+// acquire's caller has returned.
 //
-// # Quarantine
+// # Quarantine and switches
 //
-// A master that may have forgotten what it was told (Config.Quarantine says which)
-// is connected, and barred until a time: an operation is not sent there, and counts
-// a failed vote, except that one that persists is sent all the same. A reply from
-// there is nobody's vote. If it turns out later that it may have forgotten more, Doubt
-// bars it again. When a group switches to another master (more than half of its
-// sentinels say so, the old one says READONLY, or the new one is what a redial finds)
-// the connection is dropped, and Config.OnSwitch is told, so that what relied on the
-// old master's votes can be asked again. A master with a fixed place that says READONLY
-// is dropped, too, and refused until it is a master again: then the hook is told that it
-// was none.
+// A master may have forgotten what it was told; [Config.Quarantine] says which, and for
+// how long. Such a master is connected, and barred from voting until then: its vote is a
+// failed one, only persistent operations are sent to it, and its replies count for
+// nothing. [Mux.Doubt] bars it for longer.
+//
+// A group of sentinels has switched to another master when more than half of its
+// sentinels say so, when the old master says READONLY, or when a redial finds the new one.
+// Then the connection to the old one is dropped and [Config.OnSwitch] is told, so that
+// what relied on the old master's votes can be asked again. A master with a fixed place
+// that says READONLY is dropped too. It is refused until it is a master again, and
+// Config.Quarantine is told then that it was a replica.
 //
 // # Locks
 //
-// There is one lock, Mux.mu. No system call that could block is made under it.
-// Judges and OnPush run under it: they must not call the Mux and must not
-// block. Locks of the Poller and of a Conn are leaves below it.
+// There is one lock, Mux.mu. The whole order, first to last:
+//
+//  1. the locks that a caller holds while it calls the Mux
+//  2. Mux.mu
+//  3. the locks that a Judge takes, or a hook that runs under mu
+//  4. the locks of a Poller and of a Conn
+//
+// So a lock that a Judge or a hook takes must not be held by whoever calls the Mux, and
+// neither may call the Mux or block. Config.OnState and the callers' contexts are called
+// without mu, because they may take locks of rank 1. No system call that could block is
+// made under mu.
+//
+// Every unexported method of the types in this package needs mu held, unless its comment
+// says "takes mu" or "without mu". Some let it go meanwhile; their comments say "lets mu
+// go". After a call of such a method, whatever was read under mu before must be read
+// again.
 //
 // # Goroutines
 //
-//   - the sentry, one for a Mux, parked until some connection hangs up: a
-//     master that restarts while nobody calls is redialled at once, and the
-//     next caller finds it up;
-//   - a dialer for each master that is not up, until it is, and if it must not vote
-//     at first until it may;
-//   - a follower for each master that is a group's, with one goroutine for each of
-//     the group's sentinels, which is parked in a read of what they publish;
-//   - the tick's, for the time of one pass;
-//   - the notifier, while there are state changes to tell OnState.
+//   - The sentry, one for each Mux, is parked until a connection hangs up. So a master
+//     that restarts while nobody calls is redialled at once, and the next caller finds it
+//     up.
+//   - A dialer for each master that is not connected runs until it is; and if the master
+//     is in quarantine, until that is over.
+//   - A follower for each group of sentinels, with one goroutine for each sentinel, is
+//     parked in a read of what the sentinels publish.
+//   - The tick's goroutine runs for the time of one pass.
+//   - The notifier runs while there are state changes to tell OnState.
 //
 // All have ended when Close returns.
 package mux

@@ -21,8 +21,8 @@ const (
 	hurryFor  = 100 * time.Millisecond
 )
 
-// wait parks or drives until the operation is decided. mu is held; it is let
-// go on return. A context may be of any kind and take locks of its own, so its
+// wait parks or drives until the operation is decided. It lets mu go, and returns
+// without it. A context may be of any kind and take locks of its own, so its
 // methods are never called under mu.
 func (m *Mux) wait(ctx context.Context, done <-chan struct{}, op *Op) error {
 	if op.pending {
@@ -40,6 +40,8 @@ func (m *Mux) wait(ctx context.Context, done <-chan struct{}, op *Op) error {
 // without the lock.
 var errContext = errors.New("mux: context ended")
 
+// attend drives, or rides and waits for the signal, until the operation is decided.
+// It lets mu go.
 func (m *Mux) attend(ctx context.Context, done <-chan struct{}, op *Op) {
 	if op.wake == nil {
 		op.wake = make(chan struct{}, 1)
@@ -82,8 +84,8 @@ func (m *Mux) attend(ctx context.Context, done <-chan struct{}, op *Op) {
 	}
 }
 
-// drive serves everybody until our own operation is decided. mu and the drive
-// are held; the drive is put down on return.
+// drive serves everybody until our own operation is decided. The caller holds the
+// drive, which is put down on return. It lets mu go.
 func (m *Mux) drive(ctx context.Context, done <-chan struct{}, op *Op) {
 	m.driver = op
 	looks := 0
@@ -128,9 +130,9 @@ func (m *Mux) drive(ctx context.Context, done <-chan struct{}, op *Op) {
 	}
 }
 
-// wakeAfter has the end of the driver's context wake it. mu and the drive are held, and
-// mu is let go meanwhile. If the context panics, the operation is forgotten and the drive
-// put down, so that nobody else waits for the panicking goroutine.
+// wakeAfter has the end of the driver's context wake it. If the context panics, the
+// operation is forgotten and the drive put down, so that nobody else waits for the
+// panicking goroutine. It lets mu go.
 func (m *Mux) wakeAfter(ctx context.Context, op *Op) (stop func() bool) {
 	m.mu.Unlock()
 	defer func() {
@@ -156,6 +158,8 @@ func (m *Mux) wakeAfter(ctx context.Context, op *Op) (stop func() bool) {
 //
 // Where all processors are busy with something else, a yield takes a time slice
 // and not a microsecond: then there is none for a while.
+//
+// It lets mu go.
 func (m *Mux) gather() {
 	if m.woken == 0 {
 		return
@@ -194,8 +198,8 @@ func (m *Mux) nextEvent() time.Duration {
 
 // pass waits for the sockets until the given time, not at all if it is zero,
 // and serves those that are ready; it stops when mine (which may be nil) is
-// decided. It reports whether anything was ready. mu and the drive are held;
-// mu is let go meanwhile.
+// decided. It reports whether anything was ready. The caller holds the drive. It lets
+// mu go.
 func (m *Mux) pass(until time.Duration, mine *Op) bool {
 	m.parked, m.until = true, until
 	m.mu.Unlock()
@@ -255,7 +259,7 @@ func (m *Mux) expireDue(now time.Duration) {
 	}
 }
 
-// serve reads one connection and matches the replies.
+// serve reads one connection and matches the replies. It lets mu go.
 func (m *Mux) serve(ev conn.Event) {
 	i := slotOf(ev.ID)
 	s := &m.slots[i]
@@ -287,7 +291,7 @@ func (m *Mux) serve(ev conn.Event) {
 }
 
 // leave puts the drive down: into the hands of the caller that has waited
-// longest, or, if nobody waits, nowhere.
+// longest, or, if nobody waits, nowhere. It lets mu go.
 func (m *Mux) leave() {
 	m.driving = false
 	if m.closed {

@@ -32,6 +32,7 @@ type flight struct {
 // size is the number of bytes that a debt of it keeps.
 func (f *flight) size() int { return len(f.fallback) + len(f.debt) }
 
+// takeFlight makes the flight of an operation, from the pool if there is one.
 func (m *Mux) takeFlight(op *Op, now time.Duration) *flight {
 	f := m.pool
 	if f == nil {
@@ -55,6 +56,7 @@ func (m *Mux) takeFlight(op *Op, now time.Duration) *flight {
 	return f
 }
 
+// unref drops a reference to a flight. The last puts it back into the pool.
 func (m *Mux) unref(f *flight) {
 	if f.refs--; f.refs > 0 {
 		return

@@ -17,7 +17,7 @@ type outgoing struct {
 }
 
 // push has the queued commands written: by us, unless a driver that is running
-// or another flusher will do it. mu is held, and is let go meanwhile.
+// or another flusher will do it. It lets mu go.
 func (m *Mux) push() {
 	if m.dirty != 0 && !m.flushing && (m.parked || !m.driving) {
 		m.flush()
@@ -28,8 +28,7 @@ func (m *Mux) push() {
 }
 
 // flush writes what is queued, one write for each master, until nothing is, or
-// until it has done its share and a driver is there to go on. mu is held, and
-// is let go while it writes.
+// until it has done its share and a driver is there to go on. It lets mu go.
 func (m *Mux) flush() {
 	m.flushing = true
 	for bursts := 0; m.dirty != 0; bursts++ {

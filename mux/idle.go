@@ -13,7 +13,8 @@ const (
 
 // sentry waits for connections to hang up. If nobody is driving then, nobody
 // would read the end of the connection until the next operation, which would
-// find its master gone: so the sentry reads it, and the redial begins at once.
+// find its master gone: so the sentry reads it, and the redial begins at once. It takes
+// mu.
 func (m *Mux) sentry() {
 	defer m.wg.Done()
 	for {
@@ -43,7 +44,7 @@ func (m *Mux) sentry() {
 }
 
 // onTick is the driver of last resort: it makes one pass over the sockets while
-// replies are owed and nobody calls.
+// replies are owed and nobody calls. It takes mu.
 func (m *Mux) onTick() {
 	defer m.wg.Done()
 	m.mu.Lock()
@@ -99,7 +100,7 @@ func (m *Mux) outstanding() bool {
 }
 
 // relieve reads what masters have answered if they are owed much and nobody
-// waits: the tick alone could not keep up with those who only Send.
+// waits: the tick alone could not keep up with those who only Send. It lets mu go.
 func (m *Mux) relieve() {
 	if !m.driving && !m.closed && m.owesMuch() {
 		m.driving = true
@@ -108,6 +109,7 @@ func (m *Mux) relieve() {
 	}
 }
 
+// owesMuch reports whether a master owes more replies than can wait for the tick.
 func (m *Mux) owesMuch() bool {
 	for i := range m.slots {
 		if m.slots[i].owed.len() > relieveAt {

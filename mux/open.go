@@ -97,7 +97,8 @@ func prepare(cfg Config) (*Mux, error) {
 	return m, nil
 }
 
-// begin makes the pollers and starts the goroutines.
+// begin makes the pollers and starts the goroutines. Nobody else knows the Mux yet, so
+// it works without mu.
 func (m *Mux) begin() (err error) {
 	if m.poll, err = conn.NewPoller(); err != nil {
 		return err
@@ -128,7 +129,7 @@ func setDefault(d *time.Duration, v time.Duration) {
 
 // await waits for Open's decision. Once a majority is up, those whose first
 // dial is still under way get a short while more, so that two addresses of one
-// server, say, are reported now, and not as a surprise later.
+// server, say, are reported now, and not as a surprise later. It takes mu.
 func (m *Mux) await(ctx context.Context) error {
 	// A little longer than a dial, so that those that time out say so.
 	limit := conn.After(m.cfg.Conn.DialTimeout, m.cfg.Conn.DialTimeout/20+10*time.Millisecond)
@@ -184,7 +185,7 @@ type census struct {
 	hopeless    error // why Open need not wait any longer; nil if it is worth it
 }
 
-// census counts the masters. mu is held.
+// census counts the masters.
 func (m *Mux) census() (c census) {
 	refused := 0
 	var refusal error

@@ -8,7 +8,7 @@ import (
 )
 
 // greet calls the hooks for a new connection. It bars a master that may have forgotten
-// locks from voting; a bar that stands is never shortened. mu is held.
+// locks from voting; a bar that stands is never shortened.
 func (m *Mux) greet(i int, server conn.Server, since time.Duration) {
 	s := &m.slots[i]
 	before := s.known
@@ -30,8 +30,7 @@ func (m *Mux) greet(i int, server conn.Server, since time.Duration) {
 	s.known = server
 }
 
-// bar has a master not vote for d from a moment on, unless that is so already. mu is
-// held.
+// bar has a master not vote for d from a moment on, unless that is so already.
 func (m *Mux) bar(i int, from, d time.Duration, why string) {
 	s := &m.slots[i]
 	if until := conn.After(from, d); d > 0 && until > s.barred {
@@ -63,7 +62,7 @@ func (m *Mux) Doubt(d time.Duration) {
 }
 
 // outlast waits until a master that is barred may vote, and says so; or until its
-// connection has ended.
+// connection has ended. It takes mu.
 func (m *Mux) outlast(i int) {
 	s := &m.slots[i]
 	m.mu.Lock()

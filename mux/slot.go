@@ -158,7 +158,7 @@ func (l *link) close() {
 	}
 }
 
-// fault says of a connection's end which master it was.
+// fault says of a connection's end which master it was. It may be called without mu.
 func (m *Mux) fault(i int, err error) error {
 	return &conn.Error{Master: m.slots[i].addr.String(), Op: "read", Err: err}
 }

@@ -73,6 +73,7 @@ func (m *Mux) Masters() []State {
 	return m.states()
 }
 
+// states returns a snapshot of every master.
 func (m *Mux) states() []State {
 	all := make([]State, len(m.slots))
 	for i := range m.slots {
@@ -81,6 +82,7 @@ func (m *Mux) states() []State {
 	return all
 }
 
+// snapshot returns the state that is shown of a master.
 func (s *slot) snapshot() State {
 	st := s.state
 	st.Owed, st.Debts = s.owed.len(), s.debts.len()+s.again.len()
@@ -114,7 +116,7 @@ func (m *Mux) RTT() time.Duration {
 	return d
 }
 
-// setPhase moves a slot to a phase and tells the hook. mu is held.
+// setPhase moves a slot to a phase and tells the hook.
 func (m *Mux) setPhase(i int, p Phase, err error) {
 	s := &m.slots[i]
 	if s.state.Phase == p && p != Up && errText(s.state.Err) == errText(err) {
@@ -154,7 +156,8 @@ type news struct {
 	state  State
 }
 
-// tell calls the hook for every change, in order, without the lock.
+// tell calls the hook for every change, in order and without mu. It takes mu between
+// the calls.
 func (m *Mux) tell() {
 	defer m.wg.Done()
 	m.mu.Lock()

@@ -51,7 +51,8 @@ func (m *Mux) Wait(ctx context.Context, op *Op) error {
 	return m.wait(ctx, done, op)
 }
 
-// doneOf asks a context for its channel, and forgets the operation if that panics.
+// doneOf asks a context for its channel, and forgets the operation if that panics. It
+// takes mu then.
 func (m *Mux) doneOf(ctx context.Context, op *Op) <-chan struct{} {
 	asked := false
 	defer func() {
@@ -85,7 +86,8 @@ func (m *Mux) Send(op *Op) {
 	m.mu.Unlock()
 }
 
-// admit makes an operation a pending one, without a vote.
+// admit makes an operation a pending one that has no votes. If it is pending already,
+// admit panics, without mu.
 func (m *Mux) admit(op *Op, now time.Duration) {
 	if op.pending {
 		m.mu.Unlock()
@@ -114,7 +116,7 @@ func (m *Mux) admit(op *Op, now time.Duration) {
 
 // start submits an operation: it is queued to every master that is up, and
 // the others' votes are cast. If it is not wanted, nobody waits for it: its
-// replies will all be stragglers. mu is held.
+// replies will all be stragglers.
 func (m *Mux) start(op *Op, now time.Duration, wanted bool) {
 	var refused error
 	switch {
@@ -186,6 +188,7 @@ func (m *Mux) start(op *Op, now time.Duration, wanted bool) {
 	}
 }
 
+// available counts the masters that an operation can be written to now.
 func (m *Mux) available(op *Op, now time.Duration) int {
 	n := 0
 	for i := range m.slots {

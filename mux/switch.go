@@ -10,7 +10,7 @@ import (
 // follow drops the connection to a master that is its group's no more, as more than half of
 // the sentinels say. Where the new master is, is checked when it is connected. If there is
 // no connection, it is remembered for the next one. A master that they only call otherwise
-// than before has not moved.
+// than before has not moved. It takes mu.
 func (m *Mux) follow(i int) {
 	s := &m.slots[i]
 	conn.FollowGroup(m.ctx, s.addr, m.cfg.Conn, func(to string) {
@@ -37,22 +37,22 @@ func (m *Mux) follow(i int) {
 	})
 }
 
-// leadsTo looks up whether a place has that address. It is called without mu.
+// leadsTo looks up whether a place has that address. It may take as long as a dial, and
+// is called without mu.
 func (m *Mux) leadsTo(to, remote string) bool {
 	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.Conn.DialTimeout)
 	defer cancel()
 	return conn.LeadsTo(ctx, to, remote)
 }
 
-// replaced drops the connection to a master that another has taken the place of. mu is
-// held.
+// replaced drops the connection to a master that another has taken the place of.
 func (m *Mux) replaced(i int, why error, by string) {
 	m.slots[i].via = by
 	m.drop(i, m.fault(i, why))
 	m.tellSwitch(i)
 }
 
-// demote drops the connection to a master that says that it is a replica. mu is held.
+// demote drops the connection to a master that says that it is a replica.
 func (m *Mux) demote(i int) {
 	s := &m.slots[i]
 	if s.addr.Group() != "" {
@@ -63,7 +63,7 @@ func (m *Mux) demote(i int) {
 	m.drop(i, m.fault(i, ErrDemoted))
 }
 
-// tellSwitch calls the hook. mu is held.
+// tellSwitch calls the hook.
 func (m *Mux) tellSwitch(i int) {
 	if m.cfg.OnSwitch != nil {
 		guard(func() { m.cfg.OnSwitch(i) })
