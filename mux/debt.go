@@ -103,6 +103,21 @@ func (s *slot) wants(f *flight, now time.Duration) bool {
 	return f.until > now || s.unsure && f.until != 0
 }
 
+// sendLater keeps a persistent operation that a master has refused for a moment, to be
+// sent again.
+func (m *Mux) sendLater(i int, f *flight, now time.Duration) {
+	s := &m.slots[i]
+	if s.again.full(f) {
+		s.state.Dropped++
+		return
+	}
+	f.refs++
+	s.again.push(f)
+	if m.retryAt == 0 {
+		m.retryAt = conn.After(now, retryEvery)
+	}
+}
+
 // retry sends again, as debts, what was refused.
 func (m *Mux) retry(now time.Duration) {
 	if m.retryAt == 0 || now < m.retryAt {

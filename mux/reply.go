@@ -49,82 +49,94 @@ func (m *Mux) match(i int, l *link) {
 	}
 }
 
-// reply matches one reply to the operation it is owed to. It returns false if
-// the connection cannot be trusted any more.
+// reply matches one reply to the operation it is owed to. It returns false if the
+// connection cannot be trusted any more.
 func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	s := &m.slots[i]
 	if s.owed.len() == 0 {
 		return false
 	}
-	o := s.owed.front()
-	if o.left > 1 {
+	if o := s.owed.front(); o.left > 1 {
 		o.left--
 		return true
 	}
-	w := s.owed.pop()
-	f := w.f
-	rtt := now - w.sent
-	s.state.Last = rtt
+	o := s.owed.pop()
+	f := o.f
+	s.state.Last = now - o.sent
 	s.state.Replies++
 	verdict, err := judge(f.judge, v)
-	if verdict == VerdictAgain && !w.again && len(f.fallback) > 0 {
-		s.queued = append(s.queued, f.fallback...)
-		s.owed.push(owed{f: f, sent: now, left: 1, again: true, debt: w.debt})
-		m.soil(i)
+	if verdict == VerdictAgain && !o.again && len(f.fallback) > 0 {
+		m.fallBack(i, o, now)
 		return true
 	}
-	if v.IsError() && conn.ErrorCode(v) == "READONLY" {
-		s.demoted = true
-		if f.until > now {
-			m.addDebt(i, f, now) // for who is the master now
-		}
-	}
-	switch {
-	case f.until <= now || verdict != VerdictFailed || !conn.IsTransient(v):
-	case s.again.full(f):
-		s.state.Dropped++
-	default:
-		f.refs++
-		s.again.push(f)
-		if m.retryAt == 0 {
-			m.retryAt = conn.After(now, retryEvery)
-		}
-	}
-	op := f.op
-	if w.debt {
-		op = nil
-	}
-	if verdict != VerdictYes && verdict != VerdictNo {
-		verdict = VerdictFailed
-		switch {
-		case err != nil:
-		case v.IsError():
-			err = &ReplyError{Code: conn.ErrorCode(v), Message: conn.ErrorText(v)}
-		default:
-			err = ErrUnexpected
-		}
-	}
-	m.cast(op, i, verdict, err)
-	if op == nil {
+	m.heedRefusal(i, f, verdict, v, now)
+	verdict, err = outcome(verdict, err, v)
+	if f.op == nil || o.debt {
+		m.cast(nil, i, verdict, err)
 		s.state.Stragglers++
 	} else {
-		// A straggler's round trip ends when somebody looks, which says
-		// nothing of its master: only votes are measured.
-		if s.state.RTT == 0 {
-			s.state.RTT = rtt
-		} else {
-			s.state.RTT += (rtt - s.state.RTT) / 8
-		}
-		vote := &op.Votes[i]
-		vote.RTT = now - op.Started
-		vote.Int, _ = v.Int()
-		if op.Keep {
-			vote.Reply = v.Clone()
-		}
-		m.settle(op, now)
+		m.vote(f.op, i, verdict, err, v, now-o.sent, now)
 	}
 	m.unref(f)
 	return true
+}
+
+// fallBack sends a master the fallback of an operation in place of what it has answered.
+func (m *Mux) fallBack(i int, o owed, now time.Duration) {
+	s := &m.slots[i]
+	s.queued = append(s.queued, o.f.fallback...)
+	s.owed.push(owed{f: o.f, sent: now, left: 1, again: true, debt: o.debt})
+	m.soil(i)
+}
+
+// heedRefusal does what an error reply asks for besides a vote. If it says that the
+// server is a replica now, the connection is to be dropped, and a persistent operation is
+// kept for whoever is the master now. If the error will pass, a persistent operation is
+// to be sent again.
+func (m *Mux) heedRefusal(i int, f *flight, verdict Verdict, v resp.Value, now time.Duration) {
+	s := &m.slots[i]
+	if conn.ErrorCode(v) == "READONLY" {
+		s.demoted = true
+		if f.until > now {
+			m.addDebt(i, f, now)
+		}
+	}
+	if f.until > now && verdict == VerdictFailed && conn.IsTransient(v) {
+		m.sendLater(i, f, now)
+	}
+}
+
+// outcome is the vote that a reply makes, and the cause of a failed one, given what the
+// judge has said of it.
+func outcome(judged Verdict, err error, v resp.Value) (Verdict, error) {
+	switch {
+	case judged == VerdictYes || judged == VerdictNo:
+		return judged, err
+	case err != nil: // the judge has panicked
+		return VerdictFailed, err
+	case v.IsError():
+		return VerdictFailed, &ReplyError{Code: conn.ErrorCode(v), Message: conn.ErrorText(v)}
+	}
+	return VerdictFailed, ErrUnexpected
+}
+
+// vote casts the vote that a reply makes and measures the round trip. Only votes are
+// measured: a straggler's round trip ends when somebody looks, which says nothing of its
+// master.
+func (m *Mux) vote(op *Op, i int, verdict Verdict, err error, v resp.Value, rtt, now time.Duration) {
+	m.cast(op, i, verdict, err)
+	if s := &m.slots[i]; s.state.RTT == 0 {
+		s.state.RTT = rtt
+	} else {
+		s.state.RTT += (rtt - s.state.RTT) / 8
+	}
+	vote := &op.Votes[i]
+	vote.RTT = now - op.Started
+	vote.Int, _ = v.Int()
+	if op.Keep {
+		vote.Reply = v.Clone()
+	}
+	m.settle(op, now)
 }
 
 // judge asks the judge. A caller that survives its panic must find the Mux

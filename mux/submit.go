@@ -114,78 +114,104 @@ func (m *Mux) admit(op *Op, now time.Duration) {
 	m.ops.push(op)
 }
 
-// start submits an operation: it is queued to every master that is up, and
-// the others' votes are cast. If it is not wanted, nobody waits for it: its
-// replies will all be stragglers.
+// start submits an operation: it is queued to every master that is up, and the others'
+// votes are cast. If it is not wanted, nobody waits for it: its replies will all be
+// stragglers.
 func (m *Mux) start(op *Op, now time.Duration, wanted bool) {
-	var refused error
-	switch {
-	case m.closed || m.draining && op.Persist <= 0:
-		refused = ErrClosed
-	case len(op.Command)+len(op.Fallback) > maxCommand:
-		refused = ErrTooLong
-	}
+	refusal := m.refusal(op)
 	if wanted {
 		m.admit(op, now)
-		if refused != nil {
-			m.decide(op, now, refused)
+		if refusal != nil {
+			m.decide(op, now, refusal)
 		} else if op.Timeout > 0 {
 			op.deadline = conn.After(now, op.Timeout)
 			m.lookAt(op.deadline)
 		}
 	}
-	if refused != nil {
+	if refusal != nil {
 		return
 	}
 	m.woken = max(0, m.woken-1) // whoever it is: somebody has come back
-	if len(op.Command) == 0 {
-		return // it only waits
+	switch {
+	case len(op.Command) == 0: // it only waits
+	case wanted && m.hopeless(op, now):
+		m.giveUp(op, now)
+	default:
+		m.queue(op, now, wanted)
 	}
-	if wanted && !op.All && op.Persist <= 0 && m.available(op, now) < op.quorum {
-		// It cannot succeed: nothing is written, so nothing need be undone.
-		for i := range m.slots {
-			if err := m.slots[i].unfit(now); err != nil && op.asks(i) {
-				m.cast(op, i, VerdictFailed, err)
-			}
+}
+
+// refusal says why an operation is not taken, whatever the masters are like now; nil if
+// it is taken.
+func (m *Mux) refusal(op *Op) error {
+	switch {
+	case m.closed || m.draining && op.Persist <= 0:
+		return ErrClosed
+	case len(op.Command)+len(op.Fallback) > maxCommand:
+		return ErrTooLong
+	}
+	return nil
+}
+
+// hopeless reports whether an operation need not be written, because too few masters can
+// be asked for a quorum.
+func (m *Mux) hopeless(op *Op, now time.Duration) bool {
+	return !op.All && op.Persist <= 0 && m.available(op, now) < op.quorum
+}
+
+// giveUp decides a hopeless operation. Nothing is written, so nothing need be undone.
+func (m *Mux) giveUp(op *Op, now time.Duration) {
+	for i := range m.slots {
+		if err := m.slots[i].unfit(now); err != nil && op.asks(i) {
+			m.cast(op, i, VerdictFailed, err)
 		}
-		m.decide(op, now, nil)
-		return
 	}
+	m.decide(op, now, nil)
+}
+
+// queue offers an operation to every master that it asks, and decides it if the votes
+// that this casts do.
+func (m *Mux) queue(op *Op, now time.Duration, wanted bool) {
 	f := m.takeFlight(op, now)
 	if wanted {
 		op.f, f.op = f, op
 	}
 	f.refs++ // ours, while we go through the slots
 	for i := range m.slots {
-		if !op.asks(i) {
-			continue
+		if op.asks(i) {
+			m.offer(i, op, f, now)
 		}
-		s := &m.slots[i]
-		err := s.unfit(now)
-		barred := err != nil && err == error(s.why)
-		if err != nil && !(barred && f.until != 0) {
-			if f.until != 0 {
-				m.addDebt(i, f, now)
-			}
-			m.cast(f.op, i, VerdictFailed, err)
-			continue
-		}
-		if wanted {
-			op.Asked = op.Asked.With(i)
-		}
-		s.queued = append(s.queued, op.Command...)
-		s.owed.push(owed{f: f, sent: now, left: f.replies, debt: barred})
-		if barred { // it is told, and not listened to
-			m.cast(f.op, i, VerdictFailed, err)
-		}
-		f.refs++
-		m.soil(i)
 	}
 	m.unref(f)
 	m.rouse(conn.After(now, m.cfg.StallTime)) // it may have gone to sleep when nothing was owed
 	if wanted && op.pending {
 		m.settle(op, now)
 	}
+}
+
+// offer queues an operation to a master. If the master cannot be asked, its vote is cast
+// as a failed one, and a persistent operation becomes a debt; only one that is barred is
+// sent a persistent operation all the same, and is not listened to.
+func (m *Mux) offer(i int, op *Op, f *flight, now time.Duration) {
+	s := &m.slots[i]
+	err := s.unfit(now)
+	if err != nil {
+		m.cast(f.op, i, VerdictFailed, err)
+		if f.until == 0 {
+			return
+		}
+		if barred := err == error(s.why); !barred {
+			m.addDebt(i, f, now)
+			return
+		}
+	}
+	if f.op != nil {
+		op.Asked = op.Asked.With(i)
+	}
+	s.queued = append(s.queued, op.Command...)
+	s.owed.push(owed{f: f, sent: now, left: f.replies, debt: err != nil})
+	f.refs++
+	m.soil(i)
 }
 
 // available counts the masters that an operation can be written to now.
