@@ -4,29 +4,25 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
-	"github.com/redburst/redburst/resp"
 )
 
 // A call is what one round needs: the operation and the buffers its commands
-// are encoded into. Calls are pooled by the client and not owned by a Mutex, so
-// that a lock which is only held is small.
+// are encoded into. Calls are pooled by the core and not owned by a Mutex, so
+// a lock that is only held is small.
 type call struct {
-	op       mux.Op
-	one      [1]*mux.Op // op, as the argument of Post
-	command  []byte
-	fallback []byte
-	token    []byte // for which the round is
-	votes    []Vote // for the Observer
-	keep     *keep  // whose renewal it is
-	gates    []gate // of an acquire in turn
-	asked    int    // ... masters; 0 if it asked all
+	op      mux.Op
+	one     [1]*mux.Op // op, as the argument of Post
+	request request
+	token   []byte // that the round is for
+	votes   []Vote // for the Observer
+	gates   []gate // of an acquire in turn
+	asked   int    // masters that were asked, in turn; 0 if all were
 }
 
-func (c *Client) takeCall() *call { return c.calls.Get().(*call) }
-
-func (c *Client) putCall(k *call) {
-	k.keep, k.asked = nil, 0
-	c.calls.Put(k)
+// A gate is a master that was asked before the others.
+type gate struct {
+	master int
+	vote   mux.Vote
 }
 
 func newCall() any {
@@ -35,61 +31,48 @@ func newCall() any {
 	return k
 }
 
-// reset makes the operation a new one, and keeps its votes' memory.
-func (k *call) reset(judge mux.Judge, timeout time.Duration) {
-	op := &k.op
-	op.Judge, op.Timeout = judge, timeout
+// prepare makes the operation a new one with the request. It keeps the votes' memory.
+func (k *call) prepare(timeout time.Duration) {
+	op, r := &k.op, &k.request
+	op.Command, op.Fallback, op.Replies, op.Judge = r.command, r.fallback, r.replies, r.judge
+	op.Timeout = timeout
 	op.All, op.Thorough, op.Keep, op.Persist = false, false, false, 0
-	op.Only, op.Quorum, op.Replies = 0, 0, 0
-	op.Command, op.Fallback = nil, nil
+	op.Only, op.Quorum = 0, 0
 }
 
-func (k *call) acquire(m *Mutex) {
-	k.reset(judgeSet, m.timeout)
-	k.token = appendToken(k.token[:0], m.client.owner)
-	k.command = appendSet(k.command[:0], m.key, k.token, m.term.ttl)
-	k.op.Command = k.command
+// acquire makes the call an attempt to take the lock, under a fresh token.
+func (k *call) acquire(s *spec, owner string) {
+	k.token = appendToken(k.token[:0], owner)
+	k.request.reset()
+	s.kind.acquire(&k.request, s.key, k.token, s.term.ttl)
+	k.prepare(s.timeout)
 }
 
-// release makes the call a release, which is delivered however long it takes,
-// within the TTL: by then the key is gone without it. If it fails, only all votes
-// can tell whether the lock was lost; so for an extend.
-func (k *call) release(m *Mutex, token []byte) {
-	k.reset(judgeScript, m.timeout)
+// extend makes the call an extend of the lock that has the token. If it fails, only all votes
+// can tell whether the lock was lost.
+func (k *call) extend(s *spec, token []byte, restore bool) {
 	k.token = append(k.token[:0], token...)
-	k.command = resp.AppendBulk(releaseScript.appendHash(k.command[:0], m.key, 1), token)
-	k.fallback = resp.AppendBulk(releaseScript.appendText(k.fallback[:0], m.key, 1), token)
-	k.op.Command, k.op.Fallback = k.command, k.fallback
-	k.op.Persist, k.op.Thorough = m.term.ttl, true
-}
-
-// extend makes the call an extend. The fallback never sets a key again: it is
-// sent only when a master has said that it does not know the script, and a
-// release may have been written to that master by then.
-func (k *call) extend(m *Mutex, token []byte, restore bool) {
-	k.reset(judgeScript, m.timeout)
-	k.command = appendExtendArgs(extendScript.appendHash(k.command[:0], m.key, 3), token, m.term.ttl, restore)
-	k.fallback = appendExtendArgs(extendScript.appendText(k.fallback[:0], m.key, 3), token, m.term.ttl, false)
-	k.op.Command, k.op.Fallback = k.command, k.fallback
+	k.request.reset()
+	s.kind.extend(&k.request, s.key, k.token, s.term.ttl, restore)
+	k.prepare(s.timeout)
 	k.op.Thorough = true
 }
 
-func (k *call) holders(key string, timeout time.Duration) {
-	k.reset(judgeHolders, timeout)
-	k.token = k.token[:0]
-	k.command = holdersScript.appendHash(k.command[:0], key, 0)
-	k.fallback = holdersScript.appendText(k.fallback[:0], key, 0)
-	k.op.Command, k.op.Fallback = k.command, k.fallback
-	k.op.All, k.op.Keep = true, true
+// release makes the call a release of the lock that has the token. It is delivered however
+// long that takes, within the TTL: after that the lock is gone without it. If it fails, only
+// all votes can tell whether the lock was lost.
+func (k *call) release(s *spec, token []byte) {
+	k.token = append(k.token[:0], token...)
+	k.request.reset()
+	s.kind.release(&k.request, s.key, k.token)
+	k.prepare(s.timeout)
+	k.op.Persist, k.op.Thorough = s.term.ttl, true
 }
 
-// look makes the call a read of how long the key has to live, by which the
-// master also promises to tell of its next change. The promise is refused by a
-// connection without tracking; then it is only a read.
-func (k *call) look(key string, timeout time.Duration) {
-	k.reset(judgeFree, timeout)
-	k.command = resp.AppendCommand(k.command[:0], "CLIENT", "CACHING", "YES")
-	k.command = resp.AppendCommand(k.command, "PTTL", key)
-	k.op.Command, k.op.Replies = k.command, 2
+// look makes the call a read of how long the lock is held.
+func (k *call) look(s *spec, timeout time.Duration) {
+	k.request.reset()
+	s.kind.look(&k.request, s.key)
+	k.prepare(timeout)
 	k.op.All = true
 }

@@ -20,85 +20,116 @@ const (
 	maxRoundTimeout = 500 * time.Millisecond
 )
 
-// Config says which masters hold the locks, and how they are reached. The zero
-// value of every field but Masters is a good default.
+// NoOwner as Config.Owner makes tokens that name nobody.
+const NoOwner = "-"
+
+// AlwaysHandOver as Config.Handovers gives a released lock to the next waiter of this client,
+// however often that has been so in a row.
+const AlwaysHandOver = -1
+
+// Config says which masters hold the locks, and how they are reached. The zero value of every
+// field but Masters is a good default. A zero stands for the default, so a drift factor, a least
+// drift and a number of hand-overs of exactly zero cannot be asked for.
 type Config struct {
-	// Masters are the addresses of 1 to 64 independent Redis masters, best an
-	// odd number: redis://user:password@host:port/db, rediss:// for TLS,
-	// unix:///path, host:port, or sentinel://host:port,host:port,host:port/group for the
-	// master of a group that sentinels watch over, and sentinels:// for that with
-	// TLS. Each master is of a group of its own. List three sentinels of it or more, each
-	// once: while half of them are down, a client stays with the master that it knows.
+	// Masters are the addresses of 1 to 64 independent Redis masters, best an odd number:
+	//
+	//	host:port
+	//	redis://user:password@host:port/db
+	//	rediss://...                                           over TLS
+	//	unix:///path
+	//	sentinel://host:port,host:port,host:port/group         the master of a Sentinel group
+	//	sentinels://...                                        the same, over TLS
+	//
+	// Give each group once. List three of its sentinels or more: while half of those listed
+	// are down, a client stays with the master that it knows.
 	Masters []string
 	// Username and Password are used where an address has none of its own.
 	Username, Password string
-	// SentinelUsername and SentinelPassword are shown to sentinels, in place of
-	// those of the master.
+	// SentinelUsername and SentinelPassword are for the sentinels. The master's are not shown
+	// to them.
 	SentinelUsername, SentinelPassword string
 	// Credentials, if set, is asked at every connect and reconnect, and
 	// overrides all others. It must end with its context.
 	Credentials func(ctx context.Context) (username, password string, err error)
-	// TLS, if set, makes every master but those on Unix sockets be spoken to
-	// over TLS.
+	// TLS, if set, is used for every master that is not on a Unix socket.
 	TLS *tls.Config
-	// ClientName is shown by CLIENT LIST, and in the default Owner.
+	// ClientName is shown by CLIENT LIST, and in the default Owner. Empty means none.
 	ClientName string
 	// Owner stands in front of every token, so that everybody can see who
 	// holds a lock: printable ASCII without spaces, up to 128 bytes. Empty
-	// means name@host:pid, or host:pid without a ClientName; "-" means none.
+	// means name@host:pid, or host:pid without a ClientName; NoOwner means none.
 	Owner string
 
-	// DialTimeout bounds one connect with its handshake; zero means 1 s.
+	// DialTimeout bounds one connect with its handshake. Zero means 1 s.
 	DialTimeout time.Duration
-	// RoundTimeout is how long a round waits for a quorum; zero means a
-	// twentieth of the lock's TTL, within 20 ms and 500 ms. A master that is
-	// slow delays a round only if the quorum needs it.
+	// RoundTimeout is how long a round waits for a quorum. Zero means a twentieth of the
+	// lock's TTL, within 20 ms and 500 ms. A slow master delays a round only if the quorum
+	// needs it.
 	RoundTimeout time.Duration
 	// StallTime is how long a master may owe an answer before its connection
-	// is reset and it counts as down; zero means 1 s.
+	// is reset and it counts as down. Zero means 1 s.
 	StallTime time.Duration
-	// DriftFactor is the share of the TTL by which the masters' clocks may
-	// run faster than ours over that TTL; zero means 0.01. MinDrift is added
-	// to it; zero means 2 ms.
+	// DriftFactor is the share of the TTL by which the masters' clocks may run faster than
+	// ours over that TTL, from 0 to less than 1. Zero means 0.01. MinDrift is added to it.
+	// Zero means 2 ms.
 	DriftFactor float64
 	MinDrift    time.Duration
-	// RestartGuard is the longest TTL that anybody uses on these masters: no Mutex of
-	// this client can have a longer one. If it is set, a master that was started less
-	// than this ago when it is first connected does not vote until it has passed, as it
-	// may have forgotten locks; nor does one whose second replication id says that it was
-	// a replica before, as nobody knows when.
+	// RestartGuard is the longest TTL that any client uses on these masters. No Mutex of this
+	// client can have a longer one. Zero means that it is not known.
 	//
-	// A master that may have restarted while this client knows it is treated so in any
-	// case, for the longer of this and the longest TTL that this client has used. That is
-	// one that was restarted, that does not say at a reconnect whether it was (it needs
-	// the right to INFO), that was a replica in between, or that has taken the place of
-	// another in its group. A master that was a replica for a moment in which nobody
-	// asked it anything, and whose connection has lasted, cannot be told from one that was
-	// none: never make a master of locks a replica.
+	// If it is set, a master that was started less than this ago when it is first connected
+	// gets no vote until it has been up that long, as it may have forgotten locks. Nor does a
+	// master whose second replication id says that it was a replica before, as nobody knows
+	// when.
 	//
-	// Exempt from a restart is a master that persists every write before it answers
-	// (appendonly yes, appendfsync always), if it says so to CONFIG GET or Durable does,
-	// and always is the same server: not an address behind which a replica can take over
-	// unnoticed.
+	// A master that may have forgotten locks while this client knows it is excluded in any
+	// case, for the longer of RestartGuard and the longest TTL that this client has used. It is
+	// one that
+	//
+	//   - was restarted;
+	//   - does not say at a reconnect whether it was (it needs the right to INFO);
+	//   - was a replica in between;
+	//   - has taken the place of another in its group.
+	//
+	// A master that was a replica for a moment in which nobody asked it anything, and whose
+	// connection has lasted, cannot be told from one that was none. Never make a master of
+	// locks a replica.
+	//
+	// A master that persists every write before it answers (appendonly yes, appendfsync
+	// always) is exempt after a restart, if it says so to CONFIG GET or Durable does. It must
+	// always be the same server: not an address behind which a replica can take over unnoticed.
 	RestartGuard time.Duration
 	// Strict makes Open fail if any master can never serve as it is configured (a
 	// replica, a node of a cluster, a wrong password), and not only if so many cannot that
 	// no majority is left.
 	Strict bool
-	// Durable declares that all masters persist every write before they answer,
-	// where they do not let us ask.
+	// Durable declares that all masters persist every write before they answer. It is for
+	// masters that do not let us ask.
 	Durable bool
-	// Handovers is how many times in a row a lock that is released goes to
-	// the next waiter of this client at once, before waiters elsewhere get a
-	// chance; zero means 16, below zero means always.
+	// Handovers is how many times in a row a released lock goes to the next waiter of this
+	// client at once. After that, waiters of other processes get a chance first. Zero means 16,
+	// AlwaysHandOver (or any number below zero) means without end.
 	Handovers int
 	// Observer is told what happens, if it is set.
 	Observer *Observer
 }
 
+// setDefaults sets what the rounds and the lines need.
+func (cfg *Config) setDefaults() {
+	if cfg.DriftFactor == 0 {
+		cfg.DriftFactor = defaultDriftFactor
+	}
+	if cfg.MinDrift == 0 {
+		cfg.MinDrift = defaultMinDrift
+	}
+	if cfg.Handovers == 0 {
+		cfg.Handovers = defaultHandovers
+	}
+}
+
 // check returns what is wrong with what is ours; the rest is the mux's.
 func (cfg *Config) check() error {
-	if cfg.Owner != "-" {
+	if cfg.Owner != NoOwner {
 		if err := checkOwner(cfg.Owner); err != nil {
 			return err
 		}
@@ -134,12 +165,8 @@ func dots(secret string) string {
 	return "..."
 }
 
-func (cfg *Config) mux(ws *watches, g *guard) mux.Config {
-	var onState func(int, mux.State)
-	if cfg.Observer != nil && cfg.Observer.Master != nil {
-		told := cfg.Observer.Master
-		onState = func(_ int, s mux.State) { told(masterStats(s)) }
-	}
+// forMux is the configuration of the mux, without the hooks.
+func (cfg *Config) forMux() mux.Config {
 	return mux.Config{
 		Masters: cfg.Masters,
 		Conn: conn.Options{
@@ -149,60 +176,14 @@ func (cfg *Config) mux(ws *watches, g *guard) mux.Config {
 			Credentials: cfg.Credentials,
 			ClientName:  cfg.ClientName,
 			DialTimeout: cfg.DialTimeout,
-			Scripts:     scripts(),
+			Scripts:     scripts,
 			Tracking:    true,
 			Persistence: !cfg.Durable,
 
 			SentinelUsername: cfg.SentinelUsername,
 			SentinelPassword: cfg.SentinelPassword,
 		},
-		Quarantine:   g.quarantine,
-		OnSwitch:     g.switched,
-		OnPush:       ws.push,
-		OnDisconnect: ws.disconnected,
-		OnState:      onState,
-		StallTime:    cfg.StallTime,
-		Strict:       cfg.Strict,
-	}
-}
-
-// An Option changes one Mutex.
-type Option func(*Mutex)
-
-// WithToken makes the Mutex one that holds the lock taken under this token,
-// here or in another process ([Mutex.Token]): it can be extended and released.
-// Its validity is unknown before the first Extend, and whoever handed it over
-// must not use it any more. A token has 1 to 4,096 bytes.
-func WithToken(token string) Option {
-	return func(m *Mutex) {
-		switch {
-		case token == "":
-			m.invalid = errors.New("the token that was handed over is empty")
-		case len(token) > maxToken:
-			m.invalid = fmt.Errorf("the token that was handed over has %d bytes, and %d are the most", len(token), maxToken)
-			return
-		}
-		m.token = []byte(token)
-	}
-}
-
-// WithRoundTimeout replaces Config.RoundTimeout.
-func WithRoundTimeout(d time.Duration) Option {
-	return func(m *Mutex) {
-		if d <= 0 {
-			m.invalid = fmt.Errorf("round timeout %v is not above zero", d)
-		}
-		m.timeout = d
-	}
-}
-
-// WithMaxLifetime makes KeepAlive let go of the lock when it has been held for
-// d, so that a holder that hangs does not keep it for ever.
-func WithMaxLifetime(d time.Duration) Option {
-	return func(m *Mutex) {
-		if d <= 0 {
-			m.invalid = fmt.Errorf("maximum lifetime %v is not above zero", d)
-		}
-		m.lifetime = d
+		StallTime: cfg.StallTime,
+		Strict:    cfg.Strict,
 	}
 }

@@ -45,29 +45,6 @@ var (
 // errLifetime says why a lock was given up that could have been renewed.
 var errLifetime = errors.New("redlock: its maximum lifetime has passed")
 
-// A Verdict is what a master's answer means for an operation.
-type Verdict = mux.Verdict
-
-// The verdicts of a [Vote].
-const (
-	// VerdictPending: no answer came before the round was decided or cut short.
-	VerdictPending = mux.VerdictPending
-	// VerdictYes: the master did what it was asked.
-	VerdictYes = mux.VerdictYes
-	// VerdictNo: the key is another's there, or gone.
-	VerdictNo = mux.VerdictNo
-	// VerdictFailed: the master did not answer, or with an error.
-	VerdictFailed = mux.VerdictFailed
-)
-
-// A Vote is one master's part in a round.
-type Vote struct {
-	Master  string        // its address, never with a password
-	Verdict Verdict       // what it said
-	RTT     time.Duration // from the round's start to its answer; 0 without one
-	Err     error         // why it failed; nil if it did not
-}
-
 // A RoundError says how an operation failed, with every master's vote. It is
 // the type of all errors that come from the masters; errors.Is and errors.As
 // look into it, and into the masters' own errors.
@@ -79,7 +56,7 @@ type RoundError struct {
 	// HeldBy and HeldFor say who holds the key, and how long it has still to live if its
 	// holder does not renew it. They are known for a Lock that has run out of time
 	// (ErrHeld). HeldBy is the holder's Config.Owner, and empty if it left none. HeldFor is
-	// below 0 if the key does not expire, and 0 if nothing is known.
+	// NoExpiry if the key does not expire, and 0 if nothing is known.
 	HeldBy  string
 	HeldFor time.Duration
 
@@ -92,8 +69,27 @@ type RoundError struct {
 	held   string // likewise: who holds the key
 }
 
-// byThisMutex is the note of an attempt that the Mutex itself is in the way of.
-const byThisMutex = "held by this Mutex already"
+// The operations, as RoundError.Op and Round.Op name them.
+const (
+	opOpen    = "open"
+	opLock    = "lock"
+	opExtend  = "extend"
+	opUnlock  = "unlock"
+	opRenew   = "renew"
+	opRecheck = "recheck"
+	opHolders = "holders"
+)
+
+// Notes of a RoundError.
+const (
+	byThisMutex = "held by this Mutex already"       // the Mutex itself is in the attempt's way
+	replaced    = "a master was replaced by another" // what failed lacks a vote that cannot be believed
+)
+
+// unasked is the failure of an operation that asked no master.
+func unasked(op, key string, reason error, note string) *RoundError {
+	return &RoundError{Op: op, Key: key, reason: reason, note: note}
+}
 
 // Error says what happened, then why, master by master.
 func (e *RoundError) Error() string {
@@ -215,18 +211,12 @@ func (e *RoundError) As(target any) bool {
 // returned. It asks the context, which may panic, so it comes after all else.
 func (e *RoundError) blame(ctx context.Context, err error) {
 	if err != nil && err != mux.ErrTimeout && e.reason != ErrClosed {
-		e.end(ctx, err)
+		e.endedBy(ctx, err)
 	}
 }
 
-// holders takes note of who holds the key.
-func (e *RoundError) holders(all []Holder) {
-	h := leading(all)
-	e.held, e.HeldBy, e.HeldFor = h.String(), h.owner, h.left
-}
-
-// end notes that a context cut the operation short, with this error.
-func (e *RoundError) end(ctx context.Context, err error) *RoundError {
+// endedBy notes that a context cut the operation short, with this error.
+func (e *RoundError) endedBy(ctx context.Context, err error) *RoundError {
 	e.ended = err
 	if cause := context.Cause(ctx); cause != err {
 		e.cause = cause

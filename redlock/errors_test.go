@@ -22,7 +22,7 @@ func TestRoundErrorIsWhatWentWrong(t *testing.T) {
 		Op: "lock", Key: "k", reason: ErrHeld,
 		Votes: []Vote{{Master: "a:1", Verdict: VerdictNo}, {Master: "b:1", Verdict: VerdictFailed, Err: noperm}},
 	}
-	e.end(ctx, ctx.Err())
+	e.endedBy(ctx, ctx.Err())
 	var err error = fmt.Errorf("wrapped: %w", e)
 	require.ErrorIs(t, err, ErrHeld)
 	require.ErrorIs(t, err, context.Canceled)

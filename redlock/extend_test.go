@@ -69,11 +69,10 @@ func TestExtendThatLooksTooLate(t *testing.T) {
 		now := c.now
 		var looks atomic.Int64
 		c.now = func() time.Duration {
-			at := now()
 			if looks.Add(1) == 2 { // after the answers
 				time.Sleep(100 * time.Millisecond)
 			}
-			return at
+			return now()
 		}
 		require.ErrorIs(t, m.Extend(t.Context()), ErrExpired)
 		require.Zero(t, m.Remaining())

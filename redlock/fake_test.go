@@ -76,6 +76,16 @@ type fakeFlight struct {
 	done     chan struct{}
 }
 
+// newClient returns a client of the masters that r leads to.
+func newClient(cfg Config, r rounds, now func() time.Duration) *Client {
+	for range r.Masters() {
+		cfg.Masters = append(cfg.Masters, "")
+	}
+	c := prepare(cfg)
+	c.begin(r, now)
+	return c
+}
+
 // newFake returns a client of n simulated masters.
 func newFake(t testing.TB, n int, cfg Config) (*Client, *fakeRounds) {
 	t.Helper()

@@ -25,7 +25,7 @@ func TestQuarantineIsAWholeTTLHoweverOldTheServerIs(t *testing.T) {
 		"it does not, and never forgets":        func(now *conn.Server) { now.RunID, now.ReplID, now.Durable = "", "", true },
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGuard(&Config{RestartGuard: time.Second, Durable: true})
+			g := &guard{restart: time.Second, durable: true}
 			g.use(uses)
 			now := before
 			change(&now)
@@ -40,7 +40,7 @@ func TestFirstConnectionToAMasterThatWasAReplica(t *testing.T) {
 	const guarded, uses, old = 20 * time.Second, time.Minute, 24 * time.Hour
 	now := conn.Server{Endpoint: "a:1", RunID: "1", ReplID: "r", Uptime: old, Durable: true}
 	bar := func(before, now conn.Server, cfg Config) time.Duration {
-		g := newGuard(&cfg)
+		g := &guard{restart: cfg.RestartGuard, durable: cfg.Durable}
 		g.use(uses)
 		d, _, doubt := g.quarantine(0, before, now)
 		require.False(t, doubt, "it has given no vote yet")
@@ -70,7 +70,7 @@ func TestWhatHasForgottenNothingVotes(t *testing.T) {
 			before := before
 			now := before
 			change(&before, &now)
-			g := newGuard(&Config{RestartGuard: time.Second})
+			g := &guard{restart: time.Second}
 			g.use(time.Minute)
 			d, why, doubt := g.quarantine(0, before, now)
 			require.Zero(t, d, why)
@@ -144,7 +144,7 @@ func TestGuardListensToNobodyWhoMayHaveForgotten(t *testing.T) {
 		"replaced, and back": {Config{Durable: true}, with(one, of), with(one, func(s *conn.Server) { of(s); s.ReplID = "s" }), uses, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGuard(&c.cfg)
+			g := &guard{restart: c.cfg.RestartGuard, durable: c.cfg.Durable}
 			g.use(uses)
 			g.use(time.Second)
 			d, why, doubt := g.quarantine(0, c.before, c.now)

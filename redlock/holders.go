@@ -11,11 +11,18 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
+// UnknownToken is the Token of a [Holder] where the key holds something else than a string.
+const UnknownToken = "?"
+
+// NoExpiry is the TTL of a [Holder], and the HeldFor of a [RoundError], where the key does not
+// expire: no Redlock library has set it.
+const NoExpiry time.Duration = -1
+
 // A Holder is what one master says about who holds a key.
 type Holder struct {
-	Master string
-	Token  string        // empty if the key is free there
-	TTL    time.Duration // how long the key has still to live; below 0 if it does not expire
+	Master string        // its address, never with a password
+	Token  string        // empty if the key is free there, or Err is set; UnknownToken if it is no lock
+	TTL    time.Duration // how long the key has still to live; NoExpiry if it does not expire
 	Err    error         // why the master's answer is missing; nil if it is not
 }
 
@@ -36,14 +43,43 @@ func (h Holder) Format(s fmt.State, _ rune) {
 // 128 bytes at most; empty if none is, or if another library made the token.
 func (h Holder) Owner() string { return ownerOf(h.Token) }
 
+// holdersScript reads who holds a key, and for how long. KEYS key. A value that is too long for
+// a token is cut: it can be of any size. pcall is as in the other scripts.
+var holdersScript = newScript(`local v = redis.pcall('GET', KEYS[1])
+if type(v) == 'string' then
+  v = string.sub(v, 1, 1024)
+end
+return {v, redis.call('PTTL', KEYS[1])}`)
+
+// judgeHolders judges the holders script: an answer is a yes.
+func judgeHolders(v resp.Value) mux.Verdict {
+	if v.Kind() == resp.Array && v.Len() == 2 {
+		return mux.VerdictYes
+	}
+	return judgeError(v)
+}
+
+// holders makes the call a question to all masters who holds a key.
+func (k *call) holders(key string, timeout time.Duration) {
+	k.token = k.token[:0]
+	r := &k.request
+	r.reset()
+	r.judge = judgeHolders
+	r.command = holdersScript.appendHash(r.command, key, 0)
+	r.fallback = holdersScript.appendText(r.fallback, key, 0)
+	k.prepare(timeout)
+	k.op.All, k.op.Keep = true, true
+}
+
 // Holders asks every master who holds a key, and returns one Holder for each, in
 // the order of Config.Masters. It waits for all that are up, for a round timeout
 // (500 ms unless it is configured) at most. If fewer than a majority answered it
 // also returns a *RoundError, which wraps ErrNoQuorum unless ctx ended before.
 //
 // Somebody holds the lock only if one token is on a majority of the masters. A
-// key that holds something else than a string has the token "?".
+// key that holds something else than a string has the token UnknownToken.
 func (c *Client) Holders(ctx context.Context, key string) ([]Holder, error) {
+	c.check()
 	timeout := c.cfg.RoundTimeout
 	if timeout == 0 {
 		timeout = maxRoundTimeout
@@ -67,7 +103,7 @@ func (c *Client) Holders(ctx context.Context, key string) ([]Holder, error) {
 		v.Reply = resp.Value{}
 	}
 	if reason := count(k.op.Votes, err).answered(); reason != nil {
-		e := c.failed("holders", key, k, err, reason)
+		e := c.failure(opHolders, key, k, err, reason)
 		e.blame(ctx, err)
 		return out, e
 	}
@@ -87,7 +123,10 @@ func readHolder(v resp.Value) (token string, ttl time.Duration) {
 		token = string(first.Bytes())
 	}
 	if token == "" {
-		token = "?"
+		token = UnknownToken
+	}
+	if ms < 0 {
+		return token, NoExpiry
 	}
 	return token, milliseconds(ms)
 }
@@ -98,7 +137,7 @@ type claim struct {
 	votes   int           // masters that name it; 0 if nobody is known to hold the key
 	masters int           // of so many
 	silent  bool          // some have not answered
-	left    time.Duration // until it is gone from so many that it is free; below 0: never
+	left    time.Duration // until it is gone from so many that it is free; NoExpiry if never
 }
 
 // leading is whoever holds the key on most masters.
@@ -131,7 +170,7 @@ func leading(holders []Holder) (lead claim) {
 	slices.Sort(ttls)
 	// Once it is gone from so many that a majority has not got it, it is free.
 	if lead.left = ttls[max(0, lead.votes-majority(len(holders)))]; lead.left == conn.Forever {
-		lead.left = -1
+		lead.left = NoExpiry
 	}
 	lead.owner, lead.masters = holders[at].Owner(), len(holders)
 	lead.silent = slices.ContainsFunc(holders, func(h Holder) bool { return h.Err != nil })

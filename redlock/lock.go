@@ -34,19 +34,20 @@ const (
 // time because the lock is held asks the masters by whom, for a short moment, and
 // RoundError.HeldBy and HeldFor say it; one that was cancelled leaves at once.
 func (m *Mutex) Lock(ctx context.Context) error {
+	m.of()
 	if m.invalid != nil {
 		return m.invalid
 	}
-	if err := ctx.Err(); err != nil {
-		return m.unasked(opLock, nil, "").end(ctx, err)
-	}
 	c := m.client
+	if err := ctx.Err(); err != nil {
+		return unasked(opLock, m.key, nil, "").endedBy(ctx, err)
+	}
 	w, first := c.lines.join(m.key)
 	wait := waiting{mutex: m, waiter: w}
 	defer wait.cleanUp()
 	// Whoever comes to a contended key looks first, so that those who were told
 	// of its release are not always overtaken by whoever has released it.
-	try := first && !(c.watches.contended(m.key, c.now()) && c.tracked())
+	try := first && !(c.watches.contended(m.key, c.now()) && c.watches.tracked())
 	wait.inTurn = first && !try
 	e, err := wait.lock(ctx, try, first)
 	wait.acquired = e == nil && err == nil
@@ -55,7 +56,7 @@ func (m *Mutex) Lock(ctx context.Context) error {
 	if err != nil {
 		e = m.gaveUp(ctx, err, e, wait.cut, held, failure)
 	}
-	wait.end(ctx, e)
+	wait.finish(ctx, e)
 	wait.acquired = false // the caller knows of it now
 	if e != nil {
 		return e
@@ -118,7 +119,7 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 			}
 			last = e
 			w.raced = e.reason == ErrHeld && len(e.Votes) > 0
-			m.client.lines.failed(m.key, e)
+			m.client.lines.noteFailure(m.key, e)
 			if e.reason == ErrHeld {
 				m.client.watches.noteRefused(m.key, m.client.now())
 			}
@@ -232,11 +233,11 @@ func (w *waiting) untilFree(ctx context.Context, front, refused bool) error {
 // and what it means that this has passed: nothing, but that it is time to look again.
 func (w *waiting) look(ctx context.Context) (pause time.Duration, why Wake, err error) {
 	c := w.mutex.client
-	if !c.tracked() {
+	if !c.watches.tracked() {
 		return w.pause(), WakePoll, nil
 	}
-	c.listen()
-	p, err := c.look(ctx, w.mutex, w.waiter.watch)
+	c.watches.listen()
+	p, err := c.watches.look(ctx, &w.mutex.spec, w.waiter.watch)
 	switch {
 	case errors.Is(err, mux.ErrClosed):
 		return 0, "", ErrClosed
@@ -244,7 +245,7 @@ func (w *waiting) look(ctx context.Context) (pause time.Duration, why Wake, err 
 		return 0, "", err
 	}
 	if p.held { // whoever leaves the line from now on knows why
-		c.lines.refused(w.mutex)
+		c.lines.noteHeld(w.mutex.key)
 	}
 	switch {
 	case p.free:
@@ -286,8 +287,8 @@ func (w *waiting) pause() time.Duration {
 	return base/2 + rand.N(most)
 }
 
-// end notes that Lock returns.
-func (w *waiting) end(ctx context.Context, e *RoundError) {
+// finish notes that Lock returns.
+func (w *waiting) finish(ctx context.Context, e *RoundError) {
 	since := w.since
 	if since == 0 {
 		return
@@ -307,9 +308,9 @@ func (w *waiting) end(ctx context.Context, e *RoundError) {
 // that was still undecided.
 func (m *Mutex) gaveUp(ctx context.Context, err error, last, cut *RoundError, held bool, failure *RoundError) *RoundError {
 	if err == ErrClosed {
-		return m.unasked(opLock, ErrClosed, "")
+		return unasked(opLock, m.key, ErrClosed, "")
 	}
-	e := m.unasked(opLock, nil, "")
+	e := unasked(opLock, m.key, nil, "")
 	switch {
 	case last != nil:
 		*e = *last
@@ -322,12 +323,13 @@ func (m *Mutex) gaveUp(ctx context.Context, err error, last, cut *RoundError, he
 	case cut != nil:
 		*e = *cut
 	}
-	e.end(ctx, err)
+	e.endedBy(ctx, err)
 	if e.reason == ErrHeld && errors.Is(err, context.DeadlineExceeded) {
 		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.explainTime())
 		defer cancel()
 		all, _ := m.client.Holders(ask, m.key) // those that answer are enough
-		e.holders(all)
+		h := leading(all)
+		e.held, e.HeldBy, e.HeldFor = h.String(), h.owner, h.left
 	}
 	return e
 }

@@ -2,36 +2,85 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/redburst/redburst/mux"
 )
 
-// A Mutex is a lock on one key. It is made by [Client.NewMutex], and may be used
-// by any number of goroutines at once, but it is one holder: of two that call
-// Lock on it the second waits like any other contender of the key, and an Unlock
-// releases whatever the Mutex holds, whoever took it. Give each holder a Mutex.
-//
-// TryLock, Extend and Unlock on a Mutex that is reused allocate nothing if they
-// succeed and the key has at most 512 bytes: no large buffers are kept.
-type Mutex struct {
-	client   *Client
-	key      string
-	term     term
-	timeout  time.Duration // of a round
-	lifetime time.Duration // 0 if unlimited
-	invalid  error         // why it can never be taken
+const (
+	// A key goes back and forth with every command, and a master's push names it:
+	// one that fills a connection's buffers would be in the way of all the others.
+	maxKey = 16 << 10
 
-	// mu guards what follows. Extends are posted under it, so that none is
-	// posted after an Unlock has taken the token away.
-	mu    sync.Mutex
-	token []byte        // of the lock that is held, or was until it expired; empty if none is
-	until time.Duration // end of the validity; 0 if unknown, of a lock that was handed over
-	gone  bool          // it is known to be lost
-	since time.Duration // when it was taken; 0 if unknown
-	keeps *keep         // its live KeepAlives
+	maxTTL = 100 * 365 * 24 * time.Hour
+)
+
+// A Mutex is a lock on one key. It is made by [Client.NewMutex]; the methods of a zero Mutex
+// panic. It may be used by any number of goroutines at once, but it is one holder: of two that
+// call Lock on it the second waits like any other contender for the key, and an Unlock releases
+// whatever the Mutex holds, whoever took it. Give each holder a Mutex.
+//
+// TryLock, Extend and Unlock on a Mutex that is reused allocate nothing if they succeed and the
+// key has at most 512 bytes: no large buffers are kept.
+type Mutex struct {
+	hold
+	client  *Client // see of
+	invalid error   // why it can never be taken
+}
+
+// NewMutex returns a lock on a key, which is not taken yet. The TTL is how long the lock
+// outlives a holder that has died. It is in whole milliseconds, must exceed the drift, and must
+// not exceed Config.RestartGuard if that is set. A key has 1 to 16,384 bytes. An invalid key,
+// TTL or option is reported by the first call that uses the Mutex.
+//
+// A long TTL has a cost: a master that restarts does not vote until the longest TTL that this
+// client has used has passed, counted from the first attempt that uses it.
+//
+// NewMutex asks the masters nothing, and the client keeps nothing of a Mutex that is not held:
+// it can be forgotten. Reusing one saves only its allocation.
+func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex {
+	c.check()
+	o := options{kind: plain{}, timeout: c.cfg.RoundTimeout}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.timeout == 0 {
+		o.timeout = min(max(ttl/20, minRoundTimeout), maxRoundTimeout)
+	}
+	m := &Mutex{client: c, invalid: o.invalid}
+	m.spec = spec{o.kind, key, newTerm(ttl, c.cfg.DriftFactor, c.cfg.MinDrift), o.timeout}
+	m.lifetime = o.lifetime
+	if o.token != "" {
+		m.token = []byte(o.token)
+	}
+	switch {
+	case key == "":
+		m.invalid = errors.New("the key is empty")
+	case len(key) > maxKey:
+		m.invalid = fmt.Errorf("the key has %d bytes, and %d are the most", len(key), maxKey)
+	case ttl <= 0 || ttl%time.Millisecond != 0:
+		m.invalid = fmt.Errorf("TTL %v is not a whole number of milliseconds above zero", ttl)
+	case ttl > maxTTL:
+		m.invalid = fmt.Errorf("TTL %v is beyond a hundred years", ttl)
+	case c.cfg.RestartGuard > 0 && ttl > c.cfg.RestartGuard:
+		m.invalid = fmt.Errorf("TTL %v is above Config.RestartGuard, %v, which is to be the longest of all", ttl, c.cfg.RestartGuard)
+	case m.term.drift >= ttl:
+		m.invalid = fmt.Errorf("TTL %v leaves nothing after a clock drift of %v", ttl, m.term.drift)
+	}
+	if m.invalid != nil {
+		m.invalid = fmt.Errorf("redlock: mutex %s: %w", quoted(key), m.invalid)
+	}
+	return m
+}
+
+// of returns the Mutex's client.
+func (m *Mutex) of() *Client {
+	if m.client == nil {
+		panic("redlock: a zero Mutex cannot be used: make it with Client.NewMutex")
+	}
+	return m.client
 }
 
 // Format prints the key, and not the token, whatever the verb.
@@ -49,31 +98,27 @@ func (m *Mutex) Token() string {
 	return string(m.token)
 }
 
-// Until returns the end of the lock's validity: until then it is provably held,
-// if the masters' clocks keep their promise (see the package comment). It is in
-// the past once the lock has expired, and zero while the Mutex is unlocked. A
-// suspended machine makes it lag, as it does all of Go's times; Remaining does
-// not.
+// Until returns the end of the lock's validity: until then it is provably held, if the masters'
+// clocks keep their promise (see the package comment). It is in the past once the lock has
+// expired, and zero while the Mutex is unlocked, or holds a lock that was handed over and not
+// extended yet.
+//
+// If the machine is suspended after the call, the returned time is too late by the suspension.
+// Remaining counts it.
 func (m *Mutex) Until() time.Time {
+	c := m.of()
 	m.mu.Lock()
 	until := m.until
 	m.mu.Unlock()
 	if until == 0 {
 		return time.Time{}
 	}
-	return time.Now().Add(until - m.client.now())
+	return time.Now().Add(until - c.now())
 }
 
-// Remaining returns how much is left of the lock's validity, suspended time
-// counted; 0 if nothing is.
-func (m *Mutex) Remaining() time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.until == 0 {
-		return 0
-	}
-	return max(0, m.until-m.client.now())
-}
+// Remaining returns how much is left of the lock's validity, suspended time counted. It is 0 if
+// nothing is left, or nothing is known.
+func (m *Mutex) Remaining() time.Duration { return m.remaining(m.of().now) }
 
 // TryLock tries to take the lock, in one round. Its error is a *RoundError that
 // wraps ErrHeld, also if this Mutex holds the lock already; ErrNoQuorum;
@@ -84,6 +129,7 @@ func (m *Mutex) Remaining() time.Duration {
 // A lock that has expired without an Unlock does not count as held: what is left of it is
 // released first.
 func (m *Mutex) TryLock(ctx context.Context) error {
+	m.of()
 	if m.invalid != nil {
 		return m.invalid
 	}
@@ -96,60 +142,59 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 // acquire is one attempt: in one burst, or in turn where others are known to
 // contend.
 func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely mux.Set) *RoundError {
-	c := m.client
+	c := m.of()
 	if err := ctx.Err(); err != nil {
-		return m.unasked(opLock, nil, "").end(ctx, err)
+		return unasked(opLock, m.key, nil, "").endedBy(ctx, err)
 	}
 	if m.Remaining() > 0 {
-		return m.unasked(opLock, ErrHeld, byThisMutex)
+		return unasked(opLock, m.key, ErrHeld, byThisMutex)
 	}
 	c.guard.use(m.term.ttl)
 	m.clearExpired()
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.acquire(m)
+	k.acquire(&m.spec, c.owner)
 	taken, told := false, false
 	defer func() {
 		if taken && !told { // a context or an Observer has panicked: nobody knows that it is taken
-			m.giveBack(k, m.unasked(opLock, ErrNotHeld, ""))
+			c.renewer.giveBack(&m.hold, k.token, unasked(opLock, m.key, ErrNotHeld, ""))
 		}
 	}()
-	switches := c.guard.switches.Load()
+	switches := c.rechecker.switches.Load()
 	left, e, err := m.attempt(ctx, k, inTurn, likely)
 	taken = e == nil
-	if taken && c.guard.switches.Load() != switches && !m.survives() {
+	if taken && c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold) {
 		e = m.stale(opLock, k, err)
-		m.giveBack(k, m.unasked(opLock, ErrNotHeld, ""))
+		c.renewer.giveBack(&m.hold, k.token, unasked(opLock, m.key, ErrNotHeld, ""))
 	}
-	took := k.op.Decided - k.op.Started
-	c.stats.attempt(e, took)
+	c.stats.attempt(e, k.op.Decided-k.op.Started)
 	if e != nil {
 		e.blame(ctx, err)
 	}
-	m.observe(ctx, opLock, k, took, left, e)
+	c.tell(ctx, opLock, m.key, k, left, e)
 	told = true
 	return e
 }
 
 // attempt asks the masters, and either installs the lock or has what may have been set
 // on them released. It returns what is left of the validity, and the mux's error too.
-func (m *Mutex) attempt(ctx context.Context, k *call, inTurn bool, likely mux.Set) (left time.Duration, e *RoundError, err error) {
+func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.Set) (left time.Duration, e *RoundError, err error) {
 	c := m.client
 	// It never waits: a context, or an Observer that it calls, may bring us here again
 	// while Close waits for the attempt that is under way.
 	if !c.attempts.TryRLock() {
 		k.op.Started, k.op.Decided = 0, 0
-		return 0, m.unasked(opLock, ErrClosed, ""), nil
+		return 0, unasked(opLock, m.key, ErrClosed, ""), nil
 	}
 	clean := false // nothing can be left on any master, or what is there is ours
 	defer func() { // also if the context panics
 		if !clean {
-			m.undo(k)
+			c.undo(&m.spec, k.token)
 		}
 		c.attempts.RUnlock()
 	}()
-	if inTurn {
-		clean, err = c.inTurn(ctx, m, k, likely)
+	if inTurnOf {
+		clean, err = inTurn(ctx, &c.core, &m.spec, k, likely)
 	} else {
 		err = c.rounds.Do(ctx, &k.op)
 		clean = k.op.Asked == 0 // or while the masters are down, releases pile up as debts
@@ -159,35 +204,22 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurn bool, likely mux.Se
 	reason := count(k.op.Votes, err).acquired(now, until)
 	if reason == nil {
 		if m.install(k.token, until, now) {
+			c.rechecker.add(&m.hold)
 			clean = true
 			return until - now, nil, err
 		}
 		reason = ErrExpired
 	}
-	return until - now, m.failed(opLock, k, err, reason), err
+	return 0, c.failure(opLock, m.key, k, err, reason), err
 }
 
-// undo has what the call's round may have set on any master released.
-func (m *Mutex) undo(k *call) {
-	k.release(m, k.token)
-	m.client.rounds.Send(&k.op)
-}
-
-// giveBack makes the Mutex one that does not hold the call's lock, and has that released.
-// Last is how the last round on the lock has failed, if that is why.
-func (m *Mutex) giveBack(k *call, last *RoundError) {
-	over := m.clear(k.token, last)
-	defer m.undo(k) // also if a context panics
-	m.client.renewer.finish(over)
-}
-
-// clearExpired makes the Mutex one that is not locked if its lock has expired: before it
-// takes the next one its KeepAlives have ended and their Observers have been told, and what
-// late requests of it may have set on some master is released.
+// clearExpired makes the Mutex one that is not locked if its lock is over: before it takes the
+// next one its KeepAlives have ended and their Observers have been told, and what late requests
+// of it may have set on some master is released.
 func (m *Mutex) clearExpired() {
 	c := m.client
 	m.mu.Lock()
-	if len(m.token) == 0 || m.until == 0 || m.until > c.now() {
+	if len(m.token) == 0 || !m.state(c.now()).over() {
 		m.mu.Unlock()
 		return
 	}
@@ -195,66 +227,15 @@ func (m *Mutex) clearExpired() {
 	defer c.putCall(k)
 	k.token = append(k.token[:0], m.token...) // which never becomes valid again
 	m.mu.Unlock()
-	m.giveBack(k, nil)
+	c.renewer.giveBack(&m.hold, k.token, nil)
 }
 
-// clear makes the Mutex one that is not locked, if it has the lock with that token. From
-// then on no renewal of it is sent. It returns the KeepAlives that are to be finished; last is
-// that of giveBack.
-func (m *Mutex) clear(token []byte, last *RoundError) (over []*keep) {
-	r := &m.client.renewer
-	r.mu.Lock() // before the KeepAlives are gone, no renewal is under way to Post
-	defer r.mu.Unlock()
-	m.mu.Lock()
-	var keeps *keep
-	if string(m.token) == string(token) {
-		keeps = m.reset()
-	}
-	m.mu.Unlock()
-	return r.lose(keeps, last)
-}
-
-// reset makes the Mutex one that is not locked, and returns its KeepAlives. mu is held.
-func (m *Mutex) reset() (keeps *keep) {
-	keeps = m.keeps
-	m.token, m.until, m.since, m.gone, m.keeps = m.token[:0], 0, 0, false, nil
-	return keeps
-}
-
-// survives asks the masters again for a lock that was just taken, as one of its votes
-// may be that of a master that was replaced meanwhile: the recheck of all locks may have
-// come too early to see this one. It reports whether there still is a valid lock.
-func (m *Mutex) survives() bool {
-	m.client.recheckThese([]*Mutex{m})
-	return m.Remaining() > 0
-}
-
-// stale is the failure of a round that has succeeded with such a vote.
+// stale is the failure of a round that has succeeded with the vote of a master that was
+// replaced meanwhile.
 func (m *Mutex) stale(op string, k *call, err error) *RoundError {
-	e := m.failed(op, k, err, ErrNoQuorum)
+	e := m.client.failure(op, m.key, k, err, ErrNoQuorum)
 	e.note = replaced
 	return e
-}
-
-// replaced is the note of what failed for want of a vote that cannot be believed.
-const replaced = "a master was replaced by another"
-
-// install makes the Mutex hold a lock that was just taken. It reports whether it does:
-// a caller that stood still until its lock was over may find that another has taken the
-// next one, be it that this is over, too.
-func (m *Mutex) install(token []byte, until, now time.Duration) bool {
-	m.mu.Lock()
-	if m.until > until || m.keeps != nil {
-		m.mu.Unlock()
-		return false
-	}
-	m.token = append(m.token[:0], token...)
-	m.until, m.since, m.gone = until, now, false
-	m.mu.Unlock()
-	if m.client.groups {
-		m.client.holding.add(m)
-	}
-	return true
 }
 
 // Extend gives the lock its full TTL again. It succeeds only while the lock is
@@ -270,6 +251,7 @@ func (m *Mutex) install(token []byte, until, now time.Duration) bool {
 // ended before the masters had decided. After ErrNotHeld and ErrExpired the Mutex holds
 // no valid lock any more; after the others it is valid until Until.
 func (m *Mutex) Extend(ctx context.Context) error {
+	m.of()
 	if m.invalid != nil {
 		return m.invalid
 	}
@@ -282,132 +264,69 @@ func (m *Mutex) Extend(ctx context.Context) error {
 func (m *Mutex) extend(ctx context.Context) *RoundError {
 	c := m.client
 	if err := ctx.Err(); err != nil {
-		return m.unasked(opExtend, nil, "").end(ctx, err)
+		return unasked(opExtend, m.key, nil, "").endedBy(ctx, err)
 	}
 	c.guard.use(m.term.ttl) // which nobody here has used yet if the lock was handed over
-	k := c.takeCall()
+	x := extension{&c.core, &m.hold, c.takeCall()}
+	k := x.call
 	defer c.putCall(k)
-	switches := c.guard.switches.Load()
-	m.mu.Lock()
-	limit := m.until
-	handed := len(m.token) > 0 && limit == 0
-	if !handed && limit <= c.now() {
-		note := "its validity has ended"
-		if len(m.token) == 0 {
-			note = "not locked"
-		}
-		m.mu.Unlock()
-		return m.unasked(opExtend, ErrNotHeld, note)
+	switches := c.rechecker.switches.Load()
+	was := x.post()
+	switch was {
+	case stateUnlocked:
+		return unasked(opExtend, m.key, ErrNotHeld, "not locked")
+	case stateExpired, stateLost:
+		return unasked(opExtend, m.key, ErrNotHeld, "its validity has ended")
 	}
-	k.token = append(k.token[:0], m.token...)
-	k.extend(m, k.token, !handed)
-	c.rounds.Post(k.one[:]...)
-	m.mu.Unlock()
-
 	err := c.rounds.Wait(ctx, &k.op)
-	until := m.term.until(k.op.Started)
-	limit = m.end(k.token, limit) // which another round may have moved
-	if handed {
-		limit = until
-	}
-	now := c.now()
-	reason := count(k.op.Votes, err).extended(now, until, limit)
-	if reason == nil {
-		reason = m.prolong(k.token, until, now)
-	}
-	if reason == ErrExpired && c.now() < m.end(k.token, 0) {
-		reason = nil // we came too late, and others have extended it further
+	left, reason := x.land(err, true)
+	if reason == errUnlocked {
+		reason = ErrNotHeld
 	}
 	stale := false
-	if reason == nil && handed && c.groups {
-		c.holding.add(m) // for the next recheck; the last may not have seen it
-		stale = c.guard.switches.Load() != switches && !m.survives()
+	if reason == nil && was == stateHandedOver {
+		c.rechecker.add(&m.hold) // for the next recheck; the last may not have seen it
+		stale = c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold)
 	}
 	var e *RoundError
 	switch {
 	case stale:
 		e = m.stale(opExtend, k, err)
 	case reason != nil:
-		e = m.failed(opExtend, k, err, reason)
+		e = c.failure(opExtend, m.key, k, err, reason)
 	default:
 		c.stats.extended.Add(1)
 	}
-	took := k.op.Decided - k.op.Started
-	if e != nil && (e.reason == ErrNotHeld || e.reason == ErrExpired || stale || !handed && m.end(k.token, 0) <= now) {
-		m.lost(k, now, e) // the last: it came so late that it may have set keys again of a lock that is over
+	if stale || reason != nil && x.futile(reason) {
+		c.renewer.lose(&m.hold, k.token, e)
 	}
 	if e != nil {
 		e.blame(ctx, err)
 	}
-	m.observe(ctx, opExtend, k, took, until-now, e)
+	c.tell(ctx, opExtend, m.key, k, left, e)
 	return e
 }
 
-// prolong moves the end of the validity, if the Mutex still holds that lock: not if it
-// was unlocked, or another round has found it to be lost, and is about to release what
-// it gave back; nor if it has ended since now, when the caller looked.
-func (m *Mutex) prolong(token []byte, until, now time.Duration) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch {
-	case m.gone || string(m.token) != string(token):
-		return ErrNotHeld
-	case m.until != 0 && m.until <= max(now, m.client.now()):
-		return ErrExpired
-	}
-	m.setUntil(max(until, m.until))
-	return nil
-}
-
-// end returns the end of the validity of the lock with that token, if the Mutex still
-// holds it, and otherwise what was known of it.
-func (m *Mutex) end(token []byte, known time.Duration) time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.gone || string(m.token) != string(token) {
-		return known
-	}
-	return max(known, m.until)
-}
-
-// keeping reports whether k keeps the lock that the Mutex holds. mu is held.
-func (m *Mutex) keeping(k *keep) bool {
-	for at := m.keeps; at != nil; at = at.sibling {
-		if at == k {
-			return true
-		}
-	}
-	return false
-}
-
-// setUntil sets the end of the validity, for the KeepAlives too. mu is held.
-func (m *Mutex) setUntil(until time.Duration) {
-	m.until = until
-	for k := m.keeps; k != nil; k = k.sibling {
-		k.until.Store(int64(until))
-	}
-}
-
-// lost takes note that the call's round has found the lock to be lost: it ends
-// the validity, releases what the round may have set again on some masters, and
-// ends the KeepAlives.
-func (m *Mutex) lost(k *call, now time.Duration, why *RoundError) {
-	r := &m.client.renewer
-	r.mu.Lock() // before an Unlock can find the KeepAlives gone, no renewal is under way to Post
-	m.mu.Lock()
-	var keeps *keep
-	if string(m.token) == string(k.token) {
-		if m.until == 0 || m.until > now {
-			m.until = now
-		}
-		m.gone = true
-		keeps, m.keeps = m.keeps, nil
-	}
-	m.mu.Unlock()
-	over := r.lose(keeps, why)
-	r.mu.Unlock()
-	m.undo(k)
-	r.finish(over)
+// KeepAlive renews the lock, every third of its TTL, until stop is called, the lock is released
+// or lost, ctx is done, or the maximum lifetime has passed ([WithMaxLifetime]). It returns at
+// once.
+//
+// The context it returns is done then. If the lock was lost, the context ends no later than the
+// lock's validity by our clock, and its cause (context.Cause) is a *RoundError that wraps
+// ErrLost and says how the last renewal failed. It ends at once if a renewal finds that the
+// masters no longer have the key. Otherwise renewals are repeated until the validity ends. Err
+// and Done look at the clock themselves, so they do not depend on a timer that comes late; the
+// contexts derived from it do.
+//
+// stop ends the renewal and cancels the context. The key then expires with its TTL. (A Sentinel
+// failover meanwhile gives it its TTL once more.) Unlock a lock that was lost, too, so that
+// nothing of it is left on any master.
+//
+// If the lock is not held, or was handed over and is not extended yet, the context is done from
+// the beginning.
+func (m *Mutex) KeepAlive(ctx context.Context) (held context.Context, stop context.CancelFunc) {
+	k := m.of().renewer.add(ctx, &m.hold)
+	return k, k.stop
 }
 
 // Unlock releases the lock. The release goes to every master whatever becomes of
@@ -432,6 +351,7 @@ func (m *Mutex) lost(k *call, now time.Duration, why *RoundError) {
 // nothing was broken: it is only not known that the lock is free yet. The error is a
 // *RoundError.
 func (m *Mutex) Unlock(ctx context.Context) error {
+	m.of()
 	if m.invalid != nil {
 		return m.invalid
 	}
@@ -445,24 +365,19 @@ func (m *Mutex) unlock(ctx context.Context) *RoundError {
 	c := m.client
 	k := c.takeCall()
 	defer c.putCall(k)
-	if c.groups {
-		c.holding.remove(m) // before: a lock that is installed from now on is added again
-	}
+	c.rechecker.remove(&m.hold) // before: a lock that is installed from now on is added again
 	m.mu.Lock()
-	if len(m.token) == 0 {
-		m.mu.Unlock()
-		return m.unasked(opUnlock, ErrNotHeld, "not locked")
-	}
-	k.release(m, m.token)
 	now := c.now()
-	expired, gone := m.until != 0 && m.until <= now, m.gone
-	since := m.since
+	was, since := m.state(now), m.since
+	if was == stateUnlocked {
+		m.mu.Unlock()
+		return unasked(opUnlock, m.key, ErrNotHeld, "not locked")
+	}
+	k.release(&m.spec, m.token)
 	keeps := m.reset()
 	m.mu.Unlock()
 	if keeps != nil {
-		c.renewer.mu.Lock()
-		over := c.renewer.end(keeps)
-		c.renewer.mu.Unlock()
+		over := c.renewer.retire(keeps)
 		finished := false
 		defer func() {
 			if !finished { // a context has panicked: the release goes out nevertheless
@@ -482,53 +397,14 @@ func (m *Mutex) unlock(ctx context.Context) *RoundError {
 		c.stats.hold.add(now - since)
 	}
 	err := c.rounds.Wait(ctx, &k.op)
-	reason := count(k.op.Votes, err).released(expired, gone)
+	reason := count(k.op.Votes, err).released(was.over(), was == stateLost)
 	var e *RoundError
 	if reason != nil {
-		e = m.failed(opUnlock, k, err, reason)
+		e = c.failure(opUnlock, m.key, k, err, reason)
 		e.blame(ctx, err)
 	} else {
 		c.stats.released.Add(1)
 	}
-	m.observe(ctx, opUnlock, k, k.op.Decided-k.op.Started, 0, e)
+	c.tell(ctx, opUnlock, m.key, k, 0, e)
 	return e
-}
-
-const (
-	opLock   = "lock"
-	opExtend = "extend"
-	opUnlock = "unlock"
-	opRenew  = "renew"
-
-	opRecheck = "recheck"
-)
-
-// unasked is the failure of an operation that asked no master.
-func (m *Mutex) unasked(op string, reason error, note string) *RoundError {
-	return &RoundError{Op: op, Key: m.key, reason: reason, note: note}
-}
-
-// failed makes the error of a round: err is what the mux returned, reason what
-// the votes say.
-func (m *Mutex) failed(op string, k *call, err, reason error) *RoundError {
-	return m.client.failed(op, m.key, k, err, reason)
-}
-
-// observe tells the Observer of a round: e is how it failed, if it did.
-func (m *Mutex) observe(ctx context.Context, op string, k *call, took, validity time.Duration, e *RoundError) {
-	c := m.client
-	if c.observe.Round == nil {
-		return
-	}
-	r := Round{Op: op, Key: m.key, Took: took, Asked: len(c.masters)}
-	if k.asked != 0 {
-		r.Asked = k.asked
-	}
-	if e != nil {
-		r.Votes, r.Err = e.Votes, e
-	} else {
-		k.votes = appendVotes(k.votes[:0], c.masters, k.op.Votes, k.token)
-		r.Votes, r.Validity = k.votes, validity
-	}
-	c.observe.Round(ctx, r)
 }

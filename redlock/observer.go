@@ -3,6 +3,8 @@ package redlock
 import (
 	"context"
 	"time"
+
+	"github.com/redburst/redburst/mux"
 )
 
 // An Observer is told what a client does, for traces and metrics. Each func may
@@ -32,7 +34,7 @@ type Round struct {
 	Asked    int           // masters: fewer than all if a contender was refused by the first (see Lock)
 	Took     time.Duration // from its start to its decision
 	Votes    []Vote        // one for each master; valid only until the call returns
-	Validity time.Duration // what is left of the lock's, if it succeeded; 0 for "unlock"
+	Validity time.Duration // what is left of the lock's, if it succeeded; 0 for "unlock", and if it was unlocked meanwhile
 	Err      error         // nil if it succeeded
 }
 
@@ -53,6 +55,34 @@ const (
 	// TRACKING), or too few are up, and a pause has passed.
 	WakePoll Wake = "poll"
 )
+
+// MasterStats is one master.
+type MasterStats struct {
+	Address  string
+	Phase    string        // "dialing", "up", "stalled", "down", "refused", "quarantined"
+	Err      string        // why it is not up; empty if it is
+	RTT      time.Duration // smoothed
+	Replies  uint64
+	Failures uint64 // votes that failed
+	Owed     int    // answers outstanding
+	Debts    int    // releases to be delivered when it is back, or to be repeated
+}
+
+func masterStats(m mux.State) MasterStats {
+	s := MasterStats{
+		Address:  m.Address,
+		Phase:    m.Phase.String(),
+		RTT:      m.RTT,
+		Replies:  m.Replies,
+		Failures: m.Failures,
+		Owed:     m.Owed,
+		Debts:    m.Debts,
+	}
+	if m.Phase != mux.Up && m.Err != nil {
+		s.Err = m.Err.Error()
+	}
+	return s
+}
 
 func (o *Observer) waitStart(ctx context.Context, key string) {
 	if o.WaitStart != nil {

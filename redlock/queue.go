@@ -11,7 +11,7 @@ import (
 // others wait for their turn. A line exists while somebody stands in it, and
 // what it is made of is pooled: nothing per key is left behind.
 //
-// Its locks are leaves of the lock order.
+// Its locks are leaves.
 type lines struct {
 	handovers int // in a row; below zero: any number
 	seed      maphash.Seed
@@ -143,8 +143,8 @@ func (q *lines) leave(key string, w *waiter, acquired bool) (held bool, failure 
 	return held, failure
 }
 
-// failed notes how the attempt of a line's first has failed.
-func (q *lines) failed(key string, e *RoundError) {
+// noteFailure notes how the attempt of a line's first has failed.
+func (q *lines) noteFailure(key string, e *RoundError) {
 	s := q.shard(key)
 	s.mu.Lock()
 	l := s.lines[key]
@@ -152,13 +152,13 @@ func (q *lines) failed(key string, e *RoundError) {
 	s.mu.Unlock()
 }
 
-// refused notes that the key was found to be another's, if that is not known.
-func (q *lines) refused(m *Mutex) {
-	s := q.shard(m.key)
+// noteHeld notes that the key was found to be another's, if that is not known.
+func (q *lines) noteHeld(key string) {
+	s := q.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := s.lines[m.key]; l.failure == nil || l.failure.reason != ErrHeld {
-		l.failure = m.unasked(opLock, ErrHeld, "")
+	if l := s.lines[key]; l.failure == nil || l.failure.reason != ErrHeld {
+		l.failure = unasked(opLock, key, ErrHeld, "")
 	}
 }
 

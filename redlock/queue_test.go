@@ -123,7 +123,7 @@ func TestLineKnowsWhyTheLockIsNotToBeHad(t *testing.T) {
 	c, _ := q.join("k")
 	d, _ := q.join("k")
 	down := &RoundError{reason: ErrNoQuorum}
-	q.failed("k", down)
+	q.noteFailure("k", down)
 	held, failure := q.leave("k", d, false)
 	require.False(t, held)
 	require.Same(t, down, failure)

@@ -29,7 +29,7 @@ func TestRecheckSparesWhatOthersRenew(t *testing.T) {
 	require.NoError(t, slow.TryLock(t.Context()))
 	command(t, masters, 0, "SET", "slow", "foreign")
 	masters.Pause(2)
-	c.recheck()
+	c.rechecker.all()
 	masters.Resume(2)
 	for _, k := range kept {
 		require.NoError(t, context.Cause(k))
@@ -46,10 +46,10 @@ func TestRecheckKnowsLocksThatWereHandedOver(t *testing.T) {
 	require.NoError(t, m.TryLock(t.Context()))
 	h := c.NewMutex("k", 30*time.Second, WithToken(m.Token()))
 	require.NoError(t, h.Extend(t.Context()))
-	c.holding.remove(m) // which must not be used any more
+	c.rechecker.remove(&m.hold) // which must not be used any more
 	command(t, masters, 0, "DEL", "k")
 	command(t, masters, 1, "DEL", "k")
-	c.recheck()
+	c.rechecker.all()
 	require.Zero(t, h.Remaining())
 }
 
@@ -79,7 +79,7 @@ type switchingRounds struct {
 }
 
 func (s *switchingRounds) Do(ctx context.Context, op *mux.Op) error {
-	defer s.c.guard.switches.Add(1)
+	defer s.c.rechecker.switches.Add(1)
 	return s.fakeRounds.Do(ctx, op)
 }
 
@@ -91,7 +91,7 @@ func TestRecheckRevivesNothing(t *testing.T) {
 		m := taken(t, c)
 		time.Sleep(m.Remaining() - 5*time.Millisecond)
 		c.rounds = &lateRounds{fakeRounds: r, late: 50 * time.Millisecond}
-		c.recheck()
+		c.rechecker.all()
 		require.Zero(t, m.Remaining())
 	})
 }

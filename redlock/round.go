@@ -4,14 +4,12 @@ import (
 	"errors"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 )
 
 // What decides is in this file: pure functions of the votes, the TTL and an
 // explicit now.
-
-// majority is the quorum of n masters. Two quorums always share a master.
-func majority(n int) int { return n/2 + 1 }
 
 // A term is a lock's TTL and the drift that is allowed for: the masters'
 // clocks may run faster than ours by its share of the TTL, and Redis expires
@@ -30,6 +28,11 @@ func (t term) until(started time.Duration) time.Duration { return started + t.tt
 
 // started is the inverse of until.
 func (t term) started(until time.Duration) time.Duration { return until - t.ttl + t.drift }
+
+// replyRestored is the extend's word for a lock that was gone and has been set again. It is
+// no yes: the masters that still had the lock decide first, and how many had lost it decides
+// whether another can have held it.
+const replyRestored = 2
 
 // A tally is a round's votes, counted.
 type tally struct {
@@ -90,10 +93,9 @@ func (t tally) acquired(now, until time.Duration) error {
 	return ErrHeld // somebody said no, else failures alone had decided it
 }
 
-// extended decides an extend of a lock that was valid until limit. Masters that
-// had lost the key and were given it again count, unless they and those where
-// it is another's make it certain that no quorum had it any more: then somebody
-// else may have held the lock in between.
+// extended decides an extend of a lock that is valid until limit. Masters that had lost the key
+// and were given it again count, unless they and those where it is another's make it certain
+// that no quorum had it any more: then somebody else may have held the lock in between.
 func (t tally) extended(now, until, limit time.Duration) error {
 	switch {
 	case t.no+t.restored > t.spare():
@@ -137,4 +139,12 @@ func (t tally) answered() error {
 // come could have made a quorum of those that count.
 func (t tally) undecided(counting int) bool {
 	return t.cut && counting < t.quorum() && counting+t.open >= t.quorum()
+}
+
+// milliseconds is what a master says of a TTL.
+func milliseconds(n int64) time.Duration {
+	if n > int64(conn.Forever/time.Millisecond) {
+		return conn.Forever
+	}
+	return time.Duration(n) * time.Millisecond
 }

@@ -14,19 +14,19 @@ func TestCommandsOnTheWire(t *testing.T) {
 	m := c.NewMutex("a key", 10*time.Second)
 	k := newCall().(*call)
 
-	k.acquire(m)
+	k.acquire(&m.spec, c.owner)
 	token := string(k.token)
 	require.Equal(t, []string{"SET", "a key", token, "NX", "PX", "10000"}, words(k.op.Command))
 	require.Empty(t, k.op.Fallback)
 	require.True(t, strings.HasPrefix(token, "me/"))
 	require.Zero(t, k.op.Persist, "an acquire is never delivered late")
 
-	k.release(m, []byte(token))
+	k.release(&m.spec, []byte(token))
 	require.Equal(t, []string{"EVALSHA", releaseScript.hash, "1", "a key", token}, words(k.op.Command))
 	require.Equal(t, []string{"EVAL", releaseScript.text, "1", "a key", token}, words(k.op.Fallback))
 	require.Equal(t, 10*time.Second, k.op.Persist)
 
-	k.extend(m, []byte(token), true)
+	k.extend(&m.spec, []byte(token), true)
 	require.Equal(t, []string{"EVALSHA", extendScript.hash, "1", "a key", token, "10000", "1"}, words(k.op.Command))
 	require.Equal(t, []string{"EVAL", extendScript.text, "1", "a key", token, "10000", "0"}, words(k.op.Fallback))
 	require.Zero(t, k.op.Persist)

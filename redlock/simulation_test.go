@@ -63,7 +63,6 @@ func newHistory(t *testing.T, seed uint64) *history {
 	h.client, h.masters = newFake(t, []int{1, 3, 5}[h.random(3)], Config{})
 	if h.random(2) == 0 { // rechecks at any moment, though no master forgets anything
 		h.client.groups = true
-		h.client.guard.client.Store(h.client)
 	}
 	for _, m := range h.masters.masters {
 		m.delay = time.Millisecond
@@ -142,7 +141,7 @@ func (h *history) event() {
 	i := h.random(n)
 	if h.client.groups && h.random(2) == 0 {
 		for range 1 + h.random(3) {
-			h.client.guard.switched(i)
+			h.client.rechecker.switched(i)
 			time.Sleep(h.moment(simulatedTTL / 20))
 		}
 	}

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-
-	"github.com/redburst/redburst/mux"
 )
 
 // Stats is a snapshot of what a client has done and how its masters are. Counts
@@ -47,23 +45,9 @@ type Latency struct {
 	P50, P90, P99 time.Duration
 }
 
-// MasterStats is one master.
-type MasterStats struct {
-	Address  string
-	Phase    string        // "dialing", "up", "stalled", "down", "refused", "quarantined"
-	Err      string        // why it is not up; empty if it is
-	RTT      time.Duration // smoothed
-	Replies  uint64
-	Failures uint64 // votes that failed
-	Owed     int    // answers outstanding
-	Debts    int    // releases to be delivered when it is back, or to be repeated
-}
-
-// Stats returns a snapshot. It is cheap enough for every scrape, and costs the
-// operations nothing.
-func (c *Client) Stats() Stats {
-	s := &c.stats
-	out := Stats{
+// snapshot returns the counts.
+func (s *stats) snapshot() Stats {
+	return Stats{
 		Acquired:       s.acquired.Load(),
 		Held:           s.held.Load(),
 		NoQuorum:       s.noQuorum.Load(),
@@ -80,30 +64,9 @@ func (c *Client) Stats() Stats {
 		WokenLocal:     s.wokenLocal.Load(),
 		WokenPoll:      s.wokenPoll.Load(),
 		Waiting:        int(s.waiting.Load()),
-		Kept:           c.renewer.kept(),
 		Acquire:        s.acquire.latency(),
 		Hold:           s.hold.latency(),
 	}
-	for _, m := range c.rounds.Masters() {
-		out.Masters = append(out.Masters, masterStats(m))
-	}
-	return out
-}
-
-func masterStats(m mux.State) MasterStats {
-	s := MasterStats{
-		Address:  m.Address,
-		Phase:    m.Phase.String(),
-		RTT:      m.RTT,
-		Replies:  m.Replies,
-		Failures: m.Failures,
-		Owed:     m.Owed,
-		Debts:    m.Debts,
-	}
-	if m.Phase != mux.Up && m.Err != nil {
-		s.Err = m.Err.Error()
-	}
-	return s
 }
 
 type stats struct {

@@ -1,0 +1,94 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+)
+
+// rounds is what a client needs of a mux.Mux, which is one.
+type rounds interface {
+	Do(ctx context.Context, op *mux.Op) error
+	Post(ops ...*mux.Op)
+	Wait(ctx context.Context, op *mux.Op) error
+	Send(op *mux.Op)
+	RTT() time.Duration
+	Masters() []mux.State
+	Drain()
+	Close() error
+}
+
+// minBrief is the least time for a question to the masters that only helps.
+const minBrief = 5 * time.Millisecond
+
+// A core is what all parts of a client share: the masters, the clock, the pool of calls, the
+// statistics and the Observer. The parts are given the core, and not the Client.
+type core struct {
+	owner   string   // in front of each token; empty if none is
+	masters []string // their addresses
+	rounds  rounds
+	now     func() time.Duration // conn.Now; all times are on its clock
+	calls   sync.Pool            // of *call
+	stats   stats
+	observe Observer // of no-ops where none was set
+	groups  bool     // a master is a Sentinel group's, and can be replaced by another
+	closed  chan struct{}
+}
+
+func (c *core) takeCall() *call { return c.calls.Get().(*call) }
+
+func (c *core) putCall(k *call) {
+	k.asked = 0
+	c.calls.Put(k)
+}
+
+// undo sends a release of the lock that has the token to all masters, and waits for no answer.
+func (c *core) undo(s *spec, token []byte) {
+	k := c.takeCall()
+	defer c.putCall(k)
+	k.release(s, token)
+	c.rounds.Send(&k.op)
+}
+
+// brief is a timeout for a question to the masters that only helps: a few round trips.
+func (c *core) brief(timeout time.Duration) time.Duration {
+	return min(timeout, max(4*c.rounds.RTT(), minBrief))
+}
+
+// failure makes the error of a round. err is what the mux has returned, reason what the votes
+// say. If a context has ended the round, the caller adds that with blame.
+func (c *core) failure(op, key string, k *call, err, reason error) *RoundError {
+	e := unasked(op, key, reason, "")
+	e.cut = err != nil
+	if reason == errUndecided {
+		e.reason = nil
+	}
+	if errors.Is(err, mux.ErrClosed) {
+		e.reason = ErrClosed
+		return e
+	}
+	e.Votes = appendVotes(make([]Vote, 0, len(c.masters)), c.masters, k.op.Votes, k.token)
+	return e
+}
+
+// tell tells the Observer of a round. left is what is left of the lock's validity, and e is how
+// the round failed, if it did.
+func (c *core) tell(ctx context.Context, op, key string, k *call, left time.Duration, e *RoundError) {
+	if c.observe.Round == nil {
+		return
+	}
+	r := Round{Op: op, Key: key, Took: k.op.Decided - k.op.Started, Asked: len(c.masters)}
+	if k.asked != 0 {
+		r.Asked = k.asked
+	}
+	if e != nil {
+		r.Votes, r.Err = e.Votes, e
+	} else {
+		k.votes = appendVotes(k.votes[:0], c.masters, k.op.Votes, k.token)
+		r.Votes, r.Validity = k.votes, left
+	}
+	c.observe.Round(ctx, r)
+}

@@ -1,0 +1,47 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Do holds the lock while fn runs. It waits for the lock as [Mutex.Lock] does,
+// keeps it alive as [Mutex.KeepAlive] does, and releases it when fn has
+// returned or panicked, also if ctx has ended by then, but not once the client is
+// closed.
+//
+// The context that fn gets ends with ctx, and no later than the moment the lock
+// stops being provably ours; its cause is ErrLost then. fn should return when it
+// ends: the lock may be another's.
+//
+// Do returns the error of taking the lock, or that of fn. If the lock was lost
+// while fn ran, the error wraps ErrLost too, even if fn returned nil, and even if only the
+// release has found it out. A release that could not be confirmed is no error: the key
+// goes with its TTL.
+func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) (err error) {
+	m := c.NewMutex(key, ttl, opts...)
+	if err := m.Lock(ctx); err != nil {
+		return err
+	}
+	defer func() {
+		e := m.unlock(context.WithoutCancel(ctx))
+		if e != nil && e.reason == ErrNotHeld && !errors.Is(err, ErrLost) {
+			lost := *e
+			lost.reason, lost.under = ErrLost, ErrNotHeld
+			err = errors.Join(err, &lost)
+		}
+	}()
+	held, stop := m.KeepAlive(ctx)
+	defer stop()
+	if err := context.Cause(held); errors.Is(err, ErrLost) {
+		return err
+	} else if err != nil {
+		return unasked(opLock, key, nil, "").endedBy(ctx, held.Err())
+	}
+	err = fn(held)
+	if lost := context.Cause(held); errors.Is(lost, ErrLost) && !errors.Is(err, ErrLost) {
+		return errors.Join(err, lost)
+	}
+	return err
+}

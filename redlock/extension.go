@@ -1,0 +1,90 @@
+package redlock
+
+import (
+	"errors"
+	"time"
+)
+
+// An extension is one round that gives a lock its full TTL again. Extend, the renewal and the
+// recheck all go through it, so that there is one rule by which an extension is posted and
+// judged. What differs stays with the caller: when it asks, whether it asks again, and whom it
+// tells.
+type extension struct {
+	core *core
+	hold *hold
+	call *call
+}
+
+// encode makes the call the round, if there is a lock to extend: it is held, or handed over. A
+// lock that was handed over is not set again on a master that lacks it, as nobody here knows
+// whether it is valid. It returns the lock's state. hold.mu is held.
+func (x *extension) encode() state {
+	h := x.hold
+	s := h.state(x.core.now())
+	if s == stateHeld || s == stateHandedOver {
+		x.call.extend(&h.spec, h.token, s == stateHeld)
+	}
+	return s
+}
+
+// post encodes the round and posts it, under hold.mu: an Unlock that takes the token away
+// sends its release later.
+func (x *extension) post() state {
+	h := x.hold
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := x.encode()
+	if s == stateHeld || s == stateHandedOver {
+		x.core.rounds.Post(x.call.one[:]...)
+	}
+	return s
+}
+
+// land judges the round, of which the mux has returned err. If it is a success, and may is set,
+// land moves the end of the validity. It returns what is left of the validity, or why the lock
+// was not extended: ErrNotHeld, ErrExpired, ErrNoQuorum, errUndecided, or errUnlocked.
+//
+// Others may have extended the lock meanwhile, and further. So the clock is compared with the
+// lock as it is now, and not as it was when the round was posted. What is over is not revived.
+func (x *extension) land(err error, may bool) (left time.Duration, reason error) {
+	h, op := x.hold, &x.call.op
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := x.core.now()
+	until := h.term.until(op.Started)
+	limit := h.until
+	if limit == 0 { // of a lock that was handed over nothing is known
+		limit = until
+	}
+	reason = count(op.Votes, err).extended(now, until, limit)
+	switch s := h.state(now); {
+	case reason != nil && reason != ErrExpired:
+		return 0, reason
+	case !h.has(x.call.token):
+		return 0, errUnlocked
+	case s == stateLost: // whoever has found that is about to release what we gave back
+		return 0, ErrNotHeld
+	case reason == ErrExpired && s != stateHeld: // if it is held, others have extended it further
+		return 0, ErrExpired
+	}
+	if may {
+		h.prolong(until)
+	}
+	return h.left(now), nil
+}
+
+// errUnlocked is what an extension has come to whose lock was unlocked meanwhile.
+var errUnlocked = errors.New("redlock: unlocked meanwhile")
+
+// futile reports whether a round that has failed for that reason must be undone, because its
+// lock is over. Either the round has found that, or it came so late that it may have set keys
+// again of a lock that had expired.
+func (x *extension) futile(reason error) bool {
+	if reason == ErrNotHeld || reason == ErrExpired {
+		return true
+	}
+	h := x.hold
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.has(x.call.token) && h.state(x.core.now()).over()
+}

@@ -1,0 +1,87 @@
+package redlock
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
+	"github.com/stretchr/testify/require"
+)
+
+// Whoever asks for more time may look at the answer so late that the time it gives is over,
+// while others have extended the lock further, or have released it. The Observer is told what
+// is left of the lock: never less than nothing.
+func TestObserverIsToldWhatIsLeftOfTheLock(t *testing.T) {
+	type late struct {
+		op   string
+		does func(ctx context.Context, m *Mutex)
+	}
+	extend := late{opExtend, func(ctx context.Context, m *Mutex) { m.Extend(ctx) }}
+	renewal := late{opRenew, func(ctx context.Context, m *Mutex) {
+		_, stop := m.KeepAlive(ctx)
+		defer stop()
+		time.Sleep(2 * ttl)
+	}}
+	recheck := late{opRecheck, func(_ context.Context, m *Mutex) { m.client.rechecker.some([]*hold{&m.hold}) }}
+	for name, c := range map[string]struct {
+		late
+		meanwhile func(t *testing.T, m *Mutex) // takes longer than the lock is valid
+	}{
+		"Extend, others have extended":   {extend, keepExtending},
+		"recheck, others have extended":  {recheck, keepExtending},
+		"renewal, others have extended":  {renewal, keepExtending},
+		"recheck, others have unlocked":  {recheck, unlockAtOnce},
+		"renewal, others have unlocked":  {renewal, unlockAtOnce},
+		"renewal, and nobody else cares": {renewal, func(*testing.T, *Mutex) { time.Sleep(ttl) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
+				m := taken(t, client)
+				var told []Round
+				client.observe.Round = func(_ context.Context, round Round) {
+					if round.Op == c.op {
+						told = append(told, round)
+					}
+				}
+				arrived, let := make(chan struct{}), make(chan struct{})
+				var first *mux.Op
+				client.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {
+					if first == nil && extendScript.asks(op) {
+						first = op
+						close(arrived)
+						<-let
+					}
+				}}
+				over := make(chan struct{})
+				go func() {
+					defer close(over)
+					c.does(t.Context(), m)
+				}()
+				conntest.Soon(t, "its answers have come", arrived)
+				told = nil
+				c.meanwhile(t, m)
+				told = nil // of the others
+				left := m.Remaining()
+				close(let)
+				synctest.Wait()
+				require.NotEmpty(t, told)
+				if told[0].Err == nil {
+					require.Equal(t, left, told[0].Validity)
+				}
+				conntest.Soon(t, "it is over", over)
+			})
+		})
+	}
+}
+
+func keepExtending(t *testing.T, m *Mutex) {
+	for range 8 {
+		time.Sleep(ttl / 4)
+		require.NoError(t, m.Extend(context.Background()))
+	}
+}
+
+func unlockAtOnce(t *testing.T, m *Mutex) { require.NoError(t, m.Unlock(context.Background())) }

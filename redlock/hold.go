@@ -1,0 +1,148 @@
+package redlock
+
+import (
+	"sync"
+	"time"
+)
+
+// A hold is the lock that a Mutex holds, or that it has held and not given back yet.
+type hold struct {
+	spec
+	lifetime time.Duration // after which KeepAlive lets go; 0 if never
+
+	// mu guards what follows. Extends are posted under it, or under the renewer's, so that
+	// none is posted after an Unlock has taken the token away.
+	mu    sync.Mutex
+	token []byte        // of the lock
+	until time.Duration // end of the validity
+	gone  bool          // it is known to be lost
+	since time.Duration // when it was taken; 0 if unknown
+	keeps *keep         // its live KeepAlives
+}
+
+// A state is what there is to know of a hold at some moment:
+//
+//	state        token   until             gone
+//	unlocked     empty   0                 false
+//	held         set     later than now    false
+//	expired      set     not later         false
+//	handed over  set     0, as unknown     false
+//	lost         set     when it was found true
+//
+// A lock that is expired or lost stays so: no extend brings it back. The next attempt to take
+// the lock, or Unlock, makes the Mutex unlocked.
+type state uint8
+
+const (
+	stateUnlocked state = iota
+	stateHeld
+	stateExpired
+	stateHandedOver
+	stateLost
+)
+
+// state returns the state. mu is held.
+func (h *hold) state(now time.Duration) state {
+	switch {
+	case len(h.token) == 0:
+		return stateUnlocked
+	case h.gone:
+		return stateLost
+	case h.until == 0:
+		return stateHandedOver
+	case h.until > now:
+		return stateHeld
+	}
+	return stateExpired
+}
+
+// over reports whether there was a lock, and is none any more.
+func (s state) over() bool { return s == stateExpired || s == stateLost }
+
+// has reports whether the lock is the one with that token. mu is held.
+func (h *hold) has(token []byte) bool { return string(h.token) == string(token) }
+
+// left returns what is left of the validity. mu is held.
+func (h *hold) left(now time.Duration) time.Duration {
+	if h.until == 0 {
+		return 0
+	}
+	return max(0, h.until-now)
+}
+
+// remaining is left, for those who do not hold mu. It looks at the clock only if it must.
+func (h *hold) remaining(now func() time.Duration) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.until == 0 {
+		return 0
+	}
+	return h.left(now())
+}
+
+// install makes it the hold of a lock that was just taken. It reports whether it is: a caller
+// that stood still until its lock was over may find that another has taken the next one, be it
+// that this is over, too.
+func (h *hold) install(token []byte, until, now time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.until > until || h.keeps != nil {
+		return false
+	}
+	h.token = append(h.token[:0], token...)
+	h.until, h.since, h.gone = until, now, false
+	return true
+}
+
+// prolong moves the end of the validity to until, for the KeepAlives too, unless it is beyond
+// that already. mu is held.
+func (h *hold) prolong(until time.Duration) {
+	h.until = max(until, h.until)
+	for k := h.keeps; k != nil; k = k.sibling {
+		k.until.Store(int64(h.until))
+	}
+}
+
+// lose notes that the lock with that token is lost. It returns the KeepAlives, which the caller
+// must end. mu is held.
+func (h *hold) lose(token []byte, now time.Duration) (keeps *keep) {
+	if !h.has(token) {
+		return nil
+	}
+	if h.until == 0 || h.until > now {
+		h.until = now
+	}
+	keeps = h.keeps
+	h.gone, h.keeps = true, nil
+	return keeps
+}
+
+// reset makes it a hold of no lock. It returns the KeepAlives, which the caller must end. mu is
+// held.
+func (h *hold) reset() (keeps *keep) {
+	keeps = h.keeps
+	h.token, h.until, h.since, h.gone, h.keeps = h.token[:0], 0, 0, false, nil
+	return keeps
+}
+
+// keeping reports whether k keeps the lock alive. mu is held.
+func (h *hold) keeping(k *keep) bool {
+	for at := h.keeps; at != nil; at = at.sibling {
+		if at == k {
+			return true
+		}
+	}
+	return false
+}
+
+// unlink takes k out of the KeepAlives, if it is there.
+func (h *hold) unlink(k *keep) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for at := &h.keeps; *at != nil; at = &(*at).sibling {
+		if *at == k {
+			*at = k.sibling
+			return
+		}
+	}
+}

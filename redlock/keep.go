@@ -1,0 +1,76 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// maxLead bounds how much earlier than the validity a context ends: by about the time slice
+// that the runtime may take, when every processor is busy, to run the timer.
+const maxLead = 10 * time.Millisecond
+
+// A keep is one KeepAlive, and its context.
+type keep struct {
+	context.Context // ends with cancel; contexts derived from k hang on it
+	cancel          context.CancelCauseFunc
+	renewer         *renewer
+	hold            *hold
+	until           atomic.Int64  // end of the lock's validity
+	lifetimeEnd     time.Duration // when it lets go of the lock; conn.Forever if never
+
+	// Guarded by renewer.mu.
+	index   int           // in the heap; -1 once it is over
+	next    time.Duration // when it has to be looked at
+	due     bool          // ... because it is to be renewed then
+	failure *RoundError   // of the last renewal; nil if that succeeded
+	why     error         // why it is over; nil if the lock was not lost
+
+	sibling *keep // the next of hold.keeps; guarded by hold.mu
+}
+
+// deadline is when the context ends if nothing else happens.
+func (k *keep) deadline() time.Duration {
+	lead := min(k.hold.term.ttl/20, maxLead)
+	return min(time.Duration(k.until.Load()), k.lifetimeEnd) - lead
+}
+
+// Done and Err end the context if its deadline has passed, whatever the timer
+// thinks: it may be late, and on Linux it does not count suspended time.
+func (k *keep) Done() <-chan struct{} {
+	k.checkDeadline()
+	return k.Context.Done()
+}
+
+func (k *keep) Err() error {
+	k.checkDeadline()
+	return k.Context.Err()
+}
+
+func (k *keep) checkDeadline() {
+	if k.Context.Err() == nil && k.renewer.core.now() >= k.deadline() {
+		k.renewer.expire(k)
+	}
+}
+
+func (k *keep) stop() { k.renewer.stop(k) }
+
+// loss makes the cause of a loss.
+func (k *keep) loss(now time.Duration) error {
+	e := unasked(opRenew, k.hold.key, ErrLost, "")
+	switch {
+	case now >= k.deadline() && k.lifetimeEnd < time.Duration(k.until.Load()):
+		e.under = errLifetime
+	case k.failure != nil:
+		e.under, e.Votes = k.failure.reason, k.failure.Votes
+	default:
+		e.note = "its validity ended before a renewal was answered"
+	}
+	return e
+}
+
+// Format prints what the context is of, and nothing that changes meanwhile.
+func (k *keep) Format(s fmt.State, _ rune) {
+	fmt.Fprintf(s, "%v.KeepAlive{%s}", k.Context, quoted(k.hold.key))
+}

@@ -1,0 +1,79 @@
+package redlock
+
+import (
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/resp"
+)
+
+// A kind says what a lock is on the masters: what is sent to take it, to extend it, to
+// release it and to look at it, and how each reply is judged. It knows no client, no clock
+// and no socket, and it keeps no state of a round. Everything else (rounds, validity,
+// renewal, waiting, quarantine, recheck, errors, statistics) is written once, for all kinds.
+//
+// Each method fills in a request. All of them get the key that the lock is known by: in its
+// line, to whoever watches it, and in errors. A kind with further keys has them itself.
+//
+// The judges' verdicts mean:
+//
+//	acquire   yes: this master has set the lock;  no: another's lock is in the way
+//	extend    yes: the lock was there, and has its full TTL again;
+//	          no, with the integer [replyRestored]: it was gone, and has been set again;
+//	          no, with another integer: it is gone, or another's is there
+//	release   yes: the lock was there, and is gone;  no: it was not there
+//	look      yes: the lock can be taken;  no, with an integer: it cannot for so many
+//	          milliseconds; below 0: nobody knows how long
+//
+// An error reply is failed, or, if the text of a script is to be sent, again.
+//
+// A release follows an acquire and an extend on the same connection, and it must undo
+// whatever these have set, under this token and no other. An extend sets a lock again only
+// if restore is set, and only where no other is in the way.
+type kind interface {
+	acquire(r *request, key string, token []byte, ttl time.Duration)
+	extend(r *request, key string, token []byte, ttl time.Duration, restore bool)
+	release(r *request, key string, token []byte)
+	look(r *request, key string)
+}
+
+// A request is what a round asks of each master, encoded. Its buffers are reused.
+type request struct {
+	command  []byte    // one or more commands
+	replies  int       // that the command draws; 0 means 1. The last is judged
+	fallback []byte    // one command, for a master whose reply was judged to be again; may be empty
+	judge    mux.Judge // of each reply
+}
+
+// reset empties the request and keeps its memory.
+func (r *request) reset() {
+	r.command, r.fallback, r.replies, r.judge = r.command[:0], r.fallback[:0], 0, nil
+}
+
+// spec is what is fixed when a Mutex is made.
+type spec struct {
+	kind    kind
+	key     string
+	term    term
+	timeout time.Duration // of a round
+}
+
+// judgeScript judges a script that returns an integer: 1 is a yes, any other a no.
+func judgeScript(v resp.Value) mux.Verdict {
+	n, ok := v.Int()
+	switch {
+	case ok && n == 1:
+		return mux.VerdictYes
+	case ok:
+		return mux.VerdictNo
+	}
+	return judgeError(v)
+}
+
+// judgeError judges what is no proper reply.
+func judgeError(v resp.Value) mux.Verdict {
+	if string(v.ErrorCode()) == "NOSCRIPT" {
+		return mux.VerdictAgain
+	}
+	return mux.VerdictFailed
+}

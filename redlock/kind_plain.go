@@ -1,0 +1,106 @@
+package redlock
+
+import (
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/resp"
+)
+
+// plain is the lock of the Redlock algorithm: a key that holds the token and expires. It has
+// one holder. redsync, node-redlock, redlock-py and redlock-rb set the same key in the same
+// way, so they exclude it, and it excludes them.
+type plain struct{}
+
+// In both scripts GET is called by pcall: a key that holds no string is not ours, which is an
+// answer and not an error.
+var (
+	// KEYS key, ARGV token.
+	releaseScript = newScript(`if redis.pcall('GET', KEYS[1]) == ARGV[1] then
+  return redis.call('DEL', KEYS[1])
+end
+return 0`)
+
+	// KEYS key, ARGV token, TTL in ms, whether it may be set again. A key is
+	// set again only where it is free, never where it is another's.
+	extendScript = newScript(`local v = redis.pcall('GET', KEYS[1])
+if v == ARGV[1] then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  return 1
+end
+if v == false and ARGV[3] == '1' then
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')
+  return 2
+end
+return 0`)
+)
+
+// acquire sends SET key token NX PX ttl. The expiry is relative (PX): an absolute one (PXAT)
+// would make each master compare our wall clock with its own, and safety would depend on
+// their being in step. Every other Redlock library sets its keys so.
+func (plain) acquire(r *request, key string, token []byte, ttl time.Duration) {
+	r.judge = judgeSet
+	r.command = resp.AppendArray(r.command, 6)
+	r.command = resp.AppendBulkString(r.command, "SET")
+	r.command = resp.AppendBulkString(r.command, key)
+	r.command = resp.AppendBulk(r.command, token)
+	r.command = resp.AppendBulkString(r.command, "NX")
+	r.command = resp.AppendBulkString(r.command, "PX")
+	r.command = resp.AppendBulkInt(r.command, ttl.Milliseconds())
+}
+
+// extend sends the extend script. Its fallback never sets a key again: it is sent only when a
+// master has said that it does not know the script, and a release may have been written to
+// that master by then.
+func (plain) extend(r *request, key string, token []byte, ttl time.Duration, restore bool) {
+	r.judge = judgeScript
+	r.command = appendExtendArgs(extendScript.appendHash(r.command, key, 3), token, ttl, restore)
+	r.fallback = appendExtendArgs(extendScript.appendText(r.fallback, key, 3), token, ttl, false)
+}
+
+func appendExtendArgs(dst, token []byte, ttl time.Duration, restore bool) []byte {
+	dst = resp.AppendBulk(dst, token)
+	dst = resp.AppendBulkInt(dst, ttl.Milliseconds())
+	if restore {
+		return resp.AppendBulkString(dst, "1")
+	}
+	return resp.AppendBulkString(dst, "0")
+}
+
+func (plain) release(r *request, key string, token []byte) {
+	r.judge = judgeScript
+	r.command = resp.AppendBulk(releaseScript.appendHash(r.command, key, 1), token)
+	r.fallback = resp.AppendBulk(releaseScript.appendText(r.fallback, key, 1), token)
+}
+
+// look reads how long the key has to live. CLIENT CACHING YES makes the master promise to tell
+// of the key's next change. A connection without tracking refuses the promise; then it is only
+// a read.
+func (plain) look(r *request, key string) {
+	r.judge = judgeFree
+	r.command = resp.AppendCommand(r.command, "CLIENT", "CACHING", "YES")
+	r.command = resp.AppendCommand(r.command, "PTTL", key)
+	r.replies = 2
+}
+
+// judgeSet judges SET NX: it is set, or a key is in the way.
+func judgeSet(v resp.Value) mux.Verdict {
+	switch {
+	case v.Is("OK"):
+		return mux.VerdictYes
+	case v.IsNull():
+		return mux.VerdictNo
+	}
+	return mux.VerdictFailed
+}
+
+// judgeFree judges PTTL: a key that is not there is a yes.
+func judgeFree(v resp.Value) mux.Verdict {
+	switch n, ok := v.Int(); {
+	case ok && n == -2:
+		return mux.VerdictYes
+	case ok:
+		return mux.VerdictNo
+	}
+	return mux.VerdictFailed
+}

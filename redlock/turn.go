@@ -1,0 +1,106 @@
+package redlock
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+)
+
+// inTurn is how contenders ask: one master first, the same for all of them, and the others only
+// if that said yes. So of any number of waiters that were told of a release at the same moment
+// one goes on, each of the others has cost one command, and a vote that was split does not
+// split again. If the first master does not answer, the next one takes its place. The first is
+// one of likely, where the key can be free; the empty set means all. The call must be an
+// acquire.
+//
+// It returns what the mux has returned, and reports whether nothing of ours can be left on any
+// master, as all that were asked said no.
+func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (clean bool, err error) {
+	n := len(c.masters)
+	quorum := majority(n)
+	timeout := k.op.Timeout
+	k.gates = k.gates[:0]
+	var asked mux.Set
+	var started time.Duration
+	failed := 0
+	clean = true
+	for _, g := range ranked(s.key, c.rounds.Masters()) {
+		if likely != 0 && !likely.Has(g) {
+			continue
+		}
+		k.op.Only, k.op.Quorum, k.op.Timeout = mux.Set(0).With(g), 1, c.brief(s.timeout)
+		err = c.rounds.Do(ctx, &k.op)
+		if asked == 0 {
+			started = k.op.Started
+		}
+		asked = asked.With(g)
+		vote := k.op.Votes[g]
+		k.gates = append(k.gates, gate{g, vote})
+		k.asked = len(k.gates)
+		clean = clean && (k.op.Asked == 0 || vote.Verdict == VerdictNo)
+		if vote.Verdict == VerdictYes && quorum > 1 {
+			k.op.Only, k.op.Quorum, k.op.Timeout = (1<<n-1)&^asked, quorum-1, timeout
+			err = c.rounds.Do(ctx, &k.op)
+			k.asked = n
+			break
+		}
+		if vote.Verdict == VerdictYes || vote.Verdict == VerdictNo || err != nil && err != mux.ErrTimeout {
+			break
+		}
+		if failed++; failed > n-quorum {
+			break
+		}
+	}
+	// The round is all that was asked, from the first moment on.
+	k.op.Started = started
+	for i, g := range k.gates {
+		cut := i == len(k.gates)-1 && err != nil && err != mux.ErrTimeout
+		if g.vote.Verdict == VerdictPending && !cut { // it had its time
+			g.vote.Verdict, g.vote.Err = VerdictFailed, mux.ErrTimeout
+		}
+		k.op.Votes[g.master] = g.vote
+	}
+	return clean, err
+}
+
+// ranked returns the masters in the order in which all contenders for a key ask them: by a hash
+// of the key and the server's own identity. All processes know that alike, whatever address
+// they know the server by.
+func ranked(key string, masters []mux.State) []int {
+	order := make([]int, len(masters))
+	weight := make([]uint64, len(masters))
+	for i, s := range masters {
+		order[i] = i
+		id := s.Server.RunID
+		if id == "" {
+			id = s.Address
+		}
+		weight[i] = hash(key, id)
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		if weight[a] < weight[b] {
+			return -1
+		}
+		return 1
+	})
+	return order
+}
+
+// hash is FNV-1a of two strings, with a finalizer that spreads it over all bits.
+// It is the same in every process.
+func hash(a, b string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(a) {
+		h = (h ^ uint64(a[i])) * 1099511628211
+	}
+	h *= 1099511628211 // the NUL between them
+	for i := range len(b) {
+		h = (h ^ uint64(b[i])) * 1099511628211
+	}
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	return h
+}

@@ -1,0 +1,42 @@
+package redlock
+
+import (
+	"time"
+
+	"github.com/redburst/redburst/mux"
+)
+
+// A Verdict is what a master's answer means for an operation.
+type Verdict = mux.Verdict
+
+// The verdicts of a [Vote].
+const (
+	// VerdictPending: no answer came before the round was decided or cut short.
+	VerdictPending = mux.VerdictPending
+	// VerdictYes: the master did what it was asked.
+	VerdictYes = mux.VerdictYes
+	// VerdictNo: the key is another's there, or gone.
+	VerdictNo = mux.VerdictNo
+	// VerdictFailed: the master did not answer, or with an error.
+	VerdictFailed = mux.VerdictFailed
+)
+
+// A Vote is one master's part in a round.
+type Vote struct {
+	Master  string        // its address, never with a password
+	Verdict Verdict       // what it said
+	RTT     time.Duration // from the round's start to its answer; 0 without one
+	Err     error         // why it failed; nil if it did not
+}
+
+// majority is the quorum of n masters. Two quorums always share a master.
+func majority(n int) int { return n/2 + 1 }
+
+// appendVotes appends the votes, with nothing of the token in their errors.
+func appendVotes(dst []Vote, masters []string, votes []mux.Vote, token []byte) []Vote {
+	for i := range votes {
+		v := &votes[i]
+		dst = append(dst, Vote{masters[i], v.Verdict, v.RTT, redacted(v.Err, token)})
+	}
+	return dst
+}
