@@ -13,6 +13,7 @@ import (
 )
 
 func TestAddressesAreReadAsUsersWriteThem(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct{ in, text, endpoint string }{
 		{"localhost", "localhost:6379", "localhost:6379"},
 		{"LocalHost.:7000", "localhost:7000", "localhost:7000"},
@@ -57,6 +58,7 @@ func TestAddressesAreReadAsUsersWriteThem(t *testing.T) {
 }
 
 func TestBadAddressesAreExplained(t *testing.T) {
+	t.Parallel()
 	for in, want := range map[string]string{
 		"":                           "host is missing",
 		":6379":                      "host is missing",
@@ -108,6 +110,7 @@ func TestBadAddressesAreExplained(t *testing.T) {
 // Wherever a password stands, and however the address around it is broken, it does not
 // come out again.
 func TestNoPasswordIsEverShown(t *testing.T) {
+	t.Parallel()
 	const secret = "hunter2hunter2"
 	shapes := []string{
 		"redis://u:%s@h:1/1", "redis://:%s@h", "rediss://u:%s@[::1", "redis://u:%s@h:x", "redis://u:%s",

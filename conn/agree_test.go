@@ -9,6 +9,7 @@ import (
 
 // What more than half of the sentinels name, by whatever spelling.
 func TestPlaceThatMostSentinelsName(t *testing.T) {
+	t.Parallel()
 	found := map[string][]string{
 		"a": {"10.0.0.1"}, "10.0.0.1": {"10.0.0.1"}, "10.0.0.2": {"10.0.0.2"},
 		"both": {"10.0.0.1", "10.0.0.2"}, "also": {"10.0.0.2", "10.0.0.1"},

@@ -16,6 +16,7 @@ import (
 // namespace the clock that counts suspended time can be an hour ahead of the one that does
 // not, as it is after an hour of suspension. This test runs itself again in one.
 func TestNowCountsSuspendedTime(t *testing.T) {
+	t.Parallel()
 	const suspended, inside = time.Hour, "REDBURST_TEST_IN_A_TIME_NAMESPACE"
 	read := func(clock int32) time.Duration {
 		var at unix.Timespec

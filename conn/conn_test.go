@@ -35,6 +35,7 @@ func fill(tb testing.TB, c *conn.Conn) []byte {
 }
 
 func TestSendKeepsWhatTheSocketDoesNotTake(t *testing.T) {
+	t.Parallel()
 	c, peer := pair(t, conn.Options{})
 	p := newPoller(t)
 	require.NoError(t, p.Add(c, 1, conn.Writable))
@@ -76,6 +77,7 @@ func TestSendKeepsWhatTheSocketDoesNotTake(t *testing.T) {
 }
 
 func TestOnlyAnErrorBeforeTheFirstByteIsSafeToRetry(t *testing.T) {
+	t.Parallel()
 	c, peer := pair(t, conn.Options{})
 	p := newPoller(t)
 	require.NoError(t, p.Add(c, 1, conn.Hangup))
@@ -117,6 +119,7 @@ func TestOnlyAnErrorBeforeTheFirstByteIsSafeToRetry(t *testing.T) {
 }
 
 func TestAbortResetsAndCloseDelivers(t *testing.T) {
+	t.Parallel()
 	c, peer := pair(t, conn.Options{})
 	_, err := c.Send([]byte("goodbye"))
 	require.NoError(t, err)
@@ -134,6 +137,7 @@ func TestAbortResetsAndCloseDelivers(t *testing.T) {
 }
 
 func TestNothingWorksOnAClosedConnection(t *testing.T) {
+	t.Parallel()
 	for _, end := range []func(*conn.Conn) error{(*conn.Conn).Close, (*conn.Conn).Abort} {
 		c, _ := pair(t, conn.Options{})
 		require.NoError(t, end(c))
@@ -148,6 +152,7 @@ func TestNothingWorksOnAClosedConnection(t *testing.T) {
 }
 
 func TestRefusedConnectNamesTheMaster(t *testing.T) {
+	t.Parallel()
 	addr := parse(t, "127.0.0.1:1")
 	_, err := conn.Dial(t.Context(), addr, conn.Options{DialTimeout: patient})
 	require.ErrorContains(t, err, "127.0.0.1:1: connect: ")
@@ -162,6 +167,7 @@ func TestRefusedConnectNamesTheMaster(t *testing.T) {
 }
 
 func TestNamesAreLookedUp(t *testing.T) {
+	t.Parallel()
 	m := start(t)
 	_, port, _ := net.SplitHostPort(m.addr())
 	l := newLine(t, dial(t, "localhost:"+port, conn.Options{}))
@@ -172,6 +178,7 @@ func TestNamesAreLookedUp(t *testing.T) {
 }
 
 func TestUnixSockets(t *testing.T) {
+	t.Parallel()
 	path := t.TempDir() + "/r.sock"
 	start(t, "unixsocket "+path, "requirepass pw")
 	waitUnix(t, path) // it listens there after it listens on the port
@@ -183,6 +190,7 @@ func TestUnixSockets(t *testing.T) {
 
 // A frame longer than the buffers, and far more of them than fit in one read.
 func TestLongRepliesArriveWhole(t *testing.T) {
+	t.Parallel()
 	m := start(t)
 	l := newLine(t, dial(t, m.addr(), conn.Options{Limits: resp.Limits{Bulk: 1 << 20}}))
 	long := strings.Repeat("x", 1<<20)
@@ -197,13 +205,14 @@ func TestLongRepliesArriveWhole(t *testing.T) {
 
 // The two sides of a connection are used by two goroutines at once.
 func TestSendingAndReceivingAtOnce(t *testing.T) {
+	t.Parallel()
 	m := start(t)
 	sendAndReceiveAtOnce(t, dial(t, m.addr(), conn.Options{}))
 }
 
 func sendAndReceiveAtOnce(t *testing.T, c *conn.Conn) {
 	n := 20000
-	if network != nil {
+	if network(t) != nil {
 		n = 200
 	}
 	var wg sync.WaitGroup
@@ -252,6 +261,7 @@ func (c *counting) Write(p []byte) (int, error) {
 }
 
 func TestHandshakeAndBurstAreOneWriteEach(t *testing.T) {
+	t.Parallel()
 	m := start(t, "requirepass pw")
 	var stream *counting
 	opt := conn.Options{Password: "pw", ClientName: "x", Tracking: true, Scripts: []string{oneScript, "return 1"}}
@@ -269,32 +279,36 @@ func TestHandshakeAndBurstAreOneWriteEach(t *testing.T) {
 
 // What is tested above holds on the worst network that is still one.
 func TestABadNetworkChangesNothing(t *testing.T) {
-	defer func() { network = nil }()
+	t.Parallel()
 	for name, faults := range map[string]*conntest.Faults{
 		"byte by byte": {Most: 1},
 		"idle":         {Idle: 0.7},
 		"both":         {Most: 3, Idle: 0.3},
 	} {
-		network = faults
-		for name2, test := range map[string]func(*testing.T){
-			"who":        TestServerSaysWhoItIs,
-			"tracking":   TestTrackedKeysAreTold,
-			"RESP2":      TestServersWithoutHELLOAreSpokenToInRESP2,
-			"refusals":   TestServersThatCanBeNoMasterAreRefused,
-			"credential": TestCredentials,
-			"unix":       TestUnixSockets,
-			"tls":        TestTLS,
-			"at once":    TestSendingAndReceivingAtOnce,
-			"tls twice":  TestTLSSendingAndReceivingAtOnce,
-		} {
-			t.Run(name+"/"+name2, test)
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBadNetwork(t, faults)
+			for name, test := range map[string]func(*testing.T){
+				"who":        TestServerSaysWhoItIs,
+				"tracking":   TestTrackedKeysAreTold,
+				"RESP2":      TestServersWithoutHELLOAreSpokenToInRESP2,
+				"refusals":   TestServersThatCanBeNoMasterAreRefused,
+				"credential": TestCredentials,
+				"unix":       TestUnixSockets,
+				"tls":        TestTLS,
+				"at once":    TestSendingAndReceivingAtOnce,
+				"tls twice":  TestTLSSendingAndReceivingAtOnce,
+			} {
+				t.Run(name, test)
+			}
+		})
 	}
 }
 
 // Wherever the stream breaks, a dial or the command after it ends with an error that
 // says so, never with a wrong answer.
 func TestResetsAtEveryByte(t *testing.T) {
+	t.Parallel()
 	m := start(t)
 	for _, side := range []string{"read", "write"} {
 		for at := int64(1); ; at++ {

@@ -14,6 +14,7 @@ import (
 // Of several addresses of a name each is tried in turn, and none uses up the time of
 // those after it.
 func TestEveryAddressIsTried(t *testing.T) {
+	t.Parallel()
 	good, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer good.Close()
@@ -41,5 +42,11 @@ func TestEveryAddressIsTried(t *testing.T) {
 	require.ErrorContains(t, err, "; 127.0.0.1:2: ")
 
 	// One where nothing answers does not keep the good one from being tried.
-	require.NoError(t, connect(10*time.Second, to(Unreachable(t)), listening))
+	for limit, silent := time.Second/2, to(Unreachable(t)); ; limit *= 2 {
+		err := connect(limit, silent, listening)
+		if err == nil {
+			break
+		}
+		require.Less(t, limit, time.Minute, "%v", err) // a busy machine needs more
+	}
 }

@@ -27,6 +27,7 @@ const patient = time.Minute
 const oneScript = "return redis.call('get', KEYS[1])"
 
 func TestServerSaysWhoItIs(t *testing.T) {
+	t.Parallel()
 	m := start(t)
 	opt := conn.Options{ClientName: "locker-1", Scripts: []string{oneScript, "return 1"}, Tracking: true}
 	c := dial(t, m.addr(), opt)
@@ -54,6 +55,7 @@ func TestServerSaysWhoItIs(t *testing.T) {
 }
 
 func TestTrackedKeysAreTold(t *testing.T) {
+	t.Parallel()
 	m := start(t)
 	waiter := newLine(t, dial(t, m.addr(), conn.Options{Tracking: true}))
 	holder := newLine(t, dial(t, m.addr(), conn.Options{}))
@@ -76,6 +78,7 @@ func TestTrackedKeysAreTold(t *testing.T) {
 }
 
 func TestCredentials(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	acl := filepath.Join(dir, "users.acl")
 	require.NoError(t, os.WriteFile(acl, []byte("user default on >s%3Acret@ ~* +@all\nuser ann on >annpass ~* +@all\nuser off off >x ~* +@all\n"), 0o600))
@@ -123,6 +126,7 @@ func TestCredentials(t *testing.T) {
 }
 
 func TestCredentialsAreAskedAtEveryDial(t *testing.T) {
+	t.Parallel()
 	m := start(t, "requirepass one")
 	password := "one"
 	opt := conn.Options{Credentials: func(ctx context.Context) (string, string, error) {
@@ -155,6 +159,7 @@ func requireRefused(tb testing.TB, err error, reason, remedy string) {
 }
 
 func TestServersThatCanBeNoMasterAreRefused(t *testing.T) {
+	t.Parallel()
 	opt := conn.Options{Scripts: []string{oneScript}, Tracking: true}
 	plain := start(t)
 	t.Run("cluster", func(t *testing.T) {
@@ -190,6 +195,7 @@ func TestServersThatCanBeNoMasterAreRefused(t *testing.T) {
 
 // The rights in the package's documentation are enough, and all of them are needed.
 func TestSmallestACL(t *testing.T) {
+	t.Parallel()
 	const must = "+set +eval +evalsha +script|load +get +del +pexpire +pttl +info"
 	const key = "lock:a"
 	script := `if redis.call('get', KEYS[1]) == ARGV[1] then
@@ -259,6 +265,7 @@ func TestSmallestACL(t *testing.T) {
 }
 
 func TestServersWithoutHELLOAreSpokenToInRESP2(t *testing.T) {
+	t.Parallel()
 	const info = "$84\r\nredis_version:5.0.7\r\nredis_mode:standalone\r\nrun_id:abc\r\nuptime_in_seconds:7\r\nrole:master\r\n"
 	opt := conn.Options{Password: "hunter2", ClientName: "x", Tracking: true, Scripts: []string{oneScript}}
 	const unknown = "-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `default`, `hunter2`, \r\n"
@@ -324,6 +331,7 @@ func TestServersWithoutHELLOAreSpokenToInRESP2(t *testing.T) {
 }
 
 func TestPassingTroublesAreNotRefusals(t *testing.T) {
+	t.Parallel()
 	opt := conn.Options{Scripts: []string{oneScript}, Password: "pw"}
 	for command, answer := range map[string]string{
 		"HELLO":     "-ERR max number of clients reached\r\n",
@@ -367,6 +375,7 @@ func TestPassingTroublesAreNotRefusals(t *testing.T) {
 }
 
 func TestAnswersThatAreNotRESPAreExplained(t *testing.T) {
+	t.Parallel()
 	say := func(s string) func(net.Conn) {
 		return func(c net.Conn) {
 			io.WriteString(c, s)
@@ -389,6 +398,7 @@ func TestAnswersThatAreNotRESPAreExplained(t *testing.T) {
 }
 
 func TestDialEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	silent := func(c net.Conn) { io.Copy(io.Discard, c) }
 	half := func(c net.Conn) {
 		io.WriteString(c, hello[:20])
@@ -427,6 +437,7 @@ func TestDialEndsWithItsContext(t *testing.T) {
 }
 
 func TestConnectionsClosedInTheHandshake(t *testing.T) {
+	t.Parallel()
 	for i := range len(hello) {
 		addr := conntest.Listen(t, func(c net.Conn) {
 			c.Read(make([]byte, 1024))
@@ -439,6 +450,7 @@ func TestConnectionsClosedInTheHandshake(t *testing.T) {
 }
 
 func TestAnswersThatComeByteByByte(t *testing.T) {
+	t.Parallel()
 	addr := conntest.Listen(t, func(c net.Conn) {
 		c.Read(make([]byte, 1024))
 		for _, b := range []byte(hello + ">2\r\n$1\r\na\r\n$1\r\nb\r\n" + "$8\r\nrun_id:a\r\n" + "$15\r\nmaster_replid:b\r\n") {
@@ -454,6 +466,7 @@ func TestAnswersThatComeByteByByte(t *testing.T) {
 }
 
 func TestEmbeddedMasters(t *testing.T) {
+	t.Parallel()
 	m := miniredis.RunT(t)
 	c := dial(t, m.Addr(), conn.Options{Scripts: []string{oneScript}, ClientName: "x"})
 	require.Equal(t, 3, c.Server().Proto)
@@ -466,6 +479,7 @@ func TestEmbeddedMasters(t *testing.T) {
 
 // The address of a connection is the same by whichever name it was reached.
 func TestRemoteAddrIsTheSameByEveryName(t *testing.T) {
+	t.Parallel()
 	s := script(t, nil)
 	for _, name := range []string{s.addr, named(s.addr)} {
 		c, err := conn.Dial(t.Context(), parse(t, name), conn.Options{DialTimeout: patient})

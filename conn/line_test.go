@@ -3,7 +3,9 @@ package conn_test
 import (
 	"io"
 	"net"
+	"path"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,15 +15,29 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// network is what dials of these tests go through: nil for one without faults.
-var network *conntest.Faults
+// badNetworks has what the dials of some tests go through, by the name of the test that is
+// above them all.
+var badNetworks sync.Map
+
+// onBadNetwork gives all tests below t a network with faults.
+func onBadNetwork(t *testing.T, faults *conntest.Faults) { badNetworks.Store(t.Name(), faults) }
+
+// network is what the dials of a test go through: nil for one without faults.
+func network(tb testing.TB) *conntest.Faults {
+	for name := tb.Name(); name != "."; name = path.Dir(name) {
+		if faults, ok := badNetworks.Load(name); ok {
+			return faults.(*conntest.Faults)
+		}
+	}
+	return nil
+}
 
 // dial connects for as long as the test runs.
 func dial(tb testing.TB, addr string, opt conn.Options) *conn.Conn {
 	tb.Helper()
 	opt.DialTimeout = patient
-	if network != nil && opt.Wrap == nil {
-		opt.Wrap = network.Wrap
+	if faults := network(tb); faults != nil && opt.Wrap == nil {
+		opt.Wrap = faults.Wrap
 	}
 	c, err := conn.Dial(tb.Context(), parse(tb, addr), opt)
 	require.NoError(tb, err)
@@ -33,8 +49,8 @@ func dial(tb testing.TB, addr string, opt conn.Options) *conn.Conn {
 func refuse(tb testing.TB, addr string, opt conn.Options) error {
 	tb.Helper()
 	opt.DialTimeout = patient
-	if network != nil && opt.Wrap == nil {
-		opt.Wrap = network.Wrap
+	if faults := network(tb); faults != nil && opt.Wrap == nil {
+		opt.Wrap = faults.Wrap
 	}
 	c, err := conn.Dial(tb.Context(), parse(tb, addr), opt)
 	require.Error(tb, err)

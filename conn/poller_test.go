@@ -41,6 +41,7 @@ func poll(tb testing.TB, p *conn.Poller) []conn.Event {
 }
 
 func TestReadinessIsReportedUntilItIsDealtWith(t *testing.T) {
+	t.Parallel()
 	c, peer := pair(t, conn.Options{})
 	p := newPoller(t)
 	require.NoError(t, p.Add(c, math.MaxUint64, conn.Readable))
@@ -66,6 +67,7 @@ func TestReadinessIsReportedUntilItIsDealtWith(t *testing.T) {
 }
 
 func TestHangupAloneIsNotWokenByData(t *testing.T) {
+	t.Parallel()
 	c, peer := pair(t, conn.Options{})
 	watch, read := newPoller(t), newPoller(t)
 	require.NoError(t, watch.Add(c, 1, conn.Hangup))
@@ -86,6 +88,7 @@ func TestHangupAloneIsNotWokenByData(t *testing.T) {
 }
 
 func TestResetIsAHangup(t *testing.T) {
+	t.Parallel()
 	c, peer := pair(t, conn.Options{})
 	p := newPoller(t)
 	require.NoError(t, p.Add(c, 1, conn.Hangup))
@@ -98,6 +101,7 @@ func TestResetIsAHangup(t *testing.T) {
 }
 
 func TestAWaitSeesWhatIsChangedDuringIt(t *testing.T) {
+	t.Parallel()
 	c, _ := pair(t, conn.Options{})
 	p := newPoller(t)
 	seen := make(chan conn.Event, 1)
@@ -121,6 +125,7 @@ func TestAWaitSeesWhatIsChangedDuringIt(t *testing.T) {
 }
 
 func TestMoreReadyThanOneWaitReports(t *testing.T) {
+	t.Parallel()
 	const n = 100
 	p := newPoller(t)
 	left := map[uint64]bool{}
@@ -139,6 +144,7 @@ func TestMoreReadyThanOneWaitReports(t *testing.T) {
 }
 
 func TestWakeIsKeptForTheNextWait(t *testing.T) {
+	t.Parallel()
 	p := newPoller(t)
 	for range 3 {
 		p.Wake()
@@ -164,6 +170,7 @@ func TestWakeIsKeptForTheNextWait(t *testing.T) {
 }
 
 func TestADeadlineIsNeverEarlyAndNeverForgotten(t *testing.T) {
+	t.Parallel()
 	p := newPoller(t)
 	for range 300 {
 		// Before, after and at the deadline that is armed already; passed ones too.
@@ -187,6 +194,7 @@ func TestADeadlineIsNeverEarlyAndNeverForgotten(t *testing.T) {
 
 // Whoever calls Wake after having left a message gets it read, however the calls fall.
 func TestNoWakeIsLost(t *testing.T) {
+	t.Parallel()
 	var wg sync.WaitGroup
 	t.Cleanup(wg.Wait) // when the poller is closed
 	p := newPoller(t)
@@ -234,6 +242,7 @@ func TestNoWakeIsLost(t *testing.T) {
 
 // The same for what arrives on a connection, with Wakes and deadlines in between.
 func TestNoReadinessIsLost(t *testing.T) {
+	t.Parallel()
 	c, peer := pair(t, conn.Options{})
 	go io.Copy(peer, peer)
 	p := newPoller(t)
@@ -276,6 +285,7 @@ func TestNoReadinessIsLost(t *testing.T) {
 }
 
 func TestCloseEndsAWait(t *testing.T) {
+	t.Parallel()
 	for i := range 50 {
 		p := newPoller(t)
 		c, _ := pair(t, conn.Options{})
@@ -312,6 +322,7 @@ func TestCloseEndsAWait(t *testing.T) {
 }
 
 func TestClosedConnectionsLeaveThePoller(t *testing.T) {
+	t.Parallel()
 	p := newPoller(t)
 	for _, end := range []func(*conn.Conn) error{(*conn.Conn).Close, (*conn.Conn).Abort} {
 		c, _ := pair(t, conn.Options{})
@@ -324,6 +335,7 @@ func TestClosedConnectionsLeaveThePoller(t *testing.T) {
 }
 
 func TestClockGoesOn(t *testing.T) {
+	t.Parallel()
 	wall := time.Now() // first: what passes between the two readings is not conn.Now's
 	before := conn.Now()
 	require.Positive(t, before)

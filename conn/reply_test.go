@@ -23,6 +23,7 @@ func value(tb testing.TB, s string) resp.Value {
 
 // What servers before Redis 7 say of an error inside of a script, and what others do.
 func TestErrorCodeIsTheInnerOneOfAScript(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"NOREPLICAS Not enough good replicas to write.": "NOREPLICAS",
 		"ERR Error running script (call to f_1028a5dba704e1d8a01fd96efeba25bb78f62df2): @user_script:2: @user_script: 2: " +
@@ -49,6 +50,7 @@ func TestErrorCodeIsTheInnerOneOfAScript(t *testing.T) {
 
 // What a key is called, or a token, says nothing of what has happened.
 func TestErrorCodeIsNotTakenFromArguments(t *testing.T) {
+	t.Parallel()
 	for _, arg := range []string{"rror running script -READONLY ", "ACL failure in script", "max number of clients"} {
 		v := value(t, "-ERR unknown command 'EVALSHA', with args beginning with: 'a' '1' '"+arg+"' \r\n")
 		require.Equal(t, "ERR", conn.ErrorCode(v), arg)
@@ -57,6 +59,7 @@ func TestErrorCodeIsNotTakenFromArguments(t *testing.T) {
 }
 
 func TestErrorTextCanBeLogged(t *testing.T) {
+	t.Parallel()
 	for reply, want := range map[string]string{
 		"-NOPERM this user has no permissions\r\n":                                                    "NOPERM this user has no permissions",
 		"-ERR unknown command 'EVALSHA', with args beginning with: 'aaa' '1' 'k' 'owner/secret' \r\n": "ERR unknown command 'EVALSHA'",
@@ -76,6 +79,7 @@ func TestErrorTextCanBeLogged(t *testing.T) {
 
 // A server says who it is in words that can be anything.
 func TestWhatAServerSaysOfItselfIsPrintable(t *testing.T) {
+	t.Parallel()
 	const nasty = "7.0\x1b[2J\n2026-01-01 all is well"
 	bulk := func(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
 	s := script(t, map[string]string{
@@ -92,6 +96,7 @@ func TestWhatAServerSaysOfItselfIsPrintable(t *testing.T) {
 // A password is hidden where it stands as a whole, so that the server's words stay whole, and a
 // long one wherever it stands.
 func TestPasswordIsHiddenInWhatAServerQuotes(t *testing.T) {
+	t.Parallel()
 	const wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
 	for _, c := range []struct{ password, said, want string }{
 		{"p", wrong, "WRONGPASS invalid username-password pair or user is disabled."},
@@ -110,6 +115,7 @@ func TestPasswordIsHiddenInWhatAServerQuotes(t *testing.T) {
 
 // So it is in the answer of what is no Redis, of which only the beginning is shown.
 func TestPasswordIsHiddenInWhatIsNoRedis(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ said, want string }{
 		{"?AUTH hunter2\r\n", `"?AUTH ***\r\n`},
 		{"?\r\nhunter2\r\n", `"?\r\n***\r\n`},
@@ -127,6 +133,7 @@ func TestPasswordIsHiddenInWhatIsNoRedis(t *testing.T) {
 
 // An answer beyond the limits is Redis all the same.
 func TestAnswerThatIsTooLongIsCalledSo(t *testing.T) {
+	t.Parallel()
 	s := script(t, map[string]string{"INFO": "$100\r\n" + strings.Repeat("x", 100) + "\r\n"})
 	err := refuse(t, s.addr, conn.Options{Limits: resp.Limits{Bulk: 99}})
 	require.ErrorContains(t, err, "the answer to INFO is too long")

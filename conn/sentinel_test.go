@@ -17,6 +17,7 @@ import (
 )
 
 func TestSentinelAddresses(t *testing.T) {
+	t.Parallel()
 	for in, want := range map[string]string{
 		"sentinel://a:1,b/g":                          "sentinel://a:1,b:26379/g",
 		"SENTINEL://A.,[::1]:7/g?db=3":                "sentinel://a:26379,[::1]:7/g?db=3",
@@ -80,6 +81,7 @@ func group(t *testing.T, sentinels ...string) conn.Address {
 }
 
 func TestGroupsMasterIsFoundThoughSentinelsDisagree(t *testing.T) {
+	t.Parallel()
 	master, replica := serverAs(t, "master"), serverAs(t, "slave")
 	new, old, unknowing := sentinelAt(t, master.addr), sentinelAt(t, replica.addr), sentinelAt(t, "")
 	broken := script(t, map[string]string{"SENTINEL": "close", "AUTH": "+OK\r\n"})
@@ -129,6 +131,7 @@ func TestGroupsMasterIsFoundThoughSentinelsDisagree(t *testing.T) {
 // Most sentinels name a master that cannot be reached just now. The one that they have
 // replaced still says that it is one, and one sentinel believes it.
 func TestMasterThatMostSentinelsHaveReplacedIsNotTried(t *testing.T) {
+	t.Parallel()
 	replaced := serverAs(t, "master")
 	behind, gone := sentinelAt(t, replaced.addr), sentinelAt(t, "127.0.0.1:1")
 	for range 20 {
@@ -143,6 +146,7 @@ func TestMasterThatMostSentinelsHaveReplacedIsNotTried(t *testing.T) {
 // calls itself a master. It is not tried, though the other is of no use: it was started again
 // as the replica that it had been, or it is called what nobody understands.
 func TestReplacedMasterIsNotTriedThoughItsSuccessorIsOfNoUse(t *testing.T) {
+	t.Parallel()
 	odd := script(t, map[string]string{"SENTINEL": "*2\r\n$10\r\nredis/pod1\r\n$4\r\n6379\r\n", "AUTH": "+OK\r\n"})
 	for name, says := range map[string]*scripted{"a replica": sentinelAt(t, serverAs(t, "slave").addr), "no address": odd} {
 		t.Run(name, func(t *testing.T) {
@@ -157,6 +161,7 @@ func TestReplacedMasterIsNotTriedThoughItsSuccessorIsOfNoUse(t *testing.T) {
 // Some sentinels know the new master by its address and some by its name, as while they are
 // set to announce names one after the other: they name the same place.
 func TestFailoverIsFollowedThoughSentinelsSpellItDifferently(t *testing.T) {
+	t.Parallel()
 	master := serverAs(t, "master")
 	byIP, byName := electedAt(t, master.addr, 8), electedAt(t, named(master.addr), 8)
 	away, behind := script(t, map[string]string{"SENTINEL": "close", "AUTH": "+OK\r\n"}), electedAt(t, "127.0.0.1:1", 7)
@@ -212,6 +217,7 @@ func electedAt(t *testing.T, master string, epoch int64) *scripted {
 // One sentinel of three names a server of its own, by the latest election of all. It moves
 // nobody: neither who comes new, nor who knows the master, even if the others are away.
 func TestOneSentinelAloneMovesNoMaster(t *testing.T) {
+	t.Parallel()
 	master, other := serverAs(t, "master"), serverAs(t, "master")
 	honest, liar := electedAt(t, master.addr, 7), electedAt(t, other.addr, 1<<40)
 	away := script(t, map[string]string{"SENTINEL": "close", "AUTH": "+OK\r\n"})
@@ -246,6 +252,7 @@ func TestOneSentinelAloneMovesNoMaster(t *testing.T) {
 
 // The master's own word that it is none counts as much as that of most sentinels.
 func TestMasterThatSaysItIsNoneIsLeftForWhatOneSentinelNames(t *testing.T) {
+	t.Parallel()
 	replica, master := serverAs(t, "slave"), serverAs(t, "master")
 	away := script(t, map[string]string{"SENTINEL": "close", "AUTH": "+OK\r\n"})
 	for name, of := range map[string][]*scripted{
@@ -279,6 +286,7 @@ func groupOf(t *testing.T, of []*scripted) conn.Address {
 
 // One sentinel names what can never serve: that is not final, the others may know better.
 func TestGroupIsRefusedOnlyIfAllItsPlacesAre(t *testing.T) {
+	t.Parallel()
 	cluster := script(t, map[string]string{"HELLO": strings.ReplaceAll(hello, "$10\r\nstandalone", "$7\r\ncluster")})
 	_, err := conn.Dial(t.Context(), group(t, sentinelAt(t, cluster.addr).addr, sentinelAt(t, "127.0.0.1:1").addr), conn.Options{DialTimeout: patient})
 	require.ErrorContains(t, err, "a node of a Redis Cluster")
@@ -314,6 +322,7 @@ func copyBytes(dst, src net.Conn) {
 // A sentinel that wants another password than the master gets it, and one that wants
 // none is content with ours.
 func TestSentinelsPassword(t *testing.T) {
+	t.Parallel()
 	master := serverAs(t, "master")
 	s := sentinelAt(t, master.addr)
 	c, err := conn.Dial(t.Context(), group(t, s.addr), conn.Options{DialTimeout: patient, SentinelPassword: "other"})
@@ -340,6 +349,7 @@ func TestSentinelsPassword(t *testing.T) {
 }
 
 func TestFollowTellsOfEverySwitchOfItsGroup(t *testing.T) {
+	t.Parallel()
 	message := func(text string) string {
 		return fmt.Sprintf("*3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n$%d\r\n%s\r\n", len(text), text)
 	}
@@ -442,6 +452,7 @@ func (p *publisher) lose(tb testing.TB) {
 // What one sentinel of three publishes is told only when a second one says the same; and
 // what a sentinel said before it was lost counts no more.
 func TestFollowTellsWhatMostSentinelsSay(t *testing.T) {
+	t.Parallel()
 	const a, b, c = "10.0.0.1:1", "10.0.0.2:2", "10.0.0.3:3"
 	all := []*publisher{newPublisher(t, a), newPublisher(t, a), newPublisher(t, a)}
 	told := following(t, group(t, all[0].at, all[1].at, all[2].at), conn.Options{DialTimeout: patient})
@@ -491,6 +502,7 @@ const subscribed = "*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n"
 // A question that fails once, or that is answered with an error for a while, is put again: a
 // sentinel that takes the subscription has its vote in the end.
 func TestFollowAsksAgainWhenAQuestionHasFailed(t *testing.T) {
+	t.Parallel()
 	const now = "10.0.0.2:2"
 	away := script(t, map[string]string{"SUBSCRIBE": "close", "AUTH": "+OK\r\n"})
 	for name, failure := range map[string]string{"reset": "close", "error": "-ERR not now\r\n"} {
@@ -531,6 +543,7 @@ func TestFollowAsksAgainWhileNothingIsPublished(t *testing.T) {
 
 // Two of three agree, then they do not, then they agree on the same again: that is told.
 func TestFollowTellsTheSameAgainAfterADisagreement(t *testing.T) {
+	t.Parallel()
 	const a, b = "10.0.0.1:1", "10.0.0.2:2"
 	away := script(t, map[string]string{"SUBSCRIBE": "close", "AUTH": "+OK\r\n"})
 	one, other := newPublisher(t, a), newPublisher(t, a)
@@ -543,6 +556,7 @@ func TestFollowTellsTheSameAgainAfterADisagreement(t *testing.T) {
 
 // A sentinel that publishes without end does not outlast the context.
 func TestFollowEndsThoughASentinelPublishesWithoutEnd(t *testing.T) {
+	t.Parallel()
 	begun := make(chan struct{}, 16)
 	at := conntest.Listen(t, func(c net.Conn) {
 		commands := wire.NewReader(c)

@@ -22,6 +22,7 @@ func newTestPoller(t *testing.T) *Poller {
 }
 
 func TestSocketOptions(t *testing.T) {
+	t.Parallel()
 	for network, loopback := range map[string]string{"tcp4": "127.0.0.1:0", "tcp6": "[::1]:0"} {
 		l, err := net.Listen(network, loopback)
 		if network == "tcp6" && err != nil {
@@ -56,6 +57,7 @@ func TestSocketOptions(t *testing.T) {
 // A redial of a dead local master can connect to itself, when the kernel chooses the
 // master's port as the source. It is forced here by binding to it.
 func TestASocketConnectedToItselfIsRefused(t *testing.T) {
+	t.Parallel()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	s := &sock{fd: fd}
@@ -68,6 +70,7 @@ func TestASocketConnectedToItselfIsRefused(t *testing.T) {
 
 // A Unix socket with a full backlog answers EAGAIN, and nothing tells when to try again.
 func TestFullBacklogOfAUnixSocket(t *testing.T) {
+	t.Parallel()
 	path := t.TempDir() + "/s"
 	lfd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
@@ -101,6 +104,7 @@ func TestFullBacklogOfAUnixSocket(t *testing.T) {
 }
 
 func TestZones(t *testing.T) {
+	t.Parallel()
 	for zone, want := range map[string]bool{"1": true, "lo": true, "nowhere": false} {
 		_, _, err := target{addr: netip.MustParseAddrPort("[fe80::1%" + zone + "]:1")}.sockaddr()
 		require.Equal(t, want, err == nil, zone)

@@ -99,6 +99,7 @@ func startTLS(tb testing.TB, a *authority, config ...string) (m *master, addr st
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	for _, version := range []string{"TLSv1.2", "TLSv1.3"} {
 		t.Run(version, func(t *testing.T) {
@@ -113,7 +114,7 @@ func TestTLS(t *testing.T) {
 				require.Equal(t, 3, l.Server().Proto)
 				require.Empty(t, l.Server().Missing)
 				long := strings.Repeat("x", 100_000) // several records, and more than the buffers
-				if network != nil {
+				if network(t) != nil {
 					long = long[:5000]
 				}
 				require.True(t, l.do("SET", "k", long).Is("OK"))
@@ -146,6 +147,7 @@ func dialTLS(tb testing.TB, addr string, config *tls.Config) (*conn.Conn, error)
 }
 
 func TestTLSClientCertificates(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	a.sign("client", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	_, addr := startTLS(t, a, "tls-auth-clients yes")
@@ -157,6 +159,7 @@ func TestTLSClientCertificates(t *testing.T) {
 }
 
 func TestTLSBefore12IsNotSpoken(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t).server("server")
 	old := &tls.Config{Certificates: []tls.Certificate{a.pair("server")}, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}
 	addr := conntest.Listen(t, func(c net.Conn) { tls.Server(c, old).Handshake() })
@@ -165,11 +168,13 @@ func TestTLSBefore12IsNotSpoken(t *testing.T) {
 }
 
 func TestAPlainAddressOfATLSPortIsExplained(t *testing.T) {
+	t.Parallel()
 	_, addr := startTLS(t, newAuthority(t))
 	require.ErrorContains(t, refuse(t, addr, conn.Options{}), "rediss://")
 }
 
 func TestATLSAddressOfAPlainPortIsExplained(t *testing.T) {
+	t.Parallel()
 	addr := conntest.Listen(t, func(c net.Conn) {
 		io.WriteString(c, "-ERR Protocol error: too big inline request\r\n")
 		io.Copy(io.Discard, c)
@@ -179,6 +184,7 @@ func TestATLSAddressOfAPlainPortIsExplained(t *testing.T) {
 }
 
 func TestTLSBurstIsOneWrite(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	_, addr := startTLS(t, a)
 	var stream *counting
@@ -194,12 +200,14 @@ func TestTLSBurstIsOneWrite(t *testing.T) {
 }
 
 func TestTLSSendingAndReceivingAtOnce(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	_, addr := startTLS(t, a)
 	sendAndReceiveAtOnce(t, dial(t, addr, conn.Options{TLS: &tls.Config{RootCAs: a.roots}}))
 }
 
 func TestTLSResetsAtEveryByte(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	_, addr := startTLS(t, a)
 	for _, side := range []string{"read", "write"} {
@@ -239,6 +247,7 @@ func pairTLS(tb testing.TB) (*conn.Conn, *tls.Conn) {
 }
 
 func TestTLSGoodbye(t *testing.T) {
+	t.Parallel()
 	t.Run("ours", func(t *testing.T) {
 		c, peer := pairTLS(t)
 		_, err := c.Send([]byte("bye"))
@@ -272,6 +281,7 @@ func TestTLSGoodbye(t *testing.T) {
 
 // A slow master: what it does not read is kept encrypted, in order, and flushed later.
 func TestTLSSendKeepsWhatTheSocketDoesNotTake(t *testing.T) {
+	t.Parallel()
 	c, peer := pairTLS(t)
 	want := fill(t, c)
 	flushed, err := c.Send([]byte("end"))
@@ -298,6 +308,7 @@ func TestTLSSendKeepsWhatTheSocketDoesNotTake(t *testing.T) {
 // A server may ask for new keys at any time; the answer is written by the receiving
 // side while the sending side sends. Only OpenSSL can be made to ask.
 func TestTLSKeyUpdates(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t).server("server")
 	server := exec.Command("openssl", "s_server", "-accept", "0", "-tls1_3", // on a free port
 		"-cert", a.file("server.crt"), "-key", a.file("server.key"))
