@@ -354,13 +354,15 @@ type peer struct {
 	t *testing.T
 	c net.Conn
 	r *resp.Reader
+
+	received int64 // bytes of the stream
 }
 
 func dialPeer(t *testing.T, addr string) *peer {
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
-	return &peer{t, c, resp.NewReader(4096, resp.Limits{})}
+	return &peer{t: t, c: c, r: resp.NewReader(4096, resp.Limits{})}
 }
 
 // ask sends a command and returns what is said up to the end of its reply.
@@ -382,7 +384,7 @@ func (p *peer) read(command string, last func(resp.Value) bool) string {
 		v, err := p.r.Next()
 		if err == nil {
 			if last(v) {
-				require.Zero(p.t, p.r.Buffered(), "%s: more than was expected", command)
+				require.Equal(p.t, p.received, p.r.Offset(), "%s: more than was expected", command)
 				return said.String()
 			}
 			continue
@@ -393,6 +395,7 @@ func (p *peer) read(command string, last func(resp.Value) bool) string {
 		require.NoError(p.t, err, "%s: %q", command, said.String())
 		said.Write(free[:n])
 		p.r.Advance(n)
+		p.received += int64(n)
 	}
 }
 

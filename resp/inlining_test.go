@@ -19,7 +19,6 @@ func TestSmallFunctionsAreInlined(t *testing.T) {
 	}
 	for _, name := range []string{
 		"(*Reader).Advance",
-		"(*Reader).Buffered",
 		"(*Reader).Offset",
 		"(*Reader).close",
 		"(*Reader).fail",

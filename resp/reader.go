@@ -92,10 +92,6 @@ func (r *Reader) Advance(n int) {
 	r.buf = r.buf[:len(r.buf)+n]
 }
 
-// Buffered is the number of bytes received that belong to no frame returned so
-// far.
-func (r *Reader) Buffered() int { return len(r.buf) - r.start }
-
 // Offset is the number of bytes of the stream up to the end of the last frame
 // returned.
 func (r *Reader) Offset() int64 { return r.base + int64(r.start) }
