@@ -1,53 +1,61 @@
 package resp
 
 // Reader takes frames out of a stream of bytes that its caller feeds it. It is
-// used by one goroutine at a time.
+// used by one goroutine at a time. The zero Reader has the default [Limits] and
+// a buffer of 64 bytes, which grows.
 type Reader struct {
-	// buf is what was received and not given back yet, the rest of its capacity
-	// is free space. All positions are counted from its beginning:
+	// The buffer. It has what was received and may still be needed; the rest of
+	// its capacity is free space. All positions count from its beginning:
 	//
 	//	0 <= start <= head <= pos <= pos+seen <= len(buf) <= cap(buf)
 	//
-	// [0, start) was returned by Next. If mid is set, then
-	// [start, head) is the attributes in front of the frame,
-	// [head, pos) is those of its tokens that are complete, and
-	// [pos, pos+seen) is what has been looked at of the next one.
-	// Otherwise no byte from start on has been looked at.
+	// Next has returned [0, start).
 	buf   []byte
 	start int
-	base  int64 // bytes of the stream before buf
-	mid   bool  // within a frame, or err is set
-	grown bool  // buf is larger than initial
-	body  bool  // the token's header is complete and num is its payload's length
-	head  int
-	pos   int
-	seen  int
-	num   uint64 // the token's number, as far as its digits were seen
+	base  int64 // bytes of the stream that came before buf
+	grown bool  // the buffer is larger than initial: cap(buf) > cap(initial)
 
-	// open has one entry for the frame itself and one for every aggregate of it
-	// that is not complete: how many values are still to come at that level,
-	// always one or more.
-	open  []int64
-	elems int   // counted against limits.Elements
-	n     int64 // what the frame's Value is to hold
+	// The frame in progress. If mid is set, [start, head) has the attributes in
+	// front of the frame and [head, pos) its complete tokens. If it is not set,
+	// no byte from start on has been looked at, and head and pos mean nothing.
+	mid  bool // within a frame, or err is set
+	head int
+	pos  int
+	n    int64 // what the frame's Value is to hold
 
-	limits  Limits
-	err     *SyntaxError // sticky
-	initial []byte       // the buffer from NewReader; its length is 0
-	quiet   int          // fillings of a grown buffer in a row for which the initial one would have done
+	// The token in progress, which begins at pos. All are zero between tokens.
+	seen int    // its bytes that were looked at: [pos, pos+seen)
+	num  uint64 // its number, as far as the digits were seen
+	body bool   // its header is complete, and num is the length of its payload
+
+	// What the frame may still ask for. open has one entry for the frame itself
+	// and one for each of its aggregates that is not complete: how many values
+	// are still to come at that level, which is always one or more.
+	//
+	//	len(open)-1 <= limits.Depth
+	//	elems <= limits.Elements
+	open   []int64
+	elems  int
+	limits Limits
+
+	err *SyntaxError // why nothing more can be read; stays until Reset
+
+	// What the buffer returns to.
+	initial []byte // the buffer from NewReader, of length 0; nil in a zero Reader
+	quiet   int    // fills of a grown buffer in a row for which initial was large enough
 }
 
-// shrinkAfter is how many fillings in a row must have found no use for a grown
-// buffer before it is given up: frames that need it again and again must not
-// pay for a new one each time.
+// shrinkAfter is the number of fills in a row that did not need a grown buffer
+// before the reader gives it up. It is above one because frames that need the
+// space again and again must not pay for a new buffer each time.
 const shrinkAfter = 64
 
 // NewReader returns a reader with a buffer of size bytes, or 64 if that is more.
 //
 // The buffer grows for frames that do not fit, to no more than twice what
 // limits.Frame and the caller's reads need, however much a header announces.
-// After it was filled and emptied 64 times in a row without need for its size,
-// the reader goes back to the initial one.
+// After 64 fills in a row that did not need the larger buffer, the reader
+// returns to the initial one.
 func NewReader(size int, limits Limits) *Reader {
 	limits = limits.withDefaults()
 	r := &Reader{
@@ -60,17 +68,18 @@ func NewReader(size int, limits Limits) *Reader {
 }
 
 // Reset makes the reader ready for another stream: it forgets all bytes and any
-// error, and goes back to its initial buffer.
+// error, and returns to its initial buffer. Values that Next has returned become
+// invalid.
 func (r *Reader) Reset() {
 	*r = Reader{limits: r.limits, initial: r.initial, buf: r.initial, open: r.open[:0]}
 }
 
 // Free returns the free space behind the bytes received so far, of at least min
 // bytes. The caller fills it from its beginning and tells [Reader.Advance] how
-// far. All values returned by Next become invalid, as the bytes may move.
+// far. The bytes may move, so all values that Next has returned become invalid.
 //
-// Call Next until it needs more bytes before calling Free: each byte is then
-// moved at most once for compaction, and the buffer stays within its bounds.
+// Call Next until it needs more bytes before you call Free: then compaction
+// moves each byte at most once, and the buffer stays within its bounds.
 func (r *Reader) Free(min int) []byte {
 	held := len(r.buf)
 	if r.start == held {
@@ -83,8 +92,8 @@ func (r *Reader) Free(min int) []byte {
 	return r.buf[len(r.buf):cap(r.buf)]
 }
 
-// Advance says that the first n bytes of Free's space were filled. It panics if
-// that space had not as many.
+// Advance says that the first n bytes of the space from [Reader.Free] were
+// filled. It panics if n is negative or exceeds the free space.
 func (r *Reader) Advance(n int) {
 	if n < 0 {
 		panic("resp: negative Advance")
@@ -92,15 +101,18 @@ func (r *Reader) Advance(n int) {
 	r.buf = r.buf[:len(r.buf)+n]
 }
 
-// Offset is the number of bytes of the stream up to the end of the last frame
-// returned.
+// Offset is the number of bytes in the stream, since NewReader or Reset, up to
+// the end of the last frame that Next has returned.
 func (r *Reader) Offset() int64 { return r.base + int64(r.start) }
 
-// makeRoom is the rest of Free: it makes room for min bytes by moving what is
-// still needed to the beginning of the buffer or to a larger one, and gives up
-// a larger one that was not needed. The buffer held so many bytes when Free was
-// called.
+// makeRoom is the slow part of Free. It makes room for min bytes: it moves what
+// is still needed to the beginning of the buffer, or to a larger one. It gives up
+// a larger buffer that was not needed. Held is the number of bytes in the buffer
+// when Free was called.
 func (r *Reader) makeRoom(min, held int) {
+	if r.initial == nil {
+		*r = *NewReader(0, Limits{})
+	}
 	switch {
 	case held+min > cap(r.initial):
 		r.quiet = 0
@@ -126,15 +138,15 @@ func (r *Reader) makeRoom(min, held int) {
 	r.start = 0
 }
 
-// Next returns the next frame: a reply or, if its kind is Push, a message that
-// no command asked for and that answers none. The value is valid until the next
-// Free or Reset.
+// Next returns the next frame. A frame of kind [Push] is a message that answers
+// no command; any other is a reply. The value is valid until the next Free or
+// Reset.
 //
-// The error is [ErrNeedMore] if the frame is not complete yet. What was looked
-// at by then is not looked at again, so a frame costs time in proportion to its
+// The error is [ErrNeedMore] if the frame is not complete yet. Next does not look
+// again at what it has looked at, so a frame costs time in proportion to its
 // length, however small the pieces in which it arrives. Any other error is a
-// [*SyntaxError], and stays: the reader returns it until Reset. Frames in front
-// of it were returned before.
+// [*SyntaxError]. It stays: Next returns it until Reset. Next has returned all
+// frames in front of the fault before.
 func (r *Reader) Next() (Value, error) {
 	if !r.mid {
 		b := r.buf[r.start:]
@@ -150,10 +162,10 @@ func (r *Reader) Next() (Value, error) {
 	return r.next()
 }
 
-// consumeShort takes the commonest replies without content: +OK, $-1 and _. The
-// size is 0 for anything else.
+// consumeShort takes the most common replies without content: +OK, $-1 and _.
+// The size is 0 for anything else.
 func consumeShort(b []byte) (n int64, size int) {
-	// NOTE: this has to stay inlinable, as consumeDigit.
+	// NOTE: this and consumeDigit have to stay inlinable.
 	if len(b) >= 5 {
 		switch string(b[:5]) {
 		case "+OK\r\n":
@@ -189,8 +201,8 @@ func (r *Reader) next() (Value, error) {
 		r.open = append(r.open[:0], 1)
 		r.elems = 0
 	}
-	// Only limits.Frame bytes of a frame are ever looked at, so that what is
-	// found wrong, and where, is the same in whatever pieces they arrive.
+	// Nothing beyond limits.Frame bytes of a frame is ever looked at. So the fault
+	// and its place are the same in whatever pieces the bytes arrive.
 	b := r.buf
 	if len(b)-r.start > r.limits.Frame {
 		b = b[:r.start+r.limits.Frame]
@@ -231,14 +243,14 @@ func (r *Reader) next() (Value, error) {
 	return Value{}, r.err
 }
 
-// naming reports whether the next token is a push's first element, or an
-// attribute in front of it.
+// naming reports whether the next token is the first element of a push, which
+// names its kind, or an attribute in front of it.
 func (r *Reader) naming() bool {
 	return len(r.open) == 2 && r.open[1] == r.n && r.buf[r.head] == byte(Push)
 }
 
-// close counts a complete value, and the aggregates that it completes. It
-// reports whether it completes the frame.
+// close counts a complete value, and the aggregates that this value completes.
+// It reports whether the frame is complete.
 func (r *Reader) close() bool {
 	for top := len(r.open) - 1; ; top-- {
 		r.open[top]--
@@ -252,7 +264,7 @@ func (r *Reader) close() bool {
 	}
 }
 
-// fail makes the fault at an offset in the current token the reader's error.
+// fail makes a fault the reader's error. It lies at offset at of the token.
 func (r *Reader) fail(at int, fault Fault) {
 	r.err = &SyntaxError{Offset: r.base + int64(r.pos+at), Fault: fault}
 }

@@ -259,3 +259,26 @@ func TestFramesSurviveCompactionAndGrowth(t *testing.T) {
 }
 
 func feed(r *resp.Reader, s string) { r.Advance(copy(r.Free(len(s)), s)) }
+
+func TestZeroReaderHasTheDefaults(t *testing.T) {
+	for _, s := range resptest.Streams {
+		want := resptest.Read(resp.NewReader(0, resp.Limits{}), s.Input, resptest.Whole)
+		for _, size := range []func() int{resptest.Whole, resptest.Bytewise} {
+			var r resp.Reader
+			require.Equal(t, want, resptest.Read(&r, s.Input, size), s.Name)
+			r.Reset()
+			require.Equal(t, want, resptest.Read(&r, s.Input, size), s.Name)
+		}
+	}
+	var r resp.Reader
+	_, err := r.Next()
+	require.Equal(t, resp.ErrNeedMore, err)
+	require.Zero(t, r.Offset())
+	require.Empty(t, r.Free(0))
+	r.Advance(0)
+	r.Reset()
+	feed(&r, "+OK\r\n")
+	v, err := r.Next()
+	require.NoError(t, err)
+	require.True(t, v.Is("OK"))
+}
