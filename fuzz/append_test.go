@@ -12,7 +12,7 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// FuzzAppend takes its input for a program that says which values to append.
+// FuzzAppend takes its input as a program that says which values to append.
 func FuzzAppend(f *testing.F) {
 	for op := range byte(ops) {
 		f.Add([]byte{op, 3, 'a', '\r', '\n', op, 200, 1, 2, 3, 4, 5, 6, 7, 8})
@@ -58,7 +58,7 @@ const (
 	ops
 )
 
-// A writer appends what its program says, and notes what has to be read.
+// A writer appends what its program says, and notes what the reader must return.
 type writer struct {
 	program    []byte
 	stream     []byte
@@ -106,7 +106,7 @@ func (w *writer) expectLen(k resp.Kind, n int) {
 	w.expect(k, func(t *testing.T, v resp.Value) { require.Equal(t, n, v.Len()) })
 }
 
-// check checks a value and its elements against what was noted first.
+// check compares a value and its elements with the first notes.
 func (w *writer) check(t *testing.T, v resp.Value) {
 	require.NotEmpty(t, w.want)
 	w.want[0](t, v)
@@ -264,7 +264,7 @@ func (w *writer) aggregate(op byte) {
 		w.expectLen(resp.Map, n/2*2)
 		w.values(n / 2 * 2)
 	case opAttribute:
-		// An attribute is written, and nothing of it is to be read.
+		// The writer writes an attribute, and the reader must return nothing of it.
 		wanted, begin := len(w.want), len(w.stream)
 		w.stream = resp.AppendAttribute(w.stream, n/2)
 		w.depth++
@@ -278,8 +278,8 @@ func (w *writer) aggregate(op byte) {
 	}
 }
 
-// FuzzReencode writes what was read, in the form that the Append functions give
-// it. That is read as the same, and its form stays.
+// FuzzReencode writes what was read, in the form of the Append functions. It must
+// read the same again, and a second writing must not change the bytes.
 func FuzzReencode(f *testing.F) {
 	for _, s := range streams(f) {
 		f.Add([]byte(s))

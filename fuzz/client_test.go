@@ -18,8 +18,8 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// A stranger shakes hands like a server, answers the first command after that
-// with whatever bytes it was given, and closes the connection.
+// A stranger shakes hands like a server. It answers the first command after that
+// with the bytes that it was given, and closes the connection.
 type stranger struct {
 	l     net.Listener
 	wg    sync.WaitGroup
@@ -66,8 +66,8 @@ func (s *stranger) serve(c net.Conn) {
 			b := s.bytes
 			s.mu.Unlock()
 			c.Write(b)
-			// The other commands are taken in before the close, so that it
-			// is an end of file and not a reset that could overtake the bytes.
+			// A close with unread commands would be a reset, which can
+			// overtake the bytes. So read them all first.
 			c.(*net.TCPConn).CloseWrite()
 			io.Copy(io.Discard, c)
 			return
@@ -77,9 +77,9 @@ func (s *stranger) serve(c net.Conn) {
 	}
 }
 
-// FuzzClient sends the fuzzer's bytes to a real client that has three requests
-// in flight. It must not panic or hang, the n-th reply must be matched to the
-// n-th request, and a request without a reply must fail with a cause.
+// FuzzClient sends the fuzzer's bytes to a real client that has three requests in
+// flight. The client must not panic or hang. The n-th reply must go to the n-th
+// request, and a request without a reply must fail with a cause.
 func FuzzClient(f *testing.F) {
 	for _, s := range []string{
 		"+OK\r\n$-1\r\n:1\r\n", "+OK\r\n", "", "+OK\r\n+OK\r\n+OK\r\n+OK\r\n", ":1\r\n:2\r\n:3", "-ERR x\r\n_\r\n%1\r\n+a\r\n:1\r\n",

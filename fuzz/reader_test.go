@@ -35,7 +35,7 @@ func FuzzNext(f *testing.F) {
 				rest = rest[n:]
 			}
 			runtime.ReadMemStats(&after)
-			// The buffer doubles, and what it was before is still counted. The
+			// The buffer doubles, and the count includes every smaller one. The
 			// constant is for the reader itself and for what the fuzzing engine
 			// does in other goroutines.
 			if got, most := after.TotalAlloc-before.TotalAlloc, uint64(4*len(stream)+64<<10); got > most {
@@ -45,7 +45,7 @@ func FuzzNext(f *testing.F) {
 	})
 }
 
-// ask asks a value all that it can be asked without an allocation.
+// ask calls every method of a value that does not allocate.
 func ask(v resp.Value) {
 	v.Int()
 	if f, ok := v.Float(); math.IsInf(f, 0) && !bytes.HasSuffix(v.Bytes(), []byte("inf")) || v.Kind() == resp.Double && !ok {
@@ -123,8 +123,8 @@ func FuzzSkip(f *testing.F) {
 	})
 }
 
-// checkSkips reads the bytes behind an aggregate's header as frames of their
-// own. They must be the elements that the iterator finds by passing over them.
+// checkSkips reads the bytes after an aggregate's header as frames. They must be
+// the elements that the iterator finds by skipping.
 func checkSkips(t *testing.T, v resp.Value) {
 	if v.Len() == 0 {
 		return

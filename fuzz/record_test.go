@@ -19,8 +19,8 @@ import (
 
 var record = flag.Bool("record", false, "record the replies of a redis-server as the corpus of FuzzNext")
 
-// TestRecordedTrafficIsWellFormed reads what a redis-server said, which must
-// make sense to the last byte and show every type that it knows.
+// TestRecordedTrafficIsWellFormed reads what a redis-server said. It must be
+// well-formed to the last byte, and show every type that the server knows.
 func TestRecordedTrafficIsWellFormed(t *testing.T) {
 	if *record {
 		recordTraffic(t)
@@ -56,9 +56,9 @@ func note(seen map[resp.Kind]bool, v resp.Value) {
 	}
 }
 
-// The commands stand in the order in which they are sent, words separated by
-// spaces; a word in single quotes may hold more of them. Left out is what tells
-// of the machine, and what is long.
+// These commands are sent in this order. Spaces separate the words; a word in
+// single quotes may hold spaces. Commands with long replies, or with replies that
+// describe the machine, are left out.
 const commands = `
 PING
 PING hello
@@ -300,7 +300,7 @@ func recordTraffic(t *testing.T) {
 			seed(command, p.ask(command))
 		}
 
-		// What comes without being asked for: the reply to PING is behind it.
+		// A push comes in front of the reply to PING.
 		other := dialPeer(t, addr)
 		seed("CLIENT TRACKING ON", p.ask("CLIENT TRACKING ON"))
 		p.ask("GET k")
@@ -365,12 +365,12 @@ func dialPeer(t *testing.T, addr string) *peer {
 	return &peer{t: t, c: c, r: resp.NewReader(4096, resp.Limits{})}
 }
 
-// ask sends a command and returns what is said up to the end of its reply.
+// ask sends a command and returns the bytes up to the end of its reply.
 func (p *peer) ask(command string) string {
 	return p.read(command, func(v resp.Value) bool { return v.Kind() != resp.Push })
 }
 
-// askFrames sends a command and returns what is said up to the nth frame.
+// askFrames sends a command and returns the bytes up to the end of the nth frame.
 func (p *peer) askFrames(command string, n int) string {
 	return p.read(command, func(resp.Value) bool { n--; return n == 0 })
 }

@@ -14,7 +14,7 @@ import (
 
 const corpus = "testdata/fuzz/FuzzNext"
 
-// streams is what the targets that take a stream begin with: the tables of
+// streams are the first inputs of all targets that take a stream: the tables of
 // resptest and the corpus of FuzzNext.
 func streams(tb testing.TB) (all []string) {
 	for _, s := range resptest.Streams {
@@ -61,8 +61,8 @@ func writeSeed(tb testing.TB, name, stream string) {
 	}
 }
 
-// limits are the reader's own, which no fuzzed stream comes near but in its
-// headers, and narrow ones, each of which it meets.
+// limits are the defaults, which only the headers of a fuzzed stream can exceed,
+// and narrow ones, which a fuzzed stream meets.
 var limits = []resp.Limits{
 	{},
 	{Depth: 3, Bulk: 64, Elements: 12, Frame: 160},

@@ -12,8 +12,8 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// FuzzTidwall reads each stream with both readers. The disagreements that it
-// lets pass are explained in the documentation of the package.
+// FuzzTidwall reads each stream with both readers. The documentation of the package
+// explains the disagreements that it allows.
 func FuzzTidwall(f *testing.F) {
 	for _, s := range streams(f) {
 		f.Add([]byte(s))
@@ -67,8 +67,8 @@ func isRESP2(stream []byte) bool {
 	return len(stream) > 0 && bytes.IndexByte([]byte("+-:$*"), stream[0]) >= 0
 }
 
-// speaksRESP2 reports whether a frame has no RESP3 in it, attributes included:
-// these leave a gap between the elements.
+// speaksRESP2 reports whether a frame has neither types of RESP3 nor attributes,
+// which leave a gap between the elements.
 func speaksRESP2(v resp.Value) bool {
 	if v.Len() == 0 {
 		return isRESP2(v.Raw())
@@ -103,8 +103,8 @@ func requireAlike(t *testing.T, ours resp.Value, theirs tidwall.Value) {
 	}
 }
 
-// announcesMuch reports whether there is a header, or what may become one, for
-// which tidwall would allocate much more than the stream has.
+// announcesMuch reports whether there is a header, or the beginning of one, for
+// which tidwall would allocate much more than the stream has bytes.
 func announcesMuch(stream []byte) bool {
 	for i, c := range stream {
 		if c != '*' && c != '$' {

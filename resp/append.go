@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// The Append functions write one value, or the header of an aggregate, to the
-// end of dst and return the extended slice. They allocate only where dst has no
-// room. After a header come its elements, each appended in turn. A negative
+// Each Append function writes one value, or the header of an aggregate, to the
+// end of dst and returns the extended slice. It allocates only if dst has no
+// room. After a header the caller appends the elements, one by one. A negative
 // number of elements panics.
 
 // AppendCommand appends a command: an array of bulk strings.
@@ -21,8 +21,9 @@ func AppendCommand(dst []byte, args ...string) []byte {
 	return dst
 }
 
-// AppendArray appends the header of an array of n elements. A command begins
-// with one, and goes on with its name and arguments as bulk strings.
+// AppendArray appends the header of an array of n elements. A command is such a
+// header, and then its name and arguments as bulk strings. It panics if n is
+// negative.
 func AppendArray(dst []byte, n int) []byte { return appendLength(dst, Array, n) }
 
 // AppendBulk appends a bulk string.
@@ -52,12 +53,12 @@ func AppendBulkInt(dst []byte, n int64) []byte {
 	return append(dst, '\r', '\n')
 }
 
-// AppendSimpleString appends a simple string. It cannot hold CR or LF: a space
-// takes the place of each, as in the replies of Redis.
+// AppendSimpleString appends a simple string. A simple string cannot hold CR or
+// LF: a space replaces each, as in the replies of Redis.
 func AppendSimpleString(dst []byte, s string) []byte { return appendLine(dst, SimpleString, s) }
 
-// AppendError appends a simple error, whose first word is its code. It cannot
-// hold CR or LF: a space takes the place of each, as in the replies of Redis.
+// AppendError appends a simple error, whose first word is its code. A simple
+// error cannot hold CR or LF: a space replaces each, as in the replies of Redis.
 func AppendError(dst []byte, s string) []byte { return appendLine(dst, SimpleError, s) }
 
 // AppendInt appends an integer.
@@ -83,8 +84,8 @@ func AppendBool(dst []byte, b bool) []byte {
 	return append(dst, "#f\r\n"...)
 }
 
-// AppendDouble appends a double with as many digits as tell it from every
-// other.
+// AppendDouble appends a double with the fewest digits that tell it from every
+// other float64.
 func AppendDouble(dst []byte, f float64) []byte {
 	switch {
 	case math.IsInf(f, 1):
@@ -105,11 +106,11 @@ func AppendBigNumber(dst []byte, n *big.Int) []byte {
 }
 
 // AppendBulkError appends a bulk error, whose first word is its code. Unlike a
-// simple one it may hold any byte.
+// simple error it may hold any byte.
 func AppendBulkError(dst []byte, s string) []byte { return appendBulk(dst, BulkError, s) }
 
-// AppendVerbatim appends a verbatim string. It panics if format, txt or mkd,
-// is not of three bytes.
+// AppendVerbatim appends a verbatim string. The format is txt or mkd. It panics
+// if the format has not three bytes.
 func AppendVerbatim(dst []byte, format, s string) []byte {
 	if len(format) != 3 {
 		panic("resp: the format of a verbatim string has three bytes")
@@ -121,15 +122,16 @@ func AppendVerbatim(dst []byte, format, s string) []byte {
 	return append(dst, '\r', '\n')
 }
 
-// AppendMap appends the header of a map of the given number of pairs, each a
-// key and a value.
+// AppendMap appends the header of a map. A pair is a key and a value. It panics
+// if pairs is negative.
 func AppendMap(dst []byte, pairs int) []byte { return appendLength(dst, Map, pairs) }
 
-// AppendSet appends the header of a set of n elements.
+// AppendSet appends the header of a set of n elements. It panics if n is
+// negative.
 func AppendSet(dst []byte, n int) []byte { return appendLength(dst, Set, n) }
 
-// AppendPush appends the header of a push of n elements, the first of which is a
-// string that names the push's kind. It panics if n is 0.
+// AppendPush appends the header of a push of n elements. The first is a string
+// that names the push's kind. It panics if n is not positive.
 func AppendPush(dst []byte, n int) []byte {
 	if n == 0 {
 		panic("resp: a push has a name")
@@ -137,8 +139,9 @@ func AppendPush(dst []byte, n int) []byte {
 	return appendLength(dst, Push, n)
 }
 
-// AppendAttribute appends the header of an attribute of the given number of
-// pairs. The value it belongs to comes after them.
+// AppendAttribute appends the header of an attribute. A pair is a key and a
+// value. After the pairs comes the value that the attribute belongs to. It panics
+// if pairs is negative.
 func AppendAttribute(dst []byte, pairs int) []byte { return appendLength(dst, Attribute, pairs) }
 
 func appendBulk(dst []byte, k Kind, s string) []byte {

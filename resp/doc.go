@@ -1,8 +1,8 @@
-// Package resp is the wire format of Redis: bytes in, values out. It does no
-// I/O, knows no clock and imports the standard library alone.
+// Package resp implements RESP, the wire format of Redis: bytes in, values out.
+// It does no I/O, reads no clock and imports only the standard library.
 //
-// A [Reader] is fed by its caller, who reads from a socket straight into the
-// reader's buffer and then takes whole frames out:
+// The caller feeds a [Reader]: it reads from a socket straight into the reader's
+// buffer, and then takes whole frames out:
 //
 //	r := resp.NewReader(4096, resp.Limits{})
 //	for {
@@ -17,17 +17,22 @@
 //		}
 //	}
 //
-// RESP2 and RESP3 are read alike; nothing has to be switched when a connection
-// changes from one to the other. Decoding allocates nothing: a [Value] borrows
-// the reader's buffer, and an aggregate is walked in place by an [Iter].
+// A Reader reads RESP2 and RESP3 alike; nothing has to be switched when a
+// connection changes from one to the other. Decoding allocates nothing: a [Value]
+// borrows the reader's buffer, and an [Iter] walks an aggregate in place.
 //
 // The Append functions write commands and replies to the end of a byte slice.
 //
 // # What is accepted
 //
-// What [Reader.Next] returns has been checked to its last byte, nested values
-// included. The rules are those of the published protocol, and where it is
-// loose those of Redis itself:
+// [Reader.Next] checks a frame to its last byte before it returns it, nested
+// values included. The rules are those of the specifications:
+//
+//   - https://redis.io/docs/latest/develop/reference/protocol-spec/ for both versions
+//   - https://github.com/redis/redis-specifications/blob/master/protocol/RESP3.md for
+//     what is new in RESP3
+//
+// Where these are loose, the rules are those of Redis itself:
 //
 //   - A line ends with CR LF, and holds neither CR nor LF.
 //   - A length is digits without a sign or a superfluous leading zero. The only
@@ -39,13 +44,13 @@
 //     Redis before 7.2 can send.
 //   - A big number is an optional sign and digits.
 //   - A push stands alone. Inside another frame it is a [NestedPush] fault, so
-//     no element can be mistaken for a message that was not asked for.
+//     that nobody takes an element for a message that answers no command.
 //   - The first element of a push is a simple, bulk or verbatim string, which
 //     names its kind. A push without one is a [BadPush] fault.
 //   - Streamed types ($? *? ~? %? ; .) are a [Streamed] fault.
-//   - Attributes are checked and counted against the limits of the value that
-//     follows them, then skipped, wherever they stand.
+//   - Attributes are checked, counted against the limits of the value that
+//     follows them, and skipped, wherever they stand.
 //
-// Anything else is a [*SyntaxError]. The stream has then lost its framing and
-// cannot be read any further.
+// Anything else is a [*SyntaxError]. Nobody can tell then where the next frame
+// begins, so the rest of the stream cannot be read.
 package resp

@@ -5,18 +5,20 @@ import (
 	"strconv"
 )
 
-// ErrNeedMore is what [Reader.Next] returns when the bytes received so far end
-// before a frame does. It is no failure: the next bytes go on from there.
+// ErrNeedMore is what [Reader.Next] returns if the bytes received so far end
+// before the frame does. It is no failure: feed more bytes and call Next again.
 var ErrNeedMore = errors.New("resp: need more bytes")
 
-// SyntaxError says that the stream is not RESP, or is beyond the reader's
-// limits. The stream cannot be read any further: there is no telling where the
-// next frame begins, so the connection it came from is to be closed.
+// SyntaxError says that the stream is not RESP, or exceeds the reader's
+// [Limits]. Nobody can tell then where the next frame begins. So close the
+// connection that the stream came from.
 type SyntaxError struct {
 	Offset int64 // bytes of the stream, since NewReader or Reset, before the one at fault
 	Fault  Fault // what is wrong there; errors.Is finds it too
 }
 
+// Error says what is wrong and at which offset, as in "resp: malformed length at
+// offset 7".
 func (e *SyntaxError) Error() string {
 	return "resp: " + e.Fault.text() + " at offset " + strconv.FormatInt(e.Offset, 10)
 }
@@ -24,9 +26,11 @@ func (e *SyntaxError) Error() string {
 // Unwrap makes errors.Is(err, resp.TooLong) and the like work.
 func (e *SyntaxError) Unwrap() error { return e.Fault }
 
-// Fault is the reason of a [SyntaxError].
+// Fault is the reason of a [SyntaxError]. It is an error only as a target for
+// [errors.Is]: nothing returns a bare Fault. The zero Fault is none.
 type Fault uint8
 
+// The faults.
 const (
 	BadKind     Fault = iota + 1 // a first byte that begins no frame
 	BadLength                    // a length that is not digits, or a negative one that is not null
@@ -45,7 +49,7 @@ const (
 	TooMany                      // a frame with more elements than Limits.Elements
 )
 
-// Error makes a Fault a target for errors.Is.
+// Error is the name of the fault, as in "resp: malformed length".
 func (f Fault) Error() string { return "resp: " + f.text() }
 
 func (f Fault) text() string {

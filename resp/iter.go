@@ -3,17 +3,17 @@ package resp
 import "bytes"
 
 // Iter walks the elements of an aggregate over the frame's own bytes. It
-// allocates nothing and is valid as long as the [Value] it came from. A copy of
-// it goes on from the same place.
+// allocates nothing and is valid as long as the [Value] that it came from. A copy
+// of it goes on from the same place. The zero Iter has no elements.
 //
-// Next passes over whatever an element contains, so walking a frame to the
-// bottom costs its length times its depth.
+// Next skips over what an element contains, so to walk a frame to the bottom
+// costs its length times its depth.
 type Iter struct {
 	rest []byte // what is left of the frame: the remaining elements, well-formed, and attributes among them
 	left int    // elements to come
 }
 
-// Next is the next element, or false after the last.
+// Next returns the next element, or false after the last one.
 func (it *Iter) Next() (Value, bool) {
 	if it.left == 0 {
 		return Value{}, false
@@ -24,8 +24,8 @@ func (it *Iter) Next() (Value, bool) {
 	return v, true
 }
 
-// first cuts the first value out of b, which is well-formed, and returns how
-// many bytes that took, attributes in front of it included.
+// first returns the first value of b, which is well-formed, and the number of
+// bytes up to its end, attributes in front of it included.
 func first(b []byte) (v Value, size int) {
 	head := 0
 	for b[head] == byte(Attribute) {
@@ -40,14 +40,14 @@ func first(b []byte) (v Value, size int) {
 }
 
 // extent is the size of the frame at the beginning of b, which is well-formed.
-// All it needs to know is how many values are still to come: which of the open
-// aggregates each belongs to makes no difference to where the last one ends.
+// It counts only how many values are still to come: the last one ends at the same
+// place, whichever of the open aggregates each belongs to.
 func extent(b []byte) (size int) {
 	for left := int64(1); left > 0; left-- {
 		n, s := token(b[size:])
 		switch k := Kind(b[size]); {
 		case k == Attribute && size > 0:
-			left += n + 1 // it stands in front of an element and is none itself
+			left += n + 1 // an attribute among the elements is no element
 		case k.IsAggregate() && n > 0:
 			left += n
 		}

@@ -1,6 +1,7 @@
 package resp
 
-// Kind is the type of a value: the first byte of its frame.
+// Kind is the type of a value: the first byte of its frame. The zero Kind is that
+// of the zero [Value].
 type Kind byte
 
 // The kinds of RESP2 are SimpleString to Array; the rest came with RESP3.
@@ -10,7 +11,7 @@ const (
 	Integer        Kind = ':'
 	BulkString     Kind = '$'
 	Array          Kind = '*'
-	Null           Kind = '_' // RESP3's null; RESP2's are a BulkString and an Array, see [Value.IsNull]
+	Null           Kind = '_' // of RESP3; in RESP2 a null is a BulkString or an Array, see [Value.IsNull]
 	Boolean        Kind = '#'
 	Double         Kind = ','
 	BigNumber      Kind = '('
@@ -31,8 +32,7 @@ func (k Kind) IsAggregate() bool {
 	return false
 }
 
-// canName reports whether a token of this kind can be what a push's name begins
-// with.
+// canName reports whether the name of a push can begin with a token of this kind.
 func (k Kind) canName() bool {
 	switch k {
 	case SimpleString, BulkString, VerbatimString, Attribute:
@@ -41,7 +41,8 @@ func (k Kind) canName() bool {
 	return false
 }
 
-// String is the kind's name in the protocol's documentation.
+// String is the kind's name in the specification, such as "bulk string", or "no
+// kind".
 func (k Kind) String() string {
 	switch k {
 	case SimpleString:

@@ -2,8 +2,8 @@ package resp
 
 import "math"
 
-// Limits bound what one frame may ask of its reader, attributes in front of it
-// included. A zero field means its default.
+// Limits bound what one frame may ask of its reader. Attributes in front of the
+// frame count. A field that is zero or negative means its default.
 type Limits struct {
 	Depth    int // aggregates inside one another; default 32
 	Bulk     int // bytes of a payload or a line; default 64 KiB, at least 64, at most 512 MiB
@@ -19,8 +19,8 @@ const (
 	maxBulk     = 512 << 20
 	maxElements = math.MaxInt32
 
-	// What the fast paths of Next accept stays below this, so that they need
-	// not look at the limits.
+	// No limit is lower than this. The fast paths of Next accept only what is
+	// shorter, so they need not look at the limits.
 	minLimit = 64
 )
 

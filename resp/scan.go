@@ -7,15 +7,15 @@ import (
 
 // The functions of this file scan the token at the beginning of b, which is
 // everything received from the token's first byte on. They return a size of 0
-// if it is not complete, or if it is at fault, in which case r.err is set.
-// Where they stopped is kept in r.seen, r.num and r.body, and the next call,
-// with more bytes, goes on from there.
+// if the token is not complete, or if it is at fault; then r.err is set. They
+// keep in r.seen, r.num and r.body where they stopped, and the next call, with
+// more bytes, goes on from there.
 //
-// What they decide, they decide by bytes in the order of the stream, never by
-// how many have arrived: so the error does not depend on how it was cut.
+// They decide by the bytes in the order of the stream, never by how many have
+// arrived. So the error does not depend on how the stream was cut.
 
-// scan scans a scalar, or the header of an aggregate. n is what a Value holds
-// for it.
+// scan scans a scalar, or the header of an aggregate. n is what the Value is to
+// hold.
 func (r *Reader) scan(b []byte) (n int64, size int) {
 	switch k := Kind(b[0]); k {
 	case BulkString, BulkError, VerbatimString:
@@ -64,8 +64,9 @@ func (r *Reader) scan(b []byte) (n int64, size int) {
 	return 0, 0
 }
 
-// enter counts the n elements, or pairs, of an aggregate whose header is of the
-// given size against the limits, and returns the number of elements.
+// enter counts the n elements, or pairs, of an aggregate against the limits. It
+// returns the number of elements, and the size of the header, which is 0 if there
+// are too many.
 func (r *Reader) enter(k Kind, n int64, size int) (int64, int) {
 	top := len(r.open) - 1
 	if k == Push {
@@ -84,8 +85,8 @@ func (r *Reader) enter(k Kind, n int64, size int) (int64, int) {
 	}
 	room := int64(r.limits.Elements - r.elems)
 	if k == Attribute {
-		// It is none of the values still to come at this level, but it counts,
-		// or a row of them without end would be within the limits.
+		// An attribute is none of the values still to come at this level. But it
+		// counts, or attributes without end would be within the limits.
 		r.open[top]++
 		r.elems++
 		room--
@@ -105,7 +106,7 @@ func (r *Reader) enter(k Kind, n int64, size int) (int64, int) {
 	return n, size
 }
 
-// scanBulk scans a length and as many bytes.
+// scanBulk scans a length and that many bytes.
 func (r *Reader) scanBulk(b []byte) (n int64, size int) {
 	off, length := r.seen, int(r.num)
 	if !r.body {
@@ -138,7 +139,7 @@ func (r *Reader) scanBulk(b []byte) (n int64, size int) {
 	return int64(off), r.scanLineEnd(b, off+length, BadLineEnd)
 }
 
-// scanLength scans a header line with a length. It is -1 for null.
+// scanLength scans a header line with a length, which is -1 for null.
 func (r *Reader) scanLength(b []byte) (n int64, size int) {
 	if n, size := consumeLength(b); size != 0 {
 		return n, size
@@ -165,8 +166,8 @@ func (r *Reader) scanLength(b []byte) (n int64, size int) {
 	return int64(r.num), size
 }
 
-// consumeLength takes a length of one or two digits, if bytes follow its line:
-// nearly all lengths are. The size is 0 for anything else.
+// consumeLength takes a length of one or two digits, as nearly all have, if bytes
+// follow its line. The size is 0 for anything else.
 func consumeLength(b []byte) (n int64, size int) {
 	// NOTE: this has to stay inlinable.
 	if len(b) >= 5 && b[1]-'0' <= 9 {
@@ -198,8 +199,8 @@ func (r *Reader) scanInteger(b []byte) (n int64, size int) {
 }
 
 // scanDigits scans a number of at most max, from the given offset to the end of
-// its line, into r.num. As a leading zero is refused, the number's own size
-// bounds that of the line.
+// its line, into r.num. It refuses a leading zero, so max bounds the length of the
+// line too.
 func (r *Reader) scanDigits(b []byte, from int, max uint64, fault Fault) (size int) {
 	i, num := r.seen, r.num
 	if i < from {
@@ -252,7 +253,7 @@ func (r *Reader) scanLine(b []byte) (size int) {
 }
 
 // scanLineEnd scans the CR LF at the given offset, which ends the token. If
-// there is no CR, it is the given fault.
+// another byte stands where CR should, that is the given fault.
 func (r *Reader) scanLineEnd(b []byte, at int, fault Fault) (size int) {
 	switch {
 	case len(b) > at && b[at] != '\r':
@@ -267,8 +268,9 @@ func (r *Reader) scanLineEnd(b []byte, at int, fault Fault) (size int) {
 	return at + 2
 }
 
-// checkDouble returns the offset of the first byte at which b ceases to be a
-// double's text, or -1 if it is one. All of a number beyond float64 is at fault.
+// checkDouble returns the offset of the first byte at which b ceases to be the
+// text of a double, or -1 if it is one. If the number is beyond float64, the
+// offset is 0.
 func checkDouble(b []byte) int {
 	switch string(b) {
 	case "inf", "-inf", "nan", "-nan":
@@ -301,7 +303,7 @@ func checkDouble(b []byte) int {
 	if i < len(b) {
 		return i
 	}
-	// Most numbers are known to be small enough by their length.
+	// A short text without an exponent is never beyond float64.
 	if (mantissa < len(b) || len(b) >= len(float64Limit)) && isBeyondFloat64(b, mantissa) {
 		return 0
 	}
@@ -313,9 +315,9 @@ const float64Limit = "1797693134862315807937289714053034150799341327100378269361
 	"02864166928879109465555478519404026306574886715058206819089020007083836762738548458177115317644757302700" +
 	"69855571366959622842914819860834936475292719074168444365510704342711559699508093042880177904174497792"
 
-// isBeyondFloat64 reports whether a number rounds to infinity. Its mantissa has
-// that many bytes, its sign included, and an exponent may follow. strconv would
-// know as well, but allocates an error to say so.
+// isBeyondFloat64 reports whether a number rounds to infinity. Mantissa is the
+// number of bytes in front of the exponent, sign included. strconv would know too,
+// but it allocates an error to say so.
 func isBeyondFloat64(b []byte, mantissa int) bool {
 	// The first digit that is not 0, and how far behind it the decimal point is.
 	first, point := -1, int64(0)
@@ -343,7 +345,7 @@ func isBeyondFloat64(b []byte, mantissa int) bool {
 	if mantissa < len(b) {
 		exponent := int64(0)
 		for _, c := range b[skipSign(b, mantissa+1):] {
-			if exponent <= maxBulk { // no row of zeros outweighs more than that
+			if exponent <= maxBulk { // no text has enough zeros to outweigh more
 				exponent = exponent*10 + int64(c-'0')
 			}
 		}
@@ -370,8 +372,8 @@ func isBeyondFloat64(b []byte, mantissa int) bool {
 	return at == len(float64Limit)
 }
 
-// checkBigNumber returns the offset of the first byte at which b ceases to be a
-// big number's text, or -1 if it is one.
+// checkBigNumber returns the offset of the first byte at which b ceases to be the
+// text of a big number, or -1 if it is one.
 func checkBigNumber(b []byte) int {
 	i := skipSign(b, 0)
 	from := i

@@ -10,28 +10,29 @@ import (
 
 // Value is one frame, or one element of an aggregate.
 //
-// It borrows the buffer of the [Reader] it came from, as does everything taken
-// out of it without copying, and is valid until that reader's next Free or
-// Reset. [Value.Clone] outlives the buffer. Slices have no capacity beyond their
-// length: to append to one is to copy it. The zero Value is none of the kinds and
-// has no content.
+// A Value borrows the buffer of the [Reader] that it came from, and so does every
+// slice that its methods return. It is valid until that reader's next Free or
+// Reset; [Value.Clone] outlives the buffer. Slices have no capacity beyond their
+// length, so to append to one copies it. The zero Value has no kind and no
+// content.
 //
-// Each typed accessor reads its own RESP3 type and the form in which Redis
-// sends the same reply over RESP2, so callers need not ask which one is spoken.
+// Each typed accessor reads its own RESP3 type, and the form in which Redis sends
+// the same reply over RESP2. So callers need not ask which version the server
+// speaks.
 type Value struct {
-	// raw is the frame, first byte to last, and well-formed: only the reader
-	// and the iterator make values. Its capacity is its length.
+	// raw is the frame from its first byte to its last. It is well-formed, as only
+	// the reader and the iterator make values. Its capacity is its length.
 	raw []byte
 
 	// n is the integer itself for Integer, the number of elements for an
 	// aggregate, -1 for null, and the offset of the payload in raw for the
 	// rest. One field for all of them keeps Value at four words, which is as
-	// much as the compiler holds in registers.
+	// much as the compiler keeps in registers.
 	n int64
 }
 
-// Kind is the type the value was sent as: a null may be a Null, a BulkString
-// or an Array. It is 0 for the zero Value.
+// Kind is the type that the server sent: a null may be a Null, a BulkString or an
+// Array. It is 0 for the zero Value.
 func (v Value) Kind() Kind {
 	if len(v.raw) == 0 {
 		return 0
@@ -39,12 +40,12 @@ func (v Value) Kind() Kind {
 	return Kind(v.raw[0])
 }
 
-// Raw is the value as it was sent, line ends included, without any attributes
-// in front of it.
+// Raw is the value as the server sent it, with its line ends and without any
+// attributes in front of it.
 func (v Value) Raw() []byte { return v.raw }
 
-// IsNull reports whether the value is RESP3's null, or one of RESP2's, which
-// are a bulk string and an array of length -1.
+// IsNull reports whether the value is null: the null of RESP3, or a bulk string or
+// array of length -1, which are the nulls of RESP2.
 func (v Value) IsNull() bool { return v.n < 0 && v.raw[0] != ':' }
 
 // IsError reports whether the value is an error reply.
@@ -52,9 +53,9 @@ func (v Value) IsError() bool {
 	return len(v.raw) > 0 && (v.raw[0] == '-' || v.raw[0] == '!')
 }
 
-// Bytes is the value's payload: the text of a string, an error or a number; t
-// or f for a boolean; for a verbatim string, the text behind its format. It is
-// nil for nulls and aggregates.
+// Bytes is the value's payload: the text of a string, an error or a number; t or
+// f for a boolean; the text after the format for a verbatim string. It is nil for
+// nulls and aggregates.
 func (v Value) Bytes() []byte {
 	off := v.n
 	switch v.Kind() {
@@ -76,8 +77,8 @@ func (v Value) Is(s string) bool {
 	return (k == SimpleString || k == BulkString) && v.n >= 0 && string(v.raw[v.n:len(v.raw)-2]) == s
 }
 
-// Int is the value of an Integer. Strings that look like one are not converted:
-// what Redis sends as an integer it sends so in both protocols.
+// Int is the value of an Integer; any other kind is false. It does not convert
+// strings: Redis sends its integers as integers in both versions.
 func (v Value) Int() (int64, bool) {
 	if v.Kind() != Integer {
 		return 0, false
@@ -86,8 +87,9 @@ func (v Value) Int() (int64, bool) {
 }
 
 // Float is the value of a Double, or of a simple or bulk string that reads like
-// one. It is infinite only where the text says inf: a number beyond the range of
-// float64 is no double. One that is too small for it is 0.
+// one; anything else is false. It is infinite only if the text says inf: a number
+// beyond the range of float64 is no double. A number that is too small for float64
+// is 0.
 func (v Value) Float() (float64, bool) {
 	switch v.Kind() {
 	case Double, SimpleString, BulkString:
@@ -101,13 +103,14 @@ func (v Value) Float() (float64, bool) {
 	if b[len(b)-1] == 'n' { // nan and the -nan that strconv does not know
 		return math.NaN(), true
 	}
-	// The bytes outlive the call and nobody writes to them meanwhile. A string
-	// conversion would allocate for numbers over 32 bytes.
+	// This is safe because the bytes outlive the call and nobody writes to them
+	// meanwhile. A string conversion would allocate for numbers over 32 bytes.
 	f, _ := strconv.ParseFloat(unsafe.String(&b[0], len(b)), 64)
 	return f, true
 }
 
-// Bool is the value of a Boolean, or of an Integer that is 0 or 1.
+// Bool is the value of a Boolean, or of an Integer that is 0 or 1. For anything
+// else ok is false.
 func (v Value) Bool() (value, ok bool) {
 	switch v.Kind() {
 	case Boolean:
@@ -118,8 +121,9 @@ func (v Value) Bool() (value, ok bool) {
 	return false, false
 }
 
-// BigInt is the value of a BigNumber or an Integer, or of a simple or bulk
-// string that is one. It allocates; Bytes has the digits.
+// BigInt is the value of a BigNumber or an Integer, or of a simple or bulk string
+// that reads like one; anything else is false. It allocates; [Value.Bytes] has the
+// digits without that.
 func (v Value) BigInt() (*big.Int, bool) {
 	switch v.Kind() {
 	case BigNumber, Integer, SimpleString, BulkString:
@@ -133,8 +137,8 @@ func (v Value) BigInt() (*big.Int, bool) {
 	return new(big.Int).SetString(string(b), 10)
 }
 
-// Format is the format of a verbatim string, txt or mkd, and nil for any other
-// kind.
+// Format is the format of a verbatim string: three bytes, such as txt or mkd. It
+// is nil for any other kind.
 func (v Value) Format() []byte {
 	if v.Kind() != VerbatimString {
 		return nil
@@ -142,7 +146,7 @@ func (v Value) Format() []byte {
 	return v.raw[v.n-4 : v.n-1 : v.n-1]
 }
 
-// ErrorCode is the first word of an error reply, such as NOSCRIPT or ERR, and
+// ErrorCode is the first word of an error reply, such as NOSCRIPT or ERR. It is
 // nil for any other kind.
 func (v Value) ErrorCode() []byte {
 	if !v.IsError() {
@@ -155,9 +159,8 @@ func (v Value) ErrorCode() []byte {
 	return b
 }
 
-// Len is the number of an aggregate's elements, keys and values of a map
-// counted each, and 0 for any other kind. So a map has the same length as the
-// array that takes its place in RESP2.
+// Len is the number of elements of an aggregate, and 0 for any other kind. A map
+// has two for each pair, as many as the array that RESP2 sends in its place.
 func (v Value) Len() int {
 	if !v.Kind().IsAggregate() || v.n < 0 {
 		return 0
@@ -165,8 +168,8 @@ func (v Value) Len() int {
 	return int(v.n)
 }
 
-// Elems walks an aggregate's elements; a map's are key, value, key, value. Any
-// other kind has none.
+// Elems walks the elements of an aggregate. Those of a map are key, value, key,
+// value. Any other kind has none.
 func (v Value) Elems() Iter {
 	n := v.Len()
 	if n == 0 {
@@ -175,7 +178,7 @@ func (v Value) Elems() Iter {
 	return Iter{rest: v.raw[bytes.IndexByte(v.raw, '\n')+1:], left: n}
 }
 
-// Clone is a copy of the value in memory of its own.
+// Clone is a copy of the value in memory of its own. It allocates.
 func (v Value) Clone() Value {
 	if v.raw != nil {
 		raw := make([]byte, len(v.raw))

@@ -1,5 +1,5 @@
-// Package resptest has what the tests of resp, and of what stands on it, share:
-// tables of streams, good and hostile, and a way to compare what was read.
+// Package resptest has what the tests of package resp and of its users share:
+// tables of good and of hostile streams, and a way to compare what was read.
 package resptest
 
 import (
@@ -9,15 +9,15 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// Result is all that a reader has to say about a stream.
+// Result is everything that a reader says about a stream.
 type Result struct {
 	Values []string // each frame, as by Dump
 	Offset int64    // bytes of the stream that the frames took
 	Err    error    // why there are no more: resp.ErrNeedMore or a *resp.SyntaxError
 }
 
-// Read feeds a stream to a reader in pieces and takes out every frame. The
-// sizes of the pieces are asked for one by one; one below 1 means all the rest.
+// Read feeds a stream to a reader in pieces and takes out every frame. It calls
+// size for the number of bytes in each piece; a number below 1 means all the rest.
 func Read(r *resp.Reader, stream string, size func() int) Result {
 	var res Result
 	for {
@@ -45,8 +45,8 @@ func Whole() int { return 0 }
 // Bytewise is a size for Read: the stream byte by byte.
 func Bytewise() int { return 1 }
 
-// Dump writes a value out, with its elements to the bottom: its type byte, and
-// behind that its payload quoted, null, or its elements in brackets.
+// Dump is a value as text: its type byte, and then its payload in quotes, or null,
+// or its elements in brackets.
 func Dump(v resp.Value) string {
 	return string(appendDump(nil, v))
 }

@@ -6,15 +6,15 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// Stream is a stream that is RESP from its first byte to its last.
+// Stream is well-formed from its first byte to its last.
 type Stream struct {
 	Name  string
 	Input string
 	Want  []string // the frames, as by Dump
 }
 
-// Streams has every type in every form, and the well-formed streams at which
-// other clients failed.
+// Streams has every type in every form, and well-formed streams at which other
+// clients failed.
 var Streams = []Stream{
 	{"simple string", "+OK\r\n", []string{`+"OK"`}},
 	{"simple string, empty", "+\r\n", []string{`+""`}},
@@ -82,7 +82,7 @@ var Streams = []Stream{
 		[]string{`%[$"server" $"redis" $"version" $"7.0.15" $"proto" :"3" $"id" :"12" $"mode" $"standalone" $"role" $"master" $"modules" *[]]`}},
 }
 
-// Hostile is a stream that is at fault.
+// Hostile is a stream with a fault, and the offset of the byte at fault.
 type Hostile struct {
 	Name   string
 	Input  string
@@ -99,9 +99,9 @@ const (
 	maxInt64Plus2 = "9223372036854775809"
 )
 
-// HostileStreams has what a reader with the default limits must refuse: what
-// broke other clients, with the place where it was reported, and one row or
-// more for each rule of the grammar and each limit.
+// HostileStreams has what a reader with the default limits must refuse: the
+// streams that broke other clients, with the issue that reported each, and one row
+// or more for each rule of the grammar and for each limit.
 var HostileStreams = []Hostile{
 	// Counts that wrap when doubled, or that ask for memory.
 	{"map count that wraps when doubled (go-redis 3877, hiredis 1323)", "%4611686018427387904\r\n", resp.TooMany, 1},
