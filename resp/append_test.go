@@ -12,6 +12,7 @@ import (
 )
 
 func TestAppendWritesTheWireFormat(t *testing.T) {
+	t.Parallel()
 	digits, _ := new(big.Int).SetString("-123456789012345678901234567890", 10)
 	for want, got := range map[string][]byte{
 		"+OK\r\n":                              resp.AppendSimpleString(nil, "OK"),
@@ -52,6 +53,7 @@ func TestAppendWritesTheWireFormat(t *testing.T) {
 }
 
 func TestAppendBulkIntAgreesWithItsLength(t *testing.T) {
+	t.Parallel()
 	for n := int64(1); n > 0 && n < math.MaxInt64/10; n *= 10 {
 		for _, n := range []int64{n - 1, n, n + 1, -n + 1, -n, -n - 1} {
 			v := read(t, string(resp.AppendBulkInt(nil, n)))
@@ -66,6 +68,7 @@ func TestAppendBulkIntAgreesWithItsLength(t *testing.T) {
 }
 
 func TestAppendRefusesWhatCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	require.Panics(t, func() { resp.AppendArray(nil, -1) })
 	require.Panics(t, func() { resp.AppendMap(nil, math.MinInt) })
 	require.Panics(t, func() { resp.AppendPush(nil, 0) })
@@ -75,6 +78,7 @@ func TestAppendRefusesWhatCannotBeWritten(t *testing.T) {
 }
 
 func TestAppendDoesNotReallocateWhereThereIsRoom(t *testing.T) {
+	t.Parallel()
 	dst := make([]byte, 3, 100)
 	got := resp.AppendCommand(dst, "SET", strings.Repeat("k", 20), "v")
 	require.Same(t, &dst[0], &got[0])

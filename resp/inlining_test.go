@@ -11,6 +11,7 @@ import (
 // What is called for every read and for every reply must not cost a call where
 // it is small enough to do without.
 func TestSmallFunctionsAreInlined(t *testing.T) {
+	t.Parallel()
 	out, err := exec.Command("go", "build", "-gcflags=-m", ".").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	inlinable := map[string]bool{}

@@ -30,6 +30,7 @@ func (r *Reader) checkInvariants(t *testing.T) {
 // more than a line end away from what arrived. So every byte is looked at once,
 // but for the first few of a token and its last two, however small the pieces.
 func TestNothingIsScannedTwice(t *testing.T) {
+	t.Parallel()
 	text := strings.Repeat("x", 1000)
 	for _, input := range []string{
 		"+" + text + "\r\n",

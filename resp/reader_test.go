@@ -15,6 +15,7 @@ import (
 func newReader() *resp.Reader { return resp.NewReader(64, resp.Limits{}) }
 
 func TestStreamsAreReadToTheirEnd(t *testing.T) {
+	t.Parallel()
 	for _, s := range resptest.Streams {
 		t.Run(s.Name, func(t *testing.T) {
 			want := resptest.Result{Values: s.Want, Offset: int64(len(s.Input)), Err: resp.ErrNeedMore}
@@ -31,6 +32,7 @@ func TestStreamsAreReadToTheirEnd(t *testing.T) {
 
 // What is there of a frame is not enough for anything, up to its last byte.
 func TestEveryTruncatedStreamNeedsMore(t *testing.T) {
+	t.Parallel()
 	for _, s := range resptest.Streams {
 		for n := range len(s.Input) {
 			got := resptest.Read(newReader(), s.Input[:n], resptest.Whole)
@@ -42,6 +44,7 @@ func TestEveryTruncatedStreamNeedsMore(t *testing.T) {
 }
 
 func TestHostileStreamsAreRefusedWhereTheyAreAtFault(t *testing.T) {
+	t.Parallel()
 	for _, h := range resptest.HostileStreams {
 		t.Run(h.Name, func(t *testing.T) {
 			want := &resp.SyntaxError{Offset: h.Offset, Fault: h.Fault}
@@ -60,6 +63,7 @@ func TestHostileStreamsAreRefusedWhereTheyAreAtFault(t *testing.T) {
 // A reader must not wait for more once it has the byte at fault, or the stream
 // of a server that has nothing more to say would hang.
 func TestFaultIsFoundWithTheByteAtFault(t *testing.T) {
+	t.Parallel()
 	for _, h := range resptest.HostileStreams {
 		n := h.Offset + 1
 		switch h.Fault {
@@ -80,6 +84,7 @@ func TestFaultIsFoundWithTheByteAtFault(t *testing.T) {
 }
 
 func TestSyntaxErrorStaysUntilReset(t *testing.T) {
+	t.Parallel()
 	r := newReader()
 	feed(r, "+OK\r\n:1x\r\n+OK\r\n")
 	v, err := r.Next()
@@ -110,6 +115,7 @@ func TestSyntaxErrorStaysUntilReset(t *testing.T) {
 }
 
 func TestStreamedTypesAreToldApartFromNonsense(t *testing.T) {
+	t.Parallel()
 	got := resptest.Read(newReader(), "$?\r\n", resptest.Whole)
 	require.ErrorIs(t, got.Err, resp.Streamed)
 	var se *resp.SyntaxError
@@ -118,6 +124,7 @@ func TestStreamedTypesAreToldApartFromNonsense(t *testing.T) {
 }
 
 func TestBufferedCountsWhatWasNotReturned(t *testing.T) {
+	t.Parallel()
 	r := newReader()
 	feed(r, "+OK\r\n*2\r\n:1\r\n")
 	require.Equal(t, 13, r.Buffered())
@@ -137,6 +144,7 @@ func TestBufferedCountsWhatWasNotReturned(t *testing.T) {
 }
 
 func TestLimitsHoldToTheByte(t *testing.T) {
+	t.Parallel()
 	x := func(n int) string { return strings.Repeat("x", n) }
 	for _, tt := range []struct {
 		name   string
@@ -174,6 +182,7 @@ func TestLimitsHoldToTheByte(t *testing.T) {
 
 // A header may announce what it likes: memory is for bytes that arrived.
 func TestBufferGrowsWithTheBytesNotWithTheHeader(t *testing.T) {
+	t.Parallel()
 	limits := resp.Limits{Bulk: 512 << 20, Elements: 1 << 30}
 	for _, header := range []string{"$536870912\r\n", "*1073741824\r\n", "%536870912\r\n"} {
 		r := resp.NewReader(64, limits)
@@ -185,6 +194,7 @@ func TestBufferGrowsWithTheBytesNotWithTheHeader(t *testing.T) {
 }
 
 func TestBufferIsBoundedByTheFrame(t *testing.T) {
+	t.Parallel()
 	r := resp.NewReader(64, resp.Limits{Bulk: 1000, Frame: 2000})
 	stream := "*900\r\n" + strings.Repeat("+x\r\n", 900)
 	for {
@@ -202,6 +212,7 @@ func TestBufferIsBoundedByTheFrame(t *testing.T) {
 }
 
 func TestGrownBufferIsGivenUp(t *testing.T) {
+	t.Parallel()
 	r := resp.NewReader(256, resp.Limits{})
 	big := "$10000\r\n" + strings.Repeat("x", 10000) + "\r\n"
 	read := func(s string) {
@@ -227,6 +238,7 @@ func TestGrownBufferIsGivenUp(t *testing.T) {
 
 // Idle calls of Free, as of a caller whose socket has nothing, are no fillings.
 func TestGrownBufferIsKeptWhileNothingArrives(t *testing.T) {
+	t.Parallel()
 	r := resp.NewReader(256, resp.Limits{})
 	r.Free(1000)
 	for range 1000 {
@@ -235,6 +247,7 @@ func TestGrownBufferIsKeptWhileNothingArrives(t *testing.T) {
 }
 
 func TestFreeHasTheRoomAskedFor(t *testing.T) {
+	t.Parallel()
 	r := newReader()
 	for _, n := range []int{0, 1, 63, 64, 65, 1000, 1, 100_000} {
 		require.GreaterOrEqual(t, len(r.Free(n)), n)
@@ -247,6 +260,7 @@ func TestFreeHasTheRoomAskedFor(t *testing.T) {
 // any byte of it may be the last of the buffer, where the position is its length
 // (redis 8378). The frame must not notice.
 func TestFramesSurviveCompactionAndGrowth(t *testing.T) {
+	t.Parallel()
 	var stream strings.Builder
 	for i := range 300 {
 		stream.WriteString("*3\r\n+" + strings.Repeat("a", i%70) + "\r\n$-1\r\n|1\r\n+k\r\n+v\r\n$5\r\nhello\r\n")
@@ -261,6 +275,7 @@ func TestFramesSurviveCompactionAndGrowth(t *testing.T) {
 func feed(r *resp.Reader, s string) { r.Advance(copy(r.Free(len(s)), s)) }
 
 func TestZeroReaderHasTheDefaults(t *testing.T) {
+	t.Parallel()
 	for _, s := range resptest.Streams {
 		want := resptest.Read(resp.NewReader(0, resp.Limits{}), s.Input, resptest.Whole)
 		for _, size := range []func() int{resptest.Whole, resptest.Bytewise} {

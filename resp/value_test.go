@@ -36,6 +36,7 @@ func elems(v resp.Value) (all []resp.Value) {
 }
 
 func TestAccessorsReadTheirOwnTypeAndItsFormInRESP2(t *testing.T) {
+	t.Parallel()
 	type answer struct {
 		int   any
 		float any
@@ -106,6 +107,7 @@ func TestAccessorsReadTheirOwnTypeAndItsFormInRESP2(t *testing.T) {
 
 // The text of a number is a double exactly if strconv finds a float64 for it.
 func TestDoublesEndWhereFloat64Does(t *testing.T) {
+	t.Parallel()
 	// Halfway from the greatest float64 to the next one, if there were one.
 	border := new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 1024), new(big.Int).Lsh(big.NewInt(1), 970))
 	below := new(big.Int).Sub(border, big.NewInt(1))
@@ -155,6 +157,7 @@ func TestDoublesEndWhereFloat64Does(t *testing.T) {
 
 // Zeros may make up for any exponent, so no number of either is beyond float64 by itself.
 func TestDoublesMayBeLong(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{1000, 9999, 10_000, 99_999, 100_000, 200_000, 1_000_000} {
 		for text, want := range map[string]bool{
 			"1" + strings.Repeat("0", n) + "e-" + strconv.Itoa(n-308):         true,
@@ -193,6 +196,7 @@ func readDouble(t *testing.T, text string) (f float64, ok bool) {
 }
 
 func TestValueSaysWhatItIs(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		input string
 		kind  resp.Kind
@@ -242,6 +246,7 @@ func TestValueSaysWhatItIs(t *testing.T) {
 }
 
 func TestIsComparesStringsOnly(t *testing.T) {
+	t.Parallel()
 	require.True(t, read(t, "+OK\r\n").Is("OK"))
 	require.True(t, read(t, "$2\r\nOK\r\n").Is("OK"))
 	require.True(t, read(t, "$0\r\n\r\n").Is(""))
@@ -254,6 +259,7 @@ func TestIsComparesStringsOnly(t *testing.T) {
 }
 
 func TestErrorCodeIsTheFirstWord(t *testing.T) {
+	t.Parallel()
 	for input, want := range map[string]string{
 		"-NOSCRIPT No matching script.\r\n": "NOSCRIPT",
 		"-ERR\r\n":                          "ERR",
@@ -268,12 +274,14 @@ func TestErrorCodeIsTheFirstWord(t *testing.T) {
 }
 
 func TestFormatIsOfVerbatimStringsOnly(t *testing.T) {
+	t.Parallel()
 	require.Equal(t, "mkd", string(read(t, "=5\r\nmkd:x\r\n").Format()))
 	require.Equal(t, "txt", string(read(t, "=4\r\ntxt:\r\n").Format()))
 	require.Nil(t, read(t, "$5\r\ntxt:x\r\n").Format())
 }
 
 func TestZeroValueIsNothing(t *testing.T) {
+	t.Parallel()
 	var v resp.Value
 	require.Zero(t, v.Kind())
 	require.Equal(t, "no kind", v.Kind().String())
@@ -299,6 +307,7 @@ func TestZeroValueIsNothing(t *testing.T) {
 
 // A caller that appends to a borrowed slice must not write over what follows.
 func TestBorrowedSlicesAreCapped(t *testing.T) {
+	t.Parallel()
 	const input = "*3\r\n-ERR x\r\n=7\r\ntxt:abc\r\n$3\r\nfoo\r\n+OK\r\n:1\r\n+last\r\n"
 	r := newReader()
 	feed(r, input)
@@ -318,6 +327,7 @@ func TestBorrowedSlicesAreCapped(t *testing.T) {
 }
 
 func TestCloneOutlivesTheBuffer(t *testing.T) {
+	t.Parallel()
 	const input = "%1\r\n$3\r\nfoo\r\n*2\r\n:1\r\n$3\r\nbar\r\n"
 	r := newReader()
 	feed(r, input)
@@ -334,6 +344,7 @@ func TestCloneOutlivesTheBuffer(t *testing.T) {
 }
 
 func TestCopyOfIteratorGoesOnFromTheSamePlace(t *testing.T) {
+	t.Parallel()
 	it := read(t, "*3\r\n:1\r\n:2\r\n:3\r\n").Elems()
 	it.Next()
 	second := it
@@ -351,6 +362,7 @@ func TestCopyOfIteratorGoesOnFromTheSamePlace(t *testing.T) {
 }
 
 func TestKindsHaveNames(t *testing.T) {
+	t.Parallel()
 	names := map[string]bool{}
 	for k := range 256 {
 		if name := resp.Kind(k).String(); name != "no kind" {
@@ -363,6 +375,7 @@ func TestKindsHaveNames(t *testing.T) {
 }
 
 func TestFaultsHaveTexts(t *testing.T) {
+	t.Parallel()
 	texts := map[string]bool{}
 	for f := resp.BadKind; f <= resp.TooMany; f++ {
 		require.NotContains(t, f.Error(), "no fault")
