@@ -62,7 +62,7 @@ type Address struct {
 func ParseAddress(s string) (Address, error) {
 	a, err := parseAddress(s)
 	if err != nil {
-		return Address{}, fmt.Errorf("address: %w", err)
+		return Address{}, fmt.Errorf("conn: address: %w", err)
 	}
 	return a, nil
 }
@@ -70,6 +70,9 @@ func ParseAddress(s string) (Address, error) {
 // String is the address in one canonical spelling, without the credentials. Apart
 // from them, [ParseAddress] makes the same address of it.
 func (a Address) String() string {
+	if a.isZero() {
+		return "(none)"
+	}
 	if a.group != "" {
 		s := "sentinel://"
 		if a.tls {
@@ -126,7 +129,7 @@ func (a Address) Endpoint() string {
 	if a.group != "" {
 		return a.sentinels + "/" + a.group
 	}
-	if a.path != "" {
+	if a.path != "" || a.isZero() {
 		return a.path
 	}
 	return net.JoinHostPort(a.host, strconv.Itoa(int(a.port)))
@@ -146,6 +149,9 @@ func (a Address) WithHint(endpoint string) Address {
 	}
 	return a
 }
+
+// isZero reports whether a leads nowhere: ParseAddress has not made it.
+func (a Address) isZero() bool { return a.host == "" && a.path == "" && a.group == "" }
 
 // serverName is what a certificate of the master has to name.
 func (a Address) serverName() string {

@@ -25,7 +25,7 @@ type Conn struct {
 	server Server
 	sock   *sock
 	stream io.ReadWriter // sock, or what Options.Wrap made of it
-	reader *resp.Reader
+	reader resp.Reader
 	tls    *tlsLayer // nil if plain
 
 	mu   sync.Mutex // guards what follows: TLS can have to write while it reads
@@ -35,7 +35,7 @@ type Conn struct {
 }
 
 func newConn(master string, s *sock, opt *Options) *Conn {
-	c := &Conn{master: master, sock: s, stream: s, reader: resp.NewReader(readBuffer, opt.Limits)}
+	c := &Conn{master: master, sock: s, stream: s, reader: *resp.NewReader(readBuffer, opt.Limits)}
 	if opt.Wrap != nil {
 		c.stream = opt.Wrap(master, s)
 	}
@@ -63,6 +63,9 @@ func (c *Conn) Send(p []byte) (flushed bool, err error) {
 	if len(c.out) > 0 {
 		c.keep(p)
 		return false, nil
+	}
+	if c.stream == nil {
+		return false, &Error{Master: c.master, Op: "write", Err: errClosed, unsent: true}
 	}
 	n, err := c.stream.Write(p)
 	if err != nil {
@@ -121,9 +124,12 @@ func (c *Conn) keep(p []byte) {
 // connection is of no more use; over TLS it can come together with n > 0, and Next
 // still returns the frames before it. It ends the life of values returned by Next.
 func (c *Conn) Receive() (n int, err error) {
-	if c.tls != nil {
+	switch {
+	case c.tls != nil:
 		n, err = c.receiveTLS()
-	} else {
+	case c.stream == nil:
+		err = errClosed
+	default:
 		n, err = c.stream.Read(c.reader.Free(minRead))
 		c.reader.Advance(n)
 	}

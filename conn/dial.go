@@ -76,6 +76,9 @@ type dialing struct {
 
 // run returns the connection, or what failed.
 func (d *dialing) run(ctx context.Context) (c *Conn, op string, err error) {
+	if d.addr.isZero() {
+		return nil, "resolve", &RefusedError{Reason: "the address is empty", Remedy: "make it with ParseAddress"}
+	}
 	if err := d.authenticate(ctx); err != nil {
 		return nil, "credentials", err
 	}

@@ -229,7 +229,7 @@ func (h *handshake) judge(replies []reply) (Server, error) {
 		}
 	}
 	if h.group != "" && s.Role != "" && s.Role != "master" {
-		return s, fmt.Errorf("it is the %s of group %s, and %w", s.Role, h.group, ErrNotMaster)
+		return s, demotedError{s.Role, h.group}
 	}
 	if err := s.refusal(); err != nil {
 		return s, err

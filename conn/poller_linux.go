@@ -4,6 +4,7 @@ package conn
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -53,21 +54,21 @@ type Poller struct {
 func NewPoller() (*Poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
-		return nil, os.NewSyscallError("epoll_create1", err)
+		return nil, failed("epoll_create1", err)
 	}
 	if err := unix.SetNonblock(fd, true); err != nil {
 		unix.Close(fd)
-		return nil, os.NewSyscallError("fcntl", err)
+		return nil, failed("fcntl", err)
 	}
 	p := &Poller{fd: fd, armed: Forever, file: os.NewFile(uintptr(fd), "epoll")}
 	// This fails if the runtime's poller has not taken the descriptor.
 	if err := p.file.SetReadDeadline(time.Time{}); err != nil {
 		p.file.Close()
-		return nil, err
+		return nil, failed("epoll", err)
 	}
 	if p.raw, err = p.file.SyscallConn(); err != nil {
 		p.file.Close()
-		return nil, err
+		return nil, failed("epoll", err)
 	}
 	p.take = p.takeReady
 	p.look = func(fd uintptr) { p.takeReady(fd) }
@@ -99,8 +100,11 @@ func (p *Poller) remove(s *sock) error { return p.control(unix.EPOLL_CTL_DEL, s,
 func (p *Poller) control(op int, s *sock, id uint64, want Interest) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed.Load() {
+	if p.closed.Load() || p.raw == nil {
 		return ErrPollerClosed
+	}
+	if s.closed() {
+		return errClosed
 	}
 	ev := unix.EpollEvent{Fd: int32(uint32(id)), Pad: int32(uint32(id >> 32))}
 	if want&Readable != 0 {
@@ -112,7 +116,7 @@ func (p *Poller) control(op int, s *sock, id uint64, want Interest) error {
 	if want&Hangup != 0 {
 		ev.Events |= unix.EPOLLRDHUP
 	}
-	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(p.fd, op, s.fd, &ev))
+	return failed("epoll_ctl", unix.EpollCtl(p.fd, op, s.fd, &ev))
 }
 
 // Wait parks until a connection is ready, until the clock of [Now] has reached until
@@ -129,6 +133,9 @@ func (p *Poller) control(op int, s *sock, id uint64, want Interest) error {
 // Wait go round again. If 1 comes after b, then 2 comes after a, so no arming undoes
 // it: (c) returns, or is ended, at once, and the next (b) takes the flag.
 func (p *Poller) Wait(until time.Duration) ([]Event, error) {
+	if p.raw == nil {
+		return nil, ErrPollerClosed
+	}
 	for {
 		// An earlier deadline is left as it is: re-arming once per deadline that
 		// passes is cheaper than once per Wait.
@@ -154,6 +161,9 @@ func (p *Poller) Wait(until time.Duration) ([]Event, error) {
 
 // Poll is Wait without waiting. It takes no Wake.
 func (p *Poller) Poll() ([]Event, error) {
+	if p.raw == nil {
+		return nil, ErrPollerClosed
+	}
 	// Unlike Read, Control asks for no deadline.
 	if err := p.raw.Control(p.look); err != nil {
 		return nil, p.closedOr(err)
@@ -173,7 +183,7 @@ func (p *Poller) Wake() {
 func (p *Poller) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed.Swap(true) {
+	if p.closed.Swap(true) || p.raw == nil {
 		return ErrPollerClosed
 	}
 	return p.file.Close()
@@ -198,7 +208,15 @@ func (p *Poller) closedOr(err error) error {
 	if p.closed.Load() {
 		return ErrPollerClosed
 	}
-	return err
+	return failed("epoll", err)
+}
+
+// failed names the package and the call in an error of the system; nil stays nil.
+func failed(call string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("conn: %w", os.NewSyscallError(call, err))
 }
 
 // takeReady takes the kernel's events without waiting, and reports whether there is
@@ -212,7 +230,7 @@ func (p *Poller) takeReady(fd uintptr) bool {
 		}
 		p.ready, p.err = 0, nil
 		if e != 0 {
-			p.err = os.NewSyscallError("epoll_wait", e)
+			p.err = failed("epoll_wait", e)
 			return true
 		}
 		p.ready = int(n)

@@ -73,11 +73,14 @@ func (p *Poller) remove(s *sock) error { return p.control(s, true, false, watche
 func (p *Poller) control(s *sock, before, after bool, w watched) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.isClosed() {
 		return ErrPollerClosed
 	}
+	if s == nil { // of a zero Conn
+		return errClosed
+	}
 	if _, is := p.watched[s]; is != before {
-		return errors.New("a connection is added to a poller once, then modified or removed")
+		return errors.New("conn: a connection is added to a poller once, then modified or removed")
 	}
 	if after {
 		p.watched[s] = w
@@ -86,11 +89,14 @@ func (p *Poller) control(s *sock, before, after bool, w watched) error {
 	}
 	if before != after && !s.watch(p, after) {
 		delete(p.watched, s)
-		return errors.New("the connection is closed")
+		return errClosed
 	}
 	p.kick()
 	return nil
 }
+
+// isClosed reports whether p was closed, or is a zero Poller. mu is held.
+func (p *Poller) isClosed() bool { return p.closed || p.kicked == nil }
 
 // kick makes Wait look again.
 func (p *Poller) kick() {
@@ -138,7 +144,7 @@ func (p *Poller) look(take bool) (woken bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.events = p.events[:0]
-	if p.closed {
+	if p.isClosed() {
 		return false, ErrPollerClosed
 	}
 	if take {
@@ -166,7 +172,7 @@ func (p *Poller) Wake() {
 func (p *Poller) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.isClosed() {
 		return ErrPollerClosed
 	}
 	p.closed = true

@@ -453,6 +453,9 @@ func lookUp(ctx context.Context) func(endpoint string) []netip.AddrPort {
 // one after so many had not agreed: what one sentinel says alone moves nothing. Calls do not
 // overlap. FollowGroup returns when nothing of it is left.
 func FollowGroup(ctx context.Context, a Address, opt Options, tell func(to string)) {
+	if a.group == "" {
+		return
+	}
 	sentinels := strings.Split(a.sentinels, ",")
 	f := following{said: make([]string, len(sentinels)), tell: tell, timeout: opt.dialTimeout()}
 	var all sync.WaitGroup

@@ -30,6 +30,9 @@ type sock struct {
 	fd int // -1 once closed
 }
 
+// closed reports whether s was closed; that of a zero Conn is nil.
+func (s *sock) closed() bool { return s == nil || s.fd < 0 }
+
 // dialSock connects a socket to one address. It parks the goroutine until the
 // connection stands, ctx ends, or the peer refuses.
 func dialSock(ctx context.Context, p *Poller, to target) (*sock, error) {
@@ -205,14 +208,14 @@ func (s *sock) Write(p []byte) (int, error) {
 
 func (s *sock) error(call string, e unix.Errno) error {
 	if s.fd < 0 {
-		return net.ErrClosed
+		return errClosed
 	}
 	return os.NewSyscallError(call, e)
 }
 
 func (s *sock) close() error {
-	if s.fd < 0 {
-		return net.ErrClosed
+	if s.closed() {
+		return errClosed
 	}
 	fd := s.fd
 	s.fd = -1
@@ -224,7 +227,7 @@ func (s *sock) close() error {
 }
 
 func (s *sock) abort() error {
-	if s.fd >= 0 {
+	if !s.closed() {
 		unix.SetsockoptLinger(s.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}
 	return s.close()

@@ -107,7 +107,7 @@ func (s *sock) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return 0, net.ErrClosed
+		return 0, errClosed
 	}
 	if len(s.in) == 0 {
 		return 0, s.inErr
@@ -123,7 +123,7 @@ func (s *sock) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return 0, net.ErrClosed
+		return 0, errClosed
 	}
 	if s.outErr != nil {
 		return 0, s.outErr
@@ -167,12 +167,18 @@ func (s *sock) watch(p *Poller, on bool) bool {
 
 // close lets what Write has taken go out first, for a short while.
 func (s *sock) close() error {
+	if s == nil { // of a zero Conn
+		return errClosed
+	}
 	s.nc.SetWriteDeadline(time.Now().Add(drainTimeout))
 	return s.shut(false)
 }
 
 // abort discards what Write has taken, here and in the kernel.
 func (s *sock) abort() error {
+	if s == nil { // of a zero Conn
+		return errClosed
+	}
 	if tcp, ok := s.nc.(*net.TCPConn); ok {
 		tcp.SetLinger(0)
 	}
@@ -183,7 +189,7 @@ func (s *sock) shut(discard bool) error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return net.ErrClosed
+		return errClosed
 	}
 	s.closed = true
 	if discard {

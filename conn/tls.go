@@ -47,6 +47,9 @@ func (c *Conn) sendTLS(p []byte) (flushed bool, err error) {
 	start := c.sent + int64(len(c.out)-c.off)
 	c.mu.Unlock()
 	if _, err := c.tls.Write(p); err != nil {
+		if err == net.ErrClosed {
+			err = errClosed
+		}
 		return false, &Error{Master: c.master, Op: "write", Err: err, unsent: true}
 	}
 	if waiting {
