@@ -114,6 +114,15 @@ func Redact(address string) string {
 	return a.String()
 }
 
+// RedactAll is [Redact] of each address, in a slice of its own.
+func RedactAll(addresses []string) []string {
+	all := make([]string, len(addresses))
+	for i, address := range addresses {
+		all[i] = Redact(address)
+	}
+	return all
+}
+
 // Format formats what [Address.String] returns, so that no verb shows a password.
 func (a Address) Format(s fmt.State, verb rune) {
 	fmt.Fprintf(s, fmt.FormatString(s, verb), a.String())

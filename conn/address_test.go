@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -135,4 +136,13 @@ func TestNoPasswordIsEverShown(t *testing.T) {
 	shown := fmt.Sprintf("%v %+v %#v %s %d %v %+v %#v", o, o, o, o, o, config{o, &o}, config{o, &o}, config{o, &o})
 	require.NotContains(t, shown, secret)
 	require.Contains(t, shown, "me")
+}
+
+func TestRedactedAddressesHaveNoPassword(t *testing.T) {
+	t.Parallel()
+	given := []string{"redis://u:secret@a/1", "secret@@:::", "unix://u:secret@/s", "sentinel://u:secret@a,b/g"}
+	kept := slices.Clone(given)
+	require.Equal(t, []string{"redis://a:6379/1", "(malformed)", "unix:///s", "sentinel://a:26379,b:26379/g"}, conn.RedactAll(given))
+	require.Equal(t, kept, given)
+	require.Empty(t, conn.RedactAll(nil))
 }

@@ -232,8 +232,13 @@ func (a Address) candidates(ctx context.Context, opt *Options) (places []place, 
 	agreed := len(places) > 0 && 2*places[0].votes > total
 	if agreed {
 		places = places[:1]
-		if p := &places[0]; a.first != "" && p.endpoint != a.first && leadsInto(ctx, a.first, p.endpoint) {
-			p.endpoint = a.first // it has not moved: it is only called otherwise
+		if p := &places[0]; a.first != "" && p.endpoint != a.first {
+			deadline, _ := ctx.Deadline()
+			sctx, cancel := share(ctx, deadline, 4)
+			if LeadsTo(sctx, p.endpoint, a.first) {
+				p.endpoint = a.first // it has not moved: it is only called otherwise
+			}
+			cancel()
 		}
 	} else if i := latest(places); i >= 0 {
 		places = places[i : i+1]
@@ -260,30 +265,19 @@ func (a Address) candidates(ctx context.Context, opt *Options) (places []place, 
 	return nil, 0, failed
 }
 
-// leadsInto reports whether a place has only addresses that another one has, too.
-func leadsInto(ctx context.Context, endpoint, other string) bool {
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = share(ctx, deadline, 4)
-		defer cancel()
-	}
-	all := lookUp(ctx)(other)
-	if len(all) == 0 {
-		return false
-	}
-	own := lookUp(ctx)(endpoint)
-	for _, to := range own {
-		if !slices.Contains(all, to) {
+// LeadsTo reports whether an endpoint that [FollowGroup] has told leads to another one, such
+// as a [Conn.RemoteAddr]: whether it has all addresses that the other one has. Then they are
+// two spellings of one place. Names are looked up until ctx ends; one that cannot be found
+// leads nowhere.
+func LeadsTo(ctx context.Context, endpoint, other string) bool {
+	addresses := lookUp(ctx)(endpoint)
+	wanted := lookUp(ctx)(other)
+	for _, to := range wanted {
+		if !slices.Contains(addresses, to) {
 			return false
 		}
 	}
-	return len(own) > 0
-}
-
-// LeadsTo reports whether an endpoint that [FollowGroup] has told leads to where a connection is:
-// to its [Conn.RemoteAddr]. A name is looked up, within the context.
-func LeadsTo(ctx context.Context, endpoint, remote string) bool {
-	return slices.ContainsFunc(lookUp(ctx)(endpoint), func(to netip.AddrPort) bool { return to.String() == remote })
+	return len(wanted) > 0
 }
 
 // latest returns the place that was elected after all others; -1 if none is known to be.

@@ -596,3 +596,25 @@ func TestFollowEndsThoughASentinelPublishesWithoutEnd(t *testing.T) {
 	cancel()
 	soon(t, done)
 }
+
+func TestEndpointLeadsToItsAddresses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		endpoint, other string
+		want            bool
+	}{
+		{"127.0.0.1:7", "127.0.0.1:7", true},
+		{"localhost:7", "127.0.0.1:7", true},
+		{"LOCALHOST.:7", "localhost:7", true},
+		{"[::ffff:127.0.0.1]:7", "127.0.0.1:7", true},
+		{"localhost:8", "127.0.0.1:7", false},
+		{"127.0.0.1:7", "127.0.0.2:7", false},
+		{"no-such-master.invalid:7", "no-such-master.invalid:7", false},
+		{"127.0.0.1:7", "no-such-master.invalid:7", false},
+		{"127.0.0.1:7", "", false},
+		{"", "127.0.0.1:7", false},
+		{"redis/pod1:7", "redis/pod1:7", false},
+	} {
+		require.Equal(t, c.want, conn.LeadsTo(t.Context(), c.endpoint, c.other), "%s to %s", c.endpoint, c.other)
+	}
+}
