@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	readBuffer = 4 << 10  // initial size; replies to a lock's commands are a few bytes
-	minRead    = 512      // least space offered to a read
-	keepUnsent = 64 << 10 // capacity of the output buffer that is kept once it is empty
+	readBuffer    = 4 << 10  // initial size; replies to a lock's commands are a few bytes
+	minRead       = 512      // least space offered to a read
+	maxIdleOutput = 64 << 10 // capacity of an empty output buffer that is not given up
 )
 
 // Conn is a connection to one master, ready for commands. Nothing in it waits: see
@@ -61,7 +61,7 @@ func (c *Conn) Send(p []byte) (flushed bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.out) > 0 {
-		c.keep(p)
+		c.enqueue(p)
 		return false, nil
 	}
 	if c.stream == nil {
@@ -72,7 +72,7 @@ func (c *Conn) Send(p []byte) (flushed bool, err error) {
 		return false, &Error{Master: c.master, Op: "write", Err: err, unsent: n == 0}
 	}
 	if n < len(p) {
-		c.keep(p[n:])
+		c.enqueue(p[n:])
 		return false, nil
 	}
 	return true, nil
@@ -96,7 +96,7 @@ func (c *Conn) Flush() (flushed bool, err error) {
 	if c.off < len(c.out) {
 		return false, nil
 	}
-	if c.out, c.off = c.out[:0], 0; cap(c.out) > keepUnsent {
+	if c.out, c.off = c.out[:0], 0; cap(c.out) > maxIdleOutput {
 		c.out = nil
 	}
 	return true, nil
@@ -109,8 +109,8 @@ func (c *Conn) Unsent() int {
 	return len(c.out) - c.off
 }
 
-// keep adds p to what is to be written.
-func (c *Conn) keep(p []byte) {
+// enqueue adds p to what is to be written. mu is held.
+func (c *Conn) enqueue(p []byte) {
 	if c.off > len(c.out)/2 {
 		c.out = c.out[:copy(c.out, c.out[c.off:])]
 		c.off = 0
@@ -153,15 +153,15 @@ func (c *Conn) Close() error {
 		c.tls.Close()
 		c.Flush()
 	}
-	return c.closed(c.sock.close())
+	return c.closeError(c.sock.close())
 }
 
 // Abort resets the connection: bytes that the master has not been sent yet are
 // discarded, also those in the kernel, so that a command given up for lost does not
 // reach it later. On a Unix socket, where there is no reset, it is Close.
-func (c *Conn) Abort() error { return c.closed(c.sock.abort()) }
+func (c *Conn) Abort() error { return c.closeError(c.sock.abort()) }
 
-func (c *Conn) closed(err error) error {
+func (c *Conn) closeError(err error) error {
 	if err != nil {
 		return &Error{Master: c.master, Op: "close", Err: err}
 	}

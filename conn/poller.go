@@ -6,31 +6,32 @@ import (
 	"time"
 )
 
-// Interest is a set of things that a [Poller] watches for, or has seen.
+// Interest is a set of conditions that a [Poller] watches for, or has found.
 type Interest uint8
 
+// The conditions of an [Interest].
 const (
-	// Readable: [Conn.Receive] would return something, be it an error.
+	// Readable: [Conn.Receive] would return data or an error.
 	Readable Interest = 1 << iota
-	// Writable: [Conn.Flush] would get on, or return an error.
+	// Writable: [Conn.Flush] would write something or return an error.
 	Writable
-	// Hangup: the master has closed its side, or the connection is broken. Asked for
-	// alone it is how an idle connection is watched, since data does not wake then.
-	// It can be reported where it was not asked for, together with the others.
+	// Hangup: the master has closed its side, or the connection is broken. Request Hangup
+	// alone to watch an idle connection without being woken by data. It may be reported
+	// without having been requested.
 	Hangup
 )
 
-// Event says what a connection, known by the id given to [Poller.Add], is ready for.
+// Event says what a connection is ready for.
 type Event struct {
-	ID    uint64
-	Ready Interest
+	ID    uint64   // as given to the latest [Poller.Add] or [Poller.Modify] of the connection
+	Ready Interest // one condition or more
 }
 
-// Forever is no deadline for [Poller.Wait].
+// Forever is the deadline that never comes, for [Poller.Wait].
 const Forever time.Duration = math.MaxInt64
 
-// After is d after a moment of [Now]'s clock, without overflow: what never comes is
-// Forever.
+// After is the moment d after now, both on the clock of [Now]. It is [Forever] where the sum
+// would overflow.
 func After(now, d time.Duration) time.Duration {
 	if d > Forever-now {
 		return Forever
@@ -38,7 +39,8 @@ func After(now, d time.Duration) time.Duration {
 	return now + d
 }
 
-// await parks until s, which is in p, is ready for what is wanted, or ctx ends.
+// await parks until s, which is in p, is ready for what is wanted, or ctx ends. It needs a
+// Poller that nobody else waits with.
 func (p *Poller) await(ctx context.Context, s *sock, want Interest) error {
 	if err := p.modify(s, 0, want); err != nil {
 		return err

@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// Poller waits for many connections at once. It is level-triggered: what is ready
-// and not dealt with is reported again by the next Wait.
+// Poller waits for many connections at once. It is level-triggered: a connection that
+// stays ready is reported by every Wait.
 //
-// Wait and Poll are for one goroutine at a time; everything else may be called by any
-// goroutine at any time, also during a Wait, which takes notice.
-//
-// The goroutines of each connection (see sock) kick the Poller when something has
-// changed, and Wait then asks every connection what it is ready for. A kick that comes
-// between the asking and the waiting stays in the channel, so none is lost.
-//
-// Locks are taken in the order Poller, sock; a sock kicks without the Poller's lock.
+// Only one goroutine at a time may call Wait and Poll. Any goroutine may call the other
+// methods at any time, also during a Wait, which takes notice. The zero Poller is a
+// closed one.
 type Poller struct {
-	kicked chan struct{} // of capacity 1
+	// The goroutines of each connection (see sock) kick the Poller when something has
+	// changed. Wait then asks every connection what it is ready for. A kick between the
+	// question and the wait stays in the channel, so none is lost.
+	//
+	// The lock order is Poller, sock. A sock kicks without the Poller's lock.
+	kicked chan struct{} // of capacity 1; nil in a zero Poller
 
-	// Of the goroutine in Wait.
+	// These belong to the goroutine in Wait or Poll.
 	timer  *time.Timer
 	events []Event
 
 	mu      sync.Mutex
 	watched map[*sock]watched
-	woken   bool
+	woken   bool // a Wake that no Wait has used up
 	closed  bool
 }
 
@@ -37,7 +37,7 @@ type watched struct {
 	want Interest
 }
 
-// NewPoller makes an empty Poller.
+// NewPoller makes an empty Poller. It never fails on this system.
 func NewPoller() (*Poller, error) {
 	timer := time.NewTimer(0)
 	timer.Stop()
@@ -48,15 +48,17 @@ func NewPoller() (*Poller, error) {
 	}, nil
 }
 
-// Add starts to watch c, whose events will carry id. One Conn may be in several
-// Pollers, but only once in each.
+// Add starts to watch c. Its events carry id. A Conn may be in several Pollers, but only
+// once in each: a second Add is an error.
 func (p *Poller) Add(c *Conn, id uint64, want Interest) error { return p.add(c.sock, id, want) }
 
-// Modify changes what is wanted of c, and its id. A Wait that is under way sees it.
+// Modify changes the interest in c, and its id. A Wait that is under way takes notice. It
+// is an error if c is not in the Poller.
 func (p *Poller) Modify(c *Conn, id uint64, want Interest) error { return p.modify(c.sock, id, want) }
 
-// Remove stops watching c. Call it before Close or Abort of the Conn, although they
-// also remove it. Events taken before the call are not taken back.
+// Remove stops watching c. Call it before Close or Abort of the Conn, although these remove
+// it too. Events that Wait or Poll has returned before stay valid. It is an error if c is
+// not in the Poller.
 func (p *Poller) Remove(c *Conn) error { return p.remove(c.sock) }
 
 func (p *Poller) add(s *sock, id uint64, want Interest) error {
@@ -69,7 +71,8 @@ func (p *Poller) modify(s *sock, id uint64, want Interest) error {
 
 func (p *Poller) remove(s *sock) error { return p.control(s, true, false, watched{}) }
 
-// control changes whether and how s is watched, if it was watched or not as expected.
+// control changes whether and how s is watched. It fails if s was not, or was, watched as
+// before says.
 func (p *Poller) control(s *sock, before, after bool, w watched) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +101,7 @@ func (p *Poller) control(s *sock, before, after bool, w watched) error {
 // isClosed reports whether p was closed, or is a zero Poller. mu is held.
 func (p *Poller) isClosed() bool { return p.closed || p.kicked == nil }
 
-// kick makes Wait look again.
+// kick makes Wait ask again.
 func (p *Poller) kick() {
 	select {
 	case p.kicked <- struct{}{}:
@@ -106,13 +109,13 @@ func (p *Poller) kick() {
 	}
 }
 
-// Wait parks until a connection is ready, until the clock of [Now] has reached until
-// ([Forever] for no limit), or until Wake, and returns what is ready: nothing after a
-// timeout or a Wake, unless something became ready just then. The slice is valid until
-// the next Wait or Poll. The only error is [ErrPollerClosed].
+// Wait parks until a connection is ready, until [Now] has reached until ([Forever] for no
+// limit), or until Wake. It returns what is ready: nothing after a timeout or a Wake,
+// unless something became ready just then. The slice is valid until the next Wait or Poll.
+// Wait fails only with [ErrPollerClosed].
 func (p *Poller) Wait(until time.Duration) ([]Event, error) {
 	for {
-		woken, err := p.look(true)
+		woken, err := p.ask(true)
 		if woken || err != nil || len(p.events) > 0 {
 			return p.events, err
 		}
@@ -133,21 +136,23 @@ func (p *Poller) Wait(until time.Duration) ([]Event, error) {
 	}
 }
 
-// Poll is Wait without waiting. It takes no Wake.
+// Poll returns what is ready now. It never parks, and leaves a Wake to the next Wait. Its
+// errors and its slice are those of Wait.
 func (p *Poller) Poll() ([]Event, error) {
-	_, err := p.look(false)
+	_, err := p.ask(false)
 	return p.events, err
 }
 
-// look asks every connection, and takes the Wake if told to.
-func (p *Poller) look(take bool) (woken bool, err error) {
+// ask asks every connection what it is ready for. If wakes is set it also reports whether
+// there was a Wake, and uses it up.
+func (p *Poller) ask(wakes bool) (woken bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.events = p.events[:0]
 	if p.isClosed() {
 		return false, ErrPollerClosed
 	}
-	if take {
+	if wakes {
 		woken, p.woken = p.woken, false
 	}
 	for s, w := range p.watched {
@@ -158,8 +163,8 @@ func (p *Poller) look(take bool) (woken bool, err error) {
 	return woken, nil
 }
 
-// Wake makes the Wait that is under way, or else the next one, return at once.
-// Several calls before that count as one. Any goroutine may call it.
+// Wake makes the Wait that is under way return at once, or else the next one. Several
+// calls before that count as one.
 func (p *Poller) Wake() {
 	p.mu.Lock()
 	p.woken = true
@@ -167,8 +172,8 @@ func (p *Poller) Wake() {
 	p.kick()
 }
 
-// Close frees what the Poller holds. A Wait that is under way, and every later call,
-// returns [ErrPollerClosed]. The connections stay open.
+// Close frees what the Poller holds. A Wait that is under way returns [ErrPollerClosed],
+// and so does every later call, Close included. The connections stay open.
 func (p *Poller) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

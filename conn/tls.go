@@ -141,7 +141,7 @@ func (w *tlsWire) flush() error {
 func (w *tlsWire) Write(p []byte) (int, error) {
 	w.conn.mu.Lock()
 	defer w.conn.mu.Unlock()
-	w.conn.keep(p)
+	w.conn.enqueue(p)
 	return len(p), nil
 }
 
