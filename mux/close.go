@@ -12,7 +12,7 @@ const lingerTime = 100 * time.Millisecond // how long Close waits for releases u
 // save those that persist. So whoever was ended by it can still have undone what it may
 // have done, before Close.
 func (m *Mux) Drain() {
-	m.mu.Lock()
+	m.lock()
 	defer m.mu.Unlock()
 	m.draining = true
 	for op := m.ops.first; op != nil; {
@@ -29,7 +29,7 @@ func (m *Mux) Drain() {
 // up to 100 ms to be answered first. Close may be called more than once, and
 // returns nil when no goroutine, descriptor or timer of the Mux is left.
 func (m *Mux) Close() error {
-	m.mu.Lock()
+	m.lock()
 	if m.closed {
 		m.mu.Unlock()
 		<-m.closing

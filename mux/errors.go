@@ -9,9 +9,9 @@ import (
 )
 
 var (
-	// ErrClosed is returned to every caller of a Mux that was closed. It
-	// wraps os.ErrClosed.
-	ErrClosed = fmt.Errorf("mux: %w", os.ErrClosed)
+	// ErrClosed is returned to every caller of a Mux that was closed, and of one that was
+	// drained unless the operation persists. [errors.Is] finds os.ErrClosed in it.
+	ErrClosed error = closedError{}
 	// ErrTimeout is returned when Op.Timeout passed before a decision.
 	ErrTimeout = errors.New("mux: not decided within the operation's timeout")
 	// ErrForgotten is what Wait returns for an Op that was forgotten.
@@ -46,6 +46,11 @@ var (
 	ErrDuplicate = errors.New("mux: the same server was given twice")
 )
 
+type closedError struct{}
+
+func (closedError) Error() string        { return "mux: closed" }
+func (closedError) Is(target error) bool { return target == os.ErrClosed }
+
 // A QuarantineError is the cause of a failed vote of a master that may have
 // forgotten locks, until the last of them must have expired.
 type QuarantineError struct {
@@ -55,7 +60,7 @@ type QuarantineError struct {
 
 // Error says why, and until when.
 func (e *QuarantineError) Error() string {
-	return fmt.Sprintf("%s: it may have forgotten locks, and does not vote until %s", e.Reason, e.Until.Format("15:04:05.000"))
+	return fmt.Sprintf("mux: %s: it may have forgotten locks, and does not vote until %s", e.Reason, e.Until.Format("15:04:05.000"))
 }
 
 // A ReplyError is an error reply of a master.
@@ -80,18 +85,24 @@ type OpenError struct {
 // Error lists each master that is not up, with its cause.
 func (e *OpenError) Error() string {
 	var b strings.Builder
-	b.WriteString(e.Cause.Error())
+	b.WriteString("mux: " + bare(e.Cause))
 	for _, s := range e.Masters {
 		switch {
 		case s.Phase == Up || s.Phase == Quarantined || s.Err == e.Cause:
 		case s.Err == nil:
-			fmt.Fprintf(&b, "; %s: %v", s.Address, ErrConnecting)
+			fmt.Fprintf(&b, "; %s: %s", s.Address, bare(ErrConnecting))
 		default:
-			fmt.Fprintf(&b, "; %v", s.Err) // it names the master itself
+			b.WriteString("; " + bare(s.Err)) // it names the master itself
 		}
 	}
 	return b.String()
 }
+
+// bare is the text of an error that becomes a part of another: on one line, and without
+// the name of this package.
+func bare(err error) string { return barer.Replace(err.Error()) }
+
+var barer = strings.NewReplacer("mux: ", "", "\n", "; ")
 
 // Unwrap returns the causes.
 func (e *OpenError) Unwrap() []error {

@@ -66,8 +66,10 @@ func (cfg Config) Format(s fmt.State, _ rune) {
 		masters, cfg.Conn, cfg.StallTime, cfg.BackoffMin, cfg.BackoffMax, cfg.Strict)
 }
 
-// A Mux is a set of connections to N masters, driven as one. Its methods may
-// be called by any number of goroutines at once.
+// A Mux is a set of connections to N masters, driven as one. [New] and [Open] make one,
+// and [Mux.Close] ends it. Its methods may be called by any number of goroutines at once.
+//
+// A zero Mux has no masters. Its methods panic and say so, but for Masters, Len and RTT.
 type Mux struct {
 	cfg      Config
 	majority int
@@ -105,6 +107,15 @@ type Mux struct {
 	telling  bool
 
 	burst [maxMasters]outgoing // of the holder of the flush
+}
+
+// lock locks mu: it takes mu, and keeps it. A zero Mux makes it panic, without mu.
+func (m *Mux) lock() {
+	m.mu.Lock()
+	if m.closing == nil {
+		m.mu.Unlock()
+		panic("mux: this Mux is a zero one: make it with New or Open")
+	}
 }
 
 // Format prints the configuration without credentials, whatever the verb.

@@ -42,7 +42,7 @@ func (m *Mux) bar(i int, from, d time.Duration, why string) {
 // Doubt makes the quarantine of every master that was in doubt when it was connected
 // last for d from then on, if it was less, and even if it is over.
 func (m *Mux) Doubt(d time.Duration) {
-	m.mu.Lock()
+	m.lock()
 	defer m.mu.Unlock()
 	for i := range m.slots {
 		s := &m.slots[i]

@@ -2,6 +2,7 @@ package mux
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redburst/redburst/conn"
@@ -98,7 +99,7 @@ func (m *Mux) drop(i int, err error) {
 	m.watch.Remove(l.c)
 	if m.cfg.OnDisconnect != nil {
 		if p := guard(func() { m.cfg.OnDisconnect(i) }); p != nil {
-			err = errors.Join(err, p)
+			err = fmt.Errorf("%w; %s", err, bare(p))
 		}
 	}
 	phase := Down

@@ -18,7 +18,7 @@ const maxCommand = 2 << 20 // bytes of an operation's command and fallback toget
 func (m *Mux) Do(ctx context.Context, op *Op) error {
 	done, err := ctx.Done(), ctx.Err()
 	now := conn.Now()
-	m.mu.Lock()
+	m.lock()
 	if err != nil {
 		m.admit(op, now)
 		m.decide(op, now, err)
@@ -33,7 +33,7 @@ func (m *Mux) Do(ctx context.Context, op *Op) error {
 // Each must be followed by one Wait, or by Forget.
 func (m *Mux) Post(ops ...*Op) {
 	now := conn.Now()
-	m.mu.Lock()
+	m.lock()
 	for _, op := range ops {
 		m.start(op, now, true)
 	}
@@ -47,7 +47,11 @@ func (m *Mux) Post(ops ...*Op) {
 // not pending any more.
 func (m *Mux) Wait(ctx context.Context, op *Op) error {
 	done := m.doneOf(ctx, op)
-	m.mu.Lock()
+	m.lock()
+	if op.quorum == 0 {
+		m.mu.Unlock()
+		panic("mux: Wait for an Op that was not posted")
+	}
 	return m.wait(ctx, done, op)
 }
 
@@ -68,7 +72,7 @@ func (m *Mux) doneOf(ctx context.Context, op *Op) <-chan struct{} {
 // Forget ends an operation that was submitted: its Wait, also one that is under
 // way, returns ErrForgotten. It does nothing to an operation that is not pending.
 func (m *Mux) Forget(op *Op) {
-	m.mu.Lock()
+	m.lock()
 	if op.pending {
 		m.decide(op, conn.Now(), ErrForgotten)
 	}
@@ -79,7 +83,7 @@ func (m *Mux) Forget(op *Op) {
 // once; its votes are not filled in.
 func (m *Mux) Send(op *Op) {
 	now := conn.Now()
-	m.mu.Lock()
+	m.lock()
 	m.start(op, now, false)
 	m.push()
 	m.relieve()

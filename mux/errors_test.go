@@ -1,0 +1,100 @@
+package mux_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/resp"
+)
+
+// oneName requires that a text is one line, and names the package once at most.
+func oneName(t *testing.T, err error) {
+	t.Helper()
+	require.Error(t, err)
+	require.LessOrEqual(t, strings.Count(err.Error(), "mux: "), 1, err)
+	require.NotContains(t, err.Error(), "\n")
+	require.NotContains(t, err.Error(), "file already closed")
+}
+
+func TestEachErrorNamesThePackageOnce(t *testing.T) {
+	for _, err := range []error{mux.ErrClosed, mux.ErrTimeout, mux.ErrForgotten, mux.ErrNoQuorum, mux.ErrConnecting, mux.ErrStalled,
+		mux.ErrBacklog, mux.ErrTooLong, mux.ErrUnexpected, mux.ErrSwitched, mux.ErrDemoted, mux.ErrDuplicate,
+		&mux.QuarantineError{Reason: "it was started 1s ago", Until: time.Now()}} {
+		oneName(t, err)
+		require.True(t, strings.HasPrefix(err.Error(), "mux: "), err)
+	}
+	require.ErrorIs(t, mux.ErrClosed, os.ErrClosed)
+	for _, list := range [][]string{{}, {"http://a"}, {"a:1", "a:1"}, make([]string, 65)} {
+		_, err := mux.New(mux.Config{Masters: list})
+		oneName(t, err)
+	}
+}
+
+func TestErrorOfOpenNamesThePackageOnce(t *testing.T) {
+	hung := conntest.Listen(t, func(c net.Conn) { io.Copy(io.Discard, c) })
+	f := newFake(t, "steady", steady(0))
+	_, port, _ := strings.Cut(f.addr(), ":")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := mux.Open(ctx, mux.Config{Masters: []string{hung, f.addr()}})
+	oneName(t, err)
+
+	_, err = mux.Open(t.Context(), mux.Config{Masters: []string{hung}, Conn: conn.Options{DialTimeout: 20 * time.Millisecond}})
+	oneName(t, err)
+
+	_, err = mux.Open(t.Context(), patiently(mux.Config{Masters: []string{f.addr(), "localhost:" + port}}))
+	oneName(t, err)
+
+	// A majority has become impossible, and then the context ends.
+	var down []string
+	for range 2 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		l.Close()
+		down = append(down, l.Addr().String())
+	}
+	told := make(chan int, 100)
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		for range down {
+			<-told
+		}
+		cancel()
+	}()
+	_, err = mux.Open(ctx, patiently(mux.Config{Masters: append(down, hung),
+		OnState: func(i int, s mux.State) { told <- i }}))
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, mux.ErrNoQuorum)
+	oneName(t, err)
+}
+
+func TestErrorOfAConnectionNamesThePackageOnce(t *testing.T) {
+	f := newFake(t, "garbage", func() script {
+		return func([]string) (string, bool) { return "?what\r\n", true }
+	})
+	m := open(t, mux.Config{Masters: []string{f.addr()}, OnDisconnect: func(int) { panic("the user's") }})
+	op := vote("a")
+	require.NoError(t, m.Do(t.Context(), op))
+	oneName(t, op.Votes[0].Err)
+	require.ErrorContains(t, op.Votes[0].Err, "the user's")
+
+	f = newFake(t, "panics", steady(0))
+	m = open(t, mux.Config{Masters: []string{f.addr()}})
+	op.Judge = func(resp.Value) mux.Verdict { panic(errors.New("the judge's")) }
+	require.NoError(t, m.Do(t.Context(), op))
+	oneName(t, op.Votes[0].Err)
+	require.ErrorContains(t, op.Votes[0].Err, "the judge's")
+}
