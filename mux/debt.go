@@ -80,9 +80,9 @@ func (m *Mux) payDebts(i int, now time.Duration) {
 			f.extended = f.extended.With(i)
 			f.until = conn.After(now, f.persist)
 		}
-		o := owed{f: f, sent: now, left: 1, again: true, debt: true}
-		if len(f.debt) > 0 {
-			s.queued = append(s.queued, f.debt...)
+		o := owed{f: f, sent: now, left: 1, final: true, voted: true}
+		if len(f.command) > 0 {
+			s.queued = append(s.queued, f.command...)
 			o.left = f.replies
 		} else {
 			s.queued = append(s.queued, f.fallback...)
@@ -107,12 +107,12 @@ func (s *slot) wants(f *flight, now time.Duration) bool {
 // sent again.
 func (m *Mux) sendLater(i int, f *flight, now time.Duration) {
 	s := &m.slots[i]
-	if s.again.full(f) {
+	if s.refused.full(f) {
 		s.state.Dropped++
 		return
 	}
 	f.refs++
-	s.again.push(f)
+	s.refused.push(f)
 	if m.retryAt == 0 {
 		m.retryAt = conn.After(now, retryEvery)
 	}
@@ -126,7 +126,7 @@ func (m *Mux) retry(now time.Duration) {
 	m.retryAt = 0
 	for i := range m.slots {
 		s := &m.slots[i]
-		m.addDebts(i, &s.again, now)
+		m.addDebts(i, &s.refused, now)
 		if s.link != nil && s.debts.len() > 0 {
 			m.payDebts(i, now)
 		}

@@ -107,7 +107,7 @@ func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string) er
 	since := conn.Now()
 	switched := s.addr.Group() != "" && s.known.Endpoint != "" && s.via == "" &&
 		(s.known.Endpoint != server.Endpoint || s.known.ReplID != server.ReplID)
-	if err := guard(func() { m.greet(i, server, since) }); err != nil {
+	if err := callHook(func() { m.greet(i, server, since) }); err != nil {
 		m.poll.Remove(c)
 		m.watch.Remove(c)
 		return m.fault(i, err)

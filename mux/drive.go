@@ -308,8 +308,8 @@ func (m *Mux) leave() {
 	m.push()
 }
 
-// lookAt makes sure that the driver looks at deadlines at d at the latest.
-func (m *Mux) lookAt(d time.Duration) {
+// expireBy makes sure that the driver expires operations at d at the latest.
+func (m *Mux) expireBy(d time.Duration) {
 	if m.expiry == 0 || d < m.expiry {
 		m.expiry = d
 	}

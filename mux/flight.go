@@ -22,7 +22,7 @@ type flight struct {
 	judge    Judge
 	replies  int
 	fallback []byte        // own copy
-	debt     []byte        // what is delivered after a reconnect: own copy, or fallback
+	command  []byte        // own copy of what is delivered after a reconnect; empty if the fallback is
 	until    time.Duration // until when; 0 if not persistent
 	persist  time.Duration // from when to then
 	extended Set           // masters for whose sake it was made to last longer
@@ -30,7 +30,7 @@ type flight struct {
 }
 
 // size is the number of bytes that a debt of it keeps.
-func (f *flight) size() int { return len(f.fallback) + len(f.debt) }
+func (f *flight) size() int { return len(f.fallback) + len(f.command) }
 
 // takeFlight makes the flight of an operation, from the pool if there is one.
 func (m *Mux) takeFlight(op *Op, now time.Duration) *flight {
@@ -45,12 +45,12 @@ func (m *Mux) takeFlight(op *Op, now time.Duration) *flight {
 	f.judge = op.Judge
 	f.replies = max(1, op.Replies)
 	f.fallback = append(f.fallback[:0], op.Fallback...)
-	f.debt = f.debt[:0]
+	f.command = f.command[:0]
 	f.until, f.extended = 0, 0
 	if op.Persist > 0 {
 		f.until, f.persist = conn.After(now, op.Persist), op.Persist
 		if len(op.Fallback) == 0 {
-			f.debt = append(f.debt, op.Command...)
+			f.command = append(f.command, op.Command...)
 		}
 	}
 	return f
@@ -62,7 +62,7 @@ func (m *Mux) unref(f *flight) {
 		return
 	}
 	f.op, f.judge = nil, nil
-	if m.pooled < maxPooled && cap(f.fallback) <= keepFlight && cap(f.debt) <= keepFlight {
+	if m.pooled < maxPooled && cap(f.fallback) <= keepFlight && cap(f.command) <= keepFlight {
 		f.next, m.pool = m.pool, f
 		m.pooled++
 	}

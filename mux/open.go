@@ -150,20 +150,20 @@ func (m *Mux) await(ctx context.Context) error {
 		m.mu.Lock()
 		c := m.census()
 		majority := c.up >= m.majority
-		var failed *OpenError
+		var cause error
 		switch {
 		case c.hopeless != nil:
-			failed = &OpenError{Masters: m.states(), Cause: c.hopeless}
+			cause = c.hopeless
 		case majority && (over || c.dialing == 0):
 			m.changed = nil // nobody listens any more
 			m.mu.Unlock()
 			return nil
-		case ended != nil && c.failed <= len(m.slots)-m.majority: // there might have been one
-			failed = &OpenError{Masters: m.states(), Cause: ended}
+		case ended != nil && c.unreached <= len(m.slots)-m.majority: // there might have been one
+			cause = ended
 		case ended != nil:
-			failed = &OpenError{Masters: m.states(), Cause: errors.Join(ErrNoQuorum, ended)}
+			cause = errors.Join(ErrNoQuorum, ended)
 		case over && time.Since(started) >= limit:
-			failed = &OpenError{Masters: m.states(), Cause: ErrNoQuorum}
+			cause = ErrNoQuorum
 		case majority && graceUntil == 0:
 			graceUntil = time.Since(started) + max(minGrace, 2*time.Since(started))
 			timer.Reset(graceUntil - time.Since(started))
@@ -171,17 +171,19 @@ func (m *Mux) await(ctx context.Context) error {
 			graceUntil = 0
 			timer.Reset(limit - time.Since(started))
 		}
-		m.mu.Unlock()
-		if failed != nil {
-			return failed
+		if cause != nil {
+			err := &OpenError{Masters: m.states(), Cause: cause}
+			m.mu.Unlock()
+			return err
 		}
+		m.mu.Unlock()
 	}
 }
 
 // A census is how many masters stand where.
 type census struct {
 	up, dialing int
-	failed      int   // whose last dial has failed
+	unreached   int   // whose last dial has failed
 	hopeless    error // why Open need not wait any longer; nil if it is worth it
 }
 
@@ -198,9 +200,9 @@ func (m *Mux) census() (c census) {
 		case s.Phase == Refused:
 			refused++
 			refusal = s.Err
-			c.failed++
+			c.unreached++
 		case s.Err != nil:
-			c.failed++
+			c.unreached++
 		default:
 			c.dialing++
 		}

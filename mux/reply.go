@@ -11,10 +11,10 @@ import (
 // owed is a reply that a master owes.
 type owed struct {
 	f     *flight
-	sent  time.Duration // when it was queued
+	sent  time.Duration // when the command was queued, on conn.Now's clock
 	left  int           // replies to come, the judged one included
-	again bool          // the fallback was sent: there is no other
-	debt  bool          // a delivery, or to one that is barred: the vote was cast as failed before
+	final bool          // VerdictAgain is of no use: this is the fallback, or a delivery
+	voted bool          // the master's vote was cast as failed before: a delivery, or it is barred
 }
 
 // match takes the replies that have come on a link.
@@ -34,7 +34,7 @@ func (m *Mux) match(i int, l *link) {
 			m.drop(i, m.fault(i, err))
 		case v.Kind() == resp.Push:
 			if m.cfg.OnPush != nil {
-				if err := guard(func() { m.cfg.OnPush(i, v) }); err != nil {
+				if err := callHook(func() { m.cfg.OnPush(i, v) }); err != nil {
 					m.drop(i, m.fault(i, err))
 				}
 			}
@@ -65,13 +65,13 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	s.state.Last = now - o.sent
 	s.state.Replies++
 	verdict, err := judge(f.judge, v)
-	if verdict == VerdictAgain && !o.again && len(f.fallback) > 0 {
+	if verdict == VerdictAgain && !o.final && len(f.fallback) > 0 {
 		m.fallBack(i, o, now)
 		return true
 	}
 	m.heedRefusal(i, f, verdict, v, now)
 	verdict, err = outcome(verdict, err, v)
-	if f.op == nil || o.debt {
+	if f.op == nil || o.voted {
 		m.cast(nil, i, verdict, err)
 		s.state.Stragglers++
 	} else {
@@ -85,7 +85,7 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 func (m *Mux) fallBack(i int, o owed, now time.Duration) {
 	s := &m.slots[i]
 	s.queued = append(s.queued, o.f.fallback...)
-	s.owed.push(owed{f: o.f, sent: now, left: 1, again: true, debt: o.debt})
+	s.owed.push(owed{f: o.f, sent: now, left: 1, final: true, voted: o.voted})
 	m.soil(i)
 }
 
@@ -139,24 +139,25 @@ func (m *Mux) vote(op *Op, i int, verdict Verdict, err error, v resp.Value, rtt,
 	m.settle(op, now)
 }
 
-// judge asks the judge. A caller that survives its panic must find the Mux
-// unlocked, so the panic becomes the vote's cause.
+// judge asks the judge. A caller that recovers from its panic must find the Mux unlocked,
+// so the panic becomes the vote's error.
 func judge(j Judge, v resp.Value) (verdict Verdict, err error) {
-	defer survive(&err)
+	defer catchPanic(&err)
 	if j == nil {
 		return VerdictFailed, nil
 	}
 	return j(v), nil
 }
 
-// guard calls a hook, likewise.
-func guard(hook func()) (err error) {
-	defer survive(&err)
+// callHook calls a hook of the Config, and returns its panic as an error.
+func callHook(hook func()) (err error) {
+	defer catchPanic(&err)
 	hook()
 	return nil
 }
 
-func survive(err *error) {
+// catchPanic is deferred: it makes a panic of the user's code an error.
+func catchPanic(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("mux: a callback panicked: %v", p)
 	}

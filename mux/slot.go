@@ -17,17 +17,17 @@ const (
 
 // A slot is one master's place. All of it is guarded by Mux.mu.
 type slot struct {
-	addr   conn.Address
-	link   *link  // nil unless the master is up
-	queued []byte // not yet taken by the flusher
-	spare  []byte // the buffer that queued will be swapped with
-	taken  int    // bytes the flusher has, or the connection keeps unsent
-	owed   ring[owed]
-	debts  debts
-	again  debts         // what it has refused for a moment
-	unsure bool          // a connection ended that had commands unanswered, and no other has come since
-	since  time.Duration // when the link was installed
-	heard  time.Duration // when a reply was last matched on it
+	addr    conn.Address
+	link    *link  // nil unless the master is up
+	queued  []byte // not yet taken by the flusher
+	spare   []byte // the buffer that queued will be swapped with
+	taken   int    // bytes the flusher has, or the connection keeps unsent
+	owed    ring[owed]
+	debts   debts
+	refused debts         // what it has refused for a moment, to be sent again
+	unsure  bool          // a connection ended that had commands unanswered, and no other has come since
+	since   time.Duration // when the link was installed
+	heard   time.Duration // when a reply was last matched on it
 
 	suspected time.Duration // when it was found silent for the stall time; 0 if it was not
 	pause     time.Duration // before the next dial, doubling while links are short-lived
@@ -98,7 +98,7 @@ func (m *Mux) drop(i int, err error) {
 	m.poll.Remove(l.c)
 	m.watch.Remove(l.c)
 	if m.cfg.OnDisconnect != nil {
-		if p := guard(func() { m.cfg.OnDisconnect(i) }); p != nil {
+		if p := callHook(func() { m.cfg.OnDisconnect(i) }); p != nil {
 			err = fmt.Errorf("%w; %s", err, bare(p))
 		}
 	}
@@ -124,7 +124,7 @@ func (m *Mux) drop(i int, err error) {
 		if s.wants(f, now) {
 			m.addDebt(i, f, now)
 		}
-		if op := f.op; op != nil && !o.debt {
+		if op := f.op; op != nil && !o.voted {
 			m.cast(op, i, VerdictFailed, err)
 			m.settle(op, now)
 		} else {
@@ -133,7 +133,7 @@ func (m *Mux) drop(i int, err error) {
 		m.unref(f)
 	}
 	m.addDebts(i, &kept, now)
-	m.addDebts(i, &s.again, now)
+	m.addDebts(i, &s.refused, now)
 	l.close()
 	if m.closed {
 		return

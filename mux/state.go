@@ -85,7 +85,7 @@ func (m *Mux) states() []State {
 // snapshot returns the state that is shown of a master.
 func (s *slot) snapshot() State {
 	st := s.state
-	st.Owed, st.Debts = s.owed.len(), s.debts.len()+s.again.len()
+	st.Owed, st.Debts = s.owed.len(), s.debts.len()+s.refused.len()
 	return st
 }
 

@@ -129,7 +129,7 @@ func (m *Mux) start(op *Op, now time.Duration, wanted bool) {
 			m.decide(op, now, refusal)
 		} else if op.Timeout > 0 {
 			op.deadline = conn.After(now, op.Timeout)
-			m.lookAt(op.deadline)
+			m.expireBy(op.deadline)
 		}
 	}
 	if refusal != nil {
@@ -213,7 +213,7 @@ func (m *Mux) offer(i int, op *Op, f *flight, now time.Duration) {
 		op.Asked = op.Asked.With(i)
 	}
 	s.queued = append(s.queued, op.Command...)
-	s.owed.push(owed{f: f, sent: now, left: f.replies, debt: err != nil})
+	s.owed.push(owed{f: f, sent: now, left: f.replies, voted: err != nil})
 	f.refs++
 	m.soil(i)
 }

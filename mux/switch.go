@@ -66,7 +66,7 @@ func (m *Mux) demote(i int) {
 // tellSwitch calls the hook.
 func (m *Mux) tellSwitch(i int) {
 	if m.cfg.OnSwitch != nil {
-		guard(func() { m.cfg.OnSwitch(i) })
+		callHook(func() { m.cfg.OnSwitch(i) })
 	}
 }
 
