@@ -8,9 +8,8 @@ import (
 
 const lingerTime = 100 * time.Millisecond // how long Close waits for releases under way
 
-// Drain ends the operations under way with ErrClosed, and refuses all that come later,
-// save those that persist. So whoever was ended by it can still have undone what it may
-// have done, before Close.
+// Drain fails pending and future operations with ErrClosed, except persistent ones, so
+// that interrupted callers can still send their releases before Close.
 func (m *Mux) Drain() {
 	m.lock()
 	defer m.mu.Unlock()
@@ -24,10 +23,11 @@ func (m *Mux) Drain() {
 	}
 }
 
-// Close ends all connections. Callers in Do and Wait, and all that come later,
-// get ErrClosed. Operations that persist and are under way (releases) are given
-// up to 100 ms to be answered first. Close may be called more than once, and
-// returns nil when no goroutine, descriptor or timer of the Mux is left.
+// Close ends all connections. Callers in Do and Wait, and all that come later, get
+// ErrClosed. Persistent operations on their way to connected masters, such as releases,
+// are given up to 100 ms to be answered first. Close returns nil, when no goroutine,
+// descriptor or timer of the Mux is left. It may be called more than once; each call
+// returns then.
 func (m *Mux) Close() error {
 	m.lock()
 	if m.closed {

@@ -12,37 +12,37 @@ var (
 	// ErrClosed is returned to every caller of a Mux that was closed, and of one that was
 	// drained unless the operation persists. [errors.Is] finds os.ErrClosed in it.
 	ErrClosed error = closedError{}
-	// ErrTimeout is returned when Op.Timeout passed before a decision.
+	// ErrTimeout is returned when Op.Timeout has passed before a decision.
 	ErrTimeout = errors.New("mux: not decided within the operation's timeout")
-	// ErrForgotten is what Wait returns for an Op that was forgotten.
+	// ErrForgotten is what Do and Wait return for an Op that was forgotten.
 	ErrForgotten = errors.New("mux: operation was forgotten")
-	// ErrNoQuorum is found in the error of Open when no majority of the
-	// masters could be connected.
+	// ErrNoQuorum is found in the error of Open when no majority of the masters could be
+	// connected.
 	ErrNoQuorum = errors.New("mux: no majority of the masters is connected")
-	// ErrConnecting is the cause of a failed vote of a master that has not
-	// been connected yet.
+	// ErrConnecting is the cause of a failed vote of a master that has not been connected
+	// yet.
 	ErrConnecting = errors.New("mux: not connected yet")
-	// ErrStalled is the cause of a failed vote of a master that owed a reply
+	// ErrStalled is the cause of a failed vote of a master that owed replies and sent none
 	// for longer than the stall time, so that its connection was reset.
 	ErrStalled = errors.New("mux: master does not answer: connection reset")
-	// ErrBacklog is the cause of a failed vote of a master that is given
-	// nothing more, because too many replies or too many unwritten bytes are
-	// outstanding there.
+	// ErrBacklog is the cause of a failed vote of a master that is sent nothing more for
+	// now, because it owes too many replies or has taken too few of the bytes for it.
 	ErrBacklog = errors.New("mux: master lags behind: too much is outstanding")
-	// ErrTooLong is what Do and Wait return for an operation whose command and
-	// fallback have more than 2 MiB together: it is written to nobody.
+	// ErrTooLong is what Do and Wait return for an operation whose command and fallback
+	// have more than 2 MiB together. It is written to no master.
 	ErrTooLong = errors.New("mux: the command is too long")
-	// ErrUnexpected is the cause of a failed vote, or of the reset of a
-	// connection, when a master answered what the command cannot draw.
+	// ErrUnexpected is the cause of a failed vote when the judge could not tell what a
+	// reply means, and of a connection's reset when the master sent a reply that nobody
+	// asked for.
 	ErrUnexpected = errors.New("mux: unexpected reply")
-	// ErrSwitched is the cause of a failed vote of a master whose group has
+	// ErrSwitched is the cause of a failed vote of a master whose group of sentinels has
 	// another master now.
 	ErrSwitched = errors.New("mux: the group has another master now")
-	// ErrDemoted is the cause of a failed vote of a master with a fixed place that has
-	// said that it is a replica now. Its connection is reset.
+	// ErrDemoted is the cause of a failed vote of a master with a fixed place that has said
+	// that it is a replica now. Its connection was reset.
 	ErrDemoted = errors.New("mux: it says that it is a replica now")
-	// ErrDuplicate is found in the error of a master that turned out to be
-	// the same server as another one of the list.
+	// ErrDuplicate is found in the error of a master that is the same server as another one
+	// of the list, and in the error of New and Open for two equal addresses.
 	ErrDuplicate = errors.New("mux: the same server was given twice")
 )
 
@@ -51,38 +51,42 @@ type closedError struct{}
 func (closedError) Error() string        { return "mux: closed" }
 func (closedError) Is(target error) bool { return target == os.ErrClosed }
 
-// A QuarantineError is the cause of a failed vote of a master that may have
-// forgotten locks, until the last of them must have expired.
+// A QuarantineError is the cause of a failed vote of a master that may have forgotten
+// locks. It does not vote until the last of them must have expired.
 type QuarantineError struct {
-	Reason string
-	Until  time.Time
+	Reason string    // why it may have forgotten locks, as Config.Quarantine said
+	Until  time.Time // when it may vote again, by the wall clock; Mux.Doubt can put it off
 }
 
-// Error says why, and until when.
+// Error says why the master does not vote, and until when.
 func (e *QuarantineError) Error() string {
 	return fmt.Sprintf("mux: %s: it may have forgotten locks, and does not vote until %s", e.Reason, e.Until.Format("15:04:05.000"))
 }
 
-// A ReplyError is an error reply of a master.
+// A ReplyError is the cause of a failed vote of a master that answered with an error.
 type ReplyError struct {
-	Code    string // such as NOPERM: conn.ErrorCode
-	Message string // the text with its code, as far as it can be logged: conn.ErrorText
+	Code    string // the error's code, such as NOPERM, as by conn.ErrorCode
+	Message string // its text with the code, as by conn.ErrorText: fit to be logged
 }
 
-// Error returns the master's message.
+// Error returns the Message, which is the master's own and does not name this package.
 func (e *ReplyError) Error() string { return e.Message }
 
-// An OpenError says why Open failed, master by master. It wraps the Cause, and the
-// error of each master that is not up.
+// An OpenError says why Open failed, master by master. It wraps the Cause and the error of
+// each master that is not connected.
 type OpenError struct {
+	// Masters is the state of every master when Open gave up, in the order of
+	// Config.Masters.
 	Masters []State
-	// Cause is ErrNoQuorum if masters failed, or did not answer in time; the context's
-	// error, together with ErrNoQuorum if a majority had become impossible by then; or
-	// the refusal of a master, if waiting is of no use.
+	// Cause is ErrNoQuorum if too few masters were connected when the dial timeout had
+	// passed; the context's error if the context ended first, together with ErrNoQuorum if
+	// so many dials had failed by then that there was no majority; or the error of a master
+	// that can never serve, if waiting was of no use.
 	Cause error
 }
 
-// Error lists each master that is not up, with its cause.
+// Error returns the Cause and lists each master that is not connected, with its error, on
+// one line.
 func (e *OpenError) Error() string {
 	var b strings.Builder
 	b.WriteString("mux: " + bare(e.Cause))
@@ -104,7 +108,7 @@ func bare(err error) string { return barer.Replace(err.Error()) }
 
 var barer = strings.NewReplacer("mux: ", "", "\n", "; ")
 
-// Unwrap returns the causes.
+// Unwrap returns the Cause, and the error of each master that is not connected.
 func (e *OpenError) Unwrap() []error {
 	errs := []error{e.Cause}
 	for _, s := range e.Masters {

@@ -12,47 +12,50 @@ import (
 
 const maxMasters = 64 // what a bit set of masters holds
 
-// Config says which masters a Mux drives, and how. The zero value of every
-// field but Masters is a good default.
+// A Config says which masters a Mux drives, and how. The zero value of every field but
+// Masters is a good default. The hooks (OnPush, OnDisconnect, Quarantine and OnSwitch) run
+// under the Mux's lock: they must not block and must not call the Mux. A hook that panics
+// ends or fails the connection that it was called for; the panic goes no further, and what
+// it said is in the connection's error. A panic of OnSwitch is dropped. OnState is called
+// without the lock, and its panics are not caught.
 type Config struct {
-	// Masters are the addresses, as conn.ParseAddress reads them: 1 to 64,
-	// all different.
+	// Masters are the addresses, as [conn.ParseAddress] reads them: 1 to 64, no two of one
+	// server. What concerns a master names it by its index in this list.
 	Masters []string
-	// Conn is how each of them is connected.
+	// Conn says how each of them is connected.
 	Conn conn.Options
-	// StallTime is how long a master may owe replies and give none before it
-	// is suspected; a quarter of that later its connection is reset and
-	// redialled. Zero means 1 s.
+	// StallTime is how long a master may owe replies and send none before it is suspected
+	// to hang. If it has sent none after a quarter of that more, its connection is reset
+	// and it is redialled. Zero means 1 s.
 	StallTime time.Duration
-	// BackoffMin and BackoffMax bound the pause between two dials of a
-	// master that is not up. The pause doubles from the one to the other and
-	// is fully jittered. Zero means 10 ms and 1 s.
+	// BackoffMin and BackoffMax bound the pause between two dials of a master that is not
+	// connected. The pause doubles from the one to the other and is fully jittered. Zero
+	// means 10 ms and 1 s.
 	BackoffMin, BackoffMax time.Duration
-	// OnPush, if set, is called with every RESP3 push, in the order in which
-	// a master sent them. It runs under the Mux's lock: it must not block and
-	// must not call the Mux. The value borrows
-	// the connection's buffer. Pushes are read whenever anybody drives: keep
-	// an Op without a command waiting to have them read at once.
+	// OnPush, if set, is called with every RESP3 push, in the order in which a master sent
+	// them. The value borrows the connection's buffer and is valid during the call. Pushes
+	// are read while anybody drives: keep an Op without a command waiting to have them read
+	// at once.
 	OnPush func(master int, v resp.Value)
-	// OnDisconnect, if set, is told of a connection's end, under the same rules as
-	// OnPush. What a master promised on one connection (its pushes) does not outlive it.
+	// OnDisconnect, if set, is called when a connection has ended. What a master promised
+	// on one connection, such as pushes, does not outlive it.
 	OnDisconnect func(master int)
-	// Quarantine, if set, is asked about each new connection, under the same
-	// rules: how long that master must not vote, and why, given what it said
-	// about itself before (zero at the first connection) and says now. The Role of
-	// before is "replica" if it has said in between that it is one.
-	// Meanwhile it is sent nothing but operations that persist, and its votes
-	// are failed ones with a *QuarantineError. In doubt is one that must not
-	// vote for some time from now that may prove too short, see Mux.Doubt.
+	// Quarantine, if set, is asked about each new connection: for how long, from now, the
+	// master must not vote, and why. It is given what the master said about itself at its
+	// previous connection (the zero Server if there was none) and what it says now; the
+	// previous Role is "replica" if the master has said in between that it is one. During
+	// its quarantine a master is sent persistent operations only, and its votes fail with
+	// a *[QuarantineError]. A d of zero means no quarantine. doubt reports that d may turn
+	// out too short; [Mux.Doubt] can extend it later.
 	Quarantine func(master int, before, now conn.Server) (d time.Duration, reason string, doubt bool)
-	// OnSwitch, if set, is told under the same rules that the sentinels of a
-	// master's group have another master now, or that one was connected.
+	// OnSwitch, if set, is called when a master's group of sentinels has another master
+	// now: the sentinels have said so, the old master has, or the new one was connected.
 	OnSwitch func(master int)
-	// Strict makes Open fail if any master can never serve as it is configured, and not
-	// only if so many cannot that there is no majority.
+	// Strict makes Open fail if any master can never serve as it is configured. Otherwise
+	// it fails only if so many cannot that there is no majority.
 	Strict bool
-	// OnState, if set, is told every change of a master's phase, in order,
-	// from a goroutine of its own. It may call the Mux, except Close.
+	// OnState, if set, is told every change of a master's phase, in order, by a goroutine
+	// of its own and without the Mux's lock. It may call the Mux, except Close.
 	OnState func(master int, s State)
 }
 

@@ -2,64 +2,60 @@ package mux
 
 import "time"
 
-// An Op is one command to all masters. The caller sets the first group of
-// fields, submits it with [Mux.Do], or with [Mux.Post] and [Mux.Wait], and
-// reads the results. An Op is used by one goroutine at a time; it can be
-// reused as soon as it was decided, whatever replies are still owed to it.
-// Reusing an Op makes the path free of allocation.
+// An Op is one command to all masters. The caller sets the fields of the first group,
+// submits the Op with [Mux.Do], or with [Mux.Post] and [Mux.Wait], and reads the results.
+// One goroutine at a time may use it. It can be reused once it was decided, whatever
+// replies masters still owe to it; reusing it saves every allocation. To submit an Op that
+// was not decided yet is a mistake, and panics.
 type Op struct {
-	// Command holds one or more encoded commands, the same for each master.
-	// It is copied when the Op is submitted, and may have 2 MiB together with the
-	// Fallback. An Op without a command asks
-	// nothing: it only waits, and reads pushes while it does, until its
-	// timeout, its context or Forget ends it.
+	// Command is one or more encoded commands, the same for each master. It is copied when
+	// the Op is submitted, and may have 2 MiB together with the Fallback. An Op without a
+	// Command asks nothing. It only waits, until its timeout, its context or Forget ends
+	// it, and reads pushes meanwhile.
 	Command []byte
-	// Replies is the number of replies the Command draws from a master; zero
-	// means one. The last is judged, those before it are skipped.
+	// Replies is the number of replies that a master gives to the Command; zero means one.
+	// The last is judged, those before it are skipped.
 	Replies int
-	// Fallback is sent to a master whose verdict was Again, at most once; it
-	// draws one reply.
+	// Fallback is one command, sent to a master whose verdict was VerdictAgain, at most
+	// once.
 	Fallback []byte
-	// Judge is called for each master's (last) reply.
+	// Judge is called for each master's (last) reply. Without one each master's vote is
+	// VerdictFailed.
 	Judge Judge
-	// Only is the set of masters to ask; the empty set means all.
-	// The others' votes stay pending.
+	// Only is the set of masters to ask; the empty set means all. The others' votes stay
+	// pending.
 	Only Set
-	// Quorum is the number of yes votes that decides; zero means a majority
-	// of all masters.
+	// Quorum is the number of yes votes that decides; zero means a majority of all masters,
+	// whatever Only is.
 	Quorum int
-	// All waits for every master's vote instead of deciding early.
+	// All waits for every master's vote, whatever the others are.
 	All bool
-	// Thorough decides early only by a quorum of yes: where that has become
-	// impossible it waits for every master's vote, because they say why.
+	// Thorough waits for every master's vote once a quorum of yes has become impossible,
+	// instead of deciding at once: the votes say why.
 	Thorough bool
-	// Timeout bounds the operation from its start; zero means no bound but
-	// the context's.
+	// Timeout bounds the operation, from its start; zero means that only the context does.
 	Timeout time.Duration
-	// Persist, if above zero, makes the operation a debt wherever it may not
-	// have been applied: at a master that is down, or whose connection ends
-	// before its reply has come, it is delivered first thing after the
-	// reconnect, until Persist has passed since the start; or even then, if that
-	// connection has left commands unanswered, which a master that was frozen may
-	// do later than that: then Persist begins anew with the delivery, once for each
-	// master. A master that answers with an error that passes, BUSY
-	// or NOREPLICAS, is sent it again. The operation must be idempotent. The
-	// Fallback is what is delivered, if there is one,
-	// since a script may be gone by then.
+	// Persist, if positive, makes the operation persistent: if a master is down, or its
+	// connection ends before it has replied, the operation is delivered first thing after
+	// the reconnect, for up to Persist after the start. It is delivered even later if the
+	// old connection left commands that a frozen master may still execute; Persist then
+	// begins anew with that delivery, once for each master. A reply of BUSY or NOREPLICAS,
+	// or another error that passes, makes it be sent again. The Fallback is what is
+	// delivered, if there is one, since a script may be gone by then. The operation must be
+	// idempotent. Its votes are those cast until its decision: a delivery casts none.
 	Persist time.Duration
 	// Keep stores a clone of each judged reply in the votes.
 	Keep bool
 
-	// Votes has one entry for each master, in the order of Config.Masters.
-	// It is valid after Do or Wait have returned and until the Op is
-	// submitted again.
+	// Votes has one entry for each master, in the order of Config.Masters. It is valid from
+	// the return of Do or Wait until the Op is submitted again.
 	Votes []Vote
-	// Started and Decided are conn.Now before the first byte was written and
-	// at the decision.
+	// Started is when the operation was submitted, before its first byte was written, and
+	// Decided is when it was decided; both on the clock of [conn.Now].
 	Started, Decided time.Duration
-	// Asked is the set of masters that it was queued to, whatever became of it there.
-	// If it is empty, nothing was written and nothing will be,
-	// short of the debts of an operation that persists.
+	// Asked is the set of masters that the operation was queued to, whatever became of it
+	// there. If it is empty, nothing was written, and nothing will be unless the operation
+	// persists.
 	Asked Set
 
 	// Guarded by Mux.mu from submission to decision.
@@ -75,8 +71,8 @@ type Op struct {
 	wake       chan struct{}
 }
 
-// Count returns the number of votes of each kind. Those pending after the
-// decision are votes that came too late or were not asked for.
+// Count returns the number of votes of each kind. The votes that are pending after the
+// decision came too late, or were not asked for.
 func (op *Op) Count() (yes, no, failed, pending int) {
 	for i := range op.Votes {
 		switch op.Votes[i].Verdict {
@@ -93,7 +89,7 @@ func (op *Op) Count() (yes, no, failed, pending int) {
 	return yes, no, failed, pending
 }
 
-// Won reports whether a quorum said yes.
+// Won reports whether a quorum said yes. It is valid as long as Votes is.
 func (op *Op) Won() bool { return op.yes >= op.quorum && op.quorum > 0 }
 
 // signal wakes the Op's caller. At most one signal is outstanding: whoever

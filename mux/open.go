@@ -13,8 +13,9 @@ import (
 const minGrace = 20 * time.Millisecond // how long Open waits for the rest, at least
 
 // New checks the configuration and begins to connect the masters in the background. It
-// waits for none: an operation fails with ErrConnecting at those that are not up yet, and a
-// master that can never serve shows in Masters.
+// waits for none: at a master that is not connected yet, votes fail with ErrConnecting, and
+// Masters shows one that can never serve. The error is that of a bad list of masters, or
+// of the system when it grants no poller.
 func New(cfg Config) (*Mux, error) {
 	m, err := prepare(cfg)
 	if err != nil {
@@ -26,14 +27,16 @@ func New(cfg Config) (*Mux, error) {
 	return m, nil
 }
 
-// Open connects the masters and returns as soon as a majority is connected.
-// The others go on connecting in the background, for which it waits only
-// shortly: a minority that is down, or that can never serve (see
-// conn.RefusedError), is no error. Open fails at once if so many can never serve that
-// no majority is left, if two addresses turn out to be one server, or, with
-// Config.Strict, if any master can never serve. It ends without a majority when ctx
-// does, or when the dial timeout has passed. The error is an *OpenError then, with
-// each master's cause.
+// Open connects the masters and returns once a majority is connected. It gives the others
+// a short while more, twice as long as the majority took and 20 ms at least; then
+// they go on connecting in the background. A minority that is down, or that can never
+// serve (see [conn.RefusedError]), is no error.
+//
+// Open fails at once if so many masters can never serve that no majority is left; if two
+// addresses turn out to be one server; or, with Config.Strict, if any master can never
+// serve. It fails without a majority when ctx ends, or when the dial timeout has passed.
+// The error is an *[OpenError] then, with each master's cause. A bad list of masters fails
+// as in New. ctx bounds Open alone, and not the Mux.
 func Open(ctx context.Context, cfg Config) (*Mux, error) {
 	ended := ctx.Err() // a nil context panics here, when nothing is begun yet
 	m, err := prepare(cfg)
@@ -59,7 +62,8 @@ func Open(ctx context.Context, cfg Config) (*Mux, error) {
 	return m, nil
 }
 
-// prepare checks the configuration, and makes a Mux that has and does nothing yet.
+// prepare checks the configuration and makes a Mux that holds no resource and does
+// nothing yet.
 func prepare(cfg Config) (*Mux, error) {
 	n := len(cfg.Masters)
 	if n == 0 {
@@ -127,9 +131,9 @@ func setDefault(d *time.Duration, v time.Duration) {
 	}
 }
 
-// await waits for Open's decision. Once a majority is up, those whose first
-// dial is still under way get a short while more, so that two addresses of one
-// server, say, are reported now, and not as a surprise later. It takes mu.
+// await waits until Open can return. Once a majority is connected, masters whose first
+// dial is still under way get a short while more, so that two addresses of one server, for
+// example, are reported now and do not surprise later. It takes mu.
 func (m *Mux) await(ctx context.Context) error {
 	// A little longer than a dial, so that those that time out say so.
 	limit := conn.After(m.cfg.Conn.DialTimeout, m.cfg.Conn.DialTimeout/20+10*time.Millisecond)
@@ -180,9 +184,9 @@ func (m *Mux) await(ctx context.Context) error {
 	}
 }
 
-// A census is how many masters stand where.
+// A census says how many masters are in which state.
 type census struct {
-	up, dialing int
+	up, dialing int   // connected; first dial under way
 	unreached   int   // whose last dial has failed
 	hopeless    error // why Open need not wait any longer; nil if it is worth it
 }

@@ -39,8 +39,9 @@ func (m *Mux) bar(i int, from, d time.Duration, why string) {
 	}
 }
 
-// Doubt makes the quarantine of every master that was in doubt when it was connected
-// last for d from then on, if it was less, and even if it is over.
+// Doubt extends quarantines: a master whose latest connection was reported as doubtful by
+// [Config.Quarantine] does not vote until d after that connection, even if its quarantine
+// has already ended. It shortens none.
 func (m *Mux) Doubt(d time.Duration) {
 	m.lock()
 	defer m.mu.Unlock()

@@ -6,25 +6,24 @@ import (
 	"github.com/redburst/redburst/conn"
 )
 
-// A Phase is where a master stands in its connection's life.
+// A Phase says where a master is in the life of its connection.
 type Phase uint8
 
 const (
-	// Dialing: the first connection has not been made yet.
+	// Dialing: it was never connected, and no dial has failed yet.
 	Dialing Phase = iota
-	// Up: connected; it is asked.
+	// Up: it is connected, and is asked.
 	Up
-	// Stalled: it owed a reply for longer than the stall time; its
-	// connection was reset and a new one is being dialled.
+	// Stalled: it owed replies and sent none for longer than the stall time. Its connection
+	// was reset, and it is redialled.
 	Stalled
-	// Down: its connection was lost, or could not be made; it is being
-	// redialled.
+	// Down: its connection has ended or could not be made. It is redialled.
 	Down
-	// Refused: as it is configured it can never serve (conn.RefusedError says
-	// why). It is redialled all the same, since somebody may change that.
+	// Refused: as it is configured, it can never serve; a conn.RefusedError says why. It is
+	// redialled all the same, since somebody may change that.
 	Refused
-	// Quarantined: connected, but it may have forgotten locks: it is sent
-	// only operations that persist, and its votes are not counted.
+	// Quarantined: it is connected, but may have forgotten locks. It is sent persistent
+	// operations only, and its votes are failed ones.
 	Quarantined
 )
 
@@ -49,24 +48,25 @@ func (p Phase) String() string {
 
 // A State is a snapshot of one master.
 type State struct {
-	Address string        // as String of its conn.Address: never with a password
-	Phase   Phase         // where it stands
+	Address string        // of conn.Address.String, so without a password
+	Phase   Phase         // where it is in the life of its connection
 	Since   time.Duration // when that phase began, on conn.Now's clock
-	Err     error         // why it is not up; nil if it is, or if no dial has ended yet
-	RTT     time.Duration // smoothed round trip of its votes (RFC 6298's 1/8 gain); 0 before the first
-	Last    time.Duration // round trip of the last reply, be it a straggler's
-	Server  conn.Server   // what the handshake of the last connection said
+	Err     error         // why it is not Up; nil if it is, or while no dial has ended
+	RTT     time.Duration // smoothed round trip of its votes (gain 1/8, as in RFC 6298); 0 before the first
+	Last    time.Duration // round trip of its latest reply, a straggler's included; 0 before the first
+	Server  conn.Server   // what it said in the latest handshake; zero before the first
 
-	Owed       int    // replies outstanding
-	Debts      int    // deliveries owed after the next connect, or to be repeated
-	Connects   uint64 // connections made
+	Owed       int    // replies that it owes
+	Debts      int    // operations to be delivered after the next connect, or to be sent again
+	Connects   uint64 // connections made, since New or Open as all that follow
 	Replies    uint64 // replies matched, stragglers included
 	Stragglers uint64 // replies that came after their operation's decision
 	Failures   uint64 // failed votes
 	Dropped    uint64 // debts given up because there were too many
 }
 
-// Masters returns a snapshot of every master, in the order of Config.Masters.
+// Masters returns a snapshot of every master, in the order of Config.Masters. It may be
+// called after Close.
 func (m *Mux) Masters() []State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,11 +89,11 @@ func (s *slot) snapshot() State {
 	return st
 }
 
-// Len returns the number of masters.
+// Len returns the number of masters, connected or not.
 func (m *Mux) Len() int { return len(m.slots) }
 
-// RTT returns the smoothed round trip of the master that completes a majority
-// when all are asked: what a round takes. It is 0 before a majority has voted.
+// RTT estimates how long a round takes: it is the smoothed round trip of the slowest
+// master of the fastest majority. It is 0 before a majority has voted.
 func (m *Mux) RTT() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

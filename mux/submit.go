@@ -9,12 +9,19 @@ import (
 
 const maxCommand = 2 << 20 // bytes of an operation's command and fallback together
 
-// Do submits an operation and waits for its decision. It returns nil if the
-// masters decided: Op.Won tells how, and the votes tell why. Otherwise the
-// error is ErrTimeout, ErrClosed, or ctx.Err(), and the votes are those cast
-// until then. If ctx has ended already, nothing is written; if too few masters
-// can be asked for a quorum, nothing is written and the decision is immediate
-// (but see Op.All and Op.Persist).
+// Do submits an operation and waits for its decision. It returns nil if the masters
+// decided: [Op.Won] tells how, and the votes tell why. Otherwise the votes are those cast
+// until then, and the error is one of:
+//
+//   - [ErrTimeout]: Op.Timeout has passed.
+//   - ctx.Err(): the context has ended. If it had ended before the call, nothing was written.
+//   - [ErrClosed]: the Mux was closed or drained.
+//   - [ErrTooLong]: the command is too long; nothing was written.
+//   - [ErrForgotten]: another goroutine has called Forget.
+//   - an error of the system's, if it can wait for no sockets any more.
+//
+// If too few masters can be asked for a quorum, the masters' decision is immediate and
+// nothing is written, unless Op.All is set or the operation persists.
 func (m *Mux) Do(ctx context.Context, op *Op) error {
 	done, err := ctx.Done(), ctx.Err()
 	now := conn.Now()
@@ -29,8 +36,8 @@ func (m *Mux) Do(ctx context.Context, op *Op) error {
 	return m.wait(ctx, done, op)
 }
 
-// Post submits operations in one burst, without waiting for their decisions.
-// Each must be followed by one Wait, or by Forget.
+// Post submits operations in one burst and does not wait for their decisions. Each must
+// be followed by one Wait, or by Forget.
 func (m *Mux) Post(ops ...*Op) {
 	now := conn.Now()
 	m.lock()
@@ -42,9 +49,9 @@ func (m *Mux) Post(ops ...*Op) {
 	m.mu.Unlock()
 }
 
-// Wait waits for the decision of an operation that was posted. Its result is
-// that of Do. However it is left, by a panic of the context too, the operation is
-// not pending any more.
+// Wait waits for the decision of an operation that was posted, and returns what Do does.
+// However it ends, be it by a panic of the context, the Op can be reused then. It panics
+// if the Op was never posted.
 func (m *Mux) Wait(ctx context.Context, op *Op) error {
 	done := m.doneOf(ctx, op)
 	m.lock()
@@ -69,8 +76,8 @@ func (m *Mux) doneOf(ctx context.Context, op *Op) <-chan struct{} {
 	return done
 }
 
-// Forget ends an operation that was submitted: its Wait, also one that is under
-// way, returns ErrForgotten. It does nothing to an operation that is not pending.
+// Forget ends an operation that was posted and is not decided: its Wait, now or later,
+// returns ErrForgotten. It does nothing to any other operation.
 func (m *Mux) Forget(op *Op) {
 	m.lock()
 	if op.pending {
@@ -79,8 +86,9 @@ func (m *Mux) Forget(op *Op) {
 	m.mu.Unlock()
 }
 
-// Send submits an operation that nobody waits for. The Op may be reused at
-// once; its votes are not filled in.
+// Send submits an operation that nobody waits for. The Op may be reused at once, and its
+// results are not set. If the Mux is closed or the command too long, the operation is
+// dropped.
 func (m *Mux) Send(op *Op) {
 	now := conn.Now()
 	m.lock()

@@ -6,12 +6,12 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// A Verdict is what one master's reply means for an operation.
+// A Verdict says what one master's reply means for an operation.
 type Verdict uint8
 
 const (
-	// VerdictPending: no reply has been judged, because none came before the
-	// decision or because the master was not asked.
+	// VerdictPending: no reply was judged, because none came before the decision or
+	// because the master was not asked.
 	VerdictPending Verdict = iota
 	// VerdictYes counts towards the quorum.
 	VerdictYes
@@ -44,18 +44,21 @@ func (v Verdict) String() string {
 
 // A Vote is one master's part in the decision of an operation.
 type Vote struct {
-	Verdict Verdict
+	Verdict Verdict       // never VerdictAgain
 	RTT     time.Duration // from the operation's start to the reply; 0 without one
 	Int     int64         // the judged reply, if it was an integer
-	Err     error         // why the verdict is Failed
+	Err     error         // why the verdict is VerdictFailed; nil otherwise
 	Reply   resp.Value    // a clone of the judged reply, if Op.Keep is set
 }
 
-// A Judge says what a reply means. It is called with the Mux locked, so it
-// must neither block nor call the Mux, and it is called for stragglers too,
-// after the operation's caller has returned: it must be a pure function of
-// the reply. Error replies are judged like any other; the usual answer to
-// them is Failed. The reply borrows the connection's buffer.
+// A Judge says what a reply means. It is called under the Mux's lock, so it must neither
+// block nor call the Mux. It is called for stragglers too, after the operation's caller
+// has returned, so it must be a pure function of the reply. Error replies are judged like
+// any other; the usual verdict on them is VerdictFailed, which makes the vote's Err a
+// *[ReplyError]. The verdicts VerdictFailed and VerdictPending on other replies make it
+// [ErrUnexpected]; so does VerdictAgain where the Fallback was sent before, or is empty. A
+// panic of the Judge is the vote's Err. The reply borrows the connection's buffer and is
+// valid during the call.
 type Judge func(reply resp.Value) Verdict
 
 // cast records a vote; op is nil for a straggler's.
