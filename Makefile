@@ -5,7 +5,8 @@ FUZZTIME  ?= 30s
 DURATION  ?= 60s
 PLATFORMS := linux/amd64 linux/arm64 linux/386 darwin/arm64 windows/amd64 freebsd/amd64
 
-.PHONY: help demo test portable cover fuzz chaos bench bench-quick lint build tools
+.PHONY: help demo tools test portable cover fuzz chaos bench bench-quick lint build need-redis need-cc
+.NOTPARALLEL:
 .SUFFIXES:
 
 help: ## print the targets
@@ -14,14 +15,41 @@ help: ## print the targets
 demo: ## take locks on five masters while they fail
 	@$(GO) run ./redlock/cmd/redlock demo
 
-test: tools ## run all tests (installs redis-server if it is missing)
+# A redis-server that the package manager has started is stopped again: the
+# tests start their own.
+tools: ## install what the tests need, if it is missing: redis-server and a C compiler
+	@set -e; \
+	redis= cc= root=; \
+	command -v redis-server >/dev/null || command -v valkey-server >/dev/null || redis=missing; \
+	command -v $$($(GO) env CC) >/dev/null || cc=missing; \
+	[ -n "$$redis$$cc" ] || { echo "Nothing is missing."; exit 0; }; \
+	as_root() { if [ "$$(id -u)" = 0 ]; then "$$@"; else sudo "$$@"; fi; }; \
+	if [ "$$(id -u)" = 0 ] || command -v sudo >/dev/null; then root=yes; fi; \
+	if [ -n "$$root" ] && command -v apt-get >/dev/null; then \
+		as_root apt-get update; \
+		as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+			$${redis:+redis-server} $${cc:+gcc libc6-dev}; \
+		[ -z "$$redis" ] || as_root service redis-server stop >/dev/null 2>&1 || :; \
+	elif [ -n "$$root" ] && command -v dnf >/dev/null; then \
+		[ -z "$$cc" ] || as_root dnf install -y gcc; \
+		[ -z "$$redis" ] || as_root dnf install -y redis || as_root dnf install -y valkey; \
+	elif [ -z "$$cc" ] && command -v brew >/dev/null; then \
+		brew install redis; \
+	else \
+		echo "The tests need a redis-server and, for go test -race, a C compiler." >&2; \
+		[ -z "$$redis" ] || echo "Install redis (also named redis-server, or valkey) with your package manager." >&2; \
+		[ -z "$$cc" ] || echo "Install gcc or clang with your package manager." >&2; \
+		exit 1; \
+	fi
+
+test: need-redis need-cc ## run all tests
 	CI=true $(GO) test -race -shuffle=on -timeout 30m ./...
 	CI=true $(GO) test -run 'Alloc|Inline' ./...
 
-portable: tools ## run the tests on the transport of systems other than Linux
+portable: need-redis need-cc ## run the tests on the transport of systems other than Linux
 	CI=true $(GO) test -race -shuffle=on -timeout 30m -tags redburst_portable ./conn/... ./mux/... ./redlock/...
 
-cover: tools ## run the tests and print how much they cover, in coverage.out
+cover: need-redis ## run the tests and print how much they cover, in coverage.out
 	CI=true $(GO) test -coverprofile=coverage.out -coverpkg=./... ./...
 	@$(GO) tool cover -func=coverage.out | tail -n 1
 
@@ -39,13 +67,13 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 	esac; done; \
 	[ -n "$$found" ] || { echo "no fuzz target in ./fuzz" >&2; exit 1; }
 
-chaos: tools ## let clients fight while everything fails, for DURATION (60s)
+chaos: need-redis ## let clients fight while everything fails, for DURATION (60s)
 	@$(GO) run ./redlock/redlocktest/chaos -duration $(DURATION)
 
-bench: tools ## compare with the peers (half an hour), into bench/report
+bench: need-redis ## compare with the peers (half an hour), into bench/report
 	cd bench && $(GO) run .
 
-bench-quick: tools ## the same in two minutes, for a first impression
+bench-quick: need-redis ## the same in two minutes, for a first impression
 	cd bench && $(GO) run . -quick
 
 lint: ## gofmt, go vet and staticcheck, here and in bench/
@@ -65,30 +93,11 @@ build: ## build everything, tests too, for each supported platform
 		CGO_ENABLED=0 $(GO) build ./... && CGO_ENABLED=0 $(GO) vet ./...; \
 	done
 
-# What the tests need besides Go: a redis-server, and a C compiler for the race
-# detector. A redis-server that the package manager has started is stopped
-# again: the tests start their own.
-tools:
-	@set -e; \
-	redis= cc= root=; \
-	command -v redis-server >/dev/null || command -v valkey-server >/dev/null || redis=missing; \
-	command -v $$($(GO) env CC) >/dev/null || cc=missing; \
-	[ -n "$$redis$$cc" ] || exit 0; \
-	as_root() { if [ "$$(id -u)" = 0 ]; then "$$@"; else sudo "$$@"; fi; }; \
-	if [ "$$(id -u)" = 0 ] || command -v sudo >/dev/null; then root=yes; fi; \
-	if [ -n "$$root" ] && command -v apt-get >/dev/null; then \
-		as_root apt-get update; \
-		as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-			$${redis:+redis-server} $${cc:+gcc libc6-dev}; \
-		[ -z "$$redis" ] || as_root service redis-server stop >/dev/null 2>&1 || :; \
-	elif [ -n "$$root" ] && command -v dnf >/dev/null; then \
-		[ -z "$$cc" ] || as_root dnf install -y gcc; \
-		[ -z "$$redis" ] || as_root dnf install -y redis || as_root dnf install -y valkey; \
-	elif [ -z "$$cc" ] && command -v brew >/dev/null; then \
-		brew install redis; \
-	else \
-		echo "The tests need a redis-server and, for go test -race, a C compiler." >&2; \
-		[ -z "$$redis" ] || echo "Install redis (also named redis-server, or valkey) with your package manager." >&2; \
-		[ -z "$$cc" ] || echo "Install gcc or clang with your package manager." >&2; \
-		exit 1; \
-	fi
+# No other target installs anything. These two say what is missing.
+need-redis:
+	@command -v redis-server >/dev/null || command -v valkey-server >/dev/null || \
+		{ echo "redis-server (or valkey-server) is missing. To install it, run: make tools" >&2; exit 1; }
+
+need-cc:
+	@cc=$$($(GO) env CC); command -v $$cc >/dev/null || \
+		{ echo "$$cc is missing, the C compiler that go test -race needs. To install it, run: make tools" >&2; exit 1; }
