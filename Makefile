@@ -3,9 +3,10 @@
 GO        ?= go
 FUZZTIME  ?= 30s
 DURATION  ?= 60s
+VULNDB    ?= https://vuln.go.dev
 PLATFORMS := linux/amd64 linux/arm64 linux/386 darwin/arm64 windows/amd64 freebsd/amd64
 
-.PHONY: help demo tools test portable cover fuzz chaos bench bench-quick lint build need-redis need-cc
+.PHONY: help demo tools test portable cover fuzz chaos bench bench-quick lint vuln build need-redis need-cc
 .NOTPARALLEL:
 .SUFFIXES:
 
@@ -85,6 +86,17 @@ lint: ## gofmt, go vet and staticcheck, here and in bench/
 			(cd $$dir && $(GO) vet -tags "$$tags" ./... && "$$staticcheck" -tags "$$tags" ./...); \
 		done; \
 	done
+
+# The exit status of govulncheck is 3 if it has found something, and 1 for every
+# failure; so its message tells whether the database could be reached.
+vuln: ## look for known vulnerabilities, if VULNDB (https://vuln.go.dev) can be reached
+	@govulncheck=$$($(GO) tool -n govulncheck) || exit; \
+	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+	status=0; "$$govulncheck" -db $(VULNDB) ./... >"$$log" 2>&1 || status=$$?; \
+	cat "$$log"; \
+	[ $$status != 1 ] || ! grep -q '^govulncheck: fetching vulnerabilities: ' "$$log" || \
+		{ echo "NOT CHECKED for vulnerabilities: $(VULNDB) cannot be reached."; exit 0; }; \
+	exit $$status
 
 build: ## build everything, tests too, for each supported platform
 	$(GO) build ./...
