@@ -77,15 +77,15 @@ bench: need-redis ## compare with the peers (half an hour), into bench/report
 bench-quick: need-redis ## the same in two minutes, for a first impression
 	cd bench && $(GO) run . -quick
 
+# bench/ does not care for the transport, so it is looked at once.
 lint: ## gofmt, go vet and staticcheck, here and in bench/
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted by gofmt:" $$files >&2; exit 1; fi
 	@set -e; staticcheck=$$($(GO) tool -n staticcheck); \
-	for dir in . bench; do [ -f $$dir/go.mod ] || continue; \
-		for tags in '' redburst_portable; do \
-			echo "go vet, staticcheck: $$dir $$tags"; \
-			(cd $$dir && $(GO) vet -tags "$$tags" ./... && "$$staticcheck" -tags "$$tags" ./...); \
-		done; \
-	done
+	check() { \
+		echo "go vet, staticcheck: $$1 $$2"; \
+		(cd $$1 && $(GO) vet -tags "$$2" ./... && "$$staticcheck" -tags "$$2" ./...); \
+	}; \
+	check . ''; check . redburst_portable; check bench ''
 
 # The exit status of govulncheck is 3 if it has found something, and 1 for every
 # failure; so its message tells whether the database could be reached.
@@ -98,11 +98,13 @@ vuln: ## look for known vulnerabilities, if VULNDB (https://vuln.go.dev) can be 
 		{ echo "NOT CHECKED for vulnerabilities: $(VULNDB) cannot be reached."; exit 0; }; \
 	exit $$status
 
+# go vet type-checks the tests, too. For the platform of this machine lint does it.
 build: ## build everything, tests too, for each supported platform
 	$(GO) build ./...
-	@set -e; for platform in $(PLATFORMS); do \
+	@set -e; here=$$($(GO) env GOHOSTOS)/$$($(GO) env GOHOSTARCH); for platform in $(PLATFORMS); do \
+		[ $$platform != $$here ] || continue; \
 		echo "$$platform"; export GOOS=$${platform%/*} GOARCH=$${platform#*/}; \
-		CGO_ENABLED=0 $(GO) build ./... && CGO_ENABLED=0 $(GO) vet ./...; \
+		CGO_ENABLED=0 $(GO) vet ./... && CGO_ENABLED=0 $(GO) build ./...; \
 	done
 
 # No other target installs anything. These two say what is missing.

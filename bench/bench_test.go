@@ -22,7 +22,8 @@ func TestMain(m *testing.M) {
 
 // The benchmarks measure the cases of the program one contestant after the
 // other, for benchstat: go test -bench Acquire -count 10 | benchstat -col /lib -
-// What takes two processes or holds ten thousand locks is left to the program.
+// What takes two processes or holds ten thousand locks is left to the program. With
+// -short they only show that they work.
 
 func BenchmarkAcquire(b *testing.B) {
 	benchmarkCases(b, masterKey, "serial", "N=1")
@@ -94,7 +95,11 @@ func benchmarkContestant(b *testing.B, k Case, c Contestant, f *Fleet) {
 	ms, err := r.mutexes()
 	require.NoError(b, err)
 	op := r.op(&r)
-	r.work(ms, newTallies(len(ms)), 50*time.Millisecond, op)
+	warmUp := 50 * time.Millisecond
+	if testing.Short() {
+		warmUp = 0 // each goroutine once
+	}
+	r.work(ms, newTallies(len(ms)), warmUp, op)
 	tallies := newTallies(len(ms))
 	f.Break(k.Fault)
 	defer f.Heal(k.Fault)
