@@ -151,14 +151,16 @@ func wait(do func() error) error {
 
 func (g *Groups) close() {
 	var ending sync.WaitGroup
+	var addrs []string
 	for _, s := range append(g.sentinels, g.servers...) {
+		addrs = append(addrs, s.addr())
 		ending.Go(func() { s.kill() })
 	}
 	ending.Wait()
 	if g.group != nil {
 		g.group.close()
 	}
-	releaseBlock()
+	releaseBlock(addrs)
 }
 
 // Name returns the name by which the sentinels know group i.

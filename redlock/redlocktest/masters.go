@@ -221,16 +221,19 @@ func Available() error {
 // when they are gone. Later calls do nothing; other methods must not follow.
 func (m *Masters) Close() {
 	m.close.Do(func() {
+		var addrs []string
 		for _, l := range m.links {
 			l.close()
+			addrs = append(addrs, l.addr())
 		}
 		for _, one := range m.masters {
 			one.kill()
+			addrs = append(addrs, one.addr())
 		}
 		if m.group != nil {
 			m.group.close()
 		}
-		releaseBlock()
+		releaseBlock(addrs)
 	})
 }
 

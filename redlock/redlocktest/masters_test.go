@@ -429,6 +429,25 @@ func TestRestartWaitsForATakenPort(t *testing.T) {
 	}
 }
 
+// A killed master comes back at its port. Masters that are started meanwhile have others.
+func TestPortOfAKilledMasterIsItsOwn(t *testing.T) {
+	forEachKind(t, func(t *testing.T, start func(int) *Masters) {
+		m := start(1)
+		m.Kill(0)
+		for range 2 * blockSize { // each port of the block twice
+			l, err := listen()
+			require.NoError(t, err)
+			addr := l.Addr().String()
+			require.NoError(t, l.Close())
+			require.NotEqual(t, m.masters[0].addr(), addr)
+			block.Lock()
+			delete(block.taken, addr)
+			block.Unlock()
+		}
+		m.Restart(0)
+	})
+}
+
 func TestTakenPortIsToldFromOtherFailures(t *testing.T) {
 	m := Start(t, 1)
 	thief, err := listen()

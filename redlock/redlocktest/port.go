@@ -35,11 +35,12 @@ var block struct {
 	users int // Masters and Groups
 	guard net.Listener
 	first int
-	next  int // of those behind the first, which are given out in turns
+	next  int             // of those behind the first, which are given out in turns
+	taken map[string]bool // addresses that masters and links have, also while a master is killed
 }
 
-// holdBlock is called before masters take their ports, and releaseBlock when none
-// of them will be started again.
+// holdBlock is called before masters take their ports, and releaseBlock with their
+// addresses when none of them will be started again.
 func holdBlock() {
 	block.Lock()
 	defer block.Unlock()
@@ -52,33 +53,53 @@ func holdBlock() {
 	}
 }
 
-func releaseBlock() {
+func releaseBlock(addrs []string) {
 	block.Lock()
 	defer block.Unlock()
+	for _, addr := range addrs {
+		delete(block.taken, addr)
+	}
 	if block.users--; block.users == 0 && block.guard != nil {
 		block.guard.Close()
-		block.guard = nil
+		block.guard, block.taken = nil, nil
 	}
 }
 
-// nextPort returns the next port of this process's block, or if there is no block
-// for it any.
-func nextPort() int {
+// nextAddr returns the next address of this process's block that no master has. If
+// the process has no block, any port will do.
+func nextAddr() string {
 	block.Lock()
 	defer block.Unlock()
 	if block.guard == nil {
-		return firstPort + rand.IntN(blockSize*blocks)
+		return localhost(firstPort + rand.IntN(blockSize*blocks))
 	}
-	block.next = block.next%(blockSize-1) + 1
-	return block.first + block.next
+	var addr string
+	for range blockSize - 1 {
+		block.next = block.next%(blockSize-1) + 1
+		if addr = localhost(block.first + block.next); !block.taken[addr] {
+			break
+		}
+	}
+	return addr
 }
 
-// listen takes a free port of 127.0.0.1.
+func take(addr string) {
+	block.Lock()
+	defer block.Unlock()
+	if block.taken == nil {
+		block.taken = make(map[string]bool)
+	}
+	block.taken[addr] = true
+}
+
+// listen takes a free port of 127.0.0.1. Nobody else gets it until releaseBlock.
 func listen() (*net.TCPListener, error) {
 	var errs []error
 	for range portTries {
-		l, err := net.Listen("tcp", localhost(nextPort()))
+		addr := nextAddr()
+		l, err := net.Listen("tcp", addr)
 		if err == nil {
+			take(addr)
 			return l.(*net.TCPListener), nil
 		}
 		errs = append(errs, err)
