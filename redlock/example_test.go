@@ -1,11 +1,14 @@
 package redlock_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"expvar"
 	"fmt"
 	"log"
+	"os"
 	"time"
 
 	"github.com/redburst/redburst/redlock"
@@ -139,4 +142,213 @@ func ExampleObserver() {
 	// Output:
 	// lock orders:42 <nil> true true
 	// unlock orders:42 <nil> true false
+}
+
+// What a service does with each error of Lock. The lock's errors come first, and the
+// context's after them: a Lock whose context has ended wraps both.
+func ExampleMutex_Lock() {
+	masters := five()
+	defer masters.Close()
+	client, err := redlock.Open(context.Background(), redlock.Config{Masters: masters.Addrs()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	lock := func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		return client.NewMutex("orders:42", time.Minute).Lock(ctx)
+	}
+	report := func(err error) {
+		switch {
+		case err == nil:
+			fmt.Println("we have it")
+		case errors.Is(err, redlock.ErrHeld):
+			fmt.Println("come back later") // RoundError.HeldBy says by whom, if it is known
+		case errors.Is(err, redlock.ErrNoQuorum):
+			fmt.Println("raise an alert, and retry with a pause:", err)
+		case errors.Is(err, redlock.ErrExpired):
+			fmt.Println("the masters are too slow for this TTL:", err)
+		case errors.Is(err, context.DeadlineExceeded):
+			fmt.Println("the masters had no time to answer: give it more")
+		case errors.Is(err, context.Canceled), errors.Is(err, redlock.ErrClosed):
+			fmt.Println("we are shutting down")
+		}
+	}
+	report(lock())
+	report(lock())
+	// Output:
+	// we have it
+	// come back later
+}
+
+// A job of many steps looks at its context before each. The context ends when the lock
+// does, here because somebody has deleted its key.
+func ExampleMutex_KeepAlive() {
+	masters := five()
+	defer masters.Close()
+	ctx := context.Background()
+	client, err := redlock.Open(ctx, redlock.Config{Masters: masters.Addrs()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	m := client.NewMutex("orders:42", time.Second)
+	if err := m.Lock(ctx); err != nil {
+		log.Fatal(err)
+	}
+	held, stop := m.KeepAlive(ctx)
+	defer stop()
+	for step := 0; held.Err() == nil; step++ {
+		if step == 3 {
+			for i := range masters.N() {
+				masters.Flush(i)
+			}
+		}
+		time.Sleep(10 * time.Millisecond) // the work
+	}
+	fmt.Println("lost:", errors.Is(context.Cause(held), redlock.ErrLost))
+	fmt.Println("lost:", errors.Is(m.Unlock(ctx), redlock.ErrNotHeld)) // Unlock clears up what is left of it
+	// Output:
+	// lost: true
+	// lost: true
+}
+
+// A job that gives its lock the full TTL again before each step. Here somebody deletes the
+// key during the last one.
+func ExampleMutex_Extend() {
+	masters := five()
+	defer masters.Close()
+	ctx := context.Background()
+	client, err := redlock.Open(ctx, redlock.Config{Masters: masters.Addrs()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	m := client.NewMutex("orders:42", time.Minute)
+	if err := m.Lock(ctx); err != nil {
+		log.Fatal(err)
+	}
+	defer m.Unlock(ctx)
+	for step := range 5 {
+		// After ErrNoQuorum there is time to try again, until m.Remaining() is 0.
+		if err := m.Extend(ctx); err != nil {
+			fmt.Println("the lock is lost:", errors.Is(err, redlock.ErrNotHeld))
+			return
+		}
+		fmt.Println("step", step)
+		if step == 2 {
+			for i := range masters.N() {
+				masters.Flush(i)
+			}
+		}
+	}
+	// Output:
+	// step 0
+	// step 1
+	// step 2
+	// the lock is lost: true
+}
+
+// A holder that hangs does not keep its lock for ever.
+func ExampleWithMaxLifetime() {
+	masters := five()
+	defer masters.Close()
+	ctx := context.Background()
+	client, err := redlock.Open(ctx, redlock.Config{Masters: masters.Addrs()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	err = client.Do(ctx, "orders:42", 10*time.Second, func(ctx context.Context) error {
+		<-ctx.Done() // it hangs
+		return nil
+	}, redlock.WithMaxLifetime(100*time.Millisecond))
+	fmt.Println(errors.Is(err, redlock.ErrLost))
+	// Output: true
+}
+
+// Each master's part in a round that failed.
+func ExampleRoundError() {
+	masters := five()
+	defer masters.Close()
+	ctx := context.Background()
+	client, err := redlock.Open(ctx, redlock.Config{Masters: masters.Addrs()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	for i := range 3 {
+		masters.Kill(i)
+	}
+	err = client.NewMutex("orders:42", 10*time.Second).TryLock(ctx)
+	var round *redlock.RoundError
+	if errors.As(err, &round) {
+		failed := 0
+		for _, vote := range round.Votes {
+			if vote.Verdict == redlock.VerdictFailed {
+				failed++ // vote.Master is its address, and vote.Err the cause
+			}
+		}
+		fmt.Println(round.Op, round.Key, "failed on a majority:", failed >= 3)
+	}
+	// Output: lock orders:42 failed on a majority: true
+}
+
+// Who holds a lock, as a majority of the masters says.
+func ExampleClient_Holders() {
+	masters := five()
+	defer masters.Close()
+	ctx := context.Background()
+	client, err := redlock.Open(ctx, redlock.Config{Masters: masters.Addrs(), Owner: "billing"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.NewMutex("orders:42", 10*time.Second).Lock(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	holders, err := client.Holders(ctx, "orders:42")
+	if err != nil {
+		log.Fatal(err)
+	}
+	keys := map[string]int{} // by token
+	for _, h := range holders {
+		if h.Token == "" { // the key is free there, or h.Err says why the answer is missing
+			continue
+		}
+		if keys[h.Token]++; keys[h.Token] == len(holders)/2+1 {
+			fmt.Println("held by", h.Owner(), h.TTL > 0)
+		}
+	}
+	// Output: held by billing true
+}
+
+// Masters that sentinels watch over, TLS, and a password that changes.
+func ExampleConfig() {
+	cfg := redlock.Config{
+		Masters: []string{
+			"sentinel://a1:26379,a2:26379,a3:26379/locks-a", // a master that its sentinels can replace
+			"sentinel://b1:26379,b2:26379,b3:26379/locks-b",
+			"rediss://redis-c:6380", // a master with a fixed place
+		},
+		SentinelUsername: "locker",
+		SentinelPassword: os.Getenv("SENTINEL_PASSWORD"),
+		TLS:              &tls.Config{MinVersion: tls.VersionTLS13},
+		Credentials: func(ctx context.Context) (username, password string, err error) {
+			text, err := os.ReadFile("/run/secrets/redis") // asked at every connect
+			return "locker", string(bytes.TrimSpace(text)), err
+		},
+		RestartGuard: time.Minute, // the longest TTL that anybody uses on these masters
+	}
+	client, err := redlock.New(cfg) // starts even while masters are down
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
 }
