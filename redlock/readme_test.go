@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -67,6 +68,35 @@ func TestReadmeShowsWhatIsRunHere(t *testing.T) {
 	for _, m := range shown {
 		text := strings.ReplaceAll("\n"+m[1], "\n\t", "\n")[1:]
 		require.Contains(t, string(readme), text)
+	}
+}
+
+// What CONTRIBUTING links to is there, so are its targets, and it has every step of the gate.
+func TestContributingNamesWhatThereIs(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join("..", name))
+		require.NoError(t, err)
+		return string(text)
+	}
+	text, makefile := read(".github/CONTRIBUTING.md"), read("Makefile")
+	links := regexp.MustCompile(`\]\(([^:)]+)\)`).FindAllStringSubmatch(text, -1)
+	require.NotEmpty(t, links)
+	for _, m := range links {
+		require.FileExists(t, filepath.Join("../.github", m[1]))
+	}
+	targets := regexp.MustCompile("`make ([a-z-]+)`").FindAllStringSubmatch(text, -1)
+	require.NotEmpty(t, targets)
+	for _, m := range targets {
+		require.Regexp(t, `(?m)^`+m[1]+`:.* ## `, makefile, "a documented target")
+	}
+	steps := regexp.MustCompile(`(?m)^\s*step make (.+)$`).FindAllStringSubmatch(read(".ci/run"), -1)
+	require.NotEmpty(t, steps)
+	for _, m := range steps {
+		for target := range strings.FieldsSeq(m[1]) {
+			if !strings.Contains(target, "=") {
+				require.Contains(t, text, "| `make "+target+"` |", "a step of the gate")
+			}
+		}
 	}
 }
 
