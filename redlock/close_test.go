@@ -57,6 +57,7 @@ func TestLockThatLooksWhileTheClientIsClosedSaysSo(t *testing.T) {
 
 // An attempt that Close cuts short, and that fails therefore, leaves nothing behind.
 func TestCloseLeavesNothingOfWhatItCutsShort(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	for round := range 5 {
 		c := openedWith(t, Config{Masters: masters.Addrs()})

@@ -65,6 +65,7 @@ func clustered(t *testing.T, n int) []string {
 
 // One master that can never serve stops no process, running or new, and shows.
 func TestRefusedMinorityIsShown(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	told := map[string]redlock.MasterStats{}
 	cfg := redlock.Config{Masters: clustered(t, 3), RoundTimeout: busy, Observer: &redlock.Observer{Master: func(m redlock.MasterStats) {
@@ -97,6 +98,7 @@ func TestRefusedMinorityIsShown(t *testing.T) {
 
 // New is for services that must start while masters are down.
 func TestNewNeedsNoMasters(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	for i := range 3 {
 		masters.Kill(i)
@@ -133,6 +135,7 @@ func TestNewNeedsNoMasters(t *testing.T) {
 
 // A context that ends Open is its own reason, unless masters have failed by then.
 func TestOpenThatItsContextEnds(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	masters.Pause(0)
 	masters.Pause(1)

@@ -111,6 +111,7 @@ func TestEndOfAContextHidesNoLoss(t *testing.T) {
 
 // On real masters, with a budget of a microsecond to a millisecond.
 func TestShortBudgetIsNoLackOfAQuorum(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	ended := 0

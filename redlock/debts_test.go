@@ -13,6 +13,7 @@ import (
 // A frozen master does what it finds in its buffers when it thaws, however late: here it
 // sets keys again of a lock that was released and has expired since.
 func TestThawedMasterIsToldOfAReleaseHoweverLateItIs(t *testing.T) {
+	t.Parallel()
 	const ttl = 2 * time.Second
 	masters := redlocktest.Start(t, 3)
 	c := openedWith(t, Config{Masters: masters.Addrs()})
@@ -43,6 +44,7 @@ func TestThawedMasterIsToldOfAReleaseHoweverLateItIs(t *testing.T) {
 
 // A release that masters refuse for a moment is not forgotten.
 func TestReleaseThatIsRefusedForAMomentIsRepeated(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	m := c.NewMutex("k", time.Hour)

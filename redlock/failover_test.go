@@ -37,6 +37,7 @@ func reaches(t testing.TB, c *redlock.Client, i int, want string) {
 // A group switches while a lock needs its old master: no majority can be proven any
 // more, so the lock is lost at once and not at the end of its validity.
 func TestLockThatNeedsAReplacedMasterIsLostAtOnce(t *testing.T) {
+	t.Parallel()
 	groups := redlocktest.StartGroups(t, 3)
 	c := openConfig(t, redlock.Config{Masters: groups.Addrs(), RoundTimeout: busy})
 	for i := range 3 {
@@ -74,6 +75,7 @@ func TestLockThatNeedsAReplacedMasterIsLostAtOnce(t *testing.T) {
 // Five groups fail over one after the other, by a kill and by an order, while locks
 // are held, renewed and fought for: no two hold one, and service goes on.
 func TestFailoversKeepExclusionAndService(t *testing.T) {
+	t.Parallel()
 	groups := redlocktest.StartGroups(t, 5)
 	const ttl = 3 * time.Second
 	cfg := redlock.Config{Masters: groups.Addrs(), RoundTimeout: 2 * time.Second}
@@ -146,6 +148,7 @@ func TestFailoversKeepExclusionAndService(t *testing.T) {
 
 // Sentinels that are down, hang, or know nothing yet do not matter.
 func TestSentinelsMayFail(t *testing.T) {
+	t.Parallel()
 	groups := redlocktest.StartGroups(t, 1)
 	groups.KillSentinel(0)
 	groups.PauseSentinel(1)

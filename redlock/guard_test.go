@@ -82,6 +82,7 @@ func TestWhatHasForgottenNothingVotes(t *testing.T) {
 // B has used only shorter TTLs, or none at all, when a master comes back that may have
 // forgotten a longer lock.
 func TestRestartedMasterIsBarredByTheFirstLongerTTL(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	was := c.rounds.Masters()[0].Server.RunID

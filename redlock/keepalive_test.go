@@ -330,6 +330,7 @@ func TestNoRenewalAfterUnlock(t *testing.T) {
 }
 
 func TestNoRenewalAfterUnlockWhateverRaces(t *testing.T) {
+	t.Parallel()
 	c, r := newFake(t, 3, Config{})
 	var all sync.WaitGroup
 	for range 8 {
@@ -383,6 +384,7 @@ func TestExtendByTextSetsNothingAgain(t *testing.T) {
 }
 
 func TestRenewalsShareBursts(t *testing.T) {
+	t.Parallel()
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		const n = 3000
 		bursts := &countingRounds{rounds: r}
@@ -425,6 +427,7 @@ func (c *countingRounds) Post(ops ...*mux.Op) {
 // A lock with a long round timeout, which waits for a hung minority, must not
 // cost a lock with a short one its life.
 func TestHungMinorityDelaysNobodysRenewal(t *testing.T) {
+	t.Parallel()
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		r.set(freeze, 2)
 		var contexts []context.Context
@@ -487,6 +490,7 @@ func TestCloseEndsEveryKeepAlive(t *testing.T) {
 
 // Loggers and mocks print a context, while it is renewed.
 func TestContextOfAKeepAliveCanBePrinted(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Embedded(t, 1)
 	c := opened(t, masters.Addrs(), nil)
 	m := c.NewMutex("k", 100*time.Millisecond)

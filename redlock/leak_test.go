@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -16,6 +17,7 @@ func TestMain(m *testing.M) {
 	if l, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
 		l.Close() // the runtime's poller has its descriptors now
 	}
+	waitTogether()
 	goroutines, files := runtime.NumGoroutine(), openFiles()
 	code := m.Run()
 	if left := leftovers(goroutines, files); code == 0 && left != "" {
@@ -23,6 +25,17 @@ func TestMain(m *testing.M) {
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// waitTogether has more tests run at once than there are processors, unless -parallel says
+// how many: those that may are waiting for real masters nearly all the time.
+func waitTogether() {
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		flag.Set("test.parallel", "12")
+	}
 }
 
 func leftovers(goroutines, files int) (left string) {

@@ -13,6 +13,7 @@ import (
 
 // What never ends, or lasts for longer than a Duration can say.
 func TestLongTimesDoNotOverflow(t *testing.T) {
+	t.Parallel()
 	simulated(t, 3, Config{DriftFactor: 1e-9}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c, WithMaxLifetime(conn.Forever))
 		held, stop := m.KeepAlive(t.Context())
@@ -35,6 +36,7 @@ func TestLongTimesDoNotOverflow(t *testing.T) {
 
 // A value of any size under a key, and a key of any size, are in nobody's way.
 func TestBigValuesAndKeysBreakNoConnection(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	for i := range 3 {

@@ -409,6 +409,7 @@ func TestWhoLosesRacesDoesNotStandAsideForLong(t *testing.T) {
 
 // The votes of an error are its caller's, though others of the line are told the same.
 func TestVotesOfAnErrorAreNotShared(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Embedded(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	for i := range 3 {
@@ -436,6 +437,7 @@ func TestVotesOfAnErrorAreNotShared(t *testing.T) {
 // Masters that can be read and not written to (no memory, no replicas, no disk)
 // let the look say that the key is free, again and again.
 func TestLockDoesNotHurryWhereSetsAreRefused(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	var rounds atomic.Int64
 	c := opened(t, masters.Addrs(), &Observer{Round: func(context.Context, Round) { rounds.Add(1) }})
@@ -451,6 +453,7 @@ func TestLockDoesNotHurryWhereSetsAreRefused(t *testing.T) {
 // A Mutex that holds the lock by its clock is refused by itself, while the
 // masters, which were flushed, say that the key is free.
 func TestLockDoesNotHurryWhereItsOwnMutexHolds(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	c := opened(t, masters.Addrs(), nil)
 	m := c.NewMutex("k", 30*time.Second)
@@ -465,6 +468,7 @@ func TestLockDoesNotHurryWhereItsOwnMutexHolds(t *testing.T) {
 // The master that is asked first says no, and too few others are there: that is
 // no quorum, though a key stands in the way as well.
 func TestLockWithoutAQuorumDoesNotLookHeld(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := openedWith(t, Config{Masters: masters.Addrs(), Durable: true}) // they may vote as soon as they are back
 	for up := range 3 {
@@ -491,6 +495,7 @@ func TestLockWithoutAQuorumDoesNotLookHeld(t *testing.T) {
 
 // A waiter that was cancelled knows that the lock is held, though it only looked.
 func TestCancelledWaiterSaysThatItIsHeld(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	for i := range 3 {
@@ -521,6 +526,7 @@ func TestCancelledWaiterSaysThatItIsHeld(t *testing.T) {
 
 // Who leaves a line whose first was refused, and has looked since, is told the votes.
 func TestFollowersKnowTheVotes(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	for i := range 3 {

@@ -336,6 +336,7 @@ func sound(attempts, extends [2]uint8, crashes uint8) world {
 }
 
 func TestModelKeepsExclusion(t *testing.T) {
+	t.Parallel()
 	worlds := map[string]world{
 		"contention":         sound(once, never, 0),
 		"a crash":            sound(once, never, 1),
@@ -358,6 +359,7 @@ func TestModelKeepsExclusion(t *testing.T) {
 
 // A search that finds nothing is worth something only if it finds what is there.
 func TestModelFindsWhatBreaksExclusion(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		world
 		change func(w *world)

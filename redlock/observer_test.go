@@ -17,6 +17,7 @@ import (
 
 // All masters are asked by a round in turn that succeeds.
 func TestObserverIsToldHowManyAnAttemptInTurnHasAsked(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{1, 2, 3, 5} {
 		masters := redlocktest.Start(t, n)
 		asked := make(chan int, 1000)

@@ -82,6 +82,7 @@ func nothingIsLeft(t *testing.T, c *Client, at string) {
 // Whatever call of a context panics, in whichever operation: the caller that recovers has
 // taken no lock that it knows nothing of, and nobody else notices.
 func TestPanicOfAContextLeavesNothing(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	var f fuse
@@ -158,6 +159,7 @@ func TestPanicOfAContextLeavesNothing(t *testing.T) {
 }
 
 func TestNilContextLeavesNothing(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	var none context.Context
@@ -266,6 +268,7 @@ func TestPanicAtTheEndOfAWaitGivesTheLockBack(t *testing.T) {
 // One Observer that panics as it is told of a loss keeps no other context alive, and Close
 // goes on to its end.
 func TestPanicOfAnObserverKeepsNoContextAlive(t *testing.T) {
+	t.Parallel()
 	lossy := func(ends func(c *Client, m *Mutex)) {
 		synctest.Test(t, func(t *testing.T) {
 			var f fuse

@@ -55,6 +55,7 @@ func used(t *testing.T, c *redlock.Client, ttl time.Duration) {
 // Masters that do not say who they are count as restarted whenever they are connected again.
 // In doubt the lock is not given away.
 func TestMasterThatDoesNotSayWhoItIsCountsAsRestarted(t *testing.T) {
+	t.Parallel()
 	const ttl = 30 * time.Second
 	for _, c := range []struct {
 		name    string
@@ -111,6 +112,7 @@ func TestMasterThatDoesNotSayWhoItIsCountsAsRestarted(t *testing.T) {
 
 // Embedded masters say who they are, as real ones do.
 func TestRestartedEmbeddedMasterDoesNotVote(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Embedded(t, 3)
 	client := openConfig(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
 	for i := range 3 {
@@ -129,8 +131,10 @@ func TestRestartedEmbeddedMasterDoesNotVote(t *testing.T) {
 // replicate makes a master another's replica, and returns when it has that one's data.
 func replicate(t *testing.T, masters *redlocktest.Masters, i, of int) {
 	t.Helper()
+	_, err := masters.Do(of, "CONFIG", "SET", "repl-diskless-sync-delay", "0") // or it waits 5 s for other replicas
+	require.NoError(t, err)
 	host, port, _ := strings.Cut(masters.Addr(of), ":")
-	_, err := masters.Do(i, "REPLICAOF", host, port)
+	_, err = masters.Do(i, "REPLICAOF", host, port)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		info, err := masters.Do(i, "INFO", "replication")
@@ -147,6 +151,7 @@ func promote(t *testing.T, masters *redlocktest.Masters, i int) {
 // A master that was made a replica for a moment, by hand or by a tool, has another's data: it
 // does not vote until what it has lost must have expired.
 func TestMasterThatWasAReplicaForAMomentDoesNotVote(t *testing.T) {
+	t.Parallel()
 	const ttl = 30 * time.Second
 	for name, meanwhile := range map[string]func(t *testing.T, masters *redlocktest.Masters, c *redlock.Client){
 		"who asks it meanwhile is told": func(t *testing.T, _ *redlocktest.Masters, c *redlock.Client) {
@@ -188,6 +193,7 @@ func TestMasterThatWasAReplicaForAMomentDoesNotVote(t *testing.T) {
 // Who comes while it is a replica has never been connected to it, and who comes later finds a
 // master as old as the others.
 func TestMasterThatWasAReplicaBeforeTheFirstConnectionDoesNotVote(t *testing.T) {
+	t.Parallel()
 	const ttl = 20 * time.Second
 	masters := redlocktest.Start(t, 3)
 	old := openConfig(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
@@ -217,6 +223,7 @@ func TestMasterThatWasAReplicaBeforeTheFirstConnectionDoesNotVote(t *testing.T) 
 // A master that gets a replica, or is copied (redis-cli --rdb), gets another replication id,
 // and has forgotten nothing.
 func TestMasterThatHasGotAReplicaVotes(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 2)
 	phases := make(chan string, 100)
 	c := openConfig(t, redlock.Config{Masters: masters.Addrs()[:1], RoundTimeout: busy,
@@ -244,6 +251,7 @@ func TestMasterThatHasGotAReplicaVotes(t *testing.T) {
 // A TTL that nobody uses costs nothing, however long it is, and one that is used counts from
 // then.
 func TestOnlyTTLsThatAreUsedCount(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := openConfig(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
 	for i := range 3 {
@@ -280,6 +288,7 @@ func TestOnlyTTLsThatAreUsedCount(t *testing.T) {
 
 // RestartGuard is to be the longest TTL of all: a longer one contradicts it.
 func TestTTLAboveTheRestartGuardIsRefused(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Embedded(t, 1)
 	c, err := redlock.New(redlock.Config{Masters: masters.Addrs(), RestartGuard: 10 * time.Second})
 	require.NoError(t, err)
@@ -294,6 +303,7 @@ func TestTTLAboveTheRestartGuardIsRefused(t *testing.T) {
 
 // A demoted master's error is a master's, and not the lock's.
 func TestDemotedMasterIsRefusedWithARemedy(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := openConfig(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
 	for i := range 3 {
@@ -314,6 +324,7 @@ func TestDemotedMasterIsRefusedWithARemedy(t *testing.T) {
 // A holds r1 and r2 of three; r1 comes back empty. Then r1 and r3 must not give the
 // lock to B, whether B has known r1 before or comes only now.
 func TestRestartedMasterDoesNotGiveALockAway(t *testing.T) {
+	t.Parallel()
 	const ttl = 4 * time.Second
 	for _, c := range []struct {
 		name  string
@@ -326,6 +337,7 @@ func TestRestartedMasterDoesNotGiveALockAway(t *testing.T) {
 		{"to one that has known it", true, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			masters := redlocktest.Start(t, 3)
 			cfg := redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy}
 			a := openConfig(t, cfg)
@@ -396,6 +408,7 @@ func TestRestartedMasterDoesNotGiveALockAway(t *testing.T) {
 
 // What is durable has forgotten nothing.
 func TestDurableMasterVotesAtOnceAfterARestart(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name     string
 		durable  bool // on disk
@@ -441,6 +454,7 @@ func TestDurableMasterVotesAtOnceAfterARestart(t *testing.T) {
 
 // A release reaches a master in quarantine, and nothing else does.
 func TestQuarantinedMasterIsToldOfReleases(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := openConfig(t, redlock.Config{Masters: masters.Addrs(), RoundTimeout: busy})
 	for i := range 3 {

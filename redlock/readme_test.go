@@ -101,6 +101,7 @@ func TestContributingNamesWhatThereIs(t *testing.T) {
 }
 
 func TestReadmeIsRightInEachCase(t *testing.T) {
+	t.Parallel()
 	var working error = errors.New("the work's own")
 	code := func(err error) int {
 		w := httptest.NewRecorder()
@@ -111,6 +112,7 @@ func TestReadmeIsRightInEachCase(t *testing.T) {
 		"in one": inOne, "step by step": stepByStep,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			masters := redlocktest.Start(t, 3)
 			client := openOn(t, masters, nil)
 			budget := func(d time.Duration) context.Context {

@@ -14,6 +14,7 @@ import (
 // A recheck, of which one round hangs, must not take locks for lost that were renewed
 // while it waited.
 func TestRecheckSparesWhatOthersRenew(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := openedWith(t, Config{Masters: masters.Addrs(), StallTime: 20 * time.Second})
 	c.groups = true // as if one were a group's
@@ -39,6 +40,7 @@ func TestRecheckSparesWhatOthersRenew(t *testing.T) {
 
 // A lock that was handed over is asked for again, too.
 func TestRecheckKnowsLocksThatWereHandedOver(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	c.groups = true // as if one were a group's

@@ -43,6 +43,7 @@ var sizes = []int{1, 2, 3, 4, 5, 7}
 
 // The scenarios that any lock of this kind must pass, on real masters.
 func TestScenarios(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		run  func(s scene)
@@ -58,7 +59,6 @@ func TestScenarios(t *testing.T) {
 		{"a TTL shortened from outside is repaired", ttlRepaired, sizes},
 		{"FLUSHALL signals the loss and leaves the client usable", flushAll, sizes},
 		{"10 lockers and 100 hand-offs each all complete", handOffs, []int{3}},
-		{"100 cancelled waiters all return and leave nothing", cancelledWaiters, []int{1, 3, 5}},
 		{"a context's deadline shorter than the TTL", shortDeadline, sizes},
 		{"a minority failing works", minorityFails, []int{3, 4, 5, 7}},
 		{"a majority failing is told with each master's cause", majorityFails, sizes},
@@ -74,10 +74,20 @@ func TestScenarios(t *testing.T) {
 	} {
 		for _, n := range c.n {
 			t.Run(fmt.Sprintf("%s/N=%d", c.name, n), func(t *testing.T) {
+				t.Parallel()
 				masters := redlocktest.Start(t, n)
 				c.run(newScene(t, masters))
 			})
 		}
+	}
+}
+
+// This scenario counts the goroutines of the process, so no other test runs beside it.
+func TestCancelledWaitersAllReturnAndLeaveNothing(t *testing.T) {
+	for _, n := range []int{1, 3, 5} {
+		t.Run(fmt.Sprintf("N=%d", n), func(t *testing.T) {
+			cancelledWaiters(newScene(t, redlocktest.Start(t, n)))
+		})
 	}
 }
 
@@ -591,6 +601,7 @@ func restarted(s scene) {
 
 // A user that may not run a command learns it, from every master.
 func TestDeniedCommandIsTold(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	for i := range 3 {
 		_, err := masters.Do(i, "ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-set")
@@ -610,6 +621,7 @@ func TestDeniedCommandIsTold(t *testing.T) {
 // 10,000 attempts, each cancelled at some moment, while a master freezes and
 // thaws, leave no key.
 func TestTenThousandCancellationsLeaveNoKey(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	s := newScene(t, masters)
 	stop := make(chan struct{})
@@ -701,6 +713,7 @@ func TestContextEndsInTimeOnASaturatedProcessor(t *testing.T) {
 }
 
 func TestOpenSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	open := func(cfg redlock.Config) error {
 		cfg.DialTimeout = cmp.Or(cfg.DialTimeout, busy)
@@ -744,6 +757,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 
 // What we set is what other Redlock libraries set, and the other way round.
 func TestForeignLocksAreRespected(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	s := newScene(t, masters)
 	for i := range 2 {

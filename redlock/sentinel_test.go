@@ -113,6 +113,7 @@ func grouped(t *testing.T, masters *redlocktest.Masters, sentinels []*scriptedSe
 // or all. The old one still says that it is a master: it must not vote. What one sentinel
 // says alone moves nothing.
 func TestReplacedMasterDoesNotVoteThoughItIsTheOnlyOneInReach(t *testing.T) {
+	t.Parallel()
 	for switched := 1; switched <= 3; switched++ {
 		masters := redlocktest.Start(t, 3)
 		old := masters.Addr(0)
@@ -155,6 +156,7 @@ func TestReplacedMasterDoesNotVoteThoughItIsTheOnlyOneInReach(t *testing.T) {
 // There is no connection while the group switches to another master and back: what is
 // then connected is the same server as before, and has forgotten what it held.
 func TestMasterThatWasReplacedInBetweenIsInQuarantine(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	old := masters.Addr(0)
 	s := newSentinel(t, old)

@@ -20,6 +20,7 @@ import (
 //
 // A failure names its seed, with which REDLOCK_SEED=n runs that history again.
 func TestSimulatedHistories(t *testing.T) {
+	t.Parallel()
 	seed, histories := rand.Uint64(), uint64(150)
 	if s := os.Getenv("REDLOCK_SEED"); s != "" {
 		var err error

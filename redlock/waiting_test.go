@@ -92,6 +92,7 @@ func lockInBackground(t *testing.T, c *redlock.Client, key string) (*redlock.Mut
 // Whatever frees the key on a majority wakes a waiter elsewhere: a release by
 // any client, DEL, FLUSHALL, an expiry.
 func TestWaiterIsToldByTheMasters(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 5)
 	holder := openOn(t, masters, nil)
 	var seen wakes
@@ -140,6 +141,7 @@ func TestWaiterIsToldByTheMasters(t *testing.T) {
 
 // A key that ends by its TTL is taken then, without anybody telling.
 func TestWaiterTakesWhatExpires(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 5)
 	holder, waiter := openOn(t, masters, nil), openOn(t, masters, nil)
 	m := holder.NewMutex("k", 3*time.Second) // which does not pass before the other waits
@@ -151,6 +153,7 @@ func TestWaiterTakesWhatExpires(t *testing.T) {
 
 // The key vanishes between the refusal and the look, or at any other moment.
 func TestNoWakeUpIsLost(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	holder, waiter := openOn(t, masters, nil), openOn(t, masters, nil)
 	for k := range 300 {
@@ -169,6 +172,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 
 // Masters that cannot tell are polled, and the statistics say so.
 func TestWaiterPollsWhereNobodyCanTell(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Embedded(t, 3) // without CLIENT TRACKING
 	holder, waiter := openOn(t, masters, nil), openOn(t, masters, nil)
 	m := holder.NewMutex("k", 30*time.Second)
@@ -181,6 +185,7 @@ func TestWaiterPollsWhereNobodyCanTell(t *testing.T) {
 
 // A connection that is lost takes its promise with it: the waiter looks again.
 func TestWaiterLooksAgainWhenAMasterIsLost(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 5)
 	holder, waiter := openOn(t, masters, nil), openOn(t, masters, nil)
 	m := holder.NewMutex("k", 30*time.Second)
@@ -196,6 +201,7 @@ func TestWaiterLooksAgainWhenAMasterIsLost(t *testing.T) {
 // Many clients hand a key round: everybody gets it, nobody is starved, and a
 // vote that is split does not split again and again.
 func TestManyClientsHandAKeyRound(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 5)
 	const clients, each = 10, 30
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -243,6 +249,7 @@ func TestManyClientsHandAKeyRound(t *testing.T) {
 // The masters tell of a renewal as they do of a release. The waiter finds the key held, and
 // that is no lock that was free.
 func TestRenewalsAreNotCountedAsFree(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	holder, waiter := openOn(t, masters, nil), openOn(t, masters, nil)
 	m := holder.NewMutex("k", 3*time.Second)

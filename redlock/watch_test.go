@@ -66,6 +66,7 @@ func TestContendedKeyIsLookedAtFirst(t *testing.T) {
 // A foreign key on a minority does not keep a waiter from a lock that is free on
 // all others, whichever master that is: where nobody can tell, too.
 func TestWaiterPassesAForeignKeyOnAnyMaster(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Embedded(t, 3) // without CLIENT TRACKING
 	holder, waiter := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
 	for i := range 3 {
@@ -82,6 +83,7 @@ func TestWaiterPassesAForeignKeyOnAnyMaster(t *testing.T) {
 // An attempt that is not one of the line tells the line nothing: the masters have
 // to tell what this client itself deletes, so tracking is without NOLOOP.
 func TestWaiterLearnsOfAReleaseByAFailedTryLock(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 2)
 	c := opened(t, masters.Addrs(), nil)
 	masters.Pause(1)
@@ -101,6 +103,7 @@ func TestWaiterLearnsOfAReleaseByAFailedTryLock(t *testing.T) {
 
 // A master that was down at the look can make up the majority later.
 func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 4)
 	holder := opened(t, masters.Addrs(), nil)
 	waiter := openedWith(t, Config{Masters: masters.Addrs(), Durable: true}) // they may vote as soon as they are back
@@ -134,6 +137,7 @@ func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
 // A master on which the key is free has nothing more to tell, and so cannot stand
 // for one that cannot tell (no RESP3, no permission).
 func TestWaiterDoesNotTrustAFreeMasterToTell(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	command(t, masters, 2, "ACL", "SETUSER", "default", "-client|tracking")
 	c := opened(t, masters.Addrs(), nil)
@@ -146,6 +150,7 @@ func TestWaiterDoesNotTrustAFreeMasterToTell(t *testing.T) {
 
 // The network has become slow since its round trips were measured.
 func TestWaiterGetsALockWhenMastersHaveBecomeSlow(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	holder := opened(t, masters.Addrs(), nil)
 	slow := &slowdown{to: masters.Addr(0)}
