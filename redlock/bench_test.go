@@ -37,10 +37,9 @@ func (w willing) Masters() []mux.State                    { return make([]mux.St
 func (w willing) Drain()                                  {}
 func (w willing) Close() error                            { return nil }
 
-// 100,000 locks that are kept alive are a few hundred bytes each, and no
-// goroutine.
+// 30,000 locks that are kept alive are a few hundred bytes each, and no goroutine.
 func TestKeptLocksAreSmall(t *testing.T) {
-	const n = 100_000
+	const n = 30_000
 	c := newClient(Config{}, willing{5}, conn.Now)
 	defer c.Close()
 	parent, cancel := context.WithCancel(t.Context())
