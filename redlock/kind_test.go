@@ -1,0 +1,203 @@
+package redlock
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/redburst/redburst/resp"
+	"github.com/stretchr/testify/require"
+)
+
+// hashed is a second kind, which proves that a kind is all there is to add: a hash with a field
+// for the token, where plain has a string.
+type hashed struct{}
+
+var (
+	hashedAcquire = newScript(`if redis.call('EXISTS', KEYS[1]) == 1 then
+  return 0
+end
+redis.call('HSET', KEYS[1], 'token', ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return 1`)
+
+	hashedExtend = newScript(`local v = redis.pcall('HGET', KEYS[1], 'token')
+if v == ARGV[1] then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  return 1
+end
+if v == false and ARGV[3] == '1' and redis.call('EXISTS', KEYS[1]) == 0 then
+  redis.call('HSET', KEYS[1], 'token', ARGV[1])
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  return 2
+end
+return 0`)
+
+	hashedRelease = newScript(`if redis.pcall('HGET', KEYS[1], 'token') == ARGV[1] then
+  return redis.call('DEL', KEYS[1])
+end
+return 0`)
+)
+
+func (hashed) acquire(r *request, key string, token []byte, ttl time.Duration) {
+	r.judge = judgeScript
+	args := func(dst []byte) []byte { return resp.AppendBulkInt(resp.AppendBulk(dst, token), ttl.Milliseconds()) }
+	r.command = args(hashedAcquire.appendHash(r.command, key, 2))
+	r.fallback = args(hashedAcquire.appendText(r.fallback, key, 2))
+}
+
+func (hashed) extend(r *request, key string, token []byte, ttl time.Duration, restore bool) {
+	r.judge = judgeScript
+	r.command = appendExtendArgs(hashedExtend.appendHash(r.command, key, 3), token, ttl, restore)
+	r.fallback = appendExtendArgs(hashedExtend.appendText(r.fallback, key, 3), token, ttl, false)
+}
+
+func (hashed) release(r *request, key string, token []byte) {
+	r.judge = judgeScript
+	r.command = resp.AppendBulk(hashedRelease.appendHash(r.command, key, 1), token)
+	r.fallback = resp.AppendBulk(hashedRelease.appendText(r.fallback, key, 1), token)
+}
+
+func (hashed) look(r *request, key string) { plain{}.look(r, key) }
+
+func withHash(o *options) { o.kind = hashed{} }
+
+// All that is written once for all kinds serves a second one.
+func TestASecondKind(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	other := opened(t, masters.Addrs(), nil) // another process
+	types := func(t *testing.T, key, want string) {
+		t.Helper()
+		for i := range 3 {
+			v, err := masters.Do(i, "TYPE", key)
+			require.NoError(t, err)
+			require.Equal(t, want, v)
+		}
+	}
+	const long = 30 * time.Second
+	fresh := func(t *testing.T, opts ...Option) *Mutex { return c.NewMutex(t.Name(), long, append(opts, withHash)...) }
+
+	t.Run("it is taken and released", func(t *testing.T) {
+		m := fresh(t)
+		require.NoError(t, m.TryLock(t.Context()))
+		types(t, t.Name(), "hash")
+		require.NoError(t, m.Unlock(t.Context()))
+		types(t, t.Name(), "none")
+	})
+	t.Run("it excludes its like, and plain locks", func(t *testing.T) {
+		m := fresh(t)
+		require.NoError(t, m.TryLock(t.Context()))
+		require.ErrorIs(t, fresh(t).TryLock(t.Context()), ErrHeld)
+		plain := other.NewMutex(t.Name(), long)
+		require.ErrorIs(t, plain.TryLock(t.Context()), ErrHeld)
+		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, plain.TryLock(t.Context()))
+		require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)
+		types(t, t.Name(), "string")
+	})
+	t.Run("an attempt that fails is undone", func(t *testing.T) {
+		for i := range 2 {
+			command(t, masters, i, "SET", t.Name(), "foreign")
+		}
+		require.ErrorIs(t, fresh(t).TryLock(t.Context()), ErrHeld)
+		require.Eventually(t, func() bool {
+			v, err := masters.Do(2, "EXISTS", t.Name())
+			return err == nil && v == int64(0)
+		}, hanging, time.Millisecond)
+	})
+	t.Run("who waits is told of its release", func(t *testing.T) {
+		m := fresh(t)
+		require.NoError(t, m.TryLock(t.Context()))
+		told := other.Stats().WokenFree
+		done := make(chan error, 1)
+		next := other.NewMutex(t.Name(), long, withHash)
+		go func() { done <- next.Lock(t.Context()) }()
+		require.Eventually(t, func() bool { return other.Stats().Waiting == 1 }, hanging, time.Millisecond)
+		require.NoError(t, m.Unlock(t.Context()))
+		comes(t, done)
+		require.GreaterOrEqual(t, other.Stats().WokenFree, told)
+		require.NoError(t, next.Unlock(t.Context()))
+	})
+	t.Run("Extend restores it", func(t *testing.T) {
+		m := fresh(t)
+		require.NoError(t, m.TryLock(t.Context()))
+		command(t, masters, 1, "DEL", t.Name())
+		require.NoError(t, m.Extend(t.Context()))
+		require.Eventually(t, func() bool {
+			v, err := masters.Do(1, "TYPE", t.Name())
+			return err == nil && v == "hash"
+		}, hanging, time.Millisecond)
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+	t.Run("a loss is found", func(t *testing.T) {
+		for name, ask := range map[string]func(m *Mutex) error{
+			"Extend": func(m *Mutex) error { return m.Extend(t.Context()) },
+			"recheck": func(m *Mutex) error {
+				c.rechecker.some([]*hold{&m.hold})
+				return ErrNotHeld
+			},
+		} {
+			m := fresh(t)
+			require.NoError(t, m.TryLock(t.Context()), name)
+			for i := range 2 {
+				command(t, masters, i, "DEL", t.Name())
+			}
+			require.ErrorIs(t, ask(m), ErrNotHeld, name)
+			require.Zero(t, m.Remaining(), name)
+			require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld, name)
+		}
+	})
+	t.Run("KeepAlive renews it", func(t *testing.T) {
+		m := c.NewMutex(t.Name(), 900*time.Millisecond, withHash, WithRoundTimeout(long))
+		require.NoError(t, m.TryLock(t.Context()))
+		held, stop := m.KeepAlive(t.Context())
+		defer stop()
+		until := m.Until()
+		require.Eventually(t, func() bool { return m.Until().After(until.Add(time.Millisecond)) }, hanging, time.Millisecond)
+		require.NoError(t, held.Err())
+		require.NoError(t, m.Unlock(context.Background()))
+	})
+	t.Run("masters that have forgotten its scripts are sent them", func(t *testing.T) {
+		for range 3 {
+			m := fresh(t)
+			for _, do := range []func(context.Context) error{m.TryLock, m.Extend, m.Unlock} {
+				for i := range 3 {
+					command(t, masters, i, "SCRIPT", "FLUSH")
+				}
+				require.NoError(t, do(t.Context()))
+			}
+		}
+		types(t, t.Name(), "none")
+	})
+	t.Run("waiters of many processes have it one after the other", func(t *testing.T) {
+		const each = 20
+		n := 0
+		done := make(chan error, 4)
+		for i := range 4 {
+			go func() {
+				m := []*Client{c, other}[i%2].NewMutex(t.Name(), long, withHash)
+				for range each {
+					if err := m.Lock(t.Context()); err != nil {
+						done <- err
+						return
+					}
+					v, _ := masters.Do(0, "INCR", "n")
+					n++ // guarded by the lock
+					if v != int64(n) {
+						done <- strconv.ErrRange
+						return
+					}
+					m.Unlock(t.Context())
+				}
+				done <- nil
+			}()
+		}
+		for range 4 {
+			comes(t, done)
+		}
+		require.Equal(t, 4*each, n)
+	})
+}
