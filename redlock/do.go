@@ -6,19 +6,17 @@ import (
 	"time"
 )
 
-// Do holds the lock while fn runs. It waits for the lock as [Mutex.Lock] does,
-// keeps it alive as [Mutex.KeepAlive] does, and releases it when fn has
-// returned or panicked, also if ctx has ended by then, but not once the client is
-// closed.
+// Do holds the lock while fn runs. It waits for the lock as [Mutex.Lock] does, and keeps it alive
+// as [Mutex.KeepAlive] does. It releases the lock after fn has returned or panicked, even if ctx
+// has ended; it does not if the client is closed.
 //
-// The context that fn gets ends with ctx, and no later than the moment the lock
-// stops being provably ours; its cause is ErrLost then. fn should return when it
-// ends: the lock may be another's.
+// The context that fn gets ends with ctx, and no later than the moment the lock stops being
+// provably ours. Its cause is ErrLost then. fn should return when its context ends: the lock may
+// be another's.
 //
-// Do returns the error of taking the lock, or that of fn. If the lock was lost
-// while fn ran, the error wraps ErrLost too, even if fn returned nil, and even if only the
-// release has found it out. A release that could not be confirmed is no error: the key
-// goes with its TTL.
+// Do returns the error of taking the lock, or that of fn. If the lock was lost while fn ran, the
+// error wraps ErrLost too, even if fn returned nil, and even if only the release has found it
+// out. A release that could not be confirmed is no error: the key goes with its TTL.
 func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) (err error) {
 	m := c.NewMutex(key, ttl, opts...)
 	if err := m.Lock(ctx); err != nil {

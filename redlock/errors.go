@@ -12,42 +12,41 @@ import (
 	"github.com/redburst/redburst/mux"
 )
 
-// What can go wrong with a lock. An operation that failed wraps one of these. A lost
-// lock may wrap a second one, which says how it was lost. If the context ended before
-// the masters had decided, the error wraps the context's error and cause alone; it wraps
-// both if a waiting Lock knew by then why it had not come to the lock. So ask for these
+// The errors of a lock. An operation that failed wraps one of them. The loss of a lock may wrap a
+// second one, which says how it was lost.
+//
+// If the context ended before the masters had decided, the error wraps the context's error and
+// cause alone. It wraps both if a waiting Lock knew by then why it had to wait. So ask for these
 // first, and then for the context's error.
 var (
-	// ErrHeld: enough masters answered that the lock could have been taken,
-	// if it were not held by another. A vote that was split between
-	// contenders is held, too: by nobody in particular, and not for long.
+	// ErrHeld: enough masters answered, and the lock is held by another. A vote that was split
+	// between contenders is held, too: by nobody in particular, and not for long.
 	ErrHeld = errors.New("redlock: held by another")
-	// ErrNoQuorum: so many masters failed, or were late, that a quorum was
-	// impossible, whoever holds the lock. A context that ended is not that.
+	// ErrNoQuorum: so many masters failed or were late that a quorum was impossible, whoever
+	// holds the lock. A context that ended is not that.
 	ErrNoQuorum = errors.New("redlock: too few masters answered")
-	// ErrExpired: a quorum said yes, but so late that nothing was left of
-	// the lock's validity.
+	// ErrExpired: a quorum said yes, but too late: nothing was left of the lock's validity.
 	ErrExpired = errors.New("redlock: took longer than the lock is valid")
-	// ErrNotHeld: there is no lock to extend or to release. If there was
-	// one, it was lost before, and exclusion may have been broken.
+	// ErrNotHeld: there is no lock to extend or to release. If there was one, it was lost
+	// before, and another may have held it since.
 	ErrNotHeld = errors.New("redlock: not held")
-	// ErrLost is the cause of the end of a KeepAlive's context when the
-	// lock stopped being provably held.
+	// ErrLost is the cause of the context of KeepAlive when the lock stopped being provably
+	// held.
 	ErrLost = errors.New("redlock: lock lost")
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("redlock: client is closed")
-	// ErrRefused is conn.ErrRefused. It is found in the error of Open, and of every
-	// round, where a master can never serve as it is configured: a node of a cluster, a
-	// replica, a wrong password.
+	// ErrRefused is conn.ErrRefused: a master can never serve as it is configured. It is a node
+	// of a cluster, a replica, or has another password. The errors of Open and of every round
+	// wrap it then.
 	ErrRefused = conn.ErrRefused
 )
 
-// errLifetime says why a lock was given up that could have been renewed.
+// errLifetime says why a lock that could have been renewed was given up.
 var errLifetime = errors.New("redlock: its maximum lifetime has passed")
 
-// A RoundError says how an operation failed, with every master's vote. It is
-// the type of all errors that come from the masters; errors.Is and errors.As
-// look into it, and into the masters' own errors.
+// A RoundError says how an operation failed, with every master's vote. All errors that come from
+// the masters have this type. errors.Is and errors.As look into it, and into the masters' own
+// errors.
 type RoundError struct {
 	Op    string // "open", "lock", "extend", "unlock", "renew", "recheck", "holders"
 	Key   string // empty for "open"
@@ -178,9 +177,9 @@ func (e *RoundError) Unwrap() []error {
 	return errs
 }
 
-// Is reports whether target is the sentinel or in a master's error. Context
-// errors are looked for elsewhere: a master that could not be dialled in time
-// must not look like a caller who was out of time.
+// Is reports whether target is the sentinel, or in a master's error. It does not look for context
+// errors there: a master that could not be dialled in time must not look like a caller who was
+// out of time.
 func (e *RoundError) Is(target error) bool {
 	if target == e.reason || target == e.under {
 		return target != nil
@@ -207,8 +206,8 @@ func (e *RoundError) As(target any) bool {
 	return false
 }
 
-// blame notes that a context cut the round short, if it did: err is what the mux
-// returned. It asks the context, which may panic, so it comes after all else.
+// blame notes that a context cut the round short, if it did. err is what the mux returned. It
+// asks the context, which may panic, so it comes after all else.
 func (e *RoundError) blame(ctx context.Context, err error) {
 	if err != nil && err != mux.ErrTimeout && e.reason != ErrClosed {
 		e.endedBy(ctx, err)
@@ -224,9 +223,8 @@ func (e *RoundError) endedBy(ctx context.Context, err error) *RoundError {
 	return e
 }
 
-// final reports whether trying again is of no use: the client is closed, or so
-// many masters have refused us that no quorum can come before somebody has
-// changed their configuration.
+// final reports whether it is of no use to try again: the client is closed, or so many masters
+// refuse us that there is no quorum before somebody changes their configuration.
 func (e *RoundError) final() bool {
 	if e.reason == ErrClosed {
 		return true

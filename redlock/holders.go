@@ -11,7 +11,7 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// UnknownToken is the Token of a [Holder] where the key holds something else than a string.
+// UnknownToken is the Token of a [Holder] where the key holds something other than a string.
 const UnknownToken = "?"
 
 // NoExpiry is the TTL of a [Holder], and the HeldFor of a [RoundError], where the key does not
@@ -71,13 +71,13 @@ func (k *call) holders(key string, timeout time.Duration) {
 	k.op.All, k.op.Keep = true, true
 }
 
-// Holders asks every master who holds a key, and returns one Holder for each, in
-// the order of Config.Masters. It waits for all that are up, for a round timeout
-// (500 ms unless it is configured) at most. If fewer than a majority answered it
-// also returns a *RoundError, which wraps ErrNoQuorum unless ctx ended before.
+// Holders asks every master who holds a key, and returns one Holder for each, in the order of
+// Config.Masters. It waits for all masters that are up, for at most Config.RoundTimeout (500 ms if
+// that is zero). If fewer than a majority answered, it also returns a *RoundError, which wraps
+// ErrNoQuorum unless ctx ended before.
 //
 // Somebody holds the lock only if one token is on a majority of the masters. A
-// key that holds something else than a string has the token UnknownToken.
+// key that holds something other than a string has the token UnknownToken.
 func (c *Client) Holders(ctx context.Context, key string) ([]Holder, error) {
 	c.check()
 	timeout := c.cfg.RoundTimeout
@@ -131,7 +131,7 @@ func readHolder(v resp.Value) (token string, ttl time.Duration) {
 	return token, milliseconds(ms)
 }
 
-// A claim is who holds a key, as far as the masters say.
+// A claim is what the masters say of who holds a key.
 type claim struct {
 	owner   string
 	votes   int           // masters that name it; 0 if nobody is known to hold the key
@@ -140,7 +140,7 @@ type claim struct {
 	left    time.Duration // until it is gone from so many that it is free; NoExpiry if never
 }
 
-// leading is whoever holds the key on most masters.
+// leading returns the claim of whoever holds the key on most masters.
 func leading(holders []Holder) (lead claim) {
 	at := 0
 	for i, h := range holders {
@@ -168,7 +168,7 @@ func leading(holders []Holder) (lead claim) {
 		}
 	}
 	slices.Sort(ttls)
-	// Once it is gone from so many that a majority has not got it, it is free.
+	// The key is free once it is gone from so many that no majority has it.
 	if lead.left = ttls[max(0, lead.votes-majority(len(holders)))]; lead.left == conn.Forever {
 		lead.left = NoExpiry
 	}
@@ -177,9 +177,8 @@ func leading(holders []Holder) (lead claim) {
 	return lead
 }
 
-// String says who holds a key: "held by svc-a@host-7:311 on 4 of 5 masters, 8.2 s left". It
-// is empty if nobody is known to. Tokens are not shown: whoever knows one can release the
-// lock.
+// String says who holds a key: "held by svc-a@host-7:311 on 4 of 5 masters, 8.2 s left". It is
+// empty if no holder is known. It shows no token: whoever knows one can release the lock.
 func (h claim) String() string {
 	if h.votes == 0 {
 		return ""

@@ -20,19 +20,20 @@ const (
 	explainMin = 50 * time.Millisecond // least time for asking who holds a lock
 )
 
-// Lock takes the lock, and waits for it until ctx is done. Those of one client
-// who wait for a key stand in a line: only the first contends with other
-// processes, and when the lock is released in this client the first has it at
-// once, in the order of arrival. See the package comment for how it waits.
+// Lock takes the lock, and waits for it until ctx is done.
 //
-// It goes on trying when too few masters answer, since they may be back before
-// ctx is done; but not when so many refuse us (no permission, wrong password)
-// that somebody has to change something first.
+// Callers of one client that wait for the same key stand in a line. Only the first of the line
+// contends with other processes. When the lock is released in this client, the first of the
+// line has it at once. The package comment says how it waits.
 //
-// The error is a *RoundError. It says why the lock was not to be had, as far as that is
-// known (ErrHeld, ErrNoQuorum), and wraps the context's error. A waiter that ran out of
-// time because the lock is held asks the masters by whom, for a short moment, and
-// RoundError.HeldBy and HeldFor say it; one that was cancelled leaves at once.
+// Lock keeps trying while too few masters answer, as they may be back before ctx is done. It
+// returns at once if so many masters refuse this client (NOPERM, WRONGPASS) that no quorum is
+// possible: somebody has to change something first.
+//
+// The error is a *RoundError. It says why the lock was not to be had, as far as that is known
+// (ErrHeld, ErrNoQuorum), and wraps the context's error. If ctx ran out of time because the lock
+// is held, Lock asks the masters who holds it, for at most 50 ms or four round trips, and
+// RoundError.HeldBy and HeldFor say it. If ctx was cancelled, Lock returns at once.
 func (m *Mutex) Lock(ctx context.Context) error {
 	m.of()
 	if m.invalid != nil {
@@ -136,127 +137,180 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 	}
 }
 
-// untilFree waits until the lock may be free. Whoever is in front of its line
-// watches the masters; the others have to be given their turn. One that was
-// refused in turn lets the winner finish its round before it looks. So does one that
-// comes to a contended key: it may be who has just released it, and those who were
-// told of that come first.
+// A vigil is one wait for the lock to be free.
+type vigil struct {
+	*waiting
+	watching bool // the masters tell its watch
+	aside    bool // it lets a winner finish before it looks
+	why      Wake // what it means that the timer fires: that the lock may be free, or nothing
+}
+
+// A step is what a vigil does next.
+type step uint8
+
+const (
+	sleepOn step = iota
+	lookNow      // at the key, on the masters
+	tryNow       // the lock may be free
+)
+
+// untilFree waits until the lock may be free. front says that nobody of its line stands before
+// it: then it watches the masters, and otherwise the line gives it its turn. refused says that
+// it was refused in turn, or comes to a contended key. Then it looks a moment later: the winner
+// can finish its round, and those who were told of a release come first.
 func (w *waiting) untilFree(ctx context.Context, front, refused bool) error {
-	m := w.mutex
-	c := m.client
-	timer, watch := w.waiter.timer, w.waiter.watch
-	defer timer.Stop()
-	watching := false
-	defer func() {
-		if watching {
-			c.watches.remove(m.key, c.now())
-		}
-	}()
-	var why Wake
-	look := front && !refused
-	if refused {
-		timer.Reset(w.settling())
-	}
-	for {
-		if look {
-			look, refused = false, false
-			watching = true
-			c.watches.add(m.key, watch) // afresh: what was told before is in the answers
-			var pause time.Duration
+	v := vigil{waiting: w}
+	defer v.end()
+	for next := v.begin(front, refused); ; {
+		switch next {
+		case lookNow:
 			var err error
-			if pause, why, err = w.look(ctx); err != nil {
+			if next, err = v.look(ctx); err != nil {
 				return err
 			}
-			if pause == 0 {
-				w.vain++
-				break
-			}
-			w.vain = 0
-			timer.Reset(pause)
+			continue
+		case tryNow:
+			v.prepareAttempt(ctx)
+			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-c.closed:
+		case <-w.mutex.client.closed:
 			return ErrClosed
-		case <-timer.C:
-			if refused || why == "" {
-				look = true
-				continue
-			}
-		case <-watch.told:
-			if !watching { // a rest of an earlier wait, whose majority was told before the others
-				continue
-			}
-			if _, majority := c.watches.free(watch); !majority {
-				look = true // the last that is needed may be one that does not tell
-				continue
-			}
-			why = WakeFree
+		case <-w.waiter.timer.C:
+			next = v.timerFired()
+		case <-w.waiter.watch.told:
+			next = v.mastersTold()
 		case s := <-w.waiter.signal:
-			switch s {
-			case turnHeld: // its holder will tell; the masters, what it cannot tell
-				// Most locks are short: the look, which waits for every
-				// master, would often be in the way of its release.
-				refused, w.polls = true, pollLast
-				timer.Reset(w.settling())
-				continue
-			case yield: // whoever else was told comes first
-				why, refused, w.polls = WakeTurn, false, 0
-				timer.Reset(w.pause())
-				continue
-			case turn:
-				why = WakeTurn
-			case released:
-				why = WakeReleased
-			}
+			next = v.lineTold(s)
 		}
-		break
 	}
-	if why != WakePoll {
-		w.polls = 0
-	}
-	// After a release in this client the attempt follows it at once on every
-	// connection: nobody elsewhere can have been told before it arrives. Whoever
-	// polls was not told either, and knows nothing of the master that would be
-	// asked first: it may hold another's key for ever, or be slow.
-	w.inTurn, w.likely = why != WakeReleased && why != WakePoll, 0
-	if w.told = why == WakeFree; w.told {
-		w.likely, _ = c.watches.free(watch)
-	}
-	c.stats.wake(why)
-	c.observe.wake(ctx, m.key, why)
-	return nil
 }
 
-// look looks at the key, and returns how long to wait unless something is told,
-// and what it means that this has passed: nothing, but that it is time to look again.
-func (w *waiting) look(ctx context.Context) (pause time.Duration, why Wake, err error) {
-	c := w.mutex.client
+func (v *vigil) begin(front, refused bool) step {
+	switch {
+	case refused:
+		return v.standAside()
+	case front:
+		return lookNow
+	}
+	return sleepOn // until the line tells
+}
+
+func (v *vigil) end() {
+	m := v.mutex
+	v.waiter.timer.Stop()
+	if v.watching {
+		m.client.watches.remove(m.key, m.client.now())
+	}
+}
+
+// standAside has a winner finish before it looks.
+func (v *vigil) standAside() step {
+	v.aside = true
+	v.waiter.timer.Reset(v.settling())
+	return sleepOn
+}
+
+func (v *vigil) timerFired() step {
+	if v.aside || v.why == "" {
+		return lookNow
+	}
+	return tryNow
+}
+
+// mastersTold takes that masters have told of a change, or that they will not tell.
+func (v *vigil) mastersTold() step {
+	if !v.watching { // a rest of an earlier wait, whose majority was told before the others
+		return sleepOn
+	}
+	if _, majority := v.mutex.client.watches.free(v.waiter.watch); !majority {
+		return lookNow // the last that is needed may be one that does not tell
+	}
+	v.why = WakeFree
+	return tryNow
+}
+
+// lineTold takes a signal of its line.
+func (v *vigil) lineTold(s signal) step {
+	switch s {
+	case turnHeld: // its holder will tell; the masters, what it cannot tell
+		// Most locks are short: the look, which waits for every
+		// master, would often be in the way of its release.
+		v.polls = pollLast
+		return v.standAside()
+	case yield: // whoever else was told comes first
+		v.why, v.aside, v.polls = WakeTurn, false, 0
+		v.waiter.timer.Reset(v.pause())
+		return sleepOn
+	case turn:
+		v.why = WakeTurn
+	case released:
+		v.why = WakeReleased
+	}
+	return tryNow
+}
+
+// look looks at the key, and sets the timer for the case that nobody tells anything.
+func (v *vigil) look(ctx context.Context) (step, error) {
+	c := v.mutex.client
+	v.aside, v.watching = false, true
+	c.watches.add(v.mutex.key, v.waiter.watch) // afresh: what was told before is in the answers
 	if !c.watches.tracked() {
-		return w.pause(), WakePoll, nil
+		return v.sleepFor(v.pause(), WakePoll), nil
 	}
 	c.watches.listen()
-	p, err := c.watches.look(ctx, &w.mutex.spec, w.waiter.watch)
+	p, err := c.watches.look(ctx, &v.mutex.spec, v.waiter.watch)
 	switch {
 	case errors.Is(err, mux.ErrClosed):
-		return 0, "", ErrClosed
+		return 0, ErrClosed
 	case err != nil:
-		return 0, "", err
+		return 0, err
 	}
 	if p.held { // whoever leaves the line from now on knows why
-		c.lines.noteHeld(w.mutex.key)
+		c.lines.noteHeld(v.mutex.key)
 	}
+	left := p.at - c.now()
 	switch {
 	case p.free:
-		return 0, WakeFree, nil
+		v.why = WakeFree
+		v.vain++
+		return tryNow, nil
 	case !p.told:
-		return w.pause(), WakePoll, nil
-	case p.at-c.now() > lookAgain: // a master that hangs tells nothing, and nobody knows
-		return lookAgain + rand.N(lookAgain), "", nil
+		return v.sleepFor(v.pause(), WakePoll), nil
+	case left > lookAgain: // a master that hangs tells nothing, and nobody knows
+		return v.sleepFor(lookAgain+rand.N(lookAgain), ""), nil
 	}
 	// Those who wait for the same TTL need not all try in the same moment.
-	return max(p.at-c.now(), 0) + 1 + rand.N(expirySlack), WakeExpiry, nil
+	return v.sleepFor(max(left, 0)+1+rand.N(expirySlack), WakeExpiry), nil
+}
+
+// sleepFor sets the timer. why is what it means that it fires; empty means only that it is time
+// to look again.
+func (v *vigil) sleepFor(d time.Duration, why Wake) step {
+	v.why, v.vain = why, 0
+	v.waiter.timer.Reset(d)
+	return sleepOn
+}
+
+// prepareAttempt says how the attempt is made that follows.
+//
+// After a release in this client the attempt follows it at once on every connection: nobody
+// elsewhere can have been told before it arrives. Whoever polls was not told either, and knows
+// nothing of the master that would be asked first: it may hold another's key for ever, or be
+// slow. All others ask in turn.
+func (v *vigil) prepareAttempt(ctx context.Context) {
+	w, c := v.waiting, v.mutex.client
+	if v.why != WakePoll {
+		w.polls = 0
+	}
+	w.inTurn, w.likely = v.why != WakeReleased && v.why != WakePoll, 0
+	if w.told = v.why == WakeFree; w.told {
+		w.likely, _ = c.watches.free(w.waiter.watch)
+	}
+	c.stats.wake(v.why)
+	c.observe.wake(ctx, w.mutex.key, v.why)
 }
 
 // settling is about the time that a winner needs to set its other keys. It doubles

@@ -120,11 +120,16 @@ func (m *Mutex) Until() time.Time {
 // nothing is left, or nothing is known.
 func (m *Mutex) Remaining() time.Duration { return m.remaining(m.of().now) }
 
-// TryLock tries to take the lock, in one round. Its error is a *RoundError that
-// wraps ErrHeld, also if this Mutex holds the lock already; ErrNoQuorum;
-// ErrExpired; ErrClosed; or, if ctx ended before the masters had decided, the
-// context's error and cause. If it fails, or succeeds too late, what it has set on any
-// master is deleted again, whatever becomes of ctx.
+// TryLock tries to take the lock, in one round. Its error is a *RoundError that wraps
+//
+//	ErrHeld                another holds the lock, or this Mutex does already
+//	ErrNoQuorum            too few masters answered
+//	ErrExpired             they answered too late
+//	ErrClosed              the client is closed
+//	the context's error    ctx ended before the masters had decided; its cause, too
+//
+// If it fails, or succeeds too late, it deletes what it has set on any master, whatever becomes
+// of ctx.
 //
 // A lock that has expired without an Unlock does not count as held: what is left of it is
 // released first.
@@ -238,18 +243,19 @@ func (m *Mutex) stale(op string, k *call, err error) *RoundError {
 	return e
 }
 
-// Extend gives the lock its full TTL again. It succeeds only while the lock is
-// valid by our clock (a lock that was handed over is known by the masters'
-// answers alone), and then also repairs it: a TTL that was changed is set right,
-// and a master that has lost the key, by a restart or a flush, is given it
-// again.
+// Extend gives the lock its full TTL again. It succeeds only while the lock is valid by our clock.
+// (Of a lock that was handed over, only the masters' answers are known.) It also repairs the
+// lock: a TTL that was changed is set right, and a master that has lost the key, by a restart or
+// a flush, is given it again.
 //
-// Its error is a *RoundError that wraps ErrNotHeld if the lock is lost for
-// certain: its validity had ended, or a quorum of the masters no longer had the
-// key, even if all have it now; ErrExpired if its validity ended meanwhile;
-// ErrNoQuorum if too few masters answered; ErrClosed; or the context's error if ctx
-// ended before the masters had decided. After ErrNotHeld and ErrExpired the Mutex holds
-// no valid lock any more; after the others it is valid until Until.
+// Its error is a *RoundError that wraps
+//
+//	ErrNotHeld             the lock is lost: its validity had ended, or too many masters had
+//	                       lost the key, even if all have it now
+//	ErrExpired             its validity ended during the round
+//	ErrNoQuorum            too few masters answered: it stays valid until Until
+//	ErrClosed              the client is closed; likewise
+//	the context's error    ctx ended before the masters had decided; likewise
 func (m *Mutex) Extend(ctx context.Context) error {
 	m.of()
 	if m.invalid != nil {
@@ -329,10 +335,10 @@ func (m *Mutex) KeepAlive(ctx context.Context) (held context.Context, stop conte
 	return k, k.stop
 }
 
-// Unlock releases the lock. The release goes to every master whatever becomes of
-// ctx, which bounds only the waiting for the answers; a master that cannot be
-// reached gets it when it is back, or the key ends with its TTL. Afterwards the
-// Mutex is unlocked, whatever Unlock returns, and its KeepAlives have ended.
+// Unlock releases the lock. The release goes to every master, whatever becomes of ctx, which
+// bounds only the wait for the answers. A master that cannot be reached gets it when it is back,
+// or the key ends with its TTL. Afterwards the Mutex is unlocked, whatever Unlock returns, and
+// its KeepAlives have ended.
 //
 //	what the masters say                  returned
 //	a quorum deleted the key              nil: the lock was held until now,
@@ -346,10 +352,9 @@ func (m *Mutex) KeepAlive(ctx context.Context) (held context.Context, stop conte
 //	not asked: the Mutex is unlocked      ErrNotHeld
 //	not asked: the client is closed       ErrClosed
 //
-// After ErrNotHeld the lock may have been another's before Unlock was called,
-// and exclusion may have been broken. After ErrNoQuorum, and after the context's error,
-// nothing was broken: it is only not known that the lock is free yet. The error is a
-// *RoundError.
+// After ErrNotHeld, another may have held the lock before Unlock was called, and exclusion may
+// have been broken. After ErrNoQuorum or the context's error, nothing was broken: only nobody
+// knows yet whether the lock is free. The error is a *RoundError.
 func (m *Mutex) Unlock(ctx context.Context) error {
 	m.of()
 	if m.invalid != nil {

@@ -7,12 +7,12 @@ import (
 	"github.com/redburst/redburst/mux"
 )
 
-// An Observer is told what a client does, for traces and metrics. Each func may
-// be nil. They are called by the goroutine that does it, outside all locks, and
-// must not block; they must not close the client.
+// An Observer is told what a client does, for traces and metrics. Each func may be nil. It is
+// called by the goroutine that does the work. It may call the client, but must neither block nor
+// close the client.
 type Observer struct {
-	// Round is called after every round but those of Holders. The context is
-	// the operation's; for a renewal it is the KeepAlive's.
+	// Round is called after every round but those of Holders. The context is the operation's.
+	// For a renewal it is that of KeepAlive.
 	Round func(ctx context.Context, r Round)
 	// WaitStart is called when a Lock has to wait, Wake when it stops
 	// waiting to try again, and WaitEnd when it returns, with its error.
@@ -22,8 +22,8 @@ type Observer struct {
 	// Lost is called when a KeepAlive's context has ended because the lock
 	// was lost.
 	Lost func(ctx context.Context, key string, err error)
-	// Master is called when a master's phase changes, or why it is in it, in order.
-	// A master that can never serve as it is configured is "refused".
+	// Master is called when a master's phase, or the reason for it, changes. The calls are in
+	// order. A master that can never serve as it is configured is "refused".
 	Master func(m MasterStats)
 }
 
@@ -32,22 +32,22 @@ type Round struct {
 	Op       string // "lock", "extend", "unlock", "renew", "recheck"
 	Key      string
 	Asked    int           // masters: fewer than all if a contender was refused by the first (see Lock)
-	Took     time.Duration // from its start to its decision
+	Took     time.Duration // from the round's start to its decision
 	Votes    []Vote        // one for each master; valid only until the call returns
 	Validity time.Duration // what is left of the lock's, if it succeeded; 0 for "unlock", and if it was unlocked meanwhile
 	Err      error         // nil if it succeeded
 }
 
-// A Wake is why a waiting Lock tries again.
+// A Wake says why a waiting Lock tries again.
 type Wake string
 
 const (
-	// WakeTurn: all who stood before it in this client are gone.
+	// WakeTurn: all waiters before it in this client's line are gone.
 	WakeTurn Wake = "turn"
 	// WakeReleased: the lock was released in this client.
 	WakeReleased Wake = "released"
-	// WakeFree: the masters told that the key has changed on a majority, be it only
-	// that its holder has renewed it, or it was free there when they were asked.
+	// WakeFree: a majority of the masters told that the key has changed, if only because its
+	// holder renewed it; or the key was free there when they were asked.
 	WakeFree Wake = "free"
 	// WakeExpiry: the key's TTL has passed on a majority of the masters.
 	WakeExpiry Wake = "expiry"

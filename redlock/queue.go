@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// lines keeps, for every key on which somebody of this client is in Lock, the
-// line of those who are. Only the first of a line contends with the world; the
-// others wait for their turn. A line exists while somebody stands in it, and
-// what it is made of is pooled: nothing per key is left behind.
+// lines keeps a line for every key for which somebody of this client is in Lock. Only the first
+// of a line contends with other processes. The others wait for their turn. A line exists while
+// somebody stands in it, and its memory is pooled: nothing per key is left behind.
 //
 // Its locks are leaves.
 type lines struct {
@@ -69,8 +68,8 @@ func (q *lines) shard(key string) *shard {
 	return &q.shards[maphash.String(q.seed, key)%uint64(len(q.shards))]
 }
 
-// tell gives a waiter a signal, instead of one it has not taken yet. The shard's
-// mu is held, so nobody else sends.
+// tell gives a waiter a signal, in place of one that it has not taken yet. The shard's mu is
+// held, so nobody else sends.
 func (w *waiter) tell(s signal) {
 	select {
 	case <-w.signal:
@@ -79,8 +78,8 @@ func (w *waiter) tell(s signal) {
 	w.signal <- s
 }
 
-// join puts the caller at the end of a key's line. If it is not first there, it
-// is given a signal when it is.
+// join puts the caller at the end of a key's line. If it is not the first, it gets a signal when
+// it is.
 func (q *lines) join(key string) (w *waiter, first bool) {
 	w = q.waiters.Get().(*waiter)
 	s := q.shard(key)
@@ -101,9 +100,9 @@ func (q *lines) join(key string) (w *waiter, first bool) {
 	return w, l.first == w
 }
 
-// leave takes a waiter out of its line, with or without the lock, and gives the
-// next one its turn. It returns what the line knows about why the lock was not
-// to be had: whether it is held in this client, and how the last attempt failed.
+// leave takes a waiter out of its line, with or without the lock, and gives the next one its
+// turn. It returns what the line knows of why the lock could not be taken: whether it is held
+// in this client, and how the last attempt failed.
 func (q *lines) leave(key string, w *waiter, acquired bool) (held bool, failure *RoundError) {
 	s := q.shard(key)
 	s.mu.Lock()
@@ -143,7 +142,7 @@ func (q *lines) leave(key string, w *waiter, acquired bool) (held bool, failure 
 	return held, failure
 }
 
-// noteFailure notes how the attempt of a line's first has failed.
+// noteFailure notes how the last attempt of the first of a line failed.
 func (q *lines) noteFailure(key string, e *RoundError) {
 	s := q.shard(key)
 	s.mu.Lock()
@@ -152,7 +151,7 @@ func (q *lines) noteFailure(key string, e *RoundError) {
 	s.mu.Unlock()
 }
 
-// noteHeld notes that the key was found to be another's, if that is not known.
+// noteHeld notes that the key was found to be another's, unless that is known.
 func (q *lines) noteHeld(key string) {
 	s := q.shard(key)
 	s.mu.Lock()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Stats is a snapshot of what a client has done and how its masters are. Counts
-// are since Open.
+// Stats is a snapshot of what a client has done and of how its masters are. It counts since Open
+// or New.
 type Stats struct {
 	Acquired  uint64 // locks taken
 	Held      uint64 // attempts that failed because another held the lock
@@ -37,12 +37,12 @@ type Stats struct {
 	Masters []MasterStats // in the order of Config.Masters
 }
 
-// Latency sums up a distribution. The percentiles are upper bounds and at most
-// an eighth too high.
+// Latency sums up a distribution of durations. The percentiles are upper bounds, and at most an
+// eighth too high.
 type Latency struct {
-	Count         uint64
-	Sum           time.Duration
-	P50, P90, P99 time.Duration
+	Count         uint64        // of durations
+	Sum           time.Duration // of all of them
+	P50, P90, P99 time.Duration // half, nine tenths, 99 % of them are not longer
 }
 
 // snapshot returns the counts.
@@ -79,8 +79,8 @@ type stats struct {
 	acquire, hold                     histogram
 }
 
-// wake counts why a wait has ended. What the masters have told is counted by told, when it
-// is known what it was.
+// wake counts why a wait has ended. What the masters told is counted by told, as only the attempt
+// shows what it was.
 func (s *stats) wake(why Wake) {
 	switch why {
 	case WakeFree:
@@ -93,8 +93,8 @@ func (s *stats) wake(why Wake) {
 	}
 }
 
-// told counts an attempt that was made because the masters had told of a change: nobody
-// tells whether the key was freed, or only renewed.
+// told counts an attempt that was made because the masters had told of a change. They do not tell
+// whether the key was freed, or only renewed.
 func (s *stats) told(e *RoundError) {
 	switch {
 	case e == nil || slices.ContainsFunc(e.Votes, func(v Vote) bool { return v.Verdict == VerdictYes }):
@@ -104,7 +104,7 @@ func (s *stats) told(e *RoundError) {
 	}
 }
 
-// attempt counts how an acquire went: e is how it failed, if it did.
+// attempt counts how an attempt went; e is how it failed, if it did.
 func (s *stats) attempt(e *RoundError, took time.Duration) {
 	switch {
 	case e == nil:

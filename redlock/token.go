@@ -41,8 +41,8 @@ func ownerOf(token string) string {
 	return token[:i]
 }
 
-// redacted is the error of a master without the secret part of the token, in case that the
-// master has quoted our command: whoever knows a token can release the lock.
+// redacted takes the secret part of the token out of a master's error, which may quote our
+// command: whoever knows a token can release the lock.
 func redacted(err error, token []byte) error {
 	reply, ok := err.(*mux.ReplyError)
 	if !ok {
