@@ -16,9 +16,10 @@ const (
 	sentinelPort = 26379
 )
 
-// Address says where a master is: a host and port or a Unix socket, the database
-// there, whether TLS is spoken, and possibly a username and password, which it never
-// shows. The zero Address is of no use; [ParseAddress] makes them.
+// Address says where a master is: a host and port, a Unix socket, or a group of sentinels;
+// its database; whether it speaks TLS; and possibly a username and password, which no method
+// shows. [ParseAddress] makes it. The zero Address is of no master: its String is "(none)",
+// and [Dial] refuses it.
 type Address struct {
 	host string // lower-case name, or IP address in canonical form
 	port uint16
@@ -26,13 +27,13 @@ type Address struct {
 	db   int
 	tls  bool
 
-	// Of a master that sentinels know the place of; then host is empty too.
+	// Of a master whose place sentinels know; then host and path are empty.
 	group     string
 	sentinels string // host:port,host:port
-	first     string // where it was last; see WithHint
+	hint      string // where the master was last; see WithHint
 
 	username, password string
-	credentials        bool // the address had some, though they may be empty
+	credentials        bool // the address has some, though they may be empty
 }
 
 // ParseAddress understands what users of Redis write:
@@ -45,20 +46,20 @@ type Address struct {
 //
 // The port defaults to 6379, the database to 0; it may also be given as ?db=1.
 //
-// The last is the master of a group that sentinels watch over: [Dial] asks them where
-// it is. sentinels:// is the same with TLS, to the sentinels and to the master; other
-// libraries' spellings redis+sentinel://, rediss+sentinel://, redis-sentinel:// and
-// rediss-sentinel:// are understood too. The sentinels' port defaults to 26379. The
-// username and password are those of the master, and are shown to sentinels as well;
-// see [Options.SentinelPassword] where those have others.
+// The last form is the master of a group that sentinels monitor; [Dial] asks them where it
+// is. sentinels:// is the same with TLS, to the sentinels and to the master. The spellings of
+// other libraries, redis+sentinel://, rediss+sentinel://, redis-sentinel:// and
+// rediss-sentinel://, are understood too. The sentinels' port defaults to 26379. The username
+// and password are those of the master. They are sent to the sentinels as well; if these have
+// others, see [Options.SentinelPassword].
 //
-// Name each sentinel once, as one under two names has two votes, and name three or more. Only
-// what more than half of those listed say moves a client that knows the master: while half of
-// them or more are down, it stays with that one, unless it says itself that it is none any
-// more.
+// List three sentinels or more, and each of them once: one with two names has two votes. A
+// client that knows the master moves to another only if more than half of the listed
+// sentinels name that one. While half of them or more are down, it stays with the master that
+// it knows, unless that server itself says that it is no master any more.
 //
-// A username or password with an @, : or % in it is percent-encoded. The errors
-// never quote the part of s that can hold a password.
+// Percent-encode an @, : or % in a username or password. The error says what is wrong, and
+// never quotes the part of s that can hold a password.
 func ParseAddress(s string) (Address, error) {
 	a, err := parseAddress(s)
 	if err != nil {
@@ -67,8 +68,8 @@ func ParseAddress(s string) (Address, error) {
 	return a, nil
 }
 
-// String is the address in one canonical spelling, without the credentials. Apart
-// from them, [ParseAddress] makes the same address of it.
+// String returns the canonical spelling of the address, without the credentials.
+// [ParseAddress] makes the same address of it, but for these.
 func (a Address) String() string {
 	if a.isZero() {
 		return "(none)"
@@ -104,17 +105,17 @@ func (a Address) String() string {
 	return s
 }
 
-// Redact is the canonical spelling of an address without its credentials, for a log;
-// "(malformed)" if it is none, as what is malformed may hold a password anywhere.
-func Redact(address string) string {
-	a, err := ParseAddress(address)
+// Redact returns the canonical spelling of an address without its credentials, for a log. If
+// s is no address, it returns "(malformed)": such a text may hold a password anywhere.
+func Redact(s string) string {
+	a, err := ParseAddress(s)
 	if err != nil {
 		return "(malformed)"
 	}
 	return a.String()
 }
 
-// RedactAll is [Redact] of each address, in a slice of its own.
+// RedactAll returns [Redact] of each address, in a new slice.
 func RedactAll(addresses []string) []string {
 	all := make([]string, len(addresses))
 	for i, address := range addresses {
@@ -123,17 +124,17 @@ func RedactAll(addresses []string) []string {
 	return all
 }
 
-// Format formats what [Address.String] returns, so that no verb shows a password.
+// Format formats what [Address.String] returns, so no verb shows a password.
 func (a Address) Format(s fmt.State, verb rune) {
 	fmt.Fprintf(s, fmt.FormatString(s, verb), a.String())
 }
 
-// Endpoint is the socket that the address leads to, "host:port" or the path of a
-// Unix socket, in one canonical spelling. Two addresses with the same Endpoint are
-// the same master, whatever database, credentials or scheme they name. It knows
-// nothing of names that lead to the same place: [Server.RunID] and [Conn.RemoteAddr] do.
-// Of a group it is the sentinels' and the group's names; where its master is,
-// [Server.Endpoint] says.
+// Endpoint returns the canonical spelling of the socket: "host:port", or the path of a Unix
+// socket. Two addresses with the same Endpoint are the same master, whatever their database,
+// credentials or scheme. Two with different ones can be the same master too, as it can have
+// several names: compare [Server.RunID] or [Conn.RemoteAddr].
+//
+// For a group, Endpoint is "sentinels/group"; [Server.Endpoint] has the master's own address.
 func (a Address) Endpoint() string {
 	if a.group != "" {
 		return a.sentinels + "/" + a.group
@@ -144,25 +145,27 @@ func (a Address) Endpoint() string {
 	return net.JoinHostPort(a.host, strconv.Itoa(int(a.port)))
 }
 
-// Group is the name by which sentinels know the master; empty if it has a fixed place.
+// Group returns the name by which the sentinels know the master. It is empty for a master
+// with a fixed place.
 func (a Address) Group() string { return a.group }
 
-// WithHint returns the address of the same group, whose master was at the given endpoint
-// when it was last heard of, or is there now as [FollowGroup] has told. [Dial] looks for it
-// elsewhere only if more than half of the sentinels say so, and then only there, or if the
-// server at the given endpoint says that it is no master. It changes nothing of an address
-// that has a fixed place.
+// WithHint returns the address of the same group with the last known place of its master, such
+// as a [Server.Endpoint] or what [FollowGroup] has told. [Dial] then tries another place only
+// in two cases. If more than half of the sentinels name one, it tries that one alone. If the
+// server at the known place says that it is no master, it tries what the sentinels name. An
+// empty endpoint means that no place is known. WithHint changes nothing for a master with a
+// fixed place.
 func (a Address) WithHint(endpoint string) Address {
 	if a.group != "" {
-		a.first = endpoint
+		a.hint = endpoint
 	}
 	return a
 }
 
-// isZero reports whether a leads nowhere: ParseAddress has not made it.
+// isZero reports whether a is an address that ParseAddress has not made.
 func (a Address) isZero() bool { return a.host == "" && a.path == "" && a.group == "" }
 
-// serverName is what a certificate of the master has to name.
+// serverName is the name that the master's certificate must have.
 func (a Address) serverName() string {
 	name, _, _ := strings.Cut(a.host, "%")
 	return name
@@ -189,7 +192,7 @@ func parseAddress(s string) (Address, error) {
 		return a, fmt.Errorf("unknown scheme %q; known are redis, rediss, unix, sentinel and sentinels", scheme)
 	}
 
-	// A path may hold an @, and so may a password that was not encoded.
+	// The path of a Unix socket may hold an @, and so may a password that is not encoded.
 	at := strings.LastIndexByte(rest, '@')
 	if unix {
 		at = strings.Index(rest, "@/")

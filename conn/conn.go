@@ -13,11 +13,11 @@ const (
 	maxIdleOutput = 64 << 10 // capacity of an empty output buffer that is not given up
 )
 
-// Conn is a connection to one master, ready for commands. Nothing in it waits: see
-// [Poller] for that.
+// Conn is a connection to one master, ready for commands. [Dial] makes it. None of its
+// methods waits; a [Poller] does that. The zero Conn is a closed one.
 //
-// Send, Flush and Unsent belong to one goroutine at a time, Receive and Next to one at
-// a time, and the two sides may run at once. Close and Abort may be called only when
+// Only one goroutine at a time may call Send, Flush and Unsent, and only one at a time
+// Receive and Next. The two sides may run at once. Close and Abort may be called only when
 // neither side is inside a call.
 type Conn struct {
 	master string
@@ -28,8 +28,8 @@ type Conn struct {
 	reader resp.Reader
 	tls    *tlsLayer // nil if plain
 
-	mu   sync.Mutex // guards what follows: TLS can have to write while it reads
-	out  []byte     // out[off:] is yet to be written; empty if there is nothing
+	mu   sync.Mutex // guards what follows: the reading side of TLS may have to write
+	out  []byte     // out[off:] is still to be written; empty if there is nothing
 	off  int
 	sent int64 // bytes that Flush has written so far
 }
@@ -42,18 +42,20 @@ func newConn(master string, s *sock, opt *Options) *Conn {
 	return c
 }
 
-// Server is what the master said about itself in the handshake.
+// Server returns what the master said about itself in the handshake. It does not change.
 func (c *Conn) Server() Server { return c.server }
 
-// RemoteAddr is the address that the socket was connected to, whatever name led there: an IP
-// address and port, or the path of a Unix socket.
+// RemoteAddr returns the address that the socket was connected to, whatever name led there:
+// an IP address and port, or the path of a Unix socket.
 func (c *Conn) RemoteAddr() string { return c.remote }
 
-// Send takes the whole of p: it writes what the socket takes now and keeps a copy of
-// the rest, which makes flushed false. The rest goes out with Flush when the
-// connection is [Writable]; while there is a rest, Send only adds to it. Sending what
-// belongs together with one Send makes it one write(2). An error means that nothing
-// of p was written, and that the connection is of no more use.
+// Send writes as much of p as the socket accepts now, and keeps a copy of the rest; then
+// flushed is false. Call [Conn.Flush] when the connection is [Writable] to write the rest.
+// While there is a rest, Send only adds to it. One Send is at most one write, so put what
+// belongs together into one.
+//
+// The error is an [*Error] with the Op "write". The connection is then of no more use;
+// [SafeToRetry] says whether some of p may have been written.
 func (c *Conn) Send(p []byte) (flushed bool, err error) {
 	if c.tls != nil {
 		return c.sendTLS(p)
@@ -78,9 +80,9 @@ func (c *Conn) Send(p []byte) (flushed bool, err error) {
 	return true, nil
 }
 
-// Flush goes on with what Send kept, with one write(2), and reports whether nothing is
-// left. An error means that the connection is of no more use; what was kept may have
-// been written in part.
+// Flush writes what Send has kept, with one write, and reports whether nothing is left. The
+// error is an [*Error] with the Op "write". The connection is then of no more use, and some
+// of what Send had kept may have been written.
 func (c *Conn) Flush() (flushed bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +104,8 @@ func (c *Conn) Flush() (flushed bool, err error) {
 	return true, nil
 }
 
-// Unsent is the number of bytes that Send kept and that are not written yet.
+// Unsent returns the number of bytes that Send has kept and Flush has not written yet. Over
+// TLS they are encrypted.
 func (c *Conn) Unsent() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,11 +121,14 @@ func (c *Conn) enqueue(p []byte) {
 	c.out = append(c.out, p...)
 }
 
-// Receive makes one read(2) of what has arrived, for Next to take frames out of.
-// (0, nil) means that there was nothing, or over TLS nothing whole. What it leaves
-// unread the Poller reports again. An error, such as [io.EOF], means that the
-// connection is of no more use; over TLS it can come together with n > 0, and Next
-// still returns the frames before it. It ends the life of values returned by Next.
+// Receive reads once, and [Conn.Next] then takes frames out of what has arrived. It returns
+// the number of bytes; (0, nil) means that nothing had arrived, or over TLS no whole record.
+// If it leaves something unread, the Poller reports the connection again. All values that
+// Next has returned become invalid.
+//
+// The error is an [*Error] with the Op "read", which wraps [io.EOF] if the master has closed
+// the connection. The connection is then of no more use. Over TLS an error can come with
+// n > 0; Next still returns the frames that came before it.
 func (c *Conn) Receive() (n int, err error) {
 	switch {
 	case c.tls != nil:
@@ -139,15 +145,16 @@ func (c *Conn) Receive() (n int, err error) {
 	return n, err
 }
 
-// Next is the next frame received: a reply, or if its kind is [resp.Push] something
-// that was not asked for. Its value is valid until the next Receive. The error is
-// [resp.ErrNeedMore] if there is no whole frame yet, or a [*resp.SyntaxError], after
-// which the connection is of no more use.
+// Next returns the next frame that was received. A frame of kind [resp.Push] is a message
+// that answers no command; any other is a reply. The value is valid until the next Receive.
+// The error is [resp.ErrNeedMore] if there is no whole frame yet, or a [*resp.SyntaxError],
+// after which the connection is of no more use.
 func (c *Conn) Next() (resp.Value, error) { return c.reader.Next() }
 
-// Close closes the connection in an orderly way: what the kernel has taken is still
-// delivered, what Unsent counts is not. Over TLS it says goodbye if the socket takes
-// that without waiting.
+// Close closes the connection in an orderly way, with close(2): the kernel still delivers
+// what was written, and what [Conn.Unsent] counts is lost. Over TLS Close sends the
+// close_notify alert, if the socket accepts it without waiting. The error is an [*Error] with
+// the Op "close"; if the connection is closed already, it wraps [net.ErrClosed].
 func (c *Conn) Close() error {
 	if c.tls != nil {
 		c.tls.Close()
@@ -156,9 +163,10 @@ func (c *Conn) Close() error {
 	return c.closeError(c.sock.close())
 }
 
-// Abort resets the connection: bytes that the master has not been sent yet are
-// discarded, also those in the kernel, so that a command given up for lost does not
-// reach it later. On a Unix socket, where there is no reset, it is Close.
+// Abort resets the connection (SO_LINGER of 0 s): it discards what the master has not
+// received yet, also what is in the kernel. So a command that the caller has given up does
+// not reach the master later. A Unix socket has no reset; Abort only closes it. The
+// errors are those of [Conn.Close].
 func (c *Conn) Abort() error { return c.closeError(c.sock.abort()) }
 
 func (c *Conn) closeError(err error) error {

@@ -24,15 +24,18 @@ func (t target) String() string {
 	return t.addr.String()
 }
 
-// Dial connects to a master and shakes hands with it: it asks for the credentials,
-// looks the name up, tries every address in the resolver's order, each within its
-// share of the time left, and makes the connection ready for commands. It waits for
-// all that, parking the goroutine, until ctx ends or [Options.DialTimeout] has passed.
-// It leaves nothing behind when it fails.
+// Dial connects to a master and makes the connection ready for commands. It asks for the
+// credentials, asks the sentinels if there are any, looks the name up, and tries the
+// addresses in the resolver's order, each within its share of the time that is left. Then it
+// shakes hands. It parks the goroutine until that is done, until ctx ends or until
+// [Options.DialTimeout] has passed. If it fails, it leaves nothing behind.
 //
-// The error is an [*Error]. If it is [ErrRefused], another try is of no use; if ctx
-// ended, it is also the error of ctx; if the dial timeout passed, it is also
-// [os.ErrDeadlineExceeded].
+// The error is an [*Error]. Tell the cases apart with [errors.Is]:
+//
+//   - [ErrRefused]: another try is of no use before somebody has changed something.
+//   - [ErrNotMaster]: the server is a replica.
+//   - the error of ctx: ctx ended.
+//   - [os.ErrDeadlineExceeded], and not the error of ctx: the dial timeout passed.
 func Dial(ctx context.Context, addr Address, opt Options) (*Conn, error) {
 	timeout := opt.dialTimeout()
 	dctx, cancel := context.WithTimeoutCause(ctx, timeout,
@@ -45,12 +48,12 @@ func Dial(ctx context.Context, addr Address, opt Options) (*Conn, error) {
 		return c, nil
 	}
 	err = unnamed(err)
-	// A deadline can be noticed below before it is in the context.
+	// The code below can notice a deadline before the context does.
 	if at, _ := dctx.Deadline(); !time.Now().Before(at) {
 		<-dctx.Done()
 	}
-	// Whatever a context's end looks like from below, say whose end it was. That of
-	// dctx must not look like that of ctx.
+	// Say which context ended, whatever the error from below looks like: to the caller the
+	// dial timeout must not look like the end of its own context.
 	if why := ctx.Err(); why != nil {
 		if !errors.Is(err, why) {
 			err = fmt.Errorf("%w: %w", why, err)
@@ -74,7 +77,7 @@ type dialing struct {
 	username, password string
 }
 
-// run returns the connection, or what failed.
+// run returns the connection, or the Op that failed and its error.
 func (d *dialing) run(ctx context.Context) (c *Conn, op string, err error) {
 	if d.addr.isZero() {
 		return nil, "resolve", &RefusedError{Reason: "the address is empty", Remedy: "make it with ParseAddress"}
@@ -92,8 +95,9 @@ func (d *dialing) run(ctx context.Context) (c *Conn, op string, err error) {
 	return d.reach(ctx, d.addr)
 }
 
-// runGroup connects to whatever the sentinels say is the group's master, and is: see
-// candidates. If one refuses us that is final only if all do: a sentinel may be behind.
+// runGroup connects to the master of a group. It tries the places that candidates returns,
+// until one of them says that it is the master. A refusal is final only if all places refuse,
+// since a sentinel that is behind may have named the one that does.
 func (d *dialing) runGroup(ctx context.Context) (*Conn, string, error) {
 	places, sure, err := d.addr.candidates(ctx, d.opt)
 	if err != nil {
@@ -122,6 +126,7 @@ func (d *dialing) runGroup(ctx context.Context) (*Conn, string, error) {
 		err = unnamed(err)
 		final = final && errors.Is(err, ErrRefused)
 		all = append(all, fmt.Errorf("%s: %w", p.endpoint, err))
+		// The known master failed, and has not said that it is none: it stays the master.
 		if i+1 == sure && sure < len(places) && !errors.Is(err, ErrNotMaster) {
 			final = false
 			break
@@ -133,14 +138,14 @@ func (d *dialing) runGroup(ctx context.Context) (*Conn, string, error) {
 	var failed error
 	for _, err := range all {
 		if !final && errors.Is(err, ErrRefused) {
-			err = errors.New(err.Error())
+			err = errors.New(err.Error()) // the text without the ErrRefused
 		}
 		failed = join(failed, err)
 	}
 	return nil, op, failed
 }
 
-// reach connects to a fixed place and shakes hands there.
+// reach connects to a fixed place and shakes hands with the server there.
 func (d *dialing) reach(ctx context.Context, at Address) (*Conn, string, error) {
 	c, wait, op, err := d.open(ctx, at)
 	if err != nil {
@@ -158,8 +163,7 @@ func (d *dialing) reach(ctx context.Context, at Address) (*Conn, string, error) 
 	return c, "", nil
 }
 
-// open makes the connection, over TLS if that is asked for, and leaves it in the
-// poller.
+// open makes the connection, with TLS if that is asked for, and leaves it in the poller.
 func (d *dialing) open(ctx context.Context, at Address) (c *Conn, wait func(Interest) error, op string, err error) {
 	targets, err := resolve(ctx, at)
 	if err != nil {
@@ -244,15 +248,15 @@ func (d *dialing) connect(ctx context.Context, targets []target) (*sock, target,
 	return nil, target{}, failed
 }
 
-// share bounds one of several tries by its share of the time left.
+// share bounds the next one of several tries by its share of the time that is left.
 func share(ctx context.Context, deadline time.Time, tries int) (context.Context, context.CancelFunc) {
 	d := time.Until(deadline) / time.Duration(tries)
 	return context.WithTimeoutCause(ctx, d,
 		fmt.Errorf("no answer within %v: %w", d.Round(time.Millisecond), os.ErrDeadlineExceeded))
 }
 
-// unnamed is the cause of a failed read or write of the handshake: the master is to be
-// named once.
+// unnamed returns the cause of an [*Error] from a read or write of the handshake, because
+// the error of Dial names the master already.
 func unnamed(err error) error {
 	if inner, ok := err.(*Error); ok {
 		return inner.Err
@@ -260,7 +264,7 @@ func unnamed(err error) error {
 	return err
 }
 
-// join is errors.Join in one line.
+// join is errors.Join for a text of one line.
 func join(all, err error) error {
 	if all == nil {
 		return err

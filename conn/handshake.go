@@ -13,45 +13,52 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// Server is what a master said about itself in the handshake. What it would not say
-// is zero.
+// Server is what a master said about itself in the handshake. A field that the master did
+// not tell is zero.
 type Server struct {
-	RunID    string        // 40 hex digits, fresh at every start of the server
-	Group    string        // of which it is the master; empty if its place is fixed
-	ReplID   string        // 40 hex digits, fresh whenever it becomes the master, be it by a start
-	ReplID2  string        // that of the master whose replica it was before; empty if it was none, as far as it knows
-	Reign    time.Duration // of a group's master: how long each sentinel that says so has known it as such; 0 if they do not say
-	Version  string        // such as "7.0.15"
-	Mode     string        // "standalone"
-	Role     string        // "master"
-	Proto    int           // 3, or 2 if the server knows no HELLO
-	ClientID int64         // of this connection on the server; 0 over RESP2
-	Uptime   time.Duration // of the server at the handshake, in whole seconds
-	Tracking bool          // CLIENT TRACKING is on
-	Durable  bool          // it persists every write before it answers (appendfsync always), and said so
-	Endpoint string        // what was connected to: host:port, or the path of a Unix socket
-	Missing  []string      // what is switched off, and why
+	Endpoint string // what the connection leads to: host:port, or the path of a Unix socket
+	Group    string // the group whose master it is; empty for a fixed place
+
+	// Who it is, and since when. IDs are 40 hex digits.
+	RunID   string        // new at every start of the server
+	ReplID  string        // new whenever the server becomes a master, a start included
+	ReplID2 string        // ReplID of the master whose replica the server was before; empty if none is known
+	Uptime  time.Duration // time since its start, at the handshake, in whole seconds
+	Reign   time.Duration // least time for which the agreeing sentinels have reported it as master; 0 if unknown
+
+	Version string // such as "7.0.15"
+	Mode    string // "standalone"
+	Role    string // "master"
+	Durable bool   // it has said that it persists every write before it answers (appendfsync always)
+
+	// This connection.
+	Proto    int   // version of RESP: 3, or 2 if the server knows no HELLO
+	ClientID int64 // id of the connection on the server; 0 over RESP2
+	Tracking bool  // CLIENT TRACKING is on
+
+	Missing []string // what the server does not offer or allow, and why, for people to read
 }
 
-// The oldest server with SET NX PX.
+// oldestVersion is the first one with SET NX PX.
 var oldestVersion = [3]int{2, 6, 12}
 
 // handshake makes a connected stream ready for commands.
 //
-// All goes out in one write, before any answer has come: HELLO 3 with AUTH and
-// SETNAME, SELECT, CLIENT TRACKING, SCRIPT LOAD, INFO. A server that will not
-// speak RESP3 refuses the HELLO; then a second write says the same in RESP2.
+// It sends everything in one write, before any answer has come: HELLO 3 with AUTH and
+// SETNAME, SELECT, CLIENT TRACKING, SCRIPT LOAD, INFO. So a reconnect costs one round trip.
+// A server that does not speak RESP3 refuses the HELLO; then a second write says the same in
+// RESP2.
 type handshake struct {
 	ctx                context.Context
 	conn               *Conn
 	opt                *Options
 	db                 int
-	group              string // whose master it should be
+	group              string // the group whose master it should be; empty for a fixed place
 	username, password string
 	wait               func(Interest) error
 
-	out   []byte
-	names []string
+	out   []byte   // the commands
+	names []string // of the commands, in their order, for the errors
 }
 
 func (h *handshake) run() (Server, error) {
@@ -73,15 +80,16 @@ func (h *handshake) run() (Server, error) {
 		h.add("CLIENT TRACKING", "CLIENT", "TRACKING", "ON", "OPTIN")
 	}
 	h.addScripts()
-	// By section: a part of the whole is all that is needed, and that of a miniredis, which
-	// has neither section, reads what its Close is writing.
+	// Two sections have all that is needed. The whole INFO would be longer; and a miniredis,
+	// which has neither section, would read for it what its Close is writing.
 	h.add("INFO", "INFO", "server")
 	h.add("INFO replication", "INFO", "replication")
-	if h.group != "" { // its sentinels may be behind
+	if h.group != "" { // the sentinels may be behind, so the server itself must say what it is
 		h.add("ROLE", "ROLE")
 	}
 	h.addPersistence()
 	replies, err := h.exchange()
+	// A TLS server that reads a HELLO closes the connection, mostly without a word.
 	if e, ok := err.(*Error); ok && len(replies) == 0 && h.conn.tls == nil {
 		err = fmt.Errorf("%w before any answer; the address of a TLS port begins with rediss://", e.Err)
 	}
@@ -89,8 +97,8 @@ func (h *handshake) run() (Server, error) {
 		return Server{}, err
 	}
 	if v := replies[0].Value; v.IsError() {
-		// What is passing or final in RESP3 is so in RESP2, and on a connection that
-		// is gone there is no second try.
+		// What is transient or final in RESP3 is so in RESP2. On a connection that has
+		// ended there is no second try.
 		if e := h.judgeError("HELLO", v); err != nil || IsTransient(v) || errors.Is(e, ErrRefused) {
 			return Server{}, e
 		}
@@ -104,7 +112,7 @@ func (h *handshake) run() (Server, error) {
 
 func (h *handshake) runRESP2() (Server, error) {
 	h.out, h.names = h.out[:0], h.names[:0]
-	if h.username != "" {
+	if h.username != "" { // a server before Redis 6 refuses this, as it has no users
 		h.add("AUTH", "AUTH", h.username, h.password)
 	} else if h.password != "" {
 		h.add("AUTH", "AUTH", h.password)
@@ -115,7 +123,7 @@ func (h *handshake) runRESP2() (Server, error) {
 	h.addSelect()
 	h.addScripts()
 	h.add("INFO", "INFO")
-	h.add("ROLE", "ROLE")
+	h.add("ROLE", "ROLE") // INFO may be forbidden, and without HELLO nothing else tells the role
 	h.addPersistence()
 	replies, err := h.exchange()
 	if err != nil {
@@ -126,7 +134,7 @@ func (h *handshake) runRESP2() (Server, error) {
 
 func (h *handshake) addPersistence() {
 	if h.opt.Persistence {
-		h.add("CONFIG GET", "CONFIG", "GET", "*append*")
+		h.add("CONFIG GET", "CONFIG", "GET", "*append*") // one pattern: before Redis 7 it takes no more
 	}
 }
 
@@ -153,12 +161,13 @@ type reply struct {
 	resp.Value
 }
 
-// exchange sends what was added and waits for the replies. With an error it returns
-// those that came before.
+// exchange sends what was added and waits for the replies. With an error it returns the
+// replies that came before it.
 func (h *handshake) exchange() (replies []reply, err error) {
 	flushed, err := h.conn.Send(h.out)
 	for err == nil {
-		// Receive reads into the same space, as asking for it again moves nothing.
+		// Receive reads into this same space, as a second call of Free moves nothing. What
+		// is no RESP can then be shown to the user.
 		head := h.conn.reader.Free(minRead)
 		var n int
 		n, err = h.conn.Receive()
@@ -180,7 +189,7 @@ func (h *handshake) exchange() (replies []reply, err error) {
 		if err == nil && !flushed {
 			flushed, err = h.conn.Flush()
 		}
-		if err == nil && h.ctx.Err() != nil { // it may send for ever what is no answer
+		if err == nil && h.ctx.Err() != nil { // wait would see it, but pushes without end keep us from it
 			err = context.Cause(h.ctx)
 		}
 		if err == nil && n == 0 {
@@ -194,8 +203,8 @@ func (h *handshake) exchange() (replies []reply, err error) {
 	return replies, err
 }
 
-// unreadable says of the answer to a command that it is too long, or else what it looks like
-// instead, without our password in it.
+// unreadable says that the answer to a command is too long, or what it looks like, without our
+// password in it.
 func (h *handshake) unreadable(command string, err error, head []byte) error {
 	if errors.Is(err, resp.TooLong) || errors.Is(err, resp.TooMany) {
 		return fmt.Errorf("the answer to %s is too long (%w)", command, err)
@@ -208,10 +217,11 @@ func (h *handshake) unreadable(command string, err error, head []byte) error {
 	return fmt.Errorf("the answer, beginning %q, is not the Redis protocol; %s (%w)", shown[:min(len(shown), maxHead)], hint, err)
 }
 
-// judge makes a Server of the replies, or the reason why it cannot serve.
+// judge makes a Server of the replies, or returns the reason why it cannot serve.
 func (h *handshake) judge(replies []reply) (Server, error) {
 	s := Server{Proto: 2}
-	// Who it is comes first: it explains what else is wrong.
+	// First find out what it is, because that explains what else is wrong: a node of a cluster,
+	// for example, refuses SELECT.
 	for _, r := range replies {
 		switch {
 		case r.IsError():
@@ -228,6 +238,7 @@ func (h *handshake) judge(replies []reply) (Server, error) {
 			s.fromConfig(r.Value)
 		}
 	}
+	// A replica of a group is no refusal: the sentinels will name another server.
 	if h.group != "" && s.Role != "" && s.Role != "master" {
 		return s, demotedError{s.Role, h.group}
 	}
@@ -241,13 +252,13 @@ func (h *handshake) judge(replies []reply) (Server, error) {
 		}
 		said, err := h.quote(r.name, r.Value), h.judgeError(r.name, r.Value)
 		switch {
-		case r.name == "ROLE" && s.Role != "":
+		case r.name == "ROLE" && s.Role != "": // somebody else has told
 		case ErrorCode(r.Value) == "NOAUTH":
 			return s, err
 		case r.name == "INFO":
 			s.Missing = append(s.Missing, "run id and uptime: "+said)
 		case r.name == "INFO replication":
-			if s.RunID != "" { // otherwise it was said of the other section
+			if s.RunID != "" { // if not, the other section has said it already
 				s.Missing = append(s.Missing, "replication id: "+said)
 			}
 		case r.name == "CONFIG GET":
@@ -264,7 +275,7 @@ func (h *handshake) judge(replies []reply) (Server, error) {
 	return s, nil
 }
 
-// pairs are the keys and values of a map, which is a flat array in RESP2.
+// pairs returns the keys and values of a map, which is a flat array in RESP2.
 func pairs(v resp.Value) iter.Seq2[string, resp.Value] {
 	return func(yield func(string, resp.Value) bool) {
 		it := v.Elems()
@@ -294,6 +305,8 @@ func (s *Server) fromHello(v resp.Value) {
 	}
 }
 
+// fromConfig reads the settings of the append-only file. A rewrite of the file must not
+// suspend the fsync either.
 func (s *Server) fromConfig(v resp.Value) {
 	settings := map[string]string{}
 	for key, value := range pairs(v) {
@@ -312,7 +325,7 @@ func (s *Server) fromInfo(text []byte) {
 		case "master_replid":
 			s.ReplID = value
 		case "master_replid2":
-			if strings.Trim(value, "0") != "" {
+			if strings.Trim(value, "0") != "" { // 40 zeros mean none
 				s.ReplID2 = value
 			}
 		case "uptime_in_seconds":
@@ -334,7 +347,7 @@ func (s *Server) fromInfo(text []byte) {
 	}
 }
 
-// refusal says why such a server can be no master of a lock.
+// refusal returns the reason why such a server cannot be a master of a lock; nil if it can.
 func (s *Server) refusal() error {
 	switch {
 	case s.Mode == "cluster":
@@ -349,7 +362,7 @@ func (s *Server) refusal() error {
 	return nil
 }
 
-// olderThan is false for a version that is not numbers.
+// olderThan is false for a version that is not numbers: what is unknown is not refused.
 func (s *Server) olderThan(least [3]int) bool {
 	parts := strings.SplitN(s.Version, ".", 3)
 	for i, part := range parts {
@@ -364,8 +377,8 @@ func (s *Server) olderThan(least [3]int) bool {
 	return false
 }
 
-// judgeError makes an error of an error reply: a RefusedError if it will be the same
-// next time.
+// judgeError makes an error of an error reply. It is a RefusedError if the reply will be the
+// same next time.
 func (h *handshake) judgeError(command string, v resp.Value) error {
 	said := h.quote(command, v)
 	refused := func(remedy string) error { return &RefusedError{Reason: said, Remedy: remedy} }
@@ -389,7 +402,7 @@ func (h *handshake) judgeError(command string, v resp.Value) error {
 	return errors.New(said)
 }
 
-// quote is the text of an error reply to a command, without our password in it.
+// quote returns the text of an error reply to a command, without our password in it.
 func (h *handshake) quote(command string, v resp.Value) string {
 	return command + ": " + errorText(v, h.password)
 }

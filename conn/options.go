@@ -13,59 +13,59 @@ import (
 // defaultDialTimeout is the [Options.DialTimeout] of an Options that sets none.
 const defaultDialTimeout = time.Second
 
-// Options says how [Dial] reaches a master. The zero value is ready for use. Dial
-// changes nothing in it, so that one Options serves any number of masters at once.
+// Options says how [Dial] reaches a master. The zero value is ready for use. Dial changes
+// nothing in it, so one Options serves any number of masters at once.
 type Options struct {
-	// TLS is the configuration for masters that speak TLS. If it is set, every
-	// master but those on Unix sockets is spoken to over TLS, whatever its scheme;
-	// if it is nil, the rediss:// ones are, with the system's roots. ServerName
-	// defaults to the host of the address, MinVersion is at least TLS 1.2.
+	// TLS, if set, is used for every master that is not on a Unix socket, whatever its
+	// scheme. If it is nil, masters with rediss:// or sentinels:// speak TLS with the
+	// system's roots. ServerName defaults to the host of the address. MinVersion is at
+	// least TLS 1.2.
 	TLS *tls.Config
 
-	// Username and Password are used where the address has none of its own.
+	// Username and Password are used for an address that has no credentials.
 	Username, Password string
 
-	// SentinelUsername and SentinelPassword are shown to the sentinels of an address
-	// that has some, in place of those of the master.
+	// SentinelUsername and SentinelPassword, if the password is set, are sent to the
+	// sentinels of an address in place of the master's.
 	SentinelUsername, SentinelPassword string
 
-	// Credentials, if set, is asked at every connect and reconnect, and overrides
-	// Username, Password and what the address says. It must end with its context,
-	// and may be called by several goroutines at once.
+	// Credentials, if set, is called by every Dial. What it returns overrides Username,
+	// Password and the address. It must return when its context ends, and several
+	// goroutines may call it at once.
 	Credentials func(ctx context.Context) (username, password string, err error)
 
-	// ClientName is shown by CLIENT LIST on the master. It may hold neither spaces
-	// nor control characters. Empty: none is set.
+	// ClientName is what CLIENT LIST shows on the master. It may hold printable ASCII
+	// without spaces; anything else is refused. Empty: none is set.
 	ClientName string
 
-	// DialTimeout bounds a whole Dial: credentials, name lookup, connect, TLS and
-	// handshake. Zero: 1 s.
+	// DialTimeout bounds a whole Dial: credentials, sentinels, name lookup, connect, TLS
+	// and handshake. Zero or less: 1 s.
 	DialTimeout time.Duration
 
-	// Scripts are loaded into the master's cache in the handshake, so that EVALSHA
-	// finds them.
+	// Scripts are loaded into the master's cache (SCRIPT LOAD) in the handshake, so that
+	// EVALSHA finds them.
 	Scripts []string
 
-	// Tracking asks for CLIENT TRACKING ON OPTIN. It needs RESP3; a master
-	// that will not is used without, and says so in [Server.Missing].
+	// Tracking asks for CLIENT TRACKING ON OPTIN, which needs RESP3. Dial also accepts a
+	// master that refuses it; [Server.Missing] then says so.
 	Tracking bool
 
 	// Persistence asks whether the master writes every change to disk before it
 	// answers (CONFIG GET): see [Server.Durable].
 	Persistence bool
 
-	// Limits bound what is accepted from the master.
+	// Limits bound each frame from the master.
 	Limits resp.Limits
 
-	// Wrap, if set, is put around the byte stream to a master, below TLS. It is
-	// there for tests that need a bad network: see package conntest. Its Read
-	// and Write may be called at the same time, must not block, and return (0, nil)
-	// when nothing can be read or written now; bytes of which Write took only a
-	// part are offered again when the socket is writable.
+	// Wrap, if set, is called for each connection, and its result replaces the byte
+	// stream to that master, below TLS. It is for tests that need a bad network: see
+	// package conntest. Read and Write may be called at the same time, must not block,
+	// and return (0, nil) if nothing can be read or written now. If Write returns less
+	// than it was given, it is offered the rest when the socket is writable.
 	Wrap func(master string, stream io.ReadWriter) io.ReadWriter
 }
 
-// Format prints the options without the credentials, whatever the verb.
+// Format prints the options without the credentials, whatever the verb is.
 func (o Options) Format(s fmt.State, _ rune) {
 	secret := ""
 	if o.Password != "" || o.SentinelPassword != "" || o.Credentials != nil {

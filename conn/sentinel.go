@@ -16,35 +16,38 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// What this file does is the procedure of "Guidelines for Redis clients with support
-// for Redis Sentinel" (redis.io): ask the sentinels for the address, connect, check
-// the role there; and listen to +switch-master.
+// This file follows the guidelines for clients of Sentinel,
+// https://redis.io/docs/latest/develop/reference/sentinel-clients/: ask the sentinels for the
+// address, connect, check the role there, and listen to +switch-master. It differs in one
+// point. The guidelines trust the first sentinel that answers; here a majority of those that
+// are listed must agree. One sentinel that is behind, or cut off, or hostile would otherwise
+// lead a lock to another master, and nobody would notice that exclusion is gone.
 
 const switchChannel = "+switch-master"
 
-// The pause between two tries of a sentinel that cannot be listened to, at first and
-// at most.
+// The pause between two tries to listen to a sentinel: the first one, and the longest.
 const (
 	sentinelPauseMin = 50 * time.Millisecond
 	sentinelPauseMax = 2 * time.Second
 )
 
-// How often a sentinel that publishes nothing is asked again, about. A variable for the
-// sake of the tests.
+// askEvery is about how often a sentinel that publishes nothing is asked again. It is a
+// variable for the tests.
 var askEvery = 10 * time.Second
 
-// A sentinel is a connection to one, off the path of the locks: its calls wait.
+// A sentinel is a connection to a sentinel. Its calls wait, which is no harm: it is not on the
+// path of the locks.
 type sentinel struct {
 	dialing
 	ctx    context.Context
 	conn   *Conn
 	wait   func(Interest) error
-	denied error // that it has not taken our password, which it may not need
+	denied error // the reply if it refused our password; nil otherwise
 }
 
-// dialSentinel connects to a sentinel and authenticates. Whether a password that it
-// does not take is a fault shows only later: one that wants none does not know the
-// master's users, and before Redis 5 it does not know the command.
+// dialSentinel connects to a sentinel and authenticates. If the sentinel refuses the password,
+// only its next answer shows whether that matters: one that wants no password does not know
+// the master's users, and before Redis 5 not even the command.
 func dialSentinel(ctx context.Context, endpoint string, a Address, opt *Options) (*sentinel, error) {
 	s := &sentinel{dialing: dialing{addr: a, opt: opt}, ctx: ctx}
 	switch {
@@ -89,13 +92,14 @@ func (s *sentinel) close() {
 	s.poller.Close()
 }
 
-// quote is the text of an error reply.
+// quote returns the text of an error reply to a command, without our password in it.
 func (s *sentinel) quote(command string, v resp.Value) string {
 	h := handshake{password: s.password}
 	return h.quote(command, v)
 }
 
-// fault is an error reply as an error, if it is one.
+// fault returns the error if v is an error reply. If the sentinel has refused our password,
+// that comes first, as it is likely to be the reason.
 func (s *sentinel) fault(command string, v resp.Value) error {
 	if !v.IsError() {
 		return nil
@@ -124,7 +128,7 @@ func (s *sentinel) do(args ...string) (resp.Value, error) {
 // next waits for the next frame.
 func (s *sentinel) next() (resp.Value, error) {
 	for {
-		if s.ctx.Err() != nil { // it may send for ever
+		if s.ctx.Err() != nil { // wait would see it, but messages without end keep us from it
 			return resp.Value{}, context.Cause(s.ctx)
 		}
 		v, err := s.conn.Next()
@@ -141,7 +145,7 @@ func (s *sentinel) next() (resp.Value, error) {
 	}
 }
 
-// texts returns the elements of an array of strings, however it is typed.
+// texts returns the elements of an array as strings, whatever their types.
 func texts(v resp.Value) (all []string) {
 	for it := v.Elems(); ; {
 		e, ok := it.Next()
@@ -154,13 +158,14 @@ func texts(v resp.Value) (all []string) {
 
 // A place is where the master of a group may be.
 type place struct {
-	endpoint string        // empty if the group is not known
-	votes    int           // sentinels that say so
-	reign    time.Duration // how long each of them has known it as the master, at least
-	epoch    int64         // the latest of the elections that they know of; 0 if they do not say
+	endpoint string        // empty if the sentinels do not know the group
+	votes    int           // number of sentinels that name it
+	reign    time.Duration // least time for which each of them has reported it as the master
+	epoch    int64         // number of the latest election that they know of; 0 if they do not say
 }
 
-// ask asks one sentinel where the master of the group is, and since when.
+// ask asks one sentinel where the master of the group is, and since when. The place has no
+// endpoint if the sentinel does not know the group.
 func ask(ctx context.Context, endpoint string, a Address, opt *Options) (p place, err error) {
 	s, err := dialSentinel(ctx, endpoint, a, opt)
 	if err != nil {
@@ -179,7 +184,7 @@ func ask(ctx context.Context, endpoint string, a Address, opt *Options) (p place
 		return p, errors.New("an answer that is no address")
 	}
 	p.endpoint = endpointOf(at[0], at[1])
-	// Since when is of use to those who have a restart guard; it may be refused.
+	// An error reply is no failure: only those who have a restart guard need to know since when.
 	if v, err = s.do("SENTINEL", "MASTER", a.group); err != nil {
 		return place{}, err
 	}
@@ -195,24 +200,25 @@ func ask(ctx context.Context, endpoint string, a Address, opt *Options) (p place
 	return p, nil
 }
 
-// endpointOf is the canonical spelling of what a sentinel says.
+// endpointOf returns the canonical spelling of a host and port that a sentinel has named.
 func endpointOf(host, port string) string {
 	var a Address
 	if s := net.JoinHostPort(host, port); a.parseHostPort(s) != nil {
-		return s // to be refused by whoever connects
+		return s // whoever connects there says what is wrong with it
 	}
 	return a.Endpoint()
 }
 
-// candidates returns where the master of a group may be, in the order in which these
-// places are to be tried, and how many of them come before the known one has said that it
-// is no master any more.
+// candidates returns where the master of a group may be, in the order of the tries. The first
+// ones, as many as sure says, may be tried in any case. The others may be tried only if the
+// server at the last of these has said that it is no master.
 //
-// What more than half of the sentinels say is tried alone, be it of use or not: a master
-// that was replaced, and that is cut off from them, says that it is one. Where so many do
-// not agree, a master that is known stays the master: one sentinel that is wrong must not
-// move it. Only its own word counts as much as theirs. If none is known, what those say
-// comes first that know of the latest election, or else what most say.
+// If more than half of the sentinels name one place, that is the only candidate, even if
+// nobody answers there: a master that was replaced, and is cut off from the sentinels, still
+// says that it is the master. If they do not agree, a known master stays the master, since
+// one sentinel that is wrong must not move it. Only its own word counts as much as a
+// majority. If none is known, the candidate is the place of the latest election; if that is
+// not known either, all places are, the most often named one first.
 func (a Address) candidates(ctx context.Context, opt *Options) (places []place, sure int, err error) {
 	all, total, failed := a.poll(ctx, opt)
 	unknown := 0
@@ -232,11 +238,11 @@ func (a Address) candidates(ctx context.Context, opt *Options) (places []place, 
 	agreed := len(places) > 0 && 2*places[0].votes > total
 	if agreed {
 		places = places[:1]
-		if p := &places[0]; a.first != "" && p.endpoint != a.first {
+		if p := &places[0]; a.hint != "" && p.endpoint != a.hint {
 			deadline, _ := ctx.Deadline()
 			sctx, cancel := share(ctx, deadline, 4)
-			if LeadsTo(sctx, p.endpoint, a.first) {
-				p.endpoint = a.first // it has not moved: it is only called otherwise
+			if LeadsTo(sctx, p.endpoint, a.hint) {
+				p.endpoint = a.hint // another spelling of the known place
 			}
 			cancel()
 		}
@@ -244,13 +250,13 @@ func (a Address) candidates(ctx context.Context, opt *Options) (places []place, 
 		places = places[i : i+1]
 	}
 	sure = len(places)
-	if a.first != "" && !agreed {
-		first := place{endpoint: a.first}
-		if i := slices.IndexFunc(all, func(p place) bool { return p.endpoint == a.first }); i >= 0 {
-			first = all[i]
+	if a.hint != "" && !agreed {
+		known := place{endpoint: a.hint}
+		if i := slices.IndexFunc(all, func(p place) bool { return p.endpoint == a.hint }); i >= 0 {
+			known = all[i]
 		}
-		places = slices.DeleteFunc(places, func(p place) bool { return p.endpoint == a.first })
-		places = slices.Insert(places, 0, first)
+		places = slices.DeleteFunc(places, func(p place) bool { return p.endpoint == a.hint })
+		places = slices.Insert(places, 0, known)
 		sure = 1
 	}
 	switch {
@@ -265,13 +271,13 @@ func (a Address) candidates(ctx context.Context, opt *Options) (places []place, 
 	return nil, 0, failed
 }
 
-// LeadsTo reports whether an endpoint that [FollowGroup] has told leads to another one, such
-// as a [Conn.RemoteAddr]: whether it has all addresses that the other one has. Then they are
-// two spellings of one place. Names are looked up until ctx ends; one that cannot be found
-// leads nowhere.
+// LeadsTo reports whether two endpoints are spellings of one place: whether endpoint, such as
+// [FollowGroup] tells it, has every address that other has, such as a [Conn.RemoteAddr]. Both
+// are a host and port. LeadsTo looks names up, until ctx ends; a name that it cannot find leads
+// nowhere.
 func LeadsTo(ctx context.Context, endpoint, other string) bool {
-	addresses := lookUp(ctx)(endpoint)
-	wanted := lookUp(ctx)(other)
+	addresses := addressesOf(ctx, endpoint)
+	wanted := addressesOf(ctx, other)
 	for _, to := range wanted {
 		if !slices.Contains(addresses, to) {
 			return false
@@ -280,7 +286,8 @@ func LeadsTo(ctx context.Context, endpoint, other string) bool {
 	return len(wanted) > 0
 }
 
-// latest returns the place that was elected after all others; -1 if none is known to be.
+// latest returns the index of the place that was elected after all others. It is -1 if there is
+// only one place, or if two know of the same election.
 func latest(places []place) int {
 	if len(places) < 2 {
 		return -1
@@ -300,10 +307,10 @@ func latest(places []place) int {
 	return best
 }
 
-// poll counts the answers of all sentinels, which are total, and joins their errors. It
-// asks them at once, and stops when more than half of them agree, with the place that they
-// agree on: those that are down or that disagree do not matter then. Otherwise it waits for
-// all of them, for half the time there is.
+// poll asks all sentinels at once. It returns the places that they name, the number of
+// sentinels, and their joined errors. As soon as more than half of them agree, it returns that
+// place alone, since the others do not matter then. Otherwise it waits for all of them, up to
+// half of the time that is left; the rest is for the connect.
 func (a Address) poll(ctx context.Context, opt *Options) (places []place, total int, failed error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -326,7 +333,7 @@ func (a Address) poll(ctx context.Context, opt *Options) (places []place, total 
 			answers <- answer{from, p, err}
 		})
 	}
-	defer asking.Wait() // they end with the context
+	defer asking.Wait() // the context is canceled first, so this is short
 	for range sentinels {
 		got := <-answers
 		if got.err != nil {
@@ -334,7 +341,7 @@ func (a Address) poll(ctx context.Context, opt *Options) (places []place, total 
 			continue
 		}
 		places = count(places, got.place)
-		if p, ok := agree(places, total, a.first, lookUp(ctx)); ok {
+		if p, ok := agree(places, total, a.hint, lookUp(ctx)); ok {
 			cancel()
 			return []place{p}, total, nil
 		}
@@ -342,7 +349,7 @@ func (a Address) poll(ctx context.Context, opt *Options) (places []place, total 
 	return places, total, failed
 }
 
-// count adds one sentinel's answer to those of the others.
+// count adds the answer of one sentinel to those of the others.
 func count(places []place, p place) []place {
 	p.votes = 1
 	for i := range places {
@@ -361,15 +368,16 @@ func (p *place) add(q place) {
 	p.epoch = max(p.epoch, q.epoch)
 }
 
-// agree returns the place that more than half of all sentinels, which are total, name. Some
-// may spell it otherwise than others, such as by its address and by its name: where their
-// spellings make no majority, or not that which is known, what these lead to is looked up and
-// counted. The place keeps the known spelling, if one of those who agree uses it: it has not
-// moved. Otherwise it has that of most.
+// agree returns the place that more than half of all sentinels name; total is the number of
+// sentinels. Some may give the address of a place, and others its name. So if no spelling has
+// a majority, or if some use the known spelling and the majority another, agree looks up the
+// addresses of all spellings and counts by address. The result has the known spelling if one
+// of those who agree uses it, since the master has not moved then. Otherwise it has the most
+// frequent one.
 func agree(places []place, total int, known string, lookUp func(endpoint string) []netip.AddrPort) (place, bool) {
-	var most place // what more than half of them spell alike
+	var most place // the spelling that more than half use, if there is one
 	named := 0
-	respelled := false // some say what is known
+	respelled := false // some use the known spelling
 	for _, p := range places {
 		if p.endpoint == "" {
 			continue
@@ -389,7 +397,7 @@ func agree(places []place, total int, known string, lookUp func(endpoint string)
 			leads[i] = lookUp(p.endpoint)
 		}
 	}
-	var best []int // of places
+	var best []int // indexes of the places that share an address
 	votes := total / 2
 	for _, to := range slices.Concat(leads...) {
 		var of []int
@@ -404,7 +412,7 @@ func agree(places []place, total int, known string, lookUp func(endpoint string)
 		case n > votes:
 			best, votes = of, n
 		case n == votes && !slices.Equal(of, best):
-			best = nil // a name with two addresses, and others who say one of them each
+			best = nil // one says a name with two addresses, and two others one address each
 		}
 	}
 	if best == nil {
@@ -425,27 +433,34 @@ func agree(places []place, total int, known string, lookUp func(endpoint string)
 	return agreed, true
 }
 
-// lookUp returns a function that says which addresses a place has: none if it cannot be
-// found before ctx ends.
+// lookUp is addressesOf with a context.
 func lookUp(ctx context.Context) func(endpoint string) []netip.AddrPort {
-	return func(endpoint string) (all []netip.AddrPort) {
-		var a Address
-		if a.parseHostPort(endpoint) != nil {
-			return nil
-		}
-		targets, _ := resolve(ctx, a)
-		for _, to := range targets {
-			all = append(all, to.addr)
-		}
-		return all
-	}
+	return func(endpoint string) []netip.AddrPort { return addressesOf(ctx, endpoint) }
 }
 
-// FollowGroup listens to the sentinels of a group until ctx ends, and asks each of them again
-// about every 10 s. It calls tell with the endpoint of the group's master as soon as more than
-// half of the sentinels name it, and again whenever they come to name another, or the same
-// one after so many had not agreed: what one sentinel says alone moves nothing. Calls do not
-// overlap. FollowGroup returns when nothing of it is left.
+// addressesOf returns the addresses of a host and port: none if it cannot find them before ctx
+// ends.
+func addressesOf(ctx context.Context, endpoint string) (all []netip.AddrPort) {
+	var a Address
+	if a.parseHostPort(endpoint) != nil {
+		return nil
+	}
+	targets, _ := resolve(ctx, a)
+	for _, to := range targets {
+		all = append(all, to.addr)
+	}
+	return all
+}
+
+// FollowGroup subscribes to the sentinels of a group until ctx ends, and asks each of them
+// again about every 10 s. It calls tell with the endpoint of the group's master as soon as
+// more than half of the listed sentinels name it. It calls tell again when such a majority
+// names another endpoint, and when one names the same endpoint after there was none. One
+// sentinel alone moves nothing.
+//
+// FollowGroup uses the same Options as [Dial]. Calls of tell do not overlap. FollowGroup
+// reports no errors: a sentinel that cannot be reached has no vote until it can. It returns
+// when ctx has ended and nothing of it is left, or at once if a has no group.
 func FollowGroup(ctx context.Context, a Address, opt Options, tell func(to string)) {
 	if a.group == "" {
 		return
@@ -460,7 +475,7 @@ func FollowGroup(ctx context.Context, a Address, opt Options, tell func(to strin
 				if heard {
 					pause = sentinelPauseMin
 				}
-				f.says(ctx, i, "") // what it said is of the past
+				f.says(ctx, i, "") // what it has said may have changed unheard
 				select {
 				case <-time.After(pause/2 + rand.N(pause)):
 				case <-ctx.Done():
@@ -471,19 +486,19 @@ func FollowGroup(ctx context.Context, a Address, opt Options, tell func(to strin
 	all.Wait()
 }
 
-// A following is what the sentinels of a group say at the moment.
+// A following has what the sentinels of a group say at the moment.
 type following struct {
 	tell    func(to string)
-	timeout time.Duration // of looking up what they say
+	timeout time.Duration // for looking up names
 
 	mu     sync.Mutex
-	said   []string // by each sentinel; empty if it is not heard
-	agreed string   // what more than half of them say; empty if nothing is
-	told   string   // what was told last
+	said   []string // by each sentinel; empty if it cannot be heard
+	agreed string   // what more than half of them say; empty if they do not agree
+	told   string   // what tell was called with last
 }
 
-// says takes note of what sentinel i says, and tells of what most agree on, if that is
-// news.
+// says takes note of what sentinel i says. If a majority agrees on something new then, it
+// calls tell.
 func (f *following) says(ctx context.Context, i int, to string) {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
@@ -502,10 +517,11 @@ func (f *following) says(ctx context.Context, i int, to string) {
 	f.agreed = p.endpoint
 }
 
-// listen subscribes to one sentinel, and reports what it says: where the master is now,
-// and then every switch that it publishes. It asks again now and then, as not all that moves
-// a master is published: a sentinel that is told to forget a group and to watch it elsewhere
-// says nothing. It returns when the sentinel fails to answer, and whether it ever has.
+// listen subscribes to one sentinel. It calls says with the place of the master now, and then
+// with that of every switch that the sentinel publishes. It asks again now and then, since
+// not everything that moves a master is published: a sentinel that is told to forget a group
+// and to monitor it elsewhere says nothing. listen returns when the sentinel fails to answer,
+// and reports whether it ever answered.
 func listen(ctx context.Context, endpoint string, a Address, opt *Options, says func(to string)) (heard bool) {
 	dctx, cancel := context.WithTimeout(ctx, opt.dialTimeout())
 	defer cancel()
@@ -518,8 +534,8 @@ func listen(ctx context.Context, endpoint string, a Address, opt *Options, says 
 		return false
 	}
 	for {
-		// What was published before is in the answer. What is published meanwhile is read
-		// after it, and leads to the same place at the latest with its last message.
+		// The answer includes what was published before. What is published meanwhile is read
+		// after it, and its last message names the place that is right then.
 		actx, cancel := context.WithTimeout(ctx, opt.dialTimeout())
 		p, err := ask(actx, endpoint, a, opt)
 		cancel()
@@ -534,8 +550,8 @@ func listen(ctx context.Context, endpoint string, a Address, opt *Options, says 
 	}
 }
 
-// hear reports the switches of its group that a sentinel publishes, for a while. The error
-// says why nothing more can be heard.
+// hear calls says with the switches of its group that a sentinel publishes, for as long as d.
+// The error says why nothing more can be heard.
 func (s *sentinel) hear(ctx context.Context, d time.Duration, says func(to string)) error {
 	hctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
