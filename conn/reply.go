@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	maxErrorText = 256 // bytes of a server's error that are shown
-	maxWord      = 64  // bytes of what a server says about itself
-	maxHead      = 24  // bytes of an answer that is no reply
-	minSecret    = 4   // bytes; anything shorter stands in a text by chance
-	longSecret   = 8   // bytes; anything shorter can be a part of a word by chance
+	maxErrorText = 256 // bytes of an error reply that are shown
+	maxWord      = 64  // bytes of a word with which a server describes itself
+	maxHead      = 24  // bytes that are shown of an answer that is no RESP
+	minSecret    = 4   // bytes; a shorter one stands in a text by chance
+	longSecret   = 8   // bytes; a shorter one can be part of a word by chance
 )
 
-// ErrorCode is the code of an error reply, such as NOPERM, and "" for any other reply.
-// A server before Redis 7 wraps the error that a command had inside of a script, in
-// "ERR Error running script (...): ... -NOREPLICAS Not enough ...": then it is the code of
-// that error.
+// ErrorCode returns the code of an error reply, such as NOPERM, and "" for any other reply. If a
+// command fails inside a script, a server before Redis 7 wraps its error, as in "ERR Error
+// running script (...): ... -NOREPLICAS Not enough ...". ErrorCode returns the inner code then,
+// here NOREPLICAS.
 func ErrorCode(v resp.Value) string {
 	if !v.IsError() {
 		return ""
@@ -34,8 +34,8 @@ func ErrorCode(v resp.Value) string {
 	return string(code)
 }
 
-// scriptError is the code of the error inside of a script's; "" if the text is no
-// script's error, or names no code.
+// scriptError returns the code of the error that a command had inside a script. It is "" if
+// the text is no error of a script, or names no code.
 func scriptError(text []byte) string {
 	if !bytes.Contains(text, []byte("script")) {
 		return ""
@@ -63,25 +63,26 @@ func isCode(s []byte) bool {
 	return len(s) > 2
 }
 
-// ErrorText is the text of an error reply, fit to be logged: what is not printable is
-// escaped, it has 256 bytes at most, and it ends where the server begins to quote the
-// arguments of our command, among which passwords and tokens are.
+// ErrorText returns the text of an error reply, with its code, fit for a log. What is not
+// printable is escaped. At most 256 bytes of the text are shown; "..." stands for the rest. The
+// text ends where the server begins to quote the arguments of the command, which can be
+// passwords and tokens.
 func ErrorText(v resp.Value) string { return errorText(v, "") }
 
-// errorText also hides a secret of ours.
+// errorText is ErrorText that also hides a secret.
 func errorText(v resp.Value, secret string) string {
 	return clip(mask(string(ownWords(v)), secret), maxErrorText)
 }
 
-// ownWords is the text of an error reply up to where the server begins to quote the arguments
-// of our command, which can hold anything.
+// ownWords returns the text of an error reply up to where the server begins to quote the
+// arguments of the command, which can hold anything.
 func ownWords(v resp.Value) []byte {
 	text, _, _ := bytes.Cut(v.Bytes(), []byte(", with args"))
 	return text
 }
 
-// IsTransient reports whether an error reply speaks of a state that ends by itself, and so
-// says that nothing was done.
+// IsTransient reports whether an error reply names a state that passes by itself, such as
+// LOADING or BUSY. The command was then not executed, and may be sent again.
 func IsTransient(v resp.Value) bool {
 	switch ErrorCode(v) {
 	case "LOADING", "MASTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN":
@@ -90,8 +91,8 @@ func IsTransient(v resp.Value) bool {
 	return bytes.Contains(ownWords(v), []byte("max number of clients"))
 }
 
-// Printable is s with everything escaped, as in Go's strings, that could do something to
-// a terminal or a log: control characters, line ends, invalid UTF-8.
+// Printable returns s with escapes, as in a string of Go, for everything that could harm a
+// terminal or a log: control characters, line ends and invalid UTF-8.
 func Printable(s string) string {
 	at := strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) || r == utf8.RuneError })
 	if at < 0 {
@@ -115,7 +116,7 @@ func Printable(s string) string {
 	return string(out)
 }
 
-// clip is the printable form of at most so many bytes of s.
+// clip returns the printable form of at most so many bytes of s, and "..." for the rest.
 func clip(s string, most int) string {
 	if len(s) <= most {
 		return Printable(s)
@@ -126,13 +127,13 @@ func clip(s string, most int) string {
 	return Printable(s[:most]) + "..."
 }
 
-// word is one of the words that a server describes itself with.
+// word returns the printable form of a word with which a server describes itself.
 func word(b []byte) string { return clip(string(b), maxWord) }
 
-// mask hides a secret that was sent: a long one wherever it stands in a text, a shorter one
-// where it stands as a whole. So a password such as "pass" does not edit the server's own
-// words, as in "username-password pair". What is shorter than a few characters is not looked
-// for: it would be found everywhere. The text is to be masked before it is escaped or cut.
+// mask replaces a secret in a text by "***": a long one everywhere, a shorter one where it is a
+// word of its own. So the password "pass" does not change the words of the server, as in
+// "username-password pair". A secret below minSecret is not looked for, as it would be found
+// everywhere. Mask a text before you escape or cut it, or the secret is not found.
 func mask(text, secret string) string {
 	if len(secret) < minSecret {
 		return text
@@ -155,8 +156,8 @@ func mask(text, secret string) string {
 	}
 }
 
-// endsInWord reports whether a text ends within a word. What ends an escape that the server
-// has made, such as \n or \x0a, is of no word.
+// endsInWord reports whether the last byte of a text is part of a word. The last byte of an
+// escape that the server has made, such as \n or \x0a, is not.
 func endsInWord(s string) bool {
 	n := len(s)
 	return n > 0 && isWordByte(s[n-1]) && !(n > 1 && s[n-2] == '\\') && !(n > 3 && s[n-4:n-2] == `\x`)

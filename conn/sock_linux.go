@@ -16,25 +16,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long bytes may stay unacknowledged, and how an idle connection is probed,
-// before the kernel gives the master up.
+// When the kernel gives a master up, see tcp(7).
 const (
-	userTimeout       = 10 * time.Second
-	keepaliveIdle     = 10 * time.Second
-	keepaliveInterval = 5 * time.Second
-	keepaliveProbes   = 2
+	userTimeout       = 10 * time.Second // TCP_USER_TIMEOUT: bytes stay unacknowledged
+	keepaliveIdle     = 10 * time.Second // TCP_KEEPIDLE: nothing is heard; then it probes
+	keepaliveInterval = 5 * time.Second  // TCP_KEEPINTVL: between two probes
+	keepaliveProbes   = 2                // TCP_KEEPCNT: probes without an answer
 )
 
-// sock is a connected, non-blocking stream socket. It owns its descriptor.
+// sock is a connected, non-blocking stream socket. It owns its descriptor until close or
+// abort. Its methods make the system calls that their comments name, and never wait, but for
+// those of dialSock.
 type sock struct {
 	fd int // -1 once closed
 }
 
-// closed reports whether s was closed; that of a zero Conn is nil.
+// closed reports whether s was closed. The sock of a zero Conn is nil, and counts as closed.
 func (s *sock) closed() bool { return s == nil || s.fd < 0 }
 
-// dialSock connects a socket to one address. It parks the goroutine until the
-// connection stands, ctx ends, or the peer refuses.
+// dialSock makes a socket with socket(2) (SOCK_NONBLOCK, SOCK_CLOEXEC) and connects it to one
+// address. It parks the goroutine until the socket is connected, the peer refuses, or ctx
+// ends. An error of the system names the call.
 func dialSock(ctx context.Context, p *Poller, to target) (*sock, error) {
 	sa, domain, err := to.sockaddr()
 	if err != nil {
@@ -58,7 +60,7 @@ func dialSock(ctx context.Context, p *Poller, to target) (*sock, error) {
 	return s, nil
 }
 
-// sockaddr is the target in the kernel's terms.
+// sockaddr returns the target in the terms of the kernel, and its address family.
 func (t target) sockaddr() (unix.Sockaddr, int, error) {
 	if t.path != "" {
 		if len(t.path) >= len(unix.RawSockaddrUnix{}.Path) {
@@ -74,6 +76,8 @@ func (t target) sockaddr() (unix.Sockaddr, int, error) {
 	return &unix.SockaddrInet6{Addr: ip.As16(), Port: port, ZoneId: zone}, unix.AF_INET6, err
 }
 
+// zoneID returns the index of the interface that an IPv6 address names, such as eth0 in
+// fe80::1%eth0.
 func zoneID(ip netip.Addr) (uint32, error) {
 	if ip.Zone() == "" {
 		return 0, nil
@@ -88,8 +92,8 @@ func zoneID(ip netip.Addr) (uint32, error) {
 	return uint32(i.Index), nil
 }
 
-// tune sets the options of a TCP socket. Only TCP_NODELAY is essential: without the
-// others a master that vanished is noticed later.
+// tune sets the options of a TCP socket with setsockopt(2). Only a failure of TCP_NODELAY is an
+// error: without the others the client only notices later that a master has vanished.
 func (s *sock) tune() error {
 	if err := unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
 		return os.NewSyscallError("setsockopt", err)
@@ -102,10 +106,12 @@ func (s *sock) tune() error {
 	return nil
 }
 
+// connect starts connect(2), parks until the socket is writable, and takes the result from
+// SO_ERROR (getsockopt(2)) and getpeername(2).
 func (s *sock) connect(ctx context.Context, p *Poller, sa unix.Sockaddr) error {
 	err := unix.Connect(s.fd, sa)
 	for err == unix.EAGAIN {
-		// The backlog of a Unix socket is full. Nothing tells when it no longer is.
+		// The backlog of a Unix socket is full. Nothing tells when there is room again.
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -131,8 +137,8 @@ func (s *sock) connect(ctx context.Context, p *Poller, sa unix.Sockaddr) error {
 		if err != nil {
 			return os.NewSyscallError("connect", err)
 		}
-		// A socket can be reported writable before it is connected: only a peer's
-		// address proves it.
+		// A socket can be reported writable before it is connected. Only the address of the
+		// peer proves that it is.
 		peer, err := unix.Getpeername(s.fd)
 		if err == nil {
 			return s.refuseSelf(peer)
@@ -143,8 +149,9 @@ func (s *sock) connect(ctx context.Context, p *Poller, sa unix.Sockaddr) error {
 	}
 }
 
-// refuseSelf catches the socket that is connected to itself: a redial of a dead local
-// master whose port the kernel happens to choose as the source port as well.
+// refuseSelf returns ECONNREFUSED if the socket is connected to itself, by getsockname(2). That
+// happens in a redial of a dead local master, if the kernel chooses the port of the master as
+// the source port.
 func (s *sock) refuseSelf(peer unix.Sockaddr) error {
 	self, err := unix.Getsockname(s.fd)
 	if err != nil {
@@ -165,8 +172,9 @@ func (s *sock) refuseSelf(peer unix.Sockaddr) error {
 	return nil
 }
 
-// Read takes what has arrived: (0, nil) if nothing has, io.EOF after the last byte.
-// The call cannot block, so the scheduler is not told of it.
+// Read reads what has arrived, with recv(2) and MSG_DONTWAIT. It returns (0, nil) if nothing
+// has arrived, and io.EOF after the last byte. The call cannot block, so it is a raw one: the
+// scheduler need not know of it.
 func (s *sock) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -187,7 +195,8 @@ func (s *sock) Read(p []byte) (int, error) {
 	}
 }
 
-// Write writes what the socket takes now, which may be nothing.
+// Write writes as much as the socket accepts now, which may be nothing, with send(2),
+// MSG_DONTWAIT and MSG_NOSIGNAL. It is a raw call as in Read.
 func (s *sock) Write(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -206,6 +215,8 @@ func (s *sock) Write(p []byte) (int, error) {
 	}
 }
 
+// error makes an error of a failed call. A closed socket has no descriptor, so its calls fail
+// with EBADF.
 func (s *sock) error(call string, e unix.Errno) error {
 	if s.fd < 0 {
 		return errClosed
@@ -213,19 +224,22 @@ func (s *sock) error(call string, e unix.Errno) error {
 	return os.NewSyscallError(call, e)
 }
 
+// close frees the descriptor with close(2). The kernel still delivers what was written.
 func (s *sock) close() error {
 	if s.closed() {
 		return errClosed
 	}
 	fd := s.fd
 	s.fd = -1
-	// Linux has freed the descriptor even when close is interrupted.
+	// Linux frees the descriptor even if close is interrupted.
 	if err := unix.Close(fd); err != nil && err != unix.EINTR {
 		return os.NewSyscallError("close", err)
 	}
 	return nil
 }
 
+// abort is close with SO_LINGER of 0 s: it resets a TCP connection and discards what the
+// kernel has not delivered.
 func (s *sock) abort() error {
 	if !s.closed() {
 		unix.SetsockoptLinger(s.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})

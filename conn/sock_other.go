@@ -12,28 +12,29 @@ import (
 
 const (
 	sockBuffer   = 64 << 10               // bound of each direction's buffer
-	drainTimeout = 100 * time.Millisecond // what close grants to bytes that Write has taken
+	drainTimeout = 100 * time.Millisecond // how long close waits for what Write has accepted
 )
 
-// sock gives a blocking net.Conn the non-blocking contract of the raw socket: one
-// goroutine reads ahead into a bounded buffer, one writes behind from another. Both
-// end before close or abort returns.
+// sock gives a blocking net.Conn the non-blocking contract of the raw socket. One goroutine
+// reads ahead into a bounded buffer, and one writes from another. Both end before close or
+// abort returns.
 type sock struct {
 	nc      net.Conn
 	wg      sync.WaitGroup
 	drained chan struct{} // closed when writeBehind has ended
 
 	mu      sync.Mutex
-	state   sync.Cond // of mu: the two goroutines wait here for room and for bytes
-	in      []byte    // read and not yet taken
-	inErr   error     // why there will be no more
-	out     []byte    // taken and not yet written by nc
-	outErr  error
+	state   sync.Cond // with mu: the two goroutines wait here for room and for bytes
+	in      []byte    // received from nc and not yet returned by Read
+	inErr   error     // why no more will be received
+	out     []byte    // accepted by Write and not yet sent by nc
+	outErr  error     // why no more will be sent
 	closed  bool
-	pollers []*Poller // to be told of changes
+	pollers []*Poller // to kick after changes
 }
 
-// dialSock connects to one address.
+// dialSock connects to one address. It parks the goroutine until the socket is connected, the
+// peer refuses, or ctx ends.
 func dialSock(ctx context.Context, _ *Poller, to target) (*sock, error) {
 	network, address := "tcp", to.addr.String()
 	if to.path != "" {
@@ -50,6 +51,7 @@ func dialSock(ctx context.Context, _ *Poller, to target) (*sock, error) {
 	return s, nil
 }
 
+// readAhead receives until the buffer is full, and goes on when Read has made room.
 func (s *sock) readAhead() {
 	buf := make([]byte, readBuffer)
 	for {
@@ -69,6 +71,7 @@ func (s *sock) readAhead() {
 	}
 }
 
+// writeBehind sends what Write has accepted.
 func (s *sock) writeBehind() {
 	defer close(s.drained)
 	var buf []byte
@@ -94,7 +97,7 @@ func (s *sock) writeBehind() {
 	}
 }
 
-// changed tells everyone who may wait for a change. mu is held.
+// changed wakes the goroutines of s and the Pollers. mu is held.
 func (s *sock) changed() {
 	s.state.Broadcast()
 	for _, p := range s.pollers {
@@ -102,7 +105,7 @@ func (s *sock) changed() {
 	}
 }
 
-// Read takes what has arrived: (0, nil) if nothing has, the error after the last byte.
+// Read returns what has arrived: (0, nil) if nothing has, and the error after the last byte.
 func (s *sock) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +121,7 @@ func (s *sock) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Write takes what there is room for, which may be nothing.
+// Write accepts what there is room for, which may be nothing.
 func (s *sock) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +137,7 @@ func (s *sock) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// ready is what a Poller would report now.
+// ready returns what a Poller would report now.
 func (s *sock) ready() (is Interest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,8 +156,8 @@ func (s *sock) ready() (is Interest) {
 	return is
 }
 
-// watch says whether p wants to be told of changes, and reports whether there can be
-// any.
+// watch makes s kick p after changes, or no longer. It reports false if s is closed, so that
+// there will be no changes.
 func (s *sock) watch(p *Poller, on bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +168,7 @@ func (s *sock) watch(p *Poller, on bool) bool {
 	return !on || !s.closed
 }
 
-// close lets what Write has taken go out first, for a short while.
+// close first sends what Write has accepted, for up to drainTimeout.
 func (s *sock) close() error {
 	if s == nil { // of a zero Conn
 		return errClosed
@@ -174,7 +177,7 @@ func (s *sock) close() error {
 	return s.shut(false)
 }
 
-// abort discards what Write has taken, here and in the kernel.
+// abort discards what Write has accepted, here and in the kernel.
 func (s *sock) abort() error {
 	if s == nil { // of a zero Conn
 		return errClosed
@@ -210,8 +213,8 @@ func (s *sock) shut(discard bool) error {
 	return err
 }
 
-// bare is err without the addresses that package net puts in front of it: an [Error]
-// names the master already.
+// bare returns err without the addresses that package net puts in front of it, because an
+// [Error] names the master already.
 func bare(err error) error {
 	if op, ok := err.(*net.OpError); ok {
 		return op.Err

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// tlsLayer is crypto/tls between a Conn and its stream. tls.Conn wants a blocking
-// net.Conn below it; tlsWire is that during the handshake. Afterwards its reads end
-// with a temporary error where they would block, which tls.Conn bears, and its writes
-// collect in the Conn's output buffer, so that a Send stays one write(2).
+// tlsLayer is crypto/tls between a Conn and its stream. A tls.Conn needs a blocking net.Conn
+// below it, and tlsWire is one during the handshake. After that, a read that would block ends
+// with a temporary error, after which a tls.Conn can go on. A write only adds to the Conn's
+// output buffer, so a Send stays one write.
 type tlsLayer struct {
 	*tls.Conn
 	wire *tlsWire
@@ -29,7 +29,7 @@ func newTLSLayer(c *Conn, config *tls.Config, host string) *tlsLayer {
 	return &tlsLayer{Conn: tls.Client(wire, config), wire: wire}
 }
 
-// handshake parks the goroutine by means of wait.
+// handshake parks the goroutine with wait until the TLS handshake is done.
 func (l *tlsLayer) handshake(ctx context.Context, wait func(Interest) error) error {
 	l.wire.wait = wait
 	err := l.HandshakeContext(ctx)
@@ -41,7 +41,8 @@ func (l *tlsLayer) handshake(ctx context.Context, wait func(Interest) error) err
 }
 
 func (c *Conn) sendTLS(p []byte) (flushed bool, err error) {
-	// No byte of p can lie before start, counted from the beginning of the stream.
+	// start is the number of bytes of the stream in front of p. If fewer were written in the
+	// end, nothing of p was.
 	c.mu.Lock()
 	waiting := len(c.out) > 0
 	start := c.sent + int64(len(c.out)-c.off)
@@ -57,7 +58,7 @@ func (c *Conn) sendTLS(p []byte) (flushed bool, err error) {
 	}
 	flushed, err = c.Flush()
 	if err != nil {
-		// The receiving side can have written some of p meanwhile.
+		// The reading side may have flushed some of p meanwhile.
 		c.mu.Lock()
 		err.(*Error).unsent = c.sent <= start
 		c.mu.Unlock()
@@ -65,8 +66,8 @@ func (c *Conn) sendTLS(p []byte) (flushed bool, err error) {
 	return flushed, err
 }
 
-// receiveTLS makes one read of the stream and takes out all that this brought, since
-// the Poller knows nothing of what is buffered here.
+// receiveTLS reads the stream once, and decrypts all that this has brought: the Poller does not
+// know of what is buffered here.
 func (c *Conn) receiveTLS() (n int, err error) {
 	w := c.tls.wire
 	m, err := c.stream.Read(w.buf[:])
@@ -84,19 +85,19 @@ func (c *Conn) receiveTLS() (n int, err error) {
 			continue
 		}
 		if c.Unsent() > 0 {
-			c.Flush() // an answer of TLS's own; if it fails, the next read tells
+			c.Flush() // an answer of TLS itself; if this fails, the next read says so
 		}
 		return n, err
 	}
 }
 
-// tlsWire is the net.Conn below TLS. Deadlines mean nothing to it, as it never waits
-// outside of the handshake, and closing is the Conn's business.
+// tlsWire is the net.Conn below TLS. It ignores deadlines, because it waits only in the
+// handshake, which has a context. The Conn closes the socket.
 type tlsWire struct {
 	conn *Conn
-	wait func(Interest) error // set during the handshake
-	in   []byte               // what is left of the last read
-	err  error                // that came with it
+	wait func(Interest) error // set only during the handshake
+	in   []byte               // the rest of the last read of the stream
+	err  error                // the error of that read
 	buf  [readBuffer]byte
 }
 
@@ -125,7 +126,7 @@ func (w *tlsWire) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// flush writes all, however long it takes.
+// flush writes everything, and parks where it has to.
 func (w *tlsWire) flush() error {
 	for {
 		flushed, err := w.conn.Flush()
@@ -157,8 +158,8 @@ type wireAddr struct{}
 func (wireAddr) Network() string { return "redburst" }
 func (wireAddr) String() string  { return "redburst" }
 
-// errWouldBlock is what tls.Conn takes for a passing trouble: it keeps its state and
-// goes on with the next Read.
+// errWouldBlock is a temporary net.Error. After one, a tls.Conn keeps its state, and goes on with
+// the next Read.
 var errWouldBlock error = wouldBlock{}
 
 type wouldBlock struct{}

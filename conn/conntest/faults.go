@@ -1,6 +1,6 @@
-// Package conntest makes the byte stream under a connection as bad as its contract
-// allows, and listens for peers that a test plays itself, for the tests of everything
-// built on package conn.
+// Package conntest helps the tests of package conn and of what is built on it: a byte stream
+// as bad as its contract allows, a listener for servers that a test plays itself, and waits
+// that end.
 package conntest
 
 import (
@@ -12,27 +12,27 @@ import (
 	"syscall"
 )
 
-// Faults says what goes wrong. Its Wrap method is made for conn.Options.Wrap:
+// Faults says what goes wrong. Its Wrap method fits conn.Options.Wrap:
 //
 //	faults := &conntest.Faults{Most: 1, Idle: 0.3}
 //	options := conn.Options{Wrap: faults.Wrap}
 //
-// One Faults may wrap any number of streams, each of which has its own counts. The
-// zero value does no harm.
+// One Faults may wrap any number of streams; each has its own counts. The zero value does no
+// harm. Do not change the fields once Wrap was called.
 type Faults struct {
-	// Seed makes the random choices repeatable, as far as the order of calls is.
+	// Seed makes the random choices repeatable, as far as the order of the calls is.
 	Seed uint64
 
-	// Most is the number of bytes that a read or a write moves at most. Zero: no limit.
+	// Most is the greatest number of bytes that a read or a write moves. Zero: no limit.
 	Most int
 
-	// Idle is the share, from 0 to below 1, of reads that find nothing although
-	// something is there, and of writes that find no room.
+	// Idle is the probability, from 0 to below 1, that a read finds nothing although
+	// something has arrived, and that a write finds no room.
 	Idle float64
 
-	// ResetRead and ResetWrite, if positive, are the numbers, from 1, of the first
-	// byte that cannot be read and of the first that cannot be written: at that
-	// byte the stream breaks, both ways and for good.
+	// ResetRead and ResetWrite, if positive, are the numbers of the first byte that cannot
+	// be read and of the first that cannot be written, counted from 1. At that byte the
+	// stream breaks, in both directions and for good.
 	ResetRead, ResetWrite int64
 
 	streams atomic.Uint64
@@ -46,7 +46,7 @@ func (f *Faults) Wrap(_ string, stream io.ReadWriter) io.ReadWriter {
 	return s
 }
 
-// Resets is how many streams have been broken so far.
+// Resets returns how many streams have broken so far.
 func (f *Faults) Resets() int { return int(f.resets.Load()) }
 
 type faulty struct {

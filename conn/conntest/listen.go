@@ -6,9 +6,10 @@ import (
 	"testing"
 )
 
-// Listen takes connections on a free port of 127.0.0.1, for a peer that a test plays
-// itself, and gives each to serve in a goroutine of its own. When the test ends, or serve
-// returns, they are closed; the test waits until all of serve has returned.
+// Listen accepts connections on a free port of 127.0.0.1, for a server that a test plays
+// itself, and returns the host:port. It calls serve for each connection in a goroutine of its
+// own, and closes the connection when serve returns or the test ends. The end of the test
+// waits until every serve has returned.
 func Listen(tb testing.TB, serve func(net.Conn)) (addr string) {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -27,7 +28,7 @@ func Listen(tb testing.TB, serve func(net.Conn)) (addr string) {
 			}
 			mu.Lock()
 			conns = append(conns, c)
-			if ended { // it was accepted before, and is here after the others were closed
+			if ended { // the others are closed already
 				c.Close()
 			}
 			mu.Unlock()

@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// patience is how long a test waits for what must come, however loaded the machine is.
+// patience is how long a test waits for what must happen, however busy the machine is.
 const patience = time.Minute
 
-// Soon receives what has to come.
+// Soon receives from c. The test fails if nothing comes within a minute; what says what should
+// have happened.
 func Soon[T any](tb testing.TB, what string, c <-chan T) (v T) {
 	tb.Helper()
 	select {
@@ -20,7 +21,8 @@ func Soon[T any](tb testing.TB, what string, c <-chan T) (v T) {
 	return v
 }
 
-// AllEnd waits for goroutines that have to end.
+// AllEnd waits for goroutines. The test fails if they do not end within a minute; what says
+// what should have happened.
 func AllEnd(tb testing.TB, what string, all *sync.WaitGroup) {
 	tb.Helper()
 	ended := make(chan struct{})
