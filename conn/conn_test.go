@@ -339,3 +339,17 @@ func TestResetsAtEveryByte(t *testing.T) {
 		}
 	}
 }
+
+// What the example of Dial does with a connection works.
+func TestExampleAsks(t *testing.T) {
+	t.Parallel()
+	c, p := dial(t, start(t).addr(), conn.Options{Tracking: true}), newPoller(t)
+	require.NoError(t, p.Add(c, 1, conn.Readable))
+	for range 3 {
+		v, err := ask(c, p, conn.Now()+patient, "PING")
+		require.NoError(t, err)
+		require.True(t, v.Is("PONG"))
+	}
+	_, err := ask(c, p, conn.Now(), "BLPOP", "k", "0")
+	require.EqualError(t, err, "no reply in time")
+}
