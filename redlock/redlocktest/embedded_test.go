@@ -29,6 +29,7 @@ func info(t *testing.T, m *Masters, sections ...string) map[string]string {
 }
 
 func TestEveryStartHasAnIdentityOfItsOwn(t *testing.T) {
+	t.Parallel()
 	forEachKind(t, func(t *testing.T, start func(int) *Masters) {
 		m := start(1)
 		type identity struct{ run, replication string }
@@ -67,6 +68,7 @@ func TestEveryStartHasAnIdentityOfItsOwn(t *testing.T) {
 }
 
 func TestMastersSayWhatTheyAre(t *testing.T) {
+	t.Parallel()
 	forEachKind(t, func(t *testing.T, start func(int) *Masters) {
 		m := start(1)
 		for _, sections := range [][]string{nil, {"all"}, {"default"}, {"everything"}, {"server", "replication"}} {
@@ -94,6 +96,7 @@ func TestMastersSayWhatTheyAre(t *testing.T) {
 }
 
 func TestMastersSaySinceWhenTheyAreUp(t *testing.T) {
+	t.Parallel()
 	forEachKind(t, func(t *testing.T, start func(int) *Masters) {
 		began := time.Now()
 		m := start(1)
@@ -122,6 +125,7 @@ func (stalledConn) SetWriteDeadline(time.Time) error { return nil }
 func (c stalledConn) Write(p []byte) (int, error) { <-c.write; return len(p), nil }
 
 func TestEmbeddedMasterIsPausedWhenNothingIsBeingWritten(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		gate, write := newGate(), make(chan struct{})
 		c := &gatedConn{stalledConn{write: write}, gate}
@@ -146,6 +150,7 @@ func TestEmbeddedMasterIsPausedWhenNothingIsBeingWritten(t *testing.T) {
 }
 
 func TestConnectionsKnowEmbeddedMasters(t *testing.T) {
+	t.Parallel()
 	m := Embedded(t, 2)
 	server := func(i int) conn.Server {
 		t.Helper()
@@ -173,6 +178,7 @@ func TestConnectionsKnowEmbeddedMasters(t *testing.T) {
 // A lock that two of three masters had is forgotten by one of them, and the third
 // comes up. Who would let the forgetful one vote would be given the lock, too.
 func TestRestartedEmbeddedMasterDoesNotVote(t *testing.T) {
+	t.Parallel()
 	m := Embedded(t, 3)
 	open := func() *redlock.Client {
 		client, err := redlock.Open(t.Context(), redlock.Config{Masters: m.Addrs()})

@@ -4,6 +4,7 @@ package redlocktest
 
 import (
 	"bufio"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,6 +25,9 @@ func TestMain(m *testing.M) {
 	if death := os.Getenv(victim); death != "" {
 		die(death)
 	}
+	// The tests mostly wait, for processes and for time to pass, so more of them run at
+	// once than there are cores. A -parallel on the command line comes later and wins.
+	flag.Set("test.parallel", "8")
 	os.Exit(m.Run())
 }
 
@@ -66,6 +70,7 @@ func die(death string) {
 }
 
 func TestServersDieWithTheProcess(t *testing.T) {
+	t.Parallel()
 	needRedis(t)
 	signals := map[string]syscall.Signal{
 		"killed": syscall.SIGKILL, "interrupted": syscall.SIGINT, "terminated": syscall.SIGTERM, "timed out": syscall.SIGQUIT,

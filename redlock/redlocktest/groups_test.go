@@ -42,6 +42,7 @@ func TestGroupsStartOnEveryVersion(t *testing.T) {
 }
 
 func TestSentinelsThatCannotAnswerFailAtOnce(t *testing.T) {
+	t.Parallel()
 	g := StartGroups(t, 1)
 	g.PauseSentinel(0)
 	_, err := g.Sentinel(0, "PING")
@@ -55,6 +56,7 @@ func TestSentinelsThatCannotAnswerFailAtOnce(t *testing.T) {
 }
 
 func TestWhatGroupsCannotDoIsRefused(t *testing.T) {
+	t.Parallel()
 	needRedis(t)
 	for _, refused := range []struct {
 		option Option
@@ -75,6 +77,7 @@ func TestWhatGroupsCannotDoIsRefused(t *testing.T) {
 }
 
 func TestGroupsTakeArguments(t *testing.T) {
+	t.Parallel()
 	g := StartGroups(t, 1, WithArgs("--maxmemory", "100mb"), WithArgs("--appendonly", "yes"))
 	reply, err := g.Do(0, "CONFIG", "GET", "appendonly")
 	require.NoError(t, err)
@@ -82,6 +85,7 @@ func TestGroupsTakeArguments(t *testing.T) {
 }
 
 func TestGroupWithoutMasterIsDown(t *testing.T) {
+	t.Parallel()
 	g := StartGroups(t, 1)
 	was := g.Master(0)
 	g.Kill(0)
@@ -93,6 +97,7 @@ func TestGroupWithoutMasterIsDown(t *testing.T) {
 }
 
 func TestGroupWhoseMasterIsInDoubtIsNotDown(t *testing.T) {
+	t.Parallel()
 	g := StartGroups(t, 1)
 	master := g.find(0)
 	g.KillSentinel(0)

@@ -117,6 +117,7 @@ func fromEach(t *testing.T, before weather, test func(t *testing.T, l *link, d d
 }
 
 func TestDelaysDoNotAddUp(t *testing.T) {
+	t.Parallel()
 	fromEach(t, weather{delay: 10 * ms}, func(t *testing.T, l *link, _ direction, from, to *side) {
 		var want []event
 		for i := range 1000 {
@@ -133,6 +134,7 @@ func TestDelaysDoNotAddUp(t *testing.T) {
 }
 
 func TestDelayIsOfWhatIsSentFromThenOn(t *testing.T) {
+	t.Parallel()
 	fromEach(t, weather{}, func(t *testing.T, l *link, _ direction, from, to *side) {
 		from.send("a")
 		synctest.Wait()
@@ -152,6 +154,7 @@ func TestDelayIsOfWhatIsSentFromThenOn(t *testing.T) {
 }
 
 func TestEndsArriveBehindWhatCameBefore(t *testing.T) {
+	t.Parallel()
 	fromEach(t, weather{delay: 10 * ms}, func(t *testing.T, l *link, _ direction, from, to *side) {
 		from.send("a")
 		from.sending.Close()
@@ -171,6 +174,7 @@ func TestEndsArriveBehindWhatCameBefore(t *testing.T) {
 }
 
 func TestResetsArriveBehindWhatCameBefore(t *testing.T) {
+	t.Parallel()
 	fromEach(t, weather{delay: 10 * ms}, func(t *testing.T, l *link, _ direction, from, to *side) {
 		from.send("a")
 		from.sending.CloseWithError(errors.New("reset"))
@@ -182,6 +186,7 @@ func TestResetsArriveBehindWhatCameBefore(t *testing.T) {
 
 // Who sends to one that has closed its connection is told by a reset.
 func TestWhatIsRefusedIsAnsweredWithAReset(t *testing.T) {
+	t.Parallel()
 	fromEach(t, weather{delay: 10 * ms}, func(t *testing.T, l *link, d direction, from, to *side) {
 		to.sending.Close()
 		time.Sleep(time.Second)
@@ -197,6 +202,7 @@ func TestWhatIsRefusedIsAnsweredWithAReset(t *testing.T) {
 }
 
 func TestCutKeepsEverythingUntilHealed(t *testing.T) {
+	t.Parallel()
 	for _, end := range []error{io.EOF, errors.New("reset")} {
 		fromEach(t, weather{}, func(t *testing.T, l *link, d direction, from, to *side) {
 			l.change(func(w *weather) { w.cut[d] = true })
@@ -221,6 +227,7 @@ func TestCutKeepsEverythingUntilHealed(t *testing.T) {
 }
 
 func TestCutDoesNotSaveTheDelay(t *testing.T) {
+	t.Parallel()
 	fromEach(t, weather{delay: 10 * ms}, func(t *testing.T, l *link, d direction, from, to *side) {
 		from.send("a")
 		l.change(func(w *weather) { w.cut[d] = true })
@@ -232,6 +239,7 @@ func TestCutDoesNotSaveTheDelay(t *testing.T) {
 }
 
 func TestConnectionIsMadeWhenRequestsCanPass(t *testing.T) {
+	t.Parallel()
 	simulated(t, weather{cut: [2]bool{true, false}}, func(t *testing.T, l *link, client, master *side) {
 		time.Sleep(time.Hour)
 		require.Empty(t, master.events())
@@ -242,6 +250,7 @@ func TestConnectionIsMadeWhenRequestsCanPass(t *testing.T) {
 }
 
 func TestRefusalIsAReply(t *testing.T) {
+	t.Parallel()
 	for _, w := range []weather{{delay: 10 * ms}, {delay: 10 * ms, cut: [2]bool{false, true}}} {
 		synctest.Test(t, func(t *testing.T) {
 			l := &link{changed: make(chan struct{}), passages: make(map[*passage]struct{}), weather: w}
@@ -266,6 +275,7 @@ func TestRefusalIsAReply(t *testing.T) {
 }
 
 func TestBreakResetsWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
 	for _, w := range []weather{{}, {delay: time.Hour}, {cut: [2]bool{true, true}}} {
 		simulated(t, w, func(t *testing.T, l *link, client, master *side) {
 			synctest.Wait()
@@ -294,6 +304,7 @@ func TestNothingIsCarriedAfterClose(t *testing.T) {
 
 // A link holds no more than a lane can, and loses nothing.
 func TestSenderWaitsForRoom(t *testing.T) {
+	t.Parallel()
 	fromEach(t, weather{}, func(t *testing.T, l *link, d direction, from, to *side) {
 		l.change(func(w *weather) { w.cut[d] = true })
 		text := make([]byte, 5*laneSize/2)
@@ -362,6 +373,7 @@ func mustDo(t *testing.T, m *Masters, args ...string) any {
 }
 
 func TestCutHoldsRequestsOrRepliesOrBoth(t *testing.T) {
+	t.Parallel()
 	forEachLinkedKind(t, func(t *testing.T, start func(int) *Masters) {
 		m := start(2)
 		other := connect(t, m.Addr(1))
@@ -392,6 +404,7 @@ func TestCutHoldsRequestsOrRepliesOrBoth(t *testing.T) {
 }
 
 func TestNobodySeesAnEndThroughACut(t *testing.T) {
+	t.Parallel()
 	forEachLinkedKind(t, func(t *testing.T, start func(int) *Masters) {
 		m := start(1)
 		open := connect(t, m.Addr(0))
@@ -422,6 +435,7 @@ func TestNobodySeesAnEndThroughACut(t *testing.T) {
 }
 
 func TestDelayIsAddedBothWays(t *testing.T) {
+	t.Parallel()
 	forEachLinkedKind(t, func(t *testing.T, start func(int) *Masters) {
 		m := start(1)
 		c := connect(t, m.Addr(0))
@@ -442,6 +456,7 @@ func TestDelayIsAddedBothWays(t *testing.T) {
 }
 
 func TestBreakAndReset(t *testing.T) {
+	t.Parallel()
 	forEachLinkedKind(t, func(t *testing.T, start func(int) *Masters) {
 		m := start(1)
 		c := connect(t, m.Addr(0))
@@ -475,6 +490,7 @@ func TestBreakAndReset(t *testing.T) {
 }
 
 func TestLinksLeadToTheRestartedMaster(t *testing.T) {
+	t.Parallel()
 	forEachLinkedKind(t, func(t *testing.T, start func(int) *Masters) {
 		m := start(1)
 		addr := m.Addr(0)
@@ -527,6 +543,7 @@ func TestCloseEndsTrafficThatWaits(t *testing.T) {
 }
 
 func TestLinksMayBeUsedConcurrently(t *testing.T) {
+	t.Parallel()
 	m := Embedded(t, 1, WithLinks())
 	var all sync.WaitGroup
 	done := make(chan struct{})
@@ -563,6 +580,7 @@ func TestLinksMayBeUsedConcurrently(t *testing.T) {
 }
 
 func TestOperationsOnLinksNeedLinks(t *testing.T) {
+	t.Parallel()
 	for _, f := range []func(*Masters){
 		func(m *Masters) { m.Delay(0, ms) }, func(m *Masters) { m.Cut(0) }, func(m *Masters) { m.CutRequests(0) },
 		func(m *Masters) { m.CutReplies(0) }, func(m *Masters) { m.Break(0) }, func(m *Masters) { m.Reset(0) },
@@ -578,6 +596,7 @@ func TestOperationsOnLinksNeedLinks(t *testing.T) {
 }
 
 func TestOptionsThatDoNotGoTogetherAreRefused(t *testing.T) {
+	t.Parallel()
 	_, err := Run(1, WithUnixSockets(), WithLinks())
 	require.ErrorContains(t, err, "Unix sockets")
 	for _, o := range []Option{WithUnixSockets(), WithArgs("--appendonly", "yes")} {

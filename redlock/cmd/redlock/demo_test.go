@@ -65,6 +65,7 @@ func TestDemoOnRealMasters(t *testing.T) {
 }
 
 func TestDemoOnEmbeddedMasters(t *testing.T) {
+	t.Parallel()
 	env, requireNothingLeft := marked(t)
 	status, stdout, stderr := do(t, append(env, "PATH="+t.TempDir()), "demo")
 	require.Zero(t, status)
@@ -77,6 +78,7 @@ func TestDemoOnEmbeddedMasters(t *testing.T) {
 }
 
 func TestDemoOnMastersThatCannotBeStartedIsEmbedded(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "redis-server"), []byte("#!/bin/sh\nexit 1\n"), 0o755))
 	env, requireNothingLeft := marked(t)
@@ -89,6 +91,7 @@ func TestDemoOnMastersThatCannotBeStartedIsEmbedded(t *testing.T) {
 }
 
 func TestDemoLeavesMastersOfTheUserAlone(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	var pids []int
 	for i := range masters.N() {
@@ -111,6 +114,7 @@ func TestDemoLeavesMastersOfTheUserAlone(t *testing.T) {
 }
 
 func TestDemoWorksWithAMinorityOfTheUsersMastersDown(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Embedded(t, 3)
 	masters.Kill(1)
 	status, stdout, _ := do(t, nil, "demo", "--masters", strings.Join(masters.Addrs(), ","))
@@ -121,6 +125,7 @@ func TestDemoWorksWithAMinorityOfTheUsersMastersDown(t *testing.T) {
 }
 
 func TestDemoFailsIfItIsNotAsTold(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Embedded(t, 3)
 	masters.Kill(0)
 	masters.Kill(1)

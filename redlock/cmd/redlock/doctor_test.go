@@ -79,6 +79,7 @@ func replicate(t *testing.T, masters *redlocktest.Masters, i, of int) {
 }
 
 func TestDoctorFindsNothingWrongWithGoodMasters(t *testing.T) {
+	t.Parallel()
 	masters := durable(t, 3)
 	env := []string{inFleet(masters)}
 	exit, stdout, stderr := doctor(t, env)
@@ -112,6 +113,7 @@ func TestDoctorFindsNothingWrongWithGoodMasters(t *testing.T) {
 }
 
 func TestDoctorFindsMastersThatTheLockRefuses(t *testing.T) {
+	t.Parallel()
 	cluster := redlocktest.Start(t, 1, redlocktest.WithArgs("--cluster-enabled", "yes"))
 	masters := durable(t, 3)
 	replicate(t, masters, 1, 0)
@@ -133,6 +135,7 @@ func TestDoctorFindsMastersThatTheLockRefuses(t *testing.T) {
 }
 
 func TestDoctorFindsAReplicaBehindAMaster(t *testing.T) {
+	t.Parallel()
 	masters := durable(t, 2)
 	replicate(t, masters, 1, 0)
 	require.Eventually(t, func() bool {
@@ -147,6 +150,7 @@ func TestDoctorFindsAReplicaBehindAMaster(t *testing.T) {
 }
 
 func TestDoctorFindsAMasterThatWasAReplica(t *testing.T) {
+	t.Parallel()
 	masters := durable(t, 2)
 	replicate(t, masters, 1, 0)
 	require.Eventually(t, func() bool {
@@ -161,6 +165,7 @@ func TestDoctorFindsAMasterThatWasAReplica(t *testing.T) {
 }
 
 func TestDoctorFindsEviction(t *testing.T) {
+	t.Parallel()
 	masters := durable(t, 3)
 	env := []string{inFleet(masters)}
 	set := func(i int, name, value string) {
@@ -184,6 +189,7 @@ func TestDoctorFindsEviction(t *testing.T) {
 }
 
 func TestDoctorFindsMastersThatMayHaveForgottenLocks(t *testing.T) {
+	t.Parallel()
 	forgetful := redlocktest.Start(t, 1)
 	late := redlocktest.Start(t, 1, redlocktest.WithArgs("--appendonly", "yes"))
 	args := []string{"-m", forgetful.Addr(0) + "," + late.Addr(0), "--ttl"}
@@ -202,6 +208,7 @@ func TestDoctorFindsMastersThatMayHaveForgottenLocks(t *testing.T) {
 }
 
 func TestDoctorFindsServersThatWereGivenTwice(t *testing.T) {
+	t.Parallel()
 	masters := durable(t, 2)
 	again := "localhost:" + strings.TrimPrefix(masters.Addr(0), "127.0.0.1:")
 	exit, d := examined(t, nil, "-m", strings.Join(masters.Addrs(), ",")+","+again)
@@ -210,6 +217,7 @@ func TestDoctorFindsServersThatWereGivenTwice(t *testing.T) {
 }
 
 func TestDoctorFindsMissingPermissions(t *testing.T) {
+	t.Parallel()
 	masters := durable(t, 1)
 	for _, user := range [][]string{
 		{"reader", "on", ">pw", "~*", "+@read", "+@connection", "+info", "+time", "+config|get"},
@@ -259,6 +267,7 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 }
 
 func TestDoctorLeavesALockInUseAlone(t *testing.T) {
+	t.Parallel()
 	masters := durable(t, 1)
 	_, err := masters.Do(0, "SET", "lock", "somebody", "PX", "3600000")
 	require.NoError(t, err)
@@ -273,6 +282,7 @@ func TestDoctorLeavesALockInUseAlone(t *testing.T) {
 }
 
 func TestDoctorExaminesMastersOverRESP2(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 1, redlocktest.WithArgs("--appendonly", "yes", "--appendfsync", "always", "--rename-command", "HELLO", ""))
 	exit, d := examined(t, []string{inFleet(masters)})
 	require.Zero(t, exit)
@@ -281,6 +291,7 @@ func TestDoctorExaminesMastersOverRESP2(t *testing.T) {
 }
 
 func TestDoctorExaminesEmbeddedMasters(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Embedded(t, 3)
 	exit, d := examined(t, []string{inFleet(masters)})
 	require.Zero(t, exit)
@@ -292,6 +303,7 @@ func TestDoctorExaminesEmbeddedMasters(t *testing.T) {
 }
 
 func TestAFrozenMasterHoldsTheDoctorUpForTheDialTimeoutOnly(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Embedded(t, 3)
 	masters.Pause(1)
 	exit, d := examined(t, []string{inFleet(masters)}, "--dial-timeout", "2s")
@@ -300,6 +312,7 @@ func TestAFrozenMasterHoldsTheDoctorUpForTheDialTimeoutOnly(t *testing.T) {
 }
 
 func TestDoctorTellsWhatIsWrongWithTLS(t *testing.T) {
+	t.Parallel()
 	masters := durable(t, 1)
 	front := newTLSFront(t, masters.Addr(0))
 	expired, otherName := newTLSFront(t, masters.Addr(0)), newTLSFront(t, masters.Addr(0))
@@ -332,6 +345,7 @@ func TestDoctorTellsWhatIsWrongWithTLS(t *testing.T) {
 }
 
 func TestDoctorSendsTheReaderOfASentinelToItsGroup(t *testing.T) {
+	t.Parallel()
 	groups := redlocktest.StartGroups(t, 1)
 	one := strings.TrimPrefix(groups.Addr(0), "sentinel://")
 	one, _, _ = strings.Cut(one, ",")
@@ -424,6 +438,7 @@ func TestFindingsAboutTheFleet(t *testing.T) {
 }
 
 func TestDoctorLooksAtSentinelsAndTheirGroups(t *testing.T) {
+	t.Parallel()
 	groups := redlocktest.StartGroups(t, 1)
 	first, _, _ := strings.Cut(groups.Addr(0), ",")
 	alone := first + "/" + groups.Name(0)

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -27,6 +28,9 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	// The tests mostly wait, for processes and for time to pass, so more of them run at
+	// once than there are cores. A -parallel on the command line comes later and wins.
+	flag.Set("test.parallel", "8")
 	// Whoever runs the tests may ignore hangups (nohup), or interrupts (a job in
 	// the background of a script), and children inherit that; but not a signal
 	// that is caught.
@@ -160,6 +164,7 @@ func requireReadable(t *testing.T, text string) {
 }
 
 func TestHelpHasExamplesAndFitsIntoATerminal(t *testing.T) {
+	t.Parallel()
 	for _, command := range []string{"", "demo", "run", "status", "doctor"} {
 		status, stdout, _ := do(t, nil, append(strings.Fields(command), "--help")...)
 		require.Zero(t, status)
@@ -169,6 +174,7 @@ func TestHelpHasExamplesAndFitsIntoATerminal(t *testing.T) {
 }
 
 func TestVersionAndCompletion(t *testing.T) {
+	t.Parallel()
 	status, stdout, _ := do(t, nil, "--version")
 	require.Zero(t, status)
 	require.Regexp(t, `^redlock \S+\n$`, stdout)
@@ -180,6 +186,7 @@ func TestVersionAndCompletion(t *testing.T) {
 }
 
 func TestWrongUsageExitsWith64AndSaysWhatToDo(t *testing.T) {
+	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "missing")
 	for name, test := range map[string]struct {
 		args []string
@@ -228,6 +235,7 @@ func TestWrongUsageExitsWith64AndSaysWhatToDo(t *testing.T) {
 }
 
 func TestMastersComeFromFlagFileAndEnvironment(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Embedded(t, 3)
 	file := filepath.Join(t.TempDir(), "masters")
 	require.NoError(t, os.WriteFile(file, []byte("# ours\n"+masters.Addr(0)+"\n\n  "+masters.Addr(1)+"   # the second\nredis://"+masters.Addr(2)+"\n"), 0o600))
@@ -250,6 +258,7 @@ func TestMastersComeFromFlagFileAndEnvironment(t *testing.T) {
 }
 
 func TestPasswordsComeFromEverywhereButTheCommandLine(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 1, redlocktest.WithArgs("--requirepass", "open#sesame"))
 	dir := t.TempDir()
 	password, list := filepath.Join(dir, "password"), filepath.Join(dir, "masters")
@@ -278,6 +287,7 @@ func TestPasswordsComeFromEverywhereButTheCommandLine(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Embedded(t, 1)
 	front := newTLSFront(t, masters.Addr(0))
 	args := []string{"--masters", front.address, "--cacert", front.certFile, "--cert", front.certFile, "--key", front.keyFile}

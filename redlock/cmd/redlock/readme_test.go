@@ -45,6 +45,7 @@ func fenced(t *testing.T, language string) []string {
 // The fragments stand in a function that has what they take for granted. They
 // are compiled as packages of this module that exist in an overlay only.
 func TestReadmeCompiles(t *testing.T) {
+	t.Parallel()
 	packages := []string{"context", "errors", "net/http", "testing", "time",
 		"github.com/stretchr/testify/require", module + "/redlock", module + "/redlock/redlocktest"}
 	above, err := filepath.Abs(top)
@@ -78,6 +79,7 @@ func TestReadmeCompiles(t *testing.T) {
 // A command of the README is of one of these kinds. Whatever is no command of
 // this project is named here.
 func TestReadmeCommandsExist(t *testing.T) {
+	t.Parallel()
 	makefile := read(t, "Makefile")
 	benchMain, benchCases := read(t, "bench/main.go"), caseNames(t)
 	others := map[string]bool{
@@ -144,6 +146,7 @@ func caseNames(t *testing.T) *regexp.Regexp {
 }
 
 func TestReadmeNamesWhatThereIs(t *testing.T) {
+	t.Parallel()
 	readme := read(t, "README.md")
 	each := func(pattern string, check func(name string)) {
 		all := regexp.MustCompile(pattern).FindAllStringSubmatch(readme, -1)
@@ -189,6 +192,7 @@ func TestReadmeNamesWhatThereIs(t *testing.T) {
 }
 
 func TestReadmeFitsTheScreen(t *testing.T) {
+	t.Parallel()
 	lines := strings.Split(strings.TrimSuffix(read(t, "README.md"), "\n"), "\n")
 	require.LessOrEqual(t, len(lines), 270)
 	for i, line := range lines {

@@ -21,6 +21,7 @@ func beside(masters *redlocktest.Masters, another string) string {
 func goingOn(stderr string) int { return strings.Count(stderr, "going on without it") }
 
 func TestRunSaysWhichMasterCanNeverServeAndGoesOn(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 2)
 	cluster := redlocktest.Start(t, 1, redlocktest.WithArgs("--cluster-enabled", "yes"))
 	locked := redlocktest.Start(t, 1, redlocktest.WithArgs("--requirepass", "another-secret"))
@@ -44,6 +45,7 @@ func TestRunSaysWhichMasterCanNeverServeAndGoesOn(t *testing.T) {
 }
 
 func TestRunSaysWhichMasterCannotServeAnyMore(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	s := begin(t, []string{inFleet(masters)}, sh("echo holding; cat", "--ttl", "3s")...)
 	s.reads("holding")
@@ -56,6 +58,7 @@ func TestRunSaysWhichMasterCannotServeAnyMore(t *testing.T) {
 }
 
 func TestRunDoesNotWaitForAMajorityThatCanNeverServe(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 2, redlocktest.WithArgs("--cluster-enabled", "yes"))
 	good := redlocktest.Embedded(t, 1)
 	status, stdout, stderr := do(t, []string{beside(masters, good.Addr(0))}, sh("echo ran", "--wait", "1h")...)
@@ -66,6 +69,7 @@ func TestRunDoesNotWaitForAMajorityThatCanNeverServe(t *testing.T) {
 }
 
 func TestRunWaitsForAMajorityBesideAMasterThatCanNeverServe(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 2)
 	cluster := redlocktest.Start(t, 1, redlocktest.WithArgs("--cluster-enabled", "yes"))
 	masters.Kill(0)
@@ -77,6 +81,7 @@ func TestRunWaitsForAMajorityBesideAMasterThatCanNeverServe(t *testing.T) {
 }
 
 func TestASignalEndsTheWaitForAMajority(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Embedded(t, 1)
 	masters.Kill(0)
 	waiter := begin(t, []string{inFleet(masters)}, sh("echo ran", "--wait", "1h")...)
@@ -88,6 +93,7 @@ func TestASignalEndsTheWaitForAMajority(t *testing.T) {
 
 // Nothing is known of a lock whose masters were asked, and had no time to answer.
 func TestAWaitThatIsOverBeforeAnyAnswerIsNoAnswer(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Embedded(t, 3, redlocktest.WithLinks())
 	for i := range masters.N() {
 		masters.Delay(i, 150*time.Millisecond)

@@ -17,6 +17,7 @@ import (
 
 // Each run is a client of its own, which knew no master before it was restarted.
 func TestMastersThatHaveForgottenALockDoNotGiveItAway(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3) // without persistence
 	env := []string{inFleet(masters)}
 	holder := begin(t, env, sh("echo holding; cat", "--ttl", "5m")...)
@@ -40,6 +41,7 @@ func TestMastersThatHaveForgottenALockDoNotGiveItAway(t *testing.T) {
 }
 
 func TestARunWaitsUntilMastersThatWereJustStartedMayVote(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	started := time.Now()
 	status, stdout, stderr := do(t, []string{inFleet(masters)}, guarded("echo ran", "--ttl", "5s", "--wait", "1m")...)
@@ -51,6 +53,7 @@ func TestARunWaitsUntilMastersThatWereJustStartedMayVote(t *testing.T) {
 }
 
 func TestTheGuardIsTheTTLUnlessItIsGiven(t *testing.T) {
+	t.Parallel()
 	const ttl = 10 * time.Second
 	for _, test := range []struct {
 		given       bool
@@ -79,6 +82,7 @@ func TestTheGuardIsTheTTLUnlessItIsGiven(t *testing.T) {
 
 // A master that has restarted may have given the lock away already.
 func TestALossIsNotCalledHarmlessAfterARestart(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	s := begin(t, []string{inFleet(masters)}, sh("echo holding; exec sleep 3600", "--ttl", "3s")...)
 	s.reads("holding")

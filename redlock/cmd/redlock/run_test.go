@@ -60,6 +60,7 @@ func requireGone(t *testing.T, pid string) {
 }
 
 func TestRunExitsWithTheStatusOfTheCommand(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	env := []string{inFleet(masters)}
 	notExecutable := t.TempDir() + "/file"
@@ -99,6 +100,7 @@ func executable(t *testing.T, text string) string {
 }
 
 func TestRunGivesTheCommandInputAndEnvironment(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	s := begin(t, []string{inFleet(masters)}, sh(`cat; echo "$REDLOCK_KEY $REDLOCK_TOKEN"; echo oops >&2`, "--owner", "me", "--verbose")...)
 	_, err := s.in.Write([]byte("through and through\n"))
@@ -114,6 +116,7 @@ func TestRunGivesTheCommandInputAndEnvironment(t *testing.T) {
 }
 
 func TestOnlyOneRunsAtATime(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	env := []string{inFleet(masters)}
 	holder := begin(t, env, sh("echo holding; cat", "--owner", "first")...)
@@ -147,6 +150,7 @@ func TestOnlyOneRunsAtATime(t *testing.T) {
 }
 
 func TestRunWithoutAQuorum(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	env := []string{inFleet(masters)}
 	masters.Kill(0)
@@ -172,6 +176,7 @@ func TestRunWithoutAQuorum(t *testing.T) {
 }
 
 func TestRunWithAMasterThatIsNone(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 1, redlocktest.WithArgs("--cluster-enabled", "yes"))
 	status, _, stderr := do(t, []string{inFleet(masters)}, sh("echo ran")...)
 	require.Equal(t, exitNoQuorum, status)
@@ -179,6 +184,7 @@ func TestRunWithAMasterThatIsNone(t *testing.T) {
 }
 
 func TestRunRenewsTheLock(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	const ttl = 3 * time.Second
 	s := begin(t, []string{inFleet(masters)}, sh("echo holding; cat", "--ttl", ttl.String())...)
@@ -195,6 +201,7 @@ func TestRunRenewsTheLock(t *testing.T) {
 }
 
 func TestALostLockEndsTheCommand(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	s := begin(t, []string{inFleet(masters)}, sh(`trap 'echo asked; exit 3' TERM; echo holding; sleep 3600 & wait`, "--ttl", "3s")...)
 	s.reads("holding")
@@ -209,6 +216,7 @@ func TestALostLockEndsTheCommand(t *testing.T) {
 }
 
 func TestALockThatIsAnothersEndsTheCommandAndStaysThere(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	s := begin(t, []string{inFleet(masters)}, sh("echo holding; exec sleep 3600", "--ttl", "3s")...)
 	s.reads("holding")
@@ -225,6 +233,7 @@ func TestALockThatIsAnothersEndsTheCommandAndStaysThere(t *testing.T) {
 }
 
 func TestAMajorityThatHangsEndsTheCommand(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	s := begin(t, []string{inFleet(masters)}, sh("echo holding; exec sleep 3600", "--ttl", "3s")...)
 	s.reads("holding")
@@ -236,6 +245,7 @@ func TestAMajorityThatHangsEndsTheCommand(t *testing.T) {
 }
 
 func TestTheEndOfTheLifetimeEndsTheCommand(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	status, _, stderr := do(t, []string{inFleet(masters)}, sh("exec sleep 3600", "--max-lifetime", "200ms", "--ttl", "1m")...)
 	require.Equal(t, exitLost, status)
@@ -244,6 +254,7 @@ func TestTheEndOfTheLifetimeEndsTheCommand(t *testing.T) {
 }
 
 func TestALossFoundAtTheReleaseIsTold(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	s := begin(t, []string{inFleet(masters)}, sh("echo holding; cat", "--ttl", "1h")...)
 	s.reads("holding")
@@ -256,6 +267,7 @@ func TestALossFoundAtTheReleaseIsTold(t *testing.T) {
 }
 
 func TestWhatIgnoresTheEndOfTheLockIsKilledAfterTheGrace(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	// The shell ends at once, and its child does not.
 	s := begin(t, []string{inFleet(masters)}, sh(`trap '' TERM; sleep 3600 & trap 'exit 3' TERM; echo "pid $!"; wait`,
@@ -281,6 +293,7 @@ func TestWhatIgnoresTheEndOfTheLockIsKilledAfterTheGrace(t *testing.T) {
 }
 
 func TestSignalsArePassedOn(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	for _, signal := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2} {
 		t.Run(signal.String(), func(t *testing.T) {
@@ -295,6 +308,7 @@ func TestSignalsArePassedOn(t *testing.T) {
 }
 
 func TestACommandThatASignalEndsIsReportedAsShellsDo(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		s := begin(t, []string{inFleet(masters)}, sh("echo ready; exec sleep 3600")...)
@@ -309,6 +323,7 @@ func TestACommandThatASignalEndsIsReportedAsShellsDo(t *testing.T) {
 }
 
 func TestTheLockIsKeptUntilTheLastOfTheCommandHasEnded(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	// The shell ends at the signal, while its child takes its time to tidy up.
 	s := begin(t, []string{inFleet(masters)}, sh(`exec 3<&0; trap 'exit 3' TERM; (trap 'echo tidying; read x; echo tidy; exit' TERM; echo ready; while :; do sleep 0.01; done) <&3 & wait`,
@@ -324,6 +339,7 @@ func TestTheLockIsKeptUntilTheLastOfTheCommandHasEnded(t *testing.T) {
 }
 
 func TestWhatOutlivesASignalIsKilledAfterTheGrace(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	s := begin(t, []string{inFleet(masters)}, sh(`trap '' TERM; sleep 3600 & trap 'exit 3' TERM; echo "pid $!"; wait`, "--grace", "3s")...)
 	s.reads("pid ")
@@ -335,6 +351,7 @@ func TestWhatOutlivesASignalIsKilledAfterTheGrace(t *testing.T) {
 }
 
 func TestADaemonThatTheCommandLeavesIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	s := begin(t, []string{inFleet(masters)}, sh(`trap '' HUP; sleep 3600 >/dev/null 2>&1 & trap 'echo reloaded' HUP; echo "pid $!"
 		while ! read x; do :; done; while ! read x; do :; done`, "--grace", "1ms")...)
@@ -353,6 +370,7 @@ func TestADaemonThatTheCommandLeavesIsLeftAlone(t *testing.T) {
 }
 
 func TestASignalEndsTheWaitAndLeavesNoKey(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	env := []string{inFleet(masters)}
 	holder := begin(t, env, sh("echo holding; cat")...)
@@ -372,6 +390,7 @@ func TestASignalEndsTheWaitAndLeavesNoKey(t *testing.T) {
 }
 
 func TestSignalsThatWereIgnoredStayIgnored(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	s := begin(t, []string{inFleet(masters)}, "run", atOnce, "outer", "--", "sh", "-c", `trap '' HUP; exec "$0" run `+atOnce+` k -- sh -c 'echo ready; cat; echo alive'`, binary)
 	s.reads("ready")
@@ -382,6 +401,7 @@ func TestSignalsThatWereIgnoredStayIgnored(t *testing.T) {
 }
 
 func TestDemoThatIsStoppedLeavesNothing(t *testing.T) {
+	t.Parallel()
 	for _, part := range []string{"A lock on", "1. ", "2. ", "3. "} {
 		env, requireNothingLeft := marked(t)
 		s := begin(t, env, "demo")
@@ -396,6 +416,7 @@ func TestDemoThatIsStoppedLeavesNothing(t *testing.T) {
 }
 
 func TestDemoThatIsStoppedLeavesNoKeyOnMastersOfTheUser(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	for _, part := range []string{"1. ", "2. ", "3. "} {
 		s := begin(t, nil, "demo", "--masters", strings.Join(masters.Addrs(), ","))
@@ -413,6 +434,7 @@ func TestDemoThatIsStoppedLeavesNoKeyOnMastersOfTheUser(t *testing.T) {
 
 // Who may take a lock may read its key, and no more is asked of him.
 func TestRunTellsTheHolderWithoutScripts(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	for i := range masters.N() {
 		for _, command := range [][]string{
@@ -439,6 +461,7 @@ func TestRunTellsTheHolderWithoutScripts(t *testing.T) {
 
 // Who knows the token can release the lock.
 func TestRunDoesNotShowTheToken(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Embedded(t, 1)
 	status, stdout, stderr := do(t, []string{inFleet(masters)}, sh("echo $REDLOCK_TOKEN", "-v", "--owner", "night-shift")...)
 	require.Zero(t, status)

@@ -31,6 +31,7 @@ func statusOfKey(t *testing.T, env []string, key string) (exit int, s statusJSON
 }
 
 func TestStatusTellsHolderAndTime(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 5)
 	env := []string{inFleet(masters)}
 	holder := begin(t, env, "run", atOnce, "--owner", "night-shift", "report", "--", binary, "run", atOnce, "other", "--", "cat")
@@ -86,6 +87,7 @@ func TestStatusTellsHolderAndTime(t *testing.T) {
 }
 
 func TestStatusWorksBelowAMajority(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	env := []string{inFleet(masters)}
 	for i := range 3 {
@@ -111,6 +113,7 @@ func TestStatusWorksBelowAMajority(t *testing.T) {
 }
 
 func TestStatusSeesKeysThatAreNoLocks(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	for i := range 3 {
 		_, err := masters.Do(i, "LPUSH", "k", "x")
@@ -125,6 +128,7 @@ func TestStatusSeesKeysThatAreNoLocks(t *testing.T) {
 }
 
 func TestStatusCutsNoWords(t *testing.T) {
+	t.Parallel()
 	long := "127.0.0.1:1,unix:///" + strings.Repeat("a-long-path/", 8) + "socket"
 	exit, stdout, _ := do(t, nil, "status", "-m", long, "k")
 	require.Equal(t, exitNoQuorum, exit)
@@ -146,6 +150,7 @@ func TestStatusCutsNoWords(t *testing.T) {
 // The token and the texts of a server are not ours: they can hold whatever a terminal obeys,
 // and the line end with which a line in a log is forged.
 func TestWhatIsNotOursDoesNothingToATerminal(t *testing.T) {
+	t.Parallel()
 	const evil = "\x1b[2J\x1b]0;title\x07\nredlock: all is well\u202e"
 	masters := redlocktest.Embedded(t, 1)
 	_, err := masters.Do(0, "SET", evil, evil+"/ABCDEFGHIJKLMNOPQRSTUVWXYZ0")
@@ -165,6 +170,7 @@ func TestWhatIsNotOursDoesNothingToATerminal(t *testing.T) {
 }
 
 func TestAFrozenMasterHoldsStatusUpForTheDialTimeoutOnly(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Embedded(t, 3)
 	masters.Pause(1)
 	exit, stdout, _ := do(t, []string{inFleet(masters)}, "status", "--dial-timeout", "2s", "k")

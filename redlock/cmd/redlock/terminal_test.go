@@ -83,6 +83,7 @@ const (
 )
 
 func TestCtrlCEndsTheCommandAndTheScript(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	for name, command := range map[string]string{
 		"that does not read": `trap "" USR1; echo begun; exec sleep 3600`,
@@ -101,6 +102,7 @@ func TestCtrlCEndsTheCommandAndTheScript(t *testing.T) {
 }
 
 func TestCtrlCThatTheCommandHandlesIsItsOwnAffair(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	d := sitDown(t, []string{inFleet(masters)}, "bash", "-c",
 		binary+` run `+atOnce+` k -- sh -c 'trap "echo handled; exit 4" INT; read x; echo begun; while :; do sleep 0.01; done'; echo "went on with $?"`)
@@ -111,6 +113,7 @@ func TestCtrlCThatTheCommandHandlesIsItsOwnAffair(t *testing.T) {
 }
 
 func TestACommandInAPipelineLeavesTheTerminalToTheOthers(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	// cat reads the terminal while the command does not.
 	d := sitDown(t, []string{inFleet(masters)}, "bash", "-c", binary+" run "+atOnce+" k -- sh -c 'echo begun; exec sleep 3600' | (cat; cat </dev/tty)")
@@ -134,6 +137,7 @@ func isStopped(t *testing.T, pid string) bool {
 }
 
 func TestACommandIsSuspendedAndResumedWithTheLock(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 1) // of several, one that comes late has no key before a renewal
 	d := sitDown(t, []string{inFleet(masters)}, "bash", "--norc", "--noprofile", "-i")
 	for _, reads := range []string{"", "read x; "} { // by that the terminal is lent
@@ -162,6 +166,7 @@ func TestACommandIsSuspendedAndResumedWithTheLock(t *testing.T) {
 }
 
 func TestACommandThatIsResumedTooLateIsEnded(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	d := sitDown(t, []string{inFleet(masters)}, "bash", "--norc", "--noprofile", "-i")
 	d.types(binary + " run " + atOnce + " --ttl 3s k -- sh -c '" + idle + "'\n")
@@ -175,6 +180,7 @@ func TestACommandThatIsResumedTooLateIsEnded(t *testing.T) {
 }
 
 func TestAnInteractiveShellCanBeTheCommand(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	d := sitDown(t, []string{inFleet(masters)}, binary, "run", atOnce, "k", "--", "bash", "--norc", "--noprofile", "-i")
 	d.reads("ready> ")
@@ -191,6 +197,7 @@ func TestAnInteractiveShellCanBeTheCommand(t *testing.T) {
 }
 
 func TestColoursAreForTerminals(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Embedded(t, 1)
 	for _, test := range []struct {
 		env      []string
@@ -204,6 +211,7 @@ func TestColoursAreForTerminals(t *testing.T) {
 }
 
 func TestTheCommandDiesWithAKilledRedlock(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	s := begin(t, []string{inFleet(masters)}, sh(`echo "pid $$"; trap '' TERM HUP; while :; do sleep 0.01; done`, "--ttl", "3s")...)
 	s.reads("pid ")

@@ -13,10 +13,12 @@ import (
 )
 
 func TestStrikesOfOneMasterFollowEachOther(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	_, err := masters.Do(0, "SCRIPT", "LOAD", "return 1")
 	require.NoError(t, err)
 	n := newNemesis(masters, new(fleet), time.Second)
+	n.quarantine = 200 * ms // no client has to see the restarts
 	// As if each had lasted longer than planned.
 	require.NoError(t, n.run(t.Context(), []strike{
 		{At: 0, For: 50 * ms, Fault: kill},
@@ -37,6 +39,7 @@ func TestStrikesOfOneMasterFollowEachOther(t *testing.T) {
 }
 
 func TestStrikesOnTrafficAreOverWhenTheyEnd(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 1, redlocktest.WithLinks())
 	n := newNemesis(masters, new(fleet), time.Second)
 	faults := []fault{cut, cutRequests, cutReplies, refuse, delay, reset}
