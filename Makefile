@@ -68,8 +68,9 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 	esac; done; \
 	[ -n "$$found" ] || { echo "no fuzz target in ./fuzz" >&2; exit 1; }
 
+# Each run prints its seed. SEED repeats the faults of a run.
 chaos: need-redis ## let clients fight while everything fails, for DURATION (60s)
-	@$(GO) run ./redlock/redlocktest/chaos -duration $(DURATION)
+	@$(GO) run ./redlock/redlocktest/chaos -duration $(DURATION) $(if $(SEED),-seed $(SEED))
 
 bench: need-redis ## compare with the peers (half an hour), into bench/report
 	cd bench && $(GO) run .

@@ -2,11 +2,17 @@
 
 // Chaos tests the lock under faults, as Jepsen does: client processes fight for
 // a few keys on five real masters while masters, network and clients fail at
-// random, and a checker judges from the clients' own records whether anybody
-// ever had what another had.
+// random. A checker then judges from the clients' own records whether two of them
+// ever held the same lock.
 //
 //	go run ./redlock/redlocktest/chaos -duration 60s
+//	go run ./redlock/redlocktest/chaos -seed 4213 -duration 60s
 //	go run ./redlock/redlocktest/chaos -mode violate
+//
+// The faults and what the clients try follow from the seed, the duration and the
+// number of clients. Each run prints the command that repeats them. When the
+// replies come does not follow from the seed: a fault that needs a race may take
+// several runs to show again.
 //
 // # What is claimed, and checked
 //
@@ -19,38 +25,40 @@
 // promised, a client that was frozen or killed claims no more than what it was
 // promised before, and no two claims of one key may overlap.
 //
-// Besides: a lock is never lost before its validity has ended, every operation
-// ends in an error that has a name, no key outlives its TTL, locks are taken
-// whenever a majority of the masters is up and reachable, and when all is over
-// every client has all masters again, takes a lock on each of them, and leaves
-// no goroutine and no descriptor behind.
+// The checker also demands that
+//
+//   - no lock is lost before its validity has ended,
+//   - every error has a name,
+//   - no key outlives its TTL,
+//   - locks are taken whenever a majority of the masters is up and reachable,
+//   - in the end every client is connected to all masters again, takes a lock on
+//     each of them, and leaves no goroutine and no descriptor behind.
 //
 // # What is protected
 //
 // Holders increment counters, each of which is a file: they read it, wait,
-// look at their lock, and write. Clients are frozen anywhere, so also between the
-// look and the write, which no lock without fencing tokens can help (Redlock's
-// known limit). Therefore the write itself is conditional: it fails if the
-// counter is not what was read any more. A write that fails so was stopped by
-// the fence; it would have lost an increment. That is a violation if both
-// writers found their locks valid after their writes, and the known limit if one
-// did not.
+// look at their lock, and write. Clients are frozen anywhere, also between the
+// look and the write. No lock without fencing tokens can help that: it is
+// Redlock's known limit. Therefore the write is conditional: it fails if the
+// counter has changed since it was read. A write that fails in this way was
+// stopped by the fence; it would have lost an increment. That is a violation if
+// both writers found their locks valid after their writes, and the known limit if
+// one did not.
 //
 // # The nemesis
 //
-// The schedule of the faults follows from the seed alone (plan.go). A minority
-// of the masters is harmed at most of the time, and now and then a majority for a
-// short while. A master that was killed comes back empty, long before the longest
-// TTL has passed: that clients do not listen to it until then (RestartGuard) is part of
-// what is tested.
+// The schedule of the faults is made before the run (plan.go). Most of the time a
+// minority of the masters is harmed; now and then a majority is, for a short while.
+// A master that was killed comes back empty, long before the longest TTL has
+// passed. Clients must not count its vote until then (RestartGuard).
 //
-// The mode "violate" has a client without that guard, to prove that the checker can
-// fail: a master that was part of a quorum is restarted at once, so that two clients
-// hold one lock.
+// The mode "violate" proves that the checker can fail. Its clients have no such
+// guard: a master that was part of a quorum is restarted at once, so that two
+// clients hold one lock.
 //
-// The exit status is 0 if all was as it should be (in the mode "violate": if the
+// The exit status is 0 if there was no violation (in the mode "violate": if the
 // violation was found), 1 if not, and 2 if the test could not be done. After a
-// violation the clients' records are kept, and their place is printed.
+// violation the clients' records are kept, and the program prints where.
 package main
 
 import (
@@ -87,8 +95,8 @@ func chaos(ctx context.Context, args []string, out, errs io.Writer) int {
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	flags.SetOutput(errs)
 	mode := flags.String("mode", "chaos", "`chaos` for a test of the lock, violate for a test of the checker")
-	duration := flags.Duration("duration", time.Minute, "how `long` there are faults")
-	seed := flags.Uint64("seed", rand.Uint64()>>32, "`number` from which the faults follow")
+	duration := flags.Duration("duration", time.Minute, "how `long` the faults last")
+	seed := flags.Uint64("seed", rand.Uint64()>>32, "`number` that the faults follow from; each run prints its own")
 	clients := flags.Int("clients", 4, "`number` of client processes")
 	if err := flags.Parse(args); err != nil {
 		return exitUnknown

@@ -40,6 +40,7 @@ func TestTheLockHoldsUnderFaults(t *testing.T) {
 	status, out, _ := run(t, t.Context(), "-duration", "3s")
 	require.Equal(t, exitFine, status)
 	require.Contains(t, out, "no violation")
+	require.Regexp(t, `go run ./redlock/redlocktest/chaos -seed \d+ -duration 3s -clients 4\n`, out, "how to repeat it")
 }
 
 func TestTheCheckerFindsAViolation(t *testing.T) {

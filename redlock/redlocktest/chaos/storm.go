@@ -37,6 +37,8 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 	keep := false
 	defer func() { a.close(keep) }()
 	fmt.Fprintf(out, "%v of faults, seed %d: %d masters, %d clients with %d workers each\n", duration, seed, masterCount, clients, workerCount)
+	again := fmt.Sprintf("go run ./redlock/redlocktest/chaos -seed %d -duration %v -clients %d", seed, duration, clients)
+	line(out, "the same again", "%s", again)
 	t, began := trial{Began: conn.Now(), Bound: progressBound}, wallClock()
 	for i := range clients {
 		if _, err := a.fleet.start(i); err != nil {
@@ -78,7 +80,7 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 		return exitFine, nil
 	}
 	keep = true
-	fmt.Fprintf(out, "%d violations; the clients' records are in %s\n", len(f.Violations), a.dir)
+	fmt.Fprintf(out, "%d violations; the clients' records are in %s\nFor the same faults again: %s\n", len(f.Violations), a.dir, again)
 	return exitFailed, nil
 }
 
