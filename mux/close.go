@@ -43,7 +43,7 @@ func (m *Mux) Close() error {
 	for m.driving {
 		m.calm.Wait()
 	}
-	m.driving = true // from here on nobody else can be
+	m.driving = true // from here on nobody else can drive
 	m.linger(conn.Now() + lingerTime)
 	for m.flushing {
 		m.calm.Wait()

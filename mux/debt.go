@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	maxDebts     = 1 << 14 // debts kept for a master; beyond, the oldest are dropped
-	maxDebtBytes = 8 << 20 // ... and the bytes of their commands, likewise
+	maxDebts     = 1 << 14 // debts that are kept for a master; beyond that, the oldest are dropped
+	maxDebtBytes = 8 << 20 // ... and the bytes of their commands
 
-	// A master that answers a persistent operation with an error that passes (BUSY,
-	// NOREPLICAS) is sent it again after this time.
+	// A master that answers a persistent operation with an error that passes, such as BUSY
+	// or NOREPLICAS, is sent it again after this time.
 	retryEvery = 500 * time.Millisecond
 )
 
-// Debts are persistent operations that a master is to be sent, oldest first. They are
-// bounded by number and by the bytes of their commands.
+// debts are the persistent operations that a master is to be sent, oldest first. They are
+// bounded by their number and by the bytes of their commands.
 type debts struct {
 	ring[*flight]
 	bytes int
@@ -38,7 +38,8 @@ func (d *debts) full(f *flight) bool {
 	return d.len() >= maxDebts || d.bytes+f.size() > maxDebtBytes
 }
 
-// addDebt keeps a persistent operation for delivery after the next connect.
+// addDebt keeps a persistent operation for delivery after the next connect. If there are
+// too many, the oldest are dropped for it.
 func (m *Mux) addDebt(i int, f *flight, now time.Duration) {
 	s := &m.slots[i]
 	for s.debts.len() > 0 && !s.wants(*s.debts.front(), now) {
@@ -46,7 +47,7 @@ func (m *Mux) addDebt(i int, f *flight, now time.Duration) {
 	}
 	for s.debts.full(f) {
 		s.state.Dropped++
-		if s.unsure { // what undoes what it may still do came first
+		if s.unsure { // the oldest debts undo what it may still do: the new one is dropped
 			return
 		}
 		m.unref(s.debts.pop())
@@ -64,8 +65,8 @@ func (m *Mux) addDebts(i int, from *debts, now time.Duration) {
 	}
 }
 
-// payDebts queues what is owed to a master. After a connect that is before
-// anything else; after a backlog it is as soon as there is room.
+// payDebts queues the debts to a master: before anything else after a connect, and as soon
+// as there is room after a backlog.
 func (m *Mux) payDebts(i int, now time.Duration) {
 	s := &m.slots[i]
 	for s.debts.len() > 0 && s.owed.len() < maxOwed && len(s.queued)+s.taken < maxQueued {
@@ -74,8 +75,9 @@ func (m *Mux) payDebts(i int, now time.Duration) {
 			m.unref(f)
 			continue
 		}
-		// What it undoes was done just now, and lasts as long from here. That is so once:
-		// a master that is dropped again and again is not owed it for ever.
+		// The master may have done just now what this undoes, and that lasts as long from
+		// here. It is prolonged once only: a master whose connection breaks again and again
+		// is not owed it for ever.
 		if f.until <= now && !f.extended.Has(i) {
 			f.extended = f.extended.With(i)
 			f.until = conn.After(now, f.persist)
@@ -95,10 +97,11 @@ func (m *Mux) payDebts(i int, now time.Duration) {
 	}
 }
 
-// wants reports whether an operation that persists is of use to a master that has not
-// had it. After its time it is not, unless the master may have done only then what it
-// undoes: one that was frozen does, when it thaws, what it finds in the buffers of a
-// connection that was given up long ago. It does that before it sees another connection.
+// wants reports whether a persistent operation is still of use to a master that has not
+// had it. After its time it is of none, unless the master may have done only then what the
+// operation undoes: a master that was frozen executes, when it thaws, the commands that a
+// connection given up long ago has left in its buffers. It does so before it serves a new
+// connection.
 func (s *slot) wants(f *flight, now time.Duration) bool {
 	return f.until > now || s.unsure && f.until != 0
 }
@@ -118,7 +121,7 @@ func (m *Mux) sendLater(i int, f *flight, now time.Duration) {
 	}
 }
 
-// retry sends again, as debts, what was refused.
+// retry sends again, as debts, what masters have refused for a moment, if it is time.
 func (m *Mux) retry(now time.Duration) {
 	if m.retryAt == 0 || now < m.retryAt {
 		return

@@ -9,9 +9,9 @@ import (
 	"github.com/redburst/redburst/conn"
 )
 
-// dial connects a master and hands the connection over; it ends then, or when
-// the master may vote, or when the Mux is closed. One runs for each slot without a
-// link. It takes mu.
+// dial connects a master and hands the connection over. Then it waits for the end of the
+// master's quarantine, if there is one. One dial runs for each slot without a link, until
+// the Mux is closed. It takes mu.
 func (m *Mux) dial(i int, pause time.Duration) {
 	defer m.wg.Done()
 	for {
@@ -49,7 +49,7 @@ func (m *Mux) dial(i int, pause time.Duration) {
 			case errors.Is(err, conn.ErrRefused):
 				phase = Refused
 			case s.state.Phase == Stalled:
-				phase = Stalled // it accepts, but it still says nothing
+				phase = Stalled // it may accept, but it does not answer yet
 			}
 			if errors.Is(err, conn.ErrNotMaster) {
 				s.wasReplica()
@@ -60,9 +60,9 @@ func (m *Mux) dial(i int, pause time.Duration) {
 	}
 }
 
-// install puts a connection into its slot. What is owed to the master is the
-// first thing written to it. Moved is what was known of its place as the dial began: if
-// a sentinel has named another meanwhile, the connection is not taken. It takes mu.
+// install puts a connection into its slot. The master's debts are the first thing that is
+// written to it. moved is the place that the sentinels had named when the dial began: if
+// they have named another meanwhile, the connection is not taken. It takes mu.
 func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

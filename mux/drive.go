@@ -10,10 +10,9 @@ import (
 )
 
 const (
-	// A driver whose context can end cannot wait for it and for the sockets
-	// at once. It looks at the context every millisecond, and once it has
-	// waited for 16 of them it pays for a callback that wakes it: so short
-	// operations allocate nothing, and long ones do not keep looking.
+	// A driver cannot wait for its context and for the sockets at once. It looks at the
+	// context every millisecond. After 16 looks it pays for a callback that wakes it. So
+	// short operations allocate nothing, and long ones do not keep looking.
 	lookEvery = time.Millisecond
 	maxLooks  = 16
 
@@ -36,8 +35,8 @@ func (m *Mux) wait(ctx context.Context, done <-chan struct{}, op *Op) error {
 	return err
 }
 
-// errContext stands for the error of the caller's context, which is asked for it
-// without the lock.
+// errContext stands for the error of the caller's context, until the context is asked for
+// it, without mu.
 var errContext = errors.New("mux: context ended")
 
 // attend drives, or rides and waits for the signal, until the operation is decided.
@@ -78,7 +77,7 @@ func (m *Mux) attend(ctx context.Context, done <-chan struct{}, op *Op) {
 	case <-op.wake:
 	default:
 	}
-	if op.drive { // it was handed to us when we did not need it any more
+	if op.drive { // the drive was given to us when we did not need it any more
 		op.drive = false
 		m.leave()
 	}
@@ -100,11 +99,11 @@ func (m *Mux) drive(ctx context.Context, done <-chan struct{}, op *Op) {
 		}
 		if done != nil && stop == nil && looks == maxLooks {
 			stop = m.wakeAfter(ctx, op)
-			continue // much may have changed
+			continue // everything may have changed without mu
 		}
 		until := m.nextEvent()
 		if m.dirty != 0 && !m.flushing {
-			until = 0 // more was queued while we wrote: look at the replies, then write on
+			until = 0 // more was queued while we wrote: read what is there, then write on
 		}
 		if done != nil {
 			select {
@@ -150,14 +149,13 @@ func (m *Mux) wakeAfter(ctx context.Context, op *Op) (stop func() bool) {
 	return context.AfterFunc(ctx, m.poll.Wake)
 }
 
-// gather lets the callers that were just answered run, if they have not been
-// back yet: most of them bring their next command, and it rides in this burst.
-// Measured with 32 callers at five masters, this is a third of the writes and
-// two thirds of the time. A lone caller never gets here with anybody to wait
-// for. The flush is held, so that the others leave the writing to us.
+// gather lets callers run that were just answered and have submitted nothing since: most of
+// them bring their next command, which rides in this burst. Measured with 32 callers at five
+// masters, it leaves a third of the writes and two thirds of the time. A lone caller never
+// waits here for anybody. The flush is held, so that the others leave the writing to us.
 //
-// Where all processors are busy with something else, a yield takes a time slice
-// and not a microsecond: then there is none for a while.
+// If all processors are busy with something else, a yield takes a time slice and not a
+// microsecond. Then nobody is gathered for a while.
 //
 // It lets mu go.
 func (m *Mux) gather() {
@@ -179,7 +177,8 @@ func (m *Mux) gather() {
 	}
 }
 
-// nextEvent returns when the driver has to look up at the latest.
+// nextEvent returns how long the driver may wait for the sockets, as a time on conn.Now's
+// clock.
 func (m *Mux) nextEvent() time.Duration {
 	until := conn.Forever
 	if m.expiry != 0 {
@@ -196,10 +195,9 @@ func (m *Mux) nextEvent() time.Duration {
 	return until
 }
 
-// pass waits for the sockets until the given time, not at all if it is zero,
-// and serves those that are ready; it stops when mine (which may be nil) is
-// decided. It reports whether anything was ready. The caller holds the drive. It lets
-// mu go.
+// pass waits for the sockets until a time, not at all if that is zero, and serves those that
+// are ready. It stops when mine, which may be nil, is decided. It reports whether anything
+// was ready. The caller holds the drive. It lets mu go.
 func (m *Mux) pass(until time.Duration, mine *Op) bool {
 	m.parked, m.until = true, until
 	m.mu.Unlock()
@@ -213,8 +211,7 @@ func (m *Mux) pass(until time.Duration, mine *Op) bool {
 	m.mu.Lock()
 	m.parked = false
 	if err != nil {
-		// The poller is gone, or the system is out of its mind: nobody
-		// can be served any more.
+		// The poller is closed, or the system fails: nobody can be served any more.
 		for m.ops.first != nil {
 			m.decide(m.ops.first, conn.Now(), err)
 		}
@@ -290,8 +287,8 @@ func (m *Mux) serve(ev conn.Event) {
 	}
 }
 
-// leave puts the drive down: into the hands of the caller that has waited
-// longest, or, if nobody waits, nowhere. It lets mu go.
+// leave puts the drive down: it gives it to the caller that has waited longest, or, if
+// nobody waits, to nobody. It lets mu go.
 func (m *Mux) leave() {
 	m.driving = false
 	if m.closed {
@@ -316,7 +313,7 @@ func (m *Mux) expireBy(d time.Duration) {
 	m.rouse(d)
 }
 
-// rouse wakes a driver that would sleep beyond d.
+// rouse wakes a driver that is parked until after d.
 func (m *Mux) rouse(d time.Duration) {
 	if m.parked && d < m.until {
 		m.poll.Wake()

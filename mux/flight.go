@@ -6,30 +6,30 @@ import (
 	"github.com/redburst/redburst/conn"
 )
 
-// Flights that are kept for reuse, and the bytes of each of their buffers: what an
-// outage has made grow is given back.
+// How many flights are kept for reuse, and with how many bytes in each of their buffers.
+// What an outage has made grow beyond that is given back.
 const (
 	maxPooled  = 1 << 12
 	keepFlight = 1 << 10
 )
 
-// A flight is what the Mux keeps of an operation for as long as any master
-// owes it a reply or any slot owes it a delivery; it outlives the Op, which
-// its caller may have reused by then. Flights are pooled.
+// A flight is what the Mux keeps of an operation while any master owes a reply to it or
+// any slot owes its delivery. It outlives the Op, which its caller may have reused by then.
+// Flights are pooled.
 type flight struct {
-	op       *Op // nil once decided or abandoned: what comes then is a straggler
+	op       *Op // nil once it is decided, or if nobody waits: its replies are stragglers
 	refs     int // owed replies plus debts
 	judge    Judge
-	replies  int
+	replies  int           // to the command
 	fallback []byte        // own copy
-	command  []byte        // own copy of what is delivered after a reconnect; empty if the fallback is
-	until    time.Duration // until when; 0 if not persistent
-	persist  time.Duration // from when to then
-	extended Set           // masters for whose sake it was made to last longer
+	command  []byte        // own copy of what is delivered as a debt; empty if the fallback is
+	until    time.Duration // it is of use until then; 0 if it is not persistent
+	persist  time.Duration // Op.Persist
+	extended Set           // the masters for which until was put off
 	next     *flight       // in the pool
 }
 
-// size is the number of bytes that a debt of it keeps.
+// size is the number of bytes that it keeps as a debt.
 func (f *flight) size() int { return len(f.fallback) + len(f.command) }
 
 // takeFlight makes the flight of an operation, from the pool if there is one.

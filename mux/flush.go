@@ -2,8 +2,8 @@ package mux
 
 import "github.com/redburst/redburst/conn"
 
-// A flusher serves this many bursts before it leaves the rest to the
-// driver: one is its own, the second is what others queued meanwhile.
+// A flusher writes this many bursts before it leaves the rest to the driver: the first has
+// its own commands, the second what others have queued meanwhile.
 const maxBursts = 2
 
 // outgoing is what a flusher writes to one master.
@@ -16,8 +16,8 @@ type outgoing struct {
 	err     error
 }
 
-// push has the queued commands written: by us, unless a driver that is running
-// or another flusher will do it. It lets mu go.
+// push has the queued commands written: by this goroutine, unless a running driver or
+// another flusher will do it. If nobody drives, it arms the tick. It lets mu go.
 func (m *Mux) push() {
 	if m.dirty != 0 && !m.flushing && (m.parked || !m.driving) {
 		m.flush()
@@ -27,8 +27,9 @@ func (m *Mux) push() {
 	}
 }
 
-// flush writes what is queued, one write for each master, until nothing is, or
-// until it has done its share and a driver is there to go on. It lets mu go.
+// flush writes what is queued, with one write for each master and burst, until nothing is
+// queued or until it has written its share of bursts. A parked driver is woken for the
+// rest. It lets mu go.
 func (m *Mux) flush() {
 	m.flushing = true
 	for bursts := 0; m.dirty != 0; bursts++ {
@@ -75,7 +76,7 @@ func (m *Mux) flush() {
 	}
 }
 
-// sent takes note of what a write has done.
+// sent notes what a write has done.
 func (m *Mux) sent(o *outgoing) {
 	s, l := &m.slots[o.i], o.l
 	if o.buf != nil && cap(o.buf) <= keepBuffer {

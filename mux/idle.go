@@ -11,10 +11,9 @@ const (
 	relieveAt = 1 << 10 // replies owed by a master
 )
 
-// sentry waits for connections to hang up. If nobody is driving then, nobody
-// would read the end of the connection until the next operation, which would
-// find its master gone: so the sentry reads it, and the redial begins at once. It takes
-// mu.
+// sentry waits for connections to hang up. If nobody drives then, nobody would read the end
+// of the connection until the next operation, which would find its master gone. So the
+// sentry reads it, and the redial begins at once. It takes mu.
 func (m *Mux) sentry() {
 	defer m.wg.Done()
 	for {
@@ -43,8 +42,8 @@ func (m *Mux) sentry() {
 	}
 }
 
-// onTick is the driver of last resort: it makes one pass over the sockets while
-// replies are owed and nobody calls. It takes mu.
+// onTick is the driver of last resort: it makes one pass over the sockets if nobody drives.
+// It takes mu.
 func (m *Mux) onTick() {
 	defer m.wg.Done()
 	m.mu.Lock()
@@ -64,8 +63,8 @@ func (m *Mux) onTick() {
 	m.leave()
 }
 
-// arm starts the tick if something is outstanding that somebody has to look
-// at: at once, if something is to be written that its caller has left behind.
+// arm arms the tick if something is outstanding: for at once, if something is to be written
+// that its caller has left behind.
 func (m *Mux) arm() {
 	if m.closed || !m.outstanding() {
 		return
@@ -84,9 +83,9 @@ func (m *Mux) arm() {
 	m.tick.Reset(d)
 }
 
-// outstanding reports whether replies are owed, or a connection's end is to be
-// read, or something is to be sent again. Whatever is queued or kept back is behind
-// something that is owed.
+// outstanding reports whether bytes are to be written, a connection's end is to be read,
+// something is to be sent again, or replies are owed. Debts that a backlog keeps back need
+// no case of their own: replies are owed before them.
 func (m *Mux) outstanding() bool {
 	if m.dirty != 0 || m.hangups != 0 || m.retryAt != 0 {
 		return true
@@ -99,8 +98,8 @@ func (m *Mux) outstanding() bool {
 	return false
 }
 
-// relieve reads what masters have answered if they are owed much and nobody
-// waits: the tick alone could not keep up with those who only Send. It lets mu go.
+// relieve makes one pass over the sockets if a master owes many replies and nobody drives:
+// the tick alone could not keep up with callers that only Send. It lets mu go.
 func (m *Mux) relieve() {
 	if !m.driving && !m.closed && m.owesMuch() {
 		m.driving = true

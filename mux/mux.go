@@ -87,29 +87,29 @@ type Mux struct {
 	slots    []slot
 	ops      ops           // submitted and undecided, oldest first
 	expiry   time.Duration // no deadline among ops is before this
-	retryAt  time.Duration // nothing that was refused is to be sent again before this; 0 if nothing is
-	pool     *flight
+	retryAt  time.Duration // what was refused for a moment is sent again then; 0 if nothing was
+	pool     *flight       // for reuse
 	pooled   int           // flights in it
 	driving  bool          // somebody holds the drive
 	driver   *Op           // ... a caller, with this operation
 	parked   bool          // ... and is inside poll.Wait
 	until    time.Duration // ... until then
-	clock    time.Duration // conn.Now when the driver last looked at it
+	clock    time.Duration // conn.Now, as the driver last read it
 	flushing bool          // somebody holds the flush
-	hurry    time.Duration // no gathering before this
-	woken    int           // callers that were answered and have not been back since
+	hurry    time.Duration // the driver gathers nobody before this
+	woken    int           // callers that were answered and have submitted nothing since
 	dirty    Set           // slots with something to send
-	hangups  Set           // slots whose connection is known to have hung up, not yet read to its end
-	armed    bool          // the tick is
-	draining bool          // only what persists is taken
+	hangups  Set           // slots whose connection has hung up and was not read to its end yet
+	armed    bool          // the tick is armed
+	draining bool          // only persistent operations are taken
 	closed   bool
 	closing  chan struct{} // closed when Close is done
 	calm     *sync.Cond    // told when a token is put down while closing
 	changed  chan struct{} // news for Open; nil afterwards
-	news     []news
-	telling  bool
+	news     []news        // what OnState was not told yet
+	telling  bool          // the notifier runs
 
-	burst [maxMasters]outgoing // of the holder of the flush
+	burst [maxMasters]outgoing // used by the holder of the flush, also without mu
 }
 
 // lock locks mu: it takes mu, and keeps it. A zero Mux makes it panic, without mu.

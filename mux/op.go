@@ -60,15 +60,15 @@ type Op struct {
 
 	// Guarded by Mux.mu from submission to decision.
 	f          *flight
-	yes, open  int  // votes: yes so far, and still pending
-	quorum     int  // Quorum, or the majority
-	pending    bool // submitted and not decided
-	waiting    bool // its caller is in Wait
-	drive      bool // its caller was given the drive
-	err        error
-	deadline   time.Duration
-	prev, next *Op // Mux.ops
-	wake       chan struct{}
+	yes, open  int           // votes: yes so far, and still pending
+	quorum     int           // Quorum, or the majority
+	pending    bool          // submitted and not decided
+	waiting    bool          // its caller is in Wait
+	drive      bool          // its caller was given the drive
+	err        error         // what Do or Wait returns
+	deadline   time.Duration // from Timeout; 0 if there is none
+	prev, next *Op           // in Mux.ops
+	wake       chan struct{} // takes one signal; made when its caller first waits
 }
 
 // Count returns the number of votes of each kind. The votes that are pending after the
@@ -92,8 +92,8 @@ func (op *Op) Count() (yes, no, failed, pending int) {
 // Won reports whether a quorum said yes. It is valid as long as Votes is.
 func (op *Op) Won() bool { return op.yes >= op.quorum && op.quorum > 0 }
 
-// signal wakes the Op's caller. At most one signal is outstanding: whoever
-// takes it looks at all of the Op's state, under mu.
+// signal wakes the Op's caller. At most one signal is outstanding: the caller that takes it
+// reads all of the Op's state, under mu.
 func (op *Op) signal() {
 	select {
 	case op.wake <- struct{}{}:
@@ -101,6 +101,7 @@ func (op *Op) signal() {
 	}
 }
 
+// asks reports whether a master is to be asked.
 func (op *Op) asks(i int) bool { return op.Only == 0 || op.Only.Has(i) }
 
 // ops is a list of operations, linked through them.

@@ -125,6 +125,7 @@ func (m *Mux) begin() (err error) {
 	return nil
 }
 
+// setDefault sets a duration that is not positive.
 func setDefault(d *time.Duration, v time.Duration) {
 	if *d <= 0 {
 		*d = v

@@ -7,13 +7,12 @@ import (
 	"github.com/redburst/redburst/conn"
 )
 
-// greet calls the hooks for a new connection. It bars a master that may have forgotten
-// locks from voting; a bar that stands is never shortened.
+// greet asks Config.Quarantine about a new connection, and bars the master accordingly.
 func (m *Mux) greet(i int, server conn.Server, since time.Duration) {
 	s := &m.slots[i]
 	before := s.known
 	if s.via != "" && before.Endpoint == server.Endpoint {
-		before.Endpoint = s.via // it was the master, another was, and now it is again
+		before.Endpoint = s.via // it was the master, then another was, and now it is again
 	}
 	if m.cfg.Quarantine != nil {
 		d, why, doubt := m.cfg.Quarantine(i, before, server)
@@ -30,7 +29,7 @@ func (m *Mux) greet(i int, server conn.Server, since time.Duration) {
 	s.known = server
 }
 
-// bar has a master not vote for d from a moment on, unless that is so already.
+// bar makes a master not vote for d from a moment on. It never shortens a quarantine.
 func (m *Mux) bar(i int, from, d time.Duration, why string) {
 	s := &m.slots[i]
 	if until := conn.After(from, d); d > 0 && until > s.barred {
@@ -62,8 +61,8 @@ func (m *Mux) Doubt(d time.Duration) {
 	}
 }
 
-// outlast waits until a master that is barred may vote, and says so; or until its
-// connection has ended. It takes mu.
+// outlast waits until a master in quarantine may vote, and sets its phase then. It ends
+// early if the connection does. It takes mu.
 func (m *Mux) outlast(i int) {
 	s := &m.slots[i]
 	m.mu.Lock()

@@ -6,10 +6,10 @@ import (
 	"github.com/redburst/redburst/conn"
 )
 
-// silentAt returns when the silence of a master that owes replies is to be
-// judged. It gets the stall time to answer. Then it is suspected, and gets a
-// quarter more: it may be this process that stood still, before the command was
-// written or before the reply was read.
+// silentAt returns when the silence of a master that owes replies is to be judged. The
+// master gets the stall time to answer. Then it is suspected, and gets a quarter more: this
+// process may have stood still, before the command was written or before the reply was
+// read.
 func (m *Mux) silentAt(s *slot) time.Duration {
 	if s.suspected != 0 {
 		return conn.After(s.suspected, m.cfg.StallTime/4)
@@ -17,8 +17,8 @@ func (m *Mux) silentAt(s *slot) time.Duration {
 	return conn.After(max(s.owed.front().sent, s.heard), m.cfg.StallTime)
 }
 
-// judgeSilence resets the connections of masters that owe replies and give none.
-// Those that have something that was not read yet, the set ready, are not silent.
+// judgeSilence resets the connections of masters that owe replies and have sent none in
+// time. The masters in ready are not silent: they have sent something that was not read yet.
 func (m *Mux) judgeSilence(now time.Duration, ready Set) {
 	for i := range m.slots {
 		s := &m.slots[i]

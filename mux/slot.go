@@ -15,17 +15,17 @@ const (
 	keepBuffer = 256 << 10 // an output buffer above this is not kept
 )
 
-// A slot is one master's place. All of it is guarded by Mux.mu.
+// A slot is one master's place in the Mux. All of it is guarded by Mux.mu.
 type slot struct {
 	addr    conn.Address
 	link    *link  // nil unless the master is up
-	queued  []byte // not yet taken by the flusher
+	queued  []byte // not taken by the flusher yet
 	spare   []byte // the buffer that queued will be swapped with
 	taken   int    // bytes the flusher has, or the connection keeps unsent
 	owed    ring[owed]
-	debts   debts
+	debts   debts         // to be delivered before anything else
 	refused debts         // what it has refused for a moment, to be sent again
-	unsure  bool          // a connection ended that had commands unanswered, and no other has come since
+	unsure  bool          // a connection ended with commands unanswered, and the debts were not delivered since
 	since   time.Duration // when the link was installed
 	heard   time.Duration // when a reply was last matched on it
 
@@ -33,19 +33,19 @@ type slot struct {
 	pause     time.Duration // before the next dial, doubling while links are short-lived
 	state     State
 
-	known   conn.Server      // what it said at its last connection, of which state.Server is the copy that is shown
+	known   conn.Server      // what it said at its last connection; state.Server is the copy that is shown
 	barred  time.Duration    // it must not vote until then
 	why     *QuarantineError // ... for this reason
-	doubt   time.Duration    // when it was last connected in doubt, see Mux.Doubt; 0 if never
+	doubt   time.Duration    // when it was last connected with doubt, see Mux.Doubt; 0 if never
 	reason  string           // ... for this reason
 	remote  string           // the address of its last connection, see conn.Conn.RemoteAddr
-	demoted bool             // it says that it is a replica now
-	moved   string           // where a sentinel says that the group's master is now, if that is news
-	via     string           // who else was the master since known was connected, if anybody
+	demoted bool             // it has said on this connection that it is a replica now
+	moved   string           // where the sentinels say that the group's master is now, if that is news
+	via     string           // another master since known was connected, if there was one
 }
 
-// A link is a connection in use. Its pins count the calls that are under way
-// on it without mu; it is closed when it is out of its slot and has no pins.
+// A link is a connection in use. Its pins count the calls that are under way on it without
+// mu. It is closed once it is out of its slot and has no pins.
 type link struct {
 	c       *conn.Conn
 	id      uint64 // of its events: generation and slot
@@ -63,7 +63,7 @@ func (m *Mux) nextID(i int) uint64 {
 	return m.slots[i].state.Connects*maxMasters + uint64(i)
 }
 
-// unfit says why a master is asked nothing now; nil if it is.
+// unfit says why a master can be asked nothing now; it is nil if the master can be asked.
 func (s *slot) unfit(now time.Duration) error {
 	switch {
 	case s.link == nil && s.state.Err != nil:
@@ -78,16 +78,16 @@ func (s *slot) unfit(now time.Duration) error {
 	return nil
 }
 
-// soil marks a slot as having something to send, unless its socket is known to
-// take nothing now.
+// soil marks a slot as dirty: it has something to send. If its socket is known to take
+// nothing now, it is marked once the socket is writable.
 func (m *Mux) soil(i int) {
 	if !m.slots[i].link.blocked {
 		m.dirty = m.dirty.With(i)
 	}
 }
 
-// drop takes a connection out of its slot: what it still owes is failed, what
-// persists becomes a debt, and unless the Mux is closing it is dialled anew.
+// drop takes a connection out of its slot. Votes that it still owes are failed ones, and
+// persistent operations become debts. Unless the Mux is closing, the master is redialled.
 func (m *Mux) drop(i int, err error) {
 	s := &m.slots[i]
 	l := s.link
@@ -109,7 +109,7 @@ func (m *Mux) drop(i int, err error) {
 	l.orderly = err == ErrClosed
 	m.setPhase(i, phase, err)
 	now := conn.Now()
-	// Debts that a backlog kept back are younger than what is owed.
+	// Debts that a backlog has kept back are younger than what is owed.
 	kept := s.debts
 	s.debts = debts{}
 	owing := s.owed
@@ -138,8 +138,8 @@ func (m *Mux) drop(i int, err error) {
 	if m.closed {
 		return
 	}
-	// A connection that held for a while has earned an immediate redial; one
-	// that keeps breaking goes on with its backoff.
+	// A connection that has lasted for a while earns an immediate redial; one that keeps
+	// breaking goes on with its backoff.
 	if now-s.since >= m.cfg.BackoffMax {
 		s.pause = 0
 	}
@@ -147,7 +147,8 @@ func (m *Mux) drop(i int, err error) {
 	go m.dial(i, s.pause)
 }
 
-// close closes a link that was dropped, if nobody is using it.
+// close closes a link that was dropped, unless somebody uses it: then the last one to unpin
+// it does. It may be called without mu by whoever has the last pin.
 func (l *link) close() {
 	if l.pins > 0 {
 		return
@@ -159,7 +160,8 @@ func (l *link) close() {
 	}
 }
 
-// fault says of a connection's end which master it was. It may be called without mu.
+// fault adds to the cause of a connection's end which master it was. It may be called
+// without mu.
 func (m *Mux) fault(i int, err error) error {
 	return &conn.Error{Master: m.slots[i].addr.String(), Op: "read", Err: err}
 }

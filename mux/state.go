@@ -116,12 +116,12 @@ func (m *Mux) RTT() time.Duration {
 	return d
 }
 
-// setPhase moves a slot to a phase and tells the hook.
+// setPhase moves a slot to a phase, and has Open and the notifier told of it.
 func (m *Mux) setPhase(i int, p Phase, err error) {
 	s := &m.slots[i]
 	if s.state.Phase == p && p != Up && errText(s.state.Err) == errText(err) {
 		s.state.Err = err
-		return // another failed dial: no news
+		return // another dial has failed in the same way: no news
 	}
 	if s.state.Phase != p {
 		s.state.Since = conn.Now()
@@ -151,13 +151,14 @@ func errText(err error) string {
 	return err.Error()
 }
 
+// news is a change of a master's state that Config.OnState is to be told.
 type news struct {
 	master int
 	state  State
 }
 
-// tell calls the hook for every change, in order and without mu. It takes mu between
-// the calls.
+// tell is the notifier: it calls Config.OnState for every change, in order and without mu.
+// It takes mu between the calls.
 func (m *Mux) tell() {
 	defer m.wg.Done()
 	m.mu.Lock()

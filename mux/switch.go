@@ -7,10 +7,10 @@ import (
 	"github.com/redburst/redburst/conn"
 )
 
-// follow drops the connection to a master that is its group's no more, as more than half of
-// the sentinels say. Where the new master is, is checked when it is connected. If there is
-// no connection, it is remembered for the next one. A master that they only call otherwise
-// than before has not moved. It takes mu.
+// follow drops the connection to a master when more than half of its group's sentinels name
+// another one. Whether that one is the master is checked when it is dialled. If there is no
+// connection, the place is remembered for the next dial. A master to which the sentinels
+// only give another name or address has not moved. It takes mu.
 func (m *Mux) follow(i int) {
 	s := &m.slots[i]
 	conn.FollowGroup(m.ctx, s.addr, m.cfg.Conn, func(to string) {
@@ -45,7 +45,7 @@ func (m *Mux) leadsTo(to, remote string) bool {
 	return conn.LeadsTo(ctx, to, remote)
 }
 
-// replaced drops the connection to a master that another has taken the place of.
+// replaced drops the connection to a master whose place another has taken.
 func (m *Mux) replaced(i int, why error, by string) {
 	m.slots[i].via = by
 	m.drop(i, m.fault(i, why))
@@ -63,16 +63,16 @@ func (m *Mux) demote(i int) {
 	m.drop(i, m.fault(i, ErrDemoted))
 }
 
-// tellSwitch calls the hook.
+// tellSwitch calls Config.OnSwitch.
 func (m *Mux) tellSwitch(i int) {
 	if m.cfg.OnSwitch != nil {
 		callHook(func() { m.cfg.OnSwitch(i) })
 	}
 }
 
-// lastPlace is where a group's master was last, as far as is known: where most sentinels
-// have said, or where it was connected. It is empty if the master there has said itself that
-// it is none any more.
+// lastPlace is where a group's master was last, as far as is known: the place that most
+// sentinels have named, or else that of its last connection. It is empty if the master there
+// has itself said that it is a replica now.
 func (s *slot) lastPlace() string {
 	switch {
 	case s.moved != "":
@@ -83,9 +83,9 @@ func (s *slot) lastPlace() string {
 	return s.known.Endpoint
 }
 
-// wasReplica notes that a master with a fixed place has said that it is a replica, be it
-// before it was ever connected. When it is a master again it has another's data, and counts
-// as restarted (Config.Quarantine).
+// wasReplica notes that a master with a fixed place has said that it is a replica, even if
+// it was never connected. When it is a master again, it has another master's data, and
+// Config.Quarantine is told so.
 func (s *slot) wasReplica() {
 	if s.addr.Group() == "" {
 		s.known.Role = "replica"

@@ -76,15 +76,15 @@ func (m *Mux) cast(op *Op, i int, v Verdict, err error) {
 	}
 }
 
-// settle decides an operation if its votes do.
+// settle decides an operation if the votes that were cast do.
 func (m *Mux) settle(op *Op, now time.Duration) {
 	if op.open == 0 || !op.All && (op.yes >= op.quorum || !op.Thorough && op.yes+op.open < op.quorum) {
 		m.decide(op, now, nil)
 	}
 }
 
-// decide ends an operation and wakes its caller. What is still owed to it
-// belongs to stragglers from here on.
+// decide ends an operation and wakes its caller. Replies that are still owed to it are
+// stragglers from here on.
 func (m *Mux) decide(op *Op, now time.Duration, err error) {
 	m.ops.remove(op)
 	op.pending = false
