@@ -61,12 +61,8 @@ type Config struct {
 
 // Format prints the configuration without credentials, whatever the verb.
 func (cfg Config) Format(s fmt.State, _ rune) {
-	masters := make([]string, len(cfg.Masters))
-	for i, a := range cfg.Masters {
-		masters[i] = conn.Redact(a)
-	}
 	fmt.Fprintf(s, "{masters %v, connections %v, stall time %v, backoff %v to %v, strict %t}",
-		masters, cfg.Conn, cfg.StallTime, cfg.BackoffMin, cfg.BackoffMax, cfg.Strict)
+		conn.RedactAll(cfg.Masters), cfg.Conn, cfg.StallTime, cfg.BackoffMin, cfg.BackoffMax, cfg.Strict)
 }
 
 // A Mux is a set of connections to N masters, driven as one. [New] and [Open] make one,

@@ -145,14 +145,10 @@ func (cfg *Config) check() error {
 
 // Format prints the configuration without passwords, whatever the verb.
 func (cfg Config) Format(s fmt.State, _ rune) {
-	masters := make([]string, len(cfg.Masters))
-	for i, a := range cfg.Masters {
-		masters[i] = conn.Redact(a)
-	}
 	fmt.Fprintf(s, "{Masters:%v Username:%q Password:%s SentinelUsername:%q SentinelPassword:%s Credentials:%t TLS:%t"+
 		" ClientName:%q Owner:%q DialTimeout:%v RoundTimeout:%v StallTime:%v DriftFactor:%v MinDrift:%v RestartGuard:%v"+
 		" Strict:%t Durable:%t Handovers:%d Observer:%t}",
-		masters, cfg.Username, dots(cfg.Password), cfg.SentinelUsername, dots(cfg.SentinelPassword), cfg.Credentials != nil, cfg.TLS != nil,
+		conn.RedactAll(cfg.Masters), cfg.Username, dots(cfg.Password), cfg.SentinelUsername, dots(cfg.SentinelPassword), cfg.Credentials != nil, cfg.TLS != nil,
 		cfg.ClientName, cfg.Owner, cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.DriftFactor, cfg.MinDrift, cfg.RestartGuard,
 		cfg.Strict, cfg.Durable, cfg.Handovers, cfg.Observer != nil)
 }

@@ -1,0 +1,78 @@
+package redlock
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The files of the package, from the bottom to the top: each may use what those before it
+// define. A new kind of lock is a file beside kind_plain.go.
+var layers = []string{
+	"token", "vote", "errors", "observer", "stats", "round", "script", "kind", "kind_plain", "call", "core",
+	"hold", "extension", "keep", "renewer", "recheck", "guard", "turn", "watch", "queue",
+	"option", "config", "client", "mutex", "holders", "lock", "do", "doc",
+}
+
+// upward is what runs the other way all the same: a hold has its KeepAlives, which it moves, and
+// a KeepAlive is ended by its renewer. They are one mechanism.
+var upward = []string{"hold -> keep", "keep -> renewer"}
+
+func TestEachFileUsesOnlyWhatIsBelowIt(t *testing.T) {
+	fset := token.NewFileSet()
+	paths, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	var files []*ast.File
+	for _, path := range paths {
+		if !strings.HasSuffix(path, "_test.go") {
+			file, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
+			require.NoError(t, err)
+			files = append(files, file)
+		}
+	}
+	// Only names of this package count, so the others need not be there.
+	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
+	config := types.Config{Importer: nowhere{}, Error: func(error) {}}
+	pkg, _ := config.Check("redlock", fset, files, info)
+	height := func(at token.Pos) (name string, layer int) {
+		name = strings.TrimSuffix(filepath.Base(fset.Position(at).Filename), ".go")
+		layer = slices.Index(layers, name)
+		require.GreaterOrEqual(t, layer, 0, "%s has no place in layers", name)
+		return name, layer
+	}
+	for _, file := range files {
+		height(file.Pos())
+	}
+	found := map[string]bool{}
+	uses := 0
+	for id, object := range info.Uses {
+		if object.Pkg() != pkg || object.Parent() != nil && object.Parent() != pkg.Scope() {
+			continue // another package's, or a local variable
+		}
+		uses++
+		from, above := height(id.Pos())
+		to, below := height(object.Pos())
+		if below > above {
+			found[from+" -> "+to] = true
+			require.Contains(t, upward, from+" -> "+to, "%s, of %s, is used by %s", id.Name, to, from)
+		}
+	}
+	require.Greater(t, uses, 1000, "the names were not resolved")
+	require.Len(t, found, len(upward), "what is not so any more need not be excused")
+}
+
+// nowhere imports empty packages.
+type nowhere struct{}
+
+func (nowhere) Import(path string) (*types.Package, error) {
+	p := types.NewPackage(path, filepath.Base(path))
+	p.MarkComplete()
+	return p, nil
+}

@@ -1,0 +1,39 @@
+package redlock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A Client and a Mutex that nobody has made say so.
+func TestZeroValuesSayHowTheyAreMade(t *testing.T) {
+	ctx := t.Context()
+	for name, use := range map[string]func(m *Mutex){
+		"TryLock":   func(m *Mutex) { m.TryLock(ctx) },
+		"Lock":      func(m *Mutex) { m.Lock(ctx) },
+		"Extend":    func(m *Mutex) { m.Extend(ctx) },
+		"KeepAlive": func(m *Mutex) { m.KeepAlive(ctx) },
+		"Unlock":    func(m *Mutex) { m.Unlock(ctx) },
+		"Until":     func(m *Mutex) { m.Until() },
+		"Remaining": func(m *Mutex) { m.Remaining() },
+	} {
+		t.Run("Mutex."+name, func(t *testing.T) {
+			require.PanicsWithValue(t, "redlock: a zero Mutex cannot be used: make it with Client.NewMutex", func() { use(new(Mutex)) })
+		})
+	}
+	for name, use := range map[string]func(c *Client){
+		"NewMutex": func(c *Client) { c.NewMutex("k", time.Second) },
+		"Do":       func(c *Client) { c.Do(ctx, "k", time.Second, nil) },
+		"Holders":  func(c *Client) { c.Holders(ctx, "k") },
+		"Stats":    func(c *Client) { c.Stats() },
+		"Close":    func(c *Client) { c.Close() },
+	} {
+		t.Run("Client."+name, func(t *testing.T) {
+			require.PanicsWithValue(t, "redlock: a zero Client cannot be used: make it with Open or New", func() { use(new(Client)) })
+		})
+	}
+	require.Empty(t, new(Mutex).Key())
+	require.Empty(t, new(Mutex).Token())
+}
