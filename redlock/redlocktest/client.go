@@ -10,10 +10,11 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// A ReplyError is an error that a master replied with, as it sent it:
-// "NOSCRIPT No matching script.".
+// A ReplyError is an error reply of a master, word for word: "NOSCRIPT No matching
+// script.". The zero value is an empty reply, which no master sends.
 type ReplyError string
 
+// Error returns the reply.
 func (e ReplyError) Error() string { return string(e) }
 
 // askTime is how long a master may take to answer.

@@ -12,18 +12,18 @@ import (
 
 const (
 	groupSentinels = 3
-	// How long a sentinel waits for an answer until it thinks a server down.
+	// How long a sentinel waits for an answer before it takes a server for down.
 	downAfter = 500 * time.Millisecond
 	// A failover is over, or has failed, well within this.
 	failoverTime = 60 * time.Second
 )
 
-// Groups are n independent groups of a master and a replica, numbered from 0, each
-// of which is watched over by the same three sentinels. If a master is killed or
-// frozen, its replica takes its place after about a second. All methods may be
-// called by any number of goroutines at once.
+// Groups are n independent groups of a master and a replica, numbered from 0. The
+// same three sentinels watch over all of them. If a master is killed or frozen, its
+// replica takes its place after about a second. All methods may be called by several
+// goroutines at once. Groups come from [StartGroups]; the zero value has none.
 //
-// A method that cannot do what it was asked for ends the test.
+// A method that fails ends the test with Fatal.
 type Groups struct {
 	tb        TB
 	group     *group
@@ -33,10 +33,10 @@ type Groups struct {
 
 // StartGroups starts n groups on free ports of 127.0.0.1, without persistence, and
 // returns when the sentinels know them and each other. They are closed when the test
-// ends. Without a redis-server it does what [Start] does.
+// ends. If no redis-server is installed, the test is skipped or fails, as by [Start].
 //
-// Of the options it takes WithArgs alone, with none that sets a password, a port or a
-// master.
+// The only option for groups is WithArgs, without arguments that set a password, a
+// port or a master.
 func StartGroups(tb TB, n int, opts ...Option) *Groups {
 	tb.Helper()
 	needed(tb)
@@ -166,7 +166,8 @@ func (g *Groups) close() {
 // Name returns the name by which the sentinels know group i.
 func (g *Groups) Name(i int) string { return "group" + strconv.Itoa(i) }
 
-// Addr returns the address of group i: sentinel://host:port,host:port,host:port/name.
+// Addr returns the address of group i, as redlock.Config.Masters takes it:
+// sentinel://host:port,host:port,host:port/name.
 func (g *Groups) Addr(i int) string {
 	var all []string
 	for _, s := range g.sentinels {
@@ -183,8 +184,9 @@ func (g *Groups) Addrs() (all []string) {
 	return all
 }
 
-// Master returns the host:port of the master of group i: of that one of its two
-// servers which is up and says that it is, and which two sentinels name.
+// Master returns the host:port of the master of group i. It waits for up to a minute
+// until one of the group's two servers says that it is the master and two sentinels
+// agree.
 func (g *Groups) Master(i int) string { return g.find(i).addr() }
 
 // find waits until there is a master: a busy machine may keep servers and sentinels
@@ -227,12 +229,12 @@ func (g *Groups) master(i int) (*server, error) {
 	return nil, reason
 }
 
-// Kill ends the master of group i as SIGKILL does, and returns when it is gone,
-// which is before its replica takes its place.
+// Kill ends the master of group i as SIGKILL does, and returns when it is gone. Its
+// replica takes its place later; [Groups.Await] waits for that.
 func (g *Groups) Kill(i int) { g.find(i).kill() }
 
-// Switch has the sentinels make the replica of group i its master, while the master
-// is well, and returns when that is so.
+// Switch makes the sentinels promote the replica of group i although its master is
+// well, and returns when the replica is the master.
 func (g *Groups) Switch(i int) {
 	was := g.find(i)
 	g.must(i, "switch", wait(func() error {
@@ -245,7 +247,8 @@ func (g *Groups) Switch(i int) {
 	g.Await(i, was.addr())
 }
 
-// Await returns when group i has a master other than the one at the given address.
+// Await returns when group i has a master other than the one at the given host:port.
+// It fails after a minute.
 func (g *Groups) Await(i int, other string) {
 	g.must(i, "await a new master", wait(func() error {
 		s, err := g.master(i)
@@ -256,8 +259,8 @@ func (g *Groups) Await(i int, other string) {
 	}))
 }
 
-// Restore starts those servers of group i that are down, as replicas of its master,
-// and returns when the sentinels could make it fail over again.
+// Restore starts the servers of group i that are down, as replicas of its master,
+// and returns when the group is ready for another failover.
 func (g *Groups) Restore(i int) {
 	master := g.find(i)
 	for _, s := range g.servers[2*i : 2*i+2] {
@@ -279,9 +282,9 @@ func (g *Groups) Restore(i int) {
 	}))
 }
 
-// Do sends one command to the master of group i, as [Masters.Do] does. The error is
-// [ErrDown] while the group has no master, as after Kill, and another one while it has
-// one on which the sentinels do not agree.
+// Do sends one command to the master of group i, as [Masters.Do] does. While the group
+// has no master, as after Kill, the error wraps [ErrDown]. While the sentinels do not
+// agree on the master, it is another one.
 func (g *Groups) Do(i int, args ...string) (any, error) {
 	var reply any
 	s, err := g.master(i)
@@ -291,21 +294,31 @@ func (g *Groups) Do(i int, args ...string) (any, error) {
 	return reply, asking(fmt.Sprintf("the master of group %d", i), err)
 }
 
-// Sentinel sends one command to a sentinel, as [Masters.Do] does.
+// Sentinel sends one command to sentinel j, 0 to 2, as [Masters.Do] does.
 func (g *Groups) Sentinel(j int, args ...string) (any, error) {
 	reply, err := do(g.sentinels[j], args...)
 	return reply, asking(fmt.Sprintf("sentinel %d", j), err)
 }
 
-// KillSentinel ends a sentinel as SIGKILL does; PauseSentinel and ResumeSentinel
-// freeze it and let it go on.
-func (g *Groups) KillSentinel(j int)   { g.must(j, "kill the sentinel", g.sentinels[j].kill()) }
-func (g *Groups) PauseSentinel(j int)  { g.must(j, "pause the sentinel", g.sentinels[j].pause()) }
-func (g *Groups) ResumeSentinel(j int) { g.must(j, "resume the sentinel", g.sentinels[j].resume()) }
+// KillSentinel ends sentinel j as SIGKILL does. It stays down.
+func (g *Groups) KillSentinel(j int) { g.mustSentinel(j, "kill", g.sentinels[j].kill()) }
+
+// PauseSentinel freezes sentinel j until [Groups.ResumeSentinel].
+func (g *Groups) PauseSentinel(j int) { g.mustSentinel(j, "pause", g.sentinels[j].pause()) }
+
+// ResumeSentinel lets a paused sentinel j go on.
+func (g *Groups) ResumeSentinel(j int) { g.mustSentinel(j, "resume", g.sentinels[j].resume()) }
 
 func (g *Groups) must(i int, op string, err error) {
 	if err != nil {
 		g.tb.Helper()
 		g.tb.Fatal(fmt.Errorf("redlocktest: %s of group %d: %w", op, i, err))
+	}
+}
+
+func (g *Groups) mustSentinel(j int, op string, err error) {
+	if err != nil {
+		g.tb.Helper()
+		g.tb.Fatal(fmt.Errorf("redlocktest: %s sentinel %d: %w", op, j, err))
 	}
 }

@@ -55,6 +55,18 @@ func TestSentinelsThatCannotAnswerFailAtOnce(t *testing.T) {
 	require.ErrorIs(t, err, ErrDown)
 }
 
+func TestFailedOperationNamesItsSentinel(t *testing.T) {
+	t.Parallel()
+	needRedis(t)
+	said := told(func(tb *fakeTB) {
+		g := StartGroups(tb, 1)
+		g.KillSentinel(2)
+		g.PauseSentinel(2)
+		t.Error("not reached")
+	})
+	require.Equal(t, "redlocktest: pause sentinel 2: it is down", said.fatal)
+}
+
 func TestWhatGroupsCannotDoIsRefused(t *testing.T) {
 	t.Parallel()
 	needRedis(t)

@@ -1,7 +1,8 @@
 // Package redlocktest starts Redis masters for tests: real redis-server
-// processes ([Start]), or masters inside the test's own process ([Embedded])
-// where none is installed. They can be frozen, killed and restarted, and behind
-// links ([WithLinks]) be far away or cut off, which is what a lock has to survive.
+// processes ([Start]), or masters inside the test's own process ([Embedded]),
+// which need nothing installed. A test can freeze, kill and restart them. Behind
+// links ([WithLinks]) it can also make them slow, cut them off and reset their
+// connections.
 //
 //	func TestOrders(t *testing.T) {
 //		masters := redlocktest.Start(t, 5)
@@ -9,19 +10,24 @@
 //		...
 //		masters.Pause(0)
 //		masters.Kill(1)
-//		// the lock still works: three masters are a majority
+//		// The lock still works: three masters are a majority.
 //	}
 //
-// [Run] and [RunEmbedded] do the same without a test.
+// [Run] and [RunEmbedded] do the same without a test. [StartGroups] starts masters
+// with replicas that Sentinel puts in their place.
 //
 // # What is left behind
 //
 // Nothing. [Start] and [Embedded] close the masters when the test ends, whether
 // it passed or not. If the test process dies first (a panic, a timeout, an
-// interrupt, SIGKILL), its redis-servers are killed and their files removed
-// within milliseconds, paused ones too. On systems that have no Unix process
-// groups, such as Windows, the latter is not so: there they outlive a test
-// process that did not get to close them.
+// interrupt, SIGKILL), its redis-servers are killed within milliseconds, paused
+// ones too, and their files are removed. This needs Unix process groups: on Windows
+// the servers outlive a test process that dies before it has closed them.
+//
+// # Tests in parallel
+//
+// Each call starts masters of its own, so tests that use this package can call
+// t.Parallel. A master keeps its port until it is closed, also while it is killed.
 package redlocktest
 
 import (
@@ -32,8 +38,8 @@ import (
 	"sync"
 )
 
-// TB is the part of [testing.TB] that this package needs; any *testing.T, B
-// and F is one.
+// TB is the part of [testing.TB] that this package needs. Every *testing.T, B
+// and F is a TB.
 type TB interface {
 	Helper()
 	Cleanup(func())
@@ -42,10 +48,10 @@ type TB interface {
 }
 
 // Masters are n independent Redis masters, numbered from 0. All methods may be
-// called by any number of goroutines at once.
+// called by several goroutines at once. The zero Masters has no master.
 //
-// A method that cannot do what it was asked for ends the test ([TB.Fatal]), or
-// panics if the masters were started without one, by [Run] or [RunEmbedded].
+// A method that fails ends the test with Fatal. If the masters were started
+// without a test, by [Run] or [RunEmbedded], it panics with the error.
 type Masters struct {
 	tb      TB // nil without a test
 	masters []master
@@ -83,25 +89,26 @@ func chosen(opts []Option) (o options) {
 	return o
 }
 
-// WithArgs appends arguments to each redis-server's command line. They win over
-// those of this package: WithArgs("--appendonly", "yes") makes the data survive
-// a Restart. The password of a "--requirepass" is used by Do as well. Each value is
-// an argument of its own: not all versions of Redis split "--save", "60 1000".
+// WithArgs appends arguments to the command line of each redis-server. They win
+// over those of this package: with WithArgs("--appendonly", "yes") the data
+// survives a Restart. Do uses the password of a "--requirepass". Give each value as
+// an argument of its own: not all versions of Redis split "60 1000" behind "--save".
 func WithArgs(args ...string) Option {
 	return func(o *options) { o.args = append(o.args, args...) }
 }
 
-// WithUnixSockets makes the masters listen on Unix domain sockets and not on
-// TCP: Addr returns unix:///path. Unix only.
+// WithUnixSockets makes the masters listen on Unix domain sockets instead of TCP:
+// Addr returns unix:///path. It works on Unix only, and without links.
 func WithUnixSockets() Option {
 	return func(o *options) { o.unix = true }
 }
 
-// Start starts n redis-servers on free ports of 127.0.0.1, without persistence,
-// and returns when each of them answers. They are closed when the test ends.
+// Start starts n redis-servers (or valkey-servers) on free ports of 127.0.0.1,
+// without persistence, and returns when each of them answers. They are closed when
+// the test ends.
 //
-// Where redis-server is not installed the test is skipped, or fails if the
-// environment says CI=true, so that a gate never passes by skipping.
+// If neither is installed, Start skips the test. With CI=true in the environment
+// the test fails instead, so that a gate never passes by skipping.
 func Start(tb TB, n int, opts ...Option) *Masters {
 	tb.Helper()
 	needed(tb)
@@ -120,7 +127,8 @@ func needed(tb TB) {
 	}
 }
 
-// Run is [Start] without a test. The caller closes the masters.
+// Run is [Start] without a test. The caller must call [Masters.Close]. A missing
+// redis-server is an error that says what to install.
 func Run(n int, opts ...Option) (*Masters, error) {
 	o := chosen(opts)
 	if o.unix && !unixSockets {
@@ -166,13 +174,13 @@ func (m *Masters) started(o options, err error) (*Masters, error) {
 	return m, nil
 }
 
-// Embedded starts n masters inside this process ([miniredis]), each behind its
-// own port of 127.0.0.1. They need nothing installed, start in less than a
-// millisecond and run everywhere. Keys expire in real time, and each start has a
-// run_id and an uptime of its own (INFO). What miniredis lacks, they lack: CLIENT
-// TRACKING, ACLs, persistence. They are closed when the test ends.
+// Embedded starts n masters inside this process ([miniredis]), each on a port of
+// 127.0.0.1. They need nothing installed, start in less than a millisecond and run
+// on every system. Keys expire in real time, and INFO shows a new run_id and uptime
+// after each start. They lack what miniredis lacks: CLIENT TRACKING, ACLs and
+// persistence. They are closed when the test ends.
 //
-// Of the options they take WithLinks alone.
+// The only option for them is WithLinks.
 //
 // [miniredis]: https://github.com/alicebob/miniredis
 func Embedded(tb TB, n int, opts ...Option) *Masters {
@@ -181,7 +189,7 @@ func Embedded(tb TB, n int, opts ...Option) *Masters {
 	return m.of(tb, err)
 }
 
-// RunEmbedded is [Embedded] without a test. The caller closes the masters.
+// RunEmbedded is [Embedded] without a test. The caller must call [Masters.Close].
 func RunEmbedded(n int, opts ...Option) (*Masters, error) {
 	o := chosen(opts)
 	if o.unix || o.args != nil {
@@ -218,7 +226,8 @@ func Available() error {
 }
 
 // Close kills the masters, paused ones too, and removes their files. It returns
-// when they are gone. Later calls do nothing; other methods must not follow.
+// when they are gone. Further calls of Close do nothing; no other method may be
+// called after it. Masters that belong to a test close when the test ends.
 func (m *Masters) Close() {
 	m.close.Do(func() {
 		var addrs []string
@@ -240,8 +249,9 @@ func (m *Masters) Close() {
 // N returns the number of masters.
 func (m *Masters) N() int { return len(m.masters) }
 
-// Addr returns the address of master i: 127.0.0.1:port, or unix:///path. It
-// never changes, through Kill and Restart.
+// Addr returns the address of master i, as redlock.Config.Masters takes it:
+// 127.0.0.1:port, or unix:///path. Kill and Restart do not change it. With links it
+// is the address of the link.
 func (m *Masters) Addr(i int) string {
 	if m.links != nil {
 		return m.links[i].addr()
@@ -258,33 +268,37 @@ func (m *Masters) Addrs() []string {
 	return addrs
 }
 
-// PID returns the process id of master i, or 0 if it has no process: while it
-// is killed, and always when it is embedded.
+// PID returns the process id of master i. It is 0 while the master is killed, and
+// always 0 for an embedded master.
 func (m *Masters) PID(i int) int { return m.masters[i].pid() }
 
-// Pause freezes master i as SIGSTOP does: connections stay open and new ones
-// are taken, but nothing is answered until Resume. It returns when the master
-// has stopped. A real redis-server can be paused on Unix only.
+// Pause freezes master i as SIGSTOP does: connections stay open and new ones are
+// accepted, but the master answers nothing until Resume. Pause returns when the
+// master has stopped. A real redis-server can be paused on Unix only. A master that
+// is down is an error, one that is paused already is not.
 func (m *Masters) Pause(i int) {
 	m.helper()
 	m.must(i, "pause", m.masters[i].pause())
 }
 
-// Resume lets a paused master go on: it serves what has arrived meanwhile.
+// Resume lets a paused master go on. It then serves what has arrived in the
+// meantime. It does nothing to a running master; one that is down is an error.
 func (m *Masters) Resume(i int) {
 	m.helper()
 	m.must(i, "resume", m.masters[i].resume())
 }
 
 // Kill ends master i as SIGKILL does, running or paused, and returns when it is
-// gone. Its connections break and its address refuses new ones.
+// gone. Its connections break, and its address refuses new ones until Restart. It
+// does nothing to a master that is down.
 func (m *Masters) Kill(i int) {
 	m.helper()
 	m.must(i, "kill", m.masters[i].kill())
 }
 
-// Restart kills master i if it is alive, starts it anew at the same address and
-// returns when it answers. Its data is gone, and its run_id is another.
+// Restart kills master i if it is alive, starts it again at the same address and
+// returns when it answers. Its data is gone (but see [WithArgs]) and it has a new
+// run_id.
 func (m *Masters) Restart(i int) {
 	m.helper()
 	m.must(i, "restart", m.masters[i].restart())
@@ -297,11 +311,12 @@ func (m *Masters) Flush(i int) {
 	m.must(i, "flush", err)
 }
 
-// Do sends one command to master i, on a connection of its own, and returns the
-// reply: a string, int64, float64, bool, nil for a null, or []any, in which a
-// map is a flat sequence of keys and values. An error reply is a [ReplyError].
-// A master that is paused or down is asked nothing: the error is [ErrPaused] or
-// [ErrDown], at once. One that has not answered after five seconds is an error too.
+// Do sends one command to master i, on a new connection that bypasses the link,
+// and returns the reply: a string, int64, float64, bool, nil for a null, or []any.
+// A map becomes a flat []any of keys and values. An error reply is returned as a
+// [ReplyError]. If the master is paused or down, Do sends nothing and returns an
+// error that wraps [ErrPaused] or [ErrDown] at once. A master that does not answer
+// within five seconds is an error, too.
 func (m *Masters) Do(i int, args ...string) (any, error) {
 	reply, err := do(m.masters[i], args...)
 	return reply, asking(m.name(i), err)
@@ -327,9 +342,9 @@ func (m *Masters) must(i int, op string, err error) {
 
 func (m *Masters) name(i int) string { return fmt.Sprintf("master %d (%s)", i, m.Addr(i)) }
 
-// The reasons why a master, or a sentinel, does not answer. They are wrapped in
-// errors that name it.
+// The reasons why a master or a sentinel does not answer. The errors of this
+// package wrap them and name the server.
 var (
 	ErrPaused = errors.New("it is paused") // by Pause
-	ErrDown   = errors.New("it is down")   // by Kill or Close, or by its own fault
+	ErrDown   = errors.New("it is down")   // by Kill or Close, or because it has ended by itself
 )

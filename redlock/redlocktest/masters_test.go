@@ -285,7 +285,7 @@ func TestMasterIsPausedAndKilledInTheMiddleOfAReply(t *testing.T) {
 				require.Fail(t, "it hangs: "+what)
 			}
 		}
-		_, err := m.Do(0, "SET", "key", value)
+		_, err := ask(m.masters[0], time.Now().Add(patience), "SET", "key", value) // longer than Do has
 		require.NoError(t, err)
 		get := func() (c net.Conn, first []byte) {
 			c = connect(t, m.Addr(0))
