@@ -77,7 +77,7 @@ func TestLockThatNeedsAReplacedMasterIsLostAtOnce(t *testing.T) {
 func TestFailoversKeepExclusionAndService(t *testing.T) {
 	t.Parallel()
 	groups := redlocktest.StartGroups(t, 5)
-	const ttl = 3 * time.Second
+	const ttl = 2 * time.Second
 	cfg := redlock.Config{Masters: groups.Addrs(), RoundTimeout: 2 * time.Second}
 	clients := []*redlock.Client{openConfig(t, cfg), openConfig(t, cfg)}
 	for _, c := range clients {
@@ -107,7 +107,7 @@ func TestFailoversKeepExclusionAndService(t *testing.T) {
 							failures.Store("two hold a valid lock", true)
 						}
 						taken[key].Add(1)
-						time.Sleep(time.Millisecond)
+						time.Sleep(5 * time.Millisecond)
 						current[key].CompareAndSwap(&in, nil)
 						return nil
 					})

@@ -493,8 +493,8 @@ func TestContextOfAKeepAliveCanBePrinted(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Embedded(t, 1)
 	c := opened(t, masters.Addrs(), nil)
-	m := c.NewMutex("k", 100*time.Millisecond)
-	require.NoError(t, m.TryLock(t.Context()))
+	m := c.NewMutex("k", 300*time.Millisecond)
+	require.Eventually(t, func() bool { return m.TryLock(t.Context()) == nil }, hanging, time.Millisecond)
 	held, stop := m.KeepAlive(context.Background())
 	defer stop()
 	for c.Stats().Renewals < 3 && held.Err() == nil {

@@ -7,52 +7,49 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
-	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
 // A recheck, of which one round hangs, must not take locks for lost that were renewed
 // while it waited.
 func TestRecheckSparesWhatOthersRenew(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := openedWith(t, Config{Masters: masters.Addrs(), StallTime: 20 * time.Second})
-	c.groups = true // as if one were a group's
-	var kept []context.Context
-	for i := range 10 {
-		m := c.NewMutex("k"+strconv.Itoa(i), 6*time.Second, WithRoundTimeout(time.Second))
-		require.NoError(t, m.TryLock(t.Context()))
-		k, stop := m.KeepAlive(t.Context())
-		defer stop()
-		kept = append(kept, k)
-	}
-	slow := c.NewMutex("slow", 60*time.Second, WithRoundTimeout(4*time.Second))
-	require.NoError(t, slow.TryLock(t.Context()))
-	command(t, masters, 0, "SET", "slow", "foreign")
-	masters.Pause(2)
-	c.rechecker.all()
-	masters.Resume(2)
-	for _, k := range kept {
-		require.NoError(t, context.Cause(k))
-	}
-	require.Zero(t, slow.Remaining(), "one of three has it")
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		c.groups = true // as if one were a group's
+		var kept []context.Context
+		for i := range 10 {
+			m := c.NewMutex("k"+strconv.Itoa(i), 6*time.Second, WithRoundTimeout(time.Second))
+			require.NoError(t, m.TryLock(t.Context()))
+			k, stop := m.KeepAlive(t.Context())
+			defer stop()
+			kept = append(kept, k)
+		}
+		slow := c.NewMutex("slow", 60*time.Second, WithRoundTimeout(4*time.Second))
+		require.NoError(t, slow.TryLock(t.Context()))
+		time.Sleep(2 * time.Millisecond) // until the stragglers are there, too
+		r.set(func(m *fakeMaster) { m.keys["slow"] = fakeKey{"foreign", r.clock() + time.Hour} }, 0)
+		r.set(freeze, 2)
+		c.rechecker.all()
+		r.set(thaw, 2)
+		for _, k := range kept {
+			require.NoError(t, context.Cause(k))
+		}
+		require.Zero(t, slow.Remaining(), "one of three has it")
+	})
 }
 
 // A lock that was handed over is asked for again, too.
 func TestRecheckKnowsLocksThatWereHandedOver(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
-	c.groups = true // as if one were a group's
-	m := c.NewMutex("k", 30*time.Second)
-	require.NoError(t, m.TryLock(t.Context()))
-	h := c.NewMutex("k", 30*time.Second, WithToken(m.Token()))
-	require.NoError(t, h.Extend(t.Context()))
-	c.rechecker.remove(&m.hold) // which must not be used any more
-	command(t, masters, 0, "DEL", "k")
-	command(t, masters, 1, "DEL", "k")
-	c.rechecker.all()
-	require.Zero(t, h.Remaining())
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		c.groups = true // as if one were a group's
+		m := taken(t, c)
+		h := c.NewMutex("k", ttl, WithToken(m.Token()))
+		require.NoError(t, h.Extend(t.Context()))
+		time.Sleep(2 * time.Millisecond) // until the stragglers are there, too
+		c.rechecker.remove(&m.hold)      // which must not be used any more
+		r.set(flush, 0, 1)
+		c.rechecker.all()
+		require.Zero(t, h.Remaining())
+	})
 }
 
 // A lock that a switch has put in doubt, and that is over before the masters could be

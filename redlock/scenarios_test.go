@@ -117,7 +117,7 @@ func (s scene) holds(m *redlock.Mutex, n int) {
 			}
 		}
 		return have == n
-	}, 20*time.Second, time.Millisecond)
+	}, 20*time.Second, 5*time.Millisecond)
 }
 
 // noKeys waits until no master has any key.
@@ -292,6 +292,7 @@ func delMajority(s scene) {
 
 func ttlRepaired(s scene) {
 	const ttl, shortened = 6 * time.Second, 5 * time.Second
+	s.client = openWith(s, s.masters, redlock.Config{StallTime: time.Minute}) // one that is starved is not reset
 	m := s.taken(ttl)
 	s.holds(m, s.n)
 	held, stop := m.KeepAlive(s.Context())
@@ -303,7 +304,7 @@ func ttlRepaired(s scene) {
 	for i := range s.n {
 		require.Eventually(s, func() bool {
 			left := s.do(i, "PTTL", "k").(int64)
-			return left > shortened.Milliseconds() && left <= ttl.Milliseconds()
+			return left > shortened.Milliseconds() && left <= ttl.Milliseconds() || held.Err() != nil
 		}, 20*time.Second, time.Millisecond)
 	}
 	require.NoError(s, context.Cause(held))
@@ -568,11 +569,14 @@ func frozenRenewal(s scene) {
 	}
 	// Whoever looks never sees a lock that is not valid.
 	for {
-		valid := m.Remaining() > 0
+		left := m.Remaining()
 		if err := held.Err(); err != nil {
 			break
-		} else if !valid {
+		} else if left == 0 {
 			s.Fatal("the context lives, and the lock does not")
+		}
+		if left > 50*time.Millisecond {
+			time.Sleep(time.Millisecond)
 		}
 		runtime.Gosched()
 	}
@@ -588,7 +592,7 @@ func frozenRenewal(s scene) {
 // It is given the key when its quarantine is over, and so are the others before any
 // of them is restarted.
 func restarted(s scene) {
-	m := s.taken(3 * time.Second)
+	m := s.taken(2 * time.Second)
 	held, stop := m.KeepAlive(s.Context())
 	defer stop()
 	for i := range s.n { // each in turn: in the end nobody has kept it from the start
@@ -675,7 +679,7 @@ func TestTenThousandCancellationsLeaveNoKey(t *testing.T) {
 func TestContextEndsInTimeOnASaturatedProcessor(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	s := newScene(t, masters)
-	m := s.taken(6 * time.Second)
+	m := s.taken(3 * time.Second)
 	held, _ := m.KeepAlive(t.Context())
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	stop := make(chan struct{})
