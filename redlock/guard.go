@@ -28,10 +28,10 @@ type guard struct {
 // which it computes from two times in whole seconds.
 const uptimeError = time.Second
 
-// use takes note of a TTL. Masters that were connected before anybody here used one that
-// is so long may have forgotten locks of others that did.
+// use takes note of a TTL. Masters that were connected before anybody here used a TTL that is so
+// long may have forgotten locks of others that did.
 //
-// When it returns, no such master votes: that is why those who come second wait.
+// When it returns, no such master votes. So those who come second wait.
 func (g *guard) use(ttl time.Duration) {
 	if int64(ttl) <= g.used.Load() {
 		return
@@ -48,57 +48,80 @@ func (g *guard) use(ttl time.Duration) {
 	g.used.Store(int64(ttl))
 }
 
-// quarantine is the hook of the mux. A lock that was forgotten was taken before this
-// connection, so it is over when the longest TTL has passed from here.
+// quarantine is the mux's hook for a new connection. It returns for how long the master must not
+// vote, and why. doubt says that a longer TTL makes it longer. A lock that was forgotten was
+// taken before this connection, so it is over when the longest TTL has passed from here.
 //
-// A replica that takes over, or a master that was one in between, may lack what its
-// master had acknowledged, however durable either is: replication is asynchronous, and a
-// replica drops what it had before. A server that had said that it persists every write,
-// and after a restart still says so, has forgotten nothing. One that does not say who it
-// is may have been restarted.
+// A replica that takes over, or a master that was one in between, may lack what its master had
+// acknowledged, however durable either is: replication is asynchronous, and a replica drops what
+// it had before. A server that said that it persists every write, and still says so after a
+// restart, has forgotten nothing. A server that does not say who it is may have been restarted.
 //
-// A master changes its replication id when it is promoted, and then keeps the one before as
-// its second. It also does so when it gets its first replica, be it one that only copies
-// (redis-cli --rdb): then it has no second, and has forgotten nothing. A promoted one
-// loses its second, too, but only after an hour without replicas (repl-backlog-ttl).
+// A master changes its replication id when it is promoted, and then keeps the one before as its
+// second. It also does so when it gets its first replica, even one that only copies
+// (redis-cli --rdb). Then it has no second, and has forgotten nothing. A promoted one loses its
+// second, too, but only after an hour without replicas (repl-backlog-ttl).
 func (g *guard) quarantine(_ int, before, now conn.Server) (d time.Duration, why string, doubt bool) {
-	longest := max(time.Duration(g.longest.Load()), g.restart)
 	known := before.Endpoint != ""
-	same := now.RunID != "" && before.RunID == now.RunID // the same process
-	switch durable := g.durable || now.Durable; {
+	switch {
 	case before.Role != "" && before.Role != "master":
-		return longest, "it was a replica in between", known
-	case !known: // the first connection
-		age := max(0, now.Uptime-uptimeError)
-		if now.Group != "" {
-			age = min(age, now.Reign)
+		return g.longestTTL(), "it was a replica in between", known
+	case known:
+		if why = g.mayHaveForgotten(before, now); why != "" {
+			return g.longestTTL(), why, true
 		}
-		switch {
-		case g.restart == 0:
-		case now.Group == "" && now.ReplID2 != "": // when it was promoted, nobody knows
-			return g.restart, "it was a replica of another before (master_replid2)", false
-		case now.Group == "" && durable:
-		case now.RunID == "":
-			return g.restart, "it does not say when it was started", false
-		case age < g.restart && now.Group != "":
-			return g.restart - age, fmt.Sprintf("it is the master, or was started, since %v", age.Round(time.Second)), false
-		case age < g.restart:
-			return g.restart - age, fmt.Sprintf("it was started %v ago", now.Uptime), false
-		}
-	case before.Endpoint != now.Endpoint: // it may be the same, but what the others granted meanwhile it does not know
-		return longest, fmt.Sprintf("it has taken the place of %s", before.Endpoint), true
-	case now.Group != "" && differ(before.ReplID, now.ReplID):
-		return longest, "it has become the master again, or was restarted", true
-	case same && differ(before.ReplID, now.ReplID) && now.ReplID2 != "":
-		return longest, "it was a replica in between", true
-	case same:
-	case durable && (g.durable || before.Durable) && now.Group == "":
-	case differ(before.RunID, now.RunID):
-		return longest, "it was restarted", true
-	default:
-		return longest, "it does not say whether it was restarted (INFO)", true
+		return 0, "", false
+	case g.restart == 0:
+		return 0, "", false
 	}
-	return 0, "", false
+	d, why = g.firstMet(now)
+	return d, why, false
+}
+
+func (g *guard) longestTTL() time.Duration {
+	return max(time.Duration(g.longest.Load()), g.restart)
+}
+
+// firstMet is the rule for a master's first connection, where the longest TTL of all clients is
+// known (Config.RestartGuard).
+func (g *guard) firstMet(now conn.Server) (d time.Duration, why string) {
+	age := max(0, now.Uptime-uptimeError)
+	if now.Group != "" {
+		age = min(age, now.Reign)
+	}
+	switch {
+	case now.Group == "" && now.ReplID2 != "": // when it was promoted, nobody knows
+		return g.restart, "it was a replica of another before (master_replid2)"
+	case now.Group == "" && (g.durable || now.Durable):
+		return 0, ""
+	case now.RunID == "":
+		return g.restart, "it does not say when it was started"
+	case age >= g.restart:
+		return 0, ""
+	case now.Group != "":
+		return g.restart - age, fmt.Sprintf("it is the master, or was started, since %v", age.Round(time.Second))
+	}
+	return g.restart - age, fmt.Sprintf("it was started %v ago", now.Uptime)
+}
+
+// mayHaveForgotten is the rule for a master that is connected again. It says why the master may
+// have forgotten locks; empty if it has not.
+func (g *guard) mayHaveForgotten(before, now conn.Server) (why string) {
+	same := now.RunID != "" && before.RunID == now.RunID // the same process
+	durable := (g.durable || before.Durable) && (g.durable || now.Durable)
+	switch {
+	case before.Endpoint != now.Endpoint: // it may be the same, but does not know what the others granted meanwhile
+		return fmt.Sprintf("it has taken the place of %s", before.Endpoint)
+	case now.Group != "" && differ(before.ReplID, now.ReplID):
+		return "it has become the master again, or was restarted"
+	case same && differ(before.ReplID, now.ReplID) && now.ReplID2 != "":
+		return "it was a replica in between"
+	case same || durable && now.Group == "":
+		return ""
+	case differ(before.RunID, now.RunID):
+		return "it was restarted"
+	}
+	return "it does not say whether it was restarted (INFO)"
 }
 
 // differ reports whether two identities are known, and not the same.
