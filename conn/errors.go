@@ -47,14 +47,14 @@ type Error struct {
 	unsent bool
 }
 
-// Error is the master, what was being done, and the cause, as in "10.0.0.1:6379: connect:
-// connection refused". Control characters in it are escaped.
+// Error is the master, what was being done, and the cause, as in "conn: 10.0.0.1:6379:
+// connect: connection refused". Control characters in it are escaped.
 func (e *Error) Error() string {
 	// Errors of this package, of the system and of crypto/tls repeat what stands in front of
 	// them here. What they quote can come from the other side, such as the names in a
 	// certificate.
 	cause := strings.TrimPrefix(e.Err.Error(), "conn: ")
-	return e.Master + ": " + e.Op + ": " + Printable(strings.TrimPrefix(cause, e.Op+": "))
+	return "conn: " + e.Master + ": " + e.Op + ": " + Printable(strings.TrimPrefix(cause, e.Op+": "))
 }
 
 // Unwrap returns the cause, which is Err.

@@ -59,6 +59,7 @@ func refuse(tb testing.TB, addr string, opt conn.Options) error {
 	require.ErrorAs(tb, err, &e)
 	require.Equal(tb, parse(tb, addr).String(), e.Master)
 	require.Equal(tb, 1, strings.Count(err.Error(), e.Master), "named once: %v", err)
+	require.Equal(tb, 1, strings.Count(err.Error(), "conn: "), "named once: %v", err)
 	require.True(tb, conn.SafeToRetry(err))
 	return err
 }

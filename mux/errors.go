@@ -103,10 +103,10 @@ func (e *OpenError) Error() string {
 }
 
 // bare is the text of an error that becomes a part of another: on one line, and without
-// the name of this package.
+// the names of this package and of conn.
 func bare(err error) string { return barer.Replace(err.Error()) }
 
-var barer = strings.NewReplacer("mux: ", "", "\n", "; ")
+var barer = strings.NewReplacer("mux: ", "", "conn: ", "", "\n", "; ")
 
 // Unwrap returns the Cause, and the error of each master that is not connected.
 func (e *OpenError) Unwrap() []error {

@@ -23,6 +23,7 @@ func oneName(t *testing.T, err error) {
 	t.Helper()
 	require.Error(t, err)
 	require.LessOrEqual(t, strings.Count(err.Error(), "mux: "), 1, err)
+	require.LessOrEqual(t, strings.Count(err.Error(), "conn: "), 1, err)
 	require.NotContains(t, err.Error(), "\n")
 	require.NotContains(t, err.Error(), "file already closed")
 }

@@ -143,8 +143,8 @@ func (e *RoundError) Error() string {
 	}
 	for _, v := range e.Votes {
 		if v.Err != nil {
-			// Errors of the transport begin with the master themselves.
-			s := v.Err.Error()
+			// Errors of the transport name the master themselves.
+			s := strings.TrimPrefix(v.Err.Error(), "conn: ")
 			if !strings.HasPrefix(s, v.Master+": ") {
 				s = v.Master + ": " + s
 			}

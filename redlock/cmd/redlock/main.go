@@ -76,6 +76,7 @@ func execute(root *cobra.Command) int {
 // it, such as the name of another owner, can do nothing to a terminal, nor forge a line.
 func complain(what, remedy string) {
 	what = strings.ReplaceAll(strings.TrimPrefix(what, "redlock: "), ": redlock: ", ": ")
+	what = strings.TrimPrefix(what, "conn: ")
 	text := "redlock: " + conn.Printable(what) + "\n"
 	if remedy != "" {
 		text += "  " + conn.Printable(remedy) + "\n"

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -251,7 +252,7 @@ func (s *standing) write(t *terminal) {
 
 // without is an error's text without the master's name, which stands beside it.
 func without(err error, master string) string {
-	s := err.Error()
+	s := strings.TrimPrefix(err.Error(), "conn: ")
 	if prefix := master + ": "; len(s) > len(prefix) && s[:len(prefix)] == prefix {
 		return s[len(prefix):]
 	}
