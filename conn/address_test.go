@@ -108,8 +108,8 @@ func TestBadAddressesAreExplained(t *testing.T) {
 	}
 }
 
-// Wherever a password stands, and however the address around it is broken, it does not
-// come out again.
+// No error and no format shows a password, wherever it stands in an address and however broken
+// the address is.
 func TestNoPasswordIsEverShown(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2hunter2"

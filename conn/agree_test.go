@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What more than half of the sentinels name, by whatever spelling.
+// More than half of the sentinels name a place, in whatever spelling.
 func TestPlaceThatMostSentinelsName(t *testing.T) {
 	t.Parallel()
 	found := map[string][]string{

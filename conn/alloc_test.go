@@ -9,7 +9,7 @@ import (
 )
 
 // The steady state of a connection allocates nothing: neither a round trip (Send, Now,
-// Wait, Receive, Next), nor the rest of what is called per round.
+// Wait, Receive, Next) nor the other calls of a round.
 func TestTheSteadyStateAllocatesNothing(t *testing.T) {
 	m := start(t)
 	r := newRoundTrip(t, dial(t, m.addr(), conn.Options{}))

@@ -188,7 +188,7 @@ func TestUnixSockets(t *testing.T) {
 	require.NoError(t, l.Abort())
 }
 
-// A frame longer than the buffers, and far more of them than fit in one read.
+// A frame is longer than the buffers, and takes many reads.
 func TestLongRepliesArriveWhole(t *testing.T) {
 	t.Parallel()
 	m := start(t)
@@ -203,7 +203,7 @@ func TestLongRepliesArriveWhole(t *testing.T) {
 	require.ErrorIs(t, err, resp.TooLong)
 }
 
-// The two sides of a connection are used by two goroutines at once.
+// Two goroutines use the two sides of a connection at once.
 func TestSendingAndReceivingAtOnce(t *testing.T) {
 	t.Parallel()
 	m := start(t)
@@ -277,7 +277,7 @@ func TestHandshakeAndBurstAreOneWriteEach(t *testing.T) {
 	require.Equal(t, 2, stream.writes)
 }
 
-// What is tested above holds on the worst network that is still one.
+// What other tests assert also holds on the worst network that the contract allows.
 func TestABadNetworkChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, faults := range map[string]*conntest.Faults{
@@ -305,8 +305,8 @@ func TestABadNetworkChangesNothing(t *testing.T) {
 	}
 }
 
-// Wherever the stream breaks, a dial or the command after it ends with an error that
-// says so, never with a wrong answer.
+// Wherever the stream breaks, the dial or the command after it ends with an error that says
+// so, never with a wrong answer.
 func TestResetsAtEveryByte(t *testing.T) {
 	t.Parallel()
 	m := start(t)

@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Of several addresses of a name each is tried in turn, and none uses up the time of
-// those after it.
+// Dial tries every address of a name in turn, and none uses up the time of the next ones.
 func TestEveryAddressIsTried(t *testing.T) {
 	t.Parallel()
 	good, err := net.Listen("tcp", "127.0.0.1:0")
@@ -41,7 +40,7 @@ func TestEveryAddressIsTried(t *testing.T) {
 	require.ErrorContains(t, err, "127.0.0.1:1: ")
 	require.ErrorContains(t, err, "; 127.0.0.1:2: ")
 
-	// One where nothing answers does not keep the good one from being tried.
+	// An address where nothing answers leaves time for the good one.
 	for limit, silent := time.Second/2, to(Unreachable(t)); ; limit *= 2 {
 		err := connect(limit, silent, listening)
 		if err == nil {

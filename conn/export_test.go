@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// AskEvery has FollowGroup ask the sentinels again so often, until the test ends. Whoever follows
-// has to have ended by then.
+// AskEvery makes FollowGroup ask the sentinels again every d, until the test ends. Every
+// FollowGroup must have returned by then, and no other test may run one meanwhile.
 func AskEvery(tb testing.TB, d time.Duration) {
 	before := askEvery
 	askEvery = d

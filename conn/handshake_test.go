@@ -193,7 +193,7 @@ func TestServersThatCanBeNoMasterAreRefused(t *testing.T) {
 	})
 }
 
-// The rights in the package's documentation are enough, and all of them are needed.
+// The permissions in the package's documentation are enough, and each of them is needed.
 func TestSmallestACL(t *testing.T) {
 	t.Parallel()
 	const must = "+set +eval +evalsha +script|load +get +del +pexpire +pttl +info"
@@ -212,7 +212,7 @@ func TestSmallestACL(t *testing.T) {
 		require.True(t, admin.do(args...).Is("OK"))
 	}
 	opt := conn.Options{Username: "locker", Password: "pw", ClientName: "x", Tracking: true, Scripts: []string{script}}
-	// use is one lock's life; it returns the first error reply.
+	// use sends the commands of one lock, and returns the first error reply.
 	use := func(l *line) string {
 		for _, command := range [][]string{
 			{"SET", key, "t", "NX", "PX", "1000"},
@@ -477,7 +477,7 @@ func TestEmbeddedMasters(t *testing.T) {
 	dial(t, m.Addr(), conn.Options{Username: "ann", Password: "pw", Tracking: true})
 }
 
-// The address of a connection is the same by whichever name it was reached.
+// RemoteAddr does not depend on the name by which the master was reached.
 func TestRemoteAddrIsTheSameByEveryName(t *testing.T) {
 	t.Parallel()
 	s := script(t, nil)

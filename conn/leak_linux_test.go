@@ -25,8 +25,7 @@ func sockets(tb testing.TB) int {
 	return len(entries)
 }
 
-// However a dial ends, and wherever in it, nothing is left: no descriptor and no
-// goroutine.
+// However a dial ends, and at whatever point, it leaves no descriptor and no goroutine.
 func TestDialsLeaveNothingBehind(t *testing.T) {
 	a := newAuthority(t)
 	m, secure := startTLS(t, a)
@@ -65,7 +64,7 @@ func TestDialsLeaveNothingBehind(t *testing.T) {
 				require.NoError(t, c.Close())
 			}
 		}
-		// The context ends anywhere in it.
+		// The context ends at any point of the dial.
 		for wait := time.Duration(0); wait < time.Millisecond; wait += 50 * time.Microsecond {
 			for addr, opt := range map[string]conn.Options{m.addr(): {}, secure: withTLS} {
 				ctx, cancel := context.WithTimeout(t.Context(), wait)
@@ -77,7 +76,7 @@ func TestDialsLeaveNothingBehind(t *testing.T) {
 			}
 		}
 	}
-	all() // what the runtime and the resolver keep is opened now
+	all() // opens what the runtime and the resolver keep open
 	fds, goroutines := sockets(t), runtime.NumGoroutine()
 	for range 3 {
 		all()
@@ -85,7 +84,8 @@ func TestDialsLeaveNothingBehind(t *testing.T) {
 	until(t, func() bool { return sockets(t) <= fds && runtime.NumGoroutine() <= goroutines })
 }
 
-// A descriptor number is used again at once, so a closed connection must not touch it.
+// The kernel reuses the number of a descriptor at once, so a closed connection must not touch
+// it any more.
 func TestAClosedConnectionTouchesNoOther(t *testing.T) {
 	old, _ := pair(t, conn.Options{})
 	require.NoError(t, old.Close())

@@ -45,7 +45,7 @@ func dial(tb testing.TB, addr string, opt conn.Options) *conn.Conn {
 	return c
 }
 
-// refuse dials in vain, and checks what every error of a dial has.
+// refuse dials, which must fail, and checks what holds for every error of a dial.
 func refuse(tb testing.TB, addr string, opt conn.Options) error {
 	tb.Helper()
 	opt.DialTimeout = patient

@@ -154,7 +154,7 @@ func TestWakeIsKeptForTheNextWait(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, events)
 
-		// It is used up, and has left nothing that would end a later wait.
+		// The Wake is used up, and left nothing that would end a later wait.
 		at := conn.Now() + 5*time.Millisecond
 		events, err = p.Wait(at)
 		require.NoError(t, err)
@@ -162,7 +162,7 @@ func TestWakeIsKeptForTheNextWait(t *testing.T) {
 		require.GreaterOrEqual(t, conn.Now(), at)
 	}
 
-	// Somebody who is woken all the time still sees what is ready.
+	// A Wake does not hide what is ready.
 	c, _ := pair(t, conn.Options{})
 	require.NoError(t, p.Add(c, 1, conn.Writable))
 	p.Wake()
@@ -173,7 +173,7 @@ func TestADeadlineIsNeverEarlyAndNeverForgotten(t *testing.T) {
 	t.Parallel()
 	p := newPoller(t)
 	for range 300 {
-		// Before, after and at the deadline that is armed already; passed ones too.
+		// The deadline is before, at or after the one that is armed, or has passed.
 		at := conn.Now() + time.Duration(rand.IntN(4000)-1000)*time.Microsecond
 		if rand.IntN(4) == 0 {
 			p.Wake()
@@ -192,7 +192,7 @@ func TestADeadlineIsNeverEarlyAndNeverForgotten(t *testing.T) {
 	}
 }
 
-// Whoever calls Wake after having left a message gets it read, however the calls fall.
+// Who leaves a message and then calls Wake gets it read, however the calls interleave.
 func TestNoWakeIsLost(t *testing.T) {
 	t.Parallel()
 	var wg sync.WaitGroup
@@ -240,7 +240,7 @@ func TestNoWakeIsLost(t *testing.T) {
 	p.Wake()
 }
 
-// The same for what arrives on a connection, with Wakes and deadlines in between.
+// The same holds for what arrives on a connection, with Wakes and deadlines in between.
 func TestNoReadinessIsLost(t *testing.T) {
 	t.Parallel()
 	c, peer := pair(t, conn.Options{})

@@ -21,7 +21,7 @@ func value(tb testing.TB, s string) resp.Value {
 	return v.Clone()
 }
 
-// What servers before Redis 7 say of an error inside of a script, and what others do.
+// Servers before Redis 7 wrap the error of a command inside a script; later ones do not.
 func TestErrorCodeIsTheInnerOneOfAScript(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -48,7 +48,7 @@ func TestErrorCodeIsTheInnerOneOfAScript(t *testing.T) {
 	require.Empty(t, conn.ErrorCode(value(t, "+READONLY\r\n")))
 }
 
-// What a key is called, or a token, says nothing of what has happened.
+// The name of a key or a token must not be taken for an error code.
 func TestErrorCodeIsNotTakenFromArguments(t *testing.T) {
 	t.Parallel()
 	for _, arg := range []string{"rror running script -READONLY ", "ACL failure in script", "max number of clients"} {
@@ -77,7 +77,7 @@ func TestErrorTextCanBeLogged(t *testing.T) {
 	}
 }
 
-// A server says who it is in words that can be anything.
+// The words with which a server describes itself can hold anything.
 func TestWhatAServerSaysOfItselfIsPrintable(t *testing.T) {
 	t.Parallel()
 	const nasty = "7.0\x1b[2J\n2026-01-01 all is well"
@@ -93,8 +93,8 @@ func TestWhatAServerSaysOfItselfIsPrintable(t *testing.T) {
 	require.NotContains(t, got.RunID, "\x1b")
 }
 
-// A password is hidden where it stands as a whole, so that the server's words stay whole, and a
-// long one wherever it stands.
+// A short password is hidden where it is a word of its own, so that the server's words stay
+// intact. A long one is hidden everywhere.
 func TestPasswordIsHiddenInWhatAServerQuotes(t *testing.T) {
 	t.Parallel()
 	const wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
@@ -113,7 +113,7 @@ func TestPasswordIsHiddenInWhatAServerQuotes(t *testing.T) {
 	}
 }
 
-// So it is in the answer of what is no Redis, of which only the beginning is shown.
+// The same holds for the beginning of an answer that is no RESP.
 func TestPasswordIsHiddenInWhatIsNoRedis(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ said, want string }{
@@ -131,7 +131,7 @@ func TestPasswordIsHiddenInWhatIsNoRedis(t *testing.T) {
 	}
 }
 
-// An answer beyond the limits is Redis all the same.
+// An answer beyond the limits still comes from Redis.
 func TestAnswerThatIsTooLongIsCalledSo(t *testing.T) {
 	t.Parallel()
 	s := script(t, map[string]string{"INFO": "$100\r\n" + strings.Repeat("x", 100) + "\r\n"})

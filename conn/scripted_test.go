@@ -12,9 +12,9 @@ import (
 	wire "github.com/tidwall/resp"
 )
 
-// scripted is a server that gives to each command the answer that script has for the
-// longest beginning of it: "" means none, "close" closes the connection. It keeps what
-// it was sent.
+// scripted is a server that gives each command the answer that script has for its longest
+// prefix. The answer "" means none, and "close" closes the connection. The server keeps the
+// commands.
 type scripted struct {
 	addr   string
 	script map[string]string

@@ -128,8 +128,8 @@ func TestGroupsMasterIsFoundThoughSentinelsDisagree(t *testing.T) {
 	}
 }
 
-// Most sentinels name a master that cannot be reached just now. The one that they have
-// replaced still says that it is one, and one sentinel believes it.
+// Most sentinels name a master that cannot be reached just now. The master that it has replaced
+// still says that it is the master, and one sentinel believes it.
 func TestMasterThatMostSentinelsHaveReplacedIsNotTried(t *testing.T) {
 	t.Parallel()
 	replaced := serverAs(t, "master")
@@ -142,9 +142,9 @@ func TestMasterThatMostSentinelsHaveReplacedIsNotTried(t *testing.T) {
 	require.Empty(t, replaced.seen())
 }
 
-// All sentinels name another place than the known one, which has been cut off from them and
-// calls itself a master. It is not tried, though the other is of no use: it was started again
-// as the replica that it had been, or it is called what nobody understands.
+// All sentinels name another place than the known one, which is cut off from them and still says
+// that it is the master. It is not tried, though the other place is of no use: the server there
+// was restarted as a replica, or its address is malformed.
 func TestReplacedMasterIsNotTriedThoughItsSuccessorIsOfNoUse(t *testing.T) {
 	t.Parallel()
 	odd := script(t, map[string]string{"SENTINEL": "*2\r\n$10\r\nredis/pod1\r\n$4\r\n6379\r\n", "AUTH": "+OK\r\n"})
@@ -158,8 +158,8 @@ func TestReplacedMasterIsNotTriedThoughItsSuccessorIsOfNoUse(t *testing.T) {
 	}
 }
 
-// Some sentinels know the new master by its address and some by its name, as while they are
-// set to announce names one after the other: they name the same place.
+// Some sentinels give the address of the new master and some its name, as happens while they are
+// switched to announcing names one by one. They name the same place.
 func TestFailoverIsFollowedThoughSentinelsSpellItDifferently(t *testing.T) {
 	t.Parallel()
 	master := serverAs(t, "master")
@@ -214,8 +214,8 @@ func electedAt(t *testing.T, master string, epoch int64) *scripted {
 	return s
 }
 
-// One sentinel of three names a server of its own, by the latest election of all. It moves
-// nobody: neither who comes new, nor who knows the master, even if the others are away.
+// One sentinel of three names another server, with the latest election of all. It moves no
+// client: no new one, and none that knows the master, even if the other sentinels are away.
 func TestOneSentinelAloneMovesNoMaster(t *testing.T) {
 	t.Parallel()
 	master, other := serverAs(t, "master"), serverAs(t, "master")
@@ -250,7 +250,7 @@ func TestOneSentinelAloneMovesNoMaster(t *testing.T) {
 	}
 }
 
-// The master's own word that it is none counts as much as that of most sentinels.
+// The server's own word that it is no master counts as much as a majority of the sentinels.
 func TestMasterThatSaysItIsNoneIsLeftForWhatOneSentinelNames(t *testing.T) {
 	t.Parallel()
 	replica, master := serverAs(t, "slave"), serverAs(t, "master")
@@ -284,7 +284,8 @@ func groupOf(t *testing.T, of []*scripted) conn.Address {
 	return group(t, addrs...)
 }
 
-// One sentinel names what can never serve: that is not final, the others may know better.
+// One sentinel names a server that can never serve. That is not final: the others may know
+// better.
 func TestGroupIsRefusedOnlyIfAllItsPlacesAre(t *testing.T) {
 	t.Parallel()
 	cluster := script(t, map[string]string{"HELLO": strings.ReplaceAll(hello, "$10\r\nstandalone", "$7\r\ncluster")})
@@ -319,8 +320,8 @@ func copyBytes(dst, src net.Conn) {
 	}
 }
 
-// A sentinel that wants another password than the master gets it, and one that wants
-// none is content with ours.
+// A sentinel with another password than the master gets that one, and a sentinel without a
+// password ignores ours.
 func TestSentinelsPassword(t *testing.T) {
 	t.Parallel()
 	master := serverAs(t, "master")
@@ -336,7 +337,7 @@ func TestSentinelsPassword(t *testing.T) {
 	c, err = conn.Dial(t.Context(), group(t, open.addr), conn.Options{DialTimeout: patient, SentinelPassword: "other"})
 	require.NoError(t, err)
 	c.Close()
-	// Whether it wants one at all is known only by its next answer.
+	// Only the next answer shows whether the sentinel needs a password.
 	const wrong = "-WRONGPASS invalid username-password pair\r\n"
 	lax := script(t, map[string]string{"AUTH": wrong, "SENTINEL": s.script["SENTINEL"]})
 	c, err = conn.Dial(t.Context(), group(t, lax.addr), conn.Options{DialTimeout: patient})
@@ -373,7 +374,7 @@ func TestFollowTellsOfEverySwitchOfItsGroup(t *testing.T) {
 	require.Equal(t, []string{"10.0.0.1:1", "10.0.0.2:2", "[::1]:3"}, told[:3])
 }
 
-// A publisher is a sentinel whose statements the test makes.
+// A publisher is a sentinel that says what the test wants.
 type publisher struct {
 	at string
 
@@ -433,8 +434,8 @@ func (p *publisher) publish(tb testing.TB, to string) {
 	}
 }
 
-// lose ends all connections for good, and returns when that has been noticed: when a new
-// one is tried.
+// lose ends all connections for good, and returns when the client has noticed: when it tries to
+// connect again.
 func (p *publisher) lose(tb testing.TB) {
 	p.mu.Lock()
 	p.lost = true
@@ -449,8 +450,8 @@ func (p *publisher) lose(tb testing.TB) {
 	})
 }
 
-// What one sentinel of three publishes is told only when a second one says the same; and
-// what a sentinel said before it was lost counts no more.
+// What one sentinel of three publishes is told only when a second one says the same. What a
+// sentinel has said counts no more when it is lost.
 func TestFollowTellsWhatMostSentinelsSay(t *testing.T) {
 	t.Parallel()
 	const a, b, c = "10.0.0.1:1", "10.0.0.2:2", "10.0.0.3:3"
@@ -499,8 +500,8 @@ func following(t *testing.T, a conn.Address, opt conn.Options) <-chan string {
 
 const subscribed = "*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n"
 
-// A question that fails once, or that is answered with an error for a while, is put again: a
-// sentinel that takes the subscription has its vote in the end.
+// A question that fails once, or that the sentinel answers with an error for a while, is asked
+// again. So a sentinel that accepts the subscription gets its vote in the end.
 func TestFollowAsksAgainWhenAQuestionHasFailed(t *testing.T) {
 	t.Parallel()
 	const now = "10.0.0.2:2"
@@ -519,8 +520,8 @@ func TestFollowAsksAgainWhenAQuestionHasFailed(t *testing.T) {
 	}
 }
 
-// An operator has all sentinels watch over another master (SENTINEL REMOVE and MONITOR), of
-// which they publish nothing.
+// An operator makes all sentinels monitor another master (SENTINEL REMOVE and MONITOR). They
+// publish nothing about that.
 func TestFollowAsksAgainWhileNothingIsPublished(t *testing.T) {
 	conn.AskEvery(t, 10*time.Millisecond)
 	const before, after = "10.0.0.1:1", "10.0.0.2:2"
@@ -541,7 +542,8 @@ func TestFollowAsksAgainWhileNothingIsPublished(t *testing.T) {
 	}
 }
 
-// Two of three agree, then they do not, then they agree on the same again: that is told.
+// Two of three agree, then they do not, then they agree on the same place again. It is told
+// again.
 func TestFollowTellsTheSameAgainAfterADisagreement(t *testing.T) {
 	t.Parallel()
 	const a, b = "10.0.0.1:1", "10.0.0.2:2"

@@ -38,8 +38,8 @@ func (m *master) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ready reports whether the server serves, by its own account: on its port somebody
-// else may.
+// ready reports whether the server says in its log that it serves. That its port answers is no
+// proof, as another process may have the port.
 func (m *master) ready() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -47,8 +47,7 @@ func (m *master) ready() bool {
 }
 
 // start starts a redis-server with the given lines of configuration and waits until
-// it accepts. It ends with the test, or with this process. A line "tls-port" has the
-// port put behind it.
+// it accepts. It ends with the test, or with this process. A line "tls-port" gets a port.
 func start(tb testing.TB, config ...string) *master {
 	tb.Helper()
 	return startArgs(tb, nil, config...)
@@ -127,7 +126,7 @@ func until(tb testing.TB, done func() bool) {
 	}
 }
 
-// soon receives what has to come, under the same limit.
+// soon receives from c, under the same limit.
 func soon[T any](tb testing.TB, c <-chan T) (v T) {
 	tb.Helper()
 	return conntest.Soon(tb, "what the test waits for", c)

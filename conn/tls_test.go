@@ -279,7 +279,7 @@ func TestTLSGoodbye(t *testing.T) {
 	})
 }
 
-// A slow master: what it does not read is kept encrypted, in order, and flushed later.
+// What a slow master does not read is kept, encrypted and in order, and flushed later.
 func TestTLSSendKeepsWhatTheSocketDoesNotTake(t *testing.T) {
 	t.Parallel()
 	c, peer := pairTLS(t)
@@ -305,8 +305,8 @@ func TestTLSSendKeepsWhatTheSocketDoesNotTake(t *testing.T) {
 	require.True(t, bytes.Equal(want, got))
 }
 
-// A server may ask for new keys at any time; the answer is written by the receiving
-// side while the sending side sends. Only OpenSSL can be made to ask.
+// A server may ask for new keys at any time. The reading side writes the answer while the
+// sending side sends. Only OpenSSL can be made to ask.
 func TestTLSKeyUpdates(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t).server("server")
@@ -378,8 +378,8 @@ func TestTLSKeyUpdates(t *testing.T) {
 
 	p := newPoller(t)
 	require.NoError(t, p.Add(c, 1, conn.Readable))
-	// An answer of TLS's own that waits to be written makes Send only add to it; by then
-	// the receiving side may have written that, and what was added is ours to flush.
+	// While an answer of TLS itself waits to be written, Send only adds to it. The reading side
+	// may have flushed that answer by then, so the rest is ours to flush.
 	send := func(s string) error {
 		flushed, err := c.Send([]byte(s))
 		for err == nil && !flushed {
@@ -405,8 +405,8 @@ func TestTLSKeyUpdates(t *testing.T) {
 	}()
 	for i := range 5 {
 		io.WriteString(stdin, "K\n") // update the keys, and ask the peer to do so
-		// Openssl takes what it reads at once for one command. Only when the update is
-		// here has it certainly read no more than that.
+		// OpenSSL takes all that it reads at once for one command. When the update is here, it
+		// has certainly read the K alone.
 		wait(t, p)
 		io.WriteString(stdin, "+after\r\n")
 		for {

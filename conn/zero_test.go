@@ -70,7 +70,7 @@ func TestZeroAddressIsRefused(t *testing.T) {
 	requireRefused(t, err, "the address is empty", "ParseAddress")
 }
 
-// An address of a fixed place has no group to follow.
+// There is no group to follow at a fixed place.
 func TestFollowOfAFixedPlaceEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patient)
@@ -81,7 +81,7 @@ func TestFollowOfAFixedPlaceEndsAtOnce(t *testing.T) {
 	}
 }
 
-// What is closed says so in our words, and is found by those of the standard library.
+// What is closed says so in our words, and errors.Is finds the standard library's errors.
 func TestWhatIsClosedSaysSo(t *testing.T) {
 	t.Parallel()
 	plain, _ := pair(t, conn.Options{})
