@@ -64,7 +64,10 @@ type handshake struct {
 func (h *handshake) run() (Server, error) {
 	for _, c := range []byte(h.opt.ClientName) {
 		if c <= ' ' || c > '~' {
-			return Server{}, &RefusedError{Reason: "the client name holds a space, a control character or non-ASCII text", Remedy: "choose another"}
+			return Server{}, &RefusedError{
+				Reason: "the client name holds a space, a control character or non-ASCII text",
+				Remedy: "choose another",
+			}
 		}
 	}
 	hello := []string{"HELLO", "3"}
@@ -214,7 +217,8 @@ func (h *handshake) unreadable(command string, err error, head []byte) error {
 		hint = "is this a TLS port, so that the address has to begin with rediss://?"
 	}
 	shown := mask(string(head), h.password)
-	return fmt.Errorf("the answer, beginning %q, is not the Redis protocol; %s (%w)", shown[:min(len(shown), maxHead)], hint, err)
+	shown = shown[:min(len(shown), maxHead)]
+	return fmt.Errorf("the answer, beginning %q, is not the Redis protocol; %s (%w)", shown, hint, err)
 }
 
 // judge makes a Server of the replies, or returns the reason why it cannot serve.
@@ -351,13 +355,26 @@ func (s *Server) fromInfo(text []byte) {
 func (s *Server) refusal() error {
 	switch {
 	case s.Mode == "cluster":
-		return &RefusedError{Reason: "it is a node of a Redis Cluster, where all of a lock lies in one slot on one master", Remedy: "use independent masters, not a cluster"}
+		return &RefusedError{
+			Reason: "it is a node of a Redis Cluster, where all of a lock lies in one slot on one master",
+			Remedy: "use independent masters, not a cluster",
+		}
 	case s.Mode == "sentinel" || s.Role == "sentinel":
-		return &RefusedError{Reason: "it is a Sentinel, which holds no keys", Remedy: "use the port of the master itself, or sentinel://host:port,host:port,host:port/group for the master of a group"}
+		return &RefusedError{
+			Reason: "it is a Sentinel, which holds no keys",
+			Remedy: "use the port of the master itself, or sentinel://host:port,host:port,host:port/group for the master of a group",
+		}
 	case s.Role != "" && s.Role != "master":
-		return &RefusedError{Reason: "it is a replica, which takes no writes", Remedy: "use independent masters, without replication between them", replica: true}
+		return &RefusedError{
+			Reason:  "it is a replica, which takes no writes",
+			Remedy:  "use independent masters, without replication between them",
+			replica: true,
+		}
 	case s.olderThan(oldestVersion):
-		return &RefusedError{Reason: "Redis " + s.Version + " has no SET with NX and PX", Remedy: "use 2.6.12 or later"}
+		return &RefusedError{
+			Reason: "Redis " + s.Version + " has no SET with NX and PX",
+			Remedy: "use 2.6.12 or later",
+		}
 	}
 	return nil
 }

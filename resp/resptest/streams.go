@@ -9,7 +9,7 @@ import (
 // Stream is well-formed from its first byte to its last.
 type Stream struct {
 	Name  string
-	Input string
+	Input string   // the bytes
 	Want  []string // the frames, as by Dump
 }
 
@@ -85,9 +85,9 @@ var Streams = []Stream{
 // Hostile is a stream with a fault, and the offset of the byte at fault.
 type Hostile struct {
 	Name   string
-	Input  string
-	Fault  resp.Fault
-	Offset int64
+	Input  string     // the bytes
+	Fault  resp.Fault // what is wrong
+	Offset int64      // bytes of Input before the one at fault
 }
 
 const (
