@@ -455,8 +455,8 @@ func addressesOf(ctx context.Context, endpoint string) (all []netip.AddrPort) {
 // FollowGroup subscribes to the sentinels of a group until ctx ends, and asks each of them
 // again about every 10 s. It calls tell with the endpoint of the group's master as soon as
 // more than half of the listed sentinels name it. It calls tell again when such a majority
-// names another endpoint, and when one names the same endpoint after there was none. One
-// sentinel alone moves nothing.
+// names another endpoint, and when one names the same endpoint after there was none. What
+// a minority says moves nothing.
 //
 // FollowGroup uses the same Options as [Dial]. Calls of tell do not overlap. FollowGroup
 // reports no errors: a sentinel that cannot be reached has no vote until it can. It returns
