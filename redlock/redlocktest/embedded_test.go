@@ -156,7 +156,7 @@ func TestConnectionsKnowEmbeddedMasters(t *testing.T) {
 		t.Helper()
 		addr, err := conn.ParseAddress(m.Addr(i))
 		require.NoError(t, err)
-		c, err := conn.Dial(t.Context(), addr, conn.Options{})
+		c, err := conn.Dial(t.Context(), addr, conn.Options{DialTimeout: patience})
 		require.NoError(t, err)
 		defer c.Close()
 		return c.Server()
