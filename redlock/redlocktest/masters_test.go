@@ -455,9 +455,7 @@ func TestPortOfAKilledMasterIsItsOwn(t *testing.T) {
 			addr := l.Addr().String()
 			require.NoError(t, l.Close())
 			require.NotEqual(t, m.masters[0].addr(), addr)
-			block.Lock()
-			delete(block.taken, addr)
-			block.Unlock()
+			giveBack(addr)
 		}
 		m.Restart(0)
 	})

@@ -65,9 +65,9 @@ func releaseBlock(addrs []string) {
 	}
 }
 
-// nextAddr returns the next address of this process's block that no master has. If
-// the process has no block, any port will do.
-func nextAddr() string {
+// takeAddr takes the next address of this process's block that no master has. If the
+// process has no block, any port will do.
+func takeAddr() string {
 	block.Lock()
 	defer block.Unlock()
 	if block.guard == nil {
@@ -80,28 +80,29 @@ func nextAddr() string {
 			break
 		}
 	}
-	return addr
-}
-
-func take(addr string) {
-	block.Lock()
-	defer block.Unlock()
 	if block.taken == nil {
 		block.taken = make(map[string]bool)
 	}
 	block.taken[addr] = true
+	return addr
+}
+
+func giveBack(addr string) {
+	block.Lock()
+	defer block.Unlock()
+	delete(block.taken, addr)
 }
 
 // listen takes a free port of 127.0.0.1. Nobody else gets it until releaseBlock.
 func listen() (*net.TCPListener, error) {
 	var errs []error
 	for range portTries {
-		addr := nextAddr()
+		addr := takeAddr()
 		l, err := net.Listen("tcp", addr)
 		if err == nil {
-			take(addr)
 			return l.(*net.TCPListener), nil
 		}
+		giveBack(addr) // somebody outside this process has it
 		errs = append(errs, err)
 	}
 	return nil, errors.Join(errs...)
