@@ -22,25 +22,25 @@ import (
 const (
 	demoMasters = 5
 	demoTTL     = 10 * time.Second
-	demoRounds  = 100                    // of which the medians are shown,
-	demoScene   = 500 * time.Millisecond // or as many as there is time for
-	demoPatient = 3 * time.Second        // of a round: a busy machine is no failure
-	demoLimit   = 12 * time.Second       // of the whole; it takes one
+	demoRounds  = 100                    // measured in each scene,
+	demoScene   = 500 * time.Millisecond // or as many as this time allows
+	demoPatient = 3 * time.Second        // for a round: a busy machine is no failure
+	demoLimit   = 12 * time.Second       // for the whole demo, which usually takes one second
 )
 
 func newDemo() *cobra.Command {
 	var f fleet
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show what the lock does, on masters of its own",
+		Short: "Show how the lock works, on masters of its own",
 		Long: `demo starts five Redis masters on this machine and shows a lock at work there:
-how it is taken and refused, what a frozen and a killed master change (nothing),
+how it is taken and refused, that a frozen and a killed master change nothing,
 how it is extended and released. It checks what it shows, and leaves nothing.
 
-The masters are redis-servers, or where none is installed embedded ones.
+The masters are redis-servers. If none is installed, they are embedded.
 
-With --masters or --masters-file it runs on masters of yours, and neither
-freezes nor kills them; REDLOCK_MASTERS is not looked at.
+With --masters or --masters-file demo uses your masters, and neither freezes nor
+kills them. It ignores REDLOCK_MASTERS.
 
 Exit status: 0 if everything was as told, 1 if not.`,
 		Example: `  redlock demo
@@ -67,8 +67,8 @@ Exit status: 0 if everything was as told, 1 if not.`,
 	return cmd
 }
 
-// untilSignal returns a context that ends with the first signal that asks us to
-// end, which is its cause then: a signalled.
+// untilSignal returns a context that the first signal that asks us to end cancels. Its
+// cause is then a signalled.
 func untilSignal() (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 16)
@@ -83,7 +83,7 @@ func untilSignal() (ctx context.Context, stop func()) {
 	return ctx, func() { cancel(nil) }
 }
 
-// A demo is the show, and all that it has to clear away.
+// A demo is the show, and what it has to clean up.
 type demo struct {
 	*terminal
 	started time.Time
@@ -96,7 +96,7 @@ type demo struct {
 	last       redlock.Round // alice's last
 }
 
-// prepare starts the masters, or finds the user's, and connects alice and bob.
+// prepare starts the masters, or takes the user's, and connects alice and bob.
 func (d *demo) prepare(ctx context.Context, f *fleet) (err error) {
 	if len(f.masters) > 0 || f.file != "" {
 		if d.masters, err = f.addresses(); err == nil {
@@ -161,8 +161,8 @@ func (d *demo) open(ctx context.Context, owner string) (*redlock.Client, error) 
 	})
 }
 
-// until waits for a condition, no longer than for limit. The error is that of
-// the context.
+// until waits until reached is true, for at most limit. It is an error only if the
+// context ends.
 func (d *demo) until(ctx context.Context, limit time.Duration, reached func() bool) error {
 	for end := time.Now().Add(limit); !reached() && time.Now().Before(end); {
 		select {
@@ -185,7 +185,7 @@ func (d *demo) close() {
 	}
 }
 
-// verdict ends the show.
+// verdict says how the show went, and makes err the failure that it exits with.
 func (d *demo) verdict(ctx context.Context, err error) error {
 	var (
 		s signalled
@@ -211,7 +211,7 @@ func (d *demo) verdict(ctx context.Context, err error) error {
 	return &failure{exitNo, err, remedy}
 }
 
-// show is the show. Every step checks what it says.
+// show runs the steps. Each of them checks what it says.
 func (d *demo) show(ctx context.Context) (err error) {
 	defer func() { // how redlocktest says that a master cannot be frozen or killed
 		if r := recover(); r != nil {
@@ -251,7 +251,7 @@ func (d *demo) showTaking(ctx context.Context, lock *redlock.Mutex) error {
 		return err
 	}
 	round, validity := d.last, lock.Remaining()
-	// The late votes have no time: nobody was waiting for them. But they are in.
+	// Nobody has waited for the late votes, so they have no time. Holders waits for them.
 	all, err := d.alice.Holders(ctx, d.key)
 	if err != nil {
 		return err
@@ -367,22 +367,22 @@ func (d *demo) showFailures(ctx context.Context, _ *redlock.Mutex) error {
 	return nil
 }
 
-// frozen and killed are the masters to which that happens.
+// frozen and killed are the numbers of the masters that are.
 const (
 	frozen = 1
 	killed = 3
 )
 
-// roundsKey is what is appended to the key for another one.
+// roundsKey is appended to the demo's key for the locks that measure takes.
 const roundsKey = ":rounds"
 
-// A measurement is the median times of a lock and of a release.
+// A measurement is the median times that a lock and a release took.
 type measurement struct {
 	lock, release time.Duration
 	rounds        int
 }
 
-// measure locks and releases another key, again and again.
+// measure locks and releases another key, many times.
 func (d *demo) measure(ctx context.Context) (measurement, error) {
 	mutex := d.alice.NewMutex(d.key+roundsKey, demoTTL)
 	var locks, releases []time.Duration
@@ -421,10 +421,10 @@ func (d *demo) showRelease(ctx context.Context, lock *redlock.Mutex) error {
 	if d.ours != nil {
 		d.ours.Resume(frozen)
 		d.ours.Restart(killed)
-		back[d.masters[frozen]] = ", since it was resumed and heard of the release"
-		back[d.masters[killed]] = ", as is all that it had when it was killed"
+		back[d.masters[frozen]] = ": it was resumed, and then got the release"
+		back[d.masters[killed]] = ", like everything that it had when it was killed"
 	}
-	// A frozen master hears of the release when it goes on.
+	// A frozen master gets the release when it goes on.
 	var all []redlock.Holder
 	left := func(h redlock.Holder) bool { return h.Token != "" || h.Err != nil && d.ours != nil }
 	gone := func(key string) bool {

@@ -24,19 +24,19 @@ func newDoctor() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Examine the masters: what endangers a lock there, and what to do",
+		Short: "Find what endangers a lock on the masters, and what to do about it",
 		Long: `doctor examines every master for what endangers a lock, and says what to do
-about it: nodes of a cluster, replicas, eviction of keys, locks forgotten in a
-restart, clocks that run at another rate than ours, latency, missing
-permissions, servers that were given twice, an even number.
+about it. It looks for nodes of a cluster, replicas, eviction of keys, locks
+that a restart forgets, clocks that run faster or slower than ours, latency,
+missing permissions, servers that were given twice, and an even number.
 
-What is wrong breaks locks, or keeps them from being taken on that master; what
-is risky does so in cases that you can judge better than the doctor.
+What is wrong breaks locks, or prevents them on that master. What is risky does
+so in some cases, which you can judge better than the doctor.
 
-It takes a lock on each master for a moment (see --try) and changes nothing
+doctor takes a lock on each master for a moment (see --try). It changes nothing
 else.
 
-Exit status: 0 nothing is wrong, 1 something is (with --strict: or risky),
+Exit status: 0 nothing is wrong, 1 something is wrong (with --strict: or risky),
 64 wrong usage, 74 write error.
 ` + mastersHelp,
 		Example: `  redlock doctor --masters redis-a:6379,redis-b:6379,redis-c:6379
@@ -85,8 +85,8 @@ Exit status: 0 nothing is wrong, 1 something is (with --strict: or risky),
 	flags := cmd.Flags()
 	flags.DurationVar(&ttl, "ttl", 10*time.Second, "the longest TTL of your locks")
 	flags.DurationVar(&span, "span", time.Second, "how long to watch clocks and latency")
-	flags.StringVar(&key, "try", "", "`key` of the lock to try, where not all keys are allowed; may be in use (default: a random one)")
-	flags.BoolVar(&strict, "strict", false, "exit with 1 if something is only risky, too")
+	flags.StringVar(&key, "try", "", "`key` of the lock to try, if the user may not use all keys; may be in use (default: a random one)")
+	flags.BoolVar(&strict, "strict", false, "exit with 1 also if something is risky")
 	flags.BoolVar(&asJSON, "json", false, "write JSON")
 	return cmd
 }
@@ -101,7 +101,7 @@ func examineAll(ctx context.Context, masters []string, opt conn.Options, key str
 	return exams
 }
 
-// worst is the worst level of what was found at a master; "" if nothing was.
+// worst is the worst level of the findings about a master; "" if there are none.
 func worst(all []finding, address string) (w level) {
 	for _, f := range all {
 		for _, master := range f.Masters {
@@ -188,7 +188,7 @@ func (e *exam) row(w level) []cell {
 	return row
 }
 
-// mastersText is which masters a finding is about.
+// mastersText names the masters that a finding is about.
 func mastersText(masters []string, of int) string {
 	if len(masters) == of && of > 1 {
 		return fmt.Sprintf("all %d masters", of)
@@ -208,7 +208,7 @@ func writeFindingsJSON(t *terminal, exams []*exam, all []finding) error {
 		UptimeS    int64    `json:"uptime_s,omitempty"`
 		LatencyUS  float64  `json:"latency_us,omitempty"` // the median
 		LongestUS  float64  `json:"latency_max_us,omitempty"`
-		ClockRate  *float64 `json:"clock_rate,omitempty"` // 0.01: it gains 1 % on ours
+		ClockRate  *float64 `json:"clock_rate,omitempty"` // 0.01: it runs 1 % faster than ours
 		ClockError *float64 `json:"clock_rate_error,omitempty"`
 		AOF        string   `json:"aof,omitempty"` // "off", or its appendfsync
 		Eviction   string   `json:"maxmemory_policy,omitempty"`

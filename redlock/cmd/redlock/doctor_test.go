@@ -430,7 +430,7 @@ func TestFindingsAboutTheFleet(t *testing.T) {
 	a, b, c := server("a:1", "7.0.1"), server("b:1", "7.2.0"), server("c:1", "7.4.0")
 	require.Empty(t, whats(a, b, c))
 	require.Equal(t, []string{"risky 1 master: if it fails, nobody gets a lock"}, whats(a))
-	require.Equal(t, []string{"risky 2 masters: 0 may fail, no more than of 1, and contenders can split the votes evenly"}, whats(a, b))
+	require.Equal(t, []string{"risky 2 masters: 0 may fail, as with 1, and contenders can split the votes evenly"}, whats(a, b))
 	require.Equal(t, []string{"risky have different major versions"}, whats(a, b, server("d:1", "6.2.0")))
 	require.Equal(t, []string{"risky are on one host, and fail together with it"}, whats(a, b, server("a:2", "7.0.0")))
 	down := &exam{address: "d:1", err: errors.New("d:1: connect: no route")}
@@ -444,7 +444,7 @@ func TestDoctorLooksAtSentinelsAndTheirGroups(t *testing.T) {
 	alone := first + "/" + groups.Name(0)
 	for address, few := range map[string]bool{groups.Addr(0): false, alone: true} {
 		_, d := examined(t, nil, "-m", address)
-		requireFinding(t, d, risky, "goes on taking locks when it is cut off", address)
+		requireFinding(t, d, risky, "goes on giving locks when it is cut off", address)
 		found := slices.ContainsFunc(d.Findings, func(f finding) bool { return strings.Contains(f.What, "has 1 sentinel") })
 		require.Equal(t, few, found)
 		require.False(t, slices.ContainsFunc(d.Findings, func(f finding) bool { return strings.Contains(f.What, "replica") }))

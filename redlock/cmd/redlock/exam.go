@@ -16,16 +16,16 @@ import (
 // An exam is what was learnt of one master.
 type exam struct {
 	address string
-	err     error  // why it could not be examined; nil if it was
-	speaks  string // "TLS" or "plain text" if that is why
+	err     error  // why it could not be examined; nil if it could
+	speaks  string // "TLS" or "plain text" if we spoke the other; else ""
 	server  conn.Server
-	info    map[string]string  // of INFO; nil if it would not say
-	config  map[string]string  // of CONFIG GET, likewise
-	refusal map[string]refusal // commands of the lock that it refuses, and its words
+	info    map[string]string  // what INFO says; nil if it was refused
+	config  map[string]string  // what CONFIG GET says; nil if it was refused
+	refusal map[string]refusal // the commands of the lock that the master refuses
 	samples []sample           // of its clock
 }
 
-// A refusal is what a master says to a command that it will not run.
+// A refusal is the error with which a master refuses a command.
 type refusal struct{ code, text string }
 
 func refusalOf(v resp.Value) refusal { return refusal{conn.ErrorCode(v), conn.ErrorText(v)} }
@@ -48,8 +48,8 @@ end
 return 0`
 )
 
-// examine asks the master at address whatever matters to a lock, for about the
-// time of span. It takes the lock of key there for a moment, if that is free.
+// examine asks the master at address for all that matters to a lock. It takes about
+// as long as span. It takes the lock of key there for a moment if it is free.
 func examine(ctx context.Context, address string, opt conn.Options, key string, span time.Duration) *exam {
 	e := &exam{address: conn.Redact(address)}
 	opt.ClientName, opt.Tracking, opt.Limits = "redlock-doctor", true, resp.Limits{Bulk: infoLimit}
@@ -107,8 +107,8 @@ func (e *exam) readConfiguration(ctx context.Context, p *probe) error {
 	return nil
 }
 
-// tryLock does what a lock does: SET NX PX, and a script that looks whose the
-// key is, extends it, and deletes it. Somebody else's key stays as it is.
+// tryLock does what a lock does: SET NX PX, and a script that checks whose the key is,
+// extends it and deletes it. It leaves the key of another alone.
 func (e *exam) tryLock(ctx context.Context, p *probe, key string) error {
 	token := "redlock-doctor/" + rand.Text()
 	ms := "1000"
@@ -142,7 +142,7 @@ func (e *exam) tryLock(ctx context.Context, p *probe, key string) error {
 	return nil
 }
 
-// watchClock looks at the master's clock for the time of span.
+// watchClock samples the master's clock for as long as span.
 func (e *exam) watchClock(ctx context.Context, p *probe, span time.Duration) error {
 	pause := time.NewTicker(max(span/ticks, time.Microsecond))
 	defer pause.Stop()
@@ -183,7 +183,7 @@ func number(v resp.Value) (n int64, ok bool) {
 	return n, len(text) > 0
 }
 
-// latency is the middle and the longest of the round trips; 0 if none is known.
+// latency is the median and the longest of the round trips; 0 if there are none.
 func (e *exam) latency() (median, longest time.Duration) {
 	if len(e.samples) == 0 {
 		return 0, 0
@@ -196,9 +196,9 @@ func (e *exam) latency() (median, longest time.Duration) {
 	return rtts[len(rtts)/2], rtts[len(rtts)-1]
 }
 
-// clockRate is by which share the master's clock is faster than ours, and how
-// wrong that can be: when within a round trip the master looked is not known.
-// The shortest round trips of both ends of the time are the surest.
+// clockRate is the share by which the master's clock is faster than ours, and how far
+// off that can be: nobody knows when within the round trip the master read its clock.
+// It compares the shortest round trip of the first quarter with that of the last.
 func clockRate(samples []sample) (rate, uncertainty float64, ok bool) {
 	n := len(samples) / 4
 	if n == 0 {
@@ -215,8 +215,8 @@ func clockRate(samples []sample) (rate, uncertainty float64, ok bool) {
 	return rate, float64(first.rtt()+last.rtt()) / 2 / float64(ours), true
 }
 
-// setting is a value of CONFIG, or where that is forbidden of INFO, which has
-// some under another name; empty if it is unknown.
+// setting is a value of CONFIG. If CONFIG is forbidden it is that of INFO, which has some
+// of them under other names. It is empty if it is unknown.
 func (e *exam) setting(name, infoName string) string {
 	if v, ok := e.config[name]; ok {
 		return v
@@ -224,8 +224,8 @@ func (e *exam) setting(name, infoName string) string {
 	return e.info[infoName]
 }
 
-// aof says what of the append-only file survives a crash: "always", "everysec",
-// "no" (as appendfsync), "off", or "" if it is unknown.
+// aof is the master's appendfsync: "always", "everysec" or "no"; "off" if there is no
+// append-only file, "" if that is unknown.
 func (e *exam) aof() string {
 	switch e.setting("appendonly", "aof_enabled") {
 	case "no", "0":
@@ -236,8 +236,8 @@ func (e *exam) aof() string {
 	return ""
 }
 
-// refused are the commands that are refused, in order, those with the same words
-// together.
+// refused are the commands that are refused, in order. Those that are refused with the
+// same error stand together.
 func (e *exam) refused() (all [][]string) {
 	for _, command := range slices.Sorted(maps.Keys(e.refusal)) {
 		same := func(group []string) bool { return e.refusal[group[0]] == e.refusal[command] }

@@ -18,7 +18,7 @@ type level string
 
 const (
 	wrong level = "wrong" // a lock can be lost, or cannot be taken there
-	risky level = "risky" // ... in some cases, which the reader can judge
+	risky level = "risky" // likewise, but only in some cases, which the reader can judge
 )
 
 // A finding is something about masters that endangers a lock, and its remedy.
@@ -26,23 +26,23 @@ type finding struct {
 	Level   level    `json:"level"`
 	What    string   `json:"what"`
 	Remedy  string   `json:"remedy"`
-	Masters []string `json:"masters"` // which it concerns
+	Masters []string `json:"masters"` // the masters that it is about
 }
 
-// roundTimeout is how long a round of a lock with this TTL waits, unless it is
-// configured otherwise: redlock.Config.RoundTimeout.
+// roundTimeout is the default of redlock.Config.RoundTimeout: how long a round of a
+// lock with this TTL waits.
 func roundTimeout(ttl time.Duration) time.Duration {
 	return min(max(ttl/20, 20*time.Millisecond), 500*time.Millisecond)
 }
 
-// drift is the share by which a lock allows a master's clock to be faster:
-// redlock.Config.DriftFactor.
+// drift is the default of redlock.Config.DriftFactor: by which share a master's clock
+// may run faster than ours.
 const drift = 0.01
 
-// permissions are all that a lock needs.
+// permissions are the ACL rules that a lock needs.
 const permissions = "+set +get +del +pexpire +pttl +eval +evalsha +script|load +client|tracking +client|caching +info"
 
-// findings is what endangers a lock of at most this TTL.
+// findings returns what endangers locks with at most this TTL, the worst first.
 func findings(exams []*exam, ttl time.Duration) []finding {
 	var all []finding
 	for _, e := range exams {
@@ -89,7 +89,7 @@ func (e *exam) findUnreachable(add adder) {
 	add(wrong, "cannot be used: "+without(e.err, e.address), e.unreachableRemedy())
 }
 
-// unreachableRemedy is what can be done if no master was reached.
+// unreachableRemedy is what can be done about a master that was not reached.
 func (e *exam) unreachableRemedy() string {
 	var (
 		authority x509.UnknownAuthorityError
@@ -105,13 +105,13 @@ func (e *exam) unreachableRemedy() string {
 	case errors.As(e.err, &authority):
 		return "give the certificate of the authority that signed the master's: --cacert file.pem"
 	case errors.As(e.err, &name):
-		return "write the master's address with a name that stands in its certificate, or have one made for this name"
+		return "write the master's address with a name that stands in its certificate, or get a certificate for this name"
 	case errors.As(e.err, &invalid) && invalid.Reason == x509.Expired:
-		return "renew the master's certificate; see that our clock is right"
+		return "renew the master's certificate; check that our clock is right"
 	case errors.As(e.err, &invalid):
-		return "have another certificate made for the master"
+		return "get another certificate for the master"
 	case errors.As(e.err, &alert) && alert.Op == "remote error": // as crypto/tls names what the other side says
-		return "it does not like our side of TLS: give --cert and --key if it wants a certificate, of an authority that it trusts"
+		return "it refuses our side of TLS: if it wants a certificate, give --cert and --key, signed by an authority that it trusts"
 	}
 	return "start it; check the address and the network"
 }
@@ -124,7 +124,7 @@ func (e *exam) findRefusals(add adder) {
 		remedy := "make it accept writes"
 		switch {
 		case code == "NOPERM" && strings.Contains(said.text, "key"):
-			remedy = "let the user of the locks have the keys: ACL SETUSER … ~*, or try a key of yours with --try"
+			remedy = "let the user of the locks have the keys: ACL SETUSER … ~*, or name a key that it may use with --try"
 		case code == "NOPERM" && command == "TIME":
 			remedy = "let the user run TIME, so that its clock can be examined: ACL SETUSER … +time"
 		case code == "NOPERM":
@@ -134,7 +134,7 @@ func (e *exam) findRefusals(add adder) {
 		case code == "MISCONF":
 			remedy = "see its log: it cannot write to its disk"
 		case code == "NOREPLICAS":
-			remedy = "CONFIG SET min-replicas-to-write 0; a master of a lock has no replicas"
+			remedy = "CONFIG SET min-replicas-to-write 0: a master of a lock needs no replicas"
 		case command == "TIME":
 			remedy = "let the user run TIME, so that its clock can be examined"
 		}
@@ -151,14 +151,14 @@ func (e *exam) findEviction(add adder) {
 	limit, err := strconv.ParseInt(e.setting("maxmemory", "maxmemory"), 10, 64)
 	switch {
 	case policy == "" || err != nil:
-		add(risky, "does not say whether it drops keys when its memory is full", "let the user run CONFIG GET; see that maxmemory-policy is noeviction")
+		add(risky, "does not say whether it drops keys when its memory is full", "let the user run CONFIG GET; check that maxmemory-policy is noeviction")
 	case policy != "noeviction" && limit > 0:
 		add(wrong, fmt.Sprintf("drops locks when its memory is full (maxmemory-policy %s)", policy), "CONFIG SET maxmemory-policy noeviction")
 	case policy != "noeviction":
 		add(risky, fmt.Sprintf("would drop locks (maxmemory-policy %s) if a maxmemory were set", policy), "CONFIG SET maxmemory-policy noeviction")
 	case limit > 0:
 		if used, err := strconv.ParseInt(e.info["used_memory"], 10, 64); err == nil && used > limit/10*9 {
-			add(risky, "has used 90 % of its maxmemory, and refuses locks when that is full", "raise maxmemory, or remove other data")
+			add(risky, "has used 90 % of its maxmemory, and will refuse locks when all of it is used", "raise maxmemory, or remove other data")
 		}
 	}
 }
@@ -175,13 +175,13 @@ func (e *exam) findForgetting(add adder, ttl time.Duration) {
 	uptime := e.server.Uptime
 	switch {
 	case e.server.RunID == "":
-		add(wrong, "does not say who it is: whenever it is connected again it may have been restarted, and does not vote for the longest TTL",
+		add(wrong, "does not say who it is (run_id): after each reconnect it may have been restarted, so it does not vote for the longest TTL",
 			"let the user of the locks run INFO: ACL SETUSER … +info; or give every client Config.Durable if it forgets nothing")
 	case e.aof() == "":
 		add(risky, "does not say what it forgets in a restart", "let the user run CONFIG GET")
 	case uptime < ttl:
 		add(wrong, fmt.Sprintf("%s in a restart, and had one less than the longest TTL (%v) ago", loses, ttl),
-			"keep everybody from taking locks until that is over, or name the longest TTL that there is with --ttl; "+remedy)
+			"let nobody take locks until the longest TTL has passed; name yours with --ttl if it is another; "+remedy)
 	default:
 		add(risky, fmt.Sprintf("%s in a restart (appendonly and appendfsync)", loses), remedy)
 	}
@@ -189,26 +189,26 @@ func (e *exam) findForgetting(add adder, ttl time.Duration) {
 
 func (e *exam) findReplicas(add adder) {
 	if at := e.info["second_repl_offset"]; groupOf(e.address) == "" && (e.server.ReplID2 != "" || at != "" && at != "-1") {
-		add(risky, "may have been a replica since its start: it then lost its locks for those of another, and votes as if nothing was (master_replid2)",
-			"never make a master of a lock a replica, not for a moment; nothing is left of it when the longest TTL has passed since")
+		add(risky, "may have been a replica since its start: its locks were then replaced by another server's, and it votes all the same (master_replid2)",
+			"never make a master a replica, not even for a moment; once the longest TTL has passed since, no harm is left")
 	}
 	if n, _ := strconv.Atoi(e.info["connected_slaves"]); n > 0 && groupOf(e.address) == "" {
 		add(risky, fmt.Sprintf("has %s: if one takes over, it lacks the latest locks", plural(n, "replica")),
-			"give it as sentinel://host:port,host:port,host:port/group if Sentinel does that, or do without")
+			"if Sentinel fails it over, give it as sentinel://host:port,host:port,host:port/group; otherwise remove the replica")
 	}
 }
 
-// findSentinels is for a master that is a group's.
+// findSentinels looks at what only the master of a group can have.
 func (e *exam) findSentinels(add adder) {
 	addr, err := conn.ParseAddress(e.address)
 	if err != nil || addr.Group() == "" {
 		return
 	}
 	if n := strings.Count(addr.Endpoint(), ",") + 1; n < 3 {
-		add(risky, fmt.Sprintf("has %s: there is no majority of them when one is down", plural(n, "sentinel")), "run three or more, on machines of their own, and name them all")
+		add(risky, fmt.Sprintf("has %s: without one of them there is no majority", plural(n, "sentinel")), "run three or more, on machines of their own, and name them all")
 	}
 	if e.config["min-replicas-to-write"] == "0" {
-		add(risky, "goes on taking locks when it is cut off and another has taken its place", "CONFIG SET min-replicas-to-write 1, and min-replicas-max-lag 10")
+		add(risky, "goes on giving locks when it is cut off and another has taken its place", "CONFIG SET min-replicas-to-write 1, and min-replicas-max-lag 10")
 	}
 }
 
@@ -219,10 +219,10 @@ func (e *exam) findClock(add adder) {
 	case !ok:
 	case off-uncertainty > drift && rate > 0:
 		add(wrong, fmt.Sprintf("has a clock that gained %.1f %% on ours while we looked: its locks end too early", rate*100),
-			"see that its clock is slewed and never set (chrony without makestep, no ntpdate), and ours")
+			"let its clock and ours be slewed, and never set (chrony without makestep, no ntpdate)")
 	case off-uncertainty > drift:
 		add(risky, fmt.Sprintf("has a clock that lost %.1f %% against ours while we looked: its locks last too long", off*100),
-			"see that its clock is slewed and never set (chrony without makestep, no ntpdate), and ours")
+			"let its clock and ours be slewed, and never set (chrony without makestep, no ntpdate)")
 	}
 }
 
@@ -260,7 +260,7 @@ func findNumber(exams []*exam) []finding {
 	case n == 1:
 		return []finding{{risky, what + "if it fails, nobody gets a lock", "use three or five", addresses(exams)}}
 	case n%2 == 0:
-		return []finding{{risky, fmt.Sprintf("%s%d may fail, no more than of %d, and contenders can split the votes evenly", what, (n-1)/2, n-1),
+		return []finding{{risky, fmt.Sprintf("%s%d may fail, as with %d, and contenders can split the votes evenly", what, (n-1)/2, n-1),
 			"use an odd number", addresses(exams)}}
 	}
 	return nil
@@ -280,7 +280,7 @@ func findSharedHosts(exams []*exam) (all []finding) {
 	return all
 }
 
-// groupOf is "" for a master whose place is fixed.
+// groupOf is the name of a master's group; "" if no Sentinel watches it.
 func groupOf(address string) string {
 	addr, err := conn.ParseAddress(address)
 	if err != nil {
@@ -289,7 +289,7 @@ func groupOf(address string) string {
 	return addr.Group()
 }
 
-// hostOf is "" for a Unix socket.
+// hostOf is the host of an address; "" for a Unix socket.
 func hostOf(address string) string {
 	addr, err := conn.ParseAddress(address)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command redlock takes locks on independent Redis masters from a shell: it
-// shows what the lock does (demo), runs a command under a lock (run), says who
-// holds one (status), and examines the masters (doctor).
+// Command redlock takes locks on independent Redis masters from a shell. It shows
+// how the lock works (demo), runs a command under a lock (run), says who holds a
+// lock (status) and examines the masters (doctor).
 //
 //	go run github.com/redburst/redburst/redlock/cmd/redlock@latest demo
 package main
@@ -20,14 +20,14 @@ import (
 // which end at 78, and those of shells and timeout(1), which begin at 124, so
 // that a command's own status is rarely taken for one of them.
 const (
-	exitNo       = 1  // status: it is free; doctor: something is wrong; demo: not as told
+	exitNo       = 1  // status: the lock is free; doctor: something is wrong; demo: not as told
 	exitUsage    = 64 // EX_USAGE
 	exitIO       = 74 // EX_IOERR: the output cannot be written
 	exitHeld     = 96
 	exitNoQuorum = 97
 	exitLost     = 98
 	exitNoExec   = 126 // as in shells: the command cannot be executed
-	exitNoFile   = 127 // ... and there is no such command
+	exitNoFile   = 127 // likewise: there is no such command
 )
 
 // version is set by the linker in released binaries.
@@ -35,11 +35,11 @@ var version string
 
 func main() { os.Exit(execute(newRoot())) }
 
-// A failure is an error that knows its exit status, and what its reader can do.
+// A failure is an error with its exit status, and with what its reader can do.
 type failure struct {
 	status int
-	err    error // nil: nothing is to be said
-	remedy string
+	err    error  // nil if the exit status says it all
+	remedy string // may be empty
 }
 
 func (f *failure) Error() string {
@@ -62,8 +62,8 @@ func execute(root *cobra.Command) int {
 		return 0
 	}
 	var f *failure
-	if !errors.As(err, &f) { // it is from cobra
-		err = errors.New(strings.Join(strings.Fields(err.Error()), " ")) // it is of several lines
+	if !errors.As(err, &f) { // it comes from cobra
+		err = errors.New(strings.Join(strings.Fields(err.Error()), " ")) // which writes several lines
 		f = &failure{exitUsage, err, fmt.Sprintf("'%s --help' shows how it is used", cmd.CommandPath())}
 	}
 	if f.err != nil {
@@ -72,8 +72,8 @@ func execute(root *cobra.Command) int {
 	return f.status
 }
 
-// complain says on stderr what is wrong and what can be done about it. What is not ours in
-// it, such as the name of another owner, can do nothing to a terminal, nor forge a line.
+// complain says on stderr what is wrong and what can be done about it. Texts of others in
+// it, such as the name of another owner, cannot control the terminal or forge a line.
 func complain(what, remedy string) {
 	what = strings.ReplaceAll(strings.TrimPrefix(what, "redlock: "), ": redlock: ", ": ")
 	what = strings.TrimPrefix(what, "conn: ")
@@ -81,7 +81,7 @@ func complain(what, remedy string) {
 	if remedy != "" {
 		text += "  " + conn.Printable(remedy) + "\n"
 	}
-	fmt.Fprint(os.Stderr, text) // at once: others complain, too
+	fmt.Fprint(os.Stderr, text) // in one write: others complain, too
 }
 
 func newRoot() *cobra.Command {
@@ -92,7 +92,7 @@ func newRoot() *cobra.Command {
 that it outlives the failure of any minority of them.`,
 		Example: `  redlock demo                                 see it work, needs nothing
   export REDLOCK_MASTERS=redis-a:6379,redis-b:6379,redis-c:6379
-  redlock doctor                               are they fit for locks?
+  redlock doctor                               are these fit for locks?
   redlock run nightly-report -- ./report.sh    one at a time in the fleet
   redlock status nightly-report                who holds it, and for how long?`,
 		Version:       versionText(),

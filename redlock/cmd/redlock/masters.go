@@ -16,18 +16,18 @@ import (
 
 // mastersHelp ends the help of every command that needs masters.
 const mastersHelp = `
-The masters come from --masters, or --masters-file (one to a line, # begins a
-comment), or the environment variable REDLOCK_MASTERS. They are written as
-host:port, redis://host:port/db, rediss://host:port (TLS), unix:///path, or for
-the master of a group sentinel://host:port,host:port/group (TLS: sentinels://).
+The masters come from --masters, or --masters-file (one on each line, # begins a
+comment), or the environment variable REDLOCK_MASTERS. Write them as host:port,
+redis://host:port/db, rediss://host:port (TLS) or unix:///path. Write the master
+of a Sentinel group as sentinel://host:port,host:port/group (TLS: sentinels://).
 
-Passwords are not taken from the command line, where everybody can read them:
-put them into the URLs of the file or of REDLOCK_MASTERS, or into
-REDLOCK_PASSWORD (with REDLOCK_USERNAME), or into a --password-file.`
+The command line takes no passwords, because everybody can read it. Put them
+into the URLs of the file or of REDLOCK_MASTERS, or into REDLOCK_PASSWORD (with
+REDLOCK_USERNAME), or into a --password-file.`
 
 const mastersRemedy = "name them with --masters a:6379,b:6379,c:6379, --masters-file or REDLOCK_MASTERS"
 
-// A fleet says which masters there are and how they are reached.
+// A fleet says which masters there are and how to reach them.
 type fleet struct {
 	masters      []string
 	file         string
@@ -42,7 +42,7 @@ type fleet struct {
 func (f *fleet) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVarP(&f.masters, "masters", "m", nil, "the masters' `addresses`, separated by commas")
-	flags.StringVar(&f.file, "masters-file", "", "`file` with the masters' addresses, one to a line")
+	flags.StringVar(&f.file, "masters-file", "", "`file` with the masters' addresses, one on each line")
 	flags.StringVar(&f.passwordFile, "password-file", "", "`file` whose first line is the password")
 	flags.BoolVar(&f.tls, "tls", false, "speak TLS with every master")
 	flags.StringVar(&f.caCert, "cacert", "", "`file` with the certificates to trust (PEM; implies --tls)")
@@ -77,7 +77,7 @@ func (f *fleet) addresses() ([]string, error) {
 	return all, nil
 }
 
-// named returns what was given, and where.
+// named returns the addresses as they were given, and where they were given.
 func (f *fleet) named() (all []string, from string, err error) {
 	switch env := os.Getenv("REDLOCK_MASTERS"); {
 	case len(f.masters) > 0:
@@ -102,10 +102,10 @@ func (f *fleet) named() (all []string, from string, err error) {
 	return nil, "", usageError(mastersRemedy, "no masters given")
 }
 
-// whole puts addresses together again that were split at the commas between their
+// whole joins the addresses again that were split at the commas between their
 // sentinels.
 func whole(parts []string) (all []string) {
-	open := false // the last one has not come to its group's name yet
+	open := false // the last one lacks its group's name
 	for _, part := range parts {
 		if open {
 			all[len(all)-1] += "," + part

@@ -16,8 +16,8 @@ import (
 // patience is how long a master may take to answer.
 const patience = 5 * time.Second
 
-// A probe asks one master for itself. The lock's own client speaks to all at
-// once and needs a majority of them, which is what a doctor cannot expect.
+// A probe is a connection to one master alone. A redlock.Client speaks to all masters
+// at once and needs a majority of them, which a doctor cannot expect.
 type probe struct {
 	*conn.Conn
 	poller *conn.Poller
@@ -43,9 +43,9 @@ func dialProbe(ctx context.Context, address string, opt conn.Options) (*probe, e
 	return &probe{c, poller}, nil
 }
 
-// speaks is what a server speaks that cannot be reached as it should be: "TLS" where plain
-// text was tried, "plain text" where TLS was, or "" if it is neither or that is not why. It
-// learns none of our secrets.
+// speaks tells whether an address was given with the wrong protocol. It is "TLS" if plain
+// text was tried and the server speaks TLS, "plain text" if it is the other way round, and ""
+// otherwise. The server learns none of our secrets.
 func speaks(ctx context.Context, address string, opt conn.Options) string {
 	addr, err := conn.ParseAddress(address)
 	if err != nil || addr.Group() != "" {
@@ -86,8 +86,8 @@ func (p *probe) close() {
 	p.Close()
 }
 
-// do sends commands in one write and returns a reply to each, error replies
-// among them, which are the caller's until the end.
+// do sends commands in one write and returns a reply to each. Error replies are among
+// them. The replies belong to the caller.
 func (p *probe) do(ctx context.Context, commands ...[]string) ([]resp.Value, error) {
 	until := conn.Now() + patience
 	defer context.AfterFunc(ctx, p.poller.Wake)()

@@ -4,6 +4,6 @@ package main
 
 import "syscall"
 
-// These do nothing where they cannot be asked for.
+// These systems offer neither: both do nothing.
 func deathSignal(*syscall.SysProcAttr) {}
 func adoptOrphans()                    {}

@@ -4,26 +4,26 @@ package main
 
 import "os"
 
-// A process is the command under way. Where there are no process groups that a
-// signal could be sent to, that is the command itself, which shares our console:
-// Ctrl-C reaches it without our help.
+// A process is the running command. This system has no process groups to which a signal
+// could be sent, so it is the command alone. It shares our console: Ctrl-C reaches it
+// without our help.
 type process struct {
 	*os.Process
-	ended <-chan result // told once, when the command has ended
+	ended <-chan result // gets one result, when the command has ended
 }
 
 // A result is how the command ended.
 type result struct {
 	status int
-	last   func() // if not nil, how we are to end ourselves
+	last   func() // if not nil, ends ourselves in the same way
 }
 
-// passedOn are the signals that we hear of and that do not end us.
+// passedOn are the signals that do not end us while the command runs.
 func passedOn() []os.Signal { return []os.Signal{os.Interrupt} }
 
 func asksToEnd(s os.Signal) bool { return s == os.Interrupt }
 
-// statusOf is a shell's exit status of who was interrupted.
+// statusOf is the exit status that shells give to a process that was interrupted.
 func statusOf(os.Signal) int { return 130 }
 
 func startProcess(path string, argv, env []string, _ func() bool, _ chan<- os.Signal) (*process, error) {

@@ -11,38 +11,38 @@ import (
 	"unsafe"
 )
 
-// A process is the command under way, with all that it has started.
+// A process is the running command, with all that it has started.
 //
 // It is a process group of its own, so that a signal reaches the whole of it:
-// a shell that is told to end does not tell its children. But a terminal
-// serves one group at a time, which is ours at first. So
+// a shell that is told to end does not tell its children. But a terminal has one
+// foreground group at a time, which is ours at first. So
 //
 //   - Ctrl-C reaches us, and the rest of the job that we are part of: a script,
 //     the other commands of a pipeline. We pass it on.
 //   - When the command wants to read from the terminal, the kernel stops it
-//     (SIGTTIN), we hear of that, lend it the terminal and let it go on. From
-//     then on Ctrl-C reaches the command alone; if it dies of it, the rest of
-//     the job gets it from us afterwards, and decides for itself.
-//   - When the command is suspended (Ctrl-Z), so are we and the rest of the job,
-//     so that the shell takes over. The lock is not renewed meanwhile: when the
-//     job is resumed too late, the command is ended before it can go on.
+//     (SIGTTIN). We notice that, lend it the terminal and let it go on. From then
+//     on Ctrl-C reaches the command alone. If it dies of Ctrl-C, we pass that on to
+//     the rest of the job.
+//   - When the command is suspended (Ctrl-Z), we suspend ourselves and the rest of
+//     the job, so that the shell takes over. The lock is not renewed meanwhile. If
+//     the job is resumed too late, we end the command before it can go on.
 type process struct {
 	group int           // the group's id, which is the command's process id
-	ended <-chan result // told once, when the command itself has ended
-	holds func() bool   // whether the lock is still ours
+	ended <-chan result // gets one result, when the command itself has ended
+	holds func() bool   // reports whether the lock is still ours
 
 	tty  int  // a descriptor of the controlling terminal, -1 without one
-	lent bool // it serves the command's group
+	lent bool // the command's group is in the terminal's foreground
 }
 
 // A result is how the command ended.
 type result struct {
 	status int    // as shells have it: its exit status, or 128+n for signal n
-	last   func() // if not nil, how we are to end ourselves
+	last   func() // if not nil, ends ourselves in the same way
 }
 
-// passedOn are the signals that the command gets when we do. Those of them that
-// were ignored when we started, by nohup(1) for example, stay so for both.
+// passedOn are the signals that we pass on to the command. Those that were ignored when
+// we started, because of nohup(1) for example, stay ignored by both.
 func passedOn() (all []os.Signal) {
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM,
 		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGWINCH} {
@@ -50,12 +50,12 @@ func passedOn() (all []os.Signal) {
 			all = append(all, s)
 		}
 	}
-	// A message to nobody must not end us while the command runs.
+	// Writing to a pipe that nobody reads must not end us while the command runs.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return all
 }
 
-// asksToEnd reports whether a signal usually ends who gets it.
+// asksToEnd reports whether a signal usually ends the process that gets it.
 func asksToEnd(s os.Signal) bool {
 	switch s {
 	case syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM:
@@ -64,11 +64,11 @@ func asksToEnd(s os.Signal) bool {
 	return false
 }
 
-// statusOf is a shell's exit status of who died of s.
+// statusOf is the exit status that shells give to a process that s has ended.
 func statusOf(s os.Signal) int { return 128 + int(s.(syscall.Signal)) }
 
-// startProcess starts the program at path. Signals that only a running command
-// is to get are sent to signals as well, from now on.
+// startProcess starts the program at path. From then on, signals also receives those
+// that matter only while a command runs (SIGTSTP).
 func startProcess(path string, argv, env []string, holds func() bool, signals chan<- os.Signal) (*process, error) {
 	adoptOrphans()
 	tty, err := syscall.Open("/dev/tty", syscall.O_RDWR|syscall.O_CLOEXEC|syscall.O_NOCTTY, 0)
@@ -134,18 +134,17 @@ func (p *process) pass(s os.Signal) error {
 // terminate asks all of the group to end.
 func (p *process) terminate() error {
 	err := p.pass(syscall.SIGTERM)
-	p.pass(syscall.SIGCONT) // who is stopped hears nothing
+	p.pass(syscall.SIGCONT) // a stopped process does not act on SIGTERM
 	return err
 }
 
 // kill ends all of the group.
 func (p *process) kill() error { return p.pass(syscall.SIGKILL) }
 
-// gone reports whether nothing of the group is left. It is to be called only
-// after the command itself has ended.
+// gone reports whether no process of the group is left. Call it only after the command
+// itself has ended.
 func (p *process) gone() bool {
 	for {
-
 		if pid, err := syscall.Wait4(-p.group, nil, syscall.WNOHANG, nil); err != nil || pid <= 0 {
 			break
 		}
@@ -158,7 +157,7 @@ func (p *process) stopped(s syscall.Signal) {
 	switch s {
 	case syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGTSTP:
 	default:
-		return // somebody wants it to stand still, and may let it go on
+		return // somebody has stopped it on purpose, and may let it go on
 	}
 	if p.tty < 0 {
 		return
@@ -180,18 +179,18 @@ func (p *process) stopped(s syscall.Signal) {
 	}
 }
 
-// suspend stops us, as the command was, and returns when the job is resumed.
+// suspend stops us, as the command was stopped, and returns when the job is resumed.
 func (p *process) suspend() {
 	resumed := make(chan os.Signal, 1)
 	signal.Notify(resumed, syscall.SIGCONT)
 	defer signal.Stop(resumed)
 	who := os.Getpid()
-	if p.lent { // so the others of the job have not heard of it
+	if p.lent { // then the terminal has not stopped the others of the job
 		p.takeTerminal()
 		who = 0
 	}
-	// SIGTSTP would do if Go let go of it again, and SIGSTOP would stop us even
-	// if there is no shell that could resume us. This one does neither.
+	// Not SIGTSTP: once caught, Go does not give back its default action. Not SIGSTOP:
+	// it would stop us even if there is no shell that could resume us.
 	syscall.Kill(who, syscall.SIGTTIN)
 	select {
 	case <-resumed:
@@ -202,17 +201,18 @@ func (p *process) suspend() {
 	}
 }
 
-// takeTerminal makes the terminal serve our own group again.
+// takeTerminal puts our own group into the terminal's foreground again.
 func (p *process) takeTerminal() {
-	// Whoever is not being served is stopped for doing that, or ignores it.
+	// The kernel stops a process in the background that does that, unless it ignores
+	// this signal.
 	signal.Ignore(syscall.SIGTTOU)
 	setForeground(p.tty, syscall.Getpgrp())
 	p.lent = false
 }
 
-// dieOfInterrupt ends us as Ctrl-C does, so that a script whose command was
-// interrupted ends too, which an exit status of 130 alone would not achieve. The
-// rest of the job has not heard of the Ctrl-C if the terminal was lent.
+// dieOfInterrupt ends us as Ctrl-C does, so that a script ends, too, when its command
+// was interrupted. An exit status of 130 alone would not achieve that. If the terminal
+// was lent, the rest of the job has not got the Ctrl-C yet.
 func dieOfInterrupt(lent bool) {
 	signal.Reset(syscall.SIGINT)
 	if lent {
@@ -220,10 +220,10 @@ func dieOfInterrupt(lent bool) {
 	} else {
 		syscall.Kill(os.Getpid(), syscall.SIGINT)
 	}
-	time.Sleep(time.Second) // it comes at once, but to any thread
+	time.Sleep(time.Second) // it comes soon, but another thread may get it
 }
 
-// foreground is the process group that a terminal serves.
+// foreground is the process group in the foreground of a terminal.
 func foreground(tty int) (group int, err error) {
 	var id int32
 	err = ioctl(tty, syscall.TIOCGPGRP, &id)

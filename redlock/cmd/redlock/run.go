@@ -22,33 +22,34 @@ func newRun() *cobra.Command {
 		Use:   "run [flags] KEY -- COMMAND [ARG]...",
 		Short: "Run a command while holding a lock",
 		Long: `run takes the lock, runs the command, and releases the lock when the command
-has ended. Meanwhile it renews the lock, so the TTL need not be as long as the
-command: it is how long others wait if this machine dies.
+has ended. It renews the lock while the command runs, so the TTL can be shorter
+than the command takes: it is how long others wait if this machine dies.
 
-If the lock is lost (the masters were flushed, or a majority could not be
-reached until the lock's validity had passed), the command is ended at once:
-it gets SIGTERM, and SIGKILL after --grace, with all that it has started.
---wait is for the lock, and for a majority of masters that can be asked. A
-minority that is down is passed over in silence. Of one that can never serve as
-it is configured (a replica, a node of a cluster, a wrong password) run says so
-on stderr, once, and goes on.
+If the lock is lost (the masters were flushed, or no majority could be reached
+until its validity had passed), run ends the command and all that it has
+started: by SIGTERM at once, and by SIGKILL after --grace.
+
+--wait covers waiting for the lock and for enough masters. A minority of the
+masters may be down; run does not mention it. If a master can never serve as it
+is configured (a replica, a node of a cluster, a wrong password), run says so
+once on stderr and goes on without it.
 
 A master that was started less than --restart-guard ago may have forgotten
-locks, so it does not vote before that has passed, and a --wait that is long
-enough outlasts it. The guard is the --ttl unless you give it: give the longest
-TTL that anybody uses on these masters. Masters that persist every write before
-they answer (appendonly yes, appendfsync always) vote at once.
+locks. It does not vote until that time has passed; a longer --wait outlasts it.
+The guard is the --ttl by default: give the longest TTL that anybody uses on
+these masters. Masters that persist every write before they answer (appendonly
+yes, appendfsync always) vote at once.
 
-The command has our stdin, stdout and stderr, a process group of its own, and
-in its environment REDLOCK_KEY and REDLOCK_TOKEN. It gets the signals that we
-get. If one of them has ended it, what it had started and left behind has
---grace until it is killed, and until then the lock is kept; what a command
-leaves behind that ends by itself runs on without the lock. Ctrl-C and Ctrl-Z
-work as usual, but a suspended command loses its lock after the TTL, and is
-ended when it is resumed.
+The command has the stdin, stdout and stderr of run, a process group of its own,
+and REDLOCK_KEY and REDLOCK_TOKEN in its environment. run passes signals on to
+it. If a signal ends the command, the processes that it leaves behind have
+--grace to end before they are killed, and the lock is kept until then. If the
+command exits normally, its background processes continue without the lock.
+Ctrl-C and Ctrl-Z work as usual, but a suspended command loses its lock after
+the TTL, and is ended when it is resumed.
 
-If redlock itself is killed (SIGKILL), Linux kills the command too, but not what
-that has started: such a part of it can go on after the TTL, without the lock.
+If redlock itself is killed (SIGKILL), Linux kills the command, but not the
+processes that it has started: they can go on after the TTL, without the lock.
 
 Exit status: that of the command, 128+n if signal n ended it, or
    64  wrong usage
@@ -109,8 +110,8 @@ Exit status: that of the command, 128+n if signal n ended it, or
 	flags.BoolVarP(&noWait, "no-wait", "n", false, "do not wait for the lock, as --wait 0")
 	flags.IntVarP(&r.heldStatus, "conflict-exit-code", "E", exitHeld, "exit `status` if the lock is held by another")
 	flags.DurationVar(&r.grace, "grace", 10*time.Second, "how long the command may take from SIGTERM to SIGKILL when the lock is lost")
-	flags.DurationVar(&r.lifetime, "max-lifetime", 0, "give the lock up, and end the command, after this time (default: never)")
-	flags.DurationVar(&r.restartGuard, "restart-guard", 0, "the longest TTL that anybody uses: do not listen to a master that was started less than this ago; 0 turns that off (default: the --ttl)")
+	flags.DurationVar(&r.lifetime, "max-lifetime", 0, "end the command and give the lock up after this time (default: never)")
+	flags.DurationVar(&r.restartGuard, "restart-guard", 0, "the longest TTL that anybody uses on these masters: one that was started less than this ago does not vote; 0 turns that off (default: the --ttl)")
 	flags.StringVar(&r.owner, "owner", "", "`name` under which others see who holds the lock (default: redlock-run@host:pid)")
 	flags.BoolVarP(&r.verbose, "verbose", "v", false, "say on stderr when the lock is taken and released")
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
@@ -121,8 +122,8 @@ Exit status: that of the command, 128+n if signal n ended it, or
 type runner struct {
 	fleet    fleet
 	ttl      time.Duration
-	wait     time.Duration // for the lock, and a majority
-	left     time.Duration // ... of that
+	wait     time.Duration // for the lock, and for a majority of the masters
+	left     time.Duration // of wait
 	grace    time.Duration
 	lifetime time.Duration
 	owner    string
@@ -139,9 +140,9 @@ type runner struct {
 	signals chan os.Signal
 }
 
-// guard makes the restart guard that of our own TTL, unless one was given. Each run is a
-// new client, which knows no master from before: without the guard it would believe those
-// that have forgotten a lock.
+// guard makes our TTL the restart guard, unless one was given. Each run is a new client,
+// which has not seen whether a master was restarted: without the guard it would count the
+// votes of those that have forgotten a lock.
 func (r *runner) guard(given bool) error {
 	switch {
 	case !given:
@@ -163,7 +164,7 @@ func (r *runner) run(key string, argv []string) error {
 	if err != nil {
 		return err
 	}
-	// From here on no signal ends us without the lock being released.
+	// From here on we release the lock before a signal ends us.
 	r.signals = make(chan os.Signal, 16)
 	signal.Notify(r.signals, passedOn()...)
 
@@ -195,10 +196,10 @@ func (r *runner) run(key string, argv []string) error {
 	end := r.supervise(p, held)
 	lost, still := context.Cause(held), r.mutex.Remaining() > 0
 	if err := r.release(); lost == nil && errors.Is(err, redlock.ErrNotHeld) {
-		lost = err // found out only now
+		lost = err // which only the release has found out
 	}
 	masters := client.Stats().Masters
-	client.Close() // then the witness has been told of all that was
+	client.Close() // then the witness has seen everything
 	switch {
 	case lost != nil:
 		return &failure{exitLost, fmt.Errorf("the lock was lost before the command ended, with status %d: %w", end.status, lost),
@@ -209,8 +210,8 @@ func (r *runner) run(key string, argv []string) error {
 	return exitWith(end.status)
 }
 
-// open connects, and tries again for as long as there is to wait if too few masters
-// answer; what it took to do so is waited no more.
+// open connects to a majority of the masters. While too few answer it tries again, for as
+// long as wait allows; it leaves in left what remains of that.
 func (r *runner) open(ctx context.Context, cfg redlock.Config) (*redlock.Client, error) {
 	r.left = r.wait
 	began := time.Now()
@@ -227,7 +228,7 @@ func (r *runner) open(ctx context.Context, cfg redlock.Config) (*redlock.Client,
 			return client, err
 		case errors.Is(err, redlock.ErrNoQuorum):
 			lacking = err
-		case lacking != nil && undecided(err): // it learnt nothing new
+		case lacking != nil && undecided(err): // the last try was cut short
 			return nil, lacking
 		default: // trying again is of no use
 			return nil, err
@@ -255,7 +256,7 @@ func exitWith(status int) error {
 	return &failure{status: status}
 }
 
-// lookPath finds the program, before anything is locked for it.
+// lookPath finds the program, before the lock is taken for it.
 func lookPath(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	switch {
@@ -305,8 +306,8 @@ type signalled struct{ os.Signal }
 
 func (s signalled) Error() string { return "ended by signal: " + s.String() }
 
-// interruptible calls f with a context that a signal ends. If one came, all that
-// f did is undone, and the error is a signalled.
+// interruptible calls f with a context that a signal ends. If a signal came, it releases
+// a lock that f has taken, and the error is a signalled.
 func (r *runner) interruptible(f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -331,7 +332,7 @@ func (r *runner) interruptible(f func(ctx context.Context) error) error {
 	}
 }
 
-// notTaken says why there is no lock.
+// notTaken makes a failure of the error that kept us from taking the lock.
 func (r *runner) notTaken(key string, err error) error {
 	var (
 		s     signalled
@@ -349,17 +350,18 @@ func (r *runner) notTaken(key string, err error) error {
 	case errors.As(err, &round), errors.Is(err, conn.ErrRefused):
 		return &failure{exitNoQuorum, err, doctorRemedy}
 	}
-	return usageError("", "%w", err) // no master was asked
+	return usageError("", "%w", err) // no master was asked: the key or the TTL is wrong
 }
 
-// undecided reports whether a wait was over before anything was known of the lock.
+// undecided reports whether the wait was over before a round was decided.
 func undecided(err error) bool {
 	var round *redlock.RoundError // a master's own timeout is not meant
 	return errors.As(err, &round) && errors.Is(round, context.DeadlineExceeded) &&
 		!errors.Is(round, redlock.ErrNoQuorum) && !errors.Is(round, redlock.ErrHeld) && !errors.Is(round, redlock.ErrExpired)
 }
 
-// holderText says who is in our way. It asks as status does: who may read a key may ask.
+// holderText says who holds the lock. It asks as status does, which needs no more than the
+// permission to read the key.
 func (r *runner) holderText(key string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -380,8 +382,8 @@ func (r *runner) supervise(p *process, held context.Context) (end result) {
 	var (
 		lost   = held.Done()    // nil once that is known
 		asked  time.Time        // when somebody last asked it to end
-		over   bool             // it has ended, but perhaps not all that it started
-		killed bool             // ... which has, too
+		over   bool             // it has ended, but perhaps not all that it has started
+		killed bool             // all of it was killed
 		kill   <-chan time.Time // when the grace is over
 		look   <-chan time.Time // when to look again whether all is over
 	)
@@ -405,7 +407,8 @@ func (r *runner) supervise(p *process, held context.Context) (end result) {
 				return end
 			}
 		case end = <-p.ended:
-			// A signal of long ago was no wish to end, but to reload, say.
+			// If the signal was long ago, it was not meant to end the command: SIGHUP
+			// often means to reload.
 			if lost != nil && time.Since(asked) > r.grace || killed || p.gone() {
 				return end
 			}
@@ -428,7 +431,7 @@ func (r *runner) check(err error) {
 	}
 }
 
-// release releases the lock. The masters that do not hear of it let it expire.
+// release releases the lock. Masters that are not reached let it expire.
 func (r *runner) release() error {
 	err := r.mutex.Unlock(context.Background())
 	switch {

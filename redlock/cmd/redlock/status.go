@@ -25,11 +25,11 @@ func newStatus() *cobra.Command {
 		Short: "Show who holds a lock, and for how long",
 		Long: `status asks every master who holds the lock, and changes nothing.
 
-The lock is held if one holder has it on a majority of the masters; on fewer it
-is nobody's: a leftover, or an attempt under way. If so few masters answer that
-it could be either, the state is unknown.
+The lock is held if one holder has its key on a majority of the masters. On
+fewer masters the key is a leftover, or an attempt under way, and the lock is
+free. If so few masters answer that it could be either, the state is unknown.
 
-A key that holds something else than a string is no lock, but in its way: held.
+A key that is not a string is no lock, but blocks it: the lock is shown as held.
 
 Exit status: 0 held, 1 free, 97 unknown, 64 wrong usage, 74 write error.
 ` + mastersHelp,
@@ -86,8 +86,8 @@ func keyOnly(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// holders asks every master who holds a key there, without writing anything.
-// [redlock.Client.Holders] would do, but wants a majority of the masters up.
+// holders asks every master who holds a key there, and writes nothing. Unlike
+// [redlock.Client.Holders], it does not need a majority of the masters.
 func holders(ctx context.Context, masters []string, opt conn.Options, key string) []redlock.Holder {
 	all := make([]redlock.Holder, len(masters))
 	var asking sync.WaitGroup
@@ -117,7 +117,7 @@ func holder(ctx context.Context, master string, opt conn.Options, key string) (t
 	case got.IsNull():
 		return "", 0, nil
 	case conn.ErrorCode(got) == "WRONGTYPE":
-		token = "?" // a key that holds no string is no lock, but is in its way
+		token = "?" // a key that is not a string is no lock, but blocks it
 	case got.IsError():
 		return "", 0, errors.New("GET: " + conn.ErrorText(got))
 	case ok && ms == -2: // it expired in between
@@ -137,16 +137,16 @@ type state string
 const (
 	held    state = "held"
 	free    state = "free"
-	unknown state = "unknown" // the masters that did not answer could make it either
+	unknown state = "unknown" // it depends on the masters that did not answer
 )
 
-// A standing is what the masters say about a lock, counted.
+// A standing is the count of what the masters say about a lock.
 type standing struct {
 	key      string
 	state    state
-	leader   redlock.Holder // of the token that most masters have
-	votes    int            // for it
-	left     time.Duration  // until it is free unless it is renewed; below 0: never
+	leader   redlock.Holder // a holder with the token that most masters have
+	votes    int            // how many masters have that token
+	left     time.Duration  // until it is free unless it is renewed; below 0: for ever
 	answered int
 	quorum   int
 	holders  []redlock.Holder
@@ -189,7 +189,7 @@ func (s *standing) tooFew() string {
 	return fmt.Sprintf("%d of %s answered; %d %s needed", s.answered, plural(len(s.holders), "master"), s.quorum, are)
 }
 
-// lasting is for how long at least quorum of the keys live; below 0: for ever.
+// lasting is for how long at least quorum of the keys live; it is below 0 for ever.
 func lasting(ttls []time.Duration, quorum int) time.Duration {
 	for i, ttl := range ttls {
 		if ttl < 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/redburst/redburst/conn"
 )
 
-// width is what every terminal has; nothing that people read is wider.
+// width is the columns that every terminal has. Nothing that people read is wider.
 const width = 80
 
 // A colour is an SGR code.
@@ -27,12 +27,12 @@ const (
 	yellow colour = "33"
 )
 
-// A terminal is where people read. It writes colours only if they can be seen:
-// https://no-color.org.
+// A terminal writes what people read. It writes colours only to a real terminal, and not
+// if the user wants none (https://no-color.org).
 type terminal struct {
 	io.Writer
 	colours bool
-	err     error // the first that a write gave
+	err     error // the first error of a write
 }
 
 func newTerminal(f *os.File) *terminal {
@@ -54,7 +54,7 @@ func (t *terminal) printf(format string, args ...any) {
 	}
 }
 
-// say writes text in lines of at most 80 columns. The first begins with lead,
+// say writes text in lines of at most 80 columns. The first line begins with lead, and
 // the others are indented as far. What is not printable in text is escaped.
 func (t *terminal) say(lead string, c colour, text string) {
 	indent := utf8.RuneCountInString(lead)
@@ -62,8 +62,7 @@ func (t *terminal) say(lead string, c colour, text string) {
 	t.lines(indent, plain, wrap(conn.Printable(text), width-indent, false))
 }
 
-// lines writes lines, of which the first stands behind what was written before, and the
-// others are indented.
+// lines writes lines. The first continues the current line; the others are indented.
 func (t *terminal) lines(indent int, c colour, lines []string) {
 	for i, line := range lines {
 		if i > 0 {
@@ -79,10 +78,9 @@ type cell struct {
 	colour
 }
 
-// table writes rows in columns, two spaces apart. Columns from right on are
-// aligned to the right, except the last. If a terminal is too narrow, the last
-// column goes on in further lines, and then the first is clipped. What is not
-// printable is escaped.
+// table writes rows in columns, two spaces apart. The columns from number right on are
+// aligned to the right, except the last. If 80 columns are too few, the last column is
+// wrapped, and then the first is clipped. What is not printable is escaped.
 func (t *terminal) table(indent string, right int, rows [][]cell) {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -119,8 +117,8 @@ func (t *terminal) table(indent string, right int, rows [][]cell) {
 	}
 }
 
-// wrap breaks a text between words into lines of at most n characters. A word that is
-// longer is broken, too, if it may be.
+// wrap breaks a text between words into lines of at most n characters. With within, it
+// also breaks words that are longer.
 func wrap(text string, n int, within bool) (lines []string) {
 	line := []rune{}
 	for _, word := range strings.Fields(text) {

@@ -11,16 +11,17 @@ import (
 	"github.com/redburst/redburst/redlock"
 )
 
-// A witness is what a run sees of its masters, and what it says about them.
+// A witness watches the masters during a run, and says on stderr what their failures
+// mean.
 type witness struct {
 	mu      sync.Mutex
 	doubts  bool            // a master may have forgotten the lock since it was taken
-	refused map[string]bool // masters of which that was said; nil while it is left to the error of Open
-	left    time.Duration   // how long a Lock waits
-	lacked  bool            // it was said that it waits for masters
+	refused map[string]bool // masters that were said to refuse us; nil before Open, whose error says it
+	left    time.Duration   // how long Lock waits
+	lacked  bool            // it was said that Lock waits for masters
 }
 
-// observer has the witness see.
+// observer returns an Observer that tells the witness.
 func (w *witness) observer() *redlock.Observer {
 	return &redlock.Observer{
 		Master: w.master,
@@ -38,8 +39,8 @@ func (w *witness) master(m redlock.MasterStats) {
 	}
 }
 
-// opened begins to say which masters can never serve. A minority of them stops nobody, and
-// nobody would know.
+// opened makes the witness say which masters can never serve. A minority of them does not
+// stop the run, so nobody else would say it.
 func (w *witness) opened(masters []redlock.MasterStats) {
 	w.mu.Lock()
 	w.refused = map[string]bool{}
@@ -65,14 +66,14 @@ func (w *witness) round(r redlock.Round) {
 	}
 }
 
-// waits begins to watch over a Lock that waits for so long.
+// waits tells the witness for how long Lock waits.
 func (w *witness) waits(left time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.left = left
 }
 
-// lacks says, once, that too few masters can vote: or nobody knew what it stands still
+// lacks says, once, that too few masters can vote, so that it is known what the run waits
 // for.
 func (w *witness) lacks(why error, left time.Duration) {
 	w.mu.Lock()
@@ -83,8 +84,8 @@ func (w *witness) lacks(why error, left time.Duration) {
 	}
 }
 
-// taken begins to watch over a lock. What was before is over, save a quarantine that
-// still stands.
+// taken makes the witness watch over a lock that was just taken. Earlier doubts are over,
+// except for masters that are still in quarantine.
 func (w *witness) taken(masters []redlock.MasterStats) {
 	w.mu.Lock()
 	w.doubts = false
@@ -92,8 +93,8 @@ func (w *witness) taken(masters []redlock.MasterStats) {
 	w.all(masters)
 }
 
-// aftermath says what a loss may have done. Still is whether the lock was valid when the
-// command had ended, and masters is how they were then.
+// aftermath says what the loss of the lock may have done. still tells whether the lock was
+// valid when the command had ended; masters is their state at that time.
 func (w *witness) aftermath(lost error, still bool, masters []redlock.MasterStats) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
