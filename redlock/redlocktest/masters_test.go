@@ -443,6 +443,15 @@ func TestRestartWaitsForATakenPort(t *testing.T) {
 	}
 }
 
+func TestMoreMastersThanPortsAreRefused(t *testing.T) {
+	m, err := RunEmbedded(blockSize)
+	require.Nil(t, m)
+	require.ErrorContains(t, err, "all ports of this process are taken")
+	m, err = RunEmbedded(blockSize / 2)
+	require.NoError(t, err, "those of the failed run are free again")
+	m.Close()
+}
+
 // A killed master comes back at its port. Masters that are started meanwhile have others.
 func TestPortOfAKilledMasterIsItsOwn(t *testing.T) {
 	t.Parallel()

@@ -65,26 +65,25 @@ func releaseBlock(addrs []string) {
 	}
 }
 
-// takeAddr takes the next address of this process's block that no master has. If the
-// process has no block, any port will do.
+// takeAddr takes the next address of this process's block that no master has; "" if there
+// is none. If the process has no block, any port will do.
 func takeAddr() string {
 	block.Lock()
 	defer block.Unlock()
 	if block.guard == nil {
 		return localhost(firstPort + rand.IntN(blockSize*blocks))
 	}
-	var addr string
-	for range blockSize - 1 {
-		block.next = block.next%(blockSize-1) + 1
-		if addr = localhost(block.first + block.next); !block.taken[addr] {
-			break
-		}
-	}
 	if block.taken == nil {
 		block.taken = make(map[string]bool)
 	}
-	block.taken[addr] = true
-	return addr
+	for range blockSize - 1 {
+		block.next = block.next%(blockSize-1) + 1
+		if addr := localhost(block.first + block.next); !block.taken[addr] {
+			block.taken[addr] = true
+			return addr
+		}
+	}
+	return ""
 }
 
 func giveBack(addr string) {
@@ -98,6 +97,9 @@ func listen() (*net.TCPListener, error) {
 	var errs []error
 	for range portTries {
 		addr := takeAddr()
+		if addr == "" {
+			return nil, errors.New("redlocktest: all ports of this process are taken: close masters, or run fewer tests at once")
+		}
 		l, err := net.Listen("tcp", addr)
 		if err == nil {
 			return l.(*net.TCPListener), nil
