@@ -51,8 +51,9 @@ type Config struct {
 	// OnSwitch, if set, is called when a master's group of sentinels has another master
 	// now: the sentinels have said so, the old master has, or the new one was connected.
 	OnSwitch func(master int)
-	// Strict makes Open fail if any master can never serve as it is configured. Otherwise
-	// it fails only if so many cannot that there is no majority.
+	// Strict makes Open fail if any master can never serve as it is configured, as far as
+	// that is known when Open returns. Otherwise Open fails only if so many cannot that
+	// there is no majority.
 	Strict bool
 	// OnState, if set, is told every change of a master's phase, in order, by a goroutine
 	// of its own and without the Mux's lock. It may call the Mux, except Close.
