@@ -23,6 +23,7 @@ func fill(m *mux.Mux) {
 // A master that reads all and answers nothing owes a bounded number of replies, however
 // small the commands are.
 func TestRepliesThatAMasterMayOweAreBounded(t *testing.T) {
+	t.Parallel()
 	const most = 1 << 15
 	m := open(t, mux.Config{Masters: []string{newFake(t, "silent", silent).addr()}})
 	op := &mux.Op{Command: resp.AppendCommand(nil, "GET", "k"), Judge: judgeAnyInt}
@@ -39,21 +40,23 @@ func TestRepliesThatAMasterMayOweAreBounded(t *testing.T) {
 // A hung master's backlog is bounded, its operations fail there at once, and a
 // release that found no room is delivered when it answers again.
 func TestBacklogOfAHungMasterIsBounded(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	m := open(t, mux.Config{Masters: masters.Addrs(), StallTime: time.Hour})
 	waitUp(t, m, 3)
 	masters.Pause(2)
 	op := acquire("k", "t")
+	token := strings.Repeat("x", 400_000) // a few dozen fill the buffers
 	full := false
 	for k := 0; !full; k++ {
-		op.Command = resp.AppendCommand(op.Command[:0], "SET", "k", strings.Repeat("x", 8000))
+		op.Command = resp.AppendCommand(op.Command[:0], "SET", "k", token)
 		require.NoError(t, m.Do(t.Context(), op))
 		require.True(t, op.Won())
 		full = op.Votes[2].Verdict == mux.VerdictFailed
 		require.Less(t, k, 1<<15)
 	}
 	require.ErrorIs(t, op.Votes[2].Err, mux.ErrBacklog)
-	rel := release("k", strings.Repeat("x", 8000))
+	rel := release("k", token)
 	require.NoError(t, m.Do(t.Context(), rel))
 	require.True(t, rel.Won())
 	require.Equal(t, 1, m.Masters()[2].Debts)
@@ -70,6 +73,7 @@ func TestBacklogOfAHungMasterIsBounded(t *testing.T) {
 
 // A backlog that is over must not go on refusing what comes.
 func TestMajorityThatHadABacklogServesAgain(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	m := open(t, mux.Config{Masters: masters.Addrs(), StallTime: time.Hour})
 	masters.Pause(0)

@@ -71,6 +71,7 @@ func TestCloseWakesEveryoneAndLeavesNothing(t *testing.T) {
 // Releases that are on their way when the Mux is closed arrive, unless a master is too
 // slow for the 100 ms that they are given.
 func TestCloseLetsReleasesArrive(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	inTime := 0
 	for k := range 20 {

@@ -18,7 +18,7 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// heap is what is in use after everything that can be is given back.
+// heap returns the bytes that are in use once everything unused was given back.
 func heap() uint64 {
 	var s runtime.MemStats
 	for range 3 {
@@ -31,7 +31,8 @@ func heap() uint64 {
 // Wherever an acquire and its release are cut, on the way there or on the way
 // back, the key is gone once the master is connected again.
 func TestDebtIsPaidWhereverTheStreamIsCut(t *testing.T) {
-	const lanes = 8 // side by side, each with a master of its own
+	t.Parallel()
+	const lanes = 16 // side by side, each with a master of its own
 	masters := redlocktest.Start(t, lanes)
 	total := int64(len(acquire("k", "t").Command) + len(release("k", "t").Command) + len(release("k", "t").Fallback))
 	var wg sync.WaitGroup
@@ -60,9 +61,10 @@ func TestDebtIsPaidWhereverTheStreamIsCut(t *testing.T) {
 	wg.Wait()
 }
 
-// A release for a master that is down is delivered when it is back, before
-// anything else; but not after its time.
+// A release for a master that is down is delivered when the master is back, before anything
+// else, but not after its time.
 func TestDebtOfADownMasterIsDeliveredFirstAndInTime(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 1, redlocktest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))
 	// A server that still loads its data answers a handshake without a script.
 	m := open(t, mux.Config{Masters: masters.Addrs(), Conn: conn.Options{Scripts: []string{"return 1"}}})
@@ -87,9 +89,10 @@ func TestDebtOfADownMasterIsDeliveredFirstAndInTime(t *testing.T) {
 	require.False(t, op.Won(), "a debt was delivered after its time")
 }
 
-// A master's vote was failed when its connection ended; the delivery after the
-// reconnect is not a second vote.
+// A master's vote fails when its connection ends; the delivery after the reconnect is not a
+// second vote.
 func TestDebtDoesNotVoteASecondTime(t *testing.T) {
+	t.Parallel()
 	answer := make(chan struct{})
 	slow := func() script {
 		return func([]string) (string, bool) { <-answer; return ":1\r\n", true }
@@ -131,8 +134,8 @@ func TestDebtDoesNotVoteASecondTime(t *testing.T) {
 	}
 }
 
-// A master is away, and is owed releases of long keys. What they take is bounded, and is
-// given back when it has had them.
+// A master is down, and has debts with long keys. The memory that they take is bounded, and
+// is given back when they were delivered.
 func TestDebtsAreBoundedByBytesAndGivenBack(t *testing.T) {
 	const most = 32 << 20
 	masters := redlocktest.Start(t, 3)
@@ -142,7 +145,7 @@ func TestDebtsAreBoundedByBytesAndGivenBack(t *testing.T) {
 	masters.Kill(2)
 	eventually(t, "down", func() bool { return upCount(m) == 2 })
 	op := release("", "t")
-	for k := range 10_000 { // 160 MiB of keys
+	for k := range 4_000 { // 64 MiB of keys
 		key := fmt.Sprint(k) + strings.Repeat("k", 16<<10)
 		op.Command = resp.AppendCommand(op.Command[:0], "EVALSHA", strings.Repeat("0", 40), "1", key, "t")
 		op.Fallback = resp.AppendCommand(op.Fallback[:0], "EVAL", releaseScript, "1", key, "t")
@@ -158,7 +161,7 @@ func TestDebtsAreBoundedByBytesAndGivenBack(t *testing.T) {
 	require.Less(t, int64(heap()-before), int64(4<<20))
 }
 
-// An outage with many small operations leaves nothing of them behind either.
+// Many small debts leave no memory in use behind them either.
 func TestFlightsOfAnOutageAreGivenBack(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	m := open(t, mux.Config{Masters: masters.Addrs()})
@@ -175,8 +178,9 @@ func TestFlightsOfAnOutageAreGivenBack(t *testing.T) {
 	require.Less(t, int64(heap()-before), int64(4<<20))
 }
 
-// More is owed after an outage than may be queued at once.
+// After an outage there are more debts than may be queued at once.
 func TestMasterThatComesBackToManyDebtsServesAgain(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	m := open(t, mux.Config{Masters: masters.Addrs()})
 	masters.Kill(0)
@@ -195,6 +199,7 @@ func TestMasterThatComesBackToManyDebtsServesAgain(t *testing.T) {
 }
 
 func TestDebtKeptBackByABacklogIsPaidWhileNobodyCalls(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	m := open(t, mux.Config{Masters: masters.Addrs(), StallTime: time.Hour})
 	masters.Pause(0)
@@ -206,9 +211,10 @@ func TestDebtKeptBackByABacklogIsPaidWhileNobodyCalls(t *testing.T) {
 	eventually(t, "the debt is paid", func() bool { return m.Masters()[0].Debts == 0 })
 }
 
-// Redis before 7 wraps the error of a command inside of a script: what it speaks of passes
-// all the same, and the release is repeated.
+// Redis before 7 wraps the error of a command inside a script. If the inner error passes,
+// the release is repeated.
 func TestReleaseThatAScriptHasRefusedForAMomentIsRepeated(t *testing.T) {
+	t.Parallel()
 	const wrapped = "-ERR Error running script (call to f_1028a5dba704e1d8a01fd96efeba25bb78f62df2): " +
 		"@user_script:2: @user_script: 2: -NOREPLICAS Not enough good replicas to write. \r\n"
 	var asked atomic.Int32
@@ -229,9 +235,10 @@ func TestReleaseThatAScriptHasRefusedForAMomentIsRepeated(t *testing.T) {
 	eventually(t, "it is repeated", func() bool { s := m.Masters()[0]; return asked.Load() == 2 && s.Debts == 0 && s.Owed == 0 })
 }
 
-// What is delivered after its time, as the master may have done only now what it undoes,
-// and is refused for a moment, is repeated.
+// A debt is delivered after its time, because the master may have done only now what the
+// debt undoes. If the master refuses it for a moment, it is repeated.
 func TestLateDeliveryThatIsRefusedIsRepeated(t *testing.T) {
+	t.Parallel()
 	const persist = 2 * time.Second
 	var connects, deliveries atomic.Int32
 	late := make(chan struct{})
@@ -247,7 +254,7 @@ func TestLateDeliveryThatIsRefusedIsRepeated(t *testing.T) {
 			return ":1\r\n", true
 		}
 	})
-	m := open(t, mux.Config{Masters: []string{f.addr()}, StallTime: 50 * time.Millisecond})
+	m := open(t, mux.Config{Masters: []string{f.addr()}, StallTime: 200 * time.Millisecond})
 	m.Send(acquire("k", "t"))
 	op := release("k", "t")
 	op.Persist = persist
@@ -262,9 +269,10 @@ func TestLateDeliveryThatIsRefusedIsRepeated(t *testing.T) {
 	})
 }
 
-// A master that calls itself one in every handshake, and a replica in every answer, such as a
-// proxy in front of one. What it is owed ends.
+// A server calls itself a master in every handshake and a replica in every answer, as a
+// proxy in front of a replica does. Its debts end.
 func TestDebtsOfAMasterThatTakesNoWritesEnd(t *testing.T) {
+	t.Parallel()
 	f := newFake(t, "proxy", func() script {
 		return func([]string) (string, bool) { return readOnly, true }
 	})

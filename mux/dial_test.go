@@ -16,8 +16,9 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// Of two addresses of one server only one is ever asked.
+// If one server has two addresses in the list, only one of them is ever asked.
 func TestServerThatIsGivenTwiceVotesOnce(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 2)
 	_, port, _ := strings.Cut(masters.Addr(0), ":")
 	cfg := patiently(mux.Config{Masters: append(masters.Addrs(), "localhost:"+port)})
@@ -36,9 +37,10 @@ func TestServerThatIsGivenTwiceVotesOnce(t *testing.T) {
 	require.Equal(t, []int{2, 1}, []int{yes, failed})
 }
 
-// A user who may not ask for INFO does not learn the run id. The same server under two names
-// has one vote all the same.
+// A user who may not run INFO does not learn the run id. The same server under two names
+// still has one vote.
 func TestServerThatDoesNotSayWhoItIsVotesOnce(t *testing.T) {
+	t.Parallel()
 	f := newFake(t, "", steady(0))
 	_, port, _ := strings.Cut(f.addr(), ":")
 	m, err := mux.New(patiently(mux.Config{Masters: []string{f.addr(), "localhost:" + port}}))
@@ -56,9 +58,10 @@ func TestServerThatDoesNotSayWhoItIsVotesOnce(t *testing.T) {
 	require.ErrorContains(t, refused.Err, "INFO")
 }
 
-// A master that answers a handshake with pushes without end keeps nobody: the dial ends
-// in time, and so does Close.
+// A master that answers a handshake with endless pushes holds nobody up: the dial ends in
+// time, and so does Close.
 func TestHandshakeOfAMasterThatOnlyPushesEnds(t *testing.T) {
+	t.Parallel()
 	addrs := []string{newFake(t, "a", steady(0)).addr(), newFake(t, "b", steady(1)).addr(), newFake(t, "c", steady(2)).addr()}
 	m := open(t, mux.Config{Masters: addrs, Conn: conn.Options{DialTimeout: 2 * time.Second,
 		Wrap: func(master string, s io.ReadWriter) io.ReadWriter {

@@ -18,9 +18,10 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// The driver sleeps in the poller while a rider's write finds the connection
-// broken: that decides the driver's operation, and must wake it.
+// The driver is parked while a rider's write finds the connection broken. That decides the
+// driver's operation, and must wake it.
 func TestDriverIsWokenWhenARidersWriteDecidesItsOperation(t *testing.T) {
+	t.Parallel()
 	var broken atomic.Bool
 	f := newFake(t, "silent", silent)
 	m := open(t, mux.Config{Masters: []string{f.addr()}, StallTime: time.Hour, Conn: conn.Options{
@@ -44,6 +45,7 @@ func TestDriverIsWokenWhenARidersWriteDecidesItsOperation(t *testing.T) {
 // An operation without a command waits, drives for the others meanwhile, and
 // is ended from outside.
 func TestListenerDrivesWhileOthersCall(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	m := open(t, mux.Config{Masters: masters.Addrs()})
 	waitUp(t, m, 3)
@@ -62,6 +64,7 @@ func TestListenerDrivesWhileOthersCall(t *testing.T) {
 
 // Nobody waits more than a few bursts behind callers that came later.
 func TestLateComersDoNotOvertakeForLong(t *testing.T) {
+	t.Parallel()
 	var addrs []string
 	for i := range 3 {
 		addrs = append(addrs, newFake(t, fmt.Sprint("fair", i), steady(i)).addr())

@@ -29,6 +29,7 @@ func oneName(t *testing.T, err error) {
 }
 
 func TestEachErrorNamesThePackageOnce(t *testing.T) {
+	t.Parallel()
 	for _, err := range []error{mux.ErrClosed, mux.ErrTimeout, mux.ErrForgotten, mux.ErrNoQuorum, mux.ErrConnecting, mux.ErrStalled,
 		mux.ErrBacklog, mux.ErrTooLong, mux.ErrUnexpected, mux.ErrSwitched, mux.ErrDemoted, mux.ErrDuplicate,
 		&mux.QuarantineError{Reason: "it was started 1s ago", Until: time.Now()}} {
@@ -43,6 +44,7 @@ func TestEachErrorNamesThePackageOnce(t *testing.T) {
 }
 
 func TestErrorOfOpenNamesThePackageOnce(t *testing.T) {
+	t.Parallel()
 	hung := conntest.Listen(t, func(c net.Conn) { io.Copy(io.Discard, c) })
 	f := newFake(t, "steady", steady(0))
 	_, port, _ := strings.Cut(f.addr(), ":")
@@ -83,6 +85,7 @@ func TestErrorOfOpenNamesThePackageOnce(t *testing.T) {
 }
 
 func TestErrorOfAConnectionNamesThePackageOnce(t *testing.T) {
+	t.Parallel()
 	f := newFake(t, "garbage", func() script {
 		return func([]string) (string, bool) { return "?what\r\n", true }
 	})

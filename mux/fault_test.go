@@ -17,9 +17,10 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// Four masters are well, the fifth misbehaves: everybody is served by the four,
-// and nobody is served a wrong vote.
+// Four masters behave and the fifth does not: the four serve everybody, and nobody gets a
+// wrong vote.
 func TestAFaultyMasterCostsNobodyElseAnything(t *testing.T) {
+	t.Parallel()
 	discard := func(c net.Conn) {
 		for buf := make([]byte, 4096); ; {
 			if _, err := c.Read(buf); err != nil {
@@ -67,7 +68,7 @@ func TestAFaultyMasterCostsNobodyElseAnything(t *testing.T) {
 					return
 				}
 				defer out.Close()
-				go pipe(out, c, newBudget(-1))
+				go func() { pipe(out, c, newBudget(-1)); out.Close() }()
 				one := make([]byte, 1)
 				for n := 0; ; n++ {
 					if _, err := out.Read(one); err != nil {
@@ -84,6 +85,7 @@ func TestAFaultyMasterCostsNobodyElseAnything(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var addrs []string
 			for i := range 4 {
 				addrs = append(addrs, newFake(t, fmt.Sprint("good", i), steady(i)).addr())
@@ -131,10 +133,10 @@ func TestAFaultyMasterCostsNobodyElseAnything(t *testing.T) {
 	}
 }
 
-// One byte at a time, with reads and writes that find nothing, and with streams
-// that break at some byte: whatever vote is there is the master's own, and
-// whoever failed says why.
+// The streams move one byte at a time, or find nothing to read or no room to write, or break
+// at some byte. Every vote that is cast is the master's own, and every failed one says why.
 func TestVotesAreRightOverABadStream(t *testing.T) {
+	t.Parallel()
 	for name, faults := range map[string]*conntest.Faults{
 		"byte by byte":       {Most: 1, Idle: 0.3},
 		"breaks on reading":  {Most: 7, Idle: 0.1, ResetRead: 700},
@@ -142,6 +144,7 @@ func TestVotesAreRightOverABadStream(t *testing.T) {
 		"breaks either side": {Most: 3, ResetRead: 900, ResetWrite: 500},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var addrs []string
 			for i := range 3 {
 				addrs = append(addrs, newFake(t, fmt.Sprint("bad", i), steady(i)).addr())

@@ -19,6 +19,7 @@ import (
 )
 
 func TestManyCallersAndBurstsBeyondTheSocketBuffer(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	m := open(t, mux.Config{Masters: masters.Addrs(), StallTime: time.Minute})
 	waitUp(t, m, 3)
@@ -67,8 +68,9 @@ func TestManyCallersAndBurstsBeyondTheSocketBuffer(t *testing.T) {
 	conntest.AllEnd(t, "all are decided", &wg)
 }
 
-// A caller whose answer is there does not go on writing what others submit.
+// A caller whose operation is decided does not go on writing what others submit.
 func TestCallerIsNotKeptToWriteForOthers(t *testing.T) {
+	t.Parallel()
 	var m *mux.Mux
 	var storm atomic.Int64
 	f := newFake(t, "steady", steady(0))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -19,17 +20,34 @@ import (
 
 const releaseScript = `if redis.call("GET",KEYS[1])==ARGV[1] then return redis.call("DEL",KEYS[1]) end return 0`
 
-// patience is for what a test does not measure: a loaded machine may need it.
+// TestMain lets more tests run at once than there are processors, unless -parallel says how
+// many: parallel tests wait for masters nearly all the time. Tests that measure what the
+// whole process uses (heap, goroutines, descriptors, processor time) are not parallel.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		flag.Set("test.parallel", "8")
+	}
+	os.Exit(m.Run())
+}
+
+// patience bounds what a test does not measure; a loaded machine may need all of it.
 const patience = 60 * time.Second
 
-// patiently is a configuration in which what is not said does not depend on how fast
-// the machine is: not how long a dial may take, nor how long a master may be silent.
+// patiently sets what a test has left open, so that it does not depend on how fast the
+// machine is: a dial may take long, a master may be silent for long, and a master that is
+// back is redialled soon.
 func patiently(cfg mux.Config) mux.Config {
 	if cfg.StallTime == 0 {
 		cfg.StallTime = patience
 	}
 	if cfg.Conn.DialTimeout == 0 {
 		cfg.Conn.DialTimeout = patience
+	}
+	if cfg.BackoffMax == 0 {
+		cfg.BackoffMax = 20 * time.Millisecond
 	}
 	return cfg
 }
@@ -42,7 +60,7 @@ func open(t testing.TB, cfg mux.Config) *mux.Mux {
 	return m
 }
 
-// eventually waits for a condition, however long a loaded machine may take.
+// eventually waits for a condition for as long as a loaded machine may need.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !cond(); {

@@ -11,10 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The rule of the package's documentation: an unexported method of Mux needs mu, unless its
-// comment says that it takes mu or works without it; and if it lets mu go meanwhile, by
-// itself or by another method, its comment says so.
+// The package's documentation has this rule: an unexported method of Mux needs mu held,
+// unless its comment says that it takes mu or works without mu. If the method, or one that
+// it calls, lets mu go meanwhile, its comment says so.
 func TestMethodsSayWhatTheyDoWithTheLock(t *testing.T) {
+	t.Parallel()
 	methods := map[string]*ast.FuncDecl{}
 	entries, err := os.ReadDir(".")
 	require.NoError(t, err)
@@ -60,8 +61,8 @@ func TestMethodsSayWhatTheyDoWithTheLock(t *testing.T) {
 	}
 }
 
-// callsOf returns the names of what a method calls itself, and not by another goroutine:
-// true for methods of Mux.
+// callsOf returns the names of the functions that a method calls, but for calls by other
+// goroutines. The value is true for methods of Mux, and for those of mu.
 func callsOf(f *ast.FuncDecl) map[string]bool {
 	calls := map[string]bool{}
 	ast.Inspect(f.Body, func(n ast.Node) bool {

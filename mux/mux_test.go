@@ -9,8 +9,9 @@ import (
 	"github.com/redburst/redburst/mux"
 )
 
-// A Mux that neither New nor Open has made says so, and has no masters.
+// A zero Mux has no masters. It says what it is, and stays unlocked.
 func TestZeroMuxSaysWhatItIs(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	for name, use := range map[string]func(m *mux.Mux){
 		"Do":                   func(m *mux.Mux) { m.Do(ctx, vote("a")) },
@@ -25,7 +26,7 @@ func TestZeroMuxSaysWhatItIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := new(mux.Mux)
-			for range 2 { // and stays unlocked
+			for range 2 {
 				require.PanicsWithValue(t, "mux: this Mux is a zero one: make it with New or Open", func() { use(m) })
 			}
 		})
@@ -37,6 +38,7 @@ func TestZeroMuxSaysWhatItIs(t *testing.T) {
 }
 
 func TestOpThatWasNotPostedCannotBeWaitedFor(t *testing.T) {
+	t.Parallel()
 	m := open(t, mux.Config{Masters: []string{newFake(t, "steady", steady(0)).addr()}})
 	op := vote("a")
 	require.PanicsWithValue(t, "mux: Wait for an Op that was not posted", func() { m.Wait(t.Context(), op) })

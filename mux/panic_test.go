@@ -33,9 +33,11 @@ func (c *brittle) Done() <-chan struct{} { c.use(); return c.Context.Done() }
 func (c *brittle) Err() error            { c.use(); return c.Context.Err() }
 func (c *brittle) Value(key any) any     { c.use(); return c.Context.Value(key) }
 
-// A caller whose context panics, and who recovers, is in nobody's way, and may use its
-// operation again. Who drives, and waits for long, has the context call it when it ends.
+// A caller whose context panics, and who recovers, is in nobody's way and may use its
+// operation again. A driver that waits for long uses its context once more, to be called
+// when it ends.
 func TestPanicOfAContextLeavesTheMuxUsable(t *testing.T) {
+	t.Parallel()
 	answer := make(chan struct{})
 	free := sync.OnceFunc(func() { close(answer) })
 	f := newFake(t, "slow", func() script {
@@ -50,46 +52,56 @@ func TestPanicOfAContextLeavesTheMuxUsable(t *testing.T) {
 	m, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{f.addr()}}))
 	require.NoError(t, err)
 	op := vote("slow")
-	op.Timeout = 100 * time.Millisecond // long enough for a driver to have looked 16 times
 	for name, use := range map[string]func(ctx context.Context) error{
 		"Do":   func(ctx context.Context) error { return m.Do(ctx, op) },
 		"Wait": func(ctx context.Context) error { m.Post(op); return m.Wait(ctx, op) },
 	} {
-		panics := 0
-		for calls := int64(0); ; calls++ {
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(50*time.Millisecond, cancel)
-			c := &brittle{Context: ctx}
-			c.calls.Store(calls)
-			var panicked any
-			used := make(chan error, 1)
-			go func() {
-				defer func() {
-					if p := recover(); p != nil {
-						panicked = p
-						used <- mux.ErrForgotten
-					}
-				}()
-				used <- use(c)
-			}()
-			require.Error(t, conntest.Soon(t, fmt.Sprint(name, " ends after a panic in call ", calls), used))
-			cancel()
-			decided := make(chan error, 1)
-			go func() { decided <- m.Do(context.Background(), &mux.Op{Timeout: time.Nanosecond}) }()
-			require.ErrorIs(t, conntest.Soon(t, fmt.Sprint(name, ": the next one is served after a panic in call ", calls), decided), mux.ErrTimeout)
-			if panicked == nil {
+		// Long enough for a driver to look 16 times, which takes longer on a busy machine.
+		for long := 50 * time.Millisecond; ; long *= 2 {
+			op.Timeout = 2 * long
+			panics := 0
+			for calls := int64(0); panicsAt(t, m, name, use, long, calls); calls++ {
+				panics++
+			}
+			if panics >= 4 {
 				break
 			}
-			panics++
+			require.Less(t, long, 10*time.Second, "%s: nobody has waited for the context", name)
 		}
-		require.GreaterOrEqual(t, panics, 4, "%s: nobody has waited for the context", name)
 	}
 	free()
 	require.NoError(t, m.Do(context.Background(), vote("last")))
 	require.NoError(t, m.Close())
 }
 
+// panicsAt uses a context that panics after so many calls, and that ends after a time. It
+// reports whether the context has panicked, and requires that the Mux is usable either way.
+func panicsAt(t *testing.T, m *mux.Mux, name string, use func(context.Context) error, long time.Duration, calls int64) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	c := &brittle{Context: ctx}
+	c.calls.Store(calls)
+	var panicked any
+	used := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				panicked = p
+				used <- mux.ErrForgotten
+			}
+		}()
+		used <- use(c)
+	}()
+	require.Error(t, conntest.Soon(t, fmt.Sprint(name, " ends after a panic in call ", calls), used))
+	decided := make(chan error, 1)
+	go func() { decided <- m.Do(context.Background(), &mux.Op{Timeout: time.Nanosecond}) }()
+	require.ErrorIs(t, conntest.Soon(t, fmt.Sprint(name, ": the next one is served after a panic in call ", calls), decided), mux.ErrTimeout)
+	return panicked != nil
+}
+
 func TestNilContextLeavesTheOpUsable(t *testing.T) {
+	t.Parallel()
 	var none context.Context
 	f := newFake(t, "steady", steady(0))
 	m := open(t, mux.Config{Masters: []string{f.addr()}})
@@ -101,8 +113,9 @@ func TestNilContextLeavesTheOpUsable(t *testing.T) {
 	require.Panics(t, func() { mux.Open(none, mux.Config{Masters: []string{f.addr()}}) })
 }
 
-// A caller that survives the panic of its judge must not leave the Mux locked.
+// A panic of a judge does not leave the Mux locked.
 func TestPanicOfAJudgeLeavesTheMuxUsable(t *testing.T) {
+	t.Parallel()
 	f := newFake(t, "steady", steady(0))
 	m, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{f.addr()}}))
 	require.NoError(t, err)
@@ -118,8 +131,9 @@ func TestPanicOfAJudgeLeavesTheMuxUsable(t *testing.T) {
 	m.Close()
 }
 
-// Nor must that of a hook, which runs on the goroutine of whoever drives.
+// Nor does the panic of a hook, which runs on the goroutine of whoever drives.
 func TestPanicOfAHookLeavesTheMuxUsable(t *testing.T) {
+	t.Parallel()
 	f := newFake(t, "pushing", func() script {
 		return func([]string) (string, bool) { return ">1\r\n+hello\r\n:1\r\n", true }
 	})
@@ -140,8 +154,9 @@ func TestPanicOfAHookLeavesTheMuxUsable(t *testing.T) {
 	m.Close()
 }
 
-// A hook that panics fails the dial, and takes nobody down.
+// A hook that panics for a new connection fails the dial, and nothing else.
 func TestPanicOfAHookFailsTheDial(t *testing.T) {
+	t.Parallel()
 	addrs := []string{newFake(t, "a", steady(0)).addr(), newFake(t, "b", steady(1)).addr(), newFake(t, "c", steady(2)).addr()}
 	for name, cfg := range map[string]mux.Config{
 		"Quarantine": {Quarantine: func(i int, _, _ conn.Server) (time.Duration, string, bool) {

@@ -15,7 +15,7 @@ import (
 	"github.com/redburst/redburst/redlock/redlocktest"
 )
 
-// greetings keeps what Config.Quarantine is asked about one master.
+// greetings records what Config.Quarantine is asked about one master.
 type greetings struct {
 	mu  sync.Mutex
 	all [][2]conn.Server // before, now
@@ -45,9 +45,10 @@ func (g *greetings) at(k int) (before, now conn.Server) {
 	return g.all[k][0], g.all[k][1]
 }
 
-// A master with a fixed place that is made a replica says so to the next command. It is not
-// asked until it is a master again, and then the hook knows that it was none.
+// A master with a fixed place is made a replica, and says so to the next command. It is not
+// asked until it is a master again, and then the hook is told that it was a replica.
 func TestMasterThatWasAReplicaInBetweenIsKnownByIt(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	var g greetings
 	m := open(t, mux.Config{Masters: masters.Addrs(), Quarantine: g.hook(0)})
@@ -75,9 +76,10 @@ func TestMasterThatWasAReplicaInBetweenIsKnownByIt(t *testing.T) {
 	require.NotEqual(t, before.ReplID, now.ReplID)
 }
 
-// Nobody has asked it meanwhile, and its connection has lasted: the replication id tells, at
-// the next connect.
+// If nobody has asked the master while it was a replica, and its connection has lasted, the
+// replication id tells at the next connect.
 func TestReplicationIDTellsOfAReplicaInBetween(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	var g greetings
 	m := open(t, mux.Config{Masters: masters.Addrs(), Quarantine: g.hook(0)})
@@ -94,9 +96,11 @@ func TestReplicationIDTellsOfAReplicaInBetween(t *testing.T) {
 	require.NotEqual(t, before.ReplID, now.ReplID)
 }
 
-// Servers that have no replication id, or do not tell it, are known by their own word: in
-// the answer to a command, also from within a script of Redis before 7, and in a handshake.
+// A server that does not tell a replication id is known to be a replica by what it says
+// itself: in the answer to a command, in that to a script of Redis before 7, and in a
+// handshake.
 func TestReplicaInBetweenIsKnownByItsOwnWordAlone(t *testing.T) {
+	t.Parallel()
 	const wrapped = "ERR Error running script (call to f_10): @user_script:2: @user_script: 2: -READONLY You can't write against a read only replica."
 	for name, said := range map[string]string{"a command": "READONLY You can't write against a read only replica.", "a script": wrapped} {
 		t.Run(name, func(t *testing.T) {
@@ -132,9 +136,10 @@ func TestReplicaInBetweenIsKnownByItsOwnWordAlone(t *testing.T) {
 	})
 }
 
-// A quarantine counts from the connection at which it was found to be due, and not from the
-// server's start, however long ago that was.
+// A quarantine counts from the connection for which it was asked, and not from the server's
+// start.
 func TestQuarantineCountsFromTheConnection(t *testing.T) {
+	t.Parallel()
 	const d = time.Hour
 	f := newFake(t, "old", steady(0)) // it says that it was started 1000 s ago
 	begun := time.Now()
@@ -160,8 +165,9 @@ func TestQuarantineCountsFromTheConnection(t *testing.T) {
 	lasts(2 * d)
 }
 
-// A quarantine that proves too short is prolonged, also when it is over, and ends.
+// Doubt prolongs a quarantine that has ended already, and that ends again.
 func TestDoubtProlongsAQuarantine(t *testing.T) {
+	t.Parallel()
 	begun := time.Now()
 	masters := redlocktest.Start(t, 3)
 	m := open(t, mux.Config{Masters: masters.Addrs(), Quarantine: func(i int, _, _ conn.Server) (time.Duration, string, bool) {
@@ -181,8 +187,7 @@ func TestDoubtProlongsAQuarantine(t *testing.T) {
 	eventually(t, "it votes again", func() bool { return m.Masters()[0].Phase == mux.Up })
 }
 
-// A master in quarantine whose connection breaks again and again leaves nothing behind
-// each time.
+// Each connection of a master in quarantine that breaks leaves no goroutine behind.
 func TestQuarantineLeavesNoGoroutineBehindForEachConnection(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	m := open(t, mux.Config{Masters: masters.Addrs(), Quarantine: func(_ int, before, _ conn.Server) (time.Duration, string, bool) {

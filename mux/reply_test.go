@@ -13,8 +13,10 @@ import (
 )
 
 func TestFallbackIsSentOncePerMaster(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	m := open(t, mux.Config{Masters: masters.Addrs()})
+	waitUp(t, m, 3)
 	op := release("k", "t")
 	op.All = true
 	op.Judge = func(resp.Value) mux.Verdict { return mux.VerdictAgain } // never content
@@ -28,8 +30,9 @@ func TestFallbackIsSentOncePerMaster(t *testing.T) {
 	}
 }
 
-// What a master says of our command is shown without its arguments.
+// If a master's error quotes the arguments of our command, they are cut off.
 func TestErrorOfAMasterQuotesNoToken(t *testing.T) {
+	t.Parallel()
 	f := newFake(t, "renamed", func() script {
 		return func(args []string) (string, bool) {
 			return "-ERR unknown command 'EVALSHA', with args beginning with: '" + strings.Join(args[1:], "' '") + "' \r\n", true

@@ -22,9 +22,10 @@ import (
 )
 
 func TestHungMasterDelaysNobodyIsResetAndComesBack(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 5)
 	// Long enough that none of the others is ever silent for so long.
-	m := open(t, mux.Config{Masters: masters.Addrs(), StallTime: 2 * time.Second})
+	m := open(t, mux.Config{Masters: masters.Addrs(), StallTime: 3 * time.Second})
 	waitUp(t, m, 5)
 	masters.Pause(1)
 	op := acquire("k", "t")
@@ -53,9 +54,10 @@ func TestHungMasterDelaysNobodyIsResetAndComesBack(t *testing.T) {
 	require.Equal(t, mux.VerdictYes, op.Votes[1].Verdict)
 }
 
-// The driver went to sleep when nothing was owed. What is asked since then has
-// a stall time as well.
+// The driver has parked while no reply was owed. What is asked since then has a stall time
+// as well.
 func TestSilenceIsNoticedByADriverThatSleptBefore(t *testing.T) {
+	t.Parallel()
 	f := newFake(t, "silent", silent)
 	m := open(t, mux.Config{Masters: []string{f.addr()}, StallTime: 50 * time.Millisecond})
 	listener := new(mux.Op)
@@ -70,8 +72,9 @@ func TestSilenceIsNoticedByADriverThatSleptBefore(t *testing.T) {
 	require.ErrorIs(t, op.Votes[0].Err, mux.ErrStalled)
 }
 
-// What a dialer delivers has a stall time too, whoever sleeps meanwhile.
+// What a dialer delivers has a stall time as well, though the driver has parked before.
 func TestSilenceAfterADeliveryIsNoticedByADriverThatSleptBefore(t *testing.T) {
+	t.Parallel()
 	var connects atomic.Int64
 	f := newFake(t, "mute", func() script {
 		connects.Add(1)
@@ -90,9 +93,10 @@ func TestSilenceAfterADeliveryIsNoticedByADriverThatSleptBefore(t *testing.T) {
 	eventually(t, "the silent master is given up", func() bool { return connects.Load() >= 3 })
 }
 
-// A pause of this process before what was queued is written is not the
-// masters' silence.
+// If this process stands still before it has written what is queued, the masters are not
+// silent.
 func TestPauseBeforeTheWriteIsNotTakenForSilence(t *testing.T) {
+	t.Parallel()
 	var stall time.Duration
 	var pause atomic.Bool
 	var addrs []string
@@ -116,9 +120,9 @@ func TestPauseBeforeTheWriteIsNotTakenForSilence(t *testing.T) {
 		require.NoError(t, m.Do(context.Background(), op))
 		return op.Won()
 	}
-	// The masters have a quarter of the stall time to answer after the pause, which
-	// may be too short for those of this test on a busy machine. If it is taken for
-	// their silence, no time is long enough.
+	// After the pause the masters have a quarter of the stall time to answer. That may be too
+	// short for these on a busy machine. But if the pause is taken for their silence, no time
+	// is long enough.
 	stall = 100 * time.Millisecond
 	for !won() {
 		stall *= 2
@@ -128,6 +132,7 @@ func TestPauseBeforeTheWriteIsNotTakenForSilence(t *testing.T) {
 
 // A master that owes replies, and sends pushes without end instead, is silent.
 func TestMasterThatOnlyPushesIsReset(t *testing.T) {
+	t.Parallel()
 	addrs := []string{newFake(t, "a", steady(0)).addr(), newFake(t, "b", steady(1)).addr(), newFake(t, "c", steady(2)).addr()}
 	var bad atomic.Bool
 	m := open(t, mux.Config{Masters: addrs, StallTime: 200 * time.Millisecond, Conn: conn.Options{
@@ -148,10 +153,11 @@ func TestMasterThatOnlyPushesIsReset(t *testing.T) {
 	})
 }
 
-// The connection to a master that hangs is reset. Closed in order it would have the system
-// go on sending what the master has not taken yet: it would do, when it thaws, all that was
-// long given up and undone. Of a Mux that is closed all arrives.
+// The connection to a master that hangs is reset. If it were closed in order, the system
+// would go on sending what the master has not taken yet, and the master would execute, when
+// it thaws, all that was long given up and undone. If the Mux is closed, everything arrives.
 func TestConnectionOfAHungMasterIsReset(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		stall time.Duration
 		end   func(m *mux.Mux)

@@ -13,6 +13,7 @@ import (
 )
 
 func TestStateChangesAreObservedInOrder(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	var mu sync.Mutex
 	seen := map[int][]mux.Phase{}
@@ -38,8 +39,9 @@ func TestStateChangesAreObservedInOrder(t *testing.T) {
 	require.Equal(t, mux.Down, seen[1][1])
 }
 
-// A straggler is read when somebody looks, which says nothing of its master.
+// A straggler is read when somebody reads at all, which says nothing of its master.
 func TestRoundTripsAreNotThoseOfTheTick(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 5)
 	m := open(t, mux.Config{Masters: masters.Addrs()})
 	waitUp(t, m, 5)

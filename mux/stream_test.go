@@ -6,11 +6,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// A wrapped stream does to its writes what the test wants.
+// A wrapped stream has the test do its writes.
 type wrapped struct {
 	io.ReadWriter
 	write func(p []byte, write func([]byte) (int, error)) (int, error)
@@ -22,10 +23,11 @@ func wrapWrites(write func(p []byte, write func([]byte) (int, error)) (int, erro
 	return func(_ string, s io.ReadWriter) io.ReadWriter { return wrapped{s, write} }
 }
 
-// endless always has something to read, and never what is asked for.
+// endless always has something to read soon, and never what is asked for.
 type endless struct{ io.ReadWriter }
 
 func (endless) Read(p []byte) (n int, err error) {
+	time.Sleep(100 * time.Microsecond) // other tests need the processor, too
 	for len(p)-n >= len(push) {
 		n += copy(p[n:], push)
 	}
@@ -47,8 +49,8 @@ func (s *turning) Read(p []byte) (int, error) {
 	return s.ReadWriter.Read(p)
 }
 
-// A proxy that passes bytes between the Mux and a real master and cuts both
-// connections after a given number of bytes in a given direction.
+// A cutter is a proxy between the Mux and a real master. It cuts both connections after a
+// number of bytes in one direction.
 type cutter struct {
 	l      net.Listener
 	target string

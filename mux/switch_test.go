@@ -67,9 +67,10 @@ func hasRole(role string) *atomic.Value {
 const readOnly = "-READONLY You can't write against a read only replica.\r\n"
 
 // A master that takes no writes any more has become a replica, though no sentinel has said
-// so yet. Its connection is dropped before anybody knows of the vote, and what persists
-// goes to who is the master now.
+// so yet. Its connection is dropped before the operation is decided, and persistent
+// operations go to the new master.
 func TestReadOnlyMasterOfAGroupIsLeft(t *testing.T) {
+	t.Parallel()
 	delivered := make(chan []string, 10)
 	role := hasRole("master")
 	was := member(t, "a", role, readOnly, func([]string) {})
@@ -95,9 +96,10 @@ func TestReadOnlyMasterOfAGroupIsLeft(t *testing.T) {
 	})
 }
 
-// A master with a fixed place is left, too, but nobody else is the master: there is no switch
-// to tell of.
+// The connection to a master with a fixed place is dropped, too. But no other server is the
+// master then, so there is no switch to tell of.
 func TestReadOnlyMasterOfNoGroupIsNoSwitch(t *testing.T) {
+	t.Parallel()
 	f := member(t, "a", hasRole("master"), readOnly, func([]string) {})
 	m := open(t, mux.Config{Masters: []string{f.addr()}, OnSwitch: func(int) { t.Error("a switch") }})
 	op := vote("a")
@@ -106,9 +108,10 @@ func TestReadOnlyMasterOfNoGroupIsNoSwitch(t *testing.T) {
 	eventually(t, "it is connected anew", func() bool { return m.Masters()[0].Connects == 2 })
 }
 
-// The sentinels come to call the master otherwise, by its name. It is the same, so its
-// connection stays; and so it is when it is dialled again.
+// The sentinels begin to call the master by its name. It is the same server, so its
+// connection stays, and a redial is no switch either.
 func TestMasterThatIsOnlyCalledOtherwiseIsNotLeft(t *testing.T) {
+	t.Parallel()
 	was := member(t, "a", hasRole("master"), ":1\r\n", func([]string) {})
 	is := member(t, "b", hasRole("master"), ":1\r\n", func([]string) {})
 	sentinel := newSentinel(t, was)

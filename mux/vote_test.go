@@ -12,6 +12,7 @@ import (
 )
 
 func TestAQuorumOfYesDecidesAndTheRestAreStragglers(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 5)
 	m := open(t, mux.Config{Masters: masters.Addrs()})
 	waitUp(t, m, 5)
@@ -53,6 +54,7 @@ func TestAQuorumOfYesDecidesAndTheRestAreStragglers(t *testing.T) {
 }
 
 func TestThoroughOperationHearsEveryMasterBeforeItFails(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	m := open(t, mux.Config{Masters: masters.Addrs()})
 	waitUp(t, m, 3)
@@ -75,6 +77,7 @@ func TestThoroughOperationHearsEveryMasterBeforeItFails(t *testing.T) {
 }
 
 func TestDeadMajorityFailsAtOnceWithCausesAndServiceReturns(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 5)
 	m := open(t, mux.Config{Masters: masters.Addrs()})
 	waitUp(t, m, 5)
