@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -48,12 +49,7 @@ func parked(t *testing.T, c *Client, key string) <-chan error {
 
 func comes(t *testing.T, done <-chan error) {
 	t.Helper()
-	select {
-	case err := <-done:
-		require.NoError(t, err)
-	case <-time.After(hanging):
-		t.Fatal("the lock is free, and the waiter sleeps on")
-	}
+	require.NoError(t, conntest.Soon(t, "the lock is free, and the waiter has it", done))
 }
 
 func command(t *testing.T, masters *redlocktest.Masters, i int, args ...string) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -87,7 +88,7 @@ func TestCloseLeavesNothingOfWhatItCutsShort(t *testing.T) {
 				}
 			})
 		}
-		<-begun
+		conntest.Soon(t, "attempts are under way", begun)
 		require.NoError(t, c.Close())
 		attempts.Wait()
 		if round == 4 {
@@ -125,8 +126,8 @@ func TestCloseAndAnAttemptDoNotWaitForEachOther(t *testing.T) {
 		defer stop()
 		c.rounds = &suspendedRounds{fakeRounds: r}
 		require.Error(t, c.NewMutex("nested", ttl).TryLock(held))
-		require.ErrorIs(t, <-lost, ErrClosed)
-		<-closed
+		require.ErrorIs(t, conntest.Soon(t, "the nested attempt returns", lost), ErrClosed)
+		conntest.Soon(t, "Close returns", closed)
 	})
 }
 

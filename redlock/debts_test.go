@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -23,7 +24,7 @@ func TestThawedMasterIsToldOfAReleaseHoweverLateItIs(t *testing.T) {
 	masters.Pause(2)
 	held, stop := m.KeepAlive(t.Context())
 	defer stop()
-	<-held.Done()
+	conntest.Soon(t, "the lock is lost", held.Done())
 	for _, i := range []int{1, 2} {
 		require.Eventually(t, func() bool { return c.rounds.Masters()[i].Phase != mux.Up }, hanging, time.Millisecond)
 	}

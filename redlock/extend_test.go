@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -22,8 +23,8 @@ func TestExtendDoesNotReviveWhatAnotherFoundLost(t *testing.T) {
 		synctest.Wait() // it is posted
 		r.set(func(m *fakeMaster) { m.delay = 5 * time.Millisecond }, 0, 1, 2, 3, 4)
 		go func() { second <- m.Extend(t.Context()) }()
-		require.ErrorIs(t, <-first, ErrNotHeld)
-		require.ErrorIs(t, <-second, ErrNotHeld)
+		require.ErrorIs(t, conntest.Soon(t, "the first returns", first), ErrNotHeld)
+		require.ErrorIs(t, conntest.Soon(t, "the second returns", second), ErrNotHeld)
 		require.Zero(t, m.Remaining())
 		time.Sleep(10 * time.Millisecond)
 		require.Zero(t, r.holders("k", token))
@@ -51,7 +52,7 @@ func TestSlowExtendTakesNothingAway(t *testing.T) {
 				time.Sleep(5 * time.Millisecond)
 				r.set(func(m *fakeMaster) { m.delay = 40 * time.Millisecond }, all(3)...)
 				require.NoError(t, m.Extend(t.Context()))
-				require.NoError(t, <-first)
+				require.NoError(t, conntest.Soon(t, "the first returns", first))
 				require.NoError(t, held.Err())
 				require.Positive(t, m.Remaining())
 				require.Equal(t, 3, r.holders("k", m.Token()))
@@ -87,7 +88,7 @@ func TestExtendThatLooksTooLate(t *testing.T) {
 			time.Sleep(ttl / 4)
 			require.NoError(t, m.Extend(t.Context()))
 		}
-		require.NoError(t, <-first)
+		require.NoError(t, conntest.Soon(t, "the first returns", first))
 		require.Positive(t, m.Remaining())
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -55,11 +56,7 @@ func TestLockThatNeedsAReplacedMasterIsLostAtOnce(t *testing.T) {
 
 	before := plain.Until()
 	groups.Switch(0)
-	select {
-	case <-held.Done():
-	case <-time.After(time.Minute):
-		t.Fatal("the lock is not lost, though no majority can be proven")
-	}
+	conntest.Soon(t, "the lock is lost, as no majority can be proven", held.Done())
 	cause := context.Cause(held)
 	require.ErrorIs(t, cause, redlock.ErrLost)
 	require.Zero(t, kept.Remaining())

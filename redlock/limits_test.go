@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -31,7 +32,7 @@ func TestLongTimesDoNotOverflow(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, conn.Forever, h[0].TTL)
 	require.NoError(t, c.Close())
-	require.ErrorIs(t, <-comes, ErrClosed)
+	require.ErrorIs(t, conntest.Soon(t, "the waiter returns", comes), ErrClosed)
 }
 
 // A value of any size under a key, and a key of any size, are in nobody's way.

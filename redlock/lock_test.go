@@ -517,7 +517,7 @@ func TestCancelledWaiterSaysThatItIsHeld(t *testing.T) {
 		require.Eventually(t, func() bool { return c.Stats().Waiting == 2 && known() }, hanging, time.Millisecond)
 		cancel()
 		for range cap(errs) {
-			err := <-errs
+			err := conntest.Soon(t, "a waiter leaves", errs)
 			require.ErrorIs(t, err, context.Canceled)
 			require.ErrorIs(t, err, ErrHeld)
 		}
@@ -539,9 +539,9 @@ func TestFollowersKnowTheVotes(t *testing.T) {
 	require.Eventually(t, func() bool { return c.Stats().Waiting == 2 }, hanging, time.Millisecond)
 	cancel()
 	var e *RoundError
-	require.ErrorAs(t, <-follower, &e)
+	require.ErrorAs(t, conntest.Soon(t, "the follower leaves", follower), &e)
 	require.ErrorIs(t, e, ErrHeld)
 	require.Len(t, e.Votes, 3)
 	require.NoError(t, c.Close())
-	require.ErrorIs(t, <-first, ErrClosed)
+	require.ErrorIs(t, conntest.Soon(t, "the first is woken", first), ErrClosed)
 }

@@ -32,7 +32,7 @@ func TestObserverIsToldHowManyAnAttemptInTurnHasAsked(t *testing.T) {
 		done := parked(t, waiter, "k")
 		require.NoError(t, m.Unlock(t.Context()))
 		comes(t, done)
-		require.Equal(t, n, <-asked)
+		require.Equal(t, n, conntest.Soon(t, "the round is told of", asked))
 	}
 }
 

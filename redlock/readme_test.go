@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -137,7 +138,7 @@ func TestReadmeIsRightInEachCase(t *testing.T) {
 					lose()
 					require.NoError(t, theirs.TryLock(t.Context()))
 					if notices {
-						<-ctx.Done()
+						conntest.Soon(t, "the loss is noticed", ctx.Done())
 					}
 					return nil
 				})
@@ -155,7 +156,7 @@ func TestReadmeIsRightInEachCase(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			err := do(ctx, client, func(ctx context.Context) error {
 				cancel()
-				<-ctx.Done()
+				conntest.Soon(t, "the context ends", ctx.Done())
 				return ctx.Err()
 			})
 			require.ErrorIs(t, err, context.Canceled)

@@ -128,7 +128,7 @@ func TestRenewalThatComesTooLateDoesNotCount(t *testing.T) {
 					switch {
 					case !extendScript.asks(op):
 					case ctx == s.Context(): // the Extend
-						<-s.let
+						conntest.Soon(t, "the Extend is let go on", s.let)
 					case first:
 						first = false
 						if c.answered != nil {
@@ -260,7 +260,7 @@ func TestLateRenewalLeavesNoKey(t *testing.T) {
 				}}
 				held, stop := m.KeepAlive(t.Context())
 				defer stop()
-				<-held.Done()
+				conntest.Soon(t, "the loss is noticed", held.Done())
 				require.ErrorIs(t, context.Cause(held), ErrLost)
 				time.Sleep(10 * time.Millisecond)
 				require.EqualValues(t, 1, c.Stats().Renewals)
@@ -289,7 +289,7 @@ func TestLateExtensionWithoutAnAnswerLeavesNoKey(t *testing.T) {
 				if renews {
 					held, stop := m.KeepAlive(t.Context())
 					defer stop()
-					<-held.Done()
+					conntest.Soon(t, "the loss is noticed", held.Done())
 					time.Sleep(200 * time.Millisecond) // the round has timed out
 				} else {
 					require.ErrorIs(t, m.Extend(t.Context()), ErrNoQuorum)

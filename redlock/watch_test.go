@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -96,7 +97,7 @@ func TestWaiterLearnsOfAReleaseByAFailedTryLock(t *testing.T) {
 	}, hanging, time.Millisecond)
 	done := parked(t, c, "k")
 	cancel()
-	require.ErrorIs(t, <-failed, context.Canceled)
+	require.ErrorIs(t, conntest.Soon(t, "the attempt returns", failed), context.Canceled)
 	masters.Resume(1)
 	comes(t, done)
 }
