@@ -448,6 +448,7 @@ func TestHungMinorityDelaysNobodysRenewal(t *testing.T) {
 
 // Deadlines are kept while as many renewals hang as may be under way.
 func TestHungRenewalsDelayNoDeadline(t *testing.T) {
+	t.Parallel()
 	simulated(t, 1, Config{RoundTimeout: time.Hour}, func(t *testing.T, c *Client, r *fakeRounds) {
 		const n = maxSending + 1000
 		var held []context.Context

@@ -80,6 +80,7 @@ func TestOnlyTheFirstOfALineContends(t *testing.T) {
 }
 
 func TestPollsComeMoreAndMoreSeldom(t *testing.T) {
+	t.Parallel()
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		w := waiting{mutex: c.NewMutex("k", ttl)}
 		for range 1000 {
@@ -197,6 +198,7 @@ func TestCancelledWaitersLeaveAtOnce(t *testing.T) {
 
 // A waiter that leaves must not take the lock's news with it.
 func TestWaitersThatLeaveLoseNoWakeUp(t *testing.T) {
+	t.Parallel()
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		for round := range 100 {
 			m := taken(t, c)

@@ -384,6 +384,7 @@ func sound(attempts, extends [2]uint8, crashes uint8) world {
 }
 
 func TestModelKeepsExclusion(t *testing.T) {
+	t.Parallel()
 	worlds := map[string]world{
 		"contention":         sound(once, never, 0),
 		"a crash":            sound(once, never, 1),
@@ -396,7 +397,6 @@ func TestModelKeepsExclusion(t *testing.T) {
 	}
 	for name, w := range worlds {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			states, broken := w.search()
 			require.False(t, broken)
 			require.Greater(t, states, 100_000, "the search has not got far")
@@ -406,6 +406,7 @@ func TestModelKeepsExclusion(t *testing.T) {
 
 // A search that finds nothing is worth something only if it finds what is there.
 func TestModelFindsWhatBreaksExclusion(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		world
 		change func(w *world)
@@ -417,7 +418,6 @@ func TestModelFindsWhatBreaksExclusion(t *testing.T) {
 		"what has expired is revived":                {sound(once, first, 0), func(w *world) { w.revival = true }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			c.change(&c.world)
 			_, broken := c.search()
 			require.True(t, broken)

@@ -92,6 +92,7 @@ func TestSplitVoteIsHeldAndLeavesNothing(t *testing.T) {
 
 // Rule 1, at every moment of an acquire, in every state of the masters.
 func TestRule1CancelledContextLeavesNoKey(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(m *fakeMaster){
 		"healthy":                     func(*fakeMaster) {},
 		"frozen, thawed":              freeze,

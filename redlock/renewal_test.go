@@ -178,6 +178,7 @@ func TestRenewalIsNotSentForALockThatIsNotOursAnyMore(t *testing.T) {
 // A loss is noted, which takes the KeepAlive away, and the lock is unlocked, while a renewal
 // is about to be sent: the release comes after it all the same.
 func TestNoRenewalIsSentAfterAReleaseThoughALossIsNotedMeanwhile(t *testing.T) {
+	t.Parallel()
 	c, r := newFake(t, 3, Config{})
 	m := c.NewMutex("k", 300*time.Millisecond)
 	require.NoError(t, m.TryLock(t.Context()))

@@ -64,6 +64,7 @@ const (
 )
 
 func TestAcquireIsDecidedByEveryCombinationOfVotes(t *testing.T) {
+	t.Parallel()
 	for n := 1; n <= 7; n++ {
 		everyBallot(n, giveBack, func(votes []mux.Vote, is map[ballot]int) {
 			name := fmt.Sprint(n, " ", is)
@@ -87,6 +88,7 @@ func TestAcquireIsDecidedByEveryCombinationOfVotes(t *testing.T) {
 
 // An early decision must be the one that all votes together would give.
 func TestEarlyDecisionsAreThoseOfAllVotes(t *testing.T) {
+	t.Parallel()
 	for n := 1; n <= 6; n++ {
 		everyBallot(n, late, func(votes []mux.Vote, is map[ballot]int) {
 			// The votes come in order; the mux decides at the first k that do.
@@ -120,6 +122,7 @@ func TestEarlyDecisionsAreThoseOfAllVotes(t *testing.T) {
 }
 
 func TestExtendIsDecidedByEveryCombinationOfVotes(t *testing.T) {
+	t.Parallel()
 	for n := 1; n <= 7; n++ {
 		everyBallot(n, ballots, func(votes []mux.Vote, is map[ballot]int) {
 			name := fmt.Sprint(n, " ", is)
@@ -141,6 +144,7 @@ func TestExtendIsDecidedByEveryCombinationOfVotes(t *testing.T) {
 }
 
 func TestReleaseIsDecidedByEveryCombinationOfVotes(t *testing.T) {
+	t.Parallel()
 	for n := 1; n <= 7; n++ {
 		everyBallot(n, giveBack, func(votes []mux.Vote, is map[ballot]int) {
 			name := fmt.Sprint(n, " ", is)

@@ -119,6 +119,7 @@ func TestTokenGetsIntoNoError(t *testing.T) {
 
 // A token that is handed over is bounded: it goes to every master with every command.
 func TestTokenThatIsTooLongIsRefused(t *testing.T) {
+	t.Parallel()
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		long := c.NewMutex("k", ttl, WithToken(strings.Repeat("t", 64<<20)))
 		require.Empty(t, long.Token(), "it is not kept")
