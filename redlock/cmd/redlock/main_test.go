@@ -24,8 +24,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// binary is the command, built once.
-var binary string
+var (
+	binary string // the command, built once
+	tags   string // with which it is built: those of the tests
+)
 
 func TestMain(m *testing.M) {
 	// The tests mostly wait, for processes and for time to pass, so more of them run at
@@ -49,7 +51,7 @@ func TestMain(m *testing.M) {
 		if runtime.GOOS == "windows" {
 			binary += ".exe"
 		}
-		if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		if out, err := exec.Command("go", "build", "-tags", tags, "-o", binary, ".").CombinedOutput(); err != nil {
 			panic(string(out))
 		}
 		return m.Run()

@@ -1,0 +1,5 @@
+//go:build redburst_portable
+
+package main
+
+func init() { tags = "redburst_portable" }
