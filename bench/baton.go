@@ -15,8 +15,8 @@ import (
 	"github.com/redburst/redburst/redlock"
 )
 
-// Names of what passing a lock round shows, in Sample.Extra. What is per lock is per
-// acquisition, by whichever process.
+// The names in Sample.Extra of what passRound measures. Per lock means per acquisition,
+// of all processes together.
 const (
 	kept            = "kept"              // the share of acquisitions that followed one of the same process
 	attemptsPerLock = "attempts/lock"     // those included that asked one master only
@@ -30,8 +30,8 @@ const (
 	overlaps        = "overlapping holds" // of two processes at the same time
 )
 
-// passRound measures how a lock goes round among processes that all want it again
-// as soon as they have released it.
+// passRound measures how a lock passes between processes, each of which wants it again
+// as soon as it has released it.
 func passRound(r *slice) (err error) {
 	var runners []*child
 	defer func() {

@@ -57,7 +57,7 @@ func BenchmarkExtend(b *testing.B) {
 	benchmarkCases(b, masterKey, "extend")
 }
 
-// What tells a benchmark's cases apart, as benchstat reads it.
+// These name the cases of a benchmark in the form that benchstat reads.
 func nameKey(k Case) string      { return k.Name }
 func masterKey(k Case) string    { return fmt.Sprintf("N=%d", k.N) }
 func faultKey(k Case) string     { return fmt.Sprintf("fault=%s", k.Fault) }

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// far is a process that stands between the clients and the masters and holds
-// every byte back on its way to a master, as a distance of that round trip
-// would.
+// far is a process between the clients and the masters. It delays every byte on its
+// way to a master, as masters at the distance of that round trip would.
 type far struct {
 	*child
 	endpoints []Endpoint // in the masters' place

@@ -24,7 +24,7 @@ const (
 	TLS  Transport = "tls"
 )
 
-// A Fault is what befalls the first master while a case is measured.
+// A Fault is what happens to the first master while a case is measured.
 type Fault string
 
 // The faults.
@@ -156,7 +156,7 @@ func (f *Fleet) URLs() []string {
 // Do sends a command to master i, past the clients that are measured.
 func (f *Fleet) Do(i int, args ...string) (any, error) { return f.masters[i].Do(0, args...) }
 
-// Break lets the fault befall the first master.
+// Break makes the first master suffer the fault.
 func (f *Fleet) Break(fault Fault) {
 	switch fault {
 	case Hung:
@@ -186,7 +186,7 @@ func (f *Fleet) Flush() {
 	}
 }
 
-// Traffic is what masters have been sent.
+// Traffic is what clients have sent to the masters.
 type Traffic struct {
 	Commands int64 // executed, those within scripts included
 	Reads    int64 // of a socket: how often a master was woken by a client
@@ -202,8 +202,8 @@ func (t Traffic) since(u Traffic, asked int) Traffic {
 }
 
 // Traffic returns the sum over the masters that the fault leaves healthy, and
-// their number. It waits until nothing more comes in: commands whose answers
-// nobody waited for.
+// their number. It waits until no more commands come in: some are sent whose replies
+// nobody waits for.
 func (f *Fleet) Traffic(fault Fault) (t Traffic, asked int, err error) {
 	healthy := f.masters
 	if fault != Healthy {

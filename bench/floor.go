@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The floor is what the operating system and the masters charge for a lock:
-// raw sockets, bytes prepared beforehand, no parsing (replies are counted by
-// their known length), and the early return that redburst has. A library
-// cannot be faster for one caller; how close it comes is its own cost.
+// The floor is the least that a lock can cost: what the operating system and the
+// masters take. It uses raw sockets and bytes prepared beforehand, parses nothing
+// (it counts the bytes of replies, whose lengths are known), and returns as early as
+// redburst. No library can be faster for one caller; the distance is its own cost.
 
 // A wait is the way the floor waits for replies.
 type wait uint8
@@ -26,8 +26,8 @@ const (
 	waitPpoll             // holds a thread in ppoll(2)
 )
 
-// floorDebt is how many bytes of replies a master may owe before the floor
-// stops writing to it: it is hung.
+// floorDebt is how many bytes of replies a master may owe. One that owes more is taken
+// to hang, and the floor stops writing to it.
 const floorDebt = 64 << 10
 
 const (

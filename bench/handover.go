@@ -87,8 +87,8 @@ func (t heirTask) open(n *roundCount) (Mutex, Locker, error) {
 	return m, l, nil
 }
 
-// serveHeir locks whenever it is told to, and answers with the time at which
-// it had the lock, which it has released again by then.
+// serveHeir takes the lock whenever it is told to and releases it again. It answers
+// with the time at which it had the lock.
 func serveHeir(in *bufio.Reader, out io.Writer) error {
 	var task heirTask
 	if err := readTask(in, &task); err != nil {

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// lockTTL is the time to live of every lock that is measured, for every
-// contestant, unless the case has its own. It is far longer than any operation takes, so that no lock of
-// an uncontended case expires under measurement.
+// lockTTL is the TTL of every lock that is measured, for every contestant, unless the
+// case has its own. It is far longer than any operation, so that no lock of an
+// uncontended case expires while it is measured.
 const lockTTL = 10 * time.Second
 
-// roundTimeout is the time a contestant gives the masters to answer one
-// round: the twentieth part of the TTL, which is redburst's default and
-// redsync's too (its timeout factor is 0.05).
+// roundTimeout is how long a contestant waits for the masters in one round: a
+// twentieth of the TTL, which is the default of redburst and of redsync (its timeout
+// factor is 0.05).
 const roundTimeout = lockTTL / 20
 
 // A Locker is one open contestant: its connections to the masters of a Fleet.

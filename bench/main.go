@@ -1,5 +1,5 @@
-// The benchmark measures redburst against the libraries that its users choose
-// between, on masters of its own, and writes a report: a Markdown table with
+// The benchmark compares redburst with the libraries that users could choose
+// instead. It starts masters of its own and writes a report: a Markdown table with
 // the spread of every ratio, and pictures.
 //
 //	go run .            # everything
@@ -7,9 +7,9 @@
 //	go test -bench .    # the same cases for benchstat
 //
 // All contestants take turns in every round of a case, so that a noisy minute
-// of the machine hits all alike, and what is compared are the figures of one
-// round. Absolute figures are those of one machine with the clients and all
-// masters on it; ratios travel better.
+// of the machine hits all alike. Ratios are between figures of the same round. The
+// absolute figures hold for one machine that runs the clients and all masters;
+// ratios hold on others, too.
 //
 // It needs Linux and a redis-server that speaks TLS.
 package main

@@ -7,8 +7,8 @@ import (
 	"github.com/redburst/redburst/redlock"
 )
 
-// openRedburst opens redburst as its defaults have it. One client serves any
-// number of goroutines, so there is nothing to tune by their number.
+// openRedburst opens redburst with its defaults. One client serves any number of
+// goroutines, so their number needs no tuning.
 func openRedburst(f *Fleet, _ int) (Locker, error) {
 	cfg := redlock.Config{Masters: f.URLs(), TLS: f.endpoints[0].TLS}
 	if f.rounds != nil {
