@@ -46,7 +46,7 @@ func TestBacklogOfAHungMasterIsBounded(t *testing.T) {
 	waitUp(t, m, 3)
 	masters.Pause(2)
 	op := acquire("k", "t")
-	token := strings.Repeat("x", 400_000) // a few dozen fill the buffers
+	token := strings.Repeat("x", 1_000_000) // a dozen fill the buffers, long before the connection times out
 	full := false
 	for k := 0; !full; k++ {
 		op.Command = resp.AppendCommand(op.Command[:0], "SET", "k", token)

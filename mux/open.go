@@ -36,7 +36,8 @@ func New(cfg Config) (*Mux, error) {
 // addresses turn out to be one server; or, with Config.Strict, if any master can never
 // serve. It fails without a majority when ctx ends, or when the dial timeout has passed.
 // The error is an *[OpenError] then, with each master's cause. A bad list of masters fails
-// as in New. ctx bounds Open alone, and not the Mux.
+// as in New. What turns out after Open has returned is in the master's [State]. ctx bounds
+// Open alone, and not the Mux.
 func Open(ctx context.Context, cfg Config) (*Mux, error) {
 	ended := ctx.Err() // a nil context panics here, when nothing is begun yet
 	m, err := prepare(cfg)
