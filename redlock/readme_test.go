@@ -122,6 +122,14 @@ func TestReadmeIsRightInEachCase(t *testing.T) {
 				return ctx
 			}
 			fine := func(context.Context) error { return nil }
+			// patient does it with a longer budget if a busy machine has not answered by then.
+			patient := func(want int) error {
+				for d := 200 * time.Millisecond; ; d *= 2 {
+					if err := do(budget(d), client, fine); code(err) == want || d > 20*time.Second {
+						return err
+					}
+				}
+			}
 			lose := func() {
 				for i := range 3 {
 					masters.Flush(i)
@@ -147,7 +155,7 @@ func TestReadmeIsRightInEachCase(t *testing.T) {
 				require.Equal(t, http.StatusInternalServerError, code(err))
 
 				// Held, with a budget that runs out.
-				err = do(budget(200*time.Millisecond), client, fine)
+				err = patient(http.StatusConflict)
 				require.Equal(t, http.StatusConflict, code(err), "%v", err)
 				require.NoError(t, theirs.Unlock(t.Context()))
 			}
@@ -176,7 +184,7 @@ func TestReadmeIsRightInEachCase(t *testing.T) {
 			masters.Kill(1)
 			reaches(t, client, 0, "down")
 			reaches(t, client, 1, "down")
-			err = do(budget(200*time.Millisecond), client, fine)
+			err = patient(http.StatusServiceUnavailable)
 			require.Equal(t, http.StatusServiceUnavailable, code(err), "%v", err)
 		})
 	}

@@ -156,7 +156,7 @@ func TestWaiterGetsALockWhenMastersHaveBecomeSlow(t *testing.T) {
 	holder := opened(t, masters.Addrs(), nil)
 	slow := &slowdown{to: masters.Addr(0)}
 	waiter := opened(t, []string{slow.listen(t)}, nil)
-	for range 50 {
+	for range 20 {
 		m := waiter.NewMutex("other", 30*time.Second)
 		require.NoError(t, m.TryLock(t.Context()))
 		require.NoError(t, m.Unlock(t.Context()))
