@@ -61,7 +61,7 @@ func TestCloseLeavesNothingOfWhatItCutsShort(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	for round := range 5 {
-		c := openedWith(t, Config{Masters: masters.Addrs()})
+		c := openedWith(t, Config{Masters: masters.Addrs(), StallTime: time.Minute}) // the frozen one stays connected
 		if round == 4 { // what is frozen hears of it when it thaws
 			masters.Pause(2)
 		}

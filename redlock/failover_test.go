@@ -74,7 +74,7 @@ func TestLockThatNeedsAReplacedMasterIsLostAtOnce(t *testing.T) {
 func TestFailoversKeepExclusionAndService(t *testing.T) {
 	t.Parallel()
 	groups := redlocktest.StartGroups(t, 5)
-	const ttl = 2 * time.Second
+	const ttl = 3 * time.Second
 	cfg := redlock.Config{Masters: groups.Addrs(), RoundTimeout: 2 * time.Second}
 	clients := []*redlock.Client{openConfig(t, cfg), openConfig(t, cfg)}
 	for _, c := range clients {

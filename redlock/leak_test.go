@@ -34,7 +34,7 @@ func waitTogether() {
 	chosen := false
 	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
 	if !chosen {
-		flag.Set("test.parallel", "12")
+		flag.Set("test.parallel", "16")
 	}
 }
 

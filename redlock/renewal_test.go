@@ -179,8 +179,8 @@ func TestRenewalIsNotSentForALockThatIsNotOursAnyMore(t *testing.T) {
 // is about to be sent: the release comes after it all the same.
 func TestNoRenewalIsSentAfterAReleaseThoughALossIsNotedMeanwhile(t *testing.T) {
 	t.Parallel()
-	c, r := newFake(t, 3, Config{})
-	m := c.NewMutex("k", 300*time.Millisecond)
+	c, r := newFake(t, 3, Config{RoundTimeout: hanging}) // a machine that is busy is no failure
+	m := c.NewMutex("k", ttl)
 	require.NoError(t, m.TryLock(t.Context()))
 	released := make(chan struct{})
 	both := make(chan struct{}, 2)

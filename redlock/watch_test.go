@@ -155,7 +155,7 @@ func TestWaiterGetsALockWhenMastersHaveBecomeSlow(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	holder := opened(t, masters.Addrs(), nil)
 	slow := &slowdown{to: masters.Addr(0)}
-	waiter := opened(t, []string{slow.listen(t)}, nil)
+	waiter := openedWith(t, Config{Masters: []string{slow.listen(t)}, StallTime: time.Minute})
 	for range 20 {
 		m := waiter.NewMutex("other", 30*time.Second)
 		require.NoError(t, m.TryLock(t.Context()))
