@@ -79,6 +79,8 @@ type waiting struct {
 	cut    *RoundError   // an attempt that the context's end left undecided
 
 	acquired bool // the lock is taken, and the caller does not know of it yet
+
+	vigil vigil // the wait that is under way
 }
 
 // cleanUp is for a Lock that is left by the panic of an Observer, or of a context: nothing
@@ -137,9 +139,9 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 	}
 }
 
-// A vigil is one wait for the lock to be free.
+// A vigil is one wait for the lock to be free. It is a part of its waiting, and has no pointer to
+// it: the Observer gets why, and a pointer beside that would move each Lock's waiting to the heap.
 type vigil struct {
-	*waiting
 	watching bool // the masters tell its watch
 	aside    bool // it lets a winner finish before it looks
 	why      Wake // what it means that the timer fires: that the lock may be free, or nothing
@@ -159,18 +161,18 @@ const (
 // it was refused in turn, or comes to a contended key. Then it looks a moment later: the winner
 // can finish its round, and those who were told of a release come first.
 func (w *waiting) untilFree(ctx context.Context, front, refused bool) error {
-	v := vigil{waiting: w}
-	defer v.end()
-	for next := v.begin(front, refused); ; {
+	w.vigil = vigil{}
+	defer w.endVigil()
+	for next := w.begin(front, refused); ; {
 		switch next {
 		case lookNow:
 			var err error
-			if next, err = v.look(ctx); err != nil {
+			if next, err = w.look(ctx); err != nil {
 				return err
 			}
 			continue
 		case tryNow:
-			v.prepareAttempt(ctx)
+			w.prepareAttempt(ctx)
 			return nil
 		}
 		select {
@@ -179,89 +181,89 @@ func (w *waiting) untilFree(ctx context.Context, front, refused bool) error {
 		case <-w.mutex.client.closed:
 			return ErrClosed
 		case <-w.waiter.timer.C:
-			next = v.timerFired()
+			next = w.timerFired()
 		case <-w.waiter.watch.told:
-			next = v.mastersTold()
+			next = w.mastersTold()
 		case s := <-w.waiter.signal:
-			next = v.lineTold(s)
+			next = w.lineTold(s)
 		}
 	}
 }
 
-func (v *vigil) begin(front, refused bool) step {
+func (w *waiting) begin(front, refused bool) step {
 	switch {
 	case refused:
-		return v.standAside()
+		return w.standAside()
 	case front:
 		return lookNow
 	}
 	return sleepOn // until the line tells
 }
 
-func (v *vigil) end() {
-	m := v.mutex
-	v.waiter.timer.Stop()
-	if v.watching {
+func (w *waiting) endVigil() {
+	m := w.mutex
+	w.waiter.timer.Stop()
+	if w.vigil.watching {
 		m.client.watches.remove(m.key, m.client.now())
 	}
 }
 
 // standAside has a winner finish before it looks.
-func (v *vigil) standAside() step {
-	v.aside = true
-	v.waiter.timer.Reset(v.settling())
+func (w *waiting) standAside() step {
+	w.vigil.aside = true
+	w.waiter.timer.Reset(w.settling())
 	return sleepOn
 }
 
-func (v *vigil) timerFired() step {
-	if v.aside || v.why == "" {
+func (w *waiting) timerFired() step {
+	if w.vigil.aside || w.vigil.why == "" {
 		return lookNow
 	}
 	return tryNow
 }
 
 // mastersTold takes that masters have told of a change, or that they will not tell.
-func (v *vigil) mastersTold() step {
-	if !v.watching { // a rest of an earlier wait, whose majority was told before the others
+func (w *waiting) mastersTold() step {
+	if !w.vigil.watching { // a rest of an earlier wait, whose majority was told before the others
 		return sleepOn
 	}
-	if _, majority := v.mutex.client.watches.free(v.waiter.watch); !majority {
+	if _, majority := w.mutex.client.watches.free(w.waiter.watch); !majority {
 		return lookNow // the last that is needed may be one that does not tell
 	}
-	v.why = WakeFree
+	w.vigil.why = WakeFree
 	return tryNow
 }
 
 // lineTold takes a signal of its line.
-func (v *vigil) lineTold(s signal) step {
+func (w *waiting) lineTold(s signal) step {
 	switch s {
 	case turnHeld: // its holder will tell; the masters, what it cannot tell
 		// Most locks are short: the look, which waits for every
 		// master, would often be in the way of its release.
-		v.polls = pollLast
-		return v.standAside()
+		w.polls = pollLast
+		return w.standAside()
 	case yield: // whoever else was told comes first
-		v.why, v.aside, v.polls = WakeTurn, false, 0
-		v.waiter.timer.Reset(v.pause())
+		w.vigil.why, w.vigil.aside, w.polls = WakeTurn, false, 0
+		w.waiter.timer.Reset(w.pause())
 		return sleepOn
 	case turn:
-		v.why = WakeTurn
+		w.vigil.why = WakeTurn
 	case released:
-		v.why = WakeReleased
+		w.vigil.why = WakeReleased
 	}
 	return tryNow
 }
 
 // look looks at the key, and sets the timer for the case that nobody tells anything.
-func (v *vigil) look(ctx context.Context) (step, error) {
-	c := v.mutex.client
-	v.aside, v.watching = false, true
-	c.watches.add(v.mutex.key, v.waiter.watch) // afresh: what was told before is in the answers
+func (w *waiting) look(ctx context.Context) (step, error) {
+	c := w.mutex.client
+	w.vigil.aside, w.vigil.watching = false, true
+	c.watches.add(w.mutex.key, w.waiter.watch) // afresh: what was told before is in the answers
 	if !c.watches.tracked() {
-		return v.sleepFor(v.pause(), WakePoll), nil
+		return w.sleepFor(w.pause(), WakePoll), nil
 	}
 	c.watches.listen()
-	p, err := c.watches.look(ctx, &v.mutex.spec, v.waiter.watch)
+	p, err := c.watches.look(ctx, &w.mutex.spec, w.waiter.watch)
 	switch {
 	case errors.Is(err, mux.ErrClosed):
 		return 0, ErrClosed
@@ -269,28 +271,28 @@ func (v *vigil) look(ctx context.Context) (step, error) {
 		return 0, err
 	}
 	if p.held { // whoever leaves the line from now on knows why
-		c.lines.noteHeld(v.mutex.key)
+		c.lines.noteHeld(w.mutex.key)
 	}
 	left := p.at - c.now()
 	switch {
 	case p.free:
-		v.why = WakeFree
-		v.vain++
+		w.vigil.why = WakeFree
+		w.vain++
 		return tryNow, nil
 	case !p.told:
-		return v.sleepFor(v.pause(), WakePoll), nil
+		return w.sleepFor(w.pause(), WakePoll), nil
 	case left > lookAgain: // a master that hangs tells nothing, and nobody knows
-		return v.sleepFor(lookAgain+rand.N(lookAgain), ""), nil
+		return w.sleepFor(lookAgain+rand.N(lookAgain), ""), nil
 	}
 	// Those who wait for the same TTL need not all try in the same moment.
-	return v.sleepFor(max(left, 0)+1+rand.N(expirySlack), WakeExpiry), nil
+	return w.sleepFor(max(left, 0)+1+rand.N(expirySlack), WakeExpiry), nil
 }
 
 // sleepFor sets the timer. why is what it means that it fires; empty means only that it is time
 // to look again.
-func (v *vigil) sleepFor(d time.Duration, why Wake) step {
-	v.why, v.vain = why, 0
-	v.waiter.timer.Reset(d)
+func (w *waiting) sleepFor(d time.Duration, why Wake) step {
+	w.vigil.why, w.vain = why, 0
+	w.waiter.timer.Reset(d)
 	return sleepOn
 }
 
@@ -300,17 +302,17 @@ func (v *vigil) sleepFor(d time.Duration, why Wake) step {
 // elsewhere can have been told before it arrives. Whoever polls was not told either, and knows
 // nothing of the master that would be asked first: it may hold another's key for ever, or be
 // slow. All others ask in turn.
-func (v *vigil) prepareAttempt(ctx context.Context) {
-	w, c := v.waiting, v.mutex.client
-	if v.why != WakePoll {
+func (w *waiting) prepareAttempt(ctx context.Context) {
+	c := w.mutex.client
+	if w.vigil.why != WakePoll {
 		w.polls = 0
 	}
-	w.inTurn, w.likely = v.why != WakeReleased && v.why != WakePoll, 0
-	if w.told = v.why == WakeFree; w.told {
+	w.inTurn, w.likely = w.vigil.why != WakeReleased && w.vigil.why != WakePoll, 0
+	if w.told = w.vigil.why == WakeFree; w.told {
 		w.likely, _ = c.watches.free(w.waiter.watch)
 	}
-	c.stats.wake(v.why)
-	c.observe.wake(ctx, w.mutex.key, v.why)
+	c.stats.wake(w.vigil.why)
+	c.observe.wake(ctx, w.mutex.key, w.vigil.why)
 }
 
 // settling is about the time that a winner needs to set its other keys. It doubles
