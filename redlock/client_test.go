@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ func opened(t *testing.T, addrs []string, observer *Observer) *Client {
 func openedWith(t *testing.T, cfg Config) *Client {
 	t.Helper()
 	cfg.RoundTimeout, cfg.DialTimeout = 10*time.Second, 10*time.Second // a machine that is busy is no failure
+	cfg.StallTime = cmp.Or(cfg.StallTime, 10*time.Second)
 	c, err := Open(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })

@@ -17,7 +17,7 @@ func TestThawedMasterIsToldOfAReleaseHoweverLateItIs(t *testing.T) {
 	t.Parallel()
 	const ttl = 2 * time.Second
 	masters := redlocktest.Start(t, 3)
-	c := openedWith(t, Config{Masters: masters.Addrs()})
+	c := openedWith(t, Config{Masters: masters.Addrs(), StallTime: time.Second})
 	m := c.NewMutex("k", ttl)
 	require.NoError(t, m.TryLock(t.Context()))
 	masters.Pause(1)

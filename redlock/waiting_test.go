@@ -40,8 +40,8 @@ func openOn(t testing.TB, masters *redlocktest.Masters, observer *redlock.Observ
 	return openWith(t, masters, redlock.Config{Observer: observer})
 }
 
-// busy is how long a round or a dial may take in a test: a machine that is busy is
-// no failure.
+// busy is how long a round or a dial may take in a test, and how long a master may be
+// silent: a machine that is busy is no failure.
 const busy = 10 * time.Second
 
 // openWith returns a client for which all masters are up.
@@ -49,6 +49,7 @@ func openWith(t testing.TB, masters *redlocktest.Masters, cfg redlock.Config) *r
 	t.Helper()
 	cfg.Masters = masters.Addrs()
 	cfg.RoundTimeout, cfg.DialTimeout = cmp.Or(cfg.RoundTimeout, busy), cmp.Or(cfg.DialTimeout, busy)
+	cfg.StallTime = cmp.Or(cfg.StallTime, busy)
 	c, err := redlock.Open(context.Background(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
