@@ -61,8 +61,8 @@ func TestCloseLeavesNothingOfWhatItCutsShort(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	for round := range 5 {
-		c := openedWith(t, Config{Masters: masters.Addrs(), StallTime: time.Minute}) // the frozen one stays connected
-		if round == 4 {                                                              // what is frozen hears of it when it thaws
+		c := openedWith(t, Config{Masters: masters.Addrs(), StallTime: time.Minute})
+		if round == 4 { // what is frozen, and stays connected, hears of it when it thaws
 			masters.Pause(2)
 		}
 		var attempts sync.WaitGroup
