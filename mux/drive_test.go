@@ -63,8 +63,9 @@ func TestListenerDrivesWhileOthersCall(t *testing.T) {
 }
 
 // Nobody waits more than a few bursts behind callers that came later.
+//
+// It is not parallel: its callers need the processors.
 func TestLateComersDoNotOvertakeForLong(t *testing.T) {
-	t.Parallel()
 	var addrs []string
 	for i := range 3 {
 		addrs = append(addrs, newFake(t, fmt.Sprint("fair", i), steady(i)).addr())

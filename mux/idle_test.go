@@ -57,7 +57,9 @@ func TestMasterThatAnswersAllIsNotRefusedForALackOfReaders(t *testing.T) {
 		}
 		eventually(t, "the master has answered", func() bool {
 			stats, err := masters.Do(0, "INFO", "commandstats")
-			require.NoError(t, err)
+			if err != nil {
+				return false // it is too busy to say
+			}
 			var calls int
 			_, after, _ := strings.Cut(fmt.Sprint(stats), "cmdstat_get:calls=")
 			fmt.Sscan(strings.SplitN(after, ",", 2)[0], &calls)
