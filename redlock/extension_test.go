@@ -85,3 +85,61 @@ func keepExtending(t *testing.T, m *Mutex) {
 }
 
 func unlockAtOnce(t *testing.T, m *Mutex) { require.NoError(t, m.Unlock(context.Background())) }
+
+// An extension that is found to have failed when the Mutex holds its next lock takes nothing
+// away from that.
+func TestLossOfALockSparesTheNextOne(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		r.set(func(f *fakeMaster) { clear(f.keys) }, 0, 1)
+		c.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {
+			if extendScript.asks(op) {
+				c.rounds = r
+				time.Sleep(2 * time.Millisecond) // all have answered
+				m.Unlock(context.Background())
+				time.Sleep(2 * time.Millisecond)
+				require.NoError(t, m.TryLock(context.Background()))
+			}
+		}}
+		require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
+		require.Positive(t, m.Remaining())
+	})
+}
+
+// The first Extend of a lock that was handed over may come too late. Then the lock is over, as
+// any other, and is released.
+func TestHandedOverLockThatIsExtendedTooLateIsReleased(t *testing.T) {
+	simulated(t, 3, Config{DriftFactor: 0.5}, func(t *testing.T, c *Client, r *fakeRounds) {
+		h := c.NewMutex("k", ttl, WithToken(taken(t, c).Token()))
+		c.rounds = &lateRounds{fakeRounds: r, late: ttl * 2 / 3}
+		require.ErrorIs(t, h.Extend(t.Context()), ErrExpired)
+		time.Sleep(2 * time.Millisecond)
+		require.Zero(t, r.keys())
+		require.ErrorIs(t, h.Extend(t.Context()), ErrNotHeld)
+	})
+}
+
+// A renewal that was under way when its KeepAlive was stopped still finds a loss.
+func TestRenewalOfAStoppedKeepAliveFindsALoss(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		_, stop := m.KeepAlive(t.Context())
+		r.set(func(f *fakeMaster) { clear(f.keys) }, 0, 1)
+		c.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) { stop() }}
+		time.Sleep(ttl / 2)
+		require.Zero(t, m.Remaining())
+	})
+}
+
+// Renewals that are over make room for others.
+func TestRenewalsThatAreOverAreNotUnderWay(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		_, stop := m.KeepAlive(t.Context())
+		defer stop()
+		time.Sleep(5 * ttl)
+		c.renewer.mu.Lock()
+		defer c.renewer.mu.Unlock()
+		require.Zero(t, c.renewer.sending)
+	})
+}

@@ -78,7 +78,10 @@ type switchingRounds struct {
 }
 
 func (s *switchingRounds) Do(ctx context.Context, op *mux.Op) error {
-	defer s.c.rechecker.switches.Add(1)
+	defer func() {
+		s.c.rechecker.switched(0)
+		s.c.rechecker.running.Wait() // too early to see the lock
+	}()
 	return s.fakeRounds.Do(ctx, op)
 }
 
@@ -92,5 +95,36 @@ func TestRecheckRevivesNothing(t *testing.T) {
 		c.rounds = &lateRounds{fakeRounds: r, late: 50 * time.Millisecond}
 		c.rechecker.all()
 		require.Zero(t, m.Remaining())
+	})
+}
+
+// When a server fails, others may be slow for a moment: a recheck that was not decided in time
+// is repeated, and only once.
+func TestRecheckIsRepeatedOnce(t *testing.T) {
+	const timeout = 100 * time.Millisecond
+	for name, c := range map[string]struct {
+		slow time.Duration
+		kept bool
+	}{"slow for a moment": {timeout * 3 / 2, true}, "slow for longer": {timeout * 5 / 2, false}} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
+				m := taken(t, client, WithRoundTimeout(timeout))
+				r.set(func(f *fakeMaster) { f.frozen = true }, 0, 1)
+				thaw := time.AfterFunc(c.slow, func() { r.set(func(f *fakeMaster) { f.frozen = false }, 0, 1) })
+				defer thaw.Stop()
+				require.Equal(t, c.kept, client.rechecker.survives(&m.hold))
+				time.Sleep(timeout)
+			})
+		})
+	}
+}
+
+// Close ends a recheck. It says nothing of the lock.
+func TestRecheckThatCloseEndsLosesNothing(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		r.set(func(f *fakeMaster) { f.frozen = true }, 0, 1, 2)
+		r.Drain()
+		require.True(t, c.rechecker.survives(&m.hold))
 	})
 }
