@@ -128,3 +128,27 @@ func TestRecheckThatCloseEndsLosesNothing(t *testing.T) {
 		require.True(t, c.rechecker.survives(&m.hold))
 	})
 }
+
+// Every lock that is held is rechecked, however many there are. What was unlocked, or has run
+// out, is not kept in mind.
+func TestRecheckKnowsTheLocksThatAreHeld(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		c.groups = true
+		take := func(name string, n int) (all []*Mutex) {
+			for i := range n {
+				all = append(all, c.NewMutex(name+strconv.Itoa(i), ttl))
+				require.NoError(t, all[i].TryLock(t.Context()))
+			}
+			return all
+		}
+		all := take("held", 3*minSweep)
+		require.Len(t, c.rechecker.list(), len(all))
+		for _, m := range all[1:] {
+			require.NoError(t, m.Unlock(t.Context()))
+		}
+		require.Equal(t, []*hold{&all[0].hold}, c.rechecker.list())
+		time.Sleep(ttl) // it has run out
+		take("more", 8*minSweep)
+		require.NotContains(t, c.rechecker.list(), &all[0].hold)
+	})
+}
