@@ -123,9 +123,11 @@ func TestHandedOverLockThatIsExtendedTooLateIsReleased(t *testing.T) {
 func TestRenewalOfAStoppedKeepAliveFindsALoss(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c)
-		_, stop := m.KeepAlive(t.Context())
+		stops := make(chan context.CancelFunc, 1)
+		c.rounds = &hookedRounds{rounds: r, waited: func(context.Context, *mux.Op) { (<-stops)() }}
 		r.set(func(f *fakeMaster) { clear(f.keys) }, 0, 1)
-		c.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) { stop() }}
+		_, stop := m.KeepAlive(t.Context())
+		stops <- stop
 		time.Sleep(ttl / 2)
 		require.Zero(t, m.Remaining())
 	})
