@@ -14,7 +14,7 @@ import (
 // A Client takes locks on N independent masters. One client, with one
 // connection to each master, serves a whole process: its methods, and those of
 // its Mutexes, may be called by any number of goroutines at once. It is made by [Open] or
-// [New]; the methods of a zero Client panic.
+// [New]; those of a zero Client panic.
 type Client struct {
 	core
 	cfg       Config

@@ -113,7 +113,8 @@
 //
 // # Who calls whom
 //
-// Calls go downwards. A part takes what it needs of the parts below it, and never the Client.
+// Calls go downwards, but for a hold and its KeepAlives, which know each other. A part below Mutex
+// takes what it needs of the parts below it, and never the Client.
 //
 //	Client.Do        Mutex.Lock                  Client.Holders
 //	      |               | waits in a line, watches the key
@@ -137,9 +138,9 @@
 //	                |
 //	      mux.Mux: N connections
 //
-// The goroutines of a client, besides those of its mux, are the renewer's while renewals are
-// under way, one listener while anybody watches a key, and one recheck after a switch. All have
-// ended when Close returns.
+// The goroutines of a client, besides those of its mux, are the renewer's while a deadline is
+// served or renewals are under way, one listener from when anybody watches a key until a second
+// or two after nobody does, and one recheck after a switch. All have ended when Close returns.
 //
 // # Locks
 //

@@ -3,6 +3,8 @@ package redlock
 import (
 	"errors"
 	"time"
+
+	"github.com/redburst/redburst/mux"
 )
 
 // An extension is one round that gives a lock its full TTL again. Extend, the renewal and the
@@ -15,26 +17,39 @@ type extension struct {
 	call *call
 }
 
-// encode makes the call the round, if there is a lock to extend: it is held, or handed over. A
-// lock that was handed over is not set again on a master that lacks it, as nobody here knows
-// whether it is valid. It returns the lock's state. hold.mu is held.
-func (x *extension) encode() state {
+// encode makes the call the round, if the lock is held. It reports whether it is. hold.mu is
+// held.
+func (x *extension) encode() bool {
 	h := x.hold
-	s := h.state(x.core.now())
-	if s == stateHeld || s == stateHandedOver {
-		x.call.extend(&h.spec, h.token, s == stateHeld)
+	if h.state(x.core.now()) != stateHeld {
+		return false
 	}
-	return s
+	x.call.extend(&h.spec, h.token, true)
+	return true
 }
 
 // post encodes the round and posts it, under hold.mu: an Unlock that takes the token away
 // sends its release later.
-func (x *extension) post() state {
+func (x *extension) post() bool {
+	x.hold.mu.Lock()
+	defer x.hold.mu.Unlock()
+	if !x.encode() {
+		return false
+	}
+	x.core.rounds.Post(x.call.one[:]...)
+	return true
+}
+
+// postFirst is post, and also takes a lock that was handed over. That is not set again on a
+// master that lacks it, as nobody here knows whether it is valid. It returns the lock's state: a
+// round was posted if that is held or handed over.
+func (x *extension) postFirst() state {
 	h := x.hold
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := x.encode()
+	s := h.state(x.core.now())
 	if s == stateHeld || s == stateHandedOver {
+		x.call.extend(&h.spec, h.token, s == stateHeld)
 		x.core.rounds.Post(x.call.one[:]...)
 	}
 	return s
@@ -47,6 +62,9 @@ func (x *extension) post() state {
 // Others may have extended the lock meanwhile, and further. So the clock is compared with the
 // lock as it is now, and not as it was when the round was posted. What is over is not revived.
 func (x *extension) land(err error, may bool) (left time.Duration, reason error) {
+	if errors.Is(err, mux.ErrClosed) { // whatever the votes say, nothing can be sent any more
+		return 0, ErrClosed
+	}
 	h, op := x.hold, &x.call.op
 	h.mu.Lock()
 	defer h.mu.Unlock()

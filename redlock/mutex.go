@@ -17,8 +17,8 @@ const (
 	maxTTL = 100 * 365 * 24 * time.Hour
 )
 
-// A Mutex is a lock on one key. It is made by [Client.NewMutex]; the methods of a zero Mutex
-// panic. It may be used by any number of goroutines at once, but it is one holder: of two that
+// A Mutex is a lock on one key. It is made by [Client.NewMutex]; those of a zero Mutex
+// panic if they need the masters. It may be used by any number of goroutines at once, but it is one holder: of two that
 // call Lock on it the second waits like any other contender for the key, and an Unlock releases
 // whatever the Mutex holds, whoever took it. Give each holder a Mutex.
 //
@@ -43,8 +43,12 @@ type Mutex struct {
 func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex {
 	c.check()
 	o := options{kind: plain{}, timeout: c.cfg.RoundTimeout}
-	for _, opt := range opts {
-		opt(&o)
+	if len(opts) > 0 {
+		given := o // on the heap, as an Option may keep it
+		for _, opt := range opts {
+			opt(&given)
+		}
+		o = given
 	}
 	if o.timeout == 0 {
 		o.timeout = min(max(ttl/20, minRoundTimeout), maxRoundTimeout)
@@ -277,7 +281,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	k := x.call
 	defer c.putCall(k)
 	switches := c.rechecker.switches.Load()
-	was := x.post()
+	was := x.postFirst()
 	switch was {
 	case stateUnlocked:
 		return unasked(opExtend, m.key, ErrNotHeld, "not locked")

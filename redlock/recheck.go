@@ -111,7 +111,7 @@ func (r *rechecker) some(holds []*hold) {
 	var posted []extension
 	for _, h := range holds {
 		x := extension{r.core, h, r.core.takeCall()}
-		if x.post() == stateHeld {
+		if x.post() {
 			posted = append(posted, x)
 		} else {
 			r.core.putCall(x.call)
@@ -132,7 +132,7 @@ func (r *rechecker) some(holds []*hold) {
 func (r *rechecker) landed(x extension) {
 	ctx := context.Background()
 	err := r.core.rounds.Wait(ctx, &x.call.op)
-	if err == mux.ErrTimeout && x.post() == stateHeld {
+	if err == mux.ErrTimeout && x.post() {
 		err = r.core.rounds.Wait(ctx, &x.call.op)
 	}
 	if errors.Is(err, mux.ErrClosed) {

@@ -152,3 +152,31 @@ func TestRecheckKnowsTheLocksThatAreHeld(t *testing.T) {
 		require.NotContains(t, c.rechecker.list(), &all[0].hold)
 	})
 }
+
+// A switch that comes while a recheck is under way is followed by another: the first may have
+// asked too early.
+func TestASwitchDuringARecheckIsRecheckedToo(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		c.groups = true
+		m := taken(t, c)
+		rechecks := 0
+		c.observe.Round = func(_ context.Context, round Round) {
+			if round.Op == opRecheck {
+				rechecks++
+			}
+		}
+		first := true
+		c.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {
+			if first && extendScript.asks(op) {
+				first = false
+				for i := range 3 {
+					c.rechecker.switched(i)
+				}
+			}
+		}}
+		c.rechecker.switched(0)
+		c.rechecker.running.Wait()
+		require.Equal(t, 2, rechecks, "one for the first, and one for the three that came meanwhile")
+		require.Positive(t, m.Remaining())
+	})
+}

@@ -302,3 +302,19 @@ func TestLateExtensionWithoutAnAnswerLeavesNoKey(t *testing.T) {
 		})
 	}
 }
+
+// Whoever finds a lock over gives that lock back, and not the next one, which another has taken
+// with the same Mutex meanwhile.
+func TestGivingBackSparesTheNextLock(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		held, stop := m.KeepAlive(t.Context())
+		defer stop()
+		token := m.Token()
+		c.renewer.giveBack(&m.hold, []byte("the former"), nil)
+		time.Sleep(10 * time.Millisecond)
+		require.Equal(t, token, m.Token())
+		require.Equal(t, 3, r.holders("k", token))
+		require.NoError(t, held.Err())
+	})
+}

@@ -376,7 +376,7 @@ func (r *renewer) load() *burst {
 		x := renewal{extension{r.core, k.hold, r.core.takeCall()}, k}
 		h := k.hold
 		h.mu.Lock()
-		ours := h.keeping(k) && x.encode() == stateHeld
+		ours := h.keeping(k) && x.encode()
 		h.mu.Unlock()
 		if !ours { // over meanwhile, or about to be
 			r.core.putCall(x.call)
