@@ -536,7 +536,7 @@ func releaseRaces(s scene) {
 		m := s.client.NewMutex(fmt.Sprint(i), long)
 		acquired := make(chan error, 1)
 		go func() { acquired <- m.TryLock(ctx) }()
-		for range rand.IntN(2000) {
+		for begun, d := time.Now(), rand.N(300*time.Microsecond); time.Since(begun) < d; {
 			runtime.Gosched()
 		}
 		cancel()
