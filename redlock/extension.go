@@ -57,7 +57,7 @@ func (x *extension) postFirst() state {
 
 // land judges the round, of which the mux has returned err. If it is a success, and may is set,
 // land moves the end of the validity. It returns what is left of the validity, or why the lock
-// was not extended: ErrNotHeld, ErrExpired, ErrNoQuorum, errUndecided, or errUnlocked.
+// was not extended: ErrNotHeld, ErrExpired, ErrNoQuorum, ErrClosed, errUndecided, or errUnlocked.
 //
 // Others may have extended the lock meanwhile, and further. So the clock is compared with the
 // lock as it is now, and not as it was when the round was posted. What is over is not revived.

@@ -130,3 +130,18 @@ func TestObserverSeesTheWaiting(t *testing.T) {
 		"lost k true context canceled", "renew false 3",
 	}, seen)
 }
+
+// What an attempt in turn has noted in its call does not stay there for the next round.
+func TestObserverIsToldHowManyTheNextRoundHasAsked(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		taken(t, c)
+		asked := map[int]int{}
+		c.observe.Round = func(_ context.Context, round Round) { asked[round.Asked]++ }
+		m := c.NewMutex("k", ttl)
+		for range 50 { // the pool forgets now and then under the race detector
+			require.NotNil(t, m.acquire(t.Context(), true, 0))
+			require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)
+		}
+		require.Equal(t, map[int]int{1: 50, 3: 50}, asked)
+	})
+}

@@ -416,3 +416,17 @@ func TestLockThatIsGivenBackIsNotKeptAlive(t *testing.T) {
 		require.Zero(t, c.Stats().Kept)
 	})
 }
+
+// A lock that is over is released though an Observer panics that is told of it.
+func TestPanicOfAnObserverLeavesNoLockThatIsGivenBack(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		_, stop := m.KeepAlive(t.Context())
+		defer stop()
+		token := []byte(m.Token())
+		c.observe.Lost = func(context.Context, string, error) { panic("the user's") }
+		require.PanicsWithValue(t, "the user's", func() { c.renewer.giveBack(&m.hold, token, nil) })
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}
