@@ -2,7 +2,8 @@ package redlock
 
 import (
 	"context"
-	"strconv"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -178,7 +179,7 @@ func TestASecondKind(t *testing.T) {
 	})
 	t.Run("waiters of many processes have it one after the other", func(t *testing.T) {
 		const each = 20
-		n := 0
+		var n atomic.Int64
 		done := make(chan error, 4)
 		for i := range 4 {
 			go func() {
@@ -189,9 +190,8 @@ func TestASecondKind(t *testing.T) {
 						return
 					}
 					v, _ := masters.Do(0, "INCR", "n")
-					n++ // guarded by the lock
-					if v != int64(n) {
-						done <- strconv.ErrRange
+					if n.Add(1) != v { // another has been between the two
+						done <- errors.New("two had the lock")
 						return
 					}
 					m.Unlock(t.Context())
@@ -202,6 +202,6 @@ func TestASecondKind(t *testing.T) {
 		for range 4 {
 			comes(t, done)
 		}
-		require.Equal(t, 4*each, n)
+		require.EqualValues(t, 4*each, n.Load())
 	})
 }
