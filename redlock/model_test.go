@@ -1,3 +1,5 @@
+//go:build !race
+
 package redlock
 
 import (
@@ -15,6 +17,8 @@ import (
 // expire early by the drift that is allowed for, a master crashes. The decisions
 // are those of round.go. In no state that can be reached may both clients have a
 // lock that is valid.
+//
+// A search has no goroutines, so it runs without the race detector, which makes it slow.
 
 const (
 	modelMasters = 3
@@ -392,7 +396,7 @@ func TestModelKeepsExclusion(t *testing.T) {
 		"a second attempt":   sound(twice, never, 0),
 		"an extend, a crash": sound(once, first, 1),
 	}
-	if raceEnabled || testing.Short() { // a minute
+	if testing.Short() {
 		delete(worlds, "an extend, a crash")
 	}
 	for name, w := range worlds {
