@@ -429,7 +429,7 @@ func majorityFails(s scene) {
 		require.Error(s, v.Err)
 		require.Equal(s, s.masters.Addr(i), v.Master)
 	}
-	ctx, cancel := context.WithTimeout(s.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(s.Context(), 500*time.Millisecond)
 	defer cancel()
 	err = m.Lock(ctx)
 	require.ErrorIs(s, err, redlock.ErrNoQuorum)
