@@ -2,6 +2,7 @@ package conn_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -76,7 +77,7 @@ func startArgs(tb testing.TB, args []string, config ...string) *master {
 
 func tryStart(tb testing.TB, args, config []string) *master {
 	tb.Helper()
-	binary, err := exec.LookPath("redis-server")
+	binary, err := exec.LookPath(cmp.Or(os.Getenv("REDLOCKTEST_SERVER"), "redis-server")) // as redlocktest does
 	require.NoError(tb, err, "these tests need redis-server")
 	m := &master{port: freePort(tb), exited: make(chan struct{})}
 	dir := tb.TempDir()

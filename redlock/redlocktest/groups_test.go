@@ -32,7 +32,7 @@ func TestGroupsStartOnEveryVersion(t *testing.T) {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "redis-server"), fmt.Appendf(nil, strict, real), 0o755))
-	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	t.Setenv("REDLOCKTEST_SERVER", filepath.Join(dir, "redis-server"))
 
 	g := StartGroups(t, 1)
 	eventually(t, func() bool {

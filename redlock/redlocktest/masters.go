@@ -16,6 +16,10 @@
 // [Run] and [RunEmbedded] do the same without a test. [StartGroups] starts masters
 // with replicas that Sentinel puts in their place.
 //
+// The environment variable REDLOCKTEST_SERVER names the server that is started, by a
+// path or by a name on the PATH: to test against another version, or against Valkey.
+// Without it, this is redis-server, or valkey-server where there is no other.
+//
 // # What is left behind
 //
 // Nothing. [Start] and [Embedded] close the masters when the test ends, whether

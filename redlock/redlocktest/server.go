@@ -34,9 +34,17 @@ type server struct {
 	paused  bool
 }
 
-// lookup finds the redis-server, or the valkey-server which some systems have
-// in its place.
+// lookup finds the server that REDLOCKTEST_SERVER names. It may be a script that ends
+// with exec: the process is then the server's. Without the variable, lookup finds
+// redis-server, or valkey-server which some systems have in its place.
 func lookup() (string, error) {
+	if name := os.Getenv("REDLOCKTEST_SERVER"); name != "" {
+		bin, err := exec.LookPath(name)
+		if err != nil {
+			return "", fmt.Errorf("redlocktest: REDLOCKTEST_SERVER: %w", err)
+		}
+		return bin, nil
+	}
 	for _, name := range []string{"redis-server", "valkey-server"} {
 		if bin, err := exec.LookPath(name); err == nil {
 			return bin, nil

@@ -67,7 +67,7 @@ func TestDemoOnRealMasters(t *testing.T) {
 func TestDemoOnEmbeddedMasters(t *testing.T) {
 	t.Parallel()
 	env, requireNothingLeft := marked(t)
-	status, stdout, stderr := do(t, append(env, "PATH="+t.TempDir()), "demo")
+	status, stdout, stderr := do(t, append(env, "REDLOCKTEST_SERVER=", "PATH="+t.TempDir()), "demo")
 	require.Zero(t, status)
 	require.Empty(t, stderr)
 	requireWholeDemo(t, stdout)
@@ -82,7 +82,7 @@ func TestDemoOnMastersThatCannotBeStartedIsEmbedded(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "redis-server"), []byte("#!/bin/sh\nexit 1\n"), 0o755))
 	env, requireNothingLeft := marked(t)
-	status, stdout, stderr := do(t, append(env, "PATH="+dir+":"+os.Getenv("PATH")), "demo")
+	status, stdout, stderr := do(t, append(env, "REDLOCKTEST_SERVER=", "PATH="+dir+":"+os.Getenv("PATH")), "demo")
 	require.Zero(t, status)
 	requireWholeDemo(t, stdout)
 	require.Contains(t, stdout, "embedded, as redis-server does not start")
