@@ -6,7 +6,7 @@ DURATION  ?= 60s
 VULNDB    ?= https://vuln.go.dev
 PLATFORMS := linux/amd64 linux/arm64 linux/386 darwin/arm64 windows/amd64 freebsd/amd64
 
-.PHONY: help demo tools test portable cover fuzz chaos bench bench-quick lint vuln build need-redis need-cc
+.PHONY: help demo tools test portable cover fuzz chaos servers bench bench-quick lint vuln build need-redis need-cc
 .NOTPARALLEL:
 .SUFFIXES:
 
@@ -73,6 +73,11 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 # Each run prints its seed. SEED repeats the faults of a run.
 chaos: need-redis ## let clients fight while everything fails, for DURATION (60s)
 	@$(GO) run ./redlock/redlocktest/chaos -duration $(DURATION) $(if $(SEED),-seed $(SEED))
+
+# BRIEF=1 runs the core scenarios against the oldest and the newest. SERVERS adds
+# servers by their paths. UPDATE=1 looks for newer packages.
+servers: ## run the tests that talk to masters against every Redis and Valkey to be had
+	@$(GO) run ./redlock/redlocktest/servers $(if $(BRIEF),-brief) $(if $(UPDATE),-update) $(SERVERS)
 
 bench: need-redis ## compare with the peers (half an hour), into bench/report
 	cd bench && $(GO) run .
