@@ -43,7 +43,7 @@ func TestServerSaysWhoItIs(t *testing.T) {
 
 	l := newLine(t, c)
 	require.True(t, l.do("CLIENT", "GETNAME").Is("locker-1"))
-	require.Contains(t, string(l.do("CLIENT", "INFO").Bytes()), fmt.Sprintf("id=%d ", s.ClientID))
+	require.Equal(t, fmt.Sprintf(":%d\r\n", s.ClientID), string(l.do("CLIENT", "ID").Raw()))
 	require.True(t, l.do("EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", "0").Kind() == resp.Integer)
 
 	other := dial(t, m.addr(), conn.Options{}).Server()

@@ -182,7 +182,7 @@ func TestDoctorFindsEviction(t *testing.T) {
 	requireFinding(t, d, risky, "allkeys-lru", masters.Addr(1))
 	require.Equal(t, []string{"wrong", "risky", "risky"}, []string{d.Masters[0].State, d.Masters[1].State, d.Masters[2].State})
 
-	set(2, "maxmemory", "1mb") // which is full
+	set(2, "maxmemory", "1") // a byte, of which every version needs more
 	exit, d = examined(t, env)
 	require.Equal(t, exitNo, exit)
 	requireFinding(t, d, wrong, "refuses SET: OOM", masters.Addr(2))
