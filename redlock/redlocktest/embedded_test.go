@@ -1,6 +1,7 @@
 package redlocktest
 
 import (
+	"cmp"
 	"net"
 	"strconv"
 	"strings"
@@ -73,7 +74,7 @@ func TestMastersSayWhatTheyAre(t *testing.T) {
 		m := start(1)
 		for _, sections := range [][]string{nil, {"all"}, {"default"}, {"everything"}, {"server", "replication"}} {
 			all := info(t, m, sections...)
-			require.Equal(t, "standalone", all["redis_mode"], sections)
+			require.Equal(t, "standalone", cmp.Or(all["redis_mode"], all["server_mode"]), sections) // Valkey's name
 			require.Equal(t, "master", all["role"], sections)
 		}
 		server, replication := info(t, m, "SERVER"), info(t, m, "Replication")
@@ -87,7 +88,7 @@ func TestMastersSayWhatTheyAre(t *testing.T) {
 
 		hello, err := m.Do(0, "HELLO", "3")
 		require.NoError(t, err)
-		require.Contains(t, hello, server["redis_version"], "the version of HELLO")
+		require.Contains(t, hello, cmp.Or(server["valkey_version"], server["redis_version"]), "the version of HELLO")
 
 		reply, err := m.Do(0, "EVAL", "return redis.call('INFO', 'server')", "0")
 		require.NoError(t, err)
