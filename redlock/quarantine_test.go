@@ -378,8 +378,9 @@ func TestRestartedMasterDoesNotGiveALockAway(t *testing.T) {
 			if b == nil {
 				b = openConfig(t, cfg)
 			}
-			if c.given {
+			if c.given { // by these two; the other one still has it
 				reaches(t, b, 0, "up")
+				reaches(t, b, 2, "up")
 			} else { // who has known it may not know yet that it was restarted
 				reaches(t, b, 0, "quarantined")
 			}
