@@ -347,7 +347,7 @@ func TestPassingTroublesAreNotRefusals(t *testing.T) {
 	}
 
 	t.Run("busy", func(t *testing.T) {
-		m := start(t, "busy-reply-threshold 1")
+		m := start(t, "lua-time-limit 1") // busy-reply-threshold, by the name that each version knows
 		busy := newLine(t, dial(t, m.addr(), conn.Options{}))
 		_, err := busy.Send(resp.AppendCommand(nil, "EVAL", "while true do end", "0"))
 		require.NoError(t, err)
