@@ -74,10 +74,10 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 chaos: need-redis ## let clients fight while everything fails, for DURATION (60s)
 	@$(GO) run ./redlock/redlocktest/chaos -duration $(DURATION) $(if $(SEED),-seed $(SEED))
 
-# BRIEF=1 runs the core scenarios against the oldest and the newest. SERVERS adds
-# servers by their paths. UPDATE=1 looks for newer packages.
+# BRIEF=1 runs the core scenarios against the oldest and the newest. ONLY='redis 8'
+# takes some. SERVERS adds servers by their paths. UPDATE=1 looks for newer packages.
 servers: ## run the tests that talk to masters against every Redis and Valkey to be had
-	@$(GO) run ./redlock/redlocktest/servers $(if $(BRIEF),-brief) $(if $(UPDATE),-update) $(SERVERS)
+	@$(GO) run ./redlock/redlocktest/servers $(if $(BRIEF),-brief) $(if $(UPDATE),-update) $(if $(ONLY),-only '$(ONLY)') $(SERVERS)
 
 bench: need-redis ## compare with the peers (half an hour), into bench/report
 	cd bench && $(GO) run .

@@ -3,6 +3,7 @@
 //
 //	go run ./redlock/redlocktest/servers
 //	go run ./redlock/redlocktest/servers -brief
+//	go run ./redlock/redlocktest/servers -only 'redis 8|valkey'
 //	go run ./redlock/redlocktest/servers -fetch=false /opt/valkey-8.0/bin/valkey-server
 //
 // It takes the redis-server and valkey-server on the PATH, and those that are given.
@@ -30,6 +31,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -42,20 +44,28 @@ func main() {
 }
 
 func run(ctx context.Context) int {
-	brief := flag.Bool("brief", false, "the core scenarios, against the oldest and the newest of each kind")
+	brief := flag.Bool("brief", false, "the core scenarios, against the oldest and the newest of each kind, or those of -only")
 	fetch := flag.Bool("fetch", true, "get servers from Debian")
 	update := flag.Bool("update", false, "look for newer packages than those got before")
+	only := flag.String("only", "", "a regular expression for the servers to take, such as 'redis 8|valkey'")
 	list := flag.Bool("list", false, "print the servers and run nothing")
 	flag.Parse()
 
+	wanted, err := regexp.Compile(*only)
+	if err != nil {
+		complain(err)
+		return 2
+	}
 	all, missing := find(ctx, flag.Args(), *fetch, *update)
 	complain(missing)
+	if *only != "" {
+		all = slices.DeleteFunc(all, func(s server) bool { return !wanted.MatchString(s.String()) })
+	} else if *brief {
+		all = ends(all)
+	}
 	if len(all) == 0 {
 		complain(errors.New("there is none"))
 		return 2
-	}
-	if *brief {
-		all = ends(all)
 	}
 	status := 0
 	if *list {
