@@ -53,6 +53,9 @@ func TestReleaseThatIsRefusedForAMomentIsRepeated(t *testing.T) {
 	for i := range 3 {
 		command(t, masters, i, "CONFIG", "SET", "min-replicas-to-write", "1")
 	}
+	if _, err := masters.Do(0, "EVAL", "return redis.call('DEL', 'other')", "0"); err == nil {
+		t.Skip("a script writes here though replicas are missing, as before Redis 7")
+	}
 	require.ErrorIs(t, m.Unlock(t.Context()), ErrNoQuorum)
 	require.Positive(t, c.rounds.Masters()[0].Debts)
 	for i := range 3 {

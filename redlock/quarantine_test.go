@@ -25,7 +25,7 @@ const rights = "+set +get +del +pexpire +pttl +eval +evalsha +script|load +info"
 func startACL(t *testing.T, n int, rights string) *redlocktest.Masters {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "users.acl")
-	text := "user default on nopass ~* &* +@all\nuser locker on >password resetkeys ~lock:* -@all " + rights + "\n"
+	text := "user default on nopass ~* +@all\nuser locker on >password resetkeys ~lock:* -@all " + rights + "\n"
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	return redlocktest.Start(t, n, redlocktest.WithArgs("--aclfile", file))
 }
