@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -79,6 +80,19 @@ func TestLibrariesAreTakenFromTheDependencies(t *testing.T) {
 libc6
   PreDepends: libc6
 `))
+}
+
+func TestMatrixIsATableOfMarkdown(t *testing.T) {
+	var table strings.Builder
+	matrix(&table, []result{
+		{server: server{kind: "redis", version: "6.0.16"}, passed: 569, failed: []string{"conn TestTLS"}, skipped: 1, took: 89400 * time.Millisecond},
+		{server: server{kind: "valkey", version: "9.1.2"}, passed: 570, took: time.Minute},
+	})
+	require.Equal(t, `| server | version | passed | failed | skipped | time  |
+| ---    | ---     | ---    | ---    | ---     | ---   |
+| redis  | 6.0.16  | 569    | 1      | 1       | 1m29s |
+| valkey | 9.1.2   | 570    | 0      | 0       | 1m0s  |
+`, table.String())
 }
 
 // A test that is renamed would else drop out of the core unnoticed.

@@ -157,12 +157,13 @@ func (r *result) add(ctx context.Context, b binary, brief bool, logs string) err
 	return nil
 }
 
-// matrix prints the results as a table.
+// matrix prints the results as a table of Markdown.
 func matrix(w io.Writer, results []result) {
-	t := tabwriter.NewWriter(w, 0, 0, 1, ' ', tabwriter.AlignRight|tabwriter.Debug)
-	fmt.Fprintln(t, "server\tversion\tpassed\tfailed\tskipped\ttime\t")
+	t := tabwriter.NewWriter(w, 0, 0, 0, ' ', 0)
+	fmt.Fprintln(t, "| server\t | version\t | passed\t | failed\t | skipped\t | time\t |")
+	fmt.Fprintln(t, "| ---\t | ---\t | ---\t | ---\t | ---\t | ---\t |")
 	for _, r := range results {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%s\t\n",
+		fmt.Fprintf(t, "| %s\t | %s\t | %d\t | %d\t | %d\t | %s\t |\n",
 			r.server.kind, r.server.version, r.passed, len(r.failed), r.skipped, r.took.Round(time.Second))
 	}
 	t.Flush()
