@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,9 @@ func TestBriefTakesTheOldestAndTheNewestOfEachKind(t *testing.T) {
 }
 
 func TestServerSaysItsVersion(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the servers of this test are scripts for a shell")
+	}
 	for says, want := range map[string]string{
 		"Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=ae4d7c971a948f0":  "redis 7.0.15",
 		"Valkey server v=9.1.2 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=f2a0b1c3d4e5f607": "valkey 9.1.2",
@@ -63,6 +67,37 @@ func TestServerSaysItsVersion(t *testing.T) {
 	}
 	_, err := ask(t.Context(), "/bin/true")
 	require.ErrorContains(t, err, "no version of Redis or Valkey")
+}
+
+// The loader of this test says how it was called.
+func TestUnpackedServerIsStartedWithItsOwnLoader(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the script is one for a shell")
+	}
+	dir := filepath.Join(t.TempDir(), "with space")
+	for name, text := range map[string]string{
+		"usr/bin/redis-check-rdb":                         "the program",
+		"usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2":   "#!/bin/sh\nprintf '%s\\n' \"$0\" \"$@\"\n",
+		"lib/x86_64-linux-gnu/libjemalloc.so.2":           "",
+		"usr/share/doc/redis-tools/copyright/is/not/here": "",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
+	}
+	require.NoError(t, wrap(dir, "redis-server", "redis"))
+	moved := filepath.Join(t.TempDir(), "moved")
+	require.NoError(t, os.Rename(dir, moved))
+
+	out, err := output(t.Context(), nil, filepath.Join(moved, "redis-server"), "--save", "", "a b")
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		moved + "/loader/redis-server",
+		"--library-path", moved + "/usr/lib/x86_64-linux-gnu:" + moved + "/lib/x86_64-linux-gnu",
+		moved + "/program/redis-server",
+		"--save", "", "a b",
+	}, strings.Split(strings.TrimSuffix(out, "\n"), "\n"))
+
+	require.ErrorContains(t, wrap(t.TempDir(), "redis-server", "redis"), "the packages have no usr/bin/redis-check-rdb")
 }
 
 func TestLibrariesAreTakenFromTheDependencies(t *testing.T) {
