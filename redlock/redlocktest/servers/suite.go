@@ -58,6 +58,7 @@ type result struct {
 // A binary is the compiled tests of one package.
 type binary struct{ pkg, path, dir string }
 
+// testAll runs the tests of all packages against one server after the other.
 func testAll(ctx context.Context, all []server, brief bool) ([]result, error) {
 	c, err := cacheDir()
 	if err != nil {
@@ -96,6 +97,7 @@ func testAll(ctx context.Context, all []server, brief bool) ([]result, error) {
 	return results, nil
 }
 
+// compile compiles the tests of each package once, for all servers.
 func compile(ctx context.Context, into string) (all []binary, err error) {
 	root, err := output(ctx, nil, "go", "list", "-m", "-f", "{{.Dir}}")
 	if err != nil {
