@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +31,8 @@ type Server struct {
 	Mode    string // "standalone"
 	Role    string // "master"
 	Durable bool   // it has said that it persists every write before it answers (appendfsync always)
+
+	Commands Commands // that the server has ([Options.Probe]); whether the user may call them shows only then
 
 	// This connection.
 	Proto    int   // version of RESP: 3, or 2 if the server knows no HELLO
@@ -91,6 +94,7 @@ func (h *handshake) run() (Server, error) {
 		h.add("ROLE", "ROLE")
 	}
 	h.addPersistence()
+	h.addProbes()
 	replies, err := h.exchange()
 	// A TLS server that reads a HELLO closes the connection, mostly without a word.
 	if e, ok := err.(*Error); ok && len(replies) == 0 && h.conn.tls == nil {
@@ -128,6 +132,7 @@ func (h *handshake) runRESP2() (Server, error) {
 	h.add("INFO", "INFO")
 	h.add("ROLE", "ROLE") // INFO may be forbidden, and without HELLO nothing else tells the role
 	h.addPersistence()
+	h.addProbes()
 	replies, err := h.exchange()
 	if err != nil {
 		return Server{}, err
@@ -138,6 +143,14 @@ func (h *handshake) runRESP2() (Server, error) {
 func (h *handshake) addPersistence() {
 	if h.opt.Persistence {
 		h.add("CONFIG GET", "CONFIG", "GET", "*append*") // one pattern: before Redis 7 it takes no more
+	}
+}
+
+func (h *handshake) addProbes() {
+	if h.opt.Probe {
+		for _, p := range probes {
+			h.add(p.name, p.name)
+		}
 	}
 }
 
@@ -250,6 +263,12 @@ func (h *handshake) judge(replies []reply) (Server, error) {
 		return s, err
 	}
 	for _, r := range replies {
+		if i := slices.IndexFunc(probes, func(p probe) bool { return p.name == r.name }); i >= 0 {
+			if arity(r.Value) {
+				s.Commands |= probes[i].has
+			}
+			continue
+		}
 		if !r.IsError() {
 			s.Tracking = s.Tracking || r.name == "CLIENT TRACKING"
 			continue
@@ -339,7 +358,9 @@ func (s *Server) fromInfo(text []byte) {
 			if s.Version == "" {
 				s.Version = value
 			}
-		case "redis_mode":
+		case "valkey_version": // stands behind redis_version, which is there what it is compatible with
+			s.Version = value
+		case "redis_mode", "server_mode": // Valkey's name
 			if s.Mode == "" {
 				s.Mode = value
 			}

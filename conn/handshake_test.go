@@ -294,6 +294,7 @@ func TestServersWithoutHELLOAreSpokenToInRESP2(t *testing.T) {
 		"sentinel by ROLE":  {map[string]string{"INFO": bulk("x:y\r\n"), "ROLE": "*1\r\n$8\r\nsentinel\r\n"}, "Sentinel", "sentinel://"},
 		"sentinel by INFO":  {map[string]string{"INFO": bulk("redis_mode:sentinel\r\n"), "ROLE": "-ERR unknown\r\n"}, "Sentinel", "port"},
 		"cluster by INFO":   {map[string]string{"INFO": bulk("redis_mode:cluster\r\nrole:master\r\n")}, "Cluster", "independent"},
+		"Valkey's cluster":  {map[string]string{"INFO": bulk("redis_version:7.2.4\r\nvalkey_version:9.1.2\r\nserver_mode:cluster\r\nrole:master\r\n")}, "Cluster", "independent"},
 		"too old":           {map[string]string{"INFO": bulk("redis_version:2.6.11\r\nrole:master\r\n")}, "2.6.11", "2.6.12"},
 		"wrong password":    {map[string]string{"AUTH": "-ERR invalid password\r\n"}, "AUTH: ERR invalid password", "password"},
 		"needless password": {map[string]string{"AUTH": "-ERR Client sent AUTH, but no password is set\r\n"}, "no password is set", "password"},

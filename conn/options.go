@@ -54,6 +54,10 @@ type Options struct {
 	// answers (CONFIG GET): see [Server.Durable].
 	Persistence bool
 
+	// Probe finds out which of the [Commands] the server has, by trying each without
+	// arguments: see [Server.Commands].
+	Probe bool
+
 	// Limits bound each frame from the master.
 	Limits resp.Limits
 

@@ -1,0 +1,38 @@
+package conn
+
+import (
+	"strings"
+
+	"github.com/redburst/redburst/resp"
+)
+
+// Commands is a set of commands that not every server has.
+type Commands uint8
+
+const (
+	// DelEx is DELEX key IFEQ value, which Redis has since 8.4.
+	DelEx Commands = 1 << iota
+	// DelIfEq is DELIFEQ key value, which Valkey has since 9.0.
+	DelIfEq
+	// SetIfEq is SET key value IFEQ value PX ms. A server with one of the others has it.
+	SetIfEq
+)
+
+type probe struct {
+	name string
+	has  Commands
+}
+
+// probes are the commands that are tried in the handshake, and what a server that has them
+// has.
+var probes = []probe{
+	{"DELEX", DelEx | SetIfEq},
+	{"DELIFEQ", DelIfEq | SetIfEq},
+}
+
+// arity reports whether an error says that a command lacks its arguments: so the server has
+// the command. Versions are no help (a Valkey says that it is a Redis 7.2.4), nor is COMMAND,
+// which can be forbidden.
+func arity(v resp.Value) bool {
+	return v.IsError() && strings.Contains(string(v.Bytes()), "wrong number of arguments")
+}
