@@ -22,6 +22,8 @@ type flight struct {
 	judge    Judge
 	replies  int           // to the command
 	fallback []byte        // own copy
+	lease    Lease         // of the fallback; nil if it may be sent at any time
+	term     uint64        // ... and its term
 	command  []byte        // own copy of what is delivered as a debt; empty if the fallback is
 	until    time.Duration // it is of use until then; 0 if it is not persistent
 	persist  time.Duration // Op.Persist
@@ -45,6 +47,7 @@ func (m *Mux) takeFlight(op *Op, now time.Duration) *flight {
 	f.judge = op.Judge
 	f.replies = max(1, op.Replies)
 	f.fallback = append(f.fallback[:0], op.Fallback...)
+	f.lease, f.term = op.Lease, op.Term
 	f.command = f.command[:0]
 	f.until, f.extended = 0, 0
 	if op.Persist > 0 {
@@ -61,7 +64,7 @@ func (m *Mux) unref(f *flight) {
 	if f.refs--; f.refs > 0 {
 		return
 	}
-	f.op, f.judge = nil, nil
+	f.op, f.judge, f.lease = nil, nil, nil
 	if m.pooled < maxPooled && cap(f.fallback) <= keepFlight && cap(f.command) <= keepFlight {
 		f.next, m.pool = m.pool, f
 		m.pooled++

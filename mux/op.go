@@ -1,6 +1,10 @@
 package mux
 
-import "time"
+import (
+	"time"
+
+	"github.com/redburst/redburst/conn"
+)
 
 // An Op is one command to all masters. The caller sets the fields of the first group,
 // submits the Op with [Mux.Do], or with [Mux.Post] and [Mux.Wait], and reads the results.
@@ -9,16 +13,26 @@ import "time"
 // was not decided yet is a mistake, and panics.
 type Op struct {
 	// Command is one or more encoded commands, the same for each master. It is copied when
-	// the Op is submitted, and may have 2 MiB together with the Fallback. An Op without a
+	// the Op is submitted, and may have 2 MiB together with the Fallback. So may each of the
+	// Dialects. An Op without a
 	// Command asks nothing. It only waits, until its timeout, its context or Forget ends
 	// it, and reads pushes meanwhile.
 	Command []byte
 	// Replies is the number of replies that a master gives to the Command; zero means one.
 	// The last is judged, those before it are skipped.
 	Replies int
+	// Dialects are commands that say the same in other words. A master is sent the first of
+	// them that its server has, and otherwise the Command. They are copied, too, and each
+	// draws as many replies as the Command, which the same Judge judges.
+	Dialects []Dialect
 	// Fallback is one command, sent to a master whose verdict was VerdictAgain, at most
 	// once.
 	Fallback []byte
+	// Lease, if set, says whether the Fallback may still be sent. If it has ended, a master
+	// whose verdict was VerdictAgain has voted no.
+	Lease Lease
+	// Term is given to the Lease.
+	Term uint64
 	// Judge is called for each master's (last) reply. Without one each master's vote is
 	// VerdictFailed.
 	Judge Judge
@@ -69,6 +83,22 @@ type Op struct {
 	deadline   time.Duration // from Timeout; 0 if there is none
 	prev, next *Op           // in Mux.ops
 	wake       chan struct{} // takes one signal; made when its caller first waits
+}
+
+// A Dialect is a command for masters whose server has certain commands.
+type Dialect struct {
+	Needs   conn.Commands // all of them
+	Command []byte        // encoded; if it is empty, the Op's Command is sent
+}
+
+// A Lease says whether something may still be done. An [Op] that must not be repeated once
+// another has undone it has one: the Lease ends before the other is submitted, so a repetition
+// is never written after it.
+type Lease interface {
+	// Holds reports whether the term, which the lease was in when the Op was submitted, has
+	// not ended by now, on the clock of [conn.Now]. It is called with the Mux locked: it must
+	// neither block nor call the Mux.
+	Holds(term uint64, now time.Duration) bool
 }
 
 // Count returns the number of votes of each kind. The votes that are pending after the

@@ -15,6 +15,7 @@ type owed struct {
 	left  int           // replies to come, the judged one included
 	final bool          // VerdictAgain is of no use: this is the fallback, or a delivery
 	voted bool          // the master's vote was cast as failed before: a delivery, or it is barred
+	needs conn.Commands // of the Dialect that was sent; 0 if it was the Command
 }
 
 // match takes the replies that have come on a link.
@@ -65,9 +66,15 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	s.state.Last = now - o.sent
 	s.state.Replies++
 	verdict, err := judge(f.judge, v)
+	if verdict == VerdictFailed && o.needs != 0 {
+		verdict = s.misunderstood(o, v)
+	}
 	if verdict == VerdictAgain && !o.final && len(f.fallback) > 0 {
-		m.fallBack(i, o, now)
-		return true
+		if f.lease == nil || f.lease.Holds(f.term, now) {
+			m.fallBack(i, o, now)
+			return true
+		}
+		verdict = VerdictNo
 	}
 	m.heedRefusal(i, f, verdict, v, now)
 	verdict, err = outcome(verdict, err, v)
@@ -79,6 +86,21 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	}
 	m.unref(f)
 	return true
+}
+
+// misunderstood judges an error reply to a dialect. If the fallback may do better, it is
+// VerdictAgain.
+func (s *slot) misunderstood(o owed, v resp.Value) Verdict {
+	switch conn.ErrorCode(v) {
+	case "NOPERM", "ERR":
+		// The server means something else by it, or the user may not call it. The handshake
+		// could not see that: servers look at the number of arguments first.
+		s.known.Commands &^= o.needs
+		return VerdictAgain
+	case "OOM": // a SET is refused where the memory is full, and a script that sets nothing is not
+		return VerdictAgain
+	}
+	return VerdictFailed
 }
 
 // fallBack sends a master the fallback of an operation in place of what it has answered.

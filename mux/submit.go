@@ -162,7 +162,22 @@ func (m *Mux) refusal(op *Op) error {
 	case len(op.Command)+len(op.Fallback) > maxCommand:
 		return ErrTooLong
 	}
+	for _, d := range op.Dialects {
+		if len(d.Command)+len(op.Fallback) > maxCommand {
+			return ErrTooLong
+		}
+	}
 	return nil
+}
+
+// wording is what a master is sent whose server has these commands, and which of them it needs.
+func (op *Op) wording(has conn.Commands) (command []byte, needs conn.Commands) {
+	for i := range op.Dialects {
+		if d := &op.Dialects[i]; len(d.Command) > 0 && has&d.Needs == d.Needs {
+			return d.Command, d.Needs
+		}
+	}
+	return op.Command, 0
 }
 
 // hopeless reports whether an operation need not be written, because too few masters can
@@ -220,8 +235,9 @@ func (m *Mux) offer(i int, op *Op, f *flight, now time.Duration) {
 	if f.op != nil {
 		op.Asked = op.Asked.With(i)
 	}
-	s.queued = append(s.queued, op.Command...)
-	s.owed.push(owed{f: f, sent: now, left: f.replies, voted: err != nil})
+	command, needs := op.wording(s.known.Commands)
+	s.queued = append(s.queued, command...)
+	s.owed.push(owed{f: f, sent: now, left: f.replies, voted: err != nil, needs: needs})
 	f.refs++
 	m.soil(i)
 }
