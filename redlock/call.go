@@ -35,6 +35,7 @@ func newCall() any {
 func (k *call) prepare(timeout time.Duration) {
 	op, r := &k.op, &k.request
 	op.Command, op.Fallback, op.Replies, op.Judge = r.command, r.fallback, r.replies, r.judge
+	op.Dialects, op.Lease = r.dialects[:], nil
 	op.Timeout = timeout
 	op.All, op.Thorough, op.Keep, op.Persist = false, false, false, 0
 	op.Only, op.Quorum = 0, 0

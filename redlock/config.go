@@ -174,6 +174,7 @@ func (cfg *Config) forMux() mux.Config {
 			DialTimeout: cfg.DialTimeout,
 			Scripts:     scripts,
 			Tracking:    true,
+			Probe:       true,
 			Persistence: !cfg.Durable,
 
 			SentinelUsername: cfg.SentinelUsername,

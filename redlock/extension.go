@@ -20,12 +20,21 @@ type extension struct {
 // encode makes the call the round, if the lock is held. It reports whether it is. hold.mu is
 // held.
 func (x *extension) encode() bool {
-	h := x.hold
-	if h.state(x.core.now()) != stateHeld {
+	if x.hold.state(x.core.now()) != stateHeld {
 		return false
 	}
-	x.call.extend(&h.spec, h.token, true)
+	x.fill(true)
 	return true
+}
+
+// fill encodes the round. restore says whether a master that lacks the lock is given it again.
+// hold.mu is held.
+func (x *extension) fill(restore bool) {
+	h, k := x.hold, x.call
+	k.extend(&h.spec, h.token, restore)
+	if restore {
+		k.op.Lease, k.op.Term = h, h.lease.term.Load()
+	}
 }
 
 // post encodes the round and posts it, under hold.mu: an Unlock that takes the token away
@@ -49,7 +58,7 @@ func (x *extension) postFirst() state {
 	defer h.mu.Unlock()
 	s := h.state(x.core.now())
 	if s == stateHeld || s == stateHandedOver {
-		x.call.extend(&h.spec, h.token, s == stateHeld)
+		x.fill(s == stateHeld)
 		x.core.rounds.Post(x.call.one[:]...)
 	}
 	return s

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/resp"
 	"github.com/stretchr/testify/require"
@@ -43,6 +44,7 @@ type fakeMaster struct {
 	mute     bool                  // does what it is told, and never answers
 	scripts  bool                  // knows them
 	textless bool                  // ... nor takes them by text
+	commands conn.Commands         // that it has beside
 	vanish   func([]string) bool   // commands that are never answered
 	keys     map[string]fakeKey
 	log      []string // what it did: "set k token", "extend ...", "release ..."
@@ -67,6 +69,8 @@ type fakeFlight struct {
 	op       *mux.Op // nil once decided
 	judge    mux.Judge
 	fallback []byte
+	lease    mux.Lease
+	term     uint64
 	only     mux.Set
 	quorum   int
 	all      bool
@@ -210,7 +214,7 @@ func (r *fakeRounds) submit(op *mux.Op, wanted bool) *fakeFlight {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock()
-	f := &fakeFlight{judge: op.Judge, fallback: slices.Clone(op.Fallback), all: op.All, thorough: op.Thorough, keep: op.Keep,
+	f := &fakeFlight{judge: op.Judge, fallback: slices.Clone(op.Fallback), lease: op.Lease, term: op.Term, all: op.All, thorough: op.Thorough, keep: op.Keep,
 		only: op.Only, quorum: op.Quorum, done: make(chan struct{})}
 	if f.only == 0 {
 		f.only = 1<<len(r.masters) - 1
@@ -232,9 +236,15 @@ func (r *fakeRounds) submit(op *mux.Op, wanted bool) *fakeFlight {
 			up++
 		}
 	}
-	bytes := slices.Clone(op.Command)
 	for i, m := range r.masters {
-		c := &fakeCommand{f: f, bytes: bytes, arrives: now + m.delay}
+		bytes := op.Command
+		for _, d := range op.Dialects {
+			if len(d.Command) > 0 && m.commands&d.Needs == d.Needs {
+				bytes = d.Command
+				break
+			}
+		}
+		c := &fakeCommand{f: f, bytes: slices.Clone(bytes), arrives: now + m.delay}
 		switch {
 		case r.closed || r.drained && f.persist == 0, !f.only.Has(i):
 		case m.down != nil:
@@ -359,8 +369,11 @@ func (m *fakeMaster) serve() {
 		v := parse(reply)
 		verdict := c.f.judge(v)
 		if verdict == mux.VerdictAgain && !c.fallback {
-			m.queue = append(m.queue, &fakeCommand{f: c.f, bytes: c.f.fallback, fallback: true})
-			continue
+			if c.f.lease == nil || c.f.lease.Holds(c.f.term, r.clock()) {
+				m.queue = append(m.queue, &fakeCommand{f: c.f, bytes: c.f.fallback, fallback: true})
+				continue
+			}
+			verdict = mux.VerdictNo
 		}
 		var err error
 		if verdict != mux.VerdictYes && verdict != mux.VerdictNo {
@@ -402,6 +415,21 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 		return resp.AppendError(nil, m.deny(args)), true
 	case args[0] == "SET" && m.refusal != "":
 		return resp.AppendError(nil, m.refusal), true
+	case args[0] == "SET" && args[3] == "IFEQ":
+		m.log = append(m.log, "extend "+key+" "+args[2])
+		if !there || v.token != args[4] {
+			return resp.AppendNullBulk(nil), true
+		}
+		m.keys[key] = fakeKey{args[2], px(args[6])}
+		return resp.AppendSimpleString(nil, "OK"), true
+	case args[0] == "DELEX" || args[0] == "DELIFEQ":
+		token := args[len(args)-1]
+		m.log = append(m.log, "release "+key+" "+token)
+		if there && v.token == token {
+			delete(m.keys, key)
+			return resp.AppendInt(nil, 1), true
+		}
+		return resp.AppendInt(nil, 0), true
 	case args[0] == "SET":
 		if there {
 			return resp.AppendNullBulk(nil), true

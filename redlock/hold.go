@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,7 +19,32 @@ type hold struct {
 	gone  bool          // it is known to be lost
 	since time.Duration // when it was taken; 0 if unknown
 	keeps *keep         // its live KeepAlives
+
+	lease lease
 }
+
+// A lease is what the mux may know of a hold, without its lock. A master that lacks the key, or
+// does not know a script, is sent a second command: the lease says whether the lock is still
+// held. It ends before a release is submitted, so no key is set again after that.
+type lease struct {
+	term atomic.Uint64 // a number for each lock
+	ends atomic.Int64  // of the lock's validity; 0 if it is over, or unknown
+}
+
+// Holds is for the mux: see mux.Lease.
+func (h *hold) Holds(term uint64, now time.Duration) bool {
+	ends := time.Duration(h.lease.ends.Load())
+	return ends > now && h.lease.term.Load() == term
+}
+
+// begin makes it the lease of a lock that was just taken.
+func (l *lease) begin(ends time.Duration) {
+	l.end()
+	l.term.Add(1)
+	l.ends.Store(int64(ends))
+}
+
+func (l *lease) end() { l.ends.Store(0) }
 
 // A state is what there is to know of a hold at some moment:
 //
@@ -91,6 +117,7 @@ func (h *hold) install(token []byte, until, now time.Duration) bool {
 	}
 	h.token = append(h.token[:0], token...)
 	h.until, h.since, h.gone = until, now, false
+	h.lease.begin(until)
 	return true
 }
 
@@ -98,6 +125,7 @@ func (h *hold) install(token []byte, until, now time.Duration) bool {
 // that already. mu is held.
 func (h *hold) prolong(until time.Duration) {
 	h.until = max(until, h.until)
+	h.lease.ends.Store(int64(h.until))
 	for k := h.keeps; k != nil; k = k.sibling {
 		k.until.Store(int64(h.until))
 	}
@@ -114,6 +142,7 @@ func (h *hold) lose(token []byte, now time.Duration) (keeps *keep) {
 	}
 	keeps = h.keeps
 	h.gone, h.keeps = true, nil
+	h.lease.end()
 	return keeps
 }
 
@@ -121,6 +150,7 @@ func (h *hold) lose(token []byte, now time.Duration) (keeps *keep) {
 // held.
 func (h *hold) reset() (keeps *keep) {
 	keeps = h.keeps
+	h.lease.end()
 	h.token, h.until, h.since, h.gone, h.keeps = h.token[:0], 0, 0, false, nil
 	return keeps
 }

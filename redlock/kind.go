@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"strings"
 	"time"
 
 	"github.com/redburst/redburst/mux"
@@ -43,11 +44,19 @@ type request struct {
 	replies  int       // that the command draws; 0 means 1. The last is judged
 	fallback []byte    // one command, for a master whose reply was judged to be again; may be empty
 	judge    mux.Judge // of each reply
+
+	// dialects say what the command says in the words of servers that have a command for it,
+	// each for the server that is named. They may be empty, and need a fallback.
+	dialects [2]mux.Dialect
 }
 
 // reset empties the request and keeps its memory.
 func (r *request) reset() {
 	r.command, r.fallback, r.replies, r.judge = r.command[:0], r.fallback[:0], 0, nil
+	for i := range r.dialects {
+		d := &r.dialects[i]
+		d.Needs, d.Command = 0, d.Command[:0]
+	}
 }
 
 // spec is what is fixed when a Mutex is made.
@@ -58,16 +67,24 @@ type spec struct {
 	timeout time.Duration // of a round
 }
 
-// judgeScript judges a script that returns an integer: 1 is a yes, any other a no.
-func judgeScript(v resp.Value) mux.Verdict {
+// judgeInt judges a script or a command that returns an integer: 1 is a yes, any other a no. So is
+// a key that does not hold a string.
+func judgeInt(v resp.Value) mux.Verdict {
 	n, ok := v.Int()
 	switch {
 	case ok && n == 1:
 		return mux.VerdictYes
-	case ok:
+	case ok, wrongType(v):
 		return mux.VerdictNo
 	}
 	return judgeError(v)
+}
+
+// wrongType reports whether a native command has met a key that holds no string. Then it is not
+// ours. (Our scripts do not fail there.)
+func wrongType(v resp.Value) bool {
+	return string(v.ErrorCode()) == "WRONGTYPE" ||
+		v.IsError() && strings.Contains(string(v.Bytes()), "should be of string type") // DELEX
 }
 
 // judgeError judges what is no proper reply.

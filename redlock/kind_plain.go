@@ -3,6 +3,7 @@ package redlock
 import (
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/resp"
 )
@@ -49,13 +50,25 @@ func (plain) acquire(r *request, key string, token []byte, ttl time.Duration) {
 	r.command = resp.AppendBulkInt(r.command, ttl.Milliseconds())
 }
 
-// extend sends the extend script. Its fallback never sets a key again: it is sent only when a
-// master has said that it does not know the script, and a release may have been written to
-// that master by then.
+// extend sends the extend script or, where the server has it, SET key token IFEQ token PX ttl.
+// That sets no key that is gone, so the script follows it there.
 func (plain) extend(r *request, key string, token []byte, ttl time.Duration, restore bool) {
-	r.judge = judgeScript
+	r.judge = judgeExtend
+	if !restore {
+		r.judge = judgeExtendOnly
+	}
 	r.command = appendExtendArgs(extendScript.appendHash(r.command, key, 3), token, ttl, restore)
-	r.fallback = appendExtendArgs(extendScript.appendText(r.fallback, key, 3), token, ttl, false)
+	r.fallback = appendExtendArgs(extendScript.appendText(r.fallback, key, 3), token, ttl, restore)
+	d := &r.dialects[0]
+	d.Needs = conn.SetIfEq
+	d.Command = resp.AppendArray(d.Command, 7)
+	d.Command = resp.AppendBulkString(d.Command, "SET")
+	d.Command = resp.AppendBulkString(d.Command, key)
+	d.Command = resp.AppendBulk(d.Command, token)
+	d.Command = resp.AppendBulkString(d.Command, "IFEQ")
+	d.Command = resp.AppendBulk(d.Command, token)
+	d.Command = resp.AppendBulkString(d.Command, "PX")
+	d.Command = resp.AppendBulkInt(d.Command, ttl.Milliseconds())
 }
 
 func appendExtendArgs(dst, token []byte, ttl time.Duration, restore bool) []byte {
@@ -67,10 +80,25 @@ func appendExtendArgs(dst, token []byte, ttl time.Duration, restore bool) []byte
 	return resp.AppendBulkString(dst, "0")
 }
 
+// release sends the release script or, where the server has one of them, DELEX key IFEQ token or
+// DELIFEQ key token.
 func (plain) release(r *request, key string, token []byte) {
-	r.judge = judgeScript
+	r.judge = judgeInt
 	r.command = resp.AppendBulk(releaseScript.appendHash(r.command, key, 1), token)
 	r.fallback = resp.AppendBulk(releaseScript.appendText(r.fallback, key, 1), token)
+	d := &r.dialects[0]
+	d.Needs = conn.DelEx
+	d.Command = resp.AppendArray(d.Command, 4)
+	d.Command = resp.AppendBulkString(d.Command, "DELEX")
+	d.Command = resp.AppendBulkString(d.Command, key)
+	d.Command = resp.AppendBulkString(d.Command, "IFEQ")
+	d.Command = resp.AppendBulk(d.Command, token)
+	d = &r.dialects[1]
+	d.Needs = conn.DelIfEq
+	d.Command = resp.AppendArray(d.Command, 3)
+	d.Command = resp.AppendBulkString(d.Command, "DELIFEQ")
+	d.Command = resp.AppendBulkString(d.Command, key)
+	d.Command = resp.AppendBulk(d.Command, token)
 }
 
 // look reads how long the key has to live. CLIENT CACHING YES makes the master promise to tell
@@ -92,6 +120,26 @@ func judgeSet(v resp.Value) mux.Verdict {
 		return mux.VerdictNo
 	}
 	return mux.VerdictFailed
+}
+
+// judgeExtend judges the extend script and SET IFEQ. A null of the latter says that the key is
+// another's, or gone: the script, which can set it again, finds out.
+func judgeExtend(v resp.Value) mux.Verdict {
+	switch {
+	case v.Is("OK"):
+		return mux.VerdictYes
+	case v.IsNull():
+		return mux.VerdictAgain
+	}
+	return judgeInt(v)
+}
+
+// judgeExtendOnly is judgeExtend where a key that is gone must not be set again.
+func judgeExtendOnly(v resp.Value) mux.Verdict {
+	if v.IsNull() {
+		return mux.VerdictNo
+	}
+	return judgeExtend(v)
 }
 
 // judgeFree judges PTTL: a key that is not there is a yes.

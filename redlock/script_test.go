@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/stretchr/testify/require"
 )
@@ -18,6 +19,9 @@ func TestCommandsOnTheWire(t *testing.T) {
 	token := string(k.token)
 	require.Equal(t, []string{"SET", "a key", token, "NX", "PX", "10000"}, words(k.op.Command))
 	require.Empty(t, k.op.Fallback)
+	for _, d := range k.op.Dialects {
+		require.Empty(t, d.Command, "every server understands it")
+	}
 	require.True(t, strings.HasPrefix(token, "me/"))
 	require.Zero(t, k.op.Persist, "an acquire is never delivered late")
 
@@ -26,12 +30,24 @@ func TestCommandsOnTheWire(t *testing.T) {
 	require.Equal(t, []string{"EVAL", releaseScript.text, "1", "a key", token}, words(k.op.Fallback))
 	require.Equal(t, 10*time.Second, k.op.Persist)
 
+	require.Equal(t, []string{"DELEX", "a key", "IFEQ", token}, words(k.op.Dialects[0].Command))
+	require.Equal(t, conn.DelEx, k.op.Dialects[0].Needs)
+	require.Equal(t, []string{"DELIFEQ", "a key", token}, words(k.op.Dialects[1].Command))
+	require.Equal(t, conn.DelIfEq, k.op.Dialects[1].Needs)
+
 	k.extend(&m.spec, []byte(token), true)
+	require.Equal(t, []string{"SET", "a key", token, "IFEQ", token, "PX", "10000"}, words(k.op.Dialects[0].Command))
+	require.Equal(t, conn.SetIfEq, k.op.Dialects[0].Needs)
+	require.Empty(t, k.op.Dialects[1].Command)
 	require.Equal(t, []string{"EVALSHA", extendScript.hash, "1", "a key", token, "10000", "1"}, words(k.op.Command))
-	require.Equal(t, []string{"EVAL", extendScript.text, "1", "a key", token, "10000", "0"}, words(k.op.Fallback))
+	require.Equal(t, []string{"EVAL", extendScript.text, "1", "a key", token, "10000", "1"}, words(k.op.Fallback))
 	require.Zero(t, k.op.Persist)
 
+	k.extend(&m.spec, []byte(token), false)
+	require.Equal(t, []string{"EVAL", extendScript.text, "1", "a key", token, "10000", "0"}, words(k.op.Fallback))
+
 	k.holders("a key", time.Second)
+	require.Empty(t, k.op.Dialects[0].Command)
 	require.Equal(t, []string{"EVALSHA", holdersScript.hash, "1", "a key"}, words(k.op.Command))
 	require.Equal(t, []string{"EVAL", holdersScript.text, "1", "a key"}, words(k.op.Fallback))
 }
@@ -51,12 +67,24 @@ func TestRepliesAreJudged(t *testing.T) {
 		{judgeSet, ":1\r\n", mux.VerdictFailed},
 		{judgeSet, "-OOM command not allowed\r\n", mux.VerdictFailed},
 		{judgeSet, "-NOSCRIPT what\r\n", mux.VerdictFailed},
-		{judgeScript, ":1\r\n", mux.VerdictYes},
-		{judgeScript, ":0\r\n", mux.VerdictNo},
-		{judgeScript, ":2\r\n", mux.VerdictNo},
-		{judgeScript, "-NOSCRIPT No matching script.\r\n", mux.VerdictAgain},
-		{judgeScript, "-NOPERM\r\n", mux.VerdictFailed},
-		{judgeScript, "$1\r\n1\r\n", mux.VerdictFailed},
+		{judgeInt, ":1\r\n", mux.VerdictYes},
+		{judgeInt, ":0\r\n", mux.VerdictNo},
+		{judgeInt, ":2\r\n", mux.VerdictNo},
+		{judgeInt, "-NOSCRIPT No matching script.\r\n", mux.VerdictAgain},
+		{judgeInt, "-NOPERM\r\n", mux.VerdictFailed},
+		{judgeInt, "$1\r\n1\r\n", mux.VerdictFailed},
+		{judgeInt, "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", mux.VerdictNo},
+		{judgeInt, "-ERR Key should be of string type if conditions are specified\r\n", mux.VerdictNo},
+		{judgeInt, "-ERR syntax error\r\n", mux.VerdictFailed},
+		{judgeExtend, "+OK\r\n", mux.VerdictYes},
+		{judgeExtend, "_\r\n", mux.VerdictAgain},
+		{judgeExtend, ":1\r\n", mux.VerdictYes},
+		{judgeExtend, ":2\r\n", mux.VerdictNo},
+		{judgeExtend, "-NOSCRIPT\r\n", mux.VerdictAgain},
+		{judgeExtend, "-WRONGTYPE Operation\r\n", mux.VerdictNo},
+		{judgeExtendOnly, "_\r\n", mux.VerdictNo},
+		{judgeExtendOnly, "+OK\r\n", mux.VerdictYes},
+		{judgeExtendOnly, "-NOSCRIPT\r\n", mux.VerdictAgain},
 		{judgeHolders, "*2\r\n$1\r\nx\r\n:5\r\n", mux.VerdictYes},
 		{judgeHolders, "*1\r\n:5\r\n", mux.VerdictFailed},
 		{judgeHolders, "-NOSCRIPT\r\n", mux.VerdictAgain},

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/stretchr/testify/require"
 )
 
@@ -68,6 +69,8 @@ func newHistory(t *testing.T, seed uint64) *history {
 	}
 	for _, m := range h.masters.masters {
 		m.delay = time.Millisecond
+		m.commands = []conn.Commands{0, conn.DelEx | conn.SetIfEq, conn.DelIfEq | conn.SetIfEq}[h.random(3)]
+		m.scripts = h.random(4) > 0
 	}
 	for range 1 + h.random(4) {
 		timeout := time.Duration(5+h.random(100)) * time.Millisecond

@@ -1,0 +1,255 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// nativeRelease is the command by which the server that is tested releases a lock; without one
+// the test is skipped. make servers runs these tests on servers that have one.
+func nativeRelease(t testing.TB) string {
+	t.Helper()
+	one := redlocktest.Start(t, 1)
+	for _, command := range []string{"DELEX", "DELIFEQ"} {
+		if _, err := one.Do(0, command); err != nil && strings.Contains(err.Error(), "wrong number of arguments") {
+			return command
+		}
+	}
+	t.Skip("this server has neither DELEX (Redis 8.4) nor DELIFEQ (Valkey 9.0)")
+	return ""
+}
+
+// calls is how often a master was asked for a command since it was started.
+func calls(t testing.TB, masters *redlocktest.Masters, i int, command string) (n int) {
+	t.Helper()
+	stats, err := masters.Do(i, "INFO", "commandstats")
+	require.NoError(t, err)
+	for line := range strings.Lines(stats.(string)) {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_"+strings.ToLower(command)+":calls="); ok {
+			fmt.Sscan(rest, &n)
+		}
+	}
+	return n
+}
+
+// becomes waits for what the last master may do after the decision.
+func becomes(t *testing.T, cond func() bool, what string, args ...any) {
+	t.Helper()
+	require.Eventually(t, cond, busy, time.Millisecond, append([]any{what}, args...)...)
+}
+
+// lockAndBack takes a lock, extends and releases it.
+func lockAndBack(t *testing.T, c *redlock.Client) {
+	t.Helper()
+	m := c.NewMutex("k", 30*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	require.NoError(t, m.Extend(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()))
+}
+
+func TestNativeCommandsAreUsedWhereTheyAre(t *testing.T) {
+	native := nativeRelease(t)
+	for name, c := range map[string]struct {
+		args            []string
+		native, scripts int // calls
+	}{
+		"on":           {nil, 1, 0},
+		"switched off": {[]string{"--rename-command", native, ""}, 0, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			masters := redlocktest.Start(t, 3, redlocktest.WithArgs(c.args...))
+			lockAndBack(t, openOn(t, masters, nil))
+			for i := range 3 {
+				becomes(t, func() bool { return calls(t, masters, i, native) == c.native }, "master %d has released it", i)
+				becomes(t, func() bool { return calls(t, masters, i, "EVALSHA") == c.scripts }, "master %d was sent scripts", i)
+				require.Zero(t, calls(t, masters, i, "EVAL"))
+			}
+		})
+	}
+}
+
+// Each master of a mixed fleet is spoken to in its own words, within one round.
+func TestServersCanBeMixed(t *testing.T) {
+	native := nativeRelease(t)
+	mine := redlocktest.Start(t, 2)
+	other, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Skip("there is no other server")
+	}
+	t.Setenv("REDLOCKTEST_SERVER", other)
+	theirs := redlocktest.Start(t, 1)
+	c, err := redlock.Open(t.Context(), redlock.Config{Masters: append(mine.Addrs(), theirs.Addrs()...), RoundTimeout: busy, DialTimeout: busy})
+	require.NoError(t, err)
+	defer c.Close()
+	becomes(t, func() bool {
+		up := 0
+		for _, m := range c.Stats().Masters {
+			if m.Phase == "up" {
+				up++
+			}
+		}
+		return up == 3
+	}, "all are up")
+	for range 10 {
+		lockAndBack(t, c)
+	}
+	becomes(t, func() bool { return calls(t, theirs, 0, "EVALSHA") == 20 || calls(t, theirs, 0, native) == 10 }, "the other server has taken part")
+	for i := range 2 {
+		becomes(t, func() bool { return calls(t, mine, i, native) == 10 }, "master %d has taken part", i)
+		require.Zero(t, calls(t, mine, i, "EVALSHA"))
+	}
+}
+
+func TestNativeCommandsMeanWhatTheScriptsMean(t *testing.T) {
+	native := nativeRelease(t)
+	masters := redlocktest.Start(t, 3)
+	c := openOn(t, masters, nil)
+	do := func(t *testing.T, i int, args ...string) {
+		t.Helper()
+		_, err := masters.Do(i, args...)
+		require.NoError(t, err)
+	}
+	taken := func(t *testing.T) *redlock.Mutex {
+		t.Helper()
+		m := c.NewMutex(t.Name(), 30*time.Second)
+		require.NoError(t, m.TryLock(t.Context()))
+		for i := range 3 { // the last may come later
+			becomes(t, func() bool { v, err := masters.Do(i, "EXISTS", t.Name()); return err == nil && v == int64(1) }, "master %d has it", i)
+		}
+		return m
+	}
+	holds := func(t *testing.T, i int, want any) {
+		t.Helper()
+		becomes(t, func() bool { v, err := masters.Do(i, "TYPE", t.Name()); return err == nil && v == want }, "master %d has %v", i, want)
+	}
+	t.Run("a key that was lost is set again", func(t *testing.T) {
+		m := taken(t)
+		do(t, 1, "DEL", t.Name())
+		require.NoError(t, m.Extend(t.Context()))
+		holds(t, 1, "string")
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+	t.Run("a TTL that was changed is set right", func(t *testing.T) {
+		m := taken(t)
+		for i := range 3 {
+			do(t, i, "PEXPIRE", t.Name(), "20000")
+		}
+		require.NoError(t, m.Extend(t.Context()))
+		for i := range 3 {
+			becomes(t, func() bool { v, err := masters.Do(i, "PTTL", t.Name()); return err == nil && v.(int64) > 20000 }, "master %d", i)
+		}
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+	t.Run("a key that is lost on a majority is a lock lost", func(t *testing.T) {
+		m := taken(t)
+		do(t, 0, "DEL", t.Name())
+		do(t, 1, "DEL", t.Name())
+		require.ErrorIs(t, m.Extend(t.Context()), redlock.ErrNotHeld)
+		require.ErrorIs(t, m.Unlock(t.Context()), redlock.ErrNotHeld)
+	})
+	t.Run("another's key is left alone", func(t *testing.T) {
+		m := taken(t)
+		do(t, 2, "SET", t.Name(), "another's")
+		require.NoError(t, m.Extend(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+		holds(t, 0, "none")
+		v, err := masters.Do(2, "GET", t.Name())
+		require.NoError(t, err)
+		require.Equal(t, "another's", v)
+	})
+	t.Run("a key of another type is another's", func(t *testing.T) {
+		m := taken(t)
+		for i := range 2 {
+			do(t, i, "DEL", t.Name())
+			do(t, i, "HSET", t.Name(), "f", "v")
+		}
+		require.ErrorIs(t, m.Extend(t.Context()), redlock.ErrNotHeld)
+		require.ErrorIs(t, m.Unlock(t.Context()), redlock.ErrNotHeld)
+		holds(t, 0, "hash")
+	})
+	t.Run("a lock that was handed over", func(t *testing.T) {
+		m := taken(t)
+		h := c.NewMutex(t.Name(), 30*time.Second, redlock.WithToken(m.Token()))
+		do(t, 1, "DEL", t.Name())
+		require.NoError(t, h.Extend(t.Context()))
+		holds(t, 1, "none") // nobody here knows whether the lock was valid
+		require.NoError(t, h.Unlock(t.Context()))
+	})
+	t.Run("a master without memory keeps the locks that it has", func(t *testing.T) {
+		m := taken(t)
+		for i := range 3 {
+			do(t, i, "CONFIG", "SET", "maxmemory", "1")
+		}
+		require.NoError(t, m.Extend(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+		for i := range 3 {
+			do(t, i, "CONFIG", "SET", "maxmemory", "0")
+		}
+		holds(t, 0, "none")
+	})
+	t.Run("a user who may not call it has the script", func(t *testing.T) {
+		m := taken(t)
+		for i := range 3 {
+			do(t, i, "ACL", "SETUSER", "default", "-"+strings.ToLower(native))
+		}
+		for range 2 {
+			require.NoError(t, m.Extend(t.Context()))
+			require.NoError(t, m.Unlock(t.Context()))
+			require.NoError(t, m.TryLock(t.Context()))
+		}
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+}
+
+// What a pair of TryLock and Unlock costs the masters, which Redis tells itself.
+func BenchmarkServerCPU(b *testing.B) {
+	native := nativeRelease(b)
+	used := func(masters *redlocktest.Masters) (d time.Duration) {
+		for i := range masters.N() {
+			info, err := masters.Do(i, "INFO", "cpu")
+			require.NoError(b, err)
+			for line := range strings.Lines(info.(string)) {
+				for _, part := range []string{"used_cpu_user:", "used_cpu_sys:"} {
+					if rest, ok := strings.CutPrefix(line, part); ok {
+						s, err := time.ParseDuration(strings.TrimSpace(rest) + "s")
+						require.NoError(b, err)
+						d += s
+					}
+				}
+			}
+		}
+		return d
+	}
+	for _, callers := range []int{1, 256} {
+		for name, args := range map[string][]string{"native": nil, "scripts": {"--rename-command", native, ""}} {
+			masters := redlocktest.Start(b, 5, redlocktest.WithArgs(args...))
+			c := openOn(b, masters, nil)
+			b.Run(fmt.Sprintf("%s/callers=%d", name, callers), func(b *testing.B) {
+				ctx := context.Background()
+				before := used(masters)
+				var all sync.WaitGroup
+				for i := range callers {
+					all.Go(func() {
+						m := c.NewMutex(fmt.Sprint("k", i), time.Minute)
+						for n := i; n < b.N; n += callers {
+							if m.TryLock(ctx) != nil || m.Unlock(ctx) != nil {
+								b.Error("a round failed")
+							}
+						}
+					})
+				}
+				all.Wait()
+				b.ReportMetric(float64((used(masters)-before).Nanoseconds())/float64(b.N)/5, "master-ns/op")
+			})
+		}
+	}
+}
