@@ -20,8 +20,8 @@
 //	go run ./redlock/redlocktest/servers -list
 //	REDLOCKTEST_SERVER=<a path from there> go test ./redlock -run TestName
 //
-// The exit status is 0 if all tests passed, 1 if not or if a server could not be had,
-// and 2 if no test could be run.
+// The exit status is 0 if all tests passed, 1 if not or if a server could not be had, and
+// 2 if no test could be run. With -brief, the servers that can be had are enough.
 package main
 
 import (
@@ -84,7 +84,7 @@ func run(ctx context.Context) int {
 		}
 		complain(missing) // again, where it is seen
 	}
-	if missing != nil {
+	if missing != nil && !*brief {
 		status = 1
 	}
 	return status

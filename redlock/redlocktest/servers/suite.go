@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 )
@@ -30,7 +31,7 @@ var core = []string{
 	"TestScenarios", "TestRule[0-9].*", "TestCommandsOnTheWire", "TestForeignLocksAreRespected",
 	"TestExtendSetsTheKeyOnlyWhereItIsFree", "TestLockIsHandedOverByItsToken", "TestHoldersAreAskedOnEveryMaster",
 	"TestReleaseThatAScriptHasRefusedForAMomentIsRepeated", "TestFallbackIsSentOncePerMaster",
-	"TestErrorsOfMastersHoldNoToken",
+	"TestErrorsOfMastersHoldNoToken", "TestNativeCommands.*", "TestServersCanBeMixed",
 	// Waiting.
 	"TestWaiterIsToldByTheMasters", "TestWaiterTakesWhatExpires",
 	// Masters that fail.
@@ -58,7 +59,7 @@ type result struct {
 // A binary is the compiled tests of one package.
 type binary struct{ pkg, path, dir string }
 
-// testAll runs the tests of all packages against one server after the other.
+// testAll runs the tests of all packages against each server.
 func testAll(ctx context.Context, all []server, brief bool) ([]result, error) {
 	c, err := cacheDir()
 	if err != nil {
@@ -73,28 +74,44 @@ func testAll(ctx context.Context, all []server, brief bool) ([]result, error) {
 	if err != nil {
 		return nil, err
 	}
-	var results []result
-	for _, s := range all {
-		r := result{server: s}
-		logs := filepath.Join(string(c), "logs", s.kind+"-"+s.version)
-		if err := os.MkdirAll(logs, 0o755); err != nil {
-			return nil, err
-		}
-		for _, b := range binaries {
-			fmt.Fprintf(os.Stderr, "servers: %s against %s\n", b.pkg, s)
-			if err := r.add(ctx, b, brief, logs); err != nil {
-				return nil, err
-			}
-		}
-		for _, failure := range r.failed {
-			fmt.Fprintf(os.Stderr, "servers: FAILED against %s: %s\n", s, failure)
-		}
-		if len(r.failed) > 0 {
-			fmt.Fprintf(os.Stderr, "servers: what the tests said is in %s\n", logs)
-		}
-		results = append(results, r)
+	// What the tests of -brief do is wait, mostly: so the servers have them at the same time.
+	atOnce := 1
+	if brief {
+		atOnce = len(all)
 	}
-	return results, nil
+	results, errs := make([]result, len(all)), make([]error, len(all))
+	turns := make(chan struct{}, atOnce)
+	var running sync.WaitGroup
+	for i, s := range all {
+		turns <- struct{}{}
+		running.Go(func() {
+			defer func() { <-turns }()
+			results[i], errs[i] = testOne(ctx, s, binaries, brief, filepath.Join(string(c), "logs", s.kind+"-"+s.version))
+		})
+	}
+	running.Wait()
+	return results, errors.Join(errs...)
+}
+
+// testOne runs the tests of all packages against a server.
+func testOne(ctx context.Context, s server, binaries []binary, brief bool, logs string) (result, error) {
+	r := result{server: s}
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		return r, err
+	}
+	for _, b := range binaries {
+		fmt.Fprintf(os.Stderr, "servers: %s against %s\n", b.pkg, s)
+		if err := r.add(ctx, b, brief, logs); err != nil {
+			return r, err
+		}
+	}
+	for _, failure := range r.failed {
+		fmt.Fprintf(os.Stderr, "servers: FAILED against %s: %s\n", s, failure)
+	}
+	if len(r.failed) > 0 {
+		fmt.Fprintf(os.Stderr, "servers: what the tests said is in %s\n", logs)
+	}
+	return r, nil
 }
 
 // compile compiles the tests of each package once, for all servers.
