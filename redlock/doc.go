@@ -65,7 +65,9 @@
 //     before a renewal is sent.
 //  5. Unlock returns nil if a quorum deleted the key, [ErrNotHeld] only if the lock was lost
 //     before, and [ErrNoQuorum], or the context's error, if the masters did not answer.
-//  6. A master that does not know a script is sent its text once: no loop.
+//  6. A master that does not know a script is sent its text once: no loop. Where the server has
+//     a native command (DELEX of Redis 8.4, DELIFEQ of Valkey 9.0, SET IFEQ), that takes the
+//     script's place; what it cannot do the script does, in the same round.
 //
 // # How it waits
 //
@@ -95,8 +97,9 @@
 // deadline. A context ends up to 10 ms before the validity does, which is what the runtime may
 // take to run a timer while all processors are busy.
 //
-// A renewal is never sent after a release. A master that does not know the script is asked a
-// second time, and that retry cannot set a key. No renewal is sent for a lock that is over by
+// A renewal is never sent after a release. A master that does not know the script, or that lacks
+// the key and was asked by a native command, is asked a second time. That is not sent once the
+// lock is over, so it follows no release either. No renewal is sent for a lock that is over by
 // the clock. If this process stands still between its look at the clock and the write, a master
 // may be asked to set again a key that has expired there. Then the answer comes too late to
 // count, and the key is released.
