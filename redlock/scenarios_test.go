@@ -562,7 +562,7 @@ func cancelledEverywhere(s scene) {
 }
 
 func frozenRenewal(s scene) {
-	m := s.taken(6*short, redlock.WithRoundTimeout(6*short/20))
+	m := s.taken(10*short, redlock.WithRoundTimeout(short/4))
 	held, _ := m.KeepAlive(s.Context())
 	renewed := s.client.Stats().Renewals
 	require.Eventually(s, func() bool { return s.client.Stats().Renewals > renewed }, 20*time.Second, time.Millisecond)
@@ -594,7 +594,7 @@ func frozenRenewal(s scene) {
 // It is given the key when its quarantine is over, and so are the others before any
 // of them is restarted.
 func restarted(s scene) {
-	m := s.taken(2 * time.Second)
+	m := s.taken(3 * time.Second)
 	held, stop := m.KeepAlive(s.Context())
 	defer stop()
 	for i := range s.n { // each in turn: in the end nobody has kept it from the start
