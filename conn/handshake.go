@@ -42,8 +42,8 @@ type Server struct {
 	Missing []string // what the server does not offer or allow, and why, for people to read
 }
 
-// oldestVersion is the first one with SET NX PX.
-var oldestVersion = [3]int{2, 6, 12}
+// oldestVersion is the first one with SET NX PX, and firstScripts the first one with scripts.
+var oldestVersion, firstScripts = [3]int{2, 6, 12}, [3]int{2, 6, 0}
 
 // handshake makes a connected stream ready for commands.
 //
@@ -96,25 +96,46 @@ func (h *handshake) run() (Server, error) {
 	h.addPersistence()
 	h.addProbes()
 	replies, err := h.exchange()
-	// A TLS server that reads a HELLO closes the connection, mostly without a word.
-	if e, ok := err.(*Error); ok && len(replies) == 0 && h.conn.tls == nil {
-		err = fmt.Errorf("%w before any answer; the address of a TLS port begins with rediss://", e.Err)
-	}
 	if len(replies) == 0 {
-		return Server{}, err
+		return h.broken(replies, err)
 	}
 	if v := replies[0].Value; v.IsError() {
 		// What is transient or final in RESP3 is so in RESP2. On a connection that has
 		// ended there is no second try.
-		if e := h.judgeError("HELLO", v); err != nil || IsTransient(v) || errors.Is(e, ErrRefused) {
+		e := h.judgeError("HELLO", v)
+		if _, ended := err.(*Error); ended && unsupported(v) {
+			e = &RefusedError{Reason: h.quote("HELLO", v) + ", and it ended the connection",
+				Remedy: "use the master's own address, and not a proxy's"}
+		}
+		if err != nil || IsTransient(v) || errors.Is(e, ErrRefused) {
 			return Server{}, e
 		}
 		return h.runRESP2()
 	}
 	if err != nil {
-		return Server{}, err
+		return h.broken(replies, err)
 	}
 	return h.judge(replies)
+}
+
+// broken says why a handshake ended before all answers had come. What the server has refused
+// until then is the reason if it will be refused again.
+func (h *handshake) broken(replies []reply, err error) (Server, error) {
+	if s, refused := h.judge(replies); errors.Is(refused, ErrRefused) {
+		return s, refused
+	}
+	e, ended := err.(*Error)
+	switch {
+	case !ended:
+		return Server{}, err
+	case len(replies) > 0:
+		return Server{}, fmt.Errorf("%w before the answer to %s", e.Err, h.names[len(replies)])
+	case h.conn.tls != nil:
+		return Server{}, fmt.Errorf("%w before any answer; a proxy that does not know HELLO cannot serve", e.Err)
+	}
+	// A TLS server that reads a HELLO closes the connection, mostly without a word.
+	return Server{}, fmt.Errorf("%w before any answer; the address of a TLS port begins with rediss://; "+
+		"a proxy that does not know HELLO cannot serve", e.Err)
 }
 
 func (h *handshake) runRESP2() (Server, error) {
@@ -135,7 +156,7 @@ func (h *handshake) runRESP2() (Server, error) {
 	h.addProbes()
 	replies, err := h.exchange()
 	if err != nil {
-		return Server{}, err
+		return h.broken(replies, err)
 	}
 	return h.judge(replies)
 }
@@ -237,6 +258,7 @@ func (h *handshake) unreadable(command string, err error, head []byte) error {
 // judge makes a Server of the replies, or returns the reason why it cannot serve.
 func (h *handshake) judge(replies []reply) (Server, error) {
 	s := Server{Proto: 2}
+	var scripted, informed, timed bool // it has taken a script; INFO was answered, and had the uptime
 	// First find out what it is, because that explains what else is wrong: a node of a cluster,
 	// for example, refuses SELECT.
 	for _, r := range replies {
@@ -246,6 +268,10 @@ func (h *handshake) judge(replies []reply) (Server, error) {
 			s.fromHello(r.Value)
 		case r.name == "INFO", r.name == "INFO replication":
 			s.fromInfo(r.Bytes())
+			informed = informed || r.name == "INFO"
+			timed = timed || bytes.Contains(r.Bytes(), []byte("uptime_in_seconds:"))
+		case r.name == "SCRIPT LOAD":
+			scripted = true
 		case r.name == "ROLE":
 			it := r.Elems()
 			if role, ok := it.Next(); ok {
@@ -259,7 +285,7 @@ func (h *handshake) judge(replies []reply) (Server, error) {
 	if h.group != "" && s.Role != "" && s.Role != "master" {
 		return s, demotedError{s.Role, h.group}
 	}
-	if err := s.refusal(); err != nil {
+	if err := s.refusal(scripted); err != nil {
 		return s, err
 	}
 	for _, r := range replies {
@@ -291,6 +317,12 @@ func (h *handshake) judge(replies []reply) (Server, error) {
 		default:
 			return s, err
 		}
+	}
+	if informed && s.RunID == "" {
+		s.Missing = append(s.Missing, "run id: INFO does not say it")
+	}
+	if informed && !timed {
+		s.Missing = append(s.Missing, "uptime: INFO does not say it")
 	}
 	if h.opt.Tracking && s.Proto < 3 {
 		s.Missing = append(s.Missing, "CLIENT TRACKING: the server does not speak RESP3")
@@ -373,7 +405,8 @@ func (s *Server) fromInfo(text []byte) {
 }
 
 // refusal returns the reason why such a server cannot be a master of a lock; nil if it can.
-func (s *Server) refusal() error {
+// scripted says that it has taken a script.
+func (s *Server) refusal(scripted bool) error {
 	switch {
 	case s.Mode == "cluster":
 		return &RefusedError{
@@ -391,13 +424,20 @@ func (s *Server) refusal() error {
 			Remedy:  "use independent masters, without replication between them",
 			replica: true,
 		}
-	case s.olderThan(oldestVersion):
+	case s.olderThan(oldestVersion) && !s.newerThanItSays(scripted):
 		return &RefusedError{
 			Reason: "Redis " + s.Version + " has no SET with NX and PX",
 			Remedy: "use 2.6.12 or later",
 		}
 	}
 	return nil
+}
+
+// newerThanItSays reports whether a server has what is younger than oldestVersion: some that
+// emulate Redis have a version of their own. A SET that it does not understand after all is the
+// error of each vote.
+func (s *Server) newerThanItSays(scripted bool) bool {
+	return s.Proto >= 3 || scripted && s.olderThan(firstScripts)
 }
 
 // olderThan is false for a version that is not numbers: what is unknown is not refused.
@@ -434,8 +474,8 @@ func (h *handshake) judgeError(command string, v resp.Value) error {
 		return refused("let the user run " + command)
 	case command == "SELECT":
 		return refused("use a database that the master has")
-	case command == "SCRIPT LOAD" && code == "ERR":
-		return refused("use a master that can run the scripts")
+	case command == "SCRIPT LOAD" && (code == "ERR" || unsupported(v)):
+		return refused("use a master that can run Lua scripts (SCRIPT LOAD, EVALSHA and EVAL), and no proxy that cannot")
 	}
 	return errors.New(said)
 }

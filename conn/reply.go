@@ -91,6 +91,18 @@ func IsTransient(v resp.Value) bool {
 	return bytes.Contains(ownWords(v), []byte("max number of clients"))
 }
 
+// unsupported reports whether an error reply says that there is no such command, in the words of
+// a server or of a proxy.
+func unsupported(v resp.Value) bool {
+	text := bytes.ToLower(ownWords(v))
+	for _, words := range []string{"unknown command", "unsupported", "not supported", "disabled"} {
+		if v.IsError() && bytes.Contains(text, []byte(words)) {
+			return true
+		}
+	}
+	return false
+}
+
 // Printable returns s with escapes, as in a string of Go, for everything that could harm a
 // terminal or a log: control characters, line ends and invalid UTF-8.
 func Printable(s string) string {
