@@ -49,6 +49,8 @@ func (f *scriptedSentinel) serve(c net.Conn) {
 		}
 		f.mu.Lock()
 		switch v.Array()[0].String() {
+		case "AUTH":
+			fmt.Fprint(c, "+OK\r\n")
 		case "SENTINEL":
 			h, p, _ := net.SplitHostPort(f.addr)
 			fmt.Fprint(c, bulks(h, p))

@@ -1,0 +1,222 @@
+package redlock_test
+
+import (
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// An aclLine is a line of the ACL in the package documentation of conn: rights, and what is
+// said of them.
+type aclLine struct {
+	rights []string
+	said   string
+}
+
+var (
+	aclBegin = regexp.MustCompile(`(?m)^//\tACL SETUSER locker on >password resetkeys ~lock:\* -@all\n`)
+	aclRow   = regexp.MustCompile(`^//\t    ((?:\+\S+ ?)*) *(.*)$`)
+	aclSince = regexp.MustCompile(`(Redis|Valkey) (\d+\.\d+) and later`)
+)
+
+// documentedACL reads the lines from the documentation.
+func documentedACL(t *testing.T) (lines []aclLine) {
+	t.Helper()
+	text, err := os.ReadFile("../conn/doc.go")
+	require.NoError(t, err)
+	at := aclBegin.FindIndex(text)
+	require.NotNil(t, at, "the documentation has no ACL SETUSER")
+	for row := range strings.Lines(string(text[at[1]:])) {
+		m := aclRow.FindStringSubmatch(strings.TrimRight(row, "\n"))
+		if m == nil {
+			break
+		}
+		if m[1] != "" {
+			lines = append(lines, aclLine{rights: strings.Fields(m[1])})
+		}
+		require.NotEmpty(t, lines)
+		lines[len(lines)-1].said += " " + m[2]
+	}
+	return lines
+}
+
+// isFor reports whether a line is for this server, and whether it names a server at all.
+func (l aclLine) isFor(product, version string) (ours, named bool) {
+	m := aclSince.FindStringSubmatch(l.said)
+	if m == nil {
+		return true, false
+	}
+	return m[1] == product && !olderThan(version, m[2]), true
+}
+
+// olderThan compares versions such as 9.1.2 and 9.0.
+func olderThan(version, than string) bool {
+	number := func(s string) (n int) {
+		for i, part := range strings.SplitN(s+".0", ".", 3) {
+			if i < 2 {
+				v, _ := strconv.Atoi(part)
+				n = 1000*n + v
+			}
+		}
+		return n
+	}
+	return number(version) < number(than)
+}
+
+// product returns the name and the version of the server.
+func product(t *testing.T, masters *redlocktest.Masters) (name, version string) {
+	t.Helper()
+	v, err := masters.Do(0, "INFO", "server")
+	require.NoError(t, err)
+	name = "Redis"
+	for line := range strings.Lines(v.(string)) {
+		switch key, value, _ := strings.Cut(strings.TrimSpace(line), ":"); key {
+		case "redis_version":
+			if version == "" {
+				version = value
+			}
+		case "valkey_version":
+			name, version = "Valkey", value
+		}
+	}
+	return name, version
+}
+
+// called reports whether master i was asked for a command, such as "delex".
+func called(t *testing.T, masters *redlocktest.Masters, i int, command string) bool {
+	t.Helper()
+	v, err := masters.Do(i, "INFO", "commandstats")
+	require.NoError(t, err)
+	return strings.Contains(v.(string), "cmdstat_"+command+":")
+}
+
+// A user with the documented rights, and no others, does all that a lock does. Nothing is
+// missing, and no command is refused. The lines for newer servers may be left out: the scripts
+// take the place of the commands.
+func TestDocumentedACLIsEnough(t *testing.T) {
+	t.Parallel()
+	lines := documentedACL(t)
+	probe := redlocktest.Start(t, 1)
+	name, version := product(t, probe)
+	var all, without, foreign []string
+	for _, line := range lines {
+		switch ours, named := line.isFor(name, version); {
+		case !ours:
+			foreign = append(foreign, line.rights...)
+		case named:
+			all = append(all, line.rights...)
+		default:
+			all, without = append(all, line.rights...), append(without, line.rights...)
+		}
+	}
+	require.Contains(t, all, "+evalsha", "a mandatory line")
+	require.Contains(t, all, "+role", "an optional line, and the last for every server")
+
+	t.Run("lines for other servers are refused", func(t *testing.T) {
+		require.Len(t, foreign, 2-(len(all)-len(without)), "two lines name a server")
+		for _, right := range foreign {
+			_, err := probe.Do(0, "ACL", "SETUSER", "x", right)
+			require.ErrorContains(t, err, "Unknown command or category name in ACL", right)
+		}
+	})
+	t.Run("all lines", func(t *testing.T) { serveWith(t, all, true) })
+	t.Run("without the lines for newer servers", func(t *testing.T) { serveWith(t, without, len(all) == len(without)) })
+}
+
+// serveWith has a user with these rights lock, wait, extend, release and ask. Where the rights
+// are complete, no master has refused anything.
+func serveWith(t *testing.T, rights []string, complete bool) {
+	masters := startACL(t, 3, strings.Join(rights, " "))
+	name, version := product(t, masters)
+	cfg := acl(masters)
+	for i, addr := range cfg.Masters {
+		cfg.Masters[i] = "redis://" + addr + "/1" // which needs SELECT
+	}
+	for i := range 3 { // as the master of a group it is asked for its ROLE, too
+		at, err := conn.ParseAddress("sentinel://" + newSentinel(t, masters.Addr(i)).at + "/g")
+		require.NoError(t, err)
+		c, err := conn.Dial(t.Context(), at, conn.Options{Username: cfg.Username, Password: cfg.Password,
+			Tracking: true, Persistence: true, Probe: true, DialTimeout: busy})
+		require.NoError(t, err)
+		require.Empty(t, c.Server().Missing)
+		require.True(t, c.Server().Tracking)
+		require.NoError(t, c.Close())
+	}
+
+	holder, other := openConfig(t, cfg), openConfig(t, cfg) // two processes
+	for i := range 3 {
+		reaches(t, holder, i, "up")
+		reaches(t, other, i, "up")
+	}
+	m := holder.NewMutex("lock:k", long)
+	require.NoError(t, m.Lock(t.Context()))
+	onAll := func() bool {
+		all, err := other.Holders(t.Context(), "lock:k")
+		if err != nil {
+			return false
+		}
+		for _, h := range all {
+			if h.Token != m.Token() {
+				return false
+			}
+		}
+		return true
+	}
+	require.Eventually(t, onAll, time.Minute, time.Millisecond)
+	require.NoError(t, m.Extend(t.Context()))
+	masters.Flush(1)
+	require.NoError(t, m.Extend(t.Context())) // sets the key again
+	require.Eventually(t, onAll, time.Minute, time.Millisecond)
+
+	next := other.NewMutex("lock:k", long)
+	waited := make(chan error, 1)
+	go func() { waited <- next.Lock(t.Context()) }()
+	require.Eventually(t, func() bool { // all masters are to tell it
+		for i := range 3 {
+			stats, err := masters.Do(i, "INFO", "stats")
+			if err != nil || !strings.Contains(stats.(string), "tracking_total_keys:1\r\n") {
+				return false
+			}
+		}
+		return true
+	}, time.Minute, time.Millisecond)
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, <-waited)
+	require.NoError(t, next.Unlock(t.Context()))
+	require.Eventually(t, func() bool { // the last master's answer may come after the decision
+		all, err := other.Holders(t.Context(), "lock:k")
+		return err == nil && all[0].Token+all[1].Token+all[2].Token == ""
+	}, time.Minute, time.Millisecond)
+
+	native := ""
+	switch {
+	case name == "Redis" && !olderThan(version, "8.4"):
+		native = "delex"
+	case name == "Valkey" && !olderThan(version, "9.0"):
+		native = "delifeq"
+	}
+	for i := range 3 {
+		log, err := masters.Do(i, "ACL", "LOG")
+		require.NoError(t, err)
+		if complete {
+			require.Empty(t, log, "what master %d has refused", i)
+		} else {
+			require.NotEmpty(t, log)
+			for _, entry := range log.([]any) {
+				require.Contains(t, entry, native, "nothing else is refused")
+			}
+		}
+		if native != "" && complete {
+			require.True(t, called(t, masters, i, native))
+		}
+		require.True(t, called(t, masters, i, "set"))
+		require.False(t, called(t, masters, i, "command"))
+	}
+}
