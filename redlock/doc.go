@@ -45,9 +45,10 @@
 //     This client counts it as restarted if it was asked for anything meanwhile, or is
 //     connected again later, since its replication id has changed. Otherwise nobody can know.
 //   - A Sentinel group has one master at a time. A master that was replaced, and is cut off from
-//     its sentinels but not from us, must stop taking writes (min-replicas-to-write). A switch
-//     is believed when more than half of the sentinels say so, or when the master itself says
-//     that it is none any more.
+//     its sentinels but not from us, must stop taking writes (min-replicas-to-write). This needs
+//     Redis 7 or Valkey: an older server lets scripts write all the same, so it goes on
+//     extending locks. A switch is believed when more than half of the sentinels say so, or when
+//     the master itself says that it is none any more.
 //   - The holder checks its context or [Mutex.Remaining] before each protected action. A process
 //     can be paused between the check and the action for longer than the validity. Where that
 //     must do no harm, the resource has to refuse late writers by a fencing token, which this

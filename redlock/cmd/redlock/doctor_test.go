@@ -455,6 +455,65 @@ func TestDoctorLooksAtSentinelsAndTheirGroups(t *testing.T) {
 	require.False(t, slices.ContainsFunc(d.Findings, func(f finding) bool { return strings.Contains(f.What, "cut off") }))
 }
 
+// Before Redis 7, min-replicas-to-write does not stop scripts.
+func TestDoctorFindsGroupsOfOldServers(t *testing.T) {
+	t.Parallel()
+	const group, what = "sentinel://a:1,b:1,c:1/g", "before Redis 7 nothing stops its scripts"
+	for _, tt := range []struct {
+		address, version string
+		old              bool
+	}{
+		{group, "6.0.16", true},
+		{group, "6.2.14", true},
+		{group, "5.0.7", true},
+		{group, "7.0.0", false},
+		{group, "8.6.3", false},
+		{group, "10.0.0", false},
+		{group, "", false},
+		{group, "unknown", false},
+		{"a:1", "6.0.16", false}, // no other takes its place
+	} {
+		e := &exam{address: tt.address, server: conn.Server{RunID: "a", Version: tt.version}, config: map[string]string{"min-replicas-to-write": "1"}}
+		i := slices.IndexFunc(findings([]*exam{e}, 10*time.Second), func(f finding) bool {
+			return f.Level == risky && strings.Contains(f.What, what) && strings.Contains(f.Remedy, "Redis 7")
+		})
+		require.Equal(t, tt.old, i >= 0, "%s %s", tt.address, tt.version)
+	}
+
+	// What the finding rests on, and that it is found, with the server that is there.
+	groups := redlocktest.StartGroups(t, 1)
+	_, d := examined(t, nil, "-m", groups.Addr(0))
+	major, _, _ := strings.Cut(d.Masters[0].Version, ".")
+	old := len(major) == 1 && major < "7"
+	require.Equal(t, old, slices.ContainsFunc(d.Findings, func(f finding) bool { return strings.Contains(f.What, what) }))
+	_, err := groups.Do(0, "CONFIG", "SET", "min-replicas-to-write", "9")
+	require.NoError(t, err)
+	_, err = groups.Do(0, "SET", "k", "v")
+	require.ErrorContains(t, err, "NOREPLICAS")
+	_, err = groups.Do(0, "EVAL", "return redis.call('SET', KEYS[1], 'v')", "1", "k")
+	if old {
+		require.NoError(t, err)
+		return
+	}
+	require.ErrorContains(t, err, "NOREPLICAS")
+}
+
+// A server whose INFO has no run_id is not helped by a right to INFO.
+func TestDoctorKnowsAnINFOWithoutRunID(t *testing.T) {
+	remedy := func(info map[string]string) string {
+		e := &exam{address: "a:1", info: info, config: map[string]string{"appendonly": "no"}}
+		for _, f := range findings([]*exam{e}, 10*time.Second) {
+			if strings.Contains(f.What, "does not say who it is") {
+				return f.Remedy
+			}
+		}
+		return ""
+	}
+	require.Contains(t, remedy(nil), "+info")
+	require.Contains(t, remedy(map[string]string{"redis_version": "7.0.0"}), "whose INFO has a run_id")
+	require.NotContains(t, remedy(map[string]string{"redis_version": "7.0.0"}), "+info")
+}
+
 func TestAddressesOfGroupsMayHoldCommas(t *testing.T) {
 	require.Equal(t, []string{"a", "sentinel://b,c:1/g", "rediss+SENTINEL://u@d/h", "e"},
 		whole([]string{"a", "sentinel://b", "c:1/g", "rediss+SENTINEL://u@d/h", "e"}))

@@ -175,8 +175,12 @@ func (e *exam) findForgetting(add adder, ttl time.Duration) {
 	uptime := e.server.Uptime
 	switch {
 	case e.server.RunID == "":
+		remedy := "let the user of the locks run INFO: ACL SETUSER … +info"
+		if e.info != nil { // it may, and that does not help
+			remedy = "use a server whose INFO has a run_id"
+		}
 		add(wrong, "does not say who it is (run_id): after each reconnect it may have been restarted, so it does not vote for the longest TTL",
-			"let the user of the locks run INFO: ACL SETUSER … +info; or give every client Config.Durable if it forgets nothing")
+			remedy+"; or give every client Config.Durable if it forgets nothing")
 	case e.aof() == "":
 		add(risky, "does not say what it forgets in a restart", "let the user run CONFIG GET")
 	case uptime < ttl:
@@ -209,6 +213,11 @@ func (e *exam) findSentinels(add adder) {
 	}
 	if e.config["min-replicas-to-write"] == "0" {
 		add(risky, "goes on giving locks when it is cut off and another has taken its place", "CONFIG SET min-replicas-to-write 1, and min-replicas-max-lag 10")
+	}
+	major, _, _ := strings.Cut(e.server.Version, ".")
+	if n, err := strconv.Atoi(major); err == nil && n < 7 {
+		add(risky, "goes on extending locks when another has taken its place: before Redis 7 nothing stops its scripts",
+			"update it and its replicas to Redis 7 or later, or to Valkey: there min-replicas-to-write stops scripts, too")
 	}
 }
 
