@@ -84,6 +84,8 @@ func (h *handshake) run() (Server, error) {
 	h.addSelect()
 	if h.opt.Tracking {
 		h.add("CLIENT TRACKING", "CLIENT", "TRACKING", "ON", "OPTIN")
+		// Without this one nothing is tracked. Here it is only tried: what follows reads no key.
+		h.add("CLIENT CACHING", "CLIENT", "CACHING", "YES")
 	}
 	h.addScripts()
 	// Two sections have all that is needed. The whole INFO would be longer; and a miniredis,
@@ -299,6 +301,9 @@ func (h *handshake) judge(replies []reply) (Server, error) {
 			s.Tracking = s.Tracking || r.name == "CLIENT TRACKING"
 			continue
 		}
+		if r.name == "CLIENT CACHING" && !s.Tracking { // that was refused before
+			continue
+		}
 		said, err := h.quote(r.name, r.Value), h.judgeError(r.name, r.Value)
 		switch {
 		case r.name == "ROLE" && s.Role != "": // somebody else has told
@@ -312,6 +317,9 @@ func (h *handshake) judge(replies []reply) (Server, error) {
 			}
 		case r.name == "CONFIG GET":
 			s.Missing = append(s.Missing, "persistence: "+said)
+		case r.name == "CLIENT CACHING":
+			s.Tracking = false
+			s.Missing = append(s.Missing, said)
 		case r.name == "CLIENT TRACKING", r.name == "CLIENT SETNAME", r.name == "ROLE":
 			s.Missing = append(s.Missing, said)
 		default:

@@ -251,6 +251,13 @@ func TestSmallestACL(t *testing.T) {
 		require.NotEmpty(t, use(newLine(t, dial(t, m.addr(), opt))), right)
 	}
 
+	// A master that may be asked to track, and not to promise, tells nothing.
+	allow(must + " +client|tracking")
+	s := dial(t, m.addr(), opt).Server()
+	require.False(t, s.Tracking)
+	require.Len(t, s.Missing, 1)
+	require.Contains(t, s.Missing[0], "CLIENT CACHING: NOPERM")
+
 	allow(must)
 	requireRefused(t, refuse(t, "redis://"+m.addr()+"/1", opt), "NOPERM", "let the user run SELECT")
 	allow(must + " +select +client|tracking +client|caching")
@@ -280,7 +287,7 @@ func TestServersWithoutHELLOAreSpokenToInRESP2(t *testing.T) {
 			Missing: []string{"CLIENT TRACKING: the server does not speak RESP3"},
 		}, got)
 		require.Equal(t, []string{
-			"HELLO 3 AUTH default hunter2 SETNAME x", "SELECT 2", "CLIENT TRACKING ON OPTIN", "SCRIPT LOAD " + oneScript, "INFO server", "INFO replication",
+			"HELLO 3 AUTH default hunter2 SETNAME x", "SELECT 2", "CLIENT TRACKING ON OPTIN", "CLIENT CACHING YES", "SCRIPT LOAD " + oneScript, "INFO server", "INFO replication",
 			"AUTH hunter2", "CLIENT SETNAME x", "SELECT 2", "SCRIPT LOAD " + oneScript, "INFO", "ROLE",
 		}, s.seen())
 	}

@@ -39,6 +39,8 @@ func TestServersWithoutAnOptionalCommandServe(t *testing.T) {
 			[]string{"CLIENT TRACKING: NOPERM this user has no permissions"}},
 		"CLIENT renamed": {map[string]string{"CLIENT": "-ERR unknown command 'CLIENT'\r\n"},
 			[]string{"CLIENT TRACKING: ERR unknown command 'CLIENT'"}},
+		"CLIENT CACHING unknown": {map[string]string{"CLIENT CACHING": "-ERR unknown subcommand 'CACHING'. Try CLIENT HELP.\r\n"},
+			[]string{"CLIENT CACHING: ERR unknown subcommand 'CACHING'. Try CLIENT HELP."}},
 		"INFO forbidden": {map[string]string{"INFO": "-NOPERM no\r\n"}, []string{"run id and uptime: INFO: NOPERM no"}},
 		"INFO renamed": {map[string]string{"INFO": "-ERR unsupported command\r\n"},
 			[]string{"run id and uptime: INFO: ERR unsupported command"}},
