@@ -32,6 +32,7 @@ var core = []string{
 	"TestExtendSetsTheKeyOnlyWhereItIsFree", "TestLockIsHandedOverByItsToken", "TestHoldersAreAskedOnEveryMaster",
 	"TestReleaseThatAScriptHasRefusedForAMomentIsRepeated", "TestFallbackIsSentOncePerMaster",
 	"TestErrorsOfMastersHoldNoToken", "TestNativeCommands.*", "TestServersCanBeMixed",
+	"TestDocumentedACLIsEnough", "TestLockNeedsNoOptionalCommand",
 	// Waiting.
 	"TestWaiterIsToldByTheMasters", "TestWaiterTakesWhatExpires",
 	// Masters that fail.
