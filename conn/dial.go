@@ -158,6 +158,12 @@ func (d *dialing) reach(ctx context.Context, at Address) (*Conn, string, error) 
 	d.poller.remove(c.sock)
 	if err != nil {
 		c.Abort()
+		if h.probed && ctx.Err() == nil { // it can serve without what the probes look for
+			opt := *d.opt
+			opt.Probe = false
+			d.opt = &opt
+			return d.reach(ctx, at)
+		}
 		return nil, "handshake", err
 	}
 	return c, "", nil

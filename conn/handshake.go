@@ -60,8 +60,9 @@ type handshake struct {
 	username, password string
 	wait               func(Interest) error
 
-	out   []byte   // the commands
-	names []string // of the commands, in their order, for the errors
+	out    []byte   // the commands
+	names  []string // of the commands, in their order, for the errors
+	probed bool     // the connection has ended at a probe
 }
 
 func (h *handshake) run() (Server, error) {
@@ -238,6 +239,10 @@ func (h *handshake) exchange() (replies []reply, err error) {
 			}
 			err = h.wait(want)
 		}
+	}
+	if _, ended := err.(*Error); ended {
+		at := h.names[len(replies)]
+		h.probed = slices.ContainsFunc(probes, func(p probe) bool { return p.name == at })
 	}
 	return replies, err
 }

@@ -173,6 +173,14 @@ func TestProxiesThatCannotServeSayWhy(t *testing.T) {
 			requireRefused(t, refuse(t, script(t, answers).addr, everything()), "SCRIPT LOAD: ERR unsupported command", "proxy")
 		}
 	})
+	t.Run("it ends the connection at a probe", func(t *testing.T) {
+		for _, hello := range []string{hello, unknownHELLO} {
+			s := script(t, map[string]string{"HELLO": hello, "DELEX": "close", "DELIFEQ": "close"})
+			c := dial(t, s.addr, everything())
+			require.Zero(t, c.Server().Commands)
+			require.True(t, newLine(t, c).do("SET", "k", "v", "NX", "PX", "1000").Is("OK"))
+		}
+	})
 	t.Run("it ends the connection at a command", func(t *testing.T) {
 		for command, at := range map[string]string{"SCRIPT": "SCRIPT LOAD", "INFO": "INFO", "CONFIG": "CONFIG GET"} {
 			s := script(t, map[string]string{command: "close"})
