@@ -1,6 +1,7 @@
 package conn_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/redburst/redburst/conn"
@@ -32,7 +33,7 @@ func TestProbesFindOutWhatAServerHas(t *testing.T) {
 			s := script(t, c.answers)
 			server := dial(t, s.addr, conn.Options{Probe: true, DialTimeout: patient}).Server()
 			require.Equal(t, c.want, server.Commands)
-			require.Empty(t, server.Missing, "nobody misses it: the scripts do the same")
+			require.NotContains(t, strings.Join(server.Missing, " "), "DEL", "nobody misses it: the scripts do the same")
 		})
 	}
 	s := script(t, nil)
