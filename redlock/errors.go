@@ -90,6 +90,14 @@ func unasked(op, key string, reason error, note string) *RoundError {
 	return &RoundError{Op: op, Key: key, reason: reason, note: note}
 }
 
+// lostTo is the cause of a KeepAlive's context that ended for that reason, and not because a
+// renewal failed.
+func lostTo(key string, under error) *RoundError {
+	e := unasked(opRenew, key, ErrLost, "")
+	e.under = under
+	return e
+}
+
 // Error says what happened, then why, master by master.
 func (e *RoundError) Error() string {
 	var b strings.Builder

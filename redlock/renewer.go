@@ -79,14 +79,11 @@ func (r *renewer) add(ctx context.Context, h *hold) *keep {
 	h.mu.Lock()
 	now := r.core.now()
 	k.until.Store(int64(h.until))
-	var lost *RoundError
 	switch {
 	case r.closed:
-		lost = unasked(opRenew, h.key, ErrLost, "")
-		lost.under = ErrClosed
+		k.why = lostTo(h.key, ErrClosed)
 	case h.state(now) != stateHeld:
-		lost = unasked(opRenew, h.key, ErrLost, "")
-		lost.under = ErrNotHeld
+		k.why = lostTo(h.key, ErrNotHeld)
 	default:
 		if h.lifetime > 0 {
 			k.lifetimeEnd = conn.After(cmp.Or(h.since, now), h.lifetime) // a lock that was handed over counts from now
@@ -96,12 +93,10 @@ func (r *renewer) add(ctx context.Context, h *hold) *keep {
 		heap.Push(&r.heap, k)
 		r.arm(now)
 	}
-	if lost != nil {
-		k.why = lost
-	}
+	over := k.why != nil // if not, the renewer may set it from now on
 	h.mu.Unlock()
 	r.mu.Unlock()
-	if lost != nil {
+	if over {
 		k.cancel(k.why)
 	}
 	return k
@@ -261,9 +256,7 @@ func (r *renewer) close() {
 	var over []*keep
 	for len(r.heap) > 0 {
 		k := r.heap[0]
-		lost := unasked(opRenew, k.hold.key, ErrLost, "")
-		lost.under = ErrClosed
-		r.remove(k, lost)
+		r.remove(k, lostTo(k.hold.key, ErrClosed))
 		over = append(over, k)
 	}
 	r.arm(0)
