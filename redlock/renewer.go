@@ -194,14 +194,7 @@ func (r *renewer) retire(keeps *keep) (over []*keep) {
 // lose notes that the lock with that token is lost, by a round that failed like that. It
 // releases what the round may have set again on some masters, and ends the KeepAlives.
 func (r *renewer) lose(h *hold, token []byte, failure *RoundError) {
-	// No renewal is under way to Post from here on: an Unlock that finds no KeepAlives must
-	// not send its release in between.
-	r.mu.Lock()
-	h.mu.Lock()
-	keeps := h.lose(token, r.core.now())
-	h.mu.Unlock()
-	over := r.takeOutLost(keeps, failure)
-	r.mu.Unlock()
+	over := r.takeOutLost(h, failure, func() *keep { return h.lose(token, r.core.now()) })
 	r.core.undo(&h.spec, token)
 	r.finish(over)
 }
@@ -210,22 +203,27 @@ func (r *renewer) lose(h *hold, token []byte, failure *RoundError) {
 // KeepAlives and has the lock released. failure is how the last round on it failed, if that is
 // why.
 func (r *renewer) giveBack(h *hold, token []byte, failure *RoundError) {
-	r.mu.Lock() // as in lose
-	h.mu.Lock()
-	var keeps *keep
-	if h.has(token) {
-		keeps = h.reset()
-	}
-	h.mu.Unlock()
-	over := r.takeOutLost(keeps, failure)
-	r.mu.Unlock()
+	over := r.takeOutLost(h, failure, func() *keep {
+		if !h.has(token) {
+			return nil
+		}
+		return h.reset()
+	})
 	defer r.core.undo(&h.spec, token) // also if a context panics
 	r.finish(over)
 }
 
-// takeOutLost takes keeps out whose lock is lost. failure is how the last round on it failed,
-// if one has, other than the keep's own. r.mu is held.
-func (r *renewer) takeOutLost(keeps *keep, failure *RoundError) (over []*keep) {
+// takeOutLost takes out the keeps of a hold whose lock is lost. end is called under h.mu: it
+// ends the lock and returns its keeps. failure is how the last round on the lock failed, if one
+// has, other than the keep's own. The caller finishes the keeps.
+func (r *renewer) takeOutLost(h *hold, failure *RoundError, end func() *keep) (over []*keep) {
+	// From here on no renewal is about to be posted: an Unlock that finds no KeepAlives must not
+	// send its release in between.
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h.mu.Lock()
+	keeps := end()
+	h.mu.Unlock()
 	now := r.core.now()
 	return r.takeOut(keeps, func(k *keep) error {
 		if failure != nil {
