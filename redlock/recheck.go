@@ -3,7 +3,6 @@ package redlock
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -135,10 +134,10 @@ func (r *rechecker) landed(x extension) {
 	if err == mux.ErrTimeout && x.post() {
 		err = r.core.rounds.Wait(ctx, &x.call.op)
 	}
-	if errors.Is(err, mux.ErrClosed) {
+	left, reason := x.land(err, true)
+	if reason == ErrClosed { // that is no loss
 		return
 	}
-	left, reason := x.land(err, true)
 	var e *RoundError
 	if reason != nil && reason != errUnlocked {
 		e = r.core.failure(opRecheck, x.hold.key, x.call, err, reason)
