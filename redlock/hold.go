@@ -88,13 +88,9 @@ func (s state) over() bool { return s == stateExpired || s == stateLost }
 // has reports whether the lock is the one with that token. mu is held.
 func (h *hold) has(token []byte) bool { return string(h.token) == string(token) }
 
-// left returns what is left of the validity. mu is held.
-func (h *hold) left(now time.Duration) time.Duration {
-	if h.until == 0 {
-		return 0
-	}
-	return max(0, h.until-now)
-}
+// left returns what is left of the validity: nothing if its end is 0, as the clock is always
+// above that. mu is held.
+func (h *hold) left(now time.Duration) time.Duration { return max(0, h.until-now) }
 
 // remaining is left, for those who do not hold mu. It looks at the clock only if it must.
 func (h *hold) remaining(now func() time.Duration) time.Duration {
