@@ -232,7 +232,7 @@ func (m *Mutex) clearExpired() {
 		m.mu.Unlock()
 		return
 	}
-	k := c.takeCall()
+	k := c.takeCall() // for its buffer: TryLock allocates nothing
 	defer c.putCall(k)
 	k.token = append(k.token[:0], m.token...) // which never becomes valid again
 	m.mu.Unlock()
