@@ -21,7 +21,7 @@ type rounds interface {
 	Close() error
 }
 
-// minBrief is the least time for a question to the masters that only helps.
+// minBrief is the least time for a question that a Lock asks on its way (see brief).
 const minBrief = 5 * time.Millisecond
 
 // A core is what all parts of a client share: the masters, the clock, the pool of calls, the
@@ -53,9 +53,10 @@ func (c *core) undo(s *spec, token []byte) {
 	c.rounds.Send(&k.op)
 }
 
-// brief is a timeout for a question to the masters that only helps: a few round trips.
-func (c *core) brief(timeout time.Duration) time.Duration {
-	return min(timeout, max(4*c.rounds.RTT(), minBrief))
+// brief is a timeout for a question to the masters that only helps: a few round trips or least,
+// whichever is longer, but never more than timeout.
+func (c *core) brief(timeout, least time.Duration) time.Duration {
+	return min(timeout, max(4*c.rounds.RTT(), least))
 }
 
 // failure makes the error of a round. err is what the mux has returned, reason what the votes

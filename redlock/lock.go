@@ -381,15 +381,11 @@ func (m *Mutex) gaveUp(ctx context.Context, err error, last, cut *RoundError, he
 	}
 	e.endedBy(ctx, err)
 	if e.reason == ErrHeld && errors.Is(err, context.DeadlineExceeded) {
-		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.explainTime())
+		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.client.brief(m.timeout, explainMin))
 		defer cancel()
 		all, _ := m.client.Holders(ask, m.key) // those that answer are enough
 		h := leading(all)
 		e.held, e.HeldBy, e.HeldFor = h.String(), h.owner, h.left
 	}
 	return e
-}
-
-func (m *Mutex) explainTime() time.Duration {
-	return min(m.timeout, max(explainMin, 4*m.client.rounds.RTT()))
 }

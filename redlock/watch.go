@@ -206,7 +206,7 @@ func (ws *watches) look(ctx context.Context, s *spec, w *watch) (prospect, error
 	c := ws.core
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.look(s, c.brief(s.timeout))
+	k.look(s, c.brief(s.timeout, minBrief))
 	err := c.rounds.Do(ctx, &k.op)
 	if err != nil && err != mux.ErrTimeout {
 		return prospect{}, err
