@@ -30,6 +30,16 @@ var probes = []probe{
 	{"DELIFEQ", DelIfEq | SetIfEq},
 }
 
+// provenBy returns what a server has that has the command with that name: none if it is no probe.
+func provenBy(name string) Commands {
+	for _, p := range probes {
+		if p.name == name {
+			return p.has
+		}
+	}
+	return 0
+}
+
 // arity reports whether an error says that a command lacks its arguments: so the server has
 // the command. Versions are no help (a Valkey says that it is a Redis 7.2.4), nor is COMMAND,
 // which can be forbidden.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -241,8 +240,7 @@ func (h *handshake) exchange() (replies []reply, err error) {
 		}
 	}
 	if _, ended := err.(*Error); ended {
-		at := h.names[len(replies)]
-		h.probed = slices.ContainsFunc(probes, func(p probe) bool { return p.name == at })
+		h.probed = provenBy(h.names[len(replies)]) != 0
 	}
 	return replies, err
 }
@@ -296,9 +294,9 @@ func (h *handshake) judge(replies []reply) (Server, error) {
 		return s, err
 	}
 	for _, r := range replies {
-		if i := slices.IndexFunc(probes, func(p probe) bool { return p.name == r.name }); i >= 0 {
+		if has := provenBy(r.name); has != 0 {
 			if arity(r.Value) {
-				s.Commands |= probes[i].has
+				s.Commands |= has
 			}
 			continue
 		}
