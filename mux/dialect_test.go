@@ -106,42 +106,31 @@ func TestEachMasterIsSpokenToInItsDialect(t *testing.T) {
 // another thing by it. Its first use shows it, and the fallback takes its place; from then on
 // that connection is not asked in this way.
 func TestADialectThatIsNotUnderstoodIsGivenUp(t *testing.T) {
-	for name, answer := range map[string]string{
-		"forbidden":    notAllowed,
-		"syntax error": "-ERR syntax error\r\n",
-		"gone":         "-ERR unknown command 'DELEX'\r\n",
+	for name, c := range map[string]struct {
+		answer      string // to the dialect
+		want        mux.Verdict
+		first, then []string // what the master is asked in the first round and in the second
+	}{
+		"forbidden":    {notAllowed, mux.VerdictYes, []string{"DELEX", "EVAL"}, []string{"EVALSHA"}},
+		"syntax error": {"-ERR syntax error\r\n", mux.VerdictYes, []string{"DELEX", "EVAL"}, []string{"EVALSHA"}},
+		"gone": {"-ERR unknown command 'DELEX'\r\n", mux.VerdictYes,
+			[]string{"DELEX", "EVAL"}, []string{"EVALSHA"}},
+		"no memory, for which the fallback has no use": {"-OOM command not allowed\r\n", mux.VerdictYes,
+			[]string{"DELEX", "EVAL"}, []string{"DELEX", "EVAL"}},
+		"a failure that is none of the dialect's": {"-LOADING dataset in memory\r\n", mux.VerdictFailed,
+			[]string{"DELEX"}, []string{"DELEX"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newLinguist(t, "a", map[string]string{"EVALSHA": yes, "EVAL": yes, "DELEX": answer})
+			g := newLinguist(t, "a", map[string]string{"EVALSHA": yes, "EVAL": yes, "DELEX": c.answer})
 			m := open(t, mux.Config{Masters: []string{g.addr()}, Conn: conn.Options{Probe: true}})
-			for _, want := range [][]string{{"DELEX", "EVAL"}, {"EVALSHA"}} {
+			for _, asked := range [][]string{c.first, c.then} {
 				op := deletion()
 				require.NoError(t, m.Do(t.Context(), op))
-				require.Equal(t, []mux.Verdict{mux.VerdictYes}, verdicts(op))
-				require.Equal(t, want, g.was())
+				require.Equal(t, []mux.Verdict{c.want}, verdicts(op))
+				require.Equal(t, asked, g.was())
 			}
 		})
 	}
-	t.Run("no memory, for which the fallback has no use", func(t *testing.T) {
-		g := newLinguist(t, "a", map[string]string{"EVALSHA": yes, "EVAL": yes, "DELEX": "-OOM command not allowed\r\n"})
-		m := open(t, mux.Config{Masters: []string{g.addr()}, Conn: conn.Options{Probe: true}})
-		for range 2 {
-			op := deletion()
-			require.NoError(t, m.Do(t.Context(), op))
-			require.Equal(t, []mux.Verdict{mux.VerdictYes}, verdicts(op))
-			require.Equal(t, []string{"DELEX", "EVAL"}, g.was())
-		}
-	})
-	t.Run("a failure that is none of the dialect's", func(t *testing.T) {
-		g := newLinguist(t, "a", map[string]string{"EVALSHA": yes, "EVAL": yes, "DELEX": "-LOADING dataset in memory\r\n"})
-		m := open(t, mux.Config{Masters: []string{g.addr()}, Conn: conn.Options{Probe: true}})
-		for range 2 {
-			op := deletion()
-			require.NoError(t, m.Do(t.Context(), op))
-			require.Equal(t, []mux.Verdict{mux.VerdictFailed}, verdicts(op))
-			require.Equal(t, []string{"DELEX"}, g.was())
-		}
-	})
 }
 
 // A server that was replaced by an older one between two connections is asked as that one is.
