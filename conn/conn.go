@@ -3,6 +3,7 @@ package conn
 import (
 	"io"
 	"sync"
+	"time"
 
 	"github.com/redburst/redburst/resp"
 )
@@ -23,6 +24,7 @@ type Conn struct {
 	master string
 	remote string
 	server Server
+	until  time.Time // see CredentialsEnd
 	sock   *sock
 	stream io.ReadWriter // sock, or what Options.Wrap made of it
 	reader resp.Reader
@@ -48,6 +50,11 @@ func (c *Conn) Server() Server { return c.server }
 // RemoteAddr returns the address that the socket was connected to, whatever name led there:
 // an IP address and port, or the path of a Unix socket.
 func (c *Conn) RemoteAddr() string { return c.remote }
+
+// CredentialsEnd returns when the credentials that Dial has used end, as
+// [Options.Credentials] has said; the zero Time if they do not. It does not change: AUTH is
+// the caller's to send, and its end to keep.
+func (c *Conn) CredentialsEnd() time.Time { return c.until }
 
 // Send writes as much of p as the socket accepts now, and keeps a copy of the rest; then
 // flushed is false. Call [Conn.Flush] when the connection is [Writable] to write the rest.

@@ -74,7 +74,7 @@ type dialing struct {
 	opt    *Options
 	poller *Poller
 
-	username, password string
+	credentials Credentials
 }
 
 // run returns the connection, or the Op that failed and its error.
@@ -152,7 +152,7 @@ func (d *dialing) reach(ctx context.Context, at Address) (*Conn, string, error) 
 		return nil, op, err
 	}
 	h := handshake{ctx: ctx, conn: c, opt: d.opt, db: at.db, group: d.addr.group,
-		username: d.username, password: d.password, wait: wait}
+		credentials: d.credentials, wait: wait}
 	c.server, err = h.run()
 	c.server.Endpoint = at.Endpoint()
 	d.poller.remove(c.sock)
@@ -180,7 +180,7 @@ func (d *dialing) open(ctx context.Context, at Address) (c *Conn, wait func(Inte
 		return nil, nil, "connect", err
 	}
 	c = newConn(d.addr.String(), s, d.opt)
-	c.remote = to.String()
+	c.remote, c.until = to.String(), d.credentials.Until
 	opened := c // c is nil by the time an error is returned
 	defer func() {
 		if err != nil {
@@ -206,11 +206,11 @@ func (d *dialing) open(ctx context.Context, at Address) (c *Conn, wait func(Inte
 func (d *dialing) authenticate(ctx context.Context) (err error) {
 	switch {
 	case d.opt.Credentials != nil:
-		d.username, d.password, err = d.opt.Credentials(ctx)
+		d.credentials, err = d.opt.Credentials(ctx)
 	case d.addr.credentials:
-		d.username, d.password = d.addr.username, d.addr.password
+		d.credentials = Credentials{Username: d.addr.username, Password: d.addr.password}
 	default:
-		d.username, d.password = d.opt.Username, d.opt.Password
+		d.credentials = Credentials{Username: d.opt.Username, Password: d.opt.Password}
 	}
 	return err
 }

@@ -36,7 +36,8 @@ type Error struct {
 	Master string // the address without credentials, as by [Address.String]
 
 	// Op is what was being done: "credentials", "sentinel", "resolve", "connect", "tls" or
-	// "handshake" in Dial; "write", "read" or "close" after it.
+	// "handshake" in Dial; "write", "read", "close" or, for those that end, "credentials"
+	// after it.
 	Op string
 
 	// Err is the cause: of the system, such as an [os.SyscallError]; of crypto/tls;

@@ -2,6 +2,7 @@ package conn
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,13 +52,13 @@ var oldestVersion, firstScripts = [3]int{2, 6, 12}, [3]int{2, 6, 0}
 // A server that does not speak RESP3 refuses the HELLO; then a second write says the same in
 // RESP2.
 type handshake struct {
-	ctx                context.Context
-	conn               *Conn
-	opt                *Options
-	db                 int
-	group              string // the group whose master it should be; empty for a fixed place
-	username, password string
-	wait               func(Interest) error
+	ctx         context.Context
+	conn        *Conn
+	opt         *Options
+	db          int
+	group       string // the group whose master it should be; empty for a fixed place
+	credentials Credentials
+	wait        func(Interest) error
 
 	out    []byte   // the commands
 	names  []string // of the commands, in their order, for the errors
@@ -74,8 +75,8 @@ func (h *handshake) run() (Server, error) {
 		}
 	}
 	hello := []string{"HELLO", "3"}
-	if h.username != "" || h.password != "" {
-		hello = append(hello, "AUTH", orDefault(h.username), h.password)
+	if !h.credentials.none() {
+		hello = append(hello, "AUTH", cmp.Or(h.credentials.Username, "default"), h.credentials.Password)
 	}
 	if h.opt.ClientName != "" {
 		hello = append(hello, "SETNAME", h.opt.ClientName)
@@ -142,10 +143,8 @@ func (h *handshake) broken(replies []reply, err error) (Server, error) {
 
 func (h *handshake) runRESP2() (Server, error) {
 	h.out, h.names = h.out[:0], h.names[:0]
-	if h.username != "" { // a server before Redis 6 refuses this, as it has no users
-		h.add("AUTH", "AUTH", h.username, h.password)
-	} else if h.password != "" {
-		h.add("AUTH", "AUTH", h.password)
+	if !h.credentials.none() {
+		h.add("AUTH", h.credentials.auth()...)
 	}
 	if h.opt.ClientName != "" {
 		h.add("CLIENT SETNAME", "CLIENT", "SETNAME", h.opt.ClientName)
@@ -255,7 +254,7 @@ func (h *handshake) unreadable(command string, err error, head []byte) error {
 	if len(head) > 1 && head[0] == 0x15 && head[1] == 0x03 {
 		hint = "is this a TLS port, so that the address has to begin with rediss://?"
 	}
-	shown := mask(string(head), h.password)
+	shown := mask(string(head), h.credentials.Password)
 	shown = shown[:min(len(shown), maxHead)]
 	return fmt.Errorf("the answer, beginning %q, is not the Redis protocol; %s (%w)", shown, hint, err)
 }
@@ -466,6 +465,8 @@ func (s *Server) olderThan(least [3]int) bool {
 	return false
 }
 
+const remedyAuth = "correct the username and password"
+
 // judgeError makes an error of an error reply. It is a RefusedError if the reply will be the
 // same next time.
 func (h *handshake) judgeError(command string, v resp.Value) error {
@@ -473,11 +474,11 @@ func (h *handshake) judgeError(command string, v resp.Value) error {
 	refused := func(remedy string) error { return &RefusedError{Reason: said, Remedy: remedy} }
 	switch code := ErrorCode(v); {
 	case IsTransient(v):
-	case command == "AUTH" && h.username != "" && strings.Contains(said, "number of arguments"):
+	case command == "AUTH" && h.credentials.Username != "" && strings.Contains(said, "number of arguments"):
 		return refused("give the password without a username: servers before Redis 6 have no users")
 	case code == "WRONGPASS" || command == "AUTH":
-		return refused("correct the username and password")
-	case code == "NOAUTH" && h.username+h.password == "":
+		return refused(remedyAuth)
+	case code == "NOAUTH" && h.credentials.none():
 		return refused("give a username and password")
 	case code == "DENIED":
 		return refused("turn the master's protected mode off, or set a password there")
@@ -493,12 +494,5 @@ func (h *handshake) judgeError(command string, v resp.Value) error {
 
 // quote returns the text of an error reply to a command, without our password in it.
 func (h *handshake) quote(command string, v resp.Value) string {
-	return command + ": " + errorText(v, h.password)
-}
-
-func orDefault(username string) string {
-	if username == "" {
-		return "default"
-	}
-	return username
+	return command + ": " + errorText(v, h.credentials.Password)
 }

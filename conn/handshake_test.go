@@ -84,8 +84,10 @@ func TestCredentials(t *testing.T) {
 	require.NoError(t, os.WriteFile(acl, []byte("user default on >s%3Acret@ ~* +@all\nuser ann on >annpass ~* +@all\nuser off off >x ~* +@all\n"), 0o600))
 	m := start(t, "aclfile "+acl)
 
-	ask := func(username, password string) func(context.Context) (string, string, error) {
-		return func(context.Context) (string, string, error) { return username, password, nil }
+	ask := func(username, password string) func(context.Context) (conn.Credentials, error) {
+		return func(context.Context) (conn.Credentials, error) {
+			return conn.Credentials{Username: username, Password: password}, nil
+		}
 	}
 	for name, tt := range map[string]struct {
 		addr, user string
@@ -129,10 +131,10 @@ func TestCredentialsAreAskedAtEveryDial(t *testing.T) {
 	t.Parallel()
 	m := start(t, "requirepass one")
 	password := "one"
-	opt := conn.Options{Credentials: func(ctx context.Context) (string, string, error) {
+	opt := conn.Options{Credentials: func(ctx context.Context) (conn.Credentials, error) {
 		_, limited := ctx.Deadline()
 		require.True(t, limited)
-		return "", password, nil
+		return conn.Credentials{Password: password}, nil
 	}}
 	l := newLine(t, dial(t, m.addr(), opt))
 	require.True(t, l.do("CONFIG", "SET", "requirepass", "two").Is("OK"))
@@ -141,7 +143,7 @@ func TestCredentialsAreAskedAtEveryDial(t *testing.T) {
 	dial(t, m.addr(), opt)
 
 	none := errors.New("the vault is sealed")
-	opt.Credentials = func(context.Context) (string, string, error) { return "", "", none }
+	opt.Credentials = func(context.Context) (conn.Credentials, error) { return conn.Credentials{}, none }
 	err := refuse(t, m.addr(), opt)
 	require.ErrorIs(t, err, none)
 	require.NotErrorIs(t, err, conn.ErrRefused)

@@ -35,8 +35,8 @@ func TestDialsLeaveNothingBehind(t *testing.T) {
 	reset := func(at int64) conn.Options {
 		return conn.Options{Wrap: (&conntest.Faults{ResetRead: at}).Wrap}
 	}
-	sealed := conn.Options{Credentials: func(context.Context) (string, string, error) {
-		return "", "", errors.New("sealed")
+	sealed := conn.Options{Credentials: func(context.Context) (conn.Credentials, error) {
+		return conn.Credentials{}, errors.New("sealed")
 	}}
 	all := func() {
 		for _, d := range []struct {

@@ -82,8 +82,13 @@ func newLine(tb testing.TB, c *conn.Conn) *line {
 
 // try sends a command and waits for the next frame, valid until the next call.
 func (l *line) try(args ...string) (resp.Value, error) {
+	return l.exchange(resp.AppendCommand(nil, args...))
+}
+
+// exchange is try for a command that is encoded already.
+func (l *line) exchange(command []byte) (resp.Value, error) {
 	want := conn.Readable
-	flushed, err := l.Send(resp.AppendCommand(nil, args...))
+	flushed, err := l.Send(command)
 	for err == nil {
 		v, nerr := l.Next()
 		if nerr != resp.ErrNeedMore {

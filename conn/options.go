@@ -31,8 +31,8 @@ type Options struct {
 
 	// Credentials, if set, is called by every Dial. What it returns overrides Username,
 	// Password and the address. It must return when its context ends, and several
-	// goroutines may call it at once.
-	Credentials func(ctx context.Context) (username, password string, err error)
+	// goroutines may call it at once. [Conn.CredentialsEnd] tells its Until.
+	Credentials func(ctx context.Context) (Credentials, error)
 
 	// ClientName is what CLIENT LIST shows on the master. It may hold printable ASCII
 	// without spaces; anything else is refused. Empty: none is set.

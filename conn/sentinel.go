@@ -52,7 +52,7 @@ func dialSentinel(ctx context.Context, endpoint string, a Address, opt *Options)
 	s := &sentinel{dialing: dialing{addr: a, opt: opt}, ctx: ctx}
 	switch {
 	case opt.SentinelPassword != "":
-		s.username, s.password = opt.SentinelUsername, opt.SentinelPassword
+		s.credentials = Credentials{Username: opt.SentinelUsername, Password: opt.SentinelPassword}
 	default:
 		if err := s.authenticate(ctx); err != nil {
 			return nil, err
@@ -70,12 +70,8 @@ func dialSentinel(ctx context.Context, endpoint string, a Address, opt *Options)
 		s.poller.Close()
 		return nil, err
 	}
-	if s.password != "" {
-		auth := []string{"AUTH", s.password}
-		if s.username != "" {
-			auth = []string{"AUTH", s.username, s.password}
-		}
-		v, err := s.do(auth...)
+	if s.credentials.Password != "" {
+		v, err := s.do(s.credentials.auth()...)
 		if err != nil {
 			s.close()
 			return nil, err
@@ -94,7 +90,7 @@ func (s *sentinel) close() {
 
 // quote returns the text of an error reply to a command, without our password in it.
 func (s *sentinel) quote(command string, v resp.Value) string {
-	h := handshake{password: s.password}
+	h := handshake{credentials: s.credentials}
 	return h.quote(command, v)
 }
 

@@ -27,6 +27,9 @@ const NoOwner = "-"
 // however often that has been so in a row.
 const AlwaysHandOver = -1
 
+// Credentials are a username, a password and, if they end, when.
+type Credentials = conn.Credentials
+
 // Config says which masters hold the locks, and how they are reached. The zero value of every
 // field but Masters is a good default. A zero stands for the default, so a drift factor, a least
 // drift and a number of hand-overs of exactly zero cannot be asked for.
@@ -48,9 +51,9 @@ type Config struct {
 	// SentinelUsername and SentinelPassword are for the sentinels. The master's are not shown
 	// to them.
 	SentinelUsername, SentinelPassword string
-	// Credentials, if set, is asked at every connect and reconnect, and
-	// overrides all others. It must end with its context.
-	Credentials func(ctx context.Context) (username, password string, err error)
+	// Credentials, if set, is asked at every connect and reconnect, and overrides all others.
+	// It must end with its context, and may be asked by several goroutines at once.
+	Credentials func(ctx context.Context) (Credentials, error)
 	// TLS, if set, is used for every master that is not on a Unix socket.
 	TLS *tls.Config
 	// ClientName is shown by CLIENT LIST, and in the default Owner. Empty means none.

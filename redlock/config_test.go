@@ -22,10 +22,12 @@ func TestConfigPrintsNoPassword(t *testing.T) {
 		Username:         "ann",
 		Password:         "hunter2",
 		SentinelPassword: "hunter2",
-		Credentials:      func(context.Context) (string, string, error) { return "", "hunter2", nil },
-		TLS:              &tls.Config{ServerName: "hunter2"},
-		ClientName:       "svc",
-		RestartGuard:     time.Minute,
+		Credentials: func(context.Context) (redlock.Credentials, error) {
+			return redlock.Credentials{Password: "hunter2"}, nil
+		},
+		TLS:          &tls.Config{ServerName: "hunter2"},
+		ClientName:   "svc",
+		RestartGuard: time.Minute,
 	}
 	var logged strings.Builder
 	slog.New(slog.NewTextHandler(&logged, nil)).Info("starting", "config", cfg)

@@ -340,9 +340,9 @@ func ExampleConfig() {
 		SentinelUsername: "locker",
 		SentinelPassword: os.Getenv("SENTINEL_PASSWORD"),
 		TLS:              &tls.Config{MinVersion: tls.VersionTLS13},
-		Credentials: func(ctx context.Context) (username, password string, err error) {
+		Credentials: func(ctx context.Context) (redlock.Credentials, error) {
 			text, err := os.ReadFile("/run/secrets/redis") // asked at every connect
-			return "locker", string(bytes.TrimSpace(text)), err
+			return redlock.Credentials{Username: "locker", Password: string(bytes.TrimSpace(text))}, err
 		},
 		RestartGuard: time.Minute, // the longest TTL that anybody uses on these masters
 	}
