@@ -90,7 +90,7 @@ func (m *Mux) owesPersistent() bool {
 	for i := range m.slots {
 		s := &m.slots[i]
 		for k := range s.owed.n {
-			if s.owed.at(k).f.until != 0 {
+			if f := s.owed.at(k).f; f != nil && f.until != 0 {
 				return true
 			}
 		}

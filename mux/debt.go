@@ -69,7 +69,7 @@ func (m *Mux) addDebts(i int, from *debts, now time.Duration) {
 // as there is room after a backlog.
 func (m *Mux) payDebts(i int, now time.Duration) {
 	s := &m.slots[i]
-	for s.debts.len() > 0 && s.owed.len() < maxOwed && len(s.queued)+s.taken < maxQueued {
+	for s.debts.len() > 0 && s.owed.len() < maxOwed && s.unsent() < maxQueued {
 		f := s.debts.pop()
 		if !s.wants(f, now) {
 			m.unref(f)
@@ -84,13 +84,12 @@ func (m *Mux) payDebts(i int, now time.Duration) {
 		}
 		o := owed{f: f, sent: now, left: 1, final: true, voted: true}
 		if len(f.command) > 0 {
-			s.queued = append(s.queued, f.command...)
+			m.write(i, f.command)
 			o.left = f.replies
 		} else {
-			s.queued = append(s.queued, f.fallback...)
+			m.write(i, f.fallback)
 		}
 		s.owed.push(o)
-		m.soil(i)
 	}
 	if s.debts.len() == 0 {
 		s.unsure = false

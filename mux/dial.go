@@ -114,6 +114,12 @@ func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string) er
 	}
 	s.link, s.remote, s.since, s.pause = l, c.RemoteAddr(), since, pause
 	s.state.Server, s.moved = server, ""
+	if m.lapseAt(l, c.CredentialsEnd()); l.renewAt != 0 {
+		select {
+		case m.lapsing <- struct{}{}:
+		default:
+		}
+	}
 	if s.since < s.barred {
 		m.setPhase(i, Quarantined, s.why)
 	} else {

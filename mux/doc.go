@@ -29,6 +29,8 @@
 //	            the dialers   conn.Dial
 //	            the followers conn.FollowGroup
 //	            the notifier  Config.OnState
+//	            the authenticator
+//	                          conn.Options.Credentials
 //	            the callers   the methods of their contexts
 //	with mu:    the driver    Conn.Next, Op.Judge, Config.OnPush
 //	            the dialers   Config.Quarantine, Config.OnSwitch
@@ -118,6 +120,26 @@
 // that says READONLY is dropped too. It is refused until it is a master again, and
 // Config.Quarantine is told then that it was a replica.
 //
+// # Credentials that end
+//
+// If [conn.Options].Credentials says until when they hold, the authenticator asks for new ones
+// before that and tells them to the master, on the connection that it has. The masters take
+// turns: two are never told at once. A master that refuses goes on serving with what it was
+// told before. Its State.Err shows the refusal, and it is tried again.
+//
+// The commands that tell it, a renewal, must not be written while the master owes a reply:
+// see [conn.Renewal]. A busy connection always owes one. So a renewal takes its place in the
+// order at once, and is held back with all that comes after it:
+//
+//	      the authenticator            the replies from           the last reply
+//	      has new credentials          before it have come        to it has come
+//	none --------------------> held ----------------------> told ----------------> none
+//
+// This takes a round trip at most, for one master at a time. No vote fails for it. To drop
+// the connection instead would fail the votes that are owed on it, and to leave the master
+// out for that time would fail the next ones. If the connection ends meanwhile, the renewal
+// ends with it: the next connection begins with new credentials.
+//
 // # Locks
 //
 // There is one lock, Mux.mu. The whole order, first to last:
@@ -146,6 +168,9 @@
 //     is in quarantine, until that is over.
 //   - A follower for each group of sentinels, with one goroutine for each sentinel, is
 //     parked in a read of what the sentinels publish.
+//   - The authenticator, one for each Mux whose Config.Conn has Credentials, is parked until
+//     those of a connection are to be renewed. It waits for that master's answer before it
+//     turns to the next.
 //   - The tick's goroutine runs for the time of one pass.
 //   - The notifier runs while there are state changes to tell OnState.
 //

@@ -22,7 +22,9 @@ type Config struct {
 	// Masters are the addresses, as [conn.ParseAddress] reads them: 1 to 64, no two of one
 	// server. What concerns a master names it by its index in this list.
 	Masters []string
-	// Conn says how each of them is connected.
+	// Conn says how each of them is connected. If what its Credentials function returns has
+	// an end, it is called again before that, and the master is told: one master after the
+	// other. Its context ends after the dial timeout. If it panics, it has failed.
 	Conn conn.Options
 	// StallTime is how long a master may owe replies and send none before it is suspected
 	// to hang. If it has sent none after a quarter of that more, its connection is reset
@@ -55,8 +57,8 @@ type Config struct {
 	// that is known when Open returns. Otherwise Open fails only if so many cannot that
 	// there is no majority.
 	Strict bool
-	// OnState, if set, is told every change of a master's phase, in order, by a goroutine
-	// of its own and without the Mux's lock. It may call the Mux, except Close.
+	// OnState, if set, is told every change of a master's phase or of State.Err, in order, by
+	// a goroutine of its own and without the Mux's lock. It may call the Mux, except Close.
 	OnState func(master int, s State)
 }
 
@@ -77,7 +79,8 @@ type Mux struct {
 	watch    *conn.Poller // hang-ups only, for the sentry
 	ctx      context.Context
 	cancel   context.CancelFunc
-	wg       sync.WaitGroup // dialers, followers, sentry, tick, notifier
+	wg       sync.WaitGroup // dialers, followers, sentry, authenticator, tick, notifier
+	lapsing  chan struct{}  // tells the authenticator of a connection whose credentials end
 	tick     *time.Timer
 
 	mu       sync.Mutex

@@ -77,12 +77,19 @@ func prepare(cfg Config) (*Mux, error) {
 	setDefault(&cfg.BackoffMin, 10*time.Millisecond)
 	setDefault(&cfg.BackoffMax, time.Second)
 	setDefault(&cfg.Conn.DialTimeout, time.Second)
+	if ask := cfg.Conn.Credentials; ask != nil {
+		cfg.Conn.Credentials = func(ctx context.Context) (c conn.Credentials, err error) {
+			defer catchPanic(&err)
+			return ask(ctx)
+		}
+	}
 	m := &Mux{
 		cfg:      cfg,
 		majority: n/2 + 1,
 		slots:    make([]slot, n),
 		closing:  make(chan struct{}),
 		changed:  make(chan struct{}, 1),
+		lapsing:  make(chan struct{}, 1),
 	}
 	m.calm = sync.NewCond(&m.mu)
 	seen := make(map[string]bool, n)
@@ -117,6 +124,9 @@ func (m *Mux) begin() (err error) {
 	m.tick.Stop()
 	m.wg.Add(1 + len(m.slots))
 	go m.sentry()
+	if m.cfg.Conn.Credentials != nil {
+		m.wg.Go(m.authenticator)
+	}
 	for i := range m.slots {
 		if m.slots[i].addr.Group() != "" {
 			m.wg.Go(func() { m.follow(i) })

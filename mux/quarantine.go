@@ -70,7 +70,7 @@ func (m *Mux) outlast(i int) {
 	for l := s.link; l != nil && s.link == l && s.state.Phase == Quarantined; {
 		left := s.barred - conn.Now()
 		if left <= 0 {
-			m.setPhase(i, Up, nil)
+			m.setPhase(i, Up, l.unrenewed)
 			return
 		}
 		m.mu.Unlock()

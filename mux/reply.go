@@ -10,7 +10,7 @@ import (
 
 // owed is a reply that a master owes.
 type owed struct {
-	f     *flight
+	f     *flight       // nil if it is the reply to a renewal of the credentials
 	sent  time.Duration // when the command was queued, on conn.Now's clock
 	left  int           // replies to come, the judged one included
 	final bool          // VerdictAgain is of no use: this is the fallback, or a delivery
@@ -27,6 +27,7 @@ func (m *Mux) match(i int, l *link) {
 		v, err := l.c.Next()
 		switch {
 		case err == resp.ErrNeedMore:
+			m.unhold(i)
 			if s.debts.len() > 0 {
 				m.payDebts(i, now) // there may be room now
 			}
@@ -57,7 +58,10 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	if s.owed.len() == 0 {
 		return false
 	}
-	if o := s.owed.front(); o.left > 1 {
+	switch o := s.owed.front(); {
+	case o.f == nil:
+		return m.renewalReply(i, v)
+	case o.left > 1:
 		o.left--
 		return true
 	}
@@ -105,10 +109,8 @@ func (s *slot) misunderstood(o owed, v resp.Value) Verdict {
 
 // fallBack sends a master the fallback of an operation in place of what it has answered.
 func (m *Mux) fallBack(i int, o owed, now time.Duration) {
-	s := &m.slots[i]
-	s.queued = append(s.queued, o.f.fallback...)
-	s.owed.push(owed{f: o.f, sent: now, left: 1, final: true, voted: o.voted})
-	m.soil(i)
+	m.write(i, o.f.fallback)
+	m.slots[i].owed.push(owed{f: o.f, sent: now, left: 1, final: true, voted: o.voted})
 }
 
 // heedRefusal does what an error reply asks for besides a vote. If it says that the

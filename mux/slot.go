@@ -21,6 +21,7 @@ type slot struct {
 	link    *link  // nil unless the master is up
 	queued  []byte // not taken by the flusher yet
 	spare   []byte // the buffer that queued will be swapped with
+	held    []byte // a renewal that waits for replies from before it, and what came after it; nil if none waits
 	taken   int    // bytes the flusher has, or the connection keeps unsent
 	owed    ring[owed]
 	debts   debts         // to be delivered before anything else
@@ -53,6 +54,12 @@ type link struct {
 	blocked bool // the socket took less than it was given: wait until it is writable
 	orderly bool // close it with what it has still to send, instead of a reset
 
+	renewAt    time.Duration // when its credentials are to be renewed; 0 if they do not end
+	renewPause time.Duration // before the next try, doubling while they cannot be renewed
+	unrenewed  error         // why they could not be; nil if they were, or were not yet due
+	renewal    *conn.Renewal // under way, or the latest
+	renewed    chan error    // ... is told how it went
+
 	gone chan struct{} // closed when it is out of its slot
 }
 
@@ -70,12 +77,26 @@ func (s *slot) unfit(now time.Duration) error {
 		return s.state.Err
 	case s.link == nil:
 		return ErrConnecting
-	case s.debts.len() > 0, s.owed.len() >= maxOwed, len(s.queued)+s.taken >= maxQueued:
+	case s.debts.len() > 0, s.owed.len() >= maxOwed, s.unsent() >= maxQueued:
 		return ErrBacklog
 	case now < s.barred:
 		return s.why
 	}
 	return nil
+}
+
+// unsent is the number of bytes that wait to be written to a master.
+func (s *slot) unsent() int { return len(s.queued) + s.taken + len(s.held) }
+
+// write queues a command to a master, behind a renewal that is held back if there is one.
+func (m *Mux) write(i int, command []byte) {
+	s := &m.slots[i]
+	if s.held != nil {
+		s.held = append(s.held, command...)
+		return
+	}
+	s.queued = append(s.queued, command...)
+	m.soil(i)
 }
 
 // soil marks a slot as dirty: it has something to send. If its socket is known to take
@@ -114,6 +135,7 @@ func (m *Mux) drop(i int, err error) {
 	s.debts = debts{}
 	owing := s.owed
 	s.owed = ring[owed]{}
+	s.held = nil
 	if s.queued, s.taken, s.suspected = s.queued[:0], 0, 0; cap(s.queued) > keepBuffer {
 		s.queued = nil
 	}
@@ -121,6 +143,9 @@ func (m *Mux) drop(i int, err error) {
 	for owing.len() > 0 {
 		o := owing.pop()
 		f := o.f
+		if f == nil { // whoever waits for it is told by gone
+			continue
+		}
 		if s.wants(f, now) {
 			m.addDebt(i, f, now)
 		}

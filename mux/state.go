@@ -12,7 +12,8 @@ type Phase uint8
 const (
 	// Dialing: it was never connected, and no dial has failed yet.
 	Dialing Phase = iota
-	// Up: it is connected, and is asked.
+	// Up: it is connected, and is asked. State.Err says so if its credentials could not be
+	// renewed; it serves until it ends the connection.
 	Up
 	// Stalled: it owed replies and sent none for longer than the stall time. Its connection
 	// was reset, and it is redialled.
@@ -51,7 +52,7 @@ type State struct {
 	Address string        // of conn.Address.String, so without a password
 	Phase   Phase         // where it is in the life of its connection
 	Since   time.Duration // when that phase began, on conn.Now's clock
-	Err     error         // why it is not Up; nil if it is, or while no dial has ended
+	Err     error         // why it is not Up; if it is, why its credentials could not be renewed, or nil
 	RTT     time.Duration // smoothed round trip of its votes (gain 1/8, as in RFC 6298); 0 before the first
 	Last    time.Duration // round trip of its latest reply, a straggler's included; 0 before the first
 	Server  conn.Server   // what it said in the latest handshake; zero before the first
@@ -119,9 +120,9 @@ func (m *Mux) RTT() time.Duration {
 // setPhase moves a slot to a phase, and has Open and the notifier told of it.
 func (m *Mux) setPhase(i int, p Phase, err error) {
 	s := &m.slots[i]
-	if s.state.Phase == p && p != Up && errText(s.state.Err) == errText(err) {
+	if s.state.Phase == p && errText(s.state.Err) == errText(err) {
 		s.state.Err = err
-		return // another dial has failed in the same way: no news
+		return // another dial, or another renewal, went in the same way: no news
 	}
 	if s.state.Phase != p {
 		s.state.Since = conn.Now()

@@ -236,10 +236,9 @@ func (m *Mux) offer(i int, op *Op, f *flight, now time.Duration) {
 		op.Asked = op.Asked.With(i)
 	}
 	command, needs := op.wording(s.known.Commands)
-	s.queued = append(s.queued, command...)
+	m.write(i, command)
 	s.owed.push(owed{f: f, sent: now, left: f.replies, voted: err != nil, needs: needs})
 	f.refs++
-	m.soil(i)
 }
 
 // available counts the masters that an operation can be written to now.
