@@ -138,12 +138,12 @@ func openError(ctx context.Context, err error) error {
 		e.reason = ErrNoQuorum
 	}
 	for _, s := range open.Masters {
-		v := Vote{Master: s.Address, Err: s.Err}
+		v := Vote{Master: s.Address}
 		switch {
 		case s.Phase == mux.Up:
 			v.Verdict = VerdictYes
 		case s.Err != nil:
-			v.Verdict = VerdictFailed
+			v.Verdict, v.Err = VerdictFailed, s.Err
 		}
 		e.Votes = append(e.Votes, v)
 	}

@@ -27,7 +27,7 @@ const NoOwner = "-"
 // however often that has been so in a row.
 const AlwaysHandOver = -1
 
-// Credentials are a username, a password and, if they end, when.
+// Credentials are a username, a password and, if they have an end, when that is.
 type Credentials = conn.Credentials
 
 // Config says which masters hold the locks, and how they are reached. The zero value of every
@@ -52,7 +52,12 @@ type Config struct {
 	// to them.
 	SentinelUsername, SentinelPassword string
 	// Credentials, if set, is asked at every connect and reconnect, and overrides all others.
-	// It must end with its context, and may be asked by several goroutines at once.
+	// If they have an end, Until, it is asked again when half of their time has passed, or a
+	// little later, and the master is told the new ones on its live connection. The masters
+	// take turns: two are never told at once. If a master refuses the new ones, or there are
+	// none, the connection goes on with the old ones for as long as the master serves it,
+	// MasterStats.Err says why, and it is tried again. Credentials must return when its
+	// context ends, and may be asked by several goroutines at once.
 	Credentials func(ctx context.Context) (Credentials, error)
 	// TLS, if set, is used for every master that is not on a Unix socket.
 	TLS *tls.Config

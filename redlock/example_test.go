@@ -341,7 +341,7 @@ func ExampleConfig() {
 		SentinelPassword: os.Getenv("SENTINEL_PASSWORD"),
 		TLS:              &tls.Config{MinVersion: tls.VersionTLS13},
 		Credentials: func(ctx context.Context) (redlock.Credentials, error) {
-			text, err := os.ReadFile("/run/secrets/redis") // asked at every connect
+			text, err := os.ReadFile("/run/secrets/redis") // asked at every connect, and before an Until
 			return redlock.Credentials{Username: "locker", Password: string(bytes.TrimSpace(text))}, err
 		},
 		RestartGuard: time.Minute, // the longest TTL that anybody uses on these masters

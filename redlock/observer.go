@@ -60,7 +60,7 @@ const (
 type MasterStats struct {
 	Address  string
 	Phase    string        // "dialing", "up", "stalled", "down", "refused", "quarantined"
-	Err      string        // why it is not up; empty if it is
+	Err      string        // why it is not up; if it is, why its credentials could not be renewed, or empty
 	RTT      time.Duration // smoothed
 	Replies  uint64
 	Failures uint64 // votes that failed
@@ -78,7 +78,7 @@ func masterStats(m mux.State) MasterStats {
 		Owed:     m.Owed,
 		Debts:    m.Debts,
 	}
-	if m.Phase != mux.Up && m.Err != nil {
+	if m.Err != nil {
 		s.Err = m.Err.Error()
 	}
 	return s

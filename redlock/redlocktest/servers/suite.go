@@ -27,6 +27,9 @@ var core = []string{
 	"TestServerSaysWhoItIs", "TestCredentials", "TestTLS", "TestUnixSockets", "TestTrackedKeysAreTold",
 	"TestServersThatCanBeNoMasterAreRefused", "TestServersWithoutHELLOAreSpokenToInRESP2", "TestSmallestACL",
 	"TestDeniedCommandIsTold", "TestFollowTellsOfEverySwitchOfItsGroup",
+	// Credentials that end.
+	"TestCredentialsOfAConnectionAreRenewed", "TestCredentialsAreRenewed.*", "TestEveryReplyIsItsOwn.*",
+	"TestLockOutlivesItsCredentials",
 	// The lock.
 	"TestScenarios", "TestRule[0-9].*", "TestCommandsOnTheWire", "TestForeignLocksAreRespected",
 	"TestExtendSetsTheKeyOnlyWhereItIsFree", "TestLockIsHandedOverByItsToken", "TestHoldersAreAskedOnEveryMaster",

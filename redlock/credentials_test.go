@@ -1,0 +1,96 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// auths is how often a master was sent AUTH, which no handshake in RESP3 sends.
+func auths(t *testing.T, masters *redlocktest.Masters, i int) (calls int) {
+	t.Helper()
+	stats, err := masters.Do(i, "INFO", "commandstats")
+	require.NoError(t, err)
+	_, after, _ := strings.Cut(fmt.Sprint(stats), "cmdstat_auth:calls=")
+	fmt.Sscan(strings.SplitN(after, ",", 2)[0], &calls)
+	return calls
+}
+
+// A lock outlives the credentials with which it was taken: while they are renewed, while the
+// masters refuse the new ones, and when they take them again. No right but those of the locks
+// is needed.
+func TestLockOutlivesItsCredentials(t *testing.T) {
+	t.Parallel()
+	masters := startACL(t, 3, rights)
+	var mu sync.Mutex
+	password, told := "password", map[string]string{} // what was last told of a master
+	give := func(p string) {
+		mu.Lock()
+		defer mu.Unlock()
+		password = p
+	}
+	c := openConfig(t, redlock.Config{
+		Masters:      masters.Addrs(),
+		RoundTimeout: busy,
+		StallTime:    busy,
+		Credentials: func(context.Context) (redlock.Credentials, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return redlock.Credentials{Username: "locker", Password: password, Until: time.Now().Add(2 * time.Second)}, nil
+		},
+		Observer: &redlock.Observer{Master: func(m redlock.MasterStats) {
+			mu.Lock()
+			defer mu.Unlock()
+			told[m.Address] = m.Phase + " " + m.Err
+		}},
+	})
+	for i := range 3 {
+		reaches(t, c, i, "up")
+	}
+	m := c.NewMutex("lock:k", time.Minute)
+	require.NoError(t, m.TryLock(t.Context()))
+	held, stop := m.KeepAlive(t.Context())
+	defer stop()
+	holds := func() {
+		t.Helper()
+		require.NoError(t, held.Err())
+		require.NoError(t, m.Extend(t.Context()))
+		other := c.NewMutex("lock:other", time.Minute)
+		require.NoError(t, other.TryLock(t.Context()))
+		require.NoError(t, other.Unlock(t.Context()))
+		require.Positive(t, m.Remaining())
+		for _, s := range c.Stats().Masters {
+			require.Equal(t, "up", s.Phase)
+			require.Zero(t, s.Failures)
+		}
+	}
+	shown := func(what string) {
+		t.Helper()
+		for i := range 3 {
+			require.Eventually(t, func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				s := c.Stats().Masters[i]
+				return !strings.Contains(s.Err, "hunter2") && strings.Contains(s.Err, what) && (what == "") == (s.Err == "") && told[s.Address] == s.Phase+" "+s.Err
+			}, time.Minute, time.Millisecond, "%q", what)
+		}
+	}
+	for i := range 3 {
+		require.Eventually(t, func() bool { return auths(t, masters, i) >= 2 }, time.Minute, time.Millisecond)
+	}
+	holds()
+	shown("")
+	give("hunter2hunter2")
+	shown("WRONGPASS")
+	holds()
+	give("password")
+	shown("")
+	holds()
+}
