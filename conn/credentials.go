@@ -48,8 +48,13 @@ func (c Credentials) auth() []string {
 // reply is a map: if the map comes first, the reply to AUTH was dropped. Redis 6.0 refuses HELLO
 // to a user without that right, which does no harm. Other commands may be written behind a
 // Renewal without waiting for it.
+//
+// A server before Redis 6 has one password and no users. A wrong password ends what a connection
+// may do there, and a connection that has given the right one is not asked again, even if the
+// password is changed. So such a server is told nothing.
 type Renewal struct {
 	credentials Credentials
+	idle        bool // nothing is to be told
 	hello       bool // HELLO follows AUTH
 	answered    bool // AUTH was
 	err         error
@@ -57,13 +62,16 @@ type Renewal struct {
 
 // Renewal returns a Renewal for this connection.
 func (c *Conn) Renewal(with Credentials) *Renewal {
-	return &Renewal{credentials: with, hello: c.server.Proto >= 3}
+	r := &Renewal{credentials: with, hello: c.server.Proto >= 3}
+	// With a username AUTH does no harm where there are no users: that is a syntax error.
+	r.idle = with.none() || with.Username == "" && !c.server.hasUsers()
+	return r
 }
 
 // Append appends the commands to p. It appends nothing if there is neither a username nor a
-// password: then there are no replies either.
+// password, or if the server has no users: then there are no replies either.
 func (r *Renewal) Append(p []byte) []byte {
-	if r.credentials.none() {
+	if r.idle {
 		return p
 	}
 	p = resp.AppendCommand(p, r.credentials.auth()...)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,6 +123,41 @@ func TestRenewalKnowsItsReplies(t *testing.T) {
 				require.ErrorContains(t, r.Err(), tt.err)
 			}
 		}
+	}
+}
+
+// A server before Redis 6 has no users. It serves a connection that has told it the password for
+// as long as that lasts, whatever becomes of the password; but one that tells it a wrong password
+// is served no more. So it is told none again.
+func TestServerWithoutUsersIsToldNoPasswordAgain(t *testing.T) {
+	t.Parallel()
+	const old = "-ERR unknown command 'HELLO'\r\n"
+	for _, tt := range []struct {
+		hello, version string
+		username       string
+		told           bool
+	}{
+		{old, "2.8.24", "", false},
+		{old, "5.0.14", "", false},
+		{old, "", "", false}, // it may be one
+		{old, "6.0.16", "", true},
+		{old, "8.0.1", "", true},
+		{old, "5.0.14", "ann", true}, // it refuses the username, and that is all
+		{old, "", "ann", true},
+		{hello, "4.0.0", "", true}, // RESP3 is younger than users are
+	} {
+		info := ""
+		if tt.version != "" {
+			info = "redis_version:" + tt.version + "\r\n"
+		}
+		s := script(t, map[string]string{
+			"HELLO": strings.ReplaceAll(tt.hello, "7.0.0", tt.version),
+			"INFO":  fmt.Sprintf("$%d\r\n%s\r\n", len(info), info),
+		})
+		c := dial(t, s.addr, conn.Options{})
+		require.Equal(t, tt.version, c.Server().Version)
+		commands := c.Renewal(conn.Credentials{Username: tt.username, Password: "p"}).Append(nil)
+		require.Equal(t, tt.told, len(commands) > 0, "%+v", tt)
 	}
 }
 

@@ -42,8 +42,9 @@ type Server struct {
 	Missing []string // what the server does not offer or allow, and why, for people to read
 }
 
-// oldestVersion is the first one with SET NX PX, and firstScripts the first one with scripts.
-var oldestVersion, firstScripts = [3]int{2, 6, 12}, [3]int{2, 6, 0}
+// oldestVersion is the first one with SET NX PX, firstScripts the first one with scripts, and
+// firstUsers the first one with users.
+var oldestVersion, firstScripts, firstUsers = [3]int{2, 6, 12}, [3]int{2, 6, 0}, [3]int{6, 0, 0}
 
 // handshake makes a connected stream ready for commands.
 //
@@ -448,6 +449,12 @@ func (s *Server) refusal(scripted bool) error {
 // error of each vote.
 func (s *Server) newerThanItSays(scripted bool) bool {
 	return s.Proto >= 3 || scripted && s.olderThan(firstScripts)
+}
+
+// hasUsers reports whether a server is known to have users: it speaks RESP3, which came with
+// them, or says that it is Redis 6 or later.
+func (s *Server) hasUsers() bool {
+	return s.Proto >= 3 || s.Version != "" && !s.olderThan(firstUsers)
 }
 
 // olderThan is false for a version that is not numbers: what is unknown is not refused.
