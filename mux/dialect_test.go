@@ -214,3 +214,17 @@ func TestNoFallbackIsSentAfterItsLeaseHasEnded(t *testing.T) {
 		require.EqualValues(t, 1, lease.asks.Load())
 	}
 }
+
+// A master without memory that has no other words to be asked in is asked again later, as
+// with any error that passes.
+func TestADialectWithoutAFallbackIsSentAgainWhenItsErrorPasses(t *testing.T) {
+	g := newLinguist(t, "a", map[string]string{"EVALSHA": yes, "DELEX": "-OOM command not allowed\r\n"})
+	m := open(t, mux.Config{Masters: []string{g.addr()}, Conn: conn.Options{Probe: true}})
+	op := deletion()
+	op.Fallback, op.Persist = nil, time.Hour
+	require.NoError(t, m.Do(t.Context(), op))
+	require.Equal(t, []mux.Verdict{mux.VerdictFailed}, verdicts(op))
+	var again []string
+	eventually(t, "it is asked again", func() bool { again = append(again, g.was()...); return len(again) >= 2 })
+	require.Equal(t, []string{"DELEX", "EVALSHA"}, again)
+}

@@ -100,11 +100,14 @@ func (s *slot) misunderstood(o owed, v resp.Value) Verdict {
 		// The server means something else by it, or the user may not call it. The handshake
 		// could not see that: servers look at the number of arguments first.
 		s.known.Commands &^= o.needs
-		return VerdictAgain
 	case "OOM": // a SET is refused where the memory is full, and a script that sets nothing is not
-		return VerdictAgain
+	default:
+		return VerdictFailed
 	}
-	return VerdictFailed
+	if len(o.f.fallback) == 0 {
+		return VerdictFailed
+	}
+	return VerdictAgain
 }
 
 // fallBack sends a master the fallback of an operation in place of what it has answered.
