@@ -45,6 +45,7 @@ func (m *Mux) Close() error {
 	}
 	m.driving = true // from here on nobody else can drive
 	m.linger(conn.Now() + lingerTime)
+	m.sendHeld()
 	for m.flushing {
 		m.calm.Wait()
 	}
@@ -88,12 +89,36 @@ func (m *Mux) linger(until time.Duration) {
 // owesPersistent reports whether a master owes a reply to a persistent operation.
 func (m *Mux) owesPersistent() bool {
 	for i := range m.slots {
-		s := &m.slots[i]
-		for k := range s.owed.n {
-			if f := s.owed.at(k).f; f != nil && f.until != 0 {
-				return true
-			}
+		if m.slots[i].owesPersistent() {
+			return true
 		}
 	}
 	return false
+}
+
+// owesPersistent reports whether the master owes a reply to a persistent operation.
+func (s *slot) owesPersistent() bool {
+	for k := range s.owed.n {
+		if f := s.owed.at(k).f; f != nil && f.until != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// sendHeld sends persistent operations that a renewal has held back until the end, and what
+// stands before them. That the master still owes a reply does not matter any more, as nobody
+// reads what it answers. It lets mu go.
+func (m *Mux) sendHeld() {
+	for m.flushing {
+		m.calm.Wait()
+	}
+	for i := range m.slots {
+		if s := &m.slots[i]; s.held != nil && s.owesPersistent() {
+			m.writeHeld(i)
+		}
+	}
+	if m.dirty != 0 {
+		m.flush()
+	}
 }

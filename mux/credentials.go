@@ -130,9 +130,14 @@ func (m *Mux) reauthenticate(i int, l *link, c conn.Credentials) error {
 // no reply from before it. See conn.Renewal for why.
 func (m *Mux) unhold(i int) {
 	s := &m.slots[i]
-	if s.held == nil || s.owed.front().f != nil {
-		return
+	if s.held != nil && s.owed.front().f == nil {
+		m.writeHeld(i)
 	}
+}
+
+// writeHeld queues what was held back.
+func (m *Mux) writeHeld(i int) {
+	s := &m.slots[i]
 	commands := s.held
 	s.held = nil
 	m.write(i, commands)

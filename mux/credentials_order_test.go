@@ -421,7 +421,7 @@ func TestBacklogBehindARenewalIsBounded(t *testing.T) {
 	require.ErrorIs(t, op.Votes[0].Err, mux.ErrBacklog)
 }
 
-// Close waits neither for a renewal nor for what it holds back.
+// Close waits neither for a renewal nor, for longer than it always does, for what it holds back.
 func TestCloseEndsARenewalThatWaits(t *testing.T) {
 	t.Parallel()
 	s := newSlowMaster(t, mux.Config{})
@@ -434,6 +434,21 @@ func TestCloseEndsARenewalThatWaits(t *testing.T) {
 	require.NoError(t, conntest.Soon(t, "it is closed", closed))
 	require.ErrorIs(t, s.m.Wait(t.Context(), op), mux.ErrClosed)
 	require.ErrorIs(t, s.m.Wait(t.Context(), behind), mux.ErrClosed)
+}
+
+// Close does not take back what a renewal has held up: a slow master gets its releases, as it
+// would without the renewal.
+func TestCloseSendsWhatARenewalHasHeldBack(t *testing.T) {
+	t.Parallel()
+	s := newSlowMaster(t, mux.Config{})
+	release := vote("release")
+	release.Persist = time.Hour
+	s.hold(t, vote("slow"))
+	s.m.Send(release)
+	require.NoError(t, s.m.Close())
+	s.slow <- "" // a reply would meet a connection that is closed
+	s.auth <- ""
+	eventually(t, "it is released", func() bool { return slices.Contains(s.asked(), "VOTE release") })
 }
 
 // A server that drops the reply to a refused AUTH is found out by the reply to HELLO.

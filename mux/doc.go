@@ -138,7 +138,8 @@
 // This takes a round trip at most, for one master at a time. No vote fails for it. To drop
 // the connection instead would fail the votes that are owed on it, and to leave the master
 // out for that time would fail the next ones. If the connection ends meanwhile, the renewal
-// ends with it: the next connection begins with new credentials.
+// ends with it: the next connection begins with new credentials. If the Mux is closed meanwhile,
+// the persistent operations that are held back are sent all the same.
 //
 // # Locks
 //
