@@ -65,8 +65,8 @@ func (k *call) holders(key string, timeout time.Duration) {
 	r := &k.request
 	r.reset()
 	r.judge = judgeHolders
-	r.command = holdersScript.appendHash(r.command, key, 0)
-	r.fallback = holdersScript.appendText(r.fallback, key, 0)
+	r.command = holdersScript.appendHash(r.command, 0, key)
+	r.fallback = holdersScript.appendText(r.fallback, 0, key)
 	k.prepare(timeout)
 	k.op.All, k.op.Keep = true, true
 }

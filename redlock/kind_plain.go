@@ -57,8 +57,8 @@ func (plain) extend(r *request, key string, token []byte, ttl time.Duration, res
 	if !restore {
 		r.judge = judgeExtendOnly
 	}
-	r.command = appendExtendArgs(extendScript.appendHash(r.command, key, 3), token, ttl, restore)
-	r.fallback = appendExtendArgs(extendScript.appendText(r.fallback, key, 3), token, ttl, restore)
+	r.command = appendExtendArgs(extendScript.appendHash(r.command, 3, key), token, ttl, restore)
+	r.fallback = appendExtendArgs(extendScript.appendText(r.fallback, 3, key), token, ttl, restore)
 	d := &r.dialects[0]
 	d.Needs = conn.SetIfEq
 	d.Command = resp.AppendArray(d.Command, 7)
@@ -84,8 +84,8 @@ func appendExtendArgs(dst, token []byte, ttl time.Duration, restore bool) []byte
 // DELIFEQ key token.
 func (plain) release(r *request, key string, token []byte) {
 	r.judge = judgeInt
-	r.command = resp.AppendBulk(releaseScript.appendHash(r.command, key, 1), token)
-	r.fallback = resp.AppendBulk(releaseScript.appendText(r.fallback, key, 1), token)
+	r.command = resp.AppendBulk(releaseScript.appendHash(r.command, 1, key), token)
+	r.fallback = resp.AppendBulk(releaseScript.appendText(r.fallback, 1, key), token)
 	d := &r.dialects[0]
 	d.Needs = conn.DelEx
 	d.Command = resp.AppendArray(d.Command, 4)

@@ -45,20 +45,20 @@ return 0`)
 func (hashed) acquire(r *request, key string, token []byte, ttl time.Duration) {
 	r.judge = judgeInt
 	args := func(dst []byte) []byte { return resp.AppendBulkInt(resp.AppendBulk(dst, token), ttl.Milliseconds()) }
-	r.command = args(hashedAcquire.appendHash(r.command, key, 2))
-	r.fallback = args(hashedAcquire.appendText(r.fallback, key, 2))
+	r.command = args(hashedAcquire.appendHash(r.command, 2, key))
+	r.fallback = args(hashedAcquire.appendText(r.fallback, 2, key))
 }
 
 func (hashed) extend(r *request, key string, token []byte, ttl time.Duration, restore bool) {
 	r.judge = judgeInt
-	r.command = appendExtendArgs(hashedExtend.appendHash(r.command, key, 3), token, ttl, restore)
-	r.fallback = appendExtendArgs(hashedExtend.appendText(r.fallback, key, 3), token, ttl, false)
+	r.command = appendExtendArgs(hashedExtend.appendHash(r.command, 3, key), token, ttl, restore)
+	r.fallback = appendExtendArgs(hashedExtend.appendText(r.fallback, 3, key), token, ttl, false)
 }
 
 func (hashed) release(r *request, key string, token []byte) {
 	r.judge = judgeInt
-	r.command = resp.AppendBulk(hashedRelease.appendHash(r.command, key, 1), token)
-	r.fallback = resp.AppendBulk(hashedRelease.appendText(r.fallback, key, 1), token)
+	r.command = resp.AppendBulk(hashedRelease.appendHash(r.command, 1, key), token)
+	r.fallback = resp.AppendBulk(hashedRelease.appendText(r.fallback, 1, key), token)
 }
 
 func (hashed) look(r *request, key string) { plain{}.look(r, key) }

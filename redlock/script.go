@@ -21,19 +21,22 @@ func newScript(text string) script {
 }
 
 // appendHash and appendText append the head of a script's call, by hash and by
-// text, with its key. args arguments must follow.
-func (s script) appendHash(dst []byte, key string, args int) []byte {
-	return appendCall(dst, "EVALSHA", s.hash, key, args)
+// text, with its keys. args arguments must follow.
+func (s script) appendHash(dst []byte, args int, keys ...string) []byte {
+	return appendCall(dst, "EVALSHA", s.hash, args, keys)
 }
 
-func (s script) appendText(dst []byte, key string, args int) []byte {
-	return appendCall(dst, "EVAL", s.text, key, args)
+func (s script) appendText(dst []byte, args int, keys ...string) []byte {
+	return appendCall(dst, "EVAL", s.text, args, keys)
 }
 
-func appendCall(dst []byte, name, what, key string, args int) []byte {
-	dst = resp.AppendArray(dst, 4+args)
+func appendCall(dst []byte, name, what string, args int, keys []string) []byte {
+	dst = resp.AppendArray(dst, 3+len(keys)+args)
 	dst = resp.AppendBulkString(dst, name)
 	dst = resp.AppendBulkString(dst, what)
-	dst = resp.AppendBulkString(dst, "1")
-	return resp.AppendBulkString(dst, key)
+	dst = resp.AppendBulkInt(dst, int64(len(keys)))
+	for _, key := range keys {
+		dst = resp.AppendBulkString(dst, key)
+	}
+	return dst
 }
