@@ -41,11 +41,14 @@ func (k *call) prepare(timeout time.Duration) {
 	op.Only, op.Quorum = 0, 0
 }
 
+// grant is the lock that the round is about.
+func (k *call) grant(s *spec) grant { return grant{s.key, k.token, s.term.ttl} }
+
 // acquire makes the call an attempt to take the lock, under a fresh token.
 func (k *call) acquire(s *spec, owner string) {
 	k.token = appendToken(k.token[:0], owner)
 	k.request.reset()
-	s.kind.acquire(&k.request, s.key, k.token, s.term.ttl)
+	s.kind.acquire(&k.request, k.grant(s))
 	k.prepare(s.timeout)
 }
 
@@ -54,7 +57,7 @@ func (k *call) acquire(s *spec, owner string) {
 func (k *call) extend(s *spec, token []byte, restore bool) {
 	k.token = append(k.token[:0], token...)
 	k.request.reset()
-	s.kind.extend(&k.request, s.key, k.token, s.term.ttl, restore)
+	s.kind.extend(&k.request, k.grant(s), restore)
 	k.prepare(s.timeout)
 	k.op.Thorough = true
 }
@@ -65,7 +68,7 @@ func (k *call) extend(s *spec, token []byte, restore bool) {
 func (k *call) release(s *spec, token []byte) {
 	k.token = append(k.token[:0], token...)
 	k.request.reset()
-	s.kind.release(&k.request, s.key, k.token)
+	s.kind.release(&k.request, k.grant(s))
 	k.prepare(s.timeout)
 	k.op.Persist, k.op.Thorough = s.term.ttl, true
 }

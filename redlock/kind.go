@@ -13,8 +13,7 @@ import (
 // and no socket, and it keeps no state of a round. Everything else (rounds, validity,
 // renewal, waiting, quarantine, recheck, errors, statistics) is written once, for all kinds.
 //
-// Each method fills in a request. All of them get the key that the lock is known by: in its
-// line, to whoever watches it, and in errors. A kind with further keys has them itself.
+// Each method fills in a request about a grant. A kind with further keys has them itself.
 //
 // The judges' verdicts mean:
 //
@@ -32,10 +31,17 @@ import (
 // whatever these have set, under this token and no other. An extend sets a lock again only
 // if restore is set, and only where no other is in the way.
 type kind interface {
-	acquire(r *request, key string, token []byte, ttl time.Duration)
-	extend(r *request, key string, token []byte, ttl time.Duration, restore bool)
-	release(r *request, key string, token []byte)
+	acquire(r *request, g grant)
+	extend(r *request, g grant, restore bool)
+	release(r *request, g grant)
 	look(r *request, key string)
+}
+
+// A grant is the lock that a request is about, to be taken or taken.
+type grant struct {
+	key   string // that it is known by: in its line, to whoever watches it, and in errors
+	token []byte
+	ttl   time.Duration
 }
 
 // A request is what a round asks of each master, encoded. Its buffers are reused.

@@ -1,8 +1,6 @@
 package redlock
 
 import (
-	"time"
-
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/resp"
@@ -39,41 +37,41 @@ return 0`)
 // acquire sends SET key token NX PX ttl. The expiry is relative (PX): an absolute one (PXAT)
 // would make each master compare our wall clock with its own, and safety would depend on
 // their being in step. Every other Redlock library sets its keys so.
-func (plain) acquire(r *request, key string, token []byte, ttl time.Duration) {
+func (plain) acquire(r *request, g grant) {
 	r.judge = judgeSet
 	r.command = resp.AppendArray(r.command, 6)
 	r.command = resp.AppendBulkString(r.command, "SET")
-	r.command = resp.AppendBulkString(r.command, key)
-	r.command = resp.AppendBulk(r.command, token)
+	r.command = resp.AppendBulkString(r.command, g.key)
+	r.command = resp.AppendBulk(r.command, g.token)
 	r.command = resp.AppendBulkString(r.command, "NX")
 	r.command = resp.AppendBulkString(r.command, "PX")
-	r.command = resp.AppendBulkInt(r.command, ttl.Milliseconds())
+	r.command = resp.AppendBulkInt(r.command, g.ttl.Milliseconds())
 }
 
 // extend sends the extend script or, where the server has it, SET key token IFEQ token PX ttl.
 // That sets no key that is gone, so the script follows it there.
-func (plain) extend(r *request, key string, token []byte, ttl time.Duration, restore bool) {
+func (plain) extend(r *request, g grant, restore bool) {
 	r.judge = judgeExtend
 	if !restore {
 		r.judge = judgeExtendOnly
 	}
-	r.command = appendExtendArgs(extendScript.appendHash(r.command, 3, key), token, ttl, restore)
-	r.fallback = appendExtendArgs(extendScript.appendText(r.fallback, 3, key), token, ttl, restore)
+	r.command = appendExtendArgs(extendScript.appendHash(r.command, 3, g.key), g, restore)
+	r.fallback = appendExtendArgs(extendScript.appendText(r.fallback, 3, g.key), g, restore)
 	d := &r.dialects[0]
 	d.Needs = conn.SetIfEq
 	d.Command = resp.AppendArray(d.Command, 7)
 	d.Command = resp.AppendBulkString(d.Command, "SET")
-	d.Command = resp.AppendBulkString(d.Command, key)
-	d.Command = resp.AppendBulk(d.Command, token)
+	d.Command = resp.AppendBulkString(d.Command, g.key)
+	d.Command = resp.AppendBulk(d.Command, g.token)
 	d.Command = resp.AppendBulkString(d.Command, "IFEQ")
-	d.Command = resp.AppendBulk(d.Command, token)
+	d.Command = resp.AppendBulk(d.Command, g.token)
 	d.Command = resp.AppendBulkString(d.Command, "PX")
-	d.Command = resp.AppendBulkInt(d.Command, ttl.Milliseconds())
+	d.Command = resp.AppendBulkInt(d.Command, g.ttl.Milliseconds())
 }
 
-func appendExtendArgs(dst, token []byte, ttl time.Duration, restore bool) []byte {
-	dst = resp.AppendBulk(dst, token)
-	dst = resp.AppendBulkInt(dst, ttl.Milliseconds())
+func appendExtendArgs(dst []byte, g grant, restore bool) []byte {
+	dst = resp.AppendBulk(dst, g.token)
+	dst = resp.AppendBulkInt(dst, g.ttl.Milliseconds())
 	if restore {
 		return resp.AppendBulkString(dst, "1")
 	}
@@ -82,23 +80,23 @@ func appendExtendArgs(dst, token []byte, ttl time.Duration, restore bool) []byte
 
 // release sends the release script or, where the server has one of them, DELEX key IFEQ token or
 // DELIFEQ key token.
-func (plain) release(r *request, key string, token []byte) {
+func (plain) release(r *request, g grant) {
 	r.judge = judgeInt
-	r.command = resp.AppendBulk(releaseScript.appendHash(r.command, 1, key), token)
-	r.fallback = resp.AppendBulk(releaseScript.appendText(r.fallback, 1, key), token)
+	r.command = resp.AppendBulk(releaseScript.appendHash(r.command, 1, g.key), g.token)
+	r.fallback = resp.AppendBulk(releaseScript.appendText(r.fallback, 1, g.key), g.token)
 	d := &r.dialects[0]
 	d.Needs = conn.DelEx
 	d.Command = resp.AppendArray(d.Command, 4)
 	d.Command = resp.AppendBulkString(d.Command, "DELEX")
-	d.Command = resp.AppendBulkString(d.Command, key)
+	d.Command = resp.AppendBulkString(d.Command, g.key)
 	d.Command = resp.AppendBulkString(d.Command, "IFEQ")
-	d.Command = resp.AppendBulk(d.Command, token)
+	d.Command = resp.AppendBulk(d.Command, g.token)
 	d = &r.dialects[1]
 	d.Needs = conn.DelIfEq
 	d.Command = resp.AppendArray(d.Command, 3)
 	d.Command = resp.AppendBulkString(d.Command, "DELIFEQ")
-	d.Command = resp.AppendBulkString(d.Command, key)
-	d.Command = resp.AppendBulk(d.Command, token)
+	d.Command = resp.AppendBulkString(d.Command, g.key)
+	d.Command = resp.AppendBulk(d.Command, g.token)
 }
 
 // look reads how long the key has to live. CLIENT CACHING YES makes the master promise to tell

@@ -42,23 +42,25 @@ end
 return 0`)
 )
 
-func (hashed) acquire(r *request, key string, token []byte, ttl time.Duration) {
+func (hashed) acquire(r *request, g grant) {
 	r.judge = judgeInt
-	args := func(dst []byte) []byte { return resp.AppendBulkInt(resp.AppendBulk(dst, token), ttl.Milliseconds()) }
-	r.command = args(hashedAcquire.appendHash(r.command, 2, key))
-	r.fallback = args(hashedAcquire.appendText(r.fallback, 2, key))
+	args := func(dst []byte) []byte {
+		return resp.AppendBulkInt(resp.AppendBulk(dst, g.token), g.ttl.Milliseconds())
+	}
+	r.command = args(hashedAcquire.appendHash(r.command, 2, g.key))
+	r.fallback = args(hashedAcquire.appendText(r.fallback, 2, g.key))
 }
 
-func (hashed) extend(r *request, key string, token []byte, ttl time.Duration, restore bool) {
+func (hashed) extend(r *request, g grant, restore bool) {
 	r.judge = judgeInt
-	r.command = appendExtendArgs(hashedExtend.appendHash(r.command, 3, key), token, ttl, restore)
-	r.fallback = appendExtendArgs(hashedExtend.appendText(r.fallback, 3, key), token, ttl, false)
+	r.command = appendExtendArgs(hashedExtend.appendHash(r.command, 3, g.key), g, restore)
+	r.fallback = appendExtendArgs(hashedExtend.appendText(r.fallback, 3, g.key), g, false)
 }
 
-func (hashed) release(r *request, key string, token []byte) {
+func (hashed) release(r *request, g grant) {
 	r.judge = judgeInt
-	r.command = resp.AppendBulk(hashedRelease.appendHash(r.command, 1, key), token)
-	r.fallback = resp.AppendBulk(hashedRelease.appendText(r.fallback, 1, key), token)
+	r.command = resp.AppendBulk(hashedRelease.appendHash(r.command, 1, g.key), g.token)
+	r.fallback = resp.AppendBulk(hashedRelease.appendText(r.fallback, 1, g.key), g.token)
 }
 
 func (hashed) look(r *request, key string) { plain{}.look(r, key) }
