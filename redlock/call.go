@@ -14,6 +14,8 @@ type call struct {
 	one     [1]*mux.Op // op, as the argument of Post
 	request request
 	token   []byte // that the round is for
+	fence   uint64 // ... and its fence, or the hint for an acquire
+	term    uint64 // ... and that of the lease of an acquire; 0 without
 	votes   []Vote // for the Observer
 	gates   []gate // of an acquire in turn
 	asked   int    // masters that were asked, in turn; 0 if all were
@@ -35,27 +37,46 @@ func newCall() any {
 func (k *call) prepare(timeout time.Duration) {
 	op, r := &k.op, &k.request
 	op.Command, op.Fallback, op.Replies, op.Judge = r.command, r.fallback, r.replies, r.judge
-	op.Dialects, op.Lease = r.dialects[:], nil
+	op.Dialects, op.Lease, op.Term = r.dialects[:], nil, 0
 	op.Timeout = timeout
 	op.All, op.Thorough, op.Keep, op.Persist = false, false, false, 0
 	op.Only, op.Quorum = 0, 0
 }
 
 // grant is the lock that the round is about.
-func (k *call) grant(s *spec) grant { return grant{s.key, k.token, s.term.ttl} }
+func (k *call) grant(s *spec) grant { return grant{s.key, k.token, s.term.ttl, k.fence} }
 
-// acquire makes the call an attempt to take the lock, under a fresh token.
-func (k *call) acquire(s *spec, owner string) {
-	k.token = appendToken(k.token[:0], owner)
+// acquire makes the call an attempt to take the lock, under a fresh token, with a hint of the
+// fence.
+func (k *call) acquire(s *spec, owner string, hint uint64) {
+	k.token, k.fence, k.term = appendToken(k.token[:0], owner), hint, 0
 	k.request.reset()
 	s.kind.acquire(&k.request, k.grant(s))
 	k.prepare(s.timeout)
 }
 
-// extend makes the call an extend of the lock that has the token. If it fails, only all votes
-// can tell whether the lock was lost.
-func (k *call) extend(s *spec, token []byte, restore bool) {
-	k.token = append(k.token[:0], token...)
+// hint gives what is left of an attempt another hint.
+func (k *call) hint(s *spec, hint uint64) {
+	k.fence = hint
+	k.request.reset()
+	s.kind.acquire(&k.request, k.grant(s))
+	k.op.Command, k.op.Fallback = k.request.command, k.request.fallback
+}
+
+// raise makes the call, which was an attempt or an extend, one that raises the counters to the
+// fence.
+func (k *call) raise(s *spec, fence uint64) {
+	k.fence = fence
+	k.request.reset()
+	s.numbers.raise(&k.request, k.grant(s))
+	k.prepare(s.timeout)
+	k.op.Thorough = true
+}
+
+// extend makes the call an extend of the lock that has the token and the fence. If it fails, only
+// all votes can tell whether the lock was lost.
+func (k *call) extend(s *spec, token []byte, fence uint64, restore bool) {
+	k.token, k.fence = append(k.token[:0], token...), fence
 	k.request.reset()
 	s.kind.extend(&k.request, k.grant(s), restore)
 	k.prepare(s.timeout)

@@ -15,6 +15,7 @@ const (
 	defaultDriftFactor = 0.01
 	defaultMinDrift    = 2 * time.Millisecond // the millisecond of Redis, and one to spare
 	defaultHandovers   = 16
+	defaultFenceMemory = 24 * time.Hour
 
 	minRoundTimeout = 20 * time.Millisecond
 	maxRoundTimeout = 500 * time.Millisecond
@@ -107,6 +108,10 @@ type Config struct {
 	// always) is exempt after a restart, if it says so to CONFIG GET or Durable does. It must
 	// always be the same server: not an address behind which a replica can take over unnoticed.
 	RestartGuard time.Duration
+	// FenceMemory is how long the masters remember a key's fence when no lock with one can be held
+	// any more ([WithFence]). Zero means 24 h. It must be longer than any process can be paused and
+	// still write, and than the clients' wall clocks can differ.
+	FenceMemory time.Duration
 	// Strict makes Open fail if any master can never serve as it is configured (a
 	// replica, a node of a cluster, a wrong password), and not only if so many cannot that
 	// no majority is left.
@@ -130,6 +135,9 @@ func (cfg *Config) setDefaults() {
 	if cfg.MinDrift == 0 {
 		cfg.MinDrift = defaultMinDrift
 	}
+	if cfg.FenceMemory == 0 {
+		cfg.FenceMemory = defaultFenceMemory
+	}
 	if cfg.Handovers == 0 {
 		cfg.Handovers = defaultHandovers
 	}
@@ -145,7 +153,7 @@ func (cfg *Config) check() error {
 	if !(cfg.DriftFactor >= 0 && cfg.DriftFactor < 1) {
 		return fmt.Errorf("drift factor %v is not within 0 and 1", cfg.DriftFactor)
 	}
-	if min(cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.MinDrift, cfg.RestartGuard) < 0 {
+	if min(cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.MinDrift, cfg.RestartGuard, cfg.FenceMemory) < 0 {
 		return errors.New("a negative duration in the configuration")
 	}
 	return nil
@@ -155,10 +163,10 @@ func (cfg *Config) check() error {
 func (cfg Config) Format(s fmt.State, _ rune) {
 	fmt.Fprintf(s, "{Masters:%v Username:%q Password:%s SentinelUsername:%q SentinelPassword:%s Credentials:%t TLS:%t"+
 		" ClientName:%q Owner:%q DialTimeout:%v RoundTimeout:%v StallTime:%v DriftFactor:%v MinDrift:%v RestartGuard:%v"+
-		" Strict:%t Durable:%t Handovers:%d Observer:%t}",
+		" FenceMemory:%v Strict:%t Durable:%t Handovers:%d Observer:%t}",
 		conn.RedactAll(cfg.Masters), cfg.Username, dots(cfg.Password), cfg.SentinelUsername, dots(cfg.SentinelPassword), cfg.Credentials != nil, cfg.TLS != nil,
 		cfg.ClientName, cfg.Owner, cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.DriftFactor, cfg.MinDrift, cfg.RestartGuard,
-		cfg.Strict, cfg.Durable, cfg.Handovers, cfg.Observer != nil)
+		cfg.FenceMemory, cfg.Strict, cfg.Durable, cfg.Handovers, cfg.Observer != nil)
 }
 
 // dots stand for a secret.

@@ -33,6 +33,7 @@ type core struct {
 	now     func() time.Duration // conn.Now; all times are on its clock
 	calls   sync.Pool            // of *call
 	stats   stats
+	hints   hints
 	observe Observer // of no-ops where none was set
 	groups  bool     // a master is a Sentinel group's, and can be replaced by another
 	closed  chan struct{}
@@ -92,4 +93,37 @@ func (c *core) tell(ctx context.Context, op, key string, k *call, left time.Dura
 		r.Votes, r.Validity = k.votes, left
 	}
 	c.observe.Round(ctx, r)
+}
+
+// learn has the next hints be above the numbers in the votes of an acquire.
+func (c *core) learn(votes []mux.Vote) {
+	most := int64(0)
+	for i := range votes {
+		most = max(most, votes[i].Int, -votes[i].Int)
+	}
+	if most > 0 {
+		c.hints.saw(uint64(most))
+	}
+}
+
+// agree is called after a round in which a quorum has said yes with their numbers. It sets the
+// call's fence. If the quorum does not have it yet, it makes a second round of the call, whose
+// votes tell whether it has it now, and returns what the mux has returned. The round's start
+// remains that of the first.
+func (c *core) agree(ctx context.Context, s *spec, k *call, until time.Duration) (again bool, err error) {
+	fence, agreed := common(k.op.Votes, majority(len(c.masters)))
+	if agreed {
+		k.fence = fence
+		return false, nil
+	}
+	if fence == 0 { // all counters are lost
+		fence = c.hints.next()
+	}
+	c.stats.raised.Add(1)
+	started := k.op.Started
+	k.raise(s, fence)
+	k.op.Timeout = max(1, min(k.op.Timeout, until-c.now()))
+	err = c.rounds.Do(ctx, &k.op)
+	k.op.Started = started
+	return true, err
 }

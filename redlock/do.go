@@ -6,6 +6,14 @@ import (
 	"time"
 )
 
+// FenceFrom returns the fence of the lock that a context is of: the one that Do's function gets,
+// or KeepAlive's, or one derived from it. It is 0 if the lock has none ([WithFence]), and in any
+// other context. Of two locks, one taken inside the other, the inner one counts.
+func FenceFrom(ctx context.Context) uint64 {
+	fence, _ := ctx.Value(fenceKey{}).(uint64)
+	return fence
+}
+
 // Do holds the lock while fn runs. It waits for the lock as [Mutex.Lock] does, and keeps it alive
 // as [Mutex.KeepAlive] does. It releases the lock after fn has returned or panicked, even if ctx
 // has ended; it does not if the client is closed.

@@ -31,9 +31,9 @@ func (x *extension) encode() bool {
 // hold.mu is held.
 func (x *extension) fill(restore bool) {
 	h, k := x.hold, x.call
-	k.extend(&h.spec, h.token, restore)
+	k.extend(&h.spec, h.token, h.fence, restore)
 	if restore {
-		k.op.Lease, k.op.Term = h, h.lease.term.Load()
+		k.op.Lease, k.op.Term = &h.lease, h.lease.term.Load()
 	}
 }
 
@@ -96,6 +96,7 @@ func (x *extension) land(err error, may bool) (left time.Duration, reason error)
 	}
 	if may {
 		h.prolong(until)
+		h.fence = max(h.fence, x.call.fence)
 	}
 	return h.left(now), nil
 }

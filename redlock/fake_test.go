@@ -47,7 +47,8 @@ type fakeMaster struct {
 	commands conn.Commands         // that it has beside
 	vanish   func([]string) bool   // commands that are never answered
 	keys     map[string]fakeKey
-	log      []string // what it did: "set k token", "extend ...", "release ..."
+	counters map[string]int64 // of the fences, by the locks' keys
+	log      []string         // what it did: "set k token", "extend ...", "release ..."
 	queue    []*fakeCommand
 	debts    []*fakeCommand
 	news     *sync.Cond
@@ -95,7 +96,7 @@ func newFake(t testing.TB, n int, cfg Config) (*Client, *fakeRounds) {
 	t.Helper()
 	r := &fakeRounds{start: time.Now(), posted: map[*mux.Op]*fakeFlight{}, ended: make(chan struct{})}
 	for range n {
-		m := &fakeMaster{r: r, scripts: true, keys: map[string]fakeKey{}, news: sync.NewCond(&r.mu)}
+		m := &fakeMaster{r: r, scripts: true, keys: map[string]fakeKey{}, counters: map[string]int64{}, news: sync.NewCond(&r.mu)}
 		r.masters = append(r.masters, m)
 		r.wg.Go(m.serve)
 	}
@@ -398,13 +399,14 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 	if m.vanish != nil && m.vanish(args) {
 		return nil, false
 	}
-	px := func(s string) time.Duration {
-		ms, err := strconv.Atoi(s)
+	number := func(s string) int64 {
+		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil {
 			panic(err)
 		}
-		return m.r.clock() + time.Duration(ms)*time.Millisecond
+		return n
 	}
+	px := func(s string) time.Duration { return m.r.clock() + time.Duration(number(s))*time.Millisecond }
 	key := args[1]
 	if args[0] == "EVALSHA" || args[0] == "EVAL" {
 		key = args[3]
@@ -460,11 +462,46 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 		return resp.AppendInt(nil, 0), true
 	case args[1] == holdersScript.hash || args[1] == holdersScript.text:
 		reply = resp.AppendArray(nil, 2)
-		if !there {
-			return resp.AppendInt(resp.AppendNullBulk(reply), -2), true
+		if there {
+			reply = resp.AppendBulkString(reply, v.token)
+			reply = resp.AppendInt(reply, (v.expires - m.r.clock()).Milliseconds())
+		} else {
+			reply = resp.AppendInt(resp.AppendNullBulk(reply), -2)
 		}
-		reply = resp.AppendBulkString(reply, v.token)
-		return resp.AppendInt(reply, (v.expires - m.r.clock()).Milliseconds()), true
+		return reply, true
+	case args[1] == fencedAcquireScript.hash || args[1] == fencedAcquireScript.text:
+		f := m.counters[key]
+		if there {
+			return resp.AppendInt(nil, -f), true
+		}
+		m.keys[key] = fakeKey{args[5], px(args[6])}
+		m.log = append(m.log, "set "+key+" "+args[5])
+		m.counters[key] = max(f+1, number(args[7]))
+		return resp.AppendInt(nil, m.counters[key]), true
+	case args[1] == fencedExtendScript.hash || args[1] == fencedExtendScript.text:
+		m.log = append(m.log, "extend "+key+" "+args[5])
+		if there && v.token != args[5] || !there && args[7] != "1" {
+			return resp.AppendInt(nil, 0), true
+		}
+		m.keys[key] = fakeKey{args[5], px(args[6])}
+		m.counters[key] = max(m.counters[key], number(args[8]))
+		if !there {
+			return resp.AppendInt(nil, replyRestored), true
+		}
+		return resp.AppendInt(nil, 1), true
+	case args[1] == fencedAdoptScript.hash || args[1] == fencedAdoptScript.text:
+		m.log = append(m.log, "extend "+key+" "+args[5])
+		if !there || v.token != args[5] {
+			return resp.AppendInt(nil, -1), true
+		}
+		m.keys[key] = fakeKey{args[5], px(args[6])}
+		return resp.AppendInt(nil, m.counters[key]), true
+	case args[1] == raiseScript.hash || args[1] == raiseScript.text:
+		if !there || v.token != args[5] {
+			return resp.AppendInt(nil, 0), true
+		}
+		m.counters[key] = max(m.counters[key], number(args[6]))
+		return resp.AppendInt(nil, 1), true
 	}
 	panic(fmt.Sprintf("fake master: %q", args))
 }
@@ -597,8 +634,8 @@ var errFake = errors.New("connection refused")
 func freeze(m *fakeMaster)   { m.frozen = true }
 func thaw(m *fakeMaster)     { m.frozen = false }
 func fail(m *fakeMaster)     { m.down = errFake }
-func flush(m *fakeMaster)    { clear(m.keys) }
-func restart(m *fakeMaster)  { m.down = nil; clear(m.keys) }
+func flush(m *fakeMaster)    { clear(m.keys); clear(m.counters) }
+func restart(m *fakeMaster)  { m.down = nil; flush(m) }
 func unscript(m *fakeMaster) { m.scripts = false }
 
 // lateRounds has who waits first for a round stand still afterwards.

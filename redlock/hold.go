@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redburst/redburst/conn"
 )
 
 // A hold is the lock that a Mutex holds, or that it has held and not given back yet.
@@ -15,33 +17,57 @@ type hold struct {
 	// none is posted after an Unlock has taken the token away.
 	mu    sync.Mutex
 	token []byte        // of the lock
+	fence uint64        // of the lock; 0 if it has none, or it is unknown
 	until time.Duration // end of the validity
 	gone  bool          // it is known to be lost
 	since time.Duration // when it was taken; 0 if unknown
 	keeps *keep         // its live KeepAlives
 
-	lease lease
+	lease  lease // of the lock
+	trying lease // of the last attempt, and of the lock that it has taken
 }
 
 // A lease is what the mux may know of a hold, without its lock. A master that lacks the key, or
 // does not know a script, is sent a second command: the lease says whether the lock is still
-// held. It ends before a release is submitted, so no key is set again after that.
+// held, or still being taken. It ends before a release is submitted, so no key is set after that.
+// It begins and ends under hold.mu.
 type lease struct {
-	term atomic.Uint64 // a number for each lock
+	term atomic.Uint64 // a number for each lock, or attempt
 	ends atomic.Int64  // of the lock's validity; 0 if it is over, or unknown
 }
 
 // Holds is for the mux: see mux.Lease.
-func (h *hold) Holds(term uint64, now time.Duration) bool {
-	ends := time.Duration(h.lease.ends.Load())
-	return ends > now && h.lease.term.Load() == term
+func (l *lease) Holds(term uint64, now time.Duration) bool {
+	ends := time.Duration(l.ends.Load())
+	return ends > now && l.term.Load() == term
 }
 
-// begin makes it the lease of a lock that was just taken.
-func (l *lease) begin(ends time.Duration) {
+// begin makes it the lease of a lock that was just taken, or of an attempt. It returns its term.
+func (l *lease) begin(ends time.Duration) uint64 {
 	l.end()
-	l.term.Add(1)
+	term := l.term.Add(1)
 	l.ends.Store(int64(ends))
+	return term
+}
+
+// begin has an attempt be under way, and returns its term. Of attempts at the same time, the lease
+// is the last one's: the others' masters are sent nothing a second time.
+func (h *hold) begin() (term uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.trying.begin(conn.Forever)
+}
+
+// abandon ends an attempt that has not taken the lock; a term of 0 is that of none.
+func (h *hold) abandon(term uint64) {
+	if term == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.trying.term.Load() == term {
+		h.trying.end()
+	}
 }
 
 func (l *lease) end() { l.ends.Store(0) }
@@ -102,18 +128,21 @@ func (h *hold) remaining(now func() time.Duration) time.Duration {
 	return h.left(now())
 }
 
-// install makes it the hold of a lock that was just taken. It reports whether it is: a caller
+// install makes it the hold of a lock that the call has just taken. It reports whether it is: a caller
 // that stood still until its lock was over may find that another has taken the next one, be it
 // that this is over, too.
-func (h *hold) install(token []byte, until, now time.Duration) bool {
+func (h *hold) install(k *call, until, now time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.until > until || h.keeps != nil {
 		return false
 	}
-	h.token = append(h.token[:0], token...)
+	h.token, h.fence = append(h.token[:0], k.token...), k.fence
 	h.until, h.since, h.gone = until, now, false
 	h.lease.begin(until)
+	if k.term != 0 && h.trying.term.Load() == k.term {
+		h.trying.ends.Store(int64(until))
+	}
 	return true
 }
 
@@ -139,6 +168,7 @@ func (h *hold) lose(token []byte, now time.Duration) (keeps *keep) {
 	keeps = h.keeps
 	h.gone, h.keeps = true, nil
 	h.lease.end()
+	h.trying.end()
 	return keeps
 }
 
@@ -147,7 +177,8 @@ func (h *hold) lose(token []byte, now time.Duration) (keeps *keep) {
 func (h *hold) reset() (keeps *keep) {
 	keeps = h.keeps
 	h.lease.end()
-	h.token, h.until, h.since, h.gone, h.keeps = h.token[:0], 0, 0, false, nil
+	h.trying.end()
+	h.token, h.fence, h.until, h.since, h.gone, h.keeps = h.token[:0], 0, 0, 0, false, nil
 	return keeps
 }
 

@@ -25,15 +25,15 @@ func TestALeaseEndsWithItsLock(t *testing.T) {
 		"lost":                    {func(h *hold) { h.lose(token, now) }, now, false},
 		"another lock is lost":    {func(h *hold) { h.lose([]byte("other"), now) }, now, true},
 		"unlocked":                {func(h *hold) { h.reset() }, now, false},
-		"unlocked and taken anew": {func(h *hold) { h.reset(); h.install(token, later, now) }, now, false},
+		"unlocked and taken anew": {func(h *hold) { h.reset(); h.install(&call{token: token}, later, now) }, now, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := new(hold)
-			require.True(t, h.install(token, until, now))
+			require.True(t, h.install(&call{token: token}, until, now))
 			term := h.lease.term.Load()
 			c.does(h)
-			require.Equal(t, c.want, h.Holds(term, c.at))
+			require.Equal(t, c.want, h.lease.Holds(term, c.at))
 		})
 	}
-	require.False(t, new(hold).Holds(0, now), "there is no lock")
+	require.False(t, new(hold).lease.Holds(0, now), "there is no lock")
 }

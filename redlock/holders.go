@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redburst/redburst/conn"
@@ -23,6 +24,7 @@ type Holder struct {
 	Master string        // its address, never with a password
 	Token  string        // empty if the key is free there, or Err is set; UnknownToken if it is no lock
 	TTL    time.Duration // how long the key has still to live; NoExpiry if it does not expire
+	Fence  uint64        // the last that was given there, also if the key is free; 0 if it was not asked for
 	Err    error         // why the master's answer is missing; nil if it is not
 }
 
@@ -51,22 +53,31 @@ if type(v) == 'string' then
 end
 return {v, redis.call('PTTL', KEYS[1])}`)
 
+// fencedHoldersScript also reads the counter of the lock's fence. It is no key of the call: then a
+// user who lacks the right to it is told the rest.
+var fencedHoldersScript = newScript(strings.TrimSuffix(holdersScript.text, "}") +
+	`, tonumber(redis.pcall('GET', '{' .. KEYS[1] .. '}:fence')) or 0}`)
+
 // judgeHolders judges the holders script: an answer is a yes.
 func judgeHolders(v resp.Value) mux.Verdict {
-	if v.Kind() == resp.Array && v.Len() == 2 {
+	if v.Kind() == resp.Array && (v.Len() == 2 || v.Len() == 3) {
 		return mux.VerdictYes
 	}
 	return judgeError(v)
 }
 
 // holders makes the call a question to all masters who holds a key.
-func (k *call) holders(key string, timeout time.Duration) {
+func (k *call) holders(key string, fence bool, timeout time.Duration) {
 	k.token = k.token[:0]
 	r := &k.request
 	r.reset()
 	r.judge = judgeHolders
-	r.command = holdersScript.appendHash(r.command, 0, key)
-	r.fallback = holdersScript.appendText(r.fallback, 0, key)
+	script := holdersScript
+	if fence {
+		script = fencedHoldersScript
+	}
+	r.command = script.appendHash(r.command, 0, key)
+	r.fallback = script.appendText(r.fallback, 0, key)
 	k.prepare(timeout)
 	k.op.All, k.op.Keep = true, true
 }
@@ -78,15 +89,21 @@ func (k *call) holders(key string, timeout time.Duration) {
 //
 // Somebody holds the lock only if one token is on a majority of the masters. A
 // key that holds something other than a string has the token UnknownToken.
-func (c *Client) Holders(ctx context.Context, key string) ([]Holder, error) {
+//
+// Of the options, WithFence asks for the fence, too. The others mean nothing here.
+func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Holder, error) {
 	c.check()
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
 	timeout := c.cfg.RoundTimeout
 	if timeout == 0 {
 		timeout = maxRoundTimeout
 	}
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.holders(key, timeout)
+	k.holders(key, o.fence, timeout)
 	err := c.rounds.Do(ctx, &k.op)
 	out := make([]Holder, len(k.op.Votes))
 	for i := range out {
@@ -94,7 +111,7 @@ func (c *Client) Holders(ctx context.Context, key string) ([]Holder, error) {
 		out[i] = Holder{Master: c.masters[i], Err: v.Err}
 		switch {
 		case v.Verdict == VerdictYes:
-			out[i].Token, out[i].TTL = readHolder(v.Reply)
+			out[i].Token, out[i].TTL, out[i].Fence = readHolder(v.Reply)
 		case v.Err == nil && err != nil:
 			out[i].Err = err // which was not waited for any longer
 		case v.Err == nil:
@@ -111,14 +128,18 @@ func (c *Client) Holders(ctx context.Context, key string) ([]Holder, error) {
 }
 
 // readHolder reads the reply of the holders script.
-func readHolder(v resp.Value) (token string, ttl time.Duration) {
+func readHolder(v resp.Value) (token string, ttl time.Duration, fence uint64) {
 	elems := v.Elems()
 	first, _ := elems.Next()
 	second, _ := elems.Next()
 	ms, _ := second.Int()
+	third, _ := elems.Next()
+	if n, _ := third.Int(); n > 0 {
+		fence = uint64(n)
+	}
 	switch {
 	case first.IsNull():
-		return "", 0
+		return "", 0, fence
 	case first.Kind() == resp.BulkString:
 		token = string(first.Bytes())
 	}
@@ -126,9 +147,9 @@ func readHolder(v resp.Value) (token string, ttl time.Duration) {
 		token = UnknownToken
 	}
 	if ms < 0 {
-		return token, NoExpiry
+		return token, NoExpiry, fence
 	}
-	return token, milliseconds(ms)
+	return token, milliseconds(ms), fence
 }
 
 // A claim is what the masters say of who holds a key.

@@ -11,6 +11,9 @@ import (
 // that the runtime may take, when every processor is busy, to run the timer.
 const maxLead = 10 * time.Millisecond
 
+// fenceKey is the key of a context's fence.
+type fenceKey struct{}
+
 // A keep is one KeepAlive, and its context.
 type keep struct {
 	context.Context // ends with cancel; contexts derived from k hang on it
@@ -18,6 +21,7 @@ type keep struct {
 	renewer         *renewer
 	hold            *hold
 	until           atomic.Int64  // end of the lock's validity
+	fence           uint64        // of the lock; 0 without
 	lifetimeEnd     time.Duration // when it lets go of the lock; conn.Forever if never
 
 	// Guarded by renewer.mu.
@@ -52,6 +56,14 @@ func (k *keep) checkDeadline() {
 	if k.Context.Err() == nil && k.renewer.core.now() >= k.deadline() {
 		k.renewer.expire(k)
 	}
+}
+
+// Value gives FenceFrom the fence, and hides that of another lock around this one.
+func (k *keep) Value(key any) any {
+	if key == (fenceKey{}) {
+		return k.fence
+	}
+	return k.Context.Value(key)
 }
 
 func (k *keep) stop() { k.renewer.stop(k) }

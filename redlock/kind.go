@@ -42,6 +42,18 @@ type grant struct {
 	key   string // that it is known by: in its line, to whoever watches it, and in errors
 	token []byte
 	ttl   time.Duration
+	fence uint64 // of a numbered kind; 0 if it is not known
+}
+
+// numbered is a kind that can have a fence. grant.fence is the hint for an acquire, and the lock's
+// fence for an extend, a raise and a release; an extend without one asks for it.
+//
+//	acquire   yes, with the integer f: the lock's number there;  no, with -f: of the last lock
+//	extend    without a fence: yes, with f
+//	raise     yes: the lock is there, and the counter is the fence or greater;  no: it is not there
+type numbered interface {
+	kind
+	raise(r *request, g grant)
 }
 
 // A request is what a round asks of each master, encoded. Its buffers are reused.
@@ -68,6 +80,7 @@ func (r *request) reset() {
 // spec is what is fixed when a Mutex is made.
 type spec struct {
 	kind    kind
+	numbers numbered // kind, if the lock has a fence; nil without
 	key     string
 	term    term
 	timeout time.Duration // of a round

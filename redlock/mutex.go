@@ -54,10 +54,18 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 		o.timeout = min(max(ttl/20, minRoundTimeout), maxRoundTimeout)
 	}
 	m := &Mutex{client: c, invalid: o.invalid}
-	m.spec = spec{o.kind, key, newTerm(ttl, c.cfg.DriftFactor, c.cfg.MinDrift), o.timeout}
+	m.spec = spec{kind: o.kind, key: key, term: newTerm(ttl, c.cfg.DriftFactor, c.cfg.MinDrift), timeout: o.timeout}
 	m.lifetime = o.lifetime
 	if o.token != "" {
 		m.token = []byte(o.token)
+	}
+	if o.fence {
+		if _, ok := o.kind.(plain); ok {
+			m.numbers = newFenced(key, ttl, c.cfg.FenceMemory)
+			m.kind = m.numbers
+		} else {
+			m.invalid = errors.New("a lock of this kind has no fence")
+		}
 	}
 	switch {
 	case key == "":
@@ -100,6 +108,16 @@ func (m *Mutex) Token() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return string(m.token)
+}
+
+// Fence returns the number of the lock: greater than that of every earlier holder of the key. It
+// is there if the Mutex was made with [WithFence], and remains when the lock expires or is lost,
+// so that what is written under it can be refused. It is 0 while the Mutex is unlocked, and of a
+// lock that was handed over and not extended yet.
+func (m *Mutex) Fence() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.fence
 }
 
 // Until returns the end of the lock's validity: until then it is provably held, if the masters'
@@ -162,7 +180,15 @@ func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely mux.Set) *Round
 	m.clearExpired()
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.acquire(&m.spec, c.owner)
+	hint := uint64(0)
+	if m.numbers != nil {
+		hint = c.hints.next()
+	}
+	k.acquire(&m.spec, c.owner, hint)
+	if len(k.op.Fallback) > 0 {
+		k.term = m.begin()
+		k.op.Lease, k.op.Term = &m.trying, k.term
+	}
 	taken, told := false, false
 	defer func() {
 		if taken && !told { // a context or an Observer has panicked: nobody knows that it is taken
@@ -198,6 +224,7 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 	clean := false // nothing can be left on any master, or what is there is ours
 	defer func() { // also if the context panics
 		if !clean {
+			m.abandon(k.term)
 			c.undo(&m.spec, k.token)
 		}
 		c.attempts.RUnlock()
@@ -211,8 +238,17 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 	m.clearExpired() // another goroutine's, since we have begun
 	now, until := c.now(), m.term.until(k.op.Started)
 	reason := count(k.op.Votes, err).acquired(now, until)
+	if m.numbers != nil {
+		c.learn(k.op.Votes)
+		if reason == nil {
+			if again, e := c.agree(ctx, &m.spec, k, until); again {
+				err, now = e, c.now()
+				reason = count(k.op.Votes, err).acquired(now, until)
+			}
+		}
+	}
 	if reason == nil {
-		if m.install(k.token, until, now) {
+		if m.install(k, until, now) {
 			c.rechecker.add(&m.hold)
 			clean = true
 			return until - now, nil, err
@@ -289,6 +325,11 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 		return unasked(opExtend, m.key, ErrNotHeld, "its validity has ended")
 	}
 	err := c.rounds.Wait(ctx, &k.op)
+	if m.numbers != nil && was == stateHandedOver && count(k.op.Votes, err).answered() == nil {
+		if again, e := c.agree(ctx, &m.spec, k, m.term.until(k.op.Started)); again {
+			err = e
+		}
+	}
 	left, reason := x.land(err, true)
 	if reason == errUnlocked {
 		reason = ErrNotHeld

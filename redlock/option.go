@@ -13,11 +13,27 @@ type Option func(*options)
 // options is what the options of one Mutex have come to.
 type options struct {
 	kind     kind
+	fence    bool
 	token    string // that was handed over; empty if none was
 	timeout  time.Duration
 	lifetime time.Duration
 	invalid  error // what is wrong with them
 }
+
+// WithFence gives each lock that the Mutex takes a fence ([Mutex.Fence], [FenceFrom]): a number
+// that is greater than that of every earlier holder of the key. A resource that refuses a number
+// lower than one it has seen is safe from a holder that was paused beyond its lock's validity,
+// and from a request that was late on its way.
+//
+// Every process that takes the key must use it, or what that process writes has no number: a
+// lock without one excludes others, and is excluded, all the same. It takes a second round only
+// where the masters' counters differ ([Stats].FenceRaised).
+//
+// The masters keep a counter beside the key, {key}:fence, for Config.FenceMemory after its last
+// use. An ACL that limits keys must allow it. fence.go has the algorithm and its proof. It is
+// relied on that a majority of the masters remember their counters, or else that the clients'
+// wall clocks differ by less than the masters were down.
+func WithFence() Option { return func(o *options) { o.fence = true } }
 
 // WithToken makes the Mutex one that holds the lock taken under this token,
 // here or in another process ([Mutex.Token]): it can be extended and released.

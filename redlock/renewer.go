@@ -85,6 +85,7 @@ func (r *renewer) add(ctx context.Context, h *hold) *keep {
 	case h.state(now) != stateHeld:
 		k.why = lostTo(h.key, ErrNotHeld)
 	default:
+		k.fence = h.fence
 		if h.lifetime > 0 {
 			k.lifetimeEnd = conn.After(cmp.Or(h.since, now), h.lifetime) // a lock that was handed over counts from now
 		}

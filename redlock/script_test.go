@@ -15,7 +15,7 @@ func TestCommandsOnTheWire(t *testing.T) {
 	m := c.NewMutex("a key", 10*time.Second)
 	k := newCall().(*call)
 
-	k.acquire(&m.spec, c.owner)
+	k.acquire(&m.spec, c.owner, 0)
 	token := string(k.token)
 	require.Equal(t, []string{"SET", "a key", token, "NX", "PX", "10000"}, words(k.op.Command))
 	require.Empty(t, k.op.Fallback)
@@ -35,7 +35,7 @@ func TestCommandsOnTheWire(t *testing.T) {
 	require.Equal(t, []string{"DELIFEQ", "a key", token}, words(k.op.Dialects[1].Command))
 	require.Equal(t, conn.DelIfEq, k.op.Dialects[1].Needs)
 
-	k.extend(&m.spec, []byte(token), true)
+	k.extend(&m.spec, []byte(token), 0, true)
 	require.Equal(t, []string{"SET", "a key", token, "IFEQ", token, "PX", "10000"}, words(k.op.Dialects[0].Command))
 	require.Equal(t, conn.SetIfEq, k.op.Dialects[0].Needs)
 	require.Empty(t, k.op.Dialects[1].Command)
@@ -43,10 +43,10 @@ func TestCommandsOnTheWire(t *testing.T) {
 	require.Equal(t, []string{"EVAL", extendScript.text, "1", "a key", token, "10000", "1"}, words(k.op.Fallback))
 	require.Zero(t, k.op.Persist)
 
-	k.extend(&m.spec, []byte(token), false)
+	k.extend(&m.spec, []byte(token), 0, false)
 	require.Equal(t, []string{"EVAL", extendScript.text, "1", "a key", token, "10000", "0"}, words(k.op.Fallback))
 
-	k.holders("a key", time.Second)
+	k.holders("a key", false, time.Second)
 	require.Empty(t, k.op.Dialects[0].Command)
 	require.Equal(t, []string{"EVALSHA", holdersScript.hash, "1", "a key"}, words(k.op.Command))
 	require.Equal(t, []string{"EVAL", holdersScript.text, "1", "a key"}, words(k.op.Fallback))
@@ -86,6 +86,7 @@ func TestRepliesAreJudged(t *testing.T) {
 		{judgeExtendOnly, "+OK\r\n", mux.VerdictYes},
 		{judgeExtendOnly, "-NOSCRIPT\r\n", mux.VerdictAgain},
 		{judgeHolders, "*2\r\n$1\r\nx\r\n:5\r\n", mux.VerdictYes},
+		{judgeHolders, "*3\r\n$1\r\nx\r\n:5\r\n:7\r\n", mux.VerdictYes},
 		{judgeHolders, "*1\r\n:5\r\n", mux.VerdictFailed},
 		{judgeHolders, "-NOSCRIPT\r\n", mux.VerdictAgain},
 		{judgeHolders, "-ERR\r\n", mux.VerdictFailed},

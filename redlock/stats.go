@@ -20,6 +20,7 @@ type Stats struct {
 
 	Renewals       uint64 // sent by KeepAlive
 	RenewalsFailed uint64 // ... and without success
+	FenceRaised    uint64 // locks that took a second round to agree on their fence ([WithFence])
 	Lost           uint64 // contexts of KeepAlive that ended because the lock was lost
 
 	WokenFree   uint64 // waits in Lock that ended because the masters told of a change, and it was free
@@ -57,6 +58,7 @@ func (s *stats) snapshot() Stats {
 		Extended:       s.extended.Load(),
 		Renewals:       s.renewals.Load(),
 		RenewalsFailed: s.renewalsFailed.Load(),
+		FenceRaised:    s.raised.Load(),
 		Lost:           s.lost.Load(),
 		WokenFree:      s.wokenFree.Load(),
 		WokenHeld:      s.wokenHeld.Load(),
@@ -73,6 +75,7 @@ type stats struct {
 	acquired, held, noQuorum, expired atomic.Uint64
 	cancelled, released, extended     atomic.Uint64
 	renewals, renewalsFailed, lost    atomic.Uint64
+	raised                            atomic.Uint64
 	wokenFree, wokenHeld, wokenExpiry atomic.Uint64
 	wokenLocal, wokenPoll             atomic.Uint64
 	waiting                           atomic.Int64

@@ -41,6 +41,9 @@ func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (cle
 		k.asked = len(k.gates)
 		clean = clean && (k.op.Asked == 0 || vote.Verdict == VerdictNo)
 		if vote.Verdict == VerdictYes && quorum > 1 {
+			if s.numbers != nil && uint64(vote.Int) > k.fence { // that the others' numbers be the same
+				k.hint(s, uint64(vote.Int))
+			}
 			k.op.Only, k.op.Quorum, k.op.Timeout = (1<<n-1)&^asked, quorum-1, timeout
 			err = c.rounds.Do(ctx, &k.op)
 			k.asked = n

@@ -17,9 +17,13 @@ import (
 // by the monotonic part of its times: a wall clock's reading is only had by the
 // methods that are looked for here, and the masters could only be told of it by an
 // expiry at a point in time.
+// hinted reads the wall clock once, for a number that a fence may begin with: it decides nothing
+// where the masters remember their counters.
+const hinted = "fence.go"
+
 func TestAWallClockThatJumpsChangesNothing(t *testing.T) {
 	t.Parallel()
-	files := 0
+	files, hints := 0, 0
 	for _, dir := range []string{".", "../mux", "../conn", "../resp"} {
 		paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		require.NoError(t, err)
@@ -40,6 +44,10 @@ func TestAWallClockThatJumpsChangesNothing(t *testing.T) {
 					}
 					switch n.Sel.Name {
 					case "Unix", "UnixMilli", "UnixMicro", "UnixNano":
+						if path == hinted {
+							hints++
+							return true
+						}
 						t.Errorf("%s reads the wall clock", set.Position(n.Pos()))
 					}
 				case *ast.BasicLit:
@@ -54,4 +62,5 @@ func TestAWallClockThatJumpsChangesNothing(t *testing.T) {
 		}
 	}
 	require.Greater(t, files, 20)
+	require.Equal(t, 1, hints, "what is not so any more need not be excused")
 }

@@ -1,0 +1,147 @@
+package redlock
+
+import (
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/resp"
+)
+
+// fenced is the plain lock with a number: see fence.go. Each master keeps a counter beside the
+// key, which each script that sets or extends the key moves on. Foreign clients have no numbers.
+// They exclude it, and it excludes them, as plain locks do.
+type fenced struct {
+	plain
+	counter string        // its key
+	life    time.Duration // of the counter, from each use on
+}
+
+// newFenced returns the kind of a lock on a key. A counter is kept for memory from when the last
+// lock that used it can have ended.
+func newFenced(key string, ttl, memory time.Duration) *fenced {
+	return &fenced{counter: "{" + key + "}:fence", life: ttl + memory}
+}
+
+// readCounter is the Lua that reads the counter into f: 0 where there is none. Whatever else is
+// there is no number that can grow, and so no lock can have one. To begin anew would be to give
+// a number that is too low.
+const readCounter = `local f = redis.pcall('GET', KEYS[2])
+f = f == false and 0 or tonumber(f)
+if not (f and f >= 0 and f < 9007199254740991) then
+  return redis.error_reply('NOFENCE ' .. KEYS[2] .. ' holds no number that can grow')
+end
+`
+
+// In these scripts KEYS are the key and its counter.
+var (
+	// ARGV token, TTL in ms, hint, life of the counter in ms. It returns the lock's number, or
+	// that of the last lock, negated, if the key is not free.
+	fencedAcquireScript = newScript(readCounter + `if not redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then
+  return -f
+end
+f = math.max(f + 1, tonumber(ARGV[3]))
+redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[4])
+return f`)
+
+	// ARGV token, TTL in ms, whether it may be set again, the lock's number, life of the counter
+	// in ms. It returns what the plain one does.
+	fencedExtendScript = newScript(`local v = redis.pcall('GET', KEYS[1])
+if v ~= ARGV[1] and (v ~= false or ARGV[3] ~= '1') then
+  return 0
+end
+` + readCounter + `if v then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+else
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')
+end
+f = math.max(f, tonumber(ARGV[4]))
+redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[5])
+return v and 1 or 2`)
+
+	// ARGV token, TTL in ms. It extends a lock whose number is not known, and returns that: -1 if
+	// the lock is not there.
+	fencedAdoptScript = newScript(`if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
+  return -1
+end
+` + readCounter + `redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return f`)
+
+	// ARGV token, the lock's number, life of the counter in ms. It returns 1, or 0 if the lock is
+	// not there.
+	raiseScript = newScript(`if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
+  return 0
+end
+` + readCounter + `f = math.max(f, tonumber(ARGV[2]))
+redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[3])
+return 1`)
+)
+
+func (f *fenced) acquire(r *request, g grant) {
+	r.judge = judgeFencedAcquire
+	args := func(dst []byte) []byte {
+		dst = resp.AppendBulk(dst, g.token)
+		dst = resp.AppendBulkInt(dst, g.ttl.Milliseconds())
+		dst = resp.AppendBulkInt(dst, int64(g.fence))
+		return resp.AppendBulkInt(dst, f.life.Milliseconds())
+	}
+	r.command = args(fencedAcquireScript.appendHash(r.command, 4, g.key, f.counter))
+	r.fallback = args(fencedAcquireScript.appendText(r.fallback, 4, g.key, f.counter))
+}
+
+func (f *fenced) extend(r *request, g grant, restore bool) {
+	if g.fence == 0 {
+		f.adopt(r, g)
+		return
+	}
+	r.judge = judgeInt
+	args := func(dst []byte) []byte {
+		dst = appendExtendArgs(dst, g, restore)
+		dst = resp.AppendBulkInt(dst, int64(g.fence))
+		return resp.AppendBulkInt(dst, f.life.Milliseconds())
+	}
+	r.command = args(fencedExtendScript.appendHash(r.command, 5, g.key, f.counter))
+	r.fallback = args(fencedExtendScript.appendText(r.fallback, 5, g.key, f.counter))
+}
+
+// adopt is the extend of a lock that was handed over. It is set again nowhere.
+func (f *fenced) adopt(r *request, g grant) {
+	r.judge = judgeAdopt
+	args := func(dst []byte) []byte {
+		return resp.AppendBulkInt(resp.AppendBulk(dst, g.token), g.ttl.Milliseconds())
+	}
+	r.command = args(fencedAdoptScript.appendHash(r.command, 2, g.key, f.counter))
+	r.fallback = args(fencedAdoptScript.appendText(r.fallback, 2, g.key, f.counter))
+}
+
+func (f *fenced) raise(r *request, g grant) {
+	r.judge = judgeInt
+	args := func(dst []byte) []byte {
+		dst = resp.AppendBulk(dst, g.token)
+		dst = resp.AppendBulkInt(dst, int64(g.fence))
+		return resp.AppendBulkInt(dst, f.life.Milliseconds())
+	}
+	r.command = args(raiseScript.appendHash(r.command, 3, g.key, f.counter))
+	r.fallback = args(raiseScript.appendText(r.fallback, 3, g.key, f.counter))
+}
+
+// judgeFencedAcquire judges the acquire script: a number above zero is a yes.
+func judgeFencedAcquire(v resp.Value) mux.Verdict {
+	switch n, ok := v.Int(); {
+	case ok && n > 0:
+		return mux.VerdictYes
+	case ok:
+		return mux.VerdictNo
+	}
+	return judgeError(v)
+}
+
+// judgeAdopt judges the adopt script: a number is a yes, also that of a master which has none.
+func judgeAdopt(v resp.Value) mux.Verdict {
+	switch n, ok := v.Int(); {
+	case ok && n >= 0:
+		return mux.VerdictYes
+	case ok:
+		return mux.VerdictNo
+	}
+	return judgeError(v)
+}
