@@ -110,7 +110,7 @@ func (c *core) learn(votes []mux.Vote) {
 // call's fence. If the quorum does not have it yet, it makes a second round of the call, whose
 // votes tell whether it has it now, and returns what the mux has returned. The round's start
 // remains that of the first.
-func (c *core) agree(ctx context.Context, s *spec, k *call, until time.Duration) (again bool, err error) {
+func (c *core) agree(ctx context.Context, s *spec, k *call) (again bool, err error) {
 	fence, agreed := common(k.op.Votes, majority(len(c.masters)))
 	if agreed {
 		k.fence = fence
@@ -122,7 +122,6 @@ func (c *core) agree(ctx context.Context, s *spec, k *call, until time.Duration)
 	c.stats.raised.Add(1)
 	started := k.op.Started
 	k.raise(s, fence)
-	k.op.Timeout = max(1, min(k.op.Timeout, until-c.now()))
 	err = c.rounds.Do(ctx, &k.op)
 	k.op.Started = started
 	return true, err

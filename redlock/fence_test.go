@@ -1,13 +1,20 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock/internal/skew"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -69,6 +76,314 @@ func TestFenceFromTheContext(t *testing.T) {
 	require.Equal(t, m.Fence(), FenceFrom(held), "it can still be used to be refused")
 	require.NoError(t, m.Unlock(t.Context()))
 	require.NotZero(t, FenceFrom(held))
+}
+
+// disagree sets the masters' counters so far apart that no two agree on the next number.
+func disagree(t *testing.T, masters *redlocktest.Masters, key string) {
+	ahead := time.Now().Add(time.Hour).UnixMicro()
+	for i := range masters.Addrs() {
+		command(t, masters, i, "SET", "{"+key+"}:fence", fmt.Sprint(ahead+int64(1000*i)))
+	}
+}
+
+// remember counts the masters whose counter is at least the fence.
+func remember(t *testing.T, masters *redlocktest.Masters, key string, fence uint64) (n int) {
+	for i := range masters.Addrs() {
+		v, err := masters.Do(i, "GET", "{"+key+"}:fence")
+		require.NoError(t, err)
+		s, _ := v.(string)
+		if f, _ := strconv.ParseUint(s, 10, 64); f >= fence {
+			n++
+		}
+	}
+	return n
+}
+
+func TestCountersThatDifferTakeASecondRound(t *testing.T) {
+	masters := redlocktest.Start(t, 5)
+	c := opened(t, masters.Addrs(), nil)
+	disagree(t, masters, "k")
+	m := c.NewMutex("k", 10*time.Second, WithFence())
+	require.NoError(t, m.TryLock(t.Context()))
+	first := m.Fence()
+	require.EqualValues(t, 1, c.Stats().FenceRaised)
+	require.GreaterOrEqual(t, remember(t, masters, "k", first), 3)
+	require.NoError(t, m.Unlock(t.Context()))
+
+	// From now on the hint is above all of them, also that of another attempt's.
+	require.NoError(t, m.TryLock(t.Context()))
+	require.Greater(t, m.Fence(), first)
+	require.LessOrEqual(t, c.Stats().FenceRaised, uint64(2))
+	require.NoError(t, m.Unlock(t.Context()))
+}
+
+func TestAFenceThatAQuorumDoesNotRememberIsNotGiven(t *testing.T) {
+	set := func(m *fakeMaster) { m.counters["k"] = 1 << 51 }
+	raises := func(args []string) bool { return args[1] == raiseScript.hash }
+	for name, c := range map[string]struct {
+		does func(m *fakeMaster)
+		want error
+	}{
+		"it is not answered":      {func(m *fakeMaster) { m.vanish = raises }, ErrNoQuorum},
+		"it is answered too late": {func(m *fakeMaster) { m.delay = 45 * time.Millisecond }, ErrExpired},
+		"the keys are gone by then": {func(m *fakeMaster) {
+			m.vanish = func(args []string) bool {
+				if raises(args) {
+					delete(m.keys, "k")
+				}
+				return false
+			}
+		}, ErrHeld},
+	} {
+		simulated(t, 3, Config{MinDrift: time.Millisecond}, func(t *testing.T, client *Client, r *fakeRounds) {
+			r.set(set, 0)
+			r.set(func(m *fakeMaster) { m.delay = time.Millisecond }, 1)
+			r.set(func(m *fakeMaster) { m.delay = time.Hour }, 2)
+			r.set(c.does, 0, 1)
+			m := client.NewMutex("k", 80*time.Millisecond, WithFence(), WithRoundTimeout(time.Second))
+			require.ErrorIs(t, m.TryLock(t.Context()), c.want, name)
+			require.Zero(t, m.Fence(), name)
+			require.EqualValues(t, 1, client.Stats().FenceRaised, name)
+			r.set(func(m *fakeMaster) { m.vanish = nil }, 0, 1)
+			time.Sleep(50 * time.Millisecond)
+			require.Zero(t, r.keys(), name)
+		})
+	}
+}
+
+// What is left of the validity counts from the beginning of the first round.
+func TestASecondRoundTakesOfTheValidity(t *testing.T) {
+	simulated(t, 3, Config{MinDrift: time.Millisecond}, func(t *testing.T, c *Client, r *fakeRounds) {
+		r.set(func(m *fakeMaster) { m.delay = 10 * time.Millisecond }, all(3)...)
+		for i := range 3 {
+			r.set(func(m *fakeMaster) { m.counters["k"] = 1<<51 + int64(i) }, i)
+		}
+		m := c.NewMutex("k", time.Second, WithFence(), WithRoundTimeout(time.Second))
+		begun := c.now()
+		require.NoError(t, m.TryLock(t.Context()))
+		require.Equal(t, 20*time.Millisecond, c.now()-begun)
+		require.Equal(t, begun+time.Second-11*time.Millisecond, m.until)
+	})
+}
+
+func TestRepairsCarryTheFence(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	repair := map[string]func(m *Mutex){
+		"Extend":    func(m *Mutex) { require.NoError(t, m.Extend(t.Context())) },
+		"a recheck": func(m *Mutex) { c.rechecker.some([]*hold{&m.hold}) },
+		"a renewal": func(m *Mutex) {
+			_, stop := m.KeepAlive(t.Context())
+			defer stop()
+			require.Eventually(t, func() bool { return remember(t, masters, m.Key(), m.Fence()) == 3 }, hanging, time.Millisecond)
+		},
+	}
+	for what, does := range repair {
+		m := c.NewMutex(what, 3*time.Second, WithFence())
+		require.NoError(t, m.TryLock(t.Context()))
+		require.Eventually(t, func() bool { return remember(t, masters, what, m.Fence()) == 3 }, hanging, time.Millisecond)
+		command(t, masters, 1, "FLUSHALL")
+		command(t, masters, 2, "DEL", "{"+what+"}:fence")
+		does(m)
+		require.Positive(t, m.Remaining(), what)
+		require.Eventually(t, func() bool { return remember(t, masters, what, m.Fence()) == 3 }, hanging, time.Millisecond, what)
+		require.NoError(t, m.Unlock(t.Context()), what)
+	}
+}
+
+func TestALockThatIsHandedOverKeepsItsFence(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	other := opened(t, masters.Addrs(), nil)
+	for name, counters := range map[string]struct {
+		forgotten int
+		check     func(t *testing.T, was, is uint64)
+	}{
+		"all remember": {0, func(t *testing.T, was, is uint64) { require.Equal(t, was, is) }},
+		"one forgets":  {1, func(t *testing.T, was, is uint64) { require.Equal(t, was, is) }},
+		"none remembers": {3, func(t *testing.T, was, is uint64) {
+			require.Greater(t, is, was)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := c.NewMutex(name, 10*time.Second, WithFence())
+			require.NoError(t, m.TryLock(t.Context()))
+			require.Eventually(t, func() bool { return remember(t, masters, name, m.Fence()) == 3 }, hanging, time.Millisecond)
+			for i := range counters.forgotten {
+				command(t, masters, i, "DEL", "{"+name+"}:fence")
+			}
+			n := other.NewMutex(name, 10*time.Second, WithFence(), WithToken(m.Token()))
+			require.Zero(t, n.Fence(), "nothing is known yet")
+			require.NoError(t, n.Extend(t.Context()))
+			counters.check(t, m.Fence(), n.Fence())
+			require.GreaterOrEqual(t, remember(t, masters, name, n.Fence()), 2)
+			held, stop := n.KeepAlive(t.Context())
+			require.Equal(t, n.Fence(), FenceFrom(held))
+			stop()
+			was := n.Fence()
+			require.NoError(t, n.Extend(t.Context()))
+			require.Equal(t, was, n.Fence(), "once it is known it stays")
+			require.NoError(t, n.Unlock(t.Context()))
+		})
+	}
+}
+
+func TestACounterThatIsNoNumber(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	for _, junk := range [][]string{{"SET", "", "junk"}, {"SET", "", "-1"}, {"SET", "", "nan"}, {"SET", "", "9007199254740991"}, {"SADD", "", "member"}} {
+		key := fmt.Sprint(junk)
+		spoil := func(i int) {
+			args := slices.Clone(junk)
+			args[1] = "{" + key + "}:fence"
+			command(t, masters, i, "DEL", args[1])
+			command(t, masters, i, args...)
+		}
+		m := c.NewMutex(key, 10*time.Second, WithFence())
+		spoil(0)
+		require.NoError(t, m.TryLock(t.Context()), "a minority is no matter")
+		require.NoError(t, m.Unlock(t.Context()))
+		spoil(1)
+		command(t, masters, 2, "SET", "{"+key+"}:fence", "7")
+		require.Eventually(t, func() bool {
+			spoil(1) // a late command may have set it once more
+			err := m.TryLock(t.Context())
+			return errors.Is(err, ErrNoQuorum) && strings.Contains(err.Error(), "NOFENCE")
+		}, hanging, time.Millisecond, key)
+		require.NoError(t, c.NewMutex(key, 10*time.Second).TryLock(t.Context()), "nothing of it is left, and a plain lock needs no number")
+	}
+}
+
+func TestAKindWithoutAFenceSaysSo(t *testing.T) {
+	c, _ := newFake(t, 3, Config{})
+	m := c.NewMutex("k", ttl, withHash, WithFence())
+	require.ErrorContains(t, m.TryLock(t.Context()), "has no fence")
+	require.ErrorContains(t, m.Lock(t.Context()), "has no fence")
+}
+
+// An acquire that a master does not understand is sent by text only while the attempt, or its
+// lock, is not over.
+func TestAnAcquireIsNotRepeatedAfterItsRelease(t *testing.T) {
+	const far = 20 * time.Millisecond
+	slow := func(m *fakeMaster) { m.scripts, m.delay = false, far }
+	sets := func(r *fakeRounds, i int) (n int) {
+		for _, line := range r.logs(i) {
+			if strings.HasPrefix(line, "set ") {
+				n++
+			}
+		}
+		return n
+	}
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		r.set(slow, all(3)...)
+		m := c.NewMutex("k", time.Second, WithFence())
+		require.NoError(t, m.TryLock(t.Context()), "it is repeated")
+		require.NoError(t, m.Unlock(t.Context()))
+
+		ctx, cancel := context.WithTimeout(t.Context(), far/2)
+		defer cancel()
+		before := sets(r, 0)
+		require.ErrorIs(t, m.TryLock(ctx), context.DeadlineExceeded)
+		time.Sleep(10 * far)
+		require.Equal(t, before, sets(r, 0), "it has been abandoned")
+		require.Zero(t, r.keys())
+	})
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		r.set(slow, 2)
+		m := c.NewMutex("k", time.Second, WithFence())
+		require.NoError(t, m.TryLock(t.Context()))
+		time.Sleep(2 * far)
+		require.Equal(t, 1, sets(r, 2), "a master that was not waited for has the key, too")
+		require.NoError(t, m.Unlock(t.Context()))
+		time.Sleep(10 * far)
+		require.Zero(t, r.keys())
+
+		require.NoError(t, m.TryLock(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+		time.Sleep(10 * far)
+		require.Equal(t, 1, sets(r, 2), "the lock was released before the master had refused it")
+		require.Zero(t, r.keys())
+	})
+}
+
+func TestHints(t *testing.T) {
+	now := uint64(time.Now().UnixMicro())
+	day := uint64(maxAhead.Microseconds())
+	var h hints
+	first := h.next()
+	require.GreaterOrEqual(t, first, now)
+	require.Greater(t, h.next(), first)
+	h.saw(now + day/2)
+	require.Equal(t, now+day/2+1, h.next(), "another's clock is ahead")
+	require.Equal(t, now+day/2+2, h.next())
+	h.saw(now)
+	require.Equal(t, now+day/2+3, h.next())
+	h.saw(now + 2*day)
+	require.Equal(t, now+day/2+4, h.next(), "one number that is far off does not spoil all keys")
+	h.saw(maxFence)
+	require.Less(t, h.next(), now+day)
+}
+
+func TestHintsBesideAWrongClock(t *testing.T) {
+	for _, year := range []int{1902, 2199} {
+		skew.Offset = time.Until(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))
+		var h hints
+		first := h.next()
+		require.Less(t, first, uint64(time.Hour.Microseconds()), "numbers must be able to grow")
+		require.Greater(t, h.next(), first)
+	}
+	skew.Offset = 0
+}
+
+// Several clients take one key by turns. Of two locks of which one was released before the other
+// was asked for, the later has the greater fence.
+func TestFencesGrowInTheOrderOfTheLocks(t *testing.T) {
+	const clients, each = 4, 100
+	masters := redlocktest.Start(t, 5)
+	type lock struct {
+		asked, taken, released time.Duration // on the clock that all processes of a machine share
+		fence                  uint64
+	}
+	var mu sync.Mutex
+	var locks []lock
+	done := make(chan error, clients)
+	for range clients {
+		c := opened(t, masters.Addrs(), nil)
+		go func() {
+			m := c.NewMutex("k", 10*time.Second, WithFence())
+			for n := range each {
+				l := lock{asked: conn.Now()}
+				if err := m.Lock(t.Context()); err != nil {
+					done <- err
+					return
+				}
+				l.taken, l.fence = conn.Now(), m.Fence()
+				l.released = conn.Now() // from now on another can have it
+				m.Unlock(t.Context())
+				mu.Lock()
+				locks = append(locks, l)
+				mu.Unlock()
+				if n%10 == 0 { // an attempt that moves on some counters only
+					ctx, cancel := context.WithTimeout(t.Context(), 50*time.Microsecond)
+					if m.TryLock(ctx) == nil {
+						m.Unlock(t.Context())
+					}
+					cancel()
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range clients {
+		comes(t, done)
+	}
+	require.Len(t, locks, clients*each)
+	slices.SortFunc(locks, func(a, b lock) int { return cmp.Compare(a.taken, b.taken) })
+	for i := 1; i < len(locks); i++ {
+		a, b := locks[i-1], locks[i]
+		require.LessOrEqual(t, a.released, b.taken, "two held it")
+		require.Greater(t, b.fence, a.fence, "lock %d", i)
+	}
 }
 
 // The scripts do on real masters what the model's counters do, whatever is asked in whatever order.

@@ -241,7 +241,7 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 	if m.numbers != nil {
 		c.learn(k.op.Votes)
 		if reason == nil {
-			if again, e := c.agree(ctx, &m.spec, k, until); again {
+			if again, e := c.agree(ctx, &m.spec, k); again {
 				err, now = e, c.now()
 				reason = count(k.op.Votes, err).acquired(now, until)
 			}
@@ -326,7 +326,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	}
 	err := c.rounds.Wait(ctx, &k.op)
 	if m.numbers != nil && was == stateHandedOver && count(k.op.Votes, err).answered() == nil {
-		if again, e := c.agree(ctx, &m.spec, k, m.term.until(k.op.Started)); again {
+		if again, e := c.agree(ctx, &m.spec, k); again {
 			err = e
 		}
 	}

@@ -46,9 +46,12 @@ type history struct {
 	masters *fakeRounds
 	mutexes []*Mutex
 	suspend bool // the machine is suspended at times
+	fenced  bool
 
 	mu    sync.Mutex
 	keeps []keptAlive
+	token string // of the last lock that was seen, and its fence
+	fence uint64
 }
 
 // A keptAlive is a KeepAlive, and the lock that it is of.
@@ -72,9 +75,13 @@ func newHistory(t *testing.T, seed uint64) *history {
 		m.commands = []conn.Commands{0, conn.DelEx | conn.SetIfEq, conn.DelIfEq | conn.SetIfEq}[h.random(3)]
 		m.scripts = h.random(4) > 0
 	}
+	var opts []Option
+	if h.fenced = h.random(2) == 0; h.fenced {
+		opts = append(opts, WithFence())
+	}
 	for range 1 + h.random(4) {
 		timeout := time.Duration(5+h.random(100)) * time.Millisecond
-		h.mutexes = append(h.mutexes, h.client.NewMutex("k", simulatedTTL, WithRoundTimeout(timeout)))
+		h.mutexes = append(h.mutexes, h.client.NewMutex("k", simulatedTTL, append(opts, WithRoundTimeout(timeout))...))
 	}
 	for i := range 2 + h.random(5) {
 		h.callers = append(h.callers, rand.New(rand.NewPCG(seed, uint64(i)+1)))
@@ -150,6 +157,9 @@ func (h *history) event() {
 			time.Sleep(h.moment(simulatedTTL / 20))
 		}
 	}
+	if h.fenced { // attempts of others have moved on one counter only
+		r.set(func(m *fakeMaster) { m.counters["k"] += int64(h.random(1_000_000)) }, i)
+	}
 	switch h.random(6) {
 	case 0, 1:
 		r.set(freeze, i)
@@ -176,6 +186,24 @@ func (h *history) oneIsValid() {
 	}
 	if valid > 1 {
 		h.t.Errorf("%d locks on one key are valid", valid)
+	}
+	h.fencesGrow()
+}
+
+func (h *history) fencesGrow() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, m := range h.mutexes {
+		m.mu.Lock()
+		token, fence, valid := string(m.token), m.fence, m.until > h.client.now()
+		m.mu.Unlock()
+		if !valid || token == h.token {
+			continue
+		}
+		if h.fenced && fence <= h.fence || !h.fenced && fence != 0 {
+			h.t.Errorf("fence %d comes after %d", fence, h.fence)
+		}
+		h.token, h.fence = token, fence
 	}
 }
 
