@@ -25,8 +25,7 @@ func newFenced(key string, ttl, memory time.Duration) *fenced {
 // readCounter is the Lua that reads the counter into f: 0 where there is none. Whatever else is
 // there is no number that can grow, and so no lock can have one. To begin anew would be to give
 // a number that is too low.
-const readCounter = `local f = redis.pcall('GET', KEYS[2])
-f = f == false and 0 or tonumber(f)
+const readCounter = `local f = tonumber(redis.call('GET', KEYS[2]) or 0)
 if not (f and f >= 0 and f < 9007199254740991) then
   return redis.error_reply('NOFENCE ' .. KEYS[2] .. ' holds no number that can grow')
 end
@@ -93,7 +92,7 @@ func (f *fenced) extend(r *request, g grant, restore bool) {
 		f.adopt(r, g)
 		return
 	}
-	r.judge = judgeInt
+	r.judge = judgeFenced
 	args := func(dst []byte) []byte {
 		dst = appendExtendArgs(dst, g, restore)
 		dst = resp.AppendBulkInt(dst, int64(g.fence))
@@ -114,7 +113,7 @@ func (f *fenced) adopt(r *request, g grant) {
 }
 
 func (f *fenced) raise(r *request, g grant) {
-	r.judge = judgeInt
+	r.judge = judgeFenced
 	args := func(dst []byte) []byte {
 		dst = resp.AppendBulk(dst, g.token)
 		dst = resp.AppendBulkInt(dst, int64(g.fence))
@@ -122,6 +121,18 @@ func (f *fenced) raise(r *request, g grant) {
 	}
 	r.command = args(raiseScript.appendHash(r.command, 3, g.key, f.counter))
 	r.fallback = args(raiseScript.appendText(r.fallback, 3, g.key, f.counter))
+}
+
+// judgeFenced judges the scripts that extend and raise: as judgeInt, but an error says nothing of
+// the key. It is of the counter.
+func judgeFenced(v resp.Value) mux.Verdict {
+	switch n, ok := v.Int(); {
+	case ok && n == 1:
+		return mux.VerdictYes
+	case ok:
+		return mux.VerdictNo
+	}
+	return judgeError(v)
 }
 
 // judgeFencedAcquire judges the acquire script: a number above zero is a yes.

@@ -8,9 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
 	"github.com/spf13/cobra"
 )
@@ -40,9 +43,16 @@ The guard is the --ttl by default: give the longest TTL that anybody uses on
 these masters. Masters that persist every write before they answer (appendonly
 yes, appendfsync always) vote at once.
 
+REDLOCK_FENCE in the command's environment is a number that is greater than that
+of every earlier run under this KEY. Give it to what the command writes to: if
+that refuses a number lower than one it has seen, a run that was paused for
+longer than its lock was valid does no harm. The masters keep it in {KEY}:fence.
+A user who may not use that key gets no number, and run says so; with --fence it
+fails instead.
+
 The command has the stdin, stdout and stderr of run, a process group of its own,
-and REDLOCK_KEY and REDLOCK_TOKEN in its environment. run passes signals on to
-it. If a signal ends the command, the processes that it leaves behind have
+and REDLOCK_KEY and REDLOCK_TOKEN in its environment, too. run passes signals on
+to it. If a signal ends the command, the processes that it leaves behind have
 --grace to end before they are killed, and the lock is kept until then. If the
 command exits normally, its background processes continue without the lock.
 Ctrl-C and Ctrl-Z work as usual, but a suspended command loses its lock after
@@ -97,6 +107,7 @@ Exit status: that of the command, 128+n if signal n ended it, or
 			if err := r.guard(cmd.Flags().Changed("restart-guard")); err != nil {
 				return err
 			}
+			r.numbered = r.fence || !cmd.Flags().Changed("fence")
 			return r.run(args[0], args[1:])
 		},
 	}
@@ -112,6 +123,7 @@ Exit status: that of the command, 128+n if signal n ended it, or
 	flags.DurationVar(&r.grace, "grace", 10*time.Second, "how long the command may take from SIGTERM to SIGKILL when the lock is lost")
 	flags.DurationVar(&r.lifetime, "max-lifetime", 0, "end the command and give the lock up after this time (default: never)")
 	flags.DurationVar(&r.restartGuard, "restart-guard", 0, "the longest TTL that anybody uses on these masters: one that was started less than this ago does not vote; 0 turns that off (default: the --ttl)")
+	flags.BoolVar(&r.fence, "fence", false, "fail if there can be no REDLOCK_FENCE; --fence=false asks for none (default: it is left out where the user may not use its key)")
 	flags.StringVar(&r.owner, "owner", "", "`name` under which others see who holds the lock (default: redlock-run@host:pid)")
 	flags.BoolVarP(&r.verbose, "verbose", "v", false, "say on stderr when the lock is taken and released")
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
@@ -129,6 +141,9 @@ type runner struct {
 	owner    string
 
 	restartGuard time.Duration
+
+	fence    bool // REDLOCK_FENCE is required
+	numbered bool // ... or at least wanted
 
 	heldStatus int
 	verbose    bool
@@ -179,7 +194,16 @@ func (r *runner) run(key string, argv []string) error {
 	defer client.Close()
 	r.witness.opened(client.Stats().Masters)
 	r.mutex = client.NewMutex(key, r.ttl, r.options()...)
-	if err := r.interruptible(r.take); err != nil {
+	err = r.interruptible(r.take)
+	if r.numbered && !r.fence && userRefused(err) {
+		r.numbered = false
+		r.mutex = client.NewMutex(key, r.ttl, r.options()...)
+		if err = r.interruptible(r.take); !userRefused(err) {
+			complain(fmt.Sprintf("the command gets no REDLOCK_FENCE: the user may not use the key {%s}:fence", key),
+				"let it (ACL SETUSER … ~{…}:fence), or ask for none with --fence=false")
+		}
+	}
+	if err != nil {
 		return r.notTaken(key, err)
 	}
 	r.witness.taken(client.Stats().Masters)
@@ -187,7 +211,11 @@ func (r *runner) run(key string, argv []string) error {
 
 	held, stop := r.mutex.KeepAlive(context.Background())
 	defer stop()
-	env := append(os.Environ(), "REDLOCK_KEY="+key, "REDLOCK_TOKEN="+r.mutex.Token())
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "REDLOCK_FENCE=") }) // of a run around this one
+	env = append(env, "REDLOCK_KEY="+key, "REDLOCK_TOKEN="+r.mutex.Token())
+	if fence := r.mutex.Fence(); fence != 0 {
+		env = append(env, fmt.Sprint("REDLOCK_FENCE=", fence))
+	}
 	p, err := startProcess(path, argv, env, func() bool { return held.Err() == nil }, r.signals)
 	if err != nil {
 		r.release()
@@ -283,11 +311,31 @@ func (r *runner) config() (_ redlock.Config, err error) {
 	}, nil
 }
 
-func (r *runner) options() []redlock.Option {
+func (r *runner) options() (opts []redlock.Option) {
 	if r.lifetime > 0 {
-		return []redlock.Option{redlock.WithMaxLifetime(r.lifetime)}
+		opts = append(opts, redlock.WithMaxLifetime(r.lifetime))
 	}
-	return nil
+	if r.numbered {
+		opts = append(opts, redlock.WithFence())
+	}
+	return opts
+}
+
+// userRefused reports whether so many masters refuse what the user has asked that there is no
+// quorum. Then Lock does not wait.
+func userRefused(err error) bool {
+	var round *redlock.RoundError
+	if !errors.As(err, &round) || !errors.Is(err, redlock.ErrNoQuorum) {
+		return false
+	}
+	refused := 0
+	for _, v := range round.Votes {
+		var reply *mux.ReplyError
+		if errors.As(v.Err, &reply) && reply.Code == "NOPERM" {
+			refused++
+		}
+	}
+	return 2*refused >= len(round.Votes)
 }
 
 // take takes the lock.

@@ -102,7 +102,7 @@ func executable(t *testing.T, text string) string {
 func TestRunGivesTheCommandInputAndEnvironment(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{inFleet(masters)}, sh(`cat; echo "$REDLOCK_KEY $REDLOCK_TOKEN"; echo oops >&2`, "--owner", "me", "--verbose")...)
+	s := begin(t, []string{inFleet(masters), "REDLOCK_FENCE=another's"}, sh(`cat; echo "$REDLOCK_KEY $REDLOCK_TOKEN"; echo oops >&2`, "--owner", "me", "--verbose")...)
 	_, err := s.in.Write([]byte("through and through\n"))
 	require.NoError(t, err)
 	s.reads("through and through\n")
@@ -113,6 +113,60 @@ func TestRunGivesTheCommandInputAndEnvironment(t *testing.T) {
 	require.Regexp(t, `^me/`, token)
 	require.Contains(t, s.err.String(), "oops")
 	require.Contains(t, s.err.String(), "k is released")
+}
+
+func TestRunGivesTheCommandAFence(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters), "REDLOCK_FENCE=1"} // as if run stood in another run
+	last := uint64(0)
+	for range 3 {
+		exit, stdout, _ := do(t, env, sh("echo $REDLOCK_FENCE")...)
+		require.Zero(t, exit)
+		fence, err := strconv.ParseUint(strings.TrimSpace(stdout), 10, 64)
+		require.NoError(t, err)
+		require.Greater(t, fence, max(last, 1))
+		last = fence
+	}
+	exit, s := statusOfKey(t, env, "k")
+	require.Equal(t, exitNo, exit)
+	require.Equal(t, last, s.Fence, "it is remembered when the lock is free")
+	_, stdout, _ := do(t, env, "status", "k")
+	require.Contains(t, stdout, "FENCE")
+	require.Contains(t, stdout, fmt.Sprint(last))
+
+	exit, stdout, _ = do(t, env, sh("echo [$REDLOCK_FENCE]", "--fence=false")...)
+	require.Zero(t, exit)
+	require.Equal(t, "[]\n", stdout)
+}
+
+// A user may have been given the locks' keys before there were counters.
+func TestRunWithoutTheRightToTheCounter(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for i := range masters.N() {
+		_, err := masters.Do(i, "ACL", "SETUSER", "locker", "on", ">pw", "~k", "+@all")
+		require.NoError(t, err)
+	}
+	env := []string{inFleet(masters), "REDLOCK_USERNAME=locker", "REDLOCK_PASSWORD=pw"}
+	exit, stdout, stderr := do(t, env, sh("echo [$REDLOCK_FENCE]")...)
+	require.Zero(t, exit, stderr)
+	require.Equal(t, "[]\n", stdout)
+	require.Contains(t, stderr, "{k}:fence")
+
+	exit, stdout, stderr = do(t, env, sh("echo [$REDLOCK_FENCE]", "--fence=false")...)
+	require.Zero(t, exit)
+	require.Equal(t, "[]\n", stdout)
+	require.Empty(t, stderr)
+
+	exit, stdout, stderr = do(t, env, sh("echo ran", "--fence")...)
+	require.Equal(t, exitNoQuorum, exit)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "NOPERM")
+
+	exit, s := statusOfKey(t, env, "k")
+	require.Equal(t, exitNo, exit)
+	require.Zero(t, s.Fence)
 }
 
 func TestOnlyOneRunsAtATime(t *testing.T) {

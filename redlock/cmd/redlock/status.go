@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -30,6 +31,9 @@ fewer masters the key is a leftover, or an attempt under way, and the lock is
 free. If so few masters answer that it could be either, the state is unknown.
 
 A key that is not a string is no lock, but blocks it: the lock is shown as held.
+
+FENCE is the number of the last lock that was taken with one, also if the key is
+free now.
 
 Exit status: 0 held, 1 free, 97 unknown, 64 wrong usage, 74 write error.
 ` + mastersHelp,
@@ -95,40 +99,43 @@ func holders(ctx context.Context, masters []string, opt conn.Options, key string
 		asking.Go(func() {
 			h := &all[i]
 			h.Master = conn.Redact(master)
-			h.Token, h.TTL, h.Err = holder(ctx, master, opt, key)
+			h.Token, h.TTL, h.Fence, h.Err = holder(ctx, master, opt, key)
 		})
 	}
 	asking.Wait()
 	return all
 }
 
-func holder(ctx context.Context, master string, opt conn.Options, key string) (token string, ttl time.Duration, err error) {
+func holder(ctx context.Context, master string, opt conn.Options, key string) (token string, ttl time.Duration, fence uint64, err error) {
 	p, err := dialProbe(ctx, master, opt)
 	if err != nil {
-		return "", 0, err
+		return "", 0, 0, err
 	}
 	defer p.close()
-	replies, err := p.do(ctx, []string{"GET", key}, []string{"PTTL", key})
+	replies, err := p.do(ctx, []string{"GET", key}, []string{"PTTL", key}, []string{"GET", "{" + key + "}:fence"})
 	if err != nil {
-		return "", 0, err
+		return "", 0, 0, err
+	}
+	if f := replies[2]; !f.IsError() { // the user may lack the right to it
+		fence, _ = strconv.ParseUint(string(f.Bytes()), 10, 64)
 	}
 	ms, ok := replies[1].Int()
 	switch got := replies[0]; {
 	case got.IsNull():
-		return "", 0, nil
+		return "", 0, fence, nil
 	case conn.ErrorCode(got) == "WRONGTYPE":
 		token = "?" // a key that is not a string is no lock, but blocks it
 	case got.IsError():
-		return "", 0, errors.New("GET: " + conn.ErrorText(got))
+		return "", 0, 0, errors.New("GET: " + conn.ErrorText(got))
 	case ok && ms == -2: // it expired in between
-		return "", 0, nil
+		return "", 0, fence, nil
 	default:
 		token = string(got.Bytes())
 	}
 	if !ok {
-		return "", 0, errors.New("PTTL: " + conn.ErrorText(replies[1]))
+		return "", 0, 0, errors.New("PTTL: " + conn.ErrorText(replies[1]))
 	}
-	return token, time.Duration(ms) * time.Millisecond, nil
+	return token, time.Duration(ms) * time.Millisecond, fence, nil
 }
 
 // A state is what can be said of a lock.
@@ -149,6 +156,7 @@ type standing struct {
 	left     time.Duration  // until it is free unless it is renewed; below 0: for ever
 	answered int
 	quorum   int
+	fence    uint64 // the greatest that a master remembers; 0 if none does
 	holders  []redlock.Holder
 }
 
@@ -160,6 +168,7 @@ func newStanding(key string, all []redlock.Holder) *standing {
 			continue
 		}
 		s.answered++
+		s.fence = max(s.fence, h.Fence)
 		if h.Token == "" {
 			continue
 		}
@@ -234,6 +243,9 @@ func (s *standing) write(t *terminal) {
 	t.say("", plain, text)
 	t.printf("\n")
 	rows := [][]cell{header("MASTER", "LEFT", "HOLDER")}
+	if s.fence != 0 {
+		rows[0] = slices.Insert(rows[0], 2, header("FENCE")...)
+	}
 	for _, h := range s.holders {
 		row := []cell{{h.Master, plain}, {"-", dim}, {"-", dim}}
 		switch {
@@ -244,6 +256,12 @@ func (s *standing) write(t *terminal) {
 		case h.Token != "":
 			row[1] = cell{leftText(h.TTL), plain}
 			row[2] = cell{ownerText(h), plain}
+		}
+		switch {
+		case h.Fence != 0:
+			row = slices.Insert(row, 2, cell{strconv.FormatUint(h.Fence, 10), plain})
+		case s.fence != 0:
+			row = slices.Insert(row, 2, cell{"-", dim})
 		}
 		rows = append(rows, row)
 	}
@@ -265,6 +283,7 @@ func (s *standing) writeJSON(t *terminal) error {
 		Token  string `json:"token,omitempty"`
 		Owner  string `json:"owner,omitempty"`
 		LeftMS *int64 `json:"left_ms,omitempty"`
+		Fence  uint64 `json:"fence,omitempty"`
 		Error  string `json:"error,omitempty"`
 	}
 	out := struct {
@@ -273,16 +292,17 @@ func (s *standing) writeJSON(t *terminal) error {
 		Token    string   `json:"token,omitempty"`
 		Owner    string   `json:"owner,omitempty"`
 		LeftMS   *int64   `json:"left_ms,omitempty"` // null where it never expires
+		Fence    uint64   `json:"fence,omitempty"`
 		Votes    int      `json:"votes"`
 		Answered int      `json:"answered"`
 		Quorum   int      `json:"quorum"`
 		Masters  []master `json:"masters"`
-	}{Key: s.key, State: s.state, Votes: s.votes, Answered: s.answered, Quorum: s.quorum}
+	}{Key: s.key, State: s.state, Votes: s.votes, Answered: s.answered, Quorum: s.quorum, Fence: s.fence}
 	if s.state == held {
 		out.Token, out.Owner, out.LeftMS = s.leader.Token, s.leader.Owner(), leftMS(s.left)
 	}
 	for _, h := range s.holders {
-		m := master{Master: h.Master, Token: h.Token, Owner: h.Owner()}
+		m := master{Master: h.Master, Token: h.Token, Owner: h.Owner(), Fence: h.Fence}
 		if h.Token != "" {
 			m.LeftMS = leftMS(h.TTL)
 		}

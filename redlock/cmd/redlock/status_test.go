@@ -17,9 +17,11 @@ type statusJSON struct {
 	Key, State, Token, Owner string
 	LeftMS                   *int64 `json:"left_ms"`
 	Votes, Answered, Quorum  int
+	Fence                    uint64
 	Masters                  []struct {
 		Master, Token, Owner, Error string
 		LeftMS                      *int64 `json:"left_ms"`
+		Fence                       uint64
 	}
 }
 
