@@ -29,6 +29,7 @@
 //	ACL SETUSER locker on >password resetkeys ~lock:* -@all
 //	    +set +eval +evalsha +script|load     the lock's commands
 //	    +get +del +pexpire +pttl             what its scripts and its waiters call
+//	    ~{lock:*}:fence                      optional: the counters of locks with a fence
 //	    +info                                tells a restarted master from one that was only
 //	                                         out of reach; without it the client takes the
 //	                                         master as restarted at every reconnect

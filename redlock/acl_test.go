@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -22,7 +23,7 @@ type aclLine struct {
 
 var (
 	aclBegin = regexp.MustCompile(`(?m)^//\tACL SETUSER locker on >password resetkeys ~lock:\* -@all\n`)
-	aclRow   = regexp.MustCompile(`^//\t    ((?:\+\S+ ?)*) *(.*)$`)
+	aclRow   = regexp.MustCompile(`^//\t    ((?:[+~]\S+ ?)*) *(.*)$`)
 	aclSince = regexp.MustCompile(`(Redis|Valkey) (\d+\.\d+) and later`)
 )
 
@@ -194,6 +195,14 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 		all, err := other.Holders(t.Context(), "lock:k")
 		return err == nil && all[0].Token+all[1].Token+all[2].Token == ""
 	}, time.Minute, time.Millisecond)
+
+	fenced := other.NewMutex("lock:k", long, redlock.WithFence())
+	require.NoError(t, fenced.TryLock(t.Context()))
+	require.NoError(t, fenced.Extend(t.Context()))
+	all, err := other.Holders(t.Context(), "lock:k", redlock.WithFence())
+	require.NoError(t, err)
+	require.Equal(t, fenced.Fence(), max(all[0].Fence, all[1].Fence, all[2].Fence))
+	require.NoError(t, fenced.Unlock(t.Context()))
 
 	native := ""
 	switch {
