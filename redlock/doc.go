@@ -51,8 +51,7 @@
 //     the master itself says that it is none any more.
 //   - The holder checks its context or [Mutex.Remaining] before each protected action. A process
 //     can be paused between the check and the action for longer than the validity. Where that
-//     must do no harm, the resource has to refuse late writers by a fencing token, which this
-//     package does not have, or the lock has to come from a consensus system.
+//     must do no harm, the resource has to refuse late writers by the lock's fence.
 //
 // # Rules
 //
@@ -69,6 +68,27 @@
 //  6. A master that does not know a script is sent its text once: no loop. Where the server has
 //     a native command (DELEX of Redis 8.4, DELIFEQ of Valkey 9.0, SET IFEQ), that takes the
 //     script's place; what it cannot do the script does, in the same round.
+//
+// # The fence
+//
+// With [WithFence], a lock has a number that is greater than that of every earlier holder of its
+// key. A resource that refuses a number lower than one it has seen takes no write of a holder
+// whose lock is over, once a later holder has shown its own. So a holder shows its fence to the
+// resource before it relies on what it reads there.
+//
+// Each master keeps a counter beside the key. An acquire moves it to max(counter+1, hint) where
+// the key is free; the hint is the client's wall clock in microseconds. If a majority returns the
+// same number, that is the fence, after one round. Otherwise the greatest of them is, once a
+// second round has raised the counters of a majority that still holds the key. Extend, renewal
+// and recheck raise the counter of a master that they give the key again. The proof is in fence.go.
+//
+// It is assumed that a majority of the masters that a lock was taken on remember their counters
+// until the next lock is taken: for Config.FenceMemory, and beyond a restart only if they persist
+// them. If they do not, the hint keeps the numbers growing, provided that the clients' wall clocks
+// differ by less than the masters were down. Nothing else depends on a wall clock.
+//
+// Locks without a fence, and those of other libraries, have no number. They exclude a lock with
+// one, and are excluded.
 //
 // # How it waits
 //

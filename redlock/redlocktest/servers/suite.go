@@ -36,6 +36,8 @@ var core = []string{
 	"TestReleaseThatAScriptHasRefusedForAMomentIsRepeated", "TestFallbackIsSentOncePerMaster",
 	"TestErrorsOfMastersHoldNoToken", "TestNativeCommands.*", "TestServersCanBeMixed",
 	"TestDocumentedACLIsEnough", "TestLockNeedsNoOptionalCommand",
+	// The fence.
+	"TestScriptsOfTheFence", "TestEachLockHasAGreaterFence", "TestALockThatIsHandedOverKeepsItsFence",
 	// Waiting.
 	"TestWaiterIsToldByTheMasters", "TestWaiterTakesWhatExpires",
 	// Masters that fail.
