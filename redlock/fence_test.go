@@ -117,6 +117,34 @@ func TestCountersThatDifferTakeASecondRound(t *testing.T) {
 	require.NoError(t, m.Unlock(t.Context()))
 }
 
+// In turn, the masters that are asked later are given the first one's number as their hint.
+func TestAskedInTurnTheMastersAgree(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		const ahead = 1 << 51
+		first := ranked("k", r.Masters())[0]
+		r.set(func(m *fakeMaster) { m.counters["k"] = ahead }, first)
+		m := c.NewMutex("k", ttl, WithFence())
+		require.Nil(t, m.acquire(t.Context(), true, 0))
+		require.EqualValues(t, ahead+1, m.Fence())
+		require.Zero(t, c.Stats().FenceRaised)
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+}
+
+// A number that was seen in a refusal makes the next attempt's hint greater.
+func TestARefusalTellsTheNextHint(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		ahead := time.Now().Add(time.Hour).UnixMicro()
+		r.set(func(m *fakeMaster) { occupy(m); m.counters["k"] = ahead }, 0, 1)
+		m := c.NewMutex("k", ttl, WithFence())
+		require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)
+		r.set(func(m *fakeMaster) { delete(m.keys, "k") }, all(3)...)
+		require.NoError(t, m.TryLock(t.Context()))
+		require.Zero(t, c.Stats().FenceRaised, "the third master has the number of the others")
+		require.Greater(t, m.Fence(), uint64(ahead))
+	})
+}
+
 func TestAFenceThatAQuorumDoesNotRememberIsNotGiven(t *testing.T) {
 	set := func(m *fakeMaster) { m.counters["k"] = 1 << 51 }
 	raises := func(args []string) bool { return args[1] == raiseScript.hash }
