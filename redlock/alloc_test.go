@@ -32,19 +32,23 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	client := openOn(t, masters, nil)
 	cancellable, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	m := client.NewMutex("k", 30*time.Second)
-	for name, ctx := range map[string]context.Context{"background": context.Background(), "cancellable": cancellable} {
-		must := func(err error) {
-			if err != nil {
-				t.Error(err)
-			}
+	must := func(err error) {
+		if err != nil {
+			t.Error(err)
 		}
-		for what, f := range map[string]func(){
-			"TryLock, Unlock": func() { must(m.TryLock(ctx)); must(m.Unlock(ctx)) },
-			"Lock, Unlock":    func() { must(m.Lock(ctx)); must(m.Unlock(ctx)) },
-			"Extend":          func() { must(m.TryLock(ctx)); must(m.Extend(ctx)); must(m.Extend(ctx)); must(m.Unlock(ctx)) },
-		} {
-			require.Zero(t, allocs(f), "%s with a %s context", what, name)
+	}
+	for kind, m := range map[string]*redlock.Mutex{
+		"plain":  client.NewMutex("k", 30*time.Second),
+		"fenced": client.NewMutex("f", 30*time.Second, redlock.WithFence()),
+	} {
+		for name, ctx := range map[string]context.Context{"background": context.Background(), "cancellable": cancellable} {
+			for what, f := range map[string]func(){
+				"TryLock, Unlock": func() { must(m.TryLock(ctx)); must(m.Unlock(ctx)) },
+				"Lock, Unlock":    func() { must(m.Lock(ctx)); must(m.Unlock(ctx)) },
+				"Extend":          func() { must(m.TryLock(ctx)); must(m.Extend(ctx)); must(m.Extend(ctx)); must(m.Unlock(ctx)) },
+			} {
+				require.Zero(t, allocs(f), "%s, %s, with a %s context", kind, what, name)
+			}
 		}
 	}
 }
