@@ -46,6 +46,7 @@ tools: ## install what the tests need, if it is missing: redis-server and a C co
 test: need-redis need-cc ## run all tests
 	CI=true $(GO) test -race -shuffle=on -timeout 30m ./...
 	CI=true $(GO) test -short -run 'Alloc|Inline|Model' ./...
+	cd redlock/examples/fencesql && CI=true $(GO) test ./...
 
 # Package resp and redlocktest do not use the transport.
 portable: need-redis need-cc ## run the tests on the transport of systems other than Linux
@@ -85,15 +86,15 @@ bench: need-redis ## compare with the peers (half an hour), into bench/report
 bench-quick: need-redis ## the same in two minutes, for a first impression
 	cd bench && $(GO) run . -quick
 
-# bench/ does not care for the transport, so it is looked at once.
-lint: ## gofmt, go vet and staticcheck, here and in bench/
+# The nested modules do not care for the transport, so they are looked at once.
+lint: ## gofmt, go vet and staticcheck, here and in the nested modules
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted by gofmt:" $$files >&2; exit 1; fi
 	@set -e; staticcheck=$$($(GO) tool -n staticcheck); \
 	check() { \
 		echo "go vet, staticcheck: $$1 $$2"; \
 		(cd $$1 && $(GO) vet -tags "$$2" ./... && "$$staticcheck" -tags "$$2" ./...); \
 	}; \
-	check . ''; check . redburst_portable; check bench ''
+	check . ''; check . redburst_portable; check bench ''; check redlock/examples/fencesql ''
 
 # The exit status of govulncheck is 3 if it has found something, and 1 for every
 # failure; so its message tells whether the database could be reached.
