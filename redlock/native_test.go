@@ -1,11 +1,9 @@
 package redlock_test
 
 import (
-	"context"
 	"fmt"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -208,48 +206,4 @@ func TestNativeCommandsMeanWhatTheScriptsMean(t *testing.T) {
 		}
 		require.NoError(t, m.Unlock(t.Context()))
 	})
-}
-
-// What a pair of TryLock and Unlock costs the masters, which Redis tells itself.
-func BenchmarkServerCPU(b *testing.B) {
-	native := nativeRelease(b)
-	used := func(masters *redlocktest.Masters) (d time.Duration) {
-		for i := range masters.N() {
-			info, err := masters.Do(i, "INFO", "cpu")
-			require.NoError(b, err)
-			for line := range strings.Lines(info.(string)) {
-				for _, part := range []string{"used_cpu_user:", "used_cpu_sys:"} {
-					if rest, ok := strings.CutPrefix(line, part); ok {
-						s, err := time.ParseDuration(strings.TrimSpace(rest) + "s")
-						require.NoError(b, err)
-						d += s
-					}
-				}
-			}
-		}
-		return d
-	}
-	for _, callers := range []int{1, 256} {
-		for name, args := range map[string][]string{"native": nil, "scripts": {"--rename-command", native, ""}} {
-			masters := redlocktest.Start(b, 5, redlocktest.WithArgs(args...))
-			c := openOn(b, masters, nil)
-			b.Run(fmt.Sprintf("%s/callers=%d", name, callers), func(b *testing.B) {
-				ctx := context.Background()
-				before := used(masters)
-				var all sync.WaitGroup
-				for i := range callers {
-					all.Go(func() {
-						m := c.NewMutex(fmt.Sprint("k", i), time.Minute)
-						for n := i; n < b.N; n += callers {
-							if m.TryLock(ctx) != nil || m.Unlock(ctx) != nil {
-								b.Error("a round failed")
-							}
-						}
-					})
-				}
-				all.Wait()
-				b.ReportMetric(float64((used(masters)-before).Nanoseconds())/float64(b.N)/5, "master-ns/op")
-			})
-		}
-	}
 }
