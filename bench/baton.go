@@ -28,6 +28,7 @@ const (
 	mostTurns       = "most turns"        // of a process
 	longestWait     = "longest wait ms"   // of any process
 	overlaps        = "overlapping holds" // of two processes at the same time
+	raisedPerLock   = "raised/lock"       // second rounds for a fence
 )
 
 // passRound measures how a lock passes between processes, each of which wants it again
@@ -100,6 +101,7 @@ type run struct {
 	Turns            []turn
 	Longest          time.Duration // wait in Lock, ended or not
 	Attempts, Rounds int64
+	Raised           uint64 // second rounds for a fence
 	CPU              time.Duration
 	Errors           []string
 }
@@ -110,6 +112,7 @@ func (s *Sample) addRuns(runs []run) {
 	var counts []int
 	var longest time.Duration
 	var attempts, rounds int64
+	var raised uint64
 	for i, run := range runs {
 		for _, t := range run.Turns {
 			t.runner = i
@@ -119,6 +122,7 @@ func (s *Sample) addRuns(runs []run) {
 		longest = max(longest, run.Longest)
 		attempts += run.Attempts
 		rounds += run.Rounds
+		raised += run.Raised
 		s.CPU += run.CPU
 		for _, e := range run.Errors {
 			s.Fail(errors.New(e))
@@ -149,6 +153,7 @@ func (s *Sample) addRuns(runs []run) {
 		s.Extra[roundsPerLock] = float64(rounds) / n
 		s.Extra[commandsPerLock] = float64(s.Commands) / n
 		s.Extra[cpuPerLock] = float64(s.CPU) / n
+		s.Extra[raisedPerLock] = float64(raised) / n
 	}
 }
 
@@ -201,6 +206,9 @@ func serveRunner(in *bufio.Reader, out io.Writer) error {
 	}
 	r.CPU = cpuTime() - cpu
 	r.Attempts, r.Rounds = counted.attempts.Load(), counted.rounds.Load()
+	if l, ok := l.(redburstLocker); ok {
+		_, r.Raised = fences(l)
+	}
 	return json.NewEncoder(out).Encode(r)
 }
 

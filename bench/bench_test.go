@@ -101,8 +101,8 @@ func benchmarkContestant(b *testing.B, k Case, c Contestant, f *Fleet) {
 	}
 	r.work(ms, newTallies(len(ms)), warmUp, op)
 	tallies := newTallies(len(ms))
-	f.Break(k.Fault)
-	defer f.Heal(k.Fault)
+	f.Break(0, k.Fault)
+	defer f.Heal(0, k.Fault)
 
 	sample, m := newSample(), meter{fleet: f, fault: k.Fault}
 	require.NoError(b, m.start())

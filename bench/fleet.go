@@ -156,25 +156,25 @@ func (f *Fleet) URLs() []string {
 // Do sends a command to master i, past the clients that are measured.
 func (f *Fleet) Do(i int, args ...string) (any, error) { return f.masters[i].Do(0, args...) }
 
-// Break makes the first master suffer the fault.
-func (f *Fleet) Break(fault Fault) {
+// Break makes master i suffer the fault.
+func (f *Fleet) Break(i int, fault Fault) {
 	switch fault {
 	case Hung:
-		f.masters[0].Pause(0)
+		f.masters[i].Pause(0)
 	case Dead:
-		f.masters[0].Kill(0)
+		f.masters[i].Kill(0)
 	}
 }
 
-// Heal ends the fault, and returns when the first master answers again.
-func (f *Fleet) Heal(fault Fault) error {
+// Heal ends the fault, and returns when master i answers again.
+func (f *Fleet) Heal(i int, fault Fault) error {
 	switch fault {
 	case Hung:
-		f.masters[0].Resume(0)
-		_, err := f.Do(0, "PING")
+		f.masters[i].Resume(0)
+		_, err := f.Do(i, "PING")
 		return err
 	case Dead:
-		f.masters[0].Restart(0)
+		f.masters[i].Restart(0)
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"time"
+
+	"github.com/redburst/redburst/redlock"
 )
 
 // lockTTL is the TTL of every lock that is measured, for every contestant, unless the
@@ -53,6 +55,7 @@ type Contestant struct {
 	patient bool // takes part only where Lock waits (a mode that differs in nothing else)
 	sample  bool // one of the peers that stand for all where a case takes long
 	quick   bool // takes part in a quick run
+	fence   bool // redburst with a fence: takes part only where that is compared
 }
 
 // Takes reports whether the contestant can take part in the case at all.
@@ -65,7 +68,8 @@ func (c Contestant) Takes(k Case) bool {
 		k.waits && !c.waits,
 		!k.waits && c.patient,
 		k.long && c.Peer() && !c.sample,
-		k.alone && c.Peer():
+		k.alone && c.Peer(),
+		c.fence != (k.fence && c.Name != ours):
 		return false
 	}
 	return true
@@ -83,14 +87,15 @@ func (c Contestant) Floor() bool { return strings.HasPrefix(c.Name, floor) }
 
 // Peer reports whether the contestant is one that users choose between: not
 // redburst, and not the floor.
-func (c Contestant) Peer() bool { return c.Name != ours && !c.Floor() }
+func (c Contestant) Peer() bool { return c.Name != ours && !c.fence && !c.Floor() }
 
 // Contestants returns all of them, in the order of the report's rows.
 func Contestants() []Contestant {
 	all := []Contestant{
 		{Name: floor + "-park", Open: openFloor(waitEpoll), plain: true, quick: true},
 		{Name: floor + "-ppoll", Open: openFloor(waitPpoll), plain: true, serial: true, quick: true},
-		{Name: ours, Open: openRedburst, waits: true, quick: true},
+		{Name: ours, Open: openRedburst(), waits: true, quick: true},
+		{Name: ours + "-fence", Open: openRedburst(redlock.WithFence()), waits: true, quick: true, fence: true},
 	}
 	for _, client := range []struct {
 		name string

@@ -106,13 +106,13 @@ func TestTheFloorReturnsAtTheQuorumWhateverTheFault(t *testing.T) {
 			require.NoError(t, err)
 			m, err := l.Mutex("key")
 			require.NoError(t, err)
-			f.Break(fault)
+			f.Break(0, fault)
 			for range 8000 { // beyond what the hung one may owe
 				require.NoError(t, m.TryLock(t.Context()))
 				require.NoError(t, m.Unlock(t.Context()))
 			}
 			require.NoError(t, l.Close())
-			require.NoError(t, f.Heal(fault))
+			require.NoError(t, f.Heal(0, fault))
 		}
 	}
 }
@@ -135,9 +135,9 @@ func TestARowThatFailsIsReported(t *testing.T) {
 }
 
 func TestEveryKindOfCaseRuns(t *testing.T) {
-	cs, err := choose("redburst,redsync-goredis-failfast-quickretry,redsync-goredis-failfast,rueidislock", Contestants(), contestantName)
+	cs, err := choose("redburst,redburst-fence,redsync-goredis-failfast-quickretry,redsync-goredis-failfast,rueidislock", Contestants(), contestantName)
 	require.NoError(t, err)
-	for _, name := range []string{"goroutines=4", "contended", "contended-N=1", "hung", "dead", "delay=1ms", "extend", "handover", "handover-N=1", "handover-processes=2", "handover-processes=5", "waiting", "renew", "renew-100000"} {
+	for _, name := range []string{"goroutines=4", "contended", "contended-N=1", "hung", "dead", "delay=1ms", "extend", "fence", "handover", "handover-N=1", "handover-processes=2", "handover-processes=5", "waiting", "renew", "renew-100000"} {
 		t.Run(name, func(t *testing.T) {
 			k, _ := caseNamed(t, name).hurried(1)
 			k.least = min(k.least, 300*time.Millisecond)

@@ -9,27 +9,30 @@ import (
 
 // openRedburst opens redburst with its defaults. One client serves any number of
 // goroutines, so their number needs no tuning.
-func openRedburst(f *Fleet, _ int) (Locker, error) {
-	cfg := redlock.Config{Masters: f.URLs(), TLS: f.endpoints[0].TLS}
-	if f.rounds != nil {
-		cfg.Observer = f.rounds.observer()
+func openRedburst(opts ...redlock.Option) func(f *Fleet, _ int) (Locker, error) {
+	return func(f *Fleet, _ int) (Locker, error) {
+		cfg := redlock.Config{Masters: f.URLs(), TLS: f.endpoints[0].TLS}
+		if f.rounds != nil {
+			cfg.Observer = f.rounds.observer()
+		}
+		c, err := redlock.Open(context.Background(), cfg)
+		if err != nil {
+			return nil, err
+		}
+		return redburstLocker{c, f.ttl(), opts}, nil
 	}
-	c, err := redlock.Open(context.Background(), cfg)
-	if err != nil {
-		return nil, err
-	}
-	return redburstLocker{c, f.ttl()}, nil
 }
 
 type redburstLocker struct {
 	client *redlock.Client
 	ttl    time.Duration
+	opts   []redlock.Option
 }
 
 func (l redburstLocker) Close() error { return l.client.Close() }
 
 func (l redburstLocker) Mutex(key string) (Mutex, error) {
-	return redburstMutex{l.client.NewMutex(key, l.ttl)}, nil
+	return redburstMutex{l.client.NewMutex(key, l.ttl, l.opts...)}, nil
 }
 
 type redburstMutex struct{ *redlock.Mutex }

@@ -136,6 +136,8 @@ func (r Report) markdown(pictures []picture) []byte {
 	for _, res := range r.Results {
 		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n", res.Case.Name, strings.ToUpper(res.Case.About[:1])+res.Case.About[1:])
 		switch k := res.Case; {
+		case k.fence:
+			res.writeFence(&b)
 		case k.Processes > 0:
 			res.writeRounds(&b)
 		case k.many:

@@ -64,7 +64,7 @@ func measure(r *slice) error {
 	}
 	r.work(ms, newTallies(len(ms)), r.length/4, op)
 	tallies := newTallies(len(ms))
-	r.fleet.Break(r.Fault)
+	r.fleet.Break(0, r.Fault)
 	m := meter{fleet: r.fleet, fault: r.Fault}
 	if err := m.start(); err != nil {
 		return err
@@ -76,7 +76,7 @@ func measure(r *slice) error {
 	for _, t := range tallies {
 		t.into(r.sample)
 	}
-	return r.fleet.Heal(r.Fault)
+	return r.fleet.Heal(0, r.Fault)
 }
 
 // work calls op from a goroutine for each of the mutexes.
