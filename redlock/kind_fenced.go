@@ -38,8 +38,14 @@ var (
 	fencedAcquireScript = newScript(readCounter + `if not redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then
   return -f
 end
-f = math.max(f + 1, tonumber(ARGV[3]))
-redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[4])
+local text, hint = ARGV[3], tonumber(ARGV[3])
+if f < hint then
+  f = hint
+else
+  f = f + 1
+  text = string.format('%.0f', f)
+end
+redis.call('SET', KEYS[2], text, 'PX', ARGV[4])
 return f`)
 
 	// ARGV token, TTL in ms, whether it may be set again, the lock's number, life of the counter
