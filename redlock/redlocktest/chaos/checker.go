@@ -33,13 +33,23 @@ type clientLog struct {
 type finding struct {
 	Violations []string
 	Overlaps   int
-	Outcomes   map[op]map[string]int
+	Outcomes   outcomeCounts
 	Increments int // counted
-	Fenced     int // stopped by the fence
-	Late       int // given up before the write, since the lock was not valid any more
+	Overtaken  int // failed, since another had written meanwhile
+	GivenUp    int // given up before the write, since the lock was not valid any more
 	Stale      int // counted, but when the lock was not known to be valid any more
 	Stall      time.Duration
 	StallKey   string
+}
+
+// outcomeCounts says how often each outcome was recorded.
+type outcomeCounts map[op]map[string]int
+
+func (o outcomeCounts) add(r record) {
+	if o[r.Op] == nil {
+		o[r.Op] = make(map[string]int)
+	}
+	o[r.Op][r.Outcome]++
 }
 
 // A claim is when a client has claimed a key: from From until before To.
@@ -72,7 +82,7 @@ type checker struct {
 // check judges a trial.
 func check(t trial) finding {
 	c := checker{trial: t, ttl: make(map[string]time.Duration)}
-	c.Outcomes = make(map[op]map[string]int)
+	c.Outcomes = make(outcomeCounts)
 	for _, k := range t.Keys {
 		c.ttl[k.Name] = k.TTL
 	}
@@ -104,7 +114,7 @@ var allowed = map[op][]string{
 	opLost:   outcomes("lost, lost+no quorum, lost+expired, lost+not held", ""),
 	opDone: outcomes("ok, lost, lost+no quorum, lost+expired, lost+not held, cancelled, deadline",
 		"lost, lost+no quorum, lost+expired, lost+not held"),
-	opWrote: outcomes("ok, fence, late", ""),
+	opWrote: outcomes("ok, overtaken, given up", ""),
 	opWhole: outcomes("ok", ""),
 	opEnd:   outcomes("ok", ""),
 }
@@ -129,10 +139,7 @@ func (c *checker) read(l clientLog) {
 	for _, r := range l.Records {
 		who := fmt.Sprintf("%s at %s: %s", l.Client, c.at(r.T), r.Op)
 		if names, is := allowed[r.Op]; is {
-			if c.Outcomes[r.Op] == nil {
-				c.Outcomes[r.Op] = make(map[string]int)
-			}
-			c.Outcomes[r.Op][r.Outcome]++
+			c.Outcomes.add(r)
 			if !slices.Contains(names, r.Outcome) {
 				c.violation("%s %s ended in %s", who, r.Key, r.Outcome)
 			}
@@ -221,8 +228,8 @@ func (c *checker) checkOverlaps() {
 	}
 }
 
-// checkCounters finds increments that were lost, and those that only the fence
-// has kept from being lost though both writers held valid locks.
+// checkCounters finds increments that were lost, and those that only the condition
+// of the write has kept from being lost though both writers held valid locks.
 func (c *checker) checkCounters() {
 	type at struct {
 		key     string
@@ -235,8 +242,8 @@ func (c *checker) checkCounters() {
 		switch w.outcome {
 		case "":
 			open[v] = true
-		case late:
-			c.Late++
+		case gaveUp:
+			c.GivenUp++
 		case ok:
 			c.Increments++
 			if !w.valid {
@@ -253,10 +260,10 @@ func (c *checker) checkCounters() {
 		}
 	}
 	for _, w := range c.writes {
-		if w.outcome != fence {
+		if w.outcome != overtaken {
 			continue
 		}
-		c.Fenced++
+		c.Overtaken++
 		if other := counted[at{w.key, w.version}]; w.valid && other != nil && other.valid {
 			c.violation("%s: %s at %s would have lost increment %d, of %s at %s, and both held valid locks", w.key,
 				w.client, c.at(w.at), w.version, other.client, c.at(other.at))

@@ -127,17 +127,17 @@ func TestIncrementsAreAccountedFor(t *testing.T) {
 			killed("a", a, incremented(1, 20*ms, 0, "", true)[:1]), log("b", b, incremented(1, 70*ms, 0, ok, true))}, ""},
 		{"a write without an end, of a client that was not killed", 1, []clientLog{
 			log("a", a, incremented(1, 20*ms, 0, "", true)[:1])}, "the end of a write is missing"},
-		{"stopped by the fence, and late itself", 1, []clientLog{
-			log("a", a, incremented(1, 120*ms, 0, fence, false)), log("b", b, incremented(1, 70*ms, 0, ok, true))}, ""},
-		{"stopped by the fence because of one who was late", 1, []clientLog{
-			log("a", a, incremented(1, 70*ms, 0, ok, false)), log("b", b, incremented(1, 71*ms, 0, fence, true))}, ""},
-		{"stopped by the fence because of one who was killed", 1, []clientLog{
-			killed("a", a, incremented(1, 70*ms, 0, "", false)[:1]), log("b", b, incremented(1, 71*ms, 0, fence, true))}, ""},
-		{"stopped by the fence, though both were in time", 1, []clientLog{
-			log("a", a, incremented(1, 20*ms, 0, ok, true)), log("b", b, incremented(1, 70*ms, 0, fence, true))}, "both held valid locks"},
-		{"given up", 0, []clientLog{log("a", a, incremented(1, 20*ms, 0, late, false))}, ""},
+		{"overtaken, and late itself", 1, []clientLog{
+			log("a", a, incremented(1, 120*ms, 0, overtaken, false)), log("b", b, incremented(1, 70*ms, 0, ok, true))}, ""},
+		{"overtaken because of one who was late", 1, []clientLog{
+			log("a", a, incremented(1, 70*ms, 0, ok, false)), log("b", b, incremented(1, 71*ms, 0, overtaken, true))}, ""},
+		{"overtaken because of one who was killed", 1, []clientLog{
+			killed("a", a, incremented(1, 70*ms, 0, "", false)[:1]), log("b", b, incremented(1, 71*ms, 0, overtaken, true))}, ""},
+		{"overtaken, though both were in time", 1, []clientLog{
+			log("a", a, incremented(1, 20*ms, 0, ok, true)), log("b", b, incremented(1, 70*ms, 0, overtaken, true))}, "both held valid locks"},
+		{"given up", 0, []clientLog{log("a", a, incremented(1, 20*ms, 0, gaveUp, false))}, ""},
 		{"an end of a write without its beginning", 0, []clientLog{
-			log("a", a, incremented(1, 20*ms, 0, late, false)[1:])}, "not begun"},
+			log("a", a, incremented(1, 20*ms, 0, gaveUp, false)[1:])}, "not begun"},
 	} {
 		f := judge(test.count, test.logs...)
 		if test.violation == "" {

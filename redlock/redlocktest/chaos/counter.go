@@ -12,8 +12,8 @@ import (
 
 // A counter is a directory with one file, whose name is the count. To increment
 // it is to rename the file from the count that was read to the next one. That
-// fails if another has done so since, so a writer who comes too late is stopped:
-// the rename is the fence. And it is atomic, whenever a writer dies.
+// fails if another has done so since: the writer was overtaken. And it is atomic,
+// whenever a writer dies.
 type counter struct{ dir string }
 
 func newCounter(dir string) (counter, error) {

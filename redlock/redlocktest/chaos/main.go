@@ -40,10 +40,10 @@
 // look at their lock, and write. Clients are frozen anywhere, also between the
 // look and the write. No lock without fencing tokens can help that: it is
 // Redlock's known limit. Therefore the write is conditional: it fails if the
-// counter has changed since it was read. A write that fails in this way was
-// stopped by the fence; it would have lost an increment. That is a violation if
-// both writers found their locks valid after their writes, and the known limit if
-// one did not.
+// counter has changed since it was read. A writer who fails in this way was
+// overtaken; the write would have lost an increment. That is a violation if both
+// writers found their locks valid after their writes, and the known limit if one
+// did not.
 //
 // # The nemesis
 //

@@ -44,7 +44,7 @@ const (
 	opDone   op = "done" // Do has returned, after having called its function
 
 	opWrite op = "write" // the counter is about to be written
-	opWrote op = "wrote" // the outcome is ok, fence, or late: the look before the write found the lock invalid
+	opWrote op = "wrote" // the outcome is ok, overtaken, or given up: the look before the write found the lock invalid
 
 	opOpen  op = "open"
 	opWhole op = "whole" // after the storm: whether all masters are there again
@@ -53,9 +53,9 @@ const (
 
 // The outcomes. Those of the lock's operations are made by name.
 const (
-	ok    = "ok"
-	fence = "fence"
-	late  = "late"
+	ok        = "ok"
+	overtaken = "overtaken"
+	gaveUp    = "given up"
 )
 
 // names are in the order in which an outcome is put together.

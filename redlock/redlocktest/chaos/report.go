@@ -22,7 +22,7 @@ func report(out io.Writer, f finding, faults map[fault]int) {
 	}
 	line(out, "acquisitions", "%s", counts(acquired))
 	line(out, "overlaps", "%d", f.Overlaps)
-	line(out, "increments", "%d, of which %d when the validity had ended; %d stopped by the fence, %d given up", f.Increments, f.Stale, f.Fenced, f.Late)
+	line(out, "increments", "%d, of which %d when the validity had ended; %d overtaken, %d given up", f.Increments, f.Stale, f.Overtaken, f.GivenUp)
 	for _, o := range slices.Sorted(maps.Keys(f.Outcomes)) {
 		line(out, string(o), "%s", counts(f.Outcomes[o]))
 	}

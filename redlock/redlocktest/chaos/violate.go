@@ -30,14 +30,16 @@ func violate(ctx context.Context, out io.Writer) (status int, err error) {
 	t := trial{Began: conn.Now()}
 	a.masters.Break(3)
 	a.masters.Break(4)
-	if err := a.startHolder(ctx, 0, func(taken, _ int) bool { return taken == 1 }); err != nil {
+	one := func(seen outcomeCounts) bool { return seen[opTry][ok] == 1 }
+	if err := a.startHolder(ctx, 0, one); err != nil {
 		return 0, err
 	}
 	a.masters.Restart(2)
 	a.masters.Heal(3)
 	a.masters.Heal(4)
-	// Both go on incrementing, until the fence has stopped one of them.
-	if err := a.startHolder(ctx, 1, func(taken, fenced int) bool { return taken == 2 && fenced > 0 }); err != nil {
+	// Both go on incrementing, until one of them is overtaken.
+	both := func(seen outcomeCounts) bool { return seen[opTry][ok] == 2 && seen[opWrote][overtaken] > 0 }
+	if err := a.startHolder(ctx, 1, both); err != nil {
 		return 0, err
 	}
 	a.fleet.finish(ctx)
@@ -58,30 +60,24 @@ func violate(ctx context.Context, out io.Writer) (status int, err error) {
 	return exitFine, nil
 }
 
-// startHolder starts a client and waits until so many locks were taken, and
-// increments stopped by the fence, by all clients together. It waits for a limited
-// time: if that never happens, the checker has something to say of it.
-func (a *arena) startHolder(ctx context.Context, i int, enough func(taken, fenced int) bool) error {
+// startHolder starts a client and waits until enough was seen of what the clients have recorded.
+// It waits for a limited time: if that never happens, the checker has something to say of it.
+func (a *arena) startHolder(ctx context.Context, i int, enough func(outcomeCounts) bool) error {
 	if _, err := a.fleet.start(i); err != nil {
 		return err
 	}
 	for deadline := conn.Now() + 2*patience; conn.Now() < deadline; {
-		taken, fenced := 0, 0
+		seen := make(outcomeCounts)
 		for _, p := range a.fleet.all {
 			records, err := readJournal(p.journal)
 			if err != nil {
 				return err
 			}
 			for _, r := range records {
-				switch {
-				case r.Op == opTry && r.Outcome == ok:
-					taken++
-				case r.Op == opWrote && r.Outcome == fence:
-					fenced++
-				}
+				seen.add(r)
 			}
 		}
-		if enough(taken, fenced) {
+		if enough(seen) {
 			return nil
 		}
 		if !sleep(ctx, 10*time.Millisecond) {

@@ -187,14 +187,14 @@ func (h *hold) increment() {
 	}
 	time.Sleep(h.upTo(time.Millisecond))
 	h.add(record{Op: opWrite, Hold: h.id, Version: n})
-	wrote := record{Op: opWrote, Hold: h.id, Version: n, Outcome: late}
+	wrote := record{Op: opWrote, Hold: h.id, Version: n, Outcome: gaveUp}
 	if h.look() {
 		time.Sleep(h.upTo(time.Millisecond))
 		written, err := counter.increment(n)
 		if err != nil {
 			panic(err)
 		}
-		wrote.Outcome = fence
+		wrote.Outcome = overtaken
 		if written {
 			wrote.Outcome = ok
 		}
