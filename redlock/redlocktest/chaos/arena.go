@@ -19,12 +19,13 @@ const masterCount = 5
 type arena struct {
 	masters  *redlocktest.Masters
 	dir      string // of the counters and the journals
-	counters map[string]counter
+	counters map[string]fileCounter
+	resource *resource
 	fleet    *fleet
 }
 
-func newArena(keys []lockKey, config clientConfig) (_ *arena, err error) {
-	a := &arena{counters: make(map[string]counter)}
+func newArena(keys []lockKey, config clientConfig, unfenced bool) (_ *arena, err error) {
+	a := &arena{counters: make(map[string]fileCounter)}
 	defer func() {
 		if err != nil {
 			a.close(false)
@@ -38,11 +39,14 @@ func newArena(keys []lockKey, config clientConfig) (_ *arena, err error) {
 	}
 	config.Masters = a.masters.Addrs()
 	for _, k := range keys {
-		if a.counters[k.Name], err = newCounter(filepath.Join(a.dir, k.Name)); err != nil {
+		if a.counters[k.Name], err = newFileCounter(filepath.Join(a.dir, k.Name)); err != nil {
 			return nil, err
 		}
 	}
-	config.Keys, config.Dir = keys, a.dir
+	if a.resource, err = newResource(unfenced); err != nil {
+		return nil, err
+	}
+	config.Keys, config.Dir, config.Resource = keys, a.dir, a.resource.listener.Addr().String()
 	a.fleet = &fleet{config: config, dir: a.dir}
 	return a, nil
 }
@@ -51,6 +55,9 @@ func newArena(keys []lockKey, config clientConfig) (_ *arena, err error) {
 func (a *arena) close(keep bool) {
 	if a.fleet != nil {
 		a.fleet.close()
+	}
+	if a.resource != nil {
+		a.resource.close()
 	}
 	if a.masters != nil {
 		a.masters.Close()
@@ -72,11 +79,13 @@ func (a *arena) judge(t trial) (finding, error) {
 			return finding{}, err
 		}
 	}
+	t.Arrivals, t.Counts = a.resource.result()
 	return check(t), nil
 }
 
 // keysLeft returns the keys that are still there after the longest TTL. It is
-// counted from when the masters have served all that the clients have sent.
+// counted from when the masters have served all that the clients have sent. The
+// counters of the fences remain, but not for ever.
 func (a *arena) keysLeft(ctx context.Context, longest time.Duration) (left []string, err error) {
 	for i := range a.masters.N() {
 		a.masters.Break(i)
@@ -102,6 +111,15 @@ func (a *arena) keysLeft(ctx context.Context, longest time.Duration) (left []str
 			return nil, err
 		}
 		for _, key := range keys.([]any) {
+			if name := key.(string); strings.HasSuffix(name, ":fence") {
+				ttl, err := a.masters.Do(i, "PTTL", name)
+				if err != nil {
+					return nil, err
+				}
+				if ttl != int64(-1) {
+					continue
+				}
+			}
 			left = append(left, fmt.Sprintf("master %d still has the key %v, after the longest TTL", i, key))
 		}
 	}

@@ -13,12 +13,15 @@ import (
 
 // A trial is what was observed in a test: all that is judged.
 type trial struct {
-	Began    time.Duration
-	Keys     []lockKey
-	Logs     []clientLog
-	Up       []span         // when a majority of the masters was up and reachable
-	Counters map[string]int // the counts at the end, by key
-	Bound    time.Duration  // within which a lock is to be taken while a majority is up; 0 if none is
+	Began     time.Duration
+	Keys      []lockKey
+	Logs      []clientLog
+	Up        []span         // when a majority of the masters was up and reachable
+	Counters  map[string]int // the counts at the end, by key
+	Arrivals  []arrival      // at the resource
+	Counts    map[string]int // of the resource at the end, by key
+	LeastLate int            // so many writes, or more, must have come late to the resource
+	Bound     time.Duration  // within which a lock is to be taken while a majority is up; 0 if none is
 }
 
 // A clientLog is what one client has recorded.
@@ -34,10 +37,15 @@ type finding struct {
 	Violations []string
 	Overlaps   int
 	Outcomes   outcomeCounts
-	Increments int // counted
-	Overtaken  int // failed, since another had written meanwhile
-	GivenUp    int // given up before the write, since the lock was not valid any more
-	Stale      int // counted, but when the lock was not known to be valid any more
+	Increments int      // counted
+	Overtaken  int      // failed, since another had written meanwhile
+	GivenUp    int      // given up before the write, since the lock was not valid any more
+	Stale      int      // counted, but when the lock was not known to be valid any more
+	Taken      int      // writes by the resource
+	Late       int      // writes that came late to the resource
+	Lost       int      // increments of the resource
+	Raised     int      // second rounds for a fence
+	Harm       []string // what the resource has suffered. These are violations, unless it looks at no fence
 	Stall      time.Duration
 	StallKey   string
 }
@@ -59,13 +67,15 @@ type claim struct {
 	key    string
 	span
 	until time.Duration // end of the validity
+	fence uint64        // 0 if it has none
 	left  bool
 }
 
 // A write is an attempt to increment a counter.
 type write struct {
 	*claim
-	at      time.Duration
+	began   time.Duration
+	at      time.Duration // when it was over; when it began, if the client was killed meanwhile
 	version int
 	outcome string // empty if the client was killed meanwhile
 	valid   bool   // at at
@@ -90,9 +100,15 @@ func check(t trial) finding {
 		c.read(l)
 	}
 	c.checkOverlaps()
+	c.checkFences()
 	c.checkCounters()
+	c.checkResource()
 	c.checkProgress()
 	return c.finding
+}
+
+func (c *checker) harm(format string, args ...any) {
+	c.Harm = append(c.Harm, fmt.Sprintf(format, args...))
 }
 
 func (c *checker) violation(format string, args ...any) {
@@ -114,7 +130,7 @@ var allowed = map[op][]string{
 	opLost:   outcomes("lost, lost+no quorum, lost+expired, lost+not held", ""),
 	opDone: outcomes("ok, lost, lost+no quorum, lost+expired, lost+not held, cancelled, deadline",
 		"lost, lost+no quorum, lost+expired, lost+not held"),
-	opWrote: outcomes("ok, overtaken, given up", ""),
+	opWrote: outcomes("ok, overtaken, refused, given up", ""),
 	opWhole: outcomes("ok", ""),
 	opEnd:   outcomes("ok", ""),
 }
@@ -147,6 +163,7 @@ func (c *checker) read(l clientLog) {
 		var h *claim
 		switch r.Op {
 		case opOpen, opWhole, opDone:
+			c.Raised += int(r.Raised)
 			continue
 		case opEnd:
 			ended = true
@@ -155,7 +172,7 @@ func (c *checker) read(l clientLog) {
 			if r.Outcome != ok {
 				continue
 			}
-			h = &claim{client: l.Client, hold: r.Hold, key: r.Key, span: span{From: r.T}, until: r.T}
+			h = &claim{client: l.Client, hold: r.Hold, key: r.Key, span: span{From: r.T}, until: r.T, fence: r.Fence}
 			holds[r.Hold] = h
 			c.claims = append(c.claims, h)
 		default:
@@ -169,7 +186,7 @@ func (c *checker) read(l clientLog) {
 		}
 		switch r.Op {
 		case opWrite:
-			open[r.Hold] = &write{claim: h, at: r.T, version: r.Version}
+			open[r.Hold] = &write{claim: h, began: r.T, at: r.T, version: r.Version}
 		case opWrote:
 			w := open[r.Hold]
 			if w == nil || w.version != r.Version {
@@ -228,6 +245,35 @@ func (c *checker) checkOverlaps() {
 	}
 }
 
+// checkFences demands that no two locks of a key have the same fence, and that each has a greater
+// one than those that were claimed before. The claims are in the order of their beginnings.
+func (c *checker) checkFences() {
+	type at struct {
+		key   string
+		fence uint64
+	}
+	given := make(map[at]*claim)
+	var last *claim // of those of this key so far, the one with the greatest fence
+	for _, h := range c.claims {
+		if h.fence == 0 {
+			continue
+		}
+		if other := given[at{h.key, h.fence}]; other != nil {
+			c.violation("%s: %s (hold %d) and %s (hold %d) have the same fence, %d", h.key, other.client, other.hold, h.client, h.hold, h.fence)
+		}
+		given[at{h.key, h.fence}] = h
+		switch {
+		case h.To <= h.From: // it does not say when it began
+			continue
+		case last == nil || last.key != h.key || last.fence < h.fence:
+			last = h
+		case h.fence < last.fence:
+			c.violation("%s: %s (hold %d) has the fence %d from %s on, and %s (hold %d) had %d from %s on", h.key,
+				h.client, h.hold, h.fence, c.at(h.From), last.client, last.hold, last.fence, c.at(last.From))
+		}
+	}
+}
+
 // checkCounters finds increments that were lost, and those that only the condition
 // of the write has kept from being lost though both writers held valid locks.
 func (c *checker) checkCounters() {
@@ -239,12 +285,13 @@ func (c *checker) checkCounters() {
 	open := make(map[at]bool)
 	for _, w := range c.writes {
 		v := at{w.key, w.version}
-		switch w.outcome {
-		case "":
-			open[v] = true
-		case gaveUp:
+		switch {
+		case w.outcome == gaveUp:
 			c.GivenUp++
-		case ok:
+		case w.fence != 0: // it is the resource's
+		case w.outcome == "":
+			open[v] = true
+		case w.outcome == ok:
 			c.Increments++
 			if !w.valid {
 				c.Stale++
@@ -275,6 +322,68 @@ func (c *checker) checkCounters() {
 				c.violation("%s: nobody has written increment %d", key, n)
 			}
 		}
+	}
+}
+
+// checkResource finds increments that the resource has lost, and demands that it and the clients
+// tell the same of each write.
+func (c *checker) checkResource() {
+	type source struct {
+		client        string
+		hold, version int
+	}
+	made := make(map[source][]*write)
+	for _, w := range c.writes {
+		if w.fence == 0 || w.outcome == gaveUp {
+			continue
+		}
+		s := source{w.client, w.hold, w.version}
+		made[s] = append(made[s], w)
+		if w.outcome == refused && w.valid {
+			c.violation("%s: %s was refused at %s with the fence %d, though its lock was valid", w.key, w.client, c.at(w.at), w.fence)
+		}
+	}
+	count, greatest := make(map[string]int), make(map[string]uint64)
+	for _, a := range c.Arrivals {
+		s := source{a.Client, a.Hold, a.Count - 1}
+		i := slices.IndexFunc(made[s], func(w *write) bool {
+			return w.key == a.Key && w.fence == a.Fence && w.began <= a.T &&
+				(w.outcome == "" || a.T <= w.at && (w.outcome == ok) == a.Taken)
+		})
+		if i < 0 {
+			c.violation("%s: the resource says of a write of %d by %s at %s what that one does not say", a.Key, a.Count, a.Client, c.at(a.T))
+		} else {
+			made[s] = slices.Delete(made[s], i, i+1)
+		}
+		if a.Late {
+			c.Late++
+		}
+		if !a.Taken {
+			continue
+		}
+		c.Taken++
+		if a.Fence < greatest[a.Key] {
+			c.harm("%s: a write of %s at %s with the fence %d was taken after one with %d", a.Key, a.Client, c.at(a.T), a.Fence, greatest[a.Key])
+		}
+		greatest[a.Key] = max(greatest[a.Key], a.Fence)
+		if last := count[a.Key]; a.Count != last+1 {
+			c.Lost += last + 1 - a.Count
+			c.harm("%s: %s has written %d at %s, when the count was %d", a.Key, a.Client, a.Count, c.at(a.T), last)
+		}
+		count[a.Key] = a.Count
+	}
+	for _, w := range c.writes {
+		if s := (source{w.client, w.hold, w.version}); w.outcome != "" && slices.Contains(made[s], w) {
+			c.violation("%s: a write of %d by %s ended in %s at %s, and the resource has not had it", w.key, w.version+1, w.client, w.outcome, c.at(w.at))
+		}
+	}
+	for _, k := range c.Keys {
+		if c.Counts[k.Name] != count[k.Name] {
+			c.violation("%s: the resource's count is %d, and %d was written last", k.Name, c.Counts[k.Name], count[k.Name])
+		}
+	}
+	if c.Late < c.LeastLate {
+		c.violation("%d writes came late to the resource, and not %d: its fence was not tested", c.Late, c.LeastLate)
 	}
 }
 

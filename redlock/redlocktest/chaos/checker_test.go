@@ -3,6 +3,8 @@
 package main
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -147,6 +149,130 @@ func TestIncrementsAreAccountedFor(t *testing.T) {
 		require.Len(t, f.Violations, 1, test.what)
 		require.Contains(t, f.Violations[0], test.violation, test.what)
 	}
+}
+
+// fenced is a lock as of taken, with a fence.
+func fenced(fence uint64, lock []record) []record {
+	lock = slices.Clone(lock)
+	lock[0].Fence = fence
+	return lock
+}
+
+// arrived is the write of incremented, hold 1's, at the resource.
+func arrived(client string, fence uint64, at time.Duration, v int, taken bool) arrival {
+	return arrival{T: at, Client: client, Hold: 1, Key: "k", Fence: fence, Count: v + 1, Late: !taken, Taken: taken}
+}
+
+func TestFencesGrow(t *testing.T) {
+	a, b := taken(1, 10*ms, 100*ms, 20*ms), taken(1, 30*ms, 120*ms, 40*ms)
+	other := taken(1, 30*ms, 120*ms, 40*ms)
+	other[0].Key = "other"
+	for _, test := range []struct {
+		what      string
+		logs      []clientLog
+		violation string // a part of it; empty if there is none
+	}{
+		{"a greater one", []clientLog{log("a", fenced(7, a)), log("b", fenced(8, b))}, ""},
+		{"a greater one, of who is recorded first", []clientLog{log("b", fenced(8, b)), log("a", fenced(7, a))}, ""},
+		{"none between", []clientLog{log("a", fenced(7, a)), log("b", b)}, ""},
+		{"a lower one", []clientLog{log("a", fenced(7, a)), log("b", fenced(6, b))}, "b (hold 1) has the fence 6 from 0.030000s on, and a (hold 1) had 7"},
+		{"the same", []clientLog{log("a", fenced(7, a)), log("b", fenced(7, b))}, "have the same fence, 7"},
+		{"the same, when the validity had ended", []clientLog{
+			log("a", fenced(7, a)), log("b", fenced(7, taken(1, 130*ms, 130*ms, 0)))}, "have the same fence, 7"},
+		{"a lower one, when the validity had ended", []clientLog{
+			log("a", fenced(7, a)), log("b", fenced(6, taken(1, 130*ms, 130*ms, 0)))}, ""},
+		{"lower than that before the last", []clientLog{
+			log("a", fenced(7, a)), log("b", fenced(9, b)), log("c", fenced(8, taken(1, 50*ms, 140*ms, 60*ms)))}, "c (hold 1) has the fence 8"},
+		{"a lower one, of another key", []clientLog{log("a", fenced(7, a)), log("b", fenced(6, other))}, ""},
+	} {
+		f := check(trial{Keys: []lockKey{{"k", 100 * ms}, {"other", 100 * ms}}, Logs: test.logs})
+		if test.violation == "" {
+			require.Empty(t, f.Violations, test.what)
+			continue
+		}
+		require.Len(t, f.Violations, 1, test.what)
+		require.Contains(t, f.Violations[0], test.violation, test.what)
+	}
+}
+
+func TestTheResourceIsAccountedFor(t *testing.T) {
+	a, b := fenced(7, taken(1, 10*ms, 100*ms, 0)), fenced(8, taken(1, 110*ms, 200*ms, 190*ms))
+	for _, test := range []struct {
+		what      string
+		count     int
+		logs      []clientLog
+		arrivals  []arrival
+		lost      int
+		violation string   // a part of it; empty if there is none
+		harm      []string // likewise, of each
+	}{
+		{"all there", 2, []clientLog{log("a", a, incremented(1, 20*ms, 0, ok, true)), log("b", b, incremented(1, 120*ms, 1, ok, true))},
+			[]arrival{arrived("a", 7, 20*ms, 0, true), arrived("b", 8, 120*ms, 1, true)}, 0, "", nil},
+		{"a late one refused", 1, []clientLog{log("a", a, incremented(1, 130*ms, 0, refused, false)), log("b", b, incremented(1, 120*ms, 0, ok, true))},
+			[]arrival{arrived("b", 8, 120*ms, 0, true), arrived("a", 7, 130*ms, 0, false)}, 0, "", nil},
+		{"one refused though its lock was valid", 1, []clientLog{log("a", a, incremented(1, 90*ms, 0, refused, true)), log("b", b, incremented(1, 80*ms, 0, ok, true))},
+			[]arrival{arrived("b", 8, 80*ms, 0, true), arrived("a", 7, 90*ms, 0, false)}, 0, "though its lock was valid", nil},
+		{"a late one taken", 1, []clientLog{log("a", a, incremented(1, 130*ms, 0, ok, false)), log("b", b, incremented(1, 120*ms, 0, ok, true))},
+			[]arrival{arrived("b", 8, 120*ms, 0, true), arrived("a", 7, 130*ms, 0, true)}, 1, "",
+			[]string{"with the fence 7 was taken after one with 8", "a has written 1 at 0.130000s, when the count was 1"}},
+		{"a late one taken, which happens to fit", 2, []clientLog{log("a", a, incremented(1, 130*ms, 1, ok, false)), log("b", b, incremented(1, 120*ms, 0, ok, true))},
+			[]arrival{arrived("b", 8, 120*ms, 0, true), arrived("a", 7, 130*ms, 1, true)}, 0, "", []string{"was taken after one with 8"}},
+		{"two lost at once", 1, []clientLog{log("a", a, incremented(1, 20*ms, 0, ok, true), incremented(1, 21*ms, 1, ok, true)),
+			log("b", b, incremented(1, 120*ms, 0, ok, true))},
+			[]arrival{arrived("a", 7, 20*ms, 0, true), arrived("a", 7, 21*ms, 1, true), arrived("b", 8, 120*ms, 0, true)}, 2, "",
+			[]string{"b has written 1 at 0.120000s, when the count was 2"}},
+		{"one that came twice", 1, []clientLog{log("a", a, incremented(1, 20*ms, 0, ok, true))},
+			[]arrival{arrived("a", 7, 20*ms-1, 0, true), arrived("a", 7, 20*ms, 0, true)}, 1, "what that one does not say",
+			[]string{"a has written 1 at 0.020000s, when the count was 1"}},
+		{"one that was acknowledged and never came", 0, []clientLog{log("a", a, incremented(1, 20*ms, 0, ok, true))}, nil, 0, "the resource has not had it", nil},
+		{"one that came after it was acknowledged", 1, []clientLog{killed("a", a, incremented(1, 20*ms, 0, ok, true))},
+			[]arrival{arrived("a", 7, 20*ms+1, 0, true)}, 0, "what that one does not say", nil},
+		{"one that came before it was begun", 1, []clientLog{killed("a", a, incremented(1, 20*ms, 0, "", true)[:1])},
+			[]arrival{arrived("a", 7, 20*ms-2, 0, true)}, 0, "what that one does not say", nil},
+		{"one that was refused, says the client", 1, []clientLog{killed("a", a, incremented(1, 20*ms, 0, refused, false))},
+			[]arrival{arrived("a", 7, 20*ms, 0, true)}, 0, "what that one does not say", nil},
+		{"one with another lock's fence", 1, []clientLog{killed("a", a, incremented(1, 20*ms, 0, "", false)[:1])},
+			[]arrival{arrived("a", 8, 20*ms, 0, true)}, 0, "what that one does not say", nil},
+		{"one that nobody has written", 1, []clientLog{log("a", a)}, []arrival{arrived("a", 7, 20*ms, 0, true)}, 0, "what that one does not say", nil},
+		{"one of a client that was killed before it could say so", 1, []clientLog{killed("a", a, incremented(1, 20*ms, 0, "", true)[:1])},
+			[]arrival{arrived("a", 7, 20*ms, 0, true)}, 0, "", nil},
+		{"none, of a client that was killed before it wrote", 0, []clientLog{killed("a", a, incremented(1, 20*ms, 0, "", true)[:1])}, nil, 0, "", nil},
+		{"given up", 0, []clientLog{log("a", a, incremented(1, 20*ms, 0, gaveUp, false))}, nil, 0, "", nil},
+		{"lost without a write", 0, []clientLog{log("a", a, incremented(1, 20*ms, 0, ok, true))},
+			[]arrival{arrived("a", 7, 20*ms, 0, true)}, 0, "the resource's count is 0, and 1 was written last", nil},
+	} {
+		f := check(trial{Keys: []lockKey{{"k", 100 * ms}}, Logs: test.logs, Arrivals: test.arrivals, Counts: map[string]int{"k": test.count}})
+		require.Equal(t, test.lost, f.Lost, test.what)
+		require.Len(t, f.Harm, len(test.harm), "%s: %v", test.what, f.Harm)
+		for i, h := range test.harm {
+			require.Contains(t, f.Harm[i], h, test.what)
+		}
+		if test.violation == "" {
+			require.Empty(t, f.Violations, test.what)
+			continue
+		}
+		seen := strings.Join(f.Violations, "\n")
+		require.Contains(t, seen, test.violation, test.what)
+		require.LessOrEqual(t, len(f.Violations), 2, "%s: %s", test.what, seen)
+	}
+}
+
+func TestLateWritesAreDemanded(t *testing.T) {
+	late := trial{
+		Keys: []lockKey{{"k", 100 * ms}}, LeastLate: 1, Counts: map[string]int{"k": 1},
+		Logs: []clientLog{
+			log("a", fenced(7, taken(1, 10*ms, 100*ms, 0)), incremented(1, 130*ms, 0, refused, false)),
+			log("b", fenced(8, taken(1, 110*ms, 200*ms, 190*ms)), incremented(1, 120*ms, 0, ok, true)),
+		},
+		Arrivals: []arrival{arrived("b", 8, 120*ms, 0, true), arrived("a", 7, 130*ms, 0, false)},
+	}
+	f := check(late)
+	require.Empty(t, f.Violations)
+	require.Equal(t, 1, f.Late)
+	late.LeastLate = 2
+	f = check(late)
+	require.Len(t, f.Violations, 1)
+	require.Contains(t, f.Violations[0], "its fence was not tested")
 }
 
 func TestLocksAreNotLostBeforeTheirValidityEnds(t *testing.T) {

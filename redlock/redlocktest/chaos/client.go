@@ -18,6 +18,7 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/skew"
 )
 
 // A clientConfig is what a client process is told, in its environment.
@@ -26,9 +27,11 @@ type clientConfig struct {
 	Masters      []string
 	Keys         []lockKey
 	Dir          string        // of the counters
+	Resource     string        // address
 	Journal      string        // file
 	RoundTimeout time.Duration // as in redlock.Config
 	RestartGuard time.Duration // likewise
+	Skew         time.Duration // of the wall clock, for the fences
 	Seed         uint64
 	Workers      int  // goroutines that take locks
 	Holder       bool // instead, take the first key once, and hold it until the finish
@@ -53,7 +56,8 @@ type client struct {
 	clientConfig
 	lock      *redlock.Client
 	journal   *journal
-	counters  map[string]counter
+	counters  map[string]fileCounter
+	resource  *session
 	holds     atomic.Int64
 	finishing chan struct{}
 }
@@ -65,16 +69,20 @@ func runAsClient() {
 	if !isClient {
 		return
 	}
-	c := &client{counters: make(map[string]counter), finishing: make(chan struct{})}
+	c := &client{counters: make(map[string]fileCounter), finishing: make(chan struct{})}
 	err := json.Unmarshal([]byte(text), &c.clientConfig)
 	if err == nil {
 		c.journal, err = openJournal(c.Journal)
 	}
+	if err == nil {
+		c.resource, err = openSession(c.Resource)
+	}
 	if err != nil {
 		panic(err)
 	}
+	skew.Offset = c.Skew
 	for _, k := range c.Keys {
-		c.counters[k.Name] = counter{filepath.Join(c.Dir, k.Name)}
+		c.counters[k.Name] = fileCounter{filepath.Join(c.Dir, k.Name)}
 	}
 	go c.listen()
 	c.run()
@@ -100,11 +108,11 @@ func (c *client) run() {
 	} else {
 		var workers sync.WaitGroup
 		for i := range c.Workers {
-			w := &worker{client: c, rng: rand.New(rand.NewPCG(c.Seed, uint64(i))), mutexes: make(map[string]*redlock.Mutex)}
+			w := &worker{client: c, rng: rand.New(rand.NewPCG(c.Seed, uint64(i))), mutexes: make(map[mutexKind]*redlock.Mutex)}
 			workers.Go(w.run)
 		}
 		workers.Wait()
-		c.add(record{Op: opWhole, Outcome: c.whole()})
+		c.add(record{Op: opWhole, Outcome: c.whole(), Raised: c.lock.Stats().FenceRaised})
 	}
 	err := c.lock.Close()
 	left := inUse()
@@ -155,7 +163,7 @@ func (c *client) hold() {
 	key := c.Keys[0]
 	m := c.lock.NewMutex(key.Name, key.TTL)
 	for !c.isFinishing() {
-		if h := w.acquire(context.Background(), key, m, opTry); h != nil {
+		if h := w.acquire(context.Background(), key, m, false, opTry); h != nil {
 			for !c.isFinishing() && h.look() {
 				h.increment()
 			}

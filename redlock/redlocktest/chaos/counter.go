@@ -10,20 +10,27 @@ import (
 	"strconv"
 )
 
-// A counter is a directory with one file, whose name is the count. To increment
+// A counter is what holders increment. They read it, and write the next count.
+type counter interface {
+	read() (int, error)
+	// increment writes n+1 after n was read, and reports whether it was allowed to.
+	increment(n int) (bool, error)
+}
+
+// A fileCounter is a directory with one file, whose name is the count. To increment
 // it is to rename the file from the count that was read to the next one. That
 // fails if another has done so since: the writer was overtaken. And it is atomic,
 // whenever a writer dies.
-type counter struct{ dir string }
+type fileCounter struct{ dir string }
 
-func newCounter(dir string) (counter, error) {
+func newFileCounter(dir string) (fileCounter, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return counter{}, err
+		return fileCounter{}, err
 	}
-	return counter{dir}, os.WriteFile(filepath.Join(dir, "0"), nil, 0o600)
+	return fileCounter{dir}, os.WriteFile(filepath.Join(dir, "0"), nil, 0o600)
 }
 
-func (c counter) read() (int, error) {
+func (c fileCounter) read() (int, error) {
 	for {
 		files, err := os.ReadDir(c.dir)
 		if err != nil {
@@ -40,7 +47,7 @@ func (c counter) read() (int, error) {
 }
 
 // increment writes n+1, and reports whether the count was n.
-func (c counter) increment(n int) (bool, error) {
+func (c fileCounter) increment(n int) (bool, error) {
 	err := os.Rename(c.file(n), c.file(n+1))
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
@@ -48,4 +55,4 @@ func (c counter) increment(n int) (bool, error) {
 	return err == nil, err
 }
 
-func (c counter) file(n int) string { return filepath.Join(c.dir, strconv.Itoa(n)) }
+func (c fileCounter) file(n int) string { return filepath.Join(c.dir, strconv.Itoa(n)) }

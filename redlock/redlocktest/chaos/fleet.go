@@ -23,7 +23,8 @@ const endTime = 4 * patience
 
 // A fleet is the client processes of a test. One that is killed is replaced.
 type fleet struct {
-	config clientConfig // what all have in common
+	config clientConfig  // what all have in common
+	spread time.Duration // that the wall clocks of three neighbours differ by
 	dir    string
 
 	mu      sync.Mutex
@@ -55,6 +56,7 @@ func (f *fleet) start(i int) (*process, error) {
 	if i%2 == 1 { // the others have the default
 		config.RoundTimeout = 200 * time.Millisecond
 	}
+	config.Skew = -f.spread * time.Duration(i%3) / 2
 	text, err := json.Marshal(config)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@
 //
 //	go run ./redlock/redlocktest/chaos -duration 60s
 //	go run ./redlock/redlocktest/chaos -seed 4213 -duration 60s
+//	go run ./redlock/redlocktest/chaos -unfenced
 //	go run ./redlock/redlocktest/chaos -mode violate
 //
 // The faults and what the clients try follow from the seed, the duration and the
@@ -30,20 +31,31 @@
 //   - no lock is lost before its validity has ended,
 //   - every error has a name,
 //   - no key outlives its TTL,
+//   - of two locks of a key, the later has the greater fence, if both have one,
 //   - locks are taken whenever a majority of the masters is up and reachable,
 //   - in the end every client is connected to all masters again, takes a lock on
 //     each of them, and leaves no goroutine and no descriptor behind.
 //
 // # What is protected
 //
-// Holders increment counters, each of which is a file: they read it, wait,
-// look at their lock, and write. Clients are frozen anywhere, also between the
-// look and the write. No lock without fencing tokens can help that: it is
-// Redlock's known limit. Therefore the write is conditional: it fails if the
+// Holders increment counters: they read one, wait, look at their lock, and write.
+// Clients are frozen anywhere, also between the look and the write, and thawed when
+// the lock is another's. No lock can help that by itself: it is Redlock's known
+// limit. There are two ways out, and each is used by half of the locks.
+//
+// A lock without a fence protects a file whose write is conditional: it fails if the
 // counter has changed since it was read. A writer who fails in this way was
 // overtaken; the write would have lost an increment. That is a violation if both
 // writers found their locks valid after their writes, and the known limit if one
 // did not.
+//
+// A lock with a fence protects a resource (resource.go) whose writes have no other
+// condition. It refuses a write with a lower fence than one that it has seen: the
+// write is late. Clients are frozen in the middle of a write on purpose, until a
+// later holder has been there. Of each run, at least three writes must be late. No
+// increment may be lost, none written twice, and none out of order. A write must not
+// be refused while its lock is valid. With -unfenced the resource takes late writes,
+// too. Then increments must be lost.
 //
 // # The nemesis
 //
@@ -57,7 +69,7 @@
 // clients hold one lock.
 //
 // The exit status is 0 if there was no violation (in the mode "violate": if the
-// violation was found), 1 if not, and 2 if the test could not be done. After a
+// violation was found; with -unfenced: if increments were lost, and nothing else), 1 if not, and 2 if the test could not be done. After a
 // violation the clients' records are kept, and the program prints where.
 package main
 
@@ -98,16 +110,17 @@ func chaos(ctx context.Context, args []string, out, errs io.Writer) int {
 	duration := flags.Duration("duration", time.Minute, "how `long` the faults last")
 	seed := flags.Uint64("seed", rand.Uint64()>>32, "`number` that the faults follow from; each run prints its own")
 	clients := flags.Int("clients", 4, "`number` of client processes")
+	unfenced := flags.Bool("unfenced", false, "the resource ignores the fence, and must lose increments")
 	if err := flags.Parse(args); err != nil {
 		return exitUnknown
 	}
 	var status int
 	var err error
 	switch {
-	case flags.NArg() > 0 || *duration <= 0 || *clients < 1:
+	case flags.NArg() > 0 || *duration <= 0 || *clients < 1 || *unfenced && (*mode != "chaos" || *clients < 2):
 		err = errors.New("bad arguments; see -help")
 	case *mode == "chaos":
-		status, err = storm(ctx, out, *duration, *seed, *clients)
+		status, err = storm(ctx, out, *duration, *seed, *clients, *unfenced)
 	case *mode == "violate":
 		status, err = violate(ctx, out)
 	default:

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"regexp"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -43,6 +45,40 @@ func TestTheLockHoldsUnderFaults(t *testing.T) {
 	require.Regexp(t, `go run ./redlock/redlocktest/chaos -seed \d+ -duration 3s -clients 4\n`, out, "how to repeat it")
 }
 
+func TestLateWritesAreRefusedByTheirFence(t *testing.T) {
+	status, out, _ := run(t, t.Context(), "-duration", "1s")
+	require.Equal(t, exitFine, status)
+	late, refused, lost := fencedLine(t, out)
+	require.GreaterOrEqual(t, late, leastLate)
+	require.Equal(t, late, refused)
+	require.Zero(t, lost)
+	require.NotContains(t, out, "LOST")
+}
+
+func TestIncrementsAreLostWhereTheFenceIsIgnored(t *testing.T) {
+	status, out, _ := run(t, t.Context(), "-duration", "1s", "-unfenced")
+	require.Equal(t, exitFine, status)
+	late, refused, lost := fencedLine(t, out)
+	require.NotZero(t, late)
+	require.Zero(t, refused)
+	require.GreaterOrEqual(t, lost, leastLate)
+	require.Contains(t, out, "LOST")
+	require.Contains(t, out, "the fence was ignored")
+	require.Regexp(t, `-seed \d+ -duration 1s -clients 4 -unfenced\n`, out, "how to repeat it")
+}
+
+// fencedLine returns what the report says of the resource.
+func fencedLine(t *testing.T, out string) (late, refused, lost int) {
+	m := regexp.MustCompile(`(\d+) writes came late, and (\d+) were refused; (\d+) increments lost`).FindStringSubmatch(out)
+	require.NotNil(t, m, out)
+	for i, n := range []*int{&late, &refused, &lost} {
+		var err error
+		*n, err = strconv.Atoi(m[i+1])
+		require.NoError(t, err)
+	}
+	return late, refused, lost
+}
+
 func TestTheCheckerFindsAViolation(t *testing.T) {
 	status, out, _ := run(t, t.Context(), "-mode", "violate")
 	require.Equal(t, exitFine, status)
@@ -66,7 +102,8 @@ func TestNothingIsLeftAfterAnInterrupt(t *testing.T) {
 }
 
 func TestBadArgumentsAreRefused(t *testing.T) {
-	for _, args := range [][]string{{"-mode", "calm"}, {"-duration", "0s"}, {"-clients", "0"}, {"-what"}, {"more"}} {
+	for _, args := range [][]string{{"-mode", "calm"}, {"-duration", "0s"}, {"-clients", "0"}, {"-what"}, {"more"},
+		{"-unfenced", "-mode", "violate"}, {"-unfenced", "-clients", "1"}} {
 		var out, errs bytes.Buffer
 		require.Equal(t, exitUnknown, chaos(t.Context(), args, &out, &errs), args)
 		require.Empty(t, out.String())

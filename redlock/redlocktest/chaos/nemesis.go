@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"syscall"
 	"time"
@@ -16,8 +17,9 @@ import (
 // A nemesis carries out a plan, and knows when a majority of the masters was up
 // and reachable.
 type nemesis struct {
-	masters *redlocktest.Masters
-	fleet   *fleet
+	masters  *redlocktest.Masters
+	fleet    *fleet
+	resource *resource // nil if there are no clients
 
 	// Whoever strikes holds the lock of the one that is struck: on a busy machine
 	// a strike may last until after the next one's beginning.
@@ -37,9 +39,9 @@ type nemesis struct {
 // A span is a stretch of time.
 type span struct{ From, To time.Duration }
 
-func newNemesis(masters *redlocktest.Masters, fleet *fleet, ttl time.Duration) *nemesis {
+func newNemesis(masters *redlocktest.Masters, fleet *fleet, resource *resource, ttl time.Duration) *nemesis {
 	return &nemesis{
-		masters: masters, fleet: fleet, quarantine: quarantine(ttl),
+		masters: masters, fleet: fleet, resource: resource, quarantine: quarantine(ttl),
 		masterTurn: make([]sync.Mutex, masters.N()), clientTurn: make([]sync.Mutex, len(fleet.current)),
 		harmed: make([]bool, masters.N()), since: conn.Now(), faults: make(map[fault]int),
 	}
@@ -73,13 +75,13 @@ func (n *nemesis) run(ctx context.Context, plan []strike) error {
 
 // strike carries out one strike.
 func (n *nemesis) strike(ctx context.Context, s strike) {
-	n.mu.Lock()
-	n.faults[s.Fault]++
-	n.mu.Unlock()
+	if s.Fault != freezeWriter { // there may be none
+		n.count(s.Fault)
+	}
 	i := s.Target
 	switch s.Fault {
 	case reset: // at any time
-	case freezeClient, killClient:
+	case freezeClient, freezeWriter, killClient:
 		n.clientTurn[i].Lock()
 		defer n.clientTurn[i].Unlock()
 	default:
@@ -138,6 +140,8 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 		if sleep(ctx, s.For) {
 			p.signal(syscall.SIGCONT)
 		}
+	case freezeWriter:
+		n.freezeWriter(ctx, n.fleet.client(i), s.For)
 	case killClient:
 		n.fleet.client(i).kill()
 		if _, err := n.fleet.start(i); err != nil {
@@ -145,6 +149,51 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 		}
 	default:
 		panic("no such fault")
+	}
+}
+
+func (n *nemesis) count(f fault) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.faults[f]++
+}
+
+// freezeWriter freezes a client in the middle of a write until a later holder has been there, and
+// perhaps others after it, so that the rest of the write is late. It waits for the write, and for
+// the later holder, no longer than most.
+func (n *nemesis) freezeWriter(ctx context.Context, p *process, most time.Duration) {
+	patient, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	w := n.resource.catch(patient, p.name)
+	if w == nil {
+		return
+	}
+	defer close(w.released)
+	n.count(freezeWriter)
+	p.signal(syscall.SIGSTOP)
+	defer p.signal(syscall.SIGCONT)
+	for end := conn.Now() + most; conn.Now() < end && !n.resource.isLate(w); {
+		if !sleep(ctx, time.Millisecond) {
+			return
+		}
+	}
+	sleep(ctx, rand.N(20*time.Millisecond))
+}
+
+// lateWrites freezes writers until enough late writes were seen, or patience is over. It freezes
+// all clients but one at once, so that it takes less time.
+func (n *nemesis) lateWrites(ctx context.Context, enough int, ttl time.Duration) {
+	deadline := conn.Now() + patience
+	for n.resource.tested() < enough && conn.Now() < deadline && ctx.Err() == nil {
+		var strikes sync.WaitGroup
+		for i := range len(n.clientTurn) - 1 {
+			strikes.Go(func() { n.strike(ctx, strike{For: 2 * ttl, Fault: freezeWriter, Target: i}) })
+		}
+		strikes.Wait()
+		// The writes that are late now are on their way.
+		for end := conn.Now() + time.Second; n.resource.tested() < enough && conn.Now() < end; {
+			sleep(ctx, 10*time.Millisecond)
+		}
 	}
 }
 

@@ -17,7 +17,7 @@ func TestStrikesOfOneMasterFollowEachOther(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	_, err := masters.Do(0, "SCRIPT", "LOAD", "return 1")
 	require.NoError(t, err)
-	n := newNemesis(masters, new(fleet), time.Second)
+	n := newNemesis(masters, new(fleet), nil, time.Second)
 	n.quarantine = 200 * ms // no client has to see the restarts
 	// As if each had lasted longer than planned.
 	require.NoError(t, n.run(t.Context(), []strike{
@@ -41,7 +41,7 @@ func TestStrikesOfOneMasterFollowEachOther(t *testing.T) {
 func TestStrikesOnTrafficAreOverWhenTheyEnd(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1, redlocktest.WithLinks())
-	n := newNemesis(masters, new(fleet), time.Second)
+	n := newNemesis(masters, new(fleet), nil, time.Second)
 	faults := []fault{cut, cutRequests, cutReplies, refuse, delay, reset}
 	for _, f := range faults {
 		require.NoError(t, n.run(t.Context(), []strike{{For: 10 * ms, Fault: f}}))

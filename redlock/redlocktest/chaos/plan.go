@@ -32,8 +32,10 @@ const (
 	reset fault = "connections reset"
 	flush fault = "scripts flushed"
 
-	// Of clients.
+	// Of clients. A writer is frozen between the two halves of a write, until a later holder has
+	// been there; what is planned is the limit.
 	freezeClient fault = "client frozen"
+	freezeWriter fault = "writer frozen"
 	killClient   fault = "client killed"
 )
 
@@ -89,11 +91,13 @@ func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Du
 
 	for at := between(0, time.Second); at < duration; {
 		s := strike{At: at, For: between(10*time.Millisecond, 300*time.Millisecond), Fault: freezeClient, Target: rng.IntN(clients)}
-		switch rng.IntN(6) {
+		switch rng.IntN(8) {
 		case 0, 1, 2:
 			s.For = between(ttl/4, 2*ttl) // beyond the validity of what it holds
 		case 3:
 			s.For, s.Fault = 0, killClient
+		case 4, 5:
+			s.For, s.Fault = between(ttl, 2*ttl), freezeWriter
 		}
 		add(s)
 		at += s.For + between(50*time.Millisecond, 500*time.Millisecond)
@@ -104,8 +108,14 @@ func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Du
 }
 
 // quarantine is until when a master that was restarted is certain to vote again: the
-// longest TTL after every client has connected to it, which may be a backoff later.
-func quarantine(ttl time.Duration) time.Duration { return ttl + 1500*time.Millisecond }
+// guard after every client has connected to it, which may be a backoff later.
+func quarantine(ttl time.Duration) time.Duration { return restartGuard(ttl) + 1500*time.Millisecond }
+
+// restartGuard is the clients' Config.RestartGuard where ttl is the longest. It keeps the locks,
+// and the fences. A majority of the masters may forget these at once. Then they grow only if the
+// clients' clocks differ by less than the time until those masters vote again, less the time that
+// a client may take to get the lock, which is below the TTL.
+func restartGuard(ttl time.Duration) time.Duration { return ttl + clockSpread }
 
 // rand64 returns a random duration from 0 to most.
 func rand64(rng *rand.Rand, most time.Duration) time.Duration {

@@ -35,7 +35,7 @@ func TestPlanObeysRedlock(t *testing.T) {
 			faults[s.Fault]++
 			require.LessOrEqual(t, s.At+s.For, duration)
 			switch s.Fault {
-			case freezeClient, killClient:
+			case freezeClient, freezeWriter, killClient:
 				require.Less(t, s.Target, 4)
 				require.GreaterOrEqual(t, s.At, frozen, "one client at a time")
 				frozen = s.At + s.For
@@ -66,7 +66,7 @@ func TestPlanObeysRedlock(t *testing.T) {
 			down, since = down+e.more, e.at
 		}
 	}
-	for _, f := range slices.Concat(lasting, []fault{reset, flush, freezeClient, killClient}) {
+	for _, f := range slices.Concat(lasting, []fault{reset, flush, freezeClient, freezeWriter, killClient}) {
 		require.NotZero(t, faults[f], f)
 	}
 	require.NotZero(t, majority)

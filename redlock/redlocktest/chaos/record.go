@@ -22,9 +22,11 @@ type record struct {
 	Key     string        `json:"key,omitempty"`
 	Hold    int           `json:"hold,omitempty"` // which of the client's holds, from 1
 	Until   time.Duration `json:"until,omitempty"`
+	Fence   uint64        `json:"fence,omitempty"` // of the lock that was taken; 0 if it has none
 	Outcome string        `json:"out,omitempty"`
-	Version int           `json:"v,omitempty"`     // of the counter, as it was read
-	Valid   bool          `json:"valid,omitempty"` // a look after the write found the lock valid
+	Version int           `json:"v,omitempty"`      // of the counter, as it was read
+	Valid   bool          `json:"valid,omitempty"`  // a look after the write found the lock valid
+	Raised  uint64        `json:"raised,omitempty"` // redlock.Stats.FenceRaised
 }
 
 type op string
@@ -44,7 +46,7 @@ const (
 	opDone   op = "done" // Do has returned, after having called its function
 
 	opWrite op = "write" // the counter is about to be written
-	opWrote op = "wrote" // the outcome is ok, overtaken, or given up: the look before the write found the lock invalid
+	opWrote op = "wrote"
 
 	opOpen  op = "open"
 	opWhole op = "whole" // after the storm: whether all masters are there again
@@ -53,9 +55,12 @@ const (
 
 // The outcomes. Those of the lock's operations are made by name.
 const (
-	ok        = "ok"
-	overtaken = "overtaken"
-	gaveUp    = "given up"
+	ok = "ok"
+
+	// Of a write.
+	overtaken = "overtaken" // another has written since the counter was read
+	refused   = "refused"   // by the resource, since it was late
+	gaveUp    = "given up"  // the look before the write found the lock invalid
 )
 
 // names are in the order in which an outcome is put together.

@@ -54,7 +54,7 @@ func TestErrorsHaveNames(t *testing.T) {
 }
 
 func TestCounterStopsAWriterWhoHasReadAnOldCount(t *testing.T) {
-	c, err := newCounter(filepath.Join(t.TempDir(), "counter"))
+	c, err := newFileCounter(filepath.Join(t.TempDir(), "counter"))
 	require.NoError(t, err)
 	for want := range 3 {
 		n, err := c.read()

@@ -11,7 +11,10 @@ import (
 	"time"
 )
 
-const maxShown = 50 // violations
+const (
+	maxShown = 50 // violations
+	maxHarm  = 5  // of what an ignored fence has done
+)
 
 // report prints what happened.
 func report(out io.Writer, f finding, faults map[fault]int) {
@@ -23,18 +26,25 @@ func report(out io.Writer, f finding, faults map[fault]int) {
 	line(out, "acquisitions", "%s", counts(acquired))
 	line(out, "overlaps", "%d", f.Overlaps)
 	line(out, "increments", "%d, of which %d when the validity had ended; %d overtaken, %d given up", f.Increments, f.Stale, f.Overtaken, f.GivenUp)
+	line(out, "fenced", "%d increments; %d writes came late, and %d were refused; %d increments lost", f.Taken, f.Late, f.Outcomes[opWrote][refused], f.Lost)
+	line(out, "fences", "%d took a second round", f.Raised)
 	for _, o := range slices.Sorted(maps.Keys(f.Outcomes)) {
 		line(out, string(o), "%s", counts(f.Outcomes[o]))
 	}
 	if f.StallKey != "" {
 		line(out, "progress", "the longest time without, while a majority was up, was %v (%s)", f.Stall.Round(time.Millisecond), f.StallKey)
 	}
-	for i, v := range f.Violations {
-		if i == maxShown {
-			line(out, "", "and %d more", len(f.Violations)-i)
+	list(out, "LOST", f.Harm, maxHarm)
+	list(out, "VIOLATION", f.Violations, maxShown)
+}
+
+func list(out io.Writer, what string, all []string, most int) {
+	for i, v := range all {
+		if i == most {
+			line(out, "", "and %d more", len(all)-i)
 			break
 		}
-		line(out, "VIOLATION", "%s", v)
+		line(out, what, "%s", v)
 	}
 }
 

@@ -18,6 +18,15 @@ const (
 	// progressBound is within how long each key is to be taken while a majority
 	// of the masters is up. It is ten times what is usual, for busy machines.
 	progressBound = 15 * time.Second
+
+	// clockSpread is how far the clients' wall clocks are apart. A client whose clock is behind
+	// counts on from the masters' numbers, which differ where a master has missed some.
+	clockSpread = 200 * time.Millisecond
+
+	// leastLate is how many late writes the fence must have refused, or, if it is ignored, how
+	// many increments must be lost. If there are not so many yet when the faults are over, the
+	// clients go on until there are.
+	leastLate = 3
 )
 
 // stormKeys are what the clients fight for, the one with the longest TTL last.
@@ -27,25 +36,33 @@ var stormKeys = []lockKey{
 	{"long", 1600 * time.Millisecond},
 }
 
-// storm tests the lock. It returns the exit status, or why there is none.
-func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint64, clients int) (status int, err error) {
+// storm tests the lock, with a resource that looks at fences or, if unfenced, at none. It returns
+// the exit status, or why there is none.
+func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint64, clients int, unfenced bool) (status int, err error) {
 	longest := stormKeys[len(stormKeys)-1].TTL
-	a, err := newArena(stormKeys, clientConfig{Seed: seed, Workers: workerCount, RestartGuard: longest})
+	a, err := newArena(stormKeys, clientConfig{Seed: seed, Workers: workerCount, RestartGuard: restartGuard(longest)}, unfenced)
 	if err != nil {
 		return 0, err
 	}
+	a.fleet.spread = clockSpread
 	keep := false
 	defer func() { a.close(keep) }()
 	fmt.Fprintf(out, "%v of faults, seed %d: %d masters, %d clients with %d workers each\n", duration, seed, masterCount, clients, workerCount)
 	again := fmt.Sprintf("go run ./redlock/redlocktest/chaos -seed %d -duration %v -clients %d", seed, duration, clients)
+	if unfenced {
+		again += " -unfenced"
+	}
 	line(out, "the same again", "%s", again)
 	t, began := trial{Began: conn.Now(), Bound: progressBound}, wallClock()
+	if clients > 1 { // otherwise nobody is there while it is frozen
+		t.LeastLate = leastLate
+	}
 	for i := range clients {
 		if _, err := a.fleet.start(i); err != nil {
 			return 0, err
 		}
 	}
-	n := newNemesis(a.masters, a.fleet, longest)
+	n := newNemesis(a.masters, a.fleet, a.resource, longest)
 	s := startSampler(a.masters, n)
 	defer s.cancel() // without waiting for it, which may wait for a frozen master
 	err = n.run(ctx, plan(seed, duration, masterCount, clients, longest))
@@ -56,6 +73,7 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 		return 0, err
 	}
 	sleep(ctx, t.Began+duration-conn.Now()) // the plan may end earlier
+	n.lateWrites(ctx, t.LeastLate, longest)
 	t.Up = n.majorityUp()
 	a.fleet.finish(ctx)
 	if ctx.Err() != nil {
@@ -71,11 +89,20 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 		return 0, err
 	}
 	f.Violations = slices.Concat(f.Violations, s.violations, left)
+	switch {
+	case !unfenced:
+		f.Violations, f.Harm = append(f.Violations, f.Harm...), nil
+	case f.Lost < t.LeastLate:
+		f.Violations = append(f.Violations, fmt.Sprintf("%d increments are lost, though the fence is ignored: the test cannot fail", f.Lost))
+	}
 	report(out, f, n.faults)
 	line(out, "keys", "%d samples of a PTTL", s.samples)
 	// The masters expire keys by it, so that it explains much if it jumps forward.
 	line(out, "clock", "the wall clock gained %v", wallClock()-began)
 	if len(f.Violations) == 0 {
+		if unfenced {
+			fmt.Fprintln(out, "what was lost is as it should be: the fence was ignored")
+		}
 		fmt.Fprintln(out, "no violation")
 		return exitFine, nil
 	}

@@ -22,7 +22,7 @@ import (
 // It returns exitFine if the checker has found that both hold the lock.
 func violate(ctx context.Context, out io.Writer) (status int, err error) {
 	keys := []lockKey{{"violated", 5 * time.Minute}} // for longer than this can take
-	a, err := newArena(keys, clientConfig{Holder: true})
+	a, err := newArena(keys, clientConfig{Holder: true}, false)
 	if err != nil {
 		return 0, err
 	}

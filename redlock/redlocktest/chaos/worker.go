@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -15,7 +16,12 @@ import (
 type worker struct {
 	*client
 	rng     *rand.Rand
-	mutexes map[string]*redlock.Mutex // reused
+	mutexes map[mutexKind]*redlock.Mutex // reused
+}
+
+type mutexKind struct {
+	key    string
+	fenced bool
 }
 
 func (w *worker) run() {
@@ -44,15 +50,16 @@ func (w *worker) turn() {
 	case w.percent(3):
 		cancel()
 	}
+	fenced := w.percent(50)
 	if w.percent(10) {
-		w.do(ctx, key)
+		w.do(ctx, key, fenced)
 		return
 	}
 	how := opLock
 	if w.percent(40) {
 		how = opTry
 	}
-	h := w.acquire(ctx, key, w.mutex(key), how)
+	h := w.acquire(ctx, key, w.mutex(key, fenced), fenced, how)
 	if h == nil {
 		return
 	}
@@ -81,15 +88,23 @@ func (w *worker) turn() {
 }
 
 // mutex returns the worker's Mutex of a key, now and then a fresh one.
-func (w *worker) mutex(key lockKey) *redlock.Mutex {
-	if w.mutexes[key.Name] == nil || w.percent(5) {
-		w.mutexes[key.Name] = w.lock.NewMutex(key.Name, key.TTL)
+func (w *worker) mutex(key lockKey, fenced bool) *redlock.Mutex {
+	kind := mutexKind{key.Name, fenced}
+	if w.mutexes[kind] == nil || w.percent(5) {
+		w.mutexes[kind] = w.lock.NewMutex(key.Name, key.TTL, options(fenced)...)
 	}
-	return w.mutexes[key.Name]
+	return w.mutexes[kind]
+}
+
+func options(fenced bool) []redlock.Option {
+	if fenced {
+		return []redlock.Option{redlock.WithFence()}
+	}
+	return nil
 }
 
 // acquire returns nil if the lock was not to be had.
-func (w *worker) acquire(ctx context.Context, key lockKey, m *redlock.Mutex, how op) *hold {
+func (w *worker) acquire(ctx context.Context, key lockKey, m *redlock.Mutex, fenced bool, how op) *hold {
 	attempt := m.TryLock
 	if how == opLock {
 		attempt = m.Lock
@@ -100,17 +115,17 @@ func (w *worker) acquire(ctx context.Context, key lockKey, m *redlock.Mutex, how
 		w.add(record{T: now, Op: how, Key: key.Name, Outcome: name(ctx, err)})
 		return nil
 	}
-	return w.begin(now, now+m.Remaining(), key, m, how)
+	h := &hold{key: key, mutex: m, until: now + m.Remaining(), fenced: fenced, fence: m.Fence()}
+	return w.begin(h, now, how)
 }
 
 // do takes the lock by Do, under a context that may end while it is held.
-func (w *worker) do(ctx context.Context, key lockKey) {
+func (w *worker) do(ctx context.Context, key lockKey, fenced bool) {
 	began := false
 	err := w.lock.Do(ctx, key.Name, key.TTL, func(held context.Context) error {
 		now := conn.Now()
 		began = true
-		h := w.begin(now, now, key, nil, opDo)
-		h.alive = held
+		h := w.begin(&hold{key: key, alive: held, until: now, fenced: fenced, fence: redlock.FenceFrom(held)}, now, opDo)
 		if w.percent(10) {
 			h.work(w.long(key))
 		} else {
@@ -118,7 +133,7 @@ func (w *worker) do(ctx context.Context, key lockKey) {
 		}
 		w.add(record{Op: opLeave, Hold: h.id})
 		return context.Cause(held)
-	})
+	}, options(fenced)...)
 	if began {
 		w.add(record{Op: opDone, Key: key.Name, Outcome: name(ctx, err)})
 		return
@@ -129,16 +144,27 @@ func (w *worker) do(ctx context.Context, key lockKey) {
 // A hold is a lock that was taken, and what its holder does with it.
 type hold struct {
 	*worker
-	id    int
-	key   lockKey
-	mutex *redlock.Mutex  // nil within Do
-	alive context.Context // of KeepAlive or Do; nil otherwise
-	until time.Duration   // as it was last recorded
+	id      int
+	key     lockKey
+	mutex   *redlock.Mutex  // nil within Do
+	alive   context.Context // of KeepAlive or Do; nil otherwise
+	until   time.Duration   // as it was last recorded
+	fenced  bool
+	fence   uint64 // 0 if it is not fenced
+	counter counter
 }
 
-func (w *worker) begin(now, until time.Duration, key lockKey, m *redlock.Mutex, how op) *hold {
-	h := &hold{worker: w, id: int(w.holds.Add(1)), key: key, mutex: m, until: until}
-	w.add(record{T: now, Op: how, Key: key.Name, Hold: h.id, Until: until, Outcome: ok})
+// begin begins a hold of a lock that was taken before now.
+func (w *worker) begin(h *hold, now time.Duration, how op) *hold {
+	if h.fenced != (h.fence != 0) {
+		panic(fmt.Sprintf("fence %d of a lock that is fenced: %t", h.fence, h.fenced))
+	}
+	h.worker, h.id = w, int(w.holds.Add(1))
+	h.counter = w.counters[h.key.Name]
+	if h.fenced {
+		h.counter = fencedCounter{w.resource, step{Client: w.Name, Hold: h.id, Key: h.key.Name, Fence: h.fence}}
+	}
+	w.add(record{T: now, Op: how, Key: h.key.Name, Hold: h.id, Until: h.until, Fence: h.fence, Outcome: ok})
 	return h
 }
 
@@ -177,11 +203,10 @@ func (h *hold) work(long time.Duration) {
 	}
 }
 
-// increment increments the counter of the key, looking at the lock before the
+// increment increments the counter that the lock protects, looking at the lock before the
 // write. It takes its time, before and after the look, to be frozen there.
 func (h *hold) increment() {
-	counter := h.counters[h.key.Name]
-	n, err := counter.read()
+	n, err := h.counter.read()
 	if err != nil {
 		panic(err)
 	}
@@ -190,13 +215,16 @@ func (h *hold) increment() {
 	wrote := record{Op: opWrote, Hold: h.id, Version: n, Outcome: gaveUp}
 	if h.look() {
 		time.Sleep(h.upTo(time.Millisecond))
-		written, err := counter.increment(n)
-		if err != nil {
+		written, err := h.counter.increment(n)
+		switch {
+		case err != nil:
 			panic(err)
-		}
-		wrote.Outcome = overtaken
-		if written {
+		case written:
 			wrote.Outcome = ok
+		case h.fenced:
+			wrote.Outcome = refused
+		default:
+			wrote.Outcome = overtaken
 		}
 		wrote.T = conn.Now()
 		wrote.Valid = h.look()
