@@ -44,6 +44,7 @@ type finding struct {
 	Taken      int      // writes by the resource
 	Late       int      // writes that came late to the resource
 	Lost       int      // increments of the resource
+	Backward   int      // fences that are lower than an earlier one
 	Raised     int      // second rounds for a fence
 	Harm       []string // what the resource has suffered. These are violations, unless it looks at no fence
 	Stall      time.Duration
@@ -268,6 +269,7 @@ func (c *checker) checkFences() {
 		case last == nil || last.key != h.key || last.fence < h.fence:
 			last = h
 		case h.fence < last.fence:
+			c.Backward++
 			c.violation("%s: %s (hold %d) has the fence %d from %s on, and %s (hold %d) had %d from %s on", h.key,
 				h.client, h.hold, h.fence, c.at(h.From), last.client, last.hold, last.fence, c.at(last.From))
 		}

@@ -186,6 +186,7 @@ func TestFencesGrow(t *testing.T) {
 		{"a lower one, of another key", []clientLog{log("a", fenced(7, a)), log("b", fenced(6, other))}, ""},
 	} {
 		f := check(trial{Keys: []lockKey{{"k", 100 * ms}, {"other", 100 * ms}}, Logs: test.logs})
+		require.Equal(t, strings.Contains(test.violation, "has the fence"), f.Backward == 1, test.what)
 		if test.violation == "" {
 			require.Empty(t, f.Violations, test.what)
 			continue

@@ -35,6 +35,7 @@ type clientConfig struct {
 	Seed         uint64
 	Workers      int  // goroutines that take locks
 	Holder       bool // instead, take the first key once, and hold it until the finish
+	Fenced       bool // ... with a fence
 }
 
 // A lockKey is a key that all fight for. All give it the same TTL.
@@ -161,9 +162,9 @@ func (c *client) isFinishing() bool {
 func (c *client) hold() {
 	w := &worker{client: c, rng: rand.New(rand.NewPCG(c.Seed, 0))}
 	key := c.Keys[0]
-	m := c.lock.NewMutex(key.Name, key.TTL)
+	m := c.lock.NewMutex(key.Name, key.TTL, options(c.Fenced)...)
 	for !c.isFinishing() {
-		if h := w.acquire(context.Background(), key, m, false, opTry); h != nil {
+		if h := w.acquire(context.Background(), key, m, c.Fenced, opTry); h != nil {
 			for !c.isFinishing() && h.look() {
 				h.increment()
 			}

@@ -56,7 +56,7 @@ func (f *fleet) start(i int) (*process, error) {
 	if i%2 == 1 { // the others have the default
 		config.RoundTimeout = 200 * time.Millisecond
 	}
-	config.Skew = -f.spread * time.Duration(i%3) / 2
+	config.Skew -= f.spread * time.Duration(i%3) / 2
 	text, err := json.Marshal(config)
 	if err != nil {
 		return nil, err

@@ -66,11 +66,16 @@
 //
 // The mode "violate" proves that the checker can fail. Its clients have no such
 // guard: a master that was part of a quorum is restarted at once, so that two
-// clients hold one lock.
+// clients hold one lock. It then does so with a fence, which the masters have
+// forgotten, too. The clients' wall clocks are what is left (fence.go): while these
+// differ by less than the time between the two locks, the later one has the greater
+// fence, and the resource stops the earlier holder. Beyond that it stops the later
+// one. The report says with what clocks this was seen, and where the limit was.
 //
 // The exit status is 0 if there was no violation (in the mode "violate": if the
-// violation was found; with -unfenced: if increments were lost, and nothing else), 1 if not, and 2 if the test could not be done. After a
-// violation the clients' records are kept, and the program prints where.
+// violation was found, and the fence did what is said above; with -unfenced: if
+// increments were lost, and nothing else), 1 if not, and 2 if the test could not be
+// done. After a violation the clients' records are kept, and the program prints where.
 package main
 
 import (

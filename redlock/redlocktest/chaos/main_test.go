@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -84,6 +85,8 @@ func TestTheCheckerFindsAViolation(t *testing.T) {
 	require.Equal(t, exitFine, status)
 	require.Contains(t, out, "had it at once")
 	require.Contains(t, out, "both held valid locks")
+	require.Equal(t, 3, strings.Count(out, "It stops A, the earlier holder"), "while the clocks differ by less than the downtime")
+	require.Equal(t, 2, strings.Count(out, "It stops B, the later holder"))
 }
 
 func TestNothingIsLeftAfterAnInterrupt(t *testing.T) {

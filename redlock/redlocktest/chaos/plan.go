@@ -92,11 +92,11 @@ func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Du
 	for at := between(0, time.Second); at < duration; {
 		s := strike{At: at, For: between(10*time.Millisecond, 300*time.Millisecond), Fault: freezeClient, Target: rng.IntN(clients)}
 		switch rng.IntN(8) {
-		case 0, 1, 2:
+		case 0, 1:
 			s.For = between(ttl/4, 2*ttl) // beyond the validity of what it holds
-		case 3:
+		case 2:
 			s.For, s.Fault = 0, killClient
-		case 4, 5:
+		case 3, 4, 5:
 			s.For, s.Fault = between(ttl, 2*ttl), freezeWriter
 		}
 		add(s)

@@ -11,71 +11,224 @@ import (
 	"github.com/redburst/redburst/conn"
 )
 
-// violate does what Redlock warns of: a master is restarted at once, without
-// its keys, while a lock that needs it is held.
+// violate does what Redlock warns of: masters lose a lock that is held, and another client is
+// given it. It does so without a fence and with one. It returns exitFine if the checker has found
+// that both hold the lock, and if the fence has stopped whom it should.
+func violate(ctx context.Context, out io.Writer) (status int, err error) {
+	status = exitFine
+	found, err := violatePlain(ctx, out)
+	if err != nil {
+		return 0, err
+	}
+	if !found {
+		fmt.Fprintln(out, "the checker has not found that two clients hold one lock")
+		status = exitFailed
+	} else {
+		fmt.Fprintln(out, "these violations are as they should be: the checker can fail")
+	}
+	fmt.Fprintln(out, "the same with a fence, which the masters have forgotten, too")
+	for _, o := range oblivions {
+		as, err := o.violate(ctx, out)
+		if err != nil {
+			return 0, err
+		}
+		if !as {
+			status = exitFailed
+		}
+	}
+	return status, nil
+}
+
+var violatedKeys = []lockKey{{"violated", 5 * time.Minute}} // for longer than this can take
+
+// violatePlain restarts a master at once, without its keys, while a lock that needs it is held.
 //
 //	masters     0 1 2 3 4
 //	A holds     x x x . .    3 and 4 cannot be reached
 //	restart         .
 //	B is given      x x x
 //
-// It returns exitFine if the checker has found that both hold the lock.
-func violate(ctx context.Context, out io.Writer) (status int, err error) {
-	keys := []lockKey{{"violated", 5 * time.Minute}} // for longer than this can take
-	a, err := newArena(keys, clientConfig{Holder: true}, false)
+// It reports whether the checker has found that both hold the lock.
+func violatePlain(ctx context.Context, out io.Writer) (found bool, err error) {
+	a, err := newArena(violatedKeys, clientConfig{Holder: true}, false)
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	defer a.close(false)
 	t := trial{Began: conn.Now()}
 	a.masters.Break(3)
 	a.masters.Break(4)
-	one := func(seen outcomeCounts) bool { return seen[opTry][ok] == 1 }
+	one := func(seen []outcomeCounts) bool { return seen[0][opTry][ok] == 1 }
 	if err := a.startHolder(ctx, 0, one); err != nil {
-		return 0, err
+		return false, err
 	}
 	a.masters.Restart(2)
 	a.masters.Heal(3)
 	a.masters.Heal(4)
 	// Both go on incrementing, until one of them is overtaken.
-	both := func(seen outcomeCounts) bool { return seen[opTry][ok] == 2 && seen[opWrote][overtaken] > 0 }
+	both := func(seen []outcomeCounts) bool {
+		return seen[1][opTry][ok] == 1 && seen[0][opWrote][overtaken]+seen[1][opWrote][overtaken] > 0
+	}
 	if err := a.startHolder(ctx, 1, both); err != nil {
-		return 0, err
+		return false, err
 	}
-	a.fleet.finish(ctx)
-	if ctx.Err() != nil {
-		return 0, errInterrupted
-	}
-	f, err := a.judge(t)
+	f, err := a.finish(ctx, t)
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	fmt.Fprintln(out, "a master of a quorum was restarted at once, without its keys")
 	report(out, f, map[fault]int{"master restarted at once": 1})
-	if f.Overlaps == 0 {
-		fmt.Fprintln(out, "the checker has not found that two clients hold one lock")
-		return exitFailed, nil
-	}
-	fmt.Fprintln(out, "these violations are as they should be: the checker can fail")
-	return exitFine, nil
+	return f.Overlaps > 0, nil
 }
 
-// startHolder starts a client and waits until enough was seen of what the clients have recorded.
+// An oblivion is a way in which no quorum remembers the fence of a lock that is held.
+//
+//	masters     0 1 2 3 4
+//	A holds     x x x . .    3 and 4 cannot be reached
+//	down        . . .        for the downtime; or 2 alone, and 0 and 1 are cut off for good
+//	B is given  x x x x x    by a clock that is behind A's
+type oblivion struct {
+	what    string
+	restart []int
+	cutOff  []int
+	behind  time.Duration
+}
+
+// downtime is how long the masters are down, at least.
+const downtime = 500 * time.Millisecond
+
+var (
+	majorityForgets = oblivion{what: "all three masters of the lock restarted", restart: []int{0, 1, 2}}
+	oneForgets      = oblivion{what: "one of the three restarted, and the others cut off,", restart: []int{2}, cutOff: []int{0, 1}}
+)
+
+// oblivions are with clocks in step, and apart by less than the downtime and by far more.
+var oblivions = []oblivion{
+	majorityForgets, majorityForgets.with(downtime / 2), majorityForgets.with(time.Minute),
+	oneForgets, oneForgets.with(time.Minute),
+}
+
+func (o oblivion) with(behind time.Duration) oblivion {
+	o.behind = behind
+	return o
+}
+
+// violate reports whether the fence has stopped A, the earlier holder, if the clocks differ by
+// less than the downtime, and B if they do by more.
+func (o oblivion) violate(ctx context.Context, out io.Writer) (as bool, err error) {
+	a, err := newArena(violatedKeys, clientConfig{Holder: true, Fenced: true}, false)
+	if err != nil {
+		return false, err
+	}
+	defer a.close(false)
+	t := trial{Began: conn.Now()}
+	a.masters.Break(3)
+	a.masters.Break(4)
+	one := func(seen []outcomeCounts) bool { return seen[0][opWrote][ok] > 0 }
+	if err := a.startHolder(ctx, 0, one); err != nil {
+		return false, err
+	}
+	for _, i := range o.cutOff {
+		a.masters.Break(i)
+	}
+	for _, i := range o.restart {
+		a.masters.Kill(i)
+	}
+	if !sleep(ctx, downtime) {
+		return false, errInterrupted
+	}
+	for _, i := range o.restart {
+		a.masters.Restart(i)
+	}
+	a.masters.Heal(3)
+	a.masters.Heal(4)
+	a.fleet.config.Skew = -o.behind
+	// Both go on incrementing, until one of them is refused, and the other is still not.
+	stopped := 0
+	if o.behind > downtime {
+		stopped = 1
+	}
+	before := -1
+	enough := func(seen []outcomeCounts) bool {
+		switch goesOn := seen[1-stopped][opWrote][ok]; {
+		case seen[stopped][opWrote][refused] == 0:
+			return false
+		case before < 0:
+			before = goesOn
+			return false
+		default:
+			return goesOn > before
+		}
+	}
+	if err := a.startHolder(ctx, 1, enough); err != nil {
+		return false, err
+	}
+	f, err := a.finish(ctx, t)
+	if err != nil {
+		return false, err
+	}
+	return o.report(out, a, f, stopped)
+}
+
+func (o oblivion) report(out io.Writer, a *arena, f finding, stopped int) (as bool, err error) {
+	logs, err := a.fleet.logs()
+	if err != nil {
+		return false, err
+	}
+	fences, writes := make([]time.Duration, 2), make([]outcomeCounts, 2)
+	for i, l := range logs {
+		writes[i] = make(outcomeCounts)
+		for _, r := range l.Records {
+			if r.Fence != 0 {
+				fences[i] = time.Duration(r.Fence) * time.Microsecond // since 1970
+			}
+			writes[i].add(r)
+		}
+	}
+	refusals := func(i int) int { return writes[i][opWrote][refused] }
+	more := (fences[1] - fences[0]).Round(time.Millisecond)
+	line(out, "fence", "%s after %v; B's clock is %v behind A's", o.what, downtime, o.behind)
+	if more > 0 {
+		line(out, "", "B's fence is %v greater. It stops A, the earlier holder: %d writes of A and %d of B were refused", more, refusals(0), refusals(1))
+	} else {
+		line(out, "", "B's fence is %v lower. It stops B, the later holder: %d writes of A and %d of B were refused", -more, refusals(0), refusals(1))
+	}
+	line(out, "", "it is greater if B's clock is less than %v behind: the time between their locks", more+o.behind)
+	as = f.Overlaps > 0 && len(f.Harm) == 0 && f.Backward == stopped && refusals(stopped) > 0 && refusals(1-stopped) == 0
+	if !as {
+		fmt.Fprintln(out, "that is not as it should be")
+		report(out, f, nil)
+	}
+	return as, nil
+}
+
+// finish ends the clients, and has the checker judge them.
+func (a *arena) finish(ctx context.Context, t trial) (finding, error) {
+	a.fleet.finish(ctx)
+	if ctx.Err() != nil {
+		return finding{}, errInterrupted
+	}
+	return a.judge(t)
+}
+
+// startHolder starts a client and waits until enough was seen of what each client has recorded.
 // It waits for a limited time: if that never happens, the checker has something to say of it.
-func (a *arena) startHolder(ctx context.Context, i int, enough func(outcomeCounts) bool) error {
+func (a *arena) startHolder(ctx context.Context, i int, enough func([]outcomeCounts) bool) error {
 	if _, err := a.fleet.start(i); err != nil {
 		return err
 	}
 	for deadline := conn.Now() + 2*patience; conn.Now() < deadline; {
-		seen := make(outcomeCounts)
+		var seen []outcomeCounts
 		for _, p := range a.fleet.all {
 			records, err := readJournal(p.journal)
 			if err != nil {
 				return err
 			}
+			counts := make(outcomeCounts)
 			for _, r := range records {
-				seen.add(r)
+				counts.add(r)
 			}
+			seen = append(seen, counts)
 		}
 		if enough(seen) {
 			return nil
