@@ -52,9 +52,9 @@
 // A lock with a fence protects a resource (resource.go) whose writes have no other
 // condition. It refuses a write with a lower fence than one that it has seen: the
 // write is late. Clients are frozen in the middle of a write on purpose, until a
-// later holder has been there. Of each run, at least three writes must be late. No
-// increment may be lost, none written twice, and none out of order. A write must not
-// be refused while its lock is valid. With -unfenced the resource takes late writes,
+// later holder has been there. At least three writes of each run must be late. No
+// increment may be lost, or be written twice or out of order. A write must not be
+// refused while its lock is valid. With -unfenced the resource takes late writes,
 // too. Then increments must be lost.
 //
 // # The nemesis
@@ -62,7 +62,8 @@
 // The schedule of the faults is made before the run (plan.go). Most of the time a
 // minority of the masters is harmed; now and then a majority is, for a short while.
 // A master that was killed comes back empty, long before the longest TTL has
-// passed. Clients must not count its vote until then (RestartGuard).
+// passed. Clients must not count its vote until then (RestartGuard). The clients'
+// wall clocks differ a little, for the fences.
 //
 // The mode "violate" proves that the checker can fail. Its clients have no such
 // guard: a master that was part of a quorum is restarted at once, so that two

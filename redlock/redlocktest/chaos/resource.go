@@ -29,6 +29,7 @@ type resource struct {
 	unfenced bool // it looks at no fence: late writes are taken
 	listener net.Listener
 	serving  sync.WaitGroup
+	closed   chan struct{}
 
 	mu       sync.Mutex
 	counts   map[string]int    // by key
@@ -78,7 +79,7 @@ func newResource(unfenced bool) (*resource, error) {
 		return nil, err
 	}
 	r := &resource{
-		unfenced: unfenced, listener: l,
+		unfenced: unfenced, listener: l, closed: make(chan struct{}),
 		counts: make(map[string]int), greatest: make(map[string]uint64), traps: make(map[string]chan *caught),
 	}
 	r.serving.Go(func() {
@@ -96,6 +97,7 @@ func newResource(unfenced bool) (*resource, error) {
 // close is to be called when the clients are gone.
 func (r *resource) close() {
 	r.listener.Close()
+	close(r.closed)
 	r.serving.Wait()
 }
 
@@ -201,7 +203,10 @@ func (r *resource) spring(s step) {
 	}
 	r.mu.Unlock()
 	if trap != nil {
-		<-c.released
+		select {
+		case <-c.released:
+		case <-r.closed:
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -18,6 +19,7 @@ func served(t *testing.T, unfenced bool) (*resource, func(client string, fence u
 		s, err := openSession(r.listener.Addr().String())
 		require.NoError(t, err)
 		t.Cleanup(s.close)
+		require.NoError(t, s.conn.SetDeadline(time.Now().Add(patience)))
 		return fencedCounter{s, step{Client: client, Hold: 1, Key: "k", Fence: fence}}
 	}
 }

@@ -143,22 +143,18 @@ func (o oblivion) violate(ctx context.Context, out io.Writer) (as bool, err erro
 	a.masters.Heal(3)
 	a.masters.Heal(4)
 	a.fleet.config.Skew = -o.behind
-	// Both go on incrementing, until one of them is refused, and the other is still not.
-	stopped := 0
-	if o.behind > downtime {
-		stopped = 1
-	}
+	// Both go on incrementing, until one of them is refused, and the other has written after that.
 	before := -1
 	enough := func(seen []outcomeCounts) bool {
-		switch goesOn := seen[1-stopped][opWrote][ok]; {
-		case seen[stopped][opWrote][refused] == 0:
-			return false
-		case before < 0:
-			before = goesOn
-			return false
-		default:
-			return goesOn > before
+		stopped := 0
+		if seen[1][opWrote][refused] > 0 {
+			stopped = 1
 		}
+		goesOn := seen[1-stopped][opWrote][ok]
+		if before < 0 && seen[stopped][opWrote][refused] > 0 {
+			before = goesOn
+		}
+		return before >= 0 && goesOn > before
 	}
 	if err := a.startHolder(ctx, 1, enough); err != nil {
 		return false, err
@@ -167,10 +163,11 @@ func (o oblivion) violate(ctx context.Context, out io.Writer) (as bool, err erro
 	if err != nil {
 		return false, err
 	}
-	return o.report(out, a, f, stopped)
+	return o.report(out, a, f)
 }
 
-func (o oblivion) report(out io.Writer, a *arena, f finding, stopped int) (as bool, err error) {
+// report says whose fence was greater, and whom that stopped.
+func (o oblivion) report(out io.Writer, a *arena, f finding) (as bool, err error) {
 	logs, err := a.fleet.logs()
 	if err != nil {
 		return false, err
@@ -194,6 +191,10 @@ func (o oblivion) report(out io.Writer, a *arena, f finding, stopped int) (as bo
 		line(out, "", "B's fence is %v lower. It stops B, the later holder: %d writes of A and %d of B were refused", -more, refusals(0), refusals(1))
 	}
 	line(out, "", "it is greater if B's clock is less than %v behind: the time between their locks", more+o.behind)
+	stopped := 0
+	if o.behind > downtime {
+		stopped = 1
+	}
 	as = f.Overlaps > 0 && len(f.Harm) == 0 && f.Backward == stopped && refusals(stopped) > 0 && refusals(1-stopped) == 0
 	if !as {
 		fmt.Fprintln(out, "that is not as it should be")
