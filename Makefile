@@ -71,9 +71,9 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 	esac; done; \
 	[ -n "$$found" ] || { echo "no fuzz target in ./fuzz" >&2; exit 1; }
 
-# Each run prints its seed. SEED repeats the faults of a run.
+# Each run prints its seed. SEED repeats the faults of a run. UNFENCED=1 ignores the fence.
 chaos: need-redis ## let clients fight while everything fails, for DURATION (60s)
-	@$(GO) run ./redlock/redlocktest/chaos -duration $(DURATION) $(if $(SEED),-seed $(SEED))
+	@$(GO) run ./redlock/redlocktest/chaos -duration $(DURATION) $(if $(SEED),-seed $(SEED)) $(if $(UNFENCED),-unfenced)
 
 # BRIEF=1 runs the core scenarios against the oldest and the newest. ONLY='redis 8'
 # takes some. SERVERS adds servers by their paths. UPDATE=1 looks for newer packages.
