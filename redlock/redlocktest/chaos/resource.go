@@ -148,8 +148,8 @@ func (r *resource) result() ([]arrival, map[string]int) {
 	return r.arrivals, maps.Clone(r.counts)
 }
 
-// tested returns how often the fence has stopped a late write, or, where it is not looked at,
-// how many increments are lost.
+// tested returns how many writes were late, but no more, where the fence is not looked at, than
+// the increments that are lost.
 func (r *resource) tested() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,7 +160,7 @@ func (r *resource) tested() int {
 	for _, n := range r.counts {
 		lost -= n
 	}
-	return lost
+	return min(r.late, lost)
 }
 
 // caught is a client in the middle of a write. It is not answered until it is released.

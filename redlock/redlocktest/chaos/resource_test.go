@@ -56,6 +56,17 @@ func TestResourceRefusesAWriteOnceALaterHolderHasRead(t *testing.T) {
 	}
 }
 
+func TestALateWriteThatLosesTwoIncrementsIsCountedOnce(t *testing.T) {
+	r, holder := served(t, true)
+	a, b := holder("a", 7), holder("b", 8)
+	old := readAs(t, a)
+	require.True(t, incrementAs(t, b, 0))
+	require.True(t, incrementAs(t, b, 1))
+	require.Zero(t, r.tested())
+	require.True(t, incrementAs(t, a, old))
+	require.Equal(t, 1, r.tested(), "one late write has lost two increments")
+}
+
 func TestResourceKeepsTheFencesOfKeysApart(t *testing.T) {
 	_, holder := served(t, false)
 	a, b := holder("a", 7), holder("b", 8)
