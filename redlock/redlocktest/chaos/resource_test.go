@@ -80,12 +80,20 @@ func TestAClientIsCaughtInTheMiddleOfAWrite(t *testing.T) {
 	a, b := holder("a", 7), holder("b", 8)
 	require.True(t, incrementAs(t, a, 0), "nobody waits for it")
 
-	taken := make(chan bool)
+	patient, abandon := context.WithTimeout(t.Context(), patience)
+	defer abandon()
+	caughts, taken := make(chan *caught, 1), make(chan bool, 1)
+	go func() { caughts <- r.catch(patient, "a") }()
+	require.Eventually(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.traps["a"] != nil
+	}, patience, ms)
 	go func() {
 		ok, err := a.increment(1)
 		taken <- ok && err == nil
 	}()
-	w := r.catch(t.Context(), "a")
+	w := <-caughts
 	require.NotNil(t, w)
 	require.False(t, r.isLate(w))
 	arrivals, _ := r.result()
