@@ -82,10 +82,11 @@
 // second round has raised the counters of a majority that still holds the key. Extend, renewal
 // and recheck raise the counter of a master that they give the key again. The proof is in fence.go.
 //
-// It is assumed that a majority of the masters that a lock was taken on remember their counters
-// until the next lock is taken: for Config.FenceMemory, and beyond a restart only if they persist
-// them. If they do not, the hint keeps the numbers growing, provided that the clients' wall clocks
-// differ by less than the masters were down. Nothing else depends on a wall clock.
+// It is assumed that a majority of all masters have had a lock's number, and remember it until the
+// next lock is taken: for Config.FenceMemory, and beyond a restart only if they persist it. If
+// fewer do, the hint keeps the numbers growing, provided that the clients' wall clocks differ by
+// less than the masters were down, or Config.RestartGuard if that is longer. Nothing else depends
+// on a wall clock.
 //
 // Locks without a fence, and those of other libraries, have no number. They exclude a lock with
 // one, and are excluded.

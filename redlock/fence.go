@@ -29,10 +29,12 @@ import (
 // the greatest number of a quorum is not enough without a raise: the next quorum may share only
 // masters with it that have lower ones.
 //
-// A master that lost its memory has lost its counter. Nothing happens while a majority of those
-// that took part remember theirs. Beyond that the hint protects: it is the client's wall clock,
-// and so above every fence that was given before the masters went down, if the clients' clocks
-// differ by less than the downtime.
+// A master that lost its memory has lost its counter. Nothing happens while every quorum has a
+// master that has had the number and remembers it: while a majority of all masters do. (Where just
+// a quorum has had it, one that forgets is too many.) Beyond that the hint protects: it is the
+// client's wall clock, and so above every fence that was given before the masters went down, if the
+// clients' clocks differ by less than the time between the two locks. That is at least as long as
+// the masters did not vote: see Config.RestartGuard.
 
 // maxFence is the greatest number that there can be. Lua counts in 64-bit floats, which are
 // exact up to here. In microseconds it is the year 2255.

@@ -31,8 +31,9 @@ type options struct {
 //
 // The masters keep a counter beside the key, {key}:fence, for Config.FenceMemory after its last
 // use. An ACL that limits keys must allow it. fence.go has the algorithm and its proof. It is
-// relied on that a majority of the masters remember their counters, or else that the clients'
-// wall clocks differ by less than the masters were down.
+// relied on that a majority of all masters have had the number and remember it, or else that the
+// clients' wall clocks differ by less than the masters were down, or Config.RestartGuard if that is
+// longer. (A lock is taken on a majority; the others have its number once it is extended.)
 func WithFence() Option { return func(o *options) { o.fence = true } }
 
 // WithToken makes the Mutex one that holds the lock taken under this token,
