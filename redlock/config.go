@@ -110,7 +110,8 @@ type Config struct {
 	RestartGuard time.Duration
 	// FenceMemory is how long the masters remember a key's fence when no lock with one can be held
 	// any more ([WithFence]). Zero means 24 h. It must be longer than any process can be paused and
-	// still write, and than the clients' wall clocks can differ.
+	// still write, and than the clients' wall clocks can differ. Give it alike to all clients: the
+	// last that uses a lock decides.
 	FenceMemory time.Duration
 	// Strict makes Open fail if any master can never serve as it is configured (a
 	// replica, a node of a cluster, a wrong password), and not only if so many cannot that
@@ -155,6 +156,9 @@ func (cfg *Config) check() error {
 	}
 	if min(cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.MinDrift, cfg.RestartGuard, cfg.FenceMemory) < 0 {
 		return errors.New("a negative duration in the configuration")
+	}
+	if cfg.FenceMemory > maxTTL {
+		return fmt.Errorf("a fence memory of %v is beyond a hundred years", cfg.FenceMemory)
 	}
 	return nil
 }

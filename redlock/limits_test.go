@@ -24,6 +24,13 @@ func TestLongTimesDoNotOverflow(t *testing.T) {
 		require.NoError(t, c.NewMutex("j", maxTTL).TryLock(t.Context()))
 	})
 	masters := redlocktest.Start(t, 1)
+	_, err := New(Config{Masters: masters.Addrs(), FenceMemory: maxTTL + 1})
+	require.ErrorContains(t, err, "hundred years")
+	remembers := openedWith(t, Config{Masters: masters.Addrs(), FenceMemory: maxTTL})
+	fenced := remembers.NewMutex("fenced", maxTTL, WithFence())
+	require.NoError(t, fenced.TryLock(t.Context()))
+	require.NoError(t, fenced.Extend(t.Context()))
+
 	command(t, masters, 0, "SET", "k", "another's", "PX", "15000000000000")
 	c := openedWith(t, Config{Masters: masters.Addrs(), DialTimeout: conn.Forever})
 	comes := parked(t, c, "k")
