@@ -256,6 +256,37 @@ func TestALockThatIsHandedOverKeepsItsFence(t *testing.T) {
 	}
 }
 
+// A counter is remembered for Config.FenceMemory from the end of the last lock on, whoever has
+// extended that.
+func TestACounterOutlivesItsLock(t *testing.T) {
+	const memory, longer = time.Hour, 24 * time.Hour // the lock's TTL is longer than the memory
+	masters := redlocktest.Start(t, 1)
+	c := openedWith(t, Config{Masters: masters.Addrs(), FenceMemory: memory})
+	outlives := func(ttl time.Duration, why string) {
+		left, err := masters.Do(0, "PTTL", "{k}:fence")
+		require.NoError(t, err)
+		require.Greater(t, left, ttl.Milliseconds(), why)
+		require.LessOrEqual(t, left, (ttl + memory).Milliseconds(), why)
+	}
+	m := c.NewMutex("k", longer, WithFence())
+	require.NoError(t, m.TryLock(t.Context()))
+	outlives(longer, "taken")
+	command(t, masters, 0, "PEXPIRE", "{k}:fence", "60000")
+	require.NoError(t, m.Extend(t.Context()))
+	outlives(longer, "extended")
+	command(t, masters, 0, "DEL", "{k}:fence")
+	require.NoError(t, m.Extend(t.Context()))
+	outlives(longer, "given again")
+	n := c.NewMutex("k", 2*longer, WithFence(), WithToken(m.Token()))
+	require.NoError(t, n.Extend(t.Context()))
+	outlives(2*longer, "handed over")
+	require.Equal(t, m.Fence(), n.Fence())
+	n = c.NewMutex("k", 3*longer, WithFence(), WithToken(m.Token()))
+	command(t, masters, 0, "DEL", "{k}:fence")
+	require.NoError(t, n.Extend(t.Context()))
+	outlives(3*longer, "raised")
+}
+
 func TestACounterThatIsNoNumber(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)

@@ -63,12 +63,13 @@ f = math.max(f, tonumber(ARGV[4]))
 redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[5])
 return v and 1 or 2`)
 
-	// ARGV token, TTL in ms. It extends a lock whose number is not known, and returns that: -1 if
-	// the lock is not there.
+	// ARGV token, TTL in ms, life of the counter in ms. It extends a lock whose number is not known,
+	// and returns that: -1 if the lock is not there.
 	fencedAdoptScript = newScript(`if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
   return -1
 end
 ` + readCounter + `redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[2], ARGV[3])
 return f`)
 
 	// ARGV token, the lock's number, life of the counter in ms. It returns 1, or 0 if the lock is
@@ -112,10 +113,12 @@ func (f *fenced) extend(r *request, g grant, restore bool) {
 func (f *fenced) adopt(r *request, g grant) {
 	r.judge = judgeAdopt
 	args := func(dst []byte) []byte {
-		return resp.AppendBulkInt(resp.AppendBulk(dst, g.token), g.ttl.Milliseconds())
+		dst = resp.AppendBulk(dst, g.token)
+		dst = resp.AppendBulkInt(dst, g.ttl.Milliseconds())
+		return resp.AppendBulkInt(dst, f.life.Milliseconds())
 	}
-	r.command = args(fencedAdoptScript.appendHash(r.command, 2, g.key, f.counter))
-	r.fallback = args(fencedAdoptScript.appendText(r.fallback, 2, g.key, f.counter))
+	r.command = args(fencedAdoptScript.appendHash(r.command, 3, g.key, f.counter))
+	r.fallback = args(fencedAdoptScript.appendText(r.fallback, 3, g.key, f.counter))
 }
 
 func (f *fenced) raise(r *request, g grant) {
