@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -96,7 +97,7 @@ func (x *extension) land(err error, may bool) (left time.Duration, reason error)
 	}
 	if may {
 		h.prolong(until)
-		h.fence = max(h.fence, x.call.fence)
+		h.fence = cmp.Or(h.fence, x.call.fence) // what somebody may have used stays
 	}
 	return h.left(now), nil
 }

@@ -256,6 +256,34 @@ func TestALockThatIsHandedOverKeepsItsFence(t *testing.T) {
 	}
 }
 
+// The first Extend that is done says what the fence is. Another that was under way has asked other
+// masters, and may have found a greater number.
+func TestAFenceThatIsKnownStays(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		slow := func(d time.Duration, i ...int) { r.set(func(m *fakeMaster) { m.delay = d }, i...) }
+		m := taken(t, c, WithFence())
+		time.Sleep(time.Millisecond) // until the straggler has it, too
+		h := c.NewMutex("k", ttl, WithFence(), WithToken(m.Token()))
+		r.set(func(m *fakeMaster) { m.counters["k"]++ }, 2)
+		done := make(chan error, 2)
+		extend := func() { done <- h.Extend(t.Context()) }
+		slow(2*time.Millisecond, 0, 1)
+		slow(4*time.Millisecond, 2)
+		go extend()
+		time.Sleep(time.Millisecond)
+		slow(6*time.Millisecond, 0)
+		go extend()
+		require.NoError(t, <-done)
+		require.Equal(t, m.Fence(), h.Fence())
+		held, stop := h.KeepAlive(t.Context())
+		defer stop()
+		require.NoError(t, <-done)
+		require.EqualValues(t, 1, c.Stats().FenceRaised)
+		require.Equal(t, m.Fence(), h.Fence())
+		require.Equal(t, m.Fence(), FenceFrom(held))
+	})
+}
+
 // A counter is remembered for Config.FenceMemory from the end of the last lock on, whoever has
 // extended that.
 func TestACounterOutlivesItsLock(t *testing.T) {
