@@ -31,6 +31,7 @@ type fenceRules struct {
 	lowExtend  bool // ... nor does an extend carry it
 	plainHint  bool // a counter becomes the hint, and is not moved on if it is beyond that
 	staleRaise bool // the fence is published when a quorum has sent its numbers, before it is raised
+	fewTook    bool // a majority of those that took part is to remember, be it none of all masters
 }
 
 // A fenceWorld is one history.
@@ -54,6 +55,7 @@ type fenceWorld struct {
 
 	top     uint64  // the greatest number that was published
 	knowing mux.Set // who is to remember it, for all that its holder knows
+	took    mux.Set // ... or has done so
 
 	published, raised int
 	broken            string
@@ -192,8 +194,8 @@ func (w *fenceWorld) tick() {
 	}
 }
 
-// mayForget reports whether a master may forget, since a majority of those that took part in the
-// last lock, and in those that are being taken, will remember.
+// mayForget reports whether a master may forget, since a majority of all masters will remember the
+// last lock, and none forgets one that is being taken.
 func (w *fenceWorld) mayForget(i int) bool {
 	for c := range w.clients {
 		c := &w.clients[c]
@@ -201,7 +203,11 @@ func (w *fenceWorld) mayForget(i int) bool {
 			return false
 		}
 	}
-	return (w.knowing &^ (1 << i)).Len() >= majority(len(w.masters))
+	needed := majority(len(w.masters))
+	if w.rules.fewTook {
+		needed = majority(w.took.Len())
+	}
+	return (w.knowing &^ (1 << i)).Len() >= needed
 }
 
 // forget has a master restart without its memory. Nobody listens to it until all locks that it
@@ -364,7 +370,7 @@ func (w *fenceWorld) publish(c *fenceClient) {
 	if c.fence <= w.top {
 		w.broken = fmt.Sprintf("%d was published after %d", c.fence, w.top)
 	}
-	w.top, w.knowing = c.fence, 0
+	w.top, w.knowing, w.took = c.fence, 0, 0
 	w.know(c)
 }
 
@@ -379,7 +385,7 @@ func (w *fenceWorld) know(c *fenceClient) {
 			knows = uint64(v.Int) == c.fence
 		}
 		if knows && !c.forgotten.Has(i) {
-			w.knowing = w.knowing.With(i)
+			w.knowing, w.took = w.knowing.With(i), w.took.With(i)
 		}
 	}
 }
@@ -445,12 +451,16 @@ func TestModelFindsWhatBreaksTheFence(t *testing.T) {
 		"a counter that is not moved on":         {rules: fenceRules{plainHint: true}, hints: true, apart: 1000},
 		"a key is set again without its number":  {rules: fenceRules{lowRestore: true}, forgets: true},
 		"an extend without the number":           {rules: fenceRules{lowExtend: true}, forgets: true},
+		"a majority of few forgets nothing":      {rules: fenceRules{fewTook: true}, forgets: true},
 		"all forget, and there are no hints":     {blanks: true},
 		"all forget, with clocks too far apart":  {blanks: true, hints: true, apart: 10 * fenceTTL},
 	} {
 		sizes := []int{3, 5}
 		if testing.Short() {
 			sizes = sizes[:1] // where it is found sooner
+		}
+		if world.rules.fewTook { // a majority of two is both
+			sizes = []int{5}
 		}
 		for _, n := range sizes {
 			t.Run(fmt.Sprintf("%s, N=%d", name, n), func(t *testing.T) {
