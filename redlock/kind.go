@@ -46,7 +46,7 @@ type grant struct {
 }
 
 // numbered is a kind that can have a fence. grant.fence is the hint for an acquire, and the lock's
-// fence for an extend, a raise and a release; an extend without one asks for it.
+// fence for an extend and a raise; an extend without one asks for it. A release has none.
 //
 //	acquire   yes, with the integer f: the lock's number there;  no, with -f: of the last lock
 //	extend    without a fence: yes, with f
