@@ -142,6 +142,8 @@ func (h *hold) install(k *call, until, now time.Duration) bool {
 	h.lease.begin(until)
 	if k.term != 0 && h.trying.term.Load() == k.term {
 		h.trying.ends.Store(int64(until))
+	} else { // it is another attempt's, or of the lock before this one
+		h.trying.end()
 	}
 	return true
 }

@@ -37,3 +37,51 @@ func TestALeaseEndsWithItsLock(t *testing.T) {
 	}
 	require.False(t, new(hold).lease.Holds(0, now), "there is no lock")
 }
+
+// The lease of an attempt is asked in the same way. It goes on as that of the lock that the
+// attempt has taken, and is nobody else's.
+func TestALeaseEndsWithItsAttempt(t *testing.T) {
+	const now, until, far = 10 * time.Second, 20 * time.Second, time.Hour
+	attempt := func(h *hold, token string) *call { return &call{token: []byte(token), term: h.begin()} }
+	for name, c := range map[string]struct {
+		does func(h *hold, a *call)
+		at   time.Duration
+		want bool
+	}{
+		"under way":               {func(*hold, *call) {}, far, true},
+		"abandoned":               {func(h *hold, a *call) { h.abandon(a.term) }, now, false},
+		"another begins":          {func(h *hold, a *call) { attempt(h, "b") }, now, false},
+		"it takes the lock":       {func(h *hold, a *call) { h.install(a, until, now) }, until - 1, true},
+		"the lock expires":        {func(h *hold, a *call) { h.install(a, until, now) }, until, false},
+		"the lock is unlocked":    {func(h *hold, a *call) { h.install(a, until, now); h.reset() }, now, false},
+		"the lock is lost":        {func(h *hold, a *call) { h.install(a, until, now); h.lose(a.token, now) }, now, false},
+		"another lock is lost":    {func(h *hold, a *call) { h.install(a, until, now); h.lose([]byte("b"), now) }, now, true},
+		"an unlock comes between": {func(h *hold, a *call) { h.reset() }, now, false},
+		"the next has taken it": {func(h *hold, a *call) {
+			b := attempt(h, "b")
+			h.install(b, until, now)
+		}, now, false},
+		"it takes the lock while another is under way": {func(h *hold, a *call) {
+			attempt(h, "b")
+			h.install(a, until, now)
+		}, now, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := new(hold)
+			a := attempt(h, "a")
+			c.does(h, a)
+			require.Equal(t, c.want, h.trying.Holds(a.term, c.at))
+		})
+	}
+
+	h := new(hold)
+	a, b := attempt(h, "a"), attempt(h, "b")
+	h.abandon(a.term)
+	require.True(t, h.trying.Holds(b.term, far), "only the first has been abandoned")
+	require.True(t, h.install(b, until, now))
+	require.True(t, h.install(a, until+1, now), "the first takes it from the second, which must have lost it")
+	require.False(t, h.trying.Holds(b.term, now), "what is known of the second's lock is gone")
+	h.begin()
+	h.abandon(0)
+	require.True(t, h.trying.Holds(h.trying.term.Load(), far), "a plain lock's attempt has no lease")
+}
