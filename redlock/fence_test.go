@@ -121,12 +121,27 @@ func TestCountersThatDifferTakeASecondRound(t *testing.T) {
 func TestAskedInTurnTheMastersAgree(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		const ahead = 1 << 51
-		first := ranked("k", r.Masters())[0]
-		r.set(func(m *fakeMaster) { m.counters["k"] = ahead }, first)
+		order := ranked("k", r.Masters())
+		r.set(func(m *fakeMaster) { m.counters["k"] = ahead }, order[0])
+		r.set(unscript, order[1]) // which is told the number by text
 		m := c.NewMutex("k", ttl, WithFence())
 		require.Nil(t, m.acquire(t.Context(), true, 0))
 		require.EqualValues(t, ahead+1, m.Fence())
 		require.Zero(t, c.Stats().FenceRaised)
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+}
+
+// A second round asks all masters, also after a first one that has asked them in turn.
+func TestAskedInTurnAllMastersAreRaised(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		order := ranked("k", r.Masters())
+		r.set(func(m *fakeMaster) { m.counters["k"] = 1 << 51 }, order[1])
+		r.set(func(m *fakeMaster) { occupy(m) }, order[2])
+		m := c.NewMutex("k", ttl, WithFence())
+		require.Nil(t, m.acquire(t.Context(), true, 0))
+		require.EqualValues(t, 1<<51+1, m.Fence())
+		require.EqualValues(t, 1, c.Stats().FenceRaised)
 		require.NoError(t, m.Unlock(t.Context()))
 	})
 }
@@ -329,6 +344,10 @@ func TestACounterThatIsNoNumber(t *testing.T) {
 		m := c.NewMutex(key, 10*time.Second, WithFence())
 		spoil(0)
 		require.NoError(t, m.TryLock(t.Context()), "a minority is no matter")
+		spoil(1)
+		spoil(2)
+		require.ErrorIs(t, m.Extend(t.Context()), ErrNoQuorum)
+		require.Positive(t, m.Remaining(), "the key is there, whatever the counter is")
 		require.NoError(t, m.Unlock(t.Context()))
 		spoil(1)
 		command(t, masters, 2, "SET", "{"+key+"}:fence", "7")
@@ -496,6 +515,9 @@ func TestScriptsOfTheFence(t *testing.T) {
 			var reply int64
 			yes := false
 			verb := random.IntN(6)
+			if random.IntN(4) == 0 { // then they are sent by text
+				command(t, masters, 0, "SCRIPT", "FLUSH")
+			}
 			switch verb {
 			case 0:
 				k.acquire(s, "", number)
