@@ -117,6 +117,26 @@ func TestCountersThatDifferTakeASecondRound(t *testing.T) {
 	require.NoError(t, m.Unlock(t.Context()))
 }
 
+// A client's next hint is above the numbers of its locks, so that a master which has missed them
+// has the others' number at once.
+func TestALockTellsTheNextHint(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		ahead := time.Now().Add(time.Hour).UnixMicro()
+		r.set(func(m *fakeMaster) { m.counters["k"] = ahead }, 0, 1)
+		m := c.NewMutex("k", ttl, WithFence())
+		r.set(freeze, 2)
+		for i := range 2 {
+			require.NoError(t, m.TryLock(t.Context()))
+			require.EqualValues(t, ahead+1+int64(i), m.Fence())
+			require.NoError(t, m.Unlock(t.Context()))
+			r.set(thaw, 2)
+			time.Sleep(time.Millisecond)
+			r.set(fail, 0) // the next quorum is of the others
+		}
+		require.Zero(t, c.Stats().FenceRaised)
+	})
+}
+
 // In turn, the masters that are asked later are given the first one's number as their hint.
 func TestAskedInTurnTheMastersAgree(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
@@ -271,6 +291,36 @@ func TestALockThatIsHandedOverKeepsItsFence(t *testing.T) {
 	}
 }
 
+// The second round of a lock that was handed over is a part of its first Extend.
+func TestAHandedOverLockWhoseFenceIsRaised(t *testing.T) {
+	const far = 10 * time.Millisecond
+	simulated(t, 3, Config{MinDrift: time.Millisecond}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c, WithFence())
+		time.Sleep(time.Millisecond) // until the straggler has it, too
+		for i := range 3 {
+			r.set(func(m *fakeMaster) { m.counters["k"] += 1 + int64(i); m.delay = far }, i)
+		}
+		h := c.NewMutex("k", time.Second, WithFence(), WithToken(m.Token()), WithRoundTimeout(5*far))
+		raises := func(args []string) bool { return args[1] == raiseScript.hash }
+		r.set(func(m *fakeMaster) { m.vanish = raises }, all(3)...)
+		require.ErrorIs(t, h.Extend(t.Context()), ErrNoQuorum)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*far)
+		defer cancel()
+		err := h.Extend(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, ErrNoQuorum, "the masters had time left")
+		require.Zero(t, h.Fence(), "it is not known yet")
+		require.Zero(t, h.Remaining())
+
+		r.set(func(m *fakeMaster) { m.vanish = nil }, all(3)...)
+		begun := c.now()
+		require.NoError(t, h.Extend(t.Context()))
+		require.Equal(t, 2*far, c.now()-begun)
+		require.Equal(t, begun+h.term.ttl-h.term.drift, h.until, "it counts from the first round")
+		require.Greater(t, h.Fence(), m.Fence())
+	})
+}
+
 // The first Extend that is done says what the fence is. Another that was under way has asked other
 // masters, and may have found a greater number.
 func TestAFenceThatIsKnownStays(t *testing.T) {
@@ -346,7 +396,12 @@ func TestACounterThatIsNoNumber(t *testing.T) {
 		require.NoError(t, m.TryLock(t.Context()), "a minority is no matter")
 		spoil(1)
 		spoil(2)
+		command(t, masters, 2, "DEL", key)
 		require.ErrorIs(t, m.Extend(t.Context()), ErrNoQuorum)
+		set, err := masters.Do(2, "EXISTS", key)
+		require.NoError(t, err)
+		require.Zero(t, set, "no key is set again beside it")
+		command(t, masters, 2, "SET", key, m.Token())
 		require.Positive(t, m.Remaining(), "the key is there, whatever the counter is")
 		require.NoError(t, m.Unlock(t.Context()))
 		spoil(1)
