@@ -143,7 +143,7 @@ func TestAskedInTurnTheMastersAgree(t *testing.T) {
 		const ahead = 1 << 51
 		order := ranked("k", r.Masters())
 		r.set(func(m *fakeMaster) { m.counters["k"] = ahead }, order[0])
-		r.set(unscript, order[1]) // which is told the number by text
+		r.set(unscript, order[1], order[2]) // which are told the number by text
 		m := c.NewMutex("k", ttl, WithFence())
 		require.Nil(t, m.acquire(t.Context(), true, 0))
 		require.EqualValues(t, ahead+1, m.Fence())
