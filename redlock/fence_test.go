@@ -411,6 +411,9 @@ func TestACounterThatIsNoNumber(t *testing.T) {
 			err := m.TryLock(t.Context())
 			return errors.Is(err, ErrNoQuorum) && (strings.Contains(err.Error(), "NOFENCE") || strings.Contains(err.Error(), "WRONGTYPE"))
 		}, hanging, time.Millisecond, key)
+		if junk[0] == "SET" {
+			require.ErrorIs(t, m.Lock(t.Context()), ErrNoQuorum, "it does not wait for what will not pass")
+		}
 		require.NoError(t, c.NewMutex(key, 10*time.Second).TryLock(t.Context()), "nothing of it is left, and a plain lock needs no number")
 	}
 }
