@@ -17,6 +17,8 @@ const (
 	defaultHandovers   = 16
 	defaultFenceMemory = 24 * time.Hour
 
+	maxTTL = 100 * 365 * 24 * time.Hour // of a lock, and a counter's memory
+
 	minRoundTimeout = 20 * time.Millisecond
 	maxRoundTimeout = 500 * time.Millisecond
 )

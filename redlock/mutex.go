@@ -9,18 +9,14 @@ import (
 	"github.com/redburst/redburst/mux"
 )
 
-const (
-	// A key goes back and forth with every command, and a master's push names it:
-	// one that fills a connection's buffers would be in the way of all the others.
-	maxKey = 16 << 10
+// A key goes back and forth with every command, and a master's push names it:
+// one that fills a connection's buffers would be in the way of all the others.
+const maxKey = 16 << 10
 
-	maxTTL = 100 * 365 * 24 * time.Hour
-)
-
-// A Mutex is a lock on one key. It is made by [Client.NewMutex]; those of a zero Mutex
-// panic if they need the masters. It may be used by any number of goroutines at once, but it is one holder: of two that
-// call Lock on it the second waits like any other contender for the key, and an Unlock releases
-// whatever the Mutex holds, whoever took it. Give each holder a Mutex.
+// A Mutex is a lock on one key. It is made by [Client.NewMutex]; those of a zero Mutex panic if
+// they need the masters. It may be used by any number of goroutines at once, but it is one
+// holder: of two that call Lock on it the second waits like any other contender for the key, and
+// an Unlock releases whatever the Mutex holds, whoever took it. Give each holder a Mutex.
 //
 // TryLock, Extend and Unlock on a Mutex that is reused allocate nothing if they succeed and the
 // key has at most 512 bytes: no large buffers are kept.
