@@ -89,11 +89,18 @@ type spec struct {
 // judgeInt judges a script or a command that returns an integer: 1 is a yes, any other a no. So is
 // a key that does not hold a string.
 func judgeInt(v resp.Value) mux.Verdict {
-	n, ok := v.Int()
-	switch {
-	case ok && n == 1:
+	if wrongType(v) {
+		return mux.VerdictNo
+	}
+	return judgeNumber(v, 1, 1)
+}
+
+// judgeNumber judges a script that returns an integer: from least to most is a yes, any other a no.
+func judgeNumber(v resp.Value, least, most int64) mux.Verdict {
+	switch n, ok := v.Int(); {
+	case ok && least <= n && n <= most:
 		return mux.VerdictYes
-	case ok, wrongType(v):
+	case ok:
 		return mux.VerdictNo
 	}
 	return judgeError(v)

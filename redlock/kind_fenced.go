@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"math"
 	"time"
 
 	"github.com/redburst/redburst/mux"
@@ -134,34 +135,10 @@ func (f *fenced) raise(r *request, g grant) {
 
 // judgeFenced judges the scripts that extend and raise: as judgeInt, but an error says nothing of
 // the key. It is of the counter.
-func judgeFenced(v resp.Value) mux.Verdict {
-	switch n, ok := v.Int(); {
-	case ok && n == 1:
-		return mux.VerdictYes
-	case ok:
-		return mux.VerdictNo
-	}
-	return judgeError(v)
-}
+func judgeFenced(v resp.Value) mux.Verdict { return judgeNumber(v, 1, 1) }
 
 // judgeFencedAcquire judges the acquire script: a number above zero is a yes.
-func judgeFencedAcquire(v resp.Value) mux.Verdict {
-	switch n, ok := v.Int(); {
-	case ok && n > 0:
-		return mux.VerdictYes
-	case ok:
-		return mux.VerdictNo
-	}
-	return judgeError(v)
-}
+func judgeFencedAcquire(v resp.Value) mux.Verdict { return judgeNumber(v, 1, math.MaxInt64) }
 
 // judgeAdopt judges the adopt script: a number is a yes, also that of a master which has none.
-func judgeAdopt(v resp.Value) mux.Verdict {
-	switch n, ok := v.Int(); {
-	case ok && n >= 0:
-		return mux.VerdictYes
-	case ok:
-		return mux.VerdictNo
-	}
-	return judgeError(v)
-}
+func judgeAdopt(v resp.Value) mux.Verdict { return judgeNumber(v, 0, math.MaxInt64) }
