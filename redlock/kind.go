@@ -77,6 +77,13 @@ func (r *request) reset() {
 	}
 }
 
+// call makes the request a call of a script: by its hash, and by its text where a master does not
+// know that. args appends n arguments.
+func (r *request) call(s script, n int, args func(dst []byte) []byte, keys ...string) {
+	r.command = args(s.appendHash(r.command, n, keys...))
+	r.fallback = args(s.appendText(r.fallback, n, keys...))
+}
+
 // spec is what is fixed when a Mutex is made.
 type spec struct {
 	kind    kind

@@ -91,8 +91,7 @@ func (f *fenced) acquire(r *request, g grant) {
 		dst = resp.AppendBulkInt(dst, int64(g.fence))
 		return resp.AppendBulkInt(dst, f.life.Milliseconds())
 	}
-	r.command = args(fencedAcquireScript.appendHash(r.command, 4, g.key, f.counter))
-	r.fallback = args(fencedAcquireScript.appendText(r.fallback, 4, g.key, f.counter))
+	r.call(fencedAcquireScript, 4, args, g.key, f.counter)
 }
 
 func (f *fenced) extend(r *request, g grant, restore bool) {
@@ -106,8 +105,7 @@ func (f *fenced) extend(r *request, g grant, restore bool) {
 		dst = resp.AppendBulkInt(dst, int64(g.fence))
 		return resp.AppendBulkInt(dst, f.life.Milliseconds())
 	}
-	r.command = args(fencedExtendScript.appendHash(r.command, 5, g.key, f.counter))
-	r.fallback = args(fencedExtendScript.appendText(r.fallback, 5, g.key, f.counter))
+	r.call(fencedExtendScript, 5, args, g.key, f.counter)
 }
 
 // adopt is the extend of a lock that was handed over. It is set again nowhere.
@@ -118,8 +116,7 @@ func (f *fenced) adopt(r *request, g grant) {
 		dst = resp.AppendBulkInt(dst, g.ttl.Milliseconds())
 		return resp.AppendBulkInt(dst, f.life.Milliseconds())
 	}
-	r.command = args(fencedAdoptScript.appendHash(r.command, 3, g.key, f.counter))
-	r.fallback = args(fencedAdoptScript.appendText(r.fallback, 3, g.key, f.counter))
+	r.call(fencedAdoptScript, 3, args, g.key, f.counter)
 }
 
 func (f *fenced) raise(r *request, g grant) {
@@ -129,8 +126,7 @@ func (f *fenced) raise(r *request, g grant) {
 		dst = resp.AppendBulkInt(dst, int64(g.fence))
 		return resp.AppendBulkInt(dst, f.life.Milliseconds())
 	}
-	r.command = args(raiseScript.appendHash(r.command, 3, g.key, f.counter))
-	r.fallback = args(raiseScript.appendText(r.fallback, 3, g.key, f.counter))
+	r.call(raiseScript, 3, args, g.key, f.counter)
 }
 
 // judgeFenced judges the scripts that extend and raise: as judgeInt, but an error says nothing of
