@@ -16,6 +16,8 @@ const (
 	DelIfEq
 	// SetIfEq is SET key value IFEQ value PX ms. A server with one of the others has it.
 	SetIfEq
+	// MSetEx is MSETEX n key value ... NX PX ms, which Redis has since 8.4.
+	MSetEx
 )
 
 type probe struct {
@@ -28,6 +30,7 @@ type probe struct {
 var probes = []probe{
 	{"DELEX", DelEx | SetIfEq},
 	{"DELIFEQ", DelIfEq | SetIfEq},
+	{"MSETEX", MSetEx},
 }
 
 // provenBy returns what a server has that has the command with that name: none if it is no probe.

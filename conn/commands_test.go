@@ -21,13 +21,15 @@ func TestProbesFindOutWhatAServerHas(t *testing.T) {
 		answers map[string]string
 		want    conn.Commands
 	}{
-		"an old Redis":         {map[string]string{"DELEX": unknown, "DELIFEQ": unknown}, 0},
-		"Redis 8.4":            {map[string]string{"DELEX": arguments, "DELIFEQ": unknown}, conn.DelEx | conn.SetIfEq},
-		"Valkey 9.0":           {map[string]string{"DELEX": unknown, "DELIFEQ": arguments}, conn.DelIfEq | conn.SetIfEq},
-		"both":                 {map[string]string{"DELEX": arguments, "DELIFEQ": arguments}, conn.DelEx | conn.DelIfEq | conn.SetIfEq},
-		"it allows neither":    {map[string]string{"DELEX": "-NOPERM no\r\n", "DELIFEQ": "-NOPERM no\r\n"}, 0},
-		"it says yes to all":   {map[string]string{"DELEX": "+OK\r\n", "DELIFEQ": ":0\r\n"}, 0},
-		"it speaks only RESP2": {map[string]string{"HELLO": old, "DELEX": arguments, "DELIFEQ": unknown}, conn.DelEx | conn.SetIfEq},
+		"an old Redis":           {map[string]string{"DELEX": unknown, "DELIFEQ": unknown}, 0},
+		"Redis 8.4":              {map[string]string{"DELEX": arguments, "DELIFEQ": unknown}, conn.DelEx | conn.SetIfEq},
+		"Redis 8.4, with MSETEX": {map[string]string{"DELEX": arguments, "MSETEX": arguments}, conn.DelEx | conn.SetIfEq | conn.MSetEx},
+		"MSETEX alone":           {map[string]string{"MSETEX": arguments}, conn.MSetEx},
+		"Valkey 9.0":             {map[string]string{"DELEX": unknown, "DELIFEQ": arguments}, conn.DelIfEq | conn.SetIfEq},
+		"both":                   {map[string]string{"DELEX": arguments, "DELIFEQ": arguments}, conn.DelEx | conn.DelIfEq | conn.SetIfEq},
+		"it allows neither":      {map[string]string{"DELEX": "-NOPERM no\r\n", "DELIFEQ": "-NOPERM no\r\n"}, 0},
+		"it says yes to all":     {map[string]string{"DELEX": "+OK\r\n", "DELIFEQ": ":0\r\n"}, 0},
+		"it speaks only RESP2":   {map[string]string{"HELLO": old, "DELEX": arguments, "DELIFEQ": unknown}, conn.DelEx | conn.SetIfEq},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := script(t, c.answers)
