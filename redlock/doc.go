@@ -179,7 +179,8 @@
 //	hold.mu           one lock's state; the other extends are posted under it
 //	mux.Mux.mu        the hooks of guard, watches and rechecker run under it, and take leaves
 //
-// The leaves are the mutexes of a line's shard and of the watches: under them no other is taken.
+// The leaves are the mutexes of the lines' shards and of the watches: under them no other is taken,
+// but that shards are locked together in their order.
 // Contexts are cancelled, and the Observer is called, under none of these but, at times,
 // Client.attempts.
 package redlock

@@ -3,6 +3,7 @@ package redlock
 import (
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/resp"
@@ -89,8 +90,17 @@ type spec struct {
 	kind    kind
 	numbers numbered // kind, if the lock has a fence; nil without
 	key     string
+	keys    []string // all that a lock on several has, sorted; nil of a lock on one
 	term    term
 	timeout time.Duration // of a round
+}
+
+// names returns all keys of the lock, sorted. It allocates nothing.
+func (s *spec) names() []string {
+	if s.keys == nil {
+		return unsafe.Slice(&s.key, 1)
+	}
+	return s.keys
 }
 
 // judgeInt judges a script or a command that returns an integer: 1 is a yes, any other a no. So is

@@ -43,7 +43,7 @@ func (m *Mutex) Lock(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return unasked(opLock, m.key, nil, "").endedBy(ctx, err)
 	}
-	w, first := c.lines.join(m.key)
+	w, first := c.lines.join(m.names()...)
 	wait := waiting{mutex: m, waiter: w}
 	defer wait.cleanUp()
 	// Whoever comes to a contended key looks first, so that those who were told
@@ -52,7 +52,7 @@ func (m *Mutex) Lock(ctx context.Context) error {
 	wait.inTurn = first && !try
 	e, err := wait.lock(ctx, try, first)
 	wait.acquired = e == nil && err == nil
-	held, failure := c.lines.leave(m.key, w, wait.acquired)
+	held, failure := c.lines.leave(w, wait.acquired, m.names()...)
 	wait.waiter = nil
 	if err != nil {
 		e = m.gaveUp(ctx, err, e, wait.cut, held, failure)
@@ -88,7 +88,7 @@ type waiting struct {
 func (w *waiting) cleanUp() {
 	m := w.mutex
 	if w.waiter != nil {
-		m.client.lines.leave(m.key, w.waiter, false)
+		m.client.lines.leave(w.waiter, false, m.names()...)
 	}
 	if w.since != 0 {
 		m.client.stats.waiting.Add(-1)
@@ -122,7 +122,7 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 			}
 			last = e
 			w.raced = e.reason == ErrHeld && len(e.Votes) > 0
-			m.client.lines.noteFailure(m.key, e)
+			m.client.lines.noteFailure(e, m.names()...)
 			if e.reason == ErrHeld {
 				m.client.watches.noteRefused(m.key, m.client.now())
 			}
@@ -271,7 +271,7 @@ func (w *waiting) look(ctx context.Context) (step, error) {
 		return 0, err
 	}
 	if p.held { // whoever leaves the line from now on knows why
-		c.lines.noteHeld(w.mutex.key)
+		c.lines.noteHeld(w.mutex.names()...)
 	}
 	left := p.at - c.now()
 	switch {
@@ -375,7 +375,7 @@ func (m *Mutex) gaveUp(ctx context.Context, err error, last, cut *RoundError, he
 		e.reason, e.note = ErrHeld, "within this process"
 	case failure != nil:
 		*e = *failure
-		e.note, e.Votes = "", slices.Clone(failure.Votes)
+		e.Key, e.note, e.Votes = m.key, "", slices.Clone(failure.Votes)
 	case cut != nil:
 		*e = *cut
 	}

@@ -428,7 +428,7 @@ func (m *Mutex) unlock(ctx context.Context) *RoundError {
 		defer func() {
 			if !finished { // a context has panicked: the release goes out nevertheless
 				c.rounds.Send(&k.op)
-				c.lines.released(m.key)
+				c.lines.released(m.names()...)
 			}
 		}()
 		c.renewer.finish(over)
@@ -438,7 +438,7 @@ func (m *Mutex) unlock(ctx context.Context) *RoundError {
 	c.rounds.Post(k.one[:]...)
 	// From here on a local waiter's attempt follows the release on every
 	// connection: it need not wait for the answers.
-	c.lines.released(m.key)
+	c.lines.released(m.names()...)
 	if since != 0 {
 		c.stats.hold.add(now - since)
 	}

@@ -2,7 +2,10 @@ package redlock
 
 import (
 	"hash/maphash"
+	"math/bits"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -10,7 +13,13 @@ import (
 // of a line contends with other processes. The others wait for their turn. A line exists while
 // somebody stands in it, and its memory is pooled: nothing per key is left behind.
 //
-// Its locks are leaves.
+// A waiter for several keys stands in the line of each. It contends once it is the first of all
+// of them, and those behind it wait until then. It joins all its lines in one step, so whoever
+// came before it in one line came before it in all that they share. Therefore no two wait for
+// each other, whatever the order in which they name their keys, and a waiter has its turn when
+// those that came before it have left: nobody who comes later delays it.
+//
+// Its locks are leaves. Those of several shards are taken in the order of the shards.
 type lines struct {
 	handovers int // in a row; below zero: any number
 	seed      maphash.Seed
@@ -26,7 +35,7 @@ type shard struct {
 
 // A line is guarded by its shard's mu.
 type line struct {
-	first, last *waiter
+	first, last *place
 	held        bool        // one who stood here has taken the lock, and not released it yet
 	handed      int         // hand-overs in a row
 	failure     *RoundError // of the first's last attempt; nil if held
@@ -34,13 +43,21 @@ type line struct {
 
 // A waiter is one goroutine in Lock.
 type waiter struct {
-	next, prev *waiter
-	signal     chan signal // capacity 1: the latest signal that was not taken yet
-	timer      *time.Timer
-	watch      *watch
+	places []place      // in the line of each of its keys, in their order
+	behind atomic.Int32 // the lines in which others stand before it
+	signal chan signal  // capacity 1: the latest signal that was not taken yet
+	timer  *time.Timer
+	watch  *watch
 }
 
-// A signal is what a waiter is told by others of its line.
+// A place is a waiter's in one line. It is guarded by the mu of the line's shard.
+type place struct {
+	waiter     *waiter
+	next, prev *place
+}
+
+// A signal is what a waiter is told by others of its lines. It is told nothing before it is the
+// first of all of them.
 type signal uint8
 
 const (
@@ -64,76 +81,107 @@ func (q *lines) init(handovers int) {
 	}
 }
 
-func (q *lines) shard(key string) *shard {
-	return &q.shards[maphash.String(q.seed, key)%uint64(len(q.shards))]
+func (q *lines) shard(key string) *shard { return &q.shards[q.index(key)] }
+
+func (q *lines) index(key string) uint64 {
+	return maphash.String(q.seed, key) % uint64(len(q.shards))
 }
 
-// tell gives a waiter a signal, in place of one that it has not taken yet. The shard's mu is
-// held, so nobody else sends.
+// lock takes the locks of the keys' shards, and returns these as a set, for unlock.
+func (q *lines) lock(keys []string) (locked uint64) {
+	for _, key := range keys {
+		locked |= 1 << q.index(key)
+	}
+	for rest := locked; rest != 0; rest &= rest - 1 {
+		q.shards[bits.TrailingZeros64(rest)].mu.Lock()
+	}
+	return locked
+}
+
+func (q *lines) unlock(locked uint64) {
+	for ; locked != 0; locked &= locked - 1 {
+		q.shards[bits.TrailingZeros64(locked)].mu.Unlock()
+	}
+}
+
+// line returns a key's line; nil if nobody stands in it. Its shard is locked.
+func (q *lines) line(key string) *line { return q.shard(key).lines[key] }
+
+// tell gives a waiter a signal, in place of one that it has not taken yet. Others may do so at
+// the same time, from other lines.
 func (w *waiter) tell(s signal) {
-	select {
-	case <-w.signal:
-	default:
+	for {
+		select {
+		case w.signal <- s:
+			return
+		default:
+		}
+		select {
+		case <-w.signal:
+		default:
+		}
 	}
-	w.signal <- s
 }
 
-// join puts the caller at the end of a key's line. If it is not the first, it gets a signal when
-// it is.
-func (q *lines) join(key string) (w *waiter, first bool) {
+// join puts the caller at the end of each key's line. If it is not the first of all, it gets a
+// signal when it is.
+func (q *lines) join(keys ...string) (w *waiter, first bool) {
 	w = q.waiters.Get().(*waiter)
-	s := q.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.lines[key]
-	if l == nil {
-		l = q.pool.Get().(*line)
-		s.lines[key] = l
+	w.places = slices.Grow(w.places[:0], len(keys))[:len(keys)]
+	locked := q.lock(keys)
+	defer q.unlock(locked)
+	behind := int32(0)
+	for i, key := range keys {
+		s := q.shard(key)
+		l := s.lines[key]
+		if l == nil {
+			l = q.pool.Get().(*line)
+			s.lines[key] = l
+		}
+		p := &w.places[i]
+		*p = place{waiter: w, prev: l.last}
+		if l.last == nil {
+			l.first = p
+		} else {
+			l.last.next = p
+			behind++
+		}
+		l.last = p
 	}
-	w.prev = l.last
-	if l.last == nil {
-		l.first = w
-	} else {
-		l.last.next = w
-	}
-	l.last = w
-	return w, l.first == w
+	w.behind.Store(behind)
+	return w, behind == 0
 }
 
-// leave takes a waiter out of its line, with or without the lock, and gives the next one its
-// turn. It returns what the line knows of why the lock could not be taken: whether it is held
-// in this client, and how the last attempt failed.
-func (q *lines) leave(key string, w *waiter, acquired bool) (held bool, failure *RoundError) {
-	s := q.shard(key)
-	s.mu.Lock()
-	l := s.lines[key]
-	if acquired {
-		l.held, l.failure = true, nil
+// leave takes a waiter out of its lines, with or without the lock, and gives their next ones
+// their turns. It returns what the lines know of why the lock could not be taken: whether it is
+// held in this client, and how the last attempt failed.
+func (q *lines) leave(w *waiter, acquired bool, keys ...string) (held bool, failure *RoundError) {
+	locked := q.lock(keys)
+	for i, key := range keys {
+		s, p := q.shard(key), &w.places[i]
+		l := s.lines[key]
+		if acquired {
+			l.held, l.failure = true, nil
+		}
+		held = held || l.held
+		if l.failure != nil {
+			failure = l.failure
+		}
+		l.remove(p)
+		switch {
+		case l.first == nil:
+			delete(s.lines, key)
+			*l = line{}
+			q.pool.Put(l)
+		case p.prev != nil || l.first.waiter.behind.Add(-1) > 0: // nobody is the first who was not
+		case acquired:
+			l.first.waiter.tell(turnHeld)
+		default:
+			l.first.waiter.tell(turn)
+		}
 	}
-	held, failure = l.held, l.failure
-	first := w.prev == nil
-	if first {
-		l.first = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		l.last = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	switch {
-	case l.first == nil:
-		delete(s.lines, key)
-		*l = line{}
-		q.pool.Put(l)
-	case first && acquired:
-		l.first.tell(turnHeld)
-	case first:
-		l.first.tell(turn)
-	}
-	s.mu.Unlock()
-	w.next, w.prev = nil, nil
+	q.unlock(locked)
+	clear(w.places)
 	select {
 	case <-w.signal: // it came too late
 	default:
@@ -142,40 +190,62 @@ func (q *lines) leave(key string, w *waiter, acquired bool) (held bool, failure 
 	return held, failure
 }
 
-// noteFailure notes how the last attempt of the first of a line failed.
-func (q *lines) noteFailure(key string, e *RoundError) {
-	s := q.shard(key)
-	s.mu.Lock()
-	l := s.lines[key]
-	l.held, l.failure = l.held && e.reason == ErrHeld, e
-	s.mu.Unlock()
-}
-
-// noteHeld notes that the key was found to be another's, unless that is known.
-func (q *lines) noteHeld(key string) {
-	s := q.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l := s.lines[key]; l.failure == nil || l.failure.reason != ErrHeld {
-		l.failure = unasked(opLock, key, ErrHeld, "")
+func (l *line) remove(p *place) {
+	if p.prev == nil {
+		l.first = p.next
+	} else {
+		p.prev.next = p.next
+	}
+	if p.next == nil {
+		l.last = p.prev
+	} else {
+		p.next.prev = p.prev
 	}
 }
 
-// released tells a key's line that the lock was released in this client.
-func (q *lines) released(key string) {
-	s := q.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.lines[key]
-	if l == nil {
-		return
+// noteFailure notes how the last attempt of the first of the lines failed.
+func (q *lines) noteFailure(e *RoundError, keys ...string) {
+	defer q.unlock(q.lock(keys))
+	for _, key := range keys {
+		l := q.line(key)
+		l.held, l.failure = l.held && e.reason == ErrHeld, e
 	}
-	l.held = false
-	if q.handovers >= 0 && l.handed >= q.handovers {
-		l.handed = 0
-		l.first.tell(yield)
-		return
-	}
-	l.handed++
-	l.first.tell(released)
 }
+
+// noteHeld notes that a lock on the keys was found to be another's, unless that is known.
+func (q *lines) noteHeld(keys ...string) {
+	defer q.unlock(q.lock(keys))
+	for _, key := range keys {
+		if l := q.line(key); l.failure == nil || l.failure.reason != ErrHeld {
+			l.failure = unasked(opLock, key, ErrHeld, "")
+		}
+	}
+}
+
+// released tells the keys' lines that a lock on them was released in this client. If one of those
+// who could try has been preceded by enough hand-overs in its line, they all let others try.
+func (q *lines) released(keys ...string) {
+	defer q.unlock(q.lock(keys))
+	next := released
+	for _, key := range keys {
+		if l := q.line(key); l.ready() && q.handovers >= 0 && l.handed >= q.handovers {
+			next = yield
+		}
+	}
+	for _, key := range keys {
+		l := q.line(key)
+		if l != nil {
+			l.held = false
+		}
+		if !l.ready() {
+			continue
+		}
+		if l.handed++; next == yield {
+			l.handed = 0
+		}
+		l.first.waiter.tell(next)
+	}
+}
+
+// ready reports whether somebody stands in the line, and its first is that of all its lines.
+func (l *line) ready() bool { return l != nil && l.first.waiter.behind.Load() == 0 }

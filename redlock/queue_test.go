@@ -2,7 +2,11 @@ package redlock
 
 import (
 	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -59,15 +63,15 @@ func TestLineIsFirstInFirstOut(t *testing.T) {
 	require.True(t, first, "lines do not meet")
 	requireQuiet(t, a, b, c)
 
-	q.leave("k", a, true)
+	q.leave(a, true, "k")
 	requireTold(t, turnHeld, b)
 	q.released("k")
 	requireTold(t, released, b)
-	q.leave("k", b, true)
+	q.leave(b, true, "k")
 	requireTold(t, turnHeld, c)
 	requireQuiet(t, other)
-	q.leave("k", c, false)
-	q.leave("another key", other, false)
+	q.leave(c, false, "k")
+	q.leave(other, false, "another key")
 	require.Zero(t, q.size())
 }
 
@@ -76,14 +80,14 @@ func TestLineGoesOnWhenAnybodyLeaves(t *testing.T) {
 	a, _ := q.join("k")
 	b, _ := q.join("k")
 	c, _ := q.join("k")
-	q.leave("k", b, false) // in the middle
+	q.leave(b, false, "k") // in the middle
 	requireQuiet(t, a, c)
-	q.leave("k", a, false) // the first, without the lock
+	q.leave(a, false, "k") // the first, without the lock
 	requireTold(t, turn, c)
 	d, _ := q.join("k")
-	q.leave("k", d, false) // the last
+	q.leave(d, false, "k") // the last
 	requireQuiet(t, c)
-	q.leave("k", c, true)
+	q.leave(c, true, "k")
 	require.Zero(t, q.size())
 }
 
@@ -91,14 +95,14 @@ func TestLatestSignalCounts(t *testing.T) {
 	q := newLines(-1)
 	a, _ := q.join("k")
 	b, _ := q.join("k")
-	q.leave("k", a, true) // told turnHeld, which b is slow to see
+	q.leave(a, true, "k") // told turnHeld, which b is slow to see
 	q.released("k")
 	requireTold(t, released, b)
 	q.released("k")
-	q.leave("k", b, true)
+	q.leave(b, true, "k")
 	again, _ := q.join("k")
 	requireQuiet(t, again)
-	q.leave("k", again, false)
+	q.leave(again, false, "k")
 }
 
 func TestHandOversInARowAreBounded(t *testing.T) {
@@ -106,13 +110,13 @@ func TestHandOversInARowAreBounded(t *testing.T) {
 	w, _ := q.join("k")
 	for _, want := range []signal{released, released, yield, released, released, yield} {
 		next, _ := q.join("k")
-		q.leave("k", w, true)
+		q.leave(w, true, "k")
 		requireTold(t, turnHeld, next)
 		q.released("k")
 		requireTold(t, want, next)
 		w = next
 	}
-	q.leave("k", w, false)
+	q.leave(w, false, "k")
 	require.Zero(t, q.size())
 }
 
@@ -123,15 +127,15 @@ func TestLineKnowsWhyTheLockIsNotToBeHad(t *testing.T) {
 	c, _ := q.join("k")
 	d, _ := q.join("k")
 	down := &RoundError{reason: ErrNoQuorum}
-	q.noteFailure("k", down)
-	held, failure := q.leave("k", d, false)
+	q.noteFailure(down, "k")
+	held, failure := q.leave(d, false, "k")
 	require.False(t, held)
 	require.Same(t, down, failure)
-	q.leave("k", a, true)
-	held, failure = q.leave("k", c, false)
+	q.leave(a, true, "k")
+	held, failure = q.leave(c, false, "k")
 	require.True(t, held)
 	require.Nil(t, failure)
-	q.leave("k", b, false)
+	q.leave(b, false, "k")
 }
 
 func TestNothingOfALineIsLeftBehind(t *testing.T) {
@@ -150,13 +154,192 @@ func TestNothingOfALineIsLeftBehind(t *testing.T) {
 			q.released(key)
 		} else {
 			i := rand.IntN(len(all))
-			q.leave(all[i].key, all[i].w, rand.IntN(2) == 0)
+			q.leave(all[i].w, rand.IntN(2) == 0, all[i].key)
 			all[i] = all[len(all)-1]
 			all = all[:len(all)-1]
 		}
 	}
 	for _, s := range all {
-		q.leave(s.key, s.w, false)
+		q.leave(s.w, false, s.key)
+	}
+	require.Zero(t, q.size())
+}
+
+// Whoever waits for several keys has its turn when it is the first in each line, and is told
+// nothing before.
+func TestAWaiterForSeveralKeysStandsInEachLine(t *testing.T) {
+	q := newLines(-1)
+	a, _ := q.join("a")
+	b, _ := q.join("b")
+	set, first := q.join("a", "b")
+	require.False(t, first)
+	behind, _ := q.join("b")
+	other, first := q.join("c")
+	require.True(t, first)
+
+	q.leave(a, true, "a")
+	q.released("a")
+	requireQuiet(t, set)
+	q.leave(b, false, "b")
+	requireTold(t, turn, set)
+	q.released("b")
+	requireTold(t, released, set)
+	requireQuiet(t, behind, other)
+
+	q.leave(set, true, "a", "b")
+	requireTold(t, turnHeld, behind)
+	late, first := q.join("a")
+	require.True(t, first)
+	q.released("a", "b")
+	requireTold(t, released, behind)
+	requireTold(t, released, late)
+	q.leave(behind, false, "b")
+	q.leave(late, false, "a")
+	q.leave(other, false, "c")
+	require.Zero(t, q.size())
+}
+
+// One release of several keys is one word to who stands first in the lines of several of them.
+func TestHandOversOfSeveralKeysInARowAreBounded(t *testing.T) {
+	q := newLines(2)
+	w, _ := q.join("a", "b")
+	for _, want := range []signal{released, released, yield, released, released, yield} {
+		next, _ := q.join("a", "b")
+		q.leave(w, true, "a", "b")
+		requireTold(t, turnHeld, next)
+		q.released("a", "b")
+		requireTold(t, want, next)
+		requireQuiet(t, next)
+		w = next
+	}
+	// A line that has had enough has the others of the lock yield with it.
+	q.leave(w, false, "a", "b")
+	one, _ := q.join("a")
+	for range 2 {
+		q.released("a")
+		requireTold(t, released, one)
+	}
+	both, _ := q.join("b")
+	q.released("a", "b")
+	requireTold(t, yield, one)
+	requireTold(t, yield, both)
+	q.leave(one, false, "a")
+	q.leave(both, false, "b")
+	require.Zero(t, q.size())
+}
+
+// A waiter that gives up frees its place in each line, wherever it stood.
+func TestAWaiterForSeveralKeysGivesUp(t *testing.T) {
+	q := newLines(-1)
+	a, _ := q.join("a")
+	set, _ := q.join("a", "b")
+	b, first := q.join("b")
+	require.False(t, first, "it waits for those who came before it")
+	behind, _ := q.join("a")
+	q.leave(set, false, "a", "b")
+	requireTold(t, turn, b)
+	requireQuiet(t, a, behind)
+	q.leave(a, false, "a")
+	requireTold(t, turn, behind)
+	q.leave(b, false, "b")
+	q.leave(behind, false, "a")
+	require.Zero(t, q.size())
+}
+
+// In no history does a waiter for a set wait for more than those who came before it, and there is
+// always one who has its turn.
+func TestWaitersForSetsThatOverlapHaveTheirTurnInOrder(t *testing.T) {
+	t.Parallel()
+	keys := []string{"a", "b", "c", "d", "e"}
+	type standing struct {
+		came int
+		keys []string
+		w    *waiter
+		turn bool
+	}
+	for range 200 {
+		q := newLines(-1)
+		var all []*standing
+		meets := func(x, y *standing) bool {
+			return slices.ContainsFunc(x.keys, func(k string) bool { return slices.Contains(y.keys, k) })
+		}
+		for came := 0; came < 300 || len(all) > 0; came++ {
+			if came < 300 && rand.IntN(2) == 0 {
+				s := &standing{came: came}
+				for _, k := range keys {
+					if rand.IntN(3) == 0 {
+						s.keys = append(s.keys, k)
+					}
+				}
+				if len(s.keys) > 0 {
+					s.w, s.turn = q.join(s.keys...)
+					all = append(all, s)
+				}
+			} else if len(all) > 0 {
+				i := rand.IntN(len(all))
+				if !all[i].turn && rand.IntN(4) > 0 { // only some give up
+					i = slices.IndexFunc(all, func(s *standing) bool { return s.turn })
+				}
+				s := all[i]
+				all = slices.Delete(all, i, i+1)
+				if s.turn && rand.IntN(2) == 0 {
+					q.leave(s.w, true, s.keys...)
+					q.released(s.keys...)
+				} else {
+					q.leave(s.w, false, s.keys...)
+				}
+			}
+			for i, s := range all {
+				if _, ok := told(s.w); ok {
+					s.turn = true
+				}
+				free := !slices.ContainsFunc(all[:i], func(before *standing) bool { return meets(before, s) })
+				require.Equal(t, free, s.turn, "those before it have left, or have not")
+			}
+		}
+		require.Zero(t, q.size())
+	}
+}
+
+// Many goroutines join and leave lines that overlap: nobody waits for ever.
+func TestLinesThatOverlapNeverBlock(t *testing.T) {
+	t.Parallel()
+	q := newLines(1)
+	sets := [][]string{{"a", "b"}, {"b", "c"}, {"a", "c"}, {"a"}, {"b"}, {"c"}, {"a", "b", "c"}}
+	var holders [3]atomic.Int32
+	var all sync.WaitGroup
+	done := make(chan struct{})
+	for _, keys := range append(slices.Clone(sets), sets...) {
+		all.Go(func() {
+			for range 2000 {
+				w, first := q.join(keys...)
+				if !first {
+					select {
+					case <-w.signal:
+					case <-done:
+						return
+					}
+				}
+				for _, k := range keys {
+					if holders[k[0]-'a'].Add(1) > 1 {
+						t.Error("two are the first of one line")
+					}
+				}
+				for _, k := range keys {
+					holders[k[0]-'a'].Add(-1)
+				}
+				q.leave(w, true, keys...)
+				q.released(keys...)
+			}
+		})
+	}
+	go func() { all.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Error("somebody waits for ever")
+		close(done)
+		return
 	}
 	require.Zero(t, q.size())
 }
