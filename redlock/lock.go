@@ -48,7 +48,7 @@ func (m *Mutex) Lock(ctx context.Context) error {
 	defer wait.cleanUp()
 	// Whoever comes to a contended key looks first, so that those who were told
 	// of its release are not always overtaken by whoever has released it.
-	try := first && !(c.watches.contended(m.key, c.now()) && c.watches.tracked())
+	try := first && !(c.watches.contended(c.now(), m.names()...) && c.watches.tracked())
 	wait.inTurn = first && !try
 	e, err := wait.lock(ctx, try, first)
 	wait.acquired = e == nil && err == nil
@@ -124,7 +124,7 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 			w.raced = e.reason == ErrHeld && len(e.Votes) > 0
 			m.client.lines.noteFailure(e, m.names()...)
 			if e.reason == ErrHeld {
-				m.client.watches.noteRefused(m.key, m.client.now())
+				m.client.watches.noteRefused(m.client.now(), m.names()...)
 			}
 		}
 		if w.since == 0 {
@@ -204,7 +204,7 @@ func (w *waiting) endVigil() {
 	m := w.mutex
 	w.waiter.timer.Stop()
 	if w.vigil.watching {
-		m.client.watches.remove(m.key, m.client.now())
+		m.client.watches.remove(m.client.now(), m.names()...)
 	}
 }
 
@@ -258,7 +258,7 @@ func (w *waiting) lineTold(s signal) step {
 func (w *waiting) look(ctx context.Context) (step, error) {
 	c := w.mutex.client
 	w.vigil.aside, w.vigil.watching = false, true
-	c.watches.add(w.mutex.key, w.waiter.watch) // afresh: what was told before is in the answers
+	c.watches.add(w.waiter.watch, w.mutex.names()...) // afresh: what was told before is in the answers
 	if !c.watches.tracked() {
 		return w.sleepFor(w.pause(), WakePoll), nil
 	}
@@ -383,9 +383,19 @@ func (m *Mutex) gaveUp(ctx context.Context, err error, last, cut *RoundError, he
 	if e.reason == ErrHeld && errors.Is(err, context.DeadlineExceeded) {
 		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.client.brief(m.timeout, explainMin))
 		defer cancel()
-		all, _ := m.client.Holders(ask, m.key) // those that answer are enough
-		h := leading(all)
+		h := m.holder(ask)
 		e.held, e.HeldBy, e.HeldFor = h.String(), h.owner, h.left
 	}
 	return e
+}
+
+// holder asks who is in the way of the lock. Of several keys, the first that somebody holds decides.
+func (m *Mutex) holder(ctx context.Context) (h claim) {
+	for _, key := range m.names() {
+		all, _ := m.client.Holders(ctx, key) // those that answer are enough
+		if h = leading(all); h.votes > 0 {
+			break
+		}
+	}
+	return h
 }

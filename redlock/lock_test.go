@@ -395,7 +395,7 @@ func TestWhoLosesRacesDoesNotStandAsideForLong(t *testing.T) {
 					}, all(3)...)
 				}
 				client.rounds = tracked
-				client.watches.noteRefused("k", client.now())
+				client.watches.noteRefused(client.now(), "k")
 				since := r.now()
 				require.NoError(t, client.NewMutex("k", ttl).Lock(t.Context()))
 				require.Equal(t, 31, looks)

@@ -26,7 +26,7 @@ func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (cle
 	var started time.Duration
 	failed := 0
 	clean = true
-	for _, g := range ranked(s.key, c.rounds.Masters()) {
+	for _, g := range ranked(s.names()[0], c.rounds.Masters()) {
 		if likely != 0 && !likely.Has(g) {
 			continue
 		}

@@ -62,20 +62,25 @@ func (ws *watches) init(c *core, masters int) {
 
 func newWatch() *watch { return &watch{told: make(chan struct{}, 1)} }
 
-func (ws *watches) add(key string, w *watch) {
+// add registers a watch for the keys that a lock has: a change of any may be what it waits for.
+func (ws *watches) add(w *watch, keys ...string) {
 	select {
 	case <-w.told:
 	default:
 	}
 	ws.mu.Lock()
 	w.changed, w.deaf = 0, 0
-	ws.byKey[key] = w
+	for _, key := range keys {
+		ws.byKey[key] = w
+	}
 	ws.mu.Unlock()
 }
 
-func (ws *watches) remove(key string, now time.Duration) {
+func (ws *watches) remove(now time.Duration, keys ...string) {
 	ws.mu.Lock()
-	delete(ws.byKey, key)
+	for _, key := range keys {
+		delete(ws.byKey, key)
+	}
 	ws.idle = now
 	ws.mu.Unlock()
 }
@@ -181,15 +186,23 @@ func (ws *watches) entry(key string) *atomic.Int64 {
 	return &ws.refused[maphash.String(ws.seed, key)%uint64(len(ws.refused))]
 }
 
-// noteRefused marks a key as contended, and contended reports whether it is.
+// noteRefused marks the keys of a lock as contended, and contended reports whether one of them is.
 // Whoever wants a contended key looks before trying: those who were told of its
 // release come first then, and a holder that takes the lock again and again does
 // not starve the others.
-func (ws *watches) noteRefused(key string, now time.Duration) { ws.entry(key).Store(int64(now)) }
+func (ws *watches) noteRefused(now time.Duration, keys ...string) {
+	for _, key := range keys {
+		ws.entry(key).Store(int64(now))
+	}
+}
 
-func (ws *watches) contended(key string, now time.Duration) bool {
-	at := time.Duration(ws.entry(key).Load())
-	return at != 0 && now-at < refusedFor
+func (ws *watches) contended(now time.Duration, keys ...string) bool {
+	for _, key := range keys {
+		if at := time.Duration(ws.entry(key).Load()); at != 0 && now-at < refusedFor {
+			return true
+		}
+	}
+	return false
 }
 
 // prospect is what looking at a key has shown.

@@ -51,7 +51,7 @@ func TestContendedKeyIsLookedAtFirst(t *testing.T) {
 				masters := &trackedRounds{fakeRounds: r, client: client, silent: c.silent}
 				client.rounds = masters
 				if c.contended {
-					client.watches.noteRefused("k", client.now())
+					client.watches.noteRefused(client.now(), "k")
 				}
 				since := r.now()
 				require.NoError(t, client.NewMutex("k", ttl).Lock(t.Context()))
@@ -124,7 +124,7 @@ func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
 	var seen atomic.Bool
 	waiter.observe.WaitStart = func(context.Context, string) { seen.Store(true) }
 	// Refused by all four, the waiter would be woken by three of them.
-	waiter.watches.noteRefused("k", waiter.now())
+	waiter.watches.noteRefused(waiter.now(), "k")
 	go func() { done <- waiter.NewMutex("k", 30*time.Second).Lock(t.Context()) }()
 	require.Eventually(t, seen.Load, hanging, time.Millisecond)
 	time.Sleep(50 * time.Millisecond)
