@@ -4,22 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redburst/redburst/mux"
 )
 
-// A key goes back and forth with every command, and a master's push names it:
-// one that fills a connection's buffers would be in the way of all the others.
-const maxKey = 16 << 10
+const (
+	// A key goes back and forth with every command, and a master's push names it:
+	// one that fills a connection's buffers would be in the way of all the others.
+	maxKey = 16 << 10
 
-// A Mutex is a lock on one key. It is made by [Client.NewMutex]; those of a zero Mutex panic if
+	maxKeys         = 64        // of one lock
+	maxKeysTogether = 256 << 10 // bytes: all of them are in each command
+)
+
+// A Mutex is a lock on one key, or on several ([WithKeys]). It is made by [Client.NewMutex]; those of a zero Mutex panic if
 // they need the masters. It may be used by any number of goroutines at once, but it is one
 // holder: of two that call Lock on it the second waits like any other contender for the key, and
 // an Unlock releases whatever the Mutex holds, whoever took it. Give each holder a Mutex.
 //
 // TryLock, Extend and Unlock on a Mutex that is reused allocate nothing if they succeed and the
-// key has at most 512 bytes: no large buffers are kept.
+// key has at most 512 bytes (several keys together: somewhat less): no large buffers are kept.
 type Mutex struct {
 	hold
 	client  *Client // see of
@@ -55,8 +61,13 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 	if o.token != "" {
 		m.token = []byte(o.token)
 	}
+	if len(o.more) > 0 {
+		if err := m.together(o.more); err != nil {
+			m.invalid = err
+		}
+	}
 	if o.fence {
-		if _, ok := o.kind.(plain); ok {
+		if _, ok := m.kind.(plain); ok {
 			m.numbers = newFenced(key, ttl, c.cfg.FenceMemory)
 			m.kind = m.numbers
 		} else {
@@ -83,6 +94,37 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 	return m
 }
 
+// together makes it a lock on more keys than one, if they are others.
+func (m *Mutex) together(more []string) error {
+	keys := append(slices.Clone(more), m.key)
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	bytes := 0
+	for _, key := range keys {
+		bytes += len(key)
+		switch {
+		case key == "":
+			return errors.New("one of the keys is empty")
+		case len(key) > maxKey:
+			return fmt.Errorf("one of the keys has %d bytes, and %d are the most", len(key), maxKey)
+		}
+	}
+	_, alone := m.kind.(plain)
+	switch {
+	case len(keys) == 1:
+		return nil
+	case len(keys) > maxKeys:
+		return fmt.Errorf("there are %d keys, and %d are the most", len(keys), maxKeys)
+	case bytes > maxKeysTogether:
+		return fmt.Errorf("the keys have %d bytes together, and %d are the most", bytes, maxKeysTogether)
+	case !alone:
+		return errors.New("a lock of this kind has one key")
+	}
+	m.keys = keys
+	m.kind = &several{keys}
+	return nil
+}
+
 // of returns the Mutex's client.
 func (m *Mutex) of() *Client {
 	if m.client == nil {
@@ -94,7 +136,7 @@ func (m *Mutex) of() *Client {
 // Format prints the key, and not the token, whatever the verb.
 func (m *Mutex) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "redlock.Mutex{%s}", quoted(m.key)) }
 
-// Key returns the key.
+// Key returns the key. Of several it is the one that NewMutex was given.
 func (m *Mutex) Key() string { return m.key }
 
 // Token returns the token under which the masters know the lock: what another

@@ -13,11 +13,30 @@ type Option func(*options)
 // options is what the options of one Mutex have come to.
 type options struct {
 	kind     kind
+	more     []string // further keys
 	fence    bool
 	token    string // that was handed over; empty if none was
 	timeout  time.Duration
 	lifetime time.Duration
 	invalid  error // what is wrong with them
+}
+
+// WithKeys makes the Mutex a lock on several keys, all or none: on the one that NewMutex is given,
+// and on these. It is taken in one round, and lost if one of the keys is. For each key it is a lock
+// as any other: a lock on one of them excludes it, and is excluded, also one of another library.
+//
+// The order of the keys means nothing, and a key that is given twice is one. A lock has at most 64
+// keys, which have at most 256 KiB together. All of them are on each master: a cluster cannot
+// serve.
+//
+// Nobody holds one key while it waits for another, so no order of locks can block. In Lock, those
+// of one client that share a key have it in the order in which they came. So while one waits
+// for its keys, those that come after it wait behind it for each of them. TryLock passes by.
+// Between processes it contends for its keys as others do, and tries when the masters tell that the
+// last of them may be free. While other processes take its keys again and again at different
+// moments, it can wait for long.
+func WithKeys(more ...string) Option {
+	return func(o *options) { o.more = append(o.more, more...) }
 }
 
 // WithFence gives each lock that the Mutex takes a fence ([Mutex.Fence], [FenceFrom]): a number

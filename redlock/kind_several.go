@@ -1,0 +1,117 @@
+package redlock
+
+import (
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/resp"
+)
+
+// several is the plain lock on several keys, all or none. Each command is about all of them, and a
+// master obeys it at one moment. So its yes is a yes for each key, and for each key this is the
+// Redlock algorithm, with the same key, token and expiry as the plain lock's.
+type several struct{ keys []string } // sorted, each once
+
+// In these scripts KEYS are all keys, and GET is called by pcall as in the plain ones. PTTL says
+// that there is no key by -2, whatever the key would hold. Nothing is written before all is read.
+var (
+	// ARGV token, TTL in ms.
+	severalAcquireScript = newScript(`for i = 1, #KEYS do
+  if redis.call('PTTL', KEYS[i]) ~= -2 then
+    return 0
+  end
+end
+for i = 1, #KEYS do
+  redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2], 'NX')
+end
+return 1`)
+
+	// ARGV token, TTL in ms, whether keys may be set again. It returns what the plain one does: 2
+	// if one or more of the keys were free, and none was another's.
+	severalExtendScript = newScript(`local lost = {}
+for i = 1, #KEYS do
+  local v = redis.pcall('GET', KEYS[i])
+  lost[i] = v == false
+  if v ~= ARGV[1] and (v ~= false or ARGV[3] ~= '1') then
+    return 0
+  end
+end
+local reply = 1
+for i = 1, #KEYS do
+  if lost[i] then
+    redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2], 'NX')
+    reply = 2
+  else
+    redis.call('PEXPIRE', KEYS[i], ARGV[2])
+  end
+end
+return reply`)
+
+	// ARGV token. It returns 1 if all keys were ours.
+	severalReleaseScript = newScript(`local reply = 1
+for i = 1, #KEYS do
+  if redis.pcall('GET', KEYS[i]) == ARGV[1] then
+    redis.call('DEL', KEYS[i])
+  else
+    reply = 0
+  end
+end
+return reply`)
+
+	// It returns what PTTL does of one key: -2 if all are free, -1 if one never is, and else the
+	// longest time that one of them has to live.
+	severalLookScript = newScript(`local most = -2
+for i = 1, #KEYS do
+  local left = redis.call('PTTL', KEYS[i])
+  if left == -1 then
+    left = math.huge
+  end
+  most = math.max(most, left)
+end
+return most == math.huge and -1 or most`)
+)
+
+// acquire sends the acquire script or, where the server has it,
+// MSETEX n key token ... NX PX ttl.
+func (s *several) acquire(r *request, g grant) {
+	r.judge = judgeInt
+	r.command = appendSeveralArgs(severalAcquireScript.appendHash(r.command, 2, s.keys...), g)
+	r.fallback = appendSeveralArgs(severalAcquireScript.appendText(r.fallback, 2, s.keys...), g)
+	d := &r.dialects[0]
+	d.Needs = conn.MSetEx
+	d.Command = resp.AppendArray(d.Command, 5+2*len(s.keys))
+	d.Command = resp.AppendBulkString(d.Command, "MSETEX")
+	d.Command = resp.AppendBulkInt(d.Command, int64(len(s.keys)))
+	for _, key := range s.keys {
+		d.Command = resp.AppendBulkString(d.Command, key)
+		d.Command = resp.AppendBulk(d.Command, g.token)
+	}
+	d.Command = resp.AppendBulkString(d.Command, "NX")
+	d.Command = resp.AppendBulkString(d.Command, "PX")
+	d.Command = resp.AppendBulkInt(d.Command, g.ttl.Milliseconds())
+}
+
+func appendSeveralArgs(dst []byte, g grant) []byte {
+	return resp.AppendBulkInt(resp.AppendBulk(dst, g.token), g.ttl.Milliseconds())
+}
+
+// extend and release have no dialect: no command of any server does this to several keys.
+func (s *several) extend(r *request, g grant, restore bool) {
+	r.judge = judgeInt
+	r.command = appendExtendArgs(severalExtendScript.appendHash(r.command, 3, s.keys...), g, restore)
+	r.fallback = appendExtendArgs(severalExtendScript.appendText(r.fallback, 3, s.keys...), g, restore)
+}
+
+func (s *several) release(r *request, g grant) {
+	r.judge = judgeInt
+	r.command = resp.AppendBulk(severalReleaseScript.appendHash(r.command, 1, s.keys...), g.token)
+	r.fallback = resp.AppendBulk(severalReleaseScript.appendText(r.fallback, 1, s.keys...), g.token)
+}
+
+// look reads when the last of the keys is free. A master promises to tell of what the script has
+// read. The promise is for one command, so the script's text is sent: a second command after
+// NOSCRIPT would be without it.
+func (s *several) look(r *request, _ string) {
+	r.judge = judgeFree
+	r.command = resp.AppendCommand(r.command, "CLIENT", "CACHING", "YES")
+	r.command = severalLookScript.appendText(r.command, 0, s.keys...)
+	r.replies = 2
+}
