@@ -43,16 +43,19 @@
 //	    +delex                               optional, Redis 8.4 and later: a release costs the
 //	                                         master less than by a script
 //	    +delifeq                             optional, Valkey 9.0 and later: likewise
+//	    +msetex                              optional, Redis 8.4 and later: so does taking a
+//	                                         lock on several keys
 //
 // A server refuses the whole ACL SETUSER if it does not know one of the commands ("Unknown
-// command or category name in ACL"). So leave +delex and +delifeq out where the server is not
-// the one that the line names. Where the user lacks them, the scripts do the same. A server that
-// has such a command then refuses the first release of each connection, and notes it in its ACL
+// command or category name in ACL"). So leave +delex, +delifeq and +msetex out where the server
+// is not the one that the line names. Where the user lacks them, the scripts do the same. A server
+// that has such a command then refuses its first use on each connection, and notes it in its ACL
 // LOG.
 //
 // Every user may run HELLO and AUTH, and set the client name within HELLO. If the user lacks
 // an optional permission, or INFO, [Server.Missing] says so. NOPERM on SCRIPT LOAD or SELECT
 // is a [*RefusedError]. NOPERM on another command shows only when the command is sent, since
 // no server before Redis 7 tells what a user may do. It is then the error of the first vote,
-// with the master's name. NOPERM on DELEX or DELIFEQ is no error: the script follows.
+// with the master's name. NOPERM on DELEX, DELIFEQ or MSETEX is no error: the script
+// follows.
 package conn

@@ -75,6 +75,47 @@ func TestNativeCommandsAreUsedWhereTheyAre(t *testing.T) {
 	}
 }
 
+// Several keys are taken by MSETEX where it is, and by the script where it is not or may not be used.
+func TestSeveralKeysAreTakenByTheNativeCommand(t *testing.T) {
+	one := redlocktest.Start(t, 1)
+	if _, err := one.Do(0, "MSETEX"); err == nil || !strings.Contains(err.Error(), "wrong number of arguments") {
+		t.Skip("this server has no MSETEX (Redis 8.4)")
+	}
+	for name, c := range map[string]struct {
+		args            []string
+		forbidden       bool
+		native, scripts int // calls to take a lock 20 times; extends and releases are scripts, too
+	}{
+		"on":           {native: 20, scripts: 40},
+		"switched off": {args: []string{"--rename-command", "MSETEX", ""}, scripts: 60},
+		"forbidden":    {forbidden: true, scripts: 59}, // the first is sent the text
+	} {
+		t.Run(name, func(t *testing.T) {
+			masters := redlocktest.Start(t, 3, redlocktest.WithArgs(c.args...))
+			client := openOn(t, masters, nil)
+			for i := range 3 {
+				if c.forbidden {
+					_, err := masters.Do(i, "ACL", "SETUSER", "default", "-msetex")
+					require.NoError(t, err)
+				}
+			}
+			m := client.NewMutex("a", 30*time.Second, redlock.WithKeys("b"))
+			plain := client.NewMutex("b", 30*time.Second)
+			for range 20 {
+				require.NoError(t, m.TryLock(t.Context()))
+				require.ErrorIs(t, plain.TryLock(t.Context()), redlock.ErrHeld)
+				require.NoError(t, m.Extend(t.Context()))
+				require.NoError(t, m.Unlock(t.Context()))
+			}
+			for i := range 3 {
+				becomes(t, func() bool { return calls(t, masters, i, "EVALSHA") >= c.scripts }, "master %d was sent scripts", i)
+				becomes(t, func() bool { return calls(t, masters, i, "MSETEX") == c.native }, "master %d was sent MSETEX", i)
+				require.Equal(t, c.scripts, calls(t, masters, i, "EVALSHA"))
+			}
+		})
+	}
+}
+
 // Each master of a mixed fleet is spoken to in its own words, within one round.
 func TestServersCanBeMixed(t *testing.T) {
 	native := nativeRelease(t)
