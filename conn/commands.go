@@ -16,7 +16,7 @@ const (
 	DelIfEq
 	// SetIfEq is SET key value IFEQ value PX ms. A server with one of the others has it.
 	SetIfEq
-	// MSetEx is MSETEX n key value ... NX PX ms, which Redis has since 8.4.
+	// MSetEx is MSETEX n key value ... NX PX ms, which Redis has since 8.4, and Valkey since 9.1.
 	MSetEx
 )
 

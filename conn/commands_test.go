@@ -24,7 +24,7 @@ func TestProbesFindOutWhatAServerHas(t *testing.T) {
 		"an old Redis":           {map[string]string{"DELEX": unknown, "DELIFEQ": unknown}, 0},
 		"Redis 8.4":              {map[string]string{"DELEX": arguments, "DELIFEQ": unknown}, conn.DelEx | conn.SetIfEq},
 		"Redis 8.4, with MSETEX": {map[string]string{"DELEX": arguments, "MSETEX": arguments}, conn.DelEx | conn.SetIfEq | conn.MSetEx},
-		"MSETEX alone":           {map[string]string{"MSETEX": arguments}, conn.MSetEx},
+		"Valkey 9.1":             {map[string]string{"DELIFEQ": arguments, "MSETEX": arguments}, conn.DelIfEq | conn.SetIfEq | conn.MSetEx},
 		"Valkey 9.0":             {map[string]string{"DELEX": unknown, "DELIFEQ": arguments}, conn.DelIfEq | conn.SetIfEq},
 		"both":                   {map[string]string{"DELEX": arguments, "DELIFEQ": arguments}, conn.DelEx | conn.DelIfEq | conn.SetIfEq},
 		"it allows neither":      {map[string]string{"DELEX": "-NOPERM no\r\n", "DELIFEQ": "-NOPERM no\r\n"}, 0},

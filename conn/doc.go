@@ -43,12 +43,12 @@
 //	    +delex                               optional, Redis 8.4 and later: a release costs the
 //	                                         master less than by a script
 //	    +delifeq                             optional, Valkey 9.0 and later: likewise
-//	    +msetex                              optional, Redis 8.4 and later: so does taking a
-//	                                         lock on several keys
+//	    +msetex                              optional, Redis 8.4 and later, Valkey 9.1 and later:
+//	                                         so does taking a lock on several keys
 //
 // A server refuses the whole ACL SETUSER if it does not know one of the commands ("Unknown
 // command or category name in ACL"). So leave +delex, +delifeq and +msetex out where the server
-// is not the one that the line names. Where the user lacks them, the scripts do the same. A server
+// is none that the line names. Where the user lacks them, the scripts do the same. A server
 // that has such a command then refuses its first use on each connection, and notes it in its ACL
 // LOG.
 //
