@@ -407,6 +407,9 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 		return n
 	}
 	px := func(s string) time.Duration { return m.r.clock() + time.Duration(number(s))*time.Millisecond }
+	if reply := m.applySeveral(args, px); reply != nil {
+		return reply, true
+	}
 	key := args[1]
 	if args[0] == "EVALSHA" || args[0] == "EVAL" {
 		key = args[3]
@@ -504,6 +507,43 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 		return resp.AppendInt(nil, 1), true
 	}
 	panic(fmt.Sprintf("fake master: %q", args))
+}
+
+// applySeveral does what a script of several keys says; nil if it is another command.
+func (m *fakeMaster) applySeveral(args []string, px func(string) time.Duration) []byte {
+	is := func(s script) bool {
+		return args[0] == "EVALSHA" && m.scripts && args[1] == s.hash || args[0] == "EVAL" && !m.textless && args[1] == s.text
+	}
+	acquire, extend, release := is(severalAcquireScript), is(severalExtendScript), is(severalReleaseScript)
+	if m.deny != nil || !acquire && !extend && !release {
+		return nil
+	}
+	n, _ := strconv.Atoi(args[2])
+	keys, args := args[3:3+n], args[3+n:]
+	here := severalMaster{}
+	for _, key := range keys {
+		if v, there := m.get(key); there {
+			here[key] = v.token
+		}
+	}
+	var reply int64
+	switch {
+	case acquire:
+		reply = here.acquire(keys, args[0])
+	case extend:
+		reply = here.extend(keys, args[0], args[2] == "1")
+	case release:
+		reply = here.release(keys, args[0])
+	}
+	for _, key := range keys {
+		switch token, there := here[key]; {
+		case !there:
+			delete(m.keys, key)
+		case token == args[0] && reply > 0 && !release:
+			m.keys[key] = fakeKey{token, px(args[1])}
+		}
+	}
+	return resp.AppendInt(nil, reply)
 }
 
 // hookedRounds have a test see, and hold up, what a client asks of them: posting is called

@@ -9,9 +9,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -458,4 +460,103 @@ func TestLocksOnKeysThatOverlap(t *testing.T) {
 		require.Empty(t, c.watches.byKey)
 	}
 	holdsAll(t, masters, "", "a", "b", "c")
+}
+
+// Those of one client that wait for sets and for single keys have them in the order in which they
+// came: each after as many releases as those before it have made, though its keys are never free
+// at the same moment by chance.
+func TestNobodyStarvesThatWaitsForASet(t *testing.T) {
+	simulated(t, 3, Config{Handovers: AlwaysHandOver}, func(t *testing.T, c *Client, r *fakeRounds) {
+		sets := [][]string{{"a"}, {"b"}, {"b", "a"}, {"a", "b"}, {"c", "b"}, {"c"}, {"a"}, {"b"}}
+		var mu sync.Mutex
+		releases := 0
+		waiting := map[int]int{} // of each goroutine, the releases when it came
+		holders := map[string]int{}
+		worst, taken := 0, make([]int, len(sets))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		var all sync.WaitGroup
+		for i, keys := range sets {
+			all.Go(func() {
+				m := c.NewMutex(keys[0], ttl, WithKeys(keys[1:]...))
+				for {
+					mu.Lock()
+					waiting[i] = releases
+					mu.Unlock()
+					if m.Lock(ctx) != nil {
+						return
+					}
+					mu.Lock()
+					worst = max(worst, releases-waiting[i])
+					taken[i]++
+					for _, key := range keys {
+						if holders[key]++; holders[key] > 1 {
+							t.Errorf("two hold %s", key)
+						}
+					}
+					mu.Unlock()
+					time.Sleep(time.Duration(1+i) * time.Millisecond)
+					mu.Lock()
+					releases++
+					for _, key := range keys {
+						holders[key]--
+					}
+					mu.Unlock()
+					if err := m.Unlock(context.Background()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		for i, n := range taken {
+			require.Greater(t, n, 100, "%v has had its turn", sets[i])
+		}
+		// Those that share no key with those before it can be taken several times meanwhile.
+		require.LessOrEqual(t, worst, 10*len(sets))
+		t.Log(worst, taken)
+		time.Sleep(time.Second)
+		require.Zero(t, c.lines.size())
+		require.Zero(t, r.keys())
+	})
+}
+
+// A set whose turn has come keeps its place while other keys of it are another process's.
+func TestASetHasItsTurnAfterThoseBeforeIt(t *testing.T) {
+	simulated(t, 3, Config{Handovers: AlwaysHandOver}, func(t *testing.T, c *Client, r *fakeRounds) {
+		other := newClient(Config{}, r, r.now)
+		b := other.NewMutex("b", ttl)
+		require.NoError(t, b.TryLock(t.Context()))
+		order := make(chan string, 3)
+		start := func(name string, keys ...string) {
+			go func() {
+				m := c.NewMutex(keys[0], ttl, WithKeys(keys[1:]...))
+				if m.Lock(t.Context()) == nil {
+					order <- name
+					time.Sleep(10 * time.Millisecond)
+					m.Unlock(t.Context())
+				}
+			}()
+			synctest.Wait()
+		}
+		start("set", "b", "a")
+		start("single", "a")
+		time.Sleep(100 * time.Millisecond)
+		require.Empty(t, order, "the single lock waits behind the set, though its key is free")
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := make(chan error, 1)
+		go func() { gone <- c.NewMutex("c", ttl, WithKeys("a")).Lock(ctx) }()
+		synctest.Wait()
+		start("last", "c")
+		cancel() // who gives up frees its place
+		require.ErrorIs(t, conntest.Soon(t, "it has given up", gone), context.Canceled)
+		require.Equal(t, "last", conntest.Soon(t, "nobody is in its way", order))
+		require.NoError(t, b.Unlock(t.Context()))
+		require.Equal(t, "set", conntest.Soon(t, "it is the set's turn", order))
+		require.Equal(t, "single", conntest.Soon(t, "it is the single lock's turn", order))
+		time.Sleep(100 * time.Millisecond)
+		require.Zero(t, c.lines.size())
+		require.Zero(t, r.keys())
+		require.NoError(t, c.Close())
+	})
 }
