@@ -513,8 +513,7 @@ func TestNobodyStarvesThatWaitsForASet(t *testing.T) {
 			require.Greater(t, n, 100, "%v has had its turn", sets[i])
 		}
 		// Those that share no key with those before it can be taken several times meanwhile.
-		require.LessOrEqual(t, worst, 10*len(sets))
-		t.Log(worst, taken)
+		require.LessOrEqual(t, worst, 2*len(sets))
 		time.Sleep(time.Second)
 		require.Zero(t, c.lines.size())
 		require.Zero(t, r.keys())
