@@ -38,9 +38,10 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		}
 	}
 	for kind, m := range map[string]*redlock.Mutex{
-		"plain":   client.NewMutex("k", 30*time.Second),
-		"fenced":  client.NewMutex("f", 30*time.Second, redlock.WithFence()),
-		"several": client.NewMutex("s", 30*time.Second, redlock.WithKeys("t", "u")),
+		"plain":           client.NewMutex("k", 30*time.Second),
+		"fenced":          client.NewMutex("f", 30*time.Second, redlock.WithFence()),
+		"several":         client.NewMutex("s", 30*time.Second, redlock.WithKeys("t", "u")),
+		"several, fenced": client.NewMutex("v", 30*time.Second, redlock.WithKeys("w"), redlock.WithFence()),
 	} {
 		for name, ctx := range map[string]context.Context{"background": context.Background(), "cancellable": cancellable} {
 			for what, f := range map[string]func(){

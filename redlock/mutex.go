@@ -67,10 +67,14 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 		}
 	}
 	if o.fence {
-		if _, ok := m.kind.(plain); ok {
+		switch kind := m.kind.(type) {
+		case plain:
 			m.numbers = newFenced(key, ttl, c.cfg.FenceMemory)
 			m.kind = m.numbers
-		} else {
+		case *several:
+			m.numbers = newSeveralFenced(kind, ttl, c.cfg.FenceMemory)
+			m.kind = m.numbers
+		default:
 			m.invalid = errors.New("a lock of this kind has no fence")
 		}
 	}

@@ -48,7 +48,9 @@ func WithKeys(more ...string) Option {
 // lock without one excludes others, and is excluded, all the same. It takes a second round only
 // where the masters' counters differ ([Stats].FenceRaised).
 //
-// The masters keep a counter beside the key, {key}:fence, for Config.FenceMemory after its last
+// With [WithKeys] the number is greater than that of every earlier holder of any of the keys.
+//
+// The masters keep a counter beside each key, {key}:fence, for Config.FenceMemory after its last
 // use. An ACL that limits keys must allow it. fence.go has the algorithm and its proof. It is
 // relied on that a majority of all masters have had the number and remember it, or else that the
 // clients' wall clocks differ by less than the masters were down, or Config.RestartGuard if that is

@@ -1,0 +1,153 @@
+package redlock
+
+import (
+	"time"
+
+	"github.com/redburst/redburst/resp"
+)
+
+// severalFenced is the lock on several keys with a number: see fence.go. Each key has a counter, as
+// that of a lock on this key alone. Each script that moves one moves all to the same number, which
+// is above or at the greatest of them. So whoever takes one of the keys next finds a counter that
+// is at the lock's fence or above, and the proof holds for each key.
+type severalFenced struct {
+	several
+	counters []string // the keys, and their counters in the same order
+	life     time.Duration
+}
+
+// newSeveralFenced is newFenced for several keys.
+func newSeveralFenced(s *several, ttl, memory time.Duration) *severalFenced {
+	f := &severalFenced{several: *s, life: ttl + memory}
+	f.counters = append(f.counters, s.keys...)
+	for _, key := range s.keys {
+		f.counters = append(f.counters, newFenced(key, ttl, memory).counter)
+	}
+	return f
+}
+
+const (
+	countKeys = `local n = #KEYS / 2
+`
+	// readCounters is readCounter for all of them: f is the greatest.
+	readCounters = `local f = 0
+for i = n + 1, 2 * n do
+  local one = tonumber(redis.call('GET', KEYS[i]) or 0)
+  if not (one and one >= 0 and one < 9007199254740991) then
+    return redis.error_reply('NOFENCE ' .. KEYS[i] .. ' holds no number that can grow')
+  end
+  f = math.max(f, one)
+end
+`
+	// writeCounters sets all of them to f. The function is given their life.
+	writeCounters = `local function write(life)
+  for i = n + 1, 2 * n do
+    redis.call('SET', KEYS[i], string.format('%.0f', f), 'PX', life)
+  end
+end
+`
+)
+
+// In these scripts KEYS are the keys and then their counters. The arguments and what they return
+// are those of the scripts for one key.
+var (
+	severalFencedAcquireScript = newScript(countKeys + readCounters + writeCounters + `for i = 1, n do
+  if redis.call('PTTL', KEYS[i]) ~= -2 then
+    return -f
+  end
+end
+for i = 1, n do
+  redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2], 'NX')
+end
+f = math.max(f + 1, tonumber(ARGV[3]))
+write(ARGV[4])
+return f`)
+
+	severalFencedExtendScript = newScript(countKeys + `local lost = {}
+for i = 1, n do
+  local v = redis.pcall('GET', KEYS[i])
+  lost[i] = v == false
+  if v ~= ARGV[1] and (v ~= false or ARGV[3] ~= '1') then
+    return 0
+  end
+end
+` + readCounters + writeCounters + `local reply = 1
+for i = 1, n do
+  if lost[i] then
+    redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2], 'NX')
+    reply = 2
+  else
+    redis.call('PEXPIRE', KEYS[i], ARGV[2])
+  end
+end
+f = math.max(f, tonumber(ARGV[4]))
+write(ARGV[5])
+return reply`)
+
+	severalFencedAdoptScript = newScript(countKeys + `for i = 1, n do
+  if redis.pcall('GET', KEYS[i]) ~= ARGV[1] then
+    return -1
+  end
+end
+` + readCounters + writeCounters + `for i = 1, n do
+  redis.call('PEXPIRE', KEYS[i], ARGV[2])
+end
+write(ARGV[3])
+return f`)
+
+	severalRaiseScript = newScript(countKeys + `for i = 1, n do
+  if redis.pcall('GET', KEYS[i]) ~= ARGV[1] then
+    return 0
+  end
+end
+` + readCounters + writeCounters + `f = math.max(f, tonumber(ARGV[2]))
+write(ARGV[3])
+return 1`)
+)
+
+func (f *severalFenced) acquire(r *request, g grant) {
+	r.judge = judgeFencedAcquire
+	args := func(dst []byte) []byte {
+		dst = appendSeveralArgs(dst, g)
+		dst = resp.AppendBulkInt(dst, int64(g.fence))
+		return resp.AppendBulkInt(dst, f.life.Milliseconds())
+	}
+	r.command = args(severalFencedAcquireScript.appendHash(r.command, 4, f.counters...))
+	r.fallback = args(severalFencedAcquireScript.appendText(r.fallback, 4, f.counters...))
+}
+
+func (f *severalFenced) extend(r *request, g grant, restore bool) {
+	if g.fence == 0 {
+		f.adopt(r, g)
+		return
+	}
+	r.judge = judgeFenced
+	args := func(dst []byte) []byte {
+		dst = appendExtendArgs(dst, g, restore)
+		dst = resp.AppendBulkInt(dst, int64(g.fence))
+		return resp.AppendBulkInt(dst, f.life.Milliseconds())
+	}
+	r.command = args(severalFencedExtendScript.appendHash(r.command, 5, f.counters...))
+	r.fallback = args(severalFencedExtendScript.appendText(r.fallback, 5, f.counters...))
+}
+
+func (f *severalFenced) adopt(r *request, g grant) {
+	r.judge = judgeAdopt
+	args := func(dst []byte) []byte {
+		dst = appendSeveralArgs(dst, g)
+		return resp.AppendBulkInt(dst, f.life.Milliseconds())
+	}
+	r.command = args(severalFencedAdoptScript.appendHash(r.command, 3, f.counters...))
+	r.fallback = args(severalFencedAdoptScript.appendText(r.fallback, 3, f.counters...))
+}
+
+func (f *severalFenced) raise(r *request, g grant) {
+	r.judge = judgeFenced
+	args := func(dst []byte) []byte {
+		dst = resp.AppendBulk(dst, g.token)
+		dst = resp.AppendBulkInt(dst, int64(g.fence))
+		return resp.AppendBulkInt(dst, f.life.Milliseconds())
+	}
+	r.command = args(severalRaiseScript.appendHash(r.command, 3, f.counters...))
+	r.fallback = args(severalRaiseScript.appendText(r.fallback, 3, f.counters...))
+}

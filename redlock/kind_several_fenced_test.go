@@ -1,0 +1,202 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// severalCounters is the reference of the scripts with a fence: keys, and their counters.
+type severalCounters struct {
+	severalMaster
+	f map[string]uint64
+}
+
+func (m severalCounters) most(keys []string) (f uint64) {
+	for _, key := range keys {
+		f = max(f, m.f[key])
+	}
+	return f
+}
+
+func (m severalCounters) write(keys []string, f uint64) {
+	for _, key := range keys {
+		m.f[key] = f
+	}
+}
+
+func (m severalCounters) ours(keys []string, token string) bool {
+	return !slices.ContainsFunc(keys, func(key string) bool { return m.severalMaster[key] != token })
+}
+
+func (m severalCounters) acquire(keys []string, token string, hint uint64) int64 {
+	f := m.most(keys)
+	if m.severalMaster.acquire(keys, token) == 0 {
+		return -int64(f)
+	}
+	m.write(keys, max(f+1, hint))
+	return int64(max(f+1, hint))
+}
+
+func (m severalCounters) extend(keys []string, token string, restore bool, fence uint64) int64 {
+	n := m.severalMaster.extend(keys, token, restore)
+	if n > 0 {
+		m.write(keys, max(m.most(keys), fence))
+	}
+	return n
+}
+
+func (m severalCounters) adopt(keys []string, token string) int64 {
+	if !m.ours(keys, token) {
+		return -1
+	}
+	m.write(keys, m.most(keys))
+	return int64(m.most(keys))
+}
+
+func (m severalCounters) raise(keys []string, token string, fence uint64) int64 {
+	if !m.ours(keys, token) {
+		return 0
+	}
+	m.write(keys, max(m.most(keys), fence))
+	return 1
+}
+
+func TestScriptsOfSeveralFencedKeysDoWhatTheReferenceDoes(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	do := func(args ...string) any {
+		v, err := masters.Do(0, args...)
+		require.NoError(t, err, args)
+		return v
+	}
+	all := []string{"a", "b", "c"}
+	for range 30 {
+		do("FLUSHALL")
+		m := severalCounters{severalMaster{}, map[string]uint64{}}
+		for step := range 60 {
+			keys := slices.DeleteFunc(slices.Clone(all), func(string) bool { return rand.IntN(3) == 0 })
+			if len(keys) < 2 {
+				keys = all[1:]
+			}
+			token, key := []string{"one", "two"}[rand.IntN(2)], all[rand.IntN(3)]
+			number := []uint64{1 << 40, uint64(rand.IntN(20))}[rand.IntN(2)] + uint64(step)
+			g := grant{token: []byte(token), ttl: 20 * time.Second, fence: number}
+			f := newSeveralFenced(&several{keys}, g.ttl, time.Hour)
+			var r request
+			var want int64
+			switch rand.IntN(7) {
+			case 0, 1:
+				f.acquire(&r, g)
+				want = m.acquire(keys, token, number)
+			case 2:
+				restore := rand.IntN(2) == 0
+				f.extend(&r, g, restore)
+				want = m.extend(keys, token, restore, number)
+			case 3:
+				g.fence = 0
+				f.extend(&r, g, true)
+				want = m.adopt(keys, token)
+			case 4:
+				f.raise(&r, g)
+				want = m.raise(keys, token, number)
+			case 5:
+				f.release(&r, g)
+				want = m.release(keys, token)
+			case 6: // a lock on one of the keys alone has the same counter
+				do("DEL", key, "{"+key+"}:fence")
+				do("SET", "{"+key+"}:fence", fmt.Sprint(number))
+				delete(m.severalMaster, key)
+				m.f[key] = number
+				continue
+			}
+			require.Equal(t, want, do(words(r.fallback)...), "step %d: %q of %v", step, words(r.fallback), m)
+			for _, key := range all {
+				got, _ := do("GET", key).(string)
+				require.Equal(t, m.severalMaster[key], got)
+				text, _ := do("GET", "{"+key+"}:fence").(string)
+				n, _ := strconv.ParseUint(text, 10, 64)
+				require.Equal(t, m.f[key], n, "the counter of %s", key)
+			}
+		}
+	}
+}
+
+// Of locks on sets that overlap, in two processes, and on single keys, each has a greater fence
+// than those before it on each of its keys.
+func TestFencesOfSetsGrowForEachKey(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	clients := []*Client{opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)}
+	for i, key := range []string{"a", "b", "c"} { // nothing agrees
+		command(t, masters, i, "SET", "{"+key+"}:fence", fmt.Sprint(time.Now().Add(time.Hour).UnixMicro()))
+	}
+	sets := [][]string{{"a", "b"}, {"b", "c"}, {"c", "a", "b"}, {"b"}, {"c"}}
+	var mu sync.Mutex
+	last := map[string]uint64{}
+	var all sync.WaitGroup
+	for i := range 2 * len(sets) {
+		all.Go(func() {
+			keys := sets[i/2]
+			m := clients[i%2].NewMutex(keys[0], 30*time.Second, WithKeys(keys[1:]...), WithFence())
+			for range 10 {
+				if err := m.Lock(t.Context()); err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				for _, key := range keys {
+					if m.Fence() <= last[key] {
+						t.Errorf("%s: %d comes after %d", key, m.Fence(), last[key])
+					}
+					last[key] = m.Fence()
+				}
+				mu.Unlock()
+				if i%3 == 0 {
+					if err := m.Extend(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+				m.Unlock(t.Context())
+			}
+		})
+	}
+	done := make(chan error, 1)
+	go func() { all.Wait(); done <- nil }()
+	comes(t, done)
+}
+
+func TestAFencedSetIsHandedOverAndRestored(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	m := c.NewMutex("a", 30*time.Second, WithKeys("b"), WithFence())
+	require.NoError(t, m.TryLock(t.Context()))
+	fence := m.Fence()
+	require.NotZero(t, fence)
+	holdsAll(t, masters, m.Token(), "a", "b")
+	command(t, masters, 2, "DEL", "b", "{b}:fence")
+	require.NoError(t, m.Extend(t.Context()))
+	holdsAll(t, masters, m.Token(), "a", "b")
+	for _, key := range []string{"a", "b"} {
+		require.Equal(t, 3, remember(t, masters, key, fence), "a key does not stand beside a low counter")
+	}
+	h := c.NewMutex("b", 30*time.Second, WithKeys("a"), WithFence(), WithToken(m.Token()))
+	require.NoError(t, h.Extend(t.Context()))
+	require.Equal(t, fence, h.Fence())
+	require.NoError(t, h.Unlock(t.Context()))
+	holdsAll(t, masters, "", "a", "b")
+	one := c.NewMutex("b", 30*time.Second, WithFence())
+	require.NoError(t, one.TryLock(t.Context()))
+	require.Greater(t, one.Fence(), fence)
+	require.NoError(t, one.Unlock(t.Context()))
+	require.NoError(t, c.Do(t.Context(), "a", 30*time.Second, func(ctx context.Context) error {
+		require.Greater(t, FenceFrom(ctx), one.Fence())
+		return nil
+	}, WithKeys("b"), WithFence()))
+}
