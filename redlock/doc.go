@@ -66,7 +66,7 @@
 //  5. Unlock returns nil if a quorum deleted the key, [ErrNotHeld] only if the lock was lost
 //     before, and [ErrNoQuorum], or the context's error, if the masters did not answer.
 //  6. A master that does not know a script is sent its text once: no loop. Where the server has
-//     a native command (DELEX of Redis 8.4, DELIFEQ of Valkey 9.0, SET IFEQ), that takes the
+//     a native command (DELEX and MSETEX of Redis 8.4, DELIFEQ of Valkey 9.0, SET IFEQ), that takes the
 //     script's place; what it cannot do the script does, in the same round.
 //
 // # The fence
@@ -108,6 +108,12 @@
 // Where too few masters can tell, or are up, the first of a line polls: after at least the time
 // of a round and, on top, a random part of twice that time, doubling to 200 ms. TryLock does not
 // stand in line, and asks all masters at once.
+//
+// A waiter for several keys ([WithKeys]) stands in the line of each. It joins them all in one step,
+// and tries when it is the first of all. So those of one client that share a key have it in the
+// order in which they came, and none blocks another. It watches all keys. It can be had when the
+// last of them is free. Between processes, waiters for sets that overlap contend, and nothing
+// orders them.
 //
 // # How it renews
 //

@@ -559,3 +559,58 @@ func TestASetHasItsTurnAfterThoseBeforeIt(t *testing.T) {
 		require.NoError(t, c.Close())
 	})
 }
+
+// Contenders for the same keys ask the same master first, whatever the order of the keys.
+func TestSeveralAskAlikeInTurn(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
+			first := map[int]int{}
+			for _, m := range []*Mutex{c.NewMutex("0", ttl, WithKeys(key)), c.NewMutex(key, ttl, WithKeys("0"))} {
+				r.set(func(m *fakeMaster) { m.keys["0"] = fakeKey{"another's", r.clock() + time.Hour} }, all(5)...)
+				k := newCall().(*call)
+				k.acquire(&m.spec, "", 0)
+				clean, err := inTurn(t.Context(), &c.core, &m.spec, k, 0)
+				require.NoError(t, err)
+				require.True(t, clean)
+				require.Len(t, k.gates, 1)
+				first[k.gates[0].master]++
+			}
+			require.Len(t, first, 1)
+		}
+	})
+}
+
+// Whoever has looked at several keys is told of the next change of any of them.
+func TestMastersTellOfAChangeOfAnyKey(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	for i := range 3 {
+		comesUp(t, c, i)
+	}
+	m := c.NewMutex("a", 30*time.Second, WithKeys("b", "d"))
+	for _, text := range []bool{false, true} {
+		for _, key := range m.names() {
+			for i := range 3 {
+				command(t, masters, i, "SET", key, "another's")
+				if text {
+					command(t, masters, i, "SCRIPT", "FLUSH")
+				}
+			}
+			w := newWatch()
+			c.watches.listen()
+			require.Eventually(t, func() bool { // what the keys' last changes told is heard first
+				c.watches.add(w, m.names()...)
+				p, err := c.watches.look(t.Context(), &m.spec, w)
+				return err == nil && p.told && p.held && !p.free
+			}, hanging, 20*time.Millisecond)
+			for i := range 3 {
+				command(t, masters, i, "DEL", key)
+			}
+			require.Eventually(t, func() bool { all, _ := c.watches.free(w); return all.Len() == 3 }, hanging, time.Millisecond)
+			<-w.told
+			c.watches.remove(c.now(), m.names()...)
+			require.Empty(t, c.watches.byKey)
+		}
+	}
+}
