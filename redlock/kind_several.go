@@ -73,8 +73,7 @@ return most == math.huge and -1 or most`)
 // MSETEX n key token ... NX PX ttl.
 func (s *several) acquire(r *request, g grant) {
 	r.judge = judgeInt
-	r.command = appendSeveralArgs(severalAcquireScript.appendHash(r.command, 2, s.keys...), g)
-	r.fallback = appendSeveralArgs(severalAcquireScript.appendText(r.fallback, 2, s.keys...), g)
+	r.call(severalAcquireScript, 2, func(dst []byte) []byte { return appendSeveralArgs(dst, g) }, s.keys...)
 	d := &r.dialects[0]
 	d.Needs = conn.MSetEx
 	d.Command = resp.AppendArray(d.Command, 5+2*len(s.keys))
@@ -96,14 +95,12 @@ func appendSeveralArgs(dst []byte, g grant) []byte {
 // extend and release have no dialect: no command of any server does this to several keys.
 func (s *several) extend(r *request, g grant, restore bool) {
 	r.judge = judgeInt
-	r.command = appendExtendArgs(severalExtendScript.appendHash(r.command, 3, s.keys...), g, restore)
-	r.fallback = appendExtendArgs(severalExtendScript.appendText(r.fallback, 3, s.keys...), g, restore)
+	r.call(severalExtendScript, 3, func(dst []byte) []byte { return appendExtendArgs(dst, g, restore) }, s.keys...)
 }
 
 func (s *several) release(r *request, g grant) {
 	r.judge = judgeInt
-	r.command = resp.AppendBulk(severalReleaseScript.appendHash(r.command, 1, s.keys...), g.token)
-	r.fallback = resp.AppendBulk(severalReleaseScript.appendText(r.fallback, 1, s.keys...), g.token)
+	r.call(severalReleaseScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, g.token) }, s.keys...)
 }
 
 // look reads when the last of the keys is free. A master promises to tell of what the script has

@@ -112,8 +112,7 @@ func (f *severalFenced) acquire(r *request, g grant) {
 		dst = resp.AppendBulkInt(dst, int64(g.fence))
 		return resp.AppendBulkInt(dst, f.life.Milliseconds())
 	}
-	r.command = args(severalFencedAcquireScript.appendHash(r.command, 4, f.counters...))
-	r.fallback = args(severalFencedAcquireScript.appendText(r.fallback, 4, f.counters...))
+	r.call(severalFencedAcquireScript, 4, args, f.counters...)
 }
 
 func (f *severalFenced) extend(r *request, g grant, restore bool) {
@@ -127,8 +126,7 @@ func (f *severalFenced) extend(r *request, g grant, restore bool) {
 		dst = resp.AppendBulkInt(dst, int64(g.fence))
 		return resp.AppendBulkInt(dst, f.life.Milliseconds())
 	}
-	r.command = args(severalFencedExtendScript.appendHash(r.command, 5, f.counters...))
-	r.fallback = args(severalFencedExtendScript.appendText(r.fallback, 5, f.counters...))
+	r.call(severalFencedExtendScript, 5, args, f.counters...)
 }
 
 func (f *severalFenced) adopt(r *request, g grant) {
@@ -137,8 +135,7 @@ func (f *severalFenced) adopt(r *request, g grant) {
 		dst = appendSeveralArgs(dst, g)
 		return resp.AppendBulkInt(dst, f.life.Milliseconds())
 	}
-	r.command = args(severalFencedAdoptScript.appendHash(r.command, 3, f.counters...))
-	r.fallback = args(severalFencedAdoptScript.appendText(r.fallback, 3, f.counters...))
+	r.call(severalFencedAdoptScript, 3, args, f.counters...)
 }
 
 func (f *severalFenced) raise(r *request, g grant) {
@@ -148,6 +145,5 @@ func (f *severalFenced) raise(r *request, g grant) {
 		dst = resp.AppendBulkInt(dst, int64(g.fence))
 		return resp.AppendBulkInt(dst, f.life.Milliseconds())
 	}
-	r.command = args(severalRaiseScript.appendHash(r.command, 3, f.counters...))
-	r.fallback = args(severalRaiseScript.appendText(r.fallback, 3, f.counters...))
+	r.call(severalRaiseScript, 3, args, f.counters...)
 }

@@ -87,7 +87,7 @@ func TestScriptsOfSeveralFencedKeysDoWhatTheReferenceDoes(t *testing.T) {
 				keys = all[1:]
 			}
 			token, key := []string{"one", "two"}[rand.IntN(2)], all[rand.IntN(3)]
-			number := []uint64{1 << 40, uint64(rand.IntN(20))}[rand.IntN(2)] + uint64(step)
+			number := []uint64{1 << 40, uint64(rand.IntN(20))}[rand.IntN(2)] + uint64(step) + 1
 			g := grant{token: []byte(token), ttl: 20 * time.Second, fence: number}
 			f := newSeveralFenced(&several{keys}, g.ttl, time.Hour)
 			var r request
