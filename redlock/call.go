@@ -13,12 +13,13 @@ type call struct {
 	op      mux.Op
 	one     [1]*mux.Op // op, as the argument of Post
 	request request
-	token   []byte // that the round is for
-	fence   uint64 // ... and its fence, or the hint for an acquire
-	term    uint64 // ... and that of the lease of an acquire; 0 without
-	votes   []Vote // for the Observer
-	gates   []gate // of an acquire in turn
-	asked   int    // masters that were asked, in turn; 0 if all were
+	token   []byte        // that the round is for
+	fence   uint64        // ... and its fence, or the hint for an acquire
+	term    uint64        // ... and that of the lease of an acquire; 0 without
+	waited  time.Duration // ... and for how long its Lock has waited
+	votes   []Vote        // for the Observer
+	gates   []gate        // of an acquire in turn
+	asked   int           // masters that were asked, in turn; 0 if all were
 }
 
 // A gate is a master that was asked before the others.
@@ -44,7 +45,9 @@ func (k *call) prepare(timeout time.Duration) {
 }
 
 // grant is the lock that the round is about.
-func (k *call) grant(s *spec) grant { return grant{s.key, k.token, s.term.ttl, k.fence} }
+func (k *call) grant(s *spec) grant {
+	return grant{key: s.key, token: k.token, ttl: s.term.ttl, fence: k.fence, waited: k.waited}
+}
 
 // acquire makes the call an attempt to take the lock, under a fresh token, with a hint of the
 // fence.

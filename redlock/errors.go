@@ -255,7 +255,7 @@ func permanent(err error) bool {
 		return false
 	}
 	switch reply.Code {
-	case "NOPERM", "NOAUTH", "WRONGPASS", "NOFENCE":
+	case "NOPERM", "NOAUTH", "WRONGPASS", "NOFENCE", "NOSHARED":
 		return true
 	}
 	return false

@@ -44,6 +44,8 @@ type grant struct {
 	token []byte
 	ttl   time.Duration
 	fence uint64 // of a numbered kind; 0 if it is not known
+
+	waited time.Duration // of an acquire: for how long its Lock has waited
 }
 
 // numbered is a kind that can have a fence. grant.fence is the hint for an acquire, and the lock's

@@ -396,7 +396,7 @@ func TestWhatIsWrongWithSeveralKeys(t *testing.T) {
 		"one of the keys has 16385 bytes, and 16384 are the most":      c.NewMutex("k", ttl, WithKeys(strings.Repeat("k", maxKey+1))),
 		"there are 65 keys, and 64 are the most":                       c.NewMutex("k", ttl, WithKeys(many...)),
 		"the keys have 262145 bytes together, and 262144 are the most": c.NewMutex("k", ttl, WithKeys(large(maxKeysTogether)...)),
-		"a lock of this kind has one key":                              c.NewMutex("k", ttl, WithKeys("a"), withHash),
+		"a lock of this kind is of no other kind, too":                 c.NewMutex("k", ttl, WithKeys("a"), withHash),
 	} {
 		require.ErrorContains(t, m.TryLock(t.Context()), name)
 		require.ErrorContains(t, m.Lock(t.Context()), name)

@@ -27,7 +27,7 @@ const (
 // line has it at once. The package comment says how it waits.
 //
 // Lock keeps trying while too few masters answer, as they may be back before ctx is done. It
-// returns at once if so many masters refuse this client (NOPERM, WRONGPASS, NOFENCE) that no
+// returns at once if so many masters refuse this client (NOPERM, WRONGPASS, NOFENCE, NOSHARED) that no
 // quorum is possible: somebody has to change something first.
 //
 // The error is a *RoundError. It says why the lock was not to be had, as far as that is known

@@ -61,22 +61,8 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 	if o.token != "" {
 		m.token = []byte(o.token)
 	}
-	if len(o.more) > 0 {
-		if err := m.together(o.more); err != nil {
-			m.invalid = err
-		}
-	}
-	if o.fence {
-		switch kind := m.kind.(type) {
-		case plain:
-			m.numbers = newFenced(key, ttl, c.cfg.FenceMemory)
-			m.kind = m.numbers
-		case *several:
-			m.numbers = newSeveralFenced(kind, ttl, c.cfg.FenceMemory)
-			m.kind = m.numbers
-		default:
-			m.invalid = errors.New("a lock of this kind has no fence")
-		}
+	if err := m.become(&o); err != nil {
+		m.invalid = err
 	}
 	switch {
 	case key == "":
@@ -98,9 +84,41 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 	return m
 }
 
-// together makes it a lock on more keys than one, if they are others.
-func (m *Mutex) together(more []string) error {
-	keys := append(slices.Clone(more), m.key)
+// become makes it a lock of the kind that the options ask for.
+func (m *Mutex) become(o *options) error {
+	ttl, memory := m.term.ttl, m.client.cfg.FenceMemory
+	keys, err := together(m.key, o.more)
+	_, open := m.kind.(plain) // to be made another
+	switch {
+	case err != nil:
+		return err
+	case !open && (o.fence || o.shared || len(keys) > 1):
+		return errors.New("a lock of this kind is of no other kind, too")
+	case o.shared && len(keys) > 1:
+		return errors.New("WithShared and WithKeys do not go together")
+	case o.shared && o.fence:
+		return errors.New("a shared lock has no fence: WithShared and WithFence do not go together")
+	case o.shared:
+		m.kind = newShared(m.key)
+	case len(keys) > 1 && o.fence:
+		m.keys, m.numbers = keys, newSeveralFenced(&several{keys}, ttl, memory)
+	case len(keys) > 1:
+		m.keys, m.kind = keys, &several{keys}
+	case o.fence:
+		m.numbers = newFenced(m.key, ttl, memory)
+	}
+	if m.numbers != nil {
+		m.kind = m.numbers
+	}
+	return nil
+}
+
+// together returns the keys of a lock, sorted and each once.
+func together(key string, more []string) ([]string, error) {
+	if len(more) == 0 {
+		return nil, nil
+	}
+	keys := append(slices.Clone(more), key)
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
 	bytes := 0
@@ -108,25 +126,18 @@ func (m *Mutex) together(more []string) error {
 		bytes += len(key)
 		switch {
 		case key == "":
-			return errors.New("one of the keys is empty")
+			return nil, errors.New("one of the keys is empty")
 		case len(key) > maxKey:
-			return fmt.Errorf("one of the keys has %d bytes, and %d are the most", len(key), maxKey)
+			return nil, fmt.Errorf("one of the keys has %d bytes, and %d are the most", len(key), maxKey)
 		}
 	}
-	_, alone := m.kind.(plain)
 	switch {
-	case len(keys) == 1:
-		return nil
 	case len(keys) > maxKeys:
-		return fmt.Errorf("there are %d keys, and %d are the most", len(keys), maxKeys)
+		return nil, fmt.Errorf("there are %d keys, and %d are the most", len(keys), maxKeys)
 	case bytes > maxKeysTogether:
-		return fmt.Errorf("the keys have %d bytes together, and %d are the most", bytes, maxKeysTogether)
-	case !alone:
-		return errors.New("a lock of this kind has one key")
+		return nil, fmt.Errorf("the keys have %d bytes together, and %d are the most", bytes, maxKeysTogether)
 	}
-	m.keys = keys
-	m.kind = &several{keys}
-	return nil
+	return keys, nil
 }
 
 // of returns the Mutex's client.

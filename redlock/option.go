@@ -15,6 +15,7 @@ type options struct {
 	kind     kind
 	more     []string // further keys
 	fence    bool
+	shared   bool
 	token    string // that was handed over; empty if none was
 	timeout  time.Duration
 	lifetime time.Duration
@@ -56,6 +57,18 @@ func WithKeys(more ...string) Option {
 // clients' wall clocks differ by less than the masters were down, or Config.RestartGuard if that is
 // longer. (A lock is taken on a majority; the others have its number once it is extended.)
 func WithFence() Option { return func(o *options) { o.fence = true } }
+
+// WithShared makes the Mutex that of a reader: any number of readers hold the lock together, or
+// one writer alone. A writer is a Mutex on the same key without this option, or another Redlock
+// library. Each reader has its own TTL, and each is extended, repaired and released by itself.
+//
+// A writer that waits in Lock for readers asks that no new ones be let in: those that are there
+// may stay, and extend their locks. Then TryLock of a reader fails with ErrHeld. A reader that waits
+// lets only a writer go first that waits already.
+//
+// It needs Redis 5 or later, and an ACL that allows the key {key}:writer, TIME, TYPE, EVAL and the
+// commands of sorted sets. A lock with it has no fence ([WithFence]).
+func WithShared() Option { return func(o *options) { o.shared = true } }
 
 // WithToken makes the Mutex one that holds the lock taken under this token,
 // here or in another process ([Mutex.Token]): it can be extended and released.

@@ -21,9 +21,12 @@ import (
 // where the masters remember their counters.
 const hinted = "fence.go"
 
+// scored has a master compare its clock with a time that it has read from it itself.
+const scored = "kind_shared.go"
+
 func TestAWallClockThatJumpsChangesNothing(t *testing.T) {
 	t.Parallel()
-	files, hints := 0, 0
+	files, hints, scores := 0, 0, 0
 	for _, dir := range []string{".", "../mux", "../conn", "../resp"} {
 		paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		require.NoError(t, err)
@@ -53,6 +56,10 @@ func TestAWallClockThatJumpsChangesNothing(t *testing.T) {
 				case *ast.BasicLit:
 					for _, at := range []string{"PXAT", "EXAT", "EXPIREAT"} {
 						if n.Kind == token.STRING && strings.Contains(strings.ToUpper(n.Value), at) {
+							if path == scored {
+								scores++
+								continue
+							}
 							t.Errorf("%s has a master compare our clock with its own", set.Position(n.Pos()))
 						}
 					}
@@ -62,5 +69,6 @@ func TestAWallClockThatJumpsChangesNothing(t *testing.T) {
 		}
 	}
 	require.Greater(t, files, 20)
+	require.Equal(t, 1, scores, "likewise")
 	require.Equal(t, 1, hints, "what is not so any more need not be excused")
 }

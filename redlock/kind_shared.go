@@ -1,0 +1,132 @@
+package redlock
+
+import (
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/resp"
+)
+
+// shared is the lock of a reader: any number of readers hold it together, or one writer alone. A
+// writer is a plain lock on the same key, also another library's.
+//
+// The writer's key holds a string. The readers' holds a sorted set: each member is a reader's token,
+// and its score the end of that reader's term, in milliseconds by the master's own clock (TIME). The
+// key expires at the latest of them. SET NX of a writer refuses a key that is there, whatever it
+// holds, and a reader's script refuses a string. So a master holds readers or a writer. A
+// majority of readers' yes and one of a writer's share a master, so they are never both there.
+//
+// A reader whose term has ended is gone, though others may keep the set, and the member in it, alive.
+//
+// A writer that waits for readers can leave its intent beside the key: see intend. It is a courtesy,
+// and no exclusion rests on it.
+type shared struct {
+	intent string // its key
+}
+
+func newShared(key string) *shared { return &shared{intentKey(key)} }
+
+func intentKey(key string) string { return "{" + key + "}:writer" }
+
+const (
+	// masterTime is the Lua that reads the master's clock into now, in milliseconds.
+	masterTime = `local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+`
+
+	// dropEnded drops the readers whose term has ended. Where the key is no sorted set, it is
+	// another's, and the script returns 0. A server that would replicate the script, and not
+	// what it writes, lets none write that has read the clock.
+	dropEnded = masterTime + `local ended = redis.pcall('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now)
+if type(ended) == 'table' then
+  if string.find(ended.err, 'WRONGTYPE', 1, true) then
+    return 0
+  elseif string.find(ended.err, 'non deterministic', 1, true) then
+    return redis.error_reply('NOSHARED shared holders need Redis 5 or later, and lua-replicate-commands yes')
+  end
+  return ended
+end
+`
+
+	// keepReaders has the key expire at the end of the last reader's term. A score may be
+	// written as 2e+12, which is no time to PEXPIREAT.
+	keepReaders = `local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
+if last then
+  redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', tonumber(last)))
+end
+`
+)
+
+var (
+	// KEYS key, its intent. ARGV token, TTL in ms, for how many ms the reader has waited. It
+	// returns 1, or 0 if a writer holds the key or has left its intent before the reader came.
+	sharedAcquireScript = newScript(dropEnded + `local intent = redis.pcall('GET', KEYS[2])
+local since = type(intent) == 'string' and tonumber(string.match(intent, '^%d+'))
+if since and now - ARGV[3] >= since then
+  return 0
+end
+redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
+` + keepReaders + `return 1`)
+
+	// KEYS key. ARGV token, TTL in ms, whether it may be set again. It returns what the plain
+	// one does. A reader is set again also beside others, never where a writer is.
+	sharedExtendScript = newScript(dropEnded + `local there = redis.call('ZSCORE', KEYS[1], ARGV[1])
+if not there and ARGV[3] ~= '1' then
+  return 0
+end
+redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
+` + keepReaders + `return there and 1 or 2`)
+
+	// KEYS key. ARGV token.
+	sharedReleaseScript = newScript(dropEnded + `local there = redis.call('ZREM', KEYS[1], ARGV[1])
+` + keepReaders + `return there`)
+
+	// KEYS key, its intent. It returns -2 if a reader can take it, and otherwise for how many ms it
+	// cannot: -1 if that has no end.
+	sharedLookScript = newScript(`local kind = redis.call('TYPE', KEYS[1]).ok
+if kind == 'none' or kind == 'zset' then
+  return redis.call('PTTL', KEYS[2])
+end
+return redis.call('PTTL', KEYS[1])`)
+)
+
+func (s *shared) acquire(r *request, g grant) {
+	r.judge = judgeShared
+	args := func(dst []byte) []byte {
+		dst = resp.AppendBulk(dst, g.token)
+		dst = resp.AppendBulkInt(dst, g.ttl.Milliseconds())
+		return resp.AppendBulkInt(dst, g.waited.Milliseconds())
+	}
+	r.command = args(sharedAcquireScript.appendHash(r.command, 3, g.key, s.intent))
+	r.fallback = args(sharedAcquireScript.appendText(r.fallback, 3, g.key, s.intent))
+}
+
+func (*shared) extend(r *request, g grant, restore bool) {
+	r.judge = judgeShared
+	r.command = appendExtendArgs(sharedExtendScript.appendHash(r.command, 3, g.key), g, restore)
+	r.fallback = appendExtendArgs(sharedExtendScript.appendText(r.fallback, 3, g.key), g, restore)
+}
+
+func (*shared) release(r *request, g grant) {
+	r.judge = judgeShared
+	r.command = resp.AppendBulk(sharedReleaseScript.appendHash(r.command, 1, g.key), g.token)
+	r.fallback = resp.AppendBulk(sharedReleaseScript.appendText(r.fallback, 1, g.key), g.token)
+}
+
+// look sends the script as text: the master promises to tell of a change of what the next
+// command reads, which must not be one that it does not know.
+func (s *shared) look(r *request, key string) {
+	r.judge = judgeFree
+	r.command = resp.AppendCommand(r.command, "CLIENT", "CACHING", "YES")
+	r.command = sharedLookScript.appendText(r.command, 0, key, s.intent)
+	r.replies = 2
+}
+
+// judgeShared judges the scripts that acquire, extend and release: 1 is a yes, any other number a no.
+func judgeShared(v resp.Value) mux.Verdict {
+	switch n, ok := v.Int(); {
+	case ok && n == 1:
+		return mux.VerdictYes
+	case ok:
+		return mux.VerdictNo
+	}
+	return judgeError(v)
+}

@@ -1,0 +1,493 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// members waits until n masters have the reader's token, as stragglers come.
+func members(t *testing.T, masters *redlocktest.Masters, m *Mutex, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		have := 0
+		for i := range masters.N() {
+			v, err := masters.Do(i, "ZSCORE", m.Key(), m.Token())
+			if err == nil && v != nil {
+				have++
+			}
+		}
+		return have == n
+	}, hanging, time.Millisecond)
+}
+
+// noKeyOf waits until no master has the key.
+func noKeyOf(t *testing.T, masters *redlocktest.Masters, key string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		for i := range masters.N() {
+			if v, err := masters.Do(i, "EXISTS", key); err != nil || v != int64(0) {
+				return false
+			}
+		}
+		return true
+	}, hanging, time.Millisecond)
+}
+
+const term30 = 30 * time.Second // a TTL that passes in no test
+
+func TestReadersTogetherOneWriterAlone(t *testing.T) {
+	for _, n := range []int{1, 3, 5} {
+		masters := redlocktest.Start(t, n)
+		a, b := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+		reader := func(c *Client) *Mutex { return c.NewMutex("k", term30, WithShared()) }
+		one, two, writer := reader(a), reader(b), b.NewMutex("k", term30)
+		require.NoError(t, one.TryLock(t.Context()))
+		require.NoError(t, two.TryLock(t.Context()))
+		require.ErrorIs(t, writer.TryLock(t.Context()), ErrHeld)
+		require.NoError(t, one.Extend(t.Context()))
+		members(t, masters, one, n)
+		members(t, masters, two, n)
+		require.NoError(t, one.Unlock(t.Context()))
+		require.ErrorIs(t, writer.TryLock(t.Context()), ErrHeld, "one is left")
+		members(t, masters, two, n)
+		require.NoError(t, two.Unlock(t.Context()))
+		noKeyOf(t, masters, "k")
+
+		require.NoError(t, writer.TryLock(t.Context()))
+		require.ErrorIs(t, one.TryLock(t.Context()), ErrHeld)
+		require.NoError(t, writer.Extend(t.Context()))
+		require.NoError(t, writer.Unlock(t.Context()))
+		noKeyOf(t, masters, "k")
+		require.NoError(t, one.TryLock(t.Context()))
+		require.NoError(t, one.Unlock(t.Context()))
+	}
+}
+
+// The reader takes the lock exactly if a majority is free of a foreign writer's key, and a writer
+// exactly if one is free of readers.
+func TestReadersAndForeignWritersOnEachSubset(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 4, 5} {
+		masters := redlocktest.Start(t, n)
+		c := opened(t, masters.Addrs(), nil)
+		for mask := range 1 << n {
+			for _, reading := range []bool{true, false} {
+				free := 0
+				for i := range n {
+					masters.Flush(i)
+					switch {
+					case mask&(1<<i) == 0:
+						free++
+					case reading: // as redsync sets it
+						command(t, masters, i, "SET", "k", "another's", "NX", "PX", "30000")
+					default:
+						command(t, masters, i, "ZADD", "k", "9999999999999", "another's")
+					}
+				}
+				var opts []Option
+				if reading {
+					opts = append(opts, WithShared())
+				}
+				m := c.NewMutex("k", term30, opts...)
+				err := m.TryLock(t.Context())
+				if free >= majority(n) {
+					require.NoError(t, err)
+					require.NoError(t, m.Unlock(t.Context()))
+				} else {
+					require.ErrorIs(t, err, ErrHeld)
+				}
+				for i := range n {
+					want := int64(mask >> i & 1)
+					require.Eventually(t, func() bool {
+						v, err := masters.Do(i, "DBSIZE")
+						return err == nil && v == want
+					}, hanging, time.Millisecond)
+				}
+			}
+		}
+	}
+}
+
+// A reader that does not release its lock does not stand in a writer's way for longer than its
+// term, though others do meanwhile.
+func TestADeadReaderEndsWithItsOwnTerm(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	dead := c.NewMutex("k", 100*time.Millisecond, WithShared())
+	require.NoError(t, dead.Lock(t.Context()))
+	lives := c.NewMutex("k", term30, WithShared())
+	require.NoError(t, lives.Lock(t.Context()))
+	require.Eventually(t, func() bool { return dead.Remaining() == 0 }, hanging, time.Millisecond)
+	time.Sleep(10 * time.Millisecond) // the drift
+	require.ErrorIs(t, dead.Extend(t.Context()), ErrNotHeld)
+	heir := c.NewMutex("k", term30, WithShared(), WithToken(dead.Token()))
+	require.ErrorIs(t, heir.Extend(t.Context()), ErrNotHeld, "it is over, though the key is there")
+	require.ErrorIs(t, dead.Unlock(t.Context()), ErrNotHeld)
+	members(t, masters, lives, 3)
+	require.NoError(t, lives.Unlock(t.Context()))
+	noKeyOf(t, masters, "k")
+
+	// It is the last of all, with a long one before it.
+	require.NoError(t, lives.Lock(t.Context()))
+	members(t, masters, lives, 3)
+	require.NoError(t, dead.Lock(t.Context()))
+	require.NoError(t, lives.Unlock(t.Context()))
+	noKeyOf(t, masters, "k") // what is left ends with the short term
+	require.ErrorIs(t, dead.Unlock(t.Context()), ErrNotHeld)
+}
+
+func TestUnlockOfAnExpiredReaderSparesTheWriter(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	m := c.NewMutex("k", 100*time.Millisecond, WithShared())
+	require.NoError(t, m.Lock(t.Context()))
+	noKeyOf(t, masters, "k")
+	writer := c.NewMutex("k", term30)
+	require.NoError(t, writer.Lock(t.Context()))
+	require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+	require.NoError(t, writer.Extend(t.Context()))
+	require.NoError(t, writer.Unlock(t.Context()))
+}
+
+// A reader is given its lock again beside other readers, and not where a writer is.
+func TestReadersAreRepairedEachForItself(t *testing.T) {
+	masters := redlocktest.Start(t, 5)
+	c := opened(t, masters.Addrs(), nil)
+	one, two := c.NewMutex("k", term30, WithShared()), c.NewMutex("k", term30, WithShared())
+	require.NoError(t, one.TryLock(t.Context()))
+	require.NoError(t, two.TryLock(t.Context()))
+	members(t, masters, one, 5)
+	members(t, masters, two, 5)
+	command(t, masters, 0, "DEL", "k")
+	command(t, masters, 1, "ZREM", "k", one.Token())
+	require.NoError(t, one.Extend(t.Context()))
+	members(t, masters, one, 5)
+	members(t, masters, two, 4)
+	require.NoError(t, two.Extend(t.Context()))
+	members(t, masters, two, 5)
+
+	command(t, masters, 0, "SET", "k", "a writer's")
+	require.NoError(t, one.Extend(t.Context()))
+	members(t, masters, one, 4)
+	v, err := masters.Do(0, "GET", "k")
+	require.NoError(t, err)
+	require.Equal(t, "a writer's", v)
+
+	// TTLs that were changed are set right.
+	for i := 1; i < 5; i++ {
+		command(t, masters, i, "PEXPIRE", "k", "20000")
+	}
+	command(t, masters, 1, "PERSIST", "k")
+	require.NoError(t, one.Extend(t.Context()))
+	for i := 1; i < 5; i++ {
+		require.Eventually(t, func() bool {
+			v, err := masters.Do(i, "PTTL", "k")
+			left, _ := v.(int64)
+			return err == nil && left > 20_000 && left <= term30.Milliseconds()
+		}, hanging, time.Millisecond)
+	}
+
+	c.rechecker.some([]*hold{&one.hold})
+	require.Positive(t, one.Remaining())
+	for i := 1; i < 5; i++ {
+		command(t, masters, i, "ZREM", "k", one.Token())
+	}
+	c.rechecker.some([]*hold{&one.hold})
+	require.Zero(t, one.Remaining(), "a majority had lost it")
+	require.ErrorIs(t, one.Unlock(t.Context()), ErrNotHeld)
+	members(t, masters, two, 4)
+	require.NoError(t, two.Unlock(t.Context()))
+}
+
+func TestAReaderIsHandedOver(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c, elsewhere := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	m, other := c.NewMutex("k", term30, WithShared()), c.NewMutex("k", term30, WithShared())
+	require.NoError(t, m.TryLock(t.Context()))
+	require.NoError(t, other.TryLock(t.Context()))
+	members(t, masters, m, 3)
+	heir := elsewhere.NewMutex("k", term30, WithShared(), WithToken(m.Token()))
+	require.NoError(t, heir.Extend(t.Context()))
+	require.NoError(t, heir.Unlock(t.Context()))
+	members(t, masters, m, 0)
+	members(t, masters, other, 3)
+	require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+}
+
+func TestReadersScriptsAreSentWhereTheyAreForgotten(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	for range 3 {
+		m := c.NewMutex("k", term30, WithShared())
+		for _, do := range []func(context.Context) error{m.TryLock, m.Extend, m.Unlock} {
+			for i := range 3 {
+				command(t, masters, i, "SCRIPT", "FLUSH")
+			}
+			require.NoError(t, do(t.Context()))
+		}
+	}
+	noKeyOf(t, masters, "k")
+}
+
+func TestASharedLockHasNoFence(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	c := opened(t, masters.Addrs(), nil)
+	m := c.NewMutex("k", term30, WithFence(), WithShared())
+	for _, do := range []func(context.Context) error{m.TryLock, m.Lock, m.Extend, m.Unlock} {
+		require.ErrorContains(t, do(t.Context()), `redlock: mutex "k": a shared lock has no fence`)
+	}
+}
+
+// A server before Redis 5, or one that is set to replicate scripts as they did, refuses a reader,
+// and says why.
+func TestServersThatAreTooOldForReaders(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	if _, err := masters.Do(0, "CONFIG", "SET", "lua-replicate-commands", "no"); err != nil {
+		t.Skip("this server replicates what a script does, and nothing else: ", err)
+	}
+	c := opened(t, masters.Addrs(), nil)
+	m := c.NewMutex("k", term30, WithShared())
+	for _, do := range []func(context.Context) error{m.TryLock, m.Lock} { // nor does Lock wait
+		err := do(t.Context())
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.ErrorContains(t, err, "NOSHARED shared holders need Redis 5 or later")
+	}
+	require.NoError(t, c.NewMutex("k", term30).TryLock(t.Context()))
+}
+
+// Lua writes a number with many zeros as 2e+12.
+func TestAReadersTermMayEndAtARoundTime(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	c := opened(t, masters.Addrs(), nil)
+	command(t, masters, 0, "ZADD", "k", "2000000000000", "another reader")
+	m := c.NewMutex("k", term30, WithShared())
+	require.NoError(t, m.TryLock(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()))
+	v, err := masters.Do(0, "ZCARD", "k")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, v)
+}
+
+// A shelf is what a master has of a shared lock, as the scripts are to treat it. Times are in
+// milliseconds.
+type shelf struct {
+	writer  string           // empty if none has the key
+	ends    map[string]int64 // of the readers' terms
+	expires int64            // the key, if there is one
+	intent  int64            // of a writer, since when; 0 if there is none
+}
+
+const noEnd = 1 << 60
+
+// at has the clock be at now.
+func (s *shelf) at(now int64) {
+	if s.taken() && now > s.expires {
+		s.writer, s.ends = "", nil
+	}
+}
+
+func (s *shelf) taken() bool { return s.writer != "" || len(s.ends) > 0 }
+
+func (s *shelf) dropEnded(now int64) {
+	maps.DeleteFunc(s.ends, func(_ string, end int64) bool { return end < now })
+}
+
+func (s *shelf) keep(now int64) {
+	last := int64(0)
+	for _, end := range s.ends {
+		last = max(last, end)
+	}
+	if last > 0 {
+		s.expires = last
+	}
+	s.at(now)
+}
+
+func (s *shelf) add(token string, now, ttl int64) {
+	if s.ends == nil {
+		s.ends = map[string]int64{}
+	}
+	s.ends[token] = now + ttl
+	s.keep(now)
+}
+
+func (s *shelf) acquire(token string, now, ttl, waited int64) int64 {
+	s.at(now)
+	s.dropEnded(now)
+	if s.writer != "" || s.intent != 0 && now-waited >= s.intent {
+		return 0
+	}
+	s.add(token, now, ttl)
+	return 1
+}
+
+func (s *shelf) extend(token string, now, ttl int64, restore bool) int64 {
+	s.at(now)
+	s.dropEnded(now)
+	_, there := s.ends[token]
+	if s.writer != "" || !there && !restore {
+		return 0
+	}
+	s.add(token, now, ttl)
+	if there {
+		return 1
+	}
+	return replyRestored
+}
+
+func (s *shelf) release(token string, now int64) int64 {
+	s.at(now)
+	s.dropEnded(now)
+	if _, there := s.ends[token]; !there {
+		s.keep(now)
+		return 0
+	}
+	delete(s.ends, token)
+	s.keep(now)
+	return 1
+}
+
+// write is SET NX PX of a writer.
+func (s *shelf) write(token string, now, ttl int64) int64 {
+	s.at(now)
+	if s.taken() {
+		return 0
+	}
+	s.writer, s.expires = token, now+ttl
+	return 1
+}
+
+// The scripts do on a real master what the model's shelves do, whatever is asked in whatever order.
+func TestScriptsOfReaders(t *testing.T) {
+	for name, start := range map[string]func(redlocktest.TB, int, ...redlocktest.Option) *redlocktest.Masters{
+		"a server": redlocktest.Start, "embedded": redlocktest.Embedded,
+	} {
+		t.Run(name, func(t *testing.T) {
+			masters := start(t, 1)
+			compareReadersScripts(t, masters, opened(t, masters.Addrs(), nil))
+		})
+	}
+}
+
+func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	do := func(args ...string) any {
+		v, err := masters.Do(0, args...)
+		require.NoError(t, err, args)
+		return v
+	}
+	for round := range 20 {
+		key := fmt.Sprint("k", round)
+		intent := "{" + key + "}:writer"
+		var want shelf
+		for step := range 100 {
+			// No term ends by itself in this test.
+			ttl := time.Duration(10+10*random.IntN(3)) * time.Minute
+			s := &spec{key: key, term: newTerm(ttl, 0.01, 0), timeout: hanging, kind: newShared(key)}
+			k := c.takeCall()
+			token := fmt.Sprint("token", random.IntN(4))
+			restore := random.IntN(2) == 0
+			now, ms := time.Now().UnixMilli(), ttl.Milliseconds()
+			reply, verb := int64(-99), random.IntN(12)
+			if random.IntN(4) == 0 { // then they are sent by text
+				command(t, masters, 0, "SCRIPT", "FLUSH")
+			}
+			switch verb {
+			case 0, 1:
+				waited := time.Duration(random.IntN(2)) * 2 * time.Hour
+				k.token, k.waited = append(k.token[:0], token...), waited
+				k.request.reset()
+				s.kind.acquire(&k.request, k.grant(s))
+				k.prepare(s.timeout)
+				reply = want.acquire(token, now, ms, waited.Milliseconds())
+			case 2, 3:
+				k.extend(s, []byte(token), 0, restore)
+				reply = want.extend(token, now, ms, restore)
+			case 4, 5:
+				k.release(s, []byte(token))
+				reply = want.release(token, now)
+			case 6:
+				k.look(s, hanging)
+				switch {
+				case want.writer == "" && want.intent == 0:
+					reply = -2
+				case want.writer == "":
+					reply = -1
+				}
+			case 7: // a reader's term ends
+				if _, there := want.ends[token]; there {
+					do("ZADD", key, "XX", "1", token)
+					want.ends[token] = 1
+				}
+			case 8:
+				set := do("SET", key, token, "NX", "PX", strconv.FormatInt(ms, 10)) != nil
+				require.Equal(t, want.write(token, now, ms) == 1, set)
+			case 9:
+				if want.writer != "" {
+					do("DEL", key)
+					want.writer = ""
+				}
+			case 10:
+				if want.intent = 0; random.IntN(2) == 0 {
+					want.intent = now - time.Hour.Milliseconds()
+					do("SET", intent, fmt.Sprint(want.intent, " somebody"))
+				} else {
+					do("DEL", intent)
+				}
+			default:
+				if want.taken() {
+					if want.expires = now + 5*time.Minute.Milliseconds(); random.IntN(2) == 0 {
+						want.expires = noEnd
+						do("PERSIST", key)
+					} else {
+						do("PEXPIRE", key, "300000")
+					}
+				}
+			}
+			at := fmt.Sprintf("round %d, step %d, verb %d", round, step, verb)
+			if verb <= 6 {
+				require.NoError(t, c.rounds.Do(t.Context(), &k.op), at)
+				vote := k.op.Votes[0]
+				require.NoError(t, vote.Err, at)
+				if reply == -99 { // a writer is there
+					if reply = -1; want.expires != noEnd {
+						reply = vote.Int
+						require.InDelta(t, want.expires-now, vote.Int, 60_000, at)
+					}
+				}
+				require.Equal(t, reply, vote.Int, at)
+				require.Equal(t, reply == 1 || reply == -2, vote.Verdict == VerdictYes, at)
+			}
+			c.putCall(k)
+			switch kind := do("TYPE", key); {
+			case want.writer != "":
+				require.Equal(t, want.writer, do("GET", key), at)
+			case len(want.ends) == 0:
+				require.Equal(t, "none", kind, at)
+				continue
+			default:
+				var there []string
+				for _, v := range do("ZRANGE", key, "0", "-1").([]any) {
+					there = append(there, v.(string))
+				}
+				require.ElementsMatch(t, slices.Collect(maps.Keys(want.ends)), there, at)
+			}
+			left := do("PTTL", key).(int64)
+			if want.expires == noEnd {
+				require.EqualValues(t, -1, left, at)
+			} else {
+				require.InDelta(t, want.expires-now, left, 60_000, at)
+			}
+		}
+	}
+}
