@@ -30,6 +30,9 @@
 //	    +set +eval +evalsha +script|load     the lock's commands
 //	    +get +del +pexpire +pttl             what its scripts and its waiters call
 //	    ~{lock:*}:fence                      optional: the counters of locks with a fence
+//	    ~{lock:*}:writer                     optional: shared locks, and those that wait for them
+//	    +time +type +pexpireat +zadd +zrem
+//	    +zscore +zrange +zremrangebyscore
 //	    +info                                tells a restarted master from one that was only
 //	                                         out of reach; without it the client takes the
 //	                                         master as restarted at every reconnect

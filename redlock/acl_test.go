@@ -212,6 +212,27 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 	require.NoError(t, set.Extend(t.Context()))
 	require.NoError(t, set.Unlock(t.Context()))
 
+	readers := []*redlock.Mutex{holder.NewMutex("lock:r", long, redlock.WithShared()), other.NewMutex("lock:r", long, redlock.WithShared())}
+	for _, m := range readers {
+		require.NoError(t, m.Lock(t.Context()))
+		require.NoError(t, m.Extend(t.Context()))
+	}
+	writer := other.NewMutex("lock:r", long)
+	wrote := make(chan error, 1)
+	go func() { wrote <- writer.Lock(t.Context()) }()
+	require.Eventually(t, func() bool { // it leaves its intent
+		late := holder.NewMutex("lock:r", long, redlock.WithShared())
+		if late.TryLock(t.Context()) == nil {
+			late.Unlock(t.Context())
+		}
+		return called(t, masters, 0, "type")
+	}, time.Minute, 10*time.Millisecond)
+	for _, m := range readers {
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+	require.NoError(t, <-wrote)
+	require.NoError(t, writer.Unlock(t.Context()))
+
 	var native []string
 	switch {
 	case name == "Redis" && !olderThan(version, "8.4"):

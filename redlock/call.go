@@ -97,6 +97,20 @@ func (k *call) release(s *spec, token []byte) {
 	k.op.Persist, k.op.Thorough = s.term.ttl, true
 }
 
+// intend makes the call one that asks whether readers hold the lock, and leaves the intent of a writer.
+func (k *call) intend(s *spec, token []byte, timeout time.Duration) {
+	k.request.reset()
+	s.courts.intend(&k.request, s.key, token)
+	k.prepare(timeout)
+}
+
+// withdraw makes the call one that takes the intent away.
+func (k *call) withdraw(s *spec, token []byte) {
+	k.request.reset()
+	s.courts.withdraw(&k.request, s.key, token)
+	k.prepare(s.timeout)
+}
+
 // look makes the call a read of how long the lock is held.
 func (k *call) look(s *spec, timeout time.Duration) {
 	k.request.reset()

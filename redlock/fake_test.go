@@ -463,6 +463,8 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 			return resp.AppendInt(nil, replyRestored), true
 		}
 		return resp.AppendInt(nil, 0), true
+	case args[1] == intendScript.hash || args[1] == intendScript.text: // nobody reads
+		return resp.AppendInt(nil, 0), true
 	case args[1] == holdersScript.hash || args[1] == holdersScript.text:
 		reply = resp.AppendArray(nil, 2)
 		if there {

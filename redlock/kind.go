@@ -59,6 +59,17 @@ type numbered interface {
 	raise(r *request, g grant)
 }
 
+// courteous is a kind that shared locks exclude, and that can ask for their turn. The token is of the
+// intent, and of no lock.
+//
+//	intend     yes: readers hold the lock, and an intent is there;  no: they do not
+//	withdraw   takes the intent away, if it has the token
+type courteous interface {
+	kind
+	intend(r *request, key string, token []byte)
+	withdraw(r *request, key string, token []byte)
+}
+
 // A request is what a round asks of each master, encoded. Its buffers are reused.
 type request struct {
 	command  []byte    // one or more commands
@@ -90,7 +101,9 @@ func (r *request) call(s script, n int, args func(dst []byte) []byte, keys ...st
 // spec is what is fixed when a Mutex is made.
 type spec struct {
 	kind    kind
-	numbers numbered // kind, if the lock has a fence; nil without
+	numbers numbered  // kind, if the lock has a fence; nil without
+	courts  courteous // kind, if it can ask shared locks for its turn; nil if not
+	reader  bool      // others may hold the lock beside it
 	key     string
 	keys    []string // all that a lock on several has, sorted; nil of a lock on one
 	term    term

@@ -1,6 +1,8 @@
 package redlock
 
 import (
+	"time"
+
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/resp"
 )
@@ -46,8 +48,10 @@ if type(ended) == 'table' then
 end
 `
 
-	// keepReaders has the key expire at the end of the last reader's term. A score may be
-	// written as 2e+12, which is no time to PEXPIREAT.
+	// keepReaders has the key expire at the end of the last reader's term: at a time of the
+	// master's own clock, of which ours knows nothing. PEXPIRE would count from when the script began,
+	// and a master that stood still since would let the key go before other readers' terms end. A
+	// score may be written as 2e+12, which is no time to PEXPIREAT.
 	keepReaders = `local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
 if last then
   redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', tonumber(last)))
@@ -87,6 +91,56 @@ if kind == 'none' or kind == 'zset' then
 end
 return redis.call('PTTL', KEYS[1])`)
 )
+
+// An intent is kept for intentLife after it was left, or left again. A writer leaves none before it
+// has waited for intentAfter, and asks for readers once in intentPause: so a writer that
+// waits for another costs next to nothing more.
+const (
+	intentLife  = 3 * time.Second
+	intentPause = intentLife / 3
+	intentAfter = 100 * time.Millisecond
+)
+
+// An intent is the time since when it is there, by the master's clock, and a token of its own. It
+// holds up only readers that have begun to wait after that: a reader waits for at most one
+// intent, and one that has seen it go lets no other writer go first. And only readers that
+// hold the key let it be left: so no reader waits for a writer that waits for nobody.
+var (
+	// KEYS key, its intent. ARGV token, its life in ms. It returns 1 if readers hold the key. An
+	// intent of another writer is good for this one, too.
+	intendScript = newScript(`if redis.call('TYPE', KEYS[1]).ok ~= 'zset' then
+  return 0
+end
+local intent = redis.pcall('GET', KEYS[2])
+if not intent then
+  ` + masterTime + `  redis.call('SET', KEYS[2], string.format('%.0f', now) .. ' ' .. ARGV[1], 'PX', ARGV[2])
+elseif type(intent) == 'string' and string.sub(intent, -#ARGV[1]) == ARGV[1] then
+  redis.call('PEXPIRE', KEYS[2], ARGV[2])
+end
+return 1`)
+
+	// KEYS intent. ARGV token.
+	withdrawScript = newScript(`local intent = redis.pcall('GET', KEYS[1])
+if type(intent) == 'string' and string.sub(intent, -#ARGV[1]) == ARGV[1] then
+  return redis.call('DEL', KEYS[1])
+end
+return 0`)
+)
+
+func (plain) intend(r *request, key string, token []byte) {
+	r.judge = judgeShared
+	args := func(dst []byte) []byte {
+		return resp.AppendBulkInt(resp.AppendBulk(dst, token), intentLife.Milliseconds())
+	}
+	r.command = args(intendScript.appendHash(r.command, 2, key, intentKey(key)))
+	r.fallback = args(intendScript.appendText(r.fallback, 2, key, intentKey(key)))
+}
+
+func (plain) withdraw(r *request, key string, token []byte) {
+	r.judge = judgeShared
+	r.command = resp.AppendBulk(withdrawScript.appendHash(r.command, 1, intentKey(key)), token)
+	r.fallback = resp.AppendBulk(withdrawScript.appendText(r.fallback, 1, intentKey(key)), token)
+}
 
 func (s *shared) acquire(r *request, g grant) {
 	r.judge = judgeShared

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 )
 
@@ -43,15 +44,16 @@ func (m *Mutex) Lock(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return unasked(opLock, m.key, nil, "").endedBy(ctx, err)
 	}
-	w, first := c.lines.join(m.names()...)
+	w, first, clear := c.lines.enter(m.reader, m.names()...)
 	wait := waiting{mutex: m, waiter: w}
 	defer wait.cleanUp()
 	// Whoever comes to a contended key looks first, so that those who were told
 	// of its release are not always overtaken by whoever has released it.
-	try := first && !(c.watches.contended(c.now(), m.names()...) && c.watches.tracked())
+	try := (first || m.reader && clear) && !(c.watches.contended(c.now(), m.names()...) && c.watches.tracked())
 	wait.inTurn = first && !try
 	e, err := wait.lock(ctx, try, first)
 	wait.acquired = e == nil && err == nil
+	wait.withdraw()
 	held, failure := c.lines.leave(w, wait.acquired, m.names()...)
 	wait.waiter = nil
 	if err != nil {
@@ -76,6 +78,8 @@ type waiting struct {
 	vain   int           // looks in a row that found the key free, though it was not to be had
 	raced  bool          // ... as another was faster, the last time
 	since  time.Duration // when it began to wait; 0 if it does not wait
+	asked  time.Duration // when it last asked for readers; 0 if it has not
+	intent []byte        // the token of what it has left on the masters; nil if it has not
 	cut    *RoundError   // an attempt that the context's end left undecided
 
 	acquired bool // the lock is taken, and the caller does not know of it yet
@@ -88,6 +92,7 @@ type waiting struct {
 func (w *waiting) cleanUp() {
 	m := w.mutex
 	if w.waiter != nil {
+		w.withdraw()
 		m.client.lines.leave(w.waiter, false, m.names()...)
 	}
 	if w.since != 0 {
@@ -108,7 +113,11 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 	var last *RoundError
 	for {
 		if try {
-			e := m.acquire(ctx, w.inTurn, w.likely)
+			waited := time.Duration(0)
+			if w.since != 0 {
+				waited = m.client.now() - w.since
+			}
+			e := m.acquireAfter(ctx, waited, w.inTurn, w.likely)
 			if w.told {
 				m.client.stats.told(e)
 				w.told = false
@@ -121,6 +130,7 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 				return last, e.ended
 			}
 			last = e
+			front = !m.reader || m.client.lines.refused(w.waiter, m.names()...)
 			w.raced = e.reason == ErrHeld && len(e.Votes) > 0
 			m.client.lines.noteFailure(e, m.names()...)
 			if e.reason == ErrHeld {
@@ -135,7 +145,7 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 		if err := w.untilFree(ctx, front, front && (!try || w.inTurn)); err != nil {
 			return last, err
 		}
-		try, front = true, true
+		try = true
 	}
 }
 
@@ -186,6 +196,9 @@ func (w *waiting) untilFree(ctx context.Context, front, refused bool) error {
 			next = w.mastersTold()
 		case s := <-w.waiter.signal:
 			next = w.lineTold(s)
+		case <-w.waiter.again.C:
+			w.intend(ctx)
+			next = sleepOn
 		}
 	}
 }
@@ -258,6 +271,7 @@ func (w *waiting) lineTold(s signal) step {
 func (w *waiting) look(ctx context.Context) (step, error) {
 	c := w.mutex.client
 	w.vigil.aside, w.vigil.watching = false, true
+	w.intend(ctx)
 	c.watches.add(w.waiter.watch, w.mutex.names()...) // afresh: what was told before is in the answers
 	if !c.watches.tracked() {
 		return w.sleepFor(w.pause(), WakePoll), nil
@@ -286,6 +300,49 @@ func (w *waiting) look(ctx context.Context) (step, error) {
 	}
 	// Those who wait for the same TTL need not all try in the same moment.
 	return w.sleepFor(max(left, 0)+1+rand.N(expirySlack), WakeExpiry), nil
+}
+
+// intend leaves the intent of a writer that has waited for a while, where it is for readers, and
+// leaves it again for as long as they are there. See kind_shared.go.
+func (w *waiting) intend(ctx context.Context) {
+	m, c := w.mutex, w.mutex.client
+	now := c.now()
+	if m.courts == nil || now-w.since < intentAfter || w.asked != 0 && now-w.asked < intentPause {
+		return
+	}
+	w.asked = now
+	k := c.takeCall()
+	defer c.putCall(k)
+	token := w.intent
+	if token == nil {
+		token = appendToken(nil, c.owner)
+	}
+	k.intend(&m.spec, token, c.brief(m.timeout, minBrief))
+	c.rounds.Do(ctx, &k.op) // if nobody answers, nothing is lost
+	for i := range k.op.Votes {
+		switch v := &k.op.Votes[i]; {
+		case v.Verdict == VerdictYes:
+			w.intent = token
+			w.waiter.again.Reset(intentPause)
+			return
+		case v.Err != nil && permanent(v.Err): // one line in its ACL LOG is enough
+			w.asked = conn.Forever
+		}
+	}
+}
+
+// withdraw takes the intent away.
+func (w *waiting) withdraw() {
+	w.waiter.again.Stop()
+	if w.intent == nil {
+		return
+	}
+	c := w.mutex.client
+	k := c.takeCall()
+	defer c.putCall(k)
+	k.withdraw(&w.mutex.spec, w.intent)
+	c.rounds.Send(&k.op)
+	w.intent = nil
 }
 
 // sleepFor sets the timer. why is what it means that it fires; empty means only that it is time

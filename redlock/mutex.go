@@ -64,6 +64,7 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 	if err := m.become(&o); err != nil {
 		m.invalid = err
 	}
+	m.courts, _ = m.kind.(courteous)
 	switch {
 	case key == "":
 		m.invalid = errors.New("the key is empty")
@@ -99,7 +100,7 @@ func (m *Mutex) become(o *options) error {
 	case o.shared && o.fence:
 		return errors.New("a shared lock has no fence: WithShared and WithFence do not go together")
 	case o.shared:
-		m.kind = newShared(m.key)
+		m.kind, m.reader = newShared(m.key), true
 	case len(keys) > 1 && o.fence:
 		m.keys, m.numbers = keys, newSeveralFenced(&several{keys}, ttl, memory)
 	case len(keys) > 1:
@@ -222,6 +223,11 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 // acquire is one attempt: in one burst, or in turn where others are known to
 // contend.
 func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely mux.Set) *RoundError {
+	return m.acquireAfter(ctx, 0, inTurn, likely)
+}
+
+// acquireAfter is acquire for a Lock that has waited.
+func (m *Mutex) acquireAfter(ctx context.Context, waited time.Duration, inTurn bool, likely mux.Set) *RoundError {
 	c := m.of()
 	if err := ctx.Err(); err != nil {
 		return unasked(opLock, m.key, nil, "").endedBy(ctx, err)
@@ -237,6 +243,7 @@ func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely mux.Set) *Round
 	if m.numbers != nil {
 		hint = c.hints.next()
 	}
+	k.waited = waited
 	k.acquire(&m.spec, c.owner, hint)
 	if len(k.op.Fallback) > 0 {
 		k.term = m.begin()

@@ -19,6 +19,10 @@ import (
 // each other, whatever the order in which they name their keys, and a waiter has its turn when
 // those that came before it have left: nobody who comes later delays it.
 //
+// Readers of a shared lock do not wait for one another. They try at once where only readers stand
+// before them, and the first that gets in calls those behind it, up to the first writer. A reader
+// stands in one line.
+//
 // Its locks are leaves. Those of several shards are taken in the order of the shards.
 type lines struct {
 	handovers int // in a row; below zero: any number
@@ -36,6 +40,7 @@ type shard struct {
 // A line is guarded by its shard's mu.
 type line struct {
 	first, last *place
+	writers     int         // waiters that are no readers
 	held        bool        // one who stood here has taken the lock, and not released it yet
 	handed      int         // hand-overs in a row
 	failure     *RoundError // of the first's last attempt; nil if held
@@ -45,8 +50,11 @@ type line struct {
 type waiter struct {
 	places []place      // in the line of each of its keys, in their order
 	behind atomic.Int32 // the lines in which others stand before it
+	reader bool         // it may have the lock beside other readers
+	going  bool         // ... and was told so since it was last refused. Guarded as its place
 	signal chan signal  // capacity 1: the latest signal that was not taken yet
 	timer  *time.Timer
+	again  *time.Timer // when its intent is to be left again
 	watch  *watch
 }
 
@@ -75,8 +83,9 @@ func (q *lines) init(handovers int) {
 	}
 	q.pool.New = func() any { return new(line) }
 	q.waiters.New = func() any {
-		w := &waiter{signal: make(chan signal, 1), timer: time.NewTimer(time.Hour), watch: newWatch()}
+		w := &waiter{signal: make(chan signal, 1), timer: time.NewTimer(time.Hour), again: time.NewTimer(time.Hour), watch: newWatch()}
 		w.timer.Stop()
+		w.again.Stop()
 		return w
 	}
 }
@@ -126,17 +135,30 @@ func (w *waiter) tell(s signal) {
 // join puts the caller at the end of each key's line. If it is not the first of all, it gets a
 // signal when it is.
 func (q *lines) join(keys ...string) (w *waiter, first bool) {
+	w, first, _ = q.enter(false, keys...)
+	return w, first
+}
+
+// enter is join for a reader, too. It also reports whether only readers stand before it: they are
+// in nobody's way.
+func (q *lines) enter(reader bool, keys ...string) (w *waiter, first, clear bool) {
 	w = q.waiters.Get().(*waiter)
+	w.reader, w.going = reader, false
 	w.places = slices.Grow(w.places[:0], len(keys))[:len(keys)]
 	locked := q.lock(keys)
 	defer q.unlock(locked)
 	behind := int32(0)
+	clear = true
 	for i, key := range keys {
 		s := q.shard(key)
 		l := s.lines[key]
 		if l == nil {
 			l = q.pool.Get().(*line)
 			s.lines[key] = l
+		}
+		clear = clear && l.writers == 0
+		if !reader {
+			l.writers++
 		}
 		p := &w.places[i]
 		*p = place{waiter: w, prev: l.last}
@@ -149,12 +171,13 @@ func (q *lines) join(keys ...string) (w *waiter, first bool) {
 		l.last = p
 	}
 	w.behind.Store(behind)
-	return w, behind == 0
+	return w, behind == 0, clear
 }
 
 // leave takes a waiter out of its lines, with or without the lock, and gives their next ones
-// their turns. It returns what the lines know of why the lock could not be taken: whether it is
-// held in this client, and how the last attempt failed.
+// their turns. A reader that has the lock gives all readers theirs, up to the first writer. leave
+// returns what the lines know of why the lock could not be taken: whether it is held in this
+// client, and how the last attempt failed.
 func (q *lines) leave(w *waiter, acquired bool, keys ...string) (held bool, failure *RoundError) {
 	locked := q.lock(keys)
 	for i, key := range keys {
@@ -168,16 +191,26 @@ func (q *lines) leave(w *waiter, acquired bool, keys ...string) (held bool, fail
 			failure = l.failure
 		}
 		l.remove(p)
-		switch {
-		case l.first == nil:
+		if l.first == nil {
 			delete(s.lines, key)
 			*l = line{}
 			q.pool.Put(l)
-		case p.prev != nil || l.first.waiter.behind.Add(-1) > 0: // nobody is the first who was not
-		case acquired:
-			l.first.waiter.tell(turnHeld)
-		default:
-			l.first.waiter.tell(turn)
+			continue
+		}
+		next := l.first.waiter
+		turned := p.prev == nil && next.behind.Add(-1) == 0 // it is the first of all its lines now
+		switch {
+		case acquired && w.reader && next.reader:
+			for p := l.first; p != nil && p.waiter.reader; p = p.next {
+				if !p.waiter.going {
+					p.waiter.going = true
+					p.waiter.tell(turn)
+				}
+			}
+		case turned && acquired:
+			next.tell(turnHeld)
+		case turned:
+			next.tell(turn)
 		}
 	}
 	q.unlock(locked)
@@ -191,6 +224,9 @@ func (q *lines) leave(w *waiter, acquired bool, keys ...string) (held bool, fail
 }
 
 func (l *line) remove(p *place) {
+	if !p.waiter.reader {
+		l.writers--
+	}
 	if p.prev == nil {
 		l.first = p.next
 	} else {
@@ -201,6 +237,14 @@ func (l *line) remove(p *place) {
 	} else {
 		p.next.prev = p.prev
 	}
+}
+
+// refused notes that a reader was refused, so that it is told again when others get in. It reports
+// whether the reader is the first of its line now.
+func (q *lines) refused(w *waiter, keys ...string) (first bool) {
+	defer q.unlock(q.lock(keys))
+	w.going = false
+	return w.behind.Load() == 0
 }
 
 // noteFailure notes how the last attempt of the first of the lines failed.

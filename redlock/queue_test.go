@@ -343,3 +343,39 @@ func TestLinesThatOverlapNeverBlock(t *testing.T) {
 	}
 	require.Zero(t, q.size())
 }
+
+// A reader that gets in calls all that are next in its line, up to the first writer. One that was
+// refused is called again.
+func TestReadersOfALineGoOnTogether(t *testing.T) {
+	var q lines
+	q.init(1)
+	enter := func(reader, wantFirst, wantClear bool) *waiter {
+		w, first, clear := q.enter(reader, "k")
+		require.Equal(t, wantFirst, first)
+		require.Equal(t, wantClear, clear)
+		return w
+	}
+	told := func(w *waiter) int {
+		if len(w.signal) == 0 {
+			return -1
+		}
+		return int(<-w.signal)
+	}
+	a, b, c := enter(true, true, true), enter(true, false, true), enter(true, false, true)
+	writer := enter(false, false, true)
+	d := enter(true, false, false)
+	q.leave(b, true, "k") // which has not waited for its turn
+	require.EqualValues(t, turn, told(a))
+	require.EqualValues(t, turn, told(c))
+	require.False(t, q.refused(c, "k"))
+	q.leave(a, true, "k")
+	require.EqualValues(t, turn, told(c))
+	require.True(t, q.refused(c, "k"))
+	require.Equal(t, -1, told(writer))
+	q.leave(c, true, "k")
+	require.EqualValues(t, turnHeld, told(writer))
+	require.Equal(t, -1, told(d))
+	q.leave(writer, false, "k")
+	require.EqualValues(t, turn, told(d))
+	enter(true, false, true)
+}

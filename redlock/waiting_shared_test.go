@@ -1,0 +1,190 @@
+package redlock
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// locks starts to wait for a lock.
+func locks(t *testing.T, m *Mutex) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	waiting := m.client.Stats().Waiting
+	go func() { done <- m.Lock(t.Context()) }()
+	require.Eventually(t, func() bool { return m.client.Stats().Waiting > waiting }, hanging, time.Millisecond)
+	return done
+}
+
+// intents counts the masters on which a writer has left its intent.
+func intents(t *testing.T, masters *redlocktest.Masters, key string) (n int) {
+	t.Helper()
+	for i := range masters.N() {
+		v, err := masters.Do(i, "EXISTS", intentKey(key))
+		require.NoError(t, err)
+		n += int(v.(int64))
+	}
+	return n
+}
+
+// All readers of a process that wait have the lock together when the writer lets it go, and so have
+// those of another. No release of a reader is needed for that.
+func TestReadersThatWaitGoOnTogether(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	clients := []*Client{opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)}
+	for round := range 5 {
+		writer := clients[round%2].NewMutex("k", term30)
+		require.NoError(t, writer.TryLock(t.Context()))
+		var readers []*Mutex
+		var done []<-chan error
+		for i := range 20 {
+			m := clients[i%2].NewMutex("k", term30, WithShared())
+			readers, done = append(readers, m), append(done, locks(t, m))
+		}
+		require.NoError(t, writer.Unlock(t.Context()))
+		for i := range done {
+			comes(t, done[i])
+		}
+		for _, m := range readers {
+			require.Positive(t, m.Remaining())
+			require.NoError(t, m.Unlock(t.Context()))
+		}
+		noKeyOf(t, masters, "k")
+	}
+}
+
+// A reader does not pass a writer that stands before it in its line.
+func TestAReaderStandsBehindTheWriterOfItsLine(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	first := c.NewMutex("k", term30, WithShared())
+	require.NoError(t, first.Lock(t.Context()))
+	writer, reader := c.NewMutex("k", term30), c.NewMutex("k", term30, WithShared())
+	wrote := locks(t, writer)
+	read := locks(t, reader)
+	require.NoError(t, first.Unlock(t.Context()))
+	comes(t, wrote)
+	require.Empty(t, read)
+	require.NoError(t, writer.Unlock(t.Context()))
+	comes(t, read)
+	require.NoError(t, reader.Unlock(t.Context()))
+}
+
+// A writer that waits for readers keeps new ones out. Those that are there may stay, and renew. When
+// it has given up, the way is free.
+func TestAWritersIntentKeepsNewReadersOut(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	there := c.NewMutex("k", term30, WithShared())
+	require.NoError(t, there.Lock(t.Context()))
+	ctx, cancel := context.WithCancel(t.Context())
+	gaveUp := make(chan error, 1)
+	go func() { gaveUp <- other.NewMutex("k", term30).Lock(ctx) }()
+	late := c.NewMutex("k", term30, WithShared())
+	require.Eventually(t, func() bool { // a reader that comes and goes has the writer see that
+		if late.TryLock(t.Context()) == nil {
+			late.Unlock(t.Context())
+		}
+		return intents(t, masters, "k") == 3
+	}, hanging, 10*time.Millisecond)
+	require.ErrorIs(t, late.TryLock(t.Context()), ErrHeld)
+	require.NoError(t, there.Extend(t.Context()))
+	time.Sleep(intentLife + 500*time.Millisecond)
+	require.Equal(t, 3, intents(t, masters, "k"), "it is left again")
+	cancel()
+	require.ErrorIs(t, <-gaveUp, context.Canceled)
+	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
+	require.NoError(t, late.TryLock(t.Context()))
+}
+
+// The intent goes when its writer has the lock.
+func TestAWriterTakesItsIntentAway(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	there := c.NewMutex("k", term30, WithShared())
+	require.NoError(t, there.Lock(t.Context()))
+	writer := other.NewMutex("k", term30)
+	done := locks(t, writer)
+	late := c.NewMutex("k", term30, WithShared())
+	require.Eventually(t, func() bool {
+		if late.TryLock(t.Context()) == nil {
+			late.Unlock(t.Context())
+		}
+		return intents(t, masters, "k") == 3
+	}, hanging, 10*time.Millisecond)
+	behind := locks(t, late)
+	require.NoError(t, there.Unlock(t.Context()))
+	comes(t, done)
+	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
+	require.Empty(t, behind)
+	require.NoError(t, writer.Unlock(t.Context()))
+	comes(t, behind)
+}
+
+// A reader that waited when a writer left its intent does not wait for that.
+func TestAReaderLetsOneWriterGoFirst(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	there := c.NewMutex("k", term30, WithShared())
+	require.NoError(t, there.Lock(t.Context()))
+	for i := range 3 {
+		v, err := masters.Do(i, "TIME")
+		require.NoError(t, err)
+		since := v.([]any)[0].(string) + "000 a writer"
+		command(t, masters, i, "SET", intentKey("k"), since)
+	}
+	m := c.NewMutex("k", term30, WithShared())
+	require.NotNil(t, m.acquire(t.Context(), false, 0))
+	require.NotNil(t, m.acquireAfter(t.Context(), 0, true, 0))
+	require.Nil(t, m.acquireAfter(t.Context(), time.Hour, true, 0))
+}
+
+// Neither readers nor writers that come one after the other, in such numbers that there always is
+// one, keep the others out.
+func TestNeitherReadersNorWritersStarve(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	for name, crowd := range map[string][]Option{"readers": {WithShared()}, "writers": nil} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			var taken atomic.Int64
+			done := make(chan struct{})
+			const members = 6
+			for range members {
+				c := opened(t, masters.Addrs(), nil)
+				go func() {
+					defer func() { done <- struct{}{} }()
+					for ctx.Err() == nil {
+						m := c.NewMutex("k", term30, crowd...)
+						if m.Lock(ctx) == nil {
+							taken.Add(1)
+							time.Sleep(20*time.Millisecond + rand.N(20*time.Millisecond))
+							m.Unlock(t.Context())
+						}
+					}
+				}()
+			}
+			require.Eventually(t, func() bool { return taken.Load() > 2*members }, hanging, time.Millisecond)
+			var opts []Option
+			if crowd == nil {
+				opts = []Option{WithShared()}
+			}
+			c := opened(t, masters.Addrs(), nil)
+			for range 3 {
+				m := c.NewMutex("k", term30, opts...)
+				in, end := context.WithTimeout(t.Context(), hanging)
+				require.NoError(t, m.Lock(in))
+				end()
+				require.NoError(t, m.Unlock(t.Context()))
+			}
+			cancel()
+			for range members {
+				<-done
+			}
+		})
+	}
+}
