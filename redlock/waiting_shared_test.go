@@ -32,6 +32,14 @@ func intents(t *testing.T, masters *redlocktest.Masters, key string) (n int) {
 	return n
 }
 
+// lasts has an intent last for ever, if it is neither left again nor taken away.
+func lasts(t *testing.T, masters *redlocktest.Masters, key string) {
+	t.Helper()
+	for i := range masters.N() {
+		command(t, masters, i, "PERSIST", intentKey(key))
+	}
+}
+
 // All readers of a process that wait have the lock together when the writer lets it go, and so have
 // those of another. No release of a reader is needed for that.
 func TestReadersThatWaitGoOnTogether(t *testing.T) {
@@ -96,6 +104,7 @@ func TestAWritersIntentKeepsNewReadersOut(t *testing.T) {
 	require.NoError(t, there.Extend(t.Context()))
 	time.Sleep(intentLife + 500*time.Millisecond)
 	require.Equal(t, 3, intents(t, masters, "k"), "it is left again")
+	lasts(t, masters, "k")
 	cancel()
 	require.ErrorIs(t, <-gaveUp, context.Canceled)
 	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
@@ -118,6 +127,7 @@ func TestAWriterTakesItsIntentAway(t *testing.T) {
 		return intents(t, masters, "k") == 3
 	}, hanging, 10*time.Millisecond)
 	behind := locks(t, late)
+	lasts(t, masters, "k")
 	require.NoError(t, there.Unlock(t.Context()))
 	comes(t, done)
 	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
