@@ -58,22 +58,39 @@ return {v, redis.call('PTTL', KEYS[1])}`)
 var fencedHoldersScript = newScript(strings.TrimSuffix(holdersScript.text, "}") +
 	`, tonumber(redis.pcall('GET', '{' .. KEYS[1] .. '}:fence')) or 0}`)
 
+// sharedHoldersScript also reads the readers of a shared lock: those whose term ends last, if there
+// are more than a thousand. It returns each one's token, and how long its term still lasts.
+var sharedHoldersScript = newScript(`if redis.call('TYPE', KEYS[1]).ok == 'zset' then
+  ` + masterTime + `  local readers, out = redis.call('ZRANGE', KEYS[1], -1000, -1, 'WITHSCORES'), {}
+  for i = 1, #readers, 2 do
+    if tonumber(readers[i + 1]) >= now then
+      out[#out + 1] = string.sub(readers[i], 1, 1024)
+      out[#out + 1] = readers[i + 1] - now
+    end
+  end
+  return #out > 0 and out or {false, -2}
+end
+` + holdersScript.text)
+
 // judgeHolders judges the holders script: an answer is a yes.
 func judgeHolders(v resp.Value) mux.Verdict {
-	if v.Kind() == resp.Array && (v.Len() == 2 || v.Len() == 3) {
+	if v.Kind() == resp.Array && v.Len() >= 2 {
 		return mux.VerdictYes
 	}
 	return judgeError(v)
 }
 
 // holders makes the call a question to all masters who holds a key.
-func (k *call) holders(key string, fence bool, timeout time.Duration) {
+func (k *call) holders(key string, o options, timeout time.Duration) {
 	k.token = k.token[:0]
 	r := &k.request
 	r.reset()
 	r.judge = judgeHolders
 	script := holdersScript
-	if fence {
+	switch {
+	case o.shared:
+		script = sharedHoldersScript
+	case o.fence:
 		script = fencedHoldersScript
 	}
 	r.command = script.appendHash(r.command, 0, key)
@@ -90,7 +107,10 @@ func (k *call) holders(key string, fence bool, timeout time.Duration) {
 // Somebody holds the lock only if one token is on a majority of the masters. A
 // key that holds something other than a string has the token UnknownToken.
 //
-// Of the options, WithFence asks for the fence, too. The others mean nothing here.
+// Of the options, WithFence asks for the fence, too. WithShared asks for the readers of a shared lock:
+// then there is one Holder for each reader that a master has, for 1,000 of them at most, and their
+// TTLs are what is left of their own terms. Without it they are one Holder with UnknownToken. The
+// other options mean nothing here.
 func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Holder, error) {
 	c.check()
 	var o options
@@ -103,20 +123,35 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Hol
 	}
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.holders(key, o.fence, timeout)
+	k.holders(key, o, timeout)
 	err := c.rounds.Do(ctx, &k.op)
-	out := make([]Holder, len(k.op.Votes))
-	for i := range out {
+	out := make([]Holder, 0, len(k.op.Votes))
+	for i := range k.op.Votes {
 		v := &k.op.Votes[i]
-		out[i] = Holder{Master: c.masters[i], Err: v.Err}
+		h := Holder{Master: c.masters[i], Err: v.Err}
 		switch {
+		case v.Verdict == VerdictYes && o.shared:
+			for elems := v.Reply.Elems(); ; out = append(out, h) {
+				var more bool
+				if h.Token, h.TTL, more = nextHolder(&elems); !more {
+					break
+				}
+			}
+			v.Reply = resp.Value{}
+			continue
 		case v.Verdict == VerdictYes:
-			out[i].Token, out[i].TTL, out[i].Fence = readHolder(v.Reply)
+			elems := v.Reply.Elems()
+			h.Token, h.TTL, _ = nextHolder(&elems)
+			third, _ := elems.Next()
+			if n, _ := third.Int(); n > 0 {
+				h.Fence = uint64(n)
+			}
 		case v.Err == nil && err != nil:
-			out[i].Err = err // which was not waited for any longer
+			h.Err = err // which was not waited for any longer
 		case v.Err == nil:
-			out[i].Err = mux.ErrTimeout
+			h.Err = mux.ErrTimeout
 		}
+		out = append(out, h)
 		v.Reply = resp.Value{}
 	}
 	if reason := count(k.op.Votes, err).answered(); reason != nil {
@@ -127,19 +162,14 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Hol
 	return out, nil
 }
 
-// readHolder reads the reply of the holders script.
-func readHolder(v resp.Value) (token string, ttl time.Duration, fence uint64) {
-	elems := v.Elems()
-	first, _ := elems.Next()
+// nextHolder reads a holder from the reply of a holders script, if there is one more.
+func nextHolder(elems *resp.Iter) (token string, ttl time.Duration, more bool) {
+	first, more := elems.Next()
 	second, _ := elems.Next()
 	ms, _ := second.Int()
-	third, _ := elems.Next()
-	if n, _ := third.Int(); n > 0 {
-		fence = uint64(n)
-	}
 	switch {
-	case first.IsNull():
-		return "", 0, fence
+	case first.IsNull() || !more:
+		return "", 0, more
 	case first.Kind() == resp.BulkString:
 		token = string(first.Bytes())
 	}
@@ -147,9 +177,9 @@ func readHolder(v resp.Value) (token string, ttl time.Duration, fence uint64) {
 		token = UnknownToken
 	}
 	if ms < 0 {
-		return token, NoExpiry, fence
+		return token, NoExpiry, true
 	}
-	return token, milliseconds(ms), fence
+	return token, milliseconds(ms), true
 }
 
 // A claim is what the masters say of who holds a key.

@@ -46,7 +46,7 @@ func TestCommandsOnTheWire(t *testing.T) {
 	k.extend(&m.spec, []byte(token), 0, false)
 	require.Equal(t, []string{"EVAL", extendScript.text, "1", "a key", token, "10000", "0"}, words(k.op.Fallback))
 
-	k.holders("a key", false, time.Second)
+	k.holders("a key", options{}, time.Second)
 	require.Empty(t, k.op.Dialects[0].Command)
 	require.Equal(t, []string{"EVALSHA", holdersScript.hash, "1", "a key"}, words(k.op.Command))
 	require.Equal(t, []string{"EVAL", holdersScript.text, "1", "a key"}, words(k.op.Fallback))

@@ -126,7 +126,10 @@ func TestADeadReaderEndsWithItsOwnTerm(t *testing.T) {
 	lives := c.NewMutex("k", term30, WithShared())
 	require.NoError(t, lives.Lock(t.Context()))
 	require.Eventually(t, func() bool { return dead.Remaining() == 0 }, hanging, time.Millisecond)
-	time.Sleep(10 * time.Millisecond) // the drift
+	require.Eventually(t, func() bool { // on a busy machine the masters began later to count
+		all, err := c.Holders(t.Context(), "k", WithShared())
+		return err == nil && len(all) == 3 && !slices.ContainsFunc(all, func(h Holder) bool { return h.Token != lives.Token() })
+	}, hanging, time.Millisecond)
 	require.ErrorIs(t, dead.Extend(t.Context()), ErrNotHeld)
 	heir := c.NewMutex("k", term30, WithShared(), WithToken(dead.Token()))
 	require.ErrorIs(t, heir.Extend(t.Context()), ErrNotHeld, "it is over, though the key is there")
@@ -490,4 +493,50 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 			}
 		}
 	}
+}
+
+func TestHoldersListsTheReaders(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	ask := func(opts ...Option) []Holder {
+		all, err := c.Holders(t.Context(), "k", opts...)
+		require.NoError(t, err)
+		return all
+	}
+	for _, h := range ask(WithShared()) {
+		require.Empty(t, h.Token)
+	}
+	want := map[string]time.Duration{}
+	var readers []*Mutex
+	for i := range 3 {
+		m := c.NewMutex("k", term30*time.Duration(1+i), WithShared())
+		require.NoError(t, m.TryLock(t.Context()))
+		members(t, masters, m, 3)
+		readers = append(readers, m)
+		want[m.Token()] = term30 * time.Duration(1+i)
+	}
+	command(t, masters, 0, "ZADD", "k", "1", "one whose term has ended")
+	all := ask(WithShared())
+	require.Len(t, all, 9)
+	for i, h := range all {
+		require.Equal(t, masters.Addr(i/3), h.Master)
+		require.Contains(t, want, h.Token)
+		require.LessOrEqual(t, h.TTL, want[h.Token])
+		require.Greater(t, h.TTL, want[h.Token]-term30)
+		require.NotEmpty(t, h.Owner())
+	}
+	plain := ask()
+	require.Len(t, plain, 3)
+	require.Equal(t, UnknownToken, plain[0].Token)
+	for _, m := range readers {
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+	noKeyOf(t, masters, "k")
+
+	writer := c.NewMutex("k", term30)
+	require.NoError(t, writer.TryLock(t.Context()))
+	require.Eventually(t, func() bool {
+		all := ask(WithShared())
+		return len(all) == 3 && all[0].Token == writer.Token() && all[1].Token == writer.Token() && all[2].Token == writer.Token()
+	}, hanging, time.Millisecond)
 }
