@@ -266,7 +266,7 @@ func TestServersThatAreTooOldForReaders(t *testing.T) {
 	require.NoError(t, c.NewMutex("k", term30).TryLock(t.Context()))
 }
 
-// Lua writes a number with many zeros as 2e+12.
+// A number with many zeros may be written as 2e+12, which is no time to PEXPIREAT.
 func TestAReadersTermMayEndAtARoundTime(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	c := opened(t, masters.Addrs(), nil)
