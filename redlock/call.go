@@ -17,6 +17,8 @@ type call struct {
 	fence   uint64        // ... and its fence, or the hint for an acquire
 	term    uint64        // ... and that of the lease of an acquire; 0 without
 	waited  time.Duration // ... and for how long its Lock has waited
+	slot    int           // ... that an acquire is to take, of a slotted kind
+	sure    bool          // ... whose number of slots was checked lately
 	votes   []Vote        // for the Observer
 	gates   []gate        // of an acquire in turn
 	asked   int           // masters that were asked, in turn; 0 if all were
@@ -46,13 +48,16 @@ func (k *call) prepare(timeout time.Duration) {
 
 // grant is the lock that the round is about.
 func (k *call) grant(s *spec) grant {
-	return grant{key: s.key, token: k.token, ttl: s.term.ttl, fence: k.fence, waited: k.waited}
+	return grant{key: s.key, token: k.token, ttl: s.term.ttl, fence: k.fence, waited: k.waited, sure: k.sure}
 }
 
 // acquire makes the call an attempt to take the lock, under a fresh token, with a hint of the
 // fence.
 func (k *call) acquire(s *spec, owner string, hint uint64) {
 	k.token, k.fence, k.term = appendToken(k.token[:0], owner), hint, 0
+	if s.slotted != nil {
+		k.token = s.slotted.mark(k.token, k.slot)
+	}
 	k.request.reset()
 	s.kind.acquire(&k.request, k.grant(s))
 	k.prepare(s.timeout)
@@ -116,5 +121,5 @@ func (k *call) look(s *spec, timeout time.Duration) {
 	k.request.reset()
 	s.kind.look(&k.request, s.key)
 	k.prepare(timeout)
-	k.op.All = true
+	k.op.All, k.op.Keep = true, s.slotted != nil
 }

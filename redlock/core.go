@@ -34,6 +34,7 @@ type core struct {
 	calls   sync.Pool            // of *call
 	stats   stats
 	hints   hints
+	agreed  agreements
 	observe Observer // of no-ops where none was set
 	groups  bool     // a master is a Sentinel group's, and can be replaced by another
 	closed  chan struct{}

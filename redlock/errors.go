@@ -255,7 +255,7 @@ func permanent(err error) bool {
 		return false
 	}
 	switch reply.Code {
-	case "NOPERM", "NOAUTH", "WRONGPASS", "NOFENCE", "NOSHARED":
+	case "NOPERM", "NOAUTH", "WRONGPASS", "NOFENCE", "NOSHARED", "PERMITS":
 		return true
 	}
 	return false

@@ -46,6 +46,7 @@ type grant struct {
 	fence uint64 // of a numbered kind; 0 if it is not known
 
 	waited time.Duration // of an acquire: for how long its Lock has waited
+	sure   bool          // of a slotted kind: that all agree on the number of slots was found out lately
 }
 
 // numbered is a kind that can have a fence. grant.fence is the hint for an acquire, and the lock's
@@ -68,6 +69,17 @@ type courteous interface {
 	kind
 	intend(r *request, key string, token []byte)
 	withdraw(r *request, key string, token []byte)
+}
+
+// slotted is a kind whose lock is any of several slots, numbered from 1 on, each of which is a lock
+// by itself. The slot is a part of the token, so the kind finds it in every grant. A look reads all
+// slots:
+//
+//	look      yes, with an array: for each slot, what PTTL says of it
+type slotted interface {
+	kind
+	slots() int
+	mark(token []byte, slot int) []byte // appends the slot to a fresh token
 }
 
 // A request is what a round asks of each master, encoded. Its buffers are reused.
@@ -103,19 +115,31 @@ type spec struct {
 	kind    kind
 	numbers numbered  // kind, if the lock has a fence; nil without
 	courts  courteous // kind, if it can ask shared locks for its turn; nil if not
+	slotted slotted   // kind, if the lock has slots; nil without
 	reader  bool      // others may hold the lock beside it
 	key     string
 	keys    []string // all that a lock on several has, sorted; nil of a lock on one
+	line    string   // the key, or what the keys of all slots have in common
 	term    term
 	timeout time.Duration // of a round
 }
 
-// names returns all keys of the lock, sorted. It allocates nothing.
+// names returns the names of the lines in which one stands who waits for the lock, sorted: its keys,
+// or what those of all its slots have in common. They are also those of its watch. It allocates
+// nothing.
 func (s *spec) names() []string {
 	if s.keys == nil {
-		return unsafe.Slice(&s.key, 1)
+		return unsafe.Slice(&s.line, 1)
 	}
 	return s.keys
+}
+
+// slots returns the number of locks that the lock can be: one, but of a slotted kind.
+func (s *spec) slots() int {
+	if s.slotted == nil {
+		return 1
+	}
+	return s.slotted.slots()
 }
 
 // judgeInt judges a script or a command that returns an integer: 1 is a yes, any other a no. So is

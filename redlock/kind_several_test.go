@@ -600,14 +600,14 @@ func TestMastersTellOfAChangeOfAnyKey(t *testing.T) {
 			w := newWatch()
 			c.watches.listen()
 			require.Eventually(t, func() bool { // what the keys' last changes told is heard first
-				c.watches.add(w, m.names()...)
+				c.watches.add(w, 1, m.names()...)
 				p, err := c.watches.look(t.Context(), &m.spec, w)
 				return err == nil && p.told && p.held && !p.free
 			}, hanging, 20*time.Millisecond)
 			for i := range 3 {
 				command(t, masters, i, "DEL", key)
 			}
-			require.Eventually(t, func() bool { all, _ := c.watches.free(w); return all.Len() == 3 }, hanging, time.Millisecond)
+			require.Eventually(t, func() bool { _, all, _ := c.watches.free(w); return all.Len() == 3 }, hanging, time.Millisecond)
 			<-w.told
 			c.watches.remove(c.now(), m.names()...)
 			require.Empty(t, c.watches.byKey)

@@ -117,7 +117,7 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 			if w.since != 0 {
 				waited = m.client.now() - w.since
 			}
-			e := m.acquireAfter(ctx, waited, w.inTurn, w.likely)
+			e := m.try(ctx, waited, w.inTurn, w.likely)
 			if w.told {
 				m.client.stats.told(e)
 				w.told = false
@@ -240,7 +240,7 @@ func (w *waiting) mastersTold() step {
 	if !w.vigil.watching { // a rest of an earlier wait, whose majority was told before the others
 		return sleepOn
 	}
-	if _, majority := w.mutex.client.watches.free(w.waiter.watch); !majority {
+	if _, _, majority := w.mutex.client.watches.free(w.waiter.watch); !majority {
 		return lookNow // the last that is needed may be one that does not tell
 	}
 	w.vigil.why = WakeFree
@@ -253,7 +253,9 @@ func (w *waiting) lineTold(s signal) step {
 	case turnHeld: // its holder will tell; the masters, what it cannot tell
 		// Most locks are short: the look, which waits for every
 		// master, would often be in the way of its release.
-		w.polls = pollLast
+		if w.mutex.slotted == nil { // of several slots another may be free
+			w.polls = pollLast
+		}
 		return w.standAside()
 	case yield: // whoever else was told comes first
 		w.vigil.why, w.vigil.aside, w.polls = WakeTurn, false, 0
@@ -272,7 +274,7 @@ func (w *waiting) look(ctx context.Context) (step, error) {
 	c := w.mutex.client
 	w.vigil.aside, w.vigil.watching = false, true
 	w.intend(ctx)
-	c.watches.add(w.waiter.watch, w.mutex.names()...) // afresh: what was told before is in the answers
+	c.watches.add(w.waiter.watch, w.mutex.slots(), w.mutex.names()...) // afresh: what was told before is in the answers
 	if !c.watches.tracked() {
 		return w.sleepFor(w.pause(), WakePoll), nil
 	}
@@ -287,6 +289,7 @@ func (w *waiting) look(ctx context.Context) (step, error) {
 	if p.held { // whoever leaves the line from now on knows why
 		c.lines.noteHeld(w.mutex.names()...)
 	}
+	w.mutex.aimAt(p.slot)
 	left := p.at - c.now()
 	switch {
 	case p.free:
@@ -366,7 +369,12 @@ func (w *waiting) prepareAttempt(ctx context.Context) {
 	}
 	w.inTurn, w.likely = w.vigil.why != WakeReleased && w.vigil.why != WakePoll, 0
 	if w.told = w.vigil.why == WakeFree; w.told {
-		w.likely, _ = c.watches.free(w.waiter.watch)
+		var slot int
+		slot, w.likely, _ = c.watches.free(w.waiter.watch)
+		w.mutex.aimAt(slot)
+	}
+	if slot := w.waiter.freed.Swap(0); slot != 0 && w.vigil.why == WakeReleased {
+		w.mutex.aimAt(int(slot) - 1)
 	}
 	c.stats.wake(w.vigil.why)
 	c.observe.wake(ctx, w.mutex.key, w.vigil.why)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/mux"
@@ -17,6 +18,10 @@ const (
 
 	maxKeys         = 64        // of one lock
 	maxKeysTogether = 256 << 10 // bytes: all of them are in each command
+
+	// How often an attempt takes a look, and tries another slot. Each time it has lost a slot to
+	// somebody who was faster.
+	slotTries = 8
 )
 
 // A Mutex is a lock on one key, or on several ([WithKeys]). It is made by [Client.NewMutex]; those of a zero Mutex panic if
@@ -28,8 +33,9 @@ const (
 // key has at most 512 bytes (several keys together: somewhat less): no large buffers are kept.
 type Mutex struct {
 	hold
-	client  *Client // see of
-	invalid error   // why it can never be taken
+	client  *Client      // see of
+	invalid error        // why it can never be taken
+	aim     atomic.Int32 // the slot that the next attempt is to take, of a lock that has slots; 0 for any
 }
 
 // NewMutex returns a lock on a key, which is not taken yet. The TTL is how long the lock
@@ -56,7 +62,7 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 		o.timeout = min(max(ttl/20, minRoundTimeout), maxRoundTimeout)
 	}
 	m := &Mutex{client: c, invalid: o.invalid}
-	m.spec = spec{kind: o.kind, key: key, term: newTerm(ttl, c.cfg.DriftFactor, c.cfg.MinDrift), timeout: o.timeout}
+	m.spec = spec{kind: o.kind, key: key, line: key, term: newTerm(ttl, c.cfg.DriftFactor, c.cfg.MinDrift), timeout: o.timeout}
 	m.lifetime = o.lifetime
 	if o.token != "" {
 		m.token = []byte(o.token)
@@ -93,12 +99,20 @@ func (m *Mutex) become(o *options) error {
 	switch {
 	case err != nil:
 		return err
-	case !open && (o.fence || o.shared || len(keys) > 1):
+	case !open && (o.fence || o.shared || o.permits > 0 || len(keys) > 1):
 		return errors.New("a lock of this kind is of no other kind, too")
+	case o.permits > 0 && o.fence:
+		return errors.New("a lock with permits has no fence: WithPermits and WithFence do not go together")
+	case o.permits > 0 && o.shared:
+		return errors.New("WithPermits and WithShared do not go together")
+	case o.permits > 0 && len(keys) > 1:
+		return errors.New("WithPermits and WithKeys do not go together")
 	case o.shared && len(keys) > 1:
 		return errors.New("WithShared and WithKeys do not go together")
 	case o.shared && o.fence:
 		return errors.New("a shared lock has no fence: WithShared and WithFence do not go together")
+	case o.permits > 0:
+		return m.permit(o)
 	case o.shared:
 		m.kind, m.reader = newShared(m.key), true
 	case len(keys) > 1 && o.fence:
@@ -139,6 +153,37 @@ func together(key string, more []string) ([]string, error) {
 		return nil, fmt.Errorf("the keys have %d bytes together, and %d are the most", bytes, maxKeysTogether)
 	}
 	return keys, nil
+}
+
+// permit makes it a Mutex on one of several permits.
+func (m *Mutex) permit(o *options) error {
+	p := newPermits(m.key, m.term.ttl, o.permits)
+	m.kind, m.slotted, m.line = p, p, p.prefix
+	if o.token == "" {
+		return nil
+	}
+	_, slot, of := cutSlot(o.token)
+	if of != o.permits {
+		return fmt.Errorf("the token that was handed over is not that of one of %d permits", o.permits)
+	}
+	m.aimAt(slot - 1)
+	return nil
+}
+
+// aimAt has the next attempt be for a slot, counted from 0 on.
+func (m *Mutex) aimAt(slot int) {
+	if m.slotted != nil {
+		m.aim.Store(int32(slot) + 1)
+	}
+}
+
+// slot returns the slot that an attempt is to take, counted from 1 on: the one that is aimed at, which
+// is the last if nothing else was found out, or any.
+func (m *Mutex) slot() int {
+	if m.aim.Load() == 0 {
+		m.aim.CompareAndSwap(0, int32(anyOf(m.slots()))+1)
+	}
+	return int(m.aim.Load())
 }
 
 // of returns the Mutex's client.
@@ -214,20 +259,51 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 	if m.invalid != nil {
 		return m.invalid
 	}
-	if e := m.acquire(ctx, false, 0); e != nil {
+	if e := m.try(ctx, 0, false, 0); e != nil {
 		return e
 	}
 	return nil
 }
 
-// acquire is one attempt: in one burst, or in turn where others are known to
-// contend.
-func (m *Mutex) acquire(ctx context.Context, inTurn bool, likely mux.Set) *RoundError {
-	return m.acquireAfter(ctx, 0, inTurn, likely)
+// try is acquire, and goes on if a slot is taken and others are free.
+func (m *Mutex) try(ctx context.Context, waited time.Duration, inTurn bool, likely mux.Set) *RoundError {
+	e := m.acquire(ctx, waited, inTurn, likely)
+	if m.slotted == nil || inTurn { // who asks in turn waits, and looks itself
+		return e
+	}
+	return m.tryOthers(ctx, e)
 }
 
-// acquireAfter is acquire for a Lock that has waited.
-func (m *Mutex) acquireAfter(ctx context.Context, waited time.Duration, inTurn bool, likely mux.Set) *RoundError {
+// tryOthers goes on after an attempt on a slot, if that is taken: as long as a look shows that others
+// are free, it tries one of them. It returns how the last attempt failed, if it did.
+func (m *Mutex) tryOthers(ctx context.Context, e *RoundError) *RoundError {
+	c := m.client
+	for range slotTries {
+		if e == nil || e.reason != ErrHeld || len(e.Votes) == 0 {
+			break
+		}
+		all, _, err := c.watches.read(ctx, &m.spec)
+		if err != nil {
+			break
+		}
+		found := false
+		for i, from := 0, anyOf(len(all)); i < len(all) && !found; i++ {
+			slot := (from + i) % len(all)
+			if found = all[slot].free.Len() >= c.watches.quorum; found {
+				m.aimAt(slot)
+			}
+		}
+		if !found {
+			break
+		}
+		e = m.acquire(ctx, 0, false, 0)
+	}
+	return e
+}
+
+// acquire is one attempt, after its Lock has waited: in one burst, or in turn where others are
+// known to contend.
+func (m *Mutex) acquire(ctx context.Context, waited time.Duration, inTurn bool, likely mux.Set) *RoundError {
 	c := m.of()
 	if err := ctx.Err(); err != nil {
 		return unasked(opLock, m.key, nil, "").endedBy(ctx, err)
@@ -244,6 +320,9 @@ func (m *Mutex) acquireAfter(ctx context.Context, waited time.Duration, inTurn b
 		hint = c.hints.next()
 	}
 	k.waited = waited
+	if m.slotted != nil {
+		k.slot, k.sure = m.slot(), c.agreed.lately(&m.spec, c.now())
+	}
 	k.acquire(&m.spec, c.owner, hint)
 	if len(k.op.Fallback) > 0 {
 		k.term = m.begin()
@@ -310,10 +389,16 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 	if reason == nil {
 		if m.install(k, until, now) {
 			c.rechecker.add(&m.hold)
+			if m.slotted != nil && !k.sure {
+				c.agreed.note(&m.spec, k.op.Started)
+			}
 			clean = true
 			return until - now, nil, err
 		}
 		reason = ErrExpired
+		if m.slotted != nil && m.Remaining() > 0 {
+			reason = ErrHeld // another attempt of this Mutex has taken another slot
+		}
 	}
 	return 0, c.failure(opLock, m.key, k, err, reason), err
 }
@@ -484,6 +569,7 @@ func (m *Mutex) unlock(ctx context.Context) *RoundError {
 		return unasked(opUnlock, m.key, ErrNotHeld, "not locked")
 	}
 	k.release(&m.spec, m.token)
+	_, slot, _ := cutSlot(k.token)
 	keeps := m.reset()
 	m.mu.Unlock()
 	if keeps != nil {
@@ -492,7 +578,7 @@ func (m *Mutex) unlock(ctx context.Context) *RoundError {
 		defer func() {
 			if !finished { // a context has panicked: the release goes out nevertheless
 				c.rounds.Send(&k.op)
-				c.lines.released(m.names()...)
+				c.lines.released(slot, m.names()...)
 			}
 		}()
 		c.renewer.finish(over)
@@ -502,7 +588,7 @@ func (m *Mutex) unlock(ctx context.Context) *RoundError {
 	c.rounds.Post(k.one[:]...)
 	// From here on a local waiter's attempt follows the release on every
 	// connection: it need not wait for the answers.
-	c.lines.released(m.names()...)
+	c.lines.released(slot, m.names()...)
 	if since != 0 {
 		c.stats.hold.add(now - since)
 	}

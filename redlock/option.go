@@ -16,6 +16,7 @@ type options struct {
 	more     []string // further keys
 	fence    bool
 	shared   bool
+	permits  int    // 0 for a lock that has none
 	token    string // that was handed over; empty if none was
 	timeout  time.Duration
 	lifetime time.Duration
@@ -69,6 +70,34 @@ func WithFence() Option { return func(o *options) { o.fence = true } }
 // It needs Redis 5 or later, and an ACL that allows the key {key}:writer, TIME, TYPE, EVAL and the
 // commands of sorted sets. A lock with it has no fence ([WithFence]).
 func WithShared() Option { return func(o *options) { o.shared = true } }
+
+// WithPermits makes the lock one that up to k can hold at a time, with 1 to 1,000 for k. Never more
+// than k hold it, as long as the masters and their clocks keep their promises, and whichever
+// minority fails. Each permit has a TTL of its own: that of a holder which has died is free again
+// when it has passed. All else is as for a lock with one holder.
+//
+// All must agree on k. Who comes with another k is refused: its attempts fail with ErrNoQuorum, and
+// a *mux.ReplyError with the code PERMITS says what k the others have. To change k, stop all who use
+// the key, and wait for the TTL and two minutes more (or delete {key}:permits on all masters).
+//
+// Below capacity it costs what a lock with one holder costs. Near capacity an attempt may find its
+// permit taken; then it reads all of them, and tries one that is free. So does who waits, after
+// each change of any permit, renewals included. That is why k is limited. TryLock fails with ErrHeld
+// if no permit is free, or if it has lost each of some attempts to others.
+//
+// The keys are {key}:permit:1/k to {key}:permit:k/k, each a lock by itself, and {key}:permits. An
+// ACL that limits keys must allow them. A lock on the same key without WithPermits has nothing to
+// do with them, and neither excludes the other. It goes with neither WithFence nor any other kind
+// of lock.
+func WithPermits(k int) Option {
+	return func(o *options) {
+		if k < 1 || k > maxPermits {
+			o.invalid = fmt.Errorf("%d permits are not possible: 1 to %d are", k, maxPermits)
+			return
+		}
+		o.permits = k
+	}
+}
 
 // WithToken makes the Mutex one that holds the lock taken under this token,
 // here or in another process ([Mutex.Token]): it can be extended and released.

@@ -56,6 +56,7 @@ type waiter struct {
 	timer  *time.Timer
 	again  *time.Timer // when its intent is to be left again
 	watch  *watch
+	freed  atomic.Int32 // the slot that was released last, of a lock that has slots; 0 if none was
 }
 
 // A place is a waiter's in one line. It is guarded by the mu of the line's shard.
@@ -215,6 +216,7 @@ func (q *lines) leave(w *waiter, acquired bool, keys ...string) (held bool, fail
 	}
 	q.unlock(locked)
 	clear(w.places)
+	w.freed.Store(0)
 	select {
 	case <-w.signal: // it came too late
 	default:
@@ -266,9 +268,10 @@ func (q *lines) noteHeld(keys ...string) {
 	}
 }
 
-// released tells the keys' lines that a lock on them was released in this client. If one of those
-// who could try has been preceded by enough hand-overs in its line, they all let others try.
-func (q *lines) released(keys ...string) {
+// released tells the keys' lines that a lock on them was released in this client, or the slot of it
+// that was. If one of those who could try has been preceded by enough hand-overs in its line, they
+// all let others try.
+func (q *lines) released(slot int, keys ...string) {
 	defer q.unlock(q.lock(keys))
 	next := released
 	for _, key := range keys {
@@ -287,6 +290,7 @@ func (q *lines) released(keys ...string) {
 		if l.handed++; next == yield {
 			l.handed = 0
 		}
+		l.first.waiter.freed.Store(int32(slot))
 		l.first.waiter.tell(next)
 	}
 }

@@ -65,7 +65,7 @@ func TestLineIsFirstInFirstOut(t *testing.T) {
 
 	q.leave(a, true, "k")
 	requireTold(t, turnHeld, b)
-	q.released("k")
+	q.released(0, "k")
 	requireTold(t, released, b)
 	q.leave(b, true, "k")
 	requireTold(t, turnHeld, c)
@@ -96,9 +96,9 @@ func TestLatestSignalCounts(t *testing.T) {
 	a, _ := q.join("k")
 	b, _ := q.join("k")
 	q.leave(a, true, "k") // told turnHeld, which b is slow to see
-	q.released("k")
+	q.released(0, "k")
 	requireTold(t, released, b)
-	q.released("k")
+	q.released(0, "k")
 	q.leave(b, true, "k")
 	again, _ := q.join("k")
 	requireQuiet(t, again)
@@ -112,7 +112,7 @@ func TestHandOversInARowAreBounded(t *testing.T) {
 		next, _ := q.join("k")
 		q.leave(w, true, "k")
 		requireTold(t, turnHeld, next)
-		q.released("k")
+		q.released(0, "k")
 		requireTold(t, want, next)
 		w = next
 	}
@@ -151,7 +151,7 @@ func TestNothingOfALineIsLeftBehind(t *testing.T) {
 			w, _ := q.join(key)
 			all = append(all, standing{key, w})
 		} else if rand.IntN(3) == 0 {
-			q.released(key)
+			q.released(0, key)
 		} else {
 			i := rand.IntN(len(all))
 			q.leave(all[i].w, rand.IntN(2) == 0, all[i].key)
@@ -178,11 +178,11 @@ func TestAWaiterForSeveralKeysStandsInEachLine(t *testing.T) {
 	require.True(t, first)
 
 	q.leave(a, true, "a")
-	q.released("a")
+	q.released(0, "a")
 	requireQuiet(t, set)
 	q.leave(b, false, "b")
 	requireTold(t, turn, set)
-	q.released("b")
+	q.released(0, "b")
 	requireTold(t, released, set)
 	requireQuiet(t, behind, other)
 
@@ -190,7 +190,7 @@ func TestAWaiterForSeveralKeysStandsInEachLine(t *testing.T) {
 	requireTold(t, turnHeld, behind)
 	late, first := q.join("a")
 	require.True(t, first)
-	q.released("a", "b")
+	q.released(0, "a", "b")
 	requireTold(t, released, behind)
 	requireTold(t, released, late)
 	q.leave(behind, false, "b")
@@ -207,7 +207,7 @@ func TestHandOversOfSeveralKeysInARowAreBounded(t *testing.T) {
 		next, _ := q.join("a", "b")
 		q.leave(w, true, "a", "b")
 		requireTold(t, turnHeld, next)
-		q.released("a", "b")
+		q.released(0, "a", "b")
 		requireTold(t, want, next)
 		requireQuiet(t, next)
 		w = next
@@ -216,11 +216,11 @@ func TestHandOversOfSeveralKeysInARowAreBounded(t *testing.T) {
 	q.leave(w, false, "a", "b")
 	one, _ := q.join("a")
 	for range 2 {
-		q.released("a")
+		q.released(0, "a")
 		requireTold(t, released, one)
 	}
 	both, _ := q.join("b")
-	q.released("a", "b")
+	q.released(0, "a", "b")
 	requireTold(t, yield, one)
 	requireTold(t, yield, both)
 	q.leave(one, false, "a")
@@ -284,7 +284,7 @@ func TestWaitersForSetsThatOverlapHaveTheirTurnInOrder(t *testing.T) {
 				all = slices.Delete(all, i, i+1)
 				if s.turn && rand.IntN(2) == 0 {
 					q.leave(s.w, true, s.keys...)
-					q.released(s.keys...)
+					q.released(0, s.keys...)
 				} else {
 					q.leave(s.w, false, s.keys...)
 				}
@@ -329,7 +329,7 @@ func TestLinesThatOverlapNeverBlock(t *testing.T) {
 					holders[k[0]-'a'].Add(-1)
 				}
 				q.leave(w, true, keys...)
-				q.released(keys...)
+				q.released(0, keys...)
 			}
 		})
 	}

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"hash/maphash"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -44,8 +45,8 @@ type watch struct {
 	told chan struct{} // capacity 1: something has come to be known
 
 	// Guarded by watches.mu.
-	changed mux.Set // where the key was free when it was read, or has changed since
-	deaf    mux.Set // who will not tell: did not answer, cannot, or has been disconnected
+	changed []mux.Set // for each slot: where it was free when it was read, or has changed since
+	deaf    mux.Set   // who will not tell: did not answer, cannot, or has been disconnected
 }
 
 const (
@@ -62,14 +63,16 @@ func (ws *watches) init(c *core, masters int) {
 
 func newWatch() *watch { return &watch{told: make(chan struct{}, 1)} }
 
-// add registers a watch for the keys that a lock has: a change of any may be what it waits for.
-func (ws *watches) add(w *watch, keys ...string) {
+// add registers a watch for the keys that a lock has, or for the slots of one that has them: a change
+// of any may be what it waits for.
+func (ws *watches) add(w *watch, slots int, keys ...string) {
 	select {
 	case <-w.told:
 	default:
 	}
 	ws.mu.Lock()
-	w.changed, w.deaf = 0, 0
+	w.changed, w.deaf = slices.Grow(w.changed[:0], slots)[:slots], 0
+	clear(w.changed)
 	for _, key := range keys {
 		ws.byKey[key] = w
 	}
@@ -85,20 +88,44 @@ func (ws *watches) remove(now time.Duration, keys ...string) {
 	ws.mu.Unlock()
 }
 
-// note adds masters where the key is, or can be, free, and masters that will not
+// note adds masters where a slot is, or can be, free, and masters that will not
 // tell. It reports whether they can be a majority: then it is time to look, since
 // the last that is needed may be one that does not tell.
-func (ws *watches) note(w *watch, changed, deaf mux.Set) bool {
-	w.changed |= changed
+func (ws *watches) note(w *watch, slot int, changed, deaf mux.Set) bool {
+	w.changed[slot] |= changed
 	w.deaf |= deaf
-	return (w.changed | w.deaf).Len() >= ws.quorum
+	return (w.changed[slot] | w.deaf).Len() >= ws.quorum
 }
 
-// free returns where the key is, or can be, free, and whether that is a majority.
-func (ws *watches) free(w *watch) (likely mux.Set, majority bool) {
+// noteAll is note for all slots.
+func (ws *watches) noteAll(w *watch, changed, deaf mux.Set) (majority bool) {
+	for slot := range w.changed {
+		majority = ws.note(w, slot, changed, deaf) || majority
+	}
+	return majority
+}
+
+// free returns a slot that is, or can be, free on a majority, any of those that are, and where;
+// 0 and false if there is none.
+func (ws *watches) free(w *watch) (slot int, likely mux.Set, majority bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	return w.changed, w.changed.Len() >= ws.quorum
+	n := len(w.changed)
+	for i, from := 0, anyOf(n); i < n; i++ {
+		slot := (from + i) % n
+		if w.changed[slot].Len() >= ws.quorum {
+			return slot, w.changed[slot], true
+		}
+	}
+	return 0, 0, false
+}
+
+// anyOf returns a number below n.
+func anyOf(n int) int {
+	if n <= 1 {
+		return 0
+	}
+	return rand.IntN(n)
 }
 
 func (w *watch) tell() {
@@ -121,7 +148,7 @@ func (ws *watches) push(master int, v resp.Value) {
 	defer ws.mu.Unlock()
 	if keys.IsNull() {
 		for _, w := range ws.byKey {
-			if ws.note(w, 1<<master, 0) {
+			if ws.noteAll(w, 1<<master, 0) {
 				w.tell()
 			}
 		}
@@ -132,7 +159,15 @@ func (ws *watches) push(master int, v resp.Value) {
 		if !ok {
 			return
 		}
-		if w := ws.byKey[string(key.Bytes())]; w != nil && ws.note(w, 1<<master, 0) {
+		name := key.Bytes()
+		if w := ws.byKey[string(name)]; w != nil && ws.note(w, 0, 1<<master, 0) {
+			w.tell()
+		}
+		line, slot, of := cutSlotKey(name)
+		if slot == 0 {
+			continue
+		}
+		if w := ws.byKey[string(line)]; w != nil && len(w.changed) == of && ws.note(w, slot-1, 1<<master, 0) {
 			w.tell()
 		}
 	}
@@ -143,7 +178,7 @@ func (ws *watches) disconnected(master int) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, w := range ws.byKey {
-		if ws.note(w, 0, 1<<master) {
+		if ws.noteAll(w, 0, 1<<master) {
 			w.tell()
 		}
 	}
@@ -211,48 +246,90 @@ type prospect struct {
 	told bool          // none can be before one of them tells
 	held bool          // it is another's on so many
 	at   time.Duration // when the TTLs of so many will have passed; conn.Forever if never
+	slot int           // ... of this slot, the first of all
 }
 
-// look reads the key on all masters, and has them tell of its next change. The
+// A sight is what the masters say of a key, or of a slot.
+type sight struct {
+	free mux.Set
+	no   int           // on so many it is another's
+	at   time.Duration // when the TTLs of so many will have passed that it is free; conn.Forever if never
+}
+
+// look reads the key, or all slots, on all masters, and has them tell of the next change. The
 // watch was registered before.
 func (ws *watches) look(ctx context.Context, s *spec, w *watch) (prospect, error) {
+	all, deaf, err := ws.read(ctx, s)
+	if err != nil {
+		return prospect{}, err
+	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	p := prospect{told: true, held: true, at: conn.Forever}
+	for slot, seen := range all {
+		if ws.note(w, slot, seen.free, deaf) {
+			p.told = false
+		}
+		p.free = p.free || w.changed[slot].Len() >= ws.quorum
+		p.held = p.held && seen.no >= ws.quorum
+		if seen.at < p.at {
+			p.at, p.slot = seen.at, slot
+		}
+	}
+	return p, nil
+}
+
+// read reads the key, or all slots, on all masters. It returns what is to be seen of each, and who
+// will not tell of a change.
+func (ws *watches) read(ctx context.Context, s *spec) (all []sight, deaf mux.Set, err error) {
 	c := ws.core
 	k := c.takeCall()
 	defer c.putCall(k)
 	k.look(s, c.brief(s.timeout, minBrief))
-	err := c.rounds.Do(ctx, &k.op)
+	err = c.rounds.Do(ctx, &k.op)
 	if err != nil && err != mux.ErrTimeout {
-		return prospect{}, err
+		return nil, 0, err
 	}
 	now := c.now()
 	states := c.rounds.Masters()
-	var free, deaf mux.Set
-	no := 0
-	var ends []time.Duration
+	n, slots := len(k.op.Votes), s.slots()
+	all = make([]sight, slots)
+	ends := make([]time.Duration, n*slots)
 	for i := range k.op.Votes {
 		v := &k.op.Votes[i]
-		end := conn.Forever
-		switch {
-		case v.Verdict == VerdictYes:
-			free = free.With(i)
-			end = now
-		case v.Verdict == VerdictNo && v.Int >= 0:
-			end = conn.After(conn.After(now, milliseconds(v.Int)), expirySlack)
-		}
-		ends = append(ends, end)
-		if v.Verdict == VerdictNo {
-			no++
-		}
-		if v.Verdict != VerdictYes && v.Verdict != VerdictNo || !tells(states[i]) {
+		answered := v.Verdict == VerdictYes || v.Verdict == VerdictNo
+		if !answered || !tells(states[i]) {
 			deaf = deaf.With(i)
 		}
+		it := v.Reply.Elems()
+		for slot := range all {
+			seen, ttl, known := &all[slot], v.Int, answered
+			if s.slotted != nil {
+				elem, more := it.Next()
+				n, ok := elem.Int()
+				ttl, known = n, answered && more && ok
+			}
+			end := conn.Forever
+			switch {
+			case known && ttl == -2:
+				seen.free = seen.free.With(i)
+				end = now
+			case known:
+				seen.no++
+				if ttl >= 0 {
+					end = conn.After(conn.After(now, milliseconds(ttl)), expirySlack)
+				}
+			}
+			ends[slot*n+i] = end
+		}
+		v.Reply = resp.Value{}
 	}
-	slices.Sort(ends)
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	p := prospect{told: !ws.note(w, free, deaf), held: no >= ws.quorum, at: ends[ws.quorum-1]}
-	p.free = w.changed.Len() >= ws.quorum
-	return p, nil
+	for slot := range all {
+		of := ends[slot*n : (slot+1)*n]
+		slices.Sort(of)
+		all[slot].at = of[ws.quorum-1]
+	}
+	return all, deaf, nil
 }
 
 // tracked reports whether so many masters are up and can tell of changes that no

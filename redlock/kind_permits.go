@@ -1,0 +1,205 @@
+package redlock
+
+import (
+	"bytes"
+	"hash/maphash"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/resp"
+)
+
+// permits is a lock that up to k can hold at a time. There are k slots, and each is a plain lock by
+// itself, with a key, a quorum and a TTL of its own. So there are never more than k holders,
+// whichever minority fails, for any k.
+//
+// A counter on each master, with a majority of those that have one left, would not do: k=2 on three
+// masters has six permits there, which is three majorities of two.
+//
+// All must agree on k. A slot's key says it, so those who do not agree never meet at a slot. They
+// meet at the mark: a key beside the slots that holds k. The first attempt, and one every
+// [agreedFor], sets its slot by a script that compares the mark with k, sets it, and fails where it
+// is another. Those in between are plain SETs. The mark is there for as long as any lock that was
+// taken meanwhile, and extends renew it. Two quorums share a master, so of two that differ the
+// second is refused.
+type permits struct {
+	k      int
+	of     string // "/k"
+	prefix string // of the slots' keys
+	marker string // the key of the mark
+	life   time.Duration
+
+	used atomic.Pointer[slotKey] // the last: who reuses a Mutex mostly has the same slot again
+}
+
+type slotKey struct {
+	slot int
+	key  string
+}
+
+const (
+	// A look reads all slots on each master, and a waiter looks after each change. With so many
+	// that costs a master about half a millisecond.
+	maxPermits = 1000
+
+	agreedFor = time.Minute // how long a client relies on the mark without looking at it
+)
+
+func newPermits(key string, ttl time.Duration, k int) *permits {
+	return &permits{k: k, of: "/" + strconv.Itoa(k), prefix: slotPrefix(key), marker: "{" + key + "}:permits", life: ttl + 2*agreedFor}
+}
+
+// slotPrefix is what the names of all slots of a key begin with. What follows is the slot's number,
+// a slash, and how many there are.
+func slotPrefix(key string) string { return "{" + key + "}:permit:" }
+
+// cutSlotKey splits the name of a slot's key into the prefix and what follows. The slot is 0 if
+// it is no such name.
+func cutSlotKey(key []byte) (prefix []byte, slot, of int) {
+	i := bytes.LastIndexByte(key, ':')
+	j := bytes.LastIndexByte(key, '/')
+	if i < 0 || j < i {
+		return nil, 0, 0
+	}
+	slot, err := strconv.Atoi(string(key[i+1 : j]))
+	of, err2 := strconv.Atoi(string(key[j+1:]))
+	if err != nil || err2 != nil || slot < 1 || slot > of {
+		return nil, 0, 0
+	}
+	return key[:i+1], slot, of
+}
+
+// agreements are the slotted locks whose number of slots a quorum has agreed to lately. They are a
+// table of fixed size: a lock whose entry was taken by another is only asked about once more.
+type agreements [256]atomic.Uint64
+
+var agreedSeed = maphash.MakeSeed()
+
+// entry returns the place of a lock, and what is there if it was agreed to in the minute of now.
+func (a *agreements) entry(s *spec, now time.Duration) (at *atomic.Uint64, want uint64) {
+	h := maphash.String(agreedSeed, s.line) + uint64(s.slots())<<48
+	return &a[h%uint64(len(a))], h + uint64(now/agreedFor) + 1
+}
+
+func (a *agreements) lately(s *spec, now time.Duration) bool {
+	at, want := a.entry(s, now)
+	return at.Load() == want
+}
+
+func (a *agreements) note(s *spec, now time.Duration) {
+	at, want := a.entry(s, now)
+	at.Store(want)
+}
+
+var (
+	// KEYS slot, mark; ARGV token, TTL in ms, k, life of the mark in ms. It returns 1, or 0 if the
+	// slot is taken.
+	permitAcquireScript = newScript(`local k = redis.pcall('GET', KEYS[2])
+if k ~= false and k ~= ARGV[3] then
+  if type(k) ~= 'string' then
+    k = '?'
+  end
+  return redis.error_reply('PERMITS ' .. KEYS[2] .. ' says ' .. string.sub(k, 1, 20) .. ', and not ' .. ARGV[3])
+end
+redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])
+if redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then
+  return 1
+end
+return 0`)
+
+	// KEYS the slots. It returns what PTTL says of each.
+	slotsScript = newScript(`local ends = {}
+for i, key in ipairs(KEYS) do
+  ends[i] = redis.call('PTTL', key)
+end
+return ends`)
+)
+
+func (p *permits) slots() int { return p.k }
+
+func (p *permits) mark(token []byte, slot int) []byte { return appendSlot(token, slot, p.k) }
+
+// name returns the name of a slot's key.
+func (p *permits) name(slot int) string {
+	if u := p.used.Load(); u != nil && u.slot == slot {
+		return u.key
+	}
+	u := &slotKey{slot, p.prefix + strconv.Itoa(slot) + p.of}
+	p.used.Store(u)
+	return u.key
+}
+
+// at returns the grant as that of the plain lock which its slot is.
+func (p *permits) at(g grant) grant {
+	_, slot, _ := cutSlot(string(g.token))
+	g.key = p.name(slot)
+	return g
+}
+
+func (p *permits) acquire(r *request, g grant) {
+	g = p.at(g)
+	if g.sure {
+		plain{}.acquire(r, g)
+		return
+	}
+	r.judge = judgeFenced
+	args := func(dst []byte) []byte {
+		dst = resp.AppendBulk(dst, g.token)
+		dst = resp.AppendBulkInt(dst, g.ttl.Milliseconds())
+		dst = resp.AppendBulkString(dst, p.of[1:])
+		return resp.AppendBulkInt(dst, p.life.Milliseconds())
+	}
+	r.command = args(permitAcquireScript.appendHash(r.command, 4, g.key, p.marker))
+	r.fallback = args(permitAcquireScript.appendText(r.fallback, 4, g.key, p.marker))
+}
+
+// extend has the mark in front of what the plain lock sends, so that it outlives the lock. The mark
+// of a lock that was handed over is not renewed: nobody here knows whether that is valid.
+func (p *permits) extend(r *request, g grant, restore bool) {
+	if restore {
+		r.replies = 2
+		r.command = p.appendMark(r.command)
+		r.dialects[0].Command = p.appendMark(r.dialects[0].Command)
+	}
+	plain{}.extend(r, p.at(g), restore)
+}
+
+func (p *permits) appendMark(dst []byte) []byte {
+	dst = resp.AppendArray(dst, 5)
+	dst = resp.AppendBulkString(dst, "SET")
+	dst = resp.AppendBulkString(dst, p.marker)
+	dst = resp.AppendBulkString(dst, p.of[1:])
+	dst = resp.AppendBulkString(dst, "PX")
+	return resp.AppendBulkInt(dst, p.life.Milliseconds())
+}
+
+func (p *permits) release(r *request, g grant) { plain{}.release(r, p.at(g)) }
+
+// look reads all slots. Of what a script reads, servers of different ages track different keys, so
+// EXISTS goes before it: that reads them all, too.
+func (p *permits) look(r *request, _ string) {
+	names := make([]string, p.k)
+	for i := range names {
+		names[i] = p.prefix + strconv.Itoa(i+1) + p.of
+	}
+	r.judge = judgeSlots
+	r.command = resp.AppendCommand(r.command, "CLIENT", "CACHING", "YES")
+	r.command = resp.AppendArray(r.command, 1+p.k)
+	r.command = resp.AppendBulkString(r.command, "EXISTS")
+	for _, name := range names {
+		r.command = resp.AppendBulkString(r.command, name)
+	}
+	r.command = slotsScript.appendHash(r.command, 0, names...)
+	r.fallback = slotsScript.appendText(r.fallback, 0, names...)
+	r.replies = 3
+}
+
+// judgeSlots judges the look: an answer is a yes.
+func judgeSlots(v resp.Value) mux.Verdict {
+	if v.Kind() == resp.Array {
+		return mux.VerdictYes
+	}
+	return judgeError(v)
+}

@@ -1,0 +1,328 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// permitKeys is how many slots of a key are taken on a master.
+func permitKeys(t *testing.T, masters *redlocktest.Masters, i int, key string, k int) (n int64) {
+	t.Helper()
+	args := []string{"EXISTS"}
+	for slot := range k {
+		args = append(args, fmt.Sprintf("{%s}:permit:%d/%d", key, slot+1, k))
+	}
+	v, err := masters.Do(i, args...)
+	require.NoError(t, err)
+	return v.(int64)
+}
+
+// takenPermits returns n Mutexes that hold a permit each.
+func takenPermits(t *testing.T, c *Client, key string, k, n int, opts ...Option) (all []*Mutex) {
+	t.Helper()
+	for range n {
+		m := c.NewMutex(key, 30*time.Second, append(opts, WithPermits(k))...)
+		require.NoError(t, m.TryLock(t.Context()))
+		all = append(all, m)
+	}
+	return all
+}
+
+func TestAsManyHoldersAsPermits(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	clients := []*Client{opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)}
+	for _, k := range []int{1, 2, 3, 7} {
+		key := fmt.Sprint("k", k)
+		var held []*Mutex
+		for i := range k {
+			held = append(held, takenPermits(t, clients[i%2], key, k, 1)...)
+		}
+		for i := range 3 {
+			require.Eventually(t, func() bool { return permitKeys(t, masters, i, key, k) == int64(k) }, hanging, time.Millisecond)
+		}
+		next := clients[k%2].NewMutex(key, 30*time.Second, WithPermits(k))
+		require.ErrorIs(t, next.TryLock(t.Context()), ErrHeld)
+		for _, m := range held {
+			require.NoError(t, m.Extend(t.Context()))
+			require.NoError(t, m.Unlock(t.Context()))
+			require.NoError(t, next.TryLock(t.Context()), "whichever is free")
+			require.NoError(t, next.Unlock(t.Context()))
+		}
+	}
+}
+
+// Many want a permit, of several processes, at the same time: all permits are used, and never more.
+func TestNeverMoreHoldersThanPermits(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{3, 5} {
+		for _, k := range []int{2, 3} {
+			t.Run(fmt.Sprintf("N=%d, k=%d", n, k), func(t *testing.T) {
+				t.Parallel()
+				masters := redlocktest.Start(t, n)
+				holdTogether(t, masters, k, func() {})
+			})
+		}
+	}
+}
+
+// holdTogether has many take a permit, and counts them. It calls during while they do.
+func holdTogether(t *testing.T, masters *redlocktest.Masters, k int, during func()) {
+	const each = 30
+	var inside, most atomic.Int64
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var all sync.WaitGroup
+	for range 3 {
+		c, err := Open(t.Context(), Config{Masters: masters.Addrs(), RoundTimeout: 2 * time.Second})
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		for g := range 4 {
+			all.Go(func() {
+				m := c.NewMutex("k", 30*time.Second, WithPermits(k))
+				for range each {
+					if g == 3 {
+						for errors.Is(m.TryLock(ctx), ErrHeld) {
+							time.Sleep(time.Millisecond)
+						}
+					} else if err := m.Lock(ctx); err != nil {
+						t.Error(err)
+						return
+					}
+					if m.Remaining() == 0 {
+						t.Error("it was not taken")
+						return
+					}
+					now := inside.Add(1)
+					for was := most.Load(); now > was && !most.CompareAndSwap(was, now); was = most.Load() {
+					}
+					time.Sleep(time.Millisecond)
+					inside.Add(-1)
+					if err := m.Unlock(context.Background()); err != nil && !errors.Is(err, ErrNoQuorum) {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	during()
+	all.Wait()
+	require.EqualValues(t, k, most.Load(), "holders at the same time")
+}
+
+func TestPermitsSurviveAMinority(t *testing.T) {
+	t.Parallel()
+	for name, harm := range map[string]func(m *redlocktest.Masters){
+		"dead":   func(m *redlocktest.Masters) { m.Kill(1) },
+		"hung":   func(m *redlocktest.Masters) { m.Pause(1) },
+		"forgot": func(m *redlocktest.Masters) { m.Kill(1); m.Restart(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			masters := redlocktest.Start(t, 3)
+			holdTogether(t, masters, 3, func() {
+				time.Sleep(20 * time.Millisecond)
+				harm(masters)
+			})
+		})
+	}
+}
+
+func TestAPermitOfADeadHolderIsFreeAfterItsTTL(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	takenPermits(t, c, "k", 3, 2)
+	dead := c.NewMutex("k", time.Second, WithPermits(3))
+	require.NoError(t, dead.TryLock(t.Context()))
+	next := other.NewMutex("k", 30*time.Second, WithPermits(3))
+	done := make(chan error, 1)
+	go func() { done <- next.Lock(t.Context()) }()
+	comes(t, done)
+	require.Zero(t, dead.Remaining(), "the permit was the dead one's")
+	require.ErrorIs(t, dead.Unlock(t.Context()), ErrNotHeld)
+	require.NoError(t, next.Extend(t.Context()), "the release of the old lock has spared the new one")
+}
+
+// A Mutex that is used by many is one holder all the same.
+func TestAMutexHoldsOnePermit(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	for range 20 {
+		m := c.NewMutex("k", 30*time.Second, WithPermits(8))
+		var took atomic.Int64
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				m.aim.Store(0) // each tries another
+				switch err := m.TryLock(t.Context()); {
+				case err == nil:
+					took.Add(1)
+				case !errors.Is(err, ErrHeld):
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 1, took.Load())
+		require.NoError(t, m.Unlock(t.Context()))
+		for i := range 3 {
+			require.Eventually(t, func() bool { return permitKeys(t, masters, i, "k", 8) == 0 }, hanging, time.Millisecond)
+		}
+	}
+}
+
+// Those who do not agree on k: the second is refused, whoever that is, however it takes the lock, and
+// for as long as the first holds it.
+func TestAnotherNumberOfPermitsIsRefused(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for i, k := range [][2]int{{3, 4}, {4, 3}, {1, 2}} {
+		c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+		key := fmt.Sprint("k", i)
+		refused := func(err error) {
+			t.Helper()
+			require.ErrorIs(t, err, ErrNoQuorum)
+			var reply *mux.ReplyError
+			require.ErrorAs(t, err, &reply)
+			require.Equal(t, "PERMITS", reply.Code)
+			require.Contains(t, reply.Message, fmt.Sprintf("{%s}:permits says %d, and not %d", key, k[0], k[1]))
+		}
+		first := takenPermits(t, c, key, k[0], 1)[0]
+		second := other.NewMutex(key, 30*time.Second, WithPermits(k[1]))
+		refused(second.TryLock(t.Context()))
+		refused(second.Lock(t.Context()))
+		for i := range 3 { // the first one's attempts were by a script until now
+			require.Eventually(t, func() bool {
+				v, err := masters.Do(i, "GET", "{"+key+"}:permits")
+				return err == nil && v == fmt.Sprint(k[0])
+			}, hanging, time.Millisecond)
+		}
+		require.NoError(t, first.Unlock(t.Context()))
+		require.NoError(t, first.TryLock(t.Context()), "by a plain SET")
+		refused(second.TryLock(t.Context()))
+
+		for i := range 3 { // the mark has gone, and an extend sets it again
+			command(t, masters, i, "DEL", "{"+key+"}:permits")
+		}
+		require.NoError(t, first.Extend(t.Context()))
+		refused(second.TryLock(t.Context()))
+		require.NoError(t, first.Unlock(t.Context()))
+	}
+}
+
+// Whoever relies on what it has found lately is right: the mark lives on for longer.
+func TestTheMarkOutlivesWhatReliesOnIt(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	c := opened(t, masters.Addrs(), nil)
+	m := c.NewMutex("k", 30*time.Second, WithPermits(2))
+	life := func() time.Duration {
+		v, err := masters.Do(0, "PTTL", "{k}:permits")
+		require.NoError(t, err)
+		return time.Duration(v.(int64)) * time.Millisecond
+	}
+	require.NoError(t, m.TryLock(t.Context()))
+	require.Greater(t, life(), agreedFor+30*time.Second)
+	require.True(t, c.agreed.lately(&m.spec, c.now()))
+	require.False(t, c.agreed.lately(&m.spec, c.now()+agreedFor))
+	require.False(t, c.agreed.lately(&c.NewMutex("k", time.Second, WithPermits(3)).spec, c.now()))
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, m.TryLock(t.Context()))
+	command(t, masters, 0, "PEXPIRE", "{k}:permits", "1000")
+	require.NoError(t, m.Extend(t.Context()))
+	require.Greater(t, life(), agreedFor+30*time.Second)
+}
+
+func TestAPermitIsHandedOver(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	held := takenPermits(t, c, "k", 3, 3)
+	for _, m := range held {
+		heir := other.NewMutex("k", 30*time.Second, WithPermits(3), WithToken(m.Token()))
+		require.NoError(t, heir.Extend(t.Context()))
+		require.Positive(t, heir.Remaining())
+		require.NoError(t, heir.Unlock(t.Context()))
+		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+	}
+	for _, token := range []string{held[0].Token() + ".1.3", "x", "x.1.4", "x.0.3", "x.4.3", "x.01.3"} {
+		m := other.NewMutex("k", 30*time.Second, WithPermits(3), WithToken(token))
+		err := m.Extend(t.Context())
+		if token == ".1.3" { // the Mutex was unlocked: it is nobody's
+			require.ErrorIs(t, err, ErrNotHeld, token)
+			continue
+		}
+		require.ErrorContains(t, err, "handed over", token)
+	}
+}
+
+func TestWhatGoesNotWithPermits(t *testing.T) {
+	t.Parallel()
+	c, _ := newFake(t, 3, Config{})
+	for want, opts := range map[string][]Option{
+		"0 permits are not possible":             {WithPermits(0)},
+		"-1 permits are not possible":            {WithPermits(-1)},
+		"1001 permits are not possible":          {WithPermits(1001)},
+		"a lock of this kind has no permits":     {WithPermits(2), withHash},
+		"a lock with a fence has no permits":     {WithPermits(2), WithFence()},
+		"a lock with a fence has no permits\x00": {WithFence(), WithPermits(2)},
+	} {
+		m := c.NewMutex("k", time.Second, opts...)
+		for _, do := range []func(context.Context) error{m.TryLock, m.Lock, m.Extend, m.Unlock} {
+			require.ErrorContains(t, do(t.Context()), strings.TrimSuffix(want, "\x00"))
+		}
+	}
+}
+
+// A permit that is freed is told to those who wait in other processes, and several are had without
+// waiting for each other's release.
+func TestFreedPermitsAreTold(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	const k = 4
+	held := takenPermits(t, c, "k", k, k)
+	done := make(chan error, k)
+	for range k {
+		go func() { done <- other.NewMutex("k", 30*time.Second, WithPermits(k)).Lock(t.Context()) }()
+	}
+	require.Eventually(t, func() bool { return other.Stats().Waiting == k }, hanging, time.Millisecond)
+	for _, m := range held {
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+	for range k {
+		comes(t, done)
+	}
+	require.ErrorIs(t, c.NewMutex("k", time.Second, WithPermits(k)).TryLock(t.Context()), ErrHeld)
+}
+
+// The permit that was freed in this process is the one that the first of the line tries.
+func TestNoWakeUpOfAPermitIsLost(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	clients := []*Client{opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)}
+	const k = 3
+	held := takenPermits(t, clients[0], "k", k, k)
+	for i := range 200 {
+		done := make(chan error, 1)
+		next := clients[i%2].NewMutex("k", 30*time.Second, WithPermits(k))
+		go func() { done <- next.Lock(context.Background()) }()
+		for begun := time.Now(); time.Since(begun) < time.Duration(i)*3*time.Microsecond; {
+		}
+		require.NoError(t, held[i%k].Unlock(t.Context()))
+		comes(t, done)
+		held[i%k] = next
+	}
+}
