@@ -42,6 +42,8 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		"fenced":          client.NewMutex("f", 30*time.Second, redlock.WithFence()),
 		"several":         client.NewMutex("s", 30*time.Second, redlock.WithKeys("t", "u")),
 		"several, fenced": client.NewMutex("v", 30*time.Second, redlock.WithKeys("w"), redlock.WithFence()),
+		"shared":          client.NewMutex("r", 30*time.Second, redlock.WithShared()),
+		"permit":          client.NewMutex("p", 30*time.Second, redlock.WithPermits(4)),
 	} {
 		for name, ctx := range map[string]context.Context{"background": context.Background(), "cancellable": cancellable} {
 			for what, f := range map[string]func(){

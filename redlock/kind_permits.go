@@ -133,7 +133,7 @@ func (p *permits) name(slot int) string {
 
 // at returns the grant as that of the plain lock which its slot is.
 func (p *permits) at(g grant) grant {
-	_, slot, _ := cutSlot(string(g.token))
+	_, slot, _ := cutSlot(g.token)
 	g.key = p.name(slot)
 	return g
 }
