@@ -103,16 +103,16 @@ func (k *call) release(s *spec, token []byte) {
 }
 
 // intend makes the call one that asks whether readers hold the lock, and leaves the intent of a writer.
-func (k *call) intend(s *spec, token []byte, timeout time.Duration) {
+func (k *call) intend(s *spec, courts courteous, token []byte, timeout time.Duration) {
 	k.request.reset()
-	s.courts.intend(&k.request, s.key, token)
+	courts.intend(&k.request, s.key, token)
 	k.prepare(timeout)
 }
 
 // withdraw makes the call one that takes the intent away.
-func (k *call) withdraw(s *spec, token []byte) {
+func (k *call) withdraw(s *spec, courts courteous, token []byte) {
 	k.request.reset()
-	s.courts.withdraw(&k.request, s.key, token)
+	courts.withdraw(&k.request, s.key, token)
 	k.prepare(s.timeout)
 }
 

@@ -559,7 +559,7 @@ func TestScriptsOfTheFence(t *testing.T) {
 	for round := range 20 {
 		key := fmt.Sprint("k", round)
 		var want counter
-		s := &spec{key: key, term: newTerm(ttl, 0.01, 0), timeout: hanging}
+		s := &spec{traits: new(traits), key: key, term: newTerm(ttl, 0.01, 0), timeout: hanging}
 		s.numbers = newFenced(key, ttl, time.Hour)
 		s.kind = s.numbers
 		for step := range 100 {

@@ -130,11 +130,12 @@ func (h *hold) remaining(now func() time.Duration) time.Duration {
 
 // install makes it the hold of a lock that the call has just taken. It reports whether it is: a caller
 // that stood still until its lock was over may find that another has taken the next one, be it
-// that this is over, too. And two that try at the same time may both have taken a slot.
+// that this is over, too. And of a lock that others can have beside it, two attempts at the same time
+// may both have taken one.
 func (h *hold) install(k *call, until, now time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.until > until || h.keeps != nil || h.slotted != nil && h.state(now) == stateHeld {
+	if h.until > until || h.keeps != nil || h.plural() && h.state(now) == stateHeld {
 		return false
 	}
 	h.token, h.fence = append(h.token[:0], k.token...), k.fence

@@ -28,7 +28,7 @@ func TestALeaseEndsWithItsLock(t *testing.T) {
 		"unlocked and taken anew": {func(h *hold) { h.reset(); h.install(&call{token: token}, later, now) }, now, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := new(hold)
+			h := newHold()
 			require.True(t, h.install(&call{token: token}, until, now))
 			term := h.lease.term.Load()
 			c.does(h)
@@ -67,14 +67,14 @@ func TestALeaseEndsWithItsAttempt(t *testing.T) {
 		}, now, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := new(hold)
+			h := newHold()
 			a := attempt(h, "a")
 			c.does(h, a)
 			require.Equal(t, c.want, h.trying.Holds(a.term, c.at))
 		})
 	}
 
-	h := new(hold)
+	h := newHold()
 	a, b := attempt(h, "a"), attempt(h, "b")
 	h.abandon(a.term)
 	require.True(t, h.trying.Holds(b.term, far), "only the first has been abandoned")
@@ -85,3 +85,5 @@ func TestALeaseEndsWithItsAttempt(t *testing.T) {
 	h.abandon(0)
 	require.True(t, h.trying.Holds(h.trying.term.Load(), far), "a plain lock's attempt has no lease")
 }
+
+func newHold() *hold { return &hold{spec: spec{traits: &ordinary}} }

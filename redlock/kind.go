@@ -112,27 +112,36 @@ func (r *request) call(s script, n int, args func(dst []byte) []byte, keys ...st
 
 // spec is what is fixed when a Mutex is made.
 type spec struct {
-	kind    kind
-	numbers numbered  // kind, if the lock has a fence; nil without
-	courts  courteous // kind, if it can ask shared locks for its turn; nil if not
-	slotted slotted   // kind, if the lock has slots; nil without
-	reader  bool      // others may hold the lock beside it
+	kind kind
+	*traits
 	key     string
-	keys    []string // all that a lock on several has, sorted; nil of a lock on one
-	line    string   // the key, or what the keys of all slots have in common
 	term    term
 	timeout time.Duration // of a round
 }
+
+// traits are how a lock differs from the plain one. It is apart, as most locks share it.
+type traits struct {
+	numbers numbered // kind, if the lock has a fence; nil without
+	slotted slotted  // kind, if the lock has slots; nil without
+	reader  bool     // it is a reader's: others may have it, too
+	keys    []string // all that it has, sorted; nil of a lock on one
+	lines   []string // see names; nil if that is the key
+}
+
+var ordinary traits
 
 // names returns the names of the lines in which one stands who waits for the lock, sorted: its keys,
 // or what those of all its slots have in common. They are also those of its watch. It allocates
 // nothing.
 func (s *spec) names() []string {
-	if s.keys == nil {
-		return unsafe.Slice(&s.line, 1)
+	if s.lines == nil {
+		return unsafe.Slice(&s.key, 1)
 	}
-	return s.keys
+	return s.lines
 }
+
+// plural reports whether several holders can have the lock at a time.
+func (t *traits) plural() bool { return t.reader || t.slotted != nil }
 
 // slots returns the number of locks that the lock can be: one, but of a slotted kind.
 func (s *spec) slots() int {
@@ -150,6 +159,10 @@ func judgeInt(v resp.Value) mux.Verdict {
 	}
 	return judgeNumber(v, 1, 1)
 }
+
+// judgeOne is judgeInt for a script that looks at the type of the key itself: an error says nothing
+// of it, but of what is beside it.
+func judgeOne(v resp.Value) mux.Verdict { return judgeNumber(v, 1, 1) }
 
 // judgeNumber judges a script that returns an integer: from least to most is a yes, any other a no.
 func judgeNumber(v resp.Value, least, most int64) mux.Verdict {

@@ -99,7 +99,7 @@ func (f *fenced) extend(r *request, g grant, restore bool) {
 		f.adopt(r, g)
 		return
 	}
-	r.judge = judgeFenced
+	r.judge = judgeOne
 	args := func(dst []byte) []byte {
 		dst = appendExtendArgs(dst, g, restore)
 		dst = resp.AppendBulkInt(dst, int64(g.fence))
@@ -120,7 +120,7 @@ func (f *fenced) adopt(r *request, g grant) {
 }
 
 func (f *fenced) raise(r *request, g grant) {
-	r.judge = judgeFenced
+	r.judge = judgeOne
 	args := func(dst []byte) []byte {
 		dst = resp.AppendBulk(dst, g.token)
 		dst = resp.AppendBulkInt(dst, int64(g.fence))
@@ -128,10 +128,6 @@ func (f *fenced) raise(r *request, g grant) {
 	}
 	r.call(raiseScript, 3, args, g.key, f.counter)
 }
-
-// judgeFenced judges the scripts that extend and raise: as judgeInt, but an error says nothing of
-// the key. It is of the counter.
-func judgeFenced(v resp.Value) mux.Verdict { return judgeNumber(v, 1, 1) }
 
 // judgeFencedAcquire judges the acquire script: a number above zero is a yes.
 func judgeFencedAcquire(v resp.Value) mux.Verdict { return judgeNumber(v, 1, math.MaxInt64) }

@@ -79,7 +79,7 @@ var agreedSeed = maphash.MakeSeed()
 
 // entry returns the place of a lock, and what is there if it was agreed to in the minute of now.
 func (a *agreements) entry(s *spec, now time.Duration) (at *atomic.Uint64, want uint64) {
-	h := maphash.String(agreedSeed, s.line) + uint64(s.slots())<<48
+	h := maphash.String(agreedSeed, s.key) + uint64(s.slots())<<48
 	return &a[h%uint64(len(a))], h + uint64(now/agreedFor) + 1
 }
 
@@ -144,7 +144,7 @@ func (p *permits) acquire(r *request, g grant) {
 		plain{}.acquire(r, g)
 		return
 	}
-	r.judge = judgeFenced
+	r.judge = judgeOne
 	args := func(dst []byte) []byte {
 		dst = resp.AppendBulk(dst, g.token)
 		dst = resp.AppendBulkInt(dst, g.ttl.Milliseconds())

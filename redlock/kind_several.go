@@ -10,6 +10,8 @@ import (
 // Redlock algorithm, with the same key, token and expiry as the plain lock's.
 type several struct{ keys []string } // sorted, each once
 
+func newSeveral(keys []string) *several { return &several{keys} }
+
 // In these scripts KEYS are all keys, and GET is called by pcall as in the plain ones. PTTL says
 // that there is no key by -2, whatever the key would hold. Nothing is written before all is read.
 var (

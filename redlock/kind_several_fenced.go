@@ -120,7 +120,7 @@ func (f *severalFenced) extend(r *request, g grant, restore bool) {
 		f.adopt(r, g)
 		return
 	}
-	r.judge = judgeFenced
+	r.judge = judgeOne
 	args := func(dst []byte) []byte {
 		dst = appendExtendArgs(dst, g, restore)
 		dst = resp.AppendBulkInt(dst, int64(g.fence))
@@ -139,7 +139,7 @@ func (f *severalFenced) adopt(r *request, g grant) {
 }
 
 func (f *severalFenced) raise(r *request, g grant) {
-	r.judge = judgeFenced
+	r.judge = judgeOne
 	args := func(dst []byte) []byte {
 		dst = resp.AppendBulk(dst, g.token)
 		dst = resp.AppendBulkInt(dst, int64(g.fence))

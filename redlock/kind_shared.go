@@ -3,7 +3,6 @@ package redlock
 import (
 	"time"
 
-	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -106,63 +105,83 @@ const (
 // intent, and one that has seen it go lets no other writer go first. And only readers that
 // hold the key let it be left: so no reader waits for a writer that waits for nobody.
 var (
-	// KEYS key, its intent. ARGV token, its life in ms. It returns 1 if readers hold the key. An
-	// intent of another writer is good for this one, too.
-	intendScript = newScript(`if redis.call('TYPE', KEYS[1]).ok ~= 'zset' then
-  return 0
+	// KEYS the keys of a lock, and the intents in the same order. ARGV token, its life in ms. It
+	// returns 1 if readers hold one of the keys. An intent of another writer is good for this one, too.
+	intendScript = newScript(`local n, found = #KEYS / 2, 0
+for i = 1, n do
+  if redis.call('TYPE', KEYS[i]).ok == 'zset' then
+    found = 1
+    local intent = redis.pcall('GET', KEYS[n + i])
+    if not intent then
+      ` + masterTime + `      redis.call('SET', KEYS[n + i], string.format('%.0f', now) .. ' ' .. ARGV[1], 'PX', ARGV[2])
+    elseif type(intent) == 'string' and string.sub(intent, -#ARGV[1]) == ARGV[1] then
+      redis.call('PEXPIRE', KEYS[n + i], ARGV[2])
+    end
+  end
 end
-local intent = redis.pcall('GET', KEYS[2])
-if not intent then
-  ` + masterTime + `  redis.call('SET', KEYS[2], string.format('%.0f', now) .. ' ' .. ARGV[1], 'PX', ARGV[2])
-elseif type(intent) == 'string' and string.sub(intent, -#ARGV[1]) == ARGV[1] then
-  redis.call('PEXPIRE', KEYS[2], ARGV[2])
-end
-return 1`)
+return found`)
 
-	// KEYS intent. ARGV token.
-	withdrawScript = newScript(`local intent = redis.pcall('GET', KEYS[1])
-if type(intent) == 'string' and string.sub(intent, -#ARGV[1]) == ARGV[1] then
-  return redis.call('DEL', KEYS[1])
+	// KEYS the intents. ARGV token. It returns how many were there.
+	withdrawScript = newScript(`local there = 0
+for i = 1, #KEYS do
+  local intent = redis.pcall('GET', KEYS[i])
+  if type(intent) == 'string' and string.sub(intent, -#ARGV[1]) == ARGV[1] then
+    there = there + redis.call('DEL', KEYS[i])
+  end
 end
-return 0`)
+return there`)
 )
 
 func (plain) intend(r *request, key string, token []byte) {
-	r.judge = judgeShared
-	args := func(dst []byte) []byte {
-		return resp.AppendBulkInt(resp.AppendBulk(dst, token), intentLife.Milliseconds())
-	}
-	r.command = args(intendScript.appendHash(r.command, 2, key, intentKey(key)))
-	r.fallback = args(intendScript.appendText(r.fallback, 2, key, intentKey(key)))
+	intend(r, token, key, intentKey(key))
 }
 
-func (plain) withdraw(r *request, key string, token []byte) {
-	r.judge = judgeShared
-	r.command = resp.AppendBulk(withdrawScript.appendHash(r.command, 1, intentKey(key)), token)
-	r.fallback = resp.AppendBulk(withdrawScript.appendText(r.fallback, 1, intentKey(key)), token)
+func (plain) withdraw(r *request, key string, token []byte) { withdraw(r, token, intentKey(key)) }
+
+func (s *several) intend(r *request, _ string, token []byte) {
+	intend(r, token, append(s.keys[:len(s.keys):len(s.keys)], s.intents()...)...)
+}
+
+func (s *several) withdraw(r *request, _ string, token []byte) { withdraw(r, token, s.intents()...) }
+
+func (s *several) intents() []string {
+	intents := make([]string, len(s.keys))
+	for i, key := range s.keys {
+		intents[i] = intentKey(key)
+	}
+	return intents
+}
+
+func intend(r *request, token []byte, keys ...string) {
+	r.judge = judgeOne
+	r.call(intendScript, 2, func(dst []byte) []byte {
+		return resp.AppendBulkInt(resp.AppendBulk(dst, token), intentLife.Milliseconds())
+	}, keys...)
+}
+
+func withdraw(r *request, token []byte, intents ...string) {
+	r.judge = judgeOne
+	r.call(withdrawScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, token) }, intents...)
 }
 
 func (s *shared) acquire(r *request, g grant) {
-	r.judge = judgeShared
+	r.judge = judgeOne
 	args := func(dst []byte) []byte {
 		dst = resp.AppendBulk(dst, g.token)
 		dst = resp.AppendBulkInt(dst, g.ttl.Milliseconds())
 		return resp.AppendBulkInt(dst, g.waited.Milliseconds())
 	}
-	r.command = args(sharedAcquireScript.appendHash(r.command, 3, g.key, s.intent))
-	r.fallback = args(sharedAcquireScript.appendText(r.fallback, 3, g.key, s.intent))
+	r.call(sharedAcquireScript, 3, args, g.key, s.intent)
 }
 
 func (*shared) extend(r *request, g grant, restore bool) {
-	r.judge = judgeShared
-	r.command = appendExtendArgs(sharedExtendScript.appendHash(r.command, 3, g.key), g, restore)
-	r.fallback = appendExtendArgs(sharedExtendScript.appendText(r.fallback, 3, g.key), g, restore)
+	r.judge = judgeOne
+	r.call(sharedExtendScript, 3, func(dst []byte) []byte { return appendExtendArgs(dst, g, restore) }, g.key)
 }
 
 func (*shared) release(r *request, g grant) {
-	r.judge = judgeShared
-	r.command = resp.AppendBulk(sharedReleaseScript.appendHash(r.command, 1, g.key), g.token)
-	r.fallback = resp.AppendBulk(sharedReleaseScript.appendText(r.fallback, 1, g.key), g.token)
+	r.judge = judgeOne
+	r.call(sharedReleaseScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, g.token) }, g.key)
 }
 
 // look sends the script as text: the master promises to tell of a change of what the next
@@ -172,15 +191,4 @@ func (s *shared) look(r *request, key string) {
 	r.command = resp.AppendCommand(r.command, "CLIENT", "CACHING", "YES")
 	r.command = sharedLookScript.appendText(r.command, 0, key, s.intent)
 	r.replies = 2
-}
-
-// judgeShared judges the scripts that acquire, extend and release: 1 is a yes, any other number a no.
-func judgeShared(v resp.Value) mux.Verdict {
-	switch n, ok := v.Int(); {
-	case ok && n == 1:
-		return mux.VerdictYes
-	case ok:
-		return mux.VerdictNo
-	}
-	return judgeError(v)
 }

@@ -310,7 +310,8 @@ func (w *waiting) look(ctx context.Context) (step, error) {
 func (w *waiting) intend(ctx context.Context) {
 	m, c := w.mutex, w.mutex.client
 	now := c.now()
-	if m.courts == nil || now-w.since < intentAfter || w.asked != 0 && now-w.asked < intentPause {
+	courts, ok := m.kind.(courteous)
+	if !ok || now-w.since < intentAfter || w.asked != 0 && now-w.asked < intentPause {
 		return
 	}
 	w.asked = now
@@ -320,7 +321,7 @@ func (w *waiting) intend(ctx context.Context) {
 	if token == nil {
 		token = appendToken(nil, c.owner)
 	}
-	k.intend(&m.spec, token, c.brief(m.timeout, minBrief))
+	k.intend(&m.spec, courts, token, c.brief(m.timeout, minBrief))
 	c.rounds.Do(ctx, &k.op) // if nobody answers, nothing is lost
 	for i := range k.op.Votes {
 		switch v := &k.op.Votes[i]; {
@@ -343,7 +344,7 @@ func (w *waiting) withdraw() {
 	c := w.mutex.client
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.withdraw(&w.mutex.spec, w.intent)
+	k.withdraw(&w.mutex.spec, w.mutex.kind.(courteous), w.intent)
 	c.rounds.Send(&k.op)
 	w.intent = nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,13 +11,6 @@ import (
 )
 
 const (
-	// A key goes back and forth with every command, and a master's push names it:
-	// one that fills a connection's buffers would be in the way of all the others.
-	maxKey = 16 << 10
-
-	maxKeys         = 64        // of one lock
-	maxKeysTogether = 256 << 10 // bytes: all of them are in each command
-
 	// How often an attempt takes a look, and tries another slot. Each time it has lost a slot to
 	// somebody who was faster.
 	slotTries = 8
@@ -62,15 +54,19 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 		o.timeout = min(max(ttl/20, minRoundTimeout), maxRoundTimeout)
 	}
 	m := &Mutex{client: c, invalid: o.invalid}
-	m.spec = spec{kind: o.kind, key: key, line: key, term: newTerm(ttl, c.cfg.DriftFactor, c.cfg.MinDrift), timeout: o.timeout}
+	m.spec = spec{kind: o.kind, traits: &ordinary, key: key, term: newTerm(ttl, c.cfg.DriftFactor, c.cfg.MinDrift), timeout: o.timeout}
 	m.lifetime = o.lifetime
 	if o.token != "" {
 		m.token = []byte(o.token)
 	}
-	if err := m.become(&o); err != nil {
-		m.invalid = err
+	if len(opts) > 0 {
+		if err := o.choose(&m.spec, c.cfg.FenceMemory); err != nil {
+			m.invalid = err
+		}
+		if _, slot, _ := cutSlot(o.token); slot > 0 {
+			m.aimAt(slot - 1)
+		}
 	}
-	m.courts, _ = m.kind.(courteous)
 	switch {
 	case key == "":
 		m.invalid = errors.New("the key is empty")
@@ -89,85 +85,6 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 		m.invalid = fmt.Errorf("redlock: mutex %s: %w", quoted(key), m.invalid)
 	}
 	return m
-}
-
-// become makes it a lock of the kind that the options ask for.
-func (m *Mutex) become(o *options) error {
-	ttl, memory := m.term.ttl, m.client.cfg.FenceMemory
-	keys, err := together(m.key, o.more)
-	_, open := m.kind.(plain) // to be made another
-	switch {
-	case err != nil:
-		return err
-	case !open && (o.fence || o.shared || o.permits > 0 || len(keys) > 1):
-		return errors.New("a lock of this kind is of no other kind, too")
-	case o.permits > 0 && o.fence:
-		return errors.New("a lock with permits has no fence: WithPermits and WithFence do not go together")
-	case o.permits > 0 && o.shared:
-		return errors.New("WithPermits and WithShared do not go together")
-	case o.permits > 0 && len(keys) > 1:
-		return errors.New("WithPermits and WithKeys do not go together")
-	case o.shared && len(keys) > 1:
-		return errors.New("WithShared and WithKeys do not go together")
-	case o.shared && o.fence:
-		return errors.New("a shared lock has no fence: WithShared and WithFence do not go together")
-	case o.permits > 0:
-		return m.permit(o)
-	case o.shared:
-		m.kind, m.reader = newShared(m.key), true
-	case len(keys) > 1 && o.fence:
-		m.keys, m.numbers = keys, newSeveralFenced(&several{keys}, ttl, memory)
-	case len(keys) > 1:
-		m.keys, m.kind = keys, &several{keys}
-	case o.fence:
-		m.numbers = newFenced(m.key, ttl, memory)
-	}
-	if m.numbers != nil {
-		m.kind = m.numbers
-	}
-	return nil
-}
-
-// together returns the keys of a lock, sorted and each once.
-func together(key string, more []string) ([]string, error) {
-	if len(more) == 0 {
-		return nil, nil
-	}
-	keys := append(slices.Clone(more), key)
-	slices.Sort(keys)
-	keys = slices.Compact(keys)
-	bytes := 0
-	for _, key := range keys {
-		bytes += len(key)
-		switch {
-		case key == "":
-			return nil, errors.New("one of the keys is empty")
-		case len(key) > maxKey:
-			return nil, fmt.Errorf("one of the keys has %d bytes, and %d are the most", len(key), maxKey)
-		}
-	}
-	switch {
-	case len(keys) > maxKeys:
-		return nil, fmt.Errorf("there are %d keys, and %d are the most", len(keys), maxKeys)
-	case bytes > maxKeysTogether:
-		return nil, fmt.Errorf("the keys have %d bytes together, and %d are the most", bytes, maxKeysTogether)
-	}
-	return keys, nil
-}
-
-// permit makes it a Mutex on one of several permits.
-func (m *Mutex) permit(o *options) error {
-	p := newPermits(m.key, m.term.ttl, o.permits)
-	m.kind, m.slotted, m.line = p, p, p.prefix
-	if o.token == "" {
-		return nil
-	}
-	_, slot, of := cutSlot(o.token)
-	if of != o.permits {
-		return fmt.Errorf("the token that was handed over is not that of one of %d permits", o.permits)
-	}
-	m.aimAt(slot - 1)
-	return nil
 }
 
 // aimAt has the next attempt be for a slot, counted from 0 on.
@@ -396,8 +313,8 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 			return until - now, nil, err
 		}
 		reason = ErrExpired
-		if m.slotted != nil && m.Remaining() > 0 {
-			reason = ErrHeld // another attempt of this Mutex has taken another slot
+		if m.plural() && m.Remaining() > 0 {
+			reason = ErrHeld // another attempt of this Mutex has taken it, beside this one
 		}
 	}
 	return 0, c.failure(opLock, m.key, k, err, reason), err

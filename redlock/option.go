@@ -3,6 +3,7 @@ package redlock
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -21,6 +22,88 @@ type options struct {
 	timeout  time.Duration
 	lifetime time.Duration
 	invalid  error // what is wrong with them
+}
+
+const (
+	// A key goes back and forth with every command, and a master's push names it:
+	// one that fills a connection's buffers would be in the way of all the others.
+	maxKey = 16 << 10
+
+	maxKeys         = 64        // of one lock
+	maxKeysTogether = 256 << 10 // bytes: all of them are in each command
+)
+
+// choose makes the lock one of the kind that the options ask for.
+func (o *options) choose(s *spec, fenceMemory time.Duration) error {
+	keys, err := together(s.key, o.more)
+	_, open := o.kind.(plain) // to be made another
+	several := len(keys) > 1
+	t := new(traits)
+	switch {
+	case err != nil:
+		return err
+	case !(o.fence || o.shared || o.permits > 0 || several):
+		return nil
+	case !open:
+		return errors.New("a lock of this kind is of no other kind, too")
+	case o.permits > 0 && o.fence:
+		return errors.New("a lock with permits has no fence: WithPermits and WithFence do not go together")
+	case o.permits > 0 && o.shared:
+		return errors.New("WithPermits and WithShared do not go together")
+	case o.permits > 0 && several:
+		return errors.New("WithPermits and WithKeys do not go together")
+	case o.shared && several:
+		return errors.New("WithShared and WithKeys do not go together")
+	case o.shared && o.fence:
+		return errors.New("a shared lock has no fence: WithShared and WithFence do not go together")
+	case o.permits > 0:
+		if _, _, of := cutSlot(o.token); o.token != "" && of != o.permits {
+			return fmt.Errorf("the token that was handed over is not that of one of %d permits", o.permits)
+		}
+		p := newPermits(s.key, s.term.ttl, o.permits)
+		s.kind, t.slotted, t.lines = p, p, []string{p.prefix}
+	case o.shared:
+		s.kind, t.reader = newShared(s.key), true
+	case several && o.fence:
+		t.keys, t.lines = keys, keys
+		t.numbers = newSeveralFenced(newSeveral(keys), s.term.ttl, fenceMemory)
+	case several:
+		s.kind, t.keys, t.lines = newSeveral(keys), keys, keys
+	default:
+		t.numbers = newFenced(s.key, s.term.ttl, fenceMemory)
+	}
+	if t.numbers != nil {
+		s.kind = t.numbers
+	}
+	s.traits = t
+	return nil
+}
+
+// together returns the keys of a lock, sorted and each once.
+func together(key string, more []string) ([]string, error) {
+	if len(more) == 0 {
+		return nil, nil
+	}
+	keys := append(slices.Clone(more), key)
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	bytes := 0
+	for _, key := range keys {
+		bytes += len(key)
+		switch {
+		case key == "":
+			return nil, errors.New("one of the keys is empty")
+		case len(key) > maxKey:
+			return nil, fmt.Errorf("one of the keys has %d bytes, and %d are the most", len(key), maxKey)
+		}
+	}
+	switch {
+	case len(keys) > maxKeys:
+		return nil, fmt.Errorf("there are %d keys, and %d are the most", len(keys), maxKeys)
+	case bytes > maxKeysTogether:
+		return nil, fmt.Errorf("the keys have %d bytes together, and %d are the most", bytes, maxKeysTogether)
+	}
+	return keys, nil
 }
 
 // WithKeys makes the Mutex a lock on several keys, all or none: on the one that NewMutex is given,

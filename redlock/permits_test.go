@@ -272,12 +272,15 @@ func TestWhatGoesNotWithPermits(t *testing.T) {
 	t.Parallel()
 	c, _ := newFake(t, 3, Config{})
 	for want, opts := range map[string][]Option{
-		"0 permits are not possible":             {WithPermits(0)},
-		"-1 permits are not possible":            {WithPermits(-1)},
-		"1001 permits are not possible":          {WithPermits(1001)},
-		"a lock of this kind has no permits":     {WithPermits(2), withHash},
-		"a lock with a fence has no permits":     {WithPermits(2), WithFence()},
-		"a lock with a fence has no permits\x00": {WithFence(), WithPermits(2)},
+		"0 permits are not possible":                                      {WithPermits(0)},
+		"-1 permits are not possible":                                     {WithPermits(-1)},
+		"1001 permits are not possible":                                   {WithPermits(1001)},
+		"a lock of this kind is of no other kind, too":                    {WithPermits(2), withHash},
+		"a lock with permits has no fence: WithPermits and WithFence":     {WithPermits(2), WithFence()},
+		"a lock with permits has no fence: WithPermits and WithFence\x00": {WithFence(), WithPermits(2)},
+		"WithPermits and WithKeys do not go together":                     {WithPermits(2), WithKeys("l")},
+		"WithPermits and WithShared do not go together":                   {WithPermits(2), WithShared()},
+		"WithShared and WithKeys do not go together":                      {WithShared(), WithKeys("l")},
 	} {
 		m := c.NewMutex("k", time.Second, opts...)
 		for _, do := range []func(context.Context) error{m.TryLock, m.Lock, m.Extend, m.Unlock} {
