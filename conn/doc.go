@@ -33,6 +33,7 @@
 //	    ~{lock:*}:writer                     optional: shared locks, and those that wait for them
 //	    +time +type +pexpireat +zadd +zrem
 //	    +zscore +zrange +zremrangebyscore
+//	    +exists ~{lock:*}:permit*            optional: locks that several can hold
 //	    +info                                tells a restarted master from one that was only
 //	                                         out of reach; without it the client takes the
 //	                                         master as restarted at every reconnect

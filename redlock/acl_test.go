@@ -233,6 +233,17 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 	require.NoError(t, <-wrote)
 	require.NoError(t, writer.Unlock(t.Context()))
 
+	permit := other.NewMutex("lock:k", long, redlock.WithPermits(1))
+	require.NoError(t, permit.TryLock(t.Context()))
+	require.NoError(t, permit.Extend(t.Context()))
+	after := holder.NewMutex("lock:k", long, redlock.WithPermits(1))
+	go func() { waited <- after.Lock(t.Context()) }()
+	require.Eventually(t, func() bool { return holder.Stats().Waiting == 1 }, time.Minute, time.Millisecond)
+	require.ErrorIs(t, holder.NewMutex("lock:k", long, redlock.WithPermits(1)).TryLock(t.Context()), redlock.ErrHeld)
+	require.NoError(t, permit.Unlock(t.Context()))
+	require.NoError(t, <-waited)
+	require.NoError(t, after.Unlock(t.Context()))
+
 	var native []string
 	switch {
 	case name == "Redis" && !olderThan(version, "8.4"):

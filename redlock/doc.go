@@ -91,6 +91,22 @@
 // Locks without a fence, and those of other libraries, have no number. They exclude a lock with
 // one, and are excluded.
 //
+// # Permits
+//
+// With [WithPermits], a lock has k slots, and whoever has one of them holds a permit. Each slot is a
+// lock by itself: its key, {key}:permit:3/4, is set and released as that of a lock with one holder
+// is. So all that is said here of a lock is true of each permit. (A counter on each master, with a
+// majority of those that are below k, would admit up to kN/quorum holders.)
+//
+// An attempt is for the slot that the Mutex had last, or for any. If that is taken, the attempt reads
+// all slots on all masters, and tries one that is free on a majority; if another is faster, it looks
+// again, eight times at most. Whoever waits is told of a change of any slot, and a slot that is
+// released in this client is what the first of its line tries.
+//
+// {key}:permits holds k. The first attempt of a client, and one a minute, sets its slot by a script
+// that fails on a master where another k is written. The key outlives the locks that rely on it by a
+// minute or more, and each Extend and renewal sets it again.
+//
 // # How it waits
 //
 // [Mutex.Lock] waits until the lock is taken or its context is done. Waiters of one client for

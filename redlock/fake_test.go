@@ -466,7 +466,7 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 	case args[1] == intendScript.hash || args[1] == intendScript.text: // nobody reads
 		return resp.AppendInt(nil, 0), true
 	case args[1] == holdersScript.hash || args[1] == holdersScript.text:
-		reply = resp.AppendArray(nil, 2)
+		reply = resp.AppendInt(resp.AppendArray(nil, 3), 0)
 		if there {
 			reply = resp.AppendBulkString(reply, v.token)
 			reply = resp.AppendInt(reply, (v.expires - m.r.clock()).Milliseconds())

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redburst/redburst/conn"
@@ -24,6 +23,7 @@ type Holder struct {
 	Master string        // its address, never with a password
 	Token  string        // empty if the key is free there, or Err is set; UnknownToken if it is no lock
 	TTL    time.Duration // how long the key has still to live; NoExpiry if it does not expire
+	Permit int           // that it is about, from 1 on; 0 if permits were not asked for
 	Fence  uint64        // the last that was given there, also if the key is free; 0 if it was not asked for
 	Err    error         // why the master's answer is missing; nil if it is not
 }
@@ -45,36 +45,62 @@ func (h Holder) Format(s fmt.State, _ rune) {
 // 128 bytes at most; empty if none is, or if another library made the token.
 func (h Holder) Owner() string { return ownerOf(h.Token) }
 
-// holdersScript reads who holds a key, and for how long. KEYS key. A value that is too long for
-// a token is cut: it can be of any size. pcall is as in the other scripts.
-var holdersScript = newScript(`local v = redis.pcall('GET', KEYS[1])
+// The scripts below return the counter of the lock's fence, or 0 if it was not asked for, and then
+// for each lock that is there its token and how long it lasts. A value that is too long for a token is
+// cut: it can be of any size. pcall is as in the other scripts.
+var (
+	// KEYS key.
+	holdersScript = newScript(holdersText + `return {0, v, redis.call('PTTL', KEYS[1])}`)
+
+	fencedHoldersScript = newScript(holdersText + `return {` + countNow + `, v, redis.call('PTTL', KEYS[1])}`)
+
+	// KEYS key. If readers hold it, these are they: those whose terms end last, if there are more
+	// than a thousand.
+	sharedHoldersScript = newScript(readersText("0") + holdersScript.text)
+
+	sharedFencedHoldersScript = newScript(readersText(countNow) + fencedHoldersScript.text)
+
+	// KEYS the slots of permits.
+	slotHoldersScript = newScript(`local out = {0}
+for i, key in ipairs(KEYS) do
+  local v = redis.pcall('GET', key)
+  if type(v) == 'string' then
+    v = string.sub(v, 1, 1024)
+  end
+  out[#out + 1] = v
+  out[#out + 1] = redis.call('PTTL', key)
+end
+return out`)
+)
+
+const (
+	holdersText = `local v = redis.pcall('GET', KEYS[1])
 if type(v) == 'string' then
   v = string.sub(v, 1, 1024)
 end
-return {v, redis.call('PTTL', KEYS[1])}`)
+`
+	// countNow is the counter. It is no key of the call: then a user who lacks the right to it is told
+	// the rest.
+	countNow = `tonumber(redis.pcall('GET', '{' .. KEYS[1] .. '}:fence')) or 0`
+)
 
-// fencedHoldersScript also reads the counter of the lock's fence. It is no key of the call: then a
-// user who lacks the right to it is told the rest.
-var fencedHoldersScript = newScript(strings.TrimSuffix(holdersScript.text, "}") +
-	`, tonumber(redis.pcall('GET', '{' .. KEYS[1] .. '}:fence')) or 0}`)
-
-// sharedHoldersScript also reads the readers of a shared lock: those whose term ends last, if there
-// are more than a thousand. It returns each one's token, and how long its term still lasts.
-var sharedHoldersScript = newScript(`if redis.call('TYPE', KEYS[1]).ok == 'zset' then
-  ` + masterTime + `  local readers, out = redis.call('ZRANGE', KEYS[1], -1000, -1, 'WITHSCORES'), {}
+func readersText(count string) string {
+	return `if redis.call('TYPE', KEYS[1]).ok == 'zset' then
+  ` + masterTime + `  local readers, out = redis.call('ZRANGE', KEYS[1], -1000, -1, 'WITHSCORES'), {` + count + `}
   for i = 1, #readers, 2 do
     if tonumber(readers[i + 1]) >= now then
       out[#out + 1] = string.sub(readers[i], 1, 1024)
       out[#out + 1] = readers[i + 1] - now
     end
   end
-  return #out > 0 and out or {false, -2}
+  return out
 end
-` + holdersScript.text)
+`
+}
 
-// judgeHolders judges the holders script: an answer is a yes.
+// judgeHolders judges the holders scripts: an answer is a yes.
 func judgeHolders(v resp.Value) mux.Verdict {
-	if v.Kind() == resp.Array && v.Len() >= 2 {
+	if v.Kind() == resp.Array && v.Len()%2 == 1 {
 		return mux.VerdictYes
 	}
 	return judgeError(v)
@@ -86,36 +112,47 @@ func (k *call) holders(key string, o options, timeout time.Duration) {
 	r := &k.request
 	r.reset()
 	r.judge = judgeHolders
-	script := holdersScript
+	script, keys := holdersScript, []string{key}
 	switch {
+	case o.permits > 0:
+		script, keys = slotHoldersScript, newPermits(key, 0, o.permits).names()
+	case o.shared && o.fence:
+		script = sharedFencedHoldersScript
 	case o.shared:
 		script = sharedHoldersScript
 	case o.fence:
 		script = fencedHoldersScript
 	}
-	r.command = script.appendHash(r.command, 0, key)
-	r.fallback = script.appendText(r.fallback, 0, key)
+	r.call(script, 0, func(dst []byte) []byte { return dst }, keys...)
 	k.prepare(timeout)
 	k.op.All, k.op.Keep = true, true
 }
 
 // Holders asks every master who holds a key, and returns one Holder for each, in the order of
-// Config.Masters. It waits for all masters that are up, for at most Config.RoundTimeout (500 ms if
-// that is zero). If fewer than a majority answered, it also returns a *RoundError, which wraps
-// ErrNoQuorum unless ctx ended before.
+// Config.Masters, if no option says otherwise. It waits for all masters that are up, for at most
+// Config.RoundTimeout (500 ms if that is zero). If fewer than a majority answered, it also returns a
+// *RoundError, which wraps ErrNoQuorum unless ctx ended before.
 //
 // Somebody holds the lock only if one token is on a majority of the masters. A
 // key that holds something other than a string has the token UnknownToken.
 //
-// Of the options, WithFence asks for the fence, too. WithShared asks for the readers of a shared lock:
-// then there is one Holder for each reader that a master has, for 1,000 of them at most, and their
-// TTLs are what is left of their own terms. Without it they are one Holder with UnknownToken. The
-// other options mean nothing here.
+// Of the options, three mean something here:
+//
+//	WithFence      asks for the fence, too
+//	WithShared     asks for the readers of a shared lock, if there are some
+//	WithPermits    asks who holds each permit. Of another k than the holders' no permit is held
+//
+// With the last two there is a Holder for each reader or permit that a master has, and one without a
+// token for a master that has none. Each has the TTL of its own term. Of more than 1,000 readers, a
+// master names those whose terms end last.
 func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Holder, error) {
 	c.check()
 	var o options
 	for _, opt := range opts {
 		opt(&o)
+	}
+	if o.invalid != nil {
+		return nil, fmt.Errorf("redlock: holders of %s: %w", quoted(key), o.invalid)
 	}
 	timeout := c.cfg.RoundTimeout
 	if timeout == 0 {
@@ -129,29 +166,13 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Hol
 	for i := range k.op.Votes {
 		v := &k.op.Votes[i]
 		h := Holder{Master: c.masters[i], Err: v.Err}
-		switch {
-		case v.Verdict == VerdictYes && o.shared:
-			for elems := v.Reply.Elems(); ; out = append(out, h) {
-				var more bool
-				if h.Token, h.TTL, more = nextHolder(&elems); !more {
-					break
-				}
-			}
-			v.Reply = resp.Value{}
-			continue
-		case v.Verdict == VerdictYes:
-			elems := v.Reply.Elems()
-			h.Token, h.TTL, _ = nextHolder(&elems)
-			third, _ := elems.Next()
-			if n, _ := third.Int(); n > 0 {
-				h.Fence = uint64(n)
-			}
-		case v.Err == nil && err != nil:
-			h.Err = err // which was not waited for any longer
-		case v.Err == nil:
+		if h.Err == nil && v.Verdict != VerdictYes {
 			h.Err = mux.ErrTimeout
+			if err != nil {
+				h.Err = err // which was not waited for any longer
+			}
 		}
-		out = append(out, h)
+		out = appendHolders(out, h, v.Reply, o.permits > 0)
 		v.Reply = resp.Value{}
 	}
 	if reason := count(k.op.Votes, err).answered(); reason != nil {
@@ -162,7 +183,35 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Hol
 	return out, nil
 }
 
-// nextHolder reads a holder from the reply of a holders script, if there is one more.
+// appendHolders appends what a master's reply to a holders script says, or h if it says nothing. h has
+// what all its Holders have.
+func appendHolders(out []Holder, h Holder, reply resp.Value, permits bool) []Holder {
+	elems := reply.Elems()
+	first, _ := elems.Next()
+	if n, _ := first.Int(); n > 0 {
+		h.Fence = uint64(n)
+	}
+	before := len(out)
+	for permit := 1; ; permit++ {
+		one := h
+		var more bool
+		if one.Token, one.TTL, more = nextHolder(&elems); !more {
+			break
+		}
+		if permits {
+			one.Permit = permit
+		}
+		if one.Token != "" {
+			out = append(out, one)
+		}
+	}
+	if len(out) == before {
+		out = append(out, h)
+	}
+	return out
+}
+
+// nextHolder reads a lock from the reply of a holders script, if there is one more.
 func nextHolder(elems *resp.Iter) (token string, ttl time.Duration, more bool) {
 	first, more := elems.Next()
 	second, _ := elems.Next()
@@ -173,7 +222,7 @@ func nextHolder(elems *resp.Iter) (token string, ttl time.Duration, more bool) {
 	case first.Kind() == resp.BulkString:
 		token = string(first.Bytes())
 	}
-	if token == "" {
+	if token == "" { // no string, or an empty one
 		token = UnknownToken
 	}
 	if ms < 0 {
@@ -182,7 +231,7 @@ func nextHolder(elems *resp.Iter) (token string, ttl time.Duration, more bool) {
 	return token, milliseconds(ms), true
 }
 
-// A claim is what the masters say of who holds a key.
+// A claim is what the masters say of one who holds a lock.
 type claim struct {
 	owner   string
 	votes   int           // masters that name it; 0 if nobody is known to hold the key
@@ -192,40 +241,62 @@ type claim struct {
 }
 
 // leading returns the claim of whoever holds the key on most masters.
-func leading(holders []Holder) (lead claim) {
-	at := 0
-	for i, h := range holders {
-		same := 0
-		for _, o := range holders {
-			if o.Token != "" && o.Token == h.Token {
-				same++
-			}
-		}
-		if same > lead.votes {
-			lead.votes, at = same, i
-		}
+func leading(holders []Holder, masters int) claim {
+	return chief(holders, masters, func(a, b claim) bool { return a.votes > b.votes })
+}
+
+// last returns the claim of the reader that holds a shared lock for longest.
+func last(holders []Holder, masters int) claim {
+	return chief(holders, masters, func(a, b claim) bool { return a.ends() > b.ends() })
+}
+
+// soonest returns the claim to the permit that is free first, if nobody renews one.
+func soonest(holders []Holder, masters int) claim {
+	return chief(holders, masters, func(a, b claim) bool { return a.ends() < b.ends() })
+}
+
+func (h claim) ends() time.Duration {
+	if h.left == NoExpiry {
+		return conn.Forever
 	}
-	if lead.votes == 0 {
-		return lead
-	}
-	var ttls []time.Duration
+	return h.left
+}
+
+// chief returns the claim that comes before all others, and the first of those that are alike. One
+// that a majority names comes before one that has less.
+func chief(holders []Holder, masters int, before func(a, b claim) bool) (first claim) {
+	ttls := map[string][]time.Duration{}
+	var tokens []string
+	silent := false
 	for _, h := range holders {
-		if h.Token == holders[at].Token {
-			left := h.TTL
-			if left < 0 {
-				left = conn.Forever
-			}
-			ttls = append(ttls, left)
+		silent = silent || h.Err != nil
+		if h.Token == "" {
+			continue
+		}
+		if ttls[h.Token] == nil {
+			tokens = append(tokens, h.Token)
+		}
+		left := h.TTL
+		if left < 0 {
+			left = conn.Forever
+		}
+		ttls[h.Token] = append(ttls[h.Token], left)
+	}
+	quorum := majority(masters)
+	for _, token := range tokens {
+		of := ttls[token]
+		slices.Sort(of)
+		h := claim{owner: ownerOf(token), votes: len(of), masters: masters, silent: silent}
+		// It is free once it is gone from so many that no majority has it.
+		if h.left = of[max(0, len(of)-quorum)]; h.left == conn.Forever {
+			h.left = NoExpiry
+		}
+		real, other := h.votes >= quorum, first.votes >= quorum
+		if first.votes == 0 || real && !other || real == other && before(h, first) {
+			first = h
 		}
 	}
-	slices.Sort(ttls)
-	// The key is free once it is gone from so many that no majority has it.
-	if lead.left = ttls[max(0, lead.votes-majority(len(holders)))]; lead.left == conn.Forever {
-		lead.left = NoExpiry
-	}
-	lead.owner, lead.masters = holders[at].Owner(), len(holders)
-	lead.silent = slices.ContainsFunc(holders, func(h Holder) bool { return h.Err != nil })
-	return lead
+	return first
 }
 
 // String says who holds a key: "held by svc-a@host-7:311 on 4 of 5 masters, 8.2 s left". It is

@@ -22,7 +22,7 @@ func TestHoldersAreDescribed(t *testing.T) {
 		"held by somebody without a name on 1 of 1 masters, 1.0 s left":     {{Token: other, TTL: s}},
 		"held by somebody without a name on 1 of 1 masters, without expiry": {{Token: other, TTL: -1}},
 	} {
-		require.Equal(t, want, leading(holders).String())
+		require.Equal(t, want, leading(holders, len(holders)).String())
 	}
 }
 

@@ -131,6 +131,15 @@ func (p *permits) name(slot int) string {
 	return u.key
 }
 
+// names returns the names of all slots' keys.
+func (p *permits) names() []string {
+	names := make([]string, p.k)
+	for i := range names {
+		names[i] = p.prefix + strconv.Itoa(i+1) + p.of
+	}
+	return names
+}
+
 // at returns the grant as that of the plain lock which its slot is.
 func (p *permits) at(g grant) grant {
 	_, slot, _ := cutSlot(g.token)
@@ -180,10 +189,7 @@ func (p *permits) release(r *request, g grant) { plain{}.release(r, p.at(g)) }
 // look reads all slots. Of what a script reads, servers of different ages track different keys, so
 // EXISTS goes before it: that reads them all, too.
 func (p *permits) look(r *request, _ string) {
-	names := make([]string, p.k)
-	for i := range names {
-		names[i] = p.prefix + strconv.Itoa(i+1) + p.of
-	}
+	names := p.names()
 	r.judge = judgeSlots
 	r.command = resp.AppendCommand(r.command, "CLIENT", "CACHING", "YES")
 	r.command = resp.AppendArray(r.command, 1+p.k)

@@ -456,10 +456,23 @@ func (m *Mutex) gaveUp(ctx context.Context, err error, last, cut *RoundError, he
 }
 
 // holder asks who is in the way of the lock. Of several keys, the first that somebody holds decides.
+// Of readers it is the last, and of permits the one that is free first.
 func (m *Mutex) holder(ctx context.Context) (h claim) {
+	c := m.client
+	if m.slotted != nil {
+		all, _ := c.Holders(ctx, m.key, WithPermits(m.slots())) // those that answer are enough
+		return soonest(all, len(c.masters))
+	}
 	for _, key := range m.names() {
-		all, _ := m.client.Holders(ctx, key) // those that answer are enough
-		if h = leading(all); h.votes > 0 {
+		all, _ := c.Holders(ctx, key)
+		if slices.ContainsFunc(all, func(h Holder) bool { return h.Token == UnknownToken }) { // readers
+			if readers, err := c.Holders(ctx, key, WithShared()); err == nil {
+				if h = last(readers, len(c.masters)); h.votes > 0 {
+					break
+				}
+			}
+		}
+		if h = leading(all, len(c.masters)); h.votes > 0 {
 			break
 		}
 	}

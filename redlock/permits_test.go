@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -289,6 +290,39 @@ func TestWhatGoesNotWithPermits(t *testing.T) {
 	}
 }
 
+// A Mutex is one holder, also of a lock that several can have: of two attempts at the same time one
+// gets it, and what the other has set is released.
+func TestAMutexHoldsOnePermitOrIsOneReader(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	for name, opt := range map[string]Option{"permits": WithPermits(8), "shared": WithShared()} {
+		m := c.NewMutex(name, time.Minute, opt)
+		for range 50 {
+			const attempts = 4
+			errs := make(chan error, attempts)
+			for range attempts {
+				go func() { errs <- m.TryLock(t.Context()) }()
+			}
+			got := 0
+			for range attempts {
+				if err := <-errs; err == nil {
+					got++
+				} else {
+					require.ErrorIs(t, err, ErrHeld)
+				}
+			}
+			require.Equal(t, 1, got, name)
+			require.NoError(t, m.Unlock(t.Context()))
+			require.Eventually(t, func() bool {
+				all, err := c.Holders(t.Context(), name, opt)
+				require.NoError(t, err)
+				return !slices.ContainsFunc(all, func(h Holder) bool { return h.Token != "" })
+			}, hanging, time.Millisecond, "%s: nothing is left behind", name)
+		}
+	}
+}
+
 // A permit that is freed is told to those who wait in other processes, and several are had without
 // waiting for each other's release.
 func TestFreedPermitsAreTold(t *testing.T) {
@@ -328,4 +362,130 @@ func TestNoWakeUpOfAPermitIsLost(t *testing.T) {
 		comes(t, done)
 		held[i%k] = next
 	}
+}
+
+func TestHoldersOfPermits(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	const k = 4
+	held := takenPermits(t, c, "k", k, 2)
+	require.Eventually(t, func() bool {
+		all, err := other.Holders(t.Context(), "k", WithPermits(k))
+		require.NoError(t, err)
+		seen := map[string]int{}
+		for _, h := range all {
+			require.NoError(t, h.Err)
+			if h.Token == "" { // a SET that is late
+				return false
+			}
+			seen[h.Token]++
+			require.Positive(t, h.TTL)
+			require.Equal(t, c.owner, h.Owner())
+			_, slot, of := cutSlot(h.Token)
+			require.Equal(t, []int{h.Permit, k}, []int{slot, of})
+		}
+		require.LessOrEqual(t, len(all), 3*2)
+		return len(seen) == 2 && seen[held[0].Token()] == 3 && seen[held[1].Token()] == 3
+	}, hanging, time.Millisecond)
+
+	_, err := other.Holders(t.Context(), "k", WithPermits(0))
+	require.ErrorContains(t, err, "0 permits are not possible")
+
+	takenPermits(t, c, "k", k, 1)
+	soon := c.NewMutex("k", 20*time.Second, WithPermits(k))
+	require.NoError(t, soon.TryLock(t.Context()))
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	err = other.NewMutex("k", 30*time.Second, WithPermits(k)).Lock(ctx)
+	var e *RoundError
+	require.ErrorAs(t, err, &e)
+	require.ErrorIs(t, err, ErrHeld)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	if e.HeldBy != "" { // it asks for a few milliseconds only
+		require.Equal(t, c.owner, e.HeldBy)
+		require.LessOrEqual(t, e.HeldFor, 20*time.Second, "the one that ends first")
+	}
+	masters.Pause(2)
+	defer masters.Resume(2)
+	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	all, err := other.Holders(ctx, "k", WithPermits(k))
+	require.NoError(t, err)
+	for _, h := range all {
+		require.Equal(t, h.Master == masters.Addr(2), h.Err != nil)
+	}
+	require.Equal(t, masters.Addr(2), all[len(all)-1].Master)
+}
+
+// What is written once for all kinds serves permits: renewal, Do, recheck, repair.
+func TestPermitsAreKeptAlive(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	const k = 3
+	others := takenPermits(t, c, "k", k, k-1)
+	m := c.NewMutex("k", 900*time.Millisecond, WithPermits(k), WithRoundTimeout(30*time.Second))
+	require.NoError(t, m.TryLock(t.Context()))
+	held, stop := m.KeepAlive(t.Context())
+	defer stop()
+	until := m.Until()
+	require.Eventually(t, func() bool { return m.Until().After(until.Add(time.Millisecond)) }, hanging, time.Millisecond)
+	require.NoError(t, held.Err())
+	require.NoError(t, m.Unlock(t.Context()))
+
+	for i := range 3 { // or a late SET comes after the flush
+		require.Eventually(t, func() bool { return permitKeys(t, masters, i, "k", k) == k-1 }, hanging, time.Millisecond)
+	}
+	masters.Flush(0)
+	require.NoError(t, others[0].Extend(t.Context()))
+	require.Eventually(t, func() bool { return permitKeys(t, masters, 0, "k", k) == 1 }, hanging, time.Millisecond)
+	c.rechecker.some([]*hold{&others[1].hold})
+	require.Positive(t, others[1].Remaining())
+	require.Eventually(t, func() bool { return permitKeys(t, masters, 0, "k", k) == 2 }, hanging, time.Millisecond)
+
+	_, slot, _ := cutSlot(others[0].Token())
+	for i := range 2 {
+		command(t, masters, i, "DEL", fmt.Sprintf("{k}:permit:%d/%d", slot, k))
+	}
+	c.rechecker.some([]*hold{&others[0].hold, &others[1].hold})
+	require.Zero(t, others[0].Remaining(), "it is lost")
+	require.Positive(t, others[1].Remaining(), "and no other")
+	require.ErrorIs(t, others[0].Unlock(t.Context()), ErrNotHeld)
+
+	require.NoError(t, c.Do(t.Context(), "k", 30*time.Second, func(ctx context.Context) error {
+		return c.Do(ctx, "k", 30*time.Second, func(context.Context) error { return nil }, WithPermits(k))
+	}, WithPermits(k)))
+}
+
+// A plain lock on the same key, and whoever waits for it, is another thing.
+func TestPermitsAreNotInTheWayOfAPlainLock(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	held := c.NewMutex("k", 30*time.Second)
+	require.NoError(t, held.TryLock(t.Context()))
+	waits := parked(t, c, "k")
+	permits := takenPermits(t, c, "k", 2, 2)
+	done := make(chan error, 1)
+	go func() { done <- c.NewMutex("k", 30*time.Second, WithPermits(2)).Lock(t.Context()) }()
+	require.Eventually(t, func() bool { return c.Stats().Waiting == 2 }, hanging, time.Millisecond)
+	require.NoError(t, permits[0].Unlock(t.Context()))
+	comes(t, done)
+	require.NoError(t, held.Unlock(t.Context()))
+	comes(t, waits)
+}
+
+// Masters that cannot tell are polled.
+func TestWhoWaitsForAPermitPollsWhereNobodyCanTell(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Embedded(t, 3) // without CLIENT TRACKING
+	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	held := takenPermits(t, c, "k", 3, 3)
+	done := make(chan error, 1)
+	go func() { done <- other.NewMutex("k", 30*time.Second, WithPermits(3)).Lock(t.Context()) }()
+	require.Eventually(t, func() bool { return other.Stats().Waiting == 1 }, hanging, time.Millisecond)
+	require.NoError(t, held[1].Unlock(t.Context()))
+	comes(t, done)
+	require.Positive(t, other.Stats().WokenPoll)
 }
