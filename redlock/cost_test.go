@@ -81,12 +81,18 @@ func BenchmarkServerCPU(b *testing.B) {
 
 // What a fence costs: ratios of a pair with it to one without, the medians of ten blocks. Both take
 // turns, block by block, so a noisy moment hits both alike.
-func BenchmarkFence(b *testing.B) {
+func BenchmarkFence(b *testing.B) { compare(b, redlock.WithFence()) }
+
+// A permit below capacity: each caller has a key of its own, and a Mutex that it uses again.
+func BenchmarkPermit(b *testing.B) { compare(b, redlock.WithPermits(4)) }
+
+// compare takes and releases locks with an option and without, in turns.
+func compare(b *testing.B, opt redlock.Option) {
 	const blocks = 10
 	for _, callers := range []int{1, 256} {
 		masters := redlocktest.Start(b, 5)
 		c := openOn(b, masters, nil)
-		without, with := mutexes(c, callers, "k"), mutexes(c, callers, "f", redlock.WithFence())
+		without, with := mutexes(c, callers, "k"), mutexes(c, callers, "f", opt)
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
 			var p50, perPair, cpu [2][]float64
 			n := max(b.N/(2*blocks), callers)

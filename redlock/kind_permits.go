@@ -44,6 +44,11 @@ const (
 	// that costs a master about half a millisecond.
 	maxPermits = 1000
 
+	// A look names each slot three times, and its command and fallback may have 2 MiB. All that is
+	// in it beside the key is less than the overhead.
+	slotOverhead = 40
+	maxSlotBytes = 2<<20/3 - 1<<10
+
 	agreedFor = time.Minute // how long a client relies on the mark without looking at it
 )
 

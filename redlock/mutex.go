@@ -199,20 +199,11 @@ func (m *Mutex) tryOthers(ctx context.Context, e *RoundError) *RoundError {
 		if e == nil || e.reason != ErrHeld || len(e.Votes) == 0 {
 			break
 		}
-		all, _, err := c.watches.read(ctx, &m.spec)
-		if err != nil {
-			break
-		}
-		found := false
-		for i, from := 0, anyOf(len(all)); i < len(all) && !found; i++ {
-			slot := (from + i) % len(all)
-			if found = all[slot].free.Len() >= c.watches.quorum; found {
-				m.aimAt(slot)
-			}
-		}
+		slot, found := c.watches.find(ctx, &m.spec)
 		if !found {
 			break
 		}
+		m.aimAt(slot)
 		e = m.acquire(ctx, 0, false, 0)
 	}
 	return e

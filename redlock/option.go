@@ -60,6 +60,9 @@ func (o *options) choose(s *spec, fenceMemory time.Duration) error {
 		if _, _, of := cutSlot(o.token); o.token != "" && of != o.permits {
 			return fmt.Errorf("the token that was handed over is not that of one of %d permits", o.permits)
 		}
+		if o.permits*(len(s.key)+slotOverhead) > maxSlotBytes {
+			return fmt.Errorf("%d permits on a key of %d bytes are too many to be read at once", o.permits, len(s.key))
+		}
 		p := newPermits(s.key, s.term.ttl, o.permits)
 		s.kind, t.slotted, t.lines = p, p, []string{p.prefix}
 	case o.shared:
@@ -165,7 +168,8 @@ func WithShared() Option { return func(o *options) { o.shared = true } }
 //
 // Below capacity it costs what a lock with one holder costs. Near capacity an attempt may find its
 // permit taken; then it reads all of them, and tries one that is free. So does who waits, after
-// each change of any permit, renewals included. That is why k is limited. TryLock fails with ErrHeld
+// each change of any permit, renewals included. That is why k is limited, and many permits need a
+// key that is not too long: k times 40 bytes more than the key has must not exceed 698,026 bytes. TryLock fails with ErrHeld
 // if no permit is free, or if it has lost each of some attempts to others.
 //
 // The keys are {key}:permit:1/k to {key}:permit:k/k, each a lock by itself, and {key}:permits. An

@@ -201,15 +201,15 @@ func TestAnotherNumberOfPermitsIsRefused(t *testing.T) {
 			require.Contains(t, reply.Message, fmt.Sprintf("{%s}:permits says %d, and not %d", key, k[0], k[1]))
 		}
 		first := takenPermits(t, c, key, k[0], 1)[0]
-		second := other.NewMutex(key, 30*time.Second, WithPermits(k[1]))
-		refused(second.TryLock(t.Context()))
-		refused(second.Lock(t.Context()))
-		for i := range 3 { // the first one's attempts were by a script until now
+		for i := range 3 { // or the second would leave its own on the last of them
 			require.Eventually(t, func() bool {
 				v, err := masters.Do(i, "GET", "{"+key+"}:permits")
 				return err == nil && v == fmt.Sprint(k[0])
 			}, hanging, time.Millisecond)
 		}
+		second := other.NewMutex(key, 30*time.Second, WithPermits(k[1]))
+		refused(second.TryLock(t.Context()))
+		refused(second.Lock(t.Context()))
 		require.NoError(t, first.Unlock(t.Context()))
 		require.NoError(t, first.TryLock(t.Context()), "by a plain SET")
 		refused(second.TryLock(t.Context()))
@@ -234,9 +234,10 @@ func TestTheMarkOutlivesWhatReliesOnIt(t *testing.T) {
 		require.NoError(t, err)
 		return time.Duration(v.(int64)) * time.Millisecond
 	}
+	before := c.now()
 	require.NoError(t, m.TryLock(t.Context()))
 	require.Greater(t, life(), agreedFor+30*time.Second)
-	require.True(t, c.agreed.lately(&m.spec, c.now()))
+	require.True(t, c.agreed.lately(&m.spec, before) || c.agreed.lately(&m.spec, c.now()))
 	require.False(t, c.agreed.lately(&m.spec, c.now()+agreedFor))
 	require.False(t, c.agreed.lately(&c.NewMutex("k", time.Second, WithPermits(3)).spec, c.now()))
 	require.NoError(t, m.Unlock(t.Context()))
@@ -276,6 +277,7 @@ func TestWhatGoesNotWithPermits(t *testing.T) {
 		"0 permits are not possible":                                      {WithPermits(0)},
 		"-1 permits are not possible":                                     {WithPermits(-1)},
 		"1001 permits are not possible":                                   {WithPermits(1001)},
+		"500 permits on a key of 16000 bytes":                             {WithPermits(500)},
 		"a lock of this kind is of no other kind, too":                    {WithPermits(2), withHash},
 		"a lock with permits has no fence: WithPermits and WithFence":     {WithPermits(2), WithFence()},
 		"a lock with permits has no fence: WithPermits and WithFence\x00": {WithFence(), WithPermits(2)},
@@ -283,7 +285,11 @@ func TestWhatGoesNotWithPermits(t *testing.T) {
 		"WithPermits and WithShared do not go together":                   {WithPermits(2), WithShared()},
 		"WithShared and WithKeys do not go together":                      {WithShared(), WithKeys("l")},
 	} {
-		m := c.NewMutex("k", time.Second, opts...)
+		key := "k"
+		if strings.HasPrefix(want, "500") {
+			key = strings.Repeat("k", 16000)
+		}
+		m := c.NewMutex(key, time.Second, opts...)
 		for _, do := range []func(context.Context) error{m.TryLock, m.Lock, m.Extend, m.Unlock} {
 			require.ErrorContains(t, do(t.Context()), strings.TrimSuffix(want, "\x00"))
 		}
@@ -488,4 +494,17 @@ func TestWhoWaitsForAPermitPollsWhereNobodyCanTell(t *testing.T) {
 	require.NoError(t, held[1].Unlock(t.Context()))
 	comes(t, done)
 	require.Positive(t, other.Stats().WokenPoll)
+}
+
+// The most permits that are possible, on the longest key, can be read at once.
+func TestManyPermits(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	m := c.NewMutex(strings.Repeat("k", maxSlotBytes/maxPermits-slotOverhead), 30*time.Second, WithPermits(maxPermits))
+	require.NoError(t, m.TryLock(t.Context()))
+	other := c.NewMutex(m.Key(), 30*time.Second, WithPermits(maxPermits))
+	other.aimAt(int(m.aim.Load()) - 1)
+	require.NoError(t, other.TryLock(t.Context()), "the other 999 are free")
+	require.NotEqual(t, m.aim.Load(), other.aim.Load())
 }

@@ -54,6 +54,7 @@ const (
 	refusedFor  = time.Second      // how long a key that was refused counts as contended
 	lookAgain   = 10 * time.Second // how long a waiter relies on being told, up to twice that
 	expirySlack = time.Millisecond
+	slotBrief   = 20 * time.Microsecond // more time for a look, for each slot
 )
 
 func (ws *watches) init(c *core, masters int) {
@@ -251,15 +252,16 @@ type prospect struct {
 
 // A sight is what the masters say of a key, or of a slot.
 type sight struct {
-	free mux.Set
-	no   int           // on so many it is another's
-	at   time.Duration // when the TTLs of so many will have passed that it is free; conn.Forever if never
+	free   mux.Set
+	no     int           // on so many it is another's
+	silent bool          // some have not answered
+	at     time.Duration // when the TTLs of so many will have passed that it is free; conn.Forever if never
 }
 
 // look reads the key, or all slots, on all masters, and has them tell of the next change. The
 // watch was registered before.
 func (ws *watches) look(ctx context.Context, s *spec, w *watch) (prospect, error) {
-	all, deaf, err := ws.read(ctx, s)
+	all, deaf, err := ws.read(ctx, s, ws.core.brief(s.timeout, minBrief+time.Duration(s.slots())*slotBrief))
 	if err != nil {
 		return prospect{}, err
 	}
@@ -279,13 +281,37 @@ func (ws *watches) look(ctx context.Context, s *spec, w *watch) (prospect, error
 	return p, nil
 }
 
+// find looks for a slot that is free on a majority, any of those that are. It takes a brief look
+// first, and a patient one if masters that have not answered by then could have made it another.
+func (ws *watches) find(ctx context.Context, s *spec) (slot int, found bool) {
+	brief := ws.core.brief(s.timeout, minBrief+time.Duration(s.slots())*slotBrief)
+	for _, timeout := range [...]time.Duration{brief, s.timeout} {
+		all, _, err := ws.read(ctx, s, timeout)
+		if err != nil {
+			return 0, false
+		}
+		open := false
+		for i, from := 0, anyOf(len(all)); i < len(all); i++ {
+			slot := (from + i) % len(all)
+			if all[slot].free.Len() >= ws.quorum {
+				return slot, true
+			}
+			open = open || all[slot].silent && all[slot].no <= len(ws.core.masters)-ws.quorum
+		}
+		if !open {
+			break
+		}
+	}
+	return 0, false
+}
+
 // read reads the key, or all slots, on all masters. It returns what is to be seen of each, and who
 // will not tell of a change.
-func (ws *watches) read(ctx context.Context, s *spec) (all []sight, deaf mux.Set, err error) {
+func (ws *watches) read(ctx context.Context, s *spec, timeout time.Duration) (all []sight, deaf mux.Set, err error) {
 	c := ws.core
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.look(s, c.brief(s.timeout, minBrief))
+	k.look(s, timeout)
 	err = c.rounds.Do(ctx, &k.op)
 	if err != nil && err != mux.ErrTimeout {
 		return nil, 0, err
@@ -320,6 +346,7 @@ func (ws *watches) read(ctx context.Context, s *spec) (all []sight, deaf mux.Set
 					end = conn.After(conn.After(now, milliseconds(ttl)), expirySlack)
 				}
 			}
+			seen.silent = seen.silent || !known
 			ends[slot*n+i] = end
 		}
 		v.Reply = resp.Value{}
