@@ -85,7 +85,7 @@ func holdTogether(t *testing.T, masters *redlocktest.Masters, k int, during func
 	defer cancel()
 	var all sync.WaitGroup
 	for range 3 {
-		c, err := Open(t.Context(), Config{Masters: masters.Addrs(), RoundTimeout: 2 * time.Second})
+		c, err := Open(t.Context(), Config{Masters: masters.Addrs(), RoundTimeout: 2 * time.Second, DialTimeout: hanging})
 		require.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
 		for g := range 4 {
@@ -414,7 +414,7 @@ func TestHoldersOfPermits(t *testing.T) {
 	}
 	masters.Pause(2)
 	defer masters.Resume(2)
-	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel = context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	all, err := other.Holders(ctx, "k", WithPermits(k))
 	require.NoError(t, err)
