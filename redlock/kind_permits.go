@@ -78,7 +78,7 @@ func cutSlotKey(key []byte) (prefix []byte, slot, of int) {
 
 // agreements are the slotted locks whose number of slots a quorum has agreed to lately. They are a
 // table of fixed size: a lock whose entry was taken by another is only asked about once more.
-type agreements [256]atomic.Uint64
+type agreements [4096]atomic.Uint64
 
 var agreedSeed = maphash.MakeSeed()
 
