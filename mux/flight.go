@@ -10,7 +10,7 @@ import (
 // What an outage has made grow beyond that is given back.
 const (
 	maxPooled  = 1 << 12
-	keepFlight = 1 << 10
+	keepFlight = 2 << 10
 )
 
 // A flight is what the Mux keeps of an operation while any master owes a reply to it or

@@ -43,6 +43,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		"several":         client.NewMutex("s", 30*time.Second, redlock.WithKeys("t", "u")),
 		"several, fenced": client.NewMutex("v", 30*time.Second, redlock.WithKeys("w"), redlock.WithFence()),
 		"shared":          client.NewMutex("r", 30*time.Second, redlock.WithShared()),
+		"shared, fenced":  client.NewMutex("x", 30*time.Second, redlock.WithShared(), redlock.WithFence()),
 		"permit":          client.NewMutex("p", 30*time.Second, redlock.WithPermits(4)),
 	} {
 		for name, ctx := range map[string]context.Context{"background": context.Background(), "cancellable": cancellable} {

@@ -91,6 +91,59 @@
 // Locks without a fence, and those of other libraries, have no number. They exclude a lock with
 // one, and are excluded.
 //
+// # Kinds of locks
+//
+// An option says of which kind a lock is. Everything else here is true of each: attempts, waiting,
+// validity, renewal, recheck, errors.
+//
+//	NewMutex(key, ttl)    one holder: SET key token NX PX ttl, as other libraries have it
+//	WithFence()           ... and a number that grows
+//	WithKeys(more...)     one holder of several keys, all or none
+//	WithShared()          a reader: any number of them, or one writer, which is a lock without it
+//	WithPermits(k)        up to k holders
+//
+// What goes together, and what is an error at the first use:
+//
+//	               WithFence   WithKeys   WithShared   WithPermits
+//	WithFence      -           yes        yes          no
+//	WithKeys       yes         -          no           no
+//	WithShared     yes         no         -            no
+//	WithPermits    no          no         no           -
+//
+// WithToken, WithRoundTimeout and WithMaxLifetime go with all. Who excludes whom on one key:
+//
+//	               plain, fenced, other libraries   several keys   reader      permit
+//	plain, ...     excludes                         excludes       excludes    -
+//	several keys   excludes                         excludes       excludes    -
+//	reader         excludes                         excludes       together    -
+//	permit         -                                -              -           up to k
+//
+// # Several keys
+//
+// With [WithKeys], one command to each master is about all keys, and the master obeys it at one
+// moment: it sets all of them, or none. So its yes is a yes for each key, and for each key this is
+// the algorithm above. Losing one key is losing the lock. With a fence, all counters move to one
+// number, which is above each of them.
+//
+// # Readers
+//
+// With [WithShared], the key holds a sorted set instead of a string: each member is a reader's token,
+// and its score is the end of that reader's term by the master's own clock. SET NX refuses a key that
+// is there, whatever it holds, and a reader's script refuses a string. So on each master there are
+// readers or one writer, and two majorities share a master. The key expires at the end of the last
+// term. A reader that has died ends with its own term, not with those of the others.
+//
+// A writer that has waited in Lock for 100 ms, and finds readers, leaves its intent on the masters
+// ({key}:writer, for 3 s, left again each second while readers are there). New readers are refused
+// then. Those that are there may stay and renew, and those that waited before the intent came pass it.
+// So a stream of readers does not keep a writer out, nor a stream of writers the readers. It is a
+// courtesy: no exclusion depends on it. Writers of other libraries leave none.
+//
+// With a fence, a reader's number is above that of every earlier writer and below that of every later
+// one. Readers that hold the lock together mostly have the same, but not always. So a resource
+// refuses a write whose number is below any that it has seen, and a read whose number is below that of
+// the last write.
+//
 // # Permits
 //
 // With [WithPermits], a lock has k slots, and whoever has one of them holds a permit. Each slot is a
@@ -130,6 +183,9 @@
 // order in which they came, and none blocks another. It watches all keys. It can be had when the
 // last of them is free. Between processes, waiters for sets that overlap contend, and nothing
 // orders them.
+//
+// Readers of one client do not wait for each other: one tries at once where only readers stand before
+// it in the line, and one that gets in has those behind it try, up to the first writer.
 //
 // # How it renews
 //

@@ -33,20 +33,6 @@ const (
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 `
 
-	// dropEnded drops the readers whose term has ended. Where the key is no sorted set, it is
-	// another's, and the script returns 0. A server that would replicate the script, and not
-	// what it writes, lets none write that has read the clock.
-	dropEnded = masterTime + `local ended = redis.pcall('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now)
-if type(ended) == 'table' then
-  if string.find(ended.err, 'WRONGTYPE', 1, true) then
-    return 0
-  elseif string.find(ended.err, 'non deterministic', 1, true) then
-    return redis.error_reply('NOSHARED shared holders need Redis 5 or later, and lua-replicate-commands yes')
-  end
-  return ended
-end
-`
-
 	// keepReaders has the key expire at the end of the last reader's term: at a time of the
 	// master's own clock, of which ours knows nothing. PEXPIRE would count from when the script began,
 	// and a master that stood still since would let the key go before other readers' terms end. A
@@ -56,30 +42,56 @@ if last then
   redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', tonumber(last)))
 end
 `
+	// findReader finds the reader that is to be extended, and whose term has not ended. ARGV[3] says
+	// whether it may be set again if there is none.
+	findReader = `local there = redis.call('ZSCORE', KEYS[1], ARGV[1])
+if not there and ARGV[3] ~= '1' then
+  return 0
+end
+`
+	// addReader adds a reader, or has its term begin anew.
+	addReader = `redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
+` + keepReaders
 )
+
+// dropEnded drops the readers whose term has ended. Where the key is no sorted set, it is
+// another's, and the script returns what is refused with. A server that would replicate the script,
+// and not what it writes, lets none write that has read the clock.
+func dropEnded(refused string) string {
+	return masterTime + `local ended = redis.pcall('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now)
+if type(ended) == 'table' then
+  if string.find(ended.err, 'WRONGTYPE', 1, true) then
+    return ` + refused + `
+  elseif string.find(ended.err, 'non deterministic', 1, true) then
+    return redis.error_reply('NOSHARED shared holders need Redis 5 or later, and lua-replicate-commands yes')
+  end
+  return ended
+end
+`
+}
+
+// passIntent refuses a reader that has waited for ARGV[3] ms if a writer has left its intent, the last
+// of the KEYS, before the reader came.
+func passIntent(refused string) string {
+	return `local intent = redis.pcall('GET', KEYS[#KEYS])
+local since = type(intent) == 'string' and tonumber(string.match(intent, '^%d+'))
+if since and now - ARGV[3] >= since then
+  return ` + refused + `
+end
+`
+}
 
 var (
 	// KEYS key, its intent. ARGV token, TTL in ms, for how many ms the reader has waited. It
 	// returns 1, or 0 if a writer holds the key or has left its intent before the reader came.
-	sharedAcquireScript = newScript(dropEnded + `local intent = redis.pcall('GET', KEYS[2])
-local since = type(intent) == 'string' and tonumber(string.match(intent, '^%d+'))
-if since and now - ARGV[3] >= since then
-  return 0
-end
-redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
-` + keepReaders + `return 1`)
+	sharedAcquireScript = newScript(dropEnded("0") + passIntent("0") + addReader + `return 1`)
 
 	// KEYS key. ARGV token, TTL in ms, whether it may be set again. It returns what the plain
 	// one does. A reader is set again also beside others, never where a writer is.
-	sharedExtendScript = newScript(dropEnded + `local there = redis.call('ZSCORE', KEYS[1], ARGV[1])
-if not there and ARGV[3] ~= '1' then
-  return 0
-end
-redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
-` + keepReaders + `return there and 1 or 2`)
+	sharedExtendScript = newScript(dropEnded("0") + findReader + addReader + `return there and 1 or 2`)
 
 	// KEYS key. ARGV token.
-	sharedReleaseScript = newScript(dropEnded + `local there = redis.call('ZREM', KEYS[1], ARGV[1])
+	sharedReleaseScript = newScript(dropEnded("0") + `local there = redis.call('ZREM', KEYS[1], ARGV[1])
 ` + keepReaders + `return there`)
 
 	// KEYS key, its intent. It returns -2 if a reader can take it, and otherwise for how many ms it
@@ -166,12 +178,13 @@ func withdraw(r *request, token []byte, intents ...string) {
 
 func (s *shared) acquire(r *request, g grant) {
 	r.judge = judgeOne
-	args := func(dst []byte) []byte {
-		dst = resp.AppendBulk(dst, g.token)
-		dst = resp.AppendBulkInt(dst, g.ttl.Milliseconds())
-		return resp.AppendBulkInt(dst, g.waited.Milliseconds())
-	}
-	r.call(sharedAcquireScript, 3, args, g.key, s.intent)
+	r.call(sharedAcquireScript, 3, func(dst []byte) []byte { return appendSharedArgs(dst, g) }, g.key, s.intent)
+}
+
+func appendSharedArgs(dst []byte, g grant) []byte {
+	dst = resp.AppendBulk(dst, g.token)
+	dst = resp.AppendBulkInt(dst, g.ttl.Milliseconds())
+	return resp.AppendBulkInt(dst, g.waited.Milliseconds())
 }
 
 func (*shared) extend(r *request, g grant, restore bool) {

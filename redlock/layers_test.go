@@ -17,7 +17,8 @@ import (
 // define. A new kind of lock is a file beside kind_plain.go.
 var layers = []string{
 	"token", "vote", "errors", "observer", "stats", "round", "script", "kind", "fence",
-	"kind_plain", "kind_several", "kind_shared", "kind_permits", "kind_fenced", "kind_several_fenced", "call", "core",
+	"kind_plain", "kind_several", "kind_shared", "kind_permits", "kind_fenced", "kind_several_fenced",
+	"kind_shared_fenced", "call", "core",
 	"hold", "extension", "keep", "renewer", "recheck", "guard", "turn", "watch", "queue",
 	"option", "config", "client", "mutex", "holders", "lock", "do", "doc",
 }

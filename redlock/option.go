@@ -54,8 +54,6 @@ func (o *options) choose(s *spec, fenceMemory time.Duration) error {
 		return errors.New("WithPermits and WithKeys do not go together")
 	case o.shared && several:
 		return errors.New("WithShared and WithKeys do not go together")
-	case o.shared && o.fence:
-		return errors.New("a shared lock has no fence: WithShared and WithFence do not go together")
 	case o.permits > 0:
 		if _, _, of := cutSlot(o.token); o.token != "" && of != o.permits {
 			return fmt.Errorf("the token that was handed over is not that of one of %d permits", o.permits)
@@ -65,6 +63,8 @@ func (o *options) choose(s *spec, fenceMemory time.Duration) error {
 		}
 		p := newPermits(s.key, s.term.ttl, o.permits)
 		s.kind, t.slotted, t.lines = p, p, []string{p.prefix}
+	case o.shared && o.fence:
+		t.numbers, t.reader = newSharedFenced(s.key, s.term.ttl, fenceMemory), true
 	case o.shared:
 		s.kind, t.reader = newShared(s.key), true
 	case several && o.fence:
@@ -136,7 +136,8 @@ func WithKeys(more ...string) Option {
 // lock without one excludes others, and is excluded, all the same. It takes a second round only
 // where the masters' counters differ ([Stats].FenceRaised).
 //
-// With [WithKeys] the number is greater than that of every earlier holder of any of the keys.
+// With [WithKeys] the number is greater than that of every earlier holder of any of the keys. With
+// [WithShared] it lies between those of the writers before and after.
 //
 // The masters keep a counter beside each key, {key}:fence, for Config.FenceMemory after its last
 // use. An ACL that limits keys must allow it. fence.go has the algorithm and its proof. It is
@@ -153,8 +154,13 @@ func WithFence() Option { return func(o *options) { o.fence = true } }
 // may stay, and extend their locks. Then TryLock of a reader fails with ErrHeld. A reader that waits
 // lets only a writer go first that waits already.
 //
+// With [WithFence] a reader has a number, too: above that of every earlier writer, and below that of
+// every later one. Readers that hold the lock together mostly have the same. So a resource refuses a
+// write whose number is below any that it has seen, and a read whose number is below that of the last
+// write.
+//
 // It needs Redis 5 or later, and an ACL that allows the key {key}:writer, TIME, TYPE, EVAL and the
-// commands of sorted sets. A lock with it has no fence ([WithFence]).
+// commands of sorted sets.
 func WithShared() Option { return func(o *options) { o.shared = true } }
 
 // WithPermits makes the lock one that up to k can hold at a time, with 1 to 1,000 for k. Never more

@@ -240,15 +240,6 @@ func TestReadersScriptsAreSentWhereTheyAreForgotten(t *testing.T) {
 	noKeyOf(t, masters, "k")
 }
 
-func TestASharedLockHasNoFence(t *testing.T) {
-	masters := redlocktest.Start(t, 1)
-	c := opened(t, masters.Addrs(), nil)
-	m := c.NewMutex("k", term30, WithFence(), WithShared())
-	for _, do := range []func(context.Context) error{m.TryLock, m.Lock, m.Extend, m.Unlock} {
-		require.ErrorContains(t, do(t.Context()), `redlock: mutex "k": a shared lock has no fence`)
-	}
-}
-
 // A server before Redis 5, or one that is set to replicate scripts as they did, refuses a reader,
 // and says why.
 func TestServersThatAreTooOldForReaders(t *testing.T) {

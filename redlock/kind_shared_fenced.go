@@ -1,0 +1,111 @@
+package redlock
+
+import (
+	"time"
+
+	"github.com/redburst/redburst/resp"
+)
+
+// sharedFenced is the lock of a reader with a number: see fence.go. It is greater than that of every
+// earlier writer, and lower than that of every later one. Readers that hold the lock together mostly
+// have the same.
+//
+// The first reader on a master moves the counter on, as a writer does. Those that find others there
+// are given the counter as it is. The rest is as for a writer: if a quorum has returned the same
+// number, that is the reader's, and otherwise a second round raises the counters to the greatest,
+// where the reader is still there.
+//
+// Why every later writer's number is greater is in fence.go. Why a reader's is greater than that of
+// every earlier writer A: let j be a master in W and in the reader's quorum. When A's key was there, j
+// had no readers. Whoever was the first of them afterwards has moved the counter on from T(A) or
+// more: so must a late request that sets an earlier reader again.
+type sharedFenced struct {
+	shared
+	counter string        // its key
+	life    time.Duration // of the counter, from each use on
+}
+
+// newSharedFenced is newFenced for a reader.
+func newSharedFenced(key string, ttl, memory time.Duration) *sharedFenced {
+	f := newFenced(key, ttl, memory)
+	return &sharedFenced{shared: *newShared(key), counter: f.counter, life: f.life}
+}
+
+// In these scripts KEYS are the key, its counter and its intent. What is not said here is as in the
+// scripts of a reader, and of a writer with a fence.
+var (
+	// ARGV token, TTL in ms, for how many ms the reader has waited, hint, life of the counter in ms.
+	sharedFencedAcquireScript = newScript(readCounter + dropEnded("-f") + passIntent("-f") + `if redis.call('ZCARD', KEYS[1]) == 0 then
+  f = math.max(f + 1, tonumber(ARGV[4]))
+end
+` + addReader + `redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[5])
+return f`)
+
+	// ARGV token, TTL in ms, whether it may be set again, the reader's number, life of the counter
+	// in ms.
+	sharedFencedExtendScript = newScript(dropEnded("0") + findReader + readCounter + `if redis.call('ZCARD', KEYS[1]) == 0 then
+  f = f + 1
+end
+` + addReader + `f = math.max(f, tonumber(ARGV[4]))
+redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[5])
+return there and 1 or 2`)
+
+	// ARGV token, TTL in ms, life of the counter in ms.
+	sharedFencedAdoptScript = newScript(dropEnded("-1") + `if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then
+  return -1
+end
+` + readCounter + addReader + `redis.call('PEXPIRE', KEYS[2], ARGV[3])
+return f`)
+
+	// ARGV token, the reader's number, life of the counter in ms.
+	sharedRaiseScript = newScript(dropEnded("0") + `if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then
+  return 0
+end
+` + readCounter + `f = math.max(f, tonumber(ARGV[2]))
+redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[3])
+return 1`)
+)
+
+func (f *sharedFenced) acquire(r *request, g grant) {
+	r.judge = judgeFencedAcquire
+	args := func(dst []byte) []byte {
+		dst = appendSharedArgs(dst, g)
+		dst = resp.AppendBulkInt(dst, int64(g.fence))
+		return resp.AppendBulkInt(dst, f.life.Milliseconds())
+	}
+	r.call(sharedFencedAcquireScript, 5, args, g.key, f.counter, f.intent)
+}
+
+func (f *sharedFenced) extend(r *request, g grant, restore bool) {
+	if g.fence == 0 {
+		f.adopt(r, g)
+		return
+	}
+	r.judge = judgeOne
+	args := func(dst []byte) []byte {
+		dst = appendExtendArgs(dst, g, restore)
+		dst = resp.AppendBulkInt(dst, int64(g.fence))
+		return resp.AppendBulkInt(dst, f.life.Milliseconds())
+	}
+	r.call(sharedFencedExtendScript, 5, args, g.key, f.counter)
+}
+
+func (f *sharedFenced) adopt(r *request, g grant) {
+	r.judge = judgeAdopt
+	args := func(dst []byte) []byte {
+		dst = resp.AppendBulk(dst, g.token)
+		dst = resp.AppendBulkInt(dst, g.ttl.Milliseconds())
+		return resp.AppendBulkInt(dst, f.life.Milliseconds())
+	}
+	r.call(sharedFencedAdoptScript, 3, args, g.key, f.counter)
+}
+
+func (f *sharedFenced) raise(r *request, g grant) {
+	r.judge = judgeOne
+	args := func(dst []byte) []byte {
+		dst = resp.AppendBulk(dst, g.token)
+		dst = resp.AppendBulkInt(dst, int64(g.fence))
+		return resp.AppendBulkInt(dst, f.life.Milliseconds())
+	}
+	r.call(sharedRaiseScript, 3, args, g.key, f.counter)
+}

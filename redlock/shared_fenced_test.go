@@ -1,0 +1,263 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// A fencedShelf is a shelf with the counter beside it.
+type fencedShelf struct {
+	shelf
+	f uint64
+}
+
+func (s *fencedShelf) acquire(token string, now, ttl, waited int64, hint uint64) int64 {
+	s.at(now)
+	s.dropEnded(now)
+	first := len(s.ends) == 0
+	if s.shelf.acquire(token, now, ttl, waited) == 0 {
+		return -int64(s.f)
+	}
+	if first {
+		s.f = max(s.f+1, hint)
+	}
+	return int64(s.f)
+}
+
+func (s *fencedShelf) extend(token string, now, ttl int64, restore bool, fence uint64) int64 {
+	s.at(now)
+	s.dropEnded(now)
+	first := len(s.ends) == 0
+	reply := s.shelf.extend(token, now, ttl, restore)
+	if reply == 0 {
+		return 0
+	}
+	if first {
+		s.f++
+	}
+	s.f = max(s.f, fence)
+	return reply
+}
+
+func (s *fencedShelf) adopt(token string, now, ttl int64) int64 {
+	if s.shelf.extend(token, now, ttl, false) == 0 {
+		return -1
+	}
+	return int64(s.f)
+}
+
+func (s *fencedShelf) raise(token string, now int64, fence uint64) int64 {
+	s.at(now)
+	s.dropEnded(now)
+	if _, there := s.ends[token]; !there {
+		return 0
+	}
+	s.f = max(s.f, fence)
+	return 1
+}
+
+// The scripts do on a real master what the model's shelves do, whatever is asked in whatever order.
+func TestScriptsOfReadersWithAFence(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	do := func(args ...string) any {
+		v, err := masters.Do(0, args...)
+		require.NoError(t, err, args)
+		return v
+	}
+	for round := range 20 {
+		key := fmt.Sprint("k", round)
+		counter, intent := "{"+key+"}:fence", "{"+key+"}:writer"
+		var want fencedShelf
+		for step := range 100 {
+			ttl := time.Duration(10+10*random.IntN(3)) * time.Minute // no term ends by itself in this test
+			now, ms := time.Now().UnixMilli(), ttl.Milliseconds()
+			f := newSharedFenced(key, ttl, time.Hour)
+			token := fmt.Sprint("token", random.IntN(4))
+			number := 1 + []uint64{1 << 52, uint64(random.IntN(200))}[random.IntN(2)]
+			g := grant{key: key, token: []byte(token), ttl: ttl, fence: number}
+			var r request
+			var reply int64
+			verb := random.IntN(10)
+			switch verb {
+			case 0, 1:
+				g.waited = time.Duration(random.IntN(2)) * 2 * time.Hour
+				f.acquire(&r, g)
+				reply = want.acquire(token, now, ms, g.waited.Milliseconds(), number)
+			case 2, 3:
+				restore := random.IntN(2) == 0
+				f.extend(&r, g, restore)
+				reply = want.extend(token, now, ms, restore, number)
+			case 4:
+				g.fence = 0
+				f.extend(&r, g, true)
+				reply = want.adopt(token, now, ms)
+			case 5:
+				f.raise(&r, g)
+				reply = want.raise(token, now, number)
+			case 6:
+				f.release(&r, g)
+				reply = want.release(token, now)
+			case 7: // a reader's term ends
+				if _, there := want.ends[token]; there {
+					do("ZADD", key, "XX", "1", token)
+					want.ends[token] = 1
+				}
+			case 8: // a writer comes, or goes
+				if want.writer != "" {
+					do("DEL", key)
+					want.writer = ""
+				} else {
+					set := do("SET", key, token, "NX", "PX", strconv.FormatInt(ms, 10)) != nil
+					require.Equal(t, want.write(token, now, ms) == 1, set)
+				}
+			default:
+				if want.intent = 0; random.IntN(2) == 0 {
+					want.intent = now - time.Hour.Milliseconds()
+					do("SET", intent, fmt.Sprint(want.intent, " somebody"))
+				} else {
+					do("DEL", intent)
+				}
+			}
+			at := fmt.Sprintf("round %d, step %d, verb %d", round, step, verb)
+			if verb <= 6 {
+				require.Equal(t, reply, do(words(r.fallback)...), at)
+			}
+			text, _ := do("GET", counter).(string)
+			n, _ := strconv.ParseUint(text, 10, 64)
+			require.Equal(t, want.f, n, at)
+			switch {
+			case want.writer != "":
+				require.Equal(t, want.writer, do("GET", key), at)
+			case len(want.ends) == 0:
+				require.Equal(t, "none", do("TYPE", key), at)
+			default:
+				require.EqualValues(t, len(want.ends), do("ZCARD", key), at)
+			}
+			if n > 0 && verb < 4 && reply > 0 {
+				require.Greater(t, do("PTTL", counter), ms, "%s: the counter outlives the lock", at)
+			}
+		}
+	}
+}
+
+// A reader's number lies between those of the writers before and after it, whatever the masters'
+// counters were, and which majority each had.
+func TestAReadersFenceIsBetweenTheWriters(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+	for i := range 3 { // nothing agrees
+		command(t, masters, i, "SET", "{k}:fence", fmt.Sprint(ahead+uint64(i*i)))
+	}
+	fences := make([]uint64, 0, 20)
+	for i := range cap(fences) {
+		away := rand.IntN(3)
+		command(t, masters, away, "SET", "k", "another's")
+		m := c.NewMutex("k", time.Minute, WithFence())
+		if i%2 == 1 {
+			m = c.NewMutex("k", time.Minute, WithFence(), WithShared())
+		}
+		require.NoError(t, m.TryLock(t.Context()))
+		fences = append(fences, m.Fence())
+		if i%3 == 0 {
+			require.NoError(t, m.Extend(t.Context()))
+			require.Equal(t, fences[i], m.Fence())
+		}
+		require.NoError(t, m.Unlock(t.Context()))
+		command(t, masters, away, "DEL", "k")
+		noKeyOf(t, masters, "k")
+	}
+	require.IsIncreasing(t, fences)
+	require.NotZero(t, c.Stats().FenceRaised)
+}
+
+// Readers that hold the lock together have the same number where the counters agree, in one round.
+func TestReadersTogetherHaveOneFence(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	clients := []*Client{opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)}
+	var all []*Mutex
+	for i := range 6 {
+		m := clients[i%2].NewMutex("k", time.Minute, WithFence(), WithShared())
+		require.NoError(t, m.TryLock(t.Context()))
+		members(t, masters, m, 3) // before the next reader comes
+		all = append(all, m)
+		require.Equal(t, all[0].Fence(), m.Fence())
+	}
+	for _, c := range clients {
+		require.Zero(t, c.Stats().FenceRaised)
+	}
+	h := clients[1].NewMutex("k", time.Minute, WithFence(), WithShared(), WithToken(all[0].Token()))
+	require.NoError(t, h.Extend(t.Context()))
+	require.Equal(t, all[0].Fence(), h.Fence(), "handed over")
+	for i := range 3 {
+		command(t, masters, i, "ZREM", "k", all[1].Token())
+	}
+	command(t, masters, 0, "DEL", "{k}:fence")
+	require.NoError(t, all[2].Extend(t.Context()))
+	require.Equal(t, 3, remember(t, masters, "k", all[2].Fence()), "an extend carries the number")
+	for i, m := range all {
+		if err := m.Unlock(t.Context()); i == 1 {
+			require.ErrorIs(t, err, ErrNotHeld)
+		} else {
+			require.NoError(t, err)
+		}
+	}
+	noKeyOf(t, masters, "k")
+	fence := all[0].Fence()
+	require.NoError(t, clients[0].Do(t.Context(), "k", time.Minute, func(ctx context.Context) error {
+		fence = FenceFrom(ctx)
+		return nil
+	}, WithFence(), WithShared()))
+	require.NotZero(t, fence)
+}
+
+// In a crowd of readers and writers of two processes, each number is above those of the writers
+// before it, and a writer's above all before it.
+func TestFencesOfReadersAndWritersGrow(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	clients := []*Client{opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)}
+	var mu sync.Mutex
+	var top, wrote uint64
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			opts := []Option{WithFence()}
+			if i%4 > 0 {
+				opts = append(opts, WithShared())
+			}
+			m := clients[i%2].NewMutex("k", time.Minute, opts...)
+			for range 20 {
+				if err := m.Lock(t.Context()); err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				if f := m.Fence(); f <= wrote || i%4 == 0 && f <= top {
+					t.Errorf("%d (reads: %t) comes after %d, and after a writer's %d", f, i%4 > 0, top, wrote)
+				}
+				if top = max(top, m.Fence()); i%4 == 0 {
+					wrote = m.Fence()
+				}
+				mu.Unlock()
+				if err := m.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done := make(chan error, 1)
+	go func() { all.Wait(); done <- nil }()
+	comes(t, done)
+	require.NotZero(t, wrote)
+}
