@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -126,6 +127,7 @@ func begin(t *testing.T, env []string, args ...string) *invocation {
 	}()
 	t.Cleanup(func() {
 		cancel()
+		s.in.Close() // or what a failed test leaves behind keeps the output open
 		<-s.exited
 	})
 	return s
@@ -208,6 +210,15 @@ func TestWrongUsageExitsWith64AndSaysWhatToDo(t *testing.T) {
 		"run an unlikely TTL":  {[]string{"run", "-m", "EMBEDDED", "--ttl", "1ms", "k", "--", "true"}, "TTL 1ms"},
 		"run a short guard":    {[]string{"run", "-m", "127.0.0.1:1", "--restart-guard", "9s", "k", "--", "true"}, "--restart-guard 9s is below the --ttl of 10s"},
 		"run a bad owner":      {[]string{"run", "-m", "127.0.0.1:1", "--owner", "a b", "k", "--", "true"}, "owner"},
+		"run no permits":       {[]string{"run", "--permits", "0", "k", "--", "true"}, "--permits 0 is not possible: 1 to 1000 are"},
+		"run too many permits": {[]string{"run", "--permits", "1001", "k", "--", "true"}, "--permits 1001 is not possible: 1 to 1000 are"},
+		"run x permits":        {[]string{"run", "--permits", "x", "k", "--", "true"}, `"x" for "--permits"`},
+		"run also nothing":     {[]string{"run", "--also", "", "k", "--", "true"}, "a KEY of --also is empty"},
+		"run shared permits":   {[]string{"run", "--permits", "2", "--shared", "k", "--", "true"}, "--permits and --shared do not go together"},
+		"run also permits":     {[]string{"run", "--permits", "2", "--also", "l", "k", "--", "true"}, "--permits and --also do not go together"},
+		"run fenced permits":   {[]string{"run", "--permits", "2", "--fence", "k", "--", "true"}, "--permits and --fence do not go together"},
+		"run also shared":      {[]string{"run", "--shared", "--also", "l", "k", "--", "true"}, "--shared and --also do not go together"},
+		"run too many keys":    {append(manyKeys(64), "k", "--", "true"), "65 keys, and 64 are the most"},
 		"no masters":           {[]string{"doctor"}, "REDLOCK_MASTERS"},
 		"no such file":         {[]string{"doctor", "--masters-file", missing}, "no such file"},
 		"no such certificate":  {[]string{"doctor", "-m", "127.0.0.1:1", "--cacert", missing}, "no such file"},
@@ -234,6 +245,15 @@ func TestWrongUsageExitsWith64AndSaysWhatToDo(t *testing.T) {
 			require.NotContains(t, stderr, "secret")
 		})
 	}
+}
+
+// manyKeys begins the command line of a run with n further keys, which needs a master.
+func manyKeys(n int) []string {
+	args := []string{"run", "-m", "EMBEDDED"}
+	for i := range n {
+		args = append(args, "--also", strconv.Itoa(i))
+	}
+	return args
 }
 
 func TestMastersComeFromFlagFileAndEnvironment(t *testing.T) {

@@ -50,6 +50,21 @@ longer than its lock was valid does no harm. The masters keep it in {KEY}:fence.
 A user who may not use that key gets no number, and run says so; with --fence it
 fails instead.
 
+Three flags make it another kind of lock. They do not go together.
+
+  --also KEY   a lock on several keys, all or none. It excludes whoever holds
+               one of them. Its fence is greater than that of every earlier run
+               under any of them. The order means nothing. At most 64 keys.
+  --shared     a reader: any number of readers hold the lock together, or one
+               run without --shared alone. A run that waits for readers goes
+               before readers that come later. Needs Redis 5 or later.
+  --permits N  one of N permits, so that N runs go on at a time. Everybody must
+               give the same N. REDLOCK_PERMIT is the number of the permit, from
+               1 to N: no two runs have the same one at a time.
+
+A reader has no fence unless --fence is given. A run with a permit cannot have
+one.
+
 The command has the stdin, stdout and stderr of run, a process group of its own,
 and REDLOCK_KEY and REDLOCK_TOKEN in its environment, too. run passes signals on
 to it. If a signal ends the command, the processes that it leaves behind have
@@ -73,6 +88,9 @@ Exit status: that of the command, 128+n if signal n ended it, or
   redlock run --no-wait migrate -- sh -c './migrate && ./verify'
   */5 * * * *  redlock run -n -E 0 cleanup -- /usr/local/bin/cleanup   # crontab
   redlock run --ttl 30s --wait 5m deploy -- make deploy
+  redlock run --also disk-b disk-a -- ./copy.sh        # both disks, or neither
+  redlock run --shared catalogue -- ./export.sh        # beside other readers
+  redlock run --permits 4 gpu -- ./train.sh            # up to four at a time
   redlock run shell -- bash                            # hold it by hand`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -107,7 +125,10 @@ Exit status: that of the command, 128+n if signal n ended it, or
 			if err := r.guard(cmd.Flags().Changed("restart-guard")); err != nil {
 				return err
 			}
-			r.numbered = r.fence || !cmd.Flags().Changed("fence")
+			if err := r.checkKind(cmd.Flags().Changed("permits")); err != nil {
+				return err
+			}
+			r.numbered = r.fence || !cmd.Flags().Changed("fence") && !r.shared && r.permits == 0
 			return r.run(args[0], args[1:])
 		},
 	}
@@ -123,7 +144,10 @@ Exit status: that of the command, 128+n if signal n ended it, or
 	flags.DurationVar(&r.grace, "grace", 10*time.Second, "how long the command may take from SIGTERM to SIGKILL when the lock is lost")
 	flags.DurationVar(&r.lifetime, "max-lifetime", 0, "end the command and give the lock up after this time (default: never)")
 	flags.DurationVar(&r.restartGuard, "restart-guard", 0, "the longest TTL that anybody uses on these masters: one that was started less than this ago does not vote; 0 turns that off (default: the --ttl)")
-	flags.BoolVar(&r.fence, "fence", false, "fail if there can be no REDLOCK_FENCE; --fence=false asks for none (default: it is left out where the user may not use its key)")
+	flags.BoolVar(&r.fence, "fence", false, "fail if there can be no REDLOCK_FENCE; --fence=false asks for none (default: it is left out with --shared and --permits, and where the user may not use its key)")
+	flags.StringArrayVar(&r.also, "also", nil, "lock this `KEY`, too, all or none; can be repeated")
+	flags.BoolVar(&r.shared, "shared", false, "share the lock with other readers, which exclude a run without --shared")
+	flags.IntVar(&r.permits, "permits", 0, "let `N` hold the lock at a time, 1 to 1000")
 	flags.StringVar(&r.owner, "owner", "", "`name` under which others see who holds the lock (default: redlock-run@host:pid)")
 	flags.BoolVarP(&r.verbose, "verbose", "v", false, "say on stderr when the lock is taken and released")
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
@@ -142,6 +166,10 @@ type runner struct {
 
 	restartGuard time.Duration
 
+	also    []string // further keys
+	shared  bool
+	permits int // 0 for a lock that has none
+
 	fence    bool // REDLOCK_FENCE is required
 	numbered bool // ... or at least wanted
 
@@ -151,6 +179,7 @@ type runner struct {
 	masters []string // of the fleet
 	connect conn.Options
 	mutex   *redlock.Mutex
+	name    string // of the lock, as the user reads it
 	witness witness
 	signals chan os.Signal
 }
@@ -166,6 +195,39 @@ func (r *runner) guard(given bool) error {
 		return usageError("leave it out, and it is the --ttl; or give the longest TTL of all; or 0, which turns it off",
 			"--restart-guard %v is below the --ttl of %v: a master that was started %v ago may have forgotten a lock of %v",
 			r.restartGuard, r.ttl, r.restartGuard, r.ttl)
+	}
+	return nil
+}
+
+// checkKind checks what kind of lock the flags ask for. The library does, too, but only when
+// the masters are connected, and it does not know the flags.
+func (r *runner) checkKind(permits bool) error {
+	if permits {
+		if err := checkPermits(r.permits); err != nil {
+			return err
+		}
+	}
+	switch {
+	case slices.Contains(r.also, ""):
+		return usageError("", "a KEY of --also is empty")
+	case permits && r.shared:
+		return usageError("", "--permits and --shared do not go together: a lock with permits has no readers")
+	case permits && len(r.also) > 0:
+		return usageError("", "--permits and --also do not go together: permits are those of one key")
+	case permits && r.fence:
+		return usageError("leave --fence out", "--permits and --fence do not go together: a lock with permits has no fence")
+	case r.shared && len(r.also) > 0:
+		return usageError("", "--shared and --also do not go together: a shared lock is one on one key")
+	}
+	return nil
+}
+
+// maxPermits is that of [redlock.WithPermits].
+const maxPermits = 1000
+
+func checkPermits(n int) error {
+	if n < 1 || n > maxPermits {
+		return usageError("", "--permits %d is not possible: 1 to %d are", n, maxPermits)
 	}
 	return nil
 }
@@ -193,13 +255,17 @@ func (r *runner) run(key string, argv []string) error {
 	}
 	defer client.Close()
 	r.witness.opened(client.Stats().Masters)
-	r.mutex = client.NewMutex(key, r.ttl, r.options()...)
+	r.name, r.mutex = key, client.NewMutex(key, r.ttl, r.options()...)
 	err = r.interruptible(r.take)
-	if r.numbered && !r.fence && userRefused(err) {
+	if r.numbered && !r.fence && refused(err, userRefused) {
 		r.numbered = false
 		r.mutex = client.NewMutex(key, r.ttl, r.options()...)
-		if err = r.interruptible(r.take); !userRefused(err) {
-			complain(fmt.Sprintf("the command gets no REDLOCK_FENCE: the user may not use the key {%s}:fence", key),
+		if err = r.interruptible(r.take); !refused(err, userRefused) {
+			counter := "the key {" + key + "}:fence"
+			if len(r.also) > 0 {
+				counter = "{KEY}:fence of each key"
+			}
+			complain("the command gets no REDLOCK_FENCE: the user may not use "+counter,
 				"let it (ACL SETUSER … ~{…}:fence), or ask for none with --fence=false")
 		}
 	}
@@ -207,16 +273,13 @@ func (r *runner) run(key string, argv []string) error {
 		return r.notTaken(key, err)
 	}
 	r.witness.taken(client.Stats().Masters)
-	r.note("%s is ours, as %s", key, ownerText(redlock.Holder{Token: r.mutex.Token()}))
+	token := r.mutex.Token()
+	r.name = r.nameOf(key, token)
+	r.note("%s is ours, as %s", r.name, ownerText(redlock.Holder{Token: token}))
 
 	held, stop := r.mutex.KeepAlive(context.Background())
 	defer stop()
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "REDLOCK_FENCE=") }) // of a run around this one
-	env = append(env, "REDLOCK_KEY="+key, "REDLOCK_TOKEN="+r.mutex.Token())
-	if fence := r.mutex.Fence(); fence != 0 {
-		env = append(env, fmt.Sprint("REDLOCK_FENCE=", fence))
-	}
-	p, err := startProcess(path, argv, env, func() bool { return held.Err() == nil }, r.signals)
+	p, err := startProcess(path, argv, r.environment(key, token), func() bool { return held.Err() == nil }, r.signals)
 	if err != nil {
 		r.release()
 		return &failure{exitNoExec, fmt.Errorf("%s: %w", argv[0], err), ""}
@@ -236,6 +299,41 @@ func (r *runner) run(key string, argv []string) error {
 		end.last()
 	}
 	return exitWith(end.status)
+}
+
+// environment returns the environment of the command. What a run around this one has set is not
+// in it: that is of another lock.
+func (r *runner) environment(key, token string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "REDLOCK_FENCE=") || strings.HasPrefix(v, "REDLOCK_PERMIT=")
+	})
+	env = append(env, "REDLOCK_KEY="+key, "REDLOCK_TOKEN="+token)
+	if fence := r.mutex.Fence(); fence != 0 {
+		env = append(env, fmt.Sprint("REDLOCK_FENCE=", fence))
+	}
+	if r.permits > 0 {
+		env = append(env, "REDLOCK_PERMIT="+permitOf(token))
+	}
+	return env
+}
+
+// permitOf returns the permit that a token is for: that of the third of four ends in ".3.4".
+func permitOf(token string) string {
+	parts := strings.Split(token, ".")
+	return parts[max(0, len(parts)-2)]
+}
+
+// nameOf says what a lock is that was taken under a token.
+func (r *runner) nameOf(key, token string) string {
+	switch {
+	case r.permits > 0:
+		return fmt.Sprintf("permit %s of %s", permitOf(token), key)
+	case r.shared:
+		return key + ", shared,"
+	case len(r.also) > 0:
+		return fmt.Sprintf("%s with %s", key, strings.Join(r.also, ", "))
+	}
+	return key
 }
 
 // open connects to a majority of the masters. While too few answer it tries again, for as
@@ -318,24 +416,39 @@ func (r *runner) options() (opts []redlock.Option) {
 	if r.numbered {
 		opts = append(opts, redlock.WithFence())
 	}
+	if len(r.also) > 0 {
+		opts = append(opts, redlock.WithKeys(r.also...))
+	}
+	if r.shared {
+		opts = append(opts, redlock.WithShared())
+	}
+	if r.permits > 0 {
+		opts = append(opts, redlock.WithPermits(r.permits))
+	}
 	return opts
 }
 
-// userRefused reports whether so many masters refuse what the user has asked that there is no
+// What masters say that refuse us until somebody changes something.
+const (
+	userRefused      = "NOPERM"
+	permitsDisagreed = "PERMITS"
+)
+
+// refused reports whether so many masters refuse us with one of the codes that there is no
 // quorum. Then Lock does not wait.
-func userRefused(err error) bool {
+func refused(err error, codes ...string) bool {
 	var round *redlock.RoundError
 	if !errors.As(err, &round) || !errors.Is(err, redlock.ErrNoQuorum) {
 		return false
 	}
-	refused := 0
+	n := 0
 	for _, v := range round.Votes {
 		var reply *mux.ReplyError
-		if errors.As(v.Err, &reply) && reply.Code == "NOPERM" {
-			refused++
+		if errors.As(v.Err, &reply) && slices.Contains(codes, reply.Code) {
+			n++
 		}
 	}
-	return 2*refused >= len(round.Votes)
+	return 2*n >= len(round.Votes)
 }
 
 // take takes the lock.
@@ -389,6 +502,9 @@ func (r *runner) notTaken(key string, err error) error {
 	switch {
 	case errors.As(err, &s):
 		return &failure{status: statusOf(s.Signal)}
+	case refused(err, permitsDisagreed):
+		return usageError("everybody must give the same --permits; to change it, end all runs, and wait for their TTL and two minutes",
+			"%w", err)
 	case errors.Is(err, redlock.ErrHeld):
 		return &failure{r.heldStatus, fmt.Errorf("%q is held by another", key), r.holderText(key)}
 	case undecided(err):
@@ -484,7 +600,7 @@ func (r *runner) release() error {
 	err := r.mutex.Unlock(context.Background())
 	switch {
 	case err == nil:
-		r.note("%s is released", r.mutex.Key())
+		r.note("%s is released", r.name)
 	case errors.Is(err, redlock.ErrNoQuorum):
 		complain(err.Error(), fmt.Sprintf("the lock is free after its TTL, within %v", r.ttl))
 	}

@@ -61,7 +61,7 @@ func (w *witness) round(r redlock.Round) {
 	}
 	left := w.left
 	w.mu.Unlock()
-	if r.Op == "lock" && left > 0 && errors.Is(r.Err, redlock.ErrNoQuorum) && !userRefused(r.Err) {
+	if r.Op == "lock" && left > 0 && errors.Is(r.Err, redlock.ErrNoQuorum) && !refused(r.Err, userRefused, permitsDisagreed) {
 		w.lacks(r.Err, left)
 	}
 }

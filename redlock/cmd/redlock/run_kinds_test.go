@@ -1,0 +1,229 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// under is the command line of a shell script that is run under a lock of some kind.
+func under(flags, key, script string) []string {
+	return append(append([]string{"run", atOnce, "--wait", "1m"}, strings.Fields(flags)...), key, "--", "sh", "-c", script)
+}
+
+// alone is a script that fails if one of the names is taken by another script at the same time.
+// After mkdir, only one of them has the directory.
+func alone(dir string, names ...string) string {
+	var enter, leave strings.Builder
+	for _, name := range names {
+		fmt.Fprintf(&enter, "mkdir %s/%s || exit 9; ", dir, name)
+		fmt.Fprintf(&leave, "rmdir %s/%s; ", dir, name)
+	}
+	return enter.String() + "sleep 0.05; " + leave.String()
+}
+
+// beginAll starts the commands, times each, all at the same time.
+func beginAll(t *testing.T, env []string, times int, commands ...[]string) (all []*invocation) {
+	t.Helper()
+	for range times {
+		for _, c := range commands {
+			all = append(all, begin(t, env, c...))
+		}
+	}
+	return all
+}
+
+func requireAllSucceed(t *testing.T, all []*invocation) {
+	t.Helper()
+	for _, s := range all {
+		require.Zero(t, s.end())
+	}
+}
+
+// requireFreeOf waits until status says that the lock is free.
+func requireFreeOf(t *testing.T, env []string, args ...string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		status, _, _ := do(t, env, append([]string{"status", "-q"}, args...)...)
+		return status == exitNo
+	}, patient, time.Millisecond)
+}
+
+func TestRunsOnOverlappingKeysNeverOverlap(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env, dir := []string{inFleet(masters)}, t.TempDir()
+	requireAllSucceed(t, beginAll(t, env, 3,
+		under("--also b", "a", alone(dir, "a", "b")),
+		under("--also a", "b", alone(dir, "a", "b")),
+		under("--also c --also b", "b", alone(dir, "b", "c")),
+		under("", "c", alone(dir, "c")),
+	))
+	for _, key := range []string{"a", "b", "c"} {
+		requireFreeOf(t, env, key)
+	}
+}
+
+func TestARunTakesAllItsKeysOrNone(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	holder := begin(t, env, "run", atOnce, "--owner", "first", "b", "--", "sh", "-c", "echo holding; cat")
+	holder.reads("holding")
+	status, stdout, stderr := do(t, env, "run", atOnce, "-n", "--also", "b", "a", "--", "echo", "ran")
+	require.Equal(t, exitHeld, status)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "held by another")
+	requireFreeOf(t, env, "a")
+	holder.in.Close()
+	require.Zero(t, holder.end())
+
+	last := ""
+	for _, command := range [][]string{
+		under("", "b", "echo $REDLOCK_KEY $REDLOCK_FENCE"),
+		under("-v --also b --also c --also a", "a", "echo $REDLOCK_KEY $REDLOCK_FENCE"),
+		under("", "c", "echo $REDLOCK_KEY $REDLOCK_FENCE"),
+	} {
+		status, stdout, stderr = do(t, env, command...)
+		require.Zero(t, status)
+		key, fence, _ := strings.Cut(strings.TrimSpace(stdout), " ")
+		require.Equal(t, command[len(command)-5], key)
+		require.Len(t, fence, 16, "all have as many digits, so they compare as texts")
+		require.Greater(t, fence, last, "that of each key is below it")
+		last = fence
+		if key == "a" {
+			require.Contains(t, stderr, "a with b, c, a is released")
+		}
+	}
+}
+
+func TestReadersRunTogetherOrOneWriterAlone(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	var readers []*invocation
+	for i := range 3 {
+		readers = append(readers, begin(t, env, under("--shared -v --owner reader-"+fmt.Sprint(i), "k", "echo reading [$REDLOCK_FENCE]; cat")...))
+	}
+	for _, r := range readers {
+		r.reads("reading []\n")
+	}
+	status, _, stderr := do(t, env, sh("echo ran", "-n")...)
+	require.Equal(t, exitHeld, status)
+	require.Contains(t, stderr, "held by another")
+	writer := begin(t, env, under("--owner writer", "k", "echo writing; cat")...)
+	for _, r := range readers {
+		require.Empty(t, writer.out.String())
+		r.in.Close()
+		require.Zero(t, r.end())
+		require.Contains(t, r.err.String(), "k, shared, is released")
+	}
+	writer.reads("writing")
+	status, stdout, stderr := do(t, env, sh("echo ran", "-n", "--shared")...)
+	require.Equal(t, exitHeld, status)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "by writer, ")
+	reader := begin(t, env, under("--shared", "k", "echo reading")...)
+	writer.in.Close()
+	require.Zero(t, writer.end())
+	require.Zero(t, reader.end())
+	requireFreeOf(t, env, "k")
+}
+
+func TestAsManyRunAsThereArePermits(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters), "REDLOCK_FENCE=1", "REDLOCK_PERMIT=7"} // as if run stood in another run
+	const script = `echo "permit $REDLOCK_PERMIT of $REDLOCK_KEY [$REDLOCK_FENCE]"; cat`
+	const first, freed = "permit 1 of gpu []\n", "permit 2 of gpu []\n"
+	holders := map[string]*invocation{}
+	for range 2 {
+		s := begin(t, env, under("-v --permits 2", "gpu", script)...)
+		s.reads(" of gpu []\n")
+		holders[s.out.String()] = s
+	}
+	require.Contains(t, holders, first)
+	require.Contains(t, holders, freed)
+	status, stdout, stderr := do(t, env, "run", atOnce, "-n", "--permits", "2", "gpu", "--", "echo", "ran")
+	require.Equal(t, exitHeld, status)
+	require.Empty(t, stdout)
+	require.NotEmpty(t, stderr)
+	waiter := begin(t, env, under("--permits 2", "gpu", script)...)
+	holders[freed].in.Close()
+	require.Zero(t, holders[freed].end())
+	require.Contains(t, holders[freed].err.String(), "permit 2 of gpu is released")
+	waiter.reads(freed)
+	for _, s := range []*invocation{holders[first], waiter} {
+		s.in.Close()
+		require.Zero(t, s.end())
+	}
+
+	// A run within has what is its own.
+	inner := begin(t, append(env, "BINARY="+binary), "run", atOnce, "--permits", "1", "outer", "--",
+		"sh", "-c", `"$BINARY" run `+atOnce+` inner -- sh -c 'echo "[$REDLOCK_PERMIT] $REDLOCK_KEY"'`)
+	require.Zero(t, inner.end())
+	require.Equal(t, "[] inner\n", inner.out.String())
+}
+
+// There are no more of them at a time than permits: no two have the same one.
+func TestNoMoreRunThanThereArePermits(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env, dir := []string{inFleet(masters)}, t.TempDir()
+	all := beginAll(t, env, 12, under("--permits 3", "gpu", alone(dir, "$REDLOCK_PERMIT")+"echo permit $REDLOCK_PERMIT"))
+	requireAllSucceed(t, all)
+	for _, s := range all {
+		require.Regexp(t, `^permit [1-3]\n$`, s.out.String())
+	}
+}
+
+func TestARunWithAnotherNumberOfPermitsIsRefused(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	require.Zero(t, begin(t, env, under("--permits 2", "gpu", "exit 0")...).end())
+	for _, flags := range []string{"--permits 3", "--permits 3 -w 0"} {
+		status, stdout, stderr := do(t, env, under(flags, "gpu", "echo ran")...)
+		require.Equal(t, exitUsage, status)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, "{gpu}:permits says 2, and not 3")
+		require.Contains(t, stderr, "everybody must give the same --permits")
+		require.NotContains(t, stderr, "waiting for them")
+	}
+}
+
+// A fence is asked of the library: whether readers have one is its decision.
+func TestAReaderHasAFenceOrTheRunSaysWhyNot(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	status, stdout, stderr := do(t, []string{inFleet(masters)}, sh("echo $REDLOCK_FENCE", "--shared", "--fence")...)
+	if status == 0 {
+		require.Regexp(t, `^\d+\n$`, stdout)
+		return
+	}
+	require.Equal(t, exitUsage, status)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "fence")
+}
+
+func TestALostLockOfAnyKindEndsTheCommand(t *testing.T) {
+	t.Parallel()
+	for _, flags := range []string{"--also l", "--shared", "--permits 2"} {
+		t.Run(flags, func(t *testing.T) {
+			masters := redlocktest.Start(t, 3)
+			s := begin(t, []string{inFleet(masters)}, under(flags+" --ttl 3s", "k", "echo holding; exec sleep 3600")...)
+			s.reads("holding")
+			for i := range masters.N() {
+				masters.Flush(i)
+			}
+			require.Equal(t, exitLost, s.end())
+			require.Contains(t, s.err.String(), "the lock is lost")
+		})
+	}
+}
