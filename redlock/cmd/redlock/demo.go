@@ -316,9 +316,9 @@ func (d *demo) showRefusal(ctx context.Context, _ *redlock.Mutex) error {
 	if err != nil {
 		return err
 	}
-	s := newStanding(d.key, all)
+	s := newStanding(d.key, answers(all))
 	d.say("   ", plain, fmt.Sprintf("refused after %s: held by %s, on %d of %d masters, %s",
-		brief(took), ownerText(s.leader), s.votes, len(all), leftText(s.left)))
+		brief(took), ownerText(s.leader.Holder), s.leader.votes, len(all), leftText(s.left())))
 	if s.state != held || s.leader.Owner() != "alice" {
 		return fmt.Errorf("the lock is %s, and not held by alice", s.state)
 	}
@@ -425,8 +425,8 @@ func (d *demo) showRelease(ctx context.Context, lock *redlock.Mutex) error {
 		back[d.masters[killed]] = ", like everything that it had when it was killed"
 	}
 	// A frozen master gets the release when it goes on.
-	var all []redlock.Holder
-	left := func(h redlock.Holder) bool { return h.Token != "" || h.Err != nil && d.ours != nil }
+	var all []answer
+	left := func(h answer) bool { return h.Token != "" || h.Err != nil && d.ours != nil }
 	gone := func(key string) bool {
 		all = holders(ctx, d.masters, d.options, key)
 		return !slices.ContainsFunc(all, left)

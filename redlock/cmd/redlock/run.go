@@ -506,7 +506,8 @@ func (r *runner) notTaken(key string, err error) error {
 		return usageError("everybody must give the same --permits; to change it, end all runs, and wait for their TTL and two minutes",
 			"%w", err)
 	case errors.Is(err, redlock.ErrHeld):
-		return &failure{r.heldStatus, fmt.Errorf("%q is held by another", key), r.holderText(key)}
+		who, remedy := r.others(key)
+		return &failure{r.heldStatus, errors.New(who), remedy}
 	case undecided(err):
 		return &failure{exitNoQuorum, fmt.Errorf("no answer within %v: %w", r.wait, err), doctorRemedy}
 	case inQuarantine(err):
@@ -524,21 +525,32 @@ func undecided(err error) bool {
 		!errors.Is(round, redlock.ErrNoQuorum) && !errors.Is(round, redlock.ErrHeld) && !errors.Is(round, redlock.ErrExpired)
 }
 
-// holderText says who holds the lock. It asks as status does, which needs no more than the
-// permission to read the key.
-func (r *runner) holderText(key string) string {
+// others says what others hold, and who they are. It asks as status does, which needs no more than
+// the permission to read the key.
+func (r *runner) others(key string) (what, who string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	switch s := newStanding(key, holders(ctx, r.masters, r.connect, key)); {
-	case s.state == unknown:
-		return "nobody knows by whom: " + s.tooFew()
-	case s.state == free:
-		return "by nobody for long: others try to take it, or it was just released"
-	case s.left < 0:
-		return fmt.Sprintf("by %s, %s", ownerText(s.leader), leftText(s.left))
-	default:
-		return fmt.Sprintf("by %s, %s unless it is renewed", ownerText(s.leader), leftText(s.left))
+	s := newStanding(key, holders(ctx, r.masters, r.connect, key))
+	for _, also := range r.also {
+		if s.state == held {
+			break
+		}
+		s = newStanding(also, holders(ctx, r.masters, r.connect, also))
 	}
+	if what = fmt.Sprintf("%q is held by another", s.key); s.state != held && len(r.also) > 0 {
+		what = fmt.Sprintf("%q, or a key beside it, is held by another", key)
+	}
+	switch {
+	case s.state == unknown:
+		return what, "nobody knows by whom: " + s.tooFew()
+	case s.state == free:
+		return what, "by nobody for long: others try to take it, or it was just released"
+	case r.shared && s.sharing > 0:
+		return what, fmt.Sprintf("by %s: a run without --shared waits for them, and goes first", s.holder())
+	case s.left() < 0:
+		return what, fmt.Sprintf("by %s, %s", s.holder(), leftText(s.left()))
+	}
+	return what, fmt.Sprintf("by %s, %s unless it is renewed", s.holder(), leftText(s.left()))
 }
 
 // supervise returns when the command has ended. It ends it if the lock is lost.

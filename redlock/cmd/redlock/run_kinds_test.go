@@ -79,7 +79,8 @@ func TestARunTakesAllItsKeysOrNone(t *testing.T) {
 	status, stdout, stderr := do(t, env, "run", atOnce, "-n", "--also", "b", "a", "--", "echo", "ran")
 	require.Equal(t, exitHeld, status)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "held by another")
+	require.Contains(t, stderr, `"b" is held by another`)
+	require.Contains(t, stderr, "by first, ")
 	requireFreeOf(t, env, "a")
 	holder.in.Close()
 	require.Zero(t, holder.end())
@@ -116,8 +117,13 @@ func TestReadersRunTogetherOrOneWriterAlone(t *testing.T) {
 	}
 	status, _, stderr := do(t, env, sh("echo ran", "-n")...)
 	require.Equal(t, exitHeld, status)
-	require.Contains(t, stderr, "held by another")
+	require.Contains(t, stderr, `"k" is held by another`)
+	require.Regexp(t, `by 3 readers, \d+\.\ds left unless it is renewed`, stderr)
 	writer := begin(t, env, under("--owner writer", "k", "echo writing; cat")...)
+	require.Eventually(t, func() bool { // a writer that waits goes before readers that come later
+		status, _, stderr := do(t, env, sh("echo ran", "-n", "--shared")...)
+		return status == exitHeld && strings.Contains(stderr, "a run without --shared waits for them")
+	}, patient, time.Millisecond)
 	for _, r := range readers {
 		require.Empty(t, writer.out.String())
 		r.in.Close()

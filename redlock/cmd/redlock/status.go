@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/resp"
 	"github.com/spf13/cobra"
 )
 
@@ -30,7 +32,12 @@ The lock is held if one holder has its key on a majority of the masters. On
 fewer masters the key is a leftover, or an attempt under way, and the lock is
 free. If so few masters answer that it could be either, the state is unknown.
 
-A key that is not a string is no lock, but blocks it: the lock is shown as held.
+A shared lock is held if one reader is there on a majority of the masters. Each
+reader is listed, with what is left of its own time, those with most of it if a
+master has more than 1000.
+
+A key that holds anything else is no lock, but blocks it: the lock is shown as
+held.
 
 FENCE is the number of the last lock that was taken with one, also if the key is
 free now.
@@ -90,52 +97,134 @@ func keyOnly(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// An answer is what one master says of a key.
+type answer struct {
+	redlock.Holder
+	readers []redlock.Holder // that hold it; then the Holder itself has no token
+}
+
+func answers(holders []redlock.Holder) (all []answer) {
+	for _, h := range holders {
+		all = append(all, answer{Holder: h})
+	}
+	return all
+}
+
 // holders asks every master who holds a key there, and writes nothing. Unlike
 // [redlock.Client.Holders], it does not need a majority of the masters.
-func holders(ctx context.Context, masters []string, opt conn.Options, key string) []redlock.Holder {
-	all := make([]redlock.Holder, len(masters))
+func holders(ctx context.Context, masters []string, opt conn.Options, key string) []answer {
+	return ask(ctx, masters, opt, func(p *probe, a *answer) error { return a.holder(ctx, p, key) })
+}
+
+// ask has each master's answer made by a question, which is put to all of them at once.
+func ask(ctx context.Context, masters []string, opt conn.Options, question func(*probe, *answer) error) []answer {
+	all := make([]answer, len(masters))
 	var asking sync.WaitGroup
 	for i, master := range masters {
 		asking.Go(func() {
-			h := &all[i]
-			h.Master = conn.Redact(master)
-			h.Token, h.TTL, h.Fence, h.Err = holder(ctx, master, opt, key)
+			p, err := dialProbe(ctx, master, opt)
+			if err == nil {
+				err = question(p, &all[i])
+				p.close()
+			}
+			if err != nil {
+				all[i] = answer{Holder: redlock.Holder{Err: err}}
+			}
+			all[i].Master = conn.Redact(master)
 		})
 	}
 	asking.Wait()
 	return all
 }
 
-func holder(ctx context.Context, master string, opt conn.Options, key string) (token string, ttl time.Duration, fence uint64, err error) {
-	p, err := dialProbe(ctx, master, opt)
-	if err != nil {
-		return "", 0, 0, err
-	}
-	defer p.close()
+// holder asks who holds the key. Most keys are those of one holder, so it asks for readers only
+// where there is something else.
+func (a *answer) holder(ctx context.Context, p *probe, key string) error {
 	replies, err := p.do(ctx, []string{"GET", key}, []string{"PTTL", key}, []string{"GET", "{" + key + "}:fence"})
 	if err != nil {
-		return "", 0, 0, err
+		return err
 	}
 	if f := replies[2]; !f.IsError() { // the user may lack the right to it
-		fence, _ = strconv.ParseUint(string(f.Bytes()), 10, 64)
+		a.Fence, _ = strconv.ParseUint(string(f.Bytes()), 10, 64)
 	}
-	ms, ok := replies[1].Int()
-	switch got := replies[0]; {
-	case got.IsNull():
-		return "", 0, fence, nil
+	if a.Token, a.TTL, err = lockOf(replies[0], replies[1]); err != nil || a.Token != redlock.UnknownToken {
+		return err
+	}
+	return a.shared(ctx, p, key)
+}
+
+// lockOf returns the token in a key and how long it lives, from the replies to GET and PTTL.
+func lockOf(got, pttl resp.Value) (token string, ttl time.Duration, err error) {
+	ms, ok := pttl.Int()
+	switch {
+	case got.IsNull(), ok && ms == -2: // it expired in between
+		return "", 0, nil
 	case conn.ErrorCode(got) == "WRONGTYPE":
-		token = "?" // a key that is not a string is no lock, but blocks it
+		token = redlock.UnknownToken // a key that is not a string is no lock, but blocks it
 	case got.IsError():
-		return "", 0, 0, errors.New("GET: " + conn.ErrorText(got))
-	case ok && ms == -2: // it expired in between
-		return "", 0, fence, nil
+		return "", 0, errors.New("GET: " + conn.ErrorText(got))
 	default:
 		token = string(got.Bytes())
 	}
 	if !ok {
-		return "", 0, 0, errors.New("PTTL: " + conn.ErrorText(replies[1]))
+		return "", 0, errors.New("PTTL: " + conn.ErrorText(pttl))
 	}
-	return token, time.Duration(ms) * time.Millisecond, fence, nil
+	return token, time.Duration(ms) * time.Millisecond, nil
+}
+
+// maxReaders is how many readers a master names.
+const maxReaders = 1000
+
+// shared asks for the readers that hold the key. They are the members of a sorted set, and the
+// score of each is the end of its term by the master's clock.
+func (a *answer) shared(ctx context.Context, p *probe, key string) error {
+	replies, err := p.do(ctx, []string{"TIME"}, []string{"ZRANGE", key, strconv.Itoa(-maxReaders), "-1", "WITHSCORES"})
+	if err != nil {
+		return err
+	}
+	members := flat(replies[1])
+	switch conn.ErrorCode(replies[1]) {
+	case "WRONGTYPE":
+		return nil // a key that is no lock
+	case "":
+	default:
+		return errors.New("ZRANGE: " + conn.ErrorText(replies[1]))
+	}
+	if len(members) == 0 { // the last reader has left in between
+		a.Token, a.TTL = "", 0
+		return nil
+	}
+	clock := flat(replies[0])
+	if len(clock) != 2 {
+		return errors.New("TIME: " + conn.ErrorText(replies[0]))
+	}
+	seconds, _ := clock[0].Float() // which reads the text that it is
+	micros, _ := clock[1].Float()
+	now := int64(seconds)*1000 + int64(micros)/1000
+	for i := 0; i+1 < len(members); i += 2 {
+		if ends, ok := members[i+1].Float(); ok && int64(ends) >= now {
+			left := time.Duration(int64(ends)-now) * time.Millisecond
+			a.readers = append(a.readers, redlock.Holder{Token: string(members[i].Bytes()), TTL: left})
+		}
+	}
+	if len(a.readers) > 0 {
+		a.Token = ""
+	}
+	return nil
+}
+
+// flat returns what is in an array, and in the arrays in it: RESP3 has one for each member and its
+// score, and RESP2 has not.
+func flat(v resp.Value) (all []resp.Value) {
+	elems := v.Elems()
+	for e, more := elems.Next(); more; e, more = elems.Next() {
+		if e.Kind() == resp.Array {
+			all = append(all, flat(e)...)
+		} else {
+			all = append(all, e)
+		}
+	}
+	return all
 }
 
 // A state is what can be said of a lock.
@@ -147,46 +236,118 @@ const (
 	unknown state = "unknown" // it depends on the masters that did not answer
 )
 
+// A claim is the count of the masters that name a holder.
+type claim struct {
+	redlock.Holder
+	votes int
+	left  time.Duration // until it is over unless it is renewed; below 0: never
+}
+
 // A standing is the count of what the masters say about a lock.
 type standing struct {
 	key      string
 	state    state
-	leader   redlock.Holder // a holder with the token that most masters have
-	votes    int            // how many masters have that token
-	left     time.Duration  // until it is free unless it is renewed; below 0: for ever
+	leader   claim // of those that most masters name, the first
 	answered int
 	quorum   int
 	fence    uint64 // the greatest that a master remembers; 0 if none does
-	holders  []redlock.Holder
+	answers  []answer
+
+	readers []claim       // all that a master names, by their names
+	sharing int           // those of them that hold the lock
+	shared  time.Duration // until the last of these is gone
 }
 
-func newStanding(key string, all []redlock.Holder) *standing {
-	s := &standing{key: key, holders: all, quorum: len(all)/2 + 1}
-	ttls := map[string][]time.Duration{}
-	for _, h := range all {
-		if h.Err != nil {
+func newStanding(key string, all []answer) *standing {
+	s := &standing{key: key, answers: all, quorum: len(all)/2 + 1}
+	var holders, readers tally
+	for _, a := range all {
+		if a.Err != nil {
 			continue
 		}
 		s.answered++
-		s.fence = max(s.fence, h.Fence)
-		if h.Token == "" {
-			continue
+		s.fence = max(s.fence, a.Fence)
+		if a.Token != "" {
+			holders.count(a.Holder)
 		}
-		ttls[h.Token] = append(ttls[h.Token], h.TTL)
-		if n := len(ttls[h.Token]); n > s.votes {
-			s.leader, s.votes = h, n
+		for _, r := range a.readers {
+			readers.count(r)
 		}
 	}
+	s.readers = readers.claims(s.quorum)
+	for _, c := range slices.Concat(holders.claims(s.quorum), s.readers) {
+		if c.votes > s.leader.votes {
+			s.leader = c
+		}
+	}
+	for _, r := range s.readers {
+		if r.votes >= s.quorum {
+			s.sharing++
+			s.shared = max(s.shared, r.left)
+		}
+	}
+	slices.SortFunc(s.readers, func(a, b claim) int {
+		return cmp.Or(cmp.Compare(a.Owner(), b.Owner()), cmp.Compare(a.Token, b.Token))
+	})
 	switch silent := len(all) - s.answered; {
-	case s.votes >= s.quorum:
+	case s.leader.votes >= s.quorum:
 		s.state = held
-		s.left = lasting(ttls[s.leader.Token], s.quorum)
-	case s.votes+silent >= s.quorum:
+	case s.leader.votes+silent >= s.quorum:
 		s.state = unknown
 	default:
 		s.state = free
 	}
 	return s
+}
+
+// left is for how long the lock is held unless it is renewed; it is below 0 for ever.
+func (s *standing) left() time.Duration {
+	switch {
+	case s.state != held:
+		return 0
+	case s.sharing > 0:
+		return s.shared
+	}
+	return s.leader.left
+}
+
+// holder says who holds the lock.
+func (s *standing) holder() string {
+	if s.sharing > 0 {
+		return readersText(s.sharing)
+	}
+	return ownerText(s.leader.Holder)
+}
+
+func readersText(n int) string {
+	if n >= maxReaders {
+		return fmt.Sprintf("at least %d readers", n)
+	}
+	return plural(n, "reader")
+}
+
+// A tally counts the masters that name each holder.
+type tally struct {
+	order []redlock.Holder // as they were first named
+	ttls  map[string][]time.Duration
+}
+
+func (t *tally) count(h redlock.Holder) {
+	if t.ttls == nil {
+		t.ttls = map[string][]time.Duration{}
+	}
+	if t.ttls[h.Token] == nil {
+		t.order = append(t.order, h)
+	}
+	t.ttls[h.Token] = append(t.ttls[h.Token], h.TTL)
+}
+
+func (t *tally) claims(quorum int) (all []claim) {
+	for _, h := range t.order {
+		ttls := t.ttls[h.Token]
+		all = append(all, claim{h, len(ttls), lasting(ttls, min(quorum, len(ttls)))})
+	}
+	return all
 }
 
 // tooFew says that the masters that answered leave it open who holds the lock.
@@ -195,7 +356,7 @@ func (s *standing) tooFew() string {
 	if s.quorum == 1 {
 		are = "is"
 	}
-	return fmt.Sprintf("%d of %s answered; %d %s needed", s.answered, plural(len(s.holders), "master"), s.quorum, are)
+	return fmt.Sprintf("%d of %s answered; %d %s needed", s.answered, plural(len(s.answers), "master"), s.quorum, are)
 }
 
 // lasting is for how long at least quorum of the keys live; it is below 0 for ever.
@@ -213,7 +374,7 @@ func lasting(ttls []time.Duration, quorum int) time.Duration {
 }
 
 func ownerText(h redlock.Holder) string {
-	if h.Token == "?" {
+	if h.Token == redlock.UnknownToken {
 		return "a key that is no lock"
 	}
 	if owner := h.Owner(); owner != "" {
@@ -234,38 +395,63 @@ func leftText(left time.Duration) string {
 
 func (s *standing) write(t *terminal) {
 	text := fmt.Sprintf("%s is %s", s.key, s.state)
-	switch s.state {
-	case held:
-		text += fmt.Sprintf(" by %s, on %d of %s, %s", ownerText(s.leader), s.votes, plural(len(s.holders), "master"), leftText(s.left))
-	case unknown:
-		text = fmt.Sprintf("%s: unknown, %d of %s answered", s.key, s.answered, plural(len(s.holders), "master"))
+	switch {
+	case s.state == unknown:
+		text = fmt.Sprintf("%s: unknown, %d of %s answered", s.key, s.answered, plural(len(s.answers), "master"))
+	case s.sharing > 0:
+		text += fmt.Sprintf(" by %s, %s", s.holder(), leftText(s.left()))
+	case s.state == held:
+		text += fmt.Sprintf(" by %s, on %d of %s, %s", s.holder(), s.leader.votes, plural(len(s.answers), "master"), leftText(s.left()))
 	}
 	t.say("", plain, text)
 	t.printf("\n")
+	if len(s.readers) > 0 {
+		rows := [][]cell{header("MASTERS", "LEFT", "READER")}
+		for _, r := range s.readers {
+			rows = append(rows, s.claimed(r))
+		}
+		t.table("", 1, rows)
+		t.printf("\n")
+	}
 	rows := [][]cell{header("MASTER", "LEFT", "HOLDER")}
 	if s.fence != 0 {
 		rows[0] = slices.Insert(rows[0], 2, header("FENCE")...)
 	}
-	for _, h := range s.holders {
-		row := []cell{{h.Master, plain}, {"-", dim}, {"-", dim}}
+	for _, a := range s.answers {
+		row := []cell{{a.Master, plain}, {"-", dim}, {"-", dim}}
 		switch {
-		case h.Err != nil:
-			row[2] = cell{without(h.Err, h.Master), red}
-		case h.Token == "?":
-			row[2] = cell{"a key that is no lock", red}
-		case h.Token != "":
-			row[1] = cell{leftText(h.TTL), plain}
-			row[2] = cell{ownerText(h), plain}
+		case a.Err != nil:
+			row[2] = cell{without(a.Err, a.Master), red}
+		case a.Token == redlock.UnknownToken:
+			row[2] = cell{ownerText(a.Holder), red}
+		case len(a.readers) > 0:
+			row[1] = cell{leftText(a.TTL), plain}
+			row[2] = cell{readersText(len(a.readers)), plain}
+		case a.Token != "":
+			row[1] = cell{leftText(a.TTL), plain}
+			row[2] = cell{ownerText(a.Holder), plain}
 		}
 		switch {
-		case h.Fence != 0:
-			row = slices.Insert(row, 2, cell{strconv.FormatUint(h.Fence, 10), plain})
+		case a.Fence != 0:
+			row = slices.Insert(row, 2, cell{strconv.FormatUint(a.Fence, 10), plain})
 		case s.fence != 0:
 			row = slices.Insert(row, 2, cell{"-", dim})
 		}
 		rows = append(rows, row)
 	}
 	t.table("", 1, rows)
+}
+
+// claimed is how many masters name a holder, for how long, and who it is. It is dim if they are
+// too few.
+func (s *standing) claimed(c claim) []cell {
+	colour := plain
+	if c.votes < s.quorum {
+		colour = dim
+	}
+	return []cell{
+		{fmt.Sprintf("%d of %d", c.votes, len(s.answers)), colour}, {leftText(c.left), colour}, {ownerText(c.Holder), colour},
+	}
 }
 
 // without is an error's text without the master's name, which stands beside it.
@@ -278,36 +464,53 @@ func without(err error, master string) string {
 }
 
 func (s *standing) writeJSON(t *terminal) error {
-	type master struct {
-		Master string `json:"master"`
-		Token  string `json:"token,omitempty"`
+	type reader struct {
+		Token  string `json:"token"`
 		Owner  string `json:"owner,omitempty"`
 		LeftMS *int64 `json:"left_ms,omitempty"`
-		Fence  uint64 `json:"fence,omitempty"`
-		Error  string `json:"error,omitempty"`
+		Votes  int    `json:"votes,omitempty"` // not in what one master says
+	}
+	type master struct {
+		Master  string   `json:"master"`
+		Token   string   `json:"token,omitempty"`
+		Owner   string   `json:"owner,omitempty"`
+		LeftMS  *int64   `json:"left_ms,omitempty"`
+		Fence   uint64   `json:"fence,omitempty"`
+		Readers []reader `json:"readers,omitempty"`
+		Error   string   `json:"error,omitempty"`
 	}
 	out := struct {
 		Key      string   `json:"key"`
 		State    state    `json:"state"`
-		Token    string   `json:"token,omitempty"`
-		Owner    string   `json:"owner,omitempty"`
+		Token    string   `json:"token,omitempty"`   // not of readers
+		Owner    string   `json:"owner,omitempty"`   // likewise
 		LeftMS   *int64   `json:"left_ms,omitempty"` // null where it never expires
 		Fence    uint64   `json:"fence,omitempty"`
+		Readers  []reader `json:"readers,omitempty"`
 		Votes    int      `json:"votes"`
 		Answered int      `json:"answered"`
 		Quorum   int      `json:"quorum"`
 		Masters  []master `json:"masters"`
-	}{Key: s.key, State: s.state, Votes: s.votes, Answered: s.answered, Quorum: s.quorum, Fence: s.fence}
+	}{Key: s.key, State: s.state, Votes: s.leader.votes, Answered: s.answered, Quorum: s.quorum, Fence: s.fence}
 	if s.state == held {
-		out.Token, out.Owner, out.LeftMS = s.leader.Token, s.leader.Owner(), leftMS(s.left)
-	}
-	for _, h := range s.holders {
-		m := master{Master: h.Master, Token: h.Token, Owner: h.Owner(), Fence: h.Fence}
-		if h.Token != "" {
-			m.LeftMS = leftMS(h.TTL)
+		out.LeftMS = leftMS(s.left())
+		if s.sharing == 0 {
+			out.Token, out.Owner = s.leader.Token, s.leader.Owner()
 		}
-		if h.Err != nil {
-			m.Error = without(h.Err, h.Master)
+	}
+	for _, r := range s.readers {
+		out.Readers = append(out.Readers, reader{r.Token, r.Owner(), leftMS(r.left), r.votes})
+	}
+	for _, a := range s.answers {
+		m := master{Master: a.Master, Token: a.Token, Owner: a.Owner(), Fence: a.Fence}
+		if a.Token != "" || len(a.readers) > 0 {
+			m.LeftMS = leftMS(a.TTL)
+		}
+		for _, r := range a.readers {
+			m.Readers = append(m.Readers, reader{r.Token, r.Owner(), leftMS(r.TTL), 0})
+		}
+		if a.Err != nil {
+			m.Error = without(a.Err, a.Master)
 		}
 		out.Masters = append(out.Masters, m)
 	}

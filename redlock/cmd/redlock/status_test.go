@@ -18,11 +18,19 @@ type statusJSON struct {
 	LeftMS                   *int64 `json:"left_ms"`
 	Votes, Answered, Quorum  int
 	Fence                    uint64
+	Readers                  []readerJSON
 	Masters                  []struct {
 		Master, Token, Owner, Error string
 		LeftMS                      *int64 `json:"left_ms"`
 		Fence                       uint64
+		Readers                     []readerJSON
 	}
+}
+
+type readerJSON struct {
+	Token, Owner string
+	LeftMS       *int64 `json:"left_ms"`
+	Votes        int
 }
 
 func statusOfKey(t *testing.T, env []string, key string) (exit int, s statusJSON) {
@@ -209,9 +217,9 @@ func TestStandingOfALock(t *testing.T) {
 		"two of five, one of them down": {[]redlock.Holder{a(second), free1, free1, free1, down}, free, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStanding("k", test.holders)
+			s := newStanding("k", answers(test.holders))
 			require.Equal(t, test.state, s.state)
-			require.Equal(t, test.left, s.left)
+			require.Equal(t, test.left, s.left())
 		})
 	}
 }
