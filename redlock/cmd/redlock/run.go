@@ -222,16 +222,6 @@ func (r *runner) checkKind(permits bool) error {
 	return nil
 }
 
-// maxPermits is that of [redlock.WithPermits].
-const maxPermits = 1000
-
-func checkPermits(n int) error {
-	if n < 1 || n > maxPermits {
-		return usageError("", "--permits %d is not possible: 1 to %d are", n, maxPermits)
-	}
-	return nil
-}
-
 func (r *runner) run(key string, argv []string) error {
 	path, err := lookPath(argv[0])
 	if err != nil {
@@ -530,6 +520,9 @@ func undecided(err error) bool {
 func (r *runner) others(key string) (what, who string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
+	if r.permits > 0 {
+		return r.otherPermits(ctx, key)
+	}
 	s := newStanding(key, holders(ctx, r.masters, r.connect, key))
 	for _, also := range r.also {
 		if s.state == held {
@@ -551,6 +544,18 @@ func (r *runner) others(key string) (what, who string) {
 		return what, fmt.Sprintf("by %s, %s", s.holder(), leftText(s.left()))
 	}
 	return what, fmt.Sprintf("by %s, %s unless it is renewed", s.holder(), leftText(s.left()))
+}
+
+func (r *runner) otherPermits(ctx context.Context, key string) (what, who string) {
+	a := newAllotment(key, r.permits, permits(ctx, r.masters, r.connect, key, r.permits))
+	what = fmt.Sprintf("none of %s of %q is free", plural(r.permits, "permit"), key)
+	switch a.state {
+	case unknown:
+		return what, "nobody knows who holds them: " + a.tooFew()
+	case free:
+		return what, "not for long: others try to take them, or one was just released"
+	}
+	return what, a.holder() + " unless it is renewed"
 }
 
 // supervise returns when the command has ended. It ends it if the lock is lost.

@@ -39,6 +39,10 @@ master has more than 1000.
 A key that holds anything else is no lock, but blocks it: the lock is shown as
 held.
 
+With --permits N status asks who holds each of N permits instead. They are locks
+by themselves: the lock as a whole is free if one of them is, and held if none
+is. Those that are not listed are free. N must be that of those who use them.
+
 FENCE is the number of the last lock that was taken with one, also if the key is
 free now.
 
@@ -46,14 +50,23 @@ Exit status: 0 held, 1 free, 97 unknown, 64 wrong usage, 74 write error.
 ` + mastersHelp,
 		Example: `  redlock status nightly-report
   redlock status --json nightly-report | jq -r .owner
-  if redlock status -q nightly-report; then echo "still running"; fi`,
+  if redlock status -q nightly-report; then echo "still running"; fi
+  redlock status --permits 4 gpu
+  redlock status --permits 4 --json gpu | jq .free`,
 		Args:              keyOnly,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f.register(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	n := cmd.Flags().Int("permits", 0, "ask for the `N` permits of the key, 1 to 1000")
 	quiet := cmd.Flags().BoolP("quiet", "q", false, "write nothing, only exit")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		permitted := cmd.Flags().Changed("permits")
+		if permitted {
+			if err := checkPermits(*n); err != nil {
+				return err
+			}
+		}
 		masters, err := f.addresses()
 		if err != nil {
 			return err
@@ -62,13 +75,24 @@ Exit status: 0 held, 1 free, 97 unknown, 64 wrong usage, 74 write error.
 		if err != nil {
 			return err
 		}
-		s := newStanding(args[0], holders(cmd.Context(), masters, opt, args[0]))
+		var s *standing
+		var r report
+		if key := args[0]; permitted {
+			a := newAllotment(key, *n, permits(cmd.Context(), masters, opt, key, *n))
+			if err := a.check(); err != nil {
+				return err
+			}
+			s, r = a.standing, a
+		} else {
+			s = newStanding(key, holders(cmd.Context(), masters, opt, key))
+			r = s
+		}
 		switch out := newTerminal(os.Stdout); {
 		case *quiet:
 		case asJSON:
-			err = s.writeJSON(out)
+			err = r.writeJSON(out)
 		default:
-			s.write(out)
+			r.write(out)
 			err = out.err
 		}
 		if err != nil {
@@ -83,6 +107,12 @@ Exit status: 0 held, 1 free, 97 unknown, 64 wrong usage, 74 write error.
 		return nil
 	}
 	return cmd
+}
+
+// A report is what status writes.
+type report interface {
+	write(t *terminal)
+	writeJSON(t *terminal) error
 }
 
 const doctorRemedy = "'redlock doctor' says what is wrong with the masters"
@@ -101,6 +131,8 @@ func keyOnly(cmd *cobra.Command, args []string) error {
 type answer struct {
 	redlock.Holder
 	readers []redlock.Holder // that hold it; then the Holder itself has no token
+	permits []redlock.Holder // of each permit, if they were asked for
+	agreed  int              // how many permits there are, as their users have agreed; 0 if nothing says so
 }
 
 func answers(holders []redlock.Holder) (all []answer) {
@@ -140,13 +172,14 @@ func ask(ctx context.Context, masters []string, opt conn.Options, question func(
 // holder asks who holds the key. Most keys are those of one holder, so it asks for readers only
 // where there is something else.
 func (a *answer) holder(ctx context.Context, p *probe, key string) error {
-	replies, err := p.do(ctx, []string{"GET", key}, []string{"PTTL", key}, []string{"GET", "{" + key + "}:fence"})
+	replies, err := p.do(ctx, []string{"GET", key}, []string{"PTTL", key}, []string{"GET", "{" + key + "}:fence"}, []string{"GET", agreement(key)})
 	if err != nil {
 		return err
 	}
 	if f := replies[2]; !f.IsError() { // the user may lack the right to it
 		a.Fence, _ = strconv.ParseUint(string(f.Bytes()), 10, 64)
 	}
+	a.agreed = agreed(replies[3])
 	if a.Token, a.TTL, err = lockOf(replies[0], replies[1]); err != nil || a.Token != redlock.UnknownToken {
 		return err
 	}
@@ -440,6 +473,13 @@ func (s *standing) write(t *terminal) {
 		rows = append(rows, row)
 	}
 	t.table("", 1, rows)
+	for _, a := range s.answers {
+		if a.agreed > 0 {
+			t.printf("\n")
+			t.say("", plain, fmt.Sprintf("There are %s of it, too: see --permits %d.", plural(a.agreed, "permit"), a.agreed))
+			break
+		}
+	}
 }
 
 // claimed is how many masters name a holder, for how long, and who it is. It is dim if they are

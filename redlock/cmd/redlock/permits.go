@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/resp"
+)
+
+// maxPermits is that of [redlock.WithPermits], which has the names of their keys.
+const maxPermits = 1000
+
+func checkPermits(n int) error {
+	if n < 1 || n > maxPermits {
+		return usageError("", "--permits %d is not possible: 1 to %d are", n, maxPermits)
+	}
+	return nil
+}
+
+// permits asks every master who holds each of the n permits of a key there, and writes nothing.
+func permits(ctx context.Context, masters []string, opt conn.Options, key string, n int) []answer {
+	commands := [][]string{{"GET", agreement(key)}}
+	for i := range n {
+		slot := fmt.Sprintf("{%s}:permit:%d/%d", key, i+1, n)
+		commands = append(commands, []string{"GET", slot}, []string{"PTTL", slot})
+	}
+	return ask(ctx, masters, opt, func(p *probe, a *answer) error {
+		replies, err := p.do(ctx, commands...)
+		if err != nil {
+			return err
+		}
+		a.agreed = agreed(replies[0])
+		a.permits = make([]redlock.Holder, n)
+		for i := range a.permits {
+			h := &a.permits[i]
+			if h.Token, h.TTL, err = lockOf(replies[1+2*i], replies[2+2*i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// agreement is the key that holds how many permits there are, as all who use them have agreed.
+func agreement(key string) string { return "{" + key + "}:permits" }
+
+// agreed returns what is in it; 0 if nothing is, or the user lacks the right to it.
+func agreed(got resp.Value) int {
+	if got.IsError() {
+		return 0
+	}
+	n, _ := strconv.Atoi(string(got.Bytes()))
+	return n
+}
+
+// An allotment is the count of what the masters say about the permits of a lock. Its standing is
+// that of all: held if no permit is free, and free if one is.
+type allotment struct {
+	*standing
+	permits []*standing // each is a lock by itself
+	free    int
+	held    int
+}
+
+func newAllotment(key string, n int, all []answer) *allotment {
+	a := &allotment{standing: newStanding(key, all)}
+	for i := range n {
+		one := make([]answer, len(all))
+		for j, of := range all {
+			if one[j].Err = of.Err; of.Err == nil {
+				one[j].Holder = of.permits[i]
+			}
+		}
+		s := newStanding(key, one)
+		a.permits = append(a.permits, s)
+		switch s.state {
+		case free:
+			a.free++
+		case held:
+			a.held++
+		}
+	}
+	switch {
+	case a.free > 0:
+		a.state = free
+	case a.held < n:
+		a.state = unknown
+	default:
+		a.state = held
+	}
+	return a
+}
+
+// check returns an error if more masters say another number of permits than ours.
+func (a *allotment) check() error {
+	others, most := map[int]int{}, 0
+	for _, of := range a.answers {
+		if of.agreed > 0 {
+			others[of.agreed]++
+			if others[of.agreed] > others[most] {
+				most = of.agreed
+			}
+		}
+	}
+	if n := len(a.permits); others[most] > others[n] {
+		return usageError("", "there are %d permits of %q, and not %d", most, a.key, n)
+	}
+	return nil
+}
+
+// first returns the permit that is free first if nobody renews one; nil if none is held for a time.
+func (a *allotment) first() (first *standing) {
+	for _, s := range a.permits {
+		if s.state == held && s.left() >= 0 && (first == nil || s.left() < first.left()) {
+			first = s
+		}
+	}
+	return first
+}
+
+// holder says who holds the permits.
+func (a *allotment) holder() string {
+	if first := a.first(); first != nil {
+		return fmt.Sprintf("the first to end is that of %s, %s", first.holder(), leftText(first.left()))
+	}
+	return "none of them ends"
+}
+
+func (a *allotment) write(t *terminal) {
+	n := len(a.permits)
+	text, are := fmt.Sprintf("%d of %s", a.free, plural(n, "permit")), "are"
+	if a.free == 1 {
+		are = "is"
+	}
+	if a.free+a.held < n {
+		text = "at least " + text
+	}
+	switch a.state {
+	case free:
+		text = fmt.Sprintf("%s: %s %s free", a.key, text, are)
+	case held:
+		text = fmt.Sprintf("%s: none of %s is free, %s", a.key, plural(n, "permit"), a.holder())
+	case unknown:
+		text = fmt.Sprintf("%s: unknown, %d of %s answered", a.key, a.answered, plural(len(a.answers), "master"))
+	}
+	t.say("", plain, text)
+	t.printf("\n")
+	rows := [][]cell{header("PERMIT", "MASTERS", "LEFT", "HOLDER")}
+	for i, s := range a.permits {
+		if s.state != free && s.leader.votes > 0 {
+			rows = append(rows, slices.Insert(s.claimed(s.leader), 0, cell{strconv.Itoa(i + 1), plain}))
+		}
+	}
+	if len(rows) > 1 {
+		t.table("", 1, rows)
+		t.printf("\n")
+	}
+	rows = [][]cell{header("MASTER", "PERMITS")}
+	for _, of := range a.answers {
+		row := []cell{{of.Master, plain}, {fmt.Sprintf("%d taken", of.taken()), plain}}
+		if of.Err != nil {
+			row[1] = cell{without(of.Err, of.Master), red}
+		}
+		rows = append(rows, row)
+	}
+	t.table("", 1, rows)
+}
+
+// taken is how many permits are taken on the master.
+func (a *answer) taken() (n int) {
+	for _, h := range a.permits {
+		if h.Token != "" {
+			n++
+		}
+	}
+	return n
+}
+
+func (a *allotment) writeJSON(t *terminal) error {
+	type permit struct {
+		Permit int    `json:"permit"` // from 1 on
+		State  state  `json:"state"`
+		Token  string `json:"token,omitempty"`
+		Owner  string `json:"owner,omitempty"`
+		LeftMS *int64 `json:"left_ms,omitempty"`
+		Votes  int    `json:"votes"`
+	}
+	type master struct {
+		Master string `json:"master"`
+		Taken  int    `json:"taken"`
+		Error  string `json:"error,omitempty"`
+	}
+	out := struct {
+		Key      string   `json:"key"`
+		State    state    `json:"state"`
+		Free     int      `json:"free"`
+		Permits  []permit `json:"permits"`
+		Answered int      `json:"answered"`
+		Quorum   int      `json:"quorum"`
+		Masters  []master `json:"masters"`
+	}{Key: a.key, State: a.state, Free: a.free, Answered: a.answered, Quorum: a.quorum}
+	for i, s := range a.permits {
+		p := permit{Permit: i + 1, State: s.state, Votes: s.leader.votes}
+		if s.state == held {
+			p.Token, p.Owner, p.LeftMS = s.leader.Token, s.leader.Owner(), leftMS(s.left())
+		}
+		out.Permits = append(out.Permits, p)
+	}
+	for _, of := range a.answers {
+		m := master{Master: of.Master, Taken: of.taken()}
+		if of.Err != nil {
+			m.Error = without(of.Err, of.Master)
+		}
+		out.Masters = append(out.Masters, m)
+	}
+	return writeJSON(t, out)
+}
