@@ -313,15 +313,15 @@ func newStanding(key string, all []answer) *standing {
 			s.leader = c
 		}
 	}
+	slices.SortFunc(s.readers, func(a, b claim) int {
+		return cmp.Or(cmp.Compare(a.Owner(), b.Owner()), cmp.Compare(a.Token, b.Token))
+	})
 	for _, r := range s.readers {
 		if r.votes >= s.quorum {
 			s.sharing++
 			s.shared = max(s.shared, r.left)
 		}
 	}
-	slices.SortFunc(s.readers, func(a, b claim) int {
-		return cmp.Or(cmp.Compare(a.Owner(), b.Owner()), cmp.Compare(a.Token, b.Token))
-	})
 	switch silent := len(all) - s.answered; {
 	case s.leader.votes >= s.quorum:
 		s.state = held
