@@ -50,18 +50,11 @@ var violatedKeys = []lockKey{{"violated", 5 * time.Minute}} // for longer than t
 //
 // It reports whether the checker has found that both hold the lock.
 func violatePlain(ctx context.Context, out io.Writer) (found bool, err error) {
-	a, err := newArena(violatedKeys, clientConfig{Holder: true}, false)
+	a, began, err := firstHolder(ctx, false, func(a outcomeCounts) bool { return a[opTry][ok] == 1 })
 	if err != nil {
 		return false, err
 	}
 	defer a.close(false)
-	t := trial{Began: conn.Now()}
-	a.masters.Break(3)
-	a.masters.Break(4)
-	one := func(seen []outcomeCounts) bool { return seen[0][opTry][ok] == 1 }
-	if err := a.startHolder(ctx, 0, one); err != nil {
-		return false, err
-	}
 	a.masters.Restart(2)
 	a.masters.Heal(3)
 	a.masters.Heal(4)
@@ -72,7 +65,7 @@ func violatePlain(ctx context.Context, out io.Writer) (found bool, err error) {
 	if err := a.startHolder(ctx, 1, both); err != nil {
 		return false, err
 	}
-	f, err := a.finish(ctx, t)
+	f, err := a.finish(ctx, trial{Began: began})
 	if err != nil {
 		return false, err
 	}
@@ -116,18 +109,11 @@ func (o oblivion) with(behind time.Duration) oblivion {
 // violate reports whether the fence has stopped A, the earlier holder, if the clocks differ by
 // less than the downtime, and B if they do by more.
 func (o oblivion) violate(ctx context.Context, out io.Writer) (as bool, err error) {
-	a, err := newArena(violatedKeys, clientConfig{Holder: true, Fenced: true}, false)
+	a, began, err := firstHolder(ctx, true, func(a outcomeCounts) bool { return a[opWrote][ok] > 0 })
 	if err != nil {
 		return false, err
 	}
 	defer a.close(false)
-	t := trial{Began: conn.Now()}
-	a.masters.Break(3)
-	a.masters.Break(4)
-	one := func(seen []outcomeCounts) bool { return seen[0][opWrote][ok] > 0 }
-	if err := a.startHolder(ctx, 0, one); err != nil {
-		return false, err
-	}
 	for _, i := range o.cutOff {
 		a.masters.Break(i)
 	}
@@ -159,7 +145,7 @@ func (o oblivion) violate(ctx context.Context, out io.Writer) (as bool, err erro
 	if err := a.startHolder(ctx, 1, enough); err != nil {
 		return false, err
 	}
-	f, err := a.finish(ctx, t)
+	f, err := a.finish(ctx, trial{Began: began})
 	if err != nil {
 		return false, err
 	}
@@ -201,6 +187,22 @@ func (o oblivion) report(out io.Writer, a *arena, f finding) (as bool, err error
 		report(out, f, nil)
 	}
 	return as, nil
+}
+
+// firstHolder starts A, the client that holds the lock first, while masters 3 and 4 cannot be
+// reached. It returns when enough was seen of what A has recorded.
+func firstHolder(ctx context.Context, fenced bool, enough func(outcomeCounts) bool) (a *arena, began time.Duration, err error) {
+	if a, err = newArena(violatedKeys, clientConfig{Holder: true, Fenced: fenced}, false); err != nil {
+		return nil, 0, err
+	}
+	began = conn.Now()
+	a.masters.Break(3)
+	a.masters.Break(4)
+	if err = a.startHolder(ctx, 0, func(seen []outcomeCounts) bool { return enough(seen[0]) }); err != nil {
+		a.close(false)
+		return nil, 0, err
+	}
+	return a, began, nil
 }
 
 // finish ends the clients, and has the checker judge them.
