@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,13 +20,14 @@ const masterCount = 5
 type arena struct {
 	masters  *redlocktest.Masters
 	dir      string // of the counters and the journals
+	locks    []lockable
 	counters map[string]fileCounter
 	resource *resource
 	fleet    *fleet
 }
 
-func newArena(keys []lockKey, config clientConfig, unfenced bool) (_ *arena, err error) {
-	a := &arena{counters: make(map[string]fileCounter)}
+func newArena(locks []lockable, config clientConfig, unfenced bool) (_ *arena, err error) {
+	a := &arena{locks: locks, counters: make(map[string]fileCounter)}
 	defer func() {
 		if err != nil {
 			a.close(false)
@@ -38,15 +40,22 @@ func newArena(keys []lockKey, config clientConfig, unfenced bool) (_ *arena, err
 		return nil, err
 	}
 	config.Masters = a.masters.Addrs()
-	for _, k := range keys {
-		if a.counters[k.Name], err = newFileCounter(filepath.Join(a.dir, k.Name)); err != nil {
+	for i := range a.masters.N() {
+		info, err := a.masters.Do(i, "INFO", "server")
+		if err != nil {
+			return nil, err
+		}
+		config.Runs = append(config.Runs, runID(info.(string)))
+	}
+	for _, key := range keysOf(locks) {
+		if a.counters[key], err = newFileCounter(filepath.Join(a.dir, key)); err != nil {
 			return nil, err
 		}
 	}
 	if a.resource, err = newResource(unfenced); err != nil {
 		return nil, err
 	}
-	config.Keys, config.Dir, config.Resource = keys, a.dir, a.resource.listener.Addr().String()
+	config.Locks, config.Dir, config.Resource = locks, a.dir, a.resource.listener.Addr().String()
 	a.fleet = &fleet{config: config, dir: a.dir}
 	return a, nil
 }
@@ -73,7 +82,7 @@ func (a *arena) judge(t trial) (finding, error) {
 	if t.Logs, err = a.fleet.logs(); err != nil {
 		return finding{}, err
 	}
-	t.Keys, t.Counters = a.fleet.config.Keys, make(map[string]int)
+	t.Locks, t.Counters = a.locks, make(map[string]int)
 	for key, c := range a.counters {
 		if t.Counters[key], err = c.read(); err != nil {
 			return finding{}, err
@@ -83,9 +92,13 @@ func (a *arena) judge(t trial) (finding, error) {
 	return check(t), nil
 }
 
+// lasts is what the names of keys end in that outlive the locks.
+var lasts = []string{":fence", ":permits", ":writer"}
+
 // keysLeft returns the keys that are still there after the longest TTL. It is
 // counted from when the masters have served all that the clients have sent. The
-// counters of the fences remain, but not for ever.
+// counters of the fences, the marks of permits and what writers have asked of
+// readers remain, but not for ever.
 func (a *arena) keysLeft(ctx context.Context, longest time.Duration) (left []string, err error) {
 	for i := range a.masters.N() {
 		a.masters.Break(i)
@@ -111,7 +124,7 @@ func (a *arena) keysLeft(ctx context.Context, longest time.Duration) (left []str
 			return nil, err
 		}
 		for _, key := range keys.([]any) {
-			if name := key.(string); strings.HasSuffix(name, ":fence") {
+			if name := key.(string); slices.ContainsFunc(lasts, func(end string) bool { return strings.HasSuffix(name, end) }) {
 				ttl, err := a.masters.Do(i, "PTTL", name)
 				if err != nil {
 					return nil, err

@@ -14,7 +14,7 @@ import (
 // A trial is what was observed in a test: all that is judged.
 type trial struct {
 	Began     time.Duration
-	Keys      []lockKey
+	Locks     []lockable
 	Logs      []clientLog
 	Up        []span         // when a majority of the masters was up and reachable
 	Counters  map[string]int // the counts at the end, by key
@@ -22,6 +22,10 @@ type trial struct {
 	Counts    map[string]int // of the resource at the end, by key
 	LeastLate int            // so many writes, or more, must have come late to the resource
 	Bound     time.Duration  // within which a lock is to be taken while a majority is up; 0 if none is
+
+	// LongEnough is for how long in all a majority is to be up so that locks of each kind must have
+	// been taken; 0 if they need not.
+	LongEnough time.Duration
 }
 
 // A clientLog is what one client has recorded.
@@ -35,13 +39,16 @@ type clientLog struct {
 // A finding is what the checker says of a trial.
 type finding struct {
 	Violations []string
-	Overlaps   int
+	Overlaps   map[string]int // by key
+	AtOnce     map[string]int // by key: how many had it at one moment, at most
+	Taken      map[string]int // locks, by their names
+	Kinds      map[string]int // the same, by kind
 	Outcomes   outcomeCounts
 	Increments int      // counted
 	Overtaken  int      // failed, since another had written meanwhile
 	GivenUp    int      // given up before the write, since the lock was not valid any more
 	Stale      int      // counted, but when the lock was not known to be valid any more
-	Taken      int      // writes by the resource
+	Written    int      // writes that the resource has taken
 	Late       int      // writes that came late to the resource
 	Lost       int      // increments of the resource
 	Backward   int      // fences that are lower than an earlier one
@@ -61,11 +68,11 @@ func (o outcomeCounts) add(r record) {
 	o[r.Op][r.Outcome]++
 }
 
-// A claim is when a client has claimed a key: from From until before To.
+// A claim is when a client has claimed a lock, all its keys: from From until before To.
 type claim struct {
 	client string
 	hold   int
-	key    string
+	lock   lockable
 	span
 	until time.Duration // end of the validity
 	fence uint64        // 0 if it has none
@@ -75,6 +82,7 @@ type claim struct {
 // A write is an attempt to increment a counter.
 type write struct {
 	*claim
+	key     string
 	began   time.Duration
 	at      time.Duration // when it was over; when it began, if the client was killed meanwhile
 	version int
@@ -85,17 +93,23 @@ type write struct {
 type checker struct {
 	trial
 	finding
-	ttl    map[string]time.Duration
+	locks  map[string]lockable // by their names
 	claims []*claim
 	writes []*write
 }
 
 // check judges a trial.
 func check(t trial) finding {
-	c := checker{trial: t, ttl: make(map[string]time.Duration)}
+	c := checker{trial: t, locks: make(map[string]lockable)}
 	c.Outcomes = make(outcomeCounts)
-	for _, k := range t.Keys {
-		c.ttl[k.Name] = k.TTL
+	c.Overlaps, c.AtOnce, c.Taken, c.Kinds = make(map[string]int), make(map[string]int), make(map[string]int), make(map[string]int)
+	for _, l := range t.Locks {
+		c.locks[l.String()] = l
+		for _, fenced := range []bool{false, true} {
+			if !fenced || l.mayFence() {
+				c.Kinds[l.Kind.label(fenced)] = 0
+			}
+		}
 	}
 	for _, l := range t.Logs {
 		c.read(l)
@@ -105,6 +119,7 @@ func check(t trial) finding {
 	c.checkCounters()
 	c.checkResource()
 	c.checkProgress()
+	c.checkKinds()
 	return c.finding
 }
 
@@ -158,7 +173,7 @@ func (c *checker) read(l clientLog) {
 		if names, is := allowed[r.Op]; is {
 			c.Outcomes.add(r)
 			if !slices.Contains(names, r.Outcome) {
-				c.violation("%s %s ended in %s", who, r.Key, r.Outcome)
+				c.violation("%s %s ended in %s", who, r.Lock, r.Outcome)
 			}
 		}
 		var h *claim
@@ -173,7 +188,14 @@ func (c *checker) read(l clientLog) {
 			if r.Outcome != ok {
 				continue
 			}
-			h = &claim{client: l.Client, hold: r.Hold, key: r.Key, span: span{From: r.T}, until: r.T, fence: r.Fence}
+			lock, is := c.locks[r.Lock]
+			if !is {
+				c.violation("%s of %q, of which nothing is known", who, r.Lock)
+				continue
+			}
+			c.Taken[r.Lock]++
+			c.Kinds[lock.Kind.label(r.Fence != 0)]++
+			h = &claim{client: l.Client, hold: r.Hold, lock: lock, span: span{From: r.T}, until: r.T, fence: r.Fence}
 			holds[r.Hold] = h
 			c.claims = append(c.claims, h)
 		default:
@@ -182,15 +204,15 @@ func (c *checker) read(l clientLog) {
 				continue
 			}
 		}
-		if r.Until > r.T+c.ttl[h.key] {
-			c.violation("%s %s: valid for %v, longer than the TTL", who, h.key, r.Until-r.T)
+		if r.Until > r.T+h.lock.TTL {
+			c.violation("%s %s: valid for %v, longer than the TTL", who, h.lock, r.Until-r.T)
 		}
 		switch r.Op {
 		case opWrite:
-			open[r.Hold] = &write{claim: h, began: r.T, at: r.T, version: r.Version}
+			open[r.Hold] = &write{claim: h, key: r.Key, began: r.T, at: r.T, version: r.Version}
 		case opWrote:
 			w := open[r.Hold]
-			if w == nil || w.version != r.Version {
+			if w == nil || w.key != r.Key || w.version != r.Version {
 				c.violation("%s of a write that was not begun", who)
 				continue
 			}
@@ -201,7 +223,7 @@ func (c *checker) read(l clientLog) {
 			h.To, h.left = r.T, true
 		case opExtend, opUnlock, opLost:
 			if r.T < h.until && strings.Contains(r.Outcome, "not held") {
-				c.violation("%s %s, hold %d: %s, though it was valid until %s", who, h.key, h.hold, r.Outcome, c.at(h.until))
+				c.violation("%s %s, hold %d: %s, though it was valid until %s", who, h.lock, h.hold, r.Outcome, c.at(h.until))
 			}
 		}
 		h.until = max(h.until, r.Until)
@@ -224,26 +246,49 @@ func (c *checker) read(l clientLog) {
 	}
 }
 
-// checkOverlaps finds claims of one key that overlap. Those that touch do not.
+// checkOverlaps finds claims that exclude each other and overlap. Those that touch do not. It goes
+// through the claims in the order of their beginnings, and knows for each key who has it then.
 func (c *checker) checkOverlaps() {
 	slices.SortFunc(c.claims, func(a, b *claim) int {
-		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 	})
-	var last *claim // of those of this key so far, the one that ends last
+	holders := make(map[string][]*claim) // by key
 	for _, h := range c.claims {
-		switch {
-		case h.To <= h.From: // over before it began
+		if h.To <= h.From { // over before it began
 			continue
-		case last != nil && last.key == h.key && h.From < last.To:
-			c.Overlaps++
-			c.violation("%s: %s (hold %d, %s to %s) and %s (hold %d, %s to %s) had it at once", h.key,
-				last.client, last.hold, c.at(last.From), c.at(last.To), h.client, h.hold, c.at(h.From), c.at(h.To))
-			if h.To <= last.To {
-				continue
-			}
 		}
-		last = h
+		for _, key := range h.lock.Keys {
+			now := slices.DeleteFunc(holders[key], func(other *claim) bool { return other.To <= h.From })
+			if others := h.lock.excludedBy(now); len(others) > 0 {
+				c.Overlaps[key]++
+				c.violation("%s: %s and %s had it at once", key, c.show(others...), c.show(h))
+			}
+			holders[key] = append(now, h)
+			c.AtOnce[key] = max(c.AtOnce[key], len(holders[key]))
+		}
 	}
+}
+
+// excludedBy returns those because of whom nobody may have the lock beside the holders of a key.
+func (l lockable) excludedBy(holders []*claim) (others []*claim) {
+	if l.Kind == permits && len(holders) < l.Permits {
+		return nil
+	}
+	for _, h := range holders {
+		if l.Kind != shared || h.lock.Kind != shared {
+			others = append(others, h)
+		}
+	}
+	return others
+}
+
+// show lists claims.
+func (c *checker) show(claims ...*claim) string {
+	var all []string
+	for _, h := range claims {
+		all = append(all, fmt.Sprintf("%s (hold %d of %s, %s to %s)", h.client, h.hold, h.lock, c.at(h.From), c.at(h.To)))
+	}
+	return strings.Join(all, ", ")
 }
 
 // checkFences demands that no two locks of a key have the same fence, and that each has a greater
@@ -254,24 +299,25 @@ func (c *checker) checkFences() {
 		fence uint64
 	}
 	given := make(map[at]*claim)
-	var last *claim // of those of this key so far, the one with the greatest fence
+	greatest := make(map[string]*claim) // by key: the one with the greatest fence so far
 	for _, h := range c.claims {
 		if h.fence == 0 {
 			continue
 		}
-		if other := given[at{h.key, h.fence}]; other != nil {
-			c.violation("%s: %s (hold %d) and %s (hold %d) have the same fence, %d", h.key, other.client, other.hold, h.client, h.hold, h.fence)
-		}
-		given[at{h.key, h.fence}] = h
-		switch {
-		case h.To <= h.From: // it does not say when it began
-			continue
-		case last == nil || last.key != h.key || last.fence < h.fence:
-			last = h
-		case h.fence < last.fence:
-			c.Backward++
-			c.violation("%s: %s (hold %d) has the fence %d from %s on, and %s (hold %d) had %d from %s on", h.key,
-				h.client, h.hold, h.fence, c.at(h.From), last.client, last.hold, last.fence, c.at(last.From))
+		for _, key := range h.lock.Keys {
+			if other := given[at{key, h.fence}]; other != nil {
+				c.violation("%s: %s (hold %d) and %s (hold %d) have the same fence, %d", key, other.client, other.hold, h.client, h.hold, h.fence)
+			}
+			given[at{key, h.fence}] = h
+			switch last := greatest[key]; {
+			case h.To <= h.From: // it does not say when it began
+			case last == nil || last.fence < h.fence:
+				greatest[key] = h
+			case h.fence < last.fence:
+				c.Backward++
+				c.violation("%s: %s (hold %d) has the fence %d from %s on, and %s (hold %d) had %d from %s on", key,
+					h.client, h.hold, h.fence, c.at(h.From), last.client, last.hold, last.fence, c.at(last.From))
+			}
 		}
 	}
 }
@@ -363,7 +409,7 @@ func (c *checker) checkResource() {
 		if !a.Taken {
 			continue
 		}
-		c.Taken++
+		c.Written++
 		if a.Fence < greatest[a.Key] {
 			c.harm("%s: a write of %s at %s with the fence %d was taken after one with %d", a.Key, a.Client, c.at(a.T), a.Fence, greatest[a.Key])
 		}
@@ -379,9 +425,9 @@ func (c *checker) checkResource() {
 			c.violation("%s: a write of %d by %s ended in %s at %s, and the resource has not had it", w.key, w.version+1, w.client, w.outcome, c.at(w.at))
 		}
 	}
-	for _, k := range c.Keys {
-		if c.Counts[k.Name] != count[k.Name] {
-			c.violation("%s: the resource's count is %d, and %d was written last", k.Name, c.Counts[k.Name], count[k.Name])
+	for _, key := range keysOf(c.Locks) {
+		if c.Counts[key] != count[key] {
+			c.violation("%s: the resource's count is %d, and %d was written last", key, c.Counts[key], count[key])
 		}
 	}
 	if c.Late < c.LeastLate {
@@ -392,10 +438,10 @@ func (c *checker) checkResource() {
 // checkProgress finds the longest time in which a key was not taken, though a
 // majority of the masters was up all the while.
 func (c *checker) checkProgress() {
-	for _, k := range c.Keys {
+	for _, key := range keysOf(c.Locks) {
 		var taken []time.Duration
 		for _, h := range c.claims {
-			if h.key == k.Name {
+			if slices.Contains(h.lock.Keys, key) {
 				taken = append(taken, h.From)
 			}
 		}
@@ -406,13 +452,26 @@ func (c *checker) checkProgress() {
 			end, _ := slices.BinarySearch(taken, up.To)
 			for _, t := range append(taken[first:end:end], up.To) {
 				if t-since > c.Stall {
-					c.Stall, c.StallKey = t-since, k.Name
+					c.Stall, c.StallKey = t-since, key
 				}
 				if c.Bound > 0 && t-since > c.Bound {
-					c.violation("%s was not taken from %s to %s, though a majority of the masters was up", k.Name, c.at(since), c.at(t))
+					c.violation("%s was not taken from %s to %s, though a majority of the masters was up", key, c.at(since), c.at(t))
 				}
 				since = t
 			}
+		}
+	}
+}
+
+// checkKinds demands locks of each kind, if there was time for them.
+func (c *checker) checkKinds() {
+	var up time.Duration
+	for _, s := range c.Up {
+		up += s.To - s.From
+	}
+	for _, k := range slices.Sorted(maps.Keys(c.Kinds)) {
+		if c.Kinds[k] == 0 && c.LongEnough > 0 && up >= c.LongEnough {
+			c.violation("no lock of the kind %s was taken, though a majority of the masters was up for %v", k, up)
 		}
 	}
 }

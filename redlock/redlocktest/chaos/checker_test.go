@@ -16,7 +16,7 @@ const ms = time.Millisecond
 // taken is a lock that was taken from..until, left at left (0: never), by hold
 // number hold.
 func taken(hold int, from, until, left time.Duration) []record {
-	all := []record{{T: from, Op: opTry, Key: "k", Hold: hold, Until: until, Outcome: ok}}
+	all := []record{{T: from, Op: opTry, Lock: "k", Hold: hold, Until: until, Outcome: ok}}
 	if left != 0 {
 		all = append(all, record{T: left, Op: opLeave, Hold: hold}, record{T: left + 1, Op: opUnlock, Hold: hold, Outcome: ok})
 	}
@@ -26,8 +26,8 @@ func taken(hold int, from, until, left time.Duration) []record {
 // incremented is a write of a counter that had the value v.
 func incremented(hold int, at time.Duration, v int, outcome string, valid bool) []record {
 	return []record{
-		{T: at - 1, Op: opWrite, Hold: hold, Version: v},
-		{T: at, Op: opWrote, Hold: hold, Version: v, Outcome: outcome, Valid: valid},
+		{T: at - 1, Op: opWrite, Key: "k", Hold: hold, Version: v},
+		{T: at, Op: opWrote, Key: "k", Hold: hold, Version: v, Outcome: outcome, Valid: valid},
 	}
 }
 
@@ -48,9 +48,12 @@ func killed(name string, parts ...[]record) clientLog {
 	return l
 }
 
+// one is a plain lock.
+func one(key string) lockable { return lockable{Kind: plain, Keys: []string{key}, TTL: 100 * ms} }
+
 // judge has the checker judge logs in which the key k has a TTL of 100 ms.
 func judge(count int, logs ...clientLog) finding {
-	return check(trial{Keys: []lockKey{{"k", 100 * ms}}, Logs: logs, Counters: map[string]int{"k": count}})
+	return check(trial{Locks: []lockable{one("k")}, Logs: logs, Counters: map[string]int{"k": count}})
 }
 
 func TestOverlapsAreFound(t *testing.T) {
@@ -91,17 +94,107 @@ func TestOverlapsAreFound(t *testing.T) {
 			log("b", taken(1, 101*ms, 190*ms, 175*ms))}, 0},
 	} {
 		f := judge(0, test.logs...)
-		require.Equal(t, test.overlaps, f.Overlaps, test.what)
+		require.Equal(t, test.overlaps, f.Overlaps["k"], test.what)
 		require.Len(t, f.Violations, test.overlaps, "%s: %v", test.what, f.Violations)
+	}
+}
+
+// takenOf is taken, of another lock than that on k.
+func takenOf(lock string, hold int, from, until, left time.Duration) []record {
+	all := taken(hold, from, until, left)
+	all[0].Lock = lock
+	return all
+}
+
+func TestWhoMayHaveAKeyTogether(t *testing.T) {
+	locks := []lockable{
+		one("k"), one("l"), one("m"),
+		{Kind: several, Keys: []string{"k", "l"}, TTL: 100 * ms},
+		{Kind: several, Keys: []string{"m", "l"}, TTL: 100 * ms},
+		{Kind: several, Keys: []string{"k", "l", "m"}, TTL: 100 * ms},
+		{Kind: shared, Keys: []string{"k"}, TTL: 100 * ms},
+		{Kind: shared, Keys: []string{"l"}, TTL: 100 * ms},
+		{Kind: foreign, Keys: []string{"k"}, TTL: 100 * ms},
+		{Kind: permits, Keys: []string{"p"}, TTL: 100 * ms, Permits: 2},
+		{Kind: permits, Keys: []string{"q"}, TTL: 100 * ms, Permits: 3},
+	}
+	type overlaps map[string]int
+	// Each is by a client of its own, from..until.
+	type lock struct {
+		name        string
+		from, until time.Duration
+	}
+	for _, test := range []struct {
+		what  string
+		locks []lock
+		overlaps
+		atOnce int // of the first one's first key
+	}{
+		{"readers", []lock{{"shared k", 10 * ms, 100 * ms}, {"shared k", 20 * ms, 110 * ms}, {"shared k", 30 * ms, 40 * ms}}, nil, 3},
+		{"a writer within a reader", []lock{{"shared k", 10 * ms, 100 * ms}, {"k", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
+		{"a reader within a writer", []lock{{"k", 10 * ms, 100 * ms}, {"shared k", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
+		{"two readers within a writer", []lock{{"k", 10 * ms, 100 * ms}, {"shared k", 20 * ms, 50 * ms}, {"shared k", 30 * ms, 40 * ms}}, overlaps{"k": 2}, 3},
+		{"a writer after one reader, and within another that came first",
+			[]lock{{"shared k", 10 * ms, 100 * ms}, {"shared k", 20 * ms, 30 * ms}, {"k", 40 * ms, 50 * ms}}, overlaps{"k": 1}, 2},
+		{"a writer within two readers", []lock{{"shared k", 10 * ms, 100 * ms}, {"shared k", 20 * ms, 90 * ms}, {"k", 40 * ms, 50 * ms}}, overlaps{"k": 1}, 3},
+		{"a writer when the last reader has left", []lock{{"shared k", 10 * ms, 100 * ms}, {"shared k", 20 * ms, 60 * ms}, {"k", 100 * ms, 150 * ms}}, nil, 2},
+		{"a writer a nanosecond before", []lock{{"shared k", 10 * ms, 100 * ms}, {"shared k", 20 * ms, 60 * ms}, {"k", 100*ms - 1, 150 * ms}}, overlaps{"k": 1}, 2},
+		{"a reader when the writer has left", []lock{{"k", 10 * ms, 100 * ms}, {"shared k", 100 * ms, 150 * ms}, {"shared k", 101 * ms, 150 * ms}}, nil, 2},
+		{"a reader a nanosecond before", []lock{{"k", 10 * ms, 100 * ms}, {"shared k", 100*ms - 1, 150 * ms}}, overlaps{"k": 1}, 2},
+		{"a reader of another key", []lock{{"k", 10 * ms, 100 * ms}, {"shared l", 20 * ms, 30 * ms}}, nil, 1},
+
+		{"another library's beside a writer", []lock{{"k", 10 * ms, 100 * ms}, {"foreign k", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
+		{"another library's beside another library's", []lock{{"foreign k", 10 * ms, 100 * ms}, {"foreign k", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
+		{"a reader beside another library's", []lock{{"foreign k", 10 * ms, 100 * ms}, {"shared k", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
+		{"several keys beside another library's", []lock{{"foreign k", 10 * ms, 100 * ms}, {"k+l", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
+
+		{"one of several keys: the first", []lock{{"k+l", 10 * ms, 100 * ms}, {"k", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
+		{"one of several keys: the last", []lock{{"k+l", 10 * ms, 100 * ms}, {"l", 20 * ms, 30 * ms}}, overlaps{"l": 1}, 1},
+		{"several keys within one of them", []lock{{"l", 10 * ms, 100 * ms}, {"k+l", 20 * ms, 30 * ms}}, overlaps{"l": 1}, 2},
+		{"several keys, and a key that is none of them", []lock{{"k+l", 10 * ms, 100 * ms}, {"m", 20 * ms, 30 * ms}}, nil, 1},
+		{"several keys, of which one is the same", []lock{{"k+l", 10 * ms, 100 * ms}, {"m+l", 20 * ms, 30 * ms}}, overlaps{"l": 1}, 1},
+		{"several keys, of which two are the same", []lock{{"m+l", 10 * ms, 100 * ms}, {"k+l+m", 20 * ms, 30 * ms}}, overlaps{"l": 1, "m": 1}, 2},
+		{"several keys after those that were held", []lock{{"k", 10 * ms, 50 * ms}, {"m+l", 20 * ms, 60 * ms}, {"k+l+m", 60 * ms, 90 * ms}, {"l", 90 * ms, 95 * ms}}, nil, 1},
+		{"a reader of one of several keys", []lock{{"k+l", 10 * ms, 100 * ms}, {"shared l", 20 * ms, 30 * ms}}, overlaps{"l": 1}, 1},
+		{"several keys within a reader of one", []lock{{"shared k", 10 * ms, 100 * ms}, {"k+l", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
+
+		{"as many as there are permits", []lock{{"permits p", 10 * ms, 100 * ms}, {"permits p", 20 * ms, 110 * ms}}, nil, 2},
+		{"one more", []lock{{"permits p", 10 * ms, 100 * ms}, {"permits p", 20 * ms, 110 * ms}, {"permits p", 30 * ms, 40 * ms}}, overlaps{"p": 1}, 3},
+		{"two more", []lock{{"permits p", 10 * ms, 100 * ms}, {"permits p", 20 * ms, 110 * ms}, {"permits p", 30 * ms, 120 * ms}, {"permits p", 40 * ms, 130 * ms}},
+			overlaps{"p": 2}, 4},
+		{"one when another has left", []lock{{"permits p", 10 * ms, 100 * ms}, {"permits p", 20 * ms, 60 * ms}, {"permits p", 60 * ms, 110 * ms}}, nil, 2},
+		{"one a nanosecond before", []lock{{"permits p", 10 * ms, 100 * ms}, {"permits p", 20 * ms, 60 * ms}, {"permits p", 60*ms - 1, 110 * ms}}, overlaps{"p": 1}, 3},
+		{"three of three", []lock{{"permits q", 10 * ms, 100 * ms}, {"permits q", 20 * ms, 110 * ms}, {"permits q", 30 * ms, 40 * ms}}, nil, 3},
+		{"permits of two keys", []lock{{"permits p", 10 * ms, 100 * ms}, {"permits p", 20 * ms, 110 * ms}, {"permits q", 30 * ms, 40 * ms}}, nil, 2},
+	} {
+		for range 2 { // in the order of their beginnings, and in the other
+			var logs []clientLog
+			for i, l := range test.locks {
+				logs = append(logs, log(string(rune('a'+i)), takenOf(l.name, 1, l.from, l.from+100*ms, l.until)))
+			}
+			f := check(trial{Locks: locks, Logs: logs})
+			want := 0
+			for key, n := range test.overlaps {
+				require.Equal(t, n, f.Overlaps[key], "%s: %s", test.what, key)
+				want += n
+			}
+			require.Len(t, f.Violations, want, "%s: %v", test.what, f.Violations)
+			for _, l := range locks {
+				if l.String() == test.locks[0].name {
+					require.Equal(t, test.atOnce, f.AtOnce[l.Keys[0]], test.what)
+				}
+			}
+			slices.Reverse(logs)
+		}
 	}
 }
 
 func TestClaimsOfDifferentKeysDoNotOverlap(t *testing.T) {
 	other := taken(1, 10*ms, 100*ms, 90*ms)
-	other[0].Key = "other"
+	other[0].Lock = "other"
 	f := check(trial{
-		Keys: []lockKey{{"k", 100 * ms}, {"other", 100 * ms}},
-		Logs: []clientLog{log("a", taken(1, 10*ms, 100*ms, 90*ms)), log("b", other)},
+		Locks: []lockable{one("k"), one("other")},
+		Logs:  []clientLog{log("a", taken(1, 10*ms, 100*ms, 90*ms)), log("b", other)},
 	})
 	require.Empty(t, f.Violations)
 	require.Equal(t, 2, f.Outcomes[opTry][ok])
@@ -165,8 +258,7 @@ func arrived(client string, fence uint64, at time.Duration, v int, taken bool) a
 
 func TestFencesGrow(t *testing.T) {
 	a, b := taken(1, 10*ms, 100*ms, 20*ms), taken(1, 30*ms, 120*ms, 40*ms)
-	other := taken(1, 30*ms, 120*ms, 40*ms)
-	other[0].Key = "other"
+	other, both := takenOf("other", 1, 30*ms, 120*ms, 40*ms), takenOf("m+k", 1, 30*ms, 120*ms, 40*ms)
 	for _, test := range []struct {
 		what      string
 		logs      []clientLog
@@ -184,8 +276,12 @@ func TestFencesGrow(t *testing.T) {
 		{"lower than that before the last", []clientLog{
 			log("a", fenced(7, a)), log("b", fenced(9, b)), log("c", fenced(8, taken(1, 50*ms, 140*ms, 60*ms)))}, "c (hold 1) has the fence 8"},
 		{"a lower one, of another key", []clientLog{log("a", fenced(7, a)), log("b", fenced(6, other))}, ""},
+		{"a greater one, of several keys", []clientLog{log("a", fenced(7, a)), log("b", fenced(8, both))}, ""},
+		{"a lower one, of several keys", []clientLog{log("a", fenced(7, a)), log("b", fenced(6, both))}, "k: b (hold 1) has the fence 6"},
+		{"a lower one than that of several keys", []clientLog{log("a", fenced(7, takenOf("m+k", 1, 10*ms, 100*ms, 20*ms))), log("b", fenced(6, b))}, "k: b (hold 1) has the fence 6"},
+		{"the same as that of several keys", []clientLog{log("a", fenced(7, takenOf("m+k", 1, 10*ms, 100*ms, 20*ms))), log("b", fenced(7, b))}, "k: a (hold 1) and b (hold 1) have the same fence"},
 	} {
-		f := check(trial{Keys: []lockKey{{"k", 100 * ms}, {"other", 100 * ms}}, Logs: test.logs})
+		f := check(trial{Locks: []lockable{one("k"), one("other"), {Kind: several, Keys: []string{"m", "k"}, TTL: 100 * ms}}, Logs: test.logs})
 		require.Equal(t, strings.Contains(test.violation, "has the fence"), f.Backward == 1, test.what)
 		if test.violation == "" {
 			require.Empty(t, f.Violations, test.what)
@@ -242,7 +338,7 @@ func TestTheResourceIsAccountedFor(t *testing.T) {
 		{"lost without a write", 0, []clientLog{log("a", a, incremented(1, 20*ms, 0, ok, true))},
 			[]arrival{arrived("a", 7, 20*ms, 0, true)}, 0, "the resource's count is 0, and 1 was written last", nil},
 	} {
-		f := check(trial{Keys: []lockKey{{"k", 100 * ms}}, Logs: test.logs, Arrivals: test.arrivals, Counts: map[string]int{"k": test.count}})
+		f := check(trial{Locks: []lockable{one("k")}, Logs: test.logs, Arrivals: test.arrivals, Counts: map[string]int{"k": test.count}})
 		require.Equal(t, test.lost, f.Lost, test.what)
 		require.Len(t, f.Harm, len(test.harm), "%s: %v", test.what, f.Harm)
 		for i, h := range test.harm {
@@ -260,7 +356,7 @@ func TestTheResourceIsAccountedFor(t *testing.T) {
 
 func TestLateWritesAreDemanded(t *testing.T) {
 	late := trial{
-		Keys: []lockKey{{"k", 100 * ms}}, LeastLate: 1, Counts: map[string]int{"k": 1},
+		Locks: []lockable{one("k")}, LeastLate: 1, Counts: map[string]int{"k": 1},
 		Logs: []clientLog{
 			log("a", fenced(7, taken(1, 10*ms, 100*ms, 0)), incremented(1, 130*ms, 0, refused, false)),
 			log("b", fenced(8, taken(1, 110*ms, 200*ms, 190*ms)), incremented(1, 120*ms, 0, ok, true)),
@@ -339,6 +435,38 @@ func TestLogsMustBeWhole(t *testing.T) {
 	require.Len(t, judge(0, log("a", taken(1, 10*ms, 111*ms, 20*ms))).Violations, 1, "valid for longer than the TTL")
 }
 
+func TestEachKindIsToBeTaken(t *testing.T) {
+	kinds := trial{
+		Locks: []lockable{one("k"), {Kind: shared, Keys: []string{"k"}, TTL: 100 * ms}, {Kind: foreign, Keys: []string{"k"}, TTL: 100 * ms}},
+		Logs:  []clientLog{log("a", taken(1, 10*ms, 100*ms, 20*ms), fenced(7, taken(2, 30*ms, 100*ms, 40*ms)), takenOf("foreign k", 3, 50*ms, 100*ms, 60*ms))},
+		Up:    []span{{0, 40 * ms}, {50 * ms, 80 * ms}}, // 70 ms in all
+	}
+	f := check(kinds)
+	require.Empty(t, f.Violations)
+	require.Equal(t, map[string]int{"plain": 1, "plain fenced": 1, "foreign": 1, "shared": 0}, f.Kinds)
+	require.Equal(t, map[string]int{"k": 2, "foreign k": 1}, f.Taken)
+
+	kinds.LongEnough = 70*ms + 1
+	require.Empty(t, check(kinds).Violations, "a short run shows nothing")
+	kinds.LongEnough = 70 * ms
+	f = check(kinds)
+	require.Len(t, f.Violations, 1)
+	require.Contains(t, f.Violations[0], "no lock of the kind shared was taken")
+
+	kinds.Logs = append(kinds.Logs, log("b", takenOf("shared k", 1, 70*ms, 100*ms, 75*ms)))
+	require.Empty(t, check(kinds).Violations)
+	kinds.Logs[0].Records = slices.Delete(kinds.Logs[0].Records, 3, 6)
+	f = check(kinds)
+	require.Len(t, f.Violations, 1)
+	require.Contains(t, f.Violations[0], "no lock of the kind plain fenced was taken")
+}
+
+func TestARecordOfAnUnknownLockIsAViolation(t *testing.T) {
+	f := judge(0, killed("a", takenOf("what", 1, 10*ms, 100*ms, 0)))
+	require.Len(t, f.Violations, 1)
+	require.Contains(t, f.Violations[0], `of "what", of which nothing is known`)
+}
+
 func TestProgressIsDemandedWhileAMajorityIsUp(t *testing.T) {
 	for _, test := range []struct {
 		what  string
@@ -354,7 +482,7 @@ func TestProgressIsDemandedWhileAMajorityIsUp(t *testing.T) {
 	} {
 		for _, bound := range []time.Duration{0, test.stall - 1, test.stall} {
 			f := check(trial{
-				Keys: []lockKey{{"k", 100 * ms}}, Up: test.up, Bound: bound,
+				Locks: []lockable{one("k")}, Up: test.up, Bound: bound,
 				Logs: []clientLog{log("a", taken(1, 50*ms, 51*ms, 0), taken(2, 100*ms, 101*ms, 0), taken(3, 300*ms, 301*ms, 0))},
 			})
 			require.Equal(t, test.stall, f.Stall, test.what)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -25,7 +24,8 @@ import (
 type clientConfig struct {
 	Name         string
 	Masters      []string
-	Keys         []lockKey
+	Runs         []string // of the masters, when the test began
+	Locks        []lockable
 	Dir          string        // of the counters
 	Resource     string        // address
 	Journal      string        // file
@@ -34,14 +34,9 @@ type clientConfig struct {
 	Skew         time.Duration // of the wall clock, for the fences
 	Seed         uint64
 	Workers      int  // goroutines that take locks
-	Holder       bool // instead, take the first key once, and hold it until the finish
+	Holder       bool // instead, take one lock once, and hold it until the finish
+	Held         int  // ... which of Locks it is
 	Fenced       bool // ... with a fence
-}
-
-// A lockKey is a key that all fight for. All give it the same TTL.
-type lockKey struct {
-	Name string
-	TTL  time.Duration
 }
 
 const (
@@ -82,8 +77,8 @@ func runAsClient() {
 		panic(err)
 	}
 	skew.Offset = c.Skew
-	for _, k := range c.Keys {
-		c.counters[k.Name] = fileCounter{filepath.Join(c.Dir, k.Name)}
+	for _, key := range keysOf(c.Locks) {
+		c.counters[key] = fileCounter{filepath.Join(c.Dir, key)}
 	}
 	go c.listen()
 	c.run()
@@ -109,7 +104,7 @@ func (c *client) run() {
 	} else {
 		var workers sync.WaitGroup
 		for i := range c.Workers {
-			w := &worker{client: c, rng: rand.New(rand.NewPCG(c.Seed, uint64(i))), mutexes: make(map[mutexKind]*redlock.Mutex)}
+			w := newWorker(c, i)
 			workers.Go(w.run)
 		}
 		workers.Wait()
@@ -158,15 +153,19 @@ func (c *client) isFinishing() bool {
 	}
 }
 
-// hold takes the first key as soon as it is to be had.
+// hold takes one lock as soon as it is to be had.
 func (c *client) hold() {
-	w := &worker{client: c, rng: rand.New(rand.NewPCG(c.Seed, 0))}
-	key := c.Keys[0]
-	m := c.lock.NewMutex(key.Name, key.TTL, options(c.Fenced)...)
+	w := newWorker(c, 0)
+	defer w.stranger.close()
+	l := c.Locks[c.Held]
 	for !c.isFinishing() {
-		if h := w.acquire(context.Background(), key, m, c.Fenced, opTry); h != nil {
+		if h := w.acquire(context.Background(), l, c.Fenced, opTry); h != nil {
 			for !c.isFinishing() && h.look() {
-				h.increment()
+				if l.isWriter() {
+					h.increment()
+				} else {
+					time.Sleep(time.Millisecond)
+				}
 			}
 			h.leave(context.Background())
 			return
@@ -178,8 +177,8 @@ func (c *client) hold() {
 // whole waits until all masters are there and nothing is owed to any, and
 // until a lock that is taken is on all of them.
 func (c *client) whole() string {
-	key := c.Keys[len(c.Keys)-1]
-	m := c.lock.NewMutex("own-"+c.Name, key.TTL, redlock.WithRoundTimeout(key.TTL/2))
+	ttl := longestOf(c.Locks)
+	m := c.lock.NewMutex("own-"+c.Name, ttl, redlock.WithRoundTimeout(ttl/2))
 	problem := "no time"
 	for deadline := conn.Now() + patience; conn.Now() < deadline; time.Sleep(20 * time.Millisecond) {
 		if problem = c.missing(m); problem == "" {

@@ -45,6 +45,8 @@ func TestTheLockHoldsUnderFaults(t *testing.T) {
 	require.Contains(t, out, "no violation")
 	require.Regexp(t, `go run ./redlock/redlocktest/chaos -seed \d+ -duration 3s -clients 4\n`, out, "how to repeat it")
 
+	require.Regexp(t, `kinds +\d+: foreign \d+, permits \d+, plain \d+, plain fenced \d+, several \d+, several fenced \d+, shared \d+\n`, out)
+
 	late, refused, lost := fencedLine(t, out)
 	require.GreaterOrEqual(t, late, leastLate)
 	require.Equal(t, late, refused)

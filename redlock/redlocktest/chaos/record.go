@@ -19,7 +19,8 @@ import (
 type record struct {
 	T       time.Duration `json:"t"` // when it was over, for leave when it began
 	Op      op            `json:"op"`
-	Key     string        `json:"key,omitempty"`
+	Lock    string        `json:"lock,omitempty"` // that was asked for
+	Key     string        `json:"key,omitempty"`  // whose counter is written
 	Hold    int           `json:"hold,omitempty"` // which of the client's holds, from 1
 	Until   time.Duration `json:"until,omitempty"`
 	Fence   uint64        `json:"fence,omitempty"` // of the lock that was taken; 0 if it has none

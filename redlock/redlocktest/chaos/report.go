@@ -24,9 +24,12 @@ func report(out io.Writer, f finding, faults map[fault]int) {
 		acquired[o] = f.Outcomes[o][ok]
 	}
 	line(out, "acquisitions", "%s", counts(acquired))
-	line(out, "overlaps", "%d", f.Overlaps)
+	line(out, "kinds", "%s", counts(f.Kinds))
+	line(out, "locks", "%s", counts(f.Taken))
+	line(out, "at once", "at most %s", numbers(f.AtOnce))
+	line(out, "overlaps", "%s", counts(f.Overlaps))
 	line(out, "increments", "%d, of which %d when the validity had ended; %d overtaken, %d given up", f.Increments, f.Stale, f.Overtaken, f.GivenUp)
-	line(out, "fenced", "%d increments; %d writes came late, and %d were refused; %d increments lost", f.Taken, f.Late, f.Outcomes[opWrote][refused], f.Lost)
+	line(out, "fenced", "%d increments; %d writes came late, and %d were refused; %d increments lost", f.Written, f.Late, f.Outcomes[opWrote][refused], f.Lost)
 	line(out, "fences", "%d took a second round", f.Raised)
 	for _, o := range slices.Sorted(maps.Keys(f.Outcomes)) {
 		line(out, string(o), "%s", counts(f.Outcomes[o]))
@@ -54,14 +57,20 @@ func line(out io.Writer, what, format string, args ...any) {
 
 // counts lists what was counted, with its sum.
 func counts[K ~string](all map[K]int) string {
-	var parts []string
-	sum := 0
-	for _, k := range slices.Sorted(maps.Keys(all)) {
-		parts = append(parts, fmt.Sprintf("%s %d", k, all[k]))
-		sum += all[k]
-	}
-	if len(parts) == 0 {
+	if len(all) == 0 {
 		return "0"
 	}
-	return fmt.Sprintf("%d: %s", sum, strings.Join(parts, ", "))
+	sum := 0
+	for _, n := range all {
+		sum += n
+	}
+	return fmt.Sprintf("%d: %s", sum, numbers(all))
+}
+
+func numbers[K ~string](all map[K]int) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		parts = append(parts, fmt.Sprintf("%s %d", k, all[k]))
+	}
+	return strings.Join(parts, ", ")
 }

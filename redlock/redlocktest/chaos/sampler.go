@@ -24,19 +24,25 @@ type sampler struct {
 	violations []string
 }
 
-func startSampler(masters *redlocktest.Masters, n *nemesis) *sampler {
+func startSampler(masters *redlocktest.Masters, n *nemesis, locks []lockable) *sampler {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &sampler{cancel: cancel}
+	most := make(map[string]time.Duration) // by key
+	for _, l := range locks {
+		for _, key := range l.on() {
+			most[key] = max(most[key], l.TTL)
+		}
+	}
 	for i := range masters.N() {
 		s.running.Go(func() {
 			for sleep(ctx, sampleEvery) {
-				for _, key := range stormKeys {
+				for key, ttl := range most {
 					if n.isHarmed(i) {
 						break
 					}
 					// An error is the nemesis': the master was struck meanwhile.
-					if left, err := masters.Do(i, "PTTL", key.Name); err == nil {
-						s.sample(i, key, left.(int64))
+					if left, err := masters.Do(i, "PTTL", key); err == nil {
+						s.sample(i, key, ttl, left.(int64))
 					}
 				}
 			}
@@ -46,12 +52,12 @@ func startSampler(masters *redlocktest.Masters, n *nemesis) *sampler {
 }
 
 // sample takes a reply of PTTL: -2 if there is no key.
-func (s *sampler) sample(master int, key lockKey, left int64) {
+func (s *sampler) sample(master int, key string, ttl time.Duration, left int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.samples++
-	if left == -1 || left > key.TTL.Milliseconds() {
-		s.violations = append(s.violations, fmt.Sprintf("%s lives for %d ms on master %d, with a TTL of %v", key.Name, left, master, key.TTL))
+	if left == -1 || left > ttl.Milliseconds() {
+		s.violations = append(s.violations, fmt.Sprintf("%s lives for %d ms on master %d, with a TTL of %v", key, left, master, ttl))
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	workerCount = 3 // in each client
+	workerCount = 5 // in each client
 
 	// progressBound is within how long each key is to be taken while a majority
 	// of the masters is up. It is ten times what is usual, for busy machines.
@@ -29,18 +29,27 @@ const (
 	leastLate = 3
 )
 
-// stormKeys are what the clients fight for, the one with the longest TTL last.
-var stormKeys = []lockKey{
-	{"short", 400 * time.Millisecond},
-	{"medium", 800 * time.Millisecond},
-	{"long", 1600 * time.Millisecond},
+// stormLocks are what the clients fight for. All but the permits are on the same three keys.
+var stormLocks = []lockable{
+	{Kind: plain, Keys: []string{"a"}, TTL: 400 * time.Millisecond},
+	{Kind: plain, Keys: []string{"b"}, TTL: 800 * time.Millisecond},
+	{Kind: plain, Keys: []string{"c"}, TTL: 1600 * time.Millisecond},
+	{Kind: several, Keys: []string{"a", "b"}, TTL: 400 * time.Millisecond},
+	{Kind: several, Keys: []string{"c", "b"}, TTL: 1600 * time.Millisecond},
+	{Kind: several, Keys: []string{"b", "a", "c"}, TTL: 800 * time.Millisecond},
+	{Kind: shared, Keys: []string{"a"}, TTL: 400 * time.Millisecond},
+	{Kind: shared, Keys: []string{"b"}, TTL: 800 * time.Millisecond},
+	{Kind: permits, Keys: []string{"two"}, TTL: 800 * time.Millisecond, Permits: 2},
+	{Kind: permits, Keys: []string{"three"}, TTL: 400 * time.Millisecond, Permits: 3},
+	{Kind: foreign, Keys: []string{"a"}, TTL: 400 * time.Millisecond},
+	{Kind: foreign, Keys: []string{"b"}, TTL: 800 * time.Millisecond},
 }
 
 // storm tests the lock, with a resource that looks at fences or, if unfenced, at none. It returns
 // the exit status, or why there is none.
 func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint64, clients int, unfenced bool) (status int, err error) {
-	longest := stormKeys[len(stormKeys)-1].TTL
-	a, err := newArena(stormKeys, clientConfig{Seed: seed, Workers: workerCount, RestartGuard: restartGuard(longest)}, unfenced)
+	longest := longestOf(stormLocks)
+	a, err := newArena(stormLocks, clientConfig{Seed: seed, Workers: workerCount, RestartGuard: restartGuard(longest)}, unfenced)
 	if err != nil {
 		return 0, err
 	}
@@ -53,7 +62,7 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 		again += " -unfenced"
 	}
 	line(out, "the same again", "%s", again)
-	t, began := trial{Began: conn.Now(), Bound: progressBound}, wallClock()
+	t, began := trial{Began: conn.Now(), Bound: progressBound, LongEnough: progressBound}, wallClock()
 	if clients > 1 { // otherwise nobody is there while it is frozen
 		t.LeastLate = leastLate
 	}
@@ -63,7 +72,7 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 		}
 	}
 	n := newNemesis(a.masters, a.fleet, a.resource, longest)
-	s := startSampler(a.masters, n)
+	s := startSampler(a.masters, n, a.locks)
 	defer s.cancel() // without waiting for it, which may wait for a frozen master
 	err = n.run(ctx, plan(seed, duration, masterCount, clients, longest))
 	if ctx.Err() != nil {

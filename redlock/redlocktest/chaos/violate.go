@@ -39,7 +39,7 @@ func violate(ctx context.Context, out io.Writer) (status int, err error) {
 	return status, nil
 }
 
-var violatedKeys = []lockKey{{"violated", 5 * time.Minute}} // for longer than this can take
+var violatedKeys = []lockable{{Kind: plain, Keys: []string{"violated"}, TTL: 5 * time.Minute}} // for longer than this can take
 
 // violatePlain restarts a master at once, without its keys, while a lock that needs it is held.
 //
@@ -71,7 +71,7 @@ func violatePlain(ctx context.Context, out io.Writer) (found bool, err error) {
 	}
 	fmt.Fprintln(out, "a master of a quorum was restarted at once, without its keys")
 	report(out, f, map[fault]int{"master restarted at once": 1})
-	return f.Overlaps > 0, nil
+	return len(f.Overlaps) > 0, nil
 }
 
 // An oblivion is a way in which no quorum remembers the fence of a lock that is held.
@@ -181,7 +181,7 @@ func (o oblivion) report(out io.Writer, a *arena, f finding) (as bool, err error
 	if o.behind > downtime {
 		stopped = 1
 	}
-	as = f.Overlaps > 0 && len(f.Harm) == 0 && f.Backward == stopped && refusals(stopped) > 0 && refusals(1-stopped) == 0
+	as = len(f.Overlaps) > 0 && len(f.Harm) == 0 && f.Backward == stopped && refusals(stopped) > 0 && refusals(1-stopped) == 0
 	if !as {
 		fmt.Fprintln(out, "that is not as it should be")
 		report(out, f, nil)

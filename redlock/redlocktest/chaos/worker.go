@@ -15,16 +15,34 @@ import (
 // A worker is one goroutine of a client that takes locks in turns.
 type worker struct {
 	*client
-	rng     *rand.Rand
-	mutexes map[mutexKind]*redlock.Mutex // reused
+	rng      *rand.Rand
+	mutexes  map[mutexKind]*redlock.Mutex // reused
+	stranger *stranger
 }
 
 type mutexKind struct {
-	key    string
+	lock   string
 	fenced bool
 }
 
+// A mutex is a [redlock.Mutex], or that of a stranger.
+type mutex interface {
+	TryLock(context.Context) error
+	Lock(context.Context) error
+	Extend(context.Context) error
+	Unlock(context.Context) error
+	Remaining() time.Duration
+}
+
+func newWorker(c *client, i int) *worker {
+	return &worker{
+		client: c, rng: rand.New(rand.NewPCG(c.Seed, uint64(i))), mutexes: make(map[mutexKind]*redlock.Mutex),
+		stranger: newStranger(c.Masters, c.Runs, c.RestartGuard),
+	}
+}
+
 func (w *worker) run() {
+	defer w.stranger.close()
 	for !w.isFinishing() {
 		w.turn()
 		time.Sleep(w.upTo(2 * time.Millisecond))
@@ -37,11 +55,20 @@ func (w *worker) percent(n int) bool { return w.rng.IntN(100) < n }
 func (w *worker) upTo(most time.Duration) time.Duration { return rand64(w.rng, most) }
 
 // long is about as long as a lock lives that is not renewed.
-func (w *worker) long(key lockKey) time.Duration { return w.upTo(key.TTL + key.TTL/2) }
+func (w *worker) long(l lockable) time.Duration { return w.upTo(l.TTL + l.TTL/2) }
+
+// short is how long most locks are held. Those that others can hold meanwhile are held for longer,
+// or these would hardly ever come.
+func (w *worker) short(l lockable) time.Duration {
+	if l.isWriter() {
+		return w.upTo(3 * time.Millisecond)
+	}
+	return w.upTo(50 * time.Millisecond)
+}
 
 // turn tries to take a lock in one of the ways there are, and uses it.
 func (w *worker) turn() {
-	key := w.Keys[w.rng.IntN(len(w.Keys))]
+	l := w.Locks[w.rng.IntN(len(w.Locks))]
 	ctx, cancel := context.WithTimeout(context.Background(), w.upTo(2*time.Second))
 	defer cancel()
 	switch {
@@ -50,31 +77,31 @@ func (w *worker) turn() {
 	case w.percent(3):
 		cancel()
 	}
-	fenced := w.percent(50)
-	if w.percent(10) {
-		w.do(ctx, key, fenced)
+	fenced := w.percent(50) && l.mayFence()
+	if w.percent(10) && l.Kind != foreign {
+		w.do(ctx, l, fenced)
 		return
 	}
 	how := opLock
 	if w.percent(40) {
 		how = opTry
 	}
-	h := w.acquire(ctx, key, w.mutex(key, fenced), fenced, how)
+	h := w.acquire(ctx, l, fenced, how)
 	if h == nil {
 		return
 	}
 	switch {
-	case w.percent(3):
-		h.keep(w.long(key))
+	case w.percent(3) && l.Kind != foreign:
+		h.keep(w.long(l))
 	case w.percent(3):
 		for range 1 + w.rng.IntN(3) {
-			h.work(w.long(key) / 2)
+			h.work(w.long(l) / 2)
 			h.extend()
 		}
 	case w.percent(1):
-		h.work(w.long(key)) // it ends with the validity, unless it does before
+		h.work(w.long(l)) // it ends with the validity, unless it does before
 	default:
-		h.work(w.upTo(3 * time.Millisecond))
+		h.work(w.short(l))
 	}
 	if w.percent(1) {
 		return // the lock is left to its TTL
@@ -87,24 +114,21 @@ func (w *worker) turn() {
 	h.leave(release)
 }
 
-// mutex returns the worker's Mutex of a key, now and then a fresh one.
-func (w *worker) mutex(key lockKey, fenced bool) *redlock.Mutex {
-	kind := mutexKind{key.Name, fenced}
+// mutex returns the worker's mutex of a lock, now and then a fresh one.
+func (w *worker) mutex(l lockable, fenced bool) mutex {
+	if l.Kind == foreign {
+		return w.stranger.newMutex(l)
+	}
+	kind := mutexKind{l.String(), fenced}
 	if w.mutexes[kind] == nil || w.percent(5) {
-		w.mutexes[kind] = w.lock.NewMutex(key.Name, key.TTL, options(fenced)...)
+		w.mutexes[kind] = w.lock.NewMutex(l.Keys[0], l.TTL, l.options(fenced)...)
 	}
 	return w.mutexes[kind]
 }
 
-func options(fenced bool) []redlock.Option {
-	if fenced {
-		return []redlock.Option{redlock.WithFence()}
-	}
-	return nil
-}
-
 // acquire returns nil if the lock was not to be had.
-func (w *worker) acquire(ctx context.Context, key lockKey, m *redlock.Mutex, fenced bool, how op) *hold {
+func (w *worker) acquire(ctx context.Context, l lockable, fenced bool, how op) *hold {
+	m := w.mutex(l, fenced)
 	attempt := m.TryLock
 	if how == opLock {
 		attempt = m.Lock
@@ -112,46 +136,48 @@ func (w *worker) acquire(ctx context.Context, key lockKey, m *redlock.Mutex, fen
 	err := attempt(ctx)
 	now := conn.Now()
 	if err != nil {
-		w.add(record{T: now, Op: how, Key: key.Name, Outcome: name(ctx, err)})
+		w.add(record{T: now, Op: how, Lock: l.String(), Outcome: name(ctx, err)})
 		return nil
 	}
-	h := &hold{key: key, mutex: m, until: now + m.Remaining(), fenced: fenced, fence: m.Fence()}
+	h := &hold{lock: l, mutex: m, until: now + m.Remaining(), fenced: fenced}
+	if fenced {
+		h.fence = m.(*redlock.Mutex).Fence()
+	}
 	return w.begin(h, now, how)
 }
 
 // do takes the lock by Do, under a context that may end while it is held.
-func (w *worker) do(ctx context.Context, key lockKey, fenced bool) {
+func (w *worker) do(ctx context.Context, l lockable, fenced bool) {
 	began := false
-	err := w.lock.Do(ctx, key.Name, key.TTL, func(held context.Context) error {
+	err := w.lock.Do(ctx, l.Keys[0], l.TTL, func(held context.Context) error {
 		now := conn.Now()
 		began = true
-		h := w.begin(&hold{key: key, alive: held, until: now, fenced: fenced, fence: redlock.FenceFrom(held)}, now, opDo)
+		h := w.begin(&hold{lock: l, alive: held, until: now, fenced: fenced, fence: redlock.FenceFrom(held)}, now, opDo)
 		if w.percent(10) {
-			h.work(w.long(key))
+			h.work(w.long(l))
 		} else {
-			h.work(w.upTo(3 * time.Millisecond))
+			h.work(w.short(l))
 		}
 		w.add(record{Op: opLeave, Hold: h.id})
 		return context.Cause(held)
-	}, options(fenced)...)
+	}, l.options(fenced)...)
 	if began {
-		w.add(record{Op: opDone, Key: key.Name, Outcome: name(ctx, err)})
+		w.add(record{Op: opDone, Lock: l.String(), Outcome: name(ctx, err)})
 		return
 	}
-	w.add(record{Op: opDo, Key: key.Name, Outcome: name(ctx, err)})
+	w.add(record{Op: opDo, Lock: l.String(), Outcome: name(ctx, err)})
 }
 
 // A hold is a lock that was taken, and what its holder does with it.
 type hold struct {
 	*worker
-	id      int
-	key     lockKey
-	mutex   *redlock.Mutex  // nil within Do
-	alive   context.Context // of KeepAlive or Do; nil otherwise
-	until   time.Duration   // as it was last recorded
-	fenced  bool
-	fence   uint64 // 0 if it is not fenced
-	counter counter
+	id     int
+	lock   lockable
+	mutex  mutex           // nil within Do
+	alive  context.Context // of KeepAlive or Do; nil otherwise
+	until  time.Duration   // as it was last recorded
+	fenced bool
+	fence  uint64 // 0 if it is not fenced
 }
 
 // begin begins a hold of a lock that was taken before now.
@@ -160,11 +186,7 @@ func (w *worker) begin(h *hold, now time.Duration, how op) *hold {
 		panic(fmt.Sprintf("fence %d of a lock that is fenced: %t", h.fence, h.fenced))
 	}
 	h.worker, h.id = w, int(w.holds.Add(1))
-	h.counter = w.counters[h.key.Name]
-	if h.fenced {
-		h.counter = fencedCounter{w.resource, step{Client: w.Name, Hold: h.id, Key: h.key.Name, Fence: h.fence}}
-	}
-	w.add(record{T: now, Op: how, Key: h.key.Name, Hold: h.id, Until: h.until, Fence: h.fence, Outcome: ok})
+	w.add(record{T: now, Op: how, Lock: h.lock.String(), Hold: h.id, Until: h.until, Fence: h.fence, Outcome: ok})
 	return h
 }
 
@@ -194,7 +216,7 @@ func (h *hold) look() bool {
 // work uses the lock, while it is valid, for so long.
 func (h *hold) work(long time.Duration) {
 	for end := conn.Now() + long; h.look(); time.Sleep(h.upTo(3 * time.Millisecond)) {
-		if h.percent(50) {
+		if h.percent(50) && h.lock.isWriter() {
 			h.increment()
 		}
 		if conn.Now() >= end {
@@ -203,19 +225,29 @@ func (h *hold) work(long time.Duration) {
 	}
 }
 
-// increment increments the counter that the lock protects, looking at the lock before the
+// counter returns the counter of one of the lock's keys.
+func (h *hold) counter(key string) counter {
+	if h.fenced {
+		return fencedCounter{h.resource, step{Client: h.Name, Hold: h.id, Key: key, Fence: h.fence}}
+	}
+	return h.counters[key]
+}
+
+// increment increments a counter that the lock protects, looking at the lock before the
 // write. It takes its time, before and after the look, to be frozen there.
 func (h *hold) increment() {
-	n, err := h.counter.read()
+	key := h.lock.Keys[h.rng.IntN(len(h.lock.Keys))]
+	counter := h.counter(key)
+	n, err := counter.read()
 	if err != nil {
 		panic(err)
 	}
 	time.Sleep(h.upTo(time.Millisecond))
-	h.add(record{Op: opWrite, Hold: h.id, Version: n})
-	wrote := record{Op: opWrote, Hold: h.id, Version: n, Outcome: gaveUp}
+	h.add(record{Op: opWrite, Key: key, Hold: h.id, Version: n})
+	wrote := record{Op: opWrote, Key: key, Hold: h.id, Version: n, Outcome: gaveUp}
 	if h.look() {
 		time.Sleep(h.upTo(time.Millisecond))
-		written, err := h.counter.increment(n)
+		written, err := counter.increment(n)
 		switch {
 		case err != nil:
 			panic(err)
@@ -235,7 +267,7 @@ func (h *hold) increment() {
 // keep uses the lock while KeepAlive renews it.
 func (h *hold) keep(long time.Duration) {
 	var stop func()
-	h.alive, stop = h.mutex.KeepAlive(context.Background())
+	h.alive, stop = h.mutex.(*redlock.Mutex).KeepAlive(context.Background())
 	h.work(long)
 	if h.alive.Err() != nil {
 		h.add(record{T: conn.Now(), Op: opLost, Hold: h.id, Outcome: name(h.alive, context.Cause(h.alive))})
@@ -246,7 +278,7 @@ func (h *hold) keep(long time.Duration) {
 }
 
 func (h *hold) extend() {
-	ctx, cancel := context.WithTimeout(context.Background(), h.upTo(2*h.key.TTL))
+	ctx, cancel := context.WithTimeout(context.Background(), h.upTo(2*h.lock.TTL))
 	defer cancel()
 	err := h.mutex.Extend(ctx)
 	r := record{T: conn.Now(), Op: opExtend, Hold: h.id, Outcome: name(ctx, err)}

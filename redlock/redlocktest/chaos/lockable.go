@@ -1,0 +1,100 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+)
+
+// A kind says who excludes whom. A writer has each of its keys alone. Readers have theirs together,
+// and no writer has it meanwhile. Permits have a key of their own, with so many at a time.
+type kind string
+
+const (
+	plain   kind = "plain"   // a writer
+	several kind = "several" // a writer that has several keys, all or none
+	foreign kind = "foreign" // a writer of another library
+	shared  kind = "shared"  // a reader
+	permits kind = "permits"
+)
+
+// label is what locks of this kind are counted under.
+func (k kind) label(fenced bool) string {
+	if fenced {
+		return string(k) + " fenced"
+	}
+	return string(k)
+}
+
+// A lockable is a lock that the clients fight for. All give it the same TTL.
+type lockable struct {
+	Kind    kind
+	Keys    []string // more than one only of the kind several
+	TTL     time.Duration
+	Permits int // how many can hold it, of the kind permits
+}
+
+// String is its name in the records. That of a plain lock is its key.
+func (l lockable) String() string {
+	keys := strings.Join(l.Keys, "+")
+	if l.Kind == plain || l.Kind == several {
+		return keys
+	}
+	return string(l.Kind) + " " + keys
+}
+
+// isWriter says whether a holder excludes all others, and so may write what the key protects.
+func (l lockable) isWriter() bool { return l.Kind != shared && l.Kind != permits }
+
+// mayFence says whether it goes with a fence.
+func (l lockable) mayFence() bool { return l.Kind == plain || l.Kind == several }
+
+// options returns what makes a Mutex on the first key this lock.
+func (l lockable) options(fenced bool) []redlock.Option {
+	var all []redlock.Option
+	switch l.Kind {
+	case several:
+		all = append(all, redlock.WithKeys(l.Keys[1:]...))
+	case shared:
+		all = append(all, redlock.WithShared())
+	case permits:
+		all = append(all, redlock.WithPermits(l.Permits))
+	}
+	if fenced {
+		all = append(all, redlock.WithFence())
+	}
+	return all
+}
+
+// on returns the names that its keys have on the masters.
+func (l lockable) on() []string {
+	if l.Kind != permits {
+		return l.Keys
+	}
+	var slots []string
+	for i := range l.Permits {
+		slots = append(slots, fmt.Sprintf("{%s}:permit:%d/%d", l.Keys[0], i+1, l.Permits))
+	}
+	return slots
+}
+
+// keysOf returns the keys of all these locks, each once.
+func keysOf(all []lockable) []string {
+	var keys []string
+	for _, l := range all {
+		keys = append(keys, l.Keys...)
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// longestOf returns the longest TTL.
+func longestOf(all []lockable) time.Duration {
+	return slices.MaxFunc(all, func(a, b lockable) int { return cmp.Compare(a.TTL, b.TTL) }).TTL
+}
