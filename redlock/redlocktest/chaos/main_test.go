@@ -81,7 +81,10 @@ func fencedLine(t *testing.T, out string) (late, refused, lost int) {
 func TestTheCheckerFindsAViolation(t *testing.T) {
 	status, out, _ := run(t, t.Context(), "-mode", "violate")
 	require.Equal(t, exitFine, status)
-	require.Contains(t, out, "had it at once")
+	for _, b := range breaches {
+		require.Regexp(t, "VIOLATION +"+b.key()+": .* had it at once", out)
+		require.Contains(t, out, b.rule+": 1 found")
+	}
 	require.Contains(t, out, "both held valid locks")
 	require.Equal(t, 3, strings.Count(out, "It stops A, the earlier holder"), "while the clocks differ by less than the downtime")
 	require.Equal(t, 2, strings.Count(out, "It stops B, the later holder"))

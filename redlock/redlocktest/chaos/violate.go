@@ -6,22 +6,23 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/redburst/redburst/conn"
 )
 
 // violate does what Redlock warns of: masters lose a lock that is held, and another client is
-// given it. It does so without a fence and with one. It returns exitFine if the checker has found
-// that both hold the lock, and if the fence has stopped whom it should.
+// given it. It does so without a fence, for each kind of lock, and with one. It returns exitFine if
+// the checker has found that both hold the lock, and if the fence has stopped whom it should.
 func violate(ctx context.Context, out io.Writer) (status int, err error) {
 	status = exitFine
-	found, err := violatePlain(ctx, out)
+	found, err := violateRules(ctx, out)
 	if err != nil {
 		return 0, err
 	}
 	if !found {
-		fmt.Fprintln(out, "the checker has not found that two clients hold one lock")
+		fmt.Fprintln(out, "the checker has not found each of them, and nothing else")
 		status = exitFailed
 	} else {
 		fmt.Fprintln(out, "these violations are as they should be: the checker can fail")
@@ -39,18 +40,52 @@ func violate(ctx context.Context, out io.Writer) (status int, err error) {
 	return status, nil
 }
 
-var violatedKeys = []lockable{{Kind: plain, Keys: []string{"violated"}, TTL: 5 * time.Minute}} // for longer than this can take
+// A breach is a rule that is broken: a lock is given to another client, though those who hold it, or
+// its key, exclude that.
+type breach struct {
+	rule string
+	held []lockable // each by a client of its own
+	then lockable
+}
 
-// violatePlain restarts a master at once, without its keys, while a lock that needs it is held.
+// breaches have a key each. All are done at once.
+var breaches = []breach{
+	{"two writers", []lockable{violated(plain, "violated")}, violated(plain, "violated")},
+	{"a writer and another library's", []lockable{violated(plain, "theirs")}, violated(foreign, "theirs")},
+	{"a writer beside a reader", []lockable{violated(shared, "read")}, violated(plain, "read")},
+	{"a reader beside a writer", []lockable{violated(plain, "written")}, violated(shared, "written")},
+	{"a key beside several", []lockable{violated(several, "one", "two")}, violated(plain, "two")},
+	{"several beside a key", []lockable{violated(plain, "four")}, violated(several, "three", "four")},
+	{"more than there are permits", []lockable{violated(permits, "permitted"), violated(permits, "permitted")}, violated(permits, "permitted")},
+}
+
+// violated is a lock with a TTL that is longer than this can take.
+func violated(k kind, keys ...string) lockable {
+	return lockable{Kind: k, Keys: keys, TTL: 5 * time.Minute, Permits: 2}
+}
+
+// key is the one that too many have.
+func (b breach) key() string { return b.then.Keys[len(b.then.Keys)-1] }
+
+// violateRules restarts a master at once, without its keys, while locks that need it are held.
 //
 //	masters     0 1 2 3 4
 //	A holds     x x x . .    3 and 4 cannot be reached
 //	restart         .
 //	B is given      x x x
 //
-// It reports whether the checker has found that both hold the lock.
-func violatePlain(ctx context.Context, out io.Writer) (found bool, err error) {
-	a, began, err := firstHolder(ctx, false, func(a outcomeCounts) bool { return a[opTry][ok] == 1 })
+// It does so for each kind of lock, and reports whether the checker has found that A and B hold what
+// they must not hold at once, and nothing else.
+func violateRules(ctx context.Context, out io.Writer) (found bool, err error) {
+	var locks []lockable
+	for _, b := range breaches {
+		locks = append(locks, b.held...)
+	}
+	first := len(locks)
+	for _, b := range breaches {
+		locks = append(locks, b.then)
+	}
+	a, began, err := holdOnThree(ctx, locks, first, false, func(seen []outcomeCounts) bool { return all(seen, opTry, ok) })
 	if err != nil {
 		return false, err
 	}
@@ -58,11 +93,16 @@ func violatePlain(ctx context.Context, out io.Writer) (found bool, err error) {
 	a.masters.Restart(2)
 	a.masters.Heal(3)
 	a.masters.Heal(4)
-	// Both go on incrementing, until one of them is overtaken.
-	both := func(seen []outcomeCounts) bool {
-		return seen[1][opTry][ok] == 1 && seen[0][opWrote][overtaken]+seen[1][opWrote][overtaken] > 0
+	for i := range breaches {
+		if err := a.startHolder(first + i); err != nil {
+			return false, err
+		}
 	}
-	if err := a.startHolder(ctx, 1, both); err != nil {
+	// The writers go on incrementing, until one of the first two is overtaken.
+	both := func(seen []outcomeCounts) bool {
+		return all(seen, opTry, ok) && seen[0][opWrote][overtaken]+seen[first][opWrote][overtaken] > 0
+	}
+	if err := a.await(ctx, both); err != nil {
 		return false, err
 	}
 	f, err := a.finish(ctx, trial{Began: began})
@@ -71,7 +111,17 @@ func violatePlain(ctx context.Context, out io.Writer) (found bool, err error) {
 	}
 	fmt.Fprintln(out, "a master of a quorum was restarted at once, without its keys")
 	report(out, f, map[fault]int{"master restarted at once": 1})
-	return len(f.Overlaps) > 0, nil
+	found = len(f.Overlaps) == len(breaches)
+	for _, b := range breaches {
+		line(out, "breach", "%s: %d found", b.rule, f.Overlaps[b.key()])
+		found = found && f.Overlaps[b.key()] == 1
+	}
+	return found, nil
+}
+
+// all reports whether each of the clients has had this outcome.
+func all(seen []outcomeCounts, o op, outcome string) bool {
+	return !slices.ContainsFunc(seen, func(c outcomeCounts) bool { return c[o][outcome] == 0 })
 }
 
 // An oblivion is a way in which no quorum remembers the fence of a lock that is held.
@@ -109,7 +159,8 @@ func (o oblivion) with(behind time.Duration) oblivion {
 // violate reports whether the fence has stopped A, the earlier holder, if the clocks differ by
 // less than the downtime, and B if they do by more.
 func (o oblivion) violate(ctx context.Context, out io.Writer) (as bool, err error) {
-	a, began, err := firstHolder(ctx, true, func(a outcomeCounts) bool { return a[opWrote][ok] > 0 })
+	locks := []lockable{violated(plain, "violated"), violated(plain, "violated")} // A's, and B's
+	a, began, err := holdOnThree(ctx, locks, 1, true, func(seen []outcomeCounts) bool { return all(seen, opWrote, ok) })
 	if err != nil {
 		return false, err
 	}
@@ -142,7 +193,10 @@ func (o oblivion) violate(ctx context.Context, out io.Writer) (as bool, err erro
 		}
 		return before >= 0 && goesOn > before
 	}
-	if err := a.startHolder(ctx, 1, enough); err != nil {
+	if err := a.startHolder(1); err != nil {
+		return false, err
+	}
+	if err := a.await(ctx, enough); err != nil {
 		return false, err
 	}
 	f, err := a.finish(ctx, trial{Began: began})
@@ -189,16 +243,22 @@ func (o oblivion) report(out io.Writer, a *arena, f finding) (as bool, err error
 	return as, nil
 }
 
-// firstHolder starts A, the client that holds the lock first, while masters 3 and 4 cannot be
-// reached. It returns when enough was seen of what A has recorded.
-func firstHolder(ctx context.Context, fenced bool, enough func(outcomeCounts) bool) (a *arena, began time.Duration, err error) {
-	if a, err = newArena(violatedKeys, clientConfig{Holder: true, Fenced: fenced}, false); err != nil {
+// holdOnThree starts the clients that hold the first of these locks, so many, while masters 3 and 4
+// cannot be reached. It returns when enough was seen of what each has recorded.
+func holdOnThree(ctx context.Context, locks []lockable, first int, fenced bool, enough func([]outcomeCounts) bool) (a *arena, began time.Duration, err error) {
+	if a, err = newArena(locks, clientConfig{Holder: true, Fenced: fenced}, false); err != nil {
 		return nil, 0, err
 	}
 	began = conn.Now()
 	a.masters.Break(3)
 	a.masters.Break(4)
-	if err = a.startHolder(ctx, 0, func(seen []outcomeCounts) bool { return enough(seen[0]) }); err != nil {
+	for i := 0; i < first && err == nil; i++ {
+		err = a.startHolder(i)
+	}
+	if err == nil {
+		err = a.await(ctx, enough)
+	}
+	if err != nil {
 		a.close(false)
 		return nil, 0, err
 	}
@@ -214,12 +274,16 @@ func (a *arena) finish(ctx context.Context, t trial) (finding, error) {
 	return a.judge(t)
 }
 
-// startHolder starts a client and waits until enough was seen of what each client has recorded.
-// It waits for a limited time: if that never happens, the checker has something to say of it.
-func (a *arena) startHolder(ctx context.Context, i int, enough func([]outcomeCounts) bool) error {
-	if _, err := a.fleet.start(i); err != nil {
-		return err
-	}
+// startHolder starts the client that holds lock i.
+func (a *arena) startHolder(i int) error {
+	a.fleet.config.Held = i
+	_, err := a.fleet.start(i)
+	return err
+}
+
+// await waits until enough was seen of what each client has recorded. It does so for a limited
+// time: if that never happens, the checker has something to say of it.
+func (a *arena) await(ctx context.Context, enough func([]outcomeCounts) bool) error {
 	for deadline := conn.Now() + 2*patience; conn.Now() < deadline; {
 		var seen []outcomeCounts
 		for _, p := range a.fleet.all {
