@@ -130,22 +130,22 @@ func TestWhoMayHaveAKeyTogether(t *testing.T) {
 		overlaps
 		atOnce int // of the first one's first key
 	}{
-		{"readers", []lock{{"shared k", 10 * ms, 100 * ms}, {"shared k", 20 * ms, 110 * ms}, {"shared k", 30 * ms, 40 * ms}}, nil, 3},
-		{"a writer within a reader", []lock{{"shared k", 10 * ms, 100 * ms}, {"k", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
-		{"a reader within a writer", []lock{{"k", 10 * ms, 100 * ms}, {"shared k", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
-		{"two readers within a writer", []lock{{"k", 10 * ms, 100 * ms}, {"shared k", 20 * ms, 50 * ms}, {"shared k", 30 * ms, 40 * ms}}, overlaps{"k": 2}, 3},
+		{"readers", []lock{{"shared k 100ms", 10 * ms, 100 * ms}, {"shared k 100ms", 20 * ms, 110 * ms}, {"shared k 100ms", 30 * ms, 40 * ms}}, nil, 3},
+		{"a writer within a reader", []lock{{"shared k 100ms", 10 * ms, 100 * ms}, {"k", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
+		{"a reader within a writer", []lock{{"k", 10 * ms, 100 * ms}, {"shared k 100ms", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
+		{"two readers within a writer", []lock{{"k", 10 * ms, 100 * ms}, {"shared k 100ms", 20 * ms, 50 * ms}, {"shared k 100ms", 30 * ms, 40 * ms}}, overlaps{"k": 2}, 3},
 		{"a writer after one reader, and within another that came first",
-			[]lock{{"shared k", 10 * ms, 100 * ms}, {"shared k", 20 * ms, 30 * ms}, {"k", 40 * ms, 50 * ms}}, overlaps{"k": 1}, 2},
-		{"a writer within two readers", []lock{{"shared k", 10 * ms, 100 * ms}, {"shared k", 20 * ms, 90 * ms}, {"k", 40 * ms, 50 * ms}}, overlaps{"k": 1}, 3},
-		{"a writer when the last reader has left", []lock{{"shared k", 10 * ms, 100 * ms}, {"shared k", 20 * ms, 60 * ms}, {"k", 100 * ms, 150 * ms}}, nil, 2},
-		{"a writer a nanosecond before", []lock{{"shared k", 10 * ms, 100 * ms}, {"shared k", 20 * ms, 60 * ms}, {"k", 100*ms - 1, 150 * ms}}, overlaps{"k": 1}, 2},
-		{"a reader when the writer has left", []lock{{"k", 10 * ms, 100 * ms}, {"shared k", 100 * ms, 150 * ms}, {"shared k", 101 * ms, 150 * ms}}, nil, 2},
-		{"a reader a nanosecond before", []lock{{"k", 10 * ms, 100 * ms}, {"shared k", 100*ms - 1, 150 * ms}}, overlaps{"k": 1}, 2},
-		{"a reader of another key", []lock{{"k", 10 * ms, 100 * ms}, {"shared l", 20 * ms, 30 * ms}}, nil, 1},
+			[]lock{{"shared k 100ms", 10 * ms, 100 * ms}, {"shared k 100ms", 20 * ms, 30 * ms}, {"k", 40 * ms, 50 * ms}}, overlaps{"k": 1}, 2},
+		{"a writer within two readers", []lock{{"shared k 100ms", 10 * ms, 100 * ms}, {"shared k 100ms", 20 * ms, 90 * ms}, {"k", 40 * ms, 50 * ms}}, overlaps{"k": 1}, 3},
+		{"a writer when the last reader has left", []lock{{"shared k 100ms", 10 * ms, 100 * ms}, {"shared k 100ms", 20 * ms, 60 * ms}, {"k", 100 * ms, 150 * ms}}, nil, 2},
+		{"a writer a nanosecond before", []lock{{"shared k 100ms", 10 * ms, 100 * ms}, {"shared k 100ms", 20 * ms, 60 * ms}, {"k", 100*ms - 1, 150 * ms}}, overlaps{"k": 1}, 2},
+		{"a reader when the writer has left", []lock{{"k", 10 * ms, 100 * ms}, {"shared k 100ms", 100 * ms, 150 * ms}, {"shared k 100ms", 101 * ms, 150 * ms}}, nil, 2},
+		{"a reader a nanosecond before", []lock{{"k", 10 * ms, 100 * ms}, {"shared k 100ms", 100*ms - 1, 150 * ms}}, overlaps{"k": 1}, 2},
+		{"a reader of another key", []lock{{"k", 10 * ms, 100 * ms}, {"shared l 100ms", 20 * ms, 30 * ms}}, nil, 1},
 
 		{"another library's beside a writer", []lock{{"k", 10 * ms, 100 * ms}, {"foreign k", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
 		{"another library's beside another library's", []lock{{"foreign k", 10 * ms, 100 * ms}, {"foreign k", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
-		{"a reader beside another library's", []lock{{"foreign k", 10 * ms, 100 * ms}, {"shared k", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
+		{"a reader beside another library's", []lock{{"foreign k", 10 * ms, 100 * ms}, {"shared k 100ms", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
 		{"several keys beside another library's", []lock{{"foreign k", 10 * ms, 100 * ms}, {"k+l", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
 
 		{"one of several keys: the first", []lock{{"k+l", 10 * ms, 100 * ms}, {"k", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
@@ -155,8 +155,8 @@ func TestWhoMayHaveAKeyTogether(t *testing.T) {
 		{"several keys, of which one is the same", []lock{{"k+l", 10 * ms, 100 * ms}, {"m+l", 20 * ms, 30 * ms}}, overlaps{"l": 1}, 1},
 		{"several keys, of which two are the same", []lock{{"m+l", 10 * ms, 100 * ms}, {"k+l+m", 20 * ms, 30 * ms}}, overlaps{"l": 1, "m": 1}, 2},
 		{"several keys after those that were held", []lock{{"k", 10 * ms, 50 * ms}, {"m+l", 20 * ms, 60 * ms}, {"k+l+m", 60 * ms, 90 * ms}, {"l", 90 * ms, 95 * ms}}, nil, 1},
-		{"a reader of one of several keys", []lock{{"k+l", 10 * ms, 100 * ms}, {"shared l", 20 * ms, 30 * ms}}, overlaps{"l": 1}, 1},
-		{"several keys within a reader of one", []lock{{"shared k", 10 * ms, 100 * ms}, {"k+l", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
+		{"a reader of one of several keys", []lock{{"k+l", 10 * ms, 100 * ms}, {"shared l 100ms", 20 * ms, 30 * ms}}, overlaps{"l": 1}, 1},
+		{"several keys within a reader of one", []lock{{"shared k 100ms", 10 * ms, 100 * ms}, {"k+l", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
 
 		{"as many as there are permits", []lock{{"permits p", 10 * ms, 100 * ms}, {"permits p", 20 * ms, 110 * ms}}, nil, 2},
 		{"one more", []lock{{"permits p", 10 * ms, 100 * ms}, {"permits p", 20 * ms, 110 * ms}, {"permits p", 30 * ms, 40 * ms}}, overlaps{"p": 1}, 3},
@@ -453,7 +453,7 @@ func TestEachKindIsToBeTaken(t *testing.T) {
 	require.Len(t, f.Violations, 1)
 	require.Contains(t, f.Violations[0], "no lock of the kind shared was taken")
 
-	kinds.Logs = append(kinds.Logs, log("b", takenOf("shared k", 1, 70*ms, 100*ms, 75*ms)))
+	kinds.Logs = append(kinds.Logs, log("b", takenOf("shared k 100ms", 1, 70*ms, 100*ms, 75*ms)))
 	require.Empty(t, check(kinds).Violations)
 	kinds.Logs[0].Records = slices.Delete(kinds.Logs[0].Records, 3, 6)
 	f = check(kinds)

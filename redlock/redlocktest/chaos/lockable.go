@@ -32,7 +32,7 @@ func (k kind) label(fenced bool) string {
 	return string(k)
 }
 
-// A lockable is a lock that the clients fight for. All give it the same TTL.
+// A lockable is a lock that the clients fight for. All who take it give it the same TTL.
 type lockable struct {
 	Kind    kind
 	Keys    []string // more than one only of the kind several
@@ -40,11 +40,15 @@ type lockable struct {
 	Permits int // how many can hold it, of the kind permits
 }
 
-// String is its name in the records. That of a plain lock is its key.
+// String is its name in the records. That of a plain lock is its key. Readers of one key may have
+// different TTLs, and have the key at the same time.
 func (l lockable) String() string {
 	keys := strings.Join(l.Keys, "+")
-	if l.Kind == plain || l.Kind == several {
+	switch l.Kind {
+	case plain, several:
 		return keys
+	case shared:
+		return fmt.Sprintf("shared %s %v", keys, l.TTL)
 	}
 	return string(l.Kind) + " " + keys
 }

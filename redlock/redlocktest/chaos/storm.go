@@ -38,6 +38,7 @@ var stormLocks = []lockable{
 	{Kind: several, Keys: []string{"c", "b"}, TTL: 1600 * time.Millisecond},
 	{Kind: several, Keys: []string{"b", "a", "c"}, TTL: 800 * time.Millisecond},
 	{Kind: shared, Keys: []string{"a"}, TTL: 400 * time.Millisecond},
+	{Kind: shared, Keys: []string{"a"}, TTL: 800 * time.Millisecond},
 	{Kind: shared, Keys: []string{"b"}, TTL: 800 * time.Millisecond},
 	{Kind: permits, Keys: []string{"two"}, TTL: 800 * time.Millisecond, Permits: 2},
 	{Kind: permits, Keys: []string{"three"}, TTL: 400 * time.Millisecond, Permits: 3},
