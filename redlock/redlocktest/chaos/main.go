@@ -3,7 +3,7 @@
 // Chaos tests the lock under faults, as Jepsen does: client processes fight for
 // a few keys on five real masters while masters, network and clients fail at
 // random. A checker then judges from the clients' own records whether two of them
-// ever held the same lock.
+// ever held the same lock, and whether more held one together than may.
 //
 //	go run ./redlock/redlocktest/chaos -duration 60s
 //	go run ./redlock/redlocktest/chaos -seed 4213 -duration 60s
@@ -15,6 +15,15 @@
 // replies come does not follow from the seed: a fault that needs a race may take
 // several runs to show again.
 //
+// # Who fights for what
+//
+// Three keys, a, b and c, are fought for by locks of all kinds: plain ones, ones on
+// several keys, readers, and those of another library. That is written out here
+// (foreign.go): it sends what redsync sends, with a guard against masters that were
+// restarted, which redsync leaves to whoever uses it. Permits have keys of their
+// own. Each worker takes what its random numbers say, in one of the ways there are:
+// TryLock, Lock and Do, with KeepAlive, with Extend, or left to its TTL.
+//
 // # What is claimed, and checked
 //
 // A client claims a key from a reading of the clock (conn.Now, CLOCK_BOOTTIME,
@@ -24,7 +33,12 @@
 // holder that has only a context claims the reading before each look at the
 // context that found it alive. So nothing is claimed that the library has not
 // promised, a client that was frozen or killed claims no more than what it was
-// promised before, and no two claims of one key may overlap.
+// promised before.
+//
+// A lock on several keys is a claim of each. The claim of a writer (a plain lock, one
+// on several keys, another library's) may overlap with no claim of the same key.
+// Those of readers may overlap with each other. Of the claims of permits no more
+// than there are permits may be there at one moment.
 //
 // The checker also demands that
 //
@@ -32,7 +46,8 @@
 //   - every error has a name,
 //   - no key outlives its TTL,
 //   - of two locks of a key, the later has the greater fence, if both have one,
-//   - locks are taken whenever a majority of the masters is up and reachable,
+//   - each key is taken again and again while a majority of the masters is up and
+//     reachable, and locks of each kind, if that is for 15 s or more in all,
 //   - in the end every client is connected to all masters again, takes a lock on
 //     each of them, and leaves no goroutine and no descriptor behind.
 //
@@ -41,7 +56,9 @@
 // Holders increment counters: they read one, wait, look at their lock, and write.
 // Clients are frozen anywhere, also between the look and the write, and thawed when
 // the lock is another's. No lock can help that by itself: it is Redlock's known
-// limit. There are two ways out, and each is used by half of the locks.
+// limit. There are two ways out. Half of the plain locks, and of those on several
+// keys, use the second. A lock on several keys writes the counters of all of them.
+// Readers and permits write none.
 //
 // A lock without a fence protects a file whose write is conditional: it fails if the
 // counter has changed since it was read. A writer who fails in this way was
@@ -67,7 +84,8 @@
 //
 // The mode "violate" proves that the checker can fail. Its clients have no such
 // guard: a master that was part of a quorum is restarted at once, so that two
-// clients hold one lock. It then does so with a fence, which the masters have
+// clients hold one lock. It breaks the rule of each kind of lock in this way. It
+// then does so with a fence, which the masters have
 // forgotten, too. The clients' wall clocks are what is left (fence.go): while these
 // differ by less than the time between the two locks, the later one has the greater
 // fence, and the resource stops the earlier holder. Beyond that it stops the later

@@ -98,12 +98,12 @@ func (w *worker) turn() {
 			h.work(w.long(l) / 2)
 			h.extend()
 		}
-	case w.percent(1):
+	case w.percent(1), !l.isWriter() && w.percent(7): // others can go on meanwhile
 		h.work(w.long(l)) // it ends with the validity, unless it does before
 	default:
 		h.work(w.short(l))
 	}
-	if w.percent(1) {
+	if w.percent(1) || !l.isWriter() && w.percent(4) {
 		return // the lock is left to its TTL
 	}
 	release, abandon := context.WithTimeout(context.Background(), w.upTo(2*time.Second))
