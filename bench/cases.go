@@ -29,7 +29,7 @@ type Case struct {
 	long   bool                 // takes so long that a sample of the peers has to do
 	alone  bool                 // beyond what peers are for
 	once   bool                 // one round will do
-	fence  bool                 // redburst with a fence against redburst without
+	group  string               // of the contestants that are measured against redburst; "": those of no group
 	metric metric
 	least  time.Duration // a slice is at least so long
 }
@@ -82,7 +82,7 @@ func Cases() []Case {
 		with("delay=5ms", "masters 5 ms away (a delaying proxy)", func(k *Case) { k.Delay = 5 * time.Millisecond }),
 		with("extend", "one goroutine extends one held lock", func(k *Case) { k.op = extend }),
 		with("fence", "a lock with a fence and one without: one caller, 256 goroutines with a key each, and five processes that want one lock", func(k *Case) {
-			k.drive, k.fence = compareFence, true
+			k.drive, k.group = compareFence, groupFence
 		}),
 		with("handover", "a lock passes from one process to another that waits for it; from the call of Unlock to the return of Lock", handedOver),
 		with("handover-N=1", "the same on one master", func(k *Case) { handedOver(k); k.N = 1 }),

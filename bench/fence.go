@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,7 +48,7 @@ func compareFence(r *slice) error {
 	r.sample.Extra[passTime] = float64(pass.sample.Quantile(0.50))
 	r.sample.Extra[raisedPass] = pass.sample.Extra[raisedPerLock]
 	r.sample.addErrors(many.sample, pass.sample)
-	if !r.contestant.fence {
+	if r.contestant.group != groupFence {
 		return nil
 	}
 	back := *r
@@ -174,24 +172,14 @@ func (r Result) writeFence(b *bytes.Buffer) {
 		"| contestant | p50 | ÷ without | per pair | ÷ without | hand-over | ÷ without | alone | %d processes | "+
 		"a minority hung before | a minority died before | CPU/op | failed |\n"+
 		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n", fenceCallers, fenceProcesses, fenceProcesses)
-	extra := func(name string) func(*Sample) float64 {
-		return func(s *Sample) float64 { return s.Extra[name] }
-	}
 	for i, c := range r.Contestants {
 		total := r.Total(i)
 		fmt.Fprintf(b, "| %s |", c.Name)
 		for _, of := range []func(*Sample) float64{r.Case.metric.of, extra(pairTime), extra(passTime)} {
-			own := func(round []*Sample) float64 { return of(round[i]) }
-			figure, _ := r.ratio(own, func([]*Sample) float64 { return 1 })
-			fmt.Fprintf(b, " %s |", short(time.Duration(figure.Median)))
-			without := func(round []*Sample) float64 { return math.NaN() }
-			if at := slices.IndexFunc(r.Contestants, func(c Contestant) bool { return c.Name == ours }); at >= 0 && c.fence {
-				without = func(round []*Sample) float64 { return of(round[at]) }
-			}
-			fmt.Fprintf(b, " %s |", ratioCell(r.ratio(own, without)))
+			r.writeAgainst(b, i, of)
 		}
 		for _, name := range []string{raisedAlone, raisedPass, raisedHung, raisedDead} {
-			if !c.fence {
+			if c.group != groupFence {
 				b.WriteString(" — |")
 				continue
 			}

@@ -48,14 +48,14 @@ type Contestant struct {
 	Name string
 	Open func(f *Fleet, goroutines int) (Locker, error)
 
-	single  bool // knows one master only
-	plain   bool // speaks no TLS
-	serial  bool // knows one goroutine only
-	waits   bool // Lock waits
-	patient bool // takes part only where Lock waits (a mode that differs in nothing else)
-	sample  bool // one of the peers that stand for all where a case takes long
-	quick   bool // takes part in a quick run
-	fence   bool // redburst with a fence: takes part only where that is compared
+	single  bool   // knows one master only
+	plain   bool   // speaks no TLS
+	serial  bool   // knows one goroutine only
+	waits   bool   // Lock waits
+	patient bool   // takes part only where Lock waits (a mode that differs in nothing else)
+	sample  bool   // one of the peers that stand for all where a case takes long
+	quick   bool   // takes part in a quick run
+	group   string // takes part only in the cases of this group; "" is that of the libraries
 }
 
 // Takes reports whether the contestant can take part in the case at all.
@@ -69,7 +69,7 @@ func (c Contestant) Takes(k Case) bool {
 		!k.waits && c.patient,
 		k.long && c.Peer() && !c.sample,
 		k.alone && c.Peer(),
-		c.fence != (k.fence && c.Name != ours):
+		c.group != k.group && c.Name != ours:
 		return false
 	}
 	return true
@@ -82,12 +82,17 @@ const (
 	floor = "floor"
 )
 
+// Groups of contestants that are measured against redburst alone: it with another option, mostly.
+const (
+	groupFence = "fence"
+)
+
 // Floor reports whether the contestant is the floor.
 func (c Contestant) Floor() bool { return strings.HasPrefix(c.Name, floor) }
 
 // Peer reports whether the contestant is one that users choose between: not
 // redburst, and not the floor.
-func (c Contestant) Peer() bool { return c.Name != ours && !c.fence && !c.Floor() }
+func (c Contestant) Peer() bool { return c.Name != ours && c.group == "" && !c.Floor() }
 
 // Contestants returns all of them, in the order of the report's rows.
 func Contestants() []Contestant {
@@ -95,7 +100,7 @@ func Contestants() []Contestant {
 		{Name: floor + "-park", Open: openFloor(waitEpoll), plain: true, quick: true},
 		{Name: floor + "-ppoll", Open: openFloor(waitPpoll), plain: true, serial: true, quick: true},
 		{Name: ours, Open: openRedburst(), waits: true, quick: true},
-		{Name: ours + "-fence", Open: openRedburst(redlock.WithFence()), waits: true, quick: true, fence: true},
+		{Name: ours + "-fence", Open: openRedburst(redlock.WithFence()), waits: true, quick: true, group: groupFence},
 	}
 	for _, client := range []struct {
 		name string

@@ -136,7 +136,7 @@ func (r Report) markdown(pictures []picture) []byte {
 	for _, res := range r.Results {
 		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n", res.Case.Name, strings.ToUpper(res.Case.About[:1])+res.Case.About[1:])
 		switch k := res.Case; {
-		case k.fence:
+		case k.group == groupFence:
 			res.writeFence(&b)
 		case k.Processes > 0:
 			res.writeRounds(&b)
@@ -239,6 +239,27 @@ func (r Result) writeWaiting(b *bytes.Buffer) {
 			s.Extra[goroutines], s.Extra[inIO], float64(s.Commands)/s.Wall.Seconds(),
 			short(s.Quantile(0.50)), short(time.Duration(s.Latency.Max())), failedCell(s))
 	}
+}
+
+// extra is what a case measures besides, as a figure.
+func extra(name string) func(*Sample) float64 {
+	return func(s *Sample) float64 { return s.Extra[name] }
+}
+
+// writeAgainst writes two cells: the median of contestant i's time, and how many times redburst's
+// that is.
+func (r Result) writeAgainst(b *bytes.Buffer, i int, of func(*Sample) float64) {
+	own := func(round []*Sample) float64 { return of(round[i]) }
+	against := func(round []*Sample) float64 { return math.NaN() }
+	if at := slices.IndexFunc(r.Contestants, func(c Contestant) bool { return c.Name == ours }); at >= 0 && at != i {
+		against = func(round []*Sample) float64 { return of(round[at]) }
+	}
+	figure, ok := r.ratio(own, func([]*Sample) float64 { return 1 })
+	if !ok || figure.Max == 0 {
+		b.WriteString(" — | — |")
+		return
+	}
+	fmt.Fprintf(b, " %s | %s |", short(time.Duration(figure.Median)), ratioCell(r.ratio(own, against)))
 }
 
 func failedCell(s *Sample) string {
