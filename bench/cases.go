@@ -84,6 +84,8 @@ func Cases() []Case {
 		with("fence", "a lock with a fence and one without: one caller, 256 goroutines with a key each, and five processes that want one lock", func(k *Case) {
 			k.drive, k.group = compareFence, groupFence
 		}),
+		with("kinds", "locks of each kind and plain ones: one caller, and 64", ofKinds),
+		with("kinds-N=1", "the same on one master, with what users write by hand there: on a quorum there is none", func(k *Case) { ofKinds(k); k.N = 1 }),
 		with("handover", "a lock passes from one process to another that waits for it; from the call of Unlock to the return of Lock", handedOver),
 		with("handover-N=1", "the same on one master", func(k *Case) { handedOver(k); k.N = 1 }),
 	)
@@ -116,6 +118,8 @@ func contended(k *Case) {
 	k.Goroutines, k.Keys, k.Hold = 64, 8, time.Millisecond
 	k.op, k.waits, k.metric, k.least = contend, true, p99, 2*time.Second
 }
+
+func ofKinds(k *Case) { k.drive, k.group = compareKinds, groupKinds }
 
 func handedOver(k *Case) {
 	k.drive, k.waits, k.least = handOver, true, 2*time.Second

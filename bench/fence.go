@@ -176,7 +176,7 @@ func (r Result) writeFence(b *bytes.Buffer) {
 		total := r.Total(i)
 		fmt.Fprintf(b, "| %s |", c.Name)
 		for _, of := range []func(*Sample) float64{r.Case.metric.of, extra(pairTime), extra(passTime)} {
-			r.writeAgainst(b, i, of)
+			r.writeAgainst(b, i, of, of)
 		}
 		for _, name := range []string{raisedAlone, raisedPass, raisedHung, raisedDead} {
 			if c.group != groupFence {

@@ -55,6 +55,7 @@ type Contestant struct {
 	patient bool   // takes part only where Lock waits (a mode that differs in nothing else)
 	sample  bool   // one of the peers that stand for all where a case takes long
 	quick   bool   // takes part in a quick run
+	plural  bool   // several callers can have the lock of one key
 	group   string // takes part only in the cases of this group; "" is that of the libraries
 }
 
@@ -85,6 +86,7 @@ const (
 // Groups of contestants that are measured against redburst alone: it with another option, mostly.
 const (
 	groupFence = "fence"
+	groupKinds = "kinds"
 )
 
 // Floor reports whether the contestant is the floor.
@@ -102,6 +104,7 @@ func Contestants() []Contestant {
 		{Name: ours, Open: openRedburst(), waits: true, quick: true},
 		{Name: ours + "-fence", Open: openRedburst(redlock.WithFence()), waits: true, quick: true, group: groupFence},
 	}
+	all = append(all, kinds()...)
 	for _, client := range []struct {
 		name string
 		open poolOpener

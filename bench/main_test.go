@@ -135,9 +135,9 @@ func TestARowThatFailsIsReported(t *testing.T) {
 }
 
 func TestEveryKindOfCaseRuns(t *testing.T) {
-	cs, err := choose("redburst,redburst-fence,redsync-goredis-failfast-quickretry,redsync-goredis-failfast,rueidislock", Contestants(), contestantName)
+	cs, err := choose("redburst*,redsync-goredis-failfast-quickretry,redsync-goredis-failfast,rueidislock,goredis-*,rueidis-*", Contestants(), contestantName)
 	require.NoError(t, err)
-	for _, name := range []string{"goroutines=4", "contended", "contended-N=1", "hung", "dead", "delay=1ms", "extend", "fence", "handover", "handover-N=1", "handover-processes=2", "handover-processes=5", "waiting", "renew", "renew-100000"} {
+	for _, name := range []string{"goroutines=4", "contended", "contended-N=1", "hung", "dead", "delay=1ms", "extend", "fence", "kinds", "kinds-N=1", "handover", "handover-N=1", "handover-processes=2", "handover-processes=5", "waiting", "renew", "renew-100000"} {
 		t.Run(name, func(t *testing.T) {
 			k, _ := caseNamed(t, name).hurried(1)
 			k.least = min(k.least, 300*time.Millisecond)
@@ -168,6 +168,35 @@ func TestEveryKindOfCaseRuns(t *testing.T) {
 				require.Positive(t, s.Ops(), c.Name)
 			}
 		})
+	}
+}
+
+func TestHandmadeLocksLetInThoseOfTheirKind(t *testing.T) {
+	f := start(t, Case{N: 1, Transport: TCP})
+	for _, h := range []handmade{handmadeShared, handmadePermits} {
+		for name, open := range map[string]poolOpener{"goredis": openGoRedis, "rueidis": openRueidis} {
+			f.Flush()
+			l, err := h.opener(open)(f, 1)
+			require.NoError(t, err)
+			first, err := l.Mutex("key")
+			require.NoError(t, err)
+			second, err := l.Mutex("key")
+			require.NoError(t, err)
+			ctx := t.Context()
+			for _, m := range []Mutex{first, second} {
+				require.NoError(t, m.TryLock(ctx), "%s %s", name, h.name)
+			}
+			require.NoError(t, first.Unlock(ctx))
+			require.Error(t, first.Unlock(ctx), "it is not held")
+			left, err := f.Do(0, "EXISTS", "key")
+			require.NoError(t, err)
+			require.EqualValues(t, 1, left, "the second has it")
+			require.NoError(t, second.Unlock(ctx))
+			left, err = f.Do(0, "EXISTS", "key")
+			require.NoError(t, err)
+			require.Zero(t, left)
+			require.NoError(t, l.Close())
+		}
 	}
 }
 

@@ -136,6 +136,8 @@ func (r Report) markdown(pictures []picture) []byte {
 	for _, res := range r.Results {
 		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n", res.Case.Name, strings.ToUpper(res.Case.About[:1])+res.Case.About[1:])
 		switch k := res.Case; {
+		case k.group == groupKinds:
+			res.writeKinds(&b)
 		case k.group == groupFence:
 			res.writeFence(&b)
 		case k.Processes > 0:
@@ -247,12 +249,12 @@ func extra(name string) func(*Sample) float64 {
 }
 
 // writeAgainst writes two cells: the median of contestant i's time, and how many times redburst's
-// that is.
-func (r Result) writeAgainst(b *bytes.Buffer, i int, of func(*Sample) float64) {
+// plain time that is.
+func (r Result) writeAgainst(b *bytes.Buffer, i int, of, plain func(*Sample) float64) {
 	own := func(round []*Sample) float64 { return of(round[i]) }
 	against := func(round []*Sample) float64 { return math.NaN() }
 	if at := slices.IndexFunc(r.Contestants, func(c Contestant) bool { return c.Name == ours }); at >= 0 && at != i {
-		against = func(round []*Sample) float64 { return of(round[at]) }
+		against = func(round []*Sample) float64 { return plain(round[at]) }
 	}
 	figure, ok := r.ratio(own, func([]*Sample) float64 { return 1 })
 	if !ok || figure.Max == 0 {
