@@ -31,7 +31,7 @@ const (
 // kinds returns redburst with locks of each kind and, on one master, what users write instead.
 //
 // On a quorum there is no Go library with locks of these kinds, so nothing to compare with.
-// Redisson, which has them, is for Java, and keeps each on one master.
+// Redisson, which has readers and permits, is for Java, and keeps each lock on one master.
 func kinds() []Contestant {
 	ours := func(kind string, more int, opts ...redlock.Option) Contestant {
 		return Contestant{Name: ours + "-" + kind, Open: openKind(more, opts...), quick: true, group: groupKinds}
@@ -83,17 +83,18 @@ func (l manyKeys) Mutex(key string) (Mutex, error) {
 	return redburstMutex{l.client.NewMutex(key, l.ttl, redlock.WithKeys(more...))}, nil
 }
 
-// A handmade lock is a pair of scripts on one master, in the way of Redisson and of the books.
-// KEYS key, ARGV token, TTL in ms, the caller's clock in ms. Each returns 1 if it has worked.
+// A handmade lock is a pair of scripts on one master. KEYS key, ARGV token, TTL in ms, the
+// caller's clock in ms. Each returns 1 if it has worked.
 //
 // Neither has a quorum, so a master that dies takes all locks with it, and a failover can give them
 // to others. Neither is extended or waited for here.
 type handmade struct{ name, acquire, release string }
 
 var (
-	// A reader's place in the lock, as in Redisson's read lock: a hash with the mode and a field for
-	// each reader. The hash lives as long as the last reader's TTL. So a reader that has died stays in
-	// it, and keeps writers out, for as long as others come. A plain lock cannot be the writer.
+	// A reader of a hash with the mode and a field for each reader, in the way of Redisson's read lock
+	// but without its key for each reader's timeout. The hash lives for the longest TTL. So a reader
+	// that has died stays in it, and keeps writers out, for as long as others come. A writer needs a
+	// script of its own: a plain lock cannot be one. It does not ask for its turn, so readers starve it.
 	handmadeShared = handmade{"shared",
 		`local mode = redis.call('HGET', KEYS[1], 'mode')
 if mode and mode ~= 'read' then
@@ -108,9 +109,9 @@ if redis.call('HLEN', KEYS[1]) == 1 then
 end
 return there`}
 
-	// A permit, as in "Redis in Action" and Redisson's expirable semaphore: a sorted set of holders,
-	// scored by the callers' wall clocks. Those who differ in time take permits that are held. Those
-	// who differ in the number of permits are not found out.
+	// A permit of a sorted set of holders, scored by the callers' wall clocks, in the way of "Redis in
+	// Action" and of Redisson's expirable semaphore. Callers whose clocks differ take permits that are
+	// held. Nobody finds out that they differ in the number of permits. All have one TTL.
 	handmadePermits = handmade{"permits",
 		`redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[3])
 if redis.call('ZCARD', KEYS[1]) >= ` + strconv.Itoa(kindPermits) + ` then
