@@ -32,7 +32,8 @@
 //	    ~{lock:*}:fence                      optional: the counters of locks with a fence
 //	    ~{lock:*}:writer                     optional: shared locks, and those that wait for them
 //	    +time +type +pexpireat +zadd +zrem
-//	    +zscore +zrange +zremrangebyscore
+//	    +zcard +zscore +zrange +zremrangebyscore
+//	    +exists +mget                        optional: locks on several keys
 //	    +exists ~{lock:*}:permit*            optional: locks that several can hold
 //	    +info                                tells a restarted master from one that was only
 //	                                         out of reach; without it the client takes the

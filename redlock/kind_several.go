@@ -12,14 +12,12 @@ type several struct{ keys []string } // sorted, each once
 
 func newSeveral(keys []string) *several { return &several{keys} }
 
-// In these scripts KEYS are all keys, and GET is called by pcall as in the plain ones. PTTL says
-// that there is no key by -2, whatever the key would hold. Nothing is written before all is read.
+// In these scripts KEYS are all keys, and GET is called by pcall as in the plain ones. MGET says of what
+// is no string that it is not there, and EXISTS counts it. Nothing is written before all is read.
 var (
 	// ARGV token, TTL in ms.
-	severalAcquireScript = newScript(`for i = 1, #KEYS do
-  if redis.call('PTTL', KEYS[i]) ~= -2 then
-    return 0
-  end
+	severalAcquireScript = newScript(`if redis.call('EXISTS', unpack(KEYS)) > 0 then
+  return 0
 end
 for i = 1, #KEYS do
   redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2], 'NX')
@@ -48,15 +46,16 @@ end
 return reply`)
 
 	// ARGV token. It returns 1 if all keys were ours.
-	severalReleaseScript = newScript(`local reply = 1
+	severalReleaseScript = newScript(`local values, ours = redis.call('MGET', unpack(KEYS)), {}
 for i = 1, #KEYS do
-  if redis.pcall('GET', KEYS[i]) == ARGV[1] then
-    redis.call('DEL', KEYS[i])
-  else
-    reply = 0
+  if values[i] == ARGV[1] then
+    ours[#ours + 1] = KEYS[i]
   end
 end
-return reply`)
+if #ours > 0 then
+  redis.call('DEL', unpack(ours))
+end
+return #ours == #KEYS and 1 or 0`)
 
 	// It returns what PTTL does of one key: -2 if all are free, -1 if one never is, and else the
 	// longest time that one of them has to live.

@@ -51,10 +51,8 @@ end
 // In these scripts KEYS are the keys and then their counters. The arguments and what they return
 // are those of the scripts for one key.
 var (
-	severalFencedAcquireScript = newScript(countKeys + readCounters + writeCounters + `for i = 1, n do
-  if redis.call('PTTL', KEYS[i]) ~= -2 then
-    return -f
-  end
+	severalFencedAcquireScript = newScript(countKeys + readCounters + writeCounters + `if redis.call('EXISTS', unpack(KEYS, 1, n)) > 0 then
+  return -f
 end
 for i = 1, n do
   redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2], 'NX')

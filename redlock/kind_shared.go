@@ -42,57 +42,74 @@ if last then
   redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', tonumber(last)))
 end
 `
-	// findReader finds the reader that is to be extended, and whose term has not ended. ARGV[3] says
-	// whether it may be set again if there is none.
+	// findReader finds the reader that is to be extended. ARGV[3] says whether it may be set again if
+	// there is none.
 	findReader = `local there = redis.call('ZSCORE', KEYS[1], ARGV[1])
 if not there and ARGV[3] ~= '1' then
   return 0
 end
 `
-	// addReader adds a reader, or has its term begin anew.
-	addReader = `redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
+	// extendReader has a reader's term begin anew.
+	extendReader = `redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
 ` + keepReaders
 )
 
-// dropEnded drops the readers whose term has ended. Where the key is no sorted set, it is
-// another's, and the script returns what is refused with. A server that would replicate the script,
-// and not what it writes, lets none write that has read the clock.
-func dropEnded(refused string) string {
-	return masterTime + `local ended = redis.pcall('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now)
-if type(ended) == 'table' then
-  if string.find(ended.err, 'WRONGTYPE', 1, true) then
+// refuse ends a script with refused if a pcall has found that the key is no sorted set, and so
+// another's. A server that would replicate the script, and not what it writes, lets none write that has
+// read the clock.
+func refuse(refused string) string {
+	return `if type(got) == 'table' then
+  if string.find(got.err, 'WRONGTYPE', 1, true) then
     return ` + refused + `
-  elseif string.find(ended.err, 'non deterministic', 1, true) then
+  elseif string.find(got.err, 'non deterministic', 1, true) then
     return redis.error_reply('NOSHARED shared holders need Redis 5 or later, and lua-replicate-commands yes')
   end
-  return ended
+  return got
 end
 `
 }
 
-// passIntent refuses a reader that has waited for ARGV[3] ms if a writer has left its intent, the last
-// of the KEYS, before the reader came.
-func passIntent(refused string) string {
-	return `local intent = redis.pcall('GET', KEYS[#KEYS])
+// dropEnded drops the readers whose term has ended.
+func dropEnded(refused string) string {
+	return masterTime + `local got = redis.pcall('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now)
+` + refuse(refused)
+}
+
+// addReader adds a reader that has waited for ARGV[3] ms, unless a writer has left its intent, the last
+// of the KEYS, before the reader came. n is how many there are then. Those whose term has ended are
+// in nobody's way, and an extend drops them. So does each eighth reader, so that they do not pile up.
+func addReader(refused string) string {
+	return masterTime + `local intent = redis.pcall('GET', KEYS[#KEYS])
 local since = type(intent) == 'string' and tonumber(string.match(intent, '^%d+'))
 if since and now - ARGV[3] >= since then
   return ` + refused + `
 end
+local ends = string.format('%.0f', now + ARGV[2])
+local got = redis.pcall('ZADD', KEYS[1], ends, ARGV[1])
+` + refuse(refused) + `local n = redis.call('ZCARD', KEYS[1])
+if n == 1 then
+  redis.call('PEXPIREAT', KEYS[1], ends)
+else
+  if n % 8 == 0 then
+    redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now)
+  end
+` + keepReaders + `end
 `
 }
 
 var (
 	// KEYS key, its intent. ARGV token, TTL in ms, for how many ms the reader has waited. It
 	// returns 1, or 0 if a writer holds the key or has left its intent before the reader came.
-	sharedAcquireScript = newScript(dropEnded("0") + passIntent("0") + addReader + `return 1`)
+	sharedAcquireScript = newScript(addReader("0") + `return 1`)
 
 	// KEYS key. ARGV token, TTL in ms, whether it may be set again. It returns what the plain
 	// one does. A reader is set again also beside others, never where a writer is.
-	sharedExtendScript = newScript(dropEnded("0") + findReader + addReader + `return there and 1 or 2`)
+	sharedExtendScript = newScript(dropEnded("0") + findReader + extendReader + `return there and 1 or 2`)
 
-	// KEYS key. ARGV token.
-	sharedReleaseScript = newScript(dropEnded("0") + `local there = redis.call('ZREM', KEYS[1], ARGV[1])
-` + keepReaders + `return there`)
+	// KEYS key. ARGV token. It returns 1 also if the reader's term has ended: no writer can have had the
+	// key while the reader was in it.
+	sharedReleaseScript = newScript(`local got = redis.pcall('ZREM', KEYS[1], ARGV[1])
+` + refuse("0") + keepReaders + `return got`)
 
 	// KEYS key, its intent. It returns -2 if a reader can take it, and otherwise for how many ms it
 	// cannot: -1 if that has no end.

@@ -35,10 +35,10 @@ func newSharedFenced(key string, ttl, memory time.Duration) *sharedFenced {
 // scripts of a reader, and of a writer with a fence.
 var (
 	// ARGV token, TTL in ms, for how many ms the reader has waited, hint, life of the counter in ms.
-	sharedFencedAcquireScript = newScript(readCounter + dropEnded("-f") + passIntent("-f") + `if redis.call('ZCARD', KEYS[1]) == 0 then
+	sharedFencedAcquireScript = newScript(readCounter + addReader("-f") + `if n == 1 then
   f = math.max(f + 1, tonumber(ARGV[4]))
 end
-` + addReader + `redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[5])
+redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[5])
 return f`)
 
 	// ARGV token, TTL in ms, whether it may be set again, the reader's number, life of the counter
@@ -46,7 +46,7 @@ return f`)
 	sharedFencedExtendScript = newScript(dropEnded("0") + findReader + readCounter + `if redis.call('ZCARD', KEYS[1]) == 0 then
   f = f + 1
 end
-` + addReader + `f = math.max(f, tonumber(ARGV[4]))
+` + extendReader + `f = math.max(f, tonumber(ARGV[4]))
 redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[5])
 return there and 1 or 2`)
 
@@ -54,7 +54,7 @@ return there and 1 or 2`)
 	sharedFencedAdoptScript = newScript(dropEnded("-1") + `if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then
   return -1
 end
-` + readCounter + addReader + `redis.call('PEXPIRE', KEYS[2], ARGV[3])
+` + readCounter + extendReader + `redis.call('PEXPIRE', KEYS[2], ARGV[3])
 return f`)
 
 	// ARGV token, the reader's number, life of the counter in ms.

@@ -20,13 +20,10 @@ type fencedShelf struct {
 }
 
 func (s *fencedShelf) acquire(token string, now, ttl, waited int64, hint uint64) int64 {
-	s.at(now)
-	s.dropEnded(now)
-	first := len(s.ends) == 0
 	if s.shelf.acquire(token, now, ttl, waited) == 0 {
 		return -int64(s.f)
 	}
-	if first {
+	if len(s.ends) == 1 {
 		s.f = max(s.f+1, hint)
 	}
 	return int64(s.f)
@@ -83,7 +80,7 @@ func TestScriptsOfReadersWithAFence(t *testing.T) {
 			ttl := time.Duration(10+10*random.IntN(3)) * time.Minute // no term ends by itself in this test
 			now, ms := time.Now().UnixMilli(), ttl.Milliseconds()
 			f := newSharedFenced(key, ttl, time.Hour)
-			token := fmt.Sprint("token", random.IntN(4))
+			token := fmt.Sprint("token", random.IntN(12))
 			number := 1 + []uint64{1 << 52, uint64(random.IntN(200))}[random.IntN(2)]
 			g := grant{key: key, token: []byte(token), ttl: ttl, fence: number}
 			var r request

@@ -315,11 +315,12 @@ func (s *shelf) add(token string, now, ttl int64) {
 
 func (s *shelf) acquire(token string, now, ttl, waited int64) int64 {
 	s.at(now)
-	s.dropEnded(now)
 	if s.writer != "" || s.intent != 0 && now-waited >= s.intent {
 		return 0
 	}
-	s.add(token, now, ttl)
+	if s.add(token, now, ttl); len(s.ends)%8 == 0 {
+		s.dropEnded(now)
+	}
 	return 1
 }
 
@@ -339,14 +340,13 @@ func (s *shelf) extend(token string, now, ttl int64, restore bool) int64 {
 
 func (s *shelf) release(token string, now int64) int64 {
 	s.at(now)
-	s.dropEnded(now)
-	if _, there := s.ends[token]; !there {
-		s.keep(now)
-		return 0
-	}
+	_, there := s.ends[token]
 	delete(s.ends, token)
 	s.keep(now)
-	return 1
+	if there {
+		return 1
+	}
+	return 0
 }
 
 // write is SET NX PX of a writer.
@@ -389,7 +389,7 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 			ttl := time.Duration(10+10*random.IntN(3)) * time.Minute
 			s := &spec{traits: new(traits), key: key, term: newTerm(ttl, 0.01, 0), timeout: hanging, kind: newShared(key)}
 			k := c.takeCall()
-			token := fmt.Sprint("token", random.IntN(4))
+			token := fmt.Sprint("token", random.IntN(12))
 			restore := random.IntN(2) == 0
 			now, ms := time.Now().UnixMilli(), ttl.Milliseconds()
 			reply, verb := int64(-99), random.IntN(12)
