@@ -16,7 +16,7 @@ import (
 // client returns one that takes locks for status to see, on all masters.
 func client(t *testing.T, masters *redlocktest.Masters, owner string) *redlock.Client {
 	t.Helper()
-	c, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs(), Owner: owner, RoundTimeout: 10 * time.Second})
+	c, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs(), Owner: owner, DialTimeout: patient, RoundTimeout: 10 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
