@@ -87,9 +87,10 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 	return m
 }
 
-// aimAt has the next attempt be for a slot, counted from 0 on.
+// aimAt has the next attempt be for a slot, counted from 0 on. One that the lock has not is that of a
+// Mutex on the same key with another number of slots.
 func (m *Mutex) aimAt(slot int) {
-	if m.slotted != nil {
+	if m.slotted != nil && slot < m.slots() {
 		m.aim.Store(int32(slot) + 1)
 	}
 }

@@ -247,6 +247,26 @@ func TestTheMarkOutlivesWhatReliesOnIt(t *testing.T) {
 	require.Greater(t, life(), agreedFor+30*time.Second)
 }
 
+// The release of a slot that the waiter's lock has not is no reason to take that: its Mutex has another
+// number of permits.
+func TestAWaiterTakesNoSlotBeyondItsPermits(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	held := takenPermits(t, c, "k", 2, 2)
+	waiter := c.NewMutex("k", 30*time.Second, WithPermits(2))
+	done := locks(t, waiter)
+	for slot := range 4 {
+		token := fmt.Sprintf("another's.%d.4", slot+1)
+		require.ErrorIs(t, c.NewMutex("k", 30*time.Second, WithPermits(4), WithToken(token)).Unlock(t.Context()), ErrNotHeld)
+	}
+	time.Sleep(50 * time.Millisecond)
+	require.Empty(t, done, "two hold it")
+	require.NoError(t, held[1].Unlock(t.Context()))
+	comes(t, done)
+	require.NoError(t, waiter.Unlock(t.Context()))
+}
+
 func TestAPermitIsHandedOver(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
