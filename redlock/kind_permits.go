@@ -98,21 +98,41 @@ func (a *agreements) note(s *spec, now time.Duration) {
 	at.Store(want)
 }
 
+// keepMark sets the mark to k, for its life at least: another's lock may need it for longer. Both are
+// the last of ARGV.
+const keepMark = `local k, life = ARGV[#ARGV - 1], ARGV[#ARGV]
+if redis.pcall('GET', KEYS[2]) ~= k or redis.call('PTTL', KEYS[2]) < tonumber(life) then
+  redis.call('SET', KEYS[2], k, 'PX', life)
+end
+`
+
 var (
 	// KEYS slot, mark; ARGV token, TTL in ms, k, life of the mark in ms. It returns 1, or 0 if the
 	// slot is taken.
-	permitAcquireScript = newScript(`local k = redis.pcall('GET', KEYS[2])
-if k ~= false and k ~= ARGV[3] then
-  if type(k) ~= 'string' then
-    k = '?'
+	permitAcquireScript = newScript(`local said = redis.pcall('GET', KEYS[2])
+if said ~= false and said ~= ARGV[3] then
+  if type(said) ~= 'string' then
+    said = '?'
   end
-  return redis.error_reply('PERMITS ' .. KEYS[2] .. ' says ' .. string.sub(k, 1, 20) .. ', and not ' .. ARGV[3])
+  return redis.error_reply('PERMITS ' .. KEYS[2] .. ' says ' .. string.sub(said, 1, 20) .. ', and not ' .. ARGV[3])
 end
-redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])
-if redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then
+` + keepMark + `if redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then
   return 1
 end
 return 0`)
+
+	// KEYS slot, mark; ARGV token, TTL in ms, whether the slot may be set again, k, life of the mark in
+	// ms. It returns what the plain one does.
+	permitExtendScript = newScript(`local v, reply = redis.pcall('GET', KEYS[1]), 1
+if v == ARGV[1] then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+elseif v == false and ARGV[3] == '1' then
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')
+  reply = 2
+else
+  return 0
+end
+` + keepMark + `return reply`)
 
 	// KEYS the slots. It returns what PTTL says of each.
 	slotsScript = newScript(`local ends = {}
@@ -161,31 +181,22 @@ func (p *permits) acquire(r *request, g grant) {
 	r.judge = judgeOne
 	args := func(dst []byte) []byte {
 		dst = resp.AppendBulk(dst, g.token)
-		dst = resp.AppendBulkInt(dst, g.ttl.Milliseconds())
-		dst = resp.AppendBulkString(dst, p.of[1:])
-		return resp.AppendBulkInt(dst, p.life.Milliseconds())
+		return p.appendMark(resp.AppendBulkInt(dst, g.ttl.Milliseconds()))
 	}
-	r.command = args(permitAcquireScript.appendHash(r.command, 4, g.key, p.marker))
-	r.fallback = args(permitAcquireScript.appendText(r.fallback, 4, g.key, p.marker))
+	r.call(permitAcquireScript, 4, args, g.key, p.marker)
 }
 
-// extend has the mark in front of what the plain lock sends, so that it outlives the lock. The mark
-// of a lock that was handed over is not renewed: nobody here knows whether that is valid.
+// extend keeps the mark, too, so that it outlives the lock.
 func (p *permits) extend(r *request, g grant, restore bool) {
-	if restore {
-		r.replies = 2
-		r.command = p.appendMark(r.command)
-		r.dialects[0].Command = p.appendMark(r.dialects[0].Command)
-	}
-	plain{}.extend(r, p.at(g), restore)
+	g = p.at(g)
+	r.judge = judgeOne
+	args := func(dst []byte) []byte { return p.appendMark(appendExtendArgs(dst, g, restore)) }
+	r.call(permitExtendScript, 5, args, g.key, p.marker)
 }
 
+// appendMark appends what the mark says, and how long it is to last.
 func (p *permits) appendMark(dst []byte) []byte {
-	dst = resp.AppendArray(dst, 5)
-	dst = resp.AppendBulkString(dst, "SET")
-	dst = resp.AppendBulkString(dst, p.marker)
 	dst = resp.AppendBulkString(dst, p.of[1:])
-	dst = resp.AppendBulkString(dst, "PX")
 	return resp.AppendBulkInt(dst, p.life.Milliseconds())
 }
 

@@ -247,6 +247,34 @@ func TestTheMarkOutlivesWhatReliesOnIt(t *testing.T) {
 	require.Greater(t, life(), agreedFor+30*time.Second)
 }
 
+// The mark lasts for as long as the longest of the locks, whoever else takes, extends, or hands one over.
+func TestTheMarkOutlivesTheLongestLock(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	lasts := func(why string) {
+		t.Helper()
+		v, err := masters.Do(0, "PTTL", "{k}:permits")
+		require.NoError(t, err)
+		require.Greater(t, time.Duration(v.(int64))*time.Millisecond, time.Hour, why)
+	}
+	long := c.NewMutex("k", time.Hour, WithPermits(2))
+	require.NoError(t, long.TryLock(t.Context()))
+	brief := other.NewMutex("k", 10*time.Second, WithPermits(2))
+	require.NoError(t, brief.TryLock(t.Context()))
+	lasts("it was taken for less")
+	require.NoError(t, brief.Extend(t.Context()))
+	lasts("it was extended for less")
+
+	command(t, masters, 0, "PEXPIRE", "{k}:permits", "100000") // as if time had passed
+	heir := other.NewMutex("k", time.Hour, WithPermits(2), WithToken(long.Token()))
+	require.NoError(t, heir.Extend(t.Context()))
+	lasts("it was handed over")
+	command(t, masters, 0, "DEL", "{k}:permits")
+	require.NoError(t, heir.Unlock(t.Context()))
+	require.ErrorIs(t, long.Extend(t.Context()), ErrNotHeld)
+}
+
 // The release of a slot that the waiter's lock has not is no reason to take that: its Mutex has another
 // number of permits.
 func TestAWaiterTakesNoSlotBeyondItsPermits(t *testing.T) {
