@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"bytes"
 	"time"
 
 	"github.com/redburst/redburst/resp"
@@ -26,6 +27,16 @@ type shared struct {
 func newShared(key string) *shared { return &shared{intentKey(key)} }
 
 func intentKey(key string) string { return "{" + key + "}:writer" }
+
+// cutIntentKey returns the key beside which an intent is; nothing if it is no intent's name.
+func cutIntentKey(intent []byte) (key []byte) {
+	rest, open := bytes.CutPrefix(intent, []byte("{"))
+	key, ok := bytes.CutSuffix(rest, []byte("}:writer"))
+	if !open || !ok {
+		return nil
+	}
+	return key
+}
 
 const (
 	// masterTime is the Lua that reads the master's clock into now, in milliseconds.

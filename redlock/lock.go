@@ -323,6 +323,9 @@ func (w *waiting) intend(ctx context.Context) {
 	}
 	k.intend(&m.spec, courts, token, c.brief(m.timeout, minBrief))
 	c.rounds.Do(ctx, &k.op) // if nobody answers, nothing is lost
+	if k.op.Asked == 0 {
+		return
+	}
 	for i := range k.op.Votes {
 		switch v := &k.op.Votes[i]; {
 		case v.Verdict == VerdictYes:
@@ -331,6 +334,8 @@ func (w *waiting) intend(ctx context.Context) {
 			return
 		case v.Err != nil && permanent(v.Err): // one line in its ACL LOG is enough
 			w.asked = conn.Forever
+		case v.Verdict != VerdictNo: // it may be there: the answer may only be late, or not waited for
+			w.intent = token
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -109,6 +110,70 @@ func TestAWritersIntentKeepsNewReadersOut(t *testing.T) {
 	require.ErrorIs(t, <-gaveUp, context.Canceled)
 	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
 	require.NoError(t, late.TryLock(t.Context()))
+}
+
+// A writer that gives up while nobody knows yet whether its intent is there takes it away, too.
+func TestAWriterTakesAwayAnIntentThatWasNotAnswered(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	there := c.NewMutex("k", term30, WithShared())
+	require.NoError(t, there.Lock(t.Context()))
+	members(t, masters, there, 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	other.rounds = &unansweredRounds{other.rounds, cancel}
+	gaveUp := make(chan error, 1)
+	go func() { gaveUp <- other.NewMutex("k", term30).Lock(ctx) }()
+	late := c.NewMutex("k", term30, WithShared())
+	require.Eventually(t, func() bool {
+		if late.TryLock(t.Context()) == nil {
+			late.Unlock(t.Context())
+		}
+		return len(gaveUp) > 0
+	}, hanging, 10*time.Millisecond)
+	require.ErrorIs(t, <-gaveUp, context.Canceled)
+	for i := range 3 {
+		masters.Do(i, "PERSIST", intentKey("k")) // it lasts, if it is not taken away
+	}
+	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
+}
+
+// unansweredRounds end a Lock's context when its intent is under way.
+type unansweredRounds struct {
+	rounds
+	end func()
+}
+
+func (r *unansweredRounds) Do(ctx context.Context, op *mux.Op) error {
+	if !intendScript.asks(op) {
+		return r.rounds.Do(ctx, op)
+	}
+	r.Post(op)
+	r.end()
+	return r.Wait(ctx, op)
+}
+
+// A reader that waits for a writer's turn is told that the writer has given up.
+func TestAReaderIsToldThatAnIntentHasGone(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	for i := range 3 {
+		command(t, masters, i, "SET", intentKey("k"), "1 a writer", "PX", "300000")
+	}
+	m, w := c.NewMutex("k", term30, WithShared()), newWatch()
+	c.watches.add(w, m.slots(), m.names()...)
+	defer c.watches.remove(c.now(), m.names()...)
+	c.watches.listen()
+	p, err := c.watches.look(t.Context(), &m.spec, w)
+	require.NoError(t, err)
+	require.False(t, p.free)
+	for i := range 3 {
+		command(t, masters, i, "DEL", intentKey("k"))
+	}
+	select {
+	case <-w.told:
+	case <-time.After(hanging):
+		t.Fatal("nobody has told")
+	}
 }
 
 // The intent goes when its writer has the lock.

@@ -164,6 +164,9 @@ func (ws *watches) push(master int, v resp.Value) {
 		if w := ws.byKey[string(name)]; w != nil && ws.note(w, 0, 1<<master, 0) {
 			w.tell()
 		}
+		if w := ws.byKey[string(cutIntentKey(name))]; w != nil && ws.note(w, 0, 1<<master, 0) {
+			w.tell() // a reader that waits for a writer's turn
+		}
 		line, slot, of := cutSlotKey(name)
 		if slot == 0 {
 			continue
