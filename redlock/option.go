@@ -159,6 +159,9 @@ func WithFence() Option { return func(o *options) { o.fence = true } }
 // write whose number is below any that it has seen, and a read whose number is below that of the last
 // write.
 //
+// The key must be the lock's own. A sorted set that is kept there for something else would be taken
+// for readers: it would lose members, and expire. (A lock of another kind leaves alone whatever it finds.)
+//
 // It needs Redis 5 or later, and an ACL that allows the key {key}:writer, TIME, TYPE, EVAL and the
 // commands of sorted sets.
 func WithShared() Option { return func(o *options) { o.shared = true } }
