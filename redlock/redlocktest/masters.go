@@ -302,7 +302,9 @@ func (m *Masters) Kill(i int) {
 
 // Restart kills master i if it is alive, starts it again at the same address and
 // returns when it answers. Its data is gone (but see [WithArgs]) and it has a new
-// run_id.
+// run_id. So a client that knew it gives it no vote until the longest TTL has passed:
+// tests of restarts use a short TTL, or persistence (WithArgs("--appendonly", "yes",
+// "--appendfsync", "always")).
 func (m *Masters) Restart(i int) {
 	m.helper()
 	m.must(i, "restart", m.masters[i].restart())
