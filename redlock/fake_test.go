@@ -463,7 +463,7 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 			return resp.AppendInt(nil, replyRestored), true
 		}
 		return resp.AppendInt(nil, 0), true
-	case args[1] == intendScript.hash || args[1] == intendScript.text: // nobody reads
+	case slices.Contains([]string{intendScript.hash, intendScript.text, withdrawScript.hash, withdrawScript.text}, args[1]): // nobody reads
 		return resp.AppendInt(nil, 0), true
 	case args[1] == holdersScript.hash || args[1] == holdersScript.text:
 		reply = resp.AppendInt(resp.AppendArray(nil, 3), 0)
