@@ -26,7 +26,8 @@ func newFenced(key string, ttl, memory time.Duration) *fenced {
 // readCounter is the Lua that reads the counter into f: 0 where there is none. Whatever else is
 // there is no number that can grow, and so no lock can have one. To begin anew would be to give
 // a number that is too low.
-const readCounter = `local f = tonumber(redis.call('GET', KEYS[2]) or 0)
+const readCounter = `local count = redis.call('GET', KEYS[2])
+local f = tonumber(count or 0)
 if not (f and f >= 0 and f < 9007199254740991) then
   return redis.error_reply('NOFENCE ' .. KEYS[2] .. ' holds no number that can grow')
 end

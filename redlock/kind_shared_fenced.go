@@ -10,15 +10,16 @@ import (
 // earlier writer, and lower than that of every later one. Readers that hold the lock together mostly
 // have the same.
 //
-// The first reader on a master moves the counter on, as a writer does. Those that find others there
-// are given the counter as it is. The rest is as for a writer: if a quorum has returned the same
-// number, that is the reader's, and otherwise a second round raises the counters to the greatest,
-// where the reader is still there.
+// The first reader on a master moves the counter on, as a writer does, and writes it with a zero in
+// front. Those that find others there, and the zero, are given the counter as it is. (Where there is
+// no zero, the others have no fence, and have not moved it on.) The rest is as for a writer: if a
+// quorum has returned the same number, that is the reader's, and otherwise a second round raises the
+// counters to the greatest, where the reader is still there.
 //
 // Why every later writer's number is greater is in fence.go. Why a reader's is greater than that of
 // every earlier writer A: let j be a master in W and in the reader's quorum. When A's key was there, j
-// had no readers. Whoever was the first of them afterwards has moved the counter on from T(A) or
-// more: so must a late request that sets an earlier reader again.
+// had no readers. Whoever was the first of those with a fence afterwards has moved
+// the counter on from T(A) or more: so must a late request that sets an earlier reader again.
 type sharedFenced struct {
 	shared
 	counter string        // its key
@@ -31,39 +32,43 @@ func newSharedFenced(key string, ttl, memory time.Duration) *sharedFenced {
 	return &sharedFenced{shared: *newShared(key), counter: f.counter, life: f.life}
 }
 
+// moveOn moves the counter on if the reader is the first there, or no reader has done so since the last
+// writer. next is what it moves on to at least.
+func moveOn(first, next string) string {
+	return `if ` + first + ` or f == 0 or string.sub(count, 1, 1) ~= '0' then
+  f = math.max(f + 1, ` + next + `)
+end
+`
+}
+
+// writeReaders writes the counter as one that a reader has moved on. Its life is the last of ARGV.
+const writeReaders = `redis.call('SET', KEYS[2], string.format('0%.0f', f), 'PX', ARGV[#ARGV])
+`
+
 // In these scripts KEYS are the key, its counter and its intent. What is not said here is as in the
 // scripts of a reader, and of a writer with a fence.
 var (
 	// ARGV token, TTL in ms, for how many ms the reader has waited, hint, life of the counter in ms.
-	sharedFencedAcquireScript = newScript(readCounter + addReader("-f") + `if n == 1 then
-  f = math.max(f + 1, tonumber(ARGV[4]))
-end
-redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[5])
-return f`)
+	sharedFencedAcquireScript = newScript(readCounter + addReader("-f") + moveOn("n == 1", "tonumber(ARGV[4])") + writeReaders + `return f`)
 
 	// ARGV token, TTL in ms, whether it may be set again, the reader's number, life of the counter
 	// in ms.
-	sharedFencedExtendScript = newScript(dropEnded("0") + findReader + readCounter + `if redis.call('ZCARD', KEYS[1]) == 0 then
-  f = f + 1
-end
-` + extendReader + `f = math.max(f, tonumber(ARGV[4]))
-redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[5])
-return there and 1 or 2`)
+	sharedFencedExtendScript = newScript(dropEnded("0") + findReader + readCounter +
+		moveOn("redis.call('ZCARD', KEYS[1]) == 0", "0") + extendReader + `f = math.max(f, tonumber(ARGV[4]))
+` + writeReaders + `return there and 1 or 2`)
 
 	// ARGV token, TTL in ms, life of the counter in ms.
 	sharedFencedAdoptScript = newScript(dropEnded("-1") + `if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then
   return -1
 end
-` + readCounter + extendReader + `redis.call('PEXPIRE', KEYS[2], ARGV[3])
-return f`)
+` + readCounter + moveOn("false", "0") + extendReader + writeReaders + `return f`)
 
 	// ARGV token, the reader's number, life of the counter in ms.
 	sharedRaiseScript = newScript(dropEnded("0") + `if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then
   return 0
 end
 ` + readCounter + `f = math.max(f, tonumber(ARGV[2]))
-redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[3])
-return 1`)
+` + writeReaders + `return 1`)
 )
 
 func (f *sharedFenced) acquire(r *request, g grant) {

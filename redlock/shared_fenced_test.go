@@ -179,6 +179,55 @@ func TestAReadersFenceIsBetweenTheWriters(t *testing.T) {
 	require.NotZero(t, c.Stats().FenceRaised)
 }
 
+// A reader without a fence moves no counter on. So the next one with a fence does, whoever is there, and
+// however it comes: a resource that has seen its number refuses the writer before it.
+func TestAReadersFenceIsAboveTheWriterBeforeThoseWithoutOne(t *testing.T) {
+	for name, start := range map[string]func(redlocktest.TB, int, ...redlocktest.Option) *redlocktest.Masters{
+		"a server": redlocktest.Start, "embedded": redlocktest.Embedded,
+	} {
+		masters := start(t, 3)
+		c := opened(t, masters.Addrs(), nil)
+		was := uint64(0)
+		for _, how := range []string{"taken", "handed over", "set again"} {
+			writer := c.NewMutex("k", term30, WithFence())
+			require.NoError(t, writer.TryLock(t.Context()))
+			require.Greater(t, writer.Fence(), was, name+how)
+			was = writer.Fence()
+			require.NoError(t, writer.Unlock(t.Context()))
+
+			bare := c.NewMutex("k", term30, WithShared())
+			require.NoError(t, bare.TryLock(t.Context()))
+			members(t, masters, bare, 3)
+			first := c.NewMutex("k", term30, WithShared(), WithFence())
+			if how == "taken" {
+				require.NoError(t, first.TryLock(t.Context()))
+			} else {
+				first = c.NewMutex("k", term30, WithShared(), WithFence(), WithToken(bare.Token()))
+				require.NoError(t, first.Extend(t.Context()))
+			}
+			require.Greater(t, first.Fence(), was, name+how)
+			if how == "set again" { // by an extend that was late, on masters that have had another writer meanwhile
+				first.fence, was = 1, was+1_000_000
+				for i := range 3 {
+					command(t, masters, i, "SET", "{k}:fence", strconv.FormatUint(was, 10))
+				}
+				require.NoError(t, first.Extend(t.Context()))
+			}
+			next := c.NewMutex("k", term30, WithShared(), WithFence())
+			require.NoError(t, next.TryLock(t.Context()))
+			require.Greater(t, next.Fence(), was, name+how)
+			if how != "set again" {
+				require.Equal(t, first.Fence(), next.Fence(), name+how)
+			}
+			was = next.Fence()
+			require.NoError(t, first.Unlock(t.Context()))
+			require.NoError(t, next.Unlock(t.Context()))
+			bare.Unlock(t.Context())
+			noKeyOf(t, masters, "k")
+		}
+	}
+}
+
 // Readers that hold the lock together have the same number where the counters agree, in one round.
 func TestReadersTogetherHaveOneFence(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
