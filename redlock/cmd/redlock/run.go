@@ -62,8 +62,8 @@ Three flags make it another kind of lock. They do not go together.
                give the same N. REDLOCK_PERMIT is the number of the permit, from
                1 to N: no two runs have the same one at a time.
 
-A reader has no fence unless --fence is given. A run with a permit cannot have
-one.
+A reader's fence lies between those of the writers before and after it. A run
+with a permit has none.
 
 The command has the stdin, stdout and stderr of run, a process group of its own,
 and REDLOCK_KEY and REDLOCK_TOKEN in its environment, too. run passes signals on
@@ -128,7 +128,7 @@ Exit status: that of the command, 128+n if signal n ended it, or
 			if err := r.checkKind(cmd.Flags().Changed("permits")); err != nil {
 				return err
 			}
-			r.numbered = r.fence || !cmd.Flags().Changed("fence") && !r.shared && r.permits == 0
+			r.numbered = r.fence || !cmd.Flags().Changed("fence") && r.permits == 0
 			return r.run(args[0], args[1:])
 		},
 	}
@@ -144,7 +144,7 @@ Exit status: that of the command, 128+n if signal n ended it, or
 	flags.DurationVar(&r.grace, "grace", 10*time.Second, "how long the command may take from SIGTERM to SIGKILL when the lock is lost")
 	flags.DurationVar(&r.lifetime, "max-lifetime", 0, "end the command and give the lock up after this time (default: never)")
 	flags.DurationVar(&r.restartGuard, "restart-guard", 0, "the longest TTL that anybody uses on these masters: one that was started less than this ago does not vote; 0 turns that off (default: the --ttl)")
-	flags.BoolVar(&r.fence, "fence", false, "fail if there can be no REDLOCK_FENCE; --fence=false asks for none (default: it is left out with --shared and --permits, and where the user may not use its key)")
+	flags.BoolVar(&r.fence, "fence", false, "fail if there can be no REDLOCK_FENCE; --fence=false asks for none (default: it is left out with --permits, and where the user may not use its key)")
 	flags.StringArrayVar(&r.also, "also", nil, "lock this `KEY`, too, all or none; can be repeated")
 	flags.BoolVar(&r.shared, "shared", false, "share the lock with other readers, which exclude a run without --shared")
 	flags.IntVar(&r.permits, "permits", 0, "let `N` hold the lock at a time, 1 to 1000")

@@ -117,10 +117,10 @@ func TestReadersRunTogetherOrOneWriterAlone(t *testing.T) {
 	env := []string{inFleet(masters)}
 	var readers []*invocation
 	for i := range 3 {
-		readers = append(readers, begin(t, env, under("--shared -v --owner reader-"+fmt.Sprint(i), "k", "echo reading [$REDLOCK_FENCE]; cat")...))
+		readers = append(readers, begin(t, env, under("--shared -v --owner reader-"+fmt.Sprint(i), "k", "echo reading; cat")...))
 	}
 	for _, r := range readers {
-		r.reads("reading []\n")
+		r.reads("reading\n")
 	}
 	requireRefused(t, env, `"k" is held by another\n +by 3 readers, \d+\.\ds left unless it is renewed`, "k")
 	writer := begin(t, env, under("--owner writer", "k", "echo writing; cat")...)
@@ -201,17 +201,20 @@ func TestARunWithAnotherNumberOfPermitsIsRefused(t *testing.T) {
 }
 
 // A fence is asked of the library: whether readers have one is its decision.
-func TestAReaderHasAFenceOrTheRunSaysWhyNot(t *testing.T) {
+func TestAReaderHasAFence(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	status, stdout, stderr := do(t, []string{inFleet(masters)}, sh("echo $REDLOCK_FENCE", "--shared", "--fence")...)
-	if status == 0 {
-		require.Regexp(t, `^\d+\n$`, stdout)
-		return
+	fences := []string{}
+	for _, flags := range [][]string{{}, {"--shared"}, {}, {"--shared", "--fence"}, {}} {
+		status, stdout, stderr := do(t, []string{inFleet(masters)}, sh("echo $REDLOCK_FENCE", flags...)...)
+		require.Zero(t, status, stderr)
+		require.Regexp(t, `^\d{16}\n$`, stdout)
+		fences = append(fences, stdout)
 	}
-	require.Equal(t, exitUsage, status)
-	require.Empty(t, stdout)
-	require.Contains(t, stderr, "fence")
+	require.IsIncreasing(t, fences, "a reader's is between those of the writers")
+	status, stdout, _ := do(t, []string{inFleet(masters)}, sh("echo $REDLOCK_FENCE", "--shared", "--fence=false")...)
+	require.Zero(t, status)
+	require.Equal(t, "\n", stdout)
 }
 
 func TestALostLockOfAnyKindEndsTheCommand(t *testing.T) {
