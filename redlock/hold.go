@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,6 +111,20 @@ func (h *hold) state(now time.Duration) state {
 
 // over reports whether there was a lock, and is none any more.
 func (s state) over() bool { return s == stateExpired || s == stateLost }
+
+// beside returns the token of a lock that was handed over and that others can have, too: so this hold can
+// take another beside it. It is nil if there is none.
+func (h *hold) beside() (token []byte) {
+	if !h.plural() {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state(0) != stateHandedOver {
+		return nil
+	}
+	return slices.Clone(h.token)
+}
 
 // has reports whether the lock is the one with that token. mu is held.
 func (h *hold) has(token []byte) bool { return string(h.token) == string(token) }

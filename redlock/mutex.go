@@ -171,7 +171,8 @@ func (m *Mutex) Remaining() time.Duration { return m.remaining(m.of().now) }
 // of ctx.
 //
 // A lock that has expired without an Unlock does not count as held: what is left of it is
-// released first.
+// released first. Of a lock that several can hold, one that was handed over and not extended yet is
+// released when the Mutex has taken another: it holds one.
 func (m *Mutex) TryLock(ctx context.Context) error {
 	m.of()
 	if m.invalid != nil {
@@ -296,7 +297,11 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 		}
 	}
 	if reason == nil {
+		before := m.beside()
 		if m.install(k, until, now) {
+			if before != nil {
+				c.undo(&m.spec, before)
+			}
 			c.rechecker.add(&m.hold)
 			if m.slotted != nil && !k.sure {
 				c.agreed.note(&m.spec, k.op.Started)

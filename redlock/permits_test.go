@@ -377,6 +377,26 @@ func TestAMutexHoldsOnePermitOrIsOneReader(t *testing.T) {
 	}
 }
 
+// A Mutex that takes a permit, or a reader's lock, beside the one that was handed over to it has one.
+func TestAMutexGivesBackWhatWasHandedOverToIt(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	for name, opt := range map[string]Option{"permits": WithPermits(4), "shared": WithShared()} {
+		first := c.NewMutex(name, time.Minute, opt)
+		require.NoError(t, first.TryLock(t.Context()))
+		heir := c.NewMutex(name, time.Minute, opt, WithToken(first.Token()))
+		require.NoError(t, heir.TryLock(t.Context()), name)
+		require.NotEqual(t, first.Token(), heir.Token())
+		require.Eventually(t, func() bool {
+			all, err := c.Holders(t.Context(), name, opt)
+			require.NoError(t, err)
+			return !slices.ContainsFunc(all, func(h Holder) bool { return h.Token != heir.Token() })
+		}, hanging, time.Millisecond, name)
+		require.NoError(t, heir.Unlock(t.Context()))
+	}
+}
+
 // A permit that is freed is told to those who wait in other processes, and several are had without
 // waiting for each other's release.
 func TestFreedPermitsAreTold(t *testing.T) {
