@@ -322,9 +322,9 @@ func (w *waiting) intend(ctx context.Context) {
 		token = appendToken(nil, c.owner)
 	}
 	k.intend(&m.spec, courts, token, c.brief(m.timeout, minBrief))
-	c.rounds.Do(ctx, &k.op) // if nobody answers, nothing is lost
-	if k.op.Asked == 0 {
-		return
+	err := c.rounds.Do(ctx, &k.op) // if nobody answers, nothing is lost
+	if err != nil && k.op.Asked != 0 {
+		w.intent = token // it may be there, though the answers were not waited for
 	}
 	for i := range k.op.Votes {
 		switch v := &k.op.Votes[i]; {
@@ -334,8 +334,6 @@ func (w *waiting) intend(ctx context.Context) {
 			return
 		case v.Err != nil && permanent(v.Err): // one line in its ACL LOG is enough
 			w.asked = conn.Forever
-		case v.Verdict != VerdictNo: // it may be there: the answer may only be late, or not waited for
-			w.intent = token
 		}
 	}
 }
