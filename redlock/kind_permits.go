@@ -82,9 +82,10 @@ type agreements [4096]atomic.Uint64
 
 var agreedSeed = maphash.MakeSeed()
 
-// entry returns the place of a lock, and what is there if it was agreed to in the minute of now.
+// entry returns the place of a lock, and what is there if it was agreed to in the minute of now. The
+// TTL is a part of it, as the mark lasts for as long as that asks for.
 func (a *agreements) entry(s *spec, now time.Duration) (at *atomic.Uint64, want uint64) {
-	h := maphash.String(agreedSeed, s.key) + uint64(s.slots())<<48
+	h := maphash.String(agreedSeed, s.key) + uint64(s.slots())<<48 + uint64(s.term.ttl)*0x9e3779b97f4a7c15
 	return &a[h%uint64(len(a))], h + uint64(now/agreedFor) + 1
 }
 
