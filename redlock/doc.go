@@ -156,7 +156,7 @@
 // again, eight times at most. Whoever waits is told of a change of any slot, and a slot that is
 // released in this client is what the first of its line tries.
 //
-// {key}:permits holds k. The first attempt of a client, and one a minute, sets its slot by a script
+// {key}:permits holds k. A client's first attempt with a TTL, and one a minute, sets its slot by a script
 // that fails on a master where another k is written. The key outlives the locks that rely on it by a
 // minute or more, and each Extend and renewal sets it again.
 //
@@ -185,7 +185,8 @@
 // orders them.
 //
 // Readers of one client do not wait for each other: one tries at once where only readers stand before
-// it in the line, and one that gets in has those behind it try, up to the first writer.
+// it in the line, unless the lock was refused within the last second, and one that gets in has those
+// behind it try, up to the first writer.
 //
 // # How it renews
 //

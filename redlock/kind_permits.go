@@ -19,7 +19,7 @@ import (
 // masters has six permits there, which is three majorities of two.
 //
 // All must agree on k. A slot's key says it, so those who do not agree never meet at a slot. They
-// meet at the mark: a key beside the slots that holds k. The first attempt, and one every
+// meet at the mark: a key beside the slots that holds k. A client's first attempt with a TTL, and one every
 // [agreedFor], sets its slot by a script that compares the mark with k, sets it, and fails where it
 // is another. Those in between are plain SETs. The mark is there for as long as any lock that was
 // taken meanwhile, and extends renew it. Two quorums share a master, so of two that differ the
