@@ -139,7 +139,7 @@ func TestAMasterNamesAThousandReaders(t *testing.T) {
 	const far = 1 << 42 // milliseconds since 1970: long after this
 	set := []string{"ZADD", "k"}
 	for i := range maxReaders + 1 {
-		set = append(set, fmt.Sprint(far+i), fmt.Sprint("reader-", i))
+		set = append(set, fmt.Sprint(far+int64(i)), fmt.Sprint("reader-", i))
 	}
 	_, err := masters.Do(0, set...)
 	require.NoError(t, err)
