@@ -560,6 +560,15 @@ func TestASetHasItsTurnAfterThoseBeforeIt(t *testing.T) {
 	})
 }
 
+// What a server is asked that has MSETEX: few machines have one, to say that it obeys.
+func TestSeveralKeysAreSetWithMSETEX(t *testing.T) {
+	var r request
+	newSeveral([]string{"a", "b"}).acquire(&r, grant{key: "b", token: []byte("mine"), ttl: 10 * time.Second})
+	require.Equal(t, conn.MSetEx, r.dialects[0].Needs)
+	require.Equal(t, []string{"MSETEX", "2", "a", "mine", "b", "mine", "NX", "PX", "10000"}, words(r.dialects[0].Command))
+	require.Zero(t, r.dialects[1].Needs)
+}
+
 // Contenders for the same keys ask the same master first, whatever the order of the keys.
 func TestSeveralAskAlikeInTurn(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {

@@ -379,6 +379,59 @@ func TestAMutexHoldsOnePermitOrIsOneReader(t *testing.T) {
 	}
 }
 
+// The slot that is released in this client is the one that the first of its line tries, though it had
+// looked forward to another: nobody has to look for it.
+func TestAReleasedSlotIsTriedAtOnce(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	var failed atomic.Int64
+	c := opened(t, masters.Addrs(), &Observer{Round: func(_ context.Context, r Round) {
+		if r.Op == opLock && r.Err != nil {
+			failed.Add(1)
+		}
+	}})
+	const k = 8
+	held := takenPermits(t, c, "k", k, k)
+	waiter := c.NewMutex("k", 30*time.Second, WithPermits(k))
+	done := locks(t, waiter)
+	for range 20 {
+		time.Sleep(20 * time.Millisecond) // it looks, and sleeps
+		before, aim := failed.Load(), waiter.slot()
+		i := slices.IndexFunc(held, func(m *Mutex) bool {
+			_, slot, _ := cutSlot(m.Token())
+			return slot != aim
+		})
+		require.NoError(t, held[i].Unlock(t.Context()))
+		comes(t, done)
+		require.Equal(t, before, failed.Load())
+		held[i], waiter = waiter, held[i]
+		done = locks(t, waiter)
+	}
+	require.NoError(t, held[0].Unlock(t.Context()))
+	comes(t, done)
+}
+
+// Whoever waits is to try the slot whose TTL ends first.
+func TestAWaiterLooksForwardToTheSlotThatEndsFirst(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	for slot, ttl := range []string{"30000", "10000", "20000"} {
+		for i := range 3 {
+			command(t, masters, i, "SET", fmt.Sprintf("{k}:permit:%d/3", slot+1), "another's", "PX", ttl)
+		}
+	}
+	m, w := c.NewMutex("k", 30*time.Second, WithPermits(3)), newWatch()
+	c.watches.add(w, m.slots(), m.names()...)
+	defer c.watches.remove(c.now(), m.names()...)
+	p, err := c.watches.look(t.Context(), &m.spec, w)
+	require.NoError(t, err)
+	require.False(t, p.free)
+	require.True(t, p.held)
+	require.Equal(t, 1, p.slot)
+	require.LessOrEqual(t, p.at-c.now(), 10*time.Second+expirySlack)
+}
+
 // A Mutex that takes a permit, or a reader's lock, beside the one that was handed over to it has one.
 func TestAMutexGivesBackWhatWasHandedOverToIt(t *testing.T) {
 	t.Parallel()

@@ -176,6 +176,41 @@ func TestAReaderIsToldThatAnIntentHasGone(t *testing.T) {
 	}
 }
 
+// An intent is its writer's: another neither has it live on nor takes it away.
+func TestAWriterLeavesAnothersIntentAlone(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	do := func(args ...string) any {
+		v, err := masters.Do(0, args...)
+		require.NoError(t, err)
+		return v
+	}
+	for _, k := range []courteous{plain{}, newSeveral([]string{"j", "k"})} {
+		intend := func(token string) any {
+			var r request
+			k.intend(&r, "k", []byte(token))
+			return do(words(r.fallback)...)
+		}
+		withdraw := func(token string) any {
+			var r request
+			k.withdraw(&r, "k", []byte(token))
+			return do(words(r.fallback)...)
+		}
+		require.EqualValues(t, 0, intend("one"), "nobody reads")
+		require.EqualValues(t, 0, do("EXISTS", intentKey("k")))
+		do("ZADD", "k", "9999999999999", "a reader")
+		require.EqualValues(t, 1, intend("one"))
+		do("PEXPIRE", intentKey("k"), "100000")
+		require.EqualValues(t, 1, intend("two"), "one intent is good for both")
+		require.Greater(t, do("PTTL", intentKey("k")), int64(50_000))
+		require.EqualValues(t, 0, withdraw("two"))
+		require.EqualValues(t, 1, intend("one"))
+		require.LessOrEqual(t, do("PTTL", intentKey("k")), intentLife.Milliseconds())
+		require.EqualValues(t, 1, withdraw("one"))
+		require.EqualValues(t, 0, do("EXISTS", intentKey("k")))
+		do("DEL", "k")
+	}
+}
+
 // The intent goes when its writer has the lock.
 func TestAWriterTakesItsIntentAway(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
