@@ -137,6 +137,39 @@ func TestAWriterTakesAwayAnIntentThatWasNotAnswered(t *testing.T) {
 	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
 }
 
+// So does one that an Observer's panic takes out of its Lock.
+func TestAWriterThatPanicsTakesItsIntentAway(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	var armed atomic.Bool
+	c := opened(t, masters.Addrs(), nil)
+	other := opened(t, masters.Addrs(), &Observer{Wake: func(context.Context, string, Wake) {
+		if armed.Load() {
+			panic("an Observer")
+		}
+	}})
+	there := c.NewMutex("k", term30, WithShared())
+	require.NoError(t, there.Lock(t.Context()))
+	panicked := make(chan any, 1)
+	go func() {
+		defer func() { panicked <- recover() }()
+		other.NewMutex("k", term30).Lock(t.Context())
+	}()
+	require.Eventually(t, func() bool { // each extend has the writer try, and look
+		require.NoError(t, there.Extend(t.Context()))
+		return intents(t, masters, "k") == 3
+	}, hanging, 10*time.Millisecond)
+	armed.Store(true)
+	require.Eventually(t, func() bool {
+		require.NoError(t, there.Extend(t.Context()))
+		return len(panicked) > 0
+	}, hanging, 10*time.Millisecond)
+	require.Equal(t, "an Observer", <-panicked)
+	for i := range 3 {
+		masters.Do(i, "PERSIST", intentKey("k")) // it lasts, if it is not taken away
+	}
+	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
+}
+
 // unansweredRounds end a Lock's context when its intent is under way.
 type unansweredRounds struct {
 	rounds
