@@ -569,6 +569,25 @@ func TestSeveralKeysAreSetWithMSETEX(t *testing.T) {
 	require.Zero(t, r.dialects[1].Needs)
 }
 
+// A wait that is over leaves no watch of any key: a listener would stay for it.
+func TestNoWatchOfSeveralKeysIsLeftBehind(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	require.NoError(t, c.NewMutex("c", time.Minute).TryLock(t.Context()))
+	watched := func() int {
+		c.watches.mu.Lock()
+		defer c.watches.mu.Unlock()
+		return len(c.watches.byKey)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.NewMutex("a", time.Minute, WithKeys("b", "c")).Lock(ctx) }()
+	require.Eventually(t, func() bool { return watched() == 3 }, hanging, time.Millisecond)
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+	require.Zero(t, watched())
+}
+
 // Contenders for the same keys ask the same master first, whatever the order of the keys.
 func TestSeveralAskAlikeInTurn(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {

@@ -239,12 +239,21 @@ func TestTheMarkOutlivesWhatReliesOnIt(t *testing.T) {
 	require.Greater(t, life(), agreedFor+30*time.Second)
 	require.True(t, c.agreed.lately(&m.spec, before) || c.agreed.lately(&m.spec, c.now()))
 	require.False(t, c.agreed.lately(&m.spec, c.now()+agreedFor))
-	require.False(t, c.agreed.lately(&c.NewMutex("k", time.Second, WithPermits(3)).spec, c.now()))
+	require.False(t, c.agreed.lately(&c.NewMutex("k", 30*time.Second, WithPermits(3)).spec, c.now()), "for another k")
+	require.False(t, c.agreed.lately(&c.NewMutex("k", 31*time.Second, WithPermits(2)).spec, c.now()), "for another TTL")
 	require.NoError(t, m.Unlock(t.Context()))
 	require.NoError(t, m.TryLock(t.Context()))
 	command(t, masters, 0, "PEXPIRE", "{k}:permits", "1000")
 	require.NoError(t, m.Extend(t.Context()))
 	require.Greater(t, life(), agreedFor+30*time.Second)
+
+	// What is known counts from the beginning of the attempt: this one ends a minute after that.
+	clock := c.now
+	c.now = func() time.Duration { return clock() + agreedFor }
+	late := c.NewMutex("k", time.Hour, WithPermits(2))
+	before = clock()
+	require.NoError(t, late.TryLock(t.Context()))
+	require.True(t, c.agreed.lately(&late.spec, before) || c.agreed.lately(&late.spec, clock()))
 }
 
 // The mark lasts for as long as the longest of the locks, whoever else takes, extends, or hands one over.
