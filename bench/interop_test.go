@@ -55,6 +55,48 @@ func TestInteropWhatWeHoldIsRefusedToRedsync(t *testing.T) {
 	require.NoError(t, theirs.TryLockContext(t.Context()))
 }
 
+// A set and a reader exclude redsync on each key of theirs, are excluded by it, and are told when it lets go.
+func TestInteropEachKindAndRedsync(t *testing.T) {
+	for name, opts := range map[string][]redlock.Option{
+		"a set":                   {redlock.WithKeys("other")},
+		"a set with a fence":      {redlock.WithKeys("other"), redlock.WithFence()},
+		"a reader":                {redlock.WithShared()},
+		"a reader with a fence":   {redlock.WithShared(), redlock.WithFence()},
+		"one holder with a fence": {redlock.WithFence()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, client, rs := interop(t, nil)
+			ours := client.NewMutex("key", lockTTL, opts...)
+			keys := []string{"key"}
+			if strings.HasPrefix(name, "a set") {
+				keys = append(keys, "other")
+			}
+			for _, key := range keys {
+				theirs := rs.NewMutex(key, redsync.WithExpiry(time.Minute))
+				require.NoError(t, theirs.LockContext(t.Context()))
+				require.ErrorIs(t, ours.TryLock(t.Context()), redlock.ErrHeld)
+				locked := make(chan error, 1)
+				go func() { locked <- ours.Lock(t.Context()) }()
+				require.Eventually(t, func() bool { return client.Stats().Waiting == 1 }, time.Minute/2, time.Millisecond)
+				ok, err := theirs.UnlockContext(t.Context())
+				require.NoError(t, err)
+				require.True(t, ok)
+				require.NoError(t, <-locked)
+				require.Error(t, theirs.TryLockContext(t.Context()))
+				require.NoError(t, ours.Extend(t.Context()))
+				_, err = theirs.UnlockContext(t.Context())
+				require.Error(t, err, "it has nothing to release")
+				require.NoError(t, ours.Unlock(t.Context()))
+				require.Eventually(t, func() bool { // its releases of what it was refused may be on their way
+					return theirs.TryLockContext(t.Context()) == nil
+				}, time.Minute/2, time.Millisecond)
+				_, err = theirs.UnlockContext(t.Context())
+				require.NoError(t, err)
+			}
+		})
+	}
+}
+
 func TestInteropRedsyncsUnlockWakesOurWaiter(t *testing.T) {
 	wakes := make(chan redlock.Wake, 16)
 	f, client, rs := interop(t, &redlock.Observer{
