@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,18 +22,69 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A scene is real masters and a client of theirs.
+// A scene is real masters, a client of theirs, and a kind of locks.
 type scene struct {
 	*testing.T
+	kind
 	n       int
 	masters *redlocktest.Masters
 	client  *redlock.Client
 }
 
-// newScene opens a client for all of them.
+// newScene opens a client for all of them. The locks are plain.
 func newScene(t *testing.T, masters *redlocktest.Masters) scene {
 	t.Helper()
-	return scene{t, masters.N(), masters, openWith(t, masters, redlock.Config{})}
+	return scene{t, kind{keys: []string{"k"}}, masters.N(), masters, openWith(t, masters, redlock.Config{})}
+}
+
+// A kind is a lock on "k" with options, and what it is on a master.
+type kind struct {
+	name    string
+	opts    []redlock.Option
+	keys    []string // it is in all of them or, if it has permits, in one
+	permits int      // 0 without
+	readers bool     // it excludes none of its like
+	fenced  bool
+	rivals  []rival // that it excludes besides
+	stays   string  // a pattern in Lua of keys that stay on a master until their TTL has passed
+}
+
+// A rival is a lock that is of another kind, or on other keys.
+type rival struct {
+	key  string
+	opts []redlock.Option
+}
+
+// kinds returns all kinds but the plain one, those with a fence apart, and a plain lock among readers.
+func kinds() (unfenced, fenced, writer []kind) {
+	type options = []redlock.Option
+	keys, shared, fence := redlock.WithKeys("z", "a"), redlock.WithShared(), redlock.WithFence()
+	onOne, onAll := []string{"k"}, []string{"a", "k", "z"}
+	slot, slots := []string{"{k}:permit:1/1"}, []string{"{k}:permit:1/3", "{k}:permit:2/3", "{k}:permit:3/3"}
+	sharing := []rival{ // a key
+		{"a", nil}, {"k", nil}, {"z", nil},
+		{"y", options{redlock.WithKeys("z")}},
+		{"z", options{redlock.WithKeys("k", "a")}},
+	}
+	writers := []rival{{"z", options{redlock.WithKeys("k")}}, {"k", nil}}
+	readers := []rival{{"k", options{shared}}}
+	const mark, counter = "}:permits$", "}:fence$"
+
+	unfenced = []kind{
+		{name: "several keys", opts: options{keys}, keys: onAll, rivals: sharing},
+		{name: "reader", opts: options{shared}, keys: onOne, readers: true, rivals: writers},
+		{name: "one permit", opts: options{redlock.WithPermits(1)}, keys: slot, permits: 1, stays: mark},
+		{name: "three permits", opts: options{redlock.WithPermits(3)}, keys: slots, permits: 3, stays: mark},
+	}
+	fenced = []kind{
+		{name: "fence", opts: options{fence}, keys: onOne, rivals: writers},
+		{name: "several keys with a fence", opts: options{keys, fence}, keys: onAll, rivals: sharing},
+		{name: "reader with a fence", opts: options{shared, fence}, keys: onOne, readers: true, rivals: writers},
+	}
+	for i := range fenced {
+		fenced[i].fenced, fenced[i].stays = true, counter
+	}
+	return unfenced, fenced, []kind{{name: "writer", keys: onOne, rivals: readers}}
 }
 
 const (
@@ -41,42 +94,56 @@ const (
 
 var sizes = []int{1, 2, 3, 4, 5, 7}
 
-// The scenarios that any lock of this kind must pass, on real masters.
+// The scenarios that any lock must pass, on real masters: a plain one on all sizes, and other kinds on
+// one. Those with a fence do so where their scripts differ, and a writer where it meets readers.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
+	unfenced, fenced, writer := kinds()
+	both := slices.Concat(unfenced, fenced)
+	all := slices.Concat(both, writer)
 	for _, c := range []struct {
-		name string
-		run  func(s scene)
-		n    []int
+		name  string
+		run   func(s scene)
+		n     []int
+		kinds []kind // besides the plain one
+		on    int    // masters
 	}{
-		{"taken exactly if the free masters are a majority", everySubset, []int{1, 2, 3, 4, 5}},
-		{"a second TryLock is held, at once", secondTryLock, sizes},
-		{"extend raises the PTTL on every master, and fails after expiry", extendRaises, sizes},
-		{"extend sets the key only where it is free", extendSetsWhereFree, []int{3, 5, 7}},
-		{"unlock of an expired lock spares the next holder", unlockExpired, sizes},
-		{"unlock elsewhere with a handed-over token", handOver, sizes},
-		{"DEL of a majority ends the holder's context", delMajority, sizes},
-		{"a TTL shortened from outside is repaired", ttlRepaired, sizes},
-		{"FLUSHALL signals the loss and leaves the client usable", flushAll, sizes},
-		{"10 lockers and 100 hand-offs each all complete", handOffs, []int{3}},
-		{"a context's deadline shorter than the TTL", shortDeadline, sizes},
-		{"a minority failing works", minorityFails, []int{3, 4, 5, 7}},
-		{"a majority failing is told with each master's cause", majorityFails, sizes},
-		{"a majority hanging fails within the budget", majorityHangs, sizes},
-		{"a failed acquire leaves no key on any master", failedAcquire, []int{2, 3, 4, 5}},
-		{"a success too slow for its validity is refused and released", slowSuccess, []int{1, 3}},
-		{"SCRIPT FLUSH between acquire and release", scriptFlush, sizes},
-		{"a master frozen between SET and reply leaves no key", frozenInBetween, []int{1, 3, 5}},
-		{"a release that races an in-flight SET", releaseRaces, []int{3}},
-		{"the context cancelled at every point of an acquire", cancelledEverywhere, []int{1, 3, 5}},
-		{"all but a quorum minus one frozen during renewal", frozenRenewal, []int{1, 3, 5}},
-		{"a master that restarts is given the key back", restarted, []int{3, 5}},
+		{"taken exactly if the free masters are a majority", everySubset, []int{1, 2, 3, 4, 5}, both, 3},
+		{"a second TryLock is held, at once", secondTryLock, sizes, all, 3},
+		{"extend raises the PTTL on every master, and fails after expiry", extendRaises, sizes, both, 3},
+		{"extend sets the key only where it is free", extendSetsWhereFree, []int{3, 5, 7}, both, 5},
+		{"unlock of an expired lock spares the next holder", unlockExpired, sizes, unfenced, 3},
+		{"unlock elsewhere with a handed-over token", handOver, sizes, both, 3},
+		{"DEL of a majority ends the holder's context", delMajority, sizes, both, 3},
+		{"a TTL shortened from outside is repaired", ttlRepaired, sizes, unfenced, 3},
+		{"FLUSHALL signals the loss and leaves the client usable", flushAll, sizes, both, 3},
+		{"10 lockers and 100 hand-offs each all complete", handOffs, []int{3}, all, 3},
+		{"a context's deadline shorter than the TTL", shortDeadline, sizes, all, 3},
+		{"a minority failing works", minorityFails, []int{3, 4, 5, 7}, all, 3},
+		{"a majority failing is told with each master's cause", majorityFails, sizes, unfenced, 3},
+		{"a majority hanging fails within the budget", majorityHangs, sizes, unfenced, 3},
+		{"a failed acquire leaves no key on any master", failedAcquire, []int{2, 3, 4, 5}, both, 3},
+		{"a success too slow for its validity is refused and released", slowSuccess, []int{1, 3}, unfenced, 3},
+		{"SCRIPT FLUSH between acquire and release", scriptFlush, sizes, both, 3},
+		{"a master frozen between SET and reply leaves no key", frozenInBetween, []int{1, 3, 5}, both, 3},
+		{"a release that races an in-flight SET", releaseRaces, []int{3}, unfenced, 3},
+		{"the context cancelled at every point of an acquire", cancelledEverywhere, []int{1, 3, 5}, both, 3},
+		{"all but a quorum minus one frozen during renewal", frozenRenewal, []int{1, 3, 5}, unfenced, 3},
+		{"a master that restarts is given the key back", restarted, []int{3, 5}, both, 3},
 	} {
 		for _, n := range c.n {
 			t.Run(fmt.Sprintf("%s/N=%d", c.name, n), func(t *testing.T) {
 				t.Parallel()
 				masters := redlocktest.Start(t, n)
 				c.run(newScene(t, masters))
+			})
+		}
+		for _, kind := range c.kinds {
+			t.Run(fmt.Sprintf("%s/%s/N=%d", c.name, kind.name, c.on), func(t *testing.T) {
+				t.Parallel()
+				s := newScene(t, redlocktest.Start(t, c.on))
+				s.kind = kind
+				c.run(s)
 			})
 		}
 	}
@@ -87,6 +154,12 @@ func TestCancelledWaitersAllReturnAndLeaveNothing(t *testing.T) {
 	var scenes []scene
 	for _, n := range []int{1, 3, 5} {
 		scenes = append(scenes, newScene(t, redlocktest.Start(t, n)))
+	}
+	unfenced, fenced, writer := kinds()
+	for _, kind := range slices.Concat(unfenced, fenced, writer) {
+		s := newScene(t, redlocktest.Start(t, 3))
+		s.kind = kind
+		scenes = append(scenes, s)
 	}
 	before := runtime.NumGoroutine()
 	for _, s := range scenes {
@@ -103,12 +176,103 @@ func (s scene) do(i int, args ...string) any {
 	return v
 }
 
-// taken takes the lock on "k".
-func (s scene) taken(ttl time.Duration, opts ...redlock.Option) *redlock.Mutex {
+// lock returns a Mutex of the kind.
+func (s scene) lock(ttl time.Duration, more ...redlock.Option) *redlock.Mutex {
+	return s.client.NewMutex("k", ttl, slices.Concat(s.opts, more)...)
+}
+
+// taken takes the lock.
+func (s scene) taken(ttl time.Duration, more ...redlock.Option) *redlock.Mutex {
 	s.Helper()
-	m := s.client.NewMutex("k", ttl, opts...)
+	m := s.lock(ttl, more...)
 	require.NoError(s, m.Lock(s.Context()))
 	return m
+}
+
+// takenUp takes what others can have beside the lock: the other permits, or two readers' locks.
+func (s scene) takenUp() (free func()) {
+	s.Helper()
+	others := s.permits - 1
+	if s.readers {
+		others = 2
+	}
+	var rest []*redlock.Mutex
+	for range others {
+		rest = append(rest, s.taken(long))
+	}
+	return func() {
+		s.Helper()
+		for _, m := range rest {
+			require.NoError(s, m.Unlock(s.Context()))
+		}
+	}
+}
+
+// excluded returns those that the lock excludes.
+func (s scene) excluded() []rival {
+	if s.readers {
+		return s.rivals
+	}
+	return append([]rival{{"k", s.opts}}, s.rivals...)
+}
+
+func (r rival) lock(c *redlock.Client, ttl time.Duration) *redlock.Mutex {
+	return c.NewMutex(r.key, ttl, r.opts...)
+}
+
+// keysOf returns the keys that a lock is in.
+func (s scene) keysOf(m *redlock.Mutex) []string {
+	s.Helper()
+	if s.permits == 0 {
+		return s.keys
+	}
+	parts := strings.Split(m.Token(), ".") // that end with the slot, and how many there are
+	require.Greater(s, len(parts), 2)
+	key := "{k}:permit:" + strings.Join(parts[len(parts)-2:], "/")
+	require.Contains(s, s.keys, key)
+	return []string{key}
+}
+
+// has reports whether a master has the lock, in all its keys.
+func (s scene) has(i int, m *redlock.Mutex) bool {
+	s.Helper()
+	if s.readers {
+		return s.do(i, "TYPE", "k") == "zset" && s.do(i, "ZSCORE", "k", m.Token()) != nil
+	}
+	for _, key := range s.keysOf(m) {
+		if s.do(i, "GET", key) != m.Token() {
+			return false
+		}
+	}
+	return true
+}
+
+// left is how many milliseconds the lock has left on a master, in that of its keys that ends first.
+func (s scene) left(i int, m *redlock.Mutex) (ms int64) {
+	s.Helper()
+	ms = math.MaxInt64
+	for _, key := range s.keysOf(m) {
+		ms = min(ms, s.do(i, "PTTL", key).(int64))
+	}
+	if s.readers && ms >= 0 { // which are in the key for terms of their own
+		const term = `local t = redis.call('TIME')
+return (redis.call('ZSCORE', 'k', ARGV[1]) or 0) - t[1] * 1000 - math.floor(t[2] / 1000)`
+		ms = min(ms, s.do(i, "EVAL", term, "0", m.Token()).(int64))
+	}
+	return ms
+}
+
+// another gives a master to another, who excludes the lock there. It returns the keys.
+func (s scene) another(i int) []string {
+	s.Helper()
+	keys := s.keys
+	if s.permits == 0 { // one of the keys is enough
+		keys = keys[i%len(keys):][:1]
+	}
+	for _, key := range keys {
+		s.do(i, "SET", key, "another's")
+	}
+	return keys
 }
 
 // holds waits until n masters have the mutex's token, as stragglers come.
@@ -117,7 +281,7 @@ func (s scene) holds(m *redlock.Mutex, n int) {
 	require.Eventually(s, func() bool {
 		have := 0
 		for i := range s.n {
-			if s.do(i, "GET", m.Key()) == m.Token() {
+			if s.has(i, m) {
 				have++
 			}
 		}
@@ -125,12 +289,28 @@ func (s scene) holds(m *redlock.Mutex, n int) {
 	}, 20*time.Second, 5*time.Millisecond)
 }
 
+// size is how many keys a master has, but for those that stay.
+func (s scene) size(i int) int64 {
+	s.Helper()
+	if s.stays == "" {
+		return s.do(i, "DBSIZE").(int64)
+	}
+	const count = `local n = 0
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  if not string.find(key, ARGV[1]) or redis.call('PTTL', key) < 0 then
+    n = n + 1
+  end
+end
+return n`
+	return s.do(i, "EVAL", count, "0", s.stays).(int64)
+}
+
 // noKeys waits until no master has any key.
 func (s scene) noKeys() {
 	s.Helper()
 	require.Eventually(s, func() bool {
 		for i := range s.n {
-			if s.do(i, "DBSIZE") != int64(0) {
+			if s.size(i) != 0 {
 				return false
 			}
 		}
@@ -138,16 +318,18 @@ func (s scene) noKeys() {
 	}, 20*time.Second, time.Millisecond)
 }
 
-// refused waits in vain for "k", and requires that the error says why. Who holds
+// refused waits in vain for what the lock excludes, and requires that the error says why. Who holds
 // it is asked for a moment only, in which a busy machine may not get the answers.
 func (s scene) refused(why string) {
 	s.Helper()
-	require.Eventually(s, func() bool {
-		ctx, cancel := context.WithTimeout(s.Context(), 20*time.Millisecond)
-		defer cancel()
-		err := s.client.NewMutex("k", long).Lock(ctx)
-		return errors.Is(err, context.DeadlineExceeded) && errors.Is(err, redlock.ErrHeld) && strings.Contains(err.Error(), why)
-	}, 20*time.Second, time.Millisecond)
+	for _, r := range s.excluded() {
+		require.Eventually(s, func() bool {
+			ctx, cancel := context.WithTimeout(s.Context(), 20*time.Millisecond)
+			defer cancel()
+			err := r.lock(s.client, long).Lock(ctx)
+			return errors.Is(err, context.DeadlineExceeded) && errors.Is(err, redlock.ErrHeld) && strings.Contains(err.Error(), why)
+		}, 20*time.Second, time.Millisecond)
+	}
 }
 
 func (s scene) majority() int { return s.n/2 + 1 }
@@ -158,15 +340,16 @@ func (s scene) spare() int { return s.n - s.majority() }
 func everySubset(s scene) {
 	for mask := range 1 << s.n {
 		free := 0
+		want := make([]int64, s.n)
 		for i := range s.n {
 			s.masters.Flush(i)
 			if mask&(1<<i) != 0 {
-				s.do(i, "SET", "k", "another's")
+				want[i] = int64(len(s.another(i)))
 			} else {
 				free++
 			}
 		}
-		m := s.client.NewMutex("k", long)
+		m := s.lock(long)
 		err := m.TryLock(s.Context())
 		if free >= s.majority() {
 			require.NoError(s, err)
@@ -176,22 +359,25 @@ func everySubset(s scene) {
 			require.ErrorIs(s, err, redlock.ErrHeld)
 		}
 		for i := range s.n {
-			want := int64(mask >> i & 1)
-			require.Eventually(s, func() bool { return s.do(i, "DBSIZE") == want }, 20*time.Second, time.Millisecond)
+			require.Eventually(s, func() bool { return s.size(i) == want[i] }, 20*time.Second, time.Millisecond)
 		}
 	}
 }
 
 func secondTryLock(s scene) {
 	m := s.taken(long)
-	err := s.client.NewMutex("k", long).TryLock(s.Context())
-	require.ErrorIs(s, err, redlock.ErrHeld)
-	var round *redlock.RoundError
-	require.ErrorAs(s, err, &round)
-	require.Equal(s, "k", round.Key)
-	require.Len(s, round.Votes, s.n)
+	free := s.takenUp()
+	for _, r := range s.excluded() {
+		err := r.lock(s.client, long).TryLock(s.Context())
+		require.ErrorIs(s, err, redlock.ErrHeld)
+		var round *redlock.RoundError
+		require.ErrorAs(s, err, &round)
+		require.Equal(s, r.key, round.Key)
+		require.Len(s, round.Votes, s.n)
+	}
 	require.ErrorIs(s, m.TryLock(s.Context()), redlock.ErrHeld)
 	require.NoError(s, m.Unlock(s.Context()))
+	free()
 	s.noKeys()
 }
 
@@ -200,7 +386,7 @@ func extendRaises(s scene) {
 	for tries, extended := 0, false; !extended; tries++ { // again if a busy machine has taken a whole TTL
 		require.Less(s, tries, 20)
 		m = s.taken(short)
-		heir = s.client.NewMutex("k", long, redlock.WithToken(m.Token()))
+		heir = s.lock(long, redlock.WithToken(m.Token()))
 		err := heir.Extend(s.Context())
 		if extended = err == nil && m.Remaining() > 0; !extended {
 			heir.Unlock(s.Context())
@@ -209,7 +395,7 @@ func extendRaises(s scene) {
 	require.NoError(s, heir.Extend(s.Context()), "it gives the key to one where it was over by then")
 	for i := range s.n {
 		require.Eventually(s, func() bool {
-			return s.do(i, "PTTL", "k").(int64) > short.Milliseconds()
+			return s.left(i, heir) > short.Milliseconds()
 		}, 20*time.Second, time.Millisecond)
 	}
 	require.Greater(s, heir.Remaining(), short)
@@ -221,7 +407,7 @@ func extendRaises(s scene) {
 func extendSetsWhereFree(s scene) {
 	m := s.taken(long)
 	s.holds(m, s.n)
-	s.do(0, "SET", "k", "another's")
+	anothers := s.another(0)
 	other := s.n - 1
 	s.masters.Flush(other)
 	if s.spare() < 2 { // one at a time
@@ -233,7 +419,9 @@ func extendSetsWhereFree(s scene) {
 		return
 	}
 	s.holds(m, s.n-1)
-	require.Equal(s, "another's", s.do(0, "GET", "k"))
+	for _, key := range anothers {
+		require.Equal(s, "another's", s.do(0, "GET", key))
+	}
 }
 
 func unlockExpired(s scene) {
@@ -250,8 +438,9 @@ func unlockExpired(s scene) {
 func handOver(s scene) {
 	m := s.taken(long)
 	settled(s, s.client) // or the release can come first
-	elsewhere := openOn(s, s.masters, nil)
-	heir := elsewhere.NewMutex("k", long, redlock.WithToken(m.Token()))
+	elsewhere := s
+	elsewhere.client = openOn(s, s.masters, nil)
+	heir := elsewhere.lock(long, redlock.WithToken(m.Token()))
 	require.NoError(s, heir.Extend(s.Context()))
 	require.Positive(s, heir.Remaining())
 	require.NoError(s, heir.Unlock(s.Context()))
@@ -288,7 +477,8 @@ func delMajority(s scene) {
 	held, _ := m.KeepAlive(s.Context())
 	s.lostBy(held, func() {
 		for i := range s.majority() {
-			s.do(i, "DEL", "k")
+			keys := s.keysOf(m)
+			s.do(i, "DEL", keys[i%len(keys)]) // one is enough
 		}
 	})
 	require.ErrorIs(s, m.Unlock(s.Context()), redlock.ErrNotHeld)
@@ -303,12 +493,16 @@ func ttlRepaired(s scene) {
 	held, stop := m.KeepAlive(s.Context())
 	defer stop()
 	for i := range s.n {
-		s.do(i, "PEXPIRE", "k", fmt.Sprint(shortened.Milliseconds()))
+		for _, key := range s.keysOf(m) {
+			s.do(i, "PEXPIRE", key, fmt.Sprint(shortened.Milliseconds()))
+		}
 	}
-	s.do(0, "PERSIST", "k")
+	for _, key := range s.keysOf(m) {
+		s.do(0, "PERSIST", key)
+	}
 	for i := range s.n {
 		require.Eventually(s, func() bool {
-			left := s.do(i, "PTTL", "k").(int64)
+			left := s.left(i, m)
 			return left > shortened.Milliseconds() && left <= ttl.Milliseconds() || held.Err() != nil
 		}, 20*time.Second, time.Millisecond)
 	}
@@ -334,21 +528,42 @@ func handOffs(s scene) {
 	ctx, cancel := context.WithTimeout(s.Context(), 5*time.Minute)
 	defer cancel()
 	clients := []*redlock.Client{s.client, openOn(s, s.masters, nil), openOn(s, s.masters, nil)}
-	var inside, done atomic.Int64
+	most := int64(max(1, s.permits))
+	if s.readers {
+		most = lockers
+	}
+	var inside, others, done atomic.Int64
+	var fence atomic.Uint64
+	holding := func(ctx context.Context) error {
+		if inside.Add(1) > most || others.Load() > 0 {
+			return errors.New("too many are inside")
+		}
+		if now := redlock.FenceFrom(ctx); s.fenced && !s.readers && fence.Swap(now) >= now {
+			return errors.New("the fence has not grown")
+		}
+		runtime.Gosched()
+		inside.Add(-1)
+		done.Add(1)
+		return nil
+	}
+	excluded := func(context.Context) error {
+		if others.Add(1); inside.Load() > 0 {
+			return errors.New("another is inside")
+		}
+		runtime.Gosched()
+		others.Add(-1)
+		done.Add(1)
+		return nil
+	}
 	var all sync.WaitGroup
 	for i := range lockers {
+		r, inside := rival{"k", s.opts}, holding
+		if len(s.rivals) > 0 && i%2 == 1 {
+			r, inside = s.rivals[i/2%len(s.rivals)], excluded
+		}
 		all.Go(func() {
 			for range times {
-				err := clients[i%len(clients)].Do(ctx, "k", long, func(context.Context) error {
-					if inside.Add(1) != 1 {
-						return errors.New("two are inside")
-					}
-					runtime.Gosched()
-					inside.Add(-1)
-					done.Add(1)
-					return nil
-				})
-				if err != nil {
+				if err := clients[i%len(clients)].Do(ctx, r.key, long, inside, r.opts...); err != nil {
 					s.Error(err)
 					return
 				}
@@ -362,11 +577,13 @@ func handOffs(s scene) {
 
 func cancelledWaiters(s scene) {
 	m := s.taken(long)
+	free := s.takenUp()
+	excluded := s.excluded()
 	ctx, cancel := context.WithCancel(s.Context())
 	var all sync.WaitGroup
 	for range 100 {
 		all.Go(func() {
-			err := s.client.NewMutex("k", long).Lock(ctx)
+			err := excluded[len(excluded)-1].lock(s.client, long).Lock(ctx)
 			if !errors.Is(err, context.Canceled) || !errors.Is(err, redlock.ErrHeld) {
 				s.Error(err)
 			}
@@ -377,17 +594,20 @@ func cancelledWaiters(s scene) {
 	conntest.AllEnd(s, "all have left", &all)
 	require.Zero(s, s.client.Stats().Waiting)
 	require.NoError(s, m.Unlock(s.Context()))
+	free()
 	s.noKeys()
 }
 
 func shortDeadline(s scene) {
 	ctx, cancel := context.WithTimeout(s.Context(), long/3)
 	defer cancel()
-	m := s.client.NewMutex("k", long)
+	m := s.lock(long)
 	require.NoError(s, m.Lock(ctx))
+	free := s.takenUp()
 	require.Greater(s, m.Remaining(), long/2, "the context bounds the acquire, not the lock")
 	s.refused("s left")
 	m.Unlock(ctx)
+	free()
 	s.noKeys()
 }
 
@@ -401,8 +621,12 @@ func minorityFails(s scene) {
 	}
 	m := s.taken(long)
 	require.NoError(s, m.Extend(s.Context()))
-	require.ErrorIs(s, s.client.NewMutex("k", long).TryLock(s.Context()), redlock.ErrHeld)
+	free := s.takenUp()
+	for _, r := range s.excluded() {
+		require.ErrorIs(s, r.lock(s.client, long).TryLock(s.Context()), redlock.ErrHeld)
+	}
 	require.NoError(s, m.Unlock(s.Context()))
+	free()
 	for i := range s.spare() {
 		if i%2 == 0 {
 			s.masters.Restart(i)
@@ -417,7 +641,7 @@ func majorityFails(s scene) {
 	for i := range s.spare() + 1 {
 		s.masters.Kill(i)
 	}
-	m := s.client.NewMutex("k", 2*time.Second) // for which those that come back are in quarantine
+	m := s.lock(2 * time.Second) // for which those that come back are in quarantine
 	err := m.TryLock(s.Context())
 	require.ErrorIs(s, err, redlock.ErrNoQuorum)
 	require.NotErrorIs(s, err, redlock.ErrHeld)
@@ -448,13 +672,13 @@ func majorityHangs(s scene) {
 	for i := range s.spare() + 1 {
 		s.masters.Pause(i)
 	}
-	m := s.client.NewMutex("k", long, redlock.WithRoundTimeout(50*time.Millisecond))
+	m := s.lock(long, redlock.WithRoundTimeout(50*time.Millisecond))
 	err := m.TryLock(s.Context())
 	require.ErrorIs(s, err, redlock.ErrNoQuorum)
 	require.NotErrorIs(s, err, context.DeadlineExceeded, "nobody but the round was out of time")
 	ctx, cancel := context.WithTimeout(s.Context(), 20*time.Millisecond)
 	defer cancel()
-	err = s.client.NewMutex("k", long).TryLock(ctx) // whose round may take far longer
+	err = s.lock(long).TryLock(ctx) // whose round may take far longer
 	require.ErrorIs(s, err, context.DeadlineExceeded)
 	require.NotErrorIs(s, err, redlock.ErrNoQuorum, "they were not late yet")
 	for i := range s.spare() + 1 {
@@ -465,15 +689,15 @@ func majorityHangs(s scene) {
 }
 
 func failedAcquire(s scene) {
-	foreign := s.n - s.majority() + 1
+	foreign := make([][]string, s.n-s.majority()+1)
 	for i := range foreign {
-		s.do(i, "SET", "k", "another's")
+		foreign[i] = s.another(i)
 	}
 	for range 50 {
-		require.ErrorIs(s, s.client.NewMutex("k", long).TryLock(s.Context()), redlock.ErrHeld)
+		require.ErrorIs(s, s.lock(long).TryLock(s.Context()), redlock.ErrHeld)
 	}
-	for i := range foreign {
-		s.do(i, "DEL", "k")
+	for i, keys := range foreign {
+		s.do(i, append([]string{"DEL"}, keys...)...)
 	}
 	s.noKeys()
 }
@@ -483,7 +707,7 @@ func slowSuccess(s scene) {
 	for i := range s.majority() {
 		s.masters.Pause(i)
 	}
-	m := s.client.NewMutex("k", 100*time.Millisecond)
+	m := s.lock(100 * time.Millisecond)
 	time.AfterFunc(2*time.Second, func() { // long after the attempt has begun, on a busy machine, too
 		for i := range s.majority() {
 			s.masters.Resume(i)
@@ -504,11 +728,18 @@ func scriptFlush(s scene) {
 	forget()
 	require.NoError(s, m.Extend(s.Context()))
 	forget()
-	holders, err := s.client.Holders(s.Context(), "k")
-	require.NoError(s, err)
-	require.Len(s, holders, s.n)
-	require.Equal(s, m.Token(), holders[0].Token)
-	require.Greater(s, holders[0].TTL, long/2)
+	names := s.keys
+	if s.permits > 0 {
+		names = []string{"k"}
+	}
+	for _, key := range names {
+		holders, err := s.client.Holders(s.Context(), key, s.opts...)
+		require.NoError(s, err)
+		require.Len(s, holders, s.n)
+		require.Equal(s, m.Token(), holders[0].Token)
+		require.Greater(s, holders[0].TTL, long/2)
+		require.Equal(s, m.Fence(), holders[0].Fence)
+	}
 	forget()
 	require.NoError(s, m.Unlock(s.Context()))
 	s.noKeys()
@@ -517,10 +748,10 @@ func scriptFlush(s scene) {
 func frozenInBetween(s scene) {
 	for range 5 {
 		s.masters.Pause(0)
-		m := s.client.NewMutex("k", long, redlock.WithRoundTimeout(20*time.Millisecond))
+		m := s.lock(long, redlock.WithRoundTimeout(20*time.Millisecond))
 		if err := m.TryLock(s.Context()); err == nil {
 			require.Greater(s, s.n, 1)
-			heir := s.client.NewMutex("k", long, redlock.WithToken(m.Token())) // whose rounds may take longer
+			heir := s.lock(long, redlock.WithToken(m.Token())) // whose rounds may take longer
 			require.NoError(s, heir.Unlock(s.Context()))
 		} else {
 			require.ErrorIs(s, err, redlock.ErrNoQuorum)
@@ -533,7 +764,7 @@ func frozenInBetween(s scene) {
 func releaseRaces(s scene) {
 	for i := range 500 {
 		ctx, cancel := context.WithCancel(s.Context())
-		m := s.client.NewMutex(fmt.Sprint(i), long)
+		m := s.client.NewMutex(fmt.Sprint(i), long, s.opts...)
 		acquired := make(chan error, 1)
 		go func() { acquired <- m.TryLock(ctx) }()
 		for begun, d := time.Now(), rand.N(300*time.Microsecond); time.Since(begun) < d; {
@@ -550,7 +781,7 @@ func releaseRaces(s scene) {
 func cancelledEverywhere(s scene) {
 	for d := time.Duration(0); d < 300*time.Microsecond; d += time.Microsecond {
 		ctx, cancel := context.WithTimeout(s.Context(), d)
-		m := s.client.NewMutex("k", long)
+		m := s.lock(long)
 		if err := m.TryLock(ctx); err == nil {
 			if err := m.Unlock(ctx); err != nil {
 				require.ErrorIs(s, err, context.DeadlineExceeded)
