@@ -392,6 +392,15 @@ func extendRaises(s scene) {
 			heir.Unlock(s.Context())
 		}
 	}
+	if s.fenced { // the first extend asks for the fence by a script of its own
+		raised := 0
+		for i := range s.n {
+			if s.left(i, heir) > short.Milliseconds() {
+				raised++
+			}
+		}
+		require.GreaterOrEqual(s, raised, s.majority())
+	}
 	require.NoError(s, heir.Extend(s.Context()), "it gives the key to one where it was over by then")
 	for i := range s.n {
 		require.Eventually(s, func() bool {
