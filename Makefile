@@ -50,7 +50,7 @@ test: need-redis need-cc ## run all tests
 
 # Package resp and redlocktest do not use the transport.
 portable: need-redis need-cc ## run the tests on the transport of systems other than Linux
-	CI=true $(GO) test -race -shuffle=on -timeout 30m -tags redburst_portable \
+	CI=true $(GO) test -race -short -shuffle=on -timeout 30m -tags redburst_portable \
 		./conn/... ./mux/... ./redlock ./redlock/cmd/... ./redlock/redlocktest/chaos
 
 cover: need-redis ## run the tests and print how much they cover, in coverage.out
