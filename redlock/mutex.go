@@ -16,10 +16,11 @@ const (
 	slotTries = 8
 )
 
-// A Mutex is a lock on one key, or on several ([WithKeys]). It is made by [Client.NewMutex]; those of a zero Mutex panic if
-// they need the masters. It may be used by any number of goroutines at once, but it is one
-// holder: of two that call Lock on it the second waits like any other contender for the key, and
-// an Unlock releases whatever the Mutex holds, whoever took it. Give each holder a Mutex.
+// A Mutex is a lock on one key, or on several ([WithKeys]). It is made by [Client.NewMutex]; the
+// methods of a zero Mutex panic if they need the masters. It may be used by any number of goroutines
+// at once, but it is one holder: of two that call Lock on it the second waits like any other
+// contender for the key, and an Unlock releases whatever the Mutex holds, whoever took it. Give each
+// holder a Mutex.
 //
 // TryLock, Extend and Unlock on a Mutex that is reused allocate nothing if they succeed and the
 // key has at most 512 bytes (several keys together: somewhat less): no large buffers are kept.

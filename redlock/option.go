@@ -120,9 +120,9 @@ func together(key string, more []string) ([]string, error) {
 // Nobody holds one key while it waits for another, so no order of locks can block. In Lock, those
 // of one client that share a key have it in the order in which they came. So while one waits
 // for its keys, those that come after it wait behind it for each of them. TryLock passes by.
-// Between processes it contends for its keys as others do: it tries when a majority of the masters have
-// told of a change of one of them, or the last of them may have expired. While other processes take its keys again and again at different
-// moments, it can wait for long.
+// Between processes it contends for its keys as others do: it tries when a majority of the masters
+// have told of a change of one of them, or the last of them may have expired. While other processes
+// take its keys again and again at different moments, it can wait for long.
 func WithKeys(more ...string) Option {
 	return func(o *options) { o.more = append(o.more, more...) }
 }
@@ -177,9 +177,9 @@ func WithShared() Option { return func(o *options) { o.shared = true } }
 //
 // Below capacity it costs what a lock with one holder costs. Near capacity an attempt may find its
 // permit taken; then it reads all of them, and tries one that is free. So does who waits, after
-// each change of any permit, renewals included. That is why k is limited, and many permits need a
-// key that is not too long: k times 40 bytes more than the key has must not exceed 698,026 bytes. TryLock fails with ErrHeld
-// if no permit is free, or if it has lost each of some attempts to others.
+// each change of any permit, renewals included. That is why k is limited. Many permits need a key that
+// is not too long, too: k times 40 bytes more than the key has must not exceed 698,026 bytes. TryLock
+// fails with ErrHeld if no permit is free, or if it has lost each of some attempts to others.
 //
 // The keys are {key}:permit:1/k to {key}:permit:k/k, each a lock by itself, and {key}:permits. An
 // ACL that limits keys must allow them. A lock on the same key without WithPermits has nothing to
