@@ -550,13 +550,21 @@ func TestFencesGrowInTheOrderOfTheLocks(t *testing.T) {
 	}
 }
 
+// fewer is n, or a part of it in a short run.
+func fewer(n int) int {
+	if testing.Short() {
+		return n / 5
+	}
+	return n
+}
+
 // The scripts do on real masters what the model's counters do, whatever is asked in whatever order.
 func TestScriptsOfTheFence(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	c := opened(t, masters.Addrs(), nil)
 	random := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	const ttl = time.Minute
-	for round := range 20 {
+	for round := range fewer(20) {
 		key := fmt.Sprint("k", round)
 		var want counter
 		s := &spec{traits: new(traits), key: key, term: newTerm(ttl, 0.01, 0), timeout: hanging}

@@ -78,7 +78,7 @@ func TestScriptsOfSeveralFencedKeysDoWhatTheReferenceDoes(t *testing.T) {
 		return v
 	}
 	all := []string{"a", "b", "c"}
-	for range 30 {
+	for range fewer(30) {
 		do("FLUSHALL")
 		m := severalCounters{severalMaster{}, map[string]uint64{}}
 		for step := range 60 {

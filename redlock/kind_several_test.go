@@ -95,7 +95,7 @@ func TestScriptsOfSeveralKeysDoWhatTheReferenceDoes(t *testing.T) {
 	}
 	all := []string{"a", "b", "c"}
 	tokens := []string{"one", "two", "three"}
-	for range 30 {
+	for range fewer(30) {
 		do("FLUSHALL")
 		m, endless := severalMaster{}, map[string]bool{}
 		for step := range 60 {

@@ -72,7 +72,7 @@ func TestScriptsOfReadersWithAFence(t *testing.T) {
 		require.NoError(t, err, args)
 		return v
 	}
-	for round := range 20 {
+	for round := range fewer(20) {
 		key := fmt.Sprint("k", round)
 		counter, intent := "{"+key+"}:fence", "{"+key+"}:writer"
 		var want fencedShelf

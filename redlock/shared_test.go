@@ -380,7 +380,7 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 		require.NoError(t, err, args)
 		return v
 	}
-	for round := range 20 {
+	for round := range fewer(20) {
 		key := fmt.Sprint("k", round)
 		intent := "{" + key + "}:writer"
 		var want shelf

@@ -21,7 +21,7 @@ import (
 var packages = []string{"conn", "mux", "redlock", "redlock/cmd/redlock", "redlock/redlocktest"}
 
 // core are the tests of -brief, by regular expressions for their names: those that
-// depend most on the server.
+// depend most on the server. They are short: the scenarios are those of the plain lock.
 var core = []string{
 	// The handshake.
 	"TestServerSaysWhoItIs", "TestCredentials", "TestTLS", "TestUnixSockets", "TestTrackedKeysAreTold",
@@ -36,8 +36,12 @@ var core = []string{
 	"TestReleaseThatAScriptHasRefusedForAMomentIsRepeated", "TestFallbackIsSentOncePerMaster",
 	"TestErrorsOfMastersHoldNoToken", "TestNativeCommands.*", "TestServersCanBeMixed",
 	"TestDocumentedACLIsEnough", "TestLockNeedsNoOptionalCommand",
+	// The other kinds of locks.
+	"TestScriptsOf.*", "TestSeveralKeysAreOneLock", "TestSeveralKeysAreSetWithMSETEX", "TestMastersTellOfAChangeOfAnyKey",
+	"TestReadersTogetherOneWriterAlone", "TestReadersAreRepairedEachForItself", "TestAWritersIntentKeepsNewReadersOut",
+	"TestServersThatAreTooOldForReaders", "TestAsManyHoldersAsPermits", "TestAnotherNumberOfPermitsIsRefused",
 	// The fence.
-	"TestScriptsOfTheFence", "TestEachLockHasAGreaterFence", "TestALockThatIsHandedOverKeepsItsFence",
+	"TestEachLockHasAGreaterFence", "TestALockThatIsHandedOverKeepsItsFence",
 	// Waiting.
 	"TestWaiterIsToldByTheMasters", "TestWaiterTakesWhatExpires",
 	// Masters that fail.
@@ -146,7 +150,7 @@ var verdict = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (\S+)`)
 func (r *result) add(ctx context.Context, b binary, brief bool, logs string) error {
 	args := []string{"-test.v", "-test.timeout=20m"}
 	if brief {
-		args = append(args, "-test.run=^("+strings.Join(core, "|")+")$")
+		args = append(args, "-test.short", "-test.run=^("+strings.Join(core, "|")+")$")
 	}
 	cmd := command(ctx, []string{"CI=true", "REDLOCKTEST_SERVER=" + r.server.path}, b.path, args...)
 	cmd.Dir = b.dir
