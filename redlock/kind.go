@@ -110,6 +110,11 @@ func (r *request) call(s script, n int, args func(dst []byte) []byte, keys ...st
 	r.fallback = args(s.appendText(r.fallback, n, keys...))
 }
 
+// appendTerm appends the token and the TTL in ms, as most scripts have them.
+func appendTerm(dst []byte, g grant) []byte {
+	return resp.AppendBulkInt(resp.AppendBulk(dst, g.token), g.ttl.Milliseconds())
+}
+
 // spec is what is fixed when a Mutex is made.
 type spec struct {
 	kind kind
@@ -124,7 +129,6 @@ type traits struct {
 	numbers numbered // kind, if the lock has a fence; nil without
 	slotted slotted  // kind, if the lock has slots; nil without
 	reader  bool     // it is a reader's: others may have it, too
-	keys    []string // all that it has, sorted; nil of a lock on one
 	lines   []string // see names; nil if that is the key
 }
 

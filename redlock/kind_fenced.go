@@ -13,14 +13,57 @@ import (
 // They exclude it, and it excludes them, as plain locks do.
 type fenced struct {
 	plain
-	counter string        // its key
-	life    time.Duration // of the counter, from each use on
+	counting
 }
 
-// newFenced returns the kind of a lock on a key. A counter is kept for memory from when the last
-// lock that used it can have ended.
+// newFenced returns the kind of a lock on a key.
 func newFenced(key string, ttl, memory time.Duration) *fenced {
-	return &fenced{counter: "{" + key + "}:fence", life: ttl + memory}
+	return &fenced{counting: newCounting(&fencedScripts, ttl, memory, key, counterKey(key))}
+}
+
+func counterKey(key string) string { return "{" + key + "}:fence" }
+
+// A counting is what all kinds with a fence send alike, each with scripts of its own.
+type counting struct {
+	scripts *countingScripts
+	keys    []string      // the KEYS of the scripts
+	life    time.Duration // of the counters, from each use on
+}
+
+// The scripts take the same arguments and return the same, of whatever kind the lock is.
+type countingScripts struct{ extend, adopt, raise script }
+
+// newCounting keeps the counters for memory from when the last lock that used them can have ended.
+func newCounting(scripts *countingScripts, ttl, memory time.Duration, keys ...string) counting {
+	return counting{scripts, keys, ttl + memory}
+}
+
+// appendNumber appends the lock's number, or the hint, and how long the counters are to last.
+func (c *counting) appendNumber(dst []byte, g grant) []byte {
+	return resp.AppendBulkInt(resp.AppendBulkInt(dst, int64(g.fence)), c.life.Milliseconds())
+}
+
+func (c *counting) extend(r *request, g grant, restore bool) {
+	if g.fence == 0 {
+		c.adopt(r, g)
+		return
+	}
+	r.judge = judgeOne
+	args := func(dst []byte) []byte { return c.appendNumber(appendExtendArgs(dst, g, restore), g) }
+	r.call(c.scripts.extend, 5, args, c.keys...)
+}
+
+// adopt is the extend of a lock that was handed over. It is set again nowhere.
+func (c *counting) adopt(r *request, g grant) {
+	r.judge = judgeAdopt
+	args := func(dst []byte) []byte { return resp.AppendBulkInt(appendTerm(dst, g), c.life.Milliseconds()) }
+	r.call(c.scripts.adopt, 3, args, c.keys...)
+}
+
+func (c *counting) raise(r *request, g grant) {
+	r.judge = judgeOne
+	args := func(dst []byte) []byte { return c.appendNumber(resp.AppendBulk(dst, g.token), g) }
+	r.call(c.scripts.raise, 3, args, c.keys...)
 }
 
 // readCounter is the Lua that reads the counter into f: 0 where there is none. Whatever else is
@@ -84,51 +127,15 @@ redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[3])
 return 1`)
 )
 
+var fencedScripts = countingScripts{fencedExtendScript, fencedAdoptScript, raiseScript}
+
 func (f *fenced) acquire(r *request, g grant) {
 	r.judge = judgeFencedAcquire
-	args := func(dst []byte) []byte {
-		dst = resp.AppendBulk(dst, g.token)
-		dst = resp.AppendBulkInt(dst, g.ttl.Milliseconds())
-		dst = resp.AppendBulkInt(dst, int64(g.fence))
-		return resp.AppendBulkInt(dst, f.life.Milliseconds())
-	}
-	r.call(fencedAcquireScript, 4, args, g.key, f.counter)
+	args := func(dst []byte) []byte { return f.appendNumber(appendTerm(dst, g), g) }
+	r.call(fencedAcquireScript, 4, args, f.keys...)
 }
 
-func (f *fenced) extend(r *request, g grant, restore bool) {
-	if g.fence == 0 {
-		f.adopt(r, g)
-		return
-	}
-	r.judge = judgeOne
-	args := func(dst []byte) []byte {
-		dst = appendExtendArgs(dst, g, restore)
-		dst = resp.AppendBulkInt(dst, int64(g.fence))
-		return resp.AppendBulkInt(dst, f.life.Milliseconds())
-	}
-	r.call(fencedExtendScript, 5, args, g.key, f.counter)
-}
-
-// adopt is the extend of a lock that was handed over. It is set again nowhere.
-func (f *fenced) adopt(r *request, g grant) {
-	r.judge = judgeAdopt
-	args := func(dst []byte) []byte {
-		dst = resp.AppendBulk(dst, g.token)
-		dst = resp.AppendBulkInt(dst, g.ttl.Milliseconds())
-		return resp.AppendBulkInt(dst, f.life.Milliseconds())
-	}
-	r.call(fencedAdoptScript, 3, args, g.key, f.counter)
-}
-
-func (f *fenced) raise(r *request, g grant) {
-	r.judge = judgeOne
-	args := func(dst []byte) []byte {
-		dst = resp.AppendBulk(dst, g.token)
-		dst = resp.AppendBulkInt(dst, int64(g.fence))
-		return resp.AppendBulkInt(dst, f.life.Milliseconds())
-	}
-	r.call(raiseScript, 3, args, g.key, f.counter)
-}
+func (f *fenced) extend(r *request, g grant, restore bool) { f.counting.extend(r, g, restore) }
 
 // judgeFencedAcquire judges the acquire script: a number above zero is a yes.
 func judgeFencedAcquire(v resp.Value) mux.Verdict { return judgeNumber(v, 1, math.MaxInt64) }

@@ -180,10 +180,7 @@ func (p *permits) acquire(r *request, g grant) {
 		return
 	}
 	r.judge = judgeOne
-	args := func(dst []byte) []byte {
-		dst = resp.AppendBulk(dst, g.token)
-		return p.appendMark(resp.AppendBulkInt(dst, g.ttl.Milliseconds()))
-	}
+	args := func(dst []byte) []byte { return p.appendMark(appendTerm(dst, g)) }
 	r.call(permitAcquireScript, 4, args, g.key, p.marker)
 }
 

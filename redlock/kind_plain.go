@@ -70,8 +70,7 @@ func (plain) extend(r *request, g grant, restore bool) {
 }
 
 func appendExtendArgs(dst []byte, g grant, restore bool) []byte {
-	dst = resp.AppendBulk(dst, g.token)
-	dst = resp.AppendBulkInt(dst, g.ttl.Milliseconds())
+	dst = appendTerm(dst, g)
 	if restore {
 		return resp.AppendBulkString(dst, "1")
 	}

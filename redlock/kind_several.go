@@ -74,7 +74,7 @@ return most == math.huge and -1 or most`)
 // MSETEX n key token ... NX PX ttl.
 func (s *several) acquire(r *request, g grant) {
 	r.judge = judgeInt
-	r.call(severalAcquireScript, 2, func(dst []byte) []byte { return appendSeveralArgs(dst, g) }, s.keys...)
+	r.call(severalAcquireScript, 2, func(dst []byte) []byte { return appendTerm(dst, g) }, s.keys...)
 	d := &r.dialects[0]
 	d.Needs = conn.MSetEx
 	d.Command = resp.AppendArray(d.Command, 5+2*len(s.keys))
@@ -87,10 +87,6 @@ func (s *several) acquire(r *request, g grant) {
 	d.Command = resp.AppendBulkString(d.Command, "NX")
 	d.Command = resp.AppendBulkString(d.Command, "PX")
 	d.Command = resp.AppendBulkInt(d.Command, g.ttl.Milliseconds())
-}
-
-func appendSeveralArgs(dst []byte, g grant) []byte {
-	return resp.AppendBulkInt(resp.AppendBulk(dst, g.token), g.ttl.Milliseconds())
 }
 
 // extend and release have no dialect: no command of any server does this to several keys.

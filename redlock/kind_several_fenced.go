@@ -1,9 +1,8 @@
 package redlock
 
 import (
+	"slices"
 	"time"
-
-	"github.com/redburst/redburst/resp"
 )
 
 // severalFenced is the lock on several keys with a number: see fence.go. Each key has a counter, as
@@ -12,18 +11,17 @@ import (
 // is at the lock's fence or above, and the proof holds for each key.
 type severalFenced struct {
 	several
-	counters []string // the keys, and their counters in the same order
-	life     time.Duration
+	counting
 }
 
-// newSeveralFenced is newFenced for several keys.
+// newSeveralFenced returns the kind of a lock on several keys. KEYS are these, and their counters in
+// the same order.
 func newSeveralFenced(s *several, ttl, memory time.Duration) *severalFenced {
-	f := &severalFenced{several: *s, life: ttl + memory}
-	f.counters = append(f.counters, s.keys...)
+	keys := slices.Clone(s.keys)
 	for _, key := range s.keys {
-		f.counters = append(f.counters, newFenced(key, ttl, memory).counter)
+		keys = append(keys, counterKey(key))
 	}
-	return f
+	return &severalFenced{*s, newCounting(&severalFencedScripts, ttl, memory, keys...)}
 }
 
 const (
@@ -103,45 +101,12 @@ write(ARGV[3])
 return 1`)
 )
 
+var severalFencedScripts = countingScripts{severalFencedExtendScript, severalFencedAdoptScript, severalRaiseScript}
+
 func (f *severalFenced) acquire(r *request, g grant) {
 	r.judge = judgeFencedAcquire
-	args := func(dst []byte) []byte {
-		dst = appendSeveralArgs(dst, g)
-		dst = resp.AppendBulkInt(dst, int64(g.fence))
-		return resp.AppendBulkInt(dst, f.life.Milliseconds())
-	}
-	r.call(severalFencedAcquireScript, 4, args, f.counters...)
+	args := func(dst []byte) []byte { return f.appendNumber(appendTerm(dst, g), g) }
+	r.call(severalFencedAcquireScript, 4, args, f.counting.keys...)
 }
 
-func (f *severalFenced) extend(r *request, g grant, restore bool) {
-	if g.fence == 0 {
-		f.adopt(r, g)
-		return
-	}
-	r.judge = judgeOne
-	args := func(dst []byte) []byte {
-		dst = appendExtendArgs(dst, g, restore)
-		dst = resp.AppendBulkInt(dst, int64(g.fence))
-		return resp.AppendBulkInt(dst, f.life.Milliseconds())
-	}
-	r.call(severalFencedExtendScript, 5, args, f.counters...)
-}
-
-func (f *severalFenced) adopt(r *request, g grant) {
-	r.judge = judgeAdopt
-	args := func(dst []byte) []byte {
-		dst = appendSeveralArgs(dst, g)
-		return resp.AppendBulkInt(dst, f.life.Milliseconds())
-	}
-	r.call(severalFencedAdoptScript, 3, args, f.counters...)
-}
-
-func (f *severalFenced) raise(r *request, g grant) {
-	r.judge = judgeOne
-	args := func(dst []byte) []byte {
-		dst = resp.AppendBulk(dst, g.token)
-		dst = resp.AppendBulkInt(dst, int64(g.fence))
-		return resp.AppendBulkInt(dst, f.life.Milliseconds())
-	}
-	r.call(severalRaiseScript, 3, args, f.counters...)
-}
+func (f *severalFenced) extend(r *request, g grant, restore bool) { f.counting.extend(r, g, restore) }

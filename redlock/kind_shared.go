@@ -210,9 +210,7 @@ func (s *shared) acquire(r *request, g grant) {
 }
 
 func appendSharedArgs(dst []byte, g grant) []byte {
-	dst = resp.AppendBulk(dst, g.token)
-	dst = resp.AppendBulkInt(dst, g.ttl.Milliseconds())
-	return resp.AppendBulkInt(dst, g.waited.Milliseconds())
+	return resp.AppendBulkInt(appendTerm(dst, g), g.waited.Milliseconds())
 }
 
 func (*shared) extend(r *request, g grant, restore bool) {

@@ -1,10 +1,6 @@
 package redlock
 
-import (
-	"time"
-
-	"github.com/redburst/redburst/resp"
-)
+import "time"
 
 // sharedFenced is the lock of a reader with a number: see fence.go. It is greater than that of every
 // earlier writer, and lower than that of every later one. Readers that hold the lock together mostly
@@ -22,14 +18,12 @@ import (
 // the counter on from T(A) or more: so must a late request that sets an earlier reader again.
 type sharedFenced struct {
 	shared
-	counter string        // its key
-	life    time.Duration // of the counter, from each use on
+	counting
 }
 
 // newSharedFenced is newFenced for a reader.
 func newSharedFenced(key string, ttl, memory time.Duration) *sharedFenced {
-	f := newFenced(key, ttl, memory)
-	return &sharedFenced{shared: *newShared(key), counter: f.counter, life: f.life}
+	return &sharedFenced{*newShared(key), newCounting(&sharedFencedScripts, ttl, memory, key, counterKey(key))}
 }
 
 // moveOn moves the counter on if the reader is the first there, or no reader has done so since the last
@@ -45,7 +39,7 @@ end
 const writeReaders = `redis.call('SET', KEYS[2], string.format('0%.0f', f), 'PX', ARGV[#ARGV])
 `
 
-// In these scripts KEYS are the key, its counter and its intent. What is not said here is as in the
+// In these scripts KEYS are the key and its counter, and of an acquire its intent. What is not said here is as in the
 // scripts of a reader, and of a writer with a fence.
 var (
 	// ARGV token, TTL in ms, for how many ms the reader has waited, hint, life of the counter in ms.
@@ -71,46 +65,12 @@ end
 ` + writeReaders + `return 1`)
 )
 
+var sharedFencedScripts = countingScripts{sharedFencedExtendScript, sharedFencedAdoptScript, sharedRaiseScript}
+
 func (f *sharedFenced) acquire(r *request, g grant) {
 	r.judge = judgeFencedAcquire
-	args := func(dst []byte) []byte {
-		dst = appendSharedArgs(dst, g)
-		dst = resp.AppendBulkInt(dst, int64(g.fence))
-		return resp.AppendBulkInt(dst, f.life.Milliseconds())
-	}
-	r.call(sharedFencedAcquireScript, 5, args, g.key, f.counter, f.intent)
+	args := func(dst []byte) []byte { return f.appendNumber(appendSharedArgs(dst, g), g) }
+	r.call(sharedFencedAcquireScript, 5, args, f.keys[0], f.keys[1], f.intent)
 }
 
-func (f *sharedFenced) extend(r *request, g grant, restore bool) {
-	if g.fence == 0 {
-		f.adopt(r, g)
-		return
-	}
-	r.judge = judgeOne
-	args := func(dst []byte) []byte {
-		dst = appendExtendArgs(dst, g, restore)
-		dst = resp.AppendBulkInt(dst, int64(g.fence))
-		return resp.AppendBulkInt(dst, f.life.Milliseconds())
-	}
-	r.call(sharedFencedExtendScript, 5, args, g.key, f.counter)
-}
-
-func (f *sharedFenced) adopt(r *request, g grant) {
-	r.judge = judgeAdopt
-	args := func(dst []byte) []byte {
-		dst = resp.AppendBulk(dst, g.token)
-		dst = resp.AppendBulkInt(dst, g.ttl.Milliseconds())
-		return resp.AppendBulkInt(dst, f.life.Milliseconds())
-	}
-	r.call(sharedFencedAdoptScript, 3, args, g.key, f.counter)
-}
-
-func (f *sharedFenced) raise(r *request, g grant) {
-	r.judge = judgeOne
-	args := func(dst []byte) []byte {
-		dst = resp.AppendBulk(dst, g.token)
-		dst = resp.AppendBulkInt(dst, int64(g.fence))
-		return resp.AppendBulkInt(dst, f.life.Milliseconds())
-	}
-	r.call(sharedRaiseScript, 3, args, g.key, f.counter)
-}
+func (f *sharedFenced) extend(r *request, g grant, restore bool) { f.counting.extend(r, g, restore) }

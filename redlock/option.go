@@ -68,10 +68,10 @@ func (o *options) choose(s *spec, fenceMemory time.Duration) error {
 	case o.shared:
 		s.kind, t.reader = newShared(s.key), true
 	case several && o.fence:
-		t.keys, t.lines = keys, keys
+		t.lines = keys
 		t.numbers = newSeveralFenced(newSeveral(keys), s.term.ttl, fenceMemory)
 	case several:
-		s.kind, t.keys, t.lines = newSeveral(keys), keys, keys
+		s.kind, t.lines = newSeveral(keys), keys
 	default:
 		t.numbers = newFenced(s.key, s.term.ttl, fenceMemory)
 	}
