@@ -21,6 +21,7 @@ type Client struct {
 	guard     guard
 	lines     lines
 	watches   watches
+	standings standings
 	renewer   renewer
 	rechecker rechecker
 
@@ -107,6 +108,7 @@ func prepare(cfg Config) *Client {
 	c.guard.restart, c.guard.durable = cfg.RestartGuard, cfg.Durable
 	c.lines.init(c.cfg.Handovers)
 	c.watches.init(&c.core, len(cfg.Masters))
+	c.standings.init(&c.core, &c.watches, len(cfg.Masters))
 	c.renewer.core = &c.core
 	c.rechecker.core, c.rechecker.renewer = &c.core, &c.renewer
 	return c

@@ -48,7 +48,9 @@ type fakeMaster struct {
 	vanish   func([]string) bool   // commands that are never answered
 	keys     map[string]fakeKey
 	counters map[string]int64 // of the fences, by the locks' keys
-	log      []string         // what it did: "set k token", "extend ...", "release ..."
+	lines    map[string][]string
+	tracked  map[string][]func(key string) // whom it tells of a key's next change
+	log      []string                      // what it did: "set k token", "extend ...", "release ..."
 	queue    []*fakeCommand
 	debts    []*fakeCommand
 	news     *sync.Cond
@@ -77,7 +79,8 @@ type fakeFlight struct {
 	all      bool
 	thorough bool
 	keep     bool
-	persist  time.Duration // until when
+	persist  time.Duration                // until when
+	tells    func(master int, key string) // of changes, if its client can be told
 	done     chan struct{}
 }
 
@@ -96,7 +99,8 @@ func newFake(t testing.TB, n int, cfg Config) (*Client, *fakeRounds) {
 	t.Helper()
 	r := &fakeRounds{start: time.Now(), posted: map[*mux.Op]*fakeFlight{}, ended: make(chan struct{})}
 	for range n {
-		m := &fakeMaster{r: r, scripts: true, keys: map[string]fakeKey{}, counters: map[string]int64{}, news: sync.NewCond(&r.mu)}
+		m := &fakeMaster{r: r, scripts: true, keys: map[string]fakeKey{}, counters: map[string]int64{}, news: sync.NewCond(&r.mu),
+			lines: map[string][]string{}, tracked: map[string][]func(string){}}
 		r.masters = append(r.masters, m)
 		r.wg.Go(m.serve)
 	}
@@ -202,21 +206,21 @@ func (r *fakeRounds) Do(ctx context.Context, op *mux.Op) error {
 
 func (r *fakeRounds) Post(ops ...*mux.Op) {
 	for _, op := range ops {
-		f := r.submit(op, true)
+		f := r.submit(op, true, nil)
 		r.mu.Lock()
 		r.posted[op] = f
 		r.mu.Unlock()
 	}
 }
 
-func (r *fakeRounds) Send(op *mux.Op) { r.submit(op, false) }
+func (r *fakeRounds) Send(op *mux.Op) { r.submit(op, false, nil) }
 
-func (r *fakeRounds) submit(op *mux.Op, wanted bool) *fakeFlight {
+func (r *fakeRounds) submit(op *mux.Op, wanted bool, tells func(master int, key string)) *fakeFlight {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock()
 	f := &fakeFlight{judge: op.Judge, fallback: slices.Clone(op.Fallback), lease: op.Lease, term: op.Term, all: op.All, thorough: op.Thorough, keep: op.Keep,
-		only: op.Only, quorum: op.Quorum, done: make(chan struct{})}
+		only: op.Only, quorum: op.Quorum, done: make(chan struct{}), tells: tells}
 	if f.only == 0 {
 		f.only = 1<<len(r.masters) - 1
 	}
@@ -363,7 +367,17 @@ func (m *fakeMaster) serve() {
 			c.f.cast(r, i, mux.VerdictFailed, 0, m.down)
 			continue
 		}
-		reply, answered := m.apply(c.bytes)
+		bytes := c.bytes
+		if rest, ok := strings.CutPrefix(string(bytes), cachingYes); ok {
+			bytes = []byte(rest)
+			if tells := c.f.tells; tells != nil {
+				key := words(bytes)[1]
+				m.track(key, func(key string) { tells(i, key) })
+			}
+		}
+		before := m.seen()
+		reply, answered := m.apply(bytes)
+		m.tell(before)
 		if !answered || m.mute {
 			continue
 		}
@@ -385,6 +399,43 @@ func (m *fakeMaster) serve() {
 			c.f.op.Votes[i].Reply = v.Clone()
 		}
 		c.f.cast(r, i, verdict, n, err)
+	}
+}
+
+var cachingYes = string(resp.AppendCommand(nil, "CLIENT", "CACHING", "YES"))
+
+// track has the master tell of the next change of a key, and of its end by its TTL.
+func (m *fakeMaster) track(key string, told func(key string)) {
+	m.tracked[key] = append(m.tracked[key], told)
+	if v, ok := m.get(key); ok {
+		time.AfterFunc(v.expires-m.r.clock(), func() {
+			m.r.mu.Lock()
+			defer m.r.mu.Unlock()
+			m.tell(map[string]fakeKey{key: v})
+		})
+	}
+}
+
+// seen returns what is tracked, as it is now.
+func (m *fakeMaster) seen() map[string]fakeKey {
+	all := map[string]fakeKey{}
+	for key := range m.tracked {
+		all[key], _ = m.get(key)
+	}
+	return all
+}
+
+// tell tells of what is no longer as it was before.
+func (m *fakeMaster) tell(before map[string]fakeKey) {
+	for key, was := range before {
+		if is, there := m.get(key); there && is == was || !there && was == (fakeKey{}) {
+			continue
+		}
+		tracked := m.tracked[key]
+		delete(m.tracked, key)
+		for _, told := range tracked {
+			told(key)
+		}
 	}
 }
 
@@ -463,6 +514,18 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 			return resp.AppendInt(nil, replyRestored), true
 		}
 		return resp.AppendInt(nil, 0), true
+	case args[0] == "PTTL":
+		if !there {
+			return resp.AppendInt(nil, -2), true
+		}
+		return resp.AppendInt(nil, (v.expires - m.r.clock()).Milliseconds()), true
+	case args[1] == standScript.hash || args[1] == standScript.text:
+		return resp.AppendBulkString(nil, m.stand(key, args[4], px(args[5]), px(args[6]))), true
+	case args[1] == leaveScript.hash || args[1] == leaveScript.text:
+		delete(m.keys, args[4])
+		delete(m.keys, args[5])
+		m.lines[key] = slices.DeleteFunc(m.lines[key], func(id string) bool { return id == args[6] })
+		return resp.AppendInt(nil, 1), true
 	case slices.Contains([]string{intendScript.hash, intendScript.text, withdrawScript.hash, withdrawScript.text}, args[1]): // nobody reads
 		return resp.AppendInt(nil, 0), true
 	case args[1] == holdersScript.hash || args[1] == holdersScript.text:
@@ -509,6 +572,30 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 		return resp.AppendInt(nil, 1), true
 	}
 	panic(fmt.Sprintf("fake master: %q", args))
+}
+
+// stand does what the stand script does.
+func (m *fakeMaster) stand(line, me string, alive, bell time.Duration) (before string) {
+	ids := m.lines[line]
+	at := slices.Index(ids, me)
+	if at < 0 {
+		ids, at = append(ids, me), len(ids)
+	}
+	m.keys[line+":"+me+":alive"] = fakeKey{"", alive}
+	for ; at > 0; at-- {
+		before := ids[at-1]
+		if _, ok := m.get(line + ":" + before + ":alive"); ok {
+			if _, ok := m.get(line + ":" + before); !ok {
+				m.keys[line+":"+before] = fakeKey{"", bell}
+			}
+			m.lines[line] = ids
+			return before
+		}
+		ids = slices.Delete(ids, at-1, at)
+		delete(m.keys, line+":"+before)
+	}
+	m.lines[line] = ids
+	return ""
 }
 
 // applySeveral does what a script of several keys says; nil if it is another command.
@@ -607,7 +694,11 @@ func (r *trackedRounds) Masters() []mux.State {
 
 func (r *trackedRounds) Do(ctx context.Context, op *mux.Op) error {
 	if op.Replies != 2 {
-		r.asked = append(r.asked, words(op.Command)[0])
+		if standScript.asks(op) {
+			r.asked = append(r.asked, "stand")
+		} else {
+			r.asked = append(r.asked, words(op.Command)[0])
+		}
 		return r.fakeRounds.Do(ctx, op)
 	}
 	r.asked = append(r.asked, "look")
@@ -652,6 +743,59 @@ func (r *trackedRounds) tell(which ...int) {
 	}
 }
 
+// toldRounds are one client's connections to simulated masters that tell of changes. Several
+// clients can have the same masters.
+type toldRounds struct {
+	*trackedRounds
+	deaf mux.Set // which masters it sees as down
+}
+
+// another returns another client of the masters, which they tell of changes.
+func another(t testing.TB, r *fakeRounds, cfg Config) (*Client, *toldRounds) {
+	told := &toldRounds{trackedRounds: &trackedRounds{fakeRounds: r}}
+	told.client = newClient(cfg, told, r.now)
+	t.Cleanup(func() { told.client.Close() })
+	return told.client, told
+}
+
+func (r *toldRounds) Masters() []mux.State {
+	all := r.trackedRounds.Masters()
+	for i := range all {
+		if r.deaf.Has(i) {
+			all[i].Phase = mux.Down
+		}
+	}
+	return all
+}
+
+func (r *toldRounds) Do(ctx context.Context, op *mux.Op) error {
+	if err := ctx.Err(); err != nil {
+		return r.fakeRounds.Do(ctx, op)
+	}
+	r.Post(op)
+	return r.Wait(ctx, op)
+}
+
+func (r *toldRounds) Post(ops ...*mux.Op) {
+	for _, op := range ops {
+		if op.Command == nil {
+			continue
+		}
+		f := r.submit(op, true, r.told)
+		r.mu.Lock()
+		r.posted[op] = f
+		r.mu.Unlock()
+	}
+}
+
+func (r *toldRounds) Send(op *mux.Op) { r.submit(op, false, nil) }
+
+// told is called under the lock of the masters, as the hooks of a mux are under its own.
+func (r *toldRounds) told(master int, key string) {
+	push := resp.AppendBulkString(resp.AppendArray(resp.AppendBulkString([]byte(">2\r\n"), "invalidate"), 1), key)
+	r.client.watches.push(master, parse(push))
+}
+
 func parse(b []byte) resp.Value {
 	r := resp.NewReader(len(b), resp.Limits{})
 	r.Advance(copy(r.Free(len(b)), b))
@@ -676,7 +820,7 @@ var errFake = errors.New("connection refused")
 func freeze(m *fakeMaster)   { m.frozen = true }
 func thaw(m *fakeMaster)     { m.frozen = false }
 func fail(m *fakeMaster)     { m.down = errFake }
-func flush(m *fakeMaster)    { clear(m.keys); clear(m.counters) }
+func flush(m *fakeMaster)    { clear(m.keys); clear(m.counters); clear(m.lines) }
 func restart(m *fakeMaster)  { m.down = nil; flush(m) }
 func unscript(m *fakeMaster) { m.scripts = false }
 

@@ -58,7 +58,10 @@ func newPermits(key string, ttl time.Duration, k int) *permits {
 
 // slotPrefix is what the names of all slots of a key begin with. What follows is the slot's number,
 // a slash, and how many there are.
-func slotPrefix(key string) string { return "{" + key + "}:permit:" }
+// slotInfix is between the key and the slot.
+const slotInfix = ":permit:"
+
+func slotPrefix(key string) string { return "{" + key + "}" + slotInfix }
 
 // cutSlotKey splits the name of a slot's key into the prefix and what follows. The slot is 0 if
 // it is no such name.

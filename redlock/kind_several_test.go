@@ -628,7 +628,7 @@ func TestMastersTellOfAChangeOfAnyKey(t *testing.T) {
 			w := newWatch()
 			c.watches.listen()
 			require.Eventually(t, func() bool { // what the keys' last changes told is heard first
-				c.watches.add(w, 1, m.names()...)
+				c.watches.add(w, 1, c.watches.quorum, m.names()...)
 				p, err := c.watches.look(t.Context(), &m.spec, w)
 				return err == nil && p.told && p.held && !p.free
 			}, hanging, 20*time.Millisecond)

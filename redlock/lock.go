@@ -50,10 +50,14 @@ func (m *Mutex) Lock(ctx context.Context) error {
 	// Whoever comes to a contended key looks first, so that those who were told
 	// of its release are not always overtaken by whoever has released it.
 	try := (first || m.reader && clear) && !(c.watches.contended(c.now(), m.names()...) && c.watches.tracked())
-	wait.inTurn = first && !try
+	wait.paced = first && !try && !wait.stands() // the line says who comes first
 	e, err := wait.lock(ctx, try, first)
 	wait.acquired = e == nil && err == nil
 	wait.withdraw()
+	wait.leaveLine()
+	if wait.contended {
+		c.watches.noteRefused(c.now(), m.names()...)
+	}
 	held, failure := c.lines.leave(w, wait.acquired, m.names()...)
 	wait.waiter = nil
 	if err != nil {
@@ -71,6 +75,7 @@ func (m *Mutex) Lock(ctx context.Context) error {
 type waiting struct {
 	mutex  *Mutex
 	waiter *waiter       // nil once it has left its line
+	paced  bool          // it looks a moment later, if it is refused
 	inTurn bool          // the next attempt is made in turn
 	likely mux.Set       // ... where the key can be free; zero means anywhere
 	told   bool          // ... since the masters have told of a change, or said that it is free
@@ -82,9 +87,11 @@ type waiting struct {
 	intent []byte        // the token of what it has left on the masters; nil if it has not
 	cut    *RoundError   // an attempt that the context's end left undecided
 
-	acquired bool // the lock is taken, and the caller does not know of it yet
+	contended bool // others want the lock, or have it
+	acquired  bool // it is taken, and the caller does not know of it yet
 
-	vigil vigil // the wait that is under way
+	standing standing // in the line between processes
+	vigil    vigil    // the wait that is under way
 }
 
 // cleanUp is for a Lock that is left by the panic of an Observer, or of a context: nothing
@@ -93,6 +100,7 @@ func (w *waiting) cleanUp() {
 	m := w.mutex
 	if w.waiter != nil {
 		w.withdraw()
+		w.leaveLine()
 		m.client.lines.leave(w.waiter, false, m.names()...)
 	}
 	if w.since != 0 {
@@ -132,6 +140,9 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 			last = e
 			front = !m.reader || m.client.lines.refused(w.waiter, m.names()...)
 			w.raced = e.reason == ErrHeld && len(e.Votes) > 0
+			if e.reason == ErrNoQuorum {
+				w.leaveLine()
+			}
 			m.client.lines.noteFailure(e, m.names()...)
 			if e.reason == ErrHeld {
 				m.client.watches.noteRefused(m.client.now(), m.names()...)
@@ -142,7 +153,7 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 			m.client.stats.waiting.Add(1)
 			m.client.observe.waitStart(ctx, m.key)
 		}
-		if err := w.untilFree(ctx, front, front && (!try || w.inTurn)); err != nil {
+		if err := w.untilFree(ctx, front, front && w.paced); err != nil {
 			return last, err
 		}
 		try = true
@@ -168,8 +179,8 @@ const (
 
 // untilFree waits until the lock may be free. front says that nobody of its line stands before
 // it: then it watches the masters, and otherwise the line gives it its turn. refused says that
-// it was refused in turn, or comes to a contended key. Then it looks a moment later: the winner
-// can finish its round, and those who were told of a release come first.
+// it was refused, or comes to a contended key that has no line. Then it looks a moment later: the
+// winner can finish its round, and those who were told of a release come first.
 func (w *waiting) untilFree(ctx context.Context, front, refused bool) error {
 	w.vigil = vigil{}
 	defer w.endVigil()
@@ -197,8 +208,10 @@ func (w *waiting) untilFree(ctx context.Context, front, refused bool) error {
 		case s := <-w.waiter.signal:
 			next = w.lineTold(s)
 		case <-w.waiter.again.C:
-			w.intend(ctx)
-			next = sleepOn
+			var err error
+			if next, err = w.renew(ctx); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -214,11 +227,9 @@ func (w *waiting) begin(front, refused bool) step {
 }
 
 func (w *waiting) endVigil() {
-	m := w.mutex
 	w.waiter.timer.Stop()
-	if w.vigil.watching {
-		m.client.watches.remove(m.client.now(), m.names()...)
-	}
+	w.mutex.client.standings.forget(&w.standing)
+	w.unwatch()
 }
 
 // standAside has a winner finish before it looks.
@@ -229,7 +240,11 @@ func (w *waiting) standAside() step {
 }
 
 func (w *waiting) timerFired() step {
-	if w.vigil.aside || w.vigil.why == "" {
+	switch {
+	case w.vigil.aside:
+		return lookNow
+	case w.vigil.why == "":
+		w.standing.first = false // it may have lost its place: it asks again
 		return lookNow
 	}
 	return tryNow
@@ -237,6 +252,10 @@ func (w *waiting) timerFired() step {
 
 // mastersTold takes that masters have told of a change, or that they will not tell.
 func (w *waiting) mastersTold() step {
+	if w.standing.before != "" { // of the entry before, or of its line's master
+		w.mutex.client.standings.forget(&w.standing)
+		return lookNow
+	}
 	if !w.vigil.watching { // a rest of an earlier wait, whose majority was told before the others
 		return sleepOn
 	}
@@ -258,6 +277,12 @@ func (w *waiting) lineTold(s signal) step {
 		}
 		return w.standAside()
 	case yield: // whoever else was told comes first
+		if w.stands() {
+			if w.standing.before != "" { // the line tells
+				return sleepOn
+			}
+			return lookNow
+		}
 		w.vigil.why, w.vigil.aside, w.polls = WakeTurn, false, 0
 		w.waiter.timer.Reset(w.pause())
 		return sleepOn
@@ -272,21 +297,25 @@ func (w *waiting) lineTold(s signal) step {
 // look looks at the key, and sets the timer for the case that nobody tells anything.
 func (w *waiting) look(ctx context.Context) (step, error) {
 	c := w.mutex.client
-	w.vigil.aside, w.vigil.watching = false, true
+	w.vigil.aside = false
+	if !w.standing.first || !w.stands() {
+		if contend, err := w.stand(ctx); err != nil || !contend {
+			return sleepOn, err
+		}
+	}
+	w.vigil.watching = true
 	w.intend(ctx)
-	c.watches.add(w.waiter.watch, w.mutex.slots(), w.mutex.names()...) // afresh: what was told before is in the answers
+	c.watches.add(w.waiter.watch, w.mutex.slots(), c.watches.quorum, w.mutex.names()...) // afresh: what was told before is in the answers
 	if !c.watches.tracked() {
 		return w.sleepFor(w.pause(), WakePoll), nil
 	}
 	c.watches.listen()
 	p, err := c.watches.look(ctx, &w.mutex.spec, w.waiter.watch)
-	switch {
-	case errors.Is(err, mux.ErrClosed):
-		return 0, ErrClosed
-	case err != nil:
-		return 0, err
+	if err != nil {
+		return 0, ended(err)
 	}
 	if p.held { // whoever leaves the line from now on knows why
+		w.contended = true
 		c.lines.noteHeld(w.mutex.names()...)
 	}
 	w.mutex.aimAt(p.slot)
@@ -304,6 +333,74 @@ func (w *waiting) look(ctx context.Context) (step, error) {
 	// Those who wait for the same TTL need not all try in the same moment.
 	return w.sleepFor(max(left, 0)+1+rand.N(expirySlack), WakeExpiry), nil
 }
+
+// ended makes the mux's error that of a Lock.
+func ended(err error) error {
+	if errors.Is(err, mux.ErrClosed) {
+		return ErrClosed
+	}
+	return err
+}
+
+// stands reports whether the waiter stands in the line between processes. Readers do not, nor does who
+// cannot be told of the end of the entry before it.
+func (w *waiting) stands() bool {
+	m := w.mutex
+	return !m.reader && m.client.now() >= w.standing.idle && m.client.watches.tracked()
+}
+
+// stand has the waiter be in the line between processes, and reports whether it may contend. If not, it
+// will be told.
+func (w *waiting) stand(ctx context.Context) (contend bool, err error) {
+	m, c := w.mutex, w.mutex.client
+	if !w.stands() {
+		w.leaveLine()
+		return true, nil
+	}
+	contend, err = c.standings.stand(ctx, &w.standing, w.waiter.watch, m.names())
+	if len(w.standing.spots) > 0 {
+		w.waiter.again.Reset(standPause)
+	}
+	if contend || err != nil {
+		return contend, ended(err)
+	}
+	w.contended = true
+	c.lines.noteHeld(m.names()...)
+	w.unwatch()
+	w.waiter.timer.Stop()
+	return false, nil
+}
+
+// renew renews what the waiter has on the masters while it waits: its intent, and its entries.
+func (w *waiting) renew(ctx context.Context) (step, error) {
+	if w.intent != nil {
+		w.intend(ctx)
+	}
+	s := &w.standing
+	if len(s.spots) == 0 {
+		return sleepOn, nil
+	}
+	if s.first && w.mutex.client.standings.renew(s, w.mutex.names()) {
+		w.waiter.again.Reset(standPause)
+		return sleepOn, nil
+	}
+	contend, err := w.stand(ctx)
+	if err != nil || !contend || w.vigil.watching {
+		return sleepOn, err
+	}
+	return lookNow, nil
+}
+
+// unwatch has the masters' word of the lock no longer be told to the waiter.
+func (w *waiting) unwatch() {
+	if c := w.mutex.client; w.vigil.watching {
+		w.vigil.watching = false
+		c.watches.remove(c.now(), w.mutex.names()...)
+	}
+}
+
+// leaveLine has the waiter leave the line between processes, if it stands there.
+func (w *waiting) leaveLine() { w.mutex.client.standings.leave(&w.standing) }
 
 // intend leaves the intent of a writer that has waited for a while, where it is for readers, and
 // leaves it again for as long as they are there. See kind_shared.go.
@@ -365,13 +462,15 @@ func (w *waiting) sleepFor(d time.Duration, why Wake) step {
 // After a release in this client the attempt follows it at once on every connection: nobody
 // elsewhere can have been told before it arrives. Whoever polls was not told either, and knows
 // nothing of the master that would be asked first: it may hold another's key for ever, or be
-// slow. All others ask in turn.
+// slow. Whoever is the first in line has nobody to compete with, unless another was faster the
+// last time. All others ask in turn.
 func (w *waiting) prepareAttempt(ctx context.Context) {
 	c := w.mutex.client
 	if w.vigil.why != WakePoll {
 		w.polls = 0
 	}
-	w.inTurn, w.likely = w.vigil.why != WakeReleased && w.vigil.why != WakePoll, 0
+	w.paced = w.vigil.why != WakeReleased && w.vigil.why != WakePoll
+	w.inTurn, w.likely = w.paced && (!w.standing.first || w.raced), 0
 	if w.told = w.vigil.why == WakeFree; w.told {
 		var slot int
 		slot, w.likely, _ = c.watches.free(w.waiter.watch)

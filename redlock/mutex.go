@@ -505,6 +505,7 @@ func (m *Mutex) unlock(ctx context.Context) *RoundError {
 	// connection: it need not wait for the answers.
 	c.lines.released(slot, m.names()...)
 	if since != 0 {
+		c.watches.noteReleased(now, since, m.names()...)
 		c.stats.hold.add(now - since)
 	}
 	err := c.rounds.Wait(ctx, &k.op)

@@ -75,12 +75,7 @@ func ranked(key string, masters []mux.State) []int {
 	order := make([]int, len(masters))
 	weight := make([]uint64, len(masters))
 	for i, s := range masters {
-		order[i] = i
-		id := s.Server.RunID
-		if id == "" {
-			id = s.Address
-		}
-		weight[i] = hash(key, id)
+		order[i], weight[i] = i, rank(key, s)
 	}
 	slices.SortFunc(order, func(a, b int) int {
 		if weight[a] < weight[b] {
@@ -89,6 +84,15 @@ func ranked(key string, masters []mux.State) []int {
 		return 1
 	})
 	return order
+}
+
+// rank is a master's place in the order for a key: the least comes first.
+func rank(key string, s mux.State) uint64 {
+	id := s.Server.RunID
+	if id == "" {
+		id = s.Address
+	}
+	return hash(key, id)
 }
 
 // hash is FNV-1a of two strings, with a finalizer that spreads it over all bits.

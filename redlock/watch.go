@@ -45,6 +45,7 @@ type watch struct {
 	told chan struct{} // capacity 1: something has come to be known
 
 	// Guarded by watches.mu.
+	needs   int       // so many masters, which have changed or will not tell, are worth telling
 	changed []mux.Set // for each slot: where it was free when it was read, or has changed since
 	deaf    mux.Set   // who will not tell: did not answer, cannot, or has been disconnected
 }
@@ -66,12 +67,13 @@ func newWatch() *watch { return &watch{told: make(chan struct{}, 1)} }
 
 // add registers a watch for the keys that a lock has, or for the slots of one that has them: a change
 // of any may be what it waits for.
-func (ws *watches) add(w *watch, slots int, keys ...string) {
+func (ws *watches) add(w *watch, slots, needs int, keys ...string) {
 	select {
 	case <-w.told:
 	default:
 	}
 	ws.mu.Lock()
+	w.needs = needs
 	w.changed, w.deaf = slices.Grow(w.changed[:0], slots)[:slots], 0
 	clear(w.changed)
 	for _, key := range keys {
@@ -95,7 +97,7 @@ func (ws *watches) remove(now time.Duration, keys ...string) {
 func (ws *watches) note(w *watch, slot int, changed, deaf mux.Set) bool {
 	w.changed[slot] |= changed
 	w.deaf |= deaf
-	return (w.changed[slot] | w.deaf).Len() >= ws.quorum
+	return (w.changed[slot] | w.deaf).Len() >= w.needs
 }
 
 // noteAll is note for all slots.
@@ -232,6 +234,15 @@ func (ws *watches) entry(key string) *atomic.Int64 {
 func (ws *watches) noteRefused(now time.Duration, keys ...string) {
 	for _, key := range keys {
 		ws.entry(key).Store(int64(now))
+	}
+}
+
+// noteReleased has a key that was contended when it was taken, at since, be so when it is released.
+func (ws *watches) noteReleased(now, since time.Duration, keys ...string) {
+	for _, key := range keys {
+		if at := ws.entry(key); since != 0 && time.Duration(at.Load()) >= since {
+			at.Store(int64(now))
+		}
 	}
 }
 

@@ -35,14 +35,14 @@ func TestChangeWhileAWaiterLooksIsNotLost(t *testing.T) {
 	})
 }
 
-// Who comes to a key that was refused to somebody a moment ago looks first, where the
-// masters can tell: those who were told of its release are in front of it.
+// Who comes to a key that was refused to somebody a moment ago stands in line first, where
+// the masters can tell: those who have waited for longer are in front of it.
 func TestContendedKeyIsLookedAtFirst(t *testing.T) {
 	for name, c := range map[string]struct {
 		contended, silent bool
 		first             string
 	}{
-		"contended":                        {true, false, "look"},
+		"contended":                        {true, false, "stand"},
 		"contended, and nobody can tell":   {true, true, "SET"},
 		"not contended, as far as we know": {false, false, "SET"},
 	} {

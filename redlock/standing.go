@@ -1,0 +1,315 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/resp"
+)
+
+// standings is how waiters of all processes stand in a line for a lock. The first of each client's own
+// line (lines) does. It has an entry on one master, the first in the key's ranking that can tell of
+// changes. That master tells it of the end of the entry before it, and not of the lock's. Only the first
+// of the line watches the lock on all masters, and tries for it. So one release wakes one waiter,
+// whoever waits for longest has the lock next, and the commands for one lock do not grow with the
+// number of those who wait.
+//
+// The line is a courtesy: no exclusion depends on it. TryLock, the first attempt of a Lock, a hand-over
+// within a client, and other libraries pass it by. A waiter that gets no answer from the line's master
+// contends as if there were no line, for [standPause]. If that master is lost, or clients see different
+// masters up, there are two lines for a moment and two contenders, and the quorum decides.
+//
+// An entry is renewed while its waiter waits, and counts for [standLife] after that has died. A waiter
+// that is the first and finds no quorum goes to the end: others may see more masters than it does.
+//
+// A waiter for several keys stands in the line of one after the other, in their order: in the next only
+// while it is the first of those before. So no two wait for each other.
+//
+// Readers do not stand in line: when a writer lets go they can all have the lock.
+type standings struct {
+	core    *core
+	watches *watches
+	without []atomic.Int64 // for each master, until when its lines are not used
+}
+
+const (
+	standLife   = 3 * time.Second
+	standPause  = time.Second           // between two renewals
+	standBrief  = 50 * time.Millisecond // the least time for a question: who waits has it
+	standTries  = 3                     // questions to one line, if the entries before it end meanwhile
+	refusedLine = time.Minute           // how long a master's lines are not used that refuses them
+)
+
+// A standing is a waiter's place in the lines. The zero value is none.
+type standing struct {
+	id     []byte
+	spots  []spot        // in the line of each of the lock's names, as far as it has come
+	first  bool          // in all of them
+	before string        // the bell of the entry that it waits for; empty if it watches none
+	idle   time.Duration // it does not stand in line before then
+}
+
+// A spot is its place in one line.
+type spot struct {
+	line   string
+	master int
+}
+
+// lineKey is the key of the line of one of a lock's names: {key}:line, and {key}:permit:line for permits.
+func lineKey(name string) string {
+	if strings.HasPrefix(name, "{") && strings.HasSuffix(name, slotInfix) {
+		return name + "line"
+	}
+	return "{" + name + "}:line"
+}
+
+func bellKey(line, id string) string { return line + ":" + id }
+
+// A line is a sorted set of the ids of those who stand in it, each with a number above all before it.
+// Each id has two keys beside it. One says that its waiter is alive, and is renewed. The other is its
+// bell: it is there while another stands behind it and watches it, and is deleted when it leaves. It is
+// not renewed, as the master would tell of that, too. If it expires, whoever watches it asks again.
+var (
+	// KEYS line. ARGV id, its life in ms, the life of a bell in ms. The script puts the id at the end,
+	// unless it stands in the line, notes that it is alive, and returns the id before it: empty if it is
+	// the first. It takes out those before it that are dead.
+	standScript = newScript(`local line, me = KEYS[1], ARGV[1]
+local rank = redis.call('ZRANK', line, me)
+if not rank then
+  local last = redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')[2]
+  redis.call('ZADD', line, (last or 0) + 1, me)
+  rank = redis.call('ZRANK', line, me)
+end
+redis.call('SET', line .. ':' .. me .. ':alive', '', 'PX', ARGV[2])
+redis.call('PEXPIRE', line, ARGV[2])
+for i = rank - 1, 0, -1 do
+  local before = redis.call('ZRANGE', line, i, i)[1]
+  local bell = line .. ':' .. before
+  if redis.call('EXISTS', bell .. ':alive') == 1 then
+    redis.call('SET', bell, '', 'PX', ARGV[3], 'NX')
+    return before
+  end
+  redis.call('ZREM', line, before)
+  redis.call('DEL', bell)
+end
+return ''`)
+
+	// KEYS line, bell, alive. ARGV id.
+	leaveScript = newScript(`redis.call('DEL', KEYS[2], KEYS[3])
+return redis.call('ZREM', KEYS[1], ARGV[1])`)
+)
+
+const bellLife = time.Minute
+
+// judgeStand judges the stand script: an id, or none, is a yes.
+func judgeStand(v resp.Value) mux.Verdict {
+	if v.Kind() == resp.BulkString {
+		return mux.VerdictYes
+	}
+	return judgeError(v)
+}
+
+func (ss *standings) init(c *core, ws *watches, masters int) {
+	ss.core, ss.watches, ss.without = c, ws, make([]atomic.Int64, masters)
+}
+
+// stand puts a waiter into the lines of these names, or renews its entries. It reports whether the
+// waiter may contend: it is the first of all, or there is no line. If not, the end of the entry before
+// it is told to its watch. The error is that of a context or a client that has ended.
+func (ss *standings) stand(ctx context.Context, s *standing, w *watch, names []string) (contend bool, err error) {
+	s.first = false
+	if s.id == nil {
+		s.id = appendToken(nil, "")
+	}
+	for i, name := range names {
+		before, err := ss.enter(ctx, s, i, name)
+		for tries := 0; err == nil && before != ""; tries++ {
+			ss.leaveFrom(s, i+1) // or another could wait for it there that it waits for here
+			if tries == standTries {
+				err = errNoLine
+				break
+			}
+			there, lost := ss.await(ctx, s, w, i, before)
+			if there {
+				return false, nil
+			}
+			if err = lost; err == nil {
+				before, err = ss.enter(ctx, s, i, name)
+			}
+		}
+		if err == errNoLine {
+			ss.leave(s)
+			s.idle = ss.core.now() + standPause
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	ss.forget(s)
+	s.first = true
+	return true, nil
+}
+
+// errNoLine says that the master of a line does not serve it.
+var errNoLine = errors.New("redlock: no line")
+
+// enter puts the waiter into one line, or renews its entry. It returns the id before it, empty if it is
+// the first. errNoLine and those of a context or a client that has ended are the errors.
+func (ss *standings) enter(ctx context.Context, s *standing, i int, name string) (before string, err error) {
+	c := ss.core
+	master, ok := ss.keeper(name)
+	if !ok {
+		return "", errNoLine
+	}
+	if i == len(s.spots) {
+		s.spots = append(s.spots, spot{lineKey(name), master})
+	}
+	at := &s.spots[i]
+	if at.master != master { // another has come up, or is up no more
+		ss.end(at, s.id)
+		ss.forget(s)
+		at.master = master
+	}
+	k := c.takeCall()
+	defer c.putCall(k)
+	k.stand(at.line, s.id)
+	v, err := ss.ask(ctx, k, master)
+	if err != nil {
+		return "", err
+	}
+	before = string(v.Reply.Bytes())
+	v.Reply = resp.Value{}
+	return before, nil
+}
+
+// renew renews the entries of a waiter that is the first, and waits for no answer: it does not need
+// to know. It reports whether they are where they should be.
+func (ss *standings) renew(s *standing, names []string) bool {
+	c := ss.core
+	for i, name := range names {
+		if master, ok := ss.keeper(name); !ok || master != s.spots[i].master {
+			return false
+		}
+	}
+	for i := range s.spots {
+		k := c.takeCall()
+		k.stand(s.spots[i].line, s.id)
+		k.prepare(0)
+		k.op.Only = mux.Set(0).With(s.spots[i].master)
+		c.rounds.Send(&k.op)
+		c.putCall(k)
+	}
+	return true
+}
+
+// stand makes the call one of the stand script.
+func (k *call) stand(line string, id []byte) {
+	k.request.reset()
+	k.request.judge = judgeStand
+	k.request.call(standScript, 3, func(dst []byte) []byte {
+		dst = resp.AppendBulk(dst, id)
+		dst = resp.AppendBulkInt(dst, standLife.Milliseconds())
+		return resp.AppendBulkInt(dst, bellLife.Milliseconds())
+	}, line)
+}
+
+// keeper returns the master that has a key's line, for all who see the same masters. It is false if
+// none has, or if that one does not serve lines.
+func (ss *standings) keeper(name string) (master int, ok bool) {
+	best := uint64(0)
+	for i, s := range ss.core.rounds.Masters() {
+		if h := rank(name, s); tells(s) && (!ok || h < best) {
+			master, best, ok = i, h, true
+		}
+	}
+	return master, ok && ss.core.now() >= time.Duration(ss.without[master].Load())
+}
+
+// await watches the bell of the id before the waiter. It reports whether the bell is there, and so will
+// be told of. The errors are those of enter.
+func (ss *standings) await(ctx context.Context, s *standing, w *watch, i int, before string) (there bool, err error) {
+	at := &s.spots[i]
+	bell := bellKey(at.line, before)
+	if s.before == bell {
+		return true, nil // as was promised
+	}
+	ss.forget(s)
+	s.before = bell
+	ss.watches.add(w, 1, 1, bell)
+	ss.watches.listen()
+	k := ss.core.takeCall()
+	defer ss.core.putCall(k)
+	k.request.reset()
+	plain{}.look(&k.request, bell)
+	v, err := ss.ask(ctx, k, at.master)
+	if err == nil && v.Verdict == VerdictNo {
+		return true, nil
+	}
+	ss.forget(s)
+	return false, err
+}
+
+// ask asks one master, briefly. It returns errNoLine if that gives no answer.
+func (ss *standings) ask(ctx context.Context, k *call, master int) (*mux.Vote, error) {
+	c := ss.core
+	k.prepare(c.brief(standPause/2, standBrief))
+	k.op.Only, k.op.Quorum, k.op.Keep = mux.Set(0).With(master), 1, true
+	if err := c.rounds.Do(ctx, &k.op); err != nil && err != mux.ErrTimeout {
+		return nil, err
+	}
+	v := &k.op.Votes[master]
+	if v.Verdict == VerdictYes || v.Verdict == VerdictNo {
+		return v, nil
+	}
+	var reply *mux.ReplyError
+	switch {
+	case v.Err != nil && permanent(v.Err): // one line in its ACL LOG is enough
+		ss.without[master].Store(int64(c.now() + refusedLine))
+	case !errors.As(v.Err, &reply): // else it is this line's matter: a key of the wrong type is there
+		ss.without[master].Store(int64(c.now() + standPause))
+	}
+	return nil, errNoLine
+}
+
+// forget ends the watch of the entry before.
+func (ss *standings) forget(s *standing) {
+	if s.before != "" {
+		ss.watches.remove(ss.core.now(), s.before)
+		s.before = ""
+	}
+}
+
+// leave has the waiter leave all lines, and waits for no answer.
+func (ss *standings) leave(s *standing) {
+	ss.forget(s)
+	ss.leaveFrom(s, 0)
+	s.first = false
+}
+
+func (ss *standings) leaveFrom(s *standing, i int) {
+	if i < len(s.spots) {
+		for j := range s.spots[i:] {
+			ss.end(&s.spots[i+j], s.id)
+		}
+		s.spots = s.spots[:i]
+	}
+}
+
+// end ends an entry.
+func (ss *standings) end(at *spot, id []byte) {
+	c := ss.core
+	k := c.takeCall()
+	defer c.putCall(k)
+	k.request.reset()
+	k.request.judge = judgeInt
+	bell := bellKey(at.line, string(id))
+	k.request.call(leaveScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, id) }, at.line, bell, bell+":alive")
+	k.prepare(0)
+	k.op.Only = mux.Set(0).With(at.master)
+	c.rounds.Send(&k.op)
+}
