@@ -40,7 +40,7 @@ type fakeMaster struct {
 	frozen   bool
 	down     error
 	refusal  string                // what it answers to a SET
-	deny     func([]string) string // the error that it answers to anything
+	deny     func([]string) string // the error that it answers; empty if it answers none
 	mute     bool                  // does what it is told, and never answers
 	scripts  bool                  // knows them
 	textless bool                  // ... nor takes them by text
@@ -371,8 +371,14 @@ func (m *fakeMaster) serve() {
 		if rest, ok := strings.CutPrefix(string(bytes), cachingYes); ok {
 			bytes = []byte(rest)
 			if tells := c.f.tells; tells != nil {
-				key := words(bytes)[1]
-				m.track(key, func(key string) { tells(i, key) })
+				keys := words(bytes)[1:]
+				if len(keys) > 1 { // a script
+					n, _ := strconv.Atoi(keys[1])
+					keys = keys[2 : 2+n]
+				}
+				for _, key := range keys {
+					m.track(key, func(key string) { tells(i, key) })
+				}
 			}
 		}
 		before := m.seen()
@@ -467,7 +473,7 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 	}
 	v, there := m.get(key)
 	switch {
-	case m.deny != nil:
+	case m.deny != nil && m.deny(args) != "":
 		return resp.AppendError(nil, m.deny(args)), true
 	case args[0] == "SET" && m.refusal != "":
 		return resp.AppendError(nil, m.refusal), true
@@ -598,13 +604,24 @@ func (m *fakeMaster) stand(line, me string, alive, bell time.Duration) (before s
 	return ""
 }
 
+// drop forgets a key, and those beside it.
+func (m *fakeMaster) drop(prefix string) {
+	before := m.seen()
+	for key := range m.keys {
+		if strings.HasPrefix(key, prefix) {
+			delete(m.keys, key)
+		}
+	}
+	m.tell(before)
+}
+
 // applySeveral does what a script of several keys says; nil if it is another command.
 func (m *fakeMaster) applySeveral(args []string, px func(string) time.Duration) []byte {
 	is := func(s script) bool {
 		return args[0] == "EVALSHA" && m.scripts && args[1] == s.hash || args[0] == "EVAL" && !m.textless && args[1] == s.text
 	}
-	acquire, extend, release := is(severalAcquireScript), is(severalExtendScript), is(severalReleaseScript)
-	if m.deny != nil || !acquire && !extend && !release {
+	acquire, extend, release, look := is(severalAcquireScript), is(severalExtendScript), is(severalReleaseScript), is(severalLookScript)
+	if m.deny != nil && m.deny(args) != "" || !acquire && !extend && !release && !look {
 		return nil
 	}
 	n, _ := strconv.Atoi(args[2])
@@ -617,6 +634,14 @@ func (m *fakeMaster) applySeveral(args []string, px func(string) time.Duration) 
 	}
 	var reply int64
 	switch {
+	case look:
+		reply = -2
+		for _, key := range keys {
+			if v, there := m.get(key); there {
+				reply = max(reply, (v.expires - m.r.clock()).Milliseconds())
+			}
+		}
+		return resp.AppendInt(nil, reply)
 	case acquire:
 		reply = here.acquire(keys, args[0])
 	case extend:
@@ -747,7 +772,10 @@ func (r *trackedRounds) tell(which ...int) {
 // clients can have the same masters.
 type toldRounds struct {
 	*trackedRounds
-	deaf mux.Set // which masters it sees as down
+	deaf   mux.Set // which masters it sees as down
+	lame   bool    // what it sets fails
+	dead   bool    // it asks for nothing any more
+	orders int     // that were given
 }
 
 // another returns another client of the masters, which they tell of changes.
@@ -760,12 +788,22 @@ func another(t testing.TB, r *fakeRounds, cfg Config) (*Client, *toldRounds) {
 
 func (r *toldRounds) Masters() []mux.State {
 	all := r.trackedRounds.Masters()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for i := range all {
 		if r.deaf.Has(i) {
 			all[i].Phase = mux.Down
 		}
 	}
 	return all
+}
+
+// loses has the process see a master as down.
+func (r *toldRounds) loses(i int) {
+	r.mu.Lock()
+	r.deaf = r.deaf.With(i)
+	r.mu.Unlock()
+	r.client.watches.disconnected(i)
 }
 
 func (r *toldRounds) Do(ctx context.Context, op *mux.Op) error {
@@ -781,14 +819,54 @@ func (r *toldRounds) Post(ops ...*mux.Op) {
 		if op.Command == nil {
 			continue
 		}
-		f := r.submit(op, true, r.told)
+		f := &fakeFlight{done: make(chan struct{})}
+		lame, dead := r.is(&r.lame), r.is(&r.dead)
+		if lame && strings.Contains(string(op.Command), "SET") {
+			op.Started, op.Decided, op.Votes = r.now(), r.now(), make([]mux.Vote, len(r.masters))
+			for i := range op.Votes {
+				op.Votes[i] = mux.Vote{Verdict: mux.VerdictFailed, Err: errFake}
+			}
+			close(f.done)
+		} else if dead {
+			op.Started, op.Votes = r.now(), make([]mux.Vote, len(r.masters))
+		} else {
+			f = r.submit(op, true, r.told)
+		}
 		r.mu.Lock()
 		r.posted[op] = f
+		r.orders++
 		r.mu.Unlock()
 	}
 }
 
-func (r *toldRounds) Send(op *mux.Op) { r.submit(op, false, nil) }
+func (r *toldRounds) Send(op *mux.Op) {
+	if r.is(&r.dead) {
+		return
+	}
+	r.submit(op, false, nil)
+	r.mu.Lock()
+	r.orders++
+	r.mu.Unlock()
+}
+
+func (r *toldRounds) is(what *bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return *what
+}
+
+// turn changes what the process is like.
+func (r *toldRounds) turn(what *bool, to bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*what = to
+}
+
+func (r *toldRounds) ordered() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.orders
+}
 
 // told is called under the lock of the masters, as the hooks of a mux are under its own.
 func (r *toldRounds) told(master int, key string) {

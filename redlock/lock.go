@@ -302,6 +302,9 @@ func (w *waiting) look(ctx context.Context) (step, error) {
 		if contend, err := w.stand(ctx); err != nil || !contend {
 			return sleepOn, err
 		}
+		if w.standing.first {
+			w.raced = false // that was in another place
+		}
 	}
 	w.vigil.watching = true
 	w.intend(ctx)

@@ -200,7 +200,7 @@ func (ss *standings) renew(s *standing, names []string) bool {
 		k := c.takeCall()
 		k.stand(s.spots[i].line, s.id)
 		k.prepare(0)
-		k.op.Only = mux.Set(0).With(s.spots[i].master)
+		k.op.Only, k.op.Quorum = mux.Set(0).With(s.spots[i].master), 1
 		c.rounds.Send(&k.op)
 		c.putCall(k)
 	}
@@ -310,6 +310,6 @@ func (ss *standings) end(at *spot, id []byte) {
 	bell := bellKey(at.line, string(id))
 	k.request.call(leaveScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, id) }, at.line, bell, bell+":alive")
 	k.prepare(0)
-	k.op.Only = mux.Set(0).With(at.master)
+	k.op.Only, k.op.Quorum = mux.Set(0).With(at.master), 1
 	c.rounds.Send(&k.op)
 }

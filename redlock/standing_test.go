@@ -1,0 +1,472 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// processes are clients of the same simulated masters, each as another process would be.
+type processes struct {
+	t       *testing.T
+	r       *fakeRounds
+	clients []*Client
+	rounds  []*toldRounds
+	holder  *Mutex
+	running sync.WaitGroup
+
+	mu    sync.Mutex
+	order []int           // who had the lock
+	had   []time.Duration // and when
+}
+
+// queued runs a test with n processes that wait for "k", which another holds, in their order.
+func queued(t *testing.T, n int, f func(t *testing.T, p *processes)) {
+	t.Helper()
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		p := newProcesses(t, r, c.NewMutex("k", time.Hour))
+		require.NoError(t, p.holder.TryLock(t.Context()))
+		for i := range n {
+			p.join()
+			p.wait(i, t.Context())
+			time.Sleep(20 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		f(t, p)
+	})
+}
+
+func newProcesses(t *testing.T, r *fakeRounds, holder *Mutex) *processes {
+	p := &processes{t: t, r: r, holder: holder}
+	t.Cleanup(p.running.Wait) // when the clients are closed
+	return p
+}
+
+// join adds a process.
+func (p *processes) join() *Client {
+	c, told := another(p.t, p.r, Config{})
+	p.clients, p.rounds = append(p.clients, c), append(p.rounds, told)
+	return c
+}
+
+// wait has a process wait for the lock, and hold it for 10 ms.
+func (p *processes) wait(i int, ctx context.Context) {
+	p.running.Go(func() {
+		m := p.clients[i].NewMutex("k", time.Hour)
+		if m.Lock(ctx) != nil {
+			return
+		}
+		p.mu.Lock()
+		p.order, p.had = append(p.order, i), append(p.had, p.r.now())
+		p.mu.Unlock()
+		time.Sleep(10 * time.Millisecond)
+		m.Unlock(context.Background())
+	})
+}
+
+// release has the holder let go, waits until n have had the lock, and returns when that was.
+func (p *processes) release(n int) (order []int, after []time.Duration) {
+	p.t.Helper()
+	since := p.r.now()
+	require.NoError(p.t, p.holder.Unlock(p.t.Context()))
+	for range 600 {
+		time.Sleep(100 * time.Millisecond)
+		p.mu.Lock()
+		order, after = p.order, slices.Clone(p.had)
+		p.mu.Unlock()
+		if len(order) >= n {
+			break
+		}
+	}
+	require.Len(p.t, order, n)
+	for i := range after {
+		after[i] -= since
+	}
+	return order, after
+}
+
+// took returns who has had the lock.
+func (p *processes) took() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.order)
+}
+
+// nothingIsLeft requires that no entry of a line is left on any master.
+func (p *processes) nothingIsLeft() {
+	p.t.Helper()
+	time.Sleep(100 * time.Millisecond)
+	require.Zero(p.t, p.r.keys())
+	require.Empty(p.t, p.entries("k"))
+}
+
+// entries returns the line of a key, on whichever masters it is.
+func (p *processes) entries(key string) (ids []string) {
+	p.r.mu.Lock()
+	defer p.r.mu.Unlock()
+	for _, m := range p.r.masters {
+		ids = append(ids, m.lines[lineKey(key)]...)
+	}
+	return ids
+}
+
+// keeper returns the master that has the line of a key.
+func (p *processes) keeper(key string) int {
+	master, ok := p.clients[0].standings.keeper(key)
+	require.True(p.t, ok)
+	return master
+}
+
+func TestProcessesHaveTheLockInTheOrderInWhichTheyCame(t *testing.T) {
+	queued(t, 8, func(t *testing.T, p *processes) {
+		order, after := p.release(8)
+		require.Equal(t, all(8), order)
+		require.Less(t, after[7], 8*20*time.Millisecond)
+		p.nothingIsLeft()
+	})
+}
+
+// Only the first of the line asks the masters anything when the lock is released.
+func TestOneReleaseWakesOneProcess(t *testing.T) {
+	queued(t, 5, func(t *testing.T, p *processes) {
+		time.Sleep(50 * time.Millisecond) // no renewal is due
+		ordered := func() (n []int) {
+			for _, r := range p.rounds {
+				n = append(n, r.ordered())
+			}
+			return n
+		}
+		before := ordered()
+		require.NoError(t, p.holder.Unlock(t.Context()))
+		time.Sleep(5 * time.Millisecond)
+		after := ordered()
+		require.Equal(t, []int{0}, p.took())
+		require.Equal(t, before[0]+2, after[0], "an attempt, and it leaves the line")
+		require.Equal(t, before[2:], after[2:])
+		require.LessOrEqual(t, after[1]-before[1], 3, "it is the first now, and looks")
+	})
+}
+
+// One that gives up leaves nothing, and those behind it wait for the one before it.
+func TestWhoGivesUpLeavesTheLine(t *testing.T) {
+	for _, quitter := range all(3) {
+		t.Run(fmt.Sprint(quitter), func(t *testing.T) {
+			simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				p := newProcesses(t, r, c.NewMutex("k", time.Hour))
+				require.NoError(t, p.holder.TryLock(t.Context()))
+				ctx, cancel := context.WithCancel(t.Context())
+				for i := range 3 {
+					p.join()
+					if i == quitter {
+						p.wait(i, ctx)
+					} else {
+						p.wait(i, t.Context())
+					}
+					time.Sleep(20 * time.Millisecond)
+				}
+				require.Len(t, p.entries("k"), 3)
+				cancel()
+				time.Sleep(20 * time.Millisecond)
+				require.Len(t, p.entries("k"), 2)
+				order, after := p.release(2)
+				require.Equal(t, slices.DeleteFunc(all(3), func(i int) bool { return i == quitter }), order)
+				require.Less(t, after[1], 50*time.Millisecond)
+				p.nothingIsLeft()
+			})
+		})
+	}
+}
+
+// So does one whose Lock a panic ends.
+func TestWhoPanicsLeavesTheLine(t *testing.T) {
+	queued(t, 1, func(t *testing.T, p *processes) {
+		c := p.join()
+		c.observe.WaitStart = func(context.Context, string) { // before it has entered: then a wake
+			c.observe.Wake = func(context.Context, string, Wake) { panic("observer") }
+		}
+		panicked := make(chan any, 1)
+		go func() {
+			defer func() { panicked <- recover() }()
+			c.NewMutex("k", time.Hour).Lock(t.Context())
+		}()
+		time.Sleep(50 * time.Millisecond)
+		require.Len(t, p.entries("k"), 2)
+		p.join()
+		p.wait(2, t.Context())
+		time.Sleep(50 * time.Millisecond)
+		order, after := p.release(2)
+		require.Equal(t, []int{0, 2}, order)
+		require.Equal(t, "observer", <-panicked)
+		require.Less(t, after[1], 50*time.Millisecond)
+		p.nothingIsLeft()
+	})
+}
+
+// Those behind a process that dies go on when its entry ends.
+func TestWhoDiesDelaysTheOthersForAFewSeconds(t *testing.T) {
+	for name, dead := range map[string][]int{"the first": {0}, "another": {1}, "two": {0, 1}, "two apart": {0, 2}} {
+		t.Run(name, func(t *testing.T) {
+			queued(t, 4, func(t *testing.T, p *processes) {
+				for _, i := range dead { // its client ends without leaving
+					p.rounds[i].turn(&p.rounds[i].dead, true)
+				}
+				order, after := p.release(4 - len(dead))
+				require.Equal(t, slices.DeleteFunc(all(4), func(i int) bool { return slices.Contains(dead, i) }), order)
+				require.Less(t, after[len(after)-1], standLife+standPause+100*time.Millisecond)
+				time.Sleep(bellLife)
+				p.nothingIsLeft()
+			})
+		})
+	}
+}
+
+// A line in which processes wait for longer than a bell lives costs no more than before.
+func TestWaitingForLongerThanABellLives(t *testing.T) {
+	queued(t, 3, func(t *testing.T, p *processes) {
+		before := p.rounds[2].ordered()
+		time.Sleep(3*bellLife + bellLife/2)
+		require.Less(t, p.rounds[2].ordered()-before, int(4*bellLife/standPause))
+		order, after := p.release(3)
+		require.Equal(t, all(3), order)
+		require.Less(t, after[2], 100*time.Millisecond)
+		p.nothingIsLeft()
+	})
+}
+
+// The master of the line hangs, is lost, or forgets. Nobody stalls, and all have the lock.
+func TestNobodyStallsWhenTheMasterOfTheLineFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(m *fakeMaster)
+		down   bool // the processes see it
+	}{
+		"hangs":         {freeze, false},
+		"is lost":       {fail, true},
+		"flushed":       {func(m *fakeMaster) { clear(m.lines); m.drop(lineKey("k")) }, false},
+		"refuses lines": {func(m *fakeMaster) { m.deny = denyLines }, false},
+		"a wrong type":  {func(m *fakeMaster) { m.deny = wrongLines }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			queued(t, 4, func(t *testing.T, p *processes) {
+				keeper := p.keeper("k")
+				p.r.set(c.change, keeper)
+				if c.down {
+					for _, r := range p.rounds {
+						r.loses(keeper)
+					}
+				}
+				order, after := p.release(4)
+				slices.Sort(order)
+				require.Equal(t, all(4), order)
+				require.Less(t, after[3], standLife+standPause)
+			})
+		})
+	}
+}
+
+func denyLines(args []string) string {
+	if args[0] != "SET" && args[1] == standScript.hash {
+		return "NOPERM this user has no permissions to access one of the keys used as arguments"
+	}
+	return ""
+}
+
+func wrongLines(args []string) string {
+	if args[0] != "SET" && args[1] == standScript.hash {
+		return "WRONGTYPE Operation against a key holding the wrong kind of value"
+	}
+	return ""
+}
+
+// A master that refuses lines is asked once a minute, whoever waits.
+func TestMasterThatRefusesLinesIsNotAskedAgain(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
+		asked := 0
+		r.set(func(m *fakeMaster) {
+			m.deny = func(args []string) string {
+				text := denyLines(args)
+				if text != "" {
+					asked++
+				}
+				return text
+			}
+		}, all(5)...)
+		holder, _ := another(t, r, Config{})
+		c, _ := another(t, r, Config{})
+		for range 20 {
+			m := holder.NewMutex("k", time.Hour)
+			require.NoError(t, m.Lock(t.Context()))
+			done := make(chan error, 1)
+			w := c.NewMutex("k", time.Hour)
+			go func() { done <- w.Lock(t.Context()) }()
+			time.Sleep(1100 * time.Millisecond)
+			require.NoError(t, m.Unlock(t.Context()))
+			require.NoError(t, <-done)
+			require.NoError(t, w.Unlock(t.Context()))
+		}
+		require.LessOrEqual(t, asked, 2*2, "one of each client, and the fake asks twice")
+	})
+}
+
+// Two processes that see different masters have two lines, and both have the lock.
+func TestTwoLinesForOneKey(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		p := newProcesses(t, r, c.NewMutex("k", time.Hour))
+		require.NoError(t, p.holder.TryLock(t.Context()))
+		p.join()
+		keeper := p.keeper("k")
+		p.join()
+		p.rounds[1].loses(keeper)
+		for i := range 2 {
+			p.wait(i, t.Context())
+			time.Sleep(20 * time.Millisecond)
+			require.True(t, p.first(i), i)
+		}
+		order, after := p.release(2)
+		require.Len(t, order, 2)
+		require.Less(t, after[1], 200*time.Millisecond)
+		p.nothingIsLeft()
+	})
+}
+
+// first reports whether a process watches the lock.
+func (p *processes) first(i int) bool {
+	ws := &p.clients[i].watches
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return ws.byKey["k"] != nil
+}
+
+// A process that is the first and finds no quorum does not keep the others from the lock.
+func TestWhoFindsNoQuorumGoesToTheEnd(t *testing.T) {
+	queued(t, 3, func(t *testing.T, p *processes) {
+		p.rounds[0].turn(&p.rounds[0].lame, true)
+		order, after := p.release(2)
+		require.Equal(t, []int{1, 2}, order)
+		require.Less(t, after[1], 200*time.Millisecond)
+		p.rounds[0].turn(&p.rounds[0].lame, false)
+		time.Sleep(time.Second)
+		require.Equal(t, []int{1, 2, 0}, p.took())
+		p.nothingIsLeft()
+	})
+}
+
+// TryLock, and a client that cannot be told, pass the line by. Everybody has the lock all the same.
+func TestLineIsPassedBy(t *testing.T) {
+	queued(t, 3, func(t *testing.T, p *processes) {
+		p.join()
+		p.rounds[3].silent = true
+		p.wait(3, t.Context())
+		passer, _ := another(t, p.r, Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		taken := 0
+		go func() {
+			m := passer.NewMutex("k", time.Hour)
+			for ctx.Err() == nil {
+				if err := m.TryLock(t.Context()); err == nil {
+					taken++
+					time.Sleep(10 * time.Millisecond)
+					m.Unlock(t.Context())
+				} else if !errors.Is(err, ErrHeld) {
+					t.Error(err)
+				}
+				time.Sleep(3 * time.Millisecond)
+			}
+		}()
+		time.Sleep(100 * time.Millisecond)
+		p.release(4)
+		cancel()
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		require.Positive(t, taken)
+		p.nothingIsLeft()
+	})
+}
+
+// lap is between a release and the next Lock of one process. On this clock two commands that are sent
+// at the same moment arrive in one order always: whoever has released the lock would be the faster.
+func lap() { time.Sleep(rand.N(2 * time.Millisecond).Truncate(time.Millisecond) / 10) }
+
+// Nobody is starved who waits for several keys, whatever the others want.
+func TestSetsOfKeysAreNotStarvedBetweenProcesses(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
+		p := newProcesses(t, r, nil)
+		sets := [][]string{{"a", "b"}, {"b", "a"}, {"b", "c"}, {"c", "a"}, {"a"}, {"b"}, {"c"}, {"a"}, {"b"}, {"c"}}
+		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		total, had, most := 0, make([]int, len(sets)), 0
+		var running sync.WaitGroup
+		for i, set := range sets {
+			c := p.join()
+			running.Go(func() {
+				m := c.NewMutex(set[0], time.Hour)
+				if len(set) > 1 {
+					m = c.NewMutex(set[0], time.Hour, WithKeys(set[1:]...))
+				}
+				for ctx.Err() == nil {
+					mu.Lock()
+					since := total
+					mu.Unlock()
+					if m.Lock(ctx) != nil {
+						return
+					}
+					mu.Lock()
+					most = max(most, total-since)
+					total++
+					had[i]++
+					mu.Unlock()
+					time.Sleep(5 * time.Millisecond)
+					m.Unlock(context.Background())
+					lap()
+				}
+			})
+		}
+		time.Sleep(5 * time.Second)
+		cancel()
+		running.Wait()
+		t.Log(total, had, most)
+		require.Greater(t, slices.Min(had), total/len(sets)/3)
+		require.LessOrEqual(t, most, 4*len(sets), "locks of others while one waits")
+		time.Sleep(100 * time.Millisecond)
+		require.Zero(t, r.keys())
+		for _, key := range []string{"a", "b", "c"} {
+			require.Empty(t, p.entries(key))
+		}
+	})
+}
+
+// Processes that want one lock again and again have it equally often.
+func TestProcessesShareALock(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
+		p := newProcesses(t, r, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		const n = 10
+		had := make([]int, n)
+		var running sync.WaitGroup
+		for i := range had {
+			c := p.join()
+			running.Go(func() {
+				m := c.NewMutex("k", time.Hour)
+				for m.Lock(ctx) == nil {
+					had[i]++
+					time.Sleep(time.Millisecond)
+					m.Unlock(context.Background())
+					lap()
+				}
+			})
+		}
+		time.Sleep(5 * time.Second)
+		cancel()
+		running.Wait()
+		t.Log(had)
+		require.LessOrEqual(t, slices.Max(had)-slices.Min(had), slices.Max(had)/10)
+		p.nothingIsLeft()
+	})
+}
