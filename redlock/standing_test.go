@@ -392,7 +392,7 @@ func TestLineIsPassedBy(t *testing.T) {
 
 // lap is between a release and the next Lock of one process. On this clock two commands that are sent
 // at the same moment arrive in one order always: whoever has released the lock would be the faster.
-func lap() { time.Sleep(rand.N(2 * time.Millisecond).Truncate(time.Millisecond) / 10) }
+func lap() { time.Sleep(rand.N(2*time.Millisecond).Truncate(time.Millisecond) / 10) }
 
 // Nobody is starved who waits for several keys, whatever the others want.
 func TestSetsOfKeysAreNotStarvedBetweenProcesses(t *testing.T) {

@@ -1,0 +1,255 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// stood returns how many stand in the line of a key, on all masters together.
+func stood(t *testing.T, masters *redlocktest.Masters, key string) (n int) {
+	t.Helper()
+	for i := range masters.N() {
+		if v, err := masters.Do(i, "ZCARD", lineKey(key)); err == nil {
+			n += int(v.(int64))
+		}
+	}
+	return n
+}
+
+// stands has a client wait for a lock, and returns when it stands in line behind others.
+func stands(t *testing.T, masters *redlocktest.Masters, m *Mutex, behind int) <-chan error {
+	t.Helper()
+	done := locks(t, m)
+	require.Eventually(t, func() bool { return stood(t, masters, m.names()[0]) == behind+1 }, hanging, time.Millisecond)
+	return done
+}
+
+// noLine requires that nothing of a line is left on any master.
+func noLine(t *testing.T, masters *redlocktest.Masters) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		for i := range masters.N() {
+			if keys, err := masters.Do(i, "KEYS", "*:line*"); err != nil || len(keys.([]any)) > 0 {
+				return false
+			}
+		}
+		return true
+	}, hanging, time.Millisecond)
+}
+
+// lineMaster returns the master that has the line of a key.
+func lineMaster(t *testing.T, c *Client, key string) int {
+	t.Helper()
+	i, ok := c.standings.keeper(key)
+	require.True(t, ok)
+	return i
+}
+
+// Processes have a lock of every kind in the order in which they came, but for readers, who need
+// not wait for each other.
+func TestProcessesStandInLineForEveryKindOfLock(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	var clients []*Client
+	for range 4 {
+		clients = append(clients, opened(t, masters.Addrs(), nil))
+	}
+	for name, opts := range map[string][]Option{
+		"plain": nil, "fenced": {WithFence()}, "several": {WithKeys("z")}, "permits": {WithPermits(1)},
+		"several fenced": {WithKeys("z"), WithFence()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key := "a" + strings.ReplaceAll(name, " ", "")
+			holder := clients[0].NewMutex(key, term30, opts...)
+			require.NoError(t, holder.TryLock(t.Context()))
+			var ms []*Mutex
+			var waits []<-chan error
+			for i, c := range clients[1:] {
+				m := c.NewMutex(key, term30, opts...)
+				ms, waits = append(ms, m), append(waits, stands(t, masters, m, i))
+			}
+			require.NoError(t, holder.Unlock(t.Context()))
+			for i := range ms {
+				comes(t, waits[i])
+				for _, later := range waits[i+1:] {
+					require.Empty(t, later)
+				}
+				require.NoError(t, ms[i].Unlock(t.Context()))
+			}
+			noLine(t, masters)
+		})
+	}
+	t.Run("shared", func(t *testing.T) {
+		holder := clients[0].NewMutex("r", term30)
+		require.NoError(t, holder.TryLock(t.Context()))
+		var waits []<-chan error
+		for _, c := range clients[1:] {
+			waits = append(waits, locks(t, c.NewMutex("r", term30, WithShared())))
+		}
+		time.Sleep(50 * time.Millisecond)
+		require.Zero(t, stood(t, masters, "r"))
+		require.NoError(t, holder.Unlock(t.Context()))
+		for _, done := range waits {
+			comes(t, done)
+		}
+	})
+}
+
+// A lock that nobody else wants costs what it did.
+func TestLineCostsAnUncontendedLockNothing(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	m := c.NewMutex("k", term30)
+	for range 50 {
+		require.NoError(t, m.Lock(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+	for i := range 3 {
+		v, err := masters.Do(i, "INFO", "commandstats")
+		require.NoError(t, err)
+		for _, command := range []string{"zadd", "zrank", "zrem", "pttl", "exists"} {
+			require.NotContains(t, v, "cmdstat_"+command+":")
+		}
+	}
+}
+
+// What happens to the line's master delays nobody for more than a few seconds.
+func TestMasterOfTheLineFailsWhileProcessesWait(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]func(t *testing.T, masters *redlocktest.Masters, i int){
+		"hangs":    func(_ *testing.T, masters *redlocktest.Masters, i int) { masters.Pause(i) },
+		"dies":     func(_ *testing.T, masters *redlocktest.Masters, i int) { masters.Kill(i) },
+		"restarts": func(_ *testing.T, masters *redlocktest.Masters, i int) { masters.Restart(i) },
+		"flushed":  func(_ *testing.T, masters *redlocktest.Masters, i int) { masters.Flush(i) },
+		"the line is lost": func(t *testing.T, masters *redlocktest.Masters, i int) {
+			command(t, masters, i, "DEL", lineKey("k"))
+		},
+		"another's key is there": func(t *testing.T, masters *redlocktest.Masters, i int) {
+			command(t, masters, i, "SET", lineKey("k"), "x")
+		},
+		"it may not any more": func(t *testing.T, masters *redlocktest.Masters, i int) {
+			command(t, masters, i, "ACL", "SETUSER", "default", "-zrank", "-zrem")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			masters := redlocktest.Start(t, 5)
+			var clients []*Client
+			for range 4 {
+				clients = append(clients, openedWith(t, Config{Masters: masters.Addrs(), StallTime: time.Second, Durable: true}))
+			}
+			holder := clients[0].NewMutex("k", term30)
+			require.NoError(t, holder.TryLock(t.Context()))
+			var ms []*Mutex
+			took := make(chan int, 3)
+			for i, c := range clients[1:] {
+				m := c.NewMutex("k", term30)
+				done := stands(t, masters, m, i)
+				ms = append(ms, m)
+				go func() {
+					if <-done == nil {
+						took <- i
+					}
+				}()
+			}
+			fails(t, masters, lineMaster(t, clients[0], "k"))
+			require.NoError(t, holder.Unlock(t.Context()))
+			since := time.Now()
+			for range ms {
+				i := conntest.Soon(t, "all have the lock", took)
+				ms[i].Unlock(t.Context())
+			}
+			t.Log(time.Since(since))
+		})
+	}
+}
+
+// A process that dies leaves its entry. Those behind it go on when that has ended.
+func TestProcessThatDiesInLine(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	holder, dies, waits := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	m := holder.NewMutex("k", term30)
+	require.NoError(t, m.TryLock(t.Context()))
+	stands(t, masters, dies.NewMutex("k", term30), 0)
+	done := stands(t, masters, waits.NewMutex("k", term30), 1)
+	require.NoError(t, dies.rounds.Close()) // its sockets; it can say nothing more
+	require.Equal(t, 2, stood(t, masters, "k"))
+	require.NoError(t, m.Unlock(t.Context()))
+	comes(t, done)
+	noLine(t, masters)
+}
+
+// Whoever gives up leaves nothing, and those behind it go on at once.
+func TestProcessThatGivesUpInLine(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	holder, quits, waits := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	for range 10 {
+		m := holder.NewMutex("k", term30)
+		require.NoError(t, m.Lock(t.Context()))
+		ctx, cancel := context.WithCancel(t.Context())
+		quit := make(chan error, 1)
+		go func() { quit <- quits.NewMutex("k", term30).Lock(ctx) }()
+		require.Eventually(t, func() bool { return stood(t, masters, "k") == 1 }, hanging, time.Millisecond)
+		w := waits.NewMutex("k", term30)
+		done := stands(t, masters, w, 1)
+		cancel()
+		require.ErrorIs(t, conntest.Soon(t, "it returns", quit), context.Canceled)
+		require.Eventually(t, func() bool { return stood(t, masters, "k") == 1 }, hanging, time.Millisecond)
+		require.NoError(t, m.Unlock(t.Context()))
+		comes(t, done)
+		require.NoError(t, w.Unlock(t.Context()))
+		noLine(t, masters)
+	}
+}
+
+// Whatever the script does, it does as the simulated masters do.
+func TestStandScript(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	stand := func(id string) string {
+		v, err := masters.Do(0, "EVAL", standScript.text, "1", "{k}:line", id, "3000", "60000")
+		require.NoError(t, err)
+		return v.(string)
+	}
+	leave := func(id string) {
+		bell := "{k}:line:" + id
+		command(t, masters, 0, "EVAL", leaveScript.text, "3", "{k}:line", bell, bell+":alive", id)
+	}
+	require.Empty(t, stand("a"))
+	for i, id := range []string{"b", "c", "d", "e"} {
+		require.Equal(t, string(rune('a'+i)), stand(id))
+	}
+	require.Empty(t, stand("a"), "again")
+	require.Equal(t, "a", stand("b"))
+	leave("b")
+	require.Equal(t, "a", stand("c"))
+	for _, id := range []string{"a", "c"} { // they die
+		command(t, masters, 0, "DEL", "{k}:line:"+id+":alive")
+	}
+	require.Equal(t, "d", stand("e"))
+	require.Empty(t, stand("d"))
+	require.Equal(t, "e", stand("a"), "it is alive again, at the end")
+	for _, id := range []string{"d", "e", "a"} {
+		leave(id)
+	}
+	noLine(t, masters)
+	stand("a")
+	stand("b")
+	keys, err := masters.Do(0, "KEYS", "*")
+	require.NoError(t, err)
+	for _, key := range keys.([]any) {
+		left, err := masters.Do(0, "PTTL", fmt.Sprint(key))
+		require.NoError(t, err)
+		require.Positive(t, left, key)
+	}
+}
