@@ -437,7 +437,7 @@ func TestAWaiterLooksForwardToTheSlotThatEndsFirst(t *testing.T) {
 		}
 	}
 	m, w := c.NewMutex("k", 30*time.Second, WithPermits(3)), newWatch()
-	c.watches.add(w, m.slots(), m.names()...)
+	c.watches.add(w, m.slots(), c.watches.quorum, m.names()...)
 	defer c.watches.remove(c.now(), m.names()...)
 	var p prospect
 	require.Eventually(t, func() bool { // a look is brief, and a busy machine may not answer it

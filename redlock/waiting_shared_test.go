@@ -196,7 +196,7 @@ func TestAReaderIsToldThatAnIntentHasGone(t *testing.T) {
 	defer c.watches.remove(c.now(), m.names()...)
 	c.watches.listen()
 	require.Eventually(t, func() bool { // a look is brief, and a busy machine may not answer it
-		c.watches.add(w, m.slots(), m.names()...)
+		c.watches.add(w, m.slots(), c.watches.quorum, m.names()...)
 		p, err := c.watches.look(t.Context(), &m.spec, w)
 		require.NoError(t, err)
 		require.False(t, p.free)
