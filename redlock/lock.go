@@ -302,9 +302,6 @@ func (w *waiting) look(ctx context.Context) (step, error) {
 		if contend, err := w.stand(ctx); err != nil || !contend {
 			return sleepOn, err
 		}
-		if w.standing.first {
-			w.raced = false // that was in another place
-		}
 	}
 	w.vigil.watching = true
 	w.intend(ctx)
@@ -465,15 +462,15 @@ func (w *waiting) sleepFor(d time.Duration, why Wake) step {
 // After a release in this client the attempt follows it at once on every connection: nobody
 // elsewhere can have been told before it arrives. Whoever polls was not told either, and knows
 // nothing of the master that would be asked first: it may hold another's key for ever, or be
-// slow. Whoever is the first in line has nobody to compete with, unless another was faster the
-// last time. All others ask in turn.
+// slow. Whoever is the first in line has nobody to compete with but those who pass it by, and
+// would lose to each of them if it took two round trips. All others ask in turn.
 func (w *waiting) prepareAttempt(ctx context.Context) {
 	c := w.mutex.client
 	if w.vigil.why != WakePoll {
 		w.polls = 0
 	}
 	w.paced = w.vigil.why != WakeReleased && w.vigil.why != WakePoll
-	w.inTurn, w.likely = w.paced && (!w.standing.first || w.raced), 0
+	w.inTurn, w.likely = w.paced && !w.standing.first, 0
 	if w.told = w.vigil.why == WakeFree; w.told {
 		var slot int
 		slot, w.likely, _ = c.watches.free(w.waiter.watch)
