@@ -168,11 +168,30 @@
 // connection. After Config.Handovers in a row, the first of the line lets others try before it
 // does.
 //
-// Against other processes, the first of a line reads how long the key has to live, and asks
-// each master to tell of its next change (CLIENT TRACKING). It wakes when the key can be free on
-// a majority, or when its TTL has passed there. Waiters that wake together try the same master
-// first, and only its winner asks the others. So votes do not split, and each loser costs one
-// command.
+// The first of each process's line stands in a line between processes, on one master: the first in a
+// ranking of the masters for the key, of those that can tell of changes (CLIENT TRACKING). It has an
+// entry there ({key}:line*), and the master tells it of the end of the entry before it. Only the first of
+// all reads on each master how long the lock's key has to live, and asks to be told of its next change.
+// It wakes when the key can be free on a majority, or when its TTL has passed there, and asks all masters
+// at once. So one release wakes one waiter, whoever came first has the lock first, and what a lock costs
+// does not grow with the number of those who wait.
+//
+// No exclusion depends on this line. TryLock passes it by, and so do the first attempt of a Lock that
+// knows of no other, the hand-overs within a process, and other libraries. What can go wrong delays those
+// who wait for so long:
+//
+//	a process dies in line          4 s: its entry counts for 3 s after it was renewed last
+//	a Lock gives up, or panics      no time: it takes its entry away
+//	the line's master is lost,      no time: the next master has the line
+//	restarts, or is flushed
+//	the line's master hangs         about 1 s: then they contend as if there were no line
+//	it refuses ({key}:line* is      no time: they contend likewise. A refusal is remembered for a
+//	none of the user's keys)        minute, so that an ACL LOG is not filled
+//	the first has no quorum         no time: it goes to the end
+//
+// Processes that see different masters have two lines. Then two contend, and the quorum decides. Waiters
+// that contend without a line, and wake together, try the same master first, and only its winner asks the
+// others. So votes do not split, and each loser costs one command.
 //
 // Where too few masters can tell, or are up, the first of a line polls: after at least the time
 // of a round and, on top, a random part of twice that time, doubling to 200 ms. TryLock does not
@@ -180,13 +199,14 @@
 //
 // A waiter for several keys ([WithKeys]) stands in the line of each. It joins them all in one step,
 // and tries when it is the first of all. So those of one client that share a key have it in the
-// order in which they came, and none blocks another. It watches all keys. It can be had when the
-// last of them is free. Between processes, waiters for sets that overlap contend, and nothing
-// orders them.
+// order in which they came, and none blocks another. Between processes, the first of them stands in
+// the line of one key after the other, in the order of the keys, and in the next only while it is the
+// first of those before. So no two wait for each other, and nobody is starved. The first of all lines
+// watches all keys. The lock can be had when the last of them is free.
 //
-// Readers of one client do not wait for each other: one tries at once where only readers stand before
-// it in the line, unless the lock was refused within the last second, and one that gets in has those
-// behind it try, up to the first writer.
+// Readers stand in no line between processes. Those of one client do not wait for each other: one
+// tries at once where only readers stand before it in the line, unless the lock was refused within
+// the last second, and one that gets in has those behind it try, up to the first writer.
 //
 // # How it renews
 //
@@ -222,7 +242,7 @@
 //
 //	Client.Do        Mutex.Lock                  Client.Holders
 //	      |               | waits in a line, watches the key
-//	      |               +--> lines (one for each key), watches, inTurn
+//	      |               +--> lines (one for each key), standings, watches, inTurn
 //	      v               v
 //	Mutex.TryLock, Extend, KeepAlive, Unlock
 //	      |               |             ^ switches of a Sentinel group
