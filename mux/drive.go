@@ -12,7 +12,8 @@ import (
 const (
 	// A driver cannot wait for its context and for the sockets at once. It looks at the
 	// context every millisecond. After 16 looks it pays for a callback that wakes it. So
-	// short operations allocate nothing, and long ones do not keep looking.
+	// short operations allocate nothing, and long ones do not keep looking. One that only
+	// waits is long.
 	lookEvery = time.Millisecond
 	maxLooks  = 16
 
@@ -97,7 +98,7 @@ func (m *Mux) drive(ctx context.Context, done <-chan struct{}, op *Op) {
 				break
 			}
 		}
-		if done != nil && stop == nil && looks == maxLooks {
+		if done != nil && stop == nil && (looks == maxLooks || len(op.Command) == 0) {
 			stop = m.wakeAfter(ctx, op)
 			continue // everything may have changed without mu
 		}

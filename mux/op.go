@@ -15,8 +15,8 @@ type Op struct {
 	// Command is one or more encoded commands, the same for each master. It is copied when
 	// the Op is submitted, and may have 2 MiB together with the Fallback. So may each of the
 	// Dialects. An Op without a
-	// Command asks nothing. It only waits, until its timeout, its context or Forget ends
-	// it, and reads pushes meanwhile.
+	// Command asks nothing and has no Votes. It only waits, until its timeout, its context or
+	// Forget ends it, and reads pushes meanwhile.
 	Command []byte
 	// Replies is the number of replies that a master gives to the Command; zero means one.
 	// The last is judged, those before it are skipped.

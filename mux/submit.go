@@ -80,10 +80,15 @@ func (m *Mux) doneOf(ctx context.Context, op *Op) <-chan struct{} {
 // returns ErrForgotten. It does nothing to any other operation.
 func (m *Mux) Forget(op *Op) {
 	m.lock()
+	m.ForgetInHook(op)
+	m.mu.Unlock()
+}
+
+// ForgetInHook is Forget for the hooks, which are called with the Mux locked, and for nobody else.
+func (m *Mux) ForgetInHook(op *Op) {
 	if op.pending {
 		m.decide(op, conn.Now(), ErrForgotten)
 	}
-	m.mu.Unlock()
 }
 
 // Send submits an operation that nobody waits for. The Op may be reused at once, and its
@@ -106,6 +111,9 @@ func (m *Mux) admit(op *Op, now time.Duration) {
 		panic("mux: an Op was submitted again before it was waited for")
 	}
 	n := len(m.slots)
+	if len(op.Command) == 0 {
+		n = 0
+	}
 	if cap(op.Votes) < n {
 		op.Votes = make([]Vote, n)
 	}

@@ -32,6 +32,8 @@ func (w willing) Post(ops ...*mux.Op) {
 func (w willing) Do(_ context.Context, op *mux.Op) error  { w.Post(op); return nil }
 func (w willing) Wait(_ context.Context, _ *mux.Op) error { return nil }
 func (w willing) Send(*mux.Op)                            {}
+func (w willing) Forget(*mux.Op)                          {}
+func (w willing) ForgetInHook(*mux.Op)                    {}
 func (w willing) RTT() time.Duration                      { return time.Millisecond }
 func (w willing) Masters() []mux.State                    { return make([]mux.State, w.n) }
 func (w willing) Drain()                                  {}

@@ -106,7 +106,7 @@ func prepare(cfg Config) *Client {
 	}
 	c.cfg.setDefaults()
 	c.guard.restart, c.guard.durable = cfg.RestartGuard, cfg.Durable
-	c.lines.init(c.cfg.Handovers)
+	c.lines.init(&c.core, c.cfg.Handovers)
 	c.watches.init(&c.core, len(cfg.Masters))
 	c.standings.init(&c.core, &c.watches, len(cfg.Masters))
 	c.renewer.core = &c.core
@@ -200,6 +200,5 @@ func (c *Client) disconnect() error {
 	c.attempts.Unlock()
 	c.renewer.flying.Wait()
 	c.rechecker.running.Wait()
-	c.watches.close()
 	return err
 }

@@ -34,7 +34,7 @@ func (r closingRounds) Do(ctx context.Context, op *mux.Op) error {
 }
 
 func (r closingRounds) Wait(ctx context.Context, op *mux.Op) error {
-	if op.Command == nil { // the listener's
+	if op.Command == nil { // somebody sleeps
 		return mux.ErrClosed
 	}
 	return r.rounds.Wait(ctx, op)

@@ -15,6 +15,8 @@ type rounds interface {
 	Post(ops ...*mux.Op)
 	Wait(ctx context.Context, op *mux.Op) error
 	Send(op *mux.Op)
+	Forget(op *mux.Op)
+	ForgetInHook(op *mux.Op)
 	RTT() time.Duration
 	Masters() []mux.State
 	Drain()

@@ -82,6 +82,7 @@ type fakeFlight struct {
 	persist  time.Duration                // until when
 	tells    func(master int, key string) // of changes, if its client can be told
 	done     chan struct{}
+	err      error // what Wait returns
 }
 
 // newClient returns a client of the masters that r leads to.
@@ -206,10 +207,31 @@ func (r *fakeRounds) Do(ctx context.Context, op *mux.Op) error {
 
 func (r *fakeRounds) Post(ops ...*mux.Op) {
 	for _, op := range ops {
-		f := r.submit(op, true, nil)
-		r.mu.Lock()
-		r.posted[op] = f
-		r.mu.Unlock()
+		r.post(op, nil)
+	}
+}
+
+// post submits an operation. One without a command only waits.
+func (r *fakeRounds) post(op *mux.Op, tells func(master int, key string)) {
+	f := &fakeFlight{op: op, done: make(chan struct{})}
+	if op.Command != nil {
+		f = r.submit(op, true, tells)
+	}
+	r.mu.Lock()
+	r.posted[op] = f
+	r.mu.Unlock()
+}
+
+func (r *fakeRounds) Forget(op *mux.Op) {
+	r.mu.Lock()
+	r.ForgetInHook(op)
+	r.mu.Unlock()
+}
+
+func (r *fakeRounds) ForgetInHook(op *mux.Op) {
+	if f := r.posted[op]; f != nil && f.op != nil {
+		f.err = mux.ErrForgotten
+		f.decide(r.clock())
 	}
 }
 
@@ -275,8 +297,12 @@ func (r *fakeRounds) submit(op *mux.Op, wanted bool, tells func(master int, key 
 func (r *fakeRounds) Wait(ctx context.Context, op *mux.Op) error {
 	r.mu.Lock()
 	f := r.posted[op]
-	delete(r.posted, op)
 	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		delete(r.posted, op)
+		r.mu.Unlock()
+	}()
 	var timeout <-chan time.Time
 	if op.Timeout > 0 {
 		timer := time.NewTimer(op.Started + op.Timeout - r.now())
@@ -286,7 +312,7 @@ func (r *fakeRounds) Wait(ctx context.Context, op *mux.Op) error {
 	var err error
 	select {
 	case <-f.done:
-		return nil
+		return f.err
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-timeout:
@@ -297,7 +323,7 @@ func (r *fakeRounds) Wait(ctx context.Context, op *mux.Op) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if f.op == nil {
-		return nil
+		return f.err
 	}
 	f.decide(r.clock())
 	return err
@@ -742,27 +768,10 @@ func (r *trackedRounds) Do(ctx context.Context, op *mux.Op) error {
 	return nil
 }
 
-// The listener's operation has no command.
-func (r *trackedRounds) Post(ops ...*mux.Op) {
-	if ops[0].Command != nil {
-		r.fakeRounds.Post(ops...)
-	}
-}
-
-func (r *trackedRounds) Wait(ctx context.Context, op *mux.Op) error {
-	if op.Command != nil {
-		return r.fakeRounds.Wait(ctx, op)
-	}
-	select {
-	case <-time.After(op.Timeout):
-		return mux.ErrTimeout
-	case <-r.ended:
-		return mux.ErrClosed
-	}
-}
-
 // tell has masters tell that "k" has changed.
 func (r *trackedRounds) tell(which ...int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, i := range which {
 		r.client.watches.push(i, parse([]byte(">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n")))
 	}
@@ -801,8 +810,8 @@ func (r *toldRounds) Masters() []mux.State {
 // loses has the process see a master as down.
 func (r *toldRounds) loses(i int) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.deaf = r.deaf.With(i)
-	r.mu.Unlock()
 	r.client.watches.disconnected(i)
 }
 
@@ -817,6 +826,7 @@ func (r *toldRounds) Do(ctx context.Context, op *mux.Op) error {
 func (r *toldRounds) Post(ops ...*mux.Op) {
 	for _, op := range ops {
 		if op.Command == nil {
+			r.post(op, nil)
 			continue
 		}
 		f := &fakeFlight{done: make(chan struct{})}

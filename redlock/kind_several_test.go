@@ -569,7 +569,7 @@ func TestSeveralKeysAreSetWithMSETEX(t *testing.T) {
 	require.Zero(t, r.dialects[1].Needs)
 }
 
-// A wait that is over leaves no watch of any key: a listener would stay for it.
+// A wait that is over leaves no watch of any key.
 func TestNoWatchOfSeveralKeysIsLeftBehind(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
@@ -625,8 +625,8 @@ func TestMastersTellOfAChangeOfAnyKey(t *testing.T) {
 					command(t, masters, i, "SCRIPT", "FLUSH")
 				}
 			}
-			w := newWatch()
-			c.watches.listen()
+			w := newWatch(&c.core)
+			told := sleeps(t, w)
 			require.Eventually(t, func() bool { // what the keys' last changes told is heard first
 				c.watches.add(w, 1, c.watches.quorum, m.names()...)
 				p, err := c.watches.look(t.Context(), &m.spec, w)
@@ -636,8 +636,8 @@ func TestMastersTellOfAChangeOfAnyKey(t *testing.T) {
 				command(t, masters, i, "DEL", key)
 			}
 			require.Eventually(t, func() bool { _, all, _ := c.watches.free(w); return all.Len() == 3 }, hanging, time.Millisecond)
-			<-w.told
-			c.watches.remove(c.now(), m.names()...)
+			<-told
+			c.watches.remove(m.names()...)
 			require.Empty(t, c.watches.byKey)
 		}
 	}

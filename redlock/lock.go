@@ -196,23 +196,56 @@ func (w *waiting) untilFree(ctx context.Context, front, refused bool) error {
 			w.prepareAttempt(ctx)
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-w.mutex.client.closed:
-			return ErrClosed
-		case <-w.waiter.timer.C:
-			next = w.timerFired()
-		case <-w.waiter.watch.told:
-			next = w.mastersTold()
-		case s := <-w.waiter.signal:
-			next = w.lineTold(s)
-		case <-w.waiter.again.C:
-			var err error
-			if next, err = w.renew(ctx); err != nil {
-				return err
-			}
+		var err error
+		if next, err = w.sleep(ctx); err != nil {
+			return err
 		}
+	}
+}
+
+// sleep takes what has come, or returns once something has.
+func (w *waiting) sleep(ctx context.Context) (step, error) {
+	q := w.waiter
+	select {
+	case s := <-q.signal:
+		return w.lineTold(s), nil
+	default:
+	}
+	watches := w.vigil.watching || w.standing.before != ""
+	if watches && w.mutex.client.watches.told(q.watch) {
+		return w.mastersTold(), nil
+	}
+	switch now := w.mutex.client.now(); {
+	case q.due != 0 && now >= q.due:
+		q.due = 0
+		return w.timerFired(), nil
+	case q.again != 0 && now >= q.again:
+		q.again = 0
+		return w.renew(ctx)
+	default:
+		q.alarm(now)
+	}
+	if watches {
+		return sleepOn, q.watch.sleep(ctx)
+	}
+	select {
+	case <-ctx.Done():
+		return sleepOn, ctx.Err()
+	case <-w.mutex.client.closed:
+		return sleepOn, ErrClosed
+	case <-q.watch.woken:
+		return sleepOn, nil
+	}
+}
+
+// alarm sets the timer.
+func (w *waiter) alarm(now time.Duration) {
+	at := w.due
+	if at == 0 || w.again != 0 && w.again < at {
+		at = w.again
+	}
+	if at != 0 {
+		w.timer.Reset(at - now)
 	}
 }
 
@@ -227,7 +260,7 @@ func (w *waiting) begin(front, refused bool) step {
 }
 
 func (w *waiting) endVigil() {
-	w.waiter.timer.Stop()
+	w.waiter.due = 0
 	w.mutex.client.standings.forget(&w.standing)
 	w.unwatch()
 }
@@ -235,7 +268,7 @@ func (w *waiting) endVigil() {
 // standAside has a winner finish before it looks.
 func (w *waiting) standAside() step {
 	w.vigil.aside = true
-	w.waiter.timer.Reset(w.settling())
+	w.waiter.due = w.mutex.client.now() + w.settling()
 	return sleepOn
 }
 
@@ -255,9 +288,6 @@ func (w *waiting) mastersTold() step {
 	if w.standing.before != "" { // of the entry before, or of its line's master
 		w.mutex.client.standings.forget(&w.standing)
 		return lookNow
-	}
-	if !w.vigil.watching { // a rest of an earlier wait, whose majority was told before the others
-		return sleepOn
 	}
 	if _, _, majority := w.mutex.client.watches.free(w.waiter.watch); !majority {
 		return lookNow // the last that is needed may be one that does not tell
@@ -284,7 +314,7 @@ func (w *waiting) lineTold(s signal) step {
 			return lookNow
 		}
 		w.vigil.why, w.vigil.aside, w.polls = WakeTurn, false, 0
-		w.waiter.timer.Reset(w.pause())
+		w.waiter.due = w.mutex.client.now() + w.pause()
 		return sleepOn
 	case turn:
 		w.vigil.why = WakeTurn
@@ -309,7 +339,6 @@ func (w *waiting) look(ctx context.Context) (step, error) {
 	if !c.watches.tracked() {
 		return w.sleepFor(w.pause(), WakePoll), nil
 	}
-	c.watches.listen()
 	p, err := c.watches.look(ctx, &w.mutex.spec, w.waiter.watch)
 	if err != nil {
 		return 0, ended(err)
@@ -334,14 +363,6 @@ func (w *waiting) look(ctx context.Context) (step, error) {
 	return w.sleepFor(max(left, 0)+1+rand.N(expirySlack), WakeExpiry), nil
 }
 
-// ended makes the mux's error that of a Lock.
-func ended(err error) error {
-	if errors.Is(err, mux.ErrClosed) {
-		return ErrClosed
-	}
-	return err
-}
-
 // stands reports whether the waiter stands in the line between processes. Readers do not, nor does who
 // cannot be told of the end of the entry before it.
 func (w *waiting) stands() bool {
@@ -359,7 +380,7 @@ func (w *waiting) stand(ctx context.Context) (contend bool, err error) {
 	}
 	contend, err = c.standings.stand(ctx, &w.standing, w.waiter.watch, m.names())
 	if len(w.standing.spots) > 0 {
-		w.waiter.again.Reset(standPause)
+		w.waiter.again = w.mutex.client.now() + standPause
 	}
 	if contend || err != nil {
 		return contend, ended(err)
@@ -367,7 +388,7 @@ func (w *waiting) stand(ctx context.Context) (contend bool, err error) {
 	w.contended = true
 	c.lines.noteHeld(m.names()...)
 	w.unwatch()
-	w.waiter.timer.Stop()
+	w.waiter.due = 0
 	return false, nil
 }
 
@@ -381,7 +402,7 @@ func (w *waiting) renew(ctx context.Context) (step, error) {
 		return sleepOn, nil
 	}
 	if s.first && w.mutex.client.standings.renew(s, w.mutex.names()) {
-		w.waiter.again.Reset(standPause)
+		w.waiter.again = w.mutex.client.now() + standPause
 		return sleepOn, nil
 	}
 	contend, err := w.stand(ctx)
@@ -395,7 +416,7 @@ func (w *waiting) renew(ctx context.Context) (step, error) {
 func (w *waiting) unwatch() {
 	if c := w.mutex.client; w.vigil.watching {
 		w.vigil.watching = false
-		c.watches.remove(c.now(), w.mutex.names()...)
+		c.watches.remove(w.mutex.names()...)
 	}
 }
 
@@ -427,7 +448,7 @@ func (w *waiting) intend(ctx context.Context) {
 		switch v := &k.op.Votes[i]; {
 		case v.Verdict == VerdictYes:
 			w.intent = token
-			w.waiter.again.Reset(intentPause)
+			w.waiter.again = w.mutex.client.now() + intentPause
 			return
 		case v.Err != nil && permanent(v.Err): // one line in its ACL LOG is enough
 			w.asked = conn.Forever
@@ -437,7 +458,6 @@ func (w *waiting) intend(ctx context.Context) {
 
 // withdraw takes the intent away.
 func (w *waiting) withdraw() {
-	w.waiter.again.Stop()
 	if w.intent == nil {
 		return
 	}
@@ -453,7 +473,7 @@ func (w *waiting) withdraw() {
 // to look again.
 func (w *waiting) sleepFor(d time.Duration, why Wake) step {
 	w.vigil.why, w.vain = why, 0
-	w.waiter.timer.Reset(d)
+	w.waiter.due = w.mutex.client.now() + d
 	return sleepOn
 }
 

@@ -436,9 +436,9 @@ func TestAWaiterLooksForwardToTheSlotThatEndsFirst(t *testing.T) {
 			command(t, masters, i, "SET", fmt.Sprintf("{k}:permit:%d/3", slot+1), "another's", "PX", ttl)
 		}
 	}
-	m, w := c.NewMutex("k", 30*time.Second, WithPermits(3)), newWatch()
+	m, w := c.NewMutex("k", 30*time.Second, WithPermits(3)), newWatch(&c.core)
 	c.watches.add(w, m.slots(), c.watches.quorum, m.names()...)
-	defer c.watches.remove(c.now(), m.names()...)
+	defer c.watches.remove(m.names()...)
 	var p prospect
 	require.Eventually(t, func() bool { // a look is brief, and a busy machine may not answer it
 		var err error

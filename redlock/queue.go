@@ -23,8 +23,10 @@ import (
 // before them, and the first that gets in calls those behind it, up to the first writer. A reader
 // stands in one line.
 //
-// Its locks are leaves. Those of several shards are taken in the order of the shards.
+// Its locks are taken in the order of the shards. Under them only that of the mux is taken, to wake a
+// waiter.
 type lines struct {
+	core      *core
 	handovers int // in a row; below zero: any number
 	seed      maphash.Seed
 	shards    [64]shard
@@ -53,10 +55,11 @@ type waiter struct {
 	reader bool         // it may have the lock beside other readers
 	going  bool         // ... and was told so since it was last refused. Guarded as its place
 	signal chan signal  // capacity 1: the latest signal that was not taken yet
-	timer  *time.Timer
-	again  *time.Timer // when its intent is to be left again
 	watch  *watch
-	freed  atomic.Int32 // the slot that was released last, of a lock that has slots; 0 if none was
+	timer  *time.Timer   // wakes it at the earlier of these two
+	due    time.Duration // when it looks or tries, though nobody tells it; 0 if it does not
+	again  time.Duration // when it renews its intent and its entries; 0 if it has none
+	freed  atomic.Int32  // the slot that was released last, of a lock that has slots; 0 if none was
 }
 
 // A place is a waiter's in one line. It is guarded by the mu of the line's shard.
@@ -76,17 +79,17 @@ const (
 	yield                  // the lock was released: let others try before you
 )
 
-func (q *lines) init(handovers int) {
-	q.handovers = handovers
+func (q *lines) init(c *core, handovers int) {
+	q.core, q.handovers = c, handovers
 	q.seed = maphash.MakeSeed()
 	for i := range q.shards {
 		q.shards[i].lines = make(map[string]*line)
 	}
 	q.pool.New = func() any { return new(line) }
 	q.waiters.New = func() any {
-		w := &waiter{signal: make(chan signal, 1), timer: time.NewTimer(time.Hour), again: time.NewTimer(time.Hour), watch: newWatch()}
+		w := &waiter{signal: make(chan signal, 1), watch: newWatch(q.core)}
+		w.timer = time.AfterFunc(time.Hour, w.watch.wake)
 		w.timer.Stop()
-		w.again.Stop()
 		return w
 	}
 }
@@ -120,6 +123,7 @@ func (q *lines) line(key string) *line { return q.shard(key).lines[key] }
 // tell gives a waiter a signal, in place of one that it has not taken yet. Others may do so at
 // the same time, from other lines.
 func (w *waiter) tell(s signal) {
+	defer w.watch.wake()
 	for {
 		select {
 		case w.signal <- s:
@@ -217,6 +221,8 @@ func (q *lines) leave(w *waiter, acquired bool, keys ...string) (held bool, fail
 	q.unlock(locked)
 	clear(w.places)
 	w.freed.Store(0)
+	w.timer.Stop()
+	w.due, w.again = 0, 0
 	select {
 	case <-w.signal: // it came too late
 	default:

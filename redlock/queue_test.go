@@ -23,7 +23,7 @@ func (q *lines) size() (n int) {
 
 func newLines(handovers int) *lines {
 	q := new(lines)
-	q.init(handovers)
+	q.init(new(core), handovers)
 	return q
 }
 
@@ -348,7 +348,7 @@ func TestLinesThatOverlapNeverBlock(t *testing.T) {
 // refused is called again.
 func TestReadersOfALineGoOnTogether(t *testing.T) {
 	var q lines
-	q.init(1)
+	q.init(new(core), 1)
 	enter := func(reader, wantFirst, wantClear bool) *waiter {
 		w, first, clear := q.enter(reader, "k")
 		require.Equal(t, wantFirst, first)

@@ -241,7 +241,6 @@ func (ss *standings) await(ctx context.Context, s *standing, w *watch, i int, be
 	ss.forget(s)
 	s.before = bell
 	ss.watches.add(w, 1, 1, bell)
-	ss.watches.listen()
 	k := ss.core.takeCall()
 	defer ss.core.putCall(k)
 	k.request.reset()
@@ -279,7 +278,7 @@ func (ss *standings) ask(ctx context.Context, k *call, master int) (*mux.Vote, e
 // forget ends the watch of the entry before.
 func (ss *standings) forget(s *standing) {
 	if s.before != "" {
-		ss.watches.remove(ss.core.now(), s.before)
+		ss.watches.remove(s.before)
 		s.before = ""
 	}
 }

@@ -192,9 +192,9 @@ func TestAReaderIsToldThatAnIntentHasGone(t *testing.T) {
 	for i := range 3 {
 		command(t, masters, i, "SET", intentKey("k"), "1 a writer", "PX", "300000")
 	}
-	m, w := c.NewMutex("k", term30, WithShared()), newWatch()
-	defer c.watches.remove(c.now(), m.names()...)
-	c.watches.listen()
+	m, w := c.NewMutex("k", term30, WithShared()), newWatch(&c.core)
+	defer c.watches.remove(m.names()...)
+	told := sleeps(t, w)
 	require.Eventually(t, func() bool { // a look is brief, and a busy machine may not answer it
 		c.watches.add(w, m.slots(), c.watches.quorum, m.names()...)
 		p, err := c.watches.look(t.Context(), &m.spec, w)
@@ -206,7 +206,7 @@ func TestAReaderIsToldThatAnIntentHasGone(t *testing.T) {
 		command(t, masters, i, "DEL", intentKey("k"))
 	}
 	select {
-	case <-w.told:
+	case <-told:
 	case <-time.After(hanging):
 		t.Fatal("nobody has told")
 	}

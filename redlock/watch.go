@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"hash/maphash"
 	"math/rand/v2"
 	"slices"
@@ -16,9 +17,9 @@ import (
 
 // watches is what this client waits for on the masters. The first of a line that
 // was refused reads the key on every master, asking to be told of its next change
-// (CLIENT TRACKING, OPTIN), and parks. The masters' invalidations are read by the
-// listener, a goroutine that waits in the mux while anybody watches: as long as
-// nothing else is in flight, it is the parked driver.
+// (CLIENT TRACKING, OPTIN), and parks in the mux. As long as nothing else is in flight
+// it is the parked driver there, or another waiter is. So it reads the masters'
+// invalidations itself, and tries at once: no other goroutine has to wake it.
 //
 // A watch is registered before the key is read, so no change is lost: what was
 // before the read is in its answer, what is after it is pushed, in this order on
@@ -27,12 +28,8 @@ type watches struct {
 	core   *core
 	quorum int
 
-	mu        sync.Mutex // a leaf; the hooks take it under the lock of the mux
-	byKey     map[string]*watch
-	idle      time.Duration // since when nobody watches
-	listening bool
-	closed    bool // nobody listens any more
-	listener  sync.WaitGroup
+	mu    sync.Mutex // the hooks take it under the lock of the mux; no other is taken under it
+	byKey map[string]*watch
 
 	// When a key of that hash was last refused. Two keys may share an entry:
 	// it only decides who looks before trying.
@@ -42,16 +39,19 @@ type watches struct {
 
 // A watch is one waiter's.
 type watch struct {
-	told chan struct{} // capacity 1: something has come to be known
+	core  *core
+	op    mux.Op        // without a command: it waits, and reads what the masters push
+	in    atomic.Bool   // the op is posted, or about to be
+	woken chan struct{} // capacity 1: something has come, for this waiter to look what it is
 
 	// Guarded by watches.mu.
+	told    bool      // enough has come to be known
 	needs   int       // so many masters, which have changed or will not tell, are worth telling
 	changed []mux.Set // for each slot: where it was free when it was read, or has changed since
 	deaf    mux.Set   // who will not tell: did not answer, cannot, or has been disconnected
 }
 
 const (
-	listenFor   = time.Second      // how long the listener stays when nobody watches
 	refusedFor  = time.Second      // how long a key that was refused counts as contended
 	lookAgain   = 10 * time.Second // how long a waiter relies on being told, up to twice that
 	expirySlack = time.Millisecond
@@ -63,17 +63,59 @@ func (ws *watches) init(c *core, masters int) {
 	ws.byKey, ws.seed = map[string]*watch{}, maphash.MakeSeed()
 }
 
-func newWatch() *watch { return &watch{told: make(chan struct{}, 1)} }
+func newWatch(c *core) *watch { return &watch{core: c, woken: make(chan struct{}, 1)} }
+
+// ended makes the mux's error that of a Lock.
+func ended(err error) error {
+	if errors.Is(err, mux.ErrClosed) {
+		return ErrClosed
+	}
+	return err
+}
+
+// wake wakes the waiter, now or when it is about to sleep. The lock of the mux must not be held.
+func (w *watch) wake() {
+	if w.mark() {
+		w.core.rounds.Forget(&w.op)
+	}
+}
+
+// mark is wake for a waiter that is not in the mux. It reports whether it may be there.
+func (w *watch) mark() (in bool) {
+	select {
+	case w.woken <- struct{}{}:
+	default:
+	}
+	return w.in.Load()
+}
+
+// sleep returns when somebody has woken the waiter, or with the error of a context or a client that
+// has ended. It reads what the masters push meanwhile, unless somebody else drives.
+func (w *watch) sleep(ctx context.Context) error {
+	r := w.core.rounds
+	w.in.Store(true)
+	defer w.in.Store(false)
+	r.Post(&w.op)
+	select {
+	case <-w.woken: // before it was posted, or just now
+		r.Forget(&w.op)
+	default:
+	}
+	if err := r.Wait(ctx, &w.op); err != mux.ErrForgotten {
+		return ended(err)
+	}
+	select {
+	case <-w.woken:
+	default:
+	}
+	return nil
+}
 
 // add registers a watch for the keys that a lock has, or for the slots of one that has them: a change
 // of any may be what it waits for.
 func (ws *watches) add(w *watch, slots, needs int, keys ...string) {
-	select {
-	case <-w.told:
-	default:
-	}
 	ws.mu.Lock()
-	w.needs = needs
+	w.needs, w.told = needs, false
 	w.changed, w.deaf = slices.Grow(w.changed[:0], slots)[:slots], 0
 	clear(w.changed)
 	for _, key := range keys {
@@ -82,12 +124,11 @@ func (ws *watches) add(w *watch, slots, needs int, keys ...string) {
 	ws.mu.Unlock()
 }
 
-func (ws *watches) remove(now time.Duration, keys ...string) {
+func (ws *watches) remove(keys ...string) {
 	ws.mu.Lock()
 	for _, key := range keys {
 		delete(ws.byKey, key)
 	}
-	ws.idle = now
 	ws.mu.Unlock()
 }
 
@@ -131,11 +172,20 @@ func anyOf(n int) int {
 	return rand.IntN(n)
 }
 
-func (w *watch) tell() {
-	select {
-	case w.told <- struct{}{}:
-	default:
+// tell tells a waiter that enough has come to be known. The hooks call it.
+func (ws *watches) tell(w *watch) {
+	w.told = true
+	if w.mark() {
+		w.core.rounds.ForgetInHook(&w.op)
 	}
+}
+
+// told reports whether a waiter was told since it last asked, or since its watch began.
+func (ws *watches) told(w *watch) (told bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	told, w.told = w.told, false
+	return told
 }
 
 // push takes a push of a master: an invalidation lists the keys that have
@@ -152,7 +202,7 @@ func (ws *watches) push(master int, v resp.Value) {
 	if keys.IsNull() {
 		for _, w := range ws.byKey {
 			if ws.noteAll(w, 1<<master, 0) {
-				w.tell()
+				ws.tell(w)
 			}
 		}
 		return
@@ -164,17 +214,17 @@ func (ws *watches) push(master int, v resp.Value) {
 		}
 		name := key.Bytes()
 		if w := ws.byKey[string(name)]; w != nil && ws.note(w, 0, 1<<master, 0) {
-			w.tell()
+			ws.tell(w)
 		}
 		if w := ws.byKey[string(cutIntentKey(name))]; w != nil && ws.note(w, 0, 1<<master, 0) {
-			w.tell() // a reader that waits for a writer's turn
+			ws.tell(w) // a reader that waits for a writer's turn
 		}
 		line, slot, of := cutSlotKey(name)
 		if slot == 0 {
 			continue
 		}
 		if w := ws.byKey[string(line)]; w != nil && len(w.changed) == of && ws.note(w, slot-1, 1<<master, 0) {
-			w.tell()
+			ws.tell(w)
 		}
 	}
 }
@@ -185,42 +235,9 @@ func (ws *watches) disconnected(master int) {
 	defer ws.mu.Unlock()
 	for _, w := range ws.byKey {
 		if ws.noteAll(w, 0, 1<<master) {
-			w.tell()
+			ws.tell(w)
 		}
 	}
-}
-
-// listen makes sure that somebody reads the masters' pushes while keys are
-// watched. The listener looks once a second whether it is still of use.
-func (ws *watches) listen() {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if ws.listening || ws.closed {
-		return
-	}
-	ws.listening = true
-	ws.listener.Go(func() {
-		op := &mux.Op{Timeout: listenFor}
-		for {
-			ws.core.rounds.Post(op)
-			err := ws.core.rounds.Wait(context.Background(), op)
-			ws.mu.Lock()
-			if err != mux.ErrTimeout || len(ws.byKey) == 0 && ws.core.now()-ws.idle >= listenFor {
-				ws.listening = false
-				ws.mu.Unlock()
-				return
-			}
-			ws.mu.Unlock()
-		}
-	})
-}
-
-// close makes sure that nobody listens, now and later. The mux must have been closed.
-func (ws *watches) close() {
-	ws.mu.Lock()
-	ws.closed = true
-	ws.mu.Unlock()
-	ws.listener.Wait()
 }
 
 func (ws *watches) entry(key string) *atomic.Int64 {

@@ -222,3 +222,22 @@ func (s *slowdown) listen(t *testing.T) string {
 	})
 	return l.Addr().String()
 }
+
+// sleeps has the waiter of a watch sleep again and again, until the test ends. It returns what tells
+// that it was woken since.
+func sleeps(t *testing.T, w *watch) <-chan struct{} {
+	t.Helper()
+	woken := make(chan struct{}, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for w.sleep(ctx) == nil {
+			select {
+			case woken <- struct{}{}:
+			default:
+			}
+		}
+	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return woken
+}
