@@ -88,6 +88,7 @@ func Cases() []Case {
 		with("kinds-N=1", "the same on one master, with what users write by hand there: on a quorum there is none", func(k *Case) { ofKinds(k); k.N = 1 }),
 		with("handover", "a lock passes from one process to another that waits for it; from the call of Unlock to the return of Lock", handedOver),
 		with("handover-N=1", "the same on one master", func(k *Case) { handedOver(k); k.N = 1 }),
+		with("handover-delay=1ms", "the same with masters 1 ms away", func(k *Case) { handedOver(k); k.Delay = time.Millisecond }),
 	)
 	for _, n := range []int{2, 5, 20, 100} {
 		cases = append(cases, with(fmt.Sprintf("handover-processes=%d", n),

@@ -9,7 +9,7 @@ import (
 // How many flights are kept for reuse, and with how many bytes in each of their buffers.
 // What an outage has made grow beyond that is given back.
 const (
-	maxPooled  = 1 << 12
+	maxPooled  = 1 << 9
 	keepFlight = 2 << 10
 )
 

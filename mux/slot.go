@@ -12,7 +12,7 @@ const (
 	maxOwed   = 1 << 15 // replies a master may owe before it is given nothing more
 	maxQueued = 4 << 20 // bytes that may wait to be written to a master, likewise
 
-	keepBuffer = 256 << 10 // an output buffer above this is not kept
+	keepBuffer = 64 << 10 // an output buffer above this is not kept
 )
 
 // A slot is one master's place in the Mux. All of it is guarded by Mux.mu.

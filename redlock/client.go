@@ -20,6 +20,7 @@ type Client struct {
 	cfg       Config
 	guard     guard
 	lines     lines
+	waitings  sync.Pool // of what a call of Lock needs
 	watches   watches
 	standings standings
 	renewer   renewer

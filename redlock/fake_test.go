@@ -408,7 +408,11 @@ func (m *fakeMaster) serve() {
 			}
 		}
 		before := m.seen()
-		reply, answered := m.apply(bytes)
+		var reply []byte
+		var answered bool
+		for _, command := range strings.SplitAfter(strings.ReplaceAll(string(bytes), "\r\n*", "\r\n\x00*"), "\x00") {
+			reply, answered = m.apply([]byte(strings.TrimSuffix(command, "\x00"))) // the last is judged
+		}
 		m.tell(before)
 		if !answered || m.mute {
 			continue
@@ -501,6 +505,11 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 	switch {
 	case m.deny != nil && m.deny(args) != "":
 		return resp.AppendError(nil, m.deny(args)), true
+	case args[0] == "SET" && len(args) == 5: // who stands in line is alive
+		m.keys[key] = fakeKey{args[2], px(args[4])}
+		return resp.AppendSimpleString(nil, "OK"), true
+	case args[0] == "PEXPIRE":
+		return resp.AppendInt(nil, 1), true
 	case args[0] == "SET" && m.refusal != "":
 		return resp.AppendError(nil, m.refusal), true
 	case args[0] == "SET" && args[3] == "IFEQ":

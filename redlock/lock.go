@@ -45,33 +45,25 @@ func (m *Mutex) Lock(ctx context.Context) error {
 		return unasked(opLock, m.key, nil, "").endedBy(ctx, err)
 	}
 	w, first, clear := c.lines.enter(m.reader, m.names()...)
-	wait := waiting{mutex: m, waiter: w}
+	wait, _ := c.waitings.Get().(*waiting)
+	if wait == nil {
+		wait = new(waiting)
+	}
+	wait.mutex, wait.waiter = m, w
 	defer wait.cleanUp()
 	// Whoever comes to a contended key looks first, so that those who were told
 	// of its release are not always overtaken by whoever has released it.
 	try := (first || m.reader && clear) && !(c.watches.contended(c.now(), m.names()...) && c.watches.tracked())
 	wait.paced = first && !try && !wait.stands() // the line says who comes first
 	e, err := wait.lock(ctx, try, first)
-	wait.acquired = e == nil && err == nil
-	wait.withdraw()
-	wait.leaveLine()
-	if wait.contended {
-		c.watches.noteRefused(c.now(), m.names()...)
-	}
-	held, failure := c.lines.leave(w, wait.acquired, m.names()...)
-	wait.waiter = nil
-	if err != nil {
-		e = m.gaveUp(ctx, err, e, wait.cut, held, failure)
-	}
-	wait.finish(ctx, e)
-	wait.acquired = false // the caller knows of it now
-	if e != nil {
+	if e = wait.end(ctx, e, err); e != nil {
 		return e
 	}
 	return nil
 }
 
-// waiting is one call of Lock.
+// waiting is one call of Lock. It is pooled, and not on the stack: the stack of a goroutine that waits
+// would be twice as large.
 type waiting struct {
 	mutex  *Mutex
 	waiter *waiter       // nil once it has left its line
@@ -94,10 +86,33 @@ type waiting struct {
 	vigil    vigil    // the wait that is under way
 }
 
-// cleanUp is for a Lock that is left by the panic of an Observer, or of a context: nothing
-// of it stays behind, not in its line, not in the statistics, not on the masters.
+// end ends the call with what lock has returned, and returns what Lock does.
+func (w *waiting) end(ctx context.Context, e *RoundError, err error) *RoundError {
+	m, c := w.mutex, w.mutex.client
+	w.acquired = e == nil && err == nil
+	w.withdraw()
+	w.leaveLine()
+	if w.contended {
+		c.watches.noteRefused(c.now(), m.names()...)
+	}
+	held, failure := c.lines.leave(w.waiter, w.acquired, m.names()...)
+	w.waiter = nil
+	if err != nil {
+		e = m.gaveUp(ctx, err, e, w.cut, held, failure)
+	}
+	w.finish(ctx, e)
+	w.acquired = false // the caller knows of it now
+	return e
+}
+
+// cleanUp follows each Lock. If the panic of an Observer, or of a context, has left that, nothing of it
+// stays behind, not in its line, not in the statistics, not on the masters.
 func (w *waiting) cleanUp() {
 	m := w.mutex
+	defer func() {
+		*w = waiting{}
+		m.client.waitings.Put(w)
+	}()
 	if w.waiter != nil {
 		w.withdraw()
 		w.leaveLine()
@@ -160,8 +175,7 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 	}
 }
 
-// A vigil is one wait for the lock to be free. It is a part of its waiting, and has no pointer to
-// it: the Observer gets why, and a pointer beside that would move each Lock's waiting to the heap.
+// A vigil is one wait for the lock to be free.
 type vigil struct {
 	watching bool // the masters tell its watch
 	aside    bool // it lets a winner finish before it looks
@@ -216,6 +230,9 @@ func (w *waiting) sleep(ctx context.Context) (step, error) {
 		return w.mastersTold(), nil
 	}
 	switch now := w.mutex.client.now(); {
+	case w.standing.moved.Swap(false) && w.standing.first:
+		w.standing.first = false
+		return lookNow, nil
 	case q.due != 0 && now >= q.due:
 		q.due = 0
 		return w.timerFired(), nil
@@ -228,13 +245,18 @@ func (w *waiting) sleep(ctx context.Context) (step, error) {
 	if watches {
 		return sleepOn, q.watch.sleep(ctx)
 	}
+	return sleepOn, w.park(ctx)
+}
+
+// park sleeps outside the mux: what the masters push is of no interest.
+func (w *waiting) park(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
-		return sleepOn, ctx.Err()
+		return ctx.Err()
 	case <-w.mutex.client.closed:
-		return sleepOn, ErrClosed
-	case <-q.watch.woken:
-		return sleepOn, nil
+		return ErrClosed
+	case <-w.waiter.watch.woken:
+		return nil
 	}
 }
 
@@ -379,11 +401,14 @@ func (w *waiting) stand(ctx context.Context) (contend bool, err error) {
 		return true, nil
 	}
 	contend, err = c.standings.stand(ctx, &w.standing, w.waiter.watch, m.names())
-	if len(w.standing.spots) > 0 {
-		w.waiter.again = w.mutex.client.now() + standPause
+	if err != nil {
+		return false, ended(err)
 	}
-	if contend || err != nil {
-		return contend, ended(err)
+	if !w.standing.first { // it stands behind another, or there is no line for a while
+		w.waiter.again = c.now() + standPause
+	}
+	if contend {
+		return true, nil
 	}
 	w.contended = true
 	c.lines.noteHeld(m.names()...)
@@ -397,12 +422,7 @@ func (w *waiting) renew(ctx context.Context) (step, error) {
 	if w.intent != nil {
 		w.intend(ctx)
 	}
-	s := &w.standing
-	if len(s.spots) == 0 {
-		return sleepOn, nil
-	}
-	if s.first && w.mutex.client.standings.renew(s, w.mutex.names()) {
-		w.waiter.again = w.mutex.client.now() + standPause
+	if w.standing.first {
 		return sleepOn, nil
 	}
 	contend, err := w.stand(ctx)

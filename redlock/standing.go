@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,10 +31,18 @@ import (
 // while it is the first of those before. So no two wait for each other.
 //
 // Readers do not stand in line: when a writer lets go they can all have the lock.
+//
+// The entries of those who are the first are renewed together, by a timer: so few writes do for all of
+// them, and nobody is woken. Those who stand behind renew theirs themselves, as they want the answer:
+// the entry before may have died.
 type standings struct {
 	core    *core
 	watches *watches
 	without []atomic.Int64 // for each master, until when its lines are not used
+
+	mu     sync.Mutex // under it only the lock of the mux is taken
+	firsts map[*standing]*watch
+	timer  *time.Timer // of renewals; nil if nobody ever was the first
 }
 
 const (
@@ -41,6 +50,7 @@ const (
 	standPause  = time.Second           // between two renewals
 	standBrief  = 50 * time.Millisecond // the least time for a question: who waits has it
 	standTries  = 3                     // questions to one line, if the entries before it end meanwhile
+	standBatch  = 256                   // entries that are renewed by one operation
 	refusedLine = time.Minute           // how long a master's lines are not used that refuses them
 )
 
@@ -48,15 +58,16 @@ const (
 type standing struct {
 	id     []byte
 	spots  []spot        // in the line of each of the lock's names, as far as it has come
-	first  bool          // in all of them
+	first  bool          // in all of them: standings.mu guards the spots then
+	moved  atomic.Bool   // ... and a line has another master now
 	before string        // the bell of the entry that it waits for; empty if it watches none
 	idle   time.Duration // it does not stand in line before then
 }
 
-// A spot is its place in one line.
+// A spot is its place in the line of one of the lock's names.
 type spot struct {
-	line   string
-	master int
+	name, line string
+	master     int
 }
 
 // lineKey is the key of the line of one of a lock's names: {key}:line, and {key}:permit:line for permits.
@@ -121,7 +132,7 @@ func (ss *standings) init(c *core, ws *watches, masters int) {
 // waiter may contend: it is the first of all, or there is no line. If not, the end of the entry before
 // it is told to its watch. The error is that of a context or a client that has ended.
 func (ss *standings) stand(ctx context.Context, s *standing, w *watch, names []string) (contend bool, err error) {
-	s.first = false
+	ss.step(s, nil)
 	if s.id == nil {
 		s.id = appendToken(nil, "")
 	}
@@ -151,8 +162,26 @@ func (ss *standings) stand(ctx context.Context, s *standing, w *watch, names []s
 		}
 	}
 	ss.forget(s)
-	s.first = true
+	ss.step(s, w)
 	return true, nil
+}
+
+// step makes a waiter one of those who are the first, or, without a watch, none of them.
+func (ss *standings) step(s *standing, w *watch) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	s.first = w != nil
+	if w == nil {
+		delete(ss.firsts, s)
+		return
+	}
+	if ss.firsts == nil {
+		ss.firsts = map[*standing]*watch{}
+		ss.timer = time.AfterFunc(standPause, ss.renew)
+	} else if len(ss.firsts) == 0 {
+		ss.timer.Reset(standPause)
+	}
+	ss.firsts[s] = w
 }
 
 // errNoLine says that the master of a line does not serve it.
@@ -167,7 +196,7 @@ func (ss *standings) enter(ctx context.Context, s *standing, i int, name string)
 		return "", errNoLine
 	}
 	if i == len(s.spots) {
-		s.spots = append(s.spots, spot{lineKey(name), master})
+		s.spots = append(s.spots, spot{name, lineKey(name), master})
 	}
 	at := &s.spots[i]
 	if at.master != master { // another has come up, or is up no more
@@ -187,24 +216,70 @@ func (ss *standings) enter(ctx context.Context, s *standing, i int, name string)
 	return before, nil
 }
 
-// renew renews the entries of a waiter that is the first, and waits for no answer: it does not need
-// to know. It reports whether they are where they should be.
-func (ss *standings) renew(s *standing, names []string) bool {
+// renew renews the entries of those who are the first. It waits for no answer: they contend, whatever
+// the lines say. Whoever has an entry where it should not be is woken.
+func (ss *standings) renew() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if len(ss.firsts) == 0 {
+		return
+	}
+	ss.timer.Reset(standPause)
 	c := ss.core
-	for i, name := range names {
-		if master, ok := ss.keeper(name); !ok || master != s.spots[i].master {
-			return false
+	states := c.rounds.Masters()
+	for s, w := range ss.firsts {
+		for _, at := range s.spots {
+			if master, ok := ss.keeperOf(at.name, states); !ok || master != at.master {
+				s.moved.Store(true)
+				w.wake()
+				break
+			}
 		}
 	}
-	for i := range s.spots {
-		k := c.takeCall()
-		k.stand(s.spots[i].line, s.id)
-		k.prepare(0)
-		k.op.Only, k.op.Quorum = mux.Set(0).With(s.spots[i].master), 1
-		c.rounds.Send(&k.op)
-		c.putCall(k)
+	k := c.takeCall()
+	defer c.putCall(k)
+	for master := range states {
+		k.request.reset()
+		k.request.judge = judgeInt
+		for s := range ss.firsts {
+			for i := range s.spots {
+				if at := &s.spots[i]; at.master == master {
+					k.live(at.line, s.id)
+				}
+			}
+			if k.request.replies >= 2*standBatch {
+				ss.send(k, master)
+				k.request.reset()
+				k.request.judge = judgeInt
+			}
+		}
+		if k.request.replies > 0 {
+			ss.send(k, master)
+		}
 	}
-	return true
+}
+
+// send sends a request to one master, and waits for no answer.
+func (ss *standings) send(k *call, master int) {
+	k.prepare(0)
+	k.op.Only, k.op.Quorum = mux.Set(0).With(master), 1
+	ss.core.rounds.Send(&k.op)
+}
+
+// live appends what says that a waiter is alive.
+func (k *call) live(line string, id []byte) {
+	r := &k.request
+	r.command = resp.AppendArray(r.command, 5)
+	r.command = resp.AppendBulkString(r.command, "SET")
+	r.command = resp.AppendBulkString(r.command, bellKey(line, string(id))+":alive")
+	r.command = resp.AppendBulkString(r.command, "")
+	r.command = resp.AppendBulkString(r.command, "PX")
+	r.command = resp.AppendBulkInt(r.command, standLife.Milliseconds())
+	r.command = resp.AppendArray(r.command, 3)
+	r.command = resp.AppendBulkString(r.command, "PEXPIRE")
+	r.command = resp.AppendBulkString(r.command, line)
+	r.command = resp.AppendBulkInt(r.command, standLife.Milliseconds())
+	r.replies += 2
 }
 
 // stand makes the call one of the stand script.
@@ -221,8 +296,12 @@ func (k *call) stand(line string, id []byte) {
 // keeper returns the master that has a key's line, for all who see the same masters. It is false if
 // none has, or if that one does not serve lines.
 func (ss *standings) keeper(name string) (master int, ok bool) {
+	return ss.keeperOf(name, ss.core.rounds.Masters())
+}
+
+func (ss *standings) keeperOf(name string, states []mux.State) (master int, ok bool) {
 	best := uint64(0)
-	for i, s := range ss.core.rounds.Masters() {
+	for i, s := range states {
 		if h := rank(name, s); tells(s) && (!ok || h < best) {
 			master, best, ok = i, h, true
 		}
@@ -283,11 +362,14 @@ func (ss *standings) forget(s *standing) {
 	}
 }
 
-// leave has the waiter leave all lines, and waits for no answer.
+// leave has the waiter leave all lines, if it stands in any, and waits for no answer.
 func (ss *standings) leave(s *standing) {
+	if len(s.spots) == 0 {
+		return
+	}
 	ss.forget(s)
+	ss.step(s, nil)
 	ss.leaveFrom(s, 0)
-	s.first = false
 }
 
 func (ss *standings) leaveFrom(s *standing, i int) {
@@ -308,7 +390,5 @@ func (ss *standings) end(at *spot, id []byte) {
 	k.request.judge = judgeInt
 	bell := bellKey(at.line, string(id))
 	k.request.call(leaveScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, id) }, at.line, bell, bell+":alive")
-	k.prepare(0)
-	k.op.Only, k.op.Quorum = mux.Set(0).With(at.master), 1
-	c.rounds.Send(&k.op)
+	ss.send(k, at.master)
 }

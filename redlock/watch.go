@@ -93,15 +93,16 @@ func (w *watch) mark() (in bool) {
 // has ended. It reads what the masters push meanwhile, unless somebody else drives.
 func (w *watch) sleep(ctx context.Context) error {
 	r := w.core.rounds
-	w.in.Store(true)
-	defer w.in.Store(false)
+	w.in.Store(true) // if the context panics it remains so, which costs no more than a lock
 	r.Post(&w.op)
 	select {
 	case <-w.woken: // before it was posted, or just now
 		r.Forget(&w.op)
 	default:
 	}
-	if err := r.Wait(ctx, &w.op); err != mux.ErrForgotten {
+	err := r.Wait(ctx, &w.op)
+	w.in.Store(false)
+	if err != mux.ErrForgotten {
 		return ended(err)
 	}
 	select {
