@@ -327,7 +327,7 @@ func TestTwoLinesForOneKey(t *testing.T) {
 		for i := range 2 {
 			p.wait(i, t.Context())
 			time.Sleep(20 * time.Millisecond)
-			require.True(t, p.first(i), i)
+			require.True(t, p.contends(i, "k"), i)
 		}
 		order, after := p.release(2)
 		require.Len(t, order, 2)
@@ -336,12 +336,12 @@ func TestTwoLinesForOneKey(t *testing.T) {
 	})
 }
 
-// first reports whether a process watches the lock.
-func (p *processes) first(i int) bool {
+// contends reports whether a process watches the lock.
+func (p *processes) contends(i int, key string) bool {
 	ws := &p.clients[i].watches
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	return ws.byKey["k"] != nil
+	return ws.byKey[key] != nil
 }
 
 // A process that is the first and finds no quorum does not keep the others from the lock.

@@ -1,0 +1,85 @@
+package redlock
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// waitsFor has a process wait for a set of keys, and hold it for a moment. It is had when it has it.
+func (p *processes) waitsFor(i int, had *[]int, mu *sync.Mutex, keys ...string) {
+	p.running.Go(func() {
+		m := p.clients[i].NewMutex(keys[0], time.Hour, WithKeys(keys[1:]...))
+		if m.Lock(context.Background()) != nil {
+			return
+		}
+		mu.Lock()
+		*had = append(*had, i)
+		mu.Unlock()
+		time.Sleep(10 * time.Millisecond)
+		m.Unlock(context.Background())
+	})
+}
+
+// inSets runs a test with processes that wait for sets of keys, in their order, while "a" is held.
+func inSets(t *testing.T, sets [][]string, f func(p *processes, r *fakeRounds), want ...int) {
+	t.Helper()
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		p := newProcesses(t, r, c.NewMutex("a", time.Hour, WithKeys("b", "c")))
+		require.NoError(t, p.holder.TryLock(t.Context()))
+		var mu sync.Mutex
+		var had []int
+		for i, keys := range sets {
+			p.join()
+			p.waitsFor(i, &had, &mu, keys...)
+			time.Sleep(20 * time.Millisecond)
+		}
+		f(p, r)
+		require.NoError(t, p.holder.Unlock(t.Context()))
+		time.Sleep(200 * time.Millisecond)
+		mu.Lock()
+		require.Equal(t, want, had)
+		mu.Unlock()
+		require.Zero(t, r.keys())
+		for _, key := range []string{"a", "b", "c"} {
+			require.Empty(t, p.entries(key), key)
+		}
+	})
+}
+
+// A process stands in the line of its keys in their order, however it names them, and in the next only
+// while it is the first of those before. So of two that share keys, one waits for the other in the
+// first line that they share, and in no other.
+func TestSetsOfKeysAreStoodForInTheirOrder(t *testing.T) {
+	sets := [][]string{{"a", "b", "c"}, {"c", "b", "a"}, {"b", "a"}, {"c", "b"}}
+	inSets(t, sets, func(p *processes, r *fakeRounds) {
+		for range 30 {
+			require.Len(t, p.entries("a"), 3)
+			require.Len(t, p.entries("b"), 2)
+			require.Len(t, p.entries("c"), 1)
+			time.Sleep(standPause / 3)
+		}
+	}, 0, 3, 1, 2) // the last stands behind the first alone
+}
+
+// A process that has lost its place in a line leaves the later ones. Otherwise it waited for another in
+// the first, and that other for it in the second.
+func TestLostPlaceInALineIsLostInTheLaterOnes(t *testing.T) {
+	sets := [][]string{{"a", "b"}, {"b", "a"}}
+	inSets(t, sets, func(p *processes, r *fakeRounds) {
+		r.set(func(m *fakeMaster) { // and not the line of b
+			delete(m.lines, lineKey("a"))
+			m.drop(lineKey("a"))
+		}, p.keeper("a"))
+		time.Sleep(standPause + 10*time.Millisecond)
+		require.True(t, p.contends(0, "a"), "it does not know yet")
+		for since := r.now(); p.contends(0, "a"); time.Sleep(time.Millisecond) {
+			require.Less(t, r.now()-since, 3*lookAgain, "it asks again")
+		}
+		time.Sleep(20 * time.Millisecond)
+		require.True(t, p.contends(1, "a"), "the other has its place in all lines")
+	}, 1, 0)
+}
