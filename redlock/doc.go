@@ -181,7 +181,8 @@
 // who wait for so long:
 //
 //	a process dies in line          4 s: its entry counts for 3 s after it was renewed last
-//	a Lock gives up, or panics      no time: it takes its entry away
+//	a Lock gives up, or panics,     no time: it takes its entry away
+//	or its client is closed
 //	the line's master is lost,      no time: the next master has the line
 //	restarts, or is flushed
 //	the line's master hangs         about 1 s: then they contend as if there were no line
@@ -270,6 +271,8 @@
 //
 // Whoever holds one of these may take those after it, and no other:
 //
+//	standings.taken   shared by each Lock that stands in a line between processes, until it has
+//	                  left; Close takes it alone, to wait for them. A Lock only tries to take it.
 //	Client.attempts   shared by each attempt, from its first command to its release; Close
 //	                  takes it alone, to wait for them. An attempt only tries to take it.
 //	guard.raising     while a longer TTL is told to the mux; no hook takes it

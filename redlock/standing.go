@@ -39,6 +39,7 @@ type standings struct {
 	core    *core
 	watches *watches
 	without []atomic.Int64 // for each master, until when its lines are not used
+	taken   sync.RWMutex   // held shared by each that has a spot, until it has left; Close waits for them
 
 	mu     sync.Mutex // under it only the lock of the mux is taken
 	firsts map[*standing]*watch
@@ -196,6 +197,9 @@ func (ss *standings) enter(ctx context.Context, s *standing, i int, name string)
 		return "", errNoLine
 	}
 	if i == len(s.spots) {
+		if i == 0 && !ss.taken.TryRLock() {
+			return "", mux.ErrClosed
+		}
 		s.spots = append(s.spots, spot{name, lineKey(name), master})
 	}
 	at := &s.spots[i]
@@ -248,21 +252,22 @@ func (ss *standings) renew() {
 				}
 			}
 			if k.request.replies >= 2*standBatch {
-				ss.send(k, master)
+				ss.send(k, master, 0)
 				k.request.reset()
 				k.request.judge = judgeInt
 			}
 		}
 		if k.request.replies > 0 {
-			ss.send(k, master)
+			ss.send(k, master, 0)
 		}
 	}
 }
 
-// send sends a request to one master, and waits for no answer.
-func (ss *standings) send(k *call, master int) {
+// send sends a request to one master, and waits for no answer. If persist is not zero, it is delivered
+// within that time though the master is away.
+func (ss *standings) send(k *call, master int, persist time.Duration) {
 	k.prepare(0)
-	k.op.Only, k.op.Quorum = mux.Set(0).With(master), 1
+	k.op.Only, k.op.Quorum, k.op.Persist = mux.Set(0).With(master), 1, persist
 	ss.core.rounds.Send(&k.op)
 }
 
@@ -378,10 +383,13 @@ func (ss *standings) leaveFrom(s *standing, i int) {
 			ss.end(&s.spots[i+j], s.id)
 		}
 		s.spots = s.spots[:i]
+		if i == 0 {
+			ss.taken.RUnlock()
+		}
 	}
 }
 
-// end ends an entry.
+// end ends an entry, also of a client that is being closed. After its life it has ended anyway.
 func (ss *standings) end(at *spot, id []byte) {
 	c := ss.core
 	k := c.takeCall()
@@ -390,5 +398,5 @@ func (ss *standings) end(at *spot, id []byte) {
 	k.request.judge = judgeInt
 	bell := bellKey(at.line, string(id))
 	k.request.call(leaveScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, id) }, at.line, bell, bell+":alive")
-	ss.send(k, at.master)
+	ss.send(k, at.master, standLife)
 }

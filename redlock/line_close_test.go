@@ -1,0 +1,66 @@
+package redlock
+
+import (
+	"testing"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// A client that is closed while its goroutines wait leaves nothing of its lines on any master.
+func TestClosedClientLeavesItsLines(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	holds := opened(t, masters.Addrs(), nil)
+	keys := []string{"a", "b", "c", "d"}
+	for _, key := range keys {
+		require.NoError(t, holds.NewMutex(key, term30).Lock(t.Context()))
+	}
+	for range 5 {
+		closes := opened(t, masters.Addrs(), nil)
+		var ended []<-chan error
+		for _, key := range keys {
+			ended = append(ended, stands(t, masters, closes.NewMutex(key, term30), 0))
+			for range 5 {
+				ended = append(ended, locks(t, closes.NewMutex(key, term30)))
+			}
+		}
+		ended = append(ended, locks(t, closes.NewMutex("a", term30, WithKeys("b", "c"))))
+		for i := range masters.N() { // whatever is left stays
+			command(t, masters, i, "EVAL", "for _, key in ipairs(redis.call('KEYS', '*:line*')) do redis.call('PERSIST', key) end", "0")
+		}
+		require.NoError(t, closes.Close())
+		for _, e := range ended {
+			require.ErrorIs(t, conntest.Soon(t, "it returns", e), ErrClosed)
+		}
+		noLine(t, masters)
+	}
+}
+
+// Those who stand behind a client that is closed go on, and so do those before it.
+func TestOthersGoOnWhenAClientInLineIsClosed(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	holds := opened(t, masters.Addrs(), nil)
+	for range 3 {
+		held := holds.NewMutex("k", term30)
+		require.NoError(t, held.Lock(t.Context()))
+		var ms []*Mutex
+		var done []<-chan error
+		for i := range 4 {
+			m := opened(t, masters.Addrs(), nil).NewMutex("k", term30)
+			ms, done = append(ms, m), append(done, stands(t, masters, m, i))
+		}
+		for _, i := range []int{0, 2} {
+			require.NoError(t, ms[i].client.Close())
+			require.ErrorIs(t, conntest.Soon(t, "it returns", done[i]), ErrClosed)
+		}
+		require.NoError(t, held.Unlock(t.Context()))
+		for _, i := range []int{1, 3} {
+			comes(t, done[i])
+			require.NoError(t, ms[i].Unlock(t.Context()))
+		}
+		noLine(t, masters)
+	}
+}
