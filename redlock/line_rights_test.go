@@ -1,0 +1,191 @@
+package redlock_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// lineRights returns the documented rights without those for newer servers, of them those that every
+// user has whose masters tell of changes, and those that the line between processes needs beside.
+func lineRights(t *testing.T) (all, every, line []string) {
+	t.Helper()
+	into := &every
+	for _, l := range documentedACL(t) {
+		switch _, named := l.isFor("", ""); {
+		case named:
+			continue
+		case strings.Contains(l.said, "those who wait, in several processes, have"):
+			into = &line
+		case strings.Contains(l.said, "tells waiters"), strings.Contains(l.said, "persists"), strings.Contains(l.said, "restarted"):
+			into = &every
+		case strings.Contains(l.said, "optional"), strings.Contains(l.said, "only for a database"):
+			into = new([]string)
+		}
+		all, *into = append(all, l.rights...), append(*into, l.rights...) // also of a row that goes on
+	}
+	require.Contains(t, every, "+client|tracking")
+	require.Contains(t, line, "+zrank")
+	require.Contains(t, line, "~{lock:*}:line*")
+	return all, every, line
+}
+
+// refusals returns how often masters have refused something, and what. That a user may not keep readers
+// from a lock is left out.
+func refusals(t *testing.T, masters *redlocktest.Masters) (n int, what []string) {
+	t.Helper()
+	for i := range masters.N() {
+		v, err := masters.Do(i, "ACL", "LOG")
+		require.NoError(t, err)
+		for _, entry := range v.([]any) {
+			said := map[string]any{}
+			for pair := range slices.Chunk(entry.([]any), 2) {
+				said[pair[0].(string)] = pair[1]
+			}
+			if object := said["object"].(string); !strings.HasSuffix(object, ":writer") {
+				n, what = n+int(said["count"].(int64)), append(what, object)
+			}
+		}
+	}
+	return n, what
+}
+
+// queueUp has each of these wait for its lock, and release it. It returns who has had it. If they are to
+// stand in line, each comes when the one before stands there.
+func queueUp(t *testing.T, masters *redlocktest.Masters, ms []*redlock.Mutex, line bool) <-chan int {
+	t.Helper()
+	took := make(chan int, len(ms))
+	for i, m := range ms {
+		go func() {
+			if m.Lock(t.Context()) == nil {
+				took <- i
+				m.Unlock(t.Context())
+			}
+		}()
+		if line {
+			require.Eventually(t, func() bool { return standing(t, masters) > i }, time.Minute, time.Millisecond)
+		}
+	}
+	return took
+}
+
+// standing returns how many stand in the longest line that any master has.
+func standing(t *testing.T, masters *redlocktest.Masters) (most int) {
+	t.Helper()
+	for i := range masters.N() {
+		lines, err := masters.Do(i, "KEYS", "*:line")
+		require.NoError(t, err)
+		for _, line := range lines.([]any) {
+			n, err := masters.Do(i, "ZCARD", line.(string))
+			require.NoError(t, err)
+			most = max(most, int(n.(int64)))
+		}
+	}
+	return most
+}
+
+// The documented rights are enough for the line, for locks of every kind that stand in it. Of those that
+// are said to be for the line none can be missed.
+func TestDocumentedACLIsEnoughForTheLine(t *testing.T) {
+	t.Parallel()
+	all, every, line := lineRights(t)
+	plain := map[string][]redlock.Option{"plain": nil}
+	serve := func(name string, rights []string, kinds map[string][]redlock.Option, complete bool) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			masters := startACL(t, 3, strings.Join(rights, " "))
+			clients := fourWith(t, acl(masters))
+			for name, opts := range kinds {
+				holder := clients[0].NewMutex("lock:"+name, long, opts...)
+				require.NoError(t, holder.TryLock(t.Context()))
+				var ms []*redlock.Mutex
+				for _, c := range clients[1:] {
+					ms = append(ms, c.NewMutex("lock:"+name, long, opts...))
+				}
+				took := queueUp(t, masters, ms, complete)
+				if !complete {
+					time.Sleep(100 * time.Millisecond) // they have asked
+				}
+				require.NoError(t, holder.Unlock(t.Context()))
+				var order []int
+				for range ms {
+					order = append(order, conntest.Soon(t, "all have the lock", took))
+				}
+				if complete {
+					require.Equal(t, []int{0, 1, 2}, order, name)
+				}
+			}
+			n, what := refusals(t, masters)
+			if complete {
+				require.Zero(t, n, what)
+			} else {
+				require.NotZero(t, n)
+			}
+		})
+	}
+	serve("for all kinds", all, map[string][]redlock.Option{"plain": nil, "fenced": {redlock.WithFence()},
+		"several": {redlock.WithKeys("lock:l")}, "permit": {redlock.WithPermits(1)}}, true)
+	serve("alone", slices.Concat(every, line), plain, true)
+	for _, right := range line {
+		serve("without "+right, slices.Concat(every, remove(line, right)), plain, false)
+	}
+}
+
+func remove(rights []string, right string) []string {
+	return slices.DeleteFunc(slices.Clone(rights), func(r string) bool { return r == right })
+}
+
+// fourWith opens four clients for which all of three masters are up.
+func fourWith(t *testing.T, cfg redlock.Config) (clients []*redlock.Client) {
+	t.Helper()
+	for range 4 {
+		c := openConfig(t, cfg)
+		for i := range 3 {
+			reaches(t, c, i, "up")
+		}
+		clients = append(clients, c)
+	}
+	return clients
+}
+
+// Where the user may not stand in line, everybody has the lock all the same, and nobody asks for
+// it again and again.
+func TestUserWithoutTheLinesRights(t *testing.T) {
+	t.Parallel()
+	_, every, line := lineRights(t)
+	for name, has := range map[string][]string{"none": nil, "not the keys": remove(line, "~{lock:*}:line*"), "not a command": remove(line, "+zrank")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			masters := startACL(t, 3, strings.Join(slices.Concat(every, has), " "))
+			clients := fourWith(t, acl(masters))
+			for range 2 {
+				holder := clients[0].NewMutex("lock:k", long)
+				require.NoError(t, holder.Lock(t.Context()))
+				var ms []*redlock.Mutex
+				for _, c := range clients[1:] {
+					ms = append(ms, c.NewMutex("lock:k", long))
+				}
+				took := queueUp(t, masters, ms, false)
+				time.Sleep(4500 * time.Millisecond)
+				require.NoError(t, holder.Unlock(t.Context()))
+				for range ms {
+					conntest.Soon(t, "all have the lock", took)
+				}
+			}
+			n, what := refusals(t, masters)
+			require.NotZero(t, n)
+			waiters := len(clients) - 1
+			if name == "not a command" {
+				require.LessOrEqual(t, n, waiters, "each asks once, and may leave: %v", what)
+			} else {
+				require.LessOrEqual(t, n, 2*waiters, "each asks once, and leaves: %v", what)
+			}
+		})
+	}
+}
