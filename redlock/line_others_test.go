@@ -1,0 +1,243 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// A crowd is processes that want one lock again and again.
+type crowd struct {
+	t       *testing.T
+	ctx     context.Context
+	end     context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	had     []int           // how often each has had it
+	longest []time.Duration // how long each has waited for it at most
+}
+
+func newCrowd(t *testing.T, n int) *crowd {
+	c := &crowd{t: t, had: make([]int, n), longest: make([]time.Duration, n)}
+	c.ctx, c.end = context.WithCancel(t.Context())
+	t.Cleanup(c.finish)
+	return c
+}
+
+// wants has process i take the lock by take, and hold it for a moment, until the end.
+func (c *crowd) wants(i int, m *Mutex, take func(ctx context.Context) error) {
+	c.running.Go(func() {
+		for c.ctx.Err() == nil {
+			since := time.Now()
+			if take(c.ctx) != nil {
+				continue
+			}
+			c.mu.Lock()
+			c.had[i]++
+			c.longest[i] = max(c.longest[i], time.Since(since))
+			c.mu.Unlock()
+			time.Sleep(2 * time.Millisecond)
+			m.Unlock(context.Background())
+		}
+	})
+}
+
+// serves requires that each has the lock so often from now on, and that none waited until a waiter looks
+// again by itself: so nobody missed what it should be told.
+func (c *crowd) serves(often int) {
+	c.t.Helper()
+	c.mu.Lock()
+	before := slices.Clone(c.had)
+	c.mu.Unlock()
+	served := func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for i := range c.had {
+			if c.had[i]-before[i] < often {
+				return false
+			}
+		}
+		return true
+	}
+	require.Eventually(c.t, served, time.Minute, time.Millisecond, "%v", c.had)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t.Log(c.had, c.longest)
+	require.Less(c.t, slices.Max(c.longest), lookAgain)
+}
+
+func (c *crowd) finish() {
+	c.end()
+	conntest.AllEnd(c.t, "all return", &c.running)
+}
+
+// Those who pass the line by, with TryLock or with another library, stall nobody who stands in it.
+func TestThoseWhoPassTheLineByStallNobody(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := newCrowd(t, 4)
+	for i := range 4 {
+		m := opened(t, masters.Addrs(), nil).NewMutex("k", term30)
+		c.wants(i, m, m.Lock)
+	}
+	for g := range 3 {
+		client := opened(t, masters.Addrs(), nil)
+		c.running.Go(func() {
+			m := client.NewMutex("k", term30)
+			for c.ctx.Err() == nil {
+				if m.TryLock(c.ctx) == nil {
+					time.Sleep(2 * time.Millisecond)
+					m.Unlock(context.Background())
+				}
+				time.Sleep(2 * time.Millisecond)
+			}
+		})
+		c.running.Go(func() { // another library: it asks one master after the other, and releases so
+			for n := 0; c.ctx.Err() == nil; n++ {
+				token := fmt.Sprint(g, n)
+				for i := range masters.N() {
+					masters.Do(i, "SET", "k", token, "NX", "PX", "30000")
+				}
+				for i := range masters.N() {
+					masters.Do(i, "EVAL", releaseScript.text, "1", "k", token)
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+	}
+	c.serves(20)
+	c.finish()
+	noLine(t, masters)
+}
+
+// Processes that see different masters stand in two lines. All of them have the lock, in whichever they
+// stand, and also when the master comes back for those who had lost it.
+func TestProcessesThatSeeDifferentMastersAllHaveTheLock(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	sees := opened(t, masters.Addrs(), nil)
+	away := lineMaster(t, sees, "k")
+	addrs := masters.Addrs()
+	addrs[away] = "127.0.0.1:1"
+	c := newCrowd(t, 4)
+	for i := range 4 {
+		if i >= 2 {
+			client, err := Open(t.Context(), Config{Masters: addrs, RoundTimeout: hanging, DialTimeout: hanging, StallTime: hanging})
+			require.NoError(t, err)
+			t.Cleanup(func() { client.Close() })
+			for j := range 3 {
+				if j != away {
+					comesUp(t, client, j)
+				}
+			}
+			require.NotEqual(t, away, lineMaster(t, client, "k"))
+			m := client.NewMutex("k", term30)
+			c.wants(i, m, m.Lock)
+		} else {
+			m := opened(t, masters.Addrs(), nil).NewMutex("k", term30)
+			c.wants(i, m, m.Lock)
+		}
+	}
+	c.serves(20)
+	c.finish()
+	noLine(t, masters)
+}
+
+// The master of the line hangs, comes back, and hangs again, while processes want the lock.
+func TestMasterOfTheLineHangsAndComesBack(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	var clients []*Client
+	c := newCrowd(t, 4)
+	for range 4 {
+		clients = append(clients, openedWith(t, Config{Masters: masters.Addrs(), StallTime: time.Second, Durable: true}))
+	}
+	keeper := lineMaster(t, clients[0], "k")
+	for i, client := range clients {
+		m := client.NewMutex("k", term30, WithRoundTimeout(time.Second))
+		c.wants(i, m, m.Lock)
+	}
+	for range 2 {
+		c.serves(10)
+		masters.Pause(keeper)
+		c.serves(5)
+		masters.Resume(keeper)
+		c.serves(5)
+		for _, client := range clients {
+			comesUp(t, client, keeper)
+		}
+	}
+	c.serves(10)
+	c.finish()
+	noLine(t, masters)
+}
+
+// The master of the line restarts without anything, again and again, while processes want the lock.
+func TestMasterOfTheLineRestartsEmpty(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	var clients []*Client
+	c := newCrowd(t, 4)
+	for range 4 {
+		clients = append(clients, openedWith(t, Config{Masters: masters.Addrs(), Durable: true}))
+	}
+	for i, client := range clients {
+		m := client.NewMutex("k", term30)
+		c.wants(i, m, m.Lock)
+	}
+	for range 3 {
+		c.serves(5)
+		masters.Restart(lineMaster(t, clients[0], "k"))
+		c.serves(5)
+		for i := range 3 {
+			for _, client := range clients {
+				comesUp(t, client, i)
+			}
+		}
+	}
+	c.finish()
+	noLine(t, masters)
+}
+
+// A Sentinel group whose master has the line switches to its replica, or loses its master, while
+// processes want the lock.
+func TestMasterOfTheLineIsReplaced(t *testing.T) {
+	t.Parallel()
+	for name, replace := range map[string]func(g *redlocktest.Groups, i int){
+		"by an order": func(g *redlocktest.Groups, i int) { g.Switch(i) },
+		"as it dies": func(g *redlocktest.Groups, i int) {
+			was := g.Master(i)
+			g.Kill(i)
+			g.Await(i, was)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			groups := redlocktest.StartGroups(t, 3)
+			c := newCrowd(t, 4)
+			var clients []*Client
+			for i := range 4 {
+				client := openedWith(t, Config{Masters: groups.Addrs()})
+				clients = append(clients, client)
+				m := client.NewMutex("k", 3*time.Second)
+				c.wants(i, m, m.Lock)
+			}
+			c.serves(10)
+			replaced := lineMaster(t, clients[0], "k")
+			replace(groups, replaced)
+			c.serves(10)
+			for _, client := range clients { // then the line may have its old place
+				comesUp(t, client, replaced)
+			}
+			c.serves(10)
+		})
+	}
+}
