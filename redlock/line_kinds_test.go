@@ -1,0 +1,175 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// woken returns how often each client's waiters have been told that they may try.
+func woken(clients []*Client) (n []uint64) {
+	for _, c := range clients {
+		s := c.Stats()
+		n = append(n, s.WokenFree+s.WokenHeld+s.WokenExpiry+s.WokenLocal+s.WokenPoll)
+	}
+	return n
+}
+
+// Processes that wait for a permit have it in the order in which they came, and each release wakes one
+// of them. Several that are released together wake as many.
+func TestPermitsAreHadInTheOrderOfTheLine(t *testing.T) {
+	t.Parallel()
+	for k := 2; k <= 3; k++ {
+		t.Run(fmt.Sprint(k), func(t *testing.T) {
+			t.Parallel()
+			const n = 6
+			masters := redlocktest.Start(t, 3)
+			held := takenPermits(t, opened(t, masters.Addrs(), nil), "k", k, k)
+			took := make(chan int, n)
+			var clients []*Client
+			var ms []*Mutex
+			for i := range n {
+				c := opened(t, masters.Addrs(), nil)
+				m := c.NewMutex("k", term30, WithPermits(k))
+				clients, ms = append(clients, c), append(ms, m)
+				done := stands(t, masters, m, i)
+				go func() {
+					if <-done == nil {
+						took <- i
+					}
+				}()
+			}
+			time.Sleep(100 * time.Millisecond) // the first has looked
+			before := woken(clients)
+			next := 0
+			for ; next < 2; next++ { // one after the other
+				require.NoError(t, held[next].Unlock(t.Context()))
+				require.Equal(t, next, conntest.Soon(t, "the next has it", took))
+				require.Eventually(t, func() bool { return stood(t, masters, ms[0].names()[0]) == n-1-next }, hanging, time.Millisecond)
+				time.Sleep(50 * time.Millisecond)
+				require.Empty(t, took)
+			}
+			after := woken(clients)
+			require.Equal(t, before[2:], after[2:], "nobody else was woken")
+			for range 2 { // together
+				for _, i := range []int{next - 2, next - 1} {
+					go ms[i].Unlock(context.Background())
+				}
+				got := []int{conntest.Soon(t, "the next has it", took), conntest.Soon(t, "and the one behind it", took)}
+				require.ElementsMatch(t, []int{next, next + 1}, got)
+				next += 2
+			}
+			for _, m := range ms[n-2:] {
+				require.NoError(t, m.Unlock(t.Context()))
+			}
+			noLine(t, masters)
+		})
+	}
+}
+
+// Processes that want a permit again and again all have it, and all permits are used.
+func TestPermitsAreSharedByTheLine(t *testing.T) {
+	t.Parallel()
+	for k := 2; k <= 3; k++ {
+		t.Run(fmt.Sprint(k), func(t *testing.T) {
+			t.Parallel()
+			const n = 6
+			masters := redlocktest.Start(t, 3)
+			c := newCrowd(t, n)
+			for i := range n {
+				m := opened(t, masters.Addrs(), nil).NewMutex("k", term30, WithPermits(k))
+				c.wants(i, m, m.Lock)
+			}
+			c.serves(20)
+			most := 0
+			require.Eventually(t, func() bool {
+				v, err := masters.Do(0, "EVAL", "return #redis.call('KEYS', '{k}:permit:?/?')", "0")
+				if err == nil {
+					most = max(most, int(v.(int64)))
+				}
+				return most >= k
+			}, hanging, time.Millisecond, "all are used")
+			c.finish()
+			noLine(t, masters)
+		})
+	}
+}
+
+// A lock that another process releases by its token is told to the first in line, of every kind. The
+// first of each client's own line stands for all of its goroutines.
+func TestLockThatIsHandedOverByItsTokenGoesToTheFirstInLine(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	var clients []*Client
+	for range 4 {
+		clients = append(clients, opened(t, masters.Addrs(), nil))
+	}
+	for name, opts := range map[string][]Option{
+		"plain": nil, "fenced": {WithFence()}, "several": {WithKeys("z")}, "several fenced": {WithKeys("y"), WithFence()}, "permit": {WithPermits(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key := "a " + name
+			holder := clients[0].NewMutex(key, term30, opts...)
+			require.NoError(t, holder.TryLock(t.Context()))
+			const each = 3
+			type taken struct {
+				client int
+				m      *Mutex
+			}
+			took := make(chan taken, 2*each)
+			for i, c := range clients[1:3] {
+				for g := range each {
+					m := c.NewMutex(key, term30, opts...)
+					var done <-chan error
+					if g == 0 {
+						done = stands(t, masters, m, i)
+					} else {
+						done = locks(t, m)
+					}
+					go func() {
+						if <-done == nil {
+							took <- taken{i, m}
+						}
+					}()
+				}
+			}
+			require.Equal(t, 2, stood(t, masters, holder.names()[0]))
+			line := func() (ids []string) {
+				for i := range masters.N() {
+					v, err := masters.Do(i, "ZRANGE", lineKey(holder.names()[0]), "0", "-1")
+					require.NoError(t, err)
+					for _, id := range v.([]any) {
+						ids = append(ids, id.(string))
+					}
+				}
+				return ids
+			}
+			fence := holder.Fence()
+			for i := range 2 * each {
+				first := line()[0]
+				other := clients[3].NewMutex(key, term30, append(opts, WithToken(holder.Token()))...)
+				require.NoError(t, other.Unlock(t.Context()))
+				next := conntest.Soon(t, "the next has it", took)
+				require.Equal(t, i%2, next.client, "nobody of its client has released it, so it is another's turn")
+				if fence != 0 {
+					require.Greater(t, next.m.Fence(), fence)
+					fence = next.m.Fence()
+				}
+				holder = next.m
+				left := min(2, 2*each-1-i)
+				require.Eventually(t, func() bool {
+					ids := line()
+					return len(ids) == left && !slices.Contains(ids, first)
+				}, hanging, time.Millisecond, "the next of its client stands at the end")
+			}
+			require.NoError(t, holder.Unlock(t.Context()))
+			noLine(t, masters)
+		})
+	}
+}
