@@ -824,6 +824,13 @@ func (r *toldRounds) loses(i int) {
 	r.client.watches.disconnected(i)
 }
 
+// finds has the process see that a master is up again.
+func (r *toldRounds) finds(i int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deaf &^= 1 << i
+}
+
 func (r *toldRounds) Do(ctx context.Context, op *mux.Op) error {
 	if err := ctx.Err(); err != nil {
 		return r.fakeRounds.Do(ctx, op)

@@ -102,6 +102,37 @@ func TestProcessesStandInLineForEveryKindOfLock(t *testing.T) {
 	})
 }
 
+// A line is on one master. Whoever stands in it behind another reads what the masters tell, and
+// nothing goes to the other masters.
+func TestLineIsOnOneMaster(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	holds, first, second := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	m := holds.NewMutex("k", term30)
+	require.NoError(t, m.Lock(t.Context()))
+	a, b := first.NewMutex("k", term30), second.NewMutex("k", term30)
+	done := []<-chan error{stands(t, masters, a, 0), stands(t, masters, b, 1)}
+	require.Eventually(t, func() bool {
+		second.watches.mu.Lock()
+		defer second.watches.mu.Unlock()
+		return second.watches.listening
+	}, hanging, time.Millisecond)
+	require.NoError(t, m.Unlock(t.Context()))
+	for i, m := range []*Mutex{a, b} {
+		comes(t, done[i])
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+	noLine(t, masters)
+	keeper := lineMaster(t, holds, "k")
+	for i := range 3 {
+		v, err := masters.Do(i, "INFO", "commandstats")
+		require.NoError(t, err)
+		for _, command := range []string{"zadd", "zrem"} {
+			require.Equal(t, i == keeper, strings.Contains(v.(string), "cmdstat_"+command+":"), command)
+		}
+	}
+}
+
 // A lock that nobody else wants costs what it did.
 func TestLineCostsAnUncontendedLockNothing(t *testing.T) {
 	t.Parallel()

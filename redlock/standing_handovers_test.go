@@ -16,8 +16,8 @@ func TestManyGoroutinesHaveNoMoreTurnsThanHandovers(t *testing.T) {
 		t.Run(fmt.Sprint(handovers), func(t *testing.T) {
 			simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
 				p := newProcesses(t, r, nil)
-				crowd, _ := another(t, r, Config{Handovers: handovers})
-				p.clients = append(p.clients, crowd)
+				crowd, told := another(t, r, Config{Handovers: handovers})
+				p.clients, p.rounds = append(p.clients, crowd), append(p.rounds, told)
 				others := []*Client{p.join(), p.join()}
 				ctx, cancel := context.WithCancel(t.Context())
 				var had []int
@@ -77,8 +77,8 @@ func TestManyGoroutinesHaveNoMoreTurnsThanHandovers(t *testing.T) {
 func TestWhoAlwaysHandsOverComesToAnEnd(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
 		p := newProcesses(t, r, nil)
-		crowd, _ := another(t, r, Config{Handovers: AlwaysHandOver})
-		p.clients, p.rounds = append(p.clients, crowd), append(p.rounds, nil)
+		crowd, told := another(t, r, Config{Handovers: AlwaysHandOver})
+		p.clients, p.rounds = append(p.clients, crowd), append(p.rounds, told)
 		p.join()
 		m := crowd.NewMutex("k", time.Hour)
 		require.NoError(t, m.Lock(t.Context()))

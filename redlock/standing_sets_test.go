@@ -83,3 +83,26 @@ func TestLostPlaceInALineIsLostInTheLaterOnes(t *testing.T) {
 		require.True(t, p.contends(1, "a"), "the other has its place in all lines")
 	}, 1, 0)
 }
+
+// A waiter that contends without the line of one of its keys does not stand in those of the others.
+func TestWhoHasNoLineOfOneKeyStandsInNoOther(t *testing.T) {
+	sets := [][]string{{"a", "b"}}
+	inSets(t, sets, func(p *processes, r *fakeRounds) {
+		require.Len(t, p.entries("a"), 1)
+		r.set(func(m *fakeMaster) {
+			m.deny = func(args []string) string {
+				if args[0] != "SET" && len(args) > 3 && args[3] == lineKey("b") {
+					return wrongLines(args)
+				}
+				return ""
+			}
+		}, all(5)...)
+		p.clients[0].watches.disconnected(0)
+		for range 20 {
+			time.Sleep(lookAgain / 10)
+			require.True(t, p.contends(0, "a"))
+		}
+		require.Empty(t, p.entries("a"))
+		r.set(func(m *fakeMaster) { delete(m.lines, lineKey("b")); m.drop(lineKey("b")) }, all(5)...)
+	}, 0)
+}

@@ -106,6 +106,13 @@ func (p *processes) nothingIsLeft() {
 	time.Sleep(100 * time.Millisecond)
 	require.Zero(p.t, p.r.keys())
 	require.Empty(p.t, p.entries("k"))
+	for i, c := range p.clients {
+		c.watches.mu.Lock()
+		watched := len(c.watches.byKey)
+		c.watches.mu.Unlock()
+		dead := i < len(p.rounds) && p.rounds[i].is(&p.rounds[i].dead)
+		require.True(p.t, dead || watched == 0, "nobody watches")
+	}
 }
 
 // entries returns the line of a key, on whichever masters it is.
@@ -220,7 +227,7 @@ func TestWhoDiesDelaysTheOthersForAFewSeconds(t *testing.T) {
 				}
 				order, after := p.release(4 - len(dead))
 				require.Equal(t, slices.DeleteFunc(all(4), func(i int) bool { return slices.Contains(dead, i) }), order)
-				require.Less(t, after[len(after)-1], standLife+standPause+100*time.Millisecond)
+				require.Less(t, after[len(after)-1], 4100*time.Millisecond, "as is documented")
 				time.Sleep(bellLife)
 				p.nothingIsLeft()
 			})
@@ -348,6 +355,12 @@ func (p *processes) contends(i int, key string) bool {
 func TestWhoFindsNoQuorumGoesToTheEnd(t *testing.T) {
 	queued(t, 3, func(t *testing.T, p *processes) {
 		p.rounds[0].turn(&p.rounds[0].lame, true)
+		go func() {
+			time.Sleep(12 * time.Millisecond)
+			if took, ids := p.took(), p.entries("k"); len(took) != 1 || len(ids) != 2 {
+				t.Error("it does not stand behind the last", took, ids)
+			}
+		}()
 		order, after := p.release(2)
 		require.Equal(t, []int{1, 2}, order)
 		require.Less(t, after[1], 200*time.Millisecond)
@@ -469,4 +482,110 @@ func TestProcessesShareALock(t *testing.T) {
 		require.LessOrEqual(t, slices.Max(had)-slices.Min(had), slices.Max(had)/10)
 		p.nothingIsLeft()
 	})
+}
+
+// contenders returns which processes watch the lock.
+func (p *processes) contenders(key string) (who []int) {
+	for i := range p.clients {
+		if p.contends(i, key) {
+			who = append(who, i)
+		}
+	}
+	return who
+}
+
+// When the line's master is seen to be lost, or to be back, all move to the line of another, and one
+// contends. Nothing is left where they stood.
+func TestLineMovesToAnotherMaster(t *testing.T) {
+	queued(t, 4, func(t *testing.T, p *processes) {
+		require.Equal(t, []int{0}, p.contenders("k"))
+		for range 3 {
+			order := ranked("k", p.rounds[0].Masters())
+			up := slices.IndexFunc(order, func(i int) bool { return tells(p.rounds[0].Masters()[i]) })
+			keeper := p.keeper("k")
+			require.Equal(t, order[up], keeper, "the first of the ranking that is up")
+			for _, r := range p.rounds {
+				r.loses(keeper)
+			}
+			time.Sleep(standPause + 100*time.Millisecond)
+			require.NotEqual(t, keeper, p.keeper("k"))
+			require.Len(t, p.contenders("k"), 1)
+			require.Len(t, p.entries("k"), 4)
+			for _, r := range p.rounds {
+				r.finds(keeper)
+			}
+			time.Sleep(standPause + 100*time.Millisecond)
+			require.Equal(t, keeper, p.keeper("k"))
+			require.Len(t, p.contenders("k"), 1)
+			require.Len(t, p.entries("k"), 4)
+		}
+		order, after := p.release(4)
+		slices.Sort(order)
+		require.Equal(t, all(4), order)
+		require.Less(t, after[3], 100*time.Millisecond)
+		p.nothingIsLeft()
+	})
+}
+
+// Entries that end whenever a waiter begins to watch them have it contend. It does not ask for ever.
+func TestEntriesThatEndAtOnceAreNotAskedForForEver(t *testing.T) {
+	queued(t, 2, func(t *testing.T, p *processes) {
+		p.r.set(func(m *fakeMaster) {
+			m.deny = func(args []string) string {
+				if args[0] == "PTTL" && args[1] != "k" {
+					delete(m.keys, args[1])
+				}
+				return ""
+			}
+		}, all(5)...)
+		before := p.rounds[1].ordered()
+		p.clients[1].watches.disconnected(p.keeper("k")) // it asks again
+		time.Sleep(standPause / 2)
+		require.Equal(t, all(2), p.contenders("k"))
+		require.Less(t, p.rounds[1].ordered()-before, 4*(standTries+1))
+		p.r.set(func(m *fakeMaster) { m.deny = nil }, all(5)...)
+		p.release(2)
+	})
+}
+
+// A master that hangs is not asked for its lines for a second, whoever waits. One that answers with an
+// error, or is not waited for, is not to blame.
+func TestWhichMastersLinesAreNotUsed(t *testing.T) {
+	wait := func(t *testing.T, c *Client) (end func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c.NewMutex("k", time.Hour).Lock(ctx)
+		}()
+		return func() { cancel(); <-done }
+	}
+	for name, c := range map[string]struct {
+		change func(m *fakeMaster)
+		waits  time.Duration
+		used   bool
+	}{
+		"hangs":          {freeze, 200 * time.Millisecond, false},
+		"not waited for": {freeze, standBrief / 2, true},
+		"a wrong type":   {func(m *fakeMaster) { m.deny = wrongLines }, 200 * time.Millisecond, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 5, Config{}, func(t *testing.T, holder *Client, r *fakeRounds) {
+				require.NoError(t, holder.NewMutex("k", time.Hour).TryLock(t.Context()))
+				client, _ := another(t, r, Config{})
+				keeper, used := client.standings.keeper("k")
+				require.True(t, used)
+				r.set(c.change, keeper)
+				end := wait(t, client)
+				time.Sleep(c.waits)
+				end()
+				_, used = client.standings.keeper("k")
+				require.Equal(t, c.used, used)
+				r.set(thaw, keeper)
+				time.Sleep(standPause)
+				_, used = client.standings.keeper("k")
+				require.True(t, used)
+			})
+		})
+	}
 }
