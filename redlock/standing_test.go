@@ -589,3 +589,34 @@ func TestWhichMastersLinesAreNotUsed(t *testing.T) {
 		})
 	}
 }
+
+// Whoever was the first, and has moved to the end of another master's line, waits for each before it there.
+func TestWhoWasTheFirstElsewhereWaitsItsTurn(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		p := newProcesses(t, r, c.NewMutex("k", time.Hour))
+		require.NoError(t, p.holder.TryLock(t.Context()))
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range 4 {
+			p.join()
+			if i == 3 {
+				p.wait(i, ctx)
+			} else {
+				p.wait(i, t.Context())
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		keeper := p.keeper("k")
+		for _, i := range []int{1, 2, 3, 0} {
+			p.rounds[i].loses(keeper)
+			time.Sleep(standPause + 100*time.Millisecond)
+		}
+		require.Equal(t, []int{1}, p.contenders("k"))
+		cancel()
+		time.Sleep(20 * time.Millisecond)
+		require.Equal(t, []int{1}, p.contenders("k"), "the last waits for the one before that")
+		order, after := p.release(3)
+		require.Equal(t, []int{1, 2, 0}, order)
+		require.Less(t, after[2], 100*time.Millisecond)
+		p.nothingIsLeft()
+	})
+}
