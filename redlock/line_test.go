@@ -44,11 +44,13 @@ func noLine(t *testing.T, masters *redlocktest.Masters) {
 	}, hanging, time.Millisecond)
 }
 
-// lineMaster returns the master that has the line of a key.
-func lineMaster(t *testing.T, c *Client, key string) int {
+// lineMaster returns the master that has the line of a key, if need be when it serves lines again.
+func lineMaster(t *testing.T, c *Client, key string) (i int) {
 	t.Helper()
-	i, ok := c.standings.keeper(key)
-	require.True(t, ok)
+	require.Eventually(t, func() (ok bool) {
+		i, ok = c.standings.keeper(key)
+		return ok
+	}, hanging, time.Millisecond)
 	return i
 }
 
