@@ -109,11 +109,12 @@ func (k *call) intend(s *spec, courts courteous, token []byte, timeout time.Dura
 	k.prepare(timeout)
 }
 
-// withdraw makes the call one that takes the intent away.
+// withdraw makes the call one that takes the intent away, also that of a client that is being closed.
 func (k *call) withdraw(s *spec, courts courteous, token []byte) {
 	k.request.reset()
 	courts.withdraw(&k.request, s.key, token)
 	k.prepare(s.timeout)
+	k.op.Persist = intentLife
 }
 
 // look makes the call a read of how long the lock is held.

@@ -264,8 +264,10 @@
 //	      mux.Mux: N connections
 //
 // The goroutines of a client, besides those of its mux, are the renewer's while a deadline is
-// served or renewals are under way, one listener from when anybody watches a key until a second
-// or two after nobody does, and one recheck after a switch. All have ended when Close returns.
+// served or renewals are under way, one for a moment each second while somebody is the first of a
+// line between processes, and one recheck after a switch. All have ended when Close returns. Whoever
+// waits in Lock reads itself what the masters tell: it sleeps in the mux, as the driver if there is
+// no other.
 //
 // # Locks
 //
@@ -279,10 +281,11 @@
 //	rechecker.mu      the set of holds
 //	renewer.mu        the heap; renewals are posted under it
 //	hold.mu           one lock's state; the other extends are posted under it
+//	standings.mu      those who are the first in a line between processes
+//	a shard of lines  the lines of some keys; several shards are locked in their order
 //	mux.Mux.mu        the hooks of guard, watches and rechecker run under it, and take leaves
 //
-// The leaves are the mutexes of the lines' shards and of the watches: under them no other is taken,
-// but that shards are locked together in their order.
+// The mutex of the watches is a leaf: under it no other is taken.
 // Contexts are cancelled, and the Observer is called, under none of these but, at times,
 // Client.attempts.
 package redlock

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"testing"
+	"time"
 
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -62,5 +63,30 @@ func TestOthersGoOnWhenAClientInLineIsClosed(t *testing.T) {
 			require.NoError(t, ms[i].Unlock(t.Context()))
 		}
 		noLine(t, masters)
+	}
+}
+
+// A client that is closed while a writer of it waits takes the writer's intent away: readers go on.
+func TestClosedClientTakesItsIntentsAway(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	reader, late := c.NewMutex("k", term30, WithShared()), c.NewMutex("k", term30, WithShared())
+	require.NoError(t, reader.Lock(t.Context()))
+	for range 5 {
+		closes := opened(t, masters.Addrs(), nil)
+		done := locks(t, closes.NewMutex("k", term30))
+		require.Eventually(t, func() bool { // it leaves the intent when it sees readers come and go
+			if late.TryLock(t.Context()) == nil {
+				late.Unlock(t.Context())
+			}
+			return intents(t, masters, "k") == 3
+		}, hanging, 10*time.Millisecond)
+		for i := range 3 { // whatever is left stays
+			command(t, masters, i, "PERSIST", intentKey("k"))
+		}
+		require.NoError(t, closes.Close())
+		require.ErrorIs(t, conntest.Soon(t, "it returns", done), ErrClosed)
+		require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
 	}
 }

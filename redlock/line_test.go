@@ -117,7 +117,10 @@ func TestLineIsOnOneMaster(t *testing.T) {
 	require.Eventually(t, func() bool {
 		second.watches.mu.Lock()
 		defer second.watches.mu.Unlock()
-		return second.watches.listening
+		for _, w := range second.watches.byKey {
+			return w.in.Load()
+		}
+		return false
 	}, hanging, time.Millisecond)
 	require.NoError(t, m.Unlock(t.Context()))
 	for i, m := range []*Mutex{a, b} {
