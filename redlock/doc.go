@@ -185,7 +185,7 @@
 //	or its client is closed
 //	the line's master is lost,      no time: the next master has the line
 //	restarts, or is flushed
-//	the line's master hangs         about 1 s: then they contend as if there were no line
+//	the line's master hangs         1.3 s: then they contend as if there were no line
 //	it refuses ({key}:line* is      no time: they contend likewise. A refusal is remembered for a
 //	none of the user's keys)        minute, so that an ACL LOG is not filled
 //	the first has no quorum         no time: it goes to the end

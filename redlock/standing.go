@@ -48,11 +48,11 @@ type standings struct {
 
 const (
 	standLife   = 3 * time.Second
-	standPause  = time.Second           // between two renewals
-	standBrief  = 50 * time.Millisecond // the least time for a question: who waits has it
-	standTries  = 3                     // questions to one line, if the entries before it end meanwhile
-	standBatch  = 256                   // entries that are renewed by one operation
-	refusedLine = time.Minute           // how long a master's lines are not used that refuses them
+	standPause  = time.Second            // between two renewals
+	standBrief  = 250 * time.Millisecond // the least time for a question: who waits has it
+	standTries  = 3                      // questions to one line, if the entries before it end meanwhile
+	standBatch  = 256                    // entries that are renewed by one operation
+	refusedLine = time.Minute            // how long a master's lines are not used that refuses them
 )
 
 // A standing is a waiter's place in the lines. The zero value is none.

@@ -565,9 +565,9 @@ func TestWhichMastersLinesAreNotUsed(t *testing.T) {
 		waits  time.Duration
 		used   bool
 	}{
-		"hangs":          {freeze, 200 * time.Millisecond, false},
+		"hangs":          {freeze, 2 * standBrief, false},
 		"not waited for": {freeze, standBrief / 2, true},
-		"a wrong type":   {func(m *fakeMaster) { m.deny = wrongLines }, 200 * time.Millisecond, true},
+		"a wrong type":   {func(m *fakeMaster) { m.deny = wrongLines }, 2 * standBrief, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 5, Config{}, func(t *testing.T, holder *Client, r *fakeRounds) {
