@@ -31,7 +31,7 @@ func inOne(ctx context.Context, client *redlock.Client, work func(context.Contex
 func stepByStep(ctx context.Context, client *redlock.Client, work func(context.Context) error) error {
 	// README
 	m := client.NewMutex("lock:orders:42", 10*time.Second)
-	if err := m.Lock(ctx); err != nil { // waits until ctx ends; TryLock asks once
+	if err := m.Lock(ctx); err != nil { // waits in line until ctx ends; TryLock asks once
 		return err
 	}
 	held, stop := m.KeepAlive(ctx) // or m.Extend(ctx), now and then
