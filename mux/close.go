@@ -14,12 +14,14 @@ func (m *Mux) Drain() {
 	m.lock()
 	defer m.mu.Unlock()
 	m.draining = true
-	for op := m.ops.first; op != nil; {
-		next := op.next
-		if op.Persist <= 0 {
-			m.decide(op, conn.Now(), ErrClosed)
+	for _, l := range [...]*ops{&m.ops, &m.sleepers} {
+		for op := l.first; op != nil; {
+			next := op.next
+			if op.Persist <= 0 {
+				m.decide(op, conn.Now(), ErrClosed)
+			}
+			op = next
 		}
-		op = next
 	}
 }
 
@@ -37,9 +39,7 @@ func (m *Mux) Close() error {
 	}
 	m.closed = true
 	m.cancel() // nobody dials any more
-	for op := m.ops.first; op != nil; op = m.ops.first {
-		m.decide(op, conn.Now(), ErrClosed)
-	}
+	m.decideAll(ErrClosed)
 	for m.driving {
 		m.calm.Wait()
 	}

@@ -78,7 +78,8 @@
 // # Hand-overs
 //
 //   - Driver to rider (leave): the driver's own operation is decided. It gives the drive
-//     to the rider that has waited longest, under mu, and wakes it. A driver whose
+//     to the rider that has waited longest for replies, or to one whose operation has no
+//     command, under mu, and wakes it. A driver whose
 //     operation is decided never serves another burst for somebody else.
 //   - Driver to nobody (leave): no rider waits. The driver flushes what is queued first.
 //     If replies are still owed, it arms the tick: a timer that makes one pass that does

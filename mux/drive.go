@@ -213,9 +213,7 @@ func (m *Mux) pass(until time.Duration, mine *Op) bool {
 	m.parked = false
 	if err != nil {
 		// The poller is closed, or the system fails: nobody can be served any more.
-		for m.ops.first != nil {
-			m.decide(m.ops.first, conn.Now(), err)
-		}
+		m.decideAll(err)
 		return false
 	}
 	var ready Set
@@ -288,19 +286,21 @@ func (m *Mux) serve(ev conn.Event) {
 	}
 }
 
-// leave puts the drive down: it gives it to the caller that has waited longest, or, if
-// nobody waits, to nobody. It lets mu go.
+// leave puts the drive down: it gives it to the caller that has waited longest for replies,
+// or else to one that only waits, or else to nobody. It lets mu go.
 func (m *Mux) leave() {
 	m.driving = false
 	if m.closed {
 		m.calm.Broadcast()
 		return
 	}
-	for op := m.ops.first; op != nil; op = op.next {
-		if op.waiting {
-			m.driving, op.drive = true, true
-			op.signal()
-			return
+	for _, l := range [...]*ops{&m.ops, &m.sleepers} {
+		for op := l.first; op != nil; op = op.next {
+			if op.waiting {
+				m.driving, op.drive = true, true
+				op.signal()
+				return
+			}
 		}
 	}
 	m.push()

@@ -86,6 +86,7 @@ type Mux struct {
 	mu       sync.Mutex
 	slots    []slot
 	ops      ops           // submitted and undecided, oldest first
+	sleepers ops           // likewise: those that only wait, and have no deadline
 	expiry   time.Duration // no deadline among ops is before this
 	retryAt  time.Duration // what was refused for a moment is sent again then; 0 if nothing was
 	pool     *flight       // for reuse

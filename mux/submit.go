@@ -131,7 +131,11 @@ func (m *Mux) admit(op *Op, now time.Duration) {
 	}
 	op.deadline = 0
 	op.pending = true
-	m.ops.push(op)
+	op.in = &m.ops
+	if n == 0 && op.Timeout <= 0 {
+		op.in = &m.sleepers
+	}
+	op.in.push(op)
 }
 
 // start submits an operation: it is queued to every master that is up, and the others'

@@ -3,6 +3,7 @@ package mux
 import (
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -83,10 +84,19 @@ func (m *Mux) settle(op *Op, now time.Duration) {
 	}
 }
 
+// decideAll ends all operations with an error.
+func (m *Mux) decideAll(err error) {
+	for _, l := range [...]*ops{&m.ops, &m.sleepers} {
+		for l.first != nil {
+			m.decide(l.first, conn.Now(), err)
+		}
+	}
+}
+
 // decide ends an operation and wakes its caller. Replies that are still owed to it are
 // stragglers from here on.
 func (m *Mux) decide(op *Op, now time.Duration, err error) {
-	m.ops.remove(op)
+	op.in.remove(op)
 	op.pending = false
 	op.Decided, op.err = now, err
 	if op.f != nil {

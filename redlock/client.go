@@ -183,7 +183,7 @@ func (c *Client) Stats() Stats {
 //
 // It releases no lock: those still held end with their TTL. But it waits up to 100 ms for the
 // releases of attempts that it has interrupted, so that they leave no key on masters that are
-// connected, and for those who waited to leave the line between processes.
+// connected, and as long for those who wait, to leave the line between processes.
 //
 // It may be called more than once, but not from an Observer. It returns nil.
 func (c *Client) Close() (err error) {
@@ -196,11 +196,10 @@ func (c *Client) Close() (err error) {
 
 func (c *Client) disconnect() error {
 	c.rounds.Drain()
-	c.standings.taken.Lock() // when those who stand in line have left
-	c.attempts.Lock()        // when those under way have sent their releases
+	c.standings.close()
+	c.attempts.Lock() // when those under way have sent their releases
 	err := c.rounds.Close()
 	c.attempts.Unlock()
-	c.standings.taken.Unlock()
 	c.renewer.flying.Wait()
 	c.rechecker.running.Wait()
 	return err

@@ -273,8 +273,6 @@
 //
 // Whoever holds one of these may take those after it, and no other:
 //
-//	standings.taken   shared by each Lock that stands in a line between processes, until it has
-//	                  left; Close takes it alone, to wait for them. A Lock only tries to take it.
 //	Client.attempts   shared by each attempt, from its first command to its release; Close
 //	                  takes it alone, to wait for them. An attempt only tries to take it.
 //	guard.raising     while a longer TTL is told to the mux; no hook takes it

@@ -56,11 +56,11 @@ func newPermits(key string, ttl time.Duration, k int) *permits {
 	return &permits{k: k, of: "/" + strconv.Itoa(k), prefix: slotPrefix(key), marker: "{" + key + "}:permits", life: ttl + 2*agreedFor}
 }
 
-// slotPrefix is what the names of all slots of a key begin with. What follows is the slot's number,
-// a slash, and how many there are.
 // slotInfix is between the key and the slot.
 const slotInfix = ":permit:"
 
+// slotPrefix is what the names of all slots of a key begin with. What follows is the slot's number,
+// a slash, and how many there are.
 func slotPrefix(key string) string { return "{" + key + "}" + slotInfix }
 
 // cutSlotKey splits the name of a slot's key into the prefix and what follows. The slot is 0 if

@@ -1,6 +1,8 @@
 package redlock
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,5 +93,52 @@ func TestClosedClientTakesItsIntentsAway(t *testing.T) {
 		require.NoError(t, closes.Close())
 		require.ErrorIs(t, conntest.Soon(t, "it returns", done), ErrClosed)
 		require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
+	}
+}
+
+// Close waits for those who stand in line, but not for as long as an Observer keeps one of them.
+func TestCloseDoesNotWaitForAnObserverOfOneInLine(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	held := opened(t, masters.Addrs(), nil).NewMutex("k", term30)
+	require.NoError(t, held.Lock(t.Context()))
+	in, out := make(chan struct{}), make(chan struct{})
+	c := openedWith(t, Config{Masters: masters.Addrs(), Observer: &Observer{Wake: func(context.Context, string, Wake) { close(in); <-out }}})
+	done := stands(t, masters, c.NewMutex("k", term30), 0)
+	require.NoError(t, held.Unlock(t.Context()))
+	conntest.Soon(t, "it is woken", in)
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close() }()
+	require.NoError(t, conntest.Soon(t, "the client is closed", closed))
+	close(out)
+	require.ErrorIs(t, conntest.Soon(t, "it returns", done), ErrClosed)
+}
+
+// The entries of those who are the first live on, though they are too many for one operation.
+func TestEntriesOfLongKeysLiveOn(t *testing.T) {
+	t.Parallel()
+	const n = 90
+	masters := redlocktest.Start(t, 1)
+	holds, waits := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	var ended []<-chan error
+	ctx, cancel := context.WithCancel(t.Context())
+	for i := range n {
+		key := strings.Repeat(string(rune('a'+i%26))+string(rune('a'+i/26)), maxKey/2)
+		require.NoError(t, holds.NewMutex(key, time.Minute).TryLock(t.Context()))
+		done := make(chan error, 1)
+		go func() { done <- waits.NewMutex(key, time.Minute).Lock(ctx) }()
+		ended = append(ended, done)
+	}
+	alive := func() int {
+		v, err := masters.Do(0, "KEYS", "*:alive")
+		require.NoError(t, err)
+		return len(v.([]any))
+	}
+	require.Eventually(t, func() bool { return alive() == n }, hanging, 10*time.Millisecond)
+	time.Sleep(standLife + standPause)
+	require.Equal(t, n, alive())
+	cancel()
+	for _, done := range ended {
+		require.ErrorIs(t, conntest.Soon(t, "it returns", done), context.Canceled)
 	}
 }

@@ -425,8 +425,9 @@ func (w *waiting) renew(ctx context.Context) (step, error) {
 	if w.standing.first {
 		return sleepOn, nil
 	}
+	w.unwatch() // what the masters tell meanwhile would be lost: the look that follows sees it
 	contend, err := w.stand(ctx)
-	if err != nil || !contend || w.vigil.watching {
+	if err != nil || !contend {
 		return sleepOn, err
 	}
 	return lookNow, nil

@@ -39,11 +39,12 @@ type standings struct {
 	core    *core
 	watches *watches
 	without []atomic.Int64 // for each master, until when its lines are not used
-	taken   sync.RWMutex   // held shared by each that has a spot, until it has left; Close waits for them
 
 	mu     sync.Mutex // under it only the lock of the mux is taken
 	firsts map[*standing]*watch
-	timer  *time.Timer // of renewals; nil if nobody ever was the first
+	timer  *time.Timer   // of renewals; nil if nobody ever was the first
+	many   int           // who have a spot
+	gone   chan struct{} // of a client that is being closed: closed when nobody has; nil before
 }
 
 const (
@@ -51,7 +52,8 @@ const (
 	standPause  = time.Second            // between two renewals
 	standBrief  = 250 * time.Millisecond // the least time for a question: who waits has it
 	standTries  = 3                      // questions to one line, if the entries before it end meanwhile
-	standBatch  = 256                    // entries that are renewed by one operation
+	standBatch  = 64 << 10               // bytes above which no more entries are renewed by one operation
+	standLinger = 100 * time.Millisecond // how long Close waits for those who stand in line
 	refusedLine = time.Minute            // how long a master's lines are not used that refuses them
 )
 
@@ -59,7 +61,7 @@ const (
 type standing struct {
 	id     []byte
 	spots  []spot        // in the line of each of the lock's names, as far as it has come
-	first  bool          // in all of them: standings.mu guards the spots then
+	first  bool          // in all of them; its spots do not change before it stands anew, or leaves
 	moved  atomic.Bool   // ... and a line has another master now
 	before string        // the bell of the entry that it waits for; empty if it watches none
 	idle   time.Duration // it does not stand in line before then
@@ -134,8 +136,8 @@ func (ss *standings) init(c *core, ws *watches, masters int) {
 // it is told to its watch. The error is that of a context or a client that has ended.
 func (ss *standings) stand(ctx context.Context, s *standing, w *watch, names []string) (contend bool, err error) {
 	ss.step(s, nil)
-	if s.id == nil {
-		s.id = appendToken(nil, "")
+	if len(s.id) == 0 { // a new one each time: a leave that is late must not end a later entry
+		s.id = appendToken(s.id, "")
 	}
 	for i, name := range names {
 		before, err := ss.enter(ctx, s, i, name)
@@ -197,7 +199,7 @@ func (ss *standings) enter(ctx context.Context, s *standing, i int, name string)
 		return "", errNoLine
 	}
 	if i == len(s.spots) {
-		if i == 0 && !ss.taken.TryRLock() {
+		if i == 0 && !ss.arrive() {
 			return "", mux.ErrClosed
 		}
 		s.spots = append(s.spots, spot{name, lineKey(name), master})
@@ -250,11 +252,11 @@ func (ss *standings) renew() {
 				if at := &s.spots[i]; at.master == master {
 					k.live(at.line, s.id)
 				}
-			}
-			if k.request.replies >= 2*standBatch {
-				ss.send(k, master, 0)
-				k.request.reset()
-				k.request.judge = judgeInt
+				if len(k.request.command) > standBatch {
+					ss.send(k, master, 0)
+					k.request.reset()
+					k.request.judge = judgeInt
+				}
 			}
 		}
 		if k.request.replies > 0 {
@@ -384,8 +386,52 @@ func (ss *standings) leaveFrom(s *standing, i int) {
 		}
 		s.spots = s.spots[:i]
 		if i == 0 {
-			ss.taken.RUnlock()
+			s.id = s.id[:0]
+			ss.depart()
 		}
+	}
+}
+
+// arrive and depart count who has a spot. arrive is false if the client is being closed.
+func (ss *standings) arrive() bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.gone != nil {
+		return false
+	}
+	ss.many++
+	return true
+}
+
+func (ss *standings) depart() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.many--; ss.many == 0 && ss.gone != nil {
+		close(ss.gone)
+	}
+}
+
+// close waits until nobody has a spot, but not for long: an Observer or a context can keep them, and
+// the entries end by themselves.
+func (ss *standings) close() {
+	ss.mu.Lock()
+	if ss.gone != nil {
+		ss.mu.Unlock()
+		return
+	}
+	ss.gone = make(chan struct{})
+	if ss.many == 0 {
+		close(ss.gone)
+	}
+	ss.mu.Unlock()
+	select {
+	case <-ss.gone:
+	case <-time.After(standLinger):
+	}
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.timer != nil {
+		ss.timer.Stop()
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/mux"
 	"github.com/stretchr/testify/require"
 )
 
@@ -618,5 +619,63 @@ func TestWhoWasTheFirstElsewhereWaitsItsTurn(t *testing.T) {
 		require.Equal(t, []int{1, 2, 0}, order)
 		require.Less(t, after[2], 100*time.Millisecond)
 		p.nothingIsLeft()
+	})
+}
+
+// standRounds calls after once, when a question about the line was answered.
+type standRounds struct {
+	*toldRounds
+	after func()
+}
+
+func (r *standRounds) Do(ctx context.Context, op *mux.Op) error {
+	err := r.toldRounds.Do(ctx, op)
+	if after := r.after; after != nil && standScript.asks(op) {
+		r.after = nil
+		after()
+	}
+	return err
+}
+
+// Whoever contends without a line, and asks for its place again, misses no release meanwhile: not that
+// to the one before it, which is gone when it asks once more.
+func TestReleaseWhileAContenderAsksForItsPlaceIsNotLost(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		holder := c.NewMutex("k", time.Hour)
+		require.NoError(t, holder.TryLock(t.Context()))
+		busy := func(args []string) string {
+			if len(args) > 3 && args[3] == lineKey("k") {
+				return "BUSY for a moment"
+			}
+			return ""
+		}
+		r.set(func(m *fakeMaster) { m.deny = busy }, all(5)...)
+		told := &standRounds{toldRounds: &toldRounds{trackedRounds: &trackedRounds{fakeRounds: r}}}
+		told.client = newClient(Config{}, told, r.now)
+		t.Cleanup(func() { told.client.Close() })
+		var had time.Duration
+		done := make(chan error, 1)
+		go func() {
+			err := told.client.NewMutex("k", time.Hour).Lock(t.Context())
+			had = r.now()
+			done <- err
+		}()
+		time.Sleep(100 * time.Millisecond) // it contends without a line
+		r.set(func(m *fakeMaster) { m.deny = nil }, all(5)...)
+		first, _ := another(t, r, Config{})
+		m := first.NewMutex("k", time.Hour)
+		taken := locks(t, m)
+		time.Sleep(100 * time.Millisecond) // it is the first in line
+		told.after = func() {
+			require.NoError(t, holder.Unlock(context.Background()))
+			require.NoError(t, <-taken)
+			time.Sleep(5 * time.Millisecond)
+		}
+		time.Sleep(2 * time.Second)
+		require.Nil(t, told.after)
+		released := r.now()
+		require.NoError(t, m.Unlock(context.Background()))
+		require.NoError(t, <-done)
+		require.Less(t, had-released, time.Second)
 	})
 }
