@@ -48,10 +48,11 @@ test: need-redis need-cc ## run all tests
 	CI=true $(GO) test -short -run 'Alloc|Inline|Model' ./...
 	cd redlock/examples/fencesql && CI=true $(GO) test ./...
 
-# The other packages do not use the transport, or through these alone.
+# The other packages do not use the transport, or through these alone. Of the lock, what depends on it.
 portable: need-redis need-cc ## run the tests on the transport of systems other than Linux
+	CI=true $(GO) test -race -short -shuffle=on -timeout 30m -tags redburst_portable ./conn/... ./mux/...
 	CI=true $(GO) test -race -short -shuffle=on -timeout 30m -tags redburst_portable \
-		./conn/... ./mux/... ./redlock
+		-run 'Scenarios|Rule[0-9]|Waiter|ProcessesStandInLine' ./redlock
 
 cover: need-redis ## run the tests and print how much they cover, in coverage.out
 	CI=true $(GO) test -coverprofile=coverage.out -coverpkg=./... ./...

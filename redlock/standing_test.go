@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -625,14 +626,15 @@ func TestWhoWasTheFirstElsewhereWaitsItsTurn(t *testing.T) {
 // standRounds calls after once, when a question about the line was answered.
 type standRounds struct {
 	*toldRounds
-	after func()
+	after atomic.Pointer[func()]
 }
 
 func (r *standRounds) Do(ctx context.Context, op *mux.Op) error {
 	err := r.toldRounds.Do(ctx, op)
-	if after := r.after; after != nil && standScript.asks(op) {
-		r.after = nil
-		after()
+	if standScript.asks(op) {
+		if after := r.after.Swap(nil); after != nil {
+			(*after)()
+		}
 	}
 	return err
 }
@@ -666,13 +668,14 @@ func TestReleaseWhileAContenderAsksForItsPlaceIsNotLost(t *testing.T) {
 		m := first.NewMutex("k", time.Hour)
 		taken := locks(t, m)
 		time.Sleep(100 * time.Millisecond) // it is the first in line
-		told.after = func() {
+		after := func() {
 			require.NoError(t, holder.Unlock(context.Background()))
 			require.NoError(t, <-taken)
 			time.Sleep(5 * time.Millisecond)
 		}
+		told.after.Store(&after)
 		time.Sleep(2 * time.Second)
-		require.Nil(t, told.after)
+		require.Nil(t, told.after.Load())
 		released := r.now()
 		require.NoError(t, m.Unlock(context.Background()))
 		require.NoError(t, <-done)

@@ -44,6 +44,7 @@ var core = []string{
 	"TestEachLockHasAGreaterFence", "TestALockThatIsHandedOverKeepsItsFence",
 	// Waiting.
 	"TestWaiterIsToldByTheMasters", "TestWaiterTakesWhatExpires",
+	"TestStandScript", "TestProcessesStandInLineForEveryKindOfLock", "TestDocumentedACLIsEnoughForTheLine",
 	// Masters that fail.
 	"TestHungMasterDelaysNobodyIsResetAndComesBack", "TestThawedMasterIsToldOfAReleaseHoweverLateItIs",
 	"TestRestartedMasterDoesNotGiveALockAway", "TestDurableMasterVotesAtOnceAfterARestart",
