@@ -24,7 +24,7 @@ func FenceFrom(ctx context.Context) uint64 {
 //
 // Do returns the error of taking the lock, or that of fn. If the lock was lost while fn ran, the
 // error wraps ErrLost too, even if fn returned nil, and even if only the release has found it
-// out. A release that could not be confirmed is no error: the key goes with its TTL.
+// out. If the maximum lifetime has passed, it wraps ErrMaxLifetime in the same way. A release that could not be confirmed is no error: the key goes with its TTL.
 func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) (err error) {
 	m := c.NewMutex(key, ttl, opts...)
 	if err := m.Lock(ctx); err != nil {
@@ -40,14 +40,17 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 	}()
 	held, stop := m.KeepAlive(ctx)
 	defer stop()
-	if err := context.Cause(held); errors.Is(err, ErrLost) {
+	if err := context.Cause(held); errors.Is(err, ErrLost) || errors.Is(err, ErrMaxLifetime) {
 		return err
 	} else if err != nil {
 		return unasked(opLock, key, nil, "").endedBy(ctx, held.Err())
 	}
 	err = fn(held)
-	if lost := context.Cause(held); errors.Is(lost, ErrLost) && !errors.Is(err, ErrLost) {
-		return errors.Join(err, lost)
+	why := context.Cause(held)
+	for _, end := range [...]error{ErrLost, ErrMaxLifetime} {
+		if errors.Is(why, end) && !errors.Is(err, end) {
+			err = errors.Join(err, why)
+		}
 	}
 	return err
 }

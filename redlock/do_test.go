@@ -95,3 +95,26 @@ func TestDoReleasesNothingThatItHasNotTaken(t *testing.T) {
 		})
 	}
 }
+
+// A maximum lifetime that has passed is no loss.
+func TestDoTellsOfAMaximumLifetime(t *testing.T) {
+	lost := 0
+	cfg := Config{Observer: &Observer{Lost: func(context.Context, string, error) { lost++ }}}
+	simulated(t, 3, cfg, func(t *testing.T, c *Client, r *fakeRounds) {
+		for _, own := range []error{nil, errCause, ErrMaxLifetime} {
+			err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
+				conntest.Soon(t, "the context ends", held.Done())
+				return own
+			}, WithMaxLifetime(10*time.Second))
+			require.ErrorIs(t, err, ErrMaxLifetime)
+			require.NotErrorIs(t, err, ErrLost)
+			if own != nil {
+				require.ErrorIs(t, err, own)
+			}
+		}
+		require.Zero(t, c.Stats().Lost)
+		require.Zero(t, lost)
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys(), "it is released")
+	})
+}

@@ -33,6 +33,9 @@ var (
 	// ErrLost is the cause of the context of KeepAlive when the lock stopped being provably
 	// held.
 	ErrLost = errors.New("redlock: lock lost")
+	// ErrMaxLifetime is the cause of the context of KeepAlive when the maximum lifetime has passed
+	// ([WithMaxLifetime]). The lock is not lost: it is valid until it is released, or Until has come.
+	ErrMaxLifetime = errors.New("redlock: the maximum lifetime has passed")
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("redlock: client is closed")
 	// ErrRefused is conn.ErrRefused: a master can never serve as it is configured. It is a node
@@ -40,9 +43,6 @@ var (
 	// wrap it then.
 	ErrRefused = conn.ErrRefused
 )
-
-// errLifetime says why a lock that could have been renewed was given up.
-var errLifetime = errors.New("redlock: its maximum lifetime has passed")
 
 // A RoundError says how an operation failed, with every master's vote. All errors that come from
 // the masters have this type. errors.Is and errors.As look into it, and into the masters' own

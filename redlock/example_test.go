@@ -267,7 +267,7 @@ func ExampleWithMaxLifetime() {
 		<-ctx.Done() // it hangs
 		return nil
 	}, redlock.WithMaxLifetime(100*time.Millisecond))
-	fmt.Println(errors.Is(err, redlock.ErrLost))
+	fmt.Println(errors.Is(err, redlock.ErrMaxLifetime))
 	// Output: true
 }
 

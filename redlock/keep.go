@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -29,7 +30,7 @@ type keep struct {
 	next    time.Duration // when it has to be looked at
 	due     bool          // ... because it is to be renewed then
 	failure *RoundError   // of the last renewal; nil if that succeeded
-	why     error         // why it is over; nil if the lock was not lost
+	why     error         // why it is over; nil if somebody has ended it
 
 	sibling *keep // the next of hold.keeps; guarded by hold.mu
 }
@@ -68,12 +69,12 @@ func (k *keep) Value(key any) any {
 
 func (k *keep) stop() { k.renewer.stop(k) }
 
-// loss makes the cause of a loss.
-func (k *keep) loss(now time.Duration) error {
+// end makes the cause of its end, which is a loss unless the maximum lifetime has passed.
+func (k *keep) end(now time.Duration) error {
 	e := unasked(opRenew, k.hold.key, ErrLost, "")
 	switch {
-	case now >= k.deadline() && k.lifetimeEnd < time.Duration(k.until.Load()):
-		e.under = errLifetime
+	case now >= k.deadline() && k.lifetimeEnd < time.Duration(k.until.Load()) && !(k.failure != nil && k.failure.reason == ErrNotHeld):
+		e.reason = ErrMaxLifetime
 	case k.failure != nil:
 		e.under, e.Votes = k.failure.reason, k.failure.Votes
 	default:
@@ -81,6 +82,9 @@ func (k *keep) loss(now time.Duration) error {
 	}
 	return e
 }
+
+// lost reports whether it is over because the lock was lost.
+func (k *keep) lost() bool { return k.why != nil && !errors.Is(k.why, ErrMaxLifetime) }
 
 // Format prints what the context is of, and nothing that changes meanwhile.
 func (k *keep) Format(s fmt.State, _ rune) {

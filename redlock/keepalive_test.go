@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -177,10 +178,35 @@ func TestMaxLifetimeEndsTheContext(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c, WithMaxLifetime(10*time.Second))
 		held, _ := m.KeepAlive(t.Context())
-		after, why := lostBy(t, r, held)
-		require.InDelta(t, 10, after.Seconds(), 0.02)
-		require.ErrorIs(t, why, errLifetime)
+		since := r.now()
+		conntest.Soon(t, "the context ends", held.Done())
+		require.InDelta(t, 10, (r.now() - since).Seconds(), 0.02)
+		var why *RoundError
+		require.ErrorAs(t, context.Cause(held), &why)
+		require.Equal(t, "k", why.Key)
+		require.ErrorIs(t, why, ErrMaxLifetime)
+		require.NotErrorIs(t, why, ErrLost, "it is held still")
+		require.Zero(t, c.Stats().Lost)
 		require.NoError(t, m.Unlock(t.Context()), "it was held all the time")
+	})
+}
+
+// A lock that is lost at the end of its maximum lifetime is lost.
+func TestALossAtTheEndOfTheLifetimeIsALoss(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c, WithMaxLifetime(time.Second))
+		held, _ := m.KeepAlive(t.Context())
+		k := held.(*keep)
+		time.Sleep(time.Second / 2)
+		r.set(flush, 0, 1, 2)
+		require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
+		require.ErrorIs(t, context.Cause(held), ErrLost)
+
+		k.failure = unasked(opRenew, "k", ErrNotHeld, "")
+		require.ErrorIs(t, k.end(r.now()+time.Second), ErrLost, "the timer and the renewal have come at once")
+		k.failure = unasked(opRenew, "k", ErrNoQuorum, "")
+		k.until.Store(int64(conn.Forever))
+		require.ErrorIs(t, k.end(r.now()+time.Second), ErrMaxLifetime, "it is valid still")
 	})
 }
 
@@ -517,6 +543,6 @@ func TestMaxLifetimeOfAHandedOverLock(t *testing.T) {
 		time.Sleep(50 * time.Second)
 		require.NoError(t, held.Err())
 		time.Sleep(20 * time.Second)
-		require.ErrorIs(t, context.Cause(held), ErrLost)
+		require.ErrorIs(t, context.Cause(held), ErrMaxLifetime)
 	})
 }

@@ -224,6 +224,9 @@ func WithRoundTimeout(d time.Duration) Option {
 
 // WithMaxLifetime makes KeepAlive let go of the lock when it has been held for
 // d, so that a holder that hangs does not keep it for ever. d must be above zero.
+//
+// The context ends then with the cause [ErrMaxLifetime], and Do returns that error. It is no loss:
+// nobody else has had the lock. It is not renewed any more, and valid until Until, or Unlock.
 func WithMaxLifetime(d time.Duration) Option {
 	return func(o *options) {
 		if d <= 0 {

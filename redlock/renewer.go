@@ -122,7 +122,7 @@ func (r *renewer) remove(k *keep, why error) bool {
 	}
 	heap.Remove(&r.heap, k.index)
 	k.why = why
-	if why != nil { // counted before anybody can see the context done
+	if k.lost() { // counted before anybody can see the context done
 		r.core.stats.lost.Add(1)
 	}
 	k.hold.unlink(k)
@@ -134,7 +134,7 @@ func (r *renewer) remove(k *keep, why error) bool {
 func (r *renewer) finish(over []*keep) {
 	cancelAll(over)
 	for _, k := range over {
-		if k.why != nil {
+		if k.lost() {
 			r.core.observe.lost(k, k.hold.key, k.why)
 		}
 	}
@@ -173,7 +173,7 @@ func (r *renewer) expire(k *keep) {
 		r.mu.Unlock()
 		return
 	}
-	if k.index >= 0 && r.remove(k, k.loss(now)) {
+	if k.index >= 0 && r.remove(k, k.end(now)) {
 		over = append(over, k)
 		r.arm(now)
 	}
@@ -230,7 +230,7 @@ func (r *renewer) takeOutLost(h *hold, failure *RoundError, end func() *keep) (o
 		if failure != nil {
 			k.failure = failure
 		}
-		return k.loss(now)
+		return k.end(now)
 	})
 }
 
@@ -334,7 +334,7 @@ func (r *renewer) advance(now time.Duration) (over []*keep) {
 			r.remove(k, nil)
 			continue
 		case now >= deadline:
-			r.remove(k, k.loss(now))
+			r.remove(k, k.end(now))
 			over = append(over, k)
 			continue
 		case now < k.next && !(sharing && k.due && now >= k.next-k.hold.term.ttl/earliness):
