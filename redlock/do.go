@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -14,8 +15,8 @@ func FenceFrom(ctx context.Context) uint64 {
 	return fence
 }
 
-// Do holds the lock while fn runs. It waits for the lock as [Mutex.Lock] does, and keeps it alive
-// as [Mutex.KeepAlive] does. It releases the lock after fn has returned or panicked, even if ctx
+// Do holds the lock while fn runs. It waits for the lock as [Mutex.Lock] does, for as long as
+// [WithWait] says or until ctx ends, and keeps it alive as [Mutex.KeepAlive] does. It releases the lock after fn has returned or panicked, even if ctx
 // has ended; it does not if the client is closed.
 //
 // The context that fn gets ends with ctx, and no later than the moment the lock stops being
@@ -26,8 +27,8 @@ func FenceFrom(ctx context.Context) uint64 {
 // error wraps ErrLost too, even if fn returned nil, and even if only the release has found it
 // out. If the maximum lifetime has passed, it wraps ErrMaxLifetime in the same way. A release that could not be confirmed is no error: the key goes with its TTL.
 func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) (err error) {
-	m := c.NewMutex(key, ttl, opts...)
-	if err := m.Lock(ctx); err != nil {
+	m, o := c.newMutex(key, ttl, opts)
+	if err := m.lockWithin(ctx, &o); err != nil {
 		return err
 	}
 	defer func() {
@@ -53,4 +54,23 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 		}
 	}
 	return err
+}
+
+// lockWithin is Lock, with the bound of the options.
+func (m *Mutex) lockWithin(ctx context.Context, o *options) error {
+	if !o.bounded {
+		return m.Lock(ctx)
+	}
+	waiting, cancel := context.WithTimeout(ctx, o.wait)
+	defer cancel()
+	err := m.Lock(waiting)
+	var e *RoundError
+	if !errors.As(err, &e) || e.ended == nil || ctx.Err() != nil {
+		return err
+	}
+	if e.reason == nil { // no attempt was finished
+		return m.TryLock(ctx)
+	}
+	e.ended, e.cause, e.late = nil, nil, fmt.Sprintf("waited for %v", o.wait)
+	return e
 }

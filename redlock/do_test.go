@@ -118,3 +118,65 @@ func TestDoTellsOfAMaximumLifetime(t *testing.T) {
 		require.Zero(t, r.keys(), "it is released")
 	})
 }
+
+// The wait of a Do has a bound of its own.
+func TestDoWaitsNoLongerThanItIsTold(t *testing.T) {
+	simulated(t, 3, Config{Owner: "other"}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		held, stop := m.KeepAlive(t.Context())
+		for _, wait := range []time.Duration{0, time.Nanosecond, time.Millisecond, 100 * time.Millisecond, time.Minute} {
+			since := r.now()
+			err := c.Do(t.Context(), "k", ttl, func(context.Context) error { panic("not reached") }, WithWait(wait))
+			took := r.now() - since
+			require.ErrorIs(t, err, ErrHeld, "%v", wait)
+			require.NotErrorIs(t, err, context.DeadlineExceeded, "its context has not ended")
+			require.GreaterOrEqual(t, took, wait)
+			require.LessOrEqual(t, took, wait+3*time.Millisecond, "an attempt, or asking who holds it")
+			if wait > 10*time.Millisecond {
+				require.ErrorContains(t, err, "; held by other on 3 of 3 masters")
+				require.ErrorContains(t, err, "; waited for "+wait.String())
+			}
+			require.Zero(t, c.Stats().Waiting)
+		}
+
+		r.set(freeze, 0, 1)
+		err := c.Do(t.Context(), "j", ttl, nil, WithWait(time.Millisecond))
+		require.ErrorIs(t, err, ErrNoQuorum, "a bound that is shorter than a round does not hide why")
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		r.set(thaw, 0, 1)
+
+		// What ends first counts.
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errCause)
+		defer cancel()
+		for _, wait := range []time.Duration{0, time.Minute} {
+			err = c.Do(ctx, "k", ttl, nil, WithWait(wait))
+			if wait > 0 {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorIs(t, err, errCause)
+			}
+			require.ErrorIs(t, err, ErrHeld)
+		}
+
+		require.NoError(t, held.Err())
+		stop()
+		require.NoError(t, m.Extend(t.Context()))
+		time.AfterFunc(ttl/2, func() { m.Unlock(t.Context()) })
+		ran := false
+		require.NoError(t, c.Do(t.Context(), "k", ttl, func(ctx context.Context) error {
+			ran = true
+			time.Sleep(time.Minute)
+			return ctx.Err() // the bound is none of the work
+		}, WithWait(30*time.Second)))
+		require.True(t, ran)
+	})
+}
+
+func TestABoundedWaitIsForDo(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := c.NewMutex("k", ttl, WithWait(time.Second))
+		require.ErrorContains(t, m.Lock(t.Context()), "WithWait")
+		require.ErrorContains(t, m.TryLock(t.Context()), "WithWait")
+		require.ErrorContains(t, c.Do(t.Context(), "k", ttl, nil, WithWait(-1)), "below zero")
+		require.Zero(t, r.keys())
+	})
+}

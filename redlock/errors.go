@@ -67,6 +67,7 @@ type RoundError struct {
 	cut    bool   // the round ended before it was decided
 	note   string // for the reader of the message
 	held   string // likewise: who holds the key
+	late   string // likewise: for how long somebody has waited
 }
 
 // The operations, as RoundError.Op and Round.Op name them.
@@ -149,6 +150,9 @@ func (e *RoundError) Error() string {
 	}
 	if e.reason != nil && ended != "" {
 		b.WriteString("; " + ended)
+	}
+	if e.late != "" {
+		b.WriteString("; " + e.late)
 	}
 	for _, v := range e.Votes {
 		if v.Err != nil {

@@ -42,6 +42,15 @@ type Mutex struct {
 // NewMutex asks the masters nothing, and the client keeps nothing of a Mutex that is not held:
 // it can be forgotten. Reusing one saves only its allocation.
 func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex {
+	m, o := c.newMutex(key, ttl, opts)
+	if o.bounded {
+		m.refuse(errors.New("WithWait is for Client.Do: Lock waits until its context ends"))
+	}
+	return m
+}
+
+// newMutex is NewMutex, and also returns what the options have come to.
+func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex, options) {
 	c.check()
 	o := options{kind: plain{}, timeout: c.cfg.RoundTimeout}
 	if len(opts) > 0 {
@@ -83,9 +92,14 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 		m.invalid = fmt.Errorf("TTL %v leaves nothing after a clock drift of %v", ttl, m.term.drift)
 	}
 	if m.invalid != nil {
-		m.invalid = fmt.Errorf("redlock: mutex %s: %w", quoted(key), m.invalid)
+		m.refuse(m.invalid)
 	}
-	return m
+	return m, o
+}
+
+// refuse has every use of the Mutex fail with that error.
+func (m *Mutex) refuse(err error) {
+	m.invalid = fmt.Errorf("redlock: mutex %s: %w", quoted(m.key), err)
 }
 
 // aimAt has the next attempt be for a slot, counted from 0 on. One that the lock has not is that of a

@@ -21,6 +21,8 @@ type options struct {
 	token    string // that was handed over; empty if none was
 	timeout  time.Duration
 	lifetime time.Duration
+	wait     time.Duration // of Do for the lock, if bounded
+	bounded  bool
 	invalid  error // what is wrong with them
 }
 
@@ -219,6 +221,25 @@ func WithRoundTimeout(d time.Duration) Option {
 			o.invalid = fmt.Errorf("round timeout %v is not above zero", d)
 		}
 		o.timeout = d
+	}
+}
+
+// WithWait bounds how long [Client.Do] waits for the lock, apart from the context of the work. With 0 it
+// makes one attempt, as [Mutex.TryLock] does. Without this option it waits until its context ends.
+// d must not be below zero.
+//
+// A lock that could not be had in that time is an error that wraps ErrHeld or ErrNoQuorum, and not
+// the context's error: that says that the context has ended. With a d above 0, a holder is named in
+// it, as by [Mutex.Lock]. An attempt that is under way at the end of d is not cut short, so Do may
+// return a round later, and d is never too short for one attempt.
+//
+// A Mutex refuses it: its Lock has a context, and TryLock does not wait.
+func WithWait(d time.Duration) Option {
+	return func(o *options) {
+		if d < 0 {
+			o.invalid = fmt.Errorf("wait %v is below zero", d)
+		}
+		o.wait, o.bounded = d, true
 	}
 }
 
