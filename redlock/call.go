@@ -14,6 +14,7 @@ type call struct {
 	one     [1]*mux.Op // op, as the argument of Post
 	request request
 	token   []byte        // that the round is for
+	ttl     time.Duration // ... and for how long it is to be there
 	fence   uint64        // ... and its fence, or the hint for an acquire
 	term    uint64        // ... and that of the lease of an acquire; 0 without
 	waited  time.Duration // ... and for how long its Lock has waited
@@ -48,13 +49,13 @@ func (k *call) prepare(timeout time.Duration) {
 
 // grant is the lock that the round is about.
 func (k *call) grant(s *spec) grant {
-	return grant{key: s.key, token: k.token, ttl: s.term.ttl, fence: k.fence, waited: k.waited, sure: k.sure}
+	return grant{key: s.key, token: k.token, ttl: k.ttl, fence: k.fence, waited: k.waited, sure: k.sure}
 }
 
 // acquire makes the call an attempt to take the lock, under a fresh token, with a hint of the
 // fence.
 func (k *call) acquire(s *spec, owner string, hint uint64) {
-	k.token, k.fence, k.term = appendToken(k.token[:0], owner), hint, 0
+	k.token, k.fence, k.term, k.ttl = appendToken(k.token[:0], owner), hint, 0, s.life()
 	if s.slotted != nil {
 		k.token = s.slotted.mark(k.token, k.slot)
 	}
@@ -83,8 +84,8 @@ func (k *call) raise(s *spec, fence uint64) {
 
 // extend makes the call an extend of the lock that has the token and the fence. If it fails, only
 // all votes can tell whether the lock was lost.
-func (k *call) extend(s *spec, token []byte, fence uint64, restore bool) {
-	k.token, k.fence = append(k.token[:0], token...), fence
+func (k *call) extend(s *spec, token []byte, fence uint64, ttl time.Duration, restore bool) {
+	k.token, k.fence, k.ttl = append(k.token[:0], token...), fence, ttl
 	k.request.reset()
 	s.kind.extend(&k.request, k.grant(s), restore)
 	k.prepare(s.timeout)
@@ -95,11 +96,20 @@ func (k *call) extend(s *spec, token []byte, fence uint64, restore bool) {
 // long that takes, within the TTL: after that the lock is gone without it. If it fails, only
 // all votes can tell whether the lock was lost.
 func (k *call) release(s *spec, token []byte) {
-	k.token = append(k.token[:0], token...)
+	k.leave(s, token, 0)
+}
+
+// leave is release, but has the lock stay for the rest, if that is above 0 and it is ours.
+func (k *call) leave(s *spec, token []byte, rest time.Duration) {
+	k.token, k.ttl = append(k.token[:0], token...), rest
 	k.request.reset()
-	s.kind.release(&k.request, k.grant(s))
+	if rest > 0 {
+		s.lingers.linger(&k.request, k.grant(s))
+	} else {
+		s.kind.release(&k.request, k.grant(s))
+	}
 	k.prepare(s.timeout)
-	k.op.Persist, k.op.Thorough = s.term.ttl, true
+	k.op.Persist, k.op.Thorough = s.life(), true
 }
 
 // intend makes the call one that asks whether readers hold the lock, and leaves the intent of a writer.

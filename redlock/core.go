@@ -49,11 +49,12 @@ func (c *core) putCall(k *call) {
 	c.calls.Put(k)
 }
 
-// undo sends a release of the lock that has the token to all masters, and waits for no answer.
-func (c *core) undo(s *spec, token []byte) {
+// undo sends a release of the lock that has the token to all masters, and waits for no answer. It has
+// the lock stay for the rest, if that is above 0.
+func (c *core) undo(s *spec, token []byte, rest time.Duration) {
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.release(s, token)
+	k.leave(s, token, rest)
 	c.rounds.Send(&k.op)
 }
 

@@ -23,6 +23,8 @@ func FenceFrom(ctx context.Context) uint64 {
 // provably ours. Its cause is ErrLost then. fn should return when its context ends: the lock may
 // be another's.
 //
+// With [WithMinHold] the lock is left for a while if fn returned nil.
+//
 // Do returns the error of taking the lock, or that of fn. If the lock was lost while fn ran, the
 // error wraps ErrLost too, even if fn returned nil, and even if only the release has found it
 // out. If the maximum lifetime has passed, it wraps ErrMaxLifetime in the same way. A release that could not be confirmed is no error: the key goes with its TTL.
@@ -31,8 +33,9 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 	if err := m.lockWithin(ctx, &o); err != nil {
 		return err
 	}
+	stay := false // it has done its work, or is not to try again
 	defer func() {
-		e := m.unlock(context.WithoutCancel(ctx))
+		e := m.unlock(context.WithoutCancel(ctx), stay)
 		if e != nil && e.reason == ErrNotHeld && !errors.Is(err, ErrLost) {
 			lost := *e
 			lost.reason, lost.under = ErrLost, ErrNotHeld
@@ -46,7 +49,9 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 	} else if err != nil {
 		return unasked(opLock, key, nil, "").endedBy(ctx, held.Err())
 	}
+	stay = o.stubborn // if it panics
 	err = fn(held)
+	stay = stay || err == nil
 	why := context.Cause(held)
 	for _, end := range [...]error{ErrLost, ErrMaxLifetime} {
 		if errors.Is(why, end) && !errors.Is(err, end) {

@@ -544,6 +544,13 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 			return resp.AppendInt(nil, 1), true
 		}
 		return resp.AppendInt(nil, 0), true
+	case args[1] == lingerScript.hash || args[1] == lingerScript.text:
+		m.log = append(m.log, "linger "+key+" "+args[4])
+		if !there || v.token != args[4] {
+			return resp.AppendInt(nil, 0), true
+		}
+		m.keys[key] = fakeKey{v.token, min(v.expires, px(args[5]))}
+		return resp.AppendInt(nil, 1), true
 	case args[1] == extendScript.hash || args[1] == extendScript.text:
 		m.log = append(m.log, "extend "+key+" "+args[4])
 		switch {

@@ -590,11 +590,11 @@ func TestScriptsOfTheFence(t *testing.T) {
 				reply = want.acquire(string(k.token), number)
 				yes = reply > 0
 			case 1:
-				k.extend(s, token, number, restore)
+				k.extend(s, token, number, s.term.ttl, restore)
 				reply = want.extend(string(token), restore, number)
 				yes = reply == 1
 			case 2:
-				k.extend(s, token, 0, false)
+				k.extend(s, token, 0, s.term.ttl, false)
 				reply = want.adopt(string(token))
 				yes = reply >= 0
 			case 3:

@@ -22,6 +22,7 @@ type hold struct {
 	until time.Duration // end of the validity
 	gone  bool          // it is known to be lost
 	since time.Duration // when it was taken; 0 if unknown
+	stays time.Duration // until when the masters have it, though it is released; 0 if that is not known
 	keeps *keep         // its live KeepAlives
 
 	lease  lease // of the lock
@@ -143,6 +144,20 @@ func (h *hold) remaining(now func() time.Duration) time.Duration {
 	return h.left(now())
 }
 
+// rest returns for how long the masters are to have the lock, though it is released: 0 if they are
+// not. Of a lock that was handed over nobody here knows when it was taken: that counts from the
+// first look. mu is held.
+func (h *hold) rest(clock func() time.Duration) time.Duration {
+	if h.minHold == 0 {
+		return 0
+	}
+	now := clock()
+	if h.stays == 0 {
+		h.stays = conn.After(now, h.minHold)
+	}
+	return max(0, (h.stays - now + time.Millisecond - 1).Truncate(time.Millisecond))
+}
+
 // install makes it the hold of a lock that the call has just taken. It reports whether it is: a caller
 // that stood still until its lock was over may find that another has taken the next one, be it
 // that this is over, too. And of a lock that others can have beside it, two attempts at the same time
@@ -155,6 +170,7 @@ func (h *hold) install(k *call, until, now time.Duration) bool {
 	}
 	h.token, h.fence = append(h.token[:0], k.token...), k.fence
 	h.until, h.since, h.gone = until, now, false
+	h.stays = conn.After(h.term.started(until), h.minHold)
 	h.lease.begin(until)
 	if k.term != 0 && h.trying.term.Load() == k.term {
 		h.trying.ends.Store(int64(until))
@@ -196,7 +212,7 @@ func (h *hold) reset() (keeps *keep) {
 	keeps = h.keeps
 	h.lease.end()
 	h.trying.end()
-	h.token, h.fence, h.until, h.since, h.gone, h.keeps = h.token[:0], 0, 0, 0, false, nil
+	h.token, h.fence, h.until, h.since, h.stays, h.gone, h.keeps = h.token[:0], 0, 0, 0, 0, false, nil
 	return keeps
 }
 

@@ -82,6 +82,15 @@ type slotted interface {
 	mark(token []byte, slot int) []byte // appends the slot to a fresh token
 }
 
+// lingering is a kind whose lock can be left on the masters when it is released, for a rest of its
+// time. A linger never makes it last longer: a late one, or a debt, changes nothing any more.
+//
+//	linger    yes: the lock was there, and lasts for grant.ttl at most;  no: it was not there
+type lingering interface {
+	kind
+	linger(r *request, g grant)
+}
+
 // A request is what a round asks of each master, encoded. Its buffers are reused.
 type request struct {
 	command  []byte    // one or more commands
@@ -130,6 +139,9 @@ type traits struct {
 	slotted slotted  // kind, if the lock has slots; nil without
 	reader  bool     // it is a reader's: others may have it, too
 	lines   []string // see names; nil if that is the key
+
+	lingers lingering     // kind, if the lock is left on the masters when it is released; nil without
+	minHold time.Duration // for how long, counted as the validity is; 0 without
 }
 
 var ordinary traits
@@ -143,6 +155,9 @@ func (s *spec) names() []string {
 	}
 	return s.lines
 }
+
+// life is for how long an attempt sets the lock: for the TTL, and for as long as it is to be left.
+func (s *spec) life() time.Duration { return max(s.term.ttl, s.minHold) }
 
 // plural reports whether several holders can have the lock at a time.
 func (t *traits) plural() bool { return t.reader || t.slotted != nil }

@@ -85,10 +85,10 @@ type agreements [4096]atomic.Uint64
 
 var agreedSeed = maphash.MakeSeed()
 
-// entry returns the place of a lock, and what is there if it was agreed to in the minute of now. The
-// TTL is a part of it, as the mark lasts for as long as that asks for.
+// entry returns the place of a lock, and what is there if it was agreed to in the minute of now. Its
+// life is a part of it, as the mark lasts for as long as that asks for.
 func (a *agreements) entry(s *spec, now time.Duration) (at *atomic.Uint64, want uint64) {
-	h := maphash.String(agreedSeed, s.key) + uint64(s.slots())<<48 + uint64(s.term.ttl)*0x9e3779b97f4a7c15
+	h := maphash.String(agreedSeed, s.key) + uint64(s.slots())<<48 + uint64(s.life())*0x9e3779b97f4a7c15
 	return &a[h%uint64(len(a))], h + uint64(now/agreedFor) + 1
 }
 
@@ -202,6 +202,8 @@ func (p *permits) appendMark(dst []byte) []byte {
 }
 
 func (p *permits) release(r *request, g grant) { plain{}.release(r, p.at(g)) }
+
+func (p *permits) linger(r *request, g grant) { plain{}.linger(r, p.at(g)) }
 
 // look reads all slots. Of what a script reads, servers of different ages track different keys, so
 // EXISTS goes before it: that reads them all, too.

@@ -11,7 +11,7 @@ import (
 // way, so they exclude it, and it excludes them.
 type plain struct{}
 
-// In both scripts GET is called by pcall: a key that holds no string is not ours, which is an
+// In these scripts GET is called by pcall: a key that holds no string is not ours, which is an
 // answer and not an error.
 var (
 	// KEYS key, ARGV token.
@@ -19,6 +19,17 @@ var (
   return redis.call('DEL', KEYS[1])
 end
 return 0`)
+
+	// KEYS key, ARGV token, rest in ms. A key lives for the rest, or for less if it does so anyway. It
+	// returns 1, or 0 if the key is not ours.
+	lingerScript = newScript(`if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
+  return 0
+end
+local left = redis.call('PTTL', KEYS[1])
+if left < 0 or left > tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+return 1`)
 
 	// KEYS key, ARGV token, TTL in ms, whether it may be set again. A key is
 	// set again only where it is free, never where it is another's.
@@ -96,6 +107,12 @@ func (plain) release(r *request, g grant) {
 	d.Command = resp.AppendBulkString(d.Command, "DELIFEQ")
 	d.Command = resp.AppendBulkString(d.Command, g.key)
 	d.Command = resp.AppendBulk(d.Command, g.token)
+}
+
+// linger has no dialect: no command of any server leaves a key that ends earlier alone.
+func (plain) linger(r *request, g grant) {
+	r.judge = judgeInt
+	r.call(lingerScript, 2, func(dst []byte) []byte { return appendTerm(dst, g) }, g.key)
 }
 
 // look reads how long the key has to live. CLIENT CACHING YES makes the master promise to tell

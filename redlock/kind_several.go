@@ -57,6 +57,19 @@ if #ours > 0 then
 end
 return #ours == #KEYS and 1 or 0`)
 
+	// ARGV token, rest in ms. It returns 1 if all keys were ours.
+	severalLingerScript = newScript(`local values, ours = redis.call('MGET', unpack(KEYS)), 0
+for i = 1, #KEYS do
+  if values[i] == ARGV[1] then
+    ours = ours + 1
+    local left = redis.call('PTTL', KEYS[i])
+    if left < 0 or left > tonumber(ARGV[2]) then
+      redis.call('PEXPIRE', KEYS[i], ARGV[2])
+    end
+  end
+end
+return ours == #KEYS and 1 or 0`)
+
 	// It returns what PTTL does of one key: -2 if all are free, -1 if one never is, and else the
 	// longest time that one of them has to live.
 	severalLookScript = newScript(`local most = -2
@@ -98,6 +111,11 @@ func (s *several) extend(r *request, g grant, restore bool) {
 func (s *several) release(r *request, g grant) {
 	r.judge = judgeInt
 	r.call(severalReleaseScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, g.token) }, s.keys...)
+}
+
+func (s *several) linger(r *request, g grant) {
+	r.judge = judgeInt
+	r.call(severalLingerScript, 2, func(dst []byte) []byte { return appendTerm(dst, g) }, s.keys...)
 }
 
 // look reads when the last of the keys is free. A master promises to tell of what the script has

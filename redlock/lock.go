@@ -124,7 +124,7 @@ func (w *waiting) cleanUp() {
 	if w.acquired {
 		ended, end := context.WithCancel(context.Background())
 		end() // the release is sent, and not waited for
-		m.unlock(ended)
+		m.unlock(ended, false)
 	}
 }
 

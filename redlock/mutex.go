@@ -43,8 +43,11 @@ type Mutex struct {
 // it can be forgotten. Reusing one saves only its allocation.
 func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex {
 	m, o := c.newMutex(key, ttl, opts)
-	if o.bounded {
+	switch {
+	case o.bounded:
 		m.refuse(errors.New("WithWait is for Client.Do: Lock waits until its context ends"))
+	case o.stubborn:
+		m.refuse(errors.New("WithHoldOnError is for Client.Do: here it is Unlock or UnlockNow that decides"))
 	}
 	return m
 }
@@ -66,6 +69,10 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	m := &Mutex{client: c, invalid: o.invalid}
 	m.spec = spec{kind: o.kind, traits: &ordinary, key: key, term: newTerm(ttl, c.cfg.DriftFactor, c.cfg.MinDrift), timeout: o.timeout}
 	m.lifetime = o.lifetime
+	if 0 < o.minHold && o.minHold <= maxTTL {
+		o.minHold += newTerm(o.minHold, c.cfg.DriftFactor, c.cfg.MinDrift).drift + time.Millisecond - 1
+		o.minHold = o.minHold.Truncate(time.Millisecond)
+	}
 	if o.token != "" {
 		m.token = []byte(o.token)
 	}
@@ -86,6 +93,10 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		m.invalid = fmt.Errorf("TTL %v is not a whole number of milliseconds above zero", ttl)
 	case ttl > maxTTL:
 		m.invalid = fmt.Errorf("TTL %v is beyond a hundred years", ttl)
+	case o.minHold > maxTTL:
+		m.invalid = fmt.Errorf("a least hold of %v, clock drift included, is beyond a hundred years", o.minHold)
+	case c.cfg.RestartGuard > 0 && o.minHold > c.cfg.RestartGuard:
+		m.invalid = fmt.Errorf("a least hold of %v, clock drift included, is above Config.RestartGuard, %v, which is to be the longest of all", o.minHold, c.cfg.RestartGuard)
 	case c.cfg.RestartGuard > 0 && ttl > c.cfg.RestartGuard:
 		m.invalid = fmt.Errorf("TTL %v is above Config.RestartGuard, %v, which is to be the longest of all", ttl, c.cfg.RestartGuard)
 	case m.term.drift >= ttl:
@@ -236,7 +247,7 @@ func (m *Mutex) acquire(ctx context.Context, waited time.Duration, inTurn bool, 
 	if m.Remaining() > 0 {
 		return unasked(opLock, m.key, ErrHeld, byThisMutex)
 	}
-	c.guard.use(m.term.ttl)
+	c.guard.use(m.life())
 	m.clearExpired()
 	k := c.takeCall()
 	defer c.putCall(k)
@@ -256,7 +267,7 @@ func (m *Mutex) acquire(ctx context.Context, waited time.Duration, inTurn bool, 
 	taken, told := false, false
 	defer func() {
 		if taken && !told { // a context or an Observer has panicked: nobody knows that it is taken
-			c.renewer.giveBack(&m.hold, k.token, unasked(opLock, m.key, ErrNotHeld, ""))
+			c.renewer.giveBack(&m.hold, k.token, 0, unasked(opLock, m.key, ErrNotHeld, ""))
 		}
 	}()
 	switches := c.rechecker.switches.Load()
@@ -264,7 +275,7 @@ func (m *Mutex) acquire(ctx context.Context, waited time.Duration, inTurn bool, 
 	taken = e == nil
 	if taken && c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold) {
 		e = m.stale(opLock, k, err)
-		c.renewer.giveBack(&m.hold, k.token, unasked(opLock, m.key, ErrNotHeld, ""))
+		c.renewer.giveBack(&m.hold, k.token, 0, unasked(opLock, m.key, ErrNotHeld, ""))
 	}
 	c.stats.attempt(e, k.op.Decided-k.op.Started)
 	if e != nil {
@@ -289,7 +300,7 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 	defer func() { // also if the context panics
 		if !clean {
 			m.abandon(k.term)
-			c.undo(&m.spec, k.token)
+			c.undo(&m.spec, k.token, 0)
 		}
 		c.attempts.RUnlock()
 	}()
@@ -315,7 +326,7 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 		before := m.beside()
 		if m.install(k, until, now) {
 			if before != nil {
-				c.undo(&m.spec, before)
+				c.undo(&m.spec, before, m.minHold)
 			}
 			c.rechecker.add(&m.hold)
 			if m.slotted != nil && !k.sure {
@@ -345,8 +356,9 @@ func (m *Mutex) clearExpired() {
 	k := c.takeCall() // for its buffer: TryLock allocates nothing
 	defer c.putCall(k)
 	k.token = append(k.token[:0], m.token...) // which never becomes valid again
+	rest := m.rest(c.now)
 	m.mu.Unlock()
-	c.renewer.giveBack(&m.hold, k.token, nil)
+	c.renewer.giveBack(&m.hold, k.token, rest, nil)
 }
 
 // stale is the failure of a round that has succeeded with the vote of a master that was
@@ -386,7 +398,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	if err := ctx.Err(); err != nil {
 		return unasked(opExtend, m.key, nil, "").endedBy(ctx, err)
 	}
-	c.guard.use(m.term.ttl) // which nobody here has used yet if the lock was handed over
+	c.guard.use(m.life()) // which nobody here has used yet if the lock was handed over
 	x := extension{&c.core, &m.hold, c.takeCall()}
 	k := x.call
 	defer c.putCall(k)
@@ -479,13 +491,27 @@ func (m *Mutex) Unlock(ctx context.Context) error {
 	if m.invalid != nil {
 		return m.invalid
 	}
-	if e := m.unlock(ctx); e != nil {
+	if e := m.unlock(ctx, true); e != nil {
 		return e
 	}
 	return nil
 }
 
-func (m *Mutex) unlock(ctx context.Context) *RoundError {
+// UnlockNow is Unlock, but leaves nothing on the masters if the Mutex was made with [WithMinHold]: the
+// lock is free for the next one. It is for work that has failed.
+func (m *Mutex) UnlockNow(ctx context.Context) error {
+	m.of()
+	if m.invalid != nil {
+		return m.invalid
+	}
+	if e := m.unlock(ctx, false); e != nil {
+		return e
+	}
+	return nil
+}
+
+// unlock releases the lock. stay says that it is to be left for its least time.
+func (m *Mutex) unlock(ctx context.Context, stay bool) *RoundError {
 	c := m.client
 	k := c.takeCall()
 	defer c.putCall(k)
@@ -497,7 +523,11 @@ func (m *Mutex) unlock(ctx context.Context) *RoundError {
 		m.mu.Unlock()
 		return unasked(opUnlock, m.key, ErrNotHeld, "not locked")
 	}
-	k.release(&m.spec, m.token)
+	rest := time.Duration(0)
+	if stay {
+		rest = m.rest(c.now)
+	}
+	k.leave(&m.spec, m.token, rest)
 	_, slot, _ := cutSlot(k.token)
 	keeps := m.reset()
 	m.mu.Unlock()
@@ -507,7 +537,7 @@ func (m *Mutex) unlock(ctx context.Context) *RoundError {
 		defer func() {
 			if !finished { // a context has panicked: the release goes out nevertheless
 				c.rounds.Send(&k.op)
-				c.lines.released(slot, m.names()...)
+				m.released(slot, rest)
 			}
 		}()
 		c.renewer.finish(over)
@@ -517,7 +547,7 @@ func (m *Mutex) unlock(ctx context.Context) *RoundError {
 	c.rounds.Post(k.one[:]...)
 	// From here on a local waiter's attempt follows the release on every
 	// connection: it need not wait for the answers.
-	c.lines.released(slot, m.names()...)
+	m.released(slot, rest)
 	if since != 0 {
 		c.watches.noteReleased(now, since, m.names()...)
 		c.stats.hold.add(now - since)
@@ -533,4 +563,12 @@ func (m *Mutex) unlock(ctx context.Context) *RoundError {
 	}
 	c.tell(ctx, opUnlock, m.key, k, 0, e)
 	return e
+}
+
+// released tells the lines that the lock is free, if it is. Otherwise the first of them looks when its
+// time has come.
+func (m *Mutex) released(slot int, rest time.Duration) {
+	if rest == 0 {
+		m.client.lines.released(slot, m.names()...)
+	}
 }

@@ -21,6 +21,8 @@ type options struct {
 	token    string // that was handed over; empty if none was
 	timeout  time.Duration
 	lifetime time.Duration
+	minHold  time.Duration // that a lock is left on the masters; 0 for not at all
+	stubborn bool          // ... also by Do if its function fails
 	wait     time.Duration // of Do for the lock, if bounded
 	bounded  bool
 	invalid  error // what is wrong with them
@@ -35,12 +37,33 @@ const (
 	maxKeysTogether = 256 << 10 // bytes: all of them are in each command
 )
 
-// choose makes the lock one of the kind that the options ask for.
+// choose makes the lock the one that the options ask for.
 func (o *options) choose(s *spec, fenceMemory time.Duration) error {
+	if err := o.chooseKind(s, fenceMemory); err != nil {
+		return err
+	}
+	if o.minHold == 0 {
+		if o.stubborn {
+			return errors.New("WithHoldOnError says for how long only with WithMinHold")
+		}
+		return nil
+	}
+	t, ok := *s.traits, false
+	if t.lingers, ok = s.kind.(lingering); !ok {
+		return errors.New("readers hold the lock together, and writers wait: WithMinHold and WithShared do not go together")
+	}
+	t.minHold = o.minHold
+	s.traits = &t
+	return nil
+}
+
+// chooseKind makes the lock one of the kind that the options ask for.
+func (o *options) chooseKind(s *spec, fenceMemory time.Duration) error {
 	keys, err := together(s.key, o.more)
 	_, open := o.kind.(plain) // to be made another
 	several := len(keys) > 1
 	t := new(traits)
+	life := max(s.term.ttl, o.minHold)
 	switch {
 	case err != nil:
 		return err
@@ -63,19 +86,19 @@ func (o *options) choose(s *spec, fenceMemory time.Duration) error {
 		if o.permits*(len(s.key)+slotOverhead) > maxSlotBytes {
 			return fmt.Errorf("%d permits on a key of %d bytes are too many to be read at once", o.permits, len(s.key))
 		}
-		p := newPermits(s.key, s.term.ttl, o.permits)
+		p := newPermits(s.key, life, o.permits)
 		s.kind, t.slotted, t.lines = p, p, []string{p.prefix}
 	case o.shared && o.fence:
-		t.numbers, t.reader = newSharedFenced(s.key, s.term.ttl, fenceMemory), true
+		t.numbers, t.reader = newSharedFenced(s.key, life, fenceMemory), true
 	case o.shared:
 		s.kind, t.reader = newShared(s.key), true
 	case several && o.fence:
 		t.lines = keys
-		t.numbers = newSeveralFenced(newSeveral(keys), s.term.ttl, fenceMemory)
+		t.numbers = newSeveralFenced(newSeveral(keys), life, fenceMemory)
 	case several:
 		s.kind, t.lines = newSeveral(keys), keys
 	default:
-		t.numbers = newFenced(s.key, s.term.ttl, fenceMemory)
+		t.numbers = newFenced(s.key, life, fenceMemory)
 	}
 	if t.numbers != nil {
 		s.kind = t.numbers
@@ -242,6 +265,45 @@ func WithWait(d time.Duration) Option {
 		o.wait, o.bounded = d, true
 	}
 }
+
+// WithMinHold leaves the lock on the masters, when it is released, until d has passed since it was
+// taken. So what takes less than d runs once in d: whoever comes later by that much, as its clock is
+// late or it has waited, finds the lock held. Give it a d that is a good deal shorter than
+// the period of the work: of what runs every five minutes, four. With [WithPermits] at most k runs begin
+// in d.
+//
+// d counts as the validity does, from the beginning of the round that took the lock, and on the masters it
+// is longer by the clock drift that is allowed for. It is the least: a lock that is held for
+// longer is deleted when it is released.
+//
+//   - [Mutex.Unlock] leaves the lock, and [Mutex.UnlockNow] does not. [Client.Do] leaves it if its function
+//     returns nil, and deletes it if that fails, panics or never runs: the next one may try at once.
+//     WithHoldOnError has Do leave it after a failure, too.
+//   - A holder that dies, or forgets to unlock, leaves the lock for d or for the TTL, whichever is
+//     longer: the masters are told both when the lock is taken, and with each Extend and renewal. So the
+//     TTL can be much shorter than d. All that is said of the TTL is said of it, but for the end of a dead
+//     holder's lock, and that masters which restart do not vote for d if that is longer.
+//     Config.RestartGuard must not be below it.
+//   - A release that comes late, or is owed to a master that is down, makes no key last longer.
+//   - A lock that was lost is left where it is ours still. If others have it, that is theirs.
+//   - Of a lock that was handed over ([WithToken]) nobody knows when it was taken. d counts from the first
+//     Extend, or from Unlock: it may be held for longer, and never for less.
+//
+// Results are those of any Unlock: nil if a quorum had the lock still. It goes with all options but
+// [WithShared]. d must be above zero.
+func WithMinHold(d time.Duration) Option {
+	return func(o *options) {
+		if d <= 0 {
+			o.invalid = fmt.Errorf("least hold %v is not above zero", d)
+			return
+		}
+		o.minHold = d
+	}
+}
+
+// WithHoldOnError has [Client.Do] leave the lock for its least time ([WithMinHold]) also if its function
+// has failed or panicked: work that fails is not tried again in the period. A Mutex refuses it.
+func WithHoldOnError() Option { return func(o *options) { o.stubborn = true } }
 
 // WithMaxLifetime makes KeepAlive let go of the lock when it has been held for
 // d, so that a holder that hangs does not keep it for ever. d must be above zero.

@@ -425,7 +425,7 @@ func TestPanicOfAnObserverLeavesNoLockThatIsGivenBack(t *testing.T) {
 		defer stop()
 		token := []byte(m.Token())
 		c.observe.Lost = func(context.Context, string, error) { panic("the user's") }
-		require.PanicsWithValue(t, "the user's", func() { c.renewer.giveBack(&m.hold, token, nil) })
+		require.PanicsWithValue(t, "the user's", func() { c.renewer.giveBack(&m.hold, token, 0, nil) })
 		time.Sleep(10 * time.Millisecond)
 		require.Zero(t, r.keys())
 	})

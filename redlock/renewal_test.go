@@ -311,7 +311,7 @@ func TestGivingBackSparesTheNextLock(t *testing.T) {
 		held, stop := m.KeepAlive(t.Context())
 		defer stop()
 		token := m.Token()
-		c.renewer.giveBack(&m.hold, []byte("the former"), nil)
+		c.renewer.giveBack(&m.hold, []byte("the former"), 0, nil)
 		time.Sleep(10 * time.Millisecond)
 		require.Equal(t, token, m.Token())
 		require.Equal(t, 3, r.holders("k", token))

@@ -195,22 +195,27 @@ func (r *renewer) retire(keeps *keep) (over []*keep) {
 // lose notes that the lock with that token is lost, by a round that failed like that. It
 // releases what the round may have set again on some masters, and ends the KeepAlives.
 func (r *renewer) lose(h *hold, token []byte, failure *RoundError) {
-	over := r.takeOutLost(h, failure, func() *keep { return h.lose(token, r.core.now()) })
-	r.core.undo(&h.spec, token)
+	var rest time.Duration
+	over := r.takeOutLost(h, failure, func() *keep {
+		now := r.core.now()
+		rest = h.rest(r.core.now) // whoever gives the lock back decides whether it stays
+		return h.lose(token, now)
+	})
+	r.core.undo(&h.spec, token, rest)
 	r.finish(over)
 }
 
 // giveBack makes the hold one of no lock, if it has the lock with that token, ends its
-// KeepAlives and has the lock released. failure is how the last round on it failed, if that is
-// why.
-func (r *renewer) giveBack(h *hold, token []byte, failure *RoundError) {
+// KeepAlives and has the lock released, or stay for the rest. failure is how the last round on it
+// failed, if that is why.
+func (r *renewer) giveBack(h *hold, token []byte, rest time.Duration, failure *RoundError) {
 	over := r.takeOutLost(h, failure, func() *keep {
 		if !h.has(token) {
 			return nil
 		}
 		return h.reset()
 	})
-	defer r.core.undo(&h.spec, token) // also if a context panics
+	defer r.core.undo(&h.spec, token, rest) // also if a context panics
 	r.finish(over)
 }
 

@@ -35,7 +35,7 @@ func TestCommandsOnTheWire(t *testing.T) {
 	require.Equal(t, []string{"DELIFEQ", "a key", token}, words(k.op.Dialects[1].Command))
 	require.Equal(t, conn.DelIfEq, k.op.Dialects[1].Needs)
 
-	k.extend(&m.spec, []byte(token), 0, true)
+	k.extend(&m.spec, []byte(token), 0, 10*time.Second, true)
 	require.Equal(t, []string{"SET", "a key", token, "IFEQ", token, "PX", "10000"}, words(k.op.Dialects[0].Command))
 	require.Equal(t, conn.SetIfEq, k.op.Dialects[0].Needs)
 	require.Empty(t, k.op.Dialects[1].Command)
@@ -43,7 +43,7 @@ func TestCommandsOnTheWire(t *testing.T) {
 	require.Equal(t, []string{"EVAL", extendScript.text, "1", "a key", token, "10000", "1"}, words(k.op.Fallback))
 	require.Zero(t, k.op.Persist)
 
-	k.extend(&m.spec, []byte(token), 0, false)
+	k.extend(&m.spec, []byte(token), 0, 10*time.Second, false)
 	require.Equal(t, []string{"EVAL", extendScript.text, "1", "a key", token, "10000", "0"}, words(k.op.Fallback))
 
 	k.holders("a key", options{}, time.Second)

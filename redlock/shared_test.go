@@ -399,13 +399,13 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 			switch verb {
 			case 0, 1:
 				waited := time.Duration(random.IntN(2)) * 2 * time.Hour
-				k.token, k.waited = append(k.token[:0], token...), waited
+				k.token, k.ttl, k.waited = append(k.token[:0], token...), s.term.ttl, waited
 				k.request.reset()
 				s.kind.acquire(&k.request, k.grant(s))
 				k.prepare(s.timeout)
 				reply = want.acquire(token, now, ms, waited.Milliseconds())
 			case 2, 3:
-				k.extend(s, []byte(token), 0, restore)
+				k.extend(s, []byte(token), 0, s.term.ttl, restore)
 				reply = want.extend(token, now, ms, restore)
 			case 4, 5:
 				k.release(s, []byte(token))

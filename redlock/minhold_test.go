@@ -1,0 +1,418 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	least      = 10 * time.Second
+	leastDrift = least/100 + 2*time.Millisecond
+)
+
+// ends returns when the key ends on the master that has it for longest; 0 if none has it.
+func (r *fakeRounds) ends(key string) (ends time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.masters {
+		if v, there := m.get(key); there {
+			ends = max(ends, v.expires)
+		}
+	}
+	return ends
+}
+
+func TestMinHoldLeavesTheLockUntilItsTime(t *testing.T) {
+	for name, opts := range map[string][]Option{"": nil, "after a failure": {WithHoldOnError()}} {
+		for _, works := range []time.Duration{0, time.Second, 2 * ttl} {
+			t.Run(name+" "+works.String(), func(t *testing.T) {
+				simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+					began := r.now()
+					err := c.Do(t.Context(), "k", ttl, func(context.Context) error {
+						time.Sleep(works)
+						if opts != nil {
+							return errCause
+						}
+						return nil
+					}, append(opts, WithMinHold(least))...)
+					require.Equal(t, opts != nil, err == errCause, "%v", err)
+					require.EqualValues(t, 1, c.Stats().Released)
+					for r.now() < began+least-10*time.Millisecond {
+						require.ErrorIs(t, c.NewMutex("k", ttl).TryLock(t.Context()), ErrHeld)
+						time.Sleep(100 * time.Millisecond)
+					}
+					time.Sleep(began + least + leastDrift + 5*time.Millisecond - r.now())
+					require.NoError(t, c.NewMutex("k", ttl).TryLock(t.Context()), "no longer than that")
+				})
+			})
+		}
+	}
+}
+
+func TestMinHoldDeletesWhatWasHeldForLonger(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		require.NoError(t, c.Do(t.Context(), "k", ttl, func(context.Context) error {
+			time.Sleep(least + leastDrift)
+			return nil
+		}, WithMinHold(least)))
+		time.Sleep(2 * time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}
+
+func TestMinHoldEndsWithAFailure(t *testing.T) {
+	for name, fn := range map[string]func(context.Context) error{
+		"error":  func(context.Context) error { return errCause },
+		"panic":  func(context.Context) error { panic("no") },
+		"Goexit": func(context.Context) error { runtime.Goexit(); return nil },
+	} {
+		for _, stubborn := range []bool{false, true} {
+			t.Run(name+" "+strconv.FormatBool(stubborn), func(t *testing.T) {
+				simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+					opts := []Option{WithMinHold(least)}
+					if stubborn {
+						opts = append(opts, WithHoldOnError())
+					}
+					var wg sync.WaitGroup
+					wg.Go(func() {
+						defer func() { recover() }()
+						c.Do(t.Context(), "k", ttl, fn, opts...)
+					})
+					wg.Wait()
+					time.Sleep(2 * time.Millisecond)
+					require.Equal(t, stubborn, r.keys() == 3, "%d keys", r.keys())
+				})
+			})
+		}
+	}
+	t.Run("never run", func(t *testing.T) {
+		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+			ctx, cancel := context.WithCancel(t.Context())
+			c.observe.Round = func(_ context.Context, r Round) {
+				if r.Op == opLock {
+					cancel()
+				}
+			}
+			err := c.Do(ctx, "k", ttl, func(context.Context) error { panic("not reached") }, WithMinHold(least), WithHoldOnError())
+			require.ErrorIs(t, err, context.Canceled)
+			time.Sleep(2 * time.Millisecond)
+			require.Zero(t, r.keys(), "nothing was done in this period")
+		})
+	})
+}
+
+func TestUnlockNowLeavesNothing(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c, WithMinHold(least))
+		require.NoError(t, m.UnlockNow(t.Context()))
+		time.Sleep(2 * time.Millisecond)
+		require.Zero(t, r.keys())
+		require.ErrorIs(t, m.UnlockNow(t.Context()), ErrNotHeld)
+		m = taken(t, c)
+		require.NoError(t, m.UnlockNow(t.Context()))
+		time.Sleep(2 * time.Millisecond)
+		require.Zero(t, r.keys())
+		require.ErrorContains(t, c.NewMutex("", ttl).UnlockNow(t.Context()), "empty")
+	})
+}
+
+// Whoever dies leaves the lock for the least time or the TTL, whichever is longer, at every moment.
+func TestMinHoldOutlivesItsHolder(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		began := r.now()
+		m := taken(t, c, WithMinHold(least))
+		require.Less(t, m.Remaining(), ttl, "it is no longer valid than without")
+		held, stop := m.KeepAlive(t.Context())
+		for r.now() < began+2*least {
+			until := max(began+least, r.now()+ttl/2)
+			require.GreaterOrEqual(t, r.ends("k"), until)
+			require.LessOrEqual(t, r.ends("k"), max(began+least+leastDrift, r.now()+ttl)+5*time.Millisecond)
+			if r.now() < began+least {
+				require.NoError(t, m.Extend(t.Context()))
+				require.GreaterOrEqual(t, r.ends("k"), until)
+			}
+			time.Sleep(ttl / 7)
+		}
+		require.NoError(t, held.Err())
+		stop()
+		time.Sleep(ttl)
+		require.Zero(t, r.keys(), "when its time has passed the TTL counts")
+	})
+}
+
+// An expired lock that nobody has released is left like that of a holder who has died.
+func TestMinHoldOfAnExpiredLock(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c, WithMinHold(least))
+		token := m.Token()
+		time.Sleep(ttl)
+		require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld, "its own key is there for its least time")
+		require.Equal(t, 3, r.holders("k", token))
+		time.Sleep(least + leastDrift - ttl)
+		require.NoError(t, m.TryLock(t.Context()))
+		time.Sleep(ttl)
+		require.NoError(t, m.UnlockNow(t.Context()), "nobody else had it, and a quorum deleted it")
+		time.Sleep(2 * time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}
+
+// A loss that nothing on the masters shows (they were away for longer than the validity) leaves the
+// lock where it is, so the work that was done is not done again.
+func TestMinHoldOutlivesALoss(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		began := r.now()
+		err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {
+			r.set(freeze, 0, 1, 2)
+			conntest.Soon(t, "the context ends", held.Done())
+			r.set(thaw, 0, 1, 2)
+			return nil
+		}, WithMinHold(least))
+		require.ErrorIs(t, err, ErrLost)
+		time.Sleep(2 * time.Millisecond)
+		require.Equal(t, 3, r.keys())
+		require.LessOrEqual(t, r.ends("k"), began+least+leastDrift+5*time.Millisecond)
+		require.GreaterOrEqual(t, r.ends("k"), began+least)
+	})
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c, WithMinHold(least))
+		token := m.Token()
+		r.set(func(m *fakeMaster) { delete(m.keys, "k") }, 0, 1)
+		require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
+		r.set(func(m *fakeMaster) { m.keys["k"] = fakeKey{"another's", r.clock() + time.Minute} }, 0, 1)
+		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+		require.Equal(t, 2, r.holders("k", "another's"))
+		require.LessOrEqual(t, r.holders("k", token), 1)
+	})
+}
+
+// A release that comes late does not make a key last longer.
+func TestALateReleaseProlongsNothing(t *testing.T) {
+	for name, away := range map[string][2]func(*fakeMaster){
+		"down":   {fail, func(m *fakeMaster) { m.down = nil }},
+		"frozen": {freeze, thaw},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				began := r.now()
+				m := taken(t, c, WithMinHold(least))
+				r.set(away[0], 2)
+				require.NoError(t, m.Unlock(t.Context()))
+				time.Sleep(least / 2)
+				r.set(away[1], 2)
+				time.Sleep(2 * time.Millisecond)
+				require.Contains(t, r.logs(2), "linger k "+r.masters[2].keys["k"].token, "the debt is delivered")
+				require.LessOrEqual(t, r.ends("k"), began+least+leastDrift+5*time.Millisecond)
+			})
+		})
+	}
+}
+
+// A release that could not be delivered costs the least time nothing, nor does one that was not asked for.
+func TestUnlockWithMinHoldSaysWhatUnlockSays(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c, WithMinHold(least))
+		r.set(fail, 0, 1)
+		require.ErrorIs(t, m.Unlock(t.Context()), ErrNoQuorum)
+		r.set(func(m *fakeMaster) { m.down = nil }, 0, 1)
+		time.Sleep(2 * time.Millisecond)
+		require.Equal(t, 3, r.keys(), "nobody has it before its time")
+		time.Sleep(least + leastDrift)
+		m = taken(t, c, WithMinHold(least))
+		r.set(flush, 0, 1, 2)
+		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		m = taken(t, c, WithMinHold(least))
+		require.ErrorIs(t, m.Unlock(ctx), context.Canceled)
+		time.Sleep(2 * time.Millisecond)
+		require.Equal(t, 3, r.keys())
+	})
+}
+
+// Nobody here knows when a lock was taken that was handed over.
+func TestMinHoldOfAHandedOverLock(t *testing.T) {
+	for _, extend := range []bool{false, true} {
+		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+			first := taken(t, c, WithMinHold(least))
+			ends := r.ends("k")
+			time.Sleep(time.Second)
+			m := c.NewMutex("k", ttl, WithToken(first.Token()), WithMinHold(least))
+			if extend {
+				require.NoError(t, m.Extend(t.Context()))
+				require.GreaterOrEqual(t, r.ends("k"), ends, "the first holder's time is not cut short")
+				ends = r.ends("k")
+				time.Sleep(time.Second)
+			}
+			require.NoError(t, m.Unlock(t.Context()))
+			time.Sleep(2 * time.Millisecond)
+			require.Equal(t, 3, r.keys())
+			require.InDelta(t, ends, r.ends("k"), float64(5*time.Millisecond))
+		})
+	}
+}
+
+// Waiters of the same client are not told of a release that frees nothing.
+func TestWaitersOutlastTheLeastHold(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		began := r.now()
+		m := taken(t, c, WithMinHold(least))
+		got := make(chan error, 1)
+		go func() { got <- c.NewMutex("k", ttl).Lock(t.Context()) }()
+		time.Sleep(time.Second)
+		before := c.Stats().WokenLocal
+		require.NoError(t, m.Unlock(t.Context()))
+		time.Sleep(2 * time.Millisecond)
+		require.Equal(t, before, c.Stats().WokenLocal)
+		require.NoError(t, <-got)
+		require.GreaterOrEqual(t, r.now(), began+least)
+		require.Less(t, r.now(), began+least+leastDrift+2*pollMax+pollMin)
+	})
+}
+
+func TestWhatMinHoldDoesNotGoTogetherWith(t *testing.T) {
+	simulated(t, 3, Config{RestartGuard: time.Minute}, func(t *testing.T, c *Client, r *fakeRounds) {
+		for says, opts := range map[string][]Option{
+			"WithMinHold and WithShared": {WithMinHold(least), WithShared()},
+			"WithShared do not go":       {WithMinHold(least), WithShared(), WithFence()},
+			"only with WithMinHold":      {WithHoldOnError()},
+			"not above zero":             {WithMinHold(0)},
+			"hundred years":              {WithMinHold(1<<63 - 1)},
+			"RestartGuard":               {WithMinHold(time.Minute)},
+		} {
+			err := c.Do(t.Context(), "k", ttl, nil, opts...)
+			require.ErrorContains(t, err, says)
+		}
+		require.ErrorContains(t, c.NewMutex("k", ttl, WithMinHold(least), WithHoldOnError()).TryLock(t.Context()), "WithHoldOnError is for Client.Do")
+		m := taken(t, c, WithMinHold(59*time.Second))
+		require.Equal(t, int64(59*time.Second+592*time.Millisecond), c.guard.longest.Load(), "a master that restarts must not vote before")
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+}
+
+// Once in the period, whoever comes when: the reason for it.
+func TestOnceInThePeriod(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	const period = 700 * time.Millisecond
+	for name, wait := range map[string][]Option{"who does not wait": {WithWait(0)}, "who waits": nil} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			var began []time.Time
+			var wg sync.WaitGroup
+			for range 3 {
+				c := opened(t, masters.Addrs(), nil)
+				wg.Go(func() {
+					for deadline := time.Now().Add(4 * period); time.Now().Before(deadline); {
+						err := c.Do(t.Context(), name, 200*time.Millisecond, func(context.Context) error {
+							mu.Lock()
+							defer mu.Unlock()
+							began = append(began, time.Now())
+							return nil
+						}, append(wait, WithMinHold(period))...)
+						if err != nil && !errors.Is(err, ErrHeld) {
+							t.Error(err)
+						}
+						time.Sleep(time.Millisecond)
+					}
+				})
+			}
+			wg.Wait()
+			require.GreaterOrEqual(t, len(began), 3, "it does go on")
+			for i := range began[1:] {
+				// A lock counts from the beginning of its round, which was a moment before.
+				require.Greater(t, began[i+1].Sub(began[i]), period-100*time.Millisecond)
+			}
+		})
+	}
+}
+
+// With permits, so many begin in a period.
+func TestSoManyInThePeriod(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	var ran atomic.Int32
+	once := func() error {
+		return c.Do(t.Context(), "k", time.Second, func(context.Context) error { ran.Add(1); return nil },
+			WithWait(0), WithPermits(3), WithMinHold(time.Minute))
+	}
+	for range 3 {
+		require.NoError(t, once())
+	}
+	require.ErrorIs(t, once(), ErrHeld)
+	require.EqualValues(t, 3, ran.Load())
+}
+
+// A linger against what it is to do, on each kind of lock.
+func TestLingerLeavesWhatIsOurs(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	c := opened(t, masters.Addrs(), nil)
+	for name, lock := range map[string]struct {
+		opts []Option
+		keys []string
+	}{
+		"plain":             {nil, []string{"a"}},
+		"fenced":            {[]Option{WithFence()}, []string{"a"}},
+		"several":           {[]Option{WithKeys("b")}, []string{"a", "b"}},
+		"several, fenced":   {[]Option{WithKeys("b"), WithFence()}, []string{"a", "b"}},
+		"permits":           {[]Option{WithPermits(1)}, []string{"{a}:permit:1/1"}},
+		"on a short leash":  {nil, []string{"a"}},
+		"somebody persists": {nil, []string{"a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			command(t, masters, 0, "FLUSHALL")
+			m := c.NewMutex("a", time.Second, append(lock.opts, WithMinHold(time.Minute))...)
+			left := func(key string) int64 {
+				v, err := masters.Do(0, "PTTL", key)
+				require.NoError(t, err)
+				return v.(int64)
+			}
+			require.NoError(t, m.TryLock(t.Context()))
+			token := m.Token()
+			for _, key := range lock.keys {
+				require.InDelta(t, 60_602, left(key), 2000)
+			}
+			switch name {
+			case "on a short leash":
+				command(t, masters, 0, "PEXPIRE", "a", "30000")
+			case "somebody persists":
+				command(t, masters, 0, "PERSIST", "a")
+			}
+			require.NoError(t, m.Unlock(t.Context()))
+			for _, key := range lock.keys {
+				most := int64(60_602)
+				if name == "on a short leash" {
+					most = 30_000
+				}
+				require.InDelta(t, most, left(key), 2000)
+				require.LessOrEqual(t, left(key), most)
+			}
+			// A shorter rest cuts it, and no rest deletes it.
+			short := c.NewMutex("a", time.Second, append(lock.opts, WithMinHold(time.Second), WithToken(token))...)
+			require.NoError(t, short.Unlock(t.Context()))
+			for _, key := range lock.keys {
+				require.Positive(t, left(key))
+				require.LessOrEqual(t, left(key), int64(1012))
+			}
+			last := lock.keys[len(lock.keys)-1]
+			command(t, masters, 0, "SET", last, "another's")
+			stranger := c.NewMutex("a", time.Second, append(lock.opts, WithMinHold(time.Minute), WithToken(token))...)
+			require.ErrorIs(t, stranger.Unlock(t.Context()), ErrNotHeld)
+			require.EqualValues(t, -1, left(last), "another's key is left alone")
+			command(t, masters, 0, "DEL", last)
+			command(t, masters, 0, "RPUSH", last, "no string")
+			stranger = c.NewMutex("a", time.Second, append(lock.opts, WithMinHold(time.Minute), WithToken(token))...)
+			require.ErrorIs(t, stranger.Unlock(t.Context()), ErrNotHeld)
+			require.EqualValues(t, -1, left(last))
+		})
+	}
+}
