@@ -23,9 +23,6 @@ const (
 	maxRoundTimeout = 500 * time.Millisecond
 )
 
-// NoOwner as Config.Owner makes tokens that name nobody.
-const NoOwner = "-"
-
 // AlwaysHandOver as Config.Handovers gives a released lock to the next waiter of this client,
 // however often that has been so in a row.
 const AlwaysHandOver = -1

@@ -140,6 +140,8 @@ type traits struct {
 	reader  bool     // it is a reader's: others may have it, too
 	lines   []string // see names; nil if that is the key
 
+	owner string // in its tokens, instead of the client's; empty if that is meant
+
 	lingers lingering     // kind, if the lock is left on the masters when it is released; nil without
 	minHold time.Duration // for how long, counted as the validity is; 0 without
 }

@@ -237,6 +237,17 @@ func (m *Mutex) tryOthers(ctx context.Context, e *RoundError) *RoundError {
 	return e
 }
 
+// namedOwner returns the owner that its tokens name; empty for none.
+func (m *Mutex) namedOwner() string {
+	switch m.owner {
+	case "":
+		return m.client.owner
+	case NoOwner:
+		return ""
+	}
+	return m.owner
+}
+
 // acquire is one attempt, after its Lock has waited: in one burst, or in turn where others are
 // known to contend.
 func (m *Mutex) acquire(ctx context.Context, waited time.Duration, inTurn bool, likely mux.Set) *RoundError {
@@ -259,7 +270,7 @@ func (m *Mutex) acquire(ctx context.Context, waited time.Duration, inTurn bool, 
 	if m.slotted != nil {
 		k.slot, k.sure = m.slot(), c.agreed.lately(&m.spec, c.now())
 	}
-	k.acquire(&m.spec, c.owner, hint)
+	k.acquire(&m.spec, m.namedOwner(), hint)
 	if len(k.op.Fallback) > 0 {
 		k.term = m.begin()
 		k.op.Lease, k.op.Term = &m.trying, k.term

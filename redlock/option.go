@@ -19,6 +19,7 @@ type options struct {
 	shared   bool
 	permits  int    // 0 for a lock that has none
 	token    string // that was handed over; empty if none was
+	owner    string // that is named in tokens; empty for the client's
 	timeout  time.Duration
 	lifetime time.Duration
 	minHold  time.Duration // that a lock is left on the masters; 0 for not at all
@@ -42,17 +43,20 @@ func (o *options) choose(s *spec, fenceMemory time.Duration) error {
 	if err := o.chooseKind(s, fenceMemory); err != nil {
 		return err
 	}
-	if o.minHold == 0 {
-		if o.stubborn {
-			return errors.New("WithHoldOnError says for how long only with WithMinHold")
-		}
+	if o.stubborn && o.minHold == 0 {
+		return errors.New("WithHoldOnError says for how long only with WithMinHold")
+	}
+	if o.owner == "" && o.minHold == 0 {
 		return nil
 	}
-	t, ok := *s.traits, false
-	if t.lingers, ok = s.kind.(lingering); !ok {
+	t, ok := *s.traits, true
+	if o.minHold > 0 {
+		t.lingers, ok = s.kind.(lingering)
+	}
+	if !ok {
 		return errors.New("readers hold the lock together, and writers wait: WithMinHold and WithShared do not go together")
 	}
-	t.minHold = o.minHold
+	t.owner, t.minHold = o.owner, o.minHold
 	s.traits = &t
 	return nil
 }
@@ -234,6 +238,21 @@ func WithToken(token string) Option {
 			return
 		}
 		o.token = token
+	}
+}
+
+// WithOwner publishes a value with the lock, in place of Config.Owner: whoever asks who holds the lock
+// is told it ([Client.Watch], [Holder.Owner], [RoundError].HeldBy). An address is of most use, so that
+// others find the holder. It is a part of the token, so it is there from the moment that the lock is
+// taken, and it goes with it. It is printable ASCII without spaces, 1 to 128 bytes; [NoOwner] names nobody.
+func WithOwner(value string) Option {
+	return func(o *options) {
+		if value == "" {
+			o.invalid = errors.New("the owner is empty: NoOwner names nobody")
+		} else if err := checkOwner(value); err != nil {
+			o.invalid = err
+		}
+		o.owner = value
 	}
 }
 

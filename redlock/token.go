@@ -32,6 +32,9 @@ func appendToken(dst []byte, owner string) []byte {
 	return base64.RawURLEncoding.AppendEncode(dst, raw[:])
 }
 
+// NoOwner as Config.Owner, and for WithOwner, makes tokens that name nobody.
+const NoOwner = "-"
+
 // appendSlot appends to a token the slot that it is for, and how many there are: ".3.4". No other
 // part of our tokens has a dot.
 func appendSlot(token []byte, slot, of int) []byte {

@@ -131,3 +131,21 @@ func TestTokenThatIsTooLongIsRefused(t *testing.T) {
 		require.Len(t, r.logs(0), 1)
 	})
 }
+
+func TestALockNamesTheOwnerThatItIsGiven(t *testing.T) {
+	simulated(t, 3, Config{Owner: "client"}, func(t *testing.T, c *Client, r *fakeRounds) {
+		long := strings.Repeat("x", maxOwner)
+		for _, kind := range [][]Option{nil, {WithFence()}, {WithKeys("j")}, {WithMinHold(time.Second)}} {
+			for value, want := range map[string]string{"10.0.0.7:8080": "10.0.0.7:8080", "http://a/b": "http://a/b", NoOwner: "", long: long} {
+				m := c.NewMutex("k", ttl, append(kind, WithOwner(value))...)
+				require.NoError(t, m.TryLock(t.Context()))
+				require.Equal(t, want, ownerOf(m.Token()))
+				require.NoError(t, m.UnlockNow(t.Context()))
+			}
+		}
+		require.Equal(t, "client", ownerOf(taken(t, c).Token()))
+		for _, value := range []string{"", "a b", "caf\u00e9", "a\n", long + "x"} {
+			require.ErrorContains(t, c.NewMutex("k", ttl, WithOwner(value)).TryLock(t.Context()), "owner")
+		}
+	})
+}
