@@ -48,7 +48,7 @@ var (
 // the masters have this type. errors.Is and errors.As look into it, and into the masters' own
 // errors.
 type RoundError struct {
-	Op    string // "open", "lock", "extend", "unlock", "renew", "recheck", "holders"
+	Op    string // "open", "lock", "extend", "unlock", "renew", "recheck", "holders", "lead", "watch"
 	Key   string // empty for "open"
 	Votes []Vote // one for each master; nil if none was asked
 
@@ -79,6 +79,8 @@ const (
 	opRenew   = "renew"
 	opRecheck = "recheck"
 	opHolders = "holders"
+	opLead    = "lead"
+	opWatch   = "watch"
 )
 
 // Notes of a RoundError.

@@ -20,7 +20,7 @@ var layers = []string{
 	"kind_plain", "kind_several", "kind_shared", "kind_permits", "kind_fenced", "kind_several_fenced",
 	"kind_shared_fenced", "call", "core",
 	"hold", "extension", "keep", "renewer", "recheck", "guard", "turn", "watch", "standing", "queue",
-	"option", "config", "client", "mutex", "holders", "lock", "do", "doc",
+	"option", "config", "client", "mutex", "holders", "lock", "do", "lead", "watcher", "doc",
 }
 
 // upward is what runs the other way all the same: a hold has its KeepAlives, which it moves, and

@@ -1,0 +1,141 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// Lead runs fn whenever this process leads, which is when it holds the lock on the key. It campaigns,
+// which is to wait for the lock as [Mutex.Lock] does; runs fn while the lock is kept alive; steps down,
+// which is to release the lock; and campaigns again, until ctx ends.
+//
+// At any time at most one process leads, as far as the lock excludes (see the package comment). The next
+// leader takes the lock after the end of the validity of the last one, or after its release. A
+// leader that dies is followed when its TTL has passed, one that steps down at once. The term is the
+// lock's fence, FenceFrom(ctx), which grows with each leader: what fn writes elsewhere should carry
+// it. WithFence need not be given. It goes with all locks but those with permits: [WithPermits] makes
+// up to k processes lead.
+//
+// The context of fn ends when ctx does, when the leadership is lost (its cause is ErrLost then, and it
+// ends no later than the validity does), or when the term is over ([WithMaxLifetime], with the cause
+// ErrMaxLifetime). fn must return then. The lock is renewed, and kept, until fn has returned, however
+// long that takes after the end of ctx: nobody else leads while it cleans up. Nor does Lead itself
+// begin another term before.
+//
+// What fn returns:
+//
+//	nil, before its context has ended        it steps down, and campaigns again after a pause of a tenth to a
+//	                                         fifth of the TTL: others come first
+//	an error, before its context has ended   it steps down, and Lead returns the error
+//	anything, after a loss                   Lead campaigns again: the error may be that of the loss
+//	anything, after the end of a term        likewise, after the pause
+//	anything, after the end of ctx           Lead returns ctx's error and cause, and that of fn if it is
+//	                                         another
+//
+// If fn panics, Lead steps down and panics. Apart from fn's, the errors are those of Lock: Lead goes on
+// while too few masters answer, and returns if they refuse this client, if the client is closed, and
+// if the options are wrong.
+//
+// WithOwner publishes where the leader is to be reached, and [Client.Watch] says who leads. WithToken,
+// WithShared, WithMinHold and WithWait are refused.
+func (c *Client) Lead(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) error {
+	withFence := func(o *options) { o.fence = o.permits == 0 }
+	m, o := c.newMutex(key, ttl, append(opts[:len(opts):len(opts)], withFence))
+	switch {
+	case m.invalid != nil:
+	case o.token != "":
+		m.refuse(errors.New("who leads takes the lock itself: Lead refuses WithToken"))
+	case o.shared:
+		m.refuse(errors.New("readers do not lead: Lead refuses WithShared"))
+	case o.minHold > 0:
+		m.refuse(errors.New("nobody would lead for a while: Lead refuses WithMinHold"))
+	case o.bounded:
+		m.refuse(errors.New("Lead waits until its context ends: it refuses WithWait"))
+	}
+	for {
+		if err := m.Lock(ctx); err != nil {
+			return err
+		}
+		pause, err := m.lead(ctx, fn)
+		if ctx.Err() != nil {
+			return stoppedLeading(ctx, key, err)
+		}
+		if err != nil {
+			return err
+		}
+		if pause {
+			select {
+			case <-ctx.Done():
+			case <-c.closed:
+			case <-time.After(ttl/10 + rand.N(ttl/10)):
+			}
+		}
+	}
+}
+
+// stoppedLeading is the error of a Lead whose context has ended; err is fn's.
+func stoppedLeading(ctx context.Context, key string, err error) error {
+	e := unasked(opLead, key, nil, "").endedBy(ctx, ctx.Err())
+	if err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)) {
+		return e
+	}
+	return errors.Join(err, e)
+}
+
+// lead is one term, of a lock that was taken. It returns fn's error if that has to do with nothing else,
+// and whether others are to come first.
+func (m *Mutex) lead(ctx context.Context, fn func(ctx context.Context) error) (pause bool, err error) {
+	defer m.unlock(context.WithoutCancel(ctx), false)
+	k := m.client.renewer.add(context.WithoutCancel(ctx), &m.hold)
+	defer k.stop()
+	o := &office{keep: k, campaign: ctx}
+	o.Context, o.leave = context.WithCancelCause(k)
+	defer o.leave(nil)
+	defer context.AfterFunc(ctx, o.checkCampaign)()
+	if o.Err() == nil {
+		err = fn(o)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return false, err
+	case o.Err() == nil:
+		return true, err
+	}
+	return errors.Is(context.Cause(o), ErrMaxLifetime), nil
+}
+
+// An office is the context of a leader: it ends with the campaign, while the lock is kept.
+type office struct {
+	context.Context // derived from keep
+	keep            *keep
+	campaign        context.Context // Lead's
+	leave           context.CancelCauseFunc
+}
+
+// Done and Err are as those of keep, and look at the campaign themselves, too.
+func (o *office) Done() <-chan struct{} {
+	o.check()
+	return o.Context.Done()
+}
+
+func (o *office) Err() error {
+	o.check()
+	return o.Context.Err()
+}
+
+func (o *office) Deadline() (time.Time, bool) { return o.campaign.Deadline() }
+
+func (o *office) check() {
+	o.keep.checkDeadline()
+	if o.Context.Err() == nil {
+		o.checkCampaign()
+	}
+}
+
+func (o *office) checkCampaign() {
+	if o.campaign.Err() != nil {
+		o.leave(context.Cause(o.campaign))
+	}
+}
