@@ -9,6 +9,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/resp"
 )
 
 // A Client takes locks on N independent masters. One client, with one
@@ -23,6 +24,7 @@ type Client struct {
 	waitings  sync.Pool // of what a call of Lock needs
 	watches   watches
 	standings standings
+	audience  audience
 	renewer   renewer
 	rechecker rechecker
 
@@ -76,7 +78,14 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	hooked := cfg.forMux()
 	hooked.Quarantine = c.guard.quarantine
 	hooked.OnSwitch = c.rechecker.switched
-	hooked.OnPush, hooked.OnDisconnect = c.watches.push, c.watches.disconnected
+	hooked.OnPush = func(master int, v resp.Value) {
+		c.watches.push(master, v)
+		c.audience.push(v)
+	}
+	hooked.OnDisconnect = func(master int) {
+		c.watches.disconnected(master)
+		c.audience.tell(nil)
+	}
 	if cfg.Observer != nil && cfg.Observer.Master != nil {
 		told := cfg.Observer.Master
 		hooked.OnState = func(_ int, s mux.State) { told(masterStats(s)) }

@@ -30,7 +30,8 @@ type fakeRounds struct {
 	masters []*fakeMaster
 	posted  map[*mux.Op]*fakeFlight
 	closed  bool
-	drained bool // only releases are taken
+	drained bool                         // only releases are taken
+	tells   func(master int, key string) // is told of a change of what was read with CLIENT CACHING YES; nil if they cannot tell
 	ended   chan struct{}
 }
 
@@ -165,6 +166,7 @@ func (r *fakeRounds) Masters() []mux.State {
 	all := make([]mux.State, len(r.masters))
 	for i := range all {
 		all[i] = mux.State{Address: fmt.Sprint("m", i), Phase: mux.Up}
+		all[i].Server.Tracking = r.tells != nil
 	}
 	return all
 }
@@ -396,7 +398,11 @@ func (m *fakeMaster) serve() {
 		bytes := c.bytes
 		if rest, ok := strings.CutPrefix(string(bytes), cachingYes); ok {
 			bytes = []byte(rest)
-			if tells := c.f.tells; tells != nil {
+			tells := c.f.tells
+			if tells == nil {
+				tells = m.r.tells
+			}
+			if tells != nil {
 				keys := words(bytes)[1:]
 				if len(keys) > 1 { // a script
 					n, _ := strconv.Atoi(keys[1])
@@ -576,8 +582,13 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 		return resp.AppendInt(nil, 1), true
 	case slices.Contains([]string{intendScript.hash, intendScript.text, withdrawScript.hash, withdrawScript.text}, args[1]): // nobody reads
 		return resp.AppendInt(nil, 0), true
-	case args[1] == holdersScript.hash || args[1] == holdersScript.text:
-		reply = resp.AppendInt(resp.AppendArray(nil, 3), 0)
+	case slices.Contains([]string{holdersScript.hash, holdersScript.text, fencedHoldersScript.text}, args[1]):
+		fence := int64(0)
+		if args[1] == fencedHoldersScript.text {
+			m.log = append(m.log, "watch "+key)
+			fence = m.counters[key]
+		}
+		reply = resp.AppendInt(resp.AppendArray(nil, 3), fence)
 		if there {
 			reply = resp.AppendBulkString(reply, v.token)
 			reply = resp.AppendInt(reply, (v.expires - m.r.clock()).Milliseconds())

@@ -236,6 +236,29 @@ func TestWhatALeaderReturns(t *testing.T) {
 	})
 }
 
+// A leader that was suspended knows at once that it leads no more, as does one whose client is closed.
+func TestALeaderLooksAtTheClockItself(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		all, r := candidates(t, 1, Config{})
+		terms := 0
+		err := all[0].Lead(t.Context(), "k", time.Hour, func(ctx context.Context) error {
+			if terms++; terms > 1 {
+				time.AfterFunc(time.Second, func() { all[0].Close() })
+				return nil
+			}
+			require.NoError(t, ctx.Err())
+			r.mu.Lock()
+			r.jump += 2 * time.Hour
+			r.mu.Unlock()
+			require.ErrorIs(t, ctx.Err(), context.Canceled)
+			require.ErrorIs(t, context.Cause(ctx), ErrLost)
+			return nil
+		})
+		require.ErrorIs(t, err, ErrClosed)
+		require.Less(t, time.Since(r.start), time.Minute, "Close ends the pause between two terms")
+	})
+}
+
 // Whoever has the lock when the context ends does not lead any more.
 func TestNobodyLeadsAfterTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {

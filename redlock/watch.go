@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"hash/maphash"
 	"math/rand/v2"
 	"slices"
@@ -39,10 +38,7 @@ type watches struct {
 
 // A watch is one waiter's.
 type watch struct {
-	core  *core
-	op    mux.Op        // without a command: it waits, and reads what the masters push
-	in    atomic.Bool   // the op is posted, or about to be
-	woken chan struct{} // capacity 1: something has come, for this waiter to look what it is
+	sleeper
 
 	// Guarded by watches.mu.
 	told    bool      // enough has come to be known
@@ -63,54 +59,7 @@ func (ws *watches) init(c *core, masters int) {
 	ws.byKey, ws.seed = map[string]*watch{}, maphash.MakeSeed()
 }
 
-func newWatch(c *core) *watch { return &watch{core: c, woken: make(chan struct{}, 1)} }
-
-// ended makes the mux's error that of a Lock.
-func ended(err error) error {
-	if errors.Is(err, mux.ErrClosed) {
-		return ErrClosed
-	}
-	return err
-}
-
-// wake wakes the waiter, now or when it is about to sleep. The lock of the mux must not be held.
-func (w *watch) wake() {
-	if w.mark() {
-		w.core.rounds.Forget(&w.op)
-	}
-}
-
-// mark is wake for a waiter that is not in the mux. It reports whether it may be there.
-func (w *watch) mark() (in bool) {
-	select {
-	case w.woken <- struct{}{}:
-	default:
-	}
-	return w.in.Load()
-}
-
-// sleep returns when somebody has woken the waiter, or with the error of a context or a client that
-// has ended. It reads what the masters push meanwhile, unless somebody else drives.
-func (w *watch) sleep(ctx context.Context) error {
-	r := w.core.rounds
-	w.in.Store(true) // if the context panics it remains so, which costs no more than a lock
-	r.Post(&w.op)
-	select {
-	case <-w.woken: // before it was posted, or just now
-		r.Forget(&w.op)
-	default:
-	}
-	err := r.Wait(ctx, &w.op)
-	w.in.Store(false)
-	if err != mux.ErrForgotten {
-		return ended(err)
-	}
-	select {
-	case <-w.woken:
-	default:
-	}
-	return nil
-}
+func newWatch(c *core) *watch { return &watch{sleeper: newSleeper(c)} }
 
 // add registers a watch for the keys that a lock has, or for the slots of one that has them: a change
 // of any may be what it waits for.
@@ -176,9 +125,7 @@ func anyOf(n int) int {
 // tell tells a waiter that enough has come to be known. The hooks call it.
 func (ws *watches) tell(w *watch) {
 	w.told = true
-	if w.mark() {
-		w.core.rounds.ForgetInHook(&w.op)
-	}
+	w.wakeInHook()
 }
 
 // told reports whether a waiter was told since it last asked, or since its watch began.

@@ -1,0 +1,261 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/resp"
+)
+
+// A Leader is who holds a lock, as a majority of the masters says.
+type Leader struct {
+	Held bool // somebody does; the rest is empty otherwise
+	// Owner is what the holder has published: WithOwner, or Config.Owner. It is empty if it has
+	// published nothing, or if another library holds the lock.
+	Owner string
+	// Fence is the last that was given for the key: the holder's, if its lock has one (WithFence,
+	// or Lead). It is 0 if there is none, or if it is not agreed upon yet.
+	Fence uint64
+}
+
+// Watch tells who holds the lock on a key: at once, and again after each change of the holder or its
+// fence. It tells the latest state, and not every one: what came and went while the loop's body ran, or
+// within a few milliseconds, is left out. Nobody is a state, too.
+//
+//	for leader, err := range client.Watch(ctx, "scheduler") {
+//		switch {
+//		case err != nil: // it is not known just now
+//		case leader.Held:
+//			connect(leader.Owner)
+//		}
+//	}
+//
+// It ends when ctx does, without a word, or the loop is left. An error is a *RoundError that wraps
+// ErrNoQuorum if too few masters answer. It is told once, and Watch goes on: it tells the holder, or that
+// there is none, when it is known again. After other errors it ends: ErrClosed, so many masters refuse
+// this client that no quorum is possible, and a key that is empty or too long.
+//
+// The masters tell it of a change (CLIENT TRACKING), so it asks them after each change, renewals
+// included, when the key may have expired, and otherwise every 10 to 20 s. If too few masters can tell,
+// it asks every 200 to 400 ms. A lock that is taken, and a lock whose holder has died, is told about a
+// round trip later. Whoever asks cannot know what will be so a moment later: Watch is to find the
+// leader, and to show it. It is no proof to rely on, as the lock and its fence are.
+//
+// It is for locks with one holder. Readers are a holder without a name, and permits are not seen. It
+// needs the right to EVAL, and to GET {key}:fence, without which the fence is 0.
+func (c *Client) Watch(ctx context.Context, key string) iter.Seq2[Leader, error] {
+	c.check()
+	return func(yield func(Leader, error) bool) {
+		switch {
+		case key == "":
+			yield(Leader{}, errors.New("redlock: watch: the key is empty"))
+			return
+		case len(key) > maxKey:
+			yield(Leader{}, fmt.Errorf("redlock: watch: the key has %d bytes, and %d are the most", len(key), maxKey))
+			return
+		}
+		c.watcher(key).watch(ctx, yield)
+	}
+}
+
+// A watcher is one loop over Watch.
+type watcher struct {
+	client *Client
+	key    string
+	seat   *seat
+
+	last    scene
+	unknown bool // an error was told last
+	begun   bool // something was
+	unsure  int  // looks in a row that have found the masters to differ about one holder's fence
+}
+
+// A scene is what a look has shown.
+type scene struct {
+	token string // of the holder; empty if there is none
+	fence uint64
+	agree bool          // all who answered have that fence
+	left  time.Duration // until nobody holds it, if it is not renewed; conn.Forever if that has no end
+	told  bool          // the masters will tell of a change
+}
+
+const sureLooks = 5 // after that a master that differs in its fence is taken to stay so
+
+func (c *Client) watcher(key string) *watcher { return &watcher{client: c, key: key} }
+
+func (w *watcher) watch(ctx context.Context, yield func(Leader, error) bool) {
+	c := w.client
+	w.seat = c.audience.enter(&c.core, w.key)
+	defer c.audience.leave(w.seat)
+	timer := time.AfterFunc(conn.Forever, w.seat.wake)
+	defer timer.Stop()
+	for {
+		c.audience.told(w.seat) // what was before is in the answers
+		w.seat.clear()
+		now, e := w.look(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case e != nil && e.final():
+			yield(Leader{}, e)
+			return
+		case !w.tell(yield, now, e):
+			return
+		}
+		timer.Reset(w.pause(now, e))
+		if err := w.seat.sleep(ctx); err != nil && err != ErrClosed {
+			return
+		}
+		if !c.audience.told(w.seat) {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(max(c.rounds.RTT(), pollMin)): // the others are about to tell the same
+		}
+	}
+}
+
+// tell yields what is new. It returns false if the loop was left.
+func (w *watcher) tell(yield func(Leader, error) bool, now scene, e *RoundError) bool {
+	was, known, begun := w.last, !w.unknown, w.begun
+	w.unknown, w.begun = e != nil, true
+	if e != nil {
+		return begun && !known || yield(Leader{}, e)
+	}
+	if now.agree || now.token != was.token {
+		w.unsure = 0
+	}
+	w.unsure++
+	w.last = now
+	if begun && known && now.token == was.token && now.fence == was.fence {
+		return true
+	}
+	if now.token == "" {
+		return yield(Leader{}, nil)
+	}
+	return yield(Leader{Held: true, Owner: ownerOf(now.token), Fence: now.fence}, nil)
+}
+
+// pause returns when to look again, if nobody tells anything.
+func (w *watcher) pause(now scene, e *RoundError) time.Duration {
+	poll := pollMax + rand.N(pollMax)
+	switch {
+	case e != nil || !now.told:
+		return poll
+	case now.token != "" && !now.agree && w.unsure < sureLooks:
+		return poll // a second round may be under way, which changes nothing that is watched
+	}
+	return min(now.left, lookAgain+rand.N(lookAgain)) + expirySlack
+}
+
+// look asks who holds the key: briefly first, and patiently if not enough is known then.
+func (w *watcher) look(ctx context.Context) (now scene, e *RoundError) {
+	c := w.client
+	patient := c.cfg.RoundTimeout
+	if patient == 0 {
+		patient = maxRoundTimeout
+	}
+	for _, timeout := range [...]time.Duration{c.brief(patient, minBrief), patient} {
+		now, e = w.ask(ctx, timeout)
+		if e == nil || e.reason != ErrNoQuorum {
+			break
+		}
+	}
+	return now, e
+}
+
+func (w *watcher) ask(ctx context.Context, timeout time.Duration) (scene, *RoundError) {
+	c := w.client
+	k := c.takeCall()
+	defer c.putCall(k)
+	k.watch(w.key, timeout)
+	err := c.rounds.Do(ctx, &k.op)
+	states, tell := c.rounds.Masters(), 0
+	holders := make([]Holder, 0, len(k.op.Votes))
+	for i := range k.op.Votes {
+		v := &k.op.Votes[i]
+		if v.Verdict == VerdictYes {
+			holders = appendHolders(holders, Holder{}, v.Reply, false)
+			if tells(states[i]) {
+				tell++
+			}
+		}
+		v.Reply = resp.Value{}
+	}
+	now, known := look(holders, len(c.masters))
+	now.told = tell >= majority(len(c.masters))
+	switch {
+	case errors.Is(err, mux.ErrClosed):
+		return now, unasked(opWatch, w.key, ErrClosed, "")
+	case !known:
+		return now, c.failure(opWatch, w.key, k, err, ErrNoQuorum)
+	}
+	return now, nil
+}
+
+// look draws the conclusion from what the masters that have answered say. It is not known who holds
+// a lock if those that have not could make it another.
+func look(holders []Holder, masters int) (now scene, known bool) {
+	quorum, silent := majority(masters), masters-len(holders)
+	count := map[string]int{}
+	most := silent
+	for _, h := range holders {
+		if h.Token != "" {
+			count[h.Token]++
+			most = max(most, silent+count[h.Token])
+		}
+	}
+	now = scene{agree: true, left: conn.Forever}
+	for token, n := range count {
+		if n >= quorum {
+			now.token = token
+		}
+	}
+	if now.token == "" {
+		return now, most < quorum
+	}
+	var ends []time.Duration
+	fences := map[uint64]int{}
+	for _, h := range holders {
+		if h.Token != now.token {
+			continue
+		}
+		fences[h.Fence]++
+		if h.TTL < 0 {
+			h.TTL = conn.Forever
+		}
+		ends = append(ends, h.TTL)
+	}
+	for fence, n := range fences {
+		if n >= quorum {
+			now.fence = fence
+		}
+	}
+	now.agree = len(fences) == 1
+	slices.Sort(ends)
+	now.left = ends[len(ends)-quorum]
+	return now, true
+}
+
+// watch makes the call a question who holds a key, whose next change the masters are to tell. The
+// promise is for one command, so the script's text is sent.
+func (k *call) watch(key string, timeout time.Duration) {
+	r := &k.request
+	k.token = k.token[:0]
+	r.reset()
+	r.judge = judgeHolders
+	r.command = resp.AppendCommand(r.command, "CLIENT", "CACHING", "YES")
+	r.command = fencedHoldersScript.appendText(r.command, 0, key)
+	r.replies = 2
+	k.prepare(timeout)
+	k.op.All, k.op.Keep = true, true
+}
