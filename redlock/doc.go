@@ -110,7 +110,8 @@
 //	WithShared     yes         no         -            no
 //	WithPermits    no          no         no           -
 //
-// WithToken, WithRoundTimeout and WithMaxLifetime go with all. Who excludes whom on one key:
+// WithToken, WithOwner, WithRoundTimeout and WithMaxLifetime go with all, and WithMinHold with all but
+// WithShared. Who excludes whom on one key:
 //
 //	               plain, fenced, other libraries   several keys   reader      permit
 //	plain, ...     excludes                         excludes       excludes    -
@@ -159,6 +160,85 @@
 // {key}:permits holds k. A client's first attempt with a TTL, and one a minute, sets its slot by a script
 // that fails on a master where another k is written. The key outlives the locks that rely on it by a
 // minute or more, and each Extend and renewal sets it again.
+//
+// # Once in a period
+//
+// A lock has one holder at a time. Three processes that wait for it, to do a short job, do the job three
+// times, one after the other. And of three that do not wait, one whose clock is late by more than the job
+// takes finds the lock free. [WithMinHold] makes it once in d: after the job the key is left on the masters,
+// until d has passed since it was set.
+//
+//	err := client.Do(ctx, "nightly-report", 30*time.Second, report,
+//		redlock.WithMinHold(time.Hour), redlock.WithWait(0))
+//	if errors.Is(err, redlock.ErrHeld) {
+//		return nil // it is done, or being done, elsewhere
+//	}
+//
+// What the masters are told:
+//
+//   - The key is set for d or for the TTL, whichever is longer, and each renewal sets it for what
+//     is left of d or for the TTL. So it is there also if the holder dies before it can release it, or
+//     no master can be reached then.
+//   - A release only ever shortens what a key has to live, and only a key that is ours. One that comes late, or
+//     is delivered as a debt, prolongs nothing.
+//   - Validity, renewal and loss go by the TTL alone.
+//   - On the masters d is longer by the clock drift, as validity is shorter by it: nobody has the lock
+//     before d has passed by our clock. d must be shorter than the period by more than that, and by more
+//     than the clocks of those who begin the work differ.
+//   - After a failure the lock is deleted, so that another can try ([WithHoldOnError] leaves it).
+//
+// It is no proof that the job has been done: a holder that dies leaves the key, too. And a job is
+// done twice in d if the lock was lost meanwhile and others took it.
+//
+// # Leadership
+//
+// [Client.Lead] runs a function whenever this process leads, and [Client.Watch] tells everybody who does.
+//
+//	err := client.Lead(ctx, "scheduler", 10*time.Second, func(ctx context.Context) error {
+//		return schedule(ctx, redlock.FenceFrom(ctx)) // the term
+//	}, redlock.WithOwner("10.0.0.7:8080"))
+//
+//	for leader, err := range client.Watch(ctx, "scheduler") {
+//		if err == nil && leader.Held {
+//			connect(leader.Owner)
+//		}
+//	}
+//
+// A leader is the holder of a lock, and what is said here of a lock is all that is promised. Its function
+// is told to end before the validity ends, and the next leader begins after that. A leader that
+// ends in order is followed one hand-over later, one that dies when its TTL has passed. While a function
+// still runs that should have ended, this process does not lead anew. Another may: that is what the
+// term is for.
+//
+// Compared with the elections of etcd (client/v3/concurrency) and Kubernetes (client-go's
+// tools/leaderelection):
+//
+//	                     here                     etcd                        client-go
+//	rests on             a quorum, and clocks     consensus                   the API server's
+//	                     that drift little                                    consensus, and clock rates
+//	the leader learns    its context ends         Session.Done, which the     its context ends at
+//	of its loss          before the validity      user watches                RenewDeadline
+//	                     does, also after a
+//	                     suspend
+//	one function at      yes, within the          no: Campaign can return     no, says its documentation
+//	a time               validity                 after its session is lost
+//	the lock is given    when the function has    when the user resigns       when its context ends, if
+//	up                   returned                                             asked; else it expires
+//	campaigns again      by itself                by the user                 by the user: Run returns
+//	a number that grows  the fence, for any       the key's revision, for     leaseTransitions, which is
+//	                     resource                 etcd's transactions, too    not made for it
+//	followers are told   by a push                by a push                   by polling
+//	nobody leads         is told                  is not told by Observe      is told after a release,
+//	                                                                          not after an expiry
+//	order of candidates  that of arrival, in a    that of arrival             none
+//	                     process
+//	the value            is fixed for a term      can be changed (Proclaim)   can be changed
+//	least term           milliseconds             seconds                     seconds
+//
+// So etcd has what no lock on independent masters can have: an order that no clock can break, and a store
+// whose transactions refuse a leader that is over, in one step. Where the leader's writes go to etcd
+// anyway, use its election. In Kubernetes a Lease needs no further servers, and everybody can read it. Both
+// outlive the loss of memory of all their servers, which write to disk; a master must be told to.
 //
 // # How it waits
 //
@@ -229,8 +309,8 @@
 // # What it returns
 //
 // All errors that come from the masters are [*RoundError], with every master's vote. They wrap
-// one of [ErrHeld], [ErrNoQuorum], [ErrExpired], [ErrNotHeld], [ErrLost] and [ErrClosed]. If a
-// context ended the operation before the masters had decided it, the error wraps the context's
+// one of [ErrHeld], [ErrNoQuorum], [ErrExpired], [ErrNotHeld], [ErrLost], [ErrMaxLifetime] and
+// [ErrClosed]. If a context ended the operation before the masters had decided it, the error wraps the context's
 // error and cause alone. A [Mutex.Lock] whose context ends wraps both, if it knows why it had to
 // wait: ask for these first, and then for the context's error.
 //
@@ -241,7 +321,7 @@
 // Calls go downwards, but for a hold and its KeepAlives, which know each other. A part below Mutex
 // takes what it needs of the parts below it, and never the Client.
 //
-//	Client.Do        Mutex.Lock                  Client.Holders
+//	Client.Do, Lead  Mutex.Lock                  Client.Holders, Watch (audience)
 //	      |               | waits in a line, watches the key
 //	      |               +--> lines (one for each key), standings, watches, inTurn
 //	      v               v
@@ -283,7 +363,7 @@
 //	a shard of lines  the lines of some keys; several shards are locked in their order
 //	mux.Mux.mu        the hooks of guard, watches and rechecker run under it, and take leaves
 //
-// The mutex of the watches is a leaf: under it no other is taken.
+// The mutexes of the watches and of the audience are leaves: under them no other is taken.
 // Contexts are cancelled, and the Observer is called, under none of these but, at times,
 // Client.attempts.
 package redlock

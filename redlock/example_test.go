@@ -352,3 +352,61 @@ func ExampleConfig() {
 	}
 	defer client.Close()
 }
+
+// A job that runs once in a period, whoever begins it, and however short it is.
+func ExampleWithMinHold() {
+	masters := five()
+	defer masters.Close()
+	ctx := context.Background()
+	client, err := redlock.Open(ctx, redlock.Config{Masters: masters.Addrs()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	report := func(context.Context) error {
+		fmt.Println("the report is made")
+		return nil
+	}
+	for range 3 { // as three hosts do whose clocks differ
+		err := client.Do(ctx, "report", 10*time.Second, report, redlock.WithMinHold(time.Hour), redlock.WithWait(0))
+		if errors.Is(err, redlock.ErrHeld) {
+			fmt.Println("it is made already")
+		}
+	}
+	// Output:
+	// the report is made
+	// it is made already
+	// it is made already
+}
+
+// A leader, and a process that wants to know where it is.
+func ExampleClient_Lead() {
+	masters := five()
+	defer masters.Close()
+	client, err := redlock.Open(context.Background(), redlock.Config{Masters: masters.Addrs()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+
+	done := make(chan error)
+	go func() {
+		done <- client.Lead(ctx, "scheduler", 10*time.Second, func(ctx context.Context) error {
+			<-ctx.Done() // lead, and write redlock.FenceFrom(ctx) with whatever you write
+			return nil
+		}, redlock.WithOwner("10.0.0.7:8080"))
+	}()
+	for leader, err := range client.Watch(ctx, "scheduler") {
+		if err == nil && leader.Held {
+			fmt.Println("led from", leader.Owner)
+			cancel()
+		}
+	}
+	fmt.Println(errors.Is(<-done, context.Canceled))
+	// Output:
+	// led from 10.0.0.7:8080
+	// true
+}
