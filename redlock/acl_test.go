@@ -244,6 +244,17 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 	require.NoError(t, <-waited)
 	require.NoError(t, after.Unlock(t.Context()))
 
+	for key, opts := range map[string][]redlock.Option{"lock:m": nil, "lock:n": {redlock.WithKeys("lock:o")}, "lock:p": {redlock.WithPermits(1)}} {
+		left := other.NewMutex(key, long, append(opts, redlock.WithMinHold(2*long))...)
+		require.NoError(t, left.TryLock(t.Context()))
+		require.NoError(t, left.Unlock(t.Context()))
+	}
+	for leader, err := range holder.Watch(t.Context(), "lock:m") {
+		require.NoError(t, err)
+		require.True(t, leader.Held)
+		break
+	}
+
 	var native []string
 	switch {
 	case name == "Redis" && !olderThan(version, "8.4"):

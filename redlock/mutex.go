@@ -494,6 +494,9 @@ func (m *Mutex) KeepAlive(ctx context.Context) (held context.Context, stop conte
 //	not asked: the Mutex is unlocked      ErrNotHeld
 //	not asked: the client is closed       ErrClosed
 //
+// With [WithMinHold] the key is left for a while, instead of deleted, if its time has not come, and the
+// rest is so all the same: nil says that a quorum had the key still. UnlockNow deletes it.
+//
 // After ErrNotHeld, another may have held the lock before Unlock was called, and exclusion may
 // have been broken. After ErrNoQuorum or the context's error, nothing was broken: only nobody
 // knows yet whether the lock is free. The error is a *RoundError.

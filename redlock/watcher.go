@@ -49,7 +49,8 @@ type Leader struct {
 // leader, and to show it. It is no proof to rely on, as the lock and its fence are.
 //
 // It is for locks with one holder. Readers are a holder without a name, and permits are not seen. It
-// needs the right to EVAL, and to GET {key}:fence, without which the fence is 0.
+// needs the right to EVAL, and to GET {key}:fence, without which the fence is 0 (and a master notes each
+// look in its ACL LOG).
 func (c *Client) Watch(ctx context.Context, key string) iter.Seq2[Leader, error] {
 	c.check()
 	return func(yield func(Leader, error) bool) {

@@ -261,3 +261,26 @@ func TestWatchOfRealMasters(t *testing.T) {
 	require.Contains(t, terms, seen[i].Fence)
 	require.Equal(t, Leader{}, seen[len(seen)-1].Leader)
 }
+
+func TestWatchersAreToldOfTheirKey(t *testing.T) {
+	var (
+		a audience
+		c core
+	)
+	k, j := a.enter(&c, "k"), a.enter(&c, "j")
+	toldOf := func(push string) (of []string) {
+		a.push(parse([]byte(push)))
+		for _, s := range []*seat{k, j} {
+			if a.told(s) {
+				of = append(of, s.key)
+			}
+		}
+		return of
+	}
+	require.Equal(t, []string{"k"}, toldOf(">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\nx\r\n$1\r\nk\r\n"))
+	require.Equal(t, []string{"k", "j"}, toldOf(">2\r\n$10\r\ninvalidate\r\n_\r\n"), "FLUSHALL")
+	require.Empty(t, toldOf(">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nx\r\n"))
+	require.Empty(t, toldOf(">2\r\n$7\r\nmessage\r\n*1\r\n$1\r\nk\r\n"))
+	a.leave(k)
+	require.Equal(t, []string{"j"}, toldOf(">2\r\n$10\r\ninvalidate\r\n_\r\n"))
+}
