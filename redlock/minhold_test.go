@@ -184,6 +184,22 @@ func TestMinHoldOutlivesALoss(t *testing.T) {
 		require.LessOrEqual(t, r.ends("k"), began+least+leastDrift+5*time.Millisecond)
 		require.GreaterOrEqual(t, r.ends("k"), began+least)
 	})
+	for failed, keys := range map[bool]int{false: 3, true: 0} {
+		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+			m := taken(t, c, WithMinHold(least))
+			time.Sleep(ttl) // a renewal that comes too late finds that
+			c.renewer.lose(&m.hold, []byte(m.Token()), unasked(opRenew, "k", ErrExpired, ""))
+			time.Sleep(2 * time.Millisecond)
+			require.Equal(t, 3, r.keys(), "it is not known yet whether the work fails")
+			unlock := m.Unlock
+			if failed {
+				unlock = m.UnlockNow
+			}
+			require.ErrorIs(t, unlock(t.Context()), ErrNotHeld, "it is lost all the same")
+			time.Sleep(2 * time.Millisecond)
+			require.Equal(t, keys, r.keys())
+		})
+	}
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c, WithMinHold(least))
 		token := m.Token()
