@@ -64,11 +64,11 @@ func TestTheGuardIsTheTTLUnlessItIsGiven(t *testing.T) {
 		{true, ttl, ttl},
 		{true, time.Hour, time.Hour},
 	} {
-		r := runner{ttl: ttl, restartGuard: test.guard}
+		r := taker{ttl: ttl, restartGuard: test.guard}
 		require.NoError(t, r.guard(test.given))
 		require.Equal(t, test.want, r.restartGuard)
 	}
-	short := runner{ttl: ttl, restartGuard: ttl - 1}
+	short := taker{ttl: ttl, restartGuard: ttl - 1}
 	require.Error(t, short.guard(true))
 
 	masters := redlocktest.Embedded(t, 1)

@@ -1,0 +1,331 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock"
+)
+
+// A taker takes a lock, as its flags say, and releases it.
+type taker struct {
+	fleet    fleet
+	ttl      time.Duration
+	wait     time.Duration // for the lock, and for a majority of the masters
+	left     time.Duration // of wait
+	lifetime time.Duration
+	owner    string
+
+	restartGuard time.Duration
+
+	also    []string // further keys
+	shared  bool
+	permits int // 0 for a lock that has none
+
+	fence    bool // REDLOCK_FENCE is required
+	numbered bool // ... or at least wanted
+
+	heldStatus int
+	verbose    bool
+
+	masters []string // of the fleet
+	connect conn.Options
+	mutex   *redlock.Mutex
+	name    string // of the lock, as the user reads it
+	witness witness
+	signals chan os.Signal
+}
+
+// guard makes our TTL the restart guard, unless one was given. Each run is a new client,
+// which has not seen whether a master was restarted: without the guard it would count the
+// votes of those that have forgotten a lock.
+func (r *taker) guard(given bool) error {
+	switch {
+	case !given:
+		r.restartGuard = max(r.ttl, 0)
+	case 0 < r.restartGuard && r.restartGuard < r.ttl:
+		return usageError("leave it out, and it is the --ttl; or give the longest TTL of all; or 0, which turns it off",
+			"--restart-guard %v is below the --ttl of %v: a master that was started %v ago may have forgotten a lock of %v",
+			r.restartGuard, r.ttl, r.restartGuard, r.ttl)
+	}
+	return nil
+}
+
+// checkKind checks what kind of lock the flags ask for. The library does, too, but only when
+// the masters are connected, and it does not know the flags.
+func (r *taker) checkKind(permits bool) error {
+	if permits {
+		if err := checkPermits(r.permits); err != nil {
+			return err
+		}
+	}
+	switch {
+	case slices.Contains(r.also, ""):
+		return usageError("", "a KEY of --also is empty")
+	case permits && r.shared:
+		return usageError("", "--permits and --shared do not go together: a lock with permits has no readers")
+	case permits && len(r.also) > 0:
+		return usageError("", "--permits and --also do not go together: permits are those of one key")
+	case permits && r.fence:
+		return usageError("leave --fence out", "--permits and --fence do not go together: a lock with permits has no fence")
+	case r.shared && len(r.also) > 0:
+		return usageError("", "--shared and --also do not go together: a shared lock is one on one key")
+	}
+	return nil
+}
+
+// permitOf returns the permit that a token is for: that of the third of four ends in ".3.4".
+func permitOf(token string) string {
+	parts := strings.Split(token, ".")
+	return parts[max(0, len(parts)-2)]
+}
+
+// nameOf says what a lock is that was taken under a token.
+func (r *taker) nameOf(key, token string) string {
+	switch {
+	case r.permits > 0:
+		return fmt.Sprintf("permit %s of %s", permitOf(token), key)
+	case r.shared:
+		return key + ", shared,"
+	case len(r.also) > 0:
+		return fmt.Sprintf("%s with %s", key, strings.Join(r.also, ", "))
+	}
+	return key
+}
+
+// open connects to a majority of the masters. While too few answer it tries again, for as
+// long as wait allows; it leaves in left what remains of that.
+func (r *taker) open(ctx context.Context, cfg redlock.Config) (*redlock.Client, error) {
+	r.left = r.wait
+	began := time.Now()
+	var lacking error // why the last try has failed
+	for {
+		limit, cancel := ctx, func() {}
+		if lacking != nil {
+			limit, cancel = context.WithTimeout(ctx, r.left)
+		}
+		client, err := redlock.Open(limit, cfg)
+		cancel()
+		switch {
+		case err == nil, ctx.Err() != nil:
+			return client, err
+		case errors.Is(err, redlock.ErrNoQuorum):
+			lacking = err
+		case lacking != nil && undecided(err): // the last try was cut short
+			return nil, lacking
+		default: // trying again is of no use
+			return nil, err
+		}
+		if r.left -= time.Since(began); r.left <= 0 {
+			return nil, lacking
+		}
+		began = time.Now()
+		r.witness.lacks(lacking, r.left)
+		select {
+		case <-time.After(min(reopenEvery, r.left)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// reopenEvery is the pause between two tries to reach a majority.
+const reopenEvery = 200 * time.Millisecond
+
+// config reads the fleet's flags and files.
+func (r *taker) config() (_ redlock.Config, err error) {
+	if r.masters, err = r.fleet.addresses(); err != nil {
+		return redlock.Config{}, err
+	}
+	if r.connect, err = r.fleet.options(); err != nil {
+		return redlock.Config{}, err
+	}
+	opt := &r.connect
+	return redlock.Config{
+		Masters: r.masters, Username: opt.Username, Password: opt.Password, TLS: opt.TLS, DialTimeout: opt.DialTimeout,
+		ClientName: "redlock-run", Owner: r.owner, RestartGuard: r.restartGuard, Observer: r.witness.observer(),
+	}, nil
+}
+
+func (r *taker) options() (opts []redlock.Option) {
+	if r.lifetime > 0 {
+		opts = append(opts, redlock.WithMaxLifetime(r.lifetime))
+	}
+	if r.numbered {
+		opts = append(opts, redlock.WithFence())
+	}
+	if len(r.also) > 0 {
+		opts = append(opts, redlock.WithKeys(r.also...))
+	}
+	if r.shared {
+		opts = append(opts, redlock.WithShared())
+	}
+	if r.permits > 0 {
+		opts = append(opts, redlock.WithPermits(r.permits))
+	}
+	return opts
+}
+
+// What masters say that refuse us until somebody changes something.
+const (
+	userRefused      = "NOPERM"
+	permitsDisagreed = "PERMITS"
+)
+
+// refused reports whether so many masters refuse us with one of the codes that there is no
+// quorum. Then Lock does not wait.
+func refused(err error, codes ...string) bool {
+	var round *redlock.RoundError
+	if !errors.As(err, &round) || !errors.Is(err, redlock.ErrNoQuorum) {
+		return false
+	}
+	n := 0
+	for _, v := range round.Votes {
+		var reply *mux.ReplyError
+		if errors.As(v.Err, &reply) && slices.Contains(codes, reply.Code) {
+			n++
+		}
+	}
+	return 2*n >= len(round.Votes)
+}
+
+// take takes the lock.
+func (r *taker) take(ctx context.Context) error {
+	if r.wait <= 0 {
+		return r.mutex.TryLock(ctx)
+	}
+	r.witness.waits(r.left)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.left, fmt.Errorf("--wait %v is over", r.wait))
+	defer cancel()
+	return r.mutex.Lock(ctx)
+}
+
+// A signalled is the cause of a wait that a signal ended.
+type signalled struct{ os.Signal }
+
+func (s signalled) Error() string { return "ended by signal: " + s.String() }
+
+// interruptible calls f with a context that a signal ends. If a signal came, it releases
+// a lock that f has taken, and the error is a signalled.
+func (r *taker) interruptible(f func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	for {
+		select {
+		case s := <-r.signals:
+			if asksToEnd(s) {
+				cancel(signalled{s})
+			}
+		case err := <-done:
+			var s signalled
+			if !errors.As(context.Cause(ctx), &s) {
+				return err
+			}
+			if r.mutex != nil && err == nil {
+				r.release()
+			}
+			return s
+		}
+	}
+}
+
+// notTaken makes a failure of the error that kept us from taking the lock.
+func (r *taker) notTaken(key string, err error) error {
+	var (
+		s     signalled
+		round *redlock.RoundError
+	)
+	switch {
+	case errors.As(err, &s):
+		return &failure{status: statusOf(s.Signal)}
+	case refused(err, permitsDisagreed):
+		return usageError("everybody must give the same --permits; to change it, end all runs, and wait for their TTL and two minutes",
+			"%w", err)
+	case errors.Is(err, redlock.ErrHeld):
+		who, remedy := r.others(key)
+		return &failure{r.heldStatus, errors.New(who), remedy}
+	case undecided(err):
+		return &failure{exitNoQuorum, fmt.Errorf("no answer within %v: %w", r.wait, err), doctorRemedy}
+	case inQuarantine(err):
+		return &failure{exitNoQuorum, err, "a longer --wait outlasts that; masters that persist every write (appendfsync always) vote at once"}
+	case errors.As(err, &round), errors.Is(err, conn.ErrRefused):
+		return &failure{exitNoQuorum, err, doctorRemedy}
+	}
+	return usageError("", "%w", err) // no master was asked: the key or the TTL is wrong
+}
+
+// undecided reports whether the wait was over before a round was decided.
+func undecided(err error) bool {
+	var round *redlock.RoundError // a master's own timeout is not meant
+	return errors.As(err, &round) && errors.Is(round, context.DeadlineExceeded) &&
+		!errors.Is(round, redlock.ErrNoQuorum) && !errors.Is(round, redlock.ErrHeld) && !errors.Is(round, redlock.ErrExpired)
+}
+
+// others says what others hold, and who they are. It asks as status does, which needs no more than
+// the permission to read the key.
+func (r *taker) others(key string) (what, who string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if r.permits > 0 {
+		return r.otherPermits(ctx, key)
+	}
+	s := newStanding(key, holders(ctx, r.masters, r.connect, key))
+	for _, also := range r.also {
+		if s.state == held {
+			break
+		}
+		s = newStanding(also, holders(ctx, r.masters, r.connect, also))
+	}
+	if what = fmt.Sprintf("%q is held by another", s.key); s.state != held && len(r.also) > 0 {
+		what = fmt.Sprintf("%q, or a key beside it, is held by another", key)
+	}
+	switch {
+	case s.state == unknown:
+		return what, "nobody knows by whom: " + s.tooFew()
+	case s.state == free:
+		return what, "by nobody for long: others try to take it, or it was just released"
+	case r.shared && s.sharing > 0:
+		return what, fmt.Sprintf("by %s: a run without --shared waits for them, and goes first", s.holder())
+	case s.left() < 0:
+		return what, fmt.Sprintf("by %s, %s", s.holder(), leftText(s.left()))
+	}
+	return what, fmt.Sprintf("by %s, %s unless it is renewed", s.holder(), leftText(s.left()))
+}
+
+func (r *taker) otherPermits(ctx context.Context, key string) (what, who string) {
+	a := newAllotment(key, r.permits, permits(ctx, r.masters, r.connect, key, r.permits))
+	what = fmt.Sprintf("none of %s of %q is free", plural(r.permits, "permit"), key)
+	switch a.state {
+	case unknown:
+		return what, "nobody knows who holds them: " + a.tooFew()
+	case free:
+		return what, "not for long: others try to take them, or one was just released"
+	}
+	return what, a.holder() + " unless it is renewed"
+}
+
+// release releases the lock. Masters that are not reached let it expire.
+func (r *taker) release() error {
+	err := r.mutex.Unlock(context.Background())
+	switch {
+	case err == nil:
+		r.note("%s is released", r.name)
+	case errors.Is(err, redlock.ErrNoQuorum):
+		complain(err.Error(), fmt.Sprintf("the lock is free after its TTL, within %v", r.ttl))
+	}
+	return err
+}
+
+func (r *taker) note(format string, args ...any) {
+	if r.verbose {
+		complain(fmt.Sprintf(format, args...), "")
+	}
+}
