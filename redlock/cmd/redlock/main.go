@@ -26,6 +26,7 @@ const (
 	exitHeld     = 96
 	exitNoQuorum = 97
 	exitLost     = 98
+	exitLifetime = 99  // the --max-lifetime is over
 	exitNoExec   = 126 // as in shells: the command cannot be executed
 	exitNoFile   = 127 // likewise: there is no such command
 )

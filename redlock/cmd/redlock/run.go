@@ -18,13 +18,29 @@ import (
 
 func newRun() *cobra.Command {
 	var r runner
-	var noWait bool
 	cmd := &cobra.Command{
 		Use:   "run [flags] KEY -- COMMAND [ARG]...",
 		Short: "Run a command while holding a lock",
 		Long: `run takes the lock, runs the command, and releases the lock when the command
 has ended. It renews the lock while the command runs, so the TTL can be shorter
 than the command takes: it is how long others wait if this machine dies.
+
+So the command runs one at a time. That is not once: of three hosts that begin a
+short one at the same time, each runs it, one after the other. It runs once in a
+period with
+
+  --no-wait      whoever finds the lock held skips it, and does not wait
+  --min-hold D   after success the lock is left on the masters until D has
+                 passed since it was taken, so whoever comes a little later
+                 skips it, too. Make D clearly shorter than the period, and
+                 longer than the clocks differ: 4m for a command of every 5
+                 minutes. With 5m the next one would be skipped now and then.
+  --quiet        whoever skips it says nothing, so cron sends no mail. The exit
+                 status is the same.
+
+After a failure of the command the lock is released at once, so that another may
+try, or left as after success with --hold-on-error. A host that dies leaves it
+for D, or for the TTL if that is longer.
 
 If the lock is lost (the masters were flushed, or no majority could be reached
 until its validity had passed), run ends the command and all that it has
@@ -37,9 +53,9 @@ once on stderr and goes on without it.
 
 A master that was started less than --restart-guard ago may have forgotten
 locks. It does not vote until that time has passed; a longer --wait outlasts it.
-The guard is the --ttl by default: give the longest TTL that anybody uses on
-these masters. Masters that persist every write before they answer (appendonly
-yes, appendfsync always) vote at once.
+The guard is the --ttl by default, or the --min-hold if that is longer: give the
+longest that anybody uses on these masters. Masters that persist every write
+before they answer (appendonly yes, appendfsync always) vote at once.
 
 REDLOCK_FENCE in the command's environment is a number that is greater than that
 of every earlier run under this KEY. Give it to what the command writes to: if
@@ -79,12 +95,14 @@ Exit status: that of the command, 128+n if signal n ended it, or
    96  the lock was held by another for the whole --wait (-E sets another)
    97  too few masters answered, or none of them within --wait
    98  the lock was lost while the command ran
+   99  the --max-lifetime was over before the command had ended
   126  the command cannot be executed
   127  there is no such command
 ` + mastersHelp,
 		Example: `  redlock run nightly-report -- ./report.sh --all
   redlock run --no-wait migrate -- sh -c './migrate && ./verify'
-  */5 * * * *  redlock run -n -E 0 cleanup -- /usr/local/bin/cleanup   # crontab
+  */5 * * * *  redlock run -n -q --min-hold 4m report -- report  # crontab: once
+  */5 * * * *  redlock run -n -q cleanup -- cleanup       # one at a time
   redlock run --ttl 30s --wait 5m deploy -- make deploy
   redlock run --also disk-b disk-a -- ./copy.sh        # both disks, or neither
   redlock run --shared catalogue -- ./export.sh        # beside other readers
@@ -111,51 +129,41 @@ Exit status: that of the command, 128+n if signal n ended it, or
 			return nil, cobra.ShellCompDirectiveDefault
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if noWait {
-				r.wait = 0
+			if r.grace < 0 {
+				return usageError("", "--grace cannot be below zero")
 			}
-			switch {
-			case r.heldStatus < 0 || r.heldStatus > 255:
-				return usageError("", "-E %d is no exit status: those are 0 to 255", r.heldStatus)
-			case min(r.wait, r.grace, r.lifetime, r.restartGuard) < 0:
-				return usageError("", "--wait, --grace, --max-lifetime and --restart-guard cannot be below zero")
+			if r.holdOnError && r.minHold == 0 {
+				return usageError("", "--hold-on-error says for how long only with --min-hold")
 			}
-			if err := r.guard(cmd.Flags().Changed("restart-guard")); err != nil {
+			if err := r.checkFlags(cmd); err != nil {
 				return err
 			}
-			if err := r.checkKind(cmd.Flags().Changed("permits")); err != nil {
-				return err
-			}
-			r.numbered = r.fence || !cmd.Flags().Changed("fence") && r.permits == 0
 			return r.run(args[0], args[1:])
 		},
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError("flags of the command itself stand behind a --: "+cmd.UseLine(), "%w", err)
 	})
-	r.fleet.register(cmd)
+	r.register(cmd)
+	r.registerWait(cmd)
+	r.registerKind(cmd)
+	r.registerGrace(cmd)
 	flags := cmd.Flags()
-	flags.DurationVar(&r.ttl, "ttl", 10*time.Second, "how long the lock outlives us if we die; it is renewed every third of it")
-	flags.DurationVarP(&r.wait, "wait", "w", 30*time.Second, "how long to wait for the lock; 0 means not at all")
-	flags.BoolVarP(&noWait, "no-wait", "n", false, "do not wait for the lock, as --wait 0")
-	flags.IntVarP(&r.heldStatus, "conflict-exit-code", "E", exitHeld, "exit `status` if the lock is held by another")
-	flags.DurationVar(&r.grace, "grace", 10*time.Second, "how long the command may take from SIGTERM to SIGKILL when the lock is lost")
 	flags.DurationVar(&r.lifetime, "max-lifetime", 0, "end the command and give the lock up after this time (default: never)")
-	flags.DurationVar(&r.restartGuard, "restart-guard", 0, "the longest TTL that anybody uses on these masters: one that was started less than this ago does not vote; 0 turns that off (default: the --ttl)")
-	flags.BoolVar(&r.fence, "fence", false, "fail if there can be no REDLOCK_FENCE; --fence=false asks for none (default: it is left out with --permits, and where the user may not use its key)")
-	flags.StringArrayVar(&r.also, "also", nil, "lock this `KEY`, too, all or none; can be repeated")
-	flags.BoolVar(&r.shared, "shared", false, "share the lock with other readers, which exclude a run without --shared")
-	flags.IntVar(&r.permits, "permits", 0, "let `N` hold the lock at a time, 1 to 1000")
-	flags.StringVar(&r.owner, "owner", "", "`name` under which others see who holds the lock (default: redlock-run@host:pid)")
-	flags.BoolVarP(&r.verbose, "verbose", "v", false, "say on stderr when the lock is taken and released")
-	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
+	flags.DurationVar(&r.minHold, "min-hold", 0, "leave the lock after success until this time has passed since it was taken, so that the command runs once in it")
+	flags.BoolVar(&r.holdOnError, "hold-on-error", false, "... also after a failure of the command")
 	return cmd
 }
 
 // A runner runs a command under a lock.
 type runner struct {
 	taker
-	grace time.Duration
+	grace       time.Duration
+	holdOnError bool
+}
+
+func (r *runner) registerGrace(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&r.grace, "grace", 10*time.Second, "how long the command may take from SIGTERM to SIGKILL when the lock is lost")
 }
 
 func (r *runner) run(key string, argv []string) error {
@@ -207,17 +215,25 @@ func (r *runner) run(key string, argv []string) error {
 	defer stop()
 	p, err := startProcess(path, argv, r.environment(key, token), func() bool { return held.Err() == nil }, r.signals)
 	if err != nil {
-		r.release()
+		r.release(false)
 		return &failure{exitNoExec, fmt.Errorf("%s: %w", argv[0], err), ""}
 	}
 	end := r.supervise(p, held)
 	lost, still := context.Cause(held), r.mutex.Remaining() > 0
-	if err := r.release(); lost == nil && errors.Is(err, redlock.ErrNotHeld) {
-		lost = err // which only the release has found out
+	released := r.release(end.status == 0 || r.holdOnError)
+	missed := errors.Is(released, redlock.ErrNotHeld) // which only the release has found out
+	if lost == nil && missed {
+		lost = released
 	}
 	masters := client.Stats().Masters
 	client.Close() // then the witness has seen everything
 	switch {
+	case errors.Is(lost, redlock.ErrMaxLifetime):
+		remedy := ""
+		if !still || missed {
+			remedy = anotherToo
+		}
+		return &failure{exitLifetime, fmt.Errorf("the --max-lifetime of %v was over before the command ended, with status %d", r.lifetime, end.status), remedy}
 	case lost != nil:
 		return &failure{exitLost, fmt.Errorf("the lock was lost before the command ended, with status %d: %w", end.status, lost),
 			r.witness.aftermath(lost, still, masters)}
@@ -284,7 +300,11 @@ func (r *runner) supervise(p *process, held context.Context) (end result) {
 			r.check(p.pass(s))
 		case <-lost:
 			lost = nil
-			complain("the lock is lost: ending the command", "")
+			if errors.Is(context.Cause(held), redlock.ErrMaxLifetime) {
+				complain(fmt.Sprintf("the --max-lifetime of %v is over: ending the command", r.lifetime), "")
+			} else {
+				complain("the lock is lost: ending the command", "")
+			}
 			r.check(p.terminate())
 			kill = time.After(r.grace)
 		case <-kill:

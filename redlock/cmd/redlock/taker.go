@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
+	"github.com/spf13/cobra"
 )
 
 // A taker takes a lock, as its flags say, and releases it.
@@ -22,6 +24,7 @@ type taker struct {
 	left     time.Duration // of wait
 	lifetime time.Duration
 	owner    string
+	command  string // ours: "run"
 
 	restartGuard time.Duration
 
@@ -32,7 +35,11 @@ type taker struct {
 	fence    bool // REDLOCK_FENCE is required
 	numbered bool // ... or at least wanted
 
+	minHold time.Duration // that the lock is left on the masters
+
+	noWait     bool
 	heldStatus int
+	quiet      bool // it says nothing if the lock is held
 	verbose    bool
 
 	masters []string // of the fleet
@@ -43,17 +50,108 @@ type taker struct {
 	signals chan os.Signal
 }
 
+// forever is a --wait without end.
+const forever time.Duration = math.MaxInt64
+
+// A bound is a flag's value: a duration, or forever.
+type bound time.Duration
+
+func (b *bound) Set(s string) (err error) {
+	if s == "forever" {
+		*b = bound(forever)
+		return nil
+	}
+	d, err := time.ParseDuration(s)
+	*b = bound(d)
+	return err
+}
+
+func (b *bound) String() string {
+	if d := time.Duration(*b); d != forever {
+		return d.String()
+	}
+	return "forever"
+}
+
+func (b *bound) Type() string { return "duration" }
+
+// register adds the flags of all that take a lock.
+func (r *taker) register(cmd *cobra.Command) {
+	r.command = cmd.Name()
+	r.fleet.register(cmd)
+	flags := cmd.Flags()
+	flags.DurationVar(&r.ttl, "ttl", 10*time.Second, "how long the lock outlives us if we die; it is renewed every third of it")
+	flags.DurationVar(&r.restartGuard, "restart-guard", 0, "the longest TTL that anybody uses on these masters: one that was started less than this ago does not vote; 0 turns that off (default: the --ttl)")
+	flags.StringVar(&r.owner, "owner", "", "`name` under which others see who holds the lock (default: redlock-"+r.command+"@host:pid)")
+	flags.BoolVarP(&r.verbose, "verbose", "v", false, "say on stderr what happens to the lock: whom we wait for, when it is taken, not renewed and released, and when a master fails")
+}
+
+// registerWait adds the flags of those that can give up.
+func (r *taker) registerWait(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	r.wait = 30 * time.Second
+	flags.VarP((*bound)(&r.wait), "wait", "w", "how long to wait for the lock; 0 means not at all, forever without end")
+	flags.BoolVarP(&r.noWait, "no-wait", "n", false, "do not wait for the lock, as --wait 0")
+	flags.IntVarP(&r.heldStatus, "conflict-exit-code", "E", exitHeld, "exit `status` if the lock is held by another")
+	flags.BoolVarP(&r.quiet, "quiet", "q", false, "say nothing if the lock is held by another, only exit")
+	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
+}
+
+// registerKind adds the flags that say what kind of lock it is.
+func (r *taker) registerKind(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.BoolVar(&r.fence, "fence", false, "fail if there can be no REDLOCK_FENCE; --fence=false asks for none (default: it is left out with --permits, and where the user may not use its key)")
+	flags.StringArrayVar(&r.also, "also", nil, "lock this `KEY`, too, all or none; can be repeated")
+	flags.BoolVar(&r.shared, "shared", false, "share the lock with other readers, which exclude a run without --shared")
+	flags.IntVar(&r.permits, "permits", 0, "let `N` hold the lock at a time, 1 to 1000")
+}
+
+// checkFlags checks the flags, and sets those that were left out.
+func (r *taker) checkFlags(cmd *cobra.Command) error {
+	flags := cmd.Flags()
+	if r.noWait {
+		r.wait = 0
+	}
+	switch {
+	case r.heldStatus < 0 || r.heldStatus > 255:
+		return usageError("", "-E %d is no exit status: those are 0 to 255", r.heldStatus)
+	case min(r.wait, r.lifetime, r.restartGuard, r.minHold) < 0:
+		return usageError("", "--wait, --min-hold, --max-lifetime and --restart-guard cannot be below zero")
+	}
+	if err := r.guard(flags.Changed("restart-guard")); err != nil {
+		return err
+	}
+	if err := r.checkKind(flags.Changed("permits")); err != nil {
+		return err
+	}
+	r.numbered = r.fence || !flags.Changed("fence") && r.permits == 0
+	return nil
+}
+
+// life is for how long the masters have the lock: for the TTL, or for the least hold with the drift of
+// their clocks, if that is longer.
+func (r *taker) life() time.Duration {
+	if r.minHold == 0 {
+		return r.ttl
+	}
+	return max(r.ttl, r.minHold+r.minHold/50+time.Second).Round(time.Millisecond)
+}
+
 // guard makes our TTL the restart guard, unless one was given. Each run is a new client,
 // which has not seen whether a master was restarted: without the guard it would count the
 // votes of those that have forgotten a lock.
 func (r *taker) guard(given bool) error {
 	switch {
 	case !given:
-		r.restartGuard = max(r.ttl, 0)
+		r.restartGuard = max(r.life(), 0)
 	case 0 < r.restartGuard && r.restartGuard < r.ttl:
 		return usageError("leave it out, and it is the --ttl; or give the longest TTL of all; or 0, which turns it off",
 			"--restart-guard %v is below the --ttl of %v: a master that was started %v ago may have forgotten a lock of %v",
 			r.restartGuard, r.ttl, r.restartGuard, r.ttl)
+	case 0 < r.restartGuard && r.restartGuard < r.life():
+		return usageError("leave it out, and it is the --min-hold, and a little more; or give the longest of all; or 0, which turns it off",
+			"--restart-guard %v is too short for a --min-hold of %v: a master that was started %v ago may have forgotten such a lock",
+			r.restartGuard, r.minHold, r.restartGuard)
 	}
 	return nil
 }
@@ -75,6 +173,8 @@ func (r *taker) checkKind(permits bool) error {
 		return usageError("", "--permits and --also do not go together: permits are those of one key")
 	case permits && r.fence:
 		return usageError("leave --fence out", "--permits and --fence do not go together: a lock with permits has no fence")
+	case r.shared && r.minHold > 0:
+		return usageError("", "--shared and --min-hold do not go together: readers hold the lock together, and writers wait")
 	case r.shared && len(r.also) > 0:
 		return usageError("", "--shared and --also do not go together: a shared lock is one on one key")
 	}
@@ -123,7 +223,10 @@ func (r *taker) open(ctx context.Context, cfg redlock.Config) (*redlock.Client, 
 		default: // trying again is of no use
 			return nil, err
 		}
-		if r.left -= time.Since(began); r.left <= 0 {
+		if r.left != forever {
+			r.left -= time.Since(began)
+		}
+		if r.left <= 0 {
 			return nil, lacking
 		}
 		began = time.Now()
@@ -149,7 +252,7 @@ func (r *taker) config() (_ redlock.Config, err error) {
 	opt := &r.connect
 	return redlock.Config{
 		Masters: r.masters, Username: opt.Username, Password: opt.Password, TLS: opt.TLS, DialTimeout: opt.DialTimeout,
-		ClientName: "redlock-run", Owner: r.owner, RestartGuard: r.restartGuard, Observer: r.witness.observer(),
+		ClientName: "redlock-" + r.command, Owner: r.owner, RestartGuard: r.restartGuard, Observer: r.witness.observer(),
 	}, nil
 }
 
@@ -168,6 +271,9 @@ func (r *taker) options() (opts []redlock.Option) {
 	}
 	if r.permits > 0 {
 		opts = append(opts, redlock.WithPermits(r.permits))
+	}
+	if r.minHold > 0 {
+		opts = append(opts, redlock.WithMinHold(r.minHold))
 	}
 	return opts
 }
@@ -230,7 +336,7 @@ func (r *taker) interruptible(f func(ctx context.Context) error) error {
 				return err
 			}
 			if r.mutex != nil && err == nil {
-				r.release()
+				r.release(false)
 			}
 			return s
 		}
@@ -250,6 +356,9 @@ func (r *taker) notTaken(key string, err error) error {
 		return usageError("everybody must give the same --permits; to change it, end all runs, and wait for their TTL and two minutes",
 			"%w", err)
 	case errors.Is(err, redlock.ErrHeld):
+		if r.quiet {
+			return &failure{status: r.heldStatus}
+		}
 		who, remedy := r.others(key)
 		return &failure{r.heldStatus, errors.New(who), remedy}
 	case undecided(err):
@@ -312,14 +421,21 @@ func (r *taker) otherPermits(ctx context.Context, key string) (what, who string)
 	return what, a.holder() + " unless it is renewed"
 }
 
-// release releases the lock. Masters that are not reached let it expire.
-func (r *taker) release() error {
-	err := r.mutex.Unlock(context.Background())
+// release releases the lock, or leaves it for its least hold. Masters that are not reached let it
+// expire.
+func (r *taker) release(stay bool) error {
+	unlock := r.mutex.UnlockNow
+	if stay {
+		unlock = r.mutex.Unlock
+	}
+	err := unlock(context.Background())
 	switch {
+	case err == nil && stay && r.minHold > 0:
+		r.note("%s is left until %v have passed since it was taken", r.name, r.minHold)
 	case err == nil:
 		r.note("%s is released", r.name)
 	case errors.Is(err, redlock.ErrNoQuorum):
-		complain(err.Error(), fmt.Sprintf("the lock is free after its TTL, within %v", r.ttl))
+		complain(err.Error(), fmt.Sprintf("the lock is free after its TTL, within %v", max(r.ttl, r.minHold)))
 	}
 	return err
 }

@@ -80,7 +80,11 @@ func (w *witness) lacks(why error, left time.Duration) {
 	defer w.mu.Unlock()
 	if !w.lacked {
 		w.lacked = true
-		complain(why.Error(), fmt.Sprintf("waiting for them for up to %v", left.Round(time.Millisecond)))
+		upTo := ""
+		if left != forever {
+			upTo = fmt.Sprintf(" for up to %v", left.Round(time.Millisecond))
+		}
+		complain(why.Error(), "waiting for them"+upTo)
 	}
 }
 
@@ -99,7 +103,7 @@ func (w *witness) aftermath(lost error, still bool, masters []redlock.MasterStat
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !still || w.doubts || inQuarantine(lost) {
-		return "another may have held it at the same time"
+		return anotherToo
 	}
 	unless := ""
 	for _, m := range masters {
@@ -109,6 +113,8 @@ func (w *witness) aftermath(lost error, still bool, masters []redlock.MasterStat
 	}
 	return "nobody else had it before that" + unless + ": the command was ended in time"
 }
+
+const anotherToo = "another may have held it at the same time"
 
 func inQuarantine(err error) bool {
 	var q *mux.QuarantineError

@@ -1,0 +1,129 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// Of three hosts whose cron begins the same job, one runs it, though it is over before the others come.
+func TestAShortJobRunsOnceInAPeriod(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	job := func(flags ...string) (int, string, string) {
+		return do(t, env, sh("echo ran", append([]string{"--no-wait", "--min-hold", "1h"}, flags...)...)...)
+	}
+	status, stdout, stderr := job("--ttl", "1s", "-v")
+	require.Zero(t, status)
+	require.Equal(t, "ran\n", stdout)
+	require.Contains(t, stderr, "k is left until 1h0m0s have passed since it was taken")
+	for range 2 {
+		status, stdout, stderr = job("--ttl", "1s", "--quiet")
+		require.Equal(t, exitHeld, status, "cron sends mail for what is written, whatever the status")
+		require.Empty(t, stdout+stderr)
+	}
+	status, stdout, stderr = job("-q", "-E", "0")
+	require.Zero(t, status)
+	require.Empty(t, stdout+stderr)
+	status, _, stderr = job()
+	require.Equal(t, exitHeld, status)
+	require.Contains(t, stderr, "is held by another")
+
+	exit, s := statusOfKey(t, env, "k")
+	require.Zero(t, exit)
+	require.Greater(t, *s.LeftMS, (58 * time.Minute).Milliseconds())
+	require.LessOrEqual(t, *s.LeftMS, (61 * time.Minute).Milliseconds())
+}
+
+func TestAJobThatFailsIsTriedAgainUnlessToldOtherwise(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	job := func(script string, flags ...string) int {
+		status, _, _ := do(t, env, sh(script, append([]string{"-n", "--min-hold", "1h"}, flags...)...)...)
+		return status
+	}
+	require.Equal(t, 7, job("exit 7"))
+	requireFree(t, masters)
+	require.Equal(t, 128+15, job("kill -TERM $$"))
+	requireFree(t, masters)
+	require.Equal(t, exitLifetime, job("exec sleep 3600", "--max-lifetime", "200ms"))
+	requireFree(t, masters)
+	require.Equal(t, 7, job("exit 7", "--hold-on-error"))
+	require.Equal(t, exitHeld, job("exit 0"))
+}
+
+// What could not be begun is no success either.
+func TestAJobThatCannotBeginLeavesNoLock(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	status, _, _ := do(t, []string{inFleet(masters)}, "run", atOnce, "--min-hold", "1h", "k", "--", executable(t, "\x00"))
+	require.Equal(t, exitNoExec, status)
+	requireFree(t, masters)
+}
+
+func TestALeastHoldOfAHostThatDies(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	s := begin(t, []string{inFleet(masters)}, sh("echo holding; cat", "--min-hold", "1h", "--ttl", "1s")...)
+	s.reads("holding")
+	requireHeld(t, masters)
+	require.NoError(t, s.Process.Signal(os.Kill))
+	s.end()
+	for i := range masters.N() {
+		left, err := masters.Do(i, "PTTL", "k")
+		require.NoError(t, err)
+		if left.(int64) != -2 { // it was late, and the lock needed it not
+			require.Greater(t, left.(int64), (58 * time.Minute).Milliseconds())
+		}
+	}
+}
+
+// A new client would count the votes of masters that have forgotten the lock since.
+func TestTheGuardCoversTheLeastHold(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Embedded(t, 1)
+	env := []string{inFleet(masters)}
+	status, _, _ := do(t, env, guarded("", "-n", "--ttl", "1ms", "--min-hold", "1h")...)
+	require.Equal(t, exitUsage, status, "the TTL is too short")
+	status, _, stderr := do(t, env, guarded("", "-n", "--ttl", "10ms", "--min-hold", "1h")...)
+	require.Equal(t, exitNoQuorum, status)
+	require.Contains(t, stderr, "may have forgotten locks")
+	status, _, stderr = do(t, env, guarded("", "-n", "--min-hold", "1h", "--restart-guard", "1h")...)
+	require.Equal(t, exitUsage, status)
+	require.Contains(t, stderr, "--restart-guard 1h0m0s is too short for a --min-hold of 1h0m0s")
+	for hold, guard := range map[time.Duration]time.Duration{0: 10 * time.Second, time.Second: 10 * time.Second, time.Hour: 61*time.Minute + 13*time.Second} {
+		r := taker{ttl: 10 * time.Second, minHold: hold}
+		require.NoError(t, r.guard(false))
+		require.Equal(t, guard, r.restartGuard)
+	}
+}
+
+func TestAWaitWithoutEnd(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	holder := begin(t, env, sh("echo holding; cat")...)
+	holder.reads("holding")
+	masters.Pause(0) // it waits for masters, too
+	waiter := begin(t, env, sh("echo ran", "--wait", "forever")...)
+	masters.Resume(0)
+	holder.in.Close()
+	require.Zero(t, holder.end())
+	require.Zero(t, waiter.end())
+	require.Equal(t, "ran\n", waiter.out.String())
+
+	masters.Kill(0)
+	masters.Kill(1)
+	waiter = begin(t, env, sh("echo ran", "--wait", "forever")...)
+	require.Eventually(t, func() bool { return strings.Contains(waiter.err.String(), "waiting for them\n") }, patient, time.Millisecond)
+	masters.Restart(0)
+	require.Zero(t, waiter.end())
+}
