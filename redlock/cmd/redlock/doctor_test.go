@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -257,7 +259,9 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 	require.Zero(t, exit)
 	require.Len(t, d.Findings, 1, "that it is the only master")
 	require.True(t, d.Masters[0].Tracking)
-	exit, _, stderr := do(t, as("locker"), "run", atOnce, "--ttl", "3s", "lock:a", "--", binary, "run", atOnce, "-w", "2s", "-E", "0", "lock:a", "--", "true")
+	password := filepath.Join(t.TempDir(), "password") // the run inside gets none from the one around it
+	require.NoError(t, os.WriteFile(password, []byte("pw"), 0o600))
+	exit, _, stderr := do(t, as("locker"), "run", atOnce, "--ttl", "3s", "lock:a", "--", binary, "run", atOnce, "--password-file", password, "-w", "2s", "-E", "0", "lock:a", "--", "true")
 	require.Zero(t, exit, "what the remedy grants is enough")
 	require.NotContains(t, stderr, "NOPERM")
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // The exit statuses that are our own. Those of a lock lie between sysexits(3),
@@ -101,9 +102,37 @@ that it outlives the failure of any minority of them.`,
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("redlock {{.Version}}\n")
+	root.Flags().Bool("version", false, "show the version") // without a -v, which means --verbose
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return unitError(err) })
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", width)))
-	root.AddCommand(newDemo(), newRun(), newStatus(), newDoctor())
+	root.AddCommand(newDemo(), newRun(), newStatus(), newDoctor(), newVersion(), newMan())
 	return root
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Show the version",
+		Example: "  redlock version",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out := newTerminal(os.Stdout)
+			if out.printf("redlock %s\n", versionText()); out.err != nil {
+				return &failure{exitIO, out.err, ""}
+			}
+			return nil
+		},
+	}
+}
+
+// unitError says how a duration is written, if that is what is wrong.
+func unitError(err error) error {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) && strings.Contains(err.Error(), "missing unit in duration") {
+		value := invalid.GetValue()
+		return usageError(fmt.Sprintf("write %ss, or %[1]sm for minutes", value), "--%s %s has no unit", invalid.GetFlag().Name, value)
+	}
+	return err
 }
 
 func versionText() string {

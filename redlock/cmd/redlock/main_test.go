@@ -22,6 +22,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 )
 
@@ -169,7 +170,7 @@ func requireReadable(t *testing.T, text string) {
 
 func TestHelpHasExamplesAndFitsIntoATerminal(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"", "demo", "run", "status", "doctor"} {
+	for _, command := range []string{"", "demo", "run", "status", "doctor", "version", "man"} {
 		status, stdout, _ := do(t, nil, append(strings.Fields(command), "--help")...)
 		require.Zero(t, status)
 		require.Contains(t, stdout, "Examples:")
@@ -182,10 +183,43 @@ func TestVersionAndCompletion(t *testing.T) {
 	status, stdout, _ := do(t, nil, "--version")
 	require.Zero(t, status)
 	require.Regexp(t, `^redlock \S+\n$`, stdout)
+	status, same, _ := do(t, nil, "version")
+	require.Zero(t, status)
+	require.Equal(t, stdout, same)
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		status, stdout, _ = do(t, nil, "completion", shell)
 		require.Zero(t, status)
 		require.Contains(t, stdout, "redlock")
+	}
+}
+
+func TestTheManualHasEveryCommandAndFlag(t *testing.T) {
+	t.Parallel()
+	status, page, _ := do(t, nil, "man")
+	require.Zero(t, status)
+	require.Regexp(t, `^\.TH REDLOCK 1 `, page)
+	for _, cmd := range newRoot().Commands() {
+		require.Contains(t, page, `\fBredlock `+cmd.Name()+`\fR`)
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			require.Contains(t, page, `\fB\-\-`+strings.ReplaceAll(f.Name, "-", `\-`)+`\fR`)
+		})
+	}
+	require.Equal(t, 1, strings.Count(page, "sentinels://"), "what all commands share is said once")
+	for _, line := range lines(page) {
+		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
+			require.Regexp(t, `^\.(TH|SH|PP|TP|B|nf|fi)\b`, line)
+		}
+		require.NotRegexp(t, `[^\\]-`, strings.Replace(line, `(devel)`, "", 1), "a minus, as it is to be copied")
+	}
+}
+
+// The child of a test speaks the protocol of the shells' scripts.
+func TestTheShellCompletesCommandsAndFlags(t *testing.T) {
+	t.Parallel()
+	for words, want := range map[string]string{"st": "status\t", "run --min": "--min-hold\t", "completion f": "fish\t", "run k --": "--grace\t"} {
+		status, stdout, _ := do(t, nil, append([]string{"__complete"}, strings.Split(words, " ")...)...)
+		require.Zero(t, status)
+		require.Contains(t, stdout, want)
 	}
 }
 
@@ -206,7 +240,11 @@ func TestWrongUsageExitsWith64AndSaysWhatToDo(t *testing.T) {
 		"run both waits":       {[]string{"run", "-n", "-w", "1s", "k", "--", "true"}, "wait"},
 		"run no exit status":   {[]string{"run", "-E", "256", "k", "--", "true"}, "0 to 255"},
 		"run a negative wait":  {[]string{"run", "-w", "-1s", "k", "--", "true"}, "below zero"},
-		"run a bad TTL":        {[]string{"run", "-m", "127.0.0.1:1", "--ttl", "10", "k", "--", "true"}, "ttl"},
+		"run a bad TTL":        {[]string{"run", "-m", "127.0.0.1:1", "--ttl", "10", "k", "--", "true"}, "--ttl 10 has no unit\n  write 10s"},
+		"run a bad wait":       {[]string{"run", "-w", "10", "k", "--", "true"}, "--wait 10 has no unit\n  write 10s"},
+		"doctor a bad TTL":     {[]string{"doctor", "--ttl", "10"}, "--ttl 10 has no unit\n  write 10s"},
+		"-v is no --version":   {[]string{"-v"}, "unknown shorthand flag"},
+		"version of what":      {[]string{"version", "k"}, "unknown command"},
 		"run an unlikely TTL":  {[]string{"run", "-m", "EMBEDDED", "--ttl", "1ms", "k", "--", "true"}, "TTL 1ms"},
 		"run a short guard":    {[]string{"run", "-m", "127.0.0.1:1", "--restart-guard", "9s", "k", "--", "true"}, "--restart-guard 9s is below the --ttl of 10s"},
 		"run a bad owner":      {[]string{"run", "-m", "127.0.0.1:1", "--owner", "a b", "k", "--", "true"}, "owner"},
@@ -268,6 +306,17 @@ func TestMastersComeFromFlagFileAndEnvironment(t *testing.T) {
 	masters := redlocktest.Embedded(t, 3)
 	file := filepath.Join(t.TempDir(), "masters")
 	require.NoError(t, os.WriteFile(file, []byte("# ours\n"+masters.Addr(0)+"\n\n  "+masters.Addr(1)+"   # the second\nredis://"+masters.Addr(2)+"\n"), 0o600))
+	t.Run("stdin", func(t *testing.T) {
+		s := begin(t, nil, "status", "k", "--masters-file", "-")
+		_, err := s.in.Write([]byte("# ours\n" + strings.Join(masters.Addrs(), "\n") + "\n"))
+		require.NoError(t, err)
+		s.in.Close()
+		require.Equal(t, exitNo, s.end())
+		require.Contains(t, s.out.String(), masters.Addr(2))
+		status, _, stderr := do(t, nil, "status", "k", "--masters-file", "-")
+		require.Equal(t, exitUsage, status)
+		require.Contains(t, stderr, "no masters in stdin")
+	})
 	for name, test := range map[string]struct{ env, args []string }{
 		"flag":             {nil, []string{"--masters", strings.Join(masters.Addrs(), ", ")}},
 		"flags":            {nil, []string{"-m", masters.Addr(0), "-m", masters.Addr(1), "-m", masters.Addr(2)}},

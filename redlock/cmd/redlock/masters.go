@@ -17,9 +17,10 @@ import (
 // mastersHelp ends the help of every command that needs masters.
 const mastersHelp = `
 The masters come from --masters, or --masters-file (one on each line, # begins a
-comment), or the environment variable REDLOCK_MASTERS. Write them as host:port,
-redis://host:port/db, rediss://host:port (TLS) or unix:///path. Write the master
-of a Sentinel group as sentinel://host:port,host:port/group (TLS: sentinels://).
+comment; - is stdin), or the environment variable REDLOCK_MASTERS. Write them as
+host:port, redis://host:port/db, rediss://host:port (TLS) or unix:///path. Write
+the master of a Sentinel group as sentinel://host:port,host:port/group (TLS:
+sentinels://).
 
 The command line takes no passwords, because everybody can read it. Put them
 into the URLs of the file or of REDLOCK_MASTERS, or into REDLOCK_PASSWORD (with
@@ -42,7 +43,7 @@ type fleet struct {
 func (f *fleet) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVarP(&f.masters, "masters", "m", nil, "the masters' `addresses`, separated by commas")
-	flags.StringVar(&f.file, "masters-file", "", "`file` with the masters' addresses, one on each line")
+	flags.StringVar(&f.file, "masters-file", "", "`file` with the masters' addresses, one on each line; - is stdin")
 	flags.StringVar(&f.passwordFile, "password-file", "", "`file` whose first line is the password")
 	flags.BoolVar(&f.tls, "tls", false, "speak TLS with every master")
 	flags.StringVar(&f.caCert, "cacert", "", "`file` with the certificates to trust (PEM; implies --tls)")
@@ -95,6 +96,9 @@ func (f *fleet) named() (all []string, from string, err error) {
 		if err != nil {
 			return nil, "", usageError("", "--masters-file: %w", err)
 		}
+		if f.file == stdin {
+			return all, "stdin", nil
+		}
 		return all, f.file, nil
 	case env != "":
 		return strings.FieldsFunc(env, func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) }), "REDLOCK_MASTERS", nil
@@ -118,12 +122,18 @@ func whole(parts []string) (all []string) {
 	return all
 }
 
+// stdin is a --masters-file.
+const stdin = "-"
+
 func readMasters(name string) ([]string, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, err
+	file := os.Stdin
+	if name != stdin {
+		var err error
+		if file, err = os.Open(name); err != nil {
+			return nil, err
+		}
+		defer file.Close()
 	}
-	defer file.Close()
 	var all []string
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
@@ -136,6 +146,22 @@ func readMasters(name string) ([]string, error) {
 		}
 	}
 	return all, lines.Err()
+}
+
+// handedOn are the masters as a command that we run is told of them: without passwords, and with the TLS
+// that our flags ask for.
+func handedOn(masters []string, opt conn.Options) string {
+	all := conn.RedactAll(masters)
+	for i, a := range all {
+		switch scheme, rest, ok := strings.Cut(a, "://"); {
+		case opt.TLS == nil || ok && scheme == "unix":
+		case !ok:
+			all[i] = "rediss://" + a
+		case scheme == "redis" || scheme == "sentinel":
+			all[i] = scheme + "s://" + rest
+		}
+	}
+	return strings.Join(all, ",")
 }
 
 // hasPassword reports whether an address carries one, in a generous reading.

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"os/signal"
 	"slices"
 	"strings"
 	"time"
@@ -80,12 +79,13 @@ A reader's fence lies between those of the writers before and after it. A run
 with a permit has none.
 
 The command has the stdin, stdout and stderr of run, a process group of its own,
-and REDLOCK_KEY and REDLOCK_TOKEN in its environment, too. run passes signals on
-to it. If a signal ends the command, the processes that it leaves behind have
---grace to end before they are killed, and the lock is kept until then. If the
-command exits normally, its background processes continue without the lock.
-Ctrl-C and Ctrl-Z work as usual, but a suspended command loses its lock after
-the TTL, and is ended when it is resumed.
+and REDLOCK_KEY, REDLOCK_TOKEN and the REDLOCK_MASTERS that are in force in its
+environment, too. Passwords are not: a redlock in the command needs its own
+(--password-file). run passes signals on to the command. If a signal ends it,
+the processes that it leaves behind have --grace to end before they are killed,
+and the lock is kept until then. If the command exits normally, its background
+processes continue without the lock. Ctrl-C and Ctrl-Z work as usual, but a
+suspended command loses its lock after the TTL, and is ended when it is resumed.
 
 If redlock itself is killed (SIGKILL), Linux kills the command, but not the
 processes that it has started: they can go on after the TTL, without the lock.
@@ -142,6 +142,9 @@ Exit status: that of the command, 128+n if signal n ended it, or
 		},
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if unit := unitError(err); unit != err {
+			return unit
+		}
 		return usageError("flags of the command itself stand behind a --: "+cmd.UseLine(), "%w", err)
 	})
 	r.register(cmd)
@@ -171,49 +174,14 @@ func (r *runner) run(key string, argv []string) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := r.config()
+	client, err := r.acquire(key)
 	if err != nil {
 		return err
 	}
-	// From here on we release the lock before a signal ends us.
-	r.signals = make(chan os.Signal, 16)
-	signal.Notify(r.signals, passedOn()...)
-
-	var client *redlock.Client
-	err = r.interruptible(func(ctx context.Context) (err error) {
-		client, err = r.open(ctx, cfg)
-		return err
-	})
-	if err != nil {
-		return r.notTaken(key, err)
-	}
-	defer client.Close()
-	r.witness.opened(client.Stats().Masters)
-	r.name, r.mutex = key, client.NewMutex(key, r.ttl, r.options()...)
-	err = r.interruptible(r.take)
-	if r.numbered && !r.fence && refused(err, userRefused) {
-		r.numbered = false
-		r.mutex = client.NewMutex(key, r.ttl, r.options()...)
-		if err = r.interruptible(r.take); !refused(err, userRefused) {
-			counter := "the key {" + key + "}:fence"
-			if len(r.also) > 0 {
-				counter = "{KEY}:fence of each key"
-			}
-			complain("the command gets no REDLOCK_FENCE: the user may not use "+counter,
-				"let it (ACL SETUSER … ~{…}:fence), or ask for none with --fence=false")
-		}
-	}
-	if err != nil {
-		return r.notTaken(key, err)
-	}
-	r.witness.taken(client.Stats().Masters)
-	token := r.mutex.Token()
-	r.name = r.nameOf(key, token)
-	r.note("%s is ours, as %s", r.name, ownerText(redlock.Holder{Token: token}))
-
+	defer r.close(client)
 	held, stop := r.mutex.KeepAlive(context.Background())
 	defer stop()
-	p, err := startProcess(path, argv, r.environment(key, token), func() bool { return held.Err() == nil }, r.signals)
+	p, err := startProcess(path, argv, r.environment(key, r.mutex.Token(), r.mutex.Fence()), func() bool { return held.Err() == nil }, r.signals)
 	if err != nil {
 		r.release(false)
 		return &failure{exitNoExec, fmt.Errorf("%s: %w", argv[0], err), ""}
@@ -226,7 +194,7 @@ func (r *runner) run(key string, argv []string) error {
 		lost = released
 	}
 	masters := client.Stats().Masters
-	client.Close() // then the witness has seen everything
+	r.close(client) // then the witness has seen everything
 	switch {
 	case errors.Is(lost, redlock.ErrMaxLifetime):
 		remedy := ""
@@ -243,14 +211,16 @@ func (r *runner) run(key string, argv []string) error {
 	return exitWith(end.status)
 }
 
-// environment returns the environment of the command. What a run around this one has set is not
-// in it: that is of another lock.
-func (r *runner) environment(key, token string) []string {
+// environment returns the environment of the command. It has what the command can use the lock with, and
+// no secrets of the masters. What a run around this one has set is not in it: that is of another lock.
+func (r *runner) environment(key, token string, fence uint64) []string {
+	ours := []string{"REDLOCK_KEY", "REDLOCK_TOKEN", "REDLOCK_FENCE", "REDLOCK_PERMIT", "REDLOCK_MASTERS", "REDLOCK_PASSWORD"}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, "REDLOCK_FENCE=") || strings.HasPrefix(v, "REDLOCK_PERMIT=")
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains(ours, name)
 	})
-	env = append(env, "REDLOCK_KEY="+key, "REDLOCK_TOKEN="+token)
-	if fence := r.mutex.Fence(); fence != 0 {
+	env = append(env, "REDLOCK_MASTERS="+handedOn(r.masters, r.connect), "REDLOCK_KEY="+key, "REDLOCK_TOKEN="+token)
+	if fence != 0 {
 		env = append(env, fmt.Sprint("REDLOCK_FENCE=", fence))
 	}
 	if r.permits > 0 {

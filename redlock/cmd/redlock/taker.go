@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"time"
@@ -198,6 +199,102 @@ func (r *taker) nameOf(key, token string) string {
 		return fmt.Sprintf("%s with %s", key, strings.Join(r.also, ", "))
 	}
 	return key
+}
+
+// acquire connects to the masters and takes the lock. The client is to be closed.
+func (r *taker) acquire(key string) (*redlock.Client, error) {
+	client, err := r.connectAll(key)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.acquireWith(client, key); err != nil {
+		r.close(client)
+		return nil, r.notTaken(key, err)
+	}
+	r.witness.taken(client.Stats().Masters)
+	token := r.mutex.Token()
+	r.name = r.nameOf(key, token)
+	r.note("%s is ours, as %s", r.name, ownerText(redlock.Holder{Token: token}))
+	return client, nil
+}
+
+// connectAll connects to the masters.
+func (r *taker) connectAll(key string) (client *redlock.Client, err error) {
+	r.witness.verbose = r.verbose
+	r.witness.others = func() (what, who string) { return r.others(key) }
+	cfg, err := r.config()
+	if err != nil {
+		return nil, err
+	}
+	// From here on we release the lock before a signal ends us.
+	r.signals = make(chan os.Signal, 16)
+	signal.Notify(r.signals, passedOn()...)
+
+	err = r.interruptible(func(ctx context.Context) (err error) {
+		client, err = r.open(ctx, cfg)
+		return err
+	})
+	if err != nil {
+		return nil, r.notTaken(key, err)
+	}
+	r.witness.opened(client.Stats().Masters)
+	return client, nil
+}
+
+// close closes the client. That its connections end is no failure of the masters.
+func (r *taker) close(client *redlock.Client) {
+	r.witness.silence()
+	client.Close()
+}
+
+func (r *taker) acquireWith(client *redlock.Client, key string) error {
+	r.name, r.mutex = key, client.NewMutex(key, r.ttl, r.options()...)
+	if r.wait > 0 && !r.quiet {
+		r.warnOfParent(key)
+	}
+	err := r.interruptible(r.take)
+	if r.numbered && !r.fence && refused(err, userRefused) {
+		r.numbered = false
+		r.mutex = client.NewMutex(key, r.ttl, r.options()...)
+		if err = r.interruptible(r.take); !refused(err, userRefused) {
+			counter := "the key {" + key + "}:fence"
+			if len(r.also) > 0 {
+				counter = "{KEY}:fence of each key"
+			}
+			complain("the command gets no REDLOCK_FENCE: the user may not use "+counter,
+				"let it (ACL SETUSER … ~{…}:fence), or ask for none with --fence=false")
+		}
+	}
+	return err
+}
+
+// warnOfParent says that we wait for a lock that is held by the redlock that runs us.
+func (r *taker) warnOfParent(key string) {
+	if os.Getenv(tokenVariable) == "" || r.permits > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for _, key := range append([]string{key}, r.also...) {
+		if s := newStanding(key, holders(ctx, r.masters, r.connect, key)); s.byParent() && !(r.shared && s.sharing > 0) {
+			complain(fmt.Sprintf("waiting: %q is held", key), "by "+parentText)
+		}
+	}
+}
+
+const (
+	tokenVariable = "REDLOCK_TOKEN"
+	parentText    = "the redlock that runs us: it is not free before that command has ended"
+)
+
+// byParent reports whether the redlock that runs us holds the lock.
+func (s *standing) byParent() bool {
+	token := os.Getenv(tokenVariable)
+	if token == "" || s.state != held {
+		return false
+	}
+	return s.leader.Token == token ||
+		slices.ContainsFunc(s.readers, func(r claim) bool { return r.Token == token && r.votes >= s.quorum })
 }
 
 // open connects to a majority of the masters. While too few answer it tries again, for as
@@ -399,6 +496,8 @@ func (r *taker) others(key string) (what, who string) {
 	switch {
 	case s.state == unknown:
 		return what, "nobody knows by whom: " + s.tooFew()
+	case s.byParent():
+		return what, "by " + parentText
 	case s.state == free:
 		return what, "by nobody for long: others try to take it, or it was just released"
 	case r.shared && s.sharing > 0:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,13 +20,22 @@ type witness struct {
 	refused map[string]bool // masters that were said to refuse us; nil before Open, whose error says it
 	left    time.Duration   // how long Lock waits
 	lacked  bool            // it was said that Lock waits for masters
+
+	verbose bool                      // says more
+	others  func() (what, who string) // says who holds the lock
+	waited  int                       // how many waits there were
+	waiting int                       // ... and which of them goes on; 0 if none does
+	phases  map[string]string         // of the masters, as they were said to be
+	failing bool                      // it was said that the lock is not renewed
 }
 
 // observer returns an Observer that tells the witness.
 func (w *witness) observer() *redlock.Observer {
 	return &redlock.Observer{
-		Master: w.master,
-		Round:  func(_ context.Context, r redlock.Round) { w.round(r) },
+		Master:    w.master,
+		Round:     func(_ context.Context, r redlock.Round) { w.round(r) },
+		WaitStart: func(context.Context, string) { w.waitStarts() },
+		WaitEnd:   func(context.Context, string, time.Duration, error) { w.waitEnds() },
 	}
 }
 
@@ -37,13 +47,79 @@ func (w *witness) master(m redlock.MasterStats) {
 		w.refused[m.Address] = true
 		complain(m.Err, "going on without it, as if it were down; "+doctorRemedy)
 	}
+	if w.verbose && w.refused != nil && w.phases[m.Address] != m.Phase {
+		w.phased(m)
+	}
+}
+
+// silence ends what only a verbose witness says.
+func (w *witness) silence() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.verbose = false
+}
+
+// phased says that a master has failed, or is back.
+func (w *witness) phased(m redlock.MasterStats) {
+	was := w.phases[m.Address]
+	switch why := strings.TrimPrefix(strings.TrimPrefix(m.Err, "conn: "), m.Address+": "); {
+	case m.Phase == "dialing":
+		return
+	case m.Phase == "refused": // which is said of all
+	case m.Phase != "up" && why != "":
+		complain(fmt.Sprintf("%s is %s: %s", m.Address, m.Phase, why), "")
+	case m.Phase != "up":
+		complain(fmt.Sprintf("%s is %s", m.Address, m.Phase), "")
+	case was != "":
+		complain(m.Address+" is up again", "")
+	}
+	w.phases[m.Address] = m.Phase
+}
+
+// waitStarts says, a moment later, who is waited for.
+func (w *witness) waitStarts() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.verbose {
+		return
+	}
+	w.waited++
+	w.waiting = w.waited
+	number := w.waited
+	go func() { // an Observer must not block
+		what, who := w.others()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.waiting == number {
+			complain("waiting: "+what, who)
+		}
+	}()
+}
+
+func (w *witness) waitEnds() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waiting = 0
+}
+
+// renewed says when renewals begin to fail, and when they succeed again.
+func (w *witness) renewed(err error) {
+	switch failed := err != nil; {
+	case !w.verbose || failed == w.failing:
+		return
+	case failed:
+		complain("the lock was not renewed: "+err.Error(), "trying again for as long as it is valid")
+	default:
+		complain("the lock is renewed again", "")
+	}
+	w.failing = err != nil
 }
 
 // opened makes the witness say which masters can never serve. A minority of them does not
 // stop the run, so nobody else would say it.
 func (w *witness) opened(masters []redlock.MasterStats) {
 	w.mu.Lock()
-	w.refused = map[string]bool{}
+	w.refused, w.phases = map[string]bool{}, map[string]string{}
 	w.mu.Unlock()
 	w.all(masters)
 }
@@ -58,6 +134,9 @@ func (w *witness) round(r redlock.Round) {
 	w.mu.Lock()
 	for _, v := range r.Votes {
 		w.doubts = w.doubts || inQuarantine(v.Err)
+	}
+	if r.Op == "renew" {
+		w.renewed(r.Err)
 	}
 	left := w.left
 	w.mu.Unlock()
