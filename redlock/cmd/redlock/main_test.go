@@ -170,7 +170,7 @@ func requireReadable(t *testing.T, text string) {
 
 func TestHelpHasExamplesAndFitsIntoATerminal(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"", "demo", "run", "status", "doctor", "version", "man"} {
+	for _, command := range []string{"", "demo", "run", "lead", "hold", "status", "doctor", "version", "man"} {
 		status, stdout, _ := do(t, nil, append(strings.Fields(command), "--help")...)
 		require.Zero(t, status)
 		require.Contains(t, stdout, "Examples:")
@@ -238,6 +238,13 @@ func TestWrongUsageExitsWith64AndSaysWhatToDo(t *testing.T) {
 		"run with two keys":    {[]string{"run", "k", "l", "--", "true"}, "2 words before the --"},
 		"run without --":       {[]string{"run", "k", "ls", "-l"}, "behind a --"},
 		"run both waits":       {[]string{"run", "-n", "-w", "1s", "k", "--", "true"}, "wait"},
+		"lead no command":      {[]string{"lead", "k"}, "COMMAND is missing"},
+		"lead without --":      {[]string{"lead", "k", "ls", "-l"}, "behind a --"},
+		"lead a bad TTL":       {[]string{"lead", "--ttl", "10", "k", "--", "true"}, "--ttl 10 has no unit"},
+		"lead a short guard":   {[]string{"lead", "-m", "127.0.0.1:1", "--restart-guard", "9s", "k", "--", "true"}, "below the --ttl"},
+		"lead no grace":        {[]string{"lead", "--grace", "-1s", "k", "--", "true"}, "below zero"},
+		"hold a command":       {[]string{"hold", "k", "--", "true"}, "one KEY is wanted, 2 were given"},
+		"hold both waits":      {[]string{"hold", "-n", "-w", "1s", "k"}, "wait"},
 		"run no exit status":   {[]string{"run", "-E", "256", "k", "--", "true"}, "0 to 255"},
 		"run a negative wait":  {[]string{"run", "-w", "-1s", "k", "--", "true"}, "below zero"},
 		"run a bad TTL":        {[]string{"run", "-m", "127.0.0.1:1", "--ttl", "10", "k", "--", "true"}, "--ttl 10 has no unit\n  write 10s"},

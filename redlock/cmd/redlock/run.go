@@ -108,26 +108,8 @@ Exit status: that of the command, 128+n if signal n ended it, or
   redlock run --shared catalogue -- ./export.sh        # beside other readers
   redlock run --permits 4 gpu -- ./train.sh            # up to four at a time
   redlock run shell -- bash                            # hold it by hand`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case len(args) == 0 || cmd.ArgsLenAtDash() == 0:
-				return usageError("usage: "+cmd.UseLine(), "the KEY is missing")
-			case len(args) == 1:
-				return usageError("usage: "+cmd.UseLine(), "the COMMAND is missing")
-			case args[0] == "":
-				return usageError("", "the KEY is empty")
-			case cmd.ArgsLenAtDash() > 1:
-				return usageError("usage: "+cmd.UseLine(),
-					"%d words before the --, where only the KEY is expected", cmd.ArgsLenAtDash())
-			}
-			return nil
-		},
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if len(args) == 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp // the KEY
-			}
-			return nil, cobra.ShellCompDirectiveDefault
-		},
+		Args:              keyAndCommand,
+		ValidArgsFunction: completeCommand,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.grace < 0 {
 				return usageError("", "--grace cannot be below zero")
@@ -141,12 +123,7 @@ Exit status: that of the command, 128+n if signal n ended it, or
 			return r.run(args[0], args[1:])
 		},
 	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if unit := unitError(err); unit != err {
-			return unit
-		}
-		return usageError("flags of the command itself stand behind a --: "+cmd.UseLine(), "%w", err)
-	})
+	cmd.SetFlagErrorFunc(commandFlagError)
 	r.register(cmd)
 	r.registerWait(cmd)
 	r.registerKind(cmd)
@@ -158,11 +135,42 @@ Exit status: that of the command, 128+n if signal n ended it, or
 	return cmd
 }
 
+// keyAndCommand wants KEY -- COMMAND.
+func keyAndCommand(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0 || cmd.ArgsLenAtDash() == 0:
+		return usageError("usage: "+cmd.UseLine(), "the KEY is missing")
+	case len(args) == 1:
+		return usageError("usage: "+cmd.UseLine(), "the COMMAND is missing")
+	case args[0] == "":
+		return usageError("", "the KEY is empty")
+	case cmd.ArgsLenAtDash() > 1:
+		return usageError("usage: "+cmd.UseLine(),
+			"%d words before the --, where only the KEY is expected", cmd.ArgsLenAtDash())
+	}
+	return nil
+}
+
+func completeCommand(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp // the KEY
+	}
+	return nil, cobra.ShellCompDirectiveDefault
+}
+
+func commandFlagError(cmd *cobra.Command, err error) error {
+	if unit := unitError(err); unit != err {
+		return unit
+	}
+	return usageError("flags of the command itself stand behind a --: "+cmd.UseLine(), "%w", err)
+}
+
 // A runner runs a command under a lock.
 type runner struct {
 	taker
 	grace       time.Duration
 	holdOnError bool
+	whole       bool // what the command leaves running is ended
 }
 
 func (r *runner) registerGrace(cmd *cobra.Command) {
@@ -219,14 +227,8 @@ func (r *runner) environment(key, token string, fence uint64) []string {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.Contains(ours, name)
 	})
-	env = append(env, "REDLOCK_MASTERS="+handedOn(r.masters, r.connect), "REDLOCK_KEY="+key, "REDLOCK_TOKEN="+token)
-	if fence != 0 {
-		env = append(env, fmt.Sprint("REDLOCK_FENCE=", fence))
-	}
-	if r.permits > 0 {
-		env = append(env, "REDLOCK_PERMIT="+permitOf(token))
-	}
-	return env
+	env = append(env, "REDLOCK_MASTERS="+handedOn(r.masters, r.connect), "REDLOCK_KEY="+key)
+	return append(env, r.variables(token, fence)...)
 }
 
 // exitWith is nil for 0.
@@ -270,13 +272,17 @@ func (r *runner) supervise(p *process, held context.Context) (end result) {
 			r.check(p.pass(s))
 		case <-lost:
 			lost = nil
-			if errors.Is(context.Cause(held), redlock.ErrMaxLifetime) {
+			kill = time.After(r.grace)
+			var s signalled
+			switch why := context.Cause(held); {
+			case errors.As(why, &s): // which is passed on
+				continue
+			case errors.Is(why, redlock.ErrMaxLifetime):
 				complain(fmt.Sprintf("the --max-lifetime of %v is over: ending the command", r.lifetime), "")
-			} else {
+			default:
 				complain("the lock is lost: ending the command", "")
 			}
 			r.check(p.terminate())
-			kill = time.After(r.grace)
 		case <-kill:
 			r.check(p.kill())
 			if killed = true; over {
@@ -285,8 +291,12 @@ func (r *runner) supervise(p *process, held context.Context) (end result) {
 		case end = <-p.ended:
 			// If the signal was long ago, it was not meant to end the command: SIGHUP
 			// often means to reload.
-			if lost != nil && time.Since(asked) > r.grace || killed || p.gone() {
+			unasked := lost != nil && time.Since(asked) > r.grace
+			if unasked && !r.whole || killed || p.gone() {
 				return end
+			}
+			if unasked {
+				r.check(p.terminate())
 			}
 			over, look = true, ticks.C
 			if kill == nil {

@@ -261,7 +261,7 @@ func (r *taker) acquireWith(client *redlock.Client, key string) error {
 			if len(r.also) > 0 {
 				counter = "{KEY}:fence of each key"
 			}
-			complain("the command gets no REDLOCK_FENCE: the user may not use "+counter,
+			complain("there is no REDLOCK_FENCE: the user may not use "+counter,
 				"let it (ACL SETUSER … ~{…}:fence), or ask for none with --fence=false")
 		}
 	}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/spf13/cobra"
+)
+
+func newHold() *cobra.Command {
+	var r taker
+	cmd := &cobra.Command{
+		Use:   "hold [flags] KEY",
+		Short: "Hold a lock until told to end",
+		Long: `hold takes the lock, writes its token and fence, and renews it until a signal
+(Ctrl-C, SIGTERM) ends it. Then it releases the lock. It is for a lock that is to
+be held by hand, or around something that is no command; otherwise use run.
+
+What it writes once it has the lock are assignments of a shell: REDLOCK_TOKEN,
+and REDLOCK_FENCE or REDLOCK_PERMIT if there is one. Who knows the token can
+release the lock (redlock release).
+
+The flags mean what they mean for run.
+
+Exit status: 0 after a signal, or
+   64  wrong usage
+   74  the output cannot be written
+   96  the lock was held by another for the whole --wait (-E sets another)
+   97  too few masters answered, or none of them within --wait
+   98  the lock was lost
+   99  the --max-lifetime was over
+  128+n  signal n has ended the wait for the lock
+` + mastersHelp,
+		Example: `  redlock hold maintenance
+  redlock hold --wait forever --max-lifetime 1h maintenance
+  redlock hold --permits 4 gpu`,
+		Args:              keyOnly,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := r.checkFlags(cmd); err != nil {
+				return err
+			}
+			return r.hold(args[0])
+		},
+	}
+	r.register(cmd)
+	r.registerWait(cmd)
+	r.registerKind(cmd)
+	cmd.Flags().DurationVar(&r.lifetime, "max-lifetime", 0, "give the lock up after this time (default: never)")
+	return cmd
+}
+
+func (r *taker) hold(key string) error {
+	client, err := r.acquire(key)
+	if err != nil {
+		return err
+	}
+	defer r.close(client)
+	held, stop := r.mutex.KeepAlive(context.Background())
+	defer stop()
+	out := newTerminal(os.Stdout)
+	for _, v := range r.variables(r.mutex.Token(), r.mutex.Fence()) {
+		name, value, _ := strings.Cut(v, "=")
+		out.printf("%s=%s\n", name, quoted(value))
+	}
+	if out.err != nil {
+		r.release(false)
+		return &failure{exitIO, out.err, ""}
+	}
+	for held.Err() == nil {
+		select {
+		case <-held.Done():
+		case s := <-r.signals:
+			if !asksToEnd(s) {
+				continue
+			}
+			if err := r.release(false); errors.Is(err, redlock.ErrNotHeld) {
+				return &failure{exitLost, fmt.Errorf("the lock was lost: %w", err), anotherToo}
+			}
+			return nil
+		}
+	}
+	lost, still := context.Cause(held), r.mutex.Remaining() > 0
+	r.release(false)
+	if errors.Is(lost, redlock.ErrMaxLifetime) {
+		return &failure{exitLifetime, fmt.Errorf("the --max-lifetime of %v is over", r.lifetime), ""}
+	}
+	masters := client.Stats().Masters
+	r.close(client)
+	return &failure{exitLost, fmt.Errorf("the lock was lost: %w", lost), r.witness.aftermath(lost, still, masters)}
+}
+
+// variables are what one who has the lock can use it with.
+func (r *taker) variables(token string, fence uint64) (all []string) {
+	if token != "" {
+		all = append(all, tokenVariable+"="+token)
+	}
+	if fence != 0 {
+		all = append(all, fmt.Sprint("REDLOCK_FENCE=", fence))
+	}
+	if r.permits > 0 {
+		all = append(all, "REDLOCK_PERMIT="+permitOf(token))
+	}
+	return all
+}
+
+// quoted is a word as a shell reads it.
+func quoted(word string) string {
+	plain := func(r rune) bool {
+		return r < 128 && (strings.ContainsRune("-_./:@+,%", r) || '0' <= r && r <= '9' || 'a' <= r|0x20 && r|0x20 <= 'z')
+	}
+	if strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
+		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	}
+	return word
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/spf13/cobra"
+)
+
+func newLead() *cobra.Command {
+	l := leader{runner: runner{whole: true}}
+	cmd := &cobra.Command{
+		Use:   "lead [flags] KEY -- COMMAND [ARG]...",
+		Short: "Keep a command running on exactly one host",
+		Long: `lead keeps the command running on one of the hosts where it is started with the
+same KEY. Each waits until it leads, which is when it has the lock. Then it runs
+the command, and renews the lock for as long as that runs.
+
+The command is started again, here or elsewhere:
+
+  when it has ended, with whatever status     another host comes first
+  when its host dies                          after the --ttl
+  when redlock is ended there                 at once
+  when its host is cut off from the masters   after the --ttl. It is ended there
+                                              before: by SIGTERM, and by SIGKILL
+                                              after --grace
+  after --max-lifetime, if that is given      another host comes first
+
+So give it a command that stays in the foreground. What the command leaves
+running when it ends is ended, too, before another host leads. The lock is kept
+until then. Only a lock that was lost is not: there, make --grace shorter than
+the --ttl, or the command safe by its fence.
+
+REDLOCK_FENCE in the command's environment is the term: a number that is greater
+than that of every earlier leader. Give it to what the command writes to, which
+should refuse a lower one than it has seen. REDLOCK_KEY, REDLOCK_TOKEN and
+REDLOCK_MASTERS are there as with run.
+
+'redlock status --watch KEY' shows who leads: the --owner, which can be an
+address at which the leader is to be reached.
+
+SIGTERM, Ctrl-C (SIGINT) and SIGQUIT end lead: it passes them on to the command,
+kills that after --grace, and releases the lock. Other signals are passed on;
+a SIGHUP that ends the command ends lead as well, and so does one while it waits.
+
+lead waits for masters without end. Exit status: that of the command that a
+signal to lead has ended, 128+n if signal n came while it waited, or
+   64  wrong usage
+   97  the masters refuse this user, or can never serve
+  126  the command cannot be executed
+  127  there is no such command
+` + mastersHelp,
+		Example: `  redlock lead scheduler -- ./scheduler
+  redlock lead --ttl 5s --owner "$(hostname):8080" api -- ./api --port 8080
+  redlock status --watch scheduler`,
+		Args:              keyAndCommand,
+		ValidArgsFunction: completeCommand,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if l.grace < 0 {
+				return usageError("", "--grace cannot be below zero")
+			}
+			if err := l.checkFlags(cmd); err != nil {
+				return err
+			}
+			return l.lead(args[0], args[1:])
+		},
+	}
+	cmd.SetFlagErrorFunc(commandFlagError)
+	l.register(cmd)
+	l.registerGrace(cmd)
+	cmd.Flags().DurationVar(&l.lifetime, "max-lifetime", 0, "end the command after this time, and have another host lead (default: never)")
+	return cmd
+}
+
+// A leader runs a command whenever it leads.
+type leader struct {
+	runner
+	client *redlock.Client
+	key    string
+	path   string
+	argv   []string
+	resign context.CancelCauseFunc // ends the campaign
+
+	mu      sync.Mutex
+	leading bool
+	hangup  time.Time // when the command was last sent one
+	last    *result   // of the command that a signal to us has ended; nil if none has
+}
+
+func (l *leader) lead(key string, argv []string) (err error) {
+	if l.path, err = lookPath(argv[0]); err != nil {
+		return err
+	}
+	l.key, l.argv, l.wait = key, argv, forever
+	if l.client, err = l.connectAll(key); err != nil {
+		return err
+	}
+	defer l.close(l.client)
+	l.witness.waits(forever)
+	l.witness.taken(l.client.Stats().Masters)
+
+	all := l.signals
+	l.signals = make(chan os.Signal, cap(all)) // those that the command gets
+	ctx, resign := context.WithCancelCause(context.Background())
+	defer resign(nil)
+	l.resign = resign
+	done := make(chan error, 1)
+	go func() {
+		var opts []redlock.Option
+		if l.lifetime > 0 {
+			opts = append(opts, redlock.WithMaxLifetime(l.lifetime))
+		}
+		done <- l.client.Lead(ctx, key, l.ttl, func(ctx context.Context) error { return l.term(ctx, all) }, opts...)
+	}()
+	for {
+		select {
+		case s := <-all:
+			l.signalled(s)
+		case err := <-done:
+			return l.ended(ctx, err)
+		}
+	}
+}
+
+// signalled passes a signal on, or ends the campaign, or both.
+func (l *leader) signalled(s os.Signal) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	hangup := s == syscall.SIGHUP
+	if l.leading {
+		select {
+		case l.signals <- s:
+		default: // it gets so many that one more is none
+		}
+		if hangup {
+			l.hangup = time.Now()
+		}
+	}
+	if asksToEnd(s) && !(hangup && l.leading) {
+		l.resign(signalled{s})
+	}
+}
+
+// ended is the end of lead.
+func (l *leader) ended(ctx context.Context, err error) error {
+	var s signalled
+	if errors.As(context.Cause(ctx), &s) {
+		if l.last == nil {
+			return &failure{status: statusOf(s.Signal)}
+		}
+		if l.last.last != nil {
+			l.close(l.client)
+			l.last.last()
+		}
+		return exitWith(l.last.status)
+	}
+	var f *failure
+	if errors.As(err, &f) {
+		return f
+	}
+	return l.notTaken(l.key, err)
+}
+
+// term runs the command while we lead.
+func (l *leader) term(ctx context.Context, signals chan<- os.Signal) error {
+	l.turn(true)
+	defer l.turn(false)
+	fence := redlock.FenceFrom(ctx)
+	token := ""
+	if all, err := l.client.Holders(ctx, l.key); err == nil { // for the command alone
+		if s := newStanding(l.key, answers(all)); s.state == held {
+			token = s.leader.Token
+		}
+	}
+	l.note("%s: we lead, in term %d", l.key, fence)
+	p, err := startProcess(l.path, l.argv, l.environment(l.key, token, fence), func() bool { return ctx.Err() == nil }, signals)
+	if err != nil {
+		return &failure{exitNoExec, fmt.Errorf("%s: %w", l.argv[0], err), ""}
+	}
+	end := l.supervise(p, ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var s signalled
+	switch {
+	case errors.As(context.Cause(ctx), &s):
+		l.last = &end
+	case ctx.Err() == nil && !l.hangup.IsZero() && time.Since(l.hangup) <= l.grace:
+		l.last = &end
+		l.resign(signalled{syscall.SIGHUP})
+	case ctx.Err() == nil:
+		complain(fmt.Sprintf("the command has ended, with status %d: another host comes first", end.status), "")
+	}
+	l.note("%s: we lead no more", l.key)
+	return nil
+}
+
+// turn notes whether there is a command.
+func (l *leader) turn(leading bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leading, l.hangup = leading, time.Time{}
+	for len(l.signals) > 0 { // those of the last command
+		<-l.signals
+	}
+}
