@@ -4,12 +4,16 @@ package main
 
 import (
 	"crypto/tls"
+	"errors"
+	"io"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -121,4 +125,34 @@ func TestVerboseTellsOfRenewalsThatFail(t *testing.T) {
 	s.in.Close()
 	require.Zero(t, s.end())
 	require.Equal(t, 1, strings.Count(s.err.String(), "the lock was not renewed"), "it is said once")
+}
+
+// Renewals that fail are repeated again and again.
+func TestVerboseSaysOnceThatRenewalsFail(t *testing.T) { // not beside others: it has their stderr
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	real := os.Stderr
+	os.Stderr = w
+	loud := &witness{verbose: true}
+	for _, err := range []error{nil, errors.New("one"), errors.New("two"), nil, nil, errors.New("three")} {
+		loud.renewed(err)
+	}
+	new(witness).renewed(errors.New("four"))
+	os.Stderr = real
+	require.NoError(t, w.Close())
+	text, err := io.ReadAll(r)
+	require.NoError(t, err)
+	const again = "\n  trying again for as long as it is valid\n"
+	require.Equal(t, "redlock: the lock was not renewed: one"+again+"redlock: the lock is renewed again\n"+
+		"redlock: the lock was not renewed: three"+again, string(text))
+}
+
+func TestAReaderAmongOthersIsKnownAsTheParent(t *testing.T) {
+	t.Setenv(tokenVariable, "ours")
+	readers := []redlock.Holder{{Token: "another's"}, {Token: "ours"}}
+	require.True(t, newStanding("k", []answer{{readers: readers}}).byParent())
+	require.False(t, newStanding("k", []answer{{readers: readers[:1]}}).byParent())
+	require.False(t, newStanding("k", []answer{{readers: readers}, {}, {}}).byParent(), "it is a rest of it")
+	t.Setenv(tokenVariable, "")
+	require.False(t, newStanding("k", []answer{{}}).byParent())
 }

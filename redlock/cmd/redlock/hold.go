@@ -17,8 +17,8 @@ func newHold() *cobra.Command {
 		Use:   "hold [flags] KEY",
 		Short: "Hold a lock until told to end",
 		Long: `hold takes the lock, writes its token and fence, and renews it until a signal
-(Ctrl-C, SIGTERM) ends it. Then it releases the lock. It is for a lock that is to
-be held by hand, or around something that is no command; otherwise use run.
+(Ctrl-C, SIGTERM) ends it. Then it releases the lock. It is for a lock that is
+to be held by hand, or around something that is no command; otherwise use run.
 
 What it writes once it has the lock are assignments of a shell: REDLOCK_TOKEN,
 and REDLOCK_FENCE or REDLOCK_PERMIT if there is one. Who knows the token can

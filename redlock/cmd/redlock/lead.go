@@ -46,8 +46,8 @@ REDLOCK_MASTERS are there as with run.
 address at which the leader is to be reached.
 
 SIGTERM, Ctrl-C (SIGINT) and SIGQUIT end lead: it passes them on to the command,
-kills that after --grace, and releases the lock. Other signals are passed on;
-a SIGHUP that ends the command ends lead as well, and so does one while it waits.
+kills that after --grace, and releases the lock. Other signals are passed on; a
+SIGHUP that ends the command ends lead as well, and so does one while it waits.
 
 lead waits for masters without end. Exit status: that of the command that a
 signal to lead has ended, 128+n if signal n came while it waited, or

@@ -137,7 +137,7 @@ func TestAHangupIsTheCommandsAffair(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	env := []string{inFleet(masters)}
-	s := begin(t, env, leads(`trap 'echo reloaded' HUP; echo "begun $REDLOCK_FENCE"; while :; do sleep 0.01; done`)...)
+	s := begin(t, env, leads(`trap 'echo reloaded; sleep 0.5; echo alive' HUP; echo "begun $REDLOCK_FENCE"; while :; do sleep 0.01; done`, "--grace", "50ms")...)
 	hosts{s}.leader(t, 0)
 	waiter := begin(t, env, leads("echo begun 1", "-v")...)
 	waiter.says("waiting: ")
@@ -145,6 +145,7 @@ func TestAHangupIsTheCommandsAffair(t *testing.T) {
 	require.Equal(t, 128+1, waiter.end())
 	require.NoError(t, s.Process.Signal(syscall.SIGHUP))
 	s.reads("reloaded")
+	s.reads("alive")
 	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, 128+15, s.end())
 

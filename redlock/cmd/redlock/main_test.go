@@ -170,7 +170,7 @@ func requireReadable(t *testing.T, text string) {
 
 func TestHelpHasExamplesAndFitsIntoATerminal(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"", "demo", "run", "lead", "hold", "status", "doctor", "version", "man"} {
+	for _, command := range []string{"", "demo", "run", "lead", "hold", "release", "status", "doctor", "version", "man"} {
 		status, stdout, _ := do(t, nil, append(strings.Fields(command), "--help")...)
 		require.Zero(t, status)
 		require.Contains(t, stdout, "Examples:")
@@ -245,6 +245,14 @@ func TestWrongUsageExitsWith64AndSaysWhatToDo(t *testing.T) {
 		"lead no grace":        {[]string{"lead", "--grace", "-1s", "k", "--", "true"}, "below zero"},
 		"hold a command":       {[]string{"hold", "k", "--", "true"}, "one KEY is wanted, 2 were given"},
 		"hold both waits":      {[]string{"hold", "-n", "-w", "1s", "k"}, "wait"},
+		"status an empty key":  {[]string{"status", "k", ""}, "KEY is empty"},
+		"watch permits":        {[]string{"status", "--watch", "--permits", "2", "k"}, "--watch goes neither"},
+		"watch quietly":        {[]string{"status", "--watch", "-q", "k"}, "--watch goes neither"},
+		"release whose":        {[]string{"release", "k"}, "give the lock's --token, or --force"},
+		"release both":         {[]string{"release", "--token", "t", "--force", "k"}, "token"},
+		"release permits":      {[]string{"release", "--permits", "2", "--force", "k"}, "name the permit by its --token"},
+		"release no permits":   {[]string{"release", "--permits", "0", "--token", "t", "k"}, "1 to 1000 are"},
+		"release no token":     {[]string{"release", "-m", "127.0.0.1:1", "--token", "-", "k"}, "stdin is empty"},
 		"run no exit status":   {[]string{"run", "-E", "256", "k", "--", "true"}, "0 to 255"},
 		"run a negative wait":  {[]string{"run", "-w", "-1s", "k", "--", "true"}, "below zero"},
 		"run a bad TTL":        {[]string{"run", "-m", "127.0.0.1:1", "--ttl", "10", "k", "--", "true"}, "--ttl 10 has no unit\n  write 10s"},

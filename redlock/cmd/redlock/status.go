@@ -24,7 +24,7 @@ func newStatus() *cobra.Command {
 	var f fleet
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "status [flags] KEY",
+		Use:   "status [flags] KEY...",
 		Short: "Show who holds a lock, and for how long",
 		Long: `status asks every master who holds the lock, and changes nothing.
 
@@ -46,19 +46,30 @@ is. Those that are not listed are free. N must be that of those who use them.
 FENCE is the number of the last lock that was taken with one, also if the key is
 free now.
 
-Exit status: 0 held, 1 free, 97 unknown, 64 wrong usage, 74 write error.
+--watch writes a line for each key at once, and another whenever its holder or
+fence changes, until a signal ends it. The masters tell of changes. What came
+and went within a few milliseconds is left out. It is to find a leader and to
+look at locks, and no proof that one is still held. It does not tell readers
+apart.
+
+--json writes one object for each key, and with --watch one on each line.
+
+Exit status: 0 held, 1 free, 97 unknown, 64 wrong usage, 74 write error. Of
+several keys it is 97 if one is unknown, and otherwise 1 if one is free.
 ` + mastersHelp,
 		Example: `  redlock status nightly-report
   redlock status --json nightly-report | jq -r .owner
   if redlock status -q nightly-report; then echo "still running"; fi
+  redlock status --watch scheduler backup              # who leads?
   redlock status --permits 4 gpu
   redlock status --permits 4 --json gpu | jq .free`,
-		Args:              keyOnly,
+		Args:              someKeys,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f.register(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	n := cmd.Flags().Int("permits", 0, "ask for the `N` permits of the key, 1 to 1000")
+	watch := cmd.Flags().Bool("watch", false, "go on, and write a line when something changes")
 	quiet := cmd.Flags().BoolP("quiet", "q", false, "write nothing, only exit")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		permitted := cmd.Flags().Changed("permits")
@@ -66,6 +77,9 @@ Exit status: 0 held, 1 free, 97 unknown, 64 wrong usage, 74 write error.
 			if err := checkPermits(*n); err != nil {
 				return err
 			}
+		}
+		if *watch && (permitted || *quiet) {
+			return usageError("", "--watch goes neither with --permits nor with --quiet")
 		}
 		masters, err := f.addresses()
 		if err != nil {
@@ -75,36 +89,59 @@ Exit status: 0 held, 1 free, 97 unknown, 64 wrong usage, 74 write error.
 		if err != nil {
 			return err
 		}
-		var s *standing
-		var r report
-		if key := args[0]; permitted {
-			a := newAllotment(key, *n, permits(cmd.Context(), masters, opt, key, *n))
-			if err := a.check(); err != nil {
-				return err
+		if *watch {
+			return watchAll(cmd.Context(), masters, opt, args, asJSON)
+		}
+		type outcome struct {
+			s   *standing
+			r   report
+			err error
+		}
+		all := make([]outcome, len(args))
+		var asking sync.WaitGroup
+		for i, key := range args {
+			asking.Go(func() {
+				if permitted {
+					a := newAllotment(key, *n, permits(cmd.Context(), masters, opt, key, *n))
+					all[i] = outcome{a.standing, a, a.check()}
+				} else {
+					s := newStanding(key, holders(cmd.Context(), masters, opt, key))
+					all[i] = outcome{s, s, nil}
+				}
+			})
+		}
+		asking.Wait()
+		out, result := newTerminal(os.Stdout), error(nil)
+		var unsure *standing // the first
+		for i, o := range all {
+			if o.err != nil {
+				return o.err
 			}
-			s, r = a.standing, a
-		} else {
-			s = newStanding(key, holders(cmd.Context(), masters, opt, key))
-			r = s
+			switch {
+			case *quiet:
+			case asJSON:
+				err = o.r.writeJSON(out)
+			default:
+				if i > 0 {
+					out.printf("\n")
+				}
+				o.r.write(out)
+				err = out.err
+			}
+			if err != nil {
+				return &failure{exitIO, err, ""}
+			}
+			switch o.s.state {
+			case free:
+				result = cmp.Or[error](result, &failure{status: exitNo})
+			case unknown:
+				unsure = cmp.Or(unsure, o.s)
+			}
 		}
-		switch out := newTerminal(os.Stdout); {
-		case *quiet:
-		case asJSON:
-			err = r.writeJSON(out)
-		default:
-			r.write(out)
-			err = out.err
-		}
-		if err != nil {
-			return &failure{exitIO, err, ""}
-		}
-		switch s.state {
-		case free:
-			return &failure{status: exitNo}
-		case unknown:
+		if s := unsure; s != nil {
 			return &failure{exitNoQuorum, fmt.Errorf("%s to tell who holds %q", s.tooFew(), s.key), doctorRemedy}
 		}
-		return nil
+		return result
 	}
 	return cmd
 }
@@ -116,6 +153,17 @@ type report interface {
 }
 
 const doctorRemedy = "'redlock doctor' says what is wrong with the masters"
+
+// someKeys wants one KEY or more.
+func someKeys(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return usageError("usage: "+cmd.UseLine(), "the KEY is missing")
+	case slices.Contains(args, ""):
+		return usageError("", "the KEY is empty")
+	}
+	return nil
+}
 
 func keyOnly(cmd *cobra.Command, args []string) error {
 	switch {

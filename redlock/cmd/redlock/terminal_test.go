@@ -221,3 +221,27 @@ func TestTheCommandDiesWithAKilledRedlock(t *testing.T) {
 	requireGone(t, lines(pid)[0])
 	requireFree(t, masters) // by its TTL
 }
+
+func TestReleaseByForceAsksFirst(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	holder := begin(t, env, "hold", atOnce, "--ttl", "1h", "--owner", "night-shift", "k")
+	holder.assigned("REDLOCK_TOKEN")
+	requireHeld(t, masters)
+	for _, answer := range []string{"no\n", "\n", ctrlD} {
+		d := sitDown(t, env, binary, "release", "--force", "k")
+		d.reads("Take it away? Type yes: ")
+		require.Contains(t, d.out.String(), "k is held by night-shift, ")
+		d.types(answer)
+		require.Equal(t, exitUsage, d.end())
+		d.reads("nothing was changed")
+		requireHeld(t, masters)
+	}
+	d := sitDown(t, env, binary, "release", "--force", "k")
+	d.reads("Type yes: ")
+	d.types("yes\n")
+	require.Zero(t, d.end())
+	d.reads("k was taken from night-shift, ")
+	requireFree(t, masters)
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock"
+	"github.com/spf13/cobra"
+)
+
+func newRelease() *cobra.Command {
+	var r releaser
+	cmd := &cobra.Command{
+		Use:   "release [flags] KEY",
+		Short: "Take a stuck lock away from its holder",
+		Long: `release frees a lock that another holds, and says whom it took it from. Nothing
+excludes the holder any more, and nobody tells it: it learns of it when it
+renews the lock the next time. So make sure first that the holder is gone, or
+end it. A lock that nobody renews is free after its TTL anyway.
+
+  --token T   releases the lock if its token is T, and no other: that of the one
+              which was given the token (REDLOCK_TOKEN), or was looked at with
+              'redlock status --json'. --token - reads it from stdin, where
+              others cannot see it.
+  --force     shows who holds the lock, asks on the terminal, and releases the
+              lock of this holder. One of several readers, or of permits, is
+              named by its token.
+
+Exit status: 0 it was released, 1 it is free, 64 wrong usage or the answer was
+no, 74 write error, 96 another holds it (with --token), 97 too few masters
+answered.
+` + mastersHelp,
+		Example: `  redlock release --force nightly-report
+  redlock release --token "$REDLOCK_TOKEN" nightly-report
+  redlock status --json gpu --permits 4 | jq -r '.permits[0].token' |
+    redlock release --token - --permits 4 gpu`,
+		Args:              keyOnly,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r.permitted = cmd.Flags().Changed("permits")
+			switch {
+			case r.token == "" && !r.force:
+				return usageError("'redlock status --json' shows the token of the holder", "give the lock's --token, or --force")
+			case r.permitted && r.force:
+				return usageError("name the permit by its --token", "--permits and --force do not go together")
+			}
+			if r.permitted {
+				if err := checkPermits(r.permits); err != nil {
+					return err
+				}
+			}
+			return r.release(cmd.Context(), args[0])
+		},
+	}
+	r.fleet.register(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&r.token, "token", "", "release the lock that has this `token`; - reads it from stdin")
+	flags.BoolVar(&r.force, "force", false, "release the lock of whoever holds it, after a question")
+	flags.IntVar(&r.permits, "permits", 0, "release one of the `N` permits of the key, 1 to 1000")
+	cmd.MarkFlagsMutuallyExclusive("token", "force")
+	return cmd
+}
+
+// A releaser releases a lock of another process.
+type releaser struct {
+	fleet     fleet
+	token     string
+	force     bool
+	permits   int
+	permitted bool
+	masters   []string
+	connect   conn.Options
+}
+
+func (r *releaser) release(ctx context.Context, key string) (err error) {
+	if r.masters, err = r.fleet.addresses(); err != nil {
+		return err
+	}
+	if r.connect, err = r.fleet.options(); err != nil {
+		return err
+	}
+	if r.token == stdin {
+		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+		if r.token = strings.TrimSpace(line); r.token == "" {
+			return usageError("the token is its first line", "--token: stdin is empty")
+		}
+	}
+	who, opts, err := r.choose(ctx, key)
+	if err != nil {
+		return err
+	}
+	out := newTerminal(os.Stdout)
+	if r.force {
+		if err := r.ask(key, who); err != nil {
+			return err
+		}
+	}
+	if err := r.take(ctx, key, opts); err != nil {
+		return err
+	}
+	out.say("", plain, fmt.Sprintf("%s was taken from %s", key, who))
+	if out.err != nil {
+		return &failure{exitIO, out.err, ""}
+	}
+	return nil
+}
+
+// choose finds the holder that is to lose the lock. It leaves its token, and returns who it is and what
+// kind of lock it has.
+func (r *releaser) choose(ctx context.Context, key string) (who string, opts []redlock.Option, err error) {
+	if r.permitted {
+		a := newAllotment(key, r.permits, permits(ctx, r.masters, r.connect, key, r.permits))
+		if err := a.check(); err != nil {
+			return "", nil, err
+		}
+		for i, s := range a.permits {
+			if s.leader.Token == r.token {
+				return fmt.Sprintf("%s (permit %d)", ownerText(s.leader.Holder), i+1), []redlock.Option{redlock.WithPermits(r.permits)}, nil
+			}
+		}
+		return "", nil, r.missing(a.standing)
+	}
+	s := newStanding(key, holders(ctx, r.masters, r.connect, key))
+	claims := append([]claim{s.leader}, s.readers...)
+	for i, c := range claims {
+		if c.Token == "" || c.Token != r.token {
+			continue
+		}
+		if i > 0 || s.leader.isReader(s) {
+			opts = append(opts, redlock.WithShared())
+		}
+		return fmt.Sprintf("%s, %s", ownerText(c.Holder), leftText(c.left)), opts, nil
+	}
+	switch {
+	case !r.force || s.state != held:
+		return "", nil, r.missing(s)
+	case s.leader.Token == redlock.UnknownToken:
+		return "", nil, usageError("look at it with redis-cli, and delete it there", "%q holds no lock, but blocks one", key)
+	case s.sharing > 0:
+		return "", nil, usageError("name one by its --token: 'redlock status --json' shows them", "%q is held by %s", key, readersText(s.sharing))
+	}
+	r.token = s.leader.Token
+	return fmt.Sprintf("%s, %s", ownerText(s.leader.Holder), leftText(s.leader.left)), nil, nil
+}
+
+// isReader reports whether a claim is that of a reader.
+func (c claim) isReader(s *standing) bool {
+	for _, r := range s.readers {
+		if r.Token == c.Token {
+			return true
+		}
+	}
+	return false
+}
+
+// missing is the error if nobody has the lock under the token.
+func (r *releaser) missing(s *standing) error {
+	switch s.state {
+	case free:
+		if r.permitted {
+			return &failure{exitNo, fmt.Errorf("no permit of %q has this token", s.key), ""}
+		}
+		return &failure{exitNo, fmt.Errorf("%q is free", s.key), ""}
+	case unknown:
+		return &failure{exitNoQuorum, fmt.Errorf("%s to tell who holds %q", s.tooFew(), s.key), doctorRemedy}
+	}
+	if r.permitted {
+		return &failure{exitHeld, fmt.Errorf("no permit of %q has this token", s.key), ""}
+	}
+	return &failure{exitHeld, fmt.Errorf("%q is held under another token", s.key), fmt.Sprintf("by %s, %s", s.holder(), leftText(s.left()))}
+}
+
+// ask asks on the terminal whether the holder is to lose the lock.
+func (r *releaser) ask(key, who string) error {
+	if info, err := os.Stdin.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return usageError("a script names the holder by its --token", "--force asks on a terminal, and stdin is none")
+	}
+	screen := newTerminal(os.Stderr)
+	screen.say("", plain, fmt.Sprintf("%s is held by %s. If this holder is still at work, another may be at the same time.", key, who))
+	screen.printf("Take it away? Type yes: ")
+	answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+	if strings.TrimSpace(answer) != "yes" {
+		return usageError("", "nothing was changed")
+	}
+	return nil
+}
+
+// take releases the lock.
+func (r *releaser) take(ctx context.Context, key string, opts []redlock.Option) error {
+	cfg := redlock.Config{
+		Masters: r.masters, Username: r.connect.Username, Password: r.connect.Password, TLS: r.connect.TLS,
+		DialTimeout: r.connect.DialTimeout, ClientName: "redlock-release",
+	}
+	client, err := redlock.Open(ctx, cfg)
+	if err != nil {
+		return &failure{exitNoQuorum, err, doctorRemedy}
+	}
+	defer client.Close()
+	const ttl = time.Minute // it means nothing: the lock is not extended
+	err = client.NewMutex(key, ttl, append(opts, redlock.WithToken(r.token))...).Unlock(ctx)
+	switch {
+	case errors.Is(err, redlock.ErrNotHeld):
+		return &failure{exitNo, fmt.Errorf("%q is free, or another's by now", key), ""}
+	case err != nil:
+		var round *redlock.RoundError
+		if !errors.As(err, &round) {
+			return usageError("", "%w", err)
+		}
+		return &failure{exitNoQuorum, err, "it may be released all the same: see 'redlock status'"}
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+//go:build unix
+
+package main
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// holds is a holder whose lock is not renewed while the test runs, and its token.
+func holds(t *testing.T, env []string, args ...string) (s *invocation, token string) {
+	t.Helper()
+	s = begin(t, env, append([]string{"hold", atOnce, "--ttl", "1h"}, args...)...)
+	return s, s.assigned("REDLOCK_TOKEN")
+}
+
+// loses ends a holder, which finds out that its lock is gone.
+func loses(t *testing.T, s *invocation) {
+	t.Helper()
+	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, exitLost, s.end())
+}
+
+func TestReleaseTakesALockByItsToken(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	s, token := holds(t, env, "--owner", "night-shift", "k")
+	requireHeld(t, masters)
+	status, stdout, stderr := do(t, env, "release", "--token", token+"x", "k")
+	require.Equal(t, exitHeld, status)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, `"k" is held under another token`)
+	require.Contains(t, stderr, "by night-shift, ")
+	requireHeld(t, masters)
+
+	r := begin(t, env, "release", "--token", "-", "k")
+	_, err := r.in.Write([]byte(token + "\n"))
+	require.NoError(t, err)
+	r.in.Close()
+	require.Zero(t, r.end())
+	require.Regexp(t, `^k was taken from night-shift, 3[56]\d\ds left|^k was taken from night-shift, (1h0m0s|59m\d+s) left`, r.out.String())
+	requireFree(t, masters)
+	loses(t, s)
+
+	status, _, stderr = do(t, env, "release", "--token", token, "k")
+	require.Equal(t, exitNo, status)
+	require.Contains(t, stderr, `"k" is free`)
+}
+
+func TestReleaseTakesReadersAndPermitsByTheirTokens(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	first, one := holds(t, env, "--shared", "--owner", "one", "r")
+	_, _ = holds(t, env, "--shared", "--owner", "two", "r")
+	status, stdout, stderr := do(t, env, "release", "--token", one, "r")
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "r was taken from one, ")
+	require.Eventually(t, func() bool { // the last master may be late
+		exit, s := statusOfKey(t, env, "r")
+		return exit == 0 && len(s.Readers) == 1 && s.Readers[0].Owner == "two"
+	}, patient, time.Millisecond)
+	loses(t, first)
+
+	third, three := holds(t, env, "--permits", "2", "--owner", "three", "p")
+	status, _, stderr = do(t, env, "release", "--permits", "2", "--token", one, "p")
+	require.Equal(t, exitNo, status)
+	require.Contains(t, stderr, "no permit of")
+	status, stdout, stderr = do(t, env, "release", "--permits", "2", "--token", three, "p")
+	require.Zero(t, status, stderr)
+	require.Regexp(t, `^p was taken from three \(permit [12]\)`, stdout)
+	loses(t, third)
+}
+
+func TestReleaseWithoutAMajority(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	_, token := holds(t, env, "k")
+	masters.Kill(0)
+	masters.Kill(1)
+	status, _, _ := do(t, env, "release", "--token", token, "k")
+	require.Equal(t, exitNoQuorum, status)
+	status, _, _ = do(t, env, "release", "--token", "another", "k")
+	require.Equal(t, exitNoQuorum, status)
+}
+
+func TestForceIsForWhoeverCanAnswer(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	status, _, stderr := do(t, env, "release", "--force", "k")
+	require.Equal(t, exitNo, status)
+	require.Contains(t, stderr, `"k" is free`)
+	_, _ = holds(t, env, "k")
+	status, _, stderr = do(t, env, "release", "--force", "k")
+	require.Equal(t, exitUsage, status)
+	require.Contains(t, stderr, "--force asks on a terminal")
+	requireHeld(t, masters)
+	_, _ = holds(t, env, "--shared", "r")
+	status, _, stderr = do(t, env, "release", "--force", "r")
+	require.Equal(t, exitUsage, status)
+	require.Contains(t, stderr, `"r" is held by 1 reader`)
+	for i := range masters.N() {
+		_, err := masters.Do(i, "RPUSH", "list", "x")
+		require.NoError(t, err)
+	}
+	status, _, stderr = do(t, env, "release", "--force", "list")
+	require.Equal(t, exitUsage, status)
+	require.Contains(t, stderr, "holds no lock")
+}

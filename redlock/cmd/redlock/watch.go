@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock"
+)
+
+// A sighting is a line of status --watch.
+type sighting struct {
+	Time  time.Time `json:"time"`
+	Key   string    `json:"key"`
+	State state     `json:"state"`
+	Owner string    `json:"owner,omitempty"`
+	Fence uint64    `json:"fence,omitempty"`
+	Error string    `json:"error,omitempty"`
+}
+
+func newSighting(key string, l redlock.Leader, err error) sighting {
+	s := sighting{Time: time.Now(), Key: key, State: free, Owner: l.Owner, Fence: l.Fence}
+	switch {
+	case err != nil:
+		s.State, s.Error = unknown, err.Error()
+	case l.Held:
+		s.State = held
+	}
+	return s
+}
+
+func (s sighting) String() string {
+	text := fmt.Sprintf("%s  %s: %s", s.Time.Format(time.DateTime), s.Key, s.State)
+	switch {
+	case s.Error != "":
+		return text + ", " + s.Error
+	case s.State != held:
+		return text
+	case s.Owner != "":
+		text += " by " + s.Owner
+	default:
+		text += " by somebody who left no name"
+	}
+	if s.Fence != 0 {
+		text += fmt.Sprintf(", fence %d", s.Fence)
+	}
+	return text
+}
+
+// watchAll writes who holds the keys, now and after each change, until ctx ends or no more can be known.
+func watchAll(ctx context.Context, masters []string, opt conn.Options, keys []string, asJSON bool) error {
+	cfg := redlock.Config{
+		Masters: masters, Username: opt.Username, Password: opt.Password, TLS: opt.TLS, DialTimeout: opt.DialTimeout,
+		ClientName: "redlock-status",
+	}
+	client, err := redlock.Open(ctx, cfg)
+	if errors.Is(err, redlock.ErrNoQuorum) { // which is a state like others
+		client, err = redlock.New(cfg)
+	}
+	if err != nil {
+		return &failure{exitNoQuorum, err, doctorRemedy}
+	}
+	defer client.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	seen, ended := make(chan sighting), make(chan error)
+	for _, key := range keys {
+		go func() {
+			var last error
+			for l, err := range client.Watch(ctx, key) {
+				last = err
+				select {
+				case seen <- newSighting(key, l, err):
+				case <-ctx.Done():
+				}
+			}
+			select {
+			case ended <- last:
+			case <-ctx.Done():
+			}
+		}()
+	}
+	out := newTerminal(os.Stdout)
+	for {
+		select {
+		case s := <-seen:
+			if asJSON {
+				line, err := json.Marshal(s)
+				if err != nil {
+					return err
+				}
+				out.printf("%s\n", line)
+			} else {
+				out.printf("%s\n", conn.Printable(s.String()))
+			}
+			if out.err != nil {
+				return &failure{exitIO, out.err, ""}
+			}
+		case err := <-ended:
+			return &failure{exitNoQuorum, err, doctorRemedy}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
