@@ -84,14 +84,12 @@ func (r *taker) hold(key string) error {
 			return nil
 		}
 	}
-	lost, still := context.Cause(held), r.mutex.Remaining() > 0
+	lost := context.Cause(held)
 	r.release(false)
 	if errors.Is(lost, redlock.ErrMaxLifetime) {
 		return &failure{exitLifetime, fmt.Errorf("the --max-lifetime of %v is over", r.lifetime), ""}
 	}
-	masters := client.Stats().Masters
-	r.close(client)
-	return &failure{exitLost, fmt.Errorf("the lock was lost: %w", lost), r.witness.aftermath(lost, still, masters)}
+	return &failure{exitLost, fmt.Errorf("the lock was lost: %w", lost), "another may have it by now"}
 }
 
 // variables are what one who has the lock can use it with.
