@@ -296,6 +296,34 @@ func TestWaitersOutlastTheLeastHold(t *testing.T) {
 	})
 }
 
+// A release that frees nothing wakes none of the processes that stand in line. The first looks, and
+// waits on; the others ask nothing. When the time has passed they have the lock in their order.
+func TestALineOutlastsTheLeastHold(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		began := r.now()
+		p := newProcesses(t, r, taken(t, c, WithMinHold(least)))
+		for i := range 3 {
+			p.join()
+			p.wait(i, t.Context())
+			time.Sleep(20 * time.Millisecond)
+		}
+		time.Sleep(time.Second + 10*time.Millisecond) // no entry is due
+		before := p.rounds[2].ordered()
+		require.NoError(t, p.holder.Unlock(t.Context()))
+		time.Sleep(100 * time.Millisecond)
+		require.Empty(t, p.took())
+		require.Equal(t, before, p.rounds[2].ordered())
+		require.Len(t, p.entries("k"), 3, "all stand in line still")
+		time.Sleep(began + least + leastDrift + time.Second - r.now())
+		require.Equal(t, all(3), p.took())
+		p.mu.Lock()
+		require.GreaterOrEqual(t, p.had[0], began+least)
+		require.Less(t, p.had[0], began+least+leastDrift+2*pollMin)
+		p.mu.Unlock()
+		p.nothingIsLeft()
+	})
+}
+
 func TestWhatMinHoldDoesNotGoTogetherWith(t *testing.T) {
 	simulated(t, 3, Config{RestartGuard: time.Minute}, func(t *testing.T, c *Client, r *fakeRounds) {
 		for says, opts := range map[string][]Option{
