@@ -5,11 +5,14 @@ package main
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redburst/redburst/conn"
@@ -109,6 +112,7 @@ func TestVerboseTellsWhomItWaitsForAndWhatFails(t *testing.T) {
 	require.NotContains(t, waiter.err.String(), "closed")
 	require.Equal(t, 1, strings.Count(waiter.err.String(), "waiting: "))
 	require.Equal(t, 1, strings.Count(waiter.err.String(), "is down"), "our own end is no failure")
+	require.Equal(t, 1, strings.Count(waiter.err.String(), "is up again"))
 }
 
 func TestVerboseTellsOfRenewalsThatFail(t *testing.T) {
@@ -127,24 +131,53 @@ func TestVerboseTellsOfRenewalsThatFail(t *testing.T) {
 	require.Equal(t, 1, strings.Count(s.err.String(), "the lock was not renewed"), "it is said once")
 }
 
-// Renewals that fail are repeated again and again.
-func TestVerboseSaysOnceThatRenewalsFail(t *testing.T) { // not beside others: it has their stderr
+// stderrOf returns what a func writes to stderr. No other test must run beside it.
+func stderrOf(t *testing.T, f func()) string {
+	t.Helper()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	real := os.Stderr
 	os.Stderr = w
-	loud := &witness{verbose: true}
-	for _, err := range []error{nil, errors.New("one"), errors.New("two"), nil, nil, errors.New("three")} {
-		loud.renewed(err)
-	}
-	new(witness).renewed(errors.New("four"))
+	f()
 	os.Stderr = real
 	require.NoError(t, w.Close())
 	text, err := io.ReadAll(r)
 	require.NoError(t, err)
+	return string(text)
+}
+
+// Renewals that fail are repeated again and again.
+func TestVerboseSaysOnceThatRenewalsFail(t *testing.T) {
 	const again = "\n  trying again for as long as it is valid\n"
 	require.Equal(t, "redlock: the lock was not renewed: one"+again+"redlock: the lock is renewed again\n"+
-		"redlock: the lock was not renewed: three"+again, string(text))
+		"redlock: the lock was not renewed: three"+again, stderrOf(t, func() {
+		w := &witness{verbose: true}
+		for _, err := range []error{nil, errors.New("one"), errors.New("two"), nil, nil, errors.New("three")} {
+			w.renewed(err)
+		}
+		new(witness).renewed(errors.New("four"))
+	}))
+}
+
+// Whoever was waited for is asked after, which takes its time.
+func TestVerboseTellsOfNoWaitThatIsOver(t *testing.T) {
+	require.Equal(t, "redlock: waiting: 2\n", stderrOf(t, func() {
+		synctest.Test(t, func(*testing.T) {
+			var n atomic.Int64
+			w := &witness{verbose: true}
+			w.others = func() (what, who string) {
+				number := fmt.Sprint(n.Add(1))
+				time.Sleep(time.Second)
+				return number, ""
+			}
+			w.waitStarts()
+			time.Sleep(time.Millisecond)
+			w.waitEnds()
+			w.waitStarts()
+			time.Sleep(time.Minute)
+			w.waitEnds()
+		})
+	}))
 }
 
 func TestAReaderAmongOthersIsKnownAsTheParent(t *testing.T) {
@@ -152,7 +185,7 @@ func TestAReaderAmongOthersIsKnownAsTheParent(t *testing.T) {
 	readers := []redlock.Holder{{Token: "another's"}, {Token: "ours"}}
 	require.True(t, newStanding("k", []answer{{readers: readers}}).byParent())
 	require.False(t, newStanding("k", []answer{{readers: readers[:1]}}).byParent())
-	require.False(t, newStanding("k", []answer{{readers: readers}, {}, {}}).byParent(), "it is a rest of it")
+	require.False(t, newStanding("k", []answer{{readers: readers}, {readers: readers[:1]}, {readers: readers[:1]}}).byParent(), "it is a rest of it")
 	t.Setenv(tokenVariable, "")
 	require.False(t, newStanding("k", []answer{{}}).byParent())
 }
