@@ -157,6 +157,19 @@ func TestAHangupIsTheCommandsAffair(t *testing.T) {
 	requireFree(t, masters)
 }
 
+// Many programs take a second signal for a wish to end at once.
+func TestTheCommandGetsTheSignalThatEndsLeadAndNoOther(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	s := begin(t, []string{inFleet(masters)}, leads(`trap 'echo got it' INT; trap 'echo ended' TERM; echo "begun $REDLOCK_FENCE"; while :; do sleep 0.01; done`, "--grace", "300ms")...)
+	hosts{s}.leader(t, 0)
+	require.NoError(t, s.Process.Signal(syscall.SIGINT))
+	require.Equal(t, 128+9, s.end())
+	require.Contains(t, s.out.String(), "got it")
+	require.NotContains(t, s.out.String(), "ended")
+	requireFree(t, masters)
+}
+
 func TestTheLeadersCommandKnowsItsLock(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
