@@ -99,6 +99,8 @@ func Cases() []Case {
 			}))
 	}
 	cases = append(cases,
+		with("leader-resigns", "three processes want to lead, with a TTL of 3 s; from the moment at which the leader steps down until another leads", leads(leaderResigns)),
+		with("leader-killed", "the same, from the leader's end by SIGKILL until another leads", leads(leaderKilled)),
 		with("waiting", "1,000 goroutines wait for 1,000 keys that another holds", func(k *Case) {
 			k.Keys, k.Goroutines = 1000, 1000
 			k.drive, k.waits, k.long, k.once, k.metric, k.least = await, true, true, true, cpuMetric, time.Minute

@@ -87,6 +87,7 @@ const (
 const (
 	groupFence = "fence"
 	groupKinds = "kinds"
+	groupLead  = "lead"
 )
 
 // Floor reports whether the contestant is the floor.
@@ -105,6 +106,9 @@ func Contestants() []Contestant {
 		{Name: ours + "-fence", Open: openRedburst(redlock.WithFence()), waits: true, quick: true, group: groupFence},
 	}
 	all = append(all, kinds()...)
+	if haveEtcd() {
+		all = append(all, Contestant{Name: "etcd-election", Open: openEtcd, waits: true, quick: true, group: groupLead})
+	}
 	for _, client := range []struct {
 		name string
 		open poolOpener

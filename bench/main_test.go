@@ -135,9 +135,13 @@ func TestARowThatFailsIsReported(t *testing.T) {
 }
 
 func TestEveryKindOfCaseRuns(t *testing.T) {
-	cs, err := choose("redburst*,redsync-goredis-failfast-quickretry,redsync-goredis-failfast,rueidislock,goredis-*,rueidis-*", Contestants(), contestantName)
+	names := "redburst*,redsync-goredis-failfast-quickretry,redsync-goredis-failfast,rueidislock,goredis-*,rueidis-*"
+	if haveEtcd() {
+		names += ",etcd-*"
+	}
+	cs, err := choose(names, Contestants(), contestantName)
 	require.NoError(t, err)
-	for _, name := range []string{"goroutines=4", "contended", "contended-N=1", "hung", "dead", "delay=1ms", "extend", "fence", "kinds", "kinds-N=1", "handover", "handover-N=1", "handover-processes=2", "handover-processes=5", "waiting", "renew", "renew-100000"} {
+	for _, name := range []string{"goroutines=4", "contended", "contended-N=1", "hung", "dead", "delay=1ms", "extend", "fence", "kinds", "kinds-N=1", "handover", "handover-N=1", "handover-processes=2", "handover-processes=5", "leader-resigns", "leader-killed", "waiting", "renew", "renew-100000"} {
 		t.Run(name, func(t *testing.T) {
 			k, _ := caseNamed(t, name).hurried(1)
 			k.least = min(k.least, 300*time.Millisecond)

@@ -140,6 +140,8 @@ func (r Report) markdown(pictures []picture) []byte {
 			res.writeKinds(&b)
 		case k.group == groupFence:
 			res.writeFence(&b)
+		case k.group == groupLead:
+			res.writeLead(&b)
 		case k.Processes > 0:
 			res.writeRounds(&b)
 		case k.many:
@@ -191,6 +193,15 @@ func (r Result) writeLatency(b *bytes.Buffer) {
 		fmt.Fprintf(b, "| %s | %s | %.0f | %s | %.1f | %.0f | %.1f | %.1f | %s | %s |\n", c.Name, strings.Join(latency, " | "),
 			s.Throughput(), short(time.Duration(s.Per(float64(s.CPU)))), s.Per(float64(s.Allocs)), s.Per(float64(s.Bytes)),
 			s.Per(float64(s.Commands)), s.Per(float64(s.Reads)), ratioCell(r.AgainstFloor(c.Name)), failedCell(s))
+	}
+}
+
+func (r Result) writeLead(b *bytes.Buffer) {
+	fmt.Fprintf(b, "etcd has %d members here, and writes its log to the disk of this machine.\n\n", etcdMembers)
+	b.WriteString("| contestant | p50 | least | greatest | leaders | failed |\n|---|---:|---:|---:|---:|---:|\n")
+	for i, c := range r.Contestants {
+		s := r.Total(i)
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %d | %s |\n", c.Name, short(s.Quantile(0.5)), short(s.Quantile(0)), short(s.Quantile(1)), s.Ops(), failedCell(s))
 	}
 }
 
@@ -374,7 +385,7 @@ func versions() string {
 	}
 	var out []string
 	for _, m := range info.Deps {
-		for _, peer := range []string{"go-redsync/redsync", "redis/go-redis", "gomodule/redigo", "redis/rueidis", "bsm/redislock"} {
+		for _, peer := range []string{"go-redsync/redsync", "redis/go-redis", "gomodule/redigo", "redis/rueidis", "bsm/redislock", "etcd/client"} {
 			if strings.Contains(m.Path, peer) {
 				out = append(out, peer+" "+m.Version)
 			}

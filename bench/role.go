@@ -19,9 +19,10 @@ const roleVar = "REDBURST_BENCH_ROLE"
 // roles are what a child can be. Each reads its task from in and lives until
 // in ends, so none outlives its parent.
 var roles = map[string]func(in *bufio.Reader, out io.Writer) error{
-	"far":    serveFar,
-	"heir":   serveHeir,
-	"runner": serveRunner,
+	"candidate": serveCandidate,
+	"far":       serveFar,
+	"heir":      serveHeir,
+	"runner":    serveRunner,
 }
 
 // playRole does a child's work, and reports false in the parent.
