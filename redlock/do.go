@@ -16,8 +16,8 @@ func FenceFrom(ctx context.Context) uint64 {
 }
 
 // Do holds the lock while fn runs. It waits for the lock as [Mutex.Lock] does, for as long as
-// [WithWait] says or until ctx ends, and keeps it alive as [Mutex.KeepAlive] does. It releases the lock after fn has returned or panicked, even if ctx
-// has ended; it does not if the client is closed.
+// [WithWait] says or until ctx ends, and keeps it alive as [Mutex.KeepAlive] does. It releases the
+// lock after fn has returned or panicked, even if ctx has ended; it does not if the client is closed.
 //
 // The context that fn gets ends with ctx, and no later than the moment the lock stops being
 // provably ours. Its cause is ErrLost then. fn should return when its context ends: the lock may
@@ -27,7 +27,8 @@ func FenceFrom(ctx context.Context) uint64 {
 //
 // Do returns the error of taking the lock, or that of fn. If the lock was lost while fn ran, the
 // error wraps ErrLost too, even if fn returned nil, and even if only the release has found it
-// out. If the maximum lifetime has passed, it wraps ErrMaxLifetime in the same way. A release that could not be confirmed is no error: the key goes with its TTL.
+// out. If the maximum lifetime has passed, it wraps ErrMaxLifetime in the same way. A release that
+// could not be confirmed is no error: the key goes with its TTL.
 func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) (err error) {
 	m, o := c.newMutex(key, ttl, opts)
 	if err := m.lockWithin(ctx, &o); err != nil {
