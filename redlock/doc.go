@@ -223,15 +223,15 @@
 //	one function at      yes, within the          no: Campaign can return     no, says its documentation
 //	a time               validity                 after its session is lost
 //	the lock is given    when the function has    when the user resigns       when its context ends, if
-//	up                   returned                                             asked; else it expires
+//	up                   returned, or with                                    asked; else it expires
+//	                     WithMaxLifetime
 //	campaigns again      by itself                by the user                 by the user: Run returns
 //	a number that grows  the fence, for any       the key's revision, for     leaseTransitions, which is
 //	                     resource                 etcd's transactions, too    not made for it
 //	followers are told   by a push                by a push                   by polling
 //	nobody leads         is told                  is not told by Observe      is told after a release,
 //	                                                                          not after an expiry
-//	order of candidates  that of arrival, in a    that of arrival             none
-//	                     process
+//	order of candidates  that of arrival          that of arrival             none
 //	the value            is fixed for a term      can be changed (Proclaim)   can be changed
 //	least term           milliseconds             seconds                     seconds
 //

@@ -272,8 +272,11 @@ func WithRoundTimeout(d time.Duration) Option {
 //
 // A lock that could not be had in that time is an error that wraps ErrHeld or ErrNoQuorum, and not
 // the context's error: that says that the context has ended. With a d above 0, a holder is named in
-// it, as by [Mutex.Lock]. An attempt that is under way at the end of d is not cut short, so Do may
-// return a round later, and d is never too short for one attempt.
+// it, as by [Mutex.Lock]. The first attempt is not cut short, so Do may return a round later, and d is
+// never too short for one attempt.
+//
+// If several make one attempt each in the same moment, the masters' votes can be split, and nobody has
+// the lock. A d of a second instead of 0 lets one of them have it.
 //
 // A Mutex refuses it: its Lock has a context, and TryLock does not wait.
 func WithWait(d time.Duration) Option {

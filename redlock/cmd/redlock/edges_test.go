@@ -72,7 +72,7 @@ func TestARunWithinARunOnTheSameKeySaysWhoHoldsIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inner := strings.Join(append([]string{binary, "run", atOnce}, flags.inner...), " ") + " -- echo ran"
-			outer := begin(t, env, sh(strings.Replace(inner, "run ", "run --wait 1h ", 1), flags.outer...)...)
+			outer := begin(t, env, sh(strings.Replace(inner, "run ", "run --wait 1h ", 1), append([]string{"--ttl", "1s"}, flags.outer...)...)...)
 			outer.says("waiting: ")
 			outer.says("by the redlock that runs us: it is not free before that command has ended")
 			require.NoError(t, outer.Process.Kill())

@@ -17,7 +17,7 @@ func newLead() *cobra.Command {
 	l := leader{runner: runner{whole: true}}
 	cmd := &cobra.Command{
 		Use:   "lead [flags] KEY -- COMMAND [ARG]...",
-		Short: "Keep a command running on exactly one host",
+		Short: "Keep a command running on one host at a time",
 		Long: `lead keeps the command running on one of the hosts where it is started with the
 same KEY. Each waits until it leads, which is when it has the lock. Then it runs
 the command, and renews the lock for as long as that runs.
@@ -27,15 +27,17 @@ The command is started again, here or elsewhere:
   when it has ended, with whatever status     another host comes first
   when its host dies                          after the --ttl
   when redlock is ended there                 at once
-  when its host is cut off from the masters   after the --ttl. It is ended there
-                                              before: by SIGTERM, and by SIGKILL
-                                              after --grace
+  when its host is cut off from the masters   after the --ttl. There it is sent
+                                              SIGTERM as the --ttl ends, and
+                                              SIGKILL after --grace
   after --max-lifetime, if that is given      another host comes first
 
 So give it a command that stays in the foreground. What the command leaves
-running when it ends is ended, too, before another host leads. The lock is kept
-until then. Only a lock that was lost is not: there, make --grace shorter than
-the --ttl, or the command safe by its fence.
+running in its process group when it ends is ended, too, before another host
+leads. The lock is kept until then. Only a lock that was lost is not: a command
+that takes time to end then runs beside that of the next leader, for up to
+--grace. '--grace 0' kills it at once. Otherwise make it safe by its fence. If
+redlock itself is killed (SIGKILL), what the command has started may go on.
 
 REDLOCK_FENCE in the command's environment is the term: a number that is greater
 than that of every earlier leader. Give it to what the command writes to, which
@@ -112,11 +114,7 @@ func (l *leader) lead(key string, argv []string) (err error) {
 	l.resign = resign
 	done := make(chan error, 1)
 	go func() {
-		var opts []redlock.Option
-		if l.lifetime > 0 {
-			opts = append(opts, redlock.WithMaxLifetime(l.lifetime))
-		}
-		done <- l.client.Lead(ctx, key, l.ttl, func(ctx context.Context) error { return l.term(ctx, all) }, opts...)
+		done <- l.client.Lead(ctx, key, l.ttl, func(ctx context.Context) error { return l.term(ctx, all) })
 	}()
 	for {
 		select {
@@ -171,12 +169,20 @@ func (l *leader) ended(ctx context.Context, err error) error {
 func (l *leader) term(ctx context.Context, signals chan<- os.Signal) error {
 	l.turn(true)
 	defer l.turn(false)
+	if l.lifetime > 0 { // not WithMaxLifetime: the lock is kept until the command has ended
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, l.lifetime, redlock.ErrMaxLifetime)
+		defer cancel()
+	}
 	fence := redlock.FenceFrom(ctx)
 	token := ""
 	if all, err := l.client.Holders(ctx, l.key); err == nil { // for the command alone
 		if s := newStanding(l.key, answers(all)); s.state == held {
 			token = s.leader.Token
 		}
+	}
+	if ctx.Err() != nil { // meanwhile
+		return nil
 	}
 	l.note("%s: we lead, in term %d", l.key, fence)
 	p, err := startProcess(l.path, l.argv, l.environment(l.key, token, fence), func() bool { return ctx.Err() == nil }, signals)
@@ -187,13 +193,14 @@ func (l *leader) term(ctx context.Context, signals chan<- os.Signal) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var s signalled
+	ended := ctx.Err() != nil // which sets the cause
 	switch {
 	case errors.As(context.Cause(ctx), &s):
 		l.last = &end
-	case ctx.Err() == nil && !l.hangup.IsZero() && time.Since(l.hangup) <= l.grace:
+	case !ended && !l.hangup.IsZero() && time.Since(l.hangup) <= l.grace:
 		l.last = &end
 		l.resign(signalled{syscall.SIGHUP})
-	case ctx.Err() == nil:
+	case !ended:
 		complain(fmt.Sprintf("the command has ended, with status %d: another host comes first", end.status), "")
 	}
 	l.note("%s: we lead no more", l.key)

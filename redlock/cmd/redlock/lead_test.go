@@ -207,3 +207,22 @@ func TestWhatKeepsAHostFromLeadingIsTold(t *testing.T) {
 	masters.Restart(0)
 	hosts{s}.leader(t, 0)
 }
+
+// A command that takes longer than the TTL to end, after its --max-lifetime, is alone until it has ended.
+func TestALeadersLifetimeEndsWithItsCommand(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	mine := filepath.Join(t.TempDir(), "alone")
+	script := fmt.Sprintf(`mkdir %s || echo together; trap 'sleep 2.5; rmdir %s; exit 5' TERM; echo "begun $REDLOCK_FENCE"; while :; do sleep 0.01; done`, mine, mine)
+	all := begins(t, 2, []string{inFleet(masters)}, leads(script, "--ttl", "1s", "--max-lifetime", "1s"))
+	first, term := all.leader(t, 0)
+	second, _ := all.leader(t, term)
+	require.NotEqual(t, first, second, "another comes first")
+	for _, s := range all {
+		require.NoError(t, s.Process.Signal(syscall.SIGTERM))
+	}
+	for _, s := range all {
+		s.end()
+		require.NotContains(t, s.out.String(), "together")
+	}
+}

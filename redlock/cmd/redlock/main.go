@@ -1,6 +1,6 @@
 // Command redlock takes locks on independent Redis masters from a shell. It shows
 // how the lock works (demo), runs a command under a lock (run), keeps one running on
-// exactly one host (lead), holds a lock (hold), says who holds one (status), takes it
+// one host at a time (lead), holds a lock (hold), says who holds one (status), takes it
 // away (release) and examines the masters (doctor).
 //
 //	go run github.com/redburst/redburst/redlock/cmd/redlock@latest demo

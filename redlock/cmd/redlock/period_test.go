@@ -76,6 +76,7 @@ func TestALeastHoldOfAHostThatDies(t *testing.T) {
 	s.reads("holding")
 	requireHeld(t, masters)
 	require.NoError(t, s.Process.Signal(os.Kill))
+	s.in.Close()
 	s.end()
 	for i := range masters.N() {
 		left, err := masters.Do(i, "PTTL", "k")

@@ -88,6 +88,11 @@ func startProcess(path string, argv, env []string, holds func() bool, signals ch
 // run starts the command and waits for its end.
 func (p *process) run(path string, argv, env []string, started chan<- error, ended chan<- result) {
 	runtime.LockOSThread() // see deathSignal
+	defer func() {
+		if p.tty >= 0 {
+			syscall.Close(p.tty)
+		}
+	}()
 	sys := &syscall.SysProcAttr{Setpgid: true}
 	deathSignal(sys)
 	pid, err := syscall.ForkExec(path, argv, &syscall.ProcAttr{Env: env, Files: []uintptr{0, 1, 2}, Sys: sys})

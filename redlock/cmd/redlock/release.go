@@ -47,6 +47,8 @@ answered.
 			switch {
 			case r.token == "" && !r.force:
 				return usageError("'redlock status --json' shows the token of the holder", "give the lock's --token, or --force")
+			case r.token == stdin && r.fleet.file == stdin:
+				return usageError("", "--token and --masters-file cannot both be stdin")
 			case r.permitted && r.force:
 				return usageError("name the permit by its --token", "--permits and --force do not go together")
 			}

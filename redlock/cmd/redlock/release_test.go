@@ -114,3 +114,10 @@ func TestForceIsForWhoeverCanAnswer(t *testing.T) {
 	require.Equal(t, exitUsage, status)
 	require.Contains(t, stderr, "holds no lock")
 }
+
+func TestReleaseReadsOneThingFromStdin(t *testing.T) {
+	t.Parallel()
+	status, _, stderr := do(t, nil, "release", "--token", "-", "--masters-file", "-", "k")
+	require.Equal(t, exitUsage, status)
+	require.Contains(t, stderr, "--token and --masters-file cannot both be stdin")
+}

@@ -28,7 +28,9 @@ So the command runs one at a time. That is not once: of three hosts that begin a
 short one at the same time, each runs it, one after the other. It runs once in a
 period with
 
-  --no-wait      whoever finds the lock held skips it, and does not wait
+  --no-wait      whoever finds the lock held skips it, and does not wait. With
+                 --wait 1s one of several that begin in the same moment has it
+                 for sure: their votes can be split
   --min-hold D   after success the lock is left on the masters until D has
                  passed since it was taken, so whoever comes a little later
                  skips it, too. Make D clearly shorter than the period, and

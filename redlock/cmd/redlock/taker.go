@@ -37,6 +37,7 @@ type taker struct {
 	numbered bool // ... or at least wanted
 
 	minHold time.Duration // that the lock is left on the masters
+	since   time.Time     // when it was taken
 
 	noWait     bool
 	heldStatus int
@@ -265,6 +266,7 @@ func (r *taker) acquireWith(client *redlock.Client, key string) error {
 				"let it (ACL SETUSER … ~{…}:fence), or ask for none with --fence=false")
 		}
 	}
+	r.since = time.Now()
 	return err
 }
 
@@ -527,9 +529,10 @@ func (r *taker) release(stay bool) error {
 	if stay {
 		unlock = r.mutex.Unlock
 	}
+	stays := stay && time.Since(r.since) < r.minHold
 	err := unlock(context.Background())
 	switch {
-	case err == nil && stay && r.minHold > 0:
+	case err == nil && stays:
 		r.note("%s is left until %v have passed since it was taken", r.name, r.minHold)
 	case err == nil:
 		r.note("%s is released", r.name)

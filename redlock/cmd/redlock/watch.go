@@ -101,6 +101,10 @@ func watchAll(ctx context.Context, masters []string, opt conn.Options, keys []st
 				return &failure{exitIO, out.err, ""}
 			}
 		case err := <-ended:
+			var round *redlock.RoundError
+			if !errors.As(err, &round) { // of the key itself
+				return usageError("", "%w", err)
+			}
 			return &failure{exitNoQuorum, err, doctorRemedy}
 		case <-ctx.Done():
 			return nil

@@ -93,3 +93,11 @@ func TestStatusWatchWritesJSON(t *testing.T) {
 	}
 	w.reads(`"state":"held"}` + "\n")
 }
+
+func TestWatchOfAKeyThatIsTooLongIsAMistake(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Embedded(t, 1)
+	status, _, stderr := do(t, []string{inFleet(masters)}, "status", "--watch", strings.Repeat("k", 17<<10))
+	require.Equal(t, exitUsage, status)
+	require.NotContains(t, stderr, "doctor")
+}
