@@ -121,7 +121,7 @@ func TestScriptsOfTheLineDoAsItsModel(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	const line = "{k}:line"
 	ids := []string{"a", "b", "c", "d", "e", "f"}
-	for range 40 {
+	for range 20 {
 		seed := rand.Uint64()
 		r := rand.New(rand.NewPCG(seed, 0))
 		command(t, masters, 0, "DEL", line)
