@@ -142,10 +142,8 @@ func (d *demo) start() (how string, err error) {
 
 // open connects a client to all masters that are up.
 func (d *demo) open(ctx context.Context, owner string) (*redlock.Client, error) {
-	cfg := redlock.Config{
-		Masters: d.masters, Username: d.options.Username, Password: d.options.Password, TLS: d.options.TLS,
-		DialTimeout: d.options.DialTimeout, RoundTimeout: demoPatient, ClientName: "redlock-demo", Owner: owner,
-	}
+	cfg := clientConfig(d.masters, d.options, "demo")
+	cfg.RoundTimeout, cfg.Owner = demoPatient, owner
 	if owner == "alice" {
 		cfg.Observer = &redlock.Observer{Round: func(_ context.Context, r redlock.Round) {
 			r.Votes = slices.Clone(r.Votes)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock"
 	"github.com/spf13/cobra"
 )
 
@@ -146,6 +147,14 @@ func readMasters(name string) ([]string, error) {
 		}
 	}
 	return all, lines.Err()
+}
+
+// clientConfig is the Config of a client that connects as the flags say.
+func clientConfig(masters []string, opt conn.Options, name string) redlock.Config {
+	return redlock.Config{
+		Masters: masters, Username: opt.Username, Password: opt.Password, TLS: opt.TLS, DialTimeout: opt.DialTimeout,
+		ClientName: "redlock-" + name,
+	}
 }
 
 // handedOn are the masters as a command that we run is told of them: without passwords, and with the TLS

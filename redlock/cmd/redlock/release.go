@@ -195,11 +195,7 @@ func (r *releaser) ask(key, who string) error {
 
 // take releases the lock.
 func (r *releaser) take(ctx context.Context, key string, opts []redlock.Option) error {
-	cfg := redlock.Config{
-		Masters: r.masters, Username: r.connect.Username, Password: r.connect.Password, TLS: r.connect.TLS,
-		DialTimeout: r.connect.DialTimeout, ClientName: "redlock-release",
-	}
-	client, err := redlock.Open(ctx, cfg)
+	client, err := redlock.Open(ctx, clientConfig(r.masters, r.connect, "release"))
 	if err != nil {
 		return &failure{exitNoQuorum, err, doctorRemedy}
 	}

@@ -348,11 +348,9 @@ func (r *taker) config() (_ redlock.Config, err error) {
 	if r.connect, err = r.fleet.options(); err != nil {
 		return redlock.Config{}, err
 	}
-	opt := &r.connect
-	return redlock.Config{
-		Masters: r.masters, Username: opt.Username, Password: opt.Password, TLS: opt.TLS, DialTimeout: opt.DialTimeout,
-		ClientName: "redlock-" + r.command, Owner: r.owner, RestartGuard: r.restartGuard, Observer: r.witness.observer(),
-	}, nil
+	cfg := clientConfig(r.masters, r.connect, r.command)
+	cfg.Owner, cfg.RestartGuard, cfg.Observer = r.owner, r.restartGuard, r.witness.observer()
+	return cfg, nil
 }
 
 func (r *taker) options() (opts []redlock.Option) {

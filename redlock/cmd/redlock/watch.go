@@ -53,10 +53,7 @@ func (s sighting) String() string {
 
 // watchAll writes who holds the keys, now and after each change, until ctx ends or no more can be known.
 func watchAll(ctx context.Context, masters []string, opt conn.Options, keys []string, asJSON bool) error {
-	cfg := redlock.Config{
-		Masters: masters, Username: opt.Username, Password: opt.Password, TLS: opt.TLS, DialTimeout: opt.DialTimeout,
-		ClientName: "redlock-status",
-	}
+	cfg := clientConfig(masters, opt, "status")
 	client, err := redlock.Open(ctx, cfg)
 	if errors.Is(err, redlock.ErrNoQuorum) { // which is a state like others
 		client, err = redlock.New(cfg)
