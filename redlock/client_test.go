@@ -20,6 +20,15 @@ func opened(t *testing.T, addrs []string, observer *Observer) *Client {
 	return openedWith(t, Config{Masters: addrs, Observer: observer})
 }
 
+// openedTimes returns n clients, as processes have one each.
+func openedTimes(t *testing.T, n int, cfg Config) (all []*Client) {
+	t.Helper()
+	for range n {
+		all = append(all, openedWith(t, cfg))
+	}
+	return all
+}
+
 func openedWith(t *testing.T, cfg Config) *Client {
 	t.Helper()
 	cfg.RoundTimeout, cfg.DialTimeout = 10*time.Second, 10*time.Second // a machine that is busy is no failure

@@ -73,9 +73,6 @@ func TestClosedClientTakesItsIntentsAway(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
-	for i := range 3 { // an intent is left where readers are
-		comesUp(t, c, i)
-	}
 	reader, late := c.NewMutex("k", term30, WithShared()), c.NewMutex("k", term30, WithShared())
 	require.NoError(t, reader.Lock(t.Context()))
 	for range 5 {

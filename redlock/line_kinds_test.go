@@ -83,7 +83,7 @@ func TestPermitsAreSharedByTheLine(t *testing.T) {
 			c := newCrowd(t, n)
 			for i := range n {
 				m := opened(t, masters.Addrs(), nil).NewMutex("k", term30, WithPermits(k))
-				c.wants(i, m, m.Lock)
+				c.wants(i, m)
 			}
 			c.serves(20)
 			most := 0
@@ -105,10 +105,7 @@ func TestPermitsAreSharedByTheLine(t *testing.T) {
 func TestLockThatIsHandedOverByItsTokenGoesToTheFirstInLine(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	var clients []*Client
-	for range 4 {
-		clients = append(clients, opened(t, masters.Addrs(), nil))
-	}
+	clients := openedTimes(t, 4, Config{Masters: masters.Addrs()})
 	for name, opts := range map[string][]Option{
 		"plain": nil, "fenced": {WithFence()}, "several": {WithKeys("z")}, "several fenced": {WithKeys("y"), WithFence()}, "permit": {WithPermits(1)},
 	} {

@@ -32,12 +32,12 @@ func newCrowd(t *testing.T, n int) *crowd {
 	return c
 }
 
-// wants has process i take the lock by take, and hold it for a moment, until the end.
-func (c *crowd) wants(i int, m *Mutex, take func(ctx context.Context) error) {
+// wants has process i take the lock, and hold it for a moment, until the end.
+func (c *crowd) wants(i int, m *Mutex) {
 	c.running.Go(func() {
 		for c.ctx.Err() == nil {
 			since := time.Now()
-			if take(c.ctx) != nil {
+			if m.Lock(c.ctx) != nil {
 				continue
 			}
 			c.mu.Lock()
@@ -86,7 +86,7 @@ func TestThoseWhoPassTheLineByStallNobody(t *testing.T) {
 	c := newCrowd(t, 4)
 	for i := range 4 {
 		m := opened(t, masters.Addrs(), nil).NewMutex("k", term30)
-		c.wants(i, m, m.Lock)
+		c.wants(i, m)
 	}
 	for g := range 3 {
 		client := opened(t, masters.Addrs(), nil)
@@ -140,10 +140,10 @@ func TestProcessesThatSeeDifferentMastersAllHaveTheLock(t *testing.T) {
 			}
 			require.NotEqual(t, away, lineMaster(t, client, "k"))
 			m := client.NewMutex("k", term30)
-			c.wants(i, m, m.Lock)
+			c.wants(i, m)
 		} else {
 			m := opened(t, masters.Addrs(), nil).NewMutex("k", term30)
-			c.wants(i, m, m.Lock)
+			c.wants(i, m)
 		}
 	}
 	c.serves(20)
@@ -155,15 +155,12 @@ func TestProcessesThatSeeDifferentMastersAllHaveTheLock(t *testing.T) {
 func TestMasterOfTheLineHangsAndComesBack(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	var clients []*Client
 	c := newCrowd(t, 4)
-	for range 4 {
-		clients = append(clients, openedWith(t, Config{Masters: masters.Addrs(), StallTime: time.Second, Durable: true}))
-	}
+	clients := openedTimes(t, 4, Config{Masters: masters.Addrs(), StallTime: time.Second, Durable: true})
 	keeper := lineMaster(t, clients[0], "k")
 	for i, client := range clients {
 		m := client.NewMutex("k", term30, WithRoundTimeout(time.Second))
-		c.wants(i, m, m.Lock)
+		c.wants(i, m)
 	}
 	for range 2 {
 		c.serves(10)
@@ -184,14 +181,11 @@ func TestMasterOfTheLineHangsAndComesBack(t *testing.T) {
 func TestMasterOfTheLineRestartsEmpty(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	var clients []*Client
 	c := newCrowd(t, 4)
-	for range 4 {
-		clients = append(clients, openedWith(t, Config{Masters: masters.Addrs(), Durable: true}))
-	}
+	clients := openedTimes(t, 4, Config{Masters: masters.Addrs(), Durable: true})
 	for i, client := range clients {
 		m := client.NewMutex("k", term30)
-		c.wants(i, m, m.Lock)
+		c.wants(i, m)
 	}
 	for range 3 {
 		c.serves(5)
@@ -228,7 +222,7 @@ func TestMasterOfTheLineIsReplaced(t *testing.T) {
 				client := openedWith(t, Config{Masters: groups.Addrs()})
 				clients = append(clients, client)
 				m := client.NewMutex("k", 3*time.Second)
-				c.wants(i, m, m.Lock)
+				c.wants(i, m)
 			}
 			c.serves(10)
 			replaced := lineMaster(t, clients[0], "k")

@@ -59,10 +59,7 @@ func lineMaster(t *testing.T, c *Client, key string) (i int) {
 func TestProcessesStandInLineForEveryKindOfLock(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	var clients []*Client
-	for range 4 {
-		clients = append(clients, opened(t, masters.Addrs(), nil))
-	}
+	clients := openedTimes(t, 4, Config{Masters: masters.Addrs()})
 	for name, opts := range map[string][]Option{
 		"plain": nil, "fenced": {WithFence()}, "several": {WithKeys("z")}, "permits": {WithPermits(1)},
 		"several fenced": {WithKeys("z"), WithFence()},
@@ -178,10 +175,7 @@ func TestMasterOfTheLineFailsWhileProcessesWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			masters := redlocktest.Start(t, 5)
-			var clients []*Client
-			for range 4 {
-				clients = append(clients, openedWith(t, Config{Masters: masters.Addrs(), StallTime: time.Second, Durable: true}))
-			}
+			clients := openedTimes(t, 4, Config{Masters: masters.Addrs(), StallTime: time.Second, Durable: true})
 			holder := clients[0].NewMutex("k", term30)
 			require.NoError(t, holder.TryLock(t.Context()))
 			var ms []*Mutex

@@ -251,9 +251,6 @@ func TestAWriterLeavesAnothersIntentAlone(t *testing.T) {
 func TestAWriterTakesItsIntentAway(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
-	for i := range 3 { // an intent is left where readers are
-		comesUp(t, c, i)
-	}
 	there := c.NewMutex("k", term30, WithShared())
 	require.NoError(t, there.Lock(t.Context()))
 	writer := other.NewMutex("k", term30)
