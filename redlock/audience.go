@@ -57,19 +57,17 @@ func (a *audience) tell(key []byte) {
 	}
 }
 
-// push takes a push of a master, as watches.push does.
+// push takes a push of a master.
 func (a *audience) push(v resp.Value) {
-	it := v.Elems()
-	kind, _ := it.Next()
-	if string(kind.Bytes()) != "invalidate" {
+	keys, ok := invalidated(v)
+	switch {
+	case !ok:
 		return
-	}
-	keys, _ := it.Next()
-	if keys.IsNull() {
+	case keys.IsNull():
 		a.tell(nil)
 		return
 	}
-	it = keys.Elems()
+	it := keys.Elems()
 	for key, ok := it.Next(); ok; key, ok = it.Next() {
 		a.tell(key.Bytes())
 	}

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -144,6 +145,9 @@ func (cfg *Config) setDefaults() {
 }
 
 // check returns what is wrong with what is ours; the rest is the mux's.
+// questionTimeout bounds a round that only asks, and is of no lock with a TTL.
+func (cfg *Config) questionTimeout() time.Duration { return cmp.Or(cfg.RoundTimeout, maxRoundTimeout) }
+
 func (cfg *Config) check() error {
 	if cfg.Owner != NoOwner {
 		if err := checkOwner(cfg.Owner); err != nil {

@@ -154,13 +154,9 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Hol
 	if o.invalid != nil {
 		return nil, fmt.Errorf("redlock: holders of %s: %w", quoted(key), o.invalid)
 	}
-	timeout := c.cfg.RoundTimeout
-	if timeout == 0 {
-		timeout = maxRoundTimeout
-	}
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.holders(key, o, timeout)
+	k.holders(key, o, c.cfg.questionTimeout())
 	err := c.rounds.Do(ctx, &k.op)
 	out := make([]Holder, 0, len(k.op.Votes))
 	for i := range k.op.Votes {

@@ -119,6 +119,13 @@ func (r *request) call(s script, n int, args func(dst []byte) []byte, keys ...st
 	r.fallback = args(s.appendText(r.fallback, n, keys...))
 }
 
+// tracked begins a request of one command that reads: the master promises to tell of the next change of
+// what it reads. A connection without tracking refuses the promise; then it is only a read.
+func (r *request) tracked() {
+	r.command = resp.AppendCommand(r.command, "CLIENT", "CACHING", "YES")
+	r.replies = 2
+}
+
 // appendTerm appends the token and the TTL in ms, as most scripts have them.
 func appendTerm(dst []byte, g grant) []byte {
 	return resp.AppendBulkInt(resp.AppendBulk(dst, g.token), g.ttl.Milliseconds())

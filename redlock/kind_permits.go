@@ -210,7 +210,7 @@ func (p *permits) linger(r *request, g grant) { plain{}.linger(r, p.at(g)) }
 func (p *permits) look(r *request, _ string) {
 	names := p.names()
 	r.judge = judgeSlots
-	r.command = resp.AppendCommand(r.command, "CLIENT", "CACHING", "YES")
+	r.tracked()
 	r.command = resp.AppendArray(r.command, 1+p.k)
 	r.command = resp.AppendBulkString(r.command, "EXISTS")
 	for _, name := range names {

@@ -115,14 +115,11 @@ func (plain) linger(r *request, g grant) {
 	r.call(lingerScript, 2, func(dst []byte) []byte { return appendTerm(dst, g) }, g.key)
 }
 
-// look reads how long the key has to live. CLIENT CACHING YES makes the master promise to tell
-// of the key's next change. A connection without tracking refuses the promise; then it is only
-// a read.
+// look reads how long the key has to live.
 func (plain) look(r *request, key string) {
 	r.judge = judgeFree
-	r.command = resp.AppendCommand(r.command, "CLIENT", "CACHING", "YES")
+	r.tracked()
 	r.command = resp.AppendCommand(r.command, "PTTL", key)
-	r.replies = 2
 }
 
 // judgeSet judges SET NX: it is set, or a key is in the way.

@@ -123,7 +123,6 @@ func (s *several) linger(r *request, g grant) {
 // NOSCRIPT would be without it.
 func (s *several) look(r *request, _ string) {
 	r.judge = judgeFree
-	r.command = resp.AppendCommand(r.command, "CLIENT", "CACHING", "YES")
+	r.tracked()
 	r.command = severalLookScript.appendText(r.command, 0, s.keys...)
-	r.replies = 2
 }

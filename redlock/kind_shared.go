@@ -227,7 +227,6 @@ func (*shared) release(r *request, g grant) {
 // command reads, which must not be one that it does not know.
 func (s *shared) look(r *request, key string) {
 	r.judge = judgeFree
-	r.command = resp.AppendCommand(r.command, "CLIENT", "CACHING", "YES")
+	r.tracked()
 	r.command = sharedLookScript.appendText(r.command, 0, key, s.intent)
-	r.replies = 2
 }

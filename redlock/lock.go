@@ -350,10 +350,8 @@ func (w *waiting) lineTold(s signal) step {
 func (w *waiting) look(ctx context.Context) (step, error) {
 	c := w.mutex.client
 	w.vigil.aside = false
-	if !w.standing.first || !w.stands() {
-		if contend, err := w.stand(ctx); err != nil || !contend {
-			return sleepOn, err
-		}
+	if contend, err := w.stand(ctx); err != nil || !contend {
+		return sleepOn, err
 	}
 	w.vigil.watching = true
 	w.intend(ctx)
@@ -396,8 +394,11 @@ func (w *waiting) stands() bool {
 // will be told.
 func (w *waiting) stand(ctx context.Context) (contend bool, err error) {
 	m, c := w.mutex, w.mutex.client
-	if !w.stands() {
+	switch {
+	case !w.stands():
 		w.leaveLine()
+		return true, nil
+	case w.standing.first:
 		return true, nil
 	}
 	contend, err = c.standings.stand(ctx, &w.standing, w.waiter.watch, m.names())

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -81,7 +82,8 @@ func lineKey(name string) string {
 	return "{" + name + "}:line"
 }
 
-func bellKey(line, id string) string { return line + ":" + id }
+func bellKey(line, id string) string  { return line + ":" + id }
+func aliveKey(line, id string) string { return bellKey(line, id) + ":alive" }
 
 // A line is a sorted set of the ids of those who stand in it, each with a number above all before it.
 // Each id has two keys beside it. One says that its waiter is alive, and is renewed. The other is its
@@ -245,8 +247,7 @@ func (ss *standings) renew() {
 	k := c.takeCall()
 	defer c.putCall(k)
 	for master := range states {
-		k.request.reset()
-		k.request.judge = judgeInt
+		k.lives()
 		for s := range ss.firsts {
 			for i := range s.spots {
 				if at := &s.spots[i]; at.master == master {
@@ -254,8 +255,7 @@ func (ss *standings) renew() {
 				}
 				if len(k.request.command) > standBatch {
 					ss.send(k, master, 0)
-					k.request.reset()
-					k.request.judge = judgeInt
+					k.lives()
 				}
 			}
 		}
@@ -273,19 +273,16 @@ func (ss *standings) send(k *call, master int, persist time.Duration) {
 	ss.core.rounds.Send(&k.op)
 }
 
-// live appends what says that a waiter is alive.
+// lives makes the call one that says who is alive, and live appends one waiter.
+func (k *call) lives() {
+	k.request.reset()
+	k.request.judge = judgeInt
+}
+
 func (k *call) live(line string, id []byte) {
-	r := &k.request
-	r.command = resp.AppendArray(r.command, 5)
-	r.command = resp.AppendBulkString(r.command, "SET")
-	r.command = resp.AppendBulkString(r.command, bellKey(line, string(id))+":alive")
-	r.command = resp.AppendBulkString(r.command, "")
-	r.command = resp.AppendBulkString(r.command, "PX")
-	r.command = resp.AppendBulkInt(r.command, standLife.Milliseconds())
-	r.command = resp.AppendArray(r.command, 3)
-	r.command = resp.AppendBulkString(r.command, "PEXPIRE")
-	r.command = resp.AppendBulkString(r.command, line)
-	r.command = resp.AppendBulkInt(r.command, standLife.Milliseconds())
+	r, life := &k.request, strconv.FormatInt(standLife.Milliseconds(), 10)
+	r.command = resp.AppendCommand(r.command, "SET", aliveKey(line, string(id)), "", "PX", life)
+	r.command = resp.AppendCommand(r.command, "PEXPIRE", line, life)
 	r.replies += 2
 }
 
@@ -442,7 +439,7 @@ func (ss *standings) end(at *spot, id []byte) {
 	defer c.putCall(k)
 	k.request.reset()
 	k.request.judge = judgeInt
-	bell := bellKey(at.line, string(id))
-	k.request.call(leaveScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, id) }, at.line, bell, bell+":alive")
+	args := func(dst []byte) []byte { return resp.AppendBulk(dst, id) }
+	k.request.call(leaveScript, 1, args, at.line, bellKey(at.line, string(id)), aliveKey(at.line, string(id)))
 	ss.send(k, at.master, standLife)
 }

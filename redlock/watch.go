@@ -122,8 +122,8 @@ func anyOf(n int) int {
 	return rand.IntN(n)
 }
 
-// tell tells a waiter that enough has come to be known. The hooks call it.
-func (ws *watches) tell(w *watch) {
+// tell tells a waiter that enough has come to be known. The hooks call it, with watches.mu held.
+func (w *watch) tell() {
 	w.told = true
 	w.wakeInHook()
 }
@@ -136,21 +136,27 @@ func (ws *watches) told(w *watch) (told bool) {
 	return told
 }
 
-// push takes a push of a master: an invalidation lists the keys that have
-// changed, or no list if all have (FLUSHALL).
-func (ws *watches) push(master int, v resp.Value) {
+// invalidated returns the keys that a push says have changed: a list, or null if all have (FLUSHALL).
+// Other pushes are not ok.
+func invalidated(v resp.Value) (keys resp.Value, ok bool) {
 	it := v.Elems()
 	kind, _ := it.Next()
-	if string(kind.Bytes()) != "invalidate" {
+	keys, _ = it.Next()
+	return keys, string(kind.Bytes()) == "invalidate"
+}
+
+// push takes a push of a master.
+func (ws *watches) push(master int, v resp.Value) {
+	keys, ok := invalidated(v)
+	if !ok {
 		return
 	}
-	keys, _ := it.Next()
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if keys.IsNull() {
 		for _, w := range ws.byKey {
 			if ws.noteAll(w, 1<<master, 0) {
-				ws.tell(w)
+				w.tell()
 			}
 		}
 		return
@@ -162,17 +168,17 @@ func (ws *watches) push(master int, v resp.Value) {
 		}
 		name := key.Bytes()
 		if w := ws.byKey[string(name)]; w != nil && ws.note(w, 0, 1<<master, 0) {
-			ws.tell(w)
+			w.tell()
 		}
 		if w := ws.byKey[string(cutIntentKey(name))]; w != nil && ws.note(w, 0, 1<<master, 0) {
-			ws.tell(w) // a reader that waits for a writer's turn
+			w.tell() // a reader that waits for a writer's turn
 		}
 		line, slot, of := cutSlotKey(name)
 		if slot == 0 {
 			continue
 		}
 		if w := ws.byKey[string(line)]; w != nil && len(w.changed) == of && ws.note(w, slot-1, 1<<master, 0) {
-			ws.tell(w)
+			w.tell()
 		}
 	}
 }
@@ -183,7 +189,7 @@ func (ws *watches) disconnected(master int) {
 	defer ws.mu.Unlock()
 	for _, w := range ws.byKey {
 		if ws.noteAll(w, 0, 1<<master) {
-			ws.tell(w)
+			w.tell()
 		}
 	}
 }
@@ -205,7 +211,7 @@ func (ws *watches) noteRefused(now time.Duration, keys ...string) {
 // noteReleased has a key that was contended when it was taken, at since, be so when it is released.
 func (ws *watches) noteReleased(now, since time.Duration, keys ...string) {
 	for _, key := range keys {
-		if at := ws.entry(key); since != 0 && time.Duration(at.Load()) >= since {
+		if at := ws.entry(key); time.Duration(at.Load()) >= since {
 			at.Store(int64(now))
 		}
 	}

@@ -161,10 +161,7 @@ func (w *watcher) pause(now scene, e *RoundError) time.Duration {
 // look asks who holds the key: briefly first, and patiently if not enough is known then.
 func (w *watcher) look(ctx context.Context) (now scene, e *RoundError) {
 	c := w.client
-	patient := c.cfg.RoundTimeout
-	if patient == 0 {
-		patient = maxRoundTimeout
-	}
+	patient := c.cfg.questionTimeout()
 	for _, timeout := range [...]time.Duration{c.brief(patient, minBrief), patient} {
 		now, e = w.ask(ctx, timeout)
 		if e == nil || e.reason != ErrNoQuorum {
@@ -254,9 +251,8 @@ func (k *call) watch(key string, timeout time.Duration) {
 	k.token = k.token[:0]
 	r.reset()
 	r.judge = judgeHolders
-	r.command = resp.AppendCommand(r.command, "CLIENT", "CACHING", "YES")
+	r.tracked()
 	r.command = fencedHoldersScript.appendText(r.command, 0, key)
-	r.replies = 2
 	k.prepare(timeout)
 	k.op.All, k.op.Keep = true, true
 }
