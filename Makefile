@@ -4,9 +4,10 @@ GO        ?= go
 FUZZTIME  ?= 30s
 DURATION  ?= 60s
 VULNDB    ?= https://vuln.go.dev
+CONTRIB   := $(patsubst %/go.mod,%,$(shell find redlock/contrib -name go.mod | sort))
 PLATFORMS := linux/amd64 linux/arm64 linux/386 darwin/arm64 windows/amd64 freebsd/amd64
 
-.PHONY: help demo tools test portable cover fuzz chaos servers bench bench-quick lint vuln build need-redis need-cc
+.PHONY: help demo tools test contrib portable cover fuzz chaos servers bench bench-quick lint vuln build need-redis need-cc
 .NOTPARALLEL:
 .SUFFIXES:
 
@@ -47,6 +48,9 @@ test: need-redis need-cc ## run all tests
 	CI=true $(GO) test -race -shuffle=on -timeout 30m ./...
 	CI=true $(GO) test -short -run 'Alloc|Inline|Model' ./...
 	cd redlock/examples/fencesql && CI=true $(GO) test ./...
+
+contrib: need-redis ## test what connects to other systems: the modules under redlock/contrib
+	@set -e; for mod in $(CONTRIB); do echo "$$mod"; (cd $$mod && CI=true $(GO) test -shuffle=on -timeout 10m ./...); done
 
 # The other packages do not use the transport, or through these alone. Of the lock, what depends on it.
 portable: need-redis need-cc ## run the tests on the transport of systems other than Linux
@@ -95,7 +99,7 @@ lint: ## gofmt, go vet and staticcheck, here and in the nested modules
 		echo "go vet, staticcheck: $$1 $$2"; \
 		(cd $$1 && $(GO) vet -tags "$$2" ./... && "$$staticcheck" -tags "$$2" ./...); \
 	}; \
-	check . ''; check . redburst_portable; check bench ''; check redlock/examples/fencesql ''
+	check . ''; check . redburst_portable; for mod in bench redlock/examples/fencesql $(CONTRIB); do check $$mod ''; done
 
 # The exit status of govulncheck is 3 if it has found something, and 1 for every
 # failure; so its message tells whether the database could be reached.

@@ -19,7 +19,7 @@ var layers = []string{
 	"token", "vote", "errors", "observer", "stats", "round", "script", "kind", "fence",
 	"kind_plain", "kind_several", "kind_shared", "kind_permits", "kind_fenced", "kind_several_fenced",
 	"kind_shared_fenced", "call", "core",
-	"hold", "extension", "keep", "renewer", "recheck", "guard", "turn", "sleeper", "watch", "standing", "audience", "queue",
+	"second", "hold", "extension", "keep", "renewer", "recheck", "guard", "turn", "sleeper", "watch", "standing", "audience", "queue",
 	"option", "config", "client", "mutex", "holders", "lock", "do", "lead", "watcher", "doc",
 }
 
