@@ -36,6 +36,9 @@ var (
 	// ErrMaxLifetime is the cause of the context of KeepAlive when the maximum lifetime has passed
 	// ([WithMaxLifetime]). The lock is not lost: it is valid until it is released, or Until has come.
 	ErrMaxLifetime = errors.New("redlock: the maximum lifetime has passed")
+	// ErrSecond: the lock in the other system ([WithSecond]) could not be taken or released, as that
+	// system fails, or it was lost.
+	ErrSecond = errors.New("redlock: the second lock failed")
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("redlock: client is closed")
 	// ErrRefused is conn.ErrRefused: a master can never serve as it is configured. It is a node

@@ -25,6 +25,8 @@ type hold struct {
 	stays time.Duration // until when the masters have it, though it is released; 0 if that is not known
 	keeps *keep         // its live KeepAlives
 
+	behind *behind // the second lock that goes with it; nil without, until that is taken, and once it is lost
+
 	lease  lease // of the lock
 	trying lease // of the last attempt, and of the lock that it has taken
 }
@@ -100,7 +102,7 @@ func (h *hold) state(now time.Duration) state {
 	switch {
 	case len(h.token) == 0:
 		return stateUnlocked
-	case h.gone:
+	case h.gone || h.behind.lost():
 		return stateLost
 	case h.until == 0:
 		return stateHandedOver
@@ -138,7 +140,7 @@ func (h *hold) left(now time.Duration) time.Duration { return max(0, h.until-now
 func (h *hold) remaining(now func() time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.until == 0 {
+	if h.until == 0 || h.behind.lost() {
 		return 0
 	}
 	return h.left(now())
@@ -165,7 +167,7 @@ func (h *hold) rest(clock func() time.Duration) time.Duration {
 func (h *hold) install(k *call, until, now time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.until > until || h.keeps != nil || h.plural() && h.state(now) == stateHeld {
+	if h.until > until || h.keeps != nil || h.behind != nil || h.plural() && h.state(now) == stateHeld {
 		return false
 	}
 	h.token, h.fence = append(h.token[:0], k.token...), k.fence
@@ -185,6 +187,9 @@ func (h *hold) install(k *call, until, now time.Duration) bool {
 func (h *hold) prolong(until time.Duration) {
 	h.until = max(until, h.until)
 	h.lease.ends.Store(int64(h.until))
+	if h.behind != nil {
+		h.behind.until = h.until
+	}
 	for k := h.keeps; k != nil; k = k.sibling {
 		k.until.Store(int64(h.until))
 	}
@@ -206,14 +211,19 @@ func (h *hold) lose(token []byte, now time.Duration) (keeps *keep) {
 	return keeps
 }
 
-// reset makes it a hold of no lock. It returns the KeepAlives, which the caller must end. mu is
-// held.
-func (h *hold) reset() (keeps *keep) {
-	keeps = h.keeps
+// reset makes it a hold of no lock. It returns the KeepAlives, which the caller must end, and the
+// second lock, which it must release after that. mu is held.
+func (h *hold) reset() (keeps *keep, second *behind) {
+	keeps, second = h.keeps, h.behind
 	h.lease.end()
 	h.trying.end()
-	h.token, h.fence, h.until, h.since, h.stays, h.gone, h.keeps = h.token[:0], 0, 0, 0, 0, false, nil
-	return keeps
+	h.token, h.fence, h.until, h.since, h.stays, h.gone, h.keeps, h.behind = h.token[:0], 0, 0, 0, 0, false, nil, nil
+	return keeps, second
+}
+
+// half reports whether the lock is held on the masters, and its second is still to be taken. mu is held.
+func (h *hold) half() bool {
+	return h.second != nil && h.behind == nil && len(h.token) > 0 && !h.gone
 }
 
 // keeping reports whether k keeps the lock alive. mu is held.

@@ -23,6 +23,8 @@ type keep struct {
 	hold            *hold
 	until           atomic.Int64  // end of the lock's validity
 	fence           uint64        // of the lock; 0 without
+	behind          *behind       // its second lock; nil without
+	half            bool          // it keeps the lock only until the second one is taken
 	lifetimeEnd     time.Duration // when it lets go of the lock; conn.Forever if never
 
 	// Guarded by renewer.mu.
@@ -42,7 +44,8 @@ func (k *keep) deadline() time.Duration {
 }
 
 // Done and Err end the context if its deadline has passed, whatever the timer
-// thinks: it may be late, and on Linux it does not count suspended time.
+// thinks: it may be late, and on Linux it does not count suspended time. They also end it if the second
+// lock is lost, and nobody has been told yet.
 func (k *keep) Done() <-chan struct{} {
 	k.checkDeadline()
 	return k.Context.Done()
@@ -54,7 +57,7 @@ func (k *keep) Err() error {
 }
 
 func (k *keep) checkDeadline() {
-	if k.Context.Err() == nil && k.renewer.core.now() >= k.deadline() {
+	if k.Context.Err() == nil && (k.renewer.core.now() >= k.deadline() || k.behind.lost()) {
 		k.renewer.expire(k)
 	}
 }
@@ -73,6 +76,8 @@ func (k *keep) stop() { k.renewer.stop(k) }
 func (k *keep) end(now time.Duration) error {
 	e := unasked(opRenew, k.hold.key, ErrLost, "")
 	switch {
+	case k.behind.lost():
+		e.under = k.behind.why()
 	case now >= k.deadline() && k.lifetimeEnd < time.Duration(k.until.Load()) && !(k.failure != nil && k.failure.reason == ErrNotHeld):
 		e.reason = ErrMaxLifetime
 	case k.failure != nil:
@@ -84,7 +89,7 @@ func (k *keep) end(now time.Duration) error {
 }
 
 // lost reports whether it is over because the lock was lost.
-func (k *keep) lost() bool { return k.why != nil && !errors.Is(k.why, ErrMaxLifetime) }
+func (k *keep) lost() bool { return k.why != nil && !k.half && !errors.Is(k.why, ErrMaxLifetime) }
 
 // Format prints what the context is of, and nothing that changes meanwhile.
 func (k *keep) Format(s fmt.State, _ rune) {

@@ -151,6 +151,8 @@ type traits struct {
 
 	lingers lingering     // kind, if the lock is left on the masters when it is released; nil without
 	minHold time.Duration // for how long, counted as the validity is; 0 without
+
+	second Second // behind the lock; nil without
 }
 
 var ordinary traits

@@ -16,10 +16,10 @@ import (
 // The files of the package, from the bottom to the top: each may use what those before it
 // define. A new kind of lock is a file beside kind_plain.go.
 var layers = []string{
-	"token", "vote", "errors", "observer", "stats", "round", "script", "kind", "fence",
+	"token", "vote", "errors", "observer", "stats", "round", "script", "second", "kind", "fence",
 	"kind_plain", "kind_several", "kind_shared", "kind_permits", "kind_fenced", "kind_several_fenced",
 	"kind_shared_fenced", "call", "core",
-	"second", "hold", "extension", "keep", "renewer", "recheck", "guard", "turn", "sleeper", "watch", "standing", "audience", "queue",
+	"hold", "extension", "keep", "renewer", "behind", "recheck", "guard", "turn", "sleeper", "watch", "standing", "audience", "queue",
 	"option", "config", "client", "mutex", "holders", "lock", "do", "lead", "watcher", "doc",
 }
 

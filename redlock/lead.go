@@ -15,7 +15,7 @@ import (
 // leader takes the lock after the end of the validity of the last one, or after its release. A
 // leader that dies is followed when its TTL has passed, one that steps down at once. The term is the
 // lock's fence, FenceFrom(ctx), which grows with each leader: what fn writes elsewhere should carry
-// it. WithFence need not be given. It goes with all locks but those with permits: [WithPermits] makes
+// it. WithFence need not be given. With [WithSecond] it is that of the second lock. It goes with all locks but those with permits: [WithPermits] makes
 // up to k processes lead.
 //
 // The context of fn ends when ctx does, when the leadership is lost (its cause is ErrLost then, and it
@@ -42,7 +42,7 @@ import (
 // WithOwner publishes where the leader is to be reached, and [Client.Watch] says who leads. WithToken,
 // WithShared, WithMinHold and WithWait are refused.
 func (c *Client) Lead(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) error {
-	withFence := func(o *options) { o.fence = o.permits == 0 }
+	withFence := func(o *options) { o.fence = o.permits == 0 && o.second == nil }
 	m, o := c.newMutex(key, ttl, append(opts[:len(opts):len(opts)], withFence))
 	switch {
 	case m.invalid != nil:
@@ -89,7 +89,7 @@ func stoppedLeading(ctx context.Context, key string, err error) error {
 // and whether others are to come first.
 func (m *Mutex) lead(ctx context.Context, fn func(ctx context.Context) error) (pause bool, err error) {
 	defer m.unlock(context.WithoutCancel(ctx), false)
-	k := m.client.renewer.add(context.WithoutCancel(ctx), &m.hold)
+	k := m.client.renewer.add(context.WithoutCancel(ctx), &m.hold, false)
 	defer k.stop()
 	o := &office{keep: k, campaign: ctx}
 	o.Context, o.leave = context.WithCancelCause(k)

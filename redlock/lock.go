@@ -79,6 +79,8 @@ type waiting struct {
 	intent []byte        // the token of what it has left on the masters; nil if it has not
 	cut    *RoundError   // an attempt that the context's end left undecided
 
+	secondFailed bool // the second lock was not to be had: it comes back after a pause
+
 	contended bool // others want the lock, or have it
 	acquired  bool // it is taken, and the caller does not know of it yet
 
@@ -145,6 +147,12 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 				m.client.stats.told(e)
 				w.told = false
 			}
+			w.secondFailed = false
+			if e == nil && m.second != nil {
+				if e = m.client.renewer.takeSecond(ctx, &m.hold, true); e != nil {
+					w.secondFailed, last = true, e
+				}
+			}
 			if e == nil || e.final() {
 				return e, nil
 			}
@@ -155,7 +163,7 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 			last = e
 			front = !m.reader || m.client.lines.refused(w.waiter, m.names()...)
 			w.raced = e.reason == ErrHeld && len(e.Votes) > 0
-			if e.reason == ErrNoQuorum {
+			if e.reason == ErrNoQuorum || w.secondFailed {
 				w.leaveLine()
 			}
 			m.client.lines.noteFailure(e, m.names()...)
@@ -273,6 +281,8 @@ func (w *waiter) alarm(now time.Duration) {
 
 func (w *waiting) begin(front, refused bool) step {
 	switch {
+	case w.secondFailed:
+		return w.sleepFor(w.pause(), WakePoll)
 	case refused:
 		return w.standAside()
 	case front:

@@ -173,17 +173,39 @@ func (m *Mutex) Fence() uint64 {
 func (m *Mutex) Until() time.Time {
 	c := m.of()
 	m.mu.Lock()
-	until := m.until
+	now, until := c.now(), m.until
+	switch {
+	case m.half():
+		until = 0
+	case m.behind.lost():
+		until = min(until, now)
+	}
 	m.mu.Unlock()
 	if until == 0 {
 		return time.Time{}
 	}
-	return time.Now().Add(until - c.now())
+	return time.Now().Add(until - now)
 }
 
 // Remaining returns how much is left of the lock's validity, suspended time counted. It is 0 if
 // nothing is left, or nothing is known.
-func (m *Mutex) Remaining() time.Duration { return m.remaining(m.of().now) }
+func (m *Mutex) Remaining() time.Duration {
+	c := m.of()
+	if m.pending() {
+		return 0
+	}
+	return m.remaining(c.now)
+}
+
+// pending reports whether the lock is half of what it is to be.
+func (m *Mutex) pending() bool {
+	if m.second == nil {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.half()
+}
 
 // TryLock tries to take the lock, in one round. Its error is a *RoundError that wraps
 //
@@ -191,6 +213,7 @@ func (m *Mutex) Remaining() time.Duration { return m.remaining(m.of().now) }
 //	ErrNoQuorum            too few masters answered
 //	ErrExpired             they answered too late
 //	ErrClosed              the client is closed
+//	ErrSecond              the second lock could not be taken, as its system fails ([WithSecond])
 //	the context's error    ctx ended before the masters had decided; its cause, too
 //
 // If it fails, or succeeds too late, it deletes what it has set on any master, whatever becomes
@@ -206,6 +229,12 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 	}
 	if e := m.try(ctx, 0, false, 0); e != nil {
 		return e
+	}
+	if m.second != nil {
+		if e := m.client.renewer.takeSecond(ctx, &m.hold, false); e != nil {
+			m.released(0, 0)
+			return e
+		}
 	}
 	return nil
 }
@@ -255,7 +284,7 @@ func (m *Mutex) acquire(ctx context.Context, waited time.Duration, inTurn bool, 
 	if err := ctx.Err(); err != nil {
 		return unasked(opLock, m.key, nil, "").endedBy(ctx, err)
 	}
-	if m.Remaining() > 0 {
+	if m.remaining(c.now) > 0 {
 		return unasked(opLock, m.key, ErrHeld, byThisMutex)
 	}
 	c.guard.use(m.life())
@@ -347,7 +376,7 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 			return until - now, nil, err
 		}
 		reason = ErrExpired
-		if m.plural() && m.Remaining() > 0 {
+		if m.plural() && m.remaining(c.now) > 0 {
 			reason = ErrHeld // another attempt of this Mutex has taken it, beside this one
 		}
 	}
@@ -408,6 +437,9 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	c := m.client
 	if err := ctx.Err(); err != nil {
 		return unasked(opExtend, m.key, nil, "").endedBy(ctx, err)
+	}
+	if m.pending() {
+		return unasked(opExtend, m.key, ErrNotHeld, "its second lock is not taken yet")
 	}
 	c.guard.use(m.life()) // which nobody here has used yet if the lock was handed over
 	x := extension{&c.core, &m.hold, c.takeCall()}
@@ -473,7 +505,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 // If the lock is not held, or was handed over and is not extended yet, the context is done from
 // the beginning.
 func (m *Mutex) KeepAlive(ctx context.Context) (held context.Context, stop context.CancelFunc) {
-	k := m.of().renewer.add(ctx, &m.hold)
+	k := m.of().renewer.add(ctx, &m.hold, false)
 	return k, k.stop
 }
 
@@ -543,18 +575,25 @@ func (m *Mutex) unlock(ctx context.Context, stay bool) *RoundError {
 	}
 	k.leave(&m.spec, m.token, rest)
 	_, slot, _ := cutSlot(k.token)
-	keeps := m.reset()
+	until := m.until
+	keeps, second := m.reset()
 	m.mu.Unlock()
-	if keeps != nil {
+	var failed error
+	if keeps != nil || second != nil {
 		over := c.renewer.retire(keeps)
 		finished := false
 		defer func() {
 			if !finished { // a context has panicked: the release goes out nevertheless
-				c.rounds.Send(&k.op)
-				m.released(slot, rest)
+				defer m.released(slot, rest)
+				defer c.rounds.Send(&k.op)
+				second.giveUp()
 			}
 		}()
 		c.renewer.finish(over)
+		if second != nil {
+			failed = second.unlockWithin(ctx, until-now)
+			second = nil
+		}
 		finished = true
 	}
 
@@ -568,9 +607,18 @@ func (m *Mutex) unlock(ctx context.Context, stay bool) *RoundError {
 	}
 	err := c.rounds.Wait(ctx, &k.op)
 	reason := count(k.op.Votes, err).released(was.over(), was == stateLost)
+	switch {
+	case errors.Is(failed, ErrNotHeld):
+		reason = ErrNotHeld
+	case failed != nil && reason == nil:
+		reason = ErrSecond
+	}
 	var e *RoundError
 	if reason != nil {
 		e = c.failure(opUnlock, m.key, k, err, reason)
+		if failed != nil {
+			e.under = apart{failed}
+		}
 		e.blame(ctx, err)
 	} else {
 		c.stats.released.Add(1)

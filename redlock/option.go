@@ -24,6 +24,7 @@ type options struct {
 	lifetime time.Duration
 	minHold  time.Duration // that a lock is left on the masters; 0 for not at all
 	stubborn bool          // ... also by Do if its function fails
+	second   Second        // behind the lock; nil for none
 	wait     time.Duration // of Do for the lock, if bounded
 	bounded  bool
 	invalid  error // what is wrong with them
@@ -46,8 +47,16 @@ func (o *options) choose(s *spec, fenceMemory time.Duration) error {
 	if o.stubborn && o.minHold == 0 {
 		return errors.New("WithHoldOnError says for how long only with WithMinHold")
 	}
-	if o.owner == "" && o.minHold == 0 {
+	if o.owner == "" && o.minHold == 0 && o.second == nil {
 		return nil
+	}
+	if o.second != nil {
+		switch {
+		case s.traits != &ordinary:
+			return errors.New("a second lock is behind a lock on one key, with one holder, whose fence is its own: WithSecond goes with none of WithFence, WithKeys, WithPermits, WithShared")
+		case o.token != "":
+			return errors.New("a second lock cannot be handed over: WithSecond and WithToken do not go together")
+		}
 	}
 	t, ok := *s.traits, true
 	if o.minHold > 0 {
@@ -56,7 +65,7 @@ func (o *options) choose(s *spec, fenceMemory time.Duration) error {
 	if !ok {
 		return errors.New("readers hold the lock together, and writers wait: WithMinHold and WithShared do not go together")
 	}
-	t.owner, t.minHold = o.owner, o.minHold
+	t.owner, t.minHold, t.second = o.owner, o.minHold, o.second
 	s.traits = &t
 	return nil
 }
@@ -326,6 +335,36 @@ func WithMinHold(d time.Duration) Option {
 // WithHoldOnError has [Client.Do] leave the lock for its least time ([WithMinHold]) also if its function
 // has failed or panicked: work that fails is not tried again in the period. A Mutex refuses it.
 func WithHoldOnError() Option { return func(o *options) { o.stubborn = true } }
+
+// WithSecond puts a lock in another system behind the lock on the masters: an etcd cluster or a ZooKeeper
+// ensemble, by the modules under redlock/contrib. Who has the lock has both. The masters come first, and
+// keep the crowd away: of all who want the lock, one at a time asks the other system. That is the
+// authority: while its lock is held nobody else holds the pair, whatever becomes of the masters' clocks and
+// memories. Everybody who takes the key must use it.
+//
+//   - Neither stands in for the other. If the other system is down, nobody gets the lock: TryLock fails with
+//     ErrSecond, and Lock goes on trying. If too few masters answer, nobody gets it either.
+//   - The lock on the masters is renewed while Lock waits for the second one, and given back if that is not to
+//     be had. Unlock releases the second lock first. It waits for that until its context ends, or the
+//     validity does, and then it releases the lock on the masters. It fails with ErrSecond if the other system
+//     has not confirmed.
+//   - The lock is lost when either is: KeepAlive's context ends then. If the second one is lost, the masters' is
+//     released. If that is, the second one remains until Unlock, or until the end of the last
+//     validity that Until has returned: a holder that goes by Until is alone until then.
+//   - [Mutex.Fence] is the fence of the second lock: etcd's revision, ZooKeeper's zxid. So WithFence is refused,
+//     and so are WithKeys, WithPermits, WithShared and WithToken.
+//   - A least hold ([WithMinHold]) is that of the masters alone: the second lock is released.
+//   - Closing the client releases nothing. The second lock ends with the validity, or with its own session.
+//
+// It costs what the other system's lock costs, which writes to disk: a lock takes milliseconds.
+func WithSecond(s Second) Option {
+	return func(o *options) {
+		if s == nil {
+			o.invalid = errors.New("the second lock is nil")
+		}
+		o.second = s
+	}
+}
 
 // WithMaxLifetime makes KeepAlive let go of the lock when it has been held for
 // d, so that a holder that hangs does not keep it for ever. d must be above zero.

@@ -71,9 +71,10 @@ func (r *renewer) kept() int {
 	return len(r.heap)
 }
 
-// add begins to keep a lock alive. If there is none to keep, the context is done.
-func (r *renewer) add(ctx context.Context, h *hold) *keep {
-	k := &keep{renewer: r, hold: h, index: -1, lifetimeEnd: conn.Forever}
+// add begins to keep a lock alive. If there is none to keep, the context is done. half says that it is
+// one whose second lock is still to be taken.
+func (r *renewer) add(ctx context.Context, h *hold, half bool) *keep {
+	k := &keep{renewer: r, hold: h, half: half, index: -1, lifetimeEnd: conn.Forever}
 	k.Context, k.cancel = context.WithCancelCause(ctx)
 	r.mu.Lock()
 	h.mu.Lock()
@@ -82,11 +83,11 @@ func (r *renewer) add(ctx context.Context, h *hold) *keep {
 	switch {
 	case r.closed:
 		k.why = lostTo(h.key, ErrClosed)
-	case h.state(now) != stateHeld:
+	case h.state(now) != stateHeld || h.half() != half:
 		k.why = lostTo(h.key, ErrNotHeld)
 	default:
-		k.fence = h.fence
-		if h.lifetime > 0 {
+		k.fence, k.behind = h.fence, h.behind
+		if h.lifetime > 0 && !half {
 			k.lifetimeEnd = conn.After(cmp.Or(h.since, now), h.lifetime) // a lock that was handed over counts from now
 		}
 		k.sibling, h.keeps = h.keeps, k
@@ -169,7 +170,7 @@ func (r *renewer) expire(k *keep) {
 	var over []*keep
 	r.mu.Lock()
 	now := r.core.now()
-	if k.index >= 0 && now < k.deadline() {
+	if k.index >= 0 && now < k.deadline() && !k.behind.lost() {
 		r.mu.Unlock()
 		return
 	}
@@ -209,13 +210,15 @@ func (r *renewer) lose(h *hold, token []byte, failure *RoundError) {
 // KeepAlives and has the lock released, or stay for the rest. failure is how the last round on it
 // failed, if that is why.
 func (r *renewer) giveBack(h *hold, token []byte, rest time.Duration, failure *RoundError) {
-	over := r.takeOutLost(h, failure, func() *keep {
-		if !h.has(token) {
-			return nil
+	var second *behind
+	over := r.takeOutLost(h, failure, func() (keeps *keep) {
+		if h.has(token) {
+			keeps, second = h.reset()
 		}
-		return h.reset()
+		return keeps
 	})
 	defer r.core.undo(&h.spec, token, rest) // also if a context panics
+	defer second.giveUp()
 	r.finish(over)
 }
 

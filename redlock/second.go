@@ -1,6 +1,11 @@
 package redlock
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
 
 // A Second is a lock in another system, behind that on the masters ([WithSecond]): an etcd cluster, a
 // ZooKeeper ensemble. Implementations are in redlock/contrib. Its methods may be called by any number
@@ -29,4 +34,62 @@ type SecondLock interface {
 	// ctx has ended. The release goes out whatever becomes of ctx. The error wraps ErrNotHeld if the lock
 	// was not held any more, and any other error says that nobody knows yet whether it is free.
 	Unlock(ctx context.Context) error
+}
+
+// A behind is the second lock of a hold that has taken both.
+type behind struct {
+	lock  SecondLock
+	ctx   context.Context // of the lock, and of package context: it is asked under locks
+	end   context.CancelFunc
+	until time.Duration // that the hold's validity has ever had for its end; guarded by hold.mu
+	timer *time.Timer   // fires when that may have passed
+	watch func() bool   // stops watching ctx
+}
+
+func newBehind(lock SecondLock) *behind {
+	b := &behind{lock: lock}
+	b.ctx, b.end = context.WithCancel(lock.Context())
+	return b
+}
+
+// lost reports whether there was a second lock, and is none any more.
+func (b *behind) lost() bool { return b != nil && b.ctx.Err() != nil }
+
+// why says how it was lost.
+func (b *behind) why() error { return fmt.Errorf("%w: %w", ErrSecond, apart{context.Cause(b.ctx)}) }
+
+// apart is an error of the other system. It is no error of the caller's context, whatever ended there.
+type apart struct{ error }
+
+func (a apart) Is(target error) bool {
+	return target != context.Canceled && target != context.DeadlineExceeded && errors.Is(a.error, target)
+}
+
+func (a apart) As(target any) bool { return errors.As(a.error, target) }
+
+// giveUp releases it and waits for nobody. b may be nil.
+func (b *behind) giveUp() {
+	if b == nil {
+		return
+	}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	b.unlock(ended)
+}
+
+// unlockWithin is unlock, and waits for no longer than d.
+func (b *behind) unlockWithin(ctx context.Context, d time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return b.unlock(ctx)
+}
+
+// unlock releases it.
+func (b *behind) unlock(ctx context.Context) error {
+	if b.watch != nil {
+		b.watch()
+		b.timer.Stop()
+	}
+	defer b.end()
+	return b.lock.Unlock(ctx)
 }

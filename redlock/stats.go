@@ -10,7 +10,7 @@ import (
 // Stats is a snapshot of what a client has done and of how its masters are. It counts since Open
 // or New.
 type Stats struct {
-	Acquired  uint64 // locks taken
+	Acquired  uint64 // locks taken, on the masters
 	Held      uint64 // attempts that failed because another held the lock
 	NoQuorum  uint64 // ... because too few masters answered: worth an alert
 	Expired   uint64 // ... because it took longer than the lock would have been valid
@@ -29,11 +29,14 @@ type Stats struct {
 	WokenLocal  uint64 // ... because it was released, or given up, in this client
 	WokenPoll   uint64 // ... to look again, since too few masters can tell
 
+	SecondFailed uint64 // locks taken, and released again, as the second lock was not to be had ([WithSecond])
+
 	Waiting int // goroutines that wait in Lock
 	Kept    int // locks that are kept alive
 
 	Acquire Latency // rounds that took a lock, from start to decision
 	Hold    Latency // from taking a lock to releasing it
+	Second  Latency // from having a lock on the masters to having the second one, too
 
 	Masters []MasterStats // in the order of Config.Masters
 }
@@ -65,9 +68,11 @@ func (s *stats) snapshot() Stats {
 		WokenExpiry:    s.wokenExpiry.Load(),
 		WokenLocal:     s.wokenLocal.Load(),
 		WokenPoll:      s.wokenPoll.Load(),
+		SecondFailed:   s.secondFailed.Load(),
 		Waiting:        int(s.waiting.Load()),
 		Acquire:        s.acquire.latency(),
 		Hold:           s.hold.latency(),
+		Second:         s.second.latency(),
 	}
 }
 
@@ -79,7 +84,8 @@ type stats struct {
 	wokenFree, wokenHeld, wokenExpiry atomic.Uint64
 	wokenLocal, wokenPoll             atomic.Uint64
 	waiting                           atomic.Int64
-	acquire, hold                     histogram
+	secondFailed                      atomic.Uint64
+	acquire, hold, second             histogram
 }
 
 // wake counts why a wait has ended. What the masters told is counted by told, as only the attempt

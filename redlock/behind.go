@@ -1,0 +1,117 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// takeSecond takes the second lock of a hold that the masters have just given the lock. It waits for it
+// if wait is set. Meanwhile the lock is kept alive, so that those behind it stay away. If the second
+// lock is not to be had, the masters have theirs back.
+func (r *renewer) takeSecond(ctx context.Context, h *hold, wait bool) (e *RoundError) {
+	h.mu.Lock()
+	token := slices.Clone(h.token)
+	h.mu.Unlock()
+	var b *behind
+	taken := false
+	defer func() { // also if a context, or the Second, panics
+		if !taken {
+			defer r.giveBack(h, token, 0, nil)
+			b.giveUp()
+		}
+	}()
+	k := r.add(ctx, h, true)
+	defer k.stop()
+	began := r.core.now()
+	take := h.second.TryLock
+	if wait {
+		take = h.second.Lock
+	}
+	lock, err := take(k, h.key)
+	if err == nil {
+		b = newBehind(lock)
+	}
+	switch {
+	case err == nil && r.join(h, token, b):
+		taken = true
+		r.core.stats.second.add(r.core.now() - began)
+		return nil
+	case ctx.Err() != nil:
+		return unasked(opLock, h.key, nil, "its second lock was not taken yet").endedBy(ctx, ctx.Err())
+	case k.Err() != nil && errors.Is(context.Cause(k), ErrClosed):
+		return unasked(opLock, h.key, ErrClosed, "")
+	case err == nil || k.Err() != nil:
+		e = unasked(opLock, h.key, ErrExpired, "its validity ended before the second lock was taken")
+	case errors.Is(err, ErrHeld):
+		e = unasked(opLock, h.key, ErrHeld, "the second lock is")
+	default:
+		e = unasked(opLock, h.key, ErrSecond, "")
+		e.under = apart{err}
+	}
+	r.core.stats.secondFailed.Add(1)
+	return e
+}
+
+// join makes the second lock the hold's, if that still has the lock with that token.
+func (r *renewer) join(h *hold, token []byte, b *behind) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := r.core.now()
+	if !h.has(token) || !h.half() || h.state(now) != stateHeld || b.lost() {
+		return false
+	}
+	h.behind, h.fence, h.since = b, b.lock.Fence(), now
+	b.until = h.until
+	b.watch = context.AfterFunc(b.ctx, func() { r.secondLost(h, b) })
+	b.timer = time.AfterFunc(b.until-now, func() { r.secondDue(h, b) })
+	return true
+}
+
+// secondLost follows the end of a second lock's context: the lock is lost, and what the masters have of
+// it is released.
+func (r *renewer) secondLost(h *hold, b *behind) {
+	h.mu.Lock()
+	if h.behind != b {
+		h.mu.Unlock()
+		return
+	}
+	token := slices.Clone(h.token)
+	h.mu.Unlock()
+	defer r.dismiss(h, b)
+	r.lose(h, token, nil) // the KeepAlives know why
+}
+
+// secondDue gives the second lock up once the validity is over that the hold has ever had. Whoever relies on
+// that has it until then, also if the masters have lost theirs. A holder that forgets its lock
+// would have the second one for as long as its process lives.
+func (r *renewer) secondDue(h *hold, b *behind) {
+	h.mu.Lock()
+	if h.behind != b {
+		h.mu.Unlock()
+		return
+	}
+	if left := b.until - r.core.now(); left > 0 {
+		b.timer.Reset(left)
+		h.mu.Unlock()
+		return
+	}
+	token := slices.Clone(h.token)
+	h.mu.Unlock()
+	defer r.dismiss(h, b)
+	r.lose(h, token, nil)
+}
+
+// dismiss releases the second lock of a hold that is lost, if nobody else has.
+func (r *renewer) dismiss(h *hold, b *behind) {
+	h.mu.Lock()
+	ours := h.behind == b
+	if ours {
+		h.behind = nil
+	}
+	h.mu.Unlock()
+	if ours {
+		b.giveUp()
+	}
+}
