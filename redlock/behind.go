@@ -56,13 +56,14 @@ func (r *renewer) takeSecond(ctx context.Context, h *hold, wait bool) (e *RoundE
 
 // join makes the second lock the hold's, if that still has the lock with that token.
 func (r *renewer) join(h *hold, token []byte, b *behind) bool {
+	fence := b.lock.Fence()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := r.core.now()
 	if !h.has(token) || !h.half() || h.state(now) != stateHeld || b.lost() {
 		return false
 	}
-	h.behind, h.fence, h.since = b, b.lock.Fence(), now
+	h.behind, h.fence, h.since = b, fence, now
 	b.until = h.until
 	b.watch = context.AfterFunc(b.ctx, func() { r.secondLost(h, b) })
 	b.timer = time.AfterFunc(b.until-now, func() { r.secondDue(h, b) })

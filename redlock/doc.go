@@ -119,6 +119,9 @@
 //	reader         excludes                         excludes       together    -
 //	permit         -                                -              -           up to k
 //
+// [WithSecond] goes with the plain lock alone, and with WithOwner, WithRoundTimeout, WithMaxLifetime and
+// WithMinHold.
+//
 // # Several keys
 //
 // With [WithKeys], one command to each master is about all keys, and the master obeys it at one
@@ -189,6 +192,29 @@
 //
 // It is no proof that the job has been done: a holder that dies leaves the key, too. And a job is
 // done twice in d if the lock was lost meanwhile and others took it.
+//
+// # A second lock
+//
+// Redlock rests on clocks. With [WithSecond], a lock of a system that rests on consensus stands behind it:
+//
+//	second, err := etcd.New(client)
+//	err = client.Do(ctx, "orders:42", 10*time.Second, work, redlock.WithSecond(second))
+//
+// The masters come first: of all who want the lock, one at a time gets through to the other system, and
+// that writes little to its disks. That is the authority. Whoever has the lock has both, so no two have
+// it at a time unless both systems fail in the same moment: if the masters have lost their keys, or their
+// clocks have jumped, a second client gets theirs, and waits for the other lock.
+//
+//	what happens                      what becomes of the lock
+//	the other system is down          nobody gets it: neither stands in for the other
+//	too few masters answer            likewise
+//	the other system's session ends   it is lost: its context ends by then, and the masters' is released
+//	the masters lose the key          it is lost: its context ends. The second lock remains until Unlock, or until
+//	                                  the validity ends that Until has promised
+//	the holder forgets it             both end with the validity
+//	the process dies                  the masters' ends with the TTL, the second with its session
+//
+// Unlock gives the second lock back first: whoever gets the masters' then need not wait for it.
 //
 // # Leadership
 //
@@ -309,7 +335,7 @@
 // # What it returns
 //
 // All errors that come from the masters are [*RoundError], with every master's vote. They wrap
-// one of [ErrHeld], [ErrNoQuorum], [ErrExpired], [ErrNotHeld], [ErrLost], [ErrMaxLifetime] and
+// one of [ErrHeld], [ErrNoQuorum], [ErrExpired], [ErrNotHeld], [ErrLost], [ErrMaxLifetime], [ErrSecond] and
 // [ErrClosed]. If a context ended the operation before the masters had decided it, the error wraps the context's
 // error and cause alone. A [Mutex.Lock] whose context ends wraps both, if it knows why it had to
 // wait: ask for these first, and then for the context's error.
@@ -345,7 +371,8 @@
 //
 // The goroutines of a client, besides those of its mux, are the renewer's while a deadline is
 // served or renewals are under way, one for a moment each second while somebody is the first of a
-// line between processes, and one recheck after a switch. All have ended when Close returns. Whoever
+// line between processes, and one recheck after a switch. A second lock that is lost, or forgotten, has one
+// for a moment, also after Close. All others have ended when Close returns. Whoever
 // waits in Lock reads itself what the masters tell: it sleeps in the mux, as the driver if there is
 // no other.
 //

@@ -44,6 +44,7 @@ type behind struct {
 	until time.Duration // that the hold's validity has ever had for its end; guarded by hold.mu
 	timer *time.Timer   // fires when that may have passed
 	watch func() bool   // stops watching ctx
+	gone  bool          // it was released; who has taken it out of its hold has this to itself
 }
 
 func newBehind(lock SecondLock) *behind {
@@ -84,8 +85,12 @@ func (b *behind) unlockWithin(ctx context.Context, d time.Duration) error {
 	return b.unlock(ctx)
 }
 
-// unlock releases it.
+// unlock releases it, once: a context that panics may bring its caller back.
 func (b *behind) unlock(ctx context.Context) error {
+	if b.gone {
+		return nil
+	}
+	b.gone = true
 	if b.watch != nil {
 		b.watch()
 		b.timer.Stop()
