@@ -4,6 +4,8 @@ package redlock_test
 
 import (
 	"context"
+	"io"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -56,6 +58,42 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Nor if several Observers are told of it, one of which would log it at a level that is disabled.
+func TestObserversAllocateNothing(t *testing.T) {
+	masters := redlocktest.Start(t, 5)
+	rounds := 0
+	logger := slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	observer := redlock.Observers(
+		redlock.Observer{Round: func(_ context.Context, r redlock.Round) {
+			if redlock.Outcome(r.Err) == "ok" {
+				rounds++
+			}
+		}},
+		redlock.SlogObserver(logger),
+		redlock.SlogObserver(logger),
+	)
+	client := openOn(t, masters, &observer)
+	ctx := context.Background()
+	m := client.NewMutex("k", 30*time.Second)
+	require.Zero(t, allocs(func() {
+		if m.TryLock(ctx) != nil || m.Unlock(ctx) != nil {
+			t.Error("it is free")
+		}
+	}))
+	require.GreaterOrEqual(t, rounds, 1000)
+	require.NoError(t, m.TryLock(ctx))
+	other := client.NewMutex("k", 30*time.Second)
+	require.LessOrEqual(t, allocs(func() { rounds += len(redlock.Outcome(other.TryLock(ctx))) }), 2.0)
+
+	observer = redlock.SlogObserver(logger)
+	require.Zero(t, allocs(func() {
+		observer.WaitStart(ctx, "k")
+		observer.Wake(ctx, "k", redlock.WakeFree)
+		observer.WaitEnd(ctx, "k", time.Second, redlock.ErrHeld)
+		observer.Master(redlock.MasterStats{Address: "a", Phase: "up"})
+	}))
 }
 
 func TestRefusalAllocatesLittle(t *testing.T) {

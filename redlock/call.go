@@ -18,6 +18,7 @@ type call struct {
 	fence   uint64        // ... and its fence, or the hint for an acquire
 	term    uint64        // ... and that of the lease of an acquire; 0 without
 	waited  time.Duration // ... and for how long its Lock has waited
+	held    time.Duration // ... and for how long it was held, for a release; 0 if that is not known
 	slot    int           // ... that an acquire is to take, of a slotted kind
 	sure    bool          // ... whose number of slots was checked lately
 	votes   []Vote        // for the Observer

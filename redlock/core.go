@@ -45,7 +45,7 @@ type core struct {
 func (c *core) takeCall() *call { return c.calls.Get().(*call) }
 
 func (c *core) putCall(k *call) {
-	k.asked = 0
+	k.asked, k.held = 0, 0
 	c.calls.Put(k)
 }
 
@@ -86,7 +86,7 @@ func (c *core) tell(ctx context.Context, op, key string, k *call, left time.Dura
 	if c.observe.Round == nil {
 		return
 	}
-	r := Round{Op: op, Key: key, Took: k.op.Decided - k.op.Started, Asked: len(c.masters)}
+	r := Round{Op: op, Key: key, Took: k.op.Decided - k.op.Started, Held: k.held, Asked: len(c.masters)}
 	if k.asked != 0 {
 		r.Asked = k.asked
 	}

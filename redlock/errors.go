@@ -73,6 +73,51 @@ type RoundError struct {
 	late   string // likewise: for how long somebody has waited
 }
 
+// Outcome says in one word how an operation has ended, for the labels of metrics and the fields of
+// logs. err is what it has returned, or what an Observer was told.
+//
+//	"ok"              there is no error
+//	"held"            ErrHeld, also if a Lock has run out of time because of it
+//	"no_quorum"       ErrNoQuorum, likewise
+//	"expired"         ErrExpired
+//	"not_held"        ErrNotHeld
+//	"lost"            ErrLost
+//	"max_lifetime"    ErrMaxLifetime
+//	"closed"          ErrClosed
+//	"cancelled"       a context ended before the masters had decided
+//	"error"           anything else
+func Outcome(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	e, ok := errors.AsType[*RoundError](err)
+	if !ok {
+		return "error"
+	}
+	for _, o := range outcomes {
+		if e.reason == o.reason {
+			return o.word
+		}
+	}
+	if e.reason == nil && e.ended != nil {
+		return "cancelled"
+	}
+	return "error"
+}
+
+var outcomes = [...]struct {
+	reason error
+	word   string
+}{
+	{ErrHeld, "held"},
+	{ErrNoQuorum, "no_quorum"},
+	{ErrExpired, "expired"},
+	{ErrNotHeld, "not_held"},
+	{ErrLost, "lost"},
+	{ErrMaxLifetime, "max_lifetime"},
+	{ErrClosed, "closed"},
+}
+
 // The operations, as RoundError.Op and Round.Op name them.
 const (
 	opOpen    = "open"

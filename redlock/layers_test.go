@@ -17,6 +17,7 @@ import (
 // define. A new kind of lock is a file beside kind_plain.go.
 var layers = []string{
 	"token", "vote", "errors", "observer", "stats", "round", "script", "second", "kind", "fence",
+	"token", "vote", "errors", "observer", "observers", "stats", "round", "script", "kind", "fence",
 	"kind_plain", "kind_several", "kind_shared", "kind_permits", "kind_fenced", "kind_several_fenced",
 	"kind_shared_fenced", "call", "core",
 	"hold", "extension", "keep", "renewer", "behind", "recheck", "guard", "turn", "sleeper", "watch", "standing", "audience", "queue",

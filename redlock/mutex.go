@@ -603,7 +603,8 @@ func (m *Mutex) unlock(ctx context.Context, stay bool) *RoundError {
 	m.released(slot, rest)
 	if since != 0 {
 		c.watches.noteReleased(now, since, m.names()...)
-		c.stats.hold.add(now - since)
+		k.held = now - since
+		c.stats.hold.add(k.held)
 	}
 	err := c.rounds.Wait(ctx, &k.op)
 	reason := count(k.op.Votes, err).released(was.over(), was == stateLost)

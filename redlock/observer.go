@@ -22,8 +22,9 @@ type Observer struct {
 	// Lost is called when a KeepAlive's context has ended because the lock
 	// was lost.
 	Lost func(ctx context.Context, key string, err error)
-	// Master is called when a master's phase, or the reason for it, changes. The calls are in
-	// order. A master that can never serve as it is configured is "refused".
+	// Master is called when a master's phase, or the reason for it, changes, and by Close, which
+	// ends the connections. The calls are in order. A master that can never serve as it is configured
+	// is "refused". Of what else changes, such as its debts, Stats tells.
 	Master func(m MasterStats)
 }
 
@@ -35,7 +36,8 @@ type Round struct {
 	Took     time.Duration // from the round's start to its decision
 	Votes    []Vote        // one for each master; valid only until the call returns
 	Validity time.Duration // what is left of the lock's, if it succeeded; 0 for "unlock", and if it was unlocked meanwhile
-	Err      error         // nil if it succeeded
+	Held     time.Duration // for how long the lock was held, for "unlock"; 0 if it was handed over, as nobody knows
+	Err      error         // nil if it succeeded; see Outcome
 }
 
 // A Wake says why a waiting Lock tries again.
@@ -84,6 +86,12 @@ func masterStats(m mux.State) MasterStats {
 	return s
 }
 
+func (o *Observer) round(ctx context.Context, r Round) {
+	if o.Round != nil {
+		o.Round(ctx, r)
+	}
+}
+
 func (o *Observer) waitStart(ctx context.Context, key string) {
 	if o.WaitStart != nil {
 		o.WaitStart(ctx, key)
@@ -105,5 +113,11 @@ func (o *Observer) waitEnd(ctx context.Context, key string, waited time.Duration
 func (o *Observer) lost(ctx context.Context, key string, err error) {
 	if o.Lost != nil {
 		o.Lost(ctx, key, err)
+	}
+}
+
+func (o *Observer) master(m MasterStats) {
+	if o.Master != nil {
+		o.Master(m)
 	}
 }

@@ -36,6 +36,44 @@ func TestObserverIsToldHowManyAnAttemptInTurnHasAsked(t *testing.T) {
 	}
 }
 
+// A master goes through all phases of one that can serve.
+func TestObserverIsToldOfEachPhase(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	told := make(chan MasterStats, 1000)
+	c := openedWith(t, Config{Masters: masters.Addrs(), StallTime: 200 * time.Millisecond, Observer: &Observer{Master: func(m MasterStats) {
+		if m.Address == masters.Addr(0) {
+			told <- m
+		}
+	}}})
+	next := func(phase string) MasterStats {
+		t.Helper()
+		m := conntest.Soon(t, phase, told)
+		require.Equal(t, phase, m.Phase, m.Err)
+		return m
+	}
+	reaches := func(phase string) { // by way of other reasons for the phase before it
+		t.Helper()
+		for conntest.Soon(t, phase, told).Phase != phase {
+		}
+	}
+	require.Empty(t, next("up").Err)
+	masters.Pause(0)
+	m := c.NewMutex("k", 30*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	require.NotEmpty(t, next("stalled").Err)
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NotZero(t, c.Stats().Masters[0].Debts)
+	masters.Resume(0)
+	reaches("up")
+	masters.Kill(0)
+	require.NotEmpty(t, next("down").Err)
+	masters.Restart(0)
+	reaches("quarantined")
+	require.NoError(t, c.Close())
+	reaches("down")
+}
+
 // An Observer that panics, in a caller that recovers, is in nobody else's way.
 func TestPanicOfAnObserverBlocksNobody(t *testing.T) {
 	simulated(t, 3, Config{Observer: &Observer{WaitStart: func(context.Context, string) { panic("the user's") }}}, func(t *testing.T, c *Client, _ *fakeRounds) {

@@ -1,0 +1,28 @@
+package redlock_test
+
+import (
+	"context"
+	"log"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redburst/redburst/redlock"
+)
+
+// A service logs losses and failures, and counts the rounds, too.
+func ExampleObservers() {
+	var rounds sync.Map // any goroutine may tell
+	count := redlock.Observer{Round: func(_ context.Context, r redlock.Round) {
+		n, _ := rounds.LoadOrStore(r.Op+" "+redlock.Outcome(r.Err), new(atomic.Int64))
+		n.(*atomic.Int64).Add(1)
+	}}
+	client, err := redlock.Open(context.Background(), redlock.Config{
+		Masters:  []string{"a:6379", "b:6379", "c:6379"},
+		Observer: new(redlock.Observers(redlock.SlogObserver(slog.Default()), count)),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+}

@@ -1,0 +1,157 @@
+package redlock
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+)
+
+// Observers makes one Observer of several. Each is told everything, in their order. If one panics,
+// those after it are told all the same, and then the panic goes on.
+func Observers(all ...Observer) Observer {
+	var one Observer
+	for _, next := range all {
+		before := one
+		if next.Round != nil {
+			one.Round = func(ctx context.Context, r Round) {
+				defer next.Round(ctx, r) // also if one before it panics
+				before.round(ctx, r)
+			}
+		}
+		if next.WaitStart != nil {
+			one.WaitStart = func(ctx context.Context, key string) {
+				defer next.WaitStart(ctx, key)
+				before.waitStart(ctx, key)
+			}
+		}
+		if next.Wake != nil {
+			one.Wake = func(ctx context.Context, key string, why Wake) {
+				defer next.Wake(ctx, key, why)
+				before.wake(ctx, key, why)
+			}
+		}
+		if next.WaitEnd != nil {
+			one.WaitEnd = func(ctx context.Context, key string, waited time.Duration, err error) {
+				defer next.WaitEnd(ctx, key, waited, err)
+				before.waitEnd(ctx, key, waited, err)
+			}
+		}
+		if next.Lost != nil {
+			one.Lost = func(ctx context.Context, key string, err error) {
+				defer next.Lost(ctx, key, err)
+				before.lost(ctx, key, err)
+			}
+		}
+		if next.Master != nil {
+			one.Master = func(m MasterStats) {
+				defer next.Master(m)
+				before.master(m)
+			}
+		}
+	}
+	return one
+}
+
+// SlogObserver returns an Observer that logs. A nil logger stands for slog.Default(), as it is when
+// there is something to log. What a disabled level would have logged costs no allocation.
+//
+//	Error    a lock is lost: KeepAlive, Extend, Unlock or a recheck has found it out
+//	Warn     a master is down, stalled, refused or quarantined, or its credentials could not be renewed;
+//	         a round has failed: too few masters answered, or too late
+//	Info     a master is up, or is left by Close
+//	Debug    all other rounds, also those that found the lock held by another; waits
+//
+// The context is the operation's, so that a handler finds a trace in it. Keys are logged as they are.
+// Tokens are not logged: whoever knows one can release the lock.
+func SlogObserver(logger *slog.Logger) Observer {
+	enabled := func(ctx context.Context, level slog.Level) *slog.Logger {
+		l := logger
+		if l == nil {
+			l = slog.Default()
+		}
+		if !l.Enabled(ctx, level) {
+			return nil
+		}
+		return l
+	}
+	return Observer{
+		Round: func(ctx context.Context, r Round) {
+			level := levelOf(r.Op, r.Err)
+			l := enabled(ctx, level)
+			if l == nil {
+				return
+			}
+			attrs := append(make([]slog.Attr, 0, 7), slog.String("op", r.Op), slog.String("key", r.Key),
+				slog.String("outcome", Outcome(r.Err)), slog.Duration("took", r.Took))
+			if r.Validity != 0 {
+				attrs = append(attrs, slog.Duration("validity", r.Validity))
+			}
+			if r.Held != 0 {
+				attrs = append(attrs, slog.Duration("held", r.Held))
+			}
+			l.LogAttrs(ctx, level, "redlock: round", withError(attrs, r.Err)...)
+		},
+		WaitStart: func(ctx context.Context, key string) {
+			if l := enabled(ctx, slog.LevelDebug); l != nil {
+				l.LogAttrs(ctx, slog.LevelDebug, "redlock: waits", slog.String("key", key))
+			}
+		},
+		Wake: func(ctx context.Context, key string, why Wake) {
+			if l := enabled(ctx, slog.LevelDebug); l != nil {
+				l.LogAttrs(ctx, slog.LevelDebug, "redlock: wakes", slog.String("key", key), slog.String("why", string(why)))
+			}
+		},
+		WaitEnd: func(ctx context.Context, key string, waited time.Duration, err error) {
+			if l := enabled(ctx, slog.LevelDebug); l != nil {
+				attrs := []slog.Attr{slog.String("key", key), slog.String("outcome", Outcome(err)), slog.Duration("waited", waited)}
+				l.LogAttrs(ctx, slog.LevelDebug, "redlock: waits no more", withError(attrs, err)...)
+			}
+		},
+		Lost: func(ctx context.Context, key string, err error) {
+			if l := enabled(ctx, slog.LevelError); l != nil {
+				l.LogAttrs(ctx, slog.LevelError, "redlock: lost", withError([]slog.Attr{slog.String("key", key)}, err)...)
+			}
+		},
+		Master: func(m MasterStats) {
+			ctx, level := context.Background(), levelOfMaster(m)
+			l := enabled(ctx, level)
+			if l == nil {
+				return
+			}
+			attrs := []slog.Attr{slog.String("master", m.Address), slog.String("phase", m.Phase), slog.Int("debts", m.Debts)}
+			if m.Err != "" {
+				attrs = append(attrs, slog.String("error", m.Err))
+			}
+			l.LogAttrs(ctx, level, "redlock: master", attrs...)
+		},
+	}
+}
+
+func withError(attrs []slog.Attr, err error) []slog.Attr {
+	if err == nil {
+		return attrs
+	}
+	return append(attrs, slog.String("error", err.Error()))
+}
+
+// levelOf is the level at which a round is logged.
+func levelOf(op string, err error) slog.Level {
+	switch Outcome(err) {
+	case "ok", "held", "cancelled", "closed":
+		return slog.LevelDebug
+	case "not_held":
+		if op != opRenew { // which is followed, or preceded, by Lost
+			return slog.LevelError
+		}
+	}
+	return slog.LevelWarn
+}
+
+func levelOfMaster(m MasterStats) slog.Level {
+	if m.Phase == mux.Up.String() && m.Err == "" || m.Err == mux.ErrClosed.Error() {
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
+}

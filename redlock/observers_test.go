@@ -1,0 +1,314 @@
+package redlock
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// everything returns an Observer each of whose funcs notes who was called, and with what.
+func everything(note func(name string, args []any)) (o Observer) {
+	v := reflect.ValueOf(&o).Elem()
+	for i := range v.NumField() {
+		name, f := v.Type().Field(i).Name, v.Field(i)
+		f.Set(reflect.MakeFunc(f.Type(), func(args []reflect.Value) []reflect.Value {
+			var plain []any
+			for _, a := range args {
+				plain = append(plain, a.Interface())
+			}
+			note(name, plain)
+			return nil
+		}))
+	}
+	return o
+}
+
+// callAll calls each func of an Observer that is set, and returns with what.
+func callAll(o Observer, ctx context.Context) (all map[string][]any) {
+	all = map[string][]any{}
+	v := reflect.ValueOf(o)
+	for i := range v.NumField() {
+		f := v.Field(i)
+		if f.IsNil() {
+			continue
+		}
+		var args []reflect.Value
+		for j := range f.Type().NumIn() {
+			in := f.Type().In(j)
+			arg := reflect.New(in).Elem()
+			switch in.Kind() {
+			case reflect.String:
+				arg.SetString(fmt.Sprint("text ", j))
+			case reflect.Int64:
+				arg.SetInt(int64(j))
+			case reflect.Struct:
+				arg.Field(0).SetString("first field")
+			default:
+				if in == reflect.TypeFor[context.Context]() {
+					arg.Set(reflect.ValueOf(ctx))
+				} else {
+					arg.Set(reflect.ValueOf(errors.New("an error")))
+				}
+			}
+			args = append(args, arg)
+			all[v.Type().Field(i).Name] = append(all[v.Type().Field(i).Name], arg.Interface())
+		}
+		f.Call(args)
+	}
+	return all
+}
+
+// Whatever an Observer can be told, each of several is told, in their order.
+func TestObserversAreAllTold(t *testing.T) {
+	type call struct {
+		who  int
+		name string
+		args []any
+	}
+	var calls []call
+	noting := func(who int) Observer {
+		return everything(func(name string, args []any) { calls = append(calls, call{who, name, args}) })
+	}
+	one := Observers(noting(0), Observer{}, noting(1), Observer{Wake: noting(2).Wake})
+	for name, args := range callAll(one, t.Context()) {
+		want := []call{{0, name, args}, {1, name, args}}
+		if name == "Wake" {
+			want = append(want, call{2, name, args})
+		}
+		got := slices.DeleteFunc(slices.Clone(calls), func(c call) bool { return c.name != name })
+		require.Equal(t, want, got)
+	}
+	require.Len(t, calls, 2*reflect.TypeFor[Observer]().NumField()+1)
+}
+
+// What nobody wants to be told is not made.
+func TestObserversThatAreNotSetAreSkipped(t *testing.T) {
+	require.Equal(t, Observer{}, Observers())
+	require.Equal(t, Observer{}, Observers(Observer{}, Observer{}))
+	one := Observers(Observer{}, Observer{Master: func(MasterStats) {}})
+	require.NotNil(t, one.Master)
+	one.Master = nil
+	require.Equal(t, Observer{}, one)
+}
+
+func TestPanicOfAnObserverIsNotInTheOthersWay(t *testing.T) {
+	told := map[string]int{}
+	panics := everything(func(string, []any) { panic("the user's") })
+	counts := everything(func(name string, _ []any) { told[name]++ })
+	one := reflect.ValueOf(Observers(counts, panics, counts))
+	for i := range one.NumField() {
+		alone := reflect.New(one.Type()).Elem()
+		alone.Field(i).Set(one.Field(i))
+		require.PanicsWithValue(t, "the user's", func() { callAll(alone.Interface().(Observer), t.Context()) })
+		require.Equal(t, 2, told[one.Type().Field(i).Name])
+	}
+}
+
+// record is what a JSON handler has written.
+type record map[string]any
+
+func logged(t *testing.T, level slog.Level, f func(o Observer)) (all []record) {
+	t.Helper()
+	var b bytes.Buffer
+	f(SlogObserver(slog.New(slog.NewJSONHandler(&b, &slog.HandlerOptions{Level: level}))))
+	for d := json.NewDecoder(&b); d.More(); {
+		var r record
+		require.NoError(t, d.Decode(&r))
+		delete(r, "time")
+		all = append(all, r)
+	}
+	return all
+}
+
+func TestSlogObserverLevels(t *testing.T) {
+	ctx := t.Context()
+	failed := func(op string, reason error) *RoundError { return unasked(op, "k", reason, "") }
+	round := func(op string, err error) func(Observer) {
+		return func(o Observer) { o.Round(ctx, Round{Op: op, Key: "k", Err: err}) }
+	}
+	master := func(phase mux.Phase, err error) func(Observer) {
+		s := MasterStats{Address: "a:1", Phase: phase.String()}
+		if err != nil {
+			s.Err = err.Error()
+		}
+		return func(o Observer) { o.Master(s) }
+	}
+	for what, f := range map[string]struct {
+		level slog.Level
+		tell  func(Observer)
+	}{
+		"loss":                    {slog.LevelError, func(o Observer) { o.Lost(ctx, "k", failed(opRenew, ErrLost)) }},
+		"unlock finds a loss":     {slog.LevelError, round(opUnlock, failed(opUnlock, ErrNotHeld))},
+		"extend finds a loss":     {slog.LevelError, round(opExtend, failed(opExtend, ErrNotHeld))},
+		"recheck finds a loss":    {slog.LevelError, round(opRecheck, failed(opRecheck, ErrNotHeld))},
+		"renewal finds a loss":    {slog.LevelWarn, round(opRenew, failed(opRenew, ErrNotHeld))},
+		"no quorum":               {slog.LevelWarn, round(opLock, failed(opLock, ErrNoQuorum))},
+		"no quorum for a renewal": {slog.LevelWarn, round(opRenew, failed(opRenew, ErrNoQuorum))},
+		"too late":                {slog.LevelWarn, round(opLock, failed(opLock, ErrExpired))},
+		"another error":           {slog.LevelWarn, round(opLock, errors.New("what is that"))},
+		"taken":                   {slog.LevelDebug, round(opLock, nil)},
+		"released":                {slog.LevelDebug, round(opUnlock, nil)},
+		"held by another":         {slog.LevelDebug, round(opLock, failed(opLock, ErrHeld))},
+		"cancelled":               {slog.LevelDebug, round(opLock, failed(opLock, nil).endedBy(ctx, context.Canceled))},
+		"closed":                  {slog.LevelDebug, round(opLock, failed(opLock, ErrClosed))},
+		"begin of a wait":         {slog.LevelDebug, func(o Observer) { o.WaitStart(ctx, "k") }},
+		"wake":                    {slog.LevelDebug, func(o Observer) { o.Wake(ctx, "k", WakeFree) }},
+		"end of a wait":           {slog.LevelDebug, func(o Observer) { o.WaitEnd(ctx, "k", time.Second, nil) }},
+		"end of a wait in vain":   {slog.LevelDebug, func(o Observer) { o.WaitEnd(ctx, "k", time.Second, failed(opLock, ErrHeld)) }},
+		"up":                      {slog.LevelInfo, master(mux.Up, nil)},
+		"old credentials":         {slog.LevelWarn, master(mux.Up, errors.New("no new password"))},
+		"down":                    {slog.LevelWarn, master(mux.Down, errors.New("refused"))},
+		"stalled":                 {slog.LevelWarn, master(mux.Stalled, mux.ErrStalled)},
+		"refused":                 {slog.LevelWarn, master(mux.Refused, ErrRefused)},
+		"quarantined":             {slog.LevelWarn, master(mux.Quarantined, errors.New("restarted"))},
+		"left by Close":           {slog.LevelInfo, master(mux.Down, mux.ErrClosed)},
+	} {
+		all := logged(t, f.level, f.tell)
+		require.Len(t, all, 1, what)
+		require.Equal(t, f.level.String(), all[0]["level"], what)
+		require.Empty(t, logged(t, f.level+1, f.tell), what)
+	}
+}
+
+func TestSlogObserverSaysWhatHasHappened(t *testing.T) {
+	ctx := t.Context()
+	noQuorum := unasked(opLock, "k", ErrNoQuorum, "")
+	all := logged(t, slog.LevelDebug, func(o Observer) {
+		o.Round(ctx, Round{Op: opLock, Key: "k", Took: time.Millisecond, Validity: time.Second})
+		o.Round(ctx, Round{Op: opUnlock, Key: "k", Took: time.Millisecond, Held: time.Minute})
+		o.Round(ctx, Round{Op: opLock, Key: "k", Took: time.Millisecond, Err: noQuorum})
+		o.WaitStart(ctx, "k")
+		o.Wake(ctx, "k", WakeExpiry)
+		o.WaitEnd(ctx, "k", time.Second, noQuorum)
+		o.Lost(ctx, "k", lostTo("k", ErrNoQuorum))
+		o.Master(MasterStats{Address: "a:1", Phase: "down", Err: "gone", Debts: 3})
+	})
+	const ms, second, minute = float64(time.Millisecond), float64(time.Second), float64(time.Minute)
+	require.Equal(t, []record{
+		{"level": "DEBUG", "msg": "redlock: round", "op": "lock", "key": "k", "outcome": "ok", "took": ms, "validity": second},
+		{"level": "DEBUG", "msg": "redlock: round", "op": "unlock", "key": "k", "outcome": "ok", "took": ms, "held": minute},
+		{"level": "WARN", "msg": "redlock: round", "op": "lock", "key": "k", "outcome": "no_quorum", "took": ms, "error": noQuorum.Error()},
+		{"level": "DEBUG", "msg": "redlock: waits", "key": "k"},
+		{"level": "DEBUG", "msg": "redlock: wakes", "key": "k", "why": "expiry"},
+		{"level": "DEBUG", "msg": "redlock: waits no more", "key": "k", "outcome": "no_quorum", "waited": second, "error": noQuorum.Error()},
+		{"level": "ERROR", "msg": "redlock: lost", "key": "k", "error": lostTo("k", ErrNoQuorum).Error()},
+		{"level": "WARN", "msg": "redlock: master", "master": "a:1", "phase": "down", "debts": 3.0, "error": "gone"},
+	}, all)
+}
+
+// Without a logger it is the default one, as it is when there is something to log.
+func TestSlogObserverWithoutALogger(t *testing.T) {
+	o := SlogObserver(nil)
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	var b bytes.Buffer
+	slog.SetDefault(slog.New(slog.NewTextHandler(&b, nil)))
+	o.Lost(t.Context(), "k", ErrLost)
+	require.Contains(t, b.String(), "redlock: lost")
+}
+
+// Of a client with real masters, whose locks are taken, contended and lost: what is logged has no token.
+func TestSlogObserverLogsNoToken(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	var log buffer
+	o := SlogObserver(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	c := opened(t, masters.Addrs(), &o)
+	m := c.NewMutex("k", 30*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	token := m.Token()
+	require.ErrorIs(t, c.NewMutex("k", 30*time.Second).TryLock(t.Context()), ErrHeld)
+	for i := range 3 {
+		command(t, masters, i, "DEL", "k")
+	}
+	require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+	masters.Kill(0)
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "phase=down") }, hanging, time.Millisecond)
+	require.NoError(t, c.Close())
+	for _, want := range []string{"level=INFO msg=\"redlock: master\"", "outcome=ok", "outcome=held", "level=ERROR", "outcome=not_held",
+		"level=INFO msg=\"redlock: master\" master=" + masters.Addr(1) + " phase=down"} {
+		require.Contains(t, log.String(), want)
+	}
+	require.NotContains(t, log.String(), token)
+}
+
+// A buffer can be written to by several goroutines.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func TestOutcomes(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Equal(t, "ok", Outcome(nil))
+	for reason, want := range map[error]string{
+		ErrHeld: "held", ErrNoQuorum: "no_quorum", ErrExpired: "expired", ErrNotHeld: "not_held", ErrLost: "lost",
+		ErrMaxLifetime: "max_lifetime", ErrClosed: "closed", errors.New("another"): "error", nil: "error",
+	} {
+		e := unasked(opLock, "k", reason, "")
+		require.Equal(t, want, Outcome(e))
+		require.Equal(t, want, Outcome(fmt.Errorf("wrapped: %w", e)))
+		if reason == nil {
+			want = "cancelled"
+		}
+		require.Equal(t, want, Outcome(e.endedBy(ctx, ctx.Err())))
+	}
+	require.Equal(t, "error", Outcome(context.Canceled))
+	require.Equal(t, "lost", Outcome(lostTo("k", ErrNotHeld)))
+}
+
+// For how long a lock was held is told with its release, and with nothing else.
+func TestObserverIsToldHowLongALockWasHeld(t *testing.T) {
+	var rounds []Round
+	simulated(t, 3, Config{Observer: &Observer{Round: func(_ context.Context, r Round) { rounds = append(rounds, r) }}},
+		func(t *testing.T, c *Client, r *fakeRounds) {
+			for range 3 {
+				m := taken(t, c)
+				time.Sleep(time.Second)
+				require.NoError(t, m.Extend(t.Context()))
+				time.Sleep(time.Second)
+				require.NoError(t, m.Unlock(t.Context()))
+			}
+			m := taken(t, c)
+			other := c.NewMutex("k", ttl, WithToken(m.Token()))
+			require.NoError(t, other.Unlock(t.Context()))
+		})
+	ends := 0
+	for _, r := range rounds {
+		switch {
+		case r.Op == opUnlock && ends < 3:
+			require.GreaterOrEqual(t, r.Held, 2*time.Second)
+			require.Less(t, r.Held, 2*time.Second+100*time.Millisecond)
+			ends++
+		default:
+			require.Zero(t, r.Held, r.Op)
+		}
+	}
+	require.Equal(t, 3, ends)
+}
