@@ -1,0 +1,56 @@
+// Package redlockprom shows Prometheus what a redlock client does, and how its masters are.
+//
+//	metrics := redlockprom.New()
+//	client, err := redlock.Open(ctx, redlock.Config{Masters: masters, Observer: new(metrics.Observer())})
+//	metrics.Watch(client)
+//	prometheus.MustRegister(metrics)
+//
+// # Metrics
+//
+// From [redlock.Client.Stats], read at each scrape:
+//
+//	redlock_attempts_total{outcome}               attempts to take a lock: ok, held, no_quorum, expired, cancelled
+//	redlock_released_total                        locks released, confirmed by a quorum
+//	redlock_extended_total                        locks extended by Extend
+//	redlock_renewals_total                        renewals sent by KeepAlive
+//	redlock_renewals_failed_total                 ... and without success
+//	redlock_lost_total                            contexts of KeepAlive that ended because the lock was lost
+//	redlock_fences_raised_total                   locks that took a second round to agree on their fence
+//	redlock_wakes_total{reason}                   waits that ended: free, held, expiry, local, poll
+//	redlock_waiting                               goroutines that wait in Lock
+//	redlock_kept                                  locks that are kept alive
+//	redlock_master_phase{master,phase}            1 for the phase that a master is in, 0 for the others
+//	redlock_master_rtt_seconds{master}            smoothed round trip
+//	redlock_master_replies_total{master}          replies
+//	redlock_master_failures_total{master}         votes that failed
+//	redlock_master_owed{master}                   answers outstanding
+//	redlock_master_debts{master}                  releases to be delivered when it is back
+//
+// From the Observer, which has to be in the client's Config:
+//
+//	redlock_round_duration_seconds{op,outcome}    a round, from its start to its decision: op is lock, extend,
+//	                                              unlock, renew or recheck, outcome that of redlock.Outcome
+//	redlock_wait_duration_seconds{outcome}        a Lock that had to wait
+//	redlock_hold_duration_seconds                 from taking a lock to releasing it
+//	redlock_master_phase_changes_total{master,phase}
+//	                                              that a master has entered a phase, also between two scrapes
+//
+// A lock that is held is in redlock_kept only if it is kept alive, as Do, Lead and KeepAlive do. Of the
+// others the client knows nothing until they are released. Nor does it know how long a lock was held that
+// ran out, so that is in no histogram.
+//
+// Keys are no labels, as there can be any number of them. [WithKeyLabel] makes a label of what they have in
+// common.
+//
+// # Lifetimes
+//
+// A Metrics is of one client. It can be registered before Watch, and collects the histograms alone until
+// then. After Client.Close it goes on collecting what was counted last; its masters are down then. It keeps
+// the client from being collected as garbage until it is unregistered itself.
+//
+// Several clients of one process have a Metrics each, with a label that tells them apart:
+//
+//	prometheus.WrapRegistererWith(prometheus.Labels{"client": "orders"}, registry).MustRegister(metrics)
+//
+// A dashboard and alert rules for these metrics are in redlock/contrib/dashboards.
+package redlockprom

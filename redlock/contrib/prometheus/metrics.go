@@ -1,0 +1,114 @@
+package redlockprom
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redburst/redburst/redlock"
+)
+
+// Metrics is a prometheus.Collector of one client. It is made by New. All its methods may be called by
+// any number of goroutines at once.
+type Metrics struct {
+	client atomic.Pointer[redlock.Client]
+	key    func(key string) string // nil for no label
+
+	rounds, waits, holds *prometheus.HistogramVec
+	phases               *prometheus.CounterVec
+}
+
+// An Option of New.
+type Option func(*Metrics)
+
+// WithKeyLabel has the histograms have a label "key", which is what label returns for a lock's key. Each
+// value is a further set of series, and they are kept for ever: label should return one of a few words,
+// such as the part of the key before its first colon. It is called by the goroutines that lock, and
+// should be quick.
+func WithKeyLabel(label func(key string) string) Option {
+	return func(m *Metrics) { m.key = label }
+}
+
+var (
+	// A round takes about a round trip, and its time-out is from 20 ms to 500 ms.
+	roundBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
+	// A wait can be a hand-over in this process, or as long as others work.
+	waitBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+	holdBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600}
+)
+
+// New returns the metrics of a client that is still to be opened. Its Config is to have their Observer.
+func New(opts ...Option) *Metrics {
+	m := new(Metrics)
+	for _, opt := range opts {
+		opt(m)
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		if m.key != nil {
+			labels = append(labels, "key")
+		}
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	}
+	m.rounds = histogram("redlock_round_duration_seconds", "Duration of a round, from its start to its decision.", roundBuckets, "op", "outcome")
+	m.waits = histogram("redlock_wait_duration_seconds", "For how long a Lock that had to wait has waited.", waitBuckets, "outcome")
+	m.holds = histogram("redlock_hold_duration_seconds", "For how long locks were held that were released.", holdBuckets)
+	m.phases = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "redlock_master_phase_changes_total",
+		Help: "How often a master has entered a phase, or has another reason to be in it."}, []string{"master", "phase"})
+	return m
+}
+
+// Watch has the client's Stats be collected from now on, instead of those of a client before it.
+func (m *Metrics) Watch(client *redlock.Client) { m.client.Store(client) }
+
+// Observer returns what is to be told what the client does. With others it goes through
+// redlock.Observers.
+func (m *Metrics) Observer() redlock.Observer {
+	return redlock.Observer{
+		Round: func(_ context.Context, r redlock.Round) {
+			m.observe(m.rounds, r.Took, r.Key, r.Op, redlock.Outcome(r.Err))
+			if r.Held != 0 {
+				m.observe(m.holds, r.Held, r.Key)
+			}
+		},
+		WaitEnd: func(_ context.Context, key string, waited time.Duration, err error) {
+			m.observe(m.waits, waited, key, redlock.Outcome(err))
+		},
+		Master: func(s redlock.MasterStats) { m.phases.WithLabelValues(s.Address, s.Phase).Inc() },
+	}
+}
+
+func (m *Metrics) observe(h *prometheus.HistogramVec, d time.Duration, key string, labels ...string) {
+	if m.key != nil {
+		labels = append(labels, strings.ToValidUTF8(m.key(key), "\uFFFD"))
+	}
+	h.WithLabelValues(labels...).Observe(d.Seconds())
+}
+
+// Describe implements prometheus.Collector.
+func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
+	for _, c := range m.observed() {
+		c.Describe(to)
+	}
+	for _, c := range counts {
+		to <- c.desc
+	}
+	for _, d := range [...]*prometheus.Desc{attempts, wakes, masterPhase, masterRTT, masterReplies, masterFailures, masterOwed, masterDebts} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *Metrics) Collect(to chan<- prometheus.Metric) {
+	for _, c := range m.observed() {
+		c.Collect(to)
+	}
+	if client := m.client.Load(); client != nil {
+		collect(client.Stats(), to)
+	}
+}
+
+func (m *Metrics) observed() [4]prometheus.Collector {
+	return [...]prometheus.Collector{m.rounds, m.waits, m.holds, m.phases}
+}

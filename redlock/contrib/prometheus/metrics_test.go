@@ -1,0 +1,294 @@
+package redlockprom
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// soon is how long what should come at once may take before a test gives up.
+const soon = 20 * time.Second
+
+// open returns a client that the metrics watch, and whose masters are all up.
+func open(t *testing.T, masters *redlocktest.Masters, metrics *Metrics) *redlock.Client {
+	t.Helper()
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs(), Observer: new(metrics.Observer()),
+		RoundTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTime: 10 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { client.Close() })
+	metrics.Watch(client)
+	require.Eventually(t, func() bool {
+		for _, m := range client.Stats().Masters {
+			if m.Phase != "up" {
+				return false
+			}
+		}
+		return true
+	}, soon, time.Millisecond)
+	return client
+}
+
+// gathered returns what a scrape has, by name{label,...}: the value, or a histogram's count.
+func gathered(t *testing.T, from prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	families, err := from.Gather()
+	require.NoError(t, err)
+	all := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			var labels []string
+			for _, l := range m.Label {
+				labels = append(labels, l.GetValue())
+			}
+			name := strings.TrimPrefix(f.GetName(), "redlock_")
+			if len(labels) > 0 {
+				name += "{" + strings.Join(labels, ",") + "}" // by the labels' names
+			}
+			all[name] = m.Counter.GetValue() + m.Gauge.GetValue() + float64(m.Histogram.GetSampleCount())
+		}
+	}
+	return all
+}
+
+func registered(t *testing.T, metrics *Metrics) *prometheus.Registry {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	require.NoError(t, r.Register(metrics))
+	return r
+}
+
+// live has a client do all that there is to count: a lock that is taken, extended, contended and released,
+// one that is fenced, one that is renewed and lost, attempts that fail for each reason.
+func live(t *testing.T, masters *redlocktest.Masters, client *redlock.Client) {
+	t.Helper()
+	ctx := t.Context()
+	m := client.NewMutex("orders:1", 30*time.Second, redlock.WithFence())
+	require.NoError(t, m.TryLock(ctx))
+	require.NoError(t, m.Extend(ctx))
+	other := client.NewMutex("orders:1", 30*time.Second)
+	require.ErrorIs(t, other.TryLock(ctx), redlock.ErrHeld)
+	done := make(chan error, 1)
+	go func() { done <- other.Lock(ctx) }()
+	require.Eventually(t, func() bool { return client.Stats().Waiting == 1 }, soon, time.Millisecond)
+	require.NoError(t, m.Unlock(ctx))
+	require.NoError(t, <-done)
+	require.NoError(t, other.Unlock(ctx))
+
+	kept := client.NewMutex("orders:2", 3*time.Second)
+	require.NoError(t, kept.TryLock(ctx))
+	held, stop := kept.KeepAlive(ctx)
+	defer stop()
+	require.Eventually(t, func() bool { return client.Stats().Renewals > 0 }, soon, time.Millisecond)
+	for i := range masters.N() {
+		_, err := masters.Do(i, "DEL", "orders:2")
+		require.NoError(t, err)
+	}
+	select {
+	case <-held.Done():
+	case <-time.After(soon):
+		t.Fatal("the loss is not noticed")
+	}
+	require.ErrorIs(t, context.Cause(held), redlock.ErrLost)
+	require.Error(t, kept.Unlock(ctx))
+}
+
+func TestMetricsOfAClient(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	metrics := New()
+	client := open(t, masters, metrics)
+	registry := registered(t, metrics)
+	live(t, masters, client)
+	waiting := client.NewMutex("w", 30*time.Second)
+	require.NoError(t, waiting.TryLock(t.Context()))
+	_, stop := waiting.KeepAlive(t.Context())
+	defer stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- client.NewMutex("w", 30*time.Second).Lock(ctx) }()
+	require.Eventually(t, func() bool { return client.Stats().Waiting == 1 }, soon, time.Millisecond)
+
+	all := gathered(t, registry)
+	require.Equal(t, 1.0, all["waiting"])
+	require.Equal(t, 1.0, all["kept"])
+	require.Equal(t, 4.0, all["attempts_total{ok}"])
+	require.GreaterOrEqual(t, all["attempts_total{held}"], 2.0)
+	require.Zero(t, all["attempts_total{no_quorum}"])
+	require.Equal(t, 2.0, all["released_total"])
+	require.Equal(t, 1.0, all["extended_total"])
+	require.GreaterOrEqual(t, all["renewals_total"], 1.0)
+	require.GreaterOrEqual(t, all["renewals_failed_total"], 1.0)
+	require.Equal(t, 1.0, all["lost_total"])
+	require.Positive(t, all["wakes_total{local}"]+all["wakes_total{free}"]+all["wakes_total{held}"]+all["wakes_total{expiry}"]+all["wakes_total{poll}"])
+	require.Equal(t, 4.0, all["round_duration_seconds{lock,ok}"])
+	require.Equal(t, 1.0, all["round_duration_seconds{extend,ok}"])
+	require.Equal(t, 2.0, all["round_duration_seconds{unlock,ok}"])
+	require.Equal(t, 1.0, all["round_duration_seconds{unlock,not_held}"])
+	require.Equal(t, 1.0, all["round_duration_seconds{renew,not_held}"])
+	require.Equal(t, 1.0, all["wait_duration_seconds{ok}"])
+	require.Equal(t, 3.0, all["hold_duration_seconds"])
+	for i := range 3 {
+		a := masters.Addr(i)
+		require.Equal(t, 1.0, all["master_phase{"+a+",up}"])
+		require.Equal(t, 1.0, all["master_phase_changes_total{"+a+",up}"])
+		require.Greater(t, all["master_rtt_seconds{"+a+"}"], 0.0)
+		require.Greater(t, all["master_replies_total{"+a+"}"], 5.0)
+	}
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+	all = gathered(t, registry)
+	require.Zero(t, all["waiting"])
+	require.Equal(t, 1.0, all["wait_duration_seconds{held}"]+all["wait_duration_seconds{cancelled}"])
+	require.Equal(t, all["attempts_total{held}"], all["round_duration_seconds{lock,held}"])
+
+	problems, err := testutil.GatherAndLint(registry)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}
+
+// Every number of the Stats is in the metrics, under its own name.
+func TestAllStatsAreCollected(t *testing.T) {
+	s := redlock.Stats{Acquired: 1, Held: 2, NoQuorum: 3, Expired: 4, Cancelled: 5, Released: 6, Extended: 7,
+		Renewals: 8, RenewalsFailed: 9, FenceRaised: 10, Lost: 11,
+		WokenFree: 12, WokenHeld: 13, WokenExpiry: 14, WokenLocal: 15, WokenPoll: 16, Waiting: 17, Kept: 18,
+		Masters: []redlock.MasterStats{
+			{Address: "a", Phase: "up", RTT: 19 * time.Second, Replies: 20, Failures: 21, Owed: 22, Debts: 23},
+			{Address: "b", Phase: "quarantined"},
+		}}
+	r := prometheus.NewPedanticRegistry()
+	require.NoError(t, r.Register(only{s}))
+	got := gathered(t, r)
+	want := map[string]float64{
+		"attempts_total{ok}": 1, "attempts_total{held}": 2, "attempts_total{no_quorum}": 3, "attempts_total{expired}": 4,
+		"attempts_total{cancelled}": 5, "released_total": 6, "extended_total": 7, "renewals_total": 8, "renewals_failed_total": 9,
+		"fences_raised_total": 10, "lost_total": 11, "wakes_total{free}": 12, "wakes_total{held}": 13, "wakes_total{expiry}": 14,
+		"wakes_total{local}": 15, "wakes_total{poll}": 16, "waiting": 17, "kept": 18,
+		"master_rtt_seconds{a}": 19, "master_replies_total{a}": 20, "master_failures_total{a}": 21, "master_owed{a}": 22, "master_debts{a}": 23,
+		"master_rtt_seconds{b}": 0, "master_replies_total{b}": 0, "master_failures_total{b}": 0, "master_owed{b}": 0, "master_debts{b}": 0,
+	}
+	for _, p := range []string{"dialing", "up", "stalled", "down", "refused", "quarantined"} {
+		want["master_phase{a,"+p+"}"], want["master_phase{b,"+p+"}"] = 0, 0
+	}
+	want["master_phase{a,up}"], want["master_phase{b,quarantined}"] = 1, 1
+	require.Equal(t, want, got)
+	require.Equal(t, "invalid", mux.Phase(len(phases)).String(), "all phases are there")
+}
+
+// only collects the Stats that it is given.
+type only struct{ stats redlock.Stats }
+
+func (o only) Describe(to chan<- *prometheus.Desc) { New().Describe(to) }
+func (o only) Collect(to chan<- prometheus.Metric) { collect(o.stats, to) }
+
+// A master that fails is seen between two scrapes, too.
+func TestMetricsOfAMasterThatFails(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	metrics := New()
+	client := open(t, masters, metrics)
+	registry := registered(t, metrics)
+	m := client.NewMutex("k", 30*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	masters.Kill(0)
+	a := masters.Addr(0)
+	require.Eventually(t, func() bool { return gathered(t, registry)["master_phase{"+a+",down}"] == 1 }, soon, time.Millisecond)
+	require.NoError(t, m.Unlock(t.Context()))
+	require.Equal(t, 1.0, gathered(t, registry)["master_debts{"+a+"}"])
+	require.NoError(t, m.TryLock(t.Context()))
+	require.Positive(t, gathered(t, registry)["master_failures_total{"+a+"}"])
+	masters.Restart(0)
+	require.Eventually(t, func() bool { return gathered(t, registry)["master_phase{"+a+",quarantined}"] == 1 }, soon, time.Millisecond)
+	all := gathered(t, registry)
+	require.Zero(t, all["master_phase{"+a+",up}"])
+	require.Positive(t, all["master_phase_changes_total{"+a+",down}"])
+	masters.Kill(1)
+	require.ErrorIs(t, client.NewMutex("k", time.Second).TryLock(t.Context()), redlock.ErrNoQuorum)
+	all = gathered(t, registry)
+	require.Equal(t, 1.0, all["attempts_total{no_quorum}"])
+	require.Equal(t, 1.0, all["round_duration_seconds{lock,no_quorum}"])
+}
+
+// Keys are labels only as the user's function says.
+func TestKeyLabel(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	prefix := func(key string) string { p, _, _ := strings.Cut(key, ":"); return p }
+	metrics := New(WithKeyLabel(prefix))
+	client := open(t, masters, metrics)
+	registry := registered(t, metrics)
+	for i := range 3 {
+		for _, key := range []string{"orders", "users", "no\xffutf-8"} {
+			m := client.NewMutex(fmt.Sprint(key, ":", i), 30*time.Second)
+			require.NoError(t, m.TryLock(t.Context()))
+			require.NoError(t, m.Unlock(t.Context()))
+		}
+	}
+	metrics.Observer().WaitEnd(t.Context(), "orders:7", time.Second, nil)
+	all := gathered(t, registry)
+	for _, key := range []string{"orders", "users", "no\uFFFDutf-8"} {
+		require.Equal(t, 3.0, all["round_duration_seconds{"+key+",lock,ok}"])
+		require.Equal(t, 3.0, all["round_duration_seconds{"+key+",unlock,ok}"])
+		require.Equal(t, 3.0, all["hold_duration_seconds{"+key+"}"])
+	}
+	require.Equal(t, 1.0, all["wait_duration_seconds{orders,ok}"])
+	problems, err := testutil.GatherAndLint(registry)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}
+
+// A Metrics can be registered before its client is there, and outlives it.
+func TestLifetimes(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	metrics := New()
+	registry := registered(t, metrics)
+	require.Empty(t, gathered(t, registry))
+	client := open(t, masters, metrics)
+	m := client.NewMutex("k", 30*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	_, stop := m.KeepAlive(t.Context())
+	defer stop()
+	require.NoError(t, client.Close())
+	all := gathered(t, registry)
+	require.Equal(t, 1.0, all["attempts_total{ok}"])
+	require.Equal(t, 1.0, all["lost_total"])
+	require.Zero(t, all["kept"])
+	require.Equal(t, 1.0, all["master_phase{"+masters.Addr(0)+",down}"])
+
+	require.True(t, registry.Unregister(metrics))
+	require.Empty(t, gathered(t, registry))
+	require.NoError(t, registry.Register(metrics))
+	require.Equal(t, 1.0, gathered(t, registry)["attempts_total{ok}"])
+}
+
+// Several clients of a process are told apart by a label of the registry's.
+func TestSeveralClients(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	registry := prometheus.NewPedanticRegistry()
+	for i, name := range []string{"orders", "users"} {
+		metrics := New()
+		client := open(t, masters, metrics)
+		require.NoError(t, prometheus.WrapRegistererWith(prometheus.Labels{"client": name}, registry).Register(metrics))
+		for range i + 1 {
+			require.NoError(t, client.NewMutex(name, time.Second).TryLock(t.Context()))
+			_, err := masters.Do(0, "DEL", name)
+			require.NoError(t, err)
+			_, err = masters.Do(1, "DEL", name)
+			require.NoError(t, err)
+		}
+	}
+	all := gathered(t, registry)
+	require.Equal(t, 1.0, all["attempts_total{orders,ok}"])
+	require.Equal(t, 2.0, all["attempts_total{users,ok}"])
+	require.Error(t, registry.Register(New()), "without the label it is refused")
+}
