@@ -1,0 +1,136 @@
+package redlockotel
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strconv"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// phases are those of redlock.MasterStats.
+var phases = [...]mux.Phase{mux.Dialing, mux.Up, mux.Stalled, mux.Down, mux.Refused, mux.Quarantined}
+
+// A number is a metric that is read from the Stats.
+type number struct {
+	name, unit, description string
+	grows                   bool // it counts what has happened, and not what is so now
+	read                    func(s *redlock.Stats, is func(n uint64, attributes ...attribute.KeyValue))
+}
+
+var numbers = []number{
+	{"redlock.lock.attempts", "{attempt}", "Attempts to take a lock, by how they ended.", true, func(s *redlock.Stats, is func(uint64, ...attribute.KeyValue)) {
+		is(s.Acquired, keyOutcome.String("ok"))
+		is(s.Held, keyOutcome.String("held"))
+		is(s.NoQuorum, keyOutcome.String("no_quorum"))
+		is(s.Expired, keyOutcome.String("expired"))
+		is(s.Cancelled, keyOutcome.String("cancelled"))
+	}},
+	{"redlock.wait.wakes", "{wake}", "Waits in Lock that ended to try again, by why.", true, func(s *redlock.Stats, is func(uint64, ...attribute.KeyValue)) {
+		is(s.WokenFree, keyReason.String("free"))
+		is(s.WokenHeld, keyReason.String("held"))
+		is(s.WokenExpiry, keyReason.String("expiry"))
+		is(s.WokenLocal, keyReason.String("local"))
+		is(s.WokenPoll, keyReason.String("poll"))
+	}},
+	one("redlock.lock.released", "{lock}", "Locks released, confirmed by a quorum.", true, func(s *redlock.Stats) uint64 { return s.Released }),
+	one("redlock.lock.extended", "{lock}", "Locks extended by Extend.", true, func(s *redlock.Stats) uint64 { return s.Extended }),
+	one("redlock.lock.lost", "{lock}", "Contexts of KeepAlive that ended because the lock was lost.", true, func(s *redlock.Stats) uint64 { return s.Lost }),
+	one("redlock.lock.kept", "{lock}", "Locks that are kept alive.", false, func(s *redlock.Stats) uint64 { return uint64(s.Kept) }),
+	one("redlock.lock.waiting", "{waiter}", "Goroutines that wait in Lock.", false, func(s *redlock.Stats) uint64 { return uint64(s.Waiting) }),
+	one("redlock.renewal.sent", "{renewal}", "Renewals sent by KeepAlive.", true, func(s *redlock.Stats) uint64 { return s.Renewals }),
+	one("redlock.renewal.failed", "{renewal}", "Renewals sent by KeepAlive without success.", true, func(s *redlock.Stats) uint64 { return s.RenewalsFailed }),
+	one("redlock.fence.raised", "{lock}", "Locks that took a second round to agree on their fence.", true, func(s *redlock.Stats) uint64 { return s.FenceRaised }),
+
+	{"redlock.master.status", "1", "1 for the phase that the master is in, 0 for the others.", false, func(s *redlock.Stats, is func(uint64, ...attribute.KeyValue)) {
+		for _, m := range s.Masters {
+			for _, phase := range phases {
+				n := uint64(0)
+				if m.Phase == phase.String() {
+					n = 1
+				}
+				is(n, append(place(m.Address), keyPhase.String(phase.String()))...)
+			}
+		}
+	}},
+	each("redlock.master.replies", "{reply}", "Replies of the master.", true, func(m *redlock.MasterStats) uint64 { return m.Replies }),
+	each("redlock.master.failures", "{vote}", "Votes of the master that failed.", true, func(m *redlock.MasterStats) uint64 { return m.Failures }),
+	each("redlock.master.owed", "{reply}", "Answers that the master owes.", false, func(m *redlock.MasterStats) uint64 { return uint64(m.Owed) }),
+	each("redlock.master.debts", "{release}", "Releases to be delivered when the master is back, or to be repeated.", false, func(m *redlock.MasterStats) uint64 { return uint64(m.Debts) }),
+}
+
+// one is a number of the client.
+func one(name, unit, description string, grows bool, read func(*redlock.Stats) uint64) number {
+	return number{name, unit, description, grows, func(s *redlock.Stats, is func(uint64, ...attribute.KeyValue)) { is(read(s)) }}
+}
+
+// each is a number of each master.
+func each(name, unit, description string, grows bool, read func(*redlock.MasterStats) uint64) number {
+	return number{name, unit, description, grows, func(s *redlock.Stats, is func(uint64, ...attribute.KeyValue)) {
+		for i := range s.Masters {
+			is(read(&s.Masters[i]), place(s.Masters[i].Address)...)
+		}
+	}}
+}
+
+// Watch has the client's Stats be reported at each export, until what it returns is unregistered. An error
+// is the meter's.
+func (t *Telemetry) Watch(client *redlock.Client) (metric.Registration, error) {
+	return t.watch(client.Stats)
+}
+
+func (t *Telemetry) watch(stats func() redlock.Stats) (metric.Registration, error) {
+	instruments := make([]metric.Int64Observable, len(numbers))
+	all := make([]metric.Observable, len(numbers))
+	var errs []error
+	for i, n := range numbers {
+		var err error
+		if n.grows {
+			instruments[i], err = t.meter.Int64ObservableCounter(n.name, metric.WithUnit(n.unit), metric.WithDescription(n.description))
+		} else {
+			instruments[i], err = t.meter.Int64ObservableUpDownCounter(n.name, metric.WithUnit(n.unit), metric.WithDescription(n.description))
+		}
+		all[i], errs = instruments[i], append(errs, err)
+	}
+	rtt, err := t.meter.Float64ObservableGauge("redlock.master.rtt", metric.WithUnit("s"),
+		metric.WithDescription("Smoothed round trip of the master; 0 before the first."))
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, err
+	}
+	return t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		s := stats()
+		for i, n := range numbers {
+			n.read(&s, func(value uint64, attributes ...attribute.KeyValue) {
+				o.ObserveInt64(instruments[i], int64(value), t.with(attributes))
+			})
+		}
+		for _, m := range s.Masters {
+			o.ObserveFloat64(rtt, m.RTT.Seconds(), t.with(place(m.Address)))
+		}
+		return nil
+	}, append(all, rtt)...)
+}
+
+// with is the attributes, and those that all metrics have.
+func (t *Telemetry) with(attributes []attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(slices.Concat(t.always, attributes)...))
+}
+
+// place says where a master is.
+func place(address string) []attribute.KeyValue {
+	if a, err := conn.ParseAddress(address); err == nil {
+		address = a.Endpoint()
+	}
+	if host, port, err := net.SplitHostPort(address); err == nil {
+		if n, err := strconv.Atoi(port); err == nil {
+			return []attribute.KeyValue{keyAddress.String(host), keyPort.Int(n)}
+		}
+	}
+	return []attribute.KeyValue{keyAddress.String(address)} // a Unix socket, or a Sentinel group
+}

@@ -1,0 +1,191 @@
+package redlockotel
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+)
+
+const scope = "github.com/redburst/redburst/redlock/contrib/otel"
+
+// The attributes.
+const (
+	keyKey       = attribute.Key("redlock.key")
+	keyOperation = attribute.Key("redlock.operation")
+	keyOutcome   = attribute.Key("redlock.outcome")
+	keyReason    = attribute.Key("redlock.wake.reason")
+	keyPhase     = attribute.Key("redlock.master.phase")
+	keyDuration  = attribute.Key("redlock.round.duration")
+	keyWaited    = attribute.Key("redlock.wait.duration")
+	keyError     = attribute.Key("error.type")
+	keyAddress   = attribute.Key("server.address")
+	keyPort      = attribute.Key("server.port")
+)
+
+// A Telemetry is what OpenTelemetry is shown of one client. It is made by New. All its methods may be called
+// by any number of goroutines at once.
+type Telemetry struct {
+	key    func(key string) string // nil for no attribute
+	always []attribute.KeyValue
+
+	tracer trace.Tracer
+	meter  metric.Meter
+
+	rounds, waits, holds metric.Float64Histogram
+	changes              metric.Int64Counter
+	known                map[[2]string][]metric.RecordOption // by operation and outcome, without a key
+}
+
+// An Option of New.
+type Option func(*options)
+
+type options struct {
+	tracers trace.TracerProvider
+	meters  metric.MeterProvider
+	key     func(key string) string
+	always  []attribute.KeyValue
+}
+
+// WithTracerProvider sets what makes the spans. It is otel.GetTracerProvider() otherwise.
+func WithTracerProvider(p trace.TracerProvider) Option {
+	return func(o *options) { o.tracers = p }
+}
+
+// WithMeterProvider sets what takes the metrics. It is otel.GetMeterProvider() otherwise.
+func WithMeterProvider(p metric.MeterProvider) Option {
+	return func(o *options) { o.meters = p }
+}
+
+// WithAttributes has all metrics and spans have these attributes.
+func WithAttributes(attributes ...attribute.KeyValue) Option {
+	return func(o *options) { o.always = append(o.always, attributes...) }
+}
+
+// WithKeyLabel has the histograms have an attribute redlock.key, which is what label returns for a lock's
+// key. Each value is a further set of series, and they are kept for ever: label should return one of a
+// few words, such as the part of the key before its first colon. It is called by the goroutines that
+// lock, and should be quick.
+func WithKeyLabel(label func(key string) string) Option {
+	return func(o *options) { o.key = label }
+}
+
+var (
+	// A round takes about a round trip, and its time-out is from 20 ms to 500 ms.
+	roundBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
+	// A wait can be a hand-over in this process, or as long as others work.
+	waitBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+	holdBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600}
+)
+
+// New returns the telemetry of a client that is still to be opened. Its Config is to have the Observer.
+// An error is the meter's.
+func New(opts ...Option) (*Telemetry, error) {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.tracers == nil {
+		o.tracers = otel.GetTracerProvider()
+	}
+	if o.meters == nil {
+		o.meters = otel.GetMeterProvider()
+	}
+	t := &Telemetry{key: o.key, always: o.always, tracer: o.tracers.Tracer(scope), meter: o.meters.Meter(scope)}
+	var errs []error
+	histogram := func(name, description string, buckets []float64) metric.Float64Histogram {
+		h, err := t.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description),
+			metric.WithExplicitBucketBoundaries(buckets...))
+		errs = append(errs, err)
+		return h
+	}
+	t.rounds = histogram("redlock.round.duration", "Duration of a round, from its start to its decision.", roundBuckets)
+	t.waits = histogram("redlock.wait.duration", "For how long a Lock that had to wait has waited.", waitBuckets)
+	t.holds = histogram("redlock.hold.duration", "For how long locks were held that were released.", holdBuckets)
+	var err error
+	t.changes, err = t.meter.Int64Counter("redlock.master.phase_changes", metric.WithUnit("{change}"),
+		metric.WithDescription("How often a master has entered a phase, or has another reason to be in it."))
+	if err = errors.Join(append(errs, err)...); err != nil {
+		return nil, err
+	}
+	if t.key == nil {
+		t.known = map[[2]string][]metric.RecordOption{}
+		for _, op := range [...]string{"", "lock", "extend", "unlock", "renew", "recheck"} {
+			for _, outcome := range [...]string{"", "ok", "held", "no_quorum", "expired", "not_held", "closed", "cancelled"} {
+				t.known[[2]string{op, outcome}] = t.options("", op, outcome)
+			}
+		}
+	}
+	return t, nil
+}
+
+// record records a duration, under the operation and the outcome that are not empty. It allocates
+// nothing if there are no labels of keys.
+func (t *Telemetry) record(ctx context.Context, h metric.Float64Histogram, d time.Duration, key, op, outcome string) {
+	opts, ok := t.known[[2]string{op, outcome}]
+	if !ok {
+		opts = t.options(key, op, outcome)
+	}
+	h.Record(ctx, d.Seconds(), opts...)
+}
+
+func (t *Telemetry) options(key, op, outcome string) []metric.RecordOption {
+	var all []attribute.KeyValue
+	if t.key != nil {
+		all = append(all, keyKey.String(t.key(key)))
+	}
+	if op != "" {
+		all = append(all, keyOperation.String(op))
+	}
+	if outcome != "" {
+		all = append(all, keyOutcome.String(outcome))
+	}
+	return []metric.RecordOption{t.with(all)}
+}
+
+// Observer returns what is to be told what the client does. With others it goes through
+// redlock.Observers.
+func (t *Telemetry) Observer() redlock.Observer {
+	return redlock.Observer{
+		Round: func(ctx context.Context, r redlock.Round) {
+			outcome := redlock.Outcome(r.Err)
+			t.record(ctx, t.rounds, r.Took, r.Key, r.Op, outcome)
+			if r.Held != 0 {
+				t.record(ctx, t.holds, r.Held, r.Key, "", "")
+			}
+			if span := spanOf(ctx); span.IsRecording() {
+				span.AddEvent("redlock.round", trace.WithAttributes(keyKey.String(r.Key), keyOperation.String(r.Op),
+					keyOutcome.String(outcome), keyDuration.Float64(r.Took.Seconds())))
+			}
+		},
+		WaitStart: func(ctx context.Context, key string) {
+			if span := spanOf(ctx); span.IsRecording() {
+				span.AddEvent("redlock.wait", trace.WithAttributes(keyKey.String(key)))
+			}
+		},
+		Wake: func(ctx context.Context, key string, why redlock.Wake) {
+			if span := spanOf(ctx); span.IsRecording() {
+				span.AddEvent("redlock.wake", trace.WithAttributes(keyKey.String(key), keyReason.String(string(why))))
+			}
+		},
+		WaitEnd: func(ctx context.Context, key string, waited time.Duration, err error) {
+			t.record(ctx, t.waits, waited, key, "", redlock.Outcome(err))
+			if op := operationOf(ctx); op != nil {
+				op.lock.SetAttributes(keyWaited.Float64(waited.Seconds()))
+			}
+		},
+		Lost: func(ctx context.Context, key string, err error) {
+			if span := spanOf(ctx); span.IsRecording() {
+				span.AddEvent("redlock.lost", trace.WithAttributes(keyKey.String(key), attribute.String("error.message", err.Error())))
+			}
+		},
+		Master: func(m redlock.MasterStats) {
+			t.changes.Add(context.Background(), 1, t.with(append(place(m.Address), keyPhase.String(m.Phase))))
+		},
+	}
+}
