@@ -1,0 +1,227 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/contrib/internal/second"
+)
+
+// A store opens sessions, which are leases.
+type store struct {
+	client *clientv3.Client
+	ttl    time.Duration
+	prefix string
+}
+
+func (s *store) Open(ctx context.Context, _ func(error)) (second.Session, second.Span, error) {
+	sent := conn.Now()
+	// A grant whose answer is lost leaves a lease without keys, which ends by itself.
+	granted, err := s.client.Grant(requireLeader(ctx), int64(s.ttl/time.Second))
+	if err != nil {
+		return nil, second.Span{}, err
+	}
+	ttl := time.Duration(granted.TTL) * time.Second
+	lease := &session{store: s, id: granted.ID, ttl: ttl}
+	lease.versionKey = fmt.Sprintf("%s%%/%x", s.prefix, granted.ID)
+	return lease, second.Span{From: sent, TTL: ttl}, nil
+}
+
+// requireLeader has a member refuse a request while it knows no leader.
+func requireLeader(ctx context.Context) context.Context { return clientv3.WithRequireLeader(ctx) }
+
+// A session is a lease.
+type session struct {
+	store      *store
+	id         clientv3.LeaseID
+	ttl        time.Duration
+	places     atomic.Uint64 // how many have been made
+	versionKey string        // each place that is abandoned raises its version
+	version    atomic.Int64  // of versionKey, as far as known
+}
+
+func (s *session) Every() time.Duration { return s.ttl / 3 }
+
+// Renew renews the lease, and has a linearizable read confirm that this was done by the leader. Of a leader that
+// was replaced, the lease is of no use. A read that was sent later, and was answered in the same term,
+// says that it was not replaced by then.
+func (s *session) Renew(ctx context.Context) (second.Span, error) {
+	sent := conn.Now()
+	renewed, err := s.keepAliveOnce(requireLeader(ctx))
+	if err != nil {
+		return second.Span{}, ofLease(err)
+	}
+	if renewed.TTL <= 0 {
+		return second.Span{}, fmt.Errorf("%w: %w", second.ErrOver, rpctypes.ErrLeaseNotFound)
+	}
+	read, err := s.store.client.Get(requireLeader(ctx), s.versionKey, clientv3.WithCountOnly())
+	if err != nil {
+		return second.Span{}, err
+	}
+	if before, after := renewed.Header.RaftTerm, read.Header.RaftTerm; before != after {
+		return second.Span{}, fmt.Errorf("the leader has changed meanwhile (Raft terms %d and %d)", before, after)
+	}
+	return second.Span{From: sent, TTL: min(s.ttl, time.Duration(renewed.TTL)*time.Second)}, nil
+}
+
+// keepAliveOnce is that of the client, which repeats without a pause what a cluster that is down refuses.
+func (s *session) keepAliveOnce(ctx context.Context) (*pb.LeaseKeepAliveResponse, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := pb.NewLeaseClient(s.store.client.ActiveConnection()).LeaseKeepAlive(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// What fails to be sent is told by Recv.
+	_ = stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(s.id)})
+	_ = stream.CloseSend()
+	return stream.Recv()
+}
+
+// Close revokes the lease.
+func (s *session) Close(ctx context.Context) error {
+	_, err := s.store.client.Revoke(ctx, s.id)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return nil
+	}
+	return err
+}
+
+func (s *session) Place(key string) second.Place {
+	line := s.store.prefix + escape(key) + "/"
+	return &place{session: s, line: line, name: fmt.Sprintf("%s%x-%x", line, s.id, s.places.Add(1))}
+}
+
+// ofLease marks the error that says that the lease is over.
+func ofLease(err error) error {
+	if err = rpctypes.Error(err); errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return fmt.Errorf("%w: %w", second.ErrOver, err)
+	}
+	return err
+}
+
+// A place is a key in a line, which is all keys that begin with the same prefix.
+type place struct {
+	session  *session
+	line     string
+	name     string // of the key
+	sent     bool   // a put may be under way
+	entered  bool   // ... or was answered: it is there
+	revision int64  // if entered: its create revision
+}
+
+// Enter puts the key, if the line is empty or need not be. Since it can be repeated, and find itself there
+// already, what it reads says whether the key is there.
+func (p *place) Enter(ctx context.Context, alone bool) (fence uint64, err error) {
+	s := p.session
+	free := clientv3.Compare(clientv3.CreateRevision(p.name), "=", 0)
+	if alone {
+		free = clientv3.Compare(clientv3.CreateRevision(p.line), "=", 0).WithPrefix()
+	}
+	for {
+		version := s.version.Load()
+		p.sent = true
+		answer, err := s.store.client.Txn(requireLeader(ctx)).
+			If(free, clientv3.Compare(clientv3.Version(s.versionKey), "=", version)).
+			Then(clientv3.OpPut(p.name, "", clientv3.WithLease(s.id))).
+			Else(clientv3.OpGet(p.name), clientv3.OpGet(s.versionKey)).
+			Commit()
+		if err != nil {
+			return 0, ofLease(err)
+		}
+		if answer.Succeeded {
+			p.entered, p.revision = true, answer.Header.Revision
+			break
+		}
+		if own := answer.Responses[0].GetResponseRange().Kvs; len(own) > 0 {
+			p.entered, p.revision = true, own[0].CreateRevision
+			break
+		}
+		p.sent = false
+		now := int64(0)
+		if kvs := answer.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
+			now = kvs[0].Version
+		}
+		if now == version {
+			return 0, redlock.ErrHeld // as nothing else can have failed
+		}
+		s.version.CompareAndSwap(version, now)
+	}
+	return uint64(p.revision), nil
+}
+
+// Wait waits until no key of the line is older. It looks again now and then, as a watch on a member
+// that hangs tells nothing.
+func (p *place) Wait(ctx context.Context) error {
+	client := p.session.store.client
+	older := append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(p.revision-1))
+	for {
+		look, cancel := context.WithTimeout(requireLeader(ctx), p.session.ttl)
+		answer, err := client.Txn(look).Then(clientv3.OpGet(p.name), clientv3.OpGet(p.line, older...)).Commit()
+		if err != nil {
+			cancel()
+			return err
+		}
+		own := answer.Responses[0].GetResponseRange().Kvs
+		if len(own) == 0 || own[0].CreateRevision != p.revision {
+			cancel()
+			return fmt.Errorf("its key %q was deleted while it waited", p.name)
+		}
+		before := answer.Responses[1].GetResponseRange().Kvs
+		if len(before) == 0 {
+			cancel()
+			return nil
+		}
+		p.awaitDelete(look, string(before[0].Key), answer.Header.Revision+1)
+		cancel()
+	}
+}
+
+// awaitDelete returns when a key is deleted, or ctx ends, or there is no more to learn from a watch.
+func (p *place) awaitDelete(ctx context.Context, key string, from int64) {
+	began := time.Now()
+	for news := range p.session.store.client.Watch(ctx, key, clientv3.WithRev(from), clientv3.WithFilterPut()) {
+		if len(news.Events) > 0 {
+			return
+		}
+	}
+	// A watch that ends at once does so again.
+	if time.Since(began) < 100*time.Millisecond {
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Leave deletes the key. If nobody knows whether it was put, it raises the version in the same transaction, so
+// that a put that is still under way fails.
+func (p *place) Leave(ctx context.Context) (found bool, err error) {
+	s := p.session
+	if !p.sent {
+		return false, nil
+	}
+	if p.entered {
+		answer, err := s.store.client.Delete(requireLeader(ctx), p.name)
+		return err == nil && answer.Deleted > 0, err
+	}
+	answer, err := s.store.client.Txn(requireLeader(ctx)).
+		Then(clientv3.OpDelete(p.name), clientv3.OpPut(s.versionKey, "", clientv3.WithLease(s.id))).
+		Commit()
+	if err == nil {
+		return answer.Responses[0].GetResponseDeleteRange().Deleted > 0, nil
+	}
+	if err = ofLease(err); errors.Is(err, second.ErrOver) {
+		return false, nil // and the key with it
+	}
+	return false, err
+}
