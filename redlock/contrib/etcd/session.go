@@ -24,9 +24,14 @@ type store struct {
 }
 
 func (s *store) Open(ctx context.Context, _ func(error)) (second.Session, second.Span, error) {
-	sent := conn.Now()
+	var sent time.Duration
 	// A grant whose answer is lost leaves a lease without keys, which ends by itself.
-	granted, err := s.client.Grant(requireLeader(ctx), int64(s.ttl/time.Second))
+	var granted *clientv3.LeaseGrantResponse
+	err := s.ask(ctx, func(ctx context.Context) (err error) {
+		sent = conn.Now()
+		granted, err = s.client.Grant(ctx, int64(s.ttl/time.Second))
+		return err
+	})
 	if err != nil {
 		return nil, second.Span{}, err
 	}
@@ -34,6 +39,20 @@ func (s *store) Open(ctx context.Context, _ func(error)) (second.Session, second
 	lease := &session{store: s, id: granted.ID, ttl: ttl}
 	lease.versionKey = fmt.Sprintf("%s%%/%x", s.prefix, granted.ID)
 	return lease, second.Span{From: sent, TTL: ttl}, nil
+}
+
+// ask makes a request that can be repeated. The client sends it to one member after the other, so where one
+// hangs it is repeated soon.
+func (s *store) ask(ctx context.Context, request func(ctx context.Context) error) error {
+	for {
+		try, cancel := context.WithTimeout(requireLeader(ctx), max(s.ttl/10, 300*time.Millisecond))
+		err := request(try)
+		hung := try.Err() != nil
+		cancel()
+		if err == nil || !hung || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // requireLeader has a member refuse a request while it knows no leader.
@@ -130,11 +149,15 @@ func (p *place) Enter(ctx context.Context, alone bool) (fence uint64, err error)
 	for {
 		version := s.version.Load()
 		p.sent = true
-		answer, err := s.store.client.Txn(requireLeader(ctx)).
-			If(free, clientv3.Compare(clientv3.Version(s.versionKey), "=", version)).
-			Then(clientv3.OpPut(p.name, "", clientv3.WithLease(s.id))).
-			Else(clientv3.OpGet(p.name), clientv3.OpGet(s.versionKey)).
-			Commit()
+		var answer *clientv3.TxnResponse
+		err := s.store.ask(ctx, func(ctx context.Context) (err error) {
+			answer, err = s.store.client.Txn(ctx).
+				If(free, clientv3.Compare(clientv3.Version(s.versionKey), "=", version)).
+				Then(clientv3.OpPut(p.name, "", clientv3.WithLease(s.id))).
+				Else(clientv3.OpGet(p.name), clientv3.OpGet(s.versionKey)).
+				Commit()
+			return err
+		})
 		if err != nil {
 			return 0, ofLease(err)
 		}
@@ -165,29 +188,30 @@ func (p *place) Wait(ctx context.Context) error {
 	client := p.session.store.client
 	older := append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(p.revision-1))
 	for {
-		look, cancel := context.WithTimeout(requireLeader(ctx), p.session.ttl)
-		answer, err := client.Txn(look).Then(clientv3.OpGet(p.name), clientv3.OpGet(p.line, older...)).Commit()
+		var answer *clientv3.TxnResponse
+		err := p.session.store.ask(ctx, func(ctx context.Context) (err error) {
+			answer, err = client.Txn(ctx).Then(clientv3.OpGet(p.name), clientv3.OpGet(p.line, older...)).Commit()
+			return err
+		})
 		if err != nil {
-			cancel()
 			return err
 		}
 		own := answer.Responses[0].GetResponseRange().Kvs
 		if len(own) == 0 || own[0].CreateRevision != p.revision {
-			cancel()
 			return fmt.Errorf("its key %q was deleted while it waited", p.name)
 		}
 		before := answer.Responses[1].GetResponseRange().Kvs
 		if len(before) == 0 {
-			cancel()
 			return nil
 		}
-		p.awaitDelete(look, string(before[0].Key), answer.Header.Revision+1)
-		cancel()
+		p.awaitDelete(ctx, string(before[0].Key), answer.Header.Revision+1)
 	}
 }
 
-// awaitDelete returns when a key is deleted, or ctx ends, or there is no more to learn from a watch.
+// awaitDelete returns when a key is deleted, or there is no more to learn from a watch, or the TTL has passed.
 func (p *place) awaitDelete(ctx context.Context, key string, from int64) {
+	ctx, cancel := context.WithTimeout(requireLeader(ctx), p.session.ttl)
+	defer cancel()
 	began := time.Now()
 	for news := range p.session.store.client.Watch(ctx, key, clientv3.WithRev(from), clientv3.WithFilterPut()) {
 		if len(news.Events) > 0 {

@@ -3,6 +3,7 @@
 package etcdtest
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -85,9 +86,15 @@ func storeOf(c *Cluster, prefix string, opts ...etcd.Option) secondtest.Store {
 		Open: func(t testing.TB) secondtest.Second { return newSecond(t, c.Client(t), opts...) },
 		Line: func(t testing.TB, key string) int {
 			line := newSecond(t, look(t), opts...).Prefix(key) + "/"
-			answer, err := look(t).Get(secondtest.Background(t), line, clientv3.WithPrefix(), clientv3.WithCountOnly())
-			require.NoError(t, err)
-			return int(answer.Count)
+			for ctx := secondtest.Background(t); ; { // one member after the other
+				try, cancel := context.WithTimeout(ctx, time.Second)
+				answer, err := look(t).Get(try, line, clientv3.WithPrefix(), clientv3.WithCountOnly())
+				cancel()
+				if err == nil {
+					return int(answer.Count)
+				}
+				require.NoError(t, ctx.Err(), "%v", err)
+			}
 		},
 		End: func(t testing.TB) {
 			leases, err := look(t).Leases(secondtest.Background(t))

@@ -170,7 +170,7 @@ func (s *session) abandon(p Place) { s.second.spawn(func() { s.leave(p, false) }
 func (s *session) leave(p Place, held bool) error {
 	unclear := false // whether one that failed has found it
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		ctx, cancel := context.WithTimeoutCause(s.second.ctx, s.second.patience(), errSilent)
+		ctx, cancel := context.WithTimeoutCause(s.second.ctx, s.second.patience()/3, errSilent)
 		found, err := p.Leave(ctx)
 		err = because(ctx, err)
 		cancel()

@@ -394,6 +394,16 @@ func (s Store) Watch(t testing.TB, second redlock.Second, key string) *Watcher {
 	return w
 }
 
+// Await waits until it has had the lock.
+func (w *Watcher) Await(t testing.TB) {
+	t.Helper()
+	select {
+	case <-w.taken:
+	case <-time.After(Patience):
+		require.Fail(t, "the one who waits does not get the lock")
+	}
+}
+
 // EndsBefore waits until the context of l has ended and w has the lock, and fails unless that was the order.
 func EndsBefore(t testing.TB, l redlock.SecondLock, w *Watcher) {
 	t.Helper()
@@ -410,4 +420,87 @@ func EndsBefore(t testing.TB, l redlock.SecondLock, w *Watcher) {
 	}
 	t.Logf("the context ended %v before another had the lock: %v", taken.Sub(end), context.Cause(l.Context()))
 	require.True(t, end.Before(taken), "the context ended %v after another had the lock", end.Sub(taken))
+}
+
+// Chaos has all of seconds take a lock in turns, while fail is called again and again for about d. A holder works until its
+// context ends, or gives up the lock after a while. No two may work at a time.
+func (s Store) Chaos(t *testing.T, seconds []Second, d time.Duration, fail func(n int)) {
+	ctx, cancel := context.WithCancel(Background(t))
+	defer cancel()
+	var mu sync.Mutex
+	var working, taken, lost int
+	var last uint64
+	var all sync.WaitGroup
+	for _, second := range seconds {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				l, err := second.Lock(ctx, "k")
+				if err != nil {
+					time.Sleep(20 * time.Millisecond)
+					continue
+				}
+				// What is done under mu is done while the context has not ended.
+				ended := make(chan struct{})
+				began, hold := false, 100*time.Millisecond
+				mu.Lock()
+				if l.Context().Err() == nil {
+					began = true
+					if taken++; taken%3 == 0 {
+						hold = 4 * time.Second
+					}
+					if working++; working > 1 {
+						t.Error("two work at a time")
+					}
+					if l.Fence() <= last {
+						t.Errorf("fence %d after %d", l.Fence(), last)
+					}
+					last = l.Fence()
+				}
+				mu.Unlock()
+				if began {
+					stop := context.AfterFunc(l.Context(), func() {
+						mu.Lock()
+						working--
+						mu.Unlock()
+						close(ended)
+					})
+					select {
+					case <-ended:
+						mu.Lock()
+						lost++
+						mu.Unlock()
+					case <-time.After(hold):
+						if stop() {
+							mu.Lock()
+							working--
+							mu.Unlock()
+						} else {
+							<-ended
+						}
+					}
+				}
+				unlock, cancel := context.WithTimeout(context.Background(), Patience)
+				l.Unlock(unlock)
+				cancel()
+			}
+		})
+	}
+	began := time.Now()
+	for n := 0; time.Since(began) < d; n++ {
+		time.Sleep(500 * time.Millisecond)
+		fail(n)
+	}
+	// It can be had again.
+	mu.Lock()
+	before := taken
+	mu.Unlock()
+	require.Eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return taken > before
+	}, Patience, 10*time.Millisecond)
+	cancel()
+	all.Wait()
+	t.Logf("%d locks, %d of them lost", taken, lost)
+	s.AwaitLine(t, "k", 0)
 }

@@ -1,0 +1,263 @@
+//go:build unix
+
+package etcdtest
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/contrib/etcd"
+	"github.com/redburst/redburst/redlock/contrib/internal/secondtest"
+)
+
+func TestForeignMutexesAreExcludedAndExclude(t *testing.T) {
+	t.Parallel()
+	c := calm(t)
+	s := storeOf(c, "foreign/")
+	second := newSecond(t, c.Client(t), etcd.WithPrefix("foreign/"))
+	session, err := concurrency.NewSession(c.Client(t))
+	require.NoError(t, err)
+	defer session.Close()
+	require.Equal(t, "foreign/plain key", second.Prefix("plain key"))
+	for _, key := range []string{"plain key", "a/b%"} {
+		foreign := concurrency.NewMutex(session, second.Prefix(key))
+		require.NoError(t, foreign.Lock(secondtest.Background(t)))
+		_, err = second.TryLock(secondtest.Background(t), key)
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		w := s.Watch(t, second, key)
+		require.NoError(t, foreign.Unlock(secondtest.Background(t)))
+		w.Await(t)
+
+		l := secondtest.MustLock(t, second, key)
+		require.ErrorIs(t, foreign.TryLock(secondtest.Background(t)), concurrency.ErrLocked)
+		waited := make(chan error, 1)
+		go func() { waited <- foreign.Lock(secondtest.Background(t)) }()
+		s.AwaitLine(t, key, 2)
+		require.NoError(t, l.Unlock(secondtest.Background(t)))
+		require.NoError(t, <-waited)
+		require.NoError(t, foreign.Unlock(secondtest.Background(t)))
+	}
+}
+
+// A store that cannot be reached any more ends the lock of whoever has it before it gives the lock to another.
+func TestContextEndsBeforeAnotherHasTheLock(t *testing.T) {
+	t.Parallel()
+	c := calm(t)
+	for name, prefix := range map[string]string{"at once": "cut1/", "after renewals": "cut2/"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := secondtest.NewProxy(t, c.Addrs[0])
+			a := newSecond(t, c.Client(t, p.Addr), etcd.WithPrefix(prefix), etcd.WithTTL(2*time.Second))
+			s := storeOf(c, prefix, etcd.WithTTL(2*time.Second))
+			l := secondtest.MustLock(t, a, "k")
+			if name == "after renewals" {
+				time.Sleep(2500 * time.Millisecond)
+				require.NoError(t, l.Context().Err())
+			}
+			w := s.Watch(t, s.Open(t), "k")
+			p.Cut()
+			secondtest.EndsBefore(t, l, w)
+			p.Heal()
+			require.ErrorIs(t, l.Unlock(secondtest.Background(t)), redlock.ErrNotHeld)
+			// The Second is of use again.
+			require.NoError(t, secondtest.MustLock(t, a, "k").Unlock(secondtest.Background(t)))
+		})
+	}
+}
+
+// A call that is cancelled at any point leaves nothing.
+func TestCancelledAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	c := calm(t)
+	p := secondtest.NewProxy(t, c.Addrs[0])
+	s := storeOf(c, "cancel/")
+	s.Line(t, "") // its client ends with this test
+	s.CancelledAtEveryPoint(t, p, func(t testing.TB) secondtest.Second {
+		return newSecond(t, c.Client(t, p.Addr), etcd.WithPrefix("cancel/"))
+	})
+}
+
+// A put that its caller has given up reaches etcd after all that has cleaned up after it.
+func TestLatePutFails(t *testing.T) {
+	t.Parallel()
+	c := calm(t)
+	for name, take := range takes {
+		t.Run(name, func(t *testing.T) {
+			s := storeOf(c, "late/"+name+"/")
+			s.Line(t, "k")
+			var hold atomic.Bool
+			late := make(chan func() error, 1)
+			client := NewClient(t, clientv3.Config{Endpoints: c.Addrs, DialOptions: []grpc.DialOption{
+				grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+					invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+					if method == "/etcdserverpb.KV/Txn" && hold.CompareAndSwap(true, false) {
+						late <- func() error { return invoke(context.Background(), method, req, reply, cc, opts...) }
+						<-ctx.Done()
+						return status.FromContextError(ctx.Err()).Err()
+					}
+					return invoke(ctx, method, req, reply, cc, opts...)
+				}),
+			}})
+			second := newSecond(t, client, etcd.WithPrefix("late/"+name+"/"))
+			require.NoError(t, secondtest.MustLock(t, second, "k").Unlock(secondtest.Background(t)))
+
+			hold.Store(true)
+			ctx, cancel := context.WithCancel(secondtest.Background(t))
+			failed := make(chan error, 1)
+			go func() {
+				_, err := take(second)(ctx, "k")
+				failed <- err
+			}()
+			put := <-late
+			cancel()
+			require.ErrorIs(t, <-failed, context.Canceled)
+			// What cleans up has a key of its own.
+			look := c.Client(t)
+			require.Eventually(t, func() bool {
+				answer, err := look.Get(secondtest.Background(t), "late/"+name+"/%/", clientv3.WithPrefix())
+				return err == nil && len(answer.Kvs) > 0
+			}, secondtest.Patience, 5*time.Millisecond)
+			require.NoError(t, put())
+			require.Equal(t, 0, s.Line(t, "k"))
+			l, err := second.TryLock(secondtest.Background(t), "k")
+			require.NoError(t, err)
+			require.NoError(t, l.Unlock(secondtest.Background(t)))
+		})
+	}
+}
+
+var takes = map[string]func(redlock.Second) func(context.Context, string) (redlock.SecondLock, error){
+	"TryLock": func(s redlock.Second) func(context.Context, string) (redlock.SecondLock, error) { return s.TryLock },
+	"Lock":    func(s redlock.Second) func(context.Context, string) (redlock.SecondLock, error) { return s.Lock },
+}
+
+// An answer that is lost is not a lock that is lost: the put is found, or it is given up.
+func TestAnswerOfUnlockIsLost(t *testing.T) {
+	t.Parallel()
+	c := calm(t)
+	var lose atomic.Bool
+	client := NewClient(t, clientv3.Config{Endpoints: c.Addrs, DialOptions: []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+			invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			err := invoke(ctx, method, req, reply, cc, opts...)
+			if method == "/etcdserverpb.KV/DeleteRange" && lose.CompareAndSwap(true, false) {
+				return status.Error(codes.Unavailable, "the answer is lost")
+			}
+			return err
+		}),
+	}})
+	second := newSecond(t, client, etcd.WithPrefix("answer/"))
+	l := secondtest.MustLock(t, second, "k")
+	lose.Store(true)
+	require.NoError(t, l.Unlock(secondtest.Background(t)))
+	require.False(t, lose.Load())
+}
+
+// Of three members one may fail in any way, and nothing is lost. Without a majority there is an error and no lock, and
+// all locks end in time. When it is there again, so is the lock.
+func TestMembersFail(t *testing.T) {
+	t.Parallel()
+	c := start(t, 3)
+	s := storeOf(c, "three/", etcd.WithTTL(3*time.Second))
+	s.Line(t, "k")
+	second := s.Open(t)
+	l := secondtest.MustLock(t, second, "k")
+
+	c.Members[0].Kill()
+	other := secondtest.MustLock(t, second, "other")
+	require.NoError(t, other.Unlock(secondtest.Background(t)))
+	c.Members[0].Restart(t)
+	c.Members[1].Pause(t)
+	// Those who wait get it, though the member that they may have asked to tell them hangs.
+	waiter := s.Open(t)
+	var held redlock.SecondLock
+	require.Eventually(t, func() (ok bool) { // there may have to be a new leader first
+		var err error
+		held, err = waiter.Lock(secondtest.Background(t), "other")
+		return err == nil
+	}, secondtest.Patience, 10*time.Millisecond)
+	w := s.Watch(t, waiter, "other")
+	require.NoError(t, held.Unlock(secondtest.Background(t)))
+	w.Await(t)
+	require.NoError(t, l.Context().Err(), "%v", context.Cause(l.Context()))
+
+	c.Members[2].Kill()
+	cause := secondtest.Ended(t, l)
+	t.Log(cause)
+	require.NotErrorIs(t, cause, context.DeadlineExceeded)
+	for name, take := range takes {
+		ctx := secondtest.Background(t)
+		_, err := take(second)(ctx, "free")
+		require.Error(t, err, name)
+		require.NoError(t, ctx.Err())
+		require.NotErrorIs(t, err, redlock.ErrHeld)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		t.Log(err)
+	}
+	c.Members[2].Restart(t)
+	c.Members[1].Resume()
+	var again redlock.SecondLock
+	require.Eventually(t, func() bool {
+		var err error
+		again, err = second.TryLock(secondtest.Background(t), "k")
+		return err == nil
+	}, secondtest.Patience, 100*time.Millisecond)
+	require.Greater(t, again.Fence(), l.Fence())
+	s.AwaitLine(t, "free", 0)
+	require.NoError(t, again.Unlock(secondtest.Background(t)))
+}
+
+// The leader is killed, or hangs, again and again, while two processes pass a lock to and fro. No two have it at a time, by
+// their contexts.
+func TestLeadersFail(t *testing.T) {
+	t.Parallel()
+	c := start(t, 3)
+	s := storeOf(c, "leaders/", etcd.WithTTL(2*time.Second))
+	s.Line(t, "k")
+	s.Chaos(t, []secondtest.Second{s.Open(t), s.Open(t)}, 6*time.Second, func(n int) {
+		leader := c.leader(t)
+		m, other := c.Members[leader], c.Members[(leader+1)%3]
+		switch n % 3 {
+		case 0:
+			m.Kill()
+			m.Restart(t)
+		case 1: // all locks are lost
+			m.Pause(t)
+			other.Pause(t)
+			time.Sleep(2500 * time.Millisecond)
+			m.Resume()
+			other.Resume()
+		case 2:
+			m.Pause(t)
+			time.Sleep(1500 * time.Millisecond)
+			m.Resume()
+		}
+	})
+}
+
+// leader returns who leads.
+func (c *Cluster) leader(t testing.TB) (leader int) {
+	require.Eventually(t, func() bool {
+		for i, addr := range c.Addrs {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			status, err := c.Client(t, addr).Status(ctx, addr)
+			cancel()
+			if err == nil && status.Leader == status.Header.MemberId {
+				leader = i
+				return true
+			}
+		}
+		return false
+	}, secondtest.Patience, 50*time.Millisecond)
+	return leader
+}
