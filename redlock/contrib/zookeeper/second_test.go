@@ -1,0 +1,13 @@
+//go:build unix
+
+package zookeeper
+
+import (
+	"testing"
+	"time"
+)
+
+func TestSecond(t *testing.T) {
+	s := storeOf(t, calm(t), "/test/second", WithTimeout(4*time.Second))
+	s.Run(t)
+}
