@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -22,6 +23,8 @@ type store struct {
 	credentials []byte
 	acl         []zk.ACL
 	dial        zk.Dialer
+
+	last atomic.Pointer[session] // that was opened, for tests
 }
 
 // Open opens a session with a client of its own. When a session is over, the client would go on with another.
@@ -61,6 +64,7 @@ func (s *store) Open(ctx context.Context, over func(error)) (second.Session, sec
 		new.Close(ctx)
 		return nil, second.Span{}, err
 	}
+	s.last.Store(new)
 	return new, second.Span{From: sent, TTL: new.wire.sessionTimeout()}, nil
 }
 

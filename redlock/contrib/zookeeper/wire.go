@@ -70,6 +70,17 @@ func (w *wire) sessionTimeout() time.Duration {
 	return w.timeout
 }
 
+// patience is how long a server may be silent: two fifths of the session's timeout, so that there is time for another
+// server. Something comes each third at least, as the client pings.
+func (w *wire) patience() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.agreed {
+		return max(w.timeout*2/5, time.Second)
+	}
+	return w.timeout * 2 / 5
+}
+
 // reason says why there is no connection, if that is known.
 func (w *wire) reason(err error) error {
 	w.mu.Lock()
@@ -103,11 +114,10 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// SetReadDeadline waits for no longer than for two fifths of the session's timeout, so that there is time for another
-// server. The client waits for seven timeouts for the first message. Something comes each third at least, as it pings.
+// SetReadDeadline waits for no longer than patience. The client waits for seven timeouts for the first message.
 func (c *connection) SetReadDeadline(t time.Time) error {
 	if !t.IsZero() {
-		if most := time.Now().Add(c.wire.sessionTimeout() * 2 / 5); t.After(most) {
+		if most := time.Now().Add(c.wire.patience()); t.After(most) {
 			t = most
 		}
 	}
