@@ -57,6 +57,7 @@ func (k *keep) Err() error {
 }
 
 func (k *keep) checkDeadline() {
+	k.behind.look()
 	if k.Context.Err() == nil && (k.renewer.core.now() >= k.deadline() || k.behind.lost()) {
 		k.renewer.expire(k)
 	}

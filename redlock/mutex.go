@@ -172,6 +172,7 @@ func (m *Mutex) Fence() uint64 {
 // Remaining counts it.
 func (m *Mutex) Until() time.Time {
 	c := m.of()
+	m.pending()
 	m.mu.Lock()
 	now, until := c.now(), m.until
 	switch {
@@ -197,14 +198,16 @@ func (m *Mutex) Remaining() time.Duration {
 	return m.remaining(c.now)
 }
 
-// pending reports whether the lock is half of what it is to be.
+// pending looks at the second lock, and reports whether that is still to be taken.
 func (m *Mutex) pending() bool {
 	if m.second == nil {
 		return false
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.half()
+	b, half := m.behind, m.half()
+	m.mu.Unlock()
+	b.look()
+	return half
 }
 
 // TryLock tries to take the lock, in one round. Its error is a *RoundError that wraps
@@ -284,6 +287,7 @@ func (m *Mutex) acquire(ctx context.Context, waited time.Duration, inTurn bool, 
 	if err := ctx.Err(); err != nil {
 		return unasked(opLock, m.key, nil, "").endedBy(ctx, err)
 	}
+	m.pending()
 	if m.remaining(c.now) > 0 {
 		return unasked(opLock, m.key, ErrHeld, byThisMutex)
 	}
@@ -459,6 +463,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 			err = e
 		}
 	}
+	m.pending()
 	left, reason := x.land(err, true)
 	if reason == errUnlocked {
 		reason = ErrNotHeld

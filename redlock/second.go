@@ -26,7 +26,9 @@ type Second interface {
 // A SecondLock is a lock that a [Second] has taken.
 type SecondLock interface {
 	// Context ends no later than the moment from which another can have the lock, by this process's
-	// monotonic clock. Its cause says why. It ends with Unlock, too.
+	// monotonic clock. Its cause says why. It ends with Unlock, too. Its Err is asked wherever somebody
+	// wants to know whether the lock is held, so it can look at the clock itself (timers do not count a
+	// suspend); it must not block.
 	Context() context.Context
 	// Fence is greater than that of every earlier holder of the key. It is 0 if the system has none.
 	Fence() uint64
@@ -51,6 +53,14 @@ func newBehind(lock SecondLock) *behind {
 	b := &behind{lock: lock}
 	b.ctx, b.end = context.WithCancel(lock.Context())
 	return b
+}
+
+// look has the lock's own context look whether it is over, which ends ours. No lock is held, as the context
+// may be of any kind.
+func (b *behind) look() {
+	if b != nil {
+		_ = b.lock.Context().Err()
+	}
 }
 
 // lost reports whether there was a second lock, and is none any more.

@@ -449,6 +449,61 @@ func TestALossOfTheSecondIsALoss(t *testing.T) {
 	})
 }
 
+// A clocked context ends when somebody asks it, and its time has come.
+type clocked struct {
+	context.Context
+	until time.Time
+	lose  context.CancelCauseFunc
+}
+
+func (c clocked) Err() error {
+	if !time.Now().Before(c.until) {
+		c.lose(errSession)
+	}
+	return c.Context.Err()
+}
+
+type clockedSystem struct{ *otherSystem }
+
+func (s clockedSystem) TryLock(ctx context.Context, key string) (SecondLock, error) {
+	l, err := s.otherSystem.TryLock(ctx, key)
+	if err == nil {
+		own := l.(*otherLock)
+		own.ctx = clocked{own.ctx, time.Now().Add(ttl / 2), own.lose}
+	}
+	return l, err
+}
+
+// After a suspend, no timer has fired yet.
+func TestTheSecondsClockIsLookedAt(t *testing.T) {
+	for name, look := range map[string]func(t *testing.T, m *Mutex, held context.Context){
+		"Remaining": func(t *testing.T, m *Mutex, _ context.Context) { require.Zero(t, m.Remaining()) },
+		"Until":     func(t *testing.T, m *Mutex, _ context.Context) { require.False(t, m.Until().After(time.Now())) },
+		"Err":       func(t *testing.T, m *Mutex, held context.Context) { require.Error(t, held.Err()) },
+		"Done":      func(t *testing.T, m *Mutex, held context.Context) { <-held.Done() },
+		"Extend": func(t *testing.T, m *Mutex, _ context.Context) {
+			require.ErrorIs(t, m.Extend(context.Background()), ErrNotHeld)
+		},
+		"TryLock": func(t *testing.T, m *Mutex, _ context.Context) { require.NoError(t, m.TryLock(context.Background())) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				s := newOther(0)
+				m := c.NewMutex("k", ttl, WithSecond(clockedSystem{s}))
+				require.NoError(t, m.TryLock(t.Context()))
+				l, _ := s.holder("k")
+				held, stop := m.KeepAlive(t.Context())
+				defer stop()
+				time.Sleep(ttl / 2)
+				s.remove(l) // that system has given it up
+				look(t, m, held)
+				m.Unlock(t.Context())
+				nothingLeft(t, r, s)
+			})
+		})
+	}
+}
+
 func TestALossOfTheMastersLeavesTheSecondUntilTheEnd(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		s := newOther(time.Millisecond)
