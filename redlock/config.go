@@ -124,7 +124,8 @@ type Config struct {
 	// client at once. After that, waiters of other processes get a chance first. Zero means 16,
 	// AlwaysHandOver (or any number below zero) means without end.
 	Handovers int
-	// Observer is told what happens, if it is set.
+	// Observer is told what happens, if it is set. SlogObserver is one that logs, and Observers
+	// makes one of several. redlock/contrib has some for OpenTelemetry and Prometheus.
 	Observer *Observer
 }
 

@@ -15,7 +15,10 @@ type dashboard struct {
 	Title      string
 	UID        string
 	Templating struct {
-		List []struct{ Name, Type, Definition string }
+		List []struct {
+			Name, Type, Definition string
+			Query                  any
+		}
 	}
 	Panels []struct {
 		ID      int
@@ -103,6 +106,7 @@ func TestDashboardVariables(t *testing.T) {
 		if v.Type != "query" {
 			continue
 		}
+		require.Equal(t, v.Definition, v.Query.(map[string]any)["query"], "what is shown is what is asked")
 		parts := labelValues.FindStringSubmatch(v.Definition)
 		require.NotNil(t, parts, v.Definition)
 		expr := filled(t, parts[1])
