@@ -1,0 +1,345 @@
+package deploy_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/compose-spec/compose-go/v2/loader"
+	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/coreos/go-systemd/v22/unit"
+	"github.com/stretchr/testify/require"
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	policy "k8s.io/api/policy/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// confFile and usersFile are where every deployment puts the files.
+const (
+	confFile  = "/etc/redlock/redis.conf"
+	usersFile = "/etc/redlock/users.acl"
+)
+
+// after returns the argument behind a flag.
+func after(t *testing.T, argv []string, flag string) string {
+	i := slices.Index(argv, flag)
+	require.GreaterOrEqual(t, i, 0, "%v has no %s", argv, flag)
+	require.Less(t, i+1, len(argv))
+	return argv[i+1]
+}
+
+// setting is the value of a line of redis.conf.
+func setting(t *testing.T, name string) string {
+	m := regexp.MustCompile(`(?m)^`+name+` (.*)$`).FindAllStringSubmatch(read(t, "redis.conf"), -1)
+	require.Len(t, m, 1, name)
+	return m[0][1]
+}
+
+// parseCompose parses a file with Compose's own parser and schema.
+func parseCompose(t *testing.T, text string) (*types.Project, error) {
+	here, err := filepath.Abs(".")
+	require.NoError(t, err)
+	return loader.LoadWithContext(t.Context(), types.ConfigDetails{
+		WorkingDir:  here,
+		ConfigFiles: []types.ConfigFile{{Filename: "compose.yaml", Content: []byte(text)}},
+	})
+}
+
+func compose(t *testing.T) *types.Project {
+	p, err := parseCompose(t, read(t, "compose.yaml"))
+	require.NoError(t, err)
+	return p
+}
+
+// probe is the command that tells whether a master is alive.
+func probe(t *testing.T) []string {
+	test := compose(t).Services["redis-a"].HealthCheck.Test
+	require.Equal(t, "CMD", test[0])
+	return test[1:]
+}
+
+func TestCompose(t *testing.T) {
+	t.Parallel()
+	p := compose(t)
+	require.Len(t, p.Services, 3)
+	volumes, ports := map[string]bool{}, map[string]bool{}
+	for name, s := range p.Services {
+		require.Equal(t, []string{"redis-server", confFile}, []string(s.Command[:2]), name)
+		require.Empty(t, s.Entrypoint)
+		require.Len(t, s.Volumes, 1)
+		require.Equal(t, "volume", s.Volumes[0].Type)
+		require.Equal(t, after(t, s.Command, "--dir"), s.Volumes[0].Target)
+		require.False(t, s.Volumes[0].ReadOnly)
+		require.Contains(t, p.Volumes, s.Volumes[0].Source)
+		volumes[s.Volumes[0].Source] = true
+		require.Len(t, s.Ports, 1)
+		require.Equal(t, setting(t, "port"), strconv.Itoa(int(s.Ports[0].Target)))
+		require.Equal(t, "127.0.0.1", s.Ports[0].HostIP)
+		ports[s.Ports[0].Published] = true
+
+		require.Len(t, s.Configs, 1)
+		require.Equal(t, confFile, s.Configs[0].Target)
+		require.Equal(t, "redis.conf", filepath.Base(p.Configs[s.Configs[0].Source].File))
+		require.FileExists(t, p.Configs[s.Configs[0].Source].File)
+		require.Len(t, s.Secrets, 1)
+		require.Equal(t, usersFile, s.Secrets[0].Target)
+		require.Equal(t, "users.acl", filepath.Base(p.Secrets[s.Secrets[0].Source].File))
+		require.FileExists(t, p.Secrets[s.Secrets[0].Source].File)
+		require.Equal(t, "unless-stopped", s.Restart)
+		require.Equal(t, append(types.HealthCheckTest{"CMD"}, probe(t)...), s.HealthCheck.Test)
+		require.GreaterOrEqual(t, int64(s.MemLimit), 2*maxmemory(t))
+	}
+	require.Len(t, volumes, 3, "each has its own")
+	require.Len(t, ports, 3)
+	require.Equal(t, usersFile, setting(t, "aclfile"))
+
+	for _, fault := range []string{"    volumess: [\"redis-a:/data\"]", "    volumes: {redis-a: /data}", "    volumes: [\"redis-d:/data\"]"} {
+		text := strings.Replace(read(t, "compose.yaml"), "    volumes: [\"redis-a:/data\"]", fault, 1)
+		_, err := parseCompose(t, text)
+		require.Error(t, err, fault)
+	}
+}
+
+// maxmemory is that of redis.conf, in bytes.
+func maxmemory(t *testing.T) int64 {
+	mb, ok := strings.CutSuffix(setting(t, "maxmemory"), "mb")
+	require.True(t, ok)
+	n, err := strconv.ParseInt(mb, 10, 64)
+	require.NoError(t, err)
+	return n << 20
+}
+
+func TestKubernetes(t *testing.T) {
+	t.Parallel()
+	var (
+		service core.Service
+		budget  policy.PodDisruptionBudget
+		set     apps.StatefulSet
+	)
+	documents := strings.Split(read(t, "kubernetes.yaml"), "\n---\n")
+	require.Len(t, documents, 3)
+	for i, into := range []any{&service, &budget, &set} {
+		require.NoError(t, yaml.UnmarshalStrict([]byte(documents[i]), into))
+	}
+	require.Equal(t, []string{"v1 Service", "policy/v1 PodDisruptionBudget", "apps/v1 StatefulSet"}, []string{
+		service.APIVersion + " " + service.Kind, budget.APIVersion + " " + budget.Kind, set.APIVersion + " " + set.Kind})
+	require.Error(t, yaml.UnmarshalStrict([]byte(strings.Replace(documents[2], "replicas:", "replica:", 1)), new(apps.StatefulSet)))
+
+	pod := set.Spec.Template
+	require.NotEmpty(t, pod.Labels)
+	for _, selector := range []map[string]string{service.Spec.Selector, budget.Spec.Selector.MatchLabels, set.Spec.Selector.MatchLabels} {
+		require.Equal(t, pod.Labels, selector)
+	}
+	require.EqualValues(t, 3, *set.Spec.Replicas)
+	require.Equal(t, core.ClusterIPNone, service.Spec.ClusterIP)
+	require.Equal(t, service.Name, set.Spec.ServiceName)
+	require.Equal(t, 1, budget.Spec.MaxUnavailable.IntValue())
+	require.Nil(t, budget.Spec.MinAvailable)
+
+	apart := pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	require.Len(t, apart, 1)
+	require.Equal(t, core.LabelHostname, apart[0].TopologyKey)
+	require.Equal(t, pod.Labels, apart[0].LabelSelector.MatchLabels)
+	require.Len(t, pod.Spec.TopologySpreadConstraints, 1)
+	require.Equal(t, core.LabelTopologyZone, pod.Spec.TopologySpreadConstraints[0].TopologyKey)
+	require.Equal(t, pod.Labels, pod.Spec.TopologySpreadConstraints[0].LabelSelector.MatchLabels)
+
+	require.Len(t, pod.Spec.Containers, 1)
+	c := pod.Spec.Containers[0]
+	require.Equal(t, []string{"redis-server", confFile}, c.Command[:2])
+	require.Equal(t, compose(t).Services["redis-a"].Image, c.Image)
+	require.Equal(t, setting(t, "port"), strconv.Itoa(int(c.Ports[0].ContainerPort)))
+	require.Equal(t, c.Ports[0].Name, service.Spec.Ports[0].TargetPort.String())
+	require.Equal(t, c.Ports[0].ContainerPort, service.Spec.Ports[0].Port)
+	require.Len(t, set.Spec.VolumeClaimTemplates, 1)
+	mounted := map[string]string{}
+	for _, m := range c.VolumeMounts {
+		mounted[m.Name] = m.MountPath
+	}
+	require.Equal(t, map[string]string{
+		set.Spec.VolumeClaimTemplates[0].Name: after(t, c.Command, "--dir"),
+		pod.Spec.Volumes[0].Name:              filepath.Dir(confFile),
+	}, mounted)
+	require.Equal(t, filepath.Dir(confFile), filepath.Dir(usersFile))
+	require.NotEmpty(t, set.Spec.VolumeClaimTemplates[0].Spec.Resources.Requests[core.ResourceStorage])
+	require.Equal(t, apps.RetainPersistentVolumeClaimRetentionPolicyType, set.Spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted)
+	sources := pod.Spec.Volumes[0].Projected.Sources
+	readme := read(t, "README.md")
+	require.Contains(t, readme, "kubectl create configmap "+sources[0].ConfigMap.Name+" --from-file=redis.conf\n")
+	require.Contains(t, readme, "kubectl create secret generic "+sources[1].Secret.Name+" --from-file=users.acl\n")
+
+	for _, p := range []*core.Probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe} {
+		require.Equal(t, probe(t), p.Exec.Command)
+	}
+	require.GreaterOrEqual(t, c.Resources.Limits.Memory().Value(), 2*maxmemory(t))
+	require.Equal(t, c.Resources.Limits.Memory(), c.Resources.Requests.Memory())
+	require.False(t, c.Resources.Requests.Cpu().IsZero())
+	require.True(t, *pod.Spec.SecurityContext.RunAsNonRoot)
+	require.True(t, *c.SecurityContext.ReadOnlyRootFilesystem)
+	require.False(t, *c.SecurityContext.AllowPrivilegeEscalation)
+	require.Equal(t, []core.Capability{"ALL"}, c.SecurityContext.Capabilities.Drop)
+	require.False(t, *pod.Spec.AutomountServiceAccountToken)
+}
+
+var units = []string{"redlock-master@.service", "redlock-job@.service", "redlock-job@.timer"}
+
+// unitOption returns the value of an option that a unit has once.
+func unitOption(t *testing.T, name, section, option string) string {
+	all, err := unit.DeserializeOptions(bytes.NewReader([]byte(read(t, filepath.Join("systemd", name)))))
+	require.NoError(t, err)
+	var values []string
+	for _, o := range all {
+		if o.Section == section && o.Name == option {
+			values = append(values, o.Value)
+		}
+	}
+	require.Len(t, values, 1, "%s: %s", name, option)
+	return values[0]
+}
+
+// execStart returns the command of a service's instance, with some texts in place of others.
+func execStart(t *testing.T, name, instance string, replace ...string) []string {
+	argv := strings.Fields(unitOption(t, name, "Service", "ExecStart"))
+	texts := strings.NewReplacer(append([]string{"%i", instance}, replace...)...)
+	for i := range argv {
+		argv[i] = texts.Replace(argv[i])
+	}
+	require.NotContains(t, strings.Join(argv, " "), "%")
+	return argv
+}
+
+func TestUnits(t *testing.T) {
+	t.Parallel()
+	for _, name := range units {
+		require.NotEmpty(t, unitOption(t, name, "Unit", "Description"))
+	}
+	master := execStart(t, "redlock-master@.service", "6379", "%S", "/var/lib")
+	require.Equal(t, "/usr/bin/redis-server", master[0])
+	require.Equal(t, confFile, master[1])
+	require.Equal(t, "/var/lib/"+strings.ReplaceAll(unitOption(t, "redlock-master@.service", "Service", "StateDirectory"), "%i", "6379"),
+		after(t, master, "--dir"))
+	require.Equal(t, "6379", after(t, master, "--port"))
+	require.Equal(t, "notify", unitOption(t, "redlock-master@.service", "Service", "Type"))
+	require.Equal(t, "auto", setting(t, "supervised"), "or systemd is not notified")
+
+	minutes, ok := strings.CutPrefix(unitOption(t, "redlock-job@.timer", "Timer", "OnCalendar"), "*:0/")
+	require.True(t, ok)
+	period, err := time.ParseDuration(minutes + "m")
+	require.NoError(t, err)
+	hold, err := time.ParseDuration(after(t, execStart(t, "redlock-job@.service", "report"), "--min-hold"))
+	require.NoError(t, err)
+	require.Less(t, hold, period)
+	require.Greater(t, hold, period/2)
+}
+
+func TestSystemdKnowsTheUnits(t *testing.T) {
+	t.Parallel()
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("no systemd-analyze here; TestUnits has parsed the units")
+	}
+	dir := t.TempDir()
+	var instances []string
+	for _, name := range units {
+		text := read(t, filepath.Join("systemd", name))
+		text = regexp.MustCompile(`(?m)^ExecStart=\S+`).ReplaceAllString(text, "ExecStart=/bin/true") // which is installed
+		path := filepath.Join(dir, strings.Replace(name, "@", "@6379", 1))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		instances = append(instances, path)
+	}
+	verify := func() (string, error) {
+		out, err := exec.Command(analyze, append([]string{"verify", "--man=no"}, instances...)...).CombinedOutput()
+		return string(out), err
+	}
+	out, err := verify()
+	require.NoError(t, err, out)
+	for _, i := range instances {
+		require.NotContains(t, out, filepath.Base(i))
+	}
+	file, err := os.OpenFile(instances[0], os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = file.WriteString("[Service]\nRestartSecs=1\n")
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	out, _ = verify()
+	require.Contains(t, out, filepath.Base(instances[0]), "it sees what is wrong")
+	require.Contains(t, out, "RestartSecs")
+}
+
+func TestTheTimersCommandRunsOncePerPeriod(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, nil)
+	dir := t.TempDir()
+	job := filepath.Join(dir, "report")
+	require.NoError(t, os.WriteFile(job, []byte("#!/bin/sh\necho \"$REDLOCK_KEY\" >>"+dir+"/ran\n"), 0o700))
+	argv := execStart(t, "redlock-job@.service", "report", "/usr/local/bin/redlock", commandLine(t), "/usr/local/lib/redlock-jobs", dir)
+	out, status := d.redlockCommand(t, argv...)
+	require.Zero(t, status, out)
+	require.Empty(t, out)
+	out, status = d.redlockCommand(t, argv...)
+	require.Equal(t, unitOption(t, "redlock-job@.service", "Service", "SuccessExitStatus"), strconv.Itoa(status), out)
+	require.Empty(t, out)
+	require.Equal(t, "lock:job:report\n", read(t, filepath.Join(dir, "ran")))
+}
+
+func TestClientsGetWhatTheUnitSays(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "/etc/redlock/client.env", unitOption(t, "redlock-job@.service", "Service", "EnvironmentFile"))
+	var names []string
+	for _, line := range clientEnv(t) {
+		name, value, ok := strings.Cut(line, "=")
+		require.True(t, ok)
+		require.NotEmpty(t, value)
+		names = append(names, name)
+	}
+	require.Equal(t, []string{"REDLOCK_MASTERS", "REDLOCK_USERNAME", "REDLOCK_PASSWORD"}, names)
+}
+
+// What the README tells to run is there: subcommands, flags, files.
+func TestReadme(t *testing.T) {
+	t.Parallel()
+	commands := 0
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(read(t, "README.md"), -1) {
+		for line := range strings.Lines(block[1]) {
+			words := strings.Fields(line)
+			switch words[0] {
+			case "redlock":
+				help, err := exec.Command(commandLine(t), words[1], "--help").CombinedOutput()
+				require.NoError(t, err, string(help))
+				for _, word := range words[2:] {
+					if strings.HasPrefix(word, "-") {
+						require.Regexp(t, `(?m)^.*`+word+`\b`, string(help))
+					}
+				}
+			case "install":
+				for _, word := range words[1 : len(words)-1] {
+					if strings.Contains(word, ".") {
+						require.FileExists(t, word)
+					}
+				}
+			case "docker", "kubectl":
+				for i, word := range words {
+					if file, ok := strings.CutPrefix(word, "--from-file="); ok {
+						require.FileExists(t, file)
+					} else if word == "-f" {
+						require.FileExists(t, words[i+1])
+					}
+				}
+			case "systemctl", "export":
+				continue
+			default:
+				t.Errorf("nobody has tried %q", line)
+			}
+			commands++
+		}
+	}
+	require.Equal(t, 11, commands)
+}
