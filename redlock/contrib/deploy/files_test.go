@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
 	policy "k8s.io/api/policy/v1"
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -117,6 +119,16 @@ func maxmemory(t *testing.T) int64 {
 	return n << 20
 }
 
+// decode decodes a manifest as the API server does: it refuses a field that it does not know.
+func decode(document string, into any) error {
+	text, err := yaml.YAMLToJSONStrict([]byte(document))
+	if err != nil {
+		return err
+	}
+	unknown, err := json.UnmarshalStrict(text, into)
+	return errors.Join(append(unknown, err)...)
+}
+
 func TestKubernetes(t *testing.T) {
 	t.Parallel()
 	var (
@@ -127,11 +139,13 @@ func TestKubernetes(t *testing.T) {
 	documents := strings.Split(read(t, "kubernetes.yaml"), "\n---\n")
 	require.Len(t, documents, 3)
 	for i, into := range []any{&service, &budget, &set} {
-		require.NoError(t, yaml.UnmarshalStrict([]byte(documents[i]), into))
+		require.NoError(t, decode(documents[i], into))
 	}
 	require.Equal(t, []string{"v1 Service", "policy/v1 PodDisruptionBudget", "apps/v1 StatefulSet"}, []string{
 		service.APIVersion + " " + service.Kind, budget.APIVersion + " " + budget.Kind, set.APIVersion + " " + set.Kind})
-	require.Error(t, yaml.UnmarshalStrict([]byte(strings.Replace(documents[2], "replicas:", "replica:", 1)), new(apps.StatefulSet)))
+	for _, name := range []string{"replica:", "Replicas:"} {
+		require.Error(t, decode(strings.Replace(documents[2], "replicas:", name, 1), new(apps.StatefulSet)), name)
+	}
 
 	pod := set.Spec.Template
 	require.NotEmpty(t, pod.Labels)
@@ -301,6 +315,25 @@ func TestClientsGetWhatTheUnitSays(t *testing.T) {
 		names = append(names, name)
 	}
 	require.Equal(t, []string{"REDLOCK_MASTERS", "REDLOCK_USERNAME", "REDLOCK_PASSWORD"}, names)
+}
+
+// The rights are those that package conn names, but for the commands of newer servers.
+func TestTheUserHasTheRightsThatLocksNeed(t *testing.T) {
+	t.Parallel()
+	doc := read(t, filepath.Join("..", "..", "..", "conn", "doc.go"))
+	_, doc, _ = strings.Cut(doc, "ACL SETUSER locker")
+	doc, _, ok := strings.Cut(doc, "A server refuses the whole ACL SETUSER")
+	require.True(t, ok)
+	needed := regexp.MustCompile(`[+~][^\s,]+`).FindAllString(doc, -1)
+	require.Contains(t, needed, "+evalsha")
+	_, locker, _ := strings.Cut(read(t, "users.acl"), "user locker ")
+	for _, right := range needed {
+		if slices.Contains([]string{"+delex", "+delifeq", "+msetex", "+select"}, right) {
+			require.NotContains(t, strings.Fields(locker), right)
+		} else {
+			require.Contains(t, strings.Fields(locker), right)
+		}
+	}
 }
 
 // What the README tells to run is there: subcommands, flags, files.

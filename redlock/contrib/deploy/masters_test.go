@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -92,8 +93,9 @@ type deployment struct {
 func deploy(t *testing.T, change func(conf, users string) (string, string)) *deployment {
 	executable, dir, d := server(t), t.TempDir(), &deployment{}
 	conf, users := "redis.conf", "users.acl"
+	textOfConf, textOfUsers := read(t, conf), read(t, users) // or go test does not know that it depends on them
 	if change != nil {
-		textOfConf, textOfUsers := change(read(t, conf), read(t, users))
+		textOfConf, textOfUsers = change(textOfConf, textOfUsers)
 		conf, users = filepath.Join(dir, conf), filepath.Join(dir, users)
 		require.NoError(t, os.WriteFile(conf, []byte(textOfConf), 0o600))
 		require.NoError(t, os.WriteFile(users, []byte(textOfUsers), 0o600))
@@ -243,7 +245,7 @@ func TestTheUserMayTakeEveryKindOfLock(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
 		return client
 	}
-	client, other := open(), open()
+	holder, waiters := open(), []*redlock.Client{open(), open()} // who stand in line
 	for name, opts := range map[string][]redlock.Option{
 		"plain":   nil,
 		"fence":   {redlock.WithFence()},
@@ -252,19 +254,25 @@ func TestTheUserMayTakeEveryKindOfLock(t *testing.T) {
 		"permits": {redlock.WithPermits(1)},
 		"held":    {redlock.WithMinHold(time.Millisecond)},
 	} {
-		first := client.NewMutex("lock:"+name, time.Minute, opts...)
+		first := holder.NewMutex("lock:"+name, time.Minute, opts...)
 		require.NoError(t, first.TryLock(t.Context()), name)
 		if name == "shared" {
-			opts = nil // a writer waits for it
+			opts = nil // writers wait for it
 		}
-		next := make(chan error, 1)
-		go func() { next <- other.NewMutex("lock:"+name, time.Minute, opts...).Lock(t.Context()) }()
-		require.Eventually(t, func() bool { return other.Stats().Waiting == 1 }, deadline, time.Millisecond, name)
+		next := make(chan error, len(waiters))
+		for _, waiter := range waiters {
+			go func() {
+				next <- waiter.Do(t.Context(), "lock:"+name, time.Minute, func(context.Context) error { return nil }, opts...)
+			}()
+			require.Eventually(t, func() bool { return waiter.Stats().Waiting == 1 }, deadline, time.Millisecond, name)
+		}
 		require.NoError(t, first.Extend(t.Context()), name)
 		require.NoError(t, first.Unlock(t.Context()), name)
-		require.NoError(t, <-next, name)
+		for range waiters {
+			require.NoError(t, <-next, name)
+		}
 	}
-	for _, c := range []*redlock.Client{client, other} {
+	for _, c := range append(waiters, holder) {
 		for _, m := range c.Stats().Masters {
 			require.Empty(t, m.Err)
 		}
