@@ -145,7 +145,8 @@ func because(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case ctx.Err() != nil && !errors.Is(err, redlock.ErrHeld) && !errors.Is(err, ErrOver):
+	case errors.Is(err, redlock.ErrHeld), errors.Is(err, ErrOver), errors.Is(err, errSilent):
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):
 		return errSilent

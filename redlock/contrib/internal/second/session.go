@@ -121,7 +121,7 @@ func (s *session) keep() {
 func (s *session) close() {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), s.second.patience(), errSilent)
 	defer cancel()
-	err := s.Session.Close(ctx)
+	err := because(ctx, s.Session.Close(ctx))
 	if err != nil {
 		err = fmt.Errorf("%s: close: %w", s.second.name, err)
 	}
