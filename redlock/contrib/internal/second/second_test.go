@@ -100,6 +100,56 @@ func TestSuspendEndsTheContext(t *testing.T) {
 	}
 }
 
+// A renewal that is answered after a suspend, before the timer has run, does not revive what another may have had meanwhile.
+func TestSuspendDuringARenewal(t *testing.T) {
+	simulated(t, func(t *testing.T, f *fake) {
+		f.renew = func(_ context.Context, n int) error {
+			if n == 1 {
+				f.do(func() { f.asleep += fakeTTL })
+			}
+			return nil
+		}
+		l, err := f.second.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		time.Sleep(fakeEvery)
+		synctest.Wait()
+		require.Error(t, l.Context().Err())
+	})
+}
+
+// What is over when it is taken is not taken.
+func TestSuspendDuringALock(t *testing.T) {
+	for name, take := range takes {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, func(t *testing.T, f *fake) {
+				f.enter = func(context.Context) (error, error) {
+					f.do(func() { f.asleep += fakeTTL })
+					return nil, nil
+				}
+				_, err := take(f.second, t.Context(), "k")
+				require.ErrorIs(t, err, errSilent)
+				f.free()
+			})
+		})
+	}
+}
+
+// A renewal that is not answered leaves time for another.
+func TestRenewalIsNotWaitedForTooLong(t *testing.T) {
+	simulated(t, func(t *testing.T, f *fake) {
+		f.renew = func(ctx context.Context, n int) error {
+			if n%2 == 1 {
+				return silence(ctx)
+			}
+			return nil
+		}
+		l, err := f.second.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		time.Sleep(5 * fakeTTL)
+		require.NoError(t, l.Context().Err())
+	})
+}
+
 // A renewal that fails is repeated, and one goroutine renews for all.
 func TestRenewalsAreRepeated(t *testing.T) {
 	simulated(t, func(t *testing.T, f *fake) {
