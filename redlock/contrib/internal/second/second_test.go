@@ -104,8 +104,8 @@ func TestSuspendEndsTheContext(t *testing.T) {
 func TestSuspendDuringARenewal(t *testing.T) {
 	simulated(t, func(t *testing.T, f *fake) {
 		f.renew = func(_ context.Context, n int) error {
-			if n == 1 {
-				f.do(func() { f.asleep += fakeTTL })
+			if n == 1 { // it was sent in time, and would last
+				f.do(func() { f.asleep += fakeTTL - fakeEvery + time.Second })
 			}
 			return nil
 		}
