@@ -394,14 +394,15 @@ func (s Store) Watch(t testing.TB, second redlock.Second, key string) *Watcher {
 	return w
 }
 
-// Await waits until it has had the lock.
-func (w *Watcher) Await(t testing.TB) {
+// Await waits until it has had the lock, and returns when that was.
+func (w *Watcher) Await(t testing.TB) (taken time.Time) {
 	t.Helper()
 	select {
-	case <-w.taken:
+	case taken = <-w.taken:
 	case <-time.After(Patience):
 		require.Fail(t, "the one who waits does not get the lock")
 	}
+	return taken
 }
 
 // EndsBefore waits until the context of l has ended and w has the lock, and fails unless that was the order.
