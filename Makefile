@@ -7,12 +7,12 @@ VULNDB    ?= https://vuln.go.dev
 CONTRIB   := $(patsubst %/go.mod,%,$(shell find redlock/contrib -name go.mod | sort))
 PLATFORMS := linux/amd64 linux/arm64 linux/386 darwin/arm64 windows/amd64 freebsd/amd64
 
-.PHONY: help demo tools test contrib portable cover fuzz chaos servers bench bench-quick lint vuln build need-redis need-cc
+.PHONY: help demo tools test contrib contrib-tools portable cover fuzz chaos servers bench bench-quick lint vuln build need-redis need-cc
 .NOTPARALLEL:
 .SUFFIXES:
 
 help: ## print the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 demo: ## take locks on five masters while they fail
 	@$(GO) run ./redlock/cmd/redlock demo
@@ -48,6 +48,15 @@ test: need-redis need-cc ## run all tests
 	CI=true $(GO) test -race -shuffle=on -timeout 30m ./...
 	CI=true $(GO) test -short -run 'Alloc|Inline|Model' ./...
 	cd redlock/examples/fencesql && CI=true $(GO) test ./...
+
+# etcd is a module of the tests. ZooKeeper is a package, with Java.
+contrib-tools: ## install what the tests of contrib need, if it is missing: ZooKeeper
+	@set -e; \
+	[ ! -f /usr/share/java/zookeeper.jar ] || { echo "Nothing is missing."; exit 0; }; \
+	as_root() { if [ "$$(id -u)" = 0 ]; then "$$@"; else sudo "$$@"; fi; }; \
+	command -v apt-get >/dev/null || { echo "The tests need Debian's package zookeeper." >&2; exit 1; }; \
+	as_root apt-get update; \
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends zookeeper libslf4j-java default-jre-headless
 
 contrib: need-redis ## test what connects to other systems: the modules under redlock/contrib
 	@set -e; for mod in $(CONTRIB); do echo "$$mod"; (cd $$mod && CI=true $(GO) test -shuffle=on -timeout 10m ./...); done
