@@ -27,7 +27,7 @@ func (m *Mux) Drain() {
 
 // Close ends all connections. Callers in Do and Wait, and all that come later, get
 // ErrClosed. Persistent operations on their way to connected masters, such as releases,
-// are given up to 100 ms to be answered first. Close returns nil, when no goroutine,
+// are given up to 100 ms to be answered first; one that has Told is not decided before. Close returns nil, when no goroutine,
 // descriptor or timer of the Mux is left. It may be called more than once; each call
 // returns then.
 func (m *Mux) Close() error {
@@ -39,12 +39,13 @@ func (m *Mux) Close() error {
 	}
 	m.closed = true
 	m.cancel() // nobody dials any more
-	m.decideAll(ErrClosed)
+	m.decideAll(ErrClosed, true)
 	for m.driving {
 		m.calm.Wait()
 	}
 	m.driving = true // from here on nobody else can drive
 	m.linger(conn.Now() + lingerTime)
+	m.decideAll(ErrClosed, false)
 	m.sendHeld()
 	for m.flushing {
 		m.calm.Wait()

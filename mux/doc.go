@@ -33,6 +33,7 @@
 //	                          conn.Options.Credentials
 //	            the callers   the methods of their contexts
 //	with mu:    the driver    Conn.Next, Op.Judge, Config.OnPush
+//	            whoever decides  Op.Told
 //	            the dialers   Config.Quarantine, Config.OnSwitch
 //	            whoever drops a connection: Config.OnDisconnect, Config.OnSwitch
 //

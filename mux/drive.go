@@ -213,7 +213,7 @@ func (m *Mux) pass(until time.Duration, mine *Op) bool {
 	m.parked = false
 	if err != nil {
 		// The poller is closed, or the system fails: nobody can be served any more.
-		m.decideAll(err)
+		m.decideAll(err, false)
 		return false
 	}
 	var ready Set

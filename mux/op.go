@@ -58,6 +58,11 @@ type Op struct {
 	// delivered, if there is one, since a script may be gone by then. The operation must be
 	// idempotent. Its votes are those cast until its decision: a delivery casts none.
 	Persist time.Duration
+	// Told, if set, is called when the operation is decided, with what Wait would have returned:
+	// nobody may wait for the operation then. The votes of masters that have answered are there.
+	// It is called with the Mux locked, at the latest by Close. It must neither block nor call the Mux. The Op
+	// can be reused from then on. The answers are read by whoever drives next, or by the tick.
+	Told func(err error)
 	// Keep stores a clone of each judged reply in the votes.
 	Keep bool
 

@@ -152,9 +152,11 @@ func outcome(judged Verdict, err error, v resp.Value) (Verdict, error) {
 // master.
 func (m *Mux) vote(op *Op, i int, verdict Verdict, err error, v resp.Value, rtt, now time.Duration) {
 	m.cast(op, i, verdict, err)
-	if s := &m.slots[i]; s.state.RTT == 0 {
+	switch s := &m.slots[i]; {
+	case op.Told != nil: // as with a straggler's
+	case s.state.RTT == 0:
 		s.state.RTT = rtt
-	} else {
+	default:
 		s.state.RTT += (rtt - s.state.RTT) / 8
 	}
 	vote := &op.Votes[i]

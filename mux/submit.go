@@ -37,7 +37,7 @@ func (m *Mux) Do(ctx context.Context, op *Op) error {
 }
 
 // Post submits operations in one burst and does not wait for their decisions. Each must
-// be followed by one Wait, or by Forget.
+// be followed by one Wait, or by Forget, unless it has Told.
 func (m *Mux) Post(ops ...*Op) {
 	now := conn.Now()
 	m.lock()

@@ -84,16 +84,22 @@ func (m *Mux) settle(op *Op, now time.Duration) {
 	}
 }
 
-// decideAll ends all operations with an error.
-func (m *Mux) decideAll(err error) {
+// decideAll ends all operations with an error; all but those that persist, and that nobody waits for, if
+// those are to be spared.
+func (m *Mux) decideAll(err error, spare bool) {
 	for _, l := range [...]*ops{&m.ops, &m.sleepers} {
-		for l.first != nil {
-			m.decide(l.first, conn.Now(), err)
+		for op := l.first; op != nil; {
+			next := op.next
+			if !spare || op.Persist <= 0 || op.Told == nil {
+				m.decide(op, conn.Now(), err)
+			}
+			op = next
 		}
 	}
 }
 
-// decide ends an operation and wakes its caller. Replies that are still owed to it are
+// decide ends an operation and wakes its caller, or tells it. Whoever calls it must not look at the
+// operation any more unless it has a caller who waits. Replies that are still owed to it are
 // stragglers from here on.
 func (m *Mux) decide(op *Op, now time.Duration, err error) {
 	op.in.remove(op)
@@ -104,6 +110,8 @@ func (m *Mux) decide(op *Op, now time.Duration, err error) {
 		op.f = nil
 	}
 	switch {
+	case op.Told != nil:
+		op.Told(err) // and nothing after it: the Op may be another's by now
 	case op == m.driver && m.parked:
 		m.poll.Wake() // a rider's write found the connection broken, or the Mux is closing
 	case op.waiting && op != m.driver:

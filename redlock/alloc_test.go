@@ -52,6 +52,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 			for what, f := range map[string]func(){
 				"TryLock, Unlock": func() { must(m.TryLock(ctx)); must(m.Unlock(ctx)) },
 				"Lock, Unlock":    func() { must(m.Lock(ctx)); must(m.Unlock(ctx)) },
+				"Lock, Release":   func() { must(m.Lock(ctx)); must(m.Release()) },
 				"Extend":          func() { must(m.TryLock(ctx)); must(m.Extend(ctx)); must(m.Extend(ctx)); must(m.Unlock(ctx)) },
 			} {
 				require.Zero(t, allocs(f), "%s, %s, with a %s context", kind, what, name)

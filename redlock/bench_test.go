@@ -26,6 +26,9 @@ func (w willing) Post(ops ...*mux.Op) {
 		}
 		op.Started = conn.Now()
 		op.Decided = op.Started + 1
+		if op.Told != nil {
+			op.Told(nil)
+		}
 	}
 }
 

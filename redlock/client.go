@@ -22,6 +22,7 @@ type Client struct {
 	guard     guard
 	lines     lines
 	waitings  sync.Pool // of what a call of Lock needs
+	releases  releases
 	watches   watches
 	standings standings
 	audience  audience
@@ -104,6 +105,7 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 func prepare(cfg Config) *Client {
 	c := &Client{cfg: cfg}
 	c.calls.New = newCall
+	c.releases.core = &c.core
 	c.closed = make(chan struct{})
 	switch c.owner = cfg.Owner; c.owner {
 	case "":
@@ -211,5 +213,6 @@ func (c *Client) disconnect() error {
 	c.attempts.Unlock()
 	c.renewer.flying.Wait()
 	c.rechecker.running.Wait()
+	c.releases.running.Wait()
 	return err
 }

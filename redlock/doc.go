@@ -22,7 +22,9 @@
 //
 // The token is fresh for every attempt, and all commands to one master go over one connection
 // in order. So a release follows what it undoes, however late either arrives. A connection that
-// breaks in between owes the release to the master as a debt.
+// breaks in between owes the release to the master as a debt. And the next attempt of this process
+// follows the release, so [Mutex.Release] need not wait for the masters: then a lock costs one round
+// trip, and [Mutex.Unlock] costs a second one, for which it says whether the lock was held until then.
 //
 // Keys and tokens are those of redsync, node-redlock, redlock-py and redlock-rb, so all of them
 // exclude each other.
@@ -351,7 +353,7 @@
 //	      |               | waits in a line, watches the key
 //	      |               +--> lines (one for each key), standings, watches, inTurn
 //	      v               v
-//	Mutex.TryLock, Extend, KeepAlive, Unlock
+//	Mutex.TryLock, Extend, KeepAlive, Unlock, Release
 //	      |               |             ^ switches of a Sentinel group
 //	      |               +--> rechecker: asks again for every lock that is held
 //	      |               |
@@ -372,7 +374,8 @@
 // The goroutines of a client, besides those of its mux, are the renewer's while a deadline is
 // served or renewals are under way, one for a moment each second while somebody is the first of a
 // line between processes, and one recheck after a switch. A second lock that is lost, or forgotten, has one
-// for a moment, also after Close. All others have ended when Close returns. Whoever
+// for a moment, also after Close. One runs while there are releases to report to the Observer that nobody has
+// waited for. All others have ended when Close returns. Whoever
 // waits in Lock reads itself what the masters tell: it sleeps in the mux, as the driver if there is
 // no other.
 //
@@ -388,9 +391,10 @@
 //	hold.mu           one lock's state; the other extends are posted under it
 //	standings.mu      those who are the first in a line between processes
 //	a shard of lines  the lines of some keys; several shards are locked in their order
-//	mux.Mux.mu        the hooks of guard, watches and rechecker run under it, and take leaves
+//	mux.Mux.mu        the hooks of guard, watches and rechecker run under it, and so do
+//	                  releases that are told of their decision; they take leaves
 //
-// The mutexes of the watches and of the audience are leaves: under them no other is taken.
+// The mutexes of the watches, of the audience and of the releases are leaves: under them no other is taken.
 // Contexts are cancelled, and the Observer is called, under none of these but, at times,
 // Client.attempts.
 package redlock

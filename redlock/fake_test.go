@@ -219,6 +219,17 @@ func (r *fakeRounds) post(op *mux.Op, tells func(master int, key string)) {
 	if op.Command != nil {
 		f = r.submit(op, true, tells)
 	}
+	if op.Told != nil {
+		time.AfterFunc(op.Timeout, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if f.op != nil {
+				f.err = mux.ErrTimeout
+				f.decide(r.clock())
+			}
+		})
+		return
+	}
 	r.mu.Lock()
 	r.posted[op] = f
 	r.mu.Unlock()
@@ -333,9 +344,13 @@ func (r *fakeRounds) Wait(ctx context.Context, op *mux.Op) error {
 
 func (f *fakeFlight) decide(now time.Duration) {
 	if f.op != nil {
-		f.op.Decided = now
+		op := f.op
+		op.Decided = now
 		f.op = nil
 		close(f.done)
+		if op.Told != nil { // and nothing after it: the operation may be another's by now
+			op.Told(f.err)
+		}
 	}
 }
 

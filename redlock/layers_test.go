@@ -20,8 +20,8 @@ var layers = []string{
 	"token", "vote", "errors", "observer", "observers", "stats", "round", "script", "kind", "fence",
 	"kind_plain", "kind_several", "kind_shared", "kind_permits", "kind_fenced", "kind_several_fenced",
 	"kind_shared_fenced", "call", "core",
-	"hold", "extension", "keep", "renewer", "behind", "recheck", "guard", "turn", "sleeper", "watch", "standing", "audience", "queue",
-	"option", "config", "client", "mutex", "holders", "lock", "do", "lead", "watcher", "doc",
+	"hold", "release", "extension", "keep", "renewer", "behind", "recheck", "guard", "turn", "sleeper", "watch", "standing", "audience", "queue",
+	"option", "config", "client", "mutex", "unlock", "holders", "lock", "do", "lead", "watcher", "doc",
 }
 
 // upward is what runs the other way all the same: a hold has its KeepAlives, which it moves, and

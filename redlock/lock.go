@@ -124,9 +124,7 @@ func (w *waiting) cleanUp() {
 		m.client.stats.waiting.Add(-1)
 	}
 	if w.acquired {
-		ended, end := context.WithCancel(context.Background())
-		end() // the release is sent, and not waited for
-		m.unlock(ended, false)
+		m.unlock(overdue, false) // the release is sent, and not waited for
 	}
 }
 

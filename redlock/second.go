@@ -83,10 +83,15 @@ func (b *behind) giveUp() {
 	if b == nil {
 		return
 	}
-	ended, end := context.WithCancel(context.Background())
-	end()
-	b.unlock(ended)
+	b.unlock(overdue)
 }
+
+// overdue is a context that has ended.
+var overdue = func() context.Context {
+	ctx, end := context.WithCancel(context.Background())
+	end()
+	return ctx
+}()
 
 // unlockWithin is unlock, and waits for no longer than d.
 func (b *behind) unlockWithin(ctx context.Context, d time.Duration) error {

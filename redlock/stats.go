@@ -18,6 +18,8 @@ type Stats struct {
 	Released  uint64 // locks released, confirmed by a quorum
 	Extended  uint64 // locks extended, by Extend
 
+	ReleaseFailed uint64 // releases that no quorum has confirmed, or whose lock had been lost
+
 	Renewals       uint64 // sent by KeepAlive
 	RenewalsFailed uint64 // ... and without success
 	FenceRaised    uint64 // locks that took a second round to agree on their fence ([WithFence])
@@ -59,6 +61,7 @@ func (s *stats) snapshot() Stats {
 		Cancelled:      s.cancelled.Load(),
 		Released:       s.released.Load(),
 		Extended:       s.extended.Load(),
+		ReleaseFailed:  s.releaseFailed.Load(),
 		Renewals:       s.renewals.Load(),
 		RenewalsFailed: s.renewalsFailed.Load(),
 		FenceRaised:    s.raised.Load(),
@@ -84,7 +87,7 @@ type stats struct {
 	wokenFree, wokenHeld, wokenExpiry atomic.Uint64
 	wokenLocal, wokenPoll             atomic.Uint64
 	waiting                           atomic.Int64
-	secondFailed                      atomic.Uint64
+	secondFailed, releaseFailed       atomic.Uint64
 	acquire, hold, second             histogram
 }
 

@@ -1,0 +1,110 @@
+package mux_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
+)
+
+// told makes an operation one that nobody waits for.
+func told(op *mux.Op) (*mux.Op, chan error) {
+	decided := make(chan error, 1)
+	op.Told = func(err error) { decided <- err }
+	return op, decided
+}
+
+func TestToldIsToldOfTheDecisionThoughNobodyDrives(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 5)
+	m := open(t, mux.Config{Masters: masters.Addrs()})
+	waitUp(t, m, 5)
+	for i := range 20 {
+		op, decided := told(acquire(fmt.Sprint("k", i), "t"))
+		m.Post(op)
+		require.NoError(t, conntest.Soon(t, "the decision", decided))
+		require.True(t, op.Won())
+	}
+	require.Zero(t, m.Masters()[0].RTT, "nobody has waited for these answers: when they were read says nothing")
+}
+
+// A caller's next operation follows on each connection, and whoever drives for it reads both answers.
+func TestWhatIsToldIsNotOvertaken(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	m := open(t, mux.Config{Masters: masters.Addrs()})
+	waitUp(t, m, 3)
+	take := acquire("k", "t")
+	for range 300 {
+		require.NoError(t, m.Do(t.Context(), take))
+		require.True(t, take.Won())
+		give := release("k", "t")
+		give.Command = give.Fallback // which every master knows
+		op, decided := told(give)
+		m.Post(op)
+		require.NoError(t, m.Do(t.Context(), take))
+		require.True(t, take.Won(), "the release was before it")
+		require.NoError(t, conntest.Soon(t, "the decision", decided))
+		require.True(t, op.Won())
+		require.NoError(t, m.Do(t.Context(), release("k", "t")))
+	}
+}
+
+func TestToldIsToldOfWhatElseEndsAnOperation(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	m := open(t, mux.Config{Masters: masters.Addrs(), StallTime: time.Minute})
+	waitUp(t, m, 3)
+	masters.Pause(0)
+	masters.Pause(1)
+
+	op, decided := told(acquire("k", "t"))
+	op.Timeout = 10 * time.Millisecond
+	m.Post(op)
+	require.ErrorIs(t, conntest.Soon(t, "the timeout", decided), mux.ErrTimeout)
+	require.False(t, op.Won())
+
+	op, decided = told(acquire("k", "t"))
+	m.Post(op)
+	m.Forget(op)
+	require.ErrorIs(t, conntest.Soon(t, "the end", decided), mux.ErrForgotten)
+
+	op, decided = told(acquire("k", "t"))
+	m.Post(op)
+	require.NoError(t, m.Close())
+	require.ErrorIs(t, conntest.Soon(t, "the end", decided), mux.ErrClosed)
+	op, decided = told(acquire("k", "t"))
+	m.Post(op)
+	require.ErrorIs(t, conntest.Soon(t, "the refusal", decided), mux.ErrClosed)
+	masters.Resume(0)
+	masters.Resume(1)
+}
+
+// Close lingers for a release, and tells how it was decided.
+func TestCloseTellsHowAReleaseWasDecided(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for range 20 {
+		m := open(t, mux.Config{Masters: masters.Addrs()})
+		waitUp(t, m, 3)
+		require.NoError(t, m.Do(context.Background(), acquire("k", "t")))
+		op := release("k", "t")
+		op.Persist = time.Minute
+		op, decided := told(op)
+		m.Post(op)
+		require.NoError(t, m.Close())
+		select {
+		case err := <-decided:
+			require.NoError(t, err)
+			require.True(t, op.Won())
+		default:
+			require.Fail(t, "Close has returned, and nobody was told")
+		}
+	}
+}

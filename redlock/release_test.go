@@ -1,0 +1,244 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// The next attempt of the process follows the release on each connection, also where the masters do not
+// know the script yet.
+func TestTheNextAttemptFollowsARelease(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for name, opts := range map[string][]Option{
+		"plain": nil, "fenced": {WithFence()}, "several": {WithKeys("l", "m")}, "several fenced": {WithKeys("n"), WithFence()},
+		"one permit": {WithPermits(1)}, "least hold over": {WithMinHold(time.Millisecond)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i := range 3 {
+				command(t, masters, i, "FLUSHALL")
+				command(t, masters, i, "SCRIPT", "FLUSH")
+			}
+			c := openedWith(t, Config{Masters: masters.Addrs()})
+			mutexes := []*Mutex{c.NewMutex("k", time.Minute, opts...), c.NewMutex("k", time.Minute, opts...)}
+			for n := range 200 {
+				m := mutexes[n%2]
+				if n%3 == 0 {
+					require.NoError(t, m.Lock(t.Context()))
+				} else {
+					require.NoError(t, m.TryLock(t.Context()))
+				}
+				if name == "least hold over" {
+					time.Sleep(10 * time.Millisecond)
+				}
+				require.NoError(t, m.Release())
+				require.Zero(t, m.Remaining())
+				require.Empty(t, m.Token())
+			}
+			require.Eventually(t, func() bool { return c.Stats().Released == 200 }, hanging, time.Millisecond)
+			require.Zero(t, c.Stats().ReleaseFailed)
+		})
+	}
+}
+
+// The writer that follows readers, and the readers that follow it.
+func TestReadersAndWritersFollowARelease(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := openedWith(t, Config{Masters: masters.Addrs()})
+	writer := c.NewMutex("k", time.Minute)
+	readers := []*Mutex{c.NewMutex("k", time.Minute, WithShared()), c.NewMutex("k", time.Minute, WithShared())}
+	for range 100 {
+		require.NoError(t, writer.TryLock(t.Context()))
+		require.NoError(t, writer.Release())
+		for _, r := range readers {
+			require.NoError(t, r.TryLock(t.Context()))
+		}
+		for _, r := range readers {
+			require.NoError(t, r.Release())
+		}
+	}
+}
+
+// rounds records what an Observer is told of releases.
+type toldOf struct {
+	mu    sync.Mutex
+	round []Round
+}
+
+func (o *toldOf) observer() *Observer {
+	return &Observer{Round: func(_ context.Context, r Round) {
+		if r.Op == opUnlock {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.round = append(o.round, r)
+		}
+	}}
+}
+
+// last returns the only one since the last call.
+func (o *toldOf) last(t *testing.T) Round {
+	t.Helper()
+	time.Sleep(time.Minute) // on the fake clock
+	synctest.Wait()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	require.Len(t, o.round, 1)
+	r := o.round[0]
+	o.round = nil
+	return r
+}
+
+func TestWhatBecomesOfAReleaseIsTold(t *testing.T) {
+	o := new(toldOf)
+	simulated(t, 5, Config{Observer: o.observer()}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := c.NewMutex("k", ttl)
+		require.ErrorIs(t, m.Release(), ErrNotHeld)
+
+		require.NoError(t, m.TryLock(t.Context()))
+		began := time.Now()
+		require.NoError(t, m.Release())
+		require.Equal(t, began, time.Now(), "it waits for nobody")
+		told := o.last(t)
+		require.NoError(t, told.Err)
+		require.Equal(t, "k", told.Key)
+		require.Equal(t, uint64(1), c.Stats().Released)
+		require.Zero(t, r.keys())
+
+		require.NoError(t, m.TryLock(t.Context()))
+		r.set(func(m *fakeMaster) { clear(m.keys) }, 0, 1, 2)
+		require.NoError(t, m.Release(), "nobody knows yet")
+		require.ErrorIs(t, o.last(t).Err, ErrNotHeld)
+		require.Equal(t, uint64(1), c.Stats().ReleaseFailed)
+
+		require.NoError(t, m.TryLock(t.Context()))
+		r.set(func(m *fakeMaster) { m.down = errors.New("down") }, 0, 1, 2)
+		require.NoError(t, m.Release())
+		require.ErrorIs(t, o.last(t).Err, ErrNoQuorum)
+		r.set(func(m *fakeMaster) { m.down = nil }, 0, 1, 2)
+		require.NoError(t, m.Lock(t.Context()), "the key has ended with its TTL")
+
+		r.set(func(m *fakeMaster) { m.mute = true }, 0, 1, 2)
+		require.NoError(t, m.Release())
+		require.ErrorIs(t, o.last(t).Err, ErrNoQuorum)
+		r.set(func(m *fakeMaster) { m.mute = false }, 0, 1, 2)
+
+		require.NoError(t, m.TryLock(t.Context()))
+		time.Sleep(ttl)
+		require.ErrorIs(t, m.Release(), ErrNotHeld, "its validity has ended")
+		require.ErrorIs(t, o.last(t).Err, ErrNotHeld)
+
+		require.NoError(t, m.TryLock(t.Context()))
+		held, stop := m.KeepAlive(t.Context())
+		defer stop()
+		require.NoError(t, m.Release())
+		require.Equal(t, context.Canceled, context.Cause(held), "it is no loss")
+		require.NoError(t, o.last(t).Err)
+		require.Zero(t, c.Stats().Lost)
+		require.Zero(t, c.Stats().Kept)
+		require.Equal(t, uint64(2), c.Stats().Released)
+		require.Equal(t, uint64(4), c.Stats().ReleaseFailed)
+	})
+}
+
+func TestAReleaseGivesTheLineItsTurn(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		const waiters = 5
+		var all sync.WaitGroup
+		for range waiters {
+			all.Go(func() {
+				m := c.NewMutex("k", ttl)
+				require.NoError(t, m.Lock(t.Context()))
+				require.NoError(t, m.Release())
+			})
+		}
+		time.Sleep(ttl / 2)
+		began := time.Now()
+		require.NoError(t, m.Release())
+		all.Wait()
+		require.Equal(t, uint64(waiters), c.Stats().WokenLocal)
+		require.Less(t, time.Since(began), time.Second, "a round for each, on the fake clock")
+		time.Sleep(time.Second)
+		require.Zero(t, r.keys())
+	})
+}
+
+func TestAReleaseIsOwedToAMasterThatIsAway(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := openedWith(t, Config{Masters: masters.Addrs(), StallTime: 100 * time.Millisecond})
+	m := c.NewMutex("k", time.Hour)
+	require.NoError(t, m.TryLock(t.Context()))
+	exists := func(n string) func() bool {
+		return func() bool {
+			v, err := masters.Do(2, "EXISTS", "k")
+			return err == nil && fmt.Sprint(v) == n
+		}
+	}
+	require.Eventually(t, exists("1"), hanging, time.Millisecond)
+	masters.Pause(2)
+	require.NoError(t, m.Release())
+	require.Eventually(t, func() bool { return c.Stats().Released == 1 }, hanging, time.Millisecond)
+	masters.Resume(2)
+	require.Eventually(t, exists("0"), hanging, time.Millisecond)
+}
+
+func TestCloseLingersForARelease(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for n := range 20 {
+		o := new(toldOf)
+		c := openedWith(t, Config{Masters: masters.Addrs(), Observer: o.observer()})
+		m := c.NewMutex("k", time.Hour)
+		require.NoError(t, m.TryLock(t.Context()), n)
+		require.NoError(t, m.Release())
+		require.NoError(t, c.Close())
+		require.Len(t, o.round, 1)
+		require.NoError(t, o.round[0].Err)
+		require.Equal(t, uint64(1), c.Stats().Released)
+		require.ErrorIs(t, m.Release(), ErrNotHeld)
+	}
+	c := openedWith(t, Config{Masters: masters.Addrs()})
+	m := c.NewMutex("k", time.Hour)
+	require.NoError(t, m.TryLock(t.Context()))
+	require.NoError(t, c.Close())
+	require.ErrorIs(t, m.Release(), ErrClosed)
+}
+
+// Many processes take a lock and release it without waiting: never do two hold it.
+func TestReleasesKeepExclusion(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	var inside sync.Mutex
+	var all sync.WaitGroup
+	for _, c := range openedTimes(t, 4, Config{Masters: masters.Addrs()}) {
+		all.Go(func() {
+			m := c.NewMutex("k", time.Minute)
+			for range 100 {
+				if err := m.Lock(t.Context()); err != nil {
+					t.Error(err)
+					return
+				}
+				if !inside.TryLock() {
+					t.Error("two hold it")
+					return
+				}
+				inside.Unlock()
+				if err := m.Release(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	conntest.AllEnd(t, "all have had it", &all)
+}

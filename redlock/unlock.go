@@ -1,0 +1,177 @@
+package redlock
+
+import (
+	"context"
+	"time"
+)
+
+// Unlock releases the lock. The release goes to every master, whatever becomes of ctx, which
+// bounds only the wait for the answers. A master that cannot be reached gets it when it is back,
+// or the key ends with its TTL. Afterwards the Mutex is unlocked, whatever Unlock returns, and
+// its KeepAlives have ended.
+//
+//	what the masters say                  returned
+//	a quorum deleted the key              nil: the lock was held until now,
+//	                                      unless it was known to be lost
+//	so many had not got it any more
+//	that no quorum can have had it        ErrNotHeld
+//	neither, and its validity had ended
+//	before Unlock was called              ErrNotHeld
+//	neither, and ctx ended before         the context's error
+//	neither, and it was still valid       ErrNoQuorum
+//	not asked: the Mutex is unlocked      ErrNotHeld
+//	not asked: the client is closed       ErrClosed
+//
+// With [WithMinHold] the key is left for a while, instead of deleted, if its time has not come, and the
+// rest is so all the same: nil says that a quorum had the key still. UnlockNow deletes it.
+//
+// After ErrNotHeld, another may have held the lock before Unlock was called, and exclusion may
+// have been broken. After ErrNoQuorum or the context's error, nothing was broken: only nobody
+// knows yet whether the lock is free. The error is a *RoundError.
+func (m *Mutex) Unlock(ctx context.Context) error {
+	m.of()
+	if m.invalid != nil {
+		return m.invalid
+	}
+	if e := m.unlock(ctx, true); e != nil {
+		return e
+	}
+	return nil
+}
+
+// UnlockNow is Unlock, but leaves nothing on the masters if the Mutex was made with [WithMinHold]: the
+// lock is free for the next one. It is for work that has failed.
+func (m *Mutex) UnlockNow(ctx context.Context) error {
+	m.of()
+	if m.invalid != nil {
+		return m.invalid
+	}
+	if e := m.unlock(ctx, false); e != nil {
+		return e
+	}
+	return nil
+}
+
+// Release is Unlock, but waits for no master: the release is written to all of them, and Release returns. So
+// a lock costs one round trip instead of two. It is for whoever has nothing to do with what an Unlock
+// returns, and has the time that it takes.
+//
+// The release cannot be overtaken: to each master there is one connection, and commands keep their order
+// on it. So the next attempt of this process, on any Mutex, finds the lock free, unless somebody else has
+// come. A master that is away gets it when it is back, and Close lingers for it, as with Unlock.
+//
+// What the masters say is told to the [Observer], with a context that never ends, and to [Stats]
+// (Released, ReleaseFailed), when their answers are read: by the next operation of the client, or within
+// 25 ms. Round.Took lasts until then.
+//
+// It returns an error that wraps ErrNotHeld if the Mutex is unlocked, or if its validity has ended by our own
+// clock, and ErrClosed if the client is closed. With [WithSecond] it does not wait for the second lock
+// either, and the order in which the two are free is not known.
+func (m *Mutex) Release() error {
+	c := m.of()
+	if m.invalid != nil {
+		return m.invalid
+	}
+	r := c.releases.take()
+	closed := false
+	select {
+	case <-c.closed:
+		closed = true
+	default:
+	}
+	was := m.part(overdue, r, true, r.told)
+	switch {
+	case was == stateUnlocked:
+		c.releases.put(r)
+		return unasked(opUnlock, m.key, ErrNotHeld, "not locked")
+	case closed:
+		return unasked(opUnlock, m.key, ErrClosed, "")
+	case was.over():
+		return unasked(opUnlock, m.key, ErrNotHeld, "its validity had ended")
+	}
+	return nil
+}
+
+// unlock releases the lock and waits for the masters. stay says that it is to be left for its least time.
+func (m *Mutex) unlock(ctx context.Context, stay bool) *RoundError {
+	c := m.client
+	r := c.releases.take()
+	defer c.releases.put(r)
+	if m.part(ctx, r, stay, nil) == stateUnlocked {
+		return unasked(opUnlock, m.key, ErrNotHeld, "not locked")
+	}
+	err := c.rounds.Wait(ctx, &r.op)
+	e := r.land(err)
+	if e != nil {
+		e.blame(ctx, err)
+	}
+	c.tell(ctx, opUnlock, m.key, &r.call, 0, e)
+	return e
+}
+
+// part makes the Mutex one that is not locked, and posts the release, if it was locked. It returns how it was.
+// told is told how the release was decided; without one somebody waits for that. ctx is for the second
+// lock. With told, the release may be another's when part returns.
+func (m *Mutex) part(ctx context.Context, r *release, stay bool, told func(error)) (was state) {
+	c := m.client
+	c.rechecker.remove(&m.hold) // before: a lock that is installed from now on is added again
+	m.mu.Lock()
+	now := c.now()
+	was = m.state(now)
+	if was == stateUnlocked {
+		m.mu.Unlock()
+		return was
+	}
+	since, until, rest := m.since, m.until, time.Duration(0)
+	if stay {
+		rest = m.rest(c.now)
+	}
+	r.leave(&m.spec, m.token, rest)
+	r.key, r.was, r.failed = m.key, was, nil
+	if r.held = 0; since != 0 {
+		r.held = now - since
+	}
+	_, slot, _ := cutSlot(r.token)
+	keeps, second := m.reset()
+	m.mu.Unlock()
+	if keeps != nil || second != nil {
+		over := c.renewer.retire(keeps)
+		finished := false
+		defer func() {
+			if !finished { // a context has panicked: the release goes out nevertheless
+				defer m.released(slot, rest)
+				defer c.rounds.Send(&r.op)
+				second.giveUp()
+			}
+		}()
+		c.renewer.finish(over)
+		if second != nil {
+			r.failed = second.unlockWithin(ctx, until-now)
+			second = nil
+		}
+		finished = true
+	}
+
+	if r.op.Told = told; told != nil && len(r.op.Fallback) > 0 {
+		// A master that does not know the script would be told its text after what the caller asks
+		// next. The text costs it some microseconds.
+		r.op.Command = r.op.Fallback
+	}
+	c.rounds.Post(r.one[:]...)
+	// From here on a local waiter's attempt follows the release on every
+	// connection: it need not wait for the answers.
+	m.released(slot, rest)
+	if since != 0 {
+		c.watches.noteReleased(now, since, m.names()...)
+		c.stats.hold.add(now - since)
+	}
+	return was
+}
+
+// released tells the lines that the lock is free, if it is. Otherwise the first of them looks when its
+// time has come.
+func (m *Mutex) released(slot int, rest time.Duration) {
+	if rest == 0 {
+		m.client.lines.released(slot, m.names()...)
+	}
+}
