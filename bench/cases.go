@@ -84,6 +84,12 @@ func Cases() []Case {
 		with("fence", "a lock with a fence and one without: one caller, 256 goroutines with a key each, and five processes that want one lock", func(k *Case) {
 			k.drive, k.group = compareFence, groupFence
 		}),
+		with("release", "one caller takes a lock and releases it, and waits for the release or not", func(k *Case) { k.group = groupRelease }),
+		with("release-N=1", "the same on one master", func(k *Case) { k.group, k.N = groupRelease, 1 }),
+		with("release-delay=1ms", "the same with masters 1 ms away", func(k *Case) { k.group, k.Delay = groupRelease, time.Millisecond }),
+		with("release-goroutines=256", "256 goroutines, a key each", func(k *Case) {
+			k.group, k.Goroutines, k.Keys, k.metric = groupRelease, 256, 256, mean
+		}),
 		with("kinds", "locks of each kind and plain ones: one caller, and 64", ofKinds),
 		with("kinds-N=1", "the same on one master, with what users write by hand there: on a quorum there is none", func(k *Case) { ofKinds(k); k.N = 1 }),
 		with("handover", "a lock passes from one process to another that waits for it; from the call of Unlock to the return of Lock", handedOver),

@@ -85,9 +85,10 @@ const (
 
 // Groups of contestants that are measured against redburst alone: it with another option, mostly.
 const (
-	groupFence = "fence"
-	groupKinds = "kinds"
-	groupLead  = "lead"
+	groupFence   = "fence"
+	groupKinds   = "kinds"
+	groupLead    = "lead"
+	groupRelease = "release"
 )
 
 // Floor reports whether the contestant is the floor.
@@ -105,6 +106,7 @@ func Contestants() []Contestant {
 		{Name: ours, Open: openRedburst(), waits: true, quick: true},
 		{Name: ours + "-fence", Open: openRedburst(redlock.WithFence()), waits: true, quick: true, group: groupFence},
 	}
+	all = append(all, releasing())
 	all = append(all, kinds()...)
 	if haveEtcd() {
 		all = append(all, Contestant{Name: "etcd-election", Open: openEtcd, waits: true, quick: true, group: groupLead})
