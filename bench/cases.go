@@ -90,6 +90,7 @@ func Cases() []Case {
 		with("release-goroutines=256", "256 goroutines, a key each", func(k *Case) {
 			k.group, k.Goroutines, k.Keys, k.metric = groupRelease, 256, 256, mean
 		}),
+		with("second", "a lock of etcd, by itself and behind redburst", func(k *Case) { k.drive, k.group, k.least = compareSecond, groupSecond, time.Second }),
 		with("kinds", "locks of each kind and plain ones: one caller, and 64", ofKinds),
 		with("kinds-N=1", "the same on one master, with what users write by hand there: on a quorum there is none", func(k *Case) { ofKinds(k); k.N = 1 }),
 		with("handover", "a lock passes from one process to another that waits for it; from the call of Unlock to the return of Lock", handedOver),

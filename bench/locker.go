@@ -89,6 +89,7 @@ const (
 	groupKinds   = "kinds"
 	groupLead    = "lead"
 	groupRelease = "release"
+	groupSecond  = "second"
 )
 
 // Floor reports whether the contestant is the floor.
@@ -107,6 +108,7 @@ func Contestants() []Contestant {
 		{Name: ours + "-fence", Open: openRedburst(redlock.WithFence()), waits: true, quick: true, group: groupFence},
 	}
 	all = append(all, releasing())
+	all = append(all, seconds()...)
 	all = append(all, kinds()...)
 	if haveEtcd() {
 		all = append(all, Contestant{Name: "etcd-election", Open: openEtcd, waits: true, quick: true, group: groupLead})

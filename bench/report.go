@@ -140,6 +140,8 @@ func (r Report) markdown(pictures []picture) []byte {
 			res.writeKinds(&b)
 		case k.group == groupFence:
 			res.writeFence(&b)
+		case k.group == groupSecond:
+			res.writeSecond(&b)
 		case k.group == groupRelease:
 			res.writeBeside(&b)
 		case k.group == groupLead:
