@@ -366,7 +366,7 @@ func TestReadme(t *testing.T) {
 						require.FileExists(t, words[i+1])
 					}
 				}
-			case "systemctl", "export":
+			case "systemctl", "export", "GOBIN=/usr/local/bin":
 				continue
 			default:
 				t.Errorf("nobody has tried %q", line)

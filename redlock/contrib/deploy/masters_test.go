@@ -279,7 +279,7 @@ func TestTheUserMayTakeEveryKindOfLock(t *testing.T) {
 	}
 	const login = "AUTH locker change-me"
 	for _, port := range d.ports {
-		native := !strings.Contains(talk(port, login, "DELEX a")+talk(port, login, "DELIFEQ a b"), "unknown command")
+		native := strings.Count(talk(port, login, "DELEX a")+talk(port, login, "DELIFEQ a b"), "unknown command") < 2
 		if refused := talk(port, login, "INFO errorstats"); !native { // newer servers have commands that README.md leaves out
 			require.NotContains(t, refused, "NOPERM", "it may do all that it tries")
 		}
