@@ -316,7 +316,7 @@ func TestTheLockOutlivesTheClient(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	begun, done := make(chan struct{}, 10), make(chan struct{})
-	s := serve(t, masters, idempotency.Config{}, func(w http.ResponseWriter, r *http.Request) {
+	s := serve(t, masters, idempotency.Config{Store: &failing{}}, func(w http.ResponseWriter, r *http.Request) {
 		begun <- struct{}{}
 		await(t, done)
 		fmt.Fprint(w, "done")
@@ -391,9 +391,13 @@ func (f *failing) Load(ctx context.Context, id string, fence uint64) (*idempoten
 	return f.Memory.Load(ctx, id, fence)
 }
 
+// Save minds its context, too.
 func (f *failing) Save(ctx context.Context, id string, fence uint64, a *idempotency.Answer) error {
 	if f.save.Load() {
 		return errStore
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	return f.Memory.Save(ctx, id, fence, a)
 }
