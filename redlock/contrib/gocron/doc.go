@@ -35,7 +35,7 @@
 //
 // With an Elector, that context is [Elector.Term].
 //
-// gocron tells nobody why a job was skipped, but gocron.AfterLockError does: its error is the one of
+// The listener gocron.AfterLockError is told why a job was skipped. Its error is the one of
 // [redlock.Client.Do]. One that wraps redlock.ErrHeld means that another process has the job. Anything
 // else means that perhaps nobody has.
 //

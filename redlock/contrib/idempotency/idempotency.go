@@ -8,12 +8,13 @@
 // # Answers
 //
 //	400  the key is missing (if it is required) or malformed
-//	409  the same key is being worked on; Retry-After says when to come again
+//	409  the same key is being worked on; Retry-After says when to come again (of several that come
+//	     in the same moment, all can be told so)
 //	413  the body is too large to be compared
 //	422  the key was used for another request: another method, target or body
 //	503  the masters or the store do not answer: nothing was done
 //
-// Anything else is the handler's own answer, or a repetition of it, which has the header
+// Their bodies are those of RFC 9457. Anything else is the handler's own answer, or a repetition of it, which has the header
 // Idempotency-Replayed: true. Only POST and PATCH are looked at: other methods are safe to repeat.
 //
 // # Which answers are stored

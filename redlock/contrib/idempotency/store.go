@@ -12,7 +12,8 @@ import (
 // ErrStale is the error of a Store for a fence that is lower than one it has seen.
 var ErrStale = errors.New("idempotency: a later request has the key")
 
-// A Store keeps the answers. All processes need the same. For each id it has the highest fence that it
+// A Store keeps the answers. All processes need the same: the example of this package is one over
+// database/sql. For each id it has the highest fence that it
 // has seen, and the answer, if there is one. It must keep both for longer than clients repeat their
 // requests, and than a process can be paused.
 type Store interface {
