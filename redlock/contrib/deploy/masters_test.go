@@ -209,8 +209,11 @@ func replaced(t *testing.T, old, new string) func(conf, users string) (string, s
 func TestTheDoctorIsContent(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, nil)
-	doctor := []string{commandLine(t), "doctor", "--strict", "--try", "lock:doctor", "--ttl", "1m"} // a minute: a busy machine answers late
+	doctor := []string{commandLine(t), "doctor", "--strict", "--try", "lock:doctor", "--ttl", "1m"}
 	out, status := d.redlockCommand(t, doctor...)
+	for begun := time.Now(); strings.Contains(out, "later than a round waits") && time.Since(begun) < deadline; { // as a busy machine does
+		out, status = d.redlockCommand(t, doctor...)
+	}
 	require.Zero(t, status, out)
 	require.Contains(t, out, "Nothing is wrong.")
 }
