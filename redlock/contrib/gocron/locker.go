@@ -33,7 +33,8 @@ var _ gocron.Locker = (*Locker)(nil)
 //
 //   - Without WithWait, a run makes one attempt. Many processes that tick in the same moment can
 //     split the masters' votes, and then none has the lock. A WithWait of a second lets one of them
-//     have it. It needs WithMinHold, or those that waited run the job, too.
+//     have it. It needs WithMinHold, or those that waited run the job, too. It must be shorter than
+//     the period.
 //   - WithHoldOnError changes nothing: every run counts as a success.
 func NewLocker(client *redlock.Client, prefix string, ttl time.Duration, opts ...redlock.Option) *Locker {
 	opts = append([]redlock.Option{redlock.WithWait(0)}, opts...)
