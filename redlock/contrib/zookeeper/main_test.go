@@ -4,10 +4,6 @@ package zookeeper
 
 import (
 	"errors"
-	"fmt"
-	"net"
-	"os"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -35,23 +31,11 @@ func calm(t testing.TB) *zookeepertest.Ensemble {
 
 // TestMain fails if goroutines are left.
 func TestMain(m *testing.M) {
-	if l, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
-		l.Close()
-	}
-	before := runtime.NumGoroutine()
-	code := m.Run()
-	if shared.ensemble != nil {
-		shared.ensemble.Close()
-	}
-	for deadline := time.Now().Add(20 * time.Second); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			buf := make([]byte, 1<<20)
-			fmt.Fprintln(os.Stderr, "goroutines are left:\n"+string(buf[:runtime.Stack(buf, true)]))
-			code = 1
-			break
+	secondtest.Main(m, func() {
+		if shared.ensemble != nil {
+			shared.ensemble.Close()
 		}
-	}
-	os.Exit(code)
+	})
 }
 
 // start starts an ensemble that ends with the test.

@@ -10,11 +10,12 @@ import (
 )
 
 func TestPair(t *testing.T) {
-	e := calm(t)
 	t.Parallel()
-	p := secondtest.NewProxy(t, e.Addrs[0])
-	s := storeOf(t, e, "/pair", WithTimeout(2*time.Second))
-	s.Pair(t, p, func(t testing.TB) secondtest.Second {
-		return newSecond(t, []string{p.Addr}, WithRoot("/pair"), WithTimeout(2*time.Second))
+	e := calm(t)
+	secondtest.Pair(t, func(t testing.TB) (secondtest.Store, *secondtest.Proxy, func(testing.TB) secondtest.Second) {
+		p, root := secondtest.NewProxy(t, e.Addrs[0]), "/"+t.Name()
+		return storeOf(t, e, root, WithTimeout(2*time.Second)), p, func(t testing.TB) secondtest.Second {
+			return newSecond(t, []string{p.Addr}, WithRoot(root), WithTimeout(2*time.Second))
+		}
 	})
 }

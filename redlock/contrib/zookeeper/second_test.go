@@ -8,6 +8,7 @@ import (
 )
 
 func TestSecond(t *testing.T) {
+	t.Parallel()
 	s := storeOf(t, calm(t), "/test/second", WithTimeout(4*time.Second))
 	s.Run(t)
 }

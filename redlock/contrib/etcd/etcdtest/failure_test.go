@@ -23,7 +23,7 @@ import (
 func TestForeignMutexesAreExcludedAndExclude(t *testing.T) {
 	t.Parallel()
 	c := calm(t)
-	s := storeOf(c, "foreign/")
+	s := storeOf(t, c, "foreign/")
 	second := newSecond(t, c.Client(t), etcd.WithPrefix("foreign/"))
 	session, err := concurrency.NewSession(c.Client(t))
 	require.NoError(t, err)
@@ -58,7 +58,7 @@ func TestContextEndsBeforeAnotherHasTheLock(t *testing.T) {
 			t.Parallel()
 			p := secondtest.NewProxy(t, c.Addrs[0])
 			a := newSecond(t, c.Client(t, p.Addr), etcd.WithPrefix(prefix), etcd.WithTTL(2*time.Second))
-			s := storeOf(c, prefix, etcd.WithTTL(2*time.Second))
+			s := storeOf(t, c, prefix, etcd.WithTTL(2*time.Second))
 			l := secondtest.MustLock(t, a, "k")
 			if name == "after renewals" {
 				time.Sleep(2500 * time.Millisecond)
@@ -80,8 +80,7 @@ func TestCancelledAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	c := calm(t)
 	p := secondtest.NewProxy(t, c.Addrs[0])
-	s := storeOf(c, "cancel/")
-	s.Line(t, "") // its client ends with this test
+	s := storeOf(t, c, "cancel/")
 	s.CancelledAtEveryPoint(t, p, func(t testing.TB) secondtest.Second {
 		return newSecond(t, c.Client(t, p.Addr), etcd.WithPrefix("cancel/"))
 	})
@@ -93,8 +92,7 @@ func TestLatePutFails(t *testing.T) {
 	c := calm(t)
 	for name, take := range takes {
 		t.Run(name, func(t *testing.T) {
-			s := storeOf(c, "late/"+name+"/")
-			s.Line(t, "k")
+			s := storeOf(t, c, "late/"+name+"/")
 			var hold atomic.Bool
 			late := make(chan func() error, 1)
 			client := NewClient(t, clientv3.Config{Endpoints: c.Addrs, DialOptions: []grpc.DialOption{
@@ -168,8 +166,7 @@ func TestAnswerOfUnlockIsLost(t *testing.T) {
 func TestMembersFail(t *testing.T) {
 	t.Parallel()
 	c := start(t, 3)
-	s := storeOf(c, "three/", etcd.WithTTL(3*time.Second))
-	s.Line(t, "k")
+	s := storeOf(t, c, "three/", etcd.WithTTL(3*time.Second))
 	second := s.Open(t)
 	l := secondtest.MustLock(t, second, "k")
 
@@ -222,8 +219,7 @@ func TestMembersFail(t *testing.T) {
 func TestLeadersFail(t *testing.T) {
 	t.Parallel()
 	c := start(t, 3)
-	s := storeOf(c, "leaders/", etcd.WithTTL(2*time.Second))
-	s.Line(t, "k")
+	s := storeOf(t, c, "leaders/", etcd.WithTTL(2*time.Second))
 	s.Chaos(t, []secondtest.Second{s.Open(t), s.Open(t)}, 6*time.Second, func(n int) {
 		leader := c.leader(t)
 		m, other := c.Members[leader], c.Members[(leader+1)%3]

@@ -4,15 +4,13 @@ package etcdtest
 
 import (
 	"context"
-	"fmt"
-	"net"
-	"os"
-	"runtime"
+	"errors"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/redburst/redburst/redlock/contrib/etcd"
@@ -35,23 +33,11 @@ func calm(t testing.TB) *Cluster {
 // TestMain fails if goroutines are left.
 func TestMain(m *testing.M) {
 	Main()
-	if l, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
-		l.Close()
-	}
-	before := runtime.NumGoroutine()
-	code := m.Run()
-	if shared.cluster != nil {
-		shared.cluster.Close()
-	}
-	for deadline := time.Now().Add(20 * time.Second); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			buf := make([]byte, 1<<20)
-			fmt.Fprintln(os.Stderr, "goroutines are left:\n"+string(buf[:runtime.Stack(buf, true)]))
-			code = 1
-			break
+	secondtest.Main(m, func() {
+		if shared.cluster != nil {
+			shared.cluster.Close()
 		}
-	}
-	os.Exit(code)
+	})
 }
 
 // start starts a cluster that ends with the test.
@@ -70,25 +56,16 @@ func newSecond(t testing.TB, client *clientv3.Client, opts ...etcd.Option) *etcd
 }
 
 // storeOf says how the common tests use a cluster.
-func storeOf(c *Cluster, prefix string, opts ...etcd.Option) secondtest.Store {
-	opts = append(opts, etcd.WithPrefix(prefix))
-	var looking sync.Mutex
-	var client *clientv3.Client
-	look := func(t testing.TB) *clientv3.Client {
-		looking.Lock()
-		defer looking.Unlock()
-		if client == nil {
-			client = c.Client(t)
-		}
-		return client
-	}
+func storeOf(t testing.TB, c *Cluster, prefix string, opts ...etcd.Option) secondtest.Store {
+	opts = append(opts[:len(opts):len(opts)], etcd.WithPrefix(prefix))
+	look := c.Client(t)
+	named := newSecond(t, look, opts...)
 	return secondtest.Store{
 		Open: func(t testing.TB) secondtest.Second { return newSecond(t, c.Client(t), opts...) },
 		Line: func(t testing.TB, key string) int {
-			line := newSecond(t, look(t), opts...).Prefix(key) + "/"
 			for ctx := secondtest.Background(t); ; { // one member after the other
 				try, cancel := context.WithTimeout(ctx, time.Second)
-				answer, err := look(t).Get(try, line, clientv3.WithPrefix(), clientv3.WithCountOnly())
+				answer, err := look.Get(try, named.Prefix(key)+"/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 				cancel()
 				if err == nil {
 					return int(answer.Count)
@@ -97,11 +74,13 @@ func storeOf(c *Cluster, prefix string, opts ...etcd.Option) secondtest.Store {
 			}
 		},
 		End: func(t testing.TB) {
-			leases, err := look(t).Leases(secondtest.Background(t))
+			all, err := look.Get(secondtest.Background(t), prefix, clientv3.WithPrefix())
 			require.NoError(t, err)
-			for _, l := range leases.Leases {
-				_, err := look(t).Revoke(secondtest.Background(t), l.ID)
-				require.NoError(t, err)
+			for _, kv := range all.Kvs {
+				_, err := look.Revoke(secondtest.Background(t), clientv3.LeaseID(kv.Lease))
+				if !errors.Is(err, rpctypes.ErrLeaseNotFound) { // it has several keys
+					require.NoError(t, err)
+				}
 			}
 		},
 	}

@@ -11,12 +11,12 @@ import (
 )
 
 func TestPair(t *testing.T) {
-	c := start(t, 1) // as it ends sessions
 	t.Parallel()
-	p := secondtest.NewProxy(t, c.Addrs[0])
-	s := storeOf(c, "pair/", etcd.WithTTL(2*time.Second))
-	s.Line(t, "")
-	s.Pair(t, p, func(t testing.TB) secondtest.Second {
-		return newSecond(t, c.Client(t, p.Addr), etcd.WithPrefix("pair/"), etcd.WithTTL(2*time.Second))
+	c := calm(t)
+	secondtest.Pair(t, func(t testing.TB) (secondtest.Store, *secondtest.Proxy, func(testing.TB) secondtest.Second) {
+		p, prefix := secondtest.NewProxy(t, c.Addrs[0]), t.Name()+"/"
+		return storeOf(t, c, prefix, etcd.WithTTL(2*time.Second)), p, func(t testing.TB) secondtest.Second {
+			return newSecond(t, c.Client(t, p.Addr), etcd.WithPrefix(prefix), etcd.WithTTL(2*time.Second))
+		}
 	})
 }

@@ -26,8 +26,9 @@ type pair struct {
 	through func(t testing.TB) Second // opens a Second whose traffic passes the proxy
 }
 
-// Pair tests locks on real masters with the store behind them. through opens a Second whose traffic passes p.
-func (s Store) Pair(t *testing.T, p *Proxy, through func(t testing.TB) Second) {
+// Pair tests locks on real masters with a store behind them. Each test has a store of its own, and a proxy. through opens a
+// Second whose traffic passes the proxy.
+func Pair(t *testing.T, open func(t testing.TB) (s Store, p *Proxy, through func(t testing.TB) Second)) {
 	for name, test := range map[string]func(*pair, *testing.T){
 		"BothAreTakenAndGivenUp":           (*pair).bothAreTakenAndGivenUp,
 		"OneHolderAtATime":                 (*pair).oneHolderAtATime,
@@ -39,7 +40,10 @@ func (s Store) Pair(t *testing.T, p *Proxy, through func(t testing.TB) Second) {
 		"CancelledAtEveryPoint":            (*pair).cancelledAtEveryPoint,
 	} {
 		t.Run(name, func(t *testing.T) {
-			test(&pair{Store: s, masters: redlocktest.Start(t, 3), proxy: p, through: through}, t)
+			t.Parallel()
+			p := &pair{masters: redlocktest.Start(t, 3)}
+			p.Store, p.proxy, p.through = open(t)
+			test(p, t)
 		})
 	}
 }
