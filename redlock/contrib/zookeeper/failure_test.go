@@ -4,12 +4,14 @@ package zookeeper
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/contrib/internal/secondtest"
 	"github.com/redburst/redburst/redlock/contrib/zookeeper/zookeepertest"
@@ -167,6 +169,48 @@ func TestNumbers(t *testing.T) {
 	for _, name := range []string{"", "lock", "lock-1", "lock-99999999999", "lock-00000000a"} {
 		_, ok := number(name)
 		require.False(t, ok, name)
+	}
+}
+
+func TestNearestBefore(t *testing.T) {
+	for _, test := range []struct {
+		names string
+		own   string
+		want  string
+		there bool
+	}{
+		{"l-0000000001", "l-0000000001", "", true},
+		{"l-0000000001 l-0000000002 l-0000000003 l-0000000004", "l-0000000003", "l-0000000002", true},
+		{"l-0000000005 x__lock__0000000002 hello l-1 l-0000000004", "l-0000000004", "x__lock__0000000002", true},
+		{"l-0000000005", "l-0000000004", "", false},
+		{"l-0000000003", "l-0000000004", "l-0000000003", false},
+		{"l-2147483646 l-2147483647 l--2147483648 l--2147483647", "l--2147483648", "l-2147483647", true},
+		{"l-2147483647 l--2147483648", "l-2147483647", "", true},
+		{"l--000000001 l-0000000000", "l-0000000000", "l--000000001", true},
+	} {
+		before, there := nearestBefore(strings.Fields(test.names), test.own)
+		require.Equal(t, test.want, before, test)
+		require.Equal(t, test.there, there, test)
+	}
+}
+
+// A heartbeat is a write, and counts from when the one before was sent.
+func TestHeartbeat(t *testing.T) {
+	t.Parallel()
+	e := start(t, 1) // where nobody else writes
+	second := newSecond(t, e.Addrs, WithTimeout(time.Minute))
+	before := conn.Now()
+	require.NoError(t, secondtest.MustLock(t, second, "k").Unlock(secondtest.Background(t)))
+	s := second.store.lastSession()
+	for range 4 {
+		opened, zxid := conn.Now(), zookeepertest.Zxid(e.Addrs[0])
+		require.NotEmpty(t, zxid)
+		span, err := s.Renew(secondtest.Background(t))
+		require.NoError(t, err)
+		require.Greater(t, span.From, before)
+		require.Less(t, span.From, opened)
+		require.NotEqual(t, zxid, zookeepertest.Zxid(e.Addrs[0]))
+		before = opened
 	}
 }
 

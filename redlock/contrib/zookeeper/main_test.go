@@ -66,6 +66,16 @@ func storeOf(t testing.TB, e *zookeepertest.Ensemble, root string, opts ...Optio
 			return newSecond(t, e.Addrs, append(opts, WithDialer(sessions.Dial))...)
 		},
 		End: sessions.End,
+		Clear: func(t testing.TB, key string) {
+			names, _, err := client.Children(named.Path(key))
+			require.NoError(t, err)
+			var all []any // at once: the first must not be the waiter's for a moment
+			for _, name := range names {
+				all = append(all, &zk.DeleteRequest{Path: named.Path(key) + "/" + name, Version: -1})
+			}
+			_, err = client.Multi(all...)
+			require.NoError(t, err)
+		},
 		Line: func(t testing.TB, key string) int {
 			for ctx := secondtest.Background(t); ; time.Sleep(10 * time.Millisecond) {
 				_, err := client.Sync(named.Path(key))

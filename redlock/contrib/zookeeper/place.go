@@ -129,26 +129,31 @@ func (p *place) before(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	own, ok := number(p.path)
-	if !ok {
-		return "", fmt.Errorf("the node %q has no number", p.path)
+	before, there := nearestBefore(names, strings.TrimPrefix(p.path, p.line+"/"))
+	switch {
+	case !there:
+		return "", fmt.Errorf("its node %q was deleted while it waited", p.path)
+	case before == "":
+		return "", nil
 	}
-	there, nearest, before := false, int32(0), ""
+	return p.line + "/" + before, nil
+}
+
+// nearestBefore returns the name before our own, or "" if that is the first, and whether ours is there.
+func nearestBefore(names []string, own string) (before string, there bool) {
+	ours, _ := number(own)
+	nearest := int32(0)
 	for _, name := range names {
 		n, ok := number(name)
-		if name = p.line + "/" + name; name == p.path {
+		// Numbers wrap around, so what counts is how far they are apart.
+		switch distance := ours - n; {
+		case name == own:
 			there = true
-			continue
-		}
-		// Numbers wrap around.
-		if distance := own - n; ok && distance > 0 && (before == "" || distance < nearest) {
+		case ok && distance > 0 && (before == "" || distance < nearest):
 			nearest, before = distance, name
 		}
 	}
-	if !there {
-		return "", fmt.Errorf("its node %q was deleted while it waited", p.path)
-	}
-	return before, nil
+	return before, there
 }
 
 // number is what the name of a sequential node ends with: ten characters or more, as %010d prints it.

@@ -4,11 +4,13 @@ package etcdtest
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"google.golang.org/grpc"
@@ -139,7 +141,70 @@ var takes = map[string]func(redlock.Second) func(context.Context, string) (redlo
 	"Lock":    func(s redlock.Second) func(context.Context, string) (redlock.SecondLock, error) { return s.Lock },
 }
 
-// An answer that is lost is not a lock that is lost: the put is found, or it is given up.
+// A put whose answer is lost is repeated, and finds that it is there.
+func TestAnswerOfPutIsLost(t *testing.T) {
+	t.Parallel()
+	c := calm(t)
+	for name, take := range takes {
+		t.Run(name, func(t *testing.T) {
+			prefix := "lost/" + name + "/"
+			s := storeOf(t, c, prefix)
+			var lose atomic.Bool
+			client := NewClient(t, clientv3.Config{Endpoints: c.Addrs, DialOptions: []grpc.DialOption{
+				grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+					invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+					err := invoke(ctx, method, req, reply, cc, opts...)
+					if method == "/etcdserverpb.KV/Txn" && lose.CompareAndSwap(true, false) {
+						<-ctx.Done()
+						return status.FromContextError(ctx.Err()).Err()
+					}
+					return err
+				}),
+			}})
+			second := newSecond(t, client, etcd.WithPrefix(prefix), etcd.WithTTL(3*time.Second))
+			before := secondtest.MustLock(t, second, "k")
+			require.NoError(t, before.Unlock(secondtest.Background(t)))
+			lose.Store(true)
+			l, err := take(second)(secondtest.Background(t), "k")
+			require.NoError(t, err)
+			require.Greater(t, l.Fence(), before.Fence())
+			s.AwaitLine(t, "k", 1)
+			require.NoError(t, l.Unlock(secondtest.Background(t)))
+			s.AwaitLine(t, "k", 0)
+		})
+	}
+}
+
+// A renewal that no read confirms is one of a leader that may have been replaced. It does not count.
+func TestRenewalCountsIfItIsConfirmed(t *testing.T) {
+	t.Parallel()
+	c := calm(t)
+	for name, spoil := range map[string]func(reply any) error{
+		"an error":     func(any) error { return status.Error(codes.Unavailable, "no leader") },
+		"another term": func(reply any) error { reply.(*pb.RangeResponse).Header.RaftTerm++; return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := NewClient(t, clientv3.Config{Endpoints: c.Addrs, DialOptions: []grpc.DialOption{
+				grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+					invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+					err := invoke(ctx, method, req, reply, cc, opts...)
+					if r, ok := req.(*pb.RangeRequest); ok && r.CountOnly {
+						return errors.Join(err, spoil(reply))
+					}
+					return err
+				}),
+			}})
+			second := newSecond(t, client, etcd.WithPrefix(t.Name()), etcd.WithTTL(2*time.Second))
+			l := secondtest.MustLock(t, second, "k")
+			began := time.Now()
+			t.Log(secondtest.Ended(t, l))
+			require.Less(t, time.Since(began), 2*time.Second)
+		})
+	}
+}
+
+// An answer that is lost is not a lock that is lost.
 func TestAnswerOfUnlockIsLost(t *testing.T) {
 	t.Parallel()
 	c := calm(t)

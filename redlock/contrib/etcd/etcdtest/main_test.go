@@ -73,6 +73,10 @@ func storeOf(t testing.TB, c *Cluster, prefix string, opts ...etcd.Option) secon
 				require.NoError(t, ctx.Err(), "%v", err)
 			}
 		},
+		Clear: func(t testing.TB, key string) {
+			_, err := look.Delete(secondtest.Background(t), named.Prefix(key)+"/", clientv3.WithPrefix())
+			require.NoError(t, err)
+		},
 		End: func(t testing.TB) {
 			all, err := look.Get(secondtest.Background(t), prefix, clientv3.WithPrefix())
 			require.NoError(t, err)

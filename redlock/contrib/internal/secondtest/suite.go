@@ -34,6 +34,8 @@ type Store struct {
 	Line func(t testing.TB, key string) int
 	// End has the store end all sessions.
 	End func(t testing.TB)
+	// Clear deletes all places in the line of a key, behind everybody's back.
+	Clear func(t testing.TB, key string)
 }
 
 // Background returns a context that ends with the test, or when the test has hung.
@@ -84,6 +86,7 @@ func (s Store) Run(t *testing.T) {
 		"CloseEndsAll":                  s.closeEndsAll,
 		"EndedSessionIsReplaced":        s.endedSessionIsReplaced,
 		"ManyCancelledAtRandom":         s.manyCancelledAtRandom,
+		"DeletedPlaceIsNoLock":          s.deletedPlaceIsNoLock,
 	} {
 		t.Run(name, test)
 	}
@@ -286,6 +289,23 @@ func (s Store) endedSessionIsReplaced(t *testing.T) {
 	require.NoError(t, again.Context().Err())
 	require.NoError(t, again.Unlock(Background(t)))
 	require.ErrorIs(t, two.Unlock(Background(t)), redlock.ErrNotHeld)
+}
+
+func (s Store) deletedPlaceIsNoLock(t *testing.T) {
+	a, b := s.Open(t), s.Open(t)
+	l := MustLock(t, a, "k")
+	failed := make(chan error, 1)
+	go func() {
+		_, err := b.Lock(Background(t), "k")
+		failed <- err
+	}()
+	s.AwaitLine(t, "k", 2)
+	s.Clear(t, "k")
+	err := <-failed
+	require.Error(t, err)
+	require.NotErrorIs(t, err, redlock.ErrHeld)
+	require.ErrorIs(t, l.Unlock(Background(t)), redlock.ErrNotHeld)
+	s.AwaitLine(t, "k", 0)
 }
 
 func (s Store) manyCancelledAtRandom(t *testing.T) {

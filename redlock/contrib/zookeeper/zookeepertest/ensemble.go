@@ -111,7 +111,13 @@ func Start(n int) (*Ensemble, error) {
 }
 
 // Mode is what a server says it is: standalone, leader, follower; "" if it does not serve.
-func Mode(addr string) string {
+func Mode(addr string) string { return stat(addr, "Mode: ") }
+
+// Zxid is the last transaction that a server knows of.
+func Zxid(addr string) string { return stat(addr, "Zxid: ") }
+
+// stat is what a server says after a label.
+func stat(addr, label string) string {
 	c, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
 		return ""
@@ -120,9 +126,9 @@ func Mode(addr string) string {
 	c.SetDeadline(time.Now().Add(time.Second))
 	io.WriteString(c, "srvr")
 	text, _ := io.ReadAll(c)
-	_, mode, _ := strings.Cut(string(text), "Mode: ")
-	mode, _, _ = strings.Cut(mode, "\n")
-	return mode
+	_, value, _ := strings.Cut(string(text), label)
+	value, _, _ = strings.Cut(value, "\n")
+	return value
 }
 
 func serving(addr string) error {
