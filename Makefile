@@ -59,7 +59,8 @@ contrib-tools: ## install what the tests of contrib need, if it is missing: ZooK
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends zookeeper libslf4j-java default-jre-headless
 
 contrib: need-redis ## test what connects to other systems: the modules under redlock/contrib
-	@set -e; for mod in $(CONTRIB); do echo "$$mod"; (cd $$mod && CI=true $(GO) test -shuffle=on -timeout 10m ./...); done
+	@printf '%s\n' $(CONTRIB) | xargs -P 2 -n 1 sh -c 'said=$$(cd "$$0" && CI=true $(GO) test -shuffle=on -timeout 10m ./... 2>&1); \
+		status=$$?; printf "%s\n%s\n" "$$0" "$$said"; exit $$status'
 
 # The other packages do not use the transport, or through these alone. Of the lock, what depends on it.
 portable: need-redis need-cc ## run the tests on the transport of systems other than Linux
@@ -122,12 +123,12 @@ vuln: ## look for known vulnerabilities, if VULNDB (https://vuln.go.dev) can be 
 	exit $$status
 
 # go vet type-checks the tests, too. For the platform of this machine lint does it.
-build: ## build everything, tests too, for each supported platform
+build: ## build everything, and type-check it, tests too, for each supported platform
 	$(GO) build ./...
 	@set -e; here=$$($(GO) env GOHOSTOS)/$$($(GO) env GOHOSTARCH); for platform in $(PLATFORMS); do \
 		[ $$platform != $$here ] || continue; \
 		echo "$$platform"; export GOOS=$${platform%/*} GOARCH=$${platform#*/}; \
-		CGO_ENABLED=0 $(GO) vet ./...; CGO_ENABLED=0 $(GO) build ./...; \
+		CGO_ENABLED=0 $(GO) vet ./...; \
 	done
 
 # No other target installs anything. These two say what is missing.

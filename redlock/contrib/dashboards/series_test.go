@@ -160,6 +160,9 @@ func lived(t *testing.T) *database {
 		require.NoError(t, m.Unlock(ctx))
 		require.NoError(t, <-done)
 		require.NoError(t, other.Unlock(ctx))
+		both := client.NewMutex("l", 30*time.Second, redlock.WithSecond(open{}))
+		require.NoError(t, both.TryLock(ctx))
+		require.NoError(t, both.Unlock(ctx))
 		d.scraped(t, registry)
 	}
 	masters.Kill(0)
@@ -167,6 +170,15 @@ func lived(t *testing.T) *database {
 	d.scraped(t, registry)
 	return d
 }
+
+// open is a second lock that everybody gets.
+type open struct{}
+
+func (open) TryLock(context.Context, string) (redlock.SecondLock, error) { return open{}, nil }
+func (open) Lock(context.Context, string) (redlock.SecondLock, error)    { return open{}, nil }
+func (open) Context() context.Context                                    { return context.Background() }
+func (open) Fence() uint64                                               { return 1 }
+func (open) Unlock(context.Context) error                                { return nil }
 
 func (d *database) Querier(int64, int64) (storage.Querier, error) { return querier{d}, nil }
 
