@@ -7,18 +7,22 @@ import (
 	"time"
 )
 
+// secondPending is the note of a Lock that ended while it waited for its second lock.
+const secondPending = "its second lock was not taken yet"
+
 // takeSecond takes the second lock of a hold that the masters have just given the lock. It waits for it
 // if wait is set. Meanwhile the lock is kept alive, so that those behind it stay away. If the second
-// lock is not to be had, the masters have theirs back.
-func (r *renewer) takeSecond(ctx context.Context, h *hold, wait bool) (e *RoundError) {
-	h.mu.Lock()
-	token := slices.Clone(h.token)
-	h.mu.Unlock()
+// lock is not to be had, the masters have theirs back. The token is that of the caller's lock: the hold may
+// have another's by now.
+func (r *renewer) takeSecond(ctx context.Context, h *hold, token []byte, wait bool) (e *RoundError) {
 	var b *behind
-	taken := false
+	joined, taken := false, false
 	defer func() { // also if a context, or the Second, panics
-		if !taken {
-			defer r.giveBack(h, token, 0, nil)
+		if taken {
+			return
+		}
+		defer r.giveBack(h, token, 0, nil)
+		if !joined { // or the hold has it
 			b.giveUp()
 		}
 	}()
@@ -31,15 +35,18 @@ func (r *renewer) takeSecond(ctx context.Context, h *hold, wait bool) (e *RoundE
 	}
 	lock, err := take(k, h.key)
 	if err == nil {
-		b = newBehind(lock)
+		b = &behind{lock: lock}
+		b.attach()
+		joined = r.join(h, token, b)
 	}
 	switch {
-	case err == nil && r.join(h, token, b):
-		taken = true
+	case joined:
 		r.core.stats.second.add(r.core.now() - began)
+		k.stop() // before: it asks the caller's context
+		taken = true
 		return nil
 	case ctx.Err() != nil:
-		return unasked(opLock, h.key, nil, "its second lock was not taken yet").endedBy(ctx, ctx.Err())
+		return unasked(opLock, h.key, nil, secondPending).endedBy(ctx, ctx.Err())
 	case k.Err() != nil && errors.Is(context.Cause(k), ErrClosed):
 		return unasked(opLock, h.key, ErrClosed, "")
 	case err == nil || k.Err() != nil:

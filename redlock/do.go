@@ -74,7 +74,10 @@ func (m *Mutex) lockWithin(ctx context.Context, o *options) error {
 	if !errors.As(err, &e) || e.ended == nil || ctx.Err() != nil {
 		return err
 	}
-	if e.reason == nil { // no attempt was finished
+	switch {
+	case e.reason == nil && e.note == secondPending: // another attempt might wait for it for ever
+		e.reason = ErrSecond
+	case e.reason == nil: // no attempt was finished
 		return m.TryLock(ctx)
 	}
 	e.ended, e.cause, e.late = nil, nil, fmt.Sprintf("waited for %v", o.wait)

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -24,13 +23,13 @@ type keep struct {
 	until           atomic.Int64  // end of the lock's validity
 	fence           uint64        // of the lock; 0 without
 	behind          *behind       // its second lock; nil without
-	half            bool          // it keeps the lock only until the second one is taken
 	lifetimeEnd     time.Duration // when it lets go of the lock; conn.Forever if never
 
 	// Guarded by renewer.mu.
 	index   int           // in the heap; -1 once it is over
 	next    time.Duration // when it has to be looked at
 	due     bool          // ... because it is to be renewed then
+	half    bool          // it keeps the lock only until the second one is taken; never changes
 	failure *RoundError   // of the last renewal; nil if that succeeded
 	why     error         // why it is over; nil if somebody has ended it
 
@@ -90,7 +89,11 @@ func (k *keep) end(now time.Duration) error {
 }
 
 // lost reports whether it is over because the lock was lost.
-func (k *keep) lost() bool { return k.why != nil && !k.half && !errors.Is(k.why, ErrMaxLifetime) }
+// It is asked under locks, so it looks no deeper.
+func (k *keep) lost() bool {
+	e, _ := k.why.(*RoundError)
+	return e != nil && !k.half && e.reason != ErrMaxLifetime
+}
 
 // Format prints what the context is of, and nothing that changes meanwhile.
 func (k *keep) Format(s fmt.State, _ rune) {

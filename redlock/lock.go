@@ -140,15 +140,18 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 			if w.since != 0 {
 				waited = m.client.now() - w.since
 			}
-			e := m.try(ctx, waited, w.inTurn, w.likely)
+			token, e := m.try(ctx, waited, w.inTurn, w.likely)
 			if w.told {
 				m.client.stats.told(e)
 				w.told = false
 			}
 			w.secondFailed = false
 			if e == nil && m.second != nil {
-				if e = m.client.renewer.takeSecond(ctx, &m.hold, true); e != nil {
-					w.secondFailed, last = true, e
+				if e = m.client.renewer.takeSecond(ctx, &m.hold, token, true); e != nil {
+					w.secondFailed = true
+					if last == nil || last.reason != ErrSecond { // or that says more than that it was cut
+						last = e
+					}
 				}
 			}
 			if e == nil || e.final() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -192,10 +193,13 @@ func (m *Mutex) Until() time.Time {
 // nothing is left, or nothing is known.
 func (m *Mutex) Remaining() time.Duration {
 	c := m.of()
-	if m.pending() {
+	m.pending()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.until == 0 || m.half() || m.behind.lost() {
 		return 0
 	}
-	return m.remaining(c.now)
+	return m.left(c.now())
 }
 
 // pending looks at the second lock, and reports whether that is still to be taken.
@@ -230,11 +234,12 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 	if m.invalid != nil {
 		return m.invalid
 	}
-	if e := m.try(ctx, 0, false, 0); e != nil {
+	token, e := m.try(ctx, 0, false, 0)
+	if e != nil {
 		return e
 	}
 	if m.second != nil {
-		if e := m.client.renewer.takeSecond(ctx, &m.hold, false); e != nil {
+		if e := m.client.renewer.takeSecond(ctx, &m.hold, token, false); e != nil {
 			m.client.lines.released(0, m.names()...)
 			return e
 		}
@@ -242,13 +247,13 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 	return nil
 }
 
-// try is acquire, and goes on if a slot is taken and others are free.
-func (m *Mutex) try(ctx context.Context, waited time.Duration, inTurn bool, likely mux.Set) *RoundError {
-	e := m.acquire(ctx, waited, inTurn, likely)
+// try is take, and goes on if a slot is taken and others are free.
+func (m *Mutex) try(ctx context.Context, waited time.Duration, inTurn bool, likely mux.Set) (token []byte, e *RoundError) {
+	token, e = m.take(ctx, waited, inTurn, likely)
 	if m.slotted == nil || inTurn { // who asks in turn waits, and looks itself
-		return e
+		return token, e
 	}
-	return m.tryOthers(ctx, e)
+	return nil, m.tryOthers(ctx, e)
 }
 
 // tryOthers goes on after an attempt on a slot, if that is taken: as long as a look shows that others
@@ -280,16 +285,22 @@ func (m *Mutex) namedOwner() string {
 	return m.owner
 }
 
-// acquire is one attempt, after its Lock has waited: in one burst, or in turn where others are
-// known to contend.
+// acquire is take for who has no second lock to take.
 func (m *Mutex) acquire(ctx context.Context, waited time.Duration, inTurn bool, likely mux.Set) *RoundError {
+	_, e := m.take(ctx, waited, inTurn, likely)
+	return e
+}
+
+// take is one attempt, after its Lock has waited: in one burst, or in turn where others are
+// known to contend. It returns the token of a lock whose second one is still to be taken.
+func (m *Mutex) take(ctx context.Context, waited time.Duration, inTurn bool, likely mux.Set) (token []byte, e *RoundError) {
 	c := m.of()
 	if err := ctx.Err(); err != nil {
-		return unasked(opLock, m.key, nil, "").endedBy(ctx, err)
+		return nil, unasked(opLock, m.key, nil, "").endedBy(ctx, err)
 	}
 	m.pending()
 	if m.remaining(c.now) > 0 {
-		return unasked(opLock, m.key, ErrHeld, byThisMutex)
+		return nil, unasked(opLock, m.key, ErrHeld, byThisMutex)
 	}
 	c.guard.use(m.life())
 	m.clearExpired()
@@ -325,9 +336,12 @@ func (m *Mutex) acquire(ctx context.Context, waited time.Duration, inTurn bool, 
 	if e != nil {
 		e.blame(ctx, err)
 	}
+	if e == nil && m.second != nil {
+		token = slices.Clone(k.token)
+	}
 	c.tell(ctx, opLock, m.key, k, left, e)
 	told = true
-	return e
+	return token, e
 }
 
 // attempt asks the masters, and either installs the lock or has what may have been set

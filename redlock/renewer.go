@@ -202,7 +202,10 @@ func (r *renewer) lose(h *hold, token []byte, failure *RoundError) {
 		rest = h.rest(r.core.now) // whoever gives the lock back decides whether it stays
 		return h.lose(token, now)
 	})
-	r.core.undo(&h.spec, token, rest)
+	func() {
+		defer r.core.undo(&h.spec, token, rest) // also if a context panics
+		cancelAll(over)                         // before: another can have the lock from then on
+	}()
 	r.finish(over)
 }
 
@@ -268,7 +271,22 @@ func (r *renewer) close() {
 	}
 	r.arm(0)
 	r.mu.Unlock()
-	r.finish(over)
+	defer r.finish(over)
+	for _, k := range over {
+		if k.half { // whoever waits for its second lock may come too late to give it back
+			r.abandon(k.hold)
+		}
+	}
+}
+
+// abandon gives a lock back whose second is still to be taken.
+func (r *renewer) abandon(h *hold) {
+	h.mu.Lock()
+	half, token := h.half(), slices.Clone(h.token)
+	h.mu.Unlock()
+	if half {
+		r.giveBack(h, token, 0, nil)
+	}
 }
 
 // arm sets the timer to the next event. r.mu is held. Each time the timer is

@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -49,11 +48,8 @@ type behind struct {
 	gone  bool          // it was released; who has taken it out of its hold has this to itself
 }
 
-func newBehind(lock SecondLock) *behind {
-	b := &behind{lock: lock}
-	b.ctx, b.end = context.WithCancel(lock.Context())
-	return b
-}
+// attach asks the lock for its context, which may panic.
+func (b *behind) attach() { b.ctx, b.end = context.WithCancel(b.lock.Context()) }
 
 // look has the lock's own context look whether it is over, which ends ours. No lock is held, as the context
 // may be of any kind.
@@ -67,7 +63,14 @@ func (b *behind) look() {
 func (b *behind) lost() bool { return b != nil && b.ctx.Err() != nil }
 
 // why says how it was lost.
-func (b *behind) why() error { return fmt.Errorf("%w: %w", ErrSecond, apart{context.Cause(b.ctx)}) }
+func (b *behind) why() error { return secondEnded{context.Cause(b.ctx)} }
+
+// secondEnded says how a second lock was lost. It is made under locks, so it does not ask the other system's
+// error for anything yet.
+type secondEnded struct{ cause error }
+
+func (e secondEnded) Error() string   { return ErrSecond.Error() + ": " + e.cause.Error() }
+func (e secondEnded) Unwrap() []error { return []error{ErrSecond, apart{e.cause}} }
 
 // apart is an error of the other system. It is no error of the caller's context, whatever ended there.
 type apart struct{ error }
@@ -110,6 +113,8 @@ func (b *behind) unlock(ctx context.Context) error {
 		b.watch()
 		b.timer.Stop()
 	}
-	defer b.end()
+	if b.end != nil {
+		defer b.end()
+	}
 	return b.lock.Unlock(ctx)
 }

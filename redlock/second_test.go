@@ -366,7 +366,9 @@ func TestWhoCannotReachTheSecondLeavesTheLine(t *testing.T) {
 }
 
 func TestAHoldWithASecondLockIsNotInstalledOver(t *testing.T) {
-	h := hold{behind: newBehind(&otherLock{ctx: context.Background()})}
+	b := &behind{lock: &otherLock{ctx: context.Background()}}
+	b.attach()
+	h := hold{behind: b}
 	defer h.behind.end()
 	require.False(t, h.install(&call{token: []byte("t")}, time.Hour, 1), "it would never be released")
 }
