@@ -213,6 +213,6 @@ func (c *Client) disconnect() error {
 	c.attempts.Unlock()
 	c.renewer.flying.Wait()
 	c.rechecker.running.Wait()
-	c.releases.running.Wait()
+	c.releases.close()
 	return err
 }

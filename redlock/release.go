@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"sync"
 )
 
@@ -13,6 +12,7 @@ type release struct {
 	key    string
 	was    state // of the hold, when it began
 	failed error // how the release of the second lock failed
+	lost   bool  // ... as it was not held any more: asked of that error before the Mux is locked
 
 	told func(error) // landed
 	e    *RoundError // how it failed, for the Observer
@@ -23,7 +23,7 @@ func (r *release) land(err error) *RoundError {
 	c := r.of.core
 	reason := count(r.op.Votes, err).released(r.was.over(), r.was == stateLost)
 	switch {
-	case errors.Is(r.failed, ErrNotHeld):
+	case r.lost:
 		reason = ErrNotHeld
 	case r.failed != nil && reason == nil:
 		reason = ErrSecond
@@ -60,6 +60,7 @@ type releases struct {
 	mu     sync.Mutex // a leaf
 	landed []*release
 	busy   bool
+	over   bool // the client is closed: nobody reports any more
 }
 
 func (all *releases) take() *release {
@@ -73,18 +74,31 @@ func (all *releases) take() *release {
 }
 
 func (all *releases) put(r *release) {
-	r.e, r.failed = nil, nil
+	r.e, r.failed, r.lost = nil, nil, false
 	all.pool.Put(r)
 }
 
 func (all *releases) report(r *release) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
+	if all.over {
+		all.put(r)
+		return
+	}
 	all.landed = append(all.landed, r)
 	if !all.busy {
 		all.busy = true
 		all.running.Go(all.run)
 	}
+}
+
+// close returns when all that have landed are reported. What lands later, as the client is closed, is not:
+// the Observer is told of nothing by a goroutine when Close has returned.
+func (all *releases) close() {
+	all.mu.Lock()
+	all.over = true
+	all.mu.Unlock()
+	all.running.Wait()
 }
 
 func (all *releases) run() {

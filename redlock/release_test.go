@@ -115,7 +115,7 @@ func TestWhatBecomesOfAReleaseIsTold(t *testing.T) {
 		require.Zero(t, r.keys())
 
 		require.NoError(t, m.TryLock(t.Context()))
-		time.Sleep(10 * time.Millisecond) // all masters have it
+		time.Sleep(10 * time.Millisecond) // the lock is taken when a quorum has it: now all have
 		r.set(func(m *fakeMaster) { clear(m.keys) }, 0, 1, 2)
 		require.NoError(t, m.Release(), "nobody knows yet")
 		require.ErrorIs(t, o.last(t).Err, ErrNotHeld)

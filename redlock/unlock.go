@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -127,7 +128,7 @@ func (m *Mutex) part(ctx context.Context, r *release, stay bool, told func(error
 		rest = m.rest(c.now)
 	}
 	r.leave(&m.spec, m.token, rest)
-	r.key, r.was, r.failed = m.key, was, nil
+	r.key, r.was, r.failed, r.lost = m.key, was, nil, false
 	if r.held = 0; since != 0 {
 		r.held = now - since
 	}
@@ -147,6 +148,10 @@ func (m *Mutex) part(ctx context.Context, r *release, stay bool, told func(error
 		c.renewer.finish(over)
 		if second != nil {
 			r.failed = second.unlockWithin(ctx, until-now)
+			r.lost = errors.Is(r.failed, ErrNotHeld)
+			if told != nil && !r.lost && errors.Is(r.failed, context.Canceled) {
+				r.failed = nil // nobody has waited for it
+			}
 			second = nil
 		}
 		finished = true
