@@ -61,7 +61,7 @@ type Op struct {
 	// Told, if set, is called when the operation is decided, with what Wait would have returned:
 	// nobody may wait for the operation then. The votes of masters that have answered are there.
 	// It is called with the Mux locked, at the latest by Close. It must neither block nor call the Mux. The Op
-	// can be reused from then on. The answers are read by whoever drives next, or by the tick.
+	// can be reused from then on. It needs a Command. The answers are read by whoever drives next, or by the tick.
 	Told func(err error)
 	// Keep stores a clone of each judged reply in the votes.
 	Keep bool

@@ -75,8 +75,8 @@ func (m *Mutex) lockWithin(ctx context.Context, o *options) error {
 		return err
 	}
 	switch {
-	case e.reason == nil && e.note == secondPending: // another attempt might wait for it for ever
-		e.reason = ErrSecond
+	case e.reason == nil && e.note == secondPending: // who waits for it finds it held; a failure ends a wait
+		e.reason = ErrHeld
 	case e.reason == nil: // no attempt was finished
 		return m.TryLock(ctx)
 	}

@@ -124,7 +124,9 @@ func TestDoWaitsForASecondNoLongerThanItMay(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		err := c.Do(ctx, "k", ttl, func(context.Context) error { return nil }, WithSecond(s), WithWait(time.Second))
-		require.Error(t, err)
+		require.ErrorIs(t, err, ErrHeld)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 1, s.asked)
 		require.Less(t, time.Since(began), time.Minute)
 	})
 }

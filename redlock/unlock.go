@@ -65,6 +65,10 @@ func (m *Mutex) UnlockNow(ctx context.Context) error {
 // (Released, ReleaseFailed), when their answers are read: by the next operation of the client, or within
 // 25 ms. Round.Took lasts until then.
 //
+// It needs the right to EVAL where the server has no command of its own. A user who may not call that
+// command though the server has it (DELEX, DELIFEQ) is found out by the first release on each connection, which
+// the next attempt can overtake. Package conn says which rights there are.
+//
 // It returns an error that wraps ErrNotHeld if the Mutex is unlocked, or if its validity has ended by our own
 // clock, and ErrClosed if the client is closed. With [WithSecond] it does not wait for the second lock
 // either, and the order in which the two are free is not known.
