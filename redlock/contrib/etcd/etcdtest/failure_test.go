@@ -204,6 +204,43 @@ func TestRenewalCountsIfItIsConfirmed(t *testing.T) {
 	}
 }
 
+// The TTL counts from when a renewal was sent, however late its answer came.
+func TestRenewalCountsFromWhenItWasSent(t *testing.T) {
+	t.Parallel()
+	const ttl = 6 * time.Second
+	c := calm(t)
+	var renewals atomic.Int64
+	var sent atomic.Pointer[time.Time]
+	client := NewClient(t, clientv3.Config{Endpoints: c.Addrs, DialOptions: []grpc.DialOption{
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+			streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			stream, err := streamer(ctx, desc, cc, method, opts...)
+			if method != "/etcdserverpb.Lease/LeaseKeepAlive" {
+				return stream, err
+			}
+			if renewals.Add(1) > 1 {
+				return nil, status.Error(codes.Unavailable, "no more")
+			}
+			now := time.Now()
+			sent.Store(&now)
+			return lateStream{stream}, err
+		}),
+	}})
+	l := secondtest.MustLock(t, newSecond(t, client, etcd.WithPrefix("late answers/"), etcd.WithTTL(ttl)), "k")
+	secondtest.Ended(t, l)
+	lasted := time.Since(*sent.Load())
+	require.Greater(t, lasted, ttl*3/4)
+	require.Less(t, lasted, ttl+ttl/20)
+}
+
+// A lateStream tells its answers late, but in time for a renewal, which waits for a sixth of the TTL.
+type lateStream struct{ grpc.ClientStream }
+
+func (s lateStream) RecvMsg(m any) error {
+	time.Sleep(800 * time.Millisecond)
+	return s.ClientStream.RecvMsg(m)
+}
+
 // An answer that is lost is not a lock that is lost.
 func TestAnswerOfUnlockIsLost(t *testing.T) {
 	t.Parallel()
