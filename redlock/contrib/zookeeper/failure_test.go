@@ -213,6 +213,13 @@ func TestHeartbeat(t *testing.T) {
 	e := start(t, 1) // where nobody else writes
 	p := secondtest.NewProxy(t, e.Addrs[0])
 	second := newSecond(t, []string{p.Addr}, WithTimeout(time.Minute))
+	var opening atomic.Int64
+	p.Trap(0, true, func() { opening.Store(int64(conn.Now())) })
+	opened, span, err := second.store.Open(secondtest.Background(t), func(error) {})
+	require.NoError(t, err)
+	require.Less(t, span.From, time.Duration(opening.Load()))
+	require.NoError(t, opened.Close(secondtest.Background(t)))
+
 	before := conn.Now()
 	require.NoError(t, secondtest.MustLock(t, second, "k").Unlock(secondtest.Background(t)))
 	s, until := second.store.lastSession(), conn.Now()

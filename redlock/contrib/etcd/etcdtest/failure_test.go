@@ -233,6 +233,36 @@ func TestRenewalCountsFromWhenItWasSent(t *testing.T) {
 	require.Less(t, lasted, ttl+ttl/20)
 }
 
+// Who waits looks again now and then, as a watch on a member that hangs tells nothing.
+func TestWatchThatTellsNothing(t *testing.T) {
+	t.Parallel()
+	c := calm(t)
+	client := NewClient(t, clientv3.Config{Endpoints: c.Addrs, DialOptions: []grpc.DialOption{
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+			streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			stream, err := streamer(ctx, desc, cc, method, opts...)
+			if method == "/etcdserverpb.Watch/Watch" {
+				return muteStream{stream}, err
+			}
+			return stream, err
+		}),
+	}})
+	s := storeOf(t, c, "mute/")
+	l := secondtest.MustLock(t, s.Open(t), "k")
+	w := s.Watch(t, newSecond(t, client, etcd.WithPrefix("mute/"), etcd.WithTTL(2*time.Second)), "k")
+	time.Sleep(100 * time.Millisecond) // so that it watches by now
+	require.NoError(t, l.Unlock(secondtest.Background(t)))
+	w.Await(t)
+}
+
+// A muteStream tells nothing.
+type muteStream struct{ grpc.ClientStream }
+
+func (s muteStream) RecvMsg(any) error {
+	<-s.Context().Done()
+	return status.FromContextError(s.Context().Err()).Err()
+}
+
 // A lateStream tells its answers late, but in time for a renewal, which waits for a sixth of the TTL.
 type lateStream struct{ grpc.ClientStream }
 
