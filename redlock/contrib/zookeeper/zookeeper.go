@@ -71,7 +71,8 @@ func New(servers []string, opts ...Option) (*Second, error) {
 	return &Second{store: s, second: second.New("zookeeper", s, s.timeout)}, nil
 }
 
-// TryLock takes the lock of a key, or fails at once, with an error that wraps redlock.ErrHeld if another has it or waits for it.
+// TryLock takes the lock of a key, or fails at once, with an error that wraps redlock.ErrHeld if another has it
+// or waits for it.
 func (s *Second) TryLock(ctx context.Context, key string) (redlock.SecondLock, error) {
 	return s.second.TryLock(ctx, key)
 }

@@ -227,9 +227,11 @@ func (s Store) cancelledWaiterLeavesNothing(t *testing.T) {
 // keysDoNotMeet takes all locks at once, each of which must be free.
 func (s Store) keysDoNotMeet(t *testing.T) {
 	second := s.Open(t)
-	keys := []string{"", "a", "a/", "a/b", "/", "/a", "//", ".", "..", "...", "./a", "a%2Fb", "a%", "%", "%2F", "%25", "a b", "A",
-		"\x00", "a\x00b", "\xff\xfe", "é", "\x1f\u0080\ufffd", "lock-0000000001", "zookeeper", "_", "__lock__",
-		strings.Repeat("x", 200), strings.Repeat("x", 1000), strings.Repeat("x", 1001), strings.Repeat("\x00/.", 16<<10/3)}
+	keys := []string{
+		"", "a", "a/", "a/b", "/", "/a", "//", ".", "..", "...", "./a", "a%2Fb", "a%", "%", "%2F", "%25", "a b", "A", "\x00",
+		"a\x00b", "\xff\xfe", "é", "\x1f\u0080\ufffd", "lock-0000000001", "zookeeper", "_", "__lock__",
+		strings.Repeat("x", 200), strings.Repeat("x", 1000), strings.Repeat("x", 1001), strings.Repeat("\x00/.", 16<<10/3),
+	}
 	var locks []redlock.SecondLock
 	for _, key := range keys {
 		l, err := second.TryLock(Background(t), key)
@@ -339,8 +341,8 @@ func (s Store) manyCancelledAtRandom(t *testing.T) {
 	s.AwaitLine(t, "k", 0)
 }
 
-// CancelledAtEveryPoint cancels TryLock and Lock at each chunk that passes p, which stands between open's Second and the
-// store: before the chunk is carried, and it is carried when the call has returned. Nothing is left then, and the lock can be had.
+// CancelledAtEveryPoint cancels TryLock and Lock at each chunk that passes p, which stands between open's Second and
+// the store: before the chunk is carried, and it is carried when the call has returned. Nothing is left then.
 func (s Store) CancelledAtEveryPoint(t *testing.T, p *Proxy, open func(t testing.TB) Second) {
 	direct := s.Open(t)
 	for _, fromServer := range []bool{false, true} {
