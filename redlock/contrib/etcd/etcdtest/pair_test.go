@@ -15,7 +15,7 @@ func TestPair(t *testing.T) {
 	c := calm(t)
 	secondtest.Pair(t, func(t testing.TB) (secondtest.Store, *secondtest.Proxy, func(testing.TB) secondtest.Second) {
 		p, prefix := secondtest.NewProxy(t, c.Addrs[0]), t.Name()+"/"
-		return storeOf(t, c, prefix, etcd.WithTTL(2*time.Second)), p, func(t testing.TB) secondtest.Second {
+		return storeOf(t, c, prefix, etcd.WithTTL(10*time.Second)), p, func(t testing.TB) secondtest.Second {
 			return newSecond(t, c.Client(t, p.Addr), etcd.WithPrefix(prefix), etcd.WithTTL(2*time.Second))
 		}
 	})
