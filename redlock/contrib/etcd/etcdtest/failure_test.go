@@ -293,28 +293,34 @@ func TestAnswerOfUnlockIsLost(t *testing.T) {
 	require.False(t, lose.Load())
 }
 
+// lockInTime takes a lock where there may have to be a new leader first.
+func lockInTime(t *testing.T, s redlock.Second, key string) (l redlock.SecondLock) {
+	t.Helper()
+	require.Eventually(t, func() (ok bool) {
+		var err error
+		l, err = s.Lock(secondtest.Background(t), key)
+		return err == nil
+	}, secondtest.Patience, 10*time.Millisecond)
+	return l
+}
+
 // Of three members one may fail in any way, and nothing is lost. Without a majority there is an error and no lock, and
 // all locks end in time. When it is there again, so is the lock.
 func TestMembersFail(t *testing.T) {
 	t.Parallel()
 	c := start(t, 3)
-	s := storeOf(t, c, "three/", etcd.WithTTL(3*time.Second))
+	s := storeOf(t, c, "three/", etcd.WithTTL(5*time.Second))
 	second := s.Open(t)
 	l := secondtest.MustLock(t, second, "k")
 
 	c.Members[0].Kill()
-	other := secondtest.MustLock(t, second, "other")
+	other := lockInTime(t, second, "other")
 	require.NoError(t, other.Unlock(secondtest.Background(t)))
 	c.Members[0].Restart(t)
 	c.Members[1].Pause(t)
 	// Those who wait get it, though the member that they may have asked to tell them hangs.
 	waiter := s.Open(t)
-	var held redlock.SecondLock
-	require.Eventually(t, func() (ok bool) { // there may have to be a new leader first
-		var err error
-		held, err = waiter.Lock(secondtest.Background(t), "other")
-		return err == nil
-	}, secondtest.Patience, 10*time.Millisecond)
+	held := lockInTime(t, waiter, "other")
 	w := s.Watch(t, waiter, "other")
 	require.NoError(t, held.Unlock(secondtest.Background(t)))
 	w.Await(t)
