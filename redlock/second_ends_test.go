@@ -264,7 +264,7 @@ func TestSeveralOnOneMutex(t *testing.T) {
 			var wg sync.WaitGroup
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					time.Sleep(time.Duration(rnd.IntN(int(ttl) / 2)))
+					time.Sleep(time.Duration(rnd.Int64N(int64(ttl) / 2)))
 					switch rnd.IntN(3) {
 					case 0:
 						r.set(func(m *fakeMaster) { clear(m.keys) }, 0, 1, 2)
@@ -279,7 +279,7 @@ func TestSeveralOnOneMutex(t *testing.T) {
 					rnd := rand.New(rand.NewPCG(seed, uint64(i*10+j)))
 					wg.Go(func() {
 						for ctx.Err() == nil {
-							short, end := context.WithTimeout(ctx, time.Duration(rnd.IntN(int(ttl))))
+							short, end := context.WithTimeout(ctx, time.Duration(rnd.Int64N(int64(ttl))))
 							switch rnd.IntN(6) {
 							case 0:
 								m.TryLock(short)
@@ -294,7 +294,7 @@ func TestSeveralOnOneMutex(t *testing.T) {
 								<-held.Done()
 								stop()
 							default:
-								time.Sleep(time.Duration(rnd.IntN(int(ttl) / 4)))
+								time.Sleep(time.Duration(rnd.Int64N(int64(ttl) / 4)))
 							}
 							end()
 						}

@@ -821,7 +821,7 @@ func TestTheSecondIsTheAuthority(t *testing.T) {
 			faults := rand.New(rand.NewPCG(seed, 1))
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					time.Sleep(time.Duration(faults.IntN(int(ttl))))
+					time.Sleep(time.Duration(faults.Int64N(int64(ttl))))
 					if seed%2 == 0 {
 						r.set(func(m *fakeMaster) { clear(m.keys) }, 0, 1, 2)
 					} else {
@@ -853,12 +853,12 @@ func TestTheSecondIsTheAuthority(t *testing.T) {
 							held, stop := m.KeepAlive(ctx)
 							select {
 							case <-held.Done():
-							case <-time.After(time.Duration(rnd.IntN(int(2 * ttl)))):
+							case <-time.After(time.Duration(rnd.Int64N(int64(2 * ttl)))):
 							}
 							now.ended = r.now()
 							stop()
 						default:
-							time.Sleep(time.Duration(rnd.IntN(int(m.Remaining()))))
+							time.Sleep(time.Duration(rnd.Int64N(int64(m.Remaining()))))
 							if m.Remaining() == 0 && seed%2 == 1 {
 								continue
 							}
