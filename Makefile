@@ -131,7 +131,7 @@ build: ## build everything, and type-check it, tests too, for each supported pla
 		CGO_ENABLED=0 $(GO) vet ./...; \
 	done
 
-# No other target installs anything. These two say what is missing.
+# Nothing below installs anything. These two say what is missing.
 need-redis:
 	@command -v redis-server >/dev/null || command -v valkey-server >/dev/null || \
 		{ echo "redis-server (or valkey-server) is missing. To install it, run: make tools" >&2; exit 1; }

@@ -55,7 +55,8 @@ func TestPermitsAreHadInTheOrderOfTheLine(t *testing.T) {
 				require.Empty(t, took)
 			}
 			after := woken(clients)
-			require.Equal(t, before[2:], after[2:], "nobody else was woken")
+			// The next one is the first now, and may have been told of a permit that was just taken.
+			require.Equal(t, before[3:], after[3:], "nobody else was woken")
 			for range 2 { // together
 				for _, i := range []int{next - 2, next - 1} {
 					go ms[i].Unlock(context.Background())

@@ -238,16 +238,16 @@ func TestContextsEndBeforeTheMastersLockIsGivenBack(t *testing.T) {
 		defer stop()
 		derived, cancel := context.WithCancel(held)
 		defer cancel()
-		asked := false
+		var asked atomic.Bool
 		c.renewer.core.rounds = &hookedRounds{rounds: r, sending: func(*mux.Op) {
-			asked = true
+			asked.Store(true)
 			if derived.Err() == nil {
 				t.Error("another can have it from here on")
 			}
 		}}
 		s.expire("k")
 		time.Sleep(time.Millisecond)
-		require.True(t, asked)
+		require.True(t, asked.Load())
 	})
 }
 
