@@ -62,10 +62,11 @@ contrib: need-redis ## test what connects to other systems: the modules under re
 	@printf '%s\n' $(CONTRIB) | xargs -P 2 -n 1 sh -c 'said=$$(cd "$$0" && CI=true $(GO) test -shuffle=on -timeout 10m ./... 2>&1); \
 		status=$$?; printf "%s\n%s\n" "$$0" "$$said"; exit $$status'
 
-# The other packages do not use the transport, or through these alone. Of the lock, what depends on it.
+# The other packages do not use the transport, or through these alone. Of the lock, what depends on it,
+# and without -race: its own code is the same on any transport.
 portable: need-redis need-cc ## run the tests on the transport of systems other than Linux
 	CI=true $(GO) test -race -short -shuffle=on -timeout 30m -tags redburst_portable ./conn/... ./mux/...
-	CI=true $(GO) test -race -short -shuffle=on -timeout 30m -tags redburst_portable \
+	CI=true $(GO) test -short -shuffle=on -timeout 30m -tags redburst_portable \
 		-run 'Scenarios|Rule[0-9]|Waiter|ProcessesStandInLine' ./redlock
 
 cover: need-redis ## run the tests and print how much they cover, in coverage.out
@@ -90,7 +91,7 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 chaos: need-redis ## let clients fight while everything fails, for DURATION (60s)
 	@$(GO) run ./redlock/redlocktest/chaos -duration $(DURATION) $(if $(SEED),-seed $(SEED)) $(if $(UNFENCED),-unfenced)
 
-# BRIEF=1 runs the core scenarios against the oldest and the newest. ONLY='redis 8'
+# BRIEF=1 runs the core scenarios against the oldest Redis and the newest Redis and Valkey. ONLY='redis 8'
 # takes some. SERVERS adds servers by their paths. UPDATE=1 looks for newer packages.
 servers: ## run the tests that talk to masters against every Redis and Valkey to be had
 	@$(GO) run ./redlock/redlocktest/servers $(if $(BRIEF),-brief) $(if $(UPDATE),-update) $(if $(ONLY),-only '$(ONLY)') $(SERVERS)
@@ -122,13 +123,14 @@ vuln: ## look for known vulnerabilities, if VULNDB (https://vuln.go.dev) can be 
 		{ echo "NOT CHECKED for vulnerabilities: $(VULNDB) cannot be reached."; exit 0; }; \
 	exit $$status
 
-# go vet type-checks the tests, too. For the platform of this machine lint does it.
-build: ## build everything, and type-check it, tests too, for each supported platform
+# go vet type-checks the tests, too. For the platform of this machine lint does it. The tests for arm64 and FreeBSD
+# are those for amd64 and macOS.
+build: ## build or type-check everything for each supported platform
 	$(GO) build ./...
 	@set -e; here=$$($(GO) env GOHOSTOS)/$$($(GO) env GOHOSTARCH); for platform in $(PLATFORMS); do \
 		[ $$platform != $$here ] || continue; \
-		echo "$$platform"; export GOOS=$${platform%/*} GOARCH=$${platform#*/}; \
-		CGO_ENABLED=0 $(GO) vet ./...; \
+		echo "$$platform"; export GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0; \
+		case $$platform in linux/arm64|freebsd/*) $(GO) build ./...;; *) $(GO) vet ./...;; esac; \
 	done
 
 # Nothing below installs anything. These two say what is missing.

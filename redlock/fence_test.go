@@ -230,6 +230,7 @@ func TestASecondRoundTakesOfTheValidity(t *testing.T) {
 }
 
 func TestRepairsCarryTheFence(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	repair := map[string]func(m *Mutex){
@@ -560,6 +561,7 @@ func fewer(n int) int {
 
 // The scripts do on real masters what the model's counters do, whatever is asked in whatever order.
 func TestScriptsOfTheFence(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	c := opened(t, masters.Addrs(), nil)
 	random := rand.New(rand.NewPCG(rand.Uint64(), 0))

@@ -71,6 +71,7 @@ func (m severalCounters) raise(keys []string, token string, fence uint64) int64 
 }
 
 func TestScriptsOfSeveralFencedKeysDoWhatTheReferenceDoes(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	do := func(args ...string) any {
 		v, err := masters.Do(0, args...)

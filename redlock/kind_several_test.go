@@ -81,6 +81,7 @@ const strangers = "(hash)"
 
 // Whatever is on a master, the scripts do what the reference does, and so does MSETEX.
 func TestScriptsOfSeveralKeysDoWhatTheReferenceDoes(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	at, err := conn.ParseAddress(masters.Addr(0))
 	require.NoError(t, err)
@@ -466,6 +467,7 @@ func TestLocksOnKeysThatOverlap(t *testing.T) {
 // came: each after as many releases as those before it have made, though its keys are never free
 // at the same moment by chance.
 func TestNobodyStarvesThatWaitsForASet(t *testing.T) {
+	t.Parallel()
 	simulated(t, 3, Config{Handovers: AlwaysHandOver}, func(t *testing.T, c *Client, r *fakeRounds) {
 		sets := [][]string{{"a"}, {"b"}, {"b", "a"}, {"a", "b"}, {"c", "b"}, {"c"}, {"a"}, {"b"}}
 		var mu sync.Mutex

@@ -347,6 +347,7 @@ func TestWhatMinHoldDoesNotGoTogetherWith(t *testing.T) {
 // Once in the period, whether those who come wait or not. Each is compared with the beginning of the
 // round that took the lock before it, from which the period counts, or with a moment before that.
 func TestOnceInThePeriod(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	const period, brief = 400 * time.Millisecond, 200 * time.Millisecond
 	type run struct{ taken, began time.Time }

@@ -15,7 +15,7 @@ import (
 // Releases that come while the client is closed.
 func TestReleasesDuringClose(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
-	for n := range 30 {
+	for n := range 6 {
 		var closed atomic.Bool
 		var late atomic.Int64
 		c := openedWith(t, Config{Masters: masters.Addrs(), Observer: &Observer{Round: func(_ context.Context, r Round) {

@@ -30,7 +30,7 @@ func TestTheNextAttemptFollowsARelease(t *testing.T) {
 			}
 			c := openedWith(t, Config{Masters: masters.Addrs()})
 			mutexes := []*Mutex{c.NewMutex("k", time.Minute, opts...), c.NewMutex("k", time.Minute, opts...)}
-			for n := range 200 {
+			for n := range 60 {
 				m := mutexes[n%2]
 				if n%3 == 0 {
 					require.NoError(t, m.Lock(t.Context()))
@@ -44,7 +44,7 @@ func TestTheNextAttemptFollowsARelease(t *testing.T) {
 				require.Zero(t, m.Remaining())
 				require.Empty(t, m.Token())
 			}
-			require.Eventually(t, func() bool { return c.Stats().Released == 200 }, hanging, time.Millisecond)
+			require.Eventually(t, func() bool { return c.Stats().Released == 60 }, hanging, time.Millisecond)
 			require.Zero(t, c.Stats().ReleaseFailed)
 		})
 	}
@@ -231,7 +231,7 @@ func TestReleasesKeepExclusion(t *testing.T) {
 	for _, c := range openedTimes(t, 4, Config{Masters: masters.Addrs()}) {
 		all.Go(func() {
 			m := c.NewMutex("k", time.Minute)
-			for range 100 {
+			for range 40 {
 				if err := m.Lock(t.Context()); err != nil {
 					t.Error(err)
 					return

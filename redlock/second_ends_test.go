@@ -205,6 +205,7 @@ func TestALockThatIsCutSaysWhatTheSecondSaid(t *testing.T) {
 }
 
 func TestHalfALockHasNothingRemaining(t *testing.T) {
+	t.Parallel()
 	c, _ := newFake(t, 1, Config{})
 	s := newOther(0)
 	s.down = errors.New("other: unavailable")
@@ -254,7 +255,8 @@ func TestContextsEndBeforeTheMastersLockIsGivenBack(t *testing.T) {
 // Several goroutines on one Mutex do whatever they like, while all fails: each second lock is released once
 // (or else otherLock panics), and nothing is left.
 func TestSeveralOnOneMutex(t *testing.T) {
-	for seed := range uint64(60) {
+	t.Parallel()
+	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
 			all, r := candidates(t, 2, Config{})
 			rnd := rand.New(rand.NewPCG(seed, 7))

@@ -809,6 +809,7 @@ func TestALeaderHasTheTermOfTheSecond(t *testing.T) {
 // forget their keys at any moment. And while the masters are whole, sessions of the second may end at any
 // moment.
 func TestTheSecondIsTheAuthority(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 0))

@@ -12,6 +12,7 @@ import (
 // A client whose goroutines all want the lock stands in line once. While others stand there, it has the
 // lock no more often in a row than Config.Handovers says, and the first time.
 func TestManyGoroutinesHaveNoMoreTurnsThanHandovers(t *testing.T) {
+	t.Parallel()
 	for handovers, most := range map[int]int{1: 2, 3: 4, 0: defaultHandovers + 1} {
 		t.Run(fmt.Sprint(handovers), func(t *testing.T) {
 			simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {

@@ -411,6 +411,7 @@ func lap() { time.Sleep(rand.N(2*time.Millisecond).Truncate(time.Millisecond) / 
 
 // Nobody is starved who waits for several keys, whatever the others want.
 func TestSetsOfKeysAreNotStarvedBetweenProcesses(t *testing.T) {
+	t.Parallel()
 	simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
 		p := newProcesses(t, r, nil)
 		sets := [][]string{{"a", "b"}, {"b", "a"}, {"b", "c"}, {"c", "a"}, {"a"}, {"b"}, {"c"}, {"a"}, {"b"}, {"c"}}
@@ -459,6 +460,7 @@ func TestSetsOfKeysAreNotStarvedBetweenProcesses(t *testing.T) {
 
 // Processes that want one lock again and again have it equally often.
 func TestProcessesShareALock(t *testing.T) {
+	t.Parallel()
 	simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
 		p := newProcesses(t, r, nil)
 		ctx, cancel := context.WithCancel(t.Context())

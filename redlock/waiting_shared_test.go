@@ -87,6 +87,7 @@ func TestAReaderStandsBehindTheWriterOfItsLine(t *testing.T) {
 // A writer that waits for readers keeps new ones out. Those that are there may stay, and renew. When
 // it has given up, the way is free.
 func TestAWritersIntentKeepsNewReadersOut(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
 	there := c.NewMutex("k", term30, WithShared())
@@ -293,6 +294,7 @@ func TestAReaderLetsOneWriterGoFirst(t *testing.T) {
 // Neither readers nor writers that come one after the other, in such numbers that there always is
 // one, keep the others out.
 func TestNeitherReadersNorWritersStarve(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	for name, crowd := range map[string][]Option{"readers": {WithShared()}, "writers": nil} {
 		t.Run(name, func(t *testing.T) {

@@ -202,10 +202,10 @@ func numbers(version string) (all []int) {
 	return all
 }
 
-// ends returns the oldest and the newest of each kind.
+// ends returns the oldest of all, and the newest of each kind. (The oldest Valkey is younger than the oldest Redis.)
 func ends(sorted []server) (some []server) {
 	for i, s := range sorted {
-		oldest := i == 0 || sorted[i-1].kind != s.kind
+		oldest := i == 0
 		newest := i == len(sorted)-1 || sorted[i+1].kind != s.kind
 		if oldest || newest {
 			some = append(some, s)

@@ -44,7 +44,7 @@ func main() {
 }
 
 func run(ctx context.Context) int {
-	brief := flag.Bool("brief", false, "the core scenarios, against the oldest and the newest of each kind, or those of -only")
+	brief := flag.Bool("brief", false, "the core scenarios, against the oldest Redis and the newest of each kind, or those of -only")
 	fetch := flag.Bool("fetch", true, "get servers from Debian")
 	update := flag.Bool("update", false, "look for newer packages than those got before")
 	only := flag.String("only", "", "a regular expression for the servers to take, such as 'redis 8|valkey'")
