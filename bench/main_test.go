@@ -141,10 +141,10 @@ func TestEveryKindOfCaseRuns(t *testing.T) {
 	}
 	cs, err := choose(names, Contestants(), contestantName)
 	require.NoError(t, err)
-	for _, name := range []string{"goroutines=4", "contended", "contended-N=1", "hung", "dead", "delay=1ms", "extend", "fence", "kinds", "kinds-N=1", "handover", "handover-N=1", "handover-processes=2", "handover-processes=5", "leader-resigns", "leader-killed", "waiting", "renew", "renew-100000"} {
+	for _, name := range []string{"goroutines=4", "contended", "contended-N=1", "hung", "dead", "delay=1ms", "extend", "fence", "kinds", "kinds-N=1", "release", "second", "handover", "handover-N=1", "handover-processes=2", "handover-processes=5", "leader-resigns", "leader-killed", "waiting", "renew", "renew-100000"} {
 		t.Run(name, func(t *testing.T) {
-			if testing.Short() && name == "leader-killed" {
-				t.Skip("it waits for a TTL of each contestant")
+			if testing.Short() && slices.Contains([]string{"leader-killed", "leader-resigns", "second"}, name) {
+				t.Skip("it waits for a TTL of each contestant, or starts etcd's servers")
 			}
 			k, _ := caseNamed(t, name).hurried(1)
 			k.least = min(k.least, 300*time.Millisecond)

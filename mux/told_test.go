@@ -41,7 +41,7 @@ func TestWhatIsToldIsNotOvertaken(t *testing.T) {
 	m := open(t, mux.Config{Masters: masters.Addrs()})
 	waitUp(t, m, 3)
 	take := acquire("k", "t")
-	for range 300 {
+	for range 100 {
 		require.NoError(t, m.Do(t.Context(), take))
 		require.True(t, take.Won())
 		give := release("k", "t")
