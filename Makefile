@@ -59,7 +59,7 @@ contrib-tools: ## install what the tests of contrib need, if it is missing: ZooK
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends zookeeper libslf4j-java default-jre-headless
 
 contrib: need-redis ## test what connects to other systems: the modules under redlock/contrib
-	@printf '%s\n' $(CONTRIB) | xargs -P 2 -n 1 sh -c 'said=$$(cd "$$0" && CI=true $(GO) test -shuffle=on -timeout 10m ./... 2>&1); \
+	@printf '%s\n' $(CONTRIB) | xargs -P 2 -n 1 sh -c 'said=$$(cd "$$0" && CI=true $(GO) test -shuffle=on -timeout 3m ./... 2>&1); \
 		status=$$?; printf "%s\n%s\n" "$$0" "$$said"; exit $$status'
 
 # The other packages do not use the transport, or through these alone. Of the lock, what depends on it,
