@@ -9,7 +9,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"github.com/redburst/redburst/redlock"
@@ -71,9 +70,7 @@ func (l *secondLocker) open(f *Fleet, endpoints []string, behind bool) (err erro
 			err = errors.Join(err, l.Close())
 		}
 	}()
-	l.client, err = clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: slack, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(l.countCall), grpc.WithChainStreamInterceptor(l.countStream),
-	}})
+	l.client, err = dialEtcd(endpoints, grpc.WithChainUnaryInterceptor(l.countCall), grpc.WithChainStreamInterceptor(l.countStream))
 	if err != nil {
 		return err
 	}

@@ -72,35 +72,22 @@ func (r *renewer) join(h *hold, token []byte, b *behind) bool {
 	}
 	h.behind, h.fence, h.since = b, fence, now
 	b.until = h.until
-	b.watch = context.AfterFunc(b.ctx, func() { r.secondLost(h, b) })
-	b.timer = time.AfterFunc(b.until-now, func() { r.secondDue(h, b) })
+	b.watch = context.AfterFunc(b.ctx, func() { r.secondOver(h, b) })
+	b.timer = time.AfterFunc(b.until-now, func() { r.secondOver(h, b) })
 	return true
 }
 
-// secondLost follows the end of a second lock's context: the lock is lost, and what the masters have of
-// it is released.
-func (r *renewer) secondLost(h *hold, b *behind) {
+// secondOver follows the end of a second lock's context, and that of the validity that the hold has ever had.
+// The lock is lost then: what the masters have of it is released, and so is the second lock. Until the end of that
+// validity whoever relies on it has the second lock, also if the masters have lost theirs. And a holder that
+// forgets its lock would have it for as long as its process lives.
+func (r *renewer) secondOver(h *hold, b *behind) {
 	h.mu.Lock()
 	if h.behind != b {
 		h.mu.Unlock()
 		return
 	}
-	token := slices.Clone(h.token)
-	h.mu.Unlock()
-	defer r.dismiss(h, b)
-	r.lose(h, token, nil) // the KeepAlives know why
-}
-
-// secondDue gives the second lock up once the validity is over that the hold has ever had. Whoever relies on
-// that has it until then, also if the masters have lost theirs. A holder that forgets its lock
-// would have the second one for as long as its process lives.
-func (r *renewer) secondDue(h *hold, b *behind) {
-	h.mu.Lock()
-	if h.behind != b {
-		h.mu.Unlock()
-		return
-	}
-	if left := b.until - r.core.now(); left > 0 {
+	if left := b.until - r.core.now(); left > 0 && !b.lost() {
 		b.timer.Reset(left)
 		h.mu.Unlock()
 		return
@@ -108,7 +95,7 @@ func (r *renewer) secondDue(h *hold, b *behind) {
 	token := slices.Clone(h.token)
 	h.mu.Unlock()
 	defer r.dismiss(h, b)
-	r.lose(h, token, nil)
+	r.lose(h, token, nil) // the KeepAlives know why
 }
 
 // dismiss releases the second lock of a hold that is lost, if nobody else has.

@@ -84,7 +84,7 @@ func (m *Mutex) Release() error {
 		closed = true
 	default:
 	}
-	was := m.part(overdue, r, true, r.told)
+	was := m.part(overdue, r, true, false)
 	switch {
 	case was == stateUnlocked:
 		c.releases.put(r)
@@ -102,7 +102,7 @@ func (m *Mutex) unlock(ctx context.Context, stay bool) *RoundError {
 	c := m.client
 	r := c.releases.take()
 	defer c.releases.put(r)
-	if m.part(ctx, r, stay, nil) == stateUnlocked {
+	if m.part(ctx, r, stay, true) == stateUnlocked {
 		return unasked(opUnlock, m.key, ErrNotHeld, "not locked")
 	}
 	err := c.rounds.Wait(ctx, &r.op)
@@ -115,9 +115,9 @@ func (m *Mutex) unlock(ctx context.Context, stay bool) *RoundError {
 }
 
 // part makes the Mutex one that is not locked, and posts the release, if it was locked. It returns how it was.
-// told is told how the release was decided; without one somebody waits for that. ctx is for the second
-// lock. With told, the release may be another's when part returns.
-func (m *Mutex) part(ctx context.Context, r *release, stay bool, told func(error)) (was state) {
+// waits says that the caller waits for the decision; otherwise the release is told, and may be another's
+// when part returns. ctx is for the second lock.
+func (m *Mutex) part(ctx context.Context, r *release, stay, waits bool) (was state) {
 	c := m.client
 	c.rechecker.remove(&m.hold) // before: a lock that is installed from now on is added again
 	m.mu.Lock()
@@ -127,15 +127,16 @@ func (m *Mutex) part(ctx context.Context, r *release, stay bool, told func(error
 		m.mu.Unlock()
 		return was
 	}
-	since, until, rest := m.since, m.until, time.Duration(0)
+	since, until := m.since, m.until
+	var held, rest time.Duration
+	if since != 0 {
+		held = now - since
+	}
 	if stay {
 		rest = m.rest(c.now)
 	}
 	r.leave(&m.spec, m.token, rest)
-	r.key, r.was, r.failed, r.lost = m.key, was, nil, false
-	if r.held = 0; since != 0 {
-		r.held = now - since
-	}
+	r.key, r.was, r.held = m.key, was, held
 	_, slot, _ := cutSlot(r.token)
 	keeps, second := m.reset()
 	m.mu.Unlock()
@@ -153,7 +154,7 @@ func (m *Mutex) part(ctx context.Context, r *release, stay bool, told func(error
 		if second != nil {
 			r.failed = second.unlockWithin(ctx, until-now)
 			r.lost = errors.Is(r.failed, ErrNotHeld)
-			if told != nil && !r.lost && errors.Is(r.failed, context.Canceled) {
+			if !waits && !r.lost && errors.Is(r.failed, context.Canceled) {
 				r.failed = nil // nobody has waited for it
 			}
 			second = nil
@@ -161,10 +162,13 @@ func (m *Mutex) part(ctx context.Context, r *release, stay bool, told func(error
 		finished = true
 	}
 
-	if r.op.Told = told; told != nil && len(r.op.Fallback) > 0 {
-		// A master that does not know the script would be told its text after what the caller asks
-		// next. The text costs it some microseconds.
-		r.op.Command = r.op.Fallback
+	if !waits {
+		r.op.Told = r.told
+		if len(r.op.Fallback) > 0 {
+			// A master that does not know the script would be told its text after what the caller asks
+			// next. The text costs it some microseconds.
+			r.op.Command = r.op.Fallback
+		}
 	}
 	c.rounds.Post(r.one[:]...)
 	// From here on a local waiter's attempt follows the release on every
@@ -172,7 +176,7 @@ func (m *Mutex) part(ctx context.Context, r *release, stay bool, told func(error
 	m.released(slot, rest)
 	if since != 0 {
 		c.watches.noteReleased(now, since, m.names()...)
-		c.stats.hold.add(now - since)
+		c.stats.hold.add(held)
 	}
 	return was
 }

@@ -103,15 +103,7 @@ func Start(n int) (*Cluster, error) {
 		}, func() error { return healthy(m.Client) })
 		c.Members, c.Addrs = append(c.Members, server), append(c.Addrs, m.Client)
 	}
-	for _, m := range c.Members {
-		err = errors.Join(err, m.Begin())
-	}
-	for _, m := range c.Members {
-		if err == nil {
-			err = m.Await()
-		}
-	}
-	if err != nil {
+	if err := secondtest.StartAll(c.Members); err != nil {
 		c.Close()
 		return nil, err
 	}

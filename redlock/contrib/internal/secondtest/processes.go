@@ -99,6 +99,21 @@ func (s *Server) Begin() error {
 	return nil
 }
 
+// StartAll starts servers side by side, and waits until all of them serve.
+func StartAll(servers []*Server) error {
+	for _, s := range servers {
+		if err := s.Begin(); err != nil {
+			return err
+		}
+	}
+	for _, s := range servers {
+		if err := s.Await(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (s *Server) log() string { return filepath.Join(s.processes.Dir, s.name+".log") }
 
 // Await waits until the server serves.

@@ -93,17 +93,7 @@ func Start(n int) (*Ensemble, error) {
 				"-cp", strings.Join(jars, ":"), "org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(dir, "zoo.cfg"))
 		}, func() error { return serving(addr) }))
 	}
-	for _, s := range e.Servers {
-		if err == nil {
-			err = s.Begin()
-		}
-	}
-	for _, s := range e.Servers {
-		if err == nil {
-			err = s.Await()
-		}
-	}
-	if err != nil {
+	if err := secondtest.StartAll(e.Servers); err != nil {
 		e.Close()
 		return nil, err
 	}
