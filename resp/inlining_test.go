@@ -25,8 +25,6 @@ func TestSmallFunctionsAreInlined(t *testing.T) {
 		"(*Reader).fail",
 		"(*Reader).naming",
 		"(*Reader).scanLineEnd",
-		"consumeShort",
-		"consumeDigit",
 		"consumeLength",
 		"Kind.IsAggregate",
 		"Kind.canName",

@@ -1,5 +1,7 @@
 package resp
 
+import "encoding/binary"
+
 // Reader takes frames out of a stream of bytes that its caller feeds it. It is
 // used by one goroutine at a time. The zero Reader has the default [Limits] and
 // a buffer of 64 bytes, which grows.
@@ -148,44 +150,74 @@ func (r *Reader) makeRoom(min, held int) {
 // [*SyntaxError]. It stays: Next returns it until Reset. Next has returned all
 // frames in front of the fault before.
 func (r *Reader) Next() (Value, error) {
-	if !r.mid {
-		b := r.buf[r.start:]
-		n, size := consumeShort(b)
-		if size == 0 {
-			n, size = consumeDigit(b)
-		}
-		if size != 0 {
-			r.start += size
-			return Value{raw: b[:size:size], n: n}, nil
+	// The most common replies need no look at the limits: +OK, $-1, an integer of one digit, and _.
+	if b := r.buf[r.start:]; len(b) >= 4 && !r.mid {
+		switch word := binary.LittleEndian.Uint32(b); {
+		case word == '+'|'O'<<8|'K'<<16|'\r'<<24:
+			if len(b) >= 5 && b[4] == '\n' {
+				r.start += 5
+				return Value{raw: b[:5:5], n: 1}, nil
+			}
+		case word == '$'|'-'<<8|'1'<<16|'\r'<<24:
+			if len(b) >= 5 && b[4] == '\n' {
+				r.start += 5
+				return Value{raw: b[:5:5], n: -1}, nil
+			}
+		case word&^0x0f00 == ':'|'0'<<8|'\r'<<16|'\n'<<24 && byte(word>>8) <= '9':
+			r.start += 4
+			return Value{raw: b[:4:4], n: int64(word >> 8 & 0x0f)}, nil
+		case word&0xff == ':':
+			return r.nextInteger(b)
+		case word&0xffffff == '_'|'\r'<<8|'\n'<<16:
+			r.start += 3
+			return Value{raw: b[:3:3], n: -1}, nil
 		}
 	}
 	return r.next()
 }
 
-// consumeShort takes the most common replies without content: +OK, $-1 and _.
-// The size is 0 for anything else.
-func consumeShort(b []byte) (n int64, size int) {
-	// NOTE: this and consumeDigit have to stay inlinable.
-	if len(b) >= 5 {
-		switch string(b[:5]) {
-		case "+OK\r\n":
-			return 1, 5
-		case "$-1\r\n":
-			return -1, 5
+// nextInteger takes an integer of at most 18 digits, so that it cannot overflow, which has no
+// sign. It leaves all else to next.
+func (r *Reader) nextInteger(b []byte) (Value, error) {
+	n, at := int64(0), 1
+	if len(b) >= 10 {
+		if eight, ok := eightDigits(binary.LittleEndian.Uint64(b[1:])); ok {
+			n, at = eight, 9
+			if len(b) >= 18 {
+				if eight, ok := eightDigits(binary.LittleEndian.Uint64(b[9:])); ok {
+					n, at = n*1e8+eight, 17
+				}
+			}
 		}
 	}
-	if len(b) >= 3 && string(b[:3]) == "_\r\n" {
-		return -1, 3
+	if b[1]-'1' <= 8 {
+		for i, c := range b[at:min(len(b)-1, 20)] {
+			if c -= '0'; c > 9 {
+				if at += i; b[at] == '\r' && b[at+1] == '\n' {
+					r.start += at + 2
+					return Value{raw: b[: at+2 : at+2], n: n}, nil
+				}
+				break
+			}
+			n = n*10 + int64(c)
+		}
 	}
-	return 0, 0
+	return r.next()
 }
 
-// consumeDigit takes an integer of one digit. The size is 0 for anything else.
-func consumeDigit(b []byte) (n int64, size int) {
-	if len(b) >= 4 && b[0] == ':' && b[1]-'0' <= 9 && b[2] == '\r' && b[3] == '\n' {
-		return int64(b[1] - '0'), 4
+// eightDigits is the number that the eight bytes of word make, of which the lowest comes first, if
+// all of them are digits.
+func eightDigits(word uint64) (n int64, ok bool) {
+	// A byte is a digit if its upper half is 3, and still is when 6 is added.
+	const upper = 0xf0f0f0f0f0f0f0f0
+	if word&upper|(word+0x0606060606060606)&upper>>4 != 0x3333333333333333 {
+		return 0, false
 	}
-	return 0, 0
+	// Two neighbours at a time become one: digits, pairs of digits, and fours.
+	word &= 0x0f0f0f0f0f0f0f0f
+	word = word * (10<<8 + 1) >> 8 & 0x00ff00ff00ff00ff
+	word = word * (100<<16 + 1) >> 16 & 0x0000ffff0000ffff
+	return int64(word * (10_000<<32 + 1) >> 32), true
 }
 
 // next goes on with the frame in progress, or begins one.

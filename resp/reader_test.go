@@ -3,6 +3,7 @@ package resp_test
 import (
 	"errors"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -80,6 +81,35 @@ func TestFaultIsFoundWithTheByteAtFault(t *testing.T) {
 		}
 		got := resptest.Read(newReader(), h.Input[:n], resptest.Whole)
 		require.Equal(t, error(&resp.SyntaxError{Offset: h.Offset, Fault: h.Fault}), got.Err, h.Name)
+	}
+}
+
+// Integers that are whole in the buffer are read eight digits at a time. Whatever is in the place
+// of a digit, and whatever follows, they say the same as byte by byte, and as strconv.
+func TestIntegersReadTheSameWholeAndByteByByte(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		digits := make([]byte, 1+rng.IntN(20))
+		for i := range digits {
+			digits[i] = byte('0' + rng.IntN(10))
+		}
+		if rng.IntN(2) == 0 {
+			digits[rng.IntN(len(digits))] = byte(rng.IntN(256))
+		}
+		text := string(digits)
+		stream := ":" + text + []string{"\r\n", "\r\n", "\r\n+OK\r\n", "\r", "\rx", "", "\n"}[rng.IntN(7)]
+		require.Equal(t, resptest.Read(newReader(), stream, resptest.Bytewise),
+			resptest.Read(newReader(), stream, resptest.Whole), "%q", stream)
+
+		r := newReader()
+		feed(r, stream)
+		v, _ := r.Next()
+		if n, ok := v.Int(); ok {
+			want, err := strconv.ParseInt(stream[1:strings.Index(stream, "\r")], 10, 64)
+			require.NoError(t, err, "%q", stream)
+			require.Equal(t, want, n, "%q", stream)
+		}
 	}
 }
 
