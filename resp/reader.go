@@ -1,6 +1,9 @@
 package resp
 
-import "encoding/binary"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // Reader takes frames out of a stream of bytes that its caller feeds it. It is
 // used by one goroutine at a time. The zero Reader has the default [Limits] and
@@ -171,6 +174,8 @@ func (r *Reader) Next() (Value, error) {
 		case word&0xffffff == '_'|'\r'<<8|'\n'<<16:
 			r.start += 3
 			return Value{raw: b[:3:3], n: -1}, nil
+		default:
+			return r.nextText(b)
 		}
 	}
 	return r.next()
@@ -218,6 +223,44 @@ func eightDigits(word uint64) (n int64, ok bool) {
 	word = word * (10<<8 + 1) >> 8 & 0x00ff00ff00ff00ff
 	word = word * (100<<16 + 1) >> 16 & 0x0000ffff0000ffff
 	return int64(word * (10_000<<32 + 1) >> 32), true
+}
+
+// nextText takes a string or an error at the beginning of b that is shorter than any limit. It
+// leaves all else to next.
+func (r *Reader) nextText(b []byte) (Value, error) {
+	var n int64
+	var size int
+	switch Kind(b[0]) {
+	case BulkString:
+		n, size = consumeBulk(b)
+	case SimpleString, SimpleError:
+		n, size = 1, consumeLine(b)
+	}
+	if size == 0 {
+		return r.next()
+	}
+	r.start += size
+	return Value{raw: b[:size:size], n: n}, nil
+}
+
+// consumeLine takes a line of text that is shorter than any limit. The size is 0 for anything else.
+func consumeLine(b []byte) (size int) {
+	b = b[:min(len(b), minLimit)]
+	end := bytes.IndexByte(b, '\n')
+	if end < 1 || bytes.IndexByte(b[:end], '\r') != end-1 {
+		return 0
+	}
+	return end + 1
+}
+
+// consumeBulk takes a bulk string that is shorter than any limit; n is where its payload begins.
+// The size is 0 for anything else.
+func consumeBulk(b []byte) (n int64, size int) {
+	length, at := consumeLength(b)
+	if end := at + int(length); at != 0 && end+2 <= min(len(b), minLimit) && b[end] == '\r' && b[end+1] == '\n' {
+		return int64(at), end + 2
+	}
+	return 0, 0
 }
 
 // next goes on with the frame in progress, or begins one.

@@ -197,6 +197,7 @@ func TestLimitsHoldToTheByte(t *testing.T) {
 		{"frame with an attribute", resp.Limits{Frame: 100}, "|0\r\n+" + x(93) + "\r\n", "|0\r\n+" + x(94) + "\r\n", resp.TooLong, 100},
 		{"next frame anew", resp.Limits{Frame: 64, Elements: 2}, strings.Repeat("*2\r\n_\r\n_\r\n", 20), "*2\r\n_\r\n_\r\n*3\r\n", resp.TooMany, 11},
 		{"least limits", resp.Limits{Bulk: 1, Frame: 1}, "+" + x(61) + "\r\n", "+" + x(62) + "\r\n", resp.TooLong, 64},
+		{"least limits of a bulk", resp.Limits{Bulk: 1, Frame: 1}, "$57\r\n" + x(57) + "\r\n", "$58\r\n" + x(58) + "\r\n", resp.TooLong, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, size := range []func() int{resptest.Whole, resptest.Bytewise} {
