@@ -2,6 +2,7 @@ package conn
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 )
@@ -26,6 +27,8 @@ type Event struct {
 	ID    uint64   // as given to the latest [Poller.Add] or [Poller.Modify] of the connection
 	Ready Interest // one condition or more
 }
+
+var errSecond = errors.New("conn: this poller is for one connection, and has it")
 
 // Forever is the deadline that never comes, for [Poller.Wait].
 const Forever time.Duration = math.MaxInt64

@@ -23,34 +23,75 @@ import (
 // closed one.
 //
 // A Poller is one instance of epoll(7). The runtime's own poller watches the descriptor
-// of the instance, so a goroutine that waits is parked and holds no thread.
+// of the instance, so a goroutine that waits is parked and holds no thread. With
+// [NewSinglePoller] it is the connection that the runtime watches.
 type Poller struct {
-	// The runtime watches the descriptor edge-triggered. No wake-up is lost by that:
-	// RawConn.Read first forgets the edges seen so far. Then it asks the instance without
-	// waiting (epoll_pwait(2) with a timeout of 0), and parks only if that found nothing.
-	// What became ready before the question is in the answer. What becomes ready after it
-	// makes a new edge, which the runtime keeps until the goroutine parks. An instance that
-	// has answered "nothing" has no connection on its ready list any more, so the next one
-	// makes an edge. An instance that has answered with events is asked again by the next
-	// Wait, before it parks.
-	file *os.File
-	raw  syscall.RawConn
-	// Both are ask, for raw.Read, which parks when it says false, and for raw.Control, which
-	// never parks. They are fields because a new method value allocates.
-	askOrPark func(fd uintptr) bool
-	askOnly   func(fd uintptr)
+	all parking // at the instance
+
+	// Of a Poller from NewSinglePoller:
+	single bool
+	only   *only                  // its connection; nil if there is none. Guarded by mu
+	direct atomic.Pointer[direct] // how Wait parks at the connection itself; nil to park at the instance
 
 	// These belong to the goroutine in Wait or Poll.
 	kernel [64]unix.EpollEvent // what the last ask has found: the first ready ones
 	events [64]Event           // the same in our terms
 	ready  int
-	err    error         // why the last ask failed
-	armed  time.Duration // the deadline of file, on Now's clock; Forever if none
+	err    error // why the last ask failed
 
 	woken  atomic.Bool // a Wake that no Wait has used up
 	closed atomic.Bool
 	mu     sync.Mutex // keeps fd open during an epoll_ctl
 	fd     int
+}
+
+// A parking is a descriptor at which the goroutine in Wait parks: that of an epoll instance, or
+// of a socket. It is asked without waiting whether something is ready.
+type parking struct {
+	// The runtime watches the descriptor edge-triggered. No wake-up is lost by that:
+	// RawConn.Read first forgets the edges seen so far. Then it asks, and parks only if that
+	// found nothing. What became ready before the question is in the answer. What becomes ready
+	// after it makes a new edge, which the runtime keeps until the goroutine parks. An instance
+	// that has answered "nothing" has no connection on its ready list any more, so the next one
+	// makes an edge. What has answered with events is asked again by the next Wait, before it
+	// parks.
+	file *os.File
+	raw  syscall.RawConn
+	// Both are the question, for raw.Read, which parks when it says false, and for raw.Control,
+	// which never parks. They are fields because a new method value allocates.
+	askOrPark func(fd uintptr) bool
+	askOnly   func(fd uintptr)
+
+	armed time.Duration // the deadline of file, on Now's clock; Forever if none. It belongs to Wait
+}
+
+// watch has the runtime watch a descriptor, and owns that from now on, also if it fails.
+func (k *parking) watch(fd int) (err error) {
+	k.armed, k.file = Forever, os.NewFile(uintptr(fd), "epoll")
+	// This fails if the runtime's poller does not watch the descriptor.
+	if err = k.file.SetReadDeadline(time.Time{}); err == nil {
+		k.raw, err = k.file.SyscallConn()
+	}
+	if err != nil {
+		k.file.Close()
+	}
+	return syscallError("epoll", err)
+}
+
+// only is the one connection of a Poller. Its parking is at a copy of the connection's descriptor,
+// as the runtime wants one that it owns.
+type only struct {
+	parking
+	// These belong to the goroutine in Wait or Poll.
+	poll  unix.PollFd
+	asked bool // since Wait has begun to park: asked again, it is ready
+	ready bool // the answer
+}
+
+// direct says what is reported of the one connection. It never changes; it is replaced.
+type direct struct {
+	*only
+	id uint64
 }
 
 // NewPoller makes an empty Poller with epoll_create1(2). It owns one descriptor until
@@ -64,19 +105,25 @@ func NewPoller() (*Poller, error) {
 		unix.Close(fd)
 		return nil, syscallError("fcntl", err)
 	}
-	p := &Poller{fd: fd, armed: Forever, file: os.NewFile(uintptr(fd), "epoll")}
-	// This fails if the runtime's poller does not watch the descriptor.
-	if err := p.file.SetReadDeadline(time.Time{}); err != nil {
-		p.file.Close()
-		return nil, syscallError("epoll", err)
+	p := &Poller{fd: fd}
+	p.all.askOrPark = p.ask
+	p.all.askOnly = func(fd uintptr) { p.ask(fd) }
+	if err := p.all.watch(fd); err != nil {
+		return nil, err
 	}
-	if p.raw, err = p.file.SyscallConn(); err != nil {
-		p.file.Close()
-		return nil, syscallError("epoll", err)
-	}
-	p.askOrPark = p.ask
-	p.askOnly = func(fd uintptr) { p.ask(fd) }
 	return p, nil
+}
+
+// NewSinglePoller is NewPoller for one connection at a time: to add a second one is an error.
+// Each Wait costs one system call less, and the connection wakes it without an epoll instance
+// in between. The Poller has a copy of the connection's descriptor, so it has to Remove the
+// connection before that is closed.
+func NewSinglePoller() (*Poller, error) {
+	p, err := NewPoller()
+	if err == nil {
+		p.single = true
+	}
+	return p, err
 }
 
 // Add starts to watch c with epoll_ctl(2). Its events carry id. A Conn may be in several
@@ -106,7 +153,7 @@ func (p *Poller) remove(s *sock) error { return p.control(unix.EPOLL_CTL_DEL, s,
 func (p *Poller) control(op int, s *sock, id uint64, want Interest) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed.Load() || p.raw == nil {
+	if p.closed.Load() || p.all.raw == nil {
 		return ErrPollerClosed
 	}
 	if s.closed() {
@@ -122,7 +169,84 @@ func (p *Poller) control(op int, s *sock, id uint64, want Interest) error {
 	if want&Hangup != 0 {
 		ev.Events |= unix.EPOLLRDHUP
 	}
+	if p.single {
+		return p.controlOnly(op, s.fd, &ev, id, want)
+	}
 	return syscallError("epoll_ctl", unix.EpollCtl(p.fd, op, s.fd, &ev))
+}
+
+// controlOnly is control for the one connection of the Poller. The instance knows it as well: it
+// serves whoever waits for more than reads. Otherwise the instance is told to watch for nothing.
+func (p *Poller) controlOnly(op, fd int, ev *unix.EpollEvent, id uint64, want Interest) error {
+	one := p.only
+	if op == unix.EPOLL_CTL_ADD {
+		if one != nil {
+			return errSecond
+		}
+		one = newOnly(fd)
+	}
+	var now *direct
+	if one != nil && one.raw != nil && want == Readable {
+		now = &direct{one, id}
+		ev.Events = 0
+	}
+	if err := unix.EpollCtl(p.fd, op, fd, ev); err != nil {
+		if op == unix.EPOLL_CTL_ADD {
+			one.close()
+		}
+		return syscallError("epoll_ctl", err)
+	}
+	p.only = one
+	p.direct.Store(now)
+	// Whoever is parked where nothing will be reported any more looks again.
+	p.all.nudge()
+	one.nudge()
+	if op == unix.EPOLL_CTL_DEL {
+		p.only = nil
+		one.close()
+	}
+	return nil
+}
+
+// newOnly has the runtime watch the connection. If it cannot, as there are no descriptors left,
+// the epoll instance watches.
+func newOnly(sock int) *only {
+	o := new(only)
+	fd, err := unix.FcntlInt(uintptr(sock), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil || o.watch(fd) != nil {
+		o.raw = nil
+		return o
+	}
+	o.askOrPark = func(fd uintptr) bool {
+		if o.asked {
+			return true
+		}
+		o.asked = true
+		return o.ask(fd)
+	}
+	o.askOnly = func(fd uintptr) { o.ask(fd) }
+	return o
+}
+
+// close frees the copy of the descriptor, and ends a Wait that is parked at it.
+func (o *only) close() {
+	if o.raw != nil {
+		o.file.Close()
+	}
+}
+
+// ask asks the kernel whether a read would return anything, with ppoll(2) and a timeout of 0. It
+// is a raw call as in Poller.ask.
+func (o *only) ask(fd uintptr) bool {
+	o.poll = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	for {
+		var atOnce unix.Timespec
+		n, _, e := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&o.poll)), 1, uintptr(unsafe.Pointer(&atOnce)), 0, 0, 0)
+		if e != unix.EINTR {
+			o.ready = n > 0 || e != 0 // a read finds out what the error is
+			return o.ready
+		}
+	}
 }
 
 // Wait parks until a connection is ready, until [Now] has reached until ([Forever] for no
@@ -138,28 +262,41 @@ func (p *Poller) Wait(until time.Duration) ([]Event, error) {
 	// park; 2 may come later, and only makes one (c) return at once for nothing, and Wait go
 	// round once more. If 1 comes after b, then 2 comes after a, so no arming undoes it: (c)
 	// returns at once, and the next (b) uses up the flag.
-	if p.raw == nil {
+	//
+	// In the same way (0) takes notice of where to park: whoever changes that (3) stores it, and
+	// (4) sets a deadline in the past. If 3 comes before the second look at it, Wait goes round
+	// once more. If it comes after that, then 4 comes after a, and Wait does not stay parked.
+	if p.all.raw == nil {
 		return nil, ErrPollerClosed
 	}
 	for {
+		k, at := &p.all, p.direct.Load()
+		if at != nil {
+			k = &at.parking
+			at.asked = false
+		}
 		// A deadline that is too early stays: to arm anew once for each deadline that
 		// passes is cheaper than once for each Wait.
-		if p.armed > until && !p.arm(until) {
+		if k.armed > until && !k.arm(until) {
 			return p.Poll()
 		}
 		if p.woken.Load() && p.woken.Swap(false) {
 			return p.Poll()
 		}
-		err := p.raw.Read(p.askOrPark)
-		if err == nil {
+		if p.direct.Load() != at {
+			continue
+		}
+		switch err := k.raw.Read(k.askOrPark); {
+		case err == nil && at != nil:
+			return p.readable(at), nil
+		case err == nil:
 			return p.answer()
-		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
+		case errors.Is(err, os.ErrDeadlineExceeded): // it passed, or a Wake has moved it into the past
+			if !k.arm(until) {
+				return p.Poll()
+			}
+		case p.direct.Load() == at:
 			return nil, p.closedOr(err)
-		}
-		// The deadline passed, or a Wake has moved it into the past.
-		if !p.arm(until) {
-			return p.Poll()
 		}
 	}
 }
@@ -167,21 +304,37 @@ func (p *Poller) Wait(until time.Duration) ([]Event, error) {
 // Poll returns what is ready now. It never parks, and leaves a Wake to the next Wait. Its
 // errors and its slice are those of Wait.
 func (p *Poller) Poll() ([]Event, error) {
-	if p.raw == nil {
+	if p.all.raw == nil {
 		return nil, ErrPollerClosed
 	}
-	// Unlike RawConn.Read, Control ignores the deadline of the file.
-	if err := p.raw.Control(p.askOnly); err != nil {
-		return nil, p.closedOr(err)
+	for {
+		k, at := &p.all, p.direct.Load()
+		if at != nil {
+			k = &at.parking
+		}
+		// Unlike RawConn.Read, Control ignores the deadline of the file.
+		switch err := k.raw.Control(k.askOnly); {
+		case err != nil && p.direct.Load() == at:
+			return nil, p.closedOr(err)
+		case err != nil:
+		case at == nil:
+			return p.answer()
+		case at.ready:
+			return p.readable(at), nil
+		default:
+			return nil, nil
+		}
 	}
-	return p.answer()
 }
 
 // Wake makes the Wait that is under way return at once, or else the next one. Several
 // calls before that count as one.
 func (p *Poller) Wake() {
 	p.woken.Store(true)
-	p.file.SetReadDeadline(time.Unix(1, 0))
+	p.all.nudge()
+	if at := p.direct.Load(); at != nil {
+		at.nudge()
+	}
 }
 
 // Close frees the descriptor. A Wait that is under way returns [ErrPollerClosed], and so
@@ -189,14 +342,17 @@ func (p *Poller) Wake() {
 func (p *Poller) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed.Swap(true) || p.raw == nil {
+	if p.closed.Swap(true) || p.all.raw == nil {
 		return ErrPollerClosed
 	}
-	return p.file.Close()
+	if p.only != nil {
+		p.only.close()
+	}
+	return p.all.file.Close()
 }
 
 // arm sets the deadline of the file. It reports false, and sets none, if until has passed.
-func (p *Poller) arm(until time.Duration) bool {
+func (k *parking) arm(until time.Duration) bool {
 	var deadline time.Time
 	if until != Forever {
 		now := Now()
@@ -205,9 +361,16 @@ func (p *Poller) arm(until time.Duration) bool {
 		}
 		deadline = time.Now().Add(until - now)
 	}
-	p.armed = until
-	p.file.SetReadDeadline(deadline)
+	k.armed = until
+	k.file.SetReadDeadline(deadline)
 	return true
+}
+
+// nudge has whoever is parked here look again at what it waits for.
+func (k *parking) nudge() {
+	if k.raw != nil {
+		k.file.SetReadDeadline(time.Unix(1, 0))
+	}
 }
 
 func (p *Poller) closedOr(err error) error {
@@ -223,6 +386,12 @@ func syscallError(call string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("conn: %w", os.NewSyscallError(call, err))
+}
+
+// readable returns what there is to say of a connection at which Wait parks itself.
+func (p *Poller) readable(at *direct) []Event {
+	p.events[0] = Event{ID: at.id, Ready: Readable}
+	return p.events[:1]
 }
 
 // ask asks the kernel for events without waiting, with epoll_pwait(2), and reports whether

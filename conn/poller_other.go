@@ -30,6 +30,7 @@ type Poller struct {
 	watched map[*sock]watched
 	woken   bool // a Wake that no Wait has used up
 	closed  bool
+	single  bool // from NewSinglePoller
 }
 
 type watched struct {
@@ -46,6 +47,14 @@ func NewPoller() (*Poller, error) {
 		timer:   timer,
 		watched: make(map[*sock]watched),
 	}, nil
+}
+
+// NewSinglePoller is NewPoller for one connection at a time: to add a second one is an error.
+// Remove the connection before its Close or Abort.
+func NewSinglePoller() (*Poller, error) {
+	p, err := NewPoller()
+	p.single = true
+	return p, err
 }
 
 // Add starts to watch c. Its events carry id. A Conn may be in several Pollers, but only
@@ -84,6 +93,9 @@ func (p *Poller) control(s *sock, before, after bool, w watched) error {
 	}
 	if _, is := p.watched[s]; is != before {
 		return errors.New("conn: a connection is added to a poller once, then modified or removed")
+	}
+	if p.single && !before && len(p.watched) > 0 {
+		return errSecond
 	}
 	if after {
 		p.watched[s] = w

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +20,21 @@ import (
 func newPoller(tb testing.TB) *conn.Poller {
 	tb.Helper()
 	p, err := conn.NewPoller()
+	require.NoError(tb, err)
+	tb.Cleanup(func() { p.Close() })
+	return p
+}
+
+// eachPoller runs a test with either kind of Poller, where it has one connection at most.
+func eachPoller(t *testing.T, test func(t *testing.T, newPoller func(tb testing.TB) *conn.Poller)) {
+	t.Parallel()
+	t.Run("any", func(t *testing.T) { t.Parallel(); test(t, newPoller) })
+	t.Run("single", func(t *testing.T) { t.Parallel(); test(t, newSinglePoller) })
+}
+
+func newSinglePoller(tb testing.TB) *conn.Poller {
+	tb.Helper()
+	p, err := conn.NewSinglePoller()
 	require.NoError(tb, err)
 	tb.Cleanup(func() { p.Close() })
 	return p
@@ -41,87 +57,91 @@ func poll(tb testing.TB, p *conn.Poller) []conn.Event {
 }
 
 func TestReadinessIsReportedUntilItIsDealtWith(t *testing.T) {
-	t.Parallel()
-	c, peer := pair(t, conn.Options{})
-	p := newPoller(t)
-	require.NoError(t, p.Add(c, math.MaxUint64, conn.Readable))
-	require.Empty(t, poll(t, p))
-	io.WriteString(peer, "+a\r\n")
-	for range 3 {
-		require.Equal(t, conn.Event{ID: math.MaxUint64, Ready: conn.Readable}, wait(t, p))
-		require.Len(t, poll(t, p), 1)
-	}
-	_, err := c.Receive()
-	require.NoError(t, err)
-	require.Empty(t, poll(t, p))
+	eachPoller(t, func(t *testing.T, newPoller func(tb testing.TB) *conn.Poller) {
+		c, peer := pair(t, conn.Options{})
+		p := newPoller(t)
+		require.NoError(t, p.Add(c, math.MaxUint64, conn.Readable))
+		require.Empty(t, poll(t, p))
+		io.WriteString(peer, "+a\r\n")
+		for range 3 {
+			require.Equal(t, conn.Event{ID: math.MaxUint64, Ready: conn.Readable}, wait(t, p))
+			require.Len(t, poll(t, p), 1)
+		}
+		_, err := c.Receive()
+		require.NoError(t, err)
+		require.Empty(t, poll(t, p))
 
-	require.NoError(t, p.Modify(c, 1<<40, conn.Readable|conn.Writable))
-	require.Equal(t, conn.Event{ID: 1 << 40, Ready: conn.Writable}, wait(t, p))
-	require.NoError(t, p.Remove(c))
-	require.Empty(t, poll(t, p))
-	require.Error(t, p.Remove(c))
-	require.Error(t, p.Modify(c, 1, conn.Readable))
-	require.NoError(t, p.Add(c, 2, conn.Writable))
-	require.Error(t, p.Add(c, 3, conn.Writable))
-	require.Equal(t, uint64(2), wait(t, p).ID)
+		require.NoError(t, p.Modify(c, 1<<40, conn.Readable|conn.Writable))
+		require.Equal(t, conn.Event{ID: 1 << 40, Ready: conn.Writable}, wait(t, p))
+		require.NoError(t, p.Remove(c))
+		require.Empty(t, poll(t, p))
+		require.Error(t, p.Remove(c))
+		require.Error(t, p.Modify(c, 1, conn.Readable))
+		require.NoError(t, p.Add(c, 2, conn.Writable))
+		require.Error(t, p.Add(c, 3, conn.Writable))
+		require.Equal(t, uint64(2), wait(t, p).ID)
+	})
 }
 
 func TestHangupAloneIsNotWokenByData(t *testing.T) {
-	t.Parallel()
-	c, peer := pair(t, conn.Options{})
-	watch, read := newPoller(t), newPoller(t)
-	require.NoError(t, watch.Add(c, 1, conn.Hangup))
-	require.NoError(t, read.Add(c, 2, conn.Readable))
-	io.WriteString(peer, "+a\r\n")
-	require.Equal(t, conn.Event{ID: 2, Ready: conn.Readable}, wait(t, read))
-	require.Empty(t, poll(t, watch))
+	eachPoller(t, func(t *testing.T, newPoller func(tb testing.TB) *conn.Poller) {
+		c, peer := pair(t, conn.Options{})
+		watch, read := newPoller(t), newPoller(t)
+		require.NoError(t, watch.Add(c, 1, conn.Hangup))
+		require.NoError(t, read.Add(c, 2, conn.Readable))
+		io.WriteString(peer, "+a\r\n")
+		require.Equal(t, conn.Event{ID: 2, Ready: conn.Readable}, wait(t, read))
+		require.Empty(t, poll(t, watch))
 
-	peer.Close()
-	require.Equal(t, conn.Event{ID: 1, Ready: conn.Hangup}, wait(t, watch))
-	require.NotZero(t, wait(t, read).Ready&conn.Readable)
-	n, err := c.Receive()
-	require.NoError(t, err)
-	require.Equal(t, 4, n)
-	require.NotZero(t, wait(t, read).Ready&conn.Readable)
-	_, err = c.Receive()
-	require.ErrorIs(t, err, io.EOF)
+		peer.Close()
+		require.Equal(t, conn.Event{ID: 1, Ready: conn.Hangup}, wait(t, watch))
+		require.NotZero(t, wait(t, read).Ready&conn.Readable)
+		n, err := c.Receive()
+		require.NoError(t, err)
+		require.Equal(t, 4, n)
+		require.NotZero(t, wait(t, read).Ready&conn.Readable)
+		_, err = c.Receive()
+		require.ErrorIs(t, err, io.EOF)
+	})
 }
 
 func TestResetIsAHangup(t *testing.T) {
-	t.Parallel()
-	c, peer := pair(t, conn.Options{})
-	p := newPoller(t)
-	require.NoError(t, p.Add(c, 1, conn.Hangup))
-	require.NoError(t, peer.(*net.TCPConn).SetLinger(0))
-	peer.Close()
-	require.NotZero(t, wait(t, p).Ready&conn.Hangup)
-	_, err := c.Receive()
-	require.Error(t, err)
-	require.NotErrorIs(t, err, io.EOF)
+	eachPoller(t, func(t *testing.T, newPoller func(tb testing.TB) *conn.Poller) {
+		c, peer := pair(t, conn.Options{})
+		p := newPoller(t)
+		require.NoError(t, p.Add(c, 1, conn.Hangup))
+		require.NoError(t, peer.(*net.TCPConn).SetLinger(0))
+		peer.Close()
+		require.NotZero(t, wait(t, p).Ready&conn.Hangup)
+		_, err := c.Receive()
+		require.Error(t, err)
+		require.NotErrorIs(t, err, io.EOF)
+	})
 }
 
 func TestAWaitSeesWhatIsChangedDuringIt(t *testing.T) {
-	t.Parallel()
-	c, _ := pair(t, conn.Options{})
-	p := newPoller(t)
-	seen := make(chan conn.Event, 1)
-	waits := func() {
-		events, _ := p.Wait(conn.Forever)
-		seen <- events[0]
-	}
-	for i := range uint64(100) {
-		go waits()
-		if i%2 == 0 {
-			time.Sleep(time.Millisecond) // let it park, mostly
+	eachPoller(t, func(t *testing.T, newPoller func(tb testing.TB) *conn.Poller) {
+		c, _ := pair(t, conn.Options{})
+		p := newPoller(t)
+		seen := make(chan conn.Event, 1)
+		waits := func() {
+			events, _ := p.Wait(conn.Forever)
+			seen <- events[0]
 		}
-		require.NoError(t, p.Add(c, i, conn.Writable))
-		require.Equal(t, i, soon(t, seen).ID)
-		require.NoError(t, p.Modify(c, i, conn.Readable))
-		go waits()
-		require.NoError(t, p.Modify(c, i+1000, conn.Writable))
-		require.Equal(t, i+1000, soon(t, seen).ID)
-		require.NoError(t, p.Remove(c))
-	}
+		for i := range uint64(100) {
+			go waits()
+			if i%2 == 0 {
+				time.Sleep(time.Millisecond) // let it park, mostly
+			}
+			require.NoError(t, p.Add(c, i, conn.Writable))
+			require.Equal(t, i, soon(t, seen).ID)
+			require.NoError(t, p.Modify(c, i, conn.Readable))
+			go waits()
+			require.NoError(t, p.Modify(c, i+1000, conn.Writable))
+			require.Equal(t, i+1000, soon(t, seen).ID)
+			require.NoError(t, p.Remove(c))
+		}
+	})
 }
 
 func TestMoreReadyThanOneWaitReports(t *testing.T) {
@@ -144,181 +164,318 @@ func TestMoreReadyThanOneWaitReports(t *testing.T) {
 }
 
 func TestWakeIsKeptForTheNextWait(t *testing.T) {
-	t.Parallel()
-	p := newPoller(t)
-	for range 3 {
-		p.Wake()
-		p.Wake()
-		require.Empty(t, poll(t, p), "Poll takes none")
-		events, err := p.Wait(conn.Forever)
-		require.NoError(t, err)
-		require.Empty(t, events)
+	eachPoller(t, func(t *testing.T, newPoller func(tb testing.TB) *conn.Poller) {
+		p := newPoller(t)
+		for range 3 {
+			p.Wake()
+			p.Wake()
+			require.Empty(t, poll(t, p), "Poll takes none")
+			events, err := p.Wait(conn.Forever)
+			require.NoError(t, err)
+			require.Empty(t, events)
 
-		// The Wake is used up, and left nothing that would end a later wait.
-		at := conn.Now() + 5*time.Millisecond
-		events, err = p.Wait(at)
-		require.NoError(t, err)
-		require.Empty(t, events)
-		require.GreaterOrEqual(t, conn.Now(), at)
-	}
+			// The Wake is used up, and left nothing that would end a later wait.
+			at := conn.Now() + 5*time.Millisecond
+			events, err = p.Wait(at)
+			require.NoError(t, err)
+			require.Empty(t, events)
+			require.GreaterOrEqual(t, conn.Now(), at)
+		}
 
-	// A Wake does not hide what is ready.
-	c, _ := pair(t, conn.Options{})
-	require.NoError(t, p.Add(c, 1, conn.Writable))
-	p.Wake()
-	require.Equal(t, conn.Writable, wait(t, p).Ready)
+		// A Wake does not hide what is ready.
+		c, _ := pair(t, conn.Options{})
+		require.NoError(t, p.Add(c, 1, conn.Writable))
+		p.Wake()
+		require.Equal(t, conn.Writable, wait(t, p).Ready)
+	})
 }
 
 func TestADeadlineIsNeverEarlyAndNeverForgotten(t *testing.T) {
-	t.Parallel()
-	p := newPoller(t)
-	for range 300 {
-		// The deadline is before, at or after the one that is armed, or has passed.
-		at := conn.Now() + time.Duration(rand.IntN(4000)-1000)*time.Microsecond
-		if rand.IntN(4) == 0 {
-			p.Wake()
-			_, err := p.Wait(conn.Forever)
+	eachPoller(t, func(t *testing.T, newPoller func(tb testing.TB) *conn.Poller) {
+		p := newPoller(t)
+		c, _ := pair(t, conn.Options{})
+		require.NoError(t, p.Add(c, 1, conn.Readable))
+		for range 300 {
+			// The deadline is before, at or after the one that is armed, or has passed.
+			at := conn.Now() + time.Duration(rand.IntN(4000)-1000)*time.Microsecond
+			if rand.IntN(4) == 0 {
+				p.Wake()
+				_, err := p.Wait(conn.Forever)
+				require.NoError(t, err)
+			}
+			events, err := p.Wait(at)
 			require.NoError(t, err)
+			require.Empty(t, events)
+			require.GreaterOrEqual(t, conn.Now(), at)
 		}
-		events, err := p.Wait(at)
-		require.NoError(t, err)
-		require.Empty(t, events)
-		require.GreaterOrEqual(t, conn.Now(), at)
-	}
-	for _, at := range []time.Duration{math.MinInt64, -1, 0, 1, conn.Now()} {
-		events, err := p.Wait(at)
-		require.NoError(t, err)
-		require.Empty(t, events)
-	}
+		for _, at := range []time.Duration{math.MinInt64, -1, 0, 1, conn.Now()} {
+			events, err := p.Wait(at)
+			require.NoError(t, err)
+			require.Empty(t, events)
+		}
+	})
 }
 
 // Who leaves a message and then calls Wake gets it read, however the calls interleave.
 func TestNoWakeIsLost(t *testing.T) {
-	t.Parallel()
-	var wg sync.WaitGroup
-	t.Cleanup(wg.Wait) // when the poller is closed
-	p := newPoller(t)
-	const rounds = 20000
-	var mu sync.Mutex
-	asked, ended := 0, false
-	answers := make(chan int, 1)
-	wg.Go(func() {
-		answered := 0
-		for {
-			until := conn.Forever
-			if rand.IntN(3) == 0 {
-				until = conn.Now() + time.Duration(rand.IntN(100))*time.Microsecond
-			}
-			if _, err := p.Wait(until); err != nil {
-				return
-			}
-			mu.Lock()
-			if asked > answered {
-				answered = asked
-				answers <- answered
-			}
-			if ended {
+	eachPoller(t, func(t *testing.T, newPoller func(tb testing.TB) *conn.Poller) {
+		var wg sync.WaitGroup
+		t.Cleanup(wg.Wait) // when the poller is closed
+		p := newPoller(t)
+		c, _ := pair(t, conn.Options{})
+		require.NoError(t, p.Add(c, 1, conn.Readable))
+		const rounds = 20000
+		var mu sync.Mutex
+		asked, ended := 0, false
+		answers := make(chan int, 1)
+		wg.Go(func() {
+			answered := 0
+			for {
+				until := conn.Forever
+				if rand.IntN(3) == 0 {
+					until = conn.Now() + time.Duration(rand.IntN(100))*time.Microsecond
+				}
+				if _, err := p.Wait(until); err != nil {
+					return
+				}
+				mu.Lock()
+				if asked > answered {
+					answered = asked
+					answers <- answered
+				}
+				if ended {
+					mu.Unlock()
+					return
+				}
 				mu.Unlock()
-				return
 			}
+		})
+		for i := 1; i <= rounds; i++ {
+			mu.Lock()
+			asked = i
 			mu.Unlock()
+			p.Wake()
+			if i%7 == 0 {
+				p.Wake()
+			}
+			require.Equal(t, i, soon(t, answers))
 		}
-	})
-	for i := 1; i <= rounds; i++ {
 		mu.Lock()
-		asked = i
+		ended = true
 		mu.Unlock()
 		p.Wake()
-		if i%7 == 0 {
-			p.Wake()
-		}
-		require.Equal(t, i, soon(t, answers))
-	}
-	mu.Lock()
-	ended = true
-	mu.Unlock()
-	p.Wake()
+	})
 }
 
 // The same holds for what arrives on a connection, with Wakes and deadlines in between.
 func TestNoReadinessIsLost(t *testing.T) {
-	t.Parallel()
-	c, peer := pair(t, conn.Options{})
-	go io.Copy(peer, peer)
-	p := newPoller(t)
-	require.NoError(t, p.Add(c, 1, conn.Readable))
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			select {
-			case <-done:
-				return
-			case <-time.After(time.Duration(rand.IntN(200)) * time.Microsecond):
-				p.Wake()
+	eachPoller(t, func(t *testing.T, newPoller func(tb testing.TB) *conn.Poller) {
+		c, peer := pair(t, conn.Options{})
+		go io.Copy(peer, peer)
+		p := newPoller(t)
+		require.NoError(t, p.Add(c, 1, conn.Readable))
+		done := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				case <-time.After(time.Duration(rand.IntN(200)) * time.Microsecond):
+					p.Wake()
+				}
+			}
+		})
+		defer wg.Wait()
+		defer close(done)
+		for range 5000 {
+			_, err := c.Send([]byte("+a\r\n"))
+			require.NoError(t, err)
+			for got, begun := 0, time.Now(); got < 4; {
+				require.Less(t, time.Since(begun), time.Minute, "what has arrived is not reported")
+				until := conn.Forever
+				if rand.IntN(3) == 0 {
+					until = conn.Now() + time.Duration(rand.IntN(100))*time.Microsecond
+				}
+				_, err := p.Wait(until)
+				require.NoError(t, err)
+				n, err := c.Receive()
+				require.NoError(t, err)
+				got += n
+			}
+			for {
+				if _, err := c.Next(); err != nil {
+					break
+				}
 			}
 		}
 	})
-	defer wg.Wait()
-	defer close(done)
-	for range 5000 {
-		_, err := c.Send([]byte("+a\r\n"))
-		require.NoError(t, err)
-		for got, begun := 0, time.Now(); got < 4; {
-			require.Less(t, time.Since(begun), time.Minute, "what has arrived is not reported")
-			until := conn.Forever
-			if rand.IntN(3) == 0 {
-				until = conn.Now() + time.Duration(rand.IntN(100))*time.Microsecond
-			}
-			_, err := p.Wait(until)
-			require.NoError(t, err)
-			n, err := c.Receive()
-			require.NoError(t, err)
-			got += n
-		}
-		for {
-			if _, err := c.Next(); err != nil {
-				break
-			}
-		}
-	}
 }
 
 func TestCloseEndsAWait(t *testing.T) {
-	t.Parallel()
-	for i := range 50 {
-		p := newPoller(t)
-		c, _ := pair(t, conn.Options{})
-		require.NoError(t, p.Add(c, 1, conn.Readable))
-		failed := make(chan error, 1)
-		go func() {
-			_, err := p.Wait(conn.Forever)
-			failed <- err
-		}()
-		if i%2 == 0 {
-			time.Sleep(time.Millisecond) // let it park, mostly
-		}
-		require.NoError(t, p.Close())
-		require.ErrorIs(t, soon(t, failed), conn.ErrPollerClosed)
+	eachPoller(t, func(t *testing.T, newPoller func(tb testing.TB) *conn.Poller) {
+		for i := range 50 {
+			p := newPoller(t)
+			c, _ := pair(t, conn.Options{})
+			require.NoError(t, p.Add(c, 1, conn.Readable))
+			failed := make(chan error, 1)
+			go func() {
+				_, err := p.Wait(conn.Forever)
+				failed <- err
+			}()
+			if i%2 == 0 {
+				time.Sleep(time.Millisecond) // let it park, mostly
+			}
+			require.NoError(t, p.Close())
+			require.ErrorIs(t, soon(t, failed), conn.ErrPollerClosed)
 
-		p.Wake()
-		for _, do := range []func() error{
-			func() error { _, err := p.Wait(conn.Forever); return err },
-			func() error { _, err := p.Wait(0); return err },
-			func() error { _, err := p.Poll(); return err },
-			func() error { return p.Add(c, 1, conn.Readable) },
-			func() error { return p.Modify(c, 1, conn.Readable) },
-			func() error { return p.Remove(c) },
-			p.Close,
-		} {
-			err := do()
-			require.ErrorIs(t, err, conn.ErrPollerClosed)
-			require.True(t, errors.Is(err, os.ErrClosed) && errors.Is(err, net.ErrClosed))
+			p.Wake()
+			for _, do := range []func() error{
+				func() error { _, err := p.Wait(conn.Forever); return err },
+				func() error { _, err := p.Wait(0); return err },
+				func() error { _, err := p.Poll(); return err },
+				func() error { return p.Add(c, 1, conn.Readable) },
+				func() error { return p.Modify(c, 1, conn.Readable) },
+				func() error { return p.Remove(c) },
+				p.Close,
+			} {
+				err := do()
+				require.ErrorIs(t, err, conn.ErrPollerClosed)
+				require.True(t, errors.Is(err, os.ErrClosed) && errors.Is(err, net.ErrClosed))
+			}
+			_, err := c.Send([]byte("x"))
+			require.NoError(t, err, "the connections stay open")
+			require.NoError(t, c.Close())
 		}
-		_, err := c.Send([]byte("x"))
-		require.NoError(t, err, "the connections stay open")
+	})
+}
+
+// A Wait takes notice of it when it has to park somewhere else.
+func TestASinglePollerIsAskedForOtherThingsDuringAWait(t *testing.T) {
+	t.Parallel()
+	p := newSinglePoller(t)
+	seen := make(chan conn.Event, 1)
+	waits := func() {
+		events, _ := p.Wait(conn.Forever)
+		seen <- events[0]
+	}
+	for i := range 100 {
+		c, peer := pair(t, conn.Options{})
+		let := func() {
+			if i%2 == 0 {
+				time.Sleep(time.Millisecond) // let it park, mostly
+			}
+		}
+		go waits()
+		let()
+		require.NoError(t, p.Add(c, 1, conn.Readable))
+		let()
+		require.NoError(t, p.Modify(c, 2, conn.Hangup))
+		let()
+		require.NoError(t, p.Modify(c, 3, conn.Readable))
+		let()
+		require.NoError(t, p.Remove(c))
+		let()
+		require.NoError(t, p.Add(c, 4, conn.Readable))
+		io.WriteString(peer, "+a\r\n")
+		require.Equal(t, conn.Event{ID: 4, Ready: conn.Readable}, soon(t, seen))
+		_, err := c.Receive()
+		require.NoError(t, err)
+
+		go waits()
+		let()
+		require.NoError(t, p.Modify(c, 5, conn.Readable|conn.Writable))
+		require.Equal(t, conn.Event{ID: 5, Ready: conn.Writable}, soon(t, seen))
+		require.NoError(t, p.Remove(c))
 		require.NoError(t, c.Close())
 	}
+}
+
+// However the beginning of a Wait and that of the connection interleave. Each Wait has an earlier
+// deadline than the one before, so that it sets it.
+func TestNoReadinessIsLostWhileAConnectionComes(t *testing.T) {
+	eachPoller(t, func(t *testing.T, newPoller func(tb testing.TB) *conn.Poller) {
+		p := newPoller(t)
+		c, peer := pair(t, conn.Options{})
+		io.WriteString(peer, "+a\r\n")
+		begin, seen := make(chan time.Duration), make(chan int)
+		t.Cleanup(func() { close(begin) })
+		go func() {
+			for until := range begin {
+				events, _ := p.Wait(until)
+				seen <- len(events)
+			}
+		}()
+		latest := conn.Now() + time.Hour
+		for i := range time.Duration(20_000) {
+			begin <- latest - i*time.Microsecond
+			for range rand.IntN(200) {
+				runtime.KeepAlive(p) // some nanoseconds
+			}
+			require.NoError(t, p.Add(c, 1, conn.Readable))
+			require.Equal(t, 1, soon(t, seen))
+			require.NoError(t, p.Remove(c))
+		}
+	})
+}
+
+func TestASinglePollerHasOneConnectionAtATime(t *testing.T) {
+	t.Parallel()
+	p := newSinglePoller(t)
+	a, _ := pair(t, conn.Options{})
+	b, _ := pair(t, conn.Options{})
+	require.NoError(t, p.Add(a, 1, conn.Writable))
+	require.Error(t, p.Add(b, 2, conn.Writable))
+	require.Error(t, p.Modify(b, 2, conn.Writable))
+	require.Error(t, p.Remove(b))
+	require.Equal(t, uint64(1), wait(t, p).ID)
+	require.NoError(t, p.Remove(a))
+	require.NoError(t, p.Add(b, 2, conn.Writable))
+	require.Equal(t, uint64(2), wait(t, p).ID)
+}
+
+// A Poller that looks at the connection itself must not take away why it has ended.
+func TestAResetKeepsItsCause(t *testing.T) {
+	eachPoller(t, func(t *testing.T, newPoller func(tb testing.TB) *conn.Poller) {
+		c, peer := pair(t, conn.Options{})
+		p := newPoller(t)
+		require.NoError(t, p.Add(c, 1, conn.Readable))
+		require.NoError(t, peer.(*net.TCPConn).SetLinger(0))
+		peer.Close()
+		require.Equal(t, uint64(1), wait(t, p).ID)
+		require.Len(t, poll(t, p), 1)
+		require.Equal(t, uint64(1), wait(t, p).ID)
+		_, err := c.Receive()
+		require.Error(t, err)
+		require.NotErrorIs(t, err, io.EOF)
+	})
+}
+
+// The peer learns of the end at once, although the Poller had a copy of the descriptor.
+func TestARemovedConnectionIsAlone(t *testing.T) {
+	eachPoller(t, func(t *testing.T, newPoller func(tb testing.TB) *conn.Poller) {
+		for _, waits := range []bool{false, true} {
+			c, peer := pair(t, conn.Options{})
+			p := newPoller(t)
+			require.NoError(t, p.Add(c, 1, conn.Readable))
+			done := make(chan struct{})
+			if waits {
+				go func() {
+					defer close(done)
+					p.Wait(conn.Forever)
+				}()
+				time.Sleep(time.Millisecond) // let it park, mostly
+			} else {
+				close(done)
+			}
+			require.NoError(t, p.Remove(c))
+			require.NoError(t, c.Abort())
+			_, err := peer.Read(make([]byte, 1))
+			require.Error(t, err)
+			p.Wake()
+			soon(t, done)
+		}
+	})
 }
 
 func TestClosedConnectionsLeaveThePoller(t *testing.T) {

@@ -112,7 +112,11 @@ func prepare(cfg Config) (*Mux, error) {
 // begin makes the pollers and starts the goroutines. Nobody else knows the Mux yet, so
 // it works without mu.
 func (m *Mux) begin() (err error) {
-	if m.poll, err = conn.NewPoller(); err != nil {
+	newPoller := conn.NewPoller
+	if len(m.slots) == 1 {
+		newPoller = conn.NewSinglePoller
+	}
+	if m.poll, err = newPoller(); err != nil {
 		return err
 	}
 	if m.watch, err = conn.NewPoller(); err != nil {
