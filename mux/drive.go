@@ -114,7 +114,7 @@ func (m *Mux) drive(ctx context.Context, done <-chan struct{}, op *Op) {
 			default:
 			}
 			if stop == nil {
-				until = min(until, conn.Now()+lookEvery)
+				until = min(until, max(m.clock, op.Started)+lookEvery)
 			}
 		}
 		if !m.pass(until, op) && looks < maxLooks {
@@ -216,6 +216,8 @@ func (m *Mux) pass(until time.Duration, mine *Op) bool {
 		m.decideAll(err, false)
 		return false
 	}
+	// A system call, so once for all that is ready.
+	m.clock = conn.Now()
 	var ready Set
 	for _, ev := range events {
 		ready = ready.With(slotOf(ev.ID))
@@ -228,7 +230,6 @@ func (m *Mux) pass(until time.Duration, mine *Op) bool {
 		ready = ready.Without(slotOf(ev.ID))
 	}
 	if mine == nil || mine.pending {
-		m.clock = conn.Now()
 		m.expireDue(m.clock)
 		m.retry(m.clock)
 	}

@@ -21,8 +21,7 @@ type owed struct {
 // match takes the replies that have come on a link.
 func (m *Mux) match(i int, l *link) {
 	s := &m.slots[i]
-	now := conn.Now()
-	m.clock = now
+	now := m.clock
 	for s.link == l {
 		v, err := l.c.Next()
 		switch {
@@ -57,6 +56,10 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	s := &m.slots[i]
 	if s.owed.len() == 0 {
 		return false
+	}
+	if now < s.owed.front().sent { // another goroutine has written it since the driver read the clock
+		now = conn.Now()
+		m.clock = now
 	}
 	switch o := s.owed.front(); {
 	case o.f == nil:
