@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -77,8 +78,8 @@ func (k Case) hurried(rounds int) (Case, int) {
 }
 
 func benchmark(ctx context.Context, quick bool, rounds int, length time.Duration, cases, libs, out string) error {
-	if rounds < 1 || length <= 0 {
-		return errors.New("there must be at least one round, and a slice of some length")
+	if rounds < 1 || rounds > 1000 || length <= 0 {
+		return errors.New("there must be 1 to 1000 rounds, and a slice of some length")
 	}
 	ks, err := choose(cases, Cases(), caseName)
 	if err != nil {
@@ -116,6 +117,10 @@ func benchmark(ctx context.Context, quick bool, rounds int, length time.Duration
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "%5.0fs  %s\n", report.Took.Seconds(), report.path(out))
+	if noisy := report.Noisy(); len(noisy) > 0 {
+		fmt.Fprintf(os.Stderr, "WARNING: the rounds differ so much that these ratios say nothing. Run the cases again with less beside them, or with more -rounds.\n  %s\n",
+			strings.Join(noisy, "\n  "))
+	}
 	return nil
 }
 

@@ -56,9 +56,6 @@ func named(name string) func(Contestant) bool {
 	return func(c Contestant) bool { return c.Name == name }
 }
 
-// A Spread is the middle and the ends of a figure over the rounds.
-type Spread struct{ Median, Min, Max float64 }
-
 // ratio compares two figures round by round. Rounds in which one is missing
 // don't count.
 func (r Result) ratio(over, under func(round []*Sample) float64) (Spread, bool) {
@@ -68,12 +65,7 @@ func (r Result) ratio(over, under func(round []*Sample) float64) (Spread, bool) 
 			all = append(all, q)
 		}
 	}
-	if len(all) == 0 {
-		return Spread{}, false
-	}
-	slices.Sort(all)
-	n := len(all)
-	return Spread{Median: (all[(n-1)/2] + all[n/2]) / 2, Min: all[0], Max: all[n-1]}, true
+	return spreadOf(all)
 }
 
 // AgainstFloor is the contestant's figure over the floor's.
@@ -89,6 +81,24 @@ func (r Result) AgainstPeers() (Spread, bool) {
 	return r.ratio(
 		func(round []*Sample) float64 { return r.least(round, Contestant.Peer) },
 		func(round []*Sample) float64 { return r.least(round, named(ours)) })
+}
+
+// Noisy names the ratios of the summary that say nothing.
+func (r Report) Noisy() (rows []string) {
+	for _, res := range r.Results {
+		for _, column := range []struct {
+			name string
+			of   func() (Spread, bool)
+		}{
+			{overFloor, func() (Spread, bool) { return res.AgainstFloor(ours) }},
+			{peerOver, res.AgainstPeers},
+		} {
+			if s, ok := column.of(); ok && s.Noisy() {
+				rows = append(rows, fmt.Sprintf("%s, %s: %s", res.Case.Name, column.name, s))
+			}
+		}
+	}
+	return rows
 }
 
 func (Report) path(dir string) string { return filepath.Join(dir, "report.md") }
@@ -111,20 +121,29 @@ func (r Report) Write(dir string) error {
 		os.WriteFile(r.path(dir), r.markdown(pictures), 0o666))
 }
 
+// The ratios of the summary.
+const (
+	overFloor = "redburst ÷ floor"
+	peerOver  = "best peer ÷ redburst"
+)
+
 func (r Report) markdown(pictures []picture) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Benchmark\n\n%d rounds, turns of %v, %v altogether, on %s.\n\n", r.Rounds, r.Slice, r.Took.Round(time.Second), time.Now().UTC().Format(time.DateOnly))
 	fmt.Fprintf(&b, "%s\n\n", machine())
 	fmt.Fprintf(&b, "Contestants: %s.\n\n", versions())
 	b.WriteString("The clients and all masters share this machine. In each round all contestants take turns on the same masters; " +
-		"a ratio compares figures of the same round and is given as median [least, greatest] of the rounds. " +
+		"a ratio compares figures of the same round. It is given as the median of the rounds, and in brackets the interval that has " +
+		"the true median in it with at least 90 %, whatever the distribution; fewer than five rounds allow none. " +
+		noiseMark + " marks a ratio that says nothing: its interval is wider than half of the median, or than a tenth with 1 within. " +
+		"A narrow interval about 1 says that the two are equal. " +
 		"An operation is an acquire with its release unless the case says otherwise. " +
 		"The floor is raw sockets with prepared bytes and no parsing, a set of them for each goroutine, and the faster of its two ways to wait " +
 		"(park: the goroutine, through the runtime's poller; ppoll: the thread). " +
 		"Peers have the pools and timeouts that their documentation advises; " +
 		"\"failfast\" returns at the quorum, \"quickretry\" tries again after 2.5 to 7.5 ms instead of 50 to 250 ms.\n\n")
 
-	b.WriteString("## Summary\n\n| case | floor | redburst | best peer | redburst ÷ floor | best peer ÷ redburst |\n|---|---:|---:|---:|---:|---:|\n")
+	fmt.Fprintf(&b, "## Summary\n\n| case | floor | redburst | best peer | %s | %s |\n|---|---:|---:|---:|---:|---:|\n", overFloor, peerOver)
 	for _, res := range r.Results {
 		fmt.Fprintf(&b, "| [%s](#%s), %s | %s | %s | %s | %s | %s |\n", res.Case.Name, anchor(res.Case.Name), res.Case.metric.Name,
 			res.figure(Contestant.Floor, false), res.figure(named(ours), false), res.figure(Contestant.Peer, true),
@@ -272,7 +291,7 @@ func (r Result) writeAgainst(b *bytes.Buffer, i int, of, plain func(*Sample) flo
 		against = func(round []*Sample) float64 { return plain(round[at]) }
 	}
 	figure, ok := r.ratio(own, func([]*Sample) float64 { return 1 })
-	if !ok || figure.Max == 0 {
+	if !ok || figure.Median == 0 {
 		b.WriteString(" — | — |")
 		return
 	}
@@ -302,7 +321,7 @@ func ratioCell(s Spread, ok bool) string {
 	if !ok {
 		return "—"
 	}
-	return fmt.Sprintf("%.2f [%.2f, %.2f]", s.Median, s.Min, s.Max)
+	return s.String()
 }
 
 // short is a duration to three digits.
