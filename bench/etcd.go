@@ -65,6 +65,9 @@ func openEtcd(*Fleet, int) (_ Locker, err error) {
 			return nil, err
 		}
 		l.members = append(l.members, cmd)
+		if err := pins.pinMaster(cmd.Process.Pid); err != nil {
+			return nil, err
+		}
 	}
 	client, err := dialEtcd(l.endpoints)
 	if err != nil {

@@ -104,6 +104,9 @@ func StartFleet(k Case) (f *Fleet, err error) {
 			return f, err
 		}
 		f.masters = append(f.masters, m)
+		if err := pins.pinMaster(m.PID(0)); err != nil {
+			return f, err
+		}
 		if e.Addr == "" {
 			e.Addr = strings.TrimPrefix(m.Addr(0), "unix://")
 		}
@@ -111,6 +114,9 @@ func StartFleet(k Case) (f *Fleet, err error) {
 	}
 	if k.Delay > 0 {
 		if f.far, err = startFar(f.endpoints, k.Delay); err != nil {
+			return f, err
+		}
+		if err := pins.pinMaster(f.far.cmd.Process.Pid); err != nil {
 			return f, err
 		}
 		f.endpoints = f.far.endpoints
@@ -175,6 +181,7 @@ func (f *Fleet) Heal(i int, fault Fault) error {
 		return err
 	case Dead:
 		f.masters[i].Restart(0)
+		return pins.pinMaster(f.masters[i].PID(0))
 	}
 	return nil
 }

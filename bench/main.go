@@ -38,6 +38,7 @@ func main() {
 		libs   = flag.String("libs", "", "comma-separated `names` of the contestants; all if empty")
 		out    = flag.String("out", "report", "the `directory` of the report")
 	)
+	flag.Var(&pins, "cpuset", "pin masters and clients to `CPUs` that are apart, as in masters=2-5,clients=0-1")
 	flag.Parse()
 	if *quick {
 		given := map[string]bool{}
@@ -80,6 +81,9 @@ func (k Case) hurried(rounds int) (Case, int) {
 func benchmark(ctx context.Context, quick bool, rounds int, length time.Duration, cases, libs, out string) error {
 	if rounds < 1 || rounds > 1000 || length <= 0 {
 		return errors.New("there must be 1 to 1000 rounds, and a slice of some length")
+	}
+	if err := pins.pinClients(); err != nil {
+		return err
 	}
 	ks, err := choose(cases, Cases(), caseName)
 	if err != nil {

@@ -138,6 +138,7 @@ func (r Report) markdown(pictures []picture) []byte {
 		noiseMark + " marks a ratio that says nothing: its interval is wider than half of the median, or than a tenth with 1 within. " +
 		"A narrow interval about 1 says that the two are equal. " +
 		"An operation is an acquire with its release unless the case says otherwise. " +
+		pinned() +
 		"The floor is raw sockets with prepared bytes and no parsing, a set of them for each goroutine, and the faster of its two ways to wait " +
 		"(park: the goroutine, through the runtime's poller; ppoll: the thread). " +
 		"Peers have the pools and timeouts that their documentation advises; " +
@@ -177,6 +178,15 @@ func (r Report) markdown(pictures []picture) []byte {
 		res.writeErrors(&b)
 	}
 	return b.Bytes()
+}
+
+// pinned says which CPUs whom belong to.
+func pinned() string {
+	if pins.none() {
+		return "Nothing was pinned to CPUs. "
+	}
+	return fmt.Sprintf("The masters (the delaying proxy and etcd, too) were pinned to CPUs %s, and the clients to %s (`-cpuset %s`). ",
+		listed(pins.Masters), listed(pins.Clients), pins)
 }
 
 func anchor(name string) string { return strings.ToLower(strings.ReplaceAll(name, "=", "")) }
