@@ -23,9 +23,9 @@ const leadTTL = 3 * time.Second
 
 const candidates = 3 // processes that want to lead
 
-func leads(end func(r *slice) error) func(k *Case) {
+func leads(end func(r *slice) error, least time.Duration) func(k *Case) {
 	return func(k *Case) {
-		k.drive, k.waits, k.group, k.TTL, k.least, k.once = end, true, groupLead, leadTTL, 30*time.Second, true
+		k.drive, k.waits, k.group, k.TTL, k.least, k.once = end, true, groupLead, leadTTL, least, true
 	}
 }
 

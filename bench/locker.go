@@ -48,15 +48,16 @@ type Contestant struct {
 	Name string
 	Open func(f *Fleet, goroutines int) (Locker, error)
 
-	single  bool   // knows one master only
-	plain   bool   // speaks no TLS
-	serial  bool   // knows one goroutine only
-	waits   bool   // Lock waits
-	patient bool   // takes part only where Lock waits (a mode that differs in nothing else)
-	sample  bool   // one of the peers that stand for all where a case takes long
-	quick   bool   // takes part in a quick run
-	plural  bool   // several callers can have the lock of one key
-	group   string // takes part only in the cases of this group; "" is that of the libraries
+	single   bool   // knows one master only
+	plain    bool   // speaks no TLS
+	serial   bool   // knows one goroutine only
+	waits    bool   // Lock waits
+	patient  bool   // takes part only where Lock waits (a mode that differs in nothing else)
+	failFast bool   // returns at the quorum (a mode of redsync)
+	sample   bool   // one of the peers that stand for all where a case takes long
+	quick    bool   // takes part in a quick run
+	plural   bool   // several callers can have the lock of one key
+	group    string // takes part only in the cases of this group; "" is that of the libraries
 }
 
 // Takes reports whether the contestant can take part in the case at all.
@@ -68,8 +69,7 @@ func (c Contestant) Takes(k Case) bool {
 		c.Floor() && k.many,
 		k.waits && !c.waits,
 		!k.waits && c.patient,
-		k.long && c.Peer() && !c.sample,
-		k.alone && c.Peer(),
+		c.Peer() && k.peers != nil && !k.peers(c),
 		c.group != k.group && c.Name != ours:
 		return false
 	}
@@ -131,12 +131,13 @@ func Contestants() []Contestant {
 					name += "-quickretry"
 				}
 				all = append(all, Contestant{
-					Name:    name,
-					Open:    openRedsync(client.open, failFast, retry),
-					waits:   true,
-					patient: retry > 0,
-					sample:  client.name == "goredis" && !failFast,
-					quick:   client.name != "redigo" && failFast || client.name == "goredis",
+					Name:     name,
+					Open:     openRedsync(client.open, failFast, retry),
+					waits:    true,
+					patient:  retry > 0,
+					failFast: failFast,
+					sample:   client.name == "goredis" && !failFast,
+					quick:    client.name != "redigo" && failFast || client.name == "goredis",
 				})
 			}
 		}

@@ -6,9 +6,11 @@
 //	go run . -quick     # a first impression
 //	go test -bench .    # the same cases for benchstat
 //
-// All contestants take turns in every round of a case, so that a noisy minute
-// of the machine hits all alike. Ratios are between figures of the same round. The
-// absolute figures hold for one machine that runs the clients and all masters;
+// All contestants take turns in every round of a case, so that noise of the machine
+// hits all alike. Ratios are between figures of the same round. The speed of a machine
+// wanders within seconds, so many short rounds say more than a few long ones: on one that
+// others used as well, the interval of a ratio was about a fifth as wide with 60 rounds of
+// 50 ms as with 5 of 600 ms, for a quarter more time. The absolute figures hold for one machine that runs the clients and all masters;
 // ratios hold on others, too.
 //
 // It needs Linux and a redis-server that speaks TLS.
@@ -32,8 +34,8 @@ func main() {
 	}
 	var (
 		quick  = flag.Bool("quick", false, "a short run: fewer rounds and contestants, shorter slices, fewer locks to renew")
-		rounds = flag.Int("rounds", 5, "how many `times` each contestant takes its turn in a case")
-		length = flag.Duration("slice", 600*time.Millisecond, "how long a turn lasts")
+		rounds = flag.Int("rounds", 40, "how many `times` each contestant takes its turn in a case; fewer in a case of longer turns")
+		length = flag.Duration("slice", 50*time.Millisecond, "how long a turn lasts; longer where a case needs it")
 		cases  = flag.String("cases", "", "comma-separated `names` of the cases, or patterns as handover*; all if empty")
 		libs   = flag.String("libs", "", "comma-separated `names` of the contestants; all if empty")
 		out    = flag.String("out", "report", "the `directory` of the report")
@@ -60,22 +62,20 @@ func main() {
 
 // What a quick run spends.
 const (
-	quickRounds = 3
-	quickSlice  = 100 * time.Millisecond
-	quickLeast  = 500 * time.Millisecond
+	quickRounds = leastRounds
+	quickSlice  = 50 * time.Millisecond
+	quickLeast  = 250 * time.Millisecond
 	quickKeys   = 1000
 )
 
 // hurried is the case as a quick run has it.
-func (k Case) hurried(rounds int) (Case, int) {
-	switch {
-	case k.many: // every lock is renewed about once
-		k.Keys, k.least, rounds = quickKeys, lockTTL/3, 1
-		k.TTL = 0
-	case k.least > 0:
-		k.least, rounds = quickLeast, min(rounds, 2)
+func (k Case) hurried() Case {
+	if k.many { // every lock is renewed about once
+		k.Keys, k.least, k.TTL = quickKeys, lockTTL/3, 0
+		return k
 	}
-	return k, rounds
+	k.least = min(k.least, quickLeast)
+	return k
 }
 
 func benchmark(ctx context.Context, quick bool, rounds int, length time.Duration, cases, libs, out string) error {
@@ -96,12 +96,8 @@ func benchmark(ctx context.Context, quick bool, rounds int, length time.Duration
 	began := time.Now()
 	report := Report{Rounds: rounds, Slice: length}
 	for i, k := range ks {
-		turns := rounds
-		if k.once {
-			turns = 1
-		}
 		if quick {
-			k, turns = k.hurried(turns)
+			k = k.hurried()
 		}
 		var takes []Contestant
 		for _, c := range cs {
@@ -110,7 +106,7 @@ func benchmark(ctx context.Context, quick bool, rounds int, length time.Duration
 			}
 		}
 		fmt.Fprintf(os.Stderr, "%5.0fs  %2d/%d  %s: %s\n", time.Since(began).Seconds(), i+1, len(ks), k.Name, k.About)
-		r, err := k.run(ctx, takes, turns, length)
+		r, err := k.run(ctx, takes, k.turns(rounds, length), length)
 		if err != nil {
 			return fmt.Errorf("case %s: %w", k.Name, err)
 		}

@@ -146,7 +146,7 @@ func TestEveryKindOfCaseRuns(t *testing.T) {
 			if testing.Short() && slices.Contains([]string{"leader-killed", "leader-resigns", "second"}, name) {
 				t.Skip("it waits for a TTL of each contestant, or starts etcd's servers")
 			}
-			k, _ := caseNamed(t, name).hurried(1)
+			k := caseNamed(t, name).hurried()
 			k.least = min(k.least, 300*time.Millisecond)
 			var takes []Contestant
 			for _, c := range cs {
@@ -224,23 +224,42 @@ func TestRatiosCompareOneRound(t *testing.T) {
 	failing.Fail(errors.New("most of the time"))
 	r := Result{
 		Case:        Case{metric: p50},
-		Contestants: []Contestant{{Name: floor + "-a"}, {Name: floor + "-b"}, {Name: ours}, {Name: "fast"}, {Name: "failing"}},
+		Contestants: []Contestant{{Name: floor + "-a"}, {Name: floor + "-b"}, {Name: ours}, {Name: "fast"}, {Name: "slow"}, {Name: "failing"}},
 		Rounds: [][]*Sample{
-			{at(20 * time.Microsecond), at(10 * time.Microsecond), at(20 * time.Microsecond), at(40 * time.Microsecond), failing},
-			{at(100 * time.Microsecond), at(200 * time.Microsecond), at(150 * time.Microsecond), at(600 * time.Microsecond), failing},
-			{at(10 * time.Microsecond), at(10 * time.Microsecond), at(10 * time.Microsecond), newSample(), failing},
+			{at(20 * time.Microsecond), at(10 * time.Microsecond), at(20 * time.Microsecond), at(40 * time.Microsecond), at(800 * time.Microsecond), failing},
+			{at(100 * time.Microsecond), at(200 * time.Microsecond), at(150 * time.Microsecond), at(600 * time.Microsecond), at(60 * time.Microsecond), failing},
+			{at(10 * time.Microsecond), at(10 * time.Microsecond), at(10 * time.Microsecond), newSample(), at(900 * time.Microsecond), failing},
 		},
 	}
 	over, ok := r.AgainstFloor(ours)
 	require.True(t, ok)
-	require.InDelta(t, 1.5, over.Median, 0.01)
+	require.InDelta(t, 1, over.Median, 0.01, "of 2, 0.75 and 1: floor-b is the faster in all")
 	require.Equal(t, 3, over.Rounds)
 	require.False(t, over.Known(), "three rounds are too few")
 	faster, ok := r.AgainstPeers()
 	require.True(t, ok)
 	require.Equal(t, 2, faster.Rounds)
-	require.InDelta(t, 3, faster.Median, 0.01, "of the two rounds in which the peer has a figure")
-	require.True(t, math.IsNaN(r.least(r.Rounds[2], Contestant.Peer)), "a peer that mostly fails is not the best")
+	require.InDelta(t, 3, faster.Median, 0.01, "of the two rounds in which the peer has a figure; another was faster in one")
+	require.Equal(t, 3, r.best(Contestant.Peer), "a peer that mostly fails is not the best")
+	require.True(t, math.IsNaN(r.of(r.Rounds[2], 5)), "nor has it a figure")
+	require.Equal(t, -1, r.best(named("nobody")))
+}
+
+func TestLongerTurnsLeaveRoomForFewerRounds(t *testing.T) {
+	for _, c := range []struct {
+		k      Case
+		rounds int
+		want   int
+	}{
+		{Case{}, 40, 40},
+		{Case{least: 10 * time.Millisecond}, 40, 40},
+		{Case{least: 200 * time.Millisecond}, 40, 10},
+		{Case{least: time.Minute}, 40, leastRounds},
+		{Case{least: time.Minute}, 2, 2},
+		{Case{once: true}, 40, 1},
+	} {
+		require.Equal(t, c.want, c.k.turns(c.rounds, 50*time.Millisecond), "%+v", c)
+	}
 }
 
 func TestFiguresHaveThreeDigits(t *testing.T) {

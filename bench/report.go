@@ -38,18 +38,31 @@ func (r Result) Total(i int) *Sample {
 	return total
 }
 
-// least is the lowest figure of the round among the contestants that count.
-func (r Result) least(round []*Sample, counts func(c Contestant) bool) float64 {
-	least := math.NaN()
-	for i, s := range round {
-		if !counts(r.Contestants[i]) || float64(s.Errors) > tolerable*float64(s.Ops()+s.Errors) {
+// of is the figure of contestant i in the round, NaN if there is none that counts.
+func (r Result) of(round []*Sample, i int) float64 {
+	s := round[i]
+	v := r.Case.metric.of(s)
+	if v <= 0 || float64(s.Errors) > tolerable*float64(s.Ops()+s.Errors) {
+		return math.NaN()
+	}
+	return v
+}
+
+// best is the contestant with the lowest figure over all rounds, -1 if there is none. It is one for the whole case:
+// the lowest of each round would be whom the noise favours, which is the lower the more there are.
+func (r Result) best(counts func(c Contestant) bool) int {
+	best, least := -1, math.Inf(1)
+	for i, c := range r.Contestants {
+		if !counts(c) {
 			continue
 		}
-		if v := r.Case.metric.of(s); v > 0 && !(v >= least) {
-			least = v
+		total := make([]*Sample, len(r.Contestants))
+		total[i] = r.Total(i)
+		if v := r.of(total, i); v < least {
+			best, least = i, v
 		}
 	}
-	return least
+	return best
 }
 
 func named(name string) func(Contestant) bool {
@@ -68,19 +81,33 @@ func (r Result) ratio(over, under func(round []*Sample) float64) (Spread, bool) 
 	return spreadOf(all)
 }
 
-// AgainstFloor is the contestant's figure over the floor's.
-func (r Result) AgainstFloor(name string) (Spread, bool) {
+// against compares contestants over and under, of which either may be -1.
+func (r Result) against(over, under int) (Spread, bool) {
+	if over < 0 || under < 0 {
+		return Spread{}, false
+	}
 	return r.ratio(
-		func(round []*Sample) float64 { return r.least(round, named(name)) },
-		func(round []*Sample) float64 { return r.least(round, Contestant.Floor) })
+		func(round []*Sample) float64 { return r.of(round, over) },
+		func(round []*Sample) float64 { return r.of(round, under) })
 }
 
-// AgainstPeers is the best peer's figure of each round over redburst's: how
-// many times faster redburst is.
+// AgainstFloor is the contestant's figure over the floor's.
+func (r Result) AgainstFloor(name string) (Spread, bool) {
+	return r.against(r.best(named(name)), r.best(Contestant.Floor))
+}
+
+// AgainstPeers is the best peer's figure over redburst's: how many times faster redburst is.
 func (r Result) AgainstPeers() (Spread, bool) {
-	return r.ratio(
-		func(round []*Sample) float64 { return r.least(round, Contestant.Peer) },
-		func(round []*Sample) float64 { return r.least(round, named(ours)) })
+	return r.against(r.best(Contestant.Peer), r.best(named(ours)))
+}
+
+// turns says how often each contestant took its turn, and for how long.
+func (r Result) turns(length time.Duration) string {
+	length = max(length, r.Case.least)
+	if len(r.Rounds) == 1 {
+		return fmt.Sprintf("One round, turns of %v", length)
+	}
+	return fmt.Sprintf("%d rounds, turns of %v", len(r.Rounds), length)
 }
 
 // Noisy names the ratios of the summary that say nothing.
@@ -129,7 +156,7 @@ const (
 
 func (r Report) markdown(pictures []picture) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Benchmark\n\n%d rounds, turns of %v, %v altogether, on %s.\n\n", r.Rounds, r.Slice, r.Took.Round(time.Second), time.Now().UTC().Format(time.DateOnly))
+	fmt.Fprintf(&b, "# Benchmark\n\nAt most %d rounds, turns of at least %v, %v altogether, on %s.\n\n", r.Rounds, r.Slice, r.Took.Round(time.Second), time.Now().UTC().Format(time.DateOnly))
 	fmt.Fprintf(&b, "%s\n\n", machine())
 	fmt.Fprintf(&b, "Contestants: %s.\n\n", versions())
 	b.WriteString("The clients and all masters share this machine. In each round all contestants take turns on the same masters; " +
@@ -139,10 +166,14 @@ func (r Report) markdown(pictures []picture) []byte {
 		"A narrow interval about 1 says that the two are equal. " +
 		"An operation is an acquire with its release unless the case says otherwise. " +
 		pinned() +
-		"The floor is raw sockets with prepared bytes and no parsing, a set of them for each goroutine, and the faster of its two ways to wait " +
+		"The floor is raw sockets with prepared bytes and no parsing, a set of them for each goroutine, and the faster of its two ways to wait over the whole case " +
 		"(park: the goroutine, through the runtime's poller; ppoll: the thread). " +
 		"Peers have the pools and timeouts that their documentation advises; " +
-		"\"failfast\" returns at the quorum, \"quickretry\" tries again after 2.5 to 7.5 ms instead of 50 to 250 ms.\n\n")
+		"\"failfast\" returns at the quorum, \"quickretry\" tries again after 2.5 to 7.5 ms instead of 50 to 250 ms. " +
+		"The best peer is the one with the lowest figure over the whole case. " +
+		"Modes that cannot be a peer's best do not take part everywhere: no failfast where there is one master, " +
+		"and it alone where the masters are another number or at a distance, are reached otherwise, or hang (there one goes without, to show what that costs); " +
+		"where Lock waits, one goes without quickretry, and a case of several seconds takes one client.\n\n")
 
 	fmt.Fprintf(&b, "## Summary\n\n| case | floor | redburst | best peer | %s | %s |\n|---|---:|---:|---:|---:|---:|\n", overFloor, peerOver)
 	for _, res := range r.Results {
@@ -154,7 +185,7 @@ func (r Report) markdown(pictures []picture) []byte {
 		fmt.Fprintf(&b, "\n![%s](%s)\n", p.title, p.file)
 	}
 	for _, res := range r.Results {
-		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n", res.Case.Name, strings.ToUpper(res.Case.About[:1])+res.Case.About[1:])
+		fmt.Fprintf(&b, "\n## %s\n\n%s. %s.\n\n", res.Case.Name, strings.ToUpper(res.Case.About[:1])+res.Case.About[1:], res.turns(r.Slice))
 		switch k := res.Case; {
 		case k.group == groupKinds:
 			res.writeKinds(&b)
@@ -191,25 +222,19 @@ func pinned() string {
 
 func anchor(name string) string { return strings.ToLower(strings.ReplaceAll(name, "=", "")) }
 
-// figure is the lowest total among the contestants that count, with its name
-// if that is wanted.
+// figure is that of the best contestant, with its name if that is wanted.
 func (r Result) figure(counts func(Contestant) bool, name bool) string {
-	best, cell := math.NaN(), "—"
-	for i, c := range r.Contestants {
-		total := r.Total(i)
-		v := r.least([]*Sample{total}, func(Contestant) bool { return counts(c) })
-		if math.IsNaN(v) || v >= best {
-			continue
-		}
-		best = v
-		if r.Case.metric.Name == cpuMetric.Name {
-			cell = fmt.Sprintf("%.3f cores", v)
-		} else {
-			cell = short(time.Duration(v))
-		}
-		if name {
-			cell += " (" + c.Name + ")"
-		}
+	i := r.best(counts)
+	if i < 0 {
+		return "—"
+	}
+	v := r.Case.metric.of(r.Total(i))
+	cell := short(time.Duration(v))
+	if r.Case.metric.Name == cpuMetric.Name {
+		cell = fmt.Sprintf("%.3f cores", v)
+	}
+	if name {
+		cell += " (" + r.Contestants[i].Name + ")"
 	}
 	return cell
 }

@@ -8,14 +8,17 @@ import (
 
 // A Spread is the median of a ratio over the rounds, and how sure it is. Low and High are two of the rounds'
 // ratios, and have the true median between them with a probability of at least sure, whatever the
-// distribution. Fewer than five rounds allow no such interval; then both are NaN.
+// distribution. Fewer than leastRounds allow no such interval; then both are NaN.
 type Spread struct {
 	Median, Low, High float64
 	Rounds            int
 }
 
-// sure is how probable it is, at least, that an interval has the median in it.
-const sure = 0.9
+// sure is how probable it is, at least, that an interval has the median in it; that takes leastRounds.
+const (
+	sure        = 0.9
+	leastRounds = 5
+)
 
 // What makes an interval worthless: it is wider than so large a share of the median.
 const (
