@@ -26,7 +26,7 @@ type Case struct {
 	drive  func(r *slice) error // measure, or what a case does in its place
 	many   bool                 // more locks than the floor can have sockets for
 	waits  bool                 // uses Lock, which waits, so that only those take part that can
-	once   bool                 // one round will do
+	rounds int                  // so many will do, as each takes long; 0: as many as there are
 	peers  peers                // who of the peers take part; nil: all that can
 	group  string               // of the contestants that are measured against redburst; "": those of no group
 	metric metric
@@ -38,11 +38,12 @@ type Case struct {
 type peers func(c Contestant) bool
 
 var (
-	nobody    peers = func(Contestant) bool { return false }
-	sampled   peers = func(c Contestant) bool { return c.sample }
-	failFast  peers = func(c Contestant) bool { return c.failFast }
-	oneMaster peers = func(c Contestant) bool { return !c.failFast } // there is no minority to leave behind
-	hasty     peers = func(c Contestant) bool { return c.sample || c.patient || c.single }
+	nobody   peers = func(Contestant) bool { return false }
+	sampled  peers = func(c Contestant) bool { return c.sample }
+	failFast peers = func(c Contestant) bool { return c.failFast }
+	// On one master there is no minority to leave behind, and what leaves one behind does not renew all keys.
+	wholeRounds peers = func(c Contestant) bool { return !c.failFast }
+	hasty       peers = func(c Contestant) bool { return c.sample || c.patient || c.single }
 )
 
 func (p peers) and(q peers) peers {
@@ -56,10 +57,12 @@ func (p peers) or(q peers) peers {
 // turns is in how many rounds the case is measured. A longer turn leaves room for fewer, but if more are
 // wanted there are as many as an interval needs.
 func (k Case) turns(rounds int, length time.Duration) int {
-	if k.once {
-		return 1
+	room := int(int64(rounds) * int64(length) / int64(max(length, k.least)))
+	turns := max(min(rounds, leastRounds), room)
+	if k.rounds > 0 {
+		turns = min(turns, k.rounds)
 	}
-	return max(min(rounds, leastRounds), int(int64(rounds)*int64(length)/int64(max(length, k.least))))
+	return turns
 }
 
 // A metric is the figure by which contestants are compared in a case; less is
@@ -96,9 +99,9 @@ func Cases() []Case {
 	}
 	cases = append(cases,
 		with("contended", "64 goroutines wait for 8 keys, each held for 1 ms; the time of Lock", contended),
-		with("contended-N=1", "the same on one master", func(k *Case) { contended(k); k.N, k.peers = 1, k.peers.and(oneMaster) }),
+		with("contended-N=1", "the same on one master", func(k *Case) { contended(k); k.N, k.peers = 1, k.peers.and(wholeRounds) }),
 		with("hung", "one of five masters hangs (SIGSTOP) from the start of the slice", func(k *Case) {
-			k.Fault, k.peers, k.least = Hung, failFast.or(sampled), 100*time.Millisecond
+			k.Fault, k.peers, k.least, k.rounds = Hung, failFast.or(sampled), 100*time.Millisecond, 12
 		}),
 		with("dead", "one of five masters dies (SIGKILL) at the start of the slice", func(k *Case) {
 			k.Fault, k.least = Dead, 100*time.Millisecond
@@ -112,7 +115,7 @@ func Cases() []Case {
 		cases = append(cases, with(fmt.Sprintf("N=%d", n), masterCount(n), func(k *Case) {
 			k.N, k.peers = n, failFast
 			if n == 1 {
-				k.peers = oneMaster
+				k.peers = wholeRounds
 			}
 		}))
 	}
@@ -123,7 +126,7 @@ func Cases() []Case {
 		with("delay=5ms", "masters 5 ms away (a delaying proxy)", delayed(5*time.Millisecond)),
 		with("extend", "one goroutine extends one held lock", func(k *Case) { k.op = extend }),
 		with("fence", "a lock with a fence and one without: one caller, 256 goroutines with a key each, and five processes that want one lock", func(k *Case) {
-			k.drive, k.group, k.least = compareFence, groupFence, 200*time.Millisecond
+			k.drive, k.group, k.least, k.rounds = compareFence, groupFence, 200*time.Millisecond, leastRounds
 		}),
 		with("release", "one caller takes a lock and releases it, and waits for the release or not", func(k *Case) { k.group = groupRelease }),
 		with("release-N=1", "the same on one master", func(k *Case) { k.group, k.N = groupRelease, 1 }),
@@ -131,11 +134,13 @@ func Cases() []Case {
 		with("release-goroutines=256", "256 goroutines, a key each", func(k *Case) {
 			k.group, k.Goroutines, k.Keys, k.metric, k.least = groupRelease, 256, 256, mean, 200*time.Millisecond
 		}),
-		with("second", "a lock of etcd, by itself and behind redburst", func(k *Case) { k.drive, k.group, k.least = compareSecond, groupSecond, time.Second }),
+		with("second", "a lock of etcd, by itself and behind redburst", func(k *Case) {
+			k.drive, k.group, k.least, k.rounds = compareSecond, groupSecond, time.Second/2, 3
+		}),
 		with("kinds", "locks of each kind and plain ones: one caller, and 64", ofKinds),
 		with("kinds-N=1", "the same on one master, with what users write by hand there: on a quorum there is none", func(k *Case) { ofKinds(k); k.N = 1 }),
 		with("handover", "a lock passes from one process to another that waits for it; from the call of Unlock to the return of Lock", handedOver),
-		with("handover-N=1", "the same on one master", func(k *Case) { handedOver(k); k.N, k.peers = 1, k.peers.and(oneMaster) }),
+		with("handover-N=1", "the same on one master", func(k *Case) { handedOver(k); k.N, k.peers = 1, k.peers.and(wholeRounds) }),
 		with("handover-delay=1ms", "the same with masters 1 ms away", func(k *Case) { handedOver(k); k.Delay, k.peers = time.Millisecond, k.peers.and(failFast) }),
 	)
 	for _, n := range []int{2, 5, 20, 100} {
@@ -143,26 +148,26 @@ func Cases() []Case {
 			fmt.Sprintf("%d processes want one lock again and again and hold it for 1 ms; from the call of Unlock to the return of the next process's Lock", n),
 			func(k *Case) {
 				k.Processes, k.Hold = n, time.Millisecond
-				k.drive, k.waits, k.peers, k.least = passRound, true, sampled, 2*time.Second
+				k.drive, k.waits, k.peers, k.least = passRound, true, sampled, 1500*time.Millisecond
 				if n > 2 {
-					k.peers, k.once, k.least = nobody, true, 8*time.Second
+					k.peers, k.rounds, k.least = nobody, 1, 7*time.Second
 				}
 			}))
 	}
 	cases = append(cases,
-		with("leader-resigns", "three processes want to lead, with a TTL of 3 s; from the moment at which the leader steps down until another leads", leads(leaderResigns, 12*time.Second)),
-		with("leader-killed", "the same, from the leader's end by SIGKILL until another leads", leads(leaderKilled, 20*time.Second)),
+		with("leader-resigns", "three processes want to lead, with a TTL of 3 s; from the moment at which the leader steps down until another leads", leads(leaderResigns, 10*time.Second)),
+		with("leader-killed", "the same, from the leader's end by SIGKILL until another leads", leads(leaderKilled, 18*time.Second)),
 		with("waiting", "1,000 goroutines wait for 1,000 keys that another holds", func(k *Case) {
 			k.Keys, k.Goroutines = 1000, 1000
-			k.drive, k.waits, k.peers, k.once, k.metric, k.least = await, true, sampled, true, cpuMetric, 15*time.Second
+			k.drive, k.waits, k.peers, k.rounds, k.metric, k.least = await, true, sampled, 1, cpuMetric, 10*time.Second
 		}),
 		with("renew", "10,000 locks (1,000 in a quick run) are held and renewed every third of their TTL", func(k *Case) {
 			k.Keys, k.Goroutines = 10_000, 64
-			k.drive, k.many, k.once, k.metric, k.least = renew, true, true, cpuMetric, lockTTL
+			k.drive, k.many, k.peers, k.rounds, k.metric, k.least = renew, true, wholeRounds, 1, cpuMetric, lockTTL
 		}),
 		with("renew-100000", "the same with 100,000 locks (1,000 in a quick run) and a TTL of 30 s, for half a minute", func(k *Case) {
 			k.Keys, k.Goroutines, k.TTL = 100_000, 64, 30*time.Second
-			k.drive, k.many, k.peers, k.once, k.metric, k.least = renew, true, nobody, true, cpuMetric, k.TTL
+			k.drive, k.many, k.peers, k.rounds, k.metric, k.least = renew, true, nobody, 1, cpuMetric, k.TTL
 		}),
 	)
 	return cases
@@ -170,17 +175,19 @@ func Cases() []Case {
 
 func contended(k *Case) {
 	k.Goroutines, k.Keys, k.Hold = 64, 8, time.Millisecond
-	k.op, k.waits, k.peers, k.metric, k.least = contend, true, hasty, p99, time.Second
+	k.op, k.waits, k.peers, k.metric, k.least = contend, true, hasty, p99, 700*time.Millisecond
 }
 
 func delayed(by time.Duration) func(k *Case) {
 	return func(k *Case) { k.Delay, k.peers, k.least = by, failFast, 100*time.Millisecond }
 }
 
-func ofKinds(k *Case) { k.drive, k.group, k.least = compareKinds, groupKinds, 100*time.Millisecond }
+func ofKinds(k *Case) {
+	k.drive, k.group, k.least, k.rounds = compareKinds, groupKinds, 100*time.Millisecond, 7
+}
 
 func handedOver(k *Case) {
-	k.drive, k.waits, k.peers, k.least = handOver, true, hasty, time.Second
+	k.drive, k.waits, k.peers, k.least = handOver, true, hasty, 800*time.Millisecond
 }
 
 func masterCount(n int) string {

@@ -256,7 +256,9 @@ func TestLongerTurnsLeaveRoomForFewerRounds(t *testing.T) {
 		{Case{least: 200 * time.Millisecond}, 40, 10},
 		{Case{least: time.Minute}, 40, leastRounds},
 		{Case{least: time.Minute}, 2, 2},
-		{Case{once: true}, 40, 1},
+		{Case{rounds: 1}, 40, 1},
+		{Case{rounds: 7, least: 100 * time.Millisecond}, 40, 7},
+		{Case{rounds: 7}, 3, 3},
 	} {
 		require.Equal(t, c.want, c.k.turns(c.rounds, 50*time.Millisecond), "%+v", c)
 	}

@@ -171,9 +171,10 @@ func (r Report) markdown(pictures []picture) []byte {
 		"Peers have the pools and timeouts that their documentation advises; " +
 		"\"failfast\" returns at the quorum, \"quickretry\" tries again after 2.5 to 7.5 ms instead of 50 to 250 ms. " +
 		"The best peer is the one with the lowest figure over the whole case. " +
-		"Modes that cannot be a peer's best do not take part everywhere: no failfast where there is one master, " +
-		"and it alone where the masters are another number or at a distance, are reached otherwise, or hang (there one goes without, to show what that costs); " +
-		"where Lock waits, one goes without quickretry, and a case of several seconds takes one client.\n\n")
+		"Modes that cannot be a peer's best do not take part everywhere. There is no failfast on one master, nor in renew, as it does not renew all keys. " +
+		"There is nothing else than failfast where the masters are another number or at a distance, are reached otherwise, or hang; " +
+		"but in hung one goes without, to show what that costs. Where Lock waits, one goes without quickretry. " +
+		"The cases waiting and handover-processes take one client.\n\n")
 
 	fmt.Fprintf(&b, "## Summary\n\n| case | floor | redburst | best peer | %s | %s |\n|---|---:|---:|---:|---:|---:|\n", overFloor, peerOver)
 	for _, res := range r.Results {
