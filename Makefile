@@ -7,7 +7,7 @@ VULNDB    ?= https://vuln.go.dev
 CONTRIB   := $(patsubst %/go.mod,%,$(shell find redlock/contrib -name go.mod | sort))
 PLATFORMS := linux/amd64 linux/arm64 linux/386 darwin/arm64 windows/amd64 freebsd/amd64
 
-.PHONY: help demo tools test contrib contrib-tools portable cover fuzz chaos servers bench bench-quick lint vuln build need-redis need-cc
+.PHONY: help demo tools test contrib contrib-tools portable cover fuzz chaos servers bench bench-quick bench-compare lint vuln build need-redis need-cc
 .NOTPARALLEL:
 .SUFFIXES:
 
@@ -96,11 +96,17 @@ chaos: need-redis ## let clients fight while everything fails, for DURATION (60s
 servers: ## run the tests that talk to masters against every Redis and Valkey to be had
 	@$(GO) run ./redlock/redlocktest/servers $(if $(BRIEF),-brief) $(if $(UPDATE),-update) $(if $(ONLY),-only '$(ONLY)') $(SERVERS)
 
-bench: need-redis ## compare with the peers (half an hour), into bench/report
-	cd bench && $(GO) run .
+# BENCHFLAGS='-cpuset masters=2-7,clients=0-1' pins both apart, if there are so many CPUs. -cases and -libs choose.
+bench: need-redis ## compare with the peers (a quarter of an hour), into bench/report
+	cd bench && $(GO) run . $(BENCHFLAGS)
 
 bench-quick: need-redis ## the same in two minutes, for a first impression
-	cd bench && $(GO) run . -quick
+	cd bench && $(GO) run . -quick $(BENCHFLAGS)
+
+# PKGS='mux redlock' BENCH=Pair COUNT=20 BENCHTIME=1s compare others; bench/compare.sh says what they are.
+# PKGS=bench BENCH='(Acquire|Goroutines)/lib=redburst$$' measures the whole, on masters.
+bench-compare: need-redis ## our benchmarks, of revision BASE (HEAD) and of the work tree side by side (5 minutes)
+	@exec env BASE='$(BASE)' PKGS='$(PKGS)' BENCH='$(BENCH)' COUNT='$(COUNT)' BENCHTIME='$(BENCHTIME)' GO='$(GO)' bench/compare.sh
 
 # The nested modules do not care for the transport, so they are looked at once.
 lint: ## gofmt, go vet and staticcheck, here and in the nested modules
