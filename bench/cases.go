@@ -54,6 +54,11 @@ func (p peers) or(q peers) peers {
 	return func(c Contestant) bool { return p(c) || q(c) }
 }
 
+// Wants reports whether the contestant takes part. go test -bench has all that can.
+func (k Case) Wants(c Contestant) bool {
+	return c.Takes(k) && (k.peers == nil || !c.Peer() || k.peers(c))
+}
+
 // turns is in how many rounds the case is measured. A longer turn leaves room for fewer, but if more are
 // wanted there are as many as an interval needs.
 func (k Case) turns(rounds int, length time.Duration) int {

@@ -69,7 +69,6 @@ func (c Contestant) Takes(k Case) bool {
 		c.Floor() && k.many,
 		k.waits && !c.waits,
 		!k.waits && c.patient,
-		c.Peer() && k.peers != nil && !k.peers(c),
 		c.group != k.group && c.Name != ours:
 		return false
 	}

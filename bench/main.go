@@ -101,7 +101,7 @@ func benchmark(ctx context.Context, quick bool, rounds int, length time.Duration
 		}
 		var takes []Contestant
 		for _, c := range cs {
-			if c.Takes(k) && (!quick || libs != "" || c.quick) {
+			if k.Wants(c) && (!quick || libs != "" || c.quick) {
 				takes = append(takes, c)
 			}
 		}

@@ -24,7 +24,7 @@ func sketch(t *testing.T, names ...string) Report {
 		k := caseNamed(t, name)
 		res := Result{Case: k, Rounds: make([][]*Sample, 1)}
 		for _, c := range Contestants() {
-			if !c.Takes(k) {
+			if !k.Wants(c) {
 				continue
 			}
 			took := time.Duration(400+len(c.Name)) * time.Microsecond
