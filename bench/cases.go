@@ -140,7 +140,7 @@ func Cases() []Case {
 			k.group, k.Goroutines, k.Keys, k.metric, k.least = groupRelease, 256, 256, mean, 200*time.Millisecond
 		}),
 		with("second", "a lock of etcd, by itself and behind redburst", func(k *Case) {
-			k.drive, k.group, k.least, k.rounds = compareSecond, groupSecond, time.Second/2, 3
+			k.drive, k.group, k.least, k.rounds = compareSecond, groupSecond, time.Second/2, 2
 		}),
 		with("kinds", "locks of each kind and plain ones: one caller, and 64", ofKinds),
 		with("kinds-N=1", "the same on one master, with what users write by hand there: on a quorum there is none", func(k *Case) { ofKinds(k); k.N = 1 }),

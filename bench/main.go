@@ -34,7 +34,7 @@ func main() {
 	}
 	var (
 		quick  = flag.Bool("quick", false, "a short run: fewer rounds and contestants, shorter slices, fewer locks to renew")
-		rounds = flag.Int("rounds", 30, "how many `times` each contestant takes its turn in a case; fewer in a case of longer turns")
+		rounds = flag.Int("rounds", 25, "how many `times` each contestant takes its turn in a case; fewer in a case of longer turns")
 		length = flag.Duration("slice", 50*time.Millisecond, "how long a turn lasts; longer where a case needs it")
 		cases  = flag.String("cases", "", "comma-separated `names` of the cases, or patterns as handover*; all if empty")
 		libs   = flag.String("libs", "", "comma-separated `names` of the contestants; all if empty")
