@@ -100,7 +100,7 @@ servers: ## run the tests that talk to masters against every Redis and Valkey to
 bench: need-redis ## compare with the peers (a quarter of an hour), into bench/report
 	cd bench && $(GO) run . $(BENCHFLAGS)
 
-bench-quick: need-redis ## the same in two minutes, for a first impression
+bench-quick: need-redis ## the same in three minutes, for a first impression
 	cd bench && $(GO) run . -quick $(BENCHFLAGS)
 
 # PKGS='mux redlock' BENCH=Pair COUNT=20 BENCHTIME=1s compare others; bench/compare.sh says what they are.

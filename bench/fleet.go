@@ -209,14 +209,14 @@ func (t Traffic) since(u Traffic, asked int) Traffic {
 }
 
 // Traffic returns the sum over the masters that the fault leaves healthy, and
-// their number. It waits until no more commands come in: some are sent whose replies
-// nobody waits for.
+// their number. It waits until no more commands come in, as some are sent whose replies
+// nobody waits for; but not for those who never stop.
 func (f *Fleet) Traffic(fault Fault) (t Traffic, asked int, err error) {
 	healthy := f.masters
 	if fault != Healthy {
 		healthy = healthy[1:]
 	}
-	for try := 0; ; try++ {
+	for began, first := time.Now(), true; ; first = false {
 		last := t
 		f.questions++
 		t = Traffic{own: f.questions}
@@ -229,7 +229,7 @@ func (f *Fleet) Traffic(fault Fault) (t Traffic, asked int, err error) {
 			t.Commands += infoField(info, "total_commands_processed")
 			t.Reads += infoField(info, "total_reads_processed")
 		}
-		if idle := t.since(last, len(healthy)); try > 0 && idle.Commands == 0 || try == 20 {
+		if idle := t.since(last, len(healthy)); !first && (idle.Commands == 0 || time.Since(began) > 200*time.Millisecond) {
 			return t, len(healthy), nil
 		}
 		time.Sleep(time.Millisecond)

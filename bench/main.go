@@ -75,6 +75,9 @@ func (k Case) hurried() Case {
 		return k
 	}
 	k.least = min(k.least, quickLeast)
+	if k.group != "" {
+		k.rounds = 1
+	}
 	return k
 }
 
