@@ -24,18 +24,18 @@ type debts struct {
 
 func (d *debts) push(f *flight) {
 	d.ring.push(f)
-	d.bytes += f.size()
+	d.bytes += len(f.text)
 }
 
 func (d *debts) pop() *flight {
 	f := d.ring.pop()
-	d.bytes -= f.size()
+	d.bytes -= len(f.text)
 	return f
 }
 
 // full reports whether there is no room for another.
 func (d *debts) full(f *flight) bool {
-	return d.len() >= maxDebts || d.bytes+f.size() > maxDebtBytes
+	return d.len() >= maxDebts || d.bytes+len(f.text) > maxDebtBytes
 }
 
 // addDebt keeps a persistent operation for delivery after the next connect. If there are
@@ -83,12 +83,10 @@ func (m *Mux) payDebts(i int, now time.Duration) {
 			f.until = conn.After(now, f.persist)
 		}
 		o := owed{f: f, sent: now, left: 1, final: true, voted: true}
-		if len(f.command) > 0 {
-			m.write(i, f.command)
+		if f.bare {
 			o.left = f.replies
-		} else {
-			m.write(i, f.fallback)
 		}
+		m.write(i, f.text)
 		s.owed.push(o)
 	}
 	if s.debts.len() == 0 {

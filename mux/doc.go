@@ -108,6 +108,16 @@
 // a release that was submitted after an acquire cannot overtake it, however early the
 // acquire's caller has returned.
 //
+// # What a master owes
+//
+// What the Mux needs of an operation until all masters have answered it is its flight. The
+// masters share it, and it is reused when none of them owes a reply to it and none is owed
+// its delivery: so no late reply finds another operation in its flight. A master that hangs
+// owes one reply more for each operation, until it is reset. Then the persistent operations
+// become debts. Both are bounded, 32,768 replies and 16,384 debts or 8 MiB of them. Until a
+// bound is reached the flights are made in slabs, so hardly an operation allocates; beyond
+// it they are reused. When the master has answered, all but 512 of them are given back.
+//
 // # Quarantine and switches
 //
 // A master may have forgotten what it was told; [Config.Quarantine] says which, and for

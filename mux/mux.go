@@ -89,8 +89,7 @@ type Mux struct {
 	sleepers ops           // likewise: those that only wait, and have no deadline
 	expiry   time.Duration // no deadline among ops is before this
 	retryAt  time.Duration // what was refused for a moment is sent again then; 0 if nothing was
-	pool     *flight       // for reuse
-	pooled   int           // flights in it
+	flights  flights       // of operations that were not answered by all masters
 	driving  bool          // somebody holds the drive
 	driver   *Op           // ... a caller, with this operation
 	parked   bool          // ... and is inside poll.Wait

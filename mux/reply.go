@@ -76,7 +76,7 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	if verdict == VerdictFailed && o.needs != 0 {
 		verdict = s.misunderstood(o, v)
 	}
-	if verdict == VerdictAgain && !o.final && len(f.fallback) > 0 {
+	if verdict == VerdictAgain && !o.final && len(f.fallback()) > 0 {
 		if f.lease == nil || f.lease.Holds(f.term, now) {
 			m.fallBack(i, o, now)
 			return true
@@ -107,7 +107,7 @@ func (s *slot) misunderstood(o owed, v resp.Value) Verdict {
 	default:
 		return VerdictFailed
 	}
-	if len(o.f.fallback) == 0 {
+	if len(o.f.fallback()) == 0 {
 		return VerdictFailed
 	}
 	return VerdictAgain
@@ -115,7 +115,7 @@ func (s *slot) misunderstood(o owed, v resp.Value) Verdict {
 
 // fallBack sends a master the fallback of an operation in place of what it has answered.
 func (m *Mux) fallBack(i int, o owed, now time.Duration) {
-	m.write(i, o.f.fallback)
+	m.write(i, o.f.text)
 	m.slots[i].owed.push(owed{f: o.f, sent: now, left: 1, final: true, voted: o.voted})
 }
 
