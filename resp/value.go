@@ -179,11 +179,18 @@ func (v Value) Elems() Iter {
 }
 
 // Clone is a copy of the value in memory of its own. It allocates.
-func (v Value) Clone() Value {
-	if v.raw != nil {
-		raw := make([]byte, len(v.raw))
-		copy(raw, v.raw)
-		v.raw = raw
+func (v Value) Clone() Value { return v.CloneTo(nil) }
+
+// CloneTo is Clone, but the copy is in buf from its beginning on if that has the capacity, and
+// then allocates nothing. It is valid until buf is written to.
+func (v Value) CloneTo(buf []byte) Value {
+	if n := len(v.raw); v.raw != nil {
+		if cap(buf) < n {
+			buf = make([]byte, n)
+		}
+		buf = buf[:n:n]
+		copy(buf, v.raw)
+		v.raw = buf
 	}
 	return v
 }

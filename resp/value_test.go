@@ -343,6 +343,20 @@ func TestCloneOutlivesTheBuffer(t *testing.T) {
 	require.Equal(t, `%[$"foo" *[:"1" $"bar"]]`, resptest.Dump(clone))
 }
 
+func TestACloneIsInTheBufferThatItIsGivenIfThatHasRoom(t *testing.T) {
+	const input = "*2\r\n:1\r\n$3\r\nbar\r\n"
+	v := read(t, input)
+	for room := range 2 * len(input) {
+		buf := make([]byte, 0, room)
+		clone := v.CloneTo(buf)
+		require.Equal(t, input, string(clone.Raw()))
+		require.Equal(t, len(input), cap(clone.Raw()), "what is behind it is not its own")
+		require.Equal(t, room >= len(input), room > 0 && &buf[:1][0] == &clone.Raw()[0])
+	}
+	require.Zero(t, testing.AllocsPerRun(100, func() { v.CloneTo(make([]byte, 0, 100)) }))
+	require.Zero(t, resp.Value{}.CloneTo(make([]byte, 10)))
+}
+
 func TestCopyOfIteratorGoesOnFromTheSamePlace(t *testing.T) {
 	t.Parallel()
 	it := read(t, "*3\r\n:1\r\n:2\r\n:3\r\n").Elems()
