@@ -2,6 +2,7 @@ package mux_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/redburst/redburst/resp"
 )
 
 // An operation allocates nothing while a master hangs, though that owes its replies, nor when
@@ -47,4 +49,43 @@ func TestAHungMasterAllocatesNothing(t *testing.T) {
 		s := m.Masters()[2]
 		return s.Phase == mux.Up && s.Debts == 0 && s.Owed == 0
 	})
+}
+
+// Nor does one that keeps the replies, or who looks at the masters, if they do so again.
+func TestWhatIsKeptIsKeptInTheSameMemory(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	m := open(t, mux.Config{Masters: masters.Addrs()})
+	waitUp(t, m, 3)
+	ask := func(text string) *mux.Op {
+		return &mux.Op{
+			Command: resp.AppendCommand(nil, "ECHO", text), All: true, Keep: true,
+			Judge: func(v resp.Value) mux.Verdict { return mux.VerdictYes },
+		}
+	}
+	said := func(op *mux.Op) (all []string) {
+		for _, v := range op.Votes {
+			all = append(all, string(v.Reply.Bytes()))
+		}
+		return all
+	}
+	one, other := ask("one"), ask("the other")
+	require.NoError(t, m.Do(t.Context(), one))
+	require.NoError(t, m.Do(t.Context(), other))
+	require.Equal(t, []string{"one", "one", "one"}, said(one))
+	require.Equal(t, []string{"the other", "the other", "the other"}, said(other))
+	for _, size := range []int{10, 1000, 20_000, 500} { // more than is kept is not
+		text := strings.Repeat("x", size)
+		one.Command = resp.AppendCommand(nil, "ECHO", text)
+		require.NoError(t, m.Do(t.Context(), one))
+		require.Equal(t, []string{text, text, text}, said(one))
+	}
+	require.Equal(t, []string{"the other", "the other", "the other"}, said(other))
+	var states []mux.State
+	require.Zero(t, testing.AllocsPerRun(500, func() {
+		if err := m.Do(context.Background(), one); err != nil {
+			t.Error(err)
+		}
+		states = m.AppendMasters(states[:0])
+	}))
+	require.Len(t, states, 3)
 }

@@ -71,7 +71,8 @@ func (cfg Config) Format(s fmt.State, _ rune) {
 // A Mux is a set of connections to N masters, driven as one. [New] and [Open] make one,
 // and [Mux.Close] ends it. Its methods may be called by any number of goroutines at once.
 //
-// A zero Mux has no masters. Its methods panic and say so, but for Masters, Len and RTT.
+// A zero Mux has no masters. Its methods panic and say so, but for Masters,
+// AppendMasters, Len and RTT.
 type Mux struct {
 	cfg      Config
 	majority int

@@ -35,6 +35,7 @@ func TestZeroMuxSaysWhatItIs(t *testing.T) {
 	require.Zero(t, m.Len())
 	require.Zero(t, m.RTT())
 	require.Empty(t, m.Masters())
+	require.Empty(t, m.AppendMasters(nil))
 }
 
 func TestOpThatWasNotPostedCannotBeWaitedFor(t *testing.T) {

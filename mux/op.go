@@ -63,7 +63,8 @@ type Op struct {
 	// It is called with the Mux locked, at the latest by Close. It must neither block nor call the Mux. The Op
 	// can be reused from then on. It needs a Command. The answers are read by whoever drives next, or by the tick.
 	Told func(err error)
-	// Keep stores a clone of each judged reply in the votes.
+	// Keep stores a clone of each judged reply in the votes. Its memory is the Op's, and is
+	// reused with it.
 	Keep bool
 
 	// Votes has one entry for each master, in the order of Config.Masters. It is valid from
@@ -79,6 +80,7 @@ type Op struct {
 
 	// Guarded by Mux.mu from submission to decision.
 	f          *flight
+	kept       [][]byte      // memory for the votes' replies
 	yes, open  int           // votes: yes so far, and still pending
 	quorum     int           // Quorum, or the majority
 	pending    bool          // submitted and not decided
@@ -135,6 +137,26 @@ func (op *Op) signal() {
 	case op.wake <- struct{}{}:
 	default:
 	}
+}
+
+// How many bytes are kept for the reply of a master, at least and at most.
+const (
+	minReply = 64
+	maxReply = 4 << 10
+)
+
+// memory returns memory for a reply of a master that has n bytes.
+func (op *Op) memory(i, n int) []byte {
+	if n > maxReply {
+		return nil
+	}
+	if len(op.kept) < len(op.Votes) {
+		op.kept = make([][]byte, len(op.Votes))
+	}
+	if cap(op.kept[i]) < n {
+		op.kept[i] = make([]byte, max(n, minReply))
+	}
+	return op.kept[i]
 }
 
 // asks reports whether a master is to be asked.

@@ -45,7 +45,7 @@ func Open(ctx context.Context, cfg Config) (*Mux, error) {
 		return nil, err
 	}
 	if ended != nil {
-		return nil, &OpenError{Masters: m.states(), Cause: ended}
+		return nil, &OpenError{Masters: m.appendStates(nil), Cause: ended}
 	}
 	if err := m.begin(); err != nil {
 		return nil, err
@@ -192,7 +192,7 @@ func (m *Mux) await(ctx context.Context) error {
 			timer.Reset(limit - time.Since(started))
 		}
 		if cause != nil {
-			err := &OpenError{Masters: m.states(), Cause: cause}
+			err := &OpenError{Masters: m.appendStates(nil), Cause: cause}
 			m.mu.Unlock()
 			return err
 		}

@@ -166,7 +166,7 @@ func (m *Mux) vote(op *Op, i int, verdict Verdict, err error, v resp.Value, rtt,
 	vote.RTT = now - op.Started
 	vote.Int, _ = v.Int()
 	if op.Keep {
-		vote.Reply = v.Clone()
+		vote.Reply = v.CloneTo(op.memory(i, len(v.Raw())))
 	}
 	m.settle(op, now)
 }

@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"slices"
 	"time"
 
 	"github.com/redburst/redburst/conn"
@@ -68,19 +69,23 @@ type State struct {
 
 // Masters returns a snapshot of every master, in the order of Config.Masters. It may be
 // called after Close.
-func (m *Mux) Masters() []State {
+func (m *Mux) Masters() []State { return m.AppendMasters(nil) }
+
+// AppendMasters is Masters for who asks often: it appends the snapshots to dst, and allocates
+// nothing if that has room.
+func (m *Mux) AppendMasters(dst []State) []State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.states()
+	return m.appendStates(dst)
 }
 
-// states returns a snapshot of every master.
-func (m *Mux) states() []State {
-	all := make([]State, len(m.slots))
+// appendStates appends a snapshot of every master.
+func (m *Mux) appendStates(dst []State) []State {
+	dst = slices.Grow(dst, len(m.slots))
 	for i := range m.slots {
-		all[i] = m.slots[i].snapshot()
+		dst = append(dst, m.slots[i].snapshot())
 	}
-	return all
+	return dst
 }
 
 // snapshot returns the state that is shown of a master.

@@ -49,7 +49,7 @@ type Vote struct {
 	RTT     time.Duration // from the operation's start to the reply; 0 without one
 	Int     int64         // the judged reply, if it was an integer
 	Err     error         // why the verdict is VerdictFailed; nil otherwise
-	Reply   resp.Value    // a clone of the judged reply, if Op.Keep is set
+	Reply   resp.Value    // a clone of the judged reply, if Op.Keep is set; valid as long as Votes
 }
 
 // A Judge says what a reply means. It is called under the Mux's lock, so it must neither
