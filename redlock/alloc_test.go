@@ -4,8 +4,13 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,4 +116,73 @@ func TestRefusalAllocatesLittle(t *testing.T) {
 			t.Error(err)
 		}
 	}))
+}
+
+// A Lock that others contend for allocates nothing either, but for the error of an attempt that was
+// refused. (A context that can end costs three more when its waiter reads for all: that is
+// context.AfterFunc.)
+func TestAContendedLockAllocatesNothing(t *testing.T) {
+	masters := redlocktest.Start(t, 5)
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it empties the pools
+	for kind, opts := range map[string]func(key string) []redlock.Option{
+		"plain":   func(string) []redlock.Option { return nil },
+		"fenced":  func(string) []redlock.Option { return []redlock.Option{redlock.WithFence()} },
+		"several": func(key string) []redlock.Option { return []redlock.Option{redlock.WithKeys(key+"t", key+"u")} },
+	} {
+		for name, most := range map[string]float64{"background": 0.1, "cancellable": 3} {
+			t.Run(kind+", with a "+name+" context", func(t *testing.T) {
+				client := openOn(t, masters, nil)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if name == "background" {
+					ctx = context.Background()
+				}
+				var locked atomic.Int64
+				var over atomic.Bool
+				var contenders sync.WaitGroup
+				for i := range 64 {
+					key := fmt.Sprint(kind, i%8)
+					m := client.NewMutex(key, 30*time.Second, opts(key)...)
+					contenders.Go(func() {
+						for !over.Load() {
+							if err := m.Lock(ctx); err != nil {
+								t.Error(err)
+								return
+							}
+							locked.Add(1)
+							time.Sleep(time.Millisecond)
+							if err := m.Unlock(ctx); err != nil {
+								t.Error(err)
+							}
+						}
+					})
+				}
+				defer contenders.Wait()
+				defer over.Store(true)
+				locks := func(n int64) (allocs, bytes float64) {
+					var before, after runtime.MemStats
+					refused := client.Stats().Held
+					runtime.ReadMemStats(&before)
+					first := locked.Load()
+					for locked.Load() < first+n && !t.Failed() {
+						time.Sleep(time.Millisecond)
+					}
+					n = locked.Load() - first
+					runtime.ReadMemStats(&after)
+					refused = client.Stats().Held - refused
+					per := func(total, refusal uint64) float64 {
+						return (float64(total) - float64(refusal*refused)) / float64(n)
+					}
+					return per(after.Mallocs-before.Mallocs, 2), per(after.TotalAlloc-before.TotalAlloc, 512)
+				}
+				allocs, bytes := locks(500)
+				for tries := 0; (allocs > most || bytes > 64*most) && tries < 50; tries++ { // the pools grow at first
+					a, b := locks(200)
+					allocs, bytes = min(allocs, a), min(bytes, b)
+				}
+				require.LessOrEqual(t, allocs, most)
+				require.LessOrEqual(t, bytes, 64*most)
+			})
+		}
+	}
 }

@@ -39,8 +39,11 @@ func (w willing) Forget(*mux.Op)                          {}
 func (w willing) ForgetInHook(*mux.Op)                    {}
 func (w willing) RTT() time.Duration                      { return time.Millisecond }
 func (w willing) Masters() []mux.State                    { return make([]mux.State, w.n) }
-func (w willing) Drain()                                  {}
-func (w willing) Close() error                            { return nil }
+func (w willing) AppendMasters(dst []mux.State) []mux.State {
+	return append(dst, w.Masters()...)
+}
+func (w willing) Drain()       {}
+func (w willing) Close() error { return nil }
 
 // 30,000 locks that are kept alive are a few hundred bytes each, and no goroutine.
 func TestKeptLocksAreSmall(t *testing.T) {

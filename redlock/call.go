@@ -23,6 +23,8 @@ type call struct {
 	sure    bool          // ... whose number of slots was checked lately
 	votes   []Vote        // for the Observer
 	gates   []gate        // of an acquire in turn
+	order   []int         // ... in which the masters are asked
+	key     []byte        // of what is beside a line, while it is encoded
 	asked   int           // masters that were asked, in turn; 0 if all were
 }
 

@@ -18,6 +18,8 @@ import (
 // closingRounds are closed while somebody looks at a key.
 type closingRounds struct{ rounds }
 
+func (r closingRounds) AppendMasters(dst []mux.State) []mux.State { return append(dst, r.Masters()...) }
+
 func (r closingRounds) Masters() []mux.State {
 	all := r.rounds.Masters()
 	for i := range all {

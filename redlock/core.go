@@ -19,6 +19,7 @@ type rounds interface {
 	ForgetInHook(op *mux.Op)
 	RTT() time.Duration
 	Masters() []mux.State
+	AppendMasters(dst []mux.State) []mux.State
 	Drain()
 	Close() error
 }
@@ -34,6 +35,7 @@ type core struct {
 	rounds  rounds
 	now     func() time.Duration // conn.Now; all times are on its clock
 	calls   sync.Pool            // of *call
+	rosters sync.Pool            // of *roster
 	stats   stats
 	hints   hints
 	agreed  agreements
@@ -48,6 +50,21 @@ func (c *core) putCall(k *call) {
 	k.asked, k.held = 0, 0
 	c.calls.Put(k)
 }
+
+// A roster is how the masters are at a moment. Whoever waits asks for it again and again, so it is
+// pooled.
+type roster struct{ states []mux.State }
+
+func (c *core) takeRoster() *roster {
+	r, _ := c.rosters.Get().(*roster)
+	if r == nil {
+		r = new(roster)
+	}
+	r.states = c.rounds.AppendMasters(r.states[:0])
+	return r
+}
+
+func (c *core) putRoster(r *roster) { c.rosters.Put(r) }
 
 // undo sends a release of the lock that has the token to all masters, and waits for no answer. It has
 // the lock stay for the rest, if that is above 0.

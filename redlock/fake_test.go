@@ -171,6 +171,8 @@ func (r *fakeRounds) Masters() []mux.State {
 	return all
 }
 
+func (r *fakeRounds) AppendMasters(dst []mux.State) []mux.State { return append(dst, r.Masters()...) }
+
 // Drain is Close but for the goroutines: what comes later is refused, and releases are
 // taken until then.
 func (r *fakeRounds) Drain() {
@@ -762,6 +764,9 @@ func (h *hookedRounds) Wait(ctx context.Context, op *mux.Op) error {
 	return err
 }
 
+// lineKey is the key of the line of one of a lock's names.
+func lineKey(name string) string { return string(appendLineKey(nil, name)) }
+
 // asks reports whether an operation asks for a script.
 func (s script) asks(op *mux.Op) bool { return strings.Contains(string(op.Command), s.hash) }
 
@@ -783,6 +788,10 @@ func (r *trackedRounds) Masters() []mux.State {
 		all[i].Server.Tracking = !r.silent
 	}
 	return all
+}
+
+func (r *trackedRounds) AppendMasters(dst []mux.State) []mux.State {
+	return append(dst, r.Masters()...)
 }
 
 func (r *trackedRounds) Do(ctx context.Context, op *mux.Op) error {
@@ -848,6 +857,8 @@ func (r *toldRounds) Masters() []mux.State {
 	}
 	return all
 }
+
+func (r *toldRounds) AppendMasters(dst []mux.State) []mux.State { return append(dst, r.Masters()...) }
 
 // loses has the process see a master as down.
 func (r *toldRounds) loses(i int) {

@@ -141,7 +141,7 @@ func TestALockTellsTheNextHint(t *testing.T) {
 func TestAskedInTurnTheMastersAgree(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		const ahead = 1 << 51
-		order := ranked("k", r.Masters())
+		order := ranked(nil, "k", r.Masters())
 		r.set(func(m *fakeMaster) { m.counters["k"] = ahead }, order[0])
 		r.set(unscript, order[1], order[2]) // which are told the number by text
 		m := c.NewMutex("k", ttl, WithFence())
@@ -155,7 +155,7 @@ func TestAskedInTurnTheMastersAgree(t *testing.T) {
 // A second round asks all masters, also after a first one that has asked them in turn.
 func TestAskedInTurnAllMastersAreRaised(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		order := ranked("k", r.Masters())
+		order := ranked(nil, "k", r.Masters())
 		r.set(func(m *fakeMaster) { m.counters["k"] = 1 << 51 }, order[1])
 		r.set(func(m *fakeMaster) { occupy(m) }, order[2])
 		m := c.NewMutex("k", ttl, WithFence())

@@ -119,6 +119,13 @@ func (r *request) call(s script, n int, args func(dst []byte) []byte, keys ...st
 	r.fallback = args(s.appendText(r.fallback, n, keys...))
 }
 
+// callOn is call for a script whose keys are no strings: rest appends so many keys, and then n
+// arguments.
+func (r *request) callOn(s script, keys, n int, rest func(dst []byte) []byte) {
+	r.command = rest(s.appendHead(r.command, false, keys, n))
+	r.fallback = rest(s.appendHead(r.fallback, true, keys, n))
+}
+
 // tracked begins a request of one command that reads: the master promises to tell of the next change of
 // what it reads. A connection without tracking refuses the promise; then it is only a read.
 func (r *request) tracked() {

@@ -107,12 +107,20 @@ func (w *waiting) end(ctx context.Context, e *RoundError, err error) *RoundError
 	return e
 }
 
+// reset makes it that of another call. The standing keeps its memory.
+func (w *waiting) reset() {
+	s := &w.standing
+	id, ahead, bell, spots := s.id[:0], s.ahead[:0], s.bell[:0], s.spots[:0]
+	*w = waiting{}
+	s.id, s.ahead, s.bell, s.spots = id, ahead, bell, spots
+}
+
 // cleanUp follows each Lock. If the panic of an Observer, or of a context, has left that, nothing of it
 // stays behind, not in its line, not in the statistics, not on the masters.
 func (w *waiting) cleanUp() {
 	m := w.mutex
 	defer func() {
-		*w = waiting{}
+		w.reset()
 		m.client.waitings.Put(w)
 	}()
 	if w.waiter != nil {

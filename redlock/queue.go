@@ -264,12 +264,16 @@ func (q *lines) noteFailure(e *RoundError, keys ...string) {
 	}
 }
 
+// foundHeld is the failure of a line whose lock was found to be another's. Whoever returns it adds the
+// key.
+var foundHeld = unasked(opLock, "", ErrHeld, "")
+
 // noteHeld notes that a lock on the keys was found to be another's, unless that is known.
 func (q *lines) noteHeld(keys ...string) {
 	defer q.unlock(q.lock(keys))
 	for _, key := range keys {
 		if l := q.line(key); l.failure == nil || l.failure.reason != ErrHeld {
-			l.failure = unasked(opLock, key, ErrHeld, "")
+			l.failure = foundHeld
 		}
 	}
 }

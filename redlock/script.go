@@ -23,18 +23,27 @@ func newScript(text string) script {
 // appendHash and appendText append the head of a script's call, by hash and by
 // text, with its keys. args arguments must follow.
 func (s script) appendHash(dst []byte, args int, keys ...string) []byte {
-	return appendCall(dst, "EVALSHA", s.hash, args, keys)
+	return appendKeys(s.appendHead(dst, false, len(keys), args), keys)
 }
 
 func (s script) appendText(dst []byte, args int, keys ...string) []byte {
-	return appendCall(dst, "EVAL", s.text, args, keys)
+	return appendKeys(s.appendHead(dst, true, len(keys), args), keys)
 }
 
-func appendCall(dst []byte, name, what string, args int, keys []string) []byte {
-	dst = resp.AppendArray(dst, 3+len(keys)+args)
+// appendHead appends the head of a script's call, by text or by hash, without its keys. They must
+// follow, and then the arguments.
+func (s script) appendHead(dst []byte, text bool, keys, args int) []byte {
+	name, what := "EVALSHA", s.hash
+	if text {
+		name, what = "EVAL", s.text
+	}
+	dst = resp.AppendArray(dst, 3+keys+args)
 	dst = resp.AppendBulkString(dst, name)
 	dst = resp.AppendBulkString(dst, what)
-	dst = resp.AppendBulkInt(dst, int64(len(keys)))
+	return resp.AppendBulkInt(dst, int64(keys))
+}
+
+func appendKeys(dst []byte, keys []string) []byte {
 	for _, key := range keys {
 		dst = resp.AppendBulkString(dst, key)
 	}

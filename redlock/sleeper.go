@@ -14,6 +14,7 @@ import (
 type sleeper struct {
 	core  *core
 	op    mux.Op        // without a command
+	one   [1]*mux.Op    // op, as the argument of Post
 	in    atomic.Bool   // the op is posted, or about to be
 	woken chan struct{} // capacity 1: something has come
 }
@@ -64,7 +65,8 @@ func (s *sleeper) clear() {
 func (s *sleeper) sleep(ctx context.Context) error {
 	r := s.core.rounds
 	s.in.Store(true) // if the context panics it remains so, which costs no more than a lock
-	r.Post(&s.op)
+	s.one[0] = &s.op
+	r.Post(s.one[:]...)
 	select {
 	case <-s.woken: // before it was posted, or just now
 		r.Forget(&s.op)

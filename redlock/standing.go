@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -61,6 +60,8 @@ const (
 // A standing is a waiter's place in the lines. The zero value is none.
 type standing struct {
 	id     []byte
+	ahead  []byte        // the id before it in the line that it entered last; empty if it is the first
+	bell   []byte        // ... and its bell
 	spots  []spot        // in the line of each of the lock's names, as far as it has come
 	first  bool          // in all of them; its spots do not change before it stands anew, or leaves
 	moved  atomic.Bool   // ... and a line has another master now
@@ -70,20 +71,41 @@ type standing struct {
 
 // A spot is its place in the line of one of the lock's names.
 type spot struct {
-	name, line string
-	master     int
+	name   string
+	line   []byte
+	master int
 }
 
-// lineKey is the key of the line of one of a lock's names: {key}:line, and {key}:permit:line for permits.
-func lineKey(name string) string {
-	if strings.HasPrefix(name, "{") && strings.HasSuffix(name, slotInfix) {
-		return name + "line"
+// add adds a spot, in the memory of one that was there before.
+func (s *standing) add(name string, master int) {
+	if n := len(s.spots); n < cap(s.spots) {
+		s.spots = s.spots[:n+1]
+	} else {
+		s.spots = append(s.spots, spot{})
 	}
-	return "{" + name + "}:line"
+	at := &s.spots[len(s.spots)-1]
+	at.name, at.line, at.master = name, appendLineKey(at.line[:0], name), master
 }
 
-func bellKey(line, id string) string  { return line + ":" + id }
-func aliveKey(line, id string) string { return bellKey(line, id) + ":alive" }
+// appendLineKey appends the key of the line of one of a lock's names: {key}:line, and {key}:permit:line
+// for permits.
+func appendLineKey(dst []byte, name string) []byte {
+	if strings.HasPrefix(name, "{") && strings.HasSuffix(name, slotInfix) {
+		return append(append(dst, name...), "line"...)
+	}
+	return append(append(append(dst, '{'), name...), "}:line"...)
+}
+
+// appendBellKey and appendAliveKey append the keys that an id has beside its line.
+func appendBellKey(dst, line, id []byte) []byte {
+	return append(append(append(dst, line...), ':'), id...)
+}
+
+func appendAliveKey(dst, line, id []byte) []byte {
+	return append(appendBellKey(dst, line, id), aliveSuffix...)
+}
+
+const aliveSuffix = ":alive"
 
 // A line is a sorted set of the ids of those who stand in it, each with a number above all before it.
 // Each id has two keys beside it. One says that its waiter is alive, and is renewed. The other is its
@@ -142,19 +164,19 @@ func (ss *standings) stand(ctx context.Context, s *standing, w *watch, names []s
 		s.id = appendToken(s.id, "")
 	}
 	for i, name := range names {
-		before, err := ss.enter(ctx, s, i, name)
-		for tries := 0; err == nil && before != ""; tries++ {
+		err := ss.enter(ctx, s, i, name)
+		for tries := 0; err == nil && len(s.ahead) > 0; tries++ {
 			ss.leaveFrom(s, i+1) // or another could wait for it there that it waits for here
 			if tries == standTries {
 				err = errNoLine
 				break
 			}
-			there, lost := ss.await(ctx, s, w, i, before)
+			there, lost := ss.await(ctx, s, w, i)
 			if there {
 				return false, nil
 			}
 			if err = lost; err == nil {
-				before, err = ss.enter(ctx, s, i, name)
+				err = ss.enter(ctx, s, i, name)
 			}
 		}
 		if err == errNoLine {
@@ -192,19 +214,19 @@ func (ss *standings) step(s *standing, w *watch) {
 // errNoLine says that the master of a line does not serve it.
 var errNoLine = errors.New("redlock: no line")
 
-// enter puts the waiter into one line, or renews its entry. It returns the id before it, empty if it is
-// the first. errNoLine and those of a context or a client that has ended are the errors.
-func (ss *standings) enter(ctx context.Context, s *standing, i int, name string) (before string, err error) {
+// enter puts the waiter into one line, or renews its entry, and notes the id before it. errNoLine and
+// those of a context or a client that has ended are the errors.
+func (ss *standings) enter(ctx context.Context, s *standing, i int, name string) error {
 	c := ss.core
 	master, ok := ss.keeper(name)
 	if !ok {
-		return "", errNoLine
+		return errNoLine
 	}
 	if i == len(s.spots) {
 		if i == 0 && !ss.arrive() {
-			return "", mux.ErrClosed
+			return mux.ErrClosed
 		}
-		s.spots = append(s.spots, spot{name, lineKey(name), master})
+		s.add(name, master)
 	}
 	at := &s.spots[i]
 	if at.master != master { // another has come up, or is up no more
@@ -217,11 +239,11 @@ func (ss *standings) enter(ctx context.Context, s *standing, i int, name string)
 	k.stand(at.line, s.id)
 	v, err := ss.ask(ctx, k, master)
 	if err != nil {
-		return "", err
+		return err
 	}
-	before = string(v.Reply.Bytes())
+	s.ahead = append(s.ahead[:0], v.Reply.Bytes()...)
 	v.Reply = resp.Value{}
-	return before, nil
+	return nil
 }
 
 // renew renews the entries of those who are the first. It waits for no answer: they contend, whatever
@@ -234,10 +256,12 @@ func (ss *standings) renew() {
 	}
 	ss.timer.Reset(standPause)
 	c := ss.core
-	states := c.rounds.Masters()
+	r := c.takeRoster()
+	defer c.putRoster(r)
 	for s, w := range ss.firsts {
-		for _, at := range s.spots {
-			if master, ok := ss.keeperOf(at.name, states); !ok || master != at.master {
+		for i := range s.spots {
+			at := &s.spots[i]
+			if master, ok := ss.keeperOf(at.name, r.states); !ok || master != at.master {
 				s.moved.Store(true)
 				w.wake()
 				break
@@ -246,7 +270,7 @@ func (ss *standings) renew() {
 	}
 	k := c.takeCall()
 	defer c.putCall(k)
-	for master := range states {
+	for master := range r.states {
 		k.lives()
 		for s := range ss.firsts {
 			for i := range s.spots {
@@ -279,55 +303,85 @@ func (k *call) lives() {
 	k.request.judge = judgeInt
 }
 
-func (k *call) live(line string, id []byte) {
-	r, life := &k.request, strconv.FormatInt(standLife.Milliseconds(), 10)
-	r.command = resp.AppendCommand(r.command, "SET", aliveKey(line, string(id)), "", "PX", life)
-	r.command = resp.AppendCommand(r.command, "PEXPIRE", line, life)
+func (k *call) live(line, id []byte) {
+	r, life := &k.request, standLife.Milliseconds()
+	k.key = appendAliveKey(k.key[:0], line, id)
+	r.command = resp.AppendArray(r.command, 5)
+	r.command = resp.AppendBulkString(r.command, "SET")
+	r.command = resp.AppendBulk(r.command, k.key)
+	r.command = resp.AppendBulkString(r.command, "")
+	r.command = resp.AppendBulkString(r.command, "PX")
+	r.command = resp.AppendBulkInt(r.command, life)
+	r.command = resp.AppendArray(r.command, 3)
+	r.command = resp.AppendBulkString(r.command, "PEXPIRE")
+	r.command = resp.AppendBulk(r.command, line)
+	r.command = resp.AppendBulkInt(r.command, life)
 	r.replies += 2
 }
 
 // stand makes the call one of the stand script.
-func (k *call) stand(line string, id []byte) {
+func (k *call) stand(line, id []byte) {
 	k.request.reset()
 	k.request.judge = judgeStand
-	k.request.call(standScript, 3, func(dst []byte) []byte {
+	k.request.callOn(standScript, 1, 3, func(dst []byte) []byte {
+		dst = resp.AppendBulk(dst, line)
 		dst = resp.AppendBulk(dst, id)
 		dst = resp.AppendBulkInt(dst, standLife.Milliseconds())
 		return resp.AppendBulkInt(dst, bellLife.Milliseconds())
-	}, line)
+	})
+}
+
+// leaveLine makes the call one of the leave script.
+func (k *call) leaveLine(line, id []byte) {
+	k.key = appendAliveKey(k.key[:0], line, id)
+	alive, bell := k.key, k.key[:len(k.key)-len(aliveSuffix)]
+	k.request.reset()
+	k.request.judge = judgeInt
+	k.request.callOn(leaveScript, 3, 1, func(dst []byte) []byte {
+		dst = resp.AppendBulk(dst, line)
+		dst = resp.AppendBulk(dst, bell)
+		dst = resp.AppendBulk(dst, alive)
+		return resp.AppendBulk(dst, id)
+	})
 }
 
 // keeper returns the master that has a key's line, for all who see the same masters. It is false if
 // none has, or if that one does not serve lines.
 func (ss *standings) keeper(name string) (master int, ok bool) {
-	return ss.keeperOf(name, ss.core.rounds.Masters())
+	r := ss.core.takeRoster()
+	defer ss.core.putRoster(r)
+	return ss.keeperOf(name, r.states)
 }
 
 func (ss *standings) keeperOf(name string, states []mux.State) (master int, ok bool) {
 	best := uint64(0)
-	for i, s := range states {
-		if h := rank(name, s); tells(s) && (!ok || h < best) {
+	for i := range states {
+		s := &states[i]
+		if !tells(s) {
+			continue
+		}
+		if h := rank(name, s); !ok || h < best {
 			master, best, ok = i, h, true
 		}
 	}
 	return master, ok && ss.core.now() >= time.Duration(ss.without[master].Load())
 }
 
-// await watches the bell of the id before the waiter. It reports whether the bell is there, and so will
+// await watches the bell of the id before the waiter (standing.ahead). It reports whether the bell is there, and so will
 // be told of. The errors are those of enter.
-func (ss *standings) await(ctx context.Context, s *standing, w *watch, i int, before string) (there bool, err error) {
+func (ss *standings) await(ctx context.Context, s *standing, w *watch, i int) (there bool, err error) {
 	at := &s.spots[i]
-	bell := bellKey(at.line, before)
-	if s.before == bell {
+	s.bell = appendBellKey(s.bell[:0], at.line, s.ahead)
+	if s.before == string(s.bell) {
 		return true, nil // as was promised
 	}
 	ss.forget(s)
-	s.before = bell
-	ss.watches.add(w, 1, 1, bell)
+	s.before = string(s.bell)
+	ss.watches.add(w, 1, 1, s.before)
 	k := ss.core.takeCall()
 	defer ss.core.putCall(k)
 	k.request.reset()
-	plain{}.look(&k.request, bell)
+	plain{}.look(&k.request, s.before)
 	v, err := ss.ask(ctx, k, at.master)
 	if err == nil && v.Verdict == VerdictNo {
 		return true, nil
@@ -437,9 +491,6 @@ func (ss *standings) end(at *spot, id []byte) {
 	c := ss.core
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.request.reset()
-	k.request.judge = judgeInt
-	args := func(dst []byte) []byte { return resp.AppendBulk(dst, id) }
-	k.request.call(leaveScript, 1, args, at.line, bellKey(at.line, string(id)), aliveKey(at.line, string(id)))
+	k.leaveLine(at.line, id)
 	ss.send(k, at.master, standLife)
 }

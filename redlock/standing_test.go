@@ -504,8 +504,8 @@ func TestLineMovesToAnotherMaster(t *testing.T) {
 	queued(t, 4, func(t *testing.T, p *processes) {
 		require.Equal(t, []int{0}, p.contenders("k"))
 		for range 3 {
-			order := ranked("k", p.rounds[0].Masters())
-			up := slices.IndexFunc(order, func(i int) bool { return tells(p.rounds[0].Masters()[i]) })
+			order := ranked(nil, "k", p.rounds[0].Masters())
+			up := slices.IndexFunc(order, func(i int) bool { return tells(&p.rounds[0].Masters()[i]) })
 			keeper := p.keeper("k")
 			require.Equal(t, order[up], keeper, "the first of the ranking that is up")
 			for _, r := range p.rounds {

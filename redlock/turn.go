@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/redburst/redburst/mux"
@@ -26,7 +25,10 @@ func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (cle
 	var started time.Duration
 	failed := 0
 	clean = true
-	for _, g := range ranked(s.names()[0], c.rounds.Masters()) {
+	r := c.takeRoster()
+	k.order = ranked(k.order[:0], s.names()[0], r.states)
+	c.putRoster(r)
+	for _, g := range k.order {
 		if likely != 0 && !likely.Has(g) {
 			continue
 		}
@@ -68,26 +70,24 @@ func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (cle
 	return clean, err
 }
 
-// ranked returns the masters in the order in which all contenders for a key ask them: by a hash
+// ranked appends the masters in the order in which all contenders for a key ask them: by a hash
 // of the key and the server's own identity. All processes know that alike, whatever address
 // they know the server by.
-func ranked(key string, masters []mux.State) []int {
-	order := make([]int, len(masters))
-	weight := make([]uint64, len(masters))
-	for i, s := range masters {
-		order[i], weight[i] = i, rank(key, s)
-	}
-	slices.SortFunc(order, func(a, b int) int {
-		if weight[a] < weight[b] {
-			return -1
+func ranked(dst []int, key string, masters []mux.State) []int {
+	var weight [64]uint64 // a mux.Set has no more
+	first := len(dst)
+	for i := range masters {
+		weight[i] = rank(key, &masters[i])
+		at := len(dst)
+		for dst = append(dst, i); at > first && weight[i] < weight[dst[at-1]]; at-- {
+			dst[at], dst[at-1] = dst[at-1], i
 		}
-		return 1
-	})
-	return order
+	}
+	return dst
 }
 
 // rank is a master's place in the order for a key: the least comes first.
-func rank(key string, s mux.State) uint64 {
+func rank(key string, s *mux.State) uint64 {
 	id := s.Server.RunID
 	if id == "" {
 		id = s.Address

@@ -27,6 +27,8 @@ type watches struct {
 	core   *core
 	quorum int
 
+	views sync.Pool // of *view
+
 	mu    sync.Mutex // the hooks take it under the lock of the mux; no other is taken under it
 	byKey map[string]*watch
 
@@ -243,18 +245,36 @@ type sight struct {
 	at     time.Duration // when the TTLs of so many will have passed that it is free; conn.Forever if never
 }
 
+// A view is what all masters say, of a key or of all slots. It is pooled.
+type view struct {
+	slots []sight
+	deaf  mux.Set         // who will not tell of a change
+	ends  []time.Duration // for each slot, when it is free on each master
+}
+
+func (ws *watches) takeView() *view {
+	v, _ := ws.views.Get().(*view)
+	if v == nil {
+		v = new(view)
+	}
+	return v
+}
+
+func (ws *watches) putView(v *view) { ws.views.Put(v) }
+
 // look reads the key, or all slots, on all masters, and has them tell of the next change. The
 // watch was registered before.
 func (ws *watches) look(ctx context.Context, s *spec, w *watch) (prospect, error) {
-	all, deaf, err := ws.read(ctx, s, ws.core.brief(s.timeout, minBrief+time.Duration(s.slots())*slotBrief))
-	if err != nil {
+	all := ws.takeView()
+	defer ws.putView(all)
+	if err := ws.read(ctx, s, all, ws.core.brief(s.timeout, minBrief+time.Duration(s.slots())*slotBrief)); err != nil {
 		return prospect{}, err
 	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	p := prospect{told: true, held: true, at: conn.Forever}
-	for slot, seen := range all {
-		if ws.note(w, slot, seen.free, deaf) {
+	for slot, seen := range all.slots {
+		if ws.note(w, slot, seen.free, all.deaf) {
 			p.told = false
 		}
 		p.free = p.free || w.changed[slot].Len() >= ws.quorum
@@ -269,13 +289,14 @@ func (ws *watches) look(ctx context.Context, s *spec, w *watch) (prospect, error
 // find looks for a slot that is free on a majority, any of those that are. It takes a brief look
 // first, and a patient one if masters that have not answered by then could have made it another.
 func (ws *watches) find(ctx context.Context, s *spec) (slot int, found bool) {
+	view := ws.takeView()
+	defer ws.putView(view)
 	brief := ws.core.brief(s.timeout, minBrief+time.Duration(s.slots())*slotBrief)
 	for _, timeout := range [...]time.Duration{brief, s.timeout} {
-		all, _, err := ws.read(ctx, s, timeout)
-		if err != nil {
+		if ws.read(ctx, s, view, timeout) != nil {
 			return 0, false
 		}
-		open := false
+		all, open := view.slots, false
 		for i, from := 0, anyOf(len(all)); i < len(all); i++ {
 			slot := (from + i) % len(all)
 			if all[slot].free.Len() >= ws.quorum {
@@ -290,31 +311,33 @@ func (ws *watches) find(ctx context.Context, s *spec) (slot int, found bool) {
 	return 0, false
 }
 
-// read reads the key, or all slots, on all masters. It returns what is to be seen of each, and who
-// will not tell of a change.
-func (ws *watches) read(ctx context.Context, s *spec, timeout time.Duration) (all []sight, deaf mux.Set, err error) {
+// read reads the key, or all slots, on all masters.
+func (ws *watches) read(ctx context.Context, s *spec, into *view, timeout time.Duration) error {
 	c := ws.core
 	k := c.takeCall()
 	defer c.putCall(k)
 	k.look(s, timeout)
-	err = c.rounds.Do(ctx, &k.op)
+	err := c.rounds.Do(ctx, &k.op)
 	if err != nil && err != mux.ErrTimeout {
-		return nil, 0, err
+		return err
 	}
 	now := c.now()
-	states := c.rounds.Masters()
+	r := c.takeRoster()
+	defer c.putRoster(r)
 	n, slots := len(k.op.Votes), s.slots()
-	all = make([]sight, slots)
-	ends := make([]time.Duration, n*slots)
+	into.slots = slices.Grow(into.slots[:0], slots)[:slots]
+	clear(into.slots)
+	into.deaf = 0
+	into.ends = slices.Grow(into.ends[:0], n*slots)[:n*slots] // all of them are set
 	for i := range k.op.Votes {
 		v := &k.op.Votes[i]
 		answered := v.Verdict == VerdictYes || v.Verdict == VerdictNo
-		if !answered || !tells(states[i]) {
-			deaf = deaf.With(i)
+		if !answered || !tells(&r.states[i]) {
+			into.deaf = into.deaf.With(i)
 		}
 		it := v.Reply.Elems()
-		for slot := range all {
-			seen, ttl, known := &all[slot], v.Int, answered
+		for slot := range into.slots {
+			seen, ttl, known := &into.slots[slot], v.Int, answered
 			if s.slotted != nil {
 				elem, more := it.Next()
 				n, ok := elem.Int()
@@ -332,30 +355,31 @@ func (ws *watches) read(ctx context.Context, s *spec, timeout time.Duration) (al
 				}
 			}
 			seen.silent = seen.silent || !known
-			ends[slot*n+i] = end
+			into.ends[slot*n+i] = end
 		}
 		v.Reply = resp.Value{}
 	}
-	for slot := range all {
-		of := ends[slot*n : (slot+1)*n]
+	for slot := range into.slots {
+		of := into.ends[slot*n : (slot+1)*n]
 		slices.Sort(of)
-		all[slot].at = of[ws.quorum-1]
+		into.slots[slot].at = of[ws.quorum-1]
 	}
-	return all, deaf, nil
+	return nil
 }
 
 // tracked reports whether so many masters are up and can tell of changes that no
 // majority can become free without one of them.
 func (ws *watches) tracked() bool {
+	r := ws.core.takeRoster()
+	defer ws.core.putRoster(r)
 	n := 0
-	states := ws.core.rounds.Masters()
-	for _, s := range states {
-		if tells(s) {
+	for i := range r.states {
+		if tells(&r.states[i]) {
 			n++
 		}
 	}
-	return n > len(states)-ws.quorum
+	return n > len(r.states)-ws.quorum
 }
 
 // tells reports whether a master is up and can tell of changes.
-func tells(s mux.State) bool { return s.Phase == mux.Up && s.Server.Tracking }
+func tells(s *mux.State) bool { return s.Phase == mux.Up && s.Server.Tracking }

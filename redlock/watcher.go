@@ -183,7 +183,7 @@ func (w *watcher) ask(ctx context.Context, timeout time.Duration) (scene, *Round
 		v := &k.op.Votes[i]
 		if v.Verdict == VerdictYes {
 			holders = appendHolders(holders, Holder{}, v.Reply, false)
-			if tells(states[i]) {
+			if tells(&states[i]) {
 				tell++
 			}
 		}
