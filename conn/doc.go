@@ -14,6 +14,9 @@
 // On Linux this package reads and writes the sockets with raw non-blocking system calls.
 // Elsewhere, and on Linux with the build tag redburst_portable, the same API uses net.Conn.
 //
+// Once its buffers have grown, a connection allocates nothing. Over TLS it allocates what
+// crypto/tls does: 24 bytes whenever that asks for a record that was not read yet.
+//
 // # Masters that move
 //
 // The address sentinel://host:port,host:port,host:port/group is that of the master of a

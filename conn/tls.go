@@ -3,6 +3,7 @@ package conn
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"net"
 	"time"
 )
@@ -68,20 +69,30 @@ func (c *Conn) sendTLS(p []byte) (flushed bool, err error) {
 
 // receiveTLS reads the stream once, and decrypts all that this has brought: the Poller does not
 // know of what is buffered here.
+//
+// A read that finds nothing would say so, but every read of a tls.Conn that needs the stream
+// allocates. So where the stream stands between two records, they are counted.
 func (c *Conn) receiveTLS() (n int, err error) {
 	w := c.tls.wire
 	m, err := c.stream.Read(w.buf[:])
 	if m == 0 && err == nil {
 		return 0, nil
 	}
-	w.in, w.err = w.buf[:m], err
+	w.take(w.buf[:m])
+	w.err = err
+	whole := w.records.between() && err == nil
 	for {
-		m, err := c.tls.Read(c.reader.Free(minRead))
+		free := c.reader.Free(minRead)
+		m, err := c.tls.Read(free)
 		c.reader.Advance(m)
 		n += m
-		if err == errWouldBlock {
-			err = nil
-		} else if err == nil {
+		if m < len(free) { // nothing is left of a record
+			w.rest--
+		}
+		switch {
+		case err == errWouldBlock:
+			w.rest, err = 0, nil
+		case err == nil && (w.rest > 0 || !whole):
 			continue
 		}
 		if c.Unsent() > 0 {
@@ -99,6 +110,47 @@ type tlsWire struct {
 	in   []byte               // the rest of the last read of the stream
 	err  error                // the error of that read
 	buf  [readBuffer]byte
+
+	records records // where the stream stands
+	rest    int     // no more records than these have come and were not decrypted
+}
+
+// take takes what was read from the stream.
+func (w *tlsWire) take(p []byte) {
+	w.in = p
+	w.rest += w.records.pass(p)
+}
+
+// records is where a stream of TLS records stands.
+type records struct {
+	head [5]byte // of the record: kind, version and length
+	n    int     // bytes of it so far; 0 between two records
+	left int     // bytes of the record that follow it, and have not come
+}
+
+func (r *records) between() bool { return r.n == 0 }
+
+// pass takes the next bytes of the stream, and returns how many records end in them.
+func (r *records) pass(p []byte) (ended int) {
+	for len(p) > 0 {
+		if r.n < len(r.head) {
+			k := copy(r.head[r.n:], p)
+			r.n += k
+			p = p[k:]
+			if r.n < len(r.head) {
+				break
+			}
+			r.left = int(binary.BigEndian.Uint16(r.head[3:]))
+		}
+		k := min(r.left, len(p))
+		r.left -= k
+		p = p[k:]
+		if r.left == 0 {
+			r.n = 0
+			ended++
+		}
+	}
+	return ended
 }
 
 func (w *tlsWire) Read(p []byte) (int, error) {
@@ -113,7 +165,7 @@ func (w *tlsWire) Read(p []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		w.in = w.buf[:n]
+		w.take(w.buf[:n])
 	}
 	if len(w.in) == 0 {
 		if w.err != nil {

@@ -12,12 +12,14 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -231,8 +233,11 @@ func TestTLSResetsAtEveryByte(t *testing.T) {
 
 // pairTLS is pair over TLS: the server's end is crypto/tls.
 func pairTLS(tb testing.TB) (*conn.Conn, *tls.Conn) {
-	a := newAuthority(tb).server("server")
-	config := &tls.Config{Certificates: []tls.Certificate{a.pair("server")}}
+	return pairTLSOf(tb, newAuthority(tb).server("server"), tls.VersionTLS13, conn.Options{})
+}
+
+func pairTLSOf(tb testing.TB, a *authority, version uint16, opt conn.Options) (*conn.Conn, *tls.Conn) {
+	config := &tls.Config{Certificates: []tls.Certificate{a.pair("server")}, MaxVersion: version}
 	peers := make(chan *tls.Conn, 1)
 	done := make(chan struct{})
 	addr := conntest.Listen(tb, func(c net.Conn) {
@@ -243,7 +248,8 @@ func pairTLS(tb testing.TB) (*conn.Conn, *tls.Conn) {
 		<-done
 	})
 	tb.Cleanup(func() { close(done) })
-	return dial(tb, addr, conn.Options{TLS: &tls.Config{RootCAs: a.roots}}), soon(tb, peers)
+	opt.TLS = &tls.Config{RootCAs: a.roots}
+	return dial(tb, addr, opt), soon(tb, peers)
 }
 
 func TestTLSGoodbye(t *testing.T) {
@@ -424,4 +430,88 @@ func TestTLSKeyUpdates(t *testing.T) {
 	soon(t, stopped)
 	require.NoError(t, send("the end"))
 	says("the end")
+}
+
+// ending is a stream whose next bytes come with an error, once, when it is told so.
+type ending struct {
+	io.ReadWriter
+	err error
+}
+
+func (s *ending) Read(p []byte) (n int, err error) {
+	if n, err = s.ReadWriter.Read(p); n > 0 {
+		err, s.err = s.err, nil
+	}
+	return n, err
+}
+
+func TestTLSDoesNotForgetAnErrorThatComesWithTheLastBytes(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t).server("server")
+	var stream *ending
+	c, peer := pairTLSOf(t, a, tls.VersionTLS13, conn.Options{Wrap: func(_ string, rw io.ReadWriter) io.ReadWriter {
+		stream = &ending{ReadWriter: rw}
+		return stream
+	}})
+	p := newPoller(t)
+	require.NoError(t, p.Add(c, 1, conn.Readable))
+	for range 3 {
+		_, err := io.WriteString(peer, "+more\r\n")
+		require.NoError(t, err)
+		wait(t, p)
+		_, err = c.Receive()
+		require.NoError(t, err)
+	}
+	stream.err = syscall.EIO
+	_, err := io.WriteString(peer, "+last\r\n")
+	require.NoError(t, err)
+	wait(t, p)
+	n, err := c.Receive()
+	require.ErrorIs(t, err, syscall.EIO)
+	require.Equal(t, len("+last\r\n"), n)
+}
+
+// trickle is a stream that gives a few bytes at a time.
+type trickle struct{ io.ReadWriter }
+
+func (s trickle) Read(p []byte) (int, error) {
+	most := 1 + mathrand.IntN(1+mathrand.IntN(5000))
+	return s.ReadWriter.Read(p[:min(len(p), most)])
+}
+
+// Wherever the stream is cut, what has come of it is decrypted at once: nothing would tell of it later.
+func TestTLSLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t).server("server")
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		t.Run(tls.VersionName(version), func(t *testing.T) {
+			t.Parallel()
+			c, peer := pairTLSOf(t, a, version, conn.Options{Wrap: func(_ string, rw io.ReadWriter) io.ReadWriter { return trickle{rw} }})
+			p := newPoller(t)
+			require.NoError(t, p.Add(c, 1, conn.Readable))
+			for range 300 {
+				var want []string
+				for range 1 + mathrand.IntN(5) { // one record, or several, each
+					text := strings.Repeat("x", mathrand.IntN(1+mathrand.IntN(20_000)))
+					want = append(want, text)
+				}
+				go func(all []string) {
+					for _, text := range all {
+						io.WriteString(peer, "+"+text+"\r\n")
+					}
+				}(want)
+				for len(want) > 0 {
+					v, err := c.Next()
+					if err != nil {
+						wait(t, p)
+						_, err = c.Receive()
+						require.NoError(t, err)
+						continue
+					}
+					require.True(t, v.Is(want[0]))
+					want = want[1:]
+				}
+			}
+		})
+	}
 }
