@@ -186,3 +186,38 @@ func TestAContendedLockAllocatesNothing(t *testing.T) {
 		}
 	}
 }
+
+// Nor does a lock while a master hangs, be it that the master owes more and more replies, or that
+// its connection was reset and the releases are kept for it.
+func TestAHungMasterAllocatesNothing(t *testing.T) {
+	ctx := context.Background()
+	for kind, opts := range map[string][]redlock.Option{
+		"plain":           nil,
+		"fenced":          {redlock.WithFence()},
+		"several, fenced": {redlock.WithKeys("t", "u"), redlock.WithFence()},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			masters := redlocktest.Start(t, 5)
+			client := openWith(t, masters, redlock.Config{StallTime: time.Second})
+			m := client.NewMutex("k", 30*time.Second, opts...)
+			pair := func() {
+				if err := m.TryLock(ctx); err != nil {
+					t.Error(err)
+				}
+				if err := m.Unlock(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+			require.Zero(t, allocs(pair))
+			masters.Pause(4)
+			require.Zero(t, testing.AllocsPerRun(500, pair), "it owes replies")
+			require.Eventually(t, func() bool {
+				pair()
+				return client.Stats().Masters[4].Phase == "stalled"
+			}, time.Minute, time.Millisecond)
+			require.Zero(t, testing.AllocsPerRun(500, pair), "its connection was reset")
+			require.GreaterOrEqual(t, client.Stats().Masters[4].Debts, 500)
+			masters.Resume(4)
+		})
+	}
+}

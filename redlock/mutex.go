@@ -23,8 +23,11 @@ const (
 // contender for the key, and an Unlock releases whatever the Mutex holds, whoever took it. Give each
 // holder a Mutex.
 //
-// TryLock, Extend and Unlock on a Mutex that is reused allocate nothing if they succeed and the
-// key has at most 512 bytes (several keys together: somewhat less): no large buffers are kept.
+// TryLock, Lock, Extend and Unlock on a Mutex that is reused allocate nothing if they succeed and the
+// key has at most 512 bytes (several keys together: somewhat less): no large buffers are kept. So it is
+// while a master hangs, or while others of this client contend. What remains: over TLS crypto/tls
+// allocates for each record that it reads; in a Lock, an attempt that is refused makes an error, and the
+// context package allocates if the Lock waits in the mux with a context that can end.
 type Mutex struct {
 	hold
 	client  *Client      // see of
