@@ -25,9 +25,10 @@ const (
 //
 // TryLock, Lock, Extend and Unlock on a Mutex that is reused allocate nothing if they succeed and the
 // key has at most 512 bytes (several keys together: somewhat less): no large buffers are kept. So it is
-// while a master hangs, or while others of this client contend. What remains: over TLS crypto/tls
-// allocates for each record that it reads; in a Lock, an attempt that is refused makes an error, and the
-// context package allocates if the Lock waits in the mux with a context that can end.
+// while a master hangs, and in a Lock while others of this client contend. What remains: over TLS
+// crypto/tls allocates when it reads a record. A Lock that waits allocates an error for each attempt that
+// is refused, the names of the slots if it is for permits, the name of whom it waits for in another
+// process, and what the context package needs to wake it, if it reads for the others meanwhile.
 type Mutex struct {
 	hold
 	client  *Client      // see of
