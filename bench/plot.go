@@ -54,6 +54,7 @@ type row struct {
 	name     string
 	ink      ink
 	at, also float64 // in seconds; NaN: it has no figure
+	failing  bool    // more often than tolerable, so it is not the best, however fast
 }
 
 // rows are those of the floor, of redburst and of the peers, the fastest first. The other way in which the
@@ -67,6 +68,7 @@ func (r Result) rows(at, also func(*Sample) float64) (rows []row) {
 		row := row{name: caption(c), ink: inkOf(c, i == bestPeer), at: math.NaN(), also: math.NaN()}
 		if s := r.Total(i); s.Ops() > 0 {
 			row.at, row.also = at(s), also(s)
+			row.failing = float64(s.Errors) > tolerable*float64(s.Ops()+s.Errors)
 		}
 		rows = append(rows, row)
 	}
@@ -132,7 +134,11 @@ func (r row) figure() string {
 	if math.IsNaN(r.at) {
 		return "failed"
 	}
-	return short(time.Duration(math.Round(r.at * 1e9)))
+	figure := short(time.Duration(math.Round(r.at * 1e9)))
+	if r.failing {
+		figure = "fails, " + figure
+	}
+	return figure
 }
 
 // A tick is a value of an axis with its label.

@@ -116,6 +116,20 @@ func TestEveryContestantHasALabel(t *testing.T) {
 	}
 }
 
+func TestAPeerThatIsFastAndFailsIsNotEmphasised(t *testing.T) {
+	r := sketch(t, "serial")
+	res := r.Results[0]
+	hasty := slices.IndexFunc(res.Contestants, Contestant.Peer)
+	s := newSample()
+	s.Record(time.Microsecond)
+	s.Fail(errors.New("it fails"))
+	res.Rounds[0][hasty] = s
+	rows := res.rows(quantile(0.50), quantile(0.99))
+	require.Equal(t, res.Contestants[hasty].Name, rows[0].name)
+	require.Equal(t, inkRest, rows[0].ink)
+	require.Equal(t, "fails, 1.00 µs", rows[0].figure())
+}
+
 func TestLabelsDoNotOverlap(t *testing.T) {
 	calm := sketch(t, pictured...)
 	same := sketch(t, pictured...) // all lines end at one point
