@@ -126,6 +126,7 @@ func Cases() []Case {
 	}
 	cases = append(cases,
 		with("unix", "over unix sockets", func(k *Case) { k.Transport, k.peers = Unix, failFast }),
+		with("unix-N=1", "one master, over a unix socket", func(k *Case) { k.Transport, k.N, k.peers = Unix, 1, wholeRounds }),
 		with("tls", "over TLS", func(k *Case) { k.Transport, k.peers = TLS, failFast }),
 		with("delay=1ms", "masters 1 ms away (a delaying proxy)", delayed(time.Millisecond)),
 		with("delay=5ms", "masters 5 ms away (a delaying proxy)", delayed(5*time.Millisecond)),

@@ -76,6 +76,9 @@
 //	                 a flusher goes on until nothing is queued
 //	given on         the new driver, before it parks
 //
+// A lone Post is written by its caller before it returns, unless the operation is an awaited one
+// ([Op.Awaited]): then the Wait writes it, or whoever drives or submits before that.
+//
 // # Hand-overs
 //
 //   - Driver to rider (leave): the driver's own operation is decided. It gives the drive

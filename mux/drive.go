@@ -27,6 +27,8 @@ const (
 func (m *Mux) wait(ctx context.Context, done <-chan struct{}, op *Op) error {
 	if op.pending {
 		m.attend(ctx, done, op)
+	} else {
+		m.push() // it was decided at once, and yet some masters are to be told
 	}
 	err := op.err
 	m.mu.Unlock()

@@ -63,6 +63,9 @@ type Op struct {
 	// It is called with the Mux locked, at the latest by Close. It must neither block nor call the Mux. The Op
 	// can be reused from then on. It needs a Command. The answers are read by whoever drives next, or by the tick.
 	Told func(err error)
+	// Awaited says that the Wait follows at once. Then Post leaves the writing to it, which takes along
+	// what other callers have submitted by then.
+	Awaited bool
 	// Keep stores a clone of each judged reply in the votes. Its memory is the Op's, and is
 	// reused with it.
 	Keep bool

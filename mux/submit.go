@@ -41,10 +41,14 @@ func (m *Mux) Do(ctx context.Context, op *Op) error {
 func (m *Mux) Post(ops ...*Op) {
 	now := conn.Now()
 	m.lock()
+	awaited := true
 	for _, op := range ops {
 		m.start(op, now, true)
+		awaited = awaited && op.Awaited
 	}
-	m.push()
+	if !awaited {
+		m.push()
+	}
 	m.relieve()
 	m.mu.Unlock()
 }
@@ -81,6 +85,7 @@ func (m *Mux) doneOf(ctx context.Context, op *Op) <-chan struct{} {
 func (m *Mux) Forget(op *Op) {
 	m.lock()
 	m.ForgetInHook(op)
+	m.push() // it may be an awaited one
 	m.mu.Unlock()
 }
 

@@ -47,7 +47,7 @@ func (k *call) prepare(timeout time.Duration) {
 	op.Dialects, op.Lease, op.Term = r.dialects[:], nil, 0
 	op.Timeout = timeout
 	op.All, op.Thorough, op.Keep, op.Persist = false, false, false, 0
-	op.Only, op.Quorum, op.Told = 0, 0, nil
+	op.Only, op.Quorum, op.Told, op.Awaited = 0, 0, nil, false
 }
 
 // grant is the lock that the round is about.

@@ -162,6 +162,7 @@ func (m *Mutex) part(ctx context.Context, r *release, stay, waits bool) (was sta
 		finished = true
 	}
 
+	r.op.Awaited = waits
 	if !waits {
 		r.op.Told = r.told
 		if len(r.op.Fallback) > 0 {
