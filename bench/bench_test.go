@@ -114,6 +114,9 @@ func benchmarkContestant(b *testing.B, k Case, c Contestant, f *Fleet) {
 		i := int(next.Add(1)-1) % len(ms)
 		m, t := ms[i], tallies[i]
 		t.end = time.Now().Add(slack)
+		var stop func()
+		t.ends, stop = context.WithDeadline(context.Background(), t.end)
+		defer stop()
 		for more() {
 			op(context.Background(), m, t)
 		}

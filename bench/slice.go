@@ -91,6 +91,9 @@ func (r *slice) work(ms []Mutex, tallies []*tally, length time.Duration, op op) 
 			// would be a lock between them.
 			ctx, cancel := context.WithDeadline(context.Background(), end.Add(slack))
 			defer cancel()
+			var stop func()
+			t.ends, stop = context.WithDeadline(ctx, end)
+			defer stop()
 			for {
 				op(ctx, m, t)
 				if !time.Now().Before(end) {
@@ -106,6 +109,7 @@ func (r *slice) work(ms []Mutex, tallies []*tally, length time.Duration, op op) 
 // taking them costs no lock and next to no time.
 type tally struct {
 	end  time.Time
+	ends context.Context // then; one for all that waits, as it allocates
 	took []time.Duration
 	errs []error
 }
@@ -157,10 +161,8 @@ func acquire(*slice) op {
 // show.
 func contend(r *slice) op {
 	return func(ctx context.Context, m Mutex, t *tally) {
-		ctx, cancel := context.WithDeadline(ctx, t.end)
-		defer cancel()
 		start := time.Now()
-		err := m.Lock(ctx)
+		err := m.Lock(t.ends)
 		took := time.Since(start)
 		if !time.Now().Before(t.end) && err != nil {
 			t.note(took, nil)
@@ -171,7 +173,7 @@ func contend(r *slice) op {
 			return
 		}
 		time.Sleep(r.Hold)
-		if err := m.Unlock(context.WithoutCancel(ctx)); err != nil {
+		if err := m.Unlock(ctx); err != nil {
 			t.errs = append(t.errs, err)
 		}
 	}
