@@ -445,8 +445,8 @@ func versions() string {
 	var out []string
 	for _, m := range info.Deps {
 		for _, peer := range []string{"go-redsync/redsync", "redis/go-redis", "gomodule/redigo", "redis/rueidis", "bsm/redislock", "etcd/client"} {
-			if strings.Contains(m.Path, peer) {
-				out = append(out, peer+" "+m.Version)
+			if version := peer + " " + m.Version; strings.Contains(m.Path, peer) && !slices.Contains(out, version) {
+				out = append(out, version)
 			}
 		}
 	}
