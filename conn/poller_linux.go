@@ -82,6 +82,7 @@ func (k *parking) watch(fd int) (err error) {
 // as the runtime wants one that it owns.
 type only struct {
 	parking
+	sock *sock
 	// These belong to the goroutine in Wait or Poll.
 	poll  unix.PollFd
 	asked bool // since Wait has begun to park: asked again, it is ready
@@ -156,6 +157,9 @@ func (p *Poller) control(op int, s *sock, id uint64, want Interest) error {
 	if p.closed.Load() || p.all.raw == nil {
 		return ErrPollerClosed
 	}
+	if op == unix.EPOLL_CTL_DEL {
+		p.removeOnly(s)
+	}
 	if s.closed() {
 		return errClosed
 	}
@@ -170,49 +174,60 @@ func (p *Poller) control(op int, s *sock, id uint64, want Interest) error {
 		ev.Events |= unix.EPOLLRDHUP
 	}
 	if p.single {
-		return p.controlOnly(op, s.fd, &ev, id, want)
+		return p.controlOnly(op, s, &ev, id, want)
 	}
 	return syscallError("epoll_ctl", unix.EpollCtl(p.fd, op, s.fd, &ev))
 }
 
 // controlOnly is control for the one connection of the Poller. The instance knows it as well: it
 // serves whoever waits for more than reads. Otherwise the instance is told to watch for nothing.
-func (p *Poller) controlOnly(op, fd int, ev *unix.EpollEvent, id uint64, want Interest) error {
+func (p *Poller) controlOnly(op int, s *sock, ev *unix.EpollEvent, id uint64, want Interest) error {
 	one := p.only
 	if op == unix.EPOLL_CTL_ADD {
 		if one != nil {
 			return errSecond
 		}
-		one = newOnly(fd)
+		one = newOnly(s)
 	}
 	var now *direct
 	if one != nil && one.raw != nil && want == Readable {
 		now = &direct{one, id}
 		ev.Events = 0
 	}
-	if err := unix.EpollCtl(p.fd, op, fd, ev); err != nil {
+	if err := unix.EpollCtl(p.fd, op, s.fd, ev); err != nil {
 		if op == unix.EPOLL_CTL_ADD {
 			one.close()
 		}
 		return syscallError("epoll_ctl", err)
 	}
-	p.only = one
-	p.direct.Store(now)
-	// Whoever is parked where nothing will be reported any more looks again.
-	p.all.nudge()
-	one.nudge()
-	if op == unix.EPOLL_CTL_DEL {
-		p.only = nil
-		one.close()
+	if op != unix.EPOLL_CTL_DEL {
+		p.only = one
+		p.parkAt(one, now)
 	}
 	return nil
 }
 
+// removeOnly lets go of the one connection, if that is s, also if s was closed before.
+func (p *Poller) removeOnly(s *sock) {
+	if o := p.only; o != nil && o.sock == s {
+		p.only = nil
+		p.parkAt(o, nil)
+		o.close()
+	}
+}
+
+// parkAt has Wait park elsewhere. Whoever is parked where nothing will be reported any more looks again.
+func (p *Poller) parkAt(o *only, now *direct) {
+	p.direct.Store(now)
+	p.all.nudge()
+	o.nudge()
+}
+
 // newOnly has the runtime watch the connection. If it cannot, as there are no descriptors left,
 // the epoll instance watches.
-func newOnly(sock int) *only {
-	o := new(only)
-	fd, err := unix.FcntlInt(uintptr(sock), unix.F_DUPFD_CLOEXEC, 0)
+func newOnly(s *sock) *only {
+	o := &only{sock: s}
+	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil || o.watch(fd) != nil {
 		o.raw = nil
 		return o

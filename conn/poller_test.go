@@ -432,6 +432,12 @@ func TestASinglePollerHasOneConnectionAtATime(t *testing.T) {
 	require.NoError(t, p.Remove(a))
 	require.NoError(t, p.Add(b, 2, conn.Writable))
 	require.Equal(t, uint64(2), wait(t, p).ID)
+
+	// One that was closed before makes room all the same.
+	require.NoError(t, b.Close())
+	require.Error(t, p.Remove(b))
+	require.NoError(t, p.Add(a, 3, conn.Writable))
+	require.Equal(t, uint64(3), wait(t, p).ID)
 }
 
 // A Poller that looks at the connection itself must not take away why it has ended.

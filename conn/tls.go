@@ -74,12 +74,15 @@ func (c *Conn) sendTLS(p []byte) (flushed bool, err error) {
 // allocates. So where the stream stands between two records, they are counted.
 func (c *Conn) receiveTLS() (n int, err error) {
 	w := c.tls.wire
-	m, err := c.stream.Read(w.buf[:])
-	if m == 0 && err == nil {
-		return 0, nil
+	if len(w.in) == 0 { // else the TLS handshake has left something
+		m, err := c.stream.Read(w.buf[:])
+		if m == 0 && err == nil {
+			return 0, nil
+		}
+		w.take(w.buf[:m])
+		w.err = err
 	}
-	w.take(w.buf[:m])
-	w.err = err
+	err = w.err
 	whole := w.records.between() && err == nil
 	for {
 		free := c.reader.Free(minRead)

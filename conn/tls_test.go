@@ -252,6 +252,29 @@ func pairTLSOf(tb testing.TB, a *authority, version uint16, opt conn.Options) (*
 	return dial(tb, addr, opt), soon(tb, peers)
 }
 
+// A server may send a session ticket right behind its handshake. The end of it can be read together with
+// the handshake, and be decrypted only with the first answer. That depends on how long the certificate is.
+func TestTLSHandshakeMayBringMoreThanItself(t *testing.T) {
+	t.Parallel()
+	for pad := 0; pad < 420; pad += 3 {
+		a := newAuthority(t)
+		names := []string{"localhost"}
+		for left := pad; left > 0; left -= 48 {
+			names = append(names, strings.Repeat("a", max(1, min(left, 48)-7))+".test")
+		}
+		a.sign("server", &x509.Certificate{DNSNames: names, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+		config := &tls.Config{Certificates: []tls.Certificate{a.pair("server")}}
+		addr := conntest.Listen(t, func(c net.Conn) {
+			peer := tls.Server(c, config)
+			peer.Read(make([]byte, 4096))
+			io.WriteString(peer, hello+"-ERR no\r\n-ERR no\r\n")
+			io.Copy(io.Discard, peer)
+		})
+		c := dial(t, addr, conn.Options{TLS: &tls.Config{RootCAs: a.roots, ClientSessionCache: tls.NewLRUClientSessionCache(1)}})
+		require.NoError(t, c.Close())
+	}
+}
+
 func TestTLSGoodbye(t *testing.T) {
 	t.Parallel()
 	t.Run("ours", func(t *testing.T) {

@@ -77,7 +77,8 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 		verdict = s.misunderstood(o, v)
 	}
 	if verdict == VerdictAgain && !o.final && len(f.fallback()) > 0 {
-		if f.lease == nil || f.lease.Holds(f.term, now) {
+		// Not by the clock of the pass: the process may have stood still since it was read.
+		if f.lease == nil || f.lease.Holds(f.term, conn.Now()) {
 			m.fallBack(i, o, now)
 			return true
 		}
