@@ -8,6 +8,7 @@ CONTRIB   := $(patsubst %/go.mod,%,$(shell find redlock/contrib -name go.mod | s
 PLATFORMS := linux/amd64 linux/arm64 linux/386 darwin/arm64 windows/amd64 freebsd/amd64
 
 .PHONY: help demo tools test contrib contrib-tools portable cover fuzz chaos servers bench bench-quick bench-compare lint vuln build need-redis need-cc
+.PHONY: help demo tools test contrib contrib-tools portable cover fuzz chaos servers mutants bench bench-quick lint vuln build need-redis need-cc
 .NOTPARALLEL:
 .SUFFIXES:
 
@@ -99,6 +100,12 @@ servers: ## run the tests that talk to masters against every Redis and Valkey to
 # BENCHFLAGS='-cpuset masters=2-7,clients=0-1' pins both apart, if there are so many CPUs. -cases and -libs choose.
 bench: need-redis ## compare with the peers (a quarter of an hour), into bench/report
 	cd bench && $(GO) run . $(BENCHFLAGS)
+# ONLY='fence|permits' takes some. V=1 prints what the tests say. JOBS=2 tries two side by side.
+mutants: need-redis ## plant each fault of a list, and see that tests notice it
+	@$(GO) run ./redlock/redlocktest/mutants $(if $(ONLY),-only '$(ONLY)') $(if $(JOBS),-j $(JOBS)) $(if $(V),-v)
+
+bench: need-redis ## compare with the peers (half an hour), into bench/report
+	cd bench && $(GO) run .
 
 bench-quick: need-redis ## the same in three minutes, for a first impression
 	cd bench && $(GO) run . -quick $(BENCHFLAGS)

@@ -1,0 +1,143 @@
+// Mutants plants faults in the library, one at a time, and runs the tests that should
+// notice them.
+//
+//	go run ./redlock/redlocktest/mutants
+//	go run ./redlock/redlocktest/mutants -only 'fence|permits' -v
+//	go run ./redlock/redlocktest/mutants -list
+//
+// Each fault is a patch beside this file, NAME.patch, for git apply. A few lines stand
+// before the diff:
+//
+//	The validity is longer than it may be: nothing is subtracted for the drift.
+//
+//	Kind: safety
+//	Test: ./redlock TestValidityIsShorterThanTheTTL
+//
+// The first says what is wrong then. Kind is what the fault breaks: safety (two may hold
+// what excludes them), liveness (somebody waits for nothing), resources (something is
+// left, or costs too much) or report (something wrong is said). Test names a package and
+// its tests, in full, with their subtests; of these, one that fails is enough. It may
+// stand several times. Tags are build tags, and Flags are of go test, such as -short.
+//
+// Nothing is changed here: the files that git knows are copied to a temporary directory,
+// as they are in the work tree. First the tests of all the faults must pass there without
+// any. Then a fault is noticed if its tests compile and one of them fails, panics or does
+// not end.
+//
+// The exit status is 0 if all faults are noticed. It is 1 if one is not, does not apply or
+// does not compile, and 2 if nothing could be tried.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// here is where the patches are, in the module.
+const here = "redlock/redlocktest/mutants"
+
+// A job is what is to be tried.
+type job struct {
+	root    string // of the module
+	patches string // the directory
+	only    *regexp.Regexp
+	atOnce  int
+	timeout time.Duration // of the tests of one mutant
+	list    bool
+	verbose bool
+}
+
+func main() {
+	j := job{only: regexp.MustCompile("")}
+	flag.Func("only", "a regular expression for the names of the mutants to try, such as 'fence|permits'",
+		func(s string) (err error) { j.only, err = regexp.Compile(s); return err })
+	flag.IntVar(&j.atOnce, "j", 1, "how many to try side by side")
+	flag.DurationVar(&j.timeout, "timeout", time.Minute, "how long the tests of one mutant may take; longer is a failure of theirs")
+	flag.BoolVar(&j.list, "list", false, "print the mutants and run nothing")
+	flag.BoolVar(&j.verbose, "v", false, "print what the tests say")
+	flag.Parse()
+
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code, err := j.start(ctx, os.Stdout)
+	cancel()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+	}
+	os.Exit(code)
+}
+
+// start finds the module and does the job there.
+func (j job) start(ctx context.Context, w io.Writer) (int, error) {
+	root, err := output(command(ctx, "", "go", "list", "-m", "-f", "{{.Dir}}"))
+	if err != nil {
+		return 2, err
+	}
+	j.root = strings.TrimSpace(root)
+	j.patches = filepath.Join(j.root, filepath.FromSlash(here))
+	return j.do(ctx, w)
+}
+
+// do returns the exit status.
+func (j job) do(ctx context.Context, w io.Writer) (int, error) {
+	all, err := load(j.patches)
+	if err != nil {
+		return 2, err
+	}
+	all = slices.DeleteFunc(all, func(m *mutant) bool { return !j.only.MatchString(m.name) })
+	if len(all) == 0 {
+		return 2, errors.New("there is none")
+	}
+	if j.list {
+		for _, m := range all {
+			fmt.Fprintf(w, "%-32s %-10s %s\n", m.name, m.kind, m.fault)
+		}
+		return 0, nil
+	}
+	trees, clean, err := plant(ctx, j.root, max(1, j.atOnce))
+	defer clean()
+	if err != nil {
+		return 2, err
+	}
+	begun := time.Now()
+	if err := j.passes(ctx, trees[0], all, w); err != nil {
+		return 2, err
+	}
+	results, err := j.tryAll(ctx, trees, all, w)
+	if err != nil {
+		return 2, err
+	}
+	return sum(w, all, results, time.Since(begun)), nil
+}
+
+// sum says what became of the mutants, and returns the exit status.
+func sum(w io.Writer, all []*mutant, results []result, took time.Duration) int {
+	fmt.Fprintf(w, "\n%d mutants in %v\n", len(all), took.Round(time.Second))
+	status := 0
+	for _, o := range []outcome{noticed, unnoticed, unapplied, uncompiled} {
+		var names []string
+		for i, r := range results {
+			if r.outcome == o {
+				names = append(names, all[i].name)
+			}
+		}
+		switch {
+		case o == noticed:
+			fmt.Fprintf(w, "%s: %d\n", o, len(names))
+		case len(names) > 0:
+			fmt.Fprintf(w, "%s: %d: %s\n", o, len(names), strings.Join(names, ", "))
+			status = 1
+		}
+	}
+	return status
+}
