@@ -182,8 +182,12 @@ func TestDoubtProlongsAQuarantine(t *testing.T) {
 	var why *mux.QuarantineError
 	require.ErrorAs(t, s[0].Err, &why)
 	require.Equal(t, "it may have forgotten", why.Reason)
-	m.Doubt(time.Millisecond) // which shortens nothing
+	m.Doubt(time.Nanosecond) // which shortens nothing
 	require.Equal(t, mux.Quarantined, m.Masters()[0].Phase)
+	op := acquire("k", "t")
+	op.All = true
+	require.NoError(t, m.Do(t.Context(), op))
+	require.ErrorAs(t, op.Votes[0].Err, &why, "it does not vote")
 	eventually(t, "it votes again", func() bool { return m.Masters()[0].Phase == mux.Up })
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/redburst/redburst/resp"
@@ -42,4 +43,21 @@ func TestErrorOfAMasterQuotesNoToken(t *testing.T) {
 	op := release("k", "owner/secret")
 	require.NoError(t, m.Do(context.Background(), op))
 	require.EqualError(t, op.Votes[0].Err, "ERR unknown command 'EVALSHA'")
+}
+
+// A reply that nobody has asked for says that replies and commands do not match any more: none of
+// the connection's is taken from then on.
+func TestReplyThatNobodyHasAskedForEndsTheConnection(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, "twice", func() script {
+		return func([]string) (string, bool) { return ":1\r\n:1\r\n", true }
+	})
+	told := make(chan error, 100)
+	m := open(t, mux.Config{Masters: []string{f.addr()}, OnState: func(_ int, s mux.State) {
+		if s.Phase == mux.Down {
+			told <- s.Err
+		}
+	}})
+	require.NoError(t, m.Do(t.Context(), vote("a")))
+	require.ErrorIs(t, conntest.Soon(t, "the connection ends", told), mux.ErrUnexpected)
 }
