@@ -82,6 +82,29 @@ func TestServersWithoutAnOptionalCommandServe(t *testing.T) {
 	}
 }
 
+// A server is believed to forget nothing in a restart if it persists every write before it answers,
+// also while it rewrites its file.
+func TestWhoPersistsEveryWriteIsDurable(t *testing.T) {
+	t.Parallel()
+	for settings, durable := range map[string]bool{
+		"appendonly yes appendfsync always no-appendfsync-on-rewrite no":   true,
+		"appendonly yes appendfsync everysec no-appendfsync-on-rewrite no": false,
+		"appendonly yes appendfsync no no-appendfsync-on-rewrite no":       false,
+		"appendonly no appendfsync always no-appendfsync-on-rewrite no":    false,
+		"appendonly yes appendfsync always no-appendfsync-on-rewrite yes":  false,
+	} {
+		words := strings.Fields(settings)
+		body := ""
+		for _, word := range words {
+			body += bulk(word)
+		}
+		for _, head := range []string{fmt.Sprintf("*%d\r\n", len(words)), fmt.Sprintf("%%%d\r\n", len(words)/2)} {
+			s := script(t, map[string]string{"HELLO": hello, "CONFIG": head + body})
+			require.Equal(t, durable, dial(t, s.addr, everything()).Server().Durable, settings)
+		}
+	}
+}
+
 // A version is a word that a server says. One that knows commands of later versions is not what
 // it says, and serves.
 func TestOldVersionIsBelievedOnlyWhereItCanBe(t *testing.T) {
