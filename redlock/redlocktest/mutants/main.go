@@ -19,8 +19,8 @@
 // its tests, in full, with their subtests; of these, one that fails is enough. It may
 // stand several times. Tags are build tags, and Flags are of go test, such as -short.
 //
-// Nothing is changed here: the files that git knows are copied to a temporary directory,
-// as they are in the work tree. First the tests of all the faults must pass there without
+// Nothing is changed here: the files that git has, or would have, are copied to a temporary
+// directory, as they are in the work tree. First the tests of all the faults must pass there without
 // any. Then a fault is noticed if its tests compile and one of them fails, panics or does
 // not end.
 //
@@ -100,7 +100,7 @@ func (j job) do(ctx context.Context, w io.Writer) (int, error) {
 	}
 	if j.list {
 		for _, m := range all {
-			fmt.Fprintf(w, "%-32s %-10s %s\n", m.name, m.kind, m.fault)
+			fmt.Fprintf(w, "%-44s %-10s %s\n", m.name, m.kind, m.fault)
 		}
 		return 0, nil
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -125,18 +127,24 @@ func sumReturns(expression, test string) string {
 
 func tryTiny(t *testing.T, patches map[string]string) (code int, said string, err error) {
 	t.Helper()
+	var out strings.Builder
+	code, err = tryTinyUntil(t.Context(), t, &out, patches)
+	return code, out.String(), err
+}
+
+func tryTinyUntil(ctx context.Context, t *testing.T, out io.Writer, patches map[string]string) (code int, err error) {
+	t.Helper()
 	// Where the copies are made, and must be gone from.
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
 	t.Setenv("TMP", tmp)
 	j := job{root: tiny(t), patches: t.TempDir(), only: regexp.MustCompile(""), atOnce: 2, timeout: time.Minute}
 	write(t, j.patches, patches)
-	var out strings.Builder
-	code, err = j.do(t.Context(), &out)
+	code, err = j.do(ctx, out)
 	left, globErr := filepath.Glob(filepath.Join(tmp, "redburst-mutants-*"))
 	require.NoError(t, globErr)
 	require.Empty(t, left, "a copy is left")
-	return code, out.String(), err
+	return code, err
 }
 
 func TestEachMutantIsJudged(t *testing.T) {
@@ -176,4 +184,20 @@ func TestTestsThatDoNotPassAnywayNoticeNothing(t *testing.T) {
 		require.ErrorContains(t, err, says)
 		require.Equal(t, 2, code)
 	}
+}
+
+// An interrupt is a context that ends.
+func TestAnInterruptLeavesNoCopy(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	code, err := tryTinyUntil(ctx, t, endsAtAWord{cancel}, map[string]string{"good.patch": sumReturns("a - b", "TestSum")})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 2, code)
+}
+
+// endsAtAWord ends a context as soon as something is said.
+type endsAtAWord struct{ end context.CancelFunc }
+
+func (e endsAtAWord) Write(p []byte) (int, error) {
+	e.end()
+	return len(p), nil
 }

@@ -16,7 +16,7 @@ import (
 // A tree is a copy of the module, and a directory for what is compiled there.
 type tree struct{ dir, bin string }
 
-// plant copies the module n times. What it returns removes the copies, also if it has
+// plant copies the files of the module that git has, or would have, n times. What it returns removes the copies, also if it has
 // failed.
 func plant(ctx context.Context, root string, n int) (trees []tree, clean func(), err error) {
 	tmp, err := os.MkdirTemp("", "redburst-mutants-")
@@ -24,7 +24,7 @@ func plant(ctx context.Context, root string, n int) (trees []tree, clean func(),
 		return nil, func() {}, err
 	}
 	clean = func() { os.RemoveAll(tmp) }
-	tracked, err := output(command(ctx, root, "git", "ls-files", "-z"))
+	tracked, err := output(command(ctx, root, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"))
 	if err != nil {
 		return nil, clean, err
 	}
@@ -43,7 +43,7 @@ func plant(ctx context.Context, root string, n int) (trees []tree, clean func(),
 func copyFile(to, from string) error {
 	info, err := os.Stat(from)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it is removed, and git is not told yet
+		return nil // it was removed, and git was not told
 	}
 	if err != nil {
 		return err

@@ -97,7 +97,7 @@ func (j job) tryAll(ctx context.Context, trees []tree, all []*mutant, w io.Write
 }
 
 func (r result) print(w io.Writer, m *mutant, took time.Duration, verbose bool) {
-	line := fmt.Sprintf("%-16s %-32s %-10s %s (%.0fs)", r.outcome, m.name, m.kind, r.by, took.Seconds())
+	line := fmt.Sprintf("%-16s %-44s %-10s %s (%.0fs)", r.outcome, m.name, m.kind, r.by, took.Seconds())
 	fmt.Fprintln(w, line)
 	if verbose || r.outcome == unapplied || r.outcome == uncompiled {
 		io.WriteString(w, r.said)
