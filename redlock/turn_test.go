@@ -1,0 +1,23 @@
+package redlock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A master that was asked before the others, and has not answered in its time, may have set the key
+// all the same.
+func TestAnAttemptInTurnIsReleasedWhereItWasNotAnswered(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		order := ranked("k", r.Masters())
+		r.set(func(m *fakeMaster) { m.mute = true }, order[0])
+		r.set(occupy, order[1])
+		e := c.NewMutex("k", ttl).acquire(t.Context(), 0, true, 0)
+		require.NotNil(t, e)
+		require.ErrorIs(t, e, ErrHeld)
+		time.Sleep(time.Second)
+		require.Equal(t, 1, r.keys(), "another's")
+	})
+}
