@@ -115,7 +115,11 @@ func (j job) try(ctx context.Context, t tree, m *mutant) (r result, err error) {
 		}
 		return result{outcome: unapplied, said: err.Error() + "\n"}, nil
 	}
-	defer func() { err = errors.Join(err, t.apply(ctx, m.path, "-R")) }()
+	defer func() {
+		if ctx.Err() == nil { // otherwise the copy is thrown away
+			err = errors.Join(err, t.apply(ctx, m.path, "-R"))
+		}
+	}()
 	r.outcome = unnoticed
 	for _, ts := range m.tests {
 		if err := t.compile(ctx, ts.setup); err != nil {
