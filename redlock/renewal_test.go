@@ -184,6 +184,7 @@ func TestNoRenewalIsSentAfterAReleaseThoughALossIsNotedMeanwhile(t *testing.T) {
 	require.NoError(t, m.TryLock(t.Context()))
 	released := make(chan struct{})
 	both := make(chan struct{}, 2)
+	overtaken := make(chan bool, 1) // the renewal that is about to be sent, by the release
 	first := true
 	c.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
 		switch {
@@ -211,14 +212,16 @@ func TestNoRenewalIsSentAfterAReleaseThoughALossIsNotedMeanwhile(t *testing.T) {
 				m.Unlock(context.Background())
 				both <- struct{}{}
 			}()
+			gone := false
 			runs(func() bool {
 				select {
 				case <-released:
-					return true
+					gone = true
 				default:
-					return false
 				}
+				return gone
 			})
+			overtaken <- gone
 		}
 	}}
 	_, stop := m.KeepAlive(t.Context())
@@ -226,6 +229,7 @@ func TestNoRenewalIsSentAfterAReleaseThoughALossIsNotedMeanwhile(t *testing.T) {
 	for range 2 {
 		conntest.Soon(t, "it is found lost, and unlocked", both)
 	}
+	require.False(t, conntest.Soon(t, "the renewal is sent", overtaken), "the release comes before it")
 	require.Eventually(t, func() bool { return r.keys() == 0 }, hanging, time.Millisecond)
 	require.EqualValues(t, 1, c.Stats().Renewals)
 	requireReleasedForGood(t, r)

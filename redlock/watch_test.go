@@ -241,3 +241,43 @@ func sleeps(t *testing.T, w *watch) <-chan struct{} {
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	return woken
 }
+
+// Masters that are lost can be the last that are needed, as they tell nothing any more.
+func TestWaiterIsToldOfLostMasters(t *testing.T) {
+	c, _ := newFake(t, 3, Config{})
+	w := newWatch(&c.core)
+	c.watches.add(w, 1, c.watches.quorum, "k")
+	defer c.watches.remove("k")
+	c.watches.disconnected(0)
+	require.False(t, c.watches.told(w))
+	c.watches.disconnected(1)
+	require.True(t, c.watches.told(w))
+}
+
+// Whoever waits for a permit is told of each slot, and of no lock with another number of them.
+func TestWaiterForAPermitIsToldOfItsSlots(t *testing.T) {
+	c, _ := newFake(t, 3, Config{})
+	w := newWatch(&c.core)
+	c.watches.add(w, 2, c.watches.quorum, "{k}:permit:")
+	defer c.watches.remove("{k}:permit:")
+	changed := func(slot string) {
+		for master := range 2 {
+			c.watches.push(master, parse([]byte(">2\r\n$10\r\ninvalidate\r\n*1\r\n$14\r\n{k}:permit:"+slot+"\r\n")))
+		}
+	}
+	changed("2/3")
+	require.False(t, c.watches.told(w))
+	changed("2/2")
+	require.True(t, c.watches.told(w))
+}
+
+// Masters that can tell of changes may not tell that a key has expired: a waiter looks by itself then.
+func TestWaiterLooksWhenTheTTLHasPassed(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		taken(t, newClient(Config{}, r, r.now)) // and forgotten, by another process
+		c.rounds = &trackedRounds{fakeRounds: r, client: c}
+		since := r.now()
+		require.NoError(t, c.NewMutex("k", ttl).Lock(t.Context()))
+		require.Less(t, r.now()-since, ttl+2*lookAgain)
+	})
+}
