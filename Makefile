@@ -7,8 +7,7 @@ VULNDB    ?= https://vuln.go.dev
 CONTRIB   := $(patsubst %/go.mod,%,$(shell find redlock/contrib -name go.mod | sort))
 PLATFORMS := linux/amd64 linux/arm64 linux/386 darwin/arm64 windows/amd64 freebsd/amd64
 
-.PHONY: help demo tools test contrib contrib-tools portable cover fuzz chaos servers bench bench-quick bench-compare lint vuln build need-redis need-cc
-.PHONY: help demo tools test contrib contrib-tools portable cover fuzz chaos servers mutants bench bench-quick lint vuln build need-redis need-cc
+.PHONY: help demo tools test contrib contrib-tools portable cover fuzz chaos servers mutants bench bench-quick bench-compare lint vuln build need-redis need-cc
 .NOTPARALLEL:
 .SUFFIXES:
 

@@ -11,7 +11,7 @@ import (
 // all the same.
 func TestAnAttemptInTurnIsReleasedWhereItWasNotAnswered(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		order := ranked("k", r.Masters())
+		order := ranked(nil, "k", r.Masters())
 		r.set(func(m *fakeMaster) { m.mute = true }, order[0])
 		r.set(occupy, order[1])
 		e := c.NewMutex("k", ttl).acquire(t.Context(), 0, true, 0)
