@@ -96,15 +96,13 @@ chaos: need-redis ## let clients fight while everything fails, for DURATION (60s
 servers: ## run the tests that talk to masters against every Redis and Valkey to be had
 	@$(GO) run ./redlock/redlocktest/servers $(if $(BRIEF),-brief) $(if $(UPDATE),-update) $(if $(ONLY),-only '$(ONLY)') $(SERVERS)
 
-# BENCHFLAGS='-cpuset masters=2-7,clients=0-1' pins both apart, if there are so many CPUs. -cases and -libs choose.
-bench: need-redis ## compare with the peers (a quarter of an hour), into bench/report
-	cd bench && $(GO) run . $(BENCHFLAGS)
 # ONLY='fence|permits' takes some. V=1 prints what the tests say. JOBS=2 tries two side by side.
 mutants: need-redis ## plant each fault of a list, and see that tests notice it
 	@$(GO) run ./redlock/redlocktest/mutants $(if $(ONLY),-only '$(ONLY)') $(if $(JOBS),-j $(JOBS)) $(if $(V),-v)
 
-bench: need-redis ## compare with the peers (half an hour), into bench/report
-	cd bench && $(GO) run .
+# BENCHFLAGS='-cpuset masters=2-7,clients=0-1' pins both apart, if there are so many CPUs. -cases and -libs choose.
+bench: need-redis ## compare with the peers (a quarter of an hour), into bench/report
+	cd bench && $(GO) run . $(BENCHFLAGS)
 
 bench-quick: need-redis ## the same in three minutes, for a first impression
 	cd bench && $(GO) run . -quick $(BENCHFLAGS)

@@ -204,6 +204,7 @@ func TestTheSecondIsTakenLastAndReleasedFirst(t *testing.T) {
 		var calls []string
 		s.on = func(what string) {
 			calls = append(calls, what)
+			time.Sleep(50 * time.Millisecond) // so that what was sent before has arrived
 			require.GreaterOrEqual(t, r.keys(), 3, "the masters have the lock meanwhile")
 			require.Zero(t, m.Fence())
 			require.Zero(t, m.Until())
