@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"slices"
@@ -144,15 +145,7 @@ func apart(ys []float64, room, top, bottom float64) []float64 {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		switch {
-		case ys[a] < ys[b]:
-			return -1
-		case ys[a] > ys[b]:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ys[a], ys[b]) })
 	out := make([]float64, len(ys))
 	next := top
 	for _, i := range order {

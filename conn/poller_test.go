@@ -19,7 +19,18 @@ import (
 
 func newPoller(tb testing.TB) *conn.Poller {
 	tb.Helper()
-	p, err := conn.NewPoller()
+	return opened(tb, conn.NewPoller)
+}
+
+func newSinglePoller(tb testing.TB) *conn.Poller {
+	tb.Helper()
+	return opened(tb, conn.NewSinglePoller)
+}
+
+// opened makes a Poller, and closes it when the test has ended.
+func opened(tb testing.TB, open func() (*conn.Poller, error)) *conn.Poller {
+	tb.Helper()
+	p, err := open()
 	require.NoError(tb, err)
 	tb.Cleanup(func() { p.Close() })
 	return p
@@ -30,14 +41,6 @@ func eachPoller(t *testing.T, test func(t *testing.T, newPoller func(tb testing.
 	t.Parallel()
 	t.Run("any", func(t *testing.T) { t.Parallel(); test(t, newPoller) })
 	t.Run("single", func(t *testing.T) { t.Parallel(); test(t, newSinglePoller) })
-}
-
-func newSinglePoller(tb testing.TB) *conn.Poller {
-	tb.Helper()
-	p, err := conn.NewSinglePoller()
-	require.NoError(tb, err)
-	tb.Cleanup(func() { p.Close() })
-	return p
 }
 
 // wait waits for one event.

@@ -14,7 +14,7 @@ type flight struct {
 	judge    Judge
 	replies  int           // to the command
 	text     []byte        // own copy of the fallback, or else of the command if that is to be delivered as a debt
-	bare     bool          // the text is the command: there is no fallback
+	bare     bool          // there is no fallback: the text, if there is one, is the command
 	lease    Lease         // of the fallback; nil if it may be sent at any time
 	term     uint64        // ... and its term
 	until    time.Duration // it is of use until then; 0 if it is not persistent
@@ -23,14 +23,6 @@ type flight struct {
 
 	slab *slab   // that it is one of
 	next *flight // of those of its slab that are free
-}
-
-// fallback is the fallback; empty if there is none.
-func (f *flight) fallback() []byte {
-	if f.bare {
-		return nil
-	}
-	return f.text
 }
 
 // takeFlight makes the flight of an operation.

@@ -76,7 +76,7 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	if verdict == VerdictFailed && o.needs != 0 {
 		verdict = s.misunderstood(o, v)
 	}
-	if verdict == VerdictAgain && !o.final && len(f.fallback()) > 0 {
+	if verdict == VerdictAgain && !o.final && !f.bare {
 		// Not by the clock of the pass: the process may have stood still since it was read.
 		if f.lease == nil || f.lease.Holds(f.term, conn.Now()) {
 			m.fallBack(i, o, now)
@@ -108,7 +108,7 @@ func (s *slot) misunderstood(o owed, v resp.Value) Verdict {
 	default:
 		return VerdictFailed
 	}
-	if len(o.f.fallback()) == 0 {
+	if o.f.bare {
 		return VerdictFailed
 	}
 	return VerdictAgain

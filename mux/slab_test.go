@@ -38,13 +38,13 @@ func TestNoFlightIsTakenTwice(t *testing.T) {
 			f := taken[k]
 			taken[k] = taken[len(taken)-1]
 			taken = taken[:len(taken)-1]
-			require.True(t, bytes.Equal(texts[f], f.fallback()))
+			require.True(t, bytes.Equal(texts[f], f.text))
 			delete(texts, f)
 			m.unref(f)
 		}
 		require.GreaterOrEqual(t, m.flights.made, len(taken))
 		for _, f := range taken {
-			require.True(t, bytes.Equal(texts[f], f.fallback()))
+			require.True(t, bytes.Equal(texts[f], f.text))
 			m.unref(f)
 		}
 		require.Equal(t, m.flights.made, m.flights.unused, "nobody uses one")

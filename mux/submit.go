@@ -85,7 +85,9 @@ func (m *Mux) doneOf(ctx context.Context, op *Op) <-chan struct{} {
 func (m *Mux) Forget(op *Op) {
 	m.lock()
 	m.ForgetInHook(op)
-	m.push() // it may be an awaited one
+	if op.Awaited {
+		m.push()
+	}
 	m.mu.Unlock()
 }
 
