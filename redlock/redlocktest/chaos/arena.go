@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
+	"regexp"
 	"strings"
 	"time"
 
@@ -92,13 +92,14 @@ func (a *arena) judge(t trial) (finding, error) {
 	return check(t), nil
 }
 
-// lasts is what the names of keys end in that outlive the locks.
-var lasts = []string{":fence", ":permits", ":writer"}
+// lasts are the names of keys that outlive the locks. A client that was killed leaves its
+// places in lines.
+var lasts = regexp.MustCompile(`:fence$|:permits$|:writer$|}:line$|}:line:`)
 
 // keysLeft returns the keys that are still there after the longest TTL. It is
 // counted from when the masters have served all that the clients have sent. The
-// counters of the fences, the marks of permits and what writers have asked of
-// readers remain, but not for ever.
+// counters of the fences, the marks of permits, what writers have asked of readers
+// and the lines remain, but not for ever.
 func (a *arena) keysLeft(ctx context.Context, longest time.Duration) (left []string, err error) {
 	for i := range a.masters.N() {
 		a.masters.Break(i)
@@ -124,7 +125,7 @@ func (a *arena) keysLeft(ctx context.Context, longest time.Duration) (left []str
 			return nil, err
 		}
 		for _, key := range keys.([]any) {
-			if name := key.(string); slices.ContainsFunc(lasts, func(end string) bool { return strings.HasSuffix(name, end) }) {
+			if name := key.(string); lasts.MatchString(name) {
 				ttl, err := a.masters.Do(i, "PTTL", name)
 				if err != nil {
 					return nil, err

@@ -17,7 +17,7 @@
 //
 // # Who fights for what
 //
-// Three keys, a, b and c, are fought for by locks of all kinds: plain ones, ones on
+// Five keys, a to e, are fought for by locks of all kinds: plain ones, ones on
 // several keys, readers, and those of another library. That is written out here
 // (foreign.go): it sends what redsync sends, with a guard against masters that were
 // restarted, which redsync leaves to whoever uses it. Permits have keys of their
@@ -77,7 +77,9 @@
 // # The nemesis
 //
 // The schedule of the faults is made before the run (plan.go). Most of the time a
-// minority of the masters is harmed; now and then a majority is, for a short while.
+// minority of the masters is harmed; now and then a majority is, for a short while. Half of the
+// strikes are aimed: a minority is cut off, and when it is back, one of the quorum of the locks that were
+// taken meanwhile is restarted.
 // A master that was killed comes back empty, long before the longest TTL has
 // passed. Clients must not count its vote until then (RestartGuard). The clients'
 // wall clocks differ a little, for the fences.

@@ -39,6 +39,9 @@ const (
 	killClient   fault = "client killed"
 )
 
+// silencing are those that keep a master from a lock, and leave it its keys.
+var silencing = []fault{cut, refuse, freeze}
+
 var lasting = []fault{freeze, freeze, kill, kill, cut, cutRequests, cutReplies, refuse, delay}
 
 // plan makes the schedule of a test: the strikes in the order of their
@@ -48,6 +51,10 @@ var lasting = []fault{freeze, freeze, kill, kill, cut, cutRequests, cutReplies, 
 // The masters are struck in phases, each of which has its victims, mostly a
 // minority. No master is the victim of two strikes at once. One that is killed comes
 // back soon, and is harmed until it may vote again; ttl is the longest one.
+//
+// Half of the phases aim at what a lock rests on: a minority is silent, so that locks are on
+// the others alone, and when it is back, one of the others has just been restarted, and has
+// forgotten them. Whoever counts its vote gives a lock to a second holder.
 func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Duration) []strike {
 	var all []strike
 	add := func(s strike) {
@@ -61,23 +68,40 @@ func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Du
 	for at := 300 * time.Millisecond; at < duration; {
 		order := rng.Perm(masters)
 		minority := (masters - 1) / 2
-		victims, longest := 1+rng.IntN(max(minority, 1)), 3*time.Second
-		if rng.IntN(8) == 0 {
-			victims, longest = minority+1+rng.IntN(masters-minority), time.Second
-		}
 		end := at
-		for _, master := range order[:victims] {
-			s := strike{
-				At:     at + between(0, 500*time.Millisecond),
-				For:    between(100*time.Millisecond, longest),
-				Fault:  lasting[rng.IntN(len(lasting))],
-				Target: master,
-			}
-			if s.Fault == kill {
-				s.For = between(0, ttl/2) + quarantine(ttl)
-			}
+		strikeMaster := func(s strike) {
 			end = max(end, s.At+s.For)
 			add(s)
+		}
+		victims := 1 + rng.IntN(max(minority, 1))
+		longest := 2 * time.Second
+		switch aimed := rng.IntN(2) == 0; {
+		case aimed && masters > 2:
+			victims = minority + 1
+			back := at + between(ttl/4, ttl)
+			for _, master := range order[:minority] {
+				s := strike{At: at + between(0, 50*time.Millisecond), Fault: silencing[rng.IntN(len(silencing))], Target: master}
+				s.For = back - s.At + between(0, 50*time.Millisecond)
+				strikeMaster(s)
+			}
+			restarted := strike{At: back - between(0, 100*time.Millisecond), For: quarantine(ttl), Fault: kill, Target: order[minority]}
+			strikeMaster(restarted)
+		default:
+			if rng.IntN(8) == 0 {
+				victims, longest = minority+1+rng.IntN(masters-minority), time.Second
+			}
+			for _, master := range order[:victims] {
+				s := strike{
+					At:     at + between(0, 500*time.Millisecond),
+					For:    between(100*time.Millisecond, longest),
+					Fault:  lasting[rng.IntN(len(lasting))],
+					Target: master,
+				}
+				if s.Fault == kill {
+					s.For = between(0, ttl/2) + quarantine(ttl)
+				}
+				strikeMaster(s)
+			}
 		}
 		for range rng.IntN(4) {
 			s := strike{At: between(at, end), Fault: reset, Target: rng.IntN(masters)}
@@ -86,7 +110,7 @@ func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Du
 			}
 			add(s)
 		}
-		at = end + between(0, time.Second)
+		at = end + between(0, 500*time.Millisecond)
 	}
 
 	for at := between(0, time.Second); at < duration; {

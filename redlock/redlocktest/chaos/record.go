@@ -62,6 +62,11 @@ const (
 	overtaken = "overtaken" // another has written since the counter was read
 	refused   = "refused"   // by the resource, since it was late
 	gaveUp    = "given up"  // the look before the write found the lock invalid
+
+	// What must not be, of an extend and of an unlock.
+	revived    = "valid again" // by an extend that began after the validity had ended
+	keptAlive  = "kept alive"  // the context of a KeepAlive goes on after Unlock
+	stillValid = "still valid" // after Unlock
 )
 
 // names are in the order in which an outcome is put together.

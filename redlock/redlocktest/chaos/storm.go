@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	workerCount = 5 // in each client
+	workerCount = 8 // in each client
 
 	// progressBound is within how long each key is to be taken while a majority
 	// of the masters is up. It is ten times what is usual, for busy machines.
@@ -29,7 +29,7 @@ const (
 	leastLate = 3
 )
 
-// stormLocks are what the clients fight for. All but the permits are on the same three keys.
+// stormLocks are what the clients fight for. All but the permits are on the same five keys.
 var stormLocks = []lockable{
 	{Kind: plain, Keys: []string{"a"}, TTL: 400 * time.Millisecond},
 	{Kind: plain, Keys: []string{"b"}, TTL: 800 * time.Millisecond},
@@ -44,6 +44,12 @@ var stormLocks = []lockable{
 	{Kind: permits, Keys: []string{"three"}, TTL: 400 * time.Millisecond, Permits: 3},
 	{Kind: foreign, Keys: []string{"a"}, TTL: 400 * time.Millisecond},
 	{Kind: foreign, Keys: []string{"b"}, TTL: 800 * time.Millisecond},
+	// These end soon, so that much happens to them at the end of their validity.
+	{Kind: plain, Keys: []string{"d"}, TTL: 150 * time.Millisecond},
+	{Kind: plain, Keys: []string{"e"}, TTL: 200 * time.Millisecond},
+	{Kind: several, Keys: []string{"e", "d"}, TTL: 150 * time.Millisecond},
+	{Kind: shared, Keys: []string{"e"}, TTL: 150 * time.Millisecond},
+	{Kind: permits, Keys: []string{"four"}, TTL: 150 * time.Millisecond, Permits: 4},
 }
 
 // storm tests the lock, with a resource that looks at fences or, if unfenced, at none. It returns

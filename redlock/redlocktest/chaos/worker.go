@@ -93,9 +93,12 @@ func (w *worker) turn() {
 	switch {
 	case w.percent(3) && l.Kind != foreign:
 		h.keep(w.long(l))
-	case w.percent(3):
+	case w.percent(6):
 		for range 1 + w.rng.IntN(3) {
 			h.work(w.long(l) / 2)
+			if w.percent(25) { // it may be over
+				time.Sleep(w.long(l))
+			}
 			h.extend()
 		}
 	case w.percent(1), !l.isWriter() && w.percent(7): // others can go on meanwhile
@@ -110,6 +113,10 @@ func (w *worker) turn() {
 	defer abandon()
 	if w.percent(10) {
 		abandon()
+	}
+	if m, is := h.mutex.(*redlock.Mutex); is && w.percent(10) {
+		h.leaveAmid(release, m)
+		return
 	}
 	h.leave(release)
 }
@@ -280,8 +287,12 @@ func (h *hold) keep(long time.Duration) {
 func (h *hold) extend() {
 	ctx, cancel := context.WithTimeout(context.Background(), h.upTo(2*h.lock.TTL))
 	defer cancel()
+	over := h.mutex.Remaining() == 0
 	err := h.mutex.Extend(ctx)
 	r := record{T: conn.Now(), Op: opExtend, Hold: h.id, Outcome: name(ctx, err)}
+	if over && err == nil && h.lock.Kind != foreign {
+		r.Outcome = revived
+	}
 	if left := h.mutex.Remaining(); err == nil && left > 0 {
 		r.Until = r.T + left
 		h.until = r.Until
@@ -293,4 +304,28 @@ func (h *hold) leave(ctx context.Context) {
 	h.add(record{Op: opLeave, Hold: h.id})
 	err := h.mutex.Unlock(ctx)
 	h.add(record{Op: opUnlock, Hold: h.id, Outcome: name(ctx, err)})
+}
+
+// leaveAmid unlocks while a KeepAlive and an Extend are under way. Neither may make the lock valid
+// again, and the context of the KeepAlive must have ended when Unlock returns.
+func (h *hold) leaveAmid(ctx context.Context, m *redlock.Mutex) {
+	alive, stop := m.KeepAlive(context.Background())
+	defer stop()
+	extended := make(chan struct{})
+	go func() {
+		defer close(extended)
+		m.Extend(ctx)
+	}()
+	time.Sleep(h.upTo(time.Millisecond))
+	h.add(record{Op: opLeave, Hold: h.id})
+	err := m.Unlock(ctx)
+	r := record{T: conn.Now(), Op: opUnlock, Hold: h.id, Outcome: name(ctx, err)}
+	if alive.Err() == nil {
+		r.Outcome = keptAlive
+	}
+	<-extended
+	if m.Remaining() > 0 {
+		r.Outcome = stillValid
+	}
+	h.add(r)
 }
