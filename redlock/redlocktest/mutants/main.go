@@ -3,6 +3,7 @@
 //
 //	go run ./redlock/redlocktest/mutants
 //	go run ./redlock/redlocktest/mutants -only 'fence|permits' -v
+//	go run ./redlock/redlocktest/mutants -chaos
 //	go run ./redlock/redlocktest/mutants -list
 //
 // Each fault is a patch beside this file, NAME.patch, for git apply. A few lines stand
@@ -17,15 +18,21 @@
 // what excludes them), liveness (somebody waits for nothing), resources (something is
 // left, or costs too much) or report (something wrong is said). Test names a package and
 // its tests, in full, with their subtests; of these, one that fails is enough. It may
-// stand several times. Tags are build tags, and Flags are of go test, such as -short.
+// stand several times. Tags are build tags, and Flags are of go test, such as -short. "Chaos: yes"
+// says that chaos notices it, too.
 //
 // Nothing is changed here: the files that git has, or would have, are copied to a temporary
 // directory, as they are in the work tree. First the tests of all the faults must pass there without
 // any. Then a fault is noticed if its tests compile and one of them fails, panics or does
 // not end.
 //
-// The exit status is 0 if all faults are noticed. It is 1 if one is not, does not apply or
-// does not compile, and 2 if nothing could be tried.
+// With -chaos, chaos takes the place of the tests: a minute of it in all, in runs of 20 s with
+// the seeds 1, 2 and 3. Only what breaks safety is tried, and of that what chaos should notice,
+// or with -all the rest, too. Half of all that breaks safety is to be noticed. What chaos sees
+// depends on chance, so not each must be.
+//
+// The exit status is 0 if all faults are noticed, or with -chaos half of them. It is 1 if not, or if one does
+// not apply or does not compile, and 2 if nothing could be tried.
 package main
 
 import (
@@ -56,6 +63,8 @@ type job struct {
 	timeout time.Duration // of the tests of one mutant
 	list    bool
 	verbose bool
+	chaos   bool // in place of the tests
+	all     bool
 }
 
 func main() {
@@ -66,6 +75,8 @@ func main() {
 	flag.DurationVar(&j.timeout, "timeout", time.Minute, "how long the tests of one mutant may take; longer is a failure of theirs")
 	flag.BoolVar(&j.list, "list", false, "print the mutants and run nothing")
 	flag.BoolVar(&j.verbose, "v", false, "print what the tests say")
+	flag.BoolVar(&j.chaos, "chaos", false, "let chaos notice what breaks safety, in place of the tests")
+	flag.BoolVar(&j.all, "all", false, "with -chaos, try also what chaos need not notice")
 	flag.Parse()
 
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -94,7 +105,13 @@ func (j job) do(ctx context.Context, w io.Writer) (int, error) {
 	if err != nil {
 		return 2, err
 	}
-	all = slices.DeleteFunc(all, func(m *mutant) bool { return !j.only.MatchString(m.name) })
+	all = slices.DeleteFunc(all, func(m *mutant) bool {
+		return !j.only.MatchString(m.name) || j.chaos && m.kind != "safety"
+	})
+	candidates := len(all)
+	if j.chaos && !j.all {
+		all = slices.DeleteFunc(all, func(m *mutant) bool { return !m.chaos })
+	}
 	if len(all) == 0 {
 		return 2, errors.New("there is none")
 	}
@@ -110,14 +127,23 @@ func (j job) do(ctx context.Context, w io.Writer) (int, error) {
 		return 2, err
 	}
 	begun := time.Now()
-	if err := j.passes(ctx, trees[0], all, w); err != nil {
+	if j.chaos {
+		err = calm(ctx, trees[0], w)
+	} else {
+		err = j.passes(ctx, trees[0], all, w)
+	}
+	if err != nil {
 		return 2, err
 	}
 	results, err := j.tryAll(ctx, trees, all, w)
 	if err != nil {
 		return 2, err
 	}
-	return sum(w, all, results, time.Since(begun)), nil
+	status := sum(w, all, results, time.Since(begun))
+	if j.chaos {
+		status = half(w, results, candidates)
+	}
+	return status, nil
 }
 
 // sum says what became of the mutants, and returns the exit status.
@@ -138,6 +164,25 @@ func sum(w io.Writer, all []*mutant, results []result, took time.Duration) int {
 			fmt.Fprintf(w, "%s: %d: %s\n", o, len(names), strings.Join(names, ", "))
 			status = 1
 		}
+	}
+	return status
+}
+
+// half says whether chaos has noticed half of the faults that it could have, and returns the
+// exit status.
+func half(w io.Writer, results []result, candidates int) int {
+	seen, status := 0, 0
+	for _, r := range results {
+		switch r.outcome {
+		case noticed:
+			seen++
+		case unapplied, uncompiled:
+			status = 1
+		}
+	}
+	fmt.Fprintf(w, "chaos has noticed %d of %d that break safety\n", seen, candidates)
+	if 2*seen < candidates {
+		status = 1
 	}
 	return status
 }

@@ -19,6 +19,7 @@ type mutant struct {
 	fault string // what is wrong
 	kind  string
 	tests []tests
+	chaos bool // chaos should notice it, too
 }
 
 // tests are some tests of one package.
@@ -100,8 +101,10 @@ func parse(patch []byte) (*mutant, error) {
 			common.tags = value
 		case "Flags":
 			common.flags = value
+		case "Chaos":
+			m.chaos = value == "yes"
 		default:
-			return nil, fmt.Errorf("%s is none of Kind, Test, Tags and Flags", part[1])
+			return nil, fmt.Errorf("%s is none of Kind, Test, Tags, Flags and Chaos", part[1])
 		}
 	}
 	if err := lines.Err(); err != nil {

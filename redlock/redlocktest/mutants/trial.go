@@ -120,6 +120,9 @@ func (j job) try(ctx context.Context, t tree, m *mutant) (r result, err error) {
 			err = errors.Join(err, t.apply(ctx, m.path, "-R"))
 		}
 	}()
+	if j.chaos {
+		return endure(ctx, t)
+	}
 	r.outcome = unnoticed
 	for _, ts := range m.tests {
 		if err := t.compile(ctx, ts.setup); err != nil {

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+// chaosRuns are so many runs of chaos, each with so much of it: a minute in all.
+const (
+	chaosRuns = 3
+	chaosRun  = 20 * time.Second
+)
+
+// endure has chaos look for the fault of a tree.
+func endure(ctx context.Context, t tree) (r result, err error) {
+	program, err := t.buildChaos(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return r, err
+		}
+		return result{outcome: uncompiled, said: err.Error() + "\n"}, nil
+	}
+	r.outcome = unnoticed
+	for seed := 1; seed <= chaosRuns; seed++ {
+		violation, said, err := t.endureOne(ctx, program, seed)
+		if err != nil {
+			return r, err
+		}
+		r.said += said
+		if violation != "" {
+			r.outcome, r.by = noticed, fmt.Sprintf("seed %d: %s", seed, violation)
+			break
+		}
+	}
+	return r, nil
+}
+
+// calm demands that chaos finds nothing where there is no fault.
+func calm(ctx context.Context, t tree, w io.Writer) error {
+	program, err := t.buildChaos(ctx)
+	if err != nil {
+		return fmt.Errorf("without a mutant: %w", err)
+	}
+	begun := time.Now()
+	for seed := 1; seed <= chaosRuns; seed++ {
+		violation, said, err := t.endureOne(ctx, program, seed)
+		if err == nil && violation != "" {
+			err = errors.New(violation)
+		}
+		if err != nil {
+			return fmt.Errorf("without a mutant: %w\n%s", err, said)
+		}
+	}
+	fmt.Fprintf(w, "%-16s without a mutant: %d runs of chaos (%.0fs)\n", "passed", chaosRuns, time.Since(begun).Seconds())
+	return nil
+}
+
+func (t tree) buildChaos(ctx context.Context) (program string, err error) {
+	program = filepath.Join(t.bin, "chaos")
+	_, err = output(command(ctx, t.dir, "go", "build", "-trimpath", "-o", program, "./redlock/redlocktest/chaos"))
+	return program, err
+}
+
+// found is what chaos says of a violation.
+var found = regexp.MustCompile(`(?m)^ *(?:VIOLATION|LOST) +(.+)$`)
+
+// endureOne runs chaos once, and returns the first violation that it has found, if any.
+func (t tree) endureOne(ctx context.Context, program string, seed int) (violation, said string, err error) {
+	cmd := command(ctx, t.dir, program, "-duration", chaosRun.String(), "-seed", strconv.Itoa(seed))
+	cmd.Env = append(cmd.Env, "TMPDIR="+t.bin) // where it keeps the records of a violation
+	out, err := cmd.CombinedOutput()
+	said = string(out)
+	if ctx.Err() != nil {
+		return "", said, ctx.Err()
+	}
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return "", said, nil
+	case !errors.As(err, &exit):
+		return "", said, err
+	case exit.ExitCode() == 1: // a violation
+		if m := found.FindStringSubmatch(said); m != nil {
+			return m[1], said, nil
+		}
+	}
+	return "", said, fmt.Errorf("chaos: %w\n%s", err, said)
+}
