@@ -16,12 +16,13 @@ type trial struct {
 	Began     time.Duration
 	Locks     []lockable
 	Logs      []clientLog
-	Up        []span         // when a majority of the masters was up and reachable
-	Counters  map[string]int // the counts at the end, by key
-	Arrivals  []arrival      // at the resource
-	Counts    map[string]int // of the resource at the end, by key
-	LeastLate int            // so many writes, or more, must have come late to the resource
-	Bound     time.Duration  // within which a lock is to be taken while a majority is up; 0 if none is
+	Up        []span          // when a majority of the masters was up and reachable
+	Killed    []time.Duration // when a master was, in this order
+	Counters  map[string]int  // the counts at the end, by key
+	Arrivals  []arrival       // at the resource
+	Counts    map[string]int  // of the resource at the end, by key
+	LeastLate int             // so many writes, or more, must have come late to the resource
+	Bound     time.Duration   // within which a lock is to be taken while a majority is up; 0 if none is
 
 	// LongEnough is for how long in all a majority is to be up so that locks of each kind must have
 	// been taken; 0 if they need not.
@@ -222,7 +223,7 @@ func (c *checker) read(l clientLog) {
 		case opLeave:
 			h.To, h.left = r.T, true
 		case opExtend, opUnlock, opLost:
-			if r.T < h.until && strings.Contains(r.Outcome, "not held") {
+			if r.T < h.until && strings.Contains(r.Outcome, "not held") && !c.mayBeLost(h, r.T) {
 				c.violation("%s %s, hold %d: %s, though it was valid until %s", who, h.lock, h.hold, r.Outcome, c.at(h.until))
 			}
 		}
@@ -244,6 +245,14 @@ func (c *checker) read(l clientLog) {
 	case !l.Killed && len(open) > 0:
 		c.violation("%s: the end of a write is missing", l.Client)
 	}
+}
+
+// mayBeLost reports whether a lock may be lost while it is valid: a master that has forgotten it was one of its
+// quorum, perhaps, and nobody knows that it was not another who has the lock. A vote may have been given some time
+// before the claim.
+func (c *checker) mayBeLost(h *claim, now time.Duration) bool {
+	i, _ := slices.BinarySearch(c.Killed, h.From-time.Second)
+	return i < len(c.Killed) && c.Killed[i] <= now
 }
 
 // checkOverlaps finds claims that exclude each other and overlap. Those that touch do not. It goes

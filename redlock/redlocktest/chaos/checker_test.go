@@ -386,6 +386,15 @@ func TestLocksAreNotLostBeforeTheirValidityEnds(t *testing.T) {
 		r.T = 100 * ms
 		f = judge(0, log("a", taken(1, 10*ms, 100*ms, 0), []record{r}))
 		require.Empty(t, f.Violations, r.Op)
+
+		for at, violations := range map[time.Duration]int{9 * time.Second: 1, 10*time.Second - 900*ms: 0, 10 * time.Second: 0, 11 * time.Second: 1} {
+			r.T = 10*time.Second + 89*ms
+			f = check(trial{
+				Locks: []lockable{one("k")}, Counters: map[string]int{"k": 0}, Killed: []time.Duration{ms, at},
+				Logs: []clientLog{log("a", taken(1, 10*time.Second+10*ms, 10*time.Second+100*ms, 0), []record{r})},
+			})
+			require.Len(t, f.Violations, violations, "%s, a master was killed at %v", r.Op, at)
+		}
 	}
 }
 

@@ -42,7 +42,8 @@
 //
 // The checker also demands that
 //
-//   - no lock is lost before its validity has ended,
+//   - no lock is lost before its validity has ended, unless a master was killed that may
+//     have been one of its quorum,
 //   - every error has a name,
 //   - no key outlives its TTL,
 //   - of two locks of a key, the later has the greater fence, if both have one,

@@ -33,7 +33,8 @@ type nemesis struct {
 	since  time.Duration // when a majority became unharmed; 0 while none is
 	up     []span
 	faults map[fault]int
-	err    error // why the plan could not be carried out
+	killed []time.Duration // when a master was
+	err    error           // why the plan could not be carried out
 }
 
 // A span is a stretch of time.
@@ -101,6 +102,9 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 		}
 	case kill:
 		n.harm(i)
+		n.mu.Lock()
+		n.killed = append(n.killed, conn.Now())
+		n.mu.Unlock()
 		n.masters.Kill(i)
 		if !sleep(ctx, s.For-n.quarantine) {
 			return
