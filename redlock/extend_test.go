@@ -1,12 +1,14 @@
 package redlock
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
 	"github.com/stretchr/testify/require"
 )
 
@@ -27,6 +29,33 @@ func TestExtendDoesNotReviveWhatAnotherFoundLost(t *testing.T) {
 		require.ErrorIs(t, conntest.Soon(t, "the second returns", second), ErrNotHeld)
 		require.Zero(t, m.Remaining())
 		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.holders("k", token))
+	})
+}
+
+// An Unlock takes the lock away from an Extend that is under way, and its release follows. The
+// Extend releases nothing by itself: the Unlock would find the lock gone, and call that a loss.
+func TestExtendDuringAnUnlockLeavesTheReleaseToIt(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		extended, unlocked := make(chan error, 1), make(chan error, 1)
+		releasing := make(chan struct{})
+		m := taken(t, c)
+		token := m.Token()
+		c.rounds = &hookedRounds{rounds: r,
+			posting: func(op *mux.Op) {
+				if releaseScript.asks(op) { // of the Unlock, which has taken the lock away
+					close(releasing)
+					require.ErrorIs(t, conntest.Soon(t, "the Extend returns", extended), ErrNotHeld)
+				}
+			},
+			waited: func(_ context.Context, op *mux.Op) {
+				if extendScript.asks(op) {
+					go func() { unlocked <- m.Unlock(t.Context()) }()
+					<-releasing
+				}
+			}}
+		extended <- m.Extend(t.Context())
+		require.NoError(t, conntest.Soon(t, "the Unlock returns", unlocked), "it was held until then")
 		require.Zero(t, r.holders("k", token))
 	})
 }

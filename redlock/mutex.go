@@ -483,7 +483,8 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	}
 	m.pending()
 	left, reason := x.land(err, true)
-	if reason == errUnlocked {
+	futile := reason != nil && x.futile(reason)
+	if reason == errUnlocked { // what the round has done is undone by the release that follows it
 		reason = ErrNotHeld
 	}
 	stale := false
@@ -500,7 +501,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	default:
 		c.stats.extended.Add(1)
 	}
-	if stale || reason != nil && x.futile(reason) {
+	if stale || futile {
 		c.renewer.lose(&m.hold, k.token, e)
 	}
 	if e != nil {
