@@ -117,6 +117,8 @@ func TestWhoMayHaveAKeyTogether(t *testing.T) {
 		{Kind: foreign, Keys: []string{"k"}, TTL: 100 * ms},
 		{Kind: permits, Keys: []string{"p"}, TTL: 100 * ms, Permits: 2},
 		{Kind: permits, Keys: []string{"q"}, TTL: 100 * ms, Permits: 3},
+		{Kind: permits, Keys: []string{"p"}, TTL: 100 * ms, Permits: 3},
+		{Kind: plain, Keys: []string{"n"}, TTL: 100 * ms, MinHold: 200 * ms},
 	}
 	type overlaps map[string]int
 	// Each is by a client of its own, from..until.
@@ -158,14 +160,19 @@ func TestWhoMayHaveAKeyTogether(t *testing.T) {
 		{"a reader of one of several keys", []lock{{"k+l", 10 * ms, 100 * ms}, {"shared l 100ms", 20 * ms, 30 * ms}}, overlaps{"l": 1}, 1},
 		{"several keys within a reader of one", []lock{{"shared k 100ms", 10 * ms, 100 * ms}, {"k+l", 20 * ms, 30 * ms}}, overlaps{"k": 1}, 2},
 
-		{"as many as there are permits", []lock{{"permits p", 10 * ms, 100 * ms}, {"permits p", 20 * ms, 110 * ms}}, nil, 2},
-		{"one more", []lock{{"permits p", 10 * ms, 100 * ms}, {"permits p", 20 * ms, 110 * ms}, {"permits p", 30 * ms, 40 * ms}}, overlaps{"p": 1}, 3},
-		{"two more", []lock{{"permits p", 10 * ms, 100 * ms}, {"permits p", 20 * ms, 110 * ms}, {"permits p", 30 * ms, 120 * ms}, {"permits p", 40 * ms, 130 * ms}},
+		{"as many as there are permits", []lock{{"permits p of 2", 10 * ms, 100 * ms}, {"permits p of 2", 20 * ms, 110 * ms}}, nil, 2},
+		{"one more", []lock{{"permits p of 2", 10 * ms, 100 * ms}, {"permits p of 2", 20 * ms, 110 * ms}, {"permits p of 2", 30 * ms, 40 * ms}}, overlaps{"p": 1}, 3},
+		{"two more", []lock{{"permits p of 2", 10 * ms, 100 * ms}, {"permits p of 2", 20 * ms, 110 * ms}, {"permits p of 2", 30 * ms, 120 * ms}, {"permits p of 2", 40 * ms, 130 * ms}},
 			overlaps{"p": 2}, 4},
-		{"one when another has left", []lock{{"permits p", 10 * ms, 100 * ms}, {"permits p", 20 * ms, 60 * ms}, {"permits p", 60 * ms, 110 * ms}}, nil, 2},
-		{"one a nanosecond before", []lock{{"permits p", 10 * ms, 100 * ms}, {"permits p", 20 * ms, 60 * ms}, {"permits p", 60*ms - 1, 110 * ms}}, overlaps{"p": 1}, 3},
-		{"three of three", []lock{{"permits q", 10 * ms, 100 * ms}, {"permits q", 20 * ms, 110 * ms}, {"permits q", 30 * ms, 40 * ms}}, nil, 3},
-		{"permits of two keys", []lock{{"permits p", 10 * ms, 100 * ms}, {"permits p", 20 * ms, 110 * ms}, {"permits q", 30 * ms, 40 * ms}}, nil, 2},
+		{"one when another has left", []lock{{"permits p of 2", 10 * ms, 100 * ms}, {"permits p of 2", 20 * ms, 60 * ms}, {"permits p of 2", 60 * ms, 110 * ms}}, nil, 2},
+		{"one a nanosecond before", []lock{{"permits p of 2", 10 * ms, 100 * ms}, {"permits p of 2", 20 * ms, 60 * ms}, {"permits p of 2", 60*ms - 1, 110 * ms}}, overlaps{"p": 1}, 3},
+		{"three of three", []lock{{"permits q of 3", 10 * ms, 100 * ms}, {"permits q of 3", 20 * ms, 110 * ms}, {"permits q of 3", 30 * ms, 40 * ms}}, nil, 3},
+		{"those who do not agree on how many there are", []lock{{"permits p of 2", 10 * ms, 100 * ms}, {"permits p of 3", 20 * ms, 30 * ms}}, overlaps{"p": 1}, 2},
+		{"... one after the other", []lock{{"permits p of 2", 10 * ms, 100 * ms}, {"permits p of 3", 100 * ms, 130 * ms}}, nil, 1},
+		// The validity is the TTL here, so it was taken at from.
+		{"one within the least hold of another", []lock{{"n", 10 * ms, 50 * ms}, {"n", 189 * ms, 200 * ms}}, overlaps{"n": 1}, 2},
+		{"one after the least hold of another", []lock{{"n", 10 * ms, 50 * ms}, {"n", 210 * ms, 250 * ms}}, nil, 1},
+		{"permits of two keys", []lock{{"permits p of 2", 10 * ms, 100 * ms}, {"permits p of 2", 20 * ms, 110 * ms}, {"permits q of 3", 30 * ms, 40 * ms}}, nil, 2},
 	} {
 		for range 2 { // in the order of their beginnings, and in the other
 			var logs []clientLog
@@ -425,6 +432,17 @@ func TestOutcomesMustHaveNames(t *testing.T) {
 		f := judge(0, log("a", []record{r}))
 		require.Empty(t, f.Violations, "%s %s", r.Op, r.Outcome)
 		require.Equal(t, 1, f.Outcomes[r.Op][r.Outcome])
+	}
+}
+
+func TestWhoWantsAnotherNumberOfPermitsDoesNotWait(t *testing.T) {
+	two := lockable{Kind: permits, Keys: []string{"p"}, TTL: 100 * ms, Permits: 2}
+	three := two
+	three.Permits = 3
+	for _, o := range []op{opLock, opDo} {
+		l := log("a", []record{{Op: o, Lock: two.String(), Outcome: "no quorum"}})
+		require.Empty(t, check(trial{Locks: []lockable{two, three}, Logs: []clientLog{l}}).Violations)
+		require.Len(t, check(trial{Locks: []lockable{two, one("p")}, Logs: []clientLog{l}}).Violations, 1)
 	}
 }
 

@@ -37,7 +37,8 @@ type lockable struct {
 	Kind    kind
 	Keys    []string // more than one only of the kind several
 	TTL     time.Duration
-	Permits int // how many can hold it, of the kind permits
+	Permits int           // how many can hold it, of the kind permits
+	MinHold time.Duration // for so long nobody else can have it, from when it was taken
 }
 
 // String is its name in the records. That of a plain lock is its key. Readers of one key may have
@@ -49,6 +50,8 @@ func (l lockable) String() string {
 		return keys
 	case shared:
 		return fmt.Sprintf("shared %s %v", keys, l.TTL)
+	case permits:
+		return fmt.Sprintf("permits %s of %d", keys, l.Permits)
 	}
 	return string(l.Kind) + " " + keys
 }
@@ -72,6 +75,9 @@ func (l lockable) options(fenced bool) []redlock.Option {
 	}
 	if fenced {
 		all = append(all, redlock.WithFence())
+	}
+	if l.MinHold > 0 {
+		all = append(all, redlock.WithMinHold(l.MinHold))
 	}
 	return all
 }
@@ -98,7 +104,16 @@ func keysOf(all []lockable) []string {
 	return slices.Compact(keys)
 }
 
-// longestOf returns the longest TTL.
+// life is how long its keys are on the masters, at most, from when they are set. For the least hold, what
+// is allowed for clocks is added.
+func (l lockable) life() time.Duration {
+	if l.MinHold == 0 {
+		return l.TTL
+	}
+	return max(l.TTL, l.MinHold+l.MinHold/100+2*time.Millisecond)
+}
+
+// longestOf returns the longest life.
 func longestOf(all []lockable) time.Duration {
-	return slices.MaxFunc(all, func(a, b lockable) int { return cmp.Compare(a.TTL, b.TTL) }).TTL
+	return slices.MaxFunc(all, func(a, b lockable) int { return cmp.Compare(a.life(), b.life()) }).life()
 }

@@ -23,6 +23,7 @@ func TestTheKeysOfEachLockAreKnown(t *testing.T) {
 		if l.Kind == foreign {
 			continue
 		}
+		masters.Flush(0) // such as the number of permits
 		m := client.NewMutex(l.Keys[0], minute, l.options(l.mayFence())...)
 		takes(t, m)
 		keys, err := masters.Do(0, "KEYS", "*")

@@ -38,7 +38,8 @@
 // A lock on several keys is a claim of each. The claim of a writer (a plain lock, one
 // on several keys, another library's) may overlap with no claim of the same key.
 // Those of readers may overlap with each other. Of the claims of permits no more
-// than there are permits may be there at one moment.
+// than there are permits may be there at one moment, and all agree on how many there
+// are. A lock with a least hold is claimed until that is over, whatever became of its holder.
 //
 // The checker also demands that
 //

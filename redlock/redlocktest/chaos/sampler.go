@@ -30,7 +30,7 @@ func startSampler(masters *redlocktest.Masters, n *nemesis, locks []lockable) *s
 	most := make(map[string]time.Duration) // by key
 	for _, l := range locks {
 		for _, key := range l.on() {
-			most[key] = max(most[key], l.TTL)
+			most[key] = max(most[key], l.life())
 		}
 	}
 	for i := range masters.N() {

@@ -29,7 +29,7 @@ const (
 	leastLate = 3
 )
 
-// stormLocks are what the clients fight for. All but the permits are on the same five keys.
+// stormLocks are what the clients fight for. All but the permits, and the one with a least hold, are on the same five keys.
 var stormLocks = []lockable{
 	{Kind: plain, Keys: []string{"a"}, TTL: 400 * time.Millisecond},
 	{Kind: plain, Keys: []string{"b"}, TTL: 800 * time.Millisecond},
@@ -50,6 +50,9 @@ var stormLocks = []lockable{
 	{Kind: several, Keys: []string{"e", "d"}, TTL: 150 * time.Millisecond},
 	{Kind: shared, Keys: []string{"e"}, TTL: 150 * time.Millisecond},
 	{Kind: permits, Keys: []string{"four"}, TTL: 150 * time.Millisecond, Permits: 4},
+	// Those who come first with a number of permits have theirs, and those with another none.
+	{Kind: permits, Keys: []string{"two"}, TTL: 800 * time.Millisecond, Permits: 3},
+	{Kind: plain, Keys: []string{"m"}, TTL: 200 * time.Millisecond, MinHold: 500 * time.Millisecond},
 }
 
 // storm tests the lock, with a resource that looks at fences or, if unfenced, at none. It returns
