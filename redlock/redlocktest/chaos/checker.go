@@ -45,16 +45,19 @@ type finding struct {
 	Taken      map[string]int // locks, by their names
 	Kinds      map[string]int // the same, by kind
 	Outcomes   outcomeCounts
-	Increments int      // counted
-	Overtaken  int      // failed, since another had written meanwhile
-	GivenUp    int      // given up before the write, since the lock was not valid any more
-	Stale      int      // counted, but when the lock was not known to be valid any more
-	Written    int      // writes that the resource has taken
-	Late       int      // writes that came late to the resource
-	Lost       int      // increments of the resource
-	Backward   int      // fences that are lower than an earlier one
-	Raised     int      // second rounds for a fence
-	Harm       []string // what the resource has suffered. These are violations, unless it looks at no fence
+	Increments int        // counted
+	Overtaken  int        // failed, since another had written meanwhile
+	GivenUp    int        // given up before the write, since the lock was not valid any more
+	Stale      int        // counted, but when the lock was not known to be valid any more
+	Written    int        // writes that the resource has taken
+	Late       int        // writes that came late to the resource
+	Lost       int        // increments of the resource
+	Backward   int        // fences that are lower than an earlier one
+	Raised     int        // second rounds for a fence
+	Disorders  []disorder // histories that are not linearizable
+	Histories  int        // that were looked at
+	Longest    int        // locks in one of them
+	Harm       []string   // what the resource has suffered. These are violations, unless it looks at no fence
 	Stall      time.Duration
 	StallKey   string
 }
@@ -75,6 +78,7 @@ type claim struct {
 	hold   int
 	lock   lockable
 	span
+	began time.Duration // when it was asked for, or later, but before it was taken
 	until time.Duration // end of the validity
 	least time.Duration // until then nobody else may have it, whatever becomes of the holder
 	fence uint64        // 0 if it has none
@@ -121,6 +125,7 @@ func check(t trial) finding {
 	}
 	c.checkOverlaps()
 	c.checkFences()
+	c.checkOrder()
 	c.checkCounters()
 	c.checkResource()
 	c.checkProgress()
@@ -200,7 +205,10 @@ func (c *checker) read(l clientLog) {
 			}
 			c.Taken[r.Lock]++
 			c.Kinds[lock.Kind.label(r.Fence != 0)]++
-			h = &claim{client: l.Client, hold: r.Hold, lock: lock, span: span{From: r.T}, until: r.T, fence: r.Fence}
+			h = &claim{client: l.Client, hold: r.Hold, lock: lock, span: span{From: r.T}, began: r.Began, until: r.T, fence: r.Fence}
+			if r.Until > r.T { // the round that took it began less than a TTL before its end
+				h.began = min(max(r.Began, r.Until-lock.TTL), r.T)
+			}
 			if lock.MinHold > 0 {
 				// It was taken when the TTL that is left began. What is allowed for clocks is in the margin.
 				h.least = r.Until - lock.TTL + lock.MinHold - minHoldMargin

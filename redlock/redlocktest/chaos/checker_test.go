@@ -16,7 +16,7 @@ const ms = time.Millisecond
 // taken is a lock that was taken from..until, left at left (0: never), by hold
 // number hold.
 func taken(hold int, from, until, left time.Duration) []record {
-	all := []record{{T: from, Op: opTry, Lock: "k", Hold: hold, Until: until, Outcome: ok}}
+	all := []record{{T: from, Began: from - ms, Op: opTry, Lock: "k", Hold: hold, Until: until, Outcome: ok}}
 	if left != 0 {
 		all = append(all, record{T: left, Op: opLeave, Hold: hold}, record{T: left + 1, Op: opUnlock, Hold: hold, Outcome: ok})
 	}
@@ -95,6 +95,8 @@ func TestOverlapsAreFound(t *testing.T) {
 	} {
 		f := judge(0, test.logs...)
 		require.Equal(t, test.overlaps, f.Overlaps["k"], test.what)
+		// What has no validity left claims nothing, but was taken while the other had it.
+		require.Equal(t, test.overlaps > 0 || test.what == "no validity at all", f.disorders("k") > 0, test.what)
 		require.Len(t, f.Violations, test.overlaps, "%s: %v", test.what, f.Violations)
 	}
 }
@@ -186,6 +188,9 @@ func TestWhoMayHaveAKeyTogether(t *testing.T) {
 				want += n
 			}
 			require.Len(t, f.Violations, want, "%s: %v", test.what, f.Violations)
+			for _, key := range keysOf(locks) {
+				require.Equal(t, f.Overlaps[key] > 0, f.disorders(key) > 0, "%s: %s: %v", test.what, key, f.Disorders)
+			}
 			for _, l := range locks {
 				if l.String() == test.locks[0].name {
 					require.Equal(t, test.atOnce, f.AtOnce[l.Keys[0]], test.what)
@@ -290,6 +295,8 @@ func TestFencesGrow(t *testing.T) {
 	} {
 		f := check(trial{Locks: []lockable{one("k"), one("other"), {Kind: several, Keys: []string{"m", "k"}, TTL: 100 * ms}}, Logs: test.logs})
 		require.Equal(t, strings.Contains(test.violation, "has the fence"), f.Backward == 1, test.what)
+		// Only an order tells when a lock was taken whose validity had ended.
+		require.Equal(t, test.violation != "" || strings.HasSuffix(test.what, "when the validity had ended"), len(f.Disorders) > 0, "%s: %v", test.what, f.Disorders)
 		if test.violation == "" {
 			require.Empty(t, f.Violations, test.what)
 			continue

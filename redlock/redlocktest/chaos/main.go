@@ -53,6 +53,11 @@
 //   - in the end every client is connected to all masters again, takes a lock on
 //     each of them, and leaves no goroutine and no descriptor behind.
 //
+// Two judges look at who had what when, and at the fences: one compares claims (checker.go), the
+// other asks whether what has happened to each key is linearizable (linear.go). Of claims that last
+// both must see the same. Only the second makes something of a lock that was over when its taker
+// came to look.
+//
 // # What is protected
 //
 // Holders increment counters: they read one, wait, look at their lock, and write.
@@ -98,7 +103,8 @@
 // The exit status is 0 if there was no violation (in the mode "violate": if the
 // violation was found, and the fence did what is said above; with -unfenced: if
 // increments were lost, and nothing else), 1 if not, and 2 if the test could not be
-// done. After a violation the clients' records are kept, and the program prints where.
+// done. After a violation the clients' records are kept, and the program prints where. Beside them is
+// a page for each of the first histories that are not linearizable: it shows how far an order is found.
 package main
 
 import (

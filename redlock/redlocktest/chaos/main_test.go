@@ -83,7 +83,7 @@ func TestTheCheckerFindsAViolation(t *testing.T) {
 	require.Equal(t, exitFine, status)
 	for _, b := range breaches {
 		require.Regexp(t, "VIOLATION +"+b.key()+": .* had it at once", out)
-		require.Contains(t, out, b.rule+": 1 found")
+		require.Contains(t, out, b.rule+": 1 found, and 1 by its history")
 	}
 	require.Contains(t, out, "both held valid locks")
 	require.Equal(t, 3, strings.Count(out, "It stops A, the earlier holder"), "while the clocks differ by less than the downtime")

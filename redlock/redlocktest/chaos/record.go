@@ -17,7 +17,8 @@ import (
 
 // A record is one line of what a client has done. All times are conn.Now's.
 type record struct {
-	T       time.Duration `json:"t"` // when it was over, for leave when it began
+	T       time.Duration `json:"t"`              // when it was over, for leave when it began
+	Began   time.Duration `json:"from,omitempty"` // when the attempt to take a lock was made
 	Op      op            `json:"op"`
 	Lock    string        `json:"lock,omitempty"` // that was asked for
 	Key     string        `json:"key,omitempty"`  // whose counter is written

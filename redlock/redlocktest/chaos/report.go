@@ -28,6 +28,7 @@ func report(out io.Writer, f finding, faults map[fault]int) {
 	line(out, "locks", "%s", counts(f.Taken))
 	line(out, "at once", "at most %s", numbers(f.AtOnce))
 	line(out, "overlaps", "%s", counts(f.Overlaps))
+	line(out, "histories", "%d, of up to %d locks; %d not linearizable", f.Histories, f.Longest, len(f.Disorders))
 	line(out, "increments", "%d, of which %d when the validity had ended; %d overtaken, %d given up", f.Increments, f.Stale, f.Overtaken, f.GivenUp)
 	line(out, "fenced", "%d increments; %d writes came late, and %d were refused; %d increments lost", f.Written, f.Late, f.Outcomes[opWrote][refused], f.Lost)
 	line(out, "fences", "%d took a second round", f.Raised)
@@ -38,16 +39,17 @@ func report(out io.Writer, f finding, faults map[fault]int) {
 		line(out, "progress", "the longest time without, while a majority was up, was %v (%s)", f.Stall.Round(time.Millisecond), f.StallKey)
 	}
 	list(out, "LOST", f.Harm, maxHarm)
+	list(out, "DISORDER", f.Disorders, maxShown)
 	list(out, "VIOLATION", f.Violations, maxShown)
 }
 
-func list(out io.Writer, what string, all []string, most int) {
+func list[T any](out io.Writer, what string, all []T, most int) {
 	for i, v := range all {
 		if i == most {
 			line(out, "", "and %d more", len(all)-i)
 			break
 		}
-		line(out, what, "%s", v)
+		line(out, what, "%v", v)
 	}
 }
 

@@ -118,7 +118,7 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 	line(out, "keys", "%d samples of a PTTL", s.samples)
 	// The masters expire keys by it, so that it explains much if it jumps forward.
 	line(out, "clock", "the wall clock gained %v", wallClock()-began)
-	if len(f.Violations) == 0 {
+	if len(f.Violations)+len(f.Disorders) == 0 {
 		if unfenced {
 			fmt.Fprintln(out, "what was lost is as it should be: the fence was ignored")
 		}
@@ -126,7 +126,10 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 		return exitFine, nil
 	}
 	keep = true
-	fmt.Fprintf(out, "%d violations; the clients' records are in %s\nFor the same faults again: %s\n", len(f.Violations), a.dir, again)
+	if err := f.draw(a.dir); err != nil {
+		return 0, err
+	}
+	fmt.Fprintf(out, "%d violations; the clients' records are in %s\nFor the same faults again: %s\n", len(f.Violations)+len(f.Disorders), a.dir, again)
 	return exitFailed, nil
 }
 

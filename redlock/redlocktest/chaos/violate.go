@@ -111,10 +111,10 @@ func violateRules(ctx context.Context, out io.Writer) (found bool, err error) {
 	}
 	fmt.Fprintln(out, "a master of a quorum was restarted at once, without its keys")
 	report(out, f, map[fault]int{"master restarted at once": 1})
-	found = len(f.Overlaps) == len(breaches)
+	found = len(f.Overlaps) == len(breaches) && len(f.Disorders) == len(breaches)
 	for _, b := range breaches {
-		line(out, "breach", "%s: %d found", b.rule, f.Overlaps[b.key()])
-		found = found && f.Overlaps[b.key()] == 1
+		line(out, "breach", "%s: %d found, and %d by its history", b.rule, f.Overlaps[b.key()], f.disorders(b.key()))
+		found = found && f.Overlaps[b.key()] == 1 && f.disorders(b.key()) == 1
 	}
 	return found, nil
 }
@@ -235,7 +235,7 @@ func (o oblivion) report(out io.Writer, a *arena, f finding) (as bool, err error
 	if o.behind > downtime {
 		stopped = 1
 	}
-	as = len(f.Overlaps) > 0 && len(f.Harm) == 0 && f.Backward == stopped && refusals(stopped) > 0 && refusals(1-stopped) == 0
+	as = len(f.Overlaps) > 0 && len(f.Disorders) > 0 && len(f.Harm) == 0 && f.Backward == stopped && refusals(stopped) > 0 && refusals(1-stopped) == 0
 	if !as {
 		fmt.Fprintln(out, "that is not as it should be")
 		report(out, f, nil)

@@ -140,26 +140,27 @@ func (w *worker) acquire(ctx context.Context, l lockable, fenced bool, how op) *
 	if how == opLock {
 		attempt = m.Lock
 	}
+	began := conn.Now()
 	err := attempt(ctx)
 	now := conn.Now()
 	if err != nil {
-		w.add(record{T: now, Op: how, Lock: l.String(), Outcome: name(ctx, err)})
+		w.add(record{T: now, Began: began, Op: how, Lock: l.String(), Outcome: name(ctx, err)})
 		return nil
 	}
 	h := &hold{lock: l, mutex: m, until: now + m.Remaining(), fenced: fenced}
 	if fenced {
 		h.fence = m.(*redlock.Mutex).Fence()
 	}
-	return w.begin(h, now, how)
+	return w.begin(h, began, now, how)
 }
 
 // do takes the lock by Do, under a context that may end while it is held.
 func (w *worker) do(ctx context.Context, l lockable, fenced bool) {
-	began := false
+	asked, began := conn.Now(), false
 	err := w.lock.Do(ctx, l.Keys[0], l.TTL, func(held context.Context) error {
 		now := conn.Now()
 		began = true
-		h := w.begin(&hold{lock: l, alive: held, until: now, fenced: fenced, fence: redlock.FenceFrom(held)}, now, opDo)
+		h := w.begin(&hold{lock: l, alive: held, until: now, fenced: fenced, fence: redlock.FenceFrom(held)}, asked, now, opDo)
 		if w.percent(10) {
 			h.work(w.long(l))
 		} else {
@@ -172,7 +173,7 @@ func (w *worker) do(ctx context.Context, l lockable, fenced bool) {
 		w.add(record{Op: opDone, Lock: l.String(), Outcome: name(ctx, err)})
 		return
 	}
-	w.add(record{Op: opDo, Lock: l.String(), Outcome: name(ctx, err)})
+	w.add(record{Op: opDo, Began: asked, Lock: l.String(), Outcome: name(ctx, err)})
 }
 
 // A hold is a lock that was taken, and what its holder does with it.
@@ -187,13 +188,13 @@ type hold struct {
 	fence  uint64 // 0 if it is not fenced
 }
 
-// begin begins a hold of a lock that was taken before now.
-func (w *worker) begin(h *hold, now time.Duration, how op) *hold {
+// begin begins a hold of a lock that was asked for at began, and taken before now.
+func (w *worker) begin(h *hold, began, now time.Duration, how op) *hold {
 	if h.fenced != (h.fence != 0) {
 		panic(fmt.Sprintf("fence %d of a lock that is fenced: %t", h.fence, h.fenced))
 	}
 	h.worker, h.id = w, int(w.holds.Add(1))
-	w.add(record{T: now, Op: how, Lock: h.lock.String(), Hold: h.id, Until: h.until, Fence: h.fence, Outcome: ok})
+	w.add(record{T: now, Began: began, Op: how, Lock: h.lock.String(), Hold: h.id, Until: h.until, Fence: h.fence, Outcome: ok})
 	return h
 }
 
