@@ -105,6 +105,9 @@ func groupable(o options) error {
 	if o.links {
 		return errors.New("redlocktest: there are no links in front of groups: leave out WithLinks")
 	}
+	if o.clocks {
+		return errors.New("redlocktest: groups have no clocks of their own: leave out WithClocks")
+	}
 	if o.unix {
 		return errors.New("redlocktest: groups do not listen on Unix sockets: leave out WithUnixSockets")
 	}

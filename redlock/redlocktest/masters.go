@@ -2,7 +2,7 @@
 // processes ([Start]), or masters inside the test's own process ([Embedded]),
 // which need nothing installed. A test can freeze, kill and restart them. Behind
 // links ([WithLinks]) it can also make them slow, cut them off and reset their
-// connections.
+// connections, and with clocks of their own ([WithClocks]) set those off.
 //
 //	func TestOrders(t *testing.T) {
 //		masters := redlocktest.Start(t, 5)
@@ -81,9 +81,10 @@ type master interface {
 type Option func(*options)
 
 type options struct {
-	args  []string
-	unix  bool
-	links bool
+	args   []string
+	unix   bool
+	links  bool
+	clocks bool
 }
 
 func chosen(opts []Option) (o options) {
@@ -115,15 +116,19 @@ func WithUnixSockets() Option {
 // the test fails instead, so that a gate never passes by skipping.
 func Start(tb TB, n int, opts ...Option) *Masters {
 	tb.Helper()
-	needed(tb)
+	needed(tb, opts...)
 	m, err := Run(n, opts...)
 	return m.of(tb, err)
 }
 
-// needed ends the test where redis-server is not installed.
-func needed(tb TB) {
+// needed ends the test where redis-server is not installed, or what an option needs.
+func needed(tb TB, opts ...Option) {
 	tb.Helper()
-	if err := Available(); err != nil {
+	err := Available()
+	if err == nil && chosen(opts).clocks {
+		err = ClocksAvailable()
+	}
+	if err != nil {
 		if ci, _ := strconv.ParseBool(os.Getenv("CI")); ci {
 			tb.Fatal(err)
 		}
@@ -151,8 +156,16 @@ func Run(n int, opts ...Option) (*Masters, error) {
 	}
 	holdBlock()
 	m := &Masters{group: g}
+	library := ""
+	if o.clocks {
+		if library, err = compileClock(g.dir); err != nil {
+			return m.started(o, err)
+		}
+	}
 	for i := range n {
-		m.masters = append(m.masters, newServer(bin, i, g, o))
+		s := newServer(bin, i, g, o)
+		s.library = library
+		m.masters = append(m.masters, s)
 	}
 	errs := make([]error, n)
 	var starting sync.WaitGroup
@@ -196,8 +209,8 @@ func Embedded(tb TB, n int, opts ...Option) *Masters {
 // RunEmbedded is [Embedded] without a test. The caller must call [Masters.Close].
 func RunEmbedded(n int, opts ...Option) (*Masters, error) {
 	o := chosen(opts)
-	if o.unix || o.args != nil {
-		return nil, errors.New("redlocktest: embedded masters have neither arguments nor Unix sockets")
+	if o.unix || o.args != nil || o.clocks {
+		return nil, errors.New("redlocktest: embedded masters have neither arguments nor Unix sockets nor clocks of their own")
 	}
 	holdBlock()
 	m := &Masters{}

@@ -26,6 +26,8 @@ type server struct {
 	args     []string
 	password string // the one in args
 	group    *group
+	library  string // that shifts its wall clock, "" if it has ours
+	clock    *clock // made with the directory; nil if it has ours
 
 	mu      sync.Mutex
 	port    int // chosen by startAnywhere, fixed from then on
@@ -132,6 +134,11 @@ func (s *server) startAnywhere() (err error) {
 	if err := os.Mkdir(s.dir, 0o700); err != nil {
 		return err
 	}
+	if s.library != "" {
+		if s.clock, err = newClock(s.library, s.dir); err != nil {
+			return err
+		}
+	}
 	for range portTries {
 		if !s.unix {
 			if s.port, err = freePort(); err != nil {
@@ -172,6 +179,9 @@ func (s *server) start() error {
 	cmd := exec.Command(s.bin, args...)
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "LC_ALL=C") // newer ones refuse a locale that is not installed
+	if s.clock != nil {
+		cmd.Env = append(cmd.Env, s.clock.env()...)
+	}
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = s.group.member()
 	if err := cmd.Start(); err != nil {
@@ -187,7 +197,7 @@ func (s *server) start() error {
 	deadline := time.Now().Add(startTime)
 	for s.alive() && time.Now().Before(deadline) {
 		if s.answers(deadline) {
-			return nil
+			return s.clock.used()
 		}
 		time.Sleep(time.Millisecond)
 	}

@@ -1,0 +1,165 @@
+//go:build linux
+
+package redlocktest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// ahead returns by how much the clock of master i is ahead of ours, which lies between these.
+func ahead(t *testing.T, m *Masters, i int) (least, most time.Duration) {
+	t.Helper()
+	before := time.Now()
+	reply, err := m.Do(i, "TIME")
+	after := time.Now()
+	require.NoError(t, err)
+	var parts [2]int64
+	for j, part := range reply.([]any) {
+		parts[j], err = strconv.ParseInt(part.(string), 10, 64)
+		require.NoError(t, err)
+	}
+	at := time.Unix(parts[0], parts[1]*1000)
+	return at.Sub(after.Round(0)), at.Sub(before.Round(0)) + time.Microsecond
+}
+
+func requireAhead(t *testing.T, m *Masters, i int, by time.Duration) {
+	t.Helper()
+	least, most := ahead(t, m, i)
+	require.LessOrEqual(t, least, by)
+	require.GreaterOrEqual(t, most, by)
+}
+
+func TestClockThatJumps(t *testing.T) {
+	t.Parallel()
+	m := Start(t, 2, WithClocks(), WithArgs("--appendonly", "yes"))
+	set := func(key string, ttl time.Duration) {
+		t.Helper()
+		_, err := m.Do(0, "SET", key, "v", "PX", strconv.FormatInt(ttl.Milliseconds(), 10))
+		require.NoError(t, err)
+	}
+	left := func(key string) time.Duration {
+		t.Helper()
+		reply, err := m.Do(0, "PTTL", key)
+		require.NoError(t, err)
+		return time.Duration(reply.(int64)) * time.Millisecond
+	}
+	requireAhead(t, m, 0, 0)
+	set("short", time.Minute)
+	set("long", 2*time.Hour)
+
+	m.Jump(0, time.Hour)
+	requireAhead(t, m, 0, time.Hour)
+	requireAhead(t, m, 1, 0)
+	require.Equal(t, -2*time.Millisecond, left("short"), "its term is over")
+	require.Greater(t, left("long"), 30*time.Minute)
+	require.LessOrEqual(t, left("long"), time.Hour)
+
+	m.Jump(0, -3*time.Hour)
+	requireAhead(t, m, 0, -2*time.Hour)
+	require.Greater(t, left("long"), 3*time.Hour, "it lives longer")
+
+	m.Restart(0)
+	requireAhead(t, m, 0, -2*time.Hour)
+	require.Greater(t, left("long"), 3*time.Hour)
+}
+
+func TestClockThatDrifts(t *testing.T) {
+	t.Parallel()
+	m := Start(t, 2, WithClocks())
+	for _, share := range []float64{0.05, -0.05, 1} {
+		least, most := ahead(t, m, 0)
+		before := time.Now()
+		m.Drift(0, share)
+		after := time.Now()
+		// What it has gained grows with the time, and what time has passed is known well enough.
+		gained := func(d time.Duration) time.Duration { return time.Duration(share * float64(d)) }
+		eventually(t, func() bool {
+			asked := time.Now()
+			nowLeast, nowMost := ahead(t, m, 0)
+			bounds := []time.Duration{gained(asked.Sub(after)), gained(time.Since(before))}
+			slow, fast := min(bounds[0], bounds[1]), max(bounds[0], bounds[1])
+			require.LessOrEqual(t, nowLeast, most+fast+time.Millisecond, share)
+			require.GreaterOrEqual(t, nowMost, least+slow-time.Millisecond, share)
+			return nowLeast > most+2*time.Millisecond || nowMost < least-2*time.Millisecond
+		}, "it has gained, or lost")
+	}
+	m.Drift(0, 0)
+	least, most := ahead(t, m, 0)
+	for began := time.Now(); time.Since(began) < 50*time.Millisecond; {
+		nowLeast, nowMost := ahead(t, m, 0)
+		require.LessOrEqual(t, nowLeast, most, "it goes on as ours does")
+		require.GreaterOrEqual(t, nowMost, least)
+	}
+	requireAhead(t, m, 1, 0)
+}
+
+// More changes than the file has room for.
+func TestClockIsSetAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	m := Start(t, 1, WithClocks())
+	for range settings + 3 {
+		m.Jump(0, time.Second)
+	}
+	requireAhead(t, m, 0, (settings+3)*time.Second)
+}
+
+func TestClocksOfTheirOwnMustBeAskedFor(t *testing.T) {
+	t.Parallel()
+	needRedis(t)
+	real, err := Run(1)
+	require.NoError(t, err)
+	defer real.Close()
+	embedded, err := RunEmbedded(1)
+	require.NoError(t, err)
+	defer embedded.Close()
+	for _, m := range []*Masters{real, embedded} {
+		require.PanicsWithError(t, "redlocktest: set the clock of "+m.name(0)+
+			": it has no clock of its own: start redis-servers with WithClocks", func() { m.Jump(0, time.Second) })
+	}
+	_, err = RunEmbedded(1, WithClocks())
+	require.ErrorContains(t, err, "nor clocks of their own")
+}
+
+func TestImpossibleDriftIsRefused(t *testing.T) {
+	t.Parallel()
+	c := &clock{path: filepath.Join(t.TempDir(), "none")}
+	for _, share := range []float64{-1, -2, 1e9} {
+		require.ErrorContains(t, c.drift(share), "above -1")
+	}
+	require.ErrorIs(t, c.drift(0.5), os.ErrNotExist)
+}
+
+func TestServerThatTakesNoClockIsRefused(t *testing.T) {
+	needRedis(t)
+	if err := ClocksAvailable(); err != nil {
+		t.Skip(err)
+	}
+	real, err := lookup()
+	require.NoError(t, err)
+	script := filepath.Join(t.TempDir(), "static") // as if it were: the shell has loaded it, too
+	require.NoError(t, os.WriteFile(script, fmt.Appendf(nil, `#!/bin/sh
+unset LD_PRELOAD
+printf '\0' | dd of="$REDLOCKTEST_CLOCK" bs=1 seek=%d conv=notrunc
+exec %s "$@"
+`, loadedAt, real), 0o755))
+	t.Setenv("REDLOCKTEST_SERVER", script)
+	_, err = Run(1, WithClocks())
+	require.ErrorContains(t, err, "does not load the library that shifts its clock")
+}
+
+func TestMissingCompilerIsNamed(t *testing.T) {
+	needRedis(t)
+	t.Setenv("CC", "no-such-compiler")
+	require.ErrorContains(t, ClocksAvailable(), "no C compiler")
+	_, err := Run(1, WithClocks())
+	require.ErrorContains(t, err, "no C compiler")
+	said := told(func(tb *fakeTB) { Start(tb, 1, WithClocks()) })
+	require.Contains(t, said.skip+said.fatal, "no C compiler")
+}
