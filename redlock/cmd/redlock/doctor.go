@@ -27,8 +27,8 @@ func newDoctor() *cobra.Command {
 		Short: "Find what endangers a lock on the masters, and what to do about it",
 		Long: `doctor examines every master for what endangers a lock, and says what to do
 about it. It looks for nodes of a cluster, replicas, eviction of keys, locks
-that a restart forgets, clocks that run faster or slower than ours, latency,
-missing permissions, servers that were given twice, and an even number.
+that a restart forgets, clocks that run faster or slower than ours or were set,
+latency, missing permissions, servers that were given twice, and an even number.
 
 What is wrong breaks locks, or prevents them on that master. What is risky does
 so in some cases, which you can judge better than the doctor.
@@ -174,7 +174,13 @@ func (e *exam) row(w level) []cell {
 	if median, longest := e.latency(); median > 0 {
 		row[3].text, row[4].text = brief(median), brief(longest)
 	}
-	if rate, _, ok := clockRate(e.samples); ok {
+	switch forward, back := clockJumps(e.samples); {
+	case forward > 0:
+		row[5].text = "+" + rounded(forward).String()
+	case back > 0:
+		row[5].text = "-" + rounded(back).String()
+	}
+	if rate, _, ok := e.rate(); ok {
 		row[5].text = fmt.Sprintf("%+.2f%%", math.Round(rate*1e4)/100+0) // not -0
 	}
 	if aof := e.aof(); aof != "" {
@@ -210,7 +216,10 @@ func writeFindingsJSON(t *terminal, exams []*exam, all []finding) error {
 		LongestUS  float64  `json:"latency_max_us,omitempty"`
 		ClockRate  *float64 `json:"clock_rate,omitempty"` // 0.01: it runs 1 % faster than ours
 		ClockError *float64 `json:"clock_rate_error,omitempty"`
-		AOF        string   `json:"aof,omitempty"` // "off", or its appendfsync
+		Forward    float64  `json:"clock_set_forward_s,omitempty"` // while we looked
+		Back       float64  `json:"clock_set_back_s,omitempty"`
+		Ahead      float64  `json:"clock_ahead_s,omitempty"` // of ours, at least; below 0 if it is behind
+		AOF        string   `json:"aof,omitempty"`           // "off", or its appendfsync
 		Eviction   string   `json:"maxmemory_policy,omitempty"`
 		Tracking   bool     `json:"client_tracking"`
 	}
@@ -236,7 +245,9 @@ func writeFindingsJSON(t *terminal, exams []*exam, all []finding) error {
 		}
 		median, longest := e.latency()
 		m.LatencyUS, m.LongestUS = micros(median), micros(longest)
-		if rate, uncertainty, ok := clockRate(e.samples); ok {
+		forward, back := clockJumps(e.samples)
+		m.Forward, m.Back, m.Ahead = forward.Seconds(), back.Seconds(), e.ahead().Seconds()
+		if rate, uncertainty, ok := e.rate(); ok {
 			m.ClockRate, m.ClockError = &rate, &uncertainty
 		}
 		out.Masters = append(out.Masters, m)

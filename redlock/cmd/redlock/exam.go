@@ -33,7 +33,8 @@ func refusalOf(v resp.Value) refusal { return refusal{conn.ErrorCode(v), conn.Er
 // A sample is a look at a master's clock.
 type sample struct {
 	sent, received time.Duration // on our clock
-	server         time.Duration // on the master's
+	server         time.Duration // on the master's, since 1970
+	wall           time.Duration // our wall clock, when it was received
 }
 
 func (s sample) rtt() time.Duration { return s.received - s.sent }
@@ -161,8 +162,9 @@ func (e *exam) watchClock(ctx context.Context, p *probe, span time.Duration) err
 			e.refusal["TIME"] = refusalOf(replies[0])
 			return nil
 		}
-		e.samples = append(e.samples, sample{sent, conn.Now(),
-			time.Duration(s)*time.Second + time.Duration(us)*time.Microsecond})
+		received := conn.Now()
+		e.samples = append(e.samples, sample{sent, received,
+			time.Duration(s)*time.Second + time.Duration(us)*time.Microsecond, time.Duration(time.Now().UnixNano())})
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
@@ -213,6 +215,52 @@ func clockRate(samples []sample) (rate, uncertainty float64, ok bool) {
 	}
 	rate = float64(last.server-first.server)/float64(ours) - 1
 	return rate, float64(first.rtt()+last.rtt()) / 2 / float64(ours), true
+}
+
+// leastJump is how far a clock must be set between two looks to be taken for one that was set,
+// beyond half of the time between them. What is less shows in the rate.
+const leastJump = 20 * time.Millisecond
+
+// clockJumps returns the greatest steps by which the master's clock was set while we looked. They
+// are 0 if there were none.
+func clockJumps(samples []sample) (forward, back time.Duration) {
+	for i := 1; i < len(samples); i++ {
+		a, b := samples[i-1], samples[i]
+		gained := b.server - a.server
+		most, least := b.received-a.sent, b.sent-a.received // what has passed between its two readings
+		if gained-most > leastJump+most/2 {
+			forward = max(forward, gained-(most+least)/2)
+		}
+		if least-gained > leastJump+most/2 {
+			back = max(back, (most+least)/2-gained)
+		}
+	}
+	return forward, back
+}
+
+// rate is [clockRate], which is unknown if the clock was set meanwhile.
+func (e *exam) rate() (rate, uncertainty float64, ok bool) {
+	if forward, back := clockJumps(e.samples); forward+back > 0 {
+		return 0, 0, false
+	}
+	return clockRate(e.samples)
+}
+
+// ahead is by how much the master's clock is at least ahead of our wall clock, or behind it if it
+// is below 0. It is 0 if both may say the same.
+func (e *exam) ahead() time.Duration {
+	if len(e.samples) == 0 {
+		return 0
+	}
+	last := e.samples[len(e.samples)-1]
+	least := last.server - last.wall
+	switch most := least + last.rtt(); {
+	case least > 0:
+		return least
+	case most < 0:
+		return most
+	}
+	return 0
 }
 
 // setting is a value of CONFIG. If CONFIG is forbidden it is that of INFO, which has some

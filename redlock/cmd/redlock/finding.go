@@ -64,6 +64,7 @@ func findings(exams []*exam, ttl time.Duration) []finding {
 		e.findReplicas(add)
 		e.findSentinels(add)
 		e.findClock(add)
+		e.findOffset(add)
 		e.findLatency(add, ttl)
 		for _, lack := range e.server.Missing {
 			add(risky, "lacks "+lack, "let the user run it; CLIENT TRACKING, without which waiters poll, needs Redis 6")
@@ -221,18 +222,49 @@ func (e *exam) findSentinels(add adder) {
 	}
 }
 
+// slew is what keeps clocks from harming locks.
+const slew = "let its clock and ours be slewed, and never set (chrony without makestep, no ntpdate)"
+
 func (e *exam) findClock(add adder) {
-	rate, uncertainty, ok := clockRate(e.samples)
+	forward, back := clockJumps(e.samples)
+	if forward > 0 {
+		add(wrong, fmt.Sprintf("has a clock that was set forward by %v while we looked: its locks ended that much too early", rounded(forward)), slew)
+	}
+	if back > 0 {
+		add(risky, fmt.Sprintf("has a clock that was set back by %v while we looked: its locks last that much too long", rounded(back)), slew)
+	}
+	rate, uncertainty, ok := e.rate()
 	off := max(rate, -rate)
 	switch {
 	case !ok:
 	case off-uncertainty > drift && rate > 0:
-		add(wrong, fmt.Sprintf("has a clock that gained %.1f %% on ours while we looked: its locks end too early", rate*100),
-			"let its clock and ours be slewed, and never set (chrony without makestep, no ntpdate)")
+		add(wrong, fmt.Sprintf("has a clock that gained %.1f %% on ours while we looked: its locks end too early", rate*100), slew)
 	case off-uncertainty > drift:
-		add(risky, fmt.Sprintf("has a clock that lost %.1f %% against ours while we looked: its locks last too long", off*100),
-			"let its clock and ours be slewed, and never set (chrony without makestep, no ntpdate)")
+		add(risky, fmt.Sprintf("has a clock that lost %.1f %% against ours while we looked: its locks last too long", off*100), slew)
 	}
+}
+
+// farOff is how far clocks that are kept in step are never apart.
+const farOff = time.Second
+
+// findOffset looks for a clock that was set before we looked, or that somebody may set right. A
+// lock compares no clocks, so that by itself it does no harm.
+func (e *exam) findOffset(add adder) {
+	const remedy = "see which clock is wrong, and set it while nobody holds a lock; then " + slew
+	switch ahead := e.ahead(); {
+	case ahead > farOff:
+		add(risky, fmt.Sprintf("has a clock that is %v ahead of ours: if it was set lately, its locks ended that much too early", rounded(ahead)), remedy)
+	case ahead < -farOff:
+		add(risky, fmt.Sprintf("has a clock that is %v behind ours: when it is set right, its locks end that much too early", rounded(-ahead)), remedy)
+	}
+}
+
+// rounded is d as it is told to people.
+func rounded(d time.Duration) time.Duration {
+	if d > time.Second {
+		return d.Round(time.Second)
+	}
+	return d.Round(time.Millisecond)
 }
 
 func (e *exam) findLatency(add adder, ttl time.Duration) {
