@@ -26,7 +26,7 @@ type arena struct {
 	fleet    *fleet
 }
 
-func newArena(locks []lockable, config clientConfig, unfenced bool) (_ *arena, err error) {
+func newArena(locks []lockable, config clientConfig, unfenced bool, opts ...redlocktest.Option) (_ *arena, err error) {
 	a := &arena{locks: locks, counters: make(map[string]fileCounter)}
 	defer func() {
 		if err != nil {
@@ -36,7 +36,7 @@ func newArena(locks []lockable, config clientConfig, unfenced bool) (_ *arena, e
 	if a.dir, err = os.MkdirTemp("", "redburst-chaos"); err != nil {
 		return nil, err
 	}
-	if a.masters, err = redlocktest.Run(masterCount, redlocktest.WithLinks()); err != nil {
+	if a.masters, err = redlocktest.Run(masterCount, append(opts, redlocktest.WithLinks())...); err != nil {
 		return nil, err
 	}
 	config.Masters = a.masters.Addrs()
@@ -116,7 +116,7 @@ func (a *arena) keysLeft(ctx context.Context, longest time.Duration) (left []str
 			}
 		}
 	}
-	if !sleep(ctx, longest+10*time.Millisecond) { // the masters count in milliseconds
+	if !sleep(ctx, longest+longest/100+10*time.Millisecond) { // the masters' clocks may be slow, and they count in milliseconds
 		return nil, errInterrupted
 	}
 	for i := range a.masters.N() {

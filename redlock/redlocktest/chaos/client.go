@@ -31,6 +31,7 @@ type clientConfig struct {
 	Journal      string        // file
 	RoundTimeout time.Duration // as in redlock.Config
 	RestartGuard time.Duration // likewise
+	DriftFactor  float64       // likewise
 	Skew         time.Duration // of the wall clock, for the fences
 	Seed         uint64
 	Workers      int  // goroutines that take locks
@@ -133,7 +134,7 @@ func (c *client) add(r record) {
 func (c *client) open() {
 	for c.lock == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		lock, err := redlock.Open(ctx, redlock.Config{Masters: c.Masters, ClientName: c.Name, RoundTimeout: c.RoundTimeout, RestartGuard: c.RestartGuard})
+		lock, err := redlock.Open(ctx, redlock.Config{Masters: c.Masters, ClientName: c.Name, RoundTimeout: c.RoundTimeout, RestartGuard: c.RestartGuard, DriftFactor: c.DriftFactor})
 		c.add(record{Op: opOpen, Outcome: name(ctx, err)})
 		cancel()
 		if err == nil {

@@ -89,7 +89,12 @@
 // taken meanwhile is restarted.
 // A master that was killed comes back empty, long before the longest TTL has
 // passed. Clients must not count its vote until then (RestartGuard). The clients'
-// wall clocks differ a little, for the fences.
+// wall clocks differ a little, for the fences. The masters' clocks run faster or slower than ours, as
+// far as the default drift permits: that of about each second one by all of it (clocks.go). None is
+// set. A master whose clock is set forward loses keys, as one does that is restarted, and nothing
+// tells the clients. Redlock does not promise to survive that together with another master's failure.
+// The clocks are shifted by a library that is preloaded into the servers. Where there is no C
+// compiler for it, all clocks go alike, and the report says so.
 //
 // The mode "violate" proves that the checker can fail. Its clients have no such
 // guard: a master that was part of a quorum is restarted at once, so that two
@@ -99,6 +104,11 @@
 // differ by less than the time between the two locks, the later one has the greater
 // fence, and the resource stops the earlier holder. Beyond that it stops the later
 // one. The report says with what clocks this was seen, and where the limit was.
+//
+// It also sets the masters' clocks off. While all run as fast as they may, nobody gets the lock of
+// another. If a majority runs 5 % fast, two clients hold one lock at once, unless they allow for
+// that by their Config.DriftFactor. If a majority is set forward they do, too. Nothing happens
+// if all are set back, or a minority forward, and by wall clocks of clients that are an hour apart.
 //
 // The exit status is 0 if there was no violation (in the mode "violate": if the
 // violation was found, and the fence did what is said above; with -unfenced: if

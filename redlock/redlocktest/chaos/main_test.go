@@ -86,6 +86,11 @@ func TestTheCheckerFindsAViolation(t *testing.T) {
 		require.Contains(t, out, b.rule+": 1 found, and 1 by its history")
 	}
 	require.Contains(t, out, "both held valid locks")
+	if redlocktest.ClocksAvailable() == nil {
+		require.Contains(t, out, "all masters 0.9 % fast: 0 overlaps, and 0 other violations")
+		require.Contains(t, out, "a majority 5 % fast: 1 overlaps with the default drift, 0 with a DriftFactor of 0.06")
+		require.Contains(t, out, "then a majority set forward: 1 overlaps")
+	}
 	require.Equal(t, 3, strings.Count(out, "It stops A, the earlier holder"), "while the clocks differ by less than the downtime")
 	require.Equal(t, 2, strings.Count(out, "It stops B, the later holder"))
 }

@@ -78,3 +78,19 @@ func TestPlanFitsAnyNumberOfMasters(t *testing.T) {
 		require.NotEmpty(t, plan(1, 10*time.Second, masters, 1, time.Second))
 	}
 }
+
+func TestDriftsAreWhatIsPromised(t *testing.T) {
+	require.Equal(t, drifts(7, 5), drifts(7, 5))
+	most := 0 // at the limit
+	for seed := range uint64(50) {
+		for _, share := range drifts(seed, 5) {
+			require.LessOrEqual(t, share, promised)
+			require.GreaterOrEqual(t, share, -promised)
+			if share == promised {
+				most++
+			}
+		}
+	}
+	require.Greater(t, most, 50)
+	require.Less(t, most, 200)
+}

@@ -59,7 +59,11 @@ var stormLocks = []lockable{
 // the exit status, or why there is none.
 func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint64, clients int, unfenced bool) (status int, err error) {
 	longest := longestOf(stormLocks)
-	a, err := newArena(stormLocks, clientConfig{Seed: seed, Workers: workerCount, RestartGuard: restartGuard(longest)}, unfenced)
+	clocks, noClocks, err := ownClocks()
+	if err != nil {
+		return 0, err
+	}
+	a, err := newArena(stormLocks, clientConfig{Seed: seed, Workers: workerCount, RestartGuard: restartGuard(longest)}, unfenced, clocks...)
 	if err != nil {
 		return 0, err
 	}
@@ -72,6 +76,11 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 		again += " -unfenced"
 	}
 	line(out, "the same again", "%s", again)
+	if noClocks == nil {
+		line(out, "clocks", "the masters' gain on ours %s", a.drift(drifts(seed, masterCount)))
+	} else {
+		line(out, "clocks", "all go alike: %v", noClocks)
+	}
 	t, began := trial{Began: conn.Now(), Bound: progressBound, LongEnough: progressBound}, wallClock()
 	if clients > 1 { // otherwise nobody is there while it is frozen
 		t.LeastLate = leastLate

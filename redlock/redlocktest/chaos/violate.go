@@ -27,6 +27,14 @@ func violate(ctx context.Context, out io.Writer) (status int, err error) {
 	} else {
 		fmt.Fprintln(out, "these violations are as they should be: the checker can fail")
 	}
+	as, err := violateClocks(ctx, out)
+	if err != nil {
+		return 0, err
+	}
+	if !as {
+		fmt.Fprintln(out, "what the clocks do is not as it should be")
+		status = exitFailed
+	}
 	fmt.Fprintln(out, "the same with a fence, which the masters have forgotten, too")
 	for _, o := range oblivions {
 		as, err := o.violate(ctx, out)
