@@ -74,6 +74,7 @@ func TestClockThatDrifts(t *testing.T) {
 	t.Parallel()
 	m := Start(t, 2, WithClocks())
 	for _, share := range []float64{0.05, -0.05, 1} {
+		m.Drift(0, 0)
 		least, most := ahead(t, m, 0)
 		before := time.Now()
 		m.Drift(0, share)
