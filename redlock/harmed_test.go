@@ -1,0 +1,215 @@
+//go:build linux
+
+package redlock_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A harm is what is done to one master, and undone.
+type harm struct {
+	name  string
+	args  []string // of the masters
+	do    func(h *harmed)
+	undo  func(h *harmed)
+	cause string // what the failed vote of the master says; "" if there is no answer
+}
+
+// harmed are masters of which the last is harmed.
+type harmed struct {
+	*testing.T
+	masters *redlocktest.Masters
+	running sync.WaitGroup // what is done to it
+}
+
+const victim = 2
+
+func (h *harmed) ask(args ...string) string {
+	h.Helper()
+	reply, err := h.masters.Do(victim, args...)
+	require.NoError(h, err)
+	return fmt.Sprint(reply)
+}
+
+// start starts a command that keeps the master busy, and does not look at the reply.
+func (h *harmed) start(args ...string) {
+	h.running.Go(func() { h.masters.Do(victim, args...) })
+}
+
+// log returns the append-only file to which the master writes.
+func (h *harmed) log() string {
+	h.Helper()
+	dir := fmt.Sprintf("/proc/%d/cwd/", h.masters.PID(victim))
+	dir, err := filepath.EvalSymlinks(dir)
+	require.NoError(h, err)
+	for _, pattern := range []string{"appendonlydir/*.incr.aof", "appendonly.aof"} { // since Redis 7, and before
+		if found, err := filepath.Glob(filepath.Join(dir, pattern)); err == nil && len(found) > 0 {
+			return found[len(found)-1]
+		}
+	}
+	require.Fail(h, "no append-only file", dir)
+	return ""
+}
+
+// fill lets the disk have room for some bytes more of the append-only file: enough for a part of a
+// command. Other files that it writes have less. It is the kernel that refuses to write more, as it does
+// on a disk that is full: it writes what it can, and the next write fails.
+func (h *harmed) fill() {
+	h.Helper()
+	file, err := os.Stat(h.log())
+	require.NoError(h, err)
+	h.limit(uint64(file.Size()) + 20)
+}
+
+func (h *harmed) limit(size uint64) {
+	h.Helper()
+	limit := unix.Rlimit{Cur: size, Max: unix.RLIM_INFINITY}
+	require.NoError(h, unix.Prlimit(h.masters.PID(victim), unix.RLIMIT_FSIZE, &limit, nil))
+}
+
+// write writes a key that has no part in the test.
+func (h *harmed) write() { h.masters.Do(victim, "SET", "beside", "it", "PX", "1") }
+
+func init() {
+	// The servers inherit it. It would end those whose disk is full.
+	signal.Ignore(syscall.SIGXFSZ)
+}
+
+var harms = []harm{
+	{
+		name: "its disk is full", args: []string{"--appendonly", "yes", "--appendfsync", "everysec"},
+		do: func(h *harmed) {
+			h.fill()
+			require.Eventually(h, func() bool { // it learns of it when it writes
+				h.write()
+				return strings.Contains(h.ask("INFO", "persistence"), "aof_last_write_status:err")
+			}, time.Minute, time.Millisecond)
+		},
+		undo:  func(h *harmed) { h.limit(unix.RLIM_INFINITY) },
+		cause: "MISCONF",
+	},
+	{
+		// It writes a part of the command, and ends. Nothing was answered, so nothing is forgotten.
+		name: "its disk is full, and it persists every write", args: []string{"--appendonly", "yes", "--appendfsync", "always"},
+		do: func(h *harmed) {
+			h.fill()
+			h.write()
+			require.Eventually(h, func() bool { return h.masters.PID(victim) == 0 }, time.Minute, time.Millisecond)
+		},
+		undo:  func(h *harmed) { h.masters.Restart(victim) },
+		cause: "refused", // the connection
+	},
+	{
+		name: "it was restarted and still loads", args: []string{"--appendonly", "yes", "--appendfsync", "always",
+			"--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024"}, // microseconds
+		do: func(h *harmed) {
+			h.ask("EVAL", "for i = 1, 1500 do redis.call('SET', 'filler:' .. i, i) end", "0")
+			h.ask("BGREWRITEAOF") // what it has rewritten it serves while it loads
+			require.Eventually(h, func() bool {
+				said := h.ask("INFO", "persistence")
+				return strings.Contains(said, "aof_rewrite_in_progress:0") && strings.Contains(said, "aof_rewrite_scheduled:0")
+			}, time.Minute, time.Millisecond)
+			h.masters.Kill(victim)
+			h.running.Go(func() { h.masters.Restart(victim) })
+		},
+		undo:  func(h *harmed) {},
+		cause: "LOADING",
+	},
+	{
+		name: "a script keeps it busy", args: []string{"--lua-time-limit", "1"},
+		do: func(h *harmed) {
+			h.start("EVAL", "while true do end", "0")
+			require.Eventually(h, func() bool {
+				_, err := h.masters.Do(victim, "PING")
+				return err != nil && strings.Contains(err.Error(), "BUSY")
+			}, time.Minute, time.Millisecond)
+		},
+		undo:  func(h *harmed) { h.ask("SCRIPT", "KILL") },
+		cause: "BUSY",
+	},
+	{
+		name: "DEBUG SLEEP", args: []string{"--enable-debug-command", "local"},
+		do:   func(h *harmed) { h.start("DEBUG", "SLEEP", "4") },
+		undo: func(h *harmed) {},
+	},
+}
+
+// A minority that cannot serve costs the others nothing: locks are taken, extended and released
+// while it is harmed. It does not vote, and says why. When it is well again it votes,
+// and has none of the keys that were released meanwhile.
+func TestHarmedMinority(t *testing.T) {
+	t.Parallel()
+	for _, c := range harms {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			const long = 10 * time.Minute // no key ends by itself
+			h := &harmed{T: t}
+			name, version := product(t, redlocktest.Start(t, 1))
+			if name == "Redis" && olderThan(version, "7.0") {
+				t.Skip("the server is too old to be harmed in this way")
+			}
+			h.masters = redlocktest.Start(t, 3, redlocktest.WithArgs(c.args...))
+			defer h.running.Wait()
+			client := openConfig(t, redlock.Config{Masters: h.masters.Addrs(), RoundTimeout: busy, StallTime: busy})
+			for i := range 3 {
+				reaches(t, client, i, "up")
+			}
+			before, meanwhile := client.NewMutex("before", long), client.NewMutex("meanwhile", long)
+			require.NoError(t, before.TryLock(t.Context()))
+			settled(t, client)
+			require.Equal(t, before.Token(), h.ask("GET", "before"))
+
+			c.do(h)
+			// One yes, one no, and the harmed one.
+			_, err := h.masters.Do(1, "SET", "split", "another's")
+			require.NoError(t, err)
+			split := client.NewMutex("split", long, redlock.WithRoundTimeout(50*time.Millisecond))
+			require.Eventually(t, func() bool { // it may be connecting again
+				err := split.TryLock(t.Context())
+				if err == nil { // it is not harmed yet
+					split.Unlock(t.Context())
+					return false
+				}
+				var round *redlock.RoundError
+				if !errors.As(err, &round) {
+					return false
+				}
+				vote := round.Votes[victim]
+				if c.cause == "" {
+					return vote.Verdict == redlock.VerdictPending && vote.Err == nil
+				}
+				return vote.Verdict == redlock.VerdictFailed && vote.Err != nil && strings.Contains(vote.Err.Error(), c.cause)
+			}, 20*time.Second, time.Millisecond, "its vote does not say why it failed")
+
+			require.NoError(t, before.Extend(t.Context()))
+			require.NoError(t, meanwhile.TryLock(t.Context()))
+			require.NoError(t, meanwhile.Extend(t.Context()))
+			require.NoError(t, meanwhile.Unlock(t.Context()))
+			require.NoError(t, before.Unlock(t.Context()))
+
+			c.undo(h)
+			h.running.Wait()
+			reaches(t, client, victim, "up")
+			require.Eventually(t, func() bool {
+				return h.ask("EXISTS", "before", "meanwhile", "split") == "0"
+			}, time.Minute, time.Millisecond, "a key is left")
+			require.Eventually(t, func() bool { // its vote is needed
+				return client.NewMutex("split", long).TryLock(t.Context()) == nil
+			}, time.Minute, time.Millisecond)
+		})
+	}
+}
