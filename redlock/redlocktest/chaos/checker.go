@@ -208,10 +208,9 @@ func (c *checker) read(l clientLog) {
 			h = &claim{client: l.Client, hold: r.Hold, lock: lock, span: span{From: r.T}, began: r.Began, until: r.T, fence: r.Fence}
 			if r.Until > r.T { // the round that took it began less than a TTL before its end
 				h.began = min(max(r.Began, r.Until-lock.TTL), r.T)
-			}
-			if lock.MinHold > 0 {
-				// It was taken when the TTL that is left began. What is allowed for clocks is in the margin.
-				h.least = r.Until - lock.TTL + lock.MinHold - minHoldMargin
+				if lock.MinHold > 0 { // likewise; what is allowed for clocks is in the margin
+					h.least = r.Until - lock.TTL + lock.MinHold - minHoldMargin
+				}
 			}
 			holds[r.Hold] = h
 			c.claims = append(c.claims, h)

@@ -201,6 +201,16 @@ func TestWhoMayHaveAKeyTogether(t *testing.T) {
 	}
 }
 
+// Where no validity is left, nobody knows when the lock was taken.
+func TestALeastHoldCountsFromWhenTheLockWasTaken(t *testing.T) {
+	n := lockable{Kind: plain, Keys: []string{"n"}, TTL: 100 * ms, MinHold: 200 * ms}
+	for until, overlaps := range map[time.Duration]int{110 * ms: 0, 150 * ms: 1} {
+		f := check(trial{Locks: []lockable{n}, Logs: []clientLog{
+			log("a", takenOf("n", 1, 110*ms, until, 120*ms)), log("b", takenOf("n", 1, 220*ms, 300*ms, 230*ms))}})
+		require.Equal(t, overlaps, f.Overlaps["n"], "valid until %v", until)
+	}
+}
+
 func TestClaimsOfDifferentKeysDoNotOverlap(t *testing.T) {
 	other := taken(1, 10*ms, 100*ms, 90*ms)
 	other[0].Lock = "other"

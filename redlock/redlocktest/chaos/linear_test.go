@@ -53,8 +53,8 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 		{"a reader within a writer's, with nothing left", []clientLog{
 			log("a", a), log("b", rename("shared k 100ms", over(30*ms, 40*ms)))}, false, false, false},
 		{"one more than there are permits, with nothing left", []clientLog{
-			log("a", takenOf("permits p", 1, 20*ms, 100*ms, 90*ms)), log("b", takenOf("permits p", 1, 20*ms, 100*ms, 80*ms)),
-			log("c", rename("permits p", over(30*ms, 40*ms)))}, false, false, false},
+			log("a", takenOf("permits p of 2", 1, 20*ms, 100*ms, 90*ms)), log("b", takenOf("permits p of 2", 1, 20*ms, 100*ms, 80*ms)),
+			log("c", rename("permits p of 2", over(30*ms, 40*ms)))}, false, false, false},
 
 		{"a lower fence, with nothing left, asked for before the greater one was there", []clientLog{
 			log("a", a), log("b", fenced(6, over(19*ms, 130*ms)))}, false, false, true},
