@@ -85,6 +85,7 @@ type options struct {
 	unix   bool
 	links  bool
 	clocks bool
+	hosts  []Host // nil, or one for each
 }
 
 func chosen(opts []Option) (o options) {
@@ -145,6 +146,9 @@ func Run(n int, opts ...Option) (*Masters, error) {
 	}
 	if o.unix && o.links {
 		return nil, errors.New("redlocktest: there are no links in front of Unix sockets: leave out WithLinks or WithUnixSockets")
+	}
+	if err := hostable(n, o); err != nil {
+		return nil, err
 	}
 	bin, err := lookup()
 	if err != nil {
@@ -209,8 +213,8 @@ func Embedded(tb TB, n int, opts ...Option) *Masters {
 // RunEmbedded is [Embedded] without a test. The caller must call [Masters.Close].
 func RunEmbedded(n int, opts ...Option) (*Masters, error) {
 	o := chosen(opts)
-	if o.unix || o.args != nil || o.clocks {
-		return nil, errors.New("redlocktest: embedded masters have neither arguments nor Unix sockets nor clocks of their own")
+	if o.unix || o.args != nil || o.clocks || o.hosts != nil {
+		return nil, errors.New("redlocktest: embedded masters have neither arguments nor Unix sockets nor clocks of their own nor hosts")
 	}
 	holdBlock()
 	m := &Masters{}
@@ -268,7 +272,7 @@ func (m *Masters) N() int { return len(m.masters) }
 
 // Addr returns the address of master i, as redlock.Config.Masters takes it:
 // 127.0.0.1:port, or unix:///path. Kill and Restart do not change it. With links it
-// is the address of the link.
+// is the address of the link, and on a host that of the host.
 func (m *Masters) Addr(i int) string {
 	if m.links != nil {
 		return m.links[i].addr()

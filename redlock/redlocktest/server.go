@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,7 @@ type server struct {
 	dir      string // its working directory, with its log
 	socket   string // Unix socket, "" where there are none
 	unix     bool   // the socket is the only address
+	host     Host   // nil if it runs beside us
 	sentinel string // the configuration of a sentinel, which this is then; else ""
 	args     []string
 	password string // the one in args
@@ -61,6 +63,9 @@ func newServer(bin string, i int, g *group, o options) *server {
 		bin: bin, dir: filepath.Join(g.dir, strconv.Itoa(i)), unix: o.unix,
 		args: o.args, password: password(o.args), group: g,
 	}
+	if o.hosts != nil {
+		s.host = o.hosts[i]
+	}
 	if unixSockets {
 		s.socket = filepath.Join(s.dir, "redis.sock")
 	}
@@ -81,7 +86,14 @@ func (s *server) addr() string {
 	if s.unix {
 		return "unix://" + s.socket
 	}
-	return localhost(s.port)
+	return net.JoinHostPort(s.ip(), strconv.Itoa(s.port))
+}
+
+func (s *server) ip() string {
+	if s.host != nil {
+		return s.host.Addr().String()
+	}
+	return "127.0.0.1"
 }
 
 // control prefers the Unix socket. It lies in our own directory, so whoever
@@ -140,7 +152,10 @@ func (s *server) startAnywhere() (err error) {
 		}
 	}
 	for range portTries {
-		if !s.unix {
+		switch {
+		case s.host != nil:
+			s.port = hostPort
+		case !s.unix:
 			if s.port, err = freePort(); err != nil {
 				return err
 			}
@@ -160,7 +175,10 @@ func (s *server) start() error {
 		return err
 	}
 	defer log.Close()
-	args := []string{"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1"}
+	args := []string{"--port", strconv.Itoa(s.port), "--bind", s.ip()}
+	if s.host != nil {
+		args = append(args, "--protected-mode", "no") // its clients are on other hosts
+	}
 	if s.socket != "" {
 		args = append(args, "--unixsocket", s.socket)
 	}
@@ -184,7 +202,7 @@ func (s *server) start() error {
 	}
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = s.group.member()
-	if err := cmd.Start(); err != nil {
+	if err := s.launch(cmd); err != nil {
 		return err
 	}
 	exited := make(chan struct{})
@@ -208,9 +226,16 @@ func (s *server) start() error {
 	s.end()
 	text, _ := os.ReadFile(logfile)
 	if bytes.Contains(text, []byte("Could not create server TCP listening socket")) {
-		return fmt.Errorf("%w: %s", errPortTaken, localhost(s.port))
+		return fmt.Errorf("%w: %s", errPortTaken, s.addr())
 	}
 	return fmt.Errorf("%s %s; it says:\n%s", filepath.Base(s.bin), reason, bytes.TrimSpace(text))
+}
+
+func (s *server) launch(cmd *exec.Cmd) error {
+	if s.host != nil {
+		return s.host.Do(cmd.Start)
+	}
+	return cmd.Start()
 }
 
 // answers reports whether the server replies, be it with an error. One that
