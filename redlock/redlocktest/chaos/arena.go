@@ -19,15 +19,19 @@ const masterCount = 5
 // An arena is what a test takes place in.
 type arena struct {
 	masters  *redlocktest.Masters
-	dir      string // of the counters and the journals
+	traffic  traffic
+	spaces   *namespaces // nil if the traffic goes through links
+	dir      string      // of the counters and the journals
 	locks    []lockable
 	counters map[string]fileCounter
 	resource *resource
 	fleet    *fleet
 }
 
-func newArena(locks []lockable, config clientConfig, unfenced bool, opts ...redlocktest.Option) (_ *arena, err error) {
-	a := &arena{locks: locks, counters: make(map[string]fileCounter)}
+// newArena makes an arena whose traffic goes through the namespaces, or through links if these are
+// nil. The namespaces are the arena's then, also if it fails.
+func newArena(locks []lockable, config clientConfig, unfenced bool, spaces *namespaces, opts ...redlocktest.Option) (_ *arena, err error) {
+	a := &arena{locks: locks, counters: make(map[string]fileCounter), spaces: spaces}
 	defer func() {
 		if err != nil {
 			a.close(false)
@@ -36,8 +40,16 @@ func newArena(locks []lockable, config clientConfig, unfenced bool, opts ...redl
 	if a.dir, err = os.MkdirTemp("", "redburst-chaos"); err != nil {
 		return nil, err
 	}
-	if a.masters, err = redlocktest.Run(masterCount, append(opts, redlocktest.WithLinks())...); err != nil {
+	where := redlocktest.WithLinks()
+	if spaces != nil {
+		where = redlocktest.WithHosts(spaces.hosts()...)
+	}
+	if a.masters, err = redlocktest.Run(masterCount, append(opts, where)...); err != nil {
 		return nil, err
+	}
+	a.traffic = links{a.masters}
+	if spaces != nil {
+		a.traffic, spaces.control = spaces, a.masters
 	}
 	config.Masters = a.masters.Addrs()
 	for i := range a.masters.N() {
@@ -52,11 +64,12 @@ func newArena(locks []lockable, config clientConfig, unfenced bool, opts ...redl
 			return nil, err
 		}
 	}
-	if a.resource, err = newResource(unfenced); err != nil {
-		return nil, err
+	a.resource = newResource(unfenced)
+	config.Locks, config.Dir = locks, a.dir
+	a.fleet = &fleet{config: config, dir: a.dir, resource: a.resource}
+	if spaces != nil {
+		a.fleet.places = spaces.clients
 	}
-	config.Locks, config.Dir, config.Resource = locks, a.dir, a.resource.listener.Addr().String()
-	a.fleet = &fleet{config: config, dir: a.dir}
 	return a, nil
 }
 
@@ -70,6 +83,9 @@ func (a *arena) close(keep bool) {
 	}
 	if a.masters != nil {
 		a.masters.Close()
+	}
+	if a.spaces != nil {
+		a.spaces.network.Close()
 	}
 	if !keep && a.dir != "" {
 		os.RemoveAll(a.dir)
@@ -102,7 +118,7 @@ var lasts = regexp.MustCompile(`:fence$|:permits$|:writer$|:line$|:line:`)
 // and the lines remain, but not for ever.
 func (a *arena) keysLeft(ctx context.Context, longest time.Duration) (left []string, err error) {
 	for i := range a.masters.N() {
-		a.masters.Break(i)
+		a.traffic.end(i)
 		for {
 			list, err := a.masters.Do(i, "CLIENT", "LIST")
 			if err != nil {

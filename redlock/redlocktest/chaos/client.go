@@ -27,7 +27,6 @@ type clientConfig struct {
 	Runs         []string // of the masters, when the test began
 	Locks        []lockable
 	Dir          string        // of the counters
-	Resource     string        // address
 	Journal      string        // file
 	RoundTimeout time.Duration // as in redlock.Config
 	RestartGuard time.Duration // likewise
@@ -43,6 +42,9 @@ type clientConfig struct {
 const (
 	clientEnv = "REDBURST_CHAOS_CLIENT"
 	finish    = "finish" // the line on standard input after which a client ends
+
+	// resourceFile is a client's connection to the resource: the first file that it inherits.
+	resourceFile = 3
 
 	// patience is how long a client tries what must succeed at last.
 	patience = 30 * time.Second
@@ -72,7 +74,7 @@ func runAsClient() {
 		c.journal, err = openJournal(c.Journal)
 	}
 	if err == nil {
-		c.resource, err = openSession(c.Resource)
+		c.resource, err = openSession(os.NewFile(resourceFile, "resource"))
 	}
 	if err != nil {
 		panic(err)

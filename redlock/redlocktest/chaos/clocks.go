@@ -134,7 +134,7 @@ func takeTurns(ctx context.Context, opts []redlocktest.Option, shares []float64,
 	for _, l := range turns {
 		locks = append(locks, lockable{Kind: plain, Keys: []string{l.key}, TTL: driftTTL})
 	}
-	a, err := newArena(locks, clientConfig{Holder: true}, false, opts...)
+	a, err := newArena(locks, clientConfig{Holder: true}, false, nil, opts...)
 	if err != nil {
 		return finding{}, err
 	}
@@ -163,7 +163,7 @@ func takeTurns(ctx context.Context, opts []redlocktest.Option, shares []float64,
 //	set forward                x x    B is refused
 //	set forward              x        B is given the lock, and a greater fence
 func jump(ctx context.Context, out io.Writer, opts []redlocktest.Option) (as bool, err error) {
-	a, err := newArena([]lockable{violated(plain, "jumped")}, clientConfig{Holder: true, Fenced: true}, false, opts...)
+	a, err := newArena([]lockable{violated(plain, "jumped")}, clientConfig{Holder: true, Fenced: true}, false, nil, opts...)
 	if err != nil {
 		return false, err
 	}

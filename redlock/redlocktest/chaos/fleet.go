@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/redburst/redburst/redlock/redlocktest/internal/network"
 )
 
 // endTime is how long clients have for their end. It is far beyond what they
@@ -23,9 +25,11 @@ const endTime = 4 * patience
 
 // A fleet is the client processes of a test. One that is killed is replaced.
 type fleet struct {
-	config clientConfig  // what all have in common
-	spread time.Duration // that the wall clocks of three neighbours differ by
-	dir    string
+	config   clientConfig  // what all have in common
+	spread   time.Duration // that the wall clocks of three neighbours differ by
+	dir      string
+	resource *resource
+	places   []*network.Node // of the clients; nil if they are where we are
 
 	mu      sync.Mutex
 	all     []*process // that were ever started
@@ -71,13 +75,23 @@ func (f *fleet) start(i int) (*process, error) {
 	// A group of its own, so that Ctrl-C is ours to handle. And whatever becomes
 	// of us, the client ends: also while it is frozen and cannot see that its
 	// input has ended. (The signal comes when the thread that started the client
-	// ends. The runtime ends threads only together with a goroutine that is locked
-	// to one, and there is none.)
+	// ends. The runtime ends threads only together with a goroutine that is still
+	// locked to one, and there is none.)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if p.input, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-	if err := p.cmd.Start(); err != nil {
+	resource, err := f.resource.connect()
+	if err != nil {
+		return nil, err
+	}
+	defer resource.Close()
+	p.cmd.ExtraFiles = []*os.File{resource}
+	start := p.cmd.Start
+	if f.places != nil {
+		start = func() error { return f.places[i].Do(p.cmd.Start) }
+	}
+	if err := start(); err != nil {
 		return nil, err
 	}
 	go func() {

@@ -8,6 +8,7 @@
 //	go run ./redlock/redlocktest/chaos -duration 60s
 //	go run ./redlock/redlocktest/chaos -seed 4213 -duration 60s
 //	go run ./redlock/redlocktest/chaos -unfenced
+//	go run ./redlock/redlocktest/chaos -links
 //	go run ./redlock/redlocktest/chaos -mode violate
 //
 // The faults and what the clients try follow from the seed, the duration and the
@@ -87,6 +88,15 @@
 // minority of the masters is harmed; now and then a majority is, for a short while. Half of the
 // strikes are aimed: a minority is cut off, and when it is back, one of the quorum of the locks that were
 // taken meanwhile is restarted.
+//
+// Where it is permitted, each master and each client has a network namespace of its own, and the
+// packets between them pass through this process. It can do to those of each client and each
+// master, and of each direction, what it likes (partition.go): one client is cut off from one master,
+// from a minority or from a majority; clients and masters are split; halves of the clients see different
+// majorities; packets are lost, doubled and reordered. Elsewhere, and with -links, proxies in
+// front of the masters carry the traffic. They can only do the same to all clients, and to
+// whole connections. The report says in its first lines which it is, and why.
+//
 // A master that was killed comes back empty, long before the longest TTL has
 // passed. Clients must not count its vote until then (RestartGuard). The clients'
 // wall clocks differ a little, for the fences. The masters' clocks run faster or slower than ours, as
@@ -155,6 +165,7 @@ func chaos(ctx context.Context, args []string, out, errs io.Writer) int {
 	seed := flags.Uint64("seed", rand.Uint64()>>32, "`number` that the faults follow from; each run prints its own")
 	clients := flags.Int("clients", 4, "`number` of client processes")
 	unfenced := flags.Bool("unfenced", false, "the resource ignores the fence, and must lose increments")
+	linked := flags.Bool("links", false, "proxies in front of the masters, where there could be network namespaces")
 	if err := flags.Parse(args); err != nil {
 		return exitUnknown
 	}
@@ -164,7 +175,7 @@ func chaos(ctx context.Context, args []string, out, errs io.Writer) int {
 	case flags.NArg() > 0 || *duration <= 0 || *clients < 1 || *unfenced && (*mode != "chaos" || *clients < 2):
 		err = errors.New("bad arguments; see -help")
 	case *mode == "chaos":
-		status, err = storm(ctx, out, *duration, *seed, *clients, *unfenced)
+		status, err = storm(ctx, out, *duration, *seed, *clients, *unfenced, *linked)
 	case *mode == "violate":
 		status, err = violate(ctx, out)
 	default:

@@ -43,7 +43,8 @@ func TestTheLockHoldsUnderFaults(t *testing.T) {
 	status, out, _ := run(t, t.Context(), "-duration", "3s")
 	require.Equal(t, exitFine, status)
 	require.Contains(t, out, "no violation")
-	require.Regexp(t, `go run ./redlock/redlocktest/chaos -seed \d+ -duration 3s -clients 4\n`, out, "how to repeat it")
+	require.Regexp(t, `go run ./redlock/redlocktest/chaos -seed \d+ -duration 3s -clients 4( -links)?\n`, out, "how to repeat it")
+	require.Regexp(t, "network +(each master and each client has a namespace of its own|links, and so no faults .*: network: .*)\n", out)
 
 	require.Regexp(t, `kinds +\d+: foreign \d+, permits \d+, plain \d+, plain fenced \d+, several \d+, several fenced \d+, shared \d+\n`, out)
 
@@ -55,7 +56,7 @@ func TestTheLockHoldsUnderFaults(t *testing.T) {
 }
 
 func TestIncrementsAreLostWhereTheFenceIsIgnored(t *testing.T) {
-	status, out, _ := run(t, t.Context(), "-duration", "1s", "-unfenced")
+	status, out, _ := run(t, t.Context(), "-duration", "1s", "-unfenced", "-links")
 	require.Equal(t, exitFine, status)
 	late, refused, lost := fencedLine(t, out)
 	require.NotZero(t, late)
@@ -63,7 +64,8 @@ func TestIncrementsAreLostWhereTheFenceIsIgnored(t *testing.T) {
 	require.GreaterOrEqual(t, lost, leastLate)
 	require.Contains(t, out, "LOST")
 	require.Contains(t, out, "the fence was ignored")
-	require.Regexp(t, `-seed \d+ -duration 1s -clients 4 -unfenced\n`, out, "how to repeat it")
+	require.Regexp(t, `-seed \d+ -duration 1s -clients 4 -unfenced -links\n`, out, "how to repeat it")
+	require.Contains(t, out, "links, as they were asked for")
 }
 
 // fencedLine returns what the report says of the resource.

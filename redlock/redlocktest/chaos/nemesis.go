@@ -15,9 +15,10 @@ import (
 )
 
 // A nemesis carries out a plan, and knows when a majority of the masters was up
-// and reachable.
+// and reachable, for each client.
 type nemesis struct {
 	masters  *redlocktest.Masters
+	traffic  traffic
 	fleet    *fleet
 	resource *resource // nil if there are no clients
 
@@ -29,8 +30,9 @@ type nemesis struct {
 	quarantine time.Duration // until a master that was restarted votes again
 
 	mu     sync.Mutex
-	harmed []bool
-	since  time.Duration // when a majority became unharmed; 0 while none is
+	harmed []bool        // masters
+	apart  map[pair]int  // how many strikes each pair is hit by
+	since  time.Duration // when a majority became unharmed, for each client; 0 while none is
 	up     []span
 	faults map[fault]int
 	killed []time.Duration // when a master was
@@ -42,9 +44,9 @@ type span struct{ From, To time.Duration }
 
 func newNemesis(masters *redlocktest.Masters, fleet *fleet, resource *resource, ttl time.Duration) *nemesis {
 	return &nemesis{
-		masters: masters, fleet: fleet, resource: resource, quarantine: quarantine(ttl),
+		masters: masters, traffic: links{masters}, fleet: fleet, resource: resource, quarantine: quarantine(ttl),
 		masterTurn: make([]sync.Mutex, masters.N()), clientTurn: make([]sync.Mutex, len(fleet.current)),
-		harmed: make([]bool, masters.N()), since: conn.Now(), faults: make(map[fault]int),
+		harmed: make([]bool, masters.N()), apart: make(map[pair]int), since: conn.Now(), faults: make(map[fault]int),
 	}
 }
 
@@ -77,7 +79,11 @@ func (n *nemesis) run(ctx context.Context, plan []strike) error {
 // strike carries out one strike.
 func (n *nemesis) strike(ctx context.Context, s strike) {
 	if s.Fault != freezeWriter { // there may be none
-		n.count(s.Fault)
+		n.count(s.Fault.by(s.Way))
+	}
+	if s.Pairs != nil {
+		n.strikePairs(ctx, s)
+		return
 	}
 	i := s.Target
 	switch s.Fault {
@@ -115,25 +121,13 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 		}
 	case cut, cutRequests, cutReplies, refuse, delay:
 		n.harm(i)
-		switch s.Fault {
-		case cut:
-			n.masters.Cut(i)
-		case cutRequests:
-			n.masters.CutRequests(i)
-		case cutReplies:
-			n.masters.CutReplies(i)
-		case refuse:
-			n.masters.Break(i)
-		case delay:
-			n.masters.Delay(i, s.For/10)
-		}
+		lift := n.traffic.impose(s)
 		if sleep(ctx, s.For) {
-			n.masters.Heal(i)
-			n.masters.Delay(i, 0)
+			lift()
 			n.heal(i)
 		}
 	case reset:
-		n.masters.Reset(i)
+		n.traffic.reset(i)
 	case flush:
 		if _, err := n.masters.Do(i, "SCRIPT", "FLUSH"); err != nil {
 			panic(err)
@@ -153,6 +147,17 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 		}
 	default:
 		panic("no such fault")
+	}
+}
+
+// strikePairs carries out a strike on the traffic of pairs, whatever else their masters and clients
+// suffer meanwhile.
+func (n *nemesis) strikePairs(ctx context.Context, s strike) {
+	n.part(s.Pairs, 1)
+	lift := n.traffic.impose(s)
+	if sleep(ctx, s.For) {
+		lift()
+		n.part(s.Pairs, -1)
 	}
 }
 
@@ -221,19 +226,43 @@ func (n *nemesis) set(i int, harmed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.harmed[i] = harmed
-	well := 0
-	for _, h := range n.harmed {
-		if !h {
-			well++
-		}
+	n.note()
+}
+
+// part is called with 1 before the traffic of these pairs is struck, and with -1 when it is well again.
+func (n *nemesis) part(pairs []pair, by int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range pairs {
+		n.apart[p] += by
+	}
+	n.note()
+}
+
+// note notes since when each client has had a majority, or until when.
+func (n *nemesis) note() {
+	up := n.hasMajority(0) // also where there are no clients
+	for client := range n.clientTurn {
+		up = up && n.hasMajority(client)
 	}
 	switch now := conn.Now(); {
-	case well > len(n.harmed)/2 && n.since == 0:
+	case up && n.since == 0:
 		n.since = now
-	case well <= len(n.harmed)/2 && n.since != 0:
+	case !up && n.since != 0:
 		n.up = append(n.up, span{n.since, now})
 		n.since = 0
 	}
+}
+
+// hasMajority says whether a majority of the masters is well, and the client can reach it.
+func (n *nemesis) hasMajority(client int) bool {
+	well := 0
+	for master, harmed := range n.harmed {
+		if !harmed && n.apart[pair{client, master}] == 0 {
+			well++
+		}
+	}
+	return well > len(n.harmed)/2
 }
 
 func (n *nemesis) isHarmed(i int) bool {

@@ -13,7 +13,9 @@ import (
 type strike struct {
 	At, For time.Duration
 	Fault   fault
-	Target  int // a master, or a client
+	Target  int    // a master, or a client
+	Pairs   []pair // whose traffic it hits; nil if it is that of all clients with the target
+	Way     way    // of that traffic
 }
 
 type fault string

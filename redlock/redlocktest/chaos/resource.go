@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redburst/redburst/conn"
@@ -27,7 +29,6 @@ import (
 // write would be taken otherwise, and then overwritten.
 type resource struct {
 	unfenced bool // it looks at no fence: late writes are taken
-	listener net.Listener
 	serving  sync.WaitGroup
 	closed   chan struct{}
 
@@ -73,30 +74,33 @@ type answer struct {
 	Taken bool `json:"taken"` // of a commit
 }
 
-func newResource(unfenced bool) (*resource, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	r := &resource{
-		unfenced: unfenced, listener: l, closed: make(chan struct{}),
+func newResource(unfenced bool) *resource {
+	return &resource{
+		unfenced: unfenced, closed: make(chan struct{}),
 		counts: make(map[string]int), greatest: make(map[string]uint64), traps: make(map[string]chan *caught),
 	}
-	r.serving.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return // it is closed
-			}
-			r.serving.Go(func() { r.serve(c) })
-		}
-	})
-	return r, nil
+}
+
+// connect returns a connection to the resource, for a client to inherit: the client's network is
+// none of the resource's business.
+func (r *resource) connect() (*os.File, error) {
+	ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	ours, theirs := os.NewFile(uintptr(ends[0]), "resource"), os.NewFile(uintptr(ends[1]), "resource")
+	c, err := net.FileConn(ours)
+	ours.Close()
+	if err != nil {
+		theirs.Close()
+		return nil, err
+	}
+	r.serving.Go(func() { r.serve(c) })
+	return theirs, nil
 }
 
 // close is to be called when the clients are gone.
 func (r *resource) close() {
-	r.listener.Close()
 	close(r.closed)
 	r.serving.Wait()
 }
@@ -225,8 +229,10 @@ type session struct {
 	out  *json.Encoder
 }
 
-func openSession(address string) (*session, error) {
-	c, err := net.Dial("tcp", address)
+// openSession takes what connect has returned.
+func openSession(inherited *os.File) (*session, error) {
+	defer inherited.Close()
+	c, err := net.FileConn(inherited)
 	if err != nil {
 		return nil, err
 	}

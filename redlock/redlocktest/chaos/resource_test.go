@@ -12,11 +12,12 @@ import (
 
 // served returns a resource, and what gives a holder its counter of the key k.
 func served(t *testing.T, unfenced bool) (*resource, func(client string, fence uint64) fencedCounter) {
-	r, err := newResource(unfenced)
-	require.NoError(t, err)
+	r := newResource(unfenced)
 	t.Cleanup(r.close)
 	return r, func(client string, fence uint64) fencedCounter {
-		s, err := openSession(r.listener.Addr().String())
+		end, err := r.connect()
+		require.NoError(t, err)
+		s, err := openSession(end)
 		require.NoError(t, err)
 		t.Cleanup(s.close)
 		require.NoError(t, s.conn.SetDeadline(time.Now().Add(patience)))

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -55,15 +56,20 @@ var stormLocks = []lockable{
 	{Kind: plain, Keys: []string{"m"}, TTL: 200 * time.Millisecond, MinHold: 500 * time.Millisecond},
 }
 
-// storm tests the lock, with a resource that looks at fences or, if unfenced, at none. It returns
+// storm tests the lock, with a resource that looks at fences or, if unfenced, at none. The traffic
+// goes through network namespaces where they are permitted, unless it is to be linked. It returns
 // the exit status, or why there is none.
-func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint64, clients int, unfenced bool) (status int, err error) {
+func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint64, clients int, unfenced, linked bool) (status int, err error) {
 	longest := longestOf(stormLocks)
 	clocks, noClocks, err := ownClocks()
 	if err != nil {
 		return 0, err
 	}
-	a, err := newArena(stormLocks, clientConfig{Seed: seed, Workers: workerCount, RestartGuard: restartGuard(longest)}, unfenced, clocks...)
+	spaces, why, err := spacesFor(clients, linked)
+	if err != nil {
+		return 0, err
+	}
+	a, err := newArena(stormLocks, clientConfig{Seed: seed, Workers: workerCount, RestartGuard: restartGuard(longest)}, unfenced, spaces, clocks...)
 	if err != nil {
 		return 0, err
 	}
@@ -75,6 +81,14 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 	if unfenced {
 		again += " -unfenced"
 	}
+	strikes := plan(seed, duration, masterCount, clients, longest)
+	if spaces == nil {
+		again += " -links"
+	} else {
+		strikes = slices.Concat(strikes, partitions(seed, duration, masterCount, clients))
+		slices.SortStableFunc(strikes, func(a, b strike) int { return cmp.Compare(a.At, b.At) })
+	}
+	line(out, "network", "%s", why)
 	line(out, "the same again", "%s", again)
 	if noClocks == nil {
 		line(out, "clocks", "the masters' gain on ours %s", a.drift(drifts(seed, masterCount)))
@@ -91,9 +105,10 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 		}
 	}
 	n := newNemesis(a.masters, a.fleet, a.resource, longest)
+	n.traffic = a.traffic
 	s := startSampler(a.masters, n, a.locks)
 	defer s.cancel() // without waiting for it, which may wait for a frozen master
-	err = n.run(ctx, plan(seed, duration, masterCount, clients, longest))
+	err = n.run(ctx, strikes)
 	if ctx.Err() != nil {
 		return 0, errInterrupted
 	}

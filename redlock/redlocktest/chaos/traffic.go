@@ -1,0 +1,159 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/redburst/redburst/redlock/redlocktest/internal/network"
+)
+
+// traffic is what clients and masters send to each other.
+type traffic interface {
+	// impose carries out a fault of the traffic until lift is called.
+	impose(s strike) (lift func())
+	// reset resets a master's connections.
+	reset(master int)
+	// end ends a master's connections, when the clients are gone.
+	end(master int)
+}
+
+// links are proxies in front of the masters. They know no clients: a fault is one of all of them.
+type links struct{ *redlocktest.Masters }
+
+func (l links) impose(s strike) (lift func()) {
+	i := s.Target
+	switch s.Fault {
+	case cut:
+		l.Cut(i)
+	case cutRequests:
+		l.CutRequests(i)
+	case cutReplies:
+		l.CutReplies(i)
+	case refuse:
+		l.Break(i)
+	case delay:
+		l.Delay(i, s.For/10)
+	default:
+		panic("links have no such fault")
+	}
+	return func() {
+		l.Heal(i)
+		l.Delay(i, 0)
+	}
+}
+
+func (l links) reset(master int) { l.Reset(master) }
+func (l links) end(master int)   { l.Break(master) }
+
+// namespaces are networks of their own for each master and each client, and the packets between them.
+type namespaces struct {
+	network          *network.Network
+	masters, clients []*network.Node
+	control          *redlocktest.Masters
+}
+
+// newNamespaces says by its error why there are none.
+func newNamespaces(masters, clients int) (*namespaces, error) {
+	n := &namespaces{network: network.New()}
+	for i := range masters + clients {
+		node, err := n.network.Add()
+		if err != nil {
+			n.network.Close()
+			return nil, err
+		}
+		if i < masters {
+			n.masters = append(n.masters, node)
+		} else {
+			n.clients = append(n.clients, node)
+		}
+	}
+	return n, nil
+}
+
+// spacesFor returns the namespaces of a storm, or nil if its traffic goes through links, and what the
+// report says of it. It is an error if there are none where there should be.
+func spacesFor(clients int, linked bool) (_ *namespaces, why string, err error) {
+	if linked {
+		return nil, "links, as they were asked for: no faults between one client and one master", nil
+	}
+	spaces, err := newNamespaces(masterCount, clients)
+	if err == nil {
+		return spaces, "each master and each client has a namespace of its own", nil
+	}
+	if ci, _ := strconv.ParseBool(os.Getenv("CI")); ci && os.Getuid() == 0 {
+		return nil, "", fmt.Errorf("%w: with CI=true root must be able to, or ask for -links", err)
+	}
+	return nil, fmt.Sprintf("links, and so no faults between one client and one master: %v", err), nil
+}
+
+// hosts returns where the masters run.
+func (n *namespaces) hosts() (all []redlocktest.Host) {
+	for _, m := range n.masters {
+		all = append(all, m)
+	}
+	return all
+}
+
+func (n *namespaces) impose(s strike) (lift func()) {
+	bad := network.Weather{}
+	way := s.Way
+	switch s.Fault {
+	case cutRequests:
+		bad.Cut, way = true, requests
+	case cutReplies:
+		bad.Cut, way = true, replies
+	case refuse:
+		bad.Refuse = true
+	case delay:
+		bad.Delay = s.For / 10
+	case lossy:
+		bad.Loss = lossShare
+	case reordered:
+		bad.Jitter, bad.Double = reorderJitter, doubleShare
+	default:
+		bad.Cut = true
+	}
+	pairs := s.Pairs
+	if pairs == nil {
+		pairs = allWith(len(n.clients), s.Target)
+	}
+	return n.network.Impose(bad, n.ways(pairs, way)...)
+}
+
+// ways returns the directions that these pairs send in.
+func (n *namespaces) ways(pairs []pair, w way) (all []network.Way) {
+	for _, p := range pairs {
+		client, master := n.clients[p.Client], n.masters[p.Master]
+		if w != replies {
+			all = append(all, network.Way{From: client, To: master})
+		}
+		if w != requests {
+			all = append(all, network.Way{From: master, To: client})
+		}
+	}
+	return all
+}
+
+func (n *namespaces) reset(master int) {
+	for _, client := range n.clients {
+		n.network.Reset(client, n.masters[master])
+	}
+}
+
+// end leaves it to the master. What clients have sent that is still under way finds no connection.
+func (n *namespaces) end(master int) {
+	if _, err := n.control.Do(master, "CLIENT", "KILL", "SKIPME", "yes"); err != nil {
+		panic(fmt.Errorf("end the connections: %w", err))
+	}
+}
+
+const (
+	lossShare     = 0.2
+	doubleShare   = 0.1
+	reorderJitter = 30 * time.Millisecond
+)
