@@ -97,9 +97,10 @@ chaos: need-redis ## let clients fight while everything fails, for DURATION (60s
 servers: ## run the tests that talk to masters against every Redis and Valkey to be had
 	@$(GO) run ./redlock/redlocktest/servers $(if $(BRIEF),-brief) $(if $(UPDATE),-update) $(if $(ONLY),-only '$(ONLY)') $(SERVERS)
 
-# ONLY='fence|permits' takes some. V=1 prints what the tests say. JOBS=2 tries two side by side.
+# ONLY='fence|permits' takes some. V=1 prints what the tests say. JOBS=2 tries two side by side. CHAOS=1 lets a
+# minute of chaos notice what breaks safety, in place of the tests, and demands half of that.
 mutants: need-redis ## plant each fault of a list, and see that tests notice it
-	@$(GO) run ./redlock/redlocktest/mutants $(if $(ONLY),-only '$(ONLY)') $(if $(JOBS),-j $(JOBS)) $(if $(V),-v)
+	@$(GO) run ./redlock/redlocktest/mutants $(if $(ONLY),-only '$(ONLY)') $(if $(JOBS),-j $(JOBS)) $(if $(V),-v) $(if $(CHAOS),-chaos)
 
 # BENCHFLAGS='-cpuset masters=2-7,clients=0-1' pins both apart, if there are so many CPUs. -cases and -libs choose.
 bench: need-redis ## compare with the peers (a quarter of an hour), into bench/report

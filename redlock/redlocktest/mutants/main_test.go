@@ -31,6 +31,7 @@ Test: ./sum TestSum TestSum/of_two
 Test: ./other TestOther
 Tags: some
 Flags: -short -v
+Chaos: yes
 
 ` + header + `-Kind: this is not a header
 `))
@@ -40,6 +41,7 @@ Flags: -short -v
 		fault: "The sum is a difference, which is something else.",
 		kind:  "safety",
 		tests: []tests{{of("./sum"), []string{"TestSum", "TestSum/of_two"}}, {of("./other"), []string{"TestOther"}}},
+		chaos: true,
 	}, m)
 	require.Equal(t, "go test -tags some -short -v ./sum", of("./sum").String())
 }
@@ -172,6 +174,56 @@ func TestAllNoticedIsSuccess(t *testing.T) {
 	code, said, err := tryTiny(t, map[string]string{"good.patch": sumReturns("a - b", "TestSum")})
 	require.NoError(t, err)
 	require.Equal(t, 0, code, said)
+}
+
+// The tiny module has a chaos of its own, which notices a sum that is not 4, with the second seed.
+func TestChaosIsToNoticeHalf(t *testing.T) {
+	of := func(expression, chaos string) string {
+		return strings.Replace(sumReturns(expression, "TestNothing"), "Kind: report\n", "Kind: safety\n"+chaos, 1)
+	}
+	all := map[string]string{
+		"good.patch":   of("a - b", "Chaos: yes\n"),
+		"missed.patch": of("b + a", "Chaos: yes\n"),
+		"other.patch":  sumReturns("a - b", "TestSum"),
+	}
+	code, said, err := tryTinyChaos(t, all)
+	require.NoError(t, err)
+	require.Zero(t, code, said)
+	require.Contains(t, said, "passed           without a mutant: 3 runs of chaos")
+	require.Regexp(t, `(?m)^noticed +good +safety +seed 2: the sum is 0 \(`, said)
+	require.Regexp(t, `(?m)^NOT NOTICED +missed +safety`, said)
+	require.NotContains(t, said, "other")
+	require.Contains(t, said, "\nchaos has noticed 1 of 2 that break safety\n")
+
+	all["unlikely.patch"] = of("a - b", "")
+	code, said, err = tryTinyChaos(t, all)
+	require.NoError(t, err)
+	require.Equal(t, 1, code, "1 of 3 is less than half")
+	require.Contains(t, said, "\nchaos has noticed 1 of 3 that break safety\n")
+}
+
+func tryTinyChaos(t *testing.T, patches map[string]string) (code int, said string, err error) {
+	t.Helper()
+	j := job{root: tiny(t), patches: t.TempDir(), only: regexp.MustCompile(""), atOnce: 1, chaos: true}
+	write(t, j.patches, patches)
+	write(t, j.root, map[string]string{"redlock/redlocktest/chaos/main.go": `package main
+
+import (
+	"fmt"
+	"os"
+	"tiny/sum"
+)
+
+func main() {
+	if s := sum.Sum(2, 2); s != 4 && os.Args[4] == "2" {
+		fmt.Printf("  VIOLATION      the sum is %d\n", s)
+		os.Exit(1)
+	}
+}
+`})
+	var out strings.Builder
+	code, err = j.do(t.Context(), &out)
+	return code, out.String(), err
 }
 
 func TestTestsThatDoNotPassAnywayNoticeNothing(t *testing.T) {
