@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -126,8 +127,17 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 			lift()
 			n.heal(i)
 		}
+	case block:
+		n.harm(i)
+		if n.block(ctx, i, s.For) {
+			n.heal(i)
+		}
 	case reset:
 		n.traffic.reset(i)
+	case rewrite: // it forks
+		if _, err := n.masters.Do(i, "BGREWRITEAOF"); err != nil && !strings.Contains(err.Error(), "in progress") {
+			panic(err)
+		}
 	case flush:
 		if _, err := n.masters.Do(i, "SCRIPT", "FLUSH"); err != nil {
 			panic(err)
@@ -158,6 +168,28 @@ func (n *nemesis) strikePairs(ctx context.Context, s strike) {
 	if sleep(ctx, s.For) {
 		lift()
 		n.part(s.Pairs, -1)
+	}
+}
+
+// blockArgs makes a master answer BUSY soon while a script runs. It is silent before.
+var blockArgs = redlocktest.WithArgs("--lua-time-limit", "20")
+
+// block runs a script on a master for so long. It is false if ctx has ended.
+func (n *nemesis) block(ctx context.Context, i int, long time.Duration) bool {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		n.masters.Do(i, "EVAL", "while true do end", "0") // it is killed
+	}()
+	goes := sleep(ctx, long)
+	for {
+		// The script may not have begun yet.
+		n.masters.Do(i, "SCRIPT", "KILL")
+		select {
+		case <-ended:
+			return goes
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 }
 

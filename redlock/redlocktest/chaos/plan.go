@@ -29,10 +29,12 @@ const (
 	cutReplies  fault = "replies cut"
 	refuse      fault = "connections refused"
 	delay       fault = "traffic delayed"
+	block       fault = "master blocked by a script" // silent at first, then it answers BUSY
 
 	// Of masters, in passing.
-	reset fault = "connections reset"
-	flush fault = "scripts flushed"
+	reset   fault = "connections reset"
+	flush   fault = "scripts flushed"
+	rewrite fault = "append-only file rewritten"
 
 	// Of clients. A writer is frozen between the two halves of a write, until a later holder has
 	// been there; what is planned is the limit.
@@ -44,7 +46,7 @@ const (
 // silencing are those that keep a master from a lock, and leave it its keys.
 var silencing = []fault{cut, refuse, freeze}
 
-var lasting = []fault{freeze, freeze, kill, kill, cut, cutRequests, cutReplies, refuse, delay}
+var lasting = []fault{freeze, freeze, kill, kill, cut, cutRequests, cutReplies, refuse, delay, block}
 
 // plan makes the schedule of a test: the strikes in the order of their
 // beginning. It follows from its arguments alone. All strikes are over when the
@@ -109,6 +111,9 @@ func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Du
 			s := strike{At: between(at, end), Fault: reset, Target: rng.IntN(masters)}
 			if victims < masters && rng.IntN(2) == 0 {
 				s.Fault, s.Target = flush, order[victims+rng.IntN(masters-victims)]
+				if rng.IntN(3) == 0 {
+					s.Fault = rewrite
+				}
 			}
 			add(s)
 		}

@@ -39,10 +39,10 @@ func TestPlanObeysRedlock(t *testing.T) {
 				require.Less(t, s.Target, 4)
 				require.GreaterOrEqual(t, s.At, frozen, "one client at a time")
 				frozen = s.At + s.For
-			case reset, flush:
+			case reset, flush, rewrite:
 				require.Less(t, s.Target, 5)
 				require.Zero(t, s.For)
-				if s.Fault == flush {
+				if s.Fault != reset {
 					require.LessOrEqual(t, harmed[s.Target], s.At, "of a master that answers")
 				}
 			default:
@@ -66,7 +66,7 @@ func TestPlanObeysRedlock(t *testing.T) {
 			down, since = down+e.more, e.at
 		}
 	}
-	for _, f := range slices.Concat(lasting, []fault{reset, flush, freezeClient, freezeWriter, killClient}) {
+	for _, f := range slices.Concat(lasting, []fault{reset, flush, rewrite, freezeClient, freezeWriter, killClient}) {
 		require.NotZero(t, faults[f], f)
 	}
 	require.NotZero(t, majority)
