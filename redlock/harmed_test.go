@@ -115,9 +115,9 @@ var harms = []harm{
 	},
 	{
 		name: "it was restarted and still loads", args: []string{"--appendonly", "yes", "--appendfsync", "always",
-			"--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024"}, // microseconds
+			"--key-load-delay", "100000", "--loading-process-events-interval-bytes", "1024", "--rdbcompression", "no"}, // microseconds
 		do: func(h *harmed) {
-			h.ask("EVAL", "for i = 1, 1500 do redis.call('SET', 'filler:' .. i, i) end", "0")
+			h.ask("EVAL", "for i = 1, 30 do redis.call('SET', 'filler:' .. i, string.rep('x', 2048)) end", "0")
 			h.ask("BGREWRITEAOF") // what it has rewritten it serves while it loads
 			require.Eventually(h, func() bool {
 				said := h.ask("INFO", "persistence")
@@ -164,7 +164,8 @@ func TestHarmedMinority(t *testing.T) {
 			}
 			h.masters = redlocktest.Start(t, 3, redlocktest.WithArgs(c.args...))
 			defer h.running.Wait()
-			client := openConfig(t, redlock.Config{Masters: h.masters.Addrs(), RoundTimeout: busy, StallTime: busy})
+			client := openConfig(t, redlock.Config{Masters: h.masters.Addrs(),
+				RoundTimeout: time.Minute, StallTime: time.Minute, DialTimeout: time.Minute})
 			for i := range 3 {
 				reaches(t, client, i, "up")
 			}
