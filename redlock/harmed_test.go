@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -148,6 +149,28 @@ var harms = []harm{
 	},
 }
 
+// harmable starts masters that can be harmed.
+func harmable(t *testing.T, args ...string) *harmed {
+	t.Helper()
+	name, version := product(t, redlocktest.Start(t, 1))
+	if name == "Redis" && olderThan(version, "7.0") {
+		t.Skip("the server is too old to be harmed in this way")
+	}
+	return &harmed{T: t, masters: redlocktest.Start(t, 3, redlocktest.WithArgs(args...))}
+}
+
+// open returns a client for which all masters are up, and whose patience is enough for any machine, but for
+// masters that are silent for so long.
+func (h *harmed) open(stall time.Duration) *redlock.Client {
+	h.Helper()
+	client := openConfig(h, redlock.Config{Masters: h.masters.Addrs(),
+		RoundTimeout: time.Minute, StallTime: stall, DialTimeout: time.Minute})
+	for i := range 3 {
+		reaches(h, client, i, "up")
+	}
+	return client
+}
+
 // A minority that cannot serve costs the others nothing: locks are taken, extended and released
 // while it is harmed. It does not vote, and says why. When it is well again it votes,
 // and has none of the keys that were released meanwhile.
@@ -157,18 +180,9 @@ func TestHarmedMinority(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			const long = 10 * time.Minute // no key ends by itself
-			h := &harmed{T: t}
-			name, version := product(t, redlocktest.Start(t, 1))
-			if name == "Redis" && olderThan(version, "7.0") {
-				t.Skip("the server is too old to be harmed in this way")
-			}
-			h.masters = redlocktest.Start(t, 3, redlocktest.WithArgs(c.args...))
+			h := harmable(t, c.args...)
 			defer h.running.Wait()
-			client := openConfig(t, redlock.Config{Masters: h.masters.Addrs(),
-				RoundTimeout: time.Minute, StallTime: time.Minute, DialTimeout: time.Minute})
-			for i := range 3 {
-				reaches(t, client, i, "up")
-			}
+			client := h.open(time.Minute)
 			before, meanwhile := client.NewMutex("before", long), client.NewMutex("meanwhile", long)
 			require.NoError(t, before.TryLock(t.Context()))
 			settled(t, client)
@@ -213,4 +227,82 @@ func TestHarmedMinority(t *testing.T) {
 			}, time.Minute, time.Millisecond)
 		})
 	}
+}
+
+// Masters that are killed in the middle of a rewrite have forgotten nothing, of what they were
+// told before it and while it goes on. So they vote at once, and nobody else gets the lock.
+func TestMastersThatRewriteTheirFilesForgetNothing(t *testing.T) {
+	t.Parallel()
+	const long = 10 * time.Minute
+	h := harmable(t, "--appendonly", "yes", "--appendfsync", "always", "--rdb-key-save-delay", "10000000") // microseconds
+	client := h.open(time.Second)
+	before, meanwhile := client.NewMutex("before", long), client.NewMutex("meanwhile", long)
+	require.NoError(t, before.TryLock(t.Context()))
+	settled(t, client)
+	rewriting := func(i int) bool {
+		said, err := h.masters.Do(i, "INFO", "persistence")
+		return err == nil && strings.Contains(said.(string), "aof_rewrite_in_progress:1")
+	}
+	for i := range 3 {
+		_, err := h.masters.Do(i, "EVAL", "for i = 1, 30 do redis.call('SET', 'filler:' .. i, i) end", "0")
+		require.NoError(t, err)
+		_, err = h.masters.Do(i, "BGREWRITEAOF")
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return rewriting(i) }, time.Minute, time.Millisecond)
+	}
+	require.NoError(t, before.Extend(t.Context()))
+	require.NoError(t, meanwhile.TryLock(t.Context()))
+	settled(t, client)
+	for i := range 3 {
+		require.True(t, rewriting(i))
+		h.masters.Kill(i)
+	}
+	for i := range 3 {
+		h.masters.Restart(i)
+	}
+	// The process that rewrites has inherited the connections. They do not break while it lives, and
+	// nobody answers.
+	for _, m := range []*redlock.Mutex{before, meanwhile} {
+		other := client.NewMutex(m.Key(), long)
+		require.Eventually(t, func() bool {
+			err := other.TryLock(t.Context())
+			return errors.Is(err, redlock.ErrHeld) && !errors.Is(err, redlock.ErrNoQuorum)
+		}, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return m.Extend(t.Context()) == nil }, time.Minute, time.Millisecond)
+		require.Positive(t, m.Remaining())
+		require.Eventually(t, func() bool { return m.Unlock(t.Context()) == nil }, time.Minute, time.Millisecond)
+	}
+}
+
+// A file that lacks its end is loaded without it. The master has forgotten a lock, and does not vote.
+func TestMasterWithATruncatedFileDoesNotVote(t *testing.T) {
+	t.Parallel()
+	const long = 10 * time.Minute
+	h := harmable(t, "--appendonly", "yes", "--appendfsync", "everysec")
+	client := h.open(time.Minute)
+	before, m := client.NewMutex("before", long), client.NewMutex("k", long)
+	require.NoError(t, before.TryLock(t.Context()))
+	settled(t, client)
+	require.NoError(t, m.TryLock(t.Context()))
+	settled(t, client)
+	log := h.log()
+	require.Eventually(t, func() bool { // a write waits for an fsync that goes on
+		text, err := os.ReadFile(log)
+		return err == nil && strings.Contains(string(text), m.Token())
+	}, time.Minute, time.Millisecond)
+	h.masters.Kill(victim)
+	reaches(t, client, victim, "down")
+	file, err := os.Stat(log)
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(log, file.Size()-1))
+	h.masters.Restart(victim)
+	reaches(t, client, victim, "quarantined")
+	require.Equal(t, before.Token(), h.ask("GET", "before"))
+	require.Equal(t, "0", h.ask("EXISTS", "k"))
+
+	_, err = h.masters.Do(1, "DEL", "k") // so that two masters of three would give it away
+	require.NoError(t, err)
+	err = client.NewMutex("k", long).TryLock(t.Context())
+	var quarantined *mux.QuarantineError
+	require.ErrorAs(t, err, &quarantined)
 }
