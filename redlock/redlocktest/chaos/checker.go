@@ -18,11 +18,13 @@ type trial struct {
 	Logs      []clientLog
 	Up        []span          // when a majority of the masters was up and reachable
 	Killed    []time.Duration // when a master was, in this order
-	Counters  map[string]int  // the counts at the end, by key
-	Arrivals  []arrival       // at the resource
-	Counts    map[string]int  // of the resource at the end, by key
-	LeastLate int             // so many writes, or more, must have come late to the resource
-	Bound     time.Duration   // within which a lock is to be taken while a majority is up; 0 if none is
+	Masters   int
+	Seen      sightings      // of tokens on the masters
+	Counters  map[string]int // the counts at the end, by key
+	Arrivals  []arrival      // at the resource
+	Counts    map[string]int // of the resource at the end, by key
+	LeastLate int            // so many writes, or more, must have come late to the resource
+	Bound     time.Duration  // within which a lock is to be taken while a majority is up; 0 if none is
 
 	// LongEnough is for how long in all a majority is to be up so that locks of each kind must have
 	// been taken; 0 if they need not.
@@ -82,7 +84,10 @@ type claim struct {
 	until time.Duration // end of the validity
 	least time.Duration // until then nobody else may have it, whatever becomes of the holder
 	fence uint64        // 0 if it has none
+	token string        // empty if nobody knows it
 	left  bool
+	lost  bool          // as an operation has found, while the validity had not ended
+	freed time.Duration // when an Unlock had said that it was held until then; 0 if none has
 }
 
 // A write is an attempt to increment a counter.
@@ -126,6 +131,7 @@ func check(t trial) finding {
 	c.checkOverlaps()
 	c.checkFences()
 	c.checkOrder()
+	c.checkReleases()
 	c.checkCounters()
 	c.checkResource()
 	c.checkProgress()
@@ -205,7 +211,7 @@ func (c *checker) read(l clientLog) {
 			}
 			c.Taken[r.Lock]++
 			c.Kinds[lock.Kind.label(r.Fence != 0)]++
-			h = &claim{client: l.Client, hold: r.Hold, lock: lock, span: span{From: r.T}, began: r.Began, until: r.T, fence: r.Fence}
+			h = &claim{client: l.Client, hold: r.Hold, lock: lock, span: span{From: r.T}, began: r.Began, until: r.T, fence: r.Fence, token: r.Token}
 			if r.Until > r.T { // the round that took it began less than a TTL before its end
 				h.began = min(max(r.Began, r.Until-lock.TTL), r.T)
 				if lock.MinHold > 0 { // likewise; what is allowed for clocks is in the margin
@@ -238,8 +244,17 @@ func (c *checker) read(l clientLog) {
 		case opLeave:
 			h.To, h.left = r.T, true
 		case opExtend, opUnlock, opLost:
-			if r.T < h.until && strings.Contains(r.Outcome, "not held") && !c.mayBeLost(h, r.T) {
-				c.violation("%s %s, hold %d: %s, though it was valid until %s", who, h.lock, h.hold, r.Outcome, c.at(h.until))
+			switch {
+			case r.T < h.until && strings.Contains(r.Outcome, "not held"):
+				h.lost = true
+				if !c.mayBeLost(h, r.T) {
+					c.violation("%s %s, hold %d: %s, though it was valid until %s", who, h.lock, h.hold, r.Outcome, c.at(h.until))
+				}
+			case r.Op == opUnlock && r.Outcome == ok:
+				h.freed = r.T
+				if h.lost && h.lock.Kind != foreign {
+					c.violation("%s %s, hold %d: %s, though it was known to be lost", who, h.lock, h.hold, r.Outcome)
+				}
 			}
 		}
 		h.until = max(h.until, r.Until)
@@ -352,6 +367,25 @@ func (c *checker) checkFences() {
 				c.violation("%s: %s (hold %d) has the fence %d from %s on, and %s (hold %d) had %d from %s on", key,
 					h.client, h.hold, h.fence, c.at(h.From), last.client, last.hold, last.fence, c.at(last.From))
 			}
+		}
+	}
+}
+
+// checkReleases demands that what was unlocked stays so. A quorum has deleted the key, and its token can only be
+// left on the others.
+func (c *checker) checkReleases() {
+	for _, h := range c.claims {
+		if h.token == "" || h.freed == 0 || h.lock.MinHold > 0 {
+			continue
+		}
+		there := 0
+		for _, asked := range c.Seen[h.token] {
+			if asked > h.freed {
+				there++
+			}
+		}
+		if there > (c.Masters-1)/2 {
+			c.violation("%s: %d masters had the token of %s again after it was unlocked at %s", h.lock, there, c.show(h), c.at(h.freed))
 		}
 	}
 }

@@ -422,6 +422,43 @@ func TestLocksAreNotLostBeforeTheirValidityEnds(t *testing.T) {
 	}
 }
 
+func TestWhatWasLostWasNotHeldUntilItWasUnlocked(t *testing.T) {
+	unlocked := record{T: 60 * ms, Op: opUnlock, Hold: 1, Outcome: ok}
+	for outcome, violations := range map[string]int{"not held": 1, "no quorum": 0, "expired": 0} {
+		extended := record{T: 50 * ms, Op: opExtend, Hold: 1, Outcome: outcome}
+		f := check(trial{Locks: []lockable{one("k")}, Killed: []time.Duration{ms}, // so it may be lost
+			Logs: []clientLog{log("a", taken(1, 10*ms, 100*ms, 0), []record{extended, unlocked})}})
+		require.Len(t, f.Violations, violations, outcome)
+	}
+}
+
+func TestWhatWasUnlockedStaysSo(t *testing.T) {
+	unlocked := func(outcome string) clientLog {
+		all := taken(1, 10*ms, 100*ms, 0)
+		all[0].Token = "token"
+		return log("a", all, []record{{T: 50 * ms, Op: opUnlock, Hold: 1, Outcome: outcome}})
+	}
+	for _, test := range []struct {
+		what       string
+		log        clientLog
+		seen       []time.Duration // by master
+		violations int
+	}{
+		{"a minority has it still", unlocked(ok), []time.Duration{60 * ms, 51 * ms, 50 * ms}, 0},
+		{"a majority has it again", unlocked(ok), []time.Duration{60 * ms, 51 * ms, 50*ms + 1}, 1},
+		{"nobody knows what the release has done", unlocked("no quorum"), []time.Duration{60 * ms, 51 * ms, 52 * ms}, 0},
+		{"it was there before", unlocked(ok), []time.Duration{40 * ms, 41 * ms, 42 * ms, 43 * ms, 44 * ms}, 0},
+	} {
+		seen := make(sightings)
+		for i, asked := range test.seen {
+			seen.add(i, "token", asked)
+			seen.add(i, "another", time.Second)
+		}
+		f := check(trial{Locks: []lockable{one("k")}, Logs: []clientLog{test.log}, Masters: 5, Seen: seen})
+		require.Len(t, f.Violations, test.violations, "%s: %v", test.what, f.Violations)
+	}
+}
+
 func TestOutcomesMustHaveNames(t *testing.T) {
 	for _, r := range []record{
 		{Op: opTry, Outcome: `"connection refused"`},

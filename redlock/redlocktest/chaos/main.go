@@ -46,6 +46,8 @@
 //
 //   - no lock is lost before its validity has ended, unless a master was killed that may
 //     have been one of its quorum,
+//   - what was lost is not called held until it was unlocked, and what was unlocked does not come back
+//     on a majority of the masters,
 //   - every error has a name,
 //   - no key outlives its TTL,
 //   - of two locks of a key, the later has the greater fence, if both have one,
@@ -85,9 +87,9 @@
 // # The nemesis
 //
 // The schedule of the faults is made before the run (plan.go). Most of the time a
-// minority of the masters is harmed; now and then a majority is, for a short while. Half of the
+// minority of the masters is harmed; now and then a majority is, for a short while. Some
 // strikes are aimed: a minority is cut off, and when it is back, one of the quorum of the locks that were
-// taken meanwhile is restarted.
+// taken meanwhile is restarted. Now and then the way to all masters is long.
 //
 // Where it is permitted, each master and each client has a network namespace of its own, and the
 // packets between them pass through this process. It can do to those of each client and each

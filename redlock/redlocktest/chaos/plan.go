@@ -56,9 +56,11 @@ var lasting = []fault{freeze, freeze, kill, kill, cut, cutRequests, cutReplies, 
 // minority. No master is the victim of two strikes at once. One that is killed comes
 // back soon, and is harmed until it may vote again; ttl is the longest one.
 //
-// Half of the phases aim at what a lock rests on: a minority is silent, so that locks are on
+// Some phases aim at what a lock rests on: a minority is silent, so that locks are on
 // the others alone, and when it is back, one of the others has just been restarted, and has
-// forgotten them. Whoever counts its vote gives a lock to a second holder.
+// forgotten them. Whoever counts its vote gives a lock to a second holder. In others
+// the way to all masters is long, so that many a round is decided when the validity has ended, or
+// nearly.
 func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Duration) []strike {
 	var all []strike
 	add := func(s strike) {
@@ -79,8 +81,8 @@ func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Du
 		}
 		victims := 1 + rng.IntN(max(minority, 1))
 		longest := 2 * time.Second
-		switch aimed := rng.IntN(2) == 0; {
-		case aimed && masters > 2:
+		switch kind := rng.IntN(8); {
+		case kind < 3 && masters > 2:
 			victims = minority + 1
 			back := at + between(ttl/4, ttl)
 			for _, master := range order[:minority] {
@@ -90,6 +92,11 @@ func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Du
 			}
 			restarted := strike{At: back - between(0, 100*time.Millisecond), For: quarantine(ttl), Fault: kill, Target: order[minority]}
 			strikeMaster(restarted)
+		case kind < 5:
+			victims = masters
+			for _, master := range order {
+				strikeMaster(strike{At: at + between(0, 50*time.Millisecond), For: between(200*time.Millisecond, 1500*time.Millisecond), Fault: delay, Target: master})
+			}
 		default:
 			if rng.IntN(8) == 0 {
 				victims, longest = minority+1+rng.IntN(masters-minority), time.Second

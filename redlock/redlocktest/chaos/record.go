@@ -25,6 +25,7 @@ type record struct {
 	Hold    int           `json:"hold,omitempty"` // which of the client's holds, from 1
 	Until   time.Duration `json:"until,omitempty"`
 	Fence   uint64        `json:"fence,omitempty"` // of the lock that was taken; 0 if it has none
+	Token   string        `json:"token,omitempty"` // likewise, as far as the client knows it
 	Outcome string        `json:"out,omitempty"`
 	Version int           `json:"v,omitempty"`      // of the counter, as it was read
 	Valid   bool          `json:"valid,omitempty"`  // a look after the write found the lock valid

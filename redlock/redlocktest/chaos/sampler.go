@@ -5,16 +5,19 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock/redlocktest"
 )
 
 const sampleEvery = 50 * time.Millisecond
 
 // A sampler looks at the masters' keys now and then: none may live longer than
-// its TTL.
+// its TTL. It also notes whose they are.
 type sampler struct {
 	cancel  func()
 	running sync.WaitGroup
@@ -22,17 +25,29 @@ type sampler struct {
 	mu         sync.Mutex
 	samples    int
 	violations []string
+	seen       sightings
+}
+
+// sightings say when a token was last asked for on each master, and found. It was there then, or later.
+type sightings map[string]map[int]time.Duration
+
+func (s sightings) add(master int, token string, asked time.Duration) {
+	if s[token] == nil {
+		s[token] = make(map[int]time.Duration)
+	}
+	s[token][master] = asked
 }
 
 func startSampler(masters *redlocktest.Masters, n *nemesis, locks []lockable) *sampler {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &sampler{cancel: cancel}
+	s := &sampler{cancel: cancel, seen: make(sightings)}
 	most := make(map[string]time.Duration) // by key
 	for _, l := range locks {
 		for _, key := range l.on() {
 			most[key] = max(most[key], l.life())
 		}
 	}
+	tokens := append([]string{"MGET"}, slices.Sorted(maps.Keys(most))...) // a key of readers has none
 	for i := range masters.N() {
 		s.running.Go(func() {
 			for sleep(ctx, sampleEvery) {
@@ -44,6 +59,10 @@ func startSampler(masters *redlocktest.Masters, n *nemesis, locks []lockable) *s
 					if left, err := masters.Do(i, "PTTL", key); err == nil {
 						s.sample(i, key, ttl, left.(int64))
 					}
+				}
+				asked := conn.Now()
+				if all, err := masters.Do(i, tokens...); err == nil && !n.isHarmed(i) {
+					s.see(i, asked, all.([]any))
 				}
 			}
 		})
@@ -58,6 +77,16 @@ func (s *sampler) sample(master int, key string, ttl time.Duration, left int64) 
 	s.samples++
 	if left == -1 || left > ttl.Milliseconds() {
 		s.violations = append(s.violations, fmt.Sprintf("%s lives for %d ms on master %d, with a TTL of %v", key, left, master, ttl))
+	}
+}
+
+func (s *sampler) see(master int, asked time.Duration, values []any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range values {
+		if token, is := v.(string); is {
+			s.seen.add(master, token, asked)
+		}
 	}
 }
 

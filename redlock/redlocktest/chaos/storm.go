@@ -22,7 +22,7 @@ const (
 
 	// clockSpread is how far the clients' wall clocks are apart. A client whose clock is behind
 	// counts on from the masters' numbers, which differ where a master has missed some.
-	clockSpread = 200 * time.Millisecond
+	clockSpread = 800 * time.Millisecond
 
 	// leastLate is how many late writes the fence must have refused, or, if it is ignored, how
 	// many increments must be lost. If there are not so many yet when the faults are over, the
@@ -127,6 +127,7 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 	if err != nil {
 		return 0, err
 	}
+	t.Masters, t.Seen = masterCount, s.seen
 	f, err := a.judge(t)
 	if err != nil {
 		return 0, err

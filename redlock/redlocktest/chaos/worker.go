@@ -91,9 +91,9 @@ func (w *worker) turn() {
 		return
 	}
 	switch {
-	case w.percent(3) && l.Kind != foreign:
+	case w.percent(6) && l.Kind != foreign:
 		h.keep(w.long(l))
-	case w.percent(6):
+	case w.percent(10):
 		for range 1 + w.rng.IntN(3) {
 			h.work(w.long(l) / 2)
 			if w.percent(25) { // it may be over
@@ -148,8 +148,11 @@ func (w *worker) acquire(ctx context.Context, l lockable, fenced bool, how op) *
 		return nil
 	}
 	h := &hold{lock: l, mutex: m, until: now + m.Remaining(), fenced: fenced}
-	if fenced {
-		h.fence = m.(*redlock.Mutex).Fence()
+	if own, is := m.(*redlock.Mutex); is {
+		h.token = own.Token()
+		if fenced {
+			h.fence = own.Fence()
+		}
 	}
 	return w.begin(h, began, now, how)
 }
@@ -161,7 +164,7 @@ func (w *worker) do(ctx context.Context, l lockable, fenced bool) {
 		now := conn.Now()
 		began = true
 		h := w.begin(&hold{lock: l, alive: held, until: now, fenced: fenced, fence: redlock.FenceFrom(held)}, asked, now, opDo)
-		if w.percent(10) {
+		if w.percent(30) {
 			h.work(w.long(l))
 		} else {
 			h.work(w.short(l))
@@ -186,6 +189,7 @@ type hold struct {
 	until  time.Duration   // as it was last recorded
 	fenced bool
 	fence  uint64 // 0 if it is not fenced
+	token  string // empty within Do, and of another library's lock
 }
 
 // begin begins a hold of a lock that was asked for at began, and taken before now.
@@ -194,7 +198,7 @@ func (w *worker) begin(h *hold, began, now time.Duration, how op) *hold {
 		panic(fmt.Sprintf("fence %d of a lock that is fenced: %t", h.fence, h.fenced))
 	}
 	h.worker, h.id = w, int(w.holds.Add(1))
-	w.add(record{T: now, Began: began, Op: how, Lock: h.lock.String(), Hold: h.id, Until: h.until, Fence: h.fence, Outcome: ok})
+	w.add(record{T: now, Began: began, Op: how, Lock: h.lock.String(), Hold: h.id, Until: h.until, Fence: h.fence, Token: h.token, Outcome: ok})
 	return h
 }
 
@@ -272,11 +276,16 @@ func (h *hold) increment() {
 	h.add(wrote)
 }
 
-// keep uses the lock while KeepAlive renews it.
+// keep uses the lock while KeepAlive renews it. It looks at the context, and at the Mutex perhaps.
 func (h *hold) keep(long time.Duration) {
+	m := h.mutex
 	var stop func()
-	h.alive, stop = h.mutex.(*redlock.Mutex).KeepAlive(context.Background())
+	h.alive, stop = m.(*redlock.Mutex).KeepAlive(context.Background())
+	if h.percent(50) {
+		h.mutex = nil
+	}
 	h.work(long)
+	h.mutex = m
 	if h.alive.Err() != nil {
 		h.add(record{T: conn.Now(), Op: opLost, Hold: h.id, Outcome: name(h.alive, context.Cause(h.alive))})
 	}
