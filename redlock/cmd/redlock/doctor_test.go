@@ -197,7 +197,8 @@ func TestDoctorFindsMastersThatMayHaveForgottenLocks(t *testing.T) {
 	t.Parallel()
 	forgetful := redlocktest.Start(t, 1)
 	late := redlocktest.Start(t, 1, redlocktest.WithArgs("--appendonly", "yes"))
-	args := []string{"-m", forgetful.Addr(0) + "," + late.Addr(0), "--ttl"}
+	rewriting := redlocktest.Start(t, 1, redlocktest.WithArgs("--appendonly", "yes", "--appendfsync", "always", "--no-appendfsync-on-rewrite", "yes"))
+	args := []string{"-m", forgetful.Addr(0) + "," + late.Addr(0) + "," + rewriting.Addr(0), "--ttl"}
 	exit, d := examined(t, nil, append(args, "24h")...)
 	require.Equal(t, exitNo, exit)
 	requireFinding(t, d, wrong, "forgets all locks in a restart, and had one", forgetful.Addr(0))
@@ -210,6 +211,7 @@ func TestDoctorFindsMastersThatMayHaveForgottenLocks(t *testing.T) {
 	}, patient, 10*time.Millisecond)
 	requireFinding(t, d, risky, "forgets all locks in a restart", forgetful.Addr(0))
 	requireFinding(t, d, risky, "can forget the latest locks in a restart", late.Addr(0))
+	requireFinding(t, d, risky, "can forget locks that were taken while it rewrites", rewriting.Addr(0))
 }
 
 func TestDoctorFindsServersThatWereGivenTwice(t *testing.T) {

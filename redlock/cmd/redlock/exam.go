@@ -80,7 +80,7 @@ func (e *exam) readConfiguration(ctx context.Context, p *probe) error {
 	// One parameter at a time: older ones take no more.
 	replies, err := p.do(ctx, []string{"INFO"}, []string{"CONFIG", "GET", "appendonly"}, []string{"CONFIG", "GET", "appendfsync"},
 		[]string{"CONFIG", "GET", "maxmemory"}, []string{"CONFIG", "GET", "maxmemory-policy"},
-		[]string{"CONFIG", "GET", "min-replicas-to-write"})
+		[]string{"CONFIG", "GET", "min-replicas-to-write"}, []string{"CONFIG", "GET", "no-appendfsync-on-rewrite"})
 	if err != nil {
 		return err
 	}

@@ -165,11 +165,14 @@ func (e *exam) findEviction(add adder) {
 }
 
 func (e *exam) findForgetting(add adder, ttl time.Duration) {
-	const remedy = "CONFIG SET appendonly yes and appendfsync always; or else give every client a Config.RestartGuard (redlock run: --restart-guard) of the longest TTL"
+	const remedy = "CONFIG SET appendonly yes, appendfsync always and no-appendfsync-on-rewrite no; or else give every client a Config.RestartGuard (redlock run: --restart-guard) of the longest TTL"
 	loses := "forgets all locks"
 	switch e.aof() {
 	case "always":
-		return
+		if e.config["no-appendfsync-on-rewrite"] != "yes" {
+			return
+		}
+		loses = "can forget locks that were taken while it rewrites its append-only file (no-appendfsync-on-rewrite)"
 	case "everysec", "no":
 		loses = "can forget the latest locks"
 	}
