@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -89,6 +90,20 @@ func TestAStrikeHitsItsPairsAndItsDirection(t *testing.T) {
 	}
 }
 
+func TestConnectionsAreRefused(t *testing.T) {
+	t.Parallel()
+	spaces := spacious(t)
+	lift := spaces.impose(strike{Fault: refuse})
+	for _, client := range spaces.clients {
+		require.ErrorIs(t, client.Do(func() error {
+			_, err := (&net.Dialer{Timeout: patience}).Dial("tcp", spaces.control.Addr(0))
+			return err
+		}), syscall.ECONNREFUSED)
+	}
+	lift()
+	spaces.dial(t, 0)
+}
+
 func TestStrikesOnPacketsAreOverWhenTheyEnd(t *testing.T) {
 	t.Parallel()
 	spaces := spacious(t)
@@ -123,5 +138,5 @@ func TestTheEndOfConnectionsLeavesNone(t *testing.T) {
 	hear(t, c, "1")
 	spaces.end(0)
 	_, err := c.Read(make([]byte, 1))
-	require.Error(t, err)
+	require.ErrorIs(t, err, io.EOF)
 }
