@@ -16,6 +16,7 @@ const aloneEnv = "REDBURST_NETWORK_ALONE"
 // TestMain runs the tests in a process that has a namespace of its own, so that it can be a node,
 // and what the tests use within this process is in that one.
 func TestMain(m *testing.M) {
+	runAsAnother()
 	if os.Getenv(aloneEnv) == "" {
 		program, err := os.Executable()
 		if err != nil {

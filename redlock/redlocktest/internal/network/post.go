@@ -8,20 +8,18 @@ import (
 	"time"
 )
 
-// A post keeps packets until they are due. Those that are due at one moment keep their order.
+// A post keeps packets until they are due.
 type post struct {
 	added chan struct{} // has one element if there is something new
 	ended chan struct{}
 
 	mu    sync.Mutex
 	queue parcels
-	count uint64
 }
 
 // A parcel is a packet that arrives later.
 type parcel struct {
-	due   time.Time
-	count uint64 // of those added before
+	due   time.Time // no two are due in the same nanosecond
 	to    *Node
 	bytes []byte
 }
@@ -35,8 +33,7 @@ func (p *post) close() { close(p.ended) }
 func (p *post) add(later time.Duration, to *Node, bytes []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.count++
-	heap.Push(&p.queue, parcel{time.Now().Add(later), p.count, to, bytes})
+	heap.Push(&p.queue, parcel{time.Now().Add(later), to, bytes})
 	select {
 	case p.added <- struct{}{}:
 	default:
@@ -75,16 +72,10 @@ func (p *post) deliver() time.Duration {
 // parcels is a heap.
 type parcels []parcel
 
-func (q parcels) Len() int      { return len(q) }
-func (q parcels) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *parcels) Push(x any)   { *q = append(*q, x.(parcel)) }
-
-func (q parcels) Less(i, j int) bool {
-	if q[i].due.Equal(q[j].due) {
-		return q[i].count < q[j].count
-	}
-	return q[i].due.Before(q[j].due)
-}
+func (q parcels) Len() int           { return len(q) }
+func (q parcels) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
+func (q parcels) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q *parcels) Push(x any)        { *q = append(*q, x.(parcel)) }
 
 func (q *parcels) Pop() any {
 	old := *q
