@@ -7,7 +7,7 @@ VULNDB    ?= https://vuln.go.dev
 CONTRIB   := $(patsubst %/go.mod,%,$(shell find redlock/contrib -name go.mod | sort))
 PLATFORMS := linux/amd64 linux/arm64 linux/386 darwin/arm64 windows/amd64 freebsd/amd64
 
-.PHONY: help demo tools test contrib contrib-tools portable cover fuzz chaos servers mutants bench bench-quick bench-compare lint vuln build need-redis need-cc
+.PHONY: help demo tools test contrib contrib-tools portable cover fuzz chaos servers mutants scale bench bench-quick bench-compare lint vuln build need-redis need-cc
 .NOTPARALLEL:
 .SUFFIXES:
 
@@ -101,6 +101,10 @@ servers: ## run the tests that talk to masters against every Redis and Valkey to
 # minute of chaos notice what breaks safety, in place of the tests, and demands half of that.
 mutants: need-redis ## plant each fault of a list, and see that tests notice it
 	@$(GO) run ./redlock/redlocktest/mutants $(if $(ONLY),-only '$(ONLY)') $(if $(JOBS),-j $(JOBS)) $(if $(V),-v) $(if $(CHAOS),-chaos)
+
+# The normal tests do the same with a twentieth of everything. It needs 8000 descriptors (ulimit -n).
+scale: need-redis ## a thousand clients, 100,000 locks, 10,000 waiters, a million Mutexes: nothing is left (6 minutes)
+	REDLOCK_SCALE=full CI=true $(GO) test -run Scale -count 1 -v -timeout 30m ./redlock
 
 # BENCHFLAGS='-cpuset masters=2-7,clients=0-1' pins both apart, if there are so many CPUs. -cases and -libs choose.
 bench: need-redis ## compare with the peers (a quarter of an hour), into bench/report
