@@ -69,7 +69,18 @@ func TestAStrikeHitsItsPairsAndItsDirection(t *testing.T) {
 	} {
 		name := strings.ReplaceAll(string(s.Fault.by(s.Way)), " ", "-")
 		struck, other := spaces.dial(t, 0), spaces.dial(t, 1)
+		listening := spaces.dial(t, 0)
+		_, err := io.WriteString(listening, "SUBSCRIBE "+name+"\r\n")
+		require.NoError(t, err)
+		_, err = listening.Read(make([]byte, 100))
+		require.NoError(t, err)
 		lift := spaces.impose(s)
+		if s.Way == requests || s.Fault == cutRequests {
+			_, err = spaces.control.Do(0, "PUBLISH", name, "word")
+			require.NoError(t, err)
+			_, err = listening.Read(make([]byte, 100))
+			require.NoError(t, err, "what the master sends arrives")
+		}
 		increment(t, struck, name)
 		if s.Pairs != nil {
 			increment(t, other, "other-"+name)
@@ -82,7 +93,7 @@ func TestAStrikeHitsItsPairsAndItsDirection(t *testing.T) {
 			require.Nil(t, spaces.value(t, name), name)
 		}
 		require.NoError(t, struck.SetReadDeadline(time.Now().Add(10*ms)))
-		_, err := struck.Read(make([]byte, 1))
+		_, err = struck.Read(make([]byte, 1))
 		require.Error(t, err, name)
 		require.NoError(t, struck.SetReadDeadline(time.Now().Add(patience)))
 		lift()
