@@ -20,7 +20,8 @@ type call struct {
 	waited  time.Duration // ... and for how long its Lock has waited
 	held    time.Duration // ... and for how long it was held, for a release; 0 if that is not known
 	slot    int           // ... that an acquire is to take, of a slotted kind
-	sure    bool          // ... whose number of slots was checked lately
+	sure    bool          // ... whose number of slots was agreed to lately
+	epoch   uint64        // ... of the agreements
 	votes   []Vote        // for the Observer
 	gates   []gate        // of an acquire in turn
 	order   []int         // ... in which the masters are asked

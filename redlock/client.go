@@ -77,7 +77,10 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	}
 	c := prepare(cfg)
 	hooked := cfg.forMux()
-	hooked.Quarantine = c.guard.quarantine
+	hooked.Quarantine = func(master int, before, now conn.Server) (time.Duration, string, bool) {
+		c.agreed.end()
+		return c.guard.quarantine(master, before, now)
+	}
 	hooked.OnSwitch = c.rechecker.switched
 	hooked.OnPush = func(master int, v resp.Value) {
 		c.watches.push(master, v)
@@ -105,6 +108,7 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 func prepare(cfg Config) *Client {
 	c := &Client{cfg: cfg}
 	c.calls.New = newCall
+	c.agreed.init()
 	c.releases.core = &c.core
 	c.closed = make(chan struct{})
 	switch c.owner = cfg.Owner; c.owner {

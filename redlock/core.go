@@ -66,6 +66,24 @@ func (c *core) takeRoster() *roster {
 
 func (c *core) putRoster(r *roster) { c.rosters.Put(r) }
 
+// reached reports whether the call, an attempt, was sent to every master that is connected. One in
+// quarantine was not asked, and can vote soon.
+func (c *core) reached(k *call) bool {
+	r := c.takeRoster()
+	defer c.putRoster(r)
+	for i := range r.states {
+		switch r.states[i].Phase {
+		case mux.Quarantined:
+			return false
+		case mux.Up:
+			if !k.op.Asked.Has(i) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // undo sends a release of the lock that has the token to all masters, and waits for no answer. It has
 // the lock stay for the rest, if that is above 0.
 func (c *core) undo(s *spec, token []byte, rest time.Duration) {

@@ -135,6 +135,7 @@ const (
 const (
 	byThisMutex = "held by this Mutex already"       // the Mutex itself is in the attempt's way
 	replaced    = "a master was replaced by another" // what failed lacks a vote that cannot be believed
+	unsure      = "whether all agree on the number of permits is to be asked again"
 )
 
 // unasked is the failure of an operation that asked no master.

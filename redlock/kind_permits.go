@@ -21,8 +21,8 @@ import (
 // All must agree on k. A slot's key says it, so those who do not agree never meet at a slot. They
 // meet at the mark: a key beside the slots that holds k. A client's first attempt with a TTL, and one every
 // [agreedFor], sets its slot by a script that compares the mark with k, sets it, and fails where it
-// is another. Those in between are plain SETs. The mark is there for as long as any lock that was
-// taken meanwhile, and extends renew it. Two quorums share a master, so of two that differ the
+// is another. Those in between are plain SETs ([agreements]). The mark is there for as long as any lock
+// that was taken meanwhile, and extends renew it. Two quorums share a master, so of two that differ the
 // second is refused.
 type permits struct {
 	k      int
@@ -79,26 +79,57 @@ func cutSlotKey(key []byte) (prefix []byte, slot, of int) {
 	return key[:i+1], slot, of
 }
 
-// agreements are the slotted locks whose number of slots a quorum has agreed to lately. They are a
-// table of fixed size: a lock whose entry was taken by another is only asked about once more.
-type agreements [4096]atomic.Uint64
+// agreements are the slotted locks whose number of slots was agreed to lately. An attempt that relies on one
+// is a plain SET, and does not look at the mark. Each of its voters has the mark nevertheless, or one that was
+// there says so:
+//
+//   - The attempt that has agreed was sent to every master that was connected, and what follows it
+//     on a connection comes after it.
+//   - Where the script has failed, the number was another perhaps. Its answer comes before the SET's, also if
+//     nobody waits for it any more. It ends all agreements.
+//   - A master that is connected again may have forgotten the mark, or was not asked. That ends
+//     all agreements, too.
+//
+// An attempt that has relied on an agreement which has ended meanwhile has failed.
+//
+// They are a table of fixed size: a lock whose entry was taken by another is only asked about once more.
+type agreements struct {
+	table [4096]atomic.Uint64
+	epoch atomic.Uint64 // of those that have not ended
+	judge mux.Judge     // of an attempt that looks at the mark
+}
 
 var agreedSeed = maphash.MakeSeed()
 
-// entry returns the place of a lock, and what is there if it was agreed to in the minute of now. Its
-// life is a part of it, as the mark lasts for as long as that asks for.
-func (a *agreements) entry(s *spec, now time.Duration) (at *atomic.Uint64, want uint64) {
+func (a *agreements) init() {
+	a.judge = func(v resp.Value) mux.Verdict {
+		if _, ok := v.Int(); !ok {
+			a.end()
+		}
+		return judgeOne(v)
+	}
+}
+
+// end ends all agreements. It may be called with the Mux locked.
+func (a *agreements) end() { a.epoch.Add(1) }
+
+// entry returns the place of a lock, and what is there if it was agreed to in that epoch and in the minute of
+// now. Its life is a part of it, as the mark lasts for as long as that asks for.
+func (a *agreements) entry(s *spec, epoch uint64, now time.Duration) (at *atomic.Uint64, want uint64) {
 	h := maphash.String(agreedSeed, s.key) + uint64(s.slots())<<48 + uint64(s.life())*0x9e3779b97f4a7c15
-	return &a[h%uint64(len(a))], h + uint64(now/agreedFor) + 1
+	return &a.table[h%uint64(len(a.table))], h + uint64(now/agreedFor) + epoch*0xbf58476d1ce4e5b9 + 1
 }
 
-func (a *agreements) lately(s *spec, now time.Duration) bool {
-	at, want := a.entry(s, now)
-	return at.Load() == want
+// lately reports whether a lock was agreed to, and in which epoch an attempt begins.
+func (a *agreements) lately(s *spec, now time.Duration) (sure bool, epoch uint64) {
+	epoch = a.epoch.Load()
+	at, want := a.entry(s, epoch, now)
+	return at.Load() == want, epoch
 }
 
-func (a *agreements) note(s *spec, now time.Duration) {
-	at, want := a.entry(s, now)
+// note takes note of an attempt that a quorum has agreed to. It began in that epoch.
+func (a *agreements) note(s *spec, epoch uint64, now time.Duration) {
+	at, want := a.entry(s, epoch, now)
 	at.Store(want)
 }
 

@@ -316,9 +316,13 @@ func (m *Mutex) take(ctx context.Context, waited time.Duration, inTurn bool, lik
 	}
 	k.waited = waited
 	if m.slotted != nil {
-		k.slot, k.sure = m.slot(), c.agreed.lately(&m.spec, c.now())
+		k.slot = m.slot()
+		k.sure, k.epoch = c.agreed.lately(&m.spec, c.now())
 	}
 	k.acquire(&m.spec, m.namedOwner(), hint)
+	if m.slotted != nil && !k.sure {
+		k.op.Judge = c.agreed.judge
+	}
 	if len(k.op.Fallback) > 0 {
 		k.term = m.begin()
 		k.op.Lease, k.op.Term = &m.trying, k.term
@@ -332,8 +336,12 @@ func (m *Mutex) take(ctx context.Context, waited time.Duration, inTurn bool, lik
 	switches := c.rechecker.switches.Load()
 	left, e, err := m.attempt(ctx, k, inTurn, likely)
 	taken = e == nil
-	if taken && c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold) {
+	ended := taken && k.sure && c.agreed.epoch.Load() != k.epoch
+	if ended || taken && c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold) {
 		e = m.stale(opLock, k, err)
+		if ended {
+			e.note = unsure
+		}
 		c.renewer.giveBack(&m.hold, k.token, 0, unasked(opLock, m.key, ErrNotHeld, ""))
 	}
 	c.stats.attempt(e, k.op.Decided-k.op.Started)
@@ -391,8 +399,8 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 				c.undo(&m.spec, before, m.minHold)
 			}
 			c.rechecker.add(&m.hold)
-			if m.slotted != nil && !k.sure {
-				c.agreed.note(&m.spec, k.op.Started)
+			if m.slotted != nil && !k.sure && c.reached(k) {
+				c.agreed.note(&m.spec, k.epoch, k.op.Started)
 			}
 			clean = true
 			return until - now, nil, err

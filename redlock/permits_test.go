@@ -240,13 +240,21 @@ func TestTheMarkOutlivesWhatReliesOnIt(t *testing.T) {
 		require.NoError(t, err)
 		return time.Duration(v.(int64)) * time.Millisecond
 	}
+	agreed := func(m *Mutex, when ...time.Duration) bool {
+		return slices.ContainsFunc(when, func(at time.Duration) bool {
+			sure, _ := c.agreed.lately(&m.spec, at)
+			return sure
+		})
+	}
+	require.NoError(t, m.TryLock(t.Context())) // the master learns the script
+	require.NoError(t, m.Unlock(t.Context()))
 	before := c.now()
 	require.NoError(t, m.TryLock(t.Context()))
 	require.Greater(t, life(), agreedFor+30*time.Second)
-	require.True(t, c.agreed.lately(&m.spec, before) || c.agreed.lately(&m.spec, c.now()))
-	require.False(t, c.agreed.lately(&m.spec, c.now()+agreedFor))
-	require.False(t, c.agreed.lately(&c.NewMutex("k", 30*time.Second, WithPermits(3)).spec, c.now()), "for another k")
-	require.False(t, c.agreed.lately(&c.NewMutex("k", 31*time.Second, WithPermits(2)).spec, c.now()), "for another TTL")
+	require.True(t, agreed(m, before, c.now()))
+	require.False(t, agreed(m, c.now()+agreedFor))
+	require.False(t, agreed(c.NewMutex("k", 30*time.Second, WithPermits(3)), c.now()), "for another k")
+	require.False(t, agreed(c.NewMutex("k", 31*time.Second, WithPermits(2)), c.now()), "for another TTL")
 	require.NoError(t, m.Unlock(t.Context()))
 	require.NoError(t, m.TryLock(t.Context()))
 	command(t, masters, 0, "PEXPIRE", "{k}:permits", "1000")
@@ -259,7 +267,136 @@ func TestTheMarkOutlivesWhatReliesOnIt(t *testing.T) {
 	late := c.NewMutex("k", time.Hour, WithPermits(2))
 	before = clock()
 	require.NoError(t, late.TryLock(t.Context()))
-	require.True(t, c.agreed.lately(&late.spec, before) || c.agreed.lately(&late.spec, clock()))
+	require.True(t, agreed(late, before, clock()))
+}
+
+// A quorum of the masters is restarted, one after the other, and each is in quarantine for as long as
+// that takes. So no lock is forgotten, but the number of permits is. Whoever has agreed to another
+// before must not rely on that.
+func TestWhoHasAgreedOnAnotherNumberIsRefusedAfterRestarts(t *testing.T) {
+	t.Parallel()
+	const ttl = 300 * time.Millisecond
+	masters := redlocktest.Start(t, 5)
+	first := opened(t, masters.Addrs(), nil)
+	two := first.NewMutex("k", ttl, WithPermits(2))
+	for range 2 { // the second time it relies on the first, perhaps
+		require.NoError(t, two.TryLock(t.Context()))
+		require.NoError(t, two.Unlock(t.Context()))
+	}
+	for i := range 3 {
+		masters.Kill(i)
+		masters.Restart(i)
+		require.Eventually(t, func() bool { return votes(first, i) }, 20*time.Second, 10*time.Millisecond, "it votes again")
+	}
+	second := opened(t, masters.Addrs(), nil)
+	three := second.NewMutex("k", time.Minute, WithPermits(3))
+	require.Eventually(t, func() bool { return three.TryLock(t.Context()) == nil }, 20*time.Second, 10*time.Millisecond)
+	err := two.TryLock(t.Context())
+	require.ErrorIs(t, err, ErrNoQuorum, "another number is agreed upon, and its lock is held")
+	require.ErrorContains(t, err, "PERMITS")
+}
+
+// votes reports whether a master is up, and in no quarantine.
+func votes(c *Client, i int) bool {
+	s := c.Stats().Masters[i]
+	return s.Phase == mux.Up.String()
+}
+
+// A master that has not answered in time when the others agreed says later that it knows another number. Its
+// vote for what follows comes after that.
+func TestALateRefusalEndsTheAgreement(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	m := c.NewMutex("k", time.Minute, WithPermits(2))
+	require.NoError(t, m.TryLock(t.Context())) // all know the scripts
+	require.NoError(t, m.Unlock(t.Context()))
+	c.agreed.end()
+	require.Eventually(t, func() bool { return owed(c) == 0 }, 20*time.Second, time.Millisecond)
+	command(t, masters, 2, "SET", "{k}:permits", "3")
+	masters.Pause(2)
+	require.NoError(t, m.TryLock(t.Context()))
+	sure, _ := c.agreed.lately(&m.spec, c.now())
+	require.True(t, sure, "two of three agree")
+	require.NoError(t, m.Unlock(t.Context()))
+	masters.Resume(2)
+	require.Eventually(t, func() bool {
+		sure, _ := c.agreed.lately(&m.spec, c.now())
+		return !sure
+	}, 20*time.Second, time.Millisecond)
+}
+
+func owed(c *Client) (n int) {
+	for _, s := range c.Stats().Masters {
+		n += s.Owed
+	}
+	return n
+}
+
+// An attempt that relies on an agreement which ends meanwhile has failed, and leaves nothing.
+func TestAnAgreementThatEndsMeanwhileDoesNotCount(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	m := c.NewMutex("k", time.Minute, WithPermits(2))
+	for range 2 {
+		require.NoError(t, m.TryLock(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+	sure, _ := c.agreed.lately(&m.spec, c.now())
+	require.True(t, sure)
+	real := c.rounds
+	c.rounds = &doneRounds{real, c.agreed.end}
+	err := m.TryLock(t.Context())
+	require.ErrorIs(t, err, ErrNoQuorum)
+	require.ErrorContains(t, err, unsure)
+	require.Zero(t, m.Remaining())
+	c.rounds = real
+	for i := range 3 {
+		require.Eventually(t, func() bool { return permitKeys(t, masters, i, "k", 2) == 0 }, 20*time.Second, time.Millisecond)
+	}
+	require.NoError(t, m.TryLock(t.Context()), "by a look at the mark")
+}
+
+// doneRounds have a test do something before an operation returns.
+type doneRounds struct {
+	rounds
+	done func()
+}
+
+func (r *doneRounds) Do(ctx context.Context, op *mux.Op) error {
+	defer r.done()
+	return r.rounds.Do(ctx, op)
+}
+
+// A master that was connected and not asked does not have the mark, or has another. So it is with one in
+// quarantine, which votes later.
+func TestWhatNotAllWereAskedIsNotAgreedUpon(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		k := c.takeCall()
+		defer c.putCall(k)
+		reached := func(asked mux.Set, last mux.Phase) bool {
+			c.rounds = &phasedRounds{r, last}
+			k.op.Asked = asked
+			return c.reached(k)
+		}
+		require.True(t, reached(0b111, mux.Up))
+		require.False(t, reached(0b011, mux.Up))
+		require.True(t, reached(0b011, mux.Down))
+		require.False(t, reached(0b011, mux.Quarantined))
+	})
+}
+
+// phasedRounds say that the last master is in a phase.
+type phasedRounds struct {
+	*fakeRounds
+	last mux.Phase
+}
+
+func (r *phasedRounds) AppendMasters(dst []mux.State) []mux.State {
+	dst = r.fakeRounds.AppendMasters(dst)
+	dst[len(dst)-1].Phase = r.last
+	return dst
 }
 
 // The mark lasts for as long as the longest of the locks, whoever else takes, extends, or hands one over.

@@ -21,7 +21,7 @@ func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (cle
 	quorum := majority(n)
 	timeout := k.op.Timeout
 	k.gates = k.gates[:0]
-	var asked mux.Set
+	var asked, reached mux.Set
 	var started time.Duration
 	failed := 0
 	clean = true
@@ -38,6 +38,7 @@ func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (cle
 			started = k.op.Started
 		}
 		asked = asked.With(g)
+		reached |= k.op.Asked
 		vote := k.op.Votes[g]
 		k.gates = append(k.gates, gate{g, vote})
 		k.asked = len(k.gates)
@@ -48,6 +49,7 @@ func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (cle
 			}
 			k.op.Only, k.op.Quorum, k.op.Timeout = (1<<n-1)&^asked, quorum-1, timeout
 			err = c.rounds.Do(ctx, &k.op)
+			reached |= k.op.Asked
 			k.asked = n
 			break
 		}
@@ -59,7 +61,7 @@ func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (cle
 		}
 	}
 	// The round is all that was asked, from the first moment on.
-	k.op.Started = started
+	k.op.Started, k.op.Asked = started, reached
 	for i, g := range k.gates {
 		cut := i == len(k.gates)-1 && err != nil && err != mux.ErrTimeout
 		if g.vote.Verdict == VerdictPending && !cut { // it had its time
