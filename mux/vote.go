@@ -54,9 +54,9 @@ type Vote struct {
 
 // A Judge says what a reply means. It is called under the Mux's lock, so it must neither
 // block nor call the Mux. It is called for stragglers too, after the operation's caller
-// has returned, so it must be a pure function of the reply. Error replies are judged like
-// any other; the usual verdict on them is VerdictFailed, which makes the vote's Err a
-// *[ReplyError]. The verdicts VerdictFailed and VerdictPending on other replies make it
+// has returned, so it must look at the reply alone, and touch nothing of the
+// operation's. Error replies are judged like any other; the usual verdict on them is
+// VerdictFailed, which makes the vote's Err a *[ReplyError]. The verdicts VerdictFailed and VerdictPending on other replies make it
 // [ErrUnexpected]; so does VerdictAgain where the Fallback was sent before, or is empty. A
 // panic of the Judge is the vote's Err. The reply borrows the connection's buffer and is
 // valid during the call.
