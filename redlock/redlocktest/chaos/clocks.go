@@ -163,7 +163,8 @@ func takeTurns(ctx context.Context, opts []redlocktest.Option, shares []float64,
 //	set forward                x x    B is refused
 //	set forward              x        B is given the lock, and a greater fence
 func jump(ctx context.Context, out io.Writer, opts []redlocktest.Option) (as bool, err error) {
-	a, err := newArena([]lockable{violated(plain, "jumped")}, clientConfig{Holder: true, Fenced: true}, false, nil, opts...)
+	locks := []lockable{violated(plain, "jumped"), violated(plain, "jumped")} // A's, and B's
+	a, err := newArena(locks, clientConfig{Holder: true, Fenced: true}, false, nil, opts...)
 	if err != nil {
 		return false, err
 	}
@@ -175,7 +176,7 @@ func jump(ctx context.Context, out io.Writer, opts []redlocktest.Option) (as boo
 		return false, err
 	}
 	a.fleet.config.Skew = -time.Hour
-	if err := a.startHolder(0); err != nil {
+	if err := a.startHolder(1); err != nil {
 		return false, err
 	}
 	// refusals is how often B is refused after the clocks were set, if it is not given the lock.

@@ -39,6 +39,10 @@ type lockable struct {
 	TTL     time.Duration
 	Permits int           // how many can hold it, of the kind permits
 	MinHold time.Duration // for so long nobody else can have it, from when it was taken
+
+	// What its holders do, mostly. They leave it to its TTL, so that somebody has it at any moment while the
+	// masters are struck. Or they extend it again and again, sometimes too late.
+	Left, Extended bool
 }
 
 // String is its name in the records. That of a plain lock is its key. Readers of one key may have

@@ -18,7 +18,7 @@
 //
 // # Who fights for what
 //
-// Five keys, a to e, are fought for by locks of all kinds: plain ones, ones on
+// Some keys are fought for by locks of all kinds: plain ones, ones on
 // several keys, readers, and those of another library. That is written out here
 // (foreign.go): it sends what redsync sends, with a guard against masters that were
 // restarted, which redsync leaves to whoever uses it. Permits have keys of their

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	workerCount = 8 // in each client
+	workerCount = 16 // in each client
 
 	// progressBound is within how long each key is to be taken while a majority
 	// of the masters is up. It is ten times what is usual, for busy machines.
@@ -30,7 +30,7 @@ const (
 	leastLate = 3
 )
 
-// stormLocks are what the clients fight for. All but the permits, and the one with a least hold, are on the same five keys.
+// stormLocks are what the clients fight for. Those that are used in the same way are on the same keys.
 var stormLocks = []lockable{
 	{Kind: plain, Keys: []string{"a"}, TTL: 400 * time.Millisecond},
 	{Kind: plain, Keys: []string{"b"}, TTL: 800 * time.Millisecond},
@@ -51,6 +51,15 @@ var stormLocks = []lockable{
 	{Kind: several, Keys: []string{"e", "d"}, TTL: 150 * time.Millisecond},
 	{Kind: shared, Keys: []string{"e"}, TTL: 150 * time.Millisecond},
 	{Kind: permits, Keys: []string{"four"}, TTL: 150 * time.Millisecond, Permits: 4},
+	// These are held all the time, by those who have left them.
+	{Kind: plain, Keys: []string{"r"}, TTL: 1600 * time.Millisecond, Left: true},
+	{Kind: plain, Keys: []string{"s"}, TTL: 1200 * time.Millisecond, Left: true},
+	{Kind: several, Keys: []string{"t", "u"}, TTL: 1600 * time.Millisecond, Left: true},
+	{Kind: plain, Keys: []string{"u"}, TTL: 800 * time.Millisecond, Left: true},
+	{Kind: shared, Keys: []string{"t"}, TTL: 400 * time.Millisecond, Left: true},
+	{Kind: plain, Keys: []string{"v"}, TTL: 100 * time.Millisecond, Extended: true},
+	{Kind: several, Keys: []string{"w", "v"}, TTL: 150 * time.Millisecond, Extended: true},
+	{Kind: shared, Keys: []string{"w"}, TTL: 100 * time.Millisecond, Extended: true},
 	// Those who come first with a number of permits have theirs, and those with another none.
 	{Kind: permits, Keys: []string{"two"}, TTL: 800 * time.Millisecond, Permits: 3},
 	{Kind: plain, Keys: []string{"m"}, TTL: 200 * time.Millisecond, MinHold: 500 * time.Millisecond},

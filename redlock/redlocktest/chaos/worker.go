@@ -91,6 +91,13 @@ func (w *worker) turn() {
 		return
 	}
 	switch {
+	case l.Left && w.percent(90):
+		return
+	case l.Extended && w.percent(70):
+		for range 1 + w.rng.IntN(8) {
+			time.Sleep(w.upTo(l.TTL + l.TTL/5))
+			h.extend()
+		}
 	case w.percent(6) && l.Kind != foreign:
 		h.keep(w.long(l))
 	case w.percent(10):
