@@ -85,8 +85,8 @@ func spacesFor(clients int, linked bool) (_ *namespaces, why string, err error) 
 	if err == nil {
 		return spaces, "each master and each client has a namespace of its own", nil
 	}
-	if ci, _ := strconv.ParseBool(os.Getenv("CI")); ci && os.Getuid() == 0 {
-		return nil, "", fmt.Errorf("%w: with CI=true root must be able to, or ask for -links", err)
+	if ci, _ := strconv.ParseBool(os.Getenv("CI")); ci && !network.Forbidden(err) {
+		return nil, "", fmt.Errorf("%w: with CI=true that must be possible, or ask for -links", err)
 	}
 	return nil, fmt.Sprintf("links, and so no faults between one client and one master: %v", err), nil
 }
