@@ -156,7 +156,7 @@ var allowed = map[op][]string{
 	opOpen:   outcomes("ok, no quorum, cancelled, deadline", "no quorum"),
 	opTry:    outcomes("ok, held, no quorum, expired, cancelled, deadline", "held, no quorum, expired"),
 	opLock:   outcomes("ok, cancelled, deadline", "held, no quorum, expired"), // it waits for its context
-	opDo:     outcomes("ok, lost, lost+not held, cancelled, deadline", "held, no quorum, expired"),
+	opDo:     outcomes("ok, lost, lost+not held, cancelled, deadline", "held, no quorum, expired, lost, lost+not held"),
 	opExtend: outcomes("ok, no quorum, expired, not held, cancelled, deadline", "no quorum, expired, not held"),
 	opUnlock: outcomes("ok, no quorum, not held, cancelled, deadline", "no quorum, not held"),
 	opLost:   outcomes("lost, lost+no quorum, lost+expired, lost+not held", ""),
