@@ -315,6 +315,7 @@ func (m *Mutex) take(ctx context.Context, waited time.Duration, inTurn bool, lik
 		hint = c.hints.next()
 	}
 	k.waited = waited
+	k.sure = false // the call may have been that of another lock
 	if m.slotted != nil {
 		k.slot = m.slot()
 		k.sure, k.epoch = c.agreed.lately(&m.spec, c.now())

@@ -358,6 +358,23 @@ func TestAnAgreementThatEndsMeanwhileDoesNotCount(t *testing.T) {
 	require.NoError(t, m.TryLock(t.Context()), "by a look at the mark")
 }
 
+// Calls are pooled: what one has relied on is nothing to the next one, which is of another lock.
+func TestAnAgreementThatHasEndedIsNothingToOtherLocks(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	permit, plain := c.NewMutex("p", time.Minute, WithPermits(2)), c.NewMutex("k", time.Minute)
+	for range 50 {
+		for range 2 { // the second time it is sure
+			require.NoError(t, permit.TryLock(t.Context()))
+			require.NoError(t, permit.Unlock(t.Context()))
+		}
+		c.agreed.end()
+		require.NoError(t, plain.TryLock(t.Context()))
+		require.NoError(t, plain.Unlock(t.Context()))
+	}
+}
+
 // doneRounds have a test do something before an operation returns.
 type doneRounds struct {
 	rounds
