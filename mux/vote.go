@@ -56,10 +56,10 @@ type Vote struct {
 // block nor call the Mux. It is called for stragglers too, after the operation's caller
 // has returned, so it must look at the reply alone, and touch nothing of the
 // operation's. Error replies are judged like any other; the usual verdict on them is
-// VerdictFailed, which makes the vote's Err a *[ReplyError]. The verdicts VerdictFailed and VerdictPending on other replies make it
-// [ErrUnexpected]; so does VerdictAgain where the Fallback was sent before, or is empty. A
-// panic of the Judge is the vote's Err. The reply borrows the connection's buffer and is
-// valid during the call.
+// VerdictFailed, which makes the vote's Err a *[ReplyError]. The verdicts VerdictFailed and
+// VerdictPending on other replies make it [ErrUnexpected]; so does VerdictAgain where the
+// Fallback was sent before, or is empty. A panic of the Judge is the vote's Err. The reply
+// borrows the connection's buffer and is valid during the call.
 type Judge func(reply resp.Value) Verdict
 
 // cast records a vote; op is nil for a straggler's.

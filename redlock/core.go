@@ -47,7 +47,7 @@ type core struct {
 func (c *core) takeCall() *call { return c.calls.Get().(*call) }
 
 func (c *core) putCall(k *call) {
-	k.asked, k.held = 0, 0
+	k.asked, k.held, k.sure = 0, 0, false // what only some calls set
 	c.calls.Put(k)
 }
 

@@ -315,7 +315,6 @@ func (m *Mutex) take(ctx context.Context, waited time.Duration, inTurn bool, lik
 		hint = c.hints.next()
 	}
 	k.waited = waited
-	k.sure = false // the call may have been that of another lock
 	if m.slotted != nil {
 		k.slot = m.slot()
 		k.sure, k.epoch = c.agreed.lately(&m.spec, c.now())
@@ -337,12 +336,14 @@ func (m *Mutex) take(ctx context.Context, waited time.Duration, inTurn bool, lik
 	switches := c.rechecker.switches.Load()
 	left, e, err := m.attempt(ctx, k, inTurn, likely)
 	taken = e == nil
-	ended := taken && k.sure && c.agreed.epoch.Load() != k.epoch
-	if ended || taken && c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold) {
-		e = m.stale(opLock, k, err)
-		if ended {
-			e.note = unsure
-		}
+	switch {
+	case !taken:
+	case k.sure && c.agreed.epoch.Load() != k.epoch:
+		e = m.stale(opLock, k, err, unsure)
+	case c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold):
+		e = m.stale(opLock, k, err, replaced)
+	}
+	if taken && e != nil {
 		c.renewer.giveBack(&m.hold, k.token, 0, unasked(opLock, m.key, ErrNotHeld, ""))
 	}
 	c.stats.attempt(e, k.op.Decided-k.op.Started)
@@ -432,11 +433,11 @@ func (m *Mutex) clearExpired() {
 	c.renewer.giveBack(&m.hold, k.token, rest, nil)
 }
 
-// stale is the failure of a round that has succeeded with the vote of a master that was
-// replaced meanwhile.
-func (m *Mutex) stale(op string, k *call, err error) *RoundError {
+// stale is the failure of a round that has succeeded with votes that do not count any more. The note
+// says why.
+func (m *Mutex) stale(op string, k *call, err error, note string) *RoundError {
 	e := m.client.failure(op, m.key, k, err, ErrNoQuorum)
-	e.note = replaced
+	e.note = note
 	return e
 }
 
@@ -504,7 +505,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	var e *RoundError
 	switch {
 	case stale:
-		e = m.stale(opExtend, k, err)
+		e = m.stale(opExtend, k, err, replaced)
 	case reason != nil:
 		e = c.failure(opExtend, m.key, k, err, reason)
 	default:
