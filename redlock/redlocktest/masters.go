@@ -37,9 +37,9 @@ package redlocktest
 import (
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"sync"
+
+	"github.com/redburst/redburst/redlock/redlocktest/internal/ci"
 )
 
 // TB is the part of [testing.TB] that this package needs. Every *testing.T, B
@@ -130,7 +130,7 @@ func needed(tb TB, opts ...Option) {
 		err = ClocksAvailable()
 	}
 	if err != nil {
-		if ci, _ := strconv.ParseBool(os.Getenv("CI")); ci {
+		if ci.Runs() {
 			tb.Fatal(err)
 		}
 		tb.Skip(err)

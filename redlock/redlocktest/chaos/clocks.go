@@ -10,13 +10,12 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/redburst/redburst/redlock/redlocktest/internal/ci"
 )
 
 // promised is by how much the masters' clocks may run faster than ours, or slower, without harm: a
@@ -30,7 +29,7 @@ func ownClocks() (opts []redlocktest.Option, missing, err error) {
 	if missing == nil {
 		return []redlocktest.Option{redlocktest.WithClocks()}, nil, nil
 	}
-	if ci, _ := strconv.ParseBool(os.Getenv("CI")); ci {
+	if ci.Runs() {
 		return nil, nil, missing
 	}
 	return nil, missing, nil
