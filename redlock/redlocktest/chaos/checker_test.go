@@ -469,6 +469,12 @@ func TestOutcomesMustHaveNames(t *testing.T) {
 		{Op: opDone, Outcome: "not held"},
 		{Op: opOpen, Outcome: "closed"},
 		{Op: opWhole, Outcome: "a master is down"},
+		{Op: opTry, Outcome: overFromTheStart},
+		{Op: opExtend, Hold: 1, Outcome: revived},
+		{Op: opLost, Hold: 1, Outcome: outlived},
+		{Op: opUnlock, Hold: 1, Outcome: keptAlive},
+		{Op: opUnlock, Hold: 1, Outcome: stillValid},
+		{Op: opDone, Outcome: lossUntold},
 	} {
 		f := judge(0, log("a", taken(1, 10*ms, 100*ms, 50*ms), []record{r}))
 		require.Len(t, f.Violations, 1, "%s %s", r.Op, r.Outcome)

@@ -31,6 +31,7 @@ type clientConfig struct {
 	RoundTimeout time.Duration // as in redlock.Config
 	RestartGuard time.Duration // likewise
 	DriftFactor  float64       // likewise
+	User         string        // likewise, and the password
 	Skew         time.Duration // of the wall clock, for the fences
 	Seed         uint64
 	Workers      int  // goroutines that take locks
@@ -55,6 +56,7 @@ type client struct {
 	clientConfig
 	lock      *redlock.Client
 	journal   *journal
+	pulse     *pulse
 	counters  map[string]fileCounter
 	resource  *session
 	holds     atomic.Int64
@@ -80,6 +82,7 @@ func runAsClient() {
 		panic(err)
 	}
 	skew.Offset = c.Skew
+	c.pulse = newPulse()
 	for _, key := range keysOf(c.Locks) {
 		c.counters[key] = fileCounter{filepath.Join(c.Dir, key)}
 	}
@@ -136,7 +139,8 @@ func (c *client) add(r record) {
 func (c *client) open() {
 	for c.lock == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		lock, err := redlock.Open(ctx, redlock.Config{Masters: c.Masters, ClientName: c.Name, RoundTimeout: c.RoundTimeout, RestartGuard: c.RestartGuard, DriftFactor: c.DriftFactor})
+		lock, err := redlock.Open(ctx, redlock.Config{Masters: c.Masters, ClientName: c.Name,
+			RoundTimeout: c.RoundTimeout, RestartGuard: c.RestartGuard, DriftFactor: c.DriftFactor, Username: c.User, Password: c.User})
 		c.add(record{Op: opOpen, Outcome: name(ctx, err)})
 		cancel()
 		if err == nil {

@@ -60,6 +60,9 @@ func (f *fleet) start(i int) (*process, error) {
 	if i%2 == 1 { // the others have the default
 		config.RoundTimeout = 200 * time.Millisecond
 	}
+	if i%4 == 2 {
+		config.User = blindUser
+	}
 	config.Skew -= f.spread * time.Duration(i%3) / 2
 	text, err := json.Marshal(config)
 	if err != nil {

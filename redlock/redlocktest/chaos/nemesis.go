@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -111,7 +113,7 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 		n.mu.Lock()
 		n.killed = append(n.killed, conn.Now())
 		n.mu.Unlock()
-		n.masters.Kill(i)
+		n.killForGood(i)
 		if !sleep(ctx, s.For-n.quarantine) {
 			return
 		}
@@ -169,8 +171,29 @@ func (n *nemesis) strikePairs(ctx context.Context, s strike) {
 	}
 }
 
-// blockArgs makes a master answer BUSY soon while a script runs. It is silent before.
-var blockArgs = redlocktest.WithArgs("--lua-time-limit", "20")
+// masterArgs make a master answer BUSY soon while a script runs. It is silent before. It writes what it does to a
+// file, and has it on its disk a second later, which is no promise to remember anything.
+//
+// The user blind may do all that a client does, and is not told whether the master was restarted.
+var masterArgs = redlocktest.WithArgs("--lua-time-limit", "20",
+	"--appendonly", "yes", "--appendfsync", "everysec",
+	"--user", blindUser, "on", ">"+blindUser, "~*", "&*", "+@all", "-info")
+
+const blindUser = "blind"
+
+// killForGood kills a master, and takes from it what it has written: it was not on its disk yet.
+func (n *nemesis) killForGood(i int) {
+	dir, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", n.masters.PID(i)))
+	if err != nil {
+		panic(err)
+	}
+	n.masters.Kill(i)
+	for _, name := range []string{"appendonlydir", "appendonly.aof"} { // since Redis 7, and before
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			panic(err)
+		}
+	}
+}
 
 // block runs a script on a master for so long. It is false if ctx has ended.
 func (n *nemesis) block(ctx context.Context, i int, long time.Duration) bool {

@@ -40,7 +40,7 @@ func TestStrikesOfOneMasterFollowEachOther(t *testing.T) {
 
 func TestStrikesOnTrafficAreOverWhenTheyEnd(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 1, redlocktest.WithLinks(), blockArgs)
+	masters := redlocktest.Start(t, 1, redlocktest.WithLinks(), masterArgs)
 	n := newNemesis(masters, new(fleet), nil, time.Second)
 	faults := []fault{cut, cutRequests, cutReplies, refuse, delay, block, reset, rewrite}
 	for _, f := range faults {

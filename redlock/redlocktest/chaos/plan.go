@@ -54,95 +54,181 @@ var lasting = []fault{freeze, freeze, kill, kill, cut, cutRequests, cutReplies, 
 //
 // The masters are struck in phases, each of which has its victims, mostly a
 // minority. No master is the victim of two strikes at once. One that is killed comes
-// back soon, and is harmed until it may vote again; ttl is the longest one.
-//
-// Some phases aim at what a lock rests on: a minority is silent, so that locks are on
-// the others alone, and when it is back, one of the others has just been restarted, and has
-// forgotten them. Whoever counts its vote gives a lock to a second holder. In others
-// the way to all masters is long, so that many a round is decided when the validity has ended, or
-// nearly.
+// back soon, and is harmed until it may vote again; ttl is the longest one. The next phase begins
+// before that.
 func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Duration) []strike {
-	var all []strike
-	add := func(s strike) {
-		if s.At+s.For <= duration {
-			all = append(all, s)
-		}
-	}
-	rng := rand.New(rand.NewPCG(seed, 1))
-	between := func(least, most time.Duration) time.Duration { return least + rand64(rng, most-least) }
-
+	p := planner{rng: rand.New(rand.NewPCG(seed, 1)), duration: duration, ttl: ttl, minority: (masters - 1) / 2, free: make([]time.Duration, masters)}
 	for at := 300 * time.Millisecond; at < duration; {
-		order := rng.Perm(masters)
-		minority := (masters - 1) / 2
+		well := slices.DeleteFunc(p.rng.Perm(masters), func(master int) bool { return p.free[master] > at })
+		begun, calm := len(p.all), well
 		end := at
-		strikeMaster := func(s strike) {
-			end = max(end, s.At+s.For)
-			add(s)
-		}
-		victims := 1 + rng.IntN(max(minority, 1))
-		longest := 2 * time.Second
-		switch kind := rng.IntN(8); {
-		case kind < 3 && masters > 2:
-			victims = minority + 1
-			back := at + between(ttl/4, ttl)
-			for _, master := range order[:minority] {
-				s := strike{At: at + between(0, 50*time.Millisecond), Fault: silencing[rng.IntN(len(silencing))], Target: master}
-				s.For = back - s.At + between(0, 50*time.Millisecond)
-				strikeMaster(s)
-			}
-			restarted := strike{At: back - between(0, 100*time.Millisecond), For: quarantine(ttl), Fault: kill, Target: order[minority]}
-			strikeMaster(restarted)
+		switch kind := p.rng.IntN(12); {
+		case kind < 3 && masters > 2 && len(well) > p.minority:
+			end, calm = p.restartOne(at, well), well[p.minority+1:]
 		case kind < 5:
-			victims = masters
-			for _, master := range order {
-				strikeMaster(strike{At: at + between(0, 50*time.Millisecond), For: between(200*time.Millisecond, 1500*time.Millisecond), Fault: delay, Target: master})
-			}
+			end, calm = p.slowDown(at, well), nil
+		case kind < 7 && masters > 2 && len(well) > p.minority:
+			end, calm = p.takeTurns(at, well), nil
+		case kind < 9 && masters > 2 && len(well) > p.minority:
+			end, calm = p.restartSome(at, well[:p.minority]), well[p.minority:]
 		default:
-			if rng.IntN(8) == 0 {
-				victims, longest = minority+1+rng.IntN(masters-minority), time.Second
+			victims := min(1+p.rng.IntN(max(p.minority, 1)), len(well))
+			longest := 2 * time.Second
+			if p.rng.IntN(8) == 0 {
+				victims, longest = min(p.minority+1+p.rng.IntN(masters-p.minority), len(well)), time.Second
 			}
-			for _, master := range order[:victims] {
-				s := strike{
-					At:     at + between(0, 500*time.Millisecond),
-					For:    between(100*time.Millisecond, longest),
-					Fault:  lasting[rng.IntN(len(lasting))],
-					Target: master,
-				}
-				if s.Fault == kill {
-					s.For = between(0, ttl/2) + quarantine(ttl)
-				}
-				strikeMaster(s)
-			}
+			end, calm = p.strikeSome(at, longest, well[:victims]), well[victims:]
 		}
-		for range rng.IntN(4) {
-			s := strike{At: between(at, end), Fault: reset, Target: rng.IntN(masters)}
-			if victims < masters && rng.IntN(2) == 0 {
-				s.Fault, s.Target = flush, order[victims+rng.IntN(masters-victims)]
-				if rng.IntN(3) == 0 {
-					s.Fault = rewrite
-				}
-			}
-			add(s)
+		if len(p.all) > begun {
+			p.disturb(at, end, calm)
 		}
-		at = end + between(0, 500*time.Millisecond)
+		at = end + p.between(0, 500*time.Millisecond)
 	}
+	p.strikeClients(clients)
+	slices.SortStableFunc(p.all, func(a, b strike) int { return cmp.Compare(a.At, b.At) })
+	return p.all
+}
 
-	for at := between(0, time.Second); at < duration; {
-		s := strike{At: at, For: between(10*time.Millisecond, 300*time.Millisecond), Fault: freezeClient, Target: rng.IntN(clients)}
-		switch rng.IntN(8) {
+// A planner makes a plan.
+type planner struct {
+	rng           *rand.Rand
+	duration, ttl time.Duration
+	minority      int
+	free          []time.Duration // when each master is well again
+	restarts      []time.Duration // at which a client is to come
+	all           []strike
+}
+
+func (p *planner) between(least, most time.Duration) time.Duration {
+	return least + rand64(p.rng, most-least)
+}
+
+// add adds a strike, if it is over in time.
+func (p *planner) add(s strike) {
+	if s.At+s.For <= p.duration {
+		p.all = append(p.all, s)
+	}
+}
+
+// harm adds a strike of a master. It returns when the next phase may begin.
+func (p *planner) harm(s strike) (end time.Duration) {
+	p.add(s)
+	end = s.At + s.For
+	p.free[s.Target] = end
+	if s.Fault == kill {
+		end -= quarantine(p.ttl) / 2
+	}
+	return end
+}
+
+// restartOne aims at what a lock rests on: a minority is silent, so that locks are on the others alone,
+// and when it is back, one of the others has just been restarted, and has forgotten them. Whoever counts
+// its vote gives a lock to a second holder. A client that comes then has never met it before.
+func (p *planner) restartOne(at time.Duration, well []int) (end time.Duration) {
+	back := at + p.between(p.ttl/4, p.ttl)
+	for _, master := range well[:p.minority] {
+		s := strike{At: at + p.between(0, 50*time.Millisecond), Fault: silencing[p.rng.IntN(len(silencing))], Target: master}
+		s.For = back - s.At + p.between(0, 50*time.Millisecond)
+		end = max(end, p.harm(s))
+	}
+	s := strike{At: back - p.between(0, 100*time.Millisecond), For: quarantine(p.ttl), Fault: kill, Target: well[p.minority]}
+	if p.rng.IntN(3) < 2 {
+		p.restarts = append(p.restarts, s.At+p.between(0, 200*time.Millisecond))
+	}
+	return max(end, p.harm(s))
+}
+
+// restartSome restarts masters. After some of these phases most masters have forgotten all that was taken for
+// granted.
+func (p *planner) restartSome(at time.Duration, victims []int) (end time.Duration) {
+	for _, master := range victims {
+		end = max(end, p.harm(strike{At: at + p.between(0, 100*time.Millisecond), For: quarantine(p.ttl), Fault: kill, Target: master}))
+	}
+	return end
+}
+
+// slowDown makes the way to all masters long, so that many a round is decided when the validity has
+// ended, or nearly.
+func (p *planner) slowDown(at time.Duration, well []int) (end time.Duration) {
+	for _, master := range well {
+		end = max(end, p.harm(strike{
+			At:     at + p.between(0, 50*time.Millisecond),
+			For:    p.between(200*time.Millisecond, 1500*time.Millisecond),
+			Fault:  delay,
+			Target: master,
+		}))
+	}
+	return max(at, end)
+}
+
+// takeTurns makes one minority silent after the other, so that each lock is on other masters than
+// the one before. What a master has missed must not come to light then: a fence, or a number of permits.
+func (p *planner) takeTurns(at time.Duration, well []int) (end time.Duration) {
+	end = at
+	for range 6 {
+		next := end + p.between(50*time.Millisecond, 300*time.Millisecond)
+		p.rng.Shuffle(len(well), func(i, j int) { well[i], well[j] = well[j], well[i] })
+		for _, master := range well[:p.minority] {
+			s := strike{At: end + p.between(0, 20*time.Millisecond), Fault: silencing[p.rng.IntN(len(silencing))], Target: master}
+			s.For = next - s.At
+			p.harm(s)
+		}
+		end = next
+	}
+	return end
+}
+
+// strikeSome harms each of the victims in a way of its own.
+func (p *planner) strikeSome(at, longest time.Duration, victims []int) (end time.Duration) {
+	end = at
+	for _, master := range victims {
+		s := strike{
+			At:     at + p.between(0, 500*time.Millisecond),
+			For:    p.between(100*time.Millisecond, longest),
+			Fault:  lasting[p.rng.IntN(len(lasting))],
+			Target: master,
+		}
+		if s.Fault == kill {
+			s.For = p.between(0, p.ttl/2) + quarantine(p.ttl)
+		}
+		end = max(end, p.harm(s))
+	}
+	return end
+}
+
+// disturb adds what happens in passing, to any master or to those that are well meanwhile.
+func (p *planner) disturb(from, to time.Duration, calm []int) {
+	for range p.rng.IntN(4) {
+		s := strike{At: p.between(from, to), Fault: reset, Target: p.rng.IntN(len(p.free))}
+		if len(calm) > 0 && p.rng.IntN(2) == 0 {
+			s.Fault, s.Target = flush, calm[p.rng.IntN(len(calm))]
+			if p.rng.IntN(3) == 0 {
+				s.Fault = rewrite
+			}
+		}
+		p.add(s)
+	}
+}
+
+// strikeClients strikes one client after the other.
+func (p *planner) strikeClients(clients int) {
+	for at := p.between(0, time.Second); at < p.duration; {
+		s := strike{At: at, For: p.between(10*time.Millisecond, 300*time.Millisecond), Fault: freezeClient, Target: p.rng.IntN(clients)}
+		switch p.rng.IntN(8) {
 		case 0, 1:
-			s.For = between(ttl/4, 2*ttl) // beyond the validity of what it holds
+			s.For = p.between(p.ttl/4, 2*p.ttl) // beyond the validity of what it holds
 		case 2:
 			s.For, s.Fault = 0, killClient
 		case 3, 4, 5:
-			s.For, s.Fault = between(ttl, 2*ttl), freezeWriter
+			s.For, s.Fault = p.between(p.ttl, 2*p.ttl), freezeWriter
 		}
-		add(s)
-		at += s.For + between(50*time.Millisecond, 500*time.Millisecond)
+		if len(p.restarts) > 0 && p.restarts[0] <= s.At+s.For {
+			s.At, s.For, s.Fault = max(at, p.restarts[0]), 0, killClient
+			p.restarts = p.restarts[1:]
+		}
+		p.add(s)
+		at = s.At + s.For + p.between(50*time.Millisecond, 500*time.Millisecond)
 	}
-
-	slices.SortStableFunc(all, func(a, b strike) int { return cmp.Compare(a.At, b.At) })
-	return all
 }
 
 // quarantine is until when a master that was restarted is certain to vote again: the

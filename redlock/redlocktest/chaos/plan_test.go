@@ -70,7 +70,7 @@ func TestPlanObeysRedlock(t *testing.T) {
 		require.NotZero(t, faults[f], f)
 	}
 	require.NotZero(t, majority)
-	require.Less(t, majority*5, minority)
+	require.Less(t, majority*2, minority)
 }
 
 func TestPlanFitsAnyNumberOfMasters(t *testing.T) {

@@ -32,6 +32,7 @@ const (
 
 // stormLocks are what the clients fight for. Those that are used in the same way are on the same keys.
 var stormLocks = []lockable{
+	{Kind: plain, Keys: []string{"hot"}, TTL: 300 * time.Millisecond}, // the one that they want most
 	{Kind: plain, Keys: []string{"a"}, TTL: 400 * time.Millisecond},
 	{Kind: plain, Keys: []string{"b"}, TTL: 800 * time.Millisecond},
 	{Kind: plain, Keys: []string{"c"}, TTL: 1600 * time.Millisecond},
@@ -57,11 +58,18 @@ var stormLocks = []lockable{
 	{Kind: several, Keys: []string{"t", "u"}, TTL: 1600 * time.Millisecond, Left: true},
 	{Kind: plain, Keys: []string{"u"}, TTL: 800 * time.Millisecond, Left: true},
 	{Kind: shared, Keys: []string{"t"}, TTL: 400 * time.Millisecond, Left: true},
+	{Kind: shared, Keys: []string{"x"}, TTL: 1200 * time.Millisecond, Left: true},
+	{Kind: shared, Keys: []string{"x"}, TTL: 200 * time.Millisecond, Left: true},
+	{Kind: plain, Keys: []string{"x"}, TTL: 150 * time.Millisecond, Left: true},
+	{Kind: several, Keys: []string{"y", "z"}, TTL: 200 * time.Millisecond, Left: true},
+	{Kind: plain, Keys: []string{"z"}, TTL: 150 * time.Millisecond, Left: true},
 	{Kind: plain, Keys: []string{"v"}, TTL: 100 * time.Millisecond, Extended: true},
 	{Kind: several, Keys: []string{"w", "v"}, TTL: 150 * time.Millisecond, Extended: true},
 	{Kind: shared, Keys: []string{"w"}, TTL: 100 * time.Millisecond, Extended: true},
 	// Those who come first with a number of permits have theirs, and those with another none.
 	{Kind: permits, Keys: []string{"two"}, TTL: 800 * time.Millisecond, Permits: 3},
+	{Kind: permits, Keys: []string{"six"}, TTL: 600 * time.Millisecond, Permits: 2, Left: true},
+	{Kind: permits, Keys: []string{"six"}, TTL: 400 * time.Millisecond, Permits: 1, Left: true},
 	{Kind: plain, Keys: []string{"m"}, TTL: 200 * time.Millisecond, MinHold: 500 * time.Millisecond},
 }
 

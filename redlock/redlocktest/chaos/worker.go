@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -68,7 +69,7 @@ func (w *worker) short(l lockable) time.Duration {
 
 // turn tries to take a lock in one of the ways there are, and uses it.
 func (w *worker) turn() {
-	l := w.Locks[w.rng.IntN(len(w.Locks))]
+	l := w.choose()
 	ctx, cancel := context.WithTimeout(context.Background(), w.upTo(2*time.Second))
 	defer cancel()
 	switch {
@@ -83,7 +84,7 @@ func (w *worker) turn() {
 		return
 	}
 	how := opLock
-	if w.percent(40) {
+	if w.percent(40) || l.Left && w.percent(80) { // who waits comes when the lock is to be had, and not before
 		how = opTry
 	}
 	h := w.acquire(ctx, l, fenced, how)
@@ -128,6 +129,14 @@ func (w *worker) turn() {
 	h.leave(release)
 }
 
+// choose prefers the first lock: of one that is taken by one client right after the other, each fence counts.
+func (w *worker) choose() lockable {
+	if w.percent(15) {
+		return w.Locks[0]
+	}
+	return w.Locks[w.rng.IntN(len(w.Locks))]
+}
+
 // mutex returns the worker's mutex of a lock, now and then a fresh one.
 func (w *worker) mutex(l lockable, fenced bool) mutex {
 	if l.Kind == foreign {
@@ -156,6 +165,9 @@ func (w *worker) acquire(ctx context.Context, l lockable, fenced bool, how op) *
 	}
 	h := &hold{lock: l, mutex: m, until: now + m.Remaining(), fenced: fenced}
 	if own, is := m.(*redlock.Mutex); is {
+		if over := time.Since(own.Until()); over > overAtOnce && !w.pulse.stoppedSince(now-over, now) {
+			w.add(record{T: now, Op: how, Lock: l.String(), Outcome: overFromTheStart})
+		}
 		h.token = own.Token()
 		if fenced {
 			h.fence = own.Fence()
@@ -166,7 +178,7 @@ func (w *worker) acquire(ctx context.Context, l lockable, fenced bool, how op) *
 
 // do takes the lock by Do, under a context that may end while it is held.
 func (w *worker) do(ctx context.Context, l lockable, fenced bool) {
-	asked, began := conn.Now(), false
+	asked, began, untold := conn.Now(), false, false
 	err := w.lock.Do(ctx, l.Keys[0], l.TTL, func(held context.Context) error {
 		now := conn.Now()
 		began = true
@@ -177,10 +189,18 @@ func (w *worker) do(ctx context.Context, l lockable, fenced bool) {
 			h.work(w.short(l))
 		}
 		w.add(record{Op: opLeave, Hold: h.id})
-		return context.Cause(held)
+		if w.percent(50) {
+			return context.Cause(held)
+		}
+		untold = errors.Is(context.Cause(held), redlock.ErrLost)
+		return nil
 	}, l.options(fenced)...)
 	if began {
-		w.add(record{Op: opDone, Lock: l.String(), Outcome: name(ctx, err)})
+		r := record{Op: opDone, Lock: l.String(), Outcome: name(ctx, err)}
+		if untold && !errors.Is(err, redlock.ErrLost) {
+			r.Outcome = lossUntold
+		}
+		w.add(r)
 		return
 	}
 	w.add(record{Op: opDo, Began: asked, Lock: l.String(), Outcome: name(ctx, err)})
@@ -221,6 +241,9 @@ func (h *hold) look() bool {
 	if h.mutex != nil {
 		left := h.mutex.Remaining()
 		if left == 0 {
+			if h.alive != nil && h.alive.Err() == nil {
+				h.add(record{Op: opLost, Hold: h.id, Outcome: outlived})
+			}
 			return false
 		}
 		until += left
@@ -304,10 +327,10 @@ func (h *hold) keep(long time.Duration) {
 func (h *hold) extend() {
 	ctx, cancel := context.WithTimeout(context.Background(), h.upTo(2*h.lock.TTL))
 	defer cancel()
-	over := h.mutex.Remaining() == 0
+	isRevived := h.watch()
 	err := h.mutex.Extend(ctx)
 	r := record{T: conn.Now(), Op: opExtend, Hold: h.id, Outcome: name(ctx, err)}
-	if over && err == nil && h.lock.Kind != foreign {
+	if isRevived() && h.lock.Kind != foreign {
 		r.Outcome = revived
 	}
 	if left := h.mutex.Remaining(); err == nil && left > 0 {
@@ -315,6 +338,35 @@ func (h *hold) extend() {
 		h.until = r.Until
 	}
 	h.add(r)
+}
+
+// watch looks at the lock until it is asked whether the lock was valid again after its validity had ended.
+func (h *hold) watch() (isRevived func() bool) {
+	over := h.mutex.Remaining() == 0
+	stop, revived := make(chan struct{}), make(chan bool)
+	go func() {
+		for stopped, again := false, false; ; {
+			switch left := h.mutex.Remaining(); {
+			case left == 0:
+				over = true
+			case over:
+				again = true
+			}
+			if stopped {
+				revived <- again
+				return
+			}
+			select {
+			case <-stop:
+				stopped = true
+			case <-time.After(time.Millisecond / 2):
+			}
+		}
+	}()
+	return func() bool {
+		close(stop)
+		return <-revived
+	}
 }
 
 func (h *hold) leave(ctx context.Context) {
