@@ -469,7 +469,6 @@ func TestOutcomesMustHaveNames(t *testing.T) {
 		{Op: opDone, Outcome: "not held"},
 		{Op: opOpen, Outcome: "closed"},
 		{Op: opWhole, Outcome: "a master is down"},
-		{Op: opTry, Outcome: overFromTheStart},
 		{Op: opExtend, Hold: 1, Outcome: revived},
 		{Op: opLost, Hold: 1, Outcome: outlived},
 		{Op: opUnlock, Hold: 1, Outcome: keptAlive},

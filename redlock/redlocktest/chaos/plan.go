@@ -153,7 +153,7 @@ func (p *planner) slowDown(at time.Duration, well []int) (end time.Duration) {
 	for _, master := range well {
 		end = max(end, p.harm(strike{
 			At:     at + p.between(0, 50*time.Millisecond),
-			For:    p.between(200*time.Millisecond, 1500*time.Millisecond),
+			For:    p.between(500*time.Millisecond, 2*time.Second),
 			Fault:  delay,
 			Target: master,
 		}))

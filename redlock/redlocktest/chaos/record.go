@@ -66,12 +66,11 @@ const (
 	gaveUp    = "given up"  // the look before the write found the lock invalid
 
 	// What must not be.
-	overFromTheStart = "over from the start" // of an attempt: it has succeeded, and the validity had long ended
-	revived          = "valid again"         // by an extend, after the validity had ended
-	keptAlive        = "kept alive"          // the context of a KeepAlive goes on after Unlock
-	outlived         = "outlived"            // the context of a KeepAlive goes on after the end of the validity
-	stillValid       = "still valid"         // after Unlock
-	lossUntold       = "loss untold"         // by Do, to whose function it was told
+	revived    = "valid again" // by an extend, after the validity had ended
+	keptAlive  = "kept alive"  // the context of a KeepAlive goes on after Unlock
+	outlived   = "outlived"    // ... after the end of the validity
+	stillValid = "still valid" // after Unlock
+	lossUntold = "loss untold" // by Do, to whose function it was told
 )
 
 // names are in the order in which an outcome is put together.

@@ -36,7 +36,7 @@ func (l links) impose(s strike) (lift func()) {
 	case refuse:
 		l.Break(i)
 	case delay:
-		l.Delay(i, s.For/10)
+		l.Delay(i, s.For/delayShare)
 	default:
 		panic("links have no such fault")
 	}
@@ -109,7 +109,7 @@ func (n *namespaces) impose(s strike) (lift func()) {
 	case refuse:
 		bad.Refuse = true
 	case delay:
-		bad.Delay = s.For / 10
+		bad.Delay = s.For / delayShare
 	case lossy:
 		bad.Loss = lossShare
 	case reordered:
@@ -152,6 +152,7 @@ func (n *namespaces) end(master int) {
 }
 
 const (
+	delayShare    = 15 // a delay, in each direction, is that part of its duration
 	lossShare     = 0.2
 	doubleShare   = 0.1
 	reorderJitter = 30 * time.Millisecond

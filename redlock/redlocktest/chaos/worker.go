@@ -84,7 +84,7 @@ func (w *worker) turn() {
 		return
 	}
 	how := opLock
-	if w.percent(40) || l.Left && w.percent(80) { // who waits comes when the lock is to be had, and not before
+	if w.percent(40) || l.Left && w.percent(50) { // who waits comes when the lock is to be had, and not before
 		how = opTry
 	}
 	h := w.acquire(ctx, l, fenced, how)
@@ -165,9 +165,6 @@ func (w *worker) acquire(ctx context.Context, l lockable, fenced bool, how op) *
 	}
 	h := &hold{lock: l, mutex: m, until: now + m.Remaining(), fenced: fenced}
 	if own, is := m.(*redlock.Mutex); is {
-		if over := time.Since(own.Until()); over > overAtOnce && !w.pulse.stoppedSince(now-over, now) {
-			w.add(record{T: now, Op: how, Lock: l.String(), Outcome: overFromTheStart})
-		}
 		h.token = own.Token()
 		if fenced {
 			h.fence = own.Fence()

@@ -15,8 +15,9 @@
 //	Test: ./redlock TestValidityIsShorterThanTheTTL
 //
 // The first says what is wrong then. Kind is what the fault breaks: safety (two may hold
-// what excludes them), liveness (somebody waits for nothing), resources (something is
-// left, or costs too much) or report (something wrong is said). Test names a package and
+// what excludes them), security (somebody sees a secret, or is taken for another), liveness
+// (somebody waits for nothing), resources (something is left, or costs too much) or report
+// (something wrong is said). Test names a package and
 // its tests, in full, with their subtests; of these, one that fails is enough. It may
 // stand several times. Tags are build tags, and Flags are of go test, such as -short. "Chaos: yes"
 // says that chaos notices it, too.

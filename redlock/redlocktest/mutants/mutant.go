@@ -46,7 +46,7 @@ func (s setup) String() string {
 	return said + " " + s.pkg
 }
 
-var kinds = []string{"safety", "liveness", "resources", "report"}
+var kinds = []string{"safety", "security", "liveness", "resources", "report"}
 
 // load reads the patches in a directory, in the order of their names.
 func load(dir string) ([]*mutant, error) {
