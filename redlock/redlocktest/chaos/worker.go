@@ -372,8 +372,9 @@ func (h *hold) leave(ctx context.Context) {
 	h.add(record{Op: opUnlock, Hold: h.id, Outcome: name(ctx, err)})
 }
 
-// leaveAmid unlocks while a KeepAlive and an Extend are under way. Neither may make the lock valid
-// again, and the context of the KeepAlive must have ended when Unlock returns.
+// leaveAmid unlocks while a KeepAlive and an Extend are under way, mostly when the lock is about to be renewed,
+// which is when a third of the TTL has passed. Nothing may make the lock valid again, and the context of the
+// KeepAlive must have ended when Unlock returns.
 func (h *hold) leaveAmid(ctx context.Context, m *redlock.Mutex) {
 	alive, stop := m.KeepAlive(context.Background())
 	defer stop()
@@ -382,6 +383,10 @@ func (h *hold) leaveAmid(ctx context.Context, m *redlock.Mutex) {
 		defer close(extended)
 		m.Extend(ctx)
 	}()
+	if h.percent(70) {
+		drift := h.lock.TTL/100 + 2*time.Millisecond
+		time.Sleep(m.Remaining() - h.lock.TTL*2/3 + drift - time.Millisecond/2)
+	}
 	time.Sleep(h.upTo(time.Millisecond))
 	h.add(record{Op: opLeave, Hold: h.id})
 	err := m.Unlock(ctx)
