@@ -79,6 +79,7 @@ type claim struct {
 	client string
 	hold   int
 	lock   lockable
+	second secondID // its second lock; the number is 0 if it has none
 	span
 	began time.Duration // when it was asked for, or later, but before it was taken
 	until time.Duration // end of the validity
@@ -110,11 +111,12 @@ type checker struct {
 	locks  map[string]lockable // by their names
 	claims []*claim
 	writes []*write
+	gone   map[secondID]time.Duration // when second locks were lost, or later
 }
 
 // check judges a trial.
 func check(t trial) finding {
-	c := checker{trial: t, locks: make(map[string]lockable)}
+	c := checker{trial: t, locks: make(map[string]lockable), gone: make(map[secondID]time.Duration)}
 	c.Outcomes = make(outcomeCounts)
 	c.Overlaps, c.AtOnce, c.Taken, c.Kinds = make(map[string]int), make(map[string]int), make(map[string]int), make(map[string]int)
 	for _, l := range t.Locks {
@@ -159,6 +161,7 @@ var allowed = map[op][]string{
 	opDo:     outcomes("ok, lost, lost+not held, cancelled, deadline", "held, no quorum, expired, lost, lost+not held"),
 	opExtend: outcomes("ok, no quorum, expired, not held, cancelled, deadline", "no quorum, expired, not held"),
 	opUnlock: outcomes("ok, no quorum, not held, cancelled, deadline", "no quorum, not held"),
+	opSecond: outcomes("ok, held, failed, gone, cancelled, deadline", ""),
 	opLost:   outcomes("lost, lost+no quorum, lost+expired, lost+not held", ""),
 	opDone: outcomes("ok, lost, lost+no quorum, lost+expired, lost+not held, cancelled, deadline",
 		"lost, lost+no quorum, lost+expired, lost+not held"),
@@ -167,10 +170,22 @@ var allowed = map[op][]string{
 	opEnd:   outcomes("ok", ""),
 }
 
+// allowedBySecond are those that a lock may have beside them if there is a second one behind it.
+var allowedBySecond = map[op][]string{
+	opTry:  outcomes("second", ""),
+	opLock: outcomes("", "second"),
+	opDo:   outcomes("lost+second", "second, lost+second"),
+	opDone: outcomes("lost+second", "lost+second"),
+	opLost: outcomes("lost+second", ""),
+}
+
 // outcomes lists those that come alone, and those that come with the error of a
 // context that had ended.
 func outcomes(alone, withContext string) []string {
-	all := strings.Split(alone, ", ")
+	var all []string
+	if alone != "" {
+		all = strings.Split(alone, ", ")
+	}
 	if withContext != "" {
 		for _, o := range strings.Split(withContext, ", ") {
 			all = append(all, o+"+cancelled", o+"+deadline")
@@ -188,7 +203,9 @@ func (c *checker) read(l clientLog) {
 		who := fmt.Sprintf("%s at %s: %s", l.Client, c.at(r.T), r.Op)
 		if names, is := allowed[r.Op]; is {
 			c.Outcomes.add(r)
-			if !slices.Contains(names, r.Outcome) && !(r.Outcome == "no quorum" && c.disputed(r.Lock)) {
+			bySecond := c.locks[r.Lock].Second || holds[r.Hold] != nil && holds[r.Hold].lock.Second
+			if !slices.Contains(names, r.Outcome) && !(r.Outcome == "no quorum" && c.disputed(r.Lock)) &&
+				!(bySecond && slices.Contains(allowedBySecond[r.Op], r.Outcome)) {
 				c.violation("%s %s ended in %s", who, r.Lock, r.Outcome)
 			}
 		}
@@ -196,6 +213,11 @@ func (c *checker) read(l clientLog) {
 		switch r.Op {
 		case opOpen, opWhole, opDone:
 			c.Raised += int(r.Raised)
+			continue
+		case opSecond:
+			if r.Outcome == gone {
+				c.gone[secondID{r.Lock, r.Second}] = r.T
+			}
 			continue
 		case opEnd:
 			ended = true
@@ -211,7 +233,7 @@ func (c *checker) read(l clientLog) {
 			}
 			c.Taken[r.Lock]++
 			c.Kinds[lock.Kind.label(r.Fence != 0)]++
-			h = &claim{client: l.Client, hold: r.Hold, lock: lock, span: span{From: r.T}, began: r.Began, until: r.T, fence: r.Fence, token: r.Token}
+			h = &claim{client: l.Client, hold: r.Hold, lock: lock, span: span{From: r.T}, began: r.Began, until: r.T, fence: r.Fence, token: r.Token, second: secondID{r.Lock, r.Second}}
 			if r.Until > r.T { // the round that took it began less than a TTL before its end
 				h.began = min(max(r.Began, r.Until-lock.TTL), r.T)
 				if lock.MinHold > 0 { // likewise; what is allowed for clocks is in the margin
@@ -244,8 +266,13 @@ func (c *checker) read(l clientLog) {
 		case opLeave:
 			h.To, h.left = r.T, true
 		case opExtend, opUnlock, opLost:
+			_, second := c.gone[h.second] // that comes before what follows from it
 			switch {
-			case r.T < h.until && strings.Contains(r.Outcome, "not held"):
+			case r.Op == opLost && strings.Contains(r.Outcome, "second") && !second:
+				c.violation("%s %s, hold %d: %s, though its second lock was not lost", who, h.lock, h.hold, r.Outcome)
+			case r.Op == opUnlock && r.Outcome == ok && second:
+				c.violation("%s %s, hold %d: %s, though its second lock was lost", who, h.lock, h.hold, r.Outcome)
+			case r.T < h.until && strings.Contains(r.Outcome, "not held") && !second:
 				h.lost = true
 				if !c.mayBeLost(h, r.T) {
 					c.violation("%s %s, hold %d: %s, though it was valid until %s", who, h.lock, h.hold, r.Outcome, c.at(h.until))
@@ -264,6 +291,9 @@ func (c *checker) read(l clientLog) {
 			h.To = h.until
 		}
 		h.To = max(h.To, h.least)
+		if at, is := c.gone[h.second]; is {
+			h.To = min(h.To, at)
+		}
 	}
 	for _, w := range open {
 		c.writes = append(c.writes, w)

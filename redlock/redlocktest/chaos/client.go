@@ -59,6 +59,7 @@ type client struct {
 	counters  map[string]fileCounter
 	resource  *session
 	holds     atomic.Int64
+	gone      sync.Map // of secondID: second locks whose contexts have ended by a loss
 	finishing chan struct{}
 }
 

@@ -39,6 +39,7 @@ type lockable struct {
 	TTL     time.Duration
 	Permits int           // how many can hold it, of the kind permits
 	MinHold time.Duration // for so long nobody else can have it, from when it was taken
+	Second  bool          // there is a second lock behind it (second.go); all who take the key take that, too
 
 	// What its holders do, mostly. They leave it to its TTL, so that somebody has it at any moment while the
 	// masters are struck. Or they extend it again and again, sometimes too late.
@@ -64,7 +65,7 @@ func (l lockable) String() string {
 func (l lockable) isWriter() bool { return l.Kind != shared && l.Kind != permits }
 
 // mayFence says whether it goes with a fence.
-func (l lockable) mayFence() bool { return l.Kind == plain || l.Kind == several }
+func (l lockable) mayFence() bool { return (l.Kind == plain || l.Kind == several) && !l.Second }
 
 // options returns what makes a Mutex on the first key this lock.
 func (l lockable) options(fenced bool) []redlock.Option {

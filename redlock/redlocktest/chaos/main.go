@@ -22,7 +22,8 @@
 // several keys, readers, and those of another library. That is written out here
 // (foreign.go): it sends what redsync sends, with a guard against masters that were
 // restarted, which redsync leaves to whoever uses it. Permits have keys of their
-// own. Each worker takes what its random numbers say, in one of the ways there are:
+// own, and so have locks that have a second one behind them (second.go). That fails, or is lost, on
+// purpose now and then. Each worker takes what its random numbers say, in one of the ways there are:
 // TryLock, Lock and Do, with KeepAlive, with Extend, or left to its TTL.
 //
 // # What is claimed, and checked
@@ -40,7 +41,8 @@
 // on several keys, another library's) may overlap with no claim of the same key.
 // Those of readers may overlap with each other. Of the claims of permits no more
 // than there are permits may be there at one moment, and all agree on how many there
-// are. A lock with a least hold is claimed until that is over, whatever became of its holder.
+// are. A lock with a least hold is claimed until that is over, whatever became of its holder. One that
+// has a second lock behind it is claimed until that is lost, at the most.
 //
 // The checker also demands that
 //
@@ -48,6 +50,7 @@
 //     have been one of its quorum,
 //   - what was lost is not called held until it was unlocked, and what was unlocked does not come back
 //     on a majority of the masters,
+//   - a lock is not valid before its second one was taken, nor after that was lost, and Unlock says so then,
 //   - every error has a name,
 //   - no key outlives its TTL,
 //   - of two locks of a key, the later has the greater fence, if both have one,

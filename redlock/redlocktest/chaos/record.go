@@ -29,6 +29,7 @@ type record struct {
 	Outcome string        `json:"out,omitempty"`
 	Version int           `json:"v,omitempty"`      // of the counter, as it was read
 	Valid   bool          `json:"valid,omitempty"`  // a look after the write found the lock valid
+	Second  uint64        `json:"second,omitempty"` // the number of a second lock; 0 if there is none
 	Raised  uint64        `json:"raised,omitempty"` // redlock.Stats.FenceRaised
 }
 
@@ -51,6 +52,8 @@ const (
 	opWrite op = "write" // the counter is about to be written
 	opWrote op = "wrote"
 
+	opSecond op = "second" // what has become of a second lock, and of a Mutex that has none
+
 	opOpen  op = "open"
 	opWhole op = "whole" // after the storm: whether all masters are there again
 	opEnd   op = "end"   // the client has ended; whether nothing is left of it
@@ -69,7 +72,7 @@ const (
 	revived    = "valid again" // by an extend, after the validity had ended
 	keptAlive  = "kept alive"  // the context of a KeepAlive goes on after Unlock
 	outlived   = "outlived"    // ... after the end of the validity
-	stillValid = "still valid" // after Unlock
+	stillValid = "still valid" // after Unlock, or after the second lock was lost
 	lossUntold = "loss untold" // by Do, to whose function it was told
 )
 
@@ -84,6 +87,7 @@ var names = []struct {
 	{redlock.ErrExpired, "expired"},
 	{redlock.ErrNotHeld, "not held"},
 	{redlock.ErrClosed, "closed"},
+	{redlock.ErrSecond, "second"},
 	{context.Canceled, "cancelled"},
 	{context.DeadlineExceeded, "deadline"},
 }

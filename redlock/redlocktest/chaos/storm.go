@@ -71,6 +71,8 @@ var stormLocks = []lockable{
 	{Kind: permits, Keys: []string{"six"}, TTL: 600 * time.Millisecond, Permits: 2, Left: true},
 	{Kind: permits, Keys: []string{"six"}, TTL: 400 * time.Millisecond, Permits: 1, Left: true},
 	{Kind: plain, Keys: []string{"m"}, TTL: 200 * time.Millisecond, MinHold: 500 * time.Millisecond},
+	{Kind: plain, Keys: []string{"p"}, TTL: 400 * time.Millisecond, Second: true},
+	{Kind: plain, Keys: []string{"q"}, TTL: 150 * time.Millisecond, Second: true},
 }
 
 // storm tests the lock, with a resource that looks at fences or, if unfenced, at none. The traffic

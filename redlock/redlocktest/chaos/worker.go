@@ -144,7 +144,7 @@ func (w *worker) mutex(l lockable, fenced bool) mutex {
 	}
 	kind := mutexKind{l.String(), fenced}
 	if w.mutexes[kind] == nil || w.percent(5) {
-		w.mutexes[kind] = w.lock.NewMutex(l.Keys[0], l.TTL, l.options(fenced)...)
+		w.mutexes[kind] = w.newMutex(l, fenced)
 	}
 	return w.mutexes[kind]
 }
@@ -166,7 +166,7 @@ func (w *worker) acquire(ctx context.Context, l lockable, fenced bool, how op) *
 	h := &hold{lock: l, mutex: m, until: now + m.Remaining(), fenced: fenced}
 	if own, is := m.(*redlock.Mutex); is {
 		h.token = own.Token()
-		if fenced {
+		if fenced || l.Second {
 			h.fence = own.Fence()
 		}
 	}
@@ -176,6 +176,7 @@ func (w *worker) acquire(ctx context.Context, l lockable, fenced bool, how op) *
 // do takes the lock by Do, under a context that may end while it is held.
 func (w *worker) do(ctx context.Context, l lockable, fenced bool) {
 	asked, began, untold := conn.Now(), false, false
+	options, _ := w.options(l, fenced)
 	err := w.lock.Do(ctx, l.Keys[0], l.TTL, func(held context.Context) error {
 		now := conn.Now()
 		began = true
@@ -191,7 +192,7 @@ func (w *worker) do(ctx context.Context, l lockable, fenced bool) {
 		}
 		untold = errors.Is(context.Cause(held), redlock.ErrLost)
 		return nil
-	}, l.options(fenced)...)
+	}, options...)
 	if began {
 		r := record{Op: opDone, Lock: l.String(), Outcome: name(ctx, err)}
 		if untold && !errors.Is(err, redlock.ErrLost) {
@@ -214,15 +215,19 @@ type hold struct {
 	fenced bool
 	fence  uint64 // 0 if it is not fenced
 	token  string // empty within Do, and of another library's lock
+	second uint64 // the number of its second lock; 0 if it has none
 }
 
 // begin begins a hold of a lock that was asked for at began, and taken before now.
 func (w *worker) begin(h *hold, began, now time.Duration, how op) *hold {
-	if h.fenced != (h.fence != 0) {
+	if h.lock.Second { // it is no fence of the masters'
+		h.second, h.fence = h.fence, 0
+	}
+	if h.fenced != (h.fence != 0) || h.lock.Second != (h.second != 0) {
 		panic(fmt.Sprintf("fence %d of a lock that is fenced: %t", h.fence, h.fenced))
 	}
 	h.worker, h.id = w, int(w.holds.Add(1))
-	w.add(record{T: now, Began: began, Op: how, Lock: h.lock.String(), Hold: h.id, Until: h.until, Fence: h.fence, Token: h.token, Outcome: ok})
+	w.add(record{T: now, Began: began, Op: how, Lock: h.lock.String(), Hold: h.id, Until: h.until, Fence: h.fence, Token: h.token, Second: h.second, Outcome: ok})
 	return h
 }
 
@@ -230,6 +235,7 @@ func (w *worker) begin(h *hold, began, now time.Duration, how op) *hold {
 // be: the clock is read before the lock is asked. The end of the validity is the
 // same at every look, but for the time between these two, until it is renewed.
 func (h *hold) look() bool {
+	gone := h.secondIsGone()
 	now := conn.Now()
 	until := now
 	if h.alive != nil && h.alive.Err() != nil {
@@ -245,6 +251,7 @@ func (h *hold) look() bool {
 		}
 		until += left
 	}
+	h.foundValid(gone)
 	if until > h.until+time.Millisecond || h.mutex == nil {
 		h.until = until
 		h.add(record{T: now, Op: opLook, Hold: h.id, Until: until})
