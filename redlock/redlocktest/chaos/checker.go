@@ -160,6 +160,7 @@ var allowed = map[op][]string{
 	opLock:   outcomes("ok, cancelled, deadline", "held, no quorum, expired"), // it waits for its context
 	opDo:     outcomes("ok, lost, lost+not held, cancelled, deadline", "held, no quorum, expired, lost, lost+not held"),
 	opExtend: outcomes("ok, no quorum, expired, not held, cancelled, deadline", "no quorum, expired, not held"),
+	opAdopt:  outcomes("ok, no quorum, expired, not held, cancelled, deadline", "no quorum, expired, not held"),
 	opUnlock: outcomes("ok, no quorum, not held, cancelled, deadline", "no quorum, not held"),
 	opSecond: outcomes("ok, held, failed, gone, cancelled, deadline", ""),
 	opLost:   outcomes("lost, lost+no quorum, lost+expired, lost+not held", ""),
@@ -265,9 +266,11 @@ func (c *checker) read(l clientLog) {
 			c.writes = append(c.writes, w)
 		case opLeave:
 			h.To, h.left = r.T, true
-		case opExtend, opUnlock, opLost:
+		case opExtend, opAdopt, opUnlock, opLost:
 			_, second := c.gone[h.second] // that comes before what follows from it
 			switch {
+			case r.Op == opAdopt && r.Outcome == ok:
+				h.left = false
 			case r.Op == opLost && strings.Contains(r.Outcome, "second") && !second:
 				c.violation("%s %s, hold %d: %s, though its second lock was not lost", who, h.lock, h.hold, r.Outcome)
 			case r.Op == opUnlock && r.Outcome == ok && second:

@@ -42,8 +42,8 @@ type lockable struct {
 	Second  bool          // there is a second lock behind it (second.go); all who take the key take that, too
 
 	// What its holders do, mostly. They leave it to its TTL, so that somebody has it at any moment while the
-	// masters are struck. Or they extend it again and again, sometimes too late.
-	Left, Extended bool
+	// masters are struck. Or they extend it again and again, sometimes too late. Or they hand it over.
+	Left, Extended, HandedOver bool
 }
 
 // String is its name in the records. That of a plain lock is its key. Readers of one key may have

@@ -24,7 +24,8 @@
 // restarted, which redsync leaves to whoever uses it. Permits have keys of their
 // own, and so have locks that have a second one behind them (second.go). That fails, or is lost, on
 // purpose now and then. Each worker takes what its random numbers say, in one of the ways there are:
-// TryLock, Lock and Do, with KeepAlive, with Extend, or left to its TTL.
+// TryLock, Lock and Do, with KeepAlive, with Extend, or left to its TTL. Some plain locks are handed
+// over to another Mutex (handover.go), which may come too late.
 //
 // # What is claimed, and checked
 //
@@ -42,7 +43,8 @@
 // Those of readers may overlap with each other. Of the claims of permits no more
 // than there are permits may be there at one moment, and all agree on how many there
 // are. A lock with a least hold is claimed until that is over, whatever became of its holder. One that
-// has a second lock behind it is claimed until that is lost, at the most.
+// has a second lock behind it is claimed until that is lost, at the most. One that was handed over is
+// claimed until the other Mutex asks for it, and all the while if that gets it.
 //
 // The checker also demands that
 //
@@ -51,6 +53,7 @@
 //   - what was lost is not called held until it was unlocked, and what was unlocked does not come back
 //     on a majority of the masters,
 //   - a lock is not valid before its second one was taken, nor after that was lost, and Unlock says so then,
+//   - what was handed over is not taken over when the masters must have let it expire,
 //   - every error has a name,
 //   - no key outlives its TTL,
 //   - of two locks of a key, the later has the greater fence, if both have one,

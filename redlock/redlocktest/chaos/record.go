@@ -44,6 +44,7 @@ const (
 
 	opLook   op = "look"   // the lock is valid until Until
 	opExtend op = "extend" // if the outcome is ok, the lock is valid until Until
+	opAdopt  op = "adopt"  // likewise, of another Mutex that takes over what was left
 	opLost   op = "lost"   // the context of KeepAlive has ended
 	opLeave  op = "leave"  // the holder has stopped; Unlock is called after T
 	opUnlock op = "unlock"
@@ -74,6 +75,7 @@ const (
 	outlived   = "outlived"    // ... after the end of the validity
 	stillValid = "still valid" // after Unlock, or after the second lock was lost
 	lossUntold = "loss untold" // by Do, to whose function it was told
+	fenceFell  = "lower fence" // of a lock that was handed over
 )
 
 // names are in the order in which an outcome is put together.

@@ -190,9 +190,9 @@ func (l *fileLock) lose() {
 }
 
 // newMutex makes a Mutex of a lock of the library's own, with the second lock if it takes one.
-func (w *worker) newMutex(l lockable, fenced bool) *redlock.Mutex {
+func (w *worker) newMutex(l lockable, fenced bool, more ...redlock.Option) *redlock.Mutex {
 	options, second := w.options(l, fenced)
-	m := w.lock.NewMutex(l.Keys[0], l.TTL, options...)
+	m := w.lock.NewMutex(l.Keys[0], l.TTL, append(options, more...)...)
 	if second != nil {
 		second.mutex = m
 	}

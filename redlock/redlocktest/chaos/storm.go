@@ -73,6 +73,7 @@ var stormLocks = []lockable{
 	{Kind: plain, Keys: []string{"m"}, TTL: 200 * time.Millisecond, MinHold: 500 * time.Millisecond},
 	{Kind: plain, Keys: []string{"p"}, TTL: 400 * time.Millisecond, Second: true},
 	{Kind: plain, Keys: []string{"q"}, TTL: 150 * time.Millisecond, Second: true},
+	{Kind: plain, Keys: []string{"o"}, TTL: 150 * time.Millisecond, HandedOver: true},
 }
 
 // storm tests the lock, with a resource that looks at fences or, if unfenced, at none. The traffic

@@ -88,7 +88,7 @@ func (w *worker) turn() {
 		how = opTry
 	}
 	h := w.acquire(ctx, l, fenced, how)
-	if h == nil {
+	if h == nil || w.handsOver(l) && !h.handOver() {
 		return
 	}
 	switch {

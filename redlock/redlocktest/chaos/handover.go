@@ -1,0 +1,77 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock"
+)
+
+// handsOver says whether a worker that has just taken the lock hands it over. No other Mutex can take one
+// over that has a second lock.
+func (w *worker) handsOver(l lockable) bool {
+	return l.Kind == plain && !l.Second && (w.percent(4) || l.HandedOver && w.percent(80))
+}
+
+// handOver has another Mutex take over the lock, which was just taken: at once, or after a while, when
+// it may be over. The Mutex that has taken it is never used again. If the lock is taken over, the
+// hold goes on with the other one. If not, it ends here.
+//
+// The claim ends when the other Mutex asks for the lock, unless it gets it: what it finds to be lost, it
+// releases.
+func (h *hold) handOver() (taken bool) {
+	// Of the masters of the majority that has given the lock, one at least must have it still. They
+	// have all given it before now.
+	latest := conn.Now() + h.lock.life() + h.lock.TTL/20 + 20*time.Millisecond
+	delete(h.mutexes, mutexKind{h.lock.String(), h.fenced})
+	if h.percent(60) {
+		time.Sleep(h.long(h.lock))
+	}
+	m := h.newMutex(h.lock, h.fenced, redlock.WithToken(h.token))
+	h.mutex = m
+	h.add(record{Op: opLeave, Hold: h.id})
+	for range 3 { // one that is cut short must not bring back what the next one finds
+		err := h.takeOver(m, latest)
+		if err == nil {
+			return true
+		}
+		if errors.Is(err, redlock.ErrNotHeld) {
+			break
+		}
+	}
+	if h.percent(70) {
+		ctx, cancel := context.WithTimeout(context.Background(), h.upTo(2*time.Second))
+		defer cancel()
+		err := m.Unlock(ctx)
+		h.add(record{Op: opUnlock, Hold: h.id, Outcome: name(ctx, err)})
+	}
+	return false
+}
+
+// takeOver extends a lock that was handed over. None can be there after the latest moment.
+func (h *hold) takeOver(m *redlock.Mutex, latest time.Duration) error {
+	most := 2 * h.lock.TTL
+	if h.percent(40) {
+		most = time.Millisecond // too short for the answers, mostly
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), h.upTo(most))
+	defer cancel()
+	late := conn.Now() > latest
+	err := m.Extend(ctx)
+	r := record{T: conn.Now(), Op: opAdopt, Hold: h.id, Outcome: name(ctx, err)}
+	switch left := m.Remaining(); {
+	case err == nil && late:
+		r.Outcome = revived
+	case err == nil && m.Fence() < h.fence:
+		r.Outcome = fenceFell
+	case err == nil && left > 0:
+		r.Until = r.T + left
+		h.until = r.Until
+	}
+	h.add(r)
+	return err
+}
