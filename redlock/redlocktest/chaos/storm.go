@@ -74,6 +74,8 @@ var stormLocks = []lockable{
 	{Kind: plain, Keys: []string{"p"}, TTL: 400 * time.Millisecond, Second: true},
 	{Kind: plain, Keys: []string{"q"}, TTL: 150 * time.Millisecond, Second: true},
 	{Kind: plain, Keys: []string{"o"}, TTL: 150 * time.Millisecond, HandedOver: true},
+	{Kind: shared, Keys: []string{"o"}, TTL: 150 * time.Millisecond, HandedOver: true},
+	{Kind: shared, Keys: []string{"o"}, TTL: 400 * time.Millisecond, Left: true},
 }
 
 // storm tests the lock, with a resource that looks at fences or, if unfenced, at none. The traffic
