@@ -44,7 +44,7 @@ func newArena(locks []lockable, config clientConfig, unfenced bool, spaces *name
 	if spaces != nil {
 		where = redlocktest.WithHosts(spaces.hosts()...)
 	}
-	if a.masters, err = redlocktest.Run(masterCount, append(opts, where, masterArgs)...); err != nil {
+	if a.masters, err = redlocktest.Run(masterCount, append(opts, where)...); err != nil {
 		return nil, err
 	}
 	a.traffic = links{a.masters}

@@ -91,7 +91,7 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 	if err != nil {
 		return 0, err
 	}
-	a, err := newArena(stormLocks, clientConfig{Seed: seed, Workers: workerCount, RestartGuard: restartGuard(longest)}, unfenced, spaces, clocks...)
+	a, err := newArena(stormLocks, clientConfig{Seed: seed, Workers: workerCount, RestartGuard: restartGuard(longest)}, unfenced, spaces, append(clocks, masterArgs)...)
 	if err != nil {
 		return 0, err
 	}
