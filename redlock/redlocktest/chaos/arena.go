@@ -53,11 +53,11 @@ func newArena(locks []lockable, config clientConfig, unfenced bool, spaces *name
 	}
 	config.Masters = a.masters.Addrs()
 	for i := range a.masters.N() {
-		info, err := a.masters.Do(i, "INFO", "server")
+		info, err := a.masters.Do(i, "INFO")
 		if err != nil {
 			return nil, err
 		}
-		config.Runs = append(config.Runs, runID(info.(string)))
+		config.Runs = append(config.Runs, identity(info.(string)))
 	}
 	for _, key := range keysOf(locks) {
 		if a.counters[key], err = newFileCounter(filepath.Join(a.dir, key)); err != nil {

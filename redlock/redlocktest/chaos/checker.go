@@ -17,7 +17,7 @@ type trial struct {
 	Locks     []lockable
 	Logs      []clientLog
 	Up        []span          // when a majority of the masters was up and reachable
-	Killed    []time.Duration // when a master was, in this order
+	Forgot    []time.Duration // when a master has forgotten its keys, in this order
 	Masters   int
 	Seen      sightings      // of tokens on the masters
 	Counters  map[string]int // the counts at the end, by key
@@ -323,8 +323,8 @@ func (c *checker) disputed(name string) bool {
 // quorum, perhaps, and nobody knows that it was not another who has the lock. A vote may have been given some time
 // before the claim.
 func (c *checker) mayBeLost(h *claim, now time.Duration) bool {
-	i, _ := slices.BinarySearch(c.Killed, h.From-time.Second)
-	return i < len(c.Killed) && c.Killed[i] <= now
+	i, _ := slices.BinarySearch(c.Forgot, h.From-time.Second)
+	return i < len(c.Forgot) && c.Forgot[i] <= now
 }
 
 // checkOverlaps finds claims that exclude each other and overlap. Those that touch do not. It goes

@@ -414,10 +414,10 @@ func TestLocksAreNotLostBeforeTheirValidityEnds(t *testing.T) {
 		for at, violations := range map[time.Duration]int{9 * time.Second: 1, 10*time.Second - 900*ms: 0, 10 * time.Second: 0, 11 * time.Second: 1} {
 			r.T = 10*time.Second + 89*ms
 			f = check(trial{
-				Locks: []lockable{one("k")}, Counters: map[string]int{"k": 0}, Killed: []time.Duration{ms, at},
+				Locks: []lockable{one("k")}, Counters: map[string]int{"k": 0}, Forgot: []time.Duration{ms, at},
 				Logs: []clientLog{log("a", taken(1, 10*time.Second+10*ms, 10*time.Second+100*ms, 0), []record{r})},
 			})
-			require.Len(t, f.Violations, violations, "%s, a master was killed at %v", r.Op, at)
+			require.Len(t, f.Violations, violations, "%s, a master has forgotten its keys at %v", r.Op, at)
 		}
 	}
 }
@@ -426,7 +426,7 @@ func TestWhatWasLostWasNotHeldUntilItWasUnlocked(t *testing.T) {
 	unlocked := record{T: 60 * ms, Op: opUnlock, Hold: 1, Outcome: ok}
 	for outcome, violations := range map[string]int{"not held": 1, "no quorum": 0, "expired": 0} {
 		extended := record{T: 50 * ms, Op: opExtend, Hold: 1, Outcome: outcome}
-		f := check(trial{Locks: []lockable{one("k")}, Killed: []time.Duration{ms}, // so it may be lost
+		f := check(trial{Locks: []lockable{one("k")}, Forgot: []time.Duration{ms}, // so it may be lost
 			Logs: []clientLog{log("a", taken(1, 10*ms, 100*ms, 0), []record{extended, unlocked})}})
 		require.Len(t, f.Violations, violations, outcome)
 	}

@@ -24,7 +24,7 @@ import (
 type clientConfig struct {
 	Name         string
 	Masters      []string
-	Runs         []string // of the masters, when the test began
+	Runs         []string // the masters' identities, when the test began
 	Locks        []lockable
 	Dir          string        // of the counters
 	Journal      string        // file

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	crand "crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -30,8 +31,8 @@ type stranger struct {
 // A foreignMaster is a stranger's connection to a master, which is made when it is needed.
 type foreignMaster struct {
 	address string
-	guard   time.Duration // for how long a master that was restarted does not vote
-	run     string        // the master's run id
+	guard   time.Duration // for how long a master does not vote that was restarted, or a replica
+	run     string        // the master's identity
 	votes   time.Duration // since when its vote counts
 	conn    net.Conn      // nil if there is none
 	in      *bufio.Reader
@@ -44,8 +45,8 @@ const (
 	foreignExtend  = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) else return 0 end`
 )
 
-// newStranger makes a stranger that knows the runs of the masters, none of which has forgotten
-// anything yet. It does not count the vote of another run before the guard has passed.
+// newStranger makes a stranger that knows the identities of the masters, none of which has forgotten
+// anything yet. It does not count the vote of another before the guard has passed.
 func newStranger(addresses, runs []string, guard time.Duration) *stranger {
 	s := &stranger{time: foreignTime}
 	for i, address := range addresses {
@@ -107,8 +108,11 @@ func (m *foreignMaster) open(deadline time.Time) (err error) {
 		return err
 	}
 	m.in = bufio.NewReader(m.conn)
-	info, err := m.do(deadline, "INFO", "server")
-	if run := runID(info); err == nil && run != m.run {
+	info, err := m.do(deadline, "INFO")
+	if err == nil && field(info, "role") != "master" {
+		return errReplica
+	}
+	if run := identity(info); err == nil && run != m.run {
 		m.run, m.votes = run, conn.Now()+m.guard
 	}
 	return err
@@ -147,11 +151,17 @@ func (m *foreignMaster) do(deadline time.Time, command ...string) (string, error
 	return line, nil
 }
 
-// runID returns what INFO says of the server's run.
-func runID(info string) string {
-	_, after, _ := strings.Cut(info, "run_id:")
-	run, _, _ := strings.Cut(after, "\r\n")
-	return run
+var errReplica = errors.New("it is no master")
+
+// identity returns what INFO says of the server's run, and since when it is the master. A server that
+// was a replica in between has another replication id.
+func identity(info string) string { return field(info, "run_id") + " " + field(info, "master_replid") }
+
+// field returns a field of INFO.
+func field(info, name string) string {
+	_, after, _ := strings.Cut("\r\n"+info, "\r\n"+name+":")
+	value, _, _ := strings.Cut(after, "\r\n")
+	return value
 }
 
 // A foreignMutex is a stranger's lock. Its errors are named as those of a [redlock.Mutex].

@@ -18,10 +18,10 @@ const minute = time.Minute // longer than a test
 func foreignOf(t *testing.T, masters *redlocktest.Masters, guard time.Duration) *stranger {
 	var runs []string
 	for i := range masters.N() {
-		info, err := masters.Do(i, "INFO", "server")
+		info, err := masters.Do(i, "INFO")
 		require.NoError(t, err)
-		require.Len(t, runID(info.(string)), 40)
-		runs = append(runs, runID(info.(string)))
+		require.Len(t, identity(info.(string)), 40+1+40)
+		runs = append(runs, identity(info.(string)))
 	}
 	s := newStranger(masters.Addrs(), runs, guard)
 	s.time = patience // on a busy machine
@@ -91,6 +91,31 @@ func TestAStrangerDoesNotCountTheVoteOfAMasterThatWasRestarted(t *testing.T) {
 	require.NotZero(t, m.masters[1].votes)
 	require.ErrorIs(t, m.TryLock(t.Context()), redlock.ErrHeld, "all answer")
 	takes(t, foreignOf(t, masters, time.Hour).newMutex(l)) // which never knew another run
+}
+
+func TestAStrangerDoesNotCountTheVoteOfAMasterThatWasAReplica(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	do := func(command ...string) {
+		_, err := masters.Do(0, command...)
+		require.NoError(t, err)
+	}
+	m := foreignOf(t, masters, time.Hour).newMutex(lockable{Kind: foreign, Keys: []string{"a"}, TTL: minute})
+	masters.Kill(1)
+	takes(t, m)
+	require.NoError(t, m.Unlock(t.Context()))
+	do("REPLICAOF", "127.0.0.1", "1")
+	do("CONFIG", "SET", "replica-read-only", "no")
+	do("CLIENT", "KILL", "SKIPME", "yes")
+	for range 2 {
+		require.ErrorIs(t, m.TryLock(t.Context()), redlock.ErrNoQuorum)
+	}
+	require.Zero(t, m.masters[0].votes, "it is not asked")
+	do("REPLICAOF", "NO", "ONE")
+	for deadline := conn.Now() + patience; m.masters[0].votes == 0 && conn.Now() < deadline; {
+		require.Error(t, m.TryLock(t.Context()), "one master may vote")
+	}
+	require.NotZero(t, m.masters[0].votes)
+	require.ErrorIs(t, m.TryLock(t.Context()), redlock.ErrHeld, "two answer")
 }
 
 func TestAStrangerNeedsAMajority(t *testing.T) {

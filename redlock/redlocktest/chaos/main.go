@@ -48,7 +48,7 @@
 //
 // The checker also demands that
 //
-//   - no lock is lost before its validity has ended, unless a master was killed that may
+//   - no lock is lost before its validity has ended, unless a master was killed, or demoted, that may
 //     have been one of its quorum,
 //   - what was lost is not called held until it was unlocked, and what was unlocked does not come back
 //     on a majority of the masters,
@@ -95,7 +95,7 @@
 // The schedule of the faults is made before the run (plan.go). Most of the time a
 // minority of the masters is harmed; now and then a majority is, for a short while. Some
 // strikes are aimed: a minority is cut off, and when it is back, one of the quorum of the locks that were
-// taken meanwhile is restarted. Now and then the way to all masters is long.
+// taken meanwhile is restarted, or demoted. Now and then the way to all masters is long.
 //
 // Where it is permitted, each master and each client has a network namespace of its own, and the
 // packets between them pass through this process. It can do to those of each client and each
@@ -106,7 +106,9 @@
 // whole connections. The report says in its first lines which it is, and why.
 //
 // A master that was killed comes back empty, long before the longest TTL has
-// passed. Clients must not count its vote until then (RestartGuard). The clients'
+// passed. Clients must not count its vote until then (RestartGuard). One that is demoted is a replica for
+// up to a second, takes writes, and drops them; or it is one for a moment, so that hardly anybody sees
+// it. When it is the master again, its keys are gone, as if it had been killed. The clients'
 // wall clocks differ a little, for the fences. The masters' clocks run faster or slower than ours, as
 // far as the default drift permits: that of about each second one by all of it (clocks.go). None is
 // set. A master whose clock is set forward loses keys, as one does that is restarted, and nothing

@@ -29,7 +29,7 @@ type nemesis struct {
 	masterTurn []sync.Mutex
 	clientTurn []sync.Mutex
 
-	quarantine time.Duration // until a master that was restarted votes again
+	quarantine time.Duration // until a master that was restarted, or a replica, votes again
 
 	mu     sync.Mutex
 	harmed []bool        // masters
@@ -37,7 +37,7 @@ type nemesis struct {
 	since  time.Duration // when a majority became unharmed, for each client; 0 while none is
 	up     []span
 	faults map[fault]int
-	killed []time.Duration // when a master was
+	forgot []time.Duration // when a master has begun to forget its keys
 	err    error           // why the plan could not be carried out
 }
 
@@ -110,15 +110,18 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 		}
 	case kill:
 		n.harm(i)
-		n.mu.Lock()
-		n.killed = append(n.killed, conn.Now())
-		n.mu.Unlock()
+		n.forgets()
 		n.killForGood(i)
 		if !sleep(ctx, s.For-n.quarantine) {
 			return
 		}
 		n.masters.Restart(i)
 		if sleep(ctx, n.quarantine) {
+			n.heal(i)
+		}
+	case demote:
+		n.harm(i)
+		if n.demote(ctx, i, s.For-n.quarantine) && sleep(ctx, n.quarantine) {
 			n.heal(i)
 		}
 	case cut, cutRequests, cutReplies, refuse, delay:
@@ -212,6 +215,81 @@ func (n *nemesis) block(ctx context.Context, i int, long time.Duration) bool {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
+}
+
+// demote makes a master a replica for so long, and then a master again that has forgotten its keys,
+// as happens when an operator, or a Sentinel, is wrong about it. It is false if ctx has ended.
+//
+// It ends all connections, as Sentinel does: whoever connects after that sees that the master is a
+// replica, or was one. So no key is forgotten before.
+func (n *nemesis) demote(ctx context.Context, i int, long time.Duration) bool {
+	if long > 0 {
+		n.beReplica(ctx, i)
+		n.endConnections(ctx, i)
+		n.forgets()
+		n.serveAsReplica(ctx, i, long)
+		n.beMaster(ctx, i)
+		n.endConnections(ctx, i)
+	} else {
+		n.demoteBriefly(ctx, i)
+		n.forgets()
+	}
+	n.insist(ctx, i, "FLUSHALL")
+	return ctx.Err() == nil
+}
+
+// demoteBriefly makes a master a replica for a moment, so that most clients do not see it. Some go on
+// using their connections when others see already that it was one, and no longer than these keep
+// it from voting on account of the clocks (restartGuard). If that took long, it does so again.
+func (n *nemesis) demoteBriefly(ctx context.Context, i int) {
+	for began := conn.Now() - clockSpread; conn.Now()-began > clockSpread/2 && ctx.Err() == nil; {
+		began = conn.Now()
+		n.beReplica(ctx, i)
+		n.beMaster(ctx, i)
+		n.endConnections(ctx, i)
+	}
+}
+
+// serveAsReplica has a replica take writes for so long, and drop them as one does that synchronizes
+// with its master. Whoever counts its vote gives a lock to two.
+func (n *nemesis) serveAsReplica(ctx context.Context, i int, long time.Duration) {
+	n.insist(ctx, i, "CONFIG", "SET", "replica-read-only", "no")
+	for end := conn.Now() + long; conn.Now() < end && ctx.Err() == nil; {
+		n.insist(ctx, i, "FLUSHALL")
+		sleep(ctx, min(50*time.Millisecond, end-conn.Now()))
+	}
+	n.insist(ctx, i, "CONFIG", "SET", "replica-read-only", "yes")
+}
+
+// beReplica makes a master the replica of nobody who is there, so that it keeps its keys.
+func (n *nemesis) beReplica(ctx context.Context, i int) {
+	n.insist(ctx, i, "REPLICAOF", "127.0.0.1", "1")
+}
+
+func (n *nemesis) beMaster(ctx context.Context, i int) { n.insist(ctx, i, "REPLICAOF", "NO", "ONE") }
+
+func (n *nemesis) endConnections(ctx context.Context, i int) {
+	n.insist(ctx, i, "CLIENT", "KILL", "SKIPME", "yes")
+}
+
+// insist has a master do something, as soon as it answers, unless ctx ends before.
+func (n *nemesis) insist(ctx context.Context, i int, command ...string) {
+	for deadline := conn.Now() + patience; ctx.Err() == nil; sleep(ctx, 10*time.Millisecond) {
+		_, err := n.masters.Do(i, command...)
+		if err == nil {
+			return
+		}
+		if conn.Now() > deadline {
+			panic(err)
+		}
+	}
+}
+
+// forgets is called when a master may forget its keys from now on.
+func (n *nemesis) forgets() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.forgot = append(n.forgot, conn.Now())
 }
 
 func (n *nemesis) count(f fault) {

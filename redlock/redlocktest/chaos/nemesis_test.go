@@ -3,11 +3,16 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"net"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -59,4 +64,82 @@ func TestStrikesOnTrafficAreOverWhenTheyEnd(t *testing.T) {
 	}
 	require.Len(t, n.faults, len(faults))
 	require.Len(t, n.majorityUp(), len(faults)-1, "each but two have harmed the master")
+}
+
+func TestAMasterThatWasDemotedHasForgottenItsKeys(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	do := func(command ...string) string {
+		reply, err := masters.Do(0, command...)
+		require.NoError(t, err)
+		return fmt.Sprint(reply)
+	}
+	n := newNemesis(masters, new(fleet), nil, time.Second)
+	n.quarantine = 20 * ms
+	for i, long := range []time.Duration{0, 200 * ms} {
+		do("SET", "held", "by somebody")
+		before := identity(do("INFO"))
+		c, err := net.Dial("tcp", masters.Addr(0))
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = io.WriteString(c, "PING\r\n") // it is a client from then on
+		require.NoError(t, err)
+		_, err = io.ReadFull(c, make([]byte, len("+PONG\r\n")))
+		require.NoError(t, err)
+		since := conn.Now()
+
+		require.NoError(t, n.run(t.Context(), []strike{{For: n.quarantine + long, Fault: demote}}))
+		require.False(t, n.isHarmed(0))
+		info := do("INFO")
+		require.Equal(t, "master", field(info, "role"))
+		require.Equal(t, before[:40], field(info, "run_id"), "it is the same process")
+		require.NotEqual(t, before[41:], field(info, "master_replid"))
+		require.Equal(t, before[41:], field(info, "master_replid2"))
+		require.Equal(t, "[]", do("KEYS", "*"))
+		require.Contains(t, do("CONFIG", "GET", "replica-read-only"), "yes")
+		require.Len(t, n.forgot, i+1)
+		require.Greater(t, n.forgot[i], since)
+		require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+		_, err = c.Read(make([]byte, 1))
+		require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the connection has ended")
+		require.Error(t, err)
+	}
+}
+
+func TestAReplicaOfTheNemesisDropsWhatItIsGiven(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	n := newNemesis(masters, new(fleet), nil, time.Second)
+	ctx, interrupt := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- n.run(ctx, []strike{{For: n.quarantine + time.Hour, Fault: demote}}) }()
+	require.Eventually(t, func() bool {
+		_, err := masters.Do(0, "SET", "key", "token")
+		role, failed := masters.Do(0, "INFO", "replication")
+		return err == nil && failed == nil && field(role.(string), "role") == "slave"
+	}, patience, ms, "it takes writes")
+	require.Eventually(t, func() bool {
+		there, err := masters.Do(0, "EXISTS", "key")
+		return err == nil && there == int64(0)
+	}, patience, ms)
+	interrupt()
+	require.NoError(t, <-ended)
+	require.Len(t, n.forgot, 1)
+}
+
+func TestADemotionWaitsForTheMaster(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	n := newNemesis(masters, new(fleet), nil, time.Second)
+	n.quarantine = 0
+	masters.Pause(0)
+	ended := make(chan error)
+	go func() { ended <- n.run(t.Context(), []strike{{Fault: demote}}) }()
+	require.Eventually(t, func() bool { return n.isHarmed(0) }, patience, ms)
+	masters.Resume(0)
+	require.NoError(t, <-ended)
+	info, err := masters.Do(0, "INFO")
+	require.NoError(t, err)
+	require.Equal(t, "master", field(info.(string), "role"))
+	require.NotEqual(t, strings.Repeat("0", 40), field(info.(string), "master_replid2"), "it was a replica")
 }

@@ -30,6 +30,7 @@ const (
 	refuse      fault = "connections refused"
 	delay       fault = "traffic delayed"
 	block       fault = "master blocked by a script" // silent at first, then it answers BUSY
+	demote      fault = "master demoted"             // it is a replica for a while, or a moment, and then a master without keys
 
 	// Of masters, in passing.
 	reset   fault = "connections reset"
@@ -46,16 +47,16 @@ const (
 // silencing are those that keep a master from a lock, and leave it its keys.
 var silencing = []fault{cut, refuse, freeze}
 
-var lasting = []fault{freeze, freeze, kill, kill, cut, cutRequests, cutReplies, refuse, delay, block}
+var lasting = []fault{freeze, freeze, kill, kill, cut, cutRequests, cutReplies, refuse, delay, block, demote}
 
 // plan makes the schedule of a test: the strikes in the order of their
 // beginning. It follows from its arguments alone. All strikes are over when the
 // duration is.
 //
 // The masters are struck in phases, each of which has its victims, mostly a
-// minority. No master is the victim of two strikes at once. One that is killed comes
+// minority. No master is the victim of two strikes at once. One that is killed, or demoted, comes
 // back soon, and is harmed until it may vote again; ttl is the longest one. The next phase begins
-// before that.
+// before that. One at most is a replica at a time: a Lock does not wait where a majority is refused.
 func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Duration) []strike {
 	p := planner{rng: rand.New(rand.NewPCG(seed, 1)), duration: duration, ttl: ttl, minority: (masters - 1) / 2, free: make([]time.Duration, masters)}
 	for at := 300 * time.Millisecond; at < duration; {
@@ -115,15 +116,15 @@ func (p *planner) harm(s strike) (end time.Duration) {
 	p.add(s)
 	end = s.At + s.For
 	p.free[s.Target] = end
-	if s.Fault == kill {
+	if s.Fault == kill || s.Fault == demote {
 		end -= quarantine(p.ttl) / 2
 	}
 	return end
 }
 
 // restartOne aims at what a lock rests on: a minority is silent, so that locks are on the others alone,
-// and when it is back, one of the others has just been restarted, and has forgotten them. Whoever counts
-// its vote gives a lock to a second holder. A client that comes then has never met it before.
+// and when it is back, one of the others has just been restarted, or demoted, and has forgotten them. Whoever
+// counts its vote gives a lock to a second holder. A client that comes then has never met it before.
 func (p *planner) restartOne(at time.Duration, well []int) (end time.Duration) {
 	back := at + p.between(p.ttl/4, p.ttl)
 	for _, master := range well[:p.minority] {
@@ -132,6 +133,9 @@ func (p *planner) restartOne(at time.Duration, well []int) (end time.Duration) {
 		end = max(end, p.harm(s))
 	}
 	s := strike{At: back - p.between(0, 100*time.Millisecond), For: quarantine(p.ttl), Fault: kill, Target: well[p.minority]}
+	if p.rng.IntN(3) == 0 {
+		s.Fault, s.For = demote, demotion(p.rng, p.ttl)
+	}
 	if p.rng.IntN(3) < 2 {
 		p.restarts = append(p.restarts, s.At+p.between(0, 200*time.Millisecond))
 	}
@@ -181,6 +185,7 @@ func (p *planner) takeTurns(at time.Duration, well []int) (end time.Duration) {
 // strikeSome harms each of the victims in a way of its own.
 func (p *planner) strikeSome(at, longest time.Duration, victims []int) (end time.Duration) {
 	end = at
+	demoted := false
 	for _, master := range victims {
 		s := strike{
 			At:     at + p.between(0, 500*time.Millisecond),
@@ -188,8 +193,14 @@ func (p *planner) strikeSome(at, longest time.Duration, victims []int) (end time
 			Fault:  lasting[p.rng.IntN(len(lasting))],
 			Target: master,
 		}
-		if s.Fault == kill {
+		if s.Fault == demote && demoted {
+			s.Fault = kill
+		}
+		switch s.Fault {
+		case kill:
 			s.For = p.between(0, p.ttl/2) + quarantine(p.ttl)
+		case demote:
+			s.For, demoted = demotion(p.rng, p.ttl), true
 		}
 		end = max(end, p.harm(s))
 	}
@@ -229,6 +240,15 @@ func (p *planner) strikeClients(clients int) {
 		p.add(s)
 		at = s.At + s.For + p.between(50*time.Millisecond, 500*time.Millisecond)
 	}
+}
+
+// demotion is for how long a master is harmed that becomes a replica. That it is one, most clients
+// see. But every other time it is one for a moment only, so that most do not.
+func demotion(rng *rand.Rand, ttl time.Duration) time.Duration {
+	if rng.IntN(2) == 0 {
+		return quarantine(ttl)
+	}
+	return quarantine(ttl) + 100*time.Millisecond + rand64(rng, 900*time.Millisecond)
 }
 
 // quarantine is until when a master that was restarted is certain to vote again: the

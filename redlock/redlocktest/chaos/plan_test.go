@@ -21,11 +21,12 @@ func TestPlanObeysRedlock(t *testing.T) {
 	const duration, ttl = time.Minute, time.Second
 	faults := make(map[fault]int)
 	var majority, minority time.Duration // for how long so many were harmed
+	moments := make(map[bool]int)        // demotions that are over at once, and others
 	for seed := range uint64(50) {
 		strikes := plan(seed, duration, 5, 4, ttl)
 		require.True(t, slices.IsSortedFunc(strikes, func(a, b strike) int { return cmp.Compare(a.At, b.At) }))
 		harmed := make(map[int]time.Duration) // until when
-		frozen := time.Duration(0)
+		frozen, replica := time.Duration(0), time.Duration(0)
 		type edge struct {
 			at   time.Duration
 			more int
@@ -50,8 +51,13 @@ func TestPlanObeysRedlock(t *testing.T) {
 				require.LessOrEqual(t, harmed[s.Target], s.At, "one strike at a time")
 				harmed[s.Target] = s.At + s.For
 				edges = append(edges, edge{s.At, 1}, edge{s.At + s.For, -1})
-				if s.Fault == kill {
+				if s.Fault == kill || s.Fault == demote {
 					require.GreaterOrEqual(t, s.For, quarantine(ttl))
+				}
+				if s.Fault == demote {
+					require.GreaterOrEqual(t, s.At, replica, "one replica at a time")
+					replica = s.At + s.For - quarantine(ttl)
+					moments[s.For == quarantine(ttl)]++
 				}
 			}
 		}
@@ -69,6 +75,7 @@ func TestPlanObeysRedlock(t *testing.T) {
 	for _, f := range slices.Concat(lasting, []fault{reset, flush, rewrite, freezeClient, freezeWriter, killClient}) {
 		require.NotZero(t, faults[f], f)
 	}
+	require.Len(t, moments, 2)
 	require.NotZero(t, majority)
 	require.Less(t, majority*2, minority)
 }

@@ -139,7 +139,7 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 	}
 	sleep(ctx, t.Began+duration-conn.Now()) // the plan may end earlier
 	n.lateWrites(ctx, t.LeastLate, longest)
-	t.Up, t.Killed = n.majorityUp(), n.killed
+	t.Up, t.Forgot = n.majorityUp(), n.forgot
 	a.fleet.finish(ctx)
 	if ctx.Err() != nil {
 		return 0, errInterrupted
