@@ -58,6 +58,11 @@ func newArena(locks []lockable, config clientConfig, unfenced bool, spaces *name
 			return nil, err
 		}
 		config.Runs = append(config.Runs, identity(info.(string)))
+		direct, err := a.direct(i)
+		if err != nil {
+			return nil, err
+		}
+		config.Direct = append(config.Direct, direct)
 	}
 	for _, key := range keysOf(locks) {
 		if a.counters[key], err = newFileCounter(filepath.Join(a.dir, key)); err != nil {
@@ -71,6 +76,24 @@ func newArena(locks []lockable, config clientConfig, unfenced bool, spaces *name
 		a.fleet.places = spaces.clients
 	}
 	return a, nil
+}
+
+// direct returns the address of a master that leads past the traffic: its Unix socket where it has a
+// network to itself, and else its own port, behind the link.
+func (a *arena) direct(i int) (string, error) {
+	setting, address := "port", "127.0.0.1:"
+	if a.spaces != nil {
+		setting, address = "unixsocket", "unix://"
+	}
+	reply, err := a.masters.Do(i, "CONFIG", "GET", setting)
+	if err != nil {
+		return "", err
+	}
+	pair, _ := reply.([]any)
+	if len(pair) != 2 {
+		return "", fmt.Errorf("master %d does not say its %s: %v", i, setting, reply)
+	}
+	return address + pair[1].(string), nil
 }
 
 // close ends all that is left, and removes the files unless they are to be kept.

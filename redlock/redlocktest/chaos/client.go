@@ -7,9 +7,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +27,8 @@ import (
 type clientConfig struct {
 	Name         string
 	Masters      []string
+	Direct       []string // other addresses of the masters, which lead past the traffic that is struck
+	Doubled      bool     // the lock's client is given one master twice, and another not at all
 	Runs         []string // the masters' identities, when the test began
 	Locks        []lockable
 	Dir          string        // of the counters
@@ -138,8 +143,14 @@ func (c *client) add(r record) {
 func (c *client) open() {
 	for c.lock == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		lock, err := redlock.Open(ctx, redlock.Config{Masters: c.Masters, ClientName: c.Name,
-			RoundTimeout: c.RoundTimeout, RestartGuard: c.RestartGuard, DriftFactor: c.DriftFactor, Username: c.User, Password: c.User})
+		config := redlock.Config{Masters: c.Masters, ClientName: c.Name, RoundTimeout: c.RoundTimeout,
+			RestartGuard: c.RestartGuard, DriftFactor: c.DriftFactor, Username: c.User, Password: c.User}
+		open := func() (*redlock.Client, error) { return redlock.Open(ctx, config) }
+		if c.Doubled { // Open would refuse it
+			config.Masters = doubled(c.Masters, c.Direct, c.Seed)
+			open = func() (*redlock.Client, error) { return redlock.New(config) }
+		}
+		lock, err := open()
 		c.add(record{Op: opOpen, Outcome: name(ctx, err)})
 		cancel()
 		if err == nil {
@@ -148,6 +159,15 @@ func (c *client) open() {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
+}
+
+// doubled returns the masters with the direct address of one of them in the place of another, as
+// operators write who mistake two addresses for two servers.
+func doubled(masters, direct []string, seed uint64) []string {
+	order := rand.New(rand.NewPCG(seed, 3)).Perm(len(masters))
+	list := slices.Clone(masters)
+	list[order[1]] = direct[order[0]]
+	return list
 }
 
 func (c *client) isFinishing() bool {
@@ -185,7 +205,7 @@ func (c *client) hold() {
 const atOnce = 10
 
 // whole waits until all masters are there and nothing is owed to any, and
-// until locks that are taken are on all of them.
+// until locks that are taken are on all of them. Of a master that was given twice, one is enough.
 func (c *client) whole() string {
 	ttl := longestOf(c.Locks)
 	m := c.lock.NewMutex("own-"+c.Name, ttl, redlock.WithRoundTimeout(ttl/2))
@@ -203,7 +223,12 @@ func (c *client) whole() string {
 }
 
 func (c *client) missing(m *redlock.Mutex) string {
+	double := "" // the one of two addresses of a server that is not connected
 	for _, s := range c.lock.Stats().Masters {
+		if c.Doubled && double == "" && strings.Contains(s.Err, mux.ErrDuplicate.Error()) {
+			double = s.Address
+			continue
+		}
 		if s.Phase != mux.Up.String() || s.Owed > 0 || s.Debts > 0 {
 			return fmt.Sprintf("%+v", s)
 		}
@@ -215,7 +240,7 @@ func (c *client) missing(m *redlock.Mutex) string {
 	token := m.Token()
 	holders, err := c.lock.Holders(ctx, m.Key())
 	for _, h := range holders {
-		if err == nil && h.Token != token {
+		if err == nil && h.Token != token && h.Master != double {
 			err = fmt.Errorf("%s has %q, not %q: %v", h.Master, h.Token, token, h.Err)
 		}
 	}

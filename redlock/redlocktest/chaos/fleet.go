@@ -27,6 +27,7 @@ const endTime = 4 * patience
 type fleet struct {
 	config   clientConfig  // what all have in common
 	spread   time.Duration // that the wall clocks of three neighbours differ by
+	doubles  bool          // the client in the place of number 3 is given a master twice
 	dir      string
 	resource *resource
 	places   []*network.Node // of the clients; nil if they are where we are
@@ -63,6 +64,7 @@ func (f *fleet) start(i int) (*process, error) {
 	if i%4 == 2 {
 		config.User = blindUser
 	}
+	config.Doubled = f.doubles && i == 3
 	config.Skew -= f.spread * time.Duration(i%3) / 2
 	text, err := json.Marshal(config)
 	if err != nil {

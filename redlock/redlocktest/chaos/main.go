@@ -62,6 +62,9 @@
 //   - in the end every client is connected to all masters again, takes a lock on
 //     each of them, and leaves no goroutine and no descriptor behind.
 //
+// Where there are four clients or more, one of them is given a master twice, by two addresses, and
+// another one not at all. It must not count the vote of the first twice.
+//
 // Two judges look at who had what when, and at the fences: one compares claims (checker.go), the
 // other asks whether what has happened to each key is linearizable (linear.go). Of claims that last
 // both must see the same. Only the second makes something of a lock that was over when its taker

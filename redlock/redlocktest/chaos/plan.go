@@ -30,7 +30,7 @@ const (
 	refuse      fault = "connections refused"
 	delay       fault = "traffic delayed"
 	block       fault = "master blocked by a script" // silent at first, then it answers BUSY
-	demote      fault = "master demoted"             // it is a replica for a while, or a moment, and then a master without keys
+	demote      fault = "master demoted"             // a replica for a while or a moment, then a master without keys
 
 	// Of masters, in passing.
 	reset   fault = "connections reset"
@@ -56,7 +56,8 @@ var lasting = []fault{freeze, freeze, kill, kill, cut, cutRequests, cutReplies, 
 // The masters are struck in phases, each of which has its victims, mostly a
 // minority. No master is the victim of two strikes at once. One that is killed, or demoted, comes
 // back soon, and is harmed until it may vote again; ttl is the longest one. The next phase begins
-// before that. One at most is a replica at a time: a Lock does not wait where a majority is refused.
+// before that. One at most is a replica at a time: a Lock does not wait where a majority is refused,
+// as one of two addresses of a master is.
 func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Duration) []strike {
 	p := planner{rng: rand.New(rand.NewPCG(seed, 1)), duration: duration, ttl: ttl, minority: (masters - 1) / 2, free: make([]time.Duration, masters)}
 	for at := 300 * time.Millisecond; at < duration; {

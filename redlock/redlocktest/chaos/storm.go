@@ -95,7 +95,7 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 	if err != nil {
 		return 0, err
 	}
-	a.fleet.spread = clockSpread
+	a.fleet.spread, a.fleet.doubles = clockSpread, true
 	keep := false
 	defer func() { a.close(keep) }()
 	fmt.Fprintf(out, "%v of faults, seed %d: %d masters, %d clients with %d workers each\n", duration, seed, masterCount, clients, workerCount)

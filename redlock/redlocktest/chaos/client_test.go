@@ -1,0 +1,62 @@
+//go:build linux
+
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+func TestADoubledMasterTakesThePlaceOfAnother(t *testing.T) {
+	masters, direct := []string{"a", "b", "c", "d", "e"}, []string{"A", "B", "C", "D", "E"}
+	seen := make(map[string]int)
+	for seed := range uint64(100) {
+		list := doubled(masters, direct, seed)
+		require.Equal(t, list, doubled(masters, direct, seed))
+		changed := 0
+		for i := range list {
+			if list[i] == masters[i] {
+				continue
+			}
+			changed++
+			seen[list[i]]++
+			require.NotEqual(t, direct[i], list[i], "it stands there already")
+			require.Contains(t, direct, list[i])
+		}
+		require.Equal(t, 1, changed)
+	}
+	require.Len(t, seen, len(direct))
+	require.Equal(t, "a", masters[0], "they are the stranger's, too")
+}
+
+func TestADoubledMasterIsConnectedOnce(t *testing.T) {
+	redlocktest.Start(t, 0) // skips, or fails, where there is no Redis
+	locks := []lockable{{Kind: plain, Keys: []string{"a"}, TTL: minute}}
+	a, err := newArena(locks, clientConfig{Name: "one", Doubled: true}, false, nil)
+	require.NoError(t, err)
+	defer a.close(false)
+	c := &client{clientConfig: a.fleet.config}
+	c.journal, err = openJournal(filepath.Join(t.TempDir(), "journal"))
+	require.NoError(t, err)
+	defer c.journal.file.Close()
+	c.open()
+	defer c.lock.Close()
+	require.Equal(t, ok, c.whole())
+	refused := 0
+	for _, s := range c.lock.Stats().Masters {
+		if strings.Contains(s.Err, mux.ErrDuplicate.Error()) {
+			refused++
+		}
+	}
+	require.Equal(t, 1, refused)
+	c.Doubled = false
+	m := c.lock.NewMutex("a", minute)
+	require.Eventually(t, func() bool { // an answer may be owed before
+		return strings.Contains(c.missing(m), mux.ErrDuplicate.Error())
+	}, patience, ms)
+}
