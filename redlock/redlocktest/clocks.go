@@ -2,6 +2,9 @@ package redlocktest
 
 import (
 	"errors"
+	"fmt"
+	"math"
+	"sync"
 	"time"
 )
 
@@ -52,3 +55,57 @@ func (m *Masters) clock(i int, op string, change func(*clock) error) {
 }
 
 var errNoClock = errors.New("it has no clock of its own: start redis-servers with WithClocks")
+
+// The layout of the file that tells the preloaded library what to say, after what says that
+// it is there: a number, and then the settings, of which the number names one. See
+// preload/clock.c.
+const (
+	settings     = 64
+	settingBytes = 3 * 8
+	currentAt    = 8
+	settingsAt   = 16
+)
+
+// A clock is a server's wall clock.
+type clock struct {
+	preload
+
+	mu      sync.Mutex
+	current int64
+	since   int64 // nanoseconds since 1970: when the current setting began
+	offset  int64 // ... and by how many nanoseconds it was ahead then
+	ppm     int64 // ... and what it gains, in millionths
+}
+
+// newClock makes a clock that is right, whose file is in dir.
+func newClock(library, dir string) (*clock, error) {
+	p, err := newPreload("clock", library, dir, settingsAt+settings*settingBytes)
+	return &clock{preload: p}, err
+}
+
+func (c *clock) jump(d time.Duration) error {
+	return c.set(func() { c.offset += int64(d) })
+}
+
+func (c *clock) drift(share float64) error {
+	if !(share > -1 && share <= 1000) {
+		return fmt.Errorf("a share of %v: it must be above -1, and 1000 at most", share)
+	}
+	return c.set(func() { c.ppm = int64(math.Round(share * 1e6)) })
+}
+
+// set changes the setting. What the clock has gained until now remains. The new setting is
+// written before it is named. So a server that reads the clock meanwhile sees one of both.
+func (c *clock) set(change func()) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now().UnixNano()
+	c.offset += (now - c.since) / 1000 * c.ppm / 1000
+	c.since = now
+	change()
+	c.current++
+	return c.tell(
+		write{settingsAt + c.current%settings*settingBytes, []int64{c.since, c.offset, c.ppm}},
+		write{currentAt, []int64{c.current}},
+	)
+}

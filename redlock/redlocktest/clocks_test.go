@@ -130,7 +130,7 @@ func TestClocksOfTheirOwnMustBeAskedFor(t *testing.T) {
 
 func TestImpossibleDriftIsRefused(t *testing.T) {
 	t.Parallel()
-	c := &clock{path: filepath.Join(t.TempDir(), "none")}
+	c := &clock{preload: preload{path: filepath.Join(t.TempDir(), "none")}}
 	for _, share := range []float64{-1, -2, 1e9} {
 		require.ErrorContains(t, c.drift(share), "above -1")
 	}
@@ -152,15 +152,19 @@ exec %s "$@"
 `, loadedAt, real), 0o755))
 	t.Setenv("REDLOCKTEST_SERVER", script)
 	_, err = Run(1, WithClocks())
-	require.ErrorContains(t, err, "does not load the library that shifts its clock")
+	require.ErrorContains(t, err, "does not load the library for a clock of its own")
 }
 
 func TestMissingCompilerIsNamed(t *testing.T) {
 	needRedis(t)
 	t.Setenv("CC", "no-such-compiler")
 	require.ErrorContains(t, ClocksAvailable(), "no C compiler")
-	_, err := Run(1, WithClocks())
-	require.ErrorContains(t, err, "no C compiler")
-	said := told(func(tb *fakeTB) { Start(tb, 1, WithClocks()) })
-	require.Contains(t, said.skip+said.fatal, "no C compiler")
+	for _, opt := range []Option{WithClocks(), WithDisks()} {
+		_, err := Run(1, opt)
+		require.ErrorContains(t, err, "no C compiler")
+		t.Setenv("CI", "")
+		require.Contains(t, told(func(tb *fakeTB) { Start(tb, 1, opt) }).skip, "no C compiler")
+		t.Setenv("CI", "true")
+		require.Contains(t, told(func(tb *fakeTB) { Start(tb, 1, opt) }).fatal, "no C compiler")
+	}
 }

@@ -108,6 +108,9 @@ func groupable(o options) error {
 	if o.clocks {
 		return errors.New("redlocktest: groups have no clocks of their own: leave out WithClocks")
 	}
+	if o.disks {
+		return errors.New("redlocktest: groups have no disks of their own: leave out WithDisks")
+	}
 	if o.hosts != nil {
 		return errors.New("redlocktest: groups run beside the test: leave out WithHosts")
 	}

@@ -2,7 +2,8 @@
 // processes ([Start]), or masters inside the test's own process ([Embedded]),
 // which need nothing installed. A test can freeze, kill and restart them. Behind
 // links ([WithLinks]) it can also make them slow, cut them off and reset their
-// connections, and with clocks of their own ([WithClocks]) set those off.
+// connections, with clocks of their own ([WithClocks]) set those off, and with disks
+// of their own ([WithDisks]) let those fail.
 //
 //	func TestOrders(t *testing.T) {
 //		masters := redlocktest.Start(t, 5)
@@ -85,6 +86,7 @@ type options struct {
 	unix   bool
 	links  bool
 	clocks bool
+	disks  bool
 	hosts  []Host // nil, or one for each
 }
 
@@ -126,8 +128,8 @@ func Start(tb TB, n int, opts ...Option) *Masters {
 func needed(tb TB, opts ...Option) {
 	tb.Helper()
 	err := Available()
-	if err == nil && chosen(opts).clocks {
-		err = ClocksAvailable()
+	if o := chosen(opts); err == nil && (o.clocks || o.disks) {
+		_, err = compiler()
 	}
 	if err != nil {
 		if ci.Runs() {
@@ -160,15 +162,13 @@ func Run(n int, opts ...Option) (*Masters, error) {
 	}
 	holdBlock()
 	m := &Masters{group: g}
-	library := ""
-	if o.clocks {
-		if library, err = compileClock(g.dir); err != nil {
-			return m.started(o, err)
-		}
+	l, err := compileLibraries(g.dir, o)
+	if err != nil {
+		return m.started(o, err)
 	}
 	for i := range n {
 		s := newServer(bin, i, g, o)
-		s.library = library
+		s.libraries = l
 		m.masters = append(m.masters, s)
 	}
 	errs := make([]error, n)
@@ -213,8 +213,9 @@ func Embedded(tb TB, n int, opts ...Option) *Masters {
 // RunEmbedded is [Embedded] without a test. The caller must call [Masters.Close].
 func RunEmbedded(n int, opts ...Option) (*Masters, error) {
 	o := chosen(opts)
-	if o.unix || o.args != nil || o.clocks || o.hosts != nil {
-		return nil, errors.New("redlocktest: embedded masters have neither arguments nor Unix sockets nor clocks of their own nor hosts")
+	if o.unix || o.args != nil || o.clocks || o.disks || o.hosts != nil {
+		return nil, errors.New("redlocktest: embedded masters have neither arguments nor Unix sockets " +
+			"nor clocks of their own nor disks nor hosts")
 	}
 	holdBlock()
 	m := &Masters{}

@@ -19,17 +19,21 @@ var errPortTaken = errors.New("its port is taken")
 
 // A server is a master that is a redis-server process.
 type server struct {
-	bin      string
-	dir      string // its working directory, with its log
-	socket   string // Unix socket, "" where there are none
-	unix     bool   // the socket is the only address
-	host     Host   // nil if it runs beside us
-	sentinel string // the configuration of a sentinel, which this is then; else ""
-	args     []string
-	password string // the one in args
-	group    *group
-	library  string // that shifts its wall clock, "" if it has ours
-	clock    *clock // made with the directory; nil if it has ours
+	bin       string
+	dir       string // its working directory, with its log
+	socket    string // Unix socket, "" where there are none
+	unix      bool   // the socket is the only address
+	host      Host   // nil if it runs beside us
+	sentinel  string // the configuration of a sentinel, which this is then; else ""
+	args      []string
+	password  string // the one in args
+	group     *group
+	libraries libraries
+
+	// Made with the directory.
+	preloads []preload
+	clock    *clock // nil if it has ours
+	disk     *disk  // nil if it has ours
 
 	mu      sync.Mutex
 	port    int // chosen by startAnywhere, fixed from then on
@@ -146,10 +150,8 @@ func (s *server) startAnywhere() (err error) {
 	if err := os.Mkdir(s.dir, 0o700); err != nil {
 		return err
 	}
-	if s.library != "" {
-		if s.clock, err = newClock(s.library, s.dir); err != nil {
-			return err
-		}
+	if err := s.prepare(); err != nil {
+		return err
 	}
 	for range portTries {
 		switch {
@@ -165,6 +167,23 @@ func (s *server) startAnywhere() (err error) {
 		}
 	}
 	return err
+}
+
+// prepare makes what the preloaded libraries share with us.
+func (s *server) prepare() (err error) {
+	if s.libraries.clock != "" {
+		if s.clock, err = newClock(s.libraries.clock, s.dir); err != nil {
+			return err
+		}
+		s.preloads = append(s.preloads, s.clock.preload)
+	}
+	if s.libraries.disk != "" {
+		if s.disk, err = newDisk(s.libraries.disk, s.dir); err != nil {
+			return err
+		}
+		s.preloads = append(s.preloads, s.disk.preload)
+	}
+	return nil
 }
 
 // start starts the server on its port and waits until it answers.
@@ -197,9 +216,7 @@ func (s *server) start() error {
 	cmd := exec.Command(s.bin, args...)
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "LC_ALL=C") // newer ones refuse a locale that is not installed
-	if s.clock != nil {
-		cmd.Env = append(cmd.Env, s.clock.env()...)
-	}
+	cmd.Env = append(cmd.Env, preloadEnv(s.preloads)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = s.group.member()
 	if err := s.launch(cmd); err != nil {
@@ -215,7 +232,7 @@ func (s *server) start() error {
 	deadline := time.Now().Add(startTime)
 	for s.alive() && time.Now().Before(deadline) {
 		if s.answers(deadline) {
-			return s.clock.used()
+			return s.used()
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -229,6 +246,16 @@ func (s *server) start() error {
 		return fmt.Errorf("%w: %s", errPortTaken, s.addr())
 	}
 	return fmt.Errorf("%s %s; it says:\n%s", filepath.Base(s.bin), reason, bytes.TrimSpace(text))
+}
+
+// used is nil if the server has loaded all that is preloaded.
+func (s *server) used() error {
+	for _, p := range s.preloads {
+		if err := p.used(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *server) launch(cmd *exec.Cmd) error {

@@ -3,18 +3,12 @@
 // are as they were: Redis measures by the monotonic one how long its own work takes. So are sleeps
 // and timers.
 //
-// The file that REDLOCKTEST_CLOCK names says how. It is mapped, so that a change counts at once.
-// See clocks_linux.go, which writes it.
+// The file that REDLOCKTEST_CLOCK names says how. See clocks.go, which writes it.
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <sys/mman.h>
+#include "shared.h"
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
-#include <unistd.h>
 
 #define SETTINGS 64
 
@@ -25,23 +19,12 @@ struct setting {
 };
 
 static struct clock {
+	int64_t loaded;
 	int64_t current; // the setting that counts; it is complete before it is named here
-	int64_t loaded;  // 1 when this code is there
 	struct setting settings[SETTINGS];
 } *shared;
 
-__attribute__((constructor)) static void load(void) {
-	const char *path = getenv("REDLOCKTEST_CLOCK");
-	int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
-	if (fd < 0)
-		return;
-	void *map = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	close(fd);
-	if (map == MAP_FAILED)
-		return;
-	shared = map;
-	__atomic_store_n(&shared->loaded, 1, __ATOMIC_RELEASE);
-}
+__attribute__((constructor)) static void load(void) { shared = share("REDLOCKTEST_CLOCK", sizeof *shared); }
 
 // A system call, and not the libc's function: to look that up could allocate, and an allocator that
 // is not set up yet asks for the time.
