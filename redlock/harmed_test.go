@@ -24,7 +24,8 @@ import (
 // A harm is what is done to one master, and undone.
 type harm struct {
 	name  string
-	args  []string // of the masters
+	args  []string             // of the masters
+	opts  []redlocktest.Option // ... and what else they need
 	do    func(h *harmed)
 	undo  func(h *harmed)
 	cause string // what the failed vote of the master says; "" if there is no answer
@@ -85,6 +86,20 @@ func (h *harmed) limit(size uint64) {
 // write writes a key that has no part in the test.
 func (h *harmed) write() { h.masters.Do(victim, "SET", "beside", "it", "PX", "1") }
 
+// refuses waits until the master refuses writes, as its file is not written. It learns of it when it writes.
+func (h *harmed) refuses() {
+	h.Helper()
+	require.Eventually(h, func() bool {
+		h.write()
+		return strings.Contains(h.ask("INFO", "persistence"), "aof_last_write_status:err")
+	}, time.Minute, time.Millisecond)
+}
+
+func (h *harmed) ends() {
+	h.Helper()
+	require.Eventually(h, func() bool { return h.masters.PID(victim) == 0 }, time.Minute, time.Millisecond)
+}
+
 func init() {
 	// The servers inherit it. It would end those whose disk is full.
 	signal.Ignore(syscall.SIGXFSZ)
@@ -95,10 +110,7 @@ var harms = []harm{
 		name: "its disk is full", args: []string{"--appendonly", "yes", "--appendfsync", "everysec"},
 		do: func(h *harmed) {
 			h.fill()
-			require.Eventually(h, func() bool { // it learns of it when it writes
-				h.write()
-				return strings.Contains(h.ask("INFO", "persistence"), "aof_last_write_status:err")
-			}, time.Minute, time.Millisecond)
+			h.refuses()
 		},
 		undo:  func(h *harmed) { h.limit(unix.RLIM_INFINITY) },
 		cause: "MISCONF",
@@ -109,9 +121,39 @@ var harms = []harm{
 		do: func(h *harmed) {
 			h.fill()
 			h.write()
-			require.Eventually(h, func() bool { return h.masters.PID(victim) == 0 }, time.Minute, time.Millisecond)
+			h.ends()
 		},
 		undo:  func(h *harmed) { h.masters.Restart(victim) },
+		cause: "refused", // the connection
+	},
+	{
+		name: "its disk fails", args: []string{"--appendonly", "yes", "--appendfsync", "everysec"},
+		opts: []redlocktest.Option{redlocktest.WithDisks()},
+		do: func(h *harmed) {
+			h.masters.FailSync(victim, true)
+			h.refuses()
+		},
+		undo: func(h *harmed) {
+			h.masters.FailSync(victim, false)
+			// It has nothing to sync before it writes, and refuses writes before it has synced. It would be
+			// freed by a key that expires.
+			h.ask("CONFIG", "SET", "appendonly", "no")
+			h.ask("CONFIG", "SET", "appendonly", "yes")
+		},
+		cause: "MISCONF",
+	},
+	{
+		name: "its disk fails, and it persists every write", args: []string{"--appendonly", "yes", "--appendfsync", "always"},
+		opts: []redlocktest.Option{redlocktest.WithDisks()},
+		do: func(h *harmed) {
+			h.masters.FailSync(victim, true)
+			h.write()
+			h.ends()
+		},
+		undo: func(h *harmed) {
+			h.masters.FailSync(victim, false)
+			h.masters.Restart(victim)
+		},
 		cause: "refused", // the connection
 	},
 	{
@@ -150,13 +192,13 @@ var harms = []harm{
 }
 
 // harmable starts masters that can be harmed.
-func harmable(t *testing.T, args ...string) *harmed {
+func harmable(t *testing.T, opts ...redlocktest.Option) *harmed {
 	t.Helper()
 	name, version := product(t, redlocktest.Start(t, 1))
 	if name == "Redis" && olderThan(version, "7.0") {
 		t.Skip("the server is too old to be harmed in this way")
 	}
-	return &harmed{T: t, masters: redlocktest.Start(t, 3, redlocktest.WithArgs(args...))}
+	return &harmed{T: t, masters: redlocktest.Start(t, 3, opts...)}
 }
 
 // open returns a client for which all masters are up, and whose patience is enough for any machine, but for
@@ -180,7 +222,7 @@ func TestHarmedMinority(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			const long = 10 * time.Minute // no key ends by itself
-			h := harmable(t, c.args...)
+			h := harmable(t, append(c.opts, redlocktest.WithArgs(c.args...))...)
 			defer h.running.Wait()
 			client := h.open(time.Minute)
 			before, meanwhile := client.NewMutex("before", long), client.NewMutex("meanwhile", long)
@@ -234,7 +276,8 @@ func TestHarmedMinority(t *testing.T) {
 func TestMastersThatRewriteTheirFilesForgetNothing(t *testing.T) {
 	t.Parallel()
 	const long = 10 * time.Minute
-	h := harmable(t, "--appendonly", "yes", "--appendfsync", "always", "--rdb-key-save-delay", "10000000") // microseconds
+	h := harmable(t, redlocktest.WithArgs("--appendonly", "yes", "--appendfsync", "always",
+		"--rdb-key-save-delay", "10000000")) // microseconds
 	client := h.open(time.Second)
 	before, meanwhile := client.NewMutex("before", long), client.NewMutex("meanwhile", long)
 	require.NoError(t, before.TryLock(t.Context()))
@@ -278,7 +321,7 @@ func TestMastersThatRewriteTheirFilesForgetNothing(t *testing.T) {
 func TestMasterWithATruncatedFileDoesNotVote(t *testing.T) {
 	t.Parallel()
 	const long = 10 * time.Minute
-	h := harmable(t, "--appendonly", "yes", "--appendfsync", "everysec")
+	h := harmable(t, redlocktest.WithArgs("--appendonly", "yes", "--appendfsync", "everysec"))
 	client := h.open(time.Minute)
 	before, m := client.NewMutex("before", long), client.NewMutex("k", long)
 	require.NoError(t, before.TryLock(t.Context()))
@@ -305,4 +348,53 @@ func TestMasterWithATruncatedFileDoesNotVote(t *testing.T) {
 	err = client.NewMutex("k", long).TryLock(t.Context())
 	var quarantined *mux.QuarantineError
 	require.ErrorAs(t, err, &quarantined)
+}
+
+// A master that persists every write, and cannot, ends before it answers. So nobody counts its vote,
+// whether it has what it wrote when it comes back, or not. All that it answered before it has.
+func TestWhatIsNotPersistedIsNoVote(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]bool{"what it wrote is there": false, "what it wrote is lost": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const long = 10 * time.Minute // no key ends by itself
+			h := harmable(t, redlocktest.WithDisks(), redlocktest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))
+			client, another := h.open(time.Minute), h.open(time.Minute)
+			before, m := client.NewMutex("before", long), client.NewMutex("k", long)
+			require.NoError(t, before.TryLock(t.Context()))
+			settled(t, client)
+			log := h.log()
+			answered, err := os.Stat(log)
+			require.NoError(t, err)
+
+			h.masters.FailSync(victim, true)
+			_, err = h.masters.Do(1, "SET", "k", "another's") // so that the vote of the victim is needed
+			require.NoError(t, err)
+			var round *redlock.RoundError
+			require.ErrorAs(t, m.TryLock(t.Context()), &round)
+			require.Equal(t, redlock.VerdictNo, round.Votes[1].Verdict)
+			require.Equal(t, redlock.VerdictFailed, round.Votes[victim].Verdict)
+			require.Zero(t, m.Remaining())
+			h.ends()
+			written, err := os.ReadFile(log)
+			require.NoError(t, err)
+			require.Contains(t, string(written[answered.Size():]), "\r\nk\r\n", "it has written, and not synced")
+			if lost {
+				require.NoError(t, os.Truncate(log, answered.Size()))
+			}
+
+			h.masters.FailSync(victim, false)
+			h.masters.Restart(victim)
+			reaches(t, client, victim, "up")
+			reaches(t, another, victim, "up")
+			_, err = h.masters.Do(1, "DEL", "before", "k") // so that two masters of three would give both away
+			require.NoError(t, err)
+			require.ErrorIs(t, another.NewMutex("before", long).TryLock(t.Context()), redlock.ErrHeld)
+			require.NoError(t, before.Extend(t.Context()))
+			require.Eventually(t, func() bool { // the release of what was not taken may be under way
+				return another.NewMutex("k", long).TryLock(t.Context()) == nil
+			}, time.Minute, time.Millisecond)
+			require.ErrorIs(t, m.Extend(t.Context()), redlock.ErrNotHeld)
+		})
+	}
 }
