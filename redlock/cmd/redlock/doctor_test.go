@@ -193,6 +193,25 @@ func TestDoctorFindsEviction(t *testing.T) {
 	requireFinding(t, d, wrong, "refuses SET: OOM", masters.Addr(2))
 }
 
+func TestDoctorFindsAMasterWhoseDiskFails(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3, redlocktest.WithDisks(), redlocktest.WithArgs("--appendonly", "yes"))
+	env := []string{inFleet(masters), "NO_COLOR=1"}
+	_, d := examined(t, env)
+	if major, _, _ := strings.Cut(d.Masters[0].Version, "."); len(major) == 1 && major < "7" {
+		t.Skip("the server is too old to look at what fsync returns")
+	}
+	masters.FailSync(1, true)
+	require.Eventually(t, func() bool {
+		_, err := masters.Do(1, "SET", "k", "v")
+		return err != nil
+	}, time.Minute, time.Millisecond)
+	exit, d := examined(t, env)
+	require.Equal(t, exitNo, exit)
+	require.Contains(t, requireFinding(t, d, wrong, "SET: MISCONF", masters.Addr(1)).Remedy, "CONFIG SET appendonly no")
+	require.Equal(t, "everysec", d.Masters[1].AOF)
+}
+
 func TestDoctorFindsMastersThatMayHaveForgottenLocks(t *testing.T) {
 	t.Parallel()
 	forgetful := redlocktest.Start(t, 1)

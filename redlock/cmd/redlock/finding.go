@@ -132,6 +132,9 @@ func (e *exam) findRefusals(add adder) {
 			remedy = "let the user of the locks run it: ACL SETUSER … " + permissions
 		case code == "OOM":
 			remedy = "raise maxmemory, or remove other data"
+		case code == "MISCONF" && strings.Contains(said.text, "AOF"):
+			// What it could not sync it syncs only when it writes more, and it refuses to.
+			remedy = "see its log: it cannot write to its disk; if it refuses although it can again, CONFIG SET appendonly no, and then yes"
 		case code == "MISCONF":
 			remedy = "see its log: it cannot write to its disk"
 		case code == "NOREPLICAS":
