@@ -138,6 +138,7 @@ func check(t trial) finding {
 	c.checkResource()
 	c.checkProgress()
 	c.checkKinds()
+	c.checkLeaders()
 	return c.finding
 }
 
@@ -166,6 +167,9 @@ var allowed = map[op][]string{
 	opLost:   outcomes("lost, lost+no quorum, lost+expired, lost+not held", ""),
 	opDone: outcomes("ok, lost, lost+no quorum, lost+expired, lost+not held, cancelled, deadline",
 		"lost, lost+no quorum, lost+expired, lost+not held"),
+	opLead:  outcomes("ok", ""),
+	opClean: outcomes("ok, not kept", ""),
+	opLed:   outcomes("cancelled, deadline", "held, no quorum, expired"),
 	opWrote: outcomes("ok, overtaken, refused, given up", ""),
 	opWhole: outcomes("ok", ""),
 	opEnd:   outcomes("ok", ""),
@@ -205,14 +209,14 @@ func (c *checker) read(l clientLog) {
 		if names, is := allowed[r.Op]; is {
 			c.Outcomes.add(r)
 			bySecond := c.locks[r.Lock].Second || holds[r.Hold] != nil && holds[r.Hold].lock.Second
-			if !slices.Contains(names, r.Outcome) && !(r.Outcome == "no quorum" && c.disputed(r.Lock)) &&
+			if !slices.Contains(names, r.Outcome) && !(r.Outcome == "no quorum" && (c.disputed(r.Lock) || r.Lock == spoiledKey)) &&
 				!(bySecond && slices.Contains(allowedBySecond[r.Op], r.Outcome)) {
 				c.violation("%s %s ended in %s", who, r.Lock, r.Outcome)
 			}
 		}
 		var h *claim
 		switch r.Op {
-		case opOpen, opWhole, opDone:
+		case opOpen, opWhole, opDone, opLed:
 			c.Raised += int(r.Raised)
 			continue
 		case opSecond:
@@ -223,7 +227,7 @@ func (c *checker) read(l clientLog) {
 		case opEnd:
 			ended = true
 			continue
-		case opTry, opLock, opDo:
+		case opTry, opLock, opDo, opLead:
 			if r.Outcome != ok {
 				continue
 			}

@@ -39,6 +39,7 @@ type clientConfig struct {
 	User         string        // likewise, and the password
 	Skew         time.Duration // of the wall clock, for the fences
 	Seed         uint64
+	Place        int  // of the client, from 0; it goes to the next one when it is killed
 	Workers      int  // goroutines that take locks
 	Holder       bool // instead, take one lock once, and hold it until the finish
 	Held         int  // ... which of Locks it is

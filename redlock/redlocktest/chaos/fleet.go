@@ -58,6 +58,7 @@ func (f *fleet) start(i int) (*process, error) {
 	config := f.config
 	config.Name, config.Journal = name, p.journal
 	config.Seed += uint64(len(f.all))
+	config.Place = i
 	if i%2 == 1 { // the others have the default
 		config.RoundTimeout = 200 * time.Millisecond
 	}

@@ -44,7 +44,21 @@ type lockable struct {
 	// What its holders do, mostly. They leave it to its TTL, so that somebody has it at any moment while the
 	// masters are struck. Or they extend it again and again, sometimes too late. Or they hand it over.
 	Left, Extended, HandedOver bool
+
+	Led  bool // those who want it campaign for it (leader.go)
+	Side side // the clients that want it
 }
+
+// A side is all clients, or a half of them.
+type side int
+
+const (
+	everybody side = iota
+	even           // the clients in the even places
+	odd
+)
+
+func sideOf(place int) side { return even + side(place%2) }
 
 // String is its name in the records. That of a plain lock is its key. Readers of one key may have
 // different TTLs, and have the key at the same time.

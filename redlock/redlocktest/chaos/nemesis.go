@@ -28,6 +28,7 @@ type nemesis struct {
 	// a strike may last until after the next one's beginning.
 	masterTurn []sync.Mutex
 	clientTurn []sync.Mutex
+	spoiling   sync.Mutex // likewise, of the counter
 
 	quarantine time.Duration // until a master that was restarted, or a replica, votes again
 
@@ -89,7 +90,7 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 	}
 	i := s.Target
 	switch s.Fault {
-	case reset: // at any time
+	case reset, spoil: // at any time
 	case freezeClient, freezeWriter, killClient:
 		n.clientTurn[i].Lock()
 		defer n.clientTurn[i].Unlock()
@@ -138,6 +139,8 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 		}
 	case reset:
 		n.traffic.reset(i)
+	case spoil:
+		n.spoil(ctx, s.For)
 	case rewrite: // it forks
 		n.ask(i, "BGREWRITEAOF")
 	case flush:
@@ -282,6 +285,33 @@ func (n *nemesis) insist(ctx context.Context, i int, command ...string) {
 		if conn.Now() > deadline {
 			panic(err)
 		}
+	}
+}
+
+// spoil puts what is no number in the place of a fence's counter, on a majority of the masters. Nobody knows
+// then which fence was the last, so none can be given until each master has its own counter again.
+func (n *nemesis) spoil(ctx context.Context, long time.Duration) {
+	n.spoiling.Lock()
+	defer n.spoiling.Unlock()
+	counter := "{" + spoiledKey + "}:fence"
+	was := make(map[int]string)
+	for i := 0; i < n.masters.N() && len(was) <= n.masters.N()/2; i++ {
+		if n.isHarmed(i) {
+			continue
+		}
+		if count, err := n.masters.Do(i, "GET", counter); err == nil && count != nil {
+			was[i] = count.(string)
+		}
+	}
+	for i := range was {
+		before, err := n.masters.Do(i, "SET", counter, "spoiled", "XX", "KEEPTTL", "GET")
+		if count, is := before.(string); is && err == nil {
+			was[i] = count // it may have grown
+		}
+	}
+	sleep(ctx, long)
+	for i, count := range was {
+		n.insist(ctx, i, "SET", counter, count, "XX", "KEEPTTL") // the master may have forgotten it
 	}
 }
 

@@ -37,6 +37,9 @@ const (
 	flush   fault = "scripts flushed"
 	rewrite fault = "append-only file rewritten"
 
+	// Of a majority of the masters.
+	spoil fault = "counter spoiled"
+
 	// Of clients. A writer is frozen between the two halves of a write, until a later holder has
 	// been there; what is planned is the limit.
 	freezeClient fault = "client frozen"
@@ -170,7 +173,7 @@ func (p *planner) slowDown(at time.Duration, well []int) (end time.Duration) {
 // the one before. What a master has missed must not come to light then: a fence, or a number of permits.
 func (p *planner) takeTurns(at time.Duration, well []int) (end time.Duration) {
 	end = at
-	for range 6 {
+	for range 10 {
 		next := end + p.between(50*time.Millisecond, 300*time.Millisecond)
 		p.rng.Shuffle(len(well), func(i, j int) { well[i], well[j] = well[j], well[i] })
 		for _, master := range well[:p.minority] {
@@ -219,6 +222,9 @@ func (p *planner) disturb(from, to time.Duration, calm []int) {
 			}
 		}
 		p.add(s)
+	}
+	if p.rng.IntN(2) == 0 {
+		p.add(strike{At: p.between(from, to), For: p.between(50*time.Millisecond, 200*time.Millisecond), Fault: spoil})
 	}
 }
 

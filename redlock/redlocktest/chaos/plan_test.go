@@ -40,6 +40,7 @@ func TestPlanObeysRedlock(t *testing.T) {
 				require.Less(t, s.Target, 4)
 				require.GreaterOrEqual(t, s.At, frozen, "one client at a time")
 				frozen = s.At + s.For
+			case spoil:
 			case reset, flush, rewrite:
 				require.Less(t, s.Target, 5)
 				require.Zero(t, s.For)
@@ -72,7 +73,7 @@ func TestPlanObeysRedlock(t *testing.T) {
 			down, since = down+e.more, e.at
 		}
 	}
-	for _, f := range slices.Concat(lasting, []fault{reset, flush, rewrite, freezeClient, freezeWriter, killClient}) {
+	for _, f := range slices.Concat(lasting, []fault{reset, flush, rewrite, spoil, freezeClient, freezeWriter, killClient}) {
 		require.NotZero(t, faults[f], f)
 	}
 	require.Len(t, moments, 2)

@@ -50,6 +50,10 @@ const (
 	opUnlock op = "unlock"
 	opDone   op = "done" // Do has returned, after having called its function
 
+	opLead  op = "lead"  // a term of office begins
+	opClean op = "clean" // a leader has cleaned up after its campaign; whether the lock was kept meanwhile
+	opLed   op = "led"   // Lead has returned
+
 	opWrite op = "write" // the counter is about to be written
 	opWrote op = "wrote"
 
@@ -68,6 +72,8 @@ const (
 	overtaken = "overtaken" // another has written since the counter was read
 	refused   = "refused"   // by the resource, since it was late
 	gaveUp    = "given up"  // the look before the write found the lock invalid
+
+	notKept = "not kept" // of a leader's lock while it cleans up
 
 	// What must not be.
 	revived    = "valid again" // by an extend, after the validity had ended

@@ -20,7 +20,7 @@ const (
 func report(out io.Writer, f finding, faults map[fault]int) {
 	line(out, "faults", "%s", counts(faults))
 	acquired := make(map[op]int)
-	for _, o := range []op{opTry, opLock, opDo} {
+	for _, o := range []op{opTry, opLock, opDo, opLead} {
 		acquired[o] = f.Outcomes[o][ok]
 	}
 	line(out, "acquisitions", "%s", counts(acquired))

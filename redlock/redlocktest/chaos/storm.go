@@ -30,9 +30,12 @@ const (
 	leastLate = 3
 )
 
+// spoiledKey is that whose fence's counter is spoiled now and then.
+const spoiledKey = "hot"
+
 // stormLocks are what the clients fight for. Those that are used in the same way are on the same keys.
 var stormLocks = []lockable{
-	{Kind: plain, Keys: []string{"hot"}, TTL: 300 * time.Millisecond}, // the one that they want most
+	{Kind: plain, Keys: []string{spoiledKey}, TTL: 300 * time.Millisecond}, // the one that they want most
 	{Kind: plain, Keys: []string{"a"}, TTL: 400 * time.Millisecond},
 	{Kind: plain, Keys: []string{"b"}, TTL: 800 * time.Millisecond},
 	{Kind: plain, Keys: []string{"c"}, TTL: 1600 * time.Millisecond},
@@ -42,7 +45,6 @@ var stormLocks = []lockable{
 	{Kind: shared, Keys: []string{"a"}, TTL: 400 * time.Millisecond},
 	{Kind: shared, Keys: []string{"b"}, TTL: 400 * time.Millisecond},
 	{Kind: shared, Keys: []string{"b"}, TTL: 1600 * time.Millisecond},
-	{Kind: permits, Keys: []string{"two"}, TTL: 800 * time.Millisecond, Permits: 2},
 	{Kind: permits, Keys: []string{"three"}, TTL: 400 * time.Millisecond, Permits: 3},
 	{Kind: foreign, Keys: []string{"a"}, TTL: 400 * time.Millisecond},
 	{Kind: foreign, Keys: []string{"b"}, TTL: 800 * time.Millisecond},
@@ -66,13 +68,15 @@ var stormLocks = []lockable{
 	{Kind: plain, Keys: []string{"v"}, TTL: 100 * time.Millisecond, Extended: true},
 	{Kind: several, Keys: []string{"w", "v"}, TTL: 150 * time.Millisecond, Extended: true},
 	{Kind: shared, Keys: []string{"w"}, TTL: 100 * time.Millisecond, Extended: true},
-	// Those who come first with a number of permits have theirs, and those with another none.
-	{Kind: permits, Keys: []string{"two"}, TTL: 800 * time.Millisecond, Permits: 3},
-	{Kind: permits, Keys: []string{"six"}, TTL: 600 * time.Millisecond, Permits: 2, Left: true},
-	{Kind: permits, Keys: []string{"six"}, TTL: 400 * time.Millisecond, Permits: 1, Left: true},
+	// Those who come first with a number of permits have theirs, and those with another none. These are
+	// refused again and again, and the others never, so that they go on relying on what they know.
+	{Kind: permits, Keys: []string{"two"}, TTL: 800 * time.Millisecond, Permits: 2, Side: even, Left: true},
+	{Kind: permits, Keys: []string{"two"}, TTL: 800 * time.Millisecond, Permits: 3, Side: odd, Left: true},
 	{Kind: plain, Keys: []string{"m"}, TTL: 200 * time.Millisecond, MinHold: 500 * time.Millisecond},
 	{Kind: plain, Keys: []string{"p"}, TTL: 400 * time.Millisecond, Second: true},
 	{Kind: plain, Keys: []string{"q"}, TTL: 150 * time.Millisecond, Second: true},
+	{Kind: plain, Keys: []string{"l"}, TTL: 400 * time.Millisecond, Led: true},
+	{Kind: plain, Keys: []string{"n"}, TTL: 300 * time.Millisecond, Led: true},
 	{Kind: plain, Keys: []string{"o"}, TTL: 150 * time.Millisecond, HandedOver: true},
 	{Kind: shared, Keys: []string{"o"}, TTL: 150 * time.Millisecond, HandedOver: true},
 	{Kind: shared, Keys: []string{"o"}, TTL: 400 * time.Millisecond, Left: true},

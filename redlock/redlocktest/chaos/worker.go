@@ -78,6 +78,10 @@ func (w *worker) turn() {
 	case w.percent(3):
 		cancel()
 	}
+	if w.leads(l) {
+		w.lead(ctx, l)
+		return
+	}
 	fenced := w.percent(50) && l.mayFence()
 	if w.percent(10) && l.Kind != foreign {
 		w.do(ctx, l, fenced)
@@ -131,10 +135,14 @@ func (w *worker) turn() {
 
 // choose prefers the first lock: of one that is taken by one client right after the other, each fence counts.
 func (w *worker) choose() lockable {
-	if w.percent(15) {
+	if w.percent(20) {
 		return w.Locks[0]
 	}
-	return w.Locks[w.rng.IntN(len(w.Locks))]
+	for {
+		if l := w.Locks[w.rng.IntN(len(w.Locks))]; l.Side == everybody || l.Side == sideOf(w.Place) {
+			return l
+		}
+	}
 }
 
 // mutex returns the worker's mutex of a lock, now and then a fresh one.
