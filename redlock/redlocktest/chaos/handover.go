@@ -34,8 +34,9 @@ func (h *hold) handOver() (taken bool) {
 	m := h.newMutex(h.lock, h.fenced, redlock.WithToken(h.token))
 	h.mutex = m
 	h.add(record{Op: opLeave, Hold: h.id})
-	for range 3 { // one that is cut short must not bring back what the next one finds
-		err := h.takeOver(m, latest)
+	late := conn.Now() > latest // an attempt that is not may have prolonged the lock, whatever has become of it
+	for range 3 {               // one that is cut short must not bring back what the next one finds
+		err := h.takeOver(m, late)
 		if err == nil {
 			return true
 		}
@@ -52,15 +53,14 @@ func (h *hold) handOver() (taken bool) {
 	return false
 }
 
-// takeOver extends a lock that was handed over. None can be there after the latest moment.
-func (h *hold) takeOver(m *redlock.Mutex, latest time.Duration) error {
+// takeOver extends a lock that was handed over. If it comes late, none can be there.
+func (h *hold) takeOver(m *redlock.Mutex, late bool) error {
 	most := 2 * h.lock.TTL
 	if h.percent(40) {
 		most = time.Millisecond // too short for the answers, mostly
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), h.upTo(most))
 	defer cancel()
-	late := conn.Now() > latest
 	err := m.Extend(ctx)
 	r := record{T: conn.Now(), Op: opAdopt, Hold: h.id, Outcome: name(ctx, err)}
 	switch left := m.Remaining(); {

@@ -24,8 +24,10 @@
 // restarted, which redsync leaves to whoever uses it. Permits have keys of their
 // own, and so have locks that have a second one behind them (second.go). That fails, or is lost, on
 // purpose now and then. Each worker takes what its random numbers say, in one of the ways there are:
-// TryLock, Lock and Do, with KeepAlive, with Extend, or left to its TTL. Some plain locks are handed
-// over to another Mutex (handover.go), which may come too late.
+// TryLock, Lock and Do, with KeepAlive, with Extend, or left to its TTL. Some locks are handed
+// over to another Mutex (handover.go), which may come too late. For others there are campaigns
+// (leader.go). One of the clients may not ask the masters who they are, so that it cannot know which was
+// restarted, and one is given a master twice.
 //
 // # What is claimed, and checked
 //
@@ -54,13 +56,16 @@
 //     on a majority of the masters,
 //   - a lock is not valid before its second one was taken, nor after that was lost, and Unlock says so then,
 //   - what was handed over is not taken over when the masters must have let it expire,
+//   - a lock whose validity has ended is not valid again, and no context of it goes on,
+//   - Do tells of a loss that its function was told of, and the locks of some leaders at least are kept
+//     while they clean up,
 //   - every error has a name,
 //   - no key outlives its TTL,
 //   - of two locks of a key, the later has the greater fence, if both have one,
 //   - each key is taken again and again while a majority of the masters is up and
 //     reachable, and locks of each kind, if that is for 15 s or more in all,
 //   - in the end every client is connected to all masters again, takes a lock on
-//     each of them, and leaves no goroutine and no descriptor behind.
+//     each of them, ten times in turn at once, and leaves no goroutine and no descriptor behind.
 //
 // Where there are four clients or more, one of them is given a master twice, by two addresses, and
 // another one not at all. It must not count the vote of the first twice.
@@ -98,7 +103,9 @@
 // The schedule of the faults is made before the run (plan.go). Most of the time a
 // minority of the masters is harmed; now and then a majority is, for a short while. Some
 // strikes are aimed: a minority is cut off, and when it is back, one of the quorum of the locks that were
-// taken meanwhile is restarted, or demoted. Now and then the way to all masters is long.
+// taken meanwhile is restarted, or demoted, and perhaps a client comes that never met it. Now and then the
+// way to all masters is long, one minority is silent after the other, or a majority has something else
+// than a number where the counter of a fence should be.
 //
 // Where it is permitted, each master and each client has a network namespace of its own, and the
 // packets between them pass through this process. It can do to those of each client and each
@@ -109,7 +116,7 @@
 // whole connections. The report says in its first lines which it is, and why.
 //
 // A master that was killed comes back empty, long before the longest TTL has
-// passed. Clients must not count its vote until then (RestartGuard). One that is demoted is a replica for
+// passed: it writes a file, as its INFO says, and has lost that, too. Clients must not count its vote until then (RestartGuard). One that is demoted is a replica for
 // up to a second, takes writes, and drops them; or it is one for a moment, so that hardly anybody sees
 // it. When it is the master again, its keys are gone, as if it had been killed. The clients'
 // wall clocks differ a little, for the fences. The masters' clocks run faster or slower than ours, as

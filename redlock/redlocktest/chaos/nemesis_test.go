@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -142,4 +143,30 @@ func TestADemotionWaitsForTheMaster(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "master", field(info.(string), "role"))
 	require.NotEqual(t, strings.Repeat("0", 40), field(info.(string), "master_replid2"), "it was a replica")
+}
+
+func TestASpoiledCounterIsWhatItWasAgain(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 5)
+	const counter = "{" + spoiledKey + "}:fence"
+	counters := func() (all []any) {
+		for i := range masters.N() {
+			count, err := masters.Do(i, "GET", counter)
+			require.NoError(t, err)
+			all = append(all, count)
+		}
+		return all
+	}
+	n := newNemesis(masters, new(fleet), nil, time.Second)
+	n.harm(0)
+	for i := range 4 { // the last one has none
+		_, err := masters.Do(i, "SET", counter, strconv.Itoa(10+i), "PX", "600000")
+		require.NoError(t, err)
+	}
+	n.spoil(t.Context(), ms)
+	require.Equal(t, []any{"10", "11", "12", "13", nil}, counters())
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	n.spoil(ended, time.Hour)
+	require.Equal(t, []any{"10", "spoiled", "spoiled", "spoiled", nil}, counters(), "so they were spoiled before, too")
 }
