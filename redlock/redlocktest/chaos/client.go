@@ -254,7 +254,7 @@ func (c *client) missing(m *redlock.Mutex) string {
 	return ""
 }
 
-// refused takes a lock, and releases it.
+// refused says why a lock is not to be had at once, or not released. It is empty if it is.
 func (c *client) refused(m *redlock.Mutex) string {
 	err := m.TryLock(context.Background())
 	if err == nil {
