@@ -27,7 +27,7 @@ const endTime = 4 * patience
 type fleet struct {
 	config   clientConfig  // what all have in common
 	spread   time.Duration // that the wall clocks of three neighbours differ by
-	doubles  bool          // the client in the place of number 3 is given a master twice
+	unlike   bool          // the client in place 2 is not told who the masters are, that in place 3 is given one twice
 	dir      string
 	resource *resource
 	places   []*network.Node // of the clients; nil if they are where we are
@@ -62,10 +62,10 @@ func (f *fleet) start(i int) (*process, error) {
 	if i%2 == 1 { // the others have the default
 		config.RoundTimeout = 200 * time.Millisecond
 	}
-	if i%4 == 2 {
+	if f.unlike && i == 2 {
 		config.User = blindUser
 	}
-	config.Doubled = f.doubles && i == 3
+	config.Doubled = f.unlike && i == 3
 	config.Skew -= f.spread * time.Duration(i%3) / 2
 	text, err := json.Marshal(config)
 	if err != nil {

@@ -99,7 +99,7 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 	if err != nil {
 		return 0, err
 	}
-	a.fleet.spread, a.fleet.doubles = clockSpread, true
+	a.fleet.spread, a.fleet.unlike = clockSpread, true
 	keep := false
 	defer func() { a.close(keep) }()
 	fmt.Fprintf(out, "%v of faults, seed %d: %d masters, %d clients with %d workers each\n", duration, seed, masterCount, clients, workerCount)
