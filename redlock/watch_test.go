@@ -254,6 +254,22 @@ func TestWaiterIsToldOfLostMasters(t *testing.T) {
 	require.True(t, c.watches.told(w))
 }
 
+// Whoever waits for a lock is told when a majority has changed its key, and of no other key.
+func TestWaiterIsToldOfItsKey(t *testing.T) {
+	c, _ := newFake(t, 3, Config{})
+	w := newWatch(&c.core)
+	c.watches.add(w, 1, c.watches.quorum, "k")
+	defer c.watches.remove("k")
+	changed := func(master int, key string) {
+		c.watches.push(master, parse([]byte(">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\n"+key+"\r\n")))
+	}
+	changed(0, "k")
+	changed(1, "l")
+	require.False(t, c.watches.told(w))
+	changed(1, "k")
+	require.True(t, c.watches.told(w))
+}
+
 // Whoever waits for a permit is told of each slot, and of no lock with another number of them.
 func TestWaiterForAPermitIsToldOfItsSlots(t *testing.T) {
 	c, _ := newFake(t, 3, Config{})
