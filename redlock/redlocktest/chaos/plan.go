@@ -67,14 +67,14 @@ func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Du
 		well := slices.DeleteFunc(p.rng.Perm(masters), func(master int) bool { return p.free[master] > at })
 		begun, calm := len(p.all), well
 		end := at
-		switch kind := p.rng.IntN(12); {
+		switch kind := p.rng.IntN(13); {
 		case kind < 3 && masters > 2 && len(well) > p.minority:
 			end, calm = p.restartOne(at, well), well[p.minority+1:]
 		case kind < 5:
 			end, calm = p.slowDown(at, well), nil
-		case kind < 7 && masters > 2 && len(well) > p.minority:
+		case kind < 8 && masters > 2 && len(well) > p.minority:
 			end, calm = p.takeTurns(at, well), nil
-		case kind < 9 && masters > 2 && len(well) > p.minority:
+		case kind < 10 && masters > 2 && len(well) > p.minority:
 			end, calm = p.restartSome(at, well[:p.minority]), well[p.minority:]
 		default:
 			victims := min(1+p.rng.IntN(max(p.minority, 1)), len(well))
@@ -137,7 +137,7 @@ func (p *planner) restartOne(at time.Duration, well []int) (end time.Duration) {
 		end = max(end, p.harm(s))
 	}
 	s := strike{At: back - p.between(0, 100*time.Millisecond), For: quarantine(p.ttl), Fault: kill, Target: well[p.minority]}
-	if p.rng.IntN(3) == 0 {
+	if p.rng.IntN(2) == 0 {
 		s.Fault, s.For = demote, demotion(p.rng, p.ttl)
 	}
 	if p.rng.IntN(3) < 2 {
@@ -228,9 +228,19 @@ func (p *planner) disturb(from, to time.Duration, calm []int) {
 	}
 }
 
-// strikeClients strikes one client after the other.
+// strikeClients strikes one client after the other. It cuts a strike short when a client is to come.
 func (p *planner) strikeClients(clients int) {
 	for at := p.between(0, time.Second); at < p.duration; {
+		next := p.duration
+		if len(p.restarts) > 0 {
+			next = p.restarts[0]
+		}
+		if next <= at {
+			p.restarts = p.restarts[1:]
+			p.add(strike{At: at, Fault: killClient, Target: p.rng.IntN(clients)})
+			at += p.between(50*time.Millisecond, 500*time.Millisecond)
+			continue
+		}
 		s := strike{At: at, For: p.between(10*time.Millisecond, 300*time.Millisecond), Fault: freezeClient, Target: p.rng.IntN(clients)}
 		switch p.rng.IntN(8) {
 		case 0, 1:
@@ -240,12 +250,9 @@ func (p *planner) strikeClients(clients int) {
 		case 3, 4, 5:
 			s.For, s.Fault = p.between(p.ttl, 2*p.ttl), freezeWriter
 		}
-		if len(p.restarts) > 0 && p.restarts[0] <= s.At+s.For {
-			s.At, s.For, s.Fault = max(at, p.restarts[0]), 0, killClient
-			p.restarts = p.restarts[1:]
-		}
+		s.For = min(s.For, next-at)
 		p.add(s)
-		at = s.At + s.For + p.between(50*time.Millisecond, 500*time.Millisecond)
+		at = min(at+s.For+p.between(50*time.Millisecond, 500*time.Millisecond), next)
 	}
 }
 
