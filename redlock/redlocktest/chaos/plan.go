@@ -223,9 +223,7 @@ func (p *planner) disturb(from, to time.Duration, calm []int) {
 		}
 		p.add(s)
 	}
-	if p.rng.IntN(2) == 0 {
-		p.add(strike{At: p.between(from, to), For: p.between(50*time.Millisecond, 200*time.Millisecond), Fault: spoil})
-	}
+	p.add(strike{At: p.between(from, to), For: p.between(50*time.Millisecond, 200*time.Millisecond), Fault: spoil})
 }
 
 // strikeClients strikes one client after the other. It cuts a strike short when a client is to come.
