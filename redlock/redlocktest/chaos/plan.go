@@ -65,8 +65,9 @@ func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Du
 	p := planner{rng: rand.New(rand.NewPCG(seed, 1)), duration: duration, ttl: ttl, minority: (masters - 1) / 2, free: make([]time.Duration, masters)}
 	for at := 300 * time.Millisecond; at < duration; {
 		well := slices.DeleteFunc(p.rng.Perm(masters), func(master int) bool { return p.free[master] > at })
-		begun, calm := len(p.all), well
-		end := at
+		begun := len(p.all)
+		var end time.Duration
+		var calm []int
 		switch kind := p.rng.IntN(13); {
 		case kind < 3 && masters > 2 && len(well) > p.minority:
 			end, calm = p.restartOne(at, well), well[p.minority+1:]
