@@ -721,10 +721,15 @@ func TestCloseEndsAWaitForTheSecond(t *testing.T) {
 	})
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		s := newOther(time.Second)
-		time.AfterFunc(time.Second/2, func() { c.Close() })
+		closed := make(chan struct{})
+		time.AfterFunc(time.Second/2, func() {
+			defer close(closed)
+			c.Close()
+		})
 		require.ErrorIs(t, c.NewMutex("k", ttl, WithSecond(s)).TryLock(t.Context()), ErrClosed)
 		l, _ := s.holder("k")
 		require.Nil(t, l)
+		<-closed // a second Close waits for a sync.Mutex, which no fake clock knows
 	})
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		s := newOther(time.Millisecond)

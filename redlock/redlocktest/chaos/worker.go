@@ -339,10 +339,13 @@ func (h *hold) keep(long time.Duration) {
 func (h *hold) extend() {
 	ctx, cancel := context.WithTimeout(context.Background(), h.upTo(2*h.lock.TTL))
 	defer cancel()
-	isRevived := h.watch()
+	isRevived := func() bool { return false }
+	if h.lock.Kind != foreign { // which one goroutine uses at a time
+		isRevived = h.watch()
+	}
 	err := h.mutex.Extend(ctx)
 	r := record{T: conn.Now(), Op: opExtend, Hold: h.id, Outcome: name(ctx, err)}
-	if isRevived() && h.lock.Kind != foreign {
+	if isRevived() {
 		r.Outcome = revived
 	}
 	if left := h.mutex.Remaining(); err == nil && left > 0 {
