@@ -103,7 +103,7 @@ mutants: need-redis ## plant each fault of a list, and see that tests notice it
 	@$(GO) run ./redlock/redlocktest/mutants $(if $(ONLY),-only '$(ONLY)') $(if $(JOBS),-j $(JOBS)) $(if $(V),-v) $(if $(CHAOS),-chaos)
 
 # The normal tests do the same with a twentieth of everything. It needs 8000 descriptors (ulimit -n).
-scale: need-redis ## a thousand clients, 100,000 locks, 10,000 waiters, a million Mutexes: nothing is left (6 minutes)
+scale: need-redis ## a thousand clients, 100,000 locks, 10,000 waiters, a million Mutexes: nothing is left (a minute or more)
 	REDLOCK_SCALE=full CI=true $(GO) test -run Scale -count 1 -v -timeout 30m ./redlock
 
 # BENCHFLAGS='-cpuset masters=2-7,clients=0-1' pins both apart, if there are so many CPUs. -cases and -libs choose.
