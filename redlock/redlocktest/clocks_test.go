@@ -111,8 +111,9 @@ func TestClockIsSetAgainAndAgain(t *testing.T) {
 	requireAhead(t, m, 0, (settings+3)*time.Second)
 }
 
-func TestClocksOfTheirOwnMustBeAskedFor(t *testing.T) {
-	t.Parallel()
+// mustBeAskedFor demands that masters that were not asked to have it of their own panic: real ones, and embedded.
+func mustBeAskedFor(t *testing.T, do func(m *Masters), what, option string) {
+	t.Helper()
 	needRedis(t)
 	real, err := Run(1)
 	require.NoError(t, err)
@@ -121,10 +122,15 @@ func TestClocksOfTheirOwnMustBeAskedFor(t *testing.T) {
 	require.NoError(t, err)
 	defer embedded.Close()
 	for _, m := range []*Masters{real, embedded} {
-		require.PanicsWithError(t, "redlocktest: set the clock of "+m.name(0)+
-			": it has no clock of its own: start redis-servers with WithClocks", func() { m.Jump(0, time.Second) })
+		require.PanicsWithError(t, "redlocktest: set the "+what+" of "+m.name(0)+
+			": it has no "+what+" of its own: start redis-servers with "+option, func() { do(m) })
 	}
-	_, err = RunEmbedded(1, WithClocks())
+}
+
+func TestClocksOfTheirOwnMustBeAskedFor(t *testing.T) {
+	t.Parallel()
+	mustBeAskedFor(t, func(m *Masters) { m.Jump(0, time.Second) }, "clock", "WithClocks")
+	_, err := RunEmbedded(1, WithClocks())
 	require.ErrorContains(t, err, "nor clocks of their own")
 }
 

@@ -66,18 +66,8 @@ func TestDiskThatFailsEndsWhoPersistsEveryWrite(t *testing.T) {
 
 func TestDisksOfTheirOwnMustBeAskedFor(t *testing.T) {
 	t.Parallel()
-	needRedis(t)
-	real, err := Run(1)
-	require.NoError(t, err)
-	defer real.Close()
-	embedded, err := RunEmbedded(1)
-	require.NoError(t, err)
-	defer embedded.Close()
-	for _, m := range []*Masters{real, embedded} {
-		require.PanicsWithError(t, "redlocktest: set the disk of "+m.name(0)+
-			": it has no disk of its own: start redis-servers with WithDisks", func() { m.FailSync(0, true) })
-	}
-	_, err = RunEmbedded(1, WithDisks())
+	mustBeAskedFor(t, func(m *Masters) { m.FailSync(0, true) }, "disk", "WithDisks")
+	_, err := RunEmbedded(1, WithDisks())
 	require.ErrorContains(t, err, "nor disks")
 	require.ErrorContains(t, groupable(options{disks: true}), "leave out WithDisks")
 }
