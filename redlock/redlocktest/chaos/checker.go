@@ -206,11 +206,9 @@ func (c *checker) read(l clientLog) {
 	ended := false
 	for _, r := range l.Records {
 		who := fmt.Sprintf("%s at %s: %s", l.Client, c.at(r.T), r.Op)
-		if names, is := allowed[r.Op]; is {
+		if _, is := allowed[r.Op]; is {
 			c.Outcomes.add(r)
-			bySecond := c.locks[r.Lock].Second || holds[r.Hold] != nil && holds[r.Hold].lock.Second
-			if !slices.Contains(names, r.Outcome) && !(r.Outcome == "no quorum" && (c.disputed(r.Lock) || r.Lock == spoiledKey)) &&
-				!(bySecond && slices.Contains(allowedBySecond[r.Op], r.Outcome)) {
+			if !c.allows(r, holds[r.Hold]) {
 				c.violation("%s %s ended in %s", who, r.Lock, r.Outcome)
 			}
 		}
@@ -313,6 +311,19 @@ func (c *checker) read(l clientLog) {
 	case !l.Killed && len(open) > 0:
 		c.violation("%s: the end of a write is missing", l.Client)
 	}
+}
+
+// allows reports whether an operation may end like that. The claim is that of the record's hold, if it has one.
+func (c *checker) allows(r record, h *claim) bool {
+	switch {
+	case slices.Contains(allowed[r.Op], r.Outcome):
+		return true
+	case r.Outcome == "no quorum" && (c.disputed(r.Lock) || r.Lock == spoiledKey):
+		return true
+	case c.locks[r.Lock].Second || h != nil && h.lock.Second:
+		return slices.Contains(allowedBySecond[r.Op], r.Outcome)
+	}
+	return false
 }
 
 // disputed reports whether there are others who want another number of permits. Then a Lock does not wait.

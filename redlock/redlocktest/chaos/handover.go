@@ -47,8 +47,7 @@ func (h *hold) handOver() (taken bool) {
 	if h.percent(70) {
 		ctx, cancel := context.WithTimeout(context.Background(), h.upTo(2*time.Second))
 		defer cancel()
-		err := m.Unlock(ctx)
-		h.add(record{Op: opUnlock, Hold: h.id, Outcome: name(ctx, err)})
+		h.unlock(ctx)
 	}
 	return false
 }

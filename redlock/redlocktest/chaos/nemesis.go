@@ -293,25 +293,24 @@ func (n *nemesis) insist(ctx context.Context, i int, command ...string) {
 func (n *nemesis) spoil(ctx context.Context, long time.Duration) {
 	n.spoiling.Lock()
 	defer n.spoiling.Unlock()
-	counter := "{" + spoiledKey + "}:fence"
 	was := make(map[int]string)
 	for i := 0; i < n.masters.N() && len(was) <= n.masters.N()/2; i++ {
 		if n.isHarmed(i) {
 			continue
 		}
-		if count, err := n.masters.Do(i, "GET", counter); err == nil && count != nil {
+		if count, err := n.masters.Do(i, "GET", spoiledCounter); err == nil && count != nil {
 			was[i] = count.(string)
 		}
 	}
 	for i := range was {
-		before, err := n.masters.Do(i, "SET", counter, "spoiled", "XX", "KEEPTTL", "GET")
+		before, err := n.masters.Do(i, "SET", spoiledCounter, "spoiled", "XX", "KEEPTTL", "GET")
 		if count, is := before.(string); is && err == nil {
 			was[i] = count // it may have grown
 		}
 	}
 	sleep(ctx, long)
 	for i, count := range was {
-		n.insist(ctx, i, "SET", counter, count, "XX", "KEEPTTL") // the master may have forgotten it
+		n.insist(ctx, i, "SET", spoiledCounter, count, "XX", "KEEPTTL") // the master may have forgotten it
 	}
 }
 

@@ -148,10 +148,9 @@ func TestADemotionWaitsForTheMaster(t *testing.T) {
 func TestASpoiledCounterIsWhatItWasAgain(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 5)
-	const counter = "{" + spoiledKey + "}:fence"
 	counters := func() (all []any) {
 		for i := range masters.N() {
-			count, err := masters.Do(i, "GET", counter)
+			count, err := masters.Do(i, "GET", spoiledCounter)
 			require.NoError(t, err)
 			all = append(all, count)
 		}
@@ -160,7 +159,7 @@ func TestASpoiledCounterIsWhatItWasAgain(t *testing.T) {
 	n := newNemesis(masters, new(fleet), nil, time.Second)
 	n.harm(0)
 	for i := range 4 { // the last one has none
-		_, err := masters.Do(i, "SET", counter, strconv.Itoa(10+i), "PX", "600000")
+		_, err := masters.Do(i, "SET", spoiledCounter, strconv.Itoa(10+i), "PX", "600000")
 		require.NoError(t, err)
 	}
 	n.spoil(t.Context(), ms)

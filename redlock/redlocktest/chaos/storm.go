@@ -31,7 +31,10 @@ const (
 )
 
 // spoiledKey is that whose fence's counter is spoiled now and then.
-const spoiledKey = "hot"
+const (
+	spoiledKey     = "hot"
+	spoiledCounter = "{" + spoiledKey + "}:fence"
+)
 
 // stormLocks are what the clients fight for. Those that are used in the same way are on the same keys.
 var stormLocks = []lockable{

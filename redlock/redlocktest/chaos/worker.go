@@ -386,6 +386,11 @@ func (h *hold) watch() (isRevived func() bool) {
 
 func (h *hold) leave(ctx context.Context) {
 	h.add(record{Op: opLeave, Hold: h.id})
+	h.unlock(ctx)
+}
+
+// unlock unlocks a lock that its holder has left.
+func (h *hold) unlock(ctx context.Context) {
 	err := h.mutex.Unlock(ctx)
 	h.add(record{Op: opUnlock, Hold: h.id, Outcome: name(ctx, err)})
 }
