@@ -43,8 +43,9 @@ func (m *Mux) Post(ops ...*Op) {
 	m.lock()
 	awaited := true
 	for _, op := range ops {
-		m.start(op, now, true)
-		awaited = awaited && op.Awaited
+		if ours := m.start(op, now, true); !ours || !op.Awaited {
+			awaited = false
+		}
 	}
 	if !awaited {
 		m.push()
@@ -84,8 +85,9 @@ func (m *Mux) doneOf(ctx context.Context, op *Op) <-chan struct{} {
 // returns ErrForgotten. It does nothing to any other operation.
 func (m *Mux) Forget(op *Op) {
 	m.lock()
+	awaited := op.Awaited // before: one that is told of its end may be another's then
 	m.ForgetInHook(op)
-	if op.Awaited {
+	if awaited {
 		m.push()
 	}
 	m.mu.Unlock()
@@ -148,7 +150,11 @@ func (m *Mux) admit(op *Op, now time.Duration) {
 // start submits an operation: it is queued to every master that is up, and the others'
 // votes are cast. If it is not wanted, nobody waits for it: its replies will all be
 // stragglers.
-func (m *Mux) start(op *Op, now time.Duration, wanted bool) {
+//
+// It reports whether the operation is the caller's still. One that has Told is not, if it was
+// decided at once: whoever was told may have given it to another goroutine.
+func (m *Mux) start(op *Op, now time.Duration, wanted bool) (ours bool) {
+	told := wanted && op.Told != nil
 	refusal := m.refusal(op)
 	if wanted {
 		m.admit(op, now)
@@ -160,7 +166,7 @@ func (m *Mux) start(op *Op, now time.Duration, wanted bool) {
 		}
 	}
 	if refusal != nil {
-		return
+		return !told
 	}
 	m.woken = max(0, m.woken-1) // whoever it is: somebody has come back
 	switch {
@@ -170,6 +176,7 @@ func (m *Mux) start(op *Op, now time.Duration, wanted bool) {
 	default:
 		m.queue(op, now, wanted)
 	}
+	return !told || op.pending // which is guarded by mu, whoever has the rest
 }
 
 // refusal says why an operation is not taken, whatever the masters are like now; nil if

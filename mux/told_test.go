@@ -3,11 +3,14 @@ package mux_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -84,6 +87,42 @@ func TestToldIsToldOfWhatElseEndsAnOperation(t *testing.T) {
 	require.ErrorIs(t, conntest.Soon(t, "the refusal", decided), mux.ErrClosed)
 	masters.Resume(0)
 	masters.Resume(1)
+}
+
+// Whoever is told may give the operation to another caller at once. What that one sets in it must say
+// nothing of how this one is written.
+func TestToldOfADecisionAtOnceIsNotLookedAtAfterwards(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	var n atomic.Int64 // writes to the one that is up
+	m := open(t, mux.Config{Masters: masters.Addrs(), Conn: conn.Options{
+		Wrap: func(master string, rw io.ReadWriter) io.ReadWriter {
+			if master != masters.Addr(0) {
+				return rw
+			}
+			return writes{rw, &n}
+		},
+	}})
+	waitUp(t, m, 3)
+	masters.Kill(1)
+	masters.Kill(2)
+	eventually(t, "two are down", func() bool { return upCount(m) == 1 })
+	op := acquire("k", "t")
+	op.Persist = time.Minute // so it is written, though too few masters are up
+	decided, next := 0, make(chan struct{})
+	op.Told = func(error) {
+		decided++
+		op.Awaited = true // the next caller's, who writes what is queued
+		go func() {       // the race detector sees who looks at it now
+			op.Awaited = true
+			close(next)
+		}()
+	}
+	before := n.Load()
+	m.Post(op)
+	require.Equal(t, before+1, n.Load(), "its caller waits for nothing, so Post writes it")
+	<-next
+	require.Equal(t, 1, decided)
 }
 
 // Close lingers for a release, and tells how it was decided.
