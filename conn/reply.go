@@ -19,20 +19,25 @@ const (
 
 // ErrorCode returns the code of an error reply, such as NOPERM, and "" for any other reply. If a
 // command fails inside a script, a server before Redis 7 wraps its error, as in "ERR Error
-// running script (...): ... -NOREPLICAS Not enough ...". ErrorCode returns the inner code then,
-// here NOREPLICAS.
+// running script (...): ... -NOREPLICAS Not enough ...", or says where it was, as in
+// "@user_script: 1: -NOREPLICAS Not enough ...". ErrorCode returns the inner code then, here
+// NOREPLICAS.
 func ErrorCode(v resp.Value) string {
 	if !v.IsError() {
 		return ""
 	}
-	code := v.ErrorCode()
-	if string(code) == "ERR" {
+	code := string(v.ErrorCode())
+	if code == "ERR" || code == scriptName {
+		code = "ERR"
 		if inner := scriptError(ownWords(v)); inner != "" {
 			return inner
 		}
 	}
-	return string(code)
+	return code
 }
+
+// scriptName begins an error that a script of a server before Redis 7 has returned and not raised.
+const scriptName = "@user_script:"
 
 // scriptError returns the code of the error that a command had inside a script. It is "" if
 // the text is no error of a script, or names no code.
@@ -43,7 +48,7 @@ func scriptError(text []byte) string {
 	if bytes.Contains(text, []byte("The user executing the script can't")) || bytes.Contains(text, []byte("ACL failure in script")) {
 		return "NOPERM"
 	}
-	if !bytes.Contains(text, []byte("rror running script")) {
+	if !bytes.Contains(text, []byte("rror running script")) && !bytes.HasPrefix(text, []byte(scriptName)) {
 		return ""
 	}
 	for word := range bytes.FieldsSeq(text) {

@@ -64,7 +64,7 @@ var (
 	slotHoldersScript = newScript(`local out = {0}
 for i, key in ipairs(KEYS) do
   local v = redis.pcall('GET', key)
-  if type(v) == 'string' then
+  ` + unlessForeign + `  if type(v) == 'string' then
     v = string.sub(v, 1, 1024)
   end
   out[#out + 1] = v
@@ -75,7 +75,7 @@ return out`)
 
 const (
 	holdersText = `local v = redis.pcall('GET', KEYS[1])
-if type(v) == 'string' then
+` + unlessForeign + `if type(v) == 'string' then
   v = string.sub(v, 1, 1024)
 end
 `

@@ -96,7 +96,7 @@ return f`)
 	// ARGV token, TTL in ms, whether it may be set again, the lock's number, life of the counter
 	// in ms. It returns what the plain one does.
 	fencedExtendScript = newScript(`local v = redis.pcall('GET', KEYS[1])
-if v ~= ARGV[1] and (v ~= false or ARGV[3] ~= '1') then
+` + unlessForeign + `if v ~= ARGV[1] and (v ~= false or ARGV[3] ~= '1') then
   return 0
 end
 ` + readCounter + `if v then
@@ -110,7 +110,8 @@ return v and 1 or 2`)
 
 	// ARGV token, TTL in ms, life of the counter in ms. It extends a lock whose number is not known,
 	// and returns that: -1 if the lock is not there.
-	fencedAdoptScript = newScript(`if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
+	fencedAdoptScript = newScript(`local v = redis.pcall('GET', KEYS[1])
+` + unlessForeign + `if v ~= ARGV[1] then
   return -1
 end
 ` + readCounter + `redis.call('PEXPIRE', KEYS[1], ARGV[2])
@@ -119,7 +120,8 @@ return f`)
 
 	// ARGV token, the lock's number, life of the counter in ms. It returns 1, or 0 if the lock is
 	// not there.
-	raiseScript = newScript(`if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
+	raiseScript = newScript(`local v = redis.pcall('GET', KEYS[1])
+` + unlessForeign + `if v ~= ARGV[1] then
   return 0
 end
 ` + readCounter + `f = math.max(f, tonumber(ARGV[2]))

@@ -144,12 +144,10 @@ end
 var (
 	// KEYS slot, mark; ARGV token, TTL in ms, k, life of the mark in ms. It returns 1, or 0 if the
 	// slot is taken.
-	permitAcquireScript = newScript(`local said = redis.pcall('GET', KEYS[2])
-if said ~= false and said ~= ARGV[3] then
-  if type(said) ~= 'string' then
-    said = '?'
-  end
-  return redis.error_reply('PERMITS ' .. KEYS[2] .. ' says ' .. string.sub(said, 1, 20) .. ', and not ' .. ARGV[3])
+	permitAcquireScript = newScript(`local v = redis.pcall('GET', KEYS[2])
+` + unlessForeign + `if v ~= false and v ~= ARGV[3] then
+  local said = type(v) == 'string' and string.sub(v, 1, 20) or '?'
+  return redis.error_reply('PERMITS ' .. KEYS[2] .. ' says ' .. said .. ', and not ' .. ARGV[3])
 end
 ` + keepMark + `if redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then
   return 1
@@ -159,7 +157,7 @@ return 0`)
 	// KEYS slot, mark; ARGV token, TTL in ms, whether the slot may be set again, k, life of the mark in
 	// ms. It returns what the plain one does.
 	permitExtendScript = newScript(`local v, reply = redis.pcall('GET', KEYS[1]), 1
-if v == ARGV[1] then
+` + unlessForeign + `if v == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
 elseif v == false and ARGV[3] == '1' then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')

@@ -12,17 +12,19 @@ import (
 type plain struct{}
 
 // In these scripts GET is called by pcall: a key that holds no string is not ours, which is an
-// answer and not an error.
+// answer and not an error. See unlessForeign.
 var (
 	// KEYS key, ARGV token.
-	releaseScript = newScript(`if redis.pcall('GET', KEYS[1]) == ARGV[1] then
+	releaseScript = newScript(`local v = redis.pcall('GET', KEYS[1])
+if v == ARGV[1] then
   return redis.call('DEL', KEYS[1])
 end
-return 0`)
+` + unlessForeign + `return 0`)
 
 	// KEYS key, ARGV token, rest in ms. A key lives for the rest, or for less if it does so anyway. It
 	// returns 1, or 0 if the key is not ours.
-	lingerScript = newScript(`if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
+	lingerScript = newScript(`local v = redis.pcall('GET', KEYS[1])
+` + unlessForeign + `if v ~= ARGV[1] then
   return 0
 end
 local left = redis.call('PTTL', KEYS[1])
@@ -42,7 +44,7 @@ if v == false and ARGV[3] == '1' then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')
   return 2
 end
-return 0`)
+` + unlessForeign + `return 0`)
 )
 
 // acquire sends SET key token NX PX ttl. The expiry is relative (PX): an absolute one (PXAT)

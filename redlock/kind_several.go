@@ -29,7 +29,7 @@ return 1`)
 	severalExtendScript = newScript(`local lost = {}
 for i = 1, #KEYS do
   local v = redis.pcall('GET', KEYS[i])
-  lost[i] = v == false
+  ` + unlessForeign + `  lost[i] = v == false
   if v ~= ARGV[1] and (v ~= false or ARGV[3] ~= '1') then
     return 0
   end

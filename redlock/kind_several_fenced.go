@@ -62,7 +62,7 @@ return f`)
 	severalFencedExtendScript = newScript(countKeys + `local lost = {}
 for i = 1, n do
   local v = redis.pcall('GET', KEYS[i])
-  lost[i] = v == false
+  ` + unlessForeign + `  lost[i] = v == false
   if v ~= ARGV[1] and (v ~= false or ARGV[3] ~= '1') then
     return 0
   end
@@ -81,7 +81,8 @@ write(ARGV[5])
 return reply`)
 
 	severalFencedAdoptScript = newScript(countKeys + `for i = 1, n do
-  if redis.pcall('GET', KEYS[i]) ~= ARGV[1] then
+  local v = redis.pcall('GET', KEYS[i])
+  ` + unlessForeign + `  if v ~= ARGV[1] then
     return -1
   end
 end
@@ -92,7 +93,8 @@ write(ARGV[3])
 return f`)
 
 	severalRaiseScript = newScript(countKeys + `for i = 1, n do
-  if redis.pcall('GET', KEYS[i]) ~= ARGV[1] then
+  local v = redis.pcall('GET', KEYS[i])
+  ` + unlessForeign + `  if v ~= ARGV[1] then
     return 0
   end
 end

@@ -90,8 +90,8 @@ func dropEnded(refused string) string {
 // of the KEYS, before the reader came. n is how many there are then. Those whose term has ended are
 // in nobody's way, and an extend drops them. So does each eighth reader, so that they do not pile up.
 func addReader(refused string) string {
-	return masterTime + `local intent = redis.pcall('GET', KEYS[#KEYS])
-local since = type(intent) == 'string' and tonumber(string.match(intent, '^%d+'))
+	return masterTime + `local v = redis.pcall('GET', KEYS[#KEYS])
+` + unlessForeign + `local since = type(v) == 'string' and tonumber(string.match(v, '^%d+'))
 if since and now - ARGV[3] >= since then
   return ` + refused + `
 end
@@ -151,10 +151,10 @@ var (
 for i = 1, n do
   if redis.call('TYPE', KEYS[i]).ok == 'zset' then
     found = 1
-    local intent = redis.pcall('GET', KEYS[n + i])
-    if not intent then
+    local v = redis.pcall('GET', KEYS[n + i])
+    ` + unlessForeign + `    if not v then
       ` + masterTime + `      redis.call('SET', KEYS[n + i], string.format('%.0f', now) .. ' ' .. ARGV[1], 'PX', ARGV[2])
-    elseif type(intent) == 'string' and string.sub(intent, -#ARGV[1]) == ARGV[1] then
+    elseif type(v) == 'string' and string.sub(v, -#ARGV[1]) == ARGV[1] then
       redis.call('PEXPIRE', KEYS[n + i], ARGV[2])
     end
   end
@@ -164,8 +164,8 @@ return found`)
 	// KEYS the intents. ARGV token. It returns how many were there.
 	withdrawScript = newScript(`local there = 0
 for i = 1, #KEYS do
-  local intent = redis.pcall('GET', KEYS[i])
-  if type(intent) == 'string' and string.sub(intent, -#ARGV[1]) == ARGV[1] then
+  local v = redis.pcall('GET', KEYS[i])
+  ` + unlessForeign + `  if type(v) == 'string' and string.sub(v, -#ARGV[1]) == ARGV[1] then
     there = there + redis.call('DEL', KEYS[i])
   end
 end

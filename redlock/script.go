@@ -13,6 +13,14 @@ type script struct{ text, hash string }
 // scripts are the texts of all scripts. They are loaded when a master is connected.
 var scripts []string
 
+// unlessForeign ends a script with the error that a pcall of GET has returned in v. It goes on if that says
+// that the key holds no string: then the key is another's. Any other error, such as NOPERM, does not
+// say whose it is.
+const unlessForeign = `if type(v) == 'table' and not string.find(v.err, 'WRONGTYPE', 1, true) then
+  return v
+end
+`
+
 // newScript makes a script, for a package-level variable.
 func newScript(text string) script {
 	scripts = append(scripts, text)
