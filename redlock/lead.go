@@ -15,8 +15,9 @@ import (
 // leader takes the lock after the end of the validity of the last one, or after its release. A
 // leader that dies is followed when its TTL has passed, one that steps down at once. The term is the
 // lock's fence, FenceFrom(ctx), which grows with each leader: what fn writes elsewhere should carry
-// it. WithFence need not be given. With [WithSecond] it is that of the second lock. It goes with all locks but those with permits: [WithPermits] makes
-// up to k processes lead.
+// it. WithFence need not be given. With [WithSecond] it is that of the second lock. Permits have none:
+// with [WithPermits] up to k processes lead, without a term. WithFence beside either is refused, as by
+// [Client.NewMutex].
 //
 // The context of fn ends when ctx does, when the leadership is lost (its cause is ErrLost then, and it
 // ends no later than the validity does), or when the term is over ([WithMaxLifetime], with the cause
@@ -42,7 +43,7 @@ import (
 // WithOwner publishes where the leader is to be reached, and [Client.Watch] says who leads. WithToken,
 // WithShared, WithMinHold and WithWait are refused.
 func (c *Client) Lead(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) error {
-	withFence := func(o *options) { o.fence = o.permits == 0 && o.second == nil }
+	withFence := func(o *options) { o.fence = o.fence || o.permits == 0 && o.second == nil }
 	m, o := c.newMutex(key, ttl, append(opts[:len(opts):len(opts)], withFence))
 	switch {
 	case m.invalid != nil:

@@ -276,10 +276,16 @@ func TestNobodyLeadsAfterTheEnd(t *testing.T) {
 func TestWhatALeaderRefuses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		all, r := candidates(t, 1, Config{})
-		for says, opt := range map[string]Option{
-			"WithToken": WithToken("x"), "WithShared": WithShared(), "WithMinHold": WithMinHold(least), "WithWait": WithWait(0), "0 permits": WithPermits(0),
+		for says, opts := range map[string][]Option{
+			"WithToken":                 {WithToken("x")},
+			"WithShared":                {WithShared()},
+			"WithMinHold":               {WithMinHold(least)},
+			"WithWait":                  {WithWait(0)},
+			"0 permits":                 {WithPermits(0)},
+			"WithPermits and WithFence": {WithPermits(2), WithFence()},
+			"none of WithFence":         {WithFence(), WithSecond(newOther(time.Millisecond))},
 		} {
-			require.ErrorContains(t, all[0].Lead(t.Context(), "k", ttl, nil, opt), says)
+			require.ErrorContains(t, all[0].Lead(t.Context(), "k", ttl, nil, opts...), says)
 		}
 		require.Zero(t, r.keys())
 	})
