@@ -124,6 +124,18 @@
 // [WithSecond] goes with the plain lock alone, and with WithOwner, WithRoundTimeout, WithMaxLifetime and
 // WithMinHold.
 //
+// # Names
+//
+// A lock has a key of the name that it is given. What a kind needs besides has these names, and no lock can
+// have them:
+//
+//	{key}:fence                     the counter of WithFence
+//	{key}:writer                    the intent of a writer, where WithShared is used
+//	{key}:permit:1/4, {key}:permits the slots of WithPermits, and how many there are
+//	{key}:line, {key}:line:...      who waits in Lock, on one master. For permits {key}:permit:line
+//
+// All expire by themselves.
+//
 // # Several keys
 //
 // With [WithKeys], one command to each master is about all keys, and the master obeys it at one

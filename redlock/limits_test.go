@@ -2,7 +2,10 @@ package redlock
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -70,5 +73,74 @@ func TestBigValuesAndKeysBreakNoConnection(t *testing.T) {
 	require.NoError(t, m.Unlock(t.Context()))
 	for _, s := range c.rounds.Masters() {
 		require.EqualValues(t, 1, s.Connects)
+	}
+}
+
+// Whatever a lock keeps on the masters beside its key has a name that no lock can have, and expires.
+func TestNoLockHasTheNameOfWhatIsKeptBesideOne(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	all := openedTimes(t, 3, Config{Masters: masters.Addrs()})
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer cancel()
+	take := func(key string, opts ...Option) {
+		t.Helper()
+		require.NoError(t, all[0].NewMutex(key, time.Minute, opts...).TryLock(t.Context()))
+	}
+	wait := func(c *Client, key string, opts ...Option) {
+		waiting.Go(func() { c.NewMutex(key, time.Minute, opts...).Lock(ctx) })
+	}
+	take("a", WithFence(), WithKeys("b"))
+	take("p", WithPermits(1))
+	take("s", WithShared(), WithFence())
+	for _, c := range all[1:] {
+		wait(c, "a", WithFence(), WithKeys("b"))
+		wait(c, "p", WithPermits(1))
+	}
+	wait(all[1], "s")
+	beside := map[string]bool{}
+	require.Eventually(t, func() bool {
+		if m := all[0].NewMutex("s", time.Minute, WithShared()); m.TryLock(ctx) == nil { // the writer is told
+			m.Unlock(ctx)
+		}
+		keys, err := masters.Do(0, "KEYS", "*")
+		require.NoError(t, err)
+		for _, key := range keys.([]any) {
+			key := key.(string)
+			if len(key) == 1 {
+				continue
+			}
+			if left, err := masters.Do(0, "PTTL", key); err == nil {
+				require.NotEqual(t, int64(-1), left, "%s expires", key)
+			}
+			if strings.HasSuffix(key, ":alive") {
+				key = "alive"
+			} else if before, _, ok := strings.Cut(key, "line:"); ok {
+				key = before + "line:*"
+			}
+			beside[key] = true
+		}
+		for _, name := range []string{"{a}:fence", "{b}:fence", "{a}:line", "{a}:line:*", "alive", "{p}:permits",
+			"{p}:permit:1/1", "{p}:permit:line", "{p}:permit:line:*", "{s}:fence", "{s}:writer"} {
+			if !beside[name] {
+				return false
+			}
+		}
+		return true
+	}, hanging, time.Millisecond)
+	delete(beside, "alive")
+	names := slices.Collect(maps.Keys(beside))
+	c := all[0]
+	for _, name := range append(names, "{a}:line:x:alive", "{}}:writer", "{a}}:permit:line:x") {
+		require.ErrorIs(t, c.NewMutex(name, time.Minute).TryLock(t.Context()), errKeptBeside, name)
+		require.ErrorIs(t, c.NewMutex("k", time.Minute, WithKeys(name)).TryLock(t.Context()), errKeptBeside, name)
+		require.ErrorIs(t, c.Do(t.Context(), name, time.Minute, nil, WithPermits(2)), errKeptBeside, name)
+	}
+	for _, name := range []string{"{a}", "{a}:b", "a}:fence", "{a}:fences", "{a}fence", "{a:fence"} {
+		m := c.NewMutex(name, time.Minute)
+		require.NoError(t, m.TryLock(t.Context()), name)
+		require.NoError(t, m.Unlock(t.Context()), name)
 	}
 }

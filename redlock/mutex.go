@@ -38,8 +38,9 @@ type Mutex struct {
 
 // NewMutex returns a lock on a key, which is not taken yet. The TTL is how long the lock
 // outlives a holder that has died. It is in whole milliseconds, must exceed the drift, and must
-// not exceed Config.RestartGuard if that is set. A key has 1 to 16,384 bytes. An invalid key,
-// TTL or option is reported by the first call that uses the Mutex.
+// not exceed Config.RestartGuard if that is set. A key has 1 to 16,384 bytes, and none of the names
+// that are kept beside a lock (see the package comment). An invalid key, TTL or option is reported by
+// the first call that uses the Mutex.
 //
 // A long TTL has a cost: a master that restarts does not vote until the longest TTL that this
 // client has used has passed, counted from the first attempt that uses it.
@@ -94,6 +95,8 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		m.invalid = errors.New("the key is empty")
 	case len(key) > maxKey:
 		m.invalid = fmt.Errorf("the key has %d bytes, and %d are the most", len(key), maxKey)
+	case keptBeside(key):
+		m.invalid = errKeptBeside
 	case ttl <= 0 || ttl%time.Millisecond != 0:
 		m.invalid = fmt.Errorf("TTL %v is not a whole number of milliseconds above zero", ttl)
 	case ttl > maxTTL:

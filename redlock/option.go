@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -120,6 +121,21 @@ func (o *options) chooseKind(s *spec, fenceMemory time.Duration) error {
 	return nil
 }
 
+// keptBeside reports whether a key has a name that something beside a lock has. See the package comment.
+func keptBeside(key string) bool {
+	if !strings.HasPrefix(key, "{") {
+		return false
+	}
+	for _, end := range [...]string{"}:fence", "}:permits", "}:writer", "}:line"} {
+		if strings.HasSuffix(key, end) {
+			return true
+		}
+	}
+	return strings.Contains(key, "}"+slotInfix) || strings.Contains(key, "}:line:")
+}
+
+var errKeptBeside = errors.New("the name is one of those that are kept beside a lock, such as {key}:fence")
+
 // together returns the keys of a lock, sorted and each once.
 func together(key string, more []string) ([]string, error) {
 	if len(more) == 0 {
@@ -134,6 +150,8 @@ func together(key string, more []string) ([]string, error) {
 		switch {
 		case key == "":
 			return nil, errors.New("one of the keys is empty")
+		case keptBeside(key):
+			return nil, errKeptBeside
 		case len(key) > maxKey:
 			return nil, fmt.Errorf("one of the keys has %d bytes, and %d are the most", len(key), maxKey)
 		}
