@@ -14,8 +14,8 @@ import (
 const lockTTL = 10 * time.Second
 
 // roundTimeout is how long a contestant waits for the masters in one round: a
-// twentieth of the TTL, which is the default of redburst and of redsync (its timeout
-// factor is 0.05).
+// twentieth of the TTL, which is the default of redsync (its timeout factor is 0.05), and of
+// redburst for this TTL.
 const roundTimeout = lockTTL / 20
 
 // A Locker is one open contestant: its connections to the masters of a Fleet.

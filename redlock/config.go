@@ -18,6 +18,7 @@ const (
 	defaultHandovers   = 16
 	defaultFenceMemory = 24 * time.Hour
 
+	minTTL = 10 * time.Millisecond      // of a lock: half of it is left after a round trip of 2 ms
 	maxTTL = 100 * 365 * 24 * time.Hour // of a lock, and a counter's memory
 
 	minRoundTimeout = 20 * time.Millisecond
@@ -71,9 +72,9 @@ type Config struct {
 
 	// DialTimeout bounds one connect with its handshake. Zero means 1 s.
 	DialTimeout time.Duration
-	// RoundTimeout is how long a round waits for a quorum. Zero means a twentieth of the
-	// lock's TTL, within 20 ms and 500 ms. A slow master delays a round only if the quorum
-	// needs it.
+	// RoundTimeout is how long a round waits for a quorum. Zero means a fifth of the lock's TTL,
+	// within 20 ms and 500 ms. A slow master delays a round only if the quorum needs it. So it
+	// need not be tight, and is long enough for masters and processes that are busy.
 	RoundTimeout time.Duration
 	// StallTime is how long a master may owe an answer before its connection
 	// is reset and it counts as down. Zero means 1 s.
@@ -145,10 +146,15 @@ func (cfg *Config) setDefaults() {
 	}
 }
 
-// check returns what is wrong with what is ours; the rest is the mux's.
+// roundTimeout bounds a round of a lock with that TTL.
+func (cfg *Config) roundTimeout(ttl time.Duration) time.Duration {
+	return cmp.Or(cfg.RoundTimeout, min(max(ttl/5, minRoundTimeout), maxRoundTimeout))
+}
+
 // questionTimeout bounds a round that only asks, and is of no lock with a TTL.
 func (cfg *Config) questionTimeout() time.Duration { return cmp.Or(cfg.RoundTimeout, maxRoundTimeout) }
 
+// check returns what is wrong with what is ours; the rest is the mux's.
 func (cfg *Config) check() error {
 	if cfg.Owner != NoOwner {
 		if err := checkOwner(cfg.Owner); err != nil {

@@ -37,8 +37,8 @@ type Mutex struct {
 }
 
 // NewMutex returns a lock on a key, which is not taken yet. The TTL is how long the lock
-// outlives a holder that has died. It is in whole milliseconds, must exceed the drift, and must
-// not exceed Config.RestartGuard if that is set. A key has 1 to 16,384 bytes, and none of the names
+// outlives a holder that has died. It is in whole milliseconds, at least 10, must exceed the
+// drift, and must not exceed Config.RestartGuard if that is set. A key has 1 to 16,384 bytes, and none of the names
 // that are kept beside a lock (see the package comment). An invalid key, TTL or option is reported by
 // the first call that uses the Mutex.
 //
@@ -61,16 +61,13 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 // newMutex is NewMutex, and also returns what the options have come to.
 func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex, options) {
 	c.check()
-	o := options{kind: plain{}, timeout: c.cfg.RoundTimeout}
+	o := options{kind: plain{}, timeout: c.cfg.roundTimeout(ttl)}
 	if len(opts) > 0 {
 		given := o // on the heap, as an Option may keep it
 		for _, opt := range opts {
 			opt(&given)
 		}
 		o = given
-	}
-	if o.timeout == 0 {
-		o.timeout = min(max(ttl/20, minRoundTimeout), maxRoundTimeout)
 	}
 	m := &Mutex{client: c, invalid: o.invalid}
 	m.spec = spec{kind: o.kind, traits: &ordinary, key: key, term: newTerm(ttl, c.cfg.DriftFactor, c.cfg.MinDrift), timeout: o.timeout}
@@ -107,6 +104,8 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		m.invalid = fmt.Errorf("a least hold of %v, clock drift included, is above Config.RestartGuard, %v, which is to be the longest of all", o.minHold, c.cfg.RestartGuard)
 	case c.cfg.RestartGuard > 0 && ttl > c.cfg.RestartGuard:
 		m.invalid = fmt.Errorf("TTL %v is above Config.RestartGuard, %v, which is to be the longest of all", ttl, c.cfg.RestartGuard)
+	case ttl < minTTL:
+		m.invalid = fmt.Errorf("TTL %v is too short for a round: %v is the least", ttl, minTTL)
 	case m.term.drift >= ttl:
 		m.invalid = fmt.Errorf("TTL %v leaves nothing after a clock drift of %v", ttl, m.term.drift)
 	}

@@ -541,7 +541,7 @@ func TestMutexThatCannotBeIsReportedByItsUse(t *testing.T) {
 			"TTL 0s is not":                  c.NewMutex("k", 0),
 			"TTL -1s is not":                 c.NewMutex("k", -time.Second),
 			"TTL 1.5ms is not":               c.NewMutex("k", 1500*time.Microsecond),
-			"TTL 2ms leaves nothing":         c.NewMutex("k", 2*time.Millisecond),
+			"TTL 9ms is too short":           c.NewMutex("k", 9*time.Millisecond),
 			"the token that was handed over": c.NewMutex("k", ttl, WithToken("")),
 			"round timeout 0s is not":        c.NewMutex("k", ttl, WithRoundTimeout(0)),
 			"maximum lifetime -1ns is not":   c.NewMutex("k", ttl, WithMaxLifetime(-1)),
@@ -556,16 +556,19 @@ func TestMutexThatCannotBeIsReportedByItsUse(t *testing.T) {
 			require.Zero(t, m.Remaining())
 		}
 		require.Empty(t, r.logs(0))
-		require.NoError(t, c.NewMutex("k", 5*time.Millisecond).TryLock(t.Context()))
+		require.NoError(t, c.NewMutex("k", 10*time.Millisecond).TryLock(t.Context()))
+	})
+	simulated(t, 3, Config{MinDrift: 50 * time.Millisecond}, func(t *testing.T, c *Client, r *fakeRounds) {
+		require.ErrorContains(t, c.NewMutex("k", 50*time.Millisecond).TryLock(t.Context()), "TTL 50ms leaves nothing")
 	})
 }
 
-func TestRoundTimeoutIsATwentiethOfTheTTLWithinBounds(t *testing.T) {
+func TestRoundTimeoutIsAFifthOfTheTTLWithinBounds(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		for ttl, want := range map[time.Duration]time.Duration{
-			100 * time.Millisecond: 20 * time.Millisecond,
-			2 * time.Second:        100 * time.Millisecond,
-			time.Hour:              500 * time.Millisecond,
+			50 * time.Millisecond: 20 * time.Millisecond,
+			time.Second:           200 * time.Millisecond,
+			time.Hour:             500 * time.Millisecond,
 		} {
 			require.Equal(t, want, c.NewMutex("k", ttl).timeout)
 		}
@@ -576,7 +579,7 @@ func TestRoundTimeoutIsATwentiethOfTheTTLWithinBounds(t *testing.T) {
 		err := c.NewMutex("k", ttl).TryLock(t.Context())
 		require.ErrorIs(t, err, ErrNoQuorum)
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, ttl/20, r.now()-since)
+		require.Equal(t, c.cfg.roundTimeout(ttl), r.now()-since)
 	})
 }
 

@@ -532,7 +532,7 @@ func TestLatencyIsComparedWithARound(t *testing.T) {
 		for _, rtt := range rtts {
 			e.samples = append(e.samples, sample{received: rtt})
 		}
-		e.findLatency(func(l level, _, _ string) { all = append(all, l) }, time.Second) // 50 ms
+		e.findLatency(func(l level, _, _ string) { all = append(all, l) }, 250*time.Millisecond) // 50 ms
 		return all
 	}
 	const ms = time.Millisecond
