@@ -23,6 +23,7 @@ func TestProbesFindOutWhatAServerHas(t *testing.T) {
 	}{
 		"an old Redis":           {map[string]string{"DELEX": unknown, "DELIFEQ": unknown}, 0},
 		"Redis 8.4":              {map[string]string{"DELEX": arguments, "DELIFEQ": unknown}, conn.DelEx | conn.SetIfEq},
+		"MSETEX, and no other":   {map[string]string{"DELEX": "-NOPERM no\r\n", "DELIFEQ": unknown, "MSETEX": arguments}, conn.MSetEx},
 		"Redis 8.4, with MSETEX": {map[string]string{"DELEX": arguments, "MSETEX": arguments}, conn.DelEx | conn.SetIfEq | conn.MSetEx},
 		"Valkey 9.1":             {map[string]string{"DELIFEQ": arguments, "MSETEX": arguments}, conn.DelIfEq | conn.SetIfEq | conn.MSetEx},
 		"Valkey 9.0":             {map[string]string{"DELEX": unknown, "DELIFEQ": arguments}, conn.DelIfEq | conn.SetIfEq},
