@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -260,6 +261,19 @@ func TestWatchOfRealMasters(t *testing.T) {
 	require.Equal(t, "http://10.0.0.7/", seen[i].Owner)
 	require.Contains(t, terms, seen[i].Fence)
 	require.Equal(t, Leader{}, seen[len(seen)-1].Leader)
+}
+
+// A master whose connection has ended does not tell what it has promised to tell. So watchers look again.
+func TestWatchersAreToldOfADisconnect(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	s := c.audience.enter(&c.core, "k")
+	defer c.audience.leave(s)
+	require.False(t, c.audience.told(s))
+	masters.Kill(1)
+	require.Eventually(t, func() bool { return c.rounds.Masters()[1].Phase != mux.Up }, hanging, time.Millisecond)
+	require.True(t, c.audience.told(s))
 }
 
 func TestWatchersAreToldOfTheirKey(t *testing.T) {
