@@ -234,6 +234,48 @@ func TestWhatALeaderReturns(t *testing.T) {
 	})
 }
 
+// After the end of a term others come first, as after nil. After a loss it campaigns at once.
+func TestALeaderPausesAfterATerm(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		all, r := candidates(t, 1, Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		var began, ended []time.Duration
+		err := all[0].Lead(ctx, "k", ttl, func(ctx context.Context) error {
+			if began = append(began, r.now()); len(began) == 3 {
+				cancel()
+				return nil
+			}
+			if len(began) == 2 {
+				r.set(flush, 0, 1, 2)
+			}
+			conntest.Soon(t, "it ends", ctx.Done())
+			ended = append(ended, r.now())
+			return nil
+		}, WithMaxLifetime(2*ttl))
+		require.ErrorIs(t, err, context.Canceled)
+		require.GreaterOrEqual(t, began[1]-ended[0], ttl/10)
+		require.LessOrEqual(t, began[1]-ended[0], ttl/5+10*time.Millisecond)
+		require.Less(t, began[2]-ended[1], ttl/10)
+	})
+}
+
+// When Lead returns, the next one can lead: it waits for the masters also after the end of its context.
+func TestLeadReturnsWhenItHasSteppedDown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		all, r := candidates(t, 1, Config{})
+		said := errFake
+		all[0].observe.Round = func(_ context.Context, r Round) {
+			if r.Op == opUnlock {
+				said = r.Err
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		require.ErrorIs(t, all[0].Lead(ctx, "k", ttl, func(context.Context) error { cancel(); return nil }), context.Canceled)
+		require.NoError(t, said)
+		require.LessOrEqual(t, r.keys(), 1, "a quorum has deleted it")
+	})
+}
+
 // A leader that was suspended knows at once that it leads no more, as does one whose client is closed.
 func TestALeaderLooksAtTheClockItself(t *testing.T) {
 	bubble(t, func(t *testing.T) {
