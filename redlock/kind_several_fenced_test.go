@@ -130,6 +130,32 @@ func TestScriptsOfSeveralFencedKeysDoWhatTheReferenceDoes(t *testing.T) {
 	}
 }
 
+// Whoever is handed a set gives each counter the greatest of them, and the life that an extend gives it. Or the next
+// holder of a key could have a number that is no greater.
+func TestAdoptMovesAllCounters(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	do := func(args ...string) any {
+		v, err := masters.Do(0, args...)
+		require.NoError(t, err, args)
+		return v
+	}
+	keys := []string{"a", "b", "c"}
+	f := newSeveralFenced(&several{keys}, 20*time.Second, time.Hour)
+	for i, key := range keys {
+		do("SET", key, "mine", "PX", "1000000")
+		do("SET", "{"+key+"}:fence", fmt.Sprint([]int{7, 9, 8}[i]), "PX", "1000000")
+	}
+	var r request
+	f.extend(&r, grant{token: []byte("mine"), ttl: 20 * time.Second}, false)
+	require.EqualValues(t, 9, do(words(r.fallback)...))
+	for _, key := range keys {
+		require.Equal(t, "9", do("GET", "{"+key+"}:fence"))
+		require.Greater(t, do("PTTL", "{"+key+"}:fence"), int64(1_000_000))
+		require.LessOrEqual(t, do("PTTL", key), int64(20_000))
+	}
+}
+
 // Of locks on sets that overlap, in two processes, and on single keys, each has a greater fence
 // than those before it on each of its keys.
 func TestFencesOfSetsGrowForEachKey(t *testing.T) {
