@@ -145,6 +145,45 @@ func TestPermitsSurviveAMinority(t *testing.T) {
 	}
 }
 
+// Another is faster at one slot after the other, each time after an attempt has looked and before it tries. It goes on
+// with the next, and gives up after eight, though others are free.
+func TestAnAttemptGoesOnWhenAnotherIsFaster(t *testing.T) {
+	t.Parallel()
+	const k = 20
+	for lost, want := range map[int]error{1: nil, 8: nil, 9: ErrHeld} {
+		masters := redlocktest.Start(t, 3)
+		c := opened(t, masters.Addrs(), nil)
+		m := c.NewMutex("k", 30*time.Second, WithPermits(k), WithOwner("slow"))
+		real, tried := c.rounds, 0
+		c.rounds = &askedRounds{real, func(op *mux.Op) {
+			if !strings.Contains(string(op.Command), "slow/") {
+				return
+			}
+			for i := range masters.Addrs() {
+				if tried < lost {
+					command(t, masters, i, "SET", fmt.Sprintf("{k}:permit:%d/%d", m.slot(), k), "another's")
+				}
+			}
+			tried++
+		}}
+		err := m.TryLock(t.Context())
+		c.rounds = real
+		require.ErrorIs(t, err, want)
+		require.Equal(t, min(lost+1, 1+8), tried)
+	}
+}
+
+// askedRounds have a test do something before an operation is asked.
+type askedRounds struct {
+	rounds
+	asking func(op *mux.Op)
+}
+
+func (r *askedRounds) Do(ctx context.Context, op *mux.Op) error {
+	r.asking(op)
+	return r.rounds.Do(ctx, op)
+}
+
 func TestAPermitOfADeadHolderIsFreeAfterItsTTL(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
