@@ -150,6 +150,20 @@ func TestMinHoldOutlivesItsHolder(t *testing.T) {
 	})
 }
 
+// The least time counts from the beginning of the attempt, however late its caller learned that it has the lock.
+func TestMinHoldCountsFromTheBeginning(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		began := r.now()
+		c.rounds = &doneRounds{r, func() { time.Sleep(ttl / 2) }} // it stands still after the round
+		m := taken(t, c, WithMinHold(least))
+		c.rounds = r
+		require.NoError(t, m.Extend(t.Context()))
+		time.Sleep(2 * time.Millisecond)
+		require.GreaterOrEqual(t, r.ends("k"), began+least)
+		require.LessOrEqual(t, r.ends("k"), began+least+leastDrift+5*time.Millisecond)
+	})
+}
+
 // An expired lock that nobody has released is left like that of a holder who has died.
 func TestMinHoldOfAnExpiredLock(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
