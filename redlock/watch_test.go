@@ -64,6 +64,33 @@ func TestContendedKeyIsLookedAtFirst(t *testing.T) {
 	}
 }
 
+// A key that was contended while its holder had it is so when that releases it, however long ago it was. One that
+// was contended only before is not.
+func TestContendedKeyIsSoWhenItIsReleased(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		for _, opts := range [][]Option{nil, {WithKeys("l")}} {
+			for _, before := range []bool{true, false} {
+				m := c.NewMutex("k", time.Hour, opts...)
+				if before {
+					c.watches.noteRefused(c.now(), m.names()...)
+					time.Sleep(time.Millisecond)
+				}
+				require.NoError(t, m.TryLock(t.Context()))
+				if !before {
+					ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+					require.ErrorIs(t, c.NewMutex("k", ttl).Lock(ctx), ErrHeld)
+					cancel()
+				}
+				time.Sleep(refusedFor)
+				require.False(t, c.watches.contended(c.now(), m.names()...))
+				require.NoError(t, m.Unlock(t.Context()))
+				require.Equal(t, !before, c.watches.contended(c.now(), "k"))
+				time.Sleep(refusedFor)
+			}
+		}
+	})
+}
+
 // A foreign key on a minority does not keep a waiter from a lock that is free on
 // all others, whichever master that is: where nobody can tell, too.
 func TestWaiterPassesAForeignKeyOnAnyMaster(t *testing.T) {
