@@ -48,7 +48,7 @@ var (
 	// ARGV token, TTL in ms, whether it may be set again, the reader's number, life of the counter
 	// in ms.
 	sharedFencedExtendScript = newScript(dropEnded("0") + findReader + readCounter +
-		moveOn("redis.call('ZCARD', KEYS[1]) == 0", "0") + extendReader + `f = math.max(f, tonumber(ARGV[4]))
+		moveOn("false", "0") + extendReader + `f = math.max(f, tonumber(ARGV[4]))
 ` + writeReaders + `return there and 1 or 2`)
 
 	// ARGV token, TTL in ms, life of the counter in ms.

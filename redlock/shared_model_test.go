@@ -159,6 +159,7 @@ func (w *sharedWorld) serve(m *fencedShelf, c sharedCommand) (reply int64) {
 	now, ttl := int64(w.now), int64(c.ttl)
 	m.at(now)
 	if c.writes {
+		defer func() { m.moved = m.moved && reply <= 0 }()
 		switch {
 		case c.verb == verbAcquire && m.write(c.token, now, ttl) == 1:
 			m.f++
