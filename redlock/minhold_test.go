@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -154,7 +155,7 @@ func TestMinHoldOutlivesItsHolder(t *testing.T) {
 func TestMinHoldCountsFromTheBeginning(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		began := r.now()
-		c.rounds = &doneRounds{r, func() { time.Sleep(ttl / 2) }} // it stands still after the round
+		c.rounds = &askedRounds{rounds: r, answered: func(*mux.Op) { time.Sleep(ttl / 2) }} // it stands still after the round
 		m := taken(t, c, WithMinHold(least))
 		c.rounds = r
 		require.NoError(t, m.Extend(t.Context()))

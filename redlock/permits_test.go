@@ -60,7 +60,10 @@ func TestAsManyHoldersAsPermits(t *testing.T) {
 			}, hanging, time.Millisecond)
 		}
 		next := clients[k%2].NewMutex(key, 30*time.Second, WithPermits(k))
-		require.ErrorIs(t, next.TryLock(t.Context()), ErrHeld)
+		for slot := range k + 1 { // whichever it begins with, one that there is not included
+			next.aimAt(slot)
+			require.ErrorIs(t, next.TryLock(t.Context()), ErrHeld)
+		}
 		for _, m := range held {
 			require.NoError(t, m.Unlock(t.Context()))
 			require.NoError(t, next.TryLock(t.Context()), "whichever is free")
@@ -155,7 +158,7 @@ func TestAnAttemptGoesOnWhenAnotherIsFaster(t *testing.T) {
 		c := opened(t, masters.Addrs(), nil)
 		m := c.NewMutex("k", 30*time.Second, WithPermits(k), WithOwner("slow"))
 		real, tried := c.rounds, 0
-		c.rounds = &askedRounds{real, func(op *mux.Op) {
+		c.rounds = &askedRounds{rounds: real, asking: func(op *mux.Op) {
 			if !strings.Contains(string(op.Command), "slow/") {
 				return
 			}
@@ -173,14 +176,19 @@ func TestAnAttemptGoesOnWhenAnotherIsFaster(t *testing.T) {
 	}
 }
 
-// askedRounds have a test do something before an operation is asked.
+// askedRounds have a test do something before an operation is asked, and before it returns.
 type askedRounds struct {
 	rounds
-	asking func(op *mux.Op)
+	asking, answered func(op *mux.Op)
 }
 
 func (r *askedRounds) Do(ctx context.Context, op *mux.Op) error {
-	r.asking(op)
+	if r.asking != nil {
+		r.asking(op)
+	}
+	if r.answered != nil {
+		defer r.answered(op)
+	}
 	return r.rounds.Do(ctx, op)
 }
 
@@ -268,6 +276,15 @@ func TestAnotherNumberOfPermitsIsRefused(t *testing.T) {
 	}
 }
 
+// agreed reports whether an attempt of the Mutex at one of these times would rely on an agreement. Those of an attempt's
+// beginning and end are both given, as a minute can end between them.
+func agreed(m *Mutex, when ...time.Duration) bool {
+	return slices.ContainsFunc(when, func(at time.Duration) bool {
+		sure, _ := m.client.agreed.lately(&m.spec, at)
+		return sure
+	})
+}
+
 // Whoever relies on what it has found lately is right: the mark lives on for longer.
 func TestTheMarkOutlivesWhatReliesOnIt(t *testing.T) {
 	t.Parallel()
@@ -278,12 +295,6 @@ func TestTheMarkOutlivesWhatReliesOnIt(t *testing.T) {
 		v, err := masters.Do(0, "PTTL", "{k}:permits")
 		require.NoError(t, err)
 		return time.Duration(v.(int64)) * time.Millisecond
-	}
-	agreed := func(m *Mutex, when ...time.Duration) bool {
-		return slices.ContainsFunc(when, func(at time.Duration) bool {
-			sure, _ := c.agreed.lately(&m.spec, at)
-			return sure
-		})
 	}
 	require.NoError(t, m.TryLock(t.Context())) // the master learns the script
 	require.NoError(t, m.Unlock(t.Context()))
@@ -314,19 +325,21 @@ func TestTheMarkOutlivesWhatReliesOnIt(t *testing.T) {
 // before must not rely on that.
 func TestWhoHasAgreedOnAnotherNumberIsRefusedAfterRestarts(t *testing.T) {
 	t.Parallel()
-	const ttl = 300 * time.Millisecond
+	const ttl = time.Second
 	masters := redlocktest.Start(t, 5)
 	first := opened(t, masters.Addrs(), nil)
 	two := first.NewMutex("k", ttl, WithPermits(2))
-	for range 2 { // the second time it relies on the first, perhaps
-		require.NoError(t, two.TryLock(t.Context()))
-		require.NoError(t, two.Unlock(t.Context()))
-	}
+	before := first.now()
+	require.NoError(t, two.TryLock(t.Context()))
+	after := first.now()
+	require.True(t, agreed(two, before, after))
+	require.NoError(t, two.Unlock(t.Context()))
 	for i := range 3 {
 		masters.Kill(i)
 		masters.Restart(i)
 		require.Eventually(t, func() bool { return votes(first, i) }, 20*time.Second, 10*time.Millisecond, "it votes again")
 	}
+	require.False(t, agreed(two, before, after))
 	second := opened(t, masters.Addrs(), nil)
 	three := second.NewMutex("k", time.Minute, WithPermits(3))
 	require.Eventually(t, func() bool { return three.TryLock(t.Context()) == nil }, 20*time.Second, 10*time.Millisecond)
@@ -346,23 +359,25 @@ func votes(c *Client, i int) bool {
 func TestALateRefusalEndsTheAgreement(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
+	c := openedWith(t, Config{Masters: masters.Addrs(), StallTime: time.Hour}) // a reconnect ends it, too
 	m := c.NewMutex("k", time.Minute, WithPermits(2))
+	answered := func() {
+		t.Helper()
+		require.Eventually(t, func() bool { return owed(c) == 0 }, 20*time.Second, time.Millisecond)
+	}
 	require.NoError(t, m.TryLock(t.Context())) // all know the scripts
 	require.NoError(t, m.Unlock(t.Context()))
 	c.agreed.end()
-	require.Eventually(t, func() bool { return owed(c) == 0 }, 20*time.Second, time.Millisecond)
+	answered()
 	command(t, masters, 2, "SET", "{k}:permits", "3")
 	masters.Pause(2)
-	require.NoError(t, m.TryLock(t.Context()))
-	sure, _ := c.agreed.lately(&m.spec, c.now())
-	require.True(t, sure, "two of three agree")
+	epoch := c.agreed.epoch.Load()
+	require.NoError(t, m.TryLock(t.Context()), "two of three agree")
 	require.NoError(t, m.Unlock(t.Context()))
+	require.Equal(t, epoch, c.agreed.epoch.Load())
 	masters.Resume(2)
-	require.Eventually(t, func() bool {
-		sure, _ := c.agreed.lately(&m.spec, c.now())
-		return !sure
-	}, 20*time.Second, time.Millisecond)
+	answered()
+	require.NotEqual(t, epoch, c.agreed.epoch.Load())
 }
 
 func owed(c *Client) (n int) {
@@ -385,7 +400,7 @@ func TestAnAgreementThatEndsMeanwhileDoesNotCount(t *testing.T) {
 	sure, _ := c.agreed.lately(&m.spec, c.now())
 	require.True(t, sure)
 	real := c.rounds
-	c.rounds = &doneRounds{real, c.agreed.end}
+	c.rounds = &askedRounds{rounds: real, answered: func(*mux.Op) { c.agreed.end() }}
 	err := m.TryLock(t.Context())
 	require.ErrorIs(t, err, ErrNoQuorum)
 	require.ErrorContains(t, err, unsure)
@@ -412,17 +427,6 @@ func TestAnAgreementThatHasEndedIsNothingToOtherLocks(t *testing.T) {
 		require.NoError(t, plain.TryLock(t.Context()))
 		require.NoError(t, plain.Unlock(t.Context()))
 	}
-}
-
-// doneRounds have a test do something before an operation returns.
-type doneRounds struct {
-	rounds
-	done func()
-}
-
-func (r *doneRounds) Do(ctx context.Context, op *mux.Op) error {
-	defer r.done()
-	return r.rounds.Do(ctx, op)
 }
 
 // A master that was connected and not asked does not have the mark, or has another. So it is with one in
@@ -554,36 +558,52 @@ func TestWhatGoesNotWithPermits(t *testing.T) {
 	}
 }
 
-// A Mutex is one holder, also of a lock that several can have: of two attempts at the same time one
-// gets it, and what the other has set is released.
+// A Mutex is one holder, also of a lock that several can have: of two attempts at the same time, that both have
+// taken one, the first to know has it, and what the other has set is released.
 func TestAMutexHoldsOnePermitOrIsOneReader(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	c := opened(t, masters.Addrs(), nil)
 	for name, opt := range map[string]Option{"permits": WithPermits(8), "shared": WithShared()} {
-		m := c.NewMutex(name, time.Minute, opt)
-		for range 50 {
-			const attempts = 4
-			errs := make(chan error, attempts)
-			for range attempts {
-				go func() { errs <- m.TryLock(t.Context()) }()
+		c := opened(t, masters.Addrs(), nil)
+		m := c.NewMutex(name, time.Minute, opt, WithOwner("both"))
+		taken, both, known := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		wait := func(what string, done <-chan struct{}) {
+			select {
+			case <-done:
+			case <-time.After(hanging):
+				t.Error(name, what)
 			}
-			got := 0
-			for range attempts {
-				if err := <-errs; err == nil {
-					got++
-				} else {
-					require.ErrorIs(t, err, ErrHeld)
-				}
-			}
-			require.Equal(t, 1, got, name)
-			require.NoError(t, m.Unlock(t.Context()))
-			require.Eventually(t, func() bool {
-				all, err := c.Holders(t.Context(), name, opt)
-				require.NoError(t, err)
-				return !slices.ContainsFunc(all, func(h Holder) bool { return h.Token != "" })
-			}, hanging, time.Millisecond, "%s: nothing is left behind", name)
 		}
+		var won atomic.Int64
+		c.rounds = &askedRounds{rounds: c.rounds, answered: func(op *mux.Op) {
+			if !strings.Contains(string(op.Command), "both/") || !op.Won() {
+				return
+			}
+			switch won.Add(1) {
+			case 1:
+				close(taken)
+				wait("the second has not taken one", both)
+			case 2:
+				close(both)
+				wait("the first does not return", known)
+			}
+		}}
+		second := make(chan error, 1)
+		go func() {
+			wait("the first has not taken one", taken)
+			second <- m.TryLock(t.Context())
+		}()
+		require.NoError(t, m.TryLock(t.Context()), name)
+		token := m.Token()
+		close(known)
+		require.ErrorIs(t, <-second, ErrHeld, name)
+		require.Equal(t, token, m.Token(), name)
+		require.Eventually(t, func() bool {
+			all, err := c.Holders(t.Context(), name, opt)
+			require.NoError(t, err)
+			return !slices.ContainsFunc(all, func(h Holder) bool { return h.Token != token })
+		}, hanging, time.Millisecond, "%s: nothing is left of the second", name)
+		require.NoError(t, m.Unlock(t.Context()))
 	}
 }
 
