@@ -122,16 +122,12 @@ func TestDebtDoesNotVoteASecondTime(t *testing.T) {
 	waitUp(t, m, 3)
 	op := vote("a")
 	op.All, op.Persist = true, time.Minute
-	decided := make(chan error, 1)
-	go func() { decided <- m.Do(context.Background(), op) }()
+	m.Post(op)
 	eventually(t, "the debt is paid", func() bool { s := m.Masters()[2]; return s.Connects == 2 && s.Replies == 1 })
 	close(answer)
 	eventually(t, "the slow one has answered", func() bool { return m.Masters()[0].Replies == 1 })
-	select {
-	case err := <-decided:
-		t.Errorf("decided (%v) although master 1 has not voted: %v", err, op.Votes)
-	case <-time.After(100 * time.Millisecond):
-	}
+	m.Forget(op)
+	require.ErrorIs(t, m.Wait(t.Context(), op), mux.ErrForgotten, "decided although master 1 has not voted")
 }
 
 // A master is down, and has debts with long keys. The memory that they take is bounded, and
