@@ -55,22 +55,33 @@ func TestAQuorumOfYesDecidesAndTheRestAreStragglers(t *testing.T) {
 
 func TestThoroughOperationHearsEveryMasterBeforeItFails(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	m := open(t, mux.Config{Masters: masters.Addrs()})
-	waitUp(t, m, 3)
-	for _, taken := range [][]int{{0, 1}, {0, 2}, {1, 2}} {
-		want := []mux.Verdict{mux.VerdictYes, mux.VerdictYes, mux.VerdictYes}
-		for i := range want {
-			masters.Flush(i)
+	for last := range 3 {
+		others := make(chan struct{})
+		want := []mux.Verdict{mux.VerdictNo, mux.VerdictNo, mux.VerdictNo}
+		want[last] = mux.VerdictYes
+		var addrs []string
+		for i := range 3 {
+			addrs = append(addrs, newFake(t, fmt.Sprint(i), func() script {
+				return func([]string) (string, bool) {
+					if i != last {
+						return ":0\r\n", true
+					}
+					<-others // have said no
+					return ":1\r\n", true
+				}
+			}).addr())
 		}
-		for _, i := range taken {
-			_, err := masters.Do(i, "SET", "k", "another's")
-			require.NoError(t, err)
-			want[i] = mux.VerdictNo
-		}
-		op := acquire("k", "t")
-		op.Thorough = true
-		require.NoError(t, m.Do(t.Context(), op))
+		m := open(t, mux.Config{Masters: addrs})
+		waitUp(t, m, 3)
+		op := vote("a")
+		op.Judge, op.Thorough = judgeOne, true
+		m.Post(op)
+		eventually(t, "the others have answered", func() bool {
+			all := m.Masters()
+			return all[0].Replies+all[1].Replies+all[2].Replies == 2
+		})
+		close(others)
+		require.NoError(t, m.Wait(t.Context(), op))
 		require.False(t, op.Won())
 		require.Equal(t, want, verdicts(op))
 	}
