@@ -90,7 +90,7 @@ func cutSlotKey(key []byte) (prefix []byte, slot, of int) {
 //   - A master that is connected again may have forgotten the mark, or was not asked. That ends
 //     all agreements, too.
 //
-// An attempt that has relied on an agreement which has ended meanwhile has failed.
+// An attempt that has relied on an agreement which has ended meanwhile does not count, and is made once more.
 //
 // They are a table of fixed size: a lock whose entry was taken by another is only asked about once more.
 type agreements struct {

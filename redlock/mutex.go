@@ -299,7 +299,19 @@ func (m *Mutex) acquire(ctx context.Context, waited time.Duration, inTurn bool, 
 
 // take is one attempt, after its Lock has waited: in one burst, or in turn where others are
 // known to contend. It returns the token of a lock whose second one is still to be taken.
+//
+// An attempt that has relied on an agreement which ended meanwhile is made once more, and looks at the mark:
+// one master that answers with errors, or comes and goes, ends them all the time.
 func (m *Mutex) take(ctx context.Context, waited time.Duration, inTurn bool, likely mux.Set) (token []byte, e *RoundError) {
+	token, e = m.ask(ctx, waited, inTurn, likely, true)
+	if e != nil && e.note == unsure {
+		token, e = m.ask(ctx, waited, inTurn, likely, false)
+	}
+	return token, e
+}
+
+// ask is take, once. It relies on an agreement on the number of permits if it may and there is one.
+func (m *Mutex) ask(ctx context.Context, waited time.Duration, inTurn bool, likely mux.Set, rely bool) (token []byte, e *RoundError) {
 	c := m.of()
 	if err := ctx.Err(); err != nil {
 		return nil, unasked(opLock, m.key, nil, "").endedBy(ctx, err)
@@ -320,6 +332,7 @@ func (m *Mutex) take(ctx context.Context, waited time.Duration, inTurn bool, lik
 	if m.slotted != nil {
 		k.slot = m.slot()
 		k.sure, k.epoch = c.agreed.lately(&m.spec, c.now())
+		k.sure = k.sure && rely
 	}
 	k.acquire(&m.spec, m.namedOwner(), hint)
 	if m.slotted != nil && !k.sure {
