@@ -41,6 +41,7 @@ type fakeMaster struct {
 	frozen   bool
 	down     error
 	refusal  string                // what it answers to a SET
+	stubborn bool                  // says no to each SET, though the key is free
 	deny     func([]string) string // the error that it answers; empty if it answers none
 	mute     bool                  // does what it is told, and never answers
 	scripts  bool                  // knows them
@@ -551,7 +552,7 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 		}
 		return resp.AppendInt(nil, 0), true
 	case args[0] == "SET":
-		if there {
+		if there || m.stubborn {
 			return resp.AppendNullBulk(nil), true
 		}
 		m.keys[key] = fakeKey{args[2], px(args[5])}

@@ -17,6 +17,7 @@ const (
 
 	minSettling      = 100 * time.Microsecond
 	maxRaceDoublings = 3
+	maxVain          = 8 // looks in vain, after which nobody asks in turn
 
 	explainMin = 50 * time.Millisecond // least time for asking who holds a lock
 )
@@ -524,14 +525,15 @@ func (w *waiting) sleepFor(d time.Duration, why Wake) step {
 // elsewhere can have been told before it arrives. Whoever polls was not told either, and knows
 // nothing of the master that would be asked first: it may hold another's key for ever, or be
 // slow. Whoever is the first in line has nobody to compete with but those who pass it by, and
-// would lose to each of them if it took two round trips. All others ask in turn.
+// would lose to each of them if it took two round trips. And if the key is free each time and cannot
+// be had, the master that is asked first may be at fault. All others ask in turn.
 func (w *waiting) prepareAttempt(ctx context.Context) {
 	c := w.mutex.client
 	if w.vigil.why != WakePoll {
 		w.polls = 0
 	}
 	w.paced = w.vigil.why != WakeReleased && w.vigil.why != WakePoll
-	w.inTurn, w.likely = w.paced && !w.standing.first, 0
+	w.inTurn, w.likely = w.paced && !w.standing.first && w.vain < maxVain, 0
 	if w.told = w.vigil.why == WakeFree; w.told {
 		var slot int
 		slot, w.likely, _ = c.watches.free(w.waiter.watch)

@@ -21,3 +21,20 @@ func TestAnAttemptInTurnIsReleasedWhereItWasNotAnswered(t *testing.T) {
 		require.Equal(t, 1, r.keys(), "another's")
 	})
 }
+
+// The master that is asked before the others refuses what is free there. It does not keep anybody from the lock.
+func TestAMasterThatRefusesInTurnIsNotAskedFirstForEver(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		r.set(func(m *fakeMaster) { m.deny = denyLines }, all(5)...) // so they contend in turn
+		holder := c.NewMutex("k", time.Hour)
+		require.NoError(t, holder.TryLock(t.Context()))
+		p := newProcesses(t, r, holder)
+		for i := range 3 {
+			p.join()
+			p.wait(i, t.Context())
+		}
+		time.Sleep(time.Second)
+		r.set(func(m *fakeMaster) { m.stubborn = true }, ranked(nil, "k", r.Masters())[0])
+		p.release(3)
+	})
+}
