@@ -309,6 +309,8 @@
 //	it refuses ({key}:line* is      no time: they contend likewise. A refusal is remembered for a
 //	none of the user's keys)        minute, so that an ACL LOG is not filled
 //	the first has no quorum         no time: it goes to the end
+//	an entry has no waiter, or the  10 to 20 s: then they look whether the lock is free all the same
+//	line's master makes it up
 //
 // Processes that see different masters have two lines. Then two contend, and the quorum decides. Waiters
 // that contend without a line, and wake together, try the same master first, and only its winner asks the

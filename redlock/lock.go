@@ -77,6 +77,7 @@ type waiting struct {
 	raced  bool          // ... as another was faster, the last time
 	since  time.Duration // when it began to wait; 0 if it does not wait
 	asked  time.Duration // when it last asked for readers; 0 if it has not
+	doubt  time.Duration // when it looks whether the lock is free, though another stands before it; 0 before that
 	intent []byte        // the token of what it has left on the masters; nil if it has not
 	cut    *RoundError   // an attempt that the context's end left undecided
 
@@ -448,10 +449,35 @@ func (w *waiting) renew(ctx context.Context) (step, error) {
 	}
 	w.unwatch() // what the masters tell meanwhile would be lost: the look that follows sees it
 	contend, err := w.stand(ctx)
-	if err != nil || !contend {
+	switch {
+	case err != nil:
 		return sleepOn, err
+	case contend:
+		return lookNow, nil
+	case w.stuck(ctx):
+		w.vigil.why = WakePoll
+		return tryNow, nil
 	}
-	return lookNow, nil
+	return sleepOn, nil
+}
+
+// stuck looks now and then whether the lock is free though another stands before the waiter. It mostly is
+// not. If it is, the line's master may say what is not so, or keep an entry that has no waiter.
+func (w *waiting) stuck(ctx context.Context) bool {
+	c := w.mutex.client
+	now, was := c.now(), w.doubt
+	if now < was {
+		return false
+	}
+	w.doubt = now + lookAgain + rand.N(lookAgain)
+	if was == 0 {
+		return false
+	}
+	slot, free := c.watches.find(ctx, &w.mutex.spec)
+	if free {
+		w.mutex.aimAt(slot)
+	}
+	return free
 }
 
 // unwatch has the masters' word of the lock no longer be told to the waiter.

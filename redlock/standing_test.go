@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/stretchr/testify/require"
 )
@@ -247,6 +248,28 @@ func TestWaitingForLongerThanABellLives(t *testing.T) {
 		require.Equal(t, all(3), order)
 		require.Less(t, after[2], 100*time.Millisecond)
 		p.nothingIsLeft()
+	})
+}
+
+// A master keeps an entry that has no waiter, or says that there is one. Who stands behind it has the lock
+// nevertheless.
+func TestLineThatDoesNotMoveIsPassedBy(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		r.set(func(m *fakeMaster) {
+			m.lines[lineKey("k")] = []string{"ghost"}
+			m.keys[lineKey("k")+":ghost:alive"] = fakeKey{"", conn.Forever}
+		}, all(5)...)
+		p := newProcesses(t, r, c.NewMutex("k", time.Hour))
+		require.NoError(t, p.holder.TryLock(t.Context()))
+		for i := range 3 {
+			p.join()
+			p.wait(i, t.Context())
+			time.Sleep(20 * time.Millisecond)
+		}
+		time.Sleep(5 * lookAgain)
+		require.Empty(t, p.took(), "it is held")
+		_, after := p.release(3)
+		require.Less(t, after[2], 2*lookAgain+2*standPause)
 	})
 }
 
