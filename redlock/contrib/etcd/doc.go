@@ -31,8 +31,13 @@
 // same Raft term: all later leaders begin to count later than the renewal was sent.
 //
 // It is assumed that the leader's clock runs at most 1 % faster than ours, and that nobody deletes the
-// key or revokes the lease by hand. The fence does not grow across a restore from a backup, unless that
-// raises the revision (etcdutl snapshot restore --bump-revision).
+// key or revokes the lease by hand.
+//
+// A cluster that is restored from a backup does not know who has taken a lock since then, and who has released one.
+// So let the longest TTL pass between the end of the last member and the start of the first that is restored:
+// then all locks are over. The fence does not grow across a restore, unless that raises the revision (etcdutl
+// snapshot restore --bump-revision). If no TTL has passed, and the revision has gone back, a session is over
+// as soon as it takes a lock or is renewed. It cannot tell if others have written as much by then.
 //
 // When the lease is over all locks of the Second are lost. The next lock has a new lease.
 //

@@ -23,7 +23,7 @@ type store struct {
 	prefix string
 }
 
-func (s *store) Open(ctx context.Context, _ func(error)) (second.Session, second.Span, error) {
+func (s *store) Open(ctx context.Context, over func(error)) (second.Session, second.Span, error) {
 	var sent time.Duration
 	// A grant whose answer is lost leaves a lease without keys, which ends by itself.
 	var granted *clientv3.LeaseGrantResponse
@@ -36,7 +36,7 @@ func (s *store) Open(ctx context.Context, _ func(error)) (second.Session, second
 		return nil, second.Span{}, err
 	}
 	ttl := time.Duration(granted.TTL) * time.Second
-	lease := &session{store: s, id: granted.ID, ttl: ttl}
+	lease := &session{store: s, id: granted.ID, ttl: ttl, over: over}
 	lease.versionKey = fmt.Sprintf("%s%%/%x", s.prefix, granted.ID)
 	return lease, second.Span{From: sent, TTL: ttl}, nil
 }
@@ -66,6 +66,22 @@ type session struct {
 	places     atomic.Uint64 // how many have been made
 	versionKey string        // each place that is abandoned raises its version
 	version    atomic.Int64  // of versionKey, as far as known
+	revision   atomic.Int64  // of the store, as far as known
+	over       func(error)   // ends the session
+}
+
+// grows compares the store's revision, which a linearizable request has returned, with that which was known before it
+// was sent. If it is lower, etcd was restored from a backup: whoever has taken a lock since then has lost it, and who
+// has released one may have it again. So the session is over, and its lease is given up.
+func (s *session) grows(before, now int64) error {
+	if now < before {
+		err := fmt.Errorf("%w: etcd has gone back from revision %d to %d", second.ErrOver, before, now)
+		s.over(err)
+		return err
+	}
+	for last := s.revision.Load(); now > last && !s.revision.CompareAndSwap(last, now); last = s.revision.Load() {
+	}
+	return nil
 }
 
 func (s *session) Every() time.Duration { return s.ttl / 3 }
@@ -82,8 +98,12 @@ func (s *session) Renew(ctx context.Context) (second.Span, error) {
 	if renewed.TTL <= 0 {
 		return second.Span{}, fmt.Errorf("%w: %w", second.ErrOver, rpctypes.ErrLeaseNotFound)
 	}
+	revision := s.revision.Load()
 	read, err := s.store.client.Get(requireLeader(ctx), s.versionKey, clientv3.WithCountOnly())
 	if err != nil {
+		return second.Span{}, err
+	}
+	if err := s.grows(revision, read.Header.Revision); err != nil {
 		return second.Span{}, err
 	}
 	if before, after := renewed.Header.RaftTerm, read.Header.RaftTerm; before != after {
@@ -147,7 +167,7 @@ func (p *place) Enter(ctx context.Context, alone bool) (fence uint64, err error)
 		free = clientv3.Compare(clientv3.CreateRevision(p.line), "=", 0).WithPrefix()
 	}
 	for {
-		version := s.version.Load()
+		version, revision := s.version.Load(), s.revision.Load()
 		p.sent = true
 		var answer *clientv3.TxnResponse
 		err := s.store.ask(ctx, func(ctx context.Context) (err error) {
@@ -160,6 +180,9 @@ func (p *place) Enter(ctx context.Context, alone bool) (fence uint64, err error)
 		})
 		if err != nil {
 			return 0, ofLease(err)
+		}
+		if err := s.grows(revision, answer.Header.Revision); err != nil {
+			return 0, err
 		}
 		if answer.Succeeded {
 			p.entered, p.revision = true, answer.Header.Revision
