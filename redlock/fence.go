@@ -50,12 +50,12 @@ type hints struct {
 const maxAhead = 24 * time.Hour
 
 // next returns a hint: the wall clock in microseconds, or one more than the greatest number that
-// this client knows.
+// this client knows. It is never 0, which is no number.
 func (h *hints) next() uint64 {
 	now := h.now()
 	for {
 		last := h.last.Load()
-		hint := now
+		hint := max(now, 1)
 		if last >= now && last <= now+uint64(maxAhead.Microseconds()) {
 			hint = last + 1
 		}

@@ -498,6 +498,10 @@ func TestHintsBesideAWrongClock(t *testing.T) {
 		first := h.next()
 		require.Less(t, first, uint64(time.Hour.Microseconds()), "numbers must be able to grow")
 		require.Greater(t, h.next(), first)
+		skew.Offset = 0
+		h.next()
+		skew.Offset = time.Until(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))
+		require.Positive(t, h.next(), "a lock whose counters are all lost has this number, and 0 is none")
 	}
 	skew.Offset = 0
 }
