@@ -28,9 +28,9 @@ So the command runs one at a time. That is not once: of three hosts that begin a
 short one at the same time, each runs it, one after the other. It runs once in a
 period with
 
-  --no-wait      whoever finds the lock held skips it, and does not wait. With
-                 --wait 1s one of several that begin in the same moment has it
-                 for sure: their votes can be split
+  --no-wait      whoever finds the lock held skips it, and does not wait. Of
+                 several that begin in the same moment none may have it, as
+                 their votes can be split: --wait 1s lets one have it
   --min-hold D   after success the lock is left on the masters until D has
                  passed since it was taken, so whoever comes a little later
                  skips it, too. Make D clearly shorter than the period, and
@@ -44,13 +44,14 @@ try, or left as after success with --hold-on-error. A host that dies leaves it
 for D, or for the TTL if that is longer.
 
 If the lock is lost (the masters were flushed, or no majority could be reached
-until its validity had passed), run ends the command and all that it has
-started: by SIGTERM at once, and by SIGKILL after --grace.
+until its validity had passed), run ends the command and its process group: by
+SIGTERM at once, and by SIGKILL after --grace. What has left the group (setsid)
+goes on.
 
 --wait covers waiting for the lock and for enough masters. A minority of the
-masters may be down; run does not mention it. If a master can never serve as it
-is configured (a replica, a node of a cluster, a wrong password), run says so
-once on stderr and goes on without it.
+masters may be down; run mentions it only with -v. If a master can never serve
+as it is configured (a replica, a node of a cluster, a wrong password), run says
+so once on stderr and goes on without it.
 
 A master that was started less than --restart-guard ago may have forgotten
 locks. It does not vote until that time has passed; a longer --wait outlasts it.
@@ -83,14 +84,16 @@ with a permit has none.
 The command has the stdin, stdout and stderr of run, a process group of its own,
 and REDLOCK_KEY, REDLOCK_TOKEN and the REDLOCK_MASTERS that are in force in its
 environment, too. Passwords are not: a redlock in the command needs its own
-(--password-file). run passes signals on to the command. If a signal ends it,
-the processes that it leaves behind have --grace to end before they are killed,
-and the lock is kept until then. If the command exits normally, its background
-processes continue without the lock. Ctrl-C and Ctrl-Z work as usual, but a
-suspended command loses its lock after the TTL, and is ended when it is resumed.
+(--password-file). run passes signals on to the group. If a signal ends the
+command, what it leaves behind in the group has --grace to end before it is
+killed, and the lock is kept until then. If the command exits normally, its
+background processes continue without the lock. Ctrl-C and Ctrl-Z work as usual,
+but a suspended command loses its lock after the TTL, and is ended when it is
+resumed.
 
-If redlock itself is killed (SIGKILL), Linux kills the command, but not the
-processes that it has started: they can go on after the TTL, without the lock.
+If redlock itself is killed (SIGKILL), Linux kills the command, unless that has
+changed its user, but not the processes that it has started. What is left can go
+on after the TTL, without the lock.
 
 Exit status: that of the command, 128+n if signal n ended it, or
    64  wrong usage
