@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -46,6 +47,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 	for kind, m := range map[string]*redlock.Mutex{
 		"plain":           client.NewMutex("k", 30*time.Second),
+		"long":            client.NewMutex(strings.Repeat("k", 512), 30*time.Second),
 		"fenced":          client.NewMutex("f", 30*time.Second, redlock.WithFence()),
 		"several":         client.NewMutex("s", 30*time.Second, redlock.WithKeys("t", "u")),
 		"several, fenced": client.NewMutex("v", 30*time.Second, redlock.WithKeys("w"), redlock.WithFence()),

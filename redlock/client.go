@@ -61,7 +61,7 @@ func New(cfg Config) (*Client, error) {
 //	                                       by then that no majority was left
 //	so many masters can never serve that   an error that wraps ErrRefused: somebody has to
 //	no majority is left                    change the configuration
-//	one server is given twice              an error that wraps ErrRefused and mux.ErrDuplicate
+//	one server is given twice              an error that wraps mux.ErrDuplicate
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	c, err := open(cfg, func(cfg mux.Config) (*mux.Mux, error) { return mux.Open(ctx, cfg) })
 	if err != nil {
@@ -181,8 +181,7 @@ func (c *Client) check() {
 // Format prints the client's configuration without passwords, whatever the verb.
 func (c *Client) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "redlock.Client%v", c.cfg) }
 
-// Stats returns a snapshot. It is cheap enough for every scrape, and costs the
-// operations nothing.
+// Stats returns a snapshot. It is cheap enough for every scrape.
 func (c *Client) Stats() Stats {
 	c.check()
 	out := c.stats.snapshot()

@@ -76,8 +76,8 @@ type Config struct {
 	// within 20 ms and 500 ms. A slow master delays a round only if the quorum needs it. So it
 	// need not be tight, and is long enough for masters and processes that are busy.
 	RoundTimeout time.Duration
-	// StallTime is how long a master may owe an answer before its connection
-	// is reset and it counts as down. Zero means 1 s.
+	// StallTime is how long a master may owe an answer and give none. After a quarter more its
+	// connection is reset, and it counts as down. Zero means 1 s.
 	StallTime time.Duration
 	// DriftFactor is the share of the TTL by which the masters' clocks may run faster than
 	// ours over that TTL, from 0 to less than 1. Zero means 0.01. MinDrift is added to it.
@@ -114,9 +114,9 @@ type Config struct {
 	// still write, and than the clients' wall clocks can differ. Give it alike to all clients: the
 	// last that uses a lock decides.
 	FenceMemory time.Duration
-	// Strict makes Open fail if any master can never serve as it is configured (a
-	// replica, a node of a cluster, a wrong password), and not only if so many cannot that
-	// no majority is left.
+	// Strict makes Open fail if it finds that any master can never serve as it is configured (a
+	// replica, a node of a cluster, a wrong password), and not only if so many cannot that no majority
+	// is left. A master that answers long after the others is found out later.
 	Strict bool
 	// Durable declares that all masters persist every write before they answer. It is for
 	// masters that do not let us ask.

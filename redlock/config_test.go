@@ -102,6 +102,7 @@ func TestRefusedMinorityIsShown(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	require.ErrorIs(t, err, redlock.ErrRefused)
 	require.NotErrorIs(t, err, redlock.ErrNoQuorum)
+	require.NotErrorAs(t, err, new(*redlock.RoundError))
 	require.ErrorContains(t, err, "redlock: open: ")
 }
 

@@ -314,7 +314,7 @@
 //
 // Processes that see different masters have two lines. Then two contend, and the quorum decides. Waiters
 // that contend without a line, and wake together, try the same master first, and only its winner asks the
-// others. So votes do not split, and each loser costs one command.
+// others. So votes hardly split, and each loser costs one command.
 //
 // Where too few masters can tell, or are up, the first of a line polls: after at least the time
 // of a round and, on top, a random part of twice that time, doubling to 200 ms. TryLock does not
@@ -337,7 +337,7 @@
 // while nothing is due. A lock is renewed a third of its TTL after the last time. Renewals that
 // are due at about the same time share a burst. The timer for the deadlines is set again before
 // a burst is sent, and whoever waits for a burst serves nothing else. So masters that hang
-// delay no deadline, and no other lock's renewal. A renewal that failed is repeated until the
+// delay no deadline, and a minority of them no renewal. A renewal that failed is repeated until the
 // deadline. A context ends up to 10 ms before the validity does, which is what the runtime may
 // take to run a timer while all processors are busy.
 //
@@ -350,7 +350,8 @@
 //
 // # What it returns
 //
-// All errors that come from the masters are [*RoundError], with every master's vote. They wrap
+// The errors that come from the masters are [*RoundError], with every master's vote, but for that of [Open]
+// where no majority can ever serve ([ErrRefused]). They wrap
 // one of [ErrHeld], [ErrNoQuorum], [ErrExpired], [ErrNotHeld], [ErrLost], [ErrMaxLifetime], [ErrSecond] and
 // [ErrClosed]. If a context ended the operation before the masters had decided it, the error wraps the context's
 // error and cause alone. A [Mutex.Lock] whose context ends wraps both, if it knows why it had to

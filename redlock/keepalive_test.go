@@ -508,6 +508,7 @@ func TestCloseEndsEveryKeepAlive(t *testing.T) {
 		require.NoError(t, c.Close())
 		require.ErrorIs(t, context.Cause(held), ErrLost)
 		require.ErrorIs(t, context.Cause(held), ErrClosed)
+		require.EqualValues(t, 1, c.Stats().Lost)
 		held, _ = m.KeepAlive(t.Context())
 		require.ErrorIs(t, context.Cause(held), ErrClosed)
 		require.ErrorIs(t, m.Unlock(t.Context()), ErrClosed)

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -78,4 +79,18 @@ func (nowhere) Import(path string) (*types.Package, error) {
 	p := types.NewPackage(path, filepath.Base(path))
 	p.MarkComplete()
 	return p, nil
+}
+
+// Imports run one way, and whoever imports the lock gets no other dependency than golang.org/x/sys.
+func TestTheLibraryNeedsSysAlone(t *testing.T) {
+	const module, list = "github.com/redburst/redburst/", "{{if not .Standard}}{{.ImportPath}}{{end}}"
+	below := []string{"golang.org/x/sys/"}
+	for _, name := range []string{"resp", "conn", "mux", "redlock"} {
+		out, err := exec.Command("go", "list", "-deps", "-f", list, module+name).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		below = append(below, module+name)
+		for path := range strings.FieldsSeq(string(out)) {
+			require.True(t, slices.ContainsFunc(below, func(b string) bool { return strings.HasPrefix(path, b) }), "%s needs %s", name, path)
+		}
+	}
 }

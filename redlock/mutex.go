@@ -37,10 +37,11 @@ type Mutex struct {
 }
 
 // NewMutex returns a lock on a key, which is not taken yet. The TTL is how long the lock
-// outlives a holder that has died. It is in whole milliseconds, at least 10, must exceed the
-// drift, and must not exceed Config.RestartGuard if that is set. A key has 1 to 16,384 bytes, and none of the names
-// that are kept beside a lock (see the package comment). An invalid key, TTL or option is reported by
-// the first call that uses the Mutex.
+// outlives a holder that has died. It is in whole milliseconds, at least 10, must exceed the drift,
+// and must not exceed Config.RestartGuard if that is set. A key has 1 to 16,384 bytes, and none of the
+// names that are kept beside a lock (see the package comment). An invalid key, TTL or option is
+// reported by the first call that uses the Mutex: by an error that is no *RoundError, as no master was
+// asked.
 //
 // A long TTL has a cost: a master that restarts does not vote until the longest TTL that this
 // client has used has passed, counted from the first attempt that uses it.

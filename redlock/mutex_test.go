@@ -549,6 +549,7 @@ func TestMutexThatCannotBeIsReportedByItsUse(t *testing.T) {
 			ctx := t.Context()
 			for _, err := range []error{m.TryLock(ctx), m.Lock(ctx), m.Extend(ctx), m.Unlock(ctx)} {
 				require.ErrorContains(t, err, want)
+				require.NotErrorAs(t, err, new(*RoundError), "no master was asked")
 			}
 			held, stop := m.KeepAlive(ctx)
 			require.ErrorIs(t, context.Cause(held), ErrLost)

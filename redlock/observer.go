@@ -7,12 +7,11 @@ import (
 	"github.com/redburst/redburst/mux"
 )
 
-// An Observer is told what a client does, for traces and metrics. Each func may be nil. It is
-// called by the goroutine that does the work. It may call the client, but must neither block nor
-// close the client.
+// An Observer is told what a client does, for traces and metrics. Each func may be nil. It may call
+// the client, but must neither block nor close the client.
 type Observer struct {
-	// Round is called after every round but those of Holders. The context is the operation's.
-	// For a renewal it is that of KeepAlive.
+	// Round is called after each attempt to take a lock, each extension and each release, and after no
+	// round that only asks. The context is the operation's. For a renewal it is that of KeepAlive.
 	Round func(ctx context.Context, r Round)
 	// WaitStart is called when a Lock has to wait, Wake when it stops
 	// waiting to try again, and WaitEnd when it returns, with its error.

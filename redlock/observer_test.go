@@ -183,3 +183,37 @@ func TestObserverIsToldHowManyTheNextRoundHasAsked(t *testing.T) {
 		require.Equal(t, map[int]int{1: 50, 3: 50}, asked)
 	})
 }
+
+// The Observer is told of no round that only asks: of Holders, of Watch, and of whoever waits, who looks at
+// the key and at the line.
+func TestObserverIsToldOfNoQuestion(t *testing.T) {
+	var mu sync.Mutex
+	told := map[string]int{}
+	observer := &Observer{Round: func(_ context.Context, r Round) {
+		mu.Lock()
+		defer mu.Unlock()
+		told[r.Op]++
+	}}
+	simulated(t, 5, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		telling(c, r)
+		next, _ := watched(t, c, "k")
+		require.False(t, next().Held)
+		m := taken(t, c)
+		require.True(t, next().Held)
+		_, err := c.Holders(t.Context(), "k")
+		require.NoError(t, err)
+		require.NoError(t, m.Extend(t.Context()))
+
+		p := newProcesses(t, r, m)
+		waiter := p.join()
+		waiter.observe = *observer
+		p.wait(0, t.Context())
+		time.Sleep(time.Second)
+		require.True(t, p.contends(0, "k"), "it has looked")
+		p.release(1)
+		time.Sleep(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		require.Equal(t, map[string]int{"lock": 3, "extend": 1, "unlock": 2}, told, "the waiter was refused once")
+	})
+}

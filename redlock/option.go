@@ -175,10 +175,8 @@ func together(key string, more []string) ([]string, error) {
 //
 // Nobody holds one key while it waits for another, so no order of locks can block. In Lock, those
 // of one client that share a key have it in the order in which they came. So while one waits
-// for its keys, those that come after it wait behind it for each of them. TryLock passes by.
-// Between processes it contends for its keys as others do: it tries when a majority of the masters
-// have told of a change of one of them, or the last of them may have expired. While other processes
-// take its keys again and again at different moments, it can wait for long.
+// for its keys, those that come after it wait behind it for each of them. TryLock passes by. Between
+// processes nobody is starved either: see "How it waits" in the package comment.
 func WithKeys(more ...string) Option {
 	return func(o *options) { o.more = append(o.more, more...) }
 }

@@ -170,6 +170,10 @@ func TestTwoQuorumsShareAMaster(t *testing.T) {
 		require.Greater(t, 2*majority(n), n)
 		require.LessOrEqual(t, majority(n), n)
 		require.LessOrEqual(t, majority(n), n-(n-1)/2, "a minority may fail")
+		// One of n was replaced, and is down for good: who does not know has a quorum of the others.
+		if others := n - 1; majority(n) <= others {
+			require.Greater(t, majority(n)+majority(n)-1, others, "and shares one with a quorum that has the new one")
+		}
 	}
 }
 

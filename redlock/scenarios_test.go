@@ -988,6 +988,9 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		require.ErrorContains(t, err, "redlock: ")
 	}
+	for _, twice := range []string{a[0], "redis://" + a[0] + "/1"} {
+		require.ErrorIs(t, open(redlock.Config{Masters: []string{a[0], a[1], twice}}), mux.ErrDuplicate)
+	}
 	require.NoError(t, open(redlock.Config{Masters: []string{a[0], a[1], "127.0.0.1:1"}}), "a minority that is down")
 
 	err := open(redlock.Config{Masters: []string{a[0], "127.0.0.1:1", "127.0.0.1:2"}, DialTimeout: 3 * time.Second})

@@ -57,8 +57,7 @@ func (m *Mutex) UnlockNow(ctx context.Context) error {
 // a lock costs one round trip instead of two. It is for whoever has nothing to do with what an Unlock
 // returns, and has the time that it takes.
 //
-// The release cannot be overtaken: to each master there is one connection, and commands keep their order
-// on it. So the next attempt of this process, on any Mutex, finds the lock free, unless somebody else has
+// To each master there is one connection, and commands keep their order on it. So the next attempt of this process, on any Mutex, finds the lock free, unless somebody else has
 // come. A master that is away gets it when it is back, and Close lingers for it, as with Unlock.
 //
 // What the masters say is told to the [Observer], with a context that never ends, and to [Stats]

@@ -116,6 +116,14 @@ func TestWatchAsksWhenItIsTold(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Equal(t, before, looks())
 		require.Empty(t, all[0].audience.seats)
+
+		r.mu.Lock()
+		r.tells = nil
+		r.mu.Unlock()
+		_, stop = watched(t, all[0], "k")
+		time.Sleep(time.Minute)
+		stop()
+		require.InDelta(t, before+200, looks(), 50, "every 200 to 400 ms")
 	})
 }
 

@@ -1,0 +1,50 @@
+package redlock
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What goes together, of each two options and of all that go with a kind, is as in the package comment.
+// All else is an error at the first use, in either order.
+func TestWhatGoesTogether(t *testing.T) {
+	t.Parallel()
+	c, _ := newFake(t, 3, Config{})
+	options := map[string]Option{
+		"fence": WithFence(), "keys": WithKeys("l"), "shared": WithShared(), "permits": WithPermits(4), "second": WithSecond(newOther(0)),
+		"token": WithToken("t.1.4"), "owner": WithOwner("o"), "round timeout": WithRoundTimeout(time.Second),
+		"max lifetime": WithMaxLifetime(time.Minute), "min hold": WithMinHold(time.Minute),
+	}
+	never := map[string]bool{
+		"fence, permits": true, "keys, shared": true, "keys, permits": true, "shared, permits": true,
+		"second, fence": true, "second, keys": true, "second, shared": true, "second, permits": true,
+		"min hold, shared": true, "second, token": true,
+	}
+	for a := range options {
+		for b := range options {
+			for _, m := range []*Mutex{c.NewMutex("k", ttl, options[a], options[b]), c.NewMutex("k", ttl, options[b], options[a])} {
+				if never[a+", "+b] || never[b+", "+a] {
+					require.Error(t, m.invalid, "%s, %s", a, b)
+					require.Equal(t, m.invalid, m.TryLock(t.Context()))
+				} else {
+					require.NoError(t, m.invalid, "%s, %s", a, b)
+				}
+			}
+		}
+	}
+	for _, kind := range []string{"", "fence", "keys", "fence, keys", "shared", "shared, fence", "permits"} {
+		opts := []Option{options["token"], options["owner"], options["round timeout"], options["max lifetime"]}
+		if !strings.Contains(kind, "shared") {
+			opts = append(opts, options["min hold"])
+		}
+		for name := range strings.SplitSeq(kind, ", ") {
+			if name != "" {
+				opts = append(opts, options[name])
+			}
+		}
+		require.NoError(t, c.NewMutex("k", ttl, opts...).invalid, kind)
+	}
+}
