@@ -352,6 +352,31 @@ func TestAFenceThatIsKnownStays(t *testing.T) {
 	})
 }
 
+// The fence remains when the lock is over, so that what is written under it can be refused. It goes with Unlock.
+func TestAFenceOutlivesItsLock(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, r *fakeRounds, m *Mutex){
+		"expired": func(t *testing.T, r *fakeRounds, m *Mutex) { time.Sleep(2 * ttl) },
+		"lost": func(t *testing.T, r *fakeRounds, m *Mutex) {
+			r.set(flush, 0, 1, 2)
+			require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				m := taken(t, c, WithFence())
+				fence := m.Fence()
+				require.NotZero(t, fence)
+				time.Sleep(10 * time.Millisecond) // until the straggler has it, too
+				end(t, r, m)
+				require.Zero(t, m.Remaining())
+				require.Equal(t, fence, m.Fence())
+				require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+				require.Zero(t, m.Fence())
+			})
+		})
+	}
+}
+
 // A counter is remembered for Config.FenceMemory from the end of the last lock on, whoever has
 // extended that.
 func TestACounterOutlivesItsLock(t *testing.T) {

@@ -525,6 +525,17 @@ func TestHoldersListsTheReaders(t *testing.T) {
 	}
 	noKeyOf(t, masters, "k")
 
+	const many, far = 1001, 1 << 42 // milliseconds since 1970: long after this
+	set := []string{"ZADD", "k"}
+	for i := range many {
+		set = append(set, fmt.Sprint(far+i), fmt.Sprint("reader-", i))
+	}
+	command(t, masters, 0, set...)
+	all = slices.DeleteFunc(ask(WithShared()), func(h Holder) bool { return h.Token == "" })
+	require.Len(t, all, many-1)
+	require.Equal(t, "reader-1", all[0].Token, "those whose terms end last")
+	command(t, masters, 0, "DEL", "k")
+
 	writer := c.NewMutex("k", term30)
 	require.NoError(t, writer.TryLock(t.Context()))
 	require.Eventually(t, func() bool {

@@ -322,5 +322,6 @@ func TestWaiterLooksWhenTheTTLHasPassed(t *testing.T) {
 		since := r.now()
 		require.NoError(t, c.NewMutex("k", ttl).Lock(t.Context()))
 		require.Less(t, r.now()-since, ttl+2*lookAgain)
+		require.EqualValues(t, 1, c.Stats().WokenExpiry)
 	})
 }
