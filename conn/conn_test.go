@@ -179,13 +179,19 @@ func TestNamesAreLookedUp(t *testing.T) {
 
 func TestUnixSockets(t *testing.T) {
 	t.Parallel()
-	path := t.TempDir() + "/r.sock"
-	start(t, "unixsocket "+path, "requirepass pw")
-	waitUnix(t, path) // it listens there after it listens on the port
-	l := newLine(t, dial(t, "unix://:pw@"+path+"?db=3", conn.Options{Scripts: []string{oneScript}, Tracking: true}))
+	m := start(t, "requirepass pw")
+	l := newLine(t, dial(t, "unix://:pw@"+m.socket+"?db=3", conn.Options{Scripts: []string{oneScript}, Tracking: true}))
 	require.True(t, l.do("SET", "k", "v").Is("OK"))
 	require.Contains(t, string(l.do("CLIENT", "LIST").Bytes()), " db=3 ")
 	require.NoError(t, l.Abort())
+}
+
+// A server is there when it answers, whatever it logs.
+func TestServerNeedNotLogThatItServes(t *testing.T) {
+	t.Parallel()
+	m := start(t, "loglevel warning")
+	require.True(t, newLine(t, dial(t, m.addr(), conn.Options{})).do("PING").Is("PONG"))
+	require.NotContains(t, m.logged(), "Ready to accept")
 }
 
 // A frame is longer than the buffers, and takes many reads.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -22,7 +23,8 @@ import (
 // master is a real server started for one test.
 type master struct {
 	port   int
-	tls    int // its port for TLS, if it has one
+	tls    int    // its port for TLS, if it has one
+	socket string // its Unix socket
 	exited chan struct{}
 
 	mu  sync.Mutex
@@ -39,12 +41,27 @@ func (m *master) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ready reports whether the server says in its log that it serves. That its port answers is no
-// proof, as another process may have the port.
-func (m *master) ready() bool {
+func (m *master) logged() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return bytes.Contains(m.log, []byte("Ready to accept connections")) || bytes.Contains(m.log, []byte("Sentinel ID is"))
+	return string(m.log)
+}
+
+// ready reports whether the server answers, be it with an error, and serves. It is asked over its Unix
+// socket: another process may have its port, but not its directory, and it opens the socket last. Nobody can
+// rely on its log: KeyDB does not say there when it serves. When ready returns true, the server has done with
+// this connection, and counts it no more.
+func (m *master) ready() bool {
+	c, err := net.Dial("unix", m.socket)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(patient))
+	io.WriteString(c, "PING\r\n")
+	c.(*net.UnixConn).CloseWrite()
+	answer, err := io.ReadAll(c)
+	return err == nil && len(answer) > 0 && !bytes.HasPrefix(answer, []byte("-LOADING"))
 }
 
 // start starts a redis-server with the given lines of configuration and waits until
@@ -59,19 +76,21 @@ func startArgs(tb testing.TB, args []string, config ...string) *master {
 	var m *master
 	for range 5 { // a free port can be taken before the server has it
 		m = tryStart(tb, args, config)
+		ready := false
 		until(tb, func() bool {
 			select {
 			case <-m.exited:
 				return true
 			default:
-				return m.ready()
+				ready = m.ready()
+				return ready
 			}
 		})
-		if m.ready() {
+		if ready {
 			return m
 		}
 	}
-	tb.Fatalf("redis-server does not start:\n%s", m.log)
+	tb.Fatalf("redis-server does not start:\n%s", m.logged())
 	return nil
 }
 
@@ -79,11 +98,13 @@ func tryStart(tb testing.TB, args, config []string) *master {
 	tb.Helper()
 	binary, err := exec.LookPath(cmp.Or(os.Getenv("REDLOCKTEST_SERVER"), "redis-server")) // as redlocktest does
 	require.NoError(tb, err, "these tests need redis-server")
-	m := &master{port: freePort(tb), exited: make(chan struct{})}
-	dir := tb.TempDir()
+	dir, err := os.MkdirTemp("", "conn") // tb.TempDir is too long for the path of a socket
+	require.NoError(tb, err)
+	tb.Cleanup(func() { os.RemoveAll(dir) })
+	m := &master{port: freePort(tb), socket: filepath.Join(dir, "r.sock"), exited: make(chan struct{})}
 	lines := append([]string{
 		fmt.Sprintf("port %d", m.port), "bind 127.0.0.1", "save \"\"", "appendonly no",
-		"dir " + dir, "daemonize no",
+		"dir " + dir, "daemonize no", "unixsocket " + m.socket,
 	}, config...)
 	for i, line := range lines {
 		if line == "tls-port" { // chosen here, since it too can be taken before the server has it
