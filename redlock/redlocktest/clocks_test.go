@@ -29,11 +29,30 @@ func ahead(t *testing.T, m *Masters, i int) (least, most time.Duration) {
 	return at.Sub(after.Round(0)), at.Sub(before.Round(0)) + time.Microsecond
 }
 
+// requireAhead waits until the clock of master i is ahead by so much. A single answer may be wrong: Valkey
+// adds to the clock that it has read what has passed by another, and may stand still between reading the two.
 func requireAhead(t *testing.T, m *Masters, i int, by time.Duration) {
 	t.Helper()
-	least, most := ahead(t, m, i)
-	require.LessOrEqual(t, least, by)
-	require.GreaterOrEqual(t, most, by)
+	eventually(t, func() bool {
+		least, most := ahead(t, m, i)
+		return least <= by && by <= most
+	}, fmt.Sprint("it is ahead by ", by))
+}
+
+// steady returns by how much the clock of master i is ahead, when it goes on as ours does: several answers
+// that lie apart, and not in what a server adds to one reading of its clock, agree on it.
+func steady(t *testing.T, m *Masters, i int) (least, most time.Duration) {
+	t.Helper()
+	eventually(t, func() bool {
+		least, most = ahead(t, m, i)
+		for range 2 {
+			time.Sleep(readPause)
+			nextLeast, nextMost := ahead(t, m, i)
+			least, most = max(least, nextLeast), min(most, nextMost)
+		}
+		return least <= most
+	}, "it goes on as ours does")
+	return least, most
 }
 
 func TestClockThatJumps(t *testing.T) {
@@ -55,9 +74,9 @@ func TestClockThatJumps(t *testing.T) {
 	set("long", 2*time.Hour)
 
 	m.Jump(0, time.Hour)
+	require.Equal(t, -2*time.Millisecond, left("short"), "its term is over, at once")
 	requireAhead(t, m, 0, time.Hour)
 	requireAhead(t, m, 1, 0)
-	require.Equal(t, -2*time.Millisecond, left("short"), "its term is over")
 	require.Greater(t, left("long"), 30*time.Minute)
 	require.LessOrEqual(t, left("long"), time.Hour)
 
@@ -75,7 +94,7 @@ func TestClockThatDrifts(t *testing.T) {
 	m := Start(t, 2, WithClocks())
 	for _, share := range []float64{0.05, -0.05, 1} {
 		m.Drift(0, 0)
-		least, most := ahead(t, m, 0)
+		least, most := steady(t, m, 0)
 		before := time.Now()
 		m.Drift(0, share)
 		after := time.Now()
@@ -86,18 +105,17 @@ func TestClockThatDrifts(t *testing.T) {
 			nowLeast, nowMost := ahead(t, m, 0)
 			bounds := []time.Duration{gained(asked.Sub(after)), gained(time.Since(before))}
 			slow, fast := min(bounds[0], bounds[1]), max(bounds[0], bounds[1])
-			require.LessOrEqual(t, nowLeast, most+fast+time.Millisecond, share)
-			require.GreaterOrEqual(t, nowMost, least+slow-time.Millisecond, share)
-			return nowLeast > most+2*time.Millisecond || nowMost < least-2*time.Millisecond
-		}, "it has gained, or lost")
+			right := nowLeast <= most+fast+time.Millisecond && nowMost >= least+slow-time.Millisecond
+			return right && (nowLeast > most+10*time.Millisecond || nowMost < least-10*time.Millisecond)
+		}, fmt.Sprint("it has gained ", share))
 	}
 	m.Drift(0, 0)
-	least, most := ahead(t, m, 0)
-	for began := time.Now(); time.Since(began) < 50*time.Millisecond; {
-		nowLeast, nowMost := ahead(t, m, 0)
-		require.LessOrEqual(t, nowLeast, most, "it goes on as ours does")
-		require.GreaterOrEqual(t, nowMost, least)
-	}
+	least, most := steady(t, m, 0)
+	began := time.Now()
+	eventually(t, func() bool {
+		nowLeast, nowMost := steady(t, m, 0)
+		return time.Since(began) > 50*time.Millisecond && nowLeast <= most && nowMost >= least
+	}, "what it has gained remains, and no more")
 	requireAhead(t, m, 1, 0)
 }
 
