@@ -38,7 +38,7 @@
 //	    +zcard +zscore +zrange +zremrangebyscore
 //	    +exists +mget                        optional: locks on several keys
 //	    +exists ~{lock:*}:permit*            optional: locks that several can hold
-//	    +exists +zrank +zadd +zrem +zrange   optional: those who wait, in several processes, have
+//	    +zrank +zadd +zrem +zrange           optional: those who wait, in several processes, have
 //	    ~{lock:*}:line*                      the lock in the order in which they came
 //	    +info                                tells a restarted master from one that was only
 //	                                         out of reach; without it the client takes the

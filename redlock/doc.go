@@ -300,7 +300,8 @@
 // knows of no other, the hand-overs within a process, and other libraries. What can go wrong delays those
 // who wait for so long:
 //
-//	a process dies in line          4 s: its entry counts for 3 s after it was renewed last
+//	a process dies in line          4 s: its entry counts for 3 s after it was renewed last, or after others have
+//	                                seen that its master's clock was set back
 //	a Lock gives up, or panics,     no time: it takes its entry away
 //	or its client is closed
 //	the line's master is lost,      no time: the next master has the line

@@ -596,6 +596,9 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 	case args[1] == leaveScript.hash || args[1] == leaveScript.text:
 		delete(m.keys, args[4])
 		delete(m.keys, args[5])
+		if at := slices.Index(m.lines[key], args[6]); at > 0 {
+			delete(m.keys, key+":"+m.lines[key][at-1])
+		}
 		m.lines[key] = slices.DeleteFunc(m.lines[key], func(id string) bool { return id == args[6] })
 		return resp.AppendInt(nil, 1), true
 	case slices.Contains([]string{intendScript.hash, intendScript.text, withdrawScript.hash, withdrawScript.text}, args[1]): // nobody reads

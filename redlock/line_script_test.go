@@ -14,7 +14,8 @@ import (
 // A modelLine is in Go what a line is on a master.
 type modelLine struct {
 	ids []string
-	// What each key that is there has to live: "alive", "bell", or "spent" if time has passed since.
+	// What each key that is there has to live: "alive", "bell", "spent" if time has passed since, or "late"
+	// if the clock was set back.
 	// The line itself has no name, and the others have what follows the line's.
 	left map[string]string
 }
@@ -23,6 +24,7 @@ const (
 	aliveTTL = 100 * time.Second // what an entry is given
 	bellTTL  = 200 * time.Second
 	spentTTL = 50 * time.Second // what is left when the test lets time pass
+	lateTTL  = time.Hour        // ... and when it sets the clock back
 )
 
 func (l *modelLine) at(id string) int {
@@ -53,9 +55,14 @@ func (l *modelLine) stand(id string) (before string) {
 	l.left[""], l.left[id+":alive"] = "alive", "alive"
 	for i := l.at(id) - 1; i >= 0; i-- {
 		before := l.ids[i]
-		if l.left[before+":alive"] != "" {
+		if left := l.left[before+":alive"]; left != "" {
 			if l.left[before] == "" {
 				l.left[before] = "bell"
+			}
+			for _, id := range l.ids[:i+1] {
+				if left == "late" && l.left[id+":alive"] != "" {
+					l.left[id+":alive"] = "alive"
+				}
 			}
 			return before
 		}
@@ -66,6 +73,9 @@ func (l *modelLine) stand(id string) (before string) {
 }
 
 func (l *modelLine) leave(id string) (stood bool) {
+	if i := l.at(id); i > 0 {
+		delete(l.left, l.ids[i-1])
+	}
 	delete(l.left, id)
 	delete(l.left, id+":alive")
 	return l.remove(id)
@@ -101,8 +111,10 @@ func see(t *testing.T, masters *redlocktest.Masters, line string) *modelLine {
 			name = name[1:]
 		}
 		switch left := time.Duration(ms) * time.Millisecond; {
-		case left <= 0 || left > bellTTL:
+		case left <= 0 || left > lateTTL:
 			is.left[name] = fmt.Sprint(left)
+		case left > bellTTL:
+			is.left[name] = "late"
 		case left > aliveTTL:
 			is.left[name] = "bell"
 		case left > spentTTL:
@@ -133,7 +145,7 @@ func TestScriptsOfTheLineDoAsItsModel(t *testing.T) {
 		for range 25 {
 			id := ids[r.IntN(len(ids))]
 			bell := line + ":" + id
-			switch n := r.IntN(20); {
+			switch n := r.IntN(21); {
 			case n < 11:
 				did += " stand " + id
 				v, err := masters.Do(0, "EVAL", standScript.text, "1", line, id,
@@ -162,6 +174,12 @@ func TestScriptsOfTheLineDoAsItsModel(t *testing.T) {
 					}
 					command(t, masters, 0, "PEXPIRE", key, fmt.Sprint(spentTTL.Milliseconds()))
 					l.left[name] = "spent"
+				}
+			case n < 20:
+				did += " back " + id
+				if l.left[id+":alive"] != "" {
+					command(t, masters, 0, "PEXPIRE", bell+":alive", fmt.Sprint(lateTTL.Milliseconds()))
+					l.left[id+":alive"] = "late"
 				}
 			default:
 				did += " lost"

@@ -218,6 +218,55 @@ func TestProcessThatDiesInLine(t *testing.T) {
 	noLine(t, masters)
 }
 
+// A line's master whose clock is set back keeps nobody behind a process that died about then, nor behind
+// two of them, for longer than a dead process always does.
+func TestNobodyWaitsForTheDeadWhenTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3, redlocktest.WithClocks())
+	holder := opened(t, masters.Addrs(), nil)
+	m := holder.NewMutex("k", term30)
+	require.NoError(t, m.TryLock(t.Context()))
+	var dead []*Client
+	for i := range 2 {
+		c := opened(t, masters.Addrs(), nil)
+		stands(t, masters, c.NewMutex("k", term30), i)
+		dead = append(dead, c)
+	}
+	for _, c := range dead {
+		require.NoError(t, c.rounds.Close()) // its sockets; it can say nothing more
+	}
+	masters.Jump(lineMaster(t, holder, "k"), -time.Hour)
+	done := stands(t, masters, opened(t, masters.Addrs(), nil).NewMutex("k", term30), 2)
+	require.NoError(t, m.Unlock(t.Context()))
+	comes(t, done)
+	noLine(t, masters)
+}
+
+// The bell of a process that has died goes when the one goes that stands behind it.
+func TestWhoLeavesTakesTheBellBeforeItAway(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	holder, dies, waits := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	require.NoError(t, holder.NewMutex("k", term30).TryLock(t.Context()))
+	stands(t, masters, dies.NewMutex("k", term30), 0)
+	done := stands(t, masters, waits.NewMutex("k", term30), 1)
+	i := lineMaster(t, holder, "k")
+	ids, err := masters.Do(i, "ZRANGE", lineKey("k"), "0", "-1")
+	require.NoError(t, err)
+	bell := string(appendBellKey(nil, []byte(lineKey("k")), []byte(ids.([]any)[0].(string))))
+	there := func() bool {
+		n, err := masters.Do(i, "EXISTS", bell)
+		require.NoError(t, err)
+		return n == int64(1)
+	}
+	require.True(t, there())
+	command(t, masters, i, "PERSIST", bell) // if it is left, it stays
+	require.NoError(t, dies.rounds.Close())
+	require.NoError(t, waits.Close())
+	require.ErrorIs(t, conntest.Soon(t, "it returns", done), ErrClosed)
+	require.Eventually(t, func() bool { return !there() }, hanging, time.Millisecond)
+}
+
 // Whoever gives up leaves nothing, and those behind it go on at once.
 func TestProcessThatGivesUpInLine(t *testing.T) {
 	t.Parallel()
@@ -273,6 +322,32 @@ func TestStandScript(t *testing.T) {
 		leave(id)
 	}
 	noLine(t, masters)
+
+	// The clock is set back: what the entries have to live has become longer.
+	for _, id := range []string{"a", "b", "c"} {
+		stand(id)
+	}
+	left := func(id string) int64 {
+		v, err := masters.Do(0, "PTTL", "{k}:line:"+id+":alive")
+		require.NoError(t, err)
+		return v.(int64)
+	}
+	for _, id := range []string{"a", "b"} {
+		command(t, masters, 0, "PEXPIRE", "{k}:line:"+id+":alive", "600000")
+	}
+	require.Equal(t, "b", stand("c"))
+	require.LessOrEqual(t, left("a"), int64(3000))
+	require.LessOrEqual(t, left("b"), int64(3000))
+
+	leave("c") // and the bell before it goes, too
+	v, err := masters.Do(0, "EXISTS", "{k}:line:b", "{k}:line:a")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, v)
+	for _, id := range []string{"a", "b"} {
+		leave(id)
+	}
+	noLine(t, masters)
+
 	stand("a")
 	stand("b")
 	keys, err := masters.Do(0, "KEYS", "*")

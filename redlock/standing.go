@@ -109,12 +109,15 @@ const aliveSuffix = ":alive"
 
 // A line is a sorted set of the ids of those who stand in it, each with a number above all before it.
 // Each id has two keys beside it. One says that its waiter is alive, and is renewed. The other is its
-// bell: it is there while another stands behind it and watches it, and is deleted when it leaves. It is
-// not renewed, as the master would tell of that, too. If it expires, whoever watches it asks again.
+// bell: it is there while another stands behind it and watches it, and is deleted when either leaves. It is
+// not renewed, as the master would tell of that, too. If it expires, whoever watches it asks again. So of two
+// who both die, a bell is left for a minute at most.
 var (
 	// KEYS line. ARGV id, its life in ms, the life of a bell in ms. The script puts the id at the end,
 	// unless it stands in the line, notes that it is alive, and returns the id before it: empty if it is
-	// the first. It takes out those before it that are dead.
+	// the first. It takes out those before it that are dead. Where one is said to be alive for longer than
+	// an entry's life, the master's clock was set back since. From now on it has that life, and so have
+	// those before it, as they may be dead, too.
 	standScript = newScript(`local line, me = KEYS[1], ARGV[1]
 local rank = redis.call('ZRANK', line, me)
 if not rank then
@@ -127,8 +130,14 @@ redis.call('PEXPIRE', line, ARGV[2])
 for i = rank - 1, 0, -1 do
   local before = redis.call('ZRANGE', line, i, i)[1]
   local bell = line .. ':' .. before
-  if redis.call('EXISTS', bell .. ':alive') == 1 then
+  local left = redis.call('PTTL', bell .. ':alive')
+  if left ~= -2 then
     redis.call('SET', bell, '', 'PX', ARGV[3], 'NX')
+    if left > tonumber(ARGV[2]) then
+      for _, id in ipairs(redis.call('ZRANGE', line, 0, i)) do
+        redis.call('PEXPIRE', line .. ':' .. id .. ':alive', ARGV[2])
+      end
+    end
     return before
   end
   redis.call('ZREM', line, before)
@@ -136,8 +145,13 @@ for i = rank - 1, 0, -1 do
 end
 return ''`)
 
-	// KEYS line, bell, alive. ARGV id.
-	leaveScript = newScript(`redis.call('DEL', KEYS[2], KEYS[3])
+	// KEYS line, bell, alive. ARGV id. The bell of the id before it goes, too: nobody else watches that, and
+	// its owner may be dead.
+	leaveScript = newScript(`local rank = redis.call('ZRANK', KEYS[1], ARGV[1])
+if rank and rank > 0 then
+  redis.call('DEL', KEYS[1] .. ':' .. redis.call('ZRANGE', KEYS[1], rank - 1, rank - 1)[1])
+end
+redis.call('DEL', KEYS[2], KEYS[3])
 return redis.call('ZREM', KEYS[1], ARGV[1])`)
 )
 
