@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"bytes"
+	"strconv"
 	"time"
 
 	"github.com/redburst/redburst/resp"
@@ -89,10 +90,16 @@ func dropEnded(refused string) string {
 // addReader adds a reader that has waited for ARGV[3] ms, unless a writer has left its intent, the last
 // of the KEYS, before the reader came. n is how many there are then. Those whose term has ended are
 // in nobody's way, and an extend drops them. So does each eighth reader, so that they do not pile up.
+//
+// An intent that is in the way has its life from then on, if it has more: the master's clock was set
+// back, and its writer may be dead. One that lives leaves it again.
 func addReader(refused string) string {
 	return masterTime + `local v = redis.pcall('GET', KEYS[#KEYS])
 ` + unlessForeign + `local since = type(v) == 'string' and tonumber(string.match(v, '^%d+'))
 if since and now - ARGV[3] >= since then
+  if redis.call('PTTL', KEYS[#KEYS]) > ` + intentMost + ` then
+    redis.pcall('PEXPIRE', KEYS[#KEYS], ` + intentMost + `)
+  end
   return ` + refused + `
 end
 local ends = string.format('%.0f', now + ARGV[2])
@@ -123,10 +130,11 @@ var (
 ` + refuse("0") + keepReaders + `return got`)
 
 	// KEYS key, its intent. It returns -2 if a reader can take it, and otherwise for how many ms it
-	// cannot: -1 if that has no end.
+	// cannot: -1 if that has no end. An intent that has more to live than its life is shortened by the
+	// attempt that follows.
 	sharedLookScript = newScript(`local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' or kind == 'zset' then
-  return redis.call('PTTL', KEYS[2])
+  return math.min(redis.call('PTTL', KEYS[2]), ` + intentMost + `)
 end
 return redis.call('PTTL', KEYS[1])`)
 )
@@ -140,10 +148,13 @@ const (
 	intentAfter = 100 * time.Millisecond
 )
 
+var intentMost = strconv.FormatInt(intentLife.Milliseconds(), 10)
+
 // An intent is the time since when it is there, by the master's clock, and a token of its own. It
 // holds up only readers that have begun to wait after that: a reader waits for at most one
 // intent, and one that has seen it go lets no other writer go first. And only readers that
-// hold the key let it be left: so no reader waits for a writer that waits for nobody.
+// hold the key let it be left: so no reader waits for a writer that waits for nobody. If that time is
+// still to come, the master's clock was set back, and it holds up nobody: it is left anew.
 var (
 	// KEYS the keys of a lock, and the intents in the same order. ARGV token, its life in ms. It
 	// returns 1 if readers hold one of the keys. An intent of another writer is good for this one, too.
@@ -152,8 +163,9 @@ for i = 1, n do
   if redis.call('TYPE', KEYS[i]).ok == 'zset' then
     found = 1
     local v = redis.pcall('GET', KEYS[n + i])
-    ` + unlessForeign + `    if not v then
-      ` + masterTime + `      redis.call('SET', KEYS[n + i], string.format('%.0f', now) .. ' ' .. ARGV[1], 'PX', ARGV[2])
+    ` + unlessForeign + masterTime + `    local since = type(v) == 'string' and tonumber(string.match(v, '^%d+'))
+    if not v or since and since > now then
+      redis.call('SET', KEYS[n + i], string.format('%.0f', now) .. ' ' .. ARGV[1], 'PX', ARGV[2])
     elseif type(v) == 'string' and string.sub(v, -#ARGV[1]) == ARGV[1] then
       redis.call('PEXPIRE', KEYS[n + i], ARGV[2])
     end

@@ -2,7 +2,9 @@ package redlock
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -245,6 +247,78 @@ func TestAWriterLeavesAnothersIntentAlone(t *testing.T) {
 		require.EqualValues(t, 1, withdraw("one"))
 		require.EqualValues(t, 0, do("EXISTS", intentKey("k")))
 		do("DEL", "k")
+	}
+}
+
+// masterNow returns the time of a master, in milliseconds since 1970.
+func masterNow(t *testing.T, masters *redlocktest.Masters, i int) (ms int64) {
+	t.Helper()
+	v, err := masters.Do(i, "TIME")
+	require.NoError(t, err)
+	for j, unit := range []int64{1_000_000, 1} {
+		n, err := strconv.ParseInt(v.([]any)[j].(string), 10, 64)
+		require.NoError(t, err)
+		ms += n * unit
+	}
+	return ms / 1000
+}
+
+// The intent of a writer that has died ends in its time, though the master's clock was set back then.
+func TestAClockThatIsSetBackDoesNotProlongAnIntent(t *testing.T) {
+	masters := redlocktest.Start(t, 1, redlocktest.WithClocks())
+	c := opened(t, masters.Addrs(), nil)
+	m, w := c.NewMutex("k", term30, WithShared()), newWatch(&c.core)
+	for _, fenced := range []bool{false, true} {
+		if fenced {
+			m = c.NewMutex("k", term30, WithShared(), WithFence())
+		}
+		since := masterNow(t, masters, 0) - time.Hour.Milliseconds() // it has waited for so long
+		command(t, masters, 0, "SET", intentKey("k"), fmt.Sprint(since, " a writer"), "PX", fmt.Sprint(intentLife.Milliseconds()))
+		masters.Jump(0, -10*time.Minute)
+		var p prospect
+		require.Eventually(t, func() (told bool) { // a look is brief, and a busy machine may not answer it
+			c.watches.add(w, m.slots(), c.watches.quorum, m.names()...)
+			var err error
+			p, err = c.watches.look(t.Context(), &m.spec, w)
+			require.NoError(t, err)
+			return p.told
+		}, hanging, time.Millisecond)
+		c.watches.remove(m.names()...)
+		require.False(t, p.free)
+		require.LessOrEqual(t, p.at, c.now()+intentLife+expirySlack, "nobody sleeps for longer than that")
+		require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)
+		left, err := masters.Do(0, "PTTL", intentKey("k"))
+		require.NoError(t, err)
+		require.LessOrEqual(t, left, intentLife.Milliseconds())
+		comes(t, locks(t, m))
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+}
+
+// An intent from before the master's clock was set back keeps no reader out. So it is left anew, by its
+// writer or another.
+func TestAClockThatIsSetBackDoesNotVoidAnIntent(t *testing.T) {
+	masters := redlocktest.Start(t, 1, redlocktest.WithClocks())
+	c := opened(t, masters.Addrs(), nil)
+	late := c.NewMutex("k", term30, WithShared())
+	for _, k := range []courteous{plain{}, newSeveral([]string{"j", "k"})} {
+		command(t, masters, 0, "ZADD", "k", "9999999999999", "a reader")
+		for _, writer := range []string{"one", "one", "two"} {
+			masters.Jump(0, -10*time.Minute)
+			var r request
+			k.intend(&r, "k", []byte(writer))
+			command(t, masters, 0, words(r.fallback)...)
+			intent, err := masters.Do(0, "GET", intentKey("k"))
+			require.NoError(t, err)
+			var since int64
+			var token string
+			_, err = fmt.Sscan(intent.(string), &since, &token)
+			require.NoError(t, err)
+			require.Equal(t, writer, token)
+			require.LessOrEqual(t, since, masterNow(t, masters, 0))
+			require.ErrorIs(t, late.TryLock(t.Context()), ErrHeld)
+		}
+		command(t, masters, 0, "DEL", "k", intentKey("k"))
 	}
 }
 
