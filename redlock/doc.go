@@ -36,7 +36,9 @@
 //   - The masters' clocks, measuring the TTL, run at most Config.DriftFactor faster than this
 //     process's, and nobody sets a master's wall clock forward (Redis expires keys by it). Our
 //     own clock is not the wall clock. It is CLOCK_BOOTTIME on Linux, which goes on counting
-//     while the machine is suspended.
+//     while the machine is suspended. To set a master's clock back breaks nothing. But what nobody is
+//     left to renew or to delete lives on there for as much longer: the key of a holder that has
+//     died, the rest of [WithMinHold], the number of permits. If that is so on a minority, nobody waits for it.
 //   - A master that restarts has kept its keys (appendfsync always), or no client listens to it
 //     until the longest TTL has passed. This client does so with a master that it knew. Given
 //     Config.RestartGuard, it does so with one that it meets soon after its start. All other
@@ -149,7 +151,8 @@
 // and its score is the end of that reader's term by the master's own clock. SET NX refuses a key that
 // is there, whatever it holds, and a reader's script refuses a string. So on each master there are
 // readers or one writer, and two majorities share a master. The key expires at the end of the last
-// term. A reader that has died ends with its own term, not with those of the others.
+// term. A reader that has died ends with its own term, not with those of the others. If a master's clock was
+// set back, a writer that waits in Lock has it end within twice its TTL.
 //
 // A writer that has waited in Lock for 100 ms, and finds readers, leaves its intent on the masters
 // ({key}:writer, for 3 s, left again each second while readers are there). New readers are refused

@@ -17,7 +17,9 @@ import (
 // holds, and a reader's script refuses a string. So a master holds readers or a writer. A
 // majority of readers' yes and one of a writer's share a master, so they are never both there.
 //
-// A reader whose term has ended is gone, though others may keep the set, and the member in it, alive.
+// A reader whose term has ended is gone, though others may keep the set, and the member in it, alive. Beside
+// its end, a score says how long the term is at most, so that a clock that is set back does not prolong
+// it by as much: see shortenTerms.
 //
 // A writer that waits for readers can leave its intent beside the key: see intend. It is a courtesy,
 // and no exclusion rests on it.
@@ -51,7 +53,28 @@ local now = t[1] * 1000 + math.floor(t[2] / 1000)
 	// score may be written as 2e+12, which is no time to PEXPIREAT.
 	keepReaders = `local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
 if last then
-  redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', tonumber(last)))
+  redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', math.floor(last)))
+end
+`
+	// termScore is the score of a reader whose term of ARGV[2] ms begins now: its end, and as a fraction
+	// e/64, if the term is less than 2^e ms. A score has room for it until the year 6429.
+	termScore = `string.format('%.6f', now + ARGV[2] + select(2, math.frexp(ARGV[2])) / 64)`
+
+	// shortenTerms is for the set that KEYS[i] is. Where the last term ends later than any of its
+	// length can, it was written before the clock was set back. It becomes one of 2^e ms that begins now, which
+	// ends after the reader's validity does. A score without a fraction is not ours.
+	shortenTerms = `local last, late = redis.call('ZRANGE', KEYS[i], -1, -1, 'WITHSCORES'), false
+while last[2] do
+  local e = last[2] % 1 * 64
+  local most = now + 2 ^ e
+  if e == 0 or math.floor(last[2]) <= most then
+    break
+  end
+  redis.call('ZADD', KEYS[i], string.format('%.6f', most + e / 64), last[1])
+  last, late = redis.call('ZRANGE', KEYS[i], -1, -1, 'WITHSCORES'), true
+end
+if late then
+  redis.call('PEXPIREAT', KEYS[i], string.format('%.0f', math.floor(last[2])))
 end
 `
 	// findReader finds the reader that is to be extended. ARGV[3] says whether it may be set again if
@@ -62,7 +85,7 @@ if not there and ARGV[3] ~= '1' then
 end
 `
 	// extendReader has a reader's term begin anew.
-	extendReader = `redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
+	extendReader = `redis.call('ZADD', KEYS[1], ` + termScore + `, ARGV[1])
 ` + keepReaders
 )
 
@@ -102,11 +125,10 @@ if since and now - ARGV[3] >= since then
   end
   return ` + refused + `
 end
-local ends = string.format('%.0f', now + ARGV[2])
-local got = redis.pcall('ZADD', KEYS[1], ends, ARGV[1])
+local got = redis.pcall('ZADD', KEYS[1], ` + termScore + `, ARGV[1])
 ` + refuse(refused) + `local n = redis.call('ZCARD', KEYS[1])
 if n == 1 then
-  redis.call('PEXPIREAT', KEYS[1], ends)
+  redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', now + ARGV[2]))
 else
   if n % 8 == 0 then
     redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now)
@@ -157,13 +179,14 @@ var intentMost = strconv.FormatInt(intentLife.Milliseconds(), 10)
 // still to come, the master's clock was set back, and it holds up nobody: it is left anew.
 var (
 	// KEYS the keys of a lock, and the intents in the same order. ARGV token, its life in ms. It
-	// returns 1 if readers hold one of the keys. An intent of another writer is good for this one, too.
+	// returns 1 if readers hold one of the keys. An intent of another writer is good for this one, too. Terms
+	// of readers that are too long are shortened.
 	intendScript = newScript(`local n, found = #KEYS / 2, 0
 for i = 1, n do
   if redis.call('TYPE', KEYS[i]).ok == 'zset' then
     found = 1
     local v = redis.pcall('GET', KEYS[n + i])
-    ` + unlessForeign + masterTime + `    local since = type(v) == 'string' and tonumber(string.match(v, '^%d+'))
+    ` + unlessForeign + masterTime + shortenTerms + `    local since = type(v) == 'string' and tonumber(string.match(v, '^%d+'))
     if not v or since and since > now then
       redis.call('SET', KEYS[n + i], string.format('%.0f', now) .. ' ' .. ARGV[1], 'PX', ARGV[2])
     elseif type(v) == 'string' and string.sub(v, -#ARGV[1]) == ARGV[1] then

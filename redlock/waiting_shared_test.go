@@ -295,6 +295,66 @@ func TestAClockThatIsSetBackDoesNotProlongAnIntent(t *testing.T) {
 	}
 }
 
+// A reader that died about when the clock was set back keeps a writer out for less than twice its term. One
+// that lives has its own, whole: its validity is shorter.
+func TestAClockThatIsSetBackDoesNotProlongADeadReadersTerm(t *testing.T) {
+	masters := redlocktest.Start(t, 1, redlocktest.WithClocks())
+	c, dies := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	ends := func(m *Mutex) time.Duration {
+		v, err := masters.Do(0, "ZSCORE", "k", m.Token())
+		require.NoError(t, err)
+		at, err := strconv.ParseFloat(v.(string), 64)
+		require.NoError(t, err)
+		return time.Duration(int64(at)-masterNow(t, masters, 0)) * time.Millisecond
+	}
+	intend := func() {
+		var r request
+		plain{}.intend(&r, "k", []byte("a writer"))
+		command(t, masters, 0, words(r.fallback)...)
+	}
+	for _, fenced := range []bool{false, true} {
+		opts := []Option{WithShared()}
+		if fenced {
+			opts = append(opts, WithFence())
+		}
+		for _, extended := range []bool{false, true} {
+			dead, lives := dies.NewMutex("k", 2*time.Minute, opts...), c.NewMutex("k", 20*time.Minute, opts...)
+			for _, m := range []*Mutex{dead, lives} {
+				require.NoError(t, m.TryLock(t.Context()))
+				if extended {
+					require.NoError(t, m.Extend(t.Context()))
+				}
+			}
+			intend()
+			require.LessOrEqual(t, ends(dead), 2*time.Minute)
+			require.LessOrEqual(t, ends(lives), 20*time.Minute, "nothing is prolonged")
+			require.GreaterOrEqual(t, ends(lives), lives.Remaining())
+
+			masters.Jump(0, -10*time.Hour)
+			intend()
+			for _, m := range []*Mutex{lives, dead} {
+				require.GreaterOrEqual(t, ends(m), m.Remaining())
+				require.Less(t, ends(m), 2*m.term.ttl)
+			}
+			left, err := masters.Do(0, "PTTL", "k")
+			require.NoError(t, err)
+			require.Less(t, left, (40 * time.Minute).Milliseconds())
+			require.NoError(t, lives.Unlock(t.Context()))
+			command(t, masters, 0, "DEL", "k")
+			require.ErrorIs(t, dead.Unlock(t.Context()), ErrNotHeld)
+			command(t, masters, 0, "DEL", intentKey("k"))
+		}
+	}
+
+	dead := dies.NewMutex("k", 2*time.Second, WithShared())
+	require.NoError(t, dead.TryLock(t.Context()))
+	masters.Jump(0, -time.Hour)
+	require.NoError(t, dies.rounds.Close())
+	m := c.NewMutex("k", term30)
+	comes(t, locks(t, m))
+	require.NoError(t, m.Unlock(t.Context()))
+}
+
 // An intent from before the master's clock was set back keeps no reader out. So it is left anew, by its
 // writer or another.
 func TestAClockThatIsSetBackDoesNotVoidAnIntent(t *testing.T) {
