@@ -508,19 +508,18 @@ func (w *waiting) intend(ctx context.Context) {
 		token = appendToken(nil, c.owner)
 	}
 	k.intend(&m.spec, courts, token, c.brief(m.timeout, minBrief))
-	err := c.rounds.Do(ctx, &k.op) // if nobody answers, nothing is lost
-	if err != nil && k.op.Asked != 0 {
-		w.intent = token // it may be there, though the answers were not waited for
-	}
+	c.rounds.Do(ctx, &k.op) // if nobody answers, nothing is lost
 	for i := range k.op.Votes {
 		switch v := &k.op.Votes[i]; {
 		case v.Verdict == VerdictYes:
-			w.intent = token
-			w.waiter.again = w.mutex.client.now() + intentPause
-			return
+			w.waiter.again = c.now() + intentPause
 		case v.Err != nil && permanent(v.Err): // one line in its ACL LOG is enough
 			w.asked = conn.Forever
+			continue
+		case v.Verdict == VerdictNo || !k.op.Asked.Has(i):
+			continue
 		}
+		w.intent = token // it is there, or may be: a master that was not waited for leaves it, too
 	}
 }
 

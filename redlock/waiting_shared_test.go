@@ -140,6 +140,63 @@ func TestAWriterTakesAwayAnIntentThatWasNotAnswered(t *testing.T) {
 	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
 }
 
+// So does one whose intent was set by a master that nobody has waited for, as the others had no readers.
+func TestAWriterTakesAwayAnIntentThatCameLate(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	late := (lineMaster(t, c, "k") + 1) % 3
+	writes := func(token string) {
+		for i := range 3 {
+			if i != late {
+				command(t, masters, i, "SET", "k", token)
+			}
+		}
+	}
+	command(t, masters, late, "ZADD", "k", "9999999999999", "a reader")
+	writes("a writer")
+	ctx, cancel := context.WithCancel(t.Context())
+	decided := make(chan error, 1)
+	other.rounds = &lateIntent{other.rounds, func(err error) {
+		decided <- err
+		cancel()
+	}, func() { masters.Pause(late) }}
+	gaveUp := make(chan error, 1)
+	go func() { gaveUp <- other.NewMutex("k", term30).Lock(ctx) }()
+	for n := 0; len(gaveUp) == 0; n++ { // each change has it look
+		writes(fmt.Sprint("writer ", n))
+		time.Sleep(10 * time.Millisecond)
+	}
+	require.ErrorIs(t, <-gaveUp, context.Canceled)
+	require.NoError(t, <-decided, "the two that have no readers have decided it")
+	masters.Resume(late)
+	after := other.NewMutex("after", term30)
+	require.NoError(t, after.Lock(t.Context()))
+	require.Eventually(t, func() bool { // then that master has done all that came before
+		v, err := masters.Do(late, "EXISTS", "after")
+		return err == nil && v == int64(1)
+	}, hanging, time.Millisecond)
+	require.Zero(t, intents(t, masters, "k"))
+}
+
+// lateIntent has a master stop before a writer leaves its intent. Whoever leaves it waits for the others,
+// however long they take.
+type lateIntent struct {
+	rounds
+	decided func(error)
+	stop    func()
+}
+
+func (r *lateIntent) Do(ctx context.Context, op *mux.Op) error {
+	if !intendScript.asks(op) {
+		return r.rounds.Do(ctx, op)
+	}
+	r.stop()
+	op.Timeout = hanging
+	err := r.rounds.Do(ctx, op)
+	r.decided(err)
+	return err
+}
+
 // So does one that an Observer's panic takes out of its Lock.
 func TestAWriterThatPanicsTakesItsIntentAway(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
