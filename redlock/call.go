@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/mux"
@@ -9,6 +10,29 @@ import (
 // A call is what one round needs: the operation and the buffers its commands
 // are encoded into. Calls are pooled by the core and not owned by a Mutex, so
 // a lock that is only held is small.
+//
+// # Stragglers
+//
+// A round is decided before all masters have answered, or its context ends before. The others do
+// what they were told all the same. On one connection all keeps its order, and a connection that breaks
+// owes what is persistent: so what is sent later, to every master that was asked, undoes it.
+//
+//	round             what a straggler leaves       who undoes it
+//	acquire           the lock's keys               Unlock; if it has failed, core.undo, unless all have said no
+//	extend, adopt     the same keys, set again      Unlock; giveBack, if the lock is over (extension.futile)
+//	raise, a counter  a counter that is higher      nobody: it must not go down. Where the token is gone, a
+//	                                                raise does nothing
+//	mark of permits   {key}:permits                 nobody: it ends by itself, and says what all say
+//	release, linger   nothing                       nobody: a linger only shortens
+//	intend            an intent                     waiting.withdraw, unless all that were asked have said no
+//	stand             an entry, and a bell          standings.leave, which takes both; a bell of the entry before
+//	                                                goes with that, or ends by itself
+//	live              an entry's life               standings.leave: it ends the life, too
+//	a look            the promise to tell           nobody: the word is told to no watch
+//
+// A master that does not know the script is sent its text when it says so. That could be after what
+// undoes it. So an acquire and an extend have the lease of their hold, intend and stand that of the call
+// (core.do); the others have no effect when they are undone.
 type call struct {
 	op      mux.Op
 	one     [1]*mux.Op // op, as the argument of Post
@@ -27,7 +51,14 @@ type call struct {
 	order   []int         // ... in which the masters are asked
 	key     []byte        // of what is beside a line, while it is encoded
 	asked   int           // masters that were asked, in turn; 0 if all were
+	going   going         // see core.do
 }
+
+// going is the lease of a round that is under way. It is odd while one is, and never the same again.
+type going struct{ n atomic.Uint64 }
+
+// Holds is for the mux: see mux.Lease.
+func (g *going) Holds(term uint64, _ time.Duration) bool { return g.n.Load() == term }
 
 // A gate is a master that was asked before the others.
 type gate struct {

@@ -51,6 +51,14 @@ func (c *core) putCall(k *call) {
 	c.calls.Put(k)
 }
 
+// do makes a round that is undone by another. Once it was decided, a master that does not know the
+// script is not sent the text: that could come after what undoes it.
+func (c *core) do(ctx context.Context, k *call) error {
+	k.op.Lease, k.op.Term = &k.going, k.going.n.Add(1)
+	defer k.going.n.Add(1)
+	return c.rounds.Do(ctx, &k.op)
+}
+
 // A roster is how the masters are at a moment. Whoever waits asks for it again and again, so it is
 // pooled.
 type roster struct{ states []mux.State }

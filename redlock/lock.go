@@ -508,7 +508,7 @@ func (w *waiting) intend(ctx context.Context) {
 		token = appendToken(nil, c.owner)
 	}
 	k.intend(&m.spec, courts, token, c.brief(m.timeout, minBrief))
-	c.rounds.Do(ctx, &k.op) // if nobody answers, nothing is lost
+	c.do(ctx, k) // if nobody answers, nothing is lost
 	for i := range k.op.Votes {
 		switch v := &k.op.Votes[i]; {
 		case v.Verdict == VerdictYes:

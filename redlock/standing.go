@@ -409,7 +409,7 @@ func (ss *standings) ask(ctx context.Context, k *call, master int) (*mux.Vote, e
 	c := ss.core
 	k.prepare(c.brief(standPause/2, standBrief))
 	k.op.Only, k.op.Quorum, k.op.Keep = mux.Set(0).With(master), 1, true
-	if err := c.rounds.Do(ctx, &k.op); err != nil && err != mux.ErrTimeout {
+	if err := c.do(ctx, k); err != nil && err != mux.ErrTimeout {
 		return nil, err
 	}
 	v := &k.op.Votes[master]

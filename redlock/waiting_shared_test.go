@@ -178,6 +178,45 @@ func TestAWriterTakesAwayAnIntentThatCameLate(t *testing.T) {
 	require.Zero(t, intents(t, masters, "k"))
 }
 
+// A master that does not know a script, and says so too late, is not sent the text: what undoes it has
+// been sent perhaps.
+func TestTextIsNotSentOfWhatMayBeUndone(t *testing.T) {
+	for name, s := range map[string]script{"an intent": intendScript, "an entry": standScript} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				var texts atomic.Int32
+				r.set(func(m *fakeMaster) {
+					unscript(m)
+					freeze(m)
+					m.deny = func(args []string) string {
+						if args[0] == "EVAL" && args[1] == s.text {
+							texts.Add(1)
+						}
+						return ""
+					}
+				}, 2)
+				k := newCall().(*call)
+				if s == intendScript {
+					k.intend(&c.NewMutex("k", time.Hour).spec, plain{}, []byte("token"), time.Second)
+				} else {
+					k.stand([]byte(lineKey("k")), []byte("id"))
+					k.prepare(time.Second)
+				}
+				for _, late := range []bool{true, false} {
+					if !late {
+						k.op.Only, k.op.Quorum = mux.Set(0).With(2), 1
+					}
+					k.op.Judge = judgeInt // two do not have what is asked for
+					c.do(t.Context(), k)
+					r.set(thaw, 2)
+					time.Sleep(time.Second)
+					require.Equal(t, late, texts.Load() == 0)
+				}
+			})
+		})
+	}
+}
+
 // lateIntent has a master stop before a writer leaves its intent. Whoever leaves it waits for the others,
 // however long they take.
 type lateIntent struct {
