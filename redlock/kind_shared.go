@@ -146,10 +146,11 @@ var (
 	// one does. A reader is set again also beside others, never where a writer is.
 	sharedExtendScript = newScript(dropEnded("0") + findReader + extendReader + `return there and 1 or 2`)
 
-	// KEYS key. ARGV token. It returns 1 also if the reader's term has ended: no writer can have had the
-	// key while the reader was in it.
-	sharedReleaseScript = newScript(`local got = redis.pcall('ZREM', KEYS[1], ARGV[1])
-` + refuse("0") + keepReaders + `return got`)
+	// KEYS key. ARGV token. It returns 1 if the reader's term had not ended. One that has ended is
+	// taken out all the same.
+	sharedReleaseScript = newScript(`local got = redis.pcall('ZSCORE', KEYS[1], ARGV[1])
+` + refuse("0") + `redis.call('ZREM', KEYS[1], ARGV[1])
+` + keepReaders + masterTime + `return got and tonumber(got) >= now and 1 or 0`)
 
 	// KEYS key, its intent. It returns -2 if a reader can take it, and otherwise for how many ms it
 	// cannot: -1 if that has no end. An intent that has more to live than its life is shortened by the

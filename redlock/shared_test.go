@@ -147,6 +147,35 @@ func TestADeadReaderEndsWithItsOwnTerm(t *testing.T) {
 	require.ErrorIs(t, dead.Unlock(t.Context()), ErrNotHeld)
 }
 
+// Unlock does not take a reader whose term has ended for one that had the lock until then, though others
+// keep the key, and its member, alive.
+func TestUnlockOfAnExpiredReaderBesideOthers(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	lives := c.NewMutex("k", term30, WithShared())
+	require.NoError(t, lives.Lock(t.Context()))
+	m := c.NewMutex("k", 100*time.Millisecond, WithShared())
+	require.NoError(t, m.Lock(t.Context()))
+	members(t, masters, lives, 3)
+	require.Eventually(t, func() bool {
+		all, err := c.Holders(t.Context(), "k", WithShared())
+		return err == nil && len(all) == 3 && !slices.ContainsFunc(all, func(h Holder) bool { return h.Token != lives.Token() })
+	}, hanging, time.Millisecond)
+	members(t, masters, m, 3)
+	require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+	alone := func() bool {
+		for i := range 3 {
+			if v, err := masters.Do(i, "ZCARD", "k"); err != nil || v != int64(1) {
+				return false
+			}
+		}
+		return true
+	}
+	require.Eventually(t, alone, hanging, time.Millisecond, "it is taken out all the same")
+	require.NoError(t, lives.Unlock(t.Context()))
+	noKeyOf(t, masters, "k")
+}
+
 func TestUnlockOfAnExpiredReaderSparesTheWriter(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
@@ -340,10 +369,10 @@ func (s *shelf) extend(token string, now, ttl int64, restore bool) int64 {
 
 func (s *shelf) release(token string, now int64) int64 {
 	s.at(now)
-	_, there := s.ends[token]
+	end, there := s.ends[token]
 	delete(s.ends, token)
 	s.keep(now)
-	if there {
+	if there && end >= now {
 		return 1
 	}
 	return 0
