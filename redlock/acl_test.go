@@ -231,7 +231,20 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 		require.NoError(t, m.Unlock(t.Context()))
 	}
 	require.NoError(t, <-wrote)
+	reader := holder.NewMutex("lock:r", long, redlock.WithShared())
+	go func() { waited <- reader.Lock(t.Context()) }()
+	require.Eventually(t, func() bool { // it stands in line
+		for i := range 3 {
+			v, err := masters.Do(i, "EVAL", "redis.call('SELECT', 1) return redis.call('EXISTS', '{lock:r}:line')", "0")
+			if err == nil && v == int64(1) {
+				return true
+			}
+		}
+		return false
+	}, time.Minute, time.Millisecond)
 	require.NoError(t, writer.Unlock(t.Context()))
+	require.NoError(t, <-waited)
+	require.NoError(t, reader.Unlock(t.Context()))
 
 	permit := other.NewMutex("lock:k", long, redlock.WithPermits(1))
 	require.NoError(t, permit.TryLock(t.Context()))

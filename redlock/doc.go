@@ -157,8 +157,10 @@
 // A writer that has waited in Lock for 100 ms, and finds readers, leaves its intent on the masters
 // ({key}:writer, for 3 s, left again each second while readers are there). New readers are refused
 // then. Those that are there may stay and renew, and those that waited before the intent came pass it.
-// So a stream of readers does not keep a writer out, nor a stream of writers the readers. It is a
-// courtesy: no exclusion depends on it. Writers of other libraries leave none.
+// So a stream of readers does not keep a writer out. While a writer has the lock, the next one leaves no
+// intent: when the lock is free, a new reader can be the faster, and only then they are refused. A stream of
+// writers does not keep readers out, as these stand in line, too: see below. All that is a
+// courtesy: no exclusion depends on it. Writers of other libraries leave no intent.
 //
 // With a fence, a reader's number is above that of every earlier writer and below that of every later
 // one. Readers that hold the lock together mostly have the same, but not always. So a resource
@@ -331,7 +333,11 @@
 // first of those before. So no two wait for each other, and nobody is starved. The first of all lines
 // watches all keys. The lock can be had when the last of them is free.
 //
-// Readers stand in no line between processes. Those of one client do not wait for each other: one
+// Readers of all processes have one place in the line between them. The first that is refused takes it, at
+// the end, and the others join it there. When no writer stands before it they all try, and the writers
+// behind it wait until they have the lock; whoever is refused later takes a new place. So readers wait for
+// no writer that came after them. A reader that is not refused needs no place. Those of one client do not
+// wait for each other: one
 // tries at once where only readers stand before it in the line, unless the lock was refused within
 // the last second, and one that gets in has those behind it try, up to the first writer.
 //

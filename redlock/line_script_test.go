@@ -3,7 +3,9 @@ package redlock
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,13 +50,51 @@ func (l *modelLine) remove(id string) bool {
 	return true
 }
 
+func reads(id string) bool { return strings.HasPrefix(id, readerMark) }
+
+// join puts a reader among those who can be joined, in the order of their ids.
+func (l *modelLine) join(id string) {
+	at := l.at(readerMark) + 1
+	for at < len(l.ids) && reads(l.ids[at]) && l.ids[at] < id {
+		at++
+	}
+	l.ids = slices.Insert(l.ids, at, id)
+}
+
+// joined reports whether a reader is among those who can be joined.
+func (l *modelLine) joined(id string) bool {
+	mark, at := l.at(readerMark), l.at(id)
+	return mark >= 0 && mark < at && !slices.ContainsFunc(l.ids[mark:at], func(id string) bool { return !reads(id) })
+}
+
 func (l *modelLine) stand(id string) (before string) {
-	if l.at(id) < 0 {
+	switch {
+	case l.at(id) >= 0:
+	case !reads(id):
 		l.ids = append(l.ids, id)
+	case l.at(readerMark) >= 0:
+		l.join(id)
+	default:
+		l.ids = append(l.ids, readerMark, id)
 	}
 	l.left[""], l.left[id+":alive"] = "alive", "alive"
-	for i := l.at(id) - 1; i >= 0; i-- {
+	at := l.at(id)
+	if reads(id) {
+		if !l.joined(id) {
+			return ""
+		}
+		at = l.at(readerMark)
+		defer func() {
+			if before == "" {
+				l.remove(readerMark)
+			}
+		}()
+	}
+	for i := at - 1; i >= 0; i-- {
 		before := l.ids[i]
+		if reads(id) && reads(before) {
+			return ""
+		}
 		if left := l.left[before+":alive"]; left != "" {
 			if l.left[before] == "" {
 				l.left[before] = "bell"
@@ -73,12 +113,18 @@ func (l *modelLine) stand(id string) (before string) {
 }
 
 func (l *modelLine) leave(id string) (stood bool) {
-	if i := l.at(id); i > 0 {
-		delete(l.left, l.ids[i-1])
-	}
+	at := l.at(id)
 	delete(l.left, id)
 	delete(l.left, id+":alive")
-	return l.remove(id)
+	stood = l.remove(id)
+	if mark := l.at(readerMark); reads(id) && mark >= 0 && (mark == len(l.ids)-1 || !reads(l.ids[mark+1])) {
+		l.remove(readerMark)
+		at = mark
+	}
+	if at > 0 {
+		delete(l.left, l.ids[at-1])
+	}
+	return stood
 }
 
 // seeLine returns the ids that stand in a line, and how long each of its keys has to live.
@@ -132,8 +178,8 @@ func TestScriptsOfTheLineDoAsItsModel(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	const line = "{k}:line"
-	ids := []string{"a", "b", "c", "d", "e", "f"}
-	for range 20 {
+	ids := []string{"a", "b", "c", "d", "r:a", "r:b", "r:c"}
+	for range 30 {
 		seed := rand.Uint64()
 		r := rand.New(rand.NewPCG(seed, 0))
 		command(t, masters, 0, "DEL", line)
@@ -142,7 +188,7 @@ func TestScriptsOfTheLineDoAsItsModel(t *testing.T) {
 			command(t, masters, 0, "DEL", line+":"+id, line+":"+id+":alive")
 		}
 		did := fmt.Sprint("seed ", seed, ":")
-		for range 25 {
+		for range 30 {
 			id := ids[r.IntN(len(ids))]
 			bell := line + ":" + id
 			switch n := r.IntN(21); {
@@ -194,5 +240,57 @@ func TestScriptsOfTheLineDoAsItsModel(t *testing.T) {
 			}
 			require.Equal(t, l.left, is.left, did)
 		}
+	}
+}
+
+// Readers have one place in the line, that of the first of them, until it is the first of all. Who comes
+// later has another.
+func TestReadersHaveOnePlaceInTheLine(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	const line = "{k}:line"
+	type step struct{ does, before string } // "+" stands, "-" leaves, "x" dies
+	for name, steps := range map[string][]step{
+		"they go together": {
+			{"+w1", ""}, {"+r:b", "w1"}, {"+w2", "r:b"}, {"+r:a", "w1"}, {"+r:c", "w1"}, {"+w3", "w2"}, {"+w2", "r:c"},
+			{"-w1", ""}, {"+r:b", ""}, {"+r:a", ""}, {"+r:c", ""},
+			{"+r:d", "w3"}, {"+r:e", "w3"}, // it is closed
+			{"-r:c", ""}, {"+w2", "r:b"}, {"-r:b", ""}, {"+w2", "r:a"}, {"+r:a", ""}, {"-r:a", ""}, {"+w2", ""},
+			{"-w2", ""}, {"+r:d", "w3"}, {"-w3", ""}, {"+r:e", ""}, {"+r:d", ""}, {"-r:e", ""}, {"-r:d", ""},
+		},
+		"who gives up keeps no place": {
+			{"+w1", ""}, {"+r:a", "w1"}, {"+r:b", "w1"}, {"+w2", "r:b"}, {"-r:b", ""}, {"+r:c", "w1"},
+			{"-r:c", ""}, {"-r:a", ""}, {"+r:d", "w2"}, {"+w2", "w1"}, {"-w1", ""}, {"-w2", ""}, {"-r:d", ""},
+		},
+		"the dead keep no place": {
+			{"+w1", ""}, {"+r:a", "w1"}, {"+r:b", "w1"}, {"+w2", "r:b"}, {"xr:b", ""}, {"+w2", "r:a"}, {"xr:a", ""},
+			{"+w2", "w1"}, {"+r:c", "w2"}, {"xw1", ""}, {"+r:c", "w2"}, {"xw2", ""}, {"+r:c", ""}, {"-r:c", ""}, {"-w1", ""},
+		},
+		"readers that are first delay no others": {
+			{"+r:b", ""}, {"+r:a", ""}, {"+w1", "r:a"}, {"+r:c", "w1"}, {"-w1", ""}, {"+r:c", ""}, {"+r:d", ""},
+			{"+w2", "r:d"}, {"-r:d", ""}, {"-r:c", ""}, {"+w2", "r:a"}, {"-r:a", ""}, {"+w2", "r:b"}, {"-r:b", ""}, {"+w2", ""}, {"-w2", ""},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			did := ""
+			for _, s := range steps {
+				id := s.does[1:]
+				bell := line + ":" + id
+				did += " " + s.does
+				switch s.does[0] {
+				case '+':
+					v, err := masters.Do(0, "EVAL", standScript.text, "1", line, id, "100000", "100000")
+					require.NoError(t, err)
+					require.Equal(t, s.before, v, did)
+				case '-':
+					_, err := masters.Do(0, "EVAL", leaveScript.text, "3", line, bell, bell+":alive", id)
+					require.NoError(t, err)
+				default:
+					command(t, masters, 0, "DEL", bell+":alive")
+				}
+			}
+			v, err := masters.Do(0, "EXISTS", line)
+			require.NoError(t, err)
+			require.Zero(t, v, did)
+		})
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -54,8 +56,53 @@ func lineMaster(t *testing.T, c *Client, key string) (i int) {
 	return i
 }
 
-// Processes have a lock of every kind in the order in which they came, but for readers, who need
-// not wait for each other.
+// countedRounds count how often their client has asked for its place in the line.
+type countedRounds struct {
+	rounds
+	stood atomic.Int32
+}
+
+func (r *countedRounds) Do(ctx context.Context, op *mux.Op) error {
+	if standScript.asks(op) {
+		r.stood.Add(1)
+	}
+	return r.rounds.Do(ctx, op)
+}
+
+// standsReading has a client's reader wait for a lock, and returns when so many readers stand in line. It has
+// asked for its place before it waits for the masters' word.
+func standsReading(t *testing.T, masters *redlocktest.Masters, m *Mutex, readers int) <-chan error {
+	t.Helper()
+	counted := &countedRounds{rounds: m.client.rounds}
+	m.client.rounds = counted
+	done := locks(t, m)
+	ws := &m.client.watches
+	require.Eventually(t, func() bool {
+		ws.mu.Lock()
+		defer ws.mu.Unlock()
+		for _, w := range ws.byKey {
+			return w.in.Load()
+		}
+		return false
+	}, hanging, time.Millisecond)
+	require.Positive(t, counted.stood.Load())
+	require.Eventually(t, func() bool {
+		n := 0
+		for i := range masters.N() {
+			v, err := masters.Do(i, "ZRANGE", lineKey(m.key), "0", "-1")
+			require.NoError(t, err)
+			for _, id := range v.([]any) {
+				if id := id.(string); reads(id) && id != readerMark {
+					n++
+				}
+			}
+		}
+		return n == readers
+	}, hanging, time.Millisecond)
+	return done
+}
+
+// Processes have a lock of every kind in the order in which they came.
 func TestProcessesStandInLineForEveryKindOfLock(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
@@ -85,20 +132,97 @@ func TestProcessesStandInLineForEveryKindOfLock(t *testing.T) {
 			noLine(t, masters)
 		})
 	}
-	t.Run("shared", func(t *testing.T) {
-		holder := clients[0].NewMutex("r", term30)
-		require.NoError(t, holder.TryLock(t.Context()))
-		var waits []<-chan error
-		for _, c := range clients[1:] {
-			waits = append(waits, locks(t, c.NewMutex("r", term30, WithShared())))
+}
+
+// Readers of all processes that wait have the lock together when it is the turn of the first of them: before
+// the writers that came later, and after those that were there. So no stream of writers keeps them out.
+func TestReadersHaveTheirTurnTogetherInTheLine(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for name, opts := range map[string][]Option{"shared": {WithShared()}, "fenced": {WithShared(), WithFence()}} {
+		t.Run(name, func(t *testing.T) {
+			clients := openedTimes(t, 8, Config{Masters: masters.Addrs()})
+			writer := func(i int) *Mutex { return clients[i].NewMutex(name, term30, opts[1:]...) }
+			reader := func(i int) *Mutex { return clients[i].NewMutex(name, term30, opts...) }
+			holder := writer(0)
+			require.NoError(t, holder.TryLock(t.Context()))
+			w1, r2, w3, r4, w5, r6 := writer(1), reader(2), writer(3), reader(4), writer(5), reader(6)
+			one := stands(t, masters, w1, 0)
+			two := standsReading(t, masters, r2, 1)
+			three := stands(t, masters, w3, 3)                     // the readers' mark is there, too
+			clients[4].watches.noteRefused(clients[4].now(), name) // then it looks, and does not try
+			four := standsReading(t, masters, r4, 2)
+			five := stands(t, masters, w5, 5)
+			waits := func(others ...<-chan error) {
+				t.Helper()
+				for _, done := range others {
+					require.Empty(t, done)
+				}
+			}
+			require.NoError(t, holder.Unlock(t.Context()))
+			comes(t, one)
+			waits(two, three, four, five)
+			require.NoError(t, w1.Unlock(t.Context()))
+			comes(t, two)
+			comes(t, four)
+			waits(three, five)
+			require.NoError(t, r2.Unlock(t.Context()))
+			require.NoError(t, r4.Unlock(t.Context()))
+			comes(t, three)
+			six := standsReading(t, masters, r6, 1)
+			waits(five)
+			require.NoError(t, w3.Unlock(t.Context()))
+			comes(t, five)
+			waits(six)
+			require.NoError(t, w5.Unlock(t.Context()))
+			comes(t, six)
+			require.NoError(t, r6.Unlock(t.Context()))
+			noLine(t, masters)
+		})
+	}
+}
+
+// A reader that nobody keeps out asks for no place, be it that the lock was refused a moment ago.
+func TestReadersAmongReadersNeedNoPlace(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	clients := openedTimes(t, 3, Config{Masters: masters.Addrs()})
+	counted := &countedRounds{rounds: clients[0].rounds}
+	clients[0].rounds = counted
+	var held []*Mutex
+	for _, c := range clients {
+		for range 3 {
+			m := c.NewMutex("k", term30, WithShared())
+			require.NoError(t, m.Lock(t.Context()))
+			held = append(held, m)
+			c.watches.noteRefused(c.now(), "k")
 		}
-		time.Sleep(50 * time.Millisecond)
-		require.Zero(t, stood(t, masters, "r"))
-		require.NoError(t, holder.Unlock(t.Context()))
-		for _, done := range waits {
-			comes(t, done)
-		}
-	})
+	}
+	require.Zero(t, counted.stood.Load())
+	for _, m := range held {
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+}
+
+// A reader that gives up takes its entry away, and the mark of its place if nobody else has that.
+func TestAReaderThatGivesUpLeavesTheLine(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	clients := openedTimes(t, 3, Config{Masters: masters.Addrs()})
+	holder, writer := clients[0].NewMutex("k", term30), clients[1].NewMutex("k", term30)
+	require.NoError(t, holder.TryLock(t.Context()))
+	done := stands(t, masters, writer, 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	gaveUp := make(chan error, 1)
+	go func() { gaveUp <- clients[2].NewMutex("k", term30, WithShared()).Lock(ctx) }()
+	require.Eventually(t, func() bool { return stood(t, masters, "k") == 3 }, hanging, time.Millisecond)
+	cancel()
+	require.ErrorIs(t, <-gaveUp, context.Canceled)
+	require.Eventually(t, func() bool { return stood(t, masters, "k") == 1 }, hanging, time.Millisecond)
+	require.NoError(t, holder.Unlock(t.Context()))
+	comes(t, done)
+	require.NoError(t, writer.Unlock(t.Context()))
+	noLine(t, masters)
 }
 
 // A line is on one master. Whoever stands in it behind another reads what the masters tell, and

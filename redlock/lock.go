@@ -84,6 +84,7 @@ type waiting struct {
 	secondFailed bool // the second lock was not to be had: it comes back after a pause
 
 	contended bool // others want the lock, or have it
+	refused   bool // it was refused since it came, or has seen that the lock is held
 	acquired  bool // it is taken, and the caller does not know of it yet
 
 	standing standing // in the line between processes
@@ -174,6 +175,7 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 			last = e
 			front = !m.reader || m.client.lines.refused(w.waiter, m.names()...)
 			w.raced = e.reason == ErrHeld && len(e.Votes) > 0
+			w.refused = w.refused || w.raced
 			if e.reason == ErrNoQuorum || w.secondFailed {
 				w.leaveLine()
 			}
@@ -387,6 +389,10 @@ func (w *waiting) look(ctx context.Context) (step, error) {
 	if p.held { // whoever leaves the line from now on knows why
 		w.contended = true
 		c.lines.noteHeld(w.mutex.names()...)
+		if w.mutex.reader && !w.refused {
+			w.refused = true
+			return lookNow, nil // from its place in the line
+		}
 	}
 	w.mutex.aimAt(p.slot)
 	left := p.at - c.now()
@@ -404,11 +410,11 @@ func (w *waiting) look(ctx context.Context) (step, error) {
 	return w.sleepFor(max(left, 0)+1+rand.N(expirySlack), WakeExpiry), nil
 }
 
-// stands reports whether the waiter stands in the line between processes. Readers do not, nor does who
-// cannot be told of the end of the entry before it.
+// stands reports whether the waiter stands in the line between processes. A reader does not before it was
+// refused, nor does who cannot be told of the end of the entry before it.
 func (w *waiting) stands() bool {
 	m := w.mutex
-	return !m.reader && m.client.now() >= w.standing.idle && m.client.watches.tracked()
+	return (!m.reader || w.refused) && m.client.now() >= w.standing.idle && m.client.watches.tracked()
 }
 
 // stand has the waiter be in the line between processes, and reports whether it may contend. If not, it
@@ -422,7 +428,7 @@ func (w *waiting) stand(ctx context.Context) (contend bool, err error) {
 	case w.standing.first:
 		return true, nil
 	}
-	contend, err = c.standings.stand(ctx, &w.standing, w.waiter.watch, m.names())
+	contend, err = c.standings.stand(ctx, &w.standing, w.waiter.watch, m.reader, m.names())
 	if err != nil {
 		return false, ended(err)
 	}
@@ -435,16 +441,17 @@ func (w *waiting) stand(ctx context.Context) (contend bool, err error) {
 	w.contended = true
 	c.lines.noteHeld(m.names()...)
 	w.unwatch()
+	w.withdraw() // readers that stand before it must not wait for it
 	w.waiter.due = 0
 	return false, nil
 }
 
-// renew renews what the waiter has on the masters while it waits: its intent, and its entries.
+// renew renews what the waiter has on the masters while it waits: its intent, or its entries.
 func (w *waiting) renew(ctx context.Context) (step, error) {
-	if w.intent != nil {
-		w.intend(ctx)
-	}
 	if w.standing.first {
+		if w.intent != nil {
+			w.intend(ctx)
+		}
 		return sleepOn, nil
 	}
 	w.unwatch() // what the masters tell meanwhile would be lost: the look that follows sees it

@@ -204,9 +204,10 @@ func WithFence() Option { return func(o *options) { o.fence = true } }
 // one writer alone. A writer is a Mutex on the same key without this option, or another Redlock
 // library. Each reader has its own TTL, and each is extended, repaired and released by itself.
 //
-// A writer that waits in Lock for readers asks that no new ones be let in: those that are there
-// may stay, and extend their locks. Then TryLock of a reader fails with ErrHeld. A reader that waits
-// lets only a writer go first that waits already.
+// A writer that has waited in Lock for 100 ms, and finds readers, asks that no new ones be let in: those
+// that are there may stay, and extend their locks. Then TryLock of a reader fails with ErrHeld. A writer
+// that waits for another writer has not asked yet: when that lets go, a new reader can be the faster. A
+// reader that waits in Lock lets only writers go first that waited already.
 //
 // With [WithFence] a reader has a number, too: above that of every earlier writer, and below that of
 // every later one. Readers that hold the lock together mostly have the same. So a resource refuses a

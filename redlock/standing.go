@@ -30,7 +30,11 @@ import (
 // A waiter for several keys stands in the line of one after the other, in their order: in the next only
 // while it is the first of those before. So no two wait for each other.
 //
-// Readers do not stand in line: when a writer lets go they can all have the lock.
+// Readers have one place in the line, all of them together. The first that comes takes it at the end, and
+// the others join it. When no writer stands before it they are all the first, and can all have the lock.
+// From then on it is closed: a reader that comes later takes a new one. Otherwise readers that come and go
+// and never have the lock, as they see too few masters, could keep it for ever. A reader enters the line when
+// it was refused, and not before: among readers it needs no place.
 //
 // The entries of those who are the first are renewed together, by a timer: so few writes do for all of
 // them, and nobody is woken. Those who stand behind renew theirs themselves, as they want the answer:
@@ -107,28 +111,49 @@ func appendAliveKey(dst, line, id []byte) []byte {
 
 const aliveSuffix = ":alive"
 
+// readerMark begins the ids of readers, and is the mark of the place that readers have in a line. No other id
+// has a colon.
+const readerMark = "r:"
+
 // A line is a sorted set of the ids of those who stand in it, each with a number above all before it.
+// Readers who have a place together have one number. While others can join them, [readerMark] has it, too.
 // Each id has two keys beside it. One says that its waiter is alive, and is renewed. The other is its
 // bell: it is there while another stands behind it and watches it, and is deleted when either leaves. It is
 // not renewed, as the master would tell of that, too. If it expires, whoever watches it asks again. So of two
 // who both die, a bell is left for a minute at most.
 var (
-	// KEYS line. ARGV id, its life in ms, the life of a bell in ms. The script puts the id at the end,
-	// unless it stands in the line, notes that it is alive, and returns the id before it: empty if it is
-	// the first. It takes out those before it that are dead. Where one is said to be alive for longer than
-	// an entry's life, the master's clock was set back since. From now on it has that life, and so have
-	// those before it, as they may be dead, too.
+	// KEYS line. ARGV id, its life in ms, the life of a bell in ms. The script puts the id at the end, or
+	// a reader's where readers wait, unless it stands in the line. It notes that it is alive, and returns
+	// the id before it: empty if it is the first, and of a reader if none but readers are before it. It
+	// takes out those before it that are dead. If a reader finds the mark gone, or another's, then its
+	// place was the first already. Where one is said to be alive for longer than an entry's life, the
+	// master's clock was set back since. From now on it has that life, and so have those before it, as they
+	// may be dead, too.
 	standScript = newScript(`local line, me = KEYS[1], ARGV[1]
+local function reads(id) return string.sub(id, 1, 2) == 'r:' end
 local rank = redis.call('ZRANK', line, me)
 if not rank then
-  local last = redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')[2]
-  redis.call('ZADD', line, (last or 0) + 1, me)
+  local place = reads(me) and redis.call('ZSCORE', line, 'r:')
+    or (redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')[2] or 0) + 1
+  if reads(me) then
+    redis.call('ZADD', line, place, 'r:')
+  end
+  redis.call('ZADD', line, place, me)
   rank = redis.call('ZRANK', line, me)
 end
 redis.call('SET', line .. ':' .. me .. ':alive', '', 'PX', ARGV[2])
 redis.call('PEXPIRE', line, ARGV[2])
+if reads(me) then
+  if redis.call('ZSCORE', line, 'r:') ~= redis.call('ZSCORE', line, me) then
+    return ''
+  end
+  rank = redis.call('ZRANK', line, 'r:')
+end
 for i = rank - 1, 0, -1 do
   local before = redis.call('ZRANGE', line, i, i)[1]
+  if reads(me) and reads(before) then
+    break
+  end
   local bell = line .. ':' .. before
   local left = redis.call('PTTL', bell .. ':alive')
   if left ~= -2 then
@@ -143,16 +168,26 @@ for i = rank - 1, 0, -1 do
   redis.call('ZREM', line, before)
   redis.call('DEL', bell)
 end
+if reads(me) then
+  redis.call('ZREM', line, 'r:')
+end
 return ''`)
 
-	// KEYS line, bell, alive. ARGV id. The bell of the id before it goes, too: nobody else watches that, and
-	// its owner may be dead.
-	leaveScript = newScript(`local rank = redis.call('ZRANK', KEYS[1], ARGV[1])
-if rank and rank > 0 then
-  redis.call('DEL', KEYS[1] .. ':' .. redis.call('ZRANGE', KEYS[1], rank - 1, rank - 1)[1])
-end
+	// KEYS line, bell, alive. ARGV id. The last of the readers that could still be joined takes the mark
+	// along. The bell of the id before it goes, too: nobody else watches that, and its owner may be dead.
+	leaveScript = newScript(`local line, rank = KEYS[1], redis.call('ZRANK', KEYS[1], ARGV[1])
+local function reads(id) return string.sub(id, 1, 2) == 'r:' end
 redis.call('DEL', KEYS[2], KEYS[3])
-return redis.call('ZREM', KEYS[1], ARGV[1])`)
+local stood = redis.call('ZREM', line, ARGV[1])
+local mark = reads(ARGV[1]) and redis.call('ZRANK', line, 'r:')
+if mark and not reads(redis.call('ZRANGE', line, mark + 1, mark + 1)[1] or '') then
+  redis.call('ZREM', line, 'r:')
+  rank = mark
+end
+if rank and rank > 0 then
+  redis.call('DEL', line .. ':' .. redis.call('ZRANGE', line, rank - 1, rank - 1)[1])
+end
+return stood`)
 )
 
 const bellLife = time.Minute
@@ -172,9 +207,12 @@ func (ss *standings) init(c *core, ws *watches, masters int) {
 // stand puts a waiter into the lines of these names, or renews its entries. It reports whether the
 // waiter may contend: it is the first of all, or there is no line. If not, the end of the entry before
 // it is told to its watch. The error is that of a context or a client that has ended.
-func (ss *standings) stand(ctx context.Context, s *standing, w *watch, names []string) (contend bool, err error) {
+func (ss *standings) stand(ctx context.Context, s *standing, w *watch, reader bool, names []string) (bool, error) {
 	ss.step(s, nil)
 	if len(s.id) == 0 { // a new one each time: a leave that is late must not end a later entry
+		if reader {
+			s.id = append(s.id, readerMark...)
+		}
 		s.id = appendToken(s.id, "")
 	}
 	for i, name := range names {

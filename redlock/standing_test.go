@@ -708,3 +708,31 @@ func TestReleaseWhileAContenderAsksForItsPlaceIsNotLost(t *testing.T) {
 		require.Less(t, had-released, time.Second)
 	})
 }
+
+// A writer that stands behind another leaves no intent: readers may stand before it.
+func TestWhoHasLostItsPlaceWithdrawsItsIntent(t *testing.T) {
+	queued(t, 2, func(t *testing.T, p *processes) {
+		keeper := p.keeper("k")
+		var withdrawn atomic.Int32
+		p.r.set(func(m *fakeMaster) {
+			m.deny = func(args []string) string {
+				if len(args) > 1 && args[1] == withdrawScript.hash {
+					withdrawn.Add(1)
+				}
+				return ""
+			}
+		}, all(5)...)
+		p.r.set(freeze, (keeper+1)%5)
+		time.Sleep(2 * lookAgain) // the first has asked for readers: the frozen one may have some
+		require.Zero(t, withdrawn.Load())
+		p.rounds[1].loses(keeper)
+		time.Sleep(standPause)
+		p.rounds[0].loses(keeper)
+		time.Sleep(standPause + 100*time.Millisecond)
+		require.Equal(t, []int{1}, p.contenders("k"))
+		require.Positive(t, withdrawn.Load())
+		p.r.set(thaw, (keeper+1)%5)
+		order, _ := p.release(2)
+		require.Equal(t, []int{1, 0}, order)
+	})
+}
