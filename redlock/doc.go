@@ -176,8 +176,8 @@
 //
 // An attempt is for the slot that the Mutex had last, or for any. If that is taken, the attempt reads
 // all slots on all masters, and tries one that is free on a majority; if another is faster, it looks
-// again, eight times at most. Whoever waits is told of a change of any slot, and a slot that is
-// released in this client is what the first of its line tries.
+// again, eight times at most. A Lock stands in line before it looks. Whoever waits is told of a change of
+// any slot, and a slot that is released in this client is what the first of its line tries.
 //
 // {key}:permits holds k. A client's first attempt with a TTL, and one a minute, sets its slot by a script
 // that fails on a master where another k is written. The key outlives the locks that rely on it by a
@@ -302,8 +302,10 @@
 // does not grow with the number of those who wait.
 //
 // No exclusion depends on this line. TryLock passes it by, and so do the first attempt of a Lock that
-// knows of no other, the hand-overs within a process, and other libraries. What can go wrong delays those
-// who wait for so long:
+// knows of no other, the hand-overs within a process, and other libraries. A client that takes a lock again
+// and again would know of no other if it is nearer to the masters than those who wait. So it looks at the line
+// every 250 ms, or a hundred round trips if that is longer. What can go wrong delays those who wait for so
+// long:
 //
 //	a process dies in line          4 s: its entry counts for 3 s after it was renewed last, or after others have
 //	                                seen that its master's clock was set back

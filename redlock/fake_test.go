@@ -840,6 +840,8 @@ type toldRounds struct {
 	lame   bool    // what it sets fails
 	dead   bool    // it asks for nothing any more
 	orders int     // that were given
+
+	far time.Duration // how much later what it asks arrives
 }
 
 // another returns another client of the masters, which they tell of changes.
@@ -883,6 +885,7 @@ func (r *toldRounds) Do(ctx context.Context, op *mux.Op) error {
 	if err := ctx.Err(); err != nil {
 		return r.fakeRounds.Do(ctx, op)
 	}
+	time.Sleep(r.far)
 	r.Post(op)
 	return r.Wait(ctx, op)
 }

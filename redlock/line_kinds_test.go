@@ -101,6 +101,31 @@ func TestPermitsAreSharedByTheLine(t *testing.T) {
 	}
 }
 
+// Who comes, and finds that its slot is taken, does not look for another before those who wait in line.
+func TestNoPermitIsTakenBeforeThoseInLine(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	held := takenPermits(t, c, "k", 2, 1)[0]
+	m := other.NewMutex("k", term30, WithPermits(2))
+	_, slot, _ := cutSlot(held.Token())
+	m.aimAt(slot - 1)
+
+	keeper, line := lineMaster(t, other, m.names()[0]), lineKey(m.names()[0])
+	command(t, masters, keeper, "ZADD", line, "1", "another's")
+	command(t, masters, keeper, "SET", line+":another's:alive", "")
+	done := stands(t, masters, m, 1)
+	require.Eventually(t, func() bool {
+		bell, err := masters.Do(keeper, "EXISTS", line+":another's")
+		return err == nil && bell == int64(1)
+	}, hanging, time.Millisecond, "it waits for the other")
+	require.Empty(t, done)
+	command(t, masters, keeper, "DEL", line+":another's:alive", line+":another's")
+	comes(t, done)
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, held.Unlock(t.Context()))
+}
+
 // A lock that another process releases by its token is told to the first in line, of every kind. The
 // first of each client's own line stands for all of its goroutines, and all of them have it.
 func TestLockThatIsHandedOverByItsTokenGoesToTheFirstInLine(t *testing.T) {

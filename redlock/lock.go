@@ -151,7 +151,7 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 			if w.since != 0 {
 				waited = m.client.now() - w.since
 			}
-			token, e := m.try(ctx, waited, w.inTurn, w.likely)
+			token, e := w.attempt(ctx, waited)
 			if w.told {
 				m.client.stats.told(e)
 				w.told = false
@@ -180,7 +180,7 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 				w.leaveLine()
 			}
 			m.client.lines.noteFailure(e, m.names()...)
-			if e.reason == ErrHeld {
+			if e.reason == ErrHeld && (m.slotted == nil || w.since != 0) { // else other slots may be free
 				m.client.watches.noteRefused(m.client.now(), m.names()...)
 			}
 		}
@@ -194,6 +194,16 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 		}
 		try = true
 	}
+}
+
+// attempt is one attempt. Who comes, and finds that its slot is taken, stands in line before it looks for
+// another: those who wait already have that first.
+func (w *waiting) attempt(ctx context.Context, waited time.Duration) (token []byte, e *RoundError) {
+	m := w.mutex
+	if w.since == 0 && m.slotted != nil && w.stands() {
+		return m.take(ctx, waited, w.inTurn, w.likely)
+	}
+	return m.try(ctx, waited, w.inTurn, w.likely)
 }
 
 // A vigil is one wait for the lock to be free.

@@ -344,7 +344,7 @@ func TestMasterThatRefusesLinesIsNotAskedAgain(t *testing.T) {
 			require.NoError(t, <-done)
 			require.NoError(t, w.Unlock(t.Context()))
 		}
-		require.LessOrEqual(t, asked, 2*2, "one of each client, and the fake asks twice")
+		require.LessOrEqual(t, asked, 2*3, "one of each client, and the fake asks three times")
 	})
 }
 
@@ -489,21 +489,23 @@ func TestProcessesShareALock(t *testing.T) {
 		p := newProcesses(t, r, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		const n = 10
-		had := make([]int, n)
+		had, begin := make([]int, n), r.now()+time.Second // until then one may be faster than the first in line
 		var running sync.WaitGroup
 		for i := range had {
 			c := p.join()
 			running.Go(func() {
 				m := c.NewMutex("k", time.Hour)
 				for m.Lock(ctx) == nil {
-					had[i]++
+					if r.now() >= begin {
+						had[i]++
+					}
 					time.Sleep(time.Millisecond)
 					m.Unlock(context.Background())
 					lap()
 				}
 			})
 		}
-		time.Sleep(5 * time.Second)
+		time.Sleep(6 * time.Second)
 		cancel()
 		running.Wait()
 		t.Log(had)
@@ -735,4 +737,54 @@ func TestWhoHasLostItsPlaceWithdrawsItsIntent(t *testing.T) {
 		order, _ := p.release(2)
 		require.Equal(t, []int{1, 0}, order)
 	})
+}
+
+// Who is nearer to the masters, and takes the lock again as soon as it has let go, would be faster each time
+// than the first in line. It does not keep that out for long.
+func TestWhoIsNearerKeepsNobodyOut(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
+		p := newProcesses(t, r, nil)
+		near := p.join().NewMutex("k", time.Hour)
+		p.join()
+		p.rounds[1].far = 5 * time.Millisecond
+		require.NoError(t, near.Lock(t.Context()))
+		p.wait(1, t.Context())
+		begun := r.now()
+		for len(p.took()) == 0 && r.now() < begun+time.Minute {
+			time.Sleep(2 * time.Millisecond)
+			require.NoError(t, near.Unlock(t.Context()))
+			require.NoError(t, near.Lock(t.Context()))
+		}
+		require.Less(t, r.now()-begun, 2*streakMax)
+		require.NoError(t, near.Unlock(t.Context()))
+		p.nothingIsLeft()
+	})
+}
+
+// Whoever has a lock again and again looks at the line now and then, and whoever has it at times does not.
+func TestTheLineIsLookedAtNowAndThen(t *testing.T) {
+	for name, pause := range map[string]time.Duration{"again and again": 0, "at times": 2 * streakGap} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
+				p := newProcesses(t, r, nil)
+				m := p.join().NewMutex("k", time.Hour)
+				const often = 1000
+				begun := r.now()
+				for range often {
+					require.NoError(t, m.Lock(t.Context()))
+					require.NoError(t, m.Unlock(t.Context()))
+					time.Sleep(pause)
+				}
+				looks := p.rounds[0].ordered() - 2*often
+				if pause == 0 {
+					const parts = 3 // it stands, looks, and leaves
+					require.Positive(t, looks)
+					require.LessOrEqual(t, looks, parts*int((r.now()-begun)/streakMax))
+				} else {
+					require.Zero(t, looks)
+				}
+				p.nothingIsLeft()
+			})
+		})
+	}
 }

@@ -33,10 +33,15 @@ type watches struct {
 	byKey map[string]*watch
 
 	// When a key of that hash was last refused. Two keys may share an entry:
-	// it only decides who looks before trying.
+	// it only decides who looks before trying. So it is with a streak.
 	seed    maphash.Seed
 	refused [256]atomic.Int64
+	streaks [256]streak
 }
+
+// A streak is a time in which this client has had a lock but for moments, and has not asked who waits. It
+// need not notice them: if it is nearer to the masters, its next attempt is faster than theirs each time.
+type streak struct{ since, until atomic.Int64 }
 
 // A watch is one waiter's.
 type watch struct {
@@ -54,6 +59,10 @@ const (
 	lookAgain   = 10 * time.Second // how long a waiter relies on being told, up to twice that
 	expirySlack = time.Millisecond
 	slotBrief   = 20 * time.Microsecond // more time for a look, for each slot
+
+	streakGap   = 200 * time.Millisecond // how long the lock is left alone when a streak is over
+	streakMax   = 250 * time.Millisecond // how long a streak may be
+	streakTrips = 100                    // ... or so many round trips, if that is longer: what ends it costs about three
 )
 
 func (ws *watches) init(c *core, masters int) {
@@ -196,36 +205,55 @@ func (ws *watches) disconnected(master int) {
 	}
 }
 
-func (ws *watches) entry(key string) *atomic.Int64 {
-	return &ws.refused[maphash.String(ws.seed, key)%uint64(len(ws.refused))]
+func (ws *watches) entry(key string) (refused *atomic.Int64, s *streak) {
+	i := maphash.String(ws.seed, key) % uint64(len(ws.refused))
+	return &ws.refused[i], &ws.streaks[i]
 }
 
-// noteRefused marks the keys of a lock as contended, and contended reports whether one of them is.
-// Whoever wants a contended key looks before trying: those who were told of its
-// release come first then, and a holder that takes the lock again and again does
-// not starve the others.
+// noteRefused marks the keys of a lock as contended, and contended reports whether one of them is, or
+// has had a streak that is too long. Whoever wants a contended key looks before trying: those who were
+// told of its release come first then, and a holder that takes the lock again and again does not starve
+// the others.
 func (ws *watches) noteRefused(now time.Duration, keys ...string) {
 	for _, key := range keys {
-		ws.entry(key).Store(int64(now))
+		at, _ := ws.entry(key)
+		at.Store(int64(now))
 	}
 }
 
 // noteReleased has a key that was contended when it was taken, at since, be so when it is released.
 func (ws *watches) noteReleased(now, since time.Duration, keys ...string) {
 	for _, key := range keys {
-		if at := ws.entry(key); time.Duration(at.Load()) >= since {
+		at, s := ws.entry(key)
+		if time.Duration(at.Load()) >= since {
 			at.Store(int64(now))
 		}
+		s.until.Store(int64(now))
 	}
 }
 
 func (ws *watches) contended(now time.Duration, keys ...string) bool {
 	for _, key := range keys {
-		if at := time.Duration(ws.entry(key).Load()); at != 0 && now-at < refusedFor {
+		at, s := ws.entry(key)
+		if at := time.Duration(at.Load()); at != 0 && now-at < refusedFor || ws.overlong(s, now) {
 			return true
 		}
 	}
 	return false
+}
+
+// overlong reports whether a streak has lasted too long, and begins another. One is over when those who wait
+// have had the time to take the lock.
+func (ws *watches) overlong(s *streak, now time.Duration) (yes bool) {
+	if now-time.Duration(s.until.Load()) <= streakGap {
+		long := now - time.Duration(s.since.Load())
+		if long <= streakMax || long <= streakTrips*ws.core.rounds.RTT() {
+			return false
+		}
+		yes = true
+	}
+	s.since.Store(int64(now))
+	return yes
 }
 
 // prospect is what looking at a key has shown.
