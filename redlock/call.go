@@ -162,6 +162,13 @@ func (k *call) withdraw(s *spec, courts courteous, token []byte) {
 	k.op.Persist = intentLife
 }
 
+// agrees makes the call a question whether the masters know of no other number of slots.
+func (k *call) agrees(s *spec) {
+	k.request.reset()
+	s.slotted.agrees(&k.request)
+	k.prepare(s.timeout)
+}
+
 // look makes the call a read of how long the lock is held.
 func (k *call) look(s *spec, timeout time.Duration) {
 	k.request.reset()

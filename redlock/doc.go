@@ -183,6 +183,25 @@
 // that fails on a master where another k is written. The key outlives the locks that rely on it by a
 // minute or more, and each Extend and renewal sets it again.
 //
+// So processes with another k have no permits while those with the first one use the lock, and never do both
+// have some at a time. Their Locks wait, and ask once in one or two seconds. If processes are replaced one by
+// one, fewer and fewer have permits, and none has when the last old one has ended, until the TTL and two minutes
+// have passed, or {key}:permits is deleted on all masters. Delete it only when no process with the old k runs.
+// To change k without that pause, let another name stand for the other k, and have each process pass through
+// three versions. No version may run beside one that is not next to it:
+//
+//	client.Do(ctx, "gpu", ttl, work, redlock.WithPermits(4)) // the first
+//
+//	client.Do(ctx, "gpu", ttl, func(ctx context.Context) error { // the second
+//		return client.Do(ctx, "gpu/6", ttl, work, redlock.WithPermits(6))
+//	}, redlock.WithPermits(4))
+//
+//	client.Do(ctx, "gpu/6", ttl, work, redlock.WithPermits(6)) // the third
+//
+// While the first version runs, all that work have one of the four permits. While the third runs, all have one
+// of the six. The second has both, so it is never above the smaller number, and each of its processes waits for
+// the names in the same order. The same three steps make k smaller.
+//
 // # Once in a period
 //
 // A lock has one holder at a time. Three processes that wait for it, to do a short job, do the job three

@@ -289,29 +289,37 @@ func (e *RoundError) endedBy(ctx context.Context, err error) *RoundError {
 
 // final reports whether it is of no use to try again: the client is closed, or so many masters
 // refuse us that there is no quorum before somebody changes their configuration.
-func (e *RoundError) final() bool {
-	if e.reason == ErrClosed {
-		return true
-	}
+func (e *RoundError) final() bool { return e.reason == ErrClosed || e.refusedBy(permanent) }
+
+// differs reports whether so many masters refuse us, also as others have another number of permits.
+func (e *RoundError) differs() bool {
+	return e.refusedBy(func(err error) bool { return permanent(err) || codeOf(err) == "PERMITS" })
+}
+
+func (e *RoundError) refusedBy(refuses func(error) bool) bool {
 	refused := 0
 	for _, v := range e.Votes {
-		if v.Err != nil && permanent(v.Err) {
+		if v.Err != nil && refuses(v.Err) {
 			refused++
 		}
 	}
 	return refused > 0 && refused > len(e.Votes)-majority(len(e.Votes))
 }
 
+func codeOf(err error) string {
+	var reply *mux.ReplyError
+	if !errors.As(err, &reply) {
+		return ""
+	}
+	return reply.Code
+}
+
 func permanent(err error) bool {
 	if errors.Is(err, conn.ErrRefused) {
 		return true
 	}
-	var reply *mux.ReplyError
-	if !errors.As(err, &reply) {
-		return false
-	}
-	switch reply.Code {
-	case "NOPERM", "NOAUTH", "WRONGPASS", "NOFENCE", "NOSHARED", "PERMITS":
+	switch codeOf(err) {
+	case "NOPERM", "NOAUTH", "WRONGPASS", "NOFENCE", "NOSHARED":
 		return true
 	}
 	return false

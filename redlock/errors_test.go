@@ -100,4 +100,11 @@ func TestTryingAgainEndsWhereMostMastersRefuse(t *testing.T) {
 	require.False(t, failed(loading, loading, loading).final())
 	require.False(t, (&RoundError{reason: ErrHeld}).final())
 	require.True(t, (&RoundError{reason: ErrClosed}).final())
+
+	another := &mux.ReplyError{Code: "PERMITS"}
+	require.False(t, failed(another, another, errFake).final(), "that comes to an end")
+	require.True(t, failed(another, another, errFake).differs())
+	require.True(t, failed(another, noperm, errFake).differs())
+	require.True(t, failed(another, noperm, noperm).final())
+	require.False(t, failed(another, errFake, errFake).differs(), "they may be back")
 }

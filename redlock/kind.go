@@ -80,6 +80,7 @@ type slotted interface {
 	kind
 	slots() int
 	mark(token []byte, slot int) []byte // appends the slot to a fresh token
+	agrees(r *request)                  // asks whether a master knows of no other number of slots, and changes nothing
 }
 
 // lingering is a kind whose lock can be left on the masters when it is released, for a rest of its

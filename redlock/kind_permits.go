@@ -23,7 +23,8 @@ import (
 // [agreedFor], sets its slot by a script that compares the mark with k, sets it, and fails where it
 // is another. Those in between are plain SETs ([agreements]). The mark is there for as long as any lock
 // that was taken meanwhile, and extends renew it. Two quorums share a master, so of two that differ the
-// second is refused.
+// second is refused. A Lock that is refused so waits, and asks for the mark (agrees). That is only to know
+// when to try again: its attempt looks at the mark as any other does.
 type permits struct {
 	k      int
 	of     string // "/k"
@@ -49,7 +50,8 @@ const (
 	slotOverhead = 40
 	maxSlotBytes = 2<<20/3 - 1<<10
 
-	agreedFor = time.Minute // how long a client relies on the mark without looking at it
+	agreedFor   = time.Minute // how long a client relies on the mark without looking at it
+	agreedPause = time.Second // how long whoever has another number waits before it asks for the mark, up to twice that
 )
 
 func newPermits(key string, ttl time.Duration, k int) *permits {
@@ -178,6 +180,19 @@ return ends`)
 func (p *permits) slots() int { return p.k }
 
 func (p *permits) mark(token []byte, slot int) []byte { return appendSlot(token, slot, p.k) }
+
+func (p *permits) agrees(r *request) {
+	r.command = resp.AppendCommand(r.command, "GET", p.marker)
+	r.judge = func(v resp.Value) mux.Verdict {
+		switch {
+		case v.IsNull(), v.Kind() == resp.BulkString && string(v.Bytes()) == p.of[1:]:
+			return mux.VerdictYes
+		case v.Kind() == resp.BulkString:
+			return mux.VerdictNo
+		}
+		return judgeError(v)
+	}
+}
 
 // name returns the name of a slot's key.
 func (p *permits) name(slot int) string {

@@ -29,8 +29,9 @@ const (
 // line has it at once. The package comment says how it waits.
 //
 // Lock keeps trying while too few masters answer, as they may be back before ctx is done. It
-// returns at once if so many masters refuse this client (NOPERM, WRONGPASS, NOFENCE, NOSHARED) that no
-// quorum is possible: somebody has to change something first.
+// returns at once if so many masters refuse this client (NOPERM, NOAUTH, WRONGPASS, NOFENCE, NOSHARED) that
+// no quorum is possible: somebody has to change something first. Where others have another number of permits
+// (PERMITS), it tells the Observer of the attempt that has found that out, and waits until they are gone.
 //
 // The error is a *RoundError. It says why the lock was not to be had, as far as that is known
 // (ErrHeld, ErrNoQuorum), and wraps the context's error. If ctx ran out of time because the lock
@@ -41,6 +42,22 @@ func (m *Mutex) Lock(ctx context.Context) error {
 	if m.invalid != nil {
 		return m.invalid
 	}
+	for {
+		e := m.lock(ctx)
+		if e == nil {
+			return nil
+		}
+		if e.final() || !e.differs() || e.ended != nil {
+			return e
+		}
+		if err := m.untilAgreed(ctx); err != nil {
+			return m.gaveUp(ctx, err, e, nil, false, nil)
+		}
+	}
+}
+
+// lock is Lock, but returns, too, if others have another number of permits.
+func (m *Mutex) lock(ctx context.Context) *RoundError {
 	c := m.client
 	if err := ctx.Err(); err != nil {
 		return unasked(opLock, m.key, nil, "").endedBy(ctx, err)
@@ -57,10 +74,34 @@ func (m *Mutex) Lock(ctx context.Context) error {
 	try := (first || m.reader && clear) && !(c.watches.contended(c.now(), m.names()...) && c.watches.tracked())
 	wait.paced = first && !try && !wait.stands() // the line says who comes first
 	e, err := wait.lock(ctx, try, first)
-	if e = wait.end(ctx, e, err); e != nil {
-		return e
+	return wait.end(ctx, e, err)
+}
+
+// untilAgreed waits until a quorum of the masters knows of no other number of permits. It stands in no line:
+// whoever has the right number is not to wait for it. It only asks. An attempt would leave its own number
+// where the others' is not, and would keep it there, in the way of those who use the lock.
+func (m *Mutex) untilAgreed(ctx context.Context) error {
+	c := m.client
+	c.stats.waiting.Add(1)
+	defer c.stats.waiting.Add(-1)
+	k := c.takeCall()
+	defer c.putCall(k)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.closed:
+			return ErrClosed
+		case <-time.After(agreedPause + rand.N(agreedPause)):
+		}
+		k.agrees(&m.spec)
+		switch err := c.rounds.Do(ctx, &k.op); {
+		case err == nil && count(k.op.Votes, nil).yes >= majority(len(c.masters)):
+			return nil
+		case err != nil && err != mux.ErrTimeout:
+			return ended(err)
+		}
 	}
-	return nil
 }
 
 // waiting is one call of Lock. It is pooled, and not on the stack: the stack of a goroutine that waits
@@ -165,7 +206,7 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 					}
 				}
 			}
-			if e == nil || e.final() {
+			if e == nil || e.final() || e.differs() {
 				return e, nil
 			}
 			if e.ended != nil {

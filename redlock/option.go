@@ -227,8 +227,9 @@ func WithShared() Option { return func(o *options) { o.shared = true } }
 // when it has passed. All else is as for a lock with one holder.
 //
 // All must agree on k. Who comes with another k is refused: its attempts fail with ErrNoQuorum, and
-// a *mux.ReplyError with the code PERMITS says what k the others have. To change k, stop all who use
-// the key, and wait for the TTL and two minutes more (or delete {key}:permits on all masters).
+// a *mux.ReplyError with the code PERMITS says what k the others have, and what its own is. TryLock returns
+// that at once. Lock waits until the others are gone: until their TTL and two minutes more have passed since
+// the last of them has used the lock. The package comment says how k is changed without such a pause.
 //
 // Below capacity it costs what a lock with one holder costs. Near capacity an attempt may find its
 // permit taken; then it reads all of them, and tries one that is free. So does who waits, after

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -262,7 +263,6 @@ func TestAnotherNumberOfPermitsIsRefused(t *testing.T) {
 		}
 		second := other.NewMutex(key, 30*time.Second, WithPermits(k[1]))
 		refused(second.TryLock(t.Context()))
-		refused(second.Lock(t.Context()))
 		require.NoError(t, first.Unlock(t.Context()))
 		require.NoError(t, first.TryLock(t.Context()), "by a plain SET")
 		refused(second.TryLock(t.Context()))
@@ -283,6 +283,143 @@ func agreed(m *Mutex, when ...time.Duration) bool {
 		sure, _ := m.client.agreed.lately(&m.spec, at)
 		return sure
 	})
+}
+
+// Whoever has another number waits in Lock for as long as the masters know of the first one. It says so, is in
+// the way of nobody, and leaves its number nowhere.
+func TestALockWaitsUntilAnotherNumberIsGone(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	said := make(chan error, 9)
+	c := opened(t, masters.Addrs(), nil)
+	other := opened(t, masters.Addrs(), &Observer{Round: func(_ context.Context, r Round) {
+		if r.Op == opLock && r.Err != nil {
+			said <- r.Err
+		}
+	}})
+	var asked atomic.Int64
+	other.rounds = &askedRounds{rounds: other.rounds, answered: func(*mux.Op) { asked.Add(1) }}
+	first := takenPermits(t, c, "k", 2, 1)[0]
+	for i := range 3 {
+		require.Eventually(t, func() bool {
+			v, err := masters.Do(i, "GET", "{k}:permits")
+			return err == nil && v == "2"
+		}, hanging, time.Millisecond)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	m, done := other.NewMutex("k", term30, WithPermits(3)), make(chan error, 1)
+	go func() { done <- m.Lock(ctx) }()
+	require.ErrorContains(t, conntest.Soon(t, "the Observer is told", said), "{k}:permits says 2, and not 3")
+	require.Eventually(t, func() bool { return other.Stats().Waiting == 1 }, hanging, time.Millisecond)
+	right := other.NewMutex("k", term30, WithPermits(2))
+	require.NoError(t, right.Lock(t.Context()), "it waits for nobody with another number")
+	require.NoError(t, right.Unlock(t.Context()))
+
+	require.Eventually(t, func() bool { return owed(c)+owed(other) == 0 }, hanging, time.Millisecond)
+	command(t, masters, 0, "DEL", "{k}:permits")
+	before := asked.Load()
+	require.Eventually(t, func() bool { return asked.Load() >= before+2 }, hanging, time.Millisecond)
+	v, err := masters.Do(0, "EXISTS", "{k}:permits")
+	require.NoError(t, err)
+	require.Zero(t, v, "it only asks")
+	require.Empty(t, done)
+	cancel()
+	err = conntest.Soon(t, "it gives up", done)
+	require.ErrorIs(t, err, ErrNoQuorum)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "PERMITS {k}:permits says 2, and not 3")
+
+	has := locks(t, m)
+	require.NoError(t, first.Unlock(t.Context()))
+	for i := range 3 {
+		command(t, masters, i, "DEL", "{k}:permits")
+	}
+	comes(t, has)
+	require.Positive(t, m.Remaining())
+
+	closing := opened(t, masters.Addrs(), nil)
+	wrong := locks(t, closing.NewMutex("k", term30, WithPermits(2)))
+	require.NoError(t, closing.Close())
+	require.ErrorIs(t, conntest.Soon(t, "it is closed", wrong), ErrClosed)
+}
+
+// A fleet changes its number of permits without a pause, in the three steps of the package comment. There are
+// never more than the first number as long as one process runs that knows nothing of the second.
+func TestPermitsAreChangedInThreeSteps(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for name, k := range map[string][2]int{"more": {2, 3}, "fewer": {3, 2}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var inside, most atomic.Int64
+			work := func(context.Context) error {
+				now := inside.Add(1)
+				for was := most.Load(); now > was && !most.CompareAndSwap(was, now); was = most.Load() {
+				}
+				time.Sleep(2 * time.Millisecond)
+				inside.Add(-1)
+				return nil
+			}
+			old, next := WithPermits(k[0]), WithPermits(k[1])
+			versions := []func(ctx context.Context, c *Client) error{
+				func(ctx context.Context, c *Client) error { return c.Do(ctx, name, term30, work, old) },
+				func(ctx context.Context, c *Client) error {
+					return c.Do(ctx, name, term30, func(ctx context.Context) error {
+						return c.Do(ctx, name+"/next", term30, work, next)
+					}, old)
+				},
+				func(ctx context.Context, c *Client) error { return c.Do(ctx, name+"/next", term30, work, next) },
+			}
+			const processes, goroutines = 3, 2
+			var turns [processes]atomic.Int64
+			run := func(process, version int) (stop func()) {
+				c := opened(t, masters.Addrs(), nil)
+				ctx, cancel := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				for range goroutines {
+					running.Go(func() {
+						for ctx.Err() == nil {
+							if err := versions[version](ctx, c); err == nil {
+								turns[process].Add(1)
+							} else if ctx.Err() == nil {
+								t.Error(err)
+								return
+							}
+						}
+					})
+				}
+				return func() {
+					cancel()
+					conntest.AllEnd(t, "it ends", &running)
+				}
+			}
+			all := func() { // have their turns
+				t.Helper()
+				for i := range turns {
+					before := turns[i].Load()
+					require.Eventually(t, func() bool { return turns[i].Load() >= before+5 }, time.Minute, time.Millisecond)
+				}
+			}
+			var stops [processes]func()
+			for i := range stops {
+				stops[i] = run(i, 0)
+			}
+			for version := 1; version < len(versions); version++ {
+				for i := range stops {
+					all()
+					stops[i]()
+					stops[i] = run(i, version)
+				}
+				all()
+				require.LessOrEqual(t, most.Swap(0), int64(k[version-1]))
+			}
+			require.Eventually(t, func() bool { return most.Load() == int64(k[1]) }, time.Minute, time.Millisecond, "all are used")
+			for _, stop := range stops {
+				stop()
+			}
+			require.LessOrEqual(t, most.Load(), int64(k[1]))
+		})
+	}
 }
 
 // Whoever relies on what it has found lately is right: the mark lives on for longer.

@@ -381,9 +381,8 @@ const (
 	permitsDisagreed = "PERMITS"
 )
 
-// refused reports whether so many masters refuse us with one of the codes that there is no
-// quorum. Then Lock does not wait.
-func refused(err error, codes ...string) bool {
+// refused reports whether so many masters refuse us with the code that there is no quorum.
+func refused(err error, code string) bool {
 	var round *redlock.RoundError
 	if !errors.As(err, &round) || !errors.Is(err, redlock.ErrNoQuorum) {
 		return false
@@ -391,7 +390,7 @@ func refused(err error, codes ...string) bool {
 	n := 0
 	for _, v := range round.Votes {
 		var reply *mux.ReplyError
-		if errors.As(v.Err, &reply) && slices.Contains(codes, reply.Code) {
+		if errors.As(v.Err, &reply) && reply.Code == code {
 			n++
 		}
 	}
@@ -450,7 +449,7 @@ func (r *taker) notTaken(key string, err error) error {
 	case errors.As(err, &s):
 		return &failure{status: statusOf(s.Signal)}
 	case refused(err, permitsDisagreed):
-		return usageError("everybody must give the same --permits; to change it, end all runs, and wait for their TTL and two minutes",
+		return usageError("everybody must give the same --permits; a new one counts when all runs with the old one have ended, and their TTL and two minutes have passed",
 			"%w", err)
 	case errors.Is(err, redlock.ErrHeld):
 		if r.quiet {

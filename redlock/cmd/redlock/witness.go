@@ -140,7 +140,7 @@ func (w *witness) round(r redlock.Round) {
 	}
 	left := w.left
 	w.mu.Unlock()
-	if r.Op == "lock" && left > 0 && errors.Is(r.Err, redlock.ErrNoQuorum) && !refused(r.Err, userRefused, permitsDisagreed) {
+	if r.Op == "lock" && left > 0 && errors.Is(r.Err, redlock.ErrNoQuorum) && !refused(r.Err, userRefused) {
 		w.lacks(r.Err, left)
 	}
 }
