@@ -19,6 +19,7 @@ type crowd struct {
 	ctx     context.Context
 	end     context.CancelFunc
 	running sync.WaitGroup
+	during  func() // while one has it; nil means for 2 ms
 
 	mu      sync.Mutex
 	had     []int           // how often each has had it
@@ -44,7 +45,11 @@ func (c *crowd) wants(i int, m *Mutex) {
 			c.had[i]++
 			c.longest[i] = max(c.longest[i], time.Since(since))
 			c.mu.Unlock()
-			time.Sleep(2 * time.Millisecond)
+			if c.during != nil {
+				c.during()
+			} else {
+				time.Sleep(2 * time.Millisecond)
+			}
 			m.Unlock(context.Background())
 		}
 	})
