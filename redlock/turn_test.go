@@ -29,8 +29,10 @@ func TestAMasterThatRefusesInTurnIsNotAskedFirstForEver(t *testing.T) {
 		holder := c.NewMutex("k", time.Hour)
 		require.NoError(t, holder.TryLock(t.Context()))
 		p := newProcesses(t, r, holder)
-		for i := range 3 {
+		for range 3 {
 			p.join()
+		}
+		for i := range 3 {
 			p.wait(i, t.Context())
 		}
 		time.Sleep(time.Second)
