@@ -44,8 +44,8 @@
 // # Nothing is left behind
 //
 // A put whose answer was not waited for may be obeyed at any time later, also after a
-// delete that was sent after it. So each put compares the version of a key of the session,
-// PREFIX + "%/" + LEASE, and what cleans up after it writes this key, in one transaction with the
-// delete. A put that comes later fails. It is repeated in the background until it is answered, or the
-// lease is over.
+// delete that was sent after it. This is so of each put but the last where one was repeated, as a member
+// hung. So each put compares the version of a key of the session, PREFIX + "%/" + LEASE, and what
+// cleans up after it writes this key, in one transaction with the delete. A put that comes later fails. It is
+// repeated in the background until it is answered, or the lease is over.
 package etcd

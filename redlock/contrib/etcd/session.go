@@ -153,13 +153,14 @@ type place struct {
 	session  *session
 	line     string
 	name     string // of the key
-	sent     bool   // a put may be under way
-	entered  bool   // ... or was answered: it is there
-	revision int64  // if entered: its create revision
+	sent     bool   // it may be there, or a put may be under way
+	sure     bool   // ... but it is there, and none is
+	revision int64  // its create revision, once it was entered
 }
 
 // Enter puts the key, if the line is empty or need not be. Since it can be repeated, and find itself there
-// already, what it reads says whether the key is there.
+// already, what it reads says whether the key is there. If it was, all puts but one may be obeyed later: when the key is
+// gone again, or that of another. Only those of an older version never are.
 func (p *place) Enter(ctx context.Context, alone bool) (fence uint64, err error) {
 	s := p.session
 	free := clientv3.Compare(clientv3.CreateRevision(p.name), "=", 0)
@@ -169,8 +170,10 @@ func (p *place) Enter(ctx context.Context, alone bool) (fence uint64, err error)
 	for {
 		version, revision := s.version.Load(), s.revision.Load()
 		p.sent = true
+		tries := 0
 		var answer *clientv3.TxnResponse
 		err := s.store.ask(ctx, func(ctx context.Context) (err error) {
+			tries++
 			answer, err = s.store.client.Txn(ctx).
 				If(free, clientv3.Compare(clientv3.Version(s.versionKey), "=", version)).
 				Then(clientv3.OpPut(p.name, "", clientv3.WithLease(s.id))).
@@ -185,20 +188,20 @@ func (p *place) Enter(ctx context.Context, alone bool) (fence uint64, err error)
 			return 0, err
 		}
 		if answer.Succeeded {
-			p.entered, p.revision = true, answer.Header.Revision
+			p.sure, p.revision = tries == 1, answer.Header.Revision
 			break
 		}
 		if own := answer.Responses[0].GetResponseRange().Kvs; len(own) > 0 {
-			p.entered, p.revision = true, own[0].CreateRevision
+			p.sure, p.revision = tries == 1, own[0].CreateRevision
 			break
 		}
-		p.sent = false
 		now := int64(0)
 		if kvs := answer.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
 			now = kvs[0].Version
 		}
-		if now == version {
-			return 0, redlock.ErrHeld // as nothing else can have failed
+		if now == version { // as nothing else can have failed
+			p.sent = tries > 1
+			return 0, redlock.ErrHeld
 		}
 		s.version.CompareAndSwap(version, now)
 	}
@@ -250,14 +253,14 @@ func (p *place) awaitDelete(ctx context.Context, key string, from int64) {
 	}
 }
 
-// Leave deletes the key. If nobody knows whether it was put, it raises the version in the same transaction, so
-// that a put that is still under way fails.
+// Leave deletes the key. If a put may be under way, it raises the version in the same transaction, so that
+// this put fails.
 func (p *place) Leave(ctx context.Context) (found bool, err error) {
 	s := p.session
 	if !p.sent {
 		return false, nil
 	}
-	if p.entered {
+	if p.sure {
 		answer, err := s.store.client.Delete(requireLeader(ctx), p.name)
 		return err == nil && answer.Deleted > 0, err
 	}

@@ -164,16 +164,19 @@ func by(said string) (name string) {
 	return cmp.Or(name, "what is left")
 }
 
-// compile builds the tests. The paths of the copy are left out, so that the next copy's
-// tests are in the cache already.
+// compile builds the tests, in the directory of their package, as that can be of a nested module. The paths of the copy are
+// left out, so that the next copy's tests are in the cache already.
 func (t tree) compile(ctx context.Context, s setup) error {
-	_, err := output(command(ctx, t.dir, "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-tags", s.tags, "-o", t.binary(s), s.pkg))
+	_, err := output(command(ctx, t.of(s), "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-tags", s.tags, "-o", t.binary(s)))
 	return err
 }
 
+// of returns the directory of a package.
+func (t tree) of(s setup) string { return filepath.Join(t.dir, filepath.FromSlash(s.pkg)) }
+
 // run runs some of what compile has built.
 func (t tree) run(ctx context.Context, s setup, names []string, timeout time.Duration, args ...string) (string, error) {
-	cmd := command(ctx, filepath.Join(t.dir, filepath.FromSlash(s.pkg)), t.binary(s), args...)
+	cmd := command(ctx, t.of(s), t.binary(s), args...)
 	for flag := range strings.FieldsSeq(s.flags) {
 		cmd.Args = append(cmd.Args, "-test."+strings.TrimLeft(flag, "-"))
 	}

@@ -88,52 +88,117 @@ func TestCancelledAtEveryPoint(t *testing.T) {
 	})
 }
 
-// A put that its caller has given up reaches etcd after all that has cleaned up after it.
+// A put that was given up, by its caller or as another was sent in its place, reaches etcd after all that has cleaned up
+// after it.
 func TestLatePutFails(t *testing.T) {
 	t.Parallel()
 	c := calm(t)
 	for name, take := range takes {
-		t.Run(name, func(t *testing.T) {
-			s := storeOf(t, c, "late/"+name+"/")
-			var hold atomic.Bool
-			late := make(chan func() error, 1)
-			client := NewClient(t, clientv3.Config{Endpoints: c.Addrs, DialOptions: []grpc.DialOption{
-				grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
-					invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-					if method == "/etcdserverpb.KV/Txn" && hold.CompareAndSwap(true, false) {
-						late <- func() error { return invoke(context.Background(), method, req, reply, cc, opts...) }
-						<-ctx.Done()
-						return status.FromContextError(ctx.Err()).Err()
-					}
-					return invoke(ctx, method, req, reply, cc, opts...)
-				}),
-			}})
-			second := newSecond(t, client, etcd.WithPrefix("late/"+name+"/"))
-			require.NoError(t, secondtest.MustLock(t, second, "k").Unlock(secondtest.Background(t)))
-
-			hold.Store(true)
+		late := func(t *testing.T) *lateStore {
+			prefix := "late/" + t.Name() + "/"
+			l := &lateStore{Store: storeOf(t, c, prefix), look: c.Client(t), session: prefix + "%/", puts: make(chan func() error, 1)}
+			l.second = newSecond(t, NewClient(t, clientv3.Config{Endpoints: c.Addrs, DialOptions: []grpc.DialOption{
+				grpc.WithChainUnaryInterceptor(l.intercept),
+			}}), etcd.WithPrefix(prefix))
+			require.NoError(t, secondtest.MustLock(t, l.second, "k").Unlock(secondtest.Background(t)))
+			l.hold.Store(true)
+			return l
+		}
+		t.Run(name+" was cancelled", func(t *testing.T) {
+			t.Parallel()
+			s := late(t)
+			before := s.cleaned(t)
 			ctx, cancel := context.WithCancel(secondtest.Background(t))
 			failed := make(chan error, 1)
 			go func() {
-				_, err := take(second)(ctx, "k")
+				_, err := take(s.second)(ctx, "k")
 				failed <- err
 			}()
-			put := <-late
+			put := <-s.puts
 			cancel()
 			require.ErrorIs(t, <-failed, context.Canceled)
-			// What cleans up has a key of its own.
-			look := c.Client(t)
-			require.Eventually(t, func() bool {
-				answer, err := look.Get(secondtest.Background(t), "late/"+name+"/%/", clientv3.WithPrefix())
-				return err == nil && len(answer.Kvs) > 0
-			}, secondtest.Patience, 5*time.Millisecond)
-			require.NoError(t, put())
-			require.Equal(t, 0, s.Line(t, "k"))
-			l, err := second.TryLock(secondtest.Background(t), "k")
+			s.awaitCleaned(t, before)
+			s.failsNow(t, put)
+		})
+		t.Run(name+" was unlocked", func(t *testing.T) {
+			t.Parallel()
+			s := late(t)
+			l, err := take(s.second)(secondtest.Background(t), "k")
 			require.NoError(t, err)
+			put := <-s.puts
 			require.NoError(t, l.Unlock(secondtest.Background(t)))
+			s.failsNow(t, put)
+		})
+		t.Run(name+" was refused, or left the line", func(t *testing.T) {
+			t.Parallel()
+			s := late(t)
+			held := secondtest.MustLock(t, s.Open(t), "k")
+			before := s.cleaned(t)
+			ctx, cancel := context.WithCancel(secondtest.Background(t))
+			failed := make(chan error, 1)
+			go func() {
+				_, err := take(s.second)(ctx, "k")
+				failed <- err
+			}()
+			put := <-s.puts
+			if name == "Lock" {
+				s.AwaitLine(t, "k", 2)
+				cancel()
+				require.ErrorIs(t, <-failed, context.Canceled)
+				s.AwaitLine(t, "k", 1)
+			} else {
+				require.ErrorIs(t, <-failed, redlock.ErrHeld)
+				s.awaitCleaned(t, before)
+				cancel()
+			}
+			require.NoError(t, held.Unlock(secondtest.Background(t)))
+			s.failsNow(t, put)
 		})
 	}
+}
+
+// A lateStore has a Second one of whose puts is late.
+type lateStore struct {
+	secondtest.Store
+	second  *etcd.Second
+	look    *clientv3.Client
+	session string // what the names of the sessions' keys begin with
+	hold    atomic.Bool
+	puts    chan func() error // the late one
+}
+
+// intercept keeps the next transaction back, once hold is set, and its caller waits for an answer in vain.
+func (s *lateStore) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if method == "/etcdserverpb.KV/Txn" && s.hold.CompareAndSwap(true, false) {
+		s.puts <- func() error { return invoke(context.Background(), method, req, reply, cc, opts...) }
+		<-ctx.Done()
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return invoke(ctx, method, req, reply, cc, opts...)
+}
+
+// cleaned returns how often something was cleaned up, which the version of the session's key counts.
+func (s *lateStore) cleaned(t testing.TB) (n int64) {
+	answer, err := s.look.Get(secondtest.Background(t), s.session, clientv3.WithPrefix())
+	require.NoError(t, err)
+	for _, kv := range answer.Kvs {
+		n += kv.Version
+	}
+	return n
+}
+
+func (s *lateStore) awaitCleaned(t testing.TB, before int64) {
+	require.Eventually(t, func() bool { return s.cleaned(t) > before }, 20*time.Second, 5*time.Millisecond)
+}
+
+// failsNow sends the late put. Nobody has the key then, and it can be had.
+func (s *lateStore) failsNow(t testing.TB, put func() error) {
+	require.NoError(t, put())
+	require.Equal(t, 0, s.Line(t, "k"))
+	l, err := s.second.TryLock(secondtest.Background(t), "k")
+	require.NoError(t, err)
+	require.NoError(t, l.Unlock(secondtest.Background(t)))
 }
 
 var takes = map[string]func(redlock.Second) func(context.Context, string) (redlock.SecondLock, error){
