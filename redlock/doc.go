@@ -248,7 +248,7 @@
 //	too few masters answer            likewise
 //	the other system's session ends   it is lost: its context ends by then, and the masters' is released
 //	the masters lose the key          it is lost: its context ends. The second lock remains until Unlock, or until
-//	                                  the validity ends that Until has promised
+//	                                  the validity ends that Until has promised. Its Mutex takes no other before
 //	the holder forgets it             both end with the validity
 //	the process dies                  the masters' ends with the TTL, the second with its session
 //

@@ -146,6 +146,33 @@ func (h *hold) remaining(now func() time.Duration) time.Duration {
 	return h.left(now())
 }
 
+// taken reports whether no other lock can be taken in its place: it is valid, or the second lock has to stay. It looks
+// at the clock only if it must.
+func (h *hold) taken(now func() time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.until == 0 || h.behind.lost() {
+		return false
+	}
+	at := now()
+	return h.left(at) > 0 || h.stands(at)
+}
+
+// stands reports whether the second lock has to stay, though the masters may have lost theirs: a validity that Until
+// has returned is not over. One goroutine may go by that when another uses the same Mutex. What the other does finds
+// the second lock there:
+//
+//   - A TryLock or Lock that begins then is refused (take).
+//   - One that began before the lock was taken, and is obeyed by the masters after they have lost it, neither
+//     releases it (clearExpired) nor puts another in its place (install).
+//   - Unlock, by whoever it is, releases it, as it releases what any Mutex holds.
+//   - Extend and KeepAlive fail. The timer (secondOver) releases it when that validity is over.
+//
+// While the second lock is still to be taken Until returns nothing, and when it is lost there is nothing to keep. mu is held.
+func (h *hold) stands(now time.Duration) bool {
+	return h.behind != nil && !h.behind.lost() && h.behind.until > now
+}
+
 // rest returns for how long the masters are to have the lock, though it is released: 0 if they are
 // not. Of a lock that was handed over nobody here knows when it was taken: that counts from the
 // first look. mu is held.

@@ -234,8 +234,9 @@ func (m *Mutex) pending() bool {
 // of ctx.
 //
 // A lock that has expired without an Unlock does not count as held: what is left of it is
-// released first. Of a lock that several can hold, one that was handed over and not extended yet is
-// released when the Mutex has taken another: it holds one.
+// released first. One that the masters have lost counts as held if its second lock remains ([WithSecond]). Of a
+// lock that several can hold, one that was handed over and not extended yet is released when the Mutex has
+// taken another: it holds one.
 func (m *Mutex) TryLock(ctx context.Context) error {
 	m.of()
 	if m.invalid != nil {
@@ -318,7 +319,7 @@ func (m *Mutex) ask(ctx context.Context, waited time.Duration, inTurn bool, like
 		return nil, unasked(opLock, m.key, nil, "").endedBy(ctx, err)
 	}
 	m.pending()
-	if m.remaining(c.now) > 0 {
+	if m.taken(c.now) {
 		return nil, unasked(opLock, m.key, ErrHeld, byThisMutex)
 	}
 	c.guard.use(m.life())
@@ -424,8 +425,8 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 			return until - now, nil, err
 		}
 		reason = ErrExpired
-		if m.plural() && m.remaining(c.now) > 0 {
-			reason = ErrHeld // another attempt of this Mutex has taken it, beside this one
+		if (m.plural() || m.second != nil) && m.taken(c.now) {
+			reason = ErrHeld // another attempt of this Mutex has taken it, beside this one or before the masters lost it
 		}
 	}
 	return 0, c.failure(opLock, m.key, k, err, reason), err
@@ -437,7 +438,7 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 func (m *Mutex) clearExpired() {
 	c := m.client
 	m.mu.Lock()
-	if len(m.token) == 0 || !m.state(c.now()).over() {
+	if now := c.now(); len(m.token) == 0 || !m.state(now).over() || m.stands(now) {
 		m.mu.Unlock()
 		return
 	}

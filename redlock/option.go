@@ -368,7 +368,8 @@ func WithHoldOnError() Option { return func(o *options) { o.stubborn = true } }
 //     has not confirmed.
 //   - The lock is lost when either is: KeepAlive's context ends then. If the second one is lost, the masters' is
 //     released. If that is, the second one remains until Unlock, or until the end of the last
-//     validity that Until has returned: a holder that goes by Until is alone until then.
+//     validity that Until has returned: a holder that goes by Until is alone until then. Until then TryLock on the
+//     same Mutex fails with ErrHeld, and Lock waits, as another goroutine may be that holder.
 //   - [Mutex.Fence] is the fence of the second lock: etcd's revision, ZooKeeper's zxid. So WithFence is refused,
 //     and so are WithKeys, WithPermits, WithShared and WithToken.
 //   - A least hold ([WithMinHold]) is that of the masters alone: the second lock is released.

@@ -156,6 +156,71 @@ func TestCloseLeavesNoKeyOfWhoWaitsForTheSecond(t *testing.T) {
 	}
 }
 
+// latecomer calls late, once, before a round is sent.
+type latecomer struct {
+	rounds
+	late func()
+}
+
+func (l *latecomer) Do(ctx context.Context, op *mux.Op) error {
+	if late := l.late; late != nil {
+		l.late = nil
+		late()
+	}
+	return l.rounds.Do(ctx, op)
+}
+
+// Of two goroutines with one Mutex, one goes by what Until has returned. The masters lose the key. The other gets no lock
+// before that time, or Unlock, whenever it began.
+func TestAnotherGoroutineDoesNotEndWhatUntilHasReturned(t *testing.T) {
+	for name, began := range map[string]bool{"after the loss": false, "before the lock": true} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				s := newOther(time.Millisecond)
+				m := c.NewMutex("k", ttl, WithSecond(s))
+				var until time.Time
+				var l *otherLock
+				lose := func() {
+					require.NoError(t, m.TryLock(t.Context()))
+					until = m.Until()
+					l, _ = s.holder("k")
+					r.set(func(m *fakeMaster) { clear(m.keys) }, 0, 1, 2)
+					require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
+				}
+				if began {
+					c.rounds = &latecomer{rounds: r, late: lose}
+				} else {
+					lose()
+				}
+				require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)
+				now, _ := s.holder("k")
+				require.Same(t, l, now)
+				require.NoError(t, l.Context().Err())
+
+				ctx, cancel := context.WithDeadline(t.Context(), until.Add(-ttl/4))
+				defer cancel()
+				require.ErrorIs(t, m.Lock(ctx), ErrHeld)
+				require.NoError(t, l.Context().Err())
+				require.NoError(t, m.Lock(t.Context()))
+				require.False(t, time.Now().Before(until))
+				require.NoError(t, m.Unlock(t.Context()))
+
+				lose()
+				require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+				require.NoError(t, m.TryLock(t.Context()))
+				require.True(t, time.Now().Before(until))
+				require.NoError(t, m.Unlock(t.Context()))
+
+				lose()
+				s.expire("k") // so nobody is alone any more
+				require.NoError(t, m.TryLock(t.Context()))
+				require.NoError(t, m.Unlock(t.Context()))
+				nothingLeft(t, r, s)
+			})
+		})
+	}
+}
+
 type curious struct {
 	locked func() bool
 	saw    *atomic.Bool
