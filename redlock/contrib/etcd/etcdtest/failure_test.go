@@ -5,12 +5,15 @@ package etcdtest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"google.golang.org/grpc"
@@ -61,7 +64,7 @@ func TestContextEndsBeforeAnotherHasTheLock(t *testing.T) {
 			p := secondtest.NewProxy(t, c.Addrs[0])
 			a := newSecond(t, c.Client(t, p.Addr), etcd.WithPrefix(prefix), etcd.WithTTL(2*time.Second))
 			s := storeOf(t, c, prefix, etcd.WithTTL(2*time.Second))
-			l := secondtest.MustLock(t, a, "k")
+			l := lockInTime(t, a, "k")
 			if name == "after renewals" {
 				time.Sleep(2500 * time.Millisecond)
 				require.NoError(t, l.Context().Err())
@@ -171,7 +174,7 @@ type lateStore struct {
 func (s *lateStore) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if method == "/etcdserverpb.KV/Txn" && s.hold.CompareAndSwap(true, false) {
-		s.puts <- func() error { return invoke(context.Background(), method, req, reply, cc, opts...) }
+		s.puts <- func() error { return invoke(context.Background(), method, req, new(pb.TxnResponse), cc) }
 		<-ctx.Done()
 		return status.FromContextError(ctx.Err()).Err()
 	}
@@ -244,29 +247,44 @@ func TestAnswerOfPutIsLost(t *testing.T) {
 func TestRenewalCountsIfItIsConfirmed(t *testing.T) {
 	t.Parallel()
 	c := calm(t)
-	for name, spoil := range map[string]func(reply any) error{
-		"an error":     func(any) error { return status.Error(codes.Unavailable, "no leader") },
-		"another term": func(reply any) error { reply.(*pb.RangeResponse).Header.RaftTerm++; return nil },
-	} {
+	for _, name := range []string{"an error", "another term"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			var on atomic.Bool
 			client := NewClient(t, clientv3.Config{Endpoints: c.Addrs, DialOptions: []grpc.DialOption{
 				grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 					invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-					err := invoke(ctx, method, req, reply, cc, opts...)
-					if r, ok := req.(*pb.RangeRequest); ok && r.CountOnly {
-						return errors.Join(err, spoil(reply))
+					if r, ok := req.(*pb.RangeRequest); ok && r.CountOnly && name == "an error" && on.Load() {
+						return status.Error(codes.Unavailable, "no leader")
 					}
-					return err
+					return invoke(ctx, method, req, reply, cc, opts...)
+				}),
+				grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+					streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+					stream, err := streamer(ctx, desc, cc, method, opts...)
+					if name == "another term" {
+						return formerStream{stream}, err
+					}
+					return stream, err
 				}),
 			}})
 			second := newSecond(t, client, etcd.WithPrefix(t.Name()), etcd.WithTTL(2*time.Second))
-			l := secondtest.MustLock(t, second, "k")
-			began := time.Now()
-			t.Log(secondtest.Ended(t, l))
-			require.Less(t, time.Since(began), 2*time.Second)
+			l := lockInTime(t, second, "k")
+			on.Store(true)
+			t.Log(secondtest.Ended(t, l)) // or else it would be renewed for ever
 		})
 	}
+}
+
+// A formerStream has renewals of a former term.
+type formerStream struct{ grpc.ClientStream }
+
+func (s formerStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if r, ok := m.(*pb.LeaseKeepAliveResponse); ok && err == nil {
+		r.Header.RaftTerm--
+	}
+	return err
 }
 
 // The TTL counts from when a renewal was sent, however late its answer came.
@@ -314,7 +332,7 @@ func TestWatchThatTellsNothing(t *testing.T) {
 	}})
 	s := storeOf(t, c, "mute/")
 	l := secondtest.MustLock(t, s.Open(t), "k")
-	w := s.Watch(t, newSecond(t, client, etcd.WithPrefix("mute/"), etcd.WithTTL(2*time.Second)), "k")
+	w := s.Watch(t, newSecond(t, client, etcd.WithPrefix("mute/"), etcd.WithTTL(4*time.Second)), "k")
 	time.Sleep(100 * time.Millisecond) // so that it watches by now
 	require.NoError(t, l.Unlock(secondtest.Background(t)))
 	w.Await(t)
@@ -358,7 +376,7 @@ func TestAnswerOfUnlockIsLost(t *testing.T) {
 	require.False(t, lose.Load())
 }
 
-// lockInTime takes a lock where there may have to be a new leader first.
+// lockInTime takes a lock where there may have to be a new leader first, or all is slow.
 func lockInTime(t *testing.T, s redlock.Second, key string) (l redlock.SecondLock) {
 	t.Helper()
 	require.Eventually(t, func() (ok bool) {
@@ -415,6 +433,132 @@ func TestMembersFail(t *testing.T) {
 	require.Greater(t, again.Fence(), l.Fence())
 	s.AwaitLine(t, "free", 0)
 	require.NoError(t, again.Unlock(secondtest.Background(t)))
+}
+
+// A former leader that goes on revokes the leases that it knows. Locks that were renewed since remain.
+func TestFormerLeadersRevoke(t *testing.T) {
+	t.Parallel()
+	const locks = 70 // more than get a new lease in one transaction
+	c := start(t, 3)
+	s := storeOf(t, c, "former/", etcd.WithTTL(12*time.Second))
+	var renewals atomic.Int64
+	second := newSecond(t, NewClient(t, clientv3.Config{Endpoints: c.Addrs, DialOptions: []grpc.DialOption{
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+			streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			if method == "/etcdserverpb.Lease/LeaseKeepAlive" {
+				renewals.Add(1)
+			}
+			return streamer(ctx, desc, cc, method, opts...)
+		}),
+	}}), etcd.WithPrefix("former/"), etcd.WithTTL(12*time.Second))
+	var held []redlock.SecondLock
+	for i := range locks {
+		held = append(held, secondtest.MustLock(t, second, fmt.Sprint("k", i)))
+	}
+	w := s.Watch(t, second, "k0")
+	look := c.Client(t)
+	for range 2 {
+		keys, err := look.Get(secondtest.Background(t), second.Prefix("k1")+"/", clientv3.WithPrefix())
+		require.NoError(t, err)
+		require.Len(t, keys.Kvs, 1)
+		lease := clientv3.LeaseID(keys.Kvs[0].Lease)
+		c.moveLeader(t)
+		renewals.Store(0)
+		require.Eventually(t, func() bool {
+			answer, err := look.TimeToLive(secondtest.Background(t), lease, clientv3.WithAttachedKeys())
+			return err == nil && len(answer.Keys) == 0 || renewals.Load() > 5
+		}, secondtest.Patience, 5*time.Millisecond)
+		if _, err = look.Revoke(secondtest.Background(t), lease); !errors.Is(err, rpctypes.ErrLeaseNotFound) { // it was late
+			require.NoError(t, err)
+		}
+		for i, l := range held {
+			there := 1
+			if i == 0 {
+				there = 2
+			}
+			require.Equal(t, there, s.Line(t, fmt.Sprint("k", i)))
+			require.NoError(t, l.Context().Err(), "%v", context.Cause(l.Context()))
+		}
+	}
+	require.NoError(t, held[0].Unlock(secondtest.Background(t)))
+	w.Await(t)
+	for _, l := range held[1:] {
+		require.NoError(t, l.Unlock(secondtest.Background(t)))
+	}
+}
+
+// A put that was sent before the session had a new lease, and comes later, puts no key with the former one.
+func TestPutWithAFormerLease(t *testing.T) {
+	t.Parallel()
+	const ttl = 30 * time.Second // so that the put is not repeated too soon
+	c := start(t, 3)
+	s := &lateStore{Store: storeOf(t, c, "put/", etcd.WithTTL(ttl)), look: c.Client(t), session: "put/%/", puts: make(chan func() error, 1)}
+	renewing, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	s.second = newSecond(t, NewClient(t, clientv3.Config{Endpoints: c.Addrs, DialOptions: []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(s.intercept),
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+			streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			if method == "/etcdserverpb.Lease/LeaseKeepAlive" {
+				once.Do(func() { close(renewing) })
+				<-goOn
+			}
+			return streamer(ctx, desc, cc, method, opts...)
+		}),
+	}}), etcd.WithPrefix("put/"), etcd.WithTTL(ttl))
+	other := secondtest.MustLock(t, s.second, "other")
+	lease := func() clientv3.LeaseID {
+		own, err := s.look.Get(secondtest.Background(t), s.session, clientv3.WithPrefix())
+		require.NoError(t, err)
+		require.Len(t, own.Kvs, 1)
+		return clientv3.LeaseID(own.Kvs[0].Lease)
+	}
+	former := lease()
+	c.moveLeader(t)
+	<-renewing
+	s.hold.Store(true)
+	taken := make(chan redlock.SecondLock, 1)
+	go func() {
+		l, err := s.second.TryLock(secondtest.Background(t), "k")
+		if err != nil {
+			t.Error(err)
+		}
+		taken <- l
+	}()
+	put := <-s.puts
+	close(goOn)
+	require.Eventually(t, func() bool { return lease() != former }, secondtest.Patience, 5*time.Millisecond)
+	require.NoError(t, put())
+	l := <-taken
+	require.NotNil(t, l)
+	if _, err := s.look.Revoke(secondtest.Background(t), former); !errors.Is(err, rpctypes.ErrLeaseNotFound) { // it was late
+		require.NoError(t, err)
+	}
+	for key, l := range map[string]redlock.SecondLock{"k": l, "other": other} {
+		require.Equal(t, 1, s.Line(t, key))
+		require.NoError(t, l.Context().Err())
+		require.NoError(t, l.Unlock(secondtest.Background(t)))
+		require.Equal(t, 0, s.Line(t, key))
+	}
+}
+
+// moveLeader has another member lead.
+func (c *Cluster) moveLeader(t testing.TB) {
+	leader := c.leader(t)
+	client, other := c.Client(t, c.Addrs[leader]), (leader+1)%len(c.Addrs)
+	status, err := client.Status(secondtest.Background(t), c.Addrs[other])
+	require.NoError(t, err)
+	_, err = client.MoveLeader(secondtest.Background(t), status.Header.MemberId)
+	require.NoError(t, err)
+}
+
+// A lease that somebody revokes is missed long before it would be renewed.
+func TestRevokedLeaseEndsTheContext(t *testing.T) {
+	t.Parallel()
+	s := storeOf(t, calm(t), "revoked/", etcd.WithTTL(time.Hour))
+	l := secondtest.MustLock(t, s.Open(t), "k")
+	s.End(t)
+	secondtest.Ended(t, l)
 }
 
 // The leader is killed, or hangs, again and again, while two processes pass a lock to and fro. No two have it at a time, by

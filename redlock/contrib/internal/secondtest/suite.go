@@ -447,13 +447,14 @@ func EndsBefore(t testing.TB, l redlock.SecondLock, w *Watcher) {
 }
 
 // Chaos has all of seconds take a lock in turns, while fail is called again and again for about d. A holder works until its
-// context ends, or gives up the lock after a while. No two may work at a time.
+// context ends, or gives up the lock after a while. Whoever gets the lock finds the context of the last one ended: asked,
+// it looks at the clock.
 func (s Store) Chaos(t *testing.T, seconds []Second, d time.Duration, fail func(n int)) {
 	ctx, cancel := context.WithCancel(Background(t))
 	defer cancel()
 	var mu sync.Mutex
-	var working, taken, lost int
-	var last uint64
+	var taken, lost int
+	var last redlock.SecondLock // that was held when it was looked at
 	var all sync.WaitGroup
 	for _, second := range seconds {
 		all.Go(func() {
@@ -463,45 +464,27 @@ func (s Store) Chaos(t *testing.T, seconds []Second, d time.Duration, fail func(
 					time.Sleep(20 * time.Millisecond)
 					continue
 				}
-				// What is done under mu is done while the context has not ended.
-				ended := make(chan struct{})
-				began, hold := false, 100*time.Millisecond
+				hold := 100 * time.Millisecond
 				mu.Lock()
 				if l.Context().Err() == nil {
-					began = true
 					if taken++; taken%3 == 0 {
 						hold = 4 * time.Second
 					}
-					if working++; working > 1 {
-						t.Error("two work at a time")
+					if last != nil && last.Context().Err() == nil {
+						t.Error("two have the lock")
 					}
-					if l.Fence() <= last {
-						t.Errorf("fence %d after %d", l.Fence(), last)
+					if last != nil && l.Fence() <= last.Fence() {
+						t.Errorf("fence %d after %d", l.Fence(), last.Fence())
 					}
-					last = l.Fence()
+					last = l
 				}
 				mu.Unlock()
-				if began {
-					stop := context.AfterFunc(l.Context(), func() {
-						mu.Lock()
-						working--
-						mu.Unlock()
-						close(ended)
-					})
-					select {
-					case <-ended:
-						mu.Lock()
-						lost++
-						mu.Unlock()
-					case <-time.After(hold):
-						if stop() {
-							mu.Lock()
-							working--
-							mu.Unlock()
-						} else {
-							<-ended
-						}
-					}
+				select {
+				case <-l.Context().Done():
+					mu.Lock()
+					lost++
+					mu.Unlock()
+				case <-time.After(hold):
 				}
 				unlock, cancel := context.WithTimeout(context.Background(), Patience)
 				l.Unlock(unlock)
