@@ -10,15 +10,39 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+const (
+	firstPort = 10000
+	ports     = 4900
+)
+
+// reserved are the listeners that say, to this process and to others, which addresses FreeAddr has returned.
+var reserved struct {
+	mu  sync.Mutex
+	all []net.Listener
+}
+
 // FreeAddr returns an address of the loopback that was free a moment ago. Its port lies below those
-// that systems give to outgoing connections, so that nobody takes it while a server is down.
+// that systems give to outgoing connections, so that nobody takes it while a server is down. No other call returns it,
+// be it of another process that tests at the same time: a server that finds its port taken would not serve, and whoever
+// asks for it would find that of another cluster.
 func FreeAddr() string {
 	for {
-		addr := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(4900))
-		if l, err := net.Listen("tcp", addr); err == nil {
-			l.Close()
-			return addr
+		n := firstPort + rand.IntN(ports)
+		ours, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", n+ports))
+		if err != nil {
+			continue
 		}
+		addr := fmt.Sprintf("127.0.0.1:%d", n)
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			ours.Close()
+			continue
+		}
+		l.Close()
+		reserved.mu.Lock()
+		defer reserved.mu.Unlock()
+		reserved.all = append(reserved.all, ours)
+		return addr
 	}
 }
 
