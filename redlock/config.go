@@ -22,6 +22,7 @@ const (
 	maxTTL = 100 * 365 * 24 * time.Hour // of a lock, and a counter's memory
 
 	minRoundTimeout = 20 * time.Millisecond
+	lowRoundTimeout = 200 * time.Millisecond // the least, where a fifth of the TTL is longer
 	maxRoundTimeout = 500 * time.Millisecond
 )
 
@@ -72,9 +73,10 @@ type Config struct {
 
 	// DialTimeout bounds one connect with its handshake. Zero means 1 s.
 	DialTimeout time.Duration
-	// RoundTimeout is how long a round waits for a quorum. Zero means a fifth of the lock's TTL,
-	// within 20 ms and 500 ms. A slow master delays a round only if the quorum needs it. So it
-	// need not be tight, and is long enough for masters and processes that are busy.
+	// RoundTimeout is how long a round waits for a quorum. Zero means a twentieth of the lock's TTL,
+	// and 500 ms at most. It means 200 ms at least, so that masters and processes can be busy, or
+	// a fifth of a TTL below 1 s, but never less than 20 ms. A slow master delays a round only if
+	// the quorum needs it.
 	RoundTimeout time.Duration
 	// StallTime is how long a master may owe an answer and give none. After a quarter more its
 	// connection is reset, and it counts as down. Zero means 1 s.
@@ -148,7 +150,7 @@ func (cfg *Config) setDefaults() {
 
 // roundTimeout bounds a round of a lock with that TTL.
 func (cfg *Config) roundTimeout(ttl time.Duration) time.Duration {
-	return cmp.Or(cfg.RoundTimeout, min(max(ttl/5, minRoundTimeout), maxRoundTimeout))
+	return cmp.Or(cfg.RoundTimeout, min(max(ttl/20, min(ttl/5, lowRoundTimeout), minRoundTimeout), maxRoundTimeout))
 }
 
 // questionTimeout bounds a round that only asks, and is of no lock with a TTL.

@@ -564,12 +564,15 @@ func TestMutexThatCannotBeIsReportedByItsUse(t *testing.T) {
 	})
 }
 
-func TestRoundTimeoutIsAFifthOfTheTTLWithinBounds(t *testing.T) {
+func TestRoundTimeoutFollowsTheTTLWithinBounds(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		for ttl, want := range map[time.Duration]time.Duration{
-			50 * time.Millisecond: 20 * time.Millisecond,
-			time.Second:           200 * time.Millisecond,
-			time.Hour:             500 * time.Millisecond,
+			50 * time.Millisecond:  20 * time.Millisecond,
+			500 * time.Millisecond: 100 * time.Millisecond,
+			time.Second:            200 * time.Millisecond,
+			4 * time.Second:        200 * time.Millisecond,
+			6 * time.Second:        300 * time.Millisecond,
+			time.Hour:              500 * time.Millisecond,
 		} {
 			require.Equal(t, want, c.NewMutex("k", ttl).timeout)
 		}

@@ -32,7 +32,7 @@ type finding struct {
 // roundTimeout is the default of redlock.Config.RoundTimeout: how long a round of a
 // lock with this TTL waits.
 func roundTimeout(ttl time.Duration) time.Duration {
-	return min(max(ttl/5, 20*time.Millisecond), 500*time.Millisecond)
+	return min(max(ttl/20, min(ttl/5, 200*time.Millisecond), 20*time.Millisecond), 500*time.Millisecond)
 }
 
 // drift is the default of redlock.Config.DriftFactor: by which share a master's clock
