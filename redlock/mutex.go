@@ -438,7 +438,7 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 func (m *Mutex) clearExpired() {
 	c := m.client
 	m.mu.Lock()
-	if now := c.now(); len(m.token) == 0 || !m.state(now).over() || m.stands(now) {
+	if len(m.token) == 0 || !m.state(c.now()).over() || m.stands(c.now()) {
 		m.mu.Unlock()
 		return
 	}
