@@ -362,7 +362,7 @@ func TestNobodyWaitsForTheDeadWhenTheClockIsSetBack(t *testing.T) {
 		require.NoError(t, c.rounds.Close()) // its sockets; it can say nothing more
 	}
 	masters.Jump(lineMaster(t, holder, "k"), -time.Hour)
-	done := stands(t, masters, opened(t, masters.Addrs(), nil).NewMutex("k", term30), 2)
+	done := locks(t, opened(t, masters.Addrs(), nil).NewMutex("k", term30))
 	require.NoError(t, m.Unlock(t.Context()))
 	comes(t, done)
 	noLine(t, masters)
