@@ -18,7 +18,7 @@ import (
 // owes what is persistent: so what is sent later, to every master that was asked, undoes it.
 //
 //	round             what a straggler leaves       who undoes it
-//	acquire           the lock's keys               Unlock; if it has failed, core.undo, unless all have said no
+//	acquire           the lock's keys               Unlock; if it has failed, core.undo, unless none can be there
 //	extend, adopt     the same keys, set again      Unlock; giveBack, if the lock is over (extension.futile)
 //	raise, a counter  a counter that is higher      nobody: it must not go down. Where the token is gone, a
 //	                                                raise does nothing
