@@ -11,6 +11,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// closedInTime closes a client, and reports whether that took less time than it gives to what is still to
+// be sent. On a busy machine it may not, and leave something. Then all masters forget what the pattern says,
+// and the test is to try again.
+func closedInTime(t *testing.T, masters *redlocktest.Masters, c *Client, pattern string) bool {
+	t.Helper()
+	began := time.Now()
+	require.NoError(t, c.Close())
+	if time.Since(began) < standLinger {
+		return true
+	}
+	time.Sleep(standLinger) // what is under way arrives
+	for i := range masters.N() {
+		command(t, masters, i, "EVAL", "for _, key in ipairs(redis.call('KEYS', '"+pattern+"')) do redis.call('DEL', key) end", "0")
+	}
+	return false
+}
+
 // A client that is closed while its goroutines wait leaves nothing of its lines on any master.
 func TestClosedClientLeavesItsLines(t *testing.T) {
 	t.Parallel()
@@ -20,7 +37,7 @@ func TestClosedClientLeavesItsLines(t *testing.T) {
 	for _, key := range keys {
 		require.NoError(t, holds.NewMutex(key, term30).Lock(t.Context()))
 	}
-	for range 5 {
+	for n := 0; n < 5; {
 		closes := opened(t, masters.Addrs(), nil)
 		var ended []<-chan error
 		for _, key := range keys {
@@ -33,11 +50,14 @@ func TestClosedClientLeavesItsLines(t *testing.T) {
 		for i := range masters.N() { // whatever is left stays
 			command(t, masters, i, "EVAL", "for _, key in ipairs(redis.call('KEYS', '*:line*')) do redis.call('PERSIST', key) end", "0")
 		}
-		require.NoError(t, closes.Close())
+		inTime := closedInTime(t, masters, closes, "*:line*")
 		for _, e := range ended {
 			require.ErrorIs(t, conntest.Soon(t, "it returns", e), ErrClosed)
 		}
-		noLine(t, masters)
+		if inTime {
+			n++
+			noLine(t, masters)
+		}
 	}
 }
 
@@ -75,7 +95,7 @@ func TestClosedClientTakesItsIntentsAway(t *testing.T) {
 	c := opened(t, masters.Addrs(), nil)
 	reader, late := c.NewMutex("k", term30, WithShared()), c.NewMutex("k", term30, WithShared())
 	require.NoError(t, reader.Lock(t.Context()))
-	for range 5 {
+	for n := 0; n < 5; {
 		closes := opened(t, masters.Addrs(), nil)
 		done := locks(t, closes.NewMutex("k", term30))
 		require.Eventually(t, func() bool { // it leaves the intent when it sees readers come and go
@@ -87,9 +107,12 @@ func TestClosedClientTakesItsIntentsAway(t *testing.T) {
 		for i := range 3 { // whatever is left stays
 			command(t, masters, i, "PERSIST", intentKey("k"))
 		}
-		require.NoError(t, closes.Close())
+		inTime := closedInTime(t, masters, closes, "*:writer")
 		require.ErrorIs(t, conntest.Soon(t, "it returns", done), ErrClosed)
-		require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
+		if inTime {
+			n++
+			require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
+		}
 	}
 }
 

@@ -398,7 +398,8 @@ func TestOnceInThePeriod(t *testing.T) {
 							defer mu.Unlock()
 							runs = append(runs, run{taken, time.Now()})
 						})
-						if err != nil && !errors.Is(err, ErrHeld) && !errors.Is(err, ErrExpired) {
+						// On a busy machine it may be over before it is released.
+						if err != nil && !errors.Is(err, ErrHeld) && !errors.Is(err, ErrExpired) && !errors.Is(err, ErrNotHeld) && !errors.Is(err, ErrLost) {
 							t.Error(err)
 						}
 						time.Sleep(time.Millisecond)
