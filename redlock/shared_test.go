@@ -554,10 +554,10 @@ func TestHoldersListsTheReaders(t *testing.T) {
 	}
 	noKeyOf(t, masters, "k")
 
-	const many, far = 1001, 1 << 42 // milliseconds since 1970: long after this
+	const many, far = 1001, int64(1) << 42 // milliseconds since 1970: long after this
 	set := []string{"ZADD", "k"}
 	for i := range many {
-		set = append(set, fmt.Sprint(far+i), fmt.Sprint("reader-", i))
+		set = append(set, fmt.Sprint(far+int64(i)), fmt.Sprint("reader-", i))
 	}
 	command(t, masters, 0, set...)
 	all = slices.DeleteFunc(ask(WithShared()), func(h Holder) bool { return h.Token == "" })
