@@ -924,11 +924,16 @@ func TestTenThousandCancellationsLeaveNoKey(t *testing.T) {
 func TestContextEndsInTimeOnASaturatedProcessor(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	s := newScene(t, masters)
-	m := s.taken(3 * time.Second)
+	m := s.taken(6 * time.Second) // other tests' servers may want the processors, too
 	held, _ := m.KeepAlive(t.Context())
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	stop := make(chan struct{})
 	var spinning sync.WaitGroup
+	calm := sync.OnceFunc(func() {
+		close(stop)
+		spinning.Wait()
+	})
+	defer calm() // also if it fails: nothing else would get on
 	for range 4 {
 		spinning.Go(func() {
 			for n := 0; ; n++ {
@@ -956,8 +961,7 @@ func TestContextEndsInTimeOnASaturatedProcessor(t *testing.T) {
 		require.True(t, valid)
 		time.Sleep(time.Millisecond)
 	}
-	close(stop)
-	spinning.Wait()
+	calm()
 	s.lost(held)
 }
 
