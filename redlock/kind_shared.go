@@ -51,10 +51,12 @@ local now = t[1] * 1000 + math.floor(t[2] / 1000)
 	// master's own clock, of which ours knows nothing. PEXPIRE would count from when the script began,
 	// and a master that stood still since would let the key go before other readers' terms end. A
 	// score may be written as 2e+12, which is no time to PEXPIREAT.
-	keepReaders = `local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
+	keepReaders = `local key, last = KEYS[1], redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
 if last then
-  redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', math.floor(last)))
-end
+  ` + expireAtLast + `end
+`
+	// expireAtLast has a key expire at the end that the score last says.
+	expireAtLast = `redis.call('PEXPIREAT', key, string.format('%.0f', math.floor(last)))
 `
 	// termScore is the score of a reader whose term of ARGV[2] ms begins now: its end, and as a fraction
 	// e/64, if the term is less than 2^e ms. A score has room for it until the year 6429.
@@ -63,19 +65,20 @@ end
 	// shortenTerms is for the set that KEYS[i] is. Where the last term ends later than any of its
 	// length can, it was written before the clock was set back. It becomes one of 2^e ms that begins now, which
 	// ends after the reader's validity does. A score without a fraction is not ours.
-	shortenTerms = `local last, late = redis.call('ZRANGE', KEYS[i], -1, -1, 'WITHSCORES'), false
-while last[2] do
-  local e = last[2] % 1 * 64
+	shortenTerms = `local key, late = KEYS[i], false
+local top = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+while top[2] do
+  local e = top[2] % 1 * 64
   local most = now + 2 ^ e
-  if e == 0 or math.floor(last[2]) <= most then
+  if e == 0 or math.floor(top[2]) <= most then
     break
   end
-  redis.call('ZADD', KEYS[i], string.format('%.6f', most + e / 64), last[1])
-  last, late = redis.call('ZRANGE', KEYS[i], -1, -1, 'WITHSCORES'), true
+  redis.call('ZADD', key, string.format('%.6f', most + e / 64), top[1])
+  top, late = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES'), true
 end
 if late then
-  redis.call('PEXPIREAT', KEYS[i], string.format('%.0f', math.floor(last[2])))
-end
+  local last = top[2]
+  ` + expireAtLast + `end
 `
 	// findReader finds the reader that is to be extended. ARGV[3] says whether it may be set again if
 	// there is none.
