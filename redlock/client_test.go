@@ -68,3 +68,13 @@ func command(t *testing.T, masters *redlocktest.Masters, i int, args ...string) 
 	_, err := masters.Do(i, args...)
 	require.NoError(t, err)
 }
+
+// asker returns what asks the first master, and requires an answer that is no error.
+func asker(t *testing.T, masters *redlocktest.Masters) func(args ...string) any {
+	return func(args ...string) any {
+		t.Helper()
+		v, err := masters.Do(0, args...)
+		require.NoError(t, err, args)
+		return v
+	}
+}

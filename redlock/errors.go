@@ -48,8 +48,8 @@ var (
 )
 
 // A RoundError says how an operation failed, with every master's vote. The errors that come from the
-// masters have this type, but for that of [Open] where no majority can ever serve. errors.Is and errors.As look into it, and into the masters' own
-// errors.
+// masters have this type, but for that of [Open] where no majority can ever serve. errors.Is and errors.As
+// look into it, and into the masters' own errors.
 type RoundError struct {
 	Op    string // "open", "lock", "extend", "unlock", "renew", "recheck", "holders", "lead", "watch"
 	Key   string // empty for "open"

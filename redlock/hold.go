@@ -168,7 +168,8 @@ func (h *hold) taken(now func() time.Duration) bool {
 //   - Unlock, by whoever it is, releases it, as it releases what any Mutex holds.
 //   - Extend and KeepAlive fail. The timer (secondOver) releases it when that validity is over.
 //
-// While the second lock is still to be taken Until returns nothing, and when it is lost there is nothing to keep. mu is held.
+// While the second lock is still to be taken Until returns nothing, and when it is lost there is nothing
+// to keep. mu is held.
 func (h *hold) stands(now time.Duration) bool {
 	return h.behind != nil && !h.behind.lost() && h.behind.until > now
 }

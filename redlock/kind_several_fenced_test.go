@@ -73,11 +73,7 @@ func (m severalCounters) raise(keys []string, token string, fence uint64) int64 
 func TestScriptsOfSeveralFencedKeysDoWhatTheReferenceDoes(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
-	do := func(args ...string) any {
-		v, err := masters.Do(0, args...)
-		require.NoError(t, err, args)
-		return v
-	}
+	do := asker(t, masters)
 	all := []string{"a", "b", "c"}
 	for range fewer(30) {
 		do("FLUSHALL")
@@ -135,11 +131,7 @@ func TestScriptsOfSeveralFencedKeysDoWhatTheReferenceDoes(t *testing.T) {
 func TestAdoptMovesAllCounters(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
-	do := func(args ...string) any {
-		v, err := masters.Do(0, args...)
-		require.NoError(t, err, args)
-		return v
-	}
+	do := asker(t, masters)
 	keys := []string{"a", "b", "c"}
 	f := newSeveralFenced(&several{keys}, 20*time.Second, time.Hour)
 	for i, key := range keys {

@@ -89,11 +89,7 @@ func TestScriptsOfSeveralKeysDoWhatTheReferenceDoes(t *testing.T) {
 	require.NoError(t, err)
 	native := c.Server().Commands&conn.MSetEx != 0
 	require.NoError(t, c.Close())
-	do := func(args ...string) any {
-		v, err := masters.Do(0, args...)
-		require.NoError(t, err, args)
-		return v
-	}
+	do := asker(t, masters)
 	all := []string{"a", "b", "c"}
 	tokens := []string{"one", "two", "three"}
 	for range fewer(30) {

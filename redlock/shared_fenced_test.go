@@ -70,11 +70,7 @@ func TestScriptsOfReadersWithAFence(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	do := func(args ...string) any {
-		v, err := masters.Do(0, args...)
-		require.NoError(t, err, args)
-		return v
-	}
+	do := asker(t, masters)
 	for round := range fewer(20) {
 		key := fmt.Sprint("k", round)
 		counter, intent := "{"+key+"}:fence", "{"+key+"}:writer"

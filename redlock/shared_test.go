@@ -405,11 +405,7 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	do := func(args ...string) any {
-		v, err := masters.Do(0, args...)
-		require.NoError(t, err, args)
-		return v
-	}
+	do := asker(t, masters)
 	for round := range fewer(20) {
 		key := fmt.Sprint("k", round)
 		intent := "{" + key + "}:writer"

@@ -115,6 +115,10 @@ const aliveSuffix = ":alive"
 // has a colon.
 const readerMark = "r:"
 
+// luaReads is the Lua that says whether an id is a reader's, or the mark.
+const luaReads = `local function reads(id) return string.sub(id, 1, 2) == 'r:' end
+`
+
 // A line is a sorted set of the ids of those who stand in it, each with a number above all before it.
 // Readers who have a place together have one number. While others can join them, [readerMark] has it, too.
 // Each id has two keys beside it. One says that its waiter is alive, and is renewed. The other is its
@@ -130,8 +134,7 @@ var (
 	// master's clock was set back since. From now on it has that life, and so have those before it, as they
 	// may be dead, too.
 	standScript = newScript(`local line, me = KEYS[1], ARGV[1]
-local function reads(id) return string.sub(id, 1, 2) == 'r:' end
-local rank = redis.call('ZRANK', line, me)
+` + luaReads + `local rank = redis.call('ZRANK', line, me)
 if not rank then
   local place = reads(me) and redis.call('ZSCORE', line, 'r:')
     or (redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')[2] or 0) + 1
@@ -176,8 +179,7 @@ return ''`)
 	// KEYS line, bell, alive. ARGV id. The last of the readers that could still be joined takes the mark
 	// along. The bell of the id before it goes, too: nobody else watches that, and its owner may be dead.
 	leaveScript = newScript(`local line, rank = KEYS[1], redis.call('ZRANK', KEYS[1], ARGV[1])
-local function reads(id) return string.sub(id, 1, 2) == 'r:' end
-redis.call('DEL', KEYS[2], KEYS[3])
+` + luaReads + `redis.call('DEL', KEYS[2], KEYS[3])
 local stood = redis.call('ZREM', line, ARGV[1])
 local mark = reads(ARGV[1]) and redis.call('ZRANK', line, 'r:')
 if mark and not reads(redis.call('ZRANGE', line, mark + 1, mark + 1)[1] or '') then

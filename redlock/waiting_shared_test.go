@@ -314,11 +314,7 @@ func TestAReaderIsToldThatAnIntentHasGone(t *testing.T) {
 // An intent is its writer's: another neither has it live on nor takes it away.
 func TestAWriterLeavesAnothersIntentAlone(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
-	do := func(args ...string) any {
-		v, err := masters.Do(0, args...)
-		require.NoError(t, err)
-		return v
-	}
+	do := asker(t, masters)
 	for _, k := range []courteous{plain{}, newSeveral([]string{"j", "k"})} {
 		intend := func(token string) any {
 			var r request

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -329,6 +330,7 @@ func TestALossFoundAtTheReleaseIsTold(t *testing.T) {
 func TestALossEndsTheGroupOfTheCommand(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("setsid"); err != nil {
+		require.NotEqual(t, "linux", runtime.GOOS, "where the gate runs")
 		t.Skip("there is no setsid")
 	}
 	masters := redlocktest.Start(t, 3)
