@@ -219,23 +219,20 @@ func (m *Mux) pass(until time.Duration, mine *Op) bool {
 		return false
 	}
 	// A system call, so once for all that is ready.
-	m.clock = conn.Now()
-	var ready Set
+	now := conn.Now()
+	m.clock = now
 	for _, ev := range events {
-		ready = ready.With(slotOf(ev.ID))
-	}
-	for _, ev := range events {
-		if mine != nil && !mine.pending {
-			break
+		// A caller that is decided waits for no more replies. But no master is judged as long as
+		// something of it is unread.
+		if mine == nil || mine.pending || m.overdue(slotOf(ev.ID), now) {
+			m.serve(ev)
 		}
-		m.serve(ev)
-		ready = ready.Without(slotOf(ev.ID))
 	}
 	if mine == nil || mine.pending {
 		m.expireDue(m.clock)
 		m.retry(m.clock)
 	}
-	m.judgeSilence(m.clock, ready)
+	m.judgeSilence(now)
 	return len(events) > 0
 }
 

@@ -48,6 +48,11 @@ func newFake(t testing.TB, id string, script func() script) *fakeMaster {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
+	return newFakeOn(t, l, id, script)
+}
+
+// newFakeOn starts a scripted master that owns the listener.
+func newFakeOn(t testing.TB, l net.Listener, id string, script func() script) *fakeMaster {
 	f := &fakeMaster{id: id, l: l, script: script, conns: map[net.Conn]bool{}}
 	f.wg.Add(1)
 	go f.accept()
@@ -122,8 +127,20 @@ func (f *fakeMaster) cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for c := range f.conns {
-		c.(*net.TCPConn).SetLinger(0)
+		if c, ok := c.(*net.TCPConn); ok {
+			c.SetLinger(0)
+		}
 		c.Close()
+	}
+}
+
+// send writes to all connections what no command has asked for.
+func (f *fakeMaster) send(t testing.TB, text string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c := range f.conns {
+		_, err := c.Write([]byte(text))
+		require.NoError(t, err)
 	}
 }
 

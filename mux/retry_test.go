@@ -28,3 +28,11 @@ func TestRefusalsDoNotPutOffTheNextDelivery(t *testing.T) {
 	m.retry(first + 2*retryEvery)
 	require.Equal(t, 1, s.refused.len(), "it counts anew")
 }
+
+// A master that completes each handshake, and then answers nothing, is not dialled without a pause.
+func TestSilentMasterGoesOnWithItsBackoff(t *testing.T) {
+	t.Parallel()
+	require.True(t, earnsRedial(Down, time.Second, time.Second))
+	require.False(t, earnsRedial(Down, time.Second-1, time.Second))
+	require.False(t, earnsRedial(Stalled, time.Hour, time.Second))
+}

@@ -17,15 +17,21 @@ func (m *Mux) silentAt(s *slot) time.Duration {
 	return conn.After(max(s.owed.front().sent, s.heard), m.cfg.StallTime)
 }
 
+// overdue reports whether the silence of a master is to be judged at now.
+func (m *Mux) overdue(i int, now time.Duration) bool {
+	s := &m.slots[i]
+	return s.owed.len() > 0 && now >= m.silentAt(s)
+}
+
 // judgeSilence resets the connections of masters that owe replies and have sent none in
-// time. The masters in ready are not silent: they have sent something that was not read yet.
-func (m *Mux) judgeSilence(now time.Duration, ready Set) {
+// time. Whatever else they have sent does not count: a master can push messages without end.
+// Those of them that were ready at now have been read.
+func (m *Mux) judgeSilence(now time.Duration) {
 	for i := range m.slots {
-		s := &m.slots[i]
-		if s.owed.len() == 0 || ready.Has(i) || now < m.silentAt(s) {
+		if !m.overdue(i, now) {
 			continue
 		}
-		if s.suspected == 0 {
+		if s := &m.slots[i]; s.suspected == 0 {
 			s.suspected = now
 		} else {
 			m.drop(i, m.fault(i, ErrStalled))

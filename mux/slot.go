@@ -163,13 +163,18 @@ func (m *Mux) drop(i int, err error) {
 	if m.closed {
 		return
 	}
-	// A connection that has lasted for a while earns an immediate redial; one that keeps
-	// breaking goes on with its backoff.
-	if now-s.since >= m.cfg.BackoffMax {
+	if earnsRedial(phase, now-s.since, m.cfg.BackoffMax) {
 		s.pause = 0
 	}
 	m.wg.Add(1)
 	go m.dial(i, s.pause)
+}
+
+// earnsRedial reports whether a master is dialled again at once when its connection has ended in a
+// phase. One that has lasted for a while has earned it. One that keeps breaking, or falling silent,
+// goes on with its backoff: a master can complete each handshake and answer nothing else.
+func earnsRedial(phase Phase, lasted, backoffMax time.Duration) bool {
+	return phase != Stalled && lasted >= backoffMax
 }
 
 // close closes a link that was dropped, unless somebody uses it: then the last one to unpin
