@@ -148,7 +148,7 @@ var (
 	// slot is taken.
 	permitAcquireScript = newScript(`local v = redis.pcall('GET', KEYS[2])
 ` + unlessForeign + `if v ~= false and v ~= ARGV[3] then
-  local said = type(v) == 'string' and string.sub(v, 1, 20) or '?'
+  local said = type(v) == 'string' and string.match(v, '^%d%d?%d?%d?$') or 'no number'
   return redis.error_reply('PERMITS ' .. KEYS[2] .. ' says ' .. said .. ', and not ' .. ARGV[3])
 end
 ` + keepMark + `if redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then

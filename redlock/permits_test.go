@@ -238,6 +238,23 @@ func TestAMutexHoldsOnePermit(t *testing.T) {
 	}
 }
 
+// What stands beside a lock may be another's token, by whose means another could be released: no error quotes it.
+func TestNoErrorQuotesWhatIsNoNumberOfPermits(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	another := c.NewMutex("another", time.Minute)
+	require.NoError(t, another.TryLock(t.Context()))
+	for _, text := range []string{another.Token(), "secret", "12345"} {
+		for i := range 3 {
+			command(t, masters, i, "SET", "{k}:permits", text)
+		}
+		err := c.NewMutex("k", time.Minute, WithPermits(2)).TryLock(t.Context())
+		require.ErrorContains(t, err, "PERMITS {k}:permits says no number, and not 2")
+		require.NotContains(t, err.Error(), text[:4])
+	}
+}
+
 // Those who do not agree on k: the second is refused, whoever that is, however it takes the lock, and
 // for as long as the first holds it.
 func TestAnotherNumberOfPermitsIsRefused(t *testing.T) {
