@@ -32,8 +32,9 @@ type Address struct {
 	sentinels string // host:port,host:port
 	hint      string // where the master was last; see WithHint
 
-	username, password string
-	credentials        bool // the address has some, though they may be empty
+	username    string
+	password    Secret
+	credentials bool // the address has some, though they may be empty
 }
 
 // ParseAddress understands what users of Redis write:
@@ -237,11 +238,11 @@ func (a *Address) parseCredentials(s string) error {
 	username, password, _ := strings.Cut(s, ":")
 	var err1, err2 error
 	a.username, err1 = url.PathUnescape(username)
-	a.password, err2 = url.PathUnescape(password)
+	password, err2 = url.PathUnescape(password)
 	if err1 != nil || err2 != nil {
 		return errors.New("a bad percent-encoding in the username or password; a % is written %25")
 	}
-	a.credentials = true
+	a.password, a.credentials = NewSecret(password), true
 	return nil
 }
 

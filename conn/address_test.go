@@ -132,7 +132,7 @@ func TestNoPasswordIsEverShown(t *testing.T) {
 		Options conn.Options
 		Pointer *conn.Options
 	}
-	o := conn.Options{Username: "u", Password: secret, ClientName: "me"}
+	o := conn.Options{Username: "u", Password: conn.NewSecret(secret), ClientName: "me"}
 	shown := fmt.Sprintf("%v %+v %#v %s %d %v %+v %#v", o, o, o, o, o, config{o, &o}, config{o, &o}, config{o, &o})
 	require.NotContains(t, shown, secret)
 	require.Contains(t, shown, "me")

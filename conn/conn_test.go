@@ -270,7 +270,7 @@ func TestHandshakeAndBurstAreOneWriteEach(t *testing.T) {
 	t.Parallel()
 	m := start(t, "requirepass pw")
 	var stream *counting
-	opt := conn.Options{Password: "pw", ClientName: "x", Tracking: true, Scripts: []string{oneScript, "return 1"}}
+	opt := conn.Options{Password: conn.NewSecret("pw"), ClientName: "x", Tracking: true, Scripts: []string{oneScript, "return 1"}}
 	opt.Wrap = func(master string, rw io.ReadWriter) io.ReadWriter {
 		require.Equal(t, m.addr(), strings.TrimSuffix(strings.TrimPrefix(master, "redis://"), "/1"))
 		stream = &counting{ReadWriter: rw}

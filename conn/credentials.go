@@ -10,7 +10,7 @@ import (
 // Credentials are what a master asks for before it serves a connection.
 type Credentials struct {
 	Username string // empty for the user "default"
-	Password string
+	Password Secret
 	// Until is when they end, by the wall clock. The zero Time means never. It is for
 	// credentials of [Options.Credentials]: who keeps a connection renews them before.
 	Until time.Time
@@ -26,15 +26,15 @@ func (c Credentials) Format(s fmt.State, _ rune) {
 }
 
 // none reports whether there is nothing to tell a master.
-func (c Credentials) none() bool { return c.Username == "" && c.Password == "" }
+func (c Credentials) none() bool { return c.Username == "" && c.Password.IsZero() }
 
 // auth is the AUTH command. Without a username it is that of servers before Redis 6, which
 // have no users; later ones take it for the user "default".
 func (c Credentials) auth() []string {
 	if c.Username == "" {
-		return []string{"AUTH", c.Password}
+		return []string{"AUTH", c.Password.Reveal()}
 	}
-	return []string{"AUTH", c.Username, c.Password}
+	return []string{"AUTH", c.Username, c.Password.Reveal()}
 }
 
 // A Renewal tells a master new credentials on a connection that it serves. Append has the

@@ -42,7 +42,7 @@ func TestCredentialsOfAConnectionAreRenewed(t *testing.T) {
 	m := start(t, "aclfile "+acl)
 	until := time.Now().Add(time.Hour)
 	c := dial(t, m.addr(), conn.Options{Credentials: func(context.Context) (conn.Credentials, error) {
-		return conn.Credentials{Username: "default", Password: "defaultpass", Until: until}, nil
+		return conn.Credentials{Username: "default", Password: conn.NewSecret("defaultpass"), Until: until}, nil
 	}})
 	require.True(t, c.CredentialsEnd().Equal(until))
 	l := newLine(t, c)
@@ -50,22 +50,22 @@ func TestCredentialsOfAConnectionAreRenewed(t *testing.T) {
 		new  conn.Credentials
 		want string // the user
 	}{
-		{conn.Credentials{Username: "ann", Password: "annpass"}, "ann"},
-		{conn.Credentials{Password: "defaultpass"}, "default"},
-		{conn.Credentials{Username: "ann", Password: "annpass"}, "ann"},
+		{conn.Credentials{Username: "ann", Password: conn.NewSecret("annpass")}, "ann"},
+		{conn.Credentials{Password: conn.NewSecret("defaultpass")}, "default"},
+		{conn.Credentials{Username: "ann", Password: conn.NewSecret("annpass")}, "ann"},
 	} {
 		who, err := renew(l, tt.new, "ACL", "WHOAMI")
 		require.NoError(t, err)
 		require.True(t, who.Is(tt.want))
 	}
-	for _, bad := range []conn.Credentials{{Password: "hunter2hunter2"}, {Username: "ann", Password: "hunter2hunter2"}} {
+	for _, bad := range []conn.Credentials{{Password: conn.NewSecret("hunter2hunter2")}, {Username: "ann", Password: conn.NewSecret("hunter2hunter2")}} {
 		who, err := renew(l, bad, "ACL", "WHOAMI")
 		require.ErrorIs(t, err, conn.ErrRefused)
 		require.ErrorContains(t, err, "WRONGPASS")
 		require.True(t, who.Is("ann"))
 	}
 	require.Empty(t, c.Renewal(conn.Credentials{}).Append(nil))
-	require.Zero(t, dial(t, m.addr(), conn.Options{Password: "defaultpass"}).CredentialsEnd())
+	require.Zero(t, dial(t, m.addr(), conn.Options{Password: conn.NewSecret("defaultpass")}).CredentialsEnd())
 }
 
 // What is no reply to a Renewal is not taken for one, and a reply that the server has dropped
@@ -105,7 +105,7 @@ func TestRenewalKnowsItsReplies(t *testing.T) {
 			if tt.proto != 0 && tt.proto != proto {
 				continue
 			}
-			r := c.Renewal(conn.Credentials{Password: "p"})
+			r := c.Renewal(conn.Credentials{Password: conn.NewSecret("p")})
 			for i, reply := range tt.replies {
 				more, ok := r.Take(value(t, reply))
 				last := i == len(tt.replies)-1
@@ -156,7 +156,7 @@ func TestServerWithoutUsersIsToldNoPasswordAgain(t *testing.T) {
 		})
 		c := dial(t, s.addr, conn.Options{})
 		require.Equal(t, tt.version, c.Server().Version)
-		commands := c.Renewal(conn.Credentials{Username: tt.username, Password: "p"}).Append(nil)
+		commands := c.Renewal(conn.Credentials{Username: tt.username, Password: conn.NewSecret("p")}).Append(nil)
 		require.Equal(t, tt.told, len(commands) > 0, "%+v", tt)
 	}
 }
@@ -166,7 +166,7 @@ func TestRefusedRenewalShowsNoPassword(t *testing.T) {
 	t.Parallel()
 	s := script(t, map[string]string{"AUTH": "-ERR unknown command 'AUTH ann hunter2hunter2'\r\n"})
 	l := newLine(t, dial(t, s.addr, conn.Options{}))
-	c := conn.Credentials{Username: "ann", Password: "hunter2hunter2", Until: time.Now()}
+	c := conn.Credentials{Username: "ann", Password: conn.NewSecret("hunter2hunter2"), Until: time.Now()}
 	_, err := renew(l, c, "PING")
 	require.ErrorIs(t, err, conn.ErrRefused)
 	require.NotContains(t, err.Error(), "hunter2")

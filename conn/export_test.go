@@ -12,3 +12,11 @@ func AskEvery(tb testing.TB, d time.Duration) {
 	askEvery = d
 	tb.Cleanup(func() { askEvery = before })
 }
+
+// Remembers reports whether there is a Secret of a text.
+func Remembers(text string) bool {
+	secrets.Lock()
+	defer secrets.Unlock()
+	_, ok := secrets.of[text]
+	return ok
+}

@@ -77,7 +77,7 @@ func (h *handshake) run() (Server, error) {
 	}
 	hello := []string{"HELLO", "3"}
 	if !h.credentials.none() {
-		hello = append(hello, "AUTH", cmp.Or(h.credentials.Username, "default"), h.credentials.Password)
+		hello = append(hello, "AUTH", cmp.Or(h.credentials.Username, "default"), h.credentials.Password.Reveal())
 	}
 	if h.opt.ClientName != "" {
 		hello = append(hello, "SETNAME", h.opt.ClientName)
@@ -255,7 +255,7 @@ func (h *handshake) unreadable(command string, err error, head []byte) error {
 	if len(head) > 1 && head[0] == 0x15 && head[1] == 0x03 {
 		hint = "is this a TLS port, so that the address has to begin with rediss://?"
 	}
-	shown := mask(string(head), h.credentials.Password)
+	shown := mask(string(head), h.credentials.Password.Reveal())
 	shown = shown[:min(len(shown), maxHead)]
 	return fmt.Errorf("the answer, beginning %q, is not the Redis protocol; %s (%w)", shown, hint, err)
 }
@@ -501,5 +501,5 @@ func (h *handshake) judgeError(command string, v resp.Value) error {
 
 // quote returns the text of an error reply to a command, without our password in it.
 func (h *handshake) quote(command string, v resp.Value) string {
-	return command + ": " + errorText(v, h.credentials.Password)
+	return command + ": " + errorText(v, h.credentials.Password.Reveal())
 }

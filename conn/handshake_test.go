@@ -86,20 +86,20 @@ func TestCredentials(t *testing.T) {
 
 	ask := func(username, password string) func(context.Context) (conn.Credentials, error) {
 		return func(context.Context) (conn.Credentials, error) {
-			return conn.Credentials{Username: username, Password: password}, nil
+			return conn.Credentials{Username: username, Password: conn.NewSecret(password)}, nil
 		}
 	}
 	for name, tt := range map[string]struct {
 		addr, user string
 		opt        conn.Options
 	}{
-		"of the options":        {m.addr(), "ann", conn.Options{Username: "ann", Password: "annpass"}},
-		"password only":         {m.addr(), "default", conn.Options{Password: "s%3Acret@"}},
-		"of the address":        {"redis://ann:annpass@" + m.addr(), "ann", conn.Options{Password: "wrong"}},
+		"of the options":        {m.addr(), "ann", conn.Options{Username: "ann", Password: conn.NewSecret("annpass")}},
+		"password only":         {m.addr(), "default", conn.Options{Password: conn.NewSecret("s%3Acret@")}},
+		"of the address":        {"redis://ann:annpass@" + m.addr(), "ann", conn.Options{Password: conn.NewSecret("wrong")}},
 		"encoded":               {"redis://:s%253Acret%40@" + m.addr(), "default", conn.Options{}},
 		"of the func":           {"redis://ann:wrong@" + m.addr(), "ann", conn.Options{Credentials: ask("ann", "annpass")}},
 		"of the func, no name":  {m.addr(), "default", conn.Options{Credentials: ask("", "s%3Acret@")}},
-		"with a client name":    {m.addr(), "ann", conn.Options{Username: "ann", Password: "annpass", ClientName: "x"}},
+		"with a client name":    {m.addr(), "ann", conn.Options{Username: "ann", Password: conn.NewSecret("annpass"), ClientName: "x"}},
 		"with another database": {"redis://ann:annpass@" + m.addr() + "/3", "ann", conn.Options{}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,10 +113,10 @@ func TestCredentials(t *testing.T) {
 		opt        conn.Options
 	}{
 		"none":          {m.addr(), "NOAUTH", conn.Options{}},
-		"wrong":         {m.addr(), "WRONGPASS", conn.Options{Password: "hunter2"}},
+		"wrong":         {m.addr(), "WRONGPASS", conn.Options{Password: conn.NewSecret("hunter2")}},
 		"wrong, by url": {"redis://ann:hunter2@" + m.addr(), "WRONGPASS", conn.Options{}},
-		"unknown user":  {m.addr(), "WRONGPASS", conn.Options{Username: "eve", Password: "hunter2"}},
-		"disabled user": {m.addr(), "WRONGPASS", conn.Options{Username: "off", Password: "x"}},
+		"unknown user":  {m.addr(), "WRONGPASS", conn.Options{Username: "eve", Password: conn.NewSecret("hunter2")}},
+		"disabled user": {m.addr(), "WRONGPASS", conn.Options{Username: "off", Password: conn.NewSecret("x")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.opt.Scripts = []string{oneScript}
@@ -134,7 +134,7 @@ func TestCredentialsAreAskedAtEveryDial(t *testing.T) {
 	opt := conn.Options{Credentials: func(ctx context.Context) (conn.Credentials, error) {
 		_, limited := ctx.Deadline()
 		require.True(t, limited)
-		return conn.Credentials{Password: password}, nil
+		return conn.Credentials{Password: conn.NewSecret(password)}, nil
 	}}
 	l := newLine(t, dial(t, m.addr(), opt))
 	require.True(t, l.do("CONFIG", "SET", "requirepass", "two").Is("OK"))
@@ -213,7 +213,7 @@ func TestSmallestACL(t *testing.T) {
 		args := append([]string{"ACL", "SETUSER", "locker", "on", ">pw", "resetkeys", "~lock:*", "-@all"}, strings.Fields(rights)...)
 		require.True(t, admin.do(args...).Is("OK"))
 	}
-	opt := conn.Options{Username: "locker", Password: "pw", ClientName: "x", Tracking: true, Scripts: []string{script}}
+	opt := conn.Options{Username: "locker", Password: conn.NewSecret("pw"), ClientName: "x", Tracking: true, Scripts: []string{script}}
 	// use sends the commands of one lock, and returns the first error reply.
 	use := func(l *line) string {
 		for _, command := range [][]string{
@@ -276,7 +276,7 @@ func TestSmallestACL(t *testing.T) {
 func TestServersWithoutHELLOAreSpokenToInRESP2(t *testing.T) {
 	t.Parallel()
 	const info = "$84\r\nredis_version:5.0.7\r\nredis_mode:standalone\r\nrun_id:abc\r\nuptime_in_seconds:7\r\nrole:master\r\n"
-	opt := conn.Options{Password: "hunter2", ClientName: "x", Tracking: true, Scripts: []string{oneScript}}
+	opt := conn.Options{Password: conn.NewSecret("hunter2"), ClientName: "x", Tracking: true, Scripts: []string{oneScript}}
 	const unknown = "-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `default`, `hunter2`, \r\n"
 	bulk := func(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
 	text := strings.TrimPrefix(info, "$84\r\n")
@@ -333,16 +333,16 @@ func TestServersWithoutHELLOAreSpokenToInRESP2(t *testing.T) {
 	})
 	t.Run("username", func(t *testing.T) {
 		s := script(t, map[string]string{"HELLO": unknown})
-		dial(t, s.addr, conn.Options{Username: "ann", Password: "pw"})
+		dial(t, s.addr, conn.Options{Username: "ann", Password: conn.NewSecret("pw")})
 		require.Contains(t, s.seen(), "AUTH ann pw")
 		s = script(t, map[string]string{"HELLO": unknown, "AUTH": "-ERR wrong number of arguments for 'auth' command\r\n"})
-		requireRefused(t, refuse(t, s.addr, conn.Options{Username: "ann", Password: "pw"}), "number of arguments", "without a username")
+		requireRefused(t, refuse(t, s.addr, conn.Options{Username: "ann", Password: conn.NewSecret("pw")}), "number of arguments", "without a username")
 	})
 }
 
 func TestPassingTroublesAreNotRefusals(t *testing.T) {
 	t.Parallel()
-	opt := conn.Options{Scripts: []string{oneScript}, Password: "pw"}
+	opt := conn.Options{Scripts: []string{oneScript}, Password: conn.NewSecret("pw")}
 	for command, answer := range map[string]string{
 		"HELLO":     "-ERR max number of clients reached\r\n",
 		"HELLO ":    "-LOADING Redis is loading the dataset in memory\r\n",
@@ -483,8 +483,8 @@ func TestEmbeddedMasters(t *testing.T) {
 	require.Equal(t, "master", c.Server().Role)
 	require.True(t, newLine(t, c).do("SET", "a", "b", "NX", "PX", "100").Is("OK"))
 	m.RequireUserAuth("ann", "pw")
-	requireRefused(t, refuse(t, m.Addr(), conn.Options{Username: "ann", Password: "no"}), "WRONGPASS", "password")
-	dial(t, m.Addr(), conn.Options{Username: "ann", Password: "pw", Tracking: true})
+	requireRefused(t, refuse(t, m.Addr(), conn.Options{Username: "ann", Password: conn.NewSecret("no")}), "WRONGPASS", "password")
+	dial(t, m.Addr(), conn.Options{Username: "ann", Password: conn.NewSecret("pw"), Tracking: true})
 }
 
 // RemoteAddr does not depend on the name by which the master was reached.

@@ -23,11 +23,13 @@ type Options struct {
 	TLS *tls.Config
 
 	// Username and Password are used for an address that has no credentials.
-	Username, Password string
+	Username string
+	Password Secret
 
 	// SentinelUsername and SentinelPassword, if the password is set, are sent to the
 	// sentinels of an address in place of the master's.
-	SentinelUsername, SentinelPassword string
+	SentinelUsername string
+	SentinelPassword Secret
 
 	// Credentials, if set, is called by every Dial. What it returns overrides Username,
 	// Password and the address. It must return when its context ends, and several
@@ -72,7 +74,7 @@ type Options struct {
 // Format prints the options without the credentials, whatever the verb is.
 func (o Options) Format(s fmt.State, _ rune) {
 	secret := ""
-	if o.Password != "" || o.SentinelPassword != "" || o.Credentials != nil {
+	if !o.Password.IsZero() || !o.SentinelPassword.IsZero() || o.Credentials != nil {
 		secret = ", credentials withheld"
 	}
 	fmt.Fprintf(s, "{client name %q, dial timeout %v, %d scripts, TLS %t, tracking %t%s}",

@@ -111,7 +111,7 @@ func TestPasswordIsHiddenInWhatAServerQuotes(t *testing.T) {
 		{"hunter2", "!29\r\nERR what is 'AUTH\r\nhunter2\r\n'\r\n", `ERR what is 'AUTH\r\n***\r\n'`},          // ours
 		{"hunter2!hunter2", "-ERR what is userhunter2!hunter2s\r\n", "ERR what is user***s"},
 	} {
-		err := refuse(t, script(t, map[string]string{"HELLO": "-ERR unknown command\r\n", "AUTH": c.said}).addr, conn.Options{Password: c.password})
+		err := refuse(t, script(t, map[string]string{"HELLO": "-ERR unknown command\r\n", "AUTH": c.said}).addr, conn.Options{Password: conn.NewSecret(c.password)})
 		require.ErrorContains(t, err, "AUTH: "+c.want, c.password)
 	}
 }
@@ -128,7 +128,7 @@ func TestPasswordIsHiddenInWhatIsNoRedis(t *testing.T) {
 			{"HELLO": c.said},
 			{"HELLO": "-ERR unknown command\r\n", "AUTH": c.said}, // in RESP2
 		} {
-			err := refuse(t, script(t, answers).addr, conn.Options{Username: "u", Password: "hunter2"})
+			err := refuse(t, script(t, answers).addr, conn.Options{Username: "u", Password: conn.NewSecret("hunter2")})
 			require.ErrorContains(t, err, "the answer, beginning "+c.want)
 		}
 	}

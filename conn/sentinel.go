@@ -51,7 +51,7 @@ type sentinel struct {
 func dialSentinel(ctx context.Context, endpoint string, a Address, opt *Options) (*sentinel, error) {
 	s := &sentinel{dialing: dialing{addr: a, opt: opt}, ctx: ctx}
 	switch {
-	case opt.SentinelPassword != "":
+	case !opt.SentinelPassword.IsZero():
 		s.credentials = Credentials{Username: opt.SentinelUsername, Password: opt.SentinelPassword}
 	default:
 		if err := s.authenticate(ctx); err != nil {
@@ -70,7 +70,7 @@ func dialSentinel(ctx context.Context, endpoint string, a Address, opt *Options)
 		s.poller.Close()
 		return nil, err
 	}
-	if s.credentials.Password != "" {
+	if !s.credentials.Password.IsZero() {
 		v, err := s.do(s.credentials.auth()...)
 		if err != nil {
 			s.close()

@@ -326,7 +326,7 @@ func TestSentinelsPassword(t *testing.T) {
 	t.Parallel()
 	master := serverAs(t, "master")
 	s := sentinelAt(t, master.addr)
-	c, err := conn.Dial(t.Context(), group(t, s.addr), conn.Options{DialTimeout: patient, SentinelPassword: "other"})
+	c, err := conn.Dial(t.Context(), group(t, s.addr), conn.Options{DialTimeout: patient, SentinelPassword: conn.NewSecret("other")})
 	require.NoError(t, err)
 	c.Close()
 	require.Contains(t, s.seen(), "AUTH other")
@@ -334,7 +334,7 @@ func TestSentinelsPassword(t *testing.T) {
 		"SENTINEL": s.script["SENTINEL"],
 		"AUTH":     "-ERR AUTH <password> called without any password configured for the default user. Are you sure?\r\n",
 	})
-	c, err = conn.Dial(t.Context(), group(t, open.addr), conn.Options{DialTimeout: patient, SentinelPassword: "other"})
+	c, err = conn.Dial(t.Context(), group(t, open.addr), conn.Options{DialTimeout: patient, SentinelPassword: conn.NewSecret("other")})
 	require.NoError(t, err)
 	c.Close()
 	// Only the next answer shows whether the sentinel needs a password.

@@ -107,7 +107,7 @@ func TestTLS(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			_, addr := startTLS(t, a, "requirepass pw", "tls-protocols "+version)
 			opt := conn.Options{
-				TLS: &tls.Config{RootCAs: a.roots}, Password: "pw", Tracking: true,
+				TLS: &tls.Config{RootCAs: a.roots}, Password: conn.NewSecret("pw"), Tracking: true,
 				Scripts: []string{oneScript}, Limits: resp.Limits{Bulk: 1 << 20},
 			}
 			_, port, _ := net.SplitHostPort(addr)

@@ -24,10 +24,10 @@ import (
 type fickle struct{ refused, taken atomic.Int64 }
 
 func (v *fickle) ask(context.Context) (conn.Credentials, error) {
-	c := conn.Credentials{Username: "ann", Password: "first", Until: time.Now().Add(time.Millisecond)}
+	c := conn.Credentials{Username: "ann", Password: conn.NewSecret("first"), Until: time.Now().Add(time.Millisecond)}
 	if v.taken.Load() > 3 && v.refused.Load() < 2*v.taken.Load() { // the first dials are served
 		v.refused.Add(1)
-		c.Password = "wrong"
+		c.Password = conn.NewSecret("wrong")
 	} else {
 		v.taken.Add(1)
 	}
@@ -247,7 +247,7 @@ func newSlowMaster(t *testing.T, cfg mux.Config) *slowMaster {
 	var asked atomic.Int64
 	cfg.Masters = []string{s.addr()}
 	cfg.Conn.Credentials = func(ctx context.Context) (conn.Credentials, error) {
-		c := conn.Credentials{Password: "p"}
+		c := conn.Credentials{Password: conn.NewSecret("p")}
 		switch asked.Add(1) {
 		case 1:
 			c.Until = time.Now().Add(time.Millisecond)

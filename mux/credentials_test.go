@@ -41,7 +41,7 @@ func (s *tokens) ask(context.Context) (conn.Credentials, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.given.Add(1)
-	c := conn.Credentials{Username: "ann", Password: s.password}
+	c := conn.Credentials{Username: "ann", Password: conn.NewSecret(s.password)}
 	if s.lasts != 0 {
 		c.Until = time.Now().Add(s.lasts)
 	}
@@ -122,7 +122,7 @@ func TestRenewalComesInTheSecondHalf(t *testing.T) {
 				}
 			}
 			until = time.Now().Add(lasts)
-			return conn.Credentials{Username: "ann", Password: "first", Until: until}, nil
+			return conn.Credentials{Username: "ann", Password: conn.NewSecret("first"), Until: until}, nil
 		},
 	}})
 	eventually(t, "it is in time", func() bool { return inTime.Load() >= 3 })
@@ -298,7 +298,7 @@ func TestRenewalsPause(t *testing.T) {
 			begun := time.Now()
 			open(t, mux.Config{Masters: masters.Addrs(), BackoffMax: pause, Conn: conn.Options{
 				Credentials: func(context.Context) (conn.Credentials, error) {
-					over := conn.Credentials{Username: "ann", Password: "first", Until: begun.Add(-time.Second)}
+					over := conn.Credentials{Username: "ann", Password: conn.NewSecret("first"), Until: begun.Add(-time.Second)}
 					if asked.Add(1) > 1 && c.fail {
 						return over, errors.New("none")
 					}
@@ -324,7 +324,7 @@ func TestHangingVaultIsGivenUp(t *testing.T) {
 				<-ctx.Done()
 				return conn.Credentials{}, ctx.Err()
 			}
-			return conn.Credentials{Username: "ann", Password: "first", Until: time.Now().Add(time.Second)}, nil
+			return conn.Credentials{Username: "ann", Password: conn.NewSecret("first"), Until: time.Now().Add(time.Second)}, nil
 		},
 	}})
 	waitUp(t, m, 3)
@@ -344,7 +344,7 @@ func TestPanicOfAVaultIsItsError(t *testing.T) {
 			if asked.Add(1) != 3 {
 				panic("the vault")
 			}
-			return conn.Credentials{Username: "ann", Password: "first", Until: time.Now().Add(time.Millisecond)}, nil
+			return conn.Credentials{Username: "ann", Password: conn.NewSecret("first"), Until: time.Now().Add(time.Millisecond)}, nil
 		},
 	}}))
 	require.NoError(t, err)
@@ -411,7 +411,7 @@ func TestCredentialsThatDoNotEndAreNotRenewed(t *testing.T) {
 	var asked atomic.Int64
 	last := open(t, mux.Config{Masters: masters.Addrs()[2:], Conn: conn.Options{
 		Credentials: func(context.Context) (conn.Credentials, error) {
-			c := conn.Credentials{Username: "ann", Password: "first"}
+			c := conn.Credentials{Username: "ann", Password: conn.NewSecret("first")}
 			if asked.Add(1) == 1 {
 				c.Until = time.Now().Add(100 * time.Millisecond)
 			}
@@ -445,14 +445,14 @@ func TestCloseEndsARenewal(t *testing.T) {
 	hanging := func(ctx context.Context) (conn.Credentials, error) {
 		if first {
 			first = false
-			return conn.Credentials{Password: "p", Until: time.Now().Add(time.Millisecond)}, nil
+			return conn.Credentials{Password: conn.NewSecret("p"), Until: time.Now().Add(time.Millisecond)}, nil
 		}
 		asked <- struct{}{}
 		<-ctx.Done()
 		return conn.Credentials{}, ctx.Err()
 	}
 	brief := func(context.Context) (conn.Credentials, error) {
-		return conn.Credentials{Password: "p", Until: time.Now().Add(time.Millisecond)}, nil
+		return conn.Credentials{Password: conn.NewSecret("p"), Until: time.Now().Add(time.Millisecond)}, nil
 	}
 	for _, c := range []struct {
 		ask   func(context.Context) (conn.Credentials, error)

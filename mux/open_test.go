@@ -234,7 +234,7 @@ func TestNewConnectsInTheBackground(t *testing.T) {
 
 func TestConfigShowsNoPassword(t *testing.T) {
 	t.Parallel()
-	cfg := mux.Config{Masters: []string{"redis://user:hunter2@127.0.0.1:1", "hunter2@@:"}, Conn: conn.Options{Password: "hunter2"}}
+	cfg := mux.Config{Masters: []string{"redis://user:hunter2@127.0.0.1:1", "hunter2@@:"}, Conn: conn.Options{Password: conn.NewSecret("hunter2")}}
 	good := cfg
 	good.Masters = cfg.Masters[:1]
 	m, err := mux.New(good)

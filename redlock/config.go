@@ -30,6 +30,13 @@ const (
 // however often that has been so in a row.
 const AlwaysHandOver = -1
 
+// A Secret is a text that is never printed, such as a password. Only its method Reveal returns
+// the text.
+type Secret = conn.Secret
+
+// NewSecret returns the Secret of a text.
+func NewSecret(text string) Secret { return conn.NewSecret(text) }
+
 // Credentials are a username, a password and, if they have an end, when that is.
 type Credentials = conn.Credentials
 
@@ -50,10 +57,12 @@ type Config struct {
 	// are down, a client stays with the master that it knows.
 	Masters []string
 	// Username and Password are used where an address has none of its own.
-	Username, Password string
+	Username string
+	Password Secret
 	// SentinelUsername and SentinelPassword are for the sentinels. The master's are not shown
 	// to them.
-	SentinelUsername, SentinelPassword string
+	SentinelUsername string
+	SentinelPassword Secret
 	// Credentials, if set, is asked at every connect and reconnect, and overrides all others.
 	// If they have an end, Until, it is asked again when half of their time has passed, or a
 	// little later, and the master is told the new ones on its live connection. The masters
@@ -180,17 +189,9 @@ func (cfg Config) Format(s fmt.State, _ rune) {
 	fmt.Fprintf(s, "{Masters:%v Username:%q Password:%s SentinelUsername:%q SentinelPassword:%s Credentials:%t TLS:%t"+
 		" ClientName:%q Owner:%q DialTimeout:%v RoundTimeout:%v StallTime:%v DriftFactor:%v MinDrift:%v RestartGuard:%v"+
 		" FenceMemory:%v Strict:%t Durable:%t Handovers:%d Observer:%t}",
-		conn.RedactAll(cfg.Masters), cfg.Username, dots(cfg.Password), cfg.SentinelUsername, dots(cfg.SentinelPassword), cfg.Credentials != nil, cfg.TLS != nil,
+		conn.RedactAll(cfg.Masters), cfg.Username, cfg.Password, cfg.SentinelUsername, cfg.SentinelPassword, cfg.Credentials != nil, cfg.TLS != nil,
 		cfg.ClientName, cfg.Owner, cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.DriftFactor, cfg.MinDrift, cfg.RestartGuard,
 		cfg.FenceMemory, cfg.Strict, cfg.Durable, cfg.Handovers, cfg.Observer != nil)
-}
-
-// dots stand for a secret.
-func dots(secret string) string {
-	if secret == "" {
-		return ""
-	}
-	return "..."
 }
 
 // forMux is the configuration of the mux, without the hooks.

@@ -20,10 +20,10 @@ func TestConfigPrintsNoPassword(t *testing.T) {
 	cfg := redlock.Config{
 		Masters:          []string{"redis://user:hunter2@127.0.0.1:1", "sentinel://:hunter2@127.0.0.1:2/g", "hunter2:@://"},
 		Username:         "ann",
-		Password:         "hunter2",
-		SentinelPassword: "hunter2",
+		Password:         redlock.NewSecret("hunter2"),
+		SentinelPassword: redlock.NewSecret("hunter2"),
 		Credentials: func(context.Context) (redlock.Credentials, error) {
-			return redlock.Credentials{Password: "hunter2"}, nil
+			return redlock.Credentials{Password: redlock.NewSecret("hunter2")}, nil
 		},
 		TLS:          &tls.Config{ServerName: "hunter2"},
 		ClientName:   "svc",

@@ -43,7 +43,7 @@ func TestLockOutlivesItsCredentials(t *testing.T) {
 		Credentials: func(context.Context) (redlock.Credentials, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			return redlock.Credentials{Username: "locker", Password: password, Until: time.Now().Add(2 * time.Second)}, nil
+			return redlock.Credentials{Username: "locker", Password: redlock.NewSecret(password), Until: time.Now().Add(2 * time.Second)}, nil
 		},
 		Observer: &redlock.Observer{Master: func(m redlock.MasterStats) {
 			mu.Lock()

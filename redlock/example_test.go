@@ -338,11 +338,11 @@ func ExampleConfig() {
 			"rediss://redis-c:6380", // a master with a fixed place
 		},
 		SentinelUsername: "locker",
-		SentinelPassword: os.Getenv("SENTINEL_PASSWORD"),
+		SentinelPassword: redlock.NewSecret(os.Getenv("SENTINEL_PASSWORD")),
 		TLS:              &tls.Config{MinVersion: tls.VersionTLS13},
 		Credentials: func(ctx context.Context) (redlock.Credentials, error) {
 			text, err := os.ReadFile("/run/secrets/redis") // asked at every connect, and before an Until
-			return redlock.Credentials{Username: "locker", Password: string(bytes.TrimSpace(text))}, err
+			return redlock.Credentials{Username: "locker", Password: redlock.NewSecret(string(bytes.TrimSpace(text)))}, err
 		},
 		RestartGuard: time.Minute, // the longest TTL that anybody uses on these masters
 	}

@@ -31,7 +31,7 @@ func startACL(t *testing.T, n int, rights string) *redlocktest.Masters {
 }
 
 func acl(masters *redlocktest.Masters) redlock.Config {
-	return redlock.Config{Masters: masters.Addrs(), Username: "locker", Password: "password", RoundTimeout: busy}
+	return redlock.Config{Masters: masters.Addrs(), Username: "locker", Password: redlock.NewSecret("password"), RoundTimeout: busy}
 }
 
 // hasOnTwo takes a lock on the masters 0 and 1 of three, and frees the key on the third.

@@ -856,7 +856,7 @@ func TestDeniedCommandIsTold(t *testing.T) {
 		_, err := masters.Do(i, "ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-set")
 		require.NoError(t, err)
 	}
-	client, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs(), Username: "app", Password: "secret", DialTimeout: busy})
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs(), Username: "app", Password: redlock.NewSecret("secret"), DialTimeout: busy})
 	require.NoError(t, err)
 	defer client.Close()
 	err = client.NewMutex("k", long).Lock(t.Context())

@@ -114,7 +114,7 @@ func TestDeniedRightIsNoAnswer(t *testing.T) {
 		}
 	}
 	grants()
-	c := openedWith(t, Config{Masters: masters.Addrs(), Username: "u", Password: "pw"})
+	c := openedWith(t, Config{Masters: masters.Addrs(), Username: "u", Password: NewSecret("pw")})
 	var commands []string
 	for _, text := range scripts {
 		for _, m := range regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`).FindAllStringSubmatch(text, -1) {

@@ -189,7 +189,7 @@ func hasPassword(address string) bool {
 func (f *fleet) options() (conn.Options, error) {
 	opt := conn.Options{
 		Username:    os.Getenv("REDLOCK_USERNAME"),
-		Password:    os.Getenv("REDLOCK_PASSWORD"),
+		Password:    conn.NewSecret(os.Getenv("REDLOCK_PASSWORD")),
 		DialTimeout: f.dialTimeout,
 	}
 	if f.passwordFile != "" {
@@ -198,7 +198,7 @@ func (f *fleet) options() (conn.Options, error) {
 			return opt, usageError("", "--password-file: %w", err)
 		}
 		line, _, _ := strings.Cut(string(text), "\n")
-		if opt.Password = strings.TrimSuffix(line, "\r"); opt.Password == "" {
+		if opt.Password = conn.NewSecret(strings.TrimSuffix(line, "\r")); opt.Password.IsZero() {
 			return opt, usageError("the password is its first line", "--password-file: %s is empty", f.passwordFile)
 		}
 	}

@@ -242,7 +242,7 @@ func TestTheUserMayTakeEveryKindOfLock(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, nil)
 	open := func() *redlock.Client {
-		client, err := redlock.Open(t.Context(), redlock.Config{Masters: d.addrs, Username: "locker", Password: "change-me",
+		client, err := redlock.Open(t.Context(), redlock.Config{Masters: d.addrs, Username: "locker", Password: redlock.NewSecret("change-me"),
 			DialTimeout: deadline, RoundTimeout: deadline})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, client.Close()) })

@@ -145,7 +145,7 @@ func (c *client) open() {
 	for c.lock == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		config := redlock.Config{Masters: c.Masters, ClientName: c.Name, RoundTimeout: c.RoundTimeout,
-			RestartGuard: c.RestartGuard, DriftFactor: c.DriftFactor, Username: c.User, Password: c.User}
+			RestartGuard: c.RestartGuard, DriftFactor: c.DriftFactor, Username: c.User, Password: redlock.NewSecret(c.User)}
 		open := func() (*redlock.Client, error) { return redlock.Open(ctx, config) }
 		if c.Doubled { // Open would refuse it
 			config.Masters = doubled(c.Masters, c.Direct, c.Seed)
