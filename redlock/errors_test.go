@@ -62,7 +62,7 @@ func TestRoundErrorTellsTheWholeStory(t *testing.T) {
 				{Master: "d:1", Verdict: VerdictNo},
 				{Master: "e:1"},
 			},
-			held: leading([]Holder{{Token: svcA, TTL: 8249 * time.Millisecond}, {}, {Token: svcA, TTL: 8250 * time.Millisecond}, {}, {}}, 5).String(),
+			held: leading([]Holder{{Token: NewSecret(svcA), TTL: 8249 * time.Millisecond}, {}, {Token: NewSecret(svcA), TTL: 8250 * time.Millisecond}, {}, {}}, 5).String(),
 		},
 		`redlock: lock "k": too few masters answered (0 yes, 0 no, 0 failed, 1 late; 1 of 1 needed); context deadline exceeded`: {
 			Op: "lock", Key: "k", reason: ErrNoQuorum, cut: true, Votes: []Vote{{Master: "a:1"}}, ended: context.DeadlineExceeded,

@@ -317,9 +317,9 @@ func ExampleClient_Holders() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	keys := map[string]int{} // by token
+	keys := map[redlock.Secret]int{} // by token
 	for _, h := range holders {
-		if h.Token == "" { // the key is free there, or h.Err says why the answer is missing
+		if h.Token.IsZero() { // the key is free there, or h.Err says why the answer is missing
 			continue
 		}
 		if keys[h.Token]++; keys[h.Token] == len(holders)/2+1 {

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -12,7 +13,7 @@ import (
 )
 
 // UnknownToken is the Token of a [Holder] where the key holds something other than a string.
-const UnknownToken = "?"
+var UnknownToken = NewSecret("?")
 
 // NoExpiry is the TTL of a [Holder], and the HeldFor of a [RoundError], where the key does not
 // expire: no Redlock library has set it.
@@ -21,7 +22,7 @@ const NoExpiry time.Duration = -1
 // A Holder is what one master says about who holds a key.
 type Holder struct {
 	Master string        // its address, never with a password
-	Token  string        // empty if the key is free there, or Err is set; UnknownToken if it is no lock
+	Token  Secret        // zero if the key is free there, or Err is set; UnknownToken if it is no lock
 	TTL    time.Duration // how long the key has still to live; NoExpiry if it does not expire
 	Permit int           // that it is about, from 1 on; 0 if permits were not asked for
 	Fence  uint64        // the last that was given there, also if the key is free; 0 if it was not asked for
@@ -34,7 +35,7 @@ func (h Holder) Format(s fmt.State, _ rune) {
 	switch {
 	case h.Err != nil:
 		fmt.Fprintf(s, "%s: %v", h.Master, h.Err)
-	case h.Token == "":
+	case h.Token.IsZero():
 		fmt.Fprintf(s, "%s: free", h.Master)
 	default:
 		fmt.Fprintf(s, "%s: held by %q for %v", h.Master, h.Owner(), h.TTL)
@@ -43,7 +44,20 @@ func (h Holder) Format(s fmt.State, _ rune) {
 
 // Owner is the owner named in the token (Config.Owner): printable ASCII without spaces,
 // 128 bytes at most; empty if none is, or if another library made the token.
-func (h Holder) Owner() string { return ownerOf(h.Token) }
+func (h Holder) Owner() string { return ownerOf(h.Token.Reveal()) }
+
+// MarshalJSON has the fields, with "..." in the place of a token, and the owner.
+func (h Holder) MarshalJSON() ([]byte, error) {
+	type fields Holder
+	out := struct {
+		fields
+		Owner, Err string
+	}{fields: fields(h), Owner: h.Owner()}
+	if h.Err != nil {
+		out.Err = h.Err.Error()
+	}
+	return json.Marshal(out)
+}
 
 // The scripts below return the counter of the lock's fence, or 0 if it was not asked for, and then
 // for each lock that is there its token and how long it lasts. A value that is too long for a token is
@@ -197,7 +211,7 @@ func appendHolders(out []Holder, h Holder, reply resp.Value, permits bool) []Hol
 		if permits {
 			one.Permit = permit
 		}
-		if one.Token != "" {
+		if !one.Token.IsZero() {
 			out = append(out, one)
 		}
 	}
@@ -208,17 +222,17 @@ func appendHolders(out []Holder, h Holder, reply resp.Value, permits bool) []Hol
 }
 
 // nextHolder reads a lock from the reply of a holders script, if there is one more.
-func nextHolder(elems *resp.Iter) (token string, ttl time.Duration, more bool) {
+func nextHolder(elems *resp.Iter) (token Secret, ttl time.Duration, more bool) {
 	first, more := elems.Next()
 	second, _ := elems.Next()
 	ms, _ := second.Int()
 	switch {
 	case first.IsNull() || !more:
-		return "", 0, more
+		return Secret{}, 0, more
 	case first.Kind() == resp.BulkString:
-		token = string(first.Bytes())
+		token = NewSecret(string(first.Bytes()))
 	}
-	if token == "" { // no string, or an empty one
+	if token.IsZero() { // no string, or an empty one
 		token = UnknownToken
 	}
 	if ms < 0 {
@@ -261,12 +275,12 @@ func (h claim) ends() time.Duration {
 // chief returns the claim that comes before all others, and the first of those that are alike. One
 // that a majority names comes before one that has less.
 func chief(holders []Holder, masters int, before func(a, b claim) bool) (first claim) {
-	ttls := map[string][]time.Duration{}
-	var tokens []string
+	ttls := map[Secret][]time.Duration{}
+	var tokens []Secret
 	silent := false
 	for _, h := range holders {
 		silent = silent || h.Err != nil
-		if h.Token == "" {
+		if h.Token.IsZero() {
 			continue
 		}
 		if ttls[h.Token] == nil {
@@ -282,7 +296,7 @@ func chief(holders []Holder, masters int, before func(a, b claim) bool) (first c
 	for _, token := range tokens {
 		of := ttls[token]
 		slices.Sort(of)
-		h := claim{owner: ownerOf(token), votes: len(of), masters: masters, silent: silent}
+		h := claim{owner: ownerOf(token.Reveal()), votes: len(of), masters: masters, silent: silent}
 		// It is free once it is gone from so many that no majority has it.
 		if h.left = of[max(0, len(of)-quorum)]; h.left == conn.Forever {
 			h.left = NoExpiry

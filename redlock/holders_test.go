@@ -16,11 +16,11 @@ func TestHoldersAreDescribed(t *testing.T) {
 	for want, holders := range map[string][]Holder{
 		"": {{}, {Err: errFake}, {}},
 		"held by svc-a@host-7:311 on 4 of 5 masters, 8.0 s left": {
-			{Token: svcA, TTL: 9 * s}, {Token: svcA, TTL: 7 * s}, {Token: svcA, TTL: 8 * s}, {Token: svcA, TTL: 9 * s}, {Token: other, TTL: s}},
+			{Token: NewSecret(svcA), TTL: 9 * s}, {Token: NewSecret(svcA), TTL: 7 * s}, {Token: NewSecret(svcA), TTL: 8 * s}, {Token: NewSecret(svcA), TTL: 9 * s}, {Token: NewSecret(other), TTL: s}},
 		"held by svc-a@host-7:311 on at least 2 of 3 masters, 8.0 s left": {
-			{Token: svcA, TTL: 9 * s}, {Err: errFake}, {Token: svcA, TTL: 8 * s}},
-		"held by somebody without a name on 1 of 1 masters, 1.0 s left":     {{Token: other, TTL: s}},
-		"held by somebody without a name on 1 of 1 masters, without expiry": {{Token: other, TTL: -1}},
+			{Token: NewSecret(svcA), TTL: 9 * s}, {Err: errFake}, {Token: NewSecret(svcA), TTL: 8 * s}},
+		"held by somebody without a name on 1 of 1 masters, 1.0 s left":     {{Token: NewSecret(other), TTL: s}},
+		"held by somebody without a name on 1 of 1 masters, without expiry": {{Token: NewSecret(other), TTL: -1}},
 	} {
 		require.Equal(t, want, leading(holders, len(holders)).String())
 	}
@@ -40,7 +40,7 @@ func TestHoldersOfAnEndedContextDidNotTimeOut(t *testing.T) {
 }
 
 func TestHolderIsPrintedWithoutItsToken(t *testing.T) {
-	h := Holder{Master: "a:1", Token: svcA, TTL: time.Second}
+	h := Holder{Master: "a:1", Token: NewSecret(svcA), TTL: time.Second}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
 		require.Equal(t, `a:1: held by "svc-a@host-7:311" for 1s`, fmt.Sprintf(verb, h))
 		require.NotContains(t, fmt.Sprintf(verb, []*Holder{&h}), svcA[len(svcA)-10:])

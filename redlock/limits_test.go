@@ -57,7 +57,7 @@ func TestBigValuesAndKeysBreakNoConnection(t *testing.T) {
 	require.NoError(t, m.TryLock(t.Context()))
 	holders, err := c.Holders(t.Context(), "big")
 	require.NoError(t, err)
-	require.Len(t, holders[0].Token, 1024)
+	require.Len(t, holders[0].Token.Reveal(), 1024)
 	ctx, cancel := context.WithCancel(t.Context())
 	refused := make(chan error, 1)
 	go func() { refused <- c.NewMutex("big", 30*time.Second).Lock(ctx) }()

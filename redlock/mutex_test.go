@@ -428,7 +428,7 @@ func TestRule6UnknownScriptIsSentOnce(t *testing.T) {
 		require.NoError(t, m.Extend(t.Context()))
 		holders, err := c.Holders(t.Context(), "k")
 		require.NoError(t, err)
-		require.Equal(t, m.Token(), holders[2].Token)
+		require.Equal(t, m.Token(), holders[2].Token.Reveal())
 		require.NoError(t, m.Unlock(t.Context()))
 		time.Sleep(5 * time.Millisecond)
 		n := 0
@@ -628,12 +628,12 @@ func TestHoldersAreAskedOnEveryMaster(t *testing.T) {
 		holders, err := c.Holders(t.Context(), "k")
 		require.NoError(t, err)
 		require.Len(t, holders, 5)
-		require.Equal(t, "another's", holders[0].Token)
+		require.Equal(t, "another's", holders[0].Token.Reveal())
 		require.Empty(t, holders[0].Owner())
 		require.Equal(t, Holder{Master: "m1"}, holders[1])
 		require.Equal(t, errFake, holders[2].Err)
 		for _, h := range holders[3:] {
-			require.Equal(t, m.Token(), h.Token)
+			require.Equal(t, m.Token(), h.Token.Reveal())
 			require.Equal(t, "me", h.Owner())
 			require.InDelta(t, ttl.Seconds(), h.TTL.Seconds(), 0.01)
 		}

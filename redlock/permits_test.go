@@ -757,7 +757,7 @@ func TestAMutexHoldsOnePermitOrIsOneReader(t *testing.T) {
 		require.Eventually(t, func() bool {
 			all, err := c.Holders(t.Context(), name, opt)
 			require.NoError(t, err)
-			return !slices.ContainsFunc(all, func(h Holder) bool { return h.Token != token })
+			return !slices.ContainsFunc(all, func(h Holder) bool { return h.Token.Reveal() != token })
 		}, hanging, time.Millisecond, "%s: nothing is left of the second", name)
 		require.NoError(t, m.Unlock(t.Context()))
 	}
@@ -834,7 +834,7 @@ func TestAMutexGivesBackWhatWasHandedOverToIt(t *testing.T) {
 		require.Eventually(t, func() bool {
 			all, err := c.Holders(t.Context(), name, opt)
 			require.NoError(t, err)
-			return !slices.ContainsFunc(all, func(h Holder) bool { return h.Token != heir.Token() })
+			return !slices.ContainsFunc(all, func(h Holder) bool { return h.Token.Reveal() != heir.Token() })
 		}, hanging, time.Millisecond, name)
 		require.NoError(t, heir.Unlock(t.Context()))
 	}
@@ -893,13 +893,13 @@ func TestHoldersOfPermits(t *testing.T) {
 		seen := map[string]int{}
 		for _, h := range all {
 			require.NoError(t, h.Err)
-			if h.Token == "" { // a SET that is late
+			if h.Token.IsZero() { // a SET that is late
 				return false
 			}
-			seen[h.Token]++
+			seen[h.Token.Reveal()]++
 			require.Positive(t, h.TTL)
 			require.Equal(t, c.owner, h.Owner())
-			_, slot, of := cutSlot(h.Token)
+			_, slot, of := cutSlot(h.Token.Reveal())
 			require.Equal(t, []int{h.Permit, k}, []int{slot, of})
 		}
 		require.LessOrEqual(t, len(all), 3*2)

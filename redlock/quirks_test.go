@@ -40,7 +40,8 @@ func TestLockNeedsNoOptionalCommand(t *testing.T) {
 				reaches(t, other, i, "up")
 			}
 			m, next := holder.NewMutex("k", long), other.NewMutex("k", long)
-			on := func(token string) func() bool { // every master
+			on := func(text string) func() bool { // every master
+				token := redlock.NewSecret(text)
 				return func() bool {
 					all, err := other.Holders(t.Context(), "k")
 					return err == nil && all[0].Token == token && all[1].Token == token && all[2].Token == token

@@ -1029,7 +1029,7 @@ func TestForeignLocksAreRespected(t *testing.T) {
 	require.ErrorIs(t, err, redlock.ErrHeld)
 	holders, err := s.client.Holders(t.Context(), "k")
 	require.NoError(t, err)
-	require.Equal(t, "?", holders[0].Token)
+	require.Equal(t, redlock.UnknownToken, holders[0].Token)
 	require.Negative(t, holders[0].TTL)
 	require.Empty(t, holders[2].Token)
 	stranger := s.client.NewMutex("k", long, redlock.WithToken("x"))

@@ -128,7 +128,7 @@ func TestADeadReaderEndsWithItsOwnTerm(t *testing.T) {
 	require.Eventually(t, func() bool { return dead.Remaining() == 0 }, hanging, time.Millisecond)
 	require.Eventually(t, func() bool { // on a busy machine the masters began later to count
 		all, err := c.Holders(t.Context(), "k", WithShared())
-		return err == nil && len(all) == 3 && !slices.ContainsFunc(all, func(h Holder) bool { return h.Token != lives.Token() })
+		return err == nil && len(all) == 3 && !slices.ContainsFunc(all, func(h Holder) bool { return h.Token.Reveal() != lives.Token() })
 	}, hanging, time.Millisecond)
 	require.ErrorIs(t, dead.Extend(t.Context()), ErrNotHeld)
 	heir := c.NewMutex("k", term30, WithShared(), WithToken(dead.Token()))
@@ -159,7 +159,7 @@ func TestUnlockOfAnExpiredReaderBesideOthers(t *testing.T) {
 	members(t, masters, lives, 3)
 	require.Eventually(t, func() bool {
 		all, err := c.Holders(t.Context(), "k", WithShared())
-		return err == nil && len(all) == 3 && !slices.ContainsFunc(all, func(h Holder) bool { return h.Token != lives.Token() })
+		return err == nil && len(all) == 3 && !slices.ContainsFunc(all, func(h Holder) bool { return h.Token.Reveal() != lives.Token() })
 	}, hanging, time.Millisecond)
 	members(t, masters, m, 3)
 	require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
@@ -537,9 +537,9 @@ func TestHoldersListsTheReaders(t *testing.T) {
 	require.Len(t, all, 9)
 	for i, h := range all {
 		require.Equal(t, masters.Addr(i/3), h.Master)
-		require.Contains(t, want, h.Token)
-		require.LessOrEqual(t, h.TTL, want[h.Token])
-		require.Greater(t, h.TTL, want[h.Token]-term30)
+		require.Contains(t, want, h.Token.Reveal())
+		require.LessOrEqual(t, h.TTL, want[h.Token.Reveal()])
+		require.Greater(t, h.TTL, want[h.Token.Reveal()]-term30)
 		require.NotEmpty(t, h.Owner())
 	}
 	plain := ask()
@@ -556,15 +556,16 @@ func TestHoldersListsTheReaders(t *testing.T) {
 		set = append(set, fmt.Sprint(far+int64(i)), fmt.Sprint("reader-", i))
 	}
 	command(t, masters, 0, set...)
-	all = slices.DeleteFunc(ask(WithShared()), func(h Holder) bool { return h.Token == "" })
+	all = slices.DeleteFunc(ask(WithShared()), func(h Holder) bool { return h.Token.IsZero() })
 	require.Len(t, all, many-1)
-	require.Equal(t, "reader-1", all[0].Token, "those whose terms end last")
+	require.Equal(t, "reader-1", all[0].Token.Reveal(), "those whose terms end last")
 	command(t, masters, 0, "DEL", "k")
 
 	writer := c.NewMutex("k", term30)
 	require.NoError(t, writer.TryLock(t.Context()))
 	require.Eventually(t, func() bool {
 		all := ask(WithShared())
-		return len(all) == 3 && all[0].Token == writer.Token() && all[1].Token == writer.Token() && all[2].Token == writer.Token()
+		token := NewSecret(writer.Token())
+		return len(all) == 3 && all[0].Token == token && all[1].Token == token && all[2].Token == token
 	}, hanging, time.Millisecond)
 }

@@ -50,7 +50,7 @@ func TestOwnerIsPrintable(t *testing.T) {
 func TestOwnerThatIsNotPrintableIsNone(t *testing.T) {
 	random := strings.Repeat("A", tokenChars)
 	for _, hostile := range []string{"\x1b[2J", "\x1b]0;title\x07", "svc\n2026-01-01 lock released", "a b", strings.Repeat("x", maxOwner+1), "\u202e"} {
-		h := Holder{Token: hostile + "/" + random, TTL: time.Second}
+		h := Holder{Token: NewSecret(hostile + "/" + random), TTL: time.Second}
 		require.Empty(t, h.Owner())
 		require.Equal(t, "held by somebody without a name on 1 of 1 masters, 1.0 s left", leading([]Holder{h}, 1).String())
 	}

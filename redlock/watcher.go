@@ -80,7 +80,7 @@ type watcher struct {
 
 // A scene is what a look has shown.
 type scene struct {
-	token string // of the holder; empty if there is none
+	token Secret // of the holder; zero if there is none
 	fence uint64
 	agree bool          // all who answered have that fence
 	left  time.Duration // until nobody holds it, if it is not renewed; conn.Forever if that has no end
@@ -140,10 +140,10 @@ func (w *watcher) tell(yield func(Leader, error) bool, now scene, e *RoundError)
 	if begun && known && now.token == was.token && now.fence == was.fence {
 		return true
 	}
-	if now.token == "" {
+	if now.token.IsZero() {
 		return yield(Leader{}, nil)
 	}
-	return yield(Leader{Held: true, Owner: ownerOf(now.token), Fence: now.fence}, nil)
+	return yield(Leader{Held: true, Owner: ownerOf(now.token.Reveal()), Fence: now.fence}, nil)
 }
 
 // pause returns when to look again, if nobody tells anything.
@@ -152,7 +152,7 @@ func (w *watcher) pause(now scene, e *RoundError) time.Duration {
 	switch {
 	case e != nil || !now.told:
 		return poll
-	case now.token != "" && !now.agree && w.unsure < sureLooks:
+	case !now.token.IsZero() && !now.agree && w.unsure < sureLooks:
 		return poll // a second round may be under way, which changes nothing that is watched
 	}
 	return min(now.left, lookAgain+rand.N(lookAgain)) + expirySlack
@@ -204,10 +204,10 @@ func (w *watcher) ask(ctx context.Context, timeout time.Duration) (scene, *Round
 // a lock if those that have not could make it another.
 func look(holders []Holder, masters int) (now scene, known bool) {
 	quorum, silent := majority(masters), masters-len(holders)
-	count := map[string]int{}
+	count := map[Secret]int{}
 	most := silent
 	for _, h := range holders {
-		if h.Token != "" {
+		if !h.Token.IsZero() {
 			count[h.Token]++
 			most = max(most, silent+count[h.Token])
 		}
@@ -218,7 +218,7 @@ func look(holders []Holder, masters int) (now scene, known bool) {
 			now.token = token
 		}
 	}
-	if now.token == "" {
+	if now.token.IsZero() {
 		return now, most < quorum
 	}
 	var ends []time.Duration

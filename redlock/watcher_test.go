@@ -199,7 +199,7 @@ func TestWatchSaysWhenItCannotKnow(t *testing.T) {
 }
 
 func TestWhoHoldsALockByWhatTheMastersSay(t *testing.T) {
-	a, b, free := Holder{Token: "a", TTL: time.Second}, Holder{Token: "b", TTL: time.Minute}, Holder{}
+	a, b, free := Holder{Token: NewSecret("a"), TTL: time.Second}, Holder{Token: NewSecret("b"), TTL: time.Minute}, Holder{}
 	with := func(h Holder, fence uint64, ttl time.Duration) Holder { h.Fence, h.TTL = fence, ttl; return h }
 	for name, v := range map[string]struct {
 		holders []Holder
@@ -208,18 +208,18 @@ func TestWhoHoldsALockByWhatTheMastersSay(t *testing.T) {
 	}{
 		"free":                      {holders: []Holder{free, free, free}, want: scene{agree: true, left: conn.Forever}},
 		"free, one is silent":       {holders: []Holder{free, free}, want: scene{agree: true, left: conn.Forever}},
-		"held":                      {holders: []Holder{a, a, a}, want: scene{token: "a", agree: true, left: time.Second}},
-		"held, one is silent":       {holders: []Holder{a, a}, want: scene{token: "a", agree: true, left: time.Second}},
+		"held":                      {holders: []Holder{a, a, a}, want: scene{token: NewSecret("a"), agree: true, left: time.Second}},
+		"held, one is silent":       {holders: []Holder{a, a}, want: scene{token: NewSecret("a"), agree: true, left: time.Second}},
 		"split":                     {holders: []Holder{a, b, free}, want: scene{agree: true, left: conn.Forever}},
 		"it may be held":            {holders: []Holder{a, free}, unknown: true},
 		"one has answered":          {holders: []Holder{free}, unknown: true},
 		"nobody has answered":       {unknown: true},
-		"one fence":                 {holders: []Holder{with(a, 7, 1), with(a, 7, 2), with(a, 7, 3)}, want: scene{token: "a", fence: 7, agree: true, left: 2}},
-		"a fence that most have":    {holders: []Holder{with(a, 7, 3), with(a, 8, 2), with(a, 7, 1)}, want: scene{token: "a", fence: 7, left: 2}},
-		"no fence that most have":   {holders: []Holder{with(a, 7, 1), with(a, 8, 1), with(a, 9, 1)}, want: scene{token: "a", left: 1}},
-		"the fences of others":      {holders: []Holder{with(a, 7, 1), with(a, 7, 1), with(b, 9, 1)}, want: scene{token: "a", fence: 7, agree: true, left: 1}},
-		"it does not expire":        {holders: []Holder{with(a, 0, NoExpiry), with(a, 0, NoExpiry), a}, want: scene{token: "a", agree: true, left: conn.Forever}},
-		"it does not expire at one": {holders: []Holder{with(a, 0, NoExpiry), a, a}, want: scene{token: "a", agree: true, left: time.Second}},
+		"one fence":                 {holders: []Holder{with(a, 7, 1), with(a, 7, 2), with(a, 7, 3)}, want: scene{token: NewSecret("a"), fence: 7, agree: true, left: 2}},
+		"a fence that most have":    {holders: []Holder{with(a, 7, 3), with(a, 8, 2), with(a, 7, 1)}, want: scene{token: NewSecret("a"), fence: 7, left: 2}},
+		"no fence that most have":   {holders: []Holder{with(a, 7, 1), with(a, 8, 1), with(a, 9, 1)}, want: scene{token: NewSecret("a"), left: 1}},
+		"the fences of others":      {holders: []Holder{with(a, 7, 1), with(a, 7, 1), with(b, 9, 1)}, want: scene{token: NewSecret("a"), fence: 7, agree: true, left: 1}},
+		"it does not expire":        {holders: []Holder{with(a, 0, NoExpiry), with(a, 0, NoExpiry), a}, want: scene{token: NewSecret("a"), agree: true, left: conn.Forever}},
+		"it does not expire at one": {holders: []Holder{with(a, 0, NoExpiry), a, a}, want: scene{token: NewSecret("a"), agree: true, left: time.Second}},
 	} {
 		got, known := look(v.holders, 3)
 		require.Equal(t, !v.unknown, known, name)

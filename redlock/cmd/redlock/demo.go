@@ -256,7 +256,7 @@ func (d *demo) showTaking(ctx context.Context, lock *redlock.Mutex) error {
 	}
 	has := map[string]bool{}
 	for _, h := range all {
-		has[h.Master] = h.Token == lock.Token()
+		has[h.Master] = h.Token.Reveal() == lock.Token()
 	}
 	slices.SortStableFunc(round.Votes, func(a, b redlock.Vote) int { // in the order of arrival
 		return cmp.Compare(cmp.Or(a.RTT, time.Hour), cmp.Or(b.RTT, time.Hour))
@@ -424,7 +424,7 @@ func (d *demo) showRelease(ctx context.Context, lock *redlock.Mutex) error {
 	}
 	// A frozen master gets the release when it goes on.
 	var all []answer
-	left := func(h answer) bool { return h.Token != "" || h.Err != nil && d.ours != nil }
+	left := func(h answer) bool { return !h.Token.IsZero() || h.Err != nil && d.ours != nil }
 	gone := func(key string) bool {
 		all = holders(ctx, d.masters, d.options, key)
 		return !slices.ContainsFunc(all, left)
@@ -439,7 +439,7 @@ func (d *demo) showRelease(ctx context.Context, lock *redlock.Mutex) error {
 		switch {
 		case h.Err != nil:
 			row[1] = cell{without(h.Err, h.Master), red}
-		case h.Token != "":
+		case !h.Token.IsZero():
 			row[1] = cell{"is still there", red}
 		}
 		rows = append(rows, row)

@@ -182,7 +182,7 @@ func TestVerboseTellsOfNoWaitThatIsOver(t *testing.T) {
 
 func TestAReaderAmongOthersIsKnownAsTheParent(t *testing.T) {
 	t.Setenv(tokenVariable, "ours")
-	readers := []redlock.Holder{{Token: "another's"}, {Token: "ours"}}
+	readers := []redlock.Holder{{Token: redlock.NewSecret("another's")}, {Token: redlock.NewSecret("ours")}}
 	require.True(t, newStanding("k", []answer{{readers: readers}}).byParent())
 	require.False(t, newStanding("k", []answer{{readers: readers[:1]}}).byParent())
 	require.False(t, newStanding("k", []answer{{readers: readers}, {readers: readers[:1]}, {readers: readers[:1]}}).byParent(), "it is a rest of it")

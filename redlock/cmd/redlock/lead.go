@@ -178,7 +178,7 @@ func (l *leader) term(ctx context.Context, signals chan<- os.Signal) error {
 	token := ""
 	if all, err := l.client.Holders(ctx, l.key); err == nil { // for the command alone
 		if s := newStanding(l.key, answers(all)); s.state == held {
-			token = s.leader.Token
+			token = s.leader.Token.Reveal()
 		}
 	}
 	if ctx.Err() != nil { // meanwhile

@@ -173,7 +173,7 @@ func (a *allotment) write(t *terminal) {
 // taken is how many permits are taken on the master.
 func (a *answer) taken() (n int) {
 	for _, h := range a.permits {
-		if h.Token != "" {
+		if !h.Token.IsZero() {
 			n++
 		}
 	}
@@ -206,7 +206,7 @@ func (a *allotment) writeJSON(t *terminal) error {
 	for i, s := range a.permits {
 		p := permit{Permit: i + 1, State: s.state, Votes: s.leader.votes}
 		if s.state == held {
-			p.Token, p.Owner, p.LeftMS = s.leader.Token, s.leader.Owner(), leftMS(s.left())
+			p.Token, p.Owner, p.LeftMS = s.leader.Token.Reveal(), s.leader.Owner(), leftMS(s.left())
 		}
 		out.Permits = append(out.Permits, p)
 	}

@@ -122,7 +122,7 @@ func (r *releaser) choose(ctx context.Context, key string) (who string, opts []r
 			return "", nil, err
 		}
 		for i, s := range a.permits {
-			if s.leader.Token == r.token {
+			if s.leader.Token.Reveal() == r.token {
 				return fmt.Sprintf("%s (permit %d)", ownerText(s.leader.Holder), i+1), []redlock.Option{redlock.WithPermits(r.permits)}, nil
 			}
 		}
@@ -131,7 +131,7 @@ func (r *releaser) choose(ctx context.Context, key string) (who string, opts []r
 	s := newStanding(key, holders(ctx, r.masters, r.connect, key))
 	claims := append([]claim{s.leader}, s.readers...)
 	for i, c := range claims {
-		if c.Token == "" || c.Token != r.token {
+		if c.Token.IsZero() || c.Token.Reveal() != r.token {
 			continue
 		}
 		if i > 0 || s.leader.isReader(s) {
@@ -147,7 +147,7 @@ func (r *releaser) choose(ctx context.Context, key string) (who string, opts []r
 	case s.sharing > 0:
 		return "", nil, usageError("name one by its --token: 'redlock status --json' shows them", "%q is held by %s", key, readersText(s.sharing))
 	}
-	r.token = s.leader.Token
+	r.token = s.leader.Token.Reveal()
 	return fmt.Sprintf("%s, %s", ownerText(s.leader.Holder), leftText(s.leader.left)), nil, nil
 }
 

@@ -235,20 +235,20 @@ func (a *answer) holder(ctx context.Context, p *probe, key string) error {
 }
 
 // lockOf returns the token in a key and how long it lives, from the replies to GET and PTTL.
-func lockOf(got, pttl resp.Value) (token string, ttl time.Duration, err error) {
+func lockOf(got, pttl resp.Value) (token redlock.Secret, ttl time.Duration, err error) {
 	ms, ok := pttl.Int()
 	switch {
 	case got.IsNull(), ok && ms == -2: // it expired in between
-		return "", 0, nil
+		return redlock.Secret{}, 0, nil
 	case conn.ErrorCode(got) == "WRONGTYPE":
 		token = redlock.UnknownToken // a key that is not a string is no lock, but blocks it
 	case got.IsError():
-		return "", 0, errors.New("GET: " + conn.ErrorText(got))
+		return redlock.Secret{}, 0, errors.New("GET: " + conn.ErrorText(got))
 	default:
-		token = string(got.Bytes())
+		token = redlock.NewSecret(string(got.Bytes()))
 	}
 	if !ok {
-		return "", 0, errors.New("PTTL: " + conn.ErrorText(pttl))
+		return redlock.Secret{}, 0, errors.New("PTTL: " + conn.ErrorText(pttl))
 	}
 	return token, time.Duration(ms) * time.Millisecond, nil
 }
@@ -272,7 +272,7 @@ func (a *answer) shared(ctx context.Context, p *probe, key string) error {
 		return errors.New("ZRANGE: " + conn.ErrorText(replies[1]))
 	}
 	if len(members) == 0 { // the last reader has left in between
-		a.Token, a.TTL = "", 0
+		a.Token, a.TTL = redlock.Secret{}, 0
 		return nil
 	}
 	clock := flat(replies[0])
@@ -285,11 +285,11 @@ func (a *answer) shared(ctx context.Context, p *probe, key string) error {
 	for i := 0; i+1 < len(members); i += 2 {
 		if ends, ok := members[i+1].Float(); ok && int64(ends) >= now {
 			left := time.Duration(int64(ends)-now) * time.Millisecond
-			a.readers = append(a.readers, redlock.Holder{Token: string(members[i].Bytes()), TTL: left})
+			a.readers = append(a.readers, redlock.Holder{Token: redlock.NewSecret(string(members[i].Bytes())), TTL: left})
 		}
 	}
 	if len(a.readers) > 0 {
-		a.Token = ""
+		a.Token = redlock.Secret{}
 	}
 	return nil
 }
@@ -348,7 +348,7 @@ func newStanding(key string, all []answer) *standing {
 		}
 		s.answered++
 		s.fence = max(s.fence, a.Fence)
-		if a.Token != "" {
+		if !a.Token.IsZero() {
 			holders.count(a.Holder)
 		}
 		for _, r := range a.readers {
@@ -362,7 +362,7 @@ func newStanding(key string, all []answer) *standing {
 		}
 	}
 	slices.SortFunc(s.readers, func(a, b claim) int {
-		return cmp.Or(cmp.Compare(a.Owner(), b.Owner()), cmp.Compare(a.Token, b.Token))
+		return cmp.Or(cmp.Compare(a.Owner(), b.Owner()), cmp.Compare(a.Token.Reveal(), b.Token.Reveal()))
 	})
 	for _, r := range s.readers {
 		if r.votes >= s.quorum {
@@ -410,12 +410,12 @@ func readersText(n int) string {
 // A tally counts the masters that name each holder.
 type tally struct {
 	order []redlock.Holder // as they were first named
-	ttls  map[string][]time.Duration
+	ttls  map[redlock.Secret][]time.Duration
 }
 
 func (t *tally) count(h redlock.Holder) {
 	if t.ttls == nil {
-		t.ttls = map[string][]time.Duration{}
+		t.ttls = map[redlock.Secret][]time.Duration{}
 	}
 	if t.ttls[h.Token] == nil {
 		t.order = append(t.order, h)
@@ -508,7 +508,7 @@ func (s *standing) write(t *terminal) {
 		case len(a.readers) > 0:
 			row[1] = cell{leftText(a.TTL), plain}
 			row[2] = cell{readersText(len(a.readers)), plain}
-		case a.Token != "":
+		case !a.Token.IsZero():
 			row[1] = cell{leftText(a.TTL), plain}
 			row[2] = cell{ownerText(a.Holder), plain}
 		}
@@ -583,19 +583,19 @@ func (s *standing) writeJSON(t *terminal) error {
 	if s.state == held {
 		out.LeftMS = leftMS(s.left())
 		if s.sharing == 0 {
-			out.Token, out.Owner = s.leader.Token, s.leader.Owner()
+			out.Token, out.Owner = s.leader.Token.Reveal(), s.leader.Owner()
 		}
 	}
 	for _, r := range s.readers {
-		out.Readers = append(out.Readers, reader{r.Token, r.Owner(), leftMS(r.left), r.votes})
+		out.Readers = append(out.Readers, reader{r.Token.Reveal(), r.Owner(), leftMS(r.left), r.votes})
 	}
 	for _, a := range s.answers {
-		m := master{Master: a.Master, Token: a.Token, Owner: a.Owner(), Fence: a.Fence}
-		if a.Token != "" || len(a.readers) > 0 {
+		m := master{Master: a.Master, Token: a.Token.Reveal(), Owner: a.Owner(), Fence: a.Fence}
+		if !a.Token.IsZero() || len(a.readers) > 0 {
 			m.LeftMS = leftMS(a.TTL)
 		}
 		for _, r := range a.readers {
-			m.Readers = append(m.Readers, reader{r.Token, r.Owner(), leftMS(r.TTL), 0})
+			m.Readers = append(m.Readers, reader{r.Token.Reveal(), r.Owner(), leftMS(r.TTL), 0})
 		}
 		if a.Err != nil {
 			m.Error = without(a.Err, a.Master)

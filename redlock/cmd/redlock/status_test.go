@@ -190,8 +190,8 @@ func TestAFrozenMasterHoldsStatusUpForTheDialTimeoutOnly(t *testing.T) {
 
 func TestStandingOfALock(t *testing.T) {
 	const second = time.Second
-	a := func(ttl time.Duration) redlock.Holder { return redlock.Holder{Token: "a", TTL: ttl} }
-	b := redlock.Holder{Token: "b", TTL: second}
+	a := func(ttl time.Duration) redlock.Holder { return redlock.Holder{Token: redlock.NewSecret("a"), TTL: ttl} }
+	b := redlock.Holder{Token: redlock.NewSecret("b"), TTL: second}
 	free1 := redlock.Holder{}
 	down := redlock.Holder{Err: errors.New("down")}
 	for name, test := range map[string]struct {
@@ -210,7 +210,7 @@ func TestStandingOfALock(t *testing.T) {
 		"on none, and one down":         {[]redlock.Holder{free1, free1, down}, free, 0},
 		"two of four":                   {[]redlock.Holder{a(second), a(second), free1, free1}, free, 0},
 		"two of four, and one down":     {[]redlock.Holder{a(second), a(second), free1, down}, unknown, 0},
-		"keys that are no locks":        {[]redlock.Holder{{Token: "?"}, {Token: "?"}, {Token: "?"}}, held, 0},
+		"keys that are no locks":        {[]redlock.Holder{{Token: redlock.UnknownToken}, {Token: redlock.UnknownToken}, {Token: redlock.UnknownToken}}, held, 0},
 		"the only master":               {[]redlock.Holder{a(second)}, held, second},
 		"all down":                      {[]redlock.Holder{down, down, down}, unknown, 0},
 		"one of five each, three down":  {[]redlock.Holder{a(second), b, down, down, down}, unknown, 0},

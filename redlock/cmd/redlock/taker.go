@@ -215,7 +215,7 @@ func (r *taker) acquire(key string) (*redlock.Client, error) {
 	r.witness.taken(client.Stats().Masters)
 	token := r.mutex.Token()
 	r.name = r.nameOf(key, token)
-	r.note("%s is ours, as %s", r.name, ownerText(redlock.Holder{Token: token}))
+	r.note("%s is ours, as %s", r.name, ownerText(redlock.Holder{Token: redlock.NewSecret(token)}))
 	return client, nil
 }
 
@@ -291,8 +291,8 @@ const (
 
 // byParent reports whether the redlock that runs us holds the lock.
 func (s *standing) byParent() bool {
-	token := os.Getenv(tokenVariable)
-	if token == "" || s.state != held {
+	token := redlock.NewSecret(os.Getenv(tokenVariable))
+	if token.IsZero() || s.state != held {
 		return false
 	}
 	return s.leader.Token == token ||

@@ -241,8 +241,8 @@ func (c *client) missing(m *redlock.Mutex) string {
 	token := m.Token()
 	holders, err := c.lock.Holders(ctx, m.Key())
 	for _, h := range holders {
-		if err == nil && h.Token != token && h.Master != double {
-			err = fmt.Errorf("%s has %q, not %q: %v", h.Master, h.Token, token, h.Err)
+		if err == nil && h.Token.Reveal() != token && h.Master != double {
+			err = fmt.Errorf("%s has %q, not %q: %v", h.Master, h.Token.Reveal(), token, h.Err)
 		}
 	}
 	if released := m.Unlock(ctx); err == nil {

@@ -82,7 +82,7 @@ func (p *parting) awaitAll(c *redlock.Client) {
 		holders, err := c.Holders(p.Context(), "all")
 		require.NoError(p, m.Unlock(p.Context()))
 		for _, h := range holders {
-			if h.Token == "" {
+			if h.Token.IsZero() {
 				return false
 			}
 		}
