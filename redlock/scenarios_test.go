@@ -748,7 +748,7 @@ func scriptFlush(s scene) {
 		holders, err := s.client.Holders(s.Context(), key, s.opts...)
 		require.NoError(s, err)
 		require.Len(s, holders, s.n)
-		require.Equal(s, m.Token(), holders[0].Token)
+		require.Equal(s, m.Token(), holders[0].Token.Reveal())
 		require.Greater(s, holders[0].TTL, long/2)
 		require.Equal(s, m.Fence(), holders[0].Fence)
 	}
