@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -43,6 +44,9 @@ func newConn(master string, s *sock, opt *Options) *Conn {
 	}
 	return c
 }
+
+// Format prints which master the connection leads to, and nothing that it sends or receives.
+func (c *Conn) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "conn.Conn{%s}", c.master) }
 
 // Server returns what the master said about itself in the handshake. It does not change.
 func (c *Conn) Server() Server { return c.server }

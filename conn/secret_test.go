@@ -63,6 +63,33 @@ func TestSecretIsNeverPrinted(t *testing.T) {
 	require.Equal(t, "{...} {} ... ...", fmt.Sprintf("%v %v %d %s", open{s}, open{}, s, s.String()))
 }
 
+// What was sent may still lie in the buffers of a connection.
+func TestConnPrintsNothingThatItSends(t *testing.T) {
+	t.Parallel()
+	stuck := false
+	c := dial(t, script(t, nil).addr, conn.Options{Wrap: func(_ string, s io.ReadWriter) io.ReadWriter { return &stuckWriter{s, &stuck} }})
+	stuck = true
+	flushed, err := c.Send(c.Renewal(conn.Credentials{Username: "ann", Password: conn.NewSecret(marker)}).Append(nil))
+	require.NoError(t, err)
+	require.False(t, flushed)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x"} {
+		require.Equal(t, "conn.Conn{"+c.RemoteAddr()+"}", fmt.Sprintf(verb, c))
+	}
+}
+
+// A stuckWriter has no room for what is written, once it is stuck.
+type stuckWriter struct {
+	io.ReadWriter
+	stuck *bool
+}
+
+func (w *stuckWriter) Write(p []byte) (int, error) {
+	if *w.stuck {
+		return 0, nil
+	}
+	return w.ReadWriter.Write(p)
+}
+
 // A Secret is what its text is.
 func TestSecretsAreEqualIfTheirTextsAre(t *testing.T) {
 	t.Parallel()
