@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/redburst/redburst/conn"
@@ -55,6 +56,10 @@ type Config struct {
 	//
 	// Give each group once. List three of its sentinels or more: while half of those listed
 	// are down, a client stays with the master that it knows.
+	//
+	// A password in an address is part of a string, and is printed by what prints the fields of a
+	// Config: package fmt, where the Config is in an unexported field. Give it as Password, or by
+	// Credentials.
 	Masters []string
 	// Username and Password are used where an address has none of its own.
 	Username string
@@ -193,6 +198,9 @@ func (cfg Config) Format(s fmt.State, _ rune) {
 		cfg.ClientName, cfg.Owner, cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.DriftFactor, cfg.MinDrift, cfg.RestartGuard,
 		cfg.FenceMemory, cfg.Strict, cfg.Durable, cfg.Handovers, cfg.Observer != nil)
 }
+
+// LogValue returns what Format prints.
+func (cfg Config) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(cfg)) }
 
 // forMux is the configuration of the mux, without the hooks.
 func (cfg *Config) forMux() mux.Config {

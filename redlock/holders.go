@@ -12,7 +12,8 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// UnknownToken is the Token of a [Holder] where the key holds something other than a string.
+// UnknownToken is the Token of a [Holder] where the key holds something other than a string. It is
+// no secret, and hidden like one.
 var UnknownToken = NewSecret("?")
 
 // NoExpiry is the TTL of a [Holder], and the HeldFor of a [RoundError], where the key does not
