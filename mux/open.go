@@ -91,6 +91,7 @@ func prepare(cfg Config) (*Mux, error) {
 		changed:  make(chan struct{}, 1),
 		lapsing:  make(chan struct{}, 1),
 	}
+	m.cfg.Masters = conn.RedactAll(cfg.Masters) // a password in one would be printed
 	m.calm = sync.NewCond(&m.mu)
 	seen := make(map[string]bool, n)
 	for i, a := range cfg.Masters {

@@ -92,7 +92,7 @@ func (r *renewer) secondOver(h *hold, b *behind) {
 		h.mu.Unlock()
 		return
 	}
-	token := slices.Clone(h.token)
+	token := slices.Clone(h.token())
 	h.mu.Unlock()
 	defer r.dismiss(h, b)
 	r.lose(h, token, nil) // the KeepAlives know why

@@ -107,6 +107,7 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 // they find no lock, no watch and no waiter.
 func prepare(cfg Config) *Client {
 	c := &Client{cfg: cfg}
+	c.cfg.Masters = conn.RedactAll(cfg.Masters) // a password in one would be printed
 	c.calls.New = newCall
 	c.agreed.init()
 	c.releases.core = &c.core

@@ -2,9 +2,6 @@ package redlock_test
 
 import (
 	"context"
-	"crypto/tls"
-	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -15,48 +12,6 @@ import (
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
-
-func TestConfigPrintsNoPassword(t *testing.T) {
-	cfg := redlock.Config{
-		Masters:          []string{"redis://user:hunter2@127.0.0.1:1", "sentinel://:hunter2@127.0.0.1:2/g", "hunter2:@://"},
-		Username:         "ann",
-		Password:         redlock.NewSecret("hunter2"),
-		SentinelPassword: redlock.NewSecret("hunter2"),
-		Credentials: func(context.Context) (redlock.Credentials, error) {
-			return redlock.Credentials{Password: redlock.NewSecret("hunter2")}, nil
-		},
-		TLS:          &tls.Config{ServerName: "hunter2"},
-		ClientName:   "svc",
-		RestartGuard: time.Minute,
-	}
-	var logged strings.Builder
-	slog.New(slog.NewTextHandler(&logged, nil)).Info("starting", "config", cfg)
-	slog.New(slog.NewJSONHandler(&logged, nil)).Info("starting", "config", cfg)
-	texts := []string{logged.String()}
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x"} {
-		texts = append(texts, fmt.Sprintf(verb, cfg), fmt.Sprintf(verb, &cfg))
-		texts = append(texts, fmt.Sprintf(verb, struct{ C redlock.Config }{cfg}))
-	}
-	cfg.Masters = cfg.Masters[:2]
-	c, err := redlock.New(cfg)
-	require.NoError(t, err)
-	defer c.Close()
-	m := c.NewMutex("k", long, redlock.WithToken("hunter2"))
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
-		texts = append(texts, fmt.Sprintf(verb, c), fmt.Sprintf(verb, m))
-	}
-	require.Equal(t, `redlock.Mutex{"k"}`, fmt.Sprint(m))
-	for _, text := range texts {
-		require.NotContains(t, text, "hunter2")
-		require.NotContains(t, text, fmt.Sprint([]byte("hunter2")))
-		require.NotContains(t, text, fmt.Sprintf("%x", "hunter2"))
-	}
-	cfg.Masters = cfg.Masters[:3]
-	text := fmt.Sprint(cfg)
-	for _, want := range []string{"[127.0.0.1:1 sentinel://127.0.0.1:2/g (malformed)]", `Username:"ann"`, "Password:...", `ClientName:"svc"`, "RestartGuard:1m0s", "Strict:false"} {
-		require.Contains(t, text, want)
-	}
-}
 
 // clustered is a list of masters of which the last can never serve.
 func clustered(t *testing.T, n int) []string {

@@ -32,7 +32,7 @@ func (x *extension) encode() bool {
 // hold.mu is held.
 func (x *extension) fill(restore bool) {
 	h, k := x.hold, x.call
-	k.extend(&h.spec, h.token, h.fence, max(h.term.ttl, h.rest(x.core.now)), restore)
+	k.extend(&h.spec, h.token(), h.fence, max(h.term.ttl, h.rest(x.core.now)), restore)
 	if restore {
 		k.op.Lease, k.op.Term = &h.lease, h.lease.term.Load()
 	}

@@ -17,7 +17,7 @@ type hold struct {
 	// mu guards what follows. Extends are posted under it, or under the renewer's, so that
 	// none is posted after an Unlock has taken the token away.
 	mu    sync.Mutex
-	token []byte        // of the lock
+	text  *[]byte       // of the token; see token
 	fence uint64        // of the lock; 0 if it has none, or it is unknown
 	until time.Duration // end of the validity
 	gone  bool          // it is known to be lost
@@ -100,7 +100,7 @@ const (
 // state returns the state. mu is held.
 func (h *hold) state(now time.Duration) state {
 	switch {
-	case len(h.token) == 0:
+	case len(h.token()) == 0:
 		return stateUnlocked
 	case h.gone || h.behind.lost():
 		return stateLost
@@ -126,11 +126,20 @@ func (h *hold) beside() (token []byte) {
 	if h.state(0) != stateHandedOver {
 		return nil
 	}
-	return slices.Clone(h.token)
+	return slices.Clone(h.token())
+}
+
+// token returns the token of the lock: empty if there is none. mu is held. The hold has a pointer to
+// it, which package fmt does not follow when it prints the unexported fields of a Mutex.
+func (h *hold) token() []byte {
+	if h.text == nil { // of a zero Mutex
+		return nil
+	}
+	return *h.text
 }
 
 // has reports whether the lock is the one with that token. mu is held.
-func (h *hold) has(token []byte) bool { return string(h.token) == string(token) }
+func (h *hold) has(token []byte) bool { return string(h.token()) == string(token) }
 
 // left returns what is left of the validity: nothing if its end is 0, as the clock is always
 // above that. mu is held.
@@ -198,7 +207,7 @@ func (h *hold) install(k *call, until, now time.Duration) bool {
 	if h.until > until || h.keeps != nil || h.behind != nil || h.plural() && h.state(now) == stateHeld {
 		return false
 	}
-	h.token, h.fence = append(h.token[:0], k.token...), k.fence
+	*h.text, h.fence = append(h.token()[:0], k.token...), k.fence
 	h.until, h.since, h.gone = until, now, false
 	h.stays = conn.After(h.term.started(until), h.minHold)
 	h.lease.begin(until)
@@ -245,13 +254,13 @@ func (h *hold) reset() (keeps *keep, second *behind) {
 	keeps, second = h.keeps, h.behind
 	h.lease.end()
 	h.trying.end()
-	h.token, h.fence, h.until, h.since, h.stays, h.gone, h.keeps, h.behind = h.token[:0], 0, 0, 0, 0, false, nil, nil
+	*h.text, h.fence, h.until, h.since, h.stays, h.gone, h.keeps, h.behind = h.token()[:0], 0, 0, 0, 0, false, nil, nil
 	return keeps, second
 }
 
 // half reports whether the lock is held on the masters, and its second is still to be taken. mu is held.
 func (h *hold) half() bool {
-	return h.second != nil && h.behind == nil && len(h.token) > 0 && !h.gone
+	return h.second != nil && h.behind == nil && len(h.token()) > 0 && !h.gone
 }
 
 // keeping reports whether k keeps the lock alive. mu is held.

@@ -86,4 +86,4 @@ func TestALeaseEndsWithItsAttempt(t *testing.T) {
 	require.True(t, h.trying.Holds(h.trying.term.Load(), far), "a plain lock's attempt has no lease")
 }
 
-func newHold() *hold { return &hold{spec: spec{traits: &ordinary}} }
+func newHold() *hold { return &hold{spec: spec{traits: &ordinary}, text: new([]byte)} }

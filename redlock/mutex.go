@@ -70,7 +70,12 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		}
 		o = given
 	}
-	m := &Mutex{client: c, invalid: o.invalid}
+	both := new(struct {
+		Mutex
+		token []byte
+	})
+	m := &both.Mutex
+	m.client, m.invalid, m.text = c, o.invalid, &both.token
 	m.spec = spec{kind: o.kind, traits: &ordinary, key: key, term: newTerm(ttl, c.cfg.DriftFactor, c.cfg.MinDrift), timeout: o.timeout}
 	m.lifetime = o.lifetime
 	if 0 < o.minHold && o.minHold <= maxTTL {
@@ -78,7 +83,7 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		o.minHold = o.minHold.Truncate(time.Millisecond)
 	}
 	if o.token != "" {
-		m.token = []byte(o.token)
+		*m.text = []byte(o.token)
 	}
 	if len(opts) > 0 {
 		if err := o.choose(&m.spec, c.cfg.FenceMemory); err != nil {
@@ -158,7 +163,7 @@ func (m *Mutex) Key() string { return m.key }
 func (m *Mutex) Token() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return string(m.token)
+	return string(m.token())
 }
 
 // Fence returns the number of the lock: greater than that of every earlier holder of the key. It
@@ -438,13 +443,13 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 func (m *Mutex) clearExpired() {
 	c := m.client
 	m.mu.Lock()
-	if len(m.token) == 0 || !m.state(c.now()).over() || m.stands(c.now()) {
+	if len(m.token()) == 0 || !m.state(c.now()).over() || m.stands(c.now()) {
 		m.mu.Unlock()
 		return
 	}
 	k := c.takeCall() // for its buffer: TryLock allocates nothing
 	defer c.putCall(k)
-	k.token = append(k.token[:0], m.token...) // which never becomes valid again
+	k.token = append(k.token[:0], m.token()...) // which never becomes valid again
 	rest := m.rest(c.now)
 	m.mu.Unlock()
 	c.renewer.giveBack(&m.hold, k.token, rest, nil)

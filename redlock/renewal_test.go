@@ -193,7 +193,7 @@ func TestNoRenewalIsSentAfterAReleaseThoughALossIsNotedMeanwhile(t *testing.T) {
 		case first: // the renewer's lock is held
 			first = false
 			k := c.takeCall()
-			k.token = append(k.token[:0], m.token...)
+			k.token = append(k.token[:0], m.token()...)
 			go func() {
 				c.renewer.lose(&m.hold, k.token, &RoundError{Op: opExtend, Key: "k", reason: ErrNotHeld})
 				both <- struct{}{}

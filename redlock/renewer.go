@@ -282,7 +282,7 @@ func (r *renewer) close() {
 // abandon gives a lock back whose second is still to be taken.
 func (r *renewer) abandon(h *hold) {
 	h.mu.Lock()
-	half, token := h.half(), slices.Clone(h.token)
+	half, token := h.half(), slices.Clone(h.token())
 	h.mu.Unlock()
 	if half {
 		r.giveBack(h, token, 0, nil)

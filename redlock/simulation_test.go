@@ -195,7 +195,7 @@ func (h *history) fencesGrow() {
 	defer h.mu.Unlock()
 	for _, m := range h.mutexes {
 		m.mu.Lock()
-		token, fence, valid := string(m.token), m.fence, m.until > h.client.now()
+		token, fence, valid := string(m.token()), m.fence, m.until > h.client.now()
 		m.mu.Unlock()
 		if !valid || token == h.token {
 			continue
@@ -214,7 +214,7 @@ func (h *history) noneIsAliveWithoutItsLock() {
 	h.mu.Unlock()
 	for _, k := range keeps {
 		k.mutex.mu.Lock()
-		gone := k.token == "" || string(k.mutex.token) != k.token || k.mutex.until <= h.client.now()
+		gone := k.token == "" || string(k.mutex.token()) != k.token || k.mutex.until <= h.client.now()
 		k.mutex.mu.Unlock()
 		if !gone {
 			h.mu.Lock()

@@ -134,7 +134,7 @@ func (m *Mutex) part(ctx context.Context, r *release, stay, waits bool) (was sta
 	if stay {
 		rest = m.rest(c.now)
 	}
-	r.leave(&m.spec, m.token, rest)
+	r.leave(&m.spec, m.token(), rest)
 	r.key, r.was, r.held = m.key, was, held
 	_, slot, _ := cutSlot(r.token)
 	keeps, second := m.reset()
