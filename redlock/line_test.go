@@ -85,7 +85,7 @@ func standsReading(t *testing.T, masters *redlocktest.Masters, m *Mutex, readers
 		}
 		return false
 	}, hanging, time.Millisecond)
-	require.Positive(t, counted.stood.Load())
+	require.Eventually(t, func() bool { return counted.stood.Load() > 0 }, hanging, time.Millisecond)
 	require.Eventually(t, func() bool {
 		n := 0
 		for i := range masters.N() {
