@@ -51,8 +51,8 @@ type Address struct {
 // is. sentinels:// is the same with TLS, to the sentinels and to the master. The spellings of
 // other libraries, redis+sentinel://, rediss+sentinel://, redis-sentinel:// and
 // rediss-sentinel://, are understood too. The sentinels' port defaults to 26379. The username
-// and password are those of the master. They are sent to the sentinels as well; if these have
-// others, see [Options.SentinelPassword].
+// and password are those of the master. The sentinels are not told them: what these demand is
+// [Options.SentinelPassword].
 //
 // List three sentinels or more, and each of them once: one with two names has two votes. A
 // client that knows the master moves to another only if more than half of the listed

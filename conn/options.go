@@ -26,14 +26,15 @@ type Options struct {
 	Username string
 	Password Secret
 
-	// SentinelUsername and SentinelPassword, if the password is set, are sent to the
-	// sentinels of an address in place of the master's.
+	// SentinelUsername and SentinelPassword are told to those sentinels of an address that
+	// demand credentials. No sentinel is told any others. If the sentinels have the
+	// master's password, give it here, too.
 	SentinelUsername string
 	SentinelPassword Secret
 
-	// Credentials, if set, is called by every Dial. What it returns overrides Username,
-	// Password and the address. It must return when its context ends, and several
-	// goroutines may call it at once. [Conn.CredentialsEnd] tells its Until.
+	// Credentials, if set, is called by every Dial. What it returns is for the master only,
+	// and overrides Username, Password and the address. It must return when its context ends,
+	// and several goroutines may call it at once. [Conn.CredentialsEnd] tells its Until.
 	Credentials func(ctx context.Context) (Credentials, error)
 
 	// ClientName is what CLIENT LIST shows on the master. It may hold printable ASCII

@@ -39,25 +39,16 @@ var askEvery = 10 * time.Second
 // path of the locks.
 type sentinel struct {
 	dialing
-	ctx    context.Context
-	conn   *Conn
-	wait   func(Interest) error
-	denied error // the reply if it refused our password; nil otherwise
+	ctx  context.Context
+	conn *Conn
+	wait func(Interest) error
+	told bool // it was told its credentials
 }
 
-// dialSentinel connects to a sentinel and authenticates. If the sentinel refuses the password,
-// only its next answer shows whether that matters: one that wants no password does not know
-// the master's users, and before Redis 5 not even the command.
+// dialSentinel connects to a sentinel.
 func dialSentinel(ctx context.Context, endpoint string, a Address, opt *Options) (*sentinel, error) {
 	s := &sentinel{dialing: dialing{addr: a, opt: opt}, ctx: ctx}
-	switch {
-	case !opt.SentinelPassword.IsZero():
-		s.credentials = Credentials{Username: opt.SentinelUsername, Password: opt.SentinelPassword}
-	default:
-		if err := s.authenticate(ctx); err != nil {
-			return nil, err
-		}
-	}
+	s.credentials = Credentials{Username: opt.SentinelUsername, Password: opt.SentinelPassword}
 	at := Address{tls: a.tls}
 	if err := at.parseHostPort(endpoint); err != nil {
 		return nil, err
@@ -70,16 +61,6 @@ func dialSentinel(ctx context.Context, endpoint string, a Address, opt *Options)
 		s.poller.Close()
 		return nil, err
 	}
-	if !s.credentials.Password.IsZero() {
-		v, err := s.do(s.credentials.auth()...)
-		if err != nil {
-			s.close()
-			return nil, err
-		}
-		if v.IsError() {
-			s.denied = errors.New(s.quote("AUTH", v))
-		}
-	}
 	return s, nil
 }
 
@@ -88,27 +69,44 @@ func (s *sentinel) close() {
 	s.poller.Close()
 }
 
-// quote returns the text of an error reply to a command, without our password in it.
-func (s *sentinel) quote(command string, v resp.Value) string {
-	h := handshake{credentials: s.credentials}
-	return h.quote(command, v)
-}
-
-// fault returns the error if v is an error reply. If the sentinel has refused our password,
-// that comes first, as it is likely to be the reason.
+// fault returns an error reply to a command as an error, without our password in it.
 func (s *sentinel) fault(command string, v resp.Value) error {
-	if !v.IsError() {
-		return nil
+	h := handshake{credentials: s.credentials}
+	said := h.quote(command, v)
+	if demands(v) && !s.told {
+		said = strings.TrimSuffix(said, ".") + "; set SentinelPassword, as sentinels are never shown the master's"
 	}
-	err := errors.New(s.quote(command, v))
-	if s.denied != nil {
-		err = fmt.Errorf("%w; %w", s.denied, err)
-	}
-	return err
+	return errors.New(said)
 }
 
-// do sends one command and waits for its reply, which may be an error reply.
+// demands reports whether a reply asks for credentials: all who have none are refused, or have
+// too few rights.
+func demands(v resp.Value) bool {
+	code := ErrorCode(v)
+	return code == "NOAUTH" || code == "NOPERM"
+}
+
+// do sends one command and waits for its reply, which may be an error reply. A sentinel that
+// demands credentials is told its own, and asked again. The others are not shown them: who
+// poses as a sentinel should learn as little as can be.
 func (s *sentinel) do(args ...string) (resp.Value, error) {
+	v, err := s.call(args...)
+	if err != nil || !demands(v) || s.told || s.credentials.none() {
+		return v, err
+	}
+	s.told = true
+	said, err := s.call(s.credentials.auth()...)
+	if err == nil && said.IsError() {
+		err = s.fault("AUTH", said)
+	}
+	if err != nil {
+		return resp.Value{}, err
+	}
+	return s.call(args...)
+}
+
+// call sends one command and waits for its reply.
+func (s *sentinel) call(args ...string) (resp.Value, error) {
 	flushed, err := s.conn.Send(resp.AppendCommand(nil, args...))
 	for err == nil && !flushed {
 		if err = s.wait(Writable); err == nil {
@@ -169,7 +167,7 @@ func ask(ctx context.Context, endpoint string, a Address, opt *Options) (p place
 	}
 	defer s.close()
 	v, err := s.do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", a.group)
-	if err == nil {
+	if err == nil && v.IsError() {
 		err = s.fault("SENTINEL", v)
 	}
 	if err != nil || v.IsNull() {

@@ -320,33 +320,133 @@ func copyBytes(dst, src net.Conn) {
 	}
 }
 
-// A sentinel with another password than the master gets that one, and a sentinel without a
-// password ignores ours.
+// A guarded is a sentinel that demands a password.
+type guarded struct {
+	at     string
+	demand string // its answer to who has not authenticated
+
+	mu    sync.Mutex
+	auths []string
+}
+
+// guardedSentinel starts one that says what s does to who has sent the AUTH that it wants.
+func guardedSentinel(t *testing.T, s *scripted, demand, auth string) *guarded {
+	g := &guarded{demand: demand}
+	g.at = conntest.Listen(t, func(c net.Conn) {
+		commands := wire.NewReader(c)
+		known := false
+		for {
+			v, _, err := commands.ReadValue()
+			if err != nil {
+				return
+			}
+			var words []string
+			for _, arg := range v.Array() {
+				words = append(words, arg.String())
+			}
+			answer := g.demand
+			switch command := strings.Join(words, " "); {
+			case words[0] == "AUTH":
+				g.mu.Lock()
+				g.auths = append(g.auths, command)
+				g.mu.Unlock()
+				if known = command == auth; known {
+					answer = "+OK\r\n"
+				} else {
+					answer = "-WRONGPASS not " + command + "\r\n"
+				}
+			case known && words[0] == "SUBSCRIBE":
+				answer = subscribed
+			case known:
+				answer = s.script["SENTINEL"]
+			}
+			fmt.Fprint(c, answer)
+		}
+	})
+	return g
+}
+
+func (g *guarded) told() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return append([]string(nil), g.auths...)
+}
+
+const (
+	noAuth = "-NOAUTH Authentication required.\r\n"
+	noPerm = "-NOPERM this user has no permissions to run the 'sentinel' command\r\n"
+)
+
+// What is for the master is shown to no sentinel, whatever that demands: neither the password of
+// the address, nor that of the options, nor a token.
+func TestMastersCredentialsAreShownToNoSentinel(t *testing.T) {
+	t.Parallel()
+	master := serverAs(t, "master")
+	token := conn.Options{DialTimeout: patient, Credentials: func(context.Context) (conn.Credentials, error) {
+		return conn.Credentials{Username: "user", Password: conn.NewSecret("secret")}, nil
+	}}
+	for name, c := range map[string]struct {
+		userinfo string
+		opt      conn.Options
+	}{
+		"of the address":        {"user:secret@", conn.Options{DialTimeout: patient}},
+		"of the options":        {"", conn.Options{DialTimeout: patient, Username: "user", Password: conn.NewSecret("secret")}},
+		"a token":               {"", token},
+		"the sentinels' is not": {"user:secret@", conn.Options{DialTimeout: patient, SentinelUsername: "watcher"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			open := sentinelAt(t, master.addr)
+			open.script["SUBSCRIBE"] = subscribed
+			a := parse(t, "sentinel://"+c.userinfo+open.addr+"/g")
+			d, err := conn.Dial(t.Context(), a, c.opt)
+			require.NoError(t, err)
+			d.Close()
+			soon(t, following(t, a, c.opt))
+			require.False(t, open.saw("AUTH"))
+			require.False(t, open.saw("HELLO"))
+
+			for _, demand := range []string{noAuth, noPerm} {
+				g := guardedSentinel(t, open, demand, "AUTH watcher right")
+				_, err = conn.Dial(t.Context(), parse(t, "sentinel://"+c.userinfo+g.at+"/g"), c.opt)
+				require.Error(t, err)
+				require.NotContains(t, err.Error(), "secret")
+				if c.opt.SentinelUsername == "" {
+					require.ErrorContains(t, err, "set SentinelPassword")
+				}
+				for _, auth := range g.told() {
+					require.Equal(t, "AUTH watcher ", auth)
+				}
+			}
+		})
+	}
+	require.True(t, master.saw("AUTH user secret"), "it is still shown to the master")
+}
+
+// A sentinel is told its own password if it demands one, and only then.
 func TestSentinelsPassword(t *testing.T) {
 	t.Parallel()
 	master := serverAs(t, "master")
-	s := sentinelAt(t, master.addr)
-	c, err := conn.Dial(t.Context(), group(t, s.addr), conn.Options{DialTimeout: patient, SentinelPassword: conn.NewSecret("other")})
+	open := sentinelAt(t, master.addr)
+	opt := conn.Options{DialTimeout: patient, SentinelUsername: "watcher", SentinelPassword: conn.NewSecret("right")}
+	c, err := conn.Dial(t.Context(), group(t, open.addr), opt)
 	require.NoError(t, err)
 	c.Close()
-	require.Contains(t, s.seen(), "AUTH other")
-	open := script(t, map[string]string{
-		"SENTINEL": s.script["SENTINEL"],
-		"AUTH":     "-ERR AUTH <password> called without any password configured for the default user. Are you sure?\r\n",
-	})
-	c, err = conn.Dial(t.Context(), group(t, open.addr), conn.Options{DialTimeout: patient, SentinelPassword: conn.NewSecret("other")})
+	require.False(t, open.saw("AUTH"))
+	for _, demand := range []string{noAuth, noPerm} {
+		g := guardedSentinel(t, open, demand, "AUTH watcher right")
+		c, err = conn.Dial(t.Context(), group(t, g.at), opt)
+		require.NoError(t, err)
+		c.Close()
+		require.Equal(t, []string{"AUTH watcher right"}, g.told())
+		require.Equal(t, master.addr, soon(t, following(t, group(t, g.at), opt)))
+	}
+	wrong := guardedSentinel(t, open, noAuth, "AUTH other")
+	_, err = conn.Dial(t.Context(), group(t, wrong.at), conn.Options{DialTimeout: patient, SentinelPassword: conn.NewSecret("hunter2")})
+	require.ErrorContains(t, err, "AUTH: WRONGPASS")
+	require.NotContains(t, err.Error(), "hunter2")
+	require.Equal(t, []string{"AUTH hunter2"}, wrong.told(), "once on each connection")
+	_, err = conn.Dial(t.Context(), group(t, wrong.at), conn.Options{DialTimeout: patient, SentinelPassword: conn.NewSecret("other")})
 	require.NoError(t, err)
-	c.Close()
-	// Only the next answer shows whether the sentinel needs a password.
-	const wrong = "-WRONGPASS invalid username-password pair\r\n"
-	lax := script(t, map[string]string{"AUTH": wrong, "SENTINEL": s.script["SENTINEL"]})
-	c, err = conn.Dial(t.Context(), group(t, lax.addr), conn.Options{DialTimeout: patient})
-	require.NoError(t, err)
-	c.Close()
-	strict := script(t, map[string]string{"AUTH": wrong, "SENTINEL": "-NOAUTH Authentication required.\r\n"})
-	_, err = conn.Dial(t.Context(), group(t, strict.addr), conn.Options{DialTimeout: patient})
-	require.ErrorContains(t, err, "WRONGPASS")
-	require.NotContains(t, err.Error(), "secret")
 }
 
 func TestFollowTellsOfEverySwitchOfItsGroup(t *testing.T) {

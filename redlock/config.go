@@ -64,17 +64,17 @@ type Config struct {
 	// Username and Password are used where an address has none of its own.
 	Username string
 	Password Secret
-	// SentinelUsername and SentinelPassword are for the sentinels. The master's are not shown
-	// to them.
+	// SentinelUsername and SentinelPassword are for sentinels, and are told to those that demand
+	// credentials. The master's are never told to a sentinel. If both have the same, give them twice.
 	SentinelUsername string
 	SentinelPassword Secret
-	// Credentials, if set, is asked at every connect and reconnect, and overrides all others.
-	// If they have an end, Until, it is asked again when half of their time has passed, or a
-	// little later, and the master is told the new ones on its live connection. The masters
-	// take turns: two are never told at once. If a master refuses the new ones, or there are
-	// none, the connection goes on with the old ones for as long as the master serves it,
-	// MasterStats.Err says why, and it is tried again. Credentials must return when its
-	// context ends, and may be asked by several goroutines at once.
+	// Credentials, if set, is asked at every connect and reconnect to a master, and overrides
+	// Username, Password and those of the address. If they have an end, Until, it is asked again
+	// when half of their time has passed, or a little later, and the master is told the new ones
+	// on its live connection. The masters take turns: two are never told at once. If a master
+	// refuses the new ones, or there are none, the connection goes on with the old ones for as
+	// long as the master serves it, MasterStats.Err says why, and it is tried again. Credentials
+	// must return when its context ends, and may be asked by several goroutines at once.
 	Credentials func(ctx context.Context) (Credentials, error)
 	// TLS, if set, is used for every master that is not on a Unix socket.
 	TLS *tls.Config
