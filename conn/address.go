@@ -55,9 +55,9 @@ type Address struct {
 // [Options.SentinelPassword].
 //
 // List three sentinels or more, and each of them once: one with two names has two votes. A
-// client that knows the master moves to another only if more than half of the listed
-// sentinels name that one. While half of them or more are down, it stays with the master that
-// it knows, unless that server itself says that it is no master any more.
+// client goes only where more than half of the listed sentinels say that the master is. While
+// half of them or more are down, it stays with the master that it knows. One that knows none
+// connects to nothing then, unless [Options.TrustAnySentinel] is set.
 //
 // Percent-encode an @, : or % in a username or password. The error says what is wrong, and
 // never quotes the part of s that can hold a password.
@@ -151,11 +151,10 @@ func (a Address) Endpoint() string {
 func (a Address) Group() string { return a.group }
 
 // WithHint returns the address of the same group with the last known place of its master, such
-// as a [Server.Endpoint] or what [FollowGroup] has told. [Dial] then tries another place only
-// in two cases. If more than half of the sentinels name one, it tries that one alone. If the
-// server at the known place says that it is no master, it tries what the sentinels name. An
-// empty endpoint means that no place is known. WithHint changes nothing for a master with a
-// fixed place.
+// as a [Server.Endpoint] or what [FollowGroup] has told. [Dial] goes to the known place if no
+// majority of the sentinels names one. If the server there says that it is no master, Dial
+// fails. An empty endpoint means that no place is known. WithHint changes nothing for a master
+// with a fixed place.
 func (a Address) WithHint(endpoint string) Address {
 	if a.group != "" {
 		a.hint = endpoint

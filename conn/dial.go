@@ -95,54 +95,26 @@ func (d *dialing) run(ctx context.Context) (c *Conn, op string, err error) {
 	return d.reach(ctx, d.addr)
 }
 
-// runGroup connects to the master of a group. It tries the places that candidates returns,
-// until one of them says that it is the master. A refusal is final only if all places refuse,
-// since a sentinel that is behind may have named the one that does.
+// runGroup connects to the master of a group.
 func (d *dialing) runGroup(ctx context.Context) (*Conn, string, error) {
-	places, sure, err := d.addr.candidates(ctx, d.opt)
+	p, doubt, err := d.addr.locate(ctx, d.opt)
 	if err != nil {
 		return nil, "sentinel", err
 	}
-	deadline, _ := ctx.Deadline()
-	var op string
-	var all []error
-	final := true
-	for i, p := range places {
-		var at Address
-		if err := at.parseHostPort(p.endpoint); err != nil {
-			op, final = "sentinel", false
-			all = append(all, fmt.Errorf("the sentinels say it is at %q: %w", p.endpoint, err))
-			continue
-		}
-		at.tls, at.db = d.addr.tls, d.addr.db
-		sctx, cancel := share(ctx, deadline, len(places)-i)
-		var c *Conn
-		c, op, err = d.reach(sctx, at)
-		cancel()
-		if err == nil {
-			c.server.Group, c.server.Reign = d.addr.group, p.reign
-			return c, "", nil
-		}
-		err = unnamed(err)
-		final = final && errors.Is(err, ErrRefused)
-		all = append(all, fmt.Errorf("%s: %w", p.endpoint, err))
-		// The known master failed, and has not said that it is none: it stays the master.
-		if i+1 == sure && sure < len(places) && !errors.Is(err, ErrNotMaster) {
-			final = false
-			break
-		}
-		if ctx.Err() != nil {
-			break
-		}
+	var at Address
+	if err := at.parseHostPort(p.endpoint); err != nil {
+		return nil, "sentinel", fmt.Errorf("the sentinels say it is at %q: %w", p.endpoint, err)
 	}
-	var failed error
-	for _, err := range all {
-		if !final && errors.Is(err, ErrRefused) {
-			err = errors.New(err.Error()) // the text without the ErrRefused
-		}
-		failed = join(failed, err)
+	at.tls, at.db = d.addr.tls, d.addr.db
+	c, op, err := d.reach(ctx, at)
+	switch {
+	case err == nil:
+		c.server.Group, c.server.Reign = d.addr.group, p.reign
+		return c, "", nil
+	case doubt != nil:
+		return nil, op, fmt.Errorf("%s: %w; %v", p.endpoint, unnamed(err), doubt)
 	}
-	return nil, op, failed
+	return nil, op, fmt.Errorf("%s: %w", p.endpoint, unnamed(err))
 }
 
 // reach connects to a fixed place and shakes hands with the server there.

@@ -23,7 +23,9 @@
 // group that Redis Sentinel monitors, wherever the master is. [Dial] asks the sentinels for
 // its place, and [FollowGroup] tells when it moves. More than half of the listed sentinels
 // must agree on the place; a place that some give by address and some by name is one place.
-// So list three sentinels or more, and each of them once: see [ParseAddress].
+// What fewer say moves no client, and gives none its first master. So a sentinel that is wrong
+// or hostile chooses no master, and leads nobody to a server that is after the credentials. List
+// three sentinels or more, and each of them once: see [ParseAddress].
 //
 // # Required ACL permissions
 //

@@ -32,6 +32,14 @@ type Options struct {
 	SentinelUsername string
 	SentinelPassword Secret
 
+	// TrustAnySentinel has Dial believe a minority of the sentinels where no majority names
+	// the same master and none is known ([Address.WithHint]): it goes where those that
+	// answer say that the latest election was won. So a client can start while half of the
+	// sentinels or more are down. It gives up what the majority is for: one sentinel that is
+	// wrong or hostile can then lead Dial to any server, which is shown the credentials and
+	// serves as the master.
+	TrustAnySentinel bool
+
 	// Credentials, if set, is called by every Dial. What it returns is for the master only,
 	// and overrides Username, Password and the address. It must return when its context ends,
 	// and several goroutines may call it at once. [Conn.CredentialsEnd] tells its Until.

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,8 @@ import (
 // address, connect, check the role there, and listen to +switch-master. It differs in one
 // point. The guidelines trust the first sentinel that answers; here a majority of those that
 // are listed must agree. One sentinel that is behind, or cut off, or hostile would otherwise
-// lead a lock to another master, and nobody would notice that exclusion is gone.
+// lead a lock to another master, and nobody would notice that exclusion is gone. A hostile one
+// would also be shown the master's password there.
 
 const switchChannel = "+switch-master"
 
@@ -30,6 +32,9 @@ const (
 	sentinelPauseMin = 50 * time.Millisecond
 	sentinelPauseMax = 2 * time.Second
 )
+
+// maxEndpoint bounds the host and port that a sentinel may name. A name has 253 bytes at most.
+const maxEndpoint = 300
 
 // askEvery is about how often a sentinel that publishes nothing is asked again. It is a
 // variable for the tests.
@@ -155,7 +160,7 @@ type place struct {
 	endpoint string        // empty if the sentinels do not know the group
 	votes    int           // number of sentinels that name it
 	reign    time.Duration // least time for which each of them has reported it as the master
-	epoch    int64         // number of the latest election that they know of; 0 if they do not say
+	epoch    int64         // number of the latest election that they tell of, for TrustAnySentinel
 }
 
 // ask asks one sentinel where the master of the group is, and since when. The place has no
@@ -174,7 +179,7 @@ func ask(ctx context.Context, endpoint string, a Address, opt *Options) (p place
 		return p, err
 	}
 	at := texts(v)
-	if len(at) != 2 {
+	if len(at) != 2 || len(at[0])+len(at[1]) > maxEndpoint {
 		return p, errors.New("an answer that is no address")
 	}
 	p.endpoint = endpointOf(at[0], at[1])
@@ -186,7 +191,7 @@ func ask(ctx context.Context, endpoint string, a Address, opt *Options) (p place
 		n, _ := strconv.ParseInt(string(value.Bytes()), 10, 64)
 		switch key {
 		case "role-reported-time":
-			p.reign = time.Duration(n) * time.Millisecond
+			p.reign = max(0, time.Duration(n)*time.Millisecond)
 		case "config-epoch":
 			p.epoch = n
 		}
@@ -203,66 +208,65 @@ func endpointOf(host, port string) string {
 	return a.Endpoint()
 }
 
-// candidates returns where the master of a group may be, in the order of the tries. The first
-// ones, as many as sure says, may be tried in any case. The others may be tried only if the
-// server at the last of these has said that it is no master.
+// locate returns where the master of the group is.
 //
-// If more than half of the sentinels name one place, that is the only candidate, even if
-// nobody answers there: a master that was replaced, and is cut off from the sentinels, still
-// says that it is the master. If they do not agree, a known master stays the master, since
-// one sentinel that is wrong must not move it. Only its own word counts as much as a
-// majority. If none is known, the candidate is the place of the latest election; if that is
-// not known either, all places are, the most often named one first.
-func (a Address) candidates(ctx context.Context, opt *Options) (places []place, sure int, err error) {
-	all, total, failed := a.poll(ctx, opt)
-	unknown := 0
-	for _, p := range all {
-		if p.endpoint == "" {
-			unknown = p.votes
-		} else {
-			places = append(places, p)
-		}
-	}
-	slices.SortFunc(places, func(x, y place) int {
-		if d := y.votes - x.votes; d != 0 {
-			return d
-		}
-		return strings.Compare(x.endpoint, y.endpoint)
-	})
-	agreed := len(places) > 0 && 2*places[0].votes > total
-	if agreed {
-		places = places[:1]
-		if p := &places[0]; a.hint != "" && p.endpoint != a.hint {
+// If more than half of the sentinels name one place, it is that, even if nobody answers there: a
+// master that was replaced, and is cut off from the sentinels, still says that it is the master.
+// If they do not agree, the known master stays the master, whatever the minority says. If none
+// is known, there is nowhere to go, unless opt says that any sentinel is to be trusted.
+//
+// The place has a reign only if a majority vouches for it. doubt says why there is no majority,
+// if there is none.
+func (a Address) locate(ctx context.Context, opt *Options) (p place, doubt, err error) {
+	p, all, failed := a.poll(ctx, opt)
+	if p.votes > 0 {
+		if a.hint != "" && p.endpoint != a.hint {
 			deadline, _ := ctx.Deadline()
-			sctx, cancel := share(ctx, deadline, 4)
-			if LeadsTo(sctx, p.endpoint, a.hint) {
+			ctx, cancel := share(ctx, deadline, 4)
+			defer cancel()
+			if LeadsTo(ctx, p.endpoint, a.hint) {
 				p.endpoint = a.hint // another spelling of the known place
 			}
-			cancel()
 		}
-	} else if i := latest(places); i >= 0 {
-		places = places[i : i+1]
+		return p, nil, nil
 	}
-	sure = len(places)
-	if a.hint != "" && !agreed {
-		known := place{endpoint: a.hint}
-		if i := slices.IndexFunc(all, func(p place) bool { return p.endpoint == a.hint }); i >= 0 {
-			known = all[i]
-		}
-		places = slices.DeleteFunc(places, func(p place) bool { return p.endpoint == a.hint })
-		places = slices.Insert(places, 0, known)
-		sure = 1
-	}
+	doubt = a.doubt(all, failed)
+	named := slices.DeleteFunc(slices.Clone(all), func(p place) bool { return p.endpoint == "" })
 	switch {
-	case len(places) > 0:
-		return places, sure, nil
-	case unknown > 0 && failed == nil:
-		return nil, 0, &RefusedError{Reason: "no sentinel knows a group named " + a.group,
+	case a.hint != "":
+		return place{endpoint: a.hint}, doubt, nil
+	case len(named) > 0 && opt.TrustAnySentinel:
+		latest := slices.MaxFunc(named, func(x, y place) int {
+			return cmp.Or(cmp.Compare(x.epoch, y.epoch), cmp.Compare(x.votes, y.votes))
+		})
+		return place{endpoint: latest.endpoint}, doubt, nil
+	case len(named) == 0 && failed == nil:
+		return p, nil, &RefusedError{Reason: "no sentinel knows a group named " + a.group,
 			Remedy: "correct the name; SENTINEL MASTERS lists them"}
-	case unknown > 0:
-		failed = join(fmt.Errorf("%d sentinels know no group named %s", unknown, a.group), failed)
 	}
-	return nil, 0, failed
+	return p, nil, fmt.Errorf("%w (start the others or correct the list; with TrustAnySentinel one is enough, also one that lies)", doubt)
+}
+
+// doubt says why the sentinels have no majority. all is what they name, and failed the errors of
+// those that did not answer.
+func (a Address) doubt(all []place, failed error) error {
+	total := strings.Count(a.sentinels, ",") + 1
+	silent := total
+	var said []string
+	for _, p := range all {
+		silent -= p.votes
+		said = append(said, fmt.Sprintf("%s (%d of them)", cmp.Or(p.endpoint, "no such group"), p.votes))
+	}
+	slices.Sort(said)
+	if silent > 0 {
+		said = append(said, fmt.Sprintf("nothing (%d of them)", silent))
+	}
+	err := fmt.Errorf("%d of %d sentinels must name the same master of group %s, but they say %s",
+		total/2+1, total, a.group, strings.Join(said, ", "))
+	if failed != nil {
+		err = fmt.Errorf("%w: %w", err, failed)
+	}
+	return err
 }
 
 // LeadsTo reports whether two endpoints are spellings of one place: whether endpoint, such as
@@ -280,46 +284,23 @@ func LeadsTo(ctx context.Context, endpoint, other string) bool {
 	return len(wanted) > 0
 }
 
-// latest returns the index of the place that was elected after all others. It is -1 if there is
-// only one place, or if two know of the same election.
-func latest(places []place) int {
-	if len(places) < 2 {
-		return -1
-	}
-	best, alone := 0, true
-	for i, p := range places[1:] {
-		switch e := places[best].epoch; {
-		case p.epoch > e:
-			best, alone = i+1, true
-		case p.epoch == e:
-			alone = false
-		}
-	}
-	if !alone {
-		return -1
-	}
-	return best
-}
-
-// poll asks all sentinels at once. It returns the places that they name, the number of
-// sentinels, and their joined errors. As soon as more than half of them agree, it returns that
-// place alone, since the others do not matter then. Otherwise it waits for all of them, up to
-// half of the time that is left; the rest is for the connect.
-func (a Address) poll(ctx context.Context, opt *Options) (places []place, total int, failed error) {
+// poll asks all sentinels at once. As soon as more than half of them agree, it returns the place
+// that they name, since the others do not matter then. Otherwise it waits for all of them, up to
+// half of the time that is left; the rest is for the connect. Then it returns all places that
+// they name, and their joined errors; agreed has no votes.
+func (a Address) poll(ctx context.Context, opt *Options) (agreed place, all []place, failed error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		deadline = time.Now().Add(opt.dialTimeout())
 	}
 	ctx, cancel := share(ctx, deadline, 2)
-	defer cancel()
 	sentinels := strings.Split(a.sentinels, ",")
-	total = len(sentinels)
 	type answer struct {
 		from string
 		place
 		err error
 	}
-	answers := make(chan answer, total)
+	answers := make(chan answer, len(sentinels))
 	var asking sync.WaitGroup
 	for _, from := range sentinels {
 		asking.Go(func() {
@@ -328,19 +309,19 @@ func (a Address) poll(ctx context.Context, opt *Options) (places []place, total 
 		})
 	}
 	defer asking.Wait() // the context is canceled first, so this is short
+	defer cancel()
 	for range sentinels {
 		got := <-answers
 		if got.err != nil {
 			failed = join(failed, fmt.Errorf("sentinel %s: %w", got.from, unnamed(got.err)))
 			continue
 		}
-		places = count(places, got.place)
-		if p, ok := agree(places, total, a.hint, lookUp(ctx)); ok {
-			cancel()
-			return []place{p}, total, nil
+		all = count(all, got.place)
+		if p, ok := agree(all, len(sentinels), a.hint, lookUp(ctx)); ok {
+			return p, nil, nil
 		}
 	}
-	return places, total, failed
+	return place{}, all, failed
 }
 
 // count adds the answer of one sentinel to those of the others.

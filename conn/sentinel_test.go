@@ -83,21 +83,24 @@ func group(t *testing.T, sentinels ...string) conn.Address {
 func TestGroupsMasterIsFoundThoughSentinelsDisagree(t *testing.T) {
 	t.Parallel()
 	master, replica := serverAs(t, "master"), serverAs(t, "slave")
-	new, old, unknowing := sentinelAt(t, master.addr), sentinelAt(t, replica.addr), sentinelAt(t, "")
+	new, old, unknowing := electedAt(t, master.addr, 8), electedAt(t, replica.addr, 7), sentinelAt(t, "")
 	broken := script(t, map[string]string{"SENTINEL": "close", "AUTH": "+OK\r\n"})
-	nowhere := sentinelAt(t, "127.0.0.1:1")
 	cluster := script(t, map[string]string{"HELLO": strings.ReplaceAll(hello, "$10\r\nstandalone", "$7\r\ncluster")})
-	for name, of := range map[string][]*scripted{
-		"agreed":                  {new, new, old},
-		"one is behind":           {new, old},
-		"most are behind":         {old, new, unknowing},
-		"it is gone, says one":    {nowhere, new},
-		"others know nothing yet": {unknowing, new, unknowing},
-		"one is far behind":       {old, new, new},
-		"others fail":             {broken, new, broken},
+	trusting := conn.Options{DialTimeout: patient, TrustAnySentinel: true}
+	for name, c := range map[string]struct {
+		of  []*scripted
+		opt conn.Options
+	}{
+		"one is behind":            {[]*scripted{old, new, new}, conn.Options{DialTimeout: patient}},
+		"one knows nothing":        {[]*scripted{new, new, unknowing}, conn.Options{DialTimeout: patient}},
+		"one fails":                {[]*scripted{broken, new, new}, conn.Options{DialTimeout: patient}},
+		"any: one is behind":       {[]*scripted{new, old}, trusting},
+		"any: most are behind":     {[]*scripted{old, new, unknowing}, trusting},
+		"any: others know nothing": {[]*scripted{unknowing, new, unknowing}, trusting},
+		"any: others fail":         {[]*scripted{broken, new, broken}, trusting},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := conn.Dial(t.Context(), groupOf(t, of), conn.Options{DialTimeout: patient})
+			c, err := conn.Dial(t.Context(), groupOf(t, c.of), c.opt)
 			require.NoError(t, err)
 			defer c.Close()
 			require.Equal(t, master.addr, c.Server().Endpoint)
@@ -105,9 +108,11 @@ func TestGroupsMasterIsFoundThoughSentinelsDisagree(t *testing.T) {
 		})
 	}
 	t.Run("preferred", func(t *testing.T) {
-		c, err := conn.Dial(t.Context(), groupOf(t, []*scripted{old, unknowing}).WithHint(master.addr), conn.Options{DialTimeout: patient})
-		require.NoError(t, err)
-		c.Close()
+		for _, opt := range []conn.Options{{DialTimeout: patient}, trusting} {
+			c, err := conn.Dial(t.Context(), groupOf(t, []*scripted{old, unknowing}).WithHint(master.addr), opt)
+			require.NoError(t, err)
+			c.Close()
+		}
 	})
 	for name, c := range map[string]struct {
 		of      *scripted
@@ -215,11 +220,12 @@ func electedAt(t *testing.T, master string, epoch int64) *scripted {
 }
 
 // One sentinel of three names another server, with the latest election of all. It moves no
-// client: no new one, and none that knows the master, even if the other sentinels are away.
+// client: no new one, and none that knows the master, even if the other sentinels are away. So its
+// server is not even connected.
 func TestOneSentinelAloneMovesNoMaster(t *testing.T) {
 	t.Parallel()
 	master, other := serverAs(t, "master"), serverAs(t, "master")
-	honest, liar := electedAt(t, master.addr, 7), electedAt(t, other.addr, 1<<40)
+	honest, liar, unknowing := electedAt(t, master.addr, 7), electedAt(t, other.addr, 1<<40), sentinelAt(t, "")
 	away := script(t, map[string]string{"SENTINEL": "close", "AUTH": "+OK\r\n"})
 	for name, c := range map[string]struct {
 		of    []*scripted
@@ -233,12 +239,17 @@ func TestOneSentinelAloneMovesNoMaster(t *testing.T) {
 		"the master is away, too":          {[]*scripted{liar, honest, away}, "127.0.0.1:1", ""},
 		"the master is away, and all else": {[]*scripted{liar, away, away}, "127.0.0.1:1", ""},
 		"two name one each":                {[]*scripted{liar, electedAt(t, "127.0.0.1:9", 1<<40), away}, "127.0.0.1:1", ""},
+		"to a newcomer, one is away":       {[]*scripted{liar, honest, away}, "", ""},
+		"to a newcomer, both are away":     {[]*scripted{liar, away, away}, "", ""},
+		"to a newcomer, one knows nothing": {[]*scripted{liar, honest, unknowing}, "", ""},
+		"to a newcomer, both know nothing": {[]*scripted{liar, unknowing, unknowing}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 5 { // in whichever order they answer
 				c0, err := conn.Dial(t.Context(), groupOf(t, c.of).WithHint(c.known), conn.Options{DialTimeout: patient})
 				if c.want == "" {
-					require.Error(t, err)
+					require.ErrorContains(t, err, "2 of 3 sentinels must name the same master of group g")
+					require.NotErrorIs(t, err, conn.ErrRefused, "the others may be back at any time")
 					continue
 				}
 				require.NoError(t, err)
@@ -250,29 +261,79 @@ func TestOneSentinelAloneMovesNoMaster(t *testing.T) {
 	}
 }
 
-// The server's own word that it is no master counts as much as a majority of the sentinels.
-func TestMasterThatSaysItIsNoneIsLeftForWhatOneSentinelNames(t *testing.T) {
+// The server's own word that it is no master ends its time. But who is the master then is not for
+// one sentinel to say.
+func TestMasterThatSaysItIsNoneIsLeftForWhatMostSentinelsName(t *testing.T) {
 	t.Parallel()
 	replica, master := serverAs(t, "slave"), serverAs(t, "master")
 	away := script(t, map[string]string{"SENTINEL": "close", "AUTH": "+OK\r\n"})
+	heard := electedAt(t, master.addr, 8)
 	for name, of := range map[string][]*scripted{
-		"the others are away":   {electedAt(t, master.addr, 8), away, away},
-		"another has not heard": {electedAt(t, master.addr, 8), electedAt(t, replica.addr, 7), away},
-		"all have heard":        {electedAt(t, master.addr, 8), electedAt(t, master.addr, 8), electedAt(t, master.addr, 8)},
+		"the others are away":   {heard, away, away},
+		"another has not heard": {heard, electedAt(t, replica.addr, 7), away},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := conn.Dial(t.Context(), groupOf(t, of).WithHint(replica.addr), conn.Options{DialTimeout: patient})
-			require.NoError(t, err)
-			defer c.Close()
-			require.Equal(t, master.addr, c.Server().Endpoint)
+			_, err := conn.Dial(t.Context(), groupOf(t, of).WithHint(replica.addr), conn.Options{DialTimeout: patient})
+			require.ErrorIs(t, err, conn.ErrNotMaster)
+			require.ErrorContains(t, err, "2 of 3 sentinels must name the same master")
 		})
 	}
-	_, err := conn.Dial(t.Context(), groupOf(t, []*scripted{electedAt(t, replica.addr, 1)}), conn.Options{DialTimeout: patient})
+	require.Empty(t, master.seen())
+	c, err := conn.Dial(t.Context(), groupOf(t, []*scripted{heard, heard, away}).WithHint(replica.addr), conn.Options{DialTimeout: patient})
+	require.NoError(t, err)
+	require.Equal(t, master.addr, c.Server().Endpoint)
+	c.Close()
+	_, err = conn.Dial(t.Context(), groupOf(t, []*scripted{electedAt(t, replica.addr, 1)}), conn.Options{DialTimeout: patient})
 	require.ErrorIs(t, err, conn.ErrNotMaster)
 	require.NotErrorIs(t, err, conn.ErrRefused)
 	_, err = conn.Dial(t.Context(), parse(t, replica.addr), conn.Options{DialTimeout: patient})
 	require.ErrorIs(t, err, conn.ErrNotMaster)
 	require.ErrorIs(t, err, conn.ErrRefused)
+}
+
+// Who has to know since when the server is the master believes a majority only, and of that the
+// one that knows it for the shortest time.
+func TestReignIsWhatMostSentinelsReport(t *testing.T) {
+	t.Parallel()
+	master := serverAs(t, "master")
+	away := script(t, map[string]string{"SENTINEL": "close"})
+	since := func(ms string) *scripted {
+		s := sentinelAt(t, master.addr)
+		s.script["SENTINEL MASTER"] = fmt.Sprintf("*2\r\n$18\r\nrole-reported-time\r\n$%d\r\n%s\r\n", len(ms), ms)
+		return s
+	}
+	long, short := since("9000000"), since("7000")
+	for name, c := range map[string]struct {
+		of   []*scripted
+		opt  conn.Options
+		hint string
+		want time.Duration
+	}{
+		"the least":          {[]*scripted{long, short, away}, conn.Options{}, "", 7 * time.Second},
+		"of no more than 0":  {[]*scripted{long, since("-9000000000000"), away}, conn.Options{}, "", 0},
+		"not of a minority":  {[]*scripted{long, away, away}, conn.Options{}, master.addr, 0},
+		"even if any may do": {[]*scripted{long, away, away}, conn.Options{TrustAnySentinel: true}, "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.opt.DialTimeout = patient
+			d, err := conn.Dial(t.Context(), groupOf(t, c.of).WithHint(c.hint), c.opt)
+			require.NoError(t, err)
+			defer d.Close()
+			require.Equal(t, c.want, d.Server().Reign)
+		})
+	}
+}
+
+// Who reads the error learns who says what, and what to do.
+func TestErrorSaysWhyThereIsNoMajority(t *testing.T) {
+	t.Parallel()
+	one, other := sentinelAt(t, "127.0.0.1:7"), sentinelAt(t, "127.0.0.1:8")
+	long := script(t, map[string]string{"SENTINEL": fmt.Sprintf("*2\r\n$5000\r\n%s\r\n$1\r\n1\r\n", strings.Repeat("a", 5000))})
+	a := groupOf(t, []*scripted{one, one, other, sentinelAt(t, ""), long})
+	_, err := conn.Dial(t.Context(), a, conn.Options{DialTimeout: patient})
+	require.Regexp(t, `: sentinel: 3 of 5 sentinels must name the same master of group g, but they say 127\.0\.0\.1:7 \(2 of them\), `+
+		`127\.0\.0\.1:8 \(1 of them\), no such group \(1 of them\), nothing \(1 of them\): sentinel 127\.0\.0\.1:\d+: an answer that is no address \(.*TrustAnySentinel`, err)
+	require.Less(t, len(err.Error()), 1000)
 }
 
 // groupOf is the address of a group with these sentinels, each under a name of its own.
@@ -282,16 +343,6 @@ func groupOf(t *testing.T, of []*scripted) conn.Address {
 		addrs = append(addrs, conntest.Listen(t, forward(s.addr)))
 	}
 	return group(t, addrs...)
-}
-
-// One sentinel names a server that can never serve. That is not final: the others may know
-// better.
-func TestGroupIsRefusedOnlyIfAllItsPlacesAre(t *testing.T) {
-	t.Parallel()
-	cluster := script(t, map[string]string{"HELLO": strings.ReplaceAll(hello, "$10\r\nstandalone", "$7\r\ncluster")})
-	_, err := conn.Dial(t.Context(), group(t, sentinelAt(t, cluster.addr).addr, sentinelAt(t, "127.0.0.1:1").addr), conn.Options{DialTimeout: patient})
-	require.ErrorContains(t, err, "a node of a Redis Cluster")
-	require.NotErrorIs(t, err, conn.ErrRefused)
 }
 
 // forward passes a connection on.

@@ -55,7 +55,8 @@ type Config struct {
 	//	sentinels://...                                        the same, over TLS
 	//
 	// Give each group once. List three of its sentinels or more: while half of those listed
-	// are down, a client stays with the master that it knows.
+	// are down, a client stays with the master that it knows, and one that starts has none in
+	// that group.
 	//
 	// A password in an address is part of a string, and is printed by what prints the fields of a
 	// Config: package fmt, where the Config is in an unexported field. Give it as Password, or by
@@ -68,6 +69,11 @@ type Config struct {
 	// credentials. The master's are never told to a sentinel. If both have the same, give them twice.
 	SentinelUsername string
 	SentinelPassword Secret
+	// TrustAnySentinel has a client that starts while half of a group's sentinels or more are
+	// down, or disagree, believe those that answer. It gives up what the majority is for: one
+	// sentinel that is wrong or hostile can then choose a server, which is shown the master's
+	// credentials and has its vote.
+	TrustAnySentinel bool
 	// Credentials, if set, is asked at every connect and reconnect to a master, and overrides
 	// Username, Password and those of the address. If they have an end, Until, it is asked again
 	// when half of their time has passed, or a little later, and the master is told the new ones
@@ -191,10 +197,10 @@ func (cfg *Config) check() error {
 
 // Format prints the configuration without passwords, whatever the verb.
 func (cfg Config) Format(s fmt.State, _ rune) {
-	fmt.Fprintf(s, "{Masters:%v Username:%q Password:%s SentinelUsername:%q SentinelPassword:%s Credentials:%t TLS:%t"+
+	fmt.Fprintf(s, "{Masters:%v Username:%q Password:%s SentinelUsername:%q SentinelPassword:%s TrustAnySentinel:%t Credentials:%t TLS:%t"+
 		" ClientName:%q Owner:%q DialTimeout:%v RoundTimeout:%v StallTime:%v DriftFactor:%v MinDrift:%v RestartGuard:%v"+
 		" FenceMemory:%v Strict:%t Durable:%t Handovers:%d Observer:%t}",
-		conn.RedactAll(cfg.Masters), cfg.Username, cfg.Password, cfg.SentinelUsername, cfg.SentinelPassword, cfg.Credentials != nil, cfg.TLS != nil,
+		conn.RedactAll(cfg.Masters), cfg.Username, cfg.Password, cfg.SentinelUsername, cfg.SentinelPassword, cfg.TrustAnySentinel, cfg.Credentials != nil, cfg.TLS != nil,
 		cfg.ClientName, cfg.Owner, cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.DriftFactor, cfg.MinDrift, cfg.RestartGuard,
 		cfg.FenceMemory, cfg.Strict, cfg.Durable, cfg.Handovers, cfg.Observer != nil)
 }
@@ -220,6 +226,7 @@ func (cfg *Config) forMux() mux.Config {
 
 			SentinelUsername: cfg.SentinelUsername,
 			SentinelPassword: cfg.SentinelPassword,
+			TrustAnySentinel: cfg.TrustAnySentinel,
 		},
 		StallTime: cfg.StallTime,
 		Strict:    cfg.Strict,

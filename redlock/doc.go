@@ -52,7 +52,8 @@
 //     its sentinels but not from us, must stop taking writes (min-replicas-to-write). This needs
 //     Redis 7 or Valkey: an older server lets scripts write all the same, so it goes on
 //     extending locks. A switch is believed when more than half of the sentinels say so, or when
-//     the master itself says that it is none any more.
+//     the master itself says that it is none any more. Only more than half of the sentinels can
+//     say where the master is, then and at the start (but see Config.TrustAnySentinel).
 //   - The holder checks its context or [Mutex.Remaining] before each protected action. A process
 //     can be paused between the check and the action for longer than the validity. Where that
 //     must do no harm, the resource has to refuse late writers by the lock's fence.

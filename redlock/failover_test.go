@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -143,21 +144,79 @@ func TestFailoversKeepExclusionAndService(t *testing.T) {
 	require.ErrorIs(t, clients[1].NewMutex("held", ttl).TryLock(t.Context()), redlock.ErrHeld)
 }
 
-// Sentinels that are down, hang, or know nothing yet do not matter.
+// A minority of sentinels that are down or hang does not matter. While most are down, a client that is
+// connected goes on, also if its connection is lost. A new one gets no vote, unless it trusts any.
 func TestSentinelsMayFail(t *testing.T) {
 	t.Parallel()
 	groups := redlocktest.StartGroups(t, 1)
+	at, err := net.Dial("tcp", groups.Master(0))
+	require.NoError(t, err)
+	defer at.Close()
+	groups.PauseSentinel(0)
+	phases := make(chan string, 1000)
+	cfg := redlock.Config{Masters: groups.Addrs(), RoundTimeout: busy}
+	watched := cfg
+	watched.Observer = tellPhases(phases)
+	c := openConfig(t, watched)
+	comesUp(t, phases)
+	used(t, c, long)
 	groups.KillSentinel(0)
-	groups.PauseSentinel(1)
-	c := openConfig(t, redlock.Config{Masters: groups.Addrs(), RoundTimeout: busy})
-	m := c.NewMutex("k", long)
-	require.NoError(t, m.TryLock(t.Context()))
-	require.NoError(t, m.Unlock(t.Context()))
-	groups.ResumeSentinel(1)
+	used(t, openConfig(t, cfg), long)
+	groups.KillSentinel(1)
+	used(t, c, long)
+	fmt.Fprint(at, "CLIENT KILL TYPE normal\r\n")
+	for conntest.Soon(t, "the connection is lost", phases) == "up" {
+	}
+	comesUp(t, phases)
+	used(t, c, long)
+	_, err = redlock.Open(t.Context(), cfg)
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.ErrorContains(t, err, "2 of 3 sentinels must name the same master of group group0")
+	cfg.TrustAnySentinel = true
+	used(t, openConfig(t, cfg), long)
 	addr, err := conn.ParseAddress(groups.Addr(0) + "x")
 	require.NoError(t, err)
 	_, err = conn.Dial(t.Context(), addr, conn.Options{})
 	require.ErrorContains(t, err, "group0x")
+}
+
+// Sentinels with a password are followed to another master, and are not shown the master's.
+func TestSentinelsMayHaveAPassword(t *testing.T) {
+	t.Parallel()
+	groups := redlocktest.StartGroups(t, 1)
+	for j := range 3 {
+		_, err := groups.Sentinel(j, "ACL", "SETUSER", "watcher", "on", ">watch", "+@all", "allchannels")
+		require.NoError(t, err)
+		_, err = groups.Sentinel(j, "ACL", "SETUSER", "default", "-sentinel|get-master-addr-by-name", "-subscribe")
+		require.NoError(t, err)
+	}
+	phases := make(chan string, 1000)
+	cfg := redlock.Config{Masters: groups.Addrs(), RoundTimeout: busy}
+	_, err := redlock.Open(t.Context(), cfg)
+	require.ErrorContains(t, err, "set SentinelPassword")
+	cfg.Observer = tellPhases(phases)
+	cfg.SentinelUsername, cfg.SentinelPassword = "watcher", redlock.NewSecret("watch")
+	c := openConfig(t, cfg)
+	comesUp(t, phases)
+	used(t, c, 100*time.Millisecond)
+	_, err = groups.Sentinel(0, "SENTINEL", "FAILOVER", groups.Name(0))
+	require.NoError(t, err)
+	for conntest.Soon(t, "the old master is left", phases) == "up" {
+	}
+	comesUp(t, phases)
+	used(t, c, 100*time.Millisecond)
+}
+
+// tellPhases is an Observer that sends the phases of a client's only master.
+func tellPhases(to chan<- string) *redlock.Observer {
+	return &redlock.Observer{Master: func(m redlock.MasterStats) { to <- m.Phase }}
+}
+
+// comesUp waits until the master is up.
+func comesUp(t *testing.T, phases <-chan string) {
+	t.Helper()
+	for conntest.Soon(t, "it is up", phases) != "up" {
+	}
 }
 
 // BenchmarkFailover kills the master of one of five groups, and reports when it is
