@@ -347,8 +347,9 @@ func (p *place) add(q place) {
 // sentinels. Some may give the address of a place, and others its name. So if no spelling has
 // a majority, or if some use the known spelling and the majority another, agree looks up the
 // addresses of all spellings and counts by address. The result has the known spelling if one
-// of those who agree uses it, since the master has not moved then. Otherwise it has the most
-// frequent one.
+// of those who agree uses it, since the master has not moved then. Otherwise it has that of the
+// majority, and if there is none, it is the address. It is no name that only a minority uses:
+// who has made that up can have it lead elsewhere a moment later.
 func agree(places []place, total int, known string, lookUp func(endpoint string) []netip.AddrPort) (place, bool) {
 	var most place // the spelling that more than half use, if there is one
 	named := 0
@@ -367,14 +368,17 @@ func agree(places []place, total int, known string, lookUp func(endpoint string)
 		return most, most.votes > 0
 	}
 	leads := make([][]netip.AddrPort, len(places))
+	var looking sync.WaitGroup // all at once: a name that is hard to find must not delay the others
 	for i, p := range places {
 		if p.endpoint != "" {
-			leads[i] = lookUp(p.endpoint)
+			looking.Go(func() { leads[i] = lookUp(p.endpoint) })
 		}
 	}
+	looking.Wait()
 	var best []int // indexes of the places that share an address
+	var shared netip.AddrPort
 	votes := total / 2
-	for _, to := range slices.Concat(leads...) {
+	for _, to := range slices.SortedFunc(slices.Values(slices.Concat(leads...)), netip.AddrPort.Compare) {
 		var of []int
 		n := 0
 		for i := range places {
@@ -385,7 +389,7 @@ func agree(places []place, total int, known string, lookUp func(endpoint string)
 		}
 		switch {
 		case n > votes:
-			best, votes = of, n
+			best, votes, shared = of, n, to
 		case n == votes && !slices.Equal(of, best):
 			best = nil // one says a name with two addresses, and two others one address each
 		}
@@ -394,23 +398,30 @@ func agree(places []place, total int, known string, lookUp func(endpoint string)
 		return most, most.votes > 0
 	}
 	agreed := places[best[0]]
-	spelled := agreed
+	respelled = agreed.endpoint == known
 	for _, i := range best[1:] {
-		p := places[i]
-		agreed.add(p)
-		switch {
-		case spelled.endpoint == known:
-		case p.endpoint == known, p.votes > spelled.votes, p.votes == spelled.votes && p.endpoint < spelled.endpoint:
-			spelled = p
-		}
+		agreed.add(places[i])
+		respelled = respelled || places[i].endpoint == known
 	}
-	agreed.endpoint = spelled.endpoint
+	switch {
+	case respelled:
+		agreed.endpoint = known
+	case most.votes > 0:
+		agreed.endpoint = most.endpoint
+	default:
+		agreed.endpoint = shared.String()
+	}
 	return agreed, true
 }
 
-// lookUp is addressesOf with a context.
+// lookUp is addressesOf with a context, of which each call uses up half at most.
 func lookUp(ctx context.Context) func(endpoint string) []netip.AddrPort {
-	return func(endpoint string) []netip.AddrPort { return addressesOf(ctx, endpoint) }
+	return func(endpoint string) []netip.AddrPort {
+		deadline, _ := ctx.Deadline()
+		ctx, cancel := share(ctx, deadline, 2)
+		defer cancel()
+		return addressesOf(ctx, endpoint)
+	}
 }
 
 // addressesOf returns the addresses of a host and port: none if it cannot find them before ctx
