@@ -33,6 +33,10 @@ const (
 	sentinelPauseMax = 2 * time.Second
 )
 
+// maxMessages is how many messages of a sentinel are read before it is asked again. One that
+// publishes without end, by fault or by intent, would keep a processor busy.
+const maxMessages = 1000
+
 // maxEndpoint bounds the host and port that a sentinel may name. A name has 253 bytes at most.
 const maxEndpoint = 300
 
@@ -506,8 +510,9 @@ func (f *following) says(ctx context.Context, i int, to string) {
 // listen subscribes to one sentinel. It calls says with the place of the master now, and then
 // with that of every switch that the sentinel publishes. It asks again now and then, since
 // not everything that moves a master is published: a sentinel that is told to forget a group
-// and to monitor it elsewhere says nothing. listen returns when the sentinel fails to answer,
-// and reports whether it ever answered.
+// and to monitor it elsewhere says nothing. listen returns when the sentinel fails to answer, or
+// publishes too much. It reports whether the sentinel is worth another try soon: it has answered,
+// and not published too much.
 func listen(ctx context.Context, endpoint string, a Address, opt *Options, says func(to string)) (heard bool) {
 	dctx, cancel := context.WithTimeout(ctx, opt.dialTimeout())
 	defer cancel()
@@ -531,10 +536,12 @@ func listen(ctx context.Context, endpoint string, a Address, opt *Options, says 
 		heard = true
 		says(p.endpoint)
 		if err := s.hear(ctx, askEvery/2+rand.N(askEvery), says); err != nil {
-			return heard
+			return err != errTooMuch
 		}
 	}
 }
+
+var errTooMuch = errors.New("a sentinel publishes too much")
 
 // hear calls says with the switches of its group that a sentinel publishes, for as long as d.
 // The error says why nothing more can be heard.
@@ -543,7 +550,7 @@ func (s *sentinel) hear(ctx context.Context, d time.Duration, says func(to strin
 	defer cancel()
 	s.ctx = hctx
 	s.wait = func(want Interest) error { return s.poller.await(hctx, s.conn.sock, want) }
-	for {
+	for range maxMessages {
 		v, err := s.next()
 		if err != nil {
 			if hctx.Err() != nil {
@@ -560,4 +567,5 @@ func (s *sentinel) hear(ctx context.Context, d time.Duration, says func(to strin
 			says(endpointOf(f[3], f[4]))
 		}
 	}
+	return errTooMuch
 }

@@ -707,10 +707,11 @@ func TestFollowTellsTheSameAgainAfterADisagreement(t *testing.T) {
 	require.Equal(t, a, soon(t, told))
 }
 
-// A sentinel that publishes without end does not outlast the context.
-func TestFollowEndsThoughASentinelPublishesWithoutEnd(t *testing.T) {
+// A sentinel that publishes without end is hung up on, again and again, and does not outlast the
+// context.
+func TestFollowHangsUpOnASentinelThatPublishesWithoutEnd(t *testing.T) {
 	t.Parallel()
-	begun := make(chan struct{}, 16)
+	ended := make(chan struct{}, 16)
 	at := conntest.Listen(t, func(c net.Conn) {
 		commands := wire.NewReader(c)
 		for {
@@ -718,24 +719,17 @@ func TestFollowEndsThoughASentinelPublishesWithoutEnd(t *testing.T) {
 			if err != nil {
 				return
 			}
-			switch v.Array()[0].String() {
-			case "AUTH":
-				fmt.Fprint(c, "+OK\r\n")
-				continue
-			case "SENTINEL":
+			if v.Array()[0].String() == "SENTINEL" {
 				fmt.Fprint(c, "*2\r\n$9\r\n127.0.0.1\r\n$4\r\n6379\r\n")
 				continue
 			}
-			fmt.Fprint(c, "*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n")
+			fmt.Fprint(c, subscribed)
 			block := []byte(strings.Repeat("*3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n$5\r\nother\r\n", 1<<10))
-			for n := 0; ; n++ {
-				if _, err := c.Write(block); err != nil {
-					return
-				}
-				if n == 100 { // it is being read
-					begun <- struct{}{}
-				}
+			for err == nil {
+				_, err = c.Write(block)
 			}
+			ended <- struct{}{}
+			return
 		}
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -745,7 +739,9 @@ func TestFollowEndsThoughASentinelPublishesWithoutEnd(t *testing.T) {
 		defer close(done)
 		conn.FollowGroup(ctx, group(t, at), conn.Options{DialTimeout: patient}, func(string) {})
 	}()
-	soon(t, begun)
+	for range 3 {
+		soon(t, ended)
+	}
 	cancel()
 	soon(t, done)
 }
