@@ -97,12 +97,15 @@ func (e *exam) unreachableRemedy() string {
 		name      x509.HostnameError
 		invalid   x509.CertificateInvalidError
 		alert     *net.OpError
+		failed    *conn.Error
 	)
 	switch {
 	case e.speaks == "TLS":
 		return "it speaks TLS: write rediss:// (of a group sentinels://), or give --tls"
 	case e.speaks != "":
 		return "it speaks no TLS on this port: leave --tls, --cacert and --cert out and write redis://, or give its TLS port"
+	case errors.As(e.err, &failed) && failed.Op == "sentinel":
+		return "more than half of its sentinels must answer: start them, or correct the list; if they demand a password, set REDLOCK_SENTINEL_PASSWORD"
 	case errors.As(e.err, &authority):
 		return "give the certificate of the authority that signed the master's: --cacert file.pem"
 	case errors.As(e.err, &name):

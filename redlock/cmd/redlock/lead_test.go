@@ -173,7 +173,7 @@ func TestTheCommandGetsTheSignalThatEndsLeadAndNoOther(t *testing.T) {
 func TestTheLeadersCommandKnowsItsLock(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{inFleet(masters), "REDLOCK_PASSWORD=x", "REDLOCK_TOKEN=another's"}, leads(`echo "$REDLOCK_KEY $REDLOCK_TOKEN $REDLOCK_MASTERS [$REDLOCK_PASSWORD]"; exec sleep 3600`, "--owner", "me:8080")...)
+	s := begin(t, []string{inFleet(masters), "REDLOCK_PASSWORD=x", "REDLOCK_SENTINEL_PASSWORD=x", "REDLOCK_TOKEN=another's"}, leads(`echo "$REDLOCK_KEY $REDLOCK_TOKEN $REDLOCK_MASTERS [$REDLOCK_PASSWORD$REDLOCK_SENTINEL_PASSWORD]"; exec sleep 3600`, "--owner", "me:8080")...)
 	s.reads("[]")
 	token := requireHeld(t, masters)
 	require.Regexp(t, "^me:8080/", token)

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -21,9 +23,11 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+	wire "github.com/tidwall/resp"
 )
 
 var (
@@ -377,6 +381,64 @@ func TestPasswordsComeFromEverywhereButTheCommandLine(t *testing.T) {
 	require.Equal(t, exitNoQuorum, status)
 	require.Contains(t, stderr, "password")
 	require.NotContains(t, stderr, "sesame")
+}
+
+// Sentinels have credentials of their own, and are told no others. The command that is run is told
+// none of them. Any sentinel is trusted only on demand.
+func TestSentinelsHaveTheirOwnPassword(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1, redlocktest.WithArgs("--requirepass", "masters"))
+	told := make(chan string, 100)
+	host, port, err := net.SplitHostPort(masters.Addr(0))
+	require.NoError(t, err)
+	sentinel := conntest.Listen(t, func(c net.Conn) {
+		commands := wire.NewReader(c)
+		for known := false; ; {
+			v, _, err := commands.ReadValue()
+			if err != nil {
+				return
+			}
+			switch command := v.Array()[0].String(); {
+			case command == "AUTH":
+				known = true
+				told <- fmt.Sprint(v.Array()[1:])
+				fmt.Fprint(c, "+OK\r\n")
+			case !known:
+				fmt.Fprint(c, "-NOAUTH Authentication required.\r\n")
+			case command == "SUBSCRIBE":
+				fmt.Fprint(c, "*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n")
+			default:
+				fmt.Fprintf(c, "*2\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(host), host, len(port), port)
+			}
+		}
+	})
+	group := "sentinel://" + sentinel + "/g"
+	env := []string{"REDLOCK_MASTERS=" + group, "REDLOCK_PASSWORD=masters", "REDLOCK_SENTINEL_PASSWORD=watch"}
+	for _, test := range []struct{ env, args []string }{
+		{env, []string{"--sentinel-username", "watcher"}},
+		{append(env, "REDLOCK_SENTINEL_USERNAME=watcher"), nil},
+	} {
+		status, stdout, _ := do(t, test.env, append([]string{"status", "k"}, test.args...)...)
+		require.Equal(t, exitNo, status)
+		require.NotContains(t, stdout, "sentinel: ")
+		status, stdout, _ = do(t, test.env, append([]string{"run", atOnce, "k"}, append(test.args, "--", "env")...)...)
+		require.Zero(t, status)
+		require.NotContains(t, stdout, "REDLOCK_PASSWORD")
+		require.NotContains(t, stdout, "REDLOCK_SENTINEL_PASSWORD")
+		for len(told) > 0 {
+			require.Equal(t, "[watcher watch]", <-told)
+		}
+	}
+	_, d := examined(t, env[:2])
+	require.Contains(t, requireFinding(t, d, wrong, "NOAUTH", group).Remedy, "REDLOCK_SENTINEL_PASSWORD")
+	require.Empty(t, told)
+
+	two := "REDLOCK_MASTERS=sentinel://" + sentinel + ",127.0.0.1:1/g"
+	status, _, stderr := do(t, append(env, two), "run", "-n", "k", "--", "env")
+	require.Equal(t, exitNoQuorum, status)
+	require.Contains(t, stderr, "2 of 2 sentinels must name the same master")
+	status, _, _ = do(t, append(env, two), "run", "-n", atOnce, "--trust-any-sentinel", "k", "--", "env")
+	require.Zero(t, status)
 }
 
 func TestTLS(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -21,7 +22,9 @@ The masters come from --masters, or --masters-file (one on each line, # begins a
 comment; - is stdin), or the environment variable REDLOCK_MASTERS. Write them as
 host:port, redis://host:port/db, rediss://host:port (TLS) or unix:///path. Write
 the master of a Sentinel group as sentinel://host:port,host:port/group (TLS:
-sentinels://).
+sentinels://). No sentinel is told the masters' password. If they demand one,
+put it into REDLOCK_SENTINEL_PASSWORD, and the name of its user, if any, into
+--sentinel-username or REDLOCK_SENTINEL_USERNAME.
 
 The command line takes no passwords, because everybody can read it. Put them
 into the URLs of the file or of REDLOCK_MASTERS, or into REDLOCK_PASSWORD (with
@@ -38,6 +41,9 @@ type fleet struct {
 	caCert       string
 	cert, key    string
 	dialTimeout  time.Duration
+
+	sentinelUsername string
+	trustAnySentinel bool
 }
 
 // register adds the flags.
@@ -51,6 +57,8 @@ func (f *fleet) register(cmd *cobra.Command) {
 	flags.StringVar(&f.cert, "cert", "", "`file` with our certificate (PEM; implies --tls)")
 	flags.StringVar(&f.key, "key", "", "`file` with the key of --cert (PEM)")
 	flags.DurationVar(&f.dialTimeout, "dial-timeout", time.Second, "how long connecting to a master may take")
+	flags.StringVar(&f.sentinelUsername, "sentinel-username", "", "`name` of the sentinels' user, if they demand one")
+	flags.BoolVar(&f.trustAnySentinel, "trust-any-sentinel", false, "believe a minority of a group's sentinels, if the others are down; one that lies then gets the password")
 	cmd.MarkFlagsMutuallyExclusive("masters", "masters-file")
 	cmd.MarkFlagsRequiredTogether("cert", "key")
 	for _, name := range []string{"masters-file", "password-file", "cacert", "cert", "key"} {
@@ -154,6 +162,8 @@ func clientConfig(masters []string, opt conn.Options, name string) redlock.Confi
 	return redlock.Config{
 		Masters: masters, Username: opt.Username, Password: opt.Password, TLS: opt.TLS, DialTimeout: opt.DialTimeout,
 		ClientName: "redlock-" + name,
+
+		SentinelUsername: opt.SentinelUsername, SentinelPassword: opt.SentinelPassword, TrustAnySentinel: opt.TrustAnySentinel,
 	}
 }
 
@@ -202,6 +212,9 @@ func (f *fleet) options() (conn.Options, error) {
 			return opt, usageError("the password is its first line", "--password-file: %s is empty", f.passwordFile)
 		}
 	}
+	opt.SentinelUsername = cmp.Or(f.sentinelUsername, os.Getenv("REDLOCK_SENTINEL_USERNAME"))
+	opt.SentinelPassword = conn.NewSecret(os.Getenv("REDLOCK_SENTINEL_PASSWORD"))
+	opt.TrustAnySentinel = f.trustAnySentinel
 	if !f.tls && f.caCert == "" && f.cert == "" {
 		return opt, nil
 	}
