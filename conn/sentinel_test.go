@@ -215,7 +215,7 @@ func named(addr string) string {
 func electedAt(t *testing.T, master string, epoch int64) *scripted {
 	s := sentinelAt(t, master)
 	text := fmt.Sprint(epoch)
-	s.script["SENTINEL MASTER"] = fmt.Sprintf("*2\r\n$12\r\nconfig-epoch\r\n$%d\r\n%s\r\n", len(text), text)
+	s.answer("SENTINEL MASTER", fmt.Sprintf("*2\r\n$12\r\nconfig-epoch\r\n$%d\r\n%s\r\n", len(text), text))
 	return s
 }
 
@@ -299,7 +299,7 @@ func TestReignIsWhatMostSentinelsReport(t *testing.T) {
 	away := script(t, map[string]string{"SENTINEL": "close"})
 	since := func(ms string) *scripted {
 		s := sentinelAt(t, master.addr)
-		s.script["SENTINEL MASTER"] = fmt.Sprintf("*2\r\n$18\r\nrole-reported-time\r\n$%d\r\n%s\r\n", len(ms), ms)
+		s.answer("SENTINEL MASTER", fmt.Sprintf("*2\r\n$18\r\nrole-reported-time\r\n$%d\r\n%s\r\n", len(ms), ms))
 		return s
 	}
 	long, short := since("9000000"), since("7000")
@@ -447,7 +447,7 @@ func TestMastersCredentialsAreShownToNoSentinel(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			open := sentinelAt(t, master.addr)
-			open.script["SUBSCRIBE"] = subscribed
+			open.answer("SUBSCRIBE", subscribed)
 			a := parse(t, "sentinel://"+c.userinfo+open.addr+"/g")
 			d, err := conn.Dial(t.Context(), a, c.opt)
 			require.NoError(t, err)
@@ -660,7 +660,8 @@ func TestFollowAsksAgainWhenAQuestionHasFailed(t *testing.T) {
 	for name, failure := range map[string]string{"reset": "close", "error": "-ERR not now\r\n"} {
 		t.Run(name, func(t *testing.T) {
 			well, failing := sentinelAt(t, now), sentinelAt(t, now)
-			well.script["SUBSCRIBE"], failing.script["SUBSCRIBE"] = subscribed, subscribed
+			well.answer("SUBSCRIBE", subscribed)
+			failing.answer("SUBSCRIBE", subscribed)
 			answer := failing.answer("SENTINEL", failure)
 			told := following(t, groupOf(t, []*scripted{well, failing, away}), conn.Options{DialTimeout: patient})
 			until(t, func() bool { return failing.saw("SENTINEL") && well.saw("SENTINEL") })
