@@ -112,7 +112,7 @@ func (d *demo) prepare(ctx context.Context, f *fleet) (err error) {
 			return fmt.Errorf("the masters do not start: %w", err)
 		}
 		d.title(fmt.Sprintf("A lock on %s, %s", plural(demoMasters, "Redis master"), how))
-		d.masters = d.ours.Addrs()
+		d.masters, d.options.Persistence = d.ours.Addrs(), true
 	}
 	d.key = "redlock-demo:" + rand.Text()[:8]
 	if d.alice, err = d.open(ctx, "alice"); err != nil {

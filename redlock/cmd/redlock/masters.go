@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,7 +29,11 @@ put it into REDLOCK_SENTINEL_PASSWORD, and the name of its user, if any, into
 
 The command line takes no passwords, because everybody can read it. Put them
 into the URLs of the file or of REDLOCK_MASTERS, or into REDLOCK_PASSWORD (with
-REDLOCK_USERNAME), or into a --password-file.`
+REDLOCK_USERNAME), or into a --password-file.
+
+A master that persists every write before it answers need not wait after a
+restart. Say with --durable, or REDLOCK_DURABLE=true, that all of them do so.
+The user then needs no right to CONFIG GET, which shows passwords.`
 
 const mastersRemedy = "name them with --masters a:6379,b:6379,c:6379, --masters-file or REDLOCK_MASTERS"
 
@@ -37,6 +42,7 @@ type fleet struct {
 	masters      []string
 	file         string
 	passwordFile string
+	durable      bool
 	tls          bool
 	caCert       string
 	cert, key    string
@@ -52,6 +58,7 @@ func (f *fleet) register(cmd *cobra.Command) {
 	flags.StringSliceVarP(&f.masters, "masters", "m", nil, "the masters' `addresses`, separated by commas")
 	flags.StringVar(&f.file, "masters-file", "", "`file` with the masters' addresses, one on each line; - is stdin")
 	flags.StringVar(&f.passwordFile, "password-file", "", "`file` whose first line is the password")
+	flags.BoolVar(&f.durable, "durable", false, "every master has appendonly yes and appendfsync always, and need not be asked")
 	flags.BoolVar(&f.tls, "tls", false, "speak TLS with every master")
 	flags.StringVar(&f.caCert, "cacert", "", "`file` with the certificates to trust (PEM; implies --tls)")
 	flags.StringVar(&f.cert, "cert", "", "`file` with our certificate (PEM; implies --tls)")
@@ -161,6 +168,7 @@ func readMasters(name string) ([]string, error) {
 func clientConfig(masters []string, opt conn.Options, name string) redlock.Config {
 	return redlock.Config{
 		Masters: masters, Username: opt.Username, Password: opt.Password, TLS: opt.TLS, DialTimeout: opt.DialTimeout,
+		Durable:    !opt.Persistence,
 		ClientName: "redlock-" + name,
 
 		SentinelUsername: opt.SentinelUsername, SentinelPassword: opt.SentinelPassword, TrustAnySentinel: opt.TrustAnySentinel,
@@ -195,13 +203,21 @@ func hasPassword(address string) bool {
 	return at >= 0 && strings.Contains(address[:at], ":")
 }
 
-// options returns how the masters are connected.
+// options returns how the masters are connected. Their Persistence is false if it was declared.
 func (f *fleet) options() (conn.Options, error) {
 	opt := conn.Options{
 		Username:    os.Getenv("REDLOCK_USERNAME"),
 		Password:    conn.NewSecret(os.Getenv("REDLOCK_PASSWORD")),
 		DialTimeout: f.dialTimeout,
 	}
+	durable := f.durable
+	if env := os.Getenv("REDLOCK_DURABLE"); env != "" && !durable {
+		var err error
+		if durable, err = strconv.ParseBool(env); err != nil {
+			return opt, usageError("", "REDLOCK_DURABLE is %q, neither true nor false", env)
+		}
+	}
+	opt.Persistence = !durable
 	if f.passwordFile != "" {
 		text, err := os.ReadFile(f.passwordFile)
 		if err != nil {

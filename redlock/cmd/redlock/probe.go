@@ -28,6 +28,7 @@ func dialProbe(ctx context.Context, address string, opt conn.Options) (*probe, e
 	if err != nil {
 		return nil, err
 	}
+	opt.Persistence = false // the doctor asks by itself, and the others do not rest on it
 	c, err := conn.Dial(ctx, addr, opt)
 	if err != nil {
 		return nil, err
