@@ -28,7 +28,8 @@ func newDoctor() *cobra.Command {
 		Long: `doctor examines every master for what endangers a lock, and says what to do
 about it. It looks for nodes of a cluster, replicas, eviction of keys, locks
 that a restart forgets, clocks that run faster or slower than ours or were set,
-latency, missing permissions, servers that were given twice, and an even number.
+latency, missing permissions, passwords that the user is shown, servers that
+were given twice, and an even number.
 
 What is wrong breaks locks, or prevents them on that master. What is risky does
 so in some cases, which you can judge better than the doctor.
@@ -219,7 +220,7 @@ func writeFindingsJSON(t *terminal, exams []*exam, all []finding) error {
 		Forward    float64  `json:"clock_set_forward_s,omitempty"` // while we looked
 		Back       float64  `json:"clock_set_back_s,omitempty"`
 		Ahead      float64  `json:"clock_ahead_s,omitempty"` // of ours, at least; below 0 if it is behind
-		AOF        string   `json:"aof,omitempty"`           // "off", or its appendfsync
+		AOF        string   `json:"aof,omitempty"`           // "off", "declared" with --durable, or its appendfsync
 		Eviction   string   `json:"maxmemory_policy,omitempty"`
 		Tracking   bool     `json:"client_tracking"`
 	}

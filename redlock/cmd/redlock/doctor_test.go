@@ -251,7 +251,7 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 		{"silent", "on", ">pw", "~*", "+@all", "-config"},
 		{"narrow", "on", ">pw", "~lock:*", "+@all"},
 		append([]string{"locker", "on", ">pw", "~lock:*"}, strings.Fields(permissions)...),
-		append([]string{"patient", "on", ">pw", "~lock:*", "+config|get", "+time"}, strings.Fields(permissions)...),
+		append([]string{"patient", "on", ">pw", "~lock:*", "+time"}, strings.Fields(permissions)...),
 	} {
 		_, err := masters.Do(0, append([]string{"ACL", "SETUSER"}, user...)...)
 		require.NoError(t, err)
@@ -281,6 +281,10 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 	require.Zero(t, exit)
 	exit, d = examined(t, as("patient"), "--try", "lock:a")
 	require.Zero(t, exit)
+	require.Contains(t, requireFinding(t, d, risky, "does not say what it forgets", masters.Addr(0)).Remedy, "--durable")
+	exit, d = examined(t, as("patient"), "--try", "lock:a", "--durable")
+	require.Zero(t, exit)
+	require.Equal(t, "declared", d.Masters[0].AOF)
 	require.Len(t, d.Findings, 1, "that it is the only master")
 	require.True(t, d.Masters[0].Tracking)
 	password := filepath.Join(t.TempDir(), "password") // the run inside gets none from the one around it
@@ -292,6 +296,94 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 	exit, d = examined(t, []string{inFleet(masters), "REDLOCK_USERNAME=locker", "REDLOCK_PASSWORD=wrong"})
 	require.Equal(t, exitNo, exit)
 	requireFinding(t, d, wrong, "WRONGPASS", masters.Addr(0))
+}
+
+// Who may only take locks must not learn how to do more.
+func TestDoctorFindsPasswordsThatTheUserIsShown(t *testing.T) {
+	t.Parallel()
+	const shows, would = "shows the user passwords", "would show the user any password"
+	found := func(d doctorJSON, what string) bool {
+		return slices.ContainsFunc(d.Findings, func(f finding) bool { return strings.Contains(f.What, what) })
+	}
+	masters := durable(t, 1)
+	set := func(args ...string) {
+		_, err := masters.Do(0, args...)
+		require.NoError(t, err)
+	}
+	for user, right := range map[string]string{"curious": "+config|get", "modest": "-config"} {
+		set(append([]string{"ACL", "SETUSER", user, "on", ">pw", "~*", "+time"}, append(strings.Fields(permissions), right)...)...)
+	}
+	curious := []string{inFleet(masters), "REDLOCK_USERNAME=curious", "REDLOCK_PASSWORD=pw"}
+	modest := []string{inFleet(masters), "REDLOCK_USERNAME=modest", "REDLOCK_PASSWORD=pw", "REDLOCK_DURABLE=true"}
+	exit, d := examined(t, curious)
+	require.Zero(t, exit)
+	require.Contains(t, requireFinding(t, d, risky, would, masters.Addr(0)).Remedy, "-config")
+	_, d = examined(t, []string{inFleet(masters)})
+	require.False(t, found(d, would), "the user default is no limited one")
+
+	set("CONFIG", "SET", "masterauth", "sesame1")
+	set("CONFIG", "SET", "requirepass", "sesame2") // as the last: masters.Do has none
+	for name, env := range map[string][]string{
+		"of the environment": curious,
+		"of the address":     {"REDLOCK_MASTERS=redis://curious:pw@" + masters.Addr(0)},
+	} {
+		exit, stdout, stderr := doctor(t, env, "--json")
+		require.Zero(t, exit, name)
+		require.NotContains(t, stdout+stderr, "sesame")
+		require.NoError(t, json.Unmarshal([]byte(stdout), &d))
+		require.Contains(t, requireFinding(t, d, risky, shows, masters.Addr(0)).What, ": requirepass, masterauth", name)
+		require.False(t, found(d, would))
+	}
+	exit, _, _ = doctor(t, curious, "--strict")
+	require.Equal(t, exitNo, exit)
+	_, d = examined(t, modest)
+	require.False(t, found(d, shows) || found(d, would), d.Findings)
+	require.Len(t, d.Findings, 1, "that it is the only master")
+
+	byDefault := []string{inFleet(masters), "REDLOCK_PASSWORD=sesame2"}
+	_, d = examined(t, byDefault)
+	require.True(t, strings.HasSuffix(requireFinding(t, d, risky, shows, masters.Addr(0)).What, ": masterauth"), "the requirepass is its own password")
+}
+
+// What was declared is believed where a master does not tell, and nowhere else.
+func TestDoctorBelievesADeclarationThatNothingContradicts(t *testing.T) {
+	t.Parallel()
+	const what = "was declared not to"
+	told := func(settings ...string) *exam {
+		e := &exam{address: "a:1", durable: true, server: conn.Server{RunID: "a", Uptime: time.Hour}, info: map[string]string{}}
+		for pair := range slices.Chunk(settings, 2) {
+			if pair[0] == "aof_enabled" {
+				e.info[pair[0]] = pair[1]
+				continue
+			}
+			if e.config == nil {
+				e.config = map[string]string{}
+			}
+			e.config[pair[0]] = pair[1]
+		}
+		return e
+	}
+	wrongs := func(e *exam) (all []string) {
+		e.findForgetting(func(l level, what, _ string) { all = append(all, string(l)+" "+what) }, 10*time.Second)
+		return all
+	}
+	require.Empty(t, wrongs(told()))
+	require.Empty(t, wrongs(told("aof_enabled", "1")))
+	require.Empty(t, wrongs(told("appendonly", "yes", "appendfsync", "always")))
+	for name, e := range map[string]*exam{
+		"INFO":       told("aof_enabled", "0"),
+		"no file":    told("appendonly", "no", "appendfsync", "always"),
+		"everysec":   told("appendonly", "yes", "appendfsync", "everysec"),
+		"in rewrite": told("appendonly", "yes", "appendfsync", "always", "no-appendfsync-on-rewrite", "yes"),
+	} {
+		all := wrongs(e)
+		require.Len(t, all, 1, name)
+		require.True(t, strings.HasPrefix(all[0], "wrong ") && strings.Contains(all[0], what), all)
+	}
+	for value, want := range map[string]int{"true": 0, "1": 0, "maybe": exitUsage} {
+		exit, _, stderr := do(t, []string{"REDLOCK_MASTERS=127.0.0.1:1", "REDLOCK_DURABLE=" + value}, "status", "k")
+		require.Equal(t, want == exitUsage, exit == exitUsage, stderr)
+	}
 }
 
 func TestDoctorLeavesALockInUseAlone(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -21,6 +22,9 @@ type exam struct {
 	server  conn.Server
 	info    map[string]string  // what INFO says; nil if it was refused
 	config  map[string]string  // what CONFIG GET says; nil if it was refused
+	durable bool               // it was declared to persist every write (--durable)
+	shows   []string           // settings with a password that we would not know otherwise
+	mayShow bool               // the user is a limited one, and would be shown them if there were any
 	refusal map[string]refusal // the commands of the lock that the master refuses
 	samples []sample           // of its clock
 }
@@ -52,7 +56,7 @@ return 0`
 // examine asks the master at address for all that matters to a lock. It takes about
 // as long as span. It takes the lock of key there for a moment if it is free.
 func examine(ctx context.Context, address string, opt conn.Options, key string, span time.Duration) *exam {
-	e := &exam{address: conn.Redact(address)}
+	e := &exam{address: conn.Redact(address), durable: !opt.Persistence}
 	opt.ClientName, opt.Tracking, opt.Limits = "redlock-doctor", true, resp.Limits{Bulk: infoLimit}
 	p, err := dialProbe(ctx, address, opt)
 	if err != nil {
@@ -66,6 +70,7 @@ func examine(ctx context.Context, address string, opt conn.Options, key string, 
 	e.server = p.Server()
 	for _, look := range []func(context.Context, *probe) error{
 		e.readConfiguration,
+		func(ctx context.Context, p *probe) error { return e.readPasswords(ctx, p, userOf(address, opt)) },
 		func(ctx context.Context, p *probe) error { return e.tryLock(ctx, p, key) },
 		func(ctx context.Context, p *probe) error { return e.watchClock(ctx, p, span) },
 	} {
@@ -106,6 +111,53 @@ func (e *exam) readConfiguration(ctx context.Context, p *probe) error {
 		}
 	}
 	return nil
+}
+
+// passwords are the settings that hold one. Older servers lack the last two.
+var passwords = []string{"requirepass", "masterauth", "tls-key-file-pass", "tls-client-key-file-pass"}
+
+// readPasswords finds out whether CONFIG GET shows passwords to the user. It keeps none. The user default
+// has logged in with the requirepass, and often the masterauth is the same.
+func (e *exam) readPasswords(ctx context.Context, p *probe, user string) error {
+	var commands [][]string
+	for _, name := range passwords {
+		commands = append(commands, []string{"CONFIG", "GET", name})
+	}
+	replies, err := p.do(ctx, commands...)
+	if err != nil || replies[0].IsError() {
+		return err
+	}
+	known := ""
+	for i, reply := range replies {
+		if reply.IsError() {
+			continue
+		}
+		elems := reply.Elems()
+		elems.Next()
+		value, _ := elems.Next()
+		password := string(value.Bytes())
+		if i == 0 && user == defaultUser {
+			known = password
+		}
+		if password != "" && password != known {
+			e.shows = append(e.shows, passwords[i])
+		}
+	}
+	e.mayShow = user != defaultUser
+	return nil
+}
+
+const defaultUser = "default"
+
+// userOf is the user with which the master at address is spoken to.
+func userOf(address string, opt conn.Options) string {
+	user := opt.Username
+	_, rest, _ := strings.Cut(address, "://")
+	authority, _, _ := strings.Cut(rest, "/")
+	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
+		user, _, _ = strings.Cut(authority[:i], ":")
+	}
+	return cmp.Or(user, defaultUser)
 }
 
 // tryLock does what a lock does: SET NX PX, and a script that checks whose the key is,
@@ -273,13 +325,18 @@ func (e *exam) setting(name, infoName string) string {
 }
 
 // aof is the master's appendfsync: "always", "everysec" or "no"; "off" if there is no
-// append-only file, "" if that is unknown.
+// append-only file, "declared" if we were told what it does not tell, "" if that is unknown.
 func (e *exam) aof() string {
 	switch e.setting("appendonly", "aof_enabled") {
 	case "no", "0":
 		return "off"
 	case "yes", "1":
-		return e.config["appendfsync"]
+		if fsync, ok := e.config["appendfsync"]; ok {
+			return fsync
+		}
+	}
+	if e.durable {
+		return "declared"
 	}
 	return ""
 }

@@ -61,6 +61,7 @@ func findings(exams []*exam, ttl time.Duration) []finding {
 		e.findRefusals(add)
 		e.findEviction(add)
 		e.findForgetting(add, ttl)
+		e.findPasswords(add)
 		e.findReplicas(add)
 		e.findSentinels(add)
 		e.findClock(add)
@@ -158,7 +159,7 @@ func (e *exam) findEviction(add adder) {
 	limit, err := strconv.ParseInt(e.setting("maxmemory", "maxmemory"), 10, 64)
 	switch {
 	case policy == "" || err != nil:
-		add(risky, "does not say whether it drops keys when its memory is full", "let the user run CONFIG GET; check that maxmemory-policy is noeviction")
+		add(risky, "does not say whether it drops keys when its memory is full", "let the user run INFO; check that maxmemory-policy is noeviction")
 	case policy != "noeviction" && limit > 0:
 		add(wrong, fmt.Sprintf("drops locks when its memory is full (maxmemory-policy %s)", policy), "CONFIG SET maxmemory-policy noeviction")
 	case policy != "noeviction":
@@ -174,7 +175,7 @@ func (e *exam) findForgetting(add adder, ttl time.Duration) {
 	const remedy = "CONFIG SET appendonly yes, appendfsync always and no-appendfsync-on-rewrite no; or else give every client a Config.RestartGuard (redlock run: --restart-guard) of the longest TTL"
 	loses := "forgets all locks"
 	switch e.aof() {
-	case "always":
+	case "always", "declared":
 		if e.config["no-appendfsync-on-rewrite"] != "yes" {
 			return
 		}
@@ -184,6 +185,9 @@ func (e *exam) findForgetting(add adder, ttl time.Duration) {
 	}
 	uptime := e.server.Uptime
 	switch {
+	case e.durable:
+		add(wrong, loses+" in a restart, and was declared not to (--durable, REDLOCK_DURABLE): it votes at once all the same",
+			"leave the declaration out, of every client; or "+remedy)
 	case e.server.RunID == "":
 		remedy := "let the user of the locks run INFO: ACL SETUSER … +info"
 		if e.info != nil { // it may, and that does not help
@@ -192,12 +196,24 @@ func (e *exam) findForgetting(add adder, ttl time.Duration) {
 		add(wrong, "does not say who it is (run_id): after each reconnect it may have been restarted, so it does not vote for the longest TTL",
 			remedy+"; or give every client Config.Durable if it forgets nothing")
 	case e.aof() == "":
-		add(risky, "does not say what it forgets in a restart", "let the user run CONFIG GET")
+		add(risky, "does not say what it forgets in a restart",
+			"if it has appendonly yes and appendfsync always, say so to every client (Config.Durable), and to redlock with --durable or REDLOCK_DURABLE=true")
 	case uptime < ttl:
 		add(wrong, fmt.Sprintf("%s in a restart, and had one less than the longest TTL (%v) ago", loses, ttl),
 			"let nobody take locks until the longest TTL has passed; name yours with --ttl if it is another; "+remedy)
 	default:
 		add(risky, fmt.Sprintf("%s in a restart (appendonly and appendfsync)", loses), remedy)
+	}
+}
+
+// findPasswords looks for a user who may take locks, and by what CONFIG GET shows may do more.
+func (e *exam) findPasswords(add adder) {
+	const remedy = "take the right from the user of the locks: ACL SETUSER … -config; if it persists every write, say so with Config.Durable, or --durable"
+	switch {
+	case len(e.shows) > 0:
+		add(risky, "shows the user passwords of its configuration (CONFIG GET): "+strings.Join(e.shows, ", "), remedy)
+	case e.mayShow:
+		add(risky, "would show the user any password that is set in its configuration (CONFIG GET)", remedy)
 	}
 }
 
@@ -221,7 +237,9 @@ func (e *exam) findSentinels(add adder) {
 	if n := strings.Count(addr.Endpoint(), ",") + 1; n < 3 {
 		add(risky, fmt.Sprintf("has %s: without one of them there is no majority", plural(n, "sentinel")), "run three or more, on machines of their own, and name them all")
 	}
-	if e.config["min-replicas-to-write"] == "0" {
+	// INFO tells of it only if there is one.
+	least, ok := e.config["min-replicas-to-write"]
+	if least == "0" || !ok && e.info != nil && e.info["min_slaves_good_slaves"] == "" {
 		add(risky, "goes on giving locks when it is cut off and another has taken its place", "CONFIG SET min-replicas-to-write 1, and min-replicas-max-lag 10")
 	}
 	major, _, _ := strings.Cut(e.server.Version, ".")
