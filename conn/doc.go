@@ -48,8 +48,6 @@
 //	    +select                              only for a database other than 0
 //	    +client|tracking +client|caching     optional: the master tells waiters of a
 //	                                         release, so they need not poll
-//	    +config|get                          optional: a master that persists every write
-//	                                         needs no quarantine after a restart
 //	    +role                                optional, for a group: the server itself says
 //	                                         that it is the master, where HELLO does not
 //	    +delex                               optional, Redis 8.4 and later: a release costs the
@@ -63,6 +61,12 @@
 // is none that the line names. Where the user lacks them, the scripts do the same. A server
 // that has such a command then refuses its first use on each connection, and notes it in its ACL
 // LOG.
+//
+// Better give no right to CONFIG GET: it shows requirepass and masterauth, so that who may only
+// take locks could do all. It is of use to a client alone that does not know whether a master
+// persists every write and needs no quarantine after a restart ([Options.Persistence]). If all
+// masters do, set redlock.Config.Durable, and nobody asks. A client that asks, and may not, goes
+// on: it takes the master for one that forgets, and [Server.Missing] says so.
 //
 // Every user may run HELLO and AUTH, and set the client name within HELLO. If the user lacks
 // an optional permission, or INFO, [Server.Missing] says so. NOPERM on SCRIPT LOAD or SELECT

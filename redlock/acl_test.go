@@ -139,7 +139,7 @@ func TestDocumentedACLIsEnough(t *testing.T) {
 func serveWith(t *testing.T, rights []string, complete bool) {
 	masters := startACL(t, 3, strings.Join(rights, " "))
 	name, version := product(t, masters)
-	cfg := acl(masters)
+	cfg := undemanding(masters)
 	for i, addr := range cfg.Masters {
 		cfg.Masters[i] = "redis://" + addr + "/1" // which needs SELECT
 	}
@@ -147,7 +147,7 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 		at, err := conn.ParseAddress("sentinel://" + newSentinel(t, masters.Addr(i)).at + "/g")
 		require.NoError(t, err)
 		c, err := conn.Dial(t.Context(), at, conn.Options{Username: cfg.Username, Password: cfg.Password,
-			Tracking: true, Persistence: true, Probe: true, DialTimeout: busy})
+			Tracking: true, Probe: true, DialTimeout: busy})
 		require.NoError(t, err)
 		require.Empty(t, c.Server().Missing)
 		require.True(t, c.Server().Tracking)

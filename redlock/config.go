@@ -141,7 +141,7 @@ type Config struct {
 	// is left. A master that answers long after the others is found out later.
 	Strict bool
 	// Durable declares that all masters persist every write before they answer. It is for
-	// masters that do not let us ask.
+	// masters that do not let us ask. Let none ask: CONFIG GET shows passwords, too.
 	Durable bool
 	// Handovers is how many times in a row a released lock goes to the next waiter of this
 	// client at once. After that, waiters of other processes get a chance first. Zero means 16,

@@ -23,7 +23,7 @@ func lineRights(t *testing.T) (all, every, line []string) {
 			continue
 		case strings.Contains(l.said, "those who wait, in several processes, have"):
 			into = &line
-		case strings.Contains(l.said, "tells waiters"), strings.Contains(l.said, "persists"), strings.Contains(l.said, "restarted"):
+		case strings.Contains(l.said, "tells waiters"), strings.Contains(l.said, "restarted"):
 			into = &every
 		case strings.Contains(l.said, "optional"), strings.Contains(l.said, "only for a database"):
 			into = new([]string)
@@ -101,7 +101,7 @@ func TestDocumentedACLIsEnoughForTheLine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			masters := startACL(t, 3, strings.Join(rights, " "))
-			clients := fourWith(t, acl(masters))
+			clients := fourWith(t, undemanding(masters))
 			for kind, opts := range kinds {
 				holder := clients[0].NewMutex("lock:"+kind, long, opts...)
 				require.NoError(t, holder.TryLock(t.Context()))
@@ -165,7 +165,7 @@ func TestUserWithoutTheLinesRights(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			masters := startACL(t, 3, strings.Join(slices.Concat(every, has), " "))
-			clients := fourWith(t, acl(masters))
+			clients := fourWith(t, undemanding(masters))
 			for range 2 {
 				holder := clients[0].NewMutex("lock:k", long)
 				require.NoError(t, holder.Lock(t.Context()))

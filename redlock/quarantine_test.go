@@ -34,6 +34,13 @@ func acl(masters *redlocktest.Masters) redlock.Config {
 	return redlock.Config{Masters: masters.Addrs(), Username: "locker", Password: redlock.NewSecret("password"), RoundTimeout: busy}
 }
 
+// undemanding asks for nothing that the documented user may not do: CONFIG GET shows passwords.
+func undemanding(masters *redlocktest.Masters) redlock.Config {
+	cfg := acl(masters)
+	cfg.Durable = true
+	return cfg
+}
+
 // hasOnTwo takes a lock on the masters 0 and 1 of three, and frees the key on the third.
 func hasOnTwo(t *testing.T, masters *redlocktest.Masters, m *redlock.Mutex) {
 	t.Helper()
