@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,23 +25,35 @@ import (
 
 const deadline = 30 * time.Second
 
-// TestMain removes the command line that the tests have built.
+// TestMain removes what the tests have built and made.
 func TestMain(m *testing.M) {
 	status := m.Run()
-	if binaries != "" {
-		os.RemoveAll(binaries)
+	for _, dir := range made {
+		os.RemoveAll(dir)
 	}
 	os.Exit(status)
 }
 
-var binaries string // the folder of redlock
+// made are folders of all tests. once makes one.
+var (
+	made   []string
+	making sync.Mutex
+)
+
+func once() (string, error) {
+	making.Lock()
+	defer making.Unlock()
+	dir, err := os.MkdirTemp("", "redlock-deploy")
+	made = append(made, dir)
+	return dir, err
+}
 
 var build = sync.OnceValues(func() (string, error) {
-	var err error
-	if binaries, err = os.MkdirTemp("", "redlock-deploy"); err != nil {
+	dir, err := once()
+	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(binaries, "redlock")
+	path := filepath.Join(dir, "redlock")
 	cmd := exec.Command("go", "build", "-o", path, "./redlock/cmd/redlock")
 	cmd.Dir = filepath.Join("..", "..", "..")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -62,6 +76,68 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
+// block is the block of commands in the README that has this text.
+func block(t *testing.T, text string) string {
+	var found []string
+	for _, m := range blocks.FindAllStringSubmatch(read(t, "README.md"), -1) {
+		if strings.Contains(m[1], text) {
+			found = append(found, m[1])
+		}
+	}
+	require.Len(t, found, 1, text)
+	return found[0]
+}
+
+var blocks = regexp.MustCompile("(?s)```sh\n(.*?)```")
+
+// shell runs commands of the README in a folder.
+func shell(t *testing.T, dir, commands string) {
+	if _, err := exec.LookPath("openssl"); err != nil && strings.Contains(commands, "openssl") {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	cmd := exec.Command("sh", "-ec", commands)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+var (
+	passwordsMade sync.Mutex
+	passwordsDir  string
+)
+
+// withPasswords is a copy of this folder's files, with the passwords that the README's commands make.
+func withPasswords(t *testing.T) string {
+	passwordsMade.Lock()
+	defer passwordsMade.Unlock()
+	if passwordsDir == "" {
+		dir, err := once()
+		require.NoError(t, err)
+		for _, name := range []string{"redis.conf", "tls.conf", "users.acl"} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(read(t, name)), 0o600))
+		}
+		require.NoError(t, os.CopyFS(filepath.Join(dir, "systemd"), os.DirFS("systemd")))
+		shell(t, dir, block(t, "locker probe"))
+		passwordsDir = dir
+	}
+	return passwordsDir
+}
+
+// password is that of a user.
+func password(t *testing.T, user string) string {
+	return strings.TrimSuffix(read(t, passwordFile(t, user)), "\n")
+}
+
+func passwordFile(t *testing.T, user string) string {
+	return filepath.Join(withPasswords(t), user+".password")
+}
+
+// login is the command that logs a user in.
+func login(t *testing.T, user string) string { return "AUTH " + user + " " + password(t, user) }
+
 // server returns the path of a redis-server, as package redlocktest chooses it.
 func server(t *testing.T) string {
 	if err := redlocktest.Available(); err != nil {
@@ -83,6 +159,15 @@ func server(t *testing.T) string {
 	return ""
 }
 
+// limited reports whether the server knows maxmemory-clients, or else is Redis 6.
+func limited(t *testing.T) bool {
+	out, err := exec.Command(server(t), "--version").Output()
+	require.NoError(t, err)
+	return !strings.HasPrefix(string(out), "Redis server v=6.")
+}
+
+var limitOfClients = regexp.MustCompile(`(?m)^maxmemory-clients .*\n`)
+
 // A deployment is three masters that were started with files of this folder, or with changed ones.
 type deployment struct {
 	addrs []string
@@ -91,29 +176,37 @@ type deployment struct {
 
 // deploy starts masters as their systemd unit does. change may change redis.conf or users.acl.
 func deploy(t *testing.T, change func(conf, users string) (string, string)) *deployment {
-	executable, dir, d := server(t), t.TempDir(), &deployment{}
-	conf, users := "redis.conf", "users.acl"
-	textOfConf, textOfUsers := read(t, conf), read(t, users) // or go test does not know that it depends on them
+	dir := t.TempDir()
+	conf, users := read(t, "redis.conf"), read(t, filepath.Join(withPasswords(t), "users.acl"))
 	if change != nil {
-		textOfConf, textOfUsers = change(textOfConf, textOfUsers)
-		conf, users = filepath.Join(dir, conf), filepath.Join(dir, users)
-		require.NoError(t, os.WriteFile(conf, []byte(textOfConf), 0o600))
-		require.NoError(t, os.WriteFile(users, []byte(textOfUsers), 0o600))
+		conf, users = change(conf, users)
 	}
-	here, err := filepath.Abs(users)
-	require.NoError(t, err)
+	if !limited(t) { // as the README says
+		conf = limitOfClients.ReplaceAllString(conf, "")
+	}
+	for name, text := range map[string]string{"redis.conf": conf, "users.acl": users} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	return startMasters(t, dir, "redlock-master@.service", alive)
+}
+
+// startMasters starts masters with the files in dir, by the ExecStart of a unit or of a part of one.
+func startMasters(t *testing.T, dir, unit string, ready func(port int) bool) *deployment {
+	executable, d := server(t), &deployment{}
 	for i := range 3 {
+		host := fmt.Sprintf("127.0.0.%d", i+2) // its own, for the doctor
 		port := 0
 		for started := false; !started; {
 			port = freePort(t)
 			home := filepath.Join(dir, "redlock-"+strconv.Itoa(port)) // the StateDirectory
 			require.NoError(t, os.Mkdir(home, 0o700))
-			argv := execStart(t, "redlock-master@.service", strconv.Itoa(port), "%S", dir,
-				"/usr/bin/redis-server", executable, "/etc/redlock/redis.conf", conf)
-			started = start(t, append(argv, "--aclfile", here, "--supervised", "no"), port, filepath.Join(home, "log"))
+			argv := execStart(t, unit, strconv.Itoa(port), "%S", dir, "/usr/bin/redis-server", executable,
+				"/etc/redlock", dir, "$LISTEN", "127.0.0.1 "+host)
+			argv = append(argv, "--aclfile", filepath.Join(dir, "users.acl"), "--supervised", "no")
+			started = start(t, argv, filepath.Join(home, "log"), func() bool { return ready(port) })
 		}
 		d.ports = append(d.ports, port)
-		d.addrs = append(d.addrs, fmt.Sprintf("127.0.0.%d:%d", i+1, port)) // a host of its own, for the doctor
+		d.addrs = append(d.addrs, fmt.Sprintf("%s:%d", host, port))
 	}
 	return d
 }
@@ -127,7 +220,7 @@ func freePort(t *testing.T) int {
 
 // start runs a server until the test ends, or until this process dies: then the pipe ends. It reports
 // false if somebody has taken the port meanwhile.
-func start(t *testing.T, argv []string, port int, logFile string) bool {
+func start(t *testing.T, argv []string, logFile string, ready func() bool) bool {
 	log, err := os.Create(logFile)
 	require.NoError(t, err)
 	defer log.Close()
@@ -145,11 +238,11 @@ func start(t *testing.T, argv []string, port int, logFile string) bool {
 		cmd.Wait()
 	})
 	taken := func() bool { return strings.Contains(said(), "Address already in use") }
-	require.Eventually(t, func() bool {
-		return taken() || talk(port, "PING") == "-NOAUTH Authentication required."
-	}, deadline, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return taken() || ready() }, deadline, 10*time.Millisecond, logFile)
 	return !taken()
 }
+
+func alive(port int) bool { return talk(port, "PING") == "-NOAUTH Authentication required." }
 
 // talk sends lines to a server, and returns the last answer, or an error's text.
 func talk(port int, lines ...string) string {
@@ -179,10 +272,10 @@ func talk(port int, lines ...string) string {
 	return strings.TrimSpace(answer)
 }
 
-// redlockCommand runs the command line with the credentials of the files, and returns its output and
-// exit status.
+// redlockCommand runs the command line in the environment of the files, and returns its output and exit status.
 func (d *deployment) redlockCommand(t *testing.T, argv ...string) (string, int) {
 	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+	cmd.Dir = withPasswords(t)
 	cmd.Env = append(os.Environ(), clientEnv(t)...)
 	cmd.Env = append(cmd.Env, "REDLOCK_MASTERS="+strings.Join(d.addrs, ","))
 	out, err := cmd.CombinedOutput()
@@ -209,7 +302,25 @@ func replaced(t *testing.T, old, new string) func(conf, users string) (string, s
 func TestTheDoctorIsContent(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, nil)
-	doctor := []string{commandLine(t), "doctor", "--strict", "--try", "lock:doctor", "--ttl", "1m"}
+	d.contents(t, doctorLine(t, "redis-a:6379"))
+}
+
+// doctorLine is the README's examination of these masters, but for their addresses.
+func doctorLine(t *testing.T, masters string) []string {
+	for line := range strings.Lines(block(t, " --masters "+masters)) {
+		if argv := strings.Fields(line); strings.Contains(line, "--masters") {
+			require.Equal(t, []string{"redlock", "doctor"}, argv[:2])
+			i := slices.Index(argv, "--masters")
+			return append([]string{commandLine(t)}, slices.Delete(argv, i, i+2)[1:]...)
+		}
+	}
+	t.Fatal("there is none")
+	return nil
+}
+
+// contents has the doctor examine the masters, who finds nothing.
+func (d *deployment) contents(t *testing.T, doctor []string) {
+	require.Contains(t, doctor, "--strict")
 	out, status := d.redlockCommand(t, doctor...)
 	for begun := time.Now(); strings.Contains(out, "later than a round waits") && time.Since(begun) < deadline; { // as a busy machine does
 		out, status = d.redlockCommand(t, doctor...)
@@ -222,7 +333,7 @@ func TestTheDoctorSeesWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ old, new, says string }{
 		{"appendonly yes", "appendonly no", "forgets all locks in a restart"},
-		{"appendfsync always", "appendfsync everysec", "can forget the latest locks in a restart"},
+		{" +role", " +role +config|get", "would show the user any password"},
 		{"maxmemory-policy noeviction", "maxmemory-policy allkeys-lru", "drops locks when its memory is full"},
 		{" +info", "", "lacks run id and uptime"},
 		{" +evalsha", "", "refuses EVALSHA"},
@@ -231,18 +342,32 @@ func TestTheDoctorSeesWhatIsMissing(t *testing.T) {
 		t.Run(c.old, func(t *testing.T) {
 			t.Parallel()
 			d := deploy(t, replaced(t, c.old, c.new))
-			out, status := d.redlockCommand(t, commandLine(t), "doctor", "--strict", "--try", "lock:doctor", "--ttl", "1m", "--span", "10ms")
+			out, status := d.redlockCommand(t, append(doctorLine(t, "redis-a:6379"), "--span", "10ms")...)
 			require.Equal(t, 1, status, out)
-			require.Contains(t, out, c.says)
+			require.Contains(t, strings.Join(strings.Fields(out), " "), c.says)
 		})
 	}
+}
+
+// Clients that may not ask, and were not told, go on.
+func TestWhoMayNotAskForPersistenceTakesLocks(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, nil)
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: d.addrs, Username: "locker", Password: redlock.NewSecret(password(t, "locker")),
+		DialTimeout: deadline, RoundTimeout: deadline})
+	require.NoError(t, err)
+	defer client.Close()
+	m := client.NewMutex("lock:a", time.Minute)
+	require.NoError(t, m.TryLock(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()))
+	require.Contains(t, talk(d.ports[0], login(t, "locker"), "CONFIG GET requirepass"), "-NOPERM")
 }
 
 func TestTheUserMayTakeEveryKindOfLock(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, nil)
 	open := func() *redlock.Client {
-		client, err := redlock.Open(t.Context(), redlock.Config{Masters: d.addrs, Username: "locker", Password: redlock.NewSecret("change-me"),
+		client, err := redlock.Open(t.Context(), redlock.Config{Masters: d.addrs, Username: "locker", Password: redlock.NewSecret(password(t, "locker")), Durable: true,
 			DialTimeout: deadline, RoundTimeout: deadline})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
@@ -280,7 +405,7 @@ func TestTheUserMayTakeEveryKindOfLock(t *testing.T) {
 			require.Empty(t, m.Err)
 		}
 	}
-	const login = "AUTH locker change-me"
+	login := login(t, "locker")
 	for _, port := range d.ports {
 		native := strings.Count(talk(port, login, "DELEX a")+talk(port, login, "DELIFEQ a b"), "unknown command") < 2
 		if refused := talk(port, login, "INFO errorstats"); !native { // newer servers have commands that README.md leaves out
@@ -293,22 +418,57 @@ func TestOthersMayOnlyPing(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, nil)
 	port := d.ports[0]
-	require.Equal(t, "+PONG", talk(port, "AUTH probe none", "PING"))
+	require.Equal(t, "+PONG", talk(port, login(t, "probe"), "PING"))
 	for _, command := range []string{"GET lock:a", "INFO", "CONFIG GET dir", "SHUTDOWN", "REPLICAOF NO ONE", "ACL LIST"} {
-		require.Contains(t, talk(port, "AUTH probe none", command), "-NOPERM", command)
+		require.Contains(t, talk(port, login(t, "probe"), command), "-NOPERM", command)
 		require.Contains(t, talk(port, command), "-NOAUTH", command)
 	}
-	require.Contains(t, talk(port, "AUTH locker wrong"), "-WRONGPASS")
+	for _, user := range []string{"locker", "probe"} {
+		for _, password := range []string{"wrong", "none", "change-me", user} {
+			require.Contains(t, talk(port, "AUTH "+user+" "+password), "-WRONGPASS")
+		}
+	}
 	for _, command := range []string{"SET a b", "FLUSHALL", "CONFIG SET dir /", "SHUTDOWN", "REPLICAOF NO ONE"} {
-		require.Contains(t, talk(port, "AUTH locker change-me", command), "-NOPERM", command)
+		require.Contains(t, talk(port, login(t, "locker"), command), "-NOPERM", command)
 	}
 	cli, err := exec.LookPath("redis-cli")
 	if err != nil {
 		t.Skip("no redis-cli to run the probe with")
 	}
-	probe := probe(t)
-	require.Equal(t, "redis-cli", probe[0])
-	out, err := exec.Command(cli, append([]string{"-p", strconv.Itoa(port)}, probe[1:]...)...).CombinedOutput()
-	require.NoError(t, err, string(out))
-	require.Equal(t, "PONG\n", string(out))
+	ping := func(file string, port int) (string, error) {
+		argv := probe(t)
+		texts := strings.NewReplacer("/etc/redlock/probe.password", file, "redis-cli", cli+" -p "+strconv.Itoa(port))
+		for i := range argv {
+			argv[i] = texts.Replace(argv[i])
+			require.NotContains(t, argv[i], password(t, "probe"), "everybody can read it")
+		}
+		out, err := exec.Command(argv[0], argv[1:]...).Output()
+		return string(out), err
+	}
+	out, err := ping(passwordFile(t, "probe"), port)
+	require.NoError(t, err)
+	require.Equal(t, "PONG\n", out)
+	_, err = ping(passwordFile(t, "locker"), port)
+	require.Error(t, err, "another's password")
+	_, err = ping(passwordFile(t, "probe"), freePort(t))
+	require.Error(t, err, "no server")
+}
+
+// With the files as they are, nobody gets in: there is no server.
+func TestNoServerStartsWithoutPasswords(t *testing.T) {
+	t.Parallel()
+	users, err := filepath.Abs("users.acl")
+	require.NoError(t, err)
+	conf := filepath.Join(t.TempDir(), "redis.conf")
+	require.NoError(t, os.WriteFile(conf, []byte(limitOfClients.ReplaceAllString(read(t, "redis.conf"), "")), 0o600))
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, server(t), conf, "--aclfile", users, "--port", strconv.Itoa(freePort(t)), "--dir", t.TempDir()).CombinedOutput()
+	require.Error(t, err)
+	require.NoError(t, ctx.Err())
+	require.Contains(t, string(out), "The password hash must be exactly 64 characters")
+	for _, user := range strings.Split(strings.TrimSpace(read(t, "users.acl")), "\n") {
+		require.NotContains(t, user, "nopass")
+		require.NotContains(t, user, ">")
+	}
 }
