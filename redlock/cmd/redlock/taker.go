@@ -460,7 +460,7 @@ func (r *taker) notTaken(key string, err error) error {
 	case undecided(err):
 		return &failure{exitNoQuorum, fmt.Errorf("no answer within %v: %w", r.wait, err), doctorRemedy}
 	case inQuarantine(err):
-		return &failure{exitNoQuorum, err, "a longer --wait outlasts that; masters that persist every write (appendfsync always) vote at once"}
+		return &failure{exitNoQuorum, err, "a longer --wait outlasts that; masters that persist every write (appendfsync always) vote at once: say so with --durable"}
 	case errors.As(err, &round), errors.Is(err, conn.ErrRefused):
 		return &failure{exitNoQuorum, err, doctorRemedy}
 	}
