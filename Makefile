@@ -50,13 +50,13 @@ test: need-redis need-cc ## run all tests
 	cd redlock/examples/fencesql && CI=true $(GO) test ./...
 
 # etcd is a module of the tests. ZooKeeper is a package, with Java.
-contrib-tools: ## install what the tests of contrib need, if it is missing: ZooKeeper
+contrib-tools: ## install what the tests of contrib need, if it is missing: ZooKeeper and openssl
 	@set -e; \
-	[ ! -f /usr/share/java/zookeeper.jar ] || { echo "Nothing is missing."; exit 0; }; \
+	[ ! -f /usr/share/java/zookeeper.jar ] || ! command -v openssl >/dev/null || { echo "Nothing is missing."; exit 0; }; \
 	as_root() { if [ "$$(id -u)" = 0 ]; then "$$@"; else sudo "$$@"; fi; }; \
-	command -v apt-get >/dev/null || { echo "The tests need Debian's package zookeeper." >&2; exit 1; }; \
+	command -v apt-get >/dev/null || { echo "The tests need openssl and Debian's package zookeeper." >&2; exit 1; }; \
 	as_root apt-get update; \
-	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends zookeeper libslf4j-java default-jre-headless
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends zookeeper libslf4j-java default-jre-headless openssl
 
 contrib: need-redis ## test what connects to other systems: the modules under redlock/contrib
 	@printf '%s\n' $(CONTRIB) | xargs -P 2 -n 1 sh -c 'said=$$(cd "$$0" && CI=true $(GO) test -shuffle=on -timeout 3m ./... 2>&1); \
