@@ -33,11 +33,12 @@ The command is started again, here or elsewhere:
   after --max-lifetime, if that is given      another host comes first
 
 So give it a command that stays in the foreground. What the command leaves
-running in its process group when it ends is ended, too, before another host
-leads. The lock is kept until then. Only a lock that was lost is not: a command
-that takes time to end then runs beside that of the next leader, for up to
---grace. '--grace 0' kills it at once. Otherwise make it safe by its fence. If
-redlock itself is killed (SIGKILL), what the command has started may go on.
+running when it ends is ended, too, before another host leads: on Linux all that
+it has started, elsewhere its process group. The lock is kept until then. Only a
+lock that was lost is not: a command that takes time to end then runs beside the
+next leader's, for up to --grace. '--grace 0' kills it at once. Otherwise make
+it safe by its fence. 'redlock run --help' says what cannot be ended, and what
+may go on if redlock itself is killed (SIGKILL).
 
 REDLOCK_FENCE in the command's environment is the term: a number that is greater
 than that of every earlier leader. Give it to what the command writes to, which

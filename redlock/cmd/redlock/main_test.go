@@ -119,8 +119,14 @@ func inFleet(m *redlocktest.Masters) string {
 // begin starts the command.
 func begin(t *testing.T, env []string, args ...string) *invocation {
 	t.Helper()
+	return beginBy(t, env, binary, args...)
+}
+
+// beginBy starts a program that becomes the command.
+func beginBy(t *testing.T, env []string, program string, args ...string) *invocation {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
-	s := &invocation{Cmd: exec.CommandContext(ctx, binary, args...), t: t, out: new(output), err: new(output), exited: make(chan struct{})}
+	s := &invocation{Cmd: exec.CommandContext(ctx, program, args...), t: t, out: new(output), err: new(output), exited: make(chan struct{})}
 	s.Env, s.Stdout, s.Stderr, s.WaitDelay = environment(env...), s.out, s.err, patient
 	var err error
 	s.in, err = s.StdinPipe()

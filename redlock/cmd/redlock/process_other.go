@@ -51,5 +51,8 @@ func (p *process) terminate() error { return p.Kill() }
 
 func (p *process) kill() error { return p.Kill() }
 
-// gone is true: what the command has started cannot be known.
-func (p *process) gone() bool { return true }
+// What the command has started cannot be known here.
+func (p *process) terminateStrays()        {}
+func (p *process) gone() bool              { return true }
+func (p *process) finish() (left []string) { return nil }
+func (p *process) leave()                  {}

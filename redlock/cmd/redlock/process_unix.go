@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/signal"
 	"runtime"
@@ -30,6 +31,9 @@ type process struct {
 	group int           // the group's id, which is the command's process id
 	ended <-chan result // gets one result, when the command itself has ended
 	holds func() bool   // reports whether the lock is still ours
+
+	spared map[int]string // children of ours that it has nothing to do with, and when they were born
+	guard  *os.File       // tells its guard that it is over; nil without one
 
 	tty  int  // a descriptor of the controlling terminal, -1 without one
 	lent bool // the command's group is in the terminal's foreground
@@ -71,18 +75,63 @@ func statusOf(s os.Signal) int { return 128 + int(s.(syscall.Signal)) }
 // that matter only while a command runs (SIGTSTP).
 func startProcess(path string, argv, env []string, holds func() bool, signals chan<- os.Signal) (*process, error) {
 	adoptOrphans()
+	spared := children() // whoever became us by an exec may have had some
+	guard, pid := startGuard()
+	if r, ok := relativeOf(pid); ok {
+		spared[pid] = r.born
+	}
 	tty, err := syscall.Open("/dev/tty", syscall.O_RDWR|syscall.O_CLOEXEC|syscall.O_NOCTTY, 0)
 	if err != nil {
 		tty = -1 // a service, or a cron job
 	}
 	ended := make(chan result, 1)
-	p := &process{ended: ended, holds: holds, tty: tty}
+	p := &process{ended: ended, holds: holds, spared: spared, guard: guard, tty: tty}
 	if tty >= 0 {
 		signal.Notify(signals, syscall.SIGTSTP)
 	}
 	started := make(chan error)
 	go p.run(path, argv, env, started, ended)
-	return p, <-started
+	if err = <-started; err != nil {
+		p.leave()
+	} else if guard != nil {
+		fmt.Fprintln(guard, p.group)
+	}
+	return p, err
+}
+
+// guarding kills the group whose number it reads, unless it is told afterwards that this is over.
+const guarding = `trap '' HUP INT QUIT TERM
+read -r group && ! read -r over && kill -s KILL -- "-$group"`
+
+// startGuard starts a shell that kills the command's group when we are killed (SIGKILL). The
+// kernel closes our end of its pipe then. See deathSignal for what that spares: children of the
+// command, and a command that has changed its user. Without a shell there is no guard.
+func startGuard() (pipe *os.File, pid int) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, 0
+	}
+	defer null.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, 0
+	}
+	defer r.Close()
+	pid, err = syscall.ForkExec("/bin/sh", []string{"sh", "-c", guarding}, &syscall.ProcAttr{
+		Dir: "/", Files: []uintptr{r.Fd(), null.Fd(), null.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true}})
+	if err != nil {
+		w.Close()
+		return nil, 0
+	}
+	return w, pid
+}
+
+// leave lets what is left of the command outlive us.
+func (p *process) leave() {
+	if p.guard != nil {
+		fmt.Fprintln(p.guard, "over")
+		p.guard.Close()
+	}
 }
 
 // run starts the command and waits for its end.
@@ -136,26 +185,67 @@ func (p *process) pass(s os.Signal) error {
 	return err
 }
 
-// terminate asks all of the group to end.
+// terminate asks all of it to end.
 func (p *process) terminate() error {
 	err := p.pass(syscall.SIGTERM)
 	p.pass(syscall.SIGCONT) // a stopped process does not act on SIGTERM
+	p.terminateStrays()
 	return err
 }
 
-// kill ends all of the group.
-func (p *process) kill() error { return p.pass(syscall.SIGKILL) }
+// terminateStrays asks what has left the group to end.
+func (p *process) terminateStrays() {
+	for _, r := range below(p.spared) {
+		if r.group != p.group {
+			r.send(syscall.SIGTERM)
+			r.send(syscall.SIGCONT)
+		}
+	}
+}
 
-// gone reports whether no process of the group is left. Call it only after the command
-// itself has ended.
+// kill kills all of it that there is now.
+func (p *process) kill() error {
+	err := p.pass(syscall.SIGKILL)
+	for _, r := range below(p.spared) {
+		r.send(syscall.SIGKILL)
+	}
+	return err
+}
+
+// gone reports whether nothing of it is left. Call it only after the command itself has
+// ended.
 func (p *process) gone() bool {
 	for {
-		if pid, err := syscall.Wait4(-p.group, nil, syscall.WNOHANG, nil); err != nil || pid <= 0 {
+		if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); err != nil || pid <= 0 {
 			break
 		}
 	}
-	return syscall.Kill(-p.group, 0) == syscall.ESRCH
+	// A second look finds what was missing in the first one.
+	return syscall.Kill(-p.group, 0) == syscall.ESRCH && len(below(p.spared)) == 0 && len(below(p.spared)) == 0
 }
+
+// finish kills what is left, also what that starts meanwhile, and returns what it cannot end.
+// Call it only after the command itself has ended.
+func (p *process) finish() (left []string) {
+	for began := time.Now(); !p.gone(); time.Sleep(10 * time.Millisecond) {
+		left = nil
+		denied := true
+		for _, r := range below(p.spared) {
+			left = append(left, r.String())
+			denied = r.send(syscall.SIGKILL) == syscall.EPERM && denied
+		}
+		switch late := time.Since(began) > killTime; {
+		case len(left) > 0 && (denied || late):
+			return left
+		case late:
+			return []string{fmt.Sprintf("process group %d", p.group)}
+		}
+	}
+	return nil
+}
+
+// killTime is for how long a process that is killed may take to end: it gives its memory back first.
+const killTime = 5 * time.Second
 
 // stopped is called when the command was stopped by a signal.
 func (p *process) stopped(s syscall.Signal) {

@@ -44,9 +44,10 @@ try, or left as after success with --hold-on-error. A host that dies leaves it
 for D, or for the TTL if that is longer.
 
 If the lock is lost (the masters were flushed, or no majority could be reached
-until its validity had passed), run ends the command and its process group: by
-SIGTERM at once, and by SIGKILL after --grace. What has left the group (setsid)
-goes on.
+until its validity had passed), run ends the command and all that it started: by
+SIGTERM at once, and by SIGKILL after --grace. On Linux that includes what has
+left the process group (setsid, daemons); elsewhere it is the group alone. Where
+run may not end a process, because that is another user's, it says which one.
 
 --wait covers waiting for the lock and for enough masters. A minority of the
 masters may be down; run mentions it only with -v. If a master can never serve
@@ -85,15 +86,18 @@ The command has the stdin, stdout and stderr of run, a process group of its own,
 and REDLOCK_KEY, REDLOCK_TOKEN and the REDLOCK_MASTERS that are in force in its
 environment, too. Passwords are not: a redlock in the command needs its own
 (--password-file). run passes signals on to the group. If a signal ends the
-command, what it leaves behind in the group has --grace to end before it is
-killed, and the lock is kept until then. If the command exits normally, its
-background processes continue without the lock. Ctrl-C and Ctrl-Z work as usual,
-but a suspended command loses its lock after the TTL, and is ended when it is
-resumed.
+command, what it leaves behind is sent SIGTERM if it has left the group, and has
+--grace to end before it is killed. The lock is kept until then. If the command
+ends by itself, its background processes continue without the lock. Ctrl-C and
+Ctrl-Z work as usual, but a suspended command loses its lock after the TTL, and
+is ended when it is resumed.
 
-If redlock itself is killed (SIGKILL), Linux kills the command, unless that has
-changed its user, but not the processes that it has started. What is left can go
-on after the TTL, without the lock.
+If redlock itself is killed (SIGKILL), a shell that watches it (/bin/sh) kills
+the process group of the command. Without a shell Linux kills the command alone,
+and only if that has not changed its user. What has left the group goes on, and
+so does a command of another user if redlock is not root. It has no lock after
+the TTL. Where that matters, run redlock as a service of systemd, which ends all
+that belongs to it.
 
 Exit status: that of the command, 128+n if signal n ended it, or
    64  wrong usage
@@ -258,16 +262,16 @@ func lookPath(name string) (string, error) {
 
 // supervise returns when the command has ended. It ends it if the lock is lost.
 func (r *runner) supervise(p *process, held context.Context) (end result) {
+	defer p.leave()
 	var (
 		lost   = held.Done()    // nil once that is known
 		asked  time.Time        // when somebody last asked it to end
+		told   bool             // all of it was asked to end, also what has left its group
 		over   bool             // it has ended, but perhaps not all that it has started
 		killed bool             // all of it was killed
 		kill   <-chan time.Time // when the grace is over
 		look   <-chan time.Time // when to look again whether all is over
 	)
-	ticks := time.NewTicker(10 * time.Millisecond)
-	defer ticks.Stop()
 	for {
 		select {
 		case s := <-r.signals:
@@ -288,30 +292,49 @@ func (r *runner) supervise(p *process, held context.Context) (end result) {
 				complain("the lock is lost: ending the command", "")
 			}
 			r.check(p.terminate())
+			told = true
 		case <-kill:
 			r.check(p.kill())
 			if killed = true; over {
+				r.finish(p)
 				return end
 			}
 		case end = <-p.ended:
 			// If the signal was long ago, it was not meant to end the command: SIGHUP
 			// often means to reload.
-			unasked := lost != nil && time.Since(asked) > r.grace
-			if unasked && !r.whole || killed || p.gone() {
+			unasked := lost != nil && held.Err() == nil && time.Since(asked) > r.grace
+			switch {
+			case unasked && !r.whole:
 				return end
-			}
-			if unasked {
+			case killed:
+				r.finish(p)
+				return end
+			case p.gone():
+				return end
+			case unasked:
 				r.check(p.terminate())
+			case !told: // the group has got the signal that has asked
+				p.terminateStrays()
 			}
-			over, look = true, ticks.C
+			over, look = true, time.After(0)
 			if kill == nil {
 				kill = time.After(r.grace)
 			}
 		case <-look:
+			began := time.Now()
 			if p.gone() {
 				return end
 			}
+			look = time.After(10*time.Millisecond + 4*time.Since(began)) // a look at many processes takes time
 		}
+	}
+}
+
+// finish ends what is left of the command after the grace, and says what it cannot end.
+func (r *runner) finish(p *process) {
+	if left := p.finish(); len(left) > 0 {
+		complain("what the command has started goes on, as it cannot be ended: "+strings.Join(left, ", "),
+			"it is another user's, or hangs in the kernel: end it by hand")
 	}
 }
 

@@ -5,8 +5,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -324,33 +322,6 @@ func TestALossFoundAtTheReleaseIsTold(t *testing.T) {
 	s.in.Close()
 	require.Equal(t, exitLost, s.end())
 	require.Contains(t, s.err.String(), "not held")
-}
-
-// A loss ends the group of the command, and nothing that has left it.
-func TestALossEndsTheGroupOfTheCommand(t *testing.T) {
-	t.Parallel()
-	if _, err := exec.LookPath("setsid"); err != nil {
-		require.NotEqual(t, "linux", runtime.GOOS, "where the gate runs")
-		t.Skip("there is no setsid")
-	}
-	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{inFleet(masters)}, sh(`sleep 3600 & inside=$!
-		setsid sh -c 'echo "left $$" >&2; exec sleep 3600 >/dev/null 2>&1' & while ! read x; do :; done; echo "inside $inside"; wait`, "--ttl", "3s")...)
-	require.Eventually(t, func() bool { return strings.Contains(s.err.String(), "left ") }, patient, time.Millisecond)
-	_, left, _ := strings.Cut(s.err.String(), "left ")
-	pid, err := strconv.Atoi(lines(left)[0])
-	require.NoError(t, err)
-	defer syscall.Kill(pid, syscall.SIGKILL)
-	_, err = s.in.Write([]byte("go on\n"))
-	require.NoError(t, err)
-	s.reads("inside ")
-	for i := range masters.N() {
-		masters.Flush(i)
-	}
-	require.Equal(t, exitLost, s.end())
-	_, inside, _ := strings.Cut(s.out.String(), "inside ")
-	requireGone(t, lines(inside)[0])
-	require.NoError(t, syscall.Kill(pid, 0))
 }
 
 func TestWhatIgnoresTheEndOfTheLockIsKilledAfterTheGrace(t *testing.T) {

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// tracked returns a variable of the environment that marks what a test starts, and a function that
+// returns the processes with it. What is left of them is killed when the test ends.
+func tracked(t *testing.T) (mark string, left func() []string) {
+	t.Helper()
+	mark = "TEST_MARK=" + t.TempDir() // which is unique
+	left = func() []string { return processesWith(mark) }
+	t.Cleanup(func() {
+		for all := left(); len(all) > 0; all = left() {
+			for _, id := range all {
+				if r, ok := relativeOf(pidOf(t, id)); ok {
+					r.send(syscall.SIGKILL)
+				}
+			}
+		}
+	})
+	return mark, left
+}
+
+func pidOf(t *testing.T, text string) int {
+	t.Helper()
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return n
+}
+
+// word returns the word behind a name in what the command writes.
+func (s *invocation) word(name string) string {
+	s.t.Helper()
+	s.reads(name + " ")
+	_, rest, _ := strings.Cut(s.out.String(), name+" ")
+	return strings.Fields(rest)[0]
+}
+
+// lose takes the lock away.
+func lose(t *testing.T, masters *redlocktest.Masters) {
+	t.Helper()
+	for i := range masters.N() {
+		masters.Flush(i)
+	}
+}
+
+// What the command starts can leave its group and its session (setsid), and its parent (a daemon).
+const wanders = `sleep 3600 & setsid sleep 3600 >/dev/null 2>&1 &
+	(setsid sh -c 'sleep 3600 & sleep 3600' >/dev/null 2>&1 &)
+	setsid sh -c 'trap "echo asked; exit" TERM; echo ready; while :; do sleep 0.01; done' & `
+
+func TestALossEndsAllThatTheCommandHasStarted(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	mark, left := tracked(t)
+	s := begin(t, []string{inFleet(masters), mark}, sh(wanders+"wait", "--ttl", "3s", "--grace", "1m")...)
+	s.reads("ready")
+	lose(t, masters)
+	require.Equal(t, exitLost, s.end())
+	require.Empty(t, left())
+	require.Contains(t, s.out.String(), "asked")
+	require.NotContains(t, s.err.String(), "cannot be ended")
+}
+
+func TestWhatHasLeftTheGroupIsKilledAfterTheGrace(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	mark, left := tracked(t)
+	// One is stopped, one ignores SIGTERM, and one starts others as fast as it can.
+	s := begin(t, []string{inFleet(masters), mark}, sh(`setsid sh -c 'kill -s STOP $$' >/dev/null 2>&1 &
+		setsid sh -c 'trap "" TERM; while :; do sleep 3600; done' >/dev/null 2>&1 &
+		setsid sh -c 'trap "" TERM; echo ready; exec >/dev/null 2>&1; while :; do setsid sleep 3600 & sleep 0.01; done' & sleep 3600`, "--ttl", "3s", "--grace", "100ms")...)
+	s.reads("ready")
+	lose(t, masters)
+	require.Equal(t, exitLost, s.end())
+	require.Empty(t, left())
+}
+
+func TestASignalEndsWhatHasLeftTheGroupBeforeTheLockIsFree(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	mark, left := tracked(t)
+	s := begin(t, []string{inFleet(masters), mark}, sh(`exec 3<&0; setsid sh -c 'trap "echo tidying; read x; echo tidy; exit" TERM; echo ready; while :; do sleep 0.01; done' <&3 & sleep 3600`,
+		"--grace", "1m")...)
+	s.reads("ready")
+	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
+	s.reads("tidying")
+	requireHeld(t, masters)
+	s.in.Close()
+	require.Equal(t, 128+15, s.end())
+	require.Contains(t, s.out.String(), "tidy\n")
+	require.Empty(t, left())
+	requireFree(t, masters)
+}
+
+func TestALeadersTermEndsWithAllThatItsCommandHasStarted(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	mark, left := tracked(t)
+	s := begin(t, []string{inFleet(masters), mark}, leads(`setsid sh -c 'echo "stray $$"; exec sleep 3600 >/dev/null 2>&1' & echo "begun $REDLOCK_FENCE"; while ! read x; do sleep 0.01; done`, "--ttl", "1s")...)
+	stray := s.word("stray")
+	_, term := hosts{s}.leader(t, 0)
+	_, err := s.in.Write([]byte("end\n"))
+	require.NoError(t, err)
+	hosts{s}.leader(t, term)
+	require.NotContains(t, left(), stray)
+}
+
+func TestWhatTheCommandLeavesWhenItEndsByItselfGoesOn(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	mark, left := tracked(t)
+	s := begin(t, []string{inFleet(masters), mark}, sh(`sleep 3600 >/dev/null 2>&1 & echo "inside $!"
+		setsid sh -c 'echo "outside $$"; exec sleep 3600 >/dev/null 2>&1' & while ! read x; do sleep 0.01; done`)...)
+	inside, outside := s.word("inside"), s.word("outside")
+	_, err := s.in.Write([]byte("end\n"))
+	require.NoError(t, err)
+	require.Zero(t, s.end())
+	require.ElementsMatch(t, []string{inside, outside}, left())
+	requireFree(t, masters)
+}
+
+// A shell that becomes redlock by an exec leaves it its children. They are none of the command's.
+func TestALossSparesWhatWasThereBeforeTheCommand(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	mark, left := tracked(t)
+	script := `sh -c 'sleep 3600 >/dev/null 2>&1 & echo "below $!"; exec >/dev/null 2>&1; wait' & echo "before $!"; exec "$@"`
+	s := beginBy(t, []string{inFleet(masters), mark}, "sh", append([]string{"-c", script, "sh", binary}, sh("echo ready; sleep 3600", "--ttl", "3s")...)...)
+	spared := []string{s.word("before"), s.word("below")}
+	s.reads("ready")
+	lose(t, masters)
+	require.Equal(t, exitLost, s.end())
+	require.ElementsMatch(t, spared, left())
+}
+
+// root skips a test that changes users where that is not possible.
+func root(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("setpriv"); err != nil || os.Geteuid() != 0 {
+		t.Skip("it needs root and setpriv")
+	}
+}
+
+const nobody = "setpriv --reuid=65534 --clear-groups "
+
+func TestWhatCannotBeEndedIsSaid(t *testing.T) {
+	t.Parallel()
+	root(t)
+	masters := redlocktest.Start(t, 3)
+	mark, left := tracked(t)
+	// A root who lacks the right to signal the processes of others.
+	s := beginBy(t, []string{inFleet(masters), mark}, "setpriv", append([]string{"--bounding-set=-kill", binary},
+		sh(`setsid sh -c 'echo "stray $$"; exec `+nobody+`sh -c "echo ready; exec sleep 3600 >/dev/null 2>&1"' & sleep 3600`, "--ttl", "3s", "--grace", "100ms")...)...)
+	stray := s.word("stray")
+	s.reads("ready")
+	lose(t, masters)
+	require.Equal(t, exitLost, s.end())
+	require.Contains(t, s.err.String(), "cannot be ended: "+stray+" (sleep)\n")
+	require.Equal(t, []string{stray}, left())
+}
+
+// The kernel kills the command alone, and forgets that when the command changes its user.
+func TestTheGroupOfTheCommandDiesWithRedlock(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	for name, as := range map[string]string{"its child": "", "another user": nobody} {
+		t.Run(name, func(t *testing.T) {
+			if as != "" {
+				root(t)
+			}
+			mark, left := tracked(t)
+			s := begin(t, []string{inFleet(masters), mark}, "run", atOnce, "--ttl", "1s", "k", "--", "sh", "-c",
+				"exec "+as+`sh -c 'sleep 3600 >/dev/null 2>&1 & echo ready; exec sleep 3600 >/dev/null 2>&1'`)
+			s.reads("ready")
+			require.Len(t, left(), 3)
+			require.NoError(t, s.Process.Kill())
+			require.Equal(t, -1, s.end())
+			require.Eventually(t, func() bool { return len(left()) == 0 }, patient, 10*time.Millisecond)
+		})
+	}
+}
+
+// The pid of a process that has ended can be that of another one.
+func TestASignalReachesTheProcessThatWasMeantAndNoOther(t *testing.T) {
+	cmd := exec.Command("sleep", "3600")
+	require.NoError(t, cmd.Start())
+	defer cmd.Process.Kill()
+	meant, ok := relativeOf(cmd.Process.Pid)
+	require.True(t, ok)
+	former := meant
+	former.born += "0"
+	require.NoError(t, former.send(syscall.SIGKILL))
+	require.NoError(t, meant.send(syscall.SIGTERM))
+	require.Error(t, cmd.Wait())
+	require.Equal(t, syscall.SIGTERM, cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
+	require.NoError(t, meant.send(syscall.SIGTERM), "it has ended")
+}
