@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -299,6 +300,17 @@ func TestWrongUsageExitsWith64AndSaysWhatToDo(t *testing.T) {
 		"a bad address":        {[]string{"doctor", "-m", "127.0.0.1:0"}, "port"},
 		"a password":           {[]string{"doctor", "-m", "redis://u:secret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
 		"a password, bare":     {[]string{"doctor", "-m", "u:secret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
+		"a password, a comma":  {[]string{"doctor", "--masters=redis://u:1,secret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
+		"a password, flags":    {[]string{"doctor", "-m", "redis://u:1", "-m", "secret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
+		"a password, quoted":   {[]string{"doctor", "-m", `"redis://u:1,secret@127.0.0.1:1"`}, "REDLOCK_PASSWORD"},
+		"a password, spaces":   {[]string{"doctor", "-m", "127.0.0.1:1, redis://u:1 secret@127.0.0.1:1 "}, "REDLOCK_PASSWORD"},
+		"a password, a slash":  {[]string{"doctor", "-m", "redis:///:secret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
+		"a password, encoded":  {[]string{"doctor", "-m", "redis://u%3Asecret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
+		"a password, an @":     {[]string{"doctor", "-m", "redis://u:secret@secret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
+		"a password, alone":    {[]string{"doctor", "-m", "redis://secret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
+		"a password, socket":   {[]string{"doctor", "-m", "unix://u:1,secret@/run/redis"}, "REDLOCK_PASSWORD"},
+		"a password, group":    {[]string{"doctor", "-m", "sentinel://u:1,secret@127.0.0.1:1,127.0.0.2:1/g"}, "REDLOCK_PASSWORD"},
+		"a password, no @":     {[]string{"doctor", "-m", "redis://127.0.0.1:1?password=secret"}, "after the ?"},
 		"status without key":   {[]string{"status", "-m", "127.0.0.1:1"}, "KEY"},
 		"doctor with a key":    {[]string{"doctor", "k"}, "unknown command"},
 		"doctor without a TTL": {[]string{"doctor", "-m", "127.0.0.1:1", "--ttl", "0s"}, "--ttl"},
@@ -314,6 +326,27 @@ func TestWrongUsageExitsWith64AndSaysWhatToDo(t *testing.T) {
 			require.Regexp(t, "^redlock: ", stderr)
 			require.NotContains(t, stderr, "secret")
 		})
+	}
+}
+
+func TestTheSocketOfAMasterMayHoldAnAt(t *testing.T) {
+	t.Parallel()
+	status, _, stderr := do(t, nil, "status", "-m", "unix:///nowhere/a:b@c", "k")
+	require.Equal(t, exitNoQuorum, status, stderr)
+}
+
+// Everybody can read the arguments of a command (ps).
+func TestNoExampleGivesASecretAsAnArgument(t *testing.T) {
+	t.Parallel()
+	secret := regexp.MustCompile(`--token[ =]"?\$|(?i)password[ =]"?\$`)
+	for _, cmd := range append(newRoot().Commands(), newRoot()) {
+		require.NotRegexp(t, secret, cmd.Example, cmd.Name())
+		require.NotRegexp(t, secret, cmd.Long, cmd.Name())
+	}
+	for _, name := range []string{"../../../README.md", "../../doc.go"} {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.NotRegexp(t, secret, string(text))
 	}
 }
 

@@ -29,7 +29,8 @@ put it into REDLOCK_SENTINEL_PASSWORD, and the name of its user, if any, into
 
 The command line takes no passwords, because everybody can read it. Put them
 into the URLs of the file or of REDLOCK_MASTERS, or into REDLOCK_PASSWORD (with
-REDLOCK_USERNAME), or into a --password-file.
+REDLOCK_USERNAME), or into a --password-file. In a URL write %2C for a comma,
+%20 for a space, and %40, %3A and %25 for @, : and %.
 
 A master that persists every write before it answers need not wait after a
 restart. Say with --durable, or REDLOCK_DURABLE=true, that all of them do so.
@@ -99,9 +100,9 @@ func (f *fleet) named() (all []string, from string, err error) {
 	switch env := os.Getenv("REDLOCK_MASTERS"); {
 	case len(f.masters) > 0:
 		for _, a := range f.masters {
-			if a = strings.TrimSpace(a); hasPassword(a) {
-				return nil, "", usageError("use REDLOCK_PASSWORD, --password-file, --masters-file or REDLOCK_MASTERS instead",
-					"--masters holds a password, which everybody on this machine can read")
+			if a = strings.TrimSpace(a); hasCredentials(a) {
+				return nil, "", usageError("use REDLOCK_USERNAME with REDLOCK_PASSWORD or --password-file, or --masters-file or REDLOCK_MASTERS instead",
+					"--masters holds a username or password, which everybody on this machine can read")
 			} else if a != "" {
 				all = append(all, a)
 			}
@@ -191,16 +192,12 @@ func handedOn(masters []string, opt conn.Options) string {
 	return strings.Join(all, ",")
 }
 
-// hasPassword reports whether an address carries one, in a generous reading.
-func hasPassword(address string) bool {
-	if _, rest, ok := strings.Cut(address, "://"); ok {
-		address = rest
-	}
-	if strings.HasPrefix(address, "/") { // the path of a Unix socket
-		return false
-	}
-	at := strings.LastIndexByte(address, '@')
-	return at >= 0 && strings.Contains(address[:at], ":")
+// hasCredentials reports whether a part of a list can hold the end of a username or password,
+// which is an @. What stands before it proves nothing: a comma in a password has cut it off, or
+// its colon is encoded. Only the path of a Unix socket may hold an @ as well.
+func hasCredentials(part string) bool {
+	scheme, rest, _ := strings.Cut(part, "://")
+	return strings.Contains(part, "@") && !(strings.EqualFold(scheme, "unix") && strings.HasPrefix(rest, "/"))
 }
 
 // options returns how the masters are connected. Their Persistence is false if it was declared.

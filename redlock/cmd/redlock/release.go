@@ -37,7 +37,7 @@ no, 74 write error, 96 another holds it (with --token), 97 too few masters
 answered.
 ` + mastersHelp,
 		Example: `  redlock release --force nightly-report
-  redlock release --token "$REDLOCK_TOKEN" nightly-report
+  echo "$REDLOCK_TOKEN" | redlock release --token - nightly-report
   redlock status --json gpu --permits 4 | jq -r '.permits[0].token' |
     redlock release --token - --permits 4 gpu`,
 		Args:              keyOnly,
