@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -161,7 +162,7 @@ func TestStatusCutsNoWords(t *testing.T) {
 // and the line end with which a line in a log is forged.
 func TestWhatIsNotOursDoesNothingToATerminal(t *testing.T) {
 	t.Parallel()
-	const evil = "\x1b[2J\x1b]0;title\x07\nredlock: all is well\u202e"
+	const evil = "\x1b[2J\x1b]0;title\x07\nredlock: all is well\x7f\u0080\u009b31m\u009f\u00ad\u061c\u200b\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069\ufeff\U000e0041 ü 界"
 	masters := redlocktest.Embedded(t, 1)
 	_, err := masters.Do(0, "SET", evil, evil+"/ABCDEFGHIJKLMNOPQRSTUVWXYZ0")
 	require.NoError(t, err)
@@ -171,11 +172,28 @@ func TestWhatIsNotOursDoesNothingToATerminal(t *testing.T) {
 	_, out, errs := do(t, env, "run", atOnce, "-n", evil, "--", binary, "--version")
 	require.Contains(t, errs, "held by another")
 	_, more, notes := do(t, env, "run", atOnce, "-v", evil+"2", "--", binary, "--version")
-	for _, text := range []string{stdout, stderr, out, errs, more, notes} {
-		require.NotContains(t, text, "\x1b")
-		require.NotContains(t, text, "\x07")
-		require.NotContains(t, text, "\u202e")
+	_, object, _ := do(t, env, "status", "--json", evil)
+	_, permits, _ := do(t, env, "status", "--json", "--permits", "2", evil)
+	_, none, refusal := do(t, env, "release", "--token", "another", evil)
+	texts := []string{stdout, stderr, out, errs, more, notes, object, permits, none, refusal}
+	for _, flags := range [][]string{{"--watch"}, {"--watch", "--json"}} {
+		s := begin(t, env, append(append([]string{"status"}, flags...), evil)...)
+		s.reads("held")
+		require.NoError(t, s.Process.Kill())
+		s.end()
+		texts = append(texts, s.out.String())
+	}
+	for _, text := range texts {
+		for _, r := range text {
+			require.True(t, r == '\n' || strconv.IsPrint(r), "%q in %q", r, text)
+		}
 		require.NotContains(t, text, "\nredlock: all is well")
+	}
+	for _, text := range []string{object, permits, texts[len(texts)-1]} {
+		require.Contains(t, text, "ü 界", "it is not all escaped")
+		var said struct{ Key string }
+		require.NoError(t, json.Unmarshal([]byte(text), &said))
+		require.Equal(t, evil, said.Key)
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -85,17 +84,15 @@ func watchAll(ctx context.Context, masters []string, opt conn.Options, keys []st
 	for {
 		select {
 		case s := <-seen:
+			err := error(nil)
 			if asJSON {
-				line, err := json.Marshal(s)
-				if err != nil {
-					return err
-				}
-				out.printf("%s\n", line)
+				err = encodeJSON(out, s, "")
 			} else {
 				out.printf("%s\n", conn.Printable(s.String()))
+				err = out.err
 			}
-			if out.err != nil {
-				return &failure{exitIO, out.err, ""}
+			if err != nil {
+				return &failure{exitIO, err, ""}
 			}
 		case err := <-ended:
 			var round *redlock.RoundError
