@@ -89,6 +89,7 @@ type Config struct {
 	// Owner stands in front of every token, so that everybody can see who
 	// holds a lock: printable ASCII without spaces, up to 128 bytes. Empty
 	// means name@host:pid, or host:pid without a ClientName; NoOwner means none.
+	// It is a hint for people: whoever may write the key can write any name.
 	Owner string
 
 	// DialTimeout bounds one connect with its handshake. Zero means 1 s.

@@ -269,6 +269,9 @@
 //		}
 //	}
 //
+// What a holder publishes, and its owner by default, is a hint and no proof: whoever may write the lock's key
+// can write any name there. So check who answers at a published address.
+//
 // A leader is the holder of a lock, and what is said here of a lock is all that is promised. Its function
 // is told to end before the validity ends, and the next leader begins after that. A leader that
 // ends in order is followed one hand-over later, one that dies when its TTL has passed. While a function

@@ -57,9 +57,9 @@ type RoundError struct {
 
 	// HeldBy and HeldFor say who holds the key, and how long it has still to live if its
 	// holder does not renew it. They are known for a Lock that has run out of time
-	// (ErrHeld). HeldBy is the holder's Config.Owner, and empty if it left none. HeldFor is
-	// NoExpiry if the key does not expire, and 0 if nothing is known. With permits, they are
-	// about the one that ends first.
+	// (ErrHeld). HeldBy is the holder's Config.Owner, which is a hint, and empty if it left
+	// none. HeldFor is NoExpiry if the key does not expire, and 0 if nothing is known. With
+	// permits, they are about the one that ends first.
 	HeldBy  string
 	HeldFor time.Duration
 

@@ -44,7 +44,8 @@ func (h Holder) Format(s fmt.State, _ rune) {
 }
 
 // Owner is the owner named in the token (Config.Owner): printable ASCII without spaces,
-// 128 bytes at most; empty if none is, or if another library made the token.
+// 128 bytes at most; empty if none is, or if another library made the token. It is a hint: whoever
+// may write the key can write a token that names anybody.
 func (h Holder) Owner() string { return ownerOf(h.Token.Reveal()) }
 
 // MarshalJSON has the fields, with "..." in the place of a token, and the owner.

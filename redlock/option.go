@@ -272,6 +272,8 @@ func WithToken(token string) Option {
 // is told it ([Client.Watch], [Holder.Owner], [RoundError].HeldBy). An address is of most use, so that
 // others find the holder. It is a part of the token, so it is there from the moment that the lock is
 // taken, and it goes with it. It is printable ASCII without spaces, 1 to 128 bytes; [NoOwner] names nobody.
+// It is a hint: whoever may write the key can publish any value. So a client of a published address checks
+// who answers there, by TLS for example.
 func WithOwner(value string) Option {
 	return func(o *options) {
 		if value == "" {

@@ -18,7 +18,8 @@ import (
 type Leader struct {
 	Held bool // somebody does; the rest is empty otherwise
 	// Owner is what the holder has published: WithOwner, or Config.Owner. It is empty if it has
-	// published nothing, or if another library holds the lock.
+	// published nothing, or if another library holds the lock. It is a hint: whoever may write the
+	// key can publish any value.
 	Owner string
 	// Fence is the last that was given for the key: the holder's, if its lock has one (WithFence,
 	// or Lead). It is 0 if there is none, or if it is not agreed upon yet.

@@ -46,6 +46,8 @@ With --permits N status asks who holds each of N permits instead. They are locks
 by themselves: the lock as a whole is free if one of them is, and held if none
 is. Those that are not listed are free. N must be that of those who use them.
 
+The name of a holder is a hint: whoever may write the key can write any name.
+
 FENCE is the number of the last lock that was taken with one, also if the key is
 free now.
 
