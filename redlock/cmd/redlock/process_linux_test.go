@@ -55,21 +55,25 @@ func lose(t *testing.T, masters *redlocktest.Masters) {
 }
 
 // What the command starts can leave its group and its session (setsid), and its parent (a daemon).
-const wanders = `sleep 3600 & setsid sleep 3600 >/dev/null 2>&1 &
-	(setsid sh -c 'sleep 3600 & sleep 3600' >/dev/null 2>&1 &)
-	setsid sh -c 'trap "echo asked; exit" TERM; echo ready; while :; do sleep 0.01; done' & `
-
 func TestALossEndsAllThatTheCommandHasStarted(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	mark, left := tracked(t)
-	s := begin(t, []string{inFleet(masters), mark}, sh(wanders+"wait", "--ttl", "3s", "--grace", "1m")...)
-	s.reads("ready")
+	dir := t.TempDir()
+	s := begin(t, []string{inFleet(masters), mark}, sh(`cd `+dir+`; exec >/dev/null 2>&1; sleep 120 & setsid sleep 120 &
+		(setsid sh -c 'sleep 120 & sleep 120' &)
+		setsid sh -c 'trap "touch asked; exit" TERM; touch ready; while :; do sleep 0.01; done' & wait`, "--ttl", "3s", "--grace", "1m")...)
+	require.Eventually(t, func() bool { return fileExists(dir + "/ready") }, patient, time.Millisecond)
 	lose(t, masters)
 	require.Equal(t, exitLost, s.end())
 	require.Empty(t, left())
-	require.Contains(t, s.out.String(), "asked")
+	require.True(t, fileExists(dir+"/asked"))
 	require.NotContains(t, s.err.String(), "cannot be ended")
+}
+
+func fileExists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
 }
 
 func TestWhatHasLeftTheGroupIsKilledAfterTheGrace(t *testing.T) {
@@ -78,8 +82,8 @@ func TestWhatHasLeftTheGroupIsKilledAfterTheGrace(t *testing.T) {
 	mark, left := tracked(t)
 	// One is stopped, one ignores SIGTERM, and one starts others as fast as it can.
 	s := begin(t, []string{inFleet(masters), mark}, sh(`setsid sh -c 'kill -s STOP $$' >/dev/null 2>&1 &
-		setsid sh -c 'trap "" TERM; while :; do sleep 3600; done' >/dev/null 2>&1 &
-		setsid sh -c 'trap "" TERM; echo ready; exec >/dev/null 2>&1; while :; do setsid sleep 3600 & sleep 0.01; done' & sleep 3600`, "--ttl", "3s", "--grace", "100ms")...)
+		setsid sh -c 'trap "" TERM; while :; do sleep 120; done' >/dev/null 2>&1 &
+		setsid sh -c 'trap "" TERM; echo ready; exec >/dev/null 2>&1; while :; do setsid sleep 120 & sleep 0.01; done' & sleep 120`, "--ttl", "3s", "--grace", "100ms")...)
 	s.reads("ready")
 	lose(t, masters)
 	require.Equal(t, exitLost, s.end())
@@ -90,7 +94,7 @@ func TestASignalEndsWhatHasLeftTheGroupBeforeTheLockIsFree(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	mark, left := tracked(t)
-	s := begin(t, []string{inFleet(masters), mark}, sh(`exec 3<&0; setsid sh -c 'trap "echo tidying; read x; echo tidy; exit" TERM; echo ready; while :; do sleep 0.01; done' <&3 & sleep 3600`,
+	s := begin(t, []string{inFleet(masters), mark}, sh(`exec 3<&0; setsid sh -c 'trap "echo tidying; read x; echo tidy; exit" TERM; echo ready; while :; do sleep 0.01; done' <&3 & sleep 120`,
 		"--grace", "1m")...)
 	s.reads("ready")
 	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
@@ -107,7 +111,7 @@ func TestALeadersTermEndsWithAllThatItsCommandHasStarted(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	mark, left := tracked(t)
-	s := begin(t, []string{inFleet(masters), mark}, leads(`setsid sh -c 'echo "stray $$"; exec sleep 3600 >/dev/null 2>&1' & echo "begun $REDLOCK_FENCE"; while ! read x; do sleep 0.01; done`, "--ttl", "1s")...)
+	s := begin(t, []string{inFleet(masters), mark}, leads(`setsid sh -c 'echo "stray $$"; exec sleep 120 >/dev/null 2>&1' & echo "begun $REDLOCK_FENCE"; while ! read x; do sleep 0.01; done`, "--ttl", "1s")...)
 	stray := s.word("stray")
 	_, term := hosts{s}.leader(t, 0)
 	_, err := s.in.Write([]byte("end\n"))
@@ -120,8 +124,8 @@ func TestWhatTheCommandLeavesWhenItEndsByItselfGoesOn(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	mark, left := tracked(t)
-	s := begin(t, []string{inFleet(masters), mark}, sh(`sleep 3600 >/dev/null 2>&1 & echo "inside $!"
-		setsid sh -c 'echo "outside $$"; exec sleep 3600 >/dev/null 2>&1' & while ! read x; do sleep 0.01; done`)...)
+	s := begin(t, []string{inFleet(masters), mark}, sh(`sleep 120 >/dev/null 2>&1 & echo "inside $!"
+		setsid sh -c 'echo "outside $$"; exec sleep 120 >/dev/null 2>&1' & while ! read x; do sleep 0.01; done`)...)
 	inside, outside := s.word("inside"), s.word("outside")
 	_, err := s.in.Write([]byte("end\n"))
 	require.NoError(t, err)
@@ -135,8 +139,8 @@ func TestALossSparesWhatWasThereBeforeTheCommand(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	mark, left := tracked(t)
-	script := `sh -c 'sleep 3600 >/dev/null 2>&1 & echo "below $!"; exec >/dev/null 2>&1; wait' & echo "before $!"; exec "$@"`
-	s := beginBy(t, []string{inFleet(masters), mark}, "sh", append([]string{"-c", script, "sh", binary}, sh("echo ready; sleep 3600", "--ttl", "3s")...)...)
+	script := `sh -c 'sleep 120 >/dev/null 2>&1 & echo "below $!"; exec >/dev/null 2>&1; wait' & echo "before $!"; exec "$@"`
+	s := beginBy(t, []string{inFleet(masters), mark}, "sh", append([]string{"-c", script, "sh", binary}, sh("echo ready; sleep 120", "--ttl", "3s")...)...)
 	spared := []string{s.word("before"), s.word("below")}
 	s.reads("ready")
 	lose(t, masters)
@@ -161,7 +165,7 @@ func TestWhatCannotBeEndedIsSaid(t *testing.T) {
 	mark, left := tracked(t)
 	// A root who lacks the right to signal the processes of others.
 	s := beginBy(t, []string{inFleet(masters), mark}, "setpriv", append([]string{"--bounding-set=-kill", binary},
-		sh(`setsid sh -c 'echo "stray $$"; exec `+nobody+`sh -c "echo ready; exec sleep 3600 >/dev/null 2>&1"' & sleep 3600`, "--ttl", "3s", "--grace", "100ms")...)...)
+		sh(`setsid sh -c 'echo "stray $$"; exec `+nobody+`sh -c "echo ready; exec sleep 120 >/dev/null 2>&1"' & sleep 120`, "--ttl", "3s", "--grace", "100ms")...)...)
 	stray := s.word("stray")
 	s.reads("ready")
 	lose(t, masters)
@@ -181,7 +185,7 @@ func TestTheGroupOfTheCommandDiesWithRedlock(t *testing.T) {
 			}
 			mark, left := tracked(t)
 			s := begin(t, []string{inFleet(masters), mark}, "run", atOnce, "--ttl", "1s", "k", "--", "sh", "-c",
-				"exec "+as+`sh -c 'sleep 3600 >/dev/null 2>&1 & echo ready; exec sleep 3600 >/dev/null 2>&1'`)
+				"exec "+as+`sh -c 'sleep 120 >/dev/null 2>&1 & echo ready; exec sleep 120 >/dev/null 2>&1'`)
 			s.reads("ready")
 			require.Len(t, left(), 3)
 			require.NoError(t, s.Process.Kill())
@@ -193,7 +197,7 @@ func TestTheGroupOfTheCommandDiesWithRedlock(t *testing.T) {
 
 // The pid of a process that has ended can be that of another one.
 func TestASignalReachesTheProcessThatWasMeantAndNoOther(t *testing.T) {
-	cmd := exec.Command("sleep", "3600")
+	cmd := exec.Command("sleep", "120")
 	require.NoError(t, cmd.Start())
 	defer cmd.Process.Kill()
 	meant, ok := relativeOf(cmd.Process.Pid)
