@@ -148,6 +148,34 @@ func TestALossSparesWhatWasThereBeforeTheCommand(t *testing.T) {
 	require.ElementsMatch(t, spared, left())
 }
 
+func init() {
+	if os.Getenv("TEST_HEADLESS") != "" {
+		syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0) // which ends the first thread alone
+	}
+}
+
+func TestAProcessLivesWithoutItsFirstThread(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "TEST_HEADLESS=1")
+	require.NoError(t, cmd.Start())
+	defer cmd.Process.Kill()
+	state := func() string {
+		text, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/stat")
+		require.NoError(t, err)
+		return strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))[0]
+	}
+	require.Eventually(t, func() bool { return state() == "Z" }, patient, time.Millisecond)
+	r, ok := relativeOf(cmd.Process.Pid)
+	require.True(t, ok)
+	require.False(t, r.dead)
+	require.NoError(t, r.send(syscall.SIGKILL))
+	require.Eventually(t, func() bool {
+		r, _ := relativeOf(cmd.Process.Pid)
+		return r.dead
+	}, patient, time.Millisecond)
+	require.Error(t, cmd.Wait())
+}
+
 // root skips a test that changes users where that is not possible.
 func root(t *testing.T) {
 	t.Helper()

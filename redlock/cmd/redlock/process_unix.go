@@ -33,7 +33,7 @@ type process struct {
 	holds func() bool   // reports whether the lock is still ours
 
 	spared map[int]string // children of ours that it has nothing to do with, and when they were born
-	guard  *os.File       // tells its guard that it is over; nil without one
+	guard  *guard         // nil without a shell
 
 	tty  int  // a descriptor of the controlling terminal, -1 without one
 	lent bool // the command's group is in the terminal's foreground
@@ -76,9 +76,11 @@ func statusOf(s os.Signal) int { return 128 + int(s.(syscall.Signal)) }
 func startProcess(path string, argv, env []string, holds func() bool, signals chan<- os.Signal) (*process, error) {
 	adoptOrphans()
 	spared := children() // whoever became us by an exec may have had some
-	guard, pid := startGuard()
-	if r, ok := relativeOf(pid); ok {
-		spared[pid] = r.born
+	guard := startGuard()
+	if guard != nil {
+		if r, ok := relativeOf(guard.pid); ok {
+			spared[guard.pid] = r.born
+		}
 	}
 	tty, err := syscall.Open("/dev/tty", syscall.O_RDWR|syscall.O_CLOEXEC|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -91,46 +93,61 @@ func startProcess(path string, argv, env []string, holds func() bool, signals ch
 	}
 	started := make(chan error)
 	go p.run(path, argv, env, started, ended)
-	if err = <-started; err != nil {
-		p.leave()
-	} else if guard != nil {
+	err = <-started
+	switch {
+	case guard == nil:
+	case err != nil:
+		guard.close()
+	default:
 		fmt.Fprintln(guard, p.group)
 	}
 	return p, err
+}
+
+// A guard is a shell that kills the command's group when we are killed (SIGKILL): then the kernel
+// closes our end of its pipe. deathSignal alone would spare the children of the command, and a
+// command that has changed its user.
+type guard struct {
+	*os.File // what it reads
+	pid      int
 }
 
 // guarding kills the group whose number it reads, unless it is told afterwards that this is over.
 const guarding = `trap '' HUP INT QUIT TERM
 read -r group && ! read -r over && kill -s KILL -- "-$group"`
 
-// startGuard starts a shell that kills the command's group when we are killed (SIGKILL). The
-// kernel closes our end of its pipe then. See deathSignal for what that spares: children of the
-// command, and a command that has changed its user. Without a shell there is no guard.
-func startGuard() (pipe *os.File, pid int) {
+// startGuard returns nil if there is no shell.
+func startGuard() *guard {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return nil, 0
+		return nil
 	}
 	defer null.Close()
 	r, w, err := os.Pipe()
 	if err != nil {
-		return nil, 0
+		return nil
 	}
 	defer r.Close()
-	pid, err = syscall.ForkExec("/bin/sh", []string{"sh", "-c", guarding}, &syscall.ProcAttr{
+	// A session of its own keeps the signals of a terminal away from it.
+	pid, err := syscall.ForkExec("/bin/sh", []string{"sh", "-c", guarding}, &syscall.ProcAttr{
 		Dir: "/", Files: []uintptr{r.Fd(), null.Fd(), null.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true}})
 	if err != nil {
 		w.Close()
-		return nil, 0
+		return nil
 	}
-	return w, pid
+	return &guard{w, pid}
+}
+
+func (g *guard) close() {
+	g.Close()
+	go syscall.Wait4(g.pid, nil, 0, nil) // or it is a zombie until we run another command
 }
 
 // leave lets what is left of the command outlive us.
 func (p *process) leave() {
 	if p.guard != nil {
 		fmt.Fprintln(p.guard, "over")
-		p.guard.Close()
+		p.guard.close()
 	}
 }
 
