@@ -34,7 +34,7 @@
 //	ACL SETUSER locker on >password resetkeys ~lock:* -@all
 //	    +set +eval +evalsha +script|load     the lock's commands
 //	    +get +del +pexpire +pttl             what its scripts and its waiters call
-//	    ~{lock:*}:fence                      optional: the counters of locks with a fence
+//	    ~{lock:*}:fence +time                optional: the counters of locks with a fence
 //	    ~{lock:*}:writer                     optional: shared locks, and those that wait for them
 //	    +time +type +pexpireat +zadd +zrem
 //	    +zcard +zscore +zrange +zremrangebyscore

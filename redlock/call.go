@@ -22,6 +22,7 @@ import (
 //	extend, adopt     the same keys, set again      Unlock; giveBack, if the lock is over (extension.futile)
 //	raise, a counter  a counter that is higher      nobody: it must not go down. Where the token is gone, a
 //	                                                raise does nothing
+//	mend              nothing                       nobody: where the token is gone, it does nothing
 //	mark of permits   {key}:permits                 nobody: it ends by itself, and says what all say
 //	release, linger   nothing                       nobody: a linger only shortens
 //	intend            an intent                     waiting.withdraw, unless all that were asked have said no
@@ -115,6 +116,16 @@ func (k *call) raise(s *spec, fence uint64) {
 	s.numbers.raise(&k.request, k.grant(s))
 	k.prepare(s.timeout)
 	k.op.Thorough = true
+}
+
+// mend makes the call one that sets the counters of some masters back to the fence of the lock that has the
+// token, if they are too far ahead.
+func (k *call) mend(s *spec, token []byte, fence uint64, far mux.Set) {
+	k.token, k.fence = append(k.token[:0], token...), fence
+	k.request.reset()
+	s.numbers.mend(&k.request, k.grant(s))
+	k.prepare(s.timeout)
+	k.op.Only, k.op.Quorum = far, 1
 }
 
 // extend makes the call an extend of the lock that has the token and the fence. If it fails, only

@@ -122,6 +122,7 @@ func prepare(cfg Config) *Client {
 		c.observe = *cfg.Observer
 	}
 	c.cfg.setDefaults()
+	c.hints.init(c.cfg.FenceMemory, c.cfg.FenceSkew)
 	c.guard.restart, c.guard.durable = cfg.RestartGuard, cfg.Durable
 	c.lines.init(&c.core, c.cfg.Handovers)
 	c.watches.init(&c.core, len(cfg.Masters))

@@ -18,6 +18,7 @@ const (
 	defaultMinDrift    = 2 * time.Millisecond // the millisecond of Redis, and one to spare
 	defaultHandovers   = 16
 	defaultFenceMemory = 24 * time.Hour
+	defaultFenceSkew   = 24 * time.Hour // a clock that shows the local time for UTC is off by less, and one with a wrong date by more
 
 	minTTL = 10 * time.Millisecond      // of a lock: half of it is left after a round trip of 2 ms
 	maxTTL = 100 * 365 * 24 * time.Hour // of a lock, and a counter's memory
@@ -137,6 +138,12 @@ type Config struct {
 	// still write, and than the clients' wall clocks can differ. Give it alike to all clients: the
 	// last that uses a lock decides.
 	FenceMemory time.Duration
+	// FenceSkew is how far a key's counter may be ahead of this process's wall clock to be believed, and
+	// how far this may be ahead of the masters' clocks to move it ([WithFence]). So one master that lies, or
+	// a counter that somebody wrote, has the fence jump by this much at most. Zero means 24 h, or FenceMemory
+	// if that is shorter; it cannot be longer. It must be longer than the wall clocks of clients and masters
+	// can differ. Give it alike to all clients.
+	FenceSkew time.Duration
 	// Strict makes Open fail if it finds that any master can never serve as it is configured (a
 	// replica, a node of a cluster, a wrong password), and not only if so many cannot that no majority
 	// is left. A master that answers long after the others is found out later.
@@ -164,6 +171,9 @@ func (cfg *Config) setDefaults() {
 	if cfg.FenceMemory == 0 {
 		cfg.FenceMemory = defaultFenceMemory
 	}
+	if cfg.FenceSkew == 0 {
+		cfg.FenceSkew = min(defaultFenceSkew, cfg.FenceMemory)
+	}
 	if cfg.Handovers == 0 {
 		cfg.Handovers = defaultHandovers
 	}
@@ -187,11 +197,14 @@ func (cfg *Config) check() error {
 	if !(cfg.DriftFactor >= 0 && cfg.DriftFactor < 1) {
 		return fmt.Errorf("drift factor %v is not within 0 and 1", cfg.DriftFactor)
 	}
-	if min(cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.MinDrift, cfg.RestartGuard, cfg.FenceMemory) < 0 {
+	if min(cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.MinDrift, cfg.RestartGuard, cfg.FenceMemory, cfg.FenceSkew) < 0 {
 		return errors.New("a negative duration in the configuration")
 	}
 	if cfg.FenceMemory > maxTTL {
 		return fmt.Errorf("a fence memory of %v is beyond a hundred years", cfg.FenceMemory)
+	}
+	if memory := cmp.Or(cfg.FenceMemory, defaultFenceMemory); cfg.FenceSkew > memory {
+		return fmt.Errorf("a fence skew of %v is longer than the fence memory, %v", cfg.FenceSkew, memory)
 	}
 	return nil
 }
@@ -200,10 +213,10 @@ func (cfg *Config) check() error {
 func (cfg Config) Format(s fmt.State, _ rune) {
 	fmt.Fprintf(s, "{Masters:%v Username:%q Password:%s SentinelUsername:%q SentinelPassword:%s TrustAnySentinel:%t Credentials:%t TLS:%t"+
 		" ClientName:%q Owner:%q DialTimeout:%v RoundTimeout:%v StallTime:%v DriftFactor:%v MinDrift:%v RestartGuard:%v"+
-		" FenceMemory:%v Strict:%t Durable:%t Handovers:%d Observer:%t}",
+		" FenceMemory:%v FenceSkew:%v Strict:%t Durable:%t Handovers:%d Observer:%t}",
 		conn.RedactAll(cfg.Masters), cfg.Username, cfg.Password, cfg.SentinelUsername, cfg.SentinelPassword, cfg.TrustAnySentinel, cfg.Credentials != nil, cfg.TLS != nil,
 		cfg.ClientName, cfg.Owner, cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.DriftFactor, cfg.MinDrift, cfg.RestartGuard,
-		cfg.FenceMemory, cfg.Strict, cfg.Durable, cfg.Handovers, cfg.Observer != nil)
+		cfg.FenceMemory, cfg.FenceSkew, cfg.Strict, cfg.Durable, cfg.Handovers, cfg.Observer != nil)
 }
 
 // LogValue returns what Format prints.

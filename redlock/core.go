@@ -153,6 +153,32 @@ func (c *core) learn(votes []mux.Vote) {
 	}
 }
 
+// unbelieved has the votes say why they have failed whose counters are too far ahead of the wall clock. It
+// returns whose these are.
+func (c *core) unbelieved(votes []mux.Vote) (far mux.Set) {
+	for i := range votes {
+		v := &votes[i]
+		if v.Verdict != VerdictFailed || v.Int <= 0 {
+			continue
+		}
+		far = far.With(i)
+		v.Err = &mux.ReplyError{Code: "NOFENCE", Message: "NOFENCE its counter is " + farText(uint64(v.Int), c.hints.now())}
+	}
+	return far
+}
+
+// mend sets the counters of those masters back to the fence of the lock that was just taken, where it is
+// a writer's. It waits for no answer.
+func (c *core) mend(s *spec, k *call, far mux.Set) {
+	if far == 0 || s.reader {
+		return
+	}
+	m := c.takeCall()
+	defer c.putCall(m)
+	m.mend(s, k.token, k.fence, far)
+	c.rounds.Send(&m.op)
+}
+
 // agree is called after a round in which a quorum has said yes with their numbers. It sets the
 // call's fence. If the quorum does not have it yet, it makes a second round of the call, whose
 // votes tell whether it has it now, and returns what the mux has returned. The round's start

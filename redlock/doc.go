@@ -90,8 +90,21 @@
 // It is assumed that a majority of all masters have had a lock's number, and remember it until the
 // next lock is taken: for Config.FenceMemory, and beyond a restart only if they persist it. If
 // fewer do, the hint keeps the numbers growing, provided that the clients' wall clocks differ by
-// less than the masters were down, or Config.RestartGuard if that is longer. Nothing else depends
-// on a wall clock.
+// less than the masters were down, or Config.RestartGuard if that is longer.
+//
+// A number that is further ahead of this process's wall clock than Config.FenceSkew is not believed: somebody
+// has written it, or the master lies. The master's vote has failed then, and its counter is set back when the lock is
+// taken with the others. If that is so on a majority, the lock cannot be taken, and the error says which
+// master has which number: this clock is wrong, or the counters are. A master refuses a client whose clock
+// is that far ahead of its own. Nothing else depends on a wall clock.
+//
+// A majority of counters that are wrong is set back by a person:
+//
+//  1. End every process that may have had the lock, or wait for longer than any can be paused. A number may come
+//     that is lower than theirs.
+//  2. redlock fence KEY --reset-to now
+//  3. Set the greatest number that the resource has stored to that of the counters, if it is greater. Until then
+//     the resource refuses everybody. If an old holder could still write, the resource would take that from now on.
 //
 // Locks without a fence, and those of other libraries, have no number. They exclude a lock with
 // one, and are excluded.

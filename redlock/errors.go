@@ -135,6 +135,7 @@ const (
 const (
 	byThisMutex = "held by this Mutex already"       // the Mutex itself is in the attempt's way
 	replaced    = "a master was replaced by another" // what failed lacks a vote that cannot be believed
+	tooFarAhead = "counters are too far ahead of this process's clock to be believed. If the clock is right, see 'redlock fence'"
 	unsure      = "whether all agree on the number of permits is to be asked again"
 )
 

@@ -619,6 +619,9 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 		return reply, true
 	case args[1] == fencedAcquireScript.hash || args[1] == fencedAcquireScript.text:
 		f := m.counters[key]
+		if hint, skew := number(args[7]), number(args[8]); hint > f+skew && m.ahead(hint, skew) {
+			return resp.AppendError(nil, "NOFENCE the clock of the client is too far ahead"), true
+		}
 		if there {
 			return resp.AppendInt(nil, -f), true
 		}
@@ -649,10 +652,20 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 			return resp.AppendInt(nil, 0), true
 		}
 		m.counters[key] = max(m.counters[key], number(args[6]))
+		return resp.AppendInt(nil, m.counters[key]), true
+	case args[1] == mendScript.text:
+		if !there || v.token != args[5] || !m.ahead(m.counters[key], number(args[7])) {
+			return resp.AppendInt(nil, 0), true
+		}
+		m.log = append(m.log, "mend "+key+" "+args[5])
+		m.counters[key] = number(args[6])
 		return resp.AppendInt(nil, 1), true
 	}
 	panic(fmt.Sprintf("fake master: %q", args))
 }
+
+// ahead reports whether a number is further ahead of the master's clock than the skew.
+func (*fakeMaster) ahead(n, skew int64) bool { return n > time.Now().UnixMicro()+skew }
 
 // stand does what the stand script does.
 func (m *fakeMaster) stand(line, me string, alive, bell time.Duration) (before string) {

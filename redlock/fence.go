@@ -1,11 +1,13 @@
 package redlock
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/skew"
+	"github.com/redburst/redburst/resp"
 )
 
 // A fence is a number that each lock on a key has, and every later one's is greater (others call
@@ -35,19 +37,83 @@ import (
 // client's wall clock, and so above every fence that was given before the masters went down, if the
 // clients' clocks differ by less than the time between the two locks. That is at least as long as
 // the masters did not vote: see Config.RestartGuard.
+//
+// # Numbers that nobody believes
+//
+// All numbers come from clients' clocks. One that is further ahead of a client's own clock than
+// Config.FenceSkew was written by somebody, or the master lies. The client does not believe it: the vote
+// has failed, in an acquire, a raise and an adopt. So it is neither published nor raised on other masters.
+// The quorums of the proof are of numbers that are believed, and nothing else changes in it.
+//
+// If a majority has such numbers, the lock fails. It can as well be this client's clock that is wrong. And a
+// resource that has stored a number which is too great refuses everybody for ever. A client whose
+// clock is far ahead must not have all others fail by that. So a master refuses a hint that is further ahead
+// of its own clock than the skew.
+//
+// A counter that is not believed is mended: it is set to T(B) by the holder B, if
+//
+//   - B is no reader;
+//   - B had the master's answer before its lock was published, and has not set the key there again since;
+//   - by the master's own clock the counter is too far ahead, too.
+//
+// Why every later fence is greater all the same: let A be a lock with that master j in W(A). If A's key came to j
+// after B's key had gone, it came after the mending. If it was there before, T(A) < T(B), as B comes after A:
+// suppose that at another master m, of W(A) and of B's quorum, B's key was there first. A's key came there when B's
+// had gone, and so after B was published, as B was valid then. A was not published before that. But A's key had gone
+// from j before B's key came, so A was over by then.
+//
+// Without the second condition, A could have been at j between two keys of B. So what mends is never sent a second
+// time. A reader is not before or after the others that hold the lock with it, and its number can be lower than
+// theirs. The third condition is for a client whose clock is far back, where a majority has lost its
+// counters: then the proof does not hold, and what the others remember is all there is.
+//
+// What is left to a master that lies: it can have the fence jump by the skew at most. Then those whose clocks are behind
+// the others' may have to wait for as long as they are. And it can say a lower number than it has been told, as
+// it can say of a lock that it is there. No majority protects from that. A counter on a master that always answers
+// after the others have decided is not heard of, and stays until it is: nobody waits for a master only to mend it.
 
 // maxFence is the greatest number that there can be. Lua counts in 64-bit floats, which are
 // exact up to here. In microseconds it is the year 2255.
 const maxFence = 1<<53 - 1
 
-// hints makes the hints of a client.
+// hints makes the hints of a client, and says which numbers it believes.
 type hints struct {
-	last atomic.Uint64 // the greatest that was given, or has been seen
+	last   atomic.Uint64 // the greatest that was given, or has been seen
+	skew   uint64        // Config.FenceSkew, in microseconds
+	memory time.Duration // Config.FenceMemory
+
+	// The judges of the scripts that return a counter, made once: they cost no allocation then.
+	given   mux.Judge // of an acquire and a raise: a number above zero is a yes
+	adopted mux.Judge // of an adopt: so is zero, of a master that has none
 }
 
-// maxAhead bounds how far a number that was seen may be ahead of the wall clock to move the
-// hints. Beyond it the number is some other key's that went wrong, and would spoil all others.
-const maxAhead = 24 * time.Hour
+func (h *hints) init(memory, skew time.Duration) {
+	h.memory, h.skew = memory, uint64(skew.Microseconds())
+	h.given = func(v resp.Value) mux.Verdict { return h.judge(v, 1) }
+	h.adopted = func(v resp.Value) mux.Verdict { return h.judge(v, 0) }
+}
+
+// judge judges a counter: one that is not believed is a failed vote.
+func (h *hints) judge(v resp.Value, least int64) mux.Verdict {
+	switch n, ok := v.Int(); {
+	case !ok:
+		return judgeError(v)
+	case n < least:
+		return VerdictNo
+	case h.believes(uint64(n)):
+		return VerdictYes
+	}
+	return VerdictFailed
+}
+
+// believes reports whether a number can be a fence: it is not too far ahead of the wall clock. Most are
+// the last hint, so the clock is seldom asked.
+func (h *hints) believes(n uint64) bool { return n <= h.last.Load() || n <= h.now()+h.skew }
+
+// ahead bounds the hints that are ahead of the wall clock. They go beyond it where another client's clock is
+// ahead. Further than half of the skew the number is some other key's that went wrong, and would spoil all
+// others: masters refuse what is the whole skew ahead of their clocks.
+func (h *hints) ahead() uint64 { return h.skew / 2 }
 
 // next returns a hint: the wall clock in microseconds, or one more than the greatest number that
 // this client knows. It is never 0, which is no number.
@@ -56,7 +122,7 @@ func (h *hints) next() uint64 {
 	for {
 		last := h.last.Load()
 		hint := max(now, 1)
-		if last >= now && last <= now+uint64(maxAhead.Microseconds()) {
+		if last >= now && last <= now+h.ahead() {
 			hint = last + 1
 		}
 		if h.last.CompareAndSwap(last, hint) {
@@ -67,7 +133,7 @@ func (h *hints) next() uint64 {
 
 // saw notes a number that a master has.
 func (h *hints) saw(n uint64) {
-	limit := h.now() + uint64(maxAhead.Microseconds())
+	limit := h.now() + h.ahead()
 	for last := h.last.Load(); n > last && n <= limit; last = h.last.Load() {
 		if h.last.CompareAndSwap(last, n) {
 			return
@@ -102,4 +168,12 @@ func common(votes []mux.Vote, quorum int) (fence uint64, agreed bool) {
 		}
 	}
 	return fence, fence > 0 && same >= quorum
+}
+
+// farText says how far a number is ahead of the wall clock, which is now in microseconds.
+func farText(n, now uint64) string {
+	if n >= maxFence {
+		return "no number that can grow"
+	}
+	return fmt.Sprintf("%d, %v ahead of this process's clock", n, (time.Duration(n-now) * time.Microsecond).Round(time.Second))
 }

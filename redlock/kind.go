@@ -55,9 +55,13 @@ type grant struct {
 //	acquire   yes, with the integer f: the lock's number there;  no, with -f: of the last lock
 //	extend    without a fence: yes, with f
 //	raise     yes: the lock is there, and the counter is the fence or greater;  no: it is not there
+//	mend      yes: the lock is there, and the counter, which was too far ahead, is the fence;  no: it is not
+//
+// A counter that is not believed is failed, with the integer.
 type numbered interface {
 	kind
 	raise(r *request, g grant)
+	mend(r *request, g grant)
 }
 
 // courteous is a kind that shared locks exclude, and that can ask for their turn. The token is of the

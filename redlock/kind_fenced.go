@@ -1,10 +1,8 @@
 package redlock
 
 import (
-	"math"
 	"time"
 
-	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -17,8 +15,8 @@ type fenced struct {
 }
 
 // newFenced returns the kind of a lock on a key.
-func newFenced(key string, ttl, memory time.Duration) *fenced {
-	return &fenced{counting: newCounting(&fencedScripts, ttl, memory, key, counterKey(key))}
+func newFenced(key string, ttl time.Duration, h *hints) *fenced {
+	return &fenced{counting: newCounting(&fencedScripts, ttl, h, key, counterKey(key))}
 }
 
 func counterKey(key string) string { return "{" + key + "}:fence" }
@@ -26,21 +24,31 @@ func counterKey(key string) string { return "{" + key + "}:fence" }
 // A counting is what all kinds with a fence send alike, each with scripts of its own.
 type counting struct {
 	scripts *countingScripts
-	keys    []string      // the KEYS of the scripts
-	life    time.Duration // of the counters, from each use on
+	*hints
+	keys []string      // the KEYS of the scripts
+	life time.Duration // of the counters, from each use on
 }
 
-// The scripts take the same arguments and return the same, of whatever kind the lock is.
-type countingScripts struct{ extend, adopt, raise script }
+// The scripts take the same arguments and return the same, of whatever kind the lock is. A reader has
+// no mend.
+type countingScripts struct{ extend, adopt, raise, mend script }
 
-// newCounting keeps the counters for memory from when the last lock that used them can have ended.
-func newCounting(scripts *countingScripts, ttl, memory time.Duration, keys ...string) counting {
-	return counting{scripts, keys, ttl + memory}
+// newCounting keeps the counters until they are forgotten, from when the last lock that used them can
+// have ended.
+func newCounting(scripts *countingScripts, ttl time.Duration, h *hints, keys ...string) counting {
+	return counting{scripts, h, keys, ttl + h.memory}
 }
 
-// appendNumber appends the lock's number, or the hint, and how long the counters are to last.
+// appendNumber appends the lock's number, and how long the counters are to last.
 func (c *counting) appendNumber(dst []byte, g grant) []byte {
 	return resp.AppendBulkInt(resp.AppendBulkInt(dst, int64(g.fence)), c.life.Milliseconds())
+}
+
+// appendHint is appendNumber with the skew between the two: of a hint, or of a number that is to be
+// compared with the master's clock.
+func (c *counting) appendHint(dst []byte, g grant) []byte {
+	dst = resp.AppendBulkInt(resp.AppendBulkInt(dst, int64(g.fence)), int64(c.skew))
+	return resp.AppendBulkInt(dst, c.life.Milliseconds())
 }
 
 func (c *counting) extend(r *request, g grant, restore bool) {
@@ -55,42 +63,76 @@ func (c *counting) extend(r *request, g grant, restore bool) {
 
 // adopt is the extend of a lock that was handed over. It is set again nowhere.
 func (c *counting) adopt(r *request, g grant) {
-	r.judge = judgeAdopt
+	r.judge = c.adopted
 	args := func(dst []byte) []byte { return resp.AppendBulkInt(appendTerm(dst, g), c.life.Milliseconds()) }
 	r.call(c.scripts.adopt, 3, args, c.keys...)
 }
 
 func (c *counting) raise(r *request, g grant) {
-	r.judge = judgeOne
+	r.judge = c.given
 	args := func(dst []byte) []byte { return c.appendNumber(resp.AppendBulk(dst, g.token), g) }
 	r.call(c.scripts.raise, 3, args, c.keys...)
 }
 
-// readCounter is the Lua that reads the counter into f: 0 where there is none. Whatever else is
-// there is no number that can grow, and so no lock can have one. To begin anew would be to give
-// a number that is too low.
-const readCounter = `local count = redis.call('GET', KEYS[2])
+// mend sends the script as text. A text after NOSCRIPT could come after an extend that has set the key
+// again: see fence.go.
+func (c *counting) mend(r *request, g grant) {
+	r.judge = judgeOne
+	r.command = c.appendHint(resp.AppendBulk(c.scripts.mend.appendText(r.command, 4, c.keys...), g.token), g)
+}
+
+const (
+	// readCounter is the Lua that reads the counter into f: 0 where there is none. Whatever else is
+	// there is no number that can grow. It counts as the greatest that there can be, which nobody
+	// believes. To begin anew would be to give a number that is too low.
+	readCounter = `local count = redis.call('GET', KEYS[2])
 local f = tonumber(count or 0)
 if not (f and f >= 0 and f < 9007199254740991) then
-  return redis.error_reply('NOFENCE ' .. KEYS[2] .. ' holds no number that can grow')
+  f = 9007199254740991
 end
+`
+
+	// lookAtClock has the master read its clock into t: nothing, if the user may not, or if the server would
+	// then refuse what the script writes (before Redis 3.2).
+	lookAtClock = `local t = {}
+if redis.replicate_commands and redis.replicate_commands() then
+  t = redis.pcall('TIME')
+end
+`
+	// aheadOfClock begins a condition: that what follows is further ahead of the master's clock than the skew.
+	aheadOfClock = `t[1] and t[1] * 1000000 + t[2] + skew < `
+)
+
+// readHint reads the hint, ARGV[3], and the skew, ARGV[4]. A hint that would have the counter jump, and is
+// too far ahead of the master's own clock, comes from a client whose clock is wrong. If such a number
+// were given, no other client would believe the counters from then on. An acquire asks for this before it
+// writes.
+const readHint = `local hint, skew = tonumber(ARGV[3]), tonumber(ARGV[4])
+if hint > f + skew then
+  ` + lookAtClock + `if ` + aheadOfClock + `hint then
+    ` + refuseHint + `  end
+end
+`
+
+// refuseHint ends a script with the error of a hint from a wrong clock.
+const refuseHint = `return redis.error_reply("NOFENCE the client's clock is far ahead of this master's")
 `
 
 // In these scripts KEYS are the key and its counter.
 var (
-	// ARGV token, TTL in ms, hint, life of the counter in ms. It returns the lock's number, or
-	// that of the last lock, negated, if the key is not free.
-	fencedAcquireScript = newScript(readCounter + `if not redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then
+	// ARGV token, TTL in ms, hint, skew in microseconds, life of the counter in ms. It returns the lock's
+	// number, or that of the last lock, negated, if the key is not free.
+	fencedAcquireScript = newScript(readCounter + readHint + `if not redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then
   return -f
 end
-local text, hint = ARGV[3], tonumber(ARGV[3])
+local text = ARGV[3]
 if f < hint then
   f = hint
 else
   f = f + 1
   text = string.format('%.0f', f)
 end
-redis.call('SET', KEYS[2], text, 'PX', ARGV[4])
+redis.call('SET', KEYS[2], text, 'PX', ARGV[5])
 return f`)
 
 	// ARGV token, TTL in ms, whether it may be set again, the lock's number, life of the counter
@@ -118,29 +160,36 @@ end
 redis.call('PEXPIRE', KEYS[2], ARGV[3])
 return f`)
 
-	// ARGV token, the lock's number, life of the counter in ms. It returns 1, or 0 if the lock is
-	// not there.
+	// ARGV token, the lock's number, life of the counter in ms. It returns the counter, or 0 if the lock
+	// is not there.
 	raiseScript = newScript(`local v = redis.pcall('GET', KEYS[1])
 ` + unlessForeign + `if v ~= ARGV[1] then
   return 0
 end
 ` + readCounter + `f = math.max(f, tonumber(ARGV[2]))
 redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[3])
-return 1`)
+return f`)
+
+	// ARGV token, the lock's number, skew in microseconds, life of the counter in ms. It returns 1 if it has
+	// set the counter to the number: that was too far ahead of the master's clock.
+	mendScript = script{text: `local v = redis.pcall('GET', KEYS[1])
+` + unlessForeign + `if v ~= ARGV[1] then
+  return 0
+end
+` + readCounter + `local skew = tonumber(ARGV[3])
+` + lookAtClock + `if ` + aheadOfClock + `f then
+  redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[4])
+  return 1
+end
+return 0`}
 )
 
-var fencedScripts = countingScripts{fencedExtendScript, fencedAdoptScript, raiseScript}
+var fencedScripts = countingScripts{fencedExtendScript, fencedAdoptScript, raiseScript, mendScript}
 
 func (f *fenced) acquire(r *request, g grant) {
-	r.judge = judgeFencedAcquire
-	args := func(dst []byte) []byte { return f.appendNumber(appendTerm(dst, g), g) }
-	r.call(fencedAcquireScript, 4, args, f.keys...)
+	r.judge = f.given
+	args := func(dst []byte) []byte { return f.appendHint(appendTerm(dst, g), g) }
+	r.call(fencedAcquireScript, 5, args, f.keys...)
 }
 
 func (f *fenced) extend(r *request, g grant, restore bool) { f.counting.extend(r, g, restore) }
-
-// judgeFencedAcquire judges the acquire script: a number above zero is a yes.
-func judgeFencedAcquire(v resp.Value) mux.Verdict { return judgeNumber(v, 1, math.MaxInt64) }
-
-// judgeAdopt judges the adopt script: a number is a yes, also that of a master which has none.
-func judgeAdopt(v resp.Value) mux.Verdict { return judgeNumber(v, 0, math.MaxInt64) }

@@ -16,12 +16,12 @@ type severalFenced struct {
 
 // newSeveralFenced returns the kind of a lock on several keys. KEYS are these, and their counters in
 // the same order.
-func newSeveralFenced(s *several, ttl, memory time.Duration) *severalFenced {
+func newSeveralFenced(s *several, ttl time.Duration, h *hints) *severalFenced {
 	keys := slices.Clone(s.keys)
 	for _, key := range s.keys {
 		keys = append(keys, counterKey(key))
 	}
-	return &severalFenced{*s, newCounting(&severalFencedScripts, ttl, memory, keys...)}
+	return &severalFenced{*s, newCounting(&severalFencedScripts, ttl, h, keys...)}
 }
 
 const (
@@ -32,7 +32,7 @@ const (
 for i = n + 1, 2 * n do
   local one = tonumber(redis.call('GET', KEYS[i]) or 0)
   if not (one and one >= 0 and one < 9007199254740991) then
-    return redis.error_reply('NOFENCE ' .. KEYS[i] .. ' holds no number that can grow')
+    one = 9007199254740991
   end
   f = math.max(f, one)
 end
@@ -49,14 +49,14 @@ end
 // In these scripts KEYS are the keys and then their counters. The arguments and what they return
 // are those of the scripts for one key.
 var (
-	severalFencedAcquireScript = newScript(countKeys + readCounters + writeCounters + `if redis.call('EXISTS', unpack(KEYS, 1, n)) > 0 then
+	severalFencedAcquireScript = newScript(countKeys + readCounters + readHint + writeCounters + `if redis.call('EXISTS', unpack(KEYS, 1, n)) > 0 then
   return -f
 end
 for i = 1, n do
   redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2], 'NX')
 end
-f = math.max(f + 1, tonumber(ARGV[3]))
-write(ARGV[4])
+f = math.max(f + 1, hint)
+write(ARGV[5])
 return f`)
 
 	severalFencedExtendScript = newScript(countKeys + `local lost = {}
@@ -100,15 +100,30 @@ return f`)
 end
 ` + readCounters + writeCounters + `f = math.max(f, tonumber(ARGV[2]))
 write(ARGV[3])
-return 1`)
+return f`)
+
+	// It mends all counters if one is to be mended: whoever takes two of the keys has the greater.
+	severalMendScript = script{text: countKeys + `for i = 1, n do
+  local v = redis.pcall('GET', KEYS[i])
+  ` + unlessForeign + `  if v ~= ARGV[1] then
+    return 0
+  end
+end
+` + readCounters + writeCounters + `local skew = tonumber(ARGV[3])
+` + lookAtClock + `if ` + aheadOfClock + `f then
+  f = tonumber(ARGV[2])
+  write(ARGV[4])
+  return 1
+end
+return 0`}
 )
 
-var severalFencedScripts = countingScripts{severalFencedExtendScript, severalFencedAdoptScript, severalRaiseScript}
+var severalFencedScripts = countingScripts{severalFencedExtendScript, severalFencedAdoptScript, severalRaiseScript, severalMendScript}
 
 func (f *severalFenced) acquire(r *request, g grant) {
-	r.judge = judgeFencedAcquire
-	args := func(dst []byte) []byte { return f.appendNumber(appendTerm(dst, g), g) }
-	r.call(severalFencedAcquireScript, 4, args, f.counting.keys...)
+	r.judge = f.given
+	args := func(dst []byte) []byte { return f.appendHint(appendTerm(dst, g), g) }
+	r.call(severalFencedAcquireScript, 5, args, f.counting.keys...)
 }
 
 func (f *severalFenced) extend(r *request, g grant, restore bool) { f.counting.extend(r, g, restore) }

@@ -67,7 +67,7 @@ func (m severalCounters) raise(keys []string, token string, fence uint64) int64 
 		return 0
 	}
 	m.write(keys, max(m.most(keys), fence))
-	return 1
+	return int64(m.most(keys))
 }
 
 func TestScriptsOfSeveralFencedKeysDoWhatTheReferenceDoes(t *testing.T) {
@@ -86,7 +86,7 @@ func TestScriptsOfSeveralFencedKeysDoWhatTheReferenceDoes(t *testing.T) {
 			token, key := []string{"one", "two"}[rand.IntN(2)], all[rand.IntN(3)]
 			number := []uint64{1 << 40, uint64(rand.IntN(20))}[rand.IntN(2)] + uint64(step) + 1
 			g := grant{token: []byte(token), ttl: 20 * time.Second, fence: number}
-			f := newSeveralFenced(&several{keys}, g.ttl, time.Hour)
+			f := newSeveralFenced(&several{keys}, g.ttl, newHints())
 			var r request
 			var want int64
 			switch rand.IntN(7) {
@@ -133,7 +133,7 @@ func TestAdoptMovesAllCounters(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	do := asker(t, masters)
 	keys := []string{"a", "b", "c"}
-	f := newSeveralFenced(&several{keys}, 20*time.Second, time.Hour)
+	f := newSeveralFenced(&several{keys}, 20*time.Second, newHints())
 	for i, key := range keys {
 		do("SET", key, "mine", "PX", "1000000")
 		do("SET", "{"+key+"}:fence", fmt.Sprint([]int{7, 9, 8}[i]), "PX", "1000000")

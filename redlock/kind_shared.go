@@ -119,8 +119,10 @@ func dropEnded(refused string) string {
 //
 // An intent that is in the way has its life from then on, if it has more: the master's clock was set
 // back, and its writer may be dead. One that lives leaves it again.
-func addReader(refused string) string {
-	return masterTime + `local v = redis.pcall('GET', KEYS[#KEYS])
+//
+// unless is what it does before, when the clock is read.
+func addReader(refused, unless string) string {
+	return masterTime + unless + `local v = redis.pcall('GET', KEYS[#KEYS])
 ` + unlessForeign + `local since = type(v) == 'string' and tonumber(string.match(v, '^%d+'))
 if since and now - ARGV[3] >= since then
   if redis.call('PTTL', KEYS[#KEYS]) > ` + intentMost + ` then
@@ -143,7 +145,7 @@ else
 var (
 	// KEYS key, its intent. ARGV token, TTL in ms, for how many ms the reader has waited. It
 	// returns 1, or 0 if a writer holds the key or has left its intent before the reader came.
-	sharedAcquireScript = newScript(addReader("0") + `return 1`)
+	sharedAcquireScript = newScript(addReader("0", "") + `return 1`)
 
 	// KEYS key. ARGV token, TTL in ms, whether it may be set again. It returns what the plain
 	// one does. A reader is set again also beside others, never where a writer is.

@@ -22,8 +22,8 @@ type sharedFenced struct {
 }
 
 // newSharedFenced is newFenced for a reader.
-func newSharedFenced(key string, ttl, memory time.Duration) *sharedFenced {
-	return &sharedFenced{*newShared(key), newCounting(&sharedFencedScripts, ttl, memory, key, counterKey(key))}
+func newSharedFenced(key string, ttl time.Duration, h *hints) *sharedFenced {
+	return &sharedFenced{*newShared(key), newCounting(&sharedFencedScripts, ttl, h, key, counterKey(key))}
 }
 
 // moveOn moves the counter on if the reader is the first there, or no reader has done so since the last
@@ -35,6 +35,12 @@ end
 `
 }
 
+// checkHint is readHint where the master's clock was read.
+const checkHint = `local hint = tonumber(ARGV[4])
+if hint > math.max(f, now * 1000) + ARGV[5] then
+  ` + refuseHint + `end
+`
+
 // writeReaders writes the counter as one that a reader has moved on. Its life is the last of ARGV.
 const writeReaders = `redis.call('SET', KEYS[2], string.format('0%.0f', f), 'PX', ARGV[#ARGV])
 `
@@ -42,8 +48,9 @@ const writeReaders = `redis.call('SET', KEYS[2], string.format('0%.0f', f), 'PX'
 // In these scripts KEYS are the key and its counter, and of an acquire its intent. What is not said here is as in the
 // scripts of a reader, and of a writer with a fence.
 var (
-	// ARGV token, TTL in ms, for how many ms the reader has waited, hint, life of the counter in ms.
-	sharedFencedAcquireScript = newScript(readCounter + addReader("-f") + moveOn("n == 1", "tonumber(ARGV[4])") + writeReaders + `return f`)
+	// ARGV token, TTL in ms, for how many ms the reader has waited, hint, skew in microseconds, life
+	// of the counter in ms.
+	sharedFencedAcquireScript = newScript(readCounter + addReader("-f", checkHint) + moveOn("n == 1", "hint") + writeReaders + `return f`)
 
 	// ARGV token, TTL in ms, whether it may be set again, the reader's number, life of the counter
 	// in ms.
@@ -62,15 +69,15 @@ end
   return 0
 end
 ` + readCounter + `f = math.max(f, tonumber(ARGV[2]))
-` + writeReaders + `return 1`)
+` + writeReaders + `return f`)
 )
 
-var sharedFencedScripts = countingScripts{sharedFencedExtendScript, sharedFencedAdoptScript, sharedRaiseScript}
+var sharedFencedScripts = countingScripts{extend: sharedFencedExtendScript, adopt: sharedFencedAdoptScript, raise: sharedRaiseScript}
 
 func (f *sharedFenced) acquire(r *request, g grant) {
-	r.judge = judgeFencedAcquire
-	args := func(dst []byte) []byte { return f.appendNumber(appendSharedArgs(dst, g), g) }
-	r.call(sharedFencedAcquireScript, 5, args, f.keys[0], f.keys[1], f.intent)
+	r.judge = f.given
+	args := func(dst []byte) []byte { return f.appendHint(appendSharedArgs(dst, g), g) }
+	r.call(sharedFencedAcquireScript, 6, args, f.keys[0], f.keys[1], f.intent)
 }
 
 func (f *sharedFenced) extend(r *request, g grant, restore bool) { f.counting.extend(r, g, restore) }

@@ -86,7 +86,7 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		*m.text = []byte(o.token)
 	}
 	if len(opts) > 0 {
-		if err := o.choose(&m.spec, c.cfg.FenceMemory); err != nil {
+		if err := o.choose(&m.spec, &c.hints); err != nil {
 			m.invalid = err
 		}
 		if _, slot, _ := cutSlot(o.token); slot > 0 {
@@ -407,16 +407,20 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 	m.clearExpired() // another goroutine's, since we have begun
 	now, until := c.now(), m.term.until(k.op.Started)
 	reason := count(k.op.Votes, err).acquired(now, until)
+	var far mux.Set // whose counters nobody believes
 	if m.numbers != nil {
 		c.learn(k.op.Votes)
+		far = c.unbelieved(k.op.Votes)
 		if reason == nil {
 			if again, e := c.agree(ctx, &m.spec, k); again {
 				err, now = e, c.now()
 				reason = count(k.op.Votes, err).acquired(now, until)
+				far |= c.unbelieved(k.op.Votes)
 			}
 		}
 	}
 	if reason == nil {
+		c.mend(&m.spec, k, far)
 		before := m.beside()
 		if m.install(k, until, now) {
 			if before != nil {
@@ -434,7 +438,11 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 			reason = ErrHeld // another attempt of this Mutex has taken it, beside this one or before the masters lost it
 		}
 	}
-	return 0, c.failure(opLock, m.key, k, err, reason), err
+	e = c.failure(opLock, m.key, k, err, reason)
+	if far != 0 && reason == ErrNoQuorum {
+		e.note = tooFarAhead
+	}
+	return 0, e, err
 }
 
 // clearExpired makes the Mutex one that is not locked if its lock is over: before it takes the
@@ -513,6 +521,10 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 			err = e
 		}
 	}
+	far := mux.Set(0)
+	if m.numbers != nil {
+		far = c.unbelieved(k.op.Votes)
+	}
 	m.pending()
 	left, reason := x.land(err, true)
 	futile := reason != nil && x.futile(reason)
@@ -532,6 +544,9 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 		e = c.failure(opExtend, m.key, k, err, reason)
 	default:
 		c.stats.extended.Add(1)
+	}
+	if far != 0 && reason == ErrNoQuorum {
+		e.note = tooFarAhead
 	}
 	if stale || futile {
 		c.renewer.lose(&m.hold, k.token, e)

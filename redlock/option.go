@@ -41,8 +41,8 @@ const (
 )
 
 // choose makes the lock the one that the options ask for.
-func (o *options) choose(s *spec, fenceMemory time.Duration) error {
-	if err := o.chooseKind(s, fenceMemory); err != nil {
+func (o *options) choose(s *spec, h *hints) error {
+	if err := o.chooseKind(s, h); err != nil {
 		return err
 	}
 	if o.stubborn && o.minHold == 0 {
@@ -72,7 +72,7 @@ func (o *options) choose(s *spec, fenceMemory time.Duration) error {
 }
 
 // chooseKind makes the lock one of the kind that the options ask for.
-func (o *options) chooseKind(s *spec, fenceMemory time.Duration) error {
+func (o *options) chooseKind(s *spec, h *hints) error {
 	keys, err := together(s.key, o.more)
 	_, open := o.kind.(plain) // to be made another
 	several := len(keys) > 1
@@ -103,16 +103,16 @@ func (o *options) chooseKind(s *spec, fenceMemory time.Duration) error {
 		p := newPermits(s.key, life, o.permits)
 		s.kind, t.slotted, t.lines = p, p, []string{p.prefix}
 	case o.shared && o.fence:
-		t.numbers, t.reader = newSharedFenced(s.key, life, fenceMemory), true
+		t.numbers, t.reader = newSharedFenced(s.key, life, h), true
 	case o.shared:
 		s.kind, t.reader = newShared(s.key), true
 	case several && o.fence:
 		t.lines = keys
-		t.numbers = newSeveralFenced(newSeveral(keys), life, fenceMemory)
+		t.numbers = newSeveralFenced(newSeveral(keys), life, h)
 	case several:
 		s.kind, t.lines = newSeveral(keys), keys
 	default:
-		t.numbers = newFenced(s.key, life, fenceMemory)
+		t.numbers = newFenced(s.key, life, h)
 	}
 	if t.numbers != nil {
 		s.kind = t.numbers
@@ -194,7 +194,8 @@ func WithKeys(more ...string) Option {
 // [WithShared] it lies between those of the writers before and after.
 //
 // The masters keep a counter beside each key, {key}:fence, for Config.FenceMemory after its last
-// use. An ACL that limits keys must allow it. fence.go has the algorithm and its proof. It is
+// use. An ACL that limits keys must allow it, and TIME: without that, a counter that somebody wrote is not
+// set back. fence.go has the algorithm and its proof. It is
 // relied on that a majority of all masters have had the number and remember it, or else that the
 // clients' wall clocks differ by less than the masters were down, or Config.RestartGuard if that is
 // longer. (A lock is taken on a majority; the others have its number once it is extended.)

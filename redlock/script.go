@@ -3,6 +3,7 @@ package redlock
 import (
 	"crypto/sha1"
 	"encoding/hex"
+	"strings"
 
 	"github.com/redburst/redburst/resp"
 )
@@ -21,8 +22,12 @@ const unlessForeign = `if type(v) == 'table' and not string.find(v.err, 'WRONGTY
 end
 `
 
-// newScript makes a script, for a package-level variable.
+// newScript makes a script, for a package-level variable. What is sent has no indentation: a mux keeps two KiB of
+// memory for an operation's text.
 func newScript(text string) script {
+	for strings.Contains(text, "\n ") {
+		text = strings.ReplaceAll(text, "\n ", "\n")
+	}
 	scripts = append(scripts, text)
 	sum := sha1.Sum([]byte(text))
 	return script{text, hex.EncodeToString(sum[:])}

@@ -60,7 +60,7 @@ func (s *fencedShelf) raise(token string, now int64, fence uint64) int64 {
 		return 0
 	}
 	s.f = max(s.f, fence)
-	return 1
+	return int64(s.f)
 }
 
 // The scripts do on a real master what the model's shelves do, whatever is asked in whatever order.
@@ -71,6 +71,7 @@ func TestScriptsOfReadersWithAFence(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	do := asker(t, masters)
+	today := uint64(time.Now().UnixMicro())
 	for round := range fewer(20) {
 		key := fmt.Sprint("k", round)
 		counter, intent := "{"+key+"}:fence", "{"+key+"}:writer"
@@ -78,9 +79,9 @@ func TestScriptsOfReadersWithAFence(t *testing.T) {
 		for step := range 100 {
 			ttl := time.Duration(10+10*random.IntN(3)) * time.Minute // no term ends by itself in this test
 			now, ms := time.Now().UnixMilli(), ttl.Milliseconds()
-			f := newSharedFenced(key, ttl, time.Hour)
+			f := newSharedFenced(key, ttl, newHints())
 			token := fmt.Sprint("token", random.IntN(12))
-			number := 1 + []uint64{1 << 52, uint64(random.IntN(200))}[random.IntN(2)]
+			number := 1 + []uint64{today, uint64(random.IntN(200))}[random.IntN(2)]
 			g := grant{key: key, token: []byte(token), ttl: ttl, fence: number}
 			var r request
 			var reply int64

@@ -1,0 +1,376 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/skew"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+	wire "github.com/tidwall/resp"
+)
+
+// These tests are about counters that nobody can believe: somebody wrote them, or a master lies.
+
+// latest is the greatest fence that can be believed now.
+func latest() uint64 { return uint64(time.Now().Add(defaultFenceSkew).UnixMicro()) }
+
+// far are counters that nobody can believe.
+func far() map[string]string {
+	return map[string]string{
+		"almost the greatest": "9007199254740900",
+		"the last but one":    "9007199254740990",
+		"the greatest":        "9007199254740991",
+		"beyond it":           "9223372036854774784",
+		"two days ahead":      fmt.Sprint(time.Now().Add(48 * time.Hour).UnixMicro()),
+		"no number":           "junk",
+	}
+}
+
+// fencedKinds are the kinds with a fence.
+var fencedKinds = map[string][]Option{
+	"exclusive": {WithFence()},
+	"several":   {WithFence(), WithKeys("other")},
+	"shared":    {WithFence(), WithShared()},
+}
+
+func counterOf(t *testing.T, masters *redlocktest.Masters, i int, key string) string {
+	t.Helper()
+	v, err := masters.Do(i, "GET", counterKey(key))
+	require.NoError(t, err)
+	s, _ := v.(string)
+	return s
+}
+
+// One counter that nobody can believe is not given, is not raised on the others, and is mended by a
+// writer's lock.
+func TestACounterThatSomebodyWroteIsMended(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	for kind, opts := range fencedKinds {
+		for what, counter := range far() {
+			key, last := kind+", "+what, uint64(0)
+			lock := func(opts ...Option) {
+				m := c.NewMutex(key, 10*time.Second, opts...)
+				require.NoError(t, m.TryLock(t.Context()), key)
+				require.Greater(t, m.Fence(), last, key)
+				require.LessOrEqual(t, m.Fence(), latest(), key)
+				last = m.Fence()
+				require.NoError(t, m.Unlock(t.Context()), key)
+			}
+			lock(opts...)
+			command(t, masters, 2, "SET", counterKey(key), counter)
+			for range 10 {
+				lock(opts...)
+			}
+			require.Eventually(t, func() bool {
+				lock(fencedKinds["exclusive"]...)
+				n, err := strconv.ParseUint(counterOf(t, masters, 2, key), 10, 64)
+				return err == nil && n <= latest()
+			}, hanging, time.Millisecond, key)
+			for i := range 2 {
+				n, err := strconv.ParseUint(counterOf(t, masters, i, key), 10, 64)
+				require.NoError(t, err)
+				require.LessOrEqual(t, n, latest(), key)
+			}
+		}
+	}
+}
+
+// What a majority has and nobody can believe is not given either. The error says who has it, and what to do.
+func TestCountersOfAMajorityThatNobodyBelieves(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	for kind, opts := range fencedKinds {
+		m := c.NewMutex(kind, 10*time.Second, opts...)
+		require.NoError(t, m.TryLock(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+		for i := range 2 {
+			command(t, masters, i, "SET", counterKey(kind), "9007199254740900")
+		}
+		err := m.Lock(t.Context()) // which does not wait
+		require.ErrorIs(t, err, ErrNoQuorum, kind)
+		require.ErrorContains(t, err, "'redlock fence'")
+		require.ErrorContains(t, err, masters.Addr(0)+": NOFENCE its counter is 9007199254740901, ")
+		require.ErrorContains(t, err, masters.Addr(1)+": NOFENCE its counter is 9007199254740901, ")
+		require.ErrorContains(t, err, "ahead of this process's clock")
+		require.Contains(t, counterOf(t, masters, 0, kind), "90071992547409", "nobody knows what it should be")
+		require.NoError(t, c.NewMutex(kind, 10*time.Second).TryLock(t.Context()), "nothing of it is left, and a plain lock needs no number")
+	}
+}
+
+// The lock goes on with the others, though the master that cannot be believed answers first.
+func TestAVoteThatIsNotBelievedIsNotWaitedFor(t *testing.T) {
+	for name, inTurn := range map[string]bool{"all at once": false, "in turn": true} {
+		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+			poisoned := ranked(nil, "k", r.Masters())[0]
+			r.set(func(m *fakeMaster) { m.counters["k"] = maxFence - 7; m.delay /= 2 }, poisoned)
+			m := c.NewMutex("k", ttl, WithFence())
+			require.Nil(t, m.acquire(t.Context(), 0, inTurn, 0), name)
+			require.LessOrEqual(t, m.Fence(), latest())
+			require.Zero(t, c.Stats().FenceRaised, "the others have the same")
+			token, fence := m.Token(), m.Fence()
+			time.Sleep(10 * time.Millisecond)
+			require.Contains(t, r.logs(poisoned), "mend k "+token)
+			r.mu.Lock()
+			require.EqualValues(t, fence, r.masters[poisoned].counters["k"])
+			r.mu.Unlock()
+			require.NoError(t, m.Unlock(t.Context()))
+		})
+	}
+}
+
+// A counter that is written between the two rounds is no vote of the second.
+func TestACounterThatIsWrittenBeforeItIsRaised(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		writes := func(m *fakeMaster) {
+			m.vanish = func(args []string) bool {
+				if args[1] == raiseScript.hash {
+					m.counters["k"] = maxFence - 7
+				}
+				return false
+			}
+		}
+		r.set(freeze, 2)
+		r.set(func(m *fakeMaster) { m.counters["k"] = time.Now().Add(time.Hour).UnixMicro() }, 0)
+		r.set(writes, 1)
+		m := c.NewMutex("k", ttl, WithFence())
+		err := m.TryLock(t.Context())
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.ErrorContains(t, err, "NOFENCE its counter is")
+		r.set(thaw, 2)
+		time.Sleep(10 * time.Millisecond)
+		r.set(func(m *fakeMaster) { m.counters["k"] = 0 }, 1)
+		require.NoError(t, m.TryLock(t.Context()))
+		require.LessOrEqual(t, m.Fence(), latest())
+	})
+}
+
+// Nor is it the fence of a lock that was handed over.
+func TestAHandedOverLockBesideAWrittenCounter(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c, WithFence())
+		time.Sleep(time.Millisecond) // until the straggler has it, too
+		r.set(func(m *fakeMaster) { m.counters["k"] = maxFence - 7; m.delay /= 2 }, 1)
+		h := c.NewMutex("k", ttl, WithFence(), WithToken(m.Token()))
+		require.NoError(t, h.Extend(t.Context()))
+		require.Equal(t, m.Fence(), h.Fence())
+		r.set(func(m *fakeMaster) { m.counters["k"] = maxFence - 7 }, 0)
+		h = c.NewMutex("k", ttl, WithFence(), WithToken(m.Token()))
+		err := h.Extend(t.Context())
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.ErrorContains(t, err, "'redlock fence'")
+		require.Zero(t, h.Fence())
+	})
+}
+
+// A master that lies about the counter neither has a vote nor moves the others' counters.
+func TestAMasterThatLiesAboutTheCounter(t *testing.T) {
+	t.Parallel()
+	asked := atomic.Int64{}
+	liar := conntest.Listen(t, func(c net.Conn) {
+		commands := wire.NewReader(c)
+		for {
+			v, _, err := commands.ReadValue()
+			if err != nil {
+				return
+			}
+			reply := "+OK\r\n"
+			switch v.Array()[0].String() {
+			case "HELLO":
+				reply = "%3\r\n+version\r\n+7.0.15\r\n+mode\r\n+standalone\r\n+role\r\n+master\r\n"
+			case "INFO":
+				info := "run_id:abc\r\nuptime_in_seconds:99999999\r\nrole:master\r\n"
+				reply = fmt.Sprintf("$%d\r\n%s\r\n", len(info), info)
+			case "CONFIG":
+				reply = "%0\r\n"
+			case "DELEX", "DELIFEQ", "MSETEX":
+				reply = "-ERR unknown command\r\n"
+			case "EVALSHA", "EVAL":
+				asked.Add(1)
+				reply = ":9223372036854774784\r\n"
+			}
+			io.WriteString(c, reply)
+		}
+	})
+	masters := redlocktest.Start(t, 2)
+	c := opened(t, append([]string{liar}, masters.Addrs()...), nil)
+	last := uint64(0)
+	require.Eventually(t, func() bool {
+		m := c.NewMutex("k", 10*time.Second, WithFence())
+		require.NoError(t, m.TryLock(t.Context()))
+		require.Greater(t, m.Fence(), last)
+		last = m.Fence()
+		require.LessOrEqual(t, last, latest())
+		require.NoError(t, m.Unlock(t.Context()))
+		return asked.Load() > 200
+	}, hanging, time.Microsecond)
+	for i := range 2 {
+		n, err := strconv.ParseUint(counterOf(t, masters, i, "k"), 10, 64)
+		require.NoError(t, err)
+		require.LessOrEqual(t, n, latest())
+	}
+}
+
+// A client whose clock is a year back believes no counter. It is told so, and sets none back, though it may
+// take a lock where a majority has forgotten its counter.
+func TestAClockThatIsFarBack(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	right := opened(t, masters.Addrs(), nil)
+	m := right.NewMutex("k", 10*time.Second, WithFence())
+	require.NoError(t, m.TryLock(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()))
+	fence := m.Fence()
+	require.NoError(t, m.TryLock(t.Context()))
+	fence = m.Fence()
+	require.Eventually(t, func() bool { return remember(t, masters, "k", fence) == 3 }, hanging, time.Millisecond)
+	require.NoError(t, m.Unlock(t.Context()))
+
+	defer func() { skew.Offset = 0 }()
+	skew.Offset = -365 * 24 * time.Hour
+	unheard := errors.New("unheard")
+	seen := unheard
+	wrong := opened(t, masters.Addrs(), &Observer{Round: func(_ context.Context, r Round) {
+		for _, v := range r.Votes {
+			if r.Op == "lock" && v.Err != nil {
+				seen = v.Err
+			}
+		}
+	}})
+	n := wrong.NewMutex("k", 10*time.Second, WithFence())
+	err := n.TryLock(t.Context())
+	require.ErrorIs(t, err, ErrNoQuorum)
+	require.ErrorContains(t, err, ", 8760h0m")
+	require.ErrorContains(t, err, "If the clock is right, see 'redlock fence'")
+	require.Equal(t, 3, remember(t, masters, "k", fence))
+
+	for seen = unheard; seen == unheard; { // it need not answer in time
+		command(t, masters, 0, "DEL", "{k}:fence")
+		command(t, masters, 1, "DEL", "{k}:fence")
+		if n.TryLock(t.Context()) == nil {
+			require.NoError(t, n.Unlock(t.Context()))
+		}
+		set, err := masters.Do(2, "EXISTS", "k") // what it was told before is done
+		require.NoError(t, err)
+		require.Contains(t, []any{int64(0), int64(1)}, set)
+	}
+	require.Eventually(t, func() bool {
+		set, err := masters.Do(2, "EXISTS", "k")
+		return err == nil && set == int64(0) // the release has come after all
+	}, hanging, time.Millisecond)
+	got, err := strconv.ParseUint(counterOf(t, masters, 2, "k"), 10, 64)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, got, fence, "the master's own clock knows better")
+}
+
+// A client whose clock is far ahead moves no counter: nobody else would believe it afterwards.
+func TestAClockThatIsFarAhead(t *testing.T) {
+	defer func() { skew.Offset = 0 }()
+	masters := redlocktest.Start(t, 3)
+	right, wrong := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	for kind, opts := range fencedKinds {
+		skew.Offset = 48 * time.Hour
+		err := wrong.NewMutex(kind, 10*time.Second, opts...).Lock(t.Context())
+		require.ErrorIs(t, err, ErrNoQuorum, kind)
+		require.ErrorContains(t, err, "NOFENCE the client's clock is far ahead of this master's", kind)
+		skew.Offset = 0
+		m := right.NewMutex(kind, 10*time.Second, opts...)
+		require.NoError(t, m.TryLock(t.Context()), kind)
+		require.LessOrEqual(t, m.Fence(), uint64(time.Now().UnixMicro()), kind)
+		require.NoError(t, m.Unlock(t.Context()))
+
+		skew.Offset = 23 * time.Hour
+		require.NoError(t, wrong.NewMutex(kind, 10*time.Second, opts...).TryLock(t.Context()), "that is no more than clocks differ")
+		skew.Offset = 0
+		for i := range 3 {
+			command(t, masters, i, "DEL", kind, "other")
+		}
+		require.NoError(t, m.TryLock(t.Context()), kind)
+		require.Greater(t, m.Fence(), uint64(time.Now().Add(22*time.Hour).UnixMicro()), kind)
+	}
+}
+
+// A counter is set back only where the key is the holder's own, and where the master's own clock says so, too.
+func TestScriptsThatMend(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	do := asker(t, masters)
+	now := time.Now().UnixMicro()
+	h := newHints()
+	one, two := newFenced("a", ttl, h), newSeveralFenced(&several{[]string{"a", "b"}}, ttl, h)
+	for counter, mended := range map[string]bool{
+		fmt.Sprint(now): false,
+		fmt.Sprint(now + (23 * time.Hour).Microseconds()): false,
+		fmt.Sprint(now + (25 * time.Hour).Microseconds()): true,
+		"9007199254740900": true, "9223372036854774784": true, "junk": true, "5": false,
+	} {
+		for _, kind := range []numbered{one, two} {
+			for _, holders := range []string{"mine", "another's", ""} {
+				do("FLUSHALL")
+				do("SET", "{a}:fence", counter)
+				do("SET", "{b}:fence", counter)
+				if holders != "" {
+					do("SET", "a", holders)
+					do("SET", "b", "mine")
+				}
+				var r request
+				kind.mend(&r, grant{key: "a", token: []byte("mine"), ttl: ttl, fence: uint64(now) + 1})
+				at := fmt.Sprintf("%T, %s, %q", kind, counter, holders)
+				was, want := int64(0), counter
+				if mended && holders == "mine" {
+					was, want = 1, fmt.Sprint(now+1)
+				}
+				require.Equal(t, was, do(words(r.command)...), at)
+				require.Equal(t, want, do("GET", "{a}:fence"), at)
+				if kind == numbered(two) {
+					require.Equal(t, want, do("GET", "{b}:fence"), at)
+				}
+				if was == 1 {
+					require.Greater(t, do("PTTL", "{a}:fence"), defaultFenceMemory.Milliseconds(), at)
+				}
+			}
+		}
+	}
+}
+
+// Readers hold a lock together, each with a number that may be greater than the others'. So none sets a
+// counter back.
+func TestAReaderMendsNothing(t *testing.T) {
+	c, r := newFake(t, 3, Config{})
+	sent := 0
+	c.rounds = &hookedRounds{rounds: r, sending: func(op *mux.Op) {
+		sent++
+		require.Equal(t, mux.Set(0b10), op.Only, "the others have not said that the key is there")
+		require.Empty(t, op.Fallback, "it could come after an extend")
+	}}
+	k := c.takeCall()
+	defer c.putCall(k)
+	c.mend(&c.NewMutex("k", ttl, WithShared(), WithFence()).spec, k, 0b10)
+	require.Zero(t, sent)
+	c.mend(&c.NewMutex("k", ttl, WithFence()).spec, k, 0)
+	require.Zero(t, sent)
+	c.mend(&c.NewMutex("k", ttl, WithFence()).spec, k, 0b10)
+	require.Equal(t, 1, sent)
+}
+
+func TestFenceSkew(t *testing.T) {
+	cfg := Config{}
+	cfg.setDefaults()
+	require.Equal(t, 24*time.Hour, cfg.FenceSkew)
+	cfg = Config{FenceMemory: time.Hour}
+	cfg.setDefaults()
+	require.Equal(t, time.Hour, cfg.FenceSkew, "a counter that is forgotten is behind the clock by then")
+	require.NoError(t, cfg.check())
+	require.NoError(t, (&Config{FenceSkew: time.Minute}).check())
+	require.ErrorContains(t, (&Config{FenceSkew: 25 * time.Hour}).check(), "a fence skew of 25h0m0s is longer than the fence memory, 24h0m0s")
+	require.Error(t, (&Config{FenceSkew: -1}).check())
+}
