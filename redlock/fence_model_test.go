@@ -31,6 +31,8 @@ type fenceRules struct {
 	lowExtend  bool // ... nor does an extend carry it
 	plainHint  bool // a counter becomes the hint, and is not moved on if it is beyond that
 	staleRaise bool // the fence is published when a quorum has sent its numbers, before it is raised
+	believes   bool // a number that is too far ahead is believed
+	mendsLate  bool // a counter is set back also at a master that has not answered before the lock was published
 	fewTook    bool // a majority of those that took part is to remember, be it none of all masters
 }
 
@@ -40,6 +42,8 @@ type fenceWorld struct {
 	rules   fenceRules
 	hints   bool // acquires have hints, by the clients' clocks
 	forgets bool // a master forgets now and then, if enough others remember
+	writes  bool // somebody writes a number that nobody can believe, always to the same master
+	mends   bool // each new holder sets back all counters, be they too far ahead or not
 	blanks  bool // all masters forget at once, now and then
 	apart   int  // ticks by which the clients' clocks differ at most
 
@@ -80,6 +84,7 @@ type fenceClient struct {
 	votes     []mux.Vote
 	wires     []fenceWire // to each master
 	forgotten mux.Set     // who has forgotten the round
+	heard     mux.Set     // who has said that the key is there
 }
 
 // A fenceWire has what is on its way, in order.
@@ -108,7 +113,12 @@ const (
 	verbRaise
 	verbExtend
 	verbRelease
+	verbMend
 )
+
+// A number that is further ahead of a client's clock than modelSkew is not believed. What is written is
+// modelFar or more.
+const modelSkew, modelFar = 10_000_000, 1 << 50
 
 const raising uint8 = extending + 1 // a phase beside those of the other model
 
@@ -187,6 +197,8 @@ func (w *fenceWorld) tick() {
 	switch i := w.IntN(len(w.masters)); {
 	case w.forgets && w.IntN(10) == 0 && w.mayForget(i):
 		w.forget(i)
+	case w.writes && w.IntN(10) == 0:
+		w.masters[0].f = modelFar + w.Uint64N(1000)
 	case w.blanks && w.IntN(50) == 0:
 		for i := range w.masters {
 			w.forget(i)
@@ -253,6 +265,11 @@ func (w *fenceWorld) serve(c *fenceClient, i int, command fenceCommand) {
 		}
 	case verbRelease:
 		m.release(command.token)
+	case verbMend:
+		if m.token == command.token {
+			m.f = command.number
+		}
+		return
 	}
 	if had == "" && m.token != "" {
 		m.ends = w.now + fenceTTL
@@ -263,19 +280,30 @@ func (w *fenceWorld) serve(c *fenceClient, i int, command fenceCommand) {
 // hear judges a reply as the kind does.
 func (w *fenceWorld) hear(c *fenceClient, i int, reply fenceReply) {
 	if reply.verb == verbAcquire {
-		c.last = max(c.last, uint64(max(reply.n, -reply.n)))
+		if n := uint64(max(reply.n, -reply.n)); w.believed(c, n) {
+			c.last = max(c.last, n)
+		}
 	}
 	if reply.round != c.round || reply.verb == verbRelease || w.now < w.masters[i].barred {
 		return
 	}
 	yes := reply.n == 1
-	if reply.verb == verbAcquire {
-		yes = reply.n > 0
+	if reply.verb == verbAcquire || reply.verb == verbRaise {
+		if yes = reply.n > 0; yes {
+			c.heard = c.heard.With(i)
+		}
 	}
 	c.votes[i] = mux.Vote{Verdict: mux.VerdictNo, Int: reply.n}
-	if yes {
+	switch {
+	case yes && !w.believed(c, uint64(reply.n)):
+		c.votes[i].Verdict = mux.VerdictFailed
+	case yes:
 		c.votes[i].Verdict = mux.VerdictYes
 	}
+}
+
+func (w *fenceWorld) believed(c *fenceClient, n uint64) bool {
+	return w.rules.believes || n <= uint64(w.now+c.offset)*1000+modelSkew
 }
 
 // ask sends a command to all masters.
@@ -295,7 +323,7 @@ func (w *fenceWorld) act(c *fenceClient) {
 	switch c.phase {
 	case idle:
 		w.tokens++
-		c.token, c.began, c.fence = strconv.Itoa(w.tokens), w.now, 0
+		c.token, c.began, c.fence, c.heard = strconv.Itoa(w.tokens), w.now, 0, 0
 		hint := uint64(0)
 		if w.hints {
 			hint = max(uint64(w.now+c.offset)*1000, c.last+1)
@@ -362,6 +390,14 @@ func (w *fenceWorld) release(c *fenceClient) {
 func (w *fenceWorld) publish(c *fenceClient) {
 	c.phase, c.until = holding, c.began+fenceTTL
 	w.published++
+	if c.fence >= modelFar {
+		w.broken = "what somebody wrote was published"
+	}
+	for i := range c.wires {
+		if w.mends && (w.rules.mendsLate || c.heard.Has(i)) {
+			c.wires[i].commands = append(c.wires[i].commands, fenceCommand{verbMend, c.round, c.token, c.fence})
+		}
+	}
 	for i := range w.clients {
 		if o := &w.clients[i]; o != c && (o.phase == holding || o.phase == extending) && o.until > w.now {
 			w.broken = "two hold the lock"
@@ -391,12 +427,16 @@ func (w *fenceWorld) know(c *fenceClient) {
 }
 
 var soundWorlds = map[string]fenceWorld{
-	"without hints":                {},
-	"with hints":                   {hints: true, apart: 5},
-	"with hints, clocks far apart": {hints: true, apart: 1000},
-	"a minority forgets":           {forgets: true},
-	"hints, a minority forgets":    {hints: true, apart: 1000, forgets: true},
-	"hints, all forget":            {hints: true, apart: fenceTTL, blanks: true},
+	"without hints":                            {},
+	"with hints":                               {hints: true, apart: 5},
+	"with hints, clocks far apart":             {hints: true, apart: 1000},
+	"a minority forgets":                       {forgets: true},
+	"hints, a minority forgets":                {hints: true, apart: 1000, forgets: true},
+	"somebody writes":                          {hints: true, apart: 5, writes: true},
+	"somebody writes, and holders set back":    {hints: true, apart: 5, writes: true, mends: true},
+	"holders set back":                         {mends: true},
+	"holders set back, and a minority forgets": {hints: true, apart: 1000, mends: true, forgets: true},
+	"hints, all forget":                        {hints: true, apart: fenceTTL, blanks: true},
 }
 
 // fenceSeed is where the histories of a test begin.
@@ -444,16 +484,18 @@ func TestModelFindsWhatBreaksTheFence(t *testing.T) {
 	t.Parallel()
 	seed := fenceSeed(t)
 	for name, world := range map[string]fenceWorld{
-		"the greatest of a quorum, in one round": {rules: fenceRules{greatest: true}},
-		"the greatest of a quorum, with hints":   {rules: fenceRules{greatest: true}, hints: true, apart: 1000},
-		"a write-back to any quorum":             {rules: fenceRules{anywhere: true}},
-		"published before it is raised":          {rules: fenceRules{staleRaise: true}},
-		"a counter that is not moved on":         {rules: fenceRules{plainHint: true}, hints: true, apart: 1000},
-		"a key is set again without its number":  {rules: fenceRules{lowRestore: true}, forgets: true},
-		"an extend without the number":           {rules: fenceRules{lowExtend: true}, forgets: true},
-		"a majority of few forgets nothing":      {rules: fenceRules{fewTook: true}, forgets: true},
-		"all forget, and there are no hints":     {blanks: true},
-		"all forget, with clocks too far apart":  {blanks: true, hints: true, apart: 10 * fenceTTL},
+		"the greatest of a quorum, in one round":     {rules: fenceRules{greatest: true}},
+		"the greatest of a quorum, with hints":       {rules: fenceRules{greatest: true}, hints: true, apart: 1000},
+		"a write-back to any quorum":                 {rules: fenceRules{anywhere: true}},
+		"published before it is raised":              {rules: fenceRules{staleRaise: true}},
+		"a counter that is not moved on":             {rules: fenceRules{plainHint: true}, hints: true, apart: 1000},
+		"a key is set again without its number":      {rules: fenceRules{lowRestore: true}, forgets: true},
+		"an extend without the number":               {rules: fenceRules{lowExtend: true}, forgets: true},
+		"what somebody wrote is believed":            {rules: fenceRules{believes: true}, hints: true, apart: 5, writes: true},
+		"set back at a master that has not answered": {rules: fenceRules{mendsLate: true}, mends: true},
+		"a majority of few forgets nothing":          {rules: fenceRules{fewTook: true}, forgets: true},
+		"all forget, and there are no hints":         {blanks: true},
+		"all forget, with clocks too far apart":      {blanks: true, hints: true, apart: 10 * fenceTTL},
 	} {
 		sizes := []int{3, 5}
 		if testing.Short() {

@@ -159,6 +159,9 @@ func (h *history) event() {
 	}
 	if h.fenced { // attempts of others have moved on one counter only
 		r.set(func(m *fakeMaster) { m.counters["k"] += int64(h.random(1_000_000)) }, i)
+		if n > 1 && h.random(4) == 0 { // somebody writes one that nobody can believe, always to the same master
+			r.set(func(m *fakeMaster) { m.counters["k"] = maxFence - int64(h.random(1_000_000)) }, n-1)
+		}
 	}
 	switch h.random(6) {
 	case 0, 1:
@@ -202,6 +205,9 @@ func (h *history) fencesGrow() {
 		}
 		if h.fenced && fence <= h.fence || !h.fenced && fence != 0 {
 			h.t.Errorf("fence %d comes after %d", fence, h.fence)
+		}
+		if fence > latest() {
+			h.t.Errorf("fence %d cannot be believed", fence)
 		}
 		h.token, h.fence = token, fence
 	}
