@@ -1,7 +1,7 @@
 // Command redlock takes locks on independent Redis masters from a shell. It shows
 // how the lock works (demo), runs a command under a lock (run), keeps one running on
 // one host at a time (lead), holds a lock (hold), says who holds one (status), takes it
-// away (release) and examines the masters (doctor).
+// away (release), sets the counters of its fence back (fence) and examines the masters (doctor).
 //
 //	go run github.com/redburst/redburst/redlock/cmd/redlock@latest demo
 package main
@@ -106,7 +106,7 @@ that it outlives the failure of any minority of them.`,
 	root.Flags().Bool("version", false, "show the version") // without a -v, which means --verbose
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return unitError(err) })
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", width)))
-	root.AddCommand(newDemo(), newRun(), newLead(), newHold(), newStatus(), newRelease(), newDoctor(), newVersion(), newMan())
+	root.AddCommand(newDemo(), newRun(), newLead(), newHold(), newStatus(), newRelease(), newFence(), newDoctor(), newVersion(), newMan())
 	return root
 }
 

@@ -181,7 +181,7 @@ func requireReadable(t *testing.T, text string) {
 
 func TestHelpHasExamplesAndFitsIntoATerminal(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"", "demo", "run", "lead", "hold", "release", "status", "doctor", "version", "man"} {
+	for _, command := range []string{"", "demo", "run", "lead", "hold", "release", "fence", "status", "doctor", "version", "man"} {
 		status, stdout, _ := do(t, nil, append(strings.Fields(command), "--help")...)
 		require.Zero(t, status)
 		require.Contains(t, stdout, "Examples:")

@@ -1,0 +1,304 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/resp"
+	"github.com/spf13/cobra"
+)
+
+// greatestFence is the greatest number that there can be: see redlock's fence.go.
+const greatestFence = 1<<53 - 1
+
+func newFence() *cobra.Command {
+	var f fencer
+	cmd := &cobra.Command{
+		Use:   "fence [flags] KEY...",
+		Short: "Show the counters of a lock's fence, or set them back",
+		Long: `fence shows, for each master, the counter of the fence of the lock on each KEY,
+and how far it is ahead of this machine's clock. Fences grow with the clock, so
+a counter that is ahead by more than --skew was written by somebody, or by a
+process whose clock is wrong. Nobody believes it. On a minority of the masters
+a next holder that hears of it, and is no reader, sets it back. On a majority no
+lock with a fence can be taken any more, and its error names this command. Look
+first whether the clock here, or that of the process, is far back.
+
+--reset-to N sets the counters of the KEYs to N on all masters: the next fence
+is above N. N is a number or "now", the clock in microseconds, which is what
+fences begin with. The command takes the lock itself meanwhile, so nobody else
+must hold it. A lock on several keys has the greatest of their counters: name
+all of them.
+
+A fence may come after that which is lower than earlier ones. So keep to this
+order:
+
+  1. End every process that may have had the lock, or wait for longer than any
+     of them can be paused. Nobody who has an old fence may write any more.
+  2. redlock fence KEY --reset-to now
+  3. If the resource has stored a greater fence than N, set that to N. Until
+     then it refuses everybody, which does no harm. If it is done before step 1
+     has ended, the resource may take a write of an old holder.
+
+A master that does not answer keeps its counter. Run the command again when it
+is up.
+
+Exit status: 0 all is well, 1 a counter is too far ahead, 64 wrong usage, 74
+write error, 96 another holds the lock (with --reset-to), 97 too few masters
+answered.
+` + mastersHelp,
+		Example: `  redlock fence nightly-report
+  redlock fence nightly-report --reset-to now
+  psql -c "UPDATE reports SET fence = $N WHERE fence > $N"   # step 3`,
+		Args:              someKeys,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if f.masters, err = f.fleet.addresses(); err != nil {
+				return err
+			}
+			if f.connect, err = f.fleet.options(); err != nil {
+				return err
+			}
+			if f.skew < 0 {
+				return usageError("", "--skew is negative")
+			}
+			f.now = time.Now()
+			if cmd.Flags().Changed("reset-to") {
+				return f.reset(cmd.Context(), args)
+			}
+			return f.show(cmd.Context(), args)
+		},
+	}
+	f.fleet.register(cmd)
+	cmd.Flags().StringVar(&f.to, "reset-to", "", "set the counters to `N`, a number or \"now\"")
+	cmd.Flags().DurationVar(&f.skew, "skew", 24*time.Hour, "how far ahead of the clock a counter is believed, as Config.FenceSkew")
+	return cmd
+}
+
+// A fencer shows the counters of a fence, and sets them back.
+type fencer struct {
+	fleet   fleet
+	to      string
+	skew    time.Duration
+	now     time.Time
+	masters []string
+	connect conn.Options
+}
+
+// A counted is what one master says about the counter of a key.
+type counted struct {
+	text string // as it is there; empty if there is none
+	n    uint64 // greatestFence if that is no number that can grow
+}
+
+// far reports whether nobody believes the counter.
+func (f *fencer) far(c counted) bool { return c.n > uint64(f.now.Add(f.skew).UnixMicro()) }
+
+func newCounted(text string) (c counted) {
+	c.text = text
+	if n, err := strconv.ParseFloat(cmp.Or(text, "0"), 64); err != nil || !(n >= 0 && n < greatestFence) {
+		c.n = greatestFence
+	} else {
+		c.n = uint64(n)
+	}
+	return c
+}
+
+// each puts a question to all masters at once, and returns how each has failed.
+func (f *fencer) each(ctx context.Context, question func(i int, p *probe) error) []error {
+	errs := make([]error, len(f.masters))
+	var asking sync.WaitGroup
+	for i, master := range f.masters {
+		asking.Go(func() {
+			p, err := dialProbe(ctx, master, f.connect)
+			if err == nil {
+				err = question(i, p)
+				p.close()
+			}
+			errs[i] = err
+		})
+	}
+	asking.Wait()
+	return errs
+}
+
+func fenceKey(key string) string { return "{" + key + "}:fence" }
+
+func (f *fencer) show(ctx context.Context, keys []string) error {
+	out, wrong := newTerminal(os.Stdout), false
+	for i, key := range keys {
+		all := make([]counted, len(f.masters))
+		errs := f.each(ctx, func(i int, p *probe) error {
+			replies, err := p.do(ctx, []string{"GET", fenceKey(key)})
+			if err != nil {
+				return err
+			}
+			if v := replies[0]; v.IsError() {
+				return errors.New(conn.ErrorText(v))
+			}
+			all[i] = newCounted(string(replies[0].Bytes()))
+			return nil
+		})
+		answered := 0
+		rows := [][]cell{header("MASTER", "COUNTER", "AHEAD OF THE CLOCK")}
+		for i, c := range all {
+			row := []cell{{conn.Redact(f.masters[i]), plain}, {"-", dim}, {"-", dim}}
+			switch {
+			case errs[i] != nil:
+				row[2] = cell{without(errs[i], f.masters[i]), red}
+			case c.text != "":
+				row[1], row[2] = cell{clip(c.text, 20), plain}, f.distance(c)
+			}
+			if errs[i] == nil {
+				answered++
+				wrong = wrong || f.far(c)
+			}
+			rows = append(rows, row)
+		}
+		if i > 0 {
+			out.printf("\n")
+		}
+		out.say("", plain, key)
+		out.table("", 1, rows)
+		if out.err != nil {
+			return &failure{exitIO, out.err, ""}
+		}
+		if answered <= len(all)/2 {
+			return &failure{exitNoQuorum, fmt.Errorf("%d of %s answered", answered, plural(len(all), "master")), doctorRemedy}
+		}
+	}
+	if wrong {
+		return &failure{exitNo, fmt.Errorf("a counter is more than %v ahead of this clock, %s: nobody with this clock believes it",
+			f.skew, f.now.UTC().Format(time.RFC3339)), "if the clock is right, 'redlock fence --help' says how it is set back"}
+	}
+	return nil
+}
+
+// distance says how far a counter is ahead of the clock.
+func (f *fencer) distance(c counted) cell {
+	ahead := (time.Duration(c.n)*time.Microsecond - time.Duration(f.now.UnixMicro())*time.Microsecond).Round(time.Second)
+	switch {
+	case c.n == greatestFence:
+		return cell{"it is no number that can grow", red}
+	case f.far(c):
+		return cell{ahead.String(), red}
+	}
+	return cell{ahead.String(), plain}
+}
+
+// resetScript sets the counters, which are the second half of the KEYS, where all keys are ours. ARGV token,
+// number, how long the counters are to last at least in ms.
+const resetScript = `local n = #KEYS / 2
+for i = 1, n do
+  if redis.call('GET', KEYS[i]) ~= ARGV[1] then
+    return 0
+  end
+end
+for i = n + 1, 2 * n do
+  redis.call('SET', KEYS[i], ARGV[2], 'PX', math.max(redis.call('PTTL', KEYS[i]), tonumber(ARGV[3])))
+end
+return 1`
+
+// number returns the number that the counters are to have.
+func (f *fencer) number() (uint64, error) {
+	if f.to == "now" {
+		return uint64(f.now.UnixMicro()), nil
+	}
+	n, err := strconv.ParseUint(f.to, 10, 64)
+	switch {
+	case err != nil || n == 0:
+		return 0, usageError("give a number above zero, or \"now\"", "--reset-to %q is no number", f.to)
+	case f.far(counted{n: n}):
+		return 0, usageError("give a lower one, or \"now\"", "--reset-to %d is more than %v ahead of the clock: nobody would believe it", n, f.skew)
+	}
+	return n, nil
+}
+
+func (f *fencer) reset(ctx context.Context, keys []string) error {
+	n, err := f.number()
+	if err != nil {
+		return err
+	}
+	client, err := redlock.Open(ctx, clientConfig(f.masters, f.connect, "fence"))
+	if err != nil {
+		return &failure{exitNoQuorum, err, doctorRemedy}
+	}
+	defer client.Close()
+	keys = slices.Clone(keys)
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	// While it has the lock nobody else moves the counters, and nobody is given one of them.
+	m := client.NewMutex(keys[0], 30*time.Second, redlock.WithKeys(keys[1:]...))
+	switch err := m.TryLock(ctx); {
+	case errors.Is(err, redlock.ErrHeld):
+		return &failure{exitHeld, err, "'redlock status' says who holds it, and 'redlock release' takes it away"}
+	case errors.Is(err, redlock.ErrNoQuorum):
+		return &failure{exitNoQuorum, err, doctorRemedy}
+	case err != nil:
+		return usageError("", "%w", err)
+	}
+	defer m.Unlock(ctx)
+
+	args := []string{"EVAL", resetScript, strconv.Itoa(2 * len(keys))}
+	args = append(args, keys...)
+	for _, key := range keys {
+		args = append(args, fenceKey(key))
+	}
+	args = append(args, m.Token(), strconv.FormatUint(n, 10), strconv.FormatInt((24*time.Hour).Milliseconds(), 10))
+	errs := f.each(ctx, func(_ int, p *probe) error { return resetOn(ctx, p, m, args) })
+	valid := m.Remaining() > 0
+	done := len(errs)
+	for i, err := range errs {
+		if err != nil {
+			done--
+			complain(fmt.Sprintf("%s keeps its counter: %s", conn.Redact(f.masters[i]), without(err, f.masters[i])), "")
+		}
+	}
+	if done <= len(errs)/2 || !valid {
+		return &failure{exitNoQuorum, fmt.Errorf("the counters were set on %d of %s", done, plural(len(errs), "master")), doctorRemedy}
+	}
+	out := newTerminal(os.Stdout)
+	for _, key := range keys {
+		out.say("", plain, fmt.Sprintf("%s: the counter is %d on %d of %s, and the next fence is above it", key, n, done, plural(len(errs), "master")))
+	}
+	out.say("", plain, fmt.Sprintf("If the resource has stored a greater fence, set that to %d now, once nobody who has an old fence can write.", n))
+	if out.err != nil {
+		return &failure{exitIO, out.err, ""}
+	}
+	return nil
+}
+
+// resetOn sets the counters on one master. The key can come later than the question, on another
+// connection.
+func resetOn(ctx context.Context, p *probe, m *redlock.Mutex, args []string) error {
+	for until := time.Now().Add(time.Second); ; time.Sleep(10 * time.Millisecond) {
+		replies, err := p.do(ctx, args)
+		if err != nil {
+			return err
+		}
+		v := replies[0]
+		if v.IsError() {
+			return errors.New(conn.ErrorText(v))
+		}
+		if isOne(v) {
+			return nil
+		}
+		if time.Now().After(until) || m.Remaining() == 0 {
+			return errors.New("the lock could not be taken there")
+		}
+	}
+}
+
+func isOne(v resp.Value) bool {
+	n, ok := v.Int()
+	return ok && n == 1
+}

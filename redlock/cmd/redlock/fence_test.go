@@ -1,0 +1,144 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// locks takes a lock with a fence, gives it back, and returns the fence.
+func locks(t *testing.T, masters *redlocktest.Masters, key string, opts ...redlock.Option) (uint64, error) {
+	t.Helper()
+	c, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs()})
+	require.NoError(t, err)
+	defer c.Close()
+	m := c.NewMutex(key, 10*time.Second, append(opts, redlock.WithFence())...)
+	if err := m.TryLock(t.Context()); err != nil {
+		return 0, err
+	}
+	fence := m.Fence()
+	require.NoError(t, m.Unlock(t.Context()))
+	return fence, nil
+}
+
+func TestFenceShowsCountersThatNobodyBelieves(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	status, stdout, stderr := do(t, env, "fence", "k")
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "AHEAD OF THE CLOCK")
+
+	hour := strconv.FormatInt(time.Now().Add(time.Hour).UnixMicro(), 10)
+	masters.Do(0, "SET", "{k}:fence", hour)
+	status, stdout, stderr = do(t, env, "fence", "k")
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, hour)
+	require.Regexp(t, `(1h0m0s|59m\d\ds)\n`, stdout)
+	status, _, _ = do(t, env, "fence", "--skew", "30m", "k")
+	require.Equal(t, exitNo, status)
+
+	masters.Do(1, "SET", "{k}:fence", "9007199254740900")
+	masters.Do(2, "SET", "{k}:fence", "junk")
+	status, stdout, stderr = do(t, env, "fence", "other", "k")
+	require.Equal(t, exitNo, status)
+	require.Regexp(t, `9007199254740900 +\d{7}h`, stdout)
+	require.Contains(t, stdout, "it is no number that can grow")
+	require.Contains(t, stderr, "a counter is more than 24h0m0s ahead of this clock")
+	requireReadable(t, stdout)
+
+	masters.Kill(0)
+	status, stdout, _ = do(t, env, "fence", "k")
+	require.Equal(t, exitNo, status)
+	require.Contains(t, stdout, "refused")
+	masters.Kill(1)
+	status, _, stderr = do(t, env, "fence", "k")
+	require.Equal(t, exitNoQuorum, status)
+	require.Contains(t, stderr, "1 of 3 masters answered")
+}
+
+// A fence that nobody believes on a majority is set back, and locks are taken again.
+func TestFenceIsReset(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	for i := range 3 {
+		masters.Do(i, "SET", "{k}:fence", "9007199254740900")
+		masters.Do(i, "SET", "{l}:fence", "junk")
+	}
+	_, err := locks(t, masters, "k", redlock.WithKeys("l"))
+	require.ErrorContains(t, err, "'redlock fence'")
+	status, stdout, stderr := do(t, env, "fence", "k", "l", "--reset-to", "now")
+	require.Zero(t, status, stderr)
+	require.Regexp(t, `k: the counter is \d{16} on 3 of 3 masters`, stdout)
+	require.Regexp(t, `l: the counter is \d{16} on 3 of 3 masters`, stdout)
+	require.Contains(t, stdout, "If the resource has stored a greater fence, set that to ")
+	for i := range 3 {
+		v, err := masters.Do(i, "PTTL", "{k}:fence")
+		require.NoError(t, err)
+		require.Greater(t, v, (23 * time.Hour).Milliseconds())
+	}
+	fence, err := locks(t, masters, "k", redlock.WithKeys("l"))
+	require.NoError(t, err)
+	require.LessOrEqual(t, fence, uint64(time.Now().UnixMicro()))
+
+	ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+	status, _, stderr = do(t, env, "fence", "k", "--reset-to", fmt.Sprint(ahead))
+	require.Zero(t, status, stderr)
+	fence, err = locks(t, masters, "k")
+	require.NoError(t, err)
+	require.Equal(t, ahead+1, fence)
+}
+
+func TestFenceIsNotResetUnderAHolder(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	s, _ := holds(t, env, "--owner", "night-shift", "k")
+	was, err := masters.Do(0, "GET", "{k}:fence")
+	require.NoError(t, err)
+	status, stdout, stderr := do(t, env, "fence", "k", "--reset-to", "now")
+	require.Equal(t, exitHeld, status)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "'redlock status' says who holds it")
+	is, err := masters.Do(0, "GET", "{k}:fence")
+	require.NoError(t, err)
+	require.Equal(t, was, is)
+	s.Process.Kill()
+	s.end()
+}
+
+func TestFenceIsResetOnAMajority(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	masters.Kill(0)
+	status, stdout, stderr := do(t, env, "fence", "k", "--reset-to", "now")
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "on 2 of 3 masters")
+	require.Contains(t, stderr, masters.Addr(0)+" keeps its counter: ")
+	masters.Do(1, "SADD", "{k}:fence", "member") // which is overwritten
+	status, stdout, stderr = do(t, env, "fence", "k", "--reset-to", "now")
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "on 2 of 3 masters")
+	masters.Kill(1)
+	status, _, _ = do(t, env, "fence", "k", "--reset-to", "now")
+	require.Equal(t, exitNoQuorum, status)
+
+	for _, bad := range []string{"0", "soon", "-1", "9007199254740900"} {
+		status, _, stderr = do(t, env, "fence", "k", "--reset-to="+bad)
+		require.Equal(t, exitUsage, status, bad)
+		require.Contains(t, stderr, "--reset-to", bad)
+	}
+	status, _, _ = do(t, env, "fence")
+	require.Equal(t, exitUsage, status)
+	status, _, _ = do(t, env, "fence", "--skew", "-1s", "k")
+	require.Equal(t, exitUsage, status)
+}
