@@ -64,6 +64,16 @@ func TestFenceShowsCountersThatNobodyBelieves(t *testing.T) {
 	require.Contains(t, stderr, "1 of 3 masters answered")
 }
 
+func TestStatusShowsTheFenceThatAMajorityRemembers(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for i, counter := range []string{"7", "9007199254740900", "5"} {
+		masters.Do(i, "SET", "{k}:fence", counter)
+	}
+	_, stdout, _ := do(t, []string{inFleet(masters)}, "status", "--json", "k")
+	require.Contains(t, stdout, "\n  \"fence\": 7,\n")
+}
+
 // A fence that nobody believes on a majority is set back, and locks are taken again.
 func TestFenceIsReset(t *testing.T) {
 	t.Parallel()

@@ -336,7 +336,7 @@ type standing struct {
 	leader   claim // of those that most masters name, the first
 	answered int
 	quorum   int
-	fence    uint64 // the greatest that a master remembers; 0 if none does
+	fence    uint64 // the greatest that a majority remembers, be it another on some; 0 if none does
 	answers  []answer
 
 	readers []claim       // all that a master names, by their names
@@ -347,18 +347,22 @@ type standing struct {
 func newStanding(key string, all []answer) *standing {
 	s := &standing{key: key, answers: all, quorum: len(all)/2 + 1}
 	var holders, readers tally
+	var fences []uint64
 	for _, a := range all {
 		if a.Err != nil {
 			continue
 		}
 		s.answered++
-		s.fence = max(s.fence, a.Fence)
+		fences = append(fences, a.Fence)
 		if !a.Token.IsZero() {
 			holders.count(a.Holder)
 		}
 		for _, r := range a.readers {
 			readers.count(r)
 		}
+	}
+	if slices.Sort(fences); len(fences) > 0 { // the last that was given: one that somebody wrote is on fewer masters
+		s.fence = fences[max(0, len(fences)-s.quorum)]
 	}
 	s.readers = readers.claims(s.quorum)
 	for _, c := range slices.Concat(holders.claims(s.quorum), s.readers) {
