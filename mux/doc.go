@@ -62,7 +62,7 @@
 //	   |    |     flush; arm the tick if          |     |    or the next deadline
 //	   +----+     replies are owed                +-----+
 //	tick, sentry, relieve:                  leave, and a caller waits:
-//	one pass that does not                  the drive is given to the one
+//	passes that do not                      the drive is given to the one
 //	park, then leave                        that has waited longest
 //
 // Close takes the drive from nobody, as the last one, and keeps it.
@@ -86,7 +86,7 @@
 //     command, under mu, and wakes it. A driver whose
 //     operation is decided never serves another burst for somebody else.
 //   - Driver to nobody (leave): no rider waits. The driver flushes what is queued first.
-//     If replies are still owed, it arms the tick: a timer that makes one pass that does
+//     If replies are still owed, it arms the tick: a timer that makes a few passes that do
 //     not block. So stragglers are read, unwritten bytes are written, and a silent master
 //     is noticed although nobody calls.
 //   - A rider whose context ends leaves at once. If the drive was given to it in that
@@ -187,7 +187,7 @@
 //   - The authenticator, one for each Mux whose Config.Conn has Credentials, is parked until
 //     those of a connection are to be renewed. It waits for that master's answer before it
 //     turns to the next.
-//   - The tick's goroutine runs for the time of one pass.
+//   - The tick's goroutine runs for the time of a few passes.
 //   - The notifier runs while there are state changes to tell OnState.
 //
 // All have ended when Close returns.

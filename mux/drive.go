@@ -202,6 +202,7 @@ func (m *Mux) nextEvent() time.Duration {
 // are ready. It stops when mine, which may be nil, is decided. It reports whether anything
 // was ready. The caller holds the drive. It lets mu go.
 func (m *Mux) pass(until time.Duration, mine *Op) bool {
+	before := m.clock
 	m.parked, m.until = true, until
 	m.mu.Unlock()
 	var events []conn.Event
@@ -219,12 +220,11 @@ func (m *Mux) pass(until time.Duration, mine *Op) bool {
 		return false
 	}
 	// A system call, so once for all that is ready.
-	now := conn.Now()
-	m.clock = now
+	m.clock = conn.Now()
 	for _, ev := range events {
 		// A caller that is decided waits for no more replies. But no master is judged as long as
 		// something of it is unread.
-		if mine == nil || mine.pending || m.overdue(slotOf(ev.ID), now) {
+		if mine == nil || mine.pending || m.overdue(slotOf(ev.ID), before) {
 			m.serve(ev)
 		}
 	}
@@ -232,7 +232,7 @@ func (m *Mux) pass(until time.Duration, mine *Op) bool {
 		m.expireDue(m.clock)
 		m.retry(m.clock)
 	}
-	m.judgeSilence(now)
+	m.judgeSilence(before)
 	return len(events) > 0
 }
 

@@ -8,6 +8,7 @@ import (
 
 const (
 	tickEvery = 25 * time.Millisecond
+	tickReads = 64      // of each master at most, in one tick
 	relieveAt = 1 << 10 // replies owed by a master
 )
 
@@ -42,8 +43,8 @@ func (m *Mux) sentry() {
 	}
 }
 
-// onTick is the driver of last resort: it makes one pass over the sockets if nobody drives.
-// It takes mu.
+// onTick is the driver of last resort: it reads what has come if nobody drives. One read would
+// not do: pushes can have piled up before the reply that a master owes. It takes mu.
 func (m *Mux) onTick() {
 	defer m.wg.Done()
 	m.mu.Lock()
@@ -59,7 +60,8 @@ func (m *Mux) onTick() {
 	if m.dirty != 0 && !m.flushing {
 		m.flush()
 	}
-	m.pass(0, nil)
+	for reads := 1; m.pass(0, nil) && reads < tickReads && m.dirty == 0 && !m.closed; reads++ {
+	}
 	m.leave()
 }
 

@@ -17,22 +17,23 @@ func (m *Mux) silentAt(s *slot) time.Duration {
 	return conn.After(max(s.owed.front().sent, s.heard), m.cfg.StallTime)
 }
 
-// overdue reports whether the silence of a master is to be judged at now.
-func (m *Mux) overdue(i int, now time.Duration) bool {
+// overdue reports whether the silence of a master is to be judged at a time.
+func (m *Mux) overdue(i int, at time.Duration) bool {
 	s := &m.slots[i]
-	return s.owed.len() > 0 && now >= m.silentAt(s)
+	return s.owed.len() > 0 && at >= m.silentAt(s)
 }
 
 // judgeSilence resets the connections of masters that owe replies and have sent none in
 // time. Whatever else they have sent does not count: a master can push messages without end.
-// Those of them that were ready at now have been read.
-func (m *Mux) judgeSilence(now time.Duration) {
+// It judges by a time before the sockets were asked: those of them that were ready then have
+// been read. What has come since nobody has seen, however long ago that was.
+func (m *Mux) judgeSilence(before time.Duration) {
 	for i := range m.slots {
-		if !m.overdue(i, now) {
+		if !m.overdue(i, before) {
 			continue
 		}
 		if s := &m.slots[i]; s.suspected == 0 {
-			s.suspected = now
+			s.suspected = m.clock
 		} else {
 			m.drop(i, m.fault(i, ErrStalled))
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -160,11 +161,11 @@ func TestMasterThatNobodyWaitsForIsReadAndJudged(t *testing.T) {
 	t.Parallel()
 	const stall = 50 * time.Millisecond
 	for name, c := range map[string]struct {
-		sends [3]string // the third, each time that it is asked and the two have answered
+		sends [5]string // the third, each time that it is asked and the two have answered
 		want  mux.Phase
 	}{
-		"only pushes":  {[3]string{push, push, push}, mux.Stalled},
-		"just in time": {[3]string{"", "", ":1\r\n:1\r\n:1\r\n"}, mux.Up},
+		"only pushes":  {[5]string{push, push, push, push, push}, mux.Stalled},
+		"just in time": {[5]string{"", "", "", "", strings.Repeat(":1\r\n", 5)}, mux.Up},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -195,7 +196,7 @@ func TestMasterThatNobodyWaitsForIsReadAndJudged(t *testing.T) {
 				}}})
 			waitUp(t, m, 3)
 			m.HoldTick()
-			for _, text := range c.sends { // it owes a reply, is suspected, and is given up
+			for _, text := range c.sends { // it owes a reply, is suspected, and is given up, each by the clock of the one before
 				sends.Store(&text)
 				op := vote("a")
 				require.NoError(t, m.Do(t.Context(), op))
@@ -209,6 +210,66 @@ func TestMasterThatNobodyWaitsForIsReadAndJudged(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The driver has asked the sockets, and then does not get the lock for long. What has come in between
+// is unread, so nobody is judged before the sockets are asked again.
+func TestMasterIsNotJudgedBySocketsThatWereAskedLongAgo(t *testing.T) {
+	t.Parallel()
+	var stall time.Duration
+	won := func() bool {
+		var fakes []*fakeMaster
+		var addrs []string
+		for i := range 3 {
+			fakes = append(fakes, newFake(t, fmt.Sprint("m", i), silent))
+			addrs = append(addrs, fakes[i].addr())
+		}
+		m := open(t, mux.Config{Masters: addrs, StallTime: stall})
+		defer m.Close()
+		waitUp(t, m, 3)
+		op := vote("a")
+		decided := make(chan error, 1)
+		go func() { decided <- m.Do(context.Background(), op) }()
+		eventually(t, "all are suspected", func() bool { return m.Suspects(0) && m.Suspects(1) && m.Suspects(2) || upCount(m) < 3 })
+		m.Locked(func() {
+			fakes[0].send(t, push)
+			time.Sleep(stall / 16) // the driver has found that, and waits for the lock
+			fakes[1].send(t, ":1\r\n")
+			fakes[2].send(t, ":1\r\n")
+			time.Sleep(stall / 4)
+		})
+		require.NoError(t, conntest.Soon(t, "it is decided", decided))
+		return op.Won()
+	}
+	// On a busy machine they may be given up before they answer. But if that is taken for their silence,
+	// no time is long enough.
+	stall = 200 * time.Millisecond
+	for !won() {
+		stall *= 2
+		require.Less(t, stall, 10*time.Second)
+	}
+}
+
+// What has piled up while nobody drove is read before the reply behind it is missed.
+func TestReplyBehindManyPushesIsFound(t *testing.T) {
+	t.Parallel()
+	var fakes []*fakeMaster
+	var addrs []string
+	for i := range 3 {
+		fakes = append(fakes, newFake(t, fmt.Sprint("m", i), steady(i)))
+		addrs = append(addrs, fakes[i].addr())
+	}
+	var pushes atomic.Int64
+	m := open(t, mux.Config{Masters: addrs, StallTime: time.Second, OnPush: func(int, resp.Value) { pushes.Add(1) }})
+	waitUp(t, m, 3)
+	const many = 50_000 // a read takes 500, and a second has 40 ticks
+	fakes[2].send(t, strings.Repeat(push, many))
+	op := vote("a")
+	require.NoError(t, m.Do(t.Context(), op))
+	require.True(t, op.Won())
+	eventually(t, "it owes nothing", func() bool { return m.Masters()[2].Owed == 0 })
+	require.EqualValues(t, many, pushes.Load())
+	require.EqualValues(t, 1, m.Masters()[2].Connects)
 }
 
 // The connection to a master that hangs is reset. If it were closed in order, the system
