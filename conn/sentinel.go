@@ -563,7 +563,7 @@ func (s *sentinel) hear(ctx context.Context, d time.Duration, says func(to strin
 			continue
 		}
 		// <group> <old ip> <old port> <new ip> <new port>
-		if f := strings.Fields(message[2]); len(f) == 5 && f[0] == s.addr.group {
+		if f := strings.Fields(message[2]); len(f) == 5 && f[0] == s.addr.group && len(f[3])+len(f[4]) <= maxEndpoint {
 			says(endpointOf(f[3], f[4]))
 		}
 	}

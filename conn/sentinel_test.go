@@ -768,3 +768,14 @@ func TestEndpointLeadsToItsAddresses(t *testing.T) {
 		require.Equal(t, c.want, conn.LeadsTo(t.Context(), c.endpoint, c.other), "%s to %s", c.endpoint, c.other)
 	}
 }
+
+// What a sentinel publishes is bounded like what it answers: no name of an address is so long.
+func TestNoNameThatIsTooLongIsFollowed(t *testing.T) {
+	t.Parallel()
+	only := newPublisher(t, "127.0.0.1:1")
+	told := following(t, group(t, only.at), conn.Options{DialTimeout: patient})
+	require.Equal(t, "127.0.0.1:1", soon(t, told))
+	only.publish(t, strings.Repeat("x", 1000)+":2")
+	only.publish(t, "127.0.0.1:3")
+	require.Equal(t, "127.0.0.1:3", soon(t, told))
+}
