@@ -345,6 +345,27 @@ func TestDoctorFindsPasswordsThatTheUserIsShown(t *testing.T) {
 	require.True(t, strings.HasSuffix(requireFinding(t, d, risky, shows, masters.Addr(0)).What, ": masterauth"), "the requirepass is its own password")
 }
 
+// Passwords that only the user default has logged in with are no news to him, and to nobody else.
+func TestUserIsThatWithWhichAMasterIsSpokenTo(t *testing.T) {
+	t.Parallel()
+	given := conn.Options{Username: "given"}
+	for address, want := range map[string]string{
+		"h:1":                              "given",
+		"redis://h:1/0":                    "given",
+		"redis://ann:pw@h:1":               "ann",
+		"redis://ann:p/w@h:1":              "ann",
+		"redis://:pw@h:1":                  "default",
+		"unix://ann:pw@/run/a@b":           "ann",
+		"unix:///run/a@b":                  "given",
+		"unix:///run/x@/y":                 "given",
+		"sentinel://ann:p/w@h:1,i:1/group": "ann",
+	} {
+		_, err := conn.ParseAddress(address)
+		require.NoError(t, err, address)
+		require.Equal(t, want, userOf(address, given), address)
+	}
+}
+
 // What was declared is believed where a master does not tell, and nowhere else.
 func TestDoctorBelievesADeclarationThatNothingContradicts(t *testing.T) {
 	t.Parallel()

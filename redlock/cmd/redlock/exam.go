@@ -153,9 +153,9 @@ const defaultUser = "default"
 func userOf(address string, opt conn.Options) string {
 	user := opt.Username
 	_, rest, _ := strings.Cut(address, "://")
-	authority, _, _ := strings.Cut(rest, "/")
-	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
-		user, _, _ = strings.Cut(authority[:i], ":")
+	// A password may hold a /, and the path of a Unix socket an @.
+	if i := strings.LastIndexByte(rest, '@'); i >= 0 && !strings.HasPrefix(rest, "/") {
+		user, _, _ = strings.Cut(rest[:i], ":")
 	}
 	return cmp.Or(user, defaultUser)
 }
