@@ -407,6 +407,18 @@ func TestDoctorBelievesADeclarationThatNothingContradicts(t *testing.T) {
 	}
 }
 
+// Who denies it on the command line is believed, whatever the environment has.
+func TestFlagDeniesADeclarationOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	declared := func(args ...string) bool {
+		_, stdout, _ := doctor(t, []string{inFleet(masters), "REDLOCK_DURABLE=true"}, append(args, "--json")...)
+		return strings.Contains(stdout, "was declared not to")
+	}
+	require.True(t, declared())
+	require.False(t, declared("--durable=false"))
+}
+
 func TestDoctorLeavesALockInUseAlone(t *testing.T) {
 	t.Parallel()
 	masters := durable(t, 1)

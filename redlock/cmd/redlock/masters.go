@@ -15,6 +15,7 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // mastersHelp ends the help of every command that needs masters.
@@ -44,6 +45,7 @@ type fleet struct {
 	file         string
 	passwordFile string
 	durable      bool
+	flags        *pflag.FlagSet // which were given
 	tls          bool
 	caCert       string
 	cert, key    string
@@ -56,6 +58,7 @@ type fleet struct {
 // register adds the flags.
 func (f *fleet) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
+	f.flags = flags
 	flags.StringSliceVarP(&f.masters, "masters", "m", nil, "the masters' `addresses`, separated by commas")
 	flags.StringVar(&f.file, "masters-file", "", "`file` with the masters' addresses, one on each line; - is stdin")
 	flags.StringVar(&f.passwordFile, "password-file", "", "`file` whose first line is the password")
@@ -208,7 +211,7 @@ func (f *fleet) options() (conn.Options, error) {
 		DialTimeout: f.dialTimeout,
 	}
 	durable := f.durable
-	if env := os.Getenv("REDLOCK_DURABLE"); env != "" && !durable {
+	if env := os.Getenv("REDLOCK_DURABLE"); env != "" && !f.flags.Changed("durable") {
 		var err error
 		if durable, err = strconv.ParseBool(env); err != nil {
 			return opt, usageError("", "REDLOCK_DURABLE is %q, neither true nor false", env)
