@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -31,6 +32,9 @@ var secrets struct {
 	sync.Mutex
 	of map[string]weak.Pointer[hidden] // by their texts
 }
+
+// printed stands for the text of a Secret.
+const printed = "..."
 
 // NewSecret returns the Secret of a text.
 func NewSecret(text string) Secret {
@@ -74,7 +78,7 @@ func (s Secret) String() string {
 	if s.IsZero() {
 		return ""
 	}
-	return "..."
+	return printed
 }
 
 // Format prints what [Secret.String] returns, whatever the verb is.
@@ -87,8 +91,11 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // UnmarshalText makes s the Secret of a text. So a Secret can be a field of a configuration that
-// is read from JSON, from the environment or from flags.
+// is read from JSON, from the environment or from flags. What was printed is no text: "..." is an error.
 func (s *Secret) UnmarshalText(text []byte) error {
+	if string(text) == printed {
+		return errors.New("a secret that was printed cannot be read")
+	}
 	*s = NewSecret(string(text))
 	return nil
 }

@@ -145,4 +145,9 @@ func TestSecretIsReadFromAConfiguration(t *testing.T) {
 	require.Equal(t, want, given)
 	require.NoError(t, given.UnmarshalText(nil))
 	require.Zero(t, given)
+
+	written, err := json.Marshal(read)
+	require.NoError(t, err)
+	require.Error(t, json.Unmarshal(written, &read), "or the dots would be the password")
+	require.Equal(t, want, read.Password)
 }
