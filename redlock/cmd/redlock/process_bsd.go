@@ -14,7 +14,7 @@ type relative struct {
 	group int
 }
 
-func children() map[int]string             { return map[int]string{} }
+func present() map[int]string              { return map[int]string{} }
 func relativeOf(int) (r relative, ok bool) { return relative{}, false }
 func below(map[int]string) []relative      { return nil }
 func (relative) send(syscall.Signal) error { return nil }

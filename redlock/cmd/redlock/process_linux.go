@@ -87,16 +87,15 @@ func below(spared map[int]string) (all []relative) {
 	return all
 }
 
-// children returns the children that we have, and when they were born.
-func children() map[int]string {
+// present returns the processes that are below us, and when they were born. Those that they
+// start later are not told apart from the command's once their parents have ended.
+func present() map[int]string {
 	all := map[int]string{}
 	if _, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); err == syscall.ECHILD {
 		return all // without a look at all processes there are
 	}
 	for _, r := range below(nil) {
-		if r.parent == os.Getpid() {
-			all[r.pid] = r.born
-		}
+		all[r.pid] = r.born
 	}
 	return all
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -146,6 +147,48 @@ func TestALossSparesWhatWasThereBeforeTheCommand(t *testing.T) {
 	lose(t, masters)
 	require.Equal(t, exitLost, s.end())
 	require.ElementsMatch(t, spared, left())
+}
+
+// What was below such a child comes to redlock when that child ends.
+func TestALossSparesWhatAProcessBeforeTheCommandHasLeft(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	mark, left := tracked(t)
+	dir := t.TempDir()
+	script := `cd ` + dir + `; sh -c 'sleep 120 >/dev/null 2>&1 & echo "below $!"; exec >/dev/null 2>&1; touch begun; while [ ! -e end ]; do sleep 0.01; done' &
+		echo "before $!"; while [ ! -e begun ]; do sleep 0.01; done; exec "$@"`
+	s := beginBy(t, []string{inFleet(masters), mark}, "sh", append([]string{"-c", script, "sh", binary}, sh("echo ready; sleep 120", "--ttl", "3s")...)...)
+	below, before := s.word("below"), s.word("before")
+	s.reads("ready")
+	require.NoError(t, os.WriteFile(dir+"/end", nil, 0o600))
+	require.Eventually(t, func() bool { return !slices.Contains(left(), before) }, patient, time.Millisecond)
+	lose(t, masters)
+	require.Equal(t, exitLost, s.end())
+	require.Equal(t, []string{below}, left())
+}
+
+// A lock of flock(1), or a pipe whose reader waits for its end, must not last longer than redlock and the command.
+func TestTheGuardHoldsNoDescriptorThatRedlockWasGiven(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	name := t.TempDir() + "/lock"
+	s := beginBy(t, []string{inFleet(masters)}, "bash", append([]string{"-c", `exec 9>"$0" 77>"$0"; exec "$@"`, name, binary},
+		sh(`echo "command $$"; read x`)...)...)
+	command := s.word("command")
+	var holders []string
+	for _, r := range below(nil) {
+		id := strconv.Itoa(r.pid)
+		all, _ := os.ReadDir("/proc/" + id + "/fd")
+		for _, fd := range all {
+			if at, _ := os.Readlink("/proc/" + id + "/fd/" + fd.Name()); at == name {
+				holders = append(holders, id+" "+fd.Name())
+			}
+		}
+	}
+	id := strconv.Itoa(s.Process.Pid)
+	require.ElementsMatch(t, []string{id + " 9", id + " 77", command + " 9", command + " 77"}, holders)
+	s.in.Close()
+	s.end()
 }
 
 func init() {

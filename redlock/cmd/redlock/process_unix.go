@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 	"unsafe"
@@ -32,7 +33,7 @@ type process struct {
 	ended <-chan result // gets one result, when the command itself has ended
 	holds func() bool   // reports whether the lock is still ours
 
-	spared map[int]string // children of ours that it has nothing to do with, and when they were born
+	spared map[int]string // processes below us that it has nothing to do with, and when they were born
 	guard  *guard         // nil without a shell
 
 	tty  int  // a descriptor of the controlling terminal, -1 without one
@@ -75,7 +76,7 @@ func statusOf(s os.Signal) int { return 128 + int(s.(syscall.Signal)) }
 // that matter only while a command runs (SIGTSTP).
 func startProcess(path string, argv, env []string, holds func() bool, signals chan<- os.Signal) (*process, error) {
 	adoptOrphans()
-	spared := children() // whoever became us by an exec may have had some
+	spared := present() // whoever became us by an exec may have had children
 	guard := startGuard()
 	if guard != nil {
 		if r, ok := relativeOf(guard.pid); ok {
@@ -128,14 +129,36 @@ func startGuard() *guard {
 		return nil
 	}
 	defer r.Close()
+	files := []uintptr{r.Fd(), null.Fd(), null.Fd()}
+	// It ends a little later than we do, and must not keep a file or a flock(1) of our caller until then.
+	for range highest() - 2 {
+		files = append(files, ^uintptr(0)) // which closes it
+	}
 	// A session of its own keeps the signals of a terminal away from it.
 	pid, err := syscall.ForkExec("/bin/sh", []string{"sh", "-c", guarding}, &syscall.ProcAttr{
-		Dir: "/", Files: []uintptr{r.Fd(), null.Fd(), null.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true}})
+		Dir: "/", Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
 	if err != nil {
 		w.Close()
 		return nil
 	}
 	return &guard{w, pid}
+}
+
+// highest is the greatest descriptor that we have; at least 9, which is as far as most shells go.
+func highest() int {
+	last := 9
+	dir, err := os.Open("/dev/fd")
+	if err != nil {
+		return last
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	for _, name := range names {
+		if fd, err := strconv.Atoi(name); err == nil {
+			last = max(last, fd)
+		}
+	}
+	return last
 }
 
 func (g *guard) close() {
