@@ -266,6 +266,35 @@ func TestTheGroupOfTheCommandDiesWithRedlock(t *testing.T) {
 	}
 }
 
+// While what has left the group goes on, the number of the group can become that of another.
+func TestASignalReachesNoLaterGroup(t *testing.T) {
+	t.Parallel()
+	root(t)
+	const last = "/proc/sys/kernel/ns_last_pid"
+	if _, err := exec.LookPath("unshare"); err != nil || exec.Command("unshare", "-pf", "--mount-proc", "sh", "-c", "echo 99 >"+last).Run() != nil {
+		t.Skip("it needs a namespace of pids, and to choose one")
+	}
+	masters := redlocktest.Start(t, 3)
+	dir := t.TempDir()
+	// The guard ends when redlock has seen that the group is empty.
+	script := `cd ` + dir + `; "$@" & run=$!
+		until [ -e group ] && [ -e stray ]; do sleep 0.01; done; group=$(cat group); echo ready
+		while kill -0 $run && kill -0 -- -$group; do sleep 0.01; done
+		while kill -0 $run && grep -qs "[r]ead -r over" /proc/[0-9]*/cmdline; do sleep 0.01; done
+		until [ "$later" = $group ]; do echo $((group-1)) >` + last + `; setsid sleep 120 & later=$!; done
+		grep "^State" /proc/$run/status
+		kill -USR1 $run; kill -TERM $run; while grep -q "^ShdPnd.*[1-9a-f]" /proc/$run/status; do sleep 0.01; done
+		kill -KILL $(cat stray); wait $run; echo "status $?"; kill -0 $later && echo spared`
+	s := beginBy(t, []string{inFleet(masters)}, "unshare", append([]string{"-pf", "--mount-proc", "--kill-child", "sh", "-c", script, "sh", binary},
+		sh(`(trap "" TERM; exec setsid sh -c 'echo $$ >stray; exec sleep 120') & echo $$ >group; exec sleep 120`, "--ttl", "3s", "--grace", "20s")...)...)
+	s.reads("ready")
+	lose(t, masters)
+	s.end()
+	require.Regexp(t, `State:\s+[^Z\s]`, s.out.String(), "the guard goes on until redlock has ended")
+	require.Contains(t, s.out.String(), "status 98\n")
+	require.Contains(t, s.out.String(), "spared\n")
+}
+
 // The pid of a process that has ended can be that of another one.
 func TestASignalReachesTheProcessThatWasMeantAndNoOther(t *testing.T) {
 	cmd := exec.Command("sleep", "120")

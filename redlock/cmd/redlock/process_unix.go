@@ -34,7 +34,8 @@ type process struct {
 	holds func() bool   // reports whether the lock is still ours
 
 	spared map[int]string // processes below us that it has nothing to do with, and when they were born
-	guard  *guard         // nil without a shell
+	guard  *guard         // nil without a shell, or when it is over
+	empty  bool           // nothing is left of the group: its id can become that of another
 
 	tty  int  // a descriptor of the controlling terminal, -1 without one
 	lent bool // the command's group is in the terminal's foreground
@@ -171,6 +172,7 @@ func (p *process) leave() {
 	if p.guard != nil {
 		fmt.Fprintln(p.guard, "over")
 		p.guard.close()
+		p.guard = nil
 	}
 }
 
@@ -216,8 +218,11 @@ func (p *process) run(path string, argv, env []string, started chan<- error, end
 	}
 }
 
-// pass sends a signal to the whole group.
+// pass sends a signal to the whole group, if there is one still.
 func (p *process) pass(s os.Signal) error {
+	if p.empty {
+		return nil
+	}
 	err := syscall.Kill(-p.group, s.(syscall.Signal))
 	if err == syscall.ESRCH {
 		return nil
@@ -260,8 +265,12 @@ func (p *process) gone() bool {
 			break
 		}
 	}
+	if !p.empty && syscall.Kill(-p.group, 0) == syscall.ESRCH {
+		p.empty = true
+		p.leave() // nor may the guard kill another group
+	}
 	// A second look finds what was missing in the first one.
-	return syscall.Kill(-p.group, 0) == syscall.ESRCH && len(below(p.spared)) == 0 && len(below(p.spared)) == 0
+	return p.empty && len(below(p.spared)) == 0 && len(below(p.spared)) == 0
 }
 
 // finish kills what is left, also what that starts meanwhile, and returns what it cannot end.
