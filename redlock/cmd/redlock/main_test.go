@@ -310,6 +310,7 @@ func TestWrongUsageExitsWith64AndSaysWhatToDo(t *testing.T) {
 		"a password, alone":    {[]string{"doctor", "-m", "redis://secret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
 		"a password, socket":   {[]string{"doctor", "-m", "unix://u:1,secret@/run/redis"}, "REDLOCK_PASSWORD"},
 		"a password, group":    {[]string{"doctor", "-m", "sentinel://u:1,secret@127.0.0.1:1,127.0.0.2:1/g"}, "REDLOCK_PASSWORD"},
+		"a password, a quote":  {[]string{"doctor", "-m", `redis://u:x"secret@127.0.0.1:1`}, "REDLOCK_PASSWORD"},
 		"a password, no @":     {[]string{"doctor", "-m", "redis://127.0.0.1:1?password=secret"}, "after the ?"},
 		"status without key":   {[]string{"status", "-m", "127.0.0.1:1"}, "KEY"},
 		"doctor with a key":    {[]string{"doctor", "k"}, "unknown command"},

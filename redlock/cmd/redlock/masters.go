@@ -59,7 +59,7 @@ type fleet struct {
 func (f *fleet) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	f.flags = flags
-	flags.StringSliceVarP(&f.masters, "masters", "m", nil, "the masters' `addresses`, separated by commas")
+	flags.StringArrayVarP(&f.masters, "masters", "m", nil, "the masters' `addresses`, separated by commas")
 	flags.StringVar(&f.file, "masters-file", "", "`file` with the masters' addresses, one on each line; - is stdin")
 	flags.StringVar(&f.passwordFile, "password-file", "", "`file` whose first line is the password")
 	flags.BoolVar(&f.durable, "durable", false, "every master has appendonly yes and appendfsync always, and need not be asked")
@@ -102,7 +102,7 @@ func (f *fleet) addresses() ([]string, error) {
 func (f *fleet) named() (all []string, from string, err error) {
 	switch env := os.Getenv("REDLOCK_MASTERS"); {
 	case len(f.masters) > 0:
-		for _, a := range f.masters {
+		for _, a := range strings.Split(strings.Join(f.masters, ","), ",") {
 			if a = strings.TrimSpace(a); hasCredentials(a) {
 				return nil, "", usageError("use REDLOCK_USERNAME with REDLOCK_PASSWORD or --password-file, or --masters-file or REDLOCK_MASTERS instead",
 					"--masters holds a username or password, which everybody on this machine can read")

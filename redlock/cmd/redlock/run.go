@@ -47,7 +47,9 @@ If the lock is lost (the masters were flushed, or no majority could be reached
 until its validity had passed), run ends the command and all that it started: by
 SIGTERM at once, and by SIGKILL after --grace. On Linux that includes what has
 left the process group (setsid, daemons); elsewhere it is the group alone. Where
-run may not end a process, because that is another user's, it says which one.
+run may not end a process, because that is another user's, it says which one. A
+process can escape that forks and ends again and again, and one that /proc does
+not show. systemd and containers end those, too, with all of the service.
 
 --wait covers waiting for the lock and for enough masters. A minority of the
 masters may be down; run mentions it only with -v. If a master can never serve
