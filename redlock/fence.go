@@ -173,7 +173,7 @@ func common(votes []mux.Vote, quorum int) (fence uint64, agreed bool) {
 // farText says how far a number is ahead of the wall clock, which is now in microseconds.
 func farText(n, now uint64) string {
 	if n >= maxFence {
-		return "no number that can grow"
+		return "no number that can be a fence"
 	}
 	return fmt.Sprintf("%d, %v ahead of this process's clock", n, (time.Duration(n-now) * time.Microsecond).Round(time.Second))
 }

@@ -6,9 +6,12 @@ import (
 )
 
 // severalFenced is the lock on several keys with a number: see fence.go. Each key has a counter, as
-// that of a lock on this key alone. Each script that moves one moves all to the same number, which
-// is above or at the greatest of them. So whoever takes one of the keys next finds a counter that
-// is at the lock's fence or above, and the proof holds for each key.
+// that of a lock on this key alone. An acquire moves all to the same number, which is above the greatest
+// of them. An extend and a raise move each to the lock's fence at least. So whoever takes one of the keys
+// next finds a counter that is at the lock's fence or above, and the proof holds for each key.
+//
+// A counter that nobody believes stays that of its key. If it were given to the other keys, the counters of
+// two keys that somebody wrote, each on another master, would become a majority's of both.
 type severalFenced struct {
 	several
 	counting
@@ -28,19 +31,20 @@ const (
 	countKeys = `local n = #KEYS / 2
 `
 	// readCounters is readCounter for all of them: f is the greatest.
-	readCounters = `local f = 0
+	readCounters = `local f, counts = 0, {}
 for i = n + 1, 2 * n do
   local one = tonumber(redis.call('GET', KEYS[i]) or 0)
   if not (one and one >= 0 and one < 9007199254740991) then
     one = 9007199254740991
   end
+  counts[i] = one
   f = math.max(f, one)
 end
 `
-	// writeCounters sets all of them to f. The function is given their life.
-	writeCounters = `local function write(life)
+	// writeCounters sets each of them to a number, if it is not greater. The function is given their life, too.
+	writeCounters = `local function write(least, life)
   for i = n + 1, 2 * n do
-    redis.call('SET', KEYS[i], string.format('%.0f', f), 'PX', life)
+    redis.call('SET', KEYS[i], string.format('%.0f', math.max(counts[i], least)), 'PX', life)
   end
 end
 `
@@ -49,14 +53,19 @@ end
 // In these scripts KEYS are the keys and then their counters. The arguments and what they return
 // are those of the scripts for one key.
 var (
+	// It moves no counter if one is so far ahead of the hint that the client cannot believe it, and returns the
+	// greatest number that there can be: one that is never believed. The keys are set, or it could not be mended.
 	severalFencedAcquireScript = newScript(countKeys + readCounters + readHint + writeCounters + `if redis.call('EXISTS', unpack(KEYS, 1, n)) > 0 then
   return -f
 end
 for i = 1, n do
   redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2], 'NX')
 end
+if f > hint + 2 * skew then
+  return 9007199254740991
+end
 f = math.max(f + 1, hint)
-write(ARGV[5])
+write(f, ARGV[5])
 return f`)
 
 	severalFencedExtendScript = newScript(countKeys + `local lost = {}
@@ -76,8 +85,7 @@ for i = 1, n do
     redis.call('PEXPIRE', KEYS[i], ARGV[2])
   end
 end
-f = math.max(f, tonumber(ARGV[4]))
-write(ARGV[5])
+write(tonumber(ARGV[4]), ARGV[5])
 return reply`)
 
 	severalFencedAdoptScript = newScript(countKeys + `for i = 1, n do
@@ -89,7 +97,7 @@ end
 ` + readCounters + writeCounters + `for i = 1, n do
   redis.call('PEXPIRE', KEYS[i], ARGV[2])
 end
-write(ARGV[3])
+write(f, ARGV[3])
 return f`)
 
 	severalRaiseScript = newScript(countKeys + `for i = 1, n do
@@ -98,9 +106,9 @@ return f`)
     return 0
   end
 end
-` + readCounters + writeCounters + `f = math.max(f, tonumber(ARGV[2]))
-write(ARGV[3])
-return f`)
+` + readCounters + writeCounters + `local fence = tonumber(ARGV[2])
+write(fence, ARGV[3])
+return math.max(f, fence)`)
 
 	// It mends all counters if one is to be mended: whoever takes two of the keys has the greater.
 	severalMendScript = script{text: countKeys + `for i = 1, n do
@@ -111,8 +119,10 @@ return f`)
 end
 ` + readCounters + writeCounters + `local skew = tonumber(ARGV[3])
 ` + lookAtClock + `if ` + aheadOfClock + `f then
-  f = tonumber(ARGV[2])
-  write(ARGV[4])
+  for i in pairs(counts) do
+    counts[i] = 0
+  end
+  write(tonumber(ARGV[2]), ARGV[4])
   return 1
 end
 return 0`}

@@ -29,7 +29,7 @@ func (m severalCounters) most(keys []string) (f uint64) {
 
 func (m severalCounters) write(keys []string, f uint64) {
 	for _, key := range keys {
-		m.f[key] = f
+		m.f[key] = max(m.f[key], f)
 	}
 }
 
@@ -42,6 +42,9 @@ func (m severalCounters) acquire(keys []string, token string, hint uint64) int64
 	if m.severalMaster.acquire(keys, token) == 0 {
 		return -int64(f)
 	}
+	if f > hint+2*uint64(defaultFenceSkew.Microseconds()) { // nobody believes it, and it stays where it is
+		return maxFence
+	}
 	m.write(keys, max(f+1, hint))
 	return int64(max(f+1, hint))
 }
@@ -49,7 +52,7 @@ func (m severalCounters) acquire(keys []string, token string, hint uint64) int64
 func (m severalCounters) extend(keys []string, token string, restore bool, fence uint64) int64 {
 	n := m.severalMaster.extend(keys, token, restore)
 	if n > 0 {
-		m.write(keys, max(m.most(keys), fence))
+		m.write(keys, fence)
 	}
 	return n
 }
@@ -66,7 +69,7 @@ func (m severalCounters) raise(keys []string, token string, fence uint64) int64 
 	if !m.ours(keys, token) {
 		return 0
 	}
-	m.write(keys, max(m.most(keys), fence))
+	m.write(keys, fence)
 	return int64(m.most(keys))
 }
 
