@@ -101,7 +101,9 @@ type counted struct {
 }
 
 // far reports whether nobody believes the counter.
-func (f *fencer) far(c counted) bool { return c.n > uint64(f.now.Add(f.skew).UnixMicro()) }
+func (f *fencer) far(c counted) bool {
+	return c.n >= greatestFence || c.n > uint64(f.now.Add(f.skew).UnixMicro())
+}
 
 func newCounted(text string) (c counted) {
 	c.text = text
@@ -218,7 +220,7 @@ func (f *fencer) number() (uint64, error) {
 	case err != nil || n == 0:
 		return 0, usageError("give a number above zero, or \"now\"", "--reset-to %q is no number", f.to)
 	case f.far(counted{n: n}):
-		return 0, usageError("give a lower one, or \"now\"", "--reset-to %d is more than %v ahead of the clock: nobody would believe it", n, f.skew)
+		return 0, usageError("give a lower one, or \"now\"", "--reset-to %d is more than %v ahead of the clock, or cannot grow: nobody would believe it", n, f.skew)
 	}
 	return n, nil
 }

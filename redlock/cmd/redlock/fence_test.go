@@ -147,6 +147,15 @@ func TestFenceIsResetOnAMajority(t *testing.T) {
 		require.Equal(t, exitUsage, status, bad)
 		require.Contains(t, stderr, "--reset-to", bad)
 	}
+	for _, greatest := range []string{"9007199254740991", "9007199254740993"} { // which cannot grow, however far clocks differ
+		status, _, stderr = do(t, env, "fence", "k", "--skew=2200000h", "--reset-to="+greatest)
+		require.Equal(t, exitUsage, status, greatest)
+		require.Contains(t, stderr, "--reset-to", greatest)
+	}
+	masters.Restart(1)
+	masters.Do(1, "SET", "{k}:fence", "junk")
+	status, _, _ = do(t, env, "fence", "--skew=2200000h", "k")
+	require.Equal(t, exitNo, status)
 	status, _, _ = do(t, env, "fence")
 	require.Equal(t, exitUsage, status)
 	status, _, _ = do(t, env, "fence", "--skew", "-1s", "k")
