@@ -54,7 +54,7 @@ is up.
 
 Exit status: 0 all is well, 1 a counter is too far ahead, 64 wrong usage, 74
 write error, 96 another holds the lock (with --reset-to), 97 too few masters
-answered.
+answered, 128+n signal n has ended it (with --reset-to).
 ` + mastersHelp,
 		Example: `  redlock fence nightly-report
   redlock fence nightly-report --reset-to now
@@ -73,7 +73,14 @@ answered.
 			}
 			f.now = time.Now()
 			if cmd.Flags().Changed("reset-to") {
-				return f.reset(cmd.Context(), args)
+				ctx, stop := untilSignal() // or its lock would stay behind
+				defer stop()
+				err := f.reset(ctx, args)
+				var by signalled
+				if err != nil && errors.As(context.Cause(ctx), &by) {
+					return &failure{statusOf(by.Signal), errors.New("interrupted: some of the counters may be set"), "run the command again"}
+				}
+				return err
 			}
 			return f.show(cmd.Context(), args)
 		},
@@ -257,6 +264,9 @@ func (f *fencer) reset(ctx context.Context, keys []string) error {
 	}
 	args = append(args, m.Token(), strconv.FormatUint(n, 10), strconv.FormatInt((24*time.Hour).Milliseconds(), 10))
 	errs := f.each(ctx, func(_ int, p *probe) error { return resetOn(ctx, p, m, args) })
+	if ctx.Err() != nil { // the errors do not say which counters were set
+		return context.Cause(ctx)
+	}
 	valid := m.Remaining() > 0
 	done := len(errs)
 	for i, err := range errs {

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -123,6 +124,29 @@ func TestFenceIsNotResetUnderAHolder(t *testing.T) {
 	require.Equal(t, was, is)
 	s.Process.Kill()
 	s.end()
+}
+
+// Whoever interrupts it, as a master does not answer, can run it again at once.
+func TestFenceIsInterrupted(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{inFleet(masters)}
+	masters.Pause(2)
+	s := begin(t, env, "fence", "k", "--reset-to", "now")
+	require.Eventually(t, func() bool {
+		v, err := masters.Do(0, "GET", "k")
+		return err == nil && v != nil
+	}, patient, time.Millisecond)
+	require.NoError(t, s.Process.Signal(syscall.SIGINT))
+	require.Equal(t, 128+2, s.end())
+	for i := range 2 {
+		v, err := masters.Do(i, "GET", "k")
+		require.NoError(t, err)
+		require.Nil(t, v)
+	}
+	masters.Resume(2)
+	status, _, stderr := do(t, env, "fence", "k", "--reset-to", "now")
+	require.Zero(t, status, stderr)
 }
 
 func TestFenceIsResetOnAMajority(t *testing.T) {
