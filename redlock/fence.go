@@ -67,8 +67,9 @@ import (
 // theirs. The third condition is for a client whose clock is far back, where a majority has lost its
 // counters: then the proof does not hold, and what the others remember is all there is.
 //
-// What is left to a master that lies: it can have the fence jump by the skew at most. Then those whose clocks are behind
-// the others' may have to wait for as long as they are. And it can say a lower number than it has been told, as
+// What is left to a master that lies: it can have the fence jump by the skew at most. Clients whose clocks are behind
+// that of the one which has raised it do not believe that number for as long as they are behind. A master that
+// goes on so keeps them from locks with a fence. And it can say a lower number than it has been told, as
 // it can say of a lock that it is there. No majority protects from that. A counter on a master that always answers
 // after the others have decided is not heard of, and stays until it is: nobody waits for a master only to mend it.
 
