@@ -3,6 +3,7 @@ package redlockotel
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -88,6 +90,8 @@ func TestSpanOfALossIsThatOfTheHeldTime(t *testing.T) {
 		case <-held.Done():
 		case <-time.After(soon):
 		}
+		span := trace.SpanFromContext(held).(sdktrace.ReadOnlySpan)
+		require.Eventually(t, func() bool { return slices.Contains(events(span), "lost") }, soon, time.Millisecond, "the Observer is told a little later")
 		return context.Cause(held)
 	})
 	require.ErrorIs(t, err, redlock.ErrLost)
