@@ -32,6 +32,7 @@ type slot struct {
 
 	suspected time.Duration // when it was found silent for the stall time; 0 if it was not
 	pause     time.Duration // before the next dial, doubling while links are short-lived
+	mute      int           // links in a row that fell silent without any reply
 	state     State
 
 	known   conn.Server      // what it said at its last connection; state.Server is the copy that is shown
@@ -163,19 +164,32 @@ func (m *Mux) drop(i int, err error) {
 	if m.closed {
 		return
 	}
-	if earnsRedial(phase, now-s.since, m.cfg.BackoffMax) {
-		s.pause = 0
-	}
+	s.backOff(phase, now, &m.cfg)
 	m.wg.Add(1)
 	go m.dial(i, s.pause)
 }
 
-// earnsRedial reports whether a master is dialled again at once when its connection has ended in a
-// phase. One that has lasted for a while has earned it. One that keeps breaking, or falling silent,
-// goes on with its backoff: a master can complete each handshake and answer nothing else.
-func earnsRedial(phase Phase, lasted, backoffMax time.Duration) bool {
-	return phase != Stalled && lasted >= backoffMax
+// backOff sets the pause before the master is dialled again, when its connection has ended in a
+// phase. One that has lasted for a while earns an immediate redial. One that keeps breaking goes on
+// with its backoff. A master that completes each handshake, and then answers nothing, is dialled ever
+// less often: by fault or by intent, it would have all debts each time.
+func (s *slot) backOff(phase Phase, now time.Duration, cfg *Config) {
+	switch {
+	case s.heard >= s.since:
+		s.mute = 0
+	case phase == Stalled:
+		s.mute++
+	}
+	switch {
+	case s.mute > 0:
+		s.pause = max(s.pause, cfg.StallTime<<min(s.mute-1, maxMute))
+	case phase != Stalled && now-s.since >= cfg.BackoffMax:
+		s.pause = 0
+	}
 }
+
+// maxMute is how often the pause for a master that answers nothing doubles.
+const maxMute = 4
 
 // close closes a link that was dropped, unless somebody uses it: then the last one to unpin
 // it does. It may be called without mu by whoever has the last pin.

@@ -31,7 +31,7 @@ func (m *Mux) follow(i int) {
 				m.tellSwitch(i)
 			}
 		case to != s.known.Endpoint:
-			s.moved, s.pause = to, 0
+			s.moved, s.pause, s.mute = to, 0, 0
 			m.replaced(i, fmt.Errorf("%w: %s, and not %s", ErrSwitched, to, s.known.Endpoint), to)
 		}
 	})
