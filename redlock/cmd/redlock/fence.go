@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redburst/redburst/conn"
@@ -122,31 +121,13 @@ func newCounted(text string) (c counted) {
 	return c
 }
 
-// each puts a question to all masters at once, and returns how each has failed.
-func (f *fencer) each(ctx context.Context, question func(i int, p *probe) error) []error {
-	errs := make([]error, len(f.masters))
-	var asking sync.WaitGroup
-	for i, master := range f.masters {
-		asking.Go(func() {
-			p, err := dialProbe(ctx, master, f.connect)
-			if err == nil {
-				err = question(i, p)
-				p.close()
-			}
-			errs[i] = err
-		})
-	}
-	asking.Wait()
-	return errs
-}
-
 func fenceKey(key string) string { return "{" + key + "}:fence" }
 
 func (f *fencer) show(ctx context.Context, keys []string) error {
 	out, wrong := newTerminal(os.Stdout), false
 	for i, key := range keys {
 		all := make([]counted, len(f.masters))
-		errs := f.each(ctx, func(i int, p *probe) error {
+		errs := askAll(ctx, f.masters, f.connect, func(i int, p *probe) error {
 			replies, err := p.do(ctx, []string{"GET", fenceKey(key)})
 			if err != nil {
 				return err
@@ -263,7 +244,7 @@ func (f *fencer) reset(ctx context.Context, keys []string) error {
 		args = append(args, fenceKey(key))
 	}
 	args = append(args, m.Token(), strconv.FormatUint(n, 10), strconv.FormatInt((24*time.Hour).Milliseconds(), 10))
-	errs := f.each(ctx, func(_ int, p *probe) error { return resetOn(ctx, p, m, args) })
+	errs := askAll(ctx, f.masters, f.connect, func(_ int, p *probe) error { return resetOn(ctx, p, m, args) })
 	if ctx.Err() != nil { // the errors do not say which counters were set
 		return context.Cause(ctx)
 	}

@@ -204,28 +204,37 @@ func holders(ctx context.Context, masters []string, opt conn.Options, key string
 // ask has each master's answer made by a question, which is put to all of them at once.
 func ask(ctx context.Context, masters []string, opt conn.Options, question func(*probe, *answer) error) []answer {
 	all := make([]answer, len(masters))
+	for i, err := range askAll(ctx, masters, opt, func(i int, p *probe) error { return question(p, &all[i]) }) {
+		if err != nil {
+			all[i] = answer{Holder: redlock.Holder{Err: err}}
+		}
+		all[i].Master = conn.Redact(masters[i])
+	}
+	return all
+}
+
+// askAll puts a question to all masters at once, and returns how each has failed.
+func askAll(ctx context.Context, masters []string, opt conn.Options, question func(i int, p *probe) error) []error {
+	errs := make([]error, len(masters))
 	var asking sync.WaitGroup
 	for i, master := range masters {
 		asking.Go(func() {
 			p, err := dialProbe(ctx, master, opt)
 			if err == nil {
-				err = question(p, &all[i])
+				err = question(i, p)
 				p.close()
 			}
-			if err != nil {
-				all[i] = answer{Holder: redlock.Holder{Err: err}}
-			}
-			all[i].Master = conn.Redact(master)
+			errs[i] = err
 		})
 	}
 	asking.Wait()
-	return all
+	return errs
 }
 
 // holder asks who holds the key. Most keys are those of one holder, so it asks for readers only
 // where there is something else.
 func (a *answer) holder(ctx context.Context, p *probe, key string) error {
-	replies, err := p.do(ctx, []string{"GET", key}, []string{"PTTL", key}, []string{"GET", "{" + key + "}:fence"}, []string{"GET", agreement(key)})
+	replies, err := p.do(ctx, []string{"GET", key}, []string{"PTTL", key}, []string{"GET", fenceKey(key)}, []string{"GET", agreement(key)})
 	if err != nil {
 		return err
 	}
