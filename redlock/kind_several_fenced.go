@@ -50,6 +50,15 @@ end
 `
 )
 
+// unlessOurs is the Lua that returns 0 if the token, ARGV[1], is not in all keys.
+const unlessOurs = `for i = 1, n do
+  local v = redis.pcall('GET', KEYS[i])
+  ` + unlessForeign + `  if v ~= ARGV[1] then
+    return 0
+  end
+end
+`
+
 // In these scripts KEYS are the keys and then their counters. The arguments and what they return
 // are those of the scripts for one key.
 var (
@@ -100,24 +109,12 @@ end
 write(f, ARGV[3])
 return f`)
 
-	severalRaiseScript = newScript(countKeys + `for i = 1, n do
-  local v = redis.pcall('GET', KEYS[i])
-  ` + unlessForeign + `  if v ~= ARGV[1] then
-    return 0
-  end
-end
-` + readCounters + writeCounters + `local fence = tonumber(ARGV[2])
+	severalRaiseScript = newScript(countKeys + unlessOurs + readCounters + writeCounters + `local fence = tonumber(ARGV[2])
 write(fence, ARGV[3])
 return math.max(f, fence)`)
 
 	// It mends all counters if one is to be mended: whoever takes two of the keys has the greater.
-	severalMendScript = script{text: countKeys + `for i = 1, n do
-  local v = redis.pcall('GET', KEYS[i])
-  ` + unlessForeign + `  if v ~= ARGV[1] then
-    return 0
-  end
-end
-` + readCounters + writeCounters + `local skew = tonumber(ARGV[3])
+	severalMendScript = script{text: countKeys + unlessOurs + readCounters + writeCounters + `local skew = tonumber(ARGV[3])
 ` + lookAtClock + `if ` + aheadOfClock + `f then
   for i in pairs(counts) do
     counts[i] = 0
