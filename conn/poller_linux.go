@@ -84,8 +84,11 @@ type only struct {
 	parking
 	sock *sock
 	// These belong to the goroutine in Wait or Poll.
-	poll  unix.PollFd
-	asked bool // since Wait has begun to park: asked again, it is ready
+	poll unix.PollFd
+	// asked is whether the question was put since Wait has begun to park. If it is put again, there
+	// was an edge, and a third system call for each Wait would say the same. The runtime can deliver
+	// the edge of what has arrived so late that it was read meanwhile: Wait then reports it once more.
+	asked bool
 	ready bool // the answer
 }
 
@@ -267,6 +270,8 @@ func (o *only) ask(fd uintptr) bool {
 // Wait parks until a connection is ready, until [Now] has reached until ([Forever] for no
 // limit), or until Wake. It returns what is ready: nothing after a timeout or a Wake,
 // unless something became ready just then. The slice is valid until the next Wait or Poll.
+// With [NewSinglePoller] what has been read already can be reported once more: [Conn.Receive]
+// then returns 0.
 //
 // Wait fails only with [ErrPollerClosed] or a kernel error. If the machine is suspended
 // meanwhile, Wait may return late, by at most the time that was left.

@@ -388,7 +388,12 @@ func TestASinglePollerIsAskedForOtherThingsDuringAWait(t *testing.T) {
 		go waits()
 		let()
 		require.NoError(t, p.Modify(c, 5, conn.Readable|conn.Writable))
-		require.Equal(t, conn.Event{ID: 5, Ready: conn.Writable}, soon(t, seen))
+		event := soon(t, seen)
+		if event == (conn.Event{ID: 4, Ready: conn.Readable}) { // the "+a" once more, as Wait may say
+			go waits()
+			event = soon(t, seen)
+		}
+		require.Equal(t, conn.Event{ID: 5, Ready: conn.Writable}, event)
 		require.NoError(t, p.Remove(c))
 		require.NoError(t, c.Close())
 	}
