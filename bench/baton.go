@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock"
 )
 
@@ -187,9 +187,9 @@ func serveRunner(in *bufio.Reader, out io.Writer) error {
 	var r run
 	cpu := cpuTime()
 	for ctx.Err() == nil {
-		asked := conn.Now()
+		asked := clock.Now()
 		err := m.Lock(ctx)
-		t := turn{Locked: conn.Now()}
+		t := turn{Locked: clock.Now()}
 		r.Longest = max(r.Longest, t.Locked-asked)
 		if err != nil && ctx.Err() != nil {
 			break
@@ -198,7 +198,7 @@ func serveRunner(in *bufio.Reader, out io.Writer) error {
 			continue
 		}
 		time.Sleep(task.Hold)
-		t.Released = conn.Now()
+		t.Released = clock.Now()
 		r.Turns = append(r.Turns, t)
 		if err := m.Unlock(context.WithoutCancel(ctx)); err != nil {
 			r.Errors = append(r.Errors, err.Error())

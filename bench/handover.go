@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 // handOver measures how long a lock takes from the process that releases it
@@ -44,7 +44,7 @@ func handOver(r *slice) error {
 		// Long enough that the heir has found the lock taken, and not of one
 		// length, or it would beat with the heir's retries.
 		time.Sleep(30*time.Millisecond + rand.N(30*time.Millisecond))
-		released := conn.Now()
+		released := clock.Now()
 		if err := m.Unlock(ctx); err != nil {
 			r.sample.Fail(fmt.Errorf("unlock: %w", err))
 		}
@@ -107,7 +107,7 @@ func serveHeir(in *bufio.Reader, out io.Writer) error {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), slack)
 		err := m.Lock(ctx)
-		locked := conn.Now()
+		locked := clock.Now()
 		if err == nil {
 			err = m.Unlock(ctx)
 		}

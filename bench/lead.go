@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock"
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
@@ -84,7 +84,7 @@ func (e *electorate) hear(word string) (saying, error) {
 // leaderKilled measures for how long nobody leads after the leader's process was killed.
 func leaderKilled(r *slice) error {
 	return lead(r, true, func(e *electorate, leader *child) (since time.Duration, err error) {
-		since = conn.Now()
+		since = clock.Now()
 		if err := leader.cmd.Process.Kill(); err != nil {
 			return 0, err
 		}
@@ -179,7 +179,7 @@ func serveCandidate(in *bufio.Reader, out io.Writer) error {
 			resign <- struct{}{}
 		}
 	}()
-	say := func(word string) { fmt.Fprintln(out, word, int64(conn.Now())) }
+	say := func(word string) { fmt.Fprintln(out, word, int64(clock.Now())) }
 	term := func(ctx context.Context) error {
 		say("leads")
 		select {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 // Names of what the waiting case measures besides, in Sample.Extra.
@@ -41,7 +41,7 @@ func await(r *slice) error {
 	for i, m := range ms {
 		waiting.Go(func() {
 			errs[i] = m.Lock(ctx)
-			locked[i] = conn.Now()
+			locked[i] = clock.Now()
 		})
 	}
 	time.Sleep(min(r.length, time.Second)) // until all have looked
@@ -58,7 +58,7 @@ func await(r *slice) error {
 		return err
 	}
 	r.sample.Extra[cores] = r.sample.CPU.Seconds() / r.sample.Wall.Seconds()
-	released := conn.Now()
+	released := clock.Now()
 	if err := r.everywhere("EVAL", freeAll, "0", fmt.Sprint(r.Keys)); err != nil {
 		return err
 	}

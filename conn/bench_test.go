@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -29,7 +30,7 @@ func (r *roundTrip) do() bool {
 		return false
 	}
 	for {
-		if _, err := r.p.Wait(conn.Now() + 500*time.Millisecond); err != nil {
+		if _, err := r.p.Wait(clock.Now() + 500*time.Millisecond); err != nil {
 			return false
 		}
 		if _, err := r.c.Receive(); err != nil {
@@ -69,7 +70,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 
 func BenchmarkNow(b *testing.B) {
 	for b.Loop() {
-		conn.Now()
+		clock.Now()
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/resp"
 )
@@ -231,7 +232,7 @@ func sendAndReceiveAtOnce(t *testing.T, c *conn.Conn) {
 		for range n {
 			flushed, err := c.Send(burst)
 			for err == nil && !flushed {
-				if _, err = out.Wait(conn.Forever); err == nil {
+				if _, err = out.Wait(clock.Forever); err == nil {
 					flushed, err = c.Flush()
 				}
 			}
@@ -352,10 +353,10 @@ func TestExampleAsks(t *testing.T) {
 	c, p := dial(t, start(t).addr(), conn.Options{Tracking: true}), newPoller(t)
 	require.NoError(t, p.Add(c, 1, conn.Readable))
 	for range 3 {
-		v, err := ask(c, p, conn.Now()+patient, "PING")
+		v, err := ask(c, p, clock.Now()+patient, "PING")
 		require.NoError(t, err)
 		require.True(t, v.Is("PONG"))
 	}
-	_, err := ask(c, p, conn.Now(), "BLPOP", "k", "0")
+	_, err := ask(c, p, clock.Now(), "BLPOP", "k", "0")
 	require.EqualError(t, err, "no reply in time")
 }

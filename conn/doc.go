@@ -7,7 +7,7 @@
 //	p, err := conn.NewPoller()
 //	err = p.Add(c, 1, conn.Readable)
 //	_, err = c.Send(resp.AppendCommand(nil, "PING"))
-//	events, err := p.Wait(conn.Now() + time.Second)
+//	events, err := p.Wait(clock.Now() + time.Second)
 //	_, err = c.Receive()
 //	reply, err := c.Next()
 //

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -38,7 +39,7 @@ func ExampleDial() {
 		return
 	}
 
-	reply, err := ask(c, poller, conn.Now()+time.Second, "PING")
+	reply, err := ask(c, poller, clock.Now()+time.Second, "PING")
 	fmt.Printf("%s %v\n", reply.Bytes(), err)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/resp"
 )
@@ -70,7 +71,7 @@ func TestTrackedKeysAreTold(t *testing.T) {
 			require.Contains(t, string(v.Raw()), "lock:a")
 			return
 		}
-		_, err = waiter.poller.Wait(conn.Forever)
+		_, err = waiter.poller.Wait(clock.Forever)
 		require.NoError(t, err)
 		_, err = waiter.Receive()
 		require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/resp"
 )
@@ -100,7 +101,7 @@ func (l *line) exchange(command []byte) (resp.Value, error) {
 		if err = l.poller.Modify(l.Conn, 1, want); err != nil {
 			break
 		}
-		if _, err = l.poller.Wait(conn.Forever); err != nil {
+		if _, err = l.poller.Wait(clock.Forever); err != nil {
 			break
 		}
 		if !flushed {

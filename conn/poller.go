@@ -3,8 +3,8 @@ package conn
 import (
 	"context"
 	"errors"
-	"math"
-	"time"
+
+	"github.com/redburst/redburst/conn/clock"
 )
 
 // Interest is a set of conditions that a [Poller] watches for, or has found.
@@ -30,18 +30,6 @@ type Event struct {
 
 var errSecond = errors.New("conn: this poller is for one connection, and has it")
 
-// Forever is the deadline that never comes, for [Poller.Wait].
-const Forever time.Duration = math.MaxInt64
-
-// After is the moment d after now, both on the clock of [Now]. It is [Forever] where the sum
-// would overflow.
-func After(now, d time.Duration) time.Duration {
-	if d > Forever-now {
-		return Forever
-	}
-	return now + d
-}
-
 // await parks until s, which is in p, is ready for what is wanted, or ctx ends. It needs a
 // Poller that nobody else waits with.
 func (p *Poller) await(ctx context.Context, s *sock, want Interest) error {
@@ -53,7 +41,7 @@ func (p *Poller) await(ctx context.Context, s *sock, want Interest) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		events, err := p.Wait(Forever)
+		events, err := p.Wait(clock.Forever)
 		if err != nil || len(events) > 0 {
 			return err
 		}

@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/redburst/redburst/conn/clock"
 )
 
 // Poller waits for many connections at once. It is level-triggered: a connection that
@@ -62,12 +64,12 @@ type parking struct {
 	askOrPark func(fd uintptr) bool
 	askOnly   func(fd uintptr)
 
-	armed time.Duration // the deadline of file, on Now's clock; Forever if none. It belongs to Wait
+	armed time.Duration // the deadline of file, on [clock.Now]'s clock; clock.Forever if none. It belongs to Wait
 }
 
 // watch has the runtime watch a descriptor, and owns that from now on, also if it fails.
 func (k *parking) watch(fd int) (err error) {
-	k.armed, k.file = Forever, os.NewFile(uintptr(fd), "epoll")
+	k.armed, k.file = clock.Forever, os.NewFile(uintptr(fd), "epoll")
 	// This fails if the runtime's poller does not watch the descriptor.
 	if err = k.file.SetReadDeadline(time.Time{}); err == nil {
 		k.raw, err = k.file.SyscallConn()
@@ -267,7 +269,7 @@ func (o *only) ask(fd uintptr) bool {
 	}
 }
 
-// Wait parks until a connection is ready, until [Now] has reached until ([Forever] for no
+// Wait parks until a connection is ready, until [clock.Now] has reached until ([clock.Forever] for no
 // limit), or until Wake. It returns what is ready: nothing after a timeout or a Wake,
 // unless something became ready just then. The slice is valid until the next Wait or Poll.
 // With [NewSinglePoller] what has been read already can be reported once more: [Conn.Receive]
@@ -374,8 +376,8 @@ func (p *Poller) Close() error {
 // arm sets the deadline of the file. It reports false, and sets none, if until has passed.
 func (k *parking) arm(until time.Duration) bool {
 	var deadline time.Time
-	if until != Forever {
-		now := Now()
+	if until != clock.Forever {
+		now := clock.Now()
 		if until <= now {
 			return false
 		}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/redburst/redburst/conn/clock"
 )
 
 // Poller waits for many connections at once. It is level-triggered: a connection that
@@ -121,7 +123,7 @@ func (p *Poller) kick() {
 	}
 }
 
-// Wait parks until a connection is ready, until [Now] has reached until ([Forever] for no
+// Wait parks until a connection is ready, until [clock.Now] has reached until ([clock.Forever] for no
 // limit), or until Wake. It returns what is ready: nothing after a timeout or a Wake,
 // unless something became ready just then. The slice is valid until the next Wait or Poll.
 // Wait fails only with [ErrPollerClosed].
@@ -131,11 +133,11 @@ func (p *Poller) Wait(until time.Duration) ([]Event, error) {
 		if woken || err != nil || len(p.events) > 0 {
 			return p.events, err
 		}
-		if until == Forever {
+		if until == clock.Forever {
 			<-p.kicked
 			continue
 		}
-		now := Now()
+		now := clock.Now()
 		if until <= now {
 			return p.events, nil
 		}

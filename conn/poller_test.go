@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 func newPoller(tb testing.TB) *conn.Poller {
@@ -46,7 +47,7 @@ func eachPoller(t *testing.T, test func(t *testing.T, newPoller func(tb testing.
 // wait waits for one event.
 func wait(tb testing.TB, p *conn.Poller) conn.Event {
 	tb.Helper()
-	events, err := p.Wait(conn.Now() + time.Minute)
+	events, err := p.Wait(clock.Now() + time.Minute)
 	require.NoError(tb, err)
 	require.Len(tb, events, 1)
 	return events[0]
@@ -128,7 +129,7 @@ func TestAWaitSeesWhatIsChangedDuringIt(t *testing.T) {
 		p := newPoller(t)
 		seen := make(chan conn.Event, 1)
 		waits := func() {
-			events, _ := p.Wait(conn.Forever)
+			events, _ := p.Wait(clock.Forever)
 			seen <- events[0]
 		}
 		for i := range uint64(100) {
@@ -158,7 +159,7 @@ func TestMoreReadyThanOneWaitReports(t *testing.T) {
 		left[i] = true
 	}
 	for len(left) > 0 {
-		events, err := p.Wait(conn.Forever)
+		events, err := p.Wait(clock.Forever)
 		require.NoError(t, err)
 		for _, e := range events {
 			delete(left, e.ID)
@@ -173,16 +174,16 @@ func TestWakeIsKeptForTheNextWait(t *testing.T) {
 			p.Wake()
 			p.Wake()
 			require.Empty(t, poll(t, p), "Poll takes none")
-			events, err := p.Wait(conn.Forever)
+			events, err := p.Wait(clock.Forever)
 			require.NoError(t, err)
 			require.Empty(t, events)
 
 			// The Wake is used up, and left nothing that would end a later wait.
-			at := conn.Now() + 5*time.Millisecond
+			at := clock.Now() + 5*time.Millisecond
 			events, err = p.Wait(at)
 			require.NoError(t, err)
 			require.Empty(t, events)
-			require.GreaterOrEqual(t, conn.Now(), at)
+			require.GreaterOrEqual(t, clock.Now(), at)
 		}
 
 		// A Wake does not hide what is ready.
@@ -200,18 +201,18 @@ func TestADeadlineIsNeverEarlyAndNeverForgotten(t *testing.T) {
 		require.NoError(t, p.Add(c, 1, conn.Readable))
 		for range 300 {
 			// The deadline is before, at or after the one that is armed, or has passed.
-			at := conn.Now() + time.Duration(rand.IntN(4000)-1000)*time.Microsecond
+			at := clock.Now() + time.Duration(rand.IntN(4000)-1000)*time.Microsecond
 			if rand.IntN(4) == 0 {
 				p.Wake()
-				_, err := p.Wait(conn.Forever)
+				_, err := p.Wait(clock.Forever)
 				require.NoError(t, err)
 			}
 			events, err := p.Wait(at)
 			require.NoError(t, err)
 			require.Empty(t, events)
-			require.GreaterOrEqual(t, conn.Now(), at)
+			require.GreaterOrEqual(t, clock.Now(), at)
 		}
-		for _, at := range []time.Duration{math.MinInt64, -1, 0, 1, conn.Now()} {
+		for _, at := range []time.Duration{math.MinInt64, -1, 0, 1, clock.Now()} {
 			events, err := p.Wait(at)
 			require.NoError(t, err)
 			require.Empty(t, events)
@@ -234,9 +235,9 @@ func TestNoWakeIsLost(t *testing.T) {
 		wg.Go(func() {
 			answered := 0
 			for {
-				until := conn.Forever
+				until := clock.Forever
 				if rand.IntN(3) == 0 {
-					until = conn.Now() + time.Duration(rand.IntN(100))*time.Microsecond
+					until = clock.Now() + time.Duration(rand.IntN(100))*time.Microsecond
 				}
 				if _, err := p.Wait(until); err != nil {
 					return
@@ -296,9 +297,9 @@ func TestNoReadinessIsLost(t *testing.T) {
 			require.NoError(t, err)
 			for got, begun := 0, time.Now(); got < 4; {
 				require.Less(t, time.Since(begun), time.Minute, "what has arrived is not reported")
-				until := conn.Forever
+				until := clock.Forever
 				if rand.IntN(3) == 0 {
-					until = conn.Now() + time.Duration(rand.IntN(100))*time.Microsecond
+					until = clock.Now() + time.Duration(rand.IntN(100))*time.Microsecond
 				}
 				_, err := p.Wait(until)
 				require.NoError(t, err)
@@ -323,7 +324,7 @@ func TestCloseEndsAWait(t *testing.T) {
 			require.NoError(t, p.Add(c, 1, conn.Readable))
 			failed := make(chan error, 1)
 			go func() {
-				_, err := p.Wait(conn.Forever)
+				_, err := p.Wait(clock.Forever)
 				failed <- err
 			}()
 			if i%2 == 0 {
@@ -334,7 +335,7 @@ func TestCloseEndsAWait(t *testing.T) {
 
 			p.Wake()
 			for _, do := range []func() error{
-				func() error { _, err := p.Wait(conn.Forever); return err },
+				func() error { _, err := p.Wait(clock.Forever); return err },
 				func() error { _, err := p.Wait(0); return err },
 				func() error { _, err := p.Poll(); return err },
 				func() error { return p.Add(c, 1, conn.Readable) },
@@ -359,7 +360,7 @@ func TestASinglePollerIsAskedForOtherThingsDuringAWait(t *testing.T) {
 	p := newSinglePoller(t)
 	seen := make(chan conn.Event, 1)
 	waits := func() {
-		events, _ := p.Wait(conn.Forever)
+		events, _ := p.Wait(clock.Forever)
 		seen <- events[0]
 	}
 	for i := range 100 {
@@ -414,7 +415,7 @@ func TestNoReadinessIsLostWhileAConnectionComes(t *testing.T) {
 				seen <- len(events)
 			}
 		}()
-		latest := conn.Now() + time.Hour
+		latest := clock.Now() + time.Hour
 		for i := range time.Duration(20_000) {
 			begin <- latest - i*time.Microsecond
 			for range rand.IntN(200) {
@@ -476,7 +477,7 @@ func TestARemovedConnectionIsAlone(t *testing.T) {
 			if waits {
 				go func() {
 					defer close(done)
-					p.Wait(conn.Forever)
+					p.Wait(clock.Forever)
 				}()
 				time.Sleep(time.Millisecond) // let it park, mostly
 			} else {
@@ -508,11 +509,11 @@ func TestClosedConnectionsLeaveThePoller(t *testing.T) {
 
 func TestClockGoesOn(t *testing.T) {
 	t.Parallel()
-	wall := time.Now() // first: what passes between the two readings is not conn.Now's
-	before := conn.Now()
+	wall := time.Now() // first: what passes between the two readings is not clock.Now's
+	before := clock.Now()
 	require.Positive(t, before)
 	time.Sleep(10 * time.Millisecond)
-	passed := conn.Now() - before
+	passed := clock.Now() - before
 	require.GreaterOrEqual(t, passed, 10*time.Millisecond)
 	require.LessOrEqual(t, passed, time.Since(wall)+time.Millisecond)
 }

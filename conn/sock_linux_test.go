@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/redburst/redburst/conn/clock"
 )
 
 func newTestPoller(t *testing.T) *Poller {
@@ -128,7 +130,7 @@ func TestWaitingParksNoThread(t *testing.T) {
 		pollers = append(pollers, p)
 		go func() {
 			started <- struct{}{}
-			_, err := p.Wait(Forever)
+			_, err := p.Wait(clock.Forever)
 			ended <- err
 		}()
 	}

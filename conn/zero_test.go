@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -46,7 +47,7 @@ func TestZeroPollerIsClosed(t *testing.T) {
 	var p conn.Poller
 	c, _ := pair(t, conn.Options{})
 	for name, do := range map[string]func() error{
-		"Wait":   func() error { _, err := p.Wait(conn.Now() + time.Hour); return err },
+		"Wait":   func() error { _, err := p.Wait(clock.Now() + time.Hour); return err },
 		"Poll":   func() error { _, err := p.Poll(); return err },
 		"Add":    func() error { return p.Add(c, 1, conn.Readable) },
 		"Modify": func() error { return p.Modify(c, 1, conn.Readable) },

@@ -3,7 +3,7 @@ package mux
 import (
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 const lingerTime = 100 * time.Millisecond // how long Close waits for releases under way
@@ -18,7 +18,7 @@ func (m *Mux) Drain() {
 		for op := l.first; op != nil; {
 			next := op.next
 			if op.Persist <= 0 {
-				m.decide(op, conn.Now(), ErrClosed)
+				m.decide(op, clock.Now(), ErrClosed)
 			}
 			op = next
 		}
@@ -44,7 +44,7 @@ func (m *Mux) Close() error {
 		m.calm.Wait()
 	}
 	m.driving = true // from here on nobody else can drive
-	m.linger(conn.Now() + lingerTime)
+	m.linger(clock.Now() + lingerTime)
 	m.decideAll(ErrClosed, false)
 	m.sendHeld()
 	for m.flushing {
@@ -79,7 +79,7 @@ func (m *Mux) Close() error {
 // linger drives until no master that is up owes a reply to a persistent operation, but
 // not beyond a time. The caller holds the drive. It lets mu go.
 func (m *Mux) linger(until time.Duration) {
-	for conn.Now() < until && m.owesPersistent() {
+	for clock.Now() < until && m.owesPersistent() {
 		if m.dirty != 0 && !m.flushing {
 			m.flush()
 		}

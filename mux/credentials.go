@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -21,7 +22,7 @@ const maxRenewPause = time.Minute
 func (m *Mux) authenticator() {
 	for {
 		i, l, due := m.nextRenewal()
-		timer := time.NewTimer(due - conn.Now())
+		timer := time.NewTimer(due - clock.Now())
 		select {
 		case <-timer.C:
 			m.renew(i, l)
@@ -40,7 +41,7 @@ func (m *Mux) authenticator() {
 func (m *Mux) nextRenewal() (i int, l *link, due time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	due = conn.Forever
+	due = clock.Forever
 	for k := range m.slots {
 		if link := m.slots[k].link; link != nil && link.renewAt != 0 && link.renewAt < due {
 			i, l, due = k, link, link.renewAt
@@ -60,7 +61,7 @@ func (m *Mux) lapseAt(l *link, end time.Time) {
 	}
 	left := time.Until(end)
 	d := left/2 + rand.N(max(left/4, 1))
-	l.renewAt = conn.After(conn.Now(), max(d, m.cfg.BackoffMax))
+	l.renewAt = clock.After(clock.Now(), max(d, m.cfg.BackoffMax))
 }
 
 // renew asks for new credentials and tells them to a master. If that fails, the connection
@@ -83,7 +84,7 @@ func (m *Mux) renew(i int, l *link) {
 		m.lapseAt(l, c.Until)
 	} else {
 		l.renewPause = min(max(2*l.renewPause, m.cfg.BackoffMax), max(maxRenewPause, m.cfg.BackoffMax))
-		l.renewAt = conn.After(conn.Now(), l.renewPause)
+		l.renewAt = clock.After(clock.Now(), l.renewPause)
 		l.unrenewed = &conn.Error{
 			Master: s.addr.String(), Op: "credentials",
 			Err: fmt.Errorf("they could not be renewed: %w", err),
@@ -109,12 +110,12 @@ func (m *Mux) reauthenticate(i int, l *link, c conn.Credentials) error {
 		m.mu.Unlock()
 		return nil
 	}
-	now := conn.Now()
+	now := clock.Now()
 	l.renewal, l.renewed = r, renewed
 	s.owed.push(owed{sent: now})
 	s.held = commands
 	m.unhold(i)
-	m.rouse(conn.After(now, m.cfg.StallTime))
+	m.rouse(clock.After(now, m.cfg.StallTime))
 	m.push()
 	m.mu.Unlock()
 	select {

@@ -3,7 +3,7 @@ package mux
 import (
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 const (
@@ -80,7 +80,7 @@ func (m *Mux) payDebts(i int, now time.Duration) {
 		// is not owed it for ever.
 		if f.until <= now && !f.extended.Has(i) {
 			f.extended = f.extended.With(i)
-			f.until = conn.After(now, f.persist)
+			f.until = clock.After(now, f.persist)
 		}
 		o := owed{f: f, sent: now, left: 1, final: true, voted: true}
 		if f.bare {
@@ -114,7 +114,7 @@ func (m *Mux) sendLater(i int, f *flight, now time.Duration) {
 	f.refs++
 	s.refused.push(f)
 	if m.retryAt == 0 {
-		m.retryAt = conn.After(now, retryEvery)
+		m.retryAt = clock.After(now, retryEvery)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 // dial connects a master and hands the connection over. Then it waits for the end of the
@@ -104,7 +105,7 @@ func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string) er
 		m.poll.Remove(c)
 		return err
 	}
-	since := conn.Now()
+	since := clock.Now()
 	switched := s.addr.Group() != "" && s.known.Endpoint != "" && s.via == "" &&
 		(s.known.Endpoint != server.Endpoint || s.known.ReplID != server.ReplID)
 	if err := callHook(func() { m.greet(i, server, since) }); err != nil {
@@ -132,7 +133,7 @@ func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string) er
 		s.unsure = false
 	} else {
 		m.payDebts(i, s.since)
-		m.rouse(conn.After(s.since, m.cfg.StallTime))
+		m.rouse(clock.After(s.since, m.cfg.StallTime))
 		m.push()
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 const (
@@ -71,7 +72,7 @@ func (m *Mux) attend(ctx context.Context, done <-chan struct{}, op *Op) {
 		case <-done:
 			m.mu.Lock()
 			if op.pending {
-				m.decide(op, conn.Now(), errContext)
+				m.decide(op, clock.Now(), errContext)
 			}
 		}
 	}
@@ -111,7 +112,7 @@ func (m *Mux) drive(ctx context.Context, done <-chan struct{}, op *Op) {
 		if done != nil {
 			select {
 			case <-done:
-				m.decide(op, conn.Now(), errContext)
+				m.decide(op, clock.Now(), errContext)
 				continue
 			default:
 			}
@@ -143,7 +144,7 @@ func (m *Mux) wakeAfter(ctx context.Context, op *Op) (stop func() bool) {
 			return
 		}
 		if op.pending {
-			m.decide(op, conn.Now(), ErrForgotten)
+			m.decide(op, clock.Now(), ErrForgotten)
 		}
 		m.driver = nil
 		m.leave()
@@ -166,7 +167,7 @@ func (m *Mux) gather() {
 		return
 	}
 	m.woken = 0
-	now := conn.Now()
+	now := clock.Now()
 	if now < m.hurry {
 		return
 	}
@@ -175,15 +176,15 @@ func (m *Mux) gather() {
 	runtime.Gosched()
 	m.mu.Lock()
 	m.flushing = false
-	if done := conn.Now(); done-now > slowYield {
+	if done := clock.Now(); done-now > slowYield {
 		m.hurry = done + hurryFor
 	}
 }
 
-// nextEvent returns how long the driver may wait for the sockets, as a time on conn.Now's
+// nextEvent returns how long the driver may wait for the sockets, as a time on clock.Now's
 // clock.
 func (m *Mux) nextEvent() time.Duration {
-	until := conn.Forever
+	until := clock.Forever
 	if m.expiry != 0 {
 		until = m.expiry
 	}
@@ -220,7 +221,7 @@ func (m *Mux) pass(until time.Duration, mine *Op) bool {
 		return false
 	}
 	// A system call, so once for all that is ready.
-	m.clock = conn.Now()
+	m.clock = clock.Now()
 	for _, ev := range events {
 		// A caller that is decided waits for no more replies. But no master is judged as long as
 		// something of it is unread.

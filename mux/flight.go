@@ -3,7 +3,7 @@ package mux
 import (
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 // A flight is what the Mux keeps of an operation while any master owes a reply to it or
@@ -35,7 +35,7 @@ func (m *Mux) takeFlight(op *Op, now time.Duration) *flight {
 	text := op.Fallback
 	f.bare = len(text) == 0
 	if op.Persist > 0 {
-		f.until, f.persist = conn.After(now, op.Persist), op.Persist
+		f.until, f.persist = clock.After(now, op.Persist), op.Persist
 		if f.bare {
 			text = op.Command
 		}

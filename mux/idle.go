@@ -3,7 +3,7 @@ package mux
 import (
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 const (
@@ -18,7 +18,7 @@ const (
 func (m *Mux) sentry() {
 	defer m.wg.Done()
 	for {
-		events, err := m.watch.Wait(conn.Forever)
+		events, err := m.watch.Wait(clock.Forever)
 		m.mu.Lock()
 		if m.closed || err != nil {
 			m.mu.Unlock()

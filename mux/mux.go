@@ -95,7 +95,7 @@ type Mux struct {
 	driver   *Op           // ... a caller, with this operation
 	parked   bool          // ... and is inside poll.Wait
 	until    time.Duration // ... until then
-	clock    time.Duration // conn.Now, as the driver last read it
+	clock    time.Duration // clock.Now, as the driver last read it
 	flushing bool          // somebody holds the flush
 	hurry    time.Duration // the driver gathers nobody before this
 	woken    int           // callers that were answered and have submitted nothing since

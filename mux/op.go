@@ -74,7 +74,7 @@ type Op struct {
 	// the return of Do or Wait until the Op is submitted again.
 	Votes []Vote
 	// Started is when the operation was submitted, before its first byte was written, and
-	// Decided is when it was decided; both on the clock of [conn.Now].
+	// Decided is when it was decided; both on the clock of [clock.Now].
 	Started, Decided time.Duration
 	// Asked is the set of masters that the operation was queued to, whatever became of it
 	// there. If it is empty, nothing was written, and nothing will be unless the operation
@@ -107,7 +107,7 @@ type Dialect struct {
 // is never written after it.
 type Lease interface {
 	// Holds reports whether the term, which the lease was in when the Op was submitted, has
-	// not ended by now, on the clock of [conn.Now]. It is called with the Mux locked: it must
+	// not ended by now, on the clock of [clock.Now]. It is called with the Mux locked: it must
 	// neither block nor call the Mux.
 	Holds(term uint64, now time.Duration) bool
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 const minGrace = 20 * time.Millisecond // how long Open waits for the rest, at least
@@ -105,7 +106,7 @@ func prepare(cfg Config) (*Mux, error) {
 		seen[addr.String()] = true
 		m.slots[i].addr = addr
 		m.slots[i].state.Address = addr.String()
-		m.slots[i].state.Since = conn.Now()
+		m.slots[i].state.Since = clock.Now()
 	}
 	return m, nil
 }
@@ -153,7 +154,7 @@ func setDefault(d *time.Duration, v time.Duration) {
 // example, are reported now and do not surprise later. It takes mu.
 func (m *Mux) await(ctx context.Context) error {
 	// A little longer than a dial, so that those that time out say so.
-	limit := conn.After(m.cfg.Conn.DialTimeout, m.cfg.Conn.DialTimeout/20+10*time.Millisecond)
+	limit := clock.After(m.cfg.Conn.DialTimeout, m.cfg.Conn.DialTimeout/20+10*time.Millisecond)
 	started := time.Now()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

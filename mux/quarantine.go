@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 // greet asks Config.Quarantine about a new connection, and bars the master accordingly.
@@ -32,9 +33,9 @@ func (m *Mux) greet(i int, server conn.Server, since time.Duration) {
 // bar makes a master not vote for d from a moment on. It never shortens a quarantine.
 func (m *Mux) bar(i int, from, d time.Duration, why string) {
 	s := &m.slots[i]
-	if until := conn.After(from, d); d > 0 && until > s.barred {
+	if until := clock.After(from, d); d > 0 && until > s.barred {
 		s.barred = until
-		s.why = &QuarantineError{Reason: why, Until: time.Now().Add(until - conn.Now())}
+		s.why = &QuarantineError{Reason: why, Until: time.Now().Add(until - clock.Now())}
 	}
 }
 
@@ -50,7 +51,7 @@ func (m *Mux) Doubt(d time.Duration) {
 			continue
 		}
 		m.bar(i, s.doubt, d, s.reason)
-		if s.link == nil || conn.Now() >= s.barred {
+		if s.link == nil || clock.Now() >= s.barred {
 			continue
 		}
 		was := s.state.Phase
@@ -68,7 +69,7 @@ func (m *Mux) outlast(i int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for l := s.link; l != nil && s.link == l && s.state.Phase == Quarantined; {
-		left := s.barred - conn.Now()
+		left := s.barred - clock.Now()
 		if left <= 0 {
 			m.setPhase(i, Up, l.unrenewed)
 			return

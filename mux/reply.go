@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/resp"
 )
 
 // owed is a reply that a master owes.
 type owed struct {
 	f     *flight       // nil if it is the reply to a renewal of the credentials
-	sent  time.Duration // when the command was queued, on conn.Now's clock
+	sent  time.Duration // when the command was queued, on clock.Now's clock
 	left  int           // replies to come, the judged one included
 	final bool          // VerdictAgain is of no use: this is the fallback, or a delivery
 	voted bool          // the master's vote was cast as failed before: a delivery, or it is barred
@@ -58,7 +59,7 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 		return false
 	}
 	if now < s.owed.front().sent { // another goroutine has written it since the driver read the clock
-		now = conn.Now()
+		now = clock.Now()
 		m.clock = now
 	}
 	switch o := s.owed.front(); {
@@ -78,7 +79,7 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	}
 	if verdict == VerdictAgain && !o.final && !f.bare {
 		// Not by the clock of the pass: the process may have stood still since it was read.
-		if f.lease == nil || f.lease.Holds(f.term, conn.Now()) {
+		if f.lease == nil || f.lease.Holds(f.term, clock.Now()) {
 			m.fallBack(i, o, now)
 			return true
 		}

@@ -3,7 +3,7 @@ package mux
 import (
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 // silentAt returns when the silence of a master that owes replies is to be judged. The
@@ -12,9 +12,9 @@ import (
 // read.
 func (m *Mux) silentAt(s *slot) time.Duration {
 	if s.suspected != 0 {
-		return conn.After(s.suspected, m.cfg.StallTime/4)
+		return clock.After(s.suspected, m.cfg.StallTime/4)
 	}
-	return conn.After(max(s.owed.front().sent, s.heard), m.cfg.StallTime)
+	return clock.After(max(s.owed.front().sent, s.heard), m.cfg.StallTime)
 }
 
 // overdue reports whether the silence of a master is to be judged at a time.

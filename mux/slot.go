@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 const (
@@ -130,7 +131,7 @@ func (m *Mux) drop(i int, err error) {
 	}
 	l.orderly = err == ErrClosed
 	m.setPhase(i, phase, err)
-	now := conn.Now()
+	now := clock.Now()
 	// Debts that a backlog has kept back are younger than what is owed.
 	kept := s.debts
 	s.debts = debts{}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 // A Phase says where a master is in the life of its connection.
@@ -52,7 +53,7 @@ func (p Phase) String() string {
 type State struct {
 	Address string        // of conn.Address.String, so without a password
 	Phase   Phase         // where it is in the life of its connection
-	Since   time.Duration // when that phase began, on conn.Now's clock
+	Since   time.Duration // when that phase began, on clock.Now's clock
 	Err     error         // why it is not Up; if it is, why its credentials could not be renewed, or nil
 	RTT     time.Duration // smoothed round trip of its votes (gain 1/8, as in RFC 6298); 0 before the first
 	Last    time.Duration // round trip of its latest reply, a straggler's included; 0 before the first
@@ -107,7 +108,7 @@ func (m *Mux) RTT() time.Duration {
 	for i := range m.slots {
 		d := m.slots[i].state.RTT
 		if d == 0 {
-			d = conn.Forever // not known to be fast
+			d = clock.Forever // not known to be fast
 		}
 		j := i
 		for ; j > 0 && sorted[j-1] > d; j-- {
@@ -116,7 +117,7 @@ func (m *Mux) RTT() time.Duration {
 		sorted[j] = d
 	}
 	d := sorted[len(m.slots)/2]
-	if d == conn.Forever {
+	if d == clock.Forever {
 		return 0
 	}
 	return d
@@ -130,7 +131,7 @@ func (m *Mux) setPhase(i int, p Phase, err error) {
 		return // another dial, or another renewal, went in the same way: no news
 	}
 	if s.state.Phase != p {
-		s.state.Since = conn.Now()
+		s.state.Since = clock.Now()
 	}
 	s.state.Phase, s.state.Err = p, err
 	if m.changed != nil { // Open is waiting for news

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 const maxCommand = 2 << 20 // bytes of an operation's command and fallback together
@@ -24,7 +25,7 @@ const maxCommand = 2 << 20 // bytes of an operation's command and fallback toget
 // nothing is written, unless Op.All is set or the operation persists.
 func (m *Mux) Do(ctx context.Context, op *Op) error {
 	done, err := ctx.Done(), ctx.Err()
-	now := conn.Now()
+	now := clock.Now()
 	m.lock()
 	if err != nil {
 		m.admit(op, now)
@@ -39,7 +40,7 @@ func (m *Mux) Do(ctx context.Context, op *Op) error {
 // Post submits operations in one burst and does not wait for their decisions. Each must
 // be followed by one Wait, or by Forget, unless it has Told.
 func (m *Mux) Post(ops ...*Op) {
-	now := conn.Now()
+	now := clock.Now()
 	m.lock()
 	awaited := true
 	for _, op := range ops {
@@ -96,7 +97,7 @@ func (m *Mux) Forget(op *Op) {
 // ForgetInHook is Forget for the hooks, which are called with the Mux locked, and for nobody else.
 func (m *Mux) ForgetInHook(op *Op) {
 	if op.pending {
-		m.decide(op, conn.Now(), ErrForgotten)
+		m.decide(op, clock.Now(), ErrForgotten)
 	}
 }
 
@@ -104,7 +105,7 @@ func (m *Mux) ForgetInHook(op *Op) {
 // results are not set. If the Mux is closed or the command too long, the operation is
 // dropped.
 func (m *Mux) Send(op *Op) {
-	now := conn.Now()
+	now := clock.Now()
 	m.lock()
 	m.start(op, now, false)
 	m.push()
@@ -161,7 +162,7 @@ func (m *Mux) start(op *Op, now time.Duration, wanted bool) (ours bool) {
 		if refusal != nil {
 			m.decide(op, now, refusal)
 		} else if op.Timeout > 0 {
-			op.deadline = conn.After(now, op.Timeout)
+			op.deadline = clock.After(now, op.Timeout)
 			m.expireBy(op.deadline)
 		}
 	}
@@ -236,7 +237,7 @@ func (m *Mux) queue(op *Op, now time.Duration, wanted bool) {
 		}
 	}
 	m.unref(f)
-	m.rouse(conn.After(now, m.cfg.StallTime)) // it may have gone to sleep when nothing was owed
+	m.rouse(clock.After(now, m.cfg.StallTime)) // it may have gone to sleep when nothing was owed
 	if wanted && op.pending {
 		m.settle(op, now)
 	}

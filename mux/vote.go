@@ -3,7 +3,7 @@ package mux
 import (
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -91,7 +91,7 @@ func (m *Mux) decideAll(err error, spare bool) {
 		for op := l.first; op != nil; {
 			next := op.next
 			if !spare || op.Persist <= 0 || op.Told == nil {
-				m.decide(op, conn.Now(), err)
+				m.decide(op, clock.Now(), err)
 			}
 			op = next
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -24,7 +24,7 @@ func (w willing) Post(ops ...*mux.Op) {
 		for i := range op.Votes {
 			op.Votes[i] = mux.Vote{Verdict: mux.VerdictYes, Int: 1}
 		}
-		op.Started = conn.Now()
+		op.Started = clock.Now()
 		op.Decided = op.Started + 1
 		if op.Told != nil {
 			op.Told(nil)
@@ -48,7 +48,7 @@ func (w willing) Close() error { return nil }
 // 30,000 locks that are kept alive are a few hundred bytes each, and no goroutine.
 func TestKeptLocksAreSmall(t *testing.T) {
 	const n = 30_000
-	c := newClient(Config{}, willing{5}, conn.Now)
+	c := newClient(Config{}, willing{5}, clock.Now)
 	defer c.Close()
 	parent, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -87,7 +87,7 @@ func TestKeptLocksAreSmall(t *testing.T) {
 
 // What the package itself costs, without masters.
 func BenchmarkOverhead(b *testing.B) {
-	c := newClient(Config{}, willing{5}, conn.Now)
+	c := newClient(Config{}, willing{5}, clock.Now)
 	defer c.Close()
 	ctx := b.Context()
 	m := c.NewMutex("orders:42", 10*time.Second)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/resp"
 )
@@ -99,7 +100,7 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 		return nil, err
 	}
 	c.guard.raised = m.Doubt
-	c.begin(m, conn.Now)
+	c.begin(m, clock.Now)
 	return c, nil
 }
 

@@ -33,7 +33,7 @@ type core struct {
 	owner   string   // in front of each token; empty if none is
 	masters []string // their addresses
 	rounds  rounds
-	now     func() time.Duration // conn.Now; all times are on its clock
+	now     func() time.Duration // clock.Now; all times are on its clock
 	calls   sync.Pool            // of *call
 	rosters sync.Pool            // of *roster
 	stats   stats

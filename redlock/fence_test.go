@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock/internal/skew"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -565,13 +565,13 @@ func TestFencesGrowInTheOrderOfTheLocks(t *testing.T) {
 		go func() {
 			m := c.NewMutex("k", 10*time.Second, WithFence())
 			for n := range each {
-				l := lock{asked: conn.Now()}
+				l := lock{asked: clock.Now()}
 				if err := m.Lock(t.Context()); err != nil {
 					done <- err
 					return
 				}
-				l.taken, l.fence = conn.Now(), m.Fence()
-				l.released = conn.Now() // from now on another can have it
+				l.taken, l.fence = clock.Now(), m.Fence()
+				l.released = clock.Now() // from now on another can have it
 				m.Unlock(t.Context())
 				mu.Lock()
 				locks = append(locks, l)

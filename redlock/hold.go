@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 // A hold is the lock that a Mutex holds, or that it has held and not given back yet.
@@ -59,7 +59,7 @@ func (l *lease) begin(ends time.Duration) uint64 {
 func (h *hold) begin() (term uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.trying.begin(conn.Forever)
+	return h.trying.begin(clock.Forever)
 }
 
 // abandon ends an attempt that has not taken the lock; a term of 0 is that of none.
@@ -186,13 +186,13 @@ func (h *hold) stands(now time.Duration) bool {
 // rest returns for how long the masters are to have the lock, though it is released: 0 if they are
 // not. Of a lock that was handed over nobody here knows when it was taken: that counts from the
 // first look. mu is held.
-func (h *hold) rest(clock func() time.Duration) time.Duration {
+func (h *hold) rest(read func() time.Duration) time.Duration {
 	if h.minHold == 0 {
 		return 0
 	}
-	now := clock()
+	now := read()
 	if h.stays == 0 {
-		h.stays = conn.After(now, h.minHold)
+		h.stays = clock.After(now, h.minHold)
 	}
 	return max(0, (h.stays - now + time.Millisecond - 1).Truncate(time.Millisecond))
 }
@@ -209,7 +209,7 @@ func (h *hold) install(k *call, until, now time.Duration) bool {
 	}
 	*h.text, h.fence = append(h.token()[:0], k.token...), k.fence
 	h.until, h.since, h.gone = until, now, false
-	h.stays = conn.After(h.term.started(until), h.minHold)
+	h.stays = clock.After(h.term.started(until), h.minHold)
 	h.lease.begin(until)
 	if k.term != 0 && h.trying.term.Load() == k.term {
 		h.trying.ends.Store(int64(until))

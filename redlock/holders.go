@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/resp"
 )
@@ -269,7 +269,7 @@ func soonest(holders []Holder, masters int) claim {
 
 func (h claim) ends() time.Duration {
 	if h.left == NoExpiry {
-		return conn.Forever
+		return clock.Forever
 	}
 	return h.left
 }
@@ -290,7 +290,7 @@ func chief(holders []Holder, masters int, before func(a, b claim) bool) (first c
 		}
 		left := h.TTL
 		if left < 0 {
-			left = conn.Forever
+			left = clock.Forever
 		}
 		ttls[h.Token] = append(ttls[h.Token], left)
 	}
@@ -300,7 +300,7 @@ func chief(holders []Holder, masters int, before func(a, b claim) bool) (first c
 		slices.Sort(of)
 		h := claim{owner: ownerOf(token.Reveal()), votes: len(of), masters: masters, silent: silent}
 		// It is free once it is gone from so many that no majority has it.
-		if h.left = of[max(0, len(of)-quorum)]; h.left == conn.Forever {
+		if h.left = of[max(0, len(of)-quorum)]; h.left == clock.Forever {
 			h.left = NoExpiry
 		}
 		real, other := h.votes >= quorum, first.votes >= quorum

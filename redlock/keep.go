@@ -23,7 +23,7 @@ type keep struct {
 	until           atomic.Int64  // end of the lock's validity
 	fence           uint64        // of the lock; 0 without
 	behind          *behind       // its second lock; nil without
-	lifetimeEnd     time.Duration // when it lets go of the lock; conn.Forever if never
+	lifetimeEnd     time.Duration // when it lets go of the lock; clock.Forever if never
 
 	// Guarded by renewer.mu.
 	index   int           // in the heap; -1 once it is over

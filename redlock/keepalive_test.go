@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -205,7 +205,7 @@ func TestALossAtTheEndOfTheLifetimeIsALoss(t *testing.T) {
 		k.failure = unasked(opRenew, "k", ErrNotHeld, "")
 		require.ErrorIs(t, k.end(r.now()+time.Second), ErrLost, "the timer and the renewal have come at once")
 		k.failure = unasked(opRenew, "k", ErrNoQuorum, "")
-		k.until.Store(int64(conn.Forever))
+		k.until.Store(int64(clock.Forever))
 		require.ErrorIs(t, k.end(r.now()+time.Second), ErrMaxLifetime, "it is valid still")
 	})
 }

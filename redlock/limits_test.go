@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -19,11 +19,11 @@ import (
 func TestLongTimesDoNotOverflow(t *testing.T) {
 	t.Parallel()
 	simulated(t, 3, Config{DriftFactor: 1e-9}, func(t *testing.T, c *Client, r *fakeRounds) {
-		m := taken(t, c, WithMaxLifetime(conn.Forever))
+		m := taken(t, c, WithMaxLifetime(clock.Forever))
 		held, stop := m.KeepAlive(t.Context())
 		defer stop()
 		require.NoError(t, held.Err())
-		require.ErrorContains(t, c.NewMutex("k", conn.Forever/time.Millisecond*time.Millisecond).TryLock(t.Context()), "hundred years")
+		require.ErrorContains(t, c.NewMutex("k", clock.Forever/time.Millisecond*time.Millisecond).TryLock(t.Context()), "hundred years")
 		require.NoError(t, c.NewMutex("j", maxTTL).TryLock(t.Context()))
 	})
 	masters := redlocktest.Start(t, 1)
@@ -35,12 +35,12 @@ func TestLongTimesDoNotOverflow(t *testing.T) {
 	require.NoError(t, fenced.Extend(t.Context()))
 
 	command(t, masters, 0, "SET", "k", "another's", "PX", "15000000000000")
-	c := openedWith(t, Config{Masters: masters.Addrs(), DialTimeout: conn.Forever})
+	c := openedWith(t, Config{Masters: masters.Addrs(), DialTimeout: clock.Forever})
 	comes := parked(t, c, "k")
 	require.Zero(t, c.Stats().WokenExpiry)
 	h, err := c.Holders(t.Context(), "k")
 	require.NoError(t, err)
-	require.Equal(t, conn.Forever, h[0].TTL)
+	require.Equal(t, clock.Forever, h[0].TTL)
 	require.NoError(t, c.Close())
 	require.ErrorIs(t, conntest.Soon(t, "the waiter returns", comes), ErrClosed)
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 )
 
@@ -572,7 +572,7 @@ func (w *waiting) intend(ctx context.Context) {
 		case v.Verdict == VerdictYes:
 			w.waiter.again = c.now() + intentPause
 		case v.Err != nil && permanent(v.Err): // one line in its ACL LOG is enough
-			w.asked = conn.Forever
+			w.asked = clock.Forever
 			continue
 		case v.Verdict == VerdictNo || !k.op.Asked.Has(i):
 			continue

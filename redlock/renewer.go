@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 )
 
@@ -74,7 +74,7 @@ func (r *renewer) kept() int {
 // add begins to keep a lock alive. If there is none to keep, the context is done. half says that it is
 // one whose second lock is still to be taken.
 func (r *renewer) add(ctx context.Context, h *hold, half bool) *keep {
-	k := &keep{renewer: r, hold: h, half: half, index: -1, lifetimeEnd: conn.Forever}
+	k := &keep{renewer: r, hold: h, half: half, index: -1, lifetimeEnd: clock.Forever}
 	k.Context, k.cancel = context.WithCancelCause(ctx)
 	r.mu.Lock()
 	h.mu.Lock()
@@ -88,7 +88,7 @@ func (r *renewer) add(ctx context.Context, h *hold, half bool) *keep {
 	default:
 		k.fence, k.behind = h.fence, h.behind
 		if h.lifetime > 0 && !half {
-			k.lifetimeEnd = conn.After(cmp.Or(h.since, now), h.lifetime) // a lock that was handed over counts from now
+			k.lifetimeEnd = clock.After(cmp.Or(h.since, now), h.lifetime) // a lock that was handed over counts from now
 		}
 		k.sibling, h.keeps = h.keeps, k
 		r.schedule(k)

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 )
 
@@ -143,8 +143,8 @@ func (t tally) undecided(counting int) bool {
 
 // milliseconds is what a master says of a TTL.
 func milliseconds(n int64) time.Duration {
-	if n > int64(conn.Forever/time.Millisecond) {
-		return conn.Forever
+	if n > int64(clock.Forever/time.Millisecond) {
+		return clock.Forever
 	}
 	return time.Duration(n) * time.Millisecond
 }

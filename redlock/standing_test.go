@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/stretchr/testify/require"
 )
@@ -257,7 +257,7 @@ func TestLineThatDoesNotMoveIsPassedBy(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		r.set(func(m *fakeMaster) {
 			m.lines[lineKey("k")] = []string{"ghost"}
-			m.keys[lineKey("k")+":ghost:alive"] = fakeKey{"", conn.Forever}
+			m.keys[lineKey("k")+":ghost:alive"] = fakeKey{"", clock.Forever}
 		}, all(5)...)
 		p := newProcesses(t, r, c.NewMutex("k", time.Hour))
 		require.NoError(t, p.holder.TryLock(t.Context()))

@@ -13,7 +13,7 @@ import (
 
 // Scenario 21: a wall clock that jumps changes nothing. No test may set the clock
 // of the machine it runs on; so this one shows that nothing asks for it. What
-// decides reads conn.Now, and what else is measured by package time is measured
+// decides reads clock.Now, and what else is measured by package time is measured
 // by the monotonic part of its times: a wall clock's reading is only had by the
 // methods that are looked for here, and the masters could only be told of it by an
 // expiry at a point in time.

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/resp"
 )
@@ -261,7 +261,7 @@ type prospect struct {
 	free bool          // a majority of the masters can be had now
 	told bool          // none can be before one of them tells
 	held bool          // it is another's on so many
-	at   time.Duration // when the TTLs of so many will have passed; conn.Forever if never
+	at   time.Duration // when the TTLs of so many will have passed; clock.Forever if never
 	slot int           // ... of this slot, the first of all
 }
 
@@ -270,7 +270,7 @@ type sight struct {
 	free   mux.Set
 	no     int           // on so many it is another's
 	silent bool          // some have not answered
-	at     time.Duration // when the TTLs of so many will have passed that it is free; conn.Forever if never
+	at     time.Duration // when the TTLs of so many will have passed that it is free; clock.Forever if never
 }
 
 // A view is what all masters say, of a key or of all slots. It is pooled.
@@ -300,7 +300,7 @@ func (ws *watches) look(ctx context.Context, s *spec, w *watch) (prospect, error
 	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	p := prospect{told: true, held: true, at: conn.Forever}
+	p := prospect{told: true, held: true, at: clock.Forever}
 	for slot, seen := range all.slots {
 		if ws.note(w, slot, seen.free, all.deaf) {
 			p.told = false
@@ -371,7 +371,7 @@ func (ws *watches) read(ctx context.Context, s *spec, into *view, timeout time.D
 				n, ok := elem.Int()
 				ttl, known = n, answered && more && ok
 			}
-			end := conn.Forever
+			end := clock.Forever
 			switch {
 			case known && ttl == -2:
 				seen.free = seen.free.With(i)
@@ -379,7 +379,7 @@ func (ws *watches) read(ctx context.Context, s *spec, into *view, timeout time.D
 			case known:
 				seen.no++
 				if ttl >= 0 {
-					end = conn.After(conn.After(now, milliseconds(ttl)), expirySlack)
+					end = clock.After(clock.After(now, milliseconds(ttl)), expirySlack)
 				}
 			}
 			seen.silent = seen.silent || !known

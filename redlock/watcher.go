@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/resp"
 )
@@ -84,7 +84,7 @@ type scene struct {
 	token Secret // of the holder; zero if there is none
 	fence uint64
 	agree bool          // all who answered have that fence
-	left  time.Duration // until nobody holds it, if it is not renewed; conn.Forever if that has no end
+	left  time.Duration // until nobody holds it, if it is not renewed; clock.Forever if that has no end
 	told  bool          // the masters will tell of a change
 }
 
@@ -96,7 +96,7 @@ func (w *watcher) watch(ctx context.Context, yield func(Leader, error) bool) {
 	c := w.client
 	w.seat = c.audience.enter(&c.core, w.key)
 	defer c.audience.leave(w.seat)
-	timer := time.AfterFunc(conn.Forever, w.seat.wake)
+	timer := time.AfterFunc(clock.Forever, w.seat.wake)
 	defer timer.Stop()
 	for {
 		c.audience.told(w.seat) // what was before is in the answers
@@ -213,7 +213,7 @@ func look(holders []Holder, masters int) (now scene, known bool) {
 			most = max(most, silent+count[h.Token])
 		}
 	}
-	now = scene{agree: true, left: conn.Forever}
+	now = scene{agree: true, left: clock.Forever}
 	for token, n := range count {
 		if n >= quorum {
 			now.token = token
@@ -230,7 +230,7 @@ func look(holders []Holder, masters int) (now scene, known bool) {
 		}
 		fences[h.Fence]++
 		if h.TTL < 0 {
-			h.TTL = conn.Forever
+			h.TTL = clock.Forever
 		}
 		ends = append(ends, h.TTL)
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -206,11 +206,11 @@ func TestWhoHoldsALockByWhatTheMastersSay(t *testing.T) {
 		want    scene
 		unknown bool
 	}{
-		"free":                      {holders: []Holder{free, free, free}, want: scene{agree: true, left: conn.Forever}},
-		"free, one is silent":       {holders: []Holder{free, free}, want: scene{agree: true, left: conn.Forever}},
+		"free":                      {holders: []Holder{free, free, free}, want: scene{agree: true, left: clock.Forever}},
+		"free, one is silent":       {holders: []Holder{free, free}, want: scene{agree: true, left: clock.Forever}},
 		"held":                      {holders: []Holder{a, a, a}, want: scene{token: NewSecret("a"), agree: true, left: time.Second}},
 		"held, one is silent":       {holders: []Holder{a, a}, want: scene{token: NewSecret("a"), agree: true, left: time.Second}},
-		"split":                     {holders: []Holder{a, b, free}, want: scene{agree: true, left: conn.Forever}},
+		"split":                     {holders: []Holder{a, b, free}, want: scene{agree: true, left: clock.Forever}},
 		"it may be held":            {holders: []Holder{a, free}, unknown: true},
 		"one has answered":          {holders: []Holder{free}, unknown: true},
 		"nobody has answered":       {unknown: true},
@@ -218,7 +218,7 @@ func TestWhoHoldsALockByWhatTheMastersSay(t *testing.T) {
 		"a fence that most have":    {holders: []Holder{with(a, 7, 3), with(a, 8, 2), with(a, 7, 1)}, want: scene{token: NewSecret("a"), fence: 7, left: 2}},
 		"no fence that most have":   {holders: []Holder{with(a, 7, 1), with(a, 8, 1), with(a, 9, 1)}, want: scene{token: NewSecret("a"), left: 1}},
 		"the fences of others":      {holders: []Holder{with(a, 7, 1), with(a, 7, 1), with(b, 9, 1)}, want: scene{token: NewSecret("a"), fence: 7, agree: true, left: 1}},
-		"it does not expire":        {holders: []Holder{with(a, 0, NoExpiry), with(a, 0, NoExpiry), a}, want: scene{token: NewSecret("a"), agree: true, left: conn.Forever}},
+		"it does not expire":        {holders: []Holder{with(a, 0, NoExpiry), with(a, 0, NoExpiry), a}, want: scene{token: NewSecret("a"), agree: true, left: clock.Forever}},
 		"it does not expire at one": {holders: []Holder{with(a, 0, NoExpiry), a, a}, want: scene{token: NewSecret("a"), agree: true, left: time.Second}},
 	} {
 		got, known := look(v.holders, 3)

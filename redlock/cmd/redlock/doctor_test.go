@@ -506,9 +506,9 @@ func TestDoctorSendsTheReaderOfASentinelToItsGroup(t *testing.T) {
 	require.Contains(t, requireFinding(t, d, wrong, "it is a Sentinel", one).Remedy, "sentinel://")
 }
 
-// clock makes samples of a clock that runs at this rate, with round trips of rtt
+// clockOf makes samples of a clock that runs at this rate, with round trips of rtt
 // of which the way there takes the given share.
-func clock(rate float64, rtt time.Duration, share float64) (all []sample) {
+func clockOf(rate float64, rtt time.Duration, share float64) (all []sample) {
 	for i := range ticks {
 		sent := time.Duration(i) * time.Second / ticks
 		at := sent + time.Duration(share*float64(rtt))
@@ -519,7 +519,7 @@ func clock(rate float64, rtt time.Duration, share float64) (all []sample) {
 
 func TestClockRateIsMeasured(t *testing.T) {
 	for _, rate := range []float64{0, 0.05, -0.05, 0.005} {
-		got, uncertainty, ok := clockRate(clock(rate, time.Millisecond, 0.5))
+		got, uncertainty, ok := clockRate(clockOf(rate, time.Millisecond, 0.5))
 		require.True(t, ok)
 		require.InDelta(t, rate, got, uncertainty)
 		require.Less(t, uncertainty, 0.002)
@@ -535,15 +535,15 @@ func TestClocksAreFoundOnlyBeyondTheDriftAndTheUncertainty(t *testing.T) {
 		(&exam{samples: samples}).findClock(func(l level, _, _ string) { all = append(all, l) })
 		return all
 	}
-	require.Empty(t, levels(clock(0, time.Millisecond, 0.5)))
-	require.Empty(t, levels(clock(0.005, time.Millisecond, 0.5)))
-	require.Equal(t, []level{wrong}, levels(clock(0.02, time.Millisecond, 0.5)))
-	require.Equal(t, []level{risky}, levels(clock(-0.02, time.Millisecond, 0.5)), "locks that last longer exclude as well")
-	require.Empty(t, levels(clock(0.02, 100*time.Millisecond, 0.5)), "it may be the network")
+	require.Empty(t, levels(clockOf(0, time.Millisecond, 0.5)))
+	require.Empty(t, levels(clockOf(0.005, time.Millisecond, 0.5)))
+	require.Equal(t, []level{wrong}, levels(clockOf(0.02, time.Millisecond, 0.5)))
+	require.Equal(t, []level{risky}, levels(clockOf(-0.02, time.Millisecond, 0.5)), "locks that last longer exclude as well")
+	require.Empty(t, levels(clockOf(0.02, 100*time.Millisecond, 0.5)), "it may be the network")
 
 	// A network that gets slow on one way while we look is no clock's fault.
-	samples := clock(0, time.Millisecond, 0)
-	for i, s := range clock(0, 100*time.Millisecond, 1) {
+	samples := clockOf(0, time.Millisecond, 0)
+	for i, s := range clockOf(0, 100*time.Millisecond, 1) {
 		if i > ticks/2 {
 			samples[i] = s
 		}
@@ -567,15 +567,15 @@ func TestClockThatIsSetWhileWeLookIsFound(t *testing.T) {
 	}
 	const rtt = time.Millisecond
 	for _, rate := range []float64{0, 0.005, -0.005} {
-		require.Equal(t, []string{"wrong: has a clock that was set forward by 1m0s"}, found(set(clock(rate, rtt, 0.5), 7, time.Minute)))
-		require.Equal(t, []string{"risky: has a clock that was set back by 1m0s"}, found(set(clock(rate, rtt, 0.5), 39, -time.Minute)))
+		require.Equal(t, []string{"wrong: has a clock that was set forward by 1m0s"}, found(set(clockOf(rate, rtt, 0.5), 7, time.Minute)))
+		require.Equal(t, []string{"risky: has a clock that was set back by 1m0s"}, found(set(clockOf(rate, rtt, 0.5), 39, -time.Minute)))
 		require.Equal(t, []string{"wrong: has a clock that was set forward by 1m0s", "risky: has a clock that was set back by 1m0s"},
-			found(set(set(clock(rate, rtt, 0.5), 7, time.Minute), 8, -time.Minute)), "it is right again")
+			found(set(set(clockOf(rate, rtt, 0.5), 7, time.Minute), 8, -time.Minute)), "it is right again")
 	}
-	require.Equal(t, []string{"wrong: has a clock that was set forward by 50ms"}, found(set(clock(0, rtt, 0.5), 1, 50*time.Millisecond)))
-	require.Equal(t, []string{"wrong: has a clock that gained 2.7 % on ours"}, found(set(clock(0, rtt, 0.5), 20, 20*time.Millisecond)),
+	require.Equal(t, []string{"wrong: has a clock that was set forward by 50ms"}, found(set(clockOf(0, rtt, 0.5), 1, 50*time.Millisecond)))
+	require.Equal(t, []string{"wrong: has a clock that gained 2.7 % on ours"}, found(set(clockOf(0, rtt, 0.5), 20, 20*time.Millisecond)),
 		"what is less shows in the rate")
-	require.Empty(t, found(set(clock(0, time.Second, 0.5), 20, 500*time.Millisecond)), "it may be the network")
+	require.Empty(t, found(set(clockOf(0, time.Second, 0.5), 20, 500*time.Millisecond)), "it may be the network")
 	for _, samples := range [][]sample{nil, make([]sample, 1), make([]sample, ticks)} {
 		require.Empty(t, found(samples))
 	}
@@ -589,15 +589,15 @@ func TestClockThatWasSetBeforeIsAHint(t *testing.T) {
 		(&exam{samples: samples}).findOffset(func(l level, what, _ string) { all = append(all, string(l)+": "+what) })
 		return all
 	}
-	ordinary := func() []sample { return clock(0, time.Millisecond, 0.5) }
+	ordinary := func() []sample { return clockOf(0, time.Millisecond, 0.5) }
 	require.Equal(t, []string{"risky: has a clock that is 1h0m0s ahead of ours: if it was set lately, its locks ended that much too early"},
 		found(ordinary(), time.Hour))
 	require.Equal(t, []string{"risky: has a clock that is 1h0m0s behind ours: when it is set right, its locks end that much too early"},
 		found(ordinary(), -time.Hour))
 	require.Empty(t, found(ordinary(), 900*time.Millisecond))
 	require.Empty(t, found(ordinary(), -900*time.Millisecond))
-	require.Empty(t, found(clock(0, 4*time.Second, 1), -4500*time.Millisecond), "it may be the network")
-	require.Empty(t, found(clock(0, 4*time.Second, 0), 4500*time.Millisecond), "likewise")
+	require.Empty(t, found(clockOf(0, 4*time.Second, 1), -4500*time.Millisecond), "it may be the network")
+	require.Empty(t, found(clockOf(0, 4*time.Second, 0), 4500*time.Millisecond), "likewise")
 	require.Empty(t, found(nil, 0))
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -200,7 +201,7 @@ func (e *exam) watchClock(ctx context.Context, p *probe, span time.Duration) err
 	pause := time.NewTicker(max(span/ticks, time.Microsecond))
 	defer pause.Stop()
 	for range ticks {
-		sent := conn.Now()
+		sent := clock.Now()
 		replies, err := p.do(ctx, []string{"TIME"})
 		if err != nil {
 			return err
@@ -214,7 +215,7 @@ func (e *exam) watchClock(ctx context.Context, p *probe, span time.Duration) err
 			e.refusal["TIME"] = refusalOf(replies[0])
 			return nil
 		}
-		received := conn.Now()
+		received := clock.Now()
 		e.samples = append(e.samples, sample{sent, received,
 			time.Duration(s)*time.Second + time.Duration(us)*time.Microsecond, time.Duration(time.Now().UnixNano())})
 		select {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -90,7 +91,7 @@ func (p *probe) close() {
 // do sends commands in one write and returns a reply to each. Error replies are among
 // them. The replies belong to the caller.
 func (p *probe) do(ctx context.Context, commands ...[]string) ([]resp.Value, error) {
-	until := conn.Now() + patience
+	until := clock.Now() + patience
 	defer context.AfterFunc(ctx, p.poller.Wake)()
 	var out []byte
 	for _, args := range commands {
@@ -113,7 +114,7 @@ func (p *probe) do(ctx context.Context, commands ...[]string) ([]resp.Value, err
 			return nil, next
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case conn.Now() >= until:
+		case clock.Now() >= until:
 			return nil, os.ErrDeadlineExceeded
 		}
 		if err = p.await(until, flushed); err == nil && !flushed {

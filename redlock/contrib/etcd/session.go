@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/contrib/internal/second"
 )
@@ -61,7 +61,7 @@ func (s *store) Open(ctx context.Context, over func(error)) (second.Session, sec
 func (s *store) grant(ctx context.Context, term uint64) (l lease, span second.Span, err error) {
 	var granted *clientv3.LeaseGrantResponse
 	err = s.ask(ctx, func(ctx context.Context) (err error) {
-		span.From = conn.Now()
+		span.From = clock.Now()
 		granted, err = s.client.Grant(ctx, int64(s.ttl/time.Second))
 		return err
 	})
@@ -138,7 +138,7 @@ func (s *session) Every() time.Duration { return s.ttl / 3 }
 // says that it was not replaced by then. In a new term there is a new lease.
 func (s *session) Renew(ctx context.Context) (second.Span, error) {
 	l, _ := s.known()
-	sent := conn.Now()
+	sent := clock.Now()
 	renewed, err := s.keepAliveOnce(requireLeader(ctx), l.id)
 	if err != nil {
 		return second.Span{}, ofLease(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/contrib/internal/secondtest"
 	"github.com/redburst/redburst/redlock/contrib/zookeeper/zookeepertest"
@@ -214,20 +214,20 @@ func TestHeartbeat(t *testing.T) {
 	p := secondtest.NewProxy(t, e.Addrs[0])
 	second := newSecond(t, []string{p.Addr}, WithTimeout(time.Minute))
 	var opening atomic.Int64
-	p.Trap(0, true, func() { opening.Store(int64(conn.Now())) })
+	p.Trap(0, true, func() { opening.Store(int64(clock.Now())) })
 	opened, span, err := second.store.Open(secondtest.Background(t), func(error) {})
 	require.NoError(t, err)
 	require.Less(t, span.From, time.Duration(opening.Load()))
 	require.NoError(t, opened.Close(secondtest.Background(t)))
 
-	before := conn.Now()
+	before := clock.Now()
 	require.NoError(t, secondtest.MustLock(t, second, "k").Unlock(secondtest.Background(t)))
-	s, until := second.store.lastSession(), conn.Now()
+	s, until := second.store.lastSession(), clock.Now()
 	for range 4 {
-		opened, zxid := conn.Now(), zookeepertest.Zxid(e.Addrs[0])
+		opened, zxid := clock.Now(), zookeepertest.Zxid(e.Addrs[0])
 		require.NotEmpty(t, zxid)
 		var answered atomic.Int64
-		p.Trap(0, true, func() { answered.Store(int64(conn.Now())) })
+		p.Trap(0, true, func() { answered.Store(int64(clock.Now())) })
 		span, err := s.Renew(secondtest.Background(t))
 		require.NoError(t, err)
 		require.Greater(t, span.From, before)

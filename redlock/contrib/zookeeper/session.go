@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock/contrib/internal/second"
 )
 
@@ -29,7 +29,7 @@ type store struct {
 
 // Open opens a session with a client of its own. When a session is over, the client would go on with another.
 func (s *store) Open(ctx context.Context, over func(error)) (second.Session, second.Span, error) {
-	sent := conn.Now()
+	sent := clock.Now()
 	new := &session{
 		store: s, wire: &wire{dial: s.dial, timeout: s.timeout, open: make(map[*connection]bool)},
 		watches: make(map[string]*watch), over: make(chan struct{}),
@@ -200,7 +200,7 @@ func (s *session) Every() time.Duration { return s.wire.sessionTimeout() / 4 }
 
 // Renew sends a heartbeat. If it is answered, the leader knows of the one before.
 func (s *session) Renew(ctx context.Context) (second.Span, error) {
-	sent := conn.Now()
+	sent := clock.Now()
 	_, err := call(ctx, s, func() ([]zk.MultiResponse, error) {
 		return s.client.Multi(&zk.CheckVersionRequest{Path: s.store.root, Version: -1})
 	})

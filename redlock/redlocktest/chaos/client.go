@@ -17,7 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/internal/skew"
@@ -123,7 +123,7 @@ func (c *client) run() {
 	}
 	err := c.lock.Close()
 	left := inUse()
-	for deadline := conn.Now() + patience; left != before && conn.Now() < deadline; left = inUse() {
+	for deadline := clock.Now() + patience; left != before && clock.Now() < deadline; left = inUse() {
 		time.Sleep(10 * time.Millisecond) // goroutines take a moment to end
 	}
 	outcome := name(context.Background(), err)
@@ -135,7 +135,7 @@ func (c *client) run() {
 
 func (c *client) add(r record) {
 	if r.T == 0 {
-		r.T = conn.Now()
+		r.T = clock.Now()
 	}
 	c.journal.add(r)
 }
@@ -211,7 +211,7 @@ func (c *client) whole() string {
 	ttl := longestOf(c.Locks)
 	m := c.lock.NewMutex("own-"+c.Name, ttl, redlock.WithRoundTimeout(ttl/2))
 	problem := "no time"
-	for deadline := conn.Now() + patience; conn.Now() < deadline; time.Sleep(20 * time.Millisecond) {
+	for deadline := clock.Now() + patience; clock.Now() < deadline; time.Sleep(20 * time.Millisecond) {
 		problem = c.missing(m)
 		for i := 1; problem == "" && i < atOnce; i++ {
 			problem = c.refused(m)

@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock"
 )
 
@@ -75,7 +75,7 @@ func (s *stranger) ask(yes string, command ...string) (answered, agreed int) {
 		if answers[i] != "" {
 			answered++
 		}
-		if answers[i] == yes && conn.Now() >= m.votes {
+		if answers[i] == yes && clock.Now() >= m.votes {
 			agreed++
 		}
 	}
@@ -113,7 +113,7 @@ func (m *foreignMaster) open(deadline time.Time) (err error) {
 		return errReplica
 	}
 	if run := identity(info); err == nil && run != m.run {
-		m.run, m.votes = run, conn.Now()+m.guard
+		m.run, m.votes = run, clock.Now()+m.guard
 	}
 	return err
 }
@@ -179,7 +179,7 @@ func (s *stranger) newMutex(l lockable) *foreignMutex {
 
 // TryLock does not look at ctx: it does not take long.
 func (f *foreignMutex) TryLock(context.Context) error {
-	began := conn.Now()
+	began := clock.Now()
 	f.token = crand.Text()
 	answered, agreed := f.ask("+OK", "SET", f.key, f.token, "NX", "PX", strconv.FormatInt(f.ttl.Milliseconds(), 10))
 	err := f.judge(began, answered, agreed)
@@ -193,7 +193,7 @@ func (f *foreignMutex) TryLock(context.Context) error {
 func (f *foreignMutex) judge(began time.Duration, answered, agreed int) error {
 	until := began + f.ttl - f.ttl/100 - 2*time.Millisecond
 	switch {
-	case agreed >= f.quorum() && until > conn.Now():
+	case agreed >= f.quorum() && until > clock.Now():
 		f.until = until
 		return nil
 	case agreed >= f.quorum():
@@ -220,7 +220,7 @@ func (f *foreignMutex) Lock(ctx context.Context) error {
 }
 
 func (f *foreignMutex) Extend(context.Context) error {
-	began := conn.Now()
+	began := clock.Now()
 	answered, agreed := f.ask(":1", "EVAL", foreignExtend, "1", f.key, f.token, strconv.FormatInt(f.ttl.Milliseconds(), 10))
 	err := f.judge(began, answered, agreed)
 	if err == redlock.ErrHeld {
@@ -238,4 +238,4 @@ func (f *foreignMutex) Unlock(context.Context) error {
 	return nil
 }
 
-func (f *foreignMutex) Remaining() time.Duration { return max(f.until-conn.Now(), 0) }
+func (f *foreignMutex) Remaining() time.Duration { return max(f.until-clock.Now(), 0) }

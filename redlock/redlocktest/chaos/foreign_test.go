@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -85,7 +85,7 @@ func TestAStrangerDoesNotCountTheVoteOfAMasterThatWasRestarted(t *testing.T) {
 	takes(t, m)
 	require.NoError(t, m.Unlock(t.Context()))
 	masters.Restart(1)
-	for deadline := conn.Now() + patience; m.masters[1].votes == 0 && conn.Now() < deadline; {
+	for deadline := clock.Now() + patience; m.masters[1].votes == 0 && clock.Now() < deadline; {
 		require.Error(t, m.TryLock(t.Context()), "one master may vote")
 	}
 	require.NotZero(t, m.masters[1].votes)
@@ -111,7 +111,7 @@ func TestAStrangerDoesNotCountTheVoteOfAMasterThatWasAReplica(t *testing.T) {
 	}
 	require.Zero(t, m.masters[0].votes, "it is not asked")
 	do("REPLICAOF", "NO", "ONE")
-	for deadline := conn.Now() + patience; m.masters[0].votes == 0 && conn.Now() < deadline; {
+	for deadline := clock.Now() + patience; m.masters[0].votes == 0 && clock.Now() < deadline; {
 		require.Error(t, m.TryLock(t.Context()), "one master may vote")
 	}
 	require.NotZero(t, m.masters[0].votes)

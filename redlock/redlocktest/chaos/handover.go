@@ -7,7 +7,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock"
 )
 
@@ -26,7 +26,7 @@ func (w *worker) handsOver(l lockable) bool {
 func (h *hold) handOver() (taken bool) {
 	// Of the masters of the majority that has given the lock, one at least must have it still. They
 	// have all given it before now.
-	latest := conn.Now() + h.lock.life() + h.lock.TTL/20 + 20*time.Millisecond
+	latest := clock.Now() + h.lock.life() + h.lock.TTL/20 + 20*time.Millisecond
 	delete(h.mutexes, mutexKind{h.lock.String(), h.fenced})
 	if h.percent(60) {
 		time.Sleep(h.long(h.lock))
@@ -34,8 +34,8 @@ func (h *hold) handOver() (taken bool) {
 	m := h.newMutex(h.lock, h.fenced, redlock.WithToken(h.token))
 	h.mutex = m
 	h.add(record{Op: opLeave, Hold: h.id})
-	late := conn.Now() > latest // an attempt that is not may have prolonged the lock, whatever has become of it
-	for range 3 {               // one that is cut short must not bring back what the next one finds
+	late := clock.Now() > latest // an attempt that is not may have prolonged the lock, whatever has become of it
+	for range 3 {                // one that is cut short must not bring back what the next one finds
 		err := h.takeOver(m, late)
 		if err == nil {
 			return true
@@ -61,7 +61,7 @@ func (h *hold) takeOver(m *redlock.Mutex, late bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), h.upTo(most))
 	defer cancel()
 	err := m.Extend(ctx)
-	r := record{T: conn.Now(), Op: opAdopt, Hold: h.id, Outcome: name(ctx, err)}
+	r := record{T: clock.Now(), Op: opAdopt, Hold: h.id, Outcome: name(ctx, err)}
 	switch left := m.Remaining(); {
 	case err == nil && late:
 		r.Outcome = revived

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock"
 )
 
@@ -18,16 +18,16 @@ func (w *worker) leads(l lockable) bool { return l.Led && w.percent(80) }
 // lead campaigns until ctx ends. Each term of office is a hold.
 func (w *worker) lead(ctx context.Context, l lockable) {
 	owner := fmt.Sprintf("%s/%d", w.Name, w.holds.Add(1))
-	asked := conn.Now()
+	asked := clock.Now()
 	err := w.lock.Lead(ctx, l.Keys[0], l.TTL, func(office context.Context) error {
-		now := conn.Now()
+		now := clock.Now()
 		h := w.begin(&hold{lock: l, alive: office, until: now, fenced: true, fence: redlock.FenceFrom(office)}, asked, now, opLead)
 		h.work(w.upTo(2 * time.Second)) // it ends with the office
 		w.add(record{Op: opLeave, Hold: h.id})
 		if ctx.Err() != nil && !errors.Is(context.Cause(office), redlock.ErrLost) {
 			h.cleanUp(owner)
 		}
-		asked = conn.Now()
+		asked = clock.Now()
 		return nil
 	}, redlock.WithOwner(owner))
 	w.add(record{Op: opLed, Lock: l.String(), Outcome: name(ctx, err)})

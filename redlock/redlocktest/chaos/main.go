@@ -31,7 +31,7 @@
 //
 // # What is claimed, and checked
 //
-// A client claims a key from a reading of the clock (conn.Now, CLOCK_BOOTTIME,
+// A client claims a key from a reading of the clock (clock.Now, CLOCK_BOOTTIME,
 // which all processes share) after the lock was taken, until a reading before
 // Unlock is called, or until the end of the validity, whichever comes first. The
 // end of the validity is a reading plus what Mutex.Remaining says after it; a

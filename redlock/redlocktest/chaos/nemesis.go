@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock/redlocktest"
 )
 
@@ -49,7 +49,7 @@ func newNemesis(masters *redlocktest.Masters, fleet *fleet, resource *resource, 
 	return &nemesis{
 		masters: masters, traffic: links{masters}, fleet: fleet, resource: resource, quarantine: quarantine(ttl),
 		masterTurn: make([]sync.Mutex, masters.N()), clientTurn: make([]sync.Mutex, len(fleet.current)),
-		harmed: make([]bool, masters.N()), apart: make(map[pair]int), since: conn.Now(), faults: make(map[fault]int),
+		harmed: make([]bool, masters.N()), apart: make(map[pair]int), since: clock.Now(), faults: make(map[fault]int),
 	}
 }
 
@@ -245,8 +245,8 @@ func (n *nemesis) demote(ctx context.Context, i int, long time.Duration) bool {
 // using their connections when others see already that it was one, and no longer than these keep
 // it from voting on account of the clocks (restartGuard). If that took long, it does so again.
 func (n *nemesis) demoteBriefly(ctx context.Context, i int) {
-	for began := conn.Now() - clockSpread; conn.Now()-began > clockSpread/2 && ctx.Err() == nil; {
-		began = conn.Now()
+	for began := clock.Now() - clockSpread; clock.Now()-began > clockSpread/2 && ctx.Err() == nil; {
+		began = clock.Now()
 		n.beReplica(ctx, i)
 		n.beMaster(ctx, i)
 		n.endConnections(ctx, i)
@@ -257,9 +257,9 @@ func (n *nemesis) demoteBriefly(ctx context.Context, i int) {
 // with its master. Whoever counts its vote gives a lock to two.
 func (n *nemesis) serveAsReplica(ctx context.Context, i int, long time.Duration) {
 	n.insist(ctx, i, "CONFIG", "SET", "replica-read-only", "no")
-	for end := conn.Now() + long; conn.Now() < end && ctx.Err() == nil; {
+	for end := clock.Now() + long; clock.Now() < end && ctx.Err() == nil; {
 		n.insist(ctx, i, "FLUSHALL")
-		sleep(ctx, min(50*time.Millisecond, end-conn.Now()))
+		sleep(ctx, min(50*time.Millisecond, end-clock.Now()))
 	}
 	n.insist(ctx, i, "CONFIG", "SET", "replica-read-only", "yes")
 }
@@ -277,12 +277,12 @@ func (n *nemesis) endConnections(ctx context.Context, i int) {
 
 // insist has a master do something, as soon as it answers, unless ctx ends before.
 func (n *nemesis) insist(ctx context.Context, i int, command ...string) {
-	for deadline := conn.Now() + patience; ctx.Err() == nil; sleep(ctx, 10*time.Millisecond) {
+	for deadline := clock.Now() + patience; ctx.Err() == nil; sleep(ctx, 10*time.Millisecond) {
 		_, err := n.masters.Do(i, command...)
 		if err == nil {
 			return
 		}
-		if conn.Now() > deadline {
+		if clock.Now() > deadline {
 			panic(err)
 		}
 	}
@@ -318,7 +318,7 @@ func (n *nemesis) spoil(ctx context.Context, long time.Duration) {
 func (n *nemesis) forgets() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.forgot = append(n.forgot, conn.Now())
+	n.forgot = append(n.forgot, clock.Now())
 }
 
 func (n *nemesis) count(f fault) {
@@ -341,7 +341,7 @@ func (n *nemesis) freezeWriter(ctx context.Context, p *process, most time.Durati
 	n.count(freezeWriter)
 	p.signal(syscall.SIGSTOP)
 	defer p.signal(syscall.SIGCONT)
-	for end := conn.Now() + most; conn.Now() < end && !n.resource.isLate(w); {
+	for end := clock.Now() + most; clock.Now() < end && !n.resource.isLate(w); {
 		if !sleep(ctx, time.Millisecond) {
 			return
 		}
@@ -352,15 +352,15 @@ func (n *nemesis) freezeWriter(ctx context.Context, p *process, most time.Durati
 // lateWrites freezes writers until enough late writes were seen, or patience is over. It freezes
 // all clients but one at once, so that it takes less time.
 func (n *nemesis) lateWrites(ctx context.Context, enough int, ttl time.Duration) {
-	deadline := conn.Now() + patience
-	for n.resource.tested() < enough && conn.Now() < deadline && ctx.Err() == nil {
+	deadline := clock.Now() + patience
+	for n.resource.tested() < enough && clock.Now() < deadline && ctx.Err() == nil {
 		var strikes sync.WaitGroup
 		for i := range len(n.clientTurn) - 1 {
 			strikes.Go(func() { n.strike(ctx, strike{For: 2 * ttl, Fault: freezeWriter, Target: i}) })
 		}
 		strikes.Wait()
 		// The writes that are late now are on their way.
-		for end := conn.Now() + time.Second; n.resource.tested() < enough && conn.Now() < end; {
+		for end := clock.Now() + time.Second; n.resource.tested() < enough && clock.Now() < end; {
 			sleep(ctx, 10*time.Millisecond)
 		}
 	}
@@ -405,7 +405,7 @@ func (n *nemesis) note() {
 	for client := range n.clientTurn {
 		up = up && n.hasMajority(client)
 	}
-	switch now := conn.Now(); {
+	switch now := clock.Now(); {
 	case up && n.since == 0:
 		n.since = now
 	case !up && n.since != 0:
@@ -438,5 +438,5 @@ func (n *nemesis) majorityUp() []span {
 	if n.since == 0 {
 		return n.up
 	}
-	return append(n.up, span{n.since, conn.Now()})
+	return append(n.up, span{n.since, clock.Now()})
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -87,7 +87,7 @@ func TestAMasterThatWasDemotedHasForgottenItsKeys(t *testing.T) {
 		require.NoError(t, err)
 		_, err = io.ReadFull(c, make([]byte, len("+PONG\r\n")))
 		require.NoError(t, err)
-		since := conn.Now()
+		since := clock.Now()
 
 		require.NoError(t, n.run(t.Context(), []strike{{For: n.quarantine + long, Fault: demote}}))
 		require.False(t, n.isHarmed(0))

@@ -10,6 +10,6 @@ import (
 )
 
 func main() {
-	fmt.Fprintln(os.Stderr, "chaos: it needs Linux, whose processes share a clock that conn.Now reads")
+	fmt.Fprintln(os.Stderr, "chaos: it needs Linux, whose processes share a clock that clock.Now reads")
 	os.Exit(2)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/redburst/redburst/redlock"
 )
 
-// A record is one line of what a client has done. All times are conn.Now's.
+// A record is one line of what a client has done. All times are clock.Now's.
 type record struct {
 	T       time.Duration `json:"t"`              // when it was over, for leave when it began
 	Began   time.Duration `json:"from,omitempty"` // when the attempt to take a lock was made

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 // A resource is what locks with a fence protect: a count for each key. The test's own process
@@ -140,7 +140,7 @@ func (r *resource) do(s step) answer {
 		if taken = !late || r.unfenced; taken {
 			r.counts[s.Key] = s.Count
 		}
-		r.arrivals = append(r.arrivals, arrival{conn.Now(), s.Client, s.Hold, s.Key, s.Fence, s.Count, late, taken})
+		r.arrivals = append(r.arrivals, arrival{clock.Now(), s.Client, s.Hold, s.Key, s.Fence, s.Count, late, taken})
 	}
 	return answer{r.counts[s.Key], taken}
 }

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock/redlocktest"
 )
 
@@ -60,7 +60,7 @@ func startSampler(masters *redlocktest.Masters, n *nemesis, locks []lockable) *s
 						s.sample(i, key, ttl, left.(int64))
 					}
 				}
-				asked := conn.Now()
+				asked := clock.Now()
 				if all, err := masters.Do(i, tokens...); err == nil && !n.isHarmed(i) {
 					s.see(i, asked, all.([]any))
 				}

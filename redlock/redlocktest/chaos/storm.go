@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 const (
@@ -124,7 +124,7 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 	} else {
 		line(out, "clocks", "all go alike: %v", noClocks)
 	}
-	t, began := trial{Began: conn.Now(), Bound: progressBound, LongEnough: progressBound}, wallClock()
+	t, began := trial{Began: clock.Now(), Bound: progressBound, LongEnough: progressBound}, wallClock()
 	if clients > 1 { // otherwise nobody is there while it is frozen
 		t.LeastLate = leastLate
 	}
@@ -144,7 +144,7 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 	if err != nil {
 		return 0, err
 	}
-	sleep(ctx, t.Began+duration-conn.Now()) // the plan may end earlier
+	sleep(ctx, t.Began+duration-clock.Now()) // the plan may end earlier
 	n.lateWrites(ctx, t.LeastLate, longest)
 	t.Up, t.Forgot = n.majorityUp(), n.forgot
 	a.fleet.finish(ctx)
@@ -187,5 +187,5 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 	return exitFailed, nil
 }
 
-// wallClock is the wall clock, less conn.Now.
-func wallClock() time.Duration { return time.Duration(time.Now().UnixNano()) - conn.Now() }
+// wallClock is the wall clock, less clock.Now.
+func wallClock() time.Duration { return time.Duration(time.Now().UnixNano()) - clock.Now() }

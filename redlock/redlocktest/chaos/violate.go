@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 // violate does what Redlock warns of: masters lose a lock that is held, and another client is
@@ -257,7 +257,7 @@ func holdOnThree(ctx context.Context, locks []lockable, first int, fenced bool, 
 	if a, err = newArena(locks, clientConfig{Holder: true, Fenced: fenced}, false, nil); err != nil {
 		return nil, 0, err
 	}
-	began = conn.Now()
+	began = clock.Now()
 	a.masters.Break(3)
 	a.masters.Break(4)
 	for i := 0; i < first && err == nil; i++ {
@@ -292,7 +292,7 @@ func (a *arena) startHolder(i int) error {
 // await waits until enough was seen of what each client has recorded. It does so for a limited
 // time: if that never happens, the checker has something to say of it.
 func (a *arena) await(ctx context.Context, enough func([]outcomeCounts) bool) error {
-	for deadline := conn.Now() + 2*patience; conn.Now() < deadline; {
+	for deadline := clock.Now() + 2*patience; clock.Now() < deadline; {
 		var seen []outcomeCounts
 		for _, p := range a.fleet.all {
 			records, err := readJournal(p.journal)

@@ -9,7 +9,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock"
 )
 
@@ -164,9 +164,9 @@ func (w *worker) acquire(ctx context.Context, l lockable, fenced bool, how op) *
 	if how == opLock {
 		attempt = m.Lock
 	}
-	began := conn.Now()
+	began := clock.Now()
 	err := attempt(ctx)
-	now := conn.Now()
+	now := clock.Now()
 	if err != nil {
 		w.add(record{T: now, Began: began, Op: how, Lock: l.String(), Outcome: name(ctx, err)})
 		return nil
@@ -183,10 +183,10 @@ func (w *worker) acquire(ctx context.Context, l lockable, fenced bool, how op) *
 
 // do takes the lock by Do, under a context that may end while it is held.
 func (w *worker) do(ctx context.Context, l lockable, fenced bool) {
-	asked, began, untold := conn.Now(), false, false
+	asked, began, untold := clock.Now(), false, false
 	options, _ := w.options(l, fenced)
 	err := w.lock.Do(ctx, l.Keys[0], l.TTL, func(held context.Context) error {
-		now := conn.Now()
+		now := clock.Now()
 		began = true
 		h := w.begin(&hold{lock: l, alive: held, until: now, fenced: fenced, fence: redlock.FenceFrom(held)}, asked, now, opDo)
 		if w.percent(30) {
@@ -244,7 +244,7 @@ func (w *worker) begin(h *hold, began, now time.Duration, how op) *hold {
 // same at every look, but for the time between these two, until it is renewed.
 func (h *hold) look() bool {
 	gone := h.secondIsGone()
-	now := conn.Now()
+	now := clock.Now()
 	until := now
 	if h.alive != nil && h.alive.Err() != nil {
 		return false
@@ -269,11 +269,11 @@ func (h *hold) look() bool {
 
 // work uses the lock, while it is valid, for so long.
 func (h *hold) work(long time.Duration) {
-	for end := conn.Now() + long; h.look(); time.Sleep(h.upTo(3 * time.Millisecond)) {
+	for end := clock.Now() + long; h.look(); time.Sleep(h.upTo(3 * time.Millisecond)) {
 		if h.percent(50) && h.lock.isWriter() {
 			h.increment()
 		}
-		if conn.Now() >= end {
+		if clock.Now() >= end {
 			return
 		}
 	}
@@ -312,7 +312,7 @@ func (h *hold) increment() {
 		default:
 			wrote.Outcome = overtaken
 		}
-		wrote.T = conn.Now()
+		wrote.T = clock.Now()
 		wrote.Valid = h.look()
 	}
 	h.add(wrote)
@@ -329,7 +329,7 @@ func (h *hold) keep(long time.Duration) {
 	h.work(long)
 	h.mutex = m
 	if h.alive.Err() != nil {
-		h.add(record{T: conn.Now(), Op: opLost, Hold: h.id, Outcome: name(h.alive, context.Cause(h.alive))})
+		h.add(record{T: clock.Now(), Op: opLost, Hold: h.id, Outcome: name(h.alive, context.Cause(h.alive))})
 	}
 	stop()
 	h.alive = nil
@@ -344,7 +344,7 @@ func (h *hold) extend() {
 		isRevived = h.watch()
 	}
 	err := h.mutex.Extend(ctx)
-	r := record{T: conn.Now(), Op: opExtend, Hold: h.id, Outcome: name(ctx, err)}
+	r := record{T: clock.Now(), Op: opExtend, Hold: h.id, Outcome: name(ctx, err)}
 	if isRevived() {
 		r.Outcome = revived
 	}
@@ -413,7 +413,7 @@ func (h *hold) leaveAmid(ctx context.Context, m *redlock.Mutex) {
 	time.Sleep(h.upTo(time.Millisecond))
 	h.add(record{Op: opLeave, Hold: h.id})
 	err := m.Unlock(ctx)
-	r := record{T: conn.Now(), Op: opUnlock, Hold: h.id, Outcome: name(ctx, err)}
+	r := record{T: clock.Now(), Op: opUnlock, Hold: h.id, Outcome: name(ctx, err)}
 	if alive.Err() == nil {
 		r.Outcome = keptAlive
 	}

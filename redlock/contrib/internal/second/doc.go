@@ -10,7 +10,7 @@
 //  1. A session counts as alive until the TTL has passed since a request was SENT that the store has
 //     answered, less 1 % and 12 ms for clock drift and a late timer. The deadline moves only
 //     while it has not passed: a session that is over is not revived.
-//  2. The clock is conn.Now, which counts a suspend. A timer ends the contexts at the deadline. As timers do
+//  2. The clock is clock.Now, which counts a suspend. A timer ends the contexts at the deadline. As timers do
 //     not count a suspend, Done and Err look at the clock, too.
 //  3. A place whose Enter has failed, for whatever reason, is given up in the background: again and
 //     again, until the store says that it is not there and never will be, or the session is over. A

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock"
 )
 
@@ -26,7 +26,7 @@ type Store interface {
 
 // A Span is the time for which a session is alive at least, if all clocks are alike: TTL after From.
 type Span struct {
-	From time.Duration // when the request was sent that this rests on, by conn.Now
+	From time.Duration // when the request was sent that this rests on, by clock.Now
 	TTL  time.Duration
 }
 
@@ -77,7 +77,7 @@ type Second struct {
 
 // New makes a Second of a store, whose sessions are asked to last for ttl. name begins all messages.
 func New(name string, store Store, ttl time.Duration) *Second {
-	s := &Second{name: name, ttl: ttl, store: store, clock: conn.Now}
+	s := &Second{name: name, ttl: ttl, store: store, clock: clock.Now}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s
 }
