@@ -17,8 +17,7 @@ import (
 // The files of the package, from the bottom to the top: each may use what those before it
 // define. A new kind of lock is a file beside kind_plain.go.
 var layers = []string{
-	"token", "vote", "errors", "observer", "stats", "round", "script", "second", "kind", "fence",
-	"token", "vote", "errors", "observer", "observers", "stats", "round", "script", "kind", "fence",
+	"token", "vote", "errors", "observer", "observers", "stats", "round", "script", "second", "kind", "fence",
 	"kind_plain", "kind_several", "kind_shared", "kind_permits", "kind_fenced", "kind_several_fenced",
 	"kind_shared_fenced", "call", "core",
 	"hold", "release", "extension", "keep", "renewer", "behind", "recheck", "guard", "turn", "sleeper", "watch", "standing", "audience", "queue",
@@ -54,6 +53,8 @@ func TestEachFileUsesOnlyWhatIsBelowIt(t *testing.T) {
 	for _, file := range files {
 		height(file.Pos())
 	}
+	require.Len(t, slices.Compact(slices.Sorted(slices.Values(layers))), len(layers), "a file has two places in layers")
+	require.Len(t, files, len(layers), "a place in layers has no file")
 	found := map[string]bool{}
 	uses := 0
 	for id, object := range info.Uses {
