@@ -52,8 +52,8 @@ func (m *Mux) nextRenewal() (i int, l *link, due time.Duration) {
 
 // lapseAt notes when the credentials of a connection end, if they do. They are renewed
 // when half to three quarters of their time have passed: at random, since other clients
-// may have got theirs at the same time. But nobody is asked again at once for having given
-// what is over already, or nearly.
+// may have got theirs at the same time. But a source that returns
+// credentials which have ended, or nearly, is not asked again at once.
 func (m *Mux) lapseAt(l *link, end time.Time) {
 	l.renewAt, l.renewPause, l.unrenewed = 0, 0, nil
 	if end.IsZero() {

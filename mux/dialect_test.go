@@ -215,8 +215,7 @@ func TestNoFallbackIsSentAfterItsLeaseHasEnded(t *testing.T) {
 	}
 }
 
-// A master without memory that has no other words to be asked in is asked again later, as
-// with any error that passes.
+// An OOM reply to an operation without a fallback is retried, as any transient error is.
 func TestADialectWithoutAFallbackIsSentAgainWhenItsErrorPasses(t *testing.T) {
 	g := newLinguist(t, "a", map[string]string{"EVALSHA": yes, "DELEX": "-OOM command not allowed\r\n"})
 	m := open(t, mux.Config{Masters: []string{g.addr()}, Conn: conn.Options{Probe: true}})

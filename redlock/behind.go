@@ -77,10 +77,10 @@ func (r *renewer) join(h *hold, token []byte, b *behind) bool {
 	return true
 }
 
-// secondOver follows the end of a second lock's context, and that of the validity that the hold has ever had.
-// The lock is lost then: what the masters have of it is released, and so is the second lock. Until the end of that
-// validity whoever relies on it has the second lock, also if the masters have lost theirs. And a holder that
-// forgets its lock would have it for as long as its process lives.
+// secondOver runs when the second lock ends, or when the last validity that the hold has announced does. It ends both
+// locks: what the masters have is released, and so is the second lock. Until then whoever relies on that validity has
+// the second lock, even if the masters have lost theirs. Without it, a holder that forgets its lock would keep the
+// second one for as long as its process lives.
 func (r *renewer) secondOver(h *hold, b *behind) {
 	h.mu.Lock()
 	if h.behind != b {

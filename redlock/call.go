@@ -100,7 +100,7 @@ func (k *call) acquire(s *spec, owner string, hint uint64) {
 	k.prepare(s.timeout)
 }
 
-// hint gives what is left of an attempt another hint.
+// hint encodes the acquire again, with another hint, for the masters that are still to be asked.
 func (k *call) hint(s *spec, hint uint64) {
 	k.fence = hint
 	k.request.reset()

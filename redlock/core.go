@@ -39,7 +39,7 @@ type core struct {
 	stats   stats
 	hints   hints
 	agreed  agreements
-	observe Observer // of no-ops where none was set
+	observe Observer // its funcs may be nil
 	groups  bool     // a master is a Sentinel group's, and can be replaced by another
 	closed  chan struct{}
 }

@@ -20,8 +20,8 @@
 // is above zero. [Mutex.Until] is its end. Otherwise a release goes to all masters at once,
 // also to those that said no.
 //
-// The token is fresh for every attempt, and all commands to one master go over one connection
-// in order. So a release follows what it undoes, however late either arrives. A connection that
+// The token is fresh for every attempt. There is one ordered connection to each master, so a
+// release always follows its acquire, however late either arrives. A connection that
 // breaks in between owes the release to the master as a debt. And the next attempt of this process
 // follows the release, so [Mutex.Release] need not wait for the masters: then a lock costs one round
 // trip, and [Mutex.Unlock] costs a second one, for which it says whether the lock was held until then.
@@ -170,7 +170,7 @@
 //
 // A writer that has waited in Lock for 100 ms, and finds readers, leaves its intent on the masters
 // ({key}:writer, for 3 s, left again each second while readers are there). New readers are refused
-// then. Those that are there may stay and renew, and those that waited before the intent came pass it.
+// then. Current readers may stay and renew. Readers that waited before the intent came still enter first.
 // So a stream of readers does not keep a writer out. While a writer has the lock, the next one leaves no
 // intent: when the lock is free, a new reader can be the faster, and only then they are refused. A stream of
 // writers does not keep readers out, as these stand in line, too: see below. All that is a

@@ -19,8 +19,8 @@ import (
 // cause alone. It wraps both if a waiting Lock knew by then why it had to wait. So ask for these
 // first, and then for the context's error.
 var (
-	// ErrHeld: enough masters answered, and the lock is held by another. A vote that was split
-	// between contenders is held, too: by nobody in particular, and not for long.
+	// ErrHeld: enough masters answered, and another holds the lock; or contenders have split the
+	// votes, and nobody has won.
 	ErrHeld = errors.New("redlock: held by another")
 	// ErrNoQuorum: so many masters failed or were late that a quorum was impossible, whoever
 	// holds the lock. A context that ended is not that.

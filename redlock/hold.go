@@ -197,10 +197,9 @@ func (h *hold) rest(read func() time.Duration) time.Duration {
 	return max(0, (h.stays - now + time.Millisecond - 1).Truncate(time.Millisecond))
 }
 
-// install makes it the hold of a lock that the call has just taken. It reports whether it is: a caller
-// that stood still until its lock was over may find that another has taken the next one, be it
-// that this is over, too. And of a lock that others can have beside it, two attempts at the same time
-// may both have taken one.
+// install makes it the hold of a lock that the call has just taken. It reports false if a later lock
+// was installed meanwhile, even one that is over by now. It also does if another attempt has won a lock
+// that several can hold: a hold has one.
 func (h *hold) install(k *call, until, now time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -12,8 +12,8 @@ type several struct{ keys []string } // sorted, each once
 
 func newSeveral(keys []string) *several { return &several{keys} }
 
-// In these scripts KEYS are all keys, and GET is called by pcall as in the plain ones. MGET says of what
-// is no string that it is not there, and EXISTS counts it. Nothing is written before all is read.
+// In these scripts KEYS are all keys, and GET is called by pcall as in the plain ones. MGET reports
+// what is no string as missing; EXISTS counts it. Nothing is written before all is read.
 var (
 	// ARGV token, TTL in ms.
 	severalAcquireScript = newScript(`if redis.call('EXISTS', unpack(KEYS)) > 0 then

@@ -22,9 +22,9 @@ import (
 // The context of fn ends when ctx does, when the leadership is lost (its cause is ErrLost then, and it
 // ends no later than the validity does), or when the term is over ([WithMaxLifetime], with the cause
 // ErrMaxLifetime). fn must return then. After the end of ctx the lock is renewed, and kept, until fn has
-// returned, however long that takes: nobody else leads while it cleans up. After a loss it is not, nor
-// after the end of a term, which is against an fn that hangs: an fn that should be alone while it cleans
-// up has a time limit of its own instead. Lead itself begins no other term before fn has returned.
+// returned, however long that takes: nobody else leads while it cleans up. After a loss, or
+// after WithMaxLifetime, it is not kept, so an fn that hangs cannot block others: an fn that should be alone
+// while it cleans up has a time limit of its own instead. Lead itself begins no other term before fn has returned.
 //
 // What fn returns:
 //

@@ -463,8 +463,7 @@ func (m *Mutex) clearExpired() {
 	c.renewer.giveBack(&m.hold, k.token, rest, nil)
 }
 
-// stale is the failure of a round that has succeeded with votes that do not count any more. The note
-// says why.
+// stale is the error of a successful round whose votes are no longer trusted. The note says why.
 func (m *Mutex) stale(op string, k *call, err error, note string) *RoundError {
 	e := m.client.failure(op, m.key, k, err, ErrNoQuorum)
 	e.note = note

@@ -233,8 +233,8 @@ func WithShared() Option { return func(o *options) { o.shared = true } }
 // the last of them has used the lock. The package comment says how k is changed without such a pause.
 //
 // Below capacity it costs what a lock with one holder costs. Near capacity an attempt may find its
-// permit taken; then it reads all of them, and tries one that is free. So does who waits, after
-// each change of any permit, renewals included. That is why k is limited. Many permits need a key that
+// permit taken; then it reads all of them, and tries one that is free. Waiters do the
+// same after each change of a permit, renewals included. That is why k is limited. Many permits need a key that
 // is not too long, too: k times 40 bytes more than the key has must not exceed 698,026 bytes. TryLock
 // fails with ErrHeld if no permit is free, or if it has lost each of some attempts to others.
 //
@@ -333,9 +333,9 @@ func WithWait(d time.Duration) Option {
 //     WithHoldOnError has Do leave it after a failure, too.
 //   - A holder that dies, or forgets to unlock, leaves the lock for d or for the TTL, whichever is
 //     longer: the masters are told both when the lock is taken, and with each Extend and renewal. So the
-//     TTL can be much shorter than d. All that is said of the TTL is said of it, but for the end of a dead
-//     holder's lock, and that masters which restart do not vote for d if that is longer.
-//     Config.RestartGuard must not be below it.
+//     TTL can be much shorter than d. What holds for the TTL
+//     holds for it, except that a dead holder's lock lasts for the longer of the two, and that masters
+//     which restart do not vote for d if that is longer. Config.RestartGuard must not be below it.
 //   - A release that comes late, or is owed to a master that is down, makes no key last longer.
 //   - A lock that was lost is left where it is ours still. If others have it, that is theirs.
 //   - Of a lock that was handed over ([WithToken]) nobody knows when it was taken. d counts from the first

@@ -264,8 +264,7 @@ func (q *lines) noteFailure(e *RoundError, keys ...string) {
 	}
 }
 
-// foundHeld is the failure of a line whose lock was found to be another's. Whoever returns it adds the
-// key.
+// foundHeld is the error of a line whose lock another process holds. Callers add the key.
 var foundHeld = unasked(opLock, "", ErrHeld, "")
 
 // noteHeld notes that a lock on the keys was found to be another's, unless that is known.

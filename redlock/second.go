@@ -10,8 +10,7 @@ import (
 // ZooKeeper ensemble. Implementations are in redlock/contrib. Its methods may be called by any number
 // of goroutines at once.
 //
-// Whatever a call that fails may have left behind, it takes away by itself, also if that is only
-// possible after it has returned.
+// A call that fails cleans up after itself, even after it has returned.
 type Second interface {
 	// TryLock takes the lock of a key, or fails at once with an error that wraps ErrHeld if another
 	// has it or waits for it. Any other error says that nobody knows, as the system fails.

@@ -58,7 +58,7 @@ const (
 	standTries  = 3                      // questions to one line, if the entries before it end meanwhile
 	standBatch  = 64 << 10               // bytes above which no more entries are renewed by one operation
 	standLinger = 100 * time.Millisecond // how long Close waits for those who stand in line
-	refusedLine = time.Minute            // how long a master's lines are not used that refuses them
+	refusedLine = time.Minute            // how long to avoid the lines of a master that has refused them
 )
 
 // A standing is a waiter's place in the lines. The zero value is none.

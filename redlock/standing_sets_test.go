@@ -65,8 +65,8 @@ func TestSetsOfKeysAreStoodForInTheirOrder(t *testing.T) {
 	}, 0, 3, 1, 2) // the last stands behind the first alone
 }
 
-// A process that has lost its place in a line leaves the later ones. Otherwise it waited for another in
-// the first, and that other for it in the second.
+// A waiter that loses its place in one line gives up its places in the later ones. Otherwise two waiters
+// could wait for each other.
 func TestLostPlaceInALineIsLostInTheLaterOnes(t *testing.T) {
 	sets := [][]string{{"a", "b"}, {"b", "a"}}
 	inSets(t, sets, func(p *processes, r *fakeRounds) {

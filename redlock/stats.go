@@ -91,8 +91,8 @@ type stats struct {
 	acquire, hold, second             histogram
 }
 
-// wake counts why a wait has ended. What the masters told is counted by told, as only the attempt
-// shows what it was.
+// wake counts why a wait has ended. WakeFree is counted by told, once the attempt has shown whether the
+// key was free.
 func (s *stats) wake(why Wake) {
 	switch why {
 	case WakeFree:

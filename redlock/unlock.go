@@ -54,8 +54,7 @@ func (m *Mutex) UnlockNow(ctx context.Context) error {
 }
 
 // Release is Unlock, but waits for no master: the release is written to all of them, and Release returns. So
-// a lock costs one round trip instead of two. It is for whoever has nothing to do with what an Unlock
-// returns, and has the time that it takes.
+// a lock costs one round trip instead of two. Use it when you can ignore Unlock's result.
 //
 // To each master there is one connection, and commands keep their order on it. So the next attempt of this process, on any Mutex, finds the lock free, unless somebody else has
 // come. A master that is away gets it when it is back, and Close lingers for it, as with Unlock.
@@ -113,9 +112,8 @@ func (m *Mutex) unlock(ctx context.Context, stay bool) *RoundError {
 	return e
 }
 
-// part makes the Mutex one that is not locked, and posts the release, if it was locked. It returns how it was.
-// waits says that the caller waits for the decision; otherwise the release is told, and may be another's
-// when part returns. ctx is for the second lock.
+// part unlocks the Mutex, posts the release and returns the state before. If waits is false, nobody waits
+// for the decision: r belongs to the pool when part returns. ctx is for the second lock.
 func (m *Mutex) part(ctx context.Context, r *release, stay, waits bool) (was state) {
 	c := m.client
 	c.rechecker.remove(&m.hold) // before: a lock that is installed from now on is added again
@@ -165,8 +163,7 @@ func (m *Mutex) part(ctx context.Context, r *release, stay, waits bool) (was sta
 	if !waits {
 		r.op.Told = r.told
 		if len(r.op.Fallback) > 0 {
-			// A master that does not know the script would be told its text after what the caller asks
-			// next. The text costs it some microseconds.
+			// Send the text: a NOSCRIPT fallback would arrive after the caller's next command.
 			r.op.Command = r.op.Fallback
 		}
 	}

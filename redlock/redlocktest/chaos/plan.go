@@ -127,9 +127,9 @@ func (p *planner) harm(s strike) (end time.Duration) {
 	return end
 }
 
-// restartOne aims at what a lock rests on: a minority is silent, so that locks are on the others alone,
-// and when it is back, one of the others has just been restarted, or demoted, and has forgotten them. Whoever
-// counts its vote gives a lock to a second holder. A client that comes then has never met it before.
+// restartOne has a minority hang, so that locks are on the other masters alone. When the minority returns, one
+// of the others has just restarted, or was demoted, without its keys. To count that vote grants a lock twice.
+// A client that comes then has never met that master before.
 func (p *planner) restartOne(at time.Duration, well []int) (end time.Duration) {
 	back := at + p.between(p.ttl/4, p.ttl)
 	for _, master := range well[:p.minority] {
