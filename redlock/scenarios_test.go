@@ -992,8 +992,9 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		require.ErrorContains(t, err, "redlock: ")
 	}
+	// With a third master Open may return before the second address is connected.
 	for _, twice := range []string{a[0], "redis://" + a[0] + "/1"} {
-		require.ErrorIs(t, open(redlock.Config{Masters: []string{a[0], a[1], twice}}), mux.ErrDuplicate)
+		require.ErrorIs(t, open(redlock.Config{Masters: []string{a[0], twice}}), mux.ErrDuplicate)
 	}
 	require.NoError(t, open(redlock.Config{Masters: []string{a[0], a[1], "127.0.0.1:1"}}), "a minority that is down")
 
