@@ -19,16 +19,16 @@ import (
 // [New]; those of a zero Client panic.
 type Client struct {
 	core
-	cfg       Config
-	guard     guard
-	lines     lines
-	waitings  sync.Pool // of what a call of Lock needs
-	releases  releases
-	watches   watches
-	standings standings
-	audience  audience
-	renewer   renewer
-	rechecker rechecker
+	cfg          Config
+	guard        guard
+	lines        lines
+	waitings     sync.Pool // of what a call of Lock needs
+	releases     releases
+	watches      watches
+	globalQueues globalQueues
+	audience     audience
+	renewer      renewer
+	rechecker    rechecker
 
 	attempts sync.RWMutex // held shared by each, until its release is sent; Close waits for them
 	closing  sync.Once
@@ -127,7 +127,7 @@ func prepare(cfg Config) *Client {
 	c.guard.restart, c.guard.durable = cfg.RestartGuard, cfg.Durable
 	c.lines.init(&c.core, c.cfg.Handovers)
 	c.watches.init(&c.core, len(cfg.Masters))
-	c.standings.init(&c.core, &c.watches, len(cfg.Masters))
+	c.globalQueues.init(&c.core, &c.watches, len(cfg.Masters))
 	c.renewer.core = &c.core
 	c.rechecker.core, c.rechecker.renewer = &c.core, &c.renewer
 	return c
@@ -213,7 +213,7 @@ func (c *Client) Close() (err error) {
 
 func (c *Client) disconnect() error {
 	c.rounds.Drain()
-	c.standings.close()
+	c.globalQueues.close()
 	c.attempts.Lock() // when those under way have sent their releases
 	err := c.rounds.Close()
 	c.attempts.Unlock()

@@ -591,7 +591,7 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 			return resp.AppendInt(nil, -2), true
 		}
 		return resp.AppendInt(nil, (v.expires - m.r.clock()).Milliseconds()), true
-	case args[1] == standScript.hash || args[1] == standScript.text:
+	case args[1] == enterScript.hash || args[1] == enterScript.text:
 		return resp.AppendBulkString(nil, m.stand(key, args[4], px(args[5]), px(args[6]))), true
 	case args[1] == leaveScript.hash || args[1] == leaveScript.text:
 		delete(m.keys, args[4])
@@ -782,7 +782,7 @@ func (h *hookedRounds) Wait(ctx context.Context, op *mux.Op) error {
 }
 
 // lineKey is the key of the line of one of a lock's names.
-func lineKey(name string) string { return string(appendLineKey(nil, name)) }
+func lineKey(name string) string { return string(appendQueueKey(nil, name)) }
 
 // asks reports whether an operation asks for a script.
 func (s script) asks(op *mux.Op) bool { return strings.Contains(string(op.Command), s.hash) }
@@ -813,7 +813,7 @@ func (r *trackedRounds) AppendMasters(dst []mux.State) []mux.State {
 
 func (r *trackedRounds) Do(ctx context.Context, op *mux.Op) error {
 	if op.Replies != 2 {
-		if standScript.asks(op) {
+		if enterScript.asks(op) {
 			r.asked = append(r.asked, "stand")
 		} else {
 			r.asked = append(r.asked, words(op.Command)[0])

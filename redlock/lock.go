@@ -72,7 +72,7 @@ func (m *Mutex) lock(ctx context.Context) *RoundError {
 	// Whoever comes to a contended key looks first, so that those who were told
 	// of its release are not always overtaken by whoever has released it.
 	try := (first || m.reader && clear) && !(c.watches.contended(c.now(), m.names()...) && c.watches.tracked())
-	wait.paced = first && !try && !wait.stands() // the line says who comes first
+	wait.paced = first && !try && !wait.usesGlobalQueue() // the line says who comes first
 	e, err := wait.lock(ctx, try, first)
 	return wait.end(ctx, e, err)
 }
@@ -107,20 +107,20 @@ func (m *Mutex) untilAgreed(ctx context.Context) error {
 // waiting is one call of Lock. It is pooled, and not on the stack: the stack of a goroutine that waits
 // would be twice as large.
 type waiting struct {
-	mutex  *Mutex
-	waiter *waiter       // nil once it has left its line
-	paced  bool          // it looks a moment later, if it is refused
-	inTurn bool          // the next attempt is made in turn
-	likely mux.Set       // ... where the key can be free; zero means anywhere
-	told   bool          // ... since the masters have told of a change, or said that it is free
-	polls  int           // in a row
-	vain   int           // looks in a row that found the key free, though it was not to be had
-	raced  bool          // ... as another was faster, the last time
-	since  time.Duration // when it began to wait; 0 if it does not wait
-	asked  time.Duration // when it last asked for readers; 0 if it has not
-	doubt  time.Duration // when it looks whether the lock is free, though another stands before it; 0 before that
-	intent []byte        // the token of what it has left on the masters; nil if it has not
-	cut    *RoundError   // an attempt that the context's end left undecided
+	mutex         *Mutex
+	waiter        *waiter       // nil once it has left its line
+	paced         bool          // it looks a moment later, if it is refused
+	inTurn        bool          // the next attempt is made in turn
+	likely        mux.Set       // ... where the key can be free; zero means anywhere
+	told          bool          // ... since the masters have told of a change, or said that it is free
+	polls         int           // in a row
+	vain          int           // looks in a row that found the key free, though it was not to be had
+	raced         bool          // ... as another was faster, the last time
+	since         time.Duration // when it began to wait; 0 if it does not wait
+	asked         time.Duration // when it last asked for readers; 0 if it has not
+	nextFreeCheck time.Duration // when it looks whether the lock is free, though another stands before it; 0 before that
+	intent        []byte        // the token of what it has left on the masters; nil if it has not
+	cut           *RoundError   // an attempt that the context's end left undecided
 
 	secondFailed bool // the second lock was not to be had: it comes back after a pause
 
@@ -128,8 +128,8 @@ type waiting struct {
 	refused   bool // it was refused since it came, or has seen that the lock is held
 	acquired  bool // it is taken, and the caller does not know of it yet
 
-	standing standing // in the line between processes
-	vigil    vigil    // the wait that is under way
+	ticket ticket // in the line between processes
+	vigil  vigil  // the wait that is under way
 }
 
 // end ends the call with what lock has returned, and returns what Lock does.
@@ -137,7 +137,7 @@ func (w *waiting) end(ctx context.Context, e *RoundError, err error) *RoundError
 	m, c := w.mutex, w.mutex.client
 	w.acquired = e == nil && err == nil
 	w.withdraw()
-	w.leaveLine()
+	w.leaveGlobalQueue()
 	if w.contended {
 		c.watches.noteRefused(c.now(), m.names()...)
 	}
@@ -153,10 +153,10 @@ func (w *waiting) end(ctx context.Context, e *RoundError, err error) *RoundError
 
 // reset makes it that of another call. The standing keeps its memory.
 func (w *waiting) reset() {
-	s := &w.standing
-	id, ahead, bell, spots := s.id[:0], s.ahead[:0], s.bell[:0], s.spots[:0]
+	s := &w.ticket
+	id, ahead, bell, spots := s.id[:0], s.predecessor[:0], s.predecessorNotice[:0], s.entries[:0]
 	*w = waiting{}
-	s.id, s.ahead, s.bell, s.spots = id, ahead, bell, spots
+	s.id, s.predecessor, s.predecessorNotice, s.entries = id, ahead, bell, spots
 }
 
 // cleanUp follows each Lock. If the panic of an Observer, or of a context, has left that, nothing of it
@@ -169,7 +169,7 @@ func (w *waiting) cleanUp() {
 	}()
 	if w.waiter != nil {
 		w.withdraw()
-		w.leaveLine()
+		w.leaveGlobalQueue()
 		m.client.lines.leave(w.waiter, false, m.names()...)
 	}
 	if w.since != 0 {
@@ -218,7 +218,7 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 			w.raced = e.reason == ErrHeld && len(e.Votes) > 0
 			w.refused = w.refused || w.raced
 			if e.reason == ErrNoQuorum || w.secondFailed {
-				w.leaveLine()
+				w.leaveGlobalQueue()
 			}
 			m.client.lines.noteFailure(e, m.names()...)
 			if e.reason == ErrHeld && (m.slotted == nil || w.since != 0) { // else other slots may be free
@@ -241,7 +241,7 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 // another: those who wait already have that first.
 func (w *waiting) attempt(ctx context.Context, waited time.Duration) (token []byte, e *RoundError) {
 	m := w.mutex
-	if w.since == 0 && m.slotted != nil && w.stands() {
+	if w.since == 0 && m.slotted != nil && w.usesGlobalQueue() {
 		return m.take(ctx, waited, w.inTurn, w.likely)
 	}
 	return m.try(ctx, waited, w.inTurn, w.likely)
@@ -297,13 +297,13 @@ func (w *waiting) sleep(ctx context.Context) (step, error) {
 		return w.lineTold(s), nil
 	default:
 	}
-	watches := w.vigil.watching || w.standing.before != ""
+	watches := w.vigil.watching || w.ticket.awaitedNotice != ""
 	if watches && w.mutex.client.watches.told(q.watch) {
 		return w.mastersTold(), nil
 	}
 	switch now := w.mutex.client.now(); {
-	case w.standing.moved.Swap(false) && w.standing.first:
-		w.standing.first = false
+	case w.ticket.moved.Swap(false) && w.ticket.atHead:
+		w.ticket.atHead = false
 		return lookNow, nil
 	case q.due != 0 && now >= q.due:
 		q.due = 0
@@ -357,7 +357,7 @@ func (w *waiting) begin(front, refused bool) step {
 
 func (w *waiting) endVigil() {
 	w.waiter.due = 0
-	w.mutex.client.standings.forget(&w.standing)
+	w.mutex.client.globalQueues.stopAwaiting(&w.ticket)
 	w.unwatch()
 }
 
@@ -373,7 +373,7 @@ func (w *waiting) timerFired() step {
 	case w.vigil.aside:
 		return lookNow
 	case w.vigil.why == "":
-		w.standing.first = false // it may have lost its place: it asks again
+		w.ticket.atHead = false // it may have lost its place: it asks again
 		return lookNow
 	}
 	return tryNow
@@ -381,8 +381,8 @@ func (w *waiting) timerFired() step {
 
 // mastersTold takes that masters have told of a change, or that they will not tell.
 func (w *waiting) mastersTold() step {
-	if w.standing.before != "" { // of the entry before, or of its line's master
-		w.mutex.client.standings.forget(&w.standing)
+	if w.ticket.awaitedNotice != "" { // of the entry before, or of its line's master
+		w.mutex.client.globalQueues.stopAwaiting(&w.ticket)
 		return lookNow
 	}
 	if _, _, majority := w.mutex.client.watches.free(w.waiter.watch); !majority {
@@ -403,8 +403,8 @@ func (w *waiting) lineTold(s signal) step {
 		}
 		return w.standAside()
 	case yield: // whoever else was told comes first
-		if w.stands() {
-			if w.standing.before != "" { // the line tells
+		if w.usesGlobalQueue() {
+			if w.ticket.awaitedNotice != "" { // the line tells
 				return sleepOn
 			}
 			return lookNow
@@ -424,7 +424,7 @@ func (w *waiting) lineTold(s signal) step {
 func (w *waiting) look(ctx context.Context) (step, error) {
 	c := w.mutex.client
 	w.vigil.aside = false
-	if contend, err := w.stand(ctx); err != nil || !contend {
+	if contend, err := w.enterGlobalQueue(ctx); err != nil || !contend {
 		return sleepOn, err
 	}
 	w.vigil.watching = true
@@ -463,28 +463,28 @@ func (w *waiting) look(ctx context.Context) (step, error) {
 
 // stands reports whether the waiter stands in the line between processes. A reader does not before it was
 // refused, nor does who cannot be told of the end of the entry before it.
-func (w *waiting) stands() bool {
+func (w *waiting) usesGlobalQueue() bool {
 	m := w.mutex
-	return (!m.reader || w.refused) && m.client.now() >= w.standing.idle && m.client.watches.tracked()
+	return (!m.reader || w.refused) && m.client.now() >= w.ticket.enterAfter && m.client.watches.tracked()
 }
 
 // stand has the waiter be in the line between processes, and reports whether it may contend. If not, it
 // will be told.
-func (w *waiting) stand(ctx context.Context) (contend bool, err error) {
+func (w *waiting) enterGlobalQueue(ctx context.Context) (contend bool, err error) {
 	m, c := w.mutex, w.mutex.client
 	switch {
-	case !w.stands():
-		w.leaveLine()
+	case !w.usesGlobalQueue():
+		w.leaveGlobalQueue()
 		return true, nil
-	case w.standing.first:
+	case w.ticket.atHead:
 		return true, nil
 	}
-	contend, err = c.standings.stand(ctx, &w.standing, w.waiter.watch, m.reader, m.names())
+	contend, err = c.globalQueues.enter(ctx, &w.ticket, w.waiter.watch, m.reader, m.names())
 	if err != nil {
 		return false, ended(err)
 	}
-	if !w.standing.first { // it stands behind another, or there is no line for a while
-		w.waiter.again = c.now() + standPause
+	if !w.ticket.atHead { // it stands behind another, or there is no line for a while
+		w.waiter.again = c.now() + entryPause
 	}
 	if contend {
 		return true, nil
@@ -499,20 +499,20 @@ func (w *waiting) stand(ctx context.Context) (contend bool, err error) {
 
 // renew renews what the waiter has on the masters while it waits: its intent, or its entries.
 func (w *waiting) renew(ctx context.Context) (step, error) {
-	if w.standing.first {
+	if w.ticket.atHead {
 		if w.intent != nil {
 			w.intend(ctx)
 		}
 		return sleepOn, nil
 	}
 	w.unwatch() // what the masters tell meanwhile would be lost: the look that follows sees it
-	contend, err := w.stand(ctx)
+	contend, err := w.enterGlobalQueue(ctx)
 	switch {
 	case err != nil:
 		return sleepOn, err
 	case contend:
 		return lookNow, nil
-	case w.stuck(ctx):
+	case w.freeDespiteQueue(ctx):
 		w.vigil.why = WakePoll
 		return tryNow, nil
 	}
@@ -521,13 +521,13 @@ func (w *waiting) renew(ctx context.Context) (step, error) {
 
 // stuck looks now and then whether the lock is free though another stands before the waiter. It mostly is
 // not. If it is, the line's master may say what is not so, or keep an entry that has no waiter.
-func (w *waiting) stuck(ctx context.Context) bool {
+func (w *waiting) freeDespiteQueue(ctx context.Context) bool {
 	c := w.mutex.client
-	now, was := c.now(), w.doubt
+	now, was := c.now(), w.nextFreeCheck
 	if now < was {
 		return false
 	}
-	w.doubt = now + lookAgain + rand.N(lookAgain)
+	w.nextFreeCheck = now + lookAgain + rand.N(lookAgain)
 	if was == 0 {
 		return false
 	}
@@ -547,7 +547,7 @@ func (w *waiting) unwatch() {
 }
 
 // leaveLine has the waiter leave the line between processes, if it stands there.
-func (w *waiting) leaveLine() { w.mutex.client.standings.leave(&w.standing) }
+func (w *waiting) leaveGlobalQueue() { w.mutex.client.globalQueues.leave(&w.ticket) }
 
 // intend leaves the intent of a writer that has waited for a while, where it is for readers, and
 // leaves it again for as long as they are there. See kind_shared.go.
@@ -616,7 +616,7 @@ func (w *waiting) prepareAttempt(ctx context.Context) {
 		w.polls = 0
 	}
 	w.paced = w.vigil.why != WakeReleased && w.vigil.why != WakePoll
-	w.inTurn, w.likely = w.paced && !w.standing.first && w.vain < maxVain, 0
+	w.inTurn, w.likely = w.paced && !w.ticket.atHead && w.vain < maxVain, 0
 	if w.told = w.vigil.why == WakeFree; w.told {
 		var slot int
 		slot, w.likely, _ = c.watches.free(w.waiter.watch)

@@ -181,7 +181,7 @@ func TestAWriterTakesAwayAnIntentThatCameLate(t *testing.T) {
 // A master that does not know a script, and says so too late, is not sent the text: what undoes it has
 // been sent perhaps.
 func TestTextIsNotSentOfWhatMayBeUndone(t *testing.T) {
-	for name, s := range map[string]script{"an intent": intendScript, "an entry": standScript} {
+	for name, s := range map[string]script{"an intent": intendScript, "an entry": enterScript} {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 				var texts atomic.Int32
@@ -199,7 +199,7 @@ func TestTextIsNotSentOfWhatMayBeUndone(t *testing.T) {
 				if s == intendScript {
 					k.intend(&c.NewMutex("k", time.Hour).spec, plain{}, []byte("token"), time.Second)
 				} else {
-					k.stand([]byte(lineKey("k")), []byte("id"))
+					k.enterQueue([]byte(lineKey("k")), []byte("id"))
 					k.prepare(time.Second)
 				}
 				for _, late := range []bool{true, false} {

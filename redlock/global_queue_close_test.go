@@ -18,10 +18,10 @@ func closedInTime(t *testing.T, masters *redlocktest.Masters, c *Client, pattern
 	t.Helper()
 	began := time.Now()
 	require.NoError(t, c.Close())
-	if time.Since(began) < standLinger {
+	if time.Since(began) < closeLinger {
 		return true
 	}
-	time.Sleep(standLinger) // what is under way arrives
+	time.Sleep(closeLinger) // what is under way arrives
 	for i := range masters.N() {
 		command(t, masters, i, "EVAL", "for _, key in ipairs(redis.call('KEYS', '"+pattern+"')) do redis.call('DEL', key) end", "0")
 	}
@@ -155,7 +155,7 @@ func TestEntriesOfLongKeysLiveOn(t *testing.T) {
 		return len(v.([]any))
 	}
 	require.Eventually(t, func() bool { return alive() == n }, hanging, 10*time.Millisecond)
-	time.Sleep(standLife + standPause)
+	time.Sleep(entryLife + entryPause)
 	require.Equal(t, n, alive())
 	cancel()
 	for _, done := range ended {

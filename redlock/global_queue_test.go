@@ -130,7 +130,7 @@ func (p *processes) entries(key string) (ids []string) {
 
 // keeper returns the master that has the line of a key.
 func (p *processes) keeper(key string) int {
-	master, ok := p.clients[0].standings.keeper(key)
+	master, ok := p.clients[0].globalQueues.queueMaster(key)
 	require.True(p.t, ok)
 	return master
 }
@@ -231,7 +231,7 @@ func TestWhoDiesDelaysTheOthersForAFewSeconds(t *testing.T) {
 				order, after := p.release(4 - len(dead))
 				require.Equal(t, slices.DeleteFunc(all(4), func(i int) bool { return slices.Contains(dead, i) }), order)
 				require.Less(t, after[len(after)-1], 4100*time.Millisecond, "as is documented")
-				time.Sleep(bellLife)
+				time.Sleep(noticeLife)
 				p.nothingIsLeft()
 			})
 		})
@@ -242,8 +242,8 @@ func TestWhoDiesDelaysTheOthersForAFewSeconds(t *testing.T) {
 func TestWaitingForLongerThanABellLives(t *testing.T) {
 	queued(t, 3, func(t *testing.T, p *processes) {
 		before := p.rounds[2].ordered()
-		time.Sleep(3*bellLife + bellLife/2)
-		require.Less(t, p.rounds[2].ordered()-before, int(4*bellLife/standPause))
+		time.Sleep(3*noticeLife + noticeLife/2)
+		require.Less(t, p.rounds[2].ordered()-before, int(4*noticeLife/entryPause))
 		order, after := p.release(3)
 		require.Equal(t, all(3), order)
 		require.Less(t, after[2], 100*time.Millisecond)
@@ -269,7 +269,7 @@ func TestLineThatDoesNotMoveIsPassedBy(t *testing.T) {
 		time.Sleep(5 * lookAgain)
 		require.Empty(t, p.took(), "it is held")
 		_, after := p.release(3)
-		require.Less(t, after[2], 2*lookAgain+2*standPause)
+		require.Less(t, after[2], 2*lookAgain+2*entryPause)
 	})
 }
 
@@ -305,14 +305,14 @@ func TestNobodyStallsWhenTheMasterOfTheLineFails(t *testing.T) {
 }
 
 func denyLines(args []string) string {
-	if args[0] != "SET" && args[1] == standScript.hash {
+	if args[0] != "SET" && args[1] == enterScript.hash {
 		return "NOPERM this user has no permissions to access one of the keys used as arguments"
 	}
 	return ""
 }
 
 func wrongLines(args []string) string {
-	if args[0] != "SET" && args[1] == standScript.hash {
+	if args[0] != "SET" && args[1] == enterScript.hash {
 		return "WRONGTYPE Operation against a key holding the wrong kind of value"
 	}
 	return ""
@@ -537,14 +537,14 @@ func TestLineMovesToAnotherMaster(t *testing.T) {
 			for _, r := range p.rounds {
 				r.loses(keeper)
 			}
-			time.Sleep(standPause + 100*time.Millisecond)
+			time.Sleep(entryPause + 100*time.Millisecond)
 			require.NotEqual(t, keeper, p.keeper("k"))
 			require.Len(t, p.contenders("k"), 1)
 			require.Len(t, p.entries("k"), 4)
 			for _, r := range p.rounds {
 				r.finds(keeper)
 			}
-			time.Sleep(standPause + 100*time.Millisecond)
+			time.Sleep(entryPause + 100*time.Millisecond)
 			require.Equal(t, keeper, p.keeper("k"))
 			require.Len(t, p.contenders("k"), 1)
 			require.Len(t, p.entries("k"), 4)
@@ -570,9 +570,9 @@ func TestEntriesThatEndAtOnceAreNotAskedForForEver(t *testing.T) {
 		}, all(5)...)
 		before := p.rounds[1].ordered()
 		p.clients[1].watches.disconnected(p.keeper("k")) // it asks again
-		time.Sleep(standPause / 2)
+		time.Sleep(entryPause / 2)
 		require.Equal(t, all(2), p.contenders("k"))
-		require.Less(t, p.rounds[1].ordered()-before, 4*(standTries+1))
+		require.Less(t, p.rounds[1].ordered()-before, 4*(enterTries+1))
 		p.r.set(func(m *fakeMaster) { m.deny = nil }, all(5)...)
 		p.release(2)
 	})
@@ -595,25 +595,25 @@ func TestWhichMastersLinesAreNotUsed(t *testing.T) {
 		waits  time.Duration
 		used   bool
 	}{
-		"hangs":          {freeze, 2 * standBrief, false},
-		"not waited for": {freeze, standBrief / 2, true},
-		"a wrong type":   {func(m *fakeMaster) { m.deny = wrongLines }, 2 * standBrief, true},
+		"hangs":          {freeze, 2 * minQueueTimeout, false},
+		"not waited for": {freeze, minQueueTimeout / 2, true},
+		"a wrong type":   {func(m *fakeMaster) { m.deny = wrongLines }, 2 * minQueueTimeout, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 5, Config{}, func(t *testing.T, holder *Client, r *fakeRounds) {
 				require.NoError(t, holder.NewMutex("k", time.Hour).TryLock(t.Context()))
 				client, _ := another(t, r, Config{})
-				keeper, used := client.standings.keeper("k")
+				keeper, used := client.globalQueues.queueMaster("k")
 				require.True(t, used)
 				r.set(c.change, keeper)
 				end := wait(t, client)
 				time.Sleep(c.waits)
 				end()
-				_, used = client.standings.keeper("k")
+				_, used = client.globalQueues.queueMaster("k")
 				require.Equal(t, c.used, used)
 				r.set(thaw, keeper)
-				time.Sleep(standPause)
-				_, used = client.standings.keeper("k")
+				time.Sleep(entryPause)
+				_, used = client.globalQueues.queueMaster("k")
 				require.True(t, used)
 			})
 		})
@@ -638,7 +638,7 @@ func TestWhoWasTheFirstElsewhereWaitsItsTurn(t *testing.T) {
 		keeper := p.keeper("k")
 		for _, i := range []int{1, 2, 3, 0} {
 			p.rounds[i].loses(keeper)
-			time.Sleep(standPause + 100*time.Millisecond)
+			time.Sleep(entryPause + 100*time.Millisecond)
 		}
 		require.Equal(t, []int{1}, p.contenders("k"))
 		cancel()
@@ -659,7 +659,7 @@ type standRounds struct {
 
 func (r *standRounds) Do(ctx context.Context, op *mux.Op) error {
 	err := r.toldRounds.Do(ctx, op)
-	if standScript.asks(op) {
+	if enterScript.asks(op) {
 		if after := r.after.Swap(nil); after != nil {
 			(*after)()
 		}
@@ -728,9 +728,9 @@ func TestWhoHasLostItsPlaceWithdrawsItsIntent(t *testing.T) {
 		time.Sleep(2 * lookAgain) // the first has asked for readers: the frozen one may have some
 		require.Zero(t, withdrawn.Load())
 		p.rounds[1].loses(keeper)
-		time.Sleep(standPause)
+		time.Sleep(entryPause)
 		p.rounds[0].loses(keeper)
-		time.Sleep(standPause + 100*time.Millisecond)
+		time.Sleep(entryPause + 100*time.Millisecond)
 		require.Equal(t, []int{1}, p.contenders("k"))
 		require.Positive(t, withdrawn.Load())
 		p.r.set(thaw, (keeper+1)%5)

@@ -50,7 +50,7 @@ func noLine(t *testing.T, masters *redlocktest.Masters) {
 func lineMaster(t *testing.T, c *Client, key string) (i int) {
 	t.Helper()
 	require.Eventually(t, func() (ok bool) {
-		i, ok = c.standings.keeper(key)
+		i, ok = c.globalQueues.queueMaster(key)
 		return ok
 	}, hanging, time.Millisecond)
 	return i
@@ -63,7 +63,7 @@ type countedRounds struct {
 }
 
 func (r *countedRounds) Do(ctx context.Context, op *mux.Op) error {
-	if standScript.asks(op) {
+	if enterScript.asks(op) {
 		r.stood.Add(1)
 	}
 	return r.rounds.Do(ctx, op)
@@ -379,7 +379,7 @@ func TestWhoLeavesTakesTheBellBeforeItAway(t *testing.T) {
 	i := lineMaster(t, holder, "k")
 	ids, err := masters.Do(i, "ZRANGE", lineKey("k"), "0", "-1")
 	require.NoError(t, err)
-	bell := string(appendBellKey(nil, []byte(lineKey("k")), []byte(ids.([]any)[0].(string))))
+	bell := string(appendNoticeKey(nil, []byte(lineKey("k")), []byte(ids.([]any)[0].(string))))
 	there := func() bool {
 		n, err := masters.Do(i, "EXISTS", bell)
 		require.NoError(t, err)
@@ -422,7 +422,7 @@ func TestStandScript(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	stand := func(id string) string {
-		v, err := masters.Do(0, "EVAL", standScript.text, "1", "{k}:line", id, "3000", "60000")
+		v, err := masters.Do(0, "EVAL", enterScript.text, "1", "{k}:line", id, "3000", "60000")
 		require.NoError(t, err)
 		return v.(string)
 	}

@@ -60,7 +60,7 @@ func TestSetsOfKeysAreStoodForInTheirOrder(t *testing.T) {
 			require.Len(t, p.entries("a"), 3)
 			require.Len(t, p.entries("b"), 2)
 			require.Len(t, p.entries("c"), 1)
-			time.Sleep(standPause / 3)
+			time.Sleep(entryPause / 3)
 		}
 	}, 0, 3, 1, 2) // the last stands behind the first alone
 }
@@ -74,7 +74,7 @@ func TestLostPlaceInALineIsLostInTheLaterOnes(t *testing.T) {
 			delete(m.lines, lineKey("a"))
 			m.drop(lineKey("a"))
 		}, p.keeper("a"))
-		time.Sleep(standPause + 10*time.Millisecond)
+		time.Sleep(entryPause + 10*time.Millisecond)
 		require.True(t, p.contends(0, "a"), "it does not know yet")
 		for since := r.now(); p.contends(0, "a"); time.Sleep(time.Millisecond) {
 			require.Less(t, r.now()-since, 3*lookAgain, "it asks again")

@@ -194,7 +194,7 @@ func TestScriptsOfTheLineDoAsItsModel(t *testing.T) {
 			switch n := r.IntN(21); {
 			case n < 11:
 				did += " stand " + id
-				v, err := masters.Do(0, "EVAL", standScript.text, "1", line, id,
+				v, err := masters.Do(0, "EVAL", enterScript.text, "1", line, id,
 					fmt.Sprint(aliveTTL.Milliseconds()), fmt.Sprint(bellTTL.Milliseconds()))
 				require.NoError(t, err)
 				require.Equal(t, l.stand(id), v, did)
@@ -278,7 +278,7 @@ func TestReadersHaveOnePlaceInTheLine(t *testing.T) {
 				did += " " + s.does
 				switch s.does[0] {
 				case '+':
-					v, err := masters.Do(0, "EVAL", standScript.text, "1", line, id, "100000", "100000")
+					v, err := masters.Do(0, "EVAL", enterScript.text, "1", line, id, "100000", "100000")
 					require.NoError(t, err)
 					require.Equal(t, s.before, v, did)
 				case '-':

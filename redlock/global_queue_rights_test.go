@@ -70,14 +70,14 @@ func queueUp(t *testing.T, masters *redlocktest.Masters, ms []*redlock.Mutex, li
 			}
 		}()
 		if line {
-			require.Eventually(t, func() bool { return standing(t, masters) > i }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { return ticket(t, masters) > i }, time.Minute, time.Millisecond)
 		}
 	}
 	return took
 }
 
 // standing returns how many stand in the longest line that any master has.
-func standing(t *testing.T, masters *redlocktest.Masters) (most int) {
+func ticket(t *testing.T, masters *redlocktest.Masters) (most int) {
 	t.Helper()
 	for i := range masters.N() {
 		lines, err := masters.Do(i, "KEYS", "*:line")

@@ -1,0 +1,549 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/resp"
+)
+
+// globalQueues are the queues in which waiters of all processes wait for locks, one for each key. The head
+// of each client's local queue enters the global queue. Its entry is on one master, the queue master: the
+// first in the key's ranking that can notify of changes. That master notifies a waiter when the entry of its
+// predecessor ends, and not when the lock does. Only the head of the queue subscribes to the lock on
+// all masters, and tries to take it. So one release wakes one waiter, the one that has waited longest gets the
+// lock next, and the number of commands for one lock does not grow with the number of waiters.
+//
+// The queue is a courtesy: no exclusion depends on it. TryLock, the first attempt of a Lock, a hand-over
+// within a client, and other libraries bypass it. A waiter that gets no answer from the queue master
+// contends as if there were no queue, for [entryPause]. If that master is lost, or clients see different
+// masters up, there are two queues for a moment and two contenders, and the quorum decides.
+//
+// An entry is renewed while its waiter waits. It ends [entryLife] after the waiter has died. A waiter
+// at the head that finds no quorum goes to the end: others may see more masters than it does.
+//
+// A waiter for several keys enters their queues one after the other, in the order of the keys. It enters the
+// next queue only while it is at the head of the ones before. So no two wait for each other.
+//
+// All readers share one rank in the queue. The first reader takes it at the end, and the others join it.
+// When no writer is ahead, all of them are at the head, and can all have the lock. From then on the rank is
+// closed: a reader that comes later takes a new one. Otherwise readers that come and go, and never have the
+// lock as they see too few masters, could keep it for ever. A reader enters the queue when it was
+// refused, and not before: among readers it needs no entry.
+//
+// A timer renews the entries of all heads together. So few writes do for all of them, and no waiter wakes.
+// The others renew their own entries, as they want the answer: the predecessor may have died.
+type globalQueues struct {
+	core          *core
+	subscriptions *watches
+	avoidUntil    []atomic.Int64 // for each master, until when its queues are not used
+
+	mu      sync.Mutex // under it only the lock of the mux is taken
+	heads   map[*ticket]*watch
+	timer   *time.Timer   // of renewals; nil if no waiter was ever at the head
+	queued  int           // waiters that have an entry
+	drained chan struct{} // of a client that is being closed: closed when queued is 0; nil before
+}
+
+const (
+	entryLife       = 3 * time.Second
+	entryPause      = time.Second            // between two renewals
+	minQueueTimeout = 250 * time.Millisecond // the least time for a question: a waiter has it
+	enterTries      = 3                      // questions to one queue, if its predecessors end meanwhile
+	renewalBatch    = 64 << 10               // bytes above which no more entries are renewed by one operation
+	closeLinger     = 100 * time.Millisecond // how long Close waits until the waiters have left
+	refusedPause    = time.Minute            // how long to avoid the queues of a master that has refused them
+)
+
+// A ticket is what a waiter has in the global queues. The zero value has no entries.
+type ticket struct {
+	id                []byte
+	predecessor       []byte        // the id ahead of it in the queue that it entered last; empty if it is the head
+	predecessorNotice []byte        // ... and the name of its notice
+	entries           []entry       // in the queue of each of the lock's names, as far as it has come
+	atHead            bool          // of all queues; its entries do not change before it enters again, or leaves
+	moved             atomic.Bool   // ... and a queue has another master now
+	awaitedNotice     string        // the notice whose end it is notified of; empty if it waits for none
+	enterAfter        time.Duration // it does not use the queues before then
+}
+
+// An entry is its place in the queue of one of the lock's names.
+type entry struct {
+	name   string
+	key    []byte
+	master int
+}
+
+// addEntry adds an entry, in the memory of one that was there before.
+func (s *ticket) addEntry(name string, master int) {
+	if n := len(s.entries); n < cap(s.entries) {
+		s.entries = s.entries[:n+1]
+	} else {
+		s.entries = append(s.entries, entry{})
+	}
+	at := &s.entries[len(s.entries)-1]
+	at.name, at.key, at.master = name, appendQueueKey(at.key[:0], name), master
+}
+
+// appendQueueKey appends the key of the queue of one of a lock's names: {key}:line, and {key}:permit:line
+// for permits.
+func appendQueueKey(dst []byte, name string) []byte {
+	if strings.HasPrefix(name, "{") && strings.HasSuffix(name, slotInfix) {
+		return append(append(dst, name...), "line"...)
+	}
+	return append(append(append(dst, '{'), name...), "}:line"...)
+}
+
+// appendNoticeKey and appendAliveKey append the keys that an id has beside its queue.
+func appendNoticeKey(dst, queue, id []byte) []byte {
+	return append(append(append(dst, queue...), ':'), id...)
+}
+
+func appendAliveKey(dst, queue, id []byte) []byte {
+	return append(appendNoticeKey(dst, queue, id), aliveSuffix...)
+}
+
+const aliveSuffix = ":alive"
+
+// readerMark begins the ids of readers, and is the member that marks the rank which readers can still join. No
+// other id has a colon.
+const readerMark = "r:"
+
+// luaReads is the Lua that says whether an id is a reader's, or the mark.
+const luaReads = `local function reads(id) return string.sub(id, 1, 2) == 'r:' end
+`
+
+// A queue is a sorted set of the waiters' ids, called line in the scripts. Each id has a number above all ahead of it.
+// Readers that share a rank have one number. While others can join them, [readerMark] has it, too.
+// Each id has two keys beside it. One says that its waiter is alive, and is renewed. The other is its
+// notice, called bell in the scripts: it is there while the successor is subscribed to it, and is deleted
+// when either leaves. It is not renewed, as the master would notify of that, too. If it expires, the
+// successor asks again. So if both die, a notice is left for a minute at most.
+var (
+	// KEYS queue. ARGV id, its life in ms, the life of a notice in ms. The script puts the id at the end, or
+	// a reader's at the rank of the readers, unless it is in the queue. It notes that the waiter is alive. It
+	// returns the predecessor: empty if the id is the head, also if it is a reader's and only readers
+	// are ahead. It takes out predecessors that are dead. If a reader finds the mark gone, or at another rank,
+	// then its rank was at the head already. If an entry is said to be alive for longer than an entry's
+	// life, the master's clock was set back since. From now on it has that life, and so have those ahead of
+	// it, as they may be dead, too.
+	enterScript = newScript(`local line, me = KEYS[1], ARGV[1]
+` + luaReads + `local rank = redis.call('ZRANK', line, me)
+if not rank then
+  local place = reads(me) and redis.call('ZSCORE', line, 'r:')
+    or (redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')[2] or 0) + 1
+  if reads(me) then
+    redis.call('ZADD', line, place, 'r:')
+  end
+  redis.call('ZADD', line, place, me)
+  rank = redis.call('ZRANK', line, me)
+end
+redis.call('SET', line .. ':' .. me .. ':alive', '', 'PX', ARGV[2])
+redis.call('PEXPIRE', line, ARGV[2])
+if reads(me) then
+  if redis.call('ZSCORE', line, 'r:') ~= redis.call('ZSCORE', line, me) then
+    return ''
+  end
+  rank = redis.call('ZRANK', line, 'r:')
+end
+for i = rank - 1, 0, -1 do
+  local before = redis.call('ZRANGE', line, i, i)[1]
+  if reads(me) and reads(before) then
+    break
+  end
+  local bell = line .. ':' .. before
+  local left = redis.call('PTTL', bell .. ':alive')
+  if left ~= -2 then
+    redis.call('SET', bell, '', 'PX', ARGV[3], 'NX')
+    if left > tonumber(ARGV[2]) then
+      for _, id in ipairs(redis.call('ZRANGE', line, 0, i)) do
+        redis.call('PEXPIRE', line .. ':' .. id .. ':alive', ARGV[2])
+      end
+    end
+    return before
+  end
+  redis.call('ZREM', line, before)
+  redis.call('DEL', bell)
+end
+if reads(me) then
+  redis.call('ZREM', line, 'r:')
+end
+return ''`)
+
+	// KEYS queue, notice, alive. ARGV id. The last of the readers that could still be joined takes the mark
+	// along. The predecessor's notice goes, too: nobody else is subscribed to it, and its owner may be dead.
+	leaveScript = newScript(`local line, rank = KEYS[1], redis.call('ZRANK', KEYS[1], ARGV[1])
+` + luaReads + `redis.call('DEL', KEYS[2], KEYS[3])
+local stood = redis.call('ZREM', line, ARGV[1])
+local mark = reads(ARGV[1]) and redis.call('ZRANK', line, 'r:')
+if mark and not reads(redis.call('ZRANGE', line, mark + 1, mark + 1)[1] or '') then
+  redis.call('ZREM', line, 'r:')
+  rank = mark
+end
+if rank and rank > 0 then
+  redis.call('DEL', line .. ':' .. redis.call('ZRANGE', line, rank - 1, rank - 1)[1])
+end
+return stood`)
+)
+
+const noticeLife = time.Minute
+
+// judgeEnter judges the enter script: an id, or none, is a yes.
+func judgeEnter(v resp.Value) mux.Verdict {
+	if v.Kind() == resp.BulkString {
+		return mux.VerdictYes
+	}
+	return judgeError(v)
+}
+
+func (gq *globalQueues) init(c *core, ws *watches, masters int) {
+	gq.core, gq.subscriptions, gq.avoidUntil = c, ws, make([]atomic.Int64, masters)
+}
+
+// enter puts a waiter into the queues of these names, or renews its entries. It reports whether the
+// waiter may contend: it is the head of all, or there is no queue. If not, its subscription is notified
+// when its predecessor's entry ends. The error is that of a context or a client that has ended.
+func (gq *globalQueues) enter(ctx context.Context, s *ticket, w *watch, reader bool, names []string) (bool, error) {
+	gq.setHead(s, nil)
+	if len(s.id) == 0 { // a new one each time: a leave that is late must not end a later entry
+		if reader {
+			s.id = append(s.id, readerMark...)
+		}
+		s.id = appendToken(s.id, "")
+	}
+	for i, name := range names {
+		err := gq.enterOne(ctx, s, i, name)
+		for tries := 0; err == nil && len(s.predecessor) > 0; tries++ {
+			gq.leaveFrom(s, i+1) // or another, for which it waits here, could wait for it there
+			if tries == enterTries {
+				err = errNoQueue
+				break
+			}
+			there, lost := gq.awaitPredecessor(ctx, s, w, i)
+			if there {
+				return false, nil
+			}
+			if err = lost; err == nil {
+				err = gq.enterOne(ctx, s, i, name)
+			}
+		}
+		if err == errNoQueue {
+			gq.leave(s)
+			s.enterAfter = gq.core.now() + entryPause
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	gq.stopAwaiting(s)
+	gq.setHead(s, w)
+	return true, nil
+}
+
+// setHead makes a waiter one of the heads, or, without a subscription, none of them.
+func (gq *globalQueues) setHead(s *ticket, w *watch) {
+	gq.mu.Lock()
+	defer gq.mu.Unlock()
+	s.atHead = w != nil
+	if w == nil {
+		delete(gq.heads, s)
+		return
+	}
+	if gq.heads == nil {
+		gq.heads = map[*ticket]*watch{}
+		gq.timer = time.AfterFunc(entryPause, gq.renew)
+	} else if len(gq.heads) == 0 {
+		gq.timer.Reset(entryPause)
+	}
+	gq.heads[s] = w
+}
+
+// errNoQueue says that the queue master does not serve a queue.
+var errNoQueue = errors.New("redlock: no queue")
+
+// enterOne puts the waiter into one queue, or renews its entry, and notes its predecessor. The errors are
+// errNoQueue and those of a context or a client that has ended.
+func (gq *globalQueues) enterOne(ctx context.Context, s *ticket, i int, name string) error {
+	c := gq.core
+	master, ok := gq.queueMaster(name)
+	if !ok {
+		return errNoQueue
+	}
+	if i == len(s.entries) {
+		if i == 0 && !gq.countIn() {
+			return mux.ErrClosed
+		}
+		s.addEntry(name, master)
+	}
+	at := &s.entries[i]
+	if at.master != master { // another has come up, or is up no more
+		gq.endEntry(at, s.id)
+		gq.stopAwaiting(s)
+		at.master = master
+	}
+	k := c.takeCall()
+	defer c.putCall(k)
+	k.enterQueue(at.key, s.id)
+	v, err := gq.askMaster(ctx, k, master)
+	if err != nil {
+		return err
+	}
+	s.predecessor = append(s.predecessor[:0], v.Reply.Bytes()...)
+	v.Reply = resp.Value{}
+	return nil
+}
+
+// renew renews the entries of the heads. It waits for no answer: they contend, whatever the queues say. It
+// wakes a waiter whose entry is on a master that is no longer the queue master.
+func (gq *globalQueues) renew() {
+	gq.mu.Lock()
+	defer gq.mu.Unlock()
+	if len(gq.heads) == 0 {
+		return
+	}
+	gq.timer.Reset(entryPause)
+	c := gq.core
+	r := c.takeRoster()
+	defer c.putRoster(r)
+	for s, w := range gq.heads {
+		for i := range s.entries {
+			at := &s.entries[i]
+			if master, ok := gq.queueMasterOf(at.name, r.states); !ok || master != at.master {
+				s.moved.Store(true)
+				w.wake()
+				break
+			}
+		}
+	}
+	k := c.takeCall()
+	defer c.putCall(k)
+	for master := range r.states {
+		k.beginRenewals()
+		for s := range gq.heads {
+			for i := range s.entries {
+				if at := &s.entries[i]; at.master == master {
+					k.appendRenewal(at.key, s.id)
+				}
+				if len(k.request.command) > renewalBatch {
+					gq.send(k, master, 0)
+					k.beginRenewals()
+				}
+			}
+		}
+		if k.request.replies > 0 {
+			gq.send(k, master, 0)
+		}
+	}
+}
+
+// send sends a request to one master, and waits for no answer. If persist is not zero, it is delivered
+// within that time though the master is away.
+func (gq *globalQueues) send(k *call, master int, persist time.Duration) {
+	k.prepare(0)
+	k.op.Only, k.op.Quorum, k.op.Persist = mux.Set(0).With(master), 1, persist
+	gq.core.rounds.Send(&k.op)
+}
+
+// beginRenewals makes the call one that renews entries, and appendRenewal appends one entry.
+func (k *call) beginRenewals() {
+	k.request.reset()
+	k.request.judge = judgeInt
+}
+
+func (k *call) appendRenewal(queue, id []byte) {
+	r, life := &k.request, entryLife.Milliseconds()
+	k.key = appendAliveKey(k.key[:0], queue, id)
+	r.command = resp.AppendArray(r.command, 5)
+	r.command = resp.AppendBulkString(r.command, "SET")
+	r.command = resp.AppendBulk(r.command, k.key)
+	r.command = resp.AppendBulkString(r.command, "")
+	r.command = resp.AppendBulkString(r.command, "PX")
+	r.command = resp.AppendBulkInt(r.command, life)
+	r.command = resp.AppendArray(r.command, 3)
+	r.command = resp.AppendBulkString(r.command, "PEXPIRE")
+	r.command = resp.AppendBulk(r.command, queue)
+	r.command = resp.AppendBulkInt(r.command, life)
+	r.replies += 2
+}
+
+// enterQueue makes the call one of the enter script.
+func (k *call) enterQueue(queue, id []byte) {
+	k.request.reset()
+	k.request.judge = judgeEnter
+	k.request.callOn(enterScript, 1, 3, func(dst []byte) []byte {
+		dst = resp.AppendBulk(dst, queue)
+		dst = resp.AppendBulk(dst, id)
+		dst = resp.AppendBulkInt(dst, entryLife.Milliseconds())
+		return resp.AppendBulkInt(dst, noticeLife.Milliseconds())
+	})
+}
+
+// leaveQueue makes the call one of the leave script.
+func (k *call) leaveQueue(queue, id []byte) {
+	k.key = appendAliveKey(k.key[:0], queue, id)
+	alive, notice := k.key, k.key[:len(k.key)-len(aliveSuffix)]
+	k.request.reset()
+	k.request.judge = judgeInt
+	k.request.callOn(leaveScript, 3, 1, func(dst []byte) []byte {
+		dst = resp.AppendBulk(dst, queue)
+		dst = resp.AppendBulk(dst, notice)
+		dst = resp.AppendBulk(dst, alive)
+		return resp.AppendBulk(dst, id)
+	})
+}
+
+// queueMaster returns the master that has a key's queue: the same for all who see the same masters. It is false
+// if there is none, or if that one does not serve queues.
+func (gq *globalQueues) queueMaster(name string) (master int, ok bool) {
+	r := gq.core.takeRoster()
+	defer gq.core.putRoster(r)
+	return gq.queueMasterOf(name, r.states)
+}
+
+func (gq *globalQueues) queueMasterOf(name string, states []mux.State) (master int, ok bool) {
+	best := uint64(0)
+	for i := range states {
+		s := &states[i]
+		if !tells(s) {
+			continue
+		}
+		if h := rank(name, s); !ok || h < best {
+			master, best, ok = i, h, true
+		}
+	}
+	return master, ok && gq.core.now() >= time.Duration(gq.avoidUntil[master].Load())
+}
+
+// awaitPredecessor subscribes the waiter to the notice of its predecessor. It reports whether the notice is there, so
+// that the master will notify of its end. The errors are those of enterOne.
+func (gq *globalQueues) awaitPredecessor(ctx context.Context, s *ticket, w *watch, i int) (there bool, err error) {
+	at := &s.entries[i]
+	s.predecessorNotice = appendNoticeKey(s.predecessorNotice[:0], at.key, s.predecessor)
+	if s.awaitedNotice == string(s.predecessorNotice) {
+		return true, nil // as was promised
+	}
+	gq.stopAwaiting(s)
+	s.awaitedNotice = string(s.predecessorNotice)
+	gq.subscriptions.add(w, 1, 1, s.awaitedNotice)
+	k := gq.core.takeCall()
+	defer gq.core.putCall(k)
+	k.request.reset()
+	plain{}.look(&k.request, s.awaitedNotice)
+	v, err := gq.askMaster(ctx, k, at.master)
+	if err == nil && v.Verdict == VerdictNo {
+		return true, nil
+	}
+	gq.stopAwaiting(s)
+	return false, err
+}
+
+// askMaster asks one master, with a short timeout. It returns errNoQueue if that gives no answer.
+func (gq *globalQueues) askMaster(ctx context.Context, k *call, master int) (*mux.Vote, error) {
+	c := gq.core
+	k.prepare(c.brief(entryPause/2, minQueueTimeout))
+	k.op.Only, k.op.Quorum, k.op.Keep = mux.Set(0).With(master), 1, true
+	if err := c.do(ctx, k); err != nil && err != mux.ErrTimeout {
+		return nil, err
+	}
+	v := &k.op.Votes[master]
+	if v.Verdict == VerdictYes || v.Verdict == VerdictNo {
+		return v, nil
+	}
+	var reply *mux.ReplyError
+	switch {
+	case v.Err != nil && permanent(v.Err): // one line in its ACL LOG is enough
+		gq.avoidUntil[master].Store(int64(c.now() + refusedPause))
+	case !errors.As(v.Err, &reply): // else it concerns this queue alone: a key of the wrong type is there
+		gq.avoidUntil[master].Store(int64(c.now() + entryPause))
+	}
+	return nil, errNoQueue
+}
+
+// stopAwaiting ends the subscription to the predecessor's notice.
+func (gq *globalQueues) stopAwaiting(s *ticket) {
+	if s.awaitedNotice != "" {
+		gq.subscriptions.remove(s.awaitedNotice)
+		s.awaitedNotice = ""
+	}
+}
+
+// leave has the waiter leave all queues, if it is in any, and waits for no answer.
+func (gq *globalQueues) leave(s *ticket) {
+	if len(s.entries) == 0 {
+		return
+	}
+	gq.stopAwaiting(s)
+	gq.setHead(s, nil)
+	gq.leaveFrom(s, 0)
+}
+
+func (gq *globalQueues) leaveFrom(s *ticket, i int) {
+	if i < len(s.entries) {
+		for j := range s.entries[i:] {
+			gq.endEntry(&s.entries[i+j], s.id)
+		}
+		s.entries = s.entries[:i]
+		if i == 0 {
+			s.id = s.id[:0]
+			gq.countOut()
+		}
+	}
+}
+
+// countIn and countOut count the waiters that have an entry. countIn is false if the client is being closed.
+func (gq *globalQueues) countIn() bool {
+	gq.mu.Lock()
+	defer gq.mu.Unlock()
+	if gq.drained != nil {
+		return false
+	}
+	gq.queued++
+	return true
+}
+
+func (gq *globalQueues) countOut() {
+	gq.mu.Lock()
+	defer gq.mu.Unlock()
+	if gq.queued--; gq.queued == 0 && gq.drained != nil {
+		close(gq.drained)
+	}
+}
+
+// close waits until no waiter has an entry, but not for long: an Observer or a context can delay them, and
+// the entries end by themselves.
+func (gq *globalQueues) close() {
+	gq.mu.Lock()
+	if gq.drained != nil {
+		gq.mu.Unlock()
+		return
+	}
+	gq.drained = make(chan struct{})
+	if gq.queued == 0 {
+		close(gq.drained)
+	}
+	gq.mu.Unlock()
+	select {
+	case <-gq.drained:
+	case <-time.After(closeLinger):
+	}
+	gq.mu.Lock()
+	defer gq.mu.Unlock()
+	if gq.timer != nil {
+		gq.timer.Stop()
+	}
+}
+
+// endEntry ends an entry, also of a client that is being closed. After its life it has ended anyway.
+func (gq *globalQueues) endEntry(at *entry, id []byte) {
+	c := gq.core
+	k := c.takeCall()
+	defer c.putCall(k)
+	k.leaveQueue(at.key, id)
+	gq.send(k, at.master, entryLife)
+}
