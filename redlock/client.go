@@ -21,7 +21,7 @@ type Client struct {
 	core
 	cfg          Config
 	guard        guard
-	lines        lines
+	localQueues  localQueues
 	waitings     sync.Pool // of what a call of Lock needs
 	releases     releases
 	watches      watches
@@ -125,7 +125,7 @@ func prepare(cfg Config) *Client {
 	c.cfg.setDefaults()
 	c.hints.init(c.cfg.FenceMemory, c.cfg.FenceSkew)
 	c.guard.restart, c.guard.durable = cfg.RestartGuard, cfg.Durable
-	c.lines.init(&c.core, c.cfg.Handovers)
+	c.localQueues.init(&c.core, c.cfg.Handovers)
 	c.watches.init(&c.core, len(cfg.Masters))
 	c.globalQueues.init(&c.core, &c.watches, len(cfg.Masters))
 	c.renewer.core = &c.core

@@ -154,10 +154,10 @@ type spec struct {
 
 // traits are how a lock differs from the plain one. It is apart, as most locks share it.
 type traits struct {
-	numbers numbered // kind, if the lock has a fence; nil without
-	slotted slotted  // kind, if the lock has slots; nil without
-	reader  bool     // it is a reader's: others may have it, too
-	lines   []string // see names; nil if that is the key
+	numbers    numbered // kind, if the lock has a fence; nil without
+	slotted    slotted  // kind, if the lock has slots; nil without
+	reader     bool     // it is a reader's: others may have it, too
+	queueNames []string // see names; nil if that is the key
 
 	owner string // in its tokens, instead of the client's; empty if that is meant
 
@@ -173,10 +173,10 @@ var ordinary traits
 // or what those of all its slots have in common. They are also those of its watch. It allocates
 // nothing.
 func (s *spec) names() []string {
-	if s.lines == nil {
+	if s.queueNames == nil {
 		return unsafe.Slice(&s.key, 1)
 	}
-	return s.lines
+	return s.queueNames
 }
 
 // life is for how long an attempt sets the lock: for the TTL, and for as long as it is to be left.

@@ -453,7 +453,7 @@ func TestLocksOnKeysThatOverlap(t *testing.T) {
 	go func() { all.Wait(); done <- nil }()
 	comes(t, done)
 	for _, c := range clients {
-		require.Zero(t, c.lines.size())
+		require.Zero(t, c.localQueues.size())
 		require.Empty(t, c.watches.byKey)
 	}
 	holdsAll(t, masters, "", "a", "b", "c")
@@ -513,7 +513,7 @@ func TestNobodyStarvesThatWaitsForASet(t *testing.T) {
 		// Those that share no key with those before it can be taken several times meanwhile.
 		require.LessOrEqual(t, worst, 2*len(sets))
 		time.Sleep(time.Second)
-		require.Zero(t, c.lines.size())
+		require.Zero(t, c.localQueues.size())
 		require.Zero(t, r.keys())
 	})
 }
@@ -552,7 +552,7 @@ func TestASetHasItsTurnAfterThoseBeforeIt(t *testing.T) {
 		require.Equal(t, "set", conntest.Soon(t, "it is the set's turn", order))
 		require.Equal(t, "single", conntest.Soon(t, "it is the single lock's turn", order))
 		time.Sleep(100 * time.Millisecond)
-		require.Zero(t, c.lines.size())
+		require.Zero(t, c.localQueues.size())
 		require.Zero(t, r.keys())
 		require.NoError(t, c.Close())
 	})

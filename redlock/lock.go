@@ -62,7 +62,7 @@ func (m *Mutex) lock(ctx context.Context) *RoundError {
 	if err := ctx.Err(); err != nil {
 		return unasked(opLock, m.key, nil, "").endedBy(ctx, err)
 	}
-	w, first, clear := c.lines.enter(m.reader, m.names()...)
+	w, first, clear := c.localQueues.joinAs(m.reader, m.names()...)
 	wait, _ := c.waitings.Get().(*waiting)
 	if wait == nil {
 		wait = new(waiting)
@@ -141,7 +141,7 @@ func (w *waiting) end(ctx context.Context, e *RoundError, err error) *RoundError
 	if w.contended {
 		c.watches.noteRefused(c.now(), m.names()...)
 	}
-	held, failure := c.lines.leave(w.waiter, w.acquired, m.names()...)
+	held, failure := c.localQueues.leave(w.waiter, w.acquired, m.names()...)
 	w.waiter = nil
 	if err != nil {
 		e = m.gaveUp(ctx, err, e, w.cut, held, failure)
@@ -170,7 +170,7 @@ func (w *waiting) cleanUp() {
 	if w.waiter != nil {
 		w.withdraw()
 		w.leaveGlobalQueue()
-		m.client.lines.leave(w.waiter, false, m.names()...)
+		m.client.localQueues.leave(w.waiter, false, m.names()...)
 	}
 	if w.since != 0 {
 		m.client.stats.waiting.Add(-1)
@@ -214,13 +214,13 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 				return last, e.ended
 			}
 			last = e
-			front = !m.reader || m.client.lines.refused(w.waiter, m.names()...)
+			front = !m.reader || m.client.localQueues.noteReaderRefused(w.waiter, m.names()...)
 			w.raced = e.reason == ErrHeld && len(e.Votes) > 0
 			w.refused = w.refused || w.raced
 			if e.reason == ErrNoQuorum || w.secondFailed {
 				w.leaveGlobalQueue()
 			}
-			m.client.lines.noteFailure(e, m.names()...)
+			m.client.localQueues.noteFailure(e, m.names()...)
 			if e.reason == ErrHeld && (m.slotted == nil || w.since != 0) { // else other slots may be free
 				m.client.watches.noteRefused(m.client.now(), m.names()...)
 			}
@@ -294,7 +294,7 @@ func (w *waiting) sleep(ctx context.Context) (step, error) {
 	q := w.waiter
 	select {
 	case s := <-q.signal:
-		return w.lineTold(s), nil
+		return w.localQueueNotified(s), nil
 	default:
 	}
 	watches := w.vigil.watching || w.ticket.awaitedNotice != ""
@@ -305,14 +305,14 @@ func (w *waiting) sleep(ctx context.Context) (step, error) {
 	case w.ticket.moved.Swap(false) && w.ticket.atHead:
 		w.ticket.atHead = false
 		return lookNow, nil
-	case q.due != 0 && now >= q.due:
-		q.due = 0
+	case q.dueAt != 0 && now >= q.dueAt:
+		q.dueAt = 0
 		return w.timerFired(), nil
-	case q.again != 0 && now >= q.again:
-		q.again = 0
+	case q.renewAt != 0 && now >= q.renewAt:
+		q.renewAt = 0
 		return w.renew(ctx)
 	default:
-		q.alarm(now)
+		q.armTimer(now)
 	}
 	if watches {
 		return sleepOn, q.watch.sleep(ctx)
@@ -333,10 +333,10 @@ func (w *waiting) park(ctx context.Context) error {
 }
 
 // alarm sets the timer.
-func (w *waiter) alarm(now time.Duration) {
-	at := w.due
-	if at == 0 || w.again != 0 && w.again < at {
-		at = w.again
+func (w *waiter) armTimer(now time.Duration) {
+	at := w.dueAt
+	if at == 0 || w.renewAt != 0 && w.renewAt < at {
+		at = w.renewAt
 	}
 	if at != 0 {
 		w.timer.Reset(at - now)
@@ -356,7 +356,7 @@ func (w *waiting) begin(front, refused bool) step {
 }
 
 func (w *waiting) endVigil() {
-	w.waiter.due = 0
+	w.waiter.dueAt = 0
 	w.mutex.client.globalQueues.stopAwaiting(&w.ticket)
 	w.unwatch()
 }
@@ -364,7 +364,7 @@ func (w *waiting) endVigil() {
 // standAside has a winner finish before it looks.
 func (w *waiting) standAside() step {
 	w.vigil.aside = true
-	w.waiter.due = w.mutex.client.now() + w.settling()
+	w.waiter.dueAt = w.mutex.client.now() + w.settling()
 	return sleepOn
 }
 
@@ -393,7 +393,7 @@ func (w *waiting) mastersTold() step {
 }
 
 // lineTold takes a signal of its line.
-func (w *waiting) lineTold(s signal) step {
+func (w *waiting) localQueueNotified(s signal) step {
 	switch s {
 	case turnHeld: // its holder will tell; the masters, what it cannot tell
 		// Most locks are short: the look, which waits for every
@@ -410,7 +410,7 @@ func (w *waiting) lineTold(s signal) step {
 			return lookNow
 		}
 		w.vigil.why, w.vigil.aside, w.polls = WakeTurn, false, 0
-		w.waiter.due = w.mutex.client.now() + w.pause()
+		w.waiter.dueAt = w.mutex.client.now() + w.pause()
 		return sleepOn
 	case turn:
 		w.vigil.why = WakeTurn
@@ -439,7 +439,7 @@ func (w *waiting) look(ctx context.Context) (step, error) {
 	}
 	if p.held { // whoever leaves the line from now on knows why
 		w.contended = true
-		c.lines.noteHeld(w.mutex.names()...)
+		c.localQueues.noteHeld(w.mutex.names()...)
 		if w.mutex.reader && !w.refused {
 			w.refused = true
 			return lookNow, nil // from its place in the line
@@ -484,16 +484,16 @@ func (w *waiting) enterGlobalQueue(ctx context.Context) (contend bool, err error
 		return false, ended(err)
 	}
 	if !w.ticket.atHead { // it stands behind another, or there is no line for a while
-		w.waiter.again = c.now() + entryPause
+		w.waiter.renewAt = c.now() + entryPause
 	}
 	if contend {
 		return true, nil
 	}
 	w.contended = true
-	c.lines.noteHeld(m.names()...)
+	c.localQueues.noteHeld(m.names()...)
 	w.unwatch()
 	w.withdraw() // readers that stand before it must not wait for it
-	w.waiter.due = 0
+	w.waiter.dueAt = 0
 	return false, nil
 }
 
@@ -570,7 +570,7 @@ func (w *waiting) intend(ctx context.Context) {
 	for i := range k.op.Votes {
 		switch v := &k.op.Votes[i]; {
 		case v.Verdict == VerdictYes:
-			w.waiter.again = c.now() + intentPause
+			w.waiter.renewAt = c.now() + intentPause
 		case v.Err != nil && permanent(v.Err): // one line in its ACL LOG is enough
 			w.asked = clock.Forever
 			continue
@@ -598,7 +598,7 @@ func (w *waiting) withdraw() {
 // to look again.
 func (w *waiting) sleepFor(d time.Duration, why Wake) step {
 	w.vigil.why, w.vain = why, 0
-	w.waiter.due = w.mutex.client.now() + d
+	w.waiter.dueAt = w.mutex.client.now() + d
 	return sleepOn
 }
 
@@ -622,7 +622,7 @@ func (w *waiting) prepareAttempt(ctx context.Context) {
 		slot, w.likely, _ = c.watches.free(w.waiter.watch)
 		w.mutex.aimAt(slot)
 	}
-	if slot := w.waiter.freed.Swap(0); slot != 0 && w.vigil.why == WakeReleased {
+	if slot := w.waiter.freedSlot.Swap(0); slot != 0 && w.vigil.why == WakeReleased {
 		w.mutex.aimAt(int(slot) - 1)
 	}
 	c.stats.wake(w.vigil.why)

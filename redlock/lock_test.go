@@ -50,7 +50,7 @@ func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
 		// 49 times held for 10 ms, and 50 hand-overs of one round.
 		require.InDelta(t, 49*10+50*1, (r.now() - since).Milliseconds(), 2)
 		time.Sleep(time.Second)
-		require.Zero(t, c.lines.size())
+		require.Zero(t, c.localQueues.size())
 		require.Zero(t, c.Stats().Waiting)
 		require.Zero(t, r.keys())
 	})
@@ -189,7 +189,7 @@ func TestCancelledWaitersLeaveAtOnce(t *testing.T) {
 			require.Zero(t, round.HeldFor)
 		}
 		require.Equal(t, since, r.now())
-		require.Zero(t, c.lines.size())
+		require.Zero(t, c.localQueues.size())
 		require.NoError(t, m.Unlock(t.Context()))
 		time.Sleep(10 * time.Millisecond)
 		require.Zero(t, r.keys())
@@ -299,7 +299,7 @@ func TestCloseWakesEveryWaiter(t *testing.T) {
 			require.NotErrorIs(t, err, ErrHeld)
 		}
 		require.ErrorIs(t, c.NewMutex("k", ttl).Lock(t.Context()), ErrClosed)
-		require.Zero(t, c.lines.size())
+		require.Zero(t, c.localQueues.size())
 	})
 }
 
@@ -360,7 +360,7 @@ func TestUncontendedLockIsOneRound(t *testing.T) {
 			require.NoError(t, m.Lock(t.Context()))
 			require.Equal(t, time.Millisecond, r.now()-since)
 		}
-		require.Zero(t, c.lines.size())
+		require.Zero(t, c.localQueues.size())
 		time.Sleep(10 * time.Millisecond)
 		require.Len(t, r.logs(0), 100)
 	})
@@ -504,10 +504,10 @@ func TestCancelledWaiterSaysThatItIsHeld(t *testing.T) {
 		command(t, masters, i, "SET", "k", "another's")
 	}
 	known := func() bool {
-		s := c.lines.shard("k")
+		s := c.localQueues.shard("k")
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		l := s.lines["k"]
+		l := s.queues["k"]
 		return l != nil && l.failure != nil
 	}
 	for range 3 { // from the second on the key is known to be contended

@@ -253,7 +253,7 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 	}
 	if m.second != nil {
 		if e := m.client.renewer.takeSecond(ctx, &m.hold, token, false); e != nil {
-			m.client.lines.released(0, m.names()...)
+			m.client.localQueues.released(0, m.names()...)
 			return e
 		}
 	}

@@ -80,7 +80,7 @@ func TestPanicOfAnObserverBlocksNobody(t *testing.T) {
 		taken(t, c)
 		require.Panics(t, func() { c.NewMutex("k", ttl).Lock(t.Context()) })
 		require.Zero(t, c.Stats().Waiting)
-		require.Zero(t, c.lines.size())
+		require.Zero(t, c.localQueues.size())
 	})
 	synctest.Test(t, func(t *testing.T) {
 		var once sync.Once

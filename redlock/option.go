@@ -101,16 +101,16 @@ func (o *options) chooseKind(s *spec, h *hints) error {
 			return fmt.Errorf("%d permits on a key of %d bytes are too many to be read at once", o.permits, len(s.key))
 		}
 		p := newPermits(s.key, life, o.permits)
-		s.kind, t.slotted, t.lines = p, p, []string{p.prefix}
+		s.kind, t.slotted, t.queueNames = p, p, []string{p.prefix}
 	case o.shared && o.fence:
 		t.numbers, t.reader = newSharedFenced(s.key, life, h), true
 	case o.shared:
 		s.kind, t.reader = newShared(s.key), true
 	case several && o.fence:
-		t.lines = keys
+		t.queueNames = keys
 		t.numbers = newSeveralFenced(newSeveral(keys), life, h)
 	case several:
-		s.kind, t.lines = newSeveral(keys), keys
+		s.kind, t.queueNames = newSeveral(keys), keys
 	default:
 		t.numbers = newFenced(s.key, life, h)
 	}

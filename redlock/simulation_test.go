@@ -248,5 +248,5 @@ func (h *history) nothingIsLeft() {
 	s := h.client.Stats()
 	require.Zero(h.t, s.Kept)
 	require.Zero(h.t, s.Waiting)
-	require.Zero(h.t, h.client.lines.size())
+	require.Zero(h.t, h.client.localQueues.size())
 }

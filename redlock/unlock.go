@@ -182,6 +182,6 @@ func (m *Mutex) part(ctx context.Context, r *release, stay, waits bool) (was sta
 // time has come.
 func (m *Mutex) released(slot int, rest time.Duration) {
 	if rest == 0 {
-		m.client.lines.released(slot, m.names()...)
+		m.client.localQueues.released(slot, m.names()...)
 	}
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func (q *lines) size() (n int) {
+func (q *localQueues) size() (n int) {
 	for i := range q.shards {
 		s := &q.shards[i]
 		s.mu.Lock()
-		n += len(s.lines)
+		n += len(s.queues)
 		s.mu.Unlock()
 	}
 	return n
 }
 
-func newLines(handovers int) *lines {
-	q := new(lines)
+func newLines(handovers int) *localQueues {
+	q := new(localQueues)
 	q.init(new(core), handovers)
 	return q
 }
@@ -347,10 +347,10 @@ func TestLinesThatOverlapNeverBlock(t *testing.T) {
 // A reader that gets in calls all that are next in its line, up to the first writer. One that was
 // refused is called again.
 func TestReadersOfALineGoOnTogether(t *testing.T) {
-	var q lines
+	var q localQueues
 	q.init(new(core), 1)
 	enter := func(reader, wantFirst, wantClear bool) *waiter {
-		w, first, clear := q.enter(reader, "k")
+		w, first, clear := q.joinAs(reader, "k")
 		require.Equal(t, wantFirst, first)
 		require.Equal(t, wantClear, clear)
 		return w
@@ -367,10 +367,10 @@ func TestReadersOfALineGoOnTogether(t *testing.T) {
 	q.leave(b, true, "k") // which has not waited for its turn
 	require.EqualValues(t, turn, told(a))
 	require.EqualValues(t, turn, told(c))
-	require.False(t, q.refused(c, "k"))
+	require.False(t, q.noteReaderRefused(c, "k"))
 	q.leave(a, true, "k")
 	require.EqualValues(t, turn, told(c))
-	require.True(t, q.refused(c, "k"))
+	require.True(t, q.noteReaderRefused(c, "k"))
 	require.Equal(t, -1, told(writer))
 	q.leave(c, true, "k")
 	require.EqualValues(t, turnHeld, told(writer))
