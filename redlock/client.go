@@ -19,16 +19,16 @@ import (
 // [New]; those of a zero Client panic.
 type Client struct {
 	core
-	cfg          Config
-	guard        guard
-	localQueues  localQueues
-	waitings     sync.Pool // of what a call of Lock needs
-	releases     releases
-	watches      watches
-	globalQueues globalQueues
-	audience     audience
-	renewer      renewer
-	rechecker    rechecker
+	cfg                  Config
+	guard                guard
+	localQueues          localQueues
+	waits                sync.Pool // of what a call of Lock needs
+	releases             releases
+	subscriptions        subscriptions
+	globalQueues         globalQueues
+	watcherSubscriptions watcherSubscriptions
+	renewer              renewer
+	rechecker            rechecker
 
 	attempts sync.RWMutex // held shared by each, until its release is sent; Close waits for them
 	closing  sync.Once
@@ -84,12 +84,12 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	}
 	hooked.OnSwitch = c.rechecker.switched
 	hooked.OnPush = func(master int, v resp.Value) {
-		c.watches.push(master, v)
-		c.audience.push(v)
+		c.subscriptions.push(master, v)
+		c.watcherSubscriptions.push(v)
 	}
 	hooked.OnDisconnect = func(master int) {
-		c.watches.disconnected(master)
-		c.audience.tell(nil)
+		c.subscriptions.disconnected(master)
+		c.watcherSubscriptions.notify(nil)
 	}
 	if cfg.Observer != nil && cfg.Observer.Master != nil {
 		told := cfg.Observer.Master
@@ -126,8 +126,8 @@ func prepare(cfg Config) *Client {
 	c.hints.init(c.cfg.FenceMemory, c.cfg.FenceSkew)
 	c.guard.restart, c.guard.durable = cfg.RestartGuard, cfg.Durable
 	c.localQueues.init(&c.core, c.cfg.Handovers)
-	c.watches.init(&c.core, len(cfg.Masters))
-	c.globalQueues.init(&c.core, &c.watches, len(cfg.Masters))
+	c.subscriptions.init(&c.core, len(cfg.Masters))
+	c.globalQueues.init(&c.core, &c.subscriptions, len(cfg.Masters))
 	c.renewer.core = &c.core
 	c.rechecker.core, c.rechecker.renewer = &c.core, &c.renewer
 	return c

@@ -25,7 +25,7 @@ type rounds interface {
 }
 
 // minBrief is the least time for a question that a Lock asks on its way (see brief).
-const minBrief = 5 * time.Millisecond
+const minShortTimeout = 5 * time.Millisecond
 
 // A core is what all parts of a client share: the masters, the clock, the pool of calls, the
 // statistics and the Observer. The parts are given the core, and not the Client.
@@ -103,7 +103,7 @@ func (c *core) undo(s *spec, token []byte, rest time.Duration) {
 
 // brief is a timeout for a question to the masters that only helps: a few round trips or least,
 // whichever is longer, but never more than timeout.
-func (c *core) brief(timeout, least time.Duration) time.Duration {
+func (c *core) shortTimeout(timeout, least time.Duration) time.Duration {
 	return min(timeout, max(4*c.rounds.RTT(), least))
 }
 

@@ -841,7 +841,7 @@ func (r *trackedRounds) tell(which ...int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, i := range which {
-		r.client.watches.push(i, parse([]byte(">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n")))
+		r.client.subscriptions.push(i, parse([]byte(">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n")))
 	}
 }
 
@@ -884,7 +884,7 @@ func (r *toldRounds) loses(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.deaf = r.deaf.With(i)
-	r.client.watches.disconnected(i)
+	r.client.subscriptions.disconnected(i)
 }
 
 // finds has the process see that a master is up again.
@@ -961,7 +961,7 @@ func (r *toldRounds) ordered() int {
 // told is called under the lock of the masters, as the hooks of a mux are under its own.
 func (r *toldRounds) told(master int, key string) {
 	push := resp.AppendBulkString(resp.AppendArray(resp.AppendBulkString([]byte(">2\r\n"), "invalidate"), 1), key)
-	r.client.watches.push(master, parse(push))
+	r.client.subscriptions.push(master, parse(push))
 }
 
 func parse(b []byte) resp.Value {

@@ -40,11 +40,11 @@ import (
 // The others renew their own entries, as they want the answer: the predecessor may have died.
 type globalQueues struct {
 	core          *core
-	subscriptions *watches
+	subscriptions *subscriptions
 	avoidUntil    []atomic.Int64 // for each master, until when its queues are not used
 
 	mu      sync.Mutex // under it only the lock of the mux is taken
-	heads   map[*ticket]*watch
+	heads   map[*ticket]*subscription
 	timer   *time.Timer   // of renewals; nil if no waiter was ever at the head
 	queued  int           // waiters that have an entry
 	drained chan struct{} // of a client that is being closed: closed when queued is 0; nil before
@@ -80,13 +80,13 @@ type entry struct {
 }
 
 // addEntry adds an entry, in the memory of one that was there before.
-func (s *ticket) addEntry(name string, master int) {
-	if n := len(s.entries); n < cap(s.entries) {
-		s.entries = s.entries[:n+1]
+func (t *ticket) addEntry(name string, master int) {
+	if n := len(t.entries); n < cap(t.entries) {
+		t.entries = t.entries[:n+1]
 	} else {
-		s.entries = append(s.entries, entry{})
+		t.entries = append(t.entries, entry{})
 	}
-	at := &s.entries[len(s.entries)-1]
+	at := &t.entries[len(t.entries)-1]
 	at.name, at.key, at.master = name, appendQueueKey(at.key[:0], name), master
 }
 
@@ -201,67 +201,67 @@ func judgeEnter(v resp.Value) mux.Verdict {
 	return judgeError(v)
 }
 
-func (gq *globalQueues) init(c *core, ws *watches, masters int) {
+func (gq *globalQueues) init(c *core, ws *subscriptions, masters int) {
 	gq.core, gq.subscriptions, gq.avoidUntil = c, ws, make([]atomic.Int64, masters)
 }
 
 // enter puts a waiter into the queues of these names, or renews its entries. It reports whether the
 // waiter may contend: it is the head of all, or there is no queue. If not, its subscription is notified
 // when its predecessor's entry ends. The error is that of a context or a client that has ended.
-func (gq *globalQueues) enter(ctx context.Context, s *ticket, w *watch, reader bool, names []string) (bool, error) {
-	gq.setHead(s, nil)
-	if len(s.id) == 0 { // a new one each time: a leave that is late must not end a later entry
+func (gq *globalQueues) enter(ctx context.Context, t *ticket, sub *subscription, reader bool, names []string) (bool, error) {
+	gq.setHead(t, nil)
+	if len(t.id) == 0 { // a new one each time: a leave that is late must not end a later entry
 		if reader {
-			s.id = append(s.id, readerMark...)
+			t.id = append(t.id, readerMark...)
 		}
-		s.id = appendToken(s.id, "")
+		t.id = appendToken(t.id, "")
 	}
 	for i, name := range names {
-		err := gq.enterOne(ctx, s, i, name)
-		for tries := 0; err == nil && len(s.predecessor) > 0; tries++ {
-			gq.leaveFrom(s, i+1) // or another, for which it waits here, could wait for it there
+		err := gq.enterOne(ctx, t, i, name)
+		for tries := 0; err == nil && len(t.predecessor) > 0; tries++ {
+			gq.leaveFrom(t, i+1) // or another, for which it waits here, could wait for it there
 			if tries == enterTries {
 				err = errNoQueue
 				break
 			}
-			there, lost := gq.awaitPredecessor(ctx, s, w, i)
+			there, lost := gq.awaitPredecessor(ctx, t, sub, i)
 			if there {
 				return false, nil
 			}
 			if err = lost; err == nil {
-				err = gq.enterOne(ctx, s, i, name)
+				err = gq.enterOne(ctx, t, i, name)
 			}
 		}
 		if err == errNoQueue {
-			gq.leave(s)
-			s.enterAfter = gq.core.now() + entryPause
+			gq.leave(t)
+			t.enterAfter = gq.core.now() + entryPause
 			return true, nil
 		}
 		if err != nil {
 			return false, err
 		}
 	}
-	gq.stopAwaiting(s)
-	gq.setHead(s, w)
+	gq.stopAwaiting(t)
+	gq.setHead(t, sub)
 	return true, nil
 }
 
 // setHead makes a waiter one of the heads, or, without a subscription, none of them.
-func (gq *globalQueues) setHead(s *ticket, w *watch) {
+func (gq *globalQueues) setHead(t *ticket, sub *subscription) {
 	gq.mu.Lock()
 	defer gq.mu.Unlock()
-	s.atHead = w != nil
-	if w == nil {
-		delete(gq.heads, s)
+	t.atHead = sub != nil
+	if sub == nil {
+		delete(gq.heads, t)
 		return
 	}
 	if gq.heads == nil {
-		gq.heads = map[*ticket]*watch{}
+		gq.heads = map[*ticket]*subscription{}
 		gq.timer = time.AfterFunc(entryPause, gq.renew)
 	} else if len(gq.heads) == 0 {
 		gq.timer.Reset(entryPause)
 	}
-	gq.heads[s] = w
+	gq.heads[t] = sub
 }
 
 // errNoQueue says that the queue master does not serve a queue.
@@ -269,32 +269,32 @@ var errNoQueue = errors.New("redlock: no queue")
 
 // enterOne puts the waiter into one queue, or renews its entry, and notes its predecessor. The errors are
 // errNoQueue and those of a context or a client that has ended.
-func (gq *globalQueues) enterOne(ctx context.Context, s *ticket, i int, name string) error {
+func (gq *globalQueues) enterOne(ctx context.Context, t *ticket, i int, name string) error {
 	c := gq.core
 	master, ok := gq.queueMaster(name)
 	if !ok {
 		return errNoQueue
 	}
-	if i == len(s.entries) {
+	if i == len(t.entries) {
 		if i == 0 && !gq.countIn() {
 			return mux.ErrClosed
 		}
-		s.addEntry(name, master)
+		t.addEntry(name, master)
 	}
-	at := &s.entries[i]
+	at := &t.entries[i]
 	if at.master != master { // another has come up, or is up no more
-		gq.endEntry(at, s.id)
-		gq.stopAwaiting(s)
+		gq.endEntry(at, t.id)
+		gq.stopAwaiting(t)
 		at.master = master
 	}
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.enterQueue(at.key, s.id)
+	k.enterQueue(at.key, t.id)
 	v, err := gq.askMaster(ctx, k, master)
 	if err != nil {
 		return err
 	}
-	s.predecessor = append(s.predecessor[:0], v.Reply.Bytes()...)
+	t.predecessor = append(t.predecessor[:0], v.Reply.Bytes()...)
 	v.Reply = resp.Value{}
 	return nil
 }
@@ -311,12 +311,12 @@ func (gq *globalQueues) renew() {
 	c := gq.core
 	r := c.takeRoster()
 	defer c.putRoster(r)
-	for s, w := range gq.heads {
-		for i := range s.entries {
-			at := &s.entries[i]
+	for t, sub := range gq.heads {
+		for i := range t.entries {
+			at := &t.entries[i]
 			if master, ok := gq.queueMasterOf(at.name, r.states); !ok || master != at.master {
-				s.moved.Store(true)
-				w.wake()
+				t.moved.Store(true)
+				sub.wake()
 				break
 			}
 		}
@@ -325,10 +325,10 @@ func (gq *globalQueues) renew() {
 	defer c.putCall(k)
 	for master := range r.states {
 		k.beginRenewals()
-		for s := range gq.heads {
-			for i := range s.entries {
-				if at := &s.entries[i]; at.master == master {
-					k.appendRenewal(at.key, s.id)
+		for t := range gq.heads {
+			for i := range t.entries {
+				if at := &t.entries[i]; at.master == master {
+					k.appendRenewal(at.key, t.id)
 				}
 				if len(k.request.command) > renewalBatch {
 					gq.send(k, master, 0)
@@ -410,7 +410,7 @@ func (gq *globalQueues) queueMasterOf(name string, states []mux.State) (master i
 	best := uint64(0)
 	for i := range states {
 		s := &states[i]
-		if !tells(s) {
+		if !canNotify(s) {
 			continue
 		}
 		if h := rank(name, s); !ok || h < best {
@@ -422,31 +422,31 @@ func (gq *globalQueues) queueMasterOf(name string, states []mux.State) (master i
 
 // awaitPredecessor subscribes the waiter to the notice of its predecessor. It reports whether the notice is there, so
 // that the master will notify of its end. The errors are those of enterOne.
-func (gq *globalQueues) awaitPredecessor(ctx context.Context, s *ticket, w *watch, i int) (there bool, err error) {
-	at := &s.entries[i]
-	s.predecessorNotice = appendNoticeKey(s.predecessorNotice[:0], at.key, s.predecessor)
-	if s.awaitedNotice == string(s.predecessorNotice) {
+func (gq *globalQueues) awaitPredecessor(ctx context.Context, t *ticket, sub *subscription, i int) (there bool, err error) {
+	at := &t.entries[i]
+	t.predecessorNotice = appendNoticeKey(t.predecessorNotice[:0], at.key, t.predecessor)
+	if t.awaitedNotice == string(t.predecessorNotice) {
 		return true, nil // as was promised
 	}
-	gq.stopAwaiting(s)
-	s.awaitedNotice = string(s.predecessorNotice)
-	gq.subscriptions.add(w, 1, 1, s.awaitedNotice)
+	gq.stopAwaiting(t)
+	t.awaitedNotice = string(t.predecessorNotice)
+	gq.subscriptions.add(sub, 1, 1, t.awaitedNotice)
 	k := gq.core.takeCall()
 	defer gq.core.putCall(k)
 	k.request.reset()
-	plain{}.look(&k.request, s.awaitedNotice)
+	plain{}.look(&k.request, t.awaitedNotice)
 	v, err := gq.askMaster(ctx, k, at.master)
 	if err == nil && v.Verdict == VerdictNo {
 		return true, nil
 	}
-	gq.stopAwaiting(s)
+	gq.stopAwaiting(t)
 	return false, err
 }
 
 // askMaster asks one master, with a short timeout. It returns errNoQueue if that gives no answer.
 func (gq *globalQueues) askMaster(ctx context.Context, k *call, master int) (*mux.Vote, error) {
 	c := gq.core
-	k.prepare(c.brief(entryPause/2, minQueueTimeout))
+	k.prepare(c.shortTimeout(entryPause/2, minQueueTimeout))
 	k.op.Only, k.op.Quorum, k.op.Keep = mux.Set(0).With(master), 1, true
 	if err := c.do(ctx, k); err != nil && err != mux.ErrTimeout {
 		return nil, err
@@ -466,31 +466,31 @@ func (gq *globalQueues) askMaster(ctx context.Context, k *call, master int) (*mu
 }
 
 // stopAwaiting ends the subscription to the predecessor's notice.
-func (gq *globalQueues) stopAwaiting(s *ticket) {
-	if s.awaitedNotice != "" {
-		gq.subscriptions.remove(s.awaitedNotice)
-		s.awaitedNotice = ""
+func (gq *globalQueues) stopAwaiting(t *ticket) {
+	if t.awaitedNotice != "" {
+		gq.subscriptions.remove(t.awaitedNotice)
+		t.awaitedNotice = ""
 	}
 }
 
 // leave has the waiter leave all queues, if it is in any, and waits for no answer.
-func (gq *globalQueues) leave(s *ticket) {
-	if len(s.entries) == 0 {
+func (gq *globalQueues) leave(t *ticket) {
+	if len(t.entries) == 0 {
 		return
 	}
-	gq.stopAwaiting(s)
-	gq.setHead(s, nil)
-	gq.leaveFrom(s, 0)
+	gq.stopAwaiting(t)
+	gq.setHead(t, nil)
+	gq.leaveFrom(t, 0)
 }
 
-func (gq *globalQueues) leaveFrom(s *ticket, i int) {
-	if i < len(s.entries) {
-		for j := range s.entries[i:] {
-			gq.endEntry(&s.entries[i+j], s.id)
+func (gq *globalQueues) leaveFrom(t *ticket, i int) {
+	if i < len(t.entries) {
+		for j := range t.entries[i:] {
+			gq.endEntry(&t.entries[i+j], t.id)
 		}
-		s.entries = s.entries[:i]
+		t.entries = t.entries[:i]
 		if i == 0 {
-			s.id = s.id[:0]
+			t.id = t.id[:0]
 			gq.countOut()
 		}
 	}

@@ -76,12 +76,12 @@ func standsReading(t *testing.T, masters *redlocktest.Masters, m *Mutex, readers
 	counted := &countedRounds{rounds: m.client.rounds}
 	m.client.rounds = counted
 	done := locks(t, m)
-	ws := &m.client.watches
+	ws := &m.client.subscriptions
 	require.Eventually(t, func() bool {
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
 		for _, w := range ws.byKey {
-			return w.in.Load()
+			return w.inMux.Load()
 		}
 		return false
 	}, hanging, time.Millisecond)
@@ -149,8 +149,8 @@ func TestReadersHaveTheirTurnTogetherInTheLine(t *testing.T) {
 			w1, r2, w3, r4, w5, r6 := writer(1), reader(2), writer(3), reader(4), writer(5), reader(6)
 			one := stands(t, masters, w1, 0)
 			two := standsReading(t, masters, r2, 1)
-			three := stands(t, masters, w3, 3)                     // the readers' mark is there, too
-			clients[4].watches.noteRefused(clients[4].now(), name) // then it looks, and does not try
+			three := stands(t, masters, w3, 3)                           // the readers' mark is there, too
+			clients[4].subscriptions.noteRefused(clients[4].now(), name) // then it looks, and does not try
 			four := standsReading(t, masters, r4, 2)
 			five := stands(t, masters, w5, 5)
 			waits := func(others ...<-chan error) {
@@ -195,7 +195,7 @@ func TestReadersAmongReadersNeedNoPlace(t *testing.T) {
 			m := c.NewMutex("k", term30, WithShared())
 			require.NoError(t, m.Lock(t.Context()))
 			held = append(held, m)
-			c.watches.noteRefused(c.now(), "k")
+			c.subscriptions.noteRefused(c.now(), "k")
 		}
 	}
 	require.Zero(t, counted.stood.Load())
@@ -236,10 +236,10 @@ func TestLineIsOnOneMaster(t *testing.T) {
 	a, b := first.NewMutex("k", term30), second.NewMutex("k", term30)
 	done := []<-chan error{stands(t, masters, a, 0), stands(t, masters, b, 1)}
 	require.Eventually(t, func() bool {
-		second.watches.mu.Lock()
-		defer second.watches.mu.Unlock()
-		for _, w := range second.watches.byKey {
-			return w.in.Load()
+		second.subscriptions.mu.Lock()
+		defer second.subscriptions.mu.Unlock()
+		for _, w := range second.subscriptions.byKey {
+			return w.inMux.Load()
 		}
 		return false
 	}, hanging, time.Millisecond)

@@ -76,7 +76,7 @@ func (c *crowd) serves(often int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.t.Log(c.had, c.longest)
-	require.Less(c.t, slices.Max(c.longest), lookAgain)
+	require.Less(c.t, slices.Max(c.longest), lookInterval)
 }
 
 func (c *crowd) finish() {

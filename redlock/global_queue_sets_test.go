@@ -77,7 +77,7 @@ func TestLostPlaceInALineIsLostInTheLaterOnes(t *testing.T) {
 		time.Sleep(entryPause + 10*time.Millisecond)
 		require.True(t, p.contends(0, "a"), "it does not know yet")
 		for since := r.now(); p.contends(0, "a"); time.Sleep(time.Millisecond) {
-			require.Less(t, r.now()-since, 3*lookAgain, "it asks again")
+			require.Less(t, r.now()-since, 3*lookInterval, "it asks again")
 		}
 		time.Sleep(20 * time.Millisecond)
 		require.True(t, p.contends(1, "a"), "the other has its place in all lines")
@@ -97,9 +97,9 @@ func TestWhoHasNoLineOfOneKeyStandsInNoOther(t *testing.T) {
 				return ""
 			}
 		}, all(5)...)
-		p.clients[0].watches.disconnected(0)
+		p.clients[0].subscriptions.disconnected(0)
 		for range 20 {
-			time.Sleep(lookAgain / 10)
+			time.Sleep(lookInterval / 10)
 			require.True(t, p.contends(0, "a"))
 		}
 		require.Empty(t, p.entries("a"))

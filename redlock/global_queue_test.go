@@ -110,9 +110,9 @@ func (p *processes) nothingIsLeft() {
 	require.Zero(p.t, p.r.keys())
 	require.Empty(p.t, p.entries("k"))
 	for i, c := range p.clients {
-		c.watches.mu.Lock()
-		watched := len(c.watches.byKey)
-		c.watches.mu.Unlock()
+		c.subscriptions.mu.Lock()
+		watched := len(c.subscriptions.byKey)
+		c.subscriptions.mu.Unlock()
 		dead := i < len(p.rounds) && p.rounds[i].is(&p.rounds[i].dead)
 		require.True(p.t, dead || watched == 0, "nobody watches")
 	}
@@ -266,10 +266,10 @@ func TestLineThatDoesNotMoveIsPassedBy(t *testing.T) {
 			p.wait(i, t.Context())
 			time.Sleep(20 * time.Millisecond)
 		}
-		time.Sleep(5 * lookAgain)
+		time.Sleep(5 * lookInterval)
 		require.Empty(t, p.took(), "it is held")
 		_, after := p.release(3)
-		require.Less(t, after[2], 2*lookAgain+2*entryPause)
+		require.Less(t, after[2], 2*lookInterval+2*entryPause)
 	})
 }
 
@@ -371,7 +371,7 @@ func TestTwoLinesForOneKey(t *testing.T) {
 
 // contends reports whether a process watches the lock.
 func (p *processes) contends(i int, key string) bool {
-	ws := &p.clients[i].watches
+	ws := &p.clients[i].subscriptions
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return ws.byKey[key] != nil
@@ -531,7 +531,7 @@ func TestLineMovesToAnotherMaster(t *testing.T) {
 		require.Equal(t, []int{0}, p.contenders("k"))
 		for range 3 {
 			order := ranked(nil, "k", p.rounds[0].Masters())
-			up := slices.IndexFunc(order, func(i int) bool { return tells(&p.rounds[0].Masters()[i]) })
+			up := slices.IndexFunc(order, func(i int) bool { return canNotify(&p.rounds[0].Masters()[i]) })
 			keeper := p.keeper("k")
 			require.Equal(t, order[up], keeper, "the first of the ranking that is up")
 			for _, r := range p.rounds {
@@ -569,7 +569,7 @@ func TestEntriesThatEndAtOnceAreNotAskedForForEver(t *testing.T) {
 			}
 		}, all(5)...)
 		before := p.rounds[1].ordered()
-		p.clients[1].watches.disconnected(p.keeper("k")) // it asks again
+		p.clients[1].subscriptions.disconnected(p.keeper("k")) // it asks again
 		time.Sleep(entryPause / 2)
 		require.Equal(t, all(2), p.contenders("k"))
 		require.Less(t, p.rounds[1].ordered()-before, 4*(enterTries+1))
@@ -725,7 +725,7 @@ func TestWhoHasLostItsPlaceWithdrawsItsIntent(t *testing.T) {
 			}
 		}, all(5)...)
 		p.r.set(freeze, (keeper+1)%5)
-		time.Sleep(2 * lookAgain) // the first has asked for readers: the frozen one may have some
+		time.Sleep(2 * lookInterval) // the first has asked for readers: the frozen one may have some
 		require.Zero(t, withdrawn.Load())
 		p.rounds[1].loses(keeper)
 		time.Sleep(entryPause)

@@ -454,7 +454,7 @@ func TestLocksOnKeysThatOverlap(t *testing.T) {
 	comes(t, done)
 	for _, c := range clients {
 		require.Zero(t, c.localQueues.size())
-		require.Empty(t, c.watches.byKey)
+		require.Empty(t, c.subscriptions.byKey)
 	}
 	holdsAll(t, masters, "", "a", "b", "c")
 }
@@ -573,9 +573,9 @@ func TestNoWatchOfSeveralKeysIsLeftBehind(t *testing.T) {
 	c := opened(t, masters.Addrs(), nil)
 	require.NoError(t, c.NewMutex("c", time.Minute).TryLock(t.Context()))
 	watched := func() int {
-		c.watches.mu.Lock()
-		defer c.watches.mu.Unlock()
-		return len(c.watches.byKey)
+		c.subscriptions.mu.Lock()
+		defer c.subscriptions.mu.Unlock()
+		return len(c.subscriptions.byKey)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -623,20 +623,20 @@ func TestMastersTellOfAChangeOfAnyKey(t *testing.T) {
 					command(t, masters, i, "SCRIPT", "FLUSH")
 				}
 			}
-			w := newWatch(&c.core)
+			w := newSubscription(&c.core)
 			told := sleeps(t, w)
 			require.Eventually(t, func() bool { // what the keys' last changes told is heard first
-				c.watches.add(w, 1, c.watches.quorum, m.names()...)
-				p, err := c.watches.look(t.Context(), &m.spec, w)
-				return err == nil && p.told && p.held && !p.free
+				c.subscriptions.add(w, 1, c.subscriptions.quorum, m.names()...)
+				p, err := c.subscriptions.look(t.Context(), &m.spec, w)
+				return err == nil && p.willNotify && p.held && !p.free
 			}, hanging, 20*time.Millisecond)
 			for i := range 3 {
 				command(t, masters, i, "DEL", key)
 			}
-			require.Eventually(t, func() bool { _, all, _ := c.watches.free(w); return all.Len() == 3 }, hanging, time.Millisecond)
+			require.Eventually(t, func() bool { _, all, _ := c.subscriptions.free(w); return all.Len() == 3 }, hanging, time.Millisecond)
 			<-told
-			c.watches.remove(m.names()...)
-			require.Empty(t, c.watches.byKey)
+			c.subscriptions.remove(m.names()...)
+			require.Empty(t, c.subscriptions.byKey)
 		}
 	}
 }

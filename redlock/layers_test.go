@@ -20,7 +20,7 @@ var layers = []string{
 	"token", "vote", "errors", "observer", "observers", "stats", "round", "script", "second", "kind", "fence",
 	"kind_plain", "kind_several", "kind_shared", "kind_permits", "kind_fenced", "kind_several_fenced",
 	"kind_shared_fenced", "call", "core",
-	"hold", "release", "extension", "keep", "renewer", "behind", "recheck", "guard", "turn", "sleeper", "watch", "global_queue", "audience", "local_queue",
+	"hold", "release", "extension", "keep", "renewer", "behind", "recheck", "guard", "turn", "sleeper", "subscription", "global_queue", "watcher_subscription", "local_queue",
 	"option", "config", "client", "mutex", "unlock", "holders", "lock", "do", "lead", "watcher", "doc",
 }
 

@@ -50,16 +50,16 @@ type localQueue struct {
 
 // A waiter is one goroutine in Lock.
 type waiter struct {
-	entries   []localEntry // in the queue of each of its keys, in their order
-	blockers  atomic.Int32 // the queues in which others are ahead of it
-	reader    bool         // it may have the lock beside other readers
-	signalled bool         // ... and was notified since it was last refused. Guarded as its entries
-	signal    chan signal  // capacity 1: the latest signal that was not taken yet
-	watch     *watch
-	timer     *time.Timer   // wakes it at the earlier of these two
-	dueAt     time.Duration // when it looks or tries, though nothing notifies it; 0 if it does not
-	renewAt   time.Duration // when it renews its intent and its entries; 0 if it has none
-	freedSlot atomic.Int32  // the slot that was released last, of a lock that has slots; 0 if none was
+	entries      []localEntry // in the queue of each of its keys, in their order
+	blockers     atomic.Int32 // the queues in which others are ahead of it
+	reader       bool         // it may have the lock beside other readers
+	signalled    bool         // ... and was notified since it was last refused. Guarded as its entries
+	signal       chan signal  // capacity 1: the latest signal that was not taken yet
+	subscription *subscription
+	timer        *time.Timer   // wakes it at the earlier of these two
+	dueAt        time.Duration // when it looks or tries, though nothing notifies it; 0 if it does not
+	renewAt      time.Duration // when it renews its intent and its entries; 0 if it has none
+	freedSlot    atomic.Int32  // the slot that was released last, of a lock that has slots; 0 if none was
 }
 
 // A localEntry is a waiter's place in one queue. It is guarded by the mu of the queue's shard.
@@ -87,8 +87,8 @@ func (qs *localQueues) init(c *core, handovers int) {
 	}
 	qs.pool.New = func() any { return new(localQueue) }
 	qs.waiters.New = func() any {
-		w := &waiter{signal: make(chan signal, 1), watch: newWatch(qs.core)}
-		w.timer = time.AfterFunc(time.Hour, w.watch.wake)
+		w := &waiter{signal: make(chan signal, 1), subscription: newSubscription(qs.core)}
+		w.timer = time.AfterFunc(time.Hour, w.subscription.wake)
 		w.timer.Stop()
 		return w
 	}
@@ -123,7 +123,7 @@ func (qs *localQueues) queue(key string) *localQueue { return qs.shard(key).queu
 // notify gives a waiter a signal, in place of one that it has not taken yet. Others may do so at
 // the same time, from other queues.
 func (w *waiter) notify(s signal) {
-	defer w.watch.wake()
+	defer w.subscription.wake()
 	for {
 		select {
 		case w.signal <- s:

@@ -15,9 +15,9 @@ const (
 	pollMin = 2 * time.Millisecond
 	pollMax = 200 * time.Millisecond
 
-	minSettling      = 100 * time.Microsecond
+	minSettle        = 100 * time.Microsecond
 	maxRaceDoublings = 3
-	maxVain          = 8 // looks in vain, after which nobody asks in turn
+	maxVainLooks     = 8 // looks in vain, after which nobody asks in turn
 
 	explainMin = 50 * time.Millisecond // least time for asking who holds a lock
 )
@@ -63,18 +63,18 @@ func (m *Mutex) lock(ctx context.Context) *RoundError {
 		return unasked(opLock, m.key, nil, "").endedBy(ctx, err)
 	}
 	w, first, clear := c.localQueues.joinAs(m.reader, m.names()...)
-	wait, _ := c.waitings.Get().(*waiting)
-	if wait == nil {
-		wait = new(waiting)
+	call, _ := c.waits.Get().(*wait)
+	if call == nil {
+		call = new(wait)
 	}
-	wait.mutex, wait.waiter = m, w
-	defer wait.cleanUp()
+	call.mutex, call.waiter = m, w
+	defer call.cleanUp()
 	// Whoever comes to a contended key looks first, so that those who were told
 	// of its release are not always overtaken by whoever has released it.
-	try := (first || m.reader && clear) && !(c.watches.contended(c.now(), m.names()...) && c.watches.tracked())
-	wait.paced = first && !try && !wait.usesGlobalQueue() // the line says who comes first
-	e, err := wait.lock(ctx, try, first)
-	return wait.end(ctx, e, err)
+	try := (first || m.reader && clear) && !(c.subscriptions.contended(c.now(), m.names()...) && c.subscriptions.tracked())
+	call.settleFirst = first && !try && !call.usesGlobalQueue() // the line says who comes first
+	e, err := call.lock(ctx, try, first)
+	return call.end(ctx, e, err)
 }
 
 // untilAgreed waits until a quorum of the masters knows of no other number of permits. It stands in no line:
@@ -106,21 +106,21 @@ func (m *Mutex) untilAgreed(ctx context.Context) error {
 
 // waiting is one call of Lock. It is pooled, and not on the stack: the stack of a goroutine that waits
 // would be twice as large.
-type waiting struct {
+type wait struct {
 	mutex         *Mutex
 	waiter        *waiter       // nil once it has left its line
-	paced         bool          // it looks a moment later, if it is refused
+	settleFirst   bool          // it looks a moment later, if it is refused
 	inTurn        bool          // the next attempt is made in turn
 	likely        mux.Set       // ... where the key can be free; zero means anywhere
-	told          bool          // ... since the masters have told of a change, or said that it is free
+	notified      bool          // ... since the masters have told of a change, or said that it is free
 	polls         int           // in a row
-	vain          int           // looks in a row that found the key free, though it was not to be had
-	raced         bool          // ... as another was faster, the last time
+	vainLooks     int           // looks in a row that found the key free, though it was not to be had
+	lostRace      bool          // ... as another was faster, the last time
 	since         time.Duration // when it began to wait; 0 if it does not wait
-	asked         time.Duration // when it last asked for readers; 0 if it has not
+	intentAskedAt time.Duration // when it last asked for readers; 0 if it has not
 	nextFreeCheck time.Duration // when it looks whether the lock is free, though another stands before it; 0 before that
 	intent        []byte        // the token of what it has left on the masters; nil if it has not
-	cut           *RoundError   // an attempt that the context's end left undecided
+	undecided     *RoundError   // an attempt that the context's end left undecided
 
 	secondFailed bool // the second lock was not to be had: it comes back after a pause
 
@@ -128,23 +128,23 @@ type waiting struct {
 	refused   bool // it was refused since it came, or has seen that the lock is held
 	acquired  bool // it is taken, and the caller does not know of it yet
 
-	ticket ticket // in the line between processes
-	vigil  vigil  // the wait that is under way
+	ticket   ticket   // in the line between processes
+	interval interval // the wait that is under way
 }
 
 // end ends the call with what lock has returned, and returns what Lock does.
-func (w *waiting) end(ctx context.Context, e *RoundError, err error) *RoundError {
+func (w *wait) end(ctx context.Context, e *RoundError, err error) *RoundError {
 	m, c := w.mutex, w.mutex.client
 	w.acquired = e == nil && err == nil
 	w.withdraw()
 	w.leaveGlobalQueue()
 	if w.contended {
-		c.watches.noteRefused(c.now(), m.names()...)
+		c.subscriptions.noteRefused(c.now(), m.names()...)
 	}
 	held, failure := c.localQueues.leave(w.waiter, w.acquired, m.names()...)
 	w.waiter = nil
 	if err != nil {
-		e = m.gaveUp(ctx, err, e, w.cut, held, failure)
+		e = m.gaveUp(ctx, err, e, w.undecided, held, failure)
 	}
 	w.finish(ctx, e)
 	w.acquired = false // the caller knows of it now
@@ -152,20 +152,20 @@ func (w *waiting) end(ctx context.Context, e *RoundError, err error) *RoundError
 }
 
 // reset makes it that of another call. The standing keeps its memory.
-func (w *waiting) reset() {
+func (w *wait) reset() {
 	s := &w.ticket
 	id, ahead, bell, spots := s.id[:0], s.predecessor[:0], s.predecessorNotice[:0], s.entries[:0]
-	*w = waiting{}
+	*w = wait{}
 	s.id, s.predecessor, s.predecessorNotice, s.entries = id, ahead, bell, spots
 }
 
 // cleanUp follows each Lock. If the panic of an Observer, or of a context, has left that, nothing of it
 // stays behind, not in its line, not in the statistics, not on the masters.
-func (w *waiting) cleanUp() {
+func (w *wait) cleanUp() {
 	m := w.mutex
 	defer func() {
 		w.reset()
-		m.client.waitings.Put(w)
+		m.client.waits.Put(w)
 	}()
 	if w.waiter != nil {
 		w.withdraw()
@@ -183,7 +183,7 @@ func (w *waiting) cleanUp() {
 // lock tries and waits in turns. It returns how the last attempt failed, if it
 // did and was not the last word, and the error that ended the waiting: the
 // context's or ErrClosed. Front says that nobody of its line stands before it.
-func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error) {
+func (w *wait) lock(ctx context.Context, try, front bool) (*RoundError, error) {
 	m := w.mutex
 	var last *RoundError
 	for {
@@ -193,9 +193,9 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 				waited = m.client.now() - w.since
 			}
 			token, e := w.attempt(ctx, waited)
-			if w.told {
+			if w.notified {
 				m.client.stats.told(e)
-				w.told = false
+				w.notified = false
 			}
 			w.secondFailed = false
 			if e == nil && m.second != nil {
@@ -210,19 +210,19 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 				return e, nil
 			}
 			if e.ended != nil {
-				w.cut = e
+				w.undecided = e
 				return last, e.ended
 			}
 			last = e
 			front = !m.reader || m.client.localQueues.noteReaderRefused(w.waiter, m.names()...)
-			w.raced = e.reason == ErrHeld && len(e.Votes) > 0
-			w.refused = w.refused || w.raced
+			w.lostRace = e.reason == ErrHeld && len(e.Votes) > 0
+			w.refused = w.refused || w.lostRace
 			if e.reason == ErrNoQuorum || w.secondFailed {
 				w.leaveGlobalQueue()
 			}
 			m.client.localQueues.noteFailure(e, m.names()...)
 			if e.reason == ErrHeld && (m.slotted == nil || w.since != 0) { // else other slots may be free
-				m.client.watches.noteRefused(m.client.now(), m.names()...)
+				m.client.subscriptions.noteRefused(m.client.now(), m.names()...)
 			}
 		}
 		if w.since == 0 {
@@ -230,7 +230,7 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 			m.client.stats.waiting.Add(1)
 			m.client.observe.waitStart(ctx, m.key)
 		}
-		if err := w.untilFree(ctx, front, front && w.paced); err != nil {
+		if err := w.untilFree(ctx, front, front && w.settleFirst); err != nil {
 			return last, err
 		}
 		try = true
@@ -239,7 +239,7 @@ func (w *waiting) lock(ctx context.Context, try, front bool) (*RoundError, error
 
 // attempt is one attempt. Who comes, and finds that its slot is taken, stands in line before it looks for
 // another: those who wait already have that first.
-func (w *waiting) attempt(ctx context.Context, waited time.Duration) (token []byte, e *RoundError) {
+func (w *wait) attempt(ctx context.Context, waited time.Duration) (token []byte, e *RoundError) {
 	m := w.mutex
 	if w.since == 0 && m.slotted != nil && w.usesGlobalQueue() {
 		return m.take(ctx, waited, w.inTurn, w.likely)
@@ -248,10 +248,10 @@ func (w *waiting) attempt(ctx context.Context, waited time.Duration) (token []by
 }
 
 // A vigil is one wait for the lock to be free.
-type vigil struct {
-	watching bool // the masters tell its watch
-	aside    bool // it lets a winner finish before it looks
-	why      Wake // what it means that the timer fires: that the lock may be free, or nothing
+type interval struct {
+	subscribed bool // the masters tell its watch
+	settling   bool // it lets a winner finish before it looks
+	why        Wake // what it means that the timer fires: that the lock may be free, or nothing
 }
 
 // A step is what a vigil does next.
@@ -267,9 +267,9 @@ const (
 // it: then it watches the masters, and otherwise the line gives it its turn. refused says that
 // it was refused, or comes to a contended key that has no line. Then it looks a moment later: the
 // winner can finish its round, and those who were told of a release come first.
-func (w *waiting) untilFree(ctx context.Context, front, refused bool) error {
-	w.vigil = vigil{}
-	defer w.endVigil()
+func (w *wait) untilFree(ctx context.Context, front, refused bool) error {
+	w.interval = interval{}
+	defer w.endInterval()
 	for next := w.begin(front, refused); ; {
 		switch next {
 		case lookNow:
@@ -290,16 +290,16 @@ func (w *waiting) untilFree(ctx context.Context, front, refused bool) error {
 }
 
 // sleep takes what has come, or returns once something has.
-func (w *waiting) sleep(ctx context.Context) (step, error) {
+func (w *wait) sleep(ctx context.Context) (step, error) {
 	q := w.waiter
 	select {
 	case s := <-q.signal:
 		return w.localQueueNotified(s), nil
 	default:
 	}
-	watches := w.vigil.watching || w.ticket.awaitedNotice != ""
-	if watches && w.mutex.client.watches.told(q.watch) {
-		return w.mastersTold(), nil
+	watches := w.interval.subscribed || w.ticket.awaitedNotice != ""
+	if watches && w.mutex.client.subscriptions.takeNotified(q.subscription) {
+		return w.mastersNotified(), nil
 	}
 	switch now := w.mutex.client.now(); {
 	case w.ticket.moved.Swap(false) && w.ticket.atHead:
@@ -315,19 +315,19 @@ func (w *waiting) sleep(ctx context.Context) (step, error) {
 		q.armTimer(now)
 	}
 	if watches {
-		return sleepOn, q.watch.sleep(ctx)
+		return sleepOn, q.subscription.sleep(ctx)
 	}
-	return sleepOn, w.park(ctx)
+	return sleepOn, w.sleepUnsubscribed(ctx)
 }
 
 // park sleeps outside the mux: what the masters push is of no interest.
-func (w *waiting) park(ctx context.Context) error {
+func (w *wait) sleepUnsubscribed(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-w.mutex.client.closed:
 		return ErrClosed
-	case <-w.waiter.watch.woken:
+	case <-w.waiter.subscription.woken:
 		return nil
 	}
 }
@@ -343,36 +343,36 @@ func (w *waiter) armTimer(now time.Duration) {
 	}
 }
 
-func (w *waiting) begin(front, refused bool) step {
+func (w *wait) begin(front, refused bool) step {
 	switch {
 	case w.secondFailed:
 		return w.sleepFor(w.pause(), WakePoll)
 	case refused:
-		return w.standAside()
+		return w.settle()
 	case front:
 		return lookNow
 	}
 	return sleepOn // until the line tells
 }
 
-func (w *waiting) endVigil() {
+func (w *wait) endInterval() {
 	w.waiter.dueAt = 0
 	w.mutex.client.globalQueues.stopAwaiting(&w.ticket)
-	w.unwatch()
+	w.unsubscribe()
 }
 
 // standAside has a winner finish before it looks.
-func (w *waiting) standAside() step {
-	w.vigil.aside = true
-	w.waiter.dueAt = w.mutex.client.now() + w.settling()
+func (w *wait) settle() step {
+	w.interval.settling = true
+	w.waiter.dueAt = w.mutex.client.now() + w.settleTime()
 	return sleepOn
 }
 
-func (w *waiting) timerFired() step {
+func (w *wait) timerFired() step {
 	switch {
-	case w.vigil.aside:
+	case w.interval.settling:
 		return lookNow
-	case w.vigil.why == "":
+	case w.interval.why == "":
 		w.ticket.atHead = false // it may have lost its place: it asks again
 		return lookNow
 	}
@@ -380,20 +380,20 @@ func (w *waiting) timerFired() step {
 }
 
 // mastersTold takes that masters have told of a change, or that they will not tell.
-func (w *waiting) mastersTold() step {
+func (w *wait) mastersNotified() step {
 	if w.ticket.awaitedNotice != "" { // of the entry before, or of its line's master
 		w.mutex.client.globalQueues.stopAwaiting(&w.ticket)
 		return lookNow
 	}
-	if _, _, majority := w.mutex.client.watches.free(w.waiter.watch); !majority {
+	if _, _, majority := w.mutex.client.subscriptions.free(w.waiter.subscription); !majority {
 		return lookNow // the last that is needed may be one that does not tell
 	}
-	w.vigil.why = WakeFree
+	w.interval.why = WakeFree
 	return tryNow
 }
 
 // lineTold takes a signal of its line.
-func (w *waiting) localQueueNotified(s signal) step {
+func (w *wait) localQueueNotified(s signal) step {
 	switch s {
 	case turnHeld: // its holder will tell; the masters, what it cannot tell
 		// Most locks are short: the look, which waits for every
@@ -401,7 +401,7 @@ func (w *waiting) localQueueNotified(s signal) step {
 		if w.mutex.slotted == nil { // of several slots another may be free
 			w.polls = pollLast
 		}
-		return w.standAside()
+		return w.settle()
 	case yield: // whoever else was told comes first
 		if w.usesGlobalQueue() {
 			if w.ticket.awaitedNotice != "" { // the line tells
@@ -409,31 +409,31 @@ func (w *waiting) localQueueNotified(s signal) step {
 			}
 			return lookNow
 		}
-		w.vigil.why, w.vigil.aside, w.polls = WakeTurn, false, 0
+		w.interval.why, w.interval.settling, w.polls = WakeTurn, false, 0
 		w.waiter.dueAt = w.mutex.client.now() + w.pause()
 		return sleepOn
 	case turn:
-		w.vigil.why = WakeTurn
+		w.interval.why = WakeTurn
 	case released:
-		w.vigil.why = WakeReleased
+		w.interval.why = WakeReleased
 	}
 	return tryNow
 }
 
 // look looks at the key, and sets the timer for the case that nobody tells anything.
-func (w *waiting) look(ctx context.Context) (step, error) {
+func (w *wait) look(ctx context.Context) (step, error) {
 	c := w.mutex.client
-	w.vigil.aside = false
+	w.interval.settling = false
 	if contend, err := w.enterGlobalQueue(ctx); err != nil || !contend {
 		return sleepOn, err
 	}
-	w.vigil.watching = true
+	w.interval.subscribed = true
 	w.intend(ctx)
-	c.watches.add(w.waiter.watch, w.mutex.slots(), c.watches.quorum, w.mutex.names()...) // afresh: what was told before is in the answers
-	if !c.watches.tracked() {
+	c.subscriptions.add(w.waiter.subscription, w.mutex.slots(), c.subscriptions.quorum, w.mutex.names()...) // afresh: what was told before is in the answers
+	if !c.subscriptions.tracked() {
 		return w.sleepFor(w.pause(), WakePoll), nil
 	}
-	p, err := c.watches.look(ctx, &w.mutex.spec, w.waiter.watch)
+	p, err := c.subscriptions.look(ctx, &w.mutex.spec, w.waiter.subscription)
 	if err != nil {
 		return 0, ended(err)
 	}
@@ -449,13 +449,13 @@ func (w *waiting) look(ctx context.Context) (step, error) {
 	left := p.at - c.now()
 	switch {
 	case p.free:
-		w.vigil.why = WakeFree
-		w.vain++
+		w.interval.why = WakeFree
+		w.vainLooks++
 		return tryNow, nil
-	case !p.told:
+	case !p.willNotify:
 		return w.sleepFor(w.pause(), WakePoll), nil
-	case left > lookAgain: // a master that hangs tells nothing, and nobody knows
-		return w.sleepFor(lookAgain+rand.N(lookAgain), ""), nil
+	case left > lookInterval: // a master that hangs tells nothing, and nobody knows
+		return w.sleepFor(lookInterval+rand.N(lookInterval), ""), nil
 	}
 	// Those who wait for the same TTL need not all try in the same moment.
 	return w.sleepFor(max(left, 0)+1+rand.N(expirySlack), WakeExpiry), nil
@@ -463,14 +463,14 @@ func (w *waiting) look(ctx context.Context) (step, error) {
 
 // stands reports whether the waiter stands in the line between processes. A reader does not before it was
 // refused, nor does who cannot be told of the end of the entry before it.
-func (w *waiting) usesGlobalQueue() bool {
+func (w *wait) usesGlobalQueue() bool {
 	m := w.mutex
-	return (!m.reader || w.refused) && m.client.now() >= w.ticket.enterAfter && m.client.watches.tracked()
+	return (!m.reader || w.refused) && m.client.now() >= w.ticket.enterAfter && m.client.subscriptions.tracked()
 }
 
 // stand has the waiter be in the line between processes, and reports whether it may contend. If not, it
 // will be told.
-func (w *waiting) enterGlobalQueue(ctx context.Context) (contend bool, err error) {
+func (w *wait) enterGlobalQueue(ctx context.Context) (contend bool, err error) {
 	m, c := w.mutex, w.mutex.client
 	switch {
 	case !w.usesGlobalQueue():
@@ -479,7 +479,7 @@ func (w *waiting) enterGlobalQueue(ctx context.Context) (contend bool, err error
 	case w.ticket.atHead:
 		return true, nil
 	}
-	contend, err = c.globalQueues.enter(ctx, &w.ticket, w.waiter.watch, m.reader, m.names())
+	contend, err = c.globalQueues.enter(ctx, &w.ticket, w.waiter.subscription, m.reader, m.names())
 	if err != nil {
 		return false, ended(err)
 	}
@@ -491,21 +491,21 @@ func (w *waiting) enterGlobalQueue(ctx context.Context) (contend bool, err error
 	}
 	w.contended = true
 	c.localQueues.noteHeld(m.names()...)
-	w.unwatch()
+	w.unsubscribe()
 	w.withdraw() // readers that stand before it must not wait for it
 	w.waiter.dueAt = 0
 	return false, nil
 }
 
 // renew renews what the waiter has on the masters while it waits: its intent, or its entries.
-func (w *waiting) renew(ctx context.Context) (step, error) {
+func (w *wait) renew(ctx context.Context) (step, error) {
 	if w.ticket.atHead {
 		if w.intent != nil {
 			w.intend(ctx)
 		}
 		return sleepOn, nil
 	}
-	w.unwatch() // what the masters tell meanwhile would be lost: the look that follows sees it
+	w.unsubscribe() // what the masters tell meanwhile would be lost: the look that follows sees it
 	contend, err := w.enterGlobalQueue(ctx)
 	switch {
 	case err != nil:
@@ -513,7 +513,7 @@ func (w *waiting) renew(ctx context.Context) (step, error) {
 	case contend:
 		return lookNow, nil
 	case w.freeDespiteQueue(ctx):
-		w.vigil.why = WakePoll
+		w.interval.why = WakePoll
 		return tryNow, nil
 	}
 	return sleepOn, nil
@@ -521,17 +521,17 @@ func (w *waiting) renew(ctx context.Context) (step, error) {
 
 // stuck looks now and then whether the lock is free though another stands before the waiter. It mostly is
 // not. If it is, the line's master may say what is not so, or keep an entry that has no waiter.
-func (w *waiting) freeDespiteQueue(ctx context.Context) bool {
+func (w *wait) freeDespiteQueue(ctx context.Context) bool {
 	c := w.mutex.client
 	now, was := c.now(), w.nextFreeCheck
 	if now < was {
 		return false
 	}
-	w.nextFreeCheck = now + lookAgain + rand.N(lookAgain)
+	w.nextFreeCheck = now + lookInterval + rand.N(lookInterval)
 	if was == 0 {
 		return false
 	}
-	slot, free := c.watches.find(ctx, &w.mutex.spec)
+	slot, free := c.subscriptions.find(ctx, &w.mutex.spec)
 	if free {
 		w.mutex.aimAt(slot)
 	}
@@ -539,40 +539,40 @@ func (w *waiting) freeDespiteQueue(ctx context.Context) bool {
 }
 
 // unwatch has the masters' word of the lock no longer be told to the waiter.
-func (w *waiting) unwatch() {
-	if c := w.mutex.client; w.vigil.watching {
-		w.vigil.watching = false
-		c.watches.remove(w.mutex.names()...)
+func (w *wait) unsubscribe() {
+	if c := w.mutex.client; w.interval.subscribed {
+		w.interval.subscribed = false
+		c.subscriptions.remove(w.mutex.names()...)
 	}
 }
 
 // leaveLine has the waiter leave the line between processes, if it stands there.
-func (w *waiting) leaveGlobalQueue() { w.mutex.client.globalQueues.leave(&w.ticket) }
+func (w *wait) leaveGlobalQueue() { w.mutex.client.globalQueues.leave(&w.ticket) }
 
 // intend leaves the intent of a writer that has waited for a while, where it is for readers, and
 // leaves it again for as long as they are there. See kind_shared.go.
-func (w *waiting) intend(ctx context.Context) {
+func (w *wait) intend(ctx context.Context) {
 	m, c := w.mutex, w.mutex.client
 	now := c.now()
 	courts, ok := m.kind.(courteous)
-	if !ok || now-w.since < intentAfter || w.asked != 0 && now-w.asked < intentPause {
+	if !ok || now-w.since < intentAfter || w.intentAskedAt != 0 && now-w.intentAskedAt < intentPause {
 		return
 	}
-	w.asked = now
+	w.intentAskedAt = now
 	k := c.takeCall()
 	defer c.putCall(k)
 	token := w.intent
 	if token == nil {
 		token = appendToken(nil, c.owner)
 	}
-	k.intend(&m.spec, courts, token, c.brief(m.timeout, minBrief))
+	k.intend(&m.spec, courts, token, c.shortTimeout(m.timeout, minShortTimeout))
 	c.do(ctx, k) // if nobody answers, nothing is lost
 	for i := range k.op.Votes {
 		switch v := &k.op.Votes[i]; {
 		case v.Verdict == VerdictYes:
 			w.waiter.renewAt = c.now() + intentPause
 		case v.Err != nil && permanent(v.Err): // one line in its ACL LOG is enough
-			w.asked = clock.Forever
+			w.intentAskedAt = clock.Forever
 			continue
 		case v.Verdict == VerdictNo || !k.op.Asked.Has(i):
 			continue
@@ -582,7 +582,7 @@ func (w *waiting) intend(ctx context.Context) {
 }
 
 // withdraw takes the intent away.
-func (w *waiting) withdraw() {
+func (w *wait) withdraw() {
 	if w.intent == nil {
 		return
 	}
@@ -596,8 +596,8 @@ func (w *waiting) withdraw() {
 
 // sleepFor sets the timer. why is what it means that it fires; empty means only that it is time
 // to look again.
-func (w *waiting) sleepFor(d time.Duration, why Wake) step {
-	w.vigil.why, w.vain = why, 0
+func (w *wait) sleepFor(d time.Duration, why Wake) step {
+	w.interval.why, w.vainLooks = why, 0
 	w.waiter.dueAt = w.mutex.client.now() + d
 	return sleepOn
 }
@@ -610,23 +610,23 @@ func (w *waiting) sleepFor(d time.Duration, why Wake) step {
 // slow. Whoever is the first in line has nobody to compete with but those who pass it by, and
 // would lose to each of them if it took two round trips. And if the key is free each time and cannot
 // be had, the master that is asked first may be at fault. All others ask in turn.
-func (w *waiting) prepareAttempt(ctx context.Context) {
+func (w *wait) prepareAttempt(ctx context.Context) {
 	c := w.mutex.client
-	if w.vigil.why != WakePoll {
+	if w.interval.why != WakePoll {
 		w.polls = 0
 	}
-	w.paced = w.vigil.why != WakeReleased && w.vigil.why != WakePoll
-	w.inTurn, w.likely = w.paced && !w.ticket.atHead && w.vain < maxVain, 0
-	if w.told = w.vigil.why == WakeFree; w.told {
+	w.settleFirst = w.interval.why != WakeReleased && w.interval.why != WakePoll
+	w.inTurn, w.likely = w.settleFirst && !w.ticket.atHead && w.vainLooks < maxVainLooks, 0
+	if w.notified = w.interval.why == WakeFree; w.notified {
 		var slot int
-		slot, w.likely, _ = c.watches.free(w.waiter.watch)
+		slot, w.likely, _ = c.subscriptions.free(w.waiter.subscription)
 		w.mutex.aimAt(slot)
 	}
-	if slot := w.waiter.freedSlot.Swap(0); slot != 0 && w.vigil.why == WakeReleased {
+	if slot := w.waiter.freedSlot.Swap(0); slot != 0 && w.interval.why == WakeReleased {
 		w.mutex.aimAt(int(slot) - 1)
 	}
-	c.stats.wake(w.vigil.why)
-	c.observe.wake(ctx, w.mutex.key, w.vigil.why)
+	c.stats.wake(w.interval.why)
+	c.observe.wake(ctx, w.mutex.key, w.interval.why)
 }
 
 // settling is about the time that a winner needs to set its other keys. It doubles
@@ -634,12 +634,12 @@ func (w *waiting) prepareAttempt(ctx context.Context) {
 // that refuse to write, a Mutex that holds it by its clock). A race that another has
 // won says nothing of that: whoever loses one after the other on a hot key must not
 // stand aside for longer than others pause for it (waiting.pause).
-func (w *waiting) settling() time.Duration {
-	doublings := min(max(w.vain-1, 0), 16)
-	if w.raced {
+func (w *wait) settleTime() time.Duration {
+	doublings := min(max(w.vainLooks-1, 0), 16)
+	if w.lostRace {
 		doublings = min(doublings, maxRaceDoublings)
 	}
-	d := max(w.mutex.client.rounds.RTT(), minSettling)
+	d := max(w.mutex.client.rounds.RTT(), minSettle)
 	d = max(d, min(d<<doublings, pollMax))
 	return d + rand.N(d)
 }
@@ -650,7 +650,7 @@ const pollLast = 8
 // pause is how long to wait before the next poll: at least about the time of a
 // round, and on top of it a random part of twice that time, doubled with each
 // poll. So those who have split a vote do not meet again for long.
-func (w *waiting) pause() time.Duration {
+func (w *wait) pause() time.Duration {
 	base := max(pollMin, 2*w.mutex.client.rounds.RTT())
 	most := max(base, min(base<<w.polls, pollMax))
 	w.polls = min(w.polls+1, pollLast)
@@ -658,7 +658,7 @@ func (w *waiting) pause() time.Duration {
 }
 
 // finish notes that Lock returns.
-func (w *waiting) finish(ctx context.Context, e *RoundError) {
+func (w *wait) finish(ctx context.Context, e *RoundError) {
 	since := w.since
 	if since == 0 {
 		return
@@ -695,7 +695,7 @@ func (m *Mutex) gaveUp(ctx context.Context, err error, last, cut *RoundError, he
 	}
 	e.endedBy(ctx, err)
 	if e.reason == ErrHeld && errors.Is(err, context.DeadlineExceeded) {
-		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.client.brief(m.timeout, explainMin))
+		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.client.shortTimeout(m.timeout, explainMin))
 		defer cancel()
 		h := m.holder(ask)
 		e.held, e.HeldBy, e.HeldFor = h.String(), h.owner, h.left

@@ -82,7 +82,7 @@ func TestOnlyTheFirstOfALineContends(t *testing.T) {
 func TestPollsComeMoreAndMoreSeldom(t *testing.T) {
 	t.Parallel()
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		w := waiting{mutex: c.NewMutex("k", ttl)}
+		w := wait{mutex: c.NewMutex("k", ttl)}
 		for range 1000 {
 			w.polls = 0
 			most := pollMin
@@ -94,7 +94,7 @@ func TestPollsComeMoreAndMoreSeldom(t *testing.T) {
 			}
 		}
 		slow := newClient(Config{}, slowRounds{r}, r.now)
-		w = waiting{mutex: slow.NewMutex("k", ttl)}
+		w = wait{mutex: slow.NewMutex("k", ttl)}
 		for range 100 {
 			require.GreaterOrEqual(t, w.pause(), time.Second)
 		}
@@ -395,7 +395,7 @@ func TestWhoLosesRacesDoesNotStandAsideForLong(t *testing.T) {
 					}, all(3)...)
 				}
 				client.rounds = tracked
-				client.watches.noteRefused(client.now(), "k")
+				client.subscriptions.noteRefused(client.now(), "k")
 				since := r.now()
 				require.NoError(t, client.NewMutex("k", ttl).Lock(t.Context()))
 				require.Equal(t, 31, looks)

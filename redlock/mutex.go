@@ -138,7 +138,7 @@ func (m *Mutex) aimAt(slot int) {
 // is the last if nothing else was found out, or any.
 func (m *Mutex) slot() int {
 	if m.aim.Load() == 0 {
-		m.aim.CompareAndSwap(0, int32(anyOf(m.slots()))+1)
+		m.aim.CompareAndSwap(0, int32(randomSlot(m.slots()))+1)
 	}
 	return int(m.aim.Load())
 }
@@ -277,7 +277,7 @@ func (m *Mutex) tryOthers(ctx context.Context, e *RoundError) *RoundError {
 		if e == nil || e.reason != ErrHeld || len(e.Votes) == 0 {
 			break
 		}
-		slot, found := c.watches.find(ctx, &m.spec)
+		slot, found := c.subscriptions.find(ctx, &m.spec)
 		if !found {
 			break
 		}

@@ -805,13 +805,13 @@ func TestAWaiterLooksForwardToTheSlotThatEndsFirst(t *testing.T) {
 			command(t, masters, i, "SET", fmt.Sprintf("{k}:permit:%d/3", slot+1), "another's", "PX", ttl)
 		}
 	}
-	m, w := c.NewMutex("k", 30*time.Second, WithPermits(3)), newWatch(&c.core)
-	c.watches.add(w, m.slots(), c.watches.quorum, m.names()...)
-	defer c.watches.remove(m.names()...)
-	var p prospect
+	m, w := c.NewMutex("k", 30*time.Second, WithPermits(3)), newSubscription(&c.core)
+	c.subscriptions.add(w, m.slots(), c.subscriptions.quorum, m.names()...)
+	defer c.subscriptions.remove(m.names()...)
+	var p lookResult
 	require.Eventually(t, func() bool { // a look is brief, and a busy machine may not answer it
 		var err error
-		p, err = c.watches.look(t.Context(), &m.spec, w)
+		p, err = c.subscriptions.look(t.Context(), &m.spec, w)
 		require.NoError(t, err)
 		require.False(t, p.free)
 		return p.held

@@ -23,7 +23,7 @@ import (
 )
 
 // A scene is real masters, a client of theirs, and a kind of locks.
-type scene struct {
+type leadership struct {
 	*testing.T
 	kind
 	n       int
@@ -32,9 +32,9 @@ type scene struct {
 }
 
 // newScene opens a client for all of them. The locks are plain.
-func newScene(t *testing.T, masters *redlocktest.Masters) scene {
+func newScene(t *testing.T, masters *redlocktest.Masters) leadership {
 	t.Helper()
-	return scene{t, kind{keys: []string{"k"}}, masters.N(), masters, openWith(t, masters, redlock.Config{})}
+	return leadership{t, kind{keys: []string{"k"}}, masters.N(), masters, openWith(t, masters, redlock.Config{})}
 }
 
 // A kind is a lock on "k" with options, and what it is on a master.
@@ -103,7 +103,7 @@ func TestScenarios(t *testing.T) {
 	all := slices.Concat(both, writer)
 	for _, c := range []struct {
 		name  string
-		run   func(s scene)
+		run   func(s leadership)
 		n     []int
 		kinds []kind // besides the plain one
 		on    int    // masters
@@ -154,7 +154,7 @@ func TestScenarios(t *testing.T) {
 
 // This scenario counts the goroutines of the process, so no other test runs beside it.
 func TestCancelledWaitersAllReturnAndLeaveNothing(t *testing.T) {
-	var scenes []scene
+	var scenes []leadership
 	for _, n := range []int{1, 3, 5} {
 		scenes = append(scenes, newScene(t, redlocktest.Start(t, n)))
 	}
@@ -172,7 +172,7 @@ func TestCancelledWaitersAllReturnAndLeaveNothing(t *testing.T) {
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+asking }, 20*time.Second, 10*time.Millisecond)
 }
 
-func (s scene) do(i int, args ...string) any {
+func (s leadership) do(i int, args ...string) any {
 	s.Helper()
 	v, err := s.masters.Do(i, args...)
 	require.NoError(s, err)
@@ -180,12 +180,12 @@ func (s scene) do(i int, args ...string) any {
 }
 
 // lock returns a Mutex of the kind.
-func (s scene) lock(ttl time.Duration, more ...redlock.Option) *redlock.Mutex {
+func (s leadership) lock(ttl time.Duration, more ...redlock.Option) *redlock.Mutex {
 	return s.client.NewMutex("k", ttl, slices.Concat(s.opts, more)...)
 }
 
 // taken takes the lock.
-func (s scene) taken(ttl time.Duration, more ...redlock.Option) *redlock.Mutex {
+func (s leadership) taken(ttl time.Duration, more ...redlock.Option) *redlock.Mutex {
 	s.Helper()
 	m := s.lock(ttl, more...)
 	require.NoError(s, m.Lock(s.Context()))
@@ -193,7 +193,7 @@ func (s scene) taken(ttl time.Duration, more ...redlock.Option) *redlock.Mutex {
 }
 
 // takenUp takes what others can have beside the lock: the other permits, or two readers' locks.
-func (s scene) takenUp() (free func()) {
+func (s leadership) takenUp() (free func()) {
 	s.Helper()
 	others := s.permits - 1
 	if s.readers {
@@ -212,7 +212,7 @@ func (s scene) takenUp() (free func()) {
 }
 
 // excluded returns those that the lock excludes.
-func (s scene) excluded() []rival {
+func (s leadership) excluded() []rival {
 	if s.readers {
 		return s.rivals
 	}
@@ -224,7 +224,7 @@ func (r rival) lock(c *redlock.Client, ttl time.Duration) *redlock.Mutex {
 }
 
 // keysOf returns the keys that a lock is in.
-func (s scene) keysOf(m *redlock.Mutex) []string {
+func (s leadership) keysOf(m *redlock.Mutex) []string {
 	s.Helper()
 	if s.permits == 0 {
 		return s.keys
@@ -237,7 +237,7 @@ func (s scene) keysOf(m *redlock.Mutex) []string {
 }
 
 // has reports whether a master has the lock, in all its keys.
-func (s scene) has(i int, m *redlock.Mutex) bool {
+func (s leadership) has(i int, m *redlock.Mutex) bool {
 	s.Helper()
 	if s.readers {
 		return s.do(i, "TYPE", "k") == "zset" && s.do(i, "ZSCORE", "k", m.Token()) != nil
@@ -251,7 +251,7 @@ func (s scene) has(i int, m *redlock.Mutex) bool {
 }
 
 // left is how many milliseconds the lock has left on a master, in that of its keys that ends first.
-func (s scene) left(i int, m *redlock.Mutex) (ms int64) {
+func (s leadership) left(i int, m *redlock.Mutex) (ms int64) {
 	s.Helper()
 	ms = math.MaxInt64
 	for _, key := range s.keysOf(m) {
@@ -266,7 +266,7 @@ return (redis.call('ZSCORE', 'k', ARGV[1]) or 0) - t[1] * 1000 - math.floor(t[2]
 }
 
 // another gives a master to another, who excludes the lock there. It returns the keys.
-func (s scene) another(i int) []string {
+func (s leadership) another(i int) []string {
 	s.Helper()
 	keys := s.keys
 	if s.permits == 0 { // one of the keys is enough
@@ -279,7 +279,7 @@ func (s scene) another(i int) []string {
 }
 
 // holds waits until n masters have the mutex's token, as stragglers come.
-func (s scene) holds(m *redlock.Mutex, n int) {
+func (s leadership) holds(m *redlock.Mutex, n int) {
 	s.Helper()
 	require.Eventually(s, func() bool {
 		have := 0
@@ -293,7 +293,7 @@ func (s scene) holds(m *redlock.Mutex, n int) {
 }
 
 // size is how many keys a master has, but for those that stay.
-func (s scene) size(i int) int64 {
+func (s leadership) size(i int) int64 {
 	s.Helper()
 	if s.stays == "" {
 		return s.do(i, "DBSIZE").(int64)
@@ -309,7 +309,7 @@ return n`
 }
 
 // noKeys waits until no master has any key.
-func (s scene) noKeys() {
+func (s leadership) noKeys() {
 	s.Helper()
 	require.Eventually(s, func() bool {
 		for i := range s.n {
@@ -323,7 +323,7 @@ func (s scene) noKeys() {
 
 // refused waits in vain for what the lock excludes, and requires that the error says why. Who holds
 // it is asked for a moment only, in which a busy machine may not get the answers.
-func (s scene) refused(why string) {
+func (s leadership) refused(why string) {
 	s.Helper()
 	for _, r := range s.excluded() {
 		require.Eventually(s, func() bool {
@@ -335,12 +335,12 @@ func (s scene) refused(why string) {
 	}
 }
 
-func (s scene) majority() int { return s.n/2 + 1 }
+func (s leadership) majority() int { return s.n/2 + 1 }
 
 // spare is how many masters can fail.
-func (s scene) spare() int { return s.n - s.majority() }
+func (s leadership) spare() int { return s.n - s.majority() }
 
-func everySubset(s scene) {
+func everySubset(s leadership) {
 	for mask := range 1 << s.n {
 		free := 0
 		want := make([]int64, s.n)
@@ -367,7 +367,7 @@ func everySubset(s scene) {
 	}
 }
 
-func secondTryLock(s scene) {
+func secondTryLock(s leadership) {
 	m := s.taken(long)
 	free := s.takenUp()
 	for _, r := range s.excluded() {
@@ -384,7 +384,7 @@ func secondTryLock(s scene) {
 	s.noKeys()
 }
 
-func extendRaises(s scene) {
+func extendRaises(s leadership) {
 	var m, heir *redlock.Mutex
 	for tries, extended := 0, false; !extended; tries++ { // again if a busy machine has taken a whole TTL
 		require.Less(s, tries, 20)
@@ -416,7 +416,7 @@ func extendRaises(s scene) {
 	require.NoError(s, heir.Unlock(s.Context()))
 }
 
-func extendSetsWhereFree(s scene) {
+func extendSetsWhereFree(s leadership) {
 	m := s.taken(long)
 	s.holds(m, s.n)
 	anothers := s.another(0)
@@ -436,7 +436,7 @@ func extendSetsWhereFree(s scene) {
 	}
 }
 
-func unlockExpired(s scene) {
+func unlockExpired(s leadership) {
 	m := s.taken(100 * time.Millisecond)
 	settled(s, s.client) // or one gets the key later, and the next holder is refused there
 	s.noKeys()
@@ -447,7 +447,7 @@ func unlockExpired(s scene) {
 	require.NoError(s, next.Unlock(s.Context()))
 }
 
-func handOver(s scene) {
+func handOver(s leadership) {
 	m := s.taken(long)
 	settled(s, s.client) // or the release can come first
 	elsewhere := s
@@ -460,7 +460,7 @@ func handOver(s scene) {
 	require.ErrorIs(s, m.Unlock(s.Context()), redlock.ErrNotHeld)
 }
 
-func (s scene) lost(held context.Context) {
+func (s leadership) lost(held context.Context) {
 	s.Helper()
 	conntest.Soon(s, "the loss is noticed", held.Done())
 	require.ErrorIs(s, context.Cause(held), redlock.ErrLost)
@@ -469,7 +469,7 @@ func (s scene) lost(held context.Context) {
 
 // lostBy does harm until the loss is found: a renewal that comes in between repairs
 // what is a minority at that moment.
-func (s scene) lostBy(held context.Context, harm func()) {
+func (s leadership) lostBy(held context.Context, harm func()) {
 	s.Helper()
 	begun := time.Now()
 	for found := false; !found; {
@@ -484,7 +484,7 @@ func (s scene) lostBy(held context.Context, harm func()) {
 	s.lost(held)
 }
 
-func delMajority(s scene) {
+func delMajority(s leadership) {
 	m := s.taken(4 * short)
 	held, _ := m.KeepAlive(s.Context())
 	s.lostBy(held, func() {
@@ -497,7 +497,7 @@ func delMajority(s scene) {
 	s.noKeys()
 }
 
-func ttlRepaired(s scene) {
+func ttlRepaired(s leadership) {
 	const ttl, shortened = 6 * time.Second, 5 * time.Second
 	s.client = openWith(s, s.masters, redlock.Config{StallTime: time.Minute}) // one that is starved is not reset
 	m := s.taken(ttl)
@@ -522,7 +522,7 @@ func ttlRepaired(s scene) {
 	require.NoError(s, m.Unlock(s.Context()))
 }
 
-func flushAll(s scene) {
+func flushAll(s leadership) {
 	m := s.taken(4 * short)
 	held, _ := m.KeepAlive(s.Context())
 	s.lostBy(held, func() {
@@ -535,7 +535,7 @@ func flushAll(s scene) {
 	require.NoError(s, s.taken(long).Unlock(s.Context()))
 }
 
-func handOffs(s scene) {
+func handOffs(s leadership) {
 	const lockers, times = 10, 100
 	ctx, cancel := context.WithTimeout(s.Context(), 5*time.Minute)
 	defer cancel()
@@ -587,7 +587,7 @@ func handOffs(s scene) {
 	s.noKeys()
 }
 
-func cancelledWaiters(s scene) {
+func cancelledWaiters(s leadership) {
 	m := s.taken(long)
 	free := s.takenUp()
 	excluded := s.excluded()
@@ -610,7 +610,7 @@ func cancelledWaiters(s scene) {
 	s.noKeys()
 }
 
-func shortDeadline(s scene) {
+func shortDeadline(s leadership) {
 	ctx, cancel := context.WithTimeout(s.Context(), long/3)
 	defer cancel()
 	m := s.lock(long)
@@ -623,7 +623,7 @@ func shortDeadline(s scene) {
 	s.noKeys()
 }
 
-func minorityFails(s scene) {
+func minorityFails(s leadership) {
 	for i := range s.spare() {
 		if i%2 == 0 {
 			s.masters.Kill(i)
@@ -649,7 +649,7 @@ func minorityFails(s scene) {
 	s.noKeys()
 }
 
-func majorityFails(s scene) {
+func majorityFails(s leadership) {
 	for i := range s.spare() + 1 {
 		s.masters.Kill(i)
 	}
@@ -679,7 +679,7 @@ func majorityFails(s scene) {
 	s.noKeys()
 }
 
-func majorityHangs(s scene) {
+func majorityHangs(s leadership) {
 	s.client = openWith(s, s.masters, redlock.Config{StallTime: time.Minute}) // so that none is known to hang
 	for i := range s.spare() + 1 {
 		s.masters.Pause(i)
@@ -700,7 +700,7 @@ func majorityHangs(s scene) {
 	require.NoError(s, m.Lock(s.Context()))
 }
 
-func failedAcquire(s scene) {
+func failedAcquire(s leadership) {
 	foreign := make([][]string, s.n-s.majority()+1)
 	for i := range foreign {
 		foreign[i] = s.another(i)
@@ -714,7 +714,7 @@ func failedAcquire(s scene) {
 	s.noKeys()
 }
 
-func slowSuccess(s scene) {
+func slowSuccess(s leadership) {
 	s.client = openWith(s, s.masters, redlock.Config{RoundTimeout: time.Minute, StallTime: time.Minute})
 	for i := range s.majority() {
 		s.masters.Pause(i)
@@ -730,7 +730,7 @@ func slowSuccess(s scene) {
 	s.noKeys()
 }
 
-func scriptFlush(s scene) {
+func scriptFlush(s leadership) {
 	m := s.taken(long)
 	forget := func() {
 		for i := range s.n {
@@ -757,7 +757,7 @@ func scriptFlush(s scene) {
 	s.noKeys()
 }
 
-func frozenInBetween(s scene) {
+func frozenInBetween(s leadership) {
 	for range 5 {
 		s.masters.Pause(0)
 		m := s.lock(long, redlock.WithRoundTimeout(20*time.Millisecond))
@@ -773,7 +773,7 @@ func frozenInBetween(s scene) {
 	}
 }
 
-func releaseRaces(s scene) {
+func releaseRaces(s leadership) {
 	for i := range 500 {
 		ctx, cancel := context.WithCancel(s.Context())
 		m := s.client.NewMutex(fmt.Sprint(i), long, s.opts...)
@@ -790,7 +790,7 @@ func releaseRaces(s scene) {
 	s.noKeys()
 }
 
-func cancelledEverywhere(s scene) {
+func cancelledEverywhere(s leadership) {
 	for d := time.Duration(0); d < 300*time.Microsecond; d += time.Microsecond {
 		ctx, cancel := context.WithTimeout(s.Context(), d)
 		m := s.lock(long)
@@ -804,7 +804,7 @@ func cancelledEverywhere(s scene) {
 	s.noKeys()
 }
 
-func frozenRenewal(s scene) {
+func frozenRenewal(s leadership) {
 	m := s.taken(10*short, redlock.WithRoundTimeout(short/4))
 	held, _ := m.KeepAlive(s.Context())
 	renewed := s.client.Stats().Renewals
@@ -836,7 +836,7 @@ func frozenRenewal(s scene) {
 
 // It is given the key when its quarantine is over, and so are the others before any
 // of them is restarted.
-func restarted(s scene) {
+func restarted(s leadership) {
 	m := s.taken(3 * time.Second)
 	held, stop := m.KeepAlive(s.Context())
 	defer stop()

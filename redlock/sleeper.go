@@ -15,7 +15,7 @@ type sleeper struct {
 	core  *core
 	op    mux.Op        // without a command
 	one   [1]*mux.Op    // op, as the argument of Post
-	in    atomic.Bool   // the op is posted, or about to be
+	inMux atomic.Bool   // the op is posted, or about to be
 	woken chan struct{} // capacity 1: something has come
 }
 
@@ -31,25 +31,25 @@ func ended(err error) error {
 
 // wake wakes the goroutine, now or when it is about to sleep. The lock of the mux must not be held.
 func (s *sleeper) wake() {
-	if s.mark() {
+	if s.setWoken() {
 		s.core.rounds.Forget(&s.op)
 	}
 }
 
 // wakeInHook is wake for the hooks, which are called with the mux locked.
 func (s *sleeper) wakeInHook() {
-	if s.mark() {
+	if s.setWoken() {
 		s.core.rounds.ForgetInHook(&s.op)
 	}
 }
 
 // mark is wake for a goroutine that is not in the mux. It reports whether it may be there.
-func (s *sleeper) mark() (in bool) {
+func (s *sleeper) setWoken() (in bool) {
 	select {
 	case s.woken <- struct{}{}:
 	default:
 	}
-	return s.in.Load()
+	return s.inMux.Load()
 }
 
 // clear forgets that it was woken.
@@ -64,7 +64,7 @@ func (s *sleeper) clear() {
 // has ended.
 func (s *sleeper) sleep(ctx context.Context) error {
 	r := s.core.rounds
-	s.in.Store(true) // if the context panics it remains so, which costs no more than a lock
+	s.inMux.Store(true) // if the context panics it remains so, which costs no more than a lock
 	s.one[0] = &s.op
 	r.Post(s.one[:]...)
 	select {
@@ -73,7 +73,7 @@ func (s *sleeper) sleep(ctx context.Context) error {
 	default:
 	}
 	err := r.Wait(ctx, &s.op)
-	s.in.Store(false)
+	s.inMux.Store(false)
 	if err != mux.ErrForgotten {
 		return ended(err)
 	}

@@ -32,7 +32,7 @@ func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (cle
 		if likely != 0 && !likely.Has(g) {
 			continue
 		}
-		k.op.Only, k.op.Quorum, k.op.Timeout = mux.Set(0).With(g), 1, c.brief(s.timeout, minBrief)
+		k.op.Only, k.op.Quorum, k.op.Timeout = mux.Set(0).With(g), 1, c.shortTimeout(s.timeout, minShortTimeout)
 		err = c.rounds.Do(ctx, &k.op)
 		if asked == 0 {
 			started = k.op.Started

@@ -172,7 +172,7 @@ func (m *Mutex) part(ctx context.Context, r *release, stay, waits bool) (was sta
 	// connection: it need not wait for the answers.
 	m.released(slot, rest)
 	if since != 0 {
-		c.watches.noteReleased(now, since, m.names()...)
+		c.subscriptions.noteReleased(now, since, m.names()...)
 		c.stats.hold.add(held)
 	}
 	return was

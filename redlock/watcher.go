@@ -26,9 +26,9 @@ type Leader struct {
 	Fence uint64
 }
 
-// Watch tells who holds the lock on a key: at once, and again after each change of the holder or its
-// fence. It tells the latest state, and not every one: what came and went while the loop's body ran, or
-// within a few milliseconds, is left out. Nobody is a state, too.
+// Watch yields who holds the lock on a key: at once, and again after each change of the holder or its
+// fence. It yields the latest state, and not every one: what came and went while the loop's body ran, or
+// within a few milliseconds, is left out. That nobody holds the lock is a state, too.
 //
 //	for leader, err := range client.Watch(ctx, "scheduler") {
 //		switch {
@@ -38,15 +38,15 @@ type Leader struct {
 //		}
 //	}
 //
-// It ends when ctx does, without a word, or the loop is left. An error is a *RoundError that wraps
-// ErrNoQuorum if too few masters answer. It is told once, and Watch goes on: it tells the holder, or that
-// there is none, when it is known again. After other errors it ends: ErrClosed, so many masters refuse
+// It ends without an error when ctx does, or the loop is left. An error is a *RoundError that wraps
+// ErrNoQuorum if too few masters answer. It is yielded once, and Watch goes on: it yields the holder, or that
+// there is none, when that is known again. After other errors it ends: ErrClosed, so many masters refuse
 // this client that no quorum is possible, and a key that is empty or too long.
 //
-// The masters tell it of a change (CLIENT TRACKING), so it asks them after each change, renewals
-// included, when the key may have expired, and otherwise every 10 to 20 s. If too few masters can tell,
-// it asks every 200 to 400 ms. A lock that is taken, and a lock whose holder has died, is told about a
-// round trip later. Whoever asks cannot know what will be so a moment later: Watch is to find the
+// The masters notify it of a change (CLIENT TRACKING). So it asks them after each change, renewals
+// included, when the key may have expired, and otherwise every 10 to 20 s. If too few masters can notify,
+// it asks every 200 to 400 ms. It yields that a lock was taken, or that its holder has died, about a
+// round trip later. What it yields may be over a moment later: Watch is to find the
 // leader, and to show it. It is no proof to rely on, as the lock and its fence are.
 //
 // It is for locks with one holder. Readers are a holder without a name, and permits are not seen. It
@@ -63,71 +63,71 @@ func (c *Client) Watch(ctx context.Context, key string) iter.Seq2[Leader, error]
 			yield(Leader{}, fmt.Errorf("redlock: watch: the key has %d bytes, and %d are the most", len(key), maxKey))
 			return
 		}
-		c.watcher(key).watch(ctx, yield)
+		c.watcher(key).run(ctx, yield)
 	}
 }
 
 // A watcher is one loop over Watch.
 type watcher struct {
-	client *Client
-	key    string
-	seat   *seat
+	client       *Client
+	key          string
+	subscription *watcherSubscription
 
-	last    scene
-	unknown bool // an error was told last
-	begun   bool // something was
-	unsure  int  // looks in a row that have found the masters to differ about one holder's fence
+	last    leadership
+	unknown bool // an error was yielded last
+	begun   bool // something was yielded
+	unsure  int  // reads in a row that have found the masters to differ about one holder's fence
 }
 
-// A scene is what a look has shown.
-type scene struct {
-	token Secret // of the holder; zero if there is none
-	fence uint64
-	agree bool          // all who answered have that fence
-	left  time.Duration // until nobody holds it, if it is not renewed; clock.Forever if that has no end
-	told  bool          // the masters will tell of a change
+// A leadership is what a read has shown.
+type leadership struct {
+	token      Secret // of the holder; zero if there is none
+	fence      uint64
+	agree      bool          // all masters that answered have that fence
+	left       time.Duration // until nobody holds it, if it is not renewed; clock.Forever if that has no end
+	willNotify bool          // the masters will notify of a change
 }
 
-const sureLooks = 5 // after that a master that differs in its fence is taken to stay so
+const sureReads = 5 // after that a master that differs in its fence is taken to stay so
 
 func (c *Client) watcher(key string) *watcher { return &watcher{client: c, key: key} }
 
-func (w *watcher) watch(ctx context.Context, yield func(Leader, error) bool) {
+func (w *watcher) run(ctx context.Context, yield func(Leader, error) bool) {
 	c := w.client
-	w.seat = c.audience.enter(&c.core, w.key)
-	defer c.audience.leave(w.seat)
-	timer := time.AfterFunc(clock.Forever, w.seat.wake)
+	w.subscription = c.watcherSubscriptions.add(&c.core, w.key)
+	defer c.watcherSubscriptions.remove(w.subscription)
+	timer := time.AfterFunc(clock.Forever, w.subscription.wake)
 	defer timer.Stop()
 	for {
-		c.audience.told(w.seat) // what was before is in the answers
-		w.seat.clear()
-		now, e := w.look(ctx)
+		c.watcherSubscriptions.takeNotified(w.subscription) // what was before is in the answers
+		w.subscription.clear()
+		now, e := w.read(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case e != nil && e.final():
 			yield(Leader{}, e)
 			return
-		case !w.tell(yield, now, e):
+		case !w.yieldNew(yield, now, e):
 			return
 		}
 		timer.Reset(w.pause(now, e))
-		if err := w.seat.sleep(ctx); err != nil && err != ErrClosed {
+		if err := w.subscription.sleep(ctx); err != nil && err != ErrClosed {
 			return
 		}
-		if !c.audience.told(w.seat) {
+		if !c.watcherSubscriptions.takeNotified(w.subscription) {
 			continue
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(max(c.rounds.RTT(), pollMin)): // the others are about to tell the same
+		case <-time.After(max(c.rounds.RTT(), pollMin)): // the other masters are about to push the same
 		}
 	}
 }
 
-// tell yields what is new. It returns false if the loop was left.
-func (w *watcher) tell(yield func(Leader, error) bool, now scene, e *RoundError) bool {
+// yieldNew yields what is new. It returns false if the loop was left.
+func (w *watcher) yieldNew(yield func(Leader, error) bool, now leadership, e *RoundError) bool {
 	was, known, begun := w.last, !w.unknown, w.begun
 	w.unknown, w.begun = e != nil, true
 	if e != nil {
@@ -147,24 +147,24 @@ func (w *watcher) tell(yield func(Leader, error) bool, now scene, e *RoundError)
 	return yield(Leader{Held: true, Owner: ownerOf(now.token.Reveal()), Fence: now.fence}, nil)
 }
 
-// pause returns when to look again, if nobody tells anything.
-func (w *watcher) pause(now scene, e *RoundError) time.Duration {
+// pause returns when to read again, if no master notifies.
+func (w *watcher) pause(now leadership, e *RoundError) time.Duration {
 	poll := pollMax + rand.N(pollMax)
 	switch {
-	case e != nil || !now.told:
+	case e != nil || !now.willNotify:
 		return poll
-	case !now.token.IsZero() && !now.agree && w.unsure < sureLooks:
-		return poll // a second round may be under way, which changes nothing that is watched
+	case !now.token.IsZero() && !now.agree && w.unsure < sureReads:
+		return poll // a second round may be under way, which changes no key that is tracked
 	}
-	return min(now.left, lookAgain+rand.N(lookAgain)) + expirySlack
+	return min(now.left, lookInterval+rand.N(lookInterval)) + expirySlack
 }
 
-// look asks who holds the key: briefly first, and patiently if not enough is known then.
-func (w *watcher) look(ctx context.Context) (now scene, e *RoundError) {
+// read asks who holds the key: with a short timeout first, and with a longer one if not enough is known then.
+func (w *watcher) read(ctx context.Context) (now leadership, e *RoundError) {
 	c := w.client
 	patient := c.cfg.questionTimeout()
-	for _, timeout := range [...]time.Duration{c.brief(patient, minBrief), patient} {
-		now, e = w.ask(ctx, timeout)
+	for _, timeout := range [...]time.Duration{c.shortTimeout(patient, minShortTimeout), patient} {
+		now, e = w.readWithin(ctx, timeout)
 		if e == nil || e.reason != ErrNoQuorum {
 			break
 		}
@@ -172,26 +172,26 @@ func (w *watcher) look(ctx context.Context) (now scene, e *RoundError) {
 	return now, e
 }
 
-func (w *watcher) ask(ctx context.Context, timeout time.Duration) (scene, *RoundError) {
+func (w *watcher) readWithin(ctx context.Context, timeout time.Duration) (leadership, *RoundError) {
 	c := w.client
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.watch(w.key, timeout)
+	k.readHolders(w.key, timeout)
 	err := c.rounds.Do(ctx, &k.op)
-	states, tell := c.rounds.Masters(), 0
+	states, notify := c.rounds.Masters(), 0
 	holders := make([]Holder, 0, len(k.op.Votes))
 	for i := range k.op.Votes {
 		v := &k.op.Votes[i]
 		if v.Verdict == VerdictYes {
 			holders = appendHolders(holders, Holder{}, v.Reply, false)
-			if tells(&states[i]) {
-				tell++
+			if canNotify(&states[i]) {
+				notify++
 			}
 		}
 		v.Reply = resp.Value{}
 	}
-	now, known := look(holders, len(c.masters))
-	now.told = tell >= majority(len(c.masters))
+	now, known := leadershipOf(holders, len(c.masters))
+	now.willNotify = notify >= majority(len(c.masters))
 	switch {
 	case errors.Is(err, mux.ErrClosed):
 		return now, unasked(opWatch, w.key, ErrClosed, "")
@@ -201,9 +201,9 @@ func (w *watcher) ask(ctx context.Context, timeout time.Duration) (scene, *Round
 	return now, nil
 }
 
-// look draws the conclusion from what the masters that have answered say. It is not known who holds
-// a lock if those that have not could make it another.
-func look(holders []Holder, masters int) (now scene, known bool) {
+// leadershipOf draws the conclusion from what the masters that have answered say. It is not known who holds
+// a lock if those that have not answered could make it another.
+func leadershipOf(holders []Holder, masters int) (now leadership, known bool) {
 	quorum, silent := majority(masters), masters-len(holders)
 	count := map[Secret]int{}
 	most := silent
@@ -213,7 +213,7 @@ func look(holders []Holder, masters int) (now scene, known bool) {
 			most = max(most, silent+count[h.Token])
 		}
 	}
-	now = scene{agree: true, left: clock.Forever}
+	now = leadership{agree: true, left: clock.Forever}
 	for token, n := range count {
 		if n >= quorum {
 			now.token = token
@@ -245,9 +245,9 @@ func look(holders []Holder, masters int) (now scene, known bool) {
 	return now, true
 }
 
-// watch makes the call a question who holds a key, whose next change the masters are to tell. The
-// promise is for one command, so the script's text is sent.
-func (k *call) watch(key string, timeout time.Duration) {
+// readHolders makes the call a question who holds a key. The masters are to notify of its next change. They promise
+// it for one command, so the script's text is sent.
+func (k *call) readHolders(key string, timeout time.Duration) {
 	r := &k.request
 	k.token = k.token[:0]
 	r.reset()

@@ -50,7 +50,7 @@ func watched(t *testing.T, c *Client, key string) (next func() news, stop func()
 func telling(c *Client, r *fakeRounds) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tells = func(_ int, key string) { c.audience.tell([]byte(key)) }
+	r.tells = func(_ int, key string) { c.watcherSubscriptions.notify([]byte(key)) }
 }
 
 func TestWatchTellsWhoLeads(t *testing.T) {
@@ -115,7 +115,7 @@ func TestWatchAsksWhenItIsTold(t *testing.T) {
 		before := looks()
 		time.Sleep(time.Minute)
 		require.Equal(t, before, looks())
-		require.Empty(t, all[0].audience.seats)
+		require.Empty(t, all[0].watcherSubscriptions.all)
 
 		r.mu.Lock()
 		r.tells = nil
@@ -155,7 +155,7 @@ func TestWatchTellsTheLatestState(t *testing.T) {
 		for range c.Watch(t.Context(), "k") {
 			break
 		}
-		require.Empty(t, c.audience.seats)
+		require.Empty(t, c.watcherSubscriptions.all)
 	})
 }
 
@@ -169,7 +169,7 @@ func TestWatchSaysWhenItCannotKnow(t *testing.T) {
 		next, _ := watched(t, all[1], "k")
 		require.Equal(t, news{Leader: Leader{Held: true, Owner: "a"}}, next())
 		r.set(fail, 0, 1)
-		all[1].audience.tell(nil) // as the mux does
+		all[1].watcherSubscriptions.notify(nil) // as the mux does
 		v := next()
 		require.ErrorIs(t, v.err, ErrNoQuorum)
 		require.Len(t, v.err.(*RoundError).Votes, 3)
@@ -203,25 +203,25 @@ func TestWhoHoldsALockByWhatTheMastersSay(t *testing.T) {
 	with := func(h Holder, fence uint64, ttl time.Duration) Holder { h.Fence, h.TTL = fence, ttl; return h }
 	for name, v := range map[string]struct {
 		holders []Holder
-		want    scene
+		want    leadership
 		unknown bool
 	}{
-		"free":                      {holders: []Holder{free, free, free}, want: scene{agree: true, left: clock.Forever}},
-		"free, one is silent":       {holders: []Holder{free, free}, want: scene{agree: true, left: clock.Forever}},
-		"held":                      {holders: []Holder{a, a, a}, want: scene{token: NewSecret("a"), agree: true, left: time.Second}},
-		"held, one is silent":       {holders: []Holder{a, a}, want: scene{token: NewSecret("a"), agree: true, left: time.Second}},
-		"split":                     {holders: []Holder{a, b, free}, want: scene{agree: true, left: clock.Forever}},
+		"free":                      {holders: []Holder{free, free, free}, want: leadership{agree: true, left: clock.Forever}},
+		"free, one is silent":       {holders: []Holder{free, free}, want: leadership{agree: true, left: clock.Forever}},
+		"held":                      {holders: []Holder{a, a, a}, want: leadership{token: NewSecret("a"), agree: true, left: time.Second}},
+		"held, one is silent":       {holders: []Holder{a, a}, want: leadership{token: NewSecret("a"), agree: true, left: time.Second}},
+		"split":                     {holders: []Holder{a, b, free}, want: leadership{agree: true, left: clock.Forever}},
 		"it may be held":            {holders: []Holder{a, free}, unknown: true},
 		"one has answered":          {holders: []Holder{free}, unknown: true},
 		"nobody has answered":       {unknown: true},
-		"one fence":                 {holders: []Holder{with(a, 7, 1), with(a, 7, 2), with(a, 7, 3)}, want: scene{token: NewSecret("a"), fence: 7, agree: true, left: 2}},
-		"a fence that most have":    {holders: []Holder{with(a, 7, 3), with(a, 8, 2), with(a, 7, 1)}, want: scene{token: NewSecret("a"), fence: 7, left: 2}},
-		"no fence that most have":   {holders: []Holder{with(a, 7, 1), with(a, 8, 1), with(a, 9, 1)}, want: scene{token: NewSecret("a"), left: 1}},
-		"the fences of others":      {holders: []Holder{with(a, 7, 1), with(a, 7, 1), with(b, 9, 1)}, want: scene{token: NewSecret("a"), fence: 7, agree: true, left: 1}},
-		"it does not expire":        {holders: []Holder{with(a, 0, NoExpiry), with(a, 0, NoExpiry), a}, want: scene{token: NewSecret("a"), agree: true, left: clock.Forever}},
-		"it does not expire at one": {holders: []Holder{with(a, 0, NoExpiry), a, a}, want: scene{token: NewSecret("a"), agree: true, left: time.Second}},
+		"one fence":                 {holders: []Holder{with(a, 7, 1), with(a, 7, 2), with(a, 7, 3)}, want: leadership{token: NewSecret("a"), fence: 7, agree: true, left: 2}},
+		"a fence that most have":    {holders: []Holder{with(a, 7, 3), with(a, 8, 2), with(a, 7, 1)}, want: leadership{token: NewSecret("a"), fence: 7, left: 2}},
+		"no fence that most have":   {holders: []Holder{with(a, 7, 1), with(a, 8, 1), with(a, 9, 1)}, want: leadership{token: NewSecret("a"), left: 1}},
+		"the fences of others":      {holders: []Holder{with(a, 7, 1), with(a, 7, 1), with(b, 9, 1)}, want: leadership{token: NewSecret("a"), fence: 7, agree: true, left: 1}},
+		"it does not expire":        {holders: []Holder{with(a, 0, NoExpiry), with(a, 0, NoExpiry), a}, want: leadership{token: NewSecret("a"), agree: true, left: clock.Forever}},
+		"it does not expire at one": {holders: []Holder{with(a, 0, NoExpiry), a, a}, want: leadership{token: NewSecret("a"), agree: true, left: time.Second}},
 	} {
-		got, known := look(v.holders, 3)
+		got, known := leadershipOf(v.holders, 3)
 		require.Equal(t, !v.unknown, known, name)
 		if known {
 			require.Equal(t, v.want, got, name)
@@ -276,24 +276,24 @@ func TestWatchersAreToldOfADisconnect(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
-	s := c.audience.enter(&c.core, "k")
-	defer c.audience.leave(s)
-	require.False(t, c.audience.told(s))
+	s := c.watcherSubscriptions.add(&c.core, "k")
+	defer c.watcherSubscriptions.remove(s)
+	require.False(t, c.watcherSubscriptions.takeNotified(s))
 	masters.Kill(1)
 	require.Eventually(t, func() bool { return c.rounds.Masters()[1].Phase != mux.Up }, hanging, time.Millisecond)
-	require.True(t, c.audience.told(s))
+	require.True(t, c.watcherSubscriptions.takeNotified(s))
 }
 
 func TestWatchersAreToldOfTheirKey(t *testing.T) {
 	var (
-		a audience
+		a watcherSubscriptions
 		c core
 	)
-	k, j := a.enter(&c, "k"), a.enter(&c, "j")
+	k, j := a.add(&c, "k"), a.add(&c, "j")
 	toldOf := func(push string) (of []string) {
 		a.push(parse([]byte(push)))
-		for _, s := range []*seat{k, j} {
-			if a.told(s) {
+		for _, s := range []*watcherSubscription{k, j} {
+			if a.takeNotified(s) {
 				of = append(of, s.key)
 			}
 		}
@@ -303,6 +303,6 @@ func TestWatchersAreToldOfTheirKey(t *testing.T) {
 	require.Equal(t, []string{"k", "j"}, toldOf(">2\r\n$10\r\ninvalidate\r\n_\r\n"), "FLUSHALL")
 	require.Empty(t, toldOf(">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nx\r\n"))
 	require.Empty(t, toldOf(">2\r\n$7\r\nmessage\r\n*1\r\n$1\r\nk\r\n"))
-	a.leave(k)
+	a.remove(k)
 	require.Equal(t, []string{"j"}, toldOf(">2\r\n$10\r\ninvalidate\r\n_\r\n"))
 }

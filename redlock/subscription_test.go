@@ -51,7 +51,7 @@ func TestContendedKeyIsLookedAtFirst(t *testing.T) {
 				masters := &trackedRounds{fakeRounds: r, client: client, silent: c.silent}
 				client.rounds = masters
 				if c.contended {
-					client.watches.noteRefused(client.now(), "k")
+					client.subscriptions.noteRefused(client.now(), "k")
 				}
 				since := r.now()
 				require.NoError(t, client.NewMutex("k", ttl).Lock(t.Context()))
@@ -72,7 +72,7 @@ func TestContendedKeyIsSoWhenItIsReleased(t *testing.T) {
 			for _, before := range []bool{true, false} {
 				m := c.NewMutex("k", time.Hour, opts...)
 				if before {
-					c.watches.noteRefused(c.now(), m.names()...)
+					c.subscriptions.noteRefused(c.now(), m.names()...)
 					time.Sleep(time.Millisecond)
 				}
 				require.NoError(t, m.TryLock(t.Context()))
@@ -81,11 +81,11 @@ func TestContendedKeyIsSoWhenItIsReleased(t *testing.T) {
 					require.ErrorIs(t, c.NewMutex("k", ttl).Lock(ctx), ErrHeld)
 					cancel()
 				}
-				time.Sleep(refusedFor)
-				require.False(t, c.watches.contended(c.now(), m.names()...))
+				time.Sleep(contendedFor)
+				require.False(t, c.subscriptions.contended(c.now(), m.names()...))
 				require.NoError(t, m.Unlock(t.Context()))
-				require.Equal(t, !before, c.watches.contended(c.now(), "k"))
-				time.Sleep(refusedFor)
+				require.Equal(t, !before, c.subscriptions.contended(c.now(), "k"))
+				time.Sleep(contendedFor)
 			}
 		}
 	})
@@ -151,7 +151,7 @@ func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
 	var seen atomic.Bool
 	waiter.observe.WaitStart = func(context.Context, string) { seen.Store(true) }
 	// Refused by all four, the waiter would be woken by three of them.
-	waiter.watches.noteRefused(waiter.now(), "k")
+	waiter.subscriptions.noteRefused(waiter.now(), "k")
 	go func() { done <- waiter.NewMutex("k", 30*time.Second).Lock(t.Context()) }()
 	require.Eventually(t, seen.Load, hanging, time.Millisecond)
 	time.Sleep(50 * time.Millisecond)
@@ -252,7 +252,7 @@ func (s *slowdown) listen(t *testing.T) string {
 
 // sleeps has the waiter of a watch sleep again and again, until the test ends. It returns what tells
 // that it was woken since.
-func sleeps(t *testing.T, w *watch) <-chan struct{} {
+func sleeps(t *testing.T, w *subscription) <-chan struct{} {
 	t.Helper()
 	woken := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -272,46 +272,46 @@ func sleeps(t *testing.T, w *watch) <-chan struct{} {
 // Masters that are lost can be the last that are needed, as they tell nothing any more.
 func TestWaiterIsToldOfLostMasters(t *testing.T) {
 	c, _ := newFake(t, 3, Config{})
-	w := newWatch(&c.core)
-	c.watches.add(w, 1, c.watches.quorum, "k")
-	defer c.watches.remove("k")
-	c.watches.disconnected(0)
-	require.False(t, c.watches.told(w))
-	c.watches.disconnected(1)
-	require.True(t, c.watches.told(w))
+	w := newSubscription(&c.core)
+	c.subscriptions.add(w, 1, c.subscriptions.quorum, "k")
+	defer c.subscriptions.remove("k")
+	c.subscriptions.disconnected(0)
+	require.False(t, c.subscriptions.takeNotified(w))
+	c.subscriptions.disconnected(1)
+	require.True(t, c.subscriptions.takeNotified(w))
 }
 
 // Whoever waits for a lock is told when a majority has changed its key, and of no other key.
 func TestWaiterIsToldOfItsKey(t *testing.T) {
 	c, _ := newFake(t, 3, Config{})
-	w := newWatch(&c.core)
-	c.watches.add(w, 1, c.watches.quorum, "k")
-	defer c.watches.remove("k")
+	w := newSubscription(&c.core)
+	c.subscriptions.add(w, 1, c.subscriptions.quorum, "k")
+	defer c.subscriptions.remove("k")
 	changed := func(master int, key string) {
-		c.watches.push(master, parse([]byte(">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\n"+key+"\r\n")))
+		c.subscriptions.push(master, parse([]byte(">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\n"+key+"\r\n")))
 	}
 	changed(0, "k")
 	changed(1, "l")
-	require.False(t, c.watches.told(w))
+	require.False(t, c.subscriptions.takeNotified(w))
 	changed(1, "k")
-	require.True(t, c.watches.told(w))
+	require.True(t, c.subscriptions.takeNotified(w))
 }
 
 // Whoever waits for a permit is told of each slot, and of no lock with another number of them.
 func TestWaiterForAPermitIsToldOfItsSlots(t *testing.T) {
 	c, _ := newFake(t, 3, Config{})
-	w := newWatch(&c.core)
-	c.watches.add(w, 2, c.watches.quorum, "{k}:permit:")
-	defer c.watches.remove("{k}:permit:")
+	w := newSubscription(&c.core)
+	c.subscriptions.add(w, 2, c.subscriptions.quorum, "{k}:permit:")
+	defer c.subscriptions.remove("{k}:permit:")
 	changed := func(slot string) {
 		for master := range 2 {
-			c.watches.push(master, parse([]byte(">2\r\n$10\r\ninvalidate\r\n*1\r\n$14\r\n{k}:permit:"+slot+"\r\n")))
+			c.subscriptions.push(master, parse([]byte(">2\r\n$10\r\ninvalidate\r\n*1\r\n$14\r\n{k}:permit:"+slot+"\r\n")))
 		}
 	}
 	changed("2/3")
-	require.False(t, c.watches.told(w))
+	require.False(t, c.subscriptions.takeNotified(w))
 	changed("2/2")
-	require.True(t, c.watches.told(w))
+	require.True(t, c.subscriptions.takeNotified(w))
 }
 
 // Masters that can tell of changes may not tell that a key has expired: a waiter looks by itself then.
@@ -321,7 +321,7 @@ func TestWaiterLooksWhenTheTTLHasPassed(t *testing.T) {
 		c.rounds = &trackedRounds{fakeRounds: r, client: c}
 		since := r.now()
 		require.NoError(t, c.NewMutex("k", ttl).Lock(t.Context()))
-		require.Less(t, r.now()-since, ttl+2*lookAgain)
+		require.Less(t, r.now()-since, ttl+2*lookInterval)
 		require.EqualValues(t, 1, c.Stats().WokenExpiry)
 	})
 }

@@ -291,15 +291,15 @@ func TestAReaderIsToldThatAnIntentHasGone(t *testing.T) {
 	for i := range 3 {
 		command(t, masters, i, "SET", intentKey("k"), "1 a writer", "PX", "300000")
 	}
-	m, w := c.NewMutex("k", term30, WithShared()), newWatch(&c.core)
-	defer c.watches.remove(m.names()...)
+	m, w := c.NewMutex("k", term30, WithShared()), newSubscription(&c.core)
+	defer c.subscriptions.remove(m.names()...)
 	told := sleeps(t, w)
 	require.Eventually(t, func() bool { // a look is brief, and a busy machine may not answer it
-		c.watches.add(w, m.slots(), c.watches.quorum, m.names()...)
-		p, err := c.watches.look(t.Context(), &m.spec, w)
+		c.subscriptions.add(w, m.slots(), c.subscriptions.quorum, m.names()...)
+		p, err := c.subscriptions.look(t.Context(), &m.spec, w)
 		require.NoError(t, err)
 		require.False(t, p.free)
-		return p.told
+		return p.willNotify
 	}, hanging, time.Millisecond)
 	for i := range 3 {
 		command(t, masters, i, "DEL", intentKey("k"))
@@ -359,7 +359,7 @@ func masterNow(t *testing.T, masters *redlocktest.Masters, i int) (ms int64) {
 func TestAClockThatIsSetBackDoesNotProlongAnIntent(t *testing.T) {
 	masters := redlocktest.Start(t, 1, redlocktest.WithClocks())
 	c := opened(t, masters.Addrs(), nil)
-	m, w := c.NewMutex("k", term30, WithShared()), newWatch(&c.core)
+	m, w := c.NewMutex("k", term30, WithShared()), newSubscription(&c.core)
 	for _, fenced := range []bool{false, true} {
 		if fenced {
 			m = c.NewMutex("k", term30, WithShared(), WithFence())
@@ -367,15 +367,15 @@ func TestAClockThatIsSetBackDoesNotProlongAnIntent(t *testing.T) {
 		since := masterNow(t, masters, 0) - time.Hour.Milliseconds() // it has waited for so long
 		command(t, masters, 0, "SET", intentKey("k"), fmt.Sprint(since, " a writer"), "PX", fmt.Sprint(intentLife.Milliseconds()))
 		masters.Jump(0, -10*time.Minute)
-		var p prospect
+		var p lookResult
 		require.Eventually(t, func() (told bool) { // a look is brief, and a busy machine may not answer it
-			c.watches.add(w, m.slots(), c.watches.quorum, m.names()...)
+			c.subscriptions.add(w, m.slots(), c.subscriptions.quorum, m.names()...)
 			var err error
-			p, err = c.watches.look(t.Context(), &m.spec, w)
+			p, err = c.subscriptions.look(t.Context(), &m.spec, w)
 			require.NoError(t, err)
-			return p.told
+			return p.willNotify
 		}, hanging, time.Millisecond)
-		c.watches.remove(m.names()...)
+		c.subscriptions.remove(m.names()...)
 		require.False(t, p.free)
 		require.LessOrEqual(t, p.at, c.now()+intentLife+expirySlack, "nobody sleeps for longer than that")
 		require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)
