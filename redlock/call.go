@@ -35,34 +35,34 @@ import (
 // undoes it. So an acquire and an extend have the lease of their hold, intend and stand that of the call
 // (core.do); the others have no effect when they are undone.
 type call struct {
-	op      mux.Op
-	one     [1]*mux.Op // op, as the argument of Post
-	request request
-	token   []byte        // that the round is for
-	ttl     time.Duration // ... and for how long it is to be there
-	fence   uint64        // ... and its fence, or the hint for an acquire
-	term    uint64        // ... and that of the lease of an acquire; 0 without
-	waited  time.Duration // ... and for how long its Lock has waited
-	held    time.Duration // ... and for how long it was held, for a release; 0 if that is not known
-	slot    int           // ... that an acquire is to take, of a slotted kind
-	sure    bool          // ... whose number of slots was agreed to lately
-	epoch   uint64        // ... of the agreements
-	votes   []Vote        // for the Observer
-	gates   []gate        // of an acquire in turn
-	order   []int         // ... in which the masters are asked
-	key     []byte        // of what is beside a line, while it is encoded
-	asked   int           // masters that were asked, in turn; 0 if all were
-	going   going         // see core.do
+	op             mux.Op
+	one            [1]*mux.Op // op, as the argument of Post
+	request        request
+	token          []byte        // that the round is for
+	ttl            time.Duration // ... and for how long it is to be there
+	fence          uint64        // ... and its fence, or the hint for an acquire
+	leaseEpoch     uint64        // ... and that of the lease of an acquire; 0 without
+	waited         time.Duration // ... and for how long its Lock has waited
+	held           time.Duration // ... and for how long it was held, for a release; 0 if that is not known
+	slot           int           // ... that an acquire is to take, of a slotted kind
+	relies         bool          // ... whose number of slots was agreed to lately
+	agreementEpoch uint64        // ... of the agreements
+	votes          []Vote        // for the Observer
+	earlyVotes     []earlyVote   // of an acquire in turn
+	order          []int         // ... in which the masters are asked
+	key            []byte        // of what is beside a line, while it is encoded
+	asked          int           // masters that were asked, in turn; 0 if all were
+	roundLease     roundLease    // see core.do
 }
 
 // going is the lease of a round that is under way. It is odd while one is, and never the same again.
-type going struct{ n atomic.Uint64 }
+type roundLease struct{ n atomic.Uint64 }
 
 // Holds is for the mux: see mux.Lease.
-func (g *going) Holds(term uint64, _ time.Duration) bool { return g.n.Load() == term }
+func (g *roundLease) Holds(term uint64, _ time.Duration) bool { return g.n.Load() == term }
 
 // A gate is a master that was asked before the others.
-type gate struct {
+type earlyVote struct {
 	master int
 	vote   mux.Vote
 }
@@ -85,13 +85,13 @@ func (k *call) prepare(timeout time.Duration) {
 
 // grant is the lock that the round is about.
 func (k *call) grant(s *spec) grant {
-	return grant{key: s.key, token: k.token, ttl: k.ttl, fence: k.fence, waited: k.waited, sure: k.sure}
+	return grant{key: s.key, token: k.token, ttl: k.ttl, fence: k.fence, waited: k.waited, relies: k.relies}
 }
 
 // acquire makes the call an attempt to take the lock, under a fresh token, with a hint of the
 // fence.
 func (k *call) acquire(s *spec, owner string, hint uint64) {
-	k.token, k.fence, k.term, k.ttl = appendToken(k.token[:0], owner), hint, 0, s.life()
+	k.token, k.fence, k.leaseEpoch, k.ttl = appendToken(k.token[:0], owner), hint, 0, s.life()
 	if s.slotted != nil {
 		k.token = s.slotted.mark(k.token, k.slot)
 	}
@@ -142,11 +142,11 @@ func (k *call) extend(s *spec, token []byte, fence uint64, ttl time.Duration, re
 // long that takes, within the TTL: after that the lock is gone without it. If it fails, only
 // all votes can tell whether the lock was lost.
 func (k *call) release(s *spec, token []byte) {
-	k.leave(s, token, 0)
+	k.linger(s, token, 0)
 }
 
 // leave is release, but has the lock stay for the rest, if that is above 0 and it is ours.
-func (k *call) leave(s *spec, token []byte, rest time.Duration) {
+func (k *call) linger(s *spec, token []byte, rest time.Duration) {
 	k.token, k.ttl = append(k.token[:0], token...), rest
 	k.request.reset()
 	if rest > 0 {
@@ -159,14 +159,14 @@ func (k *call) leave(s *spec, token []byte, rest time.Duration) {
 }
 
 // intend makes the call one that asks whether readers hold the lock, and leaves the intent of a writer.
-func (k *call) intend(s *spec, courts courteous, token []byte, timeout time.Duration) {
+func (k *call) intend(s *spec, courts intending, token []byte, timeout time.Duration) {
 	k.request.reset()
 	courts.intend(&k.request, s.key, token)
 	k.prepare(timeout)
 }
 
 // withdraw makes the call one that takes the intent away, also that of a client that is being closed.
-func (k *call) withdraw(s *spec, courts courteous, token []byte) {
+func (k *call) withdraw(s *spec, courts intending, token []byte) {
 	k.request.reset()
 	courts.withdraw(&k.request, s.key, token)
 	k.prepare(s.timeout)

@@ -217,7 +217,7 @@ func (c *Client) disconnect() error {
 	c.attempts.Lock() // when those under way have sent their releases
 	err := c.rounds.Close()
 	c.attempts.Unlock()
-	c.renewer.flying.Wait()
+	c.renewer.running.Wait()
 	c.rechecker.running.Wait()
 	c.releases.close()
 	return err

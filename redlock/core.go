@@ -30,55 +30,55 @@ const minShortTimeout = 5 * time.Millisecond
 // A core is what all parts of a client share: the masters, the clock, the pool of calls, the
 // statistics and the Observer. The parts are given the core, and not the Client.
 type core struct {
-	owner   string   // in front of each token; empty if none is
-	masters []string // their addresses
-	rounds  rounds
-	now     func() time.Duration // clock.Now; all times are on its clock
-	calls   sync.Pool            // of *call
-	rosters sync.Pool            // of *roster
-	stats   stats
-	hints   hints
-	agreed  agreements
-	observe Observer // its funcs may be nil
-	groups  bool     // a master is a Sentinel group's, and can be replaced by another
-	closed  chan struct{}
+	owner     string   // in front of each token; empty if none is
+	masters   []string // their addresses
+	rounds    rounds
+	now       func() time.Duration // clock.Now; all times are on its clock
+	calls     sync.Pool            // of *call
+	statePool sync.Pool            // of *roster
+	stats     stats
+	hints     hints
+	agreed    agreements
+	observe   Observer // its funcs may be nil
+	groups    bool     // a master is a Sentinel group's, and can be replaced by another
+	closed    chan struct{}
 }
 
 func (c *core) takeCall() *call { return c.calls.Get().(*call) }
 
 func (c *core) putCall(k *call) {
-	k.asked, k.held, k.sure = 0, 0, false // what only some calls set
+	k.asked, k.held, k.relies = 0, 0, false // what only some calls set
 	c.calls.Put(k)
 }
 
 // do makes a round that is undone by another. Once it was decided, a master that does not know the
 // script is not sent the text: that could come after what undoes it.
-func (c *core) do(ctx context.Context, k *call) error {
-	k.op.Lease, k.op.Term = &k.going, k.going.n.Add(1)
-	defer k.going.n.Add(1)
+func (c *core) doUndoable(ctx context.Context, k *call) error {
+	k.op.Lease, k.op.Term = &k.roundLease, k.roundLease.n.Add(1)
+	defer k.roundLease.n.Add(1)
 	return c.rounds.Do(ctx, &k.op)
 }
 
 // A roster is how the masters are at a moment. Whoever waits asks for it again and again, so it is
 // pooled.
-type roster struct{ states []mux.State }
+type masterStates struct{ states []mux.State }
 
-func (c *core) takeRoster() *roster {
-	r, _ := c.rosters.Get().(*roster)
+func (c *core) takeStates() *masterStates {
+	r, _ := c.statePool.Get().(*masterStates)
 	if r == nil {
-		r = new(roster)
+		r = new(masterStates)
 	}
 	r.states = c.rounds.AppendMasters(r.states[:0])
 	return r
 }
 
-func (c *core) putRoster(r *roster) { c.rosters.Put(r) }
+func (c *core) putStates(r *masterStates) { c.statePool.Put(r) }
 
 // reached reports whether the call, an attempt, was sent to every master that is connected. One in
 // quarantine was not asked, and can vote soon.
-func (c *core) reached(k *call) bool {
-	r := c.takeRoster()
-	defer c.putRoster(r)
+func (c *core) reachedAll(k *call) bool {
+	r := c.takeStates()
+	defer c.putStates(r)
 	for i := range r.states {
 		switch r.states[i].Phase {
 		case mux.Quarantined:
@@ -94,10 +94,10 @@ func (c *core) reached(k *call) bool {
 
 // undo sends a release of the lock that has the token to all masters, and waits for no answer. It has
 // the lock stay for the rest, if that is above 0.
-func (c *core) undo(s *spec, token []byte, rest time.Duration) {
+func (c *core) sendRelease(s *spec, token []byte, rest time.Duration) {
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.leave(s, token, rest)
+	k.linger(s, token, rest)
 	c.rounds.Send(&k.op)
 }
 
@@ -125,7 +125,7 @@ func (c *core) failure(op, key string, k *call, err, reason error) *RoundError {
 
 // tell tells the Observer of a round. left is what is left of the lock's validity, and e is how
 // the round failed, if it did.
-func (c *core) tell(ctx context.Context, op, key string, k *call, left time.Duration, e *RoundError) {
+func (c *core) observeRound(ctx context.Context, op, key string, k *call, left time.Duration, e *RoundError) {
 	if c.observe.Round == nil {
 		return
 	}
@@ -183,7 +183,7 @@ func (c *core) mend(s *spec, k *call, far mux.Set) {
 // call's fence. If the quorum does not have it yet, it makes a second round of the call, whose
 // votes tell whether it has it now, and returns what the mux has returned. The round's start
 // remains that of the first.
-func (c *core) agree(ctx context.Context, s *spec, k *call) (again bool, err error) {
+func (c *core) agreeOnFence(ctx context.Context, s *spec, k *call) (again bool, err error) {
 	fence, agreed := common(k.op.Votes, majority(len(c.masters)))
 	if agreed {
 		k.fence = fence

@@ -50,7 +50,7 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 	} else if err != nil {
 		return unasked(opLock, key, nil, "").endedBy(ctx, held.Err())
 	}
-	stay = o.stubborn // if it panics
+	stay = o.holdOnError // if it panics
 	err = fn(held)
 	stay = stay || err == nil
 	why := context.Cause(held)

@@ -32,9 +32,9 @@ func (x *extension) encode() bool {
 // hold.mu is held.
 func (x *extension) fill(restore bool) {
 	h, k := x.hold, x.call
-	k.extend(&h.spec, h.token(), h.fence, max(h.term.ttl, h.rest(x.core.now)), restore)
+	k.extend(&h.spec, h.token(), h.fence, max(h.term.ttl, h.lingerTime(x.core.now)), restore)
 	if restore {
-		k.op.Lease, k.op.Term = &h.lease, h.lease.term.Load()
+		k.op.Lease, k.op.Term = &h.lease, h.lease.epoch.Load()
 	}
 }
 
@@ -71,7 +71,7 @@ func (x *extension) postFirst() state {
 //
 // Others may have extended the lock meanwhile, and further. So the clock is compared with the
 // lock as it is now, and not as it was when the round was posted. What is over is not revived.
-func (x *extension) land(err error, may bool) (left time.Duration, reason error) {
+func (x *extension) complete(err error, may bool) (left time.Duration, reason error) {
 	if errors.Is(err, mux.ErrClosed) { // whatever the votes say, nothing can be sent any more
 		return 0, ErrClosed
 	}
@@ -108,7 +108,7 @@ var errUnlocked = errors.New("redlock: unlocked meanwhile")
 // futile reports whether a round that has failed for that reason must be undone, because its
 // lock is over. Either the round has found that, or it came so late that it may have set keys
 // again of a lock that had expired.
-func (x *extension) futile(reason error) bool {
+func (x *extension) mustUndo(reason error) bool {
 	if reason == ErrNotHeld || reason == ErrExpired {
 		return true
 	}

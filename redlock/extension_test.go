@@ -25,7 +25,7 @@ func TestObserverIsToldWhatIsLeftOfTheLock(t *testing.T) {
 		defer stop()
 		time.Sleep(2 * ttl)
 	}}
-	recheck := late{opRecheck, func(_ context.Context, m *Mutex) { m.client.rechecker.some([]*hold{&m.hold}) }}
+	recheck := late{opRecheck, func(_ context.Context, m *Mutex) { m.client.rechecker.recheck([]*hold{&m.hold}) }}
 	for name, c := range map[string]struct {
 		late
 		meanwhile func(t *testing.T, m *Mutex) // takes longer than the lock is valid

@@ -237,7 +237,7 @@ func TestRepairsCarryTheFence(t *testing.T) {
 	c := opened(t, masters.Addrs(), nil)
 	repair := map[string]func(m *Mutex){
 		"Extend":    func(m *Mutex) { require.NoError(t, m.Extend(t.Context())) },
-		"a recheck": func(m *Mutex) { c.rechecker.some([]*hold{&m.hold}) },
+		"a recheck": func(m *Mutex) { c.rechecker.recheck([]*hold{&m.hold}) },
 		"a renewal": func(m *Mutex) {
 			_, stop := m.KeepAlive(t.Context())
 			defer stop()

@@ -309,8 +309,8 @@ func (gq *globalQueues) renew() {
 	}
 	gq.timer.Reset(entryPause)
 	c := gq.core
-	r := c.takeRoster()
-	defer c.putRoster(r)
+	r := c.takeStates()
+	defer c.putStates(r)
 	for t, sub := range gq.heads {
 		for i := range t.entries {
 			at := &t.entries[i]
@@ -401,8 +401,8 @@ func (k *call) leaveQueue(queue, id []byte) {
 // queueMaster returns the master that has a key's queue: the same for all who see the same masters. It is false
 // if there is none, or if that one does not serve queues.
 func (gq *globalQueues) queueMaster(name string) (master int, ok bool) {
-	r := gq.core.takeRoster()
-	defer gq.core.putRoster(r)
+	r := gq.core.takeStates()
+	defer gq.core.putStates(r)
 	return gq.queueMasterOf(name, r.states)
 }
 
@@ -448,7 +448,7 @@ func (gq *globalQueues) askMaster(ctx context.Context, k *call, master int) (*mu
 	c := gq.core
 	k.prepare(c.shortTimeout(entryPause/2, minQueueTimeout))
 	k.op.Only, k.op.Quorum, k.op.Keep = mux.Set(0).With(master), 1, true
-	if err := c.do(ctx, k); err != nil && err != mux.ErrTimeout {
+	if err := c.doUndoable(ctx, k); err != nil && err != mux.ErrTimeout {
 		return nil, err
 	}
 	v := &k.op.Votes[master]

@@ -124,7 +124,7 @@ func TestNoPermitIsTakenBeforeThoseInLine(t *testing.T) {
 	held := takenPermits(t, c, "k", 2, 1)[0]
 	m := other.NewMutex("k", term30, WithPermits(2))
 	_, slot, _ := cutSlot(held.Token())
-	m.aimAt(slot - 1)
+	m.setNextSlot(slot - 1)
 
 	keeper, line := lineMaster(t, other, m.names()[0]), lineKey(m.names()[0])
 	command(t, masters, keeper, "ZADD", line, "1", "another's")

@@ -9,68 +9,68 @@ import (
 	"github.com/redburst/redburst/conn/clock"
 )
 
-// A hold is the lock that a Mutex holds, or that it has held and not given back yet.
+// A hold is the lock that a Mutex holds, or that it has held and not released yet.
 type hold struct {
 	spec
 	lifetime time.Duration // after which KeepAlive lets go; 0 if never
 
 	// mu guards what follows. Extends are posted under it, or under the renewer's, so that
 	// none is posted after an Unlock has taken the token away.
-	mu    sync.Mutex
-	text  *[]byte       // of the token; see token
-	fence uint64        // of the lock; 0 if it has none, or it is unknown
-	until time.Duration // end of the validity
-	gone  bool          // it is known to be lost
-	since time.Duration // when it was taken; 0 if unknown
-	stays time.Duration // until when the masters have it, though it is released; 0 if that is not known
-	keeps *keep         // its live KeepAlives
+	mu           sync.Mutex
+	tokenText    *[]byte       // of the token; see token
+	fence        uint64        // of the lock; 0 if it has none, or it is unknown
+	until        time.Duration // end of the validity
+	lost         bool          // it is known to be lost
+	takenAt      time.Duration // when it was taken; 0 if unknown
+	lingersUntil time.Duration // until when the masters have it, though it is released; 0 if that is not known
+	keepAlives   *keepAlive    // its live KeepAlives
 
-	behind *behind // the second lock that goes with it; nil without, until that is taken, and once it is lost
+	backing *backing // the second lock that goes with it; nil without, until that is taken, and once it is lost
 
-	lease  lease // of the lock
-	trying lease // of the last attempt, and of the lock that it has taken
+	lease        lease // of the lock
+	attemptLease lease // of the last attempt, and of the lock that it has taken
 }
 
-// A lease is what the mux may know of a hold, without its lock. A master that lacks the key, or
+// A lease is what the mux may know of a hold, without its mutex. A master that lacks the key, or
 // does not know a script, is sent a second command: the lease says whether the lock is still
 // held, or still being taken. It ends before a release is submitted, so no key is set after that.
 // It begins and ends under hold.mu.
 type lease struct {
-	term atomic.Uint64 // a number for each lock, or attempt
-	ends atomic.Int64  // of the lock's validity; 0 if it is over, or unknown
+	epoch atomic.Uint64 // a number for each lock, or attempt
+	ends  atomic.Int64  // of the lock's validity; 0 if it is over, or unknown
 }
 
 // Holds is for the mux: see mux.Lease.
-func (l *lease) Holds(term uint64, now time.Duration) bool {
+func (l *lease) Holds(epoch uint64, now time.Duration) bool {
 	ends := time.Duration(l.ends.Load())
-	return ends > now && l.term.Load() == term
+	return ends > now && l.epoch.Load() == epoch
 }
 
-// begin makes it the lease of a lock that was just taken, or of an attempt. It returns its term.
+// begin makes it the lease of a lock that was just taken, or of an attempt. It returns its epoch.
 func (l *lease) begin(ends time.Duration) uint64 {
 	l.end()
-	term := l.term.Add(1)
+	epoch := l.epoch.Add(1)
 	l.ends.Store(int64(ends))
-	return term
+	return epoch
 }
 
-// begin has an attempt be under way, and returns its term. Of attempts at the same time, the lease
-// is the last one's: the others' masters are sent nothing a second time.
-func (h *hold) begin() (term uint64) {
+// beginAttempt begins the lease of an attempt, and returns its epoch. Of attempts at the same time, the last one
+// has the lease: the masters of the others are sent nothing a second time.
+func (h *hold) beginAttempt() (epoch uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.trying.begin(clock.Forever)
+	return h.attemptLease.begin(clock.Forever)
 }
 
-// abandon ends an attempt that has not taken the lock; a term of 0 is that of none.
-func (h *hold) abandon(term uint64) {
-	if term == 0 {
+// endAttempt ends an attempt that has not taken the lock. An epoch of 0 is that of no attempt.
+func (h *hold) endAttempt(epoch uint64) {
+	if epoch == 0 {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.trying.term.Load() == term {
-		h.trying.end()
+	if h.attemptLease.epoch.Load() == epoch {
+		h.attemptLease.end()
 	}
 }
 
@@ -102,7 +102,7 @@ func (h *hold) state(now time.Duration) state {
 	switch {
 	case len(h.token()) == 0:
 		return stateUnlocked
-	case h.gone || h.behind.lost():
+	case h.lost || h.backing.lost():
 		return stateLost
 	case h.until == 0:
 		return stateHandedOver
@@ -115,9 +115,9 @@ func (h *hold) state(now time.Duration) state {
 // over reports whether there was a lock, and is none any more.
 func (s state) over() bool { return s == stateExpired || s == stateLost }
 
-// beside returns the token of a lock that was handed over and that others can have, too: so this hold can
-// take another beside it. It is nil if there is none.
-func (h *hold) beside() (token []byte) {
+// handedOverToken returns the token of a lock that was handed over, if several holders can have the lock: then this
+// hold can take another beside it. It is nil if there is none.
+func (h *hold) handedOverToken() (token []byte) {
 	if !h.plural() {
 		return nil
 	}
@@ -132,10 +132,10 @@ func (h *hold) beside() (token []byte) {
 // token returns the token of the lock: empty if there is none. mu is held. The hold has a pointer to
 // it, which package fmt does not follow when it prints the unexported fields of a Mutex.
 func (h *hold) token() []byte {
-	if h.text == nil { // of a zero Mutex
+	if h.tokenText == nil { // of a zero Mutex
 		return nil
 	}
-	return *h.text
+	return *h.tokenText
 }
 
 // has reports whether the lock is the one with that token. mu is held.
@@ -149,7 +149,7 @@ func (h *hold) left(now time.Duration) time.Duration { return max(0, h.until-now
 func (h *hold) remaining(now func() time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.until == 0 || h.behind.lost() {
+	if h.until == 0 || h.backing.lost() {
 		return 0
 	}
 	return h.left(now())
@@ -160,60 +160,59 @@ func (h *hold) remaining(now func() time.Duration) time.Duration {
 func (h *hold) taken(now func() time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.until == 0 || h.behind.lost() {
+	if h.until == 0 || h.backing.lost() {
 		return false
 	}
 	at := now()
-	return h.left(at) > 0 || h.stands(at)
+	return h.left(at) > 0 || h.backingMustStay(at)
 }
 
-// stands reports whether the second lock has to stay, though the masters may have lost theirs: a validity that Until
-// has returned is not over. One goroutine may go by that when another uses the same Mutex. What the other does finds
-// the second lock there:
+// backingMustStay reports whether the second lock has to stay, though the masters may have lost theirs: a validity
+// that Until has returned is not over. One goroutine may rely on that while another uses the same Mutex. So what the
+// other does finds the second lock there:
 //
-//   - A TryLock or Lock that begins then is refused (take).
-//   - One that began before the lock was taken, and is obeyed by the masters after they have lost it, neither
+//   - A TryLock or Lock that begins then is refused (attempt.once).
+//   - One that began before the lock was taken, and succeeds on the masters after they have lost it, neither
 //     releases it (clearExpired) nor puts another in its place (install).
-//   - Unlock, by whoever it is, releases it, as it releases what any Mutex holds.
+//   - Unlock, by any goroutine, releases it, as it releases what any Mutex holds.
 //   - Extend and KeepAlive fail. The timer (secondOver) releases it when that validity is over.
 //
 // While the second lock is still to be taken Until returns nothing, and when it is lost there is nothing
 // to keep. mu is held.
-func (h *hold) stands(now time.Duration) bool {
-	return h.behind != nil && !h.behind.lost() && h.behind.until > now
+func (h *hold) backingMustStay(now time.Duration) bool {
+	return h.backing != nil && !h.backing.lost() && h.backing.until > now
 }
 
-// rest returns for how long the masters are to have the lock, though it is released: 0 if they are
-// not. Of a lock that was handed over nobody here knows when it was taken: that counts from the
-// first look. mu is held.
-func (h *hold) rest(read func() time.Duration) time.Duration {
+// lingerTime returns for how long the masters are to have the lock after its release: 0 for not at all.
+// When a lock was taken that was handed over is not known here: that counts from the first call. mu is held.
+func (h *hold) lingerTime(read func() time.Duration) time.Duration {
 	if h.minHold == 0 {
 		return 0
 	}
 	now := read()
-	if h.stays == 0 {
-		h.stays = clock.After(now, h.minHold)
+	if h.lingersUntil == 0 {
+		h.lingersUntil = clock.After(now, h.minHold)
 	}
-	return max(0, (h.stays - now + time.Millisecond - 1).Truncate(time.Millisecond))
+	return max(0, (h.lingersUntil - now + time.Millisecond - 1).Truncate(time.Millisecond))
 }
 
 // install makes it the hold of a lock that the call has just taken. It reports false if a later lock
-// was installed meanwhile, even one that is over by now. It also does if another attempt has won a lock
+// was installed meanwhile, even one that is over by now. It also does if another attempt has taken a lock
 // that several can hold: a hold has one.
 func (h *hold) install(k *call, until, now time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.until > until || h.keeps != nil || h.behind != nil || h.plural() && h.state(now) == stateHeld {
+	if h.until > until || h.keepAlives != nil || h.backing != nil || h.plural() && h.state(now) == stateHeld {
 		return false
 	}
-	*h.text, h.fence = append(h.token()[:0], k.token...), k.fence
-	h.until, h.since, h.gone = until, now, false
-	h.stays = clock.After(h.term.started(until), h.minHold)
+	*h.tokenText, h.fence = append(h.token()[:0], k.token...), k.fence
+	h.until, h.takenAt, h.lost = until, now, false
+	h.lingersUntil = clock.After(h.term.started(until), h.minHold)
 	h.lease.begin(until)
-	if k.term != 0 && h.trying.term.Load() == k.term {
-		h.trying.ends.Store(int64(until))
-	} else { // it is another attempt's, or of the lock before this one
-		h.trying.end()
+	if k.leaseEpoch != 0 && h.attemptLease.epoch.Load() == k.leaseEpoch {
+		h.attemptLease.ends.Store(int64(until))
+	} else { // it is another attempt's, or the former lock's
+		h.attemptLease.end()
 	}
 	return true
 }
@@ -223,48 +222,48 @@ func (h *hold) install(k *call, until, now time.Duration) bool {
 func (h *hold) prolong(until time.Duration) {
 	h.until = max(until, h.until)
 	h.lease.ends.Store(int64(h.until))
-	if h.behind != nil {
-		h.behind.until = h.until
+	if h.backing != nil {
+		h.backing.until = h.until
 	}
-	for k := h.keeps; k != nil; k = k.sibling {
+	for k := h.keepAlives; k != nil; k = k.sibling {
 		k.until.Store(int64(h.until))
 	}
 }
 
 // lose notes that the lock with that token is lost. It returns the KeepAlives, which the caller
 // must end. mu is held.
-func (h *hold) lose(token []byte, now time.Duration) (keeps *keep) {
+func (h *hold) lose(token []byte, now time.Duration) (keeps *keepAlive) {
 	if !h.has(token) {
 		return nil
 	}
 	if h.until == 0 || h.until > now {
 		h.until = now
 	}
-	keeps = h.keeps
-	h.gone, h.keeps = true, nil
+	keeps = h.keepAlives
+	h.lost, h.keepAlives = true, nil
 	h.lease.end()
-	h.trying.end()
+	h.attemptLease.end()
 	return keeps
 }
 
-// reset makes it a hold of no lock. It returns the KeepAlives, which the caller must end, and the
-// second lock, which it must release after that. mu is held.
-func (h *hold) reset() (keeps *keep, second *behind) {
-	keeps, second = h.keeps, h.behind
+// reset empties the hold. It returns the KeepAlives, which the caller must end, and the
+// second lock, which the caller must release after that. mu is held.
+func (h *hold) reset() (keeps *keepAlive, second *backing) {
+	keeps, second = h.keepAlives, h.backing
 	h.lease.end()
-	h.trying.end()
-	*h.text, h.fence, h.until, h.since, h.stays, h.gone, h.keeps, h.behind = h.token()[:0], 0, 0, 0, 0, false, nil, nil
+	h.attemptLease.end()
+	*h.tokenText, h.fence, h.until, h.takenAt, h.lingersUntil, h.lost, h.keepAlives, h.backing = h.token()[:0], 0, 0, 0, 0, false, nil, nil
 	return keeps, second
 }
 
-// half reports whether the lock is held on the masters, and its second is still to be taken. mu is held.
-func (h *hold) half() bool {
-	return h.second != nil && h.behind == nil && len(h.token()) > 0 && !h.gone
+// awaitsSecond reports whether the lock is held on the masters, and its second lock is still to be taken. mu is held.
+func (h *hold) awaitsSecond() bool {
+	return h.second != nil && h.backing == nil && len(h.token()) > 0 && !h.lost
 }
 
-// keeping reports whether k keeps the lock alive. mu is held.
-func (h *hold) keeping(k *keep) bool {
-	for at := h.keeps; at != nil; at = at.sibling {
+// hasKeepAlive reports whether k keeps the lock alive. mu is held.
+func (h *hold) hasKeepAlive(k *keepAlive) bool {
+	for at := h.keepAlives; at != nil; at = at.sibling {
 		if at == k {
 			return true
 		}
@@ -272,11 +271,11 @@ func (h *hold) keeping(k *keep) bool {
 	return false
 }
 
-// unlink takes k out of the KeepAlives, if it is there.
-func (h *hold) unlink(k *keep) {
+// removeKeepAlive takes k out of the KeepAlives, if it is there.
+func (h *hold) removeKeepAlive(k *keepAlive) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for at := &h.keeps; *at != nil; at = &(*at).sibling {
+	for at := &h.keepAlives; *at != nil; at = &(*at).sibling {
 		if *at == k {
 			*at = k.sibling
 			return

@@ -30,7 +30,7 @@ func TestALeaseEndsWithItsLock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHold()
 			require.True(t, h.install(&call{token: token}, until, now))
-			term := h.lease.term.Load()
+			term := h.lease.epoch.Load()
 			c.does(h)
 			require.Equal(t, c.want, h.lease.Holds(term, c.at))
 		})
@@ -42,14 +42,14 @@ func TestALeaseEndsWithItsLock(t *testing.T) {
 // attempt has taken, and is nobody else's.
 func TestALeaseEndsWithItsAttempt(t *testing.T) {
 	const now, until, far = 10 * time.Second, 20 * time.Second, time.Hour
-	attempt := func(h *hold, token string) *call { return &call{token: []byte(token), term: h.begin()} }
+	attempt := func(h *hold, token string) *call { return &call{token: []byte(token), leaseEpoch: h.beginAttempt()} }
 	for name, c := range map[string]struct {
 		does func(h *hold, a *call)
 		at   time.Duration
 		want bool
 	}{
 		"under way":               {func(*hold, *call) {}, far, true},
-		"abandoned":               {func(h *hold, a *call) { h.abandon(a.term) }, now, false},
+		"abandoned":               {func(h *hold, a *call) { h.endAttempt(a.leaseEpoch) }, now, false},
 		"another begins":          {func(h *hold, a *call) { attempt(h, "b") }, now, false},
 		"it takes the lock":       {func(h *hold, a *call) { h.install(a, until, now) }, until - 1, true},
 		"the lock expires":        {func(h *hold, a *call) { h.install(a, until, now) }, until, false},
@@ -70,20 +70,20 @@ func TestALeaseEndsWithItsAttempt(t *testing.T) {
 			h := newHold()
 			a := attempt(h, "a")
 			c.does(h, a)
-			require.Equal(t, c.want, h.trying.Holds(a.term, c.at))
+			require.Equal(t, c.want, h.attemptLease.Holds(a.leaseEpoch, c.at))
 		})
 	}
 
 	h := newHold()
 	a, b := attempt(h, "a"), attempt(h, "b")
-	h.abandon(a.term)
-	require.True(t, h.trying.Holds(b.term, far), "only the first has been abandoned")
+	h.endAttempt(a.leaseEpoch)
+	require.True(t, h.attemptLease.Holds(b.leaseEpoch, far), "only the first has been abandoned")
 	require.True(t, h.install(b, until, now))
 	require.True(t, h.install(a, until+1, now), "the first takes it from the second, which must have lost it")
-	require.False(t, h.trying.Holds(b.term, now), "what is known of the second's lock is gone")
-	h.begin()
-	h.abandon(0)
-	require.True(t, h.trying.Holds(h.trying.term.Load(), far), "a plain lock's attempt has no lease")
+	require.False(t, h.attemptLease.Holds(b.leaseEpoch, now), "what is known of the second's lock is gone")
+	h.beginAttempt()
+	h.endAttempt(0)
+	require.True(t, h.attemptLease.Holds(h.attemptLease.epoch.Load(), far), "a plain lock's attempt has no lease")
 }
 
-func newHold() *hold { return &hold{spec: spec{traits: &ordinary}, text: new([]byte)} }
+func newHold() *hold { return &hold{spec: spec{traits: &ordinary}, tokenText: new([]byte)} }

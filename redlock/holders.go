@@ -244,7 +244,7 @@ func nextHolder(elems *resp.Iter) (token Secret, ttl time.Duration, more bool) {
 }
 
 // A claim is what the masters say of one who holds a lock.
-type claim struct {
+type holderSummary struct {
 	owner   string
 	votes   int           // masters that name it; 0 if nobody is known to hold the key
 	masters int           // of so many
@@ -253,21 +253,21 @@ type claim struct {
 }
 
 // leading returns the claim of whoever holds the key on most masters.
-func leading(holders []Holder, masters int) claim {
-	return chief(holders, masters, func(a, b claim) bool { return a.votes > b.votes })
+func leading(holders []Holder, masters int) holderSummary {
+	return pickHolder(holders, masters, func(a, b holderSummary) bool { return a.votes > b.votes })
 }
 
 // last returns the claim of the reader that holds a shared lock for longest.
-func last(holders []Holder, masters int) claim {
-	return chief(holders, masters, func(a, b claim) bool { return a.ends() > b.ends() })
+func last(holders []Holder, masters int) holderSummary {
+	return pickHolder(holders, masters, func(a, b holderSummary) bool { return a.ends() > b.ends() })
 }
 
 // soonest returns the claim to the permit that is free first, if nobody renews one.
-func soonest(holders []Holder, masters int) claim {
-	return chief(holders, masters, func(a, b claim) bool { return a.ends() < b.ends() })
+func soonest(holders []Holder, masters int) holderSummary {
+	return pickHolder(holders, masters, func(a, b holderSummary) bool { return a.ends() < b.ends() })
 }
 
-func (h claim) ends() time.Duration {
+func (h holderSummary) ends() time.Duration {
 	if h.left == NoExpiry {
 		return clock.Forever
 	}
@@ -276,7 +276,7 @@ func (h claim) ends() time.Duration {
 
 // chief returns the claim that comes before all others, and the first of those that are alike. One
 // that a majority names comes before one that has less.
-func chief(holders []Holder, masters int, before func(a, b claim) bool) (first claim) {
+func pickHolder(holders []Holder, masters int, before func(a, b holderSummary) bool) (first holderSummary) {
 	ttls := map[Secret][]time.Duration{}
 	var tokens []Secret
 	silent := false
@@ -298,7 +298,7 @@ func chief(holders []Holder, masters int, before func(a, b claim) bool) (first c
 	for _, token := range tokens {
 		of := ttls[token]
 		slices.Sort(of)
-		h := claim{owner: ownerOf(token.Reveal()), votes: len(of), masters: masters, silent: silent}
+		h := holderSummary{owner: ownerOf(token.Reveal()), votes: len(of), masters: masters, silent: silent}
 		// It is free once it is gone from so many that no majority has it.
 		if h.left = of[max(0, len(of)-quorum)]; h.left == clock.Forever {
 			h.left = NoExpiry
@@ -313,7 +313,7 @@ func chief(holders []Holder, masters int, before func(a, b claim) bool) (first c
 
 // String says who holds a key: "held by svc-a@host-7:311 on 4 of 5 masters, 8.2 s left". It is
 // empty if no holder is known. It shows no token: whoever knows one can release the lock.
-func (h claim) String() string {
+func (h holderSummary) String() string {
 	if h.votes == 0 {
 		return ""
 	}

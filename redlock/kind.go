@@ -46,7 +46,7 @@ type grant struct {
 	fence uint64 // of a numbered kind; 0 if it is not known
 
 	waited time.Duration // of an acquire: for how long its Lock has waited
-	sure   bool          // of a slotted kind: that all agree on the number of slots was found out lately
+	relies bool          // of a slotted kind: that all agree on the number of slots was found out lately
 }
 
 // numbered is a kind that can have a fence. grant.fence is the hint for an acquire, and the lock's
@@ -69,7 +69,7 @@ type numbered interface {
 //
 //	intend     yes: readers hold the lock, and an intent is there;  no: they do not
 //	withdraw   takes the intent away, if it has the token
-type courteous interface {
+type intending interface {
 	kind
 	intend(r *request, key string, token []byte)
 	withdraw(r *request, key string, token []byte)
@@ -139,7 +139,7 @@ func (r *request) tracked() {
 }
 
 // appendTerm appends the token and the TTL in ms, as most scripts have them.
-func appendTerm(dst []byte, g grant) []byte {
+func appendTokenTTL(dst []byte, g grant) []byte {
 	return resp.AppendBulkInt(resp.AppendBulk(dst, g.token), g.ttl.Milliseconds())
 }
 

@@ -64,7 +64,7 @@ func (c *counting) extend(r *request, g grant, restore bool) {
 // adopt is the extend of a lock that was handed over. It is set again nowhere.
 func (c *counting) adopt(r *request, g grant) {
 	r.judge = c.adopted
-	args := func(dst []byte) []byte { return resp.AppendBulkInt(appendTerm(dst, g), c.life.Milliseconds()) }
+	args := func(dst []byte) []byte { return resp.AppendBulkInt(appendTokenTTL(dst, g), c.life.Milliseconds()) }
 	r.call(c.scripts.adopt, 3, args, c.keys...)
 }
 
@@ -188,7 +188,7 @@ var fencedScripts = countingScripts{fencedExtendScript, fencedAdoptScript, raise
 
 func (f *fenced) acquire(r *request, g grant) {
 	r.judge = f.given
-	args := func(dst []byte) []byte { return f.appendHint(appendTerm(dst, g), g) }
+	args := func(dst []byte) []byte { return f.appendHint(appendTokenTTL(dst, g), g) }
 	r.call(fencedAcquireScript, 5, args, f.keys...)
 }
 

@@ -222,12 +222,12 @@ func (p *permits) at(g grant) grant {
 
 func (p *permits) acquire(r *request, g grant) {
 	g = p.at(g)
-	if g.sure {
+	if g.relies {
 		plain{}.acquire(r, g)
 		return
 	}
 	r.judge = judgeOne
-	args := func(dst []byte) []byte { return p.appendMark(appendTerm(dst, g)) }
+	args := func(dst []byte) []byte { return p.appendMark(appendTokenTTL(dst, g)) }
 	r.call(permitAcquireScript, 4, args, g.key, p.marker)
 }
 

@@ -83,7 +83,7 @@ func (plain) extend(r *request, g grant, restore bool) {
 }
 
 func appendExtendArgs(dst []byte, g grant, restore bool) []byte {
-	dst = appendTerm(dst, g)
+	dst = appendTokenTTL(dst, g)
 	if restore {
 		return resp.AppendBulkString(dst, "1")
 	}
@@ -114,7 +114,7 @@ func (plain) release(r *request, g grant) {
 // linger has no dialect: no command of any server leaves a key that ends earlier alone.
 func (plain) linger(r *request, g grant) {
 	r.judge = judgeInt
-	r.call(lingerScript, 2, func(dst []byte) []byte { return appendTerm(dst, g) }, g.key)
+	r.call(lingerScript, 2, func(dst []byte) []byte { return appendTokenTTL(dst, g) }, g.key)
 }
 
 // look reads how long the key has to live.

@@ -87,7 +87,7 @@ return most == math.huge and -1 or most`)
 // MSETEX n key token ... NX PX ttl.
 func (s *several) acquire(r *request, g grant) {
 	r.judge = judgeInt
-	r.call(severalAcquireScript, 2, func(dst []byte) []byte { return appendTerm(dst, g) }, s.keys...)
+	r.call(severalAcquireScript, 2, func(dst []byte) []byte { return appendTokenTTL(dst, g) }, s.keys...)
 	d := &r.dialects[0]
 	d.Needs = conn.MSetEx
 	d.Command = resp.AppendArray(d.Command, 5+2*len(s.keys))
@@ -115,7 +115,7 @@ func (s *several) release(r *request, g grant) {
 
 func (s *several) linger(r *request, g grant) {
 	r.judge = judgeInt
-	r.call(severalLingerScript, 2, func(dst []byte) []byte { return appendTerm(dst, g) }, s.keys...)
+	r.call(severalLingerScript, 2, func(dst []byte) []byte { return appendTokenTTL(dst, g) }, s.keys...)
 }
 
 // look reads when the last of the keys is free. A master promises to tell of what the script has

@@ -129,7 +129,7 @@ var severalFencedScripts = countingScripts{severalFencedExtendScript, severalFen
 
 func (f *severalFenced) acquire(r *request, g grant) {
 	r.judge = f.given
-	args := func(dst []byte) []byte { return f.appendHint(appendTerm(dst, g), g) }
+	args := func(dst []byte) []byte { return f.appendHint(appendTokenTTL(dst, g), g) }
 	r.call(severalFencedAcquireScript, 5, args, f.counting.keys...)
 }
 

@@ -271,7 +271,7 @@ func TestSeveralKeysAreOneLock(t *testing.T) {
 		a, b, d := names(t)
 		for what, ask := range map[string]func(m *Mutex) error{
 			"Extend":  func(m *Mutex) error { return m.Extend(t.Context()) },
-			"recheck": func(m *Mutex) error { c.rechecker.some([]*hold{&m.hold}); return ErrNotHeld },
+			"recheck": func(m *Mutex) error { c.rechecker.recheck([]*hold{&m.hold}); return ErrNotHeld },
 		} {
 			m := c.NewMutex(a, long, WithKeys(b, d))
 			require.NoError(t, m.TryLock(t.Context()), what)
@@ -598,8 +598,8 @@ func TestSeveralAskAlikeInTurn(t *testing.T) {
 				clean, err := inTurn(t.Context(), &c.core, &m.spec, k, 0)
 				require.NoError(t, err)
 				require.True(t, clean)
-				require.Len(t, k.gates, 1)
-				first[k.gates[0].master]++
+				require.Len(t, k.earlyVotes, 1)
+				first[k.earlyVotes[0].master]++
 			}
 			require.Len(t, first, 1)
 		}

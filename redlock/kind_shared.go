@@ -60,12 +60,12 @@ if last then
 `
 	// termScore is the score of a reader whose term of ARGV[2] ms begins now: its end, and as a fraction
 	// e/64, if the term is less than 2^e ms. A score has room for it until the year 6429.
-	termScore = `string.format('%.6f', now + ARGV[2] + select(2, math.frexp(ARGV[2])) / 64)`
+	expiryScore = `string.format('%.6f', now + ARGV[2] + select(2, math.frexp(ARGV[2])) / 64)`
 
 	// shortenTerms is for the set that KEYS[i] is. Where the last term ends later than any of its
 	// length can, it was written before the clock was set back. It becomes one of 2^e ms that begins now, which
 	// ends after the reader's validity does. A score without a fraction is not ours.
-	shortenTerms = `local key, late = KEYS[i], false
+	shortenExpiries = `local key, late = KEYS[i], false
 local top = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
 while top[2] do
   local e = top[2] % 1 * 64
@@ -88,7 +88,7 @@ if not there and ARGV[3] ~= '1' then
 end
 `
 	// extendReader has a reader's term begin anew.
-	extendReader = `redis.call('ZADD', KEYS[1], ` + termScore + `, ARGV[1])
+	extendReader = `redis.call('ZADD', KEYS[1], ` + expiryScore + `, ARGV[1])
 ` + keepReaders
 )
 
@@ -130,7 +130,7 @@ if since and now - ARGV[3] >= since then
   end
   return ` + refused + `
 end
-local got = redis.pcall('ZADD', KEYS[1], ` + termScore + `, ARGV[1])
+local got = redis.pcall('ZADD', KEYS[1], ` + expiryScore + `, ARGV[1])
 ` + refuse(refused) + `local n = redis.call('ZCARD', KEYS[1])
 if n == 1 then
   redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', now + ARGV[2]))
@@ -192,7 +192,7 @@ for i = 1, n do
   if redis.call('TYPE', KEYS[i]).ok == 'zset' then
     found = 1
     local v = redis.pcall('GET', KEYS[n + i])
-    ` + unlessForeign + masterTime + shortenTerms + `    local since = type(v) == 'string' and tonumber(string.match(v, '^%d+'))
+    ` + unlessForeign + masterTime + shortenExpiries + `    local since = type(v) == 'string' and tonumber(string.match(v, '^%d+'))
     if not v or since and since > now then
       redis.call('SET', KEYS[n + i], string.format('%.0f', now) .. ' ' .. ARGV[1], 'PX', ARGV[2])
     elseif type(v) == 'string' and string.sub(v, -#ARGV[1]) == ARGV[1] then
@@ -251,7 +251,7 @@ func (s *shared) acquire(r *request, g grant) {
 }
 
 func appendSharedArgs(dst []byte, g grant) []byte {
-	return resp.AppendBulkInt(appendTerm(dst, g), g.waited.Milliseconds())
+	return resp.AppendBulkInt(appendTokenTTL(dst, g), g.waited.Milliseconds())
 }
 
 func (*shared) extend(r *request, g grant, restore bool) {

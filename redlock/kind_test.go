@@ -144,7 +144,7 @@ func TestASecondKind(t *testing.T) {
 		for name, ask := range map[string]func(m *Mutex) error{
 			"Extend": func(m *Mutex) error { return m.Extend(t.Context()) },
 			"recheck": func(m *Mutex) error {
-				c.rechecker.some([]*hold{&m.hold})
+				c.rechecker.recheck([]*hold{&m.hold})
 				return ErrNotHeld
 			},
 		} {

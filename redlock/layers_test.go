@@ -20,13 +20,13 @@ var layers = []string{
 	"token", "vote", "errors", "observer", "observers", "stats", "round", "script", "second", "kind", "fence",
 	"kind_plain", "kind_several", "kind_shared", "kind_permits", "kind_fenced", "kind_several_fenced",
 	"kind_shared_fenced", "call", "core",
-	"hold", "release", "extension", "keep", "renewer", "behind", "recheck", "guard", "turn", "sleeper", "subscription", "global_queue", "watcher_subscription", "local_queue",
+	"hold", "release", "extension", "keepalive", "renewer", "backing", "recheck", "guard", "turn", "sleeper", "subscription", "global_queue", "watcher_subscription", "local_queue",
 	"option", "config", "client", "mutex", "unlock", "holders", "lock", "do", "lead", "watcher", "doc",
 }
 
 // upward is what runs the other way all the same: a hold has its KeepAlives, which it moves, and
 // a KeepAlive is ended by its renewer. They are one mechanism.
-var upward = []string{"hold -> keep", "keep -> renewer"}
+var upward = []string{"hold -> keepalive", "keepalive -> renewer"}
 
 func TestEachFileUsesOnlyWhatIsBelowIt(t *testing.T) {
 	fset := token.NewFileSet()

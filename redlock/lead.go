@@ -90,11 +90,11 @@ func stoppedLeading(ctx context.Context, key string, err error) error {
 // and whether others are to come first.
 func (m *Mutex) lead(ctx context.Context, fn func(ctx context.Context) error) (pause bool, err error) {
 	defer m.unlock(context.WithoutCancel(ctx), false)
-	k := m.client.renewer.add(context.WithoutCancel(ctx), &m.hold, false)
+	k := m.client.renewer.add(context.WithoutCancel(ctx), &m.hold)
 	defer k.stop()
-	o := &office{keep: k, campaign: ctx}
-	o.Context, o.leave = context.WithCancelCause(k)
-	defer o.leave(nil)
+	o := &leaderContext{keepAlive: k, campaign: ctx}
+	o.Context, o.end = context.WithCancelCause(k)
+	defer o.end(nil)
 	defer context.AfterFunc(ctx, o.checkCampaign)()
 	if o.Err() == nil {
 		err = fn(o)
@@ -109,35 +109,35 @@ func (m *Mutex) lead(ctx context.Context, fn func(ctx context.Context) error) (p
 }
 
 // An office is the context of a leader: it ends with the campaign, while the lock is kept.
-type office struct {
+type leaderContext struct {
 	context.Context // derived from keep
-	keep            *keep
+	keepAlive       *keepAlive
 	campaign        context.Context // Lead's
-	leave           context.CancelCauseFunc
+	end             context.CancelCauseFunc
 }
 
 // Done and Err are as those of keep, and look at the campaign themselves, too.
-func (o *office) Done() <-chan struct{} {
+func (o *leaderContext) Done() <-chan struct{} {
 	o.check()
 	return o.Context.Done()
 }
 
-func (o *office) Err() error {
+func (o *leaderContext) Err() error {
 	o.check()
 	return o.Context.Err()
 }
 
-func (o *office) Deadline() (time.Time, bool) { return o.campaign.Deadline() }
+func (o *leaderContext) Deadline() (time.Time, bool) { return o.campaign.Deadline() }
 
-func (o *office) check() {
-	o.keep.checkDeadline()
+func (o *leaderContext) check() {
+	o.keepAlive.checkDeadline()
 	if o.Context.Err() == nil {
 		o.checkCampaign()
 	}
 }
 
-func (o *office) checkCampaign() {
+func (o *leaderContext) checkCampaign() {
 	if o.campaign.Err() != nil {
-		o.leave(context.Cause(o.campaign))
+		o.end(context.Cause(o.campaign))
 	}
 }

@@ -134,9 +134,9 @@ func TestNoLockHasTheNameOfWhatIsKeptBesideOne(t *testing.T) {
 	names := slices.Collect(maps.Keys(beside))
 	c := all[0]
 	for _, name := range append(names, "{a}:line:x:alive", "{}}:writer", "{a}}:permit:line:x") {
-		require.ErrorIs(t, c.NewMutex(name, time.Minute).TryLock(t.Context()), errKeptBeside, name)
-		require.ErrorIs(t, c.NewMutex("k", time.Minute, WithKeys(name)).TryLock(t.Context()), errKeptBeside, name)
-		require.ErrorIs(t, c.Do(t.Context(), name, time.Minute, nil, WithPermits(2)), errKeptBeside, name)
+		require.ErrorIs(t, c.NewMutex(name, time.Minute).TryLock(t.Context()), errReserved, name)
+		require.ErrorIs(t, c.NewMutex("k", time.Minute, WithKeys(name)).TryLock(t.Context()), errReserved, name)
+		require.ErrorIs(t, c.Do(t.Context(), name, time.Minute, nil, WithPermits(2)), errReserved, name)
 	}
 	for _, name := range []string{"{a}", "{a}:b", "a}:fence", "{a}:fences", "{a}fence", "{a:fence"} {
 		m := c.NewMutex(name, time.Minute)

@@ -38,7 +38,7 @@ const (
 // is held, Lock asks the masters who holds it, for at most 50 ms or four round trips, and
 // RoundError.HeldBy and HeldFor say it. If ctx was cancelled, Lock returns at once.
 func (m *Mutex) Lock(ctx context.Context) error {
-	m.of()
+	m.mustClient()
 	if m.invalid != nil {
 		return m.invalid
 	}
@@ -51,7 +51,7 @@ func (m *Mutex) Lock(ctx context.Context) error {
 			return e
 		}
 		if err := m.untilAgreed(ctx); err != nil {
-			return m.gaveUp(ctx, err, e, nil, false, nil)
+			return m.waitError(ctx, err, e, nil, false, nil)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func (w *wait) end(ctx context.Context, e *RoundError, err error) *RoundError {
 	held, failure := c.localQueues.leave(w.waiter, w.acquired, m.names()...)
 	w.waiter = nil
 	if err != nil {
-		e = m.gaveUp(ctx, err, e, w.undecided, held, failure)
+		e = m.waitError(ctx, err, e, w.undecided, held, failure)
 	}
 	w.finish(ctx, e)
 	w.acquired = false // the caller knows of it now
@@ -176,7 +176,7 @@ func (w *wait) cleanUp() {
 		m.client.stats.waiting.Add(-1)
 	}
 	if w.acquired {
-		m.unlock(overdue, false) // the release is sent, and not waited for
+		m.unlock(endedContext, false) // the release is sent, and not waited for
 	}
 }
 
@@ -194,7 +194,7 @@ func (w *wait) lock(ctx context.Context, try, front bool) (*RoundError, error) {
 			}
 			token, e := w.attempt(ctx, waited)
 			if w.notified {
-				m.client.stats.told(e)
+				m.client.stats.countNotified(e)
 				w.notified = false
 			}
 			w.secondFailed = false
@@ -445,7 +445,7 @@ func (w *wait) look(ctx context.Context) (step, error) {
 			return lookNow, nil // from its place in the line
 		}
 	}
-	w.mutex.aimAt(p.slot)
+	w.mutex.setNextSlot(p.slot)
 	left := p.at - c.now()
 	switch {
 	case p.free:
@@ -533,7 +533,7 @@ func (w *wait) freeDespiteQueue(ctx context.Context) bool {
 	}
 	slot, free := c.subscriptions.find(ctx, &w.mutex.spec)
 	if free {
-		w.mutex.aimAt(slot)
+		w.mutex.setNextSlot(slot)
 	}
 	return free
 }
@@ -554,7 +554,7 @@ func (w *wait) leaveGlobalQueue() { w.mutex.client.globalQueues.leave(&w.ticket)
 func (w *wait) intend(ctx context.Context) {
 	m, c := w.mutex, w.mutex.client
 	now := c.now()
-	courts, ok := m.kind.(courteous)
+	courts, ok := m.kind.(intending)
 	if !ok || now-w.since < intentAfter || w.intentAskedAt != 0 && now-w.intentAskedAt < intentPause {
 		return
 	}
@@ -566,7 +566,7 @@ func (w *wait) intend(ctx context.Context) {
 		token = appendToken(nil, c.owner)
 	}
 	k.intend(&m.spec, courts, token, c.shortTimeout(m.timeout, minShortTimeout))
-	c.do(ctx, k) // if nobody answers, nothing is lost
+	c.doUndoable(ctx, k) // if nobody answers, nothing is lost
 	for i := range k.op.Votes {
 		switch v := &k.op.Votes[i]; {
 		case v.Verdict == VerdictYes:
@@ -589,7 +589,7 @@ func (w *wait) withdraw() {
 	c := w.mutex.client
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.withdraw(&w.mutex.spec, w.mutex.kind.(courteous), w.intent)
+	k.withdraw(&w.mutex.spec, w.mutex.kind.(intending), w.intent)
 	c.rounds.Send(&k.op)
 	w.intent = nil
 }
@@ -620,12 +620,12 @@ func (w *wait) prepareAttempt(ctx context.Context) {
 	if w.notified = w.interval.why == WakeFree; w.notified {
 		var slot int
 		slot, w.likely, _ = c.subscriptions.free(w.waiter.subscription)
-		w.mutex.aimAt(slot)
+		w.mutex.setNextSlot(slot)
 	}
 	if slot := w.waiter.freedSlot.Swap(0); slot != 0 && w.interval.why == WakeReleased {
-		w.mutex.aimAt(int(slot) - 1)
+		w.mutex.setNextSlot(int(slot) - 1)
 	}
-	c.stats.wake(w.interval.why)
+	c.stats.countWake(w.interval.why)
 	c.observe.wake(ctx, w.mutex.key, w.interval.why)
 }
 
@@ -676,7 +676,7 @@ func (w *wait) finish(ctx context.Context, e *RoundError) {
 // gaveUp makes the error of a Lock that err has ended: last is how its own last
 // attempt failed, held and failure are what its line knew, and cut is an attempt
 // that was still undecided.
-func (m *Mutex) gaveUp(ctx context.Context, err error, last, cut *RoundError, held bool, failure *RoundError) *RoundError {
+func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError, held bool, failure *RoundError) *RoundError {
 	if err == ErrClosed {
 		return unasked(opLock, m.key, ErrClosed, "")
 	}
@@ -697,7 +697,7 @@ func (m *Mutex) gaveUp(ctx context.Context, err error, last, cut *RoundError, he
 	if e.reason == ErrHeld && errors.Is(err, context.DeadlineExceeded) {
 		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.client.shortTimeout(m.timeout, explainMin))
 		defer cancel()
-		h := m.holder(ask)
+		h := m.findHolder(ask)
 		e.held, e.HeldBy, e.HeldFor = h.String(), h.owner, h.left
 	}
 	return e
@@ -705,7 +705,7 @@ func (m *Mutex) gaveUp(ctx context.Context, err error, last, cut *RoundError, he
 
 // holder asks who is in the way of the lock. Of several keys, the first that somebody holds decides.
 // Of readers it is the last, and of permits the one that is free first.
-func (m *Mutex) holder(ctx context.Context) (h claim) {
+func (m *Mutex) findHolder(ctx context.Context) (h holderSummary) {
 	c := m.client
 	if m.slotted != nil {
 		all, _ := c.Holders(ctx, m.key, WithPermits(m.slots())) // those that answer are enough

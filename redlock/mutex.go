@@ -31,9 +31,9 @@ const (
 // process, and what the context package needs to wake it, if it reads for the others meanwhile.
 type Mutex struct {
 	hold
-	client  *Client      // see of
-	invalid error        // why it can never be taken
-	aim     atomic.Int32 // the slot that the next attempt is to take, of a lock that has slots; 0 for any
+	client   *Client      // see of
+	invalid  error        // why it can never be taken
+	nextSlot atomic.Int32 // the slot that the next attempt is to take, of a lock that has slots; 0 for any
 }
 
 // NewMutex returns a lock on a key, which is not taken yet. The TTL is how long the lock
@@ -53,7 +53,7 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 	switch {
 	case o.bounded:
 		m.refuse(errors.New("WithWait is for Client.Do: Lock waits until its context ends"))
-	case o.stubborn:
+	case o.holdOnError:
 		m.refuse(errors.New("WithHoldOnError is for Client.Do: here it is Unlock or UnlockNow that decides"))
 	}
 	return m
@@ -75,7 +75,7 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		token []byte
 	})
 	m := &both.Mutex
-	m.client, m.invalid, m.text = c, o.invalid, &both.token
+	m.client, m.invalid, m.tokenText = c, o.invalid, &both.token
 	m.spec = spec{kind: o.kind, traits: &ordinary, key: key, term: newTerm(ttl, c.cfg.DriftFactor, c.cfg.MinDrift), timeout: o.timeout}
 	m.lifetime = o.lifetime
 	if 0 < o.minHold && o.minHold <= maxTTL {
@@ -83,14 +83,14 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		o.minHold = o.minHold.Truncate(time.Millisecond)
 	}
 	if o.token != "" {
-		*m.text = []byte(o.token)
+		*m.tokenText = []byte(o.token)
 	}
 	if len(opts) > 0 {
 		if err := o.choose(&m.spec, &c.hints); err != nil {
 			m.invalid = err
 		}
 		if _, slot, _ := cutSlot(o.token); slot > 0 {
-			m.aimAt(slot - 1)
+			m.setNextSlot(slot - 1)
 		}
 	}
 	switch {
@@ -98,8 +98,8 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		m.invalid = errors.New("the key is empty")
 	case len(key) > maxKey:
 		m.invalid = fmt.Errorf("the key has %d bytes, and %d are the most", len(key), maxKey)
-	case keptBeside(key):
-		m.invalid = errKeptBeside
+	case isReserved(key):
+		m.invalid = errReserved
 	case ttl <= 0 || ttl%time.Millisecond != 0:
 		m.invalid = fmt.Errorf("TTL %v is not a whole number of milliseconds above zero", ttl)
 	case ttl > maxTTL:
@@ -128,23 +128,23 @@ func (m *Mutex) refuse(err error) {
 
 // aimAt has the next attempt be for a slot, counted from 0 on. One that the lock has not is that of a
 // Mutex on the same key with another number of slots.
-func (m *Mutex) aimAt(slot int) {
+func (m *Mutex) setNextSlot(slot int) {
 	if m.slotted != nil && slot < m.slots() {
-		m.aim.Store(int32(slot) + 1)
+		m.nextSlot.Store(int32(slot) + 1)
 	}
 }
 
 // slot returns the slot that an attempt is to take, counted from 1 on: the one that is aimed at, which
 // is the last if nothing else was found out, or any.
 func (m *Mutex) slot() int {
-	if m.aim.Load() == 0 {
-		m.aim.CompareAndSwap(0, int32(randomSlot(m.slots()))+1)
+	if m.nextSlot.Load() == 0 {
+		m.nextSlot.CompareAndSwap(0, int32(randomSlot(m.slots()))+1)
 	}
-	return int(m.aim.Load())
+	return int(m.nextSlot.Load())
 }
 
 // of returns the Mutex's client.
-func (m *Mutex) of() *Client {
+func (m *Mutex) mustClient() *Client {
 	if m.client == nil {
 		panic("redlock: a zero Mutex cannot be used: make it with Client.NewMutex")
 	}
@@ -184,14 +184,14 @@ func (m *Mutex) Fence() uint64 {
 // If the machine is suspended after the call, the returned time is too late by the suspension.
 // Remaining counts it.
 func (m *Mutex) Until() time.Time {
-	c := m.of()
-	m.pending()
+	c := m.mustClient()
+	m.checkSecond()
 	m.mu.Lock()
 	now, until := c.now(), m.until
 	switch {
-	case m.half():
+	case m.awaitsSecond():
 		until = 0
-	case m.behind.lost():
+	case m.backing.lost():
 		until = min(until, now)
 	}
 	m.mu.Unlock()
@@ -204,25 +204,25 @@ func (m *Mutex) Until() time.Time {
 // Remaining returns how much is left of the lock's validity, suspended time counted. It is 0 if
 // nothing is left, or nothing is known.
 func (m *Mutex) Remaining() time.Duration {
-	c := m.of()
-	m.pending()
+	c := m.mustClient()
+	m.checkSecond()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.until == 0 || m.half() || m.behind.lost() {
+	if m.until == 0 || m.awaitsSecond() || m.backing.lost() {
 		return 0
 	}
 	return m.left(c.now())
 }
 
 // pending looks at the second lock, and reports whether that is still to be taken.
-func (m *Mutex) pending() bool {
+func (m *Mutex) checkSecond() bool {
 	if m.second == nil {
 		return false
 	}
 	m.mu.Lock()
-	b, half := m.behind, m.half()
+	b, half := m.backing, m.awaitsSecond()
 	m.mu.Unlock()
-	b.look()
+	b.checkContext()
 	return half
 }
 
@@ -243,7 +243,7 @@ func (m *Mutex) pending() bool {
 // lock that several can hold, one that was handed over and not extended yet is released when the Mutex has
 // taken another: it holds one.
 func (m *Mutex) TryLock(ctx context.Context) error {
-	m.of()
+	m.mustClient()
 	if m.invalid != nil {
 		return m.invalid
 	}
@@ -281,7 +281,7 @@ func (m *Mutex) tryOthers(ctx context.Context, e *RoundError) *RoundError {
 		if !found {
 			break
 		}
-		m.aimAt(slot)
+		m.setNextSlot(slot)
 		e = m.acquire(ctx, 0, false, 0)
 	}
 	return e
@@ -319,11 +319,11 @@ func (m *Mutex) take(ctx context.Context, waited time.Duration, inTurn bool, lik
 
 // ask is take, once. It relies on an agreement on the number of permits if it may and there is one.
 func (m *Mutex) ask(ctx context.Context, waited time.Duration, inTurn bool, likely mux.Set, rely bool) (token []byte, e *RoundError) {
-	c := m.of()
+	c := m.mustClient()
 	if err := ctx.Err(); err != nil {
 		return nil, unasked(opLock, m.key, nil, "").endedBy(ctx, err)
 	}
-	m.pending()
+	m.checkSecond()
 	if m.taken(c.now) {
 		return nil, unasked(opLock, m.key, ErrHeld, byThisMutex)
 	}
@@ -338,16 +338,16 @@ func (m *Mutex) ask(ctx context.Context, waited time.Duration, inTurn bool, like
 	k.waited = waited
 	if m.slotted != nil {
 		k.slot = m.slot()
-		k.sure, k.epoch = c.agreed.lately(&m.spec, c.now())
-		k.sure = k.sure && rely
+		k.relies, k.agreementEpoch = c.agreed.lately(&m.spec, c.now())
+		k.relies = k.relies && rely
 	}
 	k.acquire(&m.spec, m.namedOwner(), hint)
-	if m.slotted != nil && !k.sure {
+	if m.slotted != nil && !k.relies {
 		k.op.Judge = c.agreed.judge
 	}
 	if len(k.op.Fallback) > 0 {
-		k.term = m.begin()
-		k.op.Lease, k.op.Term = &m.trying, k.term
+		k.leaseEpoch = m.beginAttempt()
+		k.op.Lease, k.op.Term = &m.attemptLease, k.leaseEpoch
 	}
 	taken, told := false, false
 	defer func() {
@@ -360,7 +360,7 @@ func (m *Mutex) ask(ctx context.Context, waited time.Duration, inTurn bool, like
 	taken = e == nil
 	switch {
 	case !taken:
-	case k.sure && c.agreed.epoch.Load() != k.epoch:
+	case k.relies && c.agreed.epoch.Load() != k.agreementEpoch:
 		e = m.stale(opLock, k, err, unsure)
 	case c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold):
 		e = m.stale(opLock, k, err, replaced)
@@ -368,14 +368,14 @@ func (m *Mutex) ask(ctx context.Context, waited time.Duration, inTurn bool, like
 	if taken && e != nil {
 		c.renewer.giveBack(&m.hold, k.token, 0, unasked(opLock, m.key, ErrNotHeld, ""))
 	}
-	c.stats.attempt(e, k.op.Decided-k.op.Started)
+	c.stats.countAttempt(e, k.op.Decided-k.op.Started)
 	if e != nil {
 		e.blame(ctx, err)
 	}
 	if e == nil && m.second != nil {
 		token = slices.Clone(k.token)
 	}
-	c.tell(ctx, opLock, m.key, k, left, e)
+	c.observeRound(ctx, opLock, m.key, k, left, e)
 	told = true
 	return token, e
 }
@@ -393,8 +393,8 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 	clean := false // nothing can be left on any master, or what is there is ours
 	defer func() { // also if the context panics
 		if !clean {
-			m.abandon(k.term)
-			c.undo(&m.spec, k.token, 0)
+			m.endAttempt(k.leaseEpoch)
+			c.sendRelease(&m.spec, k.token, 0)
 		}
 		c.attempts.RUnlock()
 	}()
@@ -412,7 +412,7 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 		c.learn(k.op.Votes)
 		far = c.unbelieved(k.op.Votes)
 		if reason == nil {
-			if again, e := c.agree(ctx, &m.spec, k); again {
+			if again, e := c.agreeOnFence(ctx, &m.spec, k); again {
 				err, now = e, c.now()
 				reason = count(k.op.Votes, err).acquired(now, until)
 				far |= c.unbelieved(k.op.Votes)
@@ -421,14 +421,14 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 	}
 	if reason == nil {
 		c.mend(&m.spec, k, far)
-		before := m.beside()
+		before := m.handedOverToken()
 		if m.install(k, until, now) {
 			if before != nil {
-				c.undo(&m.spec, before, m.minHold)
+				c.sendRelease(&m.spec, before, m.minHold)
 			}
 			c.rechecker.add(&m.hold)
-			if m.slotted != nil && !k.sure && c.reached(k) {
-				c.agreed.note(&m.spec, k.epoch, k.op.Started)
+			if m.slotted != nil && !k.relies && c.reachedAll(k) {
+				c.agreed.note(&m.spec, k.agreementEpoch, k.op.Started)
 			}
 			clean = true
 			return until - now, nil, err
@@ -451,14 +451,14 @@ func (m *Mutex) attempt(ctx context.Context, k *call, inTurnOf bool, likely mux.
 func (m *Mutex) clearExpired() {
 	c := m.client
 	m.mu.Lock()
-	if len(m.token()) == 0 || !m.state(c.now()).over() || m.stands(c.now()) {
+	if len(m.token()) == 0 || !m.state(c.now()).over() || m.backingMustStay(c.now()) {
 		m.mu.Unlock()
 		return
 	}
 	k := c.takeCall() // for its buffer: TryLock allocates nothing
 	defer c.putCall(k)
 	k.token = append(k.token[:0], m.token()...) // which never becomes valid again
-	rest := m.rest(c.now)
+	rest := m.lingerTime(c.now)
 	m.mu.Unlock()
 	c.renewer.giveBack(&m.hold, k.token, rest, nil)
 }
@@ -484,7 +484,7 @@ func (m *Mutex) stale(op string, k *call, err error, note string) *RoundError {
 //	ErrClosed              the client is closed; likewise
 //	the context's error    ctx ended before the masters had decided; likewise
 func (m *Mutex) Extend(ctx context.Context) error {
-	m.of()
+	m.mustClient()
 	if m.invalid != nil {
 		return m.invalid
 	}
@@ -499,7 +499,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	if err := ctx.Err(); err != nil {
 		return unasked(opExtend, m.key, nil, "").endedBy(ctx, err)
 	}
-	if m.pending() {
+	if m.checkSecond() {
 		return unasked(opExtend, m.key, ErrNotHeld, "its second lock is not taken yet")
 	}
 	c.guard.use(m.life()) // which nobody here has used yet if the lock was handed over
@@ -516,7 +516,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	}
 	err := c.rounds.Wait(ctx, &k.op)
 	if m.numbers != nil && was == stateHandedOver && count(k.op.Votes, err).answered() == nil {
-		if again, e := c.agree(ctx, &m.spec, k); again {
+		if again, e := c.agreeOnFence(ctx, &m.spec, k); again {
 			err = e
 		}
 	}
@@ -524,9 +524,9 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	if m.numbers != nil {
 		far = c.unbelieved(k.op.Votes)
 	}
-	m.pending()
-	left, reason := x.land(err, true)
-	futile := reason != nil && x.futile(reason)
+	m.checkSecond()
+	left, reason := x.complete(err, true)
+	futile := reason != nil && x.mustUndo(reason)
 	if reason == errUnlocked { // what the round has done is undone by the release that follows it
 		reason = ErrNotHeld
 	}
@@ -553,7 +553,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	if e != nil {
 		e.blame(ctx, err)
 	}
-	c.tell(ctx, opExtend, m.key, k, left, e)
+	c.observeRound(ctx, opExtend, m.key, k, left, e)
 	return e
 }
 
@@ -575,6 +575,6 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 // If the lock is not held, or was handed over and is not extended yet, the context is done from
 // the beginning.
 func (m *Mutex) KeepAlive(ctx context.Context) (held context.Context, stop context.CancelFunc) {
-	k := m.of().renewer.add(ctx, &m.hold, false)
+	k := m.mustClient().renewer.add(ctx, &m.hold)
 	return k, k.stop
 }

@@ -347,7 +347,7 @@ func TestNothingIsExtendedAfterItsRelease(t *testing.T) {
 		extend func(m *Mutex)
 	}{
 		"Extend":  {func(m *Mutex) *sync.Mutex { return &m.mu }, func(m *Mutex) { m.Extend(context.Background()) }},
-		"recheck": {func(m *Mutex) *sync.Mutex { return &m.mu }, func(m *Mutex) { m.client.rechecker.some([]*hold{&m.hold}) }},
+		"recheck": {func(m *Mutex) *sync.Mutex { return &m.mu }, func(m *Mutex) { m.client.rechecker.recheck([]*hold{&m.hold}) }},
 		"KeepAlive": {func(m *Mutex) *sync.Mutex { return &m.client.renewer.mu }, func(m *Mutex) {
 			_, stop := m.KeepAlive(context.Background())
 			defer stop()

@@ -14,21 +14,21 @@ type Option func(*options)
 
 // options is what the options of one Mutex have come to.
 type options struct {
-	kind     kind
-	more     []string // further keys
-	fence    bool
-	shared   bool
-	permits  int    // 0 for a lock that has none
-	token    string // that was handed over; empty if none was
-	owner    string // that is named in tokens; empty for the client's
-	timeout  time.Duration
-	lifetime time.Duration
-	minHold  time.Duration // that a lock is left on the masters; 0 for not at all
-	stubborn bool          // ... also by Do if its function fails
-	second   Second        // behind the lock; nil for none
-	wait     time.Duration // of Do for the lock, if bounded
-	bounded  bool
-	invalid  error // what is wrong with them
+	kind        kind
+	more        []string // further keys
+	fence       bool
+	shared      bool
+	permits     int    // 0 for a lock that has none
+	token       string // that was handed over; empty if none was
+	owner       string // that is named in tokens; empty for the client's
+	timeout     time.Duration
+	lifetime    time.Duration
+	minHold     time.Duration // that a lock is left on the masters; 0 for not at all
+	holdOnError bool          // ... also by Do if its function fails
+	second      Second        // behind the lock; nil for none
+	wait        time.Duration // of Do for the lock, if bounded
+	bounded     bool
+	invalid     error // what is wrong with them
 }
 
 const (
@@ -45,7 +45,7 @@ func (o *options) choose(s *spec, h *hints) error {
 	if err := o.chooseKind(s, h); err != nil {
 		return err
 	}
-	if o.stubborn && o.minHold == 0 {
+	if o.holdOnError && o.minHold == 0 {
 		return errors.New("WithHoldOnError says for how long only with WithMinHold")
 	}
 	if o.owner == "" && o.minHold == 0 && o.second == nil {
@@ -73,7 +73,7 @@ func (o *options) choose(s *spec, h *hints) error {
 
 // chooseKind makes the lock one of the kind that the options ask for.
 func (o *options) chooseKind(s *spec, h *hints) error {
-	keys, err := together(s.key, o.more)
+	keys, err := sortedKeys(s.key, o.more)
 	_, open := o.kind.(plain) // to be made another
 	several := len(keys) > 1
 	t := new(traits)
@@ -122,7 +122,7 @@ func (o *options) chooseKind(s *spec, h *hints) error {
 }
 
 // keptBeside reports whether a key has a name that something beside a lock has. See the package comment.
-func keptBeside(key string) bool {
+func isReserved(key string) bool {
 	if !strings.HasPrefix(key, "{") {
 		return false
 	}
@@ -134,10 +134,10 @@ func keptBeside(key string) bool {
 	return strings.Contains(key, "}"+slotInfix) || strings.Contains(key, "}:line:")
 }
 
-var errKeptBeside = errors.New("the name is one of those that are kept beside a lock, such as {key}:fence")
+var errReserved = errors.New("the name is one of those that are kept beside a lock, such as {key}:fence")
 
 // together returns the keys of a lock, sorted and each once.
-func together(key string, more []string) ([]string, error) {
+func sortedKeys(key string, more []string) ([]string, error) {
 	if len(more) == 0 {
 		return nil, nil
 	}
@@ -150,8 +150,8 @@ func together(key string, more []string) ([]string, error) {
 		switch {
 		case key == "":
 			return nil, errors.New("one of the keys is empty")
-		case keptBeside(key):
-			return nil, errKeptBeside
+		case isReserved(key):
+			return nil, errReserved
 		case len(key) > maxKey:
 			return nil, fmt.Errorf("one of the keys has %d bytes, and %d are the most", len(key), maxKey)
 		}
@@ -355,7 +355,7 @@ func WithMinHold(d time.Duration) Option {
 
 // WithHoldOnError has [Client.Do] leave the lock for its least time ([WithMinHold]) also if its function
 // has failed or panicked: work that fails is not tried again in the period. A Mutex refuses it.
-func WithHoldOnError() Option { return func(o *options) { o.stubborn = true } }
+func WithHoldOnError() Option { return func(o *options) { o.holdOnError = true } }
 
 // WithSecond puts a lock in another system behind the lock on the masters: an etcd cluster or a ZooKeeper
 // ensemble, by the modules under redlock/contrib. Who has the lock has both. The masters come first, and

@@ -285,7 +285,7 @@ func TestPanicOfAnObserverKeepsNoContextAlive(t *testing.T) {
 			f.calls.Store(0)
 			require.Panics(t, func() { ends(c, m) })
 			for _, held := range kept {
-				require.ErrorIs(t, context.Cause(held.(*keep).Context), ErrLost) // not by a look at the clock
+				require.ErrorIs(t, context.Cause(held.(*keepAlive).Context), ErrLost) // not by a look at the clock
 			}
 			require.Zero(t, c.Stats().Kept)
 		})

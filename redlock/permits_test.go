@@ -62,7 +62,7 @@ func TestAsManyHoldersAsPermits(t *testing.T) {
 		}
 		next := clients[k%2].NewMutex(key, 30*time.Second, WithPermits(k))
 		for slot := range k + 1 { // whichever it begins with, one that there is not included
-			next.aimAt(slot)
+			next.setNextSlot(slot)
 			require.ErrorIs(t, next.TryLock(t.Context()), ErrHeld)
 		}
 		for _, m := range held {
@@ -220,7 +220,7 @@ func TestAMutexHoldsOnePermit(t *testing.T) {
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() {
-				m.aim.Store(0) // each tries another
+				m.nextSlot.Store(0) // each tries another
 				switch err := m.TryLock(t.Context()); {
 				case err == nil:
 					took.Add(1)
@@ -594,7 +594,7 @@ func TestWhatNotAllWereAskedIsNotAgreedUpon(t *testing.T) {
 		reached := func(asked mux.Set, last mux.Phase) bool {
 			c.rounds = &phasedRounds{r, last}
 			k.op.Asked = asked
-			return c.reached(k)
+			return c.reachedAll(k)
 		}
 		require.True(t, reached(0b111, mux.Up))
 		require.False(t, reached(0b011, mux.Up))
@@ -957,7 +957,7 @@ func TestPermitsAreKeptAlive(t *testing.T) {
 	masters.Flush(0)
 	require.NoError(t, others[0].Extend(t.Context()))
 	require.Eventually(t, func() bool { return permitKeys(t, masters, 0, "k", k) == 1 }, hanging, time.Millisecond)
-	c.rechecker.some([]*hold{&others[1].hold})
+	c.rechecker.recheck([]*hold{&others[1].hold})
 	require.Positive(t, others[1].Remaining())
 	require.Eventually(t, func() bool { return permitKeys(t, masters, 0, "k", k) == 2 }, hanging, time.Millisecond)
 
@@ -965,7 +965,7 @@ func TestPermitsAreKeptAlive(t *testing.T) {
 	for i := range 2 {
 		command(t, masters, i, "DEL", fmt.Sprintf("{k}:permit:%d/%d", slot, k))
 	}
-	c.rechecker.some([]*hold{&others[0].hold, &others[1].hold})
+	c.rechecker.recheck([]*hold{&others[0].hold, &others[1].hold})
 	require.Zero(t, others[0].Remaining(), "it is lost")
 	require.Positive(t, others[1].Remaining(), "and no other")
 	require.ErrorIs(t, others[0].Unlock(t.Context()), ErrNotHeld)
@@ -1015,7 +1015,7 @@ func TestManyPermits(t *testing.T) {
 	m := c.NewMutex(strings.Repeat("k", maxSlotBytes/maxPermits-slotOverhead), 30*time.Second, WithPermits(maxPermits))
 	require.NoError(t, m.TryLock(t.Context()))
 	other := c.NewMutex(m.Key(), 30*time.Second, WithPermits(maxPermits))
-	other.aimAt(int(m.aim.Load()) - 1)
+	other.setNextSlot(int(m.nextSlot.Load()) - 1)
 	require.NoError(t, other.TryLock(t.Context()), "the other 999 are free")
-	require.NotEqual(t, m.aim.Load(), other.aim.Load())
+	require.NotEqual(t, m.nextSlot.Load(), other.nextSlot.Load())
 }

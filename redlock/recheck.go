@@ -85,16 +85,16 @@ func (r *rechecker) switched(int) {
 	r.running.Go(func() {
 		for done := false; !done; {
 			n := r.asking.Load()
-			r.all()
+			r.recheckAll()
 			done = r.asking.CompareAndSwap(n, 0)
 		}
 	})
 }
 
 // all rechecks every lock that is held.
-func (r *rechecker) all() {
+func (r *rechecker) recheckAll() {
 	for some := range slices.Chunk(r.list(), maxSending) {
-		r.some(some)
+		r.recheck(some)
 	}
 }
 
@@ -102,11 +102,11 @@ func (r *rechecker) all() {
 // that of a master that was replaced meanwhile: the recheck of all locks may have come too
 // early to see this one. It reports whether there still is a valid lock.
 func (r *rechecker) survives(h *hold) bool {
-	r.some([]*hold{h})
+	r.recheck([]*hold{h})
 	return h.remaining(r.core.now) > 0
 }
 
-func (r *rechecker) some(holds []*hold) {
+func (r *rechecker) recheck(holds []*hold) {
 	var posted []extension
 	for _, h := range holds {
 		x := extension{r.core, h, r.core.takeCall()}
@@ -120,7 +120,7 @@ func (r *rechecker) some(holds []*hold) {
 	// longer than its own. None is too late because it had to wait.
 	slices.SortFunc(posted, func(x, y extension) int { return cmp.Compare(x.call.op.Timeout, y.call.op.Timeout) })
 	for _, x := range posted {
-		r.landed(x)
+		r.complete(x)
 		r.core.putCall(x.call)
 	}
 }
@@ -128,13 +128,13 @@ func (r *rechecker) some(holds []*hold) {
 // landed waits for the round and draws the conclusion. A round that was not decided in time is
 // repeated once: when a server fails, others may be slow for a moment. Any other failure is a
 // loss, as a vote that the lock relied on cannot be believed any more.
-func (r *rechecker) landed(x extension) {
+func (r *rechecker) complete(x extension) {
 	ctx := context.Background()
 	err := r.core.rounds.Wait(ctx, &x.call.op)
 	if err == mux.ErrTimeout && x.post() {
 		err = r.core.rounds.Wait(ctx, &x.call.op)
 	}
-	left, reason := x.land(err, true)
+	left, reason := x.complete(err, true)
 	if reason == ErrClosed { // that is no loss
 		return
 	}
@@ -144,5 +144,5 @@ func (r *rechecker) landed(x extension) {
 		e.note = replaced
 		r.renewer.lose(x.hold, x.call.token, e)
 	}
-	r.core.tell(ctx, opRecheck, x.hold.key, x.call, left, e)
+	r.core.observeRound(ctx, opRecheck, x.hold.key, x.call, left, e)
 }

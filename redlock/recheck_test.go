@@ -28,7 +28,7 @@ func TestRecheckSparesWhatOthersRenew(t *testing.T) {
 		time.Sleep(2 * time.Millisecond) // until the stragglers are there, too
 		r.set(func(m *fakeMaster) { m.keys["slow"] = fakeKey{"foreign", r.clock() + time.Hour} }, 0)
 		r.set(freeze, 2)
-		c.rechecker.all()
+		c.rechecker.recheckAll()
 		r.set(thaw, 2)
 		for _, k := range kept {
 			require.NoError(t, context.Cause(k))
@@ -47,7 +47,7 @@ func TestRecheckKnowsLocksThatWereHandedOver(t *testing.T) {
 		time.Sleep(2 * time.Millisecond) // until the stragglers are there, too
 		c.rechecker.remove(&m.hold)      // which must not be used any more
 		r.set(flush, 0, 1)
-		c.rechecker.all()
+		c.rechecker.recheckAll()
 		require.Zero(t, h.Remaining())
 	})
 }
@@ -93,7 +93,7 @@ func TestRecheckRevivesNothing(t *testing.T) {
 		m := taken(t, c)
 		time.Sleep(m.Remaining() - 5*time.Millisecond)
 		c.rounds = &lateRounds{fakeRounds: r, late: 50 * time.Millisecond}
-		c.rechecker.all()
+		c.rechecker.recheckAll()
 		require.Zero(t, m.Remaining())
 	})
 }

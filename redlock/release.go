@@ -8,24 +8,24 @@ import (
 // A release is the round that releases a lock.
 type release struct {
 	call
-	of     *releases
-	key    string
-	was    state // of the hold, when it began
-	failed error // how the release of the second lock failed
-	lost   bool  // ... as it was not held any more: asked of that error before the Mux is locked
+	of         *releases
+	key        string
+	was        state // of the hold, when it began
+	secondErr  error // how the release of the second lock failed
+	secondLost bool  // ... as it was not held any more: asked of that error before the Mux is locked
 
-	told func(error) // landed
-	e    *RoundError // how it failed, for the Observer
+	onDecided func(error) // landed
+	e         *RoundError // how it failed, for the Observer
 }
 
 // land judges what the masters say. err is what the mux has returned.
-func (r *release) land(err error) *RoundError {
+func (r *release) complete(err error) *RoundError {
 	c := r.of.core
 	reason := count(r.op.Votes, err).released(r.was.over(), r.was == stateLost)
 	switch {
-	case r.lost:
+	case r.secondLost:
 		reason = ErrNotHeld
-	case r.failed != nil && reason == nil:
+	case r.secondErr != nil && reason == nil:
 		reason = ErrSecond
 	}
 	if reason == nil {
@@ -34,15 +34,15 @@ func (r *release) land(err error) *RoundError {
 	}
 	c.stats.releaseFailed.Add(1)
 	e := c.failure(opUnlock, r.key, &r.call, err, reason)
-	if r.failed != nil {
-		e.under = apart{r.failed}
+	if r.secondErr != nil {
+		e.under = foreignError{r.secondErr}
 	}
 	return e
 }
 
 // landed takes the decision of a release that nobody waits for. The Mux is locked.
-func (r *release) landed(err error) {
-	r.e = r.land(err)
+func (r *release) completed(err error) {
+	r.e = r.complete(err)
 	if r.of.core.observe.Round == nil {
 		r.of.put(r)
 		return
@@ -57,10 +57,10 @@ type releases struct {
 	pool    sync.Pool // of *release
 	running sync.WaitGroup
 
-	mu     sync.Mutex // a leaf
-	landed []*release
-	busy   bool
-	over   bool // the client is closed: nobody reports any more
+	mu        sync.Mutex // a leaf
+	completed []*release
+	reporting bool
+	closed    bool // the client is closed: nobody reports any more
 }
 
 func (all *releases) take() *release {
@@ -68,26 +68,26 @@ func (all *releases) take() *release {
 	if r == nil {
 		r = &release{of: all}
 		r.one[0] = &r.op
-		r.told = r.landed
+		r.onDecided = r.completed
 	}
 	return r
 }
 
 func (all *releases) put(r *release) {
-	r.e, r.failed, r.lost = nil, nil, false
+	r.e, r.secondErr, r.secondLost = nil, nil, false
 	all.pool.Put(r)
 }
 
 func (all *releases) report(r *release) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if all.over {
+	if all.closed {
 		all.put(r)
 		return
 	}
-	all.landed = append(all.landed, r)
-	if !all.busy {
-		all.busy = true
+	all.completed = append(all.completed, r)
+	if !all.reporting {
+		all.reporting = true
 		all.running.Go(all.run)
 	}
 }
@@ -96,7 +96,7 @@ func (all *releases) report(r *release) {
 // the Observer is told of nothing by a goroutine when Close has returned.
 func (all *releases) close() {
 	all.mu.Lock()
-	all.over = true
+	all.closed = true
 	all.mu.Unlock()
 	all.running.Wait()
 }
@@ -104,15 +104,15 @@ func (all *releases) close() {
 func (all *releases) run() {
 	for {
 		all.mu.Lock()
-		landed := all.landed
-		all.landed = nil
-		all.busy = len(landed) > 0
+		landed := all.completed
+		all.completed = nil
+		all.reporting = len(landed) > 0
 		all.mu.Unlock()
 		if len(landed) == 0 {
 			return
 		}
 		for _, r := range landed {
-			all.core.tell(context.Background(), opUnlock, r.key, &r.call, 0, r.e)
+			all.core.observeRound(context.Background(), opUnlock, r.key, &r.call, 0, r.e)
 			all.put(r)
 		}
 	}

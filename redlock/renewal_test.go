@@ -206,7 +206,7 @@ func TestNoRenewalIsSentAfterAReleaseThoughALossIsNotedMeanwhile(t *testing.T) {
 			runs(func() bool {
 				m.mu.Lock()
 				defer m.mu.Unlock()
-				return m.keeps == nil
+				return m.keepAlives == nil
 			})
 			go func() {
 				m.Unlock(context.Background())

@@ -26,27 +26,26 @@ const (
 )
 
 // A renewer keeps the locks of a client alive. One heap holds the next event of each lock, by
-// time, and one timer stands at its head. So nothing runs while nothing is due.
+// time, and one timer is set to the first of them. So nothing runs while nothing is due.
 //
 // The timer's goroutine ends the contexts whose deadline has passed. It sends the renewals that
 // are due in one burst, together with those that are almost due. It waits for the answers
 // itself. The timer has been set again before the burst is sent, so what is due meanwhile runs
-// in the timer's next goroutine. So a majority that hangs holds up no deadline, and a lock with
-// a long round timeout holds up none with a short one. While a renewal is under way, the lock's
+// in the timer's next goroutine. So a majority that hangs delays no deadline, and a lock with
+// a long round timeout delays none with a short one. While a renewal is under way, the lock's
 // next event is its deadline.
 //
 // Contexts are cancelled, and the Observer is called, outside all locks (the lock order is in
-// the package comment). A renewal is posted under mu. Whoever posts a release has either been
-// under mu since the lock's KeepAlives were taken away, or takes them out under mu itself. So no
-// renewal is sent after a release.
+// the package comment). A renewal is posted under mu. A release is posted only after the lock's
+// KeepAlives were removed under mu. So no renewal is sent after a release.
 type renewer struct {
-	core   *core
-	flying sync.WaitGroup // goroutines of the timer, those to come included
+	core    *core
+	running sync.WaitGroup // goroutines of the timer, those to come included
 
 	mu      sync.Mutex
-	heap    keepHeap
-	ready   []*keep // to be renewed, in order; their event in the heap is the deadline
-	sending int     // renewals under way
+	heap    keepAliveHeap
+	ready   []*keepAlive // to be renewed, in order; their event in the heap is the deadline
+	sending int          // renewals under way
 	timer   *time.Timer
 	closed  bool
 	pool    sync.Pool // of *burst
@@ -61,7 +60,7 @@ type burst struct {
 // A renewal is the extension of a lock that is kept alive.
 type renewal struct {
 	extension
-	keep *keep
+	keepAlive *keepAlive
 }
 
 // kept returns how many locks are kept alive.
@@ -71,10 +70,14 @@ func (r *renewer) kept() int {
 	return len(r.heap)
 }
 
-// add begins to keep a lock alive. If there is none to keep, the context is done. half says that it is
-// one whose second lock is still to be taken.
-func (r *renewer) add(ctx context.Context, h *hold, half bool) *keep {
-	k := &keep{renewer: r, hold: h, half: half, index: -1, lifetimeEnd: clock.Forever}
+// add begins to keep a lock alive. If there is no lock, the context is done.
+func (r *renewer) add(ctx context.Context, h *hold) *keepAlive { return r.addTo(ctx, h, false) }
+
+// addPending is add for a lock whose second lock is still to be taken.
+func (r *renewer) addPending(ctx context.Context, h *hold) *keepAlive { return r.addTo(ctx, h, true) }
+
+func (r *renewer) addTo(ctx context.Context, h *hold, awaitsSecond bool) *keepAlive {
+	k := &keepAlive{renewer: r, hold: h, awaitsSecond: awaitsSecond, index: -1, lifetimeEnd: clock.Forever}
 	k.Context, k.cancel = context.WithCancelCause(ctx)
 	r.mu.Lock()
 	h.mu.Lock()
@@ -83,14 +86,14 @@ func (r *renewer) add(ctx context.Context, h *hold, half bool) *keep {
 	switch {
 	case r.closed:
 		k.why = lostTo(h.key, ErrClosed)
-	case h.state(now) != stateHeld || h.half() != half:
+	case h.state(now) != stateHeld || h.awaitsSecond() != awaitsSecond:
 		k.why = lostTo(h.key, ErrNotHeld)
 	default:
-		k.fence, k.behind = h.fence, h.behind
-		if h.lifetime > 0 && !half {
-			k.lifetimeEnd = clock.After(cmp.Or(h.since, now), h.lifetime) // a lock that was handed over counts from now
+		k.fence, k.backing = h.fence, h.backing
+		if h.lifetime > 0 && !awaitsSecond {
+			k.lifetimeEnd = clock.After(cmp.Or(h.takenAt, now), h.lifetime) // a lock that was handed over counts from now
 		}
-		k.sibling, h.keeps = h.keeps, k
+		k.sibling, h.keepAlives = h.keepAlives, k
 		r.schedule(k)
 		heap.Push(&r.heap, k)
 		r.arm(now)
@@ -105,7 +108,7 @@ func (r *renewer) add(ctx context.Context, h *hold, half bool) *keep {
 }
 
 // schedule sets the next event of a lock that is valid.
-func (r *renewer) schedule(k *keep) {
+func (r *renewer) schedule(k *keepAlive) {
 	until := time.Duration(k.until.Load())
 	k.due = until < k.lifetimeEnd
 	k.next = k.deadline()
@@ -115,9 +118,9 @@ func (r *renewer) schedule(k *keep) {
 	}
 }
 
-// remove takes a keep out of everything, with the reason; false if it was over
-// already. r.mu is held.
-func (r *renewer) remove(k *keep, why error) bool {
+// remove takes a keepAlive out of the heap and out of its hold, with the reason. It returns false if it was
+// over already. r.mu is held.
+func (r *renewer) remove(k *keepAlive, why error) bool {
 	if k.index < 0 {
 		return false
 	}
@@ -126,13 +129,13 @@ func (r *renewer) remove(k *keep, why error) bool {
 	if k.lost() { // counted before anybody can see the context done
 		r.core.stats.lost.Add(1)
 	}
-	k.hold.unlink(k)
+	k.hold.removeKeepAlive(k)
 	return true
 }
 
-// finish cancels the contexts of keeps that were removed by the caller: all of them before
-// the Observer is told of any, as it may panic.
-func (r *renewer) finish(over []*keep) {
+// finish cancels the contexts of keepAlives that the caller has removed: all of them before
+// it tells the Observer of any, as that may panic.
+func (r *renewer) finish(over []*keepAlive) {
 	cancelAll(over)
 	for _, k := range over {
 		if k.lost() {
@@ -141,9 +144,9 @@ func (r *renewer) finish(over []*keep) {
 	}
 }
 
-// cancelAll cancels the contexts of keeps, all of them, also if one hangs on a context of the
-// user's that panics.
-func cancelAll(over []*keep) {
+// cancelAll cancels the contexts of keepAlives: all of them, also if the parent of one, a context of the
+// user's, panics.
+func cancelAll(over []*keepAlive) {
 	n := 0
 	defer func() {
 		if n < len(over) {
@@ -157,7 +160,7 @@ func cancelAll(over []*keep) {
 	}
 }
 
-func (r *renewer) stop(k *keep) {
+func (r *renewer) stop(k *keepAlive) {
 	r.mu.Lock()
 	r.remove(k, nil)
 	r.arm(r.core.now())
@@ -165,12 +168,12 @@ func (r *renewer) stop(k *keep) {
 	k.cancel(k.why)
 }
 
-// expire ends a keep whose deadline has passed, if it has not moved since.
-func (r *renewer) expire(k *keep) {
-	var over []*keep
+// expire ends a keepAlive whose deadline has passed, if the deadline has not moved since.
+func (r *renewer) expire(k *keepAlive) {
+	var over []*keepAlive
 	r.mu.Lock()
 	now := r.core.now()
-	if k.index >= 0 && now < k.deadline() && !k.behind.lost() {
+	if k.index >= 0 && now < k.deadline() && !k.backing.lost() {
 		r.mu.Unlock()
 		return
 	}
@@ -179,56 +182,55 @@ func (r *renewer) expire(k *keep) {
 		r.arm(now)
 	}
 	r.mu.Unlock()
-	// If another has removed it, and not cancelled it yet, it must not look
-	// alive to our caller.
+	// If another goroutine has removed it, and not cancelled it yet, our caller must see it
+	// ended all the same.
 	k.cancel(k.why)
 	r.finish(over)
 }
 
-// retire takes keeps out whose lock was unlocked. From then on no renewal of theirs is sent.
+// removeUnlocked removes the keepAlives of a lock that was unlocked. From then on no renewal of theirs is sent.
 // The caller finishes them.
-func (r *renewer) retire(keeps *keep) (over []*keep) {
+func (r *renewer) removeUnlocked(keeps *keepAlive) (over []*keepAlive) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.takeOut(keeps, func(*keep) error { return nil })
+	return r.removeAll(keeps, func(*keepAlive) error { return nil })
 }
 
 // lose notes that the lock with that token is lost, by a round that failed like that. It
 // releases what the round may have set again on some masters, and ends the KeepAlives.
 func (r *renewer) lose(h *hold, token []byte, failure *RoundError) {
 	var rest time.Duration
-	over := r.takeOutLost(h, failure, func() *keep {
+	over := r.removeLost(h, failure, func() *keepAlive {
 		now := r.core.now()
-		rest = h.rest(r.core.now) // whoever gives the lock back decides whether it stays
+		rest = h.lingerTime(r.core.now) // a lost lock lingers, too, where it is still ours
 		return h.lose(token, now)
 	})
 	func() {
-		defer r.core.undo(&h.spec, token, rest) // also if a context panics
-		cancelAll(over)                         // before: another can have the lock from then on
+		defer r.core.sendRelease(&h.spec, token, rest) // also if a context panics
+		cancelAll(over)                                // before the release: another can take the lock from then on
 	}()
 	r.finish(over)
 }
 
-// giveBack makes the hold one of no lock, if it has the lock with that token, ends its
-// KeepAlives and has the lock released, or stay for the rest. failure is how the last round on it
-// failed, if that is why.
+// giveBack empties the hold, if it has the lock with that token, and ends its KeepAlives. It releases
+// the lock, or lets it linger for the rest. failure is how the last round on it failed, if that is why.
 func (r *renewer) giveBack(h *hold, token []byte, rest time.Duration, failure *RoundError) {
-	var second *behind
-	over := r.takeOutLost(h, failure, func() (keeps *keep) {
+	var second *backing
+	over := r.removeLost(h, failure, func() (keeps *keepAlive) {
 		if h.has(token) {
 			keeps, second = h.reset()
 		}
 		return keeps
 	})
-	defer r.core.undo(&h.spec, token, rest) // also if a context panics
-	defer second.giveUp()
+	defer r.core.sendRelease(&h.spec, token, rest) // also if a context panics
+	defer second.unlockNoWait()
 	r.finish(over)
 }
 
-// takeOutLost takes out the keeps of a hold whose lock is lost. end is called under h.mu: it
-// ends the lock and returns its keeps. failure is how the last round on the lock failed, if one
-// has, other than the keep's own. The caller finishes the keeps.
-func (r *renewer) takeOutLost(h *hold, failure *RoundError, end func() *keep) (over []*keep) {
+// removeLost removes the keepAlives of a hold whose lock is lost. end is called under h.mu: it
+// ends the lock and returns its keepAlives. failure is how the last round on the lock failed, if it did and
+// was not a renewal of theirs. The caller finishes the keepAlives.
+func (r *renewer) removeLost(h *hold, failure *RoundError, end func() *keepAlive) (over []*keepAlive) {
 	// From here on no renewal is about to be posted: an Unlock that finds no KeepAlives must not
 	// send its release in between.
 	r.mu.Lock()
@@ -237,7 +239,7 @@ func (r *renewer) takeOutLost(h *hold, failure *RoundError, end func() *keep) (o
 	keeps := end()
 	h.mu.Unlock()
 	now := r.core.now()
-	return r.takeOut(keeps, func(k *keep) error {
+	return r.removeAll(keeps, func(k *keepAlive) error {
 		if failure != nil {
 			k.failure = failure
 		}
@@ -245,8 +247,8 @@ func (r *renewer) takeOutLost(h *hold, failure *RoundError, end func() *keep) (o
 	})
 }
 
-// takeOut takes keeps out that were taken from their hold. r.mu is held.
-func (r *renewer) takeOut(keeps *keep, why func(*keep) error) (over []*keep) {
+// removeAll removes keepAlives that were taken from their hold. r.mu is held.
+func (r *renewer) removeAll(keeps *keepAlive, why func(*keepAlive) error) (over []*keepAlive) {
 	if keeps == nil {
 		return nil
 	}
@@ -259,11 +261,11 @@ func (r *renewer) takeOut(keeps *keep, why func(*keep) error) (over []*keep) {
 	return over
 }
 
-// close ends all keeps. The burst under way is ended by the mux.
+// close ends all keepAlives. The mux ends the burst that is under way.
 func (r *renewer) close() {
 	r.mu.Lock()
 	r.closed = true
-	var over []*keep
+	var over []*keepAlive
 	for len(r.heap) > 0 {
 		k := r.heap[0]
 		r.remove(k, lostTo(k.hold.key, ErrClosed))
@@ -273,52 +275,52 @@ func (r *renewer) close() {
 	r.mu.Unlock()
 	defer r.finish(over)
 	for _, k := range over {
-		if k.half { // whoever waits for its second lock may come too late to give it back
-			r.abandon(k.hold)
+		if k.awaitsSecond { // the goroutine that waits for its second lock may be too late to release it
+			r.giveBackPending(k.hold)
 		}
 	}
 }
 
-// abandon gives a lock back whose second is still to be taken.
-func (r *renewer) abandon(h *hold) {
+// giveBackPending gives back a lock whose second lock is still to be taken.
+func (r *renewer) giveBackPending(h *hold) {
 	h.mu.Lock()
-	half, token := h.half(), slices.Clone(h.token())
+	pending, token := h.awaitsSecond(), slices.Clone(h.token())
 	h.mu.Unlock()
-	if half {
+	if pending {
 		r.giveBack(h, token, 0, nil)
 	}
 }
 
-// arm sets the timer to the next event. r.mu is held. Each time the timer is
-// pending counts as one of flying.
+// arm sets the timer to the next event. r.mu is held. A timer that is pending counts as one
+// of running.
 func (r *renewer) arm(now time.Duration) {
 	var d time.Duration
 	switch {
 	case r.closed || len(r.heap) == 0:
 		if r.timer != nil && r.timer.Stop() {
-			r.flying.Done()
+			r.running.Done()
 		}
 		return
 	case len(r.ready) == 0 || r.sending >= maxSending:
 		d = max(0, r.heap[0].next-now)
 	}
 	if r.timer == nil {
-		r.flying.Add(1)
+		r.running.Add(1)
 		r.timer = time.AfterFunc(d, r.run)
 	} else if !r.timer.Reset(d) {
-		r.flying.Add(1)
+		r.running.Add(1)
 	}
 }
 
 // run serves one firing of the timer.
 func (r *renewer) run() {
-	defer r.flying.Done()
-	for b := r.take(); b != nil; b = r.take() {
+	defer r.running.Done()
+	for b := r.nextBurst(); b != nil; b = r.nextBurst() {
 		// All were posted at the same time. Those with the shortest timeout
 		// come first, so none is kept waiting beyond its own.
 		slices.SortFunc(b.renewals, func(x, y renewal) int { return cmp.Compare(x.call.op.Timeout, y.call.op.Timeout) })
 		for _, x := range b.renewals {
-			r.landed(x, r.core.rounds.Wait(context.Background(), &x.call.op))
+			r.complete(x, r.core.rounds.Wait(context.Background(), &x.call.op))
 			r.core.putCall(x.call)
 		}
 		r.mu.Lock()
@@ -330,14 +332,14 @@ func (r *renewer) run() {
 	}
 }
 
-// take serves the events that have come, and returns a burst that was posted;
+// nextBurst serves the events that are due, and returns a burst that was posted;
 // nil if there is none to post.
-func (r *renewer) take() *burst {
+func (r *renewer) nextBurst() *burst {
 	r.mu.Lock()
 	now := r.core.now()
 	over := r.advance(now)
-	b := r.load()
-	r.arm(now) // before the burst is sent: its deadlines are armed whatever it does
+	b := r.makeBurst()
+	r.arm(now) // before the burst is sent: the deadlines do not depend on it
 	if b != nil {
 		r.sending += len(b.ops)
 		r.core.stats.renewals.Add(uint64(len(b.ops)))
@@ -350,7 +352,7 @@ func (r *renewer) take() *burst {
 
 // advance takes from the heap what is due: it returns those that are over, and
 // makes ready those that are to be renewed.
-func (r *renewer) advance(now time.Duration) (over []*keep) {
+func (r *renewer) advance(now time.Duration) (over []*keepAlive) {
 	sharing := false // there is a burst to share
 	for len(r.heap) > 0 {
 		k := r.heap[0]
@@ -376,8 +378,8 @@ func (r *renewer) advance(now time.Duration) (over []*keep) {
 	return over
 }
 
-// load makes a burst of what is ready.
-func (r *renewer) load() *burst {
+// makeBurst makes a burst of what is ready.
+func (r *renewer) makeBurst() *burst {
 	if len(r.ready) == 0 || r.sending >= maxSending {
 		return nil
 	}
@@ -394,7 +396,7 @@ func (r *renewer) load() *burst {
 		x := renewal{extension{r.core, k.hold, r.core.takeCall()}, k}
 		h := k.hold
 		h.mu.Lock()
-		ours := h.keeping(k) && x.encode()
+		ours := h.hasKeepAlive(k) && x.encode()
 		h.mu.Unlock()
 		if !ours { // over meanwhile, or about to be
 			r.core.putCall(x.call)
@@ -411,12 +413,12 @@ func (r *renewer) load() *burst {
 	return b
 }
 
-// landed takes the result of a renewal.
-func (r *renewer) landed(x renewal, err error) {
-	k, h := x.keep, x.hold
+// complete takes the result of a renewal.
+func (r *renewer) complete(x renewal, err error) {
+	k, h := x.keepAlive, x.hold
 	r.mu.Lock()
 	now := r.core.now()
-	left, reason := x.land(err, k.index >= 0) // for the sake of a KeepAlive that is over nothing is extended
+	left, reason := x.complete(err, k.index >= 0) // a KeepAlive that is over extends nothing
 	var e *RoundError
 	if reason != nil && reason != errUnlocked {
 		e = r.core.failure(opRenew, h.key, x.call, err, reason)
@@ -436,29 +438,29 @@ func (r *renewer) landed(x renewal, err error) {
 	}
 	stopped := k.index < 0 && k.why == nil
 	r.mu.Unlock()
-	if e != nil && (reason == ErrNotHeld || !stopped && x.futile(reason)) {
+	if e != nil && (reason == ErrNotHeld || !stopped && x.mustUndo(reason)) {
 		r.lose(h, x.call.token, e)
 	}
-	r.core.tell(k, opRenew, h.key, x.call, left, e)
+	r.core.observeRound(k, opRenew, h.key, x.call, left, e)
 }
 
 // keepHeap is a heap by next, for container/heap.
-type keepHeap []*keep
+type keepAliveHeap []*keepAlive
 
-func (h keepHeap) Len() int           { return len(h) }
-func (h keepHeap) Less(i, j int) bool { return h[i].next < h[j].next }
-func (h keepHeap) Swap(i, j int) {
+func (h keepAliveHeap) Len() int           { return len(h) }
+func (h keepAliveHeap) Less(i, j int) bool { return h[i].next < h[j].next }
+func (h keepAliveHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].index, h[j].index = i, j
 }
 
-func (h *keepHeap) Push(x any) {
-	k := x.(*keep)
+func (h *keepAliveHeap) Push(x any) {
+	k := x.(*keepAlive)
 	k.index = len(*h)
 	*h = append(*h, k)
 }
 
-func (h *keepHeap) Pop() any {
+func (h *keepAliveHeap) Pop() any {
 	old := *h
 	k := old[len(old)-1]
 	old[len(old)-1] = nil

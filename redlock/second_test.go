@@ -367,10 +367,10 @@ func TestWhoCannotReachTheSecondLeavesTheLine(t *testing.T) {
 }
 
 func TestAHoldWithASecondLockIsNotInstalledOver(t *testing.T) {
-	b := &behind{lock: &otherLock{ctx: context.Background()}}
+	b := &backing{lock: &otherLock{ctx: context.Background()}}
 	b.attach()
-	h := hold{behind: b}
-	defer h.behind.end()
+	h := hold{backing: b}
+	defer h.backing.end()
 	require.False(t, h.install(&call{token: []byte("t")}, time.Hour, 1), "it would never be released")
 }
 

@@ -227,12 +227,12 @@ func TestReadersAreRepairedEachForItself(t *testing.T) {
 		}, hanging, time.Millisecond)
 	}
 
-	c.rechecker.some([]*hold{&one.hold})
+	c.rechecker.recheck([]*hold{&one.hold})
 	require.Positive(t, one.Remaining())
 	for i := 1; i < 5; i++ {
 		command(t, masters, i, "ZREM", "k", one.Token())
 	}
-	c.rechecker.some([]*hold{&one.hold})
+	c.rechecker.recheck([]*hold{&one.hold})
 	require.Zero(t, one.Remaining(), "a majority had lost it")
 	require.ErrorIs(t, one.Unlock(t.Context()), ErrNotHeld)
 	members(t, masters, two, 4)

@@ -93,7 +93,7 @@ type stats struct {
 
 // wake counts why a wait has ended. WakeFree is counted by told, once the attempt has shown whether the
 // key was free.
-func (s *stats) wake(why Wake) {
+func (s *stats) countWake(why Wake) {
 	switch why {
 	case WakeFree:
 	case WakeExpiry:
@@ -107,7 +107,7 @@ func (s *stats) wake(why Wake) {
 
 // told counts an attempt that was made because the masters had told of a change. They do not tell
 // whether the key was freed, or only renewed.
-func (s *stats) told(e *RoundError) {
+func (s *stats) countNotified(e *RoundError) {
 	switch {
 	case e == nil || slices.ContainsFunc(e.Votes, func(v Vote) bool { return v.Verdict == VerdictYes }):
 		s.wokenFree.Add(1)
@@ -117,7 +117,7 @@ func (s *stats) told(e *RoundError) {
 }
 
 // attempt counts how an attempt went; e is how it failed, if it did.
-func (s *stats) attempt(e *RoundError, took time.Duration) {
+func (s *stats) countAttempt(e *RoundError, took time.Duration) {
 	switch {
 	case e == nil:
 		s.acquired.Add(1)

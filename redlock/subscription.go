@@ -350,8 +350,8 @@ func (ss *subscriptions) read(ctx context.Context, s *spec, into *view, timeout 
 		return err
 	}
 	now := c.now()
-	r := c.takeRoster()
-	defer c.putRoster(r)
+	r := c.takeStates()
+	defer c.putStates(r)
 	n, slots := len(k.op.Votes), s.slots()
 	into.slots = slices.Grow(into.slots[:0], slots)[:slots]
 	clear(into.slots)
@@ -398,8 +398,8 @@ func (ss *subscriptions) read(ctx context.Context, s *spec, into *view, timeout 
 // tracked reports whether so many masters are up and can notify of changes that no
 // majority can become free without one of them.
 func (ss *subscriptions) tracked() bool {
-	r := ss.core.takeRoster()
-	defer ss.core.putRoster(r)
+	r := ss.core.takeStates()
+	defer ss.core.putStates(r)
 	n := 0
 	for i := range r.states {
 		if canNotify(&r.states[i]) {

@@ -20,14 +20,14 @@ func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (cle
 	n := len(c.masters)
 	quorum := majority(n)
 	timeout := k.op.Timeout
-	k.gates = k.gates[:0]
+	k.earlyVotes = k.earlyVotes[:0]
 	var asked, reached mux.Set
 	var started time.Duration
 	failed := 0
 	clean = true
-	r := c.takeRoster()
+	r := c.takeStates()
 	k.order = ranked(k.order[:0], s.names()[0], r.states)
-	c.putRoster(r)
+	c.putStates(r)
 	for _, g := range k.order {
 		if likely != 0 && !likely.Has(g) {
 			continue
@@ -40,8 +40,8 @@ func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (cle
 		asked = asked.With(g)
 		reached |= k.op.Asked
 		vote := k.op.Votes[g]
-		k.gates = append(k.gates, gate{g, vote})
-		k.asked = len(k.gates)
+		k.earlyVotes = append(k.earlyVotes, earlyVote{g, vote})
+		k.asked = len(k.earlyVotes)
 		clean = clean && (k.op.Asked == 0 || vote.Verdict == VerdictNo)
 		if vote.Verdict == VerdictYes && quorum > 1 {
 			if s.numbers != nil && uint64(vote.Int) > k.fence { // that the others' numbers be the same
@@ -62,8 +62,8 @@ func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (cle
 	}
 	// The round is all that was asked, from the first moment on.
 	k.op.Started, k.op.Asked = started, reached
-	for i, g := range k.gates {
-		cut := i == len(k.gates)-1 && err != nil && err != mux.ErrTimeout
+	for i, g := range k.earlyVotes {
+		cut := i == len(k.earlyVotes)-1 && err != nil && err != mux.ErrTimeout
 		if g.vote.Verdict == VerdictPending && !cut { // it had its time
 			g.vote.Verdict, g.vote.Err = VerdictFailed, mux.ErrTimeout
 		}

@@ -30,7 +30,7 @@ import (
 // have been broken. After ErrNoQuorum or the context's error, nothing was broken: only nobody
 // knows yet whether the lock is free. The error is a *RoundError.
 func (m *Mutex) Unlock(ctx context.Context) error {
-	m.of()
+	m.mustClient()
 	if m.invalid != nil {
 		return m.invalid
 	}
@@ -43,7 +43,7 @@ func (m *Mutex) Unlock(ctx context.Context) error {
 // UnlockNow is Unlock, but leaves nothing on the masters if the Mutex was made with [WithMinHold]: the
 // lock is free for the next one. It is for work that has failed.
 func (m *Mutex) UnlockNow(ctx context.Context) error {
-	m.of()
+	m.mustClient()
 	if m.invalid != nil {
 		return m.invalid
 	}
@@ -71,7 +71,7 @@ func (m *Mutex) UnlockNow(ctx context.Context) error {
 // clock, and ErrClosed if the client is closed. With [WithSecond] it does not wait for the second lock
 // either, and the order in which the two are free is not known.
 func (m *Mutex) Release() error {
-	c := m.of()
+	c := m.mustClient()
 	if m.invalid != nil {
 		return m.invalid
 	}
@@ -82,7 +82,7 @@ func (m *Mutex) Release() error {
 		closed = true
 	default:
 	}
-	was := m.part(overdue, r, true, false)
+	was := m.postRelease(endedContext, r, true, false)
 	switch {
 	case was == stateUnlocked:
 		c.releases.put(r)
@@ -100,21 +100,21 @@ func (m *Mutex) unlock(ctx context.Context, stay bool) *RoundError {
 	c := m.client
 	r := c.releases.take()
 	defer c.releases.put(r)
-	if m.part(ctx, r, stay, true) == stateUnlocked {
+	if m.postRelease(ctx, r, stay, true) == stateUnlocked {
 		return unasked(opUnlock, m.key, ErrNotHeld, "not locked")
 	}
 	err := c.rounds.Wait(ctx, &r.op)
-	e := r.land(err)
+	e := r.complete(err)
 	if e != nil {
 		e.blame(ctx, err)
 	}
-	c.tell(ctx, opUnlock, m.key, &r.call, 0, e)
+	c.observeRound(ctx, opUnlock, m.key, &r.call, 0, e)
 	return e
 }
 
 // part unlocks the Mutex, posts the release and returns the state before. If waits is false, nobody waits
 // for the decision: r belongs to the pool when part returns. ctx is for the second lock.
-func (m *Mutex) part(ctx context.Context, r *release, stay, waits bool) (was state) {
+func (m *Mutex) postRelease(ctx context.Context, r *release, stay, waits bool) (was state) {
 	c := m.client
 	c.rechecker.remove(&m.hold) // before: a lock that is installed from now on is added again
 	m.mu.Lock()
@@ -124,35 +124,35 @@ func (m *Mutex) part(ctx context.Context, r *release, stay, waits bool) (was sta
 		m.mu.Unlock()
 		return was
 	}
-	since, until := m.since, m.until
+	since, until := m.takenAt, m.until
 	var held, rest time.Duration
 	if since != 0 {
 		held = now - since
 	}
 	if stay {
-		rest = m.rest(c.now)
+		rest = m.lingerTime(c.now)
 	}
-	r.leave(&m.spec, m.token(), rest)
+	r.linger(&m.spec, m.token(), rest)
 	r.key, r.was, r.held = m.key, was, held
 	_, slot, _ := cutSlot(r.token)
 	keeps, second := m.reset()
 	m.mu.Unlock()
 	if keeps != nil || second != nil {
-		over := c.renewer.retire(keeps)
+		over := c.renewer.removeUnlocked(keeps)
 		finished := false
 		defer func() {
 			if !finished { // a context has panicked: the release goes out nevertheless
-				defer m.released(slot, rest)
+				defer m.notifyReleased(slot, rest)
 				defer c.rounds.Send(&r.op)
-				second.giveUp()
+				second.unlockNoWait()
 			}
 		}()
 		c.renewer.finish(over)
 		if second != nil {
-			r.failed = second.unlockWithin(ctx, until-now)
-			r.lost = errors.Is(r.failed, ErrNotHeld)
-			if !waits && !r.lost && errors.Is(r.failed, context.Canceled) {
-				r.failed = nil // nobody has waited for it
+			r.secondErr = second.unlockWithin(ctx, until-now)
+			r.secondLost = errors.Is(r.secondErr, ErrNotHeld)
+			if !waits && !r.secondLost && errors.Is(r.secondErr, context.Canceled) {
+				r.secondErr = nil // nobody has waited for it
 			}
 			second = nil
 		}
@@ -161,7 +161,7 @@ func (m *Mutex) part(ctx context.Context, r *release, stay, waits bool) (was sta
 
 	r.op.Awaited = waits
 	if !waits {
-		r.op.Told = r.told
+		r.op.Told = r.onDecided
 		if len(r.op.Fallback) > 0 {
 			// Send the text: a NOSCRIPT fallback would arrive after the caller's next command.
 			r.op.Command = r.op.Fallback
@@ -170,7 +170,7 @@ func (m *Mutex) part(ctx context.Context, r *release, stay, waits bool) (was sta
 	c.rounds.Post(r.one[:]...)
 	// From here on a local waiter's attempt follows the release on every
 	// connection: it need not wait for the answers.
-	m.released(slot, rest)
+	m.notifyReleased(slot, rest)
 	if since != 0 {
 		c.subscriptions.noteReleased(now, since, m.names()...)
 		c.stats.hold.add(held)
@@ -180,7 +180,7 @@ func (m *Mutex) part(ctx context.Context, r *release, stay, waits bool) (was sta
 
 // released tells the lines that the lock is free, if it is. Otherwise the first of them looks when its
 // time has come.
-func (m *Mutex) released(slot int, rest time.Duration) {
+func (m *Mutex) notifyReleased(slot int, rest time.Duration) {
 	if rest == 0 {
 		m.client.localQueues.released(slot, m.names()...)
 	}

@@ -33,7 +33,7 @@ func TestValidityIsCountedFromTheStartOfEachRound(t *testing.T) {
 			return context.Cause(held)
 		}},
 		"recheck": {opRecheck, delay, func(_ context.Context, m *Mutex) error {
-			m.client.rechecker.some([]*hold{&m.hold})
+			m.client.rechecker.recheck([]*hold{&m.hold})
 			return nil
 		}},
 	} {

@@ -207,7 +207,7 @@ func TestTextIsNotSentOfWhatMayBeUndone(t *testing.T) {
 						k.op.Only, k.op.Quorum = mux.Set(0).With(2), 1
 					}
 					k.op.Judge = judgeInt // two do not have what is asked for
-					c.do(t.Context(), k)
+					c.doUndoable(t.Context(), k)
 					r.set(thaw, 2)
 					time.Sleep(time.Second)
 					require.Equal(t, late, texts.Load() == 0)
@@ -315,7 +315,7 @@ func TestAReaderIsToldThatAnIntentHasGone(t *testing.T) {
 func TestAWriterLeavesAnothersIntentAlone(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	do := asker(t, masters)
-	for _, k := range []courteous{plain{}, newSeveral([]string{"j", "k"})} {
+	for _, k := range []intending{plain{}, newSeveral([]string{"j", "k"})} {
 		intend := func(token string) any {
 			var r request
 			k.intend(&r, "k", []byte(token))
@@ -453,7 +453,7 @@ func TestAClockThatIsSetBackDoesNotVoidAnIntent(t *testing.T) {
 	masters := redlocktest.Start(t, 1, redlocktest.WithClocks())
 	c := opened(t, masters.Addrs(), nil)
 	late := c.NewMutex("k", term30, WithShared())
-	for _, k := range []courteous{plain{}, newSeveral([]string{"j", "k"})} {
+	for _, k := range []intending{plain{}, newSeveral([]string{"j", "k"})} {
 		command(t, masters, 0, "ZADD", "k", "9999999999999", "a reader")
 		for _, writer := range []string{"one", "one", "two"} {
 			masters.Jump(0, -10*time.Minute)

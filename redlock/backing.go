@@ -10,23 +10,23 @@ import (
 // secondPending is the note of a Lock that ended while it waited for its second lock.
 const secondPending = "its second lock was not taken yet"
 
-// takeSecond takes the second lock of a hold that the masters have just given the lock. It waits for it
-// if wait is set. Meanwhile the lock is kept alive, so that those behind it stay away. If the second
-// lock is not to be had, the masters have theirs back. The token is that of the caller's lock: the hold may
-// have another's by now.
+// takeSecond takes the second lock of a hold that has just taken the lock on the masters. It waits for it
+// if wait is set. Meanwhile it keeps the lock on the masters alive, so that others do not ask the second system.
+// If it cannot take the second lock, it releases the lock on the masters. The token is that of the caller's lock:
+// the hold may have another lock by now.
 func (r *renewer) takeSecond(ctx context.Context, h *hold, token []byte, wait bool) (e *RoundError) {
-	var b *behind
+	var b *backing
 	joined, taken := false, false
 	defer func() { // also if a context, or the Second, panics
 		if taken {
 			return
 		}
 		defer r.giveBack(h, token, 0, nil)
-		if !joined { // or the hold has it
-			b.giveUp()
+		if !joined { // else the hold has it
+			b.unlockNoWait()
 		}
 	}()
-	k := r.add(ctx, h, true)
+	k := r.addPending(ctx, h)
 	defer k.stop()
 	began := r.core.now()
 	take := h.second.TryLock
@@ -35,14 +35,14 @@ func (r *renewer) takeSecond(ctx context.Context, h *hold, token []byte, wait bo
 	}
 	lock, err := take(k, h.key)
 	if err == nil {
-		b = &behind{lock: lock}
+		b = &backing{lock: lock}
 		b.attach()
-		joined = r.join(h, token, b)
+		joined = r.setBacking(h, token, b)
 	}
 	switch {
 	case joined:
 		r.core.stats.second.add(r.core.now() - began)
-		k.stop() // before: it asks the caller's context
+		k.stop() // before taken is set: it asks the caller's context, which may panic
 		taken = true
 		return nil
 	case ctx.Err() != nil:
@@ -55,35 +55,35 @@ func (r *renewer) takeSecond(ctx context.Context, h *hold, token []byte, wait bo
 		e = unasked(opLock, h.key, ErrHeld, "the second lock is")
 	default:
 		e = unasked(opLock, h.key, ErrSecond, "")
-		e.under = apart{err}
+		e.under = foreignError{err}
 	}
 	r.core.stats.secondFailed.Add(1)
 	return e
 }
 
-// join makes the second lock the hold's, if that still has the lock with that token.
-func (r *renewer) join(h *hold, token []byte, b *behind) bool {
+// setBacking makes the second lock the hold's, if that still has the lock with that token.
+func (r *renewer) setBacking(h *hold, token []byte, b *backing) bool {
 	fence := b.lock.Fence()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := r.core.now()
-	if !h.has(token) || !h.half() || h.state(now) != stateHeld || b.lost() {
+	if !h.has(token) || !h.awaitsSecond() || h.state(now) != stateHeld || b.lost() {
 		return false
 	}
-	h.behind, h.fence, h.since = b, fence, now
+	h.backing, h.fence, h.takenAt = b, fence, now
 	b.until = h.until
-	b.watch = context.AfterFunc(b.ctx, func() { r.secondOver(h, b) })
+	b.unwatch = context.AfterFunc(b.ctx, func() { r.secondOver(h, b) })
 	b.timer = time.AfterFunc(b.until-now, func() { r.secondOver(h, b) })
 	return true
 }
 
 // secondOver runs when the second lock ends, or when the last validity that the hold has announced does. It ends both
-// locks: what the masters have is released, and so is the second lock. Until then whoever relies on that validity has
+// locks: it releases the lock on the masters, and the second lock. Until then a holder that relies on that validity has
 // the second lock, even if the masters have lost theirs. Without it, a holder that forgets its lock would keep the
-// second one for as long as its process lives.
-func (r *renewer) secondOver(h *hold, b *behind) {
+// second lock for as long as its process lives.
+func (r *renewer) secondOver(h *hold, b *backing) {
 	h.mu.Lock()
-	if h.behind != b {
+	if h.backing != b {
 		h.mu.Unlock()
 		return
 	}
@@ -94,19 +94,19 @@ func (r *renewer) secondOver(h *hold, b *behind) {
 	}
 	token := slices.Clone(h.token())
 	h.mu.Unlock()
-	defer r.dismiss(h, b)
+	defer r.dropBacking(h, b)
 	r.lose(h, token, nil) // the KeepAlives know why
 }
 
-// dismiss releases the second lock of a hold that is lost, if nobody else has.
-func (r *renewer) dismiss(h *hold, b *behind) {
+// dropBacking releases the second lock of a hold that is lost, unless it was released already.
+func (r *renewer) dropBacking(h *hold, b *backing) {
 	h.mu.Lock()
-	ours := h.behind == b
+	ours := h.backing == b
 	if ours {
-		h.behind = nil
+		h.backing = nil
 	}
 	h.mu.Unlock()
 	if ours {
-		b.giveUp()
+		b.unlockNoWait()
 	}
 }

@@ -1,0 +1,101 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// maxMargin bounds how much earlier than the validity a context ends: by about the time slice
+// that the runtime may take, when every processor is busy, to run the timer.
+const maxMargin = 10 * time.Millisecond
+
+// fenceKey is the key of a context's fence.
+type fenceKey struct{}
+
+// A keepAlive is one KeepAlive, and its context.
+type keepAlive struct {
+	context.Context // ends with cancel; contexts derived from k are its children
+	cancel          context.CancelCauseFunc
+	renewer         *renewer
+	hold            *hold
+	until           atomic.Int64  // end of the lock's validity
+	fence           uint64        // of the lock; 0 without
+	backing         *backing      // its second lock; nil without
+	lifetimeEnd     time.Duration // when it stops renewing the lock; clock.Forever if never
+
+	// Guarded by renewer.mu.
+	index        int           // in the heap; -1 once it is over
+	next         time.Duration // when it has to be looked at
+	due          bool          // ... because it is to be renewed then
+	awaitsSecond bool          // it keeps the lock alive only until the second one is taken; never changes
+	failure      *RoundError   // of the last renewal; nil if that succeeded
+	why          error         // why it is over; nil if it was stopped
+
+	sibling *keepAlive // the next of hold.keeps; guarded by hold.mu
+}
+
+// deadline is when the context ends if nothing else happens.
+func (k *keepAlive) deadline() time.Duration {
+	margin := min(k.hold.term.ttl/20, maxMargin)
+	return min(time.Duration(k.until.Load()), k.lifetimeEnd) - margin
+}
+
+// Done and Err end the context if its deadline has passed, without waiting for the timer:
+// that may be late, and on Linux it does not count suspended time. They also end it if the second
+// lock is lost and the renewer does not know it yet.
+func (k *keepAlive) Done() <-chan struct{} {
+	k.checkDeadline()
+	return k.Context.Done()
+}
+
+func (k *keepAlive) Err() error {
+	k.checkDeadline()
+	return k.Context.Err()
+}
+
+func (k *keepAlive) checkDeadline() {
+	k.backing.checkContext()
+	if k.Context.Err() == nil && (k.renewer.core.now() >= k.deadline() || k.backing.lost()) {
+		k.renewer.expire(k)
+	}
+}
+
+// Value gives FenceFrom the fence, and hides that of another lock around this one.
+func (k *keepAlive) Value(key any) any {
+	if key == (fenceKey{}) {
+		return k.fence
+	}
+	return k.Context.Value(key)
+}
+
+func (k *keepAlive) stop() { k.renewer.stop(k) }
+
+// end returns the cause of its end: a loss, unless the maximum lifetime has passed.
+func (k *keepAlive) end(now time.Duration) error {
+	e := unasked(opRenew, k.hold.key, ErrLost, "")
+	switch {
+	case k.backing.lost():
+		e.under = k.backing.lossCause()
+	case now >= k.deadline() && k.lifetimeEnd < time.Duration(k.until.Load()) && !(k.failure != nil && k.failure.reason == ErrNotHeld):
+		e.reason = ErrMaxLifetime
+	case k.failure != nil:
+		e.under, e.Votes = k.failure.reason, k.failure.Votes
+	default:
+		e.note = "its validity ended before a renewal was answered"
+	}
+	return e
+}
+
+// lost reports whether it is over because the lock was lost.
+// It is called under mutexes, so it looks no deeper.
+func (k *keepAlive) lost() bool {
+	e, _ := k.why.(*RoundError)
+	return e != nil && !k.awaitsSecond && e.reason != ErrMaxLifetime
+}
+
+// Format prints the key of the context's lock, and nothing that changes.
+func (k *keepAlive) Format(s fmt.State, _ rune) {
+	fmt.Fprintf(s, "%v.KeepAlive{%s}", k.Context, quoted(k.hold.key))
+}
