@@ -139,7 +139,7 @@ func TestAVoteThatIsNotBelievedIsNotWaitedFor(t *testing.T) {
 			poisoned := ranked(nil, "k", r.Masters())[0]
 			r.set(func(m *fakeMaster) { m.counters["k"] = maxFence - 7; m.delay /= 2 }, poisoned)
 			m := c.NewMutex("k", ttl, WithFence())
-			require.Nil(t, m.acquire(t.Context(), 0, inTurn, 0), name)
+			require.Nil(t, (&attempt{mutex: m, inTurn: inTurn}).take(t.Context()), name)
 			require.LessOrEqual(t, m.Fence(), latest())
 			require.Zero(t, c.Stats().FenceRaised, "the others have the same")
 			token, fence := m.Token(), m.Fence()

@@ -145,7 +145,7 @@ func TestAskedInTurnTheMastersAgree(t *testing.T) {
 		r.set(func(m *fakeMaster) { m.counters["k"] = ahead }, order[0])
 		r.set(unscript, order[1], order[2]) // which are told the number by text
 		m := c.NewMutex("k", ttl, WithFence())
-		require.Nil(t, m.acquire(t.Context(), 0, true, 0))
+		require.Nil(t, (&attempt{mutex: m, inTurn: true}).take(t.Context()))
 		require.EqualValues(t, ahead+1, m.Fence())
 		require.Zero(t, c.Stats().FenceRaised)
 		require.NoError(t, m.Unlock(t.Context()))
@@ -160,7 +160,7 @@ func TestAskedInTurnAllMastersAreRaised(t *testing.T) {
 		r.set(func(m *fakeMaster) { m.counters["k"] = ahead }, order[1])
 		r.set(func(m *fakeMaster) { occupy(m) }, order[2])
 		m := c.NewMutex("k", ttl, WithFence())
-		require.Nil(t, m.acquire(t.Context(), 0, true, 0))
+		require.Nil(t, (&attempt{mutex: m, inTurn: true}).take(t.Context()))
 		require.EqualValues(t, ahead+1, m.Fence())
 		require.EqualValues(t, 1, c.Stats().FenceRaised)
 		require.NoError(t, m.Unlock(t.Context()))

@@ -68,6 +68,7 @@ func (m *Mutex) lock(ctx context.Context) *RoundError {
 		call = new(wait)
 	}
 	call.mutex, call.waiter = m, w
+	call.next.mutex, call.next.waitsSecond = m, true
 	defer call.cleanUp()
 	// Whoever comes to a contended key looks first, so that those who were told
 	// of its release are not always overtaken by whoever has released it.
@@ -110,9 +111,7 @@ type wait struct {
 	mutex         *Mutex
 	waiter        *waiter       // nil once it has left its line
 	settleFirst   bool          // it looks a moment later, if it is refused
-	inTurn        bool          // the next attempt is made in turn
-	likely        mux.Set       // ... where the key can be free; zero means anywhere
-	notified      bool          // ... since the masters have told of a change, or said that it is free
+	next          attempt       // the next attempt, or the last one
 	polls         int           // in a row
 	vainLooks     int           // looks in a row that found the key free, though it was not to be had
 	lostRace      bool          // ... as another was faster, the last time
@@ -121,8 +120,6 @@ type wait struct {
 	nextFreeCheck time.Duration // when it looks whether the lock is free, though another stands before it; 0 before that
 	intent        []byte        // the token of what it has left on the masters; nil if it has not
 	undecided     *RoundError   // an attempt that the context's end left undecided
-
-	secondFailed bool // the second lock was not to be had: it comes back after a pause
 
 	contended bool // others want the lock, or have it
 	refused   bool // it was refused since it came, or has seen that the lock is held
@@ -188,23 +185,16 @@ func (w *wait) lock(ctx context.Context, try, front bool) (*RoundError, error) {
 	var last *RoundError
 	for {
 		if try {
-			waited := time.Duration(0)
+			a := &w.next
 			if w.since != 0 {
-				waited = m.client.now() - w.since
+				a.waited = m.client.now() - w.since
 			}
-			token, e := w.attempt(ctx, waited)
-			if w.notified {
-				m.client.stats.countNotified(e)
-				w.notified = false
-			}
-			w.secondFailed = false
-			if e == nil && m.second != nil {
-				if e = m.client.renewer.takeSecond(ctx, &m.hold, token, true); e != nil {
-					w.secondFailed = true
-					if last == nil || last.reason != ErrSecond { // or that says more than that it was cut
-						last = e
-					}
-				}
+			// A newcomer that finds its slot taken enters the queue before it looks for another slot: those who
+			// wait come first.
+			a.oneSlot = w.since == 0 && m.slotted != nil && w.usesGlobalQueue()
+			e := a.run(ctx)
+			if a.secondFailed && (last == nil || last.reason != ErrSecond) { // else last says more than that it was cut
+				last = e
 			}
 			if e == nil || e.final() || e.differs() {
 				return e, nil
@@ -217,7 +207,7 @@ func (w *wait) lock(ctx context.Context, try, front bool) (*RoundError, error) {
 			front = !m.reader || m.client.localQueues.noteReaderRefused(w.waiter, m.names()...)
 			w.lostRace = e.reason == ErrHeld && len(e.Votes) > 0
 			w.refused = w.refused || w.lostRace
-			if e.reason == ErrNoQuorum || w.secondFailed {
+			if e.reason == ErrNoQuorum || w.next.secondFailed {
 				w.leaveGlobalQueue()
 			}
 			m.client.localQueues.noteFailure(e, m.names()...)
@@ -235,16 +225,6 @@ func (w *wait) lock(ctx context.Context, try, front bool) (*RoundError, error) {
 		}
 		try = true
 	}
-}
-
-// attempt is one attempt. Who comes, and finds that its slot is taken, stands in line before it looks for
-// another: those who wait already have that first.
-func (w *wait) attempt(ctx context.Context, waited time.Duration) (token []byte, e *RoundError) {
-	m := w.mutex
-	if w.since == 0 && m.slotted != nil && w.usesGlobalQueue() {
-		return m.take(ctx, waited, w.inTurn, w.likely)
-	}
-	return m.try(ctx, waited, w.inTurn, w.likely)
 }
 
 // A vigil is one wait for the lock to be free.
@@ -345,7 +325,7 @@ func (w *waiter) armTimer(now time.Duration) {
 
 func (w *wait) begin(front, refused bool) step {
 	switch {
-	case w.secondFailed:
+	case w.next.secondFailed:
 		return w.sleepFor(w.pause(), WakePoll)
 	case refused:
 		return w.settle()
@@ -616,10 +596,10 @@ func (w *wait) prepareAttempt(ctx context.Context) {
 		w.polls = 0
 	}
 	w.settleFirst = w.interval.why != WakeReleased && w.interval.why != WakePoll
-	w.inTurn, w.likely = w.settleFirst && !w.ticket.atHead && w.vainLooks < maxVainLooks, 0
-	if w.notified = w.interval.why == WakeFree; w.notified {
+	w.next.inTurn, w.next.likely = w.settleFirst && !w.ticket.atHead && w.vainLooks < maxVainLooks, 0
+	if w.next.notified = w.interval.why == WakeFree; w.next.notified {
 		var slot int
-		slot, w.likely, _ = c.subscriptions.free(w.waiter.subscription)
+		slot, w.next.likely, _ = c.subscriptions.free(w.waiter.subscription)
 		w.mutex.setNextSlot(slot)
 	}
 	if slot := w.waiter.freedSlot.Swap(0); slot != 0 && w.interval.why == WakeReleased {

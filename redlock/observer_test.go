@@ -177,7 +177,7 @@ func TestObserverIsToldHowManyTheNextRoundHasAsked(t *testing.T) {
 		c.observe.Round = func(_ context.Context, round Round) { asked[round.Asked]++ }
 		m := c.NewMutex("k", ttl)
 		for range 50 { // the pool forgets now and then under the race detector
-			require.NotNil(t, m.acquire(t.Context(), 0, true, 0))
+			require.NotNil(t, (&attempt{mutex: m, inTurn: true}).take(t.Context()))
 			require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)
 		}
 		require.Equal(t, map[int]int{1: 50, 3: 50}, asked)

@@ -10,11 +10,13 @@ type release struct {
 	call
 	of         *releases
 	key        string
+	lingers    bool  // the lock is left on the masters for its least time
+	awaited    bool  // a caller waits for its decision; if not, it belongs to the pool once it is posted
 	was        state // of the hold, when it began
 	secondErr  error // how the release of the second lock failed
-	secondLost bool  // ... as it was not held any more: asked of that error before the Mux is locked
+	secondLost bool  // ... as it was not held any more. That error is asked before the Mux is locked
 
-	onDecided func(error) // landed
+	onDecided func(error) // completed
 	e         *RoundError // how it failed, for the Observer
 }
 
@@ -74,7 +76,7 @@ func (all *releases) take() *release {
 }
 
 func (all *releases) put(r *release) {
-	r.e, r.secondErr, r.secondLost = nil, nil, false
+	r.e, r.secondErr, r.secondLost, r.lingers, r.awaited = nil, nil, false, false, false
 	all.pool.Put(r)
 }
 

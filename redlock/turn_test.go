@@ -14,7 +14,7 @@ func TestAnAttemptInTurnIsReleasedWhereItWasNotAnswered(t *testing.T) {
 		order := ranked(nil, "k", r.Masters())
 		r.set(func(m *fakeMaster) { m.mute = true }, order[0])
 		r.set(occupy, order[1])
-		e := c.NewMutex("k", ttl).acquire(t.Context(), 0, true, 0)
+		e := (&attempt{mutex: c.NewMutex("k", ttl), inTurn: true}).take(t.Context())
 		require.NotNil(t, e)
 		require.ErrorIs(t, e, ErrHeld)
 		time.Sleep(time.Second)

@@ -82,7 +82,8 @@ func (m *Mutex) Release() error {
 		closed = true
 	default:
 	}
-	was := m.postRelease(endedContext, r, true, false)
+	r.lingers = true
+	was := m.postRelease(endedContext, r)
 	switch {
 	case was == stateUnlocked:
 		c.releases.put(r)
@@ -95,12 +96,13 @@ func (m *Mutex) Release() error {
 	return nil
 }
 
-// unlock releases the lock and waits for the masters. stay says that it is to be left for its least time.
-func (m *Mutex) unlock(ctx context.Context, stay bool) *RoundError {
+// unlock releases the lock and waits for the masters. linger says that the lock is to be left for its least time.
+func (m *Mutex) unlock(ctx context.Context, linger bool) *RoundError {
 	c := m.client
 	r := c.releases.take()
 	defer c.releases.put(r)
-	if m.postRelease(ctx, r, stay, true) == stateUnlocked {
+	r.lingers, r.awaited = linger, true
+	if m.postRelease(ctx, r) == stateUnlocked {
 		return unasked(opUnlock, m.key, ErrNotHeld, "not locked")
 	}
 	err := c.rounds.Wait(ctx, &r.op)
@@ -112,11 +114,10 @@ func (m *Mutex) unlock(ctx context.Context, stay bool) *RoundError {
 	return e
 }
 
-// part unlocks the Mutex, posts the release and returns the state before. If waits is false, nobody waits
-// for the decision: r belongs to the pool when part returns. ctx is for the second lock.
-func (m *Mutex) postRelease(ctx context.Context, r *release, stay, waits bool) (was state) {
+// postRelease unlocks the Mutex, posts the release and returns the state before. ctx is for the second lock.
+func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 	c := m.client
-	c.rechecker.remove(&m.hold) // before: a lock that is installed from now on is added again
+	c.rechecker.remove(&m.hold) // first: a lock that is installed from now on is added again
 	m.mu.Lock()
 	now := c.now()
 	was = m.state(now)
@@ -124,12 +125,13 @@ func (m *Mutex) postRelease(ctx context.Context, r *release, stay, waits bool) (
 		m.mu.Unlock()
 		return was
 	}
+	awaited := r.awaited // if it is not, r belongs to the pool once it is posted
 	since, until := m.takenAt, m.until
 	var held, rest time.Duration
 	if since != 0 {
 		held = now - since
 	}
-	if stay {
+	if r.lingers {
 		rest = m.lingerTime(c.now)
 	}
 	r.linger(&m.spec, m.token(), rest)
@@ -151,16 +153,16 @@ func (m *Mutex) postRelease(ctx context.Context, r *release, stay, waits bool) (
 		if second != nil {
 			r.secondErr = second.unlockWithin(ctx, until-now)
 			r.secondLost = errors.Is(r.secondErr, ErrNotHeld)
-			if !waits && !r.secondLost && errors.Is(r.secondErr, context.Canceled) {
-				r.secondErr = nil // nobody has waited for it
+			if !awaited && !r.secondLost && errors.Is(r.secondErr, context.Canceled) {
+				r.secondErr = nil // as it was not waited for
 			}
 			second = nil
 		}
 		finished = true
 	}
 
-	r.op.Awaited = waits
-	if !waits {
+	r.op.Awaited = awaited
+	if !awaited {
 		r.op.Told = r.onDecided
 		if len(r.op.Fallback) > 0 {
 			// Send the text: a NOSCRIPT fallback would arrive after the caller's next command.
@@ -178,8 +180,8 @@ func (m *Mutex) postRelease(ctx context.Context, r *release, stay, waits bool) (
 	return was
 }
 
-// released tells the lines that the lock is free, if it is. Otherwise the first of them looks when its
-// time has come.
+// notifyReleased notifies the queues that the lock is free, if it is. If it lingers, the head looks when
+// that is over.
 func (m *Mutex) notifyReleased(slot int, rest time.Duration) {
 	if rest == 0 {
 		m.client.localQueues.released(slot, m.names()...)

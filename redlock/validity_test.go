@@ -20,7 +20,7 @@ func TestValidityIsCountedFromTheStartOfEachRound(t *testing.T) {
 	}{
 		"TryLock": {opLock, delay, func(ctx context.Context, m *Mutex) error { return m.TryLock(ctx) }},
 		"Lock, in turn": {opLock, 2 * delay, func(ctx context.Context, m *Mutex) error {
-			if e := m.acquire(ctx, 0, true, 0); e != nil {
+			if e := (&attempt{mutex: m, inTurn: true}).take(ctx); e != nil {
 				return e
 			}
 			return nil

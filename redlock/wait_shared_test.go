@@ -512,9 +512,9 @@ func TestAReaderLetsOneWriterGoFirst(t *testing.T) {
 		command(t, masters, i, "SET", intentKey("k"), since)
 	}
 	m := c.NewMutex("k", term30, WithShared())
-	require.NotNil(t, m.acquire(t.Context(), 0, false, 0))
-	require.NotNil(t, m.acquire(t.Context(), 0, true, 0))
-	require.Nil(t, m.acquire(t.Context(), time.Hour, true, 0))
+	require.NotNil(t, (&attempt{mutex: m}).take(t.Context()))
+	require.NotNil(t, (&attempt{mutex: m, inTurn: true}).take(t.Context()))
+	require.Nil(t, (&attempt{mutex: m, waited: time.Hour, inTurn: true}).take(t.Context()))
 }
 
 // Neither readers nor writers that come one after the other, in such numbers that there always is

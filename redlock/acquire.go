@@ -1,0 +1,252 @@
+package redlock
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+)
+
+// slotTries is how often an attempt looks, and tries another slot. Each time it has lost a slot to
+// a faster contender.
+const slotTries = 8
+
+// TryLock tries to take the lock, in one round. Its error is a *RoundError that wraps
+//
+//	ErrHeld                another holds the lock, or this Mutex does already
+//	ErrNoQuorum            too few masters answered
+//	ErrExpired             they answered too late
+//	ErrClosed              the client is closed
+//	ErrSecond              the second lock could not be taken, as its system fails ([WithSecond])
+//	the context's error    ctx ended before the masters had decided; its cause, too
+//
+// If it fails, or succeeds too late, it deletes what it has set on any master, whatever becomes
+// of ctx.
+//
+// A lock that has expired without an Unlock does not count as held: what is left of it is
+// released first. One that the masters have lost counts as held if its second lock remains ([WithSecond]). Of a
+// lock that several can hold, one that was handed over and not extended yet is released when the Mutex has
+// taken another: it holds one.
+func (m *Mutex) TryLock(ctx context.Context) error {
+	m.mustClient()
+	if m.invalid != nil {
+		return m.invalid
+	}
+	a := attempt{mutex: m}
+	if e := a.run(ctx); e != nil {
+		if a.secondFailed {
+			m.client.localQueues.released(0, m.names()...)
+		}
+		return e
+	}
+	return nil
+}
+
+// An attempt is one try for a lock, of one round or more. It is made anew for each TryLock. A Lock that waits makes
+// one attempt after the other, and says here how the next one is made.
+type attempt struct {
+	mutex        *Mutex
+	waited       time.Duration // for how long its Lock has waited
+	inTurn       bool          // it asks one master first, as others are known to contend
+	likely       mux.Set       // ... of these, where the key can be free; the empty set means all
+	oneSlot      bool          // if its slot is taken, it tries no other
+	waitsSecond  bool          // it waits for the second lock
+	notified     bool          // the masters have notified of a change, or have said that the key is free
+	relies       bool          // it relies on an agreement on the number of permits, if there is one
+	secondFailed bool          // it had the lock on the masters, and not the second one
+	token        []byte        // of a lock on the masters whose second lock is still to be taken
+}
+
+// run makes the attempt, on one slot after the other if the lock has slots, and takes the second lock.
+func (a *attempt) run(ctx context.Context) *RoundError {
+	m := a.mutex
+	a.secondFailed = false
+	e := a.take(ctx)
+	if m.slotted != nil && !a.inTurn && !a.oneSlot { // a Lock that asks in turn looks itself
+		e = a.takeOthers(ctx, e)
+	}
+	if a.notified {
+		m.client.stats.countNotified(e)
+		a.notified = false
+	}
+	if e != nil || m.second == nil {
+		return e
+	}
+	e = m.client.renewer.takeSecond(ctx, &m.hold, a.token, a.waitsSecond)
+	a.secondFailed = e != nil
+	return e
+}
+
+// takeOthers goes on after an attempt on a slot, if that is taken: as long as a look shows that others
+// are free, it tries one of them. It returns how the last attempt failed, if it did.
+func (a *attempt) takeOthers(ctx context.Context, e *RoundError) *RoundError {
+	m := a.mutex
+	for range slotTries {
+		if e == nil || e.reason != ErrHeld || len(e.Votes) == 0 {
+			break
+		}
+		slot, found := m.client.subscriptions.find(ctx, &m.spec)
+		if !found {
+			break
+		}
+		m.setNextSlot(slot)
+		other := attempt{mutex: m}
+		e = other.take(ctx)
+	}
+	return e
+}
+
+// namedOwner returns the owner that its tokens name; empty for none.
+func (m *Mutex) namedOwner() string {
+	switch m.owner {
+	case "":
+		return m.client.owner
+	case NoOwner:
+		return ""
+	}
+	return m.owner
+}
+
+// take tries to take the lock on the masters, or one slot of it: in one burst, or in turn.
+//
+// If it relies on an agreement which ends meanwhile, it tries once more, and looks at the mark:
+// one master that answers with errors, or comes and goes, ends all agreements again and again.
+func (a *attempt) take(ctx context.Context) *RoundError {
+	a.relies = true
+	e := a.once(ctx)
+	if e != nil && e.note == unsure {
+		a.relies = false
+		e = a.once(ctx)
+	}
+	return e
+}
+
+// once tries once.
+func (a *attempt) once(ctx context.Context) (e *RoundError) {
+	m := a.mutex
+	c := m.mustClient()
+	if err := ctx.Err(); err != nil {
+		return unasked(opLock, m.key, nil, "").endedBy(ctx, err)
+	}
+	m.checkSecond()
+	if m.taken(c.now) {
+		return unasked(opLock, m.key, ErrHeld, byThisMutex)
+	}
+	c.guard.use(m.life())
+	m.clearExpired()
+	k := c.takeCall()
+	defer c.putCall(k)
+	hint := uint64(0)
+	if m.numbers != nil {
+		hint = c.hints.next()
+	}
+	k.waited = a.waited
+	if m.slotted != nil {
+		k.slot = m.slot()
+		k.relies, k.agreementEpoch = c.agreed.lately(&m.spec, c.now())
+		k.relies = k.relies && a.relies
+	}
+	k.acquire(&m.spec, m.namedOwner(), hint)
+	if m.slotted != nil && !k.relies {
+		k.op.Judge = c.agreed.judge
+	}
+	if len(k.op.Fallback) > 0 {
+		k.leaseEpoch = m.beginAttempt()
+		k.op.Lease, k.op.Term = &m.attemptLease, k.leaseEpoch
+	}
+	taken, returns := false, false
+	defer func() {
+		if taken && !returns { // a context or an Observer has panicked: the caller does not know that it is taken
+			c.renewer.giveBack(&m.hold, k.token, 0, unasked(opLock, m.key, ErrNotHeld, ""))
+		}
+	}()
+	switches := c.rechecker.switches.Load()
+	left, e, err := a.round(ctx, k)
+	taken = e == nil
+	switch {
+	case !taken:
+	case k.relies && c.agreed.epoch.Load() != k.agreementEpoch:
+		e = m.stale(opLock, k, err, unsure)
+	case c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold):
+		e = m.stale(opLock, k, err, replaced)
+	}
+	if taken && e != nil {
+		c.renewer.giveBack(&m.hold, k.token, 0, unasked(opLock, m.key, ErrNotHeld, ""))
+	}
+	c.stats.countAttempt(e, k.op.Decided-k.op.Started)
+	if e != nil {
+		e.blame(ctx, err)
+	}
+	if e == nil && m.second != nil {
+		a.token = slices.Clone(k.token)
+	}
+	c.observeRound(ctx, opLock, m.key, k, left, e)
+	returns = true
+	return e
+}
+
+// round asks the masters. It installs the lock, or else releases what it may have set on them. It returns what is
+// left of the validity, and the mux's error too.
+func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *RoundError, err error) {
+	m, c := a.mutex, a.mutex.client
+	// It never waits: a context, or an Observer that it calls, may call TryLock again
+	// while Close waits for the attempt that is under way.
+	if !c.attempts.TryRLock() {
+		k.op.Started, k.op.Decided = 0, 0
+		return 0, unasked(opLock, m.key, ErrClosed, ""), nil
+	}
+	clean := false // nothing can be left on any master, or what is there is ours
+	defer func() { // also if the context panics
+		if !clean {
+			m.endAttempt(k.leaseEpoch)
+			c.sendRelease(&m.spec, k.token, 0)
+		}
+		c.attempts.RUnlock()
+	}()
+	if a.inTurn {
+		clean, err = inTurn(ctx, &c.core, &m.spec, k, a.likely)
+	} else {
+		err = c.rounds.Do(ctx, &k.op)
+		clean = k.op.Asked == 0 // else releases would pile up as debts while the masters are down
+	}
+	m.clearExpired() // that of another goroutine, since this attempt has begun
+	now, until := c.now(), m.term.until(k.op.Started)
+	reason := count(k.op.Votes, err).acquired(now, until)
+	var far mux.Set // the masters whose counters are not believed
+	if m.numbers != nil {
+		c.learn(k.op.Votes)
+		far = c.unbelieved(k.op.Votes)
+		if reason == nil {
+			if again, e := c.agreeOnFence(ctx, &m.spec, k); again {
+				err, now = e, c.now()
+				reason = count(k.op.Votes, err).acquired(now, until)
+				far |= c.unbelieved(k.op.Votes)
+			}
+		}
+	}
+	if reason == nil {
+		c.mend(&m.spec, k, far)
+		before := m.handedOverToken()
+		if m.install(k, until, now) {
+			if before != nil {
+				c.sendRelease(&m.spec, before, m.minHold)
+			}
+			c.rechecker.add(&m.hold)
+			if m.slotted != nil && !k.relies && c.reachedAll(k) {
+				c.agreed.note(&m.spec, k.agreementEpoch, k.op.Started)
+			}
+			clean = true
+			return until - now, nil, err
+		}
+		reason = ErrExpired
+		if (m.plural() || m.second != nil) && m.taken(c.now) {
+			reason = ErrHeld // another attempt of this Mutex has taken it, beside this one or before the masters lost it
+		}
+	}
+	e = c.failure(opLock, m.key, k, err, reason)
+	if far != 0 && reason == ErrNoQuorum {
+		e.note = tooFarAhead
+	}
+	return 0, e, err
+}
