@@ -29,7 +29,7 @@ func closedInTime(t *testing.T, masters *redlocktest.Masters, c *Client, pattern
 }
 
 // A client that is closed while its goroutines wait leaves nothing of its lines on any master.
-func TestClosedClientLeavesItsLines(t *testing.T) {
+func TestClosedClientLeavesItsQueues(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	holds := opened(t, masters.Addrs(), nil)
@@ -41,7 +41,7 @@ func TestClosedClientLeavesItsLines(t *testing.T) {
 		closes := opened(t, masters.Addrs(), nil)
 		var ended []<-chan error
 		for _, key := range keys {
-			ended = append(ended, stands(t, masters, closes.NewMutex(key, term30), 0))
+			ended = append(ended, queuesUp(t, masters, closes.NewMutex(key, term30), 0))
 			for range 5 {
 				ended = append(ended, locks(t, closes.NewMutex(key, term30)))
 			}
@@ -56,13 +56,13 @@ func TestClosedClientLeavesItsLines(t *testing.T) {
 		}
 		if inTime {
 			n++
-			noLine(t, masters)
+			noQueue(t, masters)
 		}
 	}
 }
 
 // Those who stand behind a client that is closed go on, and so do those before it.
-func TestOthersGoOnWhenAClientInLineIsClosed(t *testing.T) {
+func TestOthersGoOnWhenAClientInTheQueueIsClosed(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	holds := opened(t, masters.Addrs(), nil)
@@ -73,7 +73,7 @@ func TestOthersGoOnWhenAClientInLineIsClosed(t *testing.T) {
 		var done []<-chan error
 		for i := range 4 {
 			m := opened(t, masters.Addrs(), nil).NewMutex("k", term30)
-			ms, done = append(ms, m), append(done, stands(t, masters, m, i))
+			ms, done = append(ms, m), append(done, queuesUp(t, masters, m, i))
 		}
 		for _, i := range []int{0, 2} {
 			require.NoError(t, ms[i].client.Close())
@@ -84,7 +84,7 @@ func TestOthersGoOnWhenAClientInLineIsClosed(t *testing.T) {
 			comes(t, done[i])
 			require.NoError(t, ms[i].Unlock(t.Context()))
 		}
-		noLine(t, masters)
+		noQueue(t, masters)
 	}
 }
 
@@ -117,14 +117,14 @@ func TestClosedClientTakesItsIntentsAway(t *testing.T) {
 }
 
 // Close waits for those who stand in line, but not for as long as an Observer keeps one of them.
-func TestCloseDoesNotWaitForAnObserverOfOneInLine(t *testing.T) {
+func TestCloseDoesNotWaitForAnObserverOfAWaiter(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	held := opened(t, masters.Addrs(), nil).NewMutex("k", term30)
 	require.NoError(t, held.Lock(t.Context()))
 	in, out := make(chan struct{}), make(chan struct{})
 	c := openedWith(t, Config{Masters: masters.Addrs(), Observer: &Observer{Wake: func(context.Context, string, Wake) { close(in); <-out }}})
-	done := stands(t, masters, c.NewMutex("k", term30), 0)
+	done := queuesUp(t, masters, c.NewMutex("k", term30), 0)
 	require.NoError(t, held.Unlock(t.Context()))
 	conntest.Soon(t, "it is woken", in)
 	closed := make(chan error, 1)

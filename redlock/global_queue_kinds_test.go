@@ -23,7 +23,7 @@ func woken(clients []*Client) (n []uint64) {
 
 // Processes that wait for a permit have it in the order in which they came, and each release wakes one
 // of them. Several that are released together wake as many.
-func TestPermitsAreHadInTheOrderOfTheLine(t *testing.T) {
+func TestPermitsAreHadInTheOrderOfTheQueue(t *testing.T) {
 	t.Parallel()
 	for k := 2; k <= 3; k++ {
 		t.Run(fmt.Sprint(k), func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestPermitsAreHadInTheOrderOfTheLine(t *testing.T) {
 				c := opened(t, masters.Addrs(), nil)
 				m := c.NewMutex("k", term30, WithPermits(k))
 				clients, ms = append(clients, c), append(ms, m)
-				done := stands(t, masters, m, i)
+				done := queuesUp(t, masters, m, i)
 				go func() {
 					if <-done == nil {
 						took <- i
@@ -51,7 +51,7 @@ func TestPermitsAreHadInTheOrderOfTheLine(t *testing.T) {
 			for ; next < 2; next++ { // one after the other
 				require.NoError(t, held[next].Unlock(t.Context()))
 				require.Equal(t, next, conntest.Soon(t, "the next has it", took))
-				require.Eventually(t, func() bool { return stood(t, masters, ms[0].names()[0]) == n-1-next }, hanging, time.Millisecond)
+				require.Eventually(t, func() bool { return queueLength(t, masters, ms[0].names()[0]) == n-1-next }, hanging, time.Millisecond)
 				time.Sleep(50 * time.Millisecond)
 				require.Empty(t, took)
 			}
@@ -69,14 +69,14 @@ func TestPermitsAreHadInTheOrderOfTheLine(t *testing.T) {
 			for _, m := range ms[n-2:] {
 				require.NoError(t, m.Unlock(t.Context()))
 			}
-			noLine(t, masters)
+			noQueue(t, masters)
 		})
 	}
 }
 
 // Processes that want a permit again and again all have it, and all permits are used. On a busy machine those who
 // hold one for a moment may never meet: so at last they wait for each other.
-func TestPermitsAreSharedByTheLine(t *testing.T) {
+func TestPermitsAreSharedByTheQueue(t *testing.T) {
 	t.Parallel()
 	for k := 2; k <= 3; k++ {
 		t.Run(fmt.Sprint(k), func(t *testing.T) {
@@ -111,13 +111,13 @@ func TestPermitsAreSharedByTheLine(t *testing.T) {
 			conntest.Soon(t, "all are used", met)
 			c.finish()
 			require.EqualValues(t, k, most.Load())
-			noLine(t, masters)
+			noQueue(t, masters)
 		})
 	}
 }
 
 // Who comes, and finds that its slot is taken, does not look for another before those who wait in line.
-func TestNoPermitIsTakenBeforeThoseInLine(t *testing.T) {
+func TestNoPermitIsTakenAheadOfTheQueue(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
@@ -126,10 +126,10 @@ func TestNoPermitIsTakenBeforeThoseInLine(t *testing.T) {
 	_, slot, _ := cutSlot(held.Token())
 	m.setNextSlot(slot - 1)
 
-	keeper, line := lineMaster(t, other, m.names()[0]), lineKey(m.names()[0])
+	keeper, line := queueMasterOf(t, other, m.names()[0]), lineKey(m.names()[0])
 	command(t, masters, keeper, "ZADD", line, "1", "another's")
 	command(t, masters, keeper, "SET", line+":another's:alive", "")
-	done := stands(t, masters, m, 1)
+	done := queuesUp(t, masters, m, 1)
 	require.Eventually(t, func() bool {
 		bell, err := masters.Do(keeper, "EXISTS", line+":another's")
 		return err == nil && bell == int64(1)
@@ -143,7 +143,7 @@ func TestNoPermitIsTakenBeforeThoseInLine(t *testing.T) {
 
 // A lock that another process releases by its token is told to the first in line, of every kind. The
 // first of each client's own line stands for all of its goroutines, and all of them have it.
-func TestLockThatIsHandedOverByItsTokenGoesToTheFirstInLine(t *testing.T) {
+func TestLockThatIsHandedOverByItsTokenGoesToTheHeadOfTheQueue(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	clients := openedTimes(t, 4, Config{Masters: masters.Addrs()})
@@ -165,7 +165,7 @@ func TestLockThatIsHandedOverByItsTokenGoesToTheFirstInLine(t *testing.T) {
 					m := c.NewMutex(key, term30, opts...)
 					var done <-chan error
 					if g == 0 {
-						done = stands(t, masters, m, i)
+						done = queuesUp(t, masters, m, i)
 					} else {
 						done = locks(t, m)
 					}
@@ -176,7 +176,7 @@ func TestLockThatIsHandedOverByItsTokenGoesToTheFirstInLine(t *testing.T) {
 					}()
 				}
 			}
-			require.Equal(t, 2, stood(t, masters, holder.names()[0]))
+			require.Equal(t, 2, queueLength(t, masters, holder.names()[0]))
 			fence, had := holder.Fence(), [2]int{}
 			for i := range 2 * each {
 				other := clients[3].NewMutex(key, term30, append(opts, WithToken(holder.Token()))...)
@@ -194,7 +194,7 @@ func TestLockThatIsHandedOverByItsTokenGoesToTheFirstInLine(t *testing.T) {
 			}
 			require.Equal(t, [2]int{each, each}, had)
 			require.NoError(t, holder.Unlock(t.Context()))
-			noLine(t, masters)
+			noQueue(t, masters)
 		})
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // stood returns how many stand in the line of a key, on all masters together.
-func stood(t *testing.T, masters *redlocktest.Masters, key string) (n int) {
+func queueLength(t *testing.T, masters *redlocktest.Masters, key string) (n int) {
 	t.Helper()
 	for i := range masters.N() {
 		if v, err := masters.Do(i, "ZCARD", lineKey(key)); err == nil {
@@ -26,15 +26,15 @@ func stood(t *testing.T, masters *redlocktest.Masters, key string) (n int) {
 }
 
 // stands has a client wait for a lock, and returns when it stands in line behind others.
-func stands(t *testing.T, masters *redlocktest.Masters, m *Mutex, behind int) <-chan error {
+func queuesUp(t *testing.T, masters *redlocktest.Masters, m *Mutex, behind int) <-chan error {
 	t.Helper()
 	done := locks(t, m)
-	require.Eventually(t, func() bool { return stood(t, masters, m.names()[0]) == behind+1 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return queueLength(t, masters, m.names()[0]) == behind+1 }, hanging, time.Millisecond)
 	return done
 }
 
 // noLine requires that nothing of a line is left on any master.
-func noLine(t *testing.T, masters *redlocktest.Masters) {
+func noQueue(t *testing.T, masters *redlocktest.Masters) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		for i := range masters.N() {
@@ -47,7 +47,7 @@ func noLine(t *testing.T, masters *redlocktest.Masters) {
 }
 
 // lineMaster returns the master that has the line of a key, if need be when it serves lines again.
-func lineMaster(t *testing.T, c *Client, key string) (i int) {
+func queueMasterOf(t *testing.T, c *Client, key string) (i int) {
 	t.Helper()
 	require.Eventually(t, func() (ok bool) {
 		i, ok = c.globalQueues.queueMaster(key)
@@ -71,7 +71,7 @@ func (r *countedRounds) Do(ctx context.Context, op *mux.Op) error {
 
 // standsReading has a client's reader wait for a lock, and returns when so many readers stand in line. It has
 // asked for its place before it waits for the masters' word.
-func standsReading(t *testing.T, masters *redlocktest.Masters, m *Mutex, readers int) <-chan error {
+func readersQueueUp(t *testing.T, masters *redlocktest.Masters, m *Mutex, readers int) <-chan error {
 	t.Helper()
 	counted := &countedRounds{rounds: m.client.rounds}
 	m.client.rounds = counted
@@ -103,7 +103,7 @@ func standsReading(t *testing.T, masters *redlocktest.Masters, m *Mutex, readers
 }
 
 // Processes have a lock of every kind in the order in which they came.
-func TestProcessesStandInLineForEveryKindOfLock(t *testing.T) {
+func TestProcessesQueueForEveryKindOfLock(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	clients := openedTimes(t, 4, Config{Masters: masters.Addrs()})
@@ -119,7 +119,7 @@ func TestProcessesStandInLineForEveryKindOfLock(t *testing.T) {
 			var waits []<-chan error
 			for i, c := range clients[1:] {
 				m := c.NewMutex(key, term30, opts...)
-				ms, waits = append(ms, m), append(waits, stands(t, masters, m, i))
+				ms, waits = append(ms, m), append(waits, queuesUp(t, masters, m, i))
 			}
 			require.NoError(t, holder.Unlock(t.Context()))
 			for i := range ms {
@@ -129,14 +129,14 @@ func TestProcessesStandInLineForEveryKindOfLock(t *testing.T) {
 				}
 				require.NoError(t, ms[i].Unlock(t.Context()))
 			}
-			noLine(t, masters)
+			noQueue(t, masters)
 		})
 	}
 }
 
 // Readers of all processes that wait have the lock together when it is the turn of the first of them: before
 // the writers that came later, and after those that were there. So no stream of writers keeps them out.
-func TestReadersHaveTheirTurnTogetherInTheLine(t *testing.T) {
+func TestReadersHaveTheirTurnTogetherInTheQueue(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	for name, opts := range map[string][]Option{"shared": {WithShared()}, "fenced": {WithShared(), WithFence()}} {
@@ -147,12 +147,12 @@ func TestReadersHaveTheirTurnTogetherInTheLine(t *testing.T) {
 			holder := writer(0)
 			require.NoError(t, holder.TryLock(t.Context()))
 			w1, r2, w3, r4, w5, r6 := writer(1), reader(2), writer(3), reader(4), writer(5), reader(6)
-			one := stands(t, masters, w1, 0)
-			two := standsReading(t, masters, r2, 1)
-			three := stands(t, masters, w3, 3)                           // the readers' mark is there, too
+			one := queuesUp(t, masters, w1, 0)
+			two := readersQueueUp(t, masters, r2, 1)
+			three := queuesUp(t, masters, w3, 3)                         // the readers' mark is there, too
 			clients[4].subscriptions.noteRefused(clients[4].now(), name) // then it looks, and does not try
-			four := standsReading(t, masters, r4, 2)
-			five := stands(t, masters, w5, 5)
+			four := readersQueueUp(t, masters, r4, 2)
+			five := queuesUp(t, masters, w5, 5)
 			waits := func(others ...<-chan error) {
 				t.Helper()
 				for _, done := range others {
@@ -169,7 +169,7 @@ func TestReadersHaveTheirTurnTogetherInTheLine(t *testing.T) {
 			require.NoError(t, r2.Unlock(t.Context()))
 			require.NoError(t, r4.Unlock(t.Context()))
 			comes(t, three)
-			six := standsReading(t, masters, r6, 1)
+			six := readersQueueUp(t, masters, r6, 1)
 			waits(five)
 			require.NoError(t, w3.Unlock(t.Context()))
 			comes(t, five)
@@ -177,13 +177,13 @@ func TestReadersHaveTheirTurnTogetherInTheLine(t *testing.T) {
 			require.NoError(t, w5.Unlock(t.Context()))
 			comes(t, six)
 			require.NoError(t, r6.Unlock(t.Context()))
-			noLine(t, masters)
+			noQueue(t, masters)
 		})
 	}
 }
 
 // A reader that nobody keeps out asks for no place, be it that the lock was refused a moment ago.
-func TestReadersAmongReadersNeedNoPlace(t *testing.T) {
+func TestReadersAmongReadersNeedNoEntry(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	clients := openedTimes(t, 3, Config{Masters: masters.Addrs()})
@@ -205,36 +205,36 @@ func TestReadersAmongReadersNeedNoPlace(t *testing.T) {
 }
 
 // A reader that gives up takes its entry away, and the mark of its place if nobody else has that.
-func TestAReaderThatGivesUpLeavesTheLine(t *testing.T) {
+func TestAReaderThatGivesUpLeavesTheQueue(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	clients := openedTimes(t, 3, Config{Masters: masters.Addrs()})
 	holder, writer := clients[0].NewMutex("k", term30), clients[1].NewMutex("k", term30)
 	require.NoError(t, holder.TryLock(t.Context()))
-	done := stands(t, masters, writer, 0)
+	done := queuesUp(t, masters, writer, 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	gaveUp := make(chan error, 1)
 	go func() { gaveUp <- clients[2].NewMutex("k", term30, WithShared()).Lock(ctx) }()
-	require.Eventually(t, func() bool { return stood(t, masters, "k") == 3 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return queueLength(t, masters, "k") == 3 }, hanging, time.Millisecond)
 	cancel()
 	require.ErrorIs(t, <-gaveUp, context.Canceled)
-	require.Eventually(t, func() bool { return stood(t, masters, "k") == 1 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return queueLength(t, masters, "k") == 1 }, hanging, time.Millisecond)
 	require.NoError(t, holder.Unlock(t.Context()))
 	comes(t, done)
 	require.NoError(t, writer.Unlock(t.Context()))
-	noLine(t, masters)
+	noQueue(t, masters)
 }
 
 // A line is on one master. Whoever stands in it behind another reads what the masters tell, and
 // nothing goes to the other masters.
-func TestLineIsOnOneMaster(t *testing.T) {
+func TestQueueIsOnOneMaster(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	holds, first, second := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
 	m := holds.NewMutex("k", term30)
 	require.NoError(t, m.Lock(t.Context()))
 	a, b := first.NewMutex("k", term30), second.NewMutex("k", term30)
-	done := []<-chan error{stands(t, masters, a, 0), stands(t, masters, b, 1)}
+	done := []<-chan error{queuesUp(t, masters, a, 0), queuesUp(t, masters, b, 1)}
 	require.Eventually(t, func() bool {
 		second.subscriptions.mu.Lock()
 		defer second.subscriptions.mu.Unlock()
@@ -248,8 +248,8 @@ func TestLineIsOnOneMaster(t *testing.T) {
 		comes(t, done[i])
 		require.NoError(t, m.Unlock(t.Context()))
 	}
-	noLine(t, masters)
-	keeper := lineMaster(t, holds, "k")
+	noQueue(t, masters)
+	keeper := queueMasterOf(t, holds, "k")
 	for i := range 3 {
 		v, err := masters.Do(i, "INFO", "commandstats")
 		require.NoError(t, err)
@@ -260,7 +260,7 @@ func TestLineIsOnOneMaster(t *testing.T) {
 }
 
 // A lock that nobody else wants costs what it did.
-func TestLineCostsAnUncontendedLockNothing(t *testing.T) {
+func TestQueueCostsAnUncontendedLockNothing(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
@@ -281,7 +281,7 @@ func TestLineCostsAnUncontendedLockNothing(t *testing.T) {
 }
 
 // What happens to the line's master delays nobody for more than a few seconds.
-func TestMasterOfTheLineFailsWhileProcessesWait(t *testing.T) {
+func TestQueueMasterFailsWhileProcessesWait(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]func(t *testing.T, masters *redlocktest.Masters, i int){
 		"hangs":    func(_ *testing.T, masters *redlocktest.Masters, i int) { masters.Pause(i) },
@@ -308,7 +308,7 @@ func TestMasterOfTheLineFailsWhileProcessesWait(t *testing.T) {
 			took := make(chan int, 3)
 			for i, c := range clients[1:] {
 				m := c.NewMutex("k", term30)
-				done := stands(t, masters, m, i)
+				done := queuesUp(t, masters, m, i)
 				ms = append(ms, m)
 				go func() {
 					if <-done == nil {
@@ -316,7 +316,7 @@ func TestMasterOfTheLineFailsWhileProcessesWait(t *testing.T) {
 					}
 				}()
 			}
-			fails(t, masters, lineMaster(t, clients[0], "k"))
+			fails(t, masters, queueMasterOf(t, clients[0], "k"))
 			require.NoError(t, holder.Unlock(t.Context()))
 			since := time.Now()
 			for range ms {
@@ -329,19 +329,19 @@ func TestMasterOfTheLineFailsWhileProcessesWait(t *testing.T) {
 }
 
 // A process that dies leaves its entry. Those behind it go on when that has ended.
-func TestProcessThatDiesInLine(t *testing.T) {
+func TestProcessThatDiesInTheQueue(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	holder, dies, waits := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
 	m := holder.NewMutex("k", term30)
 	require.NoError(t, m.TryLock(t.Context()))
-	stands(t, masters, dies.NewMutex("k", term30), 0)
-	done := stands(t, masters, waits.NewMutex("k", term30), 1)
+	queuesUp(t, masters, dies.NewMutex("k", term30), 0)
+	done := queuesUp(t, masters, waits.NewMutex("k", term30), 1)
 	require.NoError(t, dies.rounds.Close()) // its sockets; it can say nothing more
-	require.Equal(t, 2, stood(t, masters, "k"))
+	require.Equal(t, 2, queueLength(t, masters, "k"))
 	require.NoError(t, m.Unlock(t.Context()))
 	comes(t, done)
-	noLine(t, masters)
+	noQueue(t, masters)
 }
 
 // A line's master whose clock is set back keeps nobody behind a process that died about then, nor behind
@@ -355,28 +355,28 @@ func TestNobodyWaitsForTheDeadWhenTheClockIsSetBack(t *testing.T) {
 	var dead []*Client
 	for i := range 2 {
 		c := opened(t, masters.Addrs(), nil)
-		stands(t, masters, c.NewMutex("k", term30), i)
+		queuesUp(t, masters, c.NewMutex("k", term30), i)
 		dead = append(dead, c)
 	}
 	for _, c := range dead {
 		require.NoError(t, c.rounds.Close()) // its sockets; it can say nothing more
 	}
-	masters.Jump(lineMaster(t, holder, "k"), -time.Hour)
+	masters.Jump(queueMasterOf(t, holder, "k"), -time.Hour)
 	done := locks(t, opened(t, masters.Addrs(), nil).NewMutex("k", term30))
 	require.NoError(t, m.Unlock(t.Context()))
 	comes(t, done)
-	noLine(t, masters)
+	noQueue(t, masters)
 }
 
 // The bell of a process that has died goes when the one goes that stands behind it.
-func TestWhoLeavesTakesTheBellBeforeItAway(t *testing.T) {
+func TestWhoLeavesTakesThePredecessorsNoticeAway(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	holder, dies, waits := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
 	require.NoError(t, holder.NewMutex("k", term30).TryLock(t.Context()))
-	stands(t, masters, dies.NewMutex("k", term30), 0)
-	done := stands(t, masters, waits.NewMutex("k", term30), 1)
-	i := lineMaster(t, holder, "k")
+	queuesUp(t, masters, dies.NewMutex("k", term30), 0)
+	done := queuesUp(t, masters, waits.NewMutex("k", term30), 1)
+	i := queueMasterOf(t, holder, "k")
 	ids, err := masters.Do(i, "ZRANGE", lineKey("k"), "0", "-1")
 	require.NoError(t, err)
 	bell := string(appendNoticeKey(nil, []byte(lineKey("k")), []byte(ids.([]any)[0].(string))))
@@ -394,7 +394,7 @@ func TestWhoLeavesTakesTheBellBeforeItAway(t *testing.T) {
 }
 
 // Whoever gives up leaves nothing, and those behind it go on at once.
-func TestProcessThatGivesUpInLine(t *testing.T) {
+func TestProcessThatGivesUpInTheQueue(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	holder, quits, waits := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
@@ -404,21 +404,21 @@ func TestProcessThatGivesUpInLine(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		quit := make(chan error, 1)
 		go func() { quit <- quits.NewMutex("k", term30).Lock(ctx) }()
-		require.Eventually(t, func() bool { return stood(t, masters, "k") == 1 }, hanging, time.Millisecond)
+		require.Eventually(t, func() bool { return queueLength(t, masters, "k") == 1 }, hanging, time.Millisecond)
 		w := waits.NewMutex("k", term30)
-		done := stands(t, masters, w, 1)
+		done := queuesUp(t, masters, w, 1)
 		cancel()
 		require.ErrorIs(t, conntest.Soon(t, "it returns", quit), context.Canceled)
-		require.Eventually(t, func() bool { return stood(t, masters, "k") == 1 }, hanging, time.Millisecond)
+		require.Eventually(t, func() bool { return queueLength(t, masters, "k") == 1 }, hanging, time.Millisecond)
 		require.NoError(t, m.Unlock(t.Context()))
 		comes(t, done)
 		require.NoError(t, w.Unlock(t.Context()))
-		noLine(t, masters)
+		noQueue(t, masters)
 	}
 }
 
 // Whatever the script does, it does as the simulated masters do.
-func TestStandScript(t *testing.T) {
+func TestEnterScript(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	stand := func(id string) string {
@@ -447,7 +447,7 @@ func TestStandScript(t *testing.T) {
 	for _, id := range []string{"d", "e", "a"} {
 		leave(id)
 	}
-	noLine(t, masters)
+	noQueue(t, masters)
 
 	// The clock is set back: what the entries have to live has become longer.
 	for _, id := range []string{"a", "b", "c"} {
@@ -472,7 +472,7 @@ func TestStandScript(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		leave(id)
 	}
-	noLine(t, masters)
+	noQueue(t, masters)
 
 	stand("a")
 	stand("b")

@@ -85,7 +85,7 @@ func (c *crowd) finish() {
 }
 
 // Those who pass the line by, with TryLock or with another library, stall nobody who stands in it.
-func TestThoseWhoPassTheLineByStallNobody(t *testing.T) {
+func TestThoseWhoBypassTheQueueStallNobody(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := newCrowd(t, 4)
@@ -120,7 +120,7 @@ func TestThoseWhoPassTheLineByStallNobody(t *testing.T) {
 	}
 	c.serves(20)
 	c.finish()
-	noLine(t, masters)
+	noQueue(t, masters)
 }
 
 // Processes that see different masters stand in two lines. All of them have the lock, in whichever they
@@ -129,7 +129,7 @@ func TestProcessesThatSeeDifferentMastersAllHaveTheLock(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	sees := opened(t, masters.Addrs(), nil)
-	away := lineMaster(t, sees, "k")
+	away := queueMasterOf(t, sees, "k")
 	addrs := masters.Addrs()
 	addrs[away] = "127.0.0.1:1"
 	c := newCrowd(t, 4)
@@ -143,7 +143,7 @@ func TestProcessesThatSeeDifferentMastersAllHaveTheLock(t *testing.T) {
 					comesUp(t, client, j)
 				}
 			}
-			require.NotEqual(t, away, lineMaster(t, client, "k"))
+			require.NotEqual(t, away, queueMasterOf(t, client, "k"))
 			m := client.NewMutex("k", term30)
 			c.wants(i, m)
 		} else {
@@ -153,16 +153,16 @@ func TestProcessesThatSeeDifferentMastersAllHaveTheLock(t *testing.T) {
 	}
 	c.serves(20)
 	c.finish()
-	noLine(t, masters)
+	noQueue(t, masters)
 }
 
 // The master of the line hangs, comes back, and hangs again, while processes want the lock.
-func TestMasterOfTheLineHangsAndComesBack(t *testing.T) {
+func TestQueueMasterHangsAndComesBack(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := newCrowd(t, 4)
 	clients := openedTimes(t, 4, Config{Masters: masters.Addrs(), StallTime: time.Second, Durable: true})
-	keeper := lineMaster(t, clients[0], "k")
+	keeper := queueMasterOf(t, clients[0], "k")
 	for i, client := range clients {
 		m := client.NewMutex("k", term30, WithRoundTimeout(time.Second))
 		c.wants(i, m)
@@ -179,11 +179,11 @@ func TestMasterOfTheLineHangsAndComesBack(t *testing.T) {
 	}
 	c.serves(10)
 	c.finish()
-	noLine(t, masters)
+	noQueue(t, masters)
 }
 
 // The master of the line restarts without anything, again and again, while processes want the lock.
-func TestMasterOfTheLineRestartsEmpty(t *testing.T) {
+func TestQueueMasterRestartsEmpty(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := newCrowd(t, 4)
@@ -194,7 +194,7 @@ func TestMasterOfTheLineRestartsEmpty(t *testing.T) {
 	}
 	for range 3 {
 		c.serves(5)
-		masters.Restart(lineMaster(t, clients[0], "k"))
+		masters.Restart(queueMasterOf(t, clients[0], "k"))
 		c.serves(5)
 		for i := range 3 {
 			for _, client := range clients {
@@ -203,12 +203,12 @@ func TestMasterOfTheLineRestartsEmpty(t *testing.T) {
 		}
 	}
 	c.finish()
-	noLine(t, masters)
+	noQueue(t, masters)
 }
 
 // A Sentinel group whose master has the line switches to its replica, or loses its master, while
 // processes want the lock.
-func TestMasterOfTheLineIsReplaced(t *testing.T) {
+func TestQueueMasterIsReplaced(t *testing.T) {
 	t.Parallel()
 	for name, replace := range map[string]func(g *redlocktest.Groups, i int){
 		"by an order": func(g *redlocktest.Groups, i int) { g.Switch(i) },
@@ -230,7 +230,7 @@ func TestMasterOfTheLineIsReplaced(t *testing.T) {
 				c.wants(i, m)
 			}
 			c.serves(10)
-			replaced := lineMaster(t, clients[0], "k")
+			replaced := queueMasterOf(t, clients[0], "k")
 			replace(groups, replaced)
 			c.serves(10)
 			for _, client := range clients { // then the line may have its old place

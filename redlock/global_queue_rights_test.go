@@ -14,7 +14,7 @@ import (
 
 // lineRights returns the documented rights without those for newer servers, of them those that every
 // user has whose masters tell of changes, and those that the line between processes needs beside.
-func lineRights(t *testing.T) (all, every, line []string) {
+func queueRights(t *testing.T) (all, every, line []string) {
 	t.Helper()
 	into := &every
 	for _, l := range documentedACL(t) {
@@ -70,14 +70,14 @@ func queueUp(t *testing.T, masters *redlocktest.Masters, ms []*redlock.Mutex, li
 			}
 		}()
 		if line {
-			require.Eventually(t, func() bool { return ticket(t, masters) > i }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { return entriesOf(t, masters) > i }, time.Minute, time.Millisecond)
 		}
 	}
 	return took
 }
 
 // standing returns how many stand in the longest line that any master has.
-func ticket(t *testing.T, masters *redlocktest.Masters) (most int) {
+func entriesOf(t *testing.T, masters *redlocktest.Masters) (most int) {
 	t.Helper()
 	for i := range masters.N() {
 		lines, err := masters.Do(i, "KEYS", "*:line")
@@ -93,9 +93,9 @@ func ticket(t *testing.T, masters *redlocktest.Masters) (most int) {
 
 // The documented rights are enough for the line, for locks of every kind that stand in it. Of those that
 // are said to be for the line none can be missed.
-func TestDocumentedACLIsEnoughForTheLine(t *testing.T) {
+func TestDocumentedACLIsEnoughForTheQueue(t *testing.T) {
 	t.Parallel()
-	all, every, line := lineRights(t)
+	all, every, line := queueRights(t)
 	plain := map[string][]redlock.Option{"plain": nil}
 	serve := func(name string, rights []string, kinds map[string][]redlock.Option, complete bool) {
 		t.Run(name, func(t *testing.T) {
@@ -158,9 +158,9 @@ func fourWith(t *testing.T, cfg redlock.Config) (clients []*redlock.Client) {
 
 // Where the user may not stand in line, everybody has the lock all the same, and nobody asks for
 // it again and again.
-func TestUserWithoutTheLinesRights(t *testing.T) {
+func TestUserWithoutTheQueuesRights(t *testing.T) {
 	t.Parallel()
-	_, every, line := lineRights(t)
+	_, every, line := queueRights(t)
 	for name, has := range map[string][]string{"none": nil, "not the keys": remove(line, "~{lock:*}:line*"), "not a command": remove(line, "+zrank")} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -14,7 +14,7 @@ import (
 )
 
 // A modelLine is in Go what a line is on a master.
-type modelLine struct {
+type queueModel struct {
 	ids []string
 	// What each key that is there has to live: "alive", "bell", "spent" if time has passed since, or "late"
 	// if the clock was set back.
@@ -29,7 +29,7 @@ const (
 	lateTTL  = time.Hour        // ... and when it sets the clock back
 )
 
-func (l *modelLine) at(id string) int {
+func (l *queueModel) at(id string) int {
 	for i, other := range l.ids {
 		if other == id {
 			return i
@@ -38,7 +38,7 @@ func (l *modelLine) at(id string) int {
 	return -1
 }
 
-func (l *modelLine) remove(id string) bool {
+func (l *queueModel) remove(id string) bool {
 	i := l.at(id)
 	if i < 0 {
 		return false
@@ -53,7 +53,7 @@ func (l *modelLine) remove(id string) bool {
 func reads(id string) bool { return strings.HasPrefix(id, readerMark) }
 
 // join puts a reader among those who can be joined, in the order of their ids.
-func (l *modelLine) join(id string) {
+func (l *queueModel) join(id string) {
 	at := l.at(readerMark) + 1
 	for at < len(l.ids) && reads(l.ids[at]) && l.ids[at] < id {
 		at++
@@ -62,12 +62,12 @@ func (l *modelLine) join(id string) {
 }
 
 // joined reports whether a reader is among those who can be joined.
-func (l *modelLine) joined(id string) bool {
+func (l *queueModel) joined(id string) bool {
 	mark, at := l.at(readerMark), l.at(id)
 	return mark >= 0 && mark < at && !slices.ContainsFunc(l.ids[mark:at], func(id string) bool { return !reads(id) })
 }
 
-func (l *modelLine) stand(id string) (before string) {
+func (l *queueModel) enter(id string) (before string) {
 	switch {
 	case l.at(id) >= 0:
 	case !reads(id):
@@ -112,7 +112,7 @@ func (l *modelLine) stand(id string) (before string) {
 	return ""
 }
 
-func (l *modelLine) leave(id string) (stood bool) {
+func (l *queueModel) leave(id string) (stood bool) {
 	at := l.at(id)
 	delete(l.left, id)
 	delete(l.left, id+":alive")
@@ -128,7 +128,7 @@ func (l *modelLine) leave(id string) (stood bool) {
 }
 
 // seeLine returns the ids that stand in a line, and how long each of its keys has to live.
-const seeLine = `local all = redis.call('ZRANGE', KEYS[1], 0, -1)
+const seeQueue = `local all = redis.call('ZRANGE', KEYS[1], 0, -1)
 local n = #all
 for _, key in ipairs(redis.call('KEYS', KEYS[1] .. '*')) do
   all[#all + 1] = key
@@ -138,9 +138,9 @@ table.insert(all, 1, tostring(n))
 return all`
 
 // see returns the line as it is on a master.
-func see(t *testing.T, masters *redlocktest.Masters, line string) *modelLine {
+func see(t *testing.T, masters *redlocktest.Masters, line string) *queueModel {
 	t.Helper()
-	v, err := masters.Do(0, "EVAL", seeLine, "1", line)
+	v, err := masters.Do(0, "EVAL", seeQueue, "1", line)
 	require.NoError(t, err)
 	var all []string
 	for _, s := range v.([]any) {
@@ -148,7 +148,7 @@ func see(t *testing.T, masters *redlocktest.Masters, line string) *modelLine {
 	}
 	n, err := strconv.Atoi(all[0])
 	require.NoError(t, err)
-	is := &modelLine{ids: all[1 : 1+n], left: map[string]string{}}
+	is := &queueModel{ids: all[1 : 1+n], left: map[string]string{}}
 	for rest := all[1+n:]; len(rest) > 0; rest = rest[2:] {
 		ms, err := strconv.Atoi(rest[1])
 		require.NoError(t, err)
@@ -174,7 +174,7 @@ func see(t *testing.T, masters *redlocktest.Masters, line string) *modelLine {
 
 // Whatever comes to pass, the scripts leave on a master what the line in Go has: the same ids in the
 // same order, the same keys, each with the life that it is due.
-func TestScriptsOfTheLineDoAsItsModel(t *testing.T) {
+func TestScriptsOfTheQueueDoAsItsModel(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	const line = "{k}:line"
@@ -183,7 +183,7 @@ func TestScriptsOfTheLineDoAsItsModel(t *testing.T) {
 		seed := rand.Uint64()
 		r := rand.New(rand.NewPCG(seed, 0))
 		command(t, masters, 0, "DEL", line)
-		l := &modelLine{left: map[string]string{}}
+		l := &queueModel{left: map[string]string{}}
 		for _, id := range ids {
 			command(t, masters, 0, "DEL", line+":"+id, line+":"+id+":alive")
 		}
@@ -197,7 +197,7 @@ func TestScriptsOfTheLineDoAsItsModel(t *testing.T) {
 				v, err := masters.Do(0, "EVAL", enterScript.text, "1", line, id,
 					fmt.Sprint(aliveTTL.Milliseconds()), fmt.Sprint(bellTTL.Milliseconds()))
 				require.NoError(t, err)
-				require.Equal(t, l.stand(id), v, did)
+				require.Equal(t, l.enter(id), v, did)
 			case n < 14:
 				did += " leave " + id
 				v, err := masters.Do(0, "EVAL", leaveScript.text, "3", line, bell, bell+":alive", id)
@@ -245,7 +245,7 @@ func TestScriptsOfTheLineDoAsItsModel(t *testing.T) {
 
 // Readers have one place in the line, that of the first of them, until it is the first of all. Who comes
 // later has another.
-func TestReadersHaveOnePlaceInTheLine(t *testing.T) {
+func TestReadersShareOneRankInTheQueue(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	const line = "{k}:line"
 	type step struct{ does, before string } // "+" stands, "-" leaves, "x" dies

@@ -10,7 +10,7 @@ import (
 )
 
 // waitsFor has a process wait for a set of keys, and hold it for a moment. It is had when it has it.
-func (p *processes) waitsFor(i int, had *[]int, mu *sync.Mutex, keys ...string) {
+func (p *processes) waitsForKeys(i int, had *[]int, mu *sync.Mutex, keys ...string) {
 	p.running.Go(func() {
 		m := p.clients[i].NewMutex(keys[0], time.Hour, WithKeys(keys[1:]...))
 		if m.Lock(context.Background()) != nil {
@@ -34,7 +34,7 @@ func inSets(t *testing.T, sets [][]string, f func(p *processes, r *fakeRounds), 
 		var had []int
 		for i, keys := range sets {
 			p.join()
-			p.waitsFor(i, &had, &mu, keys...)
+			p.waitsForKeys(i, &had, &mu, keys...)
 			time.Sleep(20 * time.Millisecond)
 		}
 		f(p, r)
@@ -53,7 +53,7 @@ func inSets(t *testing.T, sets [][]string, f func(p *processes, r *fakeRounds), 
 // A process stands in the line of its keys in their order, however it names them, and in the next only
 // while it is the first of those before. So of two that share keys, one waits for the other in the
 // first line that they share, and in no other.
-func TestSetsOfKeysAreStoodForInTheirOrder(t *testing.T) {
+func TestQueuesOfSetsOfKeysAreEnteredInTheirOrder(t *testing.T) {
 	sets := [][]string{{"a", "b", "c"}, {"c", "b", "a"}, {"b", "a"}, {"c", "b"}}
 	inSets(t, sets, func(p *processes, r *fakeRounds) {
 		for range 30 {
@@ -67,13 +67,13 @@ func TestSetsOfKeysAreStoodForInTheirOrder(t *testing.T) {
 
 // A waiter that loses its place in one line gives up its places in the later ones. Otherwise two waiters
 // could wait for each other.
-func TestLostPlaceInALineIsLostInTheLaterOnes(t *testing.T) {
+func TestLostEntryOfAQueueIsLostInTheLaterOnes(t *testing.T) {
 	sets := [][]string{{"a", "b"}, {"b", "a"}}
 	inSets(t, sets, func(p *processes, r *fakeRounds) {
 		r.set(func(m *fakeMaster) { // and not the line of b
 			delete(m.lines, lineKey("a"))
 			m.drop(lineKey("a"))
-		}, p.keeper("a"))
+		}, p.queueMaster("a"))
 		time.Sleep(entryPause + 10*time.Millisecond)
 		require.True(t, p.contends(0, "a"), "it does not know yet")
 		for since := r.now(); p.contends(0, "a"); time.Sleep(time.Millisecond) {
@@ -85,14 +85,14 @@ func TestLostPlaceInALineIsLostInTheLaterOnes(t *testing.T) {
 }
 
 // A waiter that contends without the line of one of its keys does not stand in those of the others.
-func TestWhoHasNoLineOfOneKeyStandsInNoOther(t *testing.T) {
+func TestWhoHasNoQueueOfOneKeyIsInNoOther(t *testing.T) {
 	sets := [][]string{{"a", "b"}}
 	inSets(t, sets, func(p *processes, r *fakeRounds) {
 		require.Len(t, p.entries("a"), 1)
 		r.set(func(m *fakeMaster) {
 			m.deny = func(args []string) string {
 				if args[0] != "SET" && len(args) > 3 && args[3] == lineKey("b") {
-					return wrongLines(args)
+					return wrongQueueKeys(args)
 				}
 				return ""
 			}

@@ -129,7 +129,7 @@ func (p *processes) entries(key string) (ids []string) {
 }
 
 // keeper returns the master that has the line of a key.
-func (p *processes) keeper(key string) int {
+func (p *processes) queueMaster(key string) int {
 	master, ok := p.clients[0].globalQueues.queueMaster(key)
 	require.True(p.t, ok)
 	return master
@@ -166,7 +166,7 @@ func TestOneReleaseWakesOneProcess(t *testing.T) {
 }
 
 // One that gives up leaves nothing, and those behind it wait for the one before it.
-func TestWhoGivesUpLeavesTheLine(t *testing.T) {
+func TestWhoGivesUpLeavesTheQueue(t *testing.T) {
 	for _, quitter := range all(3) {
 		t.Run(fmt.Sprint(quitter), func(t *testing.T) {
 			simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
@@ -196,7 +196,7 @@ func TestWhoGivesUpLeavesTheLine(t *testing.T) {
 }
 
 // So does one whose Lock a panic ends.
-func TestWhoPanicsLeavesTheLine(t *testing.T) {
+func TestWhoPanicsLeavesTheQueue(t *testing.T) {
 	queued(t, 1, func(t *testing.T, p *processes) {
 		c := p.join()
 		c.observe.WaitStart = func(context.Context, string) { // before it has entered: then a wake
@@ -239,7 +239,7 @@ func TestWhoDiesDelaysTheOthersForAFewSeconds(t *testing.T) {
 }
 
 // A line in which processes wait for longer than a bell lives costs no more than before.
-func TestWaitingForLongerThanABellLives(t *testing.T) {
+func TestWaitingForLongerThanANoticeLives(t *testing.T) {
 	queued(t, 3, func(t *testing.T, p *processes) {
 		before := p.rounds[2].ordered()
 		time.Sleep(3*noticeLife + noticeLife/2)
@@ -253,7 +253,7 @@ func TestWaitingForLongerThanABellLives(t *testing.T) {
 
 // A master keeps an entry that has no waiter, or says that there is one. Who stands behind it has the lock
 // nevertheless.
-func TestLineThatDoesNotMoveIsPassedBy(t *testing.T) {
+func TestQueueThatDoesNotMoveIsBypassed(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		r.set(func(m *fakeMaster) {
 			m.lines[lineKey("k")] = []string{"ghost"}
@@ -274,7 +274,7 @@ func TestLineThatDoesNotMoveIsPassedBy(t *testing.T) {
 }
 
 // The master of the line hangs, is lost, or forgets. Nobody stalls, and all have the lock.
-func TestNobodyStallsWhenTheMasterOfTheLineFails(t *testing.T) {
+func TestNobodyStallsWhenTheQueueMasterFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(m *fakeMaster)
 		down   bool          // the processes see it
@@ -283,12 +283,12 @@ func TestNobodyStallsWhenTheMasterOfTheLineFails(t *testing.T) {
 		"hangs":         {freeze, false, 1300 * time.Millisecond},
 		"is lost":       {fail, true, 100 * time.Millisecond},
 		"flushed":       {func(m *fakeMaster) { clear(m.lines); m.drop(lineKey("k")) }, false, 100 * time.Millisecond},
-		"refuses lines": {func(m *fakeMaster) { m.deny = denyLines }, false, 100 * time.Millisecond},
-		"a wrong type":  {func(m *fakeMaster) { m.deny = wrongLines }, false, 100 * time.Millisecond},
+		"refuses lines": {func(m *fakeMaster) { m.deny = denyQueues }, false, 100 * time.Millisecond},
+		"a wrong type":  {func(m *fakeMaster) { m.deny = wrongQueueKeys }, false, 100 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			queued(t, 4, func(t *testing.T, p *processes) {
-				keeper := p.keeper("k")
+				keeper := p.queueMaster("k")
 				p.r.set(c.change, keeper)
 				if c.down {
 					for _, r := range p.rounds {
@@ -304,14 +304,14 @@ func TestNobodyStallsWhenTheMasterOfTheLineFails(t *testing.T) {
 	}
 }
 
-func denyLines(args []string) string {
+func denyQueues(args []string) string {
 	if args[0] != "SET" && args[1] == enterScript.hash {
 		return "NOPERM this user has no permissions to access one of the keys used as arguments"
 	}
 	return ""
 }
 
-func wrongLines(args []string) string {
+func wrongQueueKeys(args []string) string {
 	if args[0] != "SET" && args[1] == enterScript.hash {
 		return "WRONGTYPE Operation against a key holding the wrong kind of value"
 	}
@@ -319,12 +319,12 @@ func wrongLines(args []string) string {
 }
 
 // A master that refuses lines is asked once a minute, whoever waits.
-func TestMasterThatRefusesLinesIsNotAskedAgain(t *testing.T) {
+func TestMasterThatRefusesQueuesIsNotAskedAgain(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
 		asked := 0
 		r.set(func(m *fakeMaster) {
 			m.deny = func(args []string) string {
-				text := denyLines(args)
+				text := denyQueues(args)
 				if text != "" {
 					asked++
 				}
@@ -349,12 +349,12 @@ func TestMasterThatRefusesLinesIsNotAskedAgain(t *testing.T) {
 }
 
 // Two processes that see different masters have two lines, and both have the lock.
-func TestTwoLinesForOneKey(t *testing.T) {
+func TestTwoQueuesForOneKey(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		p := newProcesses(t, r, c.NewMutex("k", time.Hour))
 		require.NoError(t, p.holder.TryLock(t.Context()))
 		p.join()
-		keeper := p.keeper("k")
+		keeper := p.queueMaster("k")
 		p.join()
 		p.rounds[1].loses(keeper)
 		for i := range 2 {
@@ -398,7 +398,7 @@ func TestWhoFindsNoQuorumGoesToTheEnd(t *testing.T) {
 }
 
 // TryLock, and a client that cannot be told, pass the line by. Everybody has the lock all the same.
-func TestLineIsPassedBy(t *testing.T) {
+func TestQueueIsBypassed(t *testing.T) {
 	queued(t, 3, func(t *testing.T, p *processes) {
 		p.join()
 		p.rounds[3].silent = true
@@ -526,26 +526,26 @@ func (p *processes) contenders(key string) (who []int) {
 
 // When the line's master is seen to be lost, or to be back, all move to the line of another, and one
 // contends. Nothing is left where they stood.
-func TestLineMovesToAnotherMaster(t *testing.T) {
+func TestQueueMovesToAnotherMaster(t *testing.T) {
 	queued(t, 4, func(t *testing.T, p *processes) {
 		require.Equal(t, []int{0}, p.contenders("k"))
 		for range 3 {
 			order := ranked(nil, "k", p.rounds[0].Masters())
 			up := slices.IndexFunc(order, func(i int) bool { return canNotify(&p.rounds[0].Masters()[i]) })
-			keeper := p.keeper("k")
+			keeper := p.queueMaster("k")
 			require.Equal(t, order[up], keeper, "the first of the ranking that is up")
 			for _, r := range p.rounds {
 				r.loses(keeper)
 			}
 			time.Sleep(entryPause + 100*time.Millisecond)
-			require.NotEqual(t, keeper, p.keeper("k"))
+			require.NotEqual(t, keeper, p.queueMaster("k"))
 			require.Len(t, p.contenders("k"), 1)
 			require.Len(t, p.entries("k"), 4)
 			for _, r := range p.rounds {
 				r.finds(keeper)
 			}
 			time.Sleep(entryPause + 100*time.Millisecond)
-			require.Equal(t, keeper, p.keeper("k"))
+			require.Equal(t, keeper, p.queueMaster("k"))
 			require.Len(t, p.contenders("k"), 1)
 			require.Len(t, p.entries("k"), 4)
 		}
@@ -569,7 +569,7 @@ func TestEntriesThatEndAtOnceAreNotAskedForForEver(t *testing.T) {
 			}
 		}, all(5)...)
 		before := p.rounds[1].ordered()
-		p.clients[1].subscriptions.disconnected(p.keeper("k")) // it asks again
+		p.clients[1].subscriptions.disconnected(p.queueMaster("k")) // it asks again
 		time.Sleep(entryPause / 2)
 		require.Equal(t, all(2), p.contenders("k"))
 		require.Less(t, p.rounds[1].ordered()-before, 4*(enterTries+1))
@@ -580,7 +580,7 @@ func TestEntriesThatEndAtOnceAreNotAskedForForEver(t *testing.T) {
 
 // A master that hangs is not asked for its lines for a second, whoever waits. One that answers with an
 // error, or is not waited for, is not to blame.
-func TestWhichMastersLinesAreNotUsed(t *testing.T) {
+func TestWhichMastersQueuesAreNotUsed(t *testing.T) {
 	wait := func(t *testing.T, c *Client) (end func()) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -597,7 +597,7 @@ func TestWhichMastersLinesAreNotUsed(t *testing.T) {
 	}{
 		"hangs":          {freeze, 2 * minQueueTimeout, false},
 		"not waited for": {freeze, minQueueTimeout / 2, true},
-		"a wrong type":   {func(m *fakeMaster) { m.deny = wrongLines }, 2 * minQueueTimeout, true},
+		"a wrong type":   {func(m *fakeMaster) { m.deny = wrongQueueKeys }, 2 * minQueueTimeout, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 5, Config{}, func(t *testing.T, holder *Client, r *fakeRounds) {
@@ -635,7 +635,7 @@ func TestWhoWasTheFirstElsewhereWaitsItsTurn(t *testing.T) {
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
-		keeper := p.keeper("k")
+		keeper := p.queueMaster("k")
 		for _, i := range []int{1, 2, 3, 0} {
 			p.rounds[i].loses(keeper)
 			time.Sleep(entryPause + 100*time.Millisecond)
@@ -652,12 +652,12 @@ func TestWhoWasTheFirstElsewhereWaitsItsTurn(t *testing.T) {
 }
 
 // standRounds calls after once, when a question about the line was answered.
-type standRounds struct {
+type enterRounds struct {
 	*toldRounds
 	after atomic.Pointer[func()]
 }
 
-func (r *standRounds) Do(ctx context.Context, op *mux.Op) error {
+func (r *enterRounds) Do(ctx context.Context, op *mux.Op) error {
 	err := r.toldRounds.Do(ctx, op)
 	if enterScript.asks(op) {
 		if after := r.after.Swap(nil); after != nil {
@@ -669,7 +669,7 @@ func (r *standRounds) Do(ctx context.Context, op *mux.Op) error {
 
 // Whoever contends without a line, and asks for its place again, misses no release meanwhile: not that
 // to the one before it, which is gone when it asks once more.
-func TestReleaseWhileAContenderAsksForItsPlaceIsNotLost(t *testing.T) {
+func TestReleaseWhileAContenderRenewsItsEntryIsNotLost(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		holder := c.NewMutex("k", time.Hour)
 		require.NoError(t, holder.TryLock(t.Context()))
@@ -680,7 +680,7 @@ func TestReleaseWhileAContenderAsksForItsPlaceIsNotLost(t *testing.T) {
 			return ""
 		}
 		r.set(func(m *fakeMaster) { m.deny = busy }, all(5)...)
-		told := &standRounds{toldRounds: &toldRounds{trackedRounds: &trackedRounds{fakeRounds: r}}}
+		told := &enterRounds{toldRounds: &toldRounds{trackedRounds: &trackedRounds{fakeRounds: r}}}
 		told.client = newClient(Config{}, told, r.now)
 		t.Cleanup(func() { told.client.Close() })
 		var had time.Duration
@@ -712,9 +712,9 @@ func TestReleaseWhileAContenderAsksForItsPlaceIsNotLost(t *testing.T) {
 }
 
 // A writer that stands behind another leaves no intent: readers may stand before it.
-func TestWhoHasLostItsPlaceWithdrawsItsIntent(t *testing.T) {
+func TestWhoHasLostItsEntryWithdrawsItsIntent(t *testing.T) {
 	queued(t, 2, func(t *testing.T, p *processes) {
-		keeper := p.keeper("k")
+		keeper := p.queueMaster("k")
 		var withdrawn atomic.Int32
 		p.r.set(func(m *fakeMaster) {
 			m.deny = func(args []string) string {
@@ -762,7 +762,7 @@ func TestWhoIsNearerKeepsNobodyOut(t *testing.T) {
 }
 
 // Whoever has a lock again and again looks at the line now and then, and whoever has it at times does not.
-func TestTheLineIsLookedAtNowAndThen(t *testing.T) {
+func TestTheQueueIsLookedAtNowAndThen(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"again and again": 0, "at times": 2 * streakGap} {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {

@@ -568,7 +568,7 @@ func TestSeveralKeysAreSetWithMSETEX(t *testing.T) {
 }
 
 // A wait that is over leaves no watch of any key.
-func TestNoWatchOfSeveralKeysIsLeftBehind(t *testing.T) {
+func TestNoSubscriptionOfSeveralKeysIsLeftBehind(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	require.NoError(t, c.NewMutex("c", time.Minute).TryLock(t.Context()))
@@ -607,7 +607,7 @@ func TestSeveralAskAlikeInTurn(t *testing.T) {
 }
 
 // Whoever has looked at several keys is told of the next change of any of them.
-func TestMastersTellOfAChangeOfAnyKey(t *testing.T) {
+func TestMastersNotifyOfAChangeOfAnyKey(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)

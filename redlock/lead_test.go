@@ -235,7 +235,7 @@ func TestWhatALeaderReturns(t *testing.T) {
 }
 
 // After the end of a term others come first, as after nil. After a loss it campaigns at once.
-func TestALeaderPausesAfterATerm(t *testing.T) {
+func TestALeaderPausesAfterALeadership(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		all, r := candidates(t, 1, Config{})
 		ctx, cancel := context.WithCancel(t.Context())

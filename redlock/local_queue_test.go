@@ -21,14 +21,14 @@ func (q *localQueues) size() (n int) {
 	return n
 }
 
-func newLines(handovers int) *localQueues {
+func newLocalQueues(handovers int) *localQueues {
 	q := new(localQueues)
 	q.init(new(core), handovers)
 	return q
 }
 
 // told returns the signal a waiter has, if any.
-func told(w *waiter) (signal, bool) {
+func signalled(w *waiter) (signal, bool) {
 	select {
 	case s := <-w.signal:
 		return s, true
@@ -37,9 +37,9 @@ func told(w *waiter) (signal, bool) {
 	}
 }
 
-func requireTold(t *testing.T, want signal, w *waiter) {
+func requireSignal(t *testing.T, want signal, w *waiter) {
 	t.Helper()
-	got, ok := told(w)
+	got, ok := signalled(w)
 	require.True(t, ok, "no signal")
 	require.Equal(t, want, got)
 }
@@ -47,13 +47,13 @@ func requireTold(t *testing.T, want signal, w *waiter) {
 func requireQuiet(t *testing.T, all ...*waiter) {
 	t.Helper()
 	for _, w := range all {
-		_, ok := told(w)
+		_, ok := signalled(w)
 		require.False(t, ok, "an unwanted signal")
 	}
 }
 
-func TestLineIsFirstInFirstOut(t *testing.T) {
-	q := newLines(-1)
+func TestQueueIsFirstInFirstOut(t *testing.T) {
+	q := newLocalQueues(-1)
 	a, first := q.join("k")
 	require.True(t, first)
 	b, first := q.join("k")
@@ -64,26 +64,26 @@ func TestLineIsFirstInFirstOut(t *testing.T) {
 	requireQuiet(t, a, b, c)
 
 	q.leave(a, true, "k")
-	requireTold(t, turnHeld, b)
+	requireSignal(t, turnHeld, b)
 	q.released(0, "k")
-	requireTold(t, released, b)
+	requireSignal(t, released, b)
 	q.leave(b, true, "k")
-	requireTold(t, turnHeld, c)
+	requireSignal(t, turnHeld, c)
 	requireQuiet(t, other)
 	q.leave(c, false, "k")
 	q.leave(other, false, "another key")
 	require.Zero(t, q.size())
 }
 
-func TestLineGoesOnWhenAnybodyLeaves(t *testing.T) {
-	q := newLines(-1)
+func TestQueueGoesOnWhenAnyWaiterLeaves(t *testing.T) {
+	q := newLocalQueues(-1)
 	a, _ := q.join("k")
 	b, _ := q.join("k")
 	c, _ := q.join("k")
 	q.leave(b, false, "k") // in the middle
 	requireQuiet(t, a, c)
 	q.leave(a, false, "k") // the first, without the lock
-	requireTold(t, turn, c)
+	requireSignal(t, turn, c)
 	d, _ := q.join("k")
 	q.leave(d, false, "k") // the last
 	requireQuiet(t, c)
@@ -92,12 +92,12 @@ func TestLineGoesOnWhenAnybodyLeaves(t *testing.T) {
 }
 
 func TestLatestSignalCounts(t *testing.T) {
-	q := newLines(-1)
+	q := newLocalQueues(-1)
 	a, _ := q.join("k")
 	b, _ := q.join("k")
 	q.leave(a, true, "k") // told turnHeld, which b is slow to see
 	q.released(0, "k")
-	requireTold(t, released, b)
+	requireSignal(t, released, b)
 	q.released(0, "k")
 	q.leave(b, true, "k")
 	again, _ := q.join("k")
@@ -106,22 +106,22 @@ func TestLatestSignalCounts(t *testing.T) {
 }
 
 func TestHandOversInARowAreBounded(t *testing.T) {
-	q := newLines(2)
+	q := newLocalQueues(2)
 	w, _ := q.join("k")
 	for _, want := range []signal{released, released, yield, released, released, yield} {
 		next, _ := q.join("k")
 		q.leave(w, true, "k")
-		requireTold(t, turnHeld, next)
+		requireSignal(t, turnHeld, next)
 		q.released(0, "k")
-		requireTold(t, want, next)
+		requireSignal(t, want, next)
 		w = next
 	}
 	q.leave(w, false, "k")
 	require.Zero(t, q.size())
 }
 
-func TestLineKnowsWhyTheLockIsNotToBeHad(t *testing.T) {
-	q := newLines(-1)
+func TestQueueKnowsWhyTheLockIsNotToBeHad(t *testing.T) {
+	q := newLocalQueues(-1)
 	a, _ := q.join("k")
 	b, _ := q.join("k")
 	c, _ := q.join("k")
@@ -138,8 +138,8 @@ func TestLineKnowsWhyTheLockIsNotToBeHad(t *testing.T) {
 	q.leave(b, false, "k")
 }
 
-func TestNothingOfALineIsLeftBehind(t *testing.T) {
-	q := newLines(3)
+func TestNothingOfAQueueIsLeftBehind(t *testing.T) {
+	q := newLocalQueues(3)
 	keys := []string{"a", "b", "c", "d"}
 	type standing struct {
 		key string
@@ -167,8 +167,8 @@ func TestNothingOfALineIsLeftBehind(t *testing.T) {
 
 // Whoever waits for several keys has its turn when it is the first in each line, and is told
 // nothing before.
-func TestAWaiterForSeveralKeysStandsInEachLine(t *testing.T) {
-	q := newLines(-1)
+func TestAWaiterForSeveralKeysIsInEachQueue(t *testing.T) {
+	q := newLocalQueues(-1)
 	a, _ := q.join("a")
 	b, _ := q.join("b")
 	set, first := q.join("a", "b")
@@ -181,18 +181,18 @@ func TestAWaiterForSeveralKeysStandsInEachLine(t *testing.T) {
 	q.released(0, "a")
 	requireQuiet(t, set)
 	q.leave(b, false, "b")
-	requireTold(t, turn, set)
+	requireSignal(t, turn, set)
 	q.released(0, "b")
-	requireTold(t, released, set)
+	requireSignal(t, released, set)
 	requireQuiet(t, behind, other)
 
 	q.leave(set, true, "a", "b")
-	requireTold(t, turnHeld, behind)
+	requireSignal(t, turnHeld, behind)
 	late, first := q.join("a")
 	require.True(t, first)
 	q.released(0, "a", "b")
-	requireTold(t, released, behind)
-	requireTold(t, released, late)
+	requireSignal(t, released, behind)
+	requireSignal(t, released, late)
 	q.leave(behind, false, "b")
 	q.leave(late, false, "a")
 	q.leave(other, false, "c")
@@ -201,14 +201,14 @@ func TestAWaiterForSeveralKeysStandsInEachLine(t *testing.T) {
 
 // One release of several keys is one word to who stands first in the lines of several of them.
 func TestHandOversOfSeveralKeysInARowAreBounded(t *testing.T) {
-	q := newLines(2)
+	q := newLocalQueues(2)
 	w, _ := q.join("a", "b")
 	for _, want := range []signal{released, released, yield, released, released, yield} {
 		next, _ := q.join("a", "b")
 		q.leave(w, true, "a", "b")
-		requireTold(t, turnHeld, next)
+		requireSignal(t, turnHeld, next)
 		q.released(0, "a", "b")
-		requireTold(t, want, next)
+		requireSignal(t, want, next)
 		requireQuiet(t, next)
 		w = next
 	}
@@ -217,12 +217,12 @@ func TestHandOversOfSeveralKeysInARowAreBounded(t *testing.T) {
 	one, _ := q.join("a")
 	for range 2 {
 		q.released(0, "a")
-		requireTold(t, released, one)
+		requireSignal(t, released, one)
 	}
 	both, _ := q.join("b")
 	q.released(0, "a", "b")
-	requireTold(t, yield, one)
-	requireTold(t, yield, both)
+	requireSignal(t, yield, one)
+	requireSignal(t, yield, both)
 	q.leave(one, false, "a")
 	q.leave(both, false, "b")
 	require.Zero(t, q.size())
@@ -230,17 +230,17 @@ func TestHandOversOfSeveralKeysInARowAreBounded(t *testing.T) {
 
 // A waiter that gives up frees its place in each line, wherever it stood.
 func TestAWaiterForSeveralKeysGivesUp(t *testing.T) {
-	q := newLines(-1)
+	q := newLocalQueues(-1)
 	a, _ := q.join("a")
 	set, _ := q.join("a", "b")
 	b, first := q.join("b")
 	require.False(t, first, "it waits for those who came before it")
 	behind, _ := q.join("a")
 	q.leave(set, false, "a", "b")
-	requireTold(t, turn, b)
+	requireSignal(t, turn, b)
 	requireQuiet(t, a, behind)
 	q.leave(a, false, "a")
-	requireTold(t, turn, behind)
+	requireSignal(t, turn, behind)
 	q.leave(b, false, "b")
 	q.leave(behind, false, "a")
 	require.Zero(t, q.size())
@@ -258,7 +258,7 @@ func TestWaitersForSetsThatOverlapHaveTheirTurnInOrder(t *testing.T) {
 		turn bool
 	}
 	for range 200 {
-		q := newLines(-1)
+		q := newLocalQueues(-1)
 		var all []*standing
 		meets := func(x, y *standing) bool {
 			return slices.ContainsFunc(x.keys, func(k string) bool { return slices.Contains(y.keys, k) })
@@ -290,7 +290,7 @@ func TestWaitersForSetsThatOverlapHaveTheirTurnInOrder(t *testing.T) {
 				}
 			}
 			for i, s := range all {
-				if _, ok := told(s.w); ok {
+				if _, ok := signalled(s.w); ok {
 					s.turn = true
 				}
 				free := !slices.ContainsFunc(all[:i], func(before *standing) bool { return meets(before, s) })
@@ -302,9 +302,9 @@ func TestWaitersForSetsThatOverlapHaveTheirTurnInOrder(t *testing.T) {
 }
 
 // Many goroutines join and leave lines that overlap: nobody waits for ever.
-func TestLinesThatOverlapNeverBlock(t *testing.T) {
+func TestQueuesThatOverlapNeverBlock(t *testing.T) {
 	t.Parallel()
-	q := newLines(1)
+	q := newLocalQueues(1)
 	sets := [][]string{{"a", "b"}, {"b", "c"}, {"a", "c"}, {"a"}, {"b"}, {"c"}, {"a", "b", "c"}}
 	var holders [3]atomic.Int32
 	var all sync.WaitGroup
@@ -346,7 +346,7 @@ func TestLinesThatOverlapNeverBlock(t *testing.T) {
 
 // A reader that gets in calls all that are next in its line, up to the first writer. One that was
 // refused is called again.
-func TestReadersOfALineGoOnTogether(t *testing.T) {
+func TestReadersOfAQueueGoOnTogether(t *testing.T) {
 	var q localQueues
 	q.init(new(core), 1)
 	enter := func(reader, wantFirst, wantClear bool) *waiter {

@@ -56,7 +56,7 @@ func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
 	})
 }
 
-func TestOnlyTheFirstOfALineContends(t *testing.T) {
+func TestOnlyTheHeadOfAQueueContends(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		c2 := newClient(Config{}, r, r.now) // another process
 		taken(t, c2).KeepAlive(t.Context())
@@ -369,7 +369,7 @@ func TestUncontendedLockIsOneRound(t *testing.T) {
 // On a hot key, the one who looks and finds it free loses the race for it again and again.
 // It must not stand aside longer and longer, as it does where masters refuse to write:
 // nobody else pauses for longer than it has to.
-func TestWhoLosesRacesDoesNotStandAsideForLong(t *testing.T) {
+func TestWhoLosesRacesDoesNotSettleForLong(t *testing.T) {
 	for name, c := range map[string]struct {
 		races bool // another is faster; if not, the masters refuse to write
 		at    time.Duration

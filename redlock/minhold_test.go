@@ -313,7 +313,7 @@ func TestWaitersOutlastTheLeastHold(t *testing.T) {
 
 // A release that frees nothing wakes none of the processes that stand in line. The first looks, and
 // waits on; the others ask nothing. When the time has passed they have the lock in their order.
-func TestALineOutlastsTheLeastHold(t *testing.T) {
+func TestAQueueOutlastsTheLeastHold(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		began := r.now()
 		p := newProcesses(t, r, taken(t, c, WithMinHold(least)))

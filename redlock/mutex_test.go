@@ -381,7 +381,7 @@ func TestNothingIsExtendedAfterItsRelease(t *testing.T) {
 
 // A local waiter's attempt follows the release on every connection, however long whoever
 // releases the lock stands still before it does.
-func TestLocalWaiterIsToldAfterTheRelease(t *testing.T) {
+func TestLocalWaiterIsNotifiedAfterTheRelease(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c)
 		c.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {

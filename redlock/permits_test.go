@@ -842,7 +842,7 @@ func TestAMutexGivesBackWhatWasHandedOverToIt(t *testing.T) {
 
 // A permit that is freed is told to those who wait in other processes, and several are had without
 // waiting for each other's release.
-func TestFreedPermitsAreTold(t *testing.T) {
+func TestFreedPermitsNotify(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
@@ -994,7 +994,7 @@ func TestPermitsAreNotInTheWayOfAPlainLock(t *testing.T) {
 }
 
 // Masters that cannot tell are polled.
-func TestWhoWaitsForAPermitPollsWhereNobodyCanTell(t *testing.T) {
+func TestWhoWaitsForAPermitPollsWhereNoMasterCanNotify(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Embedded(t, 3) // without CLIENT TRACKING
 	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)

@@ -156,7 +156,7 @@ func TestWhatBecomesOfAReleaseIsTold(t *testing.T) {
 	})
 }
 
-func TestAReleaseGivesTheLineItsTurn(t *testing.T) {
+func TestAReleaseGivesTheQueueItsTurn(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c)
 		const waiters = 5

@@ -269,7 +269,7 @@ func TestALockThatIsCutSaysWhatTheSecondSaid(t *testing.T) {
 	})
 }
 
-func TestHalfALockHasNothingRemaining(t *testing.T) {
+func TestALockThatAwaitsItsSecondHasNothingRemaining(t *testing.T) {
 	t.Parallel()
 	c, _ := newFake(t, 1, Config{})
 	s := newOther(0)

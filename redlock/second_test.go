@@ -301,7 +301,7 @@ func TestLockGoesOnUntilTheSecondIsBack(t *testing.T) {
 }
 
 // Whoever waits is told that an attempt has given the masters' lock back.
-func TestAnAttemptThatTheSecondRefusesWakesTheLine(t *testing.T) {
+func TestAnAttemptThatTheSecondRefusesWakesTheQueue(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		s := newOther(50 * time.Millisecond)
 		l, err := s.TryLock(t.Context(), "k")
@@ -320,7 +320,7 @@ func TestAnAttemptThatTheSecondRefusesWakesTheLine(t *testing.T) {
 
 // A process whose other system is away does not stand in the way of one that reaches it, and does not
 // ask again and again without a pause.
-func TestWhoCannotReachTheSecondLeavesTheLine(t *testing.T) {
+func TestWhoCannotReachTheSecondLeavesTheQueue(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	clients := openedTimes(t, 3, Config{Masters: masters.Addrs()})
@@ -791,7 +791,7 @@ func TestWhatWithSecondDoesNotGoTogetherWith(t *testing.T) {
 	})
 }
 
-func TestALeaderHasTheTermOfTheSecond(t *testing.T) {
+func TestALeaderHasTheFenceOfTheSecond(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		s := newOther(time.Millisecond)
 		ctx, cancel := context.WithCancel(t.Context())

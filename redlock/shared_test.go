@@ -118,7 +118,7 @@ func TestReadersAndForeignWritersOnEachSubset(t *testing.T) {
 
 // A reader that does not release its lock does not stand in a writer's way for longer than its
 // term, though others do meanwhile.
-func TestADeadReaderEndsWithItsOwnTerm(t *testing.T) {
+func TestADeadReaderEndsWithItsOwnTTL(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	dead := c.NewMutex("k", 100*time.Millisecond, WithShared())
@@ -287,7 +287,7 @@ func TestServersThatAreTooOldForReaders(t *testing.T) {
 }
 
 // A number with many zeros may be written as 2e+12, which is no time to PEXPIREAT.
-func TestAReadersTermMayEndAtARoundTime(t *testing.T) {
+func TestAReaderMayExpireAtARoundTime(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	c := opened(t, masters.Addrs(), nil)
 	command(t, masters, 0, "ZADD", "k", "2000000000000", "another reader")

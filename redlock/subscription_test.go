@@ -93,7 +93,7 @@ func TestContendedKeyIsSoWhenItIsReleased(t *testing.T) {
 
 // A foreign key on a minority does not keep a waiter from a lock that is free on
 // all others, whichever master that is: where nobody can tell, too.
-func TestWaiterPassesAForeignKeyOnAnyMaster(t *testing.T) {
+func TestWaiterGetsPastAForeignKeyOnAnyMaster(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Embedded(t, 3) // without CLIENT TRACKING
 	holder, waiter := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
@@ -164,7 +164,7 @@ func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
 
 // A master on which the key is free has nothing more to tell, and so cannot stand
 // for one that cannot tell (no RESP3, no permission).
-func TestWaiterDoesNotTrustAFreeMasterToTell(t *testing.T) {
+func TestWaiterDoesNotTrustAFreeMasterToNotify(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	command(t, masters, 2, "ACL", "SETUSER", "default", "-client") // CLIENT TRACKING; before Redis 7 only as a whole
@@ -270,7 +270,7 @@ func sleeps(t *testing.T, w *subscription) <-chan struct{} {
 }
 
 // Masters that are lost can be the last that are needed, as they tell nothing any more.
-func TestWaiterIsToldOfLostMasters(t *testing.T) {
+func TestWaiterIsNotifiedOfLostMasters(t *testing.T) {
 	c, _ := newFake(t, 3, Config{})
 	w := newSubscription(&c.core)
 	c.subscriptions.add(w, 1, c.subscriptions.quorum, "k")
@@ -282,7 +282,7 @@ func TestWaiterIsToldOfLostMasters(t *testing.T) {
 }
 
 // Whoever waits for a lock is told when a majority has changed its key, and of no other key.
-func TestWaiterIsToldOfItsKey(t *testing.T) {
+func TestWaiterIsNotifiedOfItsKey(t *testing.T) {
 	c, _ := newFake(t, 3, Config{})
 	w := newSubscription(&c.core)
 	c.subscriptions.add(w, 1, c.subscriptions.quorum, "k")
@@ -298,7 +298,7 @@ func TestWaiterIsToldOfItsKey(t *testing.T) {
 }
 
 // Whoever waits for a permit is told of each slot, and of no lock with another number of them.
-func TestWaiterForAPermitIsToldOfItsSlots(t *testing.T) {
+func TestWaiterForAPermitIsNotifiedOfItsSlots(t *testing.T) {
 	c, _ := newFake(t, 3, Config{})
 	w := newSubscription(&c.core)
 	c.subscriptions.add(w, 2, c.subscriptions.quorum, "{k}:permit:")

@@ -25,7 +25,7 @@ func TestAnAttemptInTurnIsReleasedWhereItWasNotAnswered(t *testing.T) {
 // The master that is asked before the others refuses what is free there. It does not keep anybody from the lock.
 func TestAMasterThatRefusesInTurnIsNotAskedFirstForEver(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		r.set(func(m *fakeMaster) { m.deny = denyLines }, all(5)...) // so they contend in turn
+		r.set(func(m *fakeMaster) { m.deny = denyQueues }, all(5)...) // so they contend in turn
 		holder := c.NewMutex("k", time.Hour)
 		require.NoError(t, holder.TryLock(t.Context()))
 		p := newProcesses(t, r, holder)

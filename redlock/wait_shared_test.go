@@ -70,7 +70,7 @@ func TestReadersThatWaitGoOnTogether(t *testing.T) {
 }
 
 // A reader does not pass a writer that stands before it in its line.
-func TestAReaderStandsBehindTheWriterOfItsLine(t *testing.T) {
+func TestAReaderWaitsBehindTheWriterOfItsQueue(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	first := c.NewMutex("k", term30, WithShared())
@@ -144,7 +144,7 @@ func TestAWriterTakesAwayAnIntentThatWasNotAnswered(t *testing.T) {
 func TestAWriterTakesAwayAnIntentThatCameLate(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
-	late := (lineMaster(t, c, "k") + 1) % 3
+	late := (queueMasterOf(t, c, "k") + 1) % 3
 	writes := func(token string) {
 		for i := range 3 {
 			if i != late {
@@ -285,7 +285,7 @@ func (r *unansweredRounds) Do(ctx context.Context, op *mux.Op) error {
 }
 
 // A reader that waits for a writer's turn is told that the writer has given up.
-func TestAReaderIsToldThatAnIntentHasGone(t *testing.T) {
+func TestAReaderIsNotifiedThatAnIntentHasGone(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	for i := range 3 {
@@ -389,7 +389,7 @@ func TestAClockThatIsSetBackDoesNotProlongAnIntent(t *testing.T) {
 
 // A reader that died about when the clock was set back keeps a writer out for less than twice its term. One
 // that lives has its own, whole: its validity is shorter.
-func TestAClockThatIsSetBackDoesNotProlongADeadReadersTerm(t *testing.T) {
+func TestAClockThatIsSetBackDoesNotProlongADeadReader(t *testing.T) {
 	masters := redlocktest.Start(t, 1, redlocktest.WithClocks())
 	c, dies := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
 	ends := func(m *Mutex) time.Duration {

@@ -92,7 +92,7 @@ func lockInBackground(t *testing.T, c *redlock.Client, key string) (*redlock.Mut
 
 // Whatever frees the key on a majority wakes a waiter elsewhere: a release by
 // any client, DEL, FLUSHALL, an expiry.
-func TestWaiterIsToldByTheMasters(t *testing.T) {
+func TestWaiterIsNotifiedByTheMasters(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 5)
 	holder := openOn(t, masters, nil)
@@ -172,7 +172,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 }
 
 // Masters that cannot tell are polled, and the statistics say so.
-func TestWaiterPollsWhereNobodyCanTell(t *testing.T) {
+func TestWaiterPollsWhereNoMasterCanNotify(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Embedded(t, 3) // without CLIENT TRACKING
 	holder, waiter := openOn(t, masters, nil), openOn(t, masters, nil)

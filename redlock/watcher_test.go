@@ -94,7 +94,7 @@ func TestWatchTellsWhoLeads(t *testing.T) {
 }
 
 // The masters are asked seldom if they tell, and at once if they say something.
-func TestWatchAsksWhenItIsTold(t *testing.T) {
+func TestWatchAsksWhenItIsNotified(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		all, r := candidates(t, 1, Config{})
 		telling(all[0], r)
@@ -272,7 +272,7 @@ func TestWatchOfRealMasters(t *testing.T) {
 }
 
 // A master whose connection has ended does not tell what it has promised to tell. So watchers look again.
-func TestWatchersAreToldOfADisconnect(t *testing.T) {
+func TestWatchersAreNotifiedOfADisconnect(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
@@ -284,7 +284,7 @@ func TestWatchersAreToldOfADisconnect(t *testing.T) {
 	require.True(t, c.watcherSubscriptions.takeNotified(s))
 }
 
-func TestWatchersAreToldOfTheirKey(t *testing.T) {
+func TestWatchersAreNotifiedOfTheirKey(t *testing.T) {
 	var (
 		a watcherSubscriptions
 		c core

@@ -37,14 +37,14 @@ var core = []string{
 	"TestErrorsOfMastersHoldNoToken", "TestNativeCommands.*", "TestServersCanBeMixed",
 	"TestDocumentedACLIsEnough", "TestLockNeedsNoOptionalCommand",
 	// The other kinds of locks.
-	"TestScriptsOf.*", "TestSeveralKeysAreOneLock", "TestSeveralKeysAreSetWithMSETEX", "TestMastersTellOfAChangeOfAnyKey",
+	"TestScriptsOf.*", "TestSeveralKeysAreOneLock", "TestSeveralKeysAreSetWithMSETEX", "TestMastersNotifyOfAChangeOfAnyKey",
 	"TestReadersTogetherOneWriterAlone", "TestReadersAreRepairedEachForItself", "TestAWritersIntentKeepsNewReadersOut",
 	"TestServersThatAreTooOldForReaders", "TestAsManyHoldersAsPermits", "TestAnotherNumberOfPermitsIsRefused",
 	// The fence.
 	"TestEachLockHasAGreaterFence", "TestALockThatIsHandedOverKeepsItsFence",
 	// Waiting.
-	"TestWaiterIsToldByTheMasters", "TestWaiterTakesWhatExpires",
-	"TestStandScript", "TestProcessesStandInLineForEveryKindOfLock", "TestDocumentedACLIsEnoughForTheLine",
+	"TestWaiterIsNotifiedByTheMasters", "TestWaiterTakesWhatExpires",
+	"TestEnterScript", "TestProcessesQueueForEveryKindOfLock", "TestDocumentedACLIsEnoughForTheQueue",
 	// Masters that fail.
 	"TestHungMasterDelaysNobodyIsResetAndComesBack", "TestThawedMasterIsToldOfAReleaseHoweverLateItIs",
 	"TestRestartedMasterDoesNotGiveALockAway", "TestDurableMasterVotesAtOnceAfterARestart",
