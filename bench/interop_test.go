@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bsm/redislock"
 	"github.com/go-redsync/redsync/v4"
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/redburst/redburst/redlock"
@@ -138,4 +139,72 @@ func requireValue(t *testing.T, f *Fleet, token string) {
 		require.NoError(t, err)
 		require.Equal(t, token, v, "master %d", i)
 	}
+}
+
+// onOneMaster returns redburst on a single master, as redislock knows no more.
+func onOneMaster(t *testing.T) (*Fleet, *redlock.Client) {
+	f := start(t, Case{N: 1, Transport: TCP})
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: f.URLs()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return f, client
+}
+
+func TestInteropRedislock(t *testing.T) {
+	f, client := onOneMaster(t)
+	locker, err := openBsm(f, 1)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, locker.Close()) })
+	theirs, err := locker.Mutex("key")
+	require.NoError(t, err)
+	ours := client.NewMutex("key", lockTTL)
+
+	require.NoError(t, theirs.TryLock(t.Context()))
+	require.ErrorIs(t, ours.TryLock(t.Context()), redlock.ErrHeld)
+	require.NoError(t, theirs.Extend(t.Context()), "our release, which follows a refusal, leaves theirs")
+	locked := make(chan error, 1)
+	go func() { locked <- ours.Lock(t.Context()) }()
+	require.Eventually(t, func() bool { return client.Stats().Waiting == 1 }, time.Minute/2, time.Millisecond)
+	require.NoError(t, theirs.Unlock(t.Context()))
+	require.NoError(t, <-locked)
+	require.ErrorIs(t, theirs.TryLock(t.Context()), redislock.ErrNotObtained)
+	require.NoError(t, ours.Extend(t.Context()))
+	require.NoError(t, ours.Unlock(t.Context()))
+	require.NoError(t, theirs.TryLock(t.Context()))
+}
+
+// With a token that the caller has chosen, redislock lets in whoever chooses the same.
+func TestInteropRedislockWithAChosenToken(t *testing.T) {
+	f, client := onOneMaster(t)
+	locker, err := openBsm(f, 1)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, locker.Close()) })
+	locks, chosen := locker.(*bsmLocker).locks, &redislock.Options{Token: "host-1"}
+	var held *redislock.Lock
+	for range 2 {
+		held, err = locks.Obtain(t.Context(), "key", lockTTL, chosen)
+		require.NoError(t, err)
+	}
+	ours := client.NewMutex("key", lockTTL)
+	require.ErrorIs(t, ours.TryLock(t.Context()), redlock.ErrHeld)
+	require.NoError(t, held.Release(t.Context()))
+	require.NoError(t, ours.Lock(t.Context()))
+	_, err = locks.Obtain(t.Context(), "key", lockTTL, chosen)
+	require.ErrorIs(t, err, redislock.ErrNotObtained)
+}
+
+// rueidislock has other keys, so neither excludes the other.
+func TestInteropRueidislockHasOtherKeys(t *testing.T) {
+	f, client := onOneMaster(t)
+	locker, err := openRueidisLock(f, 1)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, locker.Close()) })
+	theirs, err := locker.Mutex("key")
+	require.NoError(t, err)
+	require.NoError(t, theirs.TryLock(t.Context()))
+	require.NoError(t, client.NewMutex("key", lockTTL).TryLock(t.Context()))
+	n, err := f.Do(0, "EXISTS", "key", "rueidislock:0:key")
+	require.NoError(t, err)
+	require.Equal(t, int64(2), n)
+	require.NoError(t, theirs.Unlock(t.Context()))
 }
