@@ -3,9 +3,15 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"go/doc"
+	"go/format"
+	"go/parser"
+	"go/token"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -21,17 +27,13 @@ import (
 // What the README shows is what is run here, for each case that it is meant for.
 
 func inOne(ctx context.Context, client *redlock.Client, work func(context.Context) error) error {
-	// README
-	return client.Do(ctx, "lock:orders:42", 10*time.Second, func(ctx context.Context) error {
-		return work(ctx) // ctx ends, with cause redlock.ErrLost, before the lock can be another's
-	})
-	// end
+	return client.Do(ctx, "lock:orders:42", 10*time.Second, work) // as its program does
 }
 
 func stepByStep(ctx context.Context, client *redlock.Client, work func(context.Context) error) error {
 	// README
 	m := client.NewMutex("lock:orders:42", 10*time.Second)
-	if err := m.Lock(ctx); err != nil { // waits in line until ctx ends; TryLock asks once
+	if err := m.Lock(ctx); err != nil { // waits in the queue until ctx ends; TryLock asks once
 		return err
 	}
 	held, stop := m.KeepAlive(ctx) // or m.Extend(ctx), now and then
@@ -44,8 +46,8 @@ func stepByStep(ctx context.Context, client *redlock.Client, work func(context.C
 	// end
 }
 
+// answer asks for the errors in the order that the README advises.
 func answer(w http.ResponseWriter, err error) {
-	// README
 	code := http.StatusInternalServerError
 	switch {
 	case errors.Is(err, redlock.ErrHeld):
@@ -56,7 +58,6 @@ func answer(w http.ResponseWriter, err error) {
 		code = http.StatusGatewayTimeout
 	}
 	http.Error(w, http.StatusText(code), code)
-	// end
 }
 
 func TestReadmeShowsWhatIsRunHere(t *testing.T) {
@@ -65,11 +66,43 @@ func TestReadmeShowsWhatIsRunHere(t *testing.T) {
 	source, err := os.ReadFile("readme_test.go")
 	require.NoError(t, err)
 	shown := regexp.MustCompile(`(?s)\n\t// README\n(.*?)\t// end\n`).FindAllStringSubmatch(string(source), -1)
-	require.Len(t, shown, 3)
+	require.Len(t, shown, 1)
 	for _, m := range shown {
 		text := strings.ReplaceAll("\n"+m[1], "\n\t", "\n")[1:]
 		require.Contains(t, string(readme), text)
 	}
+}
+
+// The README's program is that of the example: whoever pastes it has what pkg.go.dev shows. It runs.
+func TestReadmeProgram(t *testing.T) {
+	t.Parallel()
+	const file = "example_program_test.go"
+	fset := token.NewFileSet()
+	parsed, err := parser.ParseFile(fset, file, nil, parser.ParseComments)
+	require.NoError(t, err)
+	examples := doc.Examples(parsed)
+	require.Len(t, examples, 1, "it alone is in its file, so all of the file is shown")
+	var program strings.Builder
+	require.NoError(t, format.Node(&program, fset, examples[0].Play))
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	before, _, found := strings.Cut(string(readme), "```go\n"+program.String()+"```\n")
+	require.True(t, found, "the README has the program:\n%s", program.String())
+	require.Less(t, strings.Count(before, "\n"), 12, "at its top")
+
+	source, dir := program.String(), t.TempDir()
+	masters := redlocktest.Start(t, 3)
+	for i := range masters.N() {
+		addr := fmt.Sprintf("127.0.0.1:700%d", i+1)
+		require.Equal(t, 1, strings.Count(source, addr))
+		source = strings.Replace(source, addr, masters.Addr(i), 1)
+	}
+	require.Equal(t, 1, strings.Count(source, "5 * time.Second"))
+	source = strings.Replace(source, "5 * time.Second", "0", 1)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o666))
+	out, err := exec.Command("go", "run", filepath.Join(dir, "main.go")).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, "this process alone is at work\n", string(out))
 }
 
 // What CONTRIBUTING links to is there, so are its targets, and it has every step of the gate.

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These tests hold the README to what there is: its Go compiles, its commands
-// exist with their flags, and so does what it names.
+// These tests hold the README, and the pages in redlock/docs, to what there is: their Go compiles, their
+// commands exist with their flags, and so does what they name.
 
 const (
 	top    = "../../.."
@@ -31,18 +31,33 @@ func read(t *testing.T, name string) string {
 	return strings.ReplaceAll(string(text), "\r\n", "\n")
 }
 
-// fenced returns the README's blocks of a language.
+// pages are the README and what it leaves to others, as paths in the repository.
+func pages(t *testing.T) []string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(top, "redlock/docs/*.md"))
+	require.NoError(t, err)
+	require.NotEmpty(t, names)
+	all := []string{"README.md"}
+	for _, name := range names {
+		all = append(all, "redlock/docs/"+filepath.Base(name))
+	}
+	return all
+}
+
+// fenced returns the pages' blocks of a language.
 func fenced(t *testing.T, language string) []string {
 	t.Helper()
 	var blocks []string
-	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(read(t, "README.md"), -1) {
-		blocks = append(blocks, m[1])
+	for _, page := range pages(t) {
+		for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(read(t, page), -1) {
+			blocks = append(blocks, m[1])
+		}
 	}
 	require.NotEmpty(t, blocks, "blocks of %s", language)
 	return blocks
 }
 
-// The fragments stand in a function that has what they take for granted. They
+// A whole program is compiled as it is. Fragments stand in a function that has what they take for granted. They
 // are compiled as packages of this module that exist in an overlay only.
 func TestReadmeCompiles(t *testing.T) {
 	t.Parallel()
@@ -54,8 +69,11 @@ func TestReadmeCompiles(t *testing.T) {
 	overlay := map[string]string{}
 	args := []string{"build", "-overlay", filepath.Join(dir, "overlay.json")}
 	for i, block := range fenced(t, "go") {
-		source := "package readme\n\nfunc _(t *testing.T, ctx context.Context, client *redlock.Client, m *redlock.Mutex, err error, w http.ResponseWriter, " +
+		source := "package readme\n\nfunc _(t *testing.T, ctx context.Context, client, old *redlock.Client, m *redlock.Mutex, err error, w http.ResponseWriter, " +
 			"work func(context.Context) error) error {\n{\n" + block + "}\nreturn nil\n}\n"
+		if strings.HasPrefix(block, "package ") {
+			source = block
+		}
 		for _, p := range packages {
 			if regexp.MustCompile(`\b` + filepath.Base(p) + `\.`).MatchString(source) {
 				source = strings.Replace(source, "package readme\n", fmt.Sprintf("package readme\nimport %q\n", p), 1)
@@ -81,9 +99,11 @@ func TestReadmeCompiles(t *testing.T) {
 func TestReadmeCommandsExist(t *testing.T) {
 	t.Parallel()
 	makefile := read(t, "Makefile")
-	benchMain, benchCases := read(t, "bench/main.go"), caseNames(t)
 	others := map[string]bool{
-		"export REDLOCK_MASTERS=redis-a:6379,redis-b:6379,redis-c:6379": true,
+		"export REDLOCK_MASTERS=redis-a:6379,redis-b:6379,redis-c:6379":                      true,
+		"for p in 7001 7002 7003; do redis-server --port $p --save '' --daemonize yes; done": true,
+		"go mod init try && go get " + module:                                                true,
+		"go run .":                                                                           true,
 	}
 	kinds := []struct {
 		pattern string
@@ -100,18 +120,19 @@ func TestReadmeCommandsExist(t *testing.T) {
 			require.NotEqual(t, "redlock", cmd.Name(), "a subcommand")
 			require.NoError(t, cmd.ParseFlags(rest))
 			require.NoError(t, cmd.ValidateArgs(cmd.Flags().Args()))
+			keys := cmd.Flags().Args()
+			if at := cmd.ArgsLenAtDash(); at >= 0 {
+				keys = keys[:at] // the rest is what is run
+			}
+			for _, key := range keys {
+				require.True(t, strings.HasPrefix(key, "lock:"), "%s is no key of the documented ACL", key)
+			}
 			status, help, _ := do(t, nil, cmd.Name(), "--help")
 			require.Zero(t, status)
 			require.Contains(t, help, "redlock "+cmd.Name())
 		}},
 		{`^go install ` + module + `/(\S+)@latest$`, func(t *testing.T, args []string) {
 			require.FileExists(t, filepath.Join(top, args[0], "main.go"))
-		}},
-		{`^cd bench && go run \. -cases (\S+)$`, func(t *testing.T, args []string) {
-			require.Contains(t, benchMain, `("cases", `, "a flag")
-			for name := range strings.SplitSeq(args[0], ",") {
-				require.Regexp(t, benchCases, name, "a case")
-			}
 		}},
 	}
 	for _, block := range fenced(t, "sh") {
@@ -147,7 +168,11 @@ func caseNames(t *testing.T) *regexp.Regexp {
 
 func TestReadmeNamesWhatThereIs(t *testing.T) {
 	t.Parallel()
-	readme := read(t, "README.md")
+	var text strings.Builder
+	for _, page := range pages(t) {
+		text.WriteString(read(t, page))
+	}
+	readme := text.String()
 	each := func(pattern string, check func(name string)) {
 		all := regexp.MustCompile(pattern).FindAllStringSubmatch(readme, -1)
 		require.NotEmpty(t, all, pattern)
@@ -159,7 +184,7 @@ func TestReadmeNamesWhatThereIs(t *testing.T) {
 		doc, err := exec.Command("go", "doc", "-all", module+"/"+path).CombinedOutput()
 		require.NoError(t, err, "%s", doc)
 		each(`\b`+filepath.Base(path)+`\.([A-Z]\w*)`, func(name string) {
-			declared := regexp.MustCompile(`(?m)^(func |var |type |\t)` + name + `\b`)
+			declared := regexp.MustCompile(`(?m)^(func |var |const |type |\t)` + name + `\b`)
 			require.True(t, declared.Match(doc), "%s has no %s", path, name)
 		})
 	}
@@ -182,20 +207,73 @@ func TestReadmeNamesWhatThereIs(t *testing.T) {
 	each("`make ([a-z-]+)`", func(target string) {
 		require.Regexp(t, `(?m)^`+target+`:.* ## `, makefile, "a documented target")
 	})
-	each(`\]\(([^:)]+)\)`, func(link string) {
-		if picture, ok := strings.CutPrefix(link, "bench/report/"); ok { // made by make bench
-			require.Contains(t, read(t, "bench/plot.go"), `"`+picture+`"`)
-			return
+	benchMain := read(t, "bench/main.go")
+	each("`cd bench && go run \\. -cases ([^` ]+)`", func(names string) {
+		require.Contains(t, benchMain, `("cases", `, "a flag")
+		for name := range strings.SplitSeq(names, ",") {
+			require.Regexp(t, cases, name, "a case")
 		}
-		require.FileExists(t, filepath.Join(top, link))
 	})
+}
+
+// documents are all pages in the repository, with those that GitHub looks for.
+func documents(t *testing.T) []string {
+	t.Helper()
+	all := append(pages(t), "CHANGELOG.md", "redlock/contrib/README.md", "redlock/contrib/deploy/README.md", "bench/report/report.md")
+	for _, name := range []string{"CONTRIBUTING.md", "SECURITY.md"} {
+		all = append(all, ".github/"+name)
+	}
+	return all
+}
+
+// anchors are what a link can lead to within a page: GitHub makes them of its headings.
+func anchors(text string) map[string]bool {
+	all := map[string]bool{}
+	text = regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {
+		name := regexp.MustCompile(`[^\p{L}\p{N}\- ]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all[strings.ReplaceAll(name, " ", "-")] = true
+	}
+	return all
+}
+
+// A link within the repository leads to a file that is there, and to a heading of it.
+func TestLinksOfDocumentsLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	inline, reference := regexp.MustCompile(`\]\(([^)\s]+)\)`), regexp.MustCompile(`(?m)^\[[^\]]+\]: (\S+)$`)
+	for _, page := range documents(t) {
+		t.Run(page, func(t *testing.T) {
+			text := read(t, page)
+			for _, m := range append(inline.FindAllStringSubmatch(text, -1), reference.FindAllStringSubmatch(text, -1)...) {
+				if strings.Contains(m[1], "://") {
+					continue
+				}
+				name, anchor, _ := strings.Cut(m[1], "#")
+				target := page
+				if name != "" {
+					target = filepath.Join(filepath.Dir(page), name)
+				}
+				if picture, ok := strings.CutPrefix(filepath.ToSlash(target), "bench/report/"); ok && picture != "report.md" { // made by make bench
+					require.Contains(t, read(t, "bench/plot.go"), `"`+picture+`"`)
+					continue
+				}
+				_, err := os.Stat(filepath.Join(top, target))
+				require.NoError(t, err, "%s", m[1])
+				if anchor != "" {
+					require.True(t, anchors(read(t, target))[anchor], "%s has no heading for %s", target, m[1])
+				}
+			}
+		})
+	}
 }
 
 func TestReadmeFitsTheScreen(t *testing.T) {
 	t.Parallel()
-	lines := strings.Split(strings.TrimSuffix(read(t, "README.md"), "\n"), "\n")
-	require.LessOrEqual(t, len(lines), 280)
-	for i, line := range lines {
-		require.LessOrEqual(t, utf8.RuneCountInString(line), 120, "columns of line %d", i+1)
+	for _, page := range pages(t) {
+		lines := strings.Split(strings.TrimSuffix(read(t, page), "\n"), "\n")
+		require.LessOrEqual(t, len(lines), 280, page)
+		for i, line := range lines {
+			require.LessOrEqual(t, utf8.RuneCountInString(line), 120, "columns of line %d of %s", i+1, page)
+		}
 	}
 }
