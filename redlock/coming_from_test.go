@@ -438,32 +438,89 @@ func TestComingFromOneOfTheMastersExcludesNobody(t *testing.T) {
 	require.Equal(t, "theirs", v)
 }
 
-// From one server to three masters in three versions: the second takes both locks. Each excludes the one
-// next to it.
-func TestComingFromOneServerInThreeVersions(t *testing.T) {
+// From one server to three masters, or from a lock that cannot share a key with us, in three versions: the
+// second takes both locks. Each excludes the one next to it.
+func TestComingFromAnotherLockInThreeVersions(t *testing.T) {
 	t.Parallel()
-	server, masters := redlocktest.Start(t, 1), redlocktest.Start(t, 3)
-	old, now := openOn(t, server, nil), openOn(t, masters, nil)
+	type work = func(context.Context) error
+	type version = func(work) error
 	once := redlock.WithWait(0)
-	type version = func(fn func(context.Context) error) error
-	first := func(fn func(context.Context) error) error { return old.Do(t.Context(), "k", long, fn, once) }
-	third := func(fn func(context.Context) error) error { return now.Do(t.Context(), "k", long, fn, once) }
-	second := func(fn func(context.Context) error) error {
-		return old.Do(t.Context(), "k", long, func(ctx context.Context) error {
-			return now.Do(ctx, "k", long, fn, once)
-		}, once)
+	for name, first := range map[string]func(old *redlock.Client, say func(args ...string) any) version{
+		"one server": func(old *redlock.Client, _ func(args ...string) any) version {
+			return func(fn work) error { return old.Do(t.Context(), "k", long, fn, once) }
+		},
+		"a pattern with SETNX": func(_ *redlock.Client, say func(args ...string) any) version {
+			return func(fn work) error {
+				if say("SETNX", "old", "theirs") == int64(0) {
+					return redlock.ErrHeld
+				}
+				defer say("DEL", "old")
+				return fn(t.Context())
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			masters := redlocktest.Start(t, 3)
+			old, say := theOnly(t)
+			now := openOn(t, masters, nil)
+			first := first(old, say)
+			third := func(fn work) error { return now.Do(t.Context(), "k", long, fn, once) }
+			second := func(fn work) error { return first(func(context.Context) error { return third(fn) }) }
+			nothing := func(context.Context) error { return nil }
+			for _, pair := range [][2]version{{first, first}, {first, second}, {second, second}, {second, third}, {third, third}} {
+				for _, p := range [][2]version{pair, {pair[1], pair[0]}} {
+					require.NoError(t, p[0](func(context.Context) error {
+						require.ErrorIs(t, p[1](nothing), redlock.ErrHeld)
+						return nil
+					}))
+					settled(t, old)
+					settled(t, now)
+				}
+			}
+			require.NoError(t, first(func(context.Context) error { return third(nothing) }),
+				"so these two must not run beside each other")
+		})
 	}
-	for _, pair := range [][2]version{{first, first}, {first, second}, {second, second}, {second, third}, {third, third}} {
-		for _, p := range [][2]version{pair, {pair[1], pair[0]}} {
-			require.NoError(t, p[0](func(context.Context) error {
-				require.ErrorIs(t, p[1](func(context.Context) error { return nil }), redlock.ErrHeld)
-				return nil
-			}))
-			settled(t, old)
-			settled(t, now)
+}
+
+// node-redlock takes several resources in one script, with one value.
+func TestComingFromNodeRedlock(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := openOn(t, masters, nil)
+	// each runs a script on all masters, with the keys "k" and "l". It returns how many have said 2.
+	each := func(script string, args ...string) (n int) {
+		t.Helper()
+		for i := range masters.N() {
+			v, err := masters.Do(i, append([]string{"EVAL", script, "2", "k", "l"}, args...)...)
+			require.NoError(t, err)
+			if v == int64(2) {
+				n++
+			}
+		}
+		return n
+	}
+	acquire := func() int {
+		return each("if redis.call('EXISTS', unpack(KEYS)) > 0 then return 0 end "+
+			"for _, k in ipairs(KEYS) do redis.call('SET', k, ARGV[1], 'PX', ARGV[2]) end return #KEYS", "theirs", "30000")
+	}
+	release := func() int {
+		return each("local n = 0 for _, k in ipairs(KEYS) do "+
+			"if redis.call('GET', k) == ARGV[1] then n = n + redis.call('DEL', k) end end return n", "theirs")
+	}
+	for _, key := range []string{"k", "l"} {
+		for _, ours := range []*redlock.Mutex{c.NewMutex(key, long), c.NewMutex(key, long, redlock.WithKeys("m"))} {
+			require.Equal(t, 3, acquire())
+			require.ErrorIs(t, ours.TryLock(t.Context()), redlock.ErrHeld)
+			settled(t, c)
+			require.Equal(t, 3, release(), "we have left it alone")
+			require.NoError(t, ours.TryLock(t.Context()))
+			settled(t, c)
+			require.Zero(t, acquire())
+			require.Zero(t, release())
+			require.NoError(t, ours.Unlock(t.Context()))
+			settled(t, c)
 		}
 	}
-	require.NoError(t, first(func(context.Context) error {
-		return third(func(context.Context) error { return nil })
-	}), "so these two must not run beside each other")
 }
