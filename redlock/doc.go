@@ -4,7 +4,7 @@
 //	client, err := redlock.Open(ctx, redlock.Config{Masters: []string{"a:6379", "b:6379", "c:6379"}})
 //	defer client.Close()
 //
-//	err = client.Do(ctx, "orders:42", 10*time.Second, func(ctx context.Context) error {
+//	err = client.Do(ctx, "lock:orders:42", 10*time.Second, func(ctx context.Context) error {
 //		return work(ctx) // ctx ends, cause ErrLost, if the lock does
 //	})
 //
@@ -27,7 +27,11 @@
 // trip, and [Mutex.Unlock] costs a second one, for which it says whether the lock was held until then.
 //
 // Keys and tokens are those of redsync, node-redlock, redlock-py and redlock-rb, so all of them
-// exclude each other.
+// exclude each other. A page says how to [come from these and from other locks], and another how to
+// [run the masters].
+//
+// [come from these and from other locks]: https://github.com/redburst/redburst/blob/main/redlock/docs/coming-from.md
+// [run the masters]: https://github.com/redburst/redburst/blob/main/redlock/docs/masters.md
 //
 // # Guarantees and assumptions
 //
@@ -204,13 +208,13 @@
 // To change k without that pause, let another name stand for the other k, and have each process pass through
 // three versions. No version may run beside one that is not next to it:
 //
-//	client.Do(ctx, "gpu", ttl, work, redlock.WithPermits(4)) // the first
+//	client.Do(ctx, "lock:gpu", ttl, work, redlock.WithPermits(4)) // the first
 //
-//	client.Do(ctx, "gpu", ttl, func(ctx context.Context) error { // the second
-//		return client.Do(ctx, "gpu/6", ttl, work, redlock.WithPermits(6))
+//	client.Do(ctx, "lock:gpu", ttl, func(ctx context.Context) error { // the second
+//		return client.Do(ctx, "lock:gpu/6", ttl, work, redlock.WithPermits(6))
 //	}, redlock.WithPermits(4))
 //
-//	client.Do(ctx, "gpu/6", ttl, work, redlock.WithPermits(6)) // the third
+//	client.Do(ctx, "lock:gpu/6", ttl, work, redlock.WithPermits(6)) // the third
 //
 // While the first version runs, all that work have one of the four permits. While the third runs, all have one
 // of the six. The second has both, so it is never above the smaller number, and each of its processes waits for
@@ -223,7 +227,7 @@
 // takes finds the lock free. [WithMinHold] makes it once in d: after the job the key is left on the masters,
 // until d has passed since it was set.
 //
-//	err := client.Do(ctx, "nightly-report", 30*time.Second, report,
+//	err := client.Do(ctx, "lock:nightly-report", 30*time.Second, report,
 //		redlock.WithMinHold(time.Hour), redlock.WithWait(0))
 //	if errors.Is(err, redlock.ErrHeld) {
 //		return nil // it is done, or being done, elsewhere
@@ -250,7 +254,7 @@
 // Redlock rests on clocks. With [WithSecond], a lock of a system that rests on consensus stands behind it:
 //
 //	second, err := etcd.New(client)
-//	err = client.Do(ctx, "orders:42", 10*time.Second, work, redlock.WithSecond(second))
+//	err = client.Do(ctx, "lock:orders:42", 10*time.Second, work, redlock.WithSecond(second))
 //
 // The masters come first: of all who want the lock, one at a time gets through to the other system, and
 // that writes little to its disks. That is the authority. Whoever has the lock has both, so no two have
@@ -272,11 +276,11 @@
 //
 // [Client.Lead] runs a function whenever this process leads, and [Client.Watch] tells everybody who does.
 //
-//	err := client.Lead(ctx, "scheduler", 10*time.Second, func(ctx context.Context) error {
+//	err := client.Lead(ctx, "lock:scheduler", 10*time.Second, func(ctx context.Context) error {
 //		return schedule(ctx, redlock.FenceFrom(ctx)) // the term
 //	}, redlock.WithOwner("10.0.0.7:8080"))
 //
-//	for leader, err := range client.Watch(ctx, "scheduler") {
+//	for leader, err := range client.Watch(ctx, "lock:scheduler") {
 //		if err == nil && leader.Held {
 //			connect(leader.Owner)
 //		}

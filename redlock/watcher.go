@@ -30,7 +30,7 @@ type Leader struct {
 // fence. It yields the latest state, and not every one: what came and went while the loop's body ran, or
 // within a few milliseconds, is left out. That nobody holds the lock is a state, too.
 //
-//	for leader, err := range client.Watch(ctx, "scheduler") {
+//	for leader, err := range client.Watch(ctx, "lock:scheduler") {
 //		switch {
 //		case err != nil: // it is not known just now
 //		case leader.Held:
