@@ -35,7 +35,7 @@ func Example() {
 	}
 	defer client.Close()
 
-	err = client.Do(ctx, "orders:42", 10*time.Second, func(ctx context.Context) error {
+	err = client.Do(ctx, "lock:orders:42", 10*time.Second, func(ctx context.Context) error {
 		fmt.Println("working") // until ctx ends: then the lock is not ours any more
 		return ctx.Err()
 	})
@@ -55,7 +55,8 @@ func ExampleMutex_TryLock() {
 	}
 	defer client.Close()
 
-	ours, theirs := client.NewMutex("orders:42", 10*time.Second), client.NewMutex("orders:42", 10*time.Second)
+	ours := client.NewMutex("lock:orders:42", 10*time.Second)
+	theirs := client.NewMutex("lock:orders:42", 10*time.Second)
 	fmt.Println(ours.TryLock(ctx))
 	switch err := theirs.TryLock(ctx); {
 	case err == nil:
@@ -83,13 +84,13 @@ func ExampleWithToken() {
 	}
 	defer client.Close()
 
-	m := client.NewMutex("upload:7", time.Minute)
+	m := client.NewMutex("lock:upload:7", time.Minute)
 	if err := m.Lock(ctx); err != nil {
 		log.Fatal(err)
 	}
 	token := m.Token() // sent along with the job
 
-	heir := client.NewMutex("upload:7", time.Minute, redlock.WithToken(token)) // in another process
+	heir := client.NewMutex("lock:upload:7", time.Minute, redlock.WithToken(token)) // in another process
 	fmt.Println(heir.Extend(ctx), heir.Remaining() > 50*time.Second)
 	fmt.Println(heir.Unlock(ctx))
 	// Output:
@@ -109,7 +110,7 @@ func ExampleClient_Stats() {
 	defer client.Close()
 	expvar.Publish("locks", expvar.Func(func() any { return client.Stats() }))
 
-	m := client.NewMutex("orders:42", 10*time.Second)
+	m := client.NewMutex("lock:orders:42", 10*time.Second)
 	if err := m.Lock(ctx); err != nil {
 		log.Fatal(err)
 	}
@@ -134,14 +135,14 @@ func ExampleObserver() {
 	}
 	defer client.Close()
 
-	m := client.NewMutex("orders:42", 10*time.Second)
+	m := client.NewMutex("lock:orders:42", 10*time.Second)
 	if err := m.Lock(ctx); err != nil {
 		log.Fatal(err)
 	}
 	m.Unlock(ctx)
 	// Output:
-	// lock orders:42 <nil> true true
-	// unlock orders:42 <nil> true false
+	// lock lock:orders:42 <nil> true true
+	// unlock lock:orders:42 <nil> true false
 }
 
 // What a service does with each error of Lock. The lock's errors come first, and the
@@ -157,7 +158,7 @@ func ExampleMutex_Lock() {
 	lock := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		return client.NewMutex("orders:42", time.Minute).Lock(ctx)
+		return client.NewMutex("lock:orders:42", time.Minute).Lock(ctx)
 	}
 	report := func(err error) {
 		switch {
@@ -194,7 +195,7 @@ func ExampleMutex_KeepAlive() {
 	}
 	defer client.Close()
 
-	m := client.NewMutex("orders:42", time.Second)
+	m := client.NewMutex("lock:orders:42", time.Second)
 	if err := m.Lock(ctx); err != nil {
 		log.Fatal(err)
 	}
@@ -227,7 +228,7 @@ func ExampleMutex_Extend() {
 	}
 	defer client.Close()
 
-	m := client.NewMutex("orders:42", time.Minute)
+	m := client.NewMutex("lock:orders:42", time.Minute)
 	if err := m.Lock(ctx); err != nil {
 		log.Fatal(err)
 	}
@@ -263,7 +264,7 @@ func ExampleWithMaxLifetime() {
 	}
 	defer client.Close()
 
-	err = client.Do(ctx, "orders:42", 10*time.Second, func(ctx context.Context) error {
+	err = client.Do(ctx, "lock:orders:42", 10*time.Second, func(ctx context.Context) error {
 		<-ctx.Done() // it hangs
 		return nil
 	}, redlock.WithMaxLifetime(100*time.Millisecond))
@@ -285,7 +286,7 @@ func ExampleRoundError() {
 	for i := range 3 {
 		masters.Kill(i)
 	}
-	err = client.NewMutex("orders:42", 10*time.Second).TryLock(ctx)
+	err = client.NewMutex("lock:orders:42", 10*time.Second).TryLock(ctx)
 	var round *redlock.RoundError
 	if errors.As(err, &round) {
 		failed := 0
@@ -296,7 +297,7 @@ func ExampleRoundError() {
 		}
 		fmt.Println(round.Op, round.Key, "failed on a majority:", failed >= 3)
 	}
-	// Output: lock orders:42 failed on a majority: true
+	// Output: lock lock:orders:42 failed on a majority: true
 }
 
 // Who holds a lock, as a majority of the masters says.
@@ -309,11 +310,11 @@ func ExampleClient_Holders() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	if err := client.NewMutex("orders:42", 10*time.Second).Lock(ctx); err != nil {
+	if err := client.NewMutex("lock:orders:42", 10*time.Second).Lock(ctx); err != nil {
 		log.Fatal(err)
 	}
 
-	holders, err := client.Holders(ctx, "orders:42")
+	holders, err := client.Holders(ctx, "lock:orders:42")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -369,7 +370,7 @@ func ExampleWithMinHold() {
 		return nil
 	}
 	for range 3 { // as three hosts do whose clocks differ
-		err := client.Do(ctx, "report", 10*time.Second, report, redlock.WithMinHold(time.Hour), redlock.WithWait(0))
+		err := client.Do(ctx, "lock:report", 10*time.Second, report, redlock.WithMinHold(time.Hour), redlock.WithWait(0))
 		if errors.Is(err, redlock.ErrHeld) {
 			fmt.Println("it is made already")
 		}
@@ -394,12 +395,12 @@ func ExampleClient_Lead() {
 
 	done := make(chan error)
 	go func() {
-		done <- client.Lead(ctx, "scheduler", 10*time.Second, func(ctx context.Context) error {
+		done <- client.Lead(ctx, "lock:scheduler", 10*time.Second, func(ctx context.Context) error {
 			<-ctx.Done() // lead, and write redlock.FenceFrom(ctx) with whatever you write
 			return nil
 		}, redlock.WithOwner("10.0.0.7:8080"))
 	}()
-	for leader, err := range client.Watch(ctx, "scheduler") {
+	for leader, err := range client.Watch(ctx, "lock:scheduler") {
 		if err == nil && leader.Held {
 			fmt.Println("led from", leader.Owner)
 			cancel()

@@ -105,6 +105,26 @@ func TestReadmeProgram(t *testing.T) {
 	require.Equal(t, "this process alone is at work\n", string(out))
 }
 
+// The documented ACL is for keys that begin with "lock:", so the names in all examples do.
+func TestExamplesNameLocksThatTheACLAllows(t *testing.T) {
+	t.Parallel()
+	names := regexp.MustCompile(`\.(?:NewMutex|Do|Lead|Watch|Holders)\((?:ctx, )?"(\w[^"]*)"`)
+	var files []string
+	for _, pattern := range []string{"example*_test.go", "doc.go", "docs/*.md", "../README.md", "examples/*/*_test.go"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, found, pattern)
+		files = append(files, found...)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range names.FindAllSubmatch(text, -1) {
+			require.True(t, strings.HasPrefix(string(m[1]), "lock:"), "%s: %s", file, m[0])
+		}
+	}
+}
+
 // What CONTRIBUTING links to is there, so are its targets, and it has every step of the gate.
 func TestContributingNamesWhatThereIs(t *testing.T) {
 	read := func(name string) string {

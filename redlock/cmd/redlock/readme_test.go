@@ -267,6 +267,16 @@ func TestLinksOfDocumentsLeadSomewhere(t *testing.T) {
 	}
 }
 
+// pkg.go.dev shows the package comment without the files beside it, so its links lead to GitHub.
+func TestLinksOfThePackageCommentLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	links := regexp.MustCompile(`https://`+module+`/blob/main/(\S+)`).FindAllStringSubmatch(read(t, "redlock/doc.go"), -1)
+	require.NotEmpty(t, links)
+	for _, m := range links {
+		require.FileExists(t, filepath.Join(top, m[1]))
+	}
+}
+
 func TestReadmeFitsTheScreen(t *testing.T) {
 	t.Parallel()
 	for _, page := range pages(t) {
