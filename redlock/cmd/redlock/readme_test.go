@@ -277,6 +277,31 @@ func TestLinksOfThePackageCommentLeadSomewhere(t *testing.T) {
 	}
 }
 
+// Each package of the module is promised to users, or named as one that is not.
+func TestDocumentsSayWhatIsPromised(t *testing.T) {
+	t.Parallel()
+	promised := []string{"redlock", "redlock/redlocktest", "mux", "conn", "conn/clock", "resp"}
+	others := regexp.MustCompile(`/internal/|/internal$|/redlocktest/|^conn/conntest$|^resp/resptest$|^fuzz$|/contrib/|/examples/`)
+	list := exec.Command("go", "list", "-f", "{{.Name}} {{.ImportPath}}", module+"/...")
+	list.Dir = top
+	out, err := list.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for line := range strings.Lines(string(out)) {
+		name, path, _ := strings.Cut(strings.TrimSpace(line), " ")
+		path = strings.TrimPrefix(path, module+"/")
+		if name != "main" && !others.MatchString(path) {
+			require.Contains(t, promised, path)
+		}
+	}
+	for _, page := range []string{"README.md", ".github/CONTRIBUTING.md"} {
+		text := read(t, page)
+		for _, name := range append(promised, "conn/conntest", "resp/resptest") {
+			require.DirExists(t, filepath.Join(top, name))
+			require.Contains(t, text, "`"+name+"`", page)
+		}
+	}
+}
+
 func TestReadmeFitsTheScreen(t *testing.T) {
 	t.Parallel()
 	for _, page := range pages(t) {
