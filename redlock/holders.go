@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -328,4 +329,61 @@ func (h holderSummary) String() string {
 		left = fmt.Sprintf("%.1f s left", h.left.Seconds())
 	}
 	return fmt.Sprintf("held by %s on %s%d of %d masters, %s", owner, about, h.votes, h.masters, left)
+}
+
+// explainMin is the least time for asking who holds a lock.
+const explainMin = 50 * time.Millisecond
+
+// gaveUp makes the error of a Lock that err has ended: last is how its own last
+// attempt failed, held and failure are what its line knew, and cut is an attempt
+// that was still undecided.
+func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError, held bool, failure *RoundError) *RoundError {
+	if err == ErrClosed {
+		return unasked(opLock, m.key, ErrClosed, "")
+	}
+	e := unasked(opLock, m.key, nil, "")
+	switch {
+	case last != nil:
+		*e = *last
+		e.Votes = slices.Clone(last.Votes) // which others of its line are told, too
+	case held:
+		e.reason, e.note = ErrHeld, "within this process"
+	case failure != nil:
+		*e = *failure
+		e.Key, e.note, e.Votes = m.key, "", slices.Clone(failure.Votes)
+	case cut != nil:
+		*e = *cut
+	}
+	e.endedBy(ctx, err)
+	if e.reason == ErrHeld && errors.Is(err, context.DeadlineExceeded) {
+		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.client.shortTimeout(m.timeout, explainMin))
+		defer cancel()
+		h := m.findHolder(ask)
+		e.held, e.HeldBy, e.HeldFor = h.String(), h.owner, h.left
+	}
+	return e
+}
+
+// holder asks who is in the way of the lock. Of several keys, the first that somebody holds decides.
+// Of readers it is the last, and of permits the one that is free first.
+func (m *Mutex) findHolder(ctx context.Context) (h holderSummary) {
+	c := m.client
+	if m.slotted != nil {
+		all, _ := c.Holders(ctx, m.key, WithPermits(m.slots())) // those that answer are enough
+		return soonest(all, len(c.masters))
+	}
+	for _, key := range m.names() {
+		all, _ := c.Holders(ctx, key)
+		if slices.ContainsFunc(all, func(h Holder) bool { return h.Token == UnknownToken }) { // readers
+			if readers, err := c.Holders(ctx, key, WithShared()); err == nil {
+				if h = last(readers, len(c.masters)); h.votes > 0 {
+					break
+				}
+			}
+		}
+		if h = leading(all, len(c.masters)); h.votes > 0 {
+			break
+		}
+	}
+	return h
 }

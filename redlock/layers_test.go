@@ -21,7 +21,7 @@ var layers = []string{
 	"kind_plain", "kind_several", "kind_shared", "kind_permits", "kind_fenced", "kind_several_fenced",
 	"kind_shared_fenced", "call", "core",
 	"hold", "release", "extension", "keepalive", "renewer", "backing", "recheck", "guard", "turn", "sleeper", "subscription", "global_queue", "watcher_subscription", "local_queue",
-	"option", "config", "client", "mutex", "acquire", "unlock", "holders", "lock", "do", "lead", "watcher", "doc",
+	"option", "config", "client", "mutex", "acquire", "unlock", "holders", "wait", "lock", "do", "lead", "watcher", "doc",
 }
 
 // upward is what runs the other way all the same: a hold has its KeepAlives, which it moves, and

@@ -1,0 +1,565 @@
+package redlock
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redburst/redburst/conn/clock"
+)
+
+const (
+	pollMin = 2 * time.Millisecond
+	pollMax = 200 * time.Millisecond
+
+	minSettle        = 100 * time.Microsecond
+	maxRaceDoublings = 3
+	maxVainLooks     = 8 // after so many looks in vain a waiter no longer asks in turn
+)
+
+// A wait is one call of Lock. It is pooled, and not on the stack: the stack of a goroutine that waits
+// would be twice as large.
+type wait struct {
+	mutex         *Mutex
+	waiter        *waiter       // nil once it has left its local queue
+	settleFirst   bool          // if it is refused, it looks a moment later
+	next          attempt       // the next attempt, or the last one
+	polls         int           // in a row
+	vainLooks     int           // looks in a row that found the key free, though it was not to be had
+	lostRace      bool          // ... as another was faster, the last time
+	since         time.Duration // when it began to wait; 0 if it does not wait
+	intentAskedAt time.Duration // when it last left its intent, or asked for readers; 0 if it has not
+	nextFreeCheck time.Duration // when it looks whether the lock is free, though others are ahead of it; 0 before the first time
+	intent        []byte        // the token of the intent that it has left on the masters; nil if it has not
+	undecided     *RoundError   // an attempt that the context's end left undecided
+
+	contended bool // others want the lock, or have it
+	refused   bool // it was refused since it came, or has seen that the lock is held
+	acquired  bool // it is taken, and the caller does not know of it yet
+
+	ticket   ticket   // in the queues between processes
+	interval interval // the one that is under way
+}
+
+// end ends the call with what lock has returned, and returns what Lock does.
+func (w *wait) end(ctx context.Context, e *RoundError, err error) *RoundError {
+	m, c := w.mutex, w.mutex.client
+	w.acquired = e == nil && err == nil
+	w.withdraw()
+	w.leaveGlobalQueue()
+	if w.contended {
+		c.subscriptions.noteRefused(c.now(), m.names()...)
+	}
+	held, failure := c.localQueues.leave(w.waiter, w.acquired, m.names()...)
+	w.waiter = nil
+	if err != nil {
+		e = m.waitError(ctx, err, e, w.undecided, held, failure)
+	}
+	w.finish(ctx, e)
+	w.acquired = false // the caller knows of it now
+	return e
+}
+
+// reset makes it that of another call. The ticket keeps its memory.
+func (w *wait) reset() {
+	t := &w.ticket
+	id, predecessor, notice, entries := t.id[:0], t.predecessor[:0], t.predecessorNotice[:0], t.entries[:0]
+	*w = wait{}
+	t.id, t.predecessor, t.predecessorNotice, t.entries = id, predecessor, notice, entries
+}
+
+// cleanUp follows each Lock. If an Observer or a context panics, it leaves nothing behind: not in the
+// queues, not in the statistics, and not on the masters.
+func (w *wait) cleanUp() {
+	m := w.mutex
+	defer func() {
+		w.reset()
+		m.client.waits.Put(w)
+	}()
+	if w.waiter != nil {
+		w.withdraw()
+		w.leaveGlobalQueue()
+		m.client.localQueues.leave(w.waiter, false, m.names()...)
+	}
+	if w.since != 0 {
+		m.client.stats.waiting.Add(-1)
+	}
+	if w.acquired {
+		m.unlock(endedContext, false) // the release is sent, and not waited for
+	}
+}
+
+// lock tries and waits in turns. It returns how the last attempt failed, and the error that ended the
+// waiting: the context's or ErrClosed. If the attempt itself ends the call, the second error is nil. head says
+// that the waiter is the head of its local queues.
+func (w *wait) lock(ctx context.Context, try, head bool) (*RoundError, error) {
+	m := w.mutex
+	var last *RoundError
+	for {
+		if try {
+			a := &w.next
+			if w.since != 0 {
+				a.waited = m.client.now() - w.since
+			}
+			// A newcomer that finds its slot taken enters the queue before it looks for another slot: those who
+			// wait come first.
+			a.oneSlot = w.since == 0 && m.slotted != nil && w.usesGlobalQueue()
+			e := a.run(ctx)
+			if a.secondFailed && (last == nil || last.reason != ErrSecond) { // else last says more than that it was cut
+				last = e
+			}
+			if e == nil || e.final() || e.differs() {
+				return e, nil
+			}
+			if e.ended != nil {
+				w.undecided = e
+				return last, e.ended
+			}
+			last = e
+			head = !m.reader || m.client.localQueues.noteReaderRefused(w.waiter, m.names()...)
+			w.lostRace = e.reason == ErrHeld && len(e.Votes) > 0
+			w.refused = w.refused || w.lostRace
+			if e.reason == ErrNoQuorum || w.next.secondFailed {
+				w.leaveGlobalQueue()
+			}
+			m.client.localQueues.noteFailure(e, m.names()...)
+			if e.reason == ErrHeld && (m.slotted == nil || w.since != 0) { // else other slots may be free
+				m.client.subscriptions.noteRefused(m.client.now(), m.names()...)
+			}
+		}
+		if w.since == 0 {
+			w.since = m.client.now()
+			m.client.stats.waiting.Add(1)
+			m.client.observe.waitStart(ctx, m.key)
+		}
+		if err := w.untilFree(ctx, head, head && w.settleFirst); err != nil {
+			return last, err
+		}
+		try = true
+	}
+}
+
+// An interval is the time between two attempts, in which the wait sleeps until the lock may be free.
+type interval struct {
+	subscribed bool // the masters notify its subscription
+	settling   bool // it lets a winner finish before it looks
+	why        Wake // what it means that the timer fires: that the lock may be free, or nothing
+}
+
+// A step is what a wait does next in an interval.
+type step uint8
+
+const (
+	sleepOn step = iota
+	lookNow      // at the key, on the masters
+	tryNow       // the lock may be free
+)
+
+// untilFree waits until the lock may be free. head says that the waiter is the head of its local queues: then it
+// subscribes to the masters, and otherwise the local queues give it its turn. refused says that
+// it was refused, or comes to a contended key that has no global queue. Then it looks a moment later: the
+// winner can finish its round, and those who were notified of a release come first.
+func (w *wait) untilFree(ctx context.Context, head, refused bool) error {
+	w.interval = interval{}
+	defer w.endInterval()
+	for next := w.begin(head, refused); ; {
+		switch next {
+		case lookNow:
+			var err error
+			if next, err = w.look(ctx); err != nil {
+				return err
+			}
+			continue
+		case tryNow:
+			w.prepareAttempt(ctx)
+			return nil
+		}
+		var err error
+		if next, err = w.sleep(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// sleep takes what has come, or returns once something has.
+func (w *wait) sleep(ctx context.Context) (step, error) {
+	q := w.waiter
+	select {
+	case s := <-q.signal:
+		return w.localQueueNotified(s), nil
+	default:
+	}
+	subscribed := w.interval.subscribed || w.ticket.awaitedNotice != ""
+	if subscribed && w.mutex.client.subscriptions.takeNotified(q.subscription) {
+		return w.mastersNotified(), nil
+	}
+	switch now := w.mutex.client.now(); {
+	case w.ticket.moved.Swap(false) && w.ticket.atHead:
+		w.ticket.atHead = false
+		return lookNow, nil
+	case q.dueAt != 0 && now >= q.dueAt:
+		q.dueAt = 0
+		return w.timerFired(), nil
+	case q.renewAt != 0 && now >= q.renewAt:
+		q.renewAt = 0
+		return w.renew(ctx)
+	default:
+		q.armTimer(now)
+	}
+	if subscribed {
+		return sleepOn, q.subscription.sleep(ctx)
+	}
+	return sleepOn, w.sleepUnsubscribed(ctx)
+}
+
+// sleepUnsubscribed sleeps outside the mux: what the masters push is of no interest.
+func (w *wait) sleepUnsubscribed(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-w.mutex.client.closed:
+		return ErrClosed
+	case <-w.waiter.subscription.woken:
+		return nil
+	}
+}
+
+// armTimer sets the timer.
+func (w *waiter) armTimer(now time.Duration) {
+	at := w.dueAt
+	if at == 0 || w.renewAt != 0 && w.renewAt < at {
+		at = w.renewAt
+	}
+	if at != 0 {
+		w.timer.Reset(at - now)
+	}
+}
+
+func (w *wait) begin(head, refused bool) step {
+	switch {
+	case w.next.secondFailed:
+		return w.sleepFor(w.pause(), WakePoll)
+	case refused:
+		return w.settle()
+	case head:
+		return lookNow
+	}
+	return sleepOn // until a local queue notifies
+}
+
+func (w *wait) endInterval() {
+	w.waiter.dueAt = 0
+	w.mutex.client.globalQueues.stopAwaiting(&w.ticket)
+	w.unsubscribe()
+}
+
+// settle lets a winner finish before it looks.
+func (w *wait) settle() step {
+	w.interval.settling = true
+	w.waiter.dueAt = w.mutex.client.now() + w.settleTime()
+	return sleepOn
+}
+
+func (w *wait) timerFired() step {
+	switch {
+	case w.interval.settling:
+		return lookNow
+	case w.interval.why == "":
+		w.ticket.atHead = false // it may have lost its entry: it asks again
+		return lookNow
+	}
+	return tryNow
+}
+
+// mastersNotified takes a notification: masters have changed, or will not notify.
+func (w *wait) mastersNotified() step {
+	if w.ticket.awaitedNotice != "" { // of its predecessor, or of the queue master
+		w.mutex.client.globalQueues.stopAwaiting(&w.ticket)
+		return lookNow
+	}
+	if _, _, majority := w.mutex.client.subscriptions.free(w.waiter.subscription); !majority {
+		return lookNow // the last that is needed may be one that does not notify
+	}
+	w.interval.why = WakeFree
+	return tryNow
+}
+
+// localQueueNotified takes a signal of a local queue.
+func (w *wait) localQueueNotified(s signal) step {
+	switch s {
+	case turnHeld: // its holder will notify; the masters, if it cannot
+		// Most locks are short: the look, which waits for every
+		// master, would often be in the way of its release.
+		if w.mutex.slotted == nil { // of several slots another may be free
+			w.polls = pollLast
+		}
+		return w.settle()
+	case yield: // others that were notified come first
+		if w.usesGlobalQueue() {
+			if w.ticket.awaitedNotice != "" { // the queue master notifies
+				return sleepOn
+			}
+			return lookNow
+		}
+		w.interval.why, w.interval.settling, w.polls = WakeTurn, false, 0
+		w.waiter.dueAt = w.mutex.client.now() + w.pause()
+		return sleepOn
+	case turn:
+		w.interval.why = WakeTurn
+	case released:
+		w.interval.why = WakeReleased
+	}
+	return tryNow
+}
+
+// look looks at the key, and sets the timer for the case that nothing notifies it.
+func (w *wait) look(ctx context.Context) (step, error) {
+	c := w.mutex.client
+	w.interval.settling = false
+	if contend, err := w.enterGlobalQueue(ctx); err != nil || !contend {
+		return sleepOn, err
+	}
+	w.interval.subscribed = true
+	w.intend(ctx)
+	c.subscriptions.add(w.waiter.subscription, w.mutex.slots(), c.subscriptions.quorum, w.mutex.names()...) // afresh: what changed before is in the answers
+	if !c.subscriptions.tracked() {
+		return w.sleepFor(w.pause(), WakePoll), nil
+	}
+	p, err := c.subscriptions.look(ctx, &w.mutex.spec, w.waiter.subscription)
+	if err != nil {
+		return 0, ended(err)
+	}
+	if p.held { // a waiter that leaves the local queue from now on knows why
+		w.contended = true
+		c.localQueues.noteHeld(w.mutex.names()...)
+		if w.mutex.reader && !w.refused {
+			w.refused = true
+			return lookNow, nil // from its rank in the global queue
+		}
+	}
+	w.mutex.setNextSlot(p.slot)
+	left := p.at - c.now()
+	switch {
+	case p.free:
+		w.interval.why = WakeFree
+		w.vainLooks++
+		return tryNow, nil
+	case !p.willNotify:
+		return w.sleepFor(w.pause(), WakePoll), nil
+	case left > lookInterval: // a master that hangs does not notify, and is not known to hang
+		return w.sleepFor(lookInterval+rand.N(lookInterval), ""), nil
+	}
+	// Waiters for the same TTL should not all try in the same moment.
+	return w.sleepFor(max(left, 0)+1+rand.N(expirySlack), WakeExpiry), nil
+}
+
+// usesGlobalQueue reports whether the waiter is to be in the global queues. A reader is not before it was
+// refused. No waiter is if too few masters can notify.
+func (w *wait) usesGlobalQueue() bool {
+	m := w.mutex
+	return (!m.reader || w.refused) && m.client.now() >= w.ticket.enterAfter && m.client.subscriptions.tracked()
+}
+
+// enterGlobalQueue has the waiter enter the global queues, and reports whether it may contend. If not, it
+// will be notified.
+func (w *wait) enterGlobalQueue(ctx context.Context) (contend bool, err error) {
+	m, c := w.mutex, w.mutex.client
+	switch {
+	case !w.usesGlobalQueue():
+		w.leaveGlobalQueue()
+		return true, nil
+	case w.ticket.atHead:
+		return true, nil
+	}
+	contend, err = c.globalQueues.enter(ctx, &w.ticket, w.waiter.subscription, m.reader, m.names())
+	if err != nil {
+		return false, ended(err)
+	}
+	if !w.ticket.atHead { // others are ahead of it, or there is no queue for a while
+		w.waiter.renewAt = c.now() + entryPause
+	}
+	if contend {
+		return true, nil
+	}
+	w.contended = true
+	c.localQueues.noteHeld(m.names()...)
+	w.unsubscribe()
+	w.withdraw() // readers ahead of it must not wait for it
+	w.waiter.dueAt = 0
+	return false, nil
+}
+
+// renew renews what the waiter has on the masters while it waits: its intent, or its entries.
+func (w *wait) renew(ctx context.Context) (step, error) {
+	if w.ticket.atHead {
+		if w.intent != nil {
+			w.intend(ctx)
+		}
+		return sleepOn, nil
+	}
+	w.unsubscribe() // what the masters push meanwhile would be lost: the look that follows sees it
+	contend, err := w.enterGlobalQueue(ctx)
+	switch {
+	case err != nil:
+		return sleepOn, err
+	case contend:
+		return lookNow, nil
+	case w.freeDespiteQueue(ctx):
+		w.interval.why = WakePoll
+		return tryNow, nil
+	}
+	return sleepOn, nil
+}
+
+// freeDespiteQueue looks now and then whether the lock is free though others are ahead of the waiter. It mostly is
+// not. If it is, the queue master may lie, or have an entry without a waiter.
+func (w *wait) freeDespiteQueue(ctx context.Context) bool {
+	c := w.mutex.client
+	now, was := c.now(), w.nextFreeCheck
+	if now < was {
+		return false
+	}
+	w.nextFreeCheck = now + lookInterval + rand.N(lookInterval)
+	if was == 0 {
+		return false
+	}
+	slot, free := c.subscriptions.find(ctx, &w.mutex.spec)
+	if free {
+		w.mutex.setNextSlot(slot)
+	}
+	return free
+}
+
+// unsubscribe ends the waiter's subscription to the lock.
+func (w *wait) unsubscribe() {
+	if c := w.mutex.client; w.interval.subscribed {
+		w.interval.subscribed = false
+		c.subscriptions.remove(w.mutex.names()...)
+	}
+}
+
+// leaveGlobalQueue has the waiter leave the global queues, if it is in any.
+func (w *wait) leaveGlobalQueue() { w.mutex.client.globalQueues.leave(&w.ticket) }
+
+// intend leaves the intent of a writer that has waited for a while, if readers hold the lock, and
+// leaves it again for as long as they do. See kind_shared.go.
+func (w *wait) intend(ctx context.Context) {
+	m, c := w.mutex, w.mutex.client
+	now := c.now()
+	courts, ok := m.kind.(intending)
+	if !ok || now-w.since < intentAfter || w.intentAskedAt != 0 && now-w.intentAskedAt < intentPause {
+		return
+	}
+	w.intentAskedAt = now
+	k := c.takeCall()
+	defer c.putCall(k)
+	token := w.intent
+	if token == nil {
+		token = appendToken(nil, c.owner)
+	}
+	k.intend(&m.spec, courts, token, c.shortTimeout(m.timeout, minShortTimeout))
+	c.doUndoable(ctx, k) // if no master answers, nothing is lost
+	for i := range k.op.Votes {
+		switch v := &k.op.Votes[i]; {
+		case v.Verdict == VerdictYes:
+			w.waiter.renewAt = c.now() + intentPause
+		case v.Err != nil && permanent(v.Err): // one line in its ACL LOG is enough
+			w.intentAskedAt = clock.Forever
+			continue
+		case v.Verdict == VerdictNo || !k.op.Asked.Has(i):
+			continue
+		}
+		w.intent = token // it is there, or may be: a master whose answer was not waited for has it, too
+	}
+}
+
+// withdraw takes the intent away.
+func (w *wait) withdraw() {
+	if w.intent == nil {
+		return
+	}
+	c := w.mutex.client
+	k := c.takeCall()
+	defer c.putCall(k)
+	k.withdraw(&w.mutex.spec, w.mutex.kind.(intending), w.intent)
+	c.rounds.Send(&k.op)
+	w.intent = nil
+}
+
+// sleepFor sets the timer. why is what it means that it fires; empty means only that it is time
+// to look again.
+func (w *wait) sleepFor(d time.Duration, why Wake) step {
+	w.interval.why, w.vainLooks = why, 0
+	w.waiter.dueAt = w.mutex.client.now() + d
+	return sleepOn
+}
+
+// prepareAttempt says how the next attempt is made. It asks the masters in turn, but not in four cases.
+//
+// After a release in this client the attempt follows it at once on every connection: no other process
+// can have been notified before it arrives. A waiter that polls was not notified either, and knows
+// nothing of the master that would be asked first: it may hold another's key for ever, or be
+// slow. A waiter at the head of the global queue competes only with those who bypass the queue, and
+// would lose to each of them if it took two round trips. And if the key is free each time and cannot
+// be taken, the master that is asked first may be at fault.
+func (w *wait) prepareAttempt(ctx context.Context) {
+	c := w.mutex.client
+	if w.interval.why != WakePoll {
+		w.polls = 0
+	}
+	w.settleFirst = w.interval.why != WakeReleased && w.interval.why != WakePoll
+	w.next.inTurn, w.next.likely = w.settleFirst && !w.ticket.atHead && w.vainLooks < maxVainLooks, 0
+	if w.next.notified = w.interval.why == WakeFree; w.next.notified {
+		var slot int
+		slot, w.next.likely, _ = c.subscriptions.free(w.waiter.subscription)
+		w.mutex.setNextSlot(slot)
+	}
+	if slot := w.waiter.freedSlot.Swap(0); slot != 0 && w.interval.why == WakeReleased {
+		w.mutex.setNextSlot(int(slot) - 1)
+	}
+	c.stats.countWake(w.interval.why)
+	c.observe.wake(ctx, w.mutex.key, w.interval.why)
+}
+
+// settleTime is about the time that a winner needs to set its other keys. It doubles
+// where the key is free each time and cannot be taken: then there is no winner (masters
+// refuse to write, or a Mutex holds the lock by its clock). A lost race says nothing of that: a waiter that
+// loses one after the other on a hot key must not settle for longer than others pause (wait.pause).
+func (w *wait) settleTime() time.Duration {
+	doublings := min(max(w.vainLooks-1, 0), 16)
+	if w.lostRace {
+		doublings = min(doublings, maxRaceDoublings)
+	}
+	d := max(w.mutex.client.rounds.RTT(), minSettle)
+	d = max(d, min(d<<doublings, pollMax))
+	return d + rand.N(d)
+}
+
+// pollLast is a number of polls after which the pause is the longest.
+const pollLast = 8
+
+// pause is how long to wait before the next poll: at least about the time of a
+// round, and on top of it a random part of twice that time, doubled with each
+// poll. So those who have split a vote do not meet again for long.
+func (w *wait) pause() time.Duration {
+	base := max(pollMin, 2*w.mutex.client.rounds.RTT())
+	most := max(base, min(base<<w.polls, pollMax))
+	w.polls = min(w.polls+1, pollLast)
+	return base/2 + rand.N(most)
+}
+
+// finish notes that Lock returns.
+func (w *wait) finish(ctx context.Context, e *RoundError) {
+	since := w.since
+	if since == 0 {
+		return
+	}
+	c := w.mutex.client
+	c.stats.waiting.Add(-1)
+	w.since = 0
+	var err error
+	if e != nil {
+		err = e
+	}
+	c.observe.waitEnd(ctx, w.mutex.key, c.now()-since, err)
+}
