@@ -13,27 +13,27 @@ import (
 //
 // # Stragglers
 //
-// A round is decided before all masters have answered, or its context ends before. The others do
-// what they were told all the same. On one connection all keeps its order, and a connection that breaks
-// owes what is persistent: so what is sent later, to every master that was asked, undoes it.
+// A round can be decided, or its context can end, before all masters have answered. The others do
+// what they were asked all the same. On one connection the order is kept, and a connection that breaks
+// owes what is persistent. So what is sent later, to every master that was asked, undoes it.
 //
 //	round             what a straggler leaves       who undoes it
-//	acquire           the lock's keys               Unlock; if it has failed, core.undo, unless none can be there
-//	extend, adopt     the same keys, set again      Unlock; giveBack, if the lock is over (extension.futile)
+//	acquire           the lock's keys               Unlock; core.sendRelease, if it has failed and keys can be there
+//	extend, adopt     the same keys, set again      Unlock; giveBack, if the lock is over (extension.mustUndo)
 //	raise, a counter  a counter that is higher      nobody: it must not go down. Where the token is gone, a
 //	                                                raise does nothing
 //	mend              nothing                       nobody: where the token is gone, it does nothing
 //	mark of permits   {key}:permits                 nobody: it ends by itself, and says what all say
 //	release, linger   nothing                       nobody: a linger only shortens
-//	intend            an intent                     waiting.withdraw, unless all that were asked have said no
-//	stand             an entry, and a bell          standings.leave, which takes both; a bell of the entry before
-//	                                                goes with that, or ends by itself
-//	live              an entry's life               standings.leave: it ends the life, too
-//	a look            the promise to tell           nobody: the word is told to no watch
+//	intend            an intent                     wait.withdraw, unless all that were asked have said no
+//	enter             an entry, and a notice        globalQueues.leave, which takes both; the predecessor's notice
+//	                                                goes with its entry, or ends by itself
+//	renewal of one    an entry's life               globalQueues.leave: it ends the life, too
+//	look              the promise to notify         nobody: no subscription is notified
 //
 // A master that does not know the script is sent its text when it says so. That could be after what
-// undoes it. So an acquire and an extend have the lease of their hold, intend and stand that of the call
-// (core.do); the others have no effect when they are undone.
+// undoes it. So an acquire and an extend have the lease of their hold, intend and enter that of the call
+// (core.doUndoable). The others have no effect once they are undone.
 type call struct {
 	op             mux.Op
 	one            [1]*mux.Op // op, as the argument of Post
@@ -41,27 +41,27 @@ type call struct {
 	token          []byte        // that the round is for
 	ttl            time.Duration // ... and for how long it is to be there
 	fence          uint64        // ... and its fence, or the hint for an acquire
-	leaseEpoch     uint64        // ... and that of the lease of an acquire; 0 without
+	leaseEpoch     uint64        // ... and the epoch of the lease of an acquire; 0 without
 	waited         time.Duration // ... and for how long its Lock has waited
 	held           time.Duration // ... and for how long it was held, for a release; 0 if that is not known
 	slot           int           // ... that an acquire is to take, of a slotted kind
 	relies         bool          // ... whose number of slots was agreed to lately
-	agreementEpoch uint64        // ... of the agreements
+	agreementEpoch uint64        // ... and the epoch of the agreements
 	votes          []Vote        // for the Observer
 	earlyVotes     []earlyVote   // of an acquire in turn
 	order          []int         // ... in which the masters are asked
-	key            []byte        // of what is beside a line, while it is encoded
+	key            []byte        // of what is beside a queue, while it is encoded
 	asked          int           // masters that were asked, in turn; 0 if all were
-	roundLease     roundLease    // see core.do
+	roundLease     roundLease    // see core.doUndoable
 }
 
-// going is the lease of a round that is under way. It is odd while one is, and never the same again.
+// A roundLease is that of a round that is under way. It is odd while one is, and never the same again.
 type roundLease struct{ n atomic.Uint64 }
 
 // Holds is for the mux: see mux.Lease.
-func (g *roundLease) Holds(term uint64, _ time.Duration) bool { return g.n.Load() == term }
+func (l *roundLease) Holds(epoch uint64, _ time.Duration) bool { return l.n.Load() == epoch }
 
-// A gate is a master that was asked before the others.
+// An earlyVote is that of a master that was asked before the others.
 type earlyVote struct {
 	master int
 	vote   mux.Vote
@@ -145,7 +145,7 @@ func (k *call) release(s *spec, token []byte) {
 	k.linger(s, token, 0)
 }
 
-// leave is release, but has the lock stay for the rest, if that is above 0 and it is ours.
+// linger is release, but leaves a lock that is ours for the rest, if that is above 0.
 func (k *call) linger(s *spec, token []byte, rest time.Duration) {
 	k.token, k.ttl = append(k.token[:0], token...), rest
 	k.request.reset()

@@ -105,7 +105,7 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 }
 
 // prepare makes a client that has no masters yet. The hooks of its parts can be called already:
-// they find no lock, no watch and no waiter.
+// they find no lock, no subscription and no waiter.
 func prepare(cfg Config) *Client {
 	c := &Client{cfg: cfg}
 	c.cfg.Masters = conn.RedactAll(cfg.Masters) // a password in one would be printed
@@ -200,7 +200,7 @@ func (c *Client) Stats() Stats {
 //
 // It releases no lock: those still held end with their TTL. But it waits up to 100 ms for the
 // releases of attempts that it has interrupted, so that they leave no key on masters that are
-// connected, and as long for those who wait, to leave the line between processes.
+// connected, and as long for those who wait, to leave the queues between processes.
 //
 // It may be called more than once, but not from an Observer. It returns nil.
 func (c *Client) Close() (err error) {

@@ -43,7 +43,7 @@ func NewSecret(text string) Secret { return conn.NewSecret(text) }
 type Credentials = conn.Credentials
 
 // Config says which masters hold the locks, and how they are reached. The zero value of every
-// field but Masters is a good default. A zero stands for the default, so a drift factor, a least
+// field but Masters is a good default. A zero means the default, so a drift factor, a least
 // drift and a number of hand-overs of exactly zero cannot be asked for.
 type Config struct {
 	// Masters are the addresses of 1 to 64 independent Redis masters, best an odd number:
@@ -87,7 +87,7 @@ type Config struct {
 	TLS *tls.Config
 	// ClientName is shown by CLIENT LIST, and in the default Owner. Empty means none.
 	ClientName string
-	// Owner stands in front of every token, so that everybody can see who
+	// Owner is in front of every token, so that everybody can see who
 	// holds a lock: printable ASCII without spaces, up to 128 bytes. Empty
 	// means name@host:pid, or host:pid without a ClientName; NoOwner means none.
 	// It is a hint for people: whoever may write the key can write any name.
@@ -160,7 +160,7 @@ type Config struct {
 	Observer *Observer
 }
 
-// setDefaults sets what the rounds and the lines need.
+// setDefaults sets what the rounds and the queues need.
 func (cfg *Config) setDefaults() {
 	if cfg.DriftFactor == 0 {
 		cfg.DriftFactor = defaultDriftFactor

@@ -24,7 +24,7 @@ type rounds interface {
 	Close() error
 }
 
-// minBrief is the least time for a question that a Lock asks on its way (see brief).
+// minShortTimeout is the least time for a question that a Lock asks on its way (see shortTimeout).
 const minShortTimeout = 5 * time.Millisecond
 
 // A core is what all parts of a client share: the masters, the clock, the pool of calls, the
@@ -35,7 +35,7 @@ type core struct {
 	rounds    rounds
 	now       func() time.Duration // clock.Now; all times are on its clock
 	calls     sync.Pool            // of *call
-	statePool sync.Pool            // of *roster
+	statePool sync.Pool            // of *masterStates
 	stats     stats
 	hints     hints
 	agreed    agreements
@@ -51,7 +51,7 @@ func (c *core) putCall(k *call) {
 	c.calls.Put(k)
 }
 
-// do makes a round that is undone by another. Once it was decided, a master that does not know the
+// doUndoable makes a round that another round undoes. Once it was decided, a master that does not know the
 // script is not sent the text: that could come after what undoes it.
 func (c *core) doUndoable(ctx context.Context, k *call) error {
 	k.op.Lease, k.op.Term = &k.roundLease, k.roundLease.n.Add(1)
@@ -59,7 +59,7 @@ func (c *core) doUndoable(ctx context.Context, k *call) error {
 	return c.rounds.Do(ctx, &k.op)
 }
 
-// A roster is how the masters are at a moment. Whoever waits asks for it again and again, so it is
+// masterStates are how the masters are at a moment. Waiters ask for them again and again, so they are
 // pooled.
 type masterStates struct{ states []mux.State }
 
@@ -74,7 +74,7 @@ func (c *core) takeStates() *masterStates {
 
 func (c *core) putStates(r *masterStates) { c.statePool.Put(r) }
 
-// reached reports whether the call, an attempt, was sent to every master that is connected. One in
+// reachedAll reports whether the call, an attempt, was sent to every master that is connected. One in
 // quarantine was not asked, and can vote soon.
 func (c *core) reachedAll(k *call) bool {
 	r := c.takeStates()
@@ -92,8 +92,8 @@ func (c *core) reachedAll(k *call) bool {
 	return true
 }
 
-// undo sends a release of the lock that has the token to all masters, and waits for no answer. It has
-// the lock stay for the rest, if that is above 0.
+// sendRelease sends a release of the lock that has the token to all masters, and waits for no answer. It
+// leaves the lock for the rest, if that is above 0.
 func (c *core) sendRelease(s *spec, token []byte, rest time.Duration) {
 	k := c.takeCall()
 	defer c.putCall(k)
@@ -101,7 +101,7 @@ func (c *core) sendRelease(s *spec, token []byte, rest time.Duration) {
 	c.rounds.Send(&k.op)
 }
 
-// brief is a timeout for a question to the masters that only helps: a few round trips or least,
+// shortTimeout is a timeout for a question to the masters that only helps: a few round trips or least,
 // whichever is longer, but never more than timeout.
 func (c *core) shortTimeout(timeout, least time.Duration) time.Duration {
 	return min(timeout, max(4*c.rounds.RTT(), least))
@@ -123,7 +123,7 @@ func (c *core) failure(op, key string, k *call, err, reason error) *RoundError {
 	return e
 }
 
-// tell tells the Observer of a round. left is what is left of the lock's validity, and e is how
+// observeRound tells the Observer of a round. left is what is left of the lock's validity, and e is how
 // the round failed, if it did.
 func (c *core) observeRound(ctx context.Context, op, key string, k *call, left time.Duration, e *RoundError) {
 	if c.observe.Round == nil {
@@ -153,8 +153,8 @@ func (c *core) learn(votes []mux.Vote) {
 	}
 }
 
-// unbelieved has the votes say why they have failed whose counters are too far ahead of the wall clock. It
-// returns whose these are.
+// unbelieved finds the votes that have failed as their counters are too far ahead of the wall clock. It has
+// them say so, and returns their masters.
 func (c *core) unbelieved(votes []mux.Vote) (far mux.Set) {
 	for i := range votes {
 		v := &votes[i]
@@ -179,7 +179,7 @@ func (c *core) mend(s *spec, k *call, far mux.Set) {
 	c.rounds.Send(&m.op)
 }
 
-// agree is called after a round in which a quorum has said yes with their numbers. It sets the
+// agreeOnFence is called after a round in which a quorum has said yes with their numbers. It sets the
 // call's fence. If the quorum does not have it yet, it makes a second round of the call, whose
 // votes tell whether it has it now, and returns what the mux has returned. The round's start
 // remains that of the first.

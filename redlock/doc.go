@@ -152,7 +152,7 @@
 //	{key}:fence                     the counter of WithFence
 //	{key}:writer                    the intent of a writer, where WithShared is used
 //	{key}:permit:1/4, {key}:permits the slots of WithPermits, and how many there are
-//	{key}:line, {key}:line:...      who waits in Lock, on one master. For permits {key}:permit:line
+//	{key}:line, {key}:line:...      the queue of those who wait in Lock, on one master. For permits {key}:permit:line
 //
 // All expire by themselves.
 //
@@ -166,10 +166,10 @@
 // # Readers
 //
 // With [WithShared], the key holds a sorted set instead of a string: each member is a reader's token,
-// and its score is the end of that reader's term by the master's own clock. SET NX refuses a key that
+// and its score says when that reader expires by the master's own clock. SET NX refuses a key that
 // is there, whatever it holds, and a reader's script refuses a string. So on each master there are
-// readers or one writer, and two majorities share a master. The key expires at the end of the last
-// term. A reader that has died ends with its own term, not with those of the others. If a master's clock was
+// readers or one writer, and two majorities share a master. The key expires with the last
+// reader. A reader that has died ends with its own TTL, not with those of the others. If a master's clock was
 // set back, a writer that waits in Lock has it end within twice its TTL.
 //
 // A writer that has waited in Lock for 100 ms, and finds readers, leaves its intent on the masters
@@ -177,7 +177,7 @@
 // then. Current readers may stay and renew. Readers that waited before the intent came still enter first.
 // So a stream of readers does not keep a writer out. While a writer has the lock, the next one leaves no
 // intent: when the lock is free, a new reader can be the faster, and only then they are refused. A stream of
-// writers does not keep readers out, as these stand in line, too: see below. All that is a
+// writers does not keep readers out, as these are in the queue, too: see below. All that is a
 // courtesy: no exclusion depends on it. Writers of other libraries leave no intent.
 //
 // With a fence, a reader's number is above that of every earlier writer and below that of every later
@@ -194,8 +194,8 @@
 //
 // An attempt is for the slot that the Mutex had last, or for any. If that is taken, the attempt reads
 // all slots on all masters, and tries one that is free on a majority; if another is faster, it looks
-// again, eight times at most. A Lock stands in line before it looks. Whoever waits is told of a change of
-// any slot, and a slot that is released in this client is what the first of its line tries.
+// again, eight times at most. A Lock enters the queue before it looks. A waiter is notified of a change of
+// any slot. If a slot is released in this client, the head of the queue tries that one.
 //
 // {key}:permits holds k. A client's first attempt with a TTL, and one a minute, sets its slot by a script
 // that fails on a master where another k is written. The key outlives the locks that rely on it by a
@@ -277,7 +277,7 @@
 // [Client.Lead] runs a function whenever this process leads, and [Client.Watch] tells everybody who does.
 //
 //	err := client.Lead(ctx, "lock:scheduler", 10*time.Second, func(ctx context.Context) error {
-//		return schedule(ctx, redlock.FenceFrom(ctx)) // the term
+//		return schedule(ctx, redlock.FenceFrom(ctx)) // the number of this leadership
 //	}, redlock.WithOwner("10.0.0.7:8080"))
 //
 //	for leader, err := range client.Watch(ctx, "lock:scheduler") {
@@ -293,7 +293,7 @@
 // is told to end before the validity ends, and the next leader begins after that. A leader that
 // ends in order is followed one hand-over later, one that dies when its TTL has passed. While a function
 // still runs that should have ended, this process does not lead anew. Another may: that is what the
-// term is for.
+// fence is for.
 //
 // Compared with the elections of etcd (client/v3/concurrency) and Kubernetes (client-go's
 // tools/leaderelection):
@@ -317,8 +317,8 @@
 //	nobody leads         is told                  is not told by Observe      is told after a release,
 //	                                                                          not after an expiry
 //	order of candidates  that of arrival          that of arrival             none
-//	the value            is fixed for a term      can be changed (Proclaim)   can be changed
-//	least term           milliseconds             seconds                     seconds
+//	the value            is fixed while it leads  can be changed (Proclaim)   can be changed
+//	shortest TTL         milliseconds             seconds                     seconds
 //
 // So etcd has what no lock on independent masters can have: an order that no clock can break, and a store
 // whose transactions refuse a leader that is over, in one step. Where the leader's writes go to etcd
@@ -328,60 +328,58 @@
 // # How it waits
 //
 // [Mutex.Lock] waits until the lock is taken or its context is done. Waiters of one client for
-// one key stand in a line, and only the first looks at the masters. When the lock is released
-// in this client, the first has it one round later: its attempt follows the release on every
-// connection. After Config.Handovers in a row, the first of the line lets others try before it
-// does.
+// one key wait in a local queue, and only its head looks at the masters. When the lock is released
+// in this client, the head has it one round later: its attempt follows the release on every
+// connection. After Config.Handovers in a row, the head lets others try before it does.
 //
-// The first of each process's line stands in a line between processes, on one master: the first in a
-// ranking of the masters for the key, of those that can tell of changes (CLIENT TRACKING). It has an
-// entry there ({key}:line*), and the master tells it of the end of the entry before it. Only the first of
-// all reads on each master how long the lock's key has to live, and asks to be told of its next change.
-// It wakes when the key can be free on a majority, or when its TTL has passed there, and asks all masters
-// at once. So one release wakes one waiter, whoever came first has the lock first, and what a lock costs
-// does not grow with the number of those who wait.
+// The head of each client's local queue enters a global queue, the queue between processes. That is on one
+// master, the queue master: the first in a ranking of the masters for the key, of those that can notify of
+// changes (CLIENT TRACKING). The waiter has an entry there ({key}:line*), and the master notifies it when its
+// predecessor's entry ends. Only the head of the global queue reads on each master how long the lock's key has to
+// live, and asks to be notified of its next change. It wakes when the key can be free on a majority, or when
+// its TTL has passed there, and asks all masters at once. So one release wakes one waiter, the first that came
+// gets the lock first, and the cost of a lock does not grow with the number of waiters.
 //
-// No exclusion depends on this line. TryLock passes it by, and so do the first attempt of a Lock that
+// No exclusion depends on this queue. TryLock bypasses it, and so do the first attempt of a Lock that
 // knows of no other, the hand-overs within a process, and other libraries. A client that takes a lock again
-// and again would know of no other if it is nearer to the masters than those who wait. So it looks at the line
-// every 250 ms, or a hundred round trips if that is longer. What can go wrong delays those who wait for so
+// and again would know of no other if it is nearer to the masters than the waiters. So it looks at the queue
+// every 250 ms, or every hundred round trips if that is longer. What can go wrong delays the waiters for so
 // long:
 //
-//	a process dies in line          4 s: its entry counts for 3 s after it was renewed last, or after others have
+//	a process dies in the queue     4 s: its entry lasts for 3 s after it was renewed last, or after others have
 //	                                seen that its master's clock was set back
 //	a Lock gives up, or panics,     no time: it takes its entry away
 //	or its client is closed
-//	the line's master is lost,      no time: the next master has the line
+//	the queue master is lost,       no time: the next master has the queue
 //	restarts, or is flushed
-//	the line's master hangs         1.3 s: then they contend as if there were no line
+//	the queue master hangs          1.3 s: then they contend as if there were no queue
 //	it refuses ({key}:line* is      no time: they contend likewise. A refusal is remembered for a
 //	none of the user's keys)        minute, so that an ACL LOG is not filled
-//	the first has no quorum         no time: it goes to the end
+//	the head has no quorum          no time: it goes to the end
 //	an entry has no waiter, or the  10 to 20 s: then they look whether the lock is free all the same
-//	line's master makes it up
+//	queue master makes it up
 //
-// Processes that see different masters have two lines. Then two contend, and the quorum decides. Waiters
-// that contend without a line, and wake together, try the same master first, and only its winner asks the
+// Processes that see different masters have two queues. Then two contend, and the quorum decides. Waiters
+// that contend without a queue, and wake together, try the same master first, and only its winner asks the
 // others. So votes hardly split, and each loser costs one command.
 //
-// Where too few masters can tell, or are up, the first of a line polls: after at least the time
+// Where too few masters can notify, or are up, the head of a local queue polls: after at least the time
 // of a round and, on top, a random part of twice that time, doubling to 200 ms. TryLock does not
-// stand in line, and asks all masters at once.
+// wait in a queue, and asks all masters at once.
 //
-// A waiter for several keys ([WithKeys]) stands in the line of each. It joins them all in one step,
-// and tries when it is the first of all. So those of one client that share a key have it in the
-// order in which they came, and none blocks another. Between processes, the first of them stands in
-// the line of one key after the other, in the order of the keys, and in the next only while it is the
-// first of those before. So no two wait for each other, and nobody is starved. The first of all lines
-// watches all keys. The lock can be had when the last of them is free.
+// A waiter for several keys ([WithKeys]) is in the local queue of each. It joins them all in one step,
+// and tries when it is the head of all. So those of one client that share a key have it in the
+// order in which they came, and none blocks another. Between processes, the head of them enters
+// the global queue of one key after the other, in the order of the keys, and the next one only while it is the
+// head of those before. So no two wait for each other, and none is starved. The head of all queues
+// subscribes to all keys. The lock can be taken when the last of them is free.
 //
-// Readers of all processes have one place in the line between them. The first that is refused takes it, at
-// the end, and the others join it there. When no writer stands before it they all try, and the writers
-// behind it wait until they have the lock; whoever is refused later takes a new place. So readers wait for
-// no writer that came after them. A reader that is not refused needs no place. Those of one client do not
-// wait for each other: one
-// tries at once where only readers stand before it in the line, unless the lock was refused within
-// the last second, and one that gets in has those behind it try, up to the first writer.
+// Readers of all processes share one rank in the global queue. The first that is refused takes it, at
+// the end, and the others join it there. When no writer is ahead they all try, and the writers
+// behind them wait until they have the lock. A reader that is refused later takes a new rank. So readers wait for
+// no writer that came after them. A reader that is not refused needs no entry. Readers of one client do not
+// wait for each other: one tries at once where only readers are ahead of it in the local queue, unless the lock was
+// refused within the last second. One that gets the lock has its successors try, up to the first writer.
 //
 // # How it renews
 //
@@ -416,16 +414,16 @@
 // Calls go downwards, but for a hold and its KeepAlives, which know each other. A part below Mutex
 // takes what it needs of the parts below it, and never the Client.
 //
-//	Client.Do, Lead  Mutex.Lock                  Client.Holders, Watch (audience)
-//	      |               | waits in a line, watches the key
-//	      |               +--> lines (one for each key), standings, watches, inTurn
+//	Client.Do, Lead  Mutex.Lock (wait)           Client.Holders, Watch (watcherSubscriptions)
+//	      |               | waits in queues, subscribes to the key
+//	      |               +--> localQueues, globalQueues, subscriptions
 //	      v               v
-//	Mutex.TryLock, Extend, KeepAlive, Unlock, Release
+//	Mutex.TryLock (attempt), Extend, KeepAlive, Unlock, Release
 //	      |               |             ^ switches of a Sentinel group
 //	      |               +--> rechecker: asks again for every lock that is held
 //	      |               |
 //	      |               +--> renewer: renews what is kept alive
-//	      |                        | and ends its contexts (keep)
+//	      |                        | and ends its contexts (keepAlive)
 //	      +---------+--------------+
 //	                v
 //	      extension: posts and judges one round that extends a hold
@@ -439,11 +437,11 @@
 //	      mux.Mux: N connections
 //
 // The goroutines of a client, besides those of its mux, are the renewer's while a deadline is
-// served or renewals are under way, one for a moment each second while somebody is the first of a
-// line between processes, and one recheck after a switch. A second lock that is lost, or forgotten, has one
-// for a moment, also after Close. One runs while there are releases to report to the Observer that nobody has
-// waited for. All others have ended when Close returns. Whoever
-// waits in Lock reads itself what the masters tell: it sleeps in the mux, as the driver if there is
+// served or renewals are under way, one for a moment each second while a waiter is the head of a
+// global queue, and one recheck after a switch. A second lock that is lost, or forgotten, has one
+// for a moment, also after Close. One runs while there are releases to report to the Observer that were not
+// awaited. All others have ended when Close returns. A goroutine that
+// waits in Lock reads the masters' pushes itself: it sleeps in the mux, as the driver if there is
 // no other.
 //
 // # Locks
@@ -456,12 +454,13 @@
 //	rechecker.mu      the set of holds
 //	renewer.mu        the heap; renewals are posted under it
 //	hold.mu           one lock's state; the other extends are posted under it
-//	standings.mu      those who are the first in a line between processes
-//	a shard of lines  the lines of some keys; several shards are locked in their order
-//	mux.Mux.mu        the hooks of guard, watches and rechecker run under it, and so do
-//	                  releases that are told of their decision; they take leaves
+//	globalQueues.mu   the heads of global queues
+//	a shard of        the local queues of some keys; several shards are locked in their order
+//	localQueues
+//	mux.Mux.mu        the hooks of guard, subscriptions and rechecker run under it, and so do
+//	                  the completions of releases that are not awaited; they take leaves
 //
-// The mutexes of the watches, of the audience and of the releases are leaves: under them no other is taken.
+// The mutexes of the subscriptions, of the watchers' and of the releases are leaves: under them no other is taken.
 // Contexts are cancelled, and the Observer is called, under none of these but, at times,
 // Client.attempts.
 package redlock

@@ -65,13 +65,13 @@ func (x *extension) postFirst() state {
 	return s
 }
 
-// land judges the round, of which the mux has returned err. If it is a success, and may is set,
-// land moves the end of the validity. It returns what is left of the validity, or why the lock
+// complete judges the round, of which the mux has returned err. If it is a success, and prolong is set,
+// it moves the end of the validity. It returns what is left of the validity, or why the lock
 // was not extended: ErrNotHeld, ErrExpired, ErrNoQuorum, ErrClosed, errUndecided, or errUnlocked.
 //
 // Others may have extended the lock meanwhile, and further. So the clock is compared with the
 // lock as it is now, and not as it was when the round was posted. What is over is not revived.
-func (x *extension) complete(err error, may bool) (left time.Duration, reason error) {
+func (x *extension) complete(err error, prolong bool) (left time.Duration, reason error) {
 	if errors.Is(err, mux.ErrClosed) { // whatever the votes say, nothing can be sent any more
 		return 0, ErrClosed
 	}
@@ -90,14 +90,14 @@ func (x *extension) complete(err error, may bool) (left time.Duration, reason er
 		return 0, reason
 	case !h.has(x.call.token):
 		return 0, errUnlocked
-	case s == stateLost: // whoever has found that is about to release what we gave back
+	case s == stateLost: // what this round has set again is about to be released
 		return 0, ErrNotHeld
 	case reason == ErrExpired && s != stateHeld: // if it is held, others have extended it further
 		return 0, ErrExpired
 	}
-	if may {
+	if prolong {
 		h.prolong(until)
-		h.fence = cmp.Or(h.fence, x.call.fence) // what somebody may have used stays
+		h.fence = cmp.Or(h.fence, x.call.fence) // a fence that may have been used stays
 	}
 	return h.left(now), nil
 }
@@ -105,7 +105,7 @@ func (x *extension) complete(err error, may bool) (left time.Duration, reason er
 // errUnlocked is what an extension has come to whose lock was unlocked meanwhile.
 var errUnlocked = errors.New("redlock: unlocked meanwhile")
 
-// futile reports whether a round that has failed for that reason must be undone, because its
+// mustUndo reports whether a round that has failed for that reason must be undone, because its
 // lock is over. Either the round has found that, or it came so late that it may have set keys
 // again of a lock that had expired.
 func (x *extension) mustUndo(reason error) bool {

@@ -71,7 +71,7 @@ var (
 
 	fencedHoldersScript = newScript(holdersText + `return {` + countNow + `, v, redis.call('PTTL', KEYS[1])}`)
 
-	// KEYS key. If readers hold it, these are they: those whose terms end last, if there are more
+	// KEYS key. If readers hold it, these are they: those that expire last, if there are more
 	// than a thousand.
 	sharedHoldersScript = newScript(readersText("0") + holdersScript.text)
 
@@ -160,8 +160,8 @@ func (k *call) holders(key string, o options, timeout time.Duration) {
 //	WithPermits    asks who holds each permit. Of another k than the holders' no permit is held
 //
 // With the last two there is a Holder for each reader or permit that a master has, and one without a
-// token for a master that has none. Each has the TTL of its own term. Of more than 1,000 readers, a
-// master names those whose terms end last.
+// token for a master that has none. Each has its own TTL. Of more than 1,000 readers, a
+// master names those that expire last.
 func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Holder, error) {
 	c.check()
 	var o options
@@ -244,7 +244,7 @@ func nextHolder(elems *resp.Iter) (token Secret, ttl time.Duration, more bool) {
 	return token, milliseconds(ms), true
 }
 
-// A claim is what the masters say of one who holds a lock.
+// A holderSummary is what the masters say of one holder of a lock.
 type holderSummary struct {
 	owner   string
 	votes   int           // masters that name it; 0 if nobody is known to hold the key
@@ -253,17 +253,17 @@ type holderSummary struct {
 	left    time.Duration // until it is gone from so many that it is free; NoExpiry if never
 }
 
-// leading returns the claim of whoever holds the key on most masters.
+// leading returns the summary of the one that holds the key on most masters.
 func leading(holders []Holder, masters int) holderSummary {
 	return pickHolder(holders, masters, func(a, b holderSummary) bool { return a.votes > b.votes })
 }
 
-// last returns the claim of the reader that holds a shared lock for longest.
+// last returns the summary of the reader that holds a shared lock for longest.
 func last(holders []Holder, masters int) holderSummary {
 	return pickHolder(holders, masters, func(a, b holderSummary) bool { return a.ends() > b.ends() })
 }
 
-// soonest returns the claim to the permit that is free first, if nobody renews one.
+// soonest returns the summary of the permit that is free first, if none is renewed.
 func soonest(holders []Holder, masters int) holderSummary {
 	return pickHolder(holders, masters, func(a, b holderSummary) bool { return a.ends() < b.ends() })
 }
@@ -275,7 +275,7 @@ func (h holderSummary) ends() time.Duration {
 	return h.left
 }
 
-// chief returns the claim that comes before all others, and the first of those that are alike. One
+// pickHolder returns the summary that comes before all others, and the first of those that are alike. One
 // that a majority names comes before one that has less.
 func pickHolder(holders []Holder, masters int, before func(a, b holderSummary) bool) (first holderSummary) {
 	ttls := map[Secret][]time.Duration{}
@@ -334,8 +334,8 @@ func (h holderSummary) String() string {
 // explainMin is the least time for asking who holds a lock.
 const explainMin = 50 * time.Millisecond
 
-// gaveUp makes the error of a Lock that err has ended: last is how its own last
-// attempt failed, held and failure are what its line knew, and cut is an attempt
+// waitError makes the error of a Lock that err has ended: last is how its own last
+// attempt failed, held and failure are what its local queues knew, and cut is an attempt
 // that was still undecided.
 func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError, held bool, failure *RoundError) *RoundError {
 	if err == ErrClosed {
@@ -345,7 +345,7 @@ func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError,
 	switch {
 	case last != nil:
 		*e = *last
-		e.Votes = slices.Clone(last.Votes) // which others of its line are told, too
+		e.Votes = slices.Clone(last.Votes) // others of its queue have them, too
 	case held:
 		e.reason, e.note = ErrHeld, "within this process"
 	case failure != nil:
@@ -364,7 +364,7 @@ func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError,
 	return e
 }
 
-// holder asks who is in the way of the lock. Of several keys, the first that somebody holds decides.
+// findHolder asks who is in the way of the lock. Of several keys, the first that somebody holds decides.
 // Of readers it is the last, and of permits the one that is free first.
 func (m *Mutex) findHolder(ctx context.Context) (h holderSummary) {
 	c := m.client

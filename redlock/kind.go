@@ -40,7 +40,7 @@ type kind interface {
 
 // A grant is the lock that a request is about, to be taken or taken.
 type grant struct {
-	key   string // that it is known by: in its line, to whoever watches it, and in errors
+	key   string // the lock's name: in its queues, for watchers, and in errors
 	token []byte
 	ttl   time.Duration
 	fence uint64 // of a numbered kind; 0 if it is not known
@@ -64,8 +64,8 @@ type numbered interface {
 	mend(r *request, g grant)
 }
 
-// courteous is a kind that shared locks exclude, and that can ask for their turn. The token is of the
-// intent, and of no lock.
+// intending is a kind that shared locks exclude, and that can leave an intent: no new readers are let in then. The
+// token is of the intent, and of no lock.
 //
 //	intend     yes: readers hold the lock, and an intent is there;  no: they do not
 //	withdraw   takes the intent away, if it has the token
@@ -131,14 +131,14 @@ func (r *request) callOn(s script, keys, n int, rest func(dst []byte) []byte) {
 	r.fallback = rest(s.appendHead(r.fallback, true, keys, n))
 }
 
-// tracked begins a request of one command that reads: the master promises to tell of the next change of
+// tracked begins a request of one command that reads: the master promises to notify of the next change of
 // what it reads. A connection without tracking refuses the promise; then it is only a read.
 func (r *request) tracked() {
 	r.command = resp.AppendCommand(r.command, "CLIENT", "CACHING", "YES")
 	r.replies = 2
 }
 
-// appendTerm appends the token and the TTL in ms, as most scripts have them.
+// appendTokenTTL appends the token and the TTL in ms, as most scripts have them.
 func appendTokenTTL(dst []byte, g grant) []byte {
 	return resp.AppendBulkInt(resp.AppendBulk(dst, g.token), g.ttl.Milliseconds())
 }
@@ -169,8 +169,8 @@ type traits struct {
 
 var ordinary traits
 
-// names returns the names of the lines in which one stands who waits for the lock, sorted: its keys,
-// or what those of all its slots have in common. They are also those of its watch. It allocates
+// names returns the names of the queues in which one waits for the lock, sorted: its keys,
+// or what those of all its slots have in common. They are also those of its subscription. It allocates
 // nothing.
 func (s *spec) names() []string {
 	if s.queueNames == nil {

@@ -118,7 +118,7 @@ func (s *several) linger(r *request, g grant) {
 	r.call(severalLingerScript, 2, func(dst []byte) []byte { return appendTokenTTL(dst, g) }, s.keys...)
 }
 
-// look reads when the last of the keys is free. A master promises to tell of what the script has
+// look reads when the last of the keys is free. A master promises to notify of what the script has
 // read. The promise is for one command, so the script's text is sent: a second command after
 // NOSCRIPT would be without it.
 func (s *several) look(r *request, _ string) {

@@ -12,14 +12,14 @@ import (
 // writer is a plain lock on the same key, also another library's.
 //
 // The writer's key holds a string. The readers' holds a sorted set: each member is a reader's token,
-// and its score the end of that reader's term, in milliseconds by the master's own clock (TIME). The
+// and its score says when that reader expires, in milliseconds by the master's own clock (TIME). The
 // key expires at the latest of them. SET NX of a writer refuses a key that is there, whatever it
 // holds, and a reader's script refuses a string. So a master holds readers or a writer. A
 // majority of readers' yes and one of a writer's share a master, so they are never both there.
 //
-// A reader whose term has ended is gone, though others may keep the set, and the member in it, alive. Beside
-// its end, a score says how long the term is at most, so that a clock that is set back does not prolong
-// it by as much: see shortenTerms.
+// A reader that has expired is gone, though others may keep the set, and the member in it, alive. A
+// score also says how long the reader's TTL is at most, so that a clock that is set back does not prolong
+// it by as much: see shortenExpiries.
 //
 // A writer that waits for readers can leave its intent beside the key: see intend. It is a courtesy,
 // and no exclusion rests on it.
@@ -47,24 +47,24 @@ const (
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 `
 
-	// keepReaders has the key expire at the end of the last reader's term: at a time of the
+	// keepReaders has the key expire with the last reader: at a time of the
 	// master's own clock, of which ours knows nothing. PEXPIRE would count from when the script began,
-	// and a master that stood still since would let the key go before other readers' terms end. A
+	// and a master that hung since would let the key go before other readers expire. A
 	// score may be written as 2e+12, which is no time to PEXPIREAT.
 	keepReaders = `local key, last = KEYS[1], redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
 if last then
   ` + expireAtLast + `end
 `
-	// expireAtLast has a key expire at the end that the score last says.
+	// expireAtLast has a key expire when the score last says.
 	expireAtLast = `redis.call('PEXPIREAT', key, string.format('%.0f', math.floor(last)))
 `
-	// termScore is the score of a reader whose term of ARGV[2] ms begins now: its end, and as a fraction
-	// e/64, if the term is less than 2^e ms. A score has room for it until the year 6429.
+	// expiryScore is the score of a reader whose TTL of ARGV[2] ms begins now: when it expires, and as a fraction
+	// e/64, if the TTL is less than 2^e ms. A score has room for it until the year 6429.
 	expiryScore = `string.format('%.6f', now + ARGV[2] + select(2, math.frexp(ARGV[2])) / 64)`
 
-	// shortenTerms is for the set that KEYS[i] is. Where the last term ends later than any of its
-	// length can, it was written before the clock was set back. It becomes one of 2^e ms that begins now, which
-	// ends after the reader's validity does. A score without a fraction is not ours.
+	// shortenExpiries is for the set that KEYS[i] is. Where the last reader expires later than any of its TTL
+	// can, its score was written before the clock was set back. It expires in 2^e ms then, which is
+	// after the reader's validity has ended. A score without a fraction is not ours.
 	shortenExpiries = `local key, late = KEYS[i], false
 local top = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
 while top[2] do
@@ -87,7 +87,7 @@ if not there and ARGV[3] ~= '1' then
   return 0
 end
 `
-	// extendReader has a reader's term begin anew.
+	// extendReader has a reader's TTL begin anew.
 	extendReader = `redis.call('ZADD', KEYS[1], ` + expiryScore + `, ARGV[1])
 ` + keepReaders
 )
@@ -107,14 +107,14 @@ end
 `
 }
 
-// dropEnded drops the readers whose term has ended.
+// dropEnded drops the readers that have expired.
 func dropEnded(refused string) string {
 	return masterTime + `local got = redis.pcall('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now)
 ` + refuse(refused)
 }
 
 // addReader adds a reader that has waited for ARGV[3] ms, unless a writer has left its intent, the last
-// of the KEYS, before the reader came. n is how many there are then. Those whose term has ended are
+// of the KEYS, before the reader came. n is how many there are then. Those that have expired are
 // in nobody's way, and an extend drops them. So does each eighth reader, so that they do not pile up.
 //
 // An intent that is in the way has its life from then on, if it has more: the master's clock was set
@@ -151,7 +151,7 @@ var (
 	// one does. A reader is set again also beside others, never where a writer is.
 	sharedExtendScript = newScript(dropEnded("0") + findReader + extendReader + `return there and 1 or 2`)
 
-	// KEYS key. ARGV token. It returns 1 if the reader's term had not ended. One that has ended is
+	// KEYS key. ARGV token. It returns 1 if the reader had not expired. One that has expired is
 	// taken out all the same.
 	sharedReleaseScript = newScript(`local got = redis.pcall('ZSCORE', KEYS[1], ARGV[1])
 ` + refuse("0") + `redis.call('ZREM', KEYS[1], ARGV[1])
@@ -264,7 +264,7 @@ func (*shared) release(r *request, g grant) {
 	r.call(sharedReleaseScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, g.token) }, g.key)
 }
 
-// look sends the script as text: the master promises to tell of a change of what the next
+// look sends the script as text: the master promises to notify of a change of what the next
 // command reads, which must not be one that it does not know.
 func (s *shared) look(r *request, key string) {
 	r.judge = judgeFree

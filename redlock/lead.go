@@ -13,18 +13,18 @@ import (
 //
 // At any time at most one process leads, as far as the lock excludes (see the package comment). The next
 // leader takes the lock after the end of the validity of the last one, or after its release. A
-// leader that dies is followed when its TTL has passed, one that steps down at once. The term is the
+// leader that dies is followed when its TTL has passed, one that steps down at once. A leadership has a number, the
 // lock's fence, FenceFrom(ctx), which grows with each leader: what fn writes elsewhere should carry
 // it. WithFence need not be given. With [WithSecond] it is that of the second lock. Permits have none:
-// with [WithPermits] up to k processes lead, without a term. WithFence beside either is refused, as by
+// with [WithPermits] up to k processes lead, without a number. WithFence beside either is refused, as by
 // [Client.NewMutex].
 //
 // The context of fn ends when ctx does, when the leadership is lost (its cause is ErrLost then, and it
-// ends no later than the validity does), or when the term is over ([WithMaxLifetime], with the cause
+// ends no later than the validity does), or when the maximum lifetime has passed ([WithMaxLifetime], with the cause
 // ErrMaxLifetime). fn must return then. After the end of ctx the lock is renewed, and kept, until fn has
 // returned, however long that takes: nobody else leads while it cleans up. After a loss, or
 // after WithMaxLifetime, it is not kept, so an fn that hangs cannot block others: an fn that should be alone
-// while it cleans up has a time limit of its own instead. Lead itself begins no other term before fn has returned.
+// while it cleans up has a time limit of its own instead. Lead itself does not lead again before fn has returned.
 //
 // What fn returns:
 //
@@ -32,7 +32,7 @@ import (
 //	                                         fifth of the TTL: others come first
 //	an error, before its context has ended   it steps down, and Lead returns the error
 //	anything, after a loss                   Lead campaigns again: the error may be that of the loss
-//	anything, after the end of a term        likewise, after the pause
+//	anything, after the maximum lifetime     likewise, after the pause
 //	anything, after the end of ctx           Lead returns ctx's error and cause, and that of fn if it is
 //	                                         another
 //
@@ -86,7 +86,7 @@ func stoppedLeading(ctx context.Context, key string, err error) error {
 	return errors.Join(err, e)
 }
 
-// lead is one term, of a lock that was taken. It returns fn's error if that has to do with nothing else,
+// lead is one leadership, of a lock that was taken. It returns fn's error if fn returned by itself,
 // and whether others are to come first.
 func (m *Mutex) lead(ctx context.Context, fn func(ctx context.Context) error) (pause bool, err error) {
 	defer m.unlock(context.WithoutCancel(ctx), false)
@@ -108,36 +108,36 @@ func (m *Mutex) lead(ctx context.Context, fn func(ctx context.Context) error) (p
 	return errors.Is(context.Cause(o), ErrMaxLifetime), nil
 }
 
-// An office is the context of a leader: it ends with the campaign, while the lock is kept.
+// A leaderContext is the context of a leader. It also ends with the campaign, while the lock is still kept alive.
 type leaderContext struct {
-	context.Context // derived from keep
+	context.Context // derived from keepAlive
 	keepAlive       *keepAlive
 	campaign        context.Context // Lead's
 	end             context.CancelCauseFunc
 }
 
-// Done and Err are as those of keep, and look at the campaign themselves, too.
-func (o *leaderContext) Done() <-chan struct{} {
-	o.check()
-	return o.Context.Done()
+// Done and Err are as those of keepAlive, and look at the campaign themselves, too.
+func (l *leaderContext) Done() <-chan struct{} {
+	l.check()
+	return l.Context.Done()
 }
 
-func (o *leaderContext) Err() error {
-	o.check()
-	return o.Context.Err()
+func (l *leaderContext) Err() error {
+	l.check()
+	return l.Context.Err()
 }
 
-func (o *leaderContext) Deadline() (time.Time, bool) { return o.campaign.Deadline() }
+func (l *leaderContext) Deadline() (time.Time, bool) { return l.campaign.Deadline() }
 
-func (o *leaderContext) check() {
-	o.keepAlive.checkDeadline()
-	if o.Context.Err() == nil {
-		o.checkCampaign()
+func (l *leaderContext) check() {
+	l.keepAlive.checkDeadline()
+	if l.Context.Err() == nil {
+		l.checkCampaign()
 	}
 }
 
-func (o *leaderContext) checkCampaign() {
-	if o.campaign.Err() != nil {
-		o.end(context.Cause(o.campaign))
+func (l *leaderContext) checkCampaign() {
+	if l.campaign.Err() != nil {
+		l.end(context.Cause(l.campaign))
 	}
 }

@@ -24,7 +24,7 @@ import (
 // process, and what the context package needs to wake it, if it reads for the others meanwhile.
 type Mutex struct {
 	hold
-	client   *Client      // see of
+	client   *Client      // see mustClient
 	invalid  error        // why it can never be taken
 	nextSlot atomic.Int32 // the slot that the next attempt is to take, of a lock that has slots; 0 for any
 }
@@ -119,7 +119,7 @@ func (m *Mutex) refuse(err error) {
 	m.invalid = fmt.Errorf("redlock: mutex %s: %w", quoted(m.key), err)
 }
 
-// aimAt has the next attempt be for a slot, counted from 0 on. One that the lock has not is that of a
+// setNextSlot has the next attempt be for a slot, counted from 0 on. One that the lock has not is that of a
 // Mutex on the same key with another number of slots.
 func (m *Mutex) setNextSlot(slot int) {
 	if m.slotted != nil && slot < m.slots() {
@@ -127,7 +127,7 @@ func (m *Mutex) setNextSlot(slot int) {
 	}
 }
 
-// slot returns the slot that an attempt is to take, counted from 1 on: the one that is aimed at, which
+// slot returns the slot that the next attempt is to take, counted from 1 on: the one that was set, which
 // is the last if nothing else was found out, or any.
 func (m *Mutex) slot() int {
 	if m.nextSlot.Load() == 0 {
@@ -136,7 +136,7 @@ func (m *Mutex) slot() int {
 	return int(m.nextSlot.Load())
 }
 
-// of returns the Mutex's client.
+// mustClient returns the Mutex's client. It panics if the Mutex was not made by NewMutex.
 func (m *Mutex) mustClient() *Client {
 	if m.client == nil {
 		panic("redlock: a zero Mutex cannot be used: make it with Client.NewMutex")
@@ -207,7 +207,7 @@ func (m *Mutex) Remaining() time.Duration {
 	return m.left(c.now())
 }
 
-// pending looks at the second lock, and reports whether that is still to be taken.
+// checkSecond has the second lock check whether it is over, and reports whether it is still to be taken.
 func (m *Mutex) checkSecond() bool {
 	if m.second == nil {
 		return false
@@ -300,8 +300,8 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	}
 	m.checkSecond()
 	left, reason := x.complete(err, true)
-	futile := reason != nil && x.mustUndo(reason)
-	if reason == errUnlocked { // what the round has done is undone by the release that follows it
+	mustUndo := reason != nil && x.mustUndo(reason)
+	if reason == errUnlocked { // the release that follows the round undoes it
 		reason = ErrNotHeld
 	}
 	stale := false
@@ -321,7 +321,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	if far != 0 && reason == ErrNoQuorum {
 		e.note = tooFarAhead
 	}
-	if stale || futile {
+	if stale || mustUndo {
 		c.renewer.lose(&m.hold, k.token, e)
 	}
 	if e != nil {

@@ -43,16 +43,16 @@ type Round struct {
 type Wake string
 
 const (
-	// WakeTurn: all waiters before it in this client's line are gone.
+	// WakeTurn: all waiters ahead of it in this client's queue are gone.
 	WakeTurn Wake = "turn"
 	// WakeReleased: the lock was released in this client.
 	WakeReleased Wake = "released"
-	// WakeFree: a majority of the masters told that the key has changed, if only because its
+	// WakeFree: a majority of the masters notified that the key has changed, if only because its
 	// holder renewed it; or the key was free there when they were asked.
 	WakeFree Wake = "free"
 	// WakeExpiry: the key's TTL has passed on a majority of the masters.
 	WakeExpiry Wake = "expiry"
-	// WakePoll: too few masters can tell (no RESP3, no permission for CLIENT
+	// WakePoll: too few masters can notify (no RESP3, no permission for CLIENT
 	// TRACKING), or too few are up, and a pause has passed.
 	WakePoll Wake = "poll"
 )

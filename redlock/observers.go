@@ -9,7 +9,7 @@ import (
 )
 
 // Observers makes one Observer of several. Each is told everything, in their order. If one panics,
-// those after it are told all the same, and then the panic goes on.
+// the next ones are told all the same, and then the panic goes on.
 func Observers(all ...Observer) Observer {
 	var one Observer
 	for _, next := range all {

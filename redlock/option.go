@@ -121,7 +121,7 @@ func (o *options) chooseKind(s *spec, h *hints) error {
 	return nil
 }
 
-// keptBeside reports whether a key has a name that something beside a lock has. See the package comment.
+// isReserved reports whether a key has a name that something beside a lock has. See the package comment.
 func isReserved(key string) bool {
 	if !strings.HasPrefix(key, "{") {
 		return false
@@ -136,7 +136,7 @@ func isReserved(key string) bool {
 
 var errReserved = errors.New("the name is one of those that are kept beside a lock, such as {key}:fence")
 
-// together returns the keys of a lock, sorted and each once.
+// sortedKeys returns the keys of a lock, sorted and each once.
 func sortedKeys(key string, more []string) ([]string, error) {
 	if len(more) == 0 {
 		return nil, nil
@@ -175,8 +175,8 @@ func sortedKeys(key string, more []string) ([]string, error) {
 //
 // Nobody holds one key while it waits for another, so no order of locks can block. In Lock, those
 // of one client that share a key have it in the order in which they came. So while one waits
-// for its keys, those that come after it wait behind it for each of them. TryLock passes by. Between
-// processes nobody is starved either: see "How it waits" in the package comment.
+// for its keys, those that come after it wait behind it for each of them. TryLock bypasses the queues. Between
+// processes no waiter is starved either: see "How it waits" in the package comment.
 func WithKeys(more ...string) Option {
 	return func(o *options) { o.more = append(o.more, more...) }
 }

@@ -125,7 +125,7 @@ func (r *rechecker) recheck(holds []*hold) {
 	}
 }
 
-// landed waits for the round and draws the conclusion. A round that was not decided in time is
+// complete waits for the round and draws the conclusion. A round that was not decided in time is
 // repeated once: when a server fails, others may be slow for a moment. Any other failure is a
 // loss, as a vote that the lock relied on cannot be believed any more.
 func (r *rechecker) complete(x extension) {

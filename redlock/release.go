@@ -20,7 +20,7 @@ type release struct {
 	e         *RoundError // how it failed, for the Observer
 }
 
-// land judges what the masters say. err is what the mux has returned.
+// complete judges what the masters say. err is what the mux has returned.
 func (r *release) complete(err error) *RoundError {
 	c := r.of.core
 	reason := count(r.op.Votes, err).released(r.was.over(), r.was == stateLost)
@@ -42,7 +42,7 @@ func (r *release) complete(err error) *RoundError {
 	return e
 }
 
-// landed takes the decision of a release that nobody waits for. The Mux is locked.
+// completed takes the decision of a release that is not awaited. The Mux is locked.
 func (r *release) completed(err error) {
 	r.e = r.complete(err)
 	if r.of.core.observe.Round == nil {
@@ -52,8 +52,8 @@ func (r *release) completed(err error) {
 	r.of.report(r)
 }
 
-// releases are a client's. Those that nobody has waited for are reported to the Observer by a goroutine,
-// which runs while there are any.
+// releases are a client's. A goroutine reports those that were not awaited to the Observer. It runs while there
+// are any.
 type releases struct {
 	core    *core
 	pool    sync.Pool // of *release
@@ -62,7 +62,7 @@ type releases struct {
 	mu        sync.Mutex // a leaf
 	completed []*release
 	reporting bool
-	closed    bool // the client is closed: nobody reports any more
+	closed    bool // the client is closed: nothing is reported any more
 }
 
 func (all *releases) take() *release {
@@ -94,8 +94,8 @@ func (all *releases) report(r *release) {
 	}
 }
 
-// close returns when all that have landed are reported. What lands later, as the client is closed, is not:
-// the Observer is told of nothing by a goroutine when Close has returned.
+// close returns when all that are completed are reported. What is completed later, as the client is closed, is
+// not: no goroutine calls the Observer when Close has returned.
 func (all *releases) close() {
 	all.mu.Lock()
 	all.closed = true
@@ -106,14 +106,14 @@ func (all *releases) close() {
 func (all *releases) run() {
 	for {
 		all.mu.Lock()
-		landed := all.completed
+		completed := all.completed
 		all.completed = nil
-		all.reporting = len(landed) > 0
+		all.reporting = len(completed) > 0
 		all.mu.Unlock()
-		if len(landed) == 0 {
+		if len(completed) == 0 {
 			return
 		}
-		for _, r := range landed {
+		for _, r := range completed {
 			all.core.observeRound(context.Background(), opUnlock, r.key, &r.call, 0, r.e)
 			all.put(r)
 		}

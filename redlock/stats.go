@@ -25,11 +25,11 @@ type Stats struct {
 	FenceRaised    uint64 // locks that took a second round to agree on their fence ([WithFence])
 	Lost           uint64 // contexts of KeepAlive that ended because the lock was lost
 
-	WokenFree   uint64 // waits in Lock that ended because the masters told of a change, and it was free
+	WokenFree   uint64 // waits in Lock that ended because the masters notified of a change, and it was free
 	WokenHeld   uint64 // ... and it was held all the same: its holder had renewed it, or another was faster
 	WokenExpiry uint64 // ... because the key's TTL had passed
 	WokenLocal  uint64 // ... because it was released, or given up, in this client
-	WokenPoll   uint64 // ... to look again, since too few masters can tell
+	WokenPoll   uint64 // ... to look again, since too few masters can notify
 
 	SecondFailed uint64 // locks taken, and released again, as the second lock was not to be had ([WithSecond])
 
@@ -91,7 +91,7 @@ type stats struct {
 	acquire, hold, second             histogram
 }
 
-// wake counts why a wait has ended. WakeFree is counted by told, once the attempt has shown whether the
+// countWake counts why a wait has ended. WakeFree is counted by countNotified, once the attempt has shown whether the
 // key was free.
 func (s *stats) countWake(why Wake) {
 	switch why {
@@ -105,7 +105,7 @@ func (s *stats) countWake(why Wake) {
 	}
 }
 
-// told counts an attempt that was made because the masters had told of a change. They do not tell
+// countNotified counts an attempt that was made because the masters had notified of a change. They do not say
 // whether the key was freed, or only renewed.
 func (s *stats) countNotified(e *RoundError) {
 	switch {
@@ -116,7 +116,7 @@ func (s *stats) countNotified(e *RoundError) {
 	}
 }
 
-// attempt counts how an attempt went; e is how it failed, if it did.
+// countAttempt counts how an attempt went; e is how it failed, if it did.
 func (s *stats) countAttempt(e *RoundError, took time.Duration) {
 	switch {
 	case e == nil:

@@ -125,7 +125,7 @@ func (ss *subscriptions) free(sub *subscription) (slot int, likely mux.Set, majo
 	return 0, 0, false
 }
 
-// anyOf returns a number below n.
+// randomSlot returns a number below n.
 func randomSlot(n int) int {
 	if n <= 1 {
 		return 0

@@ -8,7 +8,7 @@ import (
 )
 
 // inTurn is how contenders ask: one master first, the same for all of them, and the others only
-// if that said yes. So of any number of waiters that were told of a release at the same moment
+// if that said yes. So of any number of waiters that were notified of a release at the same moment
 // one goes on, each of the others has cost one command, and a vote that was split does not
 // split again. If the first master does not answer, the next one takes its place. The first is
 // one of likely, where the key can be free; the empty set means all. The call must be an
