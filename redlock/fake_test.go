@@ -782,7 +782,7 @@ func (h *hookedRounds) Wait(ctx context.Context, op *mux.Op) error {
 }
 
 // lineKey is the key of the line of one of a lock's names.
-func lineKey(name string) string { return string(appendQueueKey(nil, name)) }
+func queueKey(name string) string { return string(appendQueueKey(nil, name)) }
 
 // asks reports whether an operation asks for a script.
 func (s script) asks(op *mux.Op) bool { return strings.Contains(string(op.Command), s.hash) }

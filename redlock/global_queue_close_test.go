@@ -28,7 +28,7 @@ func closedInTime(t *testing.T, masters *redlocktest.Masters, c *Client, pattern
 	return false
 }
 
-// A client that is closed while its goroutines wait leaves nothing of its lines on any master.
+// A client that is closed while its goroutines wait leaves nothing of its queues on any master.
 func TestClosedClientLeavesItsQueues(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
@@ -116,7 +116,7 @@ func TestClosedClientTakesItsIntentsAway(t *testing.T) {
 	}
 }
 
-// Close waits for those who stand in line, but not for as long as an Observer keeps one of them.
+// Close waits for those who wait in the queue, but not for as long as an Observer keeps one of them.
 func TestCloseDoesNotWaitForAnObserverOfAWaiter(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A client whose goroutines all want the lock stands in line once. While others stand there, it has the
+// A client whose goroutines all want the lock waits in the queue once. While others stand there, it has the
 // lock no more often in a row than Config.Handovers says, and the first time.
 func TestManyGoroutinesHaveNoMoreTurnsThanHandovers(t *testing.T) {
 	t.Parallel()
@@ -62,7 +62,7 @@ func TestManyGoroutinesHaveNoMoreTurnsThanHandovers(t *testing.T) {
 					if who == 0 {
 						longest = max(longest, inRow)
 					} else {
-						require.Equal(t, 1, inRow, "another stands before it")
+						require.Equal(t, 1, inRow, "another is ahead of it")
 					}
 				}
 				require.Equal(t, most, longest, "in a row")
@@ -74,7 +74,7 @@ func TestManyGoroutinesHaveNoMoreTurnsThanHandovers(t *testing.T) {
 	}
 }
 
-// Whoever always hands over keeps the lock until nobody of its own wants it. Then those in line have it.
+// Whoever always hands over keeps the lock until nobody of its own wants it. Then those in the queue have it.
 func TestWhoAlwaysHandsOverComesToAnEnd(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
 		p := newProcesses(t, r, nil)

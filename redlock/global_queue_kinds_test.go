@@ -116,7 +116,7 @@ func TestPermitsAreSharedByTheQueue(t *testing.T) {
 	}
 }
 
-// Who comes, and finds that its slot is taken, does not look for another before those who wait in line.
+// Who comes, and finds that its slot is taken, does not look for another before those who wait in the queue.
 func TestNoPermitIsTakenAheadOfTheQueue(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
@@ -126,23 +126,23 @@ func TestNoPermitIsTakenAheadOfTheQueue(t *testing.T) {
 	_, slot, _ := cutSlot(held.Token())
 	m.setNextSlot(slot - 1)
 
-	keeper, line := queueMasterOf(t, other, m.names()[0]), lineKey(m.names()[0])
-	command(t, masters, keeper, "ZADD", line, "1", "another's")
-	command(t, masters, keeper, "SET", line+":another's:alive", "")
+	master, queue := queueMasterOf(t, other, m.names()[0]), queueKey(m.names()[0])
+	command(t, masters, master, "ZADD", queue, "1", "another's")
+	command(t, masters, master, "SET", queue+":another's:alive", "")
 	done := queuesUp(t, masters, m, 1)
 	require.Eventually(t, func() bool {
-		bell, err := masters.Do(keeper, "EXISTS", line+":another's")
-		return err == nil && bell == int64(1)
+		notice, err := masters.Do(master, "EXISTS", queue+":another's")
+		return err == nil && notice == int64(1)
 	}, hanging, time.Millisecond, "it waits for the other")
 	require.Empty(t, done)
-	command(t, masters, keeper, "DEL", line+":another's:alive", line+":another's")
+	command(t, masters, master, "DEL", queue+":another's:alive", queue+":another's")
 	comes(t, done)
 	require.NoError(t, m.Unlock(t.Context()))
 	require.NoError(t, held.Unlock(t.Context()))
 }
 
-// A lock that another process releases by its token is told to the first in line, of every kind. The
-// first of each client's own line stands for all of its goroutines, and all of them have it.
+// A lock that another process releases by its token is told to the head of the queue, of every kind. The
+// first of each client's own queue stands for all of its goroutines, and all of them have it.
 func TestLockThatIsHandedOverByItsTokenGoesToTheHeadOfTheQueue(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
@@ -184,7 +184,7 @@ func TestLockThatIsHandedOverByItsTokenGoesToTheHeadOfTheQueue(t *testing.T) {
 				next := conntest.Soon(t, "the next has it", took)
 				had[next.client]++
 				if i == 0 {
-					require.Zero(t, next.client, "the first in line")
+					require.Zero(t, next.client, "the head of the queue")
 				}
 				if fence != 0 {
 					require.Greater(t, next.m.Fence(), fence)

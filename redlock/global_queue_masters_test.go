@@ -14,18 +14,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stood returns how many stand in the line of a key, on all masters together.
+// queueLength returns how many wait in the queue of a key, on all masters together.
 func queueLength(t *testing.T, masters *redlocktest.Masters, key string) (n int) {
 	t.Helper()
 	for i := range masters.N() {
-		if v, err := masters.Do(i, "ZCARD", lineKey(key)); err == nil {
+		if v, err := masters.Do(i, "ZCARD", queueKey(key)); err == nil {
 			n += int(v.(int64))
 		}
 	}
 	return n
 }
 
-// stands has a client wait for a lock, and returns when it stands in line behind others.
+// queuesUp has a client wait for a lock, and returns when it waits in the queue behind others.
 func queuesUp(t *testing.T, masters *redlocktest.Masters, m *Mutex, behind int) <-chan error {
 	t.Helper()
 	done := locks(t, m)
@@ -33,7 +33,7 @@ func queuesUp(t *testing.T, masters *redlocktest.Masters, m *Mutex, behind int) 
 	return done
 }
 
-// noLine requires that nothing of a line is left on any master.
+// noQueue requires that nothing of a queue is left on any master.
 func noQueue(t *testing.T, masters *redlocktest.Masters) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -46,7 +46,7 @@ func noQueue(t *testing.T, masters *redlocktest.Masters) {
 	}, hanging, time.Millisecond)
 }
 
-// lineMaster returns the master that has the line of a key, if need be when it serves lines again.
+// queueMasterOf returns the master that has the queue of a key, if need be when it serves queues again.
 func queueMasterOf(t *testing.T, c *Client, key string) (i int) {
 	t.Helper()
 	require.Eventually(t, func() (ok bool) {
@@ -56,7 +56,7 @@ func queueMasterOf(t *testing.T, c *Client, key string) (i int) {
 	return i
 }
 
-// countedRounds count how often their client has asked for its place in the line.
+// countedRounds count how often their client has asked for its entry in the queue.
 type countedRounds struct {
 	rounds
 	stood atomic.Int32
@@ -69,7 +69,7 @@ func (r *countedRounds) Do(ctx context.Context, op *mux.Op) error {
 	return r.rounds.Do(ctx, op)
 }
 
-// standsReading has a client's reader wait for a lock, and returns when so many readers stand in line. It has
+// readersQueueUp has a client's reader wait for a lock, and returns when so many readers wait in the queue. It has
 // asked for its place before it waits for the masters' word.
 func readersQueueUp(t *testing.T, masters *redlocktest.Masters, m *Mutex, readers int) <-chan error {
 	t.Helper()
@@ -89,7 +89,7 @@ func readersQueueUp(t *testing.T, masters *redlocktest.Masters, m *Mutex, reader
 	require.Eventually(t, func() bool {
 		n := 0
 		for i := range masters.N() {
-			v, err := masters.Do(i, "ZRANGE", lineKey(m.key), "0", "-1")
+			v, err := masters.Do(i, "ZRANGE", queueKey(m.key), "0", "-1")
 			require.NoError(t, err)
 			for _, id := range v.([]any) {
 				if id := id.(string); reads(id) && id != readerMark {
@@ -225,7 +225,7 @@ func TestAReaderThatGivesUpLeavesTheQueue(t *testing.T) {
 	noQueue(t, masters)
 }
 
-// A line is on one master. Whoever stands in it behind another reads what the masters tell, and
+// A queue is on one master. Whoever stands in it behind another reads what the masters tell, and
 // nothing goes to the other masters.
 func TestQueueIsOnOneMaster(t *testing.T) {
 	t.Parallel()
@@ -249,12 +249,12 @@ func TestQueueIsOnOneMaster(t *testing.T) {
 		require.NoError(t, m.Unlock(t.Context()))
 	}
 	noQueue(t, masters)
-	keeper := queueMasterOf(t, holds, "k")
+	master := queueMasterOf(t, holds, "k")
 	for i := range 3 {
 		v, err := masters.Do(i, "INFO", "commandstats")
 		require.NoError(t, err)
 		for _, command := range []string{"zadd", "zrem"} {
-			require.Equal(t, i == keeper, strings.Contains(v.(string), "cmdstat_"+command+":"), command)
+			require.Equal(t, i == master, strings.Contains(v.(string), "cmdstat_"+command+":"), command)
 		}
 	}
 }
@@ -280,7 +280,7 @@ func TestQueueCostsAnUncontendedLockNothing(t *testing.T) {
 	}
 }
 
-// What happens to the line's master delays nobody for more than a few seconds.
+// What happens to the queue master delays nobody for more than a few seconds.
 func TestQueueMasterFailsWhileProcessesWait(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]func(t *testing.T, masters *redlocktest.Masters, i int){
@@ -288,11 +288,11 @@ func TestQueueMasterFailsWhileProcessesWait(t *testing.T) {
 		"dies":     func(_ *testing.T, masters *redlocktest.Masters, i int) { masters.Kill(i) },
 		"restarts": func(_ *testing.T, masters *redlocktest.Masters, i int) { masters.Restart(i) },
 		"flushed":  func(_ *testing.T, masters *redlocktest.Masters, i int) { masters.Flush(i) },
-		"the line is lost": func(t *testing.T, masters *redlocktest.Masters, i int) {
-			command(t, masters, i, "DEL", lineKey("k"))
+		"the queue is lost": func(t *testing.T, masters *redlocktest.Masters, i int) {
+			command(t, masters, i, "DEL", queueKey("k"))
 		},
 		"another's key is there": func(t *testing.T, masters *redlocktest.Masters, i int) {
-			command(t, masters, i, "SET", lineKey("k"), "x")
+			command(t, masters, i, "SET", queueKey("k"), "x")
 		},
 		"it may not any more": func(t *testing.T, masters *redlocktest.Masters, i int) {
 			command(t, masters, i, "ACL", "SETUSER", "default", "-zrank", "-zrem")
@@ -344,7 +344,7 @@ func TestProcessThatDiesInTheQueue(t *testing.T) {
 	noQueue(t, masters)
 }
 
-// A line's master whose clock is set back keeps nobody behind a process that died about then, nor behind
+// A queue master whose clock is set back keeps nobody behind a process that died about then, nor behind
 // two of them, for longer than a dead process always does.
 func TestNobodyWaitsForTheDeadWhenTheClockIsSetBack(t *testing.T) {
 	t.Parallel()
@@ -368,7 +368,7 @@ func TestNobodyWaitsForTheDeadWhenTheClockIsSetBack(t *testing.T) {
 	noQueue(t, masters)
 }
 
-// The bell of a process that has died goes when the one goes that stands behind it.
+// The notice of a process that has died goes when the one goes that stands behind it.
 func TestWhoLeavesTakesThePredecessorsNoticeAway(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
@@ -377,16 +377,16 @@ func TestWhoLeavesTakesThePredecessorsNoticeAway(t *testing.T) {
 	queuesUp(t, masters, dies.NewMutex("k", term30), 0)
 	done := queuesUp(t, masters, waits.NewMutex("k", term30), 1)
 	i := queueMasterOf(t, holder, "k")
-	ids, err := masters.Do(i, "ZRANGE", lineKey("k"), "0", "-1")
+	ids, err := masters.Do(i, "ZRANGE", queueKey("k"), "0", "-1")
 	require.NoError(t, err)
-	bell := string(appendNoticeKey(nil, []byte(lineKey("k")), []byte(ids.([]any)[0].(string))))
+	notice := string(appendNoticeKey(nil, []byte(queueKey("k")), []byte(ids.([]any)[0].(string))))
 	there := func() bool {
-		n, err := masters.Do(i, "EXISTS", bell)
+		n, err := masters.Do(i, "EXISTS", notice)
 		require.NoError(t, err)
 		return n == int64(1)
 	}
 	require.True(t, there())
-	command(t, masters, i, "PERSIST", bell) // if it is left, it stays
+	command(t, masters, i, "PERSIST", notice) // if it is left, it stays
 	require.NoError(t, dies.rounds.Close())
 	require.NoError(t, waits.Close())
 	require.ErrorIs(t, conntest.Soon(t, "it returns", done), ErrClosed)
@@ -421,29 +421,29 @@ func TestProcessThatGivesUpInTheQueue(t *testing.T) {
 func TestEnterScript(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
-	stand := func(id string) string {
+	enter := func(id string) string {
 		v, err := masters.Do(0, "EVAL", enterScript.text, "1", "{k}:line", id, "3000", "60000")
 		require.NoError(t, err)
 		return v.(string)
 	}
 	leave := func(id string) {
-		bell := "{k}:line:" + id
-		command(t, masters, 0, "EVAL", leaveScript.text, "3", "{k}:line", bell, bell+":alive", id)
+		notice := "{k}:line:" + id
+		command(t, masters, 0, "EVAL", leaveScript.text, "3", "{k}:line", notice, notice+":alive", id)
 	}
-	require.Empty(t, stand("a"))
+	require.Empty(t, enter("a"))
 	for i, id := range []string{"b", "c", "d", "e"} {
-		require.Equal(t, string(rune('a'+i)), stand(id))
+		require.Equal(t, string(rune('a'+i)), enter(id))
 	}
-	require.Empty(t, stand("a"), "again")
-	require.Equal(t, "a", stand("b"))
+	require.Empty(t, enter("a"), "again")
+	require.Equal(t, "a", enter("b"))
 	leave("b")
-	require.Equal(t, "a", stand("c"))
+	require.Equal(t, "a", enter("c"))
 	for _, id := range []string{"a", "c"} { // they die
 		command(t, masters, 0, "DEL", "{k}:line:"+id+":alive")
 	}
-	require.Equal(t, "d", stand("e"))
-	require.Empty(t, stand("d"))
-	require.Equal(t, "e", stand("a"), "it is alive again, at the end")
+	require.Equal(t, "d", enter("e"))
+	require.Empty(t, enter("d"))
+	require.Equal(t, "e", enter("a"), "it is alive again, at the end")
 	for _, id := range []string{"d", "e", "a"} {
 		leave(id)
 	}
@@ -451,7 +451,7 @@ func TestEnterScript(t *testing.T) {
 
 	// The clock is set back: what the entries have to live has become longer.
 	for _, id := range []string{"a", "b", "c"} {
-		stand(id)
+		enter(id)
 	}
 	left := func(id string) int64 {
 		v, err := masters.Do(0, "PTTL", "{k}:line:"+id+":alive")
@@ -461,11 +461,11 @@ func TestEnterScript(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		command(t, masters, 0, "PEXPIRE", "{k}:line:"+id+":alive", "600000")
 	}
-	require.Equal(t, "b", stand("c"))
+	require.Equal(t, "b", enter("c"))
 	require.LessOrEqual(t, left("a"), int64(3000))
 	require.LessOrEqual(t, left("b"), int64(3000))
 
-	leave("c") // and the bell before it goes, too
+	leave("c") // and the notice before it goes, too
 	v, err := masters.Do(0, "EXISTS", "{k}:line:b", "{k}:line:a")
 	require.NoError(t, err)
 	require.EqualValues(t, 1, v)
@@ -474,8 +474,8 @@ func TestEnterScript(t *testing.T) {
 	}
 	noQueue(t, masters)
 
-	stand("a")
-	stand("b")
+	enter("a")
+	enter("b")
 	keys, err := masters.Do(0, "KEYS", "*")
 	require.NoError(t, err)
 	for _, key := range keys.([]any) {

@@ -84,7 +84,7 @@ func (c *crowd) finish() {
 	conntest.AllEnd(c.t, "all return", &c.running)
 }
 
-// Those who pass the line by, with TryLock or with another library, stall nobody who stands in it.
+// Those who bypass the queue, with TryLock or with another library, stall nobody who stands in it.
 func TestThoseWhoBypassTheQueueStallNobody(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
@@ -123,7 +123,7 @@ func TestThoseWhoBypassTheQueueStallNobody(t *testing.T) {
 	noQueue(t, masters)
 }
 
-// Processes that see different masters stand in two lines. All of them have the lock, in whichever they
+// Processes that see different masters are in two queues. All of them have the lock, in whichever they
 // stand, and also when the master comes back for those who had lost it.
 func TestProcessesThatSeeDifferentMastersAllHaveTheLock(t *testing.T) {
 	t.Parallel()
@@ -156,25 +156,25 @@ func TestProcessesThatSeeDifferentMastersAllHaveTheLock(t *testing.T) {
 	noQueue(t, masters)
 }
 
-// The master of the line hangs, comes back, and hangs again, while processes want the lock.
+// The queue master hangs, comes back, and hangs again, while processes want the lock.
 func TestQueueMasterHangsAndComesBack(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := newCrowd(t, 4)
 	clients := openedTimes(t, 4, Config{Masters: masters.Addrs(), StallTime: time.Second, Durable: true})
-	keeper := queueMasterOf(t, clients[0], "k")
+	master := queueMasterOf(t, clients[0], "k")
 	for i, client := range clients {
 		m := client.NewMutex("k", term30, WithRoundTimeout(time.Second))
 		c.wants(i, m)
 	}
 	for range 2 {
 		c.serves(10)
-		masters.Pause(keeper)
+		masters.Pause(master)
 		c.serves(5)
-		masters.Resume(keeper)
+		masters.Resume(master)
 		c.serves(5)
 		for _, client := range clients {
-			comesUp(t, client, keeper)
+			comesUp(t, client, master)
 		}
 	}
 	c.serves(10)
@@ -182,7 +182,7 @@ func TestQueueMasterHangsAndComesBack(t *testing.T) {
 	noQueue(t, masters)
 }
 
-// The master of the line restarts without anything, again and again, while processes want the lock.
+// The queue master restarts without anything, again and again, while processes want the lock.
 func TestQueueMasterRestartsEmpty(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
@@ -206,7 +206,7 @@ func TestQueueMasterRestartsEmpty(t *testing.T) {
 	noQueue(t, masters)
 }
 
-// A Sentinel group whose master has the line switches to its replica, or loses its master, while
+// A Sentinel group whose master has the queue switches to its replica, or loses its master, while
 // processes want the lock.
 func TestQueueMasterIsReplaced(t *testing.T) {
 	t.Parallel()
@@ -233,7 +233,7 @@ func TestQueueMasterIsReplaced(t *testing.T) {
 			replaced := queueMasterOf(t, clients[0], "k")
 			replace(groups, replaced)
 			c.serves(10)
-			for _, client := range clients { // then the line may have its old place
+			for _, client := range clients { // then the queue may have its old place
 				comesUp(t, client, replaced)
 			}
 			c.serves(10)

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lineRights returns the documented rights without those for newer servers, of them those that every
-// user has whose masters tell of changes, and those that the line between processes needs beside.
-func queueRights(t *testing.T) (all, every, line []string) {
+// queueRights returns the documented rights without those for newer servers, of them those that every
+// user has whose masters tell of changes, and those that the queue between processes needs beside.
+func queueRights(t *testing.T) (all, every, queue []string) {
 	t.Helper()
 	into := &every
 	for _, l := range documentedACL(t) {
@@ -22,7 +22,7 @@ func queueRights(t *testing.T) (all, every, line []string) {
 		case named:
 			continue
 		case strings.Contains(l.said, "those who wait, in several processes, have"):
-			into = &line
+			into = &queue
 		case strings.Contains(l.said, "tells waiters"), strings.Contains(l.said, "restarted"):
 			into = &every
 		case strings.Contains(l.said, "optional"), strings.Contains(l.said, "only for a database"):
@@ -31,9 +31,9 @@ func queueRights(t *testing.T) (all, every, line []string) {
 		all, *into = append(all, l.rights...), append(*into, l.rights...) // also of a row that goes on
 	}
 	require.Contains(t, every, "+client|tracking")
-	require.Contains(t, line, "+zrank")
-	require.Contains(t, line, "~{lock:*}:line*")
-	return all, every, line
+	require.Contains(t, queue, "+zrank")
+	require.Contains(t, queue, "~{lock:*}:line*")
+	return all, every, queue
 }
 
 // refusals returns how often masters have refused something, and what. That a user may not keep readers
@@ -58,8 +58,8 @@ func refusals(t *testing.T, masters *redlocktest.Masters) (n int, what []string)
 }
 
 // queueUp has each of these wait for its lock, and release it. It returns who has had it. If they are to
-// stand in line, each comes when the one before stands there.
-func queueUp(t *testing.T, masters *redlocktest.Masters, ms []*redlock.Mutex, line bool) <-chan int {
+// wait in the queue: each comes when the one before is there.
+func queueUp(t *testing.T, masters *redlocktest.Masters, ms []*redlock.Mutex, queue bool) <-chan int {
 	t.Helper()
 	took := make(chan int, len(ms))
 	for i, m := range ms {
@@ -69,21 +69,21 @@ func queueUp(t *testing.T, masters *redlocktest.Masters, ms []*redlock.Mutex, li
 				m.Unlock(t.Context())
 			}
 		}()
-		if line {
+		if queue {
 			require.Eventually(t, func() bool { return entriesOf(t, masters) > i }, time.Minute, time.Millisecond)
 		}
 	}
 	return took
 }
 
-// standing returns how many stand in the longest line that any master has.
+// entriesOf returns how many stand in the longest queue that any master has.
 func entriesOf(t *testing.T, masters *redlocktest.Masters) (most int) {
 	t.Helper()
 	for i := range masters.N() {
-		lines, err := masters.Do(i, "KEYS", "*:line")
+		queues, err := masters.Do(i, "KEYS", "*:line")
 		require.NoError(t, err)
-		for _, line := range lines.([]any) {
-			n, err := masters.Do(i, "ZCARD", line.(string))
+		for _, queue := range queues.([]any) {
+			n, err := masters.Do(i, "ZCARD", queue.(string))
 			require.NoError(t, err)
 			most = max(most, int(n.(int64)))
 		}
@@ -91,11 +91,11 @@ func entriesOf(t *testing.T, masters *redlocktest.Masters) (most int) {
 	return most
 }
 
-// The documented rights are enough for the line, for locks of every kind that stand in it. Of those that
-// are said to be for the line none can be missed.
+// The documented rights are enough for the queue, for locks of every kind that stand in it. Of those that
+// are said to be for the queue none can be missed.
 func TestDocumentedACLIsEnoughForTheQueue(t *testing.T) {
 	t.Parallel()
-	all, every, line := queueRights(t)
+	all, every, queue := queueRights(t)
 	plain := map[string][]redlock.Option{"plain": nil}
 	serve := func(name string, rights []string, kinds map[string][]redlock.Option, complete bool) {
 		t.Run(name, func(t *testing.T) {
@@ -133,9 +133,9 @@ func TestDocumentedACLIsEnoughForTheQueue(t *testing.T) {
 	}
 	serve("for all kinds", all, map[string][]redlock.Option{"plain": nil, "fenced": {redlock.WithFence()},
 		"several": {redlock.WithKeys("lock:l")}, "permit": {redlock.WithPermits(1)}}, true)
-	serve("alone", slices.Concat(every, line), plain, true)
-	for _, right := range line {
-		serve("without "+right, slices.Concat(every, remove(line, right)), plain, false)
+	serve("alone", slices.Concat(every, queue), plain, true)
+	for _, right := range queue {
+		serve("without "+right, slices.Concat(every, remove(queue, right)), plain, false)
 	}
 }
 
@@ -156,12 +156,12 @@ func fourWith(t *testing.T, cfg redlock.Config) (clients []*redlock.Client) {
 	return clients
 }
 
-// Where the user may not stand in line, everybody has the lock all the same, and nobody asks for
+// Where the user may not wait in the queue, everybody has the lock all the same, and nobody asks for
 // it again and again.
 func TestUserWithoutTheQueuesRights(t *testing.T) {
 	t.Parallel()
-	_, every, line := queueRights(t)
-	for name, has := range map[string][]string{"none": nil, "not the keys": remove(line, "~{lock:*}:line*"), "not a command": remove(line, "+zrank")} {
+	_, every, queue := queueRights(t)
+	for name, has := range map[string][]string{"none": nil, "not the keys": remove(queue, "~{lock:*}:line*"), "not a command": remove(queue, "+zrank")} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			masters := startACL(t, 3, strings.Join(slices.Concat(every, has), " "))

@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A modelLine is in Go what a line is on a master.
+// A queueModel is in Go what a queue is on a master.
 type queueModel struct {
 	ids []string
-	// What each key that is there has to live: "alive", "bell", "spent" if time has passed since, or "late"
+	// What each key that is there has to live: "alive", "notice", "spent" if time has passed since, or "late"
 	// if the clock was set back.
-	// The line itself has no name, and the others have what follows the line's.
+	// The queue itself has no name, and the others have what follows the queue's.
 	left map[string]string
 }
 
@@ -97,7 +97,7 @@ func (l *queueModel) enter(id string) (before string) {
 		}
 		if left := l.left[before+":alive"]; left != "" {
 			if l.left[before] == "" {
-				l.left[before] = "bell"
+				l.left[before] = "notice"
 			}
 			for _, id := range l.ids[:i+1] {
 				if left == "late" && l.left[id+":alive"] != "" {
@@ -127,7 +127,7 @@ func (l *queueModel) leave(id string) (stood bool) {
 	return stood
 }
 
-// seeLine returns the ids that stand in a line, and how long each of its keys has to live.
+// seeQueue returns the ids that are in a queue, and how long each of its keys has to live.
 const seeQueue = `local all = redis.call('ZRANGE', KEYS[1], 0, -1)
 local n = #all
 for _, key in ipairs(redis.call('KEYS', KEYS[1] .. '*')) do
@@ -137,10 +137,10 @@ end
 table.insert(all, 1, tostring(n))
 return all`
 
-// see returns the line as it is on a master.
-func see(t *testing.T, masters *redlocktest.Masters, line string) *queueModel {
+// see returns the queue as it is on a master.
+func see(t *testing.T, masters *redlocktest.Masters, queue string) *queueModel {
 	t.Helper()
-	v, err := masters.Do(0, "EVAL", seeQueue, "1", line)
+	v, err := masters.Do(0, "EVAL", seeQueue, "1", queue)
 	require.NoError(t, err)
 	var all []string
 	for _, s := range v.([]any) {
@@ -152,7 +152,7 @@ func see(t *testing.T, masters *redlocktest.Masters, line string) *queueModel {
 	for rest := all[1+n:]; len(rest) > 0; rest = rest[2:] {
 		ms, err := strconv.Atoi(rest[1])
 		require.NoError(t, err)
-		name := rest[0][len(line):]
+		name := rest[0][len(queue):]
 		if name != "" {
 			name = name[1:]
 		}
@@ -162,7 +162,7 @@ func see(t *testing.T, masters *redlocktest.Masters, line string) *queueModel {
 		case left > bellTTL:
 			is.left[name] = "late"
 		case left > aliveTTL:
-			is.left[name] = "bell"
+			is.left[name] = "notice"
 		case left > spentTTL:
 			is.left[name] = "alive"
 		default:
@@ -172,49 +172,49 @@ func see(t *testing.T, masters *redlocktest.Masters, line string) *queueModel {
 	return is
 }
 
-// Whatever comes to pass, the scripts leave on a master what the line in Go has: the same ids in the
+// Whatever comes to pass, the scripts leave on a master what the queue in Go has: the same ids in the
 // same order, the same keys, each with the life that it is due.
 func TestScriptsOfTheQueueDoAsItsModel(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
-	const line = "{k}:line"
+	const queue = "{k}:line"
 	ids := []string{"a", "b", "c", "d", "r:a", "r:b", "r:c"}
 	for range 30 {
 		seed := rand.Uint64()
 		r := rand.New(rand.NewPCG(seed, 0))
-		command(t, masters, 0, "DEL", line)
+		command(t, masters, 0, "DEL", queue)
 		l := &queueModel{left: map[string]string{}}
 		for _, id := range ids {
-			command(t, masters, 0, "DEL", line+":"+id, line+":"+id+":alive")
+			command(t, masters, 0, "DEL", queue+":"+id, queue+":"+id+":alive")
 		}
 		did := fmt.Sprint("seed ", seed, ":")
 		for range 30 {
 			id := ids[r.IntN(len(ids))]
-			bell := line + ":" + id
+			notice := queue + ":" + id
 			switch n := r.IntN(21); {
 			case n < 11:
-				did += " stand " + id
-				v, err := masters.Do(0, "EVAL", enterScript.text, "1", line, id,
+				did += " enter " + id
+				v, err := masters.Do(0, "EVAL", enterScript.text, "1", queue, id,
 					fmt.Sprint(aliveTTL.Milliseconds()), fmt.Sprint(bellTTL.Milliseconds()))
 				require.NoError(t, err)
 				require.Equal(t, l.enter(id), v, did)
 			case n < 14:
 				did += " leave " + id
-				v, err := masters.Do(0, "EVAL", leaveScript.text, "3", line, bell, bell+":alive", id)
+				v, err := masters.Do(0, "EVAL", leaveScript.text, "3", queue, notice, notice+":alive", id)
 				require.NoError(t, err)
 				require.Equal(t, l.leave(id), v == int64(1), did)
 			case n < 16:
 				did += " dies " + id
-				command(t, masters, 0, "DEL", bell+":alive")
+				command(t, masters, 0, "DEL", notice+":alive")
 				delete(l.left, id+":alive")
 			case n < 17:
-				did += " bell " + id
-				command(t, masters, 0, "DEL", bell)
+				did += " notice " + id
+				command(t, masters, 0, "DEL", notice)
 				delete(l.left, id)
 			case n < 19:
 				did += " time"
 				for name := range l.left {
-					key := line
+					key := queue
 					if name != "" {
 						key += ":" + name
 					}
@@ -224,16 +224,16 @@ func TestScriptsOfTheQueueDoAsItsModel(t *testing.T) {
 			case n < 20:
 				did += " back " + id
 				if l.left[id+":alive"] != "" {
-					command(t, masters, 0, "PEXPIRE", bell+":alive", fmt.Sprint(lateTTL.Milliseconds()))
+					command(t, masters, 0, "PEXPIRE", notice+":alive", fmt.Sprint(lateTTL.Milliseconds()))
 					l.left[id+":alive"] = "late"
 				}
 			default:
 				did += " lost"
-				command(t, masters, 0, "DEL", line)
+				command(t, masters, 0, "DEL", queue)
 				l.ids = nil
 				delete(l.left, "")
 			}
-			is := see(t, masters, line)
+			is := see(t, masters, queue)
 			require.ElementsMatch(t, l.ids, is.ids, did)
 			if len(l.ids) > 0 {
 				require.Equal(t, l.ids, is.ids, did)
@@ -243,12 +243,12 @@ func TestScriptsOfTheQueueDoAsItsModel(t *testing.T) {
 	}
 }
 
-// Readers have one place in the line, that of the first of them, until it is the first of all. Who comes
+// Readers have one entry in the queue, that of the first of them, until it is the first of all. Who comes
 // later has another.
 func TestReadersShareOneRankInTheQueue(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
-	const line = "{k}:line"
-	type step struct{ does, before string } // "+" stands, "-" leaves, "x" dies
+	const queue = "{k}:line"
+	type step struct{ does, before string } // "+" enters, "-" leaves, "x" dies
 	for name, steps := range map[string][]step{
 		"they go together": {
 			{"+w1", ""}, {"+r:b", "w1"}, {"+w2", "r:b"}, {"+r:a", "w1"}, {"+r:c", "w1"}, {"+w3", "w2"}, {"+w2", "r:c"},
@@ -274,21 +274,21 @@ func TestReadersShareOneRankInTheQueue(t *testing.T) {
 			did := ""
 			for _, s := range steps {
 				id := s.does[1:]
-				bell := line + ":" + id
+				notice := queue + ":" + id
 				did += " " + s.does
 				switch s.does[0] {
 				case '+':
-					v, err := masters.Do(0, "EVAL", enterScript.text, "1", line, id, "100000", "100000")
+					v, err := masters.Do(0, "EVAL", enterScript.text, "1", queue, id, "100000", "100000")
 					require.NoError(t, err)
 					require.Equal(t, s.before, v, did)
 				case '-':
-					_, err := masters.Do(0, "EVAL", leaveScript.text, "3", line, bell, bell+":alive", id)
+					_, err := masters.Do(0, "EVAL", leaveScript.text, "3", queue, notice, notice+":alive", id)
 					require.NoError(t, err)
 				default:
-					command(t, masters, 0, "DEL", bell+":alive")
+					command(t, masters, 0, "DEL", notice+":alive")
 				}
 			}
-			v, err := masters.Do(0, "EXISTS", line)
+			v, err := masters.Do(0, "EXISTS", queue)
 			require.NoError(t, err)
 			require.Zero(t, v, did)
 		})

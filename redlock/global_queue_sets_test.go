@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// waitsFor has a process wait for a set of keys, and hold it for a moment. It is had when it has it.
+// waitsForKeys has a process wait for a set of keys, and hold it for a moment. It is had when it has it.
 func (p *processes) waitsForKeys(i int, had *[]int, mu *sync.Mutex, keys ...string) {
 	p.running.Go(func() {
 		m := p.clients[i].NewMutex(keys[0], time.Hour, WithKeys(keys[1:]...))
@@ -50,9 +50,9 @@ func inSets(t *testing.T, sets [][]string, f func(p *processes, r *fakeRounds), 
 	})
 }
 
-// A process stands in the line of its keys in their order, however it names them, and in the next only
+// A process waits in the queue of its keys in their order, however it names them, and in the next only
 // while it is the first of those before. So of two that share keys, one waits for the other in the
-// first line that they share, and in no other.
+// first queue that they share, and in no other.
 func TestQueuesOfSetsOfKeysAreEnteredInTheirOrder(t *testing.T) {
 	sets := [][]string{{"a", "b", "c"}, {"c", "b", "a"}, {"b", "a"}, {"c", "b"}}
 	inSets(t, sets, func(p *processes, r *fakeRounds) {
@@ -65,14 +65,14 @@ func TestQueuesOfSetsOfKeysAreEnteredInTheirOrder(t *testing.T) {
 	}, 0, 3, 1, 2) // the last stands behind the first alone
 }
 
-// A waiter that loses its place in one line gives up its places in the later ones. Otherwise two waiters
+// A waiter that loses its entry in one queue gives up its places in the later ones. Otherwise two waiters
 // could wait for each other.
 func TestLostEntryOfAQueueIsLostInTheLaterOnes(t *testing.T) {
 	sets := [][]string{{"a", "b"}, {"b", "a"}}
 	inSets(t, sets, func(p *processes, r *fakeRounds) {
-		r.set(func(m *fakeMaster) { // and not the line of b
-			delete(m.lines, lineKey("a"))
-			m.drop(lineKey("a"))
+		r.set(func(m *fakeMaster) { // and not the queue of b
+			delete(m.lines, queueKey("a"))
+			m.drop(queueKey("a"))
 		}, p.queueMaster("a"))
 		time.Sleep(entryPause + 10*time.Millisecond)
 		require.True(t, p.contends(0, "a"), "it does not know yet")
@@ -80,18 +80,18 @@ func TestLostEntryOfAQueueIsLostInTheLaterOnes(t *testing.T) {
 			require.Less(t, r.now()-since, 3*lookInterval, "it asks again")
 		}
 		time.Sleep(20 * time.Millisecond)
-		require.True(t, p.contends(1, "a"), "the other has its place in all lines")
+		require.True(t, p.contends(1, "a"), "the other has its entry in all queues")
 	}, 1, 0)
 }
 
-// A waiter that contends without the line of one of its keys does not stand in those of the others.
+// A waiter that contends without the queue of one of its keys does not stand in those of the others.
 func TestWhoHasNoQueueOfOneKeyIsInNoOther(t *testing.T) {
 	sets := [][]string{{"a", "b"}}
 	inSets(t, sets, func(p *processes, r *fakeRounds) {
 		require.Len(t, p.entries("a"), 1)
 		r.set(func(m *fakeMaster) {
 			m.deny = func(args []string) string {
-				if args[0] != "SET" && len(args) > 3 && args[3] == lineKey("b") {
+				if args[0] != "SET" && len(args) > 3 && args[3] == queueKey("b") {
 					return wrongQueueKeys(args)
 				}
 				return ""
@@ -103,6 +103,6 @@ func TestWhoHasNoQueueOfOneKeyIsInNoOther(t *testing.T) {
 			require.True(t, p.contends(0, "a"))
 		}
 		require.Empty(t, p.entries("a"))
-		r.set(func(m *fakeMaster) { delete(m.lines, lineKey("b")); m.drop(lineKey("b")) }, all(5)...)
+		r.set(func(m *fakeMaster) { delete(m.lines, queueKey("b")); m.drop(queueKey("b")) }, all(5)...)
 	}, 0)
 }

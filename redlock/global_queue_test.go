@@ -103,7 +103,7 @@ func (p *processes) took() []int {
 	return slices.Clone(p.order)
 }
 
-// nothingIsLeft requires that no entry of a line is left on any master.
+// nothingIsLeft requires that no entry of a queue is left on any master.
 func (p *processes) nothingIsLeft() {
 	p.t.Helper()
 	time.Sleep(100 * time.Millisecond)
@@ -118,17 +118,17 @@ func (p *processes) nothingIsLeft() {
 	}
 }
 
-// entries returns the line of a key, on whichever masters it is.
+// entries returns the queue of a key, on whichever masters it is.
 func (p *processes) entries(key string) (ids []string) {
 	p.r.mu.Lock()
 	defer p.r.mu.Unlock()
 	for _, m := range p.r.masters {
-		ids = append(ids, m.lines[lineKey(key)]...)
+		ids = append(ids, m.lines[queueKey(key)]...)
 	}
 	return ids
 }
 
-// keeper returns the master that has the line of a key.
+// queueMaster returns the master that has the queue of a key.
 func (p *processes) queueMaster(key string) int {
 	master, ok := p.clients[0].globalQueues.queueMaster(key)
 	require.True(p.t, ok)
@@ -144,7 +144,7 @@ func TestProcessesHaveTheLockInTheOrderInWhichTheyCame(t *testing.T) {
 	})
 }
 
-// Only the first of the line asks the masters anything when the lock is released.
+// Only the head of the queue asks the masters anything when the lock is released.
 func TestOneReleaseWakesOneProcess(t *testing.T) {
 	queued(t, 5, func(t *testing.T, p *processes) {
 		time.Sleep(50 * time.Millisecond) // no renewal is due
@@ -159,7 +159,7 @@ func TestOneReleaseWakesOneProcess(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 		after := ordered()
 		require.Equal(t, []int{0}, p.took())
-		require.Equal(t, before[0]+2, after[0], "an attempt, and it leaves the line")
+		require.Equal(t, before[0]+2, after[0], "an attempt, and it leaves the queue")
 		require.Equal(t, before[2:], after[2:])
 		require.LessOrEqual(t, after[1]-before[1], 3, "it is the first now, and looks")
 	})
@@ -238,7 +238,7 @@ func TestWhoDiesDelaysTheOthersForAFewSeconds(t *testing.T) {
 	}
 }
 
-// A line in which processes wait for longer than a bell lives costs no more than before.
+// A queue in which processes wait for longer than a notice lives costs no more than before.
 func TestWaitingForLongerThanANoticeLives(t *testing.T) {
 	queued(t, 3, func(t *testing.T, p *processes) {
 		before := p.rounds[2].ordered()
@@ -256,8 +256,8 @@ func TestWaitingForLongerThanANoticeLives(t *testing.T) {
 func TestQueueThatDoesNotMoveIsBypassed(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		r.set(func(m *fakeMaster) {
-			m.lines[lineKey("k")] = []string{"ghost"}
-			m.keys[lineKey("k")+":ghost:alive"] = fakeKey{"", clock.Forever}
+			m.lines[queueKey("k")] = []string{"ghost"}
+			m.keys[queueKey("k")+":ghost:alive"] = fakeKey{"", clock.Forever}
 		}, all(5)...)
 		p := newProcesses(t, r, c.NewMutex("k", time.Hour))
 		require.NoError(t, p.holder.TryLock(t.Context()))
@@ -273,26 +273,26 @@ func TestQueueThatDoesNotMoveIsBypassed(t *testing.T) {
 	})
 }
 
-// The master of the line hangs, is lost, or forgets. Nobody stalls, and all have the lock.
+// The queue master hangs, is lost, or forgets. Nobody stalls, and all have the lock.
 func TestNobodyStallsWhenTheQueueMasterFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(m *fakeMaster)
 		down   bool          // the processes see it
 		most   time.Duration // until all have had the lock, as is documented
 	}{
-		"hangs":         {freeze, false, 1300 * time.Millisecond},
-		"is lost":       {fail, true, 100 * time.Millisecond},
-		"flushed":       {func(m *fakeMaster) { clear(m.lines); m.drop(lineKey("k")) }, false, 100 * time.Millisecond},
-		"refuses lines": {func(m *fakeMaster) { m.deny = denyQueues }, false, 100 * time.Millisecond},
-		"a wrong type":  {func(m *fakeMaster) { m.deny = wrongQueueKeys }, false, 100 * time.Millisecond},
+		"hangs":          {freeze, false, 1300 * time.Millisecond},
+		"is lost":        {fail, true, 100 * time.Millisecond},
+		"flushed":        {func(m *fakeMaster) { clear(m.lines); m.drop(queueKey("k")) }, false, 100 * time.Millisecond},
+		"refuses queues": {func(m *fakeMaster) { m.deny = denyQueues }, false, 100 * time.Millisecond},
+		"a wrong type":   {func(m *fakeMaster) { m.deny = wrongQueueKeys }, false, 100 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			queued(t, 4, func(t *testing.T, p *processes) {
-				keeper := p.queueMaster("k")
-				p.r.set(c.change, keeper)
+				master := p.queueMaster("k")
+				p.r.set(c.change, master)
 				if c.down {
 					for _, r := range p.rounds {
-						r.loses(keeper)
+						r.loses(master)
 					}
 				}
 				order, after := p.release(4)
@@ -318,7 +318,7 @@ func wrongQueueKeys(args []string) string {
 	return ""
 }
 
-// A master that refuses lines is asked once a minute, whoever waits.
+// A master that refuses queues is asked once a minute, whoever waits.
 func TestMasterThatRefusesQueuesIsNotAskedAgain(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
 		asked := 0
@@ -348,15 +348,15 @@ func TestMasterThatRefusesQueuesIsNotAskedAgain(t *testing.T) {
 	})
 }
 
-// Two processes that see different masters have two lines, and both have the lock.
+// Two processes that see different masters have two queues, and both have the lock.
 func TestTwoQueuesForOneKey(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		p := newProcesses(t, r, c.NewMutex("k", time.Hour))
 		require.NoError(t, p.holder.TryLock(t.Context()))
 		p.join()
-		keeper := p.queueMaster("k")
+		master := p.queueMaster("k")
 		p.join()
-		p.rounds[1].loses(keeper)
+		p.rounds[1].loses(master)
 		for i := range 2 {
 			p.wait(i, t.Context())
 			time.Sleep(20 * time.Millisecond)
@@ -384,7 +384,7 @@ func TestWhoFindsNoQuorumGoesToTheEnd(t *testing.T) {
 		go func() {
 			time.Sleep(12 * time.Millisecond)
 			if took, ids := p.took(), p.entries("k"); len(took) != 1 || len(ids) != 2 {
-				t.Error("it does not stand behind the last", took, ids)
+				t.Error("it is not behind the last", took, ids)
 			}
 		}()
 		order, after := p.release(2)
@@ -397,7 +397,7 @@ func TestWhoFindsNoQuorumGoesToTheEnd(t *testing.T) {
 	})
 }
 
-// TryLock, and a client that cannot be told, pass the line by. Everybody has the lock all the same.
+// TryLock, and a client that cannot be told, bypass the queue. Everybody has the lock all the same.
 func TestQueueIsBypassed(t *testing.T) {
 	queued(t, 3, func(t *testing.T, p *processes) {
 		p.join()
@@ -489,7 +489,7 @@ func TestProcessesShareALock(t *testing.T) {
 		p := newProcesses(t, r, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		const n = 10
-		had, begin := make([]int, n), r.now()+time.Second // until then one may be faster than the first in line
+		had, begin := make([]int, n), r.now()+time.Second // until then one may be faster than the head of the queue
 		var running sync.WaitGroup
 		for i := range had {
 			c := p.join()
@@ -524,7 +524,7 @@ func (p *processes) contenders(key string) (who []int) {
 	return who
 }
 
-// When the line's master is seen to be lost, or to be back, all move to the line of another, and one
+// When the queue master is seen to be lost, or to be back, all move to the queue of another, and one
 // contends. Nothing is left where they stood.
 func TestQueueMovesToAnotherMaster(t *testing.T) {
 	queued(t, 4, func(t *testing.T, p *processes) {
@@ -532,20 +532,20 @@ func TestQueueMovesToAnotherMaster(t *testing.T) {
 		for range 3 {
 			order := ranked(nil, "k", p.rounds[0].Masters())
 			up := slices.IndexFunc(order, func(i int) bool { return canNotify(&p.rounds[0].Masters()[i]) })
-			keeper := p.queueMaster("k")
-			require.Equal(t, order[up], keeper, "the first of the ranking that is up")
+			master := p.queueMaster("k")
+			require.Equal(t, order[up], master, "the first of the ranking that is up")
 			for _, r := range p.rounds {
-				r.loses(keeper)
+				r.loses(master)
 			}
 			time.Sleep(entryPause + 100*time.Millisecond)
-			require.NotEqual(t, keeper, p.queueMaster("k"))
+			require.NotEqual(t, master, p.queueMaster("k"))
 			require.Len(t, p.contenders("k"), 1)
 			require.Len(t, p.entries("k"), 4)
 			for _, r := range p.rounds {
-				r.finds(keeper)
+				r.finds(master)
 			}
 			time.Sleep(entryPause + 100*time.Millisecond)
-			require.Equal(t, keeper, p.queueMaster("k"))
+			require.Equal(t, master, p.queueMaster("k"))
 			require.Len(t, p.contenders("k"), 1)
 			require.Len(t, p.entries("k"), 4)
 		}
@@ -578,7 +578,7 @@ func TestEntriesThatEndAtOnceAreNotAskedForForEver(t *testing.T) {
 	})
 }
 
-// A master that hangs is not asked for its lines for a second, whoever waits. One that answers with an
+// A master that hangs is not asked for its queues for a second, whoever waits. One that answers with an
 // error, or is not waited for, is not to blame.
 func TestWhichMastersQueuesAreNotUsed(t *testing.T) {
 	wait := func(t *testing.T, c *Client) (end func()) {
@@ -603,15 +603,15 @@ func TestWhichMastersQueuesAreNotUsed(t *testing.T) {
 			simulated(t, 5, Config{}, func(t *testing.T, holder *Client, r *fakeRounds) {
 				require.NoError(t, holder.NewMutex("k", time.Hour).TryLock(t.Context()))
 				client, _ := another(t, r, Config{})
-				keeper, used := client.globalQueues.queueMaster("k")
+				master, used := client.globalQueues.queueMaster("k")
 				require.True(t, used)
-				r.set(c.change, keeper)
+				r.set(c.change, master)
 				end := wait(t, client)
 				time.Sleep(c.waits)
 				end()
 				_, used = client.globalQueues.queueMaster("k")
 				require.Equal(t, c.used, used)
-				r.set(thaw, keeper)
+				r.set(thaw, master)
 				time.Sleep(entryPause)
 				_, used = client.globalQueues.queueMaster("k")
 				require.True(t, used)
@@ -620,7 +620,7 @@ func TestWhichMastersQueuesAreNotUsed(t *testing.T) {
 	}
 }
 
-// Whoever was the first, and has moved to the end of another master's line, waits for each before it there.
+// Whoever was the first, and has moved to the end of another master's queue, waits for each before it there.
 func TestWhoWasTheFirstElsewhereWaitsItsTurn(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		p := newProcesses(t, r, c.NewMutex("k", time.Hour))
@@ -635,9 +635,9 @@ func TestWhoWasTheFirstElsewhereWaitsItsTurn(t *testing.T) {
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
-		keeper := p.queueMaster("k")
+		master := p.queueMaster("k")
 		for _, i := range []int{1, 2, 3, 0} {
-			p.rounds[i].loses(keeper)
+			p.rounds[i].loses(master)
 			time.Sleep(entryPause + 100*time.Millisecond)
 		}
 		require.Equal(t, []int{1}, p.contenders("k"))
@@ -651,7 +651,7 @@ func TestWhoWasTheFirstElsewhereWaitsItsTurn(t *testing.T) {
 	})
 }
 
-// standRounds calls after once, when a question about the line was answered.
+// enterRounds calls after once, when a question about the queue was answered.
 type enterRounds struct {
 	*toldRounds
 	after atomic.Pointer[func()]
@@ -667,14 +667,14 @@ func (r *enterRounds) Do(ctx context.Context, op *mux.Op) error {
 	return err
 }
 
-// Whoever contends without a line, and asks for its place again, misses no release meanwhile: not that
+// Whoever contends without a queue, and asks for its place again, misses no release meanwhile: not that
 // to the one before it, which is gone when it asks once more.
 func TestReleaseWhileAContenderRenewsItsEntryIsNotLost(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		holder := c.NewMutex("k", time.Hour)
 		require.NoError(t, holder.TryLock(t.Context()))
 		busy := func(args []string) string {
-			if len(args) > 3 && args[3] == lineKey("k") {
+			if len(args) > 3 && args[3] == queueKey("k") {
 				return "BUSY for a moment"
 			}
 			return ""
@@ -690,12 +690,12 @@ func TestReleaseWhileAContenderRenewsItsEntryIsNotLost(t *testing.T) {
 			had = r.now()
 			done <- err
 		}()
-		time.Sleep(100 * time.Millisecond) // it contends without a line
+		time.Sleep(100 * time.Millisecond) // it contends without a queue
 		r.set(func(m *fakeMaster) { m.deny = nil }, all(5)...)
 		first, _ := another(t, r, Config{})
 		m := first.NewMutex("k", time.Hour)
 		taken := locks(t, m)
-		time.Sleep(100 * time.Millisecond) // it is the first in line
+		time.Sleep(100 * time.Millisecond) // it is the head of the queue
 		after := func() {
 			require.NoError(t, holder.Unlock(context.Background()))
 			require.NoError(t, <-taken)
@@ -714,7 +714,7 @@ func TestReleaseWhileAContenderRenewsItsEntryIsNotLost(t *testing.T) {
 // A writer that stands behind another leaves no intent: readers may stand before it.
 func TestWhoHasLostItsEntryWithdrawsItsIntent(t *testing.T) {
 	queued(t, 2, func(t *testing.T, p *processes) {
-		keeper := p.queueMaster("k")
+		master := p.queueMaster("k")
 		var withdrawn atomic.Int32
 		p.r.set(func(m *fakeMaster) {
 			m.deny = func(args []string) string {
@@ -724,23 +724,23 @@ func TestWhoHasLostItsEntryWithdrawsItsIntent(t *testing.T) {
 				return ""
 			}
 		}, all(5)...)
-		p.r.set(freeze, (keeper+1)%5)
+		p.r.set(freeze, (master+1)%5)
 		time.Sleep(2 * lookInterval) // the first has asked for readers: the frozen one may have some
 		require.Zero(t, withdrawn.Load())
-		p.rounds[1].loses(keeper)
+		p.rounds[1].loses(master)
 		time.Sleep(entryPause)
-		p.rounds[0].loses(keeper)
+		p.rounds[0].loses(master)
 		time.Sleep(entryPause + 100*time.Millisecond)
 		require.Equal(t, []int{1}, p.contenders("k"))
 		require.Positive(t, withdrawn.Load())
-		p.r.set(thaw, (keeper+1)%5)
+		p.r.set(thaw, (master+1)%5)
 		order, _ := p.release(2)
 		require.Equal(t, []int{1, 0}, order)
 	})
 }
 
 // Who is nearer to the masters, and takes the lock again as soon as it has let go, would be faster each time
-// than the first in line. It does not keep that out for long.
+// than the head of the queue. It does not keep that out for long.
 func TestWhoIsNearerKeepsNobodyOut(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
 		p := newProcesses(t, r, nil)
@@ -761,7 +761,7 @@ func TestWhoIsNearerKeepsNobodyOut(t *testing.T) {
 	})
 }
 
-// Whoever has a lock again and again looks at the line now and then, and whoever has it at times does not.
+// Whoever has a lock again and again looks at the queue now and then, and whoever has it at times does not.
 func TestTheQueueIsLookedAtNowAndThen(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"again and again": 0, "at times": 2 * streakGap} {
 		t.Run(name, func(t *testing.T) {

@@ -27,7 +27,7 @@ func newLocalQueues(handovers int) *localQueues {
 	return q
 }
 
-// told returns the signal a waiter has, if any.
+// signalled returns the signal a waiter has, if any.
 func signalled(w *waiter) (signal, bool) {
 	select {
 	case s := <-w.signal:
@@ -60,7 +60,7 @@ func TestQueueIsFirstInFirstOut(t *testing.T) {
 	require.False(t, first)
 	c, _ := q.join("k")
 	other, first := q.join("another key")
-	require.True(t, first, "lines do not meet")
+	require.True(t, first, "queues do not meet")
 	requireQuiet(t, a, b, c)
 
 	q.leave(a, true, "k")
@@ -165,7 +165,7 @@ func TestNothingOfAQueueIsLeftBehind(t *testing.T) {
 	require.Zero(t, q.size())
 }
 
-// Whoever waits for several keys has its turn when it is the first in each line, and is told
+// Whoever waits for several keys has its turn when it is the head of each queue, and is told
 // nothing before.
 func TestAWaiterForSeveralKeysIsInEachQueue(t *testing.T) {
 	q := newLocalQueues(-1)
@@ -199,7 +199,7 @@ func TestAWaiterForSeveralKeysIsInEachQueue(t *testing.T) {
 	require.Zero(t, q.size())
 }
 
-// One release of several keys is one word to who stands first in the lines of several of them.
+// One release of several keys is one word to who stands first in the queues of several of them.
 func TestHandOversOfSeveralKeysInARowAreBounded(t *testing.T) {
 	q := newLocalQueues(2)
 	w, _ := q.join("a", "b")
@@ -212,7 +212,7 @@ func TestHandOversOfSeveralKeysInARowAreBounded(t *testing.T) {
 		requireQuiet(t, next)
 		w = next
 	}
-	// A line that has had enough has the others of the lock yield with it.
+	// A queue that has had enough has the others of the lock yield with it.
 	q.leave(w, false, "a", "b")
 	one, _ := q.join("a")
 	for range 2 {
@@ -228,7 +228,7 @@ func TestHandOversOfSeveralKeysInARowAreBounded(t *testing.T) {
 	require.Zero(t, q.size())
 }
 
-// A waiter that gives up frees its place in each line, wherever it stood.
+// A waiter that gives up frees its place in each queue, wherever it stood.
 func TestAWaiterForSeveralKeysGivesUp(t *testing.T) {
 	q := newLocalQueues(-1)
 	a, _ := q.join("a")
@@ -301,7 +301,7 @@ func TestWaitersForSetsThatOverlapHaveTheirTurnInOrder(t *testing.T) {
 	}
 }
 
-// Many goroutines join and leave lines that overlap: nobody waits for ever.
+// Many goroutines join and leave queues that overlap: nobody waits for ever.
 func TestQueuesThatOverlapNeverBlock(t *testing.T) {
 	t.Parallel()
 	q := newLocalQueues(1)
@@ -322,7 +322,7 @@ func TestQueuesThatOverlapNeverBlock(t *testing.T) {
 				}
 				for _, k := range keys {
 					if holders[k[0]-'a'].Add(1) > 1 {
-						t.Error("two are the first of one line")
+						t.Error("two are the head of one queue")
 					}
 				}
 				for _, k := range keys {
@@ -344,7 +344,7 @@ func TestQueuesThatOverlapNeverBlock(t *testing.T) {
 	require.Zero(t, q.size())
 }
 
-// A reader that gets in calls all that are next in its line, up to the first writer. One that was
+// A reader that gets in calls all that are next in its queue, up to the first writer. One that was
 // refused is called again.
 func TestReadersOfAQueueGoOnTogether(t *testing.T) {
 	var q localQueues

@@ -133,7 +133,7 @@ func TestLockThatTimesOutSaysWhoHoldsIt(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errCause)
 		defer cancel()
 		var all sync.WaitGroup
-		for range 3 { // the first of the line, and others
+		for range 3 { // the head of the queue, and others
 			all.Go(func() {
 				since := r.now()
 				err := c.NewMutex("k", ttl).Lock(ctx)
@@ -252,7 +252,7 @@ func TestLockSaysWhyTheMastersDidNotAnswer(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var all sync.WaitGroup
-		for range 3 { // the first of the line, and others
+		for range 3 { // the head of the queue, and others
 			all.Go(func() {
 				err := c.NewMutex("k", ttl).Lock(ctx)
 				require.ErrorIs(t, err, ErrNoQuorum)
@@ -409,7 +409,7 @@ func TestWhoLosesRacesDoesNotSettleForLong(t *testing.T) {
 	}
 }
 
-// The votes of an error are its caller's, though others of the line are told the same.
+// The votes of an error are its caller's, though others of the queue are told the same.
 func TestVotesOfAnErrorAreNotShared(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Embedded(t, 3)
@@ -526,7 +526,7 @@ func TestCancelledWaiterSaysThatItIsHeld(t *testing.T) {
 	}
 }
 
-// Who leaves a line whose first was refused, and has looked since, is told the votes.
+// Who leaves a queue whose first was refused, and has looked since, is told the votes.
 func TestFollowersKnowTheVotes(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)

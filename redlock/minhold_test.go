@@ -311,7 +311,7 @@ func TestWaitersOutlastTheLeastHold(t *testing.T) {
 	})
 }
 
-// A release that frees nothing wakes none of the processes that stand in line. The first looks, and
+// A release that frees nothing wakes none of the processes that wait in the queue. The first looks, and
 // waits on; the others ask nothing. When the time has passed they have the lock in their order.
 func TestAQueueOutlastsTheLeastHold(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
@@ -328,7 +328,7 @@ func TestAQueueOutlastsTheLeastHold(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		require.Empty(t, p.took())
 		require.Equal(t, before, p.rounds[2].ordered())
-		require.Len(t, p.entries("k"), 3, "all stand in line still")
+		require.Len(t, p.entries("k"), 3, "all wait in the queue still")
 		time.Sleep(began + least + leastDrift + time.Second - r.now())
 		require.Equal(t, all(3), p.took())
 		p.mu.Lock()

@@ -185,7 +185,7 @@ func TestObserverIsToldHowManyTheNextRoundHasAsked(t *testing.T) {
 }
 
 // The Observer is told of no round that only asks: of Holders, of Watch, and of whoever waits, who looks at
-// the key and at the line.
+// the key and at the queue.
 func TestObserverIsToldOfNoQuestion(t *testing.T) {
 	var mu sync.Mutex
 	told := map[string]int{}

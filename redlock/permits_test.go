@@ -763,7 +763,7 @@ func TestAMutexHoldsOnePermitOrIsOneReader(t *testing.T) {
 	}
 }
 
-// The slot that is released in this client is the one that the first of its line tries, though it had
+// The slot that is released in this client is the one that the head of its queue tries, though it had
 // looked forward to another: nobody has to look for it.
 func TestAReleasedSlotIsTriedAtOnce(t *testing.T) {
 	t.Parallel()
@@ -862,7 +862,7 @@ func TestFreedPermitsNotify(t *testing.T) {
 	require.ErrorIs(t, c.NewMutex("k", time.Second, WithPermits(k)).TryLock(t.Context()), ErrHeld)
 }
 
-// The permit that was freed in this process is the one that the first of the line tries.
+// The permit that was freed in this process is the one that the head of the queue tries.
 func TestNoWakeUpOfAPermitIsLost(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)

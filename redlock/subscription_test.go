@@ -35,7 +35,7 @@ func TestChangeWhileAWaiterLooksIsNotLost(t *testing.T) {
 	})
 }
 
-// Who comes to a key that was refused to somebody a moment ago stands in line first, where
+// Who comes to a key that was refused to somebody a moment ago waits in the queue first, where
 // the masters can tell: those who have waited for longer are in front of it.
 func TestContendedKeyIsLookedAtFirst(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -108,7 +108,7 @@ func TestWaiterGetsPastAForeignKeyOnAnyMaster(t *testing.T) {
 	}
 }
 
-// An attempt that is not one of the line tells the line nothing: the masters have
+// An attempt that is not one of the queue tells the queue nothing: the masters have
 // to tell what this client itself deletes, so tracking is without NOLOOP.
 func TestWaiterLearnsOfAReleaseByAFailedTryLock(t *testing.T) {
 	t.Parallel()

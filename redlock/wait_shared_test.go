@@ -69,7 +69,7 @@ func TestReadersThatWaitGoOnTogether(t *testing.T) {
 	}
 }
 
-// A reader does not pass a writer that stands before it in its line.
+// A reader does not pass a writer that stands before it in its queue.
 func TestAReaderWaitsBehindTheWriterOfItsQueue(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
@@ -199,7 +199,7 @@ func TestTextIsNotSentOfWhatMayBeUndone(t *testing.T) {
 				if s == intendScript {
 					k.intend(&c.NewMutex("k", time.Hour).spec, plain{}, []byte("token"), time.Second)
 				} else {
-					k.enterQueue([]byte(lineKey("k")), []byte("id"))
+					k.enterQueue([]byte(queueKey("k")), []byte("id"))
 					k.prepare(time.Second)
 				}
 				for _, late := range []bool{true, false} {

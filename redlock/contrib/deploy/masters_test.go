@@ -373,7 +373,7 @@ func TestTheUserMayTakeEveryKindOfLock(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
 		return client
 	}
-	holder, waiters := open(), []*redlock.Client{open(), open()} // who stand in line
+	holder, waiters := open(), []*redlock.Client{open(), open()} // who wait in the queue
 	for name, opts := range map[string][]redlock.Option{
 		"plain":   nil,
 		"fence":   {redlock.WithFence()},

@@ -9,7 +9,7 @@
 // # What is in etcd
 //
 // A lock is a key PREFIX + KEY + "/" + NAME with a lease, where "%" and "/" in KEY are written as "%25"
-// and "%2F". Those who want a lock stand in line by the create revisions of their keys, and the
+// and "%2F". Those who want a lock queue up by the create revisions of their keys, and the
 // first has it. Its create revision is the fence. This is what concurrency.Mutex does, so a Mutex
 // of another program, with [Second.Prefix] as its prefix, excludes us, and we it. NAME is the first lease of
 // the session in hex, as with a Mutex, and a number, as one lease serves all locks of a Second. So two goroutines

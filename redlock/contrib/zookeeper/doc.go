@@ -11,7 +11,7 @@
 //
 // A lock is an ephemeral sequential node ROOT/KEY/_c_GUID-lock-NUMBER. In KEY, each byte other than letters, digits
 // and - _ ~ : @ = + , and . is written as % and two hex digits, as is the first byte of a key that is "." or "..", and the
-// empty key is "%". Those who want a lock stand in line by the numbers, and the first has it. Each watches the
+// empty key is "%". Those who want a lock queue up by the numbers, and the first has it. Each watches the
 // one before it. The zxid that created the node is the fence. This is the recipe of ZooKeeper's documentation, so
 // zk.Lock of go-zookeeper and Curator's InterProcessMutex on [Second.Path] exclude us, and we them.
 // Kazoo's Lock does if it is given extra_lock_patterns=["-lock-"].

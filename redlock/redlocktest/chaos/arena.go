@@ -132,7 +132,7 @@ func (a *arena) judge(t trial) (finding, error) {
 }
 
 // lasts are the names of keys that outlive the locks. A client that was killed leaves its
-// places in lines.
+// entries in queues.
 var lasts = regexp.MustCompile(`:fence$|:permits$|:writer$|:line$|:line:`)
 
 // keysLeft returns the keys that are still there after the longest TTL. It is
