@@ -30,9 +30,6 @@
 // exclude each other. A page says how to [come from these and from other locks], and another how to
 // [run the masters].
 //
-// [come from these and from other locks]: https://github.com/redburst/redburst/blob/main/redlock/docs/coming-from.md
-// [run the masters]: https://github.com/redburst/redburst/blob/main/redlock/docs/masters.md
-//
 // # Guarantees and assumptions
 //
 // At most one holder at any time looks at a valid lock, provided that all of this is so:
@@ -463,4 +460,7 @@
 // The mutexes of the subscriptions, of the watchers' and of the releases are leaves: under them no other is taken.
 // Contexts are cancelled, and the Observer is called, under none of these but, at times,
 // Client.attempts.
+//
+// [come from these and from other locks]: https://github.com/redburst/redburst/blob/main/redlock/docs/coming-from.md
+// [run the masters]: https://github.com/redburst/redburst/blob/main/redlock/docs/masters.md
 package redlock
