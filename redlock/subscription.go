@@ -47,7 +47,7 @@ type streak struct{ since, until atomic.Int64 }
 type subscription struct {
 	sleeper
 
-	// Guarded by watches.mu.
+	// Guarded by subscriptions.mu.
 	notified  bool      // enough is known
 	threshold int       // notify when so many masters have changed or are untracked
 	changed   []mux.Set // for each slot: where it was free when it was read, or has changed since
