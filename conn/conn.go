@@ -22,7 +22,7 @@ const (
 // Receive and Next. The two sides may run at once. Close and Abort may be called only when
 // neither side is inside a call.
 type Conn struct {
-	master string
+	addr   string
 	remote string
 	server Server
 	until  time.Time // see CredentialsEnd
@@ -37,16 +37,16 @@ type Conn struct {
 	sent int64 // bytes that Flush has written so far
 }
 
-func newConn(master string, s *sock, opt *Options) *Conn {
-	c := &Conn{master: master, sock: s, stream: s, reader: *resp.NewReader(readBuffer, opt.Limits)}
+func newConn(addr string, s *sock, opt *Options) *Conn {
+	c := &Conn{addr: addr, sock: s, stream: s, reader: *resp.NewReader(readBuffer, opt.Limits)}
 	if opt.Wrap != nil {
-		c.stream = opt.Wrap(master, s)
+		c.stream = opt.Wrap(addr, s)
 	}
 	return c
 }
 
 // Format prints which master the connection leads to, and nothing that it sends or receives.
-func (c *Conn) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "conn.Conn{%s}", c.master) }
+func (c *Conn) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "conn.Conn{%s}", c.addr) }
 
 // Server returns what the master said about itself in the handshake. It does not change.
 func (c *Conn) Server() Server { return c.server }
@@ -78,11 +78,11 @@ func (c *Conn) Send(p []byte) (flushed bool, err error) {
 		return false, nil
 	}
 	if c.stream == nil {
-		return false, &Error{Master: c.master, Op: "write", Err: errClosed, unsent: true}
+		return false, &Error{Addr: c.addr, Op: "write", Err: errClosed, unsent: true}
 	}
 	n, err := c.stream.Write(p)
 	if err != nil {
-		return false, &Error{Master: c.master, Op: "write", Err: err, unsent: n == 0}
+		return false, &Error{Addr: c.addr, Op: "write", Err: err, unsent: n == 0}
 	}
 	if n < len(p) {
 		c.enqueue(p[n:])
@@ -104,7 +104,7 @@ func (c *Conn) Flush() (flushed bool, err error) {
 	c.off += n
 	c.sent += int64(n)
 	if err != nil {
-		return false, &Error{Master: c.master, Op: "write", Err: err}
+		return false, &Error{Addr: c.addr, Op: "write", Err: err}
 	}
 	if c.off < len(c.out) {
 		return false, nil
@@ -151,7 +151,7 @@ func (c *Conn) Receive() (n int, err error) {
 		c.reader.Advance(n)
 	}
 	if err != nil {
-		err = &Error{Master: c.master, Op: "read", Err: err}
+		err = &Error{Addr: c.addr, Op: "read", Err: err}
 	}
 	return n, err
 }
@@ -182,7 +182,7 @@ func (c *Conn) Abort() error { return c.closeError(c.sock.abort()) }
 
 func (c *Conn) closeError(err error) error {
 	if err != nil {
-		return &Error{Master: c.master, Op: "close", Err: err}
+		return &Error{Addr: c.addr, Op: "close", Err: err}
 	}
 	return nil
 }

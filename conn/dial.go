@@ -65,7 +65,7 @@ func Dial(ctx context.Context, addr Address, opt Options) (*Conn, error) {
 			err = fmt.Errorf("%w: %w", why, err)
 		}
 	}
-	return nil, &Error{Master: addr.String(), Op: op, Err: err, unsent: true}
+	return nil, &Error{Addr: addr.String(), Op: op, Err: err, unsent: true}
 }
 
 // dialing is one Dial under way.

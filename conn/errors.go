@@ -33,7 +33,7 @@ func (closedError) Is(target error) bool { return target == os.ErrClosed || targ
 // [Conn.Next]: which master, what was being done, and why it failed. Its text holds no
 // password.
 type Error struct {
-	Master string // the address without credentials, as by [Address.String]
+	Addr string // whose connection it is, as by [Address.String]: no credentials
 
 	// Op is what was being done: "credentials", "sentinel", "resolve", "connect", "tls" or
 	// "handshake" in Dial; "write", "read", "close" or, for those that end, "credentials"
@@ -55,7 +55,7 @@ func (e *Error) Error() string {
 	// them here. What they quote can come from the other side, such as the names in a
 	// certificate.
 	cause := strings.TrimPrefix(e.Err.Error(), "conn: ")
-	return "conn: " + e.Master + ": " + e.Op + ": " + Printable(strings.TrimPrefix(cause, e.Op+": "))
+	return "conn: " + e.Addr + ": " + e.Op + ": " + Printable(strings.TrimPrefix(cause, e.Op+": "))
 }
 
 // Unwrap returns the cause, which is Err.

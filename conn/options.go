@@ -77,7 +77,7 @@ type Options struct {
 	// package conntest. Read and Write may be called at the same time, must not block,
 	// and return (0, nil) if nothing can be read or written now. If Write returns less
 	// than it was given, it is offered the rest when the socket is writable.
-	Wrap func(master string, stream io.ReadWriter) io.ReadWriter
+	Wrap func(addr string, stream io.ReadWriter) io.ReadWriter
 }
 
 // Format prints the options without the credentials, whatever the verb is.

@@ -52,7 +52,7 @@ func (c *Conn) sendTLS(p []byte) (flushed bool, err error) {
 		if err == net.ErrClosed {
 			err = errClosed
 		}
-		return false, &Error{Master: c.master, Op: "write", Err: err, unsent: true}
+		return false, &Error{Addr: c.addr, Op: "write", Err: err, unsent: true}
 	}
 	if waiting {
 		return false, nil

@@ -100,7 +100,7 @@ func TestWhatIsClosedSaysSo(t *testing.T) {
 			var e *conn.Error
 			require.ErrorAs(t, err, &e)
 			require.Equal(t, name, e.Op)
-			require.Equal(t, "conn: "+e.Master+": "+name+": connection is closed", err.Error())
+			require.Equal(t, "conn: "+e.Addr+": "+name+": connection is closed", err.Error())
 		}
 	}
 	require.EqualError(t, conn.ErrPollerClosed, "conn: poller is closed")

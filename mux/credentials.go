@@ -86,7 +86,7 @@ func (m *Mux) renew(i int, l *link) {
 		l.renewPause = min(max(2*l.renewPause, m.cfg.BackoffMax), max(maxRenewPause, m.cfg.BackoffMax))
 		l.renewAt = clock.After(clock.Now(), l.renewPause)
 		l.unrenewed = &conn.Error{
-			Master: s.addr.String(), Op: "credentials",
+			Addr: s.addr.String(), Op: "credentials",
 			Err: fmt.Errorf("they could not be renewed: %w", err),
 		}
 	}

@@ -91,7 +91,7 @@ func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string) er
 		default:
 			remedy += "; if it is another, let the user run INFO, which tells them apart"
 		}
-		return &conn.Error{Master: s.addr.String(), Op: "handshake", Err: fmt.Errorf("%w: %w", ErrDuplicate, &conn.RefusedError{
+		return &conn.Error{Addr: s.addr.String(), Op: "handshake", Err: fmt.Errorf("%w: %w", ErrDuplicate, &conn.RefusedError{
 			Reason: fmt.Sprintf("it is the same server as %s", o.addr),
 			Remedy: remedy,
 		})}

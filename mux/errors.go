@@ -94,7 +94,7 @@ func (e *OpenError) Error() string {
 		switch {
 		case s.Phase == Up || s.Phase == Quarantined || s.Err == e.Cause:
 		case s.Err == nil:
-			fmt.Fprintf(&b, "; %s: %s", s.Address, bare(ErrConnecting))
+			fmt.Fprintf(&b, "; %s: %s", s.Addr, bare(ErrConnecting))
 		default:
 			b.WriteString("; " + bare(s.Err)) // it names the master itself
 		}

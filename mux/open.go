@@ -105,7 +105,7 @@ func prepare(cfg Config) (*Mux, error) {
 		}
 		seen[addr.String()] = true
 		m.slots[i].addr = addr
-		m.slots[i].state.Address = addr.String()
+		m.slots[i].state.Addr = addr.String()
 		m.slots[i].state.Since = clock.Now()
 	}
 	return m, nil

@@ -208,5 +208,5 @@ func (l *link) close() {
 // fault adds to the cause of a connection's end which master it was. It may be called
 // without mu.
 func (m *Mux) fault(i int, err error) error {
-	return &conn.Error{Master: m.slots[i].addr.String(), Op: "read", Err: err}
+	return &conn.Error{Addr: m.slots[i].addr.String(), Op: "read", Err: err}
 }

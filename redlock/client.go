@@ -137,7 +137,7 @@ func prepare(cfg Config) *Client {
 func (c *Client) begin(r rounds, now func() time.Duration) {
 	c.rounds, c.now = r, now
 	for _, s := range r.Masters() {
-		c.masters = append(c.masters, s.Address)
+		c.masters = append(c.masters, s.Addr)
 	}
 	for _, a := range c.cfg.Masters {
 		if addr, err := conn.ParseAddress(a); err == nil && addr.Group() != "" {
@@ -159,7 +159,7 @@ func openError(ctx context.Context, err error) error {
 		e.reason = ErrNoQuorum
 	}
 	for _, s := range open.Masters {
-		v := Vote{Master: s.Address}
+		v := Vote{Master: s.Addr}
 		switch {
 		case s.Phase == mux.Up:
 			v.Verdict = VerdictYes

@@ -77,7 +77,7 @@ func TestRoundErrorTellsTheWholeStory(t *testing.T) {
 		`redlock: unlock "k": not held: not locked`: {Op: "unlock", Key: "k", reason: ErrNotHeld, note: "not locked"},
 		`redlock: open: too few masters answered (0 yes, 0 no, 1 failed, 0 not waited for; 1 of 1 needed); a:1: connect: refused`: {
 			Op: "open", reason: ErrNoQuorum,
-			Votes: []Vote{{Master: "a:1", Verdict: VerdictFailed, Err: &conn.Error{Master: "a:1", Op: "connect", Err: errors.New("refused")}}},
+			Votes: []Vote{{Master: "a:1", Verdict: VerdictFailed, Err: &conn.Error{Addr: "a:1", Op: "connect", Err: errors.New("refused")}}},
 		},
 	} {
 		require.Equal(t, want, e.Error())

@@ -166,7 +166,7 @@ func (r *fakeRounds) RTT() time.Duration { return time.Millisecond }
 func (r *fakeRounds) Masters() []mux.State {
 	all := make([]mux.State, len(r.masters))
 	for i := range all {
-		all[i] = mux.State{Address: fmt.Sprint("m", i), Phase: mux.Up}
+		all[i] = mux.State{Addr: fmt.Sprint("m", i), Phase: mux.Up}
 		all[i].Server.Tracking = r.tells != nil
 	}
 	return all

@@ -71,7 +71,7 @@ type MasterStats struct {
 
 func masterStats(m mux.State) MasterStats {
 	s := MasterStats{
-		Address:  m.Address,
+		Address:  m.Addr,
 		Phase:    m.Phase.String(),
 		RTT:      m.RTT,
 		Replies:  m.Replies,

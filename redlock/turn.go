@@ -92,7 +92,7 @@ func ranked(dst []int, key string, masters []mux.State) []int {
 func rank(key string, s *mux.State) uint64 {
 	id := s.Server.RunID
 	if id == "" {
-		id = s.Address
+		id = s.Addr
 	}
 	return hash(key, id)
 }
