@@ -109,7 +109,7 @@ func (d *dialing) runGroup(ctx context.Context) (*Conn, string, error) {
 	c, op, err := d.reach(ctx, at)
 	switch {
 	case err == nil:
-		c.server.Group, c.server.Reign = d.addr.group, p.reign
+		c.server.Group, c.server.MasterFor = d.addr.group, p.masterFor
 		return c, "", nil
 	case doubt != nil:
 		return nil, op, fmt.Errorf("%s: %w; %v", p.endpoint, unnamed(err), doubt)

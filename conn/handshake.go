@@ -21,11 +21,11 @@ type Server struct {
 	Group    string // the group whose master it is; empty for a fixed place
 
 	// Who it is, and since when. IDs are 40 hex digits.
-	RunID   string        // new at every start of the server
-	ReplID  string        // new whenever the server becomes a master, a start included
-	ReplID2 string        // ReplID of the master whose replica the server was before; empty if none is known
-	Uptime  time.Duration // time since its start, at the handshake, in whole seconds
-	Reign   time.Duration // least time for which the agreeing sentinels have reported it as master; 0 if unknown
+	RunID     string        // new at every start of the server
+	ReplID    string        // new whenever the server becomes a master, a start included
+	ReplID2   string        // ReplID of the master whose replica the server was before; empty if none is known
+	Uptime    time.Duration // time since its start, at the handshake, in whole seconds
+	MasterFor time.Duration // least time for which the agreeing sentinels have reported it as master; 0 if unknown
 
 	Version string // such as "7.0.15"
 	Mode    string // "standalone"

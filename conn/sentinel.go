@@ -161,10 +161,10 @@ func texts(v resp.Value) (all []string) {
 
 // A place is where the master of a group may be.
 type place struct {
-	endpoint string        // empty if the sentinels do not know the group
-	votes    int           // number of sentinels that name it
-	reign    time.Duration // least time for which each of them has reported it as the master
-	epoch    int64         // number of the latest election that they tell of, for TrustAnySentinel
+	endpoint  string        // empty if the sentinels do not know the group
+	votes     int           // number of sentinels that name it
+	masterFor time.Duration // least time for which each of them has reported it as the master
+	epoch     int64         // number of the latest election that they tell of, for TrustAnySentinel
 }
 
 // ask asks one sentinel where the master of the group is, and since when. The place has no
@@ -195,7 +195,7 @@ func ask(ctx context.Context, endpoint string, a Address, opt *Options) (p place
 		n, _ := strconv.ParseInt(string(value.Bytes()), 10, 64)
 		switch key {
 		case "role-reported-time":
-			p.reign = max(0, time.Duration(n)*time.Millisecond)
+			p.masterFor = max(0, time.Duration(n)*time.Millisecond)
 		case "config-epoch":
 			p.epoch = n
 		}
@@ -219,7 +219,7 @@ func endpointOf(host, port string) string {
 // If they do not agree, the known master stays the master, whatever the minority says. If none
 // is known, there is nowhere to go, unless opt says that any sentinel is to be trusted.
 //
-// The place has a reign only if a majority vouches for it. doubt says why there is no majority,
+// masterFor is set only if a majority vouches for the place. doubt says why there is no majority,
 // if there is none.
 func (a Address) locate(ctx context.Context, opt *Options) (p place, doubt, err error) {
 	p, all, failed := a.poll(ctx, opt)
@@ -228,7 +228,7 @@ func (a Address) locate(ctx context.Context, opt *Options) (p place, doubt, err 
 			deadline, _ := ctx.Deadline()
 			ctx, cancel := share(ctx, deadline, 4)
 			defer cancel()
-			if LeadsTo(ctx, p.endpoint, a.hint) {
+			if ResolvesTo(ctx, p.endpoint, a.hint) {
 				p.endpoint = a.hint // another spelling of the known place
 			}
 		}
@@ -273,13 +273,13 @@ func (a Address) doubt(all []place, failed error) error {
 	return err
 }
 
-// LeadsTo reports whether two endpoints are spellings of one place: whether endpoint, such as
-// [FollowGroup] tells it, has every address that other has, such as a [Conn.RemoteAddr]. Both
-// are a host and port. LeadsTo looks names up, until ctx ends; a name that it cannot find leads
-// nowhere.
-func LeadsTo(ctx context.Context, endpoint, other string) bool {
+// ResolvesTo reports whether endpoint is a spelling of the place at addr: whether it resolves to every
+// address that addr has. Both are a host and port: endpoint is what [FollowGroup] has reported, addr
+// such as a [Conn.RemoteAddr]. ResolvesTo looks names up until ctx ends, and reports false for a name
+// that it cannot find.
+func ResolvesTo(ctx context.Context, endpoint, addr string) bool {
 	addresses := addressesOf(ctx, endpoint)
-	wanted := addressesOf(ctx, other)
+	wanted := addressesOf(ctx, addr)
 	for _, to := range wanted {
 		if !slices.Contains(addresses, to) {
 			return false
@@ -343,7 +343,7 @@ func count(places []place, p place) []place {
 // add counts the votes for another place as votes for this one.
 func (p *place) add(q place) {
 	p.votes += q.votes
-	p.reign = min(p.reign, q.reign)
+	p.masterFor = min(p.masterFor, q.masterFor)
 	p.epoch = max(p.epoch, q.epoch)
 }
 

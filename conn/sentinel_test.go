@@ -319,7 +319,7 @@ func TestReignIsWhatMostSentinelsReport(t *testing.T) {
 			d, err := conn.Dial(t.Context(), groupOf(t, c.of).WithHint(c.hint), c.opt)
 			require.NoError(t, err)
 			defer d.Close()
-			require.Equal(t, c.want, d.Server().Reign)
+			require.Equal(t, c.want, d.Server().MasterFor)
 		})
 	}
 }
@@ -765,7 +765,7 @@ func TestEndpointLeadsToItsAddresses(t *testing.T) {
 		{"", "127.0.0.1:7", false},
 		{"redis/pod1:7", "redis/pod1:7", false},
 	} {
-		require.Equal(t, c.want, conn.LeadsTo(t.Context(), c.endpoint, c.other), "%s to %s", c.endpoint, c.other)
+		require.Equal(t, c.want, conn.ResolvesTo(t.Context(), c.endpoint, c.other), "%s to %s", c.endpoint, c.other)
 	}
 }
 

@@ -42,7 +42,7 @@ func (m *Mux) follow(i int) {
 func (m *Mux) leadsTo(to, remote string) bool {
 	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.Conn.DialTimeout)
 	defer cancel()
-	return conn.LeadsTo(ctx, to, remote)
+	return conn.ResolvesTo(ctx, to, remote)
 }
 
 // replaced drops the connection to a master whose place another has taken.

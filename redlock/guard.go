@@ -87,7 +87,7 @@ func (g *guard) longestTTL() time.Duration {
 func (g *guard) firstMet(now conn.Server) (d time.Duration, why string) {
 	age := max(0, now.Uptime-uptimeError)
 	if now.Group != "" {
-		age = min(age, now.Reign)
+		age = min(age, now.MasterFor)
 	}
 	switch {
 	case now.Group == "" && now.ReplID2 != "": // when it was promoted, nobody knows

@@ -15,7 +15,7 @@ import (
 // behind the same address, is older than what it lacks.
 func TestQuarantineIsAWholeTTLHoweverOldTheServerIs(t *testing.T) {
 	const uses, old = time.Minute, 24 * time.Hour
-	before := conn.Server{Endpoint: "a:1", RunID: "1", ReplID: "r", Group: "g", Uptime: old, Reign: old}
+	before := conn.Server{Endpoint: "a:1", RunID: "1", ReplID: "r", Group: "g", Uptime: old, MasterFor: old}
 	for name, change := range map[string]func(now *conn.Server){
 		"another server at the same address":    func(now *conn.Server) { now.RunID = "2" },
 		"another server at another address":     func(now *conn.Server) { now.RunID, now.Endpoint = "2", "b:1" },
@@ -48,7 +48,7 @@ func TestFirstConnectionToAMasterThatWasAReplica(t *testing.T) {
 	}
 	seen, promoted, group := conn.Server{Role: "replica"}, now, now
 	promoted.ReplID2 = "s"
-	group.ReplID2, group.Group, group.Reign = "s", "g", old
+	group.ReplID2, group.Group, group.MasterFor = "s", "g", old
 	require.Equal(t, uses, bar(seen, now, Config{}), "it has said so before it was connected")
 	require.Equal(t, uses, bar(seen, now, Config{RestartGuard: guarded, Durable: true}))
 	require.Equal(t, guarded, bar(conn.Server{}, promoted, Config{RestartGuard: guarded, Durable: true}))
@@ -106,7 +106,7 @@ func TestGuardListensToNobodyWhoMayHaveForgotten(t *testing.T) {
 	with := func(s conn.Server, change func(*conn.Server)) conn.Server { change(&s); return s }
 	restarted := with(one, func(s *conn.Server) { s.RunID, s.Uptime = "2", 0 })
 	durable := func(s *conn.Server) { s.Durable = true }
-	of := func(s *conn.Server) { s.Group, s.ReplID, s.Reign = "g", "r", 24*time.Hour }
+	of := func(s *conn.Server) { s.Group, s.ReplID, s.MasterFor = "g", "r", 24*time.Hour }
 	for name, c := range map[string]struct {
 		cfg         Config
 		before, now conn.Server
@@ -120,7 +120,7 @@ func TestGuardListensToNobodyWhoMayHaveForgotten(t *testing.T) {
 		"first, guarded, durable":      {Config{RestartGuard: guarded}, conn.Server{}, with(restarted, durable), 0, false},
 		"first, guarded, says nothing": {Config{RestartGuard: guarded}, conn.Server{}, conn.Server{Endpoint: "a:1"}, guarded, false},
 		"first, guarded, promoted": {Config{RestartGuard: guarded}, conn.Server{},
-			with(with(one, of), func(s *conn.Server) { s.Reign = guarded / 4 }), guarded - guarded/4, false},
+			with(with(one, of), func(s *conn.Server) { s.MasterFor = guarded / 4 }), guarded - guarded/4, false},
 		"again":                                        {Config{}, one, one, 0, false},
 		"restarted":                                    {Config{}, one, restarted, uses, true},
 		"restarted, guarded":                           {Config{RestartGuard: guarded}, one, restarted, guarded, true},
