@@ -110,7 +110,7 @@ func FuzzClient(f *testing.F) {
 		ops := make([]*mux.Op, 3)
 		for i := range ops {
 			ops[i] = &mux.Op{Command: resp.AppendCommand(nil, "ASK", string(rune('a'+i))), Keep: true,
-				Judge: func(resp.Value) mux.Verdict { return mux.VerdictYes }}
+				Verdict: func(resp.Value) mux.Verdict { return mux.VerdictYes }}
 		}
 		m.Post(ops...)
 		for i, op := range ops {

@@ -59,7 +59,7 @@ func TestWhatIsKeptIsKeptInTheSameMemory(t *testing.T) {
 	ask := func(text string) *mux.Op {
 		return &mux.Op{
 			Command: resp.AppendCommand(nil, "ECHO", text), All: true, Keep: true,
-			Judge: func(v resp.Value) mux.Verdict { return mux.VerdictYes },
+			Verdict: func(v resp.Value) mux.Verdict { return mux.VerdictYes },
 		}
 	}
 	said := func(op *mux.Op) (all []string) {

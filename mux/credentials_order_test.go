@@ -39,7 +39,7 @@ func (v *fickle) enough(refused int64) bool { return v.refused.Load() >= refused
 // echo sends texts until it is told to stop, and requires that each master answers each of
 // them with that text.
 func echo(t *testing.T, m *mux.Mux, name string, stop func() bool) {
-	op := &mux.Op{All: true, Keep: true, Timeout: 20 * time.Second, Judge: func(resp.Value) mux.Verdict { return mux.VerdictYes }}
+	op := &mux.Op{All: true, Keep: true, Timeout: 20 * time.Second, Verdict: func(resp.Value) mux.Verdict { return mux.VerdictYes }}
 	for k := 0; !stop(); k++ {
 		id := fmt.Sprint(name, "-", k)
 		op.Command = resp.AppendCommand(op.Command[:0], "ECHO", id)
@@ -112,7 +112,7 @@ func TestEveryReplyIsItsOwnWhileKeysChangeAndCredentialsAreRefused(t *testing.T)
 	var wg sync.WaitGroup
 	repeat := func(m *mux.Mux, command []byte, replies int) {
 		wg.Go(func() {
-			op := &mux.Op{Command: command, Replies: replies, Judge: func(v resp.Value) mux.Verdict {
+			op := &mux.Op{Command: command, Replies: replies, Verdict: func(v resp.Value) mux.Verdict {
 				if v.Is("OK") || v.Kind() == resp.Array {
 					return mux.VerdictYes
 				}
@@ -337,7 +337,7 @@ func TestNothingOvertakesARenewal(t *testing.T) {
 				c.prepare(t, s)
 			}
 			op := vote("slow")
-			op.Judge, op.Fallback = judgeOne, resp.AppendCommand(nil, "VOTE", "again")
+			op.Verdict, op.Fallback = judgeOne, resp.AppendCommand(nil, "VOTE", "again")
 			s.hold(t, op)
 			if c.during != nil {
 				c.during(t, s)

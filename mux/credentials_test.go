@@ -87,7 +87,7 @@ func TestCredentialsAreRenewedBeforeTheyEnd(t *testing.T) {
 		before := auths(t, masters, i)
 		eventually(t, "it is renewed, again and again", func() bool { return auths(t, masters, i) >= before+3 })
 	}
-	op := &mux.Op{Command: resp.AppendCommand(nil, "ACL", "WHOAMI"), All: true, Keep: true, Judge: func(v resp.Value) mux.Verdict {
+	op := &mux.Op{Command: resp.AppendCommand(nil, "ACL", "WHOAMI"), All: true, Keep: true, Verdict: func(v resp.Value) mux.Verdict {
 		if v.Is("ann") {
 			return mux.VerdictYes
 		}
@@ -386,7 +386,7 @@ func TestRenewalsStandInOrderWithEveryCommand(t *testing.T) {
 	vault := &tokens{lasts: 10 * time.Millisecond, password: "p"}
 	m := open(t, mux.Config{Masters: addrs, BackoffMax: time.Millisecond, Conn: conn.Options{Credentials: vault.ask}})
 	waitUp(t, m, n)
-	op := &mux.Op{Judge: judgeBallot, All: true, Replies: 2}
+	op := &mux.Op{Verdict: judgeBallot, All: true, Replies: 2}
 	for k := 0; k < 2000 || renewed.Load() < 50; k++ {
 		id := fmt.Sprint(k)
 		op.Command = resp.AppendCommand(resp.AppendCommand(op.Command[:0], "VOTE", "skipped"), "VOTE", id)

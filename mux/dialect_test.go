@@ -68,7 +68,7 @@ func deletion() *mux.Op {
 			{Needs: conn.DelEx, Command: resp.AppendCommand(nil, "DELEX", "k")},
 			{Needs: conn.DelIfEq, Command: resp.AppendCommand(nil, "DELIFEQ", "k")},
 		},
-		Judge:   judgeOne,
+		Verdict: judgeOne,
 		All:     true,
 		Timeout: patience,
 	}
@@ -203,7 +203,7 @@ func TestNoFallbackIsSentAfterItsLeaseHasEnded(t *testing.T) {
 		lease := new(tenancy)
 		lease.term.Store(7)
 		op := deletion()
-		op.Lease, op.Term = lease, 7
+		op.Lease, op.Epoch = lease, 7
 		m.Post(op)
 		if !held {
 			lease.term.Store(8)

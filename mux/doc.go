@@ -32,8 +32,8 @@
 //	            the authenticator
 //	                          conn.Options.Credentials
 //	            the callers   the methods of their contexts
-//	with mu:    the driver    Conn.Next, Op.Judge, Config.OnPush
-//	            whoever decides  Op.Told
+//	with mu:    the driver    Conn.Next, Op.Verdict, Config.OnPush
+//	            whoever decides  Op.OnDecided
 //	            the dialers   Config.Quarantine, Config.OnSwitch
 //	            whoever drops a connection: Config.OnDisconnect, Config.OnSwitch
 //
@@ -126,7 +126,7 @@
 // A master may have forgotten what it was told; [Config.Quarantine] says which, and for
 // how long. Such a master is connected, and barred from voting until then: its vote is a
 // failed one, only persistent operations are sent to it, and its replies count for
-// nothing. [Mux.Doubt] bars it for longer.
+// nothing. [Mux.ExtendQuarantine] bars it for longer.
 //
 // A group of sentinels has switched to another master when more than half of its
 // sentinels say so, when the old master says READONLY, or when a redial finds the new one.

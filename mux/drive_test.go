@@ -78,7 +78,7 @@ func TestLateComersDoNotOvertakeForLong(t *testing.T) {
 	var wg sync.WaitGroup
 	for g := range callers {
 		wg.Go(func() {
-			op := &mux.Op{Judge: judgeBallot}
+			op := &mux.Op{Verdict: judgeBallot}
 			for k := range each {
 				before := done.Load()
 				op.Command = resp.AppendCommand(op.Command[:0], "VOTE", fmt.Sprintf("%d-%d", g, k))

@@ -55,7 +55,7 @@ func (closedError) Is(target error) bool { return target == os.ErrClosed }
 // locks. It does not vote until the last of them must have expired.
 type QuarantineError struct {
 	Reason string    // why it may have forgotten locks, as Config.Quarantine said
-	Until  time.Time // when it may vote again, by the wall clock; Mux.Doubt can put it off
+	Until  time.Time // when it may vote again, by the wall clock; Mux.ExtendQuarantine can put it off
 }
 
 // Error says why the master does not vote, and until when.

@@ -28,7 +28,7 @@ func Example() {
 
 	op := &mux.Op{
 		Command: resp.AppendCommand(nil, "SET", "leader", "me", "NX", "PX", "60000"),
-		Judge: func(reply resp.Value) mux.Verdict {
+		Verdict: func(reply resp.Value) mux.Verdict {
 			switch {
 			case reply.Is("OK"):
 				return mux.VerdictYes

@@ -46,7 +46,7 @@ func TestManyCallersAndBurstsBeyondTheSocketBuffer(t *testing.T) {
 	value := strings.Repeat("v", 300<<10)
 	for g := range 8 {
 		wg.Go(func() {
-			op := &mux.Op{Command: resp.AppendCommand(nil, "SET", fmt.Sprint("big", g), value), Judge: judgeOK, All: true}
+			op := &mux.Op{Command: resp.AppendCommand(nil, "SET", fmt.Sprint("big", g), value), Verdict: judgeOK, All: true}
 			if err := m.Do(context.Background(), op); err != nil || !op.Won() {
 				t.Error(err, op.Votes)
 			}
@@ -57,7 +57,7 @@ func TestManyCallersAndBurstsBeyondTheSocketBuffer(t *testing.T) {
 	for g := range 8 {
 		wg.Go(func() {
 			op := &mux.Op{Command: resp.AppendCommand(nil, "GETRANGE", fmt.Sprint("big", g), "0", "60000"), All: true, Keep: true,
-				Judge: func(resp.Value) mux.Verdict { return mux.VerdictYes }}
+				Verdict: func(resp.Value) mux.Verdict { return mux.VerdictYes }}
 			for range 20 {
 				if err := m.Do(context.Background(), op); err != nil || len(op.Votes[2].Reply.Bytes()) != 60001 {
 					t.Error(err, op.Votes[2].Verdict)

@@ -118,7 +118,7 @@ func judgeAnyInt(v resp.Value) mux.Verdict {
 func acquire(key, token string) *mux.Op {
 	return &mux.Op{
 		Command: resp.AppendCommand(nil, "SET", key, token, "NX", "PX", "60000"),
-		Judge:   judgeOK,
+		Verdict: judgeOK,
 		Timeout: 30 * time.Second,
 	}
 }
@@ -127,7 +127,7 @@ func release(key, token string) *mux.Op {
 	return &mux.Op{
 		Command:  resp.AppendCommand(nil, "EVALSHA", strings.Repeat("0", 40), "1", key, token),
 		Fallback: resp.AppendCommand(nil, "EVAL", releaseScript, "1", key, token),
-		Judge:    judgeOne,
+		Verdict:  judgeOne,
 		Timeout:  30 * time.Second,
 		Persist:  time.Minute,
 	}
@@ -139,7 +139,7 @@ func releaseSHA(key, token string) []byte {
 }
 
 func vote(id string) *mux.Op {
-	return &mux.Op{Command: resp.AppendCommand(nil, "VOTE", id), Judge: judgeAnyInt}
+	return &mux.Op{Command: resp.AppendCommand(nil, "VOTE", id), Verdict: judgeAnyInt}
 }
 
 func verdicts(op *mux.Op) (all []mux.Verdict) {

@@ -49,7 +49,7 @@ func TestMasterThatAnswersAllIsNotRefusedForALackOfReaders(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	m := open(t, mux.Config{Masters: masters.Addrs()})
 	op := release("k", "t")
-	op.Command, op.Judge = resp.AppendCommand(nil, "GET", "k"), func(resp.Value) mux.Verdict { return mux.VerdictYes }
+	op.Command, op.Verdict = resp.AppendCommand(nil, "GET", "k"), func(resp.Value) mux.Verdict { return mux.VerdictYes }
 	for sent := 0; sent < 60_000; {
 		for range 4000 {
 			m.Send(op)

@@ -48,7 +48,7 @@ type Config struct {
 	// previous Role is "replica" if the master has said in between that it is one. During
 	// its quarantine a master is sent persistent operations only, and its votes fail with
 	// a *[QuarantineError]. A d of zero means no quarantine. doubt reports that d may turn
-	// out too short; [Mux.Doubt] can extend it later.
+	// out too short; [Mux.ExtendQuarantine] can extend it later.
 	Quarantine func(master int, before, now conn.Server) (d time.Duration, reason string, doubt bool)
 	// OnSwitch, if set, is called when a master's group of sentinels has another master
 	// now: the sentinels have said so, the old master has, or the new one was connected.

@@ -20,7 +20,7 @@ func TestZeroMuxSaysWhatItIs(t *testing.T) {
 		"Wait":                 func(m *mux.Mux) { m.Wait(ctx, vote("a")) },
 		"Send":                 func(m *mux.Mux) { m.Send(vote("a")) },
 		"Forget":               func(m *mux.Mux) { m.Forget(vote("a")) },
-		"Doubt":                func(m *mux.Mux) { m.Doubt(1) },
+		"Doubt":                func(m *mux.Mux) { m.ExtendQuarantine(1) },
 		"Drain":                func(m *mux.Mux) { m.Drain() },
 		"Close":                func(m *mux.Mux) { m.Close() },
 	} {

@@ -31,11 +31,11 @@ type Op struct {
 	// Lease, if set, says whether the Fallback may still be sent. If it has ended, a master
 	// whose verdict was VerdictAgain has voted no.
 	Lease Lease
-	// Term is given to the Lease.
-	Term uint64
-	// Judge is called for each master's (last) reply. Without one each master's vote is
+	// Epoch is given to the Lease.
+	Epoch uint64
+	// Verdict is called for each master's (last) reply. Without one each master's vote is
 	// VerdictFailed.
-	Judge Judge
+	Verdict VerdictFunc
 	// Only is the set of masters to ask; the empty set means all. The others' votes stay
 	// pending.
 	Only Set
@@ -58,11 +58,11 @@ type Op struct {
 	// delivered, if there is one, since a script may be gone by then. The operation must be
 	// idempotent. Its votes are those cast until its decision: a delivery casts none.
 	Persist time.Duration
-	// Told, if set, is called when the operation is decided, with what Wait would have returned:
+	// OnDecided, if set, is called when the operation is decided, with what Wait would have returned:
 	// nobody may wait for the operation then. The votes of masters that have answered are there.
 	// It is called with the Mux locked, at the latest by Close. It must neither block nor call the Mux. The Op
 	// can be reused from then on. It needs a Command. The answers are read by whoever drives next, or by the tick.
-	Told func(err error)
+	OnDecided func(err error)
 	// Awaited says that the Wait follows at once. Then Post leaves the writing to it, which takes along
 	// what other callers have submitted by then.
 	Awaited bool

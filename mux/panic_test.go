@@ -120,7 +120,7 @@ func TestPanicOfAJudgeLeavesTheMuxUsable(t *testing.T) {
 	m, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{f.addr()}}))
 	require.NoError(t, err)
 	op := vote("a")
-	op.Judge = func(resp.Value) mux.Verdict { panic("judge") }
+	op.Verdict = func(resp.Value) mux.Verdict { panic("judge") }
 	func() {
 		defer func() { recover() }()
 		m.Do(context.Background(), op)

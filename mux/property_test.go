@@ -79,7 +79,7 @@ func TestNoVoteIsTakenForAnothersInAnUnrulyFleet(t *testing.T) {
 	for g := range callers {
 		wg.Go(func() {
 			rnd := rand.New(rand.NewPCG(uint64(g), rand.Uint64()))
-			op := &mux.Op{Judge: judgeBallot, Timeout: time.Duration(1+rnd.IntN(20)) * time.Millisecond}
+			op := &mux.Op{Verdict: judgeBallot, Timeout: time.Duration(1+rnd.IntN(20)) * time.Millisecond}
 			if g == 0 {
 				op.Timeout = patience
 			}
@@ -127,7 +127,7 @@ func TestNoVoteIsTakenForAnothersInAnUnrulyFleet(t *testing.T) {
 	// And it heals: the same set of connections serves everybody again.
 	calm.Store(true)
 	waitUp(t, m, masters)
-	op := &mux.Op{Judge: judgeBallot, All: true}
+	op := &mux.Op{Verdict: judgeBallot, All: true}
 	for k := range 100 {
 		id := strconv.Itoa(k)
 		op.Command = resp.AppendCommand(op.Command[:0], "VOTE", id)

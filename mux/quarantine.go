@@ -39,10 +39,10 @@ func (m *Mux) bar(i int, from, d time.Duration, why string) {
 	}
 }
 
-// Doubt extends quarantines: a master whose latest connection was reported as doubtful by
+// ExtendQuarantine extends quarantines: a master whose latest connection was reported as doubtful by
 // [Config.Quarantine] does not vote until d after that connection, even if its quarantine
 // has already ended. It shortens none.
-func (m *Mux) Doubt(d time.Duration) {
+func (m *Mux) ExtendQuarantine(d time.Duration) {
 	m.lock()
 	defer m.mu.Unlock()
 	for i := range m.slots {

@@ -161,7 +161,7 @@ func TestQuarantineCountsFromTheConnection(t *testing.T) {
 	f.cut()
 	eventually(t, "it is connected again", func() bool { return m.Masters()[0].Connects == 2 })
 	lasts(d)
-	m.Doubt(2 * d)
+	m.ExtendQuarantine(2 * d)
 	lasts(2 * d)
 }
 
@@ -176,13 +176,13 @@ func TestDoubtProlongsAQuarantine(t *testing.T) {
 	for i := range 3 {
 		eventually(t, "all are up", func() bool { return m.Masters()[i].Phase == mux.Up })
 	}
-	m.Doubt(time.Since(begun) + 3*time.Second) // from when it was connected
+	m.ExtendQuarantine(time.Since(begun) + 3*time.Second) // from when it was connected
 	s := m.Masters()
 	require.Equal(t, []mux.Phase{mux.Quarantined, mux.Up, mux.Up}, []mux.Phase{s[0].Phase, s[1].Phase, s[2].Phase})
 	var why *mux.QuarantineError
 	require.ErrorAs(t, s[0].Err, &why)
 	require.Equal(t, "it may have forgotten", why.Reason)
-	m.Doubt(time.Nanosecond) // which shortens nothing
+	m.ExtendQuarantine(time.Nanosecond) // which shortens nothing
 	require.Equal(t, mux.Quarantined, m.Masters()[0].Phase)
 	op := acquire("k", "t")
 	op.All = true

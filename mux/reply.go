@@ -71,7 +71,7 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	}
 	o := s.owed.pop()
 	f := o.f
-	s.state.Last = now - o.sent
+	s.state.LastRTT = now - o.sent
 	s.state.Replies++
 	verdict, err := judge(f.judge, v)
 	if verdict == VerdictFailed && o.needs != 0 {
@@ -158,7 +158,7 @@ func outcome(judged Verdict, err error, v resp.Value) (Verdict, error) {
 func (m *Mux) vote(op *Op, i int, verdict Verdict, err error, v resp.Value, rtt, now time.Duration) {
 	m.cast(op, i, verdict, err)
 	switch s := &m.slots[i]; {
-	case op.Told != nil: // as with a straggler's
+	case op.OnDecided != nil: // as with a straggler's
 	case s.state.RTT == 0:
 		s.state.RTT = rtt
 	default:
@@ -175,7 +175,7 @@ func (m *Mux) vote(op *Op, i int, verdict Verdict, err error, v resp.Value, rtt,
 
 // judge asks the judge. A caller that recovers from its panic must find the Mux unlocked,
 // so the panic becomes the vote's error.
-func judge(j Judge, v resp.Value) (verdict Verdict, err error) {
+func judge(j VerdictFunc, v resp.Value) (verdict Verdict, err error) {
 	defer catchPanic(&err)
 	if j == nil {
 		return VerdictFailed, nil

@@ -20,7 +20,7 @@ func TestFallbackIsSentOncePerMaster(t *testing.T) {
 	waitUp(t, m, 3)
 	op := release("k", "t")
 	op.All = true
-	op.Judge = func(resp.Value) mux.Verdict { return mux.VerdictAgain } // never content
+	op.Verdict = func(resp.Value) mux.Verdict { return mux.VerdictAgain } // never content
 	require.NoError(t, m.Do(t.Context(), op))
 	_, _, failed, _ := op.Count()
 	require.Equal(t, 3, failed)

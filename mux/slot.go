@@ -39,7 +39,7 @@ type slot struct {
 	known   conn.Server      // what it said at its last connection; state.Server is the copy that is shown
 	barred  time.Duration    // it must not vote until then
 	why     *QuarantineError // ... for this reason
-	doubt   time.Duration    // when it was last connected with doubt, see Mux.Doubt; 0 if never
+	doubt   time.Duration    // when it was last connected with doubt, see Mux.ExtendQuarantine; 0 if never
 	reason  string           // ... for this reason
 	remote  string           // the address of its last connection, see conn.Conn.RemoteAddr
 	demoted bool             // it has said on this connection that it is a replica now

@@ -51,13 +51,13 @@ func (p Phase) String() string {
 
 // A State is a snapshot of one master.
 type State struct {
-	Addr   string        // as by conn.Address.String: no credentials
-	Phase  Phase         // where it is in the life of its connection
-	Since  time.Duration // when that phase began, on clock.Now's clock
-	Err    error         // why it is not Up; if it is, why its credentials could not be renewed, or nil
-	RTT    time.Duration // smoothed round trip of its votes (gain 1/8, as in RFC 6298); 0 before the first
-	Last   time.Duration // round trip of its latest reply, a straggler's included; 0 before the first
-	Server conn.Server   // what it said in the latest handshake; zero before the first
+	Addr    string        // as by conn.Address.String: no credentials
+	Phase   Phase         // where it is in the life of its connection
+	Since   time.Duration // when that phase began, on clock.Now's clock
+	Err     error         // why it is not Up; if it is, why its credentials could not be renewed, or nil
+	RTT     time.Duration // smoothed round trip of its votes (gain 1/8, as in RFC 6298); 0 before the first
+	LastRTT time.Duration // round trip of its latest reply, a straggler's included; 0 before the first
+	Server  conn.Server   // what it said in the latest handshake; zero before the first
 
 	Owed       int    // replies that it owes
 	Debts      int    // operations to be delivered after the next connect, or to be sent again

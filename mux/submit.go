@@ -38,7 +38,7 @@ func (m *Mux) Do(ctx context.Context, op *Op) error {
 }
 
 // Post submits operations in one burst and does not wait for their decisions. Each must
-// be followed by one Wait, or by Forget, unless it has Told.
+// be followed by one Wait, or by Forget, unless it has OnDecided.
 func (m *Mux) Post(ops ...*Op) {
 	now := clock.Now()
 	m.lock()
@@ -152,10 +152,10 @@ func (m *Mux) admit(op *Op, now time.Duration) {
 // votes are cast. If it is not wanted, nobody waits for it: its replies will all be
 // stragglers.
 //
-// It reports whether the operation is the caller's still. One that has Told is not, if it was
+// It reports whether the operation is the caller's still. One that has OnDecided is not, if it was
 // decided at once: whoever was told may have given it to another goroutine.
 func (m *Mux) start(op *Op, now time.Duration, wanted bool) (ours bool) {
-	told := wanted && op.Told != nil
+	told := wanted && op.OnDecided != nil
 	refusal := m.refusal(op)
 	if wanted {
 		m.admit(op, now)

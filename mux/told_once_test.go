@@ -44,7 +44,7 @@ func TestToldOnceThoughAllFails(t *testing.T) {
 					p := pool.Get().(*pooledOp)
 					key := fmt.Sprint("k", rnd.IntN(10))
 					src := release(key, "t")
-					p.op.Command, p.op.Fallback, p.op.Judge = append(p.op.Command[:0], src.Command...), append(p.op.Fallback[:0], src.Fallback...), src.Judge
+					p.op.Command, p.op.Fallback, p.op.Verdict = append(p.op.Command[:0], src.Command...), append(p.op.Fallback[:0], src.Fallback...), src.Verdict
 					p.op.Timeout = time.Duration(rnd.IntN(30)) * time.Millisecond
 					p.op.Persist = 0
 					if rnd.IntN(2) == 0 {
@@ -55,7 +55,7 @@ func TestToldOnceThoughAllFails(t *testing.T) {
 					if p.pending.Swap(true) {
 						twice.Add(1)
 					}
-					p.op.Told = func(error) {
+					p.op.OnDecided = func(error) {
 						if !p.pending.Swap(false) {
 							p.twice.Add(1)
 						}

@@ -19,7 +19,7 @@ import (
 // told makes an operation one that nobody waits for.
 func told(op *mux.Op) (*mux.Op, chan error) {
 	decided := make(chan error, 1)
-	op.Told = func(err error) { decided <- err }
+	op.OnDecided = func(err error) { decided <- err }
 	return op, decided
 }
 
@@ -110,7 +110,7 @@ func TestToldOfADecisionAtOnceIsNotLookedAtAfterwards(t *testing.T) {
 	op := acquire("k", "t")
 	op.Persist = time.Minute // so it is written, though too few masters are up
 	decided, next := 0, make(chan struct{})
-	op.Told = func(error) {
+	op.OnDecided = func(error) {
 		decided++
 		op.Awaited = true // the next caller's, who writes what is queued
 		go func() {       // the race detector sees who looks at it now

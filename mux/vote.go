@@ -52,15 +52,15 @@ type Vote struct {
 	Reply   resp.Value    // a clone of the judged reply, if Op.Keep is set; valid as long as Votes
 }
 
-// A Judge says what a reply means. It is called under the Mux's lock, so it must neither
+// A VerdictFunc says what a reply means. It is called under the Mux's lock, so it must neither
 // block nor call the Mux. It is called for stragglers too, after the operation's caller
 // has returned, so it must look at the reply alone, and touch nothing of the
 // operation's. Error replies are judged like any other; the usual verdict on them is
 // VerdictFailed, which makes the vote's Err a *[ReplyError]. The verdicts VerdictFailed and
 // VerdictPending on other replies make it [ErrUnexpected]; so does VerdictAgain where the
-// Fallback was sent before, or is empty. A panic of the Judge is the vote's Err. The reply
+// Fallback was sent before, or is empty. A panic of the VerdictFunc is the vote's Err. The reply
 // borrows the connection's buffer and is valid during the call.
-type Judge func(reply resp.Value) Verdict
+type VerdictFunc func(reply resp.Value) Verdict
 
 // cast records a vote; op is nil for a straggler's.
 func (m *Mux) cast(op *Op, i int, v Verdict, err error) {
@@ -90,7 +90,7 @@ func (m *Mux) decideAll(err error, spare bool) {
 	for _, l := range [...]*ops{&m.ops, &m.sleepers} {
 		for op := l.first; op != nil; {
 			next := op.next
-			if !spare || op.Persist <= 0 || op.Told == nil {
+			if !spare || op.Persist <= 0 || op.OnDecided == nil {
 				m.decide(op, clock.Now(), err)
 			}
 			op = next
@@ -110,8 +110,8 @@ func (m *Mux) decide(op *Op, now time.Duration, err error) {
 		op.f = nil
 	}
 	switch {
-	case op.Told != nil:
-		op.Told(err) // and nothing after it: the Op may be another's by now
+	case op.OnDecided != nil:
+		op.OnDecided(err) // and nothing after it: the Op may be another's by now
 	case op == m.driver && m.parked:
 		m.poll.Wake() // a rider's write found the connection broken, or the Mux is closing
 	case op.waiting && op != m.driver:

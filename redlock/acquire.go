@@ -149,11 +149,11 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	}
 	k.acquire(&m.spec, m.namedOwner(), hint)
 	if m.slotted != nil && !k.relies {
-		k.op.Judge = c.agreed.judge
+		k.op.Verdict = c.agreed.judge
 	}
 	if len(k.op.Fallback) > 0 {
 		k.leaseEpoch = m.beginAttempt()
-		k.op.Lease, k.op.Term = &m.attemptLease, k.leaseEpoch
+		k.op.Lease, k.op.Epoch = &m.attemptLease, k.leaseEpoch
 	}
 	taken, returns := false, false
 	defer func() {

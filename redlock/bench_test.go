@@ -26,8 +26,8 @@ func (w willing) Post(ops ...*mux.Op) {
 		}
 		op.Started = clock.Now()
 		op.Decided = op.Started + 1
-		if op.Told != nil {
-			op.Told(nil)
+		if op.OnDecided != nil {
+			op.OnDecided(nil)
 		}
 	}
 }

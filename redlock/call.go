@@ -76,11 +76,11 @@ func newCall() any {
 // prepare makes the operation a new one with the request. It keeps the votes' memory.
 func (k *call) prepare(timeout time.Duration) {
 	op, r := &k.op, &k.request
-	op.Command, op.Fallback, op.Replies, op.Judge = r.command, r.fallback, r.replies, r.judge
-	op.Dialects, op.Lease, op.Term = r.dialects[:], nil, 0
+	op.Command, op.Fallback, op.Replies, op.Verdict = r.command, r.fallback, r.replies, r.judge
+	op.Dialects, op.Lease, op.Epoch = r.dialects[:], nil, 0
 	op.Timeout = timeout
 	op.All, op.Thorough, op.Keep, op.Persist = false, false, false, 0
-	op.Only, op.Quorum, op.Told, op.Awaited = 0, 0, nil, false
+	op.Only, op.Quorum, op.OnDecided, op.Awaited = 0, 0, nil, false
 }
 
 // grant is the lock that the round is about.

@@ -99,7 +99,7 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	if err != nil {
 		return nil, err
 	}
-	c.guard.raised = m.Doubt
+	c.guard.raised = m.ExtendQuarantine
 	c.begin(m, clock.Now)
 	return c, nil
 }

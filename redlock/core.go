@@ -54,7 +54,7 @@ func (c *core) putCall(k *call) {
 // doUndoable makes a round that another round undoes. Once it was decided, a master that does not know the
 // script is not sent the text: that could come after what undoes it.
 func (c *core) doUndoable(ctx context.Context, k *call) error {
-	k.op.Lease, k.op.Term = &k.roundLease, k.roundLease.n.Add(1)
+	k.op.Lease, k.op.Epoch = &k.roundLease, k.roundLease.n.Add(1)
 	defer k.roundLease.n.Add(1)
 	return c.rounds.Do(ctx, &k.op)
 }

@@ -34,7 +34,7 @@ func (x *extension) fill(restore bool) {
 	h, k := x.hold, x.call
 	k.extend(&h.spec, h.token(), h.fence, max(h.term.ttl, h.lingerTime(x.core.now)), restore)
 	if restore {
-		k.op.Lease, k.op.Term = &h.lease, h.lease.epoch.Load()
+		k.op.Lease, k.op.Epoch = &h.lease, h.lease.epoch.Load()
 	}
 }
 

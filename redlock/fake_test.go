@@ -72,7 +72,7 @@ type fakeCommand struct {
 
 type fakeFlight struct {
 	op       *mux.Op // nil once decided
-	judge    mux.Judge
+	judge    mux.VerdictFunc
 	fallback []byte
 	lease    mux.Lease
 	term     uint64
@@ -222,7 +222,7 @@ func (r *fakeRounds) post(op *mux.Op, tells func(master int, key string)) {
 	if op.Command != nil {
 		f = r.submit(op, true, tells)
 	}
-	if op.Told != nil {
+	if op.OnDecided != nil {
 		time.AfterFunc(op.Timeout, func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -257,7 +257,7 @@ func (r *fakeRounds) submit(op *mux.Op, wanted bool, tells func(master int, key 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock()
-	f := &fakeFlight{judge: op.Judge, fallback: slices.Clone(op.Fallback), lease: op.Lease, term: op.Term, all: op.All, thorough: op.Thorough, keep: op.Keep,
+	f := &fakeFlight{judge: op.Verdict, fallback: slices.Clone(op.Fallback), lease: op.Lease, term: op.Epoch, all: op.All, thorough: op.Thorough, keep: op.Keep,
 		only: op.Only, quorum: op.Quorum, done: make(chan struct{}), tells: tells}
 	if f.only == 0 {
 		f.only = 1<<len(r.masters) - 1
@@ -351,8 +351,8 @@ func (f *fakeFlight) decide(now time.Duration) {
 		op.Decided = now
 		f.op = nil
 		close(f.done)
-		if op.Told != nil { // and nothing after it: the operation may be another's by now
-			op.Told(f.err)
+		if op.OnDecided != nil { // and nothing after it: the operation may be another's by now
+			op.OnDecided(f.err)
 		}
 	}
 }

@@ -84,8 +84,8 @@ type hints struct {
 	memory time.Duration // Config.FenceMemory
 
 	// The judges of the scripts that return a counter, made once: they cost no allocation then.
-	given   mux.Judge // of an acquire and a raise: a number above zero is a yes
-	adopted mux.Judge // of an adopt: so is zero, of a master that has none
+	given   mux.VerdictFunc // of an acquire and a raise: a number above zero is a yes
+	adopted mux.VerdictFunc // of an adopt: so is zero, of a master that has none
 }
 
 func (h *hints) init(memory, skew time.Duration) {

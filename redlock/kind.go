@@ -98,10 +98,10 @@ type lingering interface {
 
 // A request is what a round asks of each master, encoded. Its buffers are reused.
 type request struct {
-	command  []byte    // one or more commands
-	replies  int       // that the command draws; 0 means 1. The last is judged
-	fallback []byte    // one command, for a master whose reply was judged to be again; may be empty
-	judge    mux.Judge // of each reply
+	command  []byte          // one or more commands
+	replies  int             // that the command draws; 0 means 1. The last is judged
+	fallback []byte          // one command, for a master whose reply was judged to be again; may be empty
+	judge    mux.VerdictFunc // of each reply
 
 	// dialects say what the command says in the words of servers that have a command for it,
 	// each for the server that is named. They may be empty, and need a fallback.

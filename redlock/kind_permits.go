@@ -97,8 +97,8 @@ func cutSlotKey(key []byte) (prefix []byte, slot, of int) {
 // They are a table of fixed size: a lock whose entry was taken by another is only asked about once more.
 type agreements struct {
 	table [4096]atomic.Uint64
-	epoch atomic.Uint64 // of those that have not ended
-	judge mux.Judge     // of an attempt that looks at the mark
+	epoch atomic.Uint64   // of those that have not ended
+	judge mux.VerdictFunc // of an attempt that looks at the mark
 }
 
 var agreedSeed = maphash.MakeSeed()

@@ -57,7 +57,7 @@ func TestCommandsOnTheWire(t *testing.T) {
 
 func TestRepliesAreJudged(t *testing.T) {
 	type row struct {
-		judge mux.Judge
+		judge mux.VerdictFunc
 		reply string
 		want  mux.Verdict
 	}

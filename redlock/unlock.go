@@ -163,7 +163,7 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 
 	r.op.Awaited = awaited
 	if !awaited {
-		r.op.Told = r.onDecided
+		r.op.OnDecided = r.onDecided
 		if len(r.op.Fallback) > 0 {
 			// Send the text: a NOSCRIPT fallback would arrive after the caller's next command.
 			r.op.Command = r.op.Fallback

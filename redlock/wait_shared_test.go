@@ -206,7 +206,7 @@ func TestTextIsNotSentOfWhatMayBeUndone(t *testing.T) {
 					if !late {
 						k.op.Only, k.op.Quorum = mux.Set(0).With(2), 1
 					}
-					k.op.Judge = judgeInt // two do not have what is asked for
+					k.op.Verdict = judgeInt // two do not have what is asked for
 					c.doUndoable(t.Context(), k)
 					r.set(thaw, 2)
 					time.Sleep(time.Second)
