@@ -6,7 +6,7 @@ import (
 	"github.com/redburst/redburst/conn/clock"
 )
 
-const lingerTime = 100 * time.Millisecond // how long Close waits for releases under way
+const closeGrace = 100 * time.Millisecond // how long Close waits for releases under way
 
 // Drain fails pending and future operations with ErrClosed, except persistent ones, so
 // that interrupted callers can still send their releases before Close.
@@ -14,7 +14,7 @@ func (m *Mux) Drain() {
 	m.lock()
 	defer m.mu.Unlock()
 	m.draining = true
-	for _, l := range [...]*ops{&m.ops, &m.sleepers} {
+	for _, l := range [...]*ops{&m.ops, &m.listeners} {
 		for op := l.first; op != nil; {
 			next := op.next
 			if op.Persist <= 0 {
@@ -41,14 +41,14 @@ func (m *Mux) Close() error {
 	m.cancel() // nobody dials any more
 	m.decideAll(ErrClosed, true)
 	for m.driving {
-		m.calm.Wait()
+		m.released.Wait()
 	}
 	m.driving = true // from here on nobody else can drive
-	m.linger(clock.Now() + lingerTime)
+	m.awaitPersistent(clock.Now() + closeGrace)
 	m.decideAll(ErrClosed, false)
 	m.sendHeld()
 	for m.flushing {
-		m.calm.Wait()
+		m.released.Wait()
 	}
 	var links []*link
 	for i := range m.slots {
@@ -68,17 +68,17 @@ func (m *Mux) Close() error {
 		l.pins--
 		l.close()
 	}
-	m.watch.Wake()
+	m.hangupPoll.Wake()
 	m.wg.Wait()
 	m.poll.Close()
-	m.watch.Close()
+	m.hangupPoll.Close()
 	close(m.closing)
 	return nil
 }
 
-// linger drives until no master that is up owes a reply to a persistent operation, but
+// awaitPersistent drives until no master that is up owes a reply to a persistent operation, but
 // not beyond a time. The caller holds the drive. It lets mu go.
-func (m *Mux) linger(until time.Duration) {
+func (m *Mux) awaitPersistent(until time.Duration) {
 	for clock.Now() < until && m.owesPersistent() {
 		if m.dirty != 0 && !m.flushing {
 			m.flush()
@@ -112,7 +112,7 @@ func (s *slot) owesPersistent() bool {
 // reads what it answers. It lets mu go.
 func (m *Mux) sendHeld() {
 	for m.flushing {
-		m.calm.Wait()
+		m.released.Wait()
 	}
 	for i := range m.slots {
 		if s := &m.slots[i]; s.held != nil && s.owesPersistent() {

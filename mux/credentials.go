@@ -26,7 +26,7 @@ func (m *Mux) authenticator() {
 		select {
 		case <-timer.C:
 			m.renew(i, l)
-		case <-m.lapsing: // another may be due earlier
+		case <-m.renewalAdded: // another may be due earlier
 		case <-m.ctx.Done():
 		}
 		timer.Stop()
@@ -50,12 +50,12 @@ func (m *Mux) nextRenewal() (i int, l *link, due time.Duration) {
 	return i, l, due
 }
 
-// lapseAt notes when the credentials of a connection end, if they do. They are renewed
+// scheduleRenewal notes when the credentials of a connection end, if they do. They are renewed
 // when half to three quarters of their time have passed: at random, since other clients
 // may have got theirs at the same time. But a source that returns
 // credentials which have ended, or nearly, is not asked again at once.
-func (m *Mux) lapseAt(l *link, end time.Time) {
-	l.renewAt, l.renewPause, l.unrenewed = 0, 0, nil
+func (m *Mux) scheduleRenewal(l *link, end time.Time) {
+	l.renewAt, l.renewPause, l.renewalErr = 0, 0, nil
 	if end.IsZero() {
 		return
 	}
@@ -81,17 +81,17 @@ func (m *Mux) renew(i int, l *link) {
 		return
 	}
 	if err == nil {
-		m.lapseAt(l, c.Until)
+		m.scheduleRenewal(l, c.Until)
 	} else {
 		l.renewPause = min(max(2*l.renewPause, m.cfg.BackoffMax), max(maxRenewPause, m.cfg.BackoffMax))
 		l.renewAt = clock.After(clock.Now(), l.renewPause)
-		l.unrenewed = &conn.Error{
+		l.renewalErr = &conn.Error{
 			Addr: s.addr.String(), Op: "credentials",
 			Err: fmt.Errorf("they could not be renewed: %w", err),
 		}
 	}
 	if s.state.Phase == Up {
-		m.setPhase(i, Up, l.unrenewed)
+		m.setPhase(i, Up, l.renewalErr)
 	}
 }
 
@@ -114,8 +114,8 @@ func (m *Mux) reauthenticate(i int, l *link, c conn.Credentials) error {
 	l.renewal, l.renewed = r, renewed
 	s.owed.push(owed{sent: now})
 	s.held = commands
-	m.unhold(i)
-	m.rouse(clock.After(now, m.cfg.StallTime))
+	m.releaseHeld(i)
+	m.wakeDriver(clock.After(now, m.cfg.StallTime))
 	m.push()
 	m.mu.Unlock()
 	select {
@@ -127,9 +127,9 @@ func (m *Mux) reauthenticate(i int, l *link, c conn.Credentials) error {
 	return nil
 }
 
-// unhold queues a renewal that was held back, and what came after it, once the master owes
+// releaseHeld queues a renewal that was held back, and what came after it, once the master owes
 // no reply from before it. See conn.Renewal for why.
-func (m *Mux) unhold(i int) {
+func (m *Mux) releaseHeld(i int) {
 	s := &m.slots[i]
 	if s.held != nil && s.owed.front().f == nil {
 		m.writeHeld(i)

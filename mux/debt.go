@@ -47,7 +47,7 @@ func (m *Mux) addDebt(i int, f *flight, now time.Duration) {
 	}
 	for s.debts.full(f) {
 		s.state.Dropped++
-		if s.unsure { // the oldest debts undo what it may still do: the new one is dropped
+		if s.lateCommands { // the oldest debts undo what it may still do: the new one is dropped
 			return
 		}
 		m.unref(s.debts.pop())
@@ -90,7 +90,7 @@ func (m *Mux) payDebts(i int, now time.Duration) {
 		s.owed.push(o)
 	}
 	if s.debts.len() == 0 {
-		s.unsure = false
+		s.lateCommands = false
 	}
 }
 
@@ -100,7 +100,7 @@ func (m *Mux) payDebts(i int, now time.Duration) {
 // connection given up long ago has left in its buffers. It does so before it serves a new
 // connection.
 func (s *slot) wants(f *flight, now time.Duration) bool {
-	return f.until > now || s.unsure && f.until != 0
+	return f.until > now || s.lateCommands && f.until != 0
 }
 
 // sendLater keeps a persistent operation that a master has refused for a moment, to be

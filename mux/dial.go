@@ -25,7 +25,7 @@ func (m *Mux) dial(i int, pause time.Duration) {
 		}
 		m.mu.Lock()
 		s := &m.slots[i]
-		moved, addr := s.moved, s.addr.WithHint(s.lastPlace())
+		moved, addr := s.moved, s.addr.WithHint(s.lastEndpoint())
 		m.mu.Unlock()
 		c, err := conn.Dial(m.ctx, addr, m.cfg.Conn)
 		if m.ctx.Err() != nil {
@@ -38,7 +38,7 @@ func (m *Mux) dial(i int, pause time.Duration) {
 		if err == nil {
 			err = m.install(i, c, pause, moved)
 			if err == nil {
-				m.outlast(i)
+				m.awaitQuarantineEnd(i)
 				return
 			}
 			c.Close()
@@ -73,7 +73,7 @@ func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string) er
 	s := &m.slots[i]
 	server := c.Server()
 	if s.moved != moved && s.moved != server.Endpoint {
-		return m.fault(i, fmt.Errorf("%w: %s, and not %s", ErrSwitched, s.moved, server.Endpoint))
+		return m.masterError(i, fmt.Errorf("%w: %s, and not %s", ErrSwitched, s.moved, server.Endpoint))
 	}
 	for j := range m.slots {
 		o := &m.slots[j]
@@ -101,39 +101,39 @@ func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string) er
 	if err := m.poll.Add(c, l.id, conn.Readable); err != nil {
 		return err
 	}
-	if err := m.watch.Add(c, l.id, conn.Hangup); err != nil {
+	if err := m.hangupPoll.Add(c, l.id, conn.Hangup); err != nil {
 		m.poll.Remove(c)
 		return err
 	}
 	since := clock.Now()
-	switched := s.addr.Group() != "" && s.known.Endpoint != "" && s.via == "" &&
+	switched := s.addr.Group() != "" && s.known.Endpoint != "" && s.interim == "" &&
 		(s.known.Endpoint != server.Endpoint || s.known.ReplID != server.ReplID)
-	if err := callHook(func() { m.greet(i, server, since) }); err != nil {
+	if err := callHook(func() { m.askQuarantine(i, server, since) }); err != nil {
 		m.poll.Remove(c)
-		m.watch.Remove(c)
-		return m.fault(i, err)
+		m.hangupPoll.Remove(c)
+		return m.masterError(i, err)
 	}
 	s.link, s.remote, s.since, s.pause = l, c.RemoteAddr(), since, pause
 	s.state.Server, s.moved = server, ""
-	if m.lapseAt(l, c.CredentialsEnd()); l.renewAt != 0 {
+	if m.scheduleRenewal(l, c.CredentialsEnd()); l.renewAt != 0 {
 		select {
-		case m.lapsing <- struct{}{}:
+		case m.renewalAdded <- struct{}{}:
 		default:
 		}
 	}
-	if s.since < s.barred {
-		m.setPhase(i, Quarantined, s.why)
+	if s.since < s.quarantinedUntil {
+		m.setPhase(i, Quarantined, s.quarantineErr)
 	} else {
 		m.setPhase(i, Up, nil)
 	}
 	if switched { // and nobody has told us
-		m.tellSwitch(i)
+		m.notifySwitch(i)
 	}
 	if s.debts.len() == 0 {
-		s.unsure = false
+		s.lateCommands = false
 	} else {
 		m.payDebts(i, s.since)
-		m.rouse(clock.After(s.since, m.cfg.StallTime))
+		m.wakeDriver(clock.After(s.since, m.cfg.StallTime))
 		m.push()
 	}
 	return nil

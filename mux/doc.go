@@ -61,7 +61,7 @@
 //	   |    ^     leave, and no caller waits:     |     ^    an event, a Wake,
 //	   |    |     flush; arm the tick if          |     |    or the next deadline
 //	   +----+     replies are owed                +-----+
-//	tick, sentry, relieve:                  leave, and a caller waits:
+//	tick, sentry, catchUp:                  leave, and a caller waits:
 //	passes that do not                      the drive is given to the one
 //	park, then leave                        that has waited longest
 //

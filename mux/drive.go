@@ -15,11 +15,11 @@ const (
 	// context every millisecond. After 16 looks it pays for a callback that wakes it. So
 	// short operations allocate nothing, and long ones do not keep looking. One that only
 	// waits is long.
-	lookEvery = time.Millisecond
-	maxLooks  = 16
+	ctxCheckEvery = time.Millisecond
+	maxCtxChecks  = 16
 
-	slowYield = 200 * time.Microsecond // a yield above this is not repeated for hurryFor
-	hurryFor  = 100 * time.Millisecond
+	slowYield  = 200 * time.Microsecond // a yield above this is not repeated for noYieldFor
+	noYieldFor = 100 * time.Millisecond
 )
 
 // wait parks or drives until the operation is decided. It lets mu go, and returns
@@ -27,7 +27,7 @@ const (
 // methods are never called under mu.
 func (m *Mux) wait(ctx context.Context, done <-chan struct{}, op *Op) error {
 	if op.pending {
-		m.attend(ctx, done, op)
+		m.awaitDecision(ctx, done, op)
 	} else {
 		m.push() // it was decided at once, and yet some masters are to be told
 	}
@@ -43,9 +43,9 @@ func (m *Mux) wait(ctx context.Context, done <-chan struct{}, op *Op) error {
 // it, without mu.
 var errContext = errors.New("mux: context ended")
 
-// attend drives, or rides and waits for the signal, until the operation is decided.
+// awaitDecision drives, or rides and waits for the signal, until the operation is decided.
 // It lets mu go.
-func (m *Mux) attend(ctx context.Context, done <-chan struct{}, op *Op) {
+func (m *Mux) awaitDecision(ctx context.Context, done <-chan struct{}, op *Op) {
 	if op.wake == nil {
 		op.wake = make(chan struct{}, 1)
 	}
@@ -83,7 +83,7 @@ func (m *Mux) attend(ctx context.Context, done <-chan struct{}, op *Op) {
 	}
 	if op.drive { // the drive was given to us when we did not need it any more
 		op.drive = false
-		m.leave()
+		m.releaseDrive()
 	}
 }
 
@@ -91,17 +91,17 @@ func (m *Mux) attend(ctx context.Context, done <-chan struct{}, op *Op) {
 // drive, which is put down on return. It lets mu go.
 func (m *Mux) drive(ctx context.Context, done <-chan struct{}, op *Op) {
 	m.driver = op
-	looks := 0
+	ctxChecks := 0
 	var stop func() bool
 	for op.pending {
 		if m.dirty != 0 && !m.flushing {
-			m.gather()
+			m.coalesce()
 			m.flush()
 			if !op.pending {
 				break
 			}
 		}
-		if done != nil && stop == nil && (looks == maxLooks || len(op.Command) == 0) {
+		if done != nil && stop == nil && (ctxChecks == maxCtxChecks || len(op.Command) == 0) {
 			stop = m.wakeAfter(ctx, op)
 			continue // everything may have changed without mu
 		}
@@ -117,15 +117,15 @@ func (m *Mux) drive(ctx context.Context, done <-chan struct{}, op *Op) {
 			default:
 			}
 			if stop == nil {
-				until = min(until, max(m.clock, op.Started)+lookEvery)
+				until = min(until, max(m.clock, op.Started)+ctxCheckEvery)
 			}
 		}
-		if !m.pass(until, op) && looks < maxLooks {
-			looks++
+		if !m.pass(until, op) && ctxChecks < maxCtxChecks {
+			ctxChecks++
 		}
 	}
 	m.driver = nil
-	m.leave()
+	m.releaseDrive()
 	if stop != nil {
 		m.mu.Unlock()
 		stop()
@@ -147,13 +147,13 @@ func (m *Mux) wakeAfter(ctx context.Context, op *Op) (stop func() bool) {
 			m.decide(op, clock.Now(), ErrForgotten)
 		}
 		m.driver = nil
-		m.leave()
+		m.releaseDrive()
 		m.mu.Unlock()
 	}()
 	return context.AfterFunc(ctx, m.poll.Wake)
 }
 
-// gather lets callers run that were just answered and have submitted nothing since: most of
+// coalesce lets callers run that were just answered and have submitted nothing since: most of
 // them bring their next command, which rides in this burst. Measured with 32 callers at five
 // masters, it leaves a third of the writes and two thirds of the time. A lone caller never
 // waits here for anybody. The flush is held, so that the others leave the writing to us.
@@ -162,13 +162,13 @@ func (m *Mux) wakeAfter(ctx context.Context, op *Op) (stop func() bool) {
 // microsecond. Then nobody is gathered for a while.
 //
 // It lets mu go.
-func (m *Mux) gather() {
+func (m *Mux) coalesce() {
 	if m.woken == 0 {
 		return
 	}
 	m.woken = 0
 	now := clock.Now()
-	if now < m.hurry {
+	if now < m.noYieldBefore {
 		return
 	}
 	m.flushing = true
@@ -177,7 +177,7 @@ func (m *Mux) gather() {
 	m.mu.Lock()
 	m.flushing = false
 	if done := clock.Now(); done-now > slowYield {
-		m.hurry = done + hurryFor
+		m.noYieldBefore = done + noYieldFor
 	}
 }
 
@@ -193,7 +193,7 @@ func (m *Mux) nextEvent() time.Duration {
 	}
 	for i := range m.slots {
 		if s := &m.slots[i]; s.owed.len() > 0 {
-			until = min(until, m.silentAt(s))
+			until = min(until, m.silenceDeadline(s))
 		}
 	}
 	return until
@@ -225,7 +225,7 @@ func (m *Mux) pass(until time.Duration, mine *Op) bool {
 	for _, ev := range events {
 		// A caller that is decided waits for no more replies. But no master is judged as long as
 		// something of it is unread.
-		if mine == nil || mine.pending || m.overdue(slotOf(ev.ID), before) {
+		if mine == nil || mine.pending || m.silenceDue(slotOf(ev.ID), before) {
 			m.serve(ev)
 		}
 	}
@@ -233,7 +233,7 @@ func (m *Mux) pass(until time.Duration, mine *Op) bool {
 		m.expireDue(m.clock)
 		m.retry(m.clock)
 	}
-	m.judgeSilence(before)
+	m.checkSilence(before)
 	return len(events) > 0
 }
 
@@ -287,15 +287,15 @@ func (m *Mux) serve(ev conn.Event) {
 	}
 }
 
-// leave puts the drive down: it gives it to the caller that has waited longest for replies,
+// releaseDrive puts the drive down: it gives it to the caller that has waited longest for replies,
 // or else to one that only waits, or else to nobody. It lets mu go.
-func (m *Mux) leave() {
+func (m *Mux) releaseDrive() {
 	m.driving = false
 	if m.closed {
-		m.calm.Broadcast()
+		m.released.Broadcast()
 		return
 	}
-	for _, l := range [...]*ops{&m.ops, &m.sleepers} {
+	for _, l := range [...]*ops{&m.ops, &m.listeners} {
 		for op := l.first; op != nil; op = op.next {
 			if op.waiting {
 				m.driving, op.drive = true, true
@@ -312,11 +312,11 @@ func (m *Mux) expireBy(d time.Duration) {
 	if m.expiry == 0 || d < m.expiry {
 		m.expiry = d
 	}
-	m.rouse(d)
+	m.wakeDriver(d)
 }
 
-// rouse wakes a driver that is parked until after d.
-func (m *Mux) rouse(d time.Duration) {
+// wakeDriver wakes a driver that is parked until after d.
+func (m *Mux) wakeDriver(d time.Duration) {
 	if m.parked && d < m.until {
 		m.poll.Wake()
 	}

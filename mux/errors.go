@@ -89,24 +89,24 @@ type OpenError struct {
 // one line.
 func (e *OpenError) Error() string {
 	var b strings.Builder
-	b.WriteString("mux: " + bare(e.Cause))
+	b.WriteString("mux: " + unprefixed(e.Cause))
 	for _, s := range e.Masters {
 		switch {
 		case s.Phase == Up || s.Phase == Quarantined || s.Err == e.Cause:
 		case s.Err == nil:
-			fmt.Fprintf(&b, "; %s: %s", s.Addr, bare(ErrConnecting))
+			fmt.Fprintf(&b, "; %s: %s", s.Addr, unprefixed(ErrConnecting))
 		default:
-			b.WriteString("; " + bare(s.Err)) // it names the master itself
+			b.WriteString("; " + unprefixed(s.Err)) // it names the master itself
 		}
 	}
 	return b.String()
 }
 
-// bare is the text of an error that becomes a part of another: on one line, and without
+// unprefixed is the text of an error that becomes a part of another: on one line, and without
 // the names of this package and of conn.
-func bare(err error) string { return barer.Replace(err.Error()) }
+func unprefixed(err error) string { return prefixes.Replace(err.Error()) }
 
-var barer = strings.NewReplacer("mux: ", "", "conn: ", "", "\n", "; ")
+var prefixes = strings.NewReplacer("mux: ", "", "conn: ", "", "\n", "; ")
 
 // Unwrap returns the Cause, and the error of each master that is not connected.
 func (e *OpenError) Unwrap() []error {

@@ -11,7 +11,7 @@ import (
 type flight struct {
 	op       *Op // nil once it is decided, or if nobody waits: its replies are stragglers
 	refs     int // owed replies plus debts
-	judge    VerdictFunc
+	verdict  VerdictFunc
 	replies  int           // to the command
 	text     []byte        // own copy of the fallback, or else of the command if that is to be delivered as a debt
 	bare     bool          // there is no fallback: the text, if there is one, is the command
@@ -28,7 +28,7 @@ type flight struct {
 // takeFlight makes the flight of an operation.
 func (m *Mux) takeFlight(op *Op, now time.Duration) *flight {
 	f := m.flights.take()
-	f.judge = op.Verdict
+	f.verdict = op.Verdict
 	f.replies = max(1, op.Replies)
 	f.lease, f.term = op.Lease, op.Epoch
 	f.until, f.extended = 0, 0

@@ -72,7 +72,7 @@ func (m *Mux) flush() {
 	}
 	m.flushing = false
 	if m.closed {
-		m.calm.Broadcast()
+		m.released.Broadcast()
 	}
 }
 

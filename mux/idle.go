@@ -9,16 +9,16 @@ import (
 const (
 	tickEvery = 25 * time.Millisecond
 	tickReads = 64      // of each master at most, in one tick
-	relieveAt = 1 << 10 // replies owed by a master
+	catchUpAt = 1 << 10 // replies owed by a master
 )
 
-// sentry waits for connections to hang up. If nobody drives then, nobody would read the end
+// watchHangups waits for connections to hang up. If nobody drives then, nobody would read the end
 // of the connection until the next operation, which would find its master gone. So the
-// sentry reads it, and the redial begins at once. It takes mu.
-func (m *Mux) sentry() {
+// watchHangups reads it, and the redial begins at once. It takes mu.
+func (m *Mux) watchHangups() {
 	defer m.wg.Done()
 	for {
-		events, err := m.watch.Wait(clock.Forever)
+		events, err := m.hangupPoll.Wait(clock.Forever)
 		m.mu.Lock()
 		if m.closed || err != nil {
 			m.mu.Unlock()
@@ -30,14 +30,14 @@ func (m *Mux) sentry() {
 			if l == nil || l.id != ev.ID {
 				continue
 			}
-			m.watch.Remove(l.c) // once is enough: it is level-triggered
+			m.hangupPoll.Remove(l.c) // once is enough: it is level-triggered
 			m.hangups = m.hangups.With(i)
 		}
 		if m.hangups != 0 && !m.driving {
 			m.driving = true
 			for m.hangups != 0 && m.pass(0, nil) {
 			}
-			m.leave()
+			m.releaseDrive()
 		}
 		m.mu.Unlock()
 	}
@@ -62,7 +62,7 @@ func (m *Mux) onTick() {
 	}
 	for reads := 1; m.pass(0, nil) && reads < tickReads && m.dirty == 0 && !m.closed; reads++ {
 	}
-	m.leave()
+	m.releaseDrive()
 }
 
 // arm arms the tick if something is outstanding: for at once, if something is to be written
@@ -100,20 +100,20 @@ func (m *Mux) outstanding() bool {
 	return false
 }
 
-// relieve makes one pass over the sockets if a master owes many replies and nobody drives:
+// catchUp makes one pass over the sockets if a master owes many replies and nobody drives:
 // the tick alone could not keep up with callers that only Send. It lets mu go.
-func (m *Mux) relieve() {
+func (m *Mux) catchUp() {
 	if !m.driving && !m.closed && m.owesMuch() {
 		m.driving = true
 		m.pass(0, nil)
-		m.leave()
+		m.releaseDrive()
 	}
 }
 
 // owesMuch reports whether a master owes more replies than can wait for the tick.
 func (m *Mux) owesMuch() bool {
 	for i := range m.slots {
-		if m.slots[i].owed.len() > relieveAt {
+		if m.slots[i].owed.len() > catchUpAt {
 			return true
 		}
 	}

@@ -74,41 +74,41 @@ func (cfg Config) Format(s fmt.State, _ rune) {
 // A zero Mux has no masters. Its methods panic and say so, but for Masters,
 // AppendMasters, Len and RTT.
 type Mux struct {
-	cfg      Config
-	majority int
-	poll     *conn.Poller // readiness of the sockets, for the driver
-	watch    *conn.Poller // hang-ups only, for the sentry
-	ctx      context.Context
-	cancel   context.CancelFunc
-	wg       sync.WaitGroup // dialers, followers, sentry, authenticator, tick, notifier
-	lapsing  chan struct{}  // tells the authenticator of a connection whose credentials end
-	tick     *time.Timer
+	cfg          Config
+	majority     int
+	poll         *conn.Poller // readiness of the sockets, for the driver
+	hangupPoll   *conn.Poller // hang-ups only, for the sentry
+	ctx          context.Context
+	cancel       context.CancelFunc
+	wg           sync.WaitGroup // dialers, followers, sentry, authenticator, tick, notifier
+	renewalAdded chan struct{}  // tells the authenticator of a connection whose credentials end
+	tick         *time.Timer
 
-	mu       sync.Mutex
-	slots    []slot
-	ops      ops           // submitted and undecided, oldest first
-	sleepers ops           // likewise: those that only wait, and have no deadline
-	expiry   time.Duration // no deadline among ops is before this
-	retryAt  time.Duration // what was refused for a moment is sent again then; 0 if nothing was
-	flights  flights       // of operations that were not answered by all masters
-	driving  bool          // somebody holds the drive
-	driver   *Op           // ... a caller, with this operation
-	parked   bool          // ... and is inside poll.Wait
-	until    time.Duration // ... until then
-	clock    time.Duration // clock.Now, as the driver last read it
-	flushing bool          // somebody holds the flush
-	hurry    time.Duration // the driver gathers nobody before this
-	woken    int           // callers that were answered and have submitted nothing since
-	dirty    Set           // slots with something to send
-	hangups  Set           // slots whose connection has hung up and was not read to its end yet
-	armed    bool          // the tick is armed
-	draining bool          // only persistent operations are taken
-	closed   bool
-	closing  chan struct{} // closed when Close is done
-	calm     *sync.Cond    // told when a token is put down while closing
-	changed  chan struct{} // news for Open; nil afterwards
-	news     []news        // what OnState was not told yet
-	telling  bool          // the notifier runs
+	mu            sync.Mutex
+	slots         []slot
+	ops           ops           // submitted and undecided, oldest first
+	listeners     ops           // likewise: those that only wait, and have no deadline
+	expiry        time.Duration // no deadline among ops is before this
+	retryAt       time.Duration // what was refused for a moment is sent again then; 0 if nothing was
+	flights       flights       // of operations that were not answered by all masters
+	driving       bool          // somebody holds the drive
+	driver        *Op           // ... a caller, with this operation
+	parked        bool          // ... and is inside poll.Wait
+	until         time.Duration // ... until then
+	clock         time.Duration // clock.Now, as the driver last read it
+	flushing      bool          // somebody holds the flush
+	noYieldBefore time.Duration // the driver gathers nobody before this
+	woken         int           // callers that were answered and have submitted nothing since
+	dirty         Set           // slots with something to send
+	hangups       Set           // slots whose connection has hung up and was not read to its end yet
+	armed         bool          // the tick is armed
+	draining      bool          // only persistent operations are taken
+	closed        bool
+	closing       chan struct{} // closed when Close is done
+	released      *sync.Cond    // told when a token is put down while closing
+	changed       chan struct{} // news for Open; nil afterwards
+	stateChanges  []stateChange // what OnState was not told yet
+	notifying     bool          // the notifier runs
 
 	burst [maxMasters]outgoing // used by the holder of the flush, also without mu
 }

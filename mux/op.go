@@ -91,7 +91,7 @@ type Op struct {
 	drive      bool          // its caller was given the drive
 	err        error         // what Do or Wait returns
 	deadline   time.Duration // from Timeout; 0 if there is none
-	in         *ops          // Mux.ops or Mux.sleepers
+	in         *ops          // Mux.ops or Mux.listeners
 	prev, next *Op           // ... linked there
 	wake       chan struct{} // takes one signal; made when its caller first waits
 }

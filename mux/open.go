@@ -85,15 +85,15 @@ func prepare(cfg Config) (*Mux, error) {
 		}
 	}
 	m := &Mux{
-		cfg:      cfg,
-		majority: n/2 + 1,
-		slots:    make([]slot, n),
-		closing:  make(chan struct{}),
-		changed:  make(chan struct{}, 1),
-		lapsing:  make(chan struct{}, 1),
+		cfg:          cfg,
+		majority:     n/2 + 1,
+		slots:        make([]slot, n),
+		closing:      make(chan struct{}),
+		changed:      make(chan struct{}, 1),
+		renewalAdded: make(chan struct{}, 1),
 	}
 	m.cfg.Masters = conn.RedactAll(cfg.Masters) // a password in one would be printed
-	m.calm = sync.NewCond(&m.mu)
+	m.released = sync.NewCond(&m.mu)
 	seen := make(map[string]bool, n)
 	for i, a := range cfg.Masters {
 		addr, err := conn.ParseAddress(a)
@@ -121,7 +121,7 @@ func (m *Mux) begin() (err error) {
 	if m.poll, err = newPoller(); err != nil {
 		return err
 	}
-	if m.watch, err = conn.NewPoller(); err != nil {
+	if m.hangupPoll, err = conn.NewPoller(); err != nil {
 		m.poll.Close()
 		return err
 	}
@@ -129,7 +129,7 @@ func (m *Mux) begin() (err error) {
 	m.tick = time.AfterFunc(time.Hour, m.onTick)
 	m.tick.Stop()
 	m.wg.Add(1 + len(m.slots))
-	go m.sentry()
+	go m.watchHangups()
 	if m.cfg.Conn.Credentials != nil {
 		m.wg.Go(m.authenticator)
 	}
@@ -170,12 +170,12 @@ func (m *Mux) await(ctx context.Context) error {
 			ended, over = ctx.Err(), true
 		}
 		m.mu.Lock()
-		c := m.census()
+		c := m.countMasters()
 		majority := c.up >= m.majority
 		var cause error
 		switch {
-		case c.hopeless != nil:
-			cause = c.hopeless
+		case c.fatal != nil:
+			cause = c.fatal
 		case majority && (over || c.dialing == 0):
 			m.changed = nil // nobody listens any more
 			m.mu.Unlock()
@@ -202,21 +202,21 @@ func (m *Mux) await(ctx context.Context) error {
 	}
 }
 
-// A census says how many masters are in which state.
-type census struct {
+// masterCounts says how many masters are in which state.
+type masterCounts struct {
 	up, dialing int   // connected; first dial under way
 	unreached   int   // whose last dial has failed
-	hopeless    error // why Open need not wait any longer; nil if it is worth it
+	fatal       error // why Open need not wait any longer; nil if it is worth it
 }
 
-// census counts the masters.
-func (m *Mux) census() (c census) {
+// countMasters counts the masters.
+func (m *Mux) countMasters() (c masterCounts) {
 	refused := 0
 	var refusal error
 	for i := range m.slots {
 		switch s := &m.slots[i].state; {
 		case errors.Is(s.Err, ErrDuplicate):
-			c.hopeless = s.Err
+			c.fatal = s.Err
 		case s.Phase == Up || s.Phase == Quarantined:
 			c.up++
 		case s.Phase == Refused:
@@ -229,8 +229,8 @@ func (m *Mux) census() (c census) {
 			c.dialing++
 		}
 	}
-	if c.hopeless == nil && (refused > len(m.slots)-m.majority || m.cfg.Strict && refused > 0) {
-		c.hopeless = refusal
+	if c.fatal == nil && (refused > len(m.slots)-m.majority || m.cfg.Strict && refused > 0) {
+		c.fatal = refusal
 	}
 	return c
 }

@@ -8,21 +8,21 @@ import (
 	"github.com/redburst/redburst/conn/clock"
 )
 
-// greet asks Config.Quarantine about a new connection, and bars the master accordingly.
-func (m *Mux) greet(i int, server conn.Server, since time.Duration) {
+// askQuarantine asks Config.Quarantine about a new connection, and bars the master accordingly.
+func (m *Mux) askQuarantine(i int, server conn.Server, since time.Duration) {
 	s := &m.slots[i]
 	before := s.known
-	if s.via != "" && before.Endpoint == server.Endpoint {
-		before.Endpoint = s.via // it was the master, then another was, and now it is again
+	if s.interim != "" && before.Endpoint == server.Endpoint {
+		before.Endpoint = s.interim // it was the master, then another was, and now it is again
 	}
 	if m.cfg.Quarantine != nil {
 		d, why, doubt := m.cfg.Quarantine(i, before, server)
 		if doubt {
-			s.doubt, s.reason = since, why
+			s.extendFrom, s.extendReason = since, why
 		}
-		m.bar(i, since, d, why)
+		m.quarantine(i, since, d, why)
 	}
-	s.via = ""
+	s.interim = ""
 	if server.Endpoint == s.known.Endpoint { // it may not say who it is this time
 		server.RunID = cmp.Or(server.RunID, s.known.RunID)
 		server.ReplID = cmp.Or(server.ReplID, s.known.ReplID)
@@ -30,12 +30,12 @@ func (m *Mux) greet(i int, server conn.Server, since time.Duration) {
 	s.known = server
 }
 
-// bar makes a master not vote for d from a moment on. It never shortens a quarantine.
-func (m *Mux) bar(i int, from, d time.Duration, why string) {
+// quarantine makes a master not vote for d from a moment on. It never shortens a quarantine.
+func (m *Mux) quarantine(i int, from, d time.Duration, why string) {
 	s := &m.slots[i]
-	if until := clock.After(from, d); d > 0 && until > s.barred {
-		s.barred = until
-		s.why = &QuarantineError{Reason: why, Until: time.Now().Add(until - clock.Now())}
+	if until := clock.After(from, d); d > 0 && until > s.quarantinedUntil {
+		s.quarantinedUntil = until
+		s.quarantineErr = &QuarantineError{Reason: why, Until: time.Now().Add(until - clock.Now())}
 	}
 }
 
@@ -47,31 +47,31 @@ func (m *Mux) ExtendQuarantine(d time.Duration) {
 	defer m.mu.Unlock()
 	for i := range m.slots {
 		s := &m.slots[i]
-		if s.doubt == 0 || m.closed {
+		if s.extendFrom == 0 || m.closed {
 			continue
 		}
-		m.bar(i, s.doubt, d, s.reason)
-		if s.link == nil || clock.Now() >= s.barred {
+		m.quarantine(i, s.extendFrom, d, s.extendReason)
+		if s.link == nil || clock.Now() >= s.quarantinedUntil {
 			continue
 		}
 		was := s.state.Phase
-		m.setPhase(i, Quarantined, s.why)
+		m.setPhase(i, Quarantined, s.quarantineErr)
 		if was == Up {
-			m.wg.Go(func() { m.outlast(i) })
+			m.wg.Go(func() { m.awaitQuarantineEnd(i) })
 		}
 	}
 }
 
-// outlast waits until a master in quarantine may vote, and sets its phase then. It ends
+// awaitQuarantineEnd waits until a master in quarantine may vote, and sets its phase then. It ends
 // early if the connection does. It takes mu.
-func (m *Mux) outlast(i int) {
+func (m *Mux) awaitQuarantineEnd(i int) {
 	s := &m.slots[i]
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for l := s.link; l != nil && s.link == l && s.state.Phase == Quarantined; {
-		left := s.barred - clock.Now()
+		left := s.quarantinedUntil - clock.Now()
 		if left <= 0 {
-			m.setPhase(i, Up, l.unrenewed)
+			m.setPhase(i, Up, l.renewalErr)
 			return
 		}
 		m.mu.Unlock()

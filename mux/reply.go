@@ -27,26 +27,26 @@ func (m *Mux) match(i int, l *link) {
 		v, err := l.c.Next()
 		switch {
 		case err == resp.ErrNeedMore:
-			m.unhold(i)
+			m.releaseHeld(i)
 			if s.debts.len() > 0 {
 				m.payDebts(i, now) // there may be room now
 			}
 			return
 		case err != nil:
-			m.drop(i, m.fault(i, err))
+			m.drop(i, m.masterError(i, err))
 		case v.Kind() == resp.Push:
 			if m.cfg.OnPush != nil {
 				if err := callHook(func() { m.cfg.OnPush(i, v) }); err != nil {
-					m.drop(i, m.fault(i, err))
+					m.drop(i, m.masterError(i, err))
 				}
 			}
 		case m.reply(i, v, now):
-			s.heard, s.suspected = now, 0
+			s.lastReply, s.suspected = now, 0
 			if s.demoted {
-				m.demote(i)
+				m.dropDemoted(i)
 			}
 		default:
-			m.drop(i, m.fault(i, ErrUnexpected))
+			m.drop(i, m.masterError(i, ErrUnexpected))
 		}
 	}
 }
@@ -73,9 +73,9 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	f := o.f
 	s.state.LastRTT = now - o.sent
 	s.state.Replies++
-	verdict, err := judge(f.judge, v)
+	verdict, err := callVerdict(f.verdict, v)
 	if verdict == VerdictFailed && o.needs != 0 {
-		verdict = s.misunderstood(o, v)
+		verdict = s.dialectError(o, v)
 	}
 	if verdict == VerdictAgain && !o.final && !f.bare {
 		// Not by the clock of the pass: the process may have stood still since it was read.
@@ -85,7 +85,7 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 		}
 		verdict = VerdictNo
 	}
-	m.heedRefusal(i, f, verdict, v, now)
+	m.handleErrorReply(i, f, verdict, v, now)
 	verdict, err = outcome(verdict, err, v)
 	if f.op == nil || o.voted {
 		m.cast(nil, i, verdict, err)
@@ -97,9 +97,9 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	return true
 }
 
-// misunderstood judges an error reply to a dialect. If the fallback may do better, it is
+// dialectError judges an error reply to a dialect. If the fallback may do better, it is
 // VerdictAgain.
-func (s *slot) misunderstood(o owed, v resp.Value) Verdict {
+func (s *slot) dialectError(o owed, v resp.Value) Verdict {
 	switch conn.ErrorCode(v) {
 	case "NOPERM", "ERR":
 		// The server means something else by it, or the user may not call it. The handshake
@@ -121,11 +121,11 @@ func (m *Mux) fallBack(i int, o owed, now time.Duration) {
 	m.slots[i].owed.push(owed{f: o.f, sent: now, left: 1, final: true, voted: o.voted})
 }
 
-// heedRefusal does what an error reply asks for besides a vote. If it says that the
+// handleErrorReply does what an error reply asks for besides a vote. If it says that the
 // server is a replica now, the connection is to be dropped, and a persistent operation is
 // kept for whoever is the master now. If the error will pass, a persistent operation is
 // to be sent again.
-func (m *Mux) heedRefusal(i int, f *flight, verdict Verdict, v resp.Value, now time.Duration) {
+func (m *Mux) handleErrorReply(i int, f *flight, verdict Verdict, v resp.Value, now time.Duration) {
 	s := &m.slots[i]
 	if conn.ErrorCode(v) == "READONLY" {
 		s.demoted = true
@@ -173,14 +173,14 @@ func (m *Mux) vote(op *Op, i int, verdict Verdict, err error, v resp.Value, rtt,
 	m.settle(op, now)
 }
 
-// judge asks the judge. A caller that recovers from its panic must find the Mux unlocked,
+// callVerdict asks the judge. A caller that recovers from its panic must find the Mux unlocked,
 // so the panic becomes the vote's error.
-func judge(j VerdictFunc, v resp.Value) (verdict Verdict, err error) {
+func callVerdict(f VerdictFunc, v resp.Value) (verdict Verdict, err error) {
 	defer catchPanic(&err)
-	if j == nil {
+	if f == nil {
 		return VerdictFailed, nil
 	}
-	return j(v), nil
+	return f(v), nil
 }
 
 // callHook calls a hook of the Config, and returns its panic as an error.

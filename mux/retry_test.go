@@ -34,7 +34,7 @@ func TestRefusalsDoNotPutOffTheNextDelivery(t *testing.T) {
 func TestSilentMasterIsDialledEverLessOften(t *testing.T) {
 	t.Parallel()
 	cfg := Config{StallTime: time.Second, BackoffMax: time.Second}
-	s := slot{heard: time.Minute, since: time.Hour}
+	s := slot{lastReply: time.Minute, since: time.Hour}
 	ends := func(phase Phase, lasted time.Duration) time.Duration {
 		s.pause = 10 * time.Millisecond
 		s.backOff(phase, s.since+lasted, &cfg)
@@ -46,7 +46,7 @@ func TestSilentMasterIsDialledEverLessOften(t *testing.T) {
 		require.Equal(t, want*time.Second, ends(Stalled, 2*time.Second))
 	}
 	require.Equal(t, 16*time.Second, ends(Down, time.Hour), "it has answered nothing since")
-	s.heard = s.since
+	s.lastReply = s.since
 	require.Equal(t, 10*time.Millisecond, ends(Stalled, time.Hour), "it has answered")
 	require.Zero(t, ends(Down, time.Hour))
 }

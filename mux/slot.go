@@ -18,33 +18,33 @@ const (
 
 // A slot is one master's place in the Mux. All of it is guarded by Mux.mu.
 type slot struct {
-	addr    conn.Address
-	link    *link  // nil unless the master is up
-	queued  []byte // not taken by the flusher yet
-	spare   []byte // the buffer that queued will be swapped with
-	held    []byte // a renewal that waits for replies from before it, and what came after it; nil if none waits
-	taken   int    // bytes the flusher has, or the connection keeps unsent
-	owed    ring[owed]
-	debts   debts         // to be delivered before anything else
-	refused debts         // what it has refused for a moment, to be sent again
-	unsure  bool          // a connection ended with commands unanswered, and the debts were not delivered since
-	since   time.Duration // when the link was installed
-	heard   time.Duration // when a reply was last matched on it
+	addr         conn.Address
+	link         *link  // nil unless the master is up
+	queued       []byte // not taken by the flusher yet
+	spare        []byte // the buffer that queued will be swapped with
+	held         []byte // a renewal that waits for replies from before it, and what came after it; nil if none waits
+	taken        int    // bytes the flusher has, or the connection keeps unsent
+	owed         ring[owed]
+	debts        debts         // to be delivered before anything else
+	refused      debts         // what it has refused for a moment, to be sent again
+	lateCommands bool          // a connection ended with commands unanswered, and the debts were not delivered since
+	since        time.Duration // when the link was installed
+	lastReply    time.Duration // when a reply was last matched on it
 
-	suspected time.Duration // when it was found silent for the stall time; 0 if it was not
-	pause     time.Duration // before the next dial, doubling while links are short-lived
-	mute      int           // links in a row that fell silent without any reply
-	state     State
+	suspected   time.Duration // when it was found silent for the stall time; 0 if it was not
+	pause       time.Duration // before the next dial, doubling while links are short-lived
+	silentLinks int           // links in a row that fell silent without any reply
+	state       State
 
-	known   conn.Server      // what it said at its last connection; state.Server is the copy that is shown
-	barred  time.Duration    // it must not vote until then
-	why     *QuarantineError // ... for this reason
-	doubt   time.Duration    // when it was last connected with doubt, see Mux.ExtendQuarantine; 0 if never
-	reason  string           // ... for this reason
-	remote  string           // the address of its last connection, see conn.Conn.RemoteAddr
-	demoted bool             // it has said on this connection that it is a replica now
-	moved   string           // where the sentinels say that the group's master is now, if that is news
-	via     string           // another master since known was connected, if there was one
+	known            conn.Server      // what it said at its last connection; state.Server is the copy that is shown
+	quarantinedUntil time.Duration    // it must not vote until then
+	quarantineErr    *QuarantineError // ... for this reason
+	extendFrom       time.Duration    // when it was last connected with doubt, see Mux.ExtendQuarantine; 0 if never
+	extendReason     string           // ... for this reason
+	remote           string           // the address of its last connection, see conn.Conn.RemoteAddr
+	demoted          bool             // it has said on this connection that it is a replica now
+	moved            string           // where the sentinels say that the group's master is now, if that is news
+	interim          string           // another master since known was connected, if there was one
 }
 
 // A link is a connection in use. Its pins count the calls that are under way on it without
@@ -58,7 +58,7 @@ type link struct {
 
 	renewAt    time.Duration // when its credentials are to be renewed; 0 if they do not end
 	renewPause time.Duration // before the next try, doubling while they cannot be renewed
-	unrenewed  error         // why they could not be; nil if they were, or were not yet due
+	renewalErr error         // why they could not be; nil if they were, or were not yet due
 	renewal    *conn.Renewal // under way, or the latest
 	renewed    chan error    // ... is told how it went
 
@@ -72,8 +72,8 @@ func (m *Mux) nextID(i int) uint64 {
 	return m.slots[i].state.Connects*maxMasters + uint64(i)
 }
 
-// unfit says why a master can be asked nothing now; it is nil if the master can be asked.
-func (s *slot) unfit(now time.Duration) error {
+// unavailable says why a master can be asked nothing now; it is nil if the master can be asked.
+func (s *slot) unavailable(now time.Duration) error {
 	switch {
 	case s.link == nil && s.state.Err != nil:
 		return s.state.Err
@@ -81,8 +81,8 @@ func (s *slot) unfit(now time.Duration) error {
 		return ErrConnecting
 	case s.debts.len() > 0, s.owed.len() >= maxOwed, s.unsent() >= maxQueued:
 		return ErrBacklog
-	case now < s.barred:
-		return s.why
+	case now < s.quarantinedUntil:
+		return s.quarantineErr
 	}
 	return nil
 }
@@ -98,12 +98,12 @@ func (m *Mux) write(i int, command []byte) {
 		return
 	}
 	s.queued = append(s.queued, command...)
-	m.soil(i)
+	m.markDirty(i)
 }
 
-// soil marks a slot as dirty: it has something to send. If its socket is known to take
+// markDirty marks a slot as dirty: it has something to send. If its socket is known to take
 // nothing now, it is marked once the socket is writable.
-func (m *Mux) soil(i int) {
+func (m *Mux) markDirty(i int) {
 	if !m.slots[i].link.blocked {
 		m.dirty = m.dirty.With(i)
 	}
@@ -119,10 +119,10 @@ func (m *Mux) drop(i int, err error) {
 	m.dirty = m.dirty.Without(i)
 	m.hangups = m.hangups.Without(i)
 	m.poll.Remove(l.c)
-	m.watch.Remove(l.c)
+	m.hangupPoll.Remove(l.c)
 	if m.cfg.OnDisconnect != nil {
 		if p := callHook(func() { m.cfg.OnDisconnect(i) }); p != nil {
-			err = fmt.Errorf("%w; %s", err, bare(p))
+			err = fmt.Errorf("%w; %s", err, unprefixed(p))
 		}
 	}
 	phase := Down
@@ -141,7 +141,7 @@ func (m *Mux) drop(i int, err error) {
 	if s.queued, s.taken, s.suspected = s.queued[:0], 0, 0; cap(s.queued) > keepBuffer {
 		s.queued = nil
 	}
-	s.unsure = s.unsure || owing.len() > 0
+	s.lateCommands = s.lateCommands || owing.len() > 0
 	for owing.len() > 0 {
 		o := owing.pop()
 		f := o.f
@@ -176,21 +176,21 @@ func (m *Mux) drop(i int, err error) {
 // less often: by fault or by intent, it would have all debts each time.
 func (s *slot) backOff(phase Phase, now time.Duration, cfg *Config) {
 	switch {
-	case s.heard >= s.since:
-		s.mute = 0
+	case s.lastReply >= s.since:
+		s.silentLinks = 0
 	case phase == Stalled:
-		s.mute++
+		s.silentLinks++
 	}
 	switch {
-	case s.mute > 0:
-		s.pause = max(s.pause, cfg.StallTime<<min(s.mute-1, maxMute))
+	case s.silentLinks > 0:
+		s.pause = max(s.pause, cfg.StallTime<<min(s.silentLinks-1, maxDoublings))
 	case phase != Stalled && now-s.since >= cfg.BackoffMax:
 		s.pause = 0
 	}
 }
 
-// maxMute is how often the pause for a master that answers nothing doubles.
-const maxMute = 4
+// maxDoublings is how often the pause for a master that answers nothing doubles.
+const maxDoublings = 4
 
 // close closes a link that was dropped, unless somebody uses it: then the last one to unpin
 // it does. It may be called without mu by whoever has the last pin.
@@ -205,8 +205,8 @@ func (l *link) close() {
 	}
 }
 
-// fault adds to the cause of a connection's end which master it was. It may be called
+// masterError adds to the cause of a connection's end which master it was. It may be called
 // without mu.
-func (m *Mux) fault(i int, err error) error {
+func (m *Mux) masterError(i int, err error) error {
 	return &conn.Error{Addr: m.slots[i].addr.String(), Op: "read", Err: err}
 }

@@ -143,11 +143,11 @@ func (m *Mux) setPhase(i int, p Phase, err error) {
 	if m.cfg.OnState == nil {
 		return
 	}
-	m.news = append(m.news, news{i, s.snapshot()})
-	if !m.telling {
-		m.telling = true
+	m.stateChanges = append(m.stateChanges, stateChange{i, s.snapshot()})
+	if !m.notifying {
+		m.notifying = true
 		m.wg.Add(1)
-		go m.tell()
+		go m.notify()
 	}
 }
 
@@ -158,26 +158,26 @@ func errText(err error) string {
 	return err.Error()
 }
 
-// news is a change of a master's state that Config.OnState is to be told.
-type news struct {
+// A stateChange is a change of a master's state that Config.OnState is to be told.
+type stateChange struct {
 	master int
 	state  State
 }
 
-// tell is the notifier: it calls Config.OnState for every change, in order and without mu.
+// notify is the notifier: it calls Config.OnState for every change, in order and without mu.
 // It takes mu between the calls.
-func (m *Mux) tell() {
+func (m *Mux) notify() {
 	defer m.wg.Done()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for len(m.news) > 0 {
-		all := m.news
-		m.news = nil
+	for len(m.stateChanges) > 0 {
+		all := m.stateChanges
+		m.stateChanges = nil
 		m.mu.Unlock()
 		for _, n := range all {
 			m.cfg.OnState(n.master, n.state)
 		}
 		m.mu.Lock()
 	}
-	m.telling = false
+	m.notifying = false
 }

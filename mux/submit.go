@@ -51,7 +51,7 @@ func (m *Mux) Post(ops ...*Op) {
 	if !awaited {
 		m.push()
 	}
-	m.relieve()
+	m.catchUp()
 	m.mu.Unlock()
 }
 
@@ -109,7 +109,7 @@ func (m *Mux) Send(op *Op) {
 	m.lock()
 	m.start(op, now, false)
 	m.push()
-	m.relieve()
+	m.catchUp()
 	m.mu.Unlock()
 }
 
@@ -143,7 +143,7 @@ func (m *Mux) admit(op *Op, now time.Duration) {
 	op.pending = true
 	op.in = &m.ops
 	if n == 0 && op.Timeout <= 0 {
-		op.in = &m.sleepers
+		op.in = &m.listeners
 	}
 	op.in.push(op)
 }
@@ -172,8 +172,8 @@ func (m *Mux) start(op *Op, now time.Duration, wanted bool) (ours bool) {
 	m.woken = max(0, m.woken-1) // whoever it is: somebody has come back
 	switch {
 	case len(op.Command) == 0: // it only waits
-	case wanted && m.hopeless(op, now):
-		m.giveUp(op, now)
+	case wanted && m.cannotWin(op, now):
+		m.loseAtOnce(op, now)
 	default:
 		m.queue(op, now, wanted)
 	}
@@ -197,8 +197,8 @@ func (m *Mux) refusal(op *Op) error {
 	return nil
 }
 
-// wording is what a master is sent whose server has these commands, and which of them it needs.
-func (op *Op) wording(has conn.Commands) (command []byte, needs conn.Commands) {
+// commandFor is what a master is sent whose server has these commands, and which of them it needs.
+func (op *Op) commandFor(has conn.Commands) (command []byte, needs conn.Commands) {
 	for i := range op.Dialects {
 		if d := &op.Dialects[i]; len(d.Command) > 0 && has&d.Needs == d.Needs {
 			return d.Command, d.Needs
@@ -207,16 +207,16 @@ func (op *Op) wording(has conn.Commands) (command []byte, needs conn.Commands) {
 	return op.Command, 0
 }
 
-// hopeless reports whether an operation need not be written, because too few masters can
+// cannotWin reports whether an operation need not be written, because too few masters can
 // be asked for a quorum.
-func (m *Mux) hopeless(op *Op, now time.Duration) bool {
+func (m *Mux) cannotWin(op *Op, now time.Duration) bool {
 	return !op.All && op.Persist <= 0 && m.available(op, now) < op.quorum
 }
 
-// giveUp decides a hopeless operation. Nothing is written, so nothing need be undone.
-func (m *Mux) giveUp(op *Op, now time.Duration) {
+// loseAtOnce decides a hopeless operation. Nothing is written, so nothing need be undone.
+func (m *Mux) loseAtOnce(op *Op, now time.Duration) {
 	for i := range m.slots {
-		if err := m.slots[i].unfit(now); err != nil && op.asks(i) {
+		if err := m.slots[i].unavailable(now); err != nil && op.asks(i) {
 			m.cast(op, i, VerdictFailed, err)
 		}
 	}
@@ -237,24 +237,24 @@ func (m *Mux) queue(op *Op, now time.Duration, wanted bool) {
 		}
 	}
 	m.unref(f)
-	m.rouse(clock.After(now, m.cfg.StallTime)) // it may have gone to sleep when nothing was owed
+	m.wakeDriver(clock.After(now, m.cfg.StallTime)) // it may have gone to sleep when nothing was owed
 	if wanted && op.pending {
 		m.settle(op, now)
 	}
 }
 
 // offer queues an operation to a master. If the master cannot be asked, its vote is cast
-// as a failed one, and a persistent operation becomes a debt; only one that is barred is
+// as a failed one, and a persistent operation becomes a debt; only one in quarantine is
 // sent a persistent operation all the same, and is not listened to.
 func (m *Mux) offer(i int, op *Op, f *flight, now time.Duration) {
 	s := &m.slots[i]
-	err := s.unfit(now)
+	err := s.unavailable(now)
 	if err != nil {
 		m.cast(f.op, i, VerdictFailed, err)
 		if f.until == 0 {
 			return
 		}
-		if barred := err == error(s.why); !barred {
+		if quarantined := err == error(s.quarantineErr); !quarantined {
 			m.addDebt(i, f, now)
 			return
 		}
@@ -262,7 +262,7 @@ func (m *Mux) offer(i int, op *Op, f *flight, now time.Duration) {
 	if f.op != nil {
 		op.Asked = op.Asked.With(i)
 	}
-	command, needs := op.wording(s.known.Commands)
+	command, needs := op.commandFor(s.known.Commands)
 	m.write(i, command)
 	s.owed.push(owed{f: f, sent: now, left: f.replies, voted: err != nil, needs: needs})
 	f.refs++
@@ -272,7 +272,7 @@ func (m *Mux) offer(i int, op *Op, f *flight, now time.Duration) {
 func (m *Mux) available(op *Op, now time.Duration) int {
 	n := 0
 	for i := range m.slots {
-		if op.asks(i) && m.slots[i].unfit(now) == nil {
+		if op.asks(i) && m.slots[i].unavailable(now) == nil {
 			n++
 		}
 	}

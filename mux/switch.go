@@ -17,7 +17,7 @@ func (m *Mux) follow(i int) {
 		m.mu.Lock()
 		known, remote := s.known.Endpoint, s.remote
 		m.mu.Unlock()
-		if known != "" && to != known && m.leadsTo(to, remote) {
+		if known != "" && to != known && m.resolvesTo(to, remote) {
 			to = known
 		}
 		m.mu.Lock()
@@ -26,58 +26,58 @@ func (m *Mux) follow(i int) {
 		case m.closed:
 		case s.link == nil:
 			s.moved = to
-			if s.known.Endpoint != "" && to != s.known.Endpoint && s.via == "" {
-				s.via = to
-				m.tellSwitch(i)
+			if s.known.Endpoint != "" && to != s.known.Endpoint && s.interim == "" {
+				s.interim = to
+				m.notifySwitch(i)
 			}
 		case to != s.known.Endpoint:
-			s.moved, s.pause, s.mute = to, 0, 0
-			m.replaced(i, fmt.Errorf("%w: %s, and not %s", ErrSwitched, to, s.known.Endpoint), to)
+			s.moved, s.pause, s.silentLinks = to, 0, 0
+			m.dropReplaced(i, fmt.Errorf("%w: %s, and not %s", ErrSwitched, to, s.known.Endpoint), to)
 		}
 	})
 }
 
-// leadsTo looks up whether a place has that address. It may take as long as a dial, and
+// resolvesTo looks up whether a place has that address. It may take as long as a dial, and
 // is called without mu.
-func (m *Mux) leadsTo(to, remote string) bool {
+func (m *Mux) resolvesTo(to, remote string) bool {
 	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.Conn.DialTimeout)
 	defer cancel()
 	return conn.ResolvesTo(ctx, to, remote)
 }
 
-// replaced drops the connection to a master whose place another has taken.
-func (m *Mux) replaced(i int, why error, by string) {
-	m.slots[i].via = by
-	m.drop(i, m.fault(i, why))
-	m.tellSwitch(i)
+// dropReplaced drops the connection to a master whose place another has taken.
+func (m *Mux) dropReplaced(i int, why error, by string) {
+	m.slots[i].interim = by
+	m.drop(i, m.masterError(i, why))
+	m.notifySwitch(i)
 }
 
-// demote drops the connection to a master that says that it is a replica.
-func (m *Mux) demote(i int) {
+// dropDemoted drops the connection to a master that says that it is a replica.
+func (m *Mux) dropDemoted(i int) {
 	s := &m.slots[i]
 	if s.addr.Group() != "" {
-		m.replaced(i, fmt.Errorf("%w: it says that it is a replica", ErrSwitched), "another")
+		m.dropReplaced(i, fmt.Errorf("%w: it says that it is a replica", ErrSwitched), "another")
 		return
 	}
 	s.wasReplica()
-	m.drop(i, m.fault(i, ErrDemoted))
+	m.drop(i, m.masterError(i, ErrDemoted))
 }
 
-// tellSwitch calls Config.OnSwitch.
-func (m *Mux) tellSwitch(i int) {
+// notifySwitch calls Config.OnSwitch.
+func (m *Mux) notifySwitch(i int) {
 	if m.cfg.OnSwitch != nil {
 		callHook(func() { m.cfg.OnSwitch(i) })
 	}
 }
 
-// lastPlace is where a group's master was last, as far as is known: the place that most
+// lastEndpoint is where a group's master was last, as far as is known: the place that most
 // sentinels have named, or else that of its last connection. It is empty if the master there
 // has itself said that it is a replica now.
-func (s *slot) lastPlace() string {
+func (s *slot) lastEndpoint() string {
 	switch {
 	case s.moved != "":
 		return s.moved
-	case s.via != "":
+	case s.interim != "":
 		return ""
 	}
 	return s.known.Endpoint

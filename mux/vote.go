@@ -87,7 +87,7 @@ func (m *Mux) settle(op *Op, now time.Duration) {
 // decideAll ends all operations with an error; all but those that persist, and that nobody waits for, if
 // those are to be spared.
 func (m *Mux) decideAll(err error, spare bool) {
-	for _, l := range [...]*ops{&m.ops, &m.sleepers} {
+	for _, l := range [...]*ops{&m.ops, &m.listeners} {
 		for op := l.first; op != nil; {
 			next := op.next
 			if !spare || op.Persist <= 0 || op.OnDecided == nil {
