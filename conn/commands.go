@@ -33,8 +33,8 @@ var probes = []probe{
 	{"MSETEX", MSetEx},
 }
 
-// provenBy returns what a server has that has the command with that name: none if it is no probe.
-func provenBy(name string) Commands {
+// commandsOf returns what a server has that has the command with that name: none if it is no probe.
+func commandsOf(name string) Commands {
 	for _, p := range probes {
 		if p.name == name {
 			return p.has
@@ -43,9 +43,9 @@ func provenBy(name string) Commands {
 	return 0
 }
 
-// arity reports whether an error says that a command lacks its arguments: so the server has
+// lacksArguments reports whether an error says that a command lacks its arguments: so the server has
 // the command. Versions are no help (a Valkey says that it is a Redis 7.2.4), nor is COMMAND,
 // which can be forbidden.
-func arity(v resp.Value) bool {
+func lacksArguments(v resp.Value) bool {
 	return v.IsError() && strings.Contains(string(v.Bytes()), "wrong number of arguments")
 }

@@ -94,7 +94,7 @@ func (r *Renewal) Take(reply resp.Value) (more, ok bool) {
 		return false, true
 	case reply.IsError():
 		h := handshake{credentials: r.credentials}
-		r.err = h.judgeError("AUTH", reply)
+		r.err = h.replyError("AUTH", reply)
 	case !reply.Is("OK"):
 		return false, false
 	}

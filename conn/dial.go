@@ -47,7 +47,7 @@ func Dial(ctx context.Context, addr Address, opt Options) (*Conn, error) {
 	if err == nil {
 		return c, nil
 	}
-	err = unnamed(err)
+	err = causeOf(err)
 	// The code below can notice a deadline before the context does.
 	if at, _ := dctx.Deadline(); !time.Now().Before(at) {
 		<-dctx.Done()
@@ -92,12 +92,12 @@ func (d *dialing) run(ctx context.Context) (c *Conn, op string, err error) {
 	if d.addr.group != "" {
 		return d.runGroup(ctx)
 	}
-	return d.reach(ctx, d.addr)
+	return d.connectTo(ctx, d.addr)
 }
 
 // runGroup connects to the master of a group.
 func (d *dialing) runGroup(ctx context.Context) (*Conn, string, error) {
-	p, doubt, err := d.addr.locate(ctx, d.opt)
+	p, disagreement, err := d.addr.locate(ctx, d.opt)
 	if err != nil {
 		return nil, "sentinel", err
 	}
@@ -106,19 +106,19 @@ func (d *dialing) runGroup(ctx context.Context) (*Conn, string, error) {
 		return nil, "sentinel", fmt.Errorf("the sentinels say it is at %q: %w", p.endpoint, err)
 	}
 	at.tls, at.db = d.addr.tls, d.addr.db
-	c, op, err := d.reach(ctx, at)
+	c, op, err := d.connectTo(ctx, at)
 	switch {
 	case err == nil:
 		c.server.Group, c.server.MasterFor = d.addr.group, p.masterFor
 		return c, "", nil
-	case doubt != nil:
-		return nil, op, fmt.Errorf("%s: %w; %v", p.endpoint, unnamed(err), doubt)
+	case disagreement != nil:
+		return nil, op, fmt.Errorf("%s: %w; %v", p.endpoint, causeOf(err), disagreement)
 	}
-	return nil, op, fmt.Errorf("%s: %w", p.endpoint, unnamed(err))
+	return nil, op, fmt.Errorf("%s: %w", p.endpoint, causeOf(err))
 }
 
-// reach connects to a fixed place and shakes hands with the server there.
-func (d *dialing) reach(ctx context.Context, at Address) (*Conn, string, error) {
+// connectTo connects to a fixed place and shakes hands with the server there.
+func (d *dialing) connectTo(ctx context.Context, at Address) (*Conn, string, error) {
 	c, wait, op, err := d.open(ctx, at)
 	if err != nil {
 		return nil, op, err
@@ -134,7 +134,7 @@ func (d *dialing) reach(ctx context.Context, at Address) (*Conn, string, error) 
 			opt := *d.opt
 			opt.Probe = false
 			d.opt = &opt
-			return d.reach(ctx, at)
+			return d.connectTo(ctx, at)
 		}
 		return nil, "handshake", err
 	}
@@ -233,9 +233,9 @@ func share(ctx context.Context, deadline time.Time, tries int) (context.Context,
 		fmt.Errorf("no answer within %v: %w", d.Round(time.Millisecond), os.ErrDeadlineExceeded))
 }
 
-// unnamed returns the cause of an [*Error] from a read or write of the handshake, because
+// causeOf returns the cause of an [*Error] from a read or write of the handshake, because
 // the error of Dial names the master already.
-func unnamed(err error) error {
+func causeOf(err error) error {
 	if inner, ok := err.(*Error); ok {
 		return inner.Err
 	}

@@ -106,7 +106,7 @@ func (h *handshake) run() (Server, error) {
 	if v := replies[0].Value; v.IsError() {
 		// What is transient or final in RESP3 is so in RESP2. On a connection that has
 		// ended there is no second try.
-		e := h.judgeError("HELLO", v)
+		e := h.replyError("HELLO", v)
 		if _, ended := err.(*Error); ended && unsupported(v) {
 			e = &RefusedError{Reason: h.quote("HELLO", v) + ", and it ended the connection",
 				Remedy: "use the master's own address, and not a proxy's"}
@@ -119,13 +119,13 @@ func (h *handshake) run() (Server, error) {
 	if err != nil {
 		return h.broken(replies, err)
 	}
-	return h.judge(replies)
+	return h.evaluate(replies)
 }
 
 // broken says why a handshake ended before all answers had come. What the server has refused
 // until then is the reason if it will be refused again.
 func (h *handshake) broken(replies []reply, err error) (Server, error) {
-	if s, refused := h.judge(replies); errors.Is(refused, ErrRefused) {
+	if s, refused := h.evaluate(replies); errors.Is(refused, ErrRefused) {
 		return s, refused
 	}
 	e, ended := err.(*Error)
@@ -160,7 +160,7 @@ func (h *handshake) runRESP2() (Server, error) {
 	if err != nil {
 		return h.broken(replies, err)
 	}
-	return h.judge(replies)
+	return h.evaluate(replies)
 }
 
 func (h *handshake) addPersistence() {
@@ -240,7 +240,7 @@ func (h *handshake) exchange() (replies []reply, err error) {
 		}
 	}
 	if _, ended := err.(*Error); ended {
-		h.probed = provenBy(h.names[len(replies)]) != 0
+		h.probed = commandsOf(h.names[len(replies)]) != 0
 	}
 	return replies, err
 }
@@ -260,8 +260,8 @@ func (h *handshake) unreadable(command string, err error, head []byte) error {
 	return fmt.Errorf("the answer, beginning %q, is not the Redis protocol; %s (%w)", shown, hint, err)
 }
 
-// judge makes a Server of the replies, or returns the reason why it cannot serve.
-func (h *handshake) judge(replies []reply) (Server, error) {
+// evaluate makes a Server of the replies, or returns the reason why it cannot serve.
+func (h *handshake) evaluate(replies []reply) (Server, error) {
 	s := Server{Proto: 2}
 	var scripted, informed, timed bool // it has taken a script; INFO was answered, and had the uptime
 	// First find out what it is, because that explains what else is wrong: a node of a cluster,
@@ -294,8 +294,8 @@ func (h *handshake) judge(replies []reply) (Server, error) {
 		return s, err
 	}
 	for _, r := range replies {
-		if has := provenBy(r.name); has != 0 {
-			if arity(r.Value) {
+		if has := commandsOf(r.name); has != 0 {
+			if lacksArguments(r.Value) {
 				s.Commands |= has
 			}
 			continue
@@ -307,7 +307,7 @@ func (h *handshake) judge(replies []reply) (Server, error) {
 		if r.name == "CLIENT CACHING" && !s.Tracking { // that was refused before
 			continue
 		}
-		said, err := h.quote(r.name, r.Value), h.judgeError(r.name, r.Value)
+		said, err := h.quote(r.name, r.Value), h.replyError(r.name, r.Value)
 		switch {
 		case r.name == "ROLE" && s.Role != "": // somebody else has told
 		case ErrorCode(r.Value) == "NOAUTH":
@@ -474,9 +474,9 @@ func (s *Server) olderThan(least [3]int) bool {
 
 const remedyAuth = "correct the username and password"
 
-// judgeError makes an error of an error reply. It is a RefusedError if the reply will be the
+// replyError makes an error of an error reply. It is a RefusedError if the reply will be the
 // same next time.
-func (h *handshake) judgeError(command string, v resp.Value) error {
+func (h *handshake) replyError(command string, v resp.Value) error {
 	said := h.quote(command, v)
 	refused := func(remedy string) error { return &RefusedError{Reason: said, Remedy: remedy} }
 	switch code := ErrorCode(v); {

@@ -28,18 +28,18 @@ import (
 // of the instance, so a goroutine that waits is parked and holds no thread. With
 // [NewSinglePoller] it is the connection that the runtime watches.
 type Poller struct {
-	all parking // at the instance
+	all waitPoint // at the instance
 
 	// Of a Poller from NewSinglePoller:
 	single bool
-	only   *only                  // its connection; nil if there is none. Guarded by mu
-	direct atomic.Pointer[direct] // how Wait parks at the connection itself; nil to park at the instance
+	conn   *singleConn                // its connection; nil if there is none. Guarded by mu
+	direct atomic.Pointer[directWait] // how Wait parks at the connection itself; nil to park at the instance
 
 	// These belong to the goroutine in Wait or Poll.
-	kernel [64]unix.EpollEvent // what the last ask has found: the first ready ones
+	kernel [64]unix.EpollEvent // what the last query has found: the first ready ones
 	events [64]Event           // the same in our terms
 	ready  int
-	err    error // why the last ask failed
+	err    error // why the last query failed
 
 	woken  atomic.Bool // a Wake that no Wait has used up
 	closed atomic.Bool
@@ -47,9 +47,9 @@ type Poller struct {
 	fd     int
 }
 
-// A parking is a descriptor at which the goroutine in Wait parks: that of an epoll instance, or
+// A waitPoint is a descriptor at which the goroutine in Wait parks: that of an epoll instance, or
 // of a socket. It is asked without waiting whether something is ready.
-type parking struct {
+type waitPoint struct {
 	// The runtime watches the descriptor edge-triggered. No wake-up is lost by that:
 	// RawConn.Read first forgets the edges seen so far. Then it asks, and parks only if that
 	// found nothing. What became ready before the question is in the answer. What becomes ready
@@ -61,14 +61,14 @@ type parking struct {
 	raw  syscall.RawConn
 	// Both are the question, for raw.Read, which parks when it says false, and for raw.Control,
 	// which never parks. They are fields because a new method value allocates.
-	askOrPark func(fd uintptr) bool
-	askOnly   func(fd uintptr)
+	queryOrPark func(fd uintptr) bool
+	queryOnly   func(fd uintptr)
 
 	armed time.Duration // the deadline of file, on [clock.Now]'s clock; clock.Forever if none. It belongs to Wait
 }
 
 // watch has the runtime watch a descriptor, and owns that from now on, also if it fails.
-func (k *parking) watch(fd int) (err error) {
+func (k *waitPoint) watch(fd int) (err error) {
 	k.armed, k.file = clock.Forever, os.NewFile(uintptr(fd), "epoll")
 	// This fails if the runtime's poller does not watch the descriptor.
 	if err = k.file.SetReadDeadline(time.Time{}); err == nil {
@@ -80,23 +80,23 @@ func (k *parking) watch(fd int) (err error) {
 	return syscallError("epoll", err)
 }
 
-// only is the one connection of a Poller. Its parking is at a copy of the connection's descriptor,
+// singleConn is the one connection of a Poller. Its waitPoint is at a copy of the connection's descriptor,
 // as the runtime wants one that it owns.
-type only struct {
-	parking
+type singleConn struct {
+	waitPoint
 	sock *sock
 	// These belong to the goroutine in Wait or Poll.
 	poll unix.PollFd
-	// asked is whether the question was put since Wait has begun to park. If it is put again, there
+	// queried is whether the question was put since Wait has begun to park. If it is put again, there
 	// was an edge, and a third system call for each Wait would say the same. The runtime can deliver
 	// the edge of what has arrived so late that it was read meanwhile: Wait then reports it once more.
-	asked bool
-	ready bool // the answer
+	queried bool
+	ready   bool // the answer
 }
 
-// direct says what is reported of the one connection. It never changes; it is replaced.
-type direct struct {
-	*only
+// directWait says what is reported of the one connection. It never changes; it is replaced.
+type directWait struct {
+	*singleConn
 	id uint64
 }
 
@@ -112,8 +112,8 @@ func NewPoller() (*Poller, error) {
 		return nil, syscallError("fcntl", err)
 	}
 	p := &Poller{fd: fd}
-	p.all.askOrPark = p.ask
-	p.all.askOnly = func(fd uintptr) { p.ask(fd) }
+	p.all.queryOrPark = p.query
+	p.all.queryOnly = func(fd uintptr) { p.query(fd) }
 	if err := p.all.watch(fd); err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (p *Poller) control(op int, s *sock, id uint64, want Interest) error {
 		return ErrPollerClosed
 	}
 	if op == unix.EPOLL_CTL_DEL {
-		p.removeOnly(s)
+		p.removeSingle(s)
 	}
 	if s.closed() {
 		return errClosed
@@ -179,24 +179,24 @@ func (p *Poller) control(op int, s *sock, id uint64, want Interest) error {
 		ev.Events |= unix.EPOLLRDHUP
 	}
 	if p.single {
-		return p.controlOnly(op, s, &ev, id, want)
+		return p.controlSingle(op, s, &ev, id, want)
 	}
 	return syscallError("epoll_ctl", unix.EpollCtl(p.fd, op, s.fd, &ev))
 }
 
-// controlOnly is control for the one connection of the Poller. The instance knows it as well: it
+// controlSingle is control for the one connection of the Poller. The instance knows it as well: it
 // serves whoever waits for more than reads. Otherwise the instance is told to watch for nothing.
-func (p *Poller) controlOnly(op int, s *sock, ev *unix.EpollEvent, id uint64, want Interest) error {
-	one := p.only
+func (p *Poller) controlSingle(op int, s *sock, ev *unix.EpollEvent, id uint64, want Interest) error {
+	one := p.conn
 	if op == unix.EPOLL_CTL_ADD {
 		if one != nil {
 			return errSecond
 		}
-		one = newOnly(s)
+		one = newSingleConn(s)
 	}
-	var now *direct
+	var now *directWait
 	if one != nil && one.raw != nil && want == Readable {
-		now = &direct{one, id}
+		now = &directWait{one, id}
 		ev.Events = 0
 	}
 	if err := unix.EpollCtl(p.fd, op, s.fd, ev); err != nil {
@@ -206,58 +206,58 @@ func (p *Poller) controlOnly(op int, s *sock, ev *unix.EpollEvent, id uint64, wa
 		return syscallError("epoll_ctl", err)
 	}
 	if op != unix.EPOLL_CTL_DEL {
-		p.only = one
-		p.parkAt(one, now)
+		p.conn = one
+		p.setWaitPoint(one, now)
 	}
 	return nil
 }
 
-// removeOnly lets go of the one connection, if that is s, also if s was closed before.
-func (p *Poller) removeOnly(s *sock) {
-	if o := p.only; o != nil && o.sock == s {
-		p.only = nil
-		p.parkAt(o, nil)
+// removeSingle lets go of the one connection, if that is s, also if s was closed before.
+func (p *Poller) removeSingle(s *sock) {
+	if o := p.conn; o != nil && o.sock == s {
+		p.conn = nil
+		p.setWaitPoint(o, nil)
 		o.close()
 	}
 }
 
-// parkAt has Wait park elsewhere. Whoever is parked where nothing will be reported any more looks again.
-func (p *Poller) parkAt(o *only, now *direct) {
+// setWaitPoint has Wait park elsewhere. Whoever is parked where nothing will be reported any more looks again.
+func (p *Poller) setWaitPoint(o *singleConn, now *directWait) {
 	p.direct.Store(now)
-	p.all.nudge()
-	o.nudge()
+	p.all.interrupt()
+	o.interrupt()
 }
 
-// newOnly has the runtime watch the connection. If it cannot, as there are no descriptors left,
+// newSingleConn has the runtime watch the connection. If it cannot, as there are no descriptors left,
 // the epoll instance watches.
-func newOnly(s *sock) *only {
-	o := &only{sock: s}
+func newSingleConn(s *sock) *singleConn {
+	o := &singleConn{sock: s}
 	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil || o.watch(fd) != nil {
 		o.raw = nil
 		return o
 	}
-	o.askOrPark = func(fd uintptr) bool {
-		if o.asked {
+	o.queryOrPark = func(fd uintptr) bool {
+		if o.queried {
 			return true
 		}
-		o.asked = true
-		return o.ask(fd)
+		o.queried = true
+		return o.query(fd)
 	}
-	o.askOnly = func(fd uintptr) { o.ask(fd) }
+	o.queryOnly = func(fd uintptr) { o.query(fd) }
 	return o
 }
 
 // close frees the copy of the descriptor, and ends a Wait that is parked at it.
-func (o *only) close() {
+func (o *singleConn) close() {
 	if o.raw != nil {
 		o.file.Close()
 	}
 }
 
-// ask asks the kernel whether a read would return anything, with ppoll(2) and a timeout of 0. It
-// is a raw call as in Poller.ask.
-func (o *only) ask(fd uintptr) bool {
+// query asks the kernel whether a read would return anything, with ppoll(2) and a timeout of 0. It
+// is a raw call as in Poller.query.
+func (o *singleConn) query(fd uintptr) bool {
 	o.poll = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 	for {
 		var atOnce unix.Timespec
@@ -294,8 +294,8 @@ func (p *Poller) Wait(until time.Duration) ([]Event, error) {
 	for {
 		k, at := &p.all, p.direct.Load()
 		if at != nil {
-			k = &at.parking
-			at.asked = false
+			k = &at.waitPoint
+			at.queried = false
 		}
 		// A deadline that is too early stays: to arm anew once for each deadline that
 		// passes is cheaper than once for each Wait.
@@ -308,7 +308,7 @@ func (p *Poller) Wait(until time.Duration) ([]Event, error) {
 		if p.direct.Load() != at {
 			continue
 		}
-		switch err := k.raw.Read(k.askOrPark); {
+		switch err := k.raw.Read(k.queryOrPark); {
 		case err == nil && at != nil:
 			return p.readable(at), nil
 		case err == nil:
@@ -332,10 +332,10 @@ func (p *Poller) Poll() ([]Event, error) {
 	for {
 		k, at := &p.all, p.direct.Load()
 		if at != nil {
-			k = &at.parking
+			k = &at.waitPoint
 		}
 		// Unlike RawConn.Read, Control ignores the deadline of the file.
-		switch err := k.raw.Control(k.askOnly); {
+		switch err := k.raw.Control(k.queryOnly); {
 		case err != nil && p.direct.Load() == at:
 			return nil, p.closedOr(err)
 		case err != nil:
@@ -353,9 +353,9 @@ func (p *Poller) Poll() ([]Event, error) {
 // calls before that count as one.
 func (p *Poller) Wake() {
 	p.woken.Store(true)
-	p.all.nudge()
+	p.all.interrupt()
 	if at := p.direct.Load(); at != nil {
-		at.nudge()
+		at.interrupt()
 	}
 }
 
@@ -367,14 +367,14 @@ func (p *Poller) Close() error {
 	if p.closed.Swap(true) || p.all.raw == nil {
 		return ErrPollerClosed
 	}
-	if p.only != nil {
-		p.only.close()
+	if p.conn != nil {
+		p.conn.close()
 	}
 	return p.all.file.Close()
 }
 
 // arm sets the deadline of the file. It reports false, and sets none, if until has passed.
-func (k *parking) arm(until time.Duration) bool {
+func (k *waitPoint) arm(until time.Duration) bool {
 	var deadline time.Time
 	if until != clock.Forever {
 		now := clock.Now()
@@ -388,8 +388,8 @@ func (k *parking) arm(until time.Duration) bool {
 	return true
 }
 
-// nudge has whoever is parked here look again at what it waits for.
-func (k *parking) nudge() {
+// interrupt has whoever is parked here look again at what it waits for.
+func (k *waitPoint) interrupt() {
 	if k.raw != nil {
 		k.file.SetReadDeadline(time.Unix(1, 0))
 	}
@@ -411,15 +411,15 @@ func syscallError(call string, err error) error {
 }
 
 // readable returns what there is to say of a connection at which Wait parks itself.
-func (p *Poller) readable(at *direct) []Event {
+func (p *Poller) readable(at *directWait) []Event {
 	p.events[0] = Event{ID: at.id, Ready: Readable}
 	return p.events[:1]
 }
 
-// ask asks the kernel for events without waiting, with epoll_pwait(2), and reports whether
+// query asks the kernel for events without waiting, with epoll_pwait(2), and reports whether
 // Wait has something to return. The call cannot block, so it is a raw one: the scheduler
 // need not know of it.
-func (p *Poller) ask(fd uintptr) bool {
+func (p *Poller) query(fd uintptr) bool {
 	for {
 		n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, fd,
 			uintptr(unsafe.Pointer(&p.kernel[0])), uintptr(len(p.kernel)), 0, 0, 0)
@@ -436,7 +436,7 @@ func (p *Poller) ask(fd uintptr) bool {
 	}
 }
 
-// answer returns what the last ask has found, in our terms.
+// answer returns what the last query has found, in our terms.
 func (p *Poller) answer() ([]Event, error) {
 	for i := range p.kernel[:p.ready] {
 		k, e := &p.kernel[i], &p.events[i]

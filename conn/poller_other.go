@@ -17,12 +17,12 @@ import (
 // methods at any time, also during a Wait, which takes notice. The zero Poller is a
 // closed one.
 type Poller struct {
-	// The goroutines of each connection (see sock) kick the Poller when something has
-	// changed. Wait then asks every connection what it is ready for. A kick between the
+	// The goroutines of each connection (see sock) signal the Poller when something has
+	// changed. Wait then asks every connection what it is ready for. A signal between the
 	// question and the wait stays in the channel, so none is lost.
 	//
-	// The lock order is Poller, sock. A sock kicks without the Poller's lock.
-	kicked chan struct{} // of capacity 1; nil in a zero Poller
+	// The lock order is Poller, sock. A sock signals without the Poller's lock.
+	signalled chan struct{} // of capacity 1; nil in a zero Poller
 
 	// These belong to the goroutine in Wait or Poll.
 	timer  *time.Timer
@@ -45,9 +45,9 @@ func NewPoller() (*Poller, error) {
 	timer := time.NewTimer(0)
 	timer.Stop()
 	return &Poller{
-		kicked:  make(chan struct{}, 1),
-		timer:   timer,
-		watched: make(map[*sock]watched),
+		signalled: make(chan struct{}, 1),
+		timer:     timer,
+		watched:   make(map[*sock]watched),
 	}, nil
 }
 
@@ -108,17 +108,17 @@ func (p *Poller) control(s *sock, before, after bool, w watched) error {
 		delete(p.watched, s)
 		return errClosed
 	}
-	p.kick()
+	p.signal()
 	return nil
 }
 
 // isClosed reports whether p was closed, or is a zero Poller. mu is held.
-func (p *Poller) isClosed() bool { return p.closed || p.kicked == nil }
+func (p *Poller) isClosed() bool { return p.closed || p.signalled == nil }
 
-// kick makes Wait ask again.
-func (p *Poller) kick() {
+// signal makes Wait ask again.
+func (p *Poller) signal() {
 	select {
-	case p.kicked <- struct{}{}:
+	case p.signalled <- struct{}{}:
 	default:
 	}
 }
@@ -129,12 +129,12 @@ func (p *Poller) kick() {
 // Wait fails only with [ErrPollerClosed].
 func (p *Poller) Wait(until time.Duration) ([]Event, error) {
 	for {
-		woken, err := p.ask(true)
+		woken, err := p.query(true)
 		if woken || err != nil || len(p.events) > 0 {
 			return p.events, err
 		}
 		if until == clock.Forever {
-			<-p.kicked
+			<-p.signalled
 			continue
 		}
 		now := clock.Now()
@@ -143,7 +143,7 @@ func (p *Poller) Wait(until time.Duration) ([]Event, error) {
 		}
 		p.timer.Reset(until - now)
 		select {
-		case <-p.kicked:
+		case <-p.signalled:
 		case <-p.timer.C:
 		}
 		p.timer.Stop()
@@ -153,13 +153,13 @@ func (p *Poller) Wait(until time.Duration) ([]Event, error) {
 // Poll returns what is ready now. It never parks, and leaves a Wake to the next Wait. Its
 // errors and its slice are those of Wait.
 func (p *Poller) Poll() ([]Event, error) {
-	_, err := p.ask(false)
+	_, err := p.query(false)
 	return p.events, err
 }
 
-// ask asks every connection what it is ready for. If wakes is set it also reports whether
+// query asks every connection what it is ready for. If wakes is set it also reports whether
 // there was a Wake, and uses it up.
-func (p *Poller) ask(wakes bool) (woken bool, err error) {
+func (p *Poller) query(wakes bool) (woken bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.events = p.events[:0]
@@ -183,7 +183,7 @@ func (p *Poller) Wake() {
 	p.mu.Lock()
 	p.woken = true
 	p.mu.Unlock()
-	p.kick()
+	p.signal()
 }
 
 // Close frees what the Poller holds. A Wait that is under way returns [ErrPollerClosed],
@@ -199,6 +199,6 @@ func (p *Poller) Close() error {
 		s.watch(p, false)
 	}
 	p.watched = nil
-	p.kick()
+	p.signal()
 	return nil
 }

@@ -152,8 +152,8 @@ func TestServersWithoutLuaAreRefused(t *testing.T) {
 	} {
 		for proto, hello := range map[int]string{3: hello, 2: unknownHELLO} {
 			t.Run(fmt.Sprintf("%s, RESP%d", name, proto), func(t *testing.T) {
-				const arity = "-ERR wrong number of arguments for 'delex' command\r\n"
-				s := script(t, map[string]string{"HELLO": hello, "SCRIPT": tt.answer, "DELEX": arity})
+				const lacksArguments = "-ERR wrong number of arguments for 'delex' command\r\n"
+				s := script(t, map[string]string{"HELLO": hello, "SCRIPT": tt.answer, "DELEX": lacksArguments})
 				err := refuse(t, s.addr, everything())
 				requireRefused(t, err, tt.reason, tt.remedy)
 			})

@@ -48,10 +48,10 @@ var askEvery = 10 * time.Second
 // path of the locks.
 type sentinel struct {
 	dialing
-	ctx  context.Context
-	conn *Conn
-	wait func(Interest) error
-	told bool // it was told its credentials
+	ctx           context.Context
+	conn          *Conn
+	wait          func(Interest) error
+	authenticated bool // it was told its credentials
 }
 
 // dialSentinel connects to a sentinel.
@@ -78,19 +78,19 @@ func (s *sentinel) close() {
 	s.poller.Close()
 }
 
-// fault returns an error reply to a command as an error, without our password in it.
-func (s *sentinel) fault(command string, v resp.Value) error {
+// replyError returns an error reply to a command as an error, without our password in it.
+func (s *sentinel) replyError(command string, v resp.Value) error {
 	h := handshake{credentials: s.credentials}
 	said := h.quote(command, v)
-	if demands(v) && !s.told {
+	if needsAuth(v) && !s.authenticated {
 		said = strings.TrimSuffix(said, ".") + "; set SentinelPassword, as sentinels are never shown the master's"
 	}
 	return errors.New(said)
 }
 
-// demands reports whether a reply asks for credentials: all who have none are refused, or have
+// needsAuth reports whether a reply asks for credentials: all who have none are refused, or have
 // too few rights.
-func demands(v resp.Value) bool {
+func needsAuth(v resp.Value) bool {
 	code := ErrorCode(v)
 	return code == "NOAUTH" || code == "NOPERM"
 }
@@ -100,13 +100,13 @@ func demands(v resp.Value) bool {
 // poses as a sentinel should learn as little as can be.
 func (s *sentinel) do(args ...string) (resp.Value, error) {
 	v, err := s.call(args...)
-	if err != nil || !demands(v) || s.told || s.credentials.none() {
+	if err != nil || !needsAuth(v) || s.authenticated || s.credentials.none() {
 		return v, err
 	}
-	s.told = true
+	s.authenticated = true
 	said, err := s.call(s.credentials.auth()...)
 	if err == nil && said.IsError() {
-		err = s.fault("AUTH", said)
+		err = s.replyError("AUTH", said)
 	}
 	if err != nil {
 		return resp.Value{}, err
@@ -177,7 +177,7 @@ func ask(ctx context.Context, endpoint string, a Address, opt *Options) (p place
 	defer s.close()
 	v, err := s.do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", a.group)
 	if err == nil && v.IsError() {
-		err = s.fault("SENTINEL", v)
+		err = s.replyError("SENTINEL", v)
 	}
 	if err != nil || v.IsNull() {
 		return p, err
@@ -219,9 +219,9 @@ func endpointOf(host, port string) string {
 // If they do not agree, the known master stays the master, whatever the minority says. If none
 // is known, there is nowhere to go, unless opt says that any sentinel is to be trusted.
 //
-// masterFor is set only if a majority vouches for the place. doubt says why there is no majority,
+// masterFor is set only if a majority vouches for the place. disagreement says why there is no majority,
 // if there is none.
-func (a Address) locate(ctx context.Context, opt *Options) (p place, doubt, err error) {
+func (a Address) locate(ctx context.Context, opt *Options) (p place, disagreement, err error) {
 	p, all, failed := a.poll(ctx, opt)
 	if p.votes > 0 {
 		if a.hint != "" && p.endpoint != a.hint {
@@ -234,26 +234,26 @@ func (a Address) locate(ctx context.Context, opt *Options) (p place, doubt, err 
 		}
 		return p, nil, nil
 	}
-	doubt = a.doubt(all, failed)
+	disagreement = a.noMajority(all, failed)
 	named := slices.DeleteFunc(slices.Clone(all), func(p place) bool { return p.endpoint == "" })
 	switch {
 	case a.hint != "":
-		return place{endpoint: a.hint}, doubt, nil
+		return place{endpoint: a.hint}, disagreement, nil
 	case len(named) > 0 && opt.TrustAnySentinel:
 		latest := slices.MaxFunc(named, func(x, y place) int {
 			return cmp.Or(cmp.Compare(x.epoch, y.epoch), cmp.Compare(x.votes, y.votes))
 		})
-		return place{endpoint: latest.endpoint}, doubt, nil
+		return place{endpoint: latest.endpoint}, disagreement, nil
 	case len(named) == 0 && failed == nil:
 		return p, nil, &RefusedError{Reason: "no sentinel knows a group named " + a.group,
 			Remedy: "correct the name; SENTINEL MASTERS lists them"}
 	}
-	return p, nil, fmt.Errorf("%w (start the others or correct the list; with TrustAnySentinel one is enough, also one that lies)", doubt)
+	return p, nil, fmt.Errorf("%w (start the others or correct the list; with TrustAnySentinel one is enough, also one that lies)", disagreement)
 }
 
-// doubt says why the sentinels have no majority. all is what they name, and failed the errors of
+// noMajority says why the sentinels have no majority. all is what they name, and failed the errors of
 // those that did not answer.
-func (a Address) doubt(all []place, failed error) error {
+func (a Address) noMajority(all []place, failed error) error {
 	total := strings.Count(a.sentinels, ",") + 1
 	silent := total
 	var said []string
@@ -317,7 +317,7 @@ func (a Address) poll(ctx context.Context, opt *Options) (agreed place, all []pl
 	for range sentinels {
 		got := <-answers
 		if got.err != nil {
-			failed = join(failed, fmt.Errorf("sentinel %s: %w", got.from, unnamed(got.err)))
+			failed = join(failed, fmt.Errorf("sentinel %s: %w", got.from, causeOf(got.err)))
 			continue
 		}
 		all = count(all, got.place)
@@ -443,29 +443,29 @@ func addressesOf(ctx context.Context, endpoint string) (all []netip.AddrPort) {
 }
 
 // FollowGroup subscribes to the sentinels of a group until ctx ends, and asks each of them
-// again about every 10 s. It calls tell with the endpoint of the group's master as soon as
-// more than half of the listed sentinels name it. It calls tell again when such a majority
+// again about every 10 s. It calls notify with the endpoint of the group's master as soon as
+// more than half of the listed sentinels name it. It calls notify again when such a majority
 // names another endpoint, and when one names the same endpoint after there was none. What
 // a minority says moves nothing.
 //
-// FollowGroup uses the same Options as [Dial]. Calls of tell do not overlap. FollowGroup
+// FollowGroup uses the same Options as [Dial]. Calls of notify do not overlap. FollowGroup
 // reports no errors: a sentinel that cannot be reached has no vote until it can. It returns
 // when ctx has ended and nothing of it is left, or at once if a has no group.
-func FollowGroup(ctx context.Context, a Address, opt Options, tell func(to string)) {
+func FollowGroup(ctx context.Context, a Address, opt Options, notify func(to string)) {
 	if a.group == "" {
 		return
 	}
 	sentinels := strings.Split(a.sentinels, ",")
-	f := following{said: make([]string, len(sentinels)), tell: tell, timeout: opt.dialTimeout()}
+	f := groupFollower{reported: make([]string, len(sentinels)), notify: notify, timeout: opt.dialTimeout()}
 	var all sync.WaitGroup
 	for i, from := range sentinels {
 		all.Go(func() {
 			for pause := sentinelPauseMin; ctx.Err() == nil; pause = min(2*pause, sentinelPauseMax) {
-				heard := listen(ctx, from, a, &opt, func(to string) { f.says(ctx, i, to) })
-				if heard {
+				answered := subscribe(ctx, from, a, &opt, func(to string) { f.report(ctx, i, to) })
+				if answered {
 					pause = sentinelPauseMin
 				}
-				f.says(ctx, i, "") // what it has said may have changed unheard
+				f.report(ctx, i, "") // what it has said may have changed unheard
 				select {
 				case <-time.After(pause/2 + rand.N(pause)):
 				case <-ctx.Done():
@@ -476,44 +476,44 @@ func FollowGroup(ctx context.Context, a Address, opt Options, tell func(to strin
 	all.Wait()
 }
 
-// A following has what the sentinels of a group say at the moment.
-type following struct {
-	tell    func(to string)
+// A groupFollower has what the sentinels of a group say at the moment.
+type groupFollower struct {
+	notify  func(to string)
 	timeout time.Duration // for looking up names
 
-	mu     sync.Mutex
-	said   []string // by each sentinel; empty if it cannot be heard
-	agreed string   // what more than half of them say; empty if they do not agree
-	told   string   // what tell was called with last
+	mu       sync.Mutex
+	reported []string // by each sentinel; empty if it cannot be heard
+	agreed   string   // what more than half of them say; empty if they do not agree
+	notified string   // what notify was called with last
 }
 
-// says takes note of what sentinel i says. If a majority agrees on something new then, it
-// calls tell.
-func (f *following) says(ctx context.Context, i int, to string) {
+// report takes note of what sentinel i says. If a majority agrees on something new then, it
+// calls notify.
+func (f *groupFollower) report(ctx context.Context, i int, to string) {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.said[i] = to
+	f.reported[i] = to
 	var places []place
-	for _, one := range f.said {
+	for _, one := range f.reported {
 		places = count(places, place{endpoint: one})
 	}
-	p, ok := agree(places, len(f.said), f.told, lookUp(ctx))
+	p, ok := agree(places, len(f.reported), f.notified, lookUp(ctx))
 	if ok && p.endpoint != f.agreed {
-		f.told = p.endpoint
-		f.tell(p.endpoint)
+		f.notified = p.endpoint
+		f.notify(p.endpoint)
 	}
 	f.agreed = p.endpoint
 }
 
-// listen subscribes to one sentinel. It calls says with the place of the master now, and then
+// subscribe subscribes to one sentinel. It calls report with the place of the master now, and then
 // with that of every switch that the sentinel publishes. It asks again now and then, since
 // not everything that moves a master is published: a sentinel that is told to forget a group
-// and to monitor it elsewhere says nothing. listen returns when the sentinel fails to answer, or
+// and to monitor it elsewhere says nothing. subscribe returns when the sentinel fails to answer, or
 // publishes too much. It reports whether the sentinel is worth another try soon: it has answered,
 // and not published too much.
-func listen(ctx context.Context, endpoint string, a Address, opt *Options, says func(to string)) (heard bool) {
+func subscribe(ctx context.Context, endpoint string, a Address, opt *Options, report func(to string)) (answered bool) {
 	dctx, cancel := context.WithTimeout(ctx, opt.dialTimeout())
 	defer cancel()
 	s, err := dialSentinel(dctx, endpoint, a, opt)
@@ -531,11 +531,11 @@ func listen(ctx context.Context, endpoint string, a Address, opt *Options, says 
 		p, err := ask(actx, endpoint, a, opt)
 		cancel()
 		if err != nil {
-			return heard
+			return answered
 		}
-		heard = true
-		says(p.endpoint)
-		if err := s.hear(ctx, askEvery/2+rand.N(askEvery), says); err != nil {
+		answered = true
+		report(p.endpoint)
+		if err := s.readSwitches(ctx, askEvery/2+rand.N(askEvery), report); err != nil {
 			return err != errTooMuch
 		}
 	}
@@ -543,9 +543,9 @@ func listen(ctx context.Context, endpoint string, a Address, opt *Options, says 
 
 var errTooMuch = errors.New("a sentinel publishes too much")
 
-// hear calls says with the switches of its group that a sentinel publishes, for as long as d.
+// readSwitches calls report with the switches of its group that a sentinel publishes, for as long as d.
 // The error says why nothing more can be heard.
-func (s *sentinel) hear(ctx context.Context, d time.Duration, says func(to string)) error {
+func (s *sentinel) readSwitches(ctx context.Context, d time.Duration, report func(to string)) error {
 	hctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	s.ctx = hctx
@@ -564,7 +564,7 @@ func (s *sentinel) hear(ctx context.Context, d time.Duration, says func(to strin
 		}
 		// <group> <old ip> <old port> <new ip> <new port>
 		if f := strings.Fields(message[2]); len(f) == 5 && f[0] == s.addr.group && len(f[3])+len(f[4]) <= maxEndpoint {
-			says(endpointOf(f[3], f[4]))
+			report(endpointOf(f[3], f[4]))
 		}
 	}
 	return errTooMuch

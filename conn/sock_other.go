@@ -30,7 +30,7 @@ type sock struct {
 	out     []byte    // accepted by Write and not yet sent by nc
 	outErr  error     // why no more will be sent
 	closed  bool
-	pollers []*Poller // to kick after changes
+	pollers []*Poller // to signal after changes
 }
 
 // dialSock connects to one address. It parks the goroutine until the socket is connected, the
@@ -42,7 +42,7 @@ func dialSock(ctx context.Context, _ *Poller, to target) (*sock, error) {
 	}
 	nc, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil {
-		return nil, bare(err)
+		return nil, withoutAddrs(err)
 	}
 	s := &sock{nc: nc, drained: make(chan struct{})}
 	s.state.L = &s.mu
@@ -58,7 +58,7 @@ func (s *sock) readAhead() {
 		n, err := s.nc.Read(buf)
 		s.mu.Lock()
 		s.in = append(s.in, buf[:n]...)
-		s.inErr = bare(err)
+		s.inErr = withoutAddrs(err)
 		s.changed()
 		for len(s.in) > sockBuffer-len(buf) && !s.closed {
 			s.state.Wait()
@@ -89,7 +89,7 @@ func (s *sock) writeBehind() {
 		_, err := s.nc.Write(buf)
 		s.mu.Lock()
 		s.out = s.out[:copy(s.out, s.out[min(len(buf), len(s.out)):])]
-		s.outErr = bare(err)
+		s.outErr = withoutAddrs(err)
 		s.changed()
 		if err != nil {
 			return
@@ -101,7 +101,7 @@ func (s *sock) writeBehind() {
 func (s *sock) changed() {
 	s.state.Broadcast()
 	for _, p := range s.pollers {
-		p.kick()
+		p.signal()
 	}
 }
 
@@ -156,7 +156,7 @@ func (s *sock) ready() (is Interest) {
 	return is
 }
 
-// watch makes s kick p after changes, or no longer. It reports false if s is closed, so that
+// watch makes s signal p after changes, or no longer. It reports false if s is closed, so that
 // there will be no changes.
 func (s *sock) watch(p *Poller, on bool) bool {
 	s.mu.Lock()
@@ -174,7 +174,7 @@ func (s *sock) close() error {
 		return errClosed
 	}
 	s.nc.SetWriteDeadline(time.Now().Add(drainTimeout))
-	return s.shut(false)
+	return s.shutdown(false)
 }
 
 // abort discards what Write has accepted, here and in the kernel.
@@ -185,10 +185,10 @@ func (s *sock) abort() error {
 	if tcp, ok := s.nc.(*net.TCPConn); ok {
 		tcp.SetLinger(0)
 	}
-	return s.shut(true)
+	return s.shutdown(true)
 }
 
-func (s *sock) shut(discard bool) error {
+func (s *sock) shutdown(discard bool) error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -213,9 +213,9 @@ func (s *sock) shut(discard bool) error {
 	return err
 }
 
-// bare returns err without the addresses that package net puts in front of it, because an
+// withoutAddrs returns err without the addresses that package net puts in front of it, because an
 // [Error] names the master already.
-func bare(err error) error {
+func withoutAddrs(err error) error {
 	if op, ok := err.(*net.OpError); ok {
 		return op.Err
 	}
