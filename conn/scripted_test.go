@@ -1,7 +1,6 @@
 package conn_test
 
 import (
-	"io"
 	"net"
 	"slices"
 	"strings"
@@ -9,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/redburst/redburst/conn/conntest"
-	wire "github.com/tidwall/resp"
 )
 
 // scripted is a server that gives each command the answer that script has for its longest
@@ -40,34 +38,21 @@ func script(tb testing.TB, answers map[string]string) *scripted {
 }
 
 func (s *scripted) serve(c net.Conn) {
-	commands := wire.NewReader(c)
-	for {
-		v, _, err := commands.ReadValue()
-		if err != nil {
-			return
-		}
-		var words []string
-		for _, arg := range v.Array() {
-			words = append(words, arg.String())
-		}
-		command := strings.Join(words, " ")
-		best := ""
+	conntest.Answer(c, func(args []string) (string, bool) {
+		command, best := strings.Join(args, " "), ""
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.commands = append(s.commands, command)
 		for beginning := range s.script {
 			if strings.HasPrefix(command, beginning) && len(beginning) > len(best) {
 				best = beginning
 			}
 		}
-		answer := s.script[best]
-		s.mu.Unlock()
-		if answer == "close" {
-			return
+		if s.script[best] == "close" {
+			return "", false
 		}
-		if _, err := io.WriteString(c, answer); err != nil {
-			return
-		}
-	}
+		return s.script[best], true
+	})
 }
 
 func (s *scripted) seen() []string {

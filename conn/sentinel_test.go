@@ -13,7 +13,6 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/stretchr/testify/require"
-	wire "github.com/tidwall/resp"
 )
 
 func TestSentinelAddresses(t *testing.T) {
@@ -384,35 +383,24 @@ type guarded struct {
 func guardedSentinel(t *testing.T, s *scripted, demand, auth string) *guarded {
 	g := &guarded{demand: demand}
 	g.at = conntest.Listen(t, func(c net.Conn) {
-		commands := wire.NewReader(c)
 		known := false
-		for {
-			v, _, err := commands.ReadValue()
-			if err != nil {
-				return
-			}
-			var words []string
-			for _, arg := range v.Array() {
-				words = append(words, arg.String())
-			}
-			answer := g.demand
-			switch command := strings.Join(words, " "); {
-			case words[0] == "AUTH":
+		conntest.Answer(c, func(args []string) (string, bool) {
+			switch command := strings.Join(args, " "); {
+			case args[0] == "AUTH":
 				g.mu.Lock()
+				defer g.mu.Unlock()
 				g.auths = append(g.auths, command)
-				g.mu.Unlock()
 				if known = command == auth; known {
-					answer = "+OK\r\n"
-				} else {
-					answer = "-WRONGPASS not " + command + "\r\n"
+					return "+OK\r\n", true
 				}
-			case known && words[0] == "SUBSCRIBE":
-				answer = subscribed
+				return "-WRONGPASS not " + command + "\r\n", true
+			case known && args[0] == "SUBSCRIBE":
+				return subscribed, true
 			case known:
-				answer = s.script["SENTINEL"]
+				return s.script["SENTINEL"], true
 			}
-			fmt.Fprint(c, answer)
-		}
+			return g.demand, true
+		})
 	})
 	return g
 }
@@ -546,25 +534,20 @@ func newPublisher(t *testing.T, says string) *publisher {
 		if lost {
 			return
 		}
-		commands := wire.NewReader(c)
-		for {
-			v, _, err := commands.ReadValue()
-			if err != nil {
-				return
-			}
+		conntest.Answer(c, func(args []string) (string, bool) {
 			p.mu.Lock()
-			switch v.Array()[0].String() {
+			defer p.mu.Unlock()
+			switch args[0] {
 			case "SENTINEL":
 				host, port, _ := net.SplitHostPort(p.says)
-				fmt.Fprintf(c, "*2\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(host), host, len(port), port)
+				return fmt.Sprintf("*2\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(host), host, len(port), port), true
 			case "SUBSCRIBE":
 				p.subs = append(p.subs, c)
-				fmt.Fprint(c, "*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n")
-			default:
-				fmt.Fprint(c, "+OK\r\n")
+				fmt.Fprint(c, subscribed) // before anything that is published
+				return "", true
 			}
-			p.mu.Unlock()
-		}
+			return "+OK\r\n", true
+		})
 	})
 	return p
 }
@@ -714,24 +697,19 @@ func TestFollowHangsUpOnASentinelThatPublishesWithoutEnd(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{}, 16)
 	at := conntest.Listen(t, func(c net.Conn) {
-		commands := wire.NewReader(c)
-		for {
-			v, _, err := commands.ReadValue()
-			if err != nil {
-				return
-			}
-			if v.Array()[0].String() == "SENTINEL" {
-				fmt.Fprint(c, "*2\r\n$9\r\n127.0.0.1\r\n$4\r\n6379\r\n")
-				continue
+		conntest.Answer(c, func(args []string) (string, bool) {
+			if args[0] == "SENTINEL" {
+				return "*2\r\n$9\r\n127.0.0.1\r\n$4\r\n6379\r\n", true
 			}
 			fmt.Fprint(c, subscribed)
 			block := []byte(strings.Repeat("*3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n$5\r\nother\r\n", 1<<10))
-			for err == nil {
-				_, err = c.Write(block)
+			for {
+				if _, err := c.Write(block); err != nil {
+					ended <- struct{}{}
+					return "", false
+				}
 			}
-			ended <- struct{}{}
-			return
-		}
+		})
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

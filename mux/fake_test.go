@@ -9,7 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	tidwall "github.com/tidwall/resp"
+
+	"github.com/redburst/redburst/conn/conntest"
 )
 
 // A script answers one command of one connection: it returns the bytes to
@@ -26,7 +27,6 @@ type fakeMaster struct {
 	mu    sync.Mutex
 	role  string // "master" if empty
 	conns map[net.Conn]bool
-	wg    sync.WaitGroup
 }
 
 func (f *fakeMaster) setRole(role string) {
@@ -54,56 +54,27 @@ func newFake(t testing.TB, id string, script func() script) *fakeMaster {
 // newFakeOn starts a scripted master that owns the listener.
 func newFakeOn(t testing.TB, l net.Listener, id string, script func() script) *fakeMaster {
 	f := &fakeMaster{id: id, l: l, script: script, conns: map[net.Conn]bool{}}
-	f.wg.Add(1)
-	go f.accept()
-	t.Cleanup(f.stop)
+	conntest.ListenOn(t, l, f.serve)
 	return f
 }
 
 func (f *fakeMaster) addr() string { return f.l.Addr().String() }
 
-func (f *fakeMaster) accept() {
-	defer f.wg.Done()
-	for {
-		c, err := f.l.Accept()
-		if err != nil {
-			return
-		}
-		f.mu.Lock()
-		f.conns[c] = true
-		f.mu.Unlock()
-		f.wg.Add(1)
-		go f.serve(c)
-	}
-}
-
 func (f *fakeMaster) serve(c net.Conn) {
-	defer f.wg.Done()
-	defer func() {
-		f.mu.Lock()
-		delete(f.conns, c)
-		f.mu.Unlock()
-		c.Close()
-	}()
+	f.mu.Lock()
+	f.conns[c] = true
+	f.mu.Unlock()
 	answer := f.script()
-	r := tidwall.NewReader(c)
-	for {
-		v, _, err := r.ReadValue()
-		if err != nil {
-			return
+	conntest.Answer(c, func(args []string) (string, bool) {
+		if reply, ok := f.handshake(args); ok {
+			return reply, true
 		}
-		var args []string
-		for _, a := range v.Array() {
-			args = append(args, a.String())
-		}
-		reply, goOn := f.handshake(args)
-		if reply == "" {
-			reply, goOn = answer(args)
-		}
-		if _, err := c.Write([]byte(reply)); err != nil || !goOn {
-			return
-		}
-	}
+		return answer(args)
+	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.conns, c)
+	c.Close()
 }
 
 func (f *fakeMaster) handshake(args []string) (string, bool) {
@@ -119,7 +90,7 @@ func (f *fakeMaster) handshake(args []string) (string, bool) {
 		info := "# Server\r\nredis_version:7.0.15\r\nrun_id:" + f.id + "\r\nuptime_in_seconds:1000\r\n"
 		return bulk(info), true
 	}
-	return "", true
+	return "", false
 }
 
 // cut ends all connections.
@@ -147,7 +118,6 @@ func (f *fakeMaster) send(t testing.TB, text string) {
 func (f *fakeMaster) stop() {
 	f.l.Close()
 	f.cut()
-	f.wg.Wait()
 }
 
 func silent() script { return func([]string) (string, bool) { return "", true } }

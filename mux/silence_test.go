@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	tidwall "github.com/tidwall/resp"
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/conntest"
@@ -235,21 +234,12 @@ func TestConnectionOfAHungMasterIsReset(t *testing.T) {
 			var connects atomic.Int64
 			addr := conntest.Listen(t, func(peer net.Conn) {
 				first := connects.Add(1) == 1
-				commands := tidwall.NewReader(peer)
-				for {
-					v, _, err := commands.ReadValue()
-					if err != nil {
-						return
-					}
-					var args []string
-					for _, a := range v.Array() {
-						args = append(args, a.String())
-					}
-					reply, _ := new(fakeMaster).handshake(args)
-					if reply == "" && first {
-						break
-					}
-					io.WriteString(peer, reply)
+				conntest.Answer(peer, func(args []string) (string, bool) {
+					reply, ok := new(fakeMaster).handshake(args)
+					return reply, ok || !first
+				})
+				if !first {
+					return
 				}
 				<-frozen
 				for buf := make([]byte, 1<<16); ; {
