@@ -146,3 +146,42 @@ func TestRedactedAddressesHaveNoPassword(t *testing.T) {
 	require.Equal(t, kept, given)
 	require.Empty(t, conn.RedactAll(nil))
 }
+
+func TestSentinelAddresses(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"sentinel://a:1,b/g":                          "sentinel://a:1,b:26379/g",
+		"SENTINEL://A.,[::1]:7/g?db=3":                "sentinel://a:26379,[::1]:7/g?db=3",
+		"redis+sentinel://u:p%40@a/g":                 "sentinel://a:26379/g",
+		"redis-sentinel://a/my%2Fgroup":               "sentinel://a:26379/my%2Fgroup",
+		"sentinels://a/g":                             "sentinels://a:26379/g",
+		"rediss+sentinel://a/g":                       "sentinels://a:26379/g",
+		"rediss-sentinel://:secret@127.0.0.1:1,b/g-1": "sentinels://127.0.0.1:1,b:26379/g-1",
+	} {
+		a, err := conn.ParseAddress(in)
+		require.NoError(t, err, in)
+		require.Equal(t, want, a.String())
+		require.NotContains(t, fmt.Sprintf("%+v %#v", a, a), "secret")
+		require.NotEmpty(t, a.Group())
+		again, err := conn.ParseAddress(a.String())
+		require.NoError(t, err)
+		require.Equal(t, a.String(), again.String())
+	}
+	for in, want := range map[string]string{
+		"sentinel://a:1,b:2":       "name of the group is missing",
+		"sentinel://a:1/":          "name of the group is missing",
+		"sentinel://a/g/1":         "name of the group is missing",
+		"sentinel:///g":            "host is missing",
+		"sentinel://a,,b/g":        "host is missing",
+		"sentinel://a,A:26379/g":   "given twice",
+		"sentinel://a:0/g":         "port",
+		"sentinel://a/%zz":         "percent-encoding",
+		"sentinel://a/a%20b":       "holds a space",
+		"sentinel://u:sec%ret@a/g": "percent-encoding",
+		"sentinel://a/g?x=1":       "only one database",
+	} {
+		_, err := conn.ParseAddress(in)
+		require.ErrorContains(t, err, want, in)
+		require.NotContains(t, err.Error(), "sec")
+	}
+}

@@ -68,12 +68,6 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-func BenchmarkNow(b *testing.B) {
-	for b.Loop() {
-		clock.Now()
-	}
-}
-
 func BenchmarkDial(b *testing.B) {
 	m := start(b)
 	addr := parse(b, m.addr())

@@ -3,7 +3,6 @@ package conn_test
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"io"
 	"net"
 	"strings"
@@ -77,48 +76,6 @@ func TestSendKeepsWhatTheSocketDoesNotTake(t *testing.T) {
 	}
 }
 
-func TestOnlyAnErrorBeforeTheFirstByteIsSafeToRetry(t *testing.T) {
-	t.Parallel()
-	c, peer := pair(t, conn.Options{})
-	p := newPoller(t)
-	require.NoError(t, p.Add(c, 1, conn.Hangup))
-	require.NoError(t, peer.(*net.TCPConn).SetLinger(0))
-	fill(t, c)
-	_, err := c.Send(make([]byte, 32<<20)) // more than all buffers on the way hold
-	require.NoError(t, err)
-	peer.Close()
-	wait(t, p)
-	until(t, func() bool {
-		_, err = c.Flush()
-		return err != nil
-	})
-	require.False(t, conn.SafeToRetry(err), "some of it was written")
-	flushed, err := c.Send([]byte("x"))
-	require.NoError(t, err, "it only joins what waits")
-	require.False(t, flushed)
-
-	c, peer = pair(t, conn.Options{})
-	p = newPoller(t)
-	require.NoError(t, p.Add(c, 2, conn.Hangup))
-	require.NoError(t, peer.(*net.TCPConn).SetLinger(0))
-	peer.Close()
-	wait(t, p)
-	until(t, func() bool {
-		_, err = c.Send([]byte("x"))
-		return err != nil
-	})
-	require.True(t, conn.SafeToRetry(err))
-	var e *conn.Error
-	require.ErrorAs(t, err, &e)
-	require.Equal(t, "write", e.Op)
-
-	_, err = c.Receive()
-	require.Error(t, err)
-	require.False(t, conn.SafeToRetry(err))
-	require.False(t, conn.SafeToRetry(nil))
-	require.False(t, conn.SafeToRetry(io.EOF))
-}
-
 func TestAbortResetsAndCloseDelivers(t *testing.T) {
 	t.Parallel()
 	c, peer := pair(t, conn.Options{})
@@ -150,41 +107,6 @@ func TestNothingWorksOnAClosedConnection(t *testing.T) {
 		require.ErrorIs(t, c.Close(), net.ErrClosed)
 		require.ErrorIs(t, c.Abort(), net.ErrClosed)
 	}
-}
-
-func TestRefusedConnectNamesTheMaster(t *testing.T) {
-	t.Parallel()
-	addr := parse(t, "127.0.0.1:1")
-	_, err := conn.Dial(t.Context(), addr, conn.Options{DialTimeout: patient})
-	require.ErrorContains(t, err, "127.0.0.1:1: connect: ")
-	require.True(t, conn.SafeToRetry(err))
-	if errors.Is(err, conn.ErrRefused) {
-		t.Fatal("a server that is down may come up")
-	}
-	_, err = conn.Dial(t.Context(), parse(t, "unix:///nowhere/redis.sock"), conn.Options{DialTimeout: patient})
-	require.ErrorContains(t, err, "unix:///nowhere/redis.sock: connect: ")
-	_, err = conn.Dial(t.Context(), parse(t, "unix:///"+strings.Repeat("x", 200)), conn.Options{DialTimeout: patient})
-	require.ErrorContains(t, err, "connect: ")
-}
-
-func TestNamesAreLookedUp(t *testing.T) {
-	t.Parallel()
-	m := start(t)
-	_, port, _ := net.SplitHostPort(m.addr())
-	l := newLine(t, dial(t, "localhost:"+port, conn.Options{}))
-	require.True(t, l.do("PING").Is("PONG"))
-	_, err := conn.Dial(t.Context(), parse(t, "no-such-master.invalid"), conn.Options{DialTimeout: patient})
-	require.ErrorContains(t, err, "no-such-master.invalid:6379: resolve: ")
-	require.NotErrorIs(t, err, conn.ErrRefused)
-}
-
-func TestUnixSockets(t *testing.T) {
-	t.Parallel()
-	m := start(t, "requirepass pw")
-	l := newLine(t, dial(t, "unix://:pw@"+m.socket+"?db=3", conn.Options{Scripts: []string{oneScript}, Tracking: true}))
-	require.True(t, l.do("SET", "k", "v").Is("OK"))
-	require.Contains(t, string(l.do("CLIENT", "LIST").Bytes()), " db=3 ")
-	require.NoError(t, l.Abort())
 }
 
 // A server is there when it answers, whatever it logs.

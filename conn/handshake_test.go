@@ -2,7 +2,6 @@ package conn_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -126,28 +125,6 @@ func TestCredentials(t *testing.T) {
 			require.NotContains(t, err.Error(), "hunter2")
 		})
 	}
-}
-
-func TestCredentialsAreAskedAtEveryDial(t *testing.T) {
-	t.Parallel()
-	m := start(t, "requirepass one")
-	password := "one"
-	opt := conn.Options{Credentials: func(ctx context.Context) (conn.Credentials, error) {
-		_, limited := ctx.Deadline()
-		require.True(t, limited)
-		return conn.Credentials{Password: conn.NewSecret(password)}, nil
-	}}
-	l := newLine(t, dial(t, m.addr(), opt))
-	require.True(t, l.do("CONFIG", "SET", "requirepass", "two").Is("OK"))
-	requireRefused(t, refuse(t, m.addr(), opt), "WRONGPASS", "password")
-	password = "two"
-	dial(t, m.addr(), opt)
-
-	none := errors.New("the vault is sealed")
-	opt.Credentials = func(context.Context) (conn.Credentials, error) { return conn.Credentials{}, none }
-	err := refuse(t, m.addr(), opt)
-	require.ErrorIs(t, err, none)
-	require.NotErrorIs(t, err, conn.ErrRefused)
 }
 
 func requireRefused(tb testing.TB, err error, reason, remedy string) {
@@ -408,45 +385,6 @@ func TestAnswersThatAreNotRESPAreExplained(t *testing.T) {
 	}
 }
 
-func TestDialEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	silent := func(c net.Conn) { io.Copy(io.Discard, c) }
-	half := func(c net.Conn) {
-		io.WriteString(c, hello[:20])
-		io.Copy(io.Discard, c)
-	}
-	for name, addr := range map[string]string{
-		"handshake":      conntest.Listen(t, silent),
-		"half an answer": conntest.Listen(t, half),
-		"tls":            "rediss://" + conntest.Listen(t, silent),
-		"connect":        conn.Unreachable(t),
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(10*time.Millisecond, cancel)
-			_, err := conn.Dial(ctx, parse(t, addr), conn.Options{DialTimeout: patient})
-			require.ErrorIs(t, err, context.Canceled)
-			require.NotErrorIs(t, err, conn.ErrRefused)
-
-			why := errors.New("no longer wanted")
-			cctx, cancelCause := context.WithCancelCause(t.Context())
-			cancelCause(why)
-			_, err = conn.Dial(cctx, parse(t, addr), conn.Options{DialTimeout: patient})
-			require.ErrorIs(t, err, context.Canceled)
-
-			_, err = conn.Dial(t.Context(), parse(t, addr), conn.Options{DialTimeout: 10 * time.Millisecond})
-			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-			require.NotErrorIs(t, err, context.DeadlineExceeded, "it was not the caller's context that ended")
-			require.True(t, conn.SafeToRetry(err))
-
-			dctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			defer cancel()
-			_, err = conn.Dial(dctx, parse(t, addr), conn.Options{DialTimeout: patient})
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-		})
-	}
-}
-
 func TestConnectionsClosedInTheHandshake(t *testing.T) {
 	t.Parallel()
 	for i := range len(hello) {
@@ -486,16 +424,4 @@ func TestEmbeddedMasters(t *testing.T) {
 	m.RequireUserAuth("ann", "pw")
 	requireRefused(t, refuse(t, m.Addr(), conn.Options{Username: "ann", Password: conn.NewSecret("no")}), "WRONGPASS", "password")
 	dial(t, m.Addr(), conn.Options{Username: "ann", Password: conn.NewSecret("pw"), Tracking: true})
-}
-
-// RemoteAddr does not depend on the name by which the master was reached.
-func TestRemoteAddrIsTheSameByEveryName(t *testing.T) {
-	t.Parallel()
-	s := script(t, nil)
-	for _, name := range []string{s.addr, named(s.addr)} {
-		c, err := conn.Dial(t.Context(), parse(t, name), conn.Options{DialTimeout: patient})
-		require.NoError(t, err)
-		defer c.Close()
-		require.Equal(t, s.addr, c.RemoteAddr())
-	}
 }

@@ -89,3 +89,28 @@ func TestWhatIsKeptIsKeptInTheSameMemory(t *testing.T) {
 	}))
 	require.Len(t, states, 3)
 }
+
+func TestSteadyPathAllocatesNothing(t *testing.T) {
+	masters := redlocktest.Start(t, 5)
+	m := open(t, mux.Config{Masters: masters.Addrs(), Conn: conn.Options{Scripts: []string{releaseScript}}})
+	waitUp(t, m, 5)
+	acq, rel := acquire("k", "t"), release("k", "t")
+	rel.Command = releaseSHA("k", "t")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	pair := func() {
+		if err := m.Do(ctx, acq); err != nil || !acq.Won() {
+			t.Error(err, acq.Votes)
+		}
+		if err := m.Do(ctx, rel); err != nil || !rel.Won() {
+			t.Error(err, rel.Votes)
+		}
+	}
+	// A busy machine makes operations long, and long ones may allocate, to see the
+	// end of their context: one series of short ones is the proof.
+	allocs := testing.AllocsPerRun(500, pair)
+	for tries := 0; allocs > 0 && tries < 50; tries++ {
+		allocs = testing.AllocsPerRun(50, pair)
+	}
+	require.Zero(t, allocs)
+}

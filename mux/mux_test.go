@@ -2,10 +2,12 @@ package mux_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 )
 
@@ -20,7 +22,7 @@ func TestZeroMuxSaysWhatItIs(t *testing.T) {
 		"Wait":                 func(m *mux.Mux) { m.Wait(ctx, vote("a")) },
 		"Send":                 func(m *mux.Mux) { m.Send(vote("a")) },
 		"Forget":               func(m *mux.Mux) { m.Forget(vote("a")) },
-		"Doubt":                func(m *mux.Mux) { m.ExtendQuarantine(1) },
+		"ExtendQuarantine":     func(m *mux.Mux) { m.ExtendQuarantine(1) },
 		"Drain":                func(m *mux.Mux) { m.Drain() },
 		"Close":                func(m *mux.Mux) { m.Close() },
 	} {
@@ -38,11 +40,18 @@ func TestZeroMuxSaysWhatItIs(t *testing.T) {
 	require.Empty(t, m.AppendMasters(nil))
 }
 
-func TestOpThatWasNotPostedCannotBeWaitedFor(t *testing.T) {
+func TestConfigShowsNoPassword(t *testing.T) {
 	t.Parallel()
-	m := open(t, mux.Config{Masters: []string{newFake(t, "steady", steady(0)).addr()}})
-	op := vote("a")
-	require.PanicsWithValue(t, "mux: Wait for an Op that was not posted", func() { m.Wait(t.Context(), op) })
-	require.NoError(t, m.Do(t.Context(), op)) // and the Mux is usable
-	require.True(t, op.Won())
+	cfg := mux.Config{Masters: []string{"redis://user:hunter2@127.0.0.1:1", "hunter2@@:"}, Conn: conn.Options{Password: conn.NewSecret("hunter2")}}
+	good := cfg
+	good.Masters = cfg.Masters[:1]
+	m, err := mux.New(good)
+	require.NoError(t, err)
+	defer m.Close()
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
+		for _, text := range []string{fmt.Sprintf(verb, cfg), fmt.Sprintf(verb, &cfg), fmt.Sprintf(verb, m)} {
+			require.NotContains(t, text, "hunter2")
+			require.Contains(t, text, "127.0.0.1:1")
+		}
+	}
 }

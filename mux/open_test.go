@@ -231,19 +231,3 @@ func TestNewConnectsInTheBackground(t *testing.T) {
 		require.Error(t, err, name)
 	}
 }
-
-func TestConfigShowsNoPassword(t *testing.T) {
-	t.Parallel()
-	cfg := mux.Config{Masters: []string{"redis://user:hunter2@127.0.0.1:1", "hunter2@@:"}, Conn: conn.Options{Password: conn.NewSecret("hunter2")}}
-	good := cfg
-	good.Masters = cfg.Masters[:1]
-	m, err := mux.New(good)
-	require.NoError(t, err)
-	defer m.Close()
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
-		for _, text := range []string{fmt.Sprintf(verb, cfg), fmt.Sprintf(verb, &cfg), fmt.Sprintf(verb, m)} {
-			require.NotContains(t, text, "hunter2")
-			require.Contains(t, text, "127.0.0.1:1")
-		}
-	}
-}

@@ -215,36 +215,3 @@ func TestEndlessTimesDoNotOverflow(t *testing.T) {
 		require.Less(t, cpu()-before, op.Timeout/2) // with what others do, such as the garbage collector
 	})
 }
-
-// An operation that is submitted twice must not damage the others' list.
-func TestOpSubmittedTwiceDoesNotHangTheMux(t *testing.T) {
-	t.Parallel()
-	f := newFake(t, "silent", silent)
-	m, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{f.addr()}}))
-	require.NoError(t, err)
-	op, other := vote("a"), vote("b")
-	m.Post(op, other)
-	func() {
-		defer func() { recover() }()
-		m.Post(op) // without a Wait before
-	}()
-	ended := make(chan error, 1)
-	go func() { ended <- m.Wait(context.Background(), other) }()
-	time.Sleep(20 * time.Millisecond)
-	go m.Close()
-	require.ErrorIs(t, conntest.Soon(t, "the other one is ended", ended), mux.ErrClosed)
-}
-
-// The second submission panics; the first keeps its deadline.
-func TestOpSubmittedTwiceKeepsItsFirstDeadline(t *testing.T) {
-	t.Parallel()
-	f := newFake(t, "silent", silent)
-	m := open(t, mux.Config{Masters: []string{f.addr()}, StallTime: time.Hour})
-	op := vote("a")
-	op.Timeout = 20 * time.Millisecond
-	m.Post(op)
-	require.Panics(t, func() { m.Post(op) })
-	ended := make(chan error, 1)
-	go func() { ended <- m.Wait(context.Background(), op) }()
-	require.ErrorIs(t, conntest.Soon(t, "its timeout ends it", ended), mux.ErrTimeout)
-}

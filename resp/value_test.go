@@ -1,7 +1,6 @@
 package resp_test
 
 import (
-	"bytes"
 	"math"
 	"math/big"
 	"strconv"
@@ -355,46 +354,4 @@ func TestACloneIsInTheBufferThatItIsGivenIfThatHasRoom(t *testing.T) {
 	}
 	require.Zero(t, testing.AllocsPerRun(100, func() { v.CloneTo(make([]byte, 0, 100)) }))
 	require.Zero(t, resp.Value{}.CloneTo(make([]byte, 10)))
-}
-
-func TestCopyOfIteratorGoesOnFromTheSamePlace(t *testing.T) {
-	t.Parallel()
-	it := read(t, "*3\r\n:1\r\n:2\r\n:3\r\n").Elems()
-	it.Next()
-	second := it
-	a, _ := it.Next()
-	b, _ := second.Next()
-	require.Equal(t, a, b)
-	c, ok := it.Next()
-	require.True(t, ok)
-	n, _ := c.Int()
-	require.Equal(t, int64(3), n)
-	_, ok = it.Next()
-	require.False(t, ok)
-	_, ok = it.Next()
-	require.False(t, ok)
-}
-
-func TestKindsHaveNames(t *testing.T) {
-	t.Parallel()
-	names := map[string]bool{}
-	for k := range 256 {
-		if name := resp.Kind(k).String(); name != "no kind" {
-			require.False(t, names[name], name)
-			names[name] = true
-			require.True(t, bytes.ContainsRune([]byte("+-:$*_#,(!=%~>|"), rune(k)))
-		}
-	}
-	require.Len(t, names, 15)
-}
-
-func TestFaultsHaveTexts(t *testing.T) {
-	t.Parallel()
-	texts := map[string]bool{}
-	for f := resp.BadKind; f <= resp.TooMany; f++ {
-		require.NotContains(t, f.Error(), "no fault")
-		require.False(t, texts[f.Error()], f.Error())
-		texts[f.Error()] = true
-	}
-	require.EqualError(t, resp.Fault(0), "resp: no fault")
 }
