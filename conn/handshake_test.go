@@ -402,13 +402,10 @@ func TestAnswersThatComeByteByByte(t *testing.T) {
 	t.Parallel()
 	addr := conntest.Listen(t, func(c net.Conn) {
 		c.Read(make([]byte, 1024))
-		for _, b := range []byte(hello + ">2\r\n$1\r\na\r\n$1\r\nb\r\n" + "$8\r\nrun_id:a\r\n" + "$15\r\nmaster_replid:b\r\n") {
-			time.Sleep(time.Millisecond)
-			c.Write([]byte{b})
-		}
+		io.WriteString(c, hello+">2\r\n$1\r\na\r\n$1\r\nb\r\n"+"$8\r\nrun_id:a\r\n"+"$15\r\nmaster_replid:b\r\n")
 		io.Copy(io.Discard, c)
 	})
-	s := dial(t, addr, conn.Options{}).Server()
+	s := dial(t, addr, conn.Options{Wrap: (&conntest.Faults{Most: 1, Idle: 0.5}).Wrap}).Server()
 	require.Equal(t, "7.0.0", s.Version)
 	require.Equal(t, "a", s.RunID)
 	require.Equal(t, "b", s.ReplID)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/conn/conntest"
 )
 
 func newPoller(tb testing.TB) *conn.Poller {
@@ -123,6 +125,13 @@ func TestResetIsAHangup(t *testing.T) {
 	})
 }
 
+// parked waits until a Wait of this test is parked.
+func parked(t *testing.T) {
+	t.Helper()
+	name, _, _ := strings.Cut(t.Name(), "/")
+	conntest.Parked(t, 1, "(*Poller).Wait(", "conn_test."+name)
+}
+
 func TestAWaitSeesWhatIsChangedDuringIt(t *testing.T) {
 	eachPoller(t, func(t *testing.T, newPoller func(tb testing.TB) *conn.Poller) {
 		c, _ := pair(t, conn.Options{})
@@ -135,7 +144,7 @@ func TestAWaitSeesWhatIsChangedDuringIt(t *testing.T) {
 		for i := range uint64(100) {
 			go waits()
 			if i%2 == 0 {
-				time.Sleep(time.Millisecond) // let it park, mostly
+				parked(t)
 			}
 			require.NoError(t, p.Add(c, i, conn.Writable))
 			require.Equal(t, i, soon(t, seen).ID)
@@ -328,7 +337,7 @@ func TestCloseEndsAWait(t *testing.T) {
 				failed <- err
 			}()
 			if i%2 == 0 {
-				time.Sleep(time.Millisecond) // let it park, mostly
+				parked(t)
 			}
 			require.NoError(t, p.Close())
 			require.ErrorIs(t, soon(t, failed), conn.ErrPollerClosed)
@@ -367,7 +376,7 @@ func TestASinglePollerIsAskedForOtherThingsDuringAWait(t *testing.T) {
 		c, peer := pair(t, conn.Options{})
 		let := func() {
 			if i%2 == 0 {
-				time.Sleep(time.Millisecond) // let it park, mostly
+				parked(t)
 			}
 		}
 		go waits()
@@ -479,7 +488,7 @@ func TestARemovedConnectionIsAlone(t *testing.T) {
 					defer close(done)
 					p.Wait(clock.Forever)
 				}()
-				time.Sleep(time.Millisecond) // let it park, mostly
+				parked(t)
 			} else {
 				close(done)
 			}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/conn/conntest"
 )
 
 func newTestPoller(t *testing.T) *Poller {
@@ -137,7 +138,7 @@ func TestWaitingParksNoThread(t *testing.T) {
 	for range n {
 		<-started
 	}
-	time.Sleep(20 * time.Millisecond) // let them park
+	conntest.Parked(t, n, "(*Poller).Wait(", "TestWaitingParksNoThread")
 	require.Less(t, threads(), before+n/2)
 	for _, p := range pollers {
 		p.Wake()

@@ -112,8 +112,8 @@ func TestAwaitedOperationThatIsDecidedAtOnceIsWritten(t *testing.T) {
 	} {
 		op := release("k", "t")
 		op.Awaited = true
-		eventually(t, "nothing is owed", func() bool { return m.Masters()[0].Owed == 0 })
-		time.Sleep(100 * time.Millisecond) // or the tick, which is armed for a moment more, would write it
+		// The tick would write it, and is armed for a moment more.
+		eventually(t, "nothing is owed", func() bool { return outstanding(m) == 0 && !m.TickArmed() })
 		require.NoError(t, submit(op))
 		require.False(t, op.Won())
 		eventually(t, "the key is gone", func() bool { return keysOn(t, masters, 0) == 0 })

@@ -34,8 +34,7 @@ func TestDriverIsWokenWhenARidersWriteDecidesItsOperation(t *testing.T) {
 	decided := make(chan error, 1)
 	op := vote("a")
 	go func() { decided <- m.Do(context.Background(), op) }()
-	eventually(t, "the command is written", func() bool { return m.Masters()[0].Owed == 1 })
-	time.Sleep(50 * time.Millisecond) // the driver is parked
+	eventually(t, "the command is written, and the driver is parked", func() bool { return m.Masters()[0].Owed == 1 && m.ParkedFor() > 0 })
 	broken.Store(true)
 	m.Send(vote("b"))
 	require.NoError(t, conntest.Soon(t, "the driver's operation has been decided, and it returns", decided))

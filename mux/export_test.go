@@ -1,5 +1,11 @@
 package mux
 
+import (
+	"time"
+
+	"github.com/redburst/redburst/conn/clock"
+)
+
 // HoldTick keeps the driver of last resort away: only callers drive from now on.
 func (m *Mux) HoldTick() {
 	m.mu.Lock()
@@ -22,4 +28,21 @@ func (m *Mux) Locked(f func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f()
+}
+
+// ParkedFor returns for how long the driver has parked at most, from now on; 0 if none has.
+func (m *Mux) ParkedFor() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.parked {
+		return 0
+	}
+	return m.until - clock.Now()
+}
+
+// TickArmed reports whether the tick is to come.
+func (m *Mux) TickArmed() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.armed
 }

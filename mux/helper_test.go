@@ -86,6 +86,14 @@ func upCount(m *mux.Mux) int {
 	return up
 }
 
+// outstanding is the number of replies that are owed.
+func outstanding(m *mux.Mux) (n int) {
+	for _, s := range m.Masters() {
+		n += s.Owed
+	}
+	return n
+}
+
 func judgeOK(v resp.Value) mux.Verdict {
 	switch {
 	case v.Is("OK"):

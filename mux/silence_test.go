@@ -64,7 +64,7 @@ func TestSilenceIsNoticedByADriverThatSleptBefore(t *testing.T) {
 	m.Post(listener)
 	go m.Wait(context.Background(), listener)
 	defer m.Forget(listener)
-	time.Sleep(50 * time.Millisecond) // the listener drives, and is parked
+	eventually(t, "the listener drives, and is parked", func() bool { return m.ParkedFor() > time.Minute })
 	decided := make(chan error, 1)
 	op := vote("a")
 	go func() { decided <- m.Do(context.Background(), op) }()

@@ -126,8 +126,9 @@ func TestContextEndsWhileAMajorityHangs(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all are waiting", func() bool { return m.Masters()[0].Owed == 8 })
-	time.Sleep(50 * time.Millisecond) // past the driver's looks: it sleeps by callback now
+	eventually(t, "all are waiting, and the driver looks at its context no more", func() bool {
+		return m.Masters()[0].Owed == 8 && m.ParkedFor() > time.Second
+	})
 	cancel(nil)
 	conntest.AllEnd(t, "all have left", &wg)
 	op := acquire("timeout", "t")

@@ -1,6 +1,8 @@
 package conntest
 
 import (
+	"bytes"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -31,4 +33,28 @@ func AllEnd(tb testing.TB, what string, all *sync.WaitGroup) {
 		close(ended)
 	}()
 	Soon(tb, what, ended)
+}
+
+// Parked waits until n goroutines or more are parked in a function of the module, such as
+// "(*Poller).Wait", which the function called caller has called. Both are parts of names. The test
+// fails if they are not within a minute.
+func Parked(tb testing.TB, n int, function, caller string) {
+	tb.Helper()
+	buf := make([]byte, 1<<20)
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		parked := 0
+		for one := range bytes.SplitSeq(buf[:runtime.Stack(buf, true)], []byte("\n\n")) {
+			head, stack, _ := bytes.Cut(one, []byte("\n"))
+			waits := bytes.Contains(head, []byte("[IO wait")) || bytes.Contains(head, []byte("[select")) || bytes.Contains(head, []byte("[chan receive"))
+			if waits && bytes.Contains(stack, []byte(function)) && bytes.Contains(stack, []byte(caller)) {
+				parked++
+			}
+		}
+		if parked >= n {
+			return
+		}
+		if time.Now().After(end) {
+			tb.Fatalf("only %d goroutines are parked in %s", parked, function)
+		}
+	}
 }
