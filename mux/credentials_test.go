@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/redburst/redburst/resp"
@@ -252,6 +253,7 @@ func TestHungMasterDoesNotKeepItsTurn(t *testing.T) {
 	t.Parallel()
 	for _, driven := range []bool{false, true} {
 		t.Run(fmt.Sprint("driven ", driven), func(t *testing.T) {
+			t.Parallel()
 			masters := startWithUser(t, 3)
 			vault := &tokens{lasts: 300 * time.Millisecond, password: "first"}
 			m := open(t, mux.Config{Masters: masters.Addrs(), StallTime: 2 * time.Second, Conn: conn.Options{Credentials: vault.ask}})
@@ -387,7 +389,7 @@ func TestRenewalsStandInOrderWithEveryCommand(t *testing.T) {
 	m := open(t, mux.Config{Masters: addrs, BackoffMax: time.Millisecond, Conn: conn.Options{Credentials: vault.ask}})
 	waitUp(t, m, n)
 	op := &mux.Op{Verdict: judgeBallot, All: true, Replies: 2}
-	for k := 0; k < 2000 || renewed.Load() < 50; k++ {
+	for k := 0; k < conntest.Many(300, 5000) || renewed.Load() < 50; k++ {
 		id := fmt.Sprint(k)
 		op.Command = resp.AppendCommand(resp.AppendCommand(op.Command[:0], "VOTE", "skipped"), "VOTE", id)
 		require.NoError(t, m.Do(t.Context(), op))

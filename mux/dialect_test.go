@@ -77,6 +77,7 @@ func deletion() *mux.Op {
 const yes, unknownScript, notAllowed = ":1\r\n", "-NOSCRIPT No matching script\r\n", "-NOPERM this user has no permissions\r\n"
 
 func TestEachMasterIsSpokenToInItsDialect(t *testing.T) {
+	t.Parallel()
 	all := []*linguist{
 		newLinguist(t, "a", map[string]string{"EVALSHA": yes}),
 		newLinguist(t, "b", map[string]string{"EVALSHA": yes, "DELEX": yes}),
@@ -106,6 +107,7 @@ func TestEachMasterIsSpokenToInItsDialect(t *testing.T) {
 // another thing by it. Its first use shows it, and the fallback takes its place; from then on
 // that connection is not asked in this way.
 func TestADialectThatIsNotUnderstoodIsGivenUp(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		answer      string // to the dialect
 		want        mux.Verdict
@@ -136,6 +138,7 @@ func TestADialectThatIsNotUnderstoodIsGivenUp(t *testing.T) {
 // A server that was replaced by an older one between two connections is asked as that one is.
 // What is delivered to it then is the fallback.
 func TestAServerLosesItsDialect(t *testing.T) {
+	t.Parallel()
 	g := newLinguist(t, "a", map[string]string{"EVALSHA": yes, "EVAL": yes, "DELEX": yes})
 	m := open(t, mux.Config{Masters: []string{g.addr()}, Conn: conn.Options{Probe: true}})
 	op := deletion()
@@ -151,6 +154,7 @@ func TestAServerLosesItsDialect(t *testing.T) {
 }
 
 func TestADebtIsDeliveredInNoDialect(t *testing.T) {
+	t.Parallel()
 	g := newLinguist(t, "a", map[string]string{"EVALSHA": yes, "EVAL": yes, "DELEX": ""}) // no answer
 	m := open(t, mux.Config{Masters: []string{g.addr()}, Conn: conn.Options{Probe: true}})
 	op := deletion()
@@ -166,6 +170,7 @@ func TestADebtIsDeliveredInNoDialect(t *testing.T) {
 
 // A dialect that is too long is refused, as a command is.
 func TestADialectHasALimit(t *testing.T) {
+	t.Parallel()
 	g := newLinguist(t, "a", map[string]string{"EVALSHA": yes})
 	m := open(t, mux.Config{Masters: []string{g.addr()}})
 	op := deletion()
@@ -188,6 +193,7 @@ func (l *tenancy) Holds(term uint64, now time.Duration) bool {
 // The fallback can set again what a release has taken away, which was submitted meanwhile: so
 // it is not sent once its lease has ended.
 func TestNoFallbackIsSentAfterItsLeaseHasEnded(t *testing.T) {
+	t.Parallel()
 	for held, want := range map[bool]mux.Verdict{true: mux.VerdictYes, false: mux.VerdictNo} {
 		release := make(chan struct{})
 		g := newFake(t, "a", func() script {
@@ -217,6 +223,7 @@ func TestNoFallbackIsSentAfterItsLeaseHasEnded(t *testing.T) {
 
 // An OOM reply to an operation without a fallback is retried, as any transient error is.
 func TestADialectWithoutAFallbackIsSentAgainWhenItsErrorPasses(t *testing.T) {
+	t.Parallel()
 	g := newLinguist(t, "a", map[string]string{"EVALSHA": yes, "DELEX": "-OOM command not allowed\r\n"})
 	m := open(t, mux.Config{Masters: []string{g.addr()}, Conn: conn.Options{Probe: true}})
 	op := deletion()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 )
@@ -25,8 +26,9 @@ type pooledOp struct {
 
 // Told operations are reused the moment they are decided, while everything fails, and until Close.
 func TestToldOnceThoughAllFails(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	for round := range 4 {
+	for round := range conntest.Many(2, 8) {
 		m := open(t, mux.Config{Masters: masters.Addrs(), StallTime: 50 * time.Millisecond, BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond})
 		waitUp(t, m, 3)
 		var posted, decided, twice atomic.Int64

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/conn/conntest"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/resp"
 )
@@ -66,7 +66,8 @@ func unruly(master int, calm *atomic.Bool) func() script {
 // and what is decided follows from the votes.
 func TestNoVoteIsTakenForAnothersInAnUnrulyFleet(t *testing.T) {
 	t.Parallel()
-	const masters, callers, each = 5, 64, 60
+	const masters, callers = 5, 64
+	each := conntest.Many(20, 200)
 	var calm atomic.Bool
 	var addrs []string
 	for i := range masters {

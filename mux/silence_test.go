@@ -29,18 +29,17 @@ func TestHungMasterDelaysNobodyIsResetAndComesBack(t *testing.T) {
 	waitUp(t, m, 5)
 	masters.Pause(1)
 	op := acquire("k", "t")
-	sawStall := false
-	for k := 0; !sawStall; k++ {
+	k := 0
+	eventually(t, "it is found out", func() bool {
+		k++
 		op.Command = resp.AppendCommand(op.Command[:0], "SET", fmt.Sprint("k", k), "t", "NX", "PX", "60000")
 		require.NoError(t, m.Do(t.Context(), op))
 		require.True(t, op.Won())
-		s := m.Masters()[1]
-		sawStall = s.Phase == mux.Stalled
-		if sawStall {
-			require.ErrorIs(t, s.Err, mux.ErrStalled)
-			require.Zero(t, s.Owed)
-		}
-	}
+		return m.Masters()[1].Phase == mux.Stalled
+	})
+	s := m.Masters()[1]
+	require.ErrorIs(t, s.Err, mux.ErrStalled)
+	require.Zero(t, s.Owed)
 	// Known to be down now: it is not asked.
 	op.All = true
 	op.Command = resp.AppendCommand(op.Command[:0], "SET", "another", "t", "NX", "PX", "60000")

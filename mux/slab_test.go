@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/conn/conntest"
 )
 
 // Whatever the order in which flights are taken and given back, none is two operations' at
 // once, and none loses its text to another.
 func TestNoFlightIsTakenTwice(t *testing.T) {
 	t.Parallel()
-	for range 20 {
+	for range conntest.Many(4, 20) {
 		var m Mux
 		var taken []*flight
 		texts := map[*flight][]byte{}

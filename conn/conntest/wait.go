@@ -2,6 +2,7 @@ package conntest
 
 import (
 	"bytes"
+	"os"
 	"runtime"
 	"sync"
 	"testing"
@@ -10,6 +11,15 @@ import (
 
 // patience is how long a test waits for what must happen, however busy the machine is.
 const patience = time.Minute
+
+// Many returns how often a test repeats what is left to chance: few times, or many times if the
+// variable REDLOCK_SCALE of the environment is full.
+func Many(few, many int) int {
+	if os.Getenv("REDLOCK_SCALE") == "full" {
+		return many
+	}
+	return few
+}
 
 // Soon receives from c. The test fails if nothing comes within a minute; what says what should
 // have happened.
