@@ -269,16 +269,18 @@ func TestResetsAtEveryByte(t *testing.T) {
 	}
 }
 
-// What the example of Dial does with a connection works.
-func TestExampleAsks(t *testing.T) {
+// What the example of Dial does with a connection works, and ends in time.
+func TestExamplePipelines(t *testing.T) {
 	t.Parallel()
-	c, p := dial(t, start(t).addr(), conn.Options{Tracking: true}), newPoller(t)
-	require.NoError(t, p.Add(c, 1, conn.Readable))
+	c := dial(t, start(t).addr(), conn.Options{Tracking: true})
 	for range 3 {
-		v, err := ask(c, p, clock.Now()+patient, "PING")
-		require.NoError(t, err)
-		require.True(t, v.Is("PONG"))
+		n := 0
+		require.NoError(t, pipeline(c, bytes.Repeat(resp.AppendCommand(nil, "PING"), 2), 2, clock.Now()+patient, func(v resp.Value) {
+			n++
+			require.True(t, v.Is("PONG"))
+		}))
+		require.Equal(t, 2, n)
 	}
-	_, err := ask(c, p, clock.Now(), "BLPOP", "k", "0")
+	err := pipeline(c, resp.AppendCommand(nil, "BLPOP", "k", "0"), 1, clock.Now(), nil)
 	require.EqualError(t, err, "no reply in time")
 }

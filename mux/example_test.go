@@ -11,10 +11,10 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// One command goes to all masters in one burst. A judge says what each reply means, and a
-// majority of yes decides.
+// One command goes to all masters in one burst, and a majority decides. Verdict says what each
+// reply means.
 func Example() {
-	masters, err := redlocktest.RunEmbedded(5) // inside this process
+	masters, err := redlocktest.RunEmbedded(3) // inside this process
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func Example() {
 	}
 	defer m.Close()
 
-	op := &mux.Op{
+	set := &mux.Op{
 		Command: resp.AppendCommand(nil, "SET", "leader", "me", "NX", "PX", "60000"),
 		Verdict: func(reply resp.Value) mux.Verdict {
 			switch {
@@ -40,12 +40,35 @@ func Example() {
 		Timeout: 5 * time.Second,
 	}
 	for range 2 { // an Op can be submitted again
-		if err := m.Do(ctx, op); err != nil { // not decided: time is up, or the Mux is closed
+		if err := m.Do(ctx, set); err != nil { // not decided: time is up, or the Mux is closed
 			log.Fatal(err)
 		}
-		fmt.Println("a majority said yes:", op.Won())
+		fmt.Println("a majority said yes:", set.Won())
+	}
+
+	// This one waits for every master, and keeps the replies.
+	get := &mux.Op{
+		Command: resp.AppendCommand(nil, "GET", "leader"),
+		Verdict: func(reply resp.Value) mux.Verdict {
+			if reply.IsError() {
+				return mux.VerdictFailed
+			}
+			return mux.VerdictYes
+		},
+		All:     true,
+		Keep:    true,
+		Timeout: 5 * time.Second,
+	}
+	if err := m.Do(ctx, get); err != nil {
+		log.Fatal(err)
+	}
+	for i, vote := range get.Votes {
+		fmt.Printf("master %d: %s, %q\n", i, vote.Verdict, vote.Reply.Bytes())
 	}
 	// Output:
 	// a majority said yes: true
 	// a majority said yes: false
+	// master 0: yes, "me"
+	// master 1: yes, "me"
+	// master 2: yes, "me"
 }
