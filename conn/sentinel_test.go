@@ -254,7 +254,7 @@ func TestMasterThatSaysItIsNoneIsLeftForWhatMostSentinelsName(t *testing.T) {
 
 // Who has to know since when the server is the master believes a majority only, and of that the
 // one that knows it for the shortest time.
-func TestReignIsWhatMostSentinelsReport(t *testing.T) {
+func TestMasterForIsWhatMostSentinelsReport(t *testing.T) {
 	t.Parallel()
 	master := serverAs(t, "master")
 	away := script(t, map[string]string{"SENTINEL": "close"})
@@ -687,7 +687,7 @@ func TestFollowHangsUpOnASentinelThatPublishesWithoutEnd(t *testing.T) {
 	soon(t, done)
 }
 
-func TestEndpointLeadsToItsAddresses(t *testing.T) {
+func TestEndpointResolvesToItsAddresses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		endpoint, other string

@@ -26,7 +26,7 @@ func TestRepliesThatAMasterMayOweAreBounded(t *testing.T) {
 	t.Parallel()
 	const most = 1 << 15
 	m := open(t, mux.Config{Masters: []string{newFake(t, "silent", silent).addr()}})
-	op := &mux.Op{Command: resp.AppendCommand(nil, "GET", "k"), Verdict: judgeAnyInt}
+	op := &mux.Op{Command: resp.AppendCommand(nil, "GET", "k"), Verdict: verdictAnyInt}
 	for range 2 * most {
 		m.Send(op)
 	}

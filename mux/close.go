@@ -27,9 +27,9 @@ func (m *Mux) Drain() {
 
 // Close ends all connections. Callers in Do and Wait, and all that come later, get
 // ErrClosed. Persistent operations on their way to connected masters, such as releases,
-// are given up to 100 ms to be answered first; one that has OnDecided is not decided before.
-// Close returns nil, when no goroutine, descriptor or timer of the Mux is left. It may be
-// called more than once; each call returns then.
+// are given up to 100 ms to be answered first. One that has OnDecided is not decided before that.
+// Close returns nil, when no goroutine, descriptor or timer of the Mux is left. It may be called
+// more than once, and each call waits for that.
 func (m *Mux) Close() error {
 	m.lock()
 	if m.closed {

@@ -50,10 +50,10 @@ func (m *Mux) nextRenewal() (i int, l *link, due time.Duration) {
 	return i, l, due
 }
 
-// scheduleRenewal notes when the credentials of a connection end, if they do. They are renewed
-// when half to three quarters of their time have passed: at random, since other clients
-// may have got theirs at the same time. But a source that returns
-// credentials which have ended, or nearly, is not asked again at once.
+// scheduleRenewal notes when to renew the credentials of a connection, if they end: when half to
+// three quarters of their time have passed. The moment is random, since other clients may have got
+// theirs at the same time. If the source returns credentials that have ended, or nearly have, it is
+// not asked again at once.
 func (m *Mux) scheduleRenewal(l *link, end time.Time) {
 	l.renewAt, l.renewPause, l.renewalErr = 0, 0, nil
 	if end.IsZero() {

@@ -338,7 +338,7 @@ func TestNothingOvertakesARenewal(t *testing.T) {
 				c.prepare(t, s)
 			}
 			op := vote("slow")
-			op.Verdict, op.Fallback = judgeOne, resp.AppendCommand(nil, "VOTE", "again")
+			op.Verdict, op.Fallback = verdictOne, resp.AppendCommand(nil, "VOTE", "again")
 			s.hold(t, op)
 			if c.during != nil {
 				c.during(t, s)

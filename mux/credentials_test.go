@@ -388,7 +388,7 @@ func TestRenewalsStandInOrderWithEveryCommand(t *testing.T) {
 	vault := &tokens{lasts: 10 * time.Millisecond, password: "p"}
 	m := open(t, mux.Config{Masters: addrs, BackoffMax: time.Millisecond, Conn: conn.Options{Credentials: vault.ask}})
 	waitUp(t, m, n)
-	op := &mux.Op{Verdict: judgeBallot, All: true, Replies: 2}
+	op := &mux.Op{Verdict: verdictBallot, All: true, Replies: 2}
 	for k := 0; k < conntest.Many(300, 5000) || renewed.Load() < 50; k++ {
 		id := fmt.Sprint(k)
 		op.Command = resp.AppendCommand(resp.AppendCommand(op.Command[:0], "VOTE", "skipped"), "VOTE", id)

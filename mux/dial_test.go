@@ -38,7 +38,7 @@ func TestServerThatIsGivenTwiceVotesOnce(t *testing.T) {
 		s := m.Masters()
 		return s[1].Phase == mux.Up && (s[0].Phase == mux.Refused && s[2].Phase == mux.Up || s[0].Phase == mux.Up && s[2].Phase == mux.Refused)
 	})
-	op := &mux.Op{Command: resp.AppendCommand(nil, "SET", "k", "t"), Verdict: judgeOK, All: true}
+	op := &mux.Op{Command: resp.AppendCommand(nil, "SET", "k", "t"), Verdict: verdictOK, All: true}
 	require.NoError(t, m.Do(t.Context(), op))
 	yes, _, failed, _ := op.Count()
 	require.Equal(t, []int{2, 1}, []int{yes, failed})

@@ -68,7 +68,7 @@ func deletion() *mux.Op {
 			{Needs: conn.DelEx, Command: resp.AppendCommand(nil, "DELEX", "k")},
 			{Needs: conn.DelIfEq, Command: resp.AppendCommand(nil, "DELIFEQ", "k")},
 		},
-		Verdict: judgeOne,
+		Verdict: verdictOne,
 		All:     true,
 		Timeout: patience,
 	}

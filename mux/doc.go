@@ -1,16 +1,21 @@
 // Package mux drives N connections to N independent masters as one.
 //
 // An operation ([Op]) is one command, encoded once and written to every master in one
-// burst. The masters' replies are judged as they come. The first of these decides the
-// operation: a quorum of yes; so many no or failed votes that a quorum has become
-// impossible; its timeout; its context. Its caller returns then. Replies that come later
-// are stragglers: they are matched to the operation they belong to, and never taken for
-// another's.
+// burst. Each reply is given a [Verdict] as it comes, which makes the master's [Vote]. The
+// first of these decides the operation: a quorum of yes; so many no or failed votes that a
+// quorum has become impossible; its timeout; its context. Its caller returns then. Replies
+// that come later are stragglers: each is matched to the operation that it belongs to, and is
+// never taken for another's.
+//
+// # Compatibility
+//
+// The exported names of this package follow Semantic Versioning, as those of the module do.
+// What a server may send, and what the texts of errors say, can change in any version.
 //
 // # Who calls whom
 //
-//	   Do, Wait              Post, Send                        sentry, tick
-//	      | drive, or ride       | write, if nobody else will       | read, if nobody
+//	   Do, Wait              Post, Send                        hang-up watcher, tick
+//	      | drive, or wait       | write, if nobody else will       | read, if nobody
 //	      | and be woken         |                                  | drives
 //	      v                      v                                  v
 //	+------------------------------- Mux.mu ---------------------------------+
@@ -25,7 +30,8 @@
 //
 //	without mu: the driver    Poller.Wait, Poller.Poll, Conn.Receive
 //	            the flusher   Conn.Send, Conn.Flush
-//	            the sentry    Poller.Wait, of a Poller that watches hang-ups only
+//	            the hang-up watcher
+//	                          Poller.Wait, of a Poller that watches hang-ups only
 //	            the dialers   conn.Dial
 //	            the followers conn.FollowGroup
 //	            the notifier  Config.OnState
@@ -39,18 +45,17 @@
 //
 // # Who does the I/O
 //
-// One set of connections serves every goroutine of the process, and no goroutine does
-// I/O while nothing is in flight. Two tokens, both guarded by Mux.mu, say who may touch
-// the sockets:
+// One set of connections serves every goroutine of the process. No goroutine does I/O while
+// nothing is in flight. Two tokens, both guarded by Mux.mu, say who may touch the sockets:
 //
 //   - The drive. Its holder, the driver, waits for the sockets, reads them and matches
 //     replies. Only the driver calls Poller.Wait, Conn.Receive and Conn.Next.
 //   - The flush. Its holder, the flusher, writes queued commands. Only the flusher calls
 //     Conn.Send and Conn.Flush.
 //
-// A caller that finds nobody driving drives, so a lone caller pays for no hand-over. The
-// others are riders: their commands are appended to the masters' output buffers, and each
-// parks on a channel of its own.
+// A caller that finds nobody driving drives, so a lone caller pays for no hand-over. Every
+// other caller appends its commands to the masters' output buffers, and parks on a channel of
+// its own.
 //
 // The states of the drive:
 //
@@ -58,38 +63,39 @@
 //	 +--------+ ------------------------------> +---------+  nothing is ready  +--------+
 //	 | nobody |                                 | running | -----------------> | parked |
 //	 +--------+ <------------------------------ +---------+ <----------------- +--------+
-//	   |    ^     leave, and no caller waits:     |     ^    an event, a Wake,
+//	   |    ^     releaseDrive, no caller waits:  |     ^    an event, a Wake,
 //	   |    |     flush; arm the tick if          |     |    or the next deadline
 //	   +----+     replies are owed                +-----+
-//	tick, sentry, catchUp:                  leave, and a caller waits:
-//	passes that do not                      the drive is given to the one
-//	park, then leave                        that has waited longest
+//	tick, catchUp,                          releaseDrive, a caller waits:
+//	hang-up watcher:                        the drive is given to the one
+//	passes that do not park,                that has waited longest
+//	then releaseDrive
 //
 // Close takes the drive from nobody, as the last one, and keeps it.
 //
-// The flush is free, or held by the driver between two parks, or held by a rider while
-// the driver is parked. Who writes a rider's commands depends on the driver:
+// The flush is free, or held by the driver between two parks, or held by another caller while
+// the driver is parked. Who writes a caller's commands depends on the driver:
 //
-//	the drive is     who writes the rider's commands
+//	the drive is     who writes the caller's commands
 //	running          the driver, in its next burst, before it parks
-//	parked           the rider itself, unless somebody is flushing already:
+//	parked           the caller itself, unless somebody is flushing already:
 //	                 a flusher goes on until nothing is queued
 //	given on         the new driver, before it parks
 //
-// A lone Post is written by its caller before it returns, unless the operation is an awaited one
-// ([Op.Awaited]): then the Wait writes it, or whoever drives or submits before that.
+// The caller of a lone Post writes it before Post returns, unless the operation is an awaited
+// one ([Op.Awaited]). Then its Wait writes it, or whoever drives or submits before that.
 //
 // # Hand-overs
 //
-//   - Driver to rider (leave): the driver's own operation is decided. It gives the drive
-//     to the rider that has waited longest for replies, or to one whose operation has no
-//     command, under mu, and wakes it. A driver whose
-//     operation is decided never serves another burst for somebody else.
-//   - Driver to nobody (leave): no rider waits. The driver flushes what is queued first.
-//     If replies are still owed, it arms the tick: a timer that makes a few passes that do
-//     not block. So stragglers are read, unwritten bytes are written, and a silent master
+//   - Driver to caller (releaseDrive): the driver's own operation is decided. Under mu it
+//     gives the drive to the caller that has waited longest for replies, and wakes it. If no
+//     caller waits for replies, one whose operation has no command gets the drive. A driver
+//     whose operation is decided never serves another burst for somebody else.
+//   - Driver to nobody (releaseDrive): no caller waits. The driver flushes what is queued
+//     first. If replies are still owed, it arms the tick: a timer that makes a few passes that
+//     do not block. So stragglers are read, unwritten bytes are written, and a silent master
 //     is noticed although nobody calls.
-//   - A rider whose context ends leaves at once. If the drive was given to it in that
+//   - A caller whose context ends returns at once. If the drive was given to it in that
 //     moment, it hands it on.
 //   - Dialer to slot (install): the dialer of a master hands over a connection whose
 //     handshake is done.
@@ -99,52 +105,53 @@
 //
 // # A connection's end
 //
-// A descriptor is closed only when nobody is inside a call on it. The driver and the
-// flusher pin a link while they work on it without mu; drop only takes it out of its slot;
-// the last one to unpin it closes it. So a descriptor's number is never reused under a
-// write in progress.
+// A descriptor is closed only when nobody is inside a call on it. The driver and the flusher
+// pin a link while they work on it without mu. drop only takes the link out of its slot. The
+// last one to unpin it closes it. So a descriptor's number is never reused under a write in
+// progress.
 //
 // # Order
 //
-// Commands to one master stay in the order in which they were submitted, on one
-// connection. A debt is delivered before anything else is written to a new connection. So
-// a release that was submitted after an acquire cannot overtake it, however early the
-// acquire's caller has returned.
+// Commands to one master stay in the order in which they were submitted, on one connection. A
+// debt is delivered before anything else is written to a new connection. So a release that
+// was submitted after an acquire cannot overtake it, however early the acquire's caller has
+// returned.
 //
 // # What a master owes
 //
-// What the Mux needs of an operation until all masters have answered it is its flight. The
-// masters share it, and it is reused when none of them owes a reply to it and none is owed
-// its delivery: so no late reply finds another operation in its flight. A master that hangs
-// owes one reply more for each operation, until it is reset. Then the persistent operations
-// become debts. Both are bounded, 32,768 replies and 16,384 debts or 8 MiB of them. Until a
-// bound is reached the flights are made in slabs, so hardly an operation allocates; beyond
-// it they are reused. When the master has answered, all but 512 of them are given back.
+// A flight is what the Mux needs of an operation until all masters have answered it. The
+// masters share it. It is reused when no master owes a reply to it and none is owed its
+// delivery. So no late reply finds another operation in its flight. A master that hangs owes
+// one more reply for each operation, until its connection is reset. Then the persistent
+// operations become debts. Both are bounded: 32,768 replies, and 16,384 debts or 8 MiB of
+// them. Flights are made in slabs until a bound is reached, so hardly an operation allocates.
+// Beyond the bound they are reused. When the master has answered, all but 512 of them are
+// freed.
 //
 // # Quarantine and switches
 //
-// A master may have forgotten what it was told; [Config.Quarantine] says which, and for
-// how long. Such a master is connected, and barred from voting until then: its vote is a
-// failed one, only persistent operations are sent to it, and its replies count for
-// nothing. [Mux.ExtendQuarantine] bars it for longer.
+// A master may have forgotten what it was told. [Config.Quarantine] says which master, and
+// for how long. Such a master is connected, but in quarantine until then: its vote is a failed
+// one, only persistent operations are sent to it, and its replies count for nothing.
+// [Mux.ExtendQuarantine] makes that longer.
 //
-// A group of sentinels has switched to another master when more than half of its
-// sentinels say so, when the old master says READONLY, or when a redial finds the new one.
-// Then the connection to the old one is dropped and [Config.OnSwitch] is told, so that
-// what relied on the old master's votes can be asked again. A master with a fixed place
-// that says READONLY is dropped too. It is refused until it is a master again, and
-// Config.Quarantine is told then that it was a replica.
+// A group of sentinels has switched to another master when more than half of its sentinels
+// say so, when the old master says READONLY, or when a redial finds the new one. Then the
+// connection to the old one is dropped and [Config.OnSwitch] is called, so that what relied
+// on the old master's votes can be asked again. A master with a fixed place that says
+// READONLY is dropped too. It is refused until it is a master again. Config.Quarantine is
+// told then that it was a replica.
 //
 // # Credentials that end
 //
-// If [conn.Options].Credentials says until when they hold, the authenticator asks for new ones
-// before that and tells them to the master, on the connection that it has. The masters take
-// turns: two are never told at once. A master that refuses goes on serving with what it was
-// told before. Its State.Err shows the refusal, and it is tried again.
+// [conn.Options].Credentials may say when credentials end. Before that, the authenticator
+// asks for new ones, and tells them to the master on the connection that it has. The masters
+// take turns: two are never told at once. A master that refuses the new credentials goes on
+// serving with the old ones. Its State.Err shows the refusal, and it is tried again.
 //
-// The commands that tell it, a renewal, must not be written while the master owes a reply:
-// see [conn.Renewal]. A busy connection always owes one. So a renewal takes its place in the
-// order at once, and is held back with all that comes after it:
+// The commands that tell a master its new credentials are a renewal. They must not be written
+// while the master owes a reply: see [conn.Renewal]. A busy connection always owes one. So a
+// renewal takes its place in the order at once, and is held back with all that comes after it:
 //
 //	      the authenticator            the replies from           the last reply
 //	      has new credentials          before it have come        to it has come
@@ -153,8 +160,8 @@
 // This takes a round trip at most, for one master at a time. No vote fails for it. To drop
 // the connection instead would fail the votes that are owed on it, and to leave the master
 // out for that time would fail the next ones. If the connection ends meanwhile, the renewal
-// ends with it: the next connection begins with new credentials. If the Mux is closed meanwhile,
-// the persistent operations that are held back are sent all the same.
+// ends with it: the next connection begins with new credentials. If the Mux is closed
+// meanwhile, the persistent operations that are held back are sent all the same.
 //
 // # Locks
 //
@@ -162,13 +169,12 @@
 //
 //  1. the locks that a caller holds while it calls the Mux
 //  2. Mux.mu
-//  3. the locks that a Judge takes, or a hook that runs under mu
+//  3. the locks that a function of an Op takes, or a hook that runs under mu
 //  4. the locks of a Poller and of a Conn
 //
-// So a lock that a Judge or a hook takes must not be held by whoever calls the Mux, and
-// neither may call the Mux or block. Config.OnState and the callers' contexts are called
-// without mu, because they may take locks of rank 1. No system call that could block is
-// made under mu.
+// So whoever calls the Mux must hold no lock that a function of an Op or a hook takes. Neither
+// may call the Mux or block. Config.OnState and the callers' contexts are called without mu,
+// because they may take locks of rank 1. No system call that could block is made under mu.
 //
 // Every unexported method of the types in this package needs mu held, unless its comment
 // says "takes mu" or "without mu". Some let it go meanwhile; their comments say "lets mu
@@ -177,11 +183,11 @@
 //
 // # Goroutines
 //
-//   - The sentry, one for each Mux, is parked until a connection hangs up. So a master
-//     that restarts while nobody calls is redialled at once, and the next caller finds it
-//     up.
-//   - A dialer for each master that is not connected runs until it is; and if the master
-//     is in quarantine, until that is over.
+//   - The hang-up watcher, one for each Mux, is parked until a connection hangs up. So a
+//     master that restarts while nobody calls is redialled at once, and the next caller finds
+//     it up.
+//   - A dialer for each master that is not connected runs until it is. If the master is in
+//     quarantine then, the dialer runs until that is over.
 //   - A follower for each group of sentinels, with one goroutine for each sentinel, is
 //     parked in a read of what the sentinels publish.
 //   - The authenticator, one for each Mux whose Config.Conn has Credentials, is parked until

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// A driver cannot wait for its context and for the sockets at once. It looks at the
-	// context every millisecond. After 16 looks it pays for a callback that wakes it. So
-	// short operations allocate nothing, and long ones do not keep looking. One that only
-	// waits is long.
+	// A driver cannot wait for its context and for the sockets at once. It checks the context
+	// every millisecond. After 16 checks it pays for a callback that wakes it. So short
+	// operations allocate nothing, and long ones do not keep checking. An operation that only
+	// waits is a long one.
 	ctxCheckEvery = time.Millisecond
 	maxCtxChecks  = 16
 
@@ -43,7 +43,7 @@ func (m *Mux) wait(ctx context.Context, done <-chan struct{}, op *Op) error {
 // it, without mu.
 var errContext = errors.New("mux: context ended")
 
-// awaitDecision drives, or rides and waits for the signal, until the operation is decided.
+// awaitDecision drives, or waits for the signal while another drives, until the operation is decided.
 // It lets mu go.
 func (m *Mux) awaitDecision(ctx context.Context, done <-chan struct{}, op *Op) {
 	if op.wake == nil {
@@ -153,13 +153,13 @@ func (m *Mux) wakeAfter(ctx context.Context, op *Op) (stop func() bool) {
 	return context.AfterFunc(ctx, m.poll.Wake)
 }
 
-// coalesce lets callers run that were just answered and have submitted nothing since: most of
-// them bring their next command, which rides in this burst. Measured with 32 callers at five
+// coalesce yields to callers that were just answered and have submitted nothing since. Most of
+// them bring their next command, which goes into this burst. Measured with 32 callers at five
 // masters, it leaves a third of the writes and two thirds of the time. A lone caller never
 // waits here for anybody. The flush is held, so that the others leave the writing to us.
 //
 // If all processors are busy with something else, a yield takes a time slice and not a
-// microsecond. Then nobody is gathered for a while.
+// microsecond. Then there is no yield for a while.
 //
 // It lets mu go.
 func (m *Mux) coalesce() {
@@ -223,7 +223,7 @@ func (m *Mux) pass(until time.Duration, mine *Op) bool {
 	// A system call, so once for all that is ready.
 	m.clock = clock.Now()
 	for _, ev := range events {
-		// A caller that is decided waits for no more replies. But no master is judged as long as
+		// A caller that is decided waits for no more replies. But no master is called silent as long as
 		// something of it is unread.
 		if mine == nil || mine.pending || m.silenceDue(slotOf(ev.ID), before) {
 			m.serve(ev)

@@ -18,9 +18,9 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// The driver is parked while a rider's write finds the connection broken. That decides the
+// The driver is parked while another caller's write finds the connection broken. That decides the
 // driver's operation, and must wake it.
-func TestDriverIsWokenWhenARidersWriteDecidesItsOperation(t *testing.T) {
+func TestDriverIsWokenWhenAnothersWriteDecidesItsOperation(t *testing.T) {
 	t.Parallel()
 	var broken atomic.Bool
 	f := newFake(t, "silent", silent)
@@ -77,7 +77,7 @@ func TestLateComersDoNotOvertakeForLong(t *testing.T) {
 	var wg sync.WaitGroup
 	for g := range callers {
 		wg.Go(func() {
-			op := &mux.Op{Verdict: judgeBallot}
+			op := &mux.Op{Verdict: verdictBallot}
 			for k := range each {
 				before := done.Load()
 				op.Command = resp.AppendCommand(op.Command[:0], "VOTE", fmt.Sprintf("%d-%d", g, k))

@@ -9,15 +9,15 @@ import (
 )
 
 var (
-	// ErrClosed is returned to every caller of a Mux that was closed, and of one that was
-	// drained unless the operation persists. [errors.Is] finds os.ErrClosed in it.
+	// ErrClosed is returned to every caller of a Mux that was closed. A Mux that was drained
+	// returns it too, unless the operation persists. [errors.Is] finds os.ErrClosed in it.
 	ErrClosed error = closedError{}
 	// ErrTimeout is returned when Op.Timeout has passed before a decision.
 	ErrTimeout = errors.New("mux: not decided within the operation's timeout")
 	// ErrForgotten is what Do and Wait return for an Op that was forgotten.
 	ErrForgotten = errors.New("mux: operation was forgotten")
-	// ErrNoQuorum is found in the error of Open when no majority of the masters could be
-	// connected.
+	// ErrNoQuorum is in the error of Open ([errors.Is]) if no majority of the masters could
+	// be connected.
 	ErrNoQuorum = errors.New("mux: no majority of the masters is connected")
 	// ErrConnecting is the cause of a failed vote of a master that has not been connected
 	// yet.
@@ -31,7 +31,7 @@ var (
 	// ErrTooLong is what Do and Wait return for an operation whose command and fallback
 	// have more than 2 MiB together. It is written to no master.
 	ErrTooLong = errors.New("mux: the command is too long")
-	// ErrUnexpected is the cause of a failed vote when the judge could not tell what a
+	// ErrUnexpected is the cause of a failed vote when Op.Verdict could not tell what a
 	// reply means, and of a connection's reset when the master sent a reply that nobody
 	// asked for.
 	ErrUnexpected = errors.New("mux: unexpected reply")
@@ -41,8 +41,8 @@ var (
 	// ErrDemoted is the cause of a failed vote of a master with a fixed place that has said
 	// that it is a replica now. Its connection was reset.
 	ErrDemoted = errors.New("mux: it says that it is a replica now")
-	// ErrDuplicate is found in the error of a master that is the same server as another one
-	// of the list, and in the error of New and Open for two equal addresses.
+	// ErrDuplicate is in the error of a master that is the same server as another one of the
+	// list, and in the error of New and Open for two equal addresses.
 	ErrDuplicate = errors.New("mux: the same server was given twice")
 )
 
@@ -55,7 +55,7 @@ func (closedError) Is(target error) bool { return target == os.ErrClosed }
 // locks. It does not vote until the last of them must have expired.
 type QuarantineError struct {
 	Reason string    // why it may have forgotten locks, as Config.Quarantine said
-	Until  time.Time // when it may vote again, by the wall clock; Mux.ExtendQuarantine can put it off
+	Until  time.Time // when it may vote again, by the wall clock; ExtendQuarantine can put it off
 }
 
 // Error says why the master does not vote, and until when.

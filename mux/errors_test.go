@@ -97,8 +97,8 @@ func TestErrorOfAConnectionNamesThePackageOnce(t *testing.T) {
 
 	f = newFake(t, "panics", steady(0))
 	m = open(t, mux.Config{Masters: []string{f.addr()}})
-	op.Verdict = func(resp.Value) mux.Verdict { panic(errors.New("the judge's")) }
+	op.Verdict = func(resp.Value) mux.Verdict { panic(errors.New("the function's")) }
 	require.NoError(t, m.Do(t.Context(), op))
 	oneName(t, op.Votes[0].Err)
-	require.ErrorContains(t, op.Votes[0].Err, "the judge's")
+	require.ErrorContains(t, op.Votes[0].Err, "the function's")
 }

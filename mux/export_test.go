@@ -16,7 +16,7 @@ func (m *Mux) HoldTick() {
 	m.armed = true
 }
 
-// Suspects reports whether the silence of master i was noticed, and is not yet judged.
+// Suspects reports whether the silence of master i was noticed, and has not ended its connection yet.
 func (m *Mux) Suspects(i int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

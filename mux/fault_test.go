@@ -111,7 +111,7 @@ func TestAFaultyMasterCostsNobodyElseAnything(t *testing.T) {
 			var wg sync.WaitGroup
 			for g := range 8 {
 				wg.Go(func() {
-					op := &mux.Op{Verdict: judgeAnyInt, Timeout: time.Minute}
+					op := &mux.Op{Verdict: verdictAnyInt, Timeout: time.Minute}
 					for k := range 100 {
 						id := fmt.Sprintf("%d-%d", g, k)
 						op.Command = resp.AppendCommand(op.Command[:0], "VOTE", id)
@@ -155,7 +155,7 @@ func TestVotesAreRightOverABadStream(t *testing.T) {
 			var wg sync.WaitGroup
 			for g := range 4 {
 				wg.Go(func() {
-					op := &mux.Op{Verdict: judgeAnyInt, Timeout: time.Minute, All: true}
+					op := &mux.Op{Verdict: verdictAnyInt, Timeout: time.Minute, All: true}
 					for k := range 60 {
 						id := fmt.Sprintf("%d-%d", g, k)
 						op.Command = resp.AppendCommand(op.Command[:0], "VOTE", id)

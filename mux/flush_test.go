@@ -46,7 +46,7 @@ func TestManyCallersAndBurstsBeyondTheSocketBuffer(t *testing.T) {
 	value := strings.Repeat("v", 300<<10)
 	for g := range 8 {
 		wg.Go(func() {
-			op := &mux.Op{Command: resp.AppendCommand(nil, "SET", fmt.Sprint("big", g), value), Verdict: judgeOK, All: true}
+			op := &mux.Op{Command: resp.AppendCommand(nil, "SET", fmt.Sprint("big", g), value), Verdict: verdictOK, All: true}
 			if err := m.Do(context.Background(), op); err != nil || !op.Won() {
 				t.Error(err, op.Votes)
 			}

@@ -94,7 +94,7 @@ func outstanding(m *mux.Mux) (n int) {
 	return n
 }
 
-func judgeOK(v resp.Value) mux.Verdict {
+func verdictOK(v resp.Value) mux.Verdict {
 	switch {
 	case v.Is("OK"):
 		return mux.VerdictYes
@@ -104,7 +104,7 @@ func judgeOK(v resp.Value) mux.Verdict {
 	return mux.VerdictFailed
 }
 
-func judgeOne(v resp.Value) mux.Verdict {
+func verdictOne(v resp.Value) mux.Verdict {
 	switch n, ok := v.Int(); {
 	case ok && n == 1:
 		return mux.VerdictYes
@@ -116,7 +116,7 @@ func judgeOne(v resp.Value) mux.Verdict {
 	return mux.VerdictFailed
 }
 
-func judgeAnyInt(v resp.Value) mux.Verdict {
+func verdictAnyInt(v resp.Value) mux.Verdict {
 	if _, ok := v.Int(); ok {
 		return mux.VerdictYes
 	}
@@ -126,7 +126,7 @@ func judgeAnyInt(v resp.Value) mux.Verdict {
 func acquire(key, token string) *mux.Op {
 	return &mux.Op{
 		Command: resp.AppendCommand(nil, "SET", key, token, "NX", "PX", "60000"),
-		Verdict: judgeOK,
+		Verdict: verdictOK,
 		Timeout: 30 * time.Second,
 	}
 }
@@ -135,7 +135,7 @@ func release(key, token string) *mux.Op {
 	return &mux.Op{
 		Command:  resp.AppendCommand(nil, "EVALSHA", strings.Repeat("0", 40), "1", key, token),
 		Fallback: resp.AppendCommand(nil, "EVAL", releaseScript, "1", key, token),
-		Verdict:  judgeOne,
+		Verdict:  verdictOne,
 		Timeout:  30 * time.Second,
 		Persist:  time.Minute,
 	}
@@ -147,7 +147,7 @@ func releaseSHA(key, token string) []byte {
 }
 
 func vote(id string) *mux.Op {
-	return &mux.Op{Command: resp.AppendCommand(nil, "VOTE", id), Verdict: judgeAnyInt}
+	return &mux.Op{Command: resp.AppendCommand(nil, "VOTE", id), Verdict: verdictAnyInt}
 }
 
 func verdicts(op *mux.Op) (all []mux.Verdict) {

@@ -12,9 +12,9 @@ const (
 	catchUpAt = 1 << 10 // replies owed by a master
 )
 
-// watchHangups waits for connections to hang up. If nobody drives then, nobody would read the end
-// of the connection until the next operation, which would find its master gone. So the
-// watchHangups reads it, and the redial begins at once. It takes mu.
+// watchHangups is the hang-up watcher: it waits for connections to hang up. If nobody drives then,
+// nobody would read the end of the connection until the next operation, which would find its master
+// gone. So the watcher reads it, and the redial begins at once. It takes mu.
 func (m *Mux) watchHangups() {
 	defer m.wg.Done()
 	for {

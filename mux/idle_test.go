@@ -13,7 +13,7 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// While nobody calls, the tick notices a silent master, and the sentry a restart.
+// While nobody calls, the tick notices a silent master, and the hang-up watcher a restart.
 func TestFaultsAreNoticedWhileNobodyCalls(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)

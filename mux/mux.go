@@ -13,52 +13,56 @@ import (
 const maxMasters = 64 // what a bit set of masters holds
 
 // A Config says which masters a Mux drives, and how. The zero value of every field but
-// Masters is a good default. The hooks (OnPush, OnDisconnect, Quarantine and OnSwitch) run
-// under the Mux's lock: they must not block and must not call the Mux. A hook that panics
-// ends or fails the connection that it was called for; the panic goes no further, and what
-// it said is in the connection's error. A panic of OnSwitch is dropped. OnState is called
-// without the lock, and its panics are not caught.
+// Masters is a good default.
+//
+// The hooks (OnPush, OnDisconnect, Quarantine and OnSwitch) run under the Mux's lock: they
+// must not block and must not call the Mux, except ForgetInHook. A hook that panics ends or
+// fails the connection that it was called for. The panic goes no further; its text is in the
+// connection's error. A panic of OnSwitch is dropped. OnState is called without the lock, and
+// its panics are not caught.
 type Config struct {
 	// Masters are the addresses, as [conn.ParseAddress] reads them: 1 to 64, no two of one
 	// server. What concerns a master names it by its index in this list.
 	Masters []string
-	// Conn says how each of them is connected. If what its Credentials function returns has
-	// an end, it is called again before that, and the master is told: one master after the
-	// other. Its context ends after the dial timeout. If it panics, it has failed.
+	// Conn says how each of them is connected. Its Credentials function is called again
+	// before the credentials end that it has returned, and the masters are told the new ones,
+	// one master after the other. Its context ends after the dial timeout. A panic of it counts
+	// as an error.
 	Conn conn.Options
 	// StallTime is how long a master may owe replies and send none before it is suspected
-	// to hang. If it has sent none after a quarter of that more, its connection is reset
-	// and it is redialled. Zero means 1 s.
+	// to hang. If it sends none for a quarter of that more, its connection is reset and it is
+	// redialled. Zero means 1 s.
 	StallTime time.Duration
 	// BackoffMin and BackoffMax bound the pause between two dials of a master that is not
 	// connected. The pause doubles from the one to the other and is fully jittered. Zero
 	// means 10 ms and 1 s.
 	BackoffMin, BackoffMax time.Duration
-	// OnPush, if set, is called with every RESP3 push, in the order in which a master sent
-	// them. The value borrows the connection's buffer and is valid during the call. Pushes
-	// are read while anybody drives: keep an Op without a command waiting to have them read
-	// at once.
+	// OnPush, if set, is called with every RESP3 push of a master, in the order in which the
+	// master sent them. The value borrows the connection's buffer and is valid during the call.
+	// Pushes are read while anybody waits in Do or Wait. To have them read at once, keep an Op
+	// without a Command waiting.
 	OnPush func(master int, v resp.Value)
 	// OnDisconnect, if set, is called when a connection has ended. What a master promised
 	// on one connection, such as pushes, does not outlive it.
 	OnDisconnect func(master int)
-	// Quarantine, if set, is asked about each new connection: for how long, from now, the
-	// master must not vote, and why. It is given what the master said about itself at its
-	// previous connection (the zero Server if there was none) and what it says now; the
-	// previous Role is "replica" if the master has said in between that it is one. During
-	// its quarantine a master is sent persistent operations only, and its votes fail with
-	// a *[QuarantineError]. A d of zero means no quarantine. doubt reports that d may turn
-	// out too short; [Mux.ExtendQuarantine] can extend it later.
-	Quarantine func(master int, before, now conn.Server) (d time.Duration, reason string, doubt bool)
-	// OnSwitch, if set, is called when a master's group of sentinels has another master
-	// now: the sentinels have said so, the old master has, or the new one was connected.
+	// Quarantine, if set, is called for each new connection. It says for how long, from now,
+	// the master must not vote, and why. before is what the master said about itself at its
+	// previous connection (the zero Server if there was none), and now what it says at this
+	// one. The Role of before is "replica" if the master has said in between that it is one.
+	// During its quarantine a master is sent persistent operations only, and its votes fail with
+	// a *[QuarantineError]. A d of zero means no quarantine. extend says that d may turn out
+	// too short: then [Mux.ExtendQuarantine] can prolong it later.
+	Quarantine func(master int, before, now conn.Server) (d time.Duration, reason string, extend bool)
+	// OnSwitch, if set, is called when a master's group of sentinels has another master now:
+	// when the sentinels say so, when the old master does, or when the new one is connected.
 	OnSwitch func(master int)
 	// Strict makes Open fail if any master can never serve as it is configured, as far as
-	// that is known when Open returns. Otherwise Open fails only if so many cannot that
-	// there is no majority.
+	// that is known when Open returns. If it is not set, Open fails only if so many can never
+	// serve that there is no majority.
 	Strict bool
-	// OnState, if set, is told every change of a master's phase or of State.Err, in order, by
-	// a goroutine of its own and without the Mux's lock. It may call the Mux, except Close.
+	// OnState, if set, is called for every change of a master's phase or of State.Err, in
+	// order, by a goroutine of its own and without the Mux's lock. It may call the Mux, except
+	// Close.
 	OnState func(master int, s State)
 }
 
@@ -77,10 +81,10 @@ type Mux struct {
 	cfg          Config
 	majority     int
 	poll         *conn.Poller // readiness of the sockets, for the driver
-	hangupPoll   *conn.Poller // hang-ups only, for the sentry
+	hangupPoll   *conn.Poller // hang-ups only, for their watcher
 	ctx          context.Context
 	cancel       context.CancelFunc
-	wg           sync.WaitGroup // dialers, followers, sentry, authenticator, tick, notifier
+	wg           sync.WaitGroup // dialers, followers, hang-up watcher, authenticator, tick, notifier
 	renewalAdded chan struct{}  // tells the authenticator of a connection whose credentials end
 	tick         *time.Timer
 
@@ -97,7 +101,7 @@ type Mux struct {
 	until         time.Duration // ... until then
 	clock         time.Duration // clock.Now, as the driver last read it
 	flushing      bool          // somebody holds the flush
-	noYieldBefore time.Duration // the driver gathers nobody before this
+	noYieldBefore time.Duration // the driver yields to nobody before this
 	woken         int           // callers that were answered and have submitted nothing since
 	dirty         Set           // slots with something to send
 	hangups       Set           // slots whose connection has hung up and was not read to its end yet

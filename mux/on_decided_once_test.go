@@ -25,7 +25,7 @@ type pooledOp struct {
 }
 
 // Told operations are reused the moment they are decided, while everything fails, and until Close.
-func TestToldOnceThoughAllFails(t *testing.T) {
+func TestOnDecidedIsCalledOnceThoughAllFails(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	for round := range conntest.Many(2, 8) {

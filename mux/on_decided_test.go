@@ -23,7 +23,7 @@ func told(op *mux.Op) (*mux.Op, chan error) {
 	return op, decided
 }
 
-func TestToldIsToldOfTheDecisionThoughNobodyDrives(t *testing.T) {
+func TestOnDecidedIsCalledThoughNobodyDrives(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 5)
 	m := open(t, mux.Config{Masters: masters.Addrs()})
@@ -38,7 +38,7 @@ func TestToldIsToldOfTheDecisionThoughNobodyDrives(t *testing.T) {
 }
 
 // A caller's next operation follows on each connection, and whoever drives for it reads both answers.
-func TestWhatIsToldIsNotOvertaken(t *testing.T) {
+func TestWhatIsDecidedIsNotOvertaken(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	m := open(t, mux.Config{Masters: masters.Addrs()})
@@ -59,7 +59,7 @@ func TestWhatIsToldIsNotOvertaken(t *testing.T) {
 	}
 }
 
-func TestToldIsToldOfWhatElseEndsAnOperation(t *testing.T) {
+func TestOnDecidedIsCalledWhateverEndsAnOperation(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	m := open(t, mux.Config{Masters: masters.Addrs(), StallTime: time.Minute})
@@ -91,7 +91,7 @@ func TestToldIsToldOfWhatElseEndsAnOperation(t *testing.T) {
 
 // Whoever is told may give the operation to another caller at once. What that one sets in it must say
 // nothing of how this one is written.
-func TestToldOfADecisionAtOnceIsNotLookedAtAfterwards(t *testing.T) {
+func TestOpDecidedAtOnceIsNotLookedAtAfterwards(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	var n atomic.Int64 // writes to the one that is up
@@ -126,7 +126,7 @@ func TestToldOfADecisionAtOnceIsNotLookedAtAfterwards(t *testing.T) {
 }
 
 // Close lingers for a release, and tells how it was decided.
-func TestCloseTellsHowAReleaseWasDecided(t *testing.T) {
+func TestCloseReportsHowAReleaseWasDecided(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	lingered := 0

@@ -13,27 +13,26 @@ import (
 // was not decided yet is a mistake, and panics.
 type Op struct {
 	// Command is one or more encoded commands, the same for each master. It is copied when
-	// the Op is submitted, and may have 2 MiB together with the Fallback. So may each of the
-	// Dialects. An Op without a
-	// Command asks nothing and has no Votes. It only waits, until its timeout, its context or
-	// Forget ends it, and reads pushes meanwhile.
+	// the Op is submitted. Together with the Fallback it may have 2 MiB, and so may each of
+	// the Dialects. An Op without a Command asks nothing and has no Votes. It only waits until
+	// its timeout, its context or Forget ends it, and reads pushes meanwhile.
 	Command []byte
 	// Replies is the number of replies that a master gives to the Command; zero means one.
-	// The last is judged, those before it are skipped.
+	// The last one gets a verdict, those before it are skipped.
 	Replies int
 	// Dialects are commands that say the same in other words. A master is sent the first of
-	// them that its server has, and otherwise the Command. They are copied, too, and each
-	// draws as many replies as the Command, which the same Judge judges.
+	// them whose needs its server meets, and the Command if there is none. They are copied,
+	// too. Each draws as many replies as the Command, and Verdict is called for them alike.
 	Dialects []Dialect
-	// Fallback is one command, sent to a master whose verdict was VerdictAgain, at most
+	// Fallback is one command. A master whose verdict was VerdictAgain is sent it, at most
 	// once.
 	Fallback []byte
-	// Lease, if set, says whether the Fallback may still be sent. If it has ended, a master
-	// whose verdict was VerdictAgain has voted no.
+	// Lease, if set, says whether the Fallback may still be sent. If the Lease has ended, a
+	// master whose verdict was VerdictAgain has voted no.
 	Lease Lease
-	// Epoch is given to the Lease.
+	// Epoch is what the Lease is asked about.
 	Epoch uint64
-	// Verdict is called for each master's (last) reply. Without one each master's vote is
+	// Verdict says what each master's (last) reply means. If it is nil, each master's vote is
 	// VerdictFailed.
 	Verdict VerdictFunc
 	// Only is the set of masters to ask; the empty set means all. The others' votes stay
@@ -42,31 +41,32 @@ type Op struct {
 	// Quorum is the number of yes votes that decides; zero means a majority of all masters,
 	// whatever Only is.
 	Quorum int
-	// All waits for every master's vote, whatever the others are.
+	// All has the operation wait for every master's vote, whatever the votes are.
 	All bool
-	// Thorough waits for every master's vote once a quorum of yes has become impossible,
-	// instead of deciding at once: the votes say why.
+	// Thorough has the operation wait for every master's vote once a quorum of yes has become
+	// impossible, instead of deciding at once. So the votes of all say why.
 	Thorough bool
 	// Timeout bounds the operation, from its start; zero means that only the context does.
 	Timeout time.Duration
 	// Persist, if positive, makes the operation persistent: if a master is down, or its
-	// connection ends before it has replied, the operation is delivered first thing after
-	// the reconnect, for up to Persist after the start. It is delivered even later if the
-	// old connection left commands that a frozen master may still execute; Persist then
-	// begins anew with that delivery, once for each master. A reply of BUSY or NOREPLICAS,
-	// or another error that passes, makes it be sent again. The Fallback is what is
-	// delivered, if there is one, since a script may be gone by then. The operation must be
-	// idempotent. Its votes are those cast until its decision: a delivery casts none.
+	// connection ends before it has replied, the operation becomes a debt. A debt is delivered
+	// first thing after the reconnect, for up to Persist after the start. It is delivered even
+	// later if the old connection left commands that a frozen master may still execute. Persist
+	// then begins anew with that delivery, once for each master. After BUSY, NOREPLICAS or
+	// another error that passes, the operation is sent again. If there is a Fallback, that is
+	// delivered, since a script may be gone by then. The operation must be idempotent. Its votes
+	// are those cast until its decision: a delivery casts none.
 	Persist time.Duration
-	// OnDecided, if set, is called when the operation is decided, with what Wait would have returned:
-	// nobody may wait for the operation then. The votes of masters that have answered are there.
-	// It is called with the Mux locked, at the latest by Close. It must neither block nor call the Mux. The Op
-	// can be reused from then on. It needs a Command. The answers are read by whoever drives next, or by the tick.
+	// OnDecided, if set, is called once, when the operation is decided, with what Wait would
+	// have returned. Nobody may Wait for such an operation. The Votes hold what has been cast by
+	// then. OnDecided is called with the Mux locked, at the latest by Close: it must neither
+	// block nor call the Mux. The Op can be reused from then on. It must have a Command. The
+	// replies are read by whoever drives next, or within 25 ms.
 	OnDecided func(err error)
-	// Awaited says that the Wait follows at once. Then Post leaves the writing to it, which takes along
-	// what other callers have submitted by then.
+	// Awaited says that a Wait follows the Post at once. Then Post leaves the writing to it. The
+	// Wait also writes what other callers have submitted by then.
 	Awaited bool
-	// Keep stores a clone of each judged reply in the votes. Its memory is the Op's, and is
+	// Keep stores a clone of each (last) reply in its vote. The memory is the Op's, and is
 	// reused with it.
 	Keep bool
 
@@ -102,18 +102,18 @@ type Dialect struct {
 	Command []byte        // encoded; if it is empty, the Op's Command is sent
 }
 
-// A Lease says whether something may still be done. An [Op] that must not be repeated once
-// another has undone it has one: the Lease ends before the other is submitted, so a repetition
-// is never written after it.
+// A Lease says whether something may still be done. It is for an [Op] that must not be repeated
+// once another Op has undone it: the Lease ends before that other one is submitted, so no
+// repetition is written after it.
 type Lease interface {
-	// Holds reports whether the term, which the lease was in when the Op was submitted, has
-	// not ended by now, on the clock of [clock.Now]. It is called with the Mux locked: it must
-	// neither block nor call the Mux.
-	Holds(term uint64, now time.Duration) bool
+	// Holds reports whether the epoch that the lease was in when the Op was submitted
+	// ([Op.Epoch]) goes on at now, on the clock of [clock.Now]. It is called with the Mux locked:
+	// it must neither block nor call the Mux.
+	Holds(epoch uint64, now time.Duration) bool
 }
 
-// Count returns the number of votes of each kind. The votes that are pending after the
-// decision came too late, or were not asked for.
+// Count returns the number of votes of each kind. A vote that is pending after the decision
+// was not asked for, or its reply had not come by then.
 func (op *Op) Count() (yes, no, failed, pending int) {
 	for i := range op.Votes {
 		switch op.Votes[i].Verdict {

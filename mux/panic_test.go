@@ -113,14 +113,14 @@ func TestNilContextLeavesTheOpUsable(t *testing.T) {
 	require.Panics(t, func() { mux.Open(none, mux.Config{Masters: []string{f.addr()}}) })
 }
 
-// A panic of a judge does not leave the Mux locked.
-func TestPanicOfAJudgeLeavesTheMuxUsable(t *testing.T) {
+// A panic of a VerdictFunc does not leave the Mux locked.
+func TestPanicOfAVerdictLeavesTheMuxUsable(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, "steady", steady(0))
 	m, err := mux.Open(t.Context(), patiently(mux.Config{Masters: []string{f.addr()}}))
 	require.NoError(t, err)
 	op := vote("a")
-	op.Verdict = func(resp.Value) mux.Verdict { panic("judge") }
+	op.Verdict = func(resp.Value) mux.Verdict { panic("verdict") }
 	func() {
 		defer func() { recover() }()
 		m.Do(context.Background(), op)

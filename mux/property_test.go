@@ -28,7 +28,7 @@ func ballot(op string, master int) int64 {
 	return int64(h.Sum32())
 }
 
-func judgeBallot(v resp.Value) mux.Verdict {
+func verdictBallot(v resp.Value) mux.Verdict {
 	n, ok := v.Int()
 	switch {
 	case !ok:
@@ -80,7 +80,7 @@ func TestNoVoteIsTakenForAnothersInAnUnrulyFleet(t *testing.T) {
 	for g := range callers {
 		wg.Go(func() {
 			rnd := rand.New(rand.NewPCG(uint64(g), rand.Uint64()))
-			op := &mux.Op{Verdict: judgeBallot, Timeout: time.Duration(1+rnd.IntN(20)) * time.Millisecond}
+			op := &mux.Op{Verdict: verdictBallot, Timeout: time.Duration(1+rnd.IntN(20)) * time.Millisecond}
 			if g == 0 {
 				op.Timeout = patience
 			}
@@ -128,7 +128,7 @@ func TestNoVoteIsTakenForAnothersInAnUnrulyFleet(t *testing.T) {
 	// And it heals: the same set of connections serves everybody again.
 	calm.Store(true)
 	waitUp(t, m, masters)
-	op := &mux.Op{Verdict: judgeBallot, All: true}
+	op := &mux.Op{Verdict: verdictBallot, All: true}
 	for k := range 100 {
 		id := strconv.Itoa(k)
 		op.Command = resp.AppendCommand(op.Command[:0], "VOTE", id)

@@ -8,7 +8,8 @@ import (
 	"github.com/redburst/redburst/conn/clock"
 )
 
-// askQuarantine asks Config.Quarantine about a new connection, and bars the master accordingly.
+// askQuarantine asks Config.Quarantine about a new connection, and puts the master in quarantine
+// accordingly.
 func (m *Mux) askQuarantine(i int, server conn.Server, since time.Duration) {
 	s := &m.slots[i]
 	before := s.known
@@ -16,8 +17,8 @@ func (m *Mux) askQuarantine(i int, server conn.Server, since time.Duration) {
 		before.Endpoint = s.interim // it was the master, then another was, and now it is again
 	}
 	if m.cfg.Quarantine != nil {
-		d, why, doubt := m.cfg.Quarantine(i, before, server)
-		if doubt {
+		d, why, extend := m.cfg.Quarantine(i, before, server)
+		if extend {
 			s.extendFrom, s.extendReason = since, why
 		}
 		m.quarantine(i, since, d, why)
@@ -39,9 +40,9 @@ func (m *Mux) quarantine(i int, from, d time.Duration, why string) {
 	}
 }
 
-// ExtendQuarantine extends quarantines: a master whose latest connection was reported as doubtful by
-// [Config.Quarantine] does not vote until d after that connection, even if its quarantine
-// has already ended. It shortens none.
+// ExtendQuarantine makes quarantines last for d after the master's latest connection, even those that
+// have ended. It does so for each master whose quarantine may be extended, as [Config.Quarantine]
+// has said of that connection. It shortens none.
 func (m *Mux) ExtendQuarantine(d time.Duration) {
 	m.lock()
 	defer m.mu.Unlock()

@@ -166,7 +166,7 @@ func TestQuarantineCountsFromTheConnection(t *testing.T) {
 }
 
 // Doubt prolongs a quarantine that has ended already, and that ends again.
-func TestDoubtProlongsAQuarantine(t *testing.T) {
+func TestQuarantineIsExtended(t *testing.T) {
 	t.Parallel()
 	begun := time.Now()
 	masters := redlocktest.Start(t, 3)

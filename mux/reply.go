@@ -13,7 +13,7 @@ import (
 type owed struct {
 	f     *flight       // nil if it is the reply to a renewal of the credentials
 	sent  time.Duration // when the command was queued, on clock.Now's clock
-	left  int           // replies to come, the judged one included
+	left  int           // replies to come, the last one included
 	final bool          // VerdictAgain is of no use: this is the fallback, or a delivery
 	voted bool          // the master's vote was cast as failed before: a delivery, or it is barred
 	needs conn.Commands // of the Dialect that was sent; 0 if it was the Command
@@ -97,8 +97,8 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	return true
 }
 
-// dialectError judges an error reply to a dialect. If the fallback may do better, it is
-// VerdictAgain.
+// dialectError returns the verdict on an error reply to a dialect: VerdictAgain if the fallback may do
+// better.
 func (s *slot) dialectError(o owed, v resp.Value) Verdict {
 	switch conn.ErrorCode(v) {
 	case "NOPERM", "ERR":
@@ -138,13 +138,12 @@ func (m *Mux) handleErrorReply(i int, f *flight, verdict Verdict, v resp.Value, 
 	}
 }
 
-// outcome is the vote that a reply makes, and the cause of a failed one, given what the
-// judge has said of it.
-func outcome(judged Verdict, err error, v resp.Value) (Verdict, error) {
+// outcome is the vote that a reply makes, and the cause of a failed one, given the verdict on it.
+func outcome(verdict Verdict, err error, v resp.Value) (Verdict, error) {
 	switch {
-	case judged == VerdictYes || judged == VerdictNo:
-		return judged, err
-	case err != nil: // the judge has panicked
+	case verdict == VerdictYes || verdict == VerdictNo:
+		return verdict, err
+	case err != nil: // the VerdictFunc has panicked
 		return VerdictFailed, err
 	case v.IsError():
 		return VerdictFailed, &ReplyError{Code: conn.ErrorCode(v), Message: conn.ErrorText(v)}
@@ -173,8 +172,8 @@ func (m *Mux) vote(op *Op, i int, verdict Verdict, err error, v resp.Value, rtt,
 	m.settle(op, now)
 }
 
-// callVerdict asks the judge. A caller that recovers from its panic must find the Mux unlocked,
-// so the panic becomes the vote's error.
+// callVerdict calls a VerdictFunc. A panic of it becomes the vote's error, since a caller that
+// recovers from it must find the Mux unlocked.
 func callVerdict(f VerdictFunc, v resp.Value) (verdict Verdict, err error) {
 	defer catchPanic(&err)
 	if f == nil {

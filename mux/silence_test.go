@@ -143,7 +143,7 @@ func TestMasterThatOnlyPushesIsReset(t *testing.T) {
 		}}})
 	waitUp(t, m, 3)
 	bad.Store(true)
-	op := &mux.Op{Verdict: judgeAnyInt, Timeout: time.Minute}
+	op := &mux.Op{Verdict: verdictAnyInt, Timeout: time.Minute}
 	eventually(t, "it is reset", func() bool {
 		op.Command = resp.AppendCommand(op.Command[:0], "VOTE", "x")
 		require.NoError(t, m.Do(t.Context(), op))

@@ -39,7 +39,7 @@ type slot struct {
 	known            conn.Server      // what it said at its last connection; state.Server is the copy that is shown
 	quarantinedUntil time.Duration    // it must not vote until then
 	quarantineErr    *QuarantineError // ... for this reason
-	extendFrom       time.Duration    // when it was last connected with doubt, see Mux.ExtendQuarantine; 0 if never
+	extendFrom       time.Duration    // when it was connected, if its quarantine may be extended; 0 if not
 	extendReason     string           // ... for this reason
 	remote           string           // the address of its last connection, see conn.Conn.RemoteAddr
 	demoted          bool             // it has said on this connection that it is a replica now

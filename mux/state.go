@@ -8,7 +8,8 @@ import (
 	"github.com/redburst/redburst/conn/clock"
 )
 
-// A Phase says where a master is in the life of its connection.
+// A Phase says where a master is in the life of its connection. [Phase.String] is its name in one
+// word. A later version may add phases.
 type Phase uint8
 
 const (
@@ -22,7 +23,7 @@ const (
 	Stalled
 	// Down: its connection has ended or could not be made. It is redialled.
 	Down
-	// Refused: as it is configured, it can never serve; a conn.RefusedError says why. It is
+	// Refused: it can never serve as it is configured. A [conn.RefusedError] says why. It is
 	// redialled all the same, since somebody may change that.
 	Refused
 	// Quarantined: it is connected, but may have forgotten locks. It is sent persistent
@@ -54,7 +55,7 @@ type State struct {
 	Addr    string        // as by conn.Address.String: no credentials
 	Phase   Phase         // where it is in the life of its connection
 	Since   time.Duration // when that phase began, on clock.Now's clock
-	Err     error         // why it is not Up; if it is, why its credentials could not be renewed, or nil
+	Err     error         // why it is not Up; if it is Up, why its credentials could not be renewed, or nil
 	RTT     time.Duration // smoothed round trip of its votes (gain 1/8, as in RFC 6298); 0 before the first
 	LastRTT time.Duration // round trip of its latest reply, a straggler's included; 0 before the first
 	Server  conn.Server   // what it said in the latest handshake; zero before the first
@@ -72,8 +73,8 @@ type State struct {
 // called after Close.
 func (m *Mux) Masters() []State { return m.AppendMasters(nil) }
 
-// AppendMasters is Masters for who asks often: it appends the snapshots to dst, and allocates
-// nothing if that has room.
+// AppendMasters is [Mux.Masters] for callers that ask often: it appends the snapshots to dst, and
+// allocates nothing if dst has room.
 func (m *Mux) AppendMasters(dst []State) []State {
 	m.mu.Lock()
 	defer m.mu.Unlock()

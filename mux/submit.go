@@ -19,10 +19,10 @@ const maxCommand = 2 << 20 // bytes of an operation's command and fallback toget
 //   - [ErrClosed]: the Mux was closed or drained.
 //   - [ErrTooLong]: the command is too long; nothing was written.
 //   - [ErrForgotten]: another goroutine has called Forget.
-//   - an error of the system's, if it can wait for no sockets any more.
+//   - an error of the system, if it can wait for no sockets any more.
 //
-// If too few masters can be asked for a quorum, the masters' decision is immediate and
-// nothing is written, unless Op.All is set or the operation persists.
+// If too few masters can be asked for a quorum, the operation is decided at once and nothing is
+// written, unless Op.All is set or the operation persists.
 func (m *Mux) Do(ctx context.Context, op *Op) error {
 	done, err := ctx.Done(), ctx.Err()
 	now := clock.Now()
@@ -56,8 +56,8 @@ func (m *Mux) Post(ops ...*Op) {
 }
 
 // Wait waits for the decision of an operation that was posted, and returns what Do does.
-// However it ends, be it by a panic of the context, the Op can be reused then. It panics
-// if the Op was never posted.
+// The Op can be reused after it, even if the context has panicked. Wait panics if the Op was
+// never posted.
 func (m *Mux) Wait(ctx context.Context, op *Op) error {
 	done := m.doneOf(ctx, op)
 	m.lock()
@@ -94,7 +94,8 @@ func (m *Mux) Forget(op *Op) {
 	m.mu.Unlock()
 }
 
-// ForgetInHook is Forget for the hooks, which are called with the Mux locked, and for nobody else.
+// ForgetInHook is [Mux.Forget] for what is called with the Mux locked: a hook of the [Config], or a
+// function of an [Op]. Nobody else may call it.
 func (m *Mux) ForgetInHook(op *Op) {
 	if op.pending {
 		m.decide(op, clock.Now(), ErrForgotten)
@@ -213,7 +214,7 @@ func (m *Mux) cannotWin(op *Op, now time.Duration) bool {
 	return !op.All && op.Persist <= 0 && m.available(op, now) < op.quorum
 }
 
-// loseAtOnce decides a hopeless operation. Nothing is written, so nothing need be undone.
+// loseAtOnce decides an operation that cannot win. Nothing is written, so nothing need be undone.
 func (m *Mux) loseAtOnce(op *Op, now time.Duration) {
 	for i := range m.slots {
 		if err := m.slots[i].unavailable(now); err != nil && op.asks(i) {

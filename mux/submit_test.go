@@ -108,7 +108,7 @@ func TestContextEndsAtAnyPointAndOrderIsKept(t *testing.T) {
 }
 
 // A caller that waits on a hung majority leaves when its context ends, whether
-// it drives or rides.
+// it drives or waits.
 func TestContextEndsWhileAMajorityHangs(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)

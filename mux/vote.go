@@ -11,8 +11,8 @@ import (
 type Verdict uint8
 
 const (
-	// VerdictPending: no reply was judged, because none came before the decision or
-	// because the master was not asked.
+	// VerdictPending: there is no vote, because no reply came before the decision or because
+	// the master was not asked.
 	VerdictPending Verdict = iota
 	// VerdictYes counts towards the quorum.
 	VerdictYes
@@ -21,8 +21,8 @@ const (
 	// VerdictFailed: the master could not answer, or answered with an error; the
 	// vote's Err says why.
 	VerdictFailed
-	// VerdictAgain asks for Op.Fallback to be sent to this master, once. It is a
-	// judge's word only and never stands in a Vote.
+	// VerdictAgain asks for Op.Fallback to be sent to this master, once. Only a
+	// [VerdictFunc] returns it; no Vote has it.
 	VerdictAgain
 )
 
@@ -47,19 +47,20 @@ func (v Verdict) String() string {
 type Vote struct {
 	Verdict Verdict       // never VerdictAgain
 	RTT     time.Duration // from the operation's start to the reply; 0 without one
-	Int     int64         // the judged reply, if it was an integer
+	Int     int64         // the reply, if it was an integer; 0 otherwise
 	Err     error         // why the verdict is VerdictFailed; nil otherwise
-	Reply   resp.Value    // a clone of the judged reply, if Op.Keep is set; valid as long as Votes
+	Reply   resp.Value    // a clone of the reply, if Op.Keep is set; valid as long as Op.Votes
 }
 
-// A VerdictFunc says what a reply means. It is called under the Mux's lock, so it must neither
-// block nor call the Mux. It is called for stragglers too, after the operation's caller
-// has returned, so it must look at the reply alone, and touch nothing of the
-// operation's. Error replies are judged like any other; the usual verdict on them is
-// VerdictFailed, which makes the vote's Err a *[ReplyError]. The verdicts VerdictFailed and
-// VerdictPending on other replies make it [ErrUnexpected]; so does VerdictAgain where the
-// Fallback was sent before, or is empty. A panic of the VerdictFunc is the vote's Err. The reply
-// borrows the connection's buffer and is valid during the call.
+// A VerdictFunc says what a reply means. The reply borrows the connection's buffer and is valid
+// during the call. The function is called with the Mux locked, so it must neither block nor call
+// the Mux. It is called for stragglers too, after the operation's caller has returned. So it
+// must look at the reply alone, and touch nothing of the operation's.
+//
+// It is called for error replies like for any other. The usual verdict on them is VerdictFailed,
+// which makes the vote's Err a *[ReplyError]. On other replies VerdictFailed and VerdictPending
+// make it [ErrUnexpected]. So does VerdictAgain if the Fallback was sent before, or is empty. If
+// the function panics, the panic is the vote's Err.
 type VerdictFunc func(reply resp.Value) Verdict
 
 // cast records a vote; op is nil for a straggler's.
@@ -84,8 +85,8 @@ func (m *Mux) settle(op *Op, now time.Duration) {
 	}
 }
 
-// decideAll ends all operations with an error; all but those that persist, and that nobody waits for, if
-// those are to be spared.
+// decideAll ends all operations with an error. If spare is set, it leaves those that persist and that
+// nobody waits for.
 func (m *Mux) decideAll(err error, spare bool) {
 	for _, l := range [...]*ops{&m.ops, &m.listeners} {
 		for op := l.first; op != nil; {
@@ -98,9 +99,9 @@ func (m *Mux) decideAll(err error, spare bool) {
 	}
 }
 
-// decide ends an operation and wakes its caller, or tells it. Whoever calls it must not look at the
-// operation any more unless it has a caller who waits. Replies that are still owed to it are
-// stragglers from here on.
+// decide ends an operation, and wakes its caller or calls OnDecided. After that, the operation may be
+// looked at only if it has a caller who waits. Replies that are still owed to it are stragglers from
+// here on.
 func (m *Mux) decide(op *Op, now time.Duration, err error) {
 	op.in.remove(op)
 	op.pending = false
@@ -113,7 +114,7 @@ func (m *Mux) decide(op *Op, now time.Duration, err error) {
 	case op.OnDecided != nil:
 		op.OnDecided(err) // and nothing after it: the Op may be another's by now
 	case op == m.driver && m.parked:
-		m.poll.Wake() // a rider's write found the connection broken, or the Mux is closing
+		m.poll.Wake() // another caller's write found the connection broken, or the Mux is closing
 	case op.waiting && op != m.driver:
 		m.woken++
 		op.signal()

@@ -74,7 +74,7 @@ func TestThoroughOperationHearsEveryMasterBeforeItFails(t *testing.T) {
 		m := open(t, mux.Config{Masters: addrs})
 		waitUp(t, m, 3)
 		op := vote("a")
-		op.Verdict, op.Thorough = judgeOne, true
+		op.Verdict, op.Thorough = verdictOne, true
 		m.Post(op)
 		eventually(t, "the others have answered", func() bool {
 			all := m.Masters()
