@@ -16,10 +16,10 @@ const (
 	sentinelPort = 26379
 )
 
-// Address says where a master is: a host and port, a Unix socket, or a group of sentinels;
-// its database; whether it speaks TLS; and possibly a username and password, which no method
-// shows. [ParseAddress] makes it. The zero Address is of no master: its String is "(none)",
-// and [Dial] refuses it.
+// Address says where a master is: at a host and port, at a Unix socket, or where a group of
+// sentinels says. It also has the database, whether the master speaks TLS, and possibly a
+// username and password, which no method shows. [ParseAddress] makes it. The zero Address is
+// that of no master: its String is "(none)", and [Dial] refuses it.
 type Address struct {
 	host string // lower-case name, or IP address in canonical form
 	port uint16
@@ -37,7 +37,7 @@ type Address struct {
 	credentials bool // the address has some, though they may be empty
 }
 
-// ParseAddress understands what users of Redis write:
+// ParseAddress parses an address as users of Redis write it:
 //
 //	redis://user:password@host:port/db
 //	rediss://host:port                 (TLS)
@@ -45,22 +45,22 @@ type Address struct {
 //	host:port, host, [::1]:6379, ::1, fe80::1%eth0
 //	sentinel://user:password@host1:26379,host2:26379/group?db=1
 //
-// The port defaults to 6379, the database to 0; it may also be given as ?db=1.
+// The port defaults to 6379 and the database to 0. The database may also be given as ?db=1.
 //
-// The last form is the master of a group that sentinels monitor; [Dial] asks them where it
-// is. sentinels:// is the same with TLS, to the sentinels and to the master. The spellings of
-// other libraries, redis+sentinel://, rediss+sentinel://, redis-sentinel:// and
-// rediss-sentinel://, are understood too. The sentinels' port defaults to 26379. The username
-// and password are those of the master. The sentinels are not told them: what these demand is
+// The last form is the master of a group that sentinels monitor. [Dial] asks them where it
+// is. sentinels:// is the same with TLS, to the sentinels and to the master. ParseAddress also
+// reads the spellings of other libraries: redis+sentinel://, rediss+sentinel://,
+// redis-sentinel:// and rediss-sentinel://. The sentinels' port defaults to 26379. The username
+// and password are those of the master. The sentinels are not shown them, but
 // [Options.SentinelPassword].
 //
 // List three sentinels or more, and each of them once: one with two names has two votes. A
 // client goes only where more than half of the listed sentinels say that the master is. While
-// half of them or more are down, it stays with the master that it knows. One that knows none
-// connects to nothing then, unless [Options.TrustAnySentinel] is set.
+// half of them or more are down, it stays with the master that it knows. A client that knows
+// none then connects to nothing, unless [Options.TrustAnySentinel] is set.
 //
-// Percent-encode an @, : or % in a username or password. The error says what is wrong, and
-// never quotes the part of s that can hold a password.
+// Percent-encode an @, : or % in a username or password. The error says what is wrong. It never
+// quotes the part of s that can hold a password.
 func ParseAddress(s string) (Address, error) {
 	a, err := parseAddress(s)
 	if err != nil {
@@ -69,8 +69,8 @@ func ParseAddress(s string) (Address, error) {
 	return a, nil
 }
 
-// String returns the canonical spelling of the address, without the credentials.
-// [ParseAddress] makes the same address of it, but for these.
+// String returns the canonical spelling of the address, without the credentials. [ParseAddress]
+// makes the same address of it, without credentials.
 func (a Address) String() string {
 	if a.isZero() {
 		return "(none)"
@@ -125,17 +125,17 @@ func RedactAll(addresses []string) []string {
 	return all
 }
 
-// Format formats what [Address.String] returns, so no verb shows a password.
+// Format formats what [Address.String] returns. So no verb shows a password.
 func (a Address) Format(s fmt.State, verb rune) {
 	fmt.Fprintf(s, fmt.FormatString(s, verb), a.String())
 }
 
 // Endpoint returns the canonical spelling of the socket: "host:port", or the path of a Unix
 // socket. Two addresses with the same Endpoint are the same master, whatever their database,
-// credentials or scheme. Two with different ones can be the same master too, as it can have
+// credentials or scheme. Two with different ones can be the same master too, since it can have
 // several names: compare [Server.RunID] or [Conn.RemoteAddr].
 //
-// For a group, Endpoint is "sentinels/group"; [Server.Endpoint] has the master's own address.
+// For a group, Endpoint returns "sentinels/group". [Server.Endpoint] has the master's own.
 func (a Address) Endpoint() string {
 	if a.group != "" {
 		return a.sentinels + "/" + a.group
@@ -151,10 +151,10 @@ func (a Address) Endpoint() string {
 func (a Address) Group() string { return a.group }
 
 // WithHint returns the address of the same group with the last known place of its master, such
-// as a [Server.Endpoint] or what [FollowGroup] has told. [Dial] goes to the known place if no
+// as a [Server.Endpoint] or what [FollowGroup] has reported. [Dial] goes to the known place if no
 // majority of the sentinels names one. If the server there says that it is no master, Dial
-// fails. An empty endpoint means that no place is known. WithHint changes nothing for a master
-// with a fixed place.
+// fails. An empty endpoint means that no place is known. For a master with a fixed place WithHint
+// returns the same address.
 func (a Address) WithHint(endpoint string) Address {
 	if a.group != "" {
 		a.hint = endpoint

@@ -6,7 +6,7 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// Commands is a set of commands that not every server has.
+// Commands is a set of commands that not every server has. A later version may add some.
 type Commands uint8
 
 const (
@@ -33,7 +33,8 @@ var probes = []probe{
 	{"MSETEX", MSetEx},
 }
 
-// commandsOf returns what a server has that has the command with that name: none if it is no probe.
+// commandsOf returns which commands a server has if it has the one with that name: none if that is no
+// probe.
 func commandsOf(name string) Commands {
 	for _, p := range probes {
 		if p.name == name {
@@ -43,9 +44,9 @@ func commandsOf(name string) Commands {
 	return 0
 }
 
-// lacksArguments reports whether an error says that a command lacks its arguments: so the server has
-// the command. Versions are no help (a Valkey says that it is a Redis 7.2.4), nor is COMMAND,
-// which can be forbidden.
+// lacksArguments reports whether an error says that a command lacks its arguments. Then the server has
+// the command. Versions do not tell (a Valkey says that it is a Redis 7.2.4), and COMMAND can be
+// forbidden.
 func lacksArguments(v resp.Value) bool {
 	return v.IsError() && strings.Contains(string(v.Bytes()), "wrong number of arguments")
 }

@@ -55,15 +55,14 @@ func (c *Conn) Server() Server { return c.server }
 // an IP address and port, or the path of a Unix socket.
 func (c *Conn) RemoteAddr() string { return c.remote }
 
-// CredentialsEnd returns when the credentials that Dial has used end, as
-// [Options.Credentials] has said; the zero Time if they do not. It does not change: AUTH is
-// the caller's to send, and its end to keep.
+// CredentialsEnd returns when the credentials end that Dial has used, as [Options.Credentials] has
+// said. The zero Time means never. It does not change: whoever sends a [Renewal] keeps its end.
 func (c *Conn) CredentialsEnd() time.Time { return c.until }
 
-// Send writes as much of p as the socket accepts now, and keeps a copy of the rest; then
-// flushed is false. Call [Conn.Flush] when the connection is [Writable] to write the rest.
-// While there is a rest, Send only adds to it. One Send is at most one write, so put what
-// belongs together into one.
+// Send writes as much of p as the socket accepts now. It keeps a copy of the rest, and flushed is
+// false then. Call [Conn.Flush] when the connection is [Writable] to write the rest. While there
+// is a rest, Send only adds to it. One Send is at most one write, so put what belongs together
+// into one.
 //
 // The error is an [*Error] with the Op "write". The connection is then of no more use;
 // [SafeToRetry] says whether some of p may have been written.
@@ -132,14 +131,14 @@ func (c *Conn) enqueue(p []byte) {
 	c.out = append(c.out, p...)
 }
 
-// Receive reads once, and [Conn.Next] then takes frames out of what has arrived. It returns
-// the number of bytes; (0, nil) means that nothing had arrived, or over TLS no whole record.
-// If it leaves something unread, the Poller reports the connection again. All values that
-// Next has returned become invalid.
+// Receive reads once. [Conn.Next] then takes frames out of what has arrived. Receive returns the
+// number of bytes. (0, nil) means that nothing had arrived, or over TLS no whole record. If it
+// leaves something unread, the Poller reports the connection again. All values that Next has
+// returned become invalid.
 //
-// The error is an [*Error] with the Op "read", which wraps [io.EOF] if the master has closed
-// the connection. The connection is then of no more use. Over TLS an error can come with
-// n > 0; Next still returns the frames that came before it.
+// The error is an [*Error] with the Op "read". It wraps [io.EOF] if the master has closed the
+// connection. The connection is then of no more use. Over TLS an error can come with n > 0. Next
+// still returns the frames that came before the error.
 func (c *Conn) Receive() (n int, err error) {
 	switch {
 	case c.tls != nil:
@@ -162,10 +161,10 @@ func (c *Conn) Receive() (n int, err error) {
 // after which the connection is of no more use.
 func (c *Conn) Next() (resp.Value, error) { return c.reader.Next() }
 
-// Close closes the connection in an orderly way, with close(2): the kernel still delivers
-// what was written, and what [Conn.Unsent] counts is lost. Over TLS Close sends the
-// close_notify alert, if the socket accepts it without waiting. The error is an [*Error] with
-// the Op "close"; if the connection is closed already, it wraps [net.ErrClosed].
+// Close closes the connection in an orderly way, with close(2): the kernel still delivers what
+// was written, and what [Conn.Unsent] counts is lost. Over TLS Close sends the close_notify
+// alert, if the socket accepts it without waiting. The error is an [*Error] with the Op "close".
+// It wraps [net.ErrClosed] if the connection is closed already.
 func (c *Conn) Close() error {
 	if c.tls != nil {
 		c.tls.Close()
@@ -174,10 +173,9 @@ func (c *Conn) Close() error {
 	return c.closeError(c.sock.close())
 }
 
-// Abort resets the connection (SO_LINGER of 0 s): it discards what the master has not
-// received yet, also what is in the kernel. So a command that the caller has given up does
-// not reach the master later. A Unix socket has no reset; Abort only closes it. The
-// errors are those of [Conn.Close].
+// Abort resets the connection (SO_LINGER of 0 s): it discards what the master has not received
+// yet, in the kernel too. So a command that the caller has given up does not reach the master
+// later. A Unix socket has no reset; Abort only closes it. The errors are those of [Conn.Close].
 func (c *Conn) Abort() error { return c.closeError(c.sock.abort()) }
 
 func (c *Conn) closeError(err error) error {

@@ -12,7 +12,7 @@ type Credentials struct {
 	Username string // empty for the user "default"
 	Password Secret
 	// Until is when they end, by the wall clock. The zero Time means never. It is for
-	// credentials of [Options.Credentials]: who keeps a connection renews them before.
+	// credentials of [Options.Credentials]: whoever keeps a connection renews them before.
 	Until time.Time
 }
 
@@ -44,10 +44,10 @@ func (c Credentials) auth() []string {
 // Redis 8 and Valkey 8 drop the reply to a refused AUTH while they have something else to
 // write to the connection: the reply to a command before it, or a push. Later replies would
 // then be taken for those of other commands. So write a Renewal only when the master owes no
-// reply. A push can come at any time, but only over RESP3. There HELLO follows AUTH, and its
-// reply is a map: if the map comes first, the reply to AUTH was dropped. Redis 6.0 refuses HELLO
-// to a user without that right, which does no harm. Other commands may be written behind a
-// Renewal without waiting for it.
+// reply. A push can come at any time, but only over RESP3. There a Renewal sends HELLO after AUTH.
+// The reply to HELLO is a map: if the map comes first, the reply to AUTH was dropped. Redis 6.0
+// refuses HELLO to a user without that right, which does no harm. Other commands may be written
+// behind a Renewal without waiting for its replies.
 //
 // A server before Redis 6 has one password and no users. A wrong password ends what a connection
 // may do there, and a connection that has given the right one is not asked again, even if the
@@ -68,8 +68,9 @@ func (c *Conn) Renewal(with Credentials) *Renewal {
 	return r
 }
 
-// Append appends the commands to p. It appends nothing if there is neither a username nor a
-// password, or if the server has no users: then there are no replies either.
+// Append appends the commands to p and returns the extended slice. It appends nothing if there is
+// neither a username nor a password, or if the server has no users. Then there are no replies
+// either.
 func (r *Renewal) Append(p []byte) []byte {
 	if r.idle {
 		return p
@@ -81,9 +82,9 @@ func (r *Renewal) Append(p []byte) []byte {
 	return p
 }
 
-// Take takes the next reply. It reports whether there are more to come, and whether this
-// can be a reply to the commands at all: if not, replies and commands do not match any more,
-// and the connection has to be closed.
+// Take takes the next reply. more says that there are more to come. ok is false if this cannot be
+// a reply to the commands. Then replies and commands do not match any more, and the connection
+// must be closed.
 func (r *Renewal) Take(reply resp.Value) (more, ok bool) {
 	hello := r.hello && reply.Kind() == resp.Map
 	switch {
@@ -102,9 +103,9 @@ func (r *Renewal) Take(reply resp.Value) (more, ok bool) {
 	return r.hello, true
 }
 
-// Err returns why the master has refused the credentials, and nil if it has taken them. It is
-// valid when no more replies are to come. It is a [*RefusedError] if the master will say the
-// same next time. Its text holds no password.
+// Err returns why the master has refused the credentials, or nil if it has taken them. It is
+// valid when no more replies are to come. The error is a [*RefusedError] if the master will say
+// the same next time. Its text holds no password.
 func (r *Renewal) Err() error { return r.err }
 
 // Format prints the credentials without the password, whatever the verb is.

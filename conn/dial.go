@@ -25,9 +25,9 @@ func (t target) String() string {
 }
 
 // Dial connects to a master and makes the connection ready for commands. It asks for the
-// credentials, asks the sentinels if there are any, looks the name up, and tries the
-// addresses in the resolver's order, each within its share of the time that is left. Then it
-// shakes hands. It parks the goroutine until that is done, until ctx ends or until
+// credentials, asks the sentinels if there are any, and looks the name up. It tries the addresses
+// in the resolver's order, each within its share of the time that is left. Then it makes the
+// handshake. It parks the goroutine until that is done, until ctx ends or until
 // [Options.DialTimeout] has passed. If it fails, it leaves nothing behind.
 //
 // The error is an [*Error]. Tell the cases apart with [errors.Is]:

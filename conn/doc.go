@@ -1,6 +1,6 @@
 // Package conn implements a connection to one master: address, socket, TLS, handshake and
 // buffers. The methods of a [Conn] never wait. A [Poller] waits for any number of
-// connections, and parks the goroutine, never a thread.
+// connections. It parks the goroutine, and never blocks a thread.
 //
 //	addr, err := conn.ParseAddress("redis://10.0.0.1:6379")
 //	c, err := conn.Dial(ctx, addr, conn.Options{})
@@ -11,21 +11,30 @@
 //	_, err = c.Receive()
 //	reply, err := c.Next()
 //
+// An [Address] is parsed. Where a field or a result is called Addr, it is the text of one.
+// Deadlines are moments on the clock of package clock.
+//
 // On Linux this package reads and writes the sockets with raw non-blocking system calls.
 // Elsewhere, and on Linux with the build tag redburst_portable, the same API uses net.Conn.
 //
 // Once its buffers have grown, a connection allocates nothing. Over TLS it allocates what
-// crypto/tls does: 24 bytes whenever that asks for a record that was not read yet.
+// crypto/tls does: 24 bytes whenever crypto/tls asks for a record that was not read yet.
+//
+// # Compatibility
+//
+// The exported names of this package and of package clock follow Semantic Versioning, as
+// those of the module do. The texts of errors and of [Server.Missing] are for people, and can
+// change in any version. Package conntest is for this module's own tests, and promises nothing.
 //
 // # Masters that move
 //
-// The address sentinel://host:port,host:port,host:port/group is that of the master of a
-// group that Redis Sentinel monitors, wherever the master is. [Dial] asks the sentinels for
-// its place, and [FollowGroup] tells when it moves. More than half of the listed sentinels
-// must agree on the place; a place that some give by address and some by name is one place.
-// What fewer say moves no client, and gives none its first master. So a sentinel that is wrong
-// or hostile chooses no master, and leads nobody to a server that is after the credentials. List
-// three sentinels or more, and each of them once: see [ParseAddress].
+// The address sentinel://host:port,host:port,host:port/group is that of the master of a group
+// that Redis Sentinel monitors, wherever the master is. [Dial] asks the sentinels where it is,
+// and [FollowGroup] reports when it moves. More than half of the listed sentinels must agree on
+// the place. Some may give the place by address and some by name. What fewer of them say moves
+// no client, and gives none its first master. So a sentinel that is wrong or hostile chooses no
+// master, and leads nobody to a server that is after the credentials. List three sentinels or
+// more, and each of them once: see [ParseAddress].
 //
 // # Required ACL permissions
 //
@@ -57,14 +66,13 @@
 //	                                         so does taking a lock on several keys
 //
 // A server refuses the whole ACL SETUSER if it does not know one of the commands ("Unknown
-// command or category name in ACL"). So leave +delex, +delifeq and +msetex out where the server
-// is none that the line names. Where the user lacks them, the scripts do the same. A server
-// that has such a command then refuses its first use on each connection, and notes it in its ACL
-// LOG.
+// command or category name in ACL"). So leave +delex, +delifeq and +msetex out where the line
+// names another server. Where the user lacks them, the scripts do the same. A server that has
+// such a command then refuses its first use on each connection, and notes it in its ACL LOG.
 //
-// Better give no right to CONFIG GET: it shows requirepass and masterauth, so that who may only
-// take locks could do all. It is of use to a client alone that does not know whether a master
-// persists every write and needs no quarantine after a restart ([Options.Persistence]). If all
+// Better give no right to CONFIG GET: it shows requirepass and masterauth, so that a user who may
+// only take locks could do all. It is of use only to a client that does not know whether a master
+// persists every write, and so needs no quarantine after a restart ([Options.Persistence]). If all
 // masters do, set redlock.Config.Durable, and nobody asks. A client that asks, and may not, goes
 // on: it takes the master for one that forgets, and [Server.Missing] says so.
 //

@@ -14,8 +14,7 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// Server is what a master said about itself in the handshake. A field that the master did
-// not tell is zero.
+// Server is what a master said about itself in the handshake. What it did not say is zero.
 type Server struct {
 	Endpoint string // what the connection leads to: host:port, or the path of a Unix socket
 	Group    string // the group whose master it is; empty for a fixed place
@@ -23,7 +22,7 @@ type Server struct {
 	// Who it is, and since when. IDs are 40 hex digits.
 	RunID     string        // new at every start of the server
 	ReplID    string        // new whenever the server becomes a master, a start included
-	ReplID2   string        // ReplID of the master whose replica the server was before; empty if none is known
+	ReplID2   string        // ReplID of the master that this server was a replica of before; empty if none is known
 	Uptime    time.Duration // time since its start, at the handshake, in whole seconds
 	MasterFor time.Duration // least time for which the agreeing sentinels have reported it as master; 0 if unknown
 

@@ -26,23 +26,23 @@ type Options struct {
 	Username string
 	Password Secret
 
-	// SentinelUsername and SentinelPassword are told to those sentinels of an address that
-	// demand credentials. No sentinel is told any others. If the sentinels have the
-	// master's password, give it here, too.
+	// SentinelUsername and SentinelPassword are sent to those sentinels of an address that
+	// demand credentials. No other credentials are sent to a sentinel. If the sentinels have
+	// the master's password, give it here, too.
 	SentinelUsername string
 	SentinelPassword Secret
 
-	// TrustAnySentinel has Dial believe a minority of the sentinels where no majority names
-	// the same master and none is known ([Address.WithHint]): it goes where those that
-	// answer say that the latest election was won. So a client can start while half of the
-	// sentinels or more are down. It gives up what the majority is for: one sentinel that is
-	// wrong or hostile can then lead Dial to any server, which is shown the credentials and
-	// serves as the master.
+	// TrustAnySentinel has Dial believe a minority of the sentinels if no majority names the
+	// same master and no master is known ([Address.WithHint]). Of the masters that those who
+	// answer name, it takes that of the latest election. So a client can start while half of
+	// the sentinels or more are down. This gives up what the majority is for: one sentinel that
+	// is wrong or hostile can then lead Dial to any server. That server is shown the
+	// credentials and serves as the master.
 	TrustAnySentinel bool
 
 	// Credentials, if set, is called by every Dial. What it returns is for the master only,
-	// and overrides Username, Password and the address. It must return when its context ends,
-	// and several goroutines may call it at once. [Conn.CredentialsEnd] tells its Until.
+	// and overrides Username, Password and the address. It must return when its context ends.
+	// Several goroutines may call it at once. [Conn.CredentialsEnd] returns its Until.
 	Credentials func(ctx context.Context) (Credentials, error)
 
 	// ClientName is what CLIENT LIST shows on the master. It may hold printable ASCII
@@ -72,10 +72,10 @@ type Options struct {
 	// Limits bound each frame from the master.
 	Limits resp.Limits
 
-	// Wrap, if set, is called for each connection, and its result replaces the byte
-	// stream to that master, below TLS. It is for tests that need a bad network: see
-	// package conntest. Read and Write may be called at the same time, must not block,
-	// and return (0, nil) if nothing can be read or written now. If Write returns less
+	// Wrap, if set, is called for each connection. Its result replaces the byte stream to the
+	// master with that address, below TLS. It is for tests that need a bad network: see package
+	// conntest. Read and Write of the result may be called at the same time. They must not
+	// block, and return (0, nil) if nothing can be read or written now. If Write returns less
 	// than it was given, it is offered the rest when the socket is writable.
 	Wrap func(addr string, stream io.ReadWriter) io.ReadWriter
 }

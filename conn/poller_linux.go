@@ -21,8 +21,7 @@ import (
 // stays ready is reported by every Wait.
 //
 // Only one goroutine at a time may call Wait and Poll. Any goroutine may call the other
-// methods at any time, also during a Wait, which takes notice. The zero Poller is a
-// closed one.
+// methods at any time. A Wait that is under way takes notice. The zero Poller is a closed one.
 //
 // A Poller is one instance of epoll(7). The runtime's own poller watches the descriptor
 // of the instance, so a goroutine that waits is parked and holds no thread. With
@@ -80,16 +79,16 @@ func (k *waitPoint) watch(fd int) (err error) {
 	return syscallError("epoll", err)
 }
 
-// singleConn is the one connection of a Poller. Its waitPoint is at a copy of the connection's descriptor,
+// singleConn is the one connection of a Poller. Its waitPoint is a copy of the connection's descriptor,
 // as the runtime wants one that it owns.
 type singleConn struct {
 	waitPoint
 	sock *sock
 	// These belong to the goroutine in Wait or Poll.
 	poll unix.PollFd
-	// queried is whether the question was put since Wait has begun to park. If it is put again, there
-	// was an edge, and a third system call for each Wait would say the same. The runtime can deliver
-	// the edge of what has arrived so late that it was read meanwhile: Wait then reports it once more.
+	// queried says that there was a query since Wait has begun to park. A second one comes after an
+	// edge, and a third system call for each Wait would say the same. The runtime can deliver an edge
+	// so late that what has arrived was read meanwhile. Then Wait reports it once more.
 	queried bool
 	ready   bool // the answer
 }
@@ -120,7 +119,7 @@ func NewPoller() (*Poller, error) {
 	return p, nil
 }
 
-// NewSinglePoller is NewPoller for one connection at a time: to add a second one is an error.
+// NewSinglePoller is [NewPoller] for one connection at a time: to add a second one is an error.
 // Each Wait costs one system call less, and the connection wakes it without an epoll instance
 // in between. The Poller has a copy of the connection's descriptor, so it has to Remove the
 // connection before that is closed.
@@ -140,10 +139,10 @@ func (p *Poller) Add(c *Conn, id uint64, want Interest) error { return p.add(c.s
 // is an error if c is not in the Poller.
 func (p *Poller) Modify(c *Conn, id uint64, want Interest) error { return p.modify(c.sock, id, want) }
 
-// Remove stops watching c. Call it before Close or Abort of the Conn. These remove it too,
-// but while the process starts a child, the kernel can report the connection a moment
-// longer. Events that Wait or Poll has returned before stay valid. It is an error if c is
-// not in the Poller.
+// Remove stops watching c. Call it before Close or Abort of the Conn. These remove it too, but
+// while the process starts a child, the kernel can report the connection for a moment longer.
+// Events that Wait or Poll has returned before stay valid. It is an error if c is not in the
+// Poller.
 func (p *Poller) Remove(c *Conn) error { return p.remove(c.sock) }
 
 func (p *Poller) add(s *sock, id uint64, want Interest) error {
@@ -221,7 +220,8 @@ func (p *Poller) removeSingle(s *sock) {
 	}
 }
 
-// setWaitPoint has Wait park elsewhere. Whoever is parked where nothing will be reported any more looks again.
+// setWaitPoint has Wait park elsewhere. It interrupts whoever is parked where nothing will be reported
+// any more.
 func (p *Poller) setWaitPoint(o *singleConn, now *directWait) {
 	p.direct.Store(now)
 	p.all.interrupt()
@@ -269,9 +269,10 @@ func (o *singleConn) query(fd uintptr) bool {
 	}
 }
 
-// Wait parks until a connection is ready, until [clock.Now] has reached until ([clock.Forever] for no
-// limit), or until Wake. It returns what is ready: nothing after a timeout or a Wake,
-// unless something became ready just then. The slice is valid until the next Wait or Poll.
+// Wait parks until a connection is ready, until Wake, or until the moment until on the clock of
+// [clock.Now]; [clock.Forever] means no limit. It returns what is ready. After a timeout or a Wake
+// that is nothing, unless something became ready just then. The slice is valid until the next
+// Wait or Poll.
 // With [NewSinglePoller] what has been read already can be reported once more: [Conn.Receive]
 // then returns 0.
 //

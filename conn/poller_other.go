@@ -14,8 +14,7 @@ import (
 // stays ready is reported by every Wait.
 //
 // Only one goroutine at a time may call Wait and Poll. Any goroutine may call the other
-// methods at any time, also during a Wait, which takes notice. The zero Poller is a
-// closed one.
+// methods at any time. A Wait that is under way takes notice. The zero Poller is a closed one.
 type Poller struct {
 	// The goroutines of each connection (see sock) signal the Poller when something has
 	// changed. Wait then asks every connection what it is ready for. A signal between the
@@ -51,7 +50,7 @@ func NewPoller() (*Poller, error) {
 	}, nil
 }
 
-// NewSinglePoller is NewPoller for one connection at a time: to add a second one is an error.
+// NewSinglePoller is [NewPoller] for one connection at a time: to add a second one is an error.
 // Remove the connection before its Close or Abort.
 func NewSinglePoller() (*Poller, error) {
 	p, err := NewPoller()
@@ -123,9 +122,10 @@ func (p *Poller) signal() {
 	}
 }
 
-// Wait parks until a connection is ready, until [clock.Now] has reached until ([clock.Forever] for no
-// limit), or until Wake. It returns what is ready: nothing after a timeout or a Wake,
-// unless something became ready just then. The slice is valid until the next Wait or Poll.
+// Wait parks until a connection is ready, until Wake, or until the moment until on the clock of
+// [clock.Now]; [clock.Forever] means no limit. It returns what is ready. After a timeout or a Wake
+// that is nothing, unless something became ready just then. The slice is valid until the next
+// Wait or Poll.
 // Wait fails only with [ErrPollerClosed].
 func (p *Poller) Wait(until time.Duration) ([]Event, error) {
 	for {

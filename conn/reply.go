@@ -68,10 +68,9 @@ func isCode(s []byte) bool {
 	return len(s) > 2
 }
 
-// ErrorText returns the text of an error reply, with its code, fit for a log. What is not
-// printable is escaped. At most 256 bytes of the text are shown; "..." stands for the rest. The
-// text ends where the server begins to quote the arguments of the command, which can be
-// passwords and tokens.
+// ErrorText returns the text of an error reply, with its code, for a log. What is not printable is
+// escaped. At most 256 bytes of the text are shown; "..." stands for the rest. The text ends where
+// the server begins to quote the arguments of the command, which can be passwords and tokens.
 func ErrorText(v resp.Value) string { return errorText(v, "") }
 
 // errorText is ErrorText that also hides a secret.

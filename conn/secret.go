@@ -14,10 +14,10 @@ import (
 // encoding/json and log/slog show "..." in its place, and nothing for an empty one. The zero
 // Secret is the empty text. Only [Secret.Reveal] returns the text.
 //
-// Package fmt asks no method of what is in an unexported field, and some test libraries ask none
-// at all: they print what they find in a value. They find no text in a Secret.
+// Package fmt calls no method of what is in an unexported field, and some test libraries call none
+// at all. They print what they find in a value, and find no text in a Secret.
 //
-// Two Secrets are == if their texts are, so a Secret can be compared, and can be the key of a map.
+// Two Secrets are == if their texts are. So a Secret can be compared, and can be the key of a map.
 type Secret struct {
 	text *hidden // nil if it is empty; one for each text
 }
@@ -91,7 +91,8 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // UnmarshalText makes s the Secret of a text. So a Secret can be a field of a configuration that
-// is read from JSON, from the environment or from flags. What was printed is no text: "..." is an error.
+// is read from JSON, from the environment or from flags. The text "..." is an error, since it is
+// what a printed Secret shows.
 func (s *Secret) UnmarshalText(text []byte) error {
 	if string(text) == printed {
 		return errors.New("a secret that was printed cannot be read")

@@ -96,7 +96,7 @@ func needsAuth(v resp.Value) bool {
 }
 
 // do sends one command and waits for its reply, which may be an error reply. A sentinel that
-// demands credentials is told its own, and asked again. The others are not shown them: who
+// demands credentials is sent its own, and asked again. The others are not shown them: whoever
 // poses as a sentinel should learn as little as can be.
 func (s *sentinel) do(args ...string) (resp.Value, error) {
 	v, err := s.call(args...)
@@ -164,7 +164,7 @@ type place struct {
 	endpoint  string        // empty if the sentinels do not know the group
 	votes     int           // number of sentinels that name it
 	masterFor time.Duration // least time for which each of them has reported it as the master
-	epoch     int64         // number of the latest election that they tell of, for TrustAnySentinel
+	epoch     int64         // number of the latest election that they report, for TrustAnySentinel
 }
 
 // ask asks one sentinel where the master of the group is, and since when. The place has no
@@ -352,8 +352,8 @@ func (p *place) add(q place) {
 // a majority, or if some use the known spelling and the majority another, agree looks up the
 // addresses of all spellings and counts by address. The result has the known spelling if one
 // of those who agree uses it, since the master has not moved then. Otherwise it has that of the
-// majority, and if there is none, it is the address. It is no name that only a minority uses:
-// who has made that up can have it lead elsewhere a moment later.
+// majority, and if there is none, it is the address. It is never a name that only a minority uses:
+// whoever has made that name up can have it lead elsewhere a moment later.
 func agree(places []place, total int, known string, lookUp func(endpoint string) []netip.AddrPort) (place, bool) {
 	var most place // the spelling that more than half use, if there is one
 	named := 0
@@ -442,21 +442,21 @@ func addressesOf(ctx context.Context, endpoint string) (all []netip.AddrPort) {
 	return all
 }
 
-// FollowGroup subscribes to the sentinels of a group until ctx ends, and asks each of them
-// again about every 10 s. It calls notify with the endpoint of the group's master as soon as
-// more than half of the listed sentinels name it. It calls notify again when such a majority
-// names another endpoint, and when one names the same endpoint after there was none. What
-// a minority says moves nothing.
+// FollowGroup subscribes to the sentinels of a group until ctx ends, and asks each of them again
+// about every 10 s. It calls moved with the endpoint of the group's master as soon as more than
+// half of the listed sentinels name it. It calls moved again when such a majority names another
+// endpoint, and when a majority names the same endpoint after there was none. What a minority says
+// moves nothing.
 //
-// FollowGroup uses the same Options as [Dial]. Calls of notify do not overlap. FollowGroup
+// FollowGroup uses the same Options as [Dial]. Calls of moved do not overlap. FollowGroup
 // reports no errors: a sentinel that cannot be reached has no vote until it can. It returns
 // when ctx has ended and nothing of it is left, or at once if a has no group.
-func FollowGroup(ctx context.Context, a Address, opt Options, notify func(to string)) {
+func FollowGroup(ctx context.Context, a Address, opt Options, moved func(to string)) {
 	if a.group == "" {
 		return
 	}
 	sentinels := strings.Split(a.sentinels, ",")
-	f := groupFollower{reported: make([]string, len(sentinels)), notify: notify, timeout: opt.dialTimeout()}
+	f := groupFollower{reported: make([]string, len(sentinels)), notify: moved, timeout: opt.dialTimeout()}
 	var all sync.WaitGroup
 	for i, from := range sentinels {
 		all.Go(func() {

@@ -7,11 +7,6 @@ import (
 	"strings"
 )
 
-// Each Append function writes one value, or the header of an aggregate, to the
-// end of dst and returns the extended slice. It allocates only if dst has no
-// room. After a header the caller appends the elements, one by one. A negative
-// number of elements panics.
-
 // AppendCommand appends a command: an array of bulk strings.
 func AppendCommand(dst []byte, args ...string) []byte {
 	dst = AppendArray(dst, len(args))
@@ -21,9 +16,9 @@ func AppendCommand(dst []byte, args ...string) []byte {
 	return dst
 }
 
-// AppendArray appends the header of an array of n elements. A command is such a
-// header, and then its name and arguments as bulk strings. It panics if n is
-// negative.
+// AppendArray appends the header of an array of n elements. The caller appends
+// these after it, one by one. A command is such a header, and then its name and
+// arguments as bulk strings. AppendArray panics if n is negative.
 func AppendArray(dst []byte, n int) []byte { return appendLength(dst, Array, n) }
 
 // AppendBulk appends a bulk string.
@@ -109,8 +104,8 @@ func AppendBigNumber(dst []byte, n *big.Int) []byte {
 // simple error it may hold any byte.
 func AppendBulkError(dst []byte, s string) []byte { return appendBulk(dst, BulkError, s) }
 
-// AppendVerbatim appends a verbatim string. The format is txt or mkd. It panics
-// if the format has not three bytes.
+// AppendVerbatim appends a verbatim string. Redis knows the formats txt and mkd.
+// AppendVerbatim panics if the format has not three bytes.
 func AppendVerbatim(dst []byte, format, s string) []byte {
 	if len(format) != 3 {
 		panic("resp: the format of a verbatim string has three bytes")

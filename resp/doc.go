@@ -17,11 +17,19 @@
 //		}
 //	}
 //
-// A Reader reads RESP2 and RESP3 alike; nothing has to be switched when a
-// connection changes from one to the other. Decoding allocates nothing: a [Value]
-// borrows the reader's buffer, and an [Iter] walks an aggregate in place.
+// A Reader reads RESP2 and RESP3 alike. It need not be told when a connection
+// changes from one to the other. Decoding allocates nothing: a [Value] borrows the
+// reader's buffer, and an [Iter] walks an aggregate in place.
 //
-// The Append functions write commands and replies to the end of a byte slice.
+// The Append functions write commands and replies to the end of a byte slice. Each writes one
+// value, or the header of an aggregate, and returns the extended slice. It allocates only if the
+// slice has no room.
+//
+// # Compatibility
+//
+// The exported names of this package follow Semantic Versioning, as those of the module do. A
+// later version may add faults and change the texts of errors. Package resptest is for this
+// module's own tests, and promises nothing.
 //
 // # What is accepted
 //
@@ -51,6 +59,6 @@
 //   - Attributes are checked, counted against the limits of the value that
 //     follows them, and skipped, wherever they stand.
 //
-// Anything else is a [*SyntaxError]. Nobody can tell then where the next frame
-// begins, so the rest of the stream cannot be read.
+// Anything else is a [*SyntaxError]. After one, nobody can tell where the next
+// frame begins, so the rest of the stream cannot be read.
 package resp

@@ -10,8 +10,8 @@ import (
 var ErrNeedMore = errors.New("resp: need more bytes")
 
 // SyntaxError says that the stream is not RESP, or exceeds the reader's
-// [Limits]. Nobody can tell then where the next frame begins. So close the
-// connection that the stream came from.
+// [Limits]. The rest of the stream cannot be read, so close the connection that
+// it came from.
 type SyntaxError struct {
 	Offset int64 // bytes of the stream, since NewReader or Reset, before the one at fault
 	Fault  Fault // what is wrong there; errors.Is finds it too
@@ -26,8 +26,8 @@ func (e *SyntaxError) Error() string {
 // Unwrap makes errors.Is(err, resp.TooLong) and the like work.
 func (e *SyntaxError) Unwrap() error { return e.Fault }
 
-// Fault is the reason of a [SyntaxError]. It is an error only as a target for
-// [errors.Is]: nothing returns a bare Fault. The zero Fault is none.
+// Fault is the reason of a [SyntaxError]. It is an error only so that [errors.Is]
+// can look for it: nothing returns a Fault by itself. The zero Fault is none.
 type Fault uint8
 
 // The faults.

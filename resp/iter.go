@@ -2,12 +2,12 @@ package resp
 
 import "bytes"
 
-// Iter walks the elements of an aggregate over the frame's own bytes. It
-// allocates nothing and is valid as long as the [Value] that it came from. A copy
+// Iter walks the elements of an aggregate. It reads the frame's own bytes,
+// allocates nothing, and is valid as long as the [Value] that it came from. A copy
 // of it goes on from the same place. The zero Iter has no elements.
 //
-// Next skips over what an element contains, so to walk a frame to the bottom
-// costs its length times its depth.
+// Next skips over what an element contains. So to walk a frame with all its nested
+// elements costs its length times its depth.
 type Iter struct {
 	rest []byte // what is left of the frame: the remaining elements, well-formed, and attributes among them
 	left int    // elements to come

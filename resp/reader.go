@@ -97,8 +97,8 @@ func (r *Reader) Free(min int) []byte {
 	return r.buf[len(r.buf):cap(r.buf)]
 }
 
-// Advance says that the first n bytes of the space from [Reader.Free] were
-// filled. It panics if n is negative or exceeds the free space.
+// Advance tells the reader that the first n bytes of the space from [Reader.Free]
+// were filled. It panics if n is negative or exceeds the free space.
 func (r *Reader) Advance(n int) {
 	if n < 0 {
 		panic("resp: negative Advance")
@@ -147,11 +147,10 @@ func (r *Reader) makeRoom(min, held int) {
 // no command; any other is a reply. The value is valid until the next Free or
 // Reset.
 //
-// The error is [ErrNeedMore] if the frame is not complete yet. Next does not look
-// again at what it has looked at, so a frame costs time in proportion to its
-// length, however small the pieces in which it arrives. Any other error is a
-// [*SyntaxError]. It stays: Next returns it until Reset. Next has returned all
-// frames in front of the fault before.
+// The error is [ErrNeedMore] if the frame is not complete yet. Next looks at each
+// byte once, so a frame costs time in proportion to its length, however small the
+// pieces in which it arrives. Any other error is a [*SyntaxError], and Next returns
+// it until Reset. It has returned all frames in front of the fault before.
 func (r *Reader) Next() (Value, error) {
 	// The most common replies need no look at the limits: +OK, $-1, an integer of one digit, and _.
 	if b := r.buf[r.start:]; len(b) >= 4 && !r.mid {

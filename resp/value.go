@@ -16,9 +16,9 @@ import (
 // length, so to append to one copies it. The zero Value has no kind and no
 // content.
 //
-// Each typed accessor reads its own RESP3 type, and the form in which Redis sends
-// the same reply over RESP2. So callers need not ask which version the server
-// speaks.
+// Each typed accessor reads its own RESP3 type, and also the form in which Redis
+// sends the same reply over RESP2. So callers need not ask which version the
+// server speaks.
 type Value struct {
 	// raw is the frame from its first byte to its last. It is well-formed, as only
 	// the reader and the iterator make values. Its capacity is its length.
@@ -181,8 +181,8 @@ func (v Value) Elems() Iter {
 // Clone is a copy of the value in memory of its own. It allocates.
 func (v Value) Clone() Value { return v.CloneTo(nil) }
 
-// CloneTo is Clone, but the copy is in buf from its beginning on if that has the capacity, and
-// then allocates nothing. It is valid until buf is written to.
+// CloneTo is [Value.Clone] with memory of the caller. If buf has the capacity, the copy is at its
+// beginning, and CloneTo allocates nothing. The copy is valid until buf is written to.
 func (v Value) CloneTo(buf []byte) Value {
 	if n := len(v.raw); v.raw != nil {
 		if cap(buf) < n {

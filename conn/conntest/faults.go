@@ -1,6 +1,6 @@
-// Package conntest helps the tests of package conn and of what is built on it: a byte stream
-// as bad as its contract allows, a listener for servers that a test plays itself, and waits
-// that end.
+// Package conntest helps the tests of package conn and of what is built on it: with a byte stream
+// as bad as its contract allows, with a listener for servers that a test plays itself, and with
+// waits that end. It is for the tests of this module, and promises nothing.
 package conntest
 
 import (

@@ -1,5 +1,6 @@
 // Package resptest has what the tests of package resp and of its users share:
-// tables of good and of hostile streams, and a way to compare what was read.
+// tables of good and of hostile streams, and a way to compare what was read. It is
+// for the tests of this module, and promises nothing.
 package resptest
 
 import (
