@@ -6,14 +6,12 @@ import (
 	"errors"
 	"io"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	tidwall "github.com/tidwall/resp"
-
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/resp"
 )
@@ -21,60 +19,39 @@ import (
 // A stranger shakes hands like a server. It answers the first command after that
 // with the bytes that it was given, and closes the connection.
 type stranger struct {
-	l     net.Listener
-	wg    sync.WaitGroup
+	addr  string
 	mu    sync.Mutex
 	bytes []byte
 }
 
 func newStranger(f *testing.F) *stranger {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		f.Fatal(err)
-	}
-	s := &stranger{l: l}
-	s.wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			s.wg.Go(func() { s.serve(c) })
-		}
-	})
-	f.Cleanup(func() { l.Close(); s.wg.Wait() })
+	s := new(stranger)
+	s.addr = conntest.Listen(f, s.serve)
 	return s
 }
 
 func (s *stranger) serve(c net.Conn) {
-	defer c.Close()
 	c.SetDeadline(time.Now().Add(time.Minute))
-	r := tidwall.NewReader(c)
-	for {
-		v, _, err := r.ReadValue()
-		if err != nil {
-			return
-		}
-		switch strings.ToUpper(v.Array()[0].String()) {
+	conntest.Answer(c, func(args []string) (string, bool) {
+		switch args[0] {
 		case "HELLO":
-			c.Write([]byte("%6\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n$5\r\nproto\r\n:3\r\n" +
-				"$2\r\nid\r\n:1\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n"))
+			return "%6\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n$5\r\nproto\r\n:3\r\n" +
+				"$2\r\nid\r\n:1\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n", true
 		case "INFO":
-			c.Write([]byte("$22\r\nredis_version:7.0.15\r\n\r\n"))
+			return "$22\r\nredis_version:7.0.15\r\n\r\n", true
 		case "ASK":
 			s.mu.Lock()
 			b := s.bytes
 			s.mu.Unlock()
 			c.Write(b)
-			// A close with unread commands would be a reset, which can
-			// overtake the bytes. So read them all first.
+			// A close with unread commands would be a reset, which can overtake the bytes. So
+			// read them all first.
 			c.(*net.TCPConn).CloseWrite()
 			io.Copy(io.Discard, c)
-			return
-		default:
-			c.Write([]byte("+OK\r\n"))
+			return "", false
 		}
-	}
+		return "+OK\r\n", true
+	})
 }
 
 // FuzzClient sends the fuzzer's bytes to a real client that has three requests in
@@ -101,7 +78,7 @@ func FuzzClient(f *testing.F) {
 
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		m, err := mux.Open(ctx, mux.Config{Masters: []string{s.l.Addr().String()},
+		m, err := mux.Open(ctx, mux.Config{Masters: []string{s.addr},
 			StallTime: time.Minute, Conn: conn.Options{DialTimeout: time.Minute}})
 		if err != nil {
 			t.Fatal(err)

@@ -26,7 +26,7 @@ func Listen(tb testing.TB, serve func(net.Conn)) (addr string) {
 // ListenOn is [Listen] with a listener of the test, which it closes.
 func ListenOn(tb testing.TB, l net.Listener, serve func(net.Conn)) {
 	var mu sync.Mutex
-	var conns []net.Conn
+	conns := map[net.Conn]bool{}
 	var ended bool
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -36,14 +36,17 @@ func ListenOn(tb testing.TB, l net.Listener, serve func(net.Conn)) {
 				return
 			}
 			mu.Lock()
-			conns = append(conns, c)
+			conns[c] = true
 			if ended { // the others are closed already
 				c.Close()
 			}
 			mu.Unlock()
 			wg.Go(func() {
-				defer c.Close()
 				serve(c)
+				c.Close()
+				mu.Lock()
+				delete(conns, c)
+				mu.Unlock()
 			})
 		}
 	})
@@ -51,7 +54,7 @@ func ListenOn(tb testing.TB, l net.Listener, serve func(net.Conn)) {
 		l.Close()
 		mu.Lock()
 		ended = true
-		for _, c := range conns {
+		for c := range conns {
 			c.Close()
 		}
 		mu.Unlock()
