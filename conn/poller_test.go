@@ -375,7 +375,7 @@ func TestASinglePollerIsAskedForOtherThingsDuringAWait(t *testing.T) {
 	for i := range 100 {
 		c, peer := pair(t, conn.Options{})
 		let := func() {
-			if i%2 == 0 {
+			if i%8 == 0 {
 				parked(t)
 			}
 		}

@@ -45,9 +45,9 @@ func AllEnd(tb testing.TB, what string, all *sync.WaitGroup) {
 	Soon(tb, what, ended)
 }
 
-// Parked waits until n goroutines or more are parked in a function of the module, such as
-// "(*Poller).Wait", which the function called caller has called. Both are parts of names. The test
-// fails if they are not within a minute.
+// Parked waits until n goroutines or more are parked in a function that caller has called. Both are
+// parts of the names in a stack, such as "(*Poller).Wait(" and "conn_test.TestX". The test fails
+// if they are not parked within a minute. Each look stops all goroutines, so use it sparingly.
 func Parked(tb testing.TB, n int, function, caller string) {
 	tb.Helper()
 	buf := make([]byte, 1<<20)
