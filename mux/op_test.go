@@ -25,7 +25,7 @@ func TestOpSubmittedTwiceDoesNotHangTheMux(t *testing.T) {
 	}()
 	ended := make(chan error, 1)
 	go func() { ended <- m.Wait(context.Background(), other) }()
-	time.Sleep(20 * time.Millisecond)
+	eventually(t, "it is waited for", func() bool { return m.ParkedFor() > 0 })
 	go m.Close()
 	require.ErrorIs(t, conntest.Soon(t, "the other one is ended", ended), mux.ErrClosed)
 }
