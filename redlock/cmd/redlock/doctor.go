@@ -17,7 +17,7 @@ import (
 
 func newDoctor() *cobra.Command {
 	var (
-		f              fleet
+		f              mastersFlags
 		ttl, span      time.Duration
 		key            string
 		strict, asJSON bool
@@ -62,13 +62,13 @@ Exit status: 0 nothing is wrong, 1 something is wrong (with --strict: or risky),
 			case key == "":
 				key = "redlock-doctor:" + rand.Text()
 			}
-			exams := examineAll(cmd.Context(), masters, opt, key, span)
-			all := findings(exams, ttl)
+			inspections := inspectAll(cmd.Context(), masters, opt, key, span)
+			all := findings(inspections, ttl)
 			out := newTerminal(os.Stdout)
 			if asJSON {
-				err = writeFindingsJSON(out, exams, all)
+				err = writeFindingsJSON(out, inspections, all)
 			} else {
-				writeFindings(out, exams, all)
+				writeFindings(out, inspections, all)
 				err = out.err
 			}
 			if err != nil {
@@ -92,14 +92,14 @@ Exit status: 0 nothing is wrong, 1 something is wrong (with --strict: or risky),
 	return cmd
 }
 
-func examineAll(ctx context.Context, masters []string, opt conn.Options, key string, span time.Duration) []*exam {
-	exams := make([]*exam, len(masters))
-	var examining sync.WaitGroup
+func inspectAll(ctx context.Context, masters []string, opt conn.Options, key string, span time.Duration) []*inspection {
+	inspections := make([]*inspection, len(masters))
+	var inspecting sync.WaitGroup
 	for i, master := range masters {
-		examining.Go(func() { exams[i] = examine(ctx, master, opt, key, span) })
+		inspecting.Go(func() { inspections[i] = inspect(ctx, master, opt, key, span) })
 	}
-	examining.Wait()
-	return exams
+	inspecting.Wait()
+	return inspections
 }
 
 // worst is the worst level of the findings about a master; "" if there are none.
@@ -116,9 +116,9 @@ func worst(all []finding, address string) (w level) {
 
 var levelColours = map[level]colour{wrong: red, risky: yellow}
 
-func writeFindings(t *terminal, exams []*exam, all []finding) {
+func writeFindings(t *terminal, inspections []*inspection, all []finding) {
 	rows := [][]cell{header("MASTER", "VERSION", "UP", "LATENCY", "MAX", "CLOCK", "AOF", "STATE")}
-	for _, e := range exams {
+	for _, e := range inspections {
 		rows = append(rows, e.row(worst(all, e.address)))
 	}
 	t.table("", 2, rows)
@@ -127,19 +127,19 @@ func writeFindings(t *terminal, exams []*exam, all []finding) {
 		count[f.Level]++
 		t.printf("\n")
 		t.say(string(f.Level)+"  ", levelColours[f.Level], f.What)
-		t.say("       ", plain, mastersText(f.Masters, len(exams)))
+		t.say("       ", plain, mastersText(f.Masters, len(inspections)))
 		t.say("       → ", dim, f.Remedy)
 	}
 	fit := 0
-	for _, e := range exams {
+	for _, e := range inspections {
 		if e.err == nil {
 			fit++
 		}
 	}
-	quorum := len(exams)/2 + 1
-	t.printf("\n%d of %s can be used, a lock needs %d.", fit, plural(len(exams), "master"), quorum)
+	quorum := len(inspections)/2 + 1
+	t.printf("\n%d of %s can be used, a lock needs %d.", fit, plural(len(inspections), "master"), quorum)
 	switch {
-	case len(findDuplicates(exams)) > 0:
+	case len(findDuplicates(inspections)) > 0:
 		t.printf(" %s\n", t.paint(red, "No client takes a list with one master twice."))
 	case fit < quorum:
 		t.printf(" %s\n", t.paint(red, "Nobody gets a lock."))
@@ -153,7 +153,7 @@ func writeFindings(t *terminal, exams []*exam, all []finding) {
 }
 
 // row is a master's line in the table.
-func (e *exam) row(w level) []cell {
+func (e *inspection) row(w level) []cell {
 	dash := cell{"-", dim}
 	row := []cell{{e.address, plain}, dash, dash, dash, dash, dash, dash, {"ok", green}}
 	if w != "" {
@@ -203,7 +203,7 @@ func mastersText(masters []string, of int) string {
 	return strings.Join(masters, ", ")
 }
 
-func writeFindingsJSON(t *terminal, exams []*exam, all []finding) error {
+func writeFindingsJSON(t *terminal, inspections []*inspection, all []finding) error {
 	type master struct {
 		Master     string   `json:"master"`
 		State      string   `json:"state"` // "ok", "risky", "wrong"
@@ -229,12 +229,12 @@ func writeFindingsJSON(t *terminal, exams []*exam, all []finding) error {
 		Quorum   int       `json:"quorum"`
 		Masters  []master  `json:"masters"`
 		Findings []finding `json:"findings"`
-	}{true, len(exams)/2 + 1, nil, append([]finding{}, all...)}
+	}{true, len(inspections)/2 + 1, nil, append([]finding{}, all...)}
 	for _, f := range all {
 		out.OK = out.OK && f.Level != wrong
 	}
 	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-	for _, e := range exams {
+	for _, e := range inspections {
 		m := master{Master: e.address, State: "ok", Version: e.server.Version, RunID: e.server.RunID, Mode: e.server.Mode,
 			Role: e.server.Role, UptimeS: int64(e.server.Uptime / time.Second), AOF: e.aof(),
 			Eviction: e.setting("maxmemory-policy", "maxmemory_policy"), Tracking: e.server.Tracking}

@@ -20,7 +20,7 @@ import (
 const greatestFence = 1<<53 - 1
 
 func newFence() *cobra.Command {
-	var f fencer
+	var f fenceCommand
 	cmd := &cobra.Command{
 		Use:   "fence [flags] KEY...",
 		Short: "Show the counters of a lock's fence, or set them back",
@@ -61,10 +61,10 @@ answered, 128+n signal n has ended it (with --reset-to).
 		Args:              someKeys,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if f.masters, err = f.fleet.addresses(); err != nil {
+			if f.masters, err = f.given.addresses(); err != nil {
 				return err
 			}
-			if f.connect, err = f.fleet.options(); err != nil {
+			if f.connect, err = f.given.options(); err != nil {
 				return err
 			}
 			if f.skew < 0 {
@@ -84,15 +84,15 @@ answered, 128+n signal n has ended it (with --reset-to).
 			return f.show(cmd.Context(), args)
 		},
 	}
-	f.fleet.register(cmd)
+	f.given.register(cmd)
 	cmd.Flags().StringVar(&f.to, "reset-to", "", "set the counters to `N`, a number or \"now\"")
 	cmd.Flags().DurationVar(&f.skew, "skew", 24*time.Hour, "how far ahead of the clock a counter is believed, as Config.FenceSkew")
 	return cmd
 }
 
-// A fencer shows the counters of a fence, and sets them back.
-type fencer struct {
-	fleet   fleet
+// A fenceCommand shows the counters of a fence, and sets them back.
+type fenceCommand struct {
+	given   mastersFlags
 	to      string
 	skew    time.Duration
 	now     time.Time
@@ -100,18 +100,18 @@ type fencer struct {
 	connect conn.Options
 }
 
-// A counted is what one master says about the counter of a key.
-type counted struct {
+// A counter is what one master says about the counter of a key.
+type counter struct {
 	text string // as it is there; empty if there is none
 	n    uint64 // greatestFence if that is no number that can grow
 }
 
 // far reports whether nobody believes the counter.
-func (f *fencer) far(c counted) bool {
+func (f *fenceCommand) far(c counter) bool {
 	return c.n >= greatestFence || c.n > uint64(f.now.Add(f.skew).UnixMicro())
 }
 
-func newCounted(text string) (c counted) {
+func newCounter(text string) (c counter) {
 	c.text = text
 	if n, err := strconv.ParseFloat(cmp.Or(text, "0"), 64); err != nil || !(n >= 0 && n < greatestFence) {
 		c.n = greatestFence
@@ -123,10 +123,10 @@ func newCounted(text string) (c counted) {
 
 func fenceKey(key string) string { return "{" + key + "}:fence" }
 
-func (f *fencer) show(ctx context.Context, keys []string) error {
+func (f *fenceCommand) show(ctx context.Context, keys []string) error {
 	out, wrong := newTerminal(os.Stdout), false
 	for i, key := range keys {
-		all := make([]counted, len(f.masters))
+		all := make([]counter, len(f.masters))
 		errs := askAll(ctx, f.masters, f.connect, func(i int, p *probe) error {
 			replies, err := p.do(ctx, []string{"GET", fenceKey(key)})
 			if err != nil {
@@ -135,7 +135,7 @@ func (f *fencer) show(ctx context.Context, keys []string) error {
 			if v := replies[0]; v.IsError() {
 				return errors.New(conn.ErrorText(v))
 			}
-			all[i] = newCounted(string(replies[0].Bytes()))
+			all[i] = newCounter(string(replies[0].Bytes()))
 			return nil
 		})
 		answered := 0
@@ -174,7 +174,7 @@ func (f *fencer) show(ctx context.Context, keys []string) error {
 }
 
 // distance says how far a counter is ahead of the clock.
-func (f *fencer) distance(c counted) cell {
+func (f *fenceCommand) distance(c counter) cell {
 	ahead := (time.Duration(c.n)*time.Microsecond - time.Duration(f.now.UnixMicro())*time.Microsecond).Round(time.Second)
 	switch {
 	case c.n == greatestFence:
@@ -199,7 +199,7 @@ end
 return 1`
 
 // number returns the number that the counters are to have.
-func (f *fencer) number() (uint64, error) {
+func (f *fenceCommand) number() (uint64, error) {
 	if f.to == "now" {
 		return uint64(f.now.UnixMicro()), nil
 	}
@@ -207,13 +207,13 @@ func (f *fencer) number() (uint64, error) {
 	switch {
 	case err != nil || n == 0:
 		return 0, usageError("give a number above zero, or \"now\"", "--reset-to %q is no number", f.to)
-	case f.far(counted{n: n}):
+	case f.far(counter{n: n}):
 		return 0, usageError("give a lower one, or \"now\"", "--reset-to %d is more than %v ahead of the clock, or cannot grow: nobody would believe it", n, f.skew)
 	}
 	return n, nil
 }
 
-func (f *fencer) reset(ctx context.Context, keys []string) error {
+func (f *fenceCommand) reset(ctx context.Context, keys []string) error {
 	n, err := f.number()
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ func locks(t *testing.T, masters *redlocktest.Masters, key string, opts ...redlo
 func TestFenceShowsCountersThatNobodyBelieves(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	status, stdout, stderr := do(t, env, "fence", "k")
 	require.Zero(t, status, stderr)
 	require.Contains(t, stdout, "AHEAD OF THE CLOCK")
@@ -71,7 +71,7 @@ func TestStatusShowsTheFenceThatAMajorityRemembers(t *testing.T) {
 	for i, counter := range []string{"7", "9007199254740900", "5"} {
 		masters.Do(i, "SET", "{k}:fence", counter)
 	}
-	_, stdout, _ := do(t, []string{inFleet(masters)}, "status", "--json", "k")
+	_, stdout, _ := do(t, []string{mastersEnv(masters)}, "status", "--json", "k")
 	require.Contains(t, stdout, "\n  \"fence\": 7,\n")
 }
 
@@ -79,7 +79,7 @@ func TestStatusShowsTheFenceThatAMajorityRemembers(t *testing.T) {
 func TestFenceIsReset(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	for i := range 3 {
 		masters.Do(i, "SET", "{k}:fence", "9007199254740900")
 		masters.Do(i, "SET", "{l}:fence", "junk")
@@ -111,7 +111,7 @@ func TestFenceIsReset(t *testing.T) {
 func TestFenceIsNotResetUnderAHolder(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	s, _ := holds(t, env, "--owner", "night-shift", "k")
 	was, err := masters.Do(0, "GET", "{k}:fence")
 	require.NoError(t, err)
@@ -130,7 +130,7 @@ func TestFenceIsNotResetUnderAHolder(t *testing.T) {
 func TestFenceIsInterrupted(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	masters.Pause(2)
 	s := begin(t, env, "fence", "k", "--reset-to", "now")
 	require.Eventually(t, func() bool {
@@ -152,7 +152,7 @@ func TestFenceIsInterrupted(t *testing.T) {
 func TestFenceIsResetOnAMajority(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	masters.Kill(0)
 	status, stdout, stderr := do(t, env, "fence", "k", "--reset-to", "now")
 	require.Zero(t, status, stderr)

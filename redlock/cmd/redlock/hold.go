@@ -12,7 +12,7 @@ import (
 )
 
 func newHold() *cobra.Command {
-	var r taker
+	var r acquirer
 	cmd := &cobra.Command{
 		Use:   "hold [flags] KEY",
 		Short: "Hold a lock until told to end",
@@ -54,7 +54,7 @@ Exit status: 0 after a signal, or
 	return cmd
 }
 
-func (r *taker) hold(key string) error {
+func (r *acquirer) hold(key string) error {
 	client, err := r.acquire(key)
 	if err != nil {
 		return err
@@ -90,20 +90,6 @@ func (r *taker) hold(key string) error {
 		return &failure{exitLifetime, fmt.Errorf("the --max-lifetime of %v is over", r.lifetime), ""}
 	}
 	return &failure{exitLost, fmt.Errorf("the lock was lost: %w", lost), "another may have it by now"}
-}
-
-// variables are what one who has the lock can use it with.
-func (r *taker) variables(token string, fence uint64) (all []string) {
-	if token != "" {
-		all = append(all, tokenVariable+"="+token)
-	}
-	if fence != 0 {
-		all = append(all, fmt.Sprint("REDLOCK_FENCE=", fence))
-	}
-	if r.permits > 0 {
-		all = append(all, "REDLOCK_PERMIT="+permitOf(token))
-	}
-	return all
 }
 
 // quoted is a word as a shell reads it.

@@ -15,7 +15,7 @@ import (
 // assigned is the value of a variable that hold has written.
 func (s *invocation) assigned(name string) string {
 	s.t.Helper()
-	s.reads(name + "=")
+	s.awaitStdout(name + "=")
 	_, value, _ := strings.Cut(s.out.String(), name+"=")
 	value, _, _ = strings.Cut(value, "\n")
 	return value
@@ -24,7 +24,7 @@ func (s *invocation) assigned(name string) string {
 func TestHoldHoldsUntilItIsEnded(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		s := begin(t, env, "hold", atOnce, "--ttl", "1s", "--owner", "me", "k")
 		require.Equal(t, requireHeld(t, masters), s.assigned("REDLOCK_TOKEN"))
@@ -48,7 +48,7 @@ func TestHoldHoldsUntilItIsEnded(t *testing.T) {
 func TestHoldTellsOfItsEnd(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	s := begin(t, env, "hold", atOnce, "--ttl", "3s", "k")
 	s.assigned("REDLOCK_TOKEN")
 	for i := range masters.N() {
@@ -74,7 +74,7 @@ func TestHoldTellsOfItsEnd(t *testing.T) {
 func TestHoldTakesAnyKindOfLock(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	first := begin(t, env, "hold", atOnce, "--permits", "2", "k")
 	second := begin(t, env, "hold", atOnce, "--permits", "2", "k")
 	require.ElementsMatch(t, []string{"1", "2"}, []string{first.assigned("REDLOCK_PERMIT"), second.assigned("REDLOCK_PERMIT")})
@@ -91,11 +91,11 @@ func TestHoldTakesAnyKindOfLock(t *testing.T) {
 func TestASignalEndsTheWaitOfHold(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	first := begin(t, env, "hold", atOnce, "k")
 	first.assigned("REDLOCK_TOKEN")
 	waiter := begin(t, env, "hold", atOnce, "-v", "--wait", "forever", "k")
-	waiter.says("waiting: ")
+	waiter.awaitStderr("waiting: ")
 	require.NoError(t, waiter.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, 128+15, waiter.end())
 	require.Empty(t, waiter.out.String())

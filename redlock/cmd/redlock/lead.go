@@ -14,7 +14,7 @@ import (
 )
 
 func newLead() *cobra.Command {
-	l := leader{runner: runner{whole: true}}
+	l := leader{runner: runner{endsAll: true}}
 	cmd := &cobra.Command{
 		Use:   "lead [flags] KEY -- COMMAND [ARG]...",
 		Short: "Keep a command running on one host at a time",
@@ -105,8 +105,8 @@ func (l *leader) lead(key string, argv []string) (err error) {
 		return err
 	}
 	defer l.close(l.client)
-	l.witness.waits(forever)
-	l.witness.taken(l.client.Stats().Masters)
+	l.monitor.setWait(forever)
+	l.monitor.acquired(l.client.Stats().Masters)
 
 	all := l.signals
 	l.signals = make(chan os.Signal, cap(all)) // those that the command gets
@@ -115,20 +115,20 @@ func (l *leader) lead(key string, argv []string) (err error) {
 	l.resign = resign
 	done := make(chan error, 1)
 	go func() {
-		done <- l.client.Lead(ctx, key, l.ttl, func(ctx context.Context) error { return l.term(ctx, all) })
+		done <- l.client.Lead(ctx, key, l.ttl, func(ctx context.Context) error { return l.whileLeading(ctx, all) })
 	}()
 	for {
 		select {
 		case s := <-all:
-			l.signalled(s)
+			l.handleSignal(s)
 		case err := <-done:
-			return l.ended(ctx, err)
+			return l.outcome(ctx, err)
 		}
 	}
 }
 
-// signalled passes a signal on, or ends the campaign, or both.
-func (l *leader) signalled(s os.Signal) {
+// handleSignal passes a signal on, or ends the campaign, or both.
+func (l *leader) handleSignal(s os.Signal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	hangup := s == syscall.SIGHUP
@@ -146,8 +146,8 @@ func (l *leader) signalled(s os.Signal) {
 	}
 }
 
-// ended is the end of lead.
-func (l *leader) ended(ctx context.Context, err error) error {
+// outcome is the error that lead ends with.
+func (l *leader) outcome(ctx context.Context, err error) error {
 	var s signalled
 	if errors.As(context.Cause(ctx), &s) {
 		if l.last == nil {
@@ -166,10 +166,10 @@ func (l *leader) ended(ctx context.Context, err error) error {
 	return l.notTaken(l.key, err)
 }
 
-// term runs the command while we lead.
-func (l *leader) term(ctx context.Context, signals chan<- os.Signal) error {
-	l.turn(true)
-	defer l.turn(false)
+// whileLeading runs the command while we lead.
+func (l *leader) whileLeading(ctx context.Context, signals chan<- os.Signal) error {
+	l.setLeading(true)
+	defer l.setLeading(false)
 	if l.lifetime > 0 { // not WithMaxLifetime: the lock is kept until the command has ended
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, l.lifetime, redlock.ErrMaxLifetime)
@@ -178,7 +178,7 @@ func (l *leader) term(ctx context.Context, signals chan<- os.Signal) error {
 	fence := redlock.FenceFrom(ctx)
 	token := ""
 	if all, err := l.client.Holders(ctx, l.key); err == nil { // for the command alone
-		if s := newStanding(l.key, answers(all)); s.state == held {
+		if s := newLockStatus(l.key, answers(all)); s.state == held {
 			token = s.leader.Token.Reveal()
 		}
 	}
@@ -208,8 +208,8 @@ func (l *leader) term(ctx context.Context, signals chan<- os.Signal) error {
 	return nil
 }
 
-// turn notes whether there is a command.
-func (l *leader) turn(leading bool) {
+// setLeading notes whether there is a command.
+func (l *leader) setLeading(leading bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leading, l.hangup = leading, time.Time{}

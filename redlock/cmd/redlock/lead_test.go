@@ -21,7 +21,7 @@ func leads(script string, flags ...string) []string {
 	return append(append([]string{"lead", atOnce}, flags...), "k", "--", "sh", "-c", script)
 }
 
-// A fleet of hosts, each of which says when it leads: "begun" and its term.
+// The hosts, each of which says when it leads: "begun" and its term.
 type hosts []*invocation
 
 // leader waits until one of the hosts has begun a term after another, and returns it and the term.
@@ -60,13 +60,13 @@ func begins(t *testing.T, n int, env []string, args []string) (all hosts) {
 func TestTheCommandRunsOnExactlyOneHost(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	all := begins(t, 3, []string{inFleet(masters)}, leads(stays(t), "--ttl", "3s", "-v"))
+	all := begins(t, 3, []string{mastersEnv(masters)}, leads(stays(t), "--ttl", "3s", "-v"))
 	last := uint64(0)
 	for len(all) > 1 {
 		leader, term := all.leader(t, last)
 		last = term
 		s := all[leader]
-		s.says(fmt.Sprintf("k: we lead, in term %d", term))
+		s.awaitStderr(fmt.Sprintf("k: we lead, in term %d", term))
 		require.NoError(t, s.Process.Signal(syscall.SIGTERM))
 		require.Equal(t, 5, s.end(), "the command's own")
 		require.NotContains(t, s.err.String(), "has ended")
@@ -84,7 +84,7 @@ func TestTheCommandRunsOnExactlyOneHost(t *testing.T) {
 func TestTheCommandBeginsElsewhereWhenItsHostDies(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	all := begins(t, 2, []string{inFleet(masters)}, leads(`echo "begun $REDLOCK_FENCE"; exec sleep 3600`, "--ttl", "1s"))
+	all := begins(t, 2, []string{mastersEnv(masters)}, leads(`echo "begun $REDLOCK_FENCE"; exec sleep 3600`, "--ttl", "1s"))
 	leader, term := all.leader(t, 0)
 	require.NoError(t, all[leader].Process.Signal(os.Kill))
 	all[leader].end()
@@ -95,10 +95,10 @@ func TestTheCommandBeginsElsewhereWhenItsHostDies(t *testing.T) {
 func TestACommandThatEndsIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{inFleet(masters)}, leads(`sleep 3600 & echo "begun $REDLOCK_FENCE"; echo "pid $!"; exit 7`, "--ttl", "100ms")...)
+	s := begin(t, []string{mastersEnv(masters)}, leads(`sleep 3600 & echo "begun $REDLOCK_FENCE"; echo "pid $!"; exit 7`, "--ttl", "100ms")...)
 	_, term := hosts{s}.leader(t, 0)
 	hosts{s}.leader(t, term)
-	s.says("the command has ended, with status 7")
+	s.awaitStderr("the command has ended, with status 7")
 	_, pid, _ := strings.Cut(s.out.String(), "pid ")
 	requireGone(t, lines(pid)[0])
 	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
@@ -109,13 +109,13 @@ func TestACommandThatEndsIsStartedAgain(t *testing.T) {
 func TestALostLeadershipEndsTheCommandAndIsWonAgain(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{inFleet(masters)}, leads(`trap "" TERM; echo "begun $REDLOCK_FENCE"; while :; do sleep 0.01; done`, "--ttl", "3s", "--grace", "10ms")...)
+	s := begin(t, []string{mastersEnv(masters)}, leads(`trap "" TERM; echo "begun $REDLOCK_FENCE"; while :; do sleep 0.01; done`, "--ttl", "3s", "--grace", "10ms")...)
 	_, term := hosts{s}.leader(t, 0)
 	for i := range masters.N() {
 		_, err := masters.Do(i, "DEL", "k")
 		require.NoError(t, err)
 	}
-	s.says("the lock is lost: ending the command")
+	s.awaitStderr("the lock is lost: ending the command")
 	hosts{s}.leader(t, term)
 	require.NotContains(t, s.err.String(), "has ended")
 	require.NoError(t, s.Process.Signal(syscall.SIGTERM)) // which the command ignores
@@ -126,26 +126,26 @@ func TestALostLeadershipEndsTheCommandAndIsWonAgain(t *testing.T) {
 func TestATermThatIsOverEndsTheCommand(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{inFleet(masters)}, leads(`echo "begun $REDLOCK_FENCE"; exec sleep 3600`, "--max-lifetime", "100ms", "--ttl", "1s")...)
+	s := begin(t, []string{mastersEnv(masters)}, leads(`echo "begun $REDLOCK_FENCE"; exec sleep 3600`, "--max-lifetime", "100ms", "--ttl", "1s")...)
 	_, term := hosts{s}.leader(t, 0)
 	hosts{s}.leader(t, term)
-	s.says("the --max-lifetime of 100ms is over: ending the command")
+	s.awaitStderr("the --max-lifetime of 100ms is over: ending the command")
 	require.NotContains(t, s.err.String(), "lost")
 }
 
 func TestAHangupIsTheCommandsAffair(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	s := begin(t, env, leads(`trap 'echo reloaded; sleep 0.5; echo alive' HUP; echo "begun $REDLOCK_FENCE"; while :; do sleep 0.01; done`, "--grace", "50ms")...)
 	hosts{s}.leader(t, 0)
 	waiter := begin(t, env, leads("echo begun 1", "-v")...)
-	waiter.says("waiting: ")
+	waiter.awaitStderr("waiting: ")
 	require.NoError(t, waiter.Process.Signal(syscall.SIGHUP))
 	require.Equal(t, 128+1, waiter.end())
 	require.NoError(t, s.Process.Signal(syscall.SIGHUP))
-	s.reads("reloaded")
-	s.reads("alive")
+	s.awaitStdout("reloaded")
+	s.awaitStdout("alive")
 	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, 128+15, s.end())
 
@@ -161,7 +161,7 @@ func TestAHangupIsTheCommandsAffair(t *testing.T) {
 func TestTheCommandGetsTheSignalThatEndsLeadAndNoOther(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{inFleet(masters)}, leads(`trap 'echo got it' INT; trap 'echo ended' TERM; echo "begun $REDLOCK_FENCE"; while :; do sleep 0.01; done`, "--grace", "300ms")...)
+	s := begin(t, []string{mastersEnv(masters)}, leads(`trap 'echo got it' INT; trap 'echo ended' TERM; echo "begun $REDLOCK_FENCE"; while :; do sleep 0.01; done`, "--grace", "300ms")...)
 	hosts{s}.leader(t, 0)
 	require.NoError(t, s.Process.Signal(syscall.SIGINT))
 	require.Equal(t, 128+9, s.end())
@@ -173,12 +173,12 @@ func TestTheCommandGetsTheSignalThatEndsLeadAndNoOther(t *testing.T) {
 func TestTheLeadersCommandKnowsItsLock(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{inFleet(masters), "REDLOCK_PASSWORD=x", "REDLOCK_SENTINEL_PASSWORD=x", "REDLOCK_TOKEN=another's"}, leads(`echo "$REDLOCK_KEY $REDLOCK_TOKEN $REDLOCK_MASTERS [$REDLOCK_PASSWORD$REDLOCK_SENTINEL_PASSWORD]"; exec sleep 3600`, "--owner", "me:8080")...)
-	s.reads("[]")
+	s := begin(t, []string{mastersEnv(masters), "REDLOCK_PASSWORD=x", "REDLOCK_SENTINEL_PASSWORD=x", "REDLOCK_TOKEN=another's"}, leads(`echo "$REDLOCK_KEY $REDLOCK_TOKEN $REDLOCK_MASTERS [$REDLOCK_PASSWORD$REDLOCK_SENTINEL_PASSWORD]"; exec sleep 3600`, "--owner", "me:8080")...)
+	s.awaitStdout("[]")
 	token := requireHeld(t, masters)
 	require.Regexp(t, "^me:8080/", token)
 	require.Equal(t, fmt.Sprintf("k %s %s []\n", token, strings.Join(masters.Addrs(), ",")), s.out.String())
-	exit, status := statusOfKey(t, []string{inFleet(masters)}, "k")
+	exit, status := statusOfKey(t, []string{mastersEnv(masters)}, "k")
 	require.Zero(t, exit)
 	require.Equal(t, "me:8080", status.Owner)
 }
@@ -186,7 +186,7 @@ func TestTheLeadersCommandKnowsItsLock(t *testing.T) {
 func TestWhatKeepsAHostFromLeadingIsTold(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	status, _, _ := do(t, env, "lead", "k", "--", "no-such-command")
 	require.Equal(t, exitNoFile, status)
 	status, _, _ = do(t, env, "lead", atOnce, "k", "--", executable(t, "\x00"))
@@ -203,7 +203,7 @@ func TestWhatKeepsAHostFromLeadingIsTold(t *testing.T) {
 	masters.Kill(0)
 	masters.Kill(1)
 	s := begin(t, env, leads(`echo "begun $REDLOCK_FENCE"; exec sleep 3600`)...)
-	s.says("waiting for them\n")
+	s.awaitStderr("waiting for them\n")
 	masters.Restart(0)
 	hosts{s}.leader(t, 0)
 }
@@ -214,7 +214,7 @@ func TestALeadersLifetimeEndsWithItsCommand(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	mine := filepath.Join(t.TempDir(), "alone")
 	script := fmt.Sprintf(`mkdir %s || echo together; trap 'sleep 2.5; rmdir %s; exit 5' TERM; echo "begun $REDLOCK_FENCE"; while :; do sleep 0.01; done`, mine, mine)
-	all := begins(t, 2, []string{inFleet(masters)}, leads(script, "--ttl", "1s", "--max-lifetime", "1s"))
+	all := begins(t, 2, []string{mastersEnv(masters)}, leads(script, "--ttl", "1s", "--max-lifetime", "1s"))
 	first, term := all.leader(t, 0)
 	second, _ := all.leader(t, term)
 	require.NotEqual(t, first, second, "another comes first")

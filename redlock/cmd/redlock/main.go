@@ -15,7 +15,6 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // The exit statuses that are our own. Those of a lock lie between sysexits(3),
@@ -96,7 +95,7 @@ that it outlives the failure of any minority of them.`,
 		Example: `  redlock demo                                 see it work, needs nothing
   export REDLOCK_MASTERS=redis-a:6379,redis-b:6379,redis-c:6379
   redlock doctor                               are these fit for locks?
-  redlock run nightly-report -- ./report.sh    one at a time in the fleet
+  redlock run nightly-report -- ./report.sh    one at a time on all hosts
   redlock status nightly-report                who holds it, and for how long?`,
 		Version:       versionText(),
 		SilenceErrors: true,
@@ -124,16 +123,6 @@ func newVersion() *cobra.Command {
 			return nil
 		},
 	}
-}
-
-// unitError says how a duration is written, if that is what is wrong.
-func unitError(err error) error {
-	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) && strings.Contains(err.Error(), "missing unit in duration") {
-		value := invalid.GetValue()
-		return usageError(fmt.Sprintf("write %ss, or %[1]sm for minutes", value), "--%s %s has no unit", invalid.GetFlag().Name, value)
-	}
-	return err
 }
 
 func versionText() string {

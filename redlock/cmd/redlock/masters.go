@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -39,8 +38,8 @@ The user then needs no right to CONFIG GET, which shows passwords.`
 
 const mastersRemedy = "name them with --masters a:6379,b:6379,c:6379, --masters-file or REDLOCK_MASTERS"
 
-// A fleet says which masters there are and how to reach them.
-type fleet struct {
+// The mastersFlags say which masters there are and how to reach them.
+type mastersFlags struct {
 	masters      []string
 	file         string
 	passwordFile string
@@ -56,7 +55,7 @@ type fleet struct {
 }
 
 // register adds the flags.
-func (f *fleet) register(cmd *cobra.Command) {
+func (f *mastersFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	f.flags = flags
 	flags.StringArrayVarP(&f.masters, "masters", "m", nil, "the masters' `addresses`, separated by commas")
@@ -80,7 +79,7 @@ func (f *fleet) register(cmd *cobra.Command) {
 }
 
 // addresses returns the masters, at least one.
-func (f *fleet) addresses() ([]string, error) {
+func (f *mastersFlags) addresses() ([]string, error) {
 	all, from, err := f.named()
 	switch {
 	case err != nil:
@@ -88,7 +87,7 @@ func (f *fleet) addresses() ([]string, error) {
 	case len(all) == 0:
 		return nil, usageError(mastersRemedy, "no masters in %s", from)
 	}
-	all = whole(all)
+	all = rejoined(all)
 	for i, a := range all {
 		if _, err := conn.ParseAddress(a); err != nil {
 			return nil, usageError("written as host:port, redis://host:port, rediss://host:port, unix:///path or sentinel://host:port,host:port/group",
@@ -99,7 +98,7 @@ func (f *fleet) addresses() ([]string, error) {
 }
 
 // named returns the addresses as they were given, and where they were given.
-func (f *fleet) named() (all []string, from string, err error) {
+func (f *mastersFlags) named() (all []string, from string, err error) {
 	switch env := os.Getenv("REDLOCK_MASTERS"); {
 	case len(f.masters) > 0:
 		for _, a := range strings.Split(strings.Join(f.masters, ","), ",") {
@@ -126,9 +125,9 @@ func (f *fleet) named() (all []string, from string, err error) {
 	return nil, "", usageError(mastersRemedy, "no masters given")
 }
 
-// whole joins the addresses again that were split at the commas between their
+// rejoined joins the addresses again that were split at the commas between their
 // sentinels.
-func whole(parts []string) (all []string) {
+func rejoined(parts []string) (all []string) {
 	open := false // the last one lacks its group's name
 	for _, part := range parts {
 		if open {
@@ -204,7 +203,7 @@ func hasCredentials(part string) bool {
 }
 
 // options returns how the masters are connected. Their Persistence is false if it was declared.
-func (f *fleet) options() (conn.Options, error) {
+func (f *mastersFlags) options() (conn.Options, error) {
 	opt := conn.Options{
 		Username:    os.Getenv("REDLOCK_USERNAME"),
 		Password:    conn.NewSecret(os.Getenv("REDLOCK_PASSWORD")),
@@ -255,12 +254,4 @@ func (f *fleet) options() (conn.Options, error) {
 		opt.TLS.Certificates = []tls.Certificate{pair}
 	}
 	return opt, nil
-}
-
-// plural is "1 master", "2 masters".
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -57,17 +57,17 @@ func agreed(got resp.Value) int {
 	return n
 }
 
-// An allotment is the count of what the masters say about the permits of a lock. Its standing is
+// A permitStatus is the count of what the masters say about the permits of a lock. Its lockStatus is
 // that of all: held if no permit is free, and free if one is.
-type allotment struct {
-	*standing
-	permits []*standing // each is a lock by itself
+type permitStatus struct {
+	*lockStatus
+	permits []*lockStatus // each is a lock by itself
 	free    int
 	held    int
 }
 
-func newAllotment(key string, n int, all []answer) *allotment {
-	a := &allotment{standing: newStanding(key, all)}
+func newPermitStatus(key string, n int, all []answer) *permitStatus {
+	a := &permitStatus{lockStatus: newLockStatus(key, all)}
 	for i := range n {
 		one := make([]answer, len(all))
 		for j, of := range all {
@@ -75,7 +75,7 @@ func newAllotment(key string, n int, all []answer) *allotment {
 				one[j].Holder = of.permits[i]
 			}
 		}
-		s := newStanding(key, one)
+		s := newLockStatus(key, one)
 		a.permits = append(a.permits, s)
 		switch s.state {
 		case free:
@@ -96,7 +96,7 @@ func newAllotment(key string, n int, all []answer) *allotment {
 }
 
 // check returns an error if more masters say another number of permits than ours.
-func (a *allotment) check() error {
+func (a *permitStatus) check() error {
 	others, most := map[int]int{}, 0
 	for _, of := range a.answers {
 		if of.agreed > 0 {
@@ -113,7 +113,7 @@ func (a *allotment) check() error {
 }
 
 // first returns the permit that is free first if nobody renews one; nil if none is held for a time.
-func (a *allotment) first() (first *standing) {
+func (a *permitStatus) first() (first *lockStatus) {
 	for _, s := range a.permits {
 		if s.state == held && s.left() >= 0 && (first == nil || s.left() < first.left()) {
 			first = s
@@ -123,14 +123,14 @@ func (a *allotment) first() (first *standing) {
 }
 
 // holder says who holds the permits.
-func (a *allotment) holder() string {
+func (a *permitStatus) holder() string {
 	if first := a.first(); first != nil {
 		return fmt.Sprintf("the first to end is that of %s, %s", first.holder(), leftText(first.left()))
 	}
 	return "none of them ends"
 }
 
-func (a *allotment) write(t *terminal) {
+func (a *permitStatus) write(t *terminal) {
 	n := len(a.permits)
 	text, are := fmt.Sprintf("%d of %s", a.free, plural(n, "permit")), "are"
 	if a.free == 1 {
@@ -180,7 +180,7 @@ func (a *answer) taken() (n int) {
 	return n
 }
 
-func (a *allotment) writeJSON(t *terminal) error {
+func (a *permitStatus) writeJSON(t *terminal) error {
 	type permit struct {
 		Permit int    `json:"permit"` // from 1 on
 		State  state  `json:"state"`

@@ -42,7 +42,7 @@ func pidOf(t *testing.T, text string) int {
 // word returns the word behind a name in what the command writes.
 func (s *invocation) word(name string) string {
 	s.t.Helper()
-	s.reads(name + " ")
+	s.awaitStdout(name + " ")
 	_, rest, _ := strings.Cut(s.out.String(), name+" ")
 	return strings.Fields(rest)[0]
 }
@@ -61,7 +61,7 @@ func TestALossEndsAllThatTheCommandHasStarted(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	mark, left := tracked(t)
 	dir := t.TempDir()
-	s := begin(t, []string{inFleet(masters), mark}, sh(`cd `+dir+`; exec >/dev/null 2>&1; sleep 120 & setsid sleep 120 &
+	s := begin(t, []string{mastersEnv(masters), mark}, sh(`cd `+dir+`; exec >/dev/null 2>&1; sleep 120 & setsid sleep 120 &
 		(setsid sh -c 'sleep 120 & sleep 120' &)
 		setsid sh -c 'trap "touch asked; exit" TERM; touch ready; while :; do sleep 0.01; done' & wait`, "--ttl", "3s", "--grace", "1m")...)
 	require.Eventually(t, func() bool { return fileExists(dir + "/ready") }, patient, time.Millisecond)
@@ -82,10 +82,10 @@ func TestWhatHasLeftTheGroupIsKilledAfterTheGrace(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	mark, left := tracked(t)
 	// One is stopped, one ignores SIGTERM, and one starts others as fast as it can.
-	s := begin(t, []string{inFleet(masters), mark}, sh(`setsid sh -c 'kill -s STOP $$' >/dev/null 2>&1 &
+	s := begin(t, []string{mastersEnv(masters), mark}, sh(`setsid sh -c 'kill -s STOP $$' >/dev/null 2>&1 &
 		setsid sh -c 'trap "" TERM; while :; do sleep 120; done' >/dev/null 2>&1 &
 		setsid sh -c 'trap "" TERM; echo ready; exec >/dev/null 2>&1; while :; do setsid sleep 120 & sleep 0.01; done' & sleep 120`, "--ttl", "3s", "--grace", "100ms")...)
-	s.reads("ready")
+	s.awaitStdout("ready")
 	lose(t, masters)
 	require.Equal(t, exitLost, s.end())
 	require.Empty(t, left())
@@ -95,11 +95,11 @@ func TestASignalEndsWhatHasLeftTheGroupBeforeTheLockIsFree(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	mark, left := tracked(t)
-	s := begin(t, []string{inFleet(masters), mark}, sh(`exec 3<&0; setsid sh -c 'trap "echo tidying; read x; echo tidy; exit" TERM; echo ready; while :; do sleep 0.01; done' <&3 & sleep 120`,
+	s := begin(t, []string{mastersEnv(masters), mark}, sh(`exec 3<&0; setsid sh -c 'trap "echo tidying; read x; echo tidy; exit" TERM; echo ready; while :; do sleep 0.01; done' <&3 & sleep 120`,
 		"--grace", "1m")...)
-	s.reads("ready")
+	s.awaitStdout("ready")
 	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
-	s.reads("tidying")
+	s.awaitStdout("tidying")
 	requireHeld(t, masters)
 	s.in.Close()
 	require.Equal(t, 128+15, s.end())
@@ -112,7 +112,7 @@ func TestALeadersTermEndsWithAllThatItsCommandHasStarted(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	mark, left := tracked(t)
-	s := begin(t, []string{inFleet(masters), mark}, leads(`setsid sh -c 'echo "stray $$"; exec sleep 120 >/dev/null 2>&1' & echo "begun $REDLOCK_FENCE"; while ! read x; do sleep 0.01; done`, "--ttl", "1s")...)
+	s := begin(t, []string{mastersEnv(masters), mark}, leads(`setsid sh -c 'echo "stray $$"; exec sleep 120 >/dev/null 2>&1' & echo "begun $REDLOCK_FENCE"; while ! read x; do sleep 0.01; done`, "--ttl", "1s")...)
 	stray := s.word("stray")
 	_, term := hosts{s}.leader(t, 0)
 	_, err := s.in.Write([]byte("end\n"))
@@ -125,7 +125,7 @@ func TestWhatTheCommandLeavesWhenItEndsByItselfGoesOn(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	mark, left := tracked(t)
-	s := begin(t, []string{inFleet(masters), mark}, sh(`sleep 120 >/dev/null 2>&1 & echo "inside $!"
+	s := begin(t, []string{mastersEnv(masters), mark}, sh(`sleep 120 >/dev/null 2>&1 & echo "inside $!"
 		setsid sh -c 'echo "outside $$"; exec sleep 120 >/dev/null 2>&1' & while ! read x; do sleep 0.01; done`)...)
 	inside, outside := s.word("inside"), s.word("outside")
 	_, err := s.in.Write([]byte("end\n"))
@@ -141,9 +141,9 @@ func TestALossSparesWhatWasThereBeforeTheCommand(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	mark, left := tracked(t)
 	script := `sh -c 'sleep 120 >/dev/null 2>&1 & echo "below $!"; exec >/dev/null 2>&1; wait' & echo "before $!"; exec "$@"`
-	s := beginBy(t, []string{inFleet(masters), mark}, "sh", append([]string{"-c", script, "sh", binary}, sh("echo ready; sleep 120", "--ttl", "3s")...)...)
+	s := beginBy(t, []string{mastersEnv(masters), mark}, "sh", append([]string{"-c", script, "sh", binary}, sh("echo ready; sleep 120", "--ttl", "3s")...)...)
 	spared := []string{s.word("before"), s.word("below")}
-	s.reads("ready")
+	s.awaitStdout("ready")
 	lose(t, masters)
 	require.Equal(t, exitLost, s.end())
 	require.ElementsMatch(t, spared, left())
@@ -157,9 +157,9 @@ func TestALossSparesWhatAProcessBeforeTheCommandHasLeft(t *testing.T) {
 	dir := t.TempDir()
 	script := `cd ` + dir + `; sh -c 'sleep 120 >/dev/null 2>&1 & echo "below $!"; exec >/dev/null 2>&1; touch begun; while [ ! -e end ]; do sleep 0.01; done' &
 		echo "before $!"; while [ ! -e begun ]; do sleep 0.01; done; exec "$@"`
-	s := beginBy(t, []string{inFleet(masters), mark}, "sh", append([]string{"-c", script, "sh", binary}, sh("echo ready; sleep 120", "--ttl", "3s")...)...)
+	s := beginBy(t, []string{mastersEnv(masters), mark}, "sh", append([]string{"-c", script, "sh", binary}, sh("echo ready; sleep 120", "--ttl", "3s")...)...)
 	below, before := s.word("below"), s.word("before")
-	s.reads("ready")
+	s.awaitStdout("ready")
 	require.NoError(t, os.WriteFile(dir+"/end", nil, 0o600))
 	require.Eventually(t, func() bool { return !slices.Contains(left(), before) }, patient, time.Millisecond)
 	lose(t, masters)
@@ -172,7 +172,7 @@ func TestTheGuardHoldsNoDescriptorThatRedlockWasGiven(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	name := t.TempDir() + "/lock"
-	s := beginBy(t, []string{inFleet(masters)}, "bash", append([]string{"-c", `exec 9>"$0" 77>"$0"; exec "$@"`, name, binary},
+	s := beginBy(t, []string{mastersEnv(masters)}, "bash", append([]string{"-c", `exec 9>"$0" 77>"$0"; exec "$@"`, name, binary},
 		sh(`echo "command $$"; read x`)...)...)
 	command := s.word("command")
 	var holders []string
@@ -235,10 +235,10 @@ func TestWhatCannotBeEndedIsSaid(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	mark, left := tracked(t)
 	// A root who lacks the right to signal the processes of others.
-	s := beginBy(t, []string{inFleet(masters), mark}, "setpriv", append([]string{"--bounding-set=-kill", binary},
+	s := beginBy(t, []string{mastersEnv(masters), mark}, "setpriv", append([]string{"--bounding-set=-kill", binary},
 		sh(`setsid sh -c 'echo "stray $$"; exec `+nobody+`sh -c "echo ready; exec sleep 120 >/dev/null 2>&1"' & sleep 120`, "--ttl", "3s", "--grace", "100ms")...)...)
 	stray := s.word("stray")
-	s.reads("ready")
+	s.awaitStdout("ready")
 	lose(t, masters)
 	require.Equal(t, exitLost, s.end())
 	require.Contains(t, s.err.String(), "cannot be ended: "+stray+" (sleep)\n")
@@ -255,9 +255,9 @@ func TestTheGroupOfTheCommandDiesWithRedlock(t *testing.T) {
 				root(t)
 			}
 			mark, left := tracked(t)
-			s := begin(t, []string{inFleet(masters), mark}, "run", atOnce, "--ttl", "1s", "k", "--", "sh", "-c",
+			s := begin(t, []string{mastersEnv(masters), mark}, "run", atOnce, "--ttl", "1s", "k", "--", "sh", "-c",
 				"exec "+as+`sh -c 'sleep 120 >/dev/null 2>&1 & echo ready; exec sleep 120 >/dev/null 2>&1'`)
-			s.reads("ready")
+			s.awaitStdout("ready")
 			require.Len(t, left(), 3)
 			require.NoError(t, s.Process.Kill())
 			require.Equal(t, -1, s.end())
@@ -285,9 +285,9 @@ func TestASignalReachesNoLaterGroup(t *testing.T) {
 		grep "^State" /proc/$run/status
 		kill -USR1 $run; kill -TERM $run; while grep -q "^ShdPnd.*[1-9a-f]" /proc/$run/status; do sleep 0.01; done
 		kill -KILL $(cat stray); wait $run; echo "status $?"; kill -0 $later && echo spared`
-	s := beginBy(t, []string{inFleet(masters)}, "unshare", append([]string{"-pf", "--mount-proc", "--kill-child", "sh", "-c", script, "sh", binary},
+	s := beginBy(t, []string{mastersEnv(masters)}, "unshare", append([]string{"-pf", "--mount-proc", "--kill-child", "sh", "-c", script, "sh", binary},
 		sh(`(trap "" TERM; exec setsid sh -c 'echo $$ >stray; exec sleep 120') & echo $$ >group; exec sleep 120`, "--ttl", "3s", "--grace", "20s")...)...)
-	s.reads("ready")
+	s.awaitStdout("ready")
 	lose(t, masters)
 	s.end()
 	require.Regexp(t, `State:\s+[^Z\s]`, s.out.String(), "the guard goes on until redlock has ended")
@@ -309,4 +309,16 @@ func TestASignalReachesTheProcessThatWasMeantAndNoOther(t *testing.T) {
 	require.Error(t, cmd.Wait())
 	require.Equal(t, syscall.SIGTERM, cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
 	require.NoError(t, meant.send(syscall.SIGTERM), "it has ended")
+}
+
+func TestTheCommandDiesWithAKilledRedlock(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	s := begin(t, []string{mastersEnv(masters)}, sh(`echo "pid $$"; trap '' TERM HUP; while :; do sleep 0.01; done`, "--ttl", "3s")...)
+	s.awaitStdout("pid ")
+	require.NoError(t, s.Process.Kill())
+	s.end()
+	_, pid, _ := strings.Cut(s.out.String(), "pid ")
+	requireGone(t, lines(pid)[0])
+	requireFree(t, masters) // by its TTL
 }

@@ -47,7 +47,7 @@ answered.
 			switch {
 			case r.token == "" && !r.force:
 				return usageError("'redlock status --json' shows the token of the holder", "give the lock's --token, or --force")
-			case r.token == stdin && r.fleet.file == stdin:
+			case r.token == stdin && r.given.file == stdin:
 				return usageError("", "--token and --masters-file cannot both be stdin")
 			case r.permitted && r.force:
 				return usageError("name the permit by its --token", "--permits and --force do not go together")
@@ -60,7 +60,7 @@ answered.
 			return r.release(cmd.Context(), args[0])
 		},
 	}
-	r.fleet.register(cmd)
+	r.given.register(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&r.token, "token", "", "release the lock that has this `token`; - reads it from stdin")
 	flags.BoolVar(&r.force, "force", false, "release the lock of whoever holds it, after a question")
@@ -71,7 +71,7 @@ answered.
 
 // A releaser releases a lock of another process.
 type releaser struct {
-	fleet     fleet
+	given     mastersFlags
 	token     string
 	force     bool
 	permits   int
@@ -81,10 +81,10 @@ type releaser struct {
 }
 
 func (r *releaser) release(ctx context.Context, key string) (err error) {
-	if r.masters, err = r.fleet.addresses(); err != nil {
+	if r.masters, err = r.given.addresses(); err != nil {
 		return err
 	}
-	if r.connect, err = r.fleet.options(); err != nil {
+	if r.connect, err = r.given.options(); err != nil {
 		return err
 	}
 	if r.token == stdin {
@@ -117,7 +117,7 @@ func (r *releaser) release(ctx context.Context, key string) (err error) {
 // kind of lock it has.
 func (r *releaser) choose(ctx context.Context, key string) (who string, opts []redlock.Option, err error) {
 	if r.permitted {
-		a := newAllotment(key, r.permits, permits(ctx, r.masters, r.connect, key, r.permits))
+		a := newPermitStatus(key, r.permits, permits(ctx, r.masters, r.connect, key, r.permits))
 		if err := a.check(); err != nil {
 			return "", nil, err
 		}
@@ -126,9 +126,9 @@ func (r *releaser) choose(ctx context.Context, key string) (who string, opts []r
 				return fmt.Sprintf("%s (permit %d)", ownerText(s.leader.Holder), i+1), []redlock.Option{redlock.WithPermits(r.permits)}, nil
 			}
 		}
-		return "", nil, r.missing(a.standing)
+		return "", nil, r.missing(a.lockStatus)
 	}
-	s := newStanding(key, holders(ctx, r.masters, r.connect, key))
+	s := newLockStatus(key, holders(ctx, r.masters, r.connect, key))
 	claims := append([]claim{s.leader}, s.readers...)
 	for i, c := range claims {
 		if c.Token.IsZero() || c.Token.Reveal() != r.token {
@@ -152,7 +152,7 @@ func (r *releaser) choose(ctx context.Context, key string) (who string, opts []r
 }
 
 // isReader reports whether a claim is that of a reader.
-func (c claim) isReader(s *standing) bool {
+func (c claim) isReader(s *lockStatus) bool {
 	for _, r := range s.readers {
 		if r.Token == c.Token {
 			return true
@@ -162,7 +162,7 @@ func (c claim) isReader(s *standing) bool {
 }
 
 // missing is the error if nobody has the lock under the token.
-func (r *releaser) missing(s *standing) error {
+func (r *releaser) missing(s *lockStatus) error {
 	switch s.state {
 	case free:
 		if r.permitted {

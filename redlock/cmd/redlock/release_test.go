@@ -28,7 +28,7 @@ func loses(t *testing.T, s *invocation) {
 func TestReleaseTakesALockByItsToken(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	s, token := holds(t, env, "--owner", "night-shift", "k")
 	requireHeld(t, masters)
 	status, stdout, stderr := do(t, env, "release", "--token", token+"x", "k")
@@ -55,7 +55,7 @@ func TestReleaseTakesALockByItsToken(t *testing.T) {
 func TestReleaseTakesReadersAndPermitsByTheirTokens(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	first, one := holds(t, env, "--shared", "--owner", "one", "r")
 	_, _ = holds(t, env, "--shared", "--owner", "two", "r")
 	status, stdout, stderr := do(t, env, "release", "--token", one, "r")
@@ -80,7 +80,7 @@ func TestReleaseTakesReadersAndPermitsByTheirTokens(t *testing.T) {
 func TestReleaseWithoutAMajority(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	_, token := holds(t, env, "k")
 	masters.Kill(0)
 	masters.Kill(1)
@@ -93,7 +93,7 @@ func TestReleaseWithoutAMajority(t *testing.T) {
 func TestForceIsForWhoeverCanAnswer(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	status, _, stderr := do(t, env, "release", "--force", "k")
 	require.Equal(t, exitNo, status)
 	require.Contains(t, stderr, `"k" is free`)

@@ -146,42 +146,12 @@ Exit status: that of the command, 128+n if signal n ended it, or
 	return cmd
 }
 
-// keyAndCommand wants KEY -- COMMAND.
-func keyAndCommand(cmd *cobra.Command, args []string) error {
-	switch {
-	case len(args) == 0 || cmd.ArgsLenAtDash() == 0:
-		return usageError("usage: "+cmd.UseLine(), "the KEY is missing")
-	case len(args) == 1:
-		return usageError("usage: "+cmd.UseLine(), "the COMMAND is missing")
-	case args[0] == "":
-		return usageError("", "the KEY is empty")
-	case cmd.ArgsLenAtDash() > 1:
-		return usageError("usage: "+cmd.UseLine(),
-			"%d words before the --, where only the KEY is expected", cmd.ArgsLenAtDash())
-	}
-	return nil
-}
-
-func completeCommand(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp // the KEY
-	}
-	return nil, cobra.ShellCompDirectiveDefault
-}
-
-func commandFlagError(cmd *cobra.Command, err error) error {
-	if unit := unitError(err); unit != err {
-		return unit
-	}
-	return usageError("flags of the command itself stand behind a --: "+cmd.UseLine(), "%w", err)
-}
-
 // A runner runs a command under a lock.
 type runner struct {
-	taker
+	acquirer
 	grace       time.Duration
 	holdOnError bool
-	whole       bool // what the command leaves running is ended
+	endsAll     bool // what the command leaves running is ended
 }
 
 func (r *runner) registerGrace(cmd *cobra.Command) {
@@ -213,7 +183,7 @@ func (r *runner) run(key string, argv []string) error {
 		lost = released
 	}
 	masters := client.Stats().Masters
-	r.close(client) // then the witness has seen everything
+	r.close(client) // then the monitor has seen everything
 	switch {
 	case errors.Is(lost, redlock.ErrMaxLifetime):
 		remedy := ""
@@ -223,7 +193,7 @@ func (r *runner) run(key string, argv []string) error {
 		return &failure{exitLifetime, fmt.Errorf("the --max-lifetime of %v was over before the command ended, with status %d", r.lifetime, end.status), remedy}
 	case lost != nil:
 		return &failure{exitLost, fmt.Errorf("the lock was lost before the command ended, with status %d: %w", end.status, lost),
-			r.witness.aftermath(lost, still, masters)}
+			r.monitor.aftermath(lost, still, masters)}
 	case end.last != nil:
 		end.last()
 	}
@@ -306,7 +276,7 @@ func (r *runner) supervise(p *process, held context.Context) (end result) {
 			// often means to reload.
 			unasked := lost != nil && held.Err() == nil && time.Since(asked) > r.grace
 			switch {
-			case unasked && !r.whole:
+			case unasked && !r.endsAll:
 				return end
 			case killed:
 				r.finish(p)

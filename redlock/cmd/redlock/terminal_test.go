@@ -1,247 +1,51 @@
-//go:build linux
-
 package main
 
 import (
-	"context"
-	"fmt"
-	"io"
-	"os"
-	"os/exec"
+	"bytes"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
-	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
-// A desk is a terminal with somebody at it, and a program that it serves.
-type desk struct {
-	*invocation
-	keyboard *os.File // also the screen
+func TestTextsAreShort(t *testing.T) {
+	require.Equal(t, "74.2µs", brief(74213*time.Nanosecond))
+	require.Equal(t, "1.24ms", brief(1236*time.Microsecond))
+	require.Equal(t, "999ns", brief(999))
+	require.Equal(t, "0s", brief(0))
+	require.Equal(t, "59s", age(59*time.Second))
+	require.Equal(t, "3h", age(200*time.Minute))
+	require.Equal(t, "12d", age(300*time.Hour))
+	require.Equal(t, "abc", clip("abc", 3))
+	require.Equal(t, "a…d", clip("abcd", 3))
+	var out bytes.Buffer
+	(&terminal{Writer: &out}).say("lead  ", red, strings.Repeat("word ", 40))
+	requireReadable(t, out.String())
+	require.Equal(t, 40, strings.Count(out.String(), "word"))
+	for line := range strings.Lines(out.String()) {
+		require.Regexp(t, `^(lead| {4})  word`, line)
+	}
 }
 
-// sitDown starts a program on a terminal of its own.
-func sitDown(t *testing.T, env []string, argv ...string) *desk {
-	t.Helper()
-	ptmx, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	require.NoError(t, err)
-	raw, err := ptmx.SyscallConn()
-	require.NoError(t, err)
-	var n, unlock int32
-	require.NoError(t, raw.Control(func(fd uintptr) {
-		require.NoError(t, ioctl(int(fd), syscall.TIOCSPTLCK, &unlock))
-		require.NoError(t, ioctl(int(fd), syscall.TIOCGPTN, &n))
-		size := [4]uint16{24, 200}
-		require.NoError(t, ioctl(int(fd), syscall.TIOCSWINSZ, (*int32)(unsafe.Pointer(&size))))
-	}))
-	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	require.NoError(t, err)
-	defer tty.Close()
-
-	ctx, cancel := context.WithTimeout(context.Background(), patient)
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Env = environment(append([]string{"PS1=ready> ", "HISTFILE=", "TERM=xterm"}, env...)...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	require.NoError(t, cmd.Start())
-	d := &desk{&invocation{Cmd: cmd, t: t, out: new(output), err: new(output), exited: make(chan struct{})}, ptmx}
-	shown := make(chan struct{})
-	go func() {
-		defer close(shown)
-		io.Copy(d.out, ptmx) // until the last program has let go of the terminal
-	}()
-	go func() {
-		cmd.Wait()
-		close(d.exited)
-	}()
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("on the screen:\n%s", d.out)
+func TestTablesFitIntoATerminal(t *testing.T) {
+	for _, text := range []string{"short", strings.Repeat("long", 30)} {
+		var out bytes.Buffer
+		(&terminal{Writer: &out}).table("   ", 1, [][]cell{header("FIRST", "SECOND", "THIRD"), {{text, red}, {"middle", plain}, {text, plain}}})
+		requireReadable(t, out.String())
+		require.Contains(t, out.String(), "middle")
+		var last string
+		for _, line := range lines(out.String())[1:] {
+			last += line[strings.LastIndexByte(line, ' ')+1:]
 		}
-		cancel()
-		<-d.exited
-		ptmx.Close()
-		<-shown
-	})
-	return d
-}
-
-func (d *desk) types(text string) {
-	d.t.Helper()
-	_, err := d.keyboard.WriteString(text)
-	require.NoError(d.t, err)
-}
-
-const (
-	ctrlC = "\x03"
-	ctrlD = "\x04"
-	ctrlZ = "\x1a"
-)
-
-func TestCtrlCEndsTheCommandAndTheScript(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	for name, command := range map[string]string{
-		"that does not read": `trap "" USR1; echo begun; exec sleep 3600`,
-		"that reads":         `read x; echo begun; exec cat`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := sitDown(t, []string{inFleet(masters)}, "bash", "-c", binary+" run "+atOnce+" k -- sh -c '"+command+"'; echo went on")
-			d.types("input\n")
-			d.reads("begun")
-			d.types(ctrlC)
-			d.end()
-			require.NotContains(t, d.out.String(), "went on", "a script ends with its command")
-			requireFree(t, masters)
-		})
+		require.Equal(t, text, last, "it is not cut")
 	}
 }
 
-func TestCtrlCThatTheCommandHandlesIsItsOwnAffair(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	d := sitDown(t, []string{inFleet(masters)}, "bash", "-c",
-		binary+` run `+atOnce+` k -- sh -c 'trap "echo handled; exit 4" INT; read x; echo begun; while :; do sleep 0.01; done'; echo "went on with $?"`)
-	d.types("input\n")
-	d.reads("begun")
-	d.types(ctrlC)
-	d.reads("went on with 4")
-}
-
-func TestACommandInAPipelineLeavesTheTerminalToTheOthers(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	// cat reads the terminal while the command does not.
-	d := sitDown(t, []string{inFleet(masters)}, "bash", "-c", binary+" run "+atOnce+" k -- sh -c 'echo begun; exec sleep 3600' | (cat; cat </dev/tty)")
-	d.reads("begun")
-	d.types(ctrlC)
-	d.end()
-	requireFree(t, masters)
-}
-
-// A shell that is stopped while it starts a program can hang (vfork), so what is
-// suspended here starts none.
-const idle = `echo "be""gun as $$."; exec sleep 3600`
-
-// isStopped reports whether a process is stopped.
-func isStopped(t *testing.T, pid string) bool {
-	t.Helper()
-	text, err := os.ReadFile("/proc/" + pid + "/stat")
-	require.NoError(t, err)
-	_, state, _ := strings.Cut(string(text), ") ")
-	return state[0] == 'T'
-}
-
-func TestACommandIsSuspendedAndResumedWithTheLock(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 1) // of several, one that comes late has no key before a renewal
-	d := sitDown(t, []string{inFleet(masters)}, "bash", "--norc", "--noprofile", "-i")
-	for _, reads := range []string{"", "read x; "} { // by that the terminal is lent
-		d.types(binary + ` run ` + atOnce + ` --ttl 1h k -- sh -c '` + reads + idle + "'\n")
-		if reads != "" {
-			d.types("input\n")
-		}
-		var pid string
-		require.Eventually(t, func() (whole bool) {
-			_, pid, _ = strings.Cut(d.out.String(), "begun as ")
-			pid, _, whole = strings.Cut(pid, ".")
-			return whole
-		}, patient, time.Millisecond)
-		d.types(ctrlZ)
-		d.reads("Stopped")
-		require.True(t, isStopped(t, pid))
-		token, err := masters.Do(0, "GET", "k")
-		require.NoError(t, err)
-		require.NotNil(t, token)
-		d.types("fg; echo 'end'ed with $?\n")
-		require.Eventually(t, func() bool { return !isStopped(t, pid) }, patient, time.Millisecond)
-		d.types(ctrlC)
-		requireFree(t, masters)
-		d.out.clear()
-	}
-}
-
-func TestACommandThatIsResumedTooLateIsEnded(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	d := sitDown(t, []string{inFleet(masters)}, "bash", "--norc", "--noprofile", "-i")
-	d.types(binary + " run " + atOnce + " --ttl 3s k -- sh -c '" + idle + "'\n")
-	d.reads("begun as ")
-	d.types(ctrlZ)
-	d.reads("Stopped")
-	requireFree(t, masters) // it has expired
-	d.types("fg; echo 'end'ed with $?\n")
-	d.reads("ended with 98")
-	require.Contains(t, d.out.String(), "the lock is lost")
-}
-
-func TestAnInteractiveShellCanBeTheCommand(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	d := sitDown(t, []string{inFleet(masters)}, binary, "run", atOnce, "k", "--", "bash", "--norc", "--noprofile", "-i")
-	d.reads("ready> ")
-	d.types("echo 'in'side $REDLOCK_KEY\n")
-	d.reads("inside k")
-	d.types("sh -c 'echo be''gun; exec sleep 3600'\n")
-	d.reads("begun")
-	d.out.clear()
-	d.types(ctrlC)
-	d.reads("ready> ")
-	d.types("exit 5\n")
-	require.Equal(t, 5, d.end())
-	requireFree(t, masters)
-}
-
-func TestColoursAreForTerminals(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Embedded(t, 1)
-	for _, test := range []struct {
-		env      []string
-		coloured bool
-	}{{nil, true}, {[]string{"NO_COLOR=1"}, false}, {[]string{"TERM=dumb"}, false}} {
-		d := sitDown(t, append(test.env, inFleet(masters)), binary, "status", "k")
-		d.end()
-		d.reads("MASTER")
-		require.Equal(t, test.coloured, strings.Contains(d.out.String(), "\x1b["))
-	}
-}
-
-func TestTheCommandDiesWithAKilledRedlock(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{inFleet(masters)}, sh(`echo "pid $$"; trap '' TERM HUP; while :; do sleep 0.01; done`, "--ttl", "3s")...)
-	s.reads("pid ")
-	require.NoError(t, s.Process.Kill())
-	s.end()
-	_, pid, _ := strings.Cut(s.out.String(), "pid ")
-	requireGone(t, lines(pid)[0])
-	requireFree(t, masters) // by its TTL
-}
-
-func TestReleaseByForceAsksFirst(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
-	holder := begin(t, env, "hold", atOnce, "--ttl", "1h", "--owner", "night-shift", "k")
-	holder.assigned("REDLOCK_TOKEN")
-	requireHeld(t, masters)
-	for _, answer := range []string{"no\n", "\n", ctrlD} {
-		d := sitDown(t, env, binary, "release", "--force", "k")
-		d.reads("Take it away? Type yes: ")
-		require.Contains(t, d.out.String(), "k is held by night-shift, ")
-		d.types(answer)
-		require.Equal(t, exitUsage, d.end())
-		d.reads("nothing was changed")
-		requireHeld(t, masters)
-	}
-	d := sitDown(t, env, binary, "release", "--force", "k")
-	d.reads("Type yes: ")
-	d.types("yes\n")
-	require.Zero(t, d.end())
-	d.reads("k was taken from night-shift, ")
-	requireFree(t, masters)
+func TestForeignTextsAreEscaped(t *testing.T) {
+	var out bytes.Buffer
+	screen := &terminal{Writer: &out}
+	screen.say("lead", plain, "a\x1b[2Jb\nc")
+	screen.table("", 1, [][]cell{{{"a\x1b[2J", plain}, {"b\nc\x07", plain}}})
+	require.Equal(t, `leada\x1b[2Jb\nc`+"\n"+`a\x1b[2J  b\nc\a`+"\n", out.String())
 }

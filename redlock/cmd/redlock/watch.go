@@ -11,8 +11,8 @@ import (
 	"github.com/redburst/redburst/redlock"
 )
 
-// A sighting is a line of status --watch.
-type sighting struct {
+// A watchEvent is a line of status --watch.
+type watchEvent struct {
 	Time  time.Time `json:"time"`
 	Key   string    `json:"key"`
 	State state     `json:"state"`
@@ -21,8 +21,8 @@ type sighting struct {
 	Error string    `json:"error,omitempty"`
 }
 
-func newSighting(key string, l redlock.Leader, err error) sighting {
-	s := sighting{Time: time.Now(), Key: key, State: free, Owner: l.Owner, Fence: l.Fence}
+func newWatchEvent(key string, l redlock.Leader, err error) watchEvent {
+	s := watchEvent{Time: time.Now(), Key: key, State: free, Owner: l.Owner, Fence: l.Fence}
 	switch {
 	case err != nil:
 		s.State, s.Error = unknown, err.Error()
@@ -32,7 +32,7 @@ func newSighting(key string, l redlock.Leader, err error) sighting {
 	return s
 }
 
-func (s sighting) String() string {
+func (s watchEvent) String() string {
 	text := fmt.Sprintf("%s  %s: %s", s.Time.Format(time.DateTime), s.Key, s.State)
 	switch {
 	case s.Error != "":
@@ -63,14 +63,14 @@ func watchAll(ctx context.Context, masters []string, opt conn.Options, keys []st
 	defer client.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	seen, ended := make(chan sighting), make(chan error)
+	seen, ended := make(chan watchEvent), make(chan error)
 	for _, key := range keys {
 		go func() {
 			var last error
 			for l, err := range client.Watch(ctx, key) {
 				last = err
 				select {
-				case seen <- newSighting(key, l, err):
+				case seen <- newWatchEvent(key, l, err):
 				case <-ctx.Done():
 				}
 			}

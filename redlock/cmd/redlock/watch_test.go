@@ -16,7 +16,7 @@ import (
 func TestStatusOfSeveralKeys(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	a := begin(t, env, "hold", atOnce, "--owner", "me", "a")
 	a.assigned("REDLOCK_TOKEN")
 	status, stdout, _ := do(t, env, "status", "a", "b")
@@ -48,23 +48,23 @@ func TestStatusOfSeveralKeys(t *testing.T) {
 func TestStatusWatchTellsOfEachChange(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	w := begin(t, env, "status", "--watch", "a", "b")
-	w.reads("  a: free\n")
-	w.reads("  b: free\n")
+	w.awaitStdout("  a: free\n")
+	w.awaitStdout("  b: free\n")
 	a := begin(t, env, "hold", atOnce, "--owner", "me:8080", "a")
 	fence := a.assigned("REDLOCK_FENCE")
-	w.reads("  a: held by me:8080, fence " + fence + "\n")
+	w.awaitStdout("  a: held by me:8080, fence " + fence + "\n")
 	w.out.clear()
 	require.NoError(t, a.Process.Signal(syscall.SIGTERM))
-	w.reads("  a: free\n")
+	w.awaitStdout("  a: free\n")
 	require.NotContains(t, w.out.String(), "b:", "nothing has changed")
 	w.out.clear()
 	masters.Pause(0)
 	masters.Pause(1)
 	_, err := masters.Do(2, "SET", "b", "x", "PX", "1000") // which makes it ask
 	require.NoError(t, err)
-	w.reads("  b: unknown, ")
+	w.awaitStdout("  b: unknown, ")
 	masters.Resume(0)
 	masters.Resume(1)
 	require.NoError(t, w.Process.Signal(syscall.SIGTERM))
@@ -76,9 +76,9 @@ func TestStatusWatchWritesJSON(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	masters.Kill(2)
 	masters.Kill(1)
-	w := begin(t, []string{inFleet(masters)}, "status", "--watch", "--json", "k")
-	w.reads("\n")
-	var s sighting
+	w := begin(t, []string{mastersEnv(masters)}, "status", "--watch", "--json", "k")
+	w.awaitStdout("\n")
+	var s watchEvent
 	require.NoError(t, json.Unmarshal([]byte(lines(w.out.String())[0]), &s))
 	require.Equal(t, "k", s.Key)
 	require.Equal(t, unknown, s.State)
@@ -91,13 +91,13 @@ func TestStatusWatchWritesJSON(t *testing.T) {
 		_, err := masters.Do(i, "SET", "k", "by-another-library", "PX", "100000")
 		require.NoError(t, err)
 	}
-	w.reads(`"state":"held"}` + "\n")
+	w.awaitStdout(`"state":"held"}` + "\n")
 }
 
 func TestWatchOfAKeyThatIsTooLongIsAMistake(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Embedded(t, 1)
-	status, _, stderr := do(t, []string{inFleet(masters)}, "status", "--watch", strings.Repeat("k", 17<<10))
+	status, _, stderr := do(t, []string{mastersEnv(masters)}, "status", "--watch", strings.Repeat("k", 17<<10))
 	require.Equal(t, exitUsage, status)
 	require.NotContains(t, stderr, "doctor")
 }

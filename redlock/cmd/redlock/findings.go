@@ -43,9 +43,9 @@ const drift = 0.01
 const permissions = "+set +get +del +pexpire +pttl +eval +evalsha +script|load +client|tracking +client|caching +info"
 
 // findings returns what endangers locks with at most this TTL, the worst first.
-func findings(exams []*exam, ttl time.Duration) []finding {
+func findings(inspections []*inspection, ttl time.Duration) []finding {
 	var all []finding
-	for _, e := range exams {
+	for _, e := range inspections {
 		add := func(l level, what, remedy string) {
 			i := slices.IndexFunc(all, func(f finding) bool { return f.Level == l && f.What == what && f.Remedy == remedy })
 			if i < 0 {
@@ -71,10 +71,10 @@ func findings(exams []*exam, ttl time.Duration) []finding {
 			add(risky, "lacks "+lack, "let the user run it; CLIENT TRACKING, without which waiters poll, needs Redis 6")
 		}
 	}
-	all = append(all, findDuplicates(exams)...)
-	all = append(all, findNumber(exams)...)
-	all = append(all, findSharedHosts(exams)...)
-	all = append(all, findVersions(exams)...)
+	all = append(all, findDuplicates(inspections)...)
+	all = append(all, findNumber(inspections)...)
+	all = append(all, findSharedHosts(inspections)...)
+	all = append(all, findVersions(inspections)...)
 	slices.SortStableFunc(all, func(a, b finding) int { return strings.Compare(string(b.Level), string(a.Level)) })
 	return all
 }
@@ -82,7 +82,7 @@ func findings(exams []*exam, ttl time.Duration) []finding {
 // An adder takes a finding about one master.
 type adder func(l level, what, remedy string)
 
-func (e *exam) findUnreachable(add adder) {
+func (e *inspection) findUnreachable(add adder) {
 	var refused *conn.RefusedError
 	if errors.As(e.err, &refused) {
 		add(wrong, refused.Reason, refused.Remedy)
@@ -92,7 +92,7 @@ func (e *exam) findUnreachable(add adder) {
 }
 
 // unreachableRemedy is what can be done about a master that was not reached.
-func (e *exam) unreachableRemedy() string {
+func (e *inspection) unreachableRemedy() string {
 	var (
 		authority x509.UnknownAuthorityError
 		name      x509.HostnameError
@@ -121,7 +121,7 @@ func (e *exam) unreachableRemedy() string {
 	return "start it; check the address and the network"
 }
 
-func (e *exam) findRefusals(add adder) {
+func (e *inspection) findRefusals(add adder) {
 	for _, commands := range e.refused() {
 		command := commands[0]
 		said := e.refusal[command]
@@ -154,7 +154,7 @@ func (e *exam) findRefusals(add adder) {
 	}
 }
 
-func (e *exam) findEviction(add adder) {
+func (e *inspection) findEviction(add adder) {
 	policy := e.setting("maxmemory-policy", "maxmemory_policy")
 	limit, err := strconv.ParseInt(e.setting("maxmemory", "maxmemory"), 10, 64)
 	switch {
@@ -171,7 +171,7 @@ func (e *exam) findEviction(add adder) {
 	}
 }
 
-func (e *exam) findForgetting(add adder, ttl time.Duration) {
+func (e *inspection) findForgetting(add adder, ttl time.Duration) {
 	const remedy = "CONFIG SET appendonly yes, appendfsync always and no-appendfsync-on-rewrite no; or else give every client a Config.RestartGuard (redlock run: --restart-guard) of the longest TTL"
 	loses := "forgets all locks"
 	switch e.aof() {
@@ -207,7 +207,7 @@ func (e *exam) findForgetting(add adder, ttl time.Duration) {
 }
 
 // findPasswords looks for a user who may take locks, and by what CONFIG GET shows may do more.
-func (e *exam) findPasswords(add adder) {
+func (e *inspection) findPasswords(add adder) {
 	const remedy = "take the right from the user of the locks: ACL SETUSER … -config; if it persists every write, say so with Config.Durable, or --durable"
 	switch {
 	case len(e.shows) > 0:
@@ -217,7 +217,7 @@ func (e *exam) findPasswords(add adder) {
 	}
 }
 
-func (e *exam) findReplicas(add adder) {
+func (e *inspection) findReplicas(add adder) {
 	if at := e.info["second_repl_offset"]; groupOf(e.address) == "" && (e.server.ReplID2 != "" || at != "" && at != "-1") {
 		add(risky, "may have been a replica since its start: its locks were then replaced by another server's, and it votes all the same (master_replid2)",
 			"never make a master a replica, not even for a moment; once the longest TTL has passed since, no harm is left")
@@ -229,7 +229,7 @@ func (e *exam) findReplicas(add adder) {
 }
 
 // findSentinels looks at what only the master of a group can have.
-func (e *exam) findSentinels(add adder) {
+func (e *inspection) findSentinels(add adder) {
 	addr, err := conn.ParseAddress(e.address)
 	if err != nil || addr.Group() == "" {
 		return
@@ -252,7 +252,7 @@ func (e *exam) findSentinels(add adder) {
 // slew is what keeps clocks from harming locks.
 const slew = "let its clock and ours be slewed, and never set (chrony without makestep, no ntpdate)"
 
-func (e *exam) findClock(add adder) {
+func (e *inspection) findClock(add adder) {
 	forward, back := clockJumps(e.samples)
 	if forward > 0 {
 		add(wrong, fmt.Sprintf("has a clock that was set forward by %v while we looked: its locks ended that much too early", rounded(forward)), slew)
@@ -276,7 +276,7 @@ const farOff = time.Second
 
 // findOffset looks for a clock that was set before we looked, or that somebody may set right. A
 // lock compares no clocks, so that by itself it does no harm.
-func (e *exam) findOffset(add adder) {
+func (e *inspection) findOffset(add adder) {
 	const remedy = "see which clock is wrong, and set it while nobody holds a lock; then " + slew
 	switch ahead := e.ahead(); {
 	case ahead > farOff:
@@ -294,7 +294,7 @@ func rounded(d time.Duration) time.Duration {
 	return d.Round(time.Millisecond)
 }
 
-func (e *exam) findLatency(add adder, ttl time.Duration) {
+func (e *inspection) findLatency(add adder, ttl time.Duration) {
 	median, longest := e.latency()
 	limit := roundTimeout(ttl)
 	const remedy = "move it nearer; look at its load (SLOWLOG GET, LATENCY DOCTOR); use a longer TTL"
@@ -306,14 +306,14 @@ func (e *exam) findLatency(add adder, ttl time.Duration) {
 	}
 }
 
-func findDuplicates(exams []*exam) (all []finding) {
+func findDuplicates(inspections []*inspection) (all []finding) {
 	same := map[string][]string{}
-	for _, e := range exams {
+	for _, e := range inspections {
 		if id := e.server.RunID; id != "" {
 			same[id] = append(same[id], e.address)
 		}
 	}
-	for _, e := range exams {
+	for _, e := range inspections {
 		if masters := same[e.server.RunID]; len(masters) > 1 && masters[0] == e.address {
 			all = append(all, finding{wrong, "are one and the same server, whose votes would count twice", "name every master once", masters})
 			delete(same, e.server.RunID)
@@ -322,25 +322,25 @@ func findDuplicates(exams []*exam) (all []finding) {
 	return all
 }
 
-func findNumber(exams []*exam) []finding {
-	n := len(exams)
+func findNumber(inspections []*inspection) []finding {
+	n := len(inspections)
 	switch what := fmt.Sprintf("%s: ", plural(n, "master")); {
 	case n == 1:
-		return []finding{{risky, what + "if it fails, nobody gets a lock", "use three or five", addresses(exams)}}
+		return []finding{{risky, what + "if it fails, nobody gets a lock", "use three or five", addresses(inspections)}}
 	case n%2 == 0:
 		return []finding{{risky, fmt.Sprintf("%s%d may fail, as with %d, and contenders can split the votes evenly", what, (n-1)/2, n-1),
-			"use an odd number", addresses(exams)}}
+			"use an odd number", addresses(inspections)}}
 	}
 	return nil
 }
 
-func findSharedHosts(exams []*exam) (all []finding) {
+func findSharedHosts(inspections []*inspection) (all []finding) {
 	hosts := map[string][]string{}
-	for _, e := range exams {
+	for _, e := range inspections {
 		host := hostOf(e.address)
 		hosts[host] = append(hosts[host], e.address)
 	}
-	for _, e := range exams {
+	for _, e := range inspections {
 		if masters := hosts[hostOf(e.address)]; len(masters) > 1 && masters[0] == e.address {
 			all = append(all, finding{risky, "are on one host, and fail together with it", "use a machine for each", masters})
 		}
@@ -370,9 +370,9 @@ func hostOf(address string) string {
 	return host
 }
 
-func findVersions(exams []*exam) []finding {
+func findVersions(inspections []*inspection) []finding {
 	versions := map[string]bool{}
-	for _, e := range exams {
+	for _, e := range inspections {
 		if e.server.Version != "" {
 			major, _, _ := strings.Cut(e.server.Version, ".")
 			versions[major] = true
@@ -381,12 +381,12 @@ func findVersions(exams []*exam) []finding {
 	if len(versions) < 2 {
 		return nil
 	}
-	return []finding{{risky, "have different major versions", "update the older ones", addresses(exams)}}
+	return []finding{{risky, "have different major versions", "update the older ones", addresses(inspections)}}
 }
 
-func addresses(exams []*exam) []string {
-	all := make([]string, len(exams))
-	for i, e := range exams {
+func addresses(inspections []*inspection) []string {
+	all := make([]string, len(inspections))
+	for i, e := range inspections {
 		all[i] = e.address
 	}
 	return all

@@ -69,7 +69,7 @@ func requireRefused(t *testing.T, env []string, says string, args ...string) {
 func TestRunsOnOverlappingKeysNeverOverlap(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env, dir := []string{inFleet(masters)}, t.TempDir()
+	env, dir := []string{mastersEnv(masters)}, t.TempDir()
 	requireAllSucceed(t, beginAll(t, env, 3,
 		under("--also b", "a", alone(dir, "a", "b")),
 		under("--also a", "b", alone(dir, "a", "b")),
@@ -84,9 +84,9 @@ func TestRunsOnOverlappingKeysNeverOverlap(t *testing.T) {
 func TestARunTakesAllItsKeysOrNone(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	holder := begin(t, env, "run", atOnce, "--owner", "first", "b", "--", "sh", "-c", "echo holding; cat")
-	holder.reads("holding")
+	holder.awaitStdout("holding")
 	requireRefused(t, env, `"b" is held by another\n +by first, `, "--also", "b", "a")
 	requireFreeOf(t, env, "a")
 	holder.in.Close()
@@ -114,13 +114,13 @@ func TestARunTakesAllItsKeysOrNone(t *testing.T) {
 func TestReadersRunTogetherOrOneWriterAlone(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	var readers []*invocation
 	for i := range 3 {
 		readers = append(readers, begin(t, env, under("--shared -v --owner reader-"+fmt.Sprint(i), "k", "echo reading; cat")...))
 	}
 	for _, r := range readers {
-		r.reads("reading\n")
+		r.awaitStdout("reading\n")
 	}
 	requireRefused(t, env, `"k" is held by another\n +by 3 readers, \d+\.\ds left unless it is renewed`, "k")
 	writer := begin(t, env, under("--owner writer", "k", "echo writing; cat")...)
@@ -131,7 +131,7 @@ func TestReadersRunTogetherOrOneWriterAlone(t *testing.T) {
 		require.Zero(t, r.end())
 		require.Contains(t, r.err.String(), "k, shared, is released")
 	}
-	writer.reads("writing")
+	writer.awaitStdout("writing")
 	requireRefused(t, env, "by writer, ", "--shared", "k")
 	reader := begin(t, env, under("--shared", "k", "echo reading")...)
 	writer.in.Close()
@@ -143,13 +143,13 @@ func TestReadersRunTogetherOrOneWriterAlone(t *testing.T) {
 func TestAsManyRunAsThereArePermits(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters), "REDLOCK_FENCE=1", "REDLOCK_PERMIT=7"} // as if run stood in another run
+	env := []string{mastersEnv(masters), "REDLOCK_FENCE=1", "REDLOCK_PERMIT=7"} // as if run stood in another run
 	const script = `echo "permit $REDLOCK_PERMIT of $REDLOCK_KEY [$REDLOCK_FENCE]"; cat`
 	const first, freed = "permit 1 of gpu []\n", "permit 2 of gpu []\n"
 	holders := map[string]*invocation{}
 	for range 2 {
 		s := begin(t, env, under("-v --permits 2", "gpu", script)...)
-		s.reads(" of gpu []\n")
+		s.awaitStdout(" of gpu []\n")
 		holders[s.out.String()] = s
 	}
 	require.Contains(t, holders, first)
@@ -160,7 +160,7 @@ func TestAsManyRunAsThereArePermits(t *testing.T) {
 	holders[freed].in.Close()
 	require.Zero(t, holders[freed].end())
 	require.Contains(t, holders[freed].err.String(), "permit 2 of gpu is released")
-	waiter.reads(freed)
+	waiter.awaitStdout(freed)
 	for _, s := range []*invocation{holders[first], waiter} {
 		s.in.Close()
 		require.Zero(t, s.end())
@@ -177,7 +177,7 @@ func TestAsManyRunAsThereArePermits(t *testing.T) {
 func TestNoMoreRunThanThereArePermits(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env, dir := []string{inFleet(masters)}, t.TempDir()
+	env, dir := []string{mastersEnv(masters)}, t.TempDir()
 	all := beginAll(t, env, 12, under("--permits 3", "gpu", alone(dir, "$REDLOCK_PERMIT")+"echo permit $REDLOCK_PERMIT"))
 	requireAllSucceed(t, all)
 	for _, s := range all {
@@ -188,7 +188,7 @@ func TestNoMoreRunThanThereArePermits(t *testing.T) {
 func TestARunWithAnotherNumberOfPermitsIsRefused(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1) // of more, some might not be connected yet, and the run would wait for them
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	require.Zero(t, begin(t, env, under("--permits 2", "gpu", "exit 0")...).end())
 	for _, wait := range []string{"0", "5s"} {
 		status, stdout, stderr := do(t, env, under("--permits 3 -w "+wait, "gpu", "echo ran")...)
@@ -206,13 +206,13 @@ func TestAReaderHasAFence(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	fences := []string{}
 	for _, flags := range [][]string{{}, {"--shared"}, {}, {"--shared", "--fence"}, {}} {
-		status, stdout, stderr := do(t, []string{inFleet(masters)}, sh("echo $REDLOCK_FENCE", flags...)...)
+		status, stdout, stderr := do(t, []string{mastersEnv(masters)}, sh("echo $REDLOCK_FENCE", flags...)...)
 		require.Zero(t, status, stderr)
 		require.Regexp(t, `^\d{16}\n$`, stdout)
 		fences = append(fences, stdout)
 	}
 	require.IsIncreasing(t, fences, "a reader's is between those of the writers")
-	status, stdout, _ := do(t, []string{inFleet(masters)}, sh("echo $REDLOCK_FENCE", "--shared", "--fence=false")...)
+	status, stdout, _ := do(t, []string{mastersEnv(masters)}, sh("echo $REDLOCK_FENCE", "--shared", "--fence=false")...)
 	require.Zero(t, status)
 	require.Equal(t, "\n", stdout)
 }
@@ -222,8 +222,8 @@ func TestALostLockOfAnyKindEndsTheCommand(t *testing.T) {
 	for _, flags := range []string{"--also l", "--shared", "--permits 2"} {
 		t.Run(flags, func(t *testing.T) {
 			masters := redlocktest.Start(t, 3)
-			s := begin(t, []string{inFleet(masters)}, under(flags+" --ttl 3s", "k", "echo holding; exec sleep 3600")...)
-			s.reads("holding")
+			s := begin(t, []string{mastersEnv(masters)}, under(flags+" --ttl 3s", "k", "echo holding; exec sleep 3600")...)
+			s.awaitStdout("holding")
 			// Once may not be enough: a renewal that gives the masters their keys again, and hears of it
 			// too late, does not know that they were gone.
 			require.Eventually(t, func() bool {
@@ -241,4 +241,77 @@ func TestALostLockOfAnyKindEndsTheCommand(t *testing.T) {
 			require.Contains(t, s.err.String(), "the lock is lost")
 		})
 	}
+}
+
+func TestTheGuardIsTheTTLUnlessItIsGiven(t *testing.T) {
+	t.Parallel()
+	const ttl = 10 * time.Second
+	for _, test := range []struct {
+		given       bool
+		guard, want time.Duration
+	}{
+		{false, 0, ttl},
+		{true, 0, 0},
+		{true, ttl, ttl},
+		{true, time.Hour, time.Hour},
+	} {
+		r := acquirer{ttl: ttl, restartGuard: test.guard}
+		require.NoError(t, r.guard(test.given))
+		require.Equal(t, test.want, r.restartGuard)
+	}
+	short := acquirer{ttl: ttl, restartGuard: ttl - 1}
+	require.Error(t, short.guard(true))
+
+	masters := redlocktest.Embedded(t, 1)
+	status, _, _ := do(t, []string{mastersEnv(masters)}, guarded("", "-n", "--ttl", "1h")...)
+	require.Equal(t, exitNoQuorum, status)
+	status, _, _ = do(t, []string{mastersEnv(masters)}, guarded("", "-n", "--ttl", "1h", "--restart-guard", "0")...)
+	require.Zero(t, status)
+	_, help, _ := do(t, nil, "run", "--help")
+	require.Contains(t, strings.Join(strings.Fields(help), " "), "(default: the --ttl)")
+}
+
+// A new client would count the votes of masters that have forgotten the lock since.
+func TestTheGuardCoversTheLeastHold(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Embedded(t, 1)
+	env := []string{mastersEnv(masters)}
+	status, _, _ := do(t, env, guarded("", "-n", "--ttl", "1ms", "--min-hold", "1h")...)
+	require.Equal(t, exitUsage, status, "the TTL is too short")
+	status, _, stderr := do(t, env, guarded("", "-n", "--ttl", "10ms", "--min-hold", "1h")...)
+	require.Equal(t, exitNoQuorum, status)
+	require.Contains(t, stderr, "may have forgotten locks")
+	status, _, stderr = do(t, env, guarded("", "-n", "--min-hold", "1h", "--restart-guard", "1h")...)
+	require.Equal(t, exitUsage, status)
+	require.Contains(t, stderr, "--restart-guard 1h0m0s is too short for a --min-hold of 1h0m0s")
+	for hold, guard := range map[time.Duration]time.Duration{0: 10 * time.Second, time.Second: 10 * time.Second, time.Hour: 61*time.Minute + 13*time.Second} {
+		r := acquirer{ttl: 10 * time.Second, minHold: hold}
+		require.NoError(t, r.guard(false))
+		require.Equal(t, guard, r.restartGuard)
+	}
+}
+
+// Each run is a client of its own, which knew no master before it was restarted.
+func TestMastersThatHaveForgottenALockDoNotGiveItAway(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3) // without persistence
+	env := []string{mastersEnv(masters)}
+	holder := begin(t, env, sh("echo holding; cat", "--ttl", "5m")...)
+	holder.awaitStdout("holding")
+	masters.Restart(0)
+	masters.Restart(1)
+
+	for _, wait := range []string{"0", "1s"} {
+		status, stdout, stderr := do(t, env, guarded("echo ran", "--ttl", "5m", "--wait", wait)...)
+		require.Equal(t, exitNoQuorum, status)
+		require.Empty(t, stdout)
+		require.Regexp(t, `it was started \d+s ago: it may have forgotten locks, and does not vote until \d`, stderr)
+	}
+	select {
+	case <-holder.exited:
+		t.Fatal("it runs no more")
+	default:
+	}
+	holder.in.Close()
+	require.Zero(t, holder.end())
 }

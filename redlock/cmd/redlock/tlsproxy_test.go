@@ -17,15 +17,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A tlsFront speaks TLS for a master, and wants a certificate from its clients.
-type tlsFront struct {
+// A tlsProxy speaks TLS for a master, and wants a certificate from its clients.
+type tlsProxy struct {
 	address           string
 	certFile, keyFile string // for both sides
 	pair              atomic.Pointer[tls.Certificate]
 }
 
-// renew has the front show another certificate, which has signed itself.
-func (f *tlsFront) renew(t *testing.T, change func(*x509.Certificate)) {
+// renew has the proxy show another certificate, which has signed itself.
+func (f *tlsProxy) renew(t *testing.T, change func(*x509.Certificate)) {
 	t.Helper()
 	old := f.pair.Load()
 	c := *old.Leaf
@@ -37,7 +37,7 @@ func (f *tlsFront) renew(t *testing.T, change func(*x509.Certificate)) {
 	require.NoError(t, os.WriteFile(f.certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
 }
 
-func newTLSFront(t *testing.T, master string) *tlsFront {
+func newTLSProxy(t *testing.T, master string) *tlsProxy {
 	t.Helper()
 	web := httptest.NewTLSServer(nil) // has a certificate for 127.0.0.1
 	pair := web.TLS.Certificates[0]
@@ -45,7 +45,7 @@ func newTLSFront(t *testing.T, master string) *tlsFront {
 	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	require.NoError(t, err)
 	dir := t.TempDir()
-	f := &tlsFront{certFile: filepath.Join(dir, "cert.pem"), keyFile: filepath.Join(dir, "key.pem")}
+	f := &tlsProxy{certFile: filepath.Join(dir, "cert.pem"), keyFile: filepath.Join(dir, "key.pem")}
 	for name, block := range map[string]pem.Block{
 		f.certFile: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]},
 		f.keyFile:  {Type: "PRIVATE KEY", Bytes: key},

@@ -12,14 +12,14 @@ import (
 	"github.com/redburst/redburst/redlock"
 )
 
-// A witness watches the masters during a run, and says on stderr what their failures
+// A monitor watches the masters during a run, and says on stderr what their failures
 // mean.
-type witness struct {
-	mu      sync.Mutex
-	doubts  bool            // a master may have forgotten the lock since it was taken
-	refused map[string]bool // masters that were said to refuse us; nil before Open, whose error says it
-	left    time.Duration   // how long Lock waits
-	lacked  bool            // it was said that Lock waits for masters
+type monitor struct {
+	mu               sync.Mutex
+	mayHaveForgotten bool            // a master may have forgotten the lock since it was taken
+	refused          map[string]bool // masters that were said to refuse us; nil before Open, whose error says it
+	left             time.Duration   // how long Lock waits
+	lacked           bool            // it was said that Lock waits for masters
 
 	verbose bool                      // says more
 	others  func() (what, who string) // says who holds the lock
@@ -29,8 +29,8 @@ type witness struct {
 	failing bool                      // it was said that the lock is not renewed
 }
 
-// observer returns an Observer that tells the witness.
-func (w *witness) observer() *redlock.Observer {
+// observer returns an Observer that tells the monitor.
+func (w *monitor) observer() *redlock.Observer {
 	return &redlock.Observer{
 		Master:    w.master,
 		Round:     func(_ context.Context, r redlock.Round) { w.round(r) },
@@ -39,28 +39,28 @@ func (w *witness) observer() *redlock.Observer {
 	}
 }
 
-func (w *witness) master(m redlock.MasterStats) {
+func (w *monitor) master(m redlock.MasterStats) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.doubts = w.doubts || m.Phase == "quarantined"
+	w.mayHaveForgotten = w.mayHaveForgotten || m.Phase == "quarantined"
 	if m.Phase == "refused" && w.refused != nil && !w.refused[m.Address] {
 		w.refused[m.Address] = true
 		complain(m.Err, "going on without it, as if it were down; "+doctorRemedy)
 	}
 	if w.verbose && w.refused != nil && w.phases[m.Address] != m.Phase {
-		w.phased(m)
+		w.phaseChanged(m)
 	}
 }
 
-// silence ends what only a verbose witness says.
-func (w *witness) silence() {
+// silence ends what only a verbose monitor says.
+func (w *monitor) silence() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.verbose = false
 }
 
-// phased says that a master has failed, or is back.
-func (w *witness) phased(m redlock.MasterStats) {
+// phaseChanged says that a master has failed, or is back.
+func (w *monitor) phaseChanged(m redlock.MasterStats) {
 	was := w.phases[m.Address]
 	switch why := strings.TrimPrefix(strings.TrimPrefix(m.Err, "conn: "), m.Address+": "); {
 	case m.Phase == "dialing":
@@ -77,7 +77,7 @@ func (w *witness) phased(m redlock.MasterStats) {
 }
 
 // waitStarts says, a moment later, who is waited for.
-func (w *witness) waitStarts() {
+func (w *monitor) waitStarts() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.verbose {
@@ -96,14 +96,14 @@ func (w *witness) waitStarts() {
 	}()
 }
 
-func (w *witness) waitEnds() {
+func (w *monitor) waitEnds() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiting = 0
 }
 
 // renewed says when renewals begin to fail, and when they succeed again.
-func (w *witness) renewed(err error) {
+func (w *monitor) renewed(err error) {
 	switch failed := err != nil; {
 	case !w.verbose || failed == w.failing:
 		return
@@ -115,25 +115,25 @@ func (w *witness) renewed(err error) {
 	w.failing = err != nil
 }
 
-// opened makes the witness say which masters can never serve. A minority of them does not
+// opened makes the monitor say which masters can never serve. A minority of them does not
 // stop the run, so nobody else would say it.
-func (w *witness) opened(masters []redlock.MasterStats) {
+func (w *monitor) opened(masters []redlock.MasterStats) {
 	w.mu.Lock()
 	w.refused, w.phases = map[string]bool{}, map[string]string{}
 	w.mu.Unlock()
 	w.all(masters)
 }
 
-func (w *witness) all(masters []redlock.MasterStats) {
+func (w *monitor) all(masters []redlock.MasterStats) {
 	for _, m := range masters {
 		w.master(m)
 	}
 }
 
-func (w *witness) round(r redlock.Round) {
+func (w *monitor) round(r redlock.Round) {
 	w.mu.Lock()
 	for _, v := range r.Votes {
-		w.doubts = w.doubts || inQuarantine(v.Err)
+		w.mayHaveForgotten = w.mayHaveForgotten || inQuarantine(v.Err)
 	}
 	if r.Op == "renew" {
 		w.renewed(r.Err)
@@ -145,8 +145,8 @@ func (w *witness) round(r redlock.Round) {
 	}
 }
 
-// waits tells the witness for how long Lock waits.
-func (w *witness) waits(left time.Duration) {
+// setWait tells the monitor for how long Lock waits.
+func (w *monitor) setWait(left time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.left = left
@@ -154,7 +154,7 @@ func (w *witness) waits(left time.Duration) {
 
 // lacks says, once, that too few masters can vote, so that it is known what the run waits
 // for.
-func (w *witness) lacks(why error, left time.Duration) {
+func (w *monitor) lacks(why error, left time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.lacked {
@@ -167,21 +167,21 @@ func (w *witness) lacks(why error, left time.Duration) {
 	}
 }
 
-// taken makes the witness watch over a lock that was just taken. Earlier doubts are over,
+// acquired makes the monitor watch over a lock that was just taken. What a master forgot earlier does not count,
 // except for masters that are still in quarantine.
-func (w *witness) taken(masters []redlock.MasterStats) {
+func (w *monitor) acquired(masters []redlock.MasterStats) {
 	w.mu.Lock()
-	w.doubts = false
+	w.mayHaveForgotten = false
 	w.mu.Unlock()
 	w.all(masters)
 }
 
 // aftermath says what the loss of the lock may have done. still tells whether the lock was
 // valid when the command had ended; masters is their state at that time.
-func (w *witness) aftermath(lost error, still bool, masters []redlock.MasterStats) string {
+func (w *monitor) aftermath(lost error, still bool, masters []redlock.MasterStats) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !still || w.doubts || inQuarantine(lost) {
+	if !still || w.mayHaveForgotten || inQuarantine(lost) {
 		return anotherToo
 	}
 	unless := ""

@@ -4,7 +4,6 @@ package main
 
 import (
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 func TestAShortJobRunsOnceInAPeriod(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	job := func(flags ...string) (int, string, string) {
 		return do(t, env, sh("echo ran", append([]string{"--no-wait", "--min-hold", "1h"}, flags...)...)...)
 	}
@@ -45,7 +44,7 @@ func TestAShortJobRunsOnceInAPeriod(t *testing.T) {
 func TestAJobThatFailsIsTriedAgainUnlessToldOtherwise(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
+	env := []string{mastersEnv(masters)}
 	job := func(script string, flags ...string) int {
 		status, _, _ := do(t, env, sh(script, append([]string{"-n", "--min-hold", "1h"}, flags...)...)...)
 		return status
@@ -64,7 +63,7 @@ func TestAJobThatFailsIsTriedAgainUnlessToldOtherwise(t *testing.T) {
 func TestAJobThatCannotBeginLeavesNoLock(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	status, _, _ := do(t, []string{inFleet(masters)}, "run", atOnce, "--min-hold", "1h", "k", "--", executable(t, "\x00"))
+	status, _, _ := do(t, []string{mastersEnv(masters)}, "run", atOnce, "--min-hold", "1h", "k", "--", executable(t, "\x00"))
 	require.Equal(t, exitNoExec, status)
 	requireFree(t, masters)
 }
@@ -72,8 +71,8 @@ func TestAJobThatCannotBeginLeavesNoLock(t *testing.T) {
 func TestALeastHoldOfAHostThatDies(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{inFleet(masters)}, sh("echo holding; cat", "--min-hold", "1h", "--ttl", "1s")...)
-	s.reads("holding")
+	s := begin(t, []string{mastersEnv(masters)}, sh("echo holding; cat", "--min-hold", "1h", "--ttl", "1s")...)
+	s.awaitStdout("holding")
 	requireHeld(t, masters)
 	require.NoError(t, s.Process.Signal(os.Kill))
 	s.in.Close()
@@ -85,46 +84,4 @@ func TestALeastHoldOfAHostThatDies(t *testing.T) {
 			require.Greater(t, left.(int64), (58 * time.Minute).Milliseconds())
 		}
 	}
-}
-
-// A new client would count the votes of masters that have forgotten the lock since.
-func TestTheGuardCoversTheLeastHold(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Embedded(t, 1)
-	env := []string{inFleet(masters)}
-	status, _, _ := do(t, env, guarded("", "-n", "--ttl", "1ms", "--min-hold", "1h")...)
-	require.Equal(t, exitUsage, status, "the TTL is too short")
-	status, _, stderr := do(t, env, guarded("", "-n", "--ttl", "10ms", "--min-hold", "1h")...)
-	require.Equal(t, exitNoQuorum, status)
-	require.Contains(t, stderr, "may have forgotten locks")
-	status, _, stderr = do(t, env, guarded("", "-n", "--min-hold", "1h", "--restart-guard", "1h")...)
-	require.Equal(t, exitUsage, status)
-	require.Contains(t, stderr, "--restart-guard 1h0m0s is too short for a --min-hold of 1h0m0s")
-	for hold, guard := range map[time.Duration]time.Duration{0: 10 * time.Second, time.Second: 10 * time.Second, time.Hour: 61*time.Minute + 13*time.Second} {
-		r := taker{ttl: 10 * time.Second, minHold: hold}
-		require.NoError(t, r.guard(false))
-		require.Equal(t, guard, r.restartGuard)
-	}
-}
-
-func TestAWaitWithoutEnd(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{inFleet(masters)}
-	holder := begin(t, env, sh("echo holding; cat")...)
-	holder.reads("holding")
-	masters.Pause(0) // it waits for masters, too
-	waiter := begin(t, env, sh("echo ran", "--wait", "forever")...)
-	masters.Resume(0)
-	holder.in.Close()
-	require.Zero(t, holder.end())
-	require.Zero(t, waiter.end())
-	require.Equal(t, "ran\n", waiter.out.String())
-
-	masters.Kill(0)
-	masters.Kill(1)
-	waiter = begin(t, env, sh("echo ran", "--wait", "forever")...)
-	require.Eventually(t, func() bool { return strings.Contains(waiter.err.String(), "waiting for them\n") }, patient, time.Millisecond)
-	masters.Restart(0)
-	require.Zero(t, waiter.end())
 }

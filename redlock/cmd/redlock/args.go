@@ -1,0 +1,72 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// someKeys wants one KEY or more.
+func someKeys(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return usageError("usage: "+cmd.UseLine(), "the KEY is missing")
+	case slices.Contains(args, ""):
+		return usageError("", "the KEY is empty")
+	}
+	return nil
+}
+
+func keyOnly(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) != 1:
+		return usageError("usage: "+cmd.UseLine(), "one KEY is wanted, %d were given", len(args))
+	case args[0] == "":
+		return usageError("", "the KEY is empty")
+	}
+	return nil
+}
+
+// keyAndCommand wants KEY -- COMMAND.
+func keyAndCommand(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0 || cmd.ArgsLenAtDash() == 0:
+		return usageError("usage: "+cmd.UseLine(), "the KEY is missing")
+	case len(args) == 1:
+		return usageError("usage: "+cmd.UseLine(), "the COMMAND is missing")
+	case args[0] == "":
+		return usageError("", "the KEY is empty")
+	case cmd.ArgsLenAtDash() > 1:
+		return usageError("usage: "+cmd.UseLine(),
+			"%d words before the --, where only the KEY is expected", cmd.ArgsLenAtDash())
+	}
+	return nil
+}
+
+func completeCommand(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp // the KEY
+	}
+	return nil, cobra.ShellCompDirectiveDefault
+}
+
+func commandFlagError(cmd *cobra.Command, err error) error {
+	if unit := unitError(err); unit != err {
+		return unit
+	}
+	return usageError("flags of the command itself stand behind a --: "+cmd.UseLine(), "%w", err)
+}
+
+// unitError says how a duration is written, if that is what is wrong.
+func unitError(err error) error {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) && strings.Contains(err.Error(), "missing unit in duration") {
+		value := invalid.GetValue()
+		return usageError(fmt.Sprintf("write %ss, or %[1]sm for minutes", value), "--%s %s has no unit", invalid.GetFlag().Name, value)
+	}
+	return err
+}

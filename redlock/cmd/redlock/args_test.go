@@ -1,0 +1,127 @@
+package main
+
+import (
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+func TestWrongUsageExitsWith64AndSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	missing := filepath.Join(t.TempDir(), "missing")
+	for name, test := range map[string]struct {
+		args []string
+		says string
+	}{
+		"unknown command":      {[]string{"sing"}, "unknown command"},
+		"unknown flag":         {[]string{"status", "--loud", "k"}, "unknown flag"},
+		"run without key":      {[]string{"run", "--", "true"}, "KEY is missing"},
+		"run without command":  {[]string{"run", "k"}, "COMMAND is missing"},
+		"run with an empty":    {[]string{"run", "", "--", "true"}, "KEY is empty"},
+		"run with two keys":    {[]string{"run", "k", "l", "--", "true"}, "2 words before the --"},
+		"run without --":       {[]string{"run", "k", "ls", "-l"}, "behind a --"},
+		"run both waits":       {[]string{"run", "-n", "-w", "1s", "k", "--", "true"}, "wait"},
+		"lead no command":      {[]string{"lead", "k"}, "COMMAND is missing"},
+		"lead without --":      {[]string{"lead", "k", "ls", "-l"}, "behind a --"},
+		"lead a bad TTL":       {[]string{"lead", "--ttl", "10", "k", "--", "true"}, "--ttl 10 has no unit"},
+		"lead a short guard":   {[]string{"lead", "-m", "127.0.0.1:1", "--restart-guard", "9s", "k", "--", "true"}, "below the --ttl"},
+		"lead no grace":        {[]string{"lead", "--grace", "-1s", "k", "--", "true"}, "below zero"},
+		"hold a command":       {[]string{"hold", "k", "--", "true"}, "one KEY is wanted, 2 were given"},
+		"hold both waits":      {[]string{"hold", "-n", "-w", "1s", "k"}, "wait"},
+		"status an empty key":  {[]string{"status", "k", ""}, "KEY is empty"},
+		"watch permits":        {[]string{"status", "--watch", "--permits", "2", "k"}, "--watch goes neither"},
+		"watch quietly":        {[]string{"status", "--watch", "-q", "k"}, "--watch goes neither"},
+		"release whose":        {[]string{"release", "k"}, "give the lock's --token, or --force"},
+		"release both":         {[]string{"release", "--token", "t", "--force", "k"}, "token"},
+		"release permits":      {[]string{"release", "--permits", "2", "--force", "k"}, "name the permit by its --token"},
+		"release no permits":   {[]string{"release", "--permits", "0", "--token", "t", "k"}, "1 to 1000 are"},
+		"release no token":     {[]string{"release", "-m", "127.0.0.1:1", "--token", "-", "k"}, "stdin is empty"},
+		"run no exit status":   {[]string{"run", "-E", "256", "k", "--", "true"}, "0 to 255"},
+		"run a negative wait":  {[]string{"run", "-w", "-1s", "k", "--", "true"}, "below zero"},
+		"run a bad TTL":        {[]string{"run", "-m", "127.0.0.1:1", "--ttl", "10", "k", "--", "true"}, "--ttl 10 has no unit\n  write 10s"},
+		"run a bad wait":       {[]string{"run", "-w", "10", "k", "--", "true"}, "--wait 10 has no unit\n  write 10s"},
+		"doctor a bad TTL":     {[]string{"doctor", "--ttl", "10"}, "--ttl 10 has no unit\n  write 10s"},
+		"-v is no --version":   {[]string{"-v"}, "unknown shorthand flag"},
+		"version of what":      {[]string{"version", "k"}, "unknown command"},
+		"run an unlikely TTL":  {[]string{"run", "-m", "EMBEDDED", "--ttl", "1ms", "k", "--", "true"}, "TTL 1ms"},
+		"run a short guard":    {[]string{"run", "-m", "127.0.0.1:1", "--restart-guard", "9s", "k", "--", "true"}, "--restart-guard 9s is below the --ttl of 10s"},
+		"run a bad owner":      {[]string{"run", "-m", "127.0.0.1:1", "--owner", "a b", "k", "--", "true"}, "owner"},
+		"run no permits":       {[]string{"run", "--permits", "0", "k", "--", "true"}, "--permits 0 is not possible: 1 to 1000 are"},
+		"run too many permits": {[]string{"run", "--permits", "1001", "k", "--", "true"}, "--permits 1001 is not possible: 1 to 1000 are"},
+		"run x permits":        {[]string{"run", "--permits", "x", "k", "--", "true"}, `"x" for "--permits"`},
+		"run shared hold":      {[]string{"run", "--min-hold", "1m", "--shared", "k", "--", "true"}, "--shared and --min-hold do not go together"},
+		"run a negative hold":  {[]string{"run", "--min-hold", "-1s", "k", "--", "true"}, "below zero"},
+		"run hold for nothing": {[]string{"run", "--hold-on-error", "k", "--", "true"}, "only with --min-hold"},
+		"run waits never":      {[]string{"run", "--wait", "never", "k", "--", "true"}, "never"},
+		"run also nothing":     {[]string{"run", "--also", "", "k", "--", "true"}, "a KEY of --also is empty"},
+		"run shared permits":   {[]string{"run", "--permits", "2", "--shared", "k", "--", "true"}, "--permits and --shared do not go together"},
+		"run also permits":     {[]string{"run", "--permits", "2", "--also", "l", "k", "--", "true"}, "--permits and --also do not go together"},
+		"run fenced permits":   {[]string{"run", "--permits", "2", "--fence", "k", "--", "true"}, "--permits and --fence do not go together"},
+		"run also shared":      {[]string{"run", "--shared", "--also", "l", "k", "--", "true"}, "--shared and --also do not go together"},
+		"run too many keys":    {append(manyKeys(64), "k", "--", "true"), "65 keys, and 64 are the most"},
+		"status no permits":    {[]string{"status", "--permits", "0", "k"}, "--permits 0 is not possible: 1 to 1000 are"},
+		"status many permits":  {[]string{"status", "--permits", "1001", "k"}, "--permits 1001 is not possible: 1 to 1000 are"},
+		"status x permits":     {[]string{"status", "--permits", "x", "k"}, `"x" for "--permits"`},
+		"no masters":           {[]string{"doctor"}, "REDLOCK_MASTERS"},
+		"no such file":         {[]string{"doctor", "--masters-file", missing}, "no such file"},
+		"no such certificate":  {[]string{"doctor", "-m", "127.0.0.1:1", "--cacert", missing}, "no such file"},
+		"a cert without key":   {[]string{"doctor", "-m", "127.0.0.1:1", "--cert", missing}, "cert"},
+		"no such password":     {[]string{"doctor", "-m", "127.0.0.1:1", "--password-file", missing}, "no such file"},
+		"masters twice":        {[]string{"doctor", "-m", "127.0.0.1:1", "--masters-file", missing}, "masters-file"},
+		"a list":               {[]string{"doctor", "-m", "a;b;c"}, "list"},
+		"a bad address":        {[]string{"doctor", "-m", "127.0.0.1:0"}, "port"},
+		"a password":           {[]string{"doctor", "-m", "redis://u:secret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
+		"a password, bare":     {[]string{"doctor", "-m", "u:secret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
+		"a password, a comma":  {[]string{"doctor", "--masters=redis://u:1,secret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
+		"a password, flags":    {[]string{"doctor", "-m", "redis://u:1", "-m", "secret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
+		"a password, quoted":   {[]string{"doctor", "-m", `"redis://u:1,secret@127.0.0.1:1"`}, "REDLOCK_PASSWORD"},
+		"a password, spaces":   {[]string{"doctor", "-m", "127.0.0.1:1, redis://u:1 secret@127.0.0.1:1 "}, "REDLOCK_PASSWORD"},
+		"a password, a slash":  {[]string{"doctor", "-m", "redis:///:secret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
+		"a password, encoded":  {[]string{"doctor", "-m", "redis://u%3Asecret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
+		"a password, an @":     {[]string{"doctor", "-m", "redis://u:secret@secret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
+		"a password, alone":    {[]string{"doctor", "-m", "redis://secret@127.0.0.1:1"}, "REDLOCK_PASSWORD"},
+		"a password, socket":   {[]string{"doctor", "-m", "unix://u:1,secret@/run/redis"}, "REDLOCK_PASSWORD"},
+		"a password, group":    {[]string{"doctor", "-m", "sentinel://u:1,secret@127.0.0.1:1,127.0.0.2:1/g"}, "REDLOCK_PASSWORD"},
+		"a password, a quote":  {[]string{"doctor", "-m", `redis://u:x"secret@127.0.0.1:1`}, "REDLOCK_PASSWORD"},
+		"a password, no @":     {[]string{"doctor", "-m", "redis://127.0.0.1:1?password=secret"}, "after the ?"},
+		"status without key":   {[]string{"status", "-m", "127.0.0.1:1"}, "KEY"},
+		"doctor with a key":    {[]string{"doctor", "k"}, "unknown command"},
+		"doctor without a TTL": {[]string{"doctor", "-m", "127.0.0.1:1", "--ttl", "0s"}, "--ttl"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if i := slices.Index(test.args, "EMBEDDED"); i >= 0 {
+				test.args[i] = redlocktest.Embedded(t, 1).Addr(0)
+			}
+			status, stdout, stderr := do(t, nil, test.args...)
+			require.Equal(t, exitUsage, status)
+			require.Empty(t, stdout)
+			require.Contains(t, stderr, test.says)
+			require.Regexp(t, "^redlock: ", stderr)
+			require.NotContains(t, stderr, "secret")
+		})
+	}
+}
+
+// manyKeys begins the command line of a run with n further keys, which needs a master.
+func manyKeys(n int) []string {
+	args := []string{"run", "-m", "EMBEDDED"}
+	for i := range n {
+		args = append(args, "--also", strconv.Itoa(i))
+	}
+	return args
+}
+
+// The child of a test speaks the protocol of the shells' scripts.
+func TestTheShellCompletesCommandsAndFlags(t *testing.T) {
+	t.Parallel()
+	for words, want := range map[string]string{"st": "status\t", "run --min": "--min-hold\t", "completion f": "fish\t", "run k --": "--grace\t"} {
+		status, stdout, _ := do(t, nil, append([]string{"__complete"}, strings.Split(words, " ")...)...)
+		require.Zero(t, status)
+		require.Contains(t, stdout, want)
+	}
+}

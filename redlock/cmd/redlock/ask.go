@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/resp"
+)
+
+// An answer is what one master says of a key.
+type answer struct {
+	redlock.Holder
+	readers []redlock.Holder // that hold it; then the Holder itself has no token
+	permits []redlock.Holder // of each permit, if they were asked for
+	agreed  int              // how many permits there are, as their users have agreed; 0 if nothing says so
+}
+
+func answers(holders []redlock.Holder) (all []answer) {
+	for _, h := range holders {
+		all = append(all, answer{Holder: h})
+	}
+	return all
+}
+
+// holders asks every master who holds a key there, and writes nothing. Unlike
+// [redlock.Client.Holders], it does not need a majority of the masters.
+func holders(ctx context.Context, masters []string, opt conn.Options, key string) []answer {
+	return ask(ctx, masters, opt, func(p *probe, a *answer) error { return a.holder(ctx, p, key) })
+}
+
+// ask has each master's answer made by a question, which is put to all of them at once.
+func ask(ctx context.Context, masters []string, opt conn.Options, question func(*probe, *answer) error) []answer {
+	all := make([]answer, len(masters))
+	for i, err := range askAll(ctx, masters, opt, func(i int, p *probe) error { return question(p, &all[i]) }) {
+		if err != nil {
+			all[i] = answer{Holder: redlock.Holder{Err: err}}
+		}
+		all[i].Master = conn.Redact(masters[i])
+	}
+	return all
+}
+
+// askAll puts a question to all masters at once, and returns how each has failed.
+func askAll(ctx context.Context, masters []string, opt conn.Options, question func(i int, p *probe) error) []error {
+	errs := make([]error, len(masters))
+	var asking sync.WaitGroup
+	for i, master := range masters {
+		asking.Go(func() {
+			p, err := dialProbe(ctx, master, opt)
+			if err == nil {
+				err = question(i, p)
+				p.close()
+			}
+			errs[i] = err
+		})
+	}
+	asking.Wait()
+	return errs
+}
+
+// holder asks who holds the key. Most keys are those of one holder, so it asks for readers only
+// where there is something else.
+func (a *answer) holder(ctx context.Context, p *probe, key string) error {
+	replies, err := p.do(ctx, []string{"GET", key}, []string{"PTTL", key}, []string{"GET", fenceKey(key)}, []string{"GET", agreement(key)})
+	if err != nil {
+		return err
+	}
+	if f := replies[2]; !f.IsError() { // the user may lack the right to it
+		a.Fence, _ = strconv.ParseUint(string(f.Bytes()), 10, 64)
+	}
+	a.agreed = agreed(replies[3])
+	if a.Token, a.TTL, err = lockOf(replies[0], replies[1]); err != nil || a.Token != redlock.UnknownToken {
+		return err
+	}
+	return a.shared(ctx, p, key)
+}
+
+// lockOf returns the token in a key and how long it lives, from the replies to GET and PTTL.
+func lockOf(got, pttl resp.Value) (token redlock.Secret, ttl time.Duration, err error) {
+	ms, ok := pttl.Int()
+	switch {
+	case got.IsNull(), ok && ms == -2: // it expired in between
+		return redlock.Secret{}, 0, nil
+	case conn.ErrorCode(got) == "WRONGTYPE":
+		token = redlock.UnknownToken // a key that is not a string is no lock, but blocks it
+	case got.IsError():
+		return redlock.Secret{}, 0, errors.New("GET: " + conn.ErrorText(got))
+	default:
+		token = redlock.NewSecret(string(got.Bytes()))
+	}
+	if !ok {
+		return redlock.Secret{}, 0, errors.New("PTTL: " + conn.ErrorText(pttl))
+	}
+	return token, time.Duration(ms) * time.Millisecond, nil
+}
+
+// maxReaders is how many readers a master names.
+const maxReaders = 1000
+
+// shared asks for the readers that hold the key. They are the members of a sorted set, and the
+// score of each is the end of its term by the master's clock.
+func (a *answer) shared(ctx context.Context, p *probe, key string) error {
+	replies, err := p.do(ctx, []string{"TIME"}, []string{"ZRANGE", key, strconv.Itoa(-maxReaders), "-1", "WITHSCORES"})
+	if err != nil {
+		return err
+	}
+	members := flat(replies[1])
+	switch conn.ErrorCode(replies[1]) {
+	case "WRONGTYPE":
+		return nil // a key that is no lock
+	case "":
+	default:
+		return errors.New("ZRANGE: " + conn.ErrorText(replies[1]))
+	}
+	if len(members) == 0 { // the last reader has left in between
+		a.Token, a.TTL = redlock.Secret{}, 0
+		return nil
+	}
+	clock := flat(replies[0])
+	if len(clock) != 2 {
+		return errors.New("TIME: " + conn.ErrorText(replies[0]))
+	}
+	seconds, _ := clock[0].Float() // which reads the text that it is
+	micros, _ := clock[1].Float()
+	now := int64(seconds)*1000 + int64(micros)/1000
+	for i := 0; i+1 < len(members); i += 2 {
+		if ends, ok := members[i+1].Float(); ok && int64(ends) >= now {
+			left := time.Duration(int64(ends)-now) * time.Millisecond
+			a.readers = append(a.readers, redlock.Holder{Token: redlock.NewSecret(string(members[i].Bytes())), TTL: left})
+		}
+	}
+	if len(a.readers) > 0 {
+		a.Token = redlock.Secret{}
+	}
+	return nil
+}
+
+// flat returns what is in an array, and in the arrays in it: RESP3 has one for each member and its
+// score, and RESP2 has not.
+func flat(v resp.Value) (all []resp.Value) {
+	elems := v.Elems()
+	for e, more := elems.Next(); more; e, more = elems.Next() {
+		if e.Kind() == resp.Array {
+			all = append(all, flat(e)...)
+		} else {
+			all = append(all, e)
+		}
+	}
+	return all
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// patient is how long a test waits for what must come.
+const patient = 60 * time.Second
+
+// atOnce is for masters that were just started, where a run would wait for its TTL.
+const atOnce = "--restart-guard=0"
+
+// An invocation is one run of the command.
+type invocation struct {
+	*exec.Cmd
+	t      *testing.T
+	in     io.WriteCloser
+	out    *output
+	err    *output
+	exited chan struct{}
+}
+
+// An output is what a command has written until now.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+func (o *output) clear() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text.Reset()
+}
+
+// environment is ours, without what the command looks at, and with more.
+func environment(more ...string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "REDLOCK_") || strings.HasPrefix(v, "NO_COLOR=")
+	})
+	return append(env, more...)
+}
+
+func mastersEnv(m *redlocktest.Masters) string {
+	return "REDLOCK_MASTERS=" + strings.Join(m.Addrs(), ",")
+}
+
+// begin starts the command.
+func begin(t *testing.T, env []string, args ...string) *invocation {
+	t.Helper()
+	return beginBy(t, env, binary, args...)
+}
+
+// beginBy starts a program that becomes the command.
+func beginBy(t *testing.T, env []string, program string, args ...string) *invocation {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	s := &invocation{Cmd: exec.CommandContext(ctx, program, args...), t: t, out: new(output), err: new(output), exited: make(chan struct{})}
+	s.Env, s.Stdout, s.Stderr, s.WaitDelay = environment(env...), s.out, s.err, patient
+	var err error
+	s.in, err = s.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, s.Start())
+	go func() {
+		s.Wait()
+		close(s.exited)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		s.in.Close() // or what a failed test leaves behind keeps the output open
+		<-s.exited
+	})
+	return s
+}
+
+// end waits for the command's end and returns its exit status.
+func (s *invocation) end() int {
+	s.t.Helper()
+	<-s.exited
+	s.t.Logf("%v: %v\n%s%s", s.Args[1:], s.ProcessState, s.out, s.err)
+	return s.ProcessState.ExitCode()
+}
+
+// awaitStdout waits until the command has written text to stdout.
+func (s *invocation) awaitStdout(text string) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool { return strings.Contains(s.out.String(), text) }, patient, time.Millisecond,
+		"%q in what the command writes; stderr: %s", text, s.err)
+}
+
+// do runs the command to its end, without input.
+func do(t *testing.T, env []string, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	s := begin(t, env, args...)
+	s.in.Close()
+	status = s.end()
+	return status, s.out.String(), s.err.String()
+}
+
+// requireReadable fails if a line is too long for a terminal, or coloured where
+// no terminal is.
+func requireReadable(t *testing.T, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), width, line)
+	}
+	require.NotContains(t, text, "\x1b")
+}
+
+// lines are the lines of a text.
+func lines(text string) (all []string) {
+	for s := bufio.NewScanner(strings.NewReader(text)); s.Scan(); {
+		all = append(all, s.Text())
+	}
+	return all
+}
+
+// awaitStderr waits until the command has written text to stderr.
+func (s *invocation) awaitStderr(text string) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool { return strings.Contains(s.err.String(), text) }, patient, time.Millisecond,
+		"%q in what the command says", text)
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// leftMS is nil for a key that does not expire.
+func leftMS(d time.Duration) *int64 {
+	if d < 0 {
+		return nil
+	}
+	ms := d.Milliseconds()
+	return &ms
+}
+
+func writeJSON(t *terminal, v any) error { return encodeJSON(t, v, "  ") }
+
+// encodeJSON writes v as JSON, in which everything is escaped that could harm a terminal, as
+// [conn.Printable] has it. encoding/json leaves what lies behind ASCII as it is.
+func encodeJSON(t *terminal, v any, indent string) error {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetIndent("", indent)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	var out []byte
+	for _, r := range text.String() {
+		switch {
+		case r == '\n' || strconv.IsPrint(r): // such a line end is none of a string's
+			out = utf8.AppendRune(out, r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	_, err := t.Write(out)
+	return err
+}

@@ -1,0 +1,314 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+)
+
+// A state is what can be said of a lock.
+type state string
+
+const (
+	held    state = "held"
+	free    state = "free"
+	unknown state = "unknown" // it depends on the masters that did not answer
+)
+
+// A claim is the count of the masters that name a holder.
+type claim struct {
+	redlock.Holder
+	votes int
+	left  time.Duration // until it is over unless it is renewed; below 0: never
+}
+
+// A lockStatus is the count of what the masters say about a lock.
+type lockStatus struct {
+	key      string
+	state    state
+	leader   claim // of those that most masters name, the first
+	answered int
+	quorum   int
+	fence    uint64 // the greatest that a majority remembers, be it another on some; 0 if none does
+	answers  []answer
+
+	readers []claim       // all that a master names, by their names
+	sharing int           // those of them that hold the lock
+	shared  time.Duration // until the last of these is gone
+}
+
+func newLockStatus(key string, all []answer) *lockStatus {
+	s := &lockStatus{key: key, answers: all, quorum: len(all)/2 + 1}
+	var holders, readers tally
+	var fences []uint64
+	for _, a := range all {
+		if a.Err != nil {
+			continue
+		}
+		s.answered++
+		fences = append(fences, a.Fence)
+		if !a.Token.IsZero() {
+			holders.count(a.Holder)
+		}
+		for _, r := range a.readers {
+			readers.count(r)
+		}
+	}
+	if slices.Sort(fences); len(fences) > 0 { // the last that was given: one that somebody wrote is on fewer masters
+		s.fence = fences[max(0, len(fences)-s.quorum)]
+	}
+	s.readers = readers.claims(s.quorum)
+	for _, c := range slices.Concat(holders.claims(s.quorum), s.readers) {
+		if c.votes > s.leader.votes {
+			s.leader = c
+		}
+	}
+	slices.SortFunc(s.readers, func(a, b claim) int {
+		return cmp.Or(cmp.Compare(a.Owner(), b.Owner()), cmp.Compare(a.Token.Reveal(), b.Token.Reveal()))
+	})
+	for _, r := range s.readers {
+		if r.votes >= s.quorum {
+			s.sharing++
+			s.shared = max(s.shared, r.left)
+		}
+	}
+	switch silent := len(all) - s.answered; {
+	case s.leader.votes >= s.quorum:
+		s.state = held
+	case s.leader.votes+silent >= s.quorum:
+		s.state = unknown
+	default:
+		s.state = free
+	}
+	return s
+}
+
+// left is for how long the lock is held unless it is renewed; it is below 0 for ever.
+func (s *lockStatus) left() time.Duration {
+	switch {
+	case s.state != held:
+		return 0
+	case s.sharing > 0:
+		return s.shared
+	}
+	return s.leader.left
+}
+
+// holder says who holds the lock.
+func (s *lockStatus) holder() string {
+	if s.sharing > 0 {
+		return readersText(s.sharing)
+	}
+	return ownerText(s.leader.Holder)
+}
+
+func readersText(n int) string {
+	if n >= maxReaders {
+		return fmt.Sprintf("at least %d readers", n)
+	}
+	return plural(n, "reader")
+}
+
+// A tally counts the masters that name each holder.
+type tally struct {
+	order []redlock.Holder // as they were first named
+	ttls  map[redlock.Secret][]time.Duration
+}
+
+func (t *tally) count(h redlock.Holder) {
+	if t.ttls == nil {
+		t.ttls = map[redlock.Secret][]time.Duration{}
+	}
+	if t.ttls[h.Token] == nil {
+		t.order = append(t.order, h)
+	}
+	t.ttls[h.Token] = append(t.ttls[h.Token], h.TTL)
+}
+
+func (t *tally) claims(quorum int) (all []claim) {
+	for _, h := range t.order {
+		ttls := t.ttls[h.Token]
+		all = append(all, claim{h, len(ttls), lasting(ttls, min(quorum, len(ttls)))})
+	}
+	return all
+}
+
+// tooFew says that the masters that answered leave it open who holds the lock.
+func (s *lockStatus) tooFew() string {
+	are := "are"
+	if s.quorum == 1 {
+		are = "is"
+	}
+	return fmt.Sprintf("%d of %s answered; %d %s needed", s.answered, plural(len(s.answers), "master"), s.quorum, are)
+}
+
+// lasting is for how long at least quorum of the keys live; it is below 0 for ever.
+func lasting(ttls []time.Duration, quorum int) time.Duration {
+	for i, ttl := range ttls {
+		if ttl < 0 {
+			ttls[i] = math.MaxInt64
+		}
+	}
+	slices.Sort(ttls)
+	if left := ttls[len(ttls)-quorum]; left < math.MaxInt64 {
+		return left
+	}
+	return -1
+}
+
+func ownerText(h redlock.Holder) string {
+	if h.Token == redlock.UnknownToken {
+		return "a key that is no lock"
+	}
+	if owner := h.Owner(); owner != "" {
+		return owner
+	}
+	return "somebody who left no name"
+}
+
+func leftText(left time.Duration) string {
+	switch {
+	case left < 0:
+		return "without expiry"
+	case left >= 100*time.Second:
+		return left.Round(time.Second).String() + " left"
+	}
+	return fmt.Sprintf("%.1fs left", left.Seconds())
+}
+
+func (s *lockStatus) write(t *terminal) {
+	text := fmt.Sprintf("%s is %s", s.key, s.state)
+	switch {
+	case s.state == unknown:
+		text = fmt.Sprintf("%s: unknown, %d of %s answered", s.key, s.answered, plural(len(s.answers), "master"))
+	case s.sharing > 0:
+		text += fmt.Sprintf(" by %s, %s", s.holder(), leftText(s.left()))
+	case s.state == held:
+		text += fmt.Sprintf(" by %s, on %d of %s, %s", s.holder(), s.leader.votes, plural(len(s.answers), "master"), leftText(s.left()))
+	}
+	t.say("", plain, text)
+	t.printf("\n")
+	if len(s.readers) > 0 {
+		rows := [][]cell{header("MASTERS", "LEFT", "READER")}
+		for _, r := range s.readers {
+			rows = append(rows, s.claimed(r))
+		}
+		t.table("", 1, rows)
+		t.printf("\n")
+	}
+	rows := [][]cell{header("MASTER", "LEFT", "HOLDER")}
+	if s.fence != 0 {
+		rows[0] = slices.Insert(rows[0], 2, header("FENCE")...)
+	}
+	for _, a := range s.answers {
+		row := []cell{{a.Master, plain}, {"-", dim}, {"-", dim}}
+		switch {
+		case a.Err != nil:
+			row[2] = cell{without(a.Err, a.Master), red}
+		case a.Token == redlock.UnknownToken:
+			row[2] = cell{ownerText(a.Holder), red}
+		case len(a.readers) > 0:
+			row[1] = cell{leftText(a.TTL), plain}
+			row[2] = cell{readersText(len(a.readers)), plain}
+		case !a.Token.IsZero():
+			row[1] = cell{leftText(a.TTL), plain}
+			row[2] = cell{ownerText(a.Holder), plain}
+		}
+		switch {
+		case a.Fence != 0:
+			row = slices.Insert(row, 2, cell{strconv.FormatUint(a.Fence, 10), plain})
+		case s.fence != 0:
+			row = slices.Insert(row, 2, cell{"-", dim})
+		}
+		rows = append(rows, row)
+	}
+	t.table("", 1, rows)
+	for _, a := range s.answers {
+		if a.agreed > 0 {
+			t.printf("\n")
+			t.say("", plain, fmt.Sprintf("There are %s of it, too: see --permits %d.", plural(a.agreed, "permit"), a.agreed))
+			break
+		}
+	}
+}
+
+// claimed is how many masters name a holder, for how long, and who it is. It is dim if they are
+// too few.
+func (s *lockStatus) claimed(c claim) []cell {
+	colour := plain
+	if c.votes < s.quorum {
+		colour = dim
+	}
+	return []cell{
+		{fmt.Sprintf("%d of %d", c.votes, len(s.answers)), colour}, {leftText(c.left), colour}, {ownerText(c.Holder), colour},
+	}
+}
+
+// without is an error's text without the master's name, which stands beside it.
+func without(err error, master string) string {
+	s := strings.TrimPrefix(err.Error(), "conn: ")
+	if prefix := master + ": "; len(s) > len(prefix) && s[:len(prefix)] == prefix {
+		return s[len(prefix):]
+	}
+	return s
+}
+
+func (s *lockStatus) writeJSON(t *terminal) error {
+	type reader struct {
+		Token  string `json:"token"`
+		Owner  string `json:"owner,omitempty"`
+		LeftMS *int64 `json:"left_ms,omitempty"`
+		Votes  int    `json:"votes,omitempty"` // not in what one master says
+	}
+	type master struct {
+		Master  string   `json:"master"`
+		Token   string   `json:"token,omitempty"`
+		Owner   string   `json:"owner,omitempty"`
+		LeftMS  *int64   `json:"left_ms,omitempty"`
+		Fence   uint64   `json:"fence,omitempty"`
+		Readers []reader `json:"readers,omitempty"`
+		Error   string   `json:"error,omitempty"`
+	}
+	out := struct {
+		Key      string   `json:"key"`
+		State    state    `json:"state"`
+		Token    string   `json:"token,omitempty"`   // not of readers
+		Owner    string   `json:"owner,omitempty"`   // likewise
+		LeftMS   *int64   `json:"left_ms,omitempty"` // null where it never expires
+		Fence    uint64   `json:"fence,omitempty"`
+		Readers  []reader `json:"readers,omitempty"`
+		Votes    int      `json:"votes"`
+		Answered int      `json:"answered"`
+		Quorum   int      `json:"quorum"`
+		Masters  []master `json:"masters"`
+	}{Key: s.key, State: s.state, Votes: s.leader.votes, Answered: s.answered, Quorum: s.quorum, Fence: s.fence}
+	if s.state == held {
+		out.LeftMS = leftMS(s.left())
+		if s.sharing == 0 {
+			out.Token, out.Owner = s.leader.Token.Reveal(), s.leader.Owner()
+		}
+	}
+	for _, r := range s.readers {
+		out.Readers = append(out.Readers, reader{r.Token.Reveal(), r.Owner(), leftMS(r.left), r.votes})
+	}
+	for _, a := range s.answers {
+		m := master{Master: a.Master, Token: a.Token.Reveal(), Owner: a.Owner(), Fence: a.Fence}
+		if !a.Token.IsZero() || len(a.readers) > 0 {
+			m.LeftMS = leftMS(a.TTL)
+		}
+		for _, r := range a.readers {
+			m.Readers = append(m.Readers, reader{r.Token.Reveal(), r.Owner(), leftMS(r.TTL), 0})
+		}
+		if a.Err != nil {
+			m.Error = without(a.Err, a.Master)
+		}
+		out.Masters = append(out.Masters, m)
+	}
+	return writeJSON(t, out)
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/stretchr/testify/require"
+)
+
+func TestStandingOfALock(t *testing.T) {
+	const second = time.Second
+	a := func(ttl time.Duration) redlock.Holder { return redlock.Holder{Token: redlock.NewSecret("a"), TTL: ttl} }
+	b := redlock.Holder{Token: redlock.NewSecret("b"), TTL: second}
+	free1 := redlock.Holder{}
+	down := redlock.Holder{Err: errors.New("down")}
+	for name, test := range map[string]struct {
+		holders []redlock.Holder
+		state   state
+		left    time.Duration
+	}{
+		"on all":                        {[]redlock.Holder{a(3 * second), a(second), a(2 * second)}, held, 2 * second},
+		"on a majority":                 {[]redlock.Holder{a(3 * second), a(second), free1}, held, second},
+		"without expiry on one":         {[]redlock.Holder{a(-1), a(second), a(2 * second)}, held, 2 * second},
+		"without expiry on a majority":  {[]redlock.Holder{a(-1), a(-1), a(2 * second)}, held, -1},
+		"on a minority":                 {[]redlock.Holder{a(second), free1, free1}, free, 0},
+		"split":                         {[]redlock.Holder{a(second), b, free1, b, a(second)}, free, 0},
+		"on a minority, and one down":   {[]redlock.Holder{a(second), down, free1}, unknown, 0},
+		"on none, and a majority down":  {[]redlock.Holder{free1, down, down}, unknown, 0},
+		"on none, and one down":         {[]redlock.Holder{free1, free1, down}, free, 0},
+		"two of four":                   {[]redlock.Holder{a(second), a(second), free1, free1}, free, 0},
+		"two of four, and one down":     {[]redlock.Holder{a(second), a(second), free1, down}, unknown, 0},
+		"keys that are no locks":        {[]redlock.Holder{{Token: redlock.UnknownToken}, {Token: redlock.UnknownToken}, {Token: redlock.UnknownToken}}, held, 0},
+		"the only master":               {[]redlock.Holder{a(second)}, held, second},
+		"all down":                      {[]redlock.Holder{down, down, down}, unknown, 0},
+		"one of five each, three down":  {[]redlock.Holder{a(second), b, down, down, down}, unknown, 0},
+		"two of five, one of them down": {[]redlock.Holder{a(second), free1, free1, free1, down}, free, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newLockStatus("k", answers(test.holders))
+			require.Equal(t, test.state, s.state)
+			require.Equal(t, test.left, s.left())
+		})
+	}
+}

@@ -1,0 +1,211 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+func TestVerboseTellsWhomItWaitsForAndWhatFails(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{mastersEnv(masters)}
+	holder := begin(t, env, sh("echo holding; cat", "--owner", "first")...)
+	holder.awaitStdout("holding")
+	waiter := begin(t, env, sh("echo ran; cat", "--wait", "1h", "-v", "--ttl", "1s")...)
+	waiter.awaitStderr(`waiting: "k" is held by another` + "\n  by first, ")
+	holder.in.Close()
+	require.Zero(t, holder.end())
+	waiter.awaitStdout("ran")
+	waiter.awaitStderr("k is ours, as redlock-run@")
+	masters.Kill(2)
+	waiter.awaitStderr(masters.Addr(2) + " is down: ")
+	masters.Restart(2)
+	waiter.awaitStderr(masters.Addr(2) + " is up again")
+	waiter.in.Close()
+	require.Zero(t, waiter.end())
+	waiter.awaitStderr("k is released\n")
+	require.NotContains(t, waiter.err.String(), "closed")
+	require.Equal(t, 1, strings.Count(waiter.err.String(), "waiting: "))
+	require.Equal(t, 1, strings.Count(waiter.err.String(), "is down"), "our own end is no failure")
+	require.Equal(t, 1, strings.Count(waiter.err.String(), "is up again"))
+}
+
+func TestVerboseTellsOfRenewalsThatFail(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	s := begin(t, []string{mastersEnv(masters)}, sh("echo holding; cat", "--ttl", "30s", "-v")...)
+	s.awaitStdout("holding")
+	masters.Pause(0)
+	masters.Pause(1)
+	s.awaitStderr("the lock was not renewed: ")
+	masters.Resume(0)
+	masters.Resume(1)
+	s.awaitStderr("the lock is renewed again")
+	s.in.Close()
+	require.Zero(t, s.end())
+	require.Equal(t, 1, strings.Count(s.err.String(), "the lock was not renewed"), "it is said once")
+}
+
+// stderrOf returns what a func writes to stderr. No other test must run beside it.
+func stderrOf(t *testing.T, f func()) string {
+	t.Helper()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	real := os.Stderr
+	os.Stderr = w
+	f()
+	os.Stderr = real
+	require.NoError(t, w.Close())
+	text, err := io.ReadAll(r)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// Renewals that fail are repeated again and again.
+func TestVerboseSaysOnceThatRenewalsFail(t *testing.T) {
+	const again = "\n  trying again for as long as it is valid\n"
+	require.Equal(t, "redlock: the lock was not renewed: one"+again+"redlock: the lock is renewed again\n"+
+		"redlock: the lock was not renewed: three"+again, stderrOf(t, func() {
+		w := &monitor{verbose: true}
+		for _, err := range []error{nil, errors.New("one"), errors.New("two"), nil, nil, errors.New("three")} {
+			w.renewed(err)
+		}
+		new(monitor).renewed(errors.New("four"))
+	}))
+}
+
+// Whoever was waited for is asked after, which takes its time.
+func TestVerboseTellsOfNoWaitThatIsOver(t *testing.T) {
+	require.Equal(t, "redlock: waiting: 2\n", stderrOf(t, func() {
+		synctest.Test(t, func(*testing.T) {
+			var n atomic.Int64
+			w := &monitor{verbose: true}
+			w.others = func() (what, who string) {
+				number := fmt.Sprint(n.Add(1))
+				time.Sleep(time.Second)
+				return number, ""
+			}
+			w.waitStarts()
+			time.Sleep(time.Millisecond)
+			w.waitEnds()
+			w.waitStarts()
+			time.Sleep(time.Minute)
+			w.waitEnds()
+		})
+	}))
+}
+
+func TestRunSaysWhichMasterCanNeverServeAndGoesOn(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 2)
+	cluster := redlocktest.Start(t, 1, redlocktest.WithArgs("--cluster-enabled", "yes"))
+	locked := redlocktest.Start(t, 1, redlocktest.WithArgs("--requirepass", "another-secret"))
+	for name, test := range map[string]struct{ address, says string }{
+		"a node of a cluster": {cluster.Addr(0), "use independent masters, not a cluster"},
+		"a wrong password":    {"redis://:my-secret@" + locked.Addr(0), "correct the username and password"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := begin(t, []string{beside(masters, test.address)}, sh("echo holding; cat", "--ttl", "3s")...)
+			s.awaitStdout("holding")
+			require.Eventually(t, func() bool { return goingOn(s.err.String()) == 1 }, patient, time.Millisecond)
+			s.in.Close()
+			require.Zero(t, s.end())
+			stderr := s.err.String()
+			require.Equal(t, 1, goingOn(stderr), "it says so once")
+			require.Contains(t, stderr, test.says)
+			require.Contains(t, stderr, test.address[strings.LastIndexByte(test.address, '@')+1:])
+			require.NotContains(t, stderr, "secret")
+		})
+	}
+}
+
+func TestRunSaysWhichMasterCannotServeAnyMore(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	s := begin(t, []string{mastersEnv(masters)}, sh("echo holding; cat", "--ttl", "3s")...)
+	s.awaitStdout("holding")
+	replicate(t, masters, 2, 0)
+	require.Eventually(t, func() bool { return goingOn(s.err.String()) == 1 }, patient, time.Millisecond)
+	require.Contains(t, s.err.String(), masters.Addr(2))
+	require.Contains(t, s.err.String(), "it is a replica")
+	s.in.Close()
+	require.Zero(t, s.end())
+}
+
+// goingOn counts the masters that a run says it goes on without.
+func goingOn(stderr string) int { return strings.Count(stderr, "going on without it") }
+
+// A master that has restarted may have given the lock away already.
+func TestALossIsNotCalledHarmlessAfterARestart(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	s := begin(t, []string{mastersEnv(masters)}, sh("echo holding; exec sleep 3600", "--ttl", "3s")...)
+	s.awaitStdout("holding")
+	masters.Restart(0)
+	masters.Restart(1)
+	require.Equal(t, exitLost, s.end())
+	require.Contains(t, s.err.String(), "another may have held it at the same time")
+	require.NotContains(t, s.err.String(), "nobody else")
+}
+
+func TestALossIsCalledHarmlessOnlyIfNothingWasForgotten(t *testing.T) {
+	const nobody, another = "nobody else had it before that", "another may have held it"
+	up := redlock.MasterStats{Address: "a", Phase: "up"}
+	down := redlock.MasterStats{Address: "b", Phase: "down"}
+	barred := redlock.MasterStats{Address: "c", Phase: "quarantined"}
+	doubt := errors.Join(redlock.ErrLost, &mux.QuarantineError{Reason: "it was restarted"})
+	for name, test := range map[string]struct {
+		before, taken, since, end []redlock.MasterStats
+		lost                      error
+		still                     bool
+		says                      string
+		hides                     string
+	}{
+		"all were up":            {nil, all(up), nil, all(up), redlock.ErrLost, true, nobody + ": ", "forgotten"},
+		"one is down":            {nil, all(up), all(down), all(up, down), redlock.ErrLost, true, nobody + ", unless a master that is not up has forgotten it", "another"},
+		"one was restarted":      {nil, all(up), all(barred), all(up, down), redlock.ErrLost, true, another, nobody},
+		"... and may vote again": {nil, all(up), all(barred, up), all(up), redlock.ErrLost, true, another, nobody},
+		"a vote says so":         {nil, all(up), nil, all(up), doubt, true, another, nobody},
+		"it had not voted":       {nil, all(up, barred), nil, all(up), redlock.ErrLost, true, another, nobody},
+		"it was long ago":        {all(barred), all(up), nil, all(up), redlock.ErrLost, true, nobody, another},
+		"it was over":            {nil, all(up), nil, all(up), redlock.ErrLost, false, another, nobody},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := new(monitor)
+			for _, m := range test.before {
+				w.master(m)
+			}
+			w.acquired(test.taken)
+			for _, m := range test.since {
+				w.master(m)
+			}
+			text := w.aftermath(test.lost, test.still, test.end)
+			require.Contains(t, text, test.says)
+			require.NotContains(t, text, test.hides)
+		})
+	}
+}
+
+func all(masters ...redlock.MasterStats) []redlock.MasterStats { return masters }
+
+// The monitor of a round that a master in quarantine took part in needs no other word.
+func TestVotesTellOfARestart(t *testing.T) {
+	w := new(monitor)
+	w.acquired(nil)
+	w.round(redlock.Round{Op: "renew", Votes: []redlock.Vote{{Verdict: redlock.VerdictFailed, Err: fmt.Errorf("a: %w", &mux.QuarantineError{})}}})
+	require.Contains(t, w.aftermath(redlock.ErrLost, true, nil), "another may have held it")
+}

@@ -1,0 +1,80 @@
+//go:build unix
+
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// It can never have the lock while the command around it waits for it.
+func TestARunWithinARunOnTheSameKeySaysWhoHoldsIt(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{mastersEnv(masters)}
+	for name, flags := range map[string]struct{ outer, inner []string }{
+		"a lock":       {nil, []string{"k"}},
+		"a key of two": {[]string{"--also", "l"}, []string{"l"}},
+		"also":         {nil, []string{"--also", "k", "m"}},
+		"a reader":     {[]string{"--shared"}, []string{"k"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inner := strings.Join(append([]string{binary, "run", atOnce}, flags.inner...), " ") + " -- echo ran"
+			outer := begin(t, env, sh(strings.Replace(inner, "run ", "run --wait 1h ", 1), append([]string{"--ttl", "1s"}, flags.outer...)...)...)
+			outer.awaitStderr("waiting: ")
+			outer.awaitStderr("by the redlock that runs us: it is not free before that command has ended")
+			require.NoError(t, outer.Process.Kill())
+			outer.end()
+			status, stdout, stderr := do(t, env, guarded(strings.Replace(inner, "run ", "run -n ", 1),
+				append([]string{atOnce, "--wait", "1m"}, flags.outer...)...)...)
+			require.Equal(t, exitHeld, status)
+			require.Empty(t, stdout)
+			require.Contains(t, stderr, "by the redlock that runs us")
+		})
+	}
+	status, stdout, stderr := do(t, env, sh(binary+" run "+atOnce+" --shared k -- echo ran", "--shared")...)
+	require.Zero(t, status, "readers do not exclude each other")
+	require.Equal(t, "ran\n", stdout)
+	require.Empty(t, stderr)
+}
+
+func TestAReaderAmongOthersIsKnownAsTheParent(t *testing.T) {
+	t.Setenv(tokenVariable, "ours")
+	readers := []redlock.Holder{{Token: redlock.NewSecret("another's")}, {Token: redlock.NewSecret("ours")}}
+	require.True(t, newLockStatus("k", []answer{{readers: readers}}).byParent())
+	require.False(t, newLockStatus("k", []answer{{readers: readers[:1]}}).byParent())
+	require.False(t, newLockStatus("k", []answer{{readers: readers}, {readers: readers[:1]}, {readers: readers[:1]}}).byParent(), "it is a rest of it")
+	t.Setenv(tokenVariable, "")
+	require.False(t, newLockStatus("k", []answer{{}}).byParent())
+}
+
+// Who may take a lock may read its key, and no more is asked of him.
+func TestRunTellsTheHolderWithoutScripts(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for i := range masters.N() {
+		for _, command := range [][]string{
+			{"SET", "k", "night-shift/ABCDEFGHIJKLMNOPQRSTUVWXYZ0", "PX", "3600000"},
+			append([]string{"ACL", "SETUSER", "narrow", "on", ">pw", "~*", "+@all"}, "-eval"),
+		} {
+			_, err := masters.Do(i, command...)
+			require.NoError(t, err)
+		}
+	}
+	env := []string{mastersEnv(masters), "REDLOCK_USERNAME=narrow", "REDLOCK_PASSWORD=pw"}
+	status, _, stderr := do(t, env, "run", atOnce, "-n", "k", "--", binary, "--version")
+	require.Equal(t, exitHeld, status)
+	require.Contains(t, stderr, "by night-shift, ")
+
+	for i := range 2 { // whose answers would be needed
+		_, err := masters.Do(i, "ACL", "SETUSER", "narrow", "-get")
+		require.NoError(t, err)
+	}
+	status, _, stderr = do(t, env, "run", atOnce, "-n", "k", "--", binary, "--version")
+	require.Equal(t, exitHeld, status)
+	require.Contains(t, stderr, "nobody knows by whom: 1 of 3 masters answered; 2 are needed")
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// A pseudoTerminal is one with somebody at it, and a program that it serves.
+type pseudoTerminal struct {
+	*invocation
+	keyboard *os.File // also the screen
+}
+
+// startOnTerminal starts a program on a terminal of its own.
+func startOnTerminal(t *testing.T, env []string, argv ...string) *pseudoTerminal {
+	t.Helper()
+	ptmx, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(t, err)
+	raw, err := ptmx.SyscallConn()
+	require.NoError(t, err)
+	var n, unlock int32
+	require.NoError(t, raw.Control(func(fd uintptr) {
+		require.NoError(t, ioctl(int(fd), syscall.TIOCSPTLCK, &unlock))
+		require.NoError(t, ioctl(int(fd), syscall.TIOCGPTN, &n))
+		size := [4]uint16{24, 200}
+		require.NoError(t, ioctl(int(fd), syscall.TIOCSWINSZ, (*int32)(unsafe.Pointer(&size))))
+	}))
+	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(t, err)
+	defer tty.Close()
+
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = environment(append([]string{"PS1=ready> ", "HISTFILE=", "TERM=xterm"}, env...)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	require.NoError(t, cmd.Start())
+	d := &pseudoTerminal{&invocation{Cmd: cmd, t: t, out: new(output), err: new(output), exited: make(chan struct{})}, ptmx}
+	shown := make(chan struct{})
+	go func() {
+		defer close(shown)
+		io.Copy(d.out, ptmx) // until the last program has let go of the terminal
+	}()
+	go func() {
+		cmd.Wait()
+		close(d.exited)
+	}()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("on the screen:\n%s", d.out)
+		}
+		cancel()
+		<-d.exited
+		ptmx.Close()
+		<-shown
+	})
+	return d
+}
+
+func (d *pseudoTerminal) types(text string) {
+	d.t.Helper()
+	_, err := d.keyboard.WriteString(text)
+	require.NoError(d.t, err)
+}
+
+const (
+	ctrlC = "\x03"
+	ctrlD = "\x04"
+	ctrlZ = "\x1a"
+)
+
+func TestCtrlCEndsTheCommandAndTheScript(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for name, command := range map[string]string{
+		"that does not read": `trap "" USR1; echo begun; exec sleep 3600`,
+		"that reads":         `read x; echo begun; exec cat`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := startOnTerminal(t, []string{mastersEnv(masters)}, "bash", "-c", binary+" run "+atOnce+" k -- sh -c '"+command+"'; echo went on")
+			d.types("input\n")
+			d.awaitStdout("begun")
+			d.types(ctrlC)
+			d.end()
+			require.NotContains(t, d.out.String(), "went on", "a script ends with its command")
+			requireFree(t, masters)
+		})
+	}
+}
+
+func TestCtrlCThatTheCommandHandlesIsItsOwnAffair(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	d := startOnTerminal(t, []string{mastersEnv(masters)}, "bash", "-c",
+		binary+` run `+atOnce+` k -- sh -c 'trap "echo handled; exit 4" INT; read x; echo begun; while :; do sleep 0.01; done'; echo "went on with $?"`)
+	d.types("input\n")
+	d.awaitStdout("begun")
+	d.types(ctrlC)
+	d.awaitStdout("went on with 4")
+}
+
+func TestACommandInAPipelineLeavesTheTerminalToTheOthers(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	// cat reads the terminal while the command does not.
+	d := startOnTerminal(t, []string{mastersEnv(masters)}, "bash", "-c", binary+" run "+atOnce+" k -- sh -c 'echo begun; exec sleep 3600' | (cat; cat </dev/tty)")
+	d.awaitStdout("begun")
+	d.types(ctrlC)
+	d.end()
+	requireFree(t, masters)
+}
+
+// A shell that is stopped while it starts a program can hang (vfork), so what is
+// suspended here starts none.
+const idle = `echo "be""gun as $$."; exec sleep 3600`
+
+// isStopped reports whether a process is stopped.
+func isStopped(t *testing.T, pid string) bool {
+	t.Helper()
+	text, err := os.ReadFile("/proc/" + pid + "/stat")
+	require.NoError(t, err)
+	_, state, _ := strings.Cut(string(text), ") ")
+	return state[0] == 'T'
+}
+
+func TestACommandIsSuspendedAndResumedWithTheLock(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1) // of several, one that comes late has no key before a renewal
+	d := startOnTerminal(t, []string{mastersEnv(masters)}, "bash", "--norc", "--noprofile", "-i")
+	for _, reads := range []string{"", "read x; "} { // by that the terminal is lent
+		d.types(binary + ` run ` + atOnce + ` --ttl 1h k -- sh -c '` + reads + idle + "'\n")
+		if reads != "" {
+			d.types("input\n")
+		}
+		var pid string
+		require.Eventually(t, func() (whole bool) {
+			_, pid, _ = strings.Cut(d.out.String(), "begun as ")
+			pid, _, whole = strings.Cut(pid, ".")
+			return whole
+		}, patient, time.Millisecond)
+		d.types(ctrlZ)
+		d.awaitStdout("Stopped")
+		require.True(t, isStopped(t, pid))
+		token, err := masters.Do(0, "GET", "k")
+		require.NoError(t, err)
+		require.NotNil(t, token)
+		d.types("fg; echo 'end'ed with $?\n")
+		require.Eventually(t, func() bool { return !isStopped(t, pid) }, patient, time.Millisecond)
+		d.types(ctrlC)
+		requireFree(t, masters)
+		d.out.clear()
+	}
+}
+
+func TestACommandThatIsResumedTooLateIsEnded(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	d := startOnTerminal(t, []string{mastersEnv(masters)}, "bash", "--norc", "--noprofile", "-i")
+	d.types(binary + " run " + atOnce + " --ttl 3s k -- sh -c '" + idle + "'\n")
+	d.awaitStdout("begun as ")
+	d.types(ctrlZ)
+	d.awaitStdout("Stopped")
+	requireFree(t, masters) // it has expired
+	d.types("fg; echo 'end'ed with $?\n")
+	d.awaitStdout("ended with 98")
+	require.Contains(t, d.out.String(), "the lock is lost")
+}
+
+func TestAnInteractiveShellCanBeTheCommand(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	d := startOnTerminal(t, []string{mastersEnv(masters)}, binary, "run", atOnce, "k", "--", "bash", "--norc", "--noprofile", "-i")
+	d.awaitStdout("ready> ")
+	d.types("echo 'in'side $REDLOCK_KEY\n")
+	d.awaitStdout("inside k")
+	d.types("sh -c 'echo be''gun; exec sleep 3600'\n")
+	d.awaitStdout("begun")
+	d.out.clear()
+	d.types(ctrlC)
+	d.awaitStdout("ready> ")
+	d.types("exit 5\n")
+	require.Equal(t, 5, d.end())
+	requireFree(t, masters)
+}
+
+func TestColoursAreForTerminals(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Embedded(t, 1)
+	for _, test := range []struct {
+		env      []string
+		coloured bool
+	}{{nil, true}, {[]string{"NO_COLOR=1"}, false}, {[]string{"TERM=dumb"}, false}} {
+		d := startOnTerminal(t, append(test.env, mastersEnv(masters)), binary, "status", "k")
+		d.end()
+		d.awaitStdout("MASTER")
+		require.Equal(t, test.coloured, strings.Contains(d.out.String(), "\x1b["))
+	}
+}
+
+func TestReleaseByForceAsksFirst(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{mastersEnv(masters)}
+	holder := begin(t, env, "hold", atOnce, "--ttl", "1h", "--owner", "night-shift", "k")
+	holder.assigned("REDLOCK_TOKEN")
+	requireHeld(t, masters)
+	for _, answer := range []string{"no\n", "\n", ctrlD} {
+		d := startOnTerminal(t, env, binary, "release", "--force", "k")
+		d.awaitStdout("Take it away? Type yes: ")
+		require.Contains(t, d.out.String(), "k is held by night-shift, ")
+		d.types(answer)
+		require.Equal(t, exitUsage, d.end())
+		d.awaitStdout("nothing was changed")
+		requireHeld(t, masters)
+	}
+	d := startOnTerminal(t, env, binary, "release", "--force", "k")
+	d.awaitStdout("Type yes: ")
+	d.types("yes\n")
+	require.Zero(t, d.end())
+	d.awaitStdout("k was taken from night-shift, ")
+	requireFree(t, masters)
+}
