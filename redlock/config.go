@@ -11,10 +11,11 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/defaults"
 )
 
 const (
-	defaultDriftFactor = 0.01
+	defaultDriftFactor = defaults.DriftFactor
 	defaultMinDrift    = 2 * time.Millisecond // the millisecond of Redis, and one to spare
 	defaultHandovers   = 16
 	defaultFenceMemory = 24 * time.Hour
@@ -23,9 +24,7 @@ const (
 	minTTL = 10 * time.Millisecond      // of a lock: half of it is left after a round trip of 2 ms
 	maxTTL = 100 * 365 * 24 * time.Hour // of a lock, and a counter's memory
 
-	minRoundTimeout = 20 * time.Millisecond
-	lowRoundTimeout = 200 * time.Millisecond // the least, where a fifth of the TTL is longer
-	maxRoundTimeout = 500 * time.Millisecond
+	maxRoundTimeout = defaults.MaxRoundTimeout
 )
 
 // AlwaysHandOver as Config.Handovers gives a released lock to the next waiter of this client,
@@ -181,7 +180,7 @@ func (cfg *Config) setDefaults() {
 
 // roundTimeout bounds a round of a lock with that TTL.
 func (cfg *Config) roundTimeout(ttl time.Duration) time.Duration {
-	return cmp.Or(cfg.RoundTimeout, min(max(ttl/20, min(ttl/5, lowRoundTimeout), minRoundTimeout), maxRoundTimeout))
+	return cmp.Or(cfg.RoundTimeout, defaults.RoundTimeout(ttl))
 }
 
 // questionTimeout bounds a round that only asks, and is of no lock with a TTL.

@@ -170,6 +170,4 @@ func TestLatencyIsComparedWithARound(t *testing.T) {
 	require.Empty(t, levels(ms, 2*ms, 40*ms))
 	require.Equal(t, []level{risky}, levels(ms, 2*ms, 60*ms))
 	require.Equal(t, []level{wrong}, levels(ms, 60*ms, 60*ms))
-	require.Equal(t, 20*ms, roundTimeout(100*ms))
-	require.Equal(t, 500*ms, roundTimeout(time.Minute))
 }

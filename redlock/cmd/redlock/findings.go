@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock/internal/defaults"
 )
 
 // A level is how bad a finding is.
@@ -28,16 +29,6 @@ type finding struct {
 	Remedy  string   `json:"remedy"`
 	Masters []string `json:"masters"` // the masters that it is about
 }
-
-// roundTimeout is the default of redlock.Config.RoundTimeout: how long a round of a
-// lock with this TTL waits.
-func roundTimeout(ttl time.Duration) time.Duration {
-	return min(max(ttl/20, min(ttl/5, 200*time.Millisecond), 20*time.Millisecond), 500*time.Millisecond)
-}
-
-// drift is the default of redlock.Config.DriftFactor: by which share a master's clock
-// may run faster than ours.
-const drift = 0.01
 
 // permissions are the ACL rules that a lock needs.
 const permissions = "+set +get +del +pexpire +pttl +eval +evalsha +script|load +client|tracking +client|caching +info"
@@ -264,9 +255,9 @@ func (e *inspection) findClock(add adder) {
 	off := max(rate, -rate)
 	switch {
 	case !ok:
-	case off-uncertainty > drift && rate > 0:
+	case off-uncertainty > defaults.DriftFactor && rate > 0:
 		add(wrong, fmt.Sprintf("has a clock that gained %.1f %% on ours while we looked: its locks end too early", rate*100), slew)
-	case off-uncertainty > drift:
+	case off-uncertainty > defaults.DriftFactor:
 		add(risky, fmt.Sprintf("has a clock that lost %.1f %% against ours while we looked: its locks last too long", off*100), slew)
 	}
 }
@@ -296,7 +287,7 @@ func rounded(d time.Duration) time.Duration {
 
 func (e *inspection) findLatency(add adder, ttl time.Duration) {
 	median, longest := e.latency()
-	limit := roundTimeout(ttl)
+	limit := defaults.RoundTimeout(ttl)
 	const remedy = "move it nearer; look at its load (SLOWLOG GET, LATENCY DOCTOR); use a longer TTL"
 	switch {
 	case median > limit:
