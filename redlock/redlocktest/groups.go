@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/redburst/redburst/redlock/internal/processes"
 )
 
 const (
@@ -26,7 +28,7 @@ const (
 // A method that fails ends the test with Fatal.
 type Groups struct {
 	tb        TB
-	group     *group
+	group     *processes.Group
 	servers   []*server // of group i the two at 2*i
 	sentinels []*server
 }
@@ -58,7 +60,7 @@ func (g *Groups) start(n int, opts []Option) (err error) {
 	if err != nil {
 		return err
 	}
-	if g.group, err = newGroup(); err != nil {
+	if g.group, err = processes.NewGroup("redlocktest"); err != nil {
 		return err
 	}
 	args := o.args
@@ -167,7 +169,7 @@ func (g *Groups) close() {
 	}
 	ending.Wait()
 	if g.group != nil {
-		g.group.close()
+		g.group.Close()
 	}
 	releaseBlock(addrs)
 }

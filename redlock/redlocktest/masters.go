@@ -40,6 +40,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/redburst/redburst/redlock/internal/processes"
 	"github.com/redburst/redburst/redlock/redlocktest/internal/ci"
 )
 
@@ -60,8 +61,8 @@ type TB interface {
 type Masters struct {
 	tb      TB // nil without a test
 	masters []master
-	links   []*link // none without WithLinks
-	group   *group  // nil when embedded
+	links   []*link          // none without WithLinks
+	group   *processes.Group // nil when embedded
 	close   sync.Once
 }
 
@@ -156,13 +157,13 @@ func Run(n int, opts ...Option) (*Masters, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := newGroup()
+	g, err := processes.NewGroup("redlocktest")
 	if err != nil {
 		return nil, err
 	}
 	holdBlock()
 	m := &Masters{group: g}
-	l, err := compileLibraries(g.dir, o)
+	l, err := compileLibraries(g.Dir, o)
 	if err != nil {
 		return m.started(o, err)
 	}
@@ -262,7 +263,7 @@ func (m *Masters) Close() {
 			addrs = append(addrs, one.addr())
 		}
 		if m.group != nil {
-			m.group.close()
+			m.group.Close()
 		}
 		releaseBlock(addrs)
 	})

@@ -555,7 +555,7 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 					c.Close()
 				}
 				if m.group != nil {
-					require.NoDirExists(t, m.group.dir)
+					require.NoDirExists(t, m.group.Dir)
 				}
 			})
 		})

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/redburst/redburst/redlock/internal/processes"
 )
 
 var errPortTaken = errors.New("its port is taken")
@@ -27,7 +29,7 @@ type server struct {
 	sentinel  string // the configuration of a sentinel, which this is then; else ""
 	args      []string
 	password  string // the one in args
-	group     *group
+	group     *processes.Group
 	libraries libraries
 
 	// Made with the directory.
@@ -42,29 +44,21 @@ type server struct {
 	paused  bool
 }
 
-// lookup finds the server that REDLOCKTEST_SERVER names. It may be a script that ends
-// with exec: the process is then the server's. Without the variable, lookup finds
-// redis-server, or valkey-server which some systems have in its place.
+// redis-server has no Unix sockets on other systems, whatever the system has.
+const unixSockets = processes.Supported
+
+// lookup finds the server.
 func lookup() (string, error) {
-	if name := os.Getenv("REDLOCKTEST_SERVER"); name != "" {
-		bin, err := exec.LookPath(name)
-		if err != nil {
-			return "", fmt.Errorf("redlocktest: REDLOCKTEST_SERVER: %w", err)
-		}
-		return bin, nil
+	bin, err := processes.RedisServer()
+	if err != nil {
+		return "", fmt.Errorf("redlocktest: %w; or use embedded masters", err)
 	}
-	for _, name := range []string{"redis-server", "valkey-server"} {
-		if bin, err := exec.LookPath(name); err == nil {
-			return bin, nil
-		}
-	}
-	return "", errors.New("redlocktest: no redis-server on the PATH: install it (apt-get install redis-server, " +
-		"brew install redis, dnf install redis), or use embedded masters")
+	return bin, nil
 }
 
-func newServer(bin string, i int, g *group, o options) *server {
+func newServer(bin string, i int, g *processes.Group, o options) *server {
 	s := &server{
-		bin: bin, dir: filepath.Join(g.dir, strconv.Itoa(i)), unix: o.unix,
+		bin: bin, dir: filepath.Join(g.Dir, strconv.Itoa(i)), unix: o.unix,
 		args: o.args, password: password(o.args), group: g,
 	}
 	if o.hosts != nil {
@@ -218,7 +212,7 @@ func (s *server) start() error {
 	cmd.Env = append(os.Environ(), "LC_ALL=C") // newer ones refuse a locale that is not installed
 	cmd.Env = append(cmd.Env, preloadEnv(s.preloads)...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = s.group.member()
+	cmd.SysProcAttr = s.group.Member()
 	if err := s.launch(cmd); err != nil {
 		return err
 	}
@@ -282,7 +276,9 @@ func (s *server) pause() error {
 	if s.paused {
 		return nil
 	}
-	if err := stop(s.process); err != nil {
+	if err := processes.Stop(s.process); errors.Is(err, os.ErrProcessDone) {
+		return ErrDown
+	} else if err != nil {
 		return err
 	}
 	s.paused = true
@@ -299,7 +295,7 @@ func (s *server) resume() error {
 		return nil
 	}
 	s.paused = false
-	return cont(s.process)
+	return processes.Continue(s.process)
 }
 
 func (s *server) kill() error {

@@ -4,56 +4,26 @@ package secondtest
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/redlock/internal/processes"
 )
 
-// guard is a shell that leads the process group of the servers, and ends it when this process is gone, however that
-// ends: the kernel closes the pipe then. (redlocktest does the same.)
-const guard = `trap '' HUP INT TERM
-read -r _line
-rm -rf "$1"
-kill -s KILL -- "-$$"`
-
 // Processes is a directory and the servers that run in it. Neither outlives this process.
-type Processes struct {
-	Dir    string
-	leader *exec.Cmd
-	pipe   io.Closer
-}
+type Processes struct{ *processes.Group }
 
 // NewProcesses makes a directory for servers.
 func NewProcesses() (*Processes, error) {
-	dir, err := os.MkdirTemp("", "secondtest")
-	if err != nil {
-		return nil, err
-	}
-	p := &Processes{Dir: dir, leader: exec.Command("sh", "-c", guard, "sh", dir)}
-	p.leader.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if p.pipe, err = p.leader.StdinPipe(); err == nil {
-		err = p.leader.Start()
-	}
-	if err != nil {
-		os.RemoveAll(dir)
-		return nil, err
-	}
-	return p, nil
-}
-
-// Close kills all servers and removes the directory.
-func (p *Processes) Close() {
-	p.pipe.Close()
-	p.leader.Wait() // it was killed, by itself
-	os.RemoveAll(p.Dir)
+	group, err := processes.NewGroup("secondtest")
+	return &Processes{group}, err
 }
 
 // A Server is a process that can be killed and started again.
@@ -86,7 +56,7 @@ func (s *Server) Begin() error {
 	defer log.Close()
 	s.cmd = s.Command()
 	s.cmd.Stdout, s.cmd.Stderr = log, log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: s.processes.leader.Process.Pid}
+	s.cmd.SysProcAttr = s.processes.Member()
 	if err := s.cmd.Start(); err != nil {
 		return err
 	}
@@ -152,13 +122,7 @@ func (s *Server) Restart(t testing.TB) {
 }
 
 // Pause stops the server, as SIGSTOP does, and returns when all of its threads have stopped.
-func (s *Server) Pause(t testing.TB) {
-	require.NoError(t, s.cmd.Process.Signal(syscall.SIGSTOP))
-	require.Eventually(t, func() bool {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
-		return err != nil || strings.Contains(string(stat), ") T ")
-	}, 20*time.Second, time.Millisecond)
-}
+func (s *Server) Pause(t testing.TB) { require.NoError(t, processes.Stop(s.cmd.Process)) }
 
 // Resume lets a paused server go on.
-func (s *Server) Resume() { s.cmd.Process.Signal(syscall.SIGCONT) }
+func (s *Server) Resume() { processes.Continue(s.cmd.Process) }

@@ -57,7 +57,7 @@ func die(death string) {
 		signal.Notify(interrupted, os.Interrupt)
 		go func() { <-interrupted; os.Exit(2) }()
 	}
-	fmt.Println(m.group.dir)
+	fmt.Println(m.group.Dir)
 	fmt.Println(strings.Join(m.Addrs(), " "))
 	bufio.NewReader(os.Stdin).ReadString('\n')
 	switch death {

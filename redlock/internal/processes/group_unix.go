@@ -1,6 +1,6 @@
 //go:build unix
 
-package redlocktest
+package processes
 
 import (
 	"io"
@@ -10,9 +10,10 @@ import (
 	"syscall"
 )
 
-const unixSockets = true
+// Supported tells whether this system has process groups, and processes can be stopped.
+const Supported = true
 
-// A group is a directory and a process group that do not outlive this process,
+// A Group is a directory and a process group that do not outlive this process,
 // however it ends.
 //
 // A shell leads the group and reads from a pipe that only this process can
@@ -23,8 +24,8 @@ const unixSockets = true
 // forked child still holds the pipe's end, and lets it go by its exec, when it
 // is a member of the group. (Linux's Pdeathsig looks simpler, but it waits for
 // the death of the thread that forked, and it is only Linux's.)
-type group struct {
-	dir    string
+type Group struct {
+	Dir    string
 	leader *exec.Cmd
 	pipe   io.Closer
 }
@@ -34,12 +35,13 @@ read -r _line
 rm -rf "$1"
 kill -s KILL -- "-$$"`
 
-func newGroup() (*group, error) {
-	dir, err := tempDir()
+// NewGroup makes a directory, whose name begins with name, and a process group.
+func NewGroup(name string) (*Group, error) {
+	dir, err := tempDir(name)
 	if err != nil {
 		return nil, err
 	}
-	g := &group{dir: dir, leader: exec.Command("sh", "-c", guard, "sh", dir)}
+	g := &Group{Dir: dir, leader: exec.Command("sh", "-c", guard, "sh", dir)}
 	g.leader.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if g.pipe, err = g.leader.StdinPipe(); err == nil {
 		err = g.leader.Start()
@@ -53,7 +55,7 @@ func newGroup() (*group, error) {
 
 // tempDir makes a directory whose path is short enough for a Unix socket in it:
 // that may have 104 bytes.
-func tempDir() (string, error) {
+func tempDir(name string) (string, error) {
 	parent, err := filepath.Abs(os.TempDir())
 	if err != nil {
 		return "", err
@@ -61,23 +63,24 @@ func tempDir() (string, error) {
 	if len(parent) > 60 {
 		parent = "/tmp"
 	}
-	return os.MkdirTemp(parent, "redlocktest")
+	return os.MkdirTemp(parent, name)
 }
 
-// member makes a new process a member of the group.
-func (g *group) member() *syscall.SysProcAttr {
+// Member makes a new process a member of the group.
+func (g *Group) Member() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pgid: g.leader.Process.Pid}
 }
 
-// close removes the directory and kills what is left of the group.
-func (g *group) close() {
+// Close removes the directory and kills what is left of the group.
+func (g *Group) Close() {
 	g.pipe.Close()
 	g.leader.Wait() // it was killed, by itself
-	os.RemoveAll(g.dir)
+	os.RemoveAll(g.Dir)
 }
 
-// stop returns when all threads of p have stopped.
-func stop(p *os.Process) error {
+// Stop stops p, and returns when all of its threads have stopped. If p has ended, the error is
+// [os.ErrProcessDone].
+func Stop(p *os.Process) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
@@ -91,9 +94,10 @@ func stop(p *os.Process) error {
 		case status.Stopped():
 			return nil
 		default:
-			return ErrDown
+			return os.ErrProcessDone
 		}
 	}
 }
 
-func cont(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
+// Continue lets a stopped process go on.
+func Continue(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
