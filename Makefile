@@ -15,7 +15,7 @@ help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 demo: ## take locks on five masters while they fail
-	@$(GO) run ./redlock/cmd/redlock demo
+	@$(GO) run -tags redburst_embedded ./redlock/cmd/redlock demo
 
 # A redis-server that the package manager has started is stopped again: the
 # tests start their own.
@@ -126,7 +126,7 @@ lint: ## gofmt, go vet and staticcheck, here and in the nested modules
 		echo "go vet, staticcheck: $$1 $$2"; \
 		(cd $$1 && $(GO) vet -tags "$$2" ./... && "$$staticcheck" -tags "$$2" ./...); \
 	}; \
-	check . ''; check . redburst_portable; for mod in bench redlock/examples/fencesql $(CONTRIB); do check $$mod ''; done
+	check . ''; check . redburst_portable,redburst_embedded; for mod in bench redlock/examples/fencesql $(CONTRIB); do check $$mod ''; done
 
 # A database that was asked for must be there: by VULNDB=..., also in the environment. The default one must be if its host
 # takes connections; where it does not, this says so. The exit status of govulncheck is 3 if it has found something,

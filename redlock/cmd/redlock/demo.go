@@ -6,13 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"time"
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
-	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/redburst/redburst/redlock/internal/processes"
 	"github.com/spf13/cobra"
 )
 
@@ -34,7 +33,12 @@ func newDemo() *cobra.Command {
 how it is taken and refused, that a frozen and a killed master change nothing,
 how it is extended and released. It checks what it shows, and leaves nothing.
 
-The masters are redis-servers. If none is installed, they are embedded.
+The masters are redis-servers, or valkey-servers where there are no others. If
+none is installed, --masters names masters of yours, or this command can be
+built with embedded ones:
+
+  go run -tags redburst_embedded \
+    github.com/redburst/redburst/redlock/cmd/redlock@latest demo
 
 With --masters or --masters-file demo uses your masters, and neither freezes nor
 kills them. It ignores REDLOCK_MASTERS.
@@ -68,7 +72,7 @@ Exit status: 0 if everything was as told, 1 if not.`,
 type demo struct {
 	*terminal
 	started time.Time
-	ours    *redlocktest.Masters // nil if they are the user's
+	ours    demoServers // nil if they are the user's
 	masters []string
 	options conn.Options
 	key     string
@@ -90,7 +94,7 @@ func (d *demo) prepare(ctx context.Context, f *mastersFlags) (err error) {
 	} else {
 		how, err := d.start()
 		if err != nil {
-			return fmt.Errorf("the masters do not start: %w", err)
+			return err
 		}
 		d.title(fmt.Sprintf("A lock on %s, %s", plural(demoMasters, "Redis master"), how))
 		d.masters, d.options.Persistence = d.ours.Addrs(), true
@@ -106,18 +110,23 @@ func (d *demo) prepare(ctx context.Context, f *mastersFlags) (err error) {
 // start starts real masters, or else embedded ones, and says which.
 func (d *demo) start() (how string, err error) {
 	why := "cannot be frozen here"
-	if runtime.GOOS != "windows" {
-		if err = redlocktest.Available(); err == nil {
-			if d.ours, err = redlocktest.Run(demoMasters); err == nil {
-				return "started for it", nil
-			}
-			complain("redis-server does not start, so the masters are embedded: "+err.Error(), "")
-			why = "does not start"
-		} else {
-			why = "is not installed"
-		}
+	if !processes.Supported {
+		err = errors.New("a redis-server " + why)
+	} else if d.ours, err = startRedisServers(demoMasters); err == nil {
+		return "started for it", nil
+	} else if _, missing := processes.RedisServer(); missing != nil {
+		why = "is not installed"
+	} else {
+		why = "does not start"
 	}
-	d.ours, err = redlocktest.RunEmbedded(demoMasters)
+	if startEmbedded == nil {
+		return "", &failure{exitNo, fmt.Errorf("the masters do not start: %w", err),
+			"'redlock demo --help' says how to see it without a redis-server"}
+	}
+	if why == "does not start" {
+		complain("redis-server does not start, so the masters are embedded: "+err.Error(), "")
+	}
+	d.ours, err = startEmbedded(demoMasters)
 	return "embedded, as redis-server " + why, err
 }
 

@@ -13,12 +13,7 @@ import (
 )
 
 // show runs the steps. Each of them checks what it says.
-func (d *demo) show(ctx context.Context) (err error) {
-	defer func() { // how redlocktest says that a master cannot be frozen or killed
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%v", r)
-		}
-	}()
+func (d *demo) show(ctx context.Context) error {
 	lock := d.alice.NewMutex(d.key, demoTTL)
 	defer func() {
 		if lock.Token() != "" { // the show was stopped
@@ -148,7 +143,9 @@ func (d *demo) showFailures(ctx context.Context, _ *redlock.Mutex) error {
 	if err := measureRow("all 5 are up"); err != nil {
 		return err
 	}
-	d.ours.Pause(frozen)
+	if err := d.ours.Pause(frozen); err != nil {
+		return fmt.Errorf("freeze %s: %w", d.masters[frozen], err)
+	}
 	how := ""
 	if d.ours.PID(frozen) != 0 {
 		how = " (SIGSTOP)"
@@ -156,7 +153,9 @@ func (d *demo) showFailures(ctx context.Context, _ *redlock.Mutex) error {
 	if err := measureRow("one is frozen" + how); err != nil {
 		return err
 	}
-	d.ours.Kill(killed)
+	if err := d.ours.Kill(killed); err != nil {
+		return fmt.Errorf("kill %s: %w", d.masters[killed], err)
+	}
 	if err := measureRow("... and another one killed"); err != nil {
 		return err
 	}
@@ -220,8 +219,9 @@ func (d *demo) showRelease(ctx context.Context, lock *redlock.Mutex) error {
 	d.printf("   released in %s\n", brief(d.last.Took))
 	back := map[string]string{}
 	if d.ours != nil {
-		d.ours.Resume(frozen)
-		d.ours.Restart(killed)
+		if err := errors.Join(d.ours.Resume(frozen), d.ours.Restart(killed)); err != nil {
+			return fmt.Errorf("start %s and %s again: %w", d.masters[frozen], d.masters[killed], err)
+		}
 		back[d.masters[frozen]] = ": it was resumed, and then got the release"
 		back[d.masters[killed]] = ", like everything that it had when it was killed"
 	}

@@ -1,9 +1,15 @@
 package main
 
 import (
+	"debug/buildinfo"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -64,12 +70,36 @@ func TestDemoOnRealMasters(t *testing.T) {
 	requireNothingLeft()
 }
 
+// embedding builds the command with embedded masters, once.
+var embedding = sync.OnceValues(func() (path string, err error) {
+	path = strings.TrimSuffix(binary, ".exe") + "-embedding.exe"
+	out, err := exec.Command("go", "build", "-tags", tags+",redburst_embedded", "-o", path, ".").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, out)
+	}
+	return path, err
+})
+
+func TestTheCommandThatIsInstalledHoldsNoRedis(t *testing.T) {
+	t.Parallel()
+	path, err := embedding()
+	require.NoError(t, err)
+	for file, holds := range map[string]bool{binary: false, path: true} {
+		info, err := buildinfo.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, holds, slices.ContainsFunc(info.Deps, func(m *debug.Module) bool { return strings.Contains(m.Path, "miniredis") }))
+	}
+}
+
 func TestDemoOnEmbeddedMasters(t *testing.T) {
 	t.Parallel()
+	path, err := embedding()
+	require.NoError(t, err)
 	env, requireNothingLeft := marked(t)
-	status, stdout, stderr := do(t, append(env, "REDLOCKTEST_SERVER=", "PATH="+t.TempDir()), "demo")
-	require.Zero(t, status)
-	require.Empty(t, stderr)
+	s := beginBy(t, append(env, "REDLOCKTEST_SERVER=", "PATH="+t.TempDir()), path, "demo")
+	require.Zero(t, s.end())
+	require.Empty(t, s.err.String())
+	stdout := s.out.String()
 	requireWholeDemo(t, stdout)
 	require.Contains(t, stdout, "embedded, as redis-server is not installed")
 	require.NotContains(t, stdout, "SIGSTOP")
@@ -77,16 +107,35 @@ func TestDemoOnEmbeddedMasters(t *testing.T) {
 	requireNothingLeft()
 }
 
+func TestDemoWithoutAServerSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	env, requireNothingLeft := marked(t)
+	status, stdout, stderr := do(t, append(env, "REDLOCKTEST_SERVER=", "PATH="+t.TempDir()), "demo")
+	require.Equal(t, exitNo, status)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "the masters do not start: no redis-server on the PATH: install it")
+	require.Contains(t, stderr, "'redlock demo --help' says how to see it without a redis-server")
+	_, help, _ := do(t, nil, "demo", "--help")
+	require.Contains(t, help, "redburst_embedded")
+	requireNothingLeft()
+}
+
 func TestDemoOnMastersThatCannotBeStartedIsEmbedded(t *testing.T) {
 	t.Parallel()
+	path, err := embedding()
+	require.NoError(t, err)
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "redis-server"), []byte("#!/bin/sh\nexit 1\n"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "redis-server"), []byte("#!/bin/sh\necho broken; exit 1\n"), 0o755))
 	env, requireNothingLeft := marked(t)
-	status, stdout, stderr := do(t, append(env, "REDLOCKTEST_SERVER=", "PATH="+dir+":"+os.Getenv("PATH")), "demo")
-	require.Zero(t, status)
-	requireWholeDemo(t, stdout)
-	require.Contains(t, stdout, "embedded, as redis-server does not start")
-	require.Contains(t, stderr, "does not start")
+	env = append(env, "REDLOCKTEST_SERVER=", "PATH="+dir+":"+os.Getenv("PATH"))
+	s := beginBy(t, env, path, "demo")
+	require.Zero(t, s.end())
+	requireWholeDemo(t, s.out.String())
+	require.Contains(t, s.out.String(), "embedded, as redis-server does not start")
+	require.Contains(t, s.err.String(), "does not start")
+	status, _, stderr := do(t, env, "demo")
+	require.Equal(t, exitNo, status)
+	require.Contains(t, stderr, "redis-server ended at once; it says: broken\n")
 	requireNothingLeft()
 }
 

@@ -92,7 +92,7 @@ func newRoot() *cobra.Command {
 		Short: "Locks on independent Redis masters",
 		Long: `redlock takes a lock on a majority of independent Redis masters (Redlock), so
 that it outlives the failure of any minority of them.`,
-		Example: `  redlock demo                                 see it work, needs nothing
+		Example: `  redlock demo                                 see how it works
   export REDLOCK_MASTERS=redis-a:6379,redis-b:6379,redis-c:6379
   redlock doctor                               are these fit for locks?
   redlock run nightly-report -- ./report.sh    one at a time on all hosts
