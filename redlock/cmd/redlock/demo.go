@@ -99,7 +99,7 @@ func (d *demo) prepare(ctx context.Context, f *mastersFlags) (err error) {
 		d.title(fmt.Sprintf("A lock on %s, %s", plural(demoMasters, "Redis master"), how))
 		d.masters, d.options.Persistence = d.ours.Addrs(), true
 	}
-	d.key = "redlock-demo:" + rand.Text()[:8]
+	d.key = "lock:redlock-demo:" + rand.Text()[:8]
 	if d.alice, err = d.open(ctx, "alice"); err != nil {
 		return err
 	}

@@ -55,8 +55,8 @@ Exit status: 0 all is well, 1 a counter is too far ahead, 64 wrong usage, 74
 write error, 96 another holds the lock (with --reset-to), 97 too few masters
 answered, 128+n signal n has ended it (with --reset-to).
 ` + mastersHelp,
-		Example: `  redlock fence nightly-report
-  redlock fence nightly-report --reset-to now
+		Example: `  redlock fence lock:report
+  redlock fence lock:report --reset-to now
   psql -c "UPDATE reports SET fence = $N WHERE fence > $N"   # step 3`,
 		Args:              someKeys,
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -35,9 +35,9 @@ Exit status: 0 after a signal, or
    99  the --max-lifetime was over
   128+n  signal n has ended the wait for the lock
 ` + mastersHelp,
-		Example: `  redlock hold maintenance
-  redlock hold --wait forever --max-lifetime 1h maintenance
-  redlock hold --permits 4 gpu`,
+		Example: `  redlock hold lock:maintenance
+  redlock hold --wait forever --max-lifetime 1h lock:maintenance
+  redlock hold --permits 4 lock:gpu`,
 		Args:              keyOnly,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -59,9 +59,9 @@ signal to lead has ended, 128+n if signal n came while it waited, or
   126  the command cannot be executed
   127  there is no such command
 ` + mastersHelp,
-		Example: `  redlock lead scheduler -- ./scheduler
-  redlock lead --ttl 5s --owner "$(hostname):8080" api -- ./api --port 8080
-  redlock status --watch scheduler`,
+		Example: `  redlock lead lock:scheduler -- ./scheduler
+  redlock lead --ttl 5s --owner "$(hostname):8080" lock:api -- ./api --port 8080
+  redlock status --watch lock:scheduler`,
 		Args:              keyAndCommand,
 		ValidArgsFunction: completeCommand,
 		RunE: func(cmd *cobra.Command, args []string) error {

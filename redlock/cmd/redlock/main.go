@@ -91,12 +91,15 @@ func newRoot() *cobra.Command {
 		Use:   "redlock",
 		Short: "Locks on independent Redis masters",
 		Long: `redlock takes a lock on a majority of independent Redis masters (Redlock), so
-that it outlives the failure of any minority of them.`,
+that it outlives the failure of any minority of them.
+
+A KEY is any text. Those of the examples begin with lock:, as in the ACL that
+the documentation of the package conn has for a user who may only take locks.`,
 		Example: `  redlock demo                                 see how it works
   export REDLOCK_MASTERS=redis-a:6379,redis-b:6379,redis-c:6379
   redlock doctor                               are these fit for locks?
-  redlock run nightly-report -- ./report.sh    one at a time on all hosts
-  redlock status nightly-report                who holds it, and for how long?`,
+  redlock run lock:report -- ./report.sh       one at a time on all hosts
+  redlock status lock:report                   who holds it, and for how long?`,
 		Version:       versionText(),
 		SilenceErrors: true,
 		SilenceUsage:  true,

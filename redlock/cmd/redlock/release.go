@@ -36,10 +36,10 @@ Exit status: 0 it was released, 1 it is free, 64 wrong usage or the answer was
 no, 74 write error, 96 another holds it (with --token), 97 too few masters
 answered.
 ` + mastersHelp,
-		Example: `  redlock release --force nightly-report
-  echo "$REDLOCK_TOKEN" | redlock release --token - nightly-report
-  redlock status --json gpu --permits 4 | jq -r '.permits[0].token' |
-    redlock release --token - --permits 4 gpu`,
+		Example: `  redlock release --force lock:report
+  echo "$REDLOCK_TOKEN" | redlock release --token - lock:report
+  redlock status --json lock:gpu --permits 4 | jq -r '.permits[0].token' |
+    redlock release --token - --permits 4 lock:gpu`,
 		Args:              keyOnly,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -110,15 +110,15 @@ Exit status: that of the command, 128+n if signal n ended it, or
   126  the command cannot be executed
   127  there is no such command
 ` + mastersHelp,
-		Example: `  redlock run nightly-report -- ./report.sh --all
-  redlock run --no-wait migrate -- sh -c './migrate && ./verify'
-  */5 * * * *  redlock run -n -q --min-hold 4m report -- report  # crontab: once
-  */5 * * * *  redlock run -n -q cleanup -- cleanup       # one at a time
-  redlock run --ttl 30s --wait 5m deploy -- make deploy
-  redlock run --also disk-b disk-a -- ./copy.sh        # both disks, or neither
-  redlock run --shared catalogue -- ./export.sh        # beside other readers
-  redlock run --permits 4 gpu -- ./train.sh            # up to four at a time
-  redlock run shell -- bash                            # hold it by hand`,
+		Example: `  redlock run lock:report -- ./report.sh --all
+  redlock run --no-wait lock:migrate -- sh -c './migrate && ./verify'
+  */5 * * * *  redlock run -nq --min-hold 4m lock:stats -- stats # crontab: once
+  */5 * * * *  redlock run -nq lock:cleanup -- cleanup   # one at a time
+  redlock run --ttl 30s --wait 5m lock:deploy -- make deploy
+  redlock run --also lock:b lock:a -- ./copy.sh        # both, or neither
+  redlock run --shared lock:catalogue -- ./export.sh   # beside other readers
+  redlock run --permits 4 lock:gpu -- ./train.sh       # up to four at a time
+  redlock run lock:shell -- bash                       # hold it by hand`,
 		Args:              keyAndCommand,
 		ValidArgsFunction: completeCommand,
 		RunE: func(cmd *cobra.Command, args []string) error {

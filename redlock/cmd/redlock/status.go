@@ -48,12 +48,12 @@ apart.
 Exit status: 0 held, 1 free, 97 unknown, 64 wrong usage, 74 write error. Of
 several keys it is 97 if one is unknown, and otherwise 1 if one is free.
 ` + mastersHelp,
-		Example: `  redlock status nightly-report
-  redlock status --json nightly-report | jq -r .owner
-  if redlock status -q nightly-report; then echo "still running"; fi
-  redlock status --watch scheduler backup              # who leads?
-  redlock status --permits 4 gpu
-  redlock status --permits 4 --json gpu | jq .free`,
+		Example: `  redlock status lock:report
+  redlock status --json lock:report | jq -r .owner
+  if redlock status -q lock:report; then echo "still running"; fi
+  redlock status --watch lock:scheduler lock:backup    # who leads?
+  redlock status --permits 4 lock:gpu
+  redlock status --permits 4 --json lock:gpu | jq .free`,
 		Args:              someKeys,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}

@@ -1,0 +1,141 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+)
+
+// grantLocker gives the masters the user locker, who has the rights that the documentation of conn names, as far
+// as the server knows them.
+func grantLocker(t *testing.T, masters *redlocktest.Masters) (env []string) {
+	t.Helper()
+	_, doc, _ := strings.Cut(read(t, "conn/doc.go"), "ACL SETUSER locker on >password ")
+	doc, _, found := strings.Cut(doc, "A server refuses")
+	require.True(t, found)
+	rights := regexp.MustCompile(`(?m)(?:[ \t]|^)([+~-][^\s,]+|resetkeys)`).FindAllStringSubmatch(doc, -1)
+	require.Greater(t, len(rights), 30)
+	for i := range masters.N() {
+		_, err := masters.Do(i, "ACL", "SETUSER", "locker", "on", ">password")
+		require.NoError(t, err)
+		for _, right := range rights {
+			_, err := masters.Do(i, "ACL", "SETUSER", "locker", right[1])
+			if err != nil {
+				require.Contains(t, err.Error(), "Unknown command")
+			}
+		}
+	}
+	return []string{mastersEnv(masters), "REDLOCK_USERNAME=locker", "REDLOCK_PASSWORD=password", "REDLOCK_DURABLE=true"}
+}
+
+// examplesOf returns the examples of a command's help, each as a shell reads it.
+func examplesOf(cmd *cobra.Command) (all []string) {
+	for line := range strings.Lines(cmd.Example) {
+		line = strings.TrimRight(line, "\n")
+		if strings.HasPrefix(line, "    ") { // it goes on
+			all[len(all)-1] += "\n" + line
+			continue
+		}
+		line = strings.TrimPrefix(strings.TrimSpace(line), "*/5 * * * *  ")
+		all = append(all, regexp.MustCompile(`   +[^ #].*`).ReplaceAllString(line, "")) // what it is for
+	}
+	return all
+}
+
+// Whoever follows the documentation has a user who may use keys that begin with lock:, and no others.
+func TestExamplesOfTheHelpWorkForTheUserOfTheDocumentation(t *testing.T) {
+	t.Parallel()
+	masters := durable(t, 3)
+	env := append(grantLocker(t, masters), "PATH="+programs(t)+":"+os.Getenv("PATH"))
+	seen := 0
+	t.Run("example", func(t *testing.T) {
+		for _, cmd := range append(newRoot().Commands(), newRoot()) {
+			for _, example := range examplesOf(cmd) {
+				example = strings.ReplaceAll(example, "redis-a:6379,redis-b:6379,redis-c:6379", strings.Join(masters.Addrs(), ","))
+				switch {
+				case !strings.Contains(example, "redlock "), slices.Contains([]string{"man", "version"}, cmd.Name()),
+					example == "redlock demo", strings.Contains(example, "--force"): // it asks on a terminal
+					continue
+				}
+				seen++
+				example = strings.ReplaceAll(example, "lock:", fmt.Sprintf("lock:%d:", seen)) // no other has its keys
+				t.Run(example, func(t *testing.T) {
+					t.Parallel()
+					follow(t, env, example)
+				})
+			}
+		}
+	})
+	require.Greater(t, seen, 25)
+	for i := range masters.N() {
+		denied, err := masters.Do(i, "ACL", "LOG")
+		require.NoError(t, err)
+		for _, d := range denied.([]any) {
+			require.Contains(t, fmt.Sprint(d), "object config|get", "the doctor asks for it, and needs it not")
+		}
+	}
+}
+
+// programs makes a directory with the command and all that the examples run.
+func programs(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	require.NoError(t, os.Symlink(binary, filepath.Join(dir, "redlock")))
+	for _, name := range []string{"report.sh", "migrate", "verify", "stats", "cleanup", "make", "copy.sh", "export.sh", "train.sh", "bash"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o700))
+	}
+	for _, name := range []string{"scheduler", "api"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\necho leading; exec sleep 3600\n"), 0o700))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "jq"), []byte("#!/bin/sh\ncat >/dev/null; echo $TOKEN_OF_JQ\n"), 0o700))
+	return dir
+}
+
+// follow runs an example.
+func follow(t *testing.T, env []string, example string) {
+	shell := func(script string, more ...string) *invocation {
+		s := beginBy(t, append(env, more...), "sh", "-c", "cd ${PATH%%:*}; "+script)
+		s.in.Close()
+		return s
+	}
+	lasting := regexp.MustCompile(`redlock (hold|lead|status --watch) `).MatchString(example)
+	switch {
+	case lasting:
+		s := shell("exec " + example)
+		s.awaitStdout("\n")
+		require.NoError(t, s.Process.Signal(syscall.SIGTERM))
+		s.end()
+		require.Empty(t, s.err.String())
+	case strings.Contains(example, "redlock release"):
+		kind := ""
+		if strings.Contains(example, "--permits") {
+			kind = "--permits 4 "
+		}
+		holder := shell("exec redlock hold --ttl 1h " + kind + regexp.MustCompile(`lock:\S+$`).FindString(example))
+		token := holder.assigned("REDLOCK_TOKEN")
+		s := shell(example, "REDLOCK_TOKEN="+token, "TOKEN_OF_JQ="+token)
+		require.Zero(t, s.end())
+		require.Contains(t, s.out.String(), "was taken from")
+		loses(t, holder)
+	default:
+		s := shell(example)
+		if status := s.end(); strings.HasPrefix(example, "redlock status") && !strings.Contains(example, "|") {
+			require.Equal(t, exitNo, status, "it is free")
+		} else if !strings.Contains(example, "doctor") { // which may find that the machine is busy
+			require.Zero(t, status)
+		}
+		require.NotContains(t, s.out.String(), "refuses")
+		require.Empty(t, s.err.String())
+	}
+}
