@@ -40,7 +40,7 @@ func (s *store) Open(ctx context.Context, over func(error)) (second.Session, sec
 	}
 	id := fmt.Sprintf("%x", l.id)
 	new := &session{store: s, id: id, ttl: span.TTL, key: s.prefix + "%/" + id, lease: l, version: 1,
-		entered: map[*place]clientv3.LeaseID{}, over: over}
+		entered: map[*entry]clientv3.LeaseID{}, over: over}
 	err = s.ask(ctx, func(ctx context.Context) error {
 		_, err := s.client.Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(new.key), "=", 0)).
@@ -102,8 +102,8 @@ type session struct {
 	store    *store
 	id       string // of its first lease
 	ttl      time.Duration
-	places   atomic.Uint64 // how many have been made
-	key      string        // its own: each place that is abandoned raises its version
+	entries  atomic.Uint64 // how many have been made
+	key      string        // its own: each entry that is abandoned raises its version
 	watching sync.WaitGroup
 	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
@@ -114,7 +114,7 @@ type session struct {
 	lease   lease
 	former  []clientv3.LeaseID          // that keys may still have
 	version int64                       // of key, as far as known
-	entered map[*place]clientv3.LeaseID // the places whose key may be there, and the lease that it was put with
+	entered map[*entry]clientv3.LeaseID // the entries whose key may be there, and the lease that it was put with
 }
 
 // grows compares the store's revision, which a linearizable request has returned, with that which was known before it
@@ -197,15 +197,15 @@ func (s *session) move(ctx context.Context) error {
 		s.learn(own[0].Version)
 		moved = own[0].Lease == int64(l.id)
 	}
-	var places []*place
+	var entries []*entry
 	s.mu.Lock()
 	for p, id := range s.entered {
 		if id != l.id {
-			places = append(places, p)
+			entries = append(entries, p)
 		}
 	}
 	s.mu.Unlock()
-	for some := range slices.Chunk(places, 32) { // etcd bounds what a transaction has
+	for some := range slices.Chunk(entries, 32) { // etcd bounds what a transaction has
 		var ops []clientv3.Op
 		for _, p := range some {
 			there := clientv3.Compare(clientv3.CreateRevision(p.name), ">", 0)
@@ -320,9 +320,9 @@ func (s *session) Close(ctx context.Context) (err error) {
 	return err
 }
 
-func (s *session) Place(key string) second.Place {
-	line := s.store.prefix + escape(key) + "/"
-	return &place{session: s, line: line, name: fmt.Sprintf("%s%s-%x", line, s.id, s.places.Add(1))}
+func (s *session) Entry(key string) second.Entry {
+	queue := s.store.prefix + escape(key) + "/"
+	return &entry{session: s, queue: queue, name: fmt.Sprintf("%s%s-%x", queue, s.id, s.entries.Add(1))}
 }
 
 // ofLease marks the error that says that the lease is over.
@@ -333,24 +333,24 @@ func ofLease(err error) error {
 	return err
 }
 
-// A place is a key in a line, which is all keys that begin with the same prefix.
-type place struct {
+// An entry is a key in a queue, which is all keys that begin with the same prefix.
+type entry struct {
 	session  *session
-	line     string
+	queue    string
 	name     string // of the key
 	sent     bool   // it may be there, or a put may be under way
 	sure     bool   // ... but it is there, and none is
 	revision int64  // its create revision, once it was entered
 }
 
-// Enter puts the key, if the line is empty or need not be. Since it can be repeated, and find itself there
+// Enter puts the key, if the queue is empty or need not be. Since it can be repeated, and find itself there
 // already, what it reads says whether the key is there. If it was, all puts but one may be obeyed later: when the key is
 // gone again, or that of another. Only those of an older version never are.
-func (p *place) Enter(ctx context.Context, alone bool) (fence uint64, err error) {
+func (p *entry) Enter(ctx context.Context, alone bool) (fence uint64, err error) {
 	s := p.session
 	free := clientv3.Compare(clientv3.CreateRevision(p.name), "=", 0)
 	if alone {
-		free = clientv3.Compare(clientv3.CreateRevision(p.line), "=", 0).WithPrefix()
+		free = clientv3.Compare(clientv3.CreateRevision(p.queue), "=", 0).WithPrefix()
 	}
 	for {
 		s.mu.Lock()
@@ -397,15 +397,15 @@ func (p *place) Enter(ctx context.Context, alone bool) (fence uint64, err error)
 	return uint64(p.revision), nil
 }
 
-// Wait waits until no key of the line is older. It looks again now and then, as a watch on a member
+// Wait waits until no key of the queue is older. It looks again now and then, as a watch on a member
 // that hangs tells nothing.
-func (p *place) Wait(ctx context.Context) error {
+func (p *entry) Wait(ctx context.Context) error {
 	client := p.session.store.client
 	older := append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(p.revision-1))
 	for {
 		var answer *clientv3.TxnResponse
 		err := p.session.store.ask(ctx, func(ctx context.Context) (err error) {
-			answer, err = client.Txn(ctx).Then(clientv3.OpGet(p.name), clientv3.OpGet(p.line, older...)).Commit()
+			answer, err = client.Txn(ctx).Then(clientv3.OpGet(p.name), clientv3.OpGet(p.queue, older...)).Commit()
 			return err
 		})
 		if err != nil {
@@ -441,7 +441,7 @@ func (s *store) awaitDelete(ctx context.Context, key string, from int64) {
 
 // Leave deletes the key. If a put may be under way, it raises the version in the same transaction, so that
 // this put fails.
-func (p *place) Leave(ctx context.Context) (found bool, err error) {
+func (p *entry) Leave(ctx context.Context) (found bool, err error) {
 	s := p.session
 	defer func() {
 		if err == nil {

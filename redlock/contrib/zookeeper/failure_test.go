@@ -38,7 +38,7 @@ func TestForeignLocksAreExcludedAndExclude(t *testing.T) {
 		l := secondtest.MustLock(t, second, key)
 		waited := make(chan error, 1)
 		go func() { waited <- foreign.Lock() }()
-		s.AwaitLine(t, key, 2)
+		s.AwaitQueue(t, key, 2)
 		require.NoError(t, l.Unlock(secondtest.Background(t)))
 		require.NoError(t, <-waited)
 		require.NoError(t, foreign.Unlock())
@@ -109,9 +109,9 @@ func TestConnectionBreaksAtEveryPoint(t *testing.T) {
 			reached := p.Trap(n, fromServer, p.Reset)
 			l, err := second.TryLock(secondtest.Background(t), "k")
 			require.NoError(t, err)
-			s.AwaitLine(t, "k", 1)
+			s.AwaitQueue(t, "k", 1)
 			require.NoError(t, l.Unlock(secondtest.Background(t)))
-			s.AwaitLine(t, "k", 0)
+			s.AwaitQueue(t, "k", 0)
 			if !reached() {
 				t.Log("it broke at", n, "points")
 				break
@@ -135,7 +135,7 @@ func TestWatchesDoNotPileUp(t *testing.T) {
 			_, err := b.Lock(ctx, "k")
 			failed <- err
 		}()
-		s.AwaitLine(t, "k", 2)
+		s.AwaitQueue(t, "k", 2)
 		session = b.store.lastSession()
 		var now []*watch
 		require.Eventually(t, func() bool {
@@ -150,7 +150,7 @@ func TestWatchesDoNotPileUp(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 		cancel()
 		require.ErrorIs(t, <-failed, context.Canceled)
-		s.AwaitLine(t, "k", 1)
+		s.AwaitQueue(t, "k", 1)
 		session.mu.Lock()
 		for _, w := range session.watches {
 			require.Same(t, first, w)
@@ -296,7 +296,7 @@ func TestServersFail(t *testing.T) {
 		return err == nil
 	}, secondtest.Patience, 100*time.Millisecond)
 	require.Greater(t, again.Fence(), l.Fence())
-	s.AwaitLine(t, "free", 0)
+	s.AwaitQueue(t, "free", 0)
 	require.NoError(t, again.Unlock(secondtest.Background(t)))
 }
 

@@ -76,7 +76,7 @@ func storeOf(t testing.TB, e *zookeepertest.Ensemble, root string, opts ...Optio
 			_, err = client.Multi(all...)
 			require.NoError(t, err)
 		},
-		Line: func(t testing.TB, key string) int {
+		Queue: func(t testing.TB, key string) int {
 			for ctx := secondtest.Background(t); ; time.Sleep(10 * time.Millisecond) {
 				_, err := client.Sync(named.Path(key))
 				var names []string

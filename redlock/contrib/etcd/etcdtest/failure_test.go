@@ -47,7 +47,7 @@ func TestForeignMutexesAreExcludedAndExclude(t *testing.T) {
 		require.ErrorIs(t, foreign.TryLock(secondtest.Background(t)), concurrency.ErrLocked)
 		waited := make(chan error, 1)
 		go func() { waited <- foreign.Lock(secondtest.Background(t)) }()
-		s.AwaitLine(t, key, 2)
+		s.AwaitQueue(t, key, 2)
 		require.NoError(t, l.Unlock(secondtest.Background(t)))
 		require.NoError(t, <-waited)
 		require.NoError(t, foreign.Unlock(secondtest.Background(t)))
@@ -132,7 +132,7 @@ func TestLatePutFails(t *testing.T) {
 			require.NoError(t, l.Unlock(secondtest.Background(t)))
 			s.failsNow(t, put)
 		})
-		t.Run(name+" was refused, or left the line", func(t *testing.T) {
+		t.Run(name+" was refused, or left the queue", func(t *testing.T) {
 			t.Parallel()
 			s := late(t)
 			held := secondtest.MustLock(t, s.Open(t), "k")
@@ -145,10 +145,10 @@ func TestLatePutFails(t *testing.T) {
 			}()
 			put := <-s.puts
 			if name == "Lock" {
-				s.AwaitLine(t, "k", 2)
+				s.AwaitQueue(t, "k", 2)
 				cancel()
 				require.ErrorIs(t, <-failed, context.Canceled)
-				s.AwaitLine(t, "k", 1)
+				s.AwaitQueue(t, "k", 1)
 			} else {
 				require.ErrorIs(t, <-failed, redlock.ErrHeld)
 				s.awaitCleaned(t, before)
@@ -198,7 +198,7 @@ func (s *lateStore) awaitCleaned(t testing.TB, before int64) {
 // failsNow sends the late put. Nobody has the key then, and it can be had.
 func (s *lateStore) failsNow(t testing.TB, put func() error) {
 	require.NoError(t, put())
-	require.Equal(t, 0, s.Line(t, "k"))
+	require.Equal(t, 0, s.Queue(t, "k"))
 	l, err := s.second.TryLock(secondtest.Background(t), "k")
 	require.NoError(t, err)
 	require.NoError(t, l.Unlock(secondtest.Background(t)))
@@ -236,9 +236,9 @@ func TestAnswerOfPutIsLost(t *testing.T) {
 			l, err := take(second)(secondtest.Background(t), "k")
 			require.NoError(t, err)
 			require.Greater(t, l.Fence(), before.Fence())
-			s.AwaitLine(t, "k", 1)
+			s.AwaitQueue(t, "k", 1)
 			require.NoError(t, l.Unlock(secondtest.Background(t)))
-			s.AwaitLine(t, "k", 0)
+			s.AwaitQueue(t, "k", 0)
 		})
 	}
 }
@@ -431,7 +431,7 @@ func TestMembersFail(t *testing.T) {
 		return err == nil
 	}, secondtest.Patience, 100*time.Millisecond)
 	require.Greater(t, again.Fence(), l.Fence())
-	s.AwaitLine(t, "free", 0)
+	s.AwaitQueue(t, "free", 0)
 	require.NoError(t, again.Unlock(secondtest.Background(t)))
 }
 
@@ -476,7 +476,7 @@ func TestFormerLeadersRevoke(t *testing.T) {
 			if i == 0 {
 				there = 2
 			}
-			require.Equal(t, there, s.Line(t, fmt.Sprint("k", i)))
+			require.Equal(t, there, s.Queue(t, fmt.Sprint("k", i)))
 			require.NoError(t, l.Context().Err(), "%v", context.Cause(l.Context()))
 		}
 	}
@@ -535,10 +535,10 @@ func TestPutWithAFormerLease(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for key, l := range map[string]redlock.SecondLock{"k": l, "other": other} {
-		require.Equal(t, 1, s.Line(t, key))
+		require.Equal(t, 1, s.Queue(t, key))
 		require.NoError(t, l.Context().Err())
 		require.NoError(t, l.Unlock(secondtest.Background(t)))
-		require.Equal(t, 0, s.Line(t, key))
+		require.Equal(t, 0, s.Queue(t, key))
 	}
 }
 

@@ -62,7 +62,7 @@ func storeOf(t testing.TB, c *Cluster, prefix string, opts ...etcd.Option) secon
 	named := newSecond(t, look, opts...)
 	return secondtest.Store{
 		Open: func(t testing.TB) secondtest.Second { return newSecond(t, c.Client(t), opts...) },
-		Line: func(t testing.TB, key string) int {
+		Queue: func(t testing.TB, key string) int {
 			for ctx := secondtest.Background(t); ; { // one member after the other
 				try, cancel := context.WithTimeout(ctx, time.Second)
 				answer, err := look.Get(try, named.Prefix(key)+"/", clientv3.WithPrefix(), clientv3.WithCountOnly())

@@ -27,8 +27,8 @@ type fake struct {
 
 	mu      sync.Mutex
 	asleep  time.Duration // for which the machine was suspended, which timers do not count
-	lines   map[string][]*fakePlace
-	changed chan struct{} // closed when a line has changed
+	queues  map[string][]*fakeEntry
+	changed chan struct{} // closed when a queue has changed
 	fence   uint64
 	opened  []*fakeSession
 
@@ -64,7 +64,7 @@ type fakeSession struct {
 	closed  bool
 }
 
-type fakePlace struct {
+type fakeEntry struct {
 	session *fakeSession
 	key     string
 	fence   uint64
@@ -74,7 +74,7 @@ type fakePlace struct {
 // simulated runs a test in a bubble with a fake. No goroutine may be left.
 func simulated(t *testing.T, test func(t *testing.T, f *fake)) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fake{t: t, began: time.Now(), lines: make(map[string][]*fakePlace), changed: make(chan struct{})}
+		f := &fake{t: t, began: time.Now(), queues: make(map[string][]*fakeEntry), changed: make(chan struct{})}
 		f.second = New("fake", f, fakeTTL)
 		f.second.clock = f.now
 		defer f.second.Close()
@@ -120,22 +120,22 @@ func (s *fakeSession) Close(ctx context.Context) error {
 	s.fake.mu.Lock()
 	defer s.fake.mu.Unlock()
 	s.closed = true
-	for key, line := range s.fake.lines {
-		s.fake.set(key, slices.DeleteFunc(line, func(p *fakePlace) bool { return p.session == s }))
+	for key, queue := range s.fake.queues {
+		s.fake.set(key, slices.DeleteFunc(queue, func(p *fakeEntry) bool { return p.session == s }))
 	}
 	return nil
 }
 
-func (s *fakeSession) Place(key string) Place { return &fakePlace{session: s, key: key} }
+func (s *fakeSession) Entry(key string) Entry { return &fakeEntry{session: s, key: key} }
 
-// set sets a line, under mu.
-func (f *fake) set(key string, line []*fakePlace) {
-	f.lines[key] = line
+// set sets a queue, under mu.
+func (f *fake) set(key string, queue []*fakeEntry) {
+	f.queues[key] = queue
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
 
-func (p *fakePlace) Enter(ctx context.Context, alone bool) (uint64, error) {
+func (p *fakeEntry) Enter(ctx context.Context, alone bool) (uint64, error) {
 	f := p.session.fake
 	var after error
 	if enter := f.get().enter; enter != nil {
@@ -146,20 +146,20 @@ func (p *fakePlace) Enter(ctx context.Context, alone bool) (uint64, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if alone && len(f.lines[p.key]) > 0 {
+	if alone && len(f.queues[p.key]) > 0 {
 		return 0, redlock.ErrHeld
 	}
 	f.fence++
 	p.fence = f.fence
-	f.set(p.key, append(slices.Clone(f.lines[p.key]), p))
+	f.set(p.key, append(slices.Clone(f.queues[p.key]), p))
 	return p.fence, after
 }
 
-func (p *fakePlace) Wait(ctx context.Context) error {
+func (p *fakeEntry) Wait(ctx context.Context) error {
 	f := p.session.fake
 	for {
 		f.mu.Lock()
-		at, changed := slices.Index(f.lines[p.key], p), f.changed
+		at, changed := slices.Index(f.queues[p.key], p), f.changed
 		f.mu.Unlock()
 		switch at {
 		case 0:
@@ -175,7 +175,7 @@ func (p *fakePlace) Wait(ctx context.Context) error {
 	}
 }
 
-func (p *fakePlace) Leave(ctx context.Context) (bool, error) {
+func (p *fakeEntry) Leave(ctx context.Context) (bool, error) {
 	f := p.session.fake
 	p.left++
 	if leave := f.get().leave; leave != nil {
@@ -185,8 +185,8 @@ func (p *fakePlace) Leave(ctx context.Context) (bool, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	before := f.lines[p.key]
-	after := slices.DeleteFunc(slices.Clone(before), func(other *fakePlace) bool { return other == p })
+	before := f.queues[p.key]
+	after := slices.DeleteFunc(slices.Clone(before), func(other *fakeEntry) bool { return other == p })
 	f.set(p.key, after)
 	return len(after) < len(before), nil
 }
@@ -199,14 +199,14 @@ func silence(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// free requires that nobody is in any line.
+// free requires that nobody is in any queue.
 func (f *fake) free() {
 	f.t.Helper()
 	synctest.Wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for key, line := range f.lines {
-		require.Empty(f.t, line, key)
+	for key, queue := range f.queues {
+		require.Empty(f.t, queue, key)
 	}
 }
 

@@ -36,23 +36,23 @@ type Session interface {
 	Every() time.Duration
 	// Renew renews the session. Its error wraps ErrOver if the session is over.
 	Renew(ctx context.Context) (Span, error)
-	// Place makes a new place in the line of a key. It makes no request.
-	Place(key string) Place
+	// Entry makes a new entry in the queue of a key. It makes no request.
+	Entry(key string) Entry
 	// Close ends the session. It is called once, when the term of the session is over, and after it the session
 	// needs nothing more. It may be called while requests are under way, and ends them.
 	Close(ctx context.Context) error
 }
 
-// A Place is a place in the line of a key. The first of the line has the lock. The methods of
-// one place are called one after the other.
-type Place interface {
-	// Enter enters the line, at its end, and returns the place's number, which is greater than those of
-	// all places that have been first before. If alone, it enters only an empty line, or fails with an error
+// An Entry is an entry in the queue of a key. The first of the queue has the lock. The methods of
+// one entry are called one after the other.
+type Entry interface {
+	// Enter enters the queue, at its end, and returns the entry's number, which is greater than those of
+	// all entries that have been first before. If alone, it enters only an empty queue, or fails with an error
 	// that wraps redlock.ErrHeld. After any error Leave is called.
 	Enter(ctx context.Context, alone bool) (fence uint64, err error)
-	// Wait returns when the place is the first, or with an error.
+	// Wait returns when the entry is the first, or with an error.
 	Wait(ctx context.Context) error
-	// Leave leaves the line, and says whether the place was in it. Without an error, the place is not in the line, and
+	// Leave leaves the queue, and says whether the entry was in it. Without an error, the entry is not in the queue, and
 	// never will be, whatever became of Enter.
 	Leave(ctx context.Context) (found bool, err error)
 }
@@ -206,10 +206,10 @@ func (s *Second) acquire(ctx context.Context, key string, alone bool) (redlock.S
 	return nil, s.failure("lock", key, err)
 }
 
-// A lock is a place that was the first of its line.
+// A lock is an entry that was the first of its queue.
 type lock struct {
 	session *session
-	place   Place
+	entry   Entry
 	key     string
 	fence   uint64
 	held    *held
@@ -221,7 +221,7 @@ func (l *lock) Fence() uint64            { return l.fence }
 // discard gives up a lock that nobody has seen.
 func (l *lock) discard() {
 	l.held.cancel(nil)
-	l.session.abandon(l.place)
+	l.session.abandon(l.entry)
 }
 
 func (l *lock) Unlock(ctx context.Context) error {
@@ -229,7 +229,7 @@ func (l *lock) Unlock(ctx context.Context) error {
 	held := l.held.Err() == nil
 	l.held.cancel(nil)
 	done := make(chan error, 1)
-	if !s.spawn(func() { done <- l.session.leave(l.place, held) }) {
+	if !s.spawn(func() { done <- l.session.leave(l.entry, held) }) {
 		return s.failure("unlock", l.key, fmt.Errorf("%w: %w", redlock.ErrNotHeld, redlock.ErrClosed))
 	}
 	var err error

@@ -204,7 +204,7 @@ func TestSessionThatIsOverEndsAtOnce(t *testing.T) {
 	}
 }
 
-// Whatever a request has done when it fails, the place is given up until that is sure.
+// Whatever a request has done when it fails, the entry is given up until that is sure.
 func TestWhatFailsIsGivenUp(t *testing.T) {
 	for name, take := range takes {
 		for _, obeyed := range []bool{false, true} {
@@ -256,7 +256,7 @@ func TestReturnsWhenTheContextEnds(t *testing.T) {
 				require.Equal(t, time.Second, f.now())
 				time.Sleep(2 * time.Second)
 				synctest.Wait()
-				f.do(func() { require.Empty(t, f.lines["k"]) })
+				f.do(func() { require.Empty(t, f.queues["k"]) })
 			})
 		})
 	}
@@ -303,7 +303,7 @@ func TestLockOrNothing(t *testing.T) {
 			defer cancel()
 			l, err := f.second.Lock(ctx, "k")
 			if err == nil {
-				f.do(func() { require.Len(t, f.lines["k"], 1) })
+				f.do(func() { require.Len(t, f.queues["k"], 1) })
 				require.NoError(t, l.Context().Err())
 				require.NoError(t, l.Unlock(t.Context()))
 			}
@@ -437,15 +437,15 @@ func TestClose(t *testing.T) {
 	for name, prepare := range map[string]func(f *fake){
 		"while it opens":  func(f *fake) { f.open = silence },
 		"while it enters": func(f *fake) { f.enter = func(ctx context.Context) (error, error) { return silence(ctx), nil } },
-		"while it waits":  func(f *fake) { f.lines["k"] = []*fakePlace{{}} },
+		"while it waits":  func(f *fake) { f.queues["k"] = []*fakeEntry{{}} },
 		"while it leaves": func(f *fake) {
 			f.enter, f.leave = func(context.Context) (error, error) { return nil, errBroken }, silence
 		},
 		"while it renews": func(f *fake) {
 			f.renew = func(ctx context.Context, _ int) error { return silence(ctx) }
-			f.lines["k"] = []*fakePlace{{}}
+			f.queues["k"] = []*fakeEntry{{}}
 		},
-		"while all fails": func(f *fake) { f.leave = silence; f.lines["k"] = []*fakePlace{{}}; f.closeSession = silence },
+		"while all fails": func(f *fake) { f.leave = silence; f.queues["k"] = []*fakeEntry{{}}; f.closeSession = silence },
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, func(t *testing.T, f *fake) {

@@ -142,32 +142,32 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// take enters the line of a key and waits to be its first. What fails is abandoned.
+// take enters the queue of a key and waits to be its first. What fails is abandoned.
 func (s *session) take(ctx context.Context, key string, alone bool) (*lock, error) {
-	place := s.Place(key)
+	entry := s.Entry(key)
 	enter, cancel := context.WithTimeoutCause(ctx, s.second.patience(), errSilent)
 	defer cancel()
-	fence, err := place.Enter(enter, alone)
+	fence, err := entry.Enter(enter, alone)
 	err = because(enter, err)
 	if err == nil && !alone {
-		err = because(ctx, place.Wait(ctx))
+		err = because(ctx, entry.Wait(ctx))
 	}
 	if err == nil && s.term.over() {
 		err = context.Cause(s.term.ctx)
 	}
 	if err != nil {
-		s.abandon(place)
+		s.abandon(entry)
 		return nil, err
 	}
-	return &lock{session: s, place: place, key: key, fence: fence, held: s.term.hold()}, nil
+	return &lock{session: s, entry: entry, key: key, fence: fence, held: s.term.hold()}, nil
 }
 
-// abandon leaves a line in the background.
-func (s *session) abandon(p Place) { s.second.spawn(func() { s.leave(p, false) }) }
+// abandon leaves a queue in the background.
+func (s *session) abandon(p Entry) { s.second.spawn(func() { s.leave(p, false) }) }
 
-// leave leaves a line, and tries until that is sure, or the session is over: then the store
-// gives up the place with it. held says that it was the first when this began.
-func (s *session) leave(p Place, held bool) error {
+// leave leaves a queue, and tries until that is sure, or the session is over: then the store
+// gives up the entry with it. held says that it was the first when this began.
+func (s *session) leave(p Entry, held bool) error {
 	unclear := false // whether one that failed has found it
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		ctx, cancel := context.WithTimeoutCause(s.second.ctx, s.second.patience()/3, errSilent)

@@ -60,7 +60,7 @@ func (p *pair) open(t testing.TB) *redlock.Client {
 func (p *pair) awaitFree(t testing.TB, key string) {
 	t.Helper()
 	p.awaitMasters(t, key, 0)
-	p.AwaitLine(t, key, 0)
+	p.AwaitQueue(t, key, 0)
 }
 
 // awaitMasters waits until n masters have the key, or more if it is not 0: one that was connected late may have it or not.
@@ -87,7 +87,7 @@ func (p *pair) bothAreTakenAndGivenUp(t *testing.T) {
 	require.NotZero(t, m.Fence())
 	first := m.Fence()
 	p.awaitMasters(t, "k", 2)
-	p.AwaitLine(t, "k", 1)
+	p.AwaitQueue(t, "k", 1)
 	_, err := other.TryLock(Background(t), "k")
 	require.ErrorIs(t, err, redlock.ErrHeld)
 	require.NoError(t, m.Unlock(Background(t)))
@@ -100,7 +100,7 @@ func (p *pair) bothAreTakenAndGivenUp(t *testing.T) {
 	p.awaitMasters(t, "k", 0)
 	waited := make(chan error, 1)
 	go func() { waited <- m.Lock(Background(t)) }()
-	p.AwaitLine(t, "k", 2)
+	p.AwaitQueue(t, "k", 2)
 	require.NoError(t, l.Unlock(Background(t)))
 	require.NoError(t, <-waited)
 	require.Greater(t, m.Fence(), l.Fence())
@@ -188,11 +188,11 @@ func (p *pair) mastersThatAreDownGiveNothing(t *testing.T) {
 	short, cancel := context.WithTimeout(Background(t), 300*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, m.Lock(short), context.DeadlineExceeded)
-	p.AwaitLine(t, "k", 0)
+	p.AwaitQueue(t, "k", 0)
 	p.masters.Restart(0)
 	require.NoError(t, m.Lock(Background(t)))
 	require.NoError(t, m.Unlock(Background(t)))
-	p.AwaitLine(t, "k", 0)
+	p.AwaitQueue(t, "k", 0)
 }
 
 func (p *pair) aStoreThatIsDownGivesNothing(t *testing.T) {

@@ -33,11 +33,11 @@ type Second interface {
 type Store struct {
 	// Open returns a new Second with a session of its own, as another process has it. It is closed with the test.
 	Open func(t testing.TB) Second
-	// Line returns how many places there are in the line of a key.
-	Line func(t testing.TB, key string) int
+	// Queue returns how many entries there are in the queue of a key.
+	Queue func(t testing.TB, key string) int
 	// End has the store end all sessions.
 	End func(t testing.TB)
-	// Clear deletes all places in the line of a key, behind everybody's back.
+	// Clear deletes all entries in the queue of a key, behind everybody's back.
 	Clear func(t testing.TB, key string)
 }
 
@@ -59,14 +59,14 @@ func Ended(t testing.TB, l redlock.SecondLock) error {
 	return context.Cause(l.Context())
 }
 
-// AwaitLine waits until n places are in the line of a key.
-func (s Store) AwaitLine(t testing.TB, key string, n int) {
+// AwaitQueue waits until n entries are in the queue of a key.
+func (s Store) AwaitQueue(t testing.TB, key string, n int) {
 	t.Helper()
 	left := -1
 	for deadline := time.Now().Add(Patience); left != n && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		left = s.Line(t, key)
+		left = s.Queue(t, key)
 	}
-	require.Equal(t, n, left, "places in the line of %q", key)
+	require.Equal(t, n, left, "entries in the queue of %q", key)
 }
 
 // MustLock takes a lock.
@@ -89,7 +89,7 @@ func (s Store) Run(t *testing.T) {
 		"CloseEndsAll":                  s.closeEndsAll,
 		"EndedSessionIsReplaced":        s.endedSessionIsReplaced,
 		"ManyCancelledAtRandom":         s.manyCancelledAtRandom,
-		"DeletedPlaceIsNoLock":          s.deletedPlaceIsNoLock,
+		"DeletedEntryIsNoLock":          s.deletedEntryIsNoLock,
 	} {
 		t.Run(name, test)
 	}
@@ -124,7 +124,7 @@ func (s Store) oneHolderAtATime(t *testing.T) {
 		})
 	}
 	all.Wait()
-	s.AwaitLine(t, "all want it", 0)
+	s.AwaitQueue(t, "all want it", 0)
 }
 
 func (s Store) tryLockSaysHeld(t *testing.T) {
@@ -135,7 +135,7 @@ func (s Store) tryLockSaysHeld(t *testing.T) {
 		_, err := second.TryLock(Background(t), "k")
 		require.ErrorIs(t, err, redlock.ErrHeld)
 	}
-	s.AwaitLine(t, "k", 1)
+	s.AwaitQueue(t, "k", 1)
 
 	taken := make(chan redlock.SecondLock, 1)
 	go func() {
@@ -145,7 +145,7 @@ func (s Store) tryLockSaysHeld(t *testing.T) {
 		}
 		taken <- l
 	}()
-	s.AwaitLine(t, "k", 2)
+	s.AwaitQueue(t, "k", 2)
 	require.NoError(t, l.Unlock(Background(t)))
 	second := <-taken
 	require.NotNil(t, second)
@@ -161,12 +161,12 @@ func (s Store) tryLockSaysHeld(t *testing.T) {
 
 func (s Store) firstComeFirstServed(t *testing.T) {
 	seconds := []Second{s.Open(t), s.Open(t)}
-	first := MustLock(t, seconds[0], "line")
+	first := MustLock(t, seconds[0], "queue")
 	order := make(chan int, 6)
 	var all sync.WaitGroup
 	for i := range cap(order) {
 		all.Go(func() {
-			l, err := seconds[i%2].Lock(Background(t), "line")
+			l, err := seconds[i%2].Lock(Background(t), "queue")
 			if err != nil {
 				t.Error(err)
 				return
@@ -176,7 +176,7 @@ func (s Store) firstComeFirstServed(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		s.AwaitLine(t, "line", i+2)
+		s.AwaitQueue(t, "queue", i+2)
 	}
 	require.NoError(t, first.Unlock(Background(t)))
 	all.Wait()
@@ -197,7 +197,7 @@ func (s Store) unlockFreesWhateverItsContext(t *testing.T) {
 	require.Error(t, l.Context().Err())
 	require.NoError(t, MustLock(t, b, "k").Unlock(Background(t)))
 	require.ErrorIs(t, l.Unlock(Background(t)), redlock.ErrNotHeld)
-	s.AwaitLine(t, "k", 0)
+	s.AwaitQueue(t, "k", 0)
 }
 
 func (s Store) cancelledWaiterLeavesNothing(t *testing.T) {
@@ -210,18 +210,18 @@ func (s Store) cancelledWaiterLeavesNothing(t *testing.T) {
 			_, err := b.Lock(ctx, "k")
 			failed <- err
 		}()
-		s.AwaitLine(t, "k", 2)
+		s.AwaitQueue(t, "k", 2)
 		why := errors.New("no need any more")
 		cancel(why)
 		err := <-failed
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, why)
 		require.NotErrorIs(t, err, redlock.ErrHeld)
-		s.AwaitLine(t, "k", 1)
+		s.AwaitQueue(t, "k", 1)
 	}
 	require.NoError(t, l.Context().Err())
 	require.NoError(t, l.Unlock(Background(t)))
-	s.AwaitLine(t, "k", 0)
+	s.AwaitQueue(t, "k", 0)
 }
 
 // keysDoNotMeet takes all locks at once, each of which must be free.
@@ -241,9 +241,9 @@ func (s Store) keysDoNotMeet(t *testing.T) {
 	for i, key := range keys {
 		_, err := second.TryLock(Background(t), key)
 		require.ErrorIs(t, err, redlock.ErrHeld, "%.100q", key)
-		require.Equal(t, 1, s.Line(t, key), "%.100q", key)
+		require.Equal(t, 1, s.Queue(t, key), "%.100q", key)
 		require.NoError(t, locks[i].Unlock(Background(t)), "%.100q", key)
-		require.Equal(t, 0, s.Line(t, key), "%.100q", key)
+		require.Equal(t, 0, s.Queue(t, key), "%.100q", key)
 	}
 }
 
@@ -255,7 +255,7 @@ func (s Store) closeEndsAll(t *testing.T) {
 		_, err := a.Lock(Background(t), "k")
 		failed <- err
 	}()
-	s.AwaitLine(t, "k", 2)
+	s.AwaitQueue(t, "k", 2)
 	require.NoError(t, a.Close())
 	require.ErrorIs(t, <-failed, redlock.ErrClosed)
 	for _, l := range []redlock.SecondLock{held, other} {
@@ -294,7 +294,7 @@ func (s Store) endedSessionIsReplaced(t *testing.T) {
 	require.ErrorIs(t, two.Unlock(Background(t)), redlock.ErrNotHeld)
 }
 
-func (s Store) deletedPlaceIsNoLock(t *testing.T) {
+func (s Store) deletedEntryIsNoLock(t *testing.T) {
 	a, b := s.Open(t), s.Open(t)
 	l := MustLock(t, a, "k")
 	failed := make(chan error, 1)
@@ -302,13 +302,13 @@ func (s Store) deletedPlaceIsNoLock(t *testing.T) {
 		_, err := b.Lock(Background(t), "k")
 		failed <- err
 	}()
-	s.AwaitLine(t, "k", 2)
+	s.AwaitQueue(t, "k", 2)
 	s.Clear(t, "k")
 	err := <-failed
 	require.Error(t, err)
 	require.NotErrorIs(t, err, redlock.ErrHeld)
 	require.ErrorIs(t, l.Unlock(Background(t)), redlock.ErrNotHeld)
-	s.AwaitLine(t, "k", 0)
+	s.AwaitQueue(t, "k", 0)
 }
 
 func (s Store) manyCancelledAtRandom(t *testing.T) {
@@ -338,7 +338,7 @@ func (s Store) manyCancelledAtRandom(t *testing.T) {
 		})
 	}
 	all.Wait()
-	s.AwaitLine(t, "k", 0)
+	s.AwaitQueue(t, "k", 0)
 }
 
 // CancelledAtEveryPoint cancels TryLock and Lock at each chunk that passes p, which stands between open's Second and
@@ -378,7 +378,7 @@ func (s Store) CancelledAtEveryPoint(t *testing.T, p *Proxy, open func(t testing
 				} else {
 					require.ErrorIs(t, err, context.Canceled)
 				}
-				s.AwaitLine(t, key, 0)
+				s.AwaitQueue(t, key, 0)
 				require.NoError(t, second.Close())
 				cancel()
 				if err == nil && !reached() {
@@ -401,7 +401,7 @@ type Watcher struct {
 // Watch has s wait for the key.
 func (s Store) Watch(t testing.TB, second redlock.Second, key string) *Watcher {
 	t.Helper()
-	before := s.Line(t, key)
+	before := s.Queue(t, key)
 	w := &Watcher{taken: make(chan time.Time, 1)}
 	go func() {
 		l, err := second.Lock(Background(t), key)
@@ -413,7 +413,7 @@ func (s Store) Watch(t testing.TB, second redlock.Second, key string) *Watcher {
 		}
 		w.taken <- now
 	}()
-	s.AwaitLine(t, key, before+1)
+	s.AwaitQueue(t, key, before+1)
 	return w
 }
 
@@ -509,5 +509,5 @@ func (s Store) Chaos(t *testing.T, seconds []Second, d time.Duration, fail func(
 	cancel()
 	all.Wait()
 	t.Logf("%d locks, %d of them lost", taken, lost)
-	s.AwaitLine(t, "k", 0)
+	s.AwaitQueue(t, "k", 0)
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/redburst/redburst/redlock/contrib/internal/second"
 )
 
-// A place is a node in a line.
-type place struct {
+// An entry is a node in a queue.
+type entry struct {
 	session *session
-	line    string // path of the node that has the line below it
+	queue   string // path of the node that has the queue below it
 	guid    string // in the name of the node, which ends with its number
 	first   bool   // it was seen to be the first
 	creation
@@ -31,14 +31,14 @@ type creation struct {
 	err  error
 }
 
-func (s *session) Place(key string) second.Place {
+func (s *session) Entry(key string) second.Entry {
 	var guid [16]byte
 	rand.Read(guid[:])
-	return &place{session: s, line: s.store.path(key), guid: fmt.Sprintf("%x", guid)}
+	return &entry{session: s, queue: s.store.path(key), guid: fmt.Sprintf("%x", guid)}
 }
 
 // Enter creates the node. Where nobody knows what became of a creation, that is undone before the next.
-func (p *place) Enter(ctx context.Context, alone bool) (fence uint64, err error) {
+func (p *entry) Enter(ctx context.Context, alone bool) (fence uint64, err error) {
 	s := p.session
 	for {
 		err := p.create(ctx)
@@ -47,7 +47,7 @@ func (p *place) Enter(ctx context.Context, alone bool) (fence uint64, err error)
 			return p.created(ctx, alone)
 		case errors.Is(err, zk.ErrNoNode):
 			_, err := ask(ctx, s, func() (string, error) {
-				return s.client.CreateContainer(p.line, nil, zk.FlagContainer, s.store.acl)
+				return s.client.CreateContainer(p.queue, nil, zk.FlagContainer, s.store.acl)
 			})
 			if err != nil && !errors.Is(err, zk.ErrNodeExists) {
 				return 0, err
@@ -68,11 +68,11 @@ func (p *place) Enter(ctx context.Context, alone bool) (fence uint64, err error)
 }
 
 // create creates the node, and waits for that until ctx ends.
-func (p *place) create(ctx context.Context) error {
+func (p *entry) create(ctx context.Context) error {
 	s, done := p.session, make(chan struct{})
 	if !s.spawn(func() {
 		defer close(done)
-		p.path, p.err = s.client.Create(p.line+"/_c_"+p.guid+"-lock-", nil, zk.FlagEphemeralSequential, s.store.acl)
+		p.path, p.err = s.client.Create(p.queue+"/_c_"+p.guid+"-lock-", nil, zk.FlagEphemeralSequential, s.store.acl)
 	}) {
 		return s.closedErr()
 	}
@@ -86,7 +86,7 @@ func (p *place) create(ctx context.Context) error {
 }
 
 // created reads the fence of the node, and whether it is the first, as it must be if alone. Both requests are sent at once.
-func (p *place) created(ctx context.Context, alone bool) (fence uint64, err error) {
+func (p *entry) created(ctx context.Context, alone bool) (fence uint64, err error) {
 	s := p.session
 	type look struct {
 		before string
@@ -120,23 +120,23 @@ func (p *place) created(ctx context.Context, alone bool) (fence uint64, err erro
 	return uint64(stat.Czxid), nil
 }
 
-// before returns the path of the node that is before ours in the line, or "" if that is the first.
-func (p *place) before(ctx context.Context) (string, error) {
+// before returns the path of the node that is before ours in the queue, or "" if that is the first.
+func (p *entry) before(ctx context.Context) (string, error) {
 	names, err := ask(ctx, p.session, func() ([]string, error) {
-		names, _, err := p.session.client.Children(p.line)
+		names, _, err := p.session.client.Children(p.queue)
 		return names, err
 	})
 	if err != nil {
 		return "", err
 	}
-	before, there := nearestBefore(names, strings.TrimPrefix(p.path, p.line+"/"))
+	before, there := nearestBefore(names, strings.TrimPrefix(p.path, p.queue+"/"))
 	switch {
 	case !there:
 		return "", fmt.Errorf("its node %q was deleted while it waited", p.path)
 	case before == "":
 		return "", nil
 	}
-	return p.line + "/" + before, nil
+	return p.queue + "/" + before, nil
 }
 
 // nearestBefore returns the name before our own, or "" if that is the first, and whether ours is there.
@@ -171,7 +171,7 @@ func number(name string) (n int32, ok bool) {
 }
 
 // Wait waits until no node is before ours. It looks again now and then, whatever the watch tells.
-func (p *place) Wait(ctx context.Context) error {
+func (p *entry) Wait(ctx context.Context) error {
 	s := p.session
 	for !p.first {
 		before, err := p.before(ctx)
@@ -236,7 +236,7 @@ func (s *session) watch(path string) (w *watch, ok bool) {
 
 // Leave deletes the node. Where nobody knows whether it was created, it looks for it first. What was sent on another
 // connection before is obeyed before the sync, or never.
-func (p *place) Leave(ctx context.Context) (found bool, err error) {
+func (p *entry) Leave(ctx context.Context) (found bool, err error) {
 	s := p.session
 	if p.done == nil {
 		return false, nil
@@ -263,7 +263,7 @@ func (p *place) Leave(ctx context.Context) (found bool, err error) {
 }
 
 // left is nil if the error says that the node is not there any more.
-func (p *place) left(err error) error {
+func (p *entry) left(err error) error {
 	if errors.Is(err, zk.ErrNoNode) || errors.Is(err, second.ErrOver) {
 		p.creation = creation{}
 		return nil
@@ -272,18 +272,18 @@ func (p *place) left(err error) error {
 }
 
 // find returns the path of the node by its GUID, or "" if there is none.
-func (p *place) find(ctx context.Context) (string, error) {
+func (p *entry) find(ctx context.Context) (string, error) {
 	s := p.session
 	names, err := call(ctx, s, func() ([]string, error) {
-		if _, err := s.client.Sync(p.line); err != nil {
+		if _, err := s.client.Sync(p.queue); err != nil {
 			return nil, err
 		}
-		names, _, err := s.client.Children(p.line)
+		names, _, err := s.client.Children(p.queue)
 		return names, err
 	})
 	for _, name := range names {
 		if strings.Contains(name, p.guid) {
-			return p.line + "/" + name, nil
+			return p.queue + "/" + name, nil
 		}
 	}
 	return "", err
