@@ -172,11 +172,13 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 	require.Zero(t, exit)
 	requireFinding(t, d, risky, "does not say what it forgets", masters.Addr(0))
 
-	exit, d = diagnosed(t, as("narrow"))
+	exit, d = diagnosed(t, as("narrow"), "--try", "other")
 	require.Equal(t, exitNo, exit)
 	require.Contains(t, requireFinding(t, d, wrong, "refuses EVAL, EVALSHA, SET: NOPERM", masters.Addr(0)).Remedy, "--try")
-	exit, _ = diagnosed(t, as("narrow"), "--try", "lock:a")
-	require.Zero(t, exit)
+	for _, key := range [][]string{nil, {"--try", "lock:a"}} {
+		exit, _ = diagnosed(t, as("narrow"), key...)
+		require.Zero(t, exit)
+	}
 	exit, d = diagnosed(t, as("patient"), "--try", "lock:a")
 	require.Zero(t, exit)
 	require.Contains(t, requireFinding(t, d, risky, "does not say what it forgets", masters.Addr(0)).Remedy, "--durable")

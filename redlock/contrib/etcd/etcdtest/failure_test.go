@@ -15,7 +15,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/concurrency"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -25,78 +24,12 @@ import (
 	"github.com/redburst/redburst/redlock/contrib/internal/secondtest"
 )
 
-func TestForeignMutexesAreExcludedAndExclude(t *testing.T) {
-	t.Parallel()
-	c := calm(t)
-	s := storeOf(t, c, "foreign/")
-	second := newSecond(t, c.Client(t), etcd.WithPrefix("foreign/"))
-	session, err := concurrency.NewSession(c.Client(t))
-	require.NoError(t, err)
-	defer session.Close()
-	require.Equal(t, "foreign/plain key", second.Prefix("plain key"))
-	for _, key := range []string{"plain key", "a/b%"} {
-		foreign := concurrency.NewMutex(session, second.Prefix(key))
-		require.NoError(t, foreign.Lock(secondtest.Background(t)))
-		_, err = second.TryLock(secondtest.Background(t), key)
-		require.ErrorIs(t, err, redlock.ErrHeld)
-		w := s.Watch(t, second, key)
-		require.NoError(t, foreign.Unlock(secondtest.Background(t)))
-		w.Await(t)
-
-		l := secondtest.MustLock(t, second, key)
-		require.ErrorIs(t, foreign.TryLock(secondtest.Background(t)), concurrency.ErrLocked)
-		waited := make(chan error, 1)
-		go func() { waited <- foreign.Lock(secondtest.Background(t)) }()
-		s.AwaitQueue(t, key, 2)
-		require.NoError(t, l.Unlock(secondtest.Background(t)))
-		require.NoError(t, <-waited)
-		require.NoError(t, foreign.Unlock(secondtest.Background(t)))
-	}
-}
-
-// A store that cannot be reached any more ends the lock of whoever has it before it gives the lock to another.
-func TestContextEndsBeforeAnotherHasTheLock(t *testing.T) {
-	t.Parallel()
-	c := calm(t)
-	for name, prefix := range map[string]string{"at once": "cut1/", "after renewals": "cut2/"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := secondtest.NewProxy(t, c.Addrs[0])
-			a := newSecond(t, c.Client(t, p.Addr), etcd.WithPrefix(prefix), etcd.WithTTL(2*time.Second))
-			s := storeOf(t, c, prefix, etcd.WithTTL(2*time.Second))
-			l := lockInTime(t, a, "k")
-			if name == "after renewals" {
-				time.Sleep(2500 * time.Millisecond)
-				require.NoError(t, l.Context().Err())
-			}
-			w := s.Watch(t, s.Open(t), "k")
-			p.Cut()
-			secondtest.EndsBefore(t, l, w)
-			p.Heal()
-			require.ErrorIs(t, l.Unlock(secondtest.Background(t)), redlock.ErrNotHeld)
-			// The Second is of use again.
-			require.NoError(t, secondtest.MustLock(t, a, "k").Unlock(secondtest.Background(t)))
-		})
-	}
-}
-
-// A call that is cancelled at any point leaves nothing.
-func TestCancelledAtEveryPoint(t *testing.T) {
-	t.Parallel()
-	c := calm(t)
-	p := secondtest.NewProxy(t, c.Addrs[0])
-	s := storeOf(t, c, "cancel/")
-	s.CancelledAtEveryPoint(t, p, func(t testing.TB) secondtest.Second {
-		return newSecond(t, c.Client(t, p.Addr), etcd.WithPrefix("cancel/"))
-	})
-}
-
 // A put that was given up, by its caller or as another was sent in its place, reaches etcd after all that has cleaned up
 // after it.
 func TestLatePutFails(t *testing.T) {
 	t.Parallel()
 	c := calm(t)
-	for name, take := range takes {
+	for name, take := range secondtest.Takes {
 		late := func(t *testing.T) *lateStore {
 			prefix := "late/" + t.Name() + "/"
 			l := &lateStore{Store: storeOf(t, c, prefix), look: c.Client(t), session: prefix + "%/", puts: make(chan func() error, 1)}
@@ -204,16 +137,11 @@ func (s *lateStore) failsNow(t testing.TB, put func() error) {
 	require.NoError(t, l.Unlock(secondtest.Background(t)))
 }
 
-var takes = map[string]func(redlock.Second) func(context.Context, string) (redlock.SecondLock, error){
-	"TryLock": func(s redlock.Second) func(context.Context, string) (redlock.SecondLock, error) { return s.TryLock },
-	"Lock":    func(s redlock.Second) func(context.Context, string) (redlock.SecondLock, error) { return s.Lock },
-}
-
 // A put whose answer is lost is repeated, and finds that it is there.
 func TestAnswerOfPutIsLost(t *testing.T) {
 	t.Parallel()
 	c := calm(t)
-	for name, take := range takes {
+	for name, take := range secondtest.Takes {
 		t.Run(name, func(t *testing.T) {
 			prefix := "lost/" + name + "/"
 			s := storeOf(t, c, prefix)
@@ -269,7 +197,7 @@ func TestRenewalCountsIfItIsConfirmed(t *testing.T) {
 				}),
 			}})
 			second := newSecond(t, client, etcd.WithPrefix(t.Name()), etcd.WithTTL(2*time.Second))
-			l := lockInTime(t, second, "k")
+			l := secondtest.LockInTime(t, second, "k")
 			on.Store(true)
 			t.Log(secondtest.Ended(t, l)) // or else it would be renewed for ever
 		})
@@ -320,11 +248,14 @@ func TestRenewalCountsFromWhenItWasSent(t *testing.T) {
 func TestWatchThatTellsNothing(t *testing.T) {
 	t.Parallel()
 	c := calm(t)
+	watching := make(chan struct{})
+	var once sync.Once
 	client := NewClient(t, clientv3.Config{Endpoints: c.Addrs, DialOptions: []grpc.DialOption{
 		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 			streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			stream, err := streamer(ctx, desc, cc, method, opts...)
 			if method == "/etcdserverpb.Watch/Watch" {
+				once.Do(func() { close(watching) })
 				return muteStream{stream}, err
 			}
 			return stream, err
@@ -333,7 +264,7 @@ func TestWatchThatTellsNothing(t *testing.T) {
 	s := storeOf(t, c, "mute/")
 	l := secondtest.MustLock(t, s.Open(t), "k")
 	w := s.Watch(t, newSecond(t, client, etcd.WithPrefix("mute/"), etcd.WithTTL(4*time.Second)), "k")
-	time.Sleep(100 * time.Millisecond) // so that it watches by now
+	<-watching
 	require.NoError(t, l.Unlock(secondtest.Background(t)))
 	w.Await(t)
 }
@@ -374,65 +305,6 @@ func TestAnswerOfUnlockIsLost(t *testing.T) {
 	lose.Store(true)
 	require.NoError(t, l.Unlock(secondtest.Background(t)))
 	require.False(t, lose.Load())
-}
-
-// lockInTime takes a lock where there may have to be a new leader first, or all is slow.
-func lockInTime(t *testing.T, s redlock.Second, key string) (l redlock.SecondLock) {
-	t.Helper()
-	require.Eventually(t, func() (ok bool) {
-		var err error
-		l, err = s.Lock(secondtest.Background(t), key)
-		return err == nil
-	}, secondtest.Patience, 10*time.Millisecond)
-	return l
-}
-
-// Of three members one may fail in any way, and nothing is lost. Without a majority there is an error and no lock, and
-// all locks end in time. When it is there again, so is the lock.
-func TestMembersFail(t *testing.T) {
-	t.Parallel()
-	c := start(t, 3)
-	s := storeOf(t, c, "three/", etcd.WithTTL(5*time.Second))
-	second := s.Open(t)
-	l := secondtest.MustLock(t, second, "k")
-
-	c.Members[0].Kill()
-	other := lockInTime(t, second, "other")
-	require.NoError(t, other.Unlock(secondtest.Background(t)))
-	c.Members[0].Restart(t)
-	c.Members[1].Pause(t)
-	// Those who wait get it, though the member that they may have asked to tell them hangs.
-	waiter := s.Open(t)
-	held := lockInTime(t, waiter, "other")
-	w := s.Watch(t, waiter, "other")
-	require.NoError(t, held.Unlock(secondtest.Background(t)))
-	w.Await(t)
-	require.NoError(t, l.Context().Err(), "%v", context.Cause(l.Context()))
-
-	c.Members[2].Kill()
-	cause := secondtest.Ended(t, l)
-	t.Log(cause)
-	require.NotErrorIs(t, cause, context.DeadlineExceeded)
-	for name, take := range takes {
-		ctx := secondtest.Background(t)
-		_, err := take(second)(ctx, "free")
-		require.Error(t, err, name)
-		require.NoError(t, ctx.Err())
-		require.NotErrorIs(t, err, redlock.ErrHeld)
-		require.NotErrorIs(t, err, context.DeadlineExceeded)
-		t.Log(err)
-	}
-	c.Members[2].Restart(t)
-	c.Members[1].Resume()
-	var again redlock.SecondLock
-	require.Eventually(t, func() bool {
-		var err error
-		again, err = second.TryLock(secondtest.Background(t), "k")
-		return err == nil
-	}, secondtest.Patience, 100*time.Millisecond)
-	require.Greater(t, again.Fence(), l.Fence())
-	s.AwaitQueue(t, "free", 0)
-	require.NoError(t, again.Unlock(secondtest.Background(t)))
 }
 
 // A former leader that goes on revokes the leases that it knows. Locks that were renewed since remain.
@@ -544,7 +416,7 @@ func TestPutWithAFormerLease(t *testing.T) {
 
 // moveLeader has another member lead.
 func (c *Cluster) moveLeader(t testing.TB) {
-	leader := c.leader(t)
+	leader := secondtest.AwaitLeader(t, c.Members, func(i int) bool { return c.leads(t, i) })
 	client, other := c.Client(t, c.Addrs[leader]), (leader+1)%len(c.Addrs)
 	status, err := client.Status(secondtest.Background(t), c.Addrs[other])
 	require.NoError(t, err)
@@ -561,46 +433,10 @@ func TestRevokedLeaseEndsTheContext(t *testing.T) {
 	secondtest.Ended(t, l)
 }
 
-// The leader is killed, or hangs, again and again, while two processes pass a lock to and fro. No two have it at a time, by
-// their contexts.
-func TestLeadersFail(t *testing.T) {
-	t.Parallel()
-	c := start(t, 3)
-	s := storeOf(t, c, "leaders/", etcd.WithTTL(2*time.Second))
-	s.Chaos(t, []secondtest.Second{s.Open(t), s.Open(t)}, 6*time.Second, func(n int) {
-		leader := c.leader(t)
-		m, other := c.Members[leader], c.Members[(leader+1)%3]
-		switch n % 3 {
-		case 0:
-			m.Kill()
-			m.Restart(t)
-		case 1: // all locks are lost
-			m.Pause(t)
-			other.Pause(t)
-			time.Sleep(2500 * time.Millisecond)
-			m.Resume()
-			other.Resume()
-		case 2:
-			m.Pause(t)
-			time.Sleep(1500 * time.Millisecond)
-			m.Resume()
-		}
-	})
-}
-
-// leader returns who leads.
-func (c *Cluster) leader(t testing.TB) (leader int) {
-	require.Eventually(t, func() bool {
-		for i, addr := range c.Addrs {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			status, err := c.Client(t, addr).Status(ctx, addr)
-			cancel()
-			if err == nil && status.Leader == status.Header.MemberId {
-				leader = i
-				return true
-			}
-		}
-		return false
-	}, secondtest.Patience, 50*time.Millisecond)
-	return leader
+// leads tells whether a member leads.
+func (c *Cluster) leads(t testing.TB, i int) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	status, err := c.Client(t, c.Addrs[i]).Status(ctx, c.Addrs[i])
+	return err == nil && status.Leader == status.Header.MemberId
 }

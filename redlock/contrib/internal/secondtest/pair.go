@@ -26,9 +26,8 @@ type pair struct {
 	through func(t testing.TB) Second // opens a Second whose traffic passes the proxy
 }
 
-// Pair tests locks on real masters with a store behind them. Each test has a store of its own, and a proxy. through opens a
-// Second whose traffic passes the proxy.
-func Pair(t *testing.T, open func(t testing.TB) (s Store, p *Proxy, through func(t testing.TB) Second)) {
+// Pair tests locks on real masters with a store behind them. Each test has a store of its own, and a proxy.
+func Pair(t *testing.T, open Opener) {
 	for name, test := range map[string]func(*pair, *testing.T){
 		"BothAreTakenAndGivenUp":           (*pair).bothAreTakenAndGivenUp,
 		"OneHolderAtATime":                 (*pair).oneHolderAtATime,

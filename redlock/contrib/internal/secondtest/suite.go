@@ -341,19 +341,23 @@ func (s Store) manyCancelledAtRandom(t *testing.T) {
 	s.AwaitQueue(t, "k", 0)
 }
 
-// CancelledAtEveryPoint cancels TryLock and Lock at each chunk that passes p, which stands between open's Second and
-// the store: before the chunk is carried, and it is carried when the call has returned. Nothing is left then.
-func (s Store) CancelledAtEveryPoint(t *testing.T, p *Proxy, open func(t testing.TB) Second) {
+// Takes are the ways to take a lock.
+var Takes = map[string]func(redlock.Second) func(context.Context, string) (redlock.SecondLock, error){
+	"TryLock": func(s redlock.Second) func(context.Context, string) (redlock.SecondLock, error) { return s.TryLock },
+	"Lock":    func(s redlock.Second) func(context.Context, string) (redlock.SecondLock, error) { return s.Lock },
+}
+
+// CancelledAtEveryPoint cancels TryLock and Lock at each chunk that passes the proxy: before the chunk is carried, and it is
+// carried when the call has returned. Nothing is left then.
+func CancelledAtEveryPoint(t *testing.T, open Opener) {
+	s, p, through := open(t)
 	direct := s.Open(t)
 	for _, fromServer := range []bool{false, true} {
-		for name, take := range map[string]func(redlock.Second) func(context.Context, string) (redlock.SecondLock, error){
-			"TryLock": func(s redlock.Second) func(context.Context, string) (redlock.SecondLock, error) { return s.TryLock },
-			"Lock":    func(s redlock.Second) func(context.Context, string) (redlock.SecondLock, error) { return s.Lock },
-		} {
+		for name, take := range Takes {
 			for n := 0; n < 200; n++ {
 				key := fmt.Sprint(name, fromServer, n)
 				// A new Second now and then, so that the opening of its session is cancelled, too.
-				second := open(t)
+				second := through(t)
 				if n%2 == 1 {
 					require.NoError(t, MustLock(t, second, "first").Unlock(Background(t)))
 				}
@@ -426,88 +430,4 @@ func (w *Watcher) Await(t testing.TB) (taken time.Time) {
 		require.Fail(t, "the one who waits does not get the lock")
 	}
 	return taken
-}
-
-// EndsBefore waits until the context of l has ended and w has the lock, and fails unless that was the order.
-func EndsBefore(t testing.TB, l redlock.SecondLock, w *Watcher) {
-	t.Helper()
-	ended := make(chan time.Time, 1)
-	context.AfterFunc(l.Context(), func() { ended <- time.Now() })
-	var end, taken time.Time
-	for end.IsZero() || taken.IsZero() {
-		select {
-		case end = <-ended:
-		case taken = <-w.taken:
-		case <-time.After(Patience):
-			require.Fail(t, "the lock is not lost, or nobody else gets it")
-		}
-	}
-	t.Logf("the context ended %v before another had the lock: %v", taken.Sub(end), context.Cause(l.Context()))
-	require.True(t, end.Before(taken), "the context ended %v after another had the lock", end.Sub(taken))
-}
-
-// Chaos has all of seconds take a lock in turns, while fail is called again and again for about d. A holder works until its
-// context ends, or gives up the lock after a while. Whoever gets the lock finds the context of the last one ended: asked,
-// it looks at the clock.
-func (s Store) Chaos(t *testing.T, seconds []Second, d time.Duration, fail func(n int)) {
-	ctx, cancel := context.WithCancel(Background(t))
-	defer cancel()
-	var mu sync.Mutex
-	var taken, lost int
-	var last redlock.SecondLock // that was held when it was looked at
-	var all sync.WaitGroup
-	for _, second := range seconds {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				l, err := second.Lock(ctx, "k")
-				if err != nil {
-					time.Sleep(20 * time.Millisecond)
-					continue
-				}
-				hold := 100 * time.Millisecond
-				mu.Lock()
-				if l.Context().Err() == nil {
-					if taken++; taken%3 == 0 {
-						hold = 4 * time.Second
-					}
-					if last != nil && last.Context().Err() == nil {
-						t.Error("two have the lock")
-					}
-					if last != nil && l.Fence() <= last.Fence() {
-						t.Errorf("fence %d after %d", l.Fence(), last.Fence())
-					}
-					last = l
-				}
-				mu.Unlock()
-				select {
-				case <-l.Context().Done():
-					mu.Lock()
-					lost++
-					mu.Unlock()
-				case <-time.After(hold):
-				}
-				unlock, cancel := context.WithTimeout(context.Background(), Patience)
-				l.Unlock(unlock)
-				cancel()
-			}
-		})
-	}
-	began := time.Now()
-	for n := 0; time.Since(began) < d; n++ {
-		time.Sleep(500 * time.Millisecond)
-		fail(n)
-	}
-	// It can be had again.
-	mu.Lock()
-	before := taken
-	mu.Unlock()
-	require.Eventually(t, func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return taken > before
-	}, Patience, 10*time.Millisecond)
-	cancel()
-	all.Wait()
-	t.Logf("%d locks, %d of them lost", taken, lost)
-	s.AwaitQueue(t, "k", 0)
 }
