@@ -41,8 +41,7 @@ type acquirer struct {
 	quiet      bool // it says nothing if the lock is held
 	verbose    bool
 
-	masters []string // of the mastersFlags
-	connect conn.Options
+	masterSet
 	mutex   *redlock.Mutex
 	name    string // of the lock, as the user reads it
 	monitor monitor
@@ -179,13 +178,10 @@ const reopenEvery = 200 * time.Millisecond
 
 // config reads the flags and files.
 func (r *acquirer) config() (_ redlock.Config, err error) {
-	if r.masters, err = r.given.addresses(); err != nil {
+	if r.masterSet, err = r.given.masterSet(); err != nil {
 		return redlock.Config{}, err
 	}
-	if r.connect, err = r.given.options(); err != nil {
-		return redlock.Config{}, err
-	}
-	cfg := clientConfig(r.masters, r.connect, r.command)
+	cfg := r.clientConfig(r.command)
 	cfg.Owner, cfg.RestartGuard, cfg.Observer = r.owner, r.restartGuard, r.monitor.observer()
 	return cfg, nil
 }

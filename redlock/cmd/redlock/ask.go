@@ -29,29 +29,29 @@ func answers(holders []redlock.Holder) (all []answer) {
 
 // holders asks every master who holds a key there, and writes nothing. Unlike
 // [redlock.Client.Holders], it does not need a majority of the masters.
-func holders(ctx context.Context, masters []string, opt conn.Options, key string) []answer {
-	return ask(ctx, masters, opt, func(p *probe, a *answer) error { return a.holder(ctx, p, key) })
+func (s *masterSet) holders(ctx context.Context, key string) []answer {
+	return s.ask(ctx, func(p *probe, a *answer) error { return a.holder(ctx, p, key) })
 }
 
 // ask has each master's answer made by a question, which is put to all of them at once.
-func ask(ctx context.Context, masters []string, opt conn.Options, question func(*probe, *answer) error) []answer {
-	all := make([]answer, len(masters))
-	for i, err := range askAll(ctx, masters, opt, func(i int, p *probe) error { return question(p, &all[i]) }) {
+func (s *masterSet) ask(ctx context.Context, question func(*probe, *answer) error) []answer {
+	all := make([]answer, len(s.masters))
+	for i, err := range s.askAll(ctx, func(i int, p *probe) error { return question(p, &all[i]) }) {
 		if err != nil {
 			all[i] = answer{Holder: redlock.Holder{Err: err}}
 		}
-		all[i].Master = conn.Redact(masters[i])
+		all[i].Master = conn.Redact(s.masters[i])
 	}
 	return all
 }
 
 // askAll puts a question to all masters at once, and returns how each has failed.
-func askAll(ctx context.Context, masters []string, opt conn.Options, question func(i int, p *probe) error) []error {
-	errs := make([]error, len(masters))
+func (s *masterSet) askAll(ctx context.Context, question func(i int, p *probe) error) []error {
+	errs := make([]error, len(s.masters))
 	var asking sync.WaitGroup
-	for i, master := range masters {
+	for i, master := range s.masters {
 		asking.Go(func() {
-			p, err := dialProbe(ctx, master, opt)
+			p, err := dialProbe(ctx, master, s.connect)
 			if err == nil {
 				err = question(i, p)
 				p.close()

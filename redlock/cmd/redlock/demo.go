@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/internal/processes"
 	"github.com/spf13/cobra"
@@ -73,9 +72,8 @@ type demo struct {
 	*terminal
 	started time.Time
 	ours    demoServers // nil if they are the user's
-	masters []string
-	options conn.Options
-	key     string
+	masterSet
+	key string
 
 	alice, bob *redlock.Client
 	last       redlock.Round // alice's last
@@ -84,10 +82,7 @@ type demo struct {
 // prepare starts the masters, or takes the user's, and connects alice and bob.
 func (d *demo) prepare(ctx context.Context, f *mastersFlags) (err error) {
 	if len(f.masters) > 0 || f.file != "" {
-		if d.masters, err = f.addresses(); err == nil {
-			d.options, err = f.options()
-		}
-		if err != nil {
+		if d.masterSet, err = f.masterSet(); err != nil {
 			return err
 		}
 		d.title(fmt.Sprintf("A lock on %s of yours", plural(len(d.masters), "master")))
@@ -97,7 +92,7 @@ func (d *demo) prepare(ctx context.Context, f *mastersFlags) (err error) {
 			return err
 		}
 		d.title(fmt.Sprintf("A lock on %s, %s", plural(demoMasters, "Redis master"), how))
-		d.masters, d.options.Persistence = d.ours.Addrs(), true
+		d.masters, d.connect.Persistence = d.ours.Addrs(), true
 	}
 	d.key = "lock:redlock-demo:" + rand.Text()[:8]
 	if d.alice, err = d.open(ctx, "alice"); err != nil {
@@ -132,7 +127,7 @@ func (d *demo) start() (how string, err error) {
 
 // open connects a client to all masters that are up.
 func (d *demo) open(ctx context.Context, owner string) (*redlock.Client, error) {
-	cfg := clientConfig(d.masters, d.options, "demo")
+	cfg := d.clientConfig("demo")
 	cfg.RoundTimeout, cfg.Owner = demoPatient, owner
 	if owner == "alice" {
 		cfg.Observer = &redlock.Observer{Round: func(_ context.Context, r redlock.Round) {

@@ -229,7 +229,7 @@ func (d *demo) showRelease(ctx context.Context, lock *redlock.Mutex) error {
 	var all []answer
 	left := func(h answer) bool { return !h.Token.IsZero() || h.Err != nil && d.ours != nil }
 	gone := func(key string) bool {
-		all = holders(ctx, d.masters, d.options, key)
+		all = d.holders(ctx, key)
 		return !slices.ContainsFunc(all, left)
 	}
 	err := d.until(ctx, 5*time.Second, func() bool { return gone(d.key+roundsKey) && gone(d.key) })

@@ -46,11 +46,7 @@ Exit status: 0 nothing is wrong, 1 something is wrong (with --strict: or risky),
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			masters, err := f.addresses()
-			if err != nil {
-				return err
-			}
-			opt, err := f.options()
+			set, err := f.masterSet()
 			if err != nil {
 				return err
 			}
@@ -62,17 +58,16 @@ Exit status: 0 nothing is wrong, 1 something is wrong (with --strict: or risky),
 			case key == "":
 				key = "lock:redlock-doctor:" + rand.Text()
 			}
-			inspections := inspectAll(cmd.Context(), masters, opt, key, span)
+			inspections := inspectAll(cmd.Context(), set, key, span)
 			all := findings(inspections, ttl)
 			out := newTerminal(os.Stdout)
 			if asJSON {
-				err = writeFindingsJSON(out, inspections, all)
+				writeFindingsJSON(out, inspections, all)
 			} else {
 				writeFindings(out, inspections, all)
-				err = out.err
 			}
-			if err != nil {
-				return &failure{exitIO, err, ""}
+			if err := out.failure(); err != nil {
+				return err
 			}
 			for _, finding := range all {
 				if finding.Level == wrong || strict {
@@ -92,11 +87,11 @@ Exit status: 0 nothing is wrong, 1 something is wrong (with --strict: or risky),
 	return cmd
 }
 
-func inspectAll(ctx context.Context, masters []string, opt conn.Options, key string, span time.Duration) []*inspection {
-	inspections := make([]*inspection, len(masters))
+func inspectAll(ctx context.Context, set masterSet, key string, span time.Duration) []*inspection {
+	inspections := make([]*inspection, len(set.masters))
 	var inspecting sync.WaitGroup
-	for i, master := range masters {
-		inspecting.Go(func() { inspections[i] = inspect(ctx, master, opt, key, span) })
+	for i, master := range set.masters {
+		inspecting.Go(func() { inspections[i] = inspect(ctx, master, set.connect, key, span) })
 	}
 	inspecting.Wait()
 	return inspections
@@ -203,7 +198,7 @@ func mastersText(masters []string, of int) string {
 	return strings.Join(masters, ", ")
 }
 
-func writeFindingsJSON(t *terminal, inspections []*inspection, all []finding) error {
+func writeFindingsJSON(t *terminal, inspections []*inspection, all []finding) {
 	type master struct {
 		Master     string   `json:"master"`
 		State      string   `json:"state"` // "ok", "risky", "wrong"
@@ -253,5 +248,5 @@ func writeFindingsJSON(t *terminal, inspections []*inspection, all []finding) er
 		}
 		out.Masters = append(out.Masters, m)
 	}
-	return writeJSON(t, out)
+	writeJSON(t, out)
 }

@@ -61,10 +61,7 @@ answered, 128+n signal n has ended it (with --reset-to).
 		Args:              someKeys,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if f.masters, err = f.given.addresses(); err != nil {
-				return err
-			}
-			if f.connect, err = f.given.options(); err != nil {
+			if f.masterSet, err = f.given.masterSet(); err != nil {
 				return err
 			}
 			if f.skew < 0 {
@@ -92,12 +89,11 @@ answered, 128+n signal n has ended it (with --reset-to).
 
 // A fenceCommand shows the counters of a fence, and sets them back.
 type fenceCommand struct {
-	given   mastersFlags
-	to      string
-	skew    time.Duration
-	now     time.Time
-	masters []string
-	connect conn.Options
+	given mastersFlags
+	to    string
+	skew  time.Duration
+	now   time.Time
+	masterSet
 }
 
 // A counter is what one master says about the counter of a key.
@@ -127,7 +123,7 @@ func (f *fenceCommand) show(ctx context.Context, keys []string) error {
 	out, wrong := newTerminal(os.Stdout), false
 	for i, key := range keys {
 		all := make([]counter, len(f.masters))
-		errs := askAll(ctx, f.masters, f.connect, func(i int, p *probe) error {
+		errs := f.askAll(ctx, func(i int, p *probe) error {
 			replies, err := p.do(ctx, []string{"GET", fenceKey(key)})
 			if err != nil {
 				return err
@@ -159,8 +155,8 @@ func (f *fenceCommand) show(ctx context.Context, keys []string) error {
 		}
 		out.say("", plain, key)
 		out.table("", 1, rows)
-		if out.err != nil {
-			return &failure{exitIO, out.err, ""}
+		if err := out.failure(); err != nil {
+			return err
 		}
 		if answered <= len(all)/2 {
 			return &failure{exitNoQuorum, fmt.Errorf("%d of %s answered", answered, plural(len(all), "master")), doctorRemedy}
@@ -218,7 +214,7 @@ func (f *fenceCommand) reset(ctx context.Context, keys []string) error {
 	if err != nil {
 		return err
 	}
-	client, err := redlock.Open(ctx, clientConfig(f.masters, f.connect, "fence"))
+	client, err := redlock.Open(ctx, f.clientConfig("fence"))
 	if err != nil {
 		return &failure{exitNoQuorum, err, doctorRemedy}
 	}
@@ -244,7 +240,7 @@ func (f *fenceCommand) reset(ctx context.Context, keys []string) error {
 		args = append(args, fenceKey(key))
 	}
 	args = append(args, m.Token(), strconv.FormatUint(n, 10), strconv.FormatInt((24*time.Hour).Milliseconds(), 10))
-	errs := askAll(ctx, f.masters, f.connect, func(_ int, p *probe) error { return resetOn(ctx, p, m, args) })
+	errs := f.askAll(ctx, func(_ int, p *probe) error { return resetOn(ctx, p, m, args) })
 	if ctx.Err() != nil { // the errors do not say which counters were set
 		return context.Cause(ctx)
 	}
@@ -264,10 +260,7 @@ func (f *fenceCommand) reset(ctx context.Context, keys []string) error {
 		out.say("", plain, fmt.Sprintf("%s: the counter is %d on %d of %s, and the next fence is above it", key, n, done, plural(len(errs), "master")))
 	}
 	out.say("", plain, fmt.Sprintf("If the resource has stored a greater fence, set that to %d now, once nobody who has an old fence can write.", n))
-	if out.err != nil {
-		return &failure{exitIO, out.err, ""}
-	}
-	return nil
+	return out.failure()
 }
 
 // resetOn sets the counters on one master. The key can come later than the question, on another

@@ -67,9 +67,9 @@ func (r *acquirer) hold(key string) error {
 		name, value, _ := strings.Cut(v, "=")
 		out.printf("%s=%s\n", name, quoted(value))
 	}
-	if out.err != nil {
+	if err := out.failure(); err != nil {
 		r.release(false)
-		return &failure{exitIO, out.err, ""}
+		return err
 	}
 	for held.Err() == nil {
 		select {

@@ -19,17 +19,17 @@ func leftMS(d time.Duration) *int64 {
 	return &ms
 }
 
-func writeJSON(t *terminal, v any) error { return encodeJSON(t, v, "  ") }
+func writeJSON(t *terminal, v any) { encodeJSON(t, v, "  ") }
 
 // encodeJSON writes v as JSON, in which everything is escaped that could harm a terminal, as
 // [conn.Printable] has it. encoding/json leaves what lies behind ASCII as it is.
-func encodeJSON(t *terminal, v any, indent string) error {
+func encodeJSON(t *terminal, v any, indent string) {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
 	enc.SetIndent("", indent)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		return err
+		panic(err) // it is one of our types
 	}
 	var out []byte
 	for _, r := range text.String() {
@@ -43,6 +43,5 @@ func encodeJSON(t *terminal, v any, indent string) error {
 			out = fmt.Appendf(out, `\u%04x`, r)
 		}
 	}
-	_, err := t.Write(out)
-	return err
+	t.printf("%s", out)
 }

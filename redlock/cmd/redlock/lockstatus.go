@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -41,6 +42,11 @@ type lockStatus struct {
 	readers []claim       // all that a master names, by their names
 	sharing int           // those of them that hold the lock
 	shared  time.Duration // until the last of these is gone
+}
+
+// lockStatus asks the masters who holds the lock on a key.
+func (s *masterSet) lockStatus(ctx context.Context, key string) *lockStatus {
+	return newLockStatus(key, s.holders(ctx, key))
 }
 
 func newLockStatus(key string, all []answer) *lockStatus {
@@ -259,7 +265,7 @@ func without(err error, master string) string {
 	return s
 }
 
-func (s *lockStatus) writeJSON(t *terminal) error {
+func (s *lockStatus) writeJSON(t *terminal) {
 	type reader struct {
 		Token  string `json:"token"`
 		Owner  string `json:"owner,omitempty"`
@@ -310,5 +316,5 @@ func (s *lockStatus) writeJSON(t *terminal) error {
 		}
 		out.Masters = append(out.Masters, m)
 	}
-	return writeJSON(t, out)
+	writeJSON(t, out)
 }

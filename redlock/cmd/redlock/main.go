@@ -120,10 +120,8 @@ func newVersion() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := newTerminal(os.Stdout)
-			if out.printf("redlock %s\n", versionText()); out.err != nil {
-				return &failure{exitIO, out.err, ""}
-			}
-			return nil
+			out.printf("redlock %s\n", versionText())
+			return out.failure()
 		},
 	}
 }

@@ -19,10 +19,9 @@ made of what --help shows.`,
   redlock man | man -l -`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := os.Stdout.WriteString(manual(cmd.Root())); err != nil {
-				return &failure{exitIO, err, ""}
-			}
-			return nil
+			out := newTerminal(os.Stdout)
+			out.printf("%s", manual(cmd.Root()))
+			return out.failure()
 		},
 	}
 }

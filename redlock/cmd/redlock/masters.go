@@ -167,10 +167,25 @@ func readMasters(name string) ([]string, error) {
 	return all, lines.Err()
 }
 
-// clientConfig is the Config of a client that connects as the flags say.
-func clientConfig(masters []string, opt conn.Options, name string) redlock.Config {
+// A masterSet is the masters that a command talks to, and how it connects to them.
+type masterSet struct {
+	masters []string
+	connect conn.Options
+}
+
+// masterSet returns what the flags, files and variables say.
+func (f *mastersFlags) masterSet() (s masterSet, err error) {
+	if s.masters, err = f.addresses(); err == nil {
+		s.connect, err = f.options()
+	}
+	return s, err
+}
+
+// clientConfig is the Config of a client that connects to the masters.
+func (s *masterSet) clientConfig(name string) redlock.Config {
+	opt := s.connect
 	return redlock.Config{
-		Masters: masters, Username: opt.Username, Password: opt.Password, TLS: opt.TLS, DialTimeout: opt.DialTimeout,
+		Masters: s.masters, Username: opt.Username, Password: opt.Password, TLS: opt.TLS, DialTimeout: opt.DialTimeout,
 		Durable:    !opt.Persistence,
 		ClientName: "redlock-" + name,
 
@@ -180,11 +195,11 @@ func clientConfig(masters []string, opt conn.Options, name string) redlock.Confi
 
 // handedOn are the masters as a command that we run is told of them: without passwords, and with the TLS
 // that our flags ask for.
-func handedOn(masters []string, opt conn.Options) string {
-	all := conn.RedactAll(masters)
+func (s *masterSet) handedOn() string {
+	all := conn.RedactAll(s.masters)
 	for i, a := range all {
 		switch scheme, rest, ok := strings.Cut(a, "://"); {
-		case opt.TLS == nil || ok && scheme == "unix":
+		case s.connect.TLS == nil || ok && scheme == "unix":
 		case !ok:
 			all[i] = "rediss://" + a
 		case scheme == "redis" || scheme == "sentinel":

@@ -174,7 +174,7 @@ func TestFlagDeniesADeclarationOfTheEnvironment(t *testing.T) {
 
 func TestTheMastersAreHandedOnWithTheirTLS(t *testing.T) {
 	given := []string{"a", "redis://u:p@b/1", "rediss://c:1", "unix://u:p@/d", "sentinel://u:p@e,f/g"}
-	require.Equal(t, "a:6379,redis://b:6379/1,rediss://c:1,unix:///d,sentinel://e:26379,f:26379/g", handedOn(given, conn.Options{}))
+	require.Equal(t, "a:6379,redis://b:6379/1,rediss://c:1,unix:///d,sentinel://e:26379,f:26379/g", (&masterSet{masters: given}).handedOn())
 	require.Equal(t, "rediss://a:6379,rediss://b:6379/1,rediss://c:1,unix:///d,sentinels://e:26379,f:26379/g",
-		handedOn(given, conn.Options{TLS: new(tls.Config)}))
+		(&masterSet{given, conn.Options{TLS: new(tls.Config)}}).handedOn())
 }

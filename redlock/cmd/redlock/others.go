@@ -18,12 +18,12 @@ func (r *acquirer) others(key string) (what, who string) {
 	if r.permits > 0 {
 		return r.otherPermits(ctx, key)
 	}
-	s := newLockStatus(key, holders(ctx, r.masters, r.connect, key))
+	s := r.lockStatus(ctx, key)
 	for _, also := range r.also {
 		if s.state == held {
 			break
 		}
-		s = newLockStatus(also, holders(ctx, r.masters, r.connect, also))
+		s = r.lockStatus(ctx, also)
 	}
 	if what = fmt.Sprintf("%q is held by another", s.key); s.state != held && len(r.also) > 0 {
 		what = fmt.Sprintf("%q, or a key beside it, is held by another", key)
@@ -44,7 +44,7 @@ func (r *acquirer) others(key string) (what, who string) {
 }
 
 func (r *acquirer) otherPermits(ctx context.Context, key string) (what, who string) {
-	a := newPermitStatus(key, r.permits, permits(ctx, r.masters, r.connect, key, r.permits))
+	a := r.permitStatus(ctx, key, r.permits)
 	what = fmt.Sprintf("none of %s of %q is free", plural(r.permits, "permit"), key)
 	switch a.state {
 	case unknown:
@@ -63,7 +63,7 @@ func (r *acquirer) warnOfParent(key string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	for _, key := range append([]string{key}, r.also...) {
-		if s := newLockStatus(key, holders(ctx, r.masters, r.connect, key)); s.byParent() && !(r.shared && s.sharing > 0) {
+		if s := r.lockStatus(ctx, key); s.byParent() && !(r.shared && s.sharing > 0) {
 			complain(fmt.Sprintf("waiting: %q is held", key), "by "+parentText)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/resp"
 )
@@ -22,13 +21,13 @@ func checkPermits(n int) error {
 }
 
 // permits asks every master who holds each of the n permits of a key there, and writes nothing.
-func permits(ctx context.Context, masters []string, opt conn.Options, key string, n int) []answer {
+func (s *masterSet) permits(ctx context.Context, key string, n int) []answer {
 	commands := [][]string{{"GET", agreement(key)}}
 	for i := range n {
 		slot := fmt.Sprintf("{%s}:permit:%d/%d", key, i+1, n)
 		commands = append(commands, []string{"GET", slot}, []string{"PTTL", slot})
 	}
-	return ask(ctx, masters, opt, func(p *probe, a *answer) error {
+	return s.ask(ctx, func(p *probe, a *answer) error {
 		replies, err := p.do(ctx, commands...)
 		if err != nil {
 			return err
@@ -64,6 +63,11 @@ type permitStatus struct {
 	permits []*lockStatus // each is a lock by itself
 	free    int
 	held    int
+}
+
+// permitStatus asks the masters for the n permits of a key.
+func (s *masterSet) permitStatus(ctx context.Context, key string, n int) *permitStatus {
+	return newPermitStatus(key, n, s.permits(ctx, key, n))
 }
 
 func newPermitStatus(key string, n int, all []answer) *permitStatus {
@@ -180,7 +184,7 @@ func (a *answer) taken() (n int) {
 	return n
 }
 
-func (a *permitStatus) writeJSON(t *terminal) error {
+func (a *permitStatus) writeJSON(t *terminal) {
 	type permit struct {
 		Permit int    `json:"permit"` // from 1 on
 		State  state  `json:"state"`
@@ -217,5 +221,5 @@ func (a *permitStatus) writeJSON(t *terminal) error {
 		}
 		out.Masters = append(out.Masters, m)
 	}
-	return writeJSON(t, out)
+	writeJSON(t, out)
 }

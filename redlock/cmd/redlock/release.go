@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
 	"github.com/spf13/cobra"
 )
@@ -76,15 +75,11 @@ type releaser struct {
 	force     bool
 	permits   int
 	permitted bool
-	masters   []string
-	connect   conn.Options
+	masterSet
 }
 
 func (r *releaser) release(ctx context.Context, key string) (err error) {
-	if r.masters, err = r.given.addresses(); err != nil {
-		return err
-	}
-	if r.connect, err = r.given.options(); err != nil {
+	if r.masterSet, err = r.given.masterSet(); err != nil {
 		return err
 	}
 	if r.token == stdin {
@@ -107,17 +102,14 @@ func (r *releaser) release(ctx context.Context, key string) (err error) {
 		return err
 	}
 	out.say("", plain, fmt.Sprintf("%s was taken from %s", key, who))
-	if out.err != nil {
-		return &failure{exitIO, out.err, ""}
-	}
-	return nil
+	return out.failure()
 }
 
 // choose finds the holder that is to lose the lock. It leaves its token, and returns who it is and what
 // kind of lock it has.
 func (r *releaser) choose(ctx context.Context, key string) (who string, opts []redlock.Option, err error) {
 	if r.permitted {
-		a := newPermitStatus(key, r.permits, permits(ctx, r.masters, r.connect, key, r.permits))
+		a := r.permitStatus(ctx, key, r.permits)
 		if err := a.check(); err != nil {
 			return "", nil, err
 		}
@@ -128,7 +120,7 @@ func (r *releaser) choose(ctx context.Context, key string) (who string, opts []r
 		}
 		return "", nil, r.missing(a.lockStatus)
 	}
-	s := newLockStatus(key, holders(ctx, r.masters, r.connect, key))
+	s := r.lockStatus(ctx, key)
 	claims := append([]claim{s.leader}, s.readers...)
 	for i, c := range claims {
 		if c.Token.IsZero() || c.Token.Reveal() != r.token {
@@ -195,7 +187,7 @@ func (r *releaser) ask(key, who string) error {
 
 // take releases the lock.
 func (r *releaser) take(ctx context.Context, key string, opts []redlock.Option) error {
-	client, err := redlock.Open(ctx, clientConfig(r.masters, r.connect, "release"))
+	client, err := redlock.Open(ctx, r.clientConfig("release"))
 	if err != nil {
 		return &failure{exitNoQuorum, err, doctorRemedy}
 	}

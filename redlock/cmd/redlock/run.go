@@ -208,7 +208,7 @@ func (r *runner) environment(key, token string, fence uint64) []string {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.Contains(ours, name)
 	})
-	env = append(env, "REDLOCK_MASTERS="+handedOn(r.masters, r.connect), "REDLOCK_KEY="+key)
+	env = append(env, "REDLOCK_MASTERS="+r.handedOn(), "REDLOCK_KEY="+key)
 	return append(env, r.variables(token, fence)...)
 }
 

@@ -72,16 +72,12 @@ several keys it is 97 if one is unknown, and otherwise 1 if one is free.
 		if *watch && (permitted || *quiet) {
 			return usageError("", "--watch goes neither with --permits nor with --quiet")
 		}
-		masters, err := f.addresses()
-		if err != nil {
-			return err
-		}
-		opt, err := f.options()
+		set, err := f.masterSet()
 		if err != nil {
 			return err
 		}
 		if *watch {
-			return watchAll(cmd.Context(), masters, opt, args, asJSON)
+			return watchAll(cmd.Context(), set, args, asJSON)
 		}
 		type outcome struct {
 			s   *lockStatus
@@ -93,10 +89,10 @@ several keys it is 97 if one is unknown, and otherwise 1 if one is free.
 		for i, key := range args {
 			asking.Go(func() {
 				if permitted {
-					a := newPermitStatus(key, *n, permits(cmd.Context(), masters, opt, key, *n))
+					a := set.permitStatus(cmd.Context(), key, *n)
 					all[i] = outcome{a.lockStatus, a, a.check()}
 				} else {
-					s := newLockStatus(key, holders(cmd.Context(), masters, opt, key))
+					s := set.lockStatus(cmd.Context(), key)
 					all[i] = outcome{s, s, nil}
 				}
 			})
@@ -111,16 +107,15 @@ several keys it is 97 if one is unknown, and otherwise 1 if one is free.
 			switch {
 			case *quiet:
 			case asJSON:
-				err = o.r.writeJSON(out)
+				o.r.writeJSON(out)
 			default:
 				if i > 0 {
 					out.printf("\n")
 				}
 				o.r.write(out)
-				err = out.err
 			}
-			if err != nil {
-				return &failure{exitIO, err, ""}
+			if err := out.failure(); err != nil {
+				return err
 			}
 			switch o.s.state {
 			case free:
@@ -140,7 +135,7 @@ several keys it is 97 if one is unknown, and otherwise 1 if one is free.
 // A report is what status writes.
 type report interface {
 	write(t *terminal)
-	writeJSON(t *terminal) error
+	writeJSON(t *terminal)
 }
 
 const doctorRemedy = "'redlock doctor' says what is wrong with the masters"

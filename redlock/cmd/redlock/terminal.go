@@ -48,6 +48,14 @@ func (t *terminal) paint(c colour, s string) string {
 	return "\x1b[" + string(c) + "m" + s + "\x1b[0m"
 }
 
+// failure is nil unless a write has failed.
+func (t *terminal) failure() error {
+	if t.err == nil {
+		return nil
+	}
+	return &failure{exitIO, t.err, ""}
+}
+
 func (t *terminal) printf(format string, args ...any) {
 	if _, err := fmt.Fprintf(t, format, args...); t.err == nil {
 		t.err = err

@@ -51,8 +51,8 @@ func (s watchEvent) String() string {
 }
 
 // watchAll writes who holds the keys, now and after each change, until ctx ends or no more can be known.
-func watchAll(ctx context.Context, masters []string, opt conn.Options, keys []string, asJSON bool) error {
-	cfg := clientConfig(masters, opt, "status")
+func watchAll(ctx context.Context, set masterSet, keys []string, asJSON bool) error {
+	cfg := set.clientConfig("status")
 	client, err := redlock.Open(ctx, cfg)
 	if errors.Is(err, redlock.ErrNoQuorum) { // which is a state like others
 		client, err = redlock.New(cfg)
@@ -84,15 +84,13 @@ func watchAll(ctx context.Context, masters []string, opt conn.Options, keys []st
 	for {
 		select {
 		case s := <-seen:
-			err := error(nil)
 			if asJSON {
-				err = encodeJSON(out, s, "")
+				encodeJSON(out, s, "")
 			} else {
 				out.printf("%s\n", conn.Printable(s.String()))
-				err = out.err
 			}
-			if err != nil {
-				return &failure{exitIO, err, ""}
+			if err := out.failure(); err != nil {
+				return err
 			}
 		case err := <-ended:
 			var round *redlock.RoundError
