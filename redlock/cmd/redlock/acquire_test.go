@@ -69,10 +69,10 @@ func TestARunWaitsUntilMastersThatWereJustStartedMayVote(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	started := time.Now()
-	status, stdout, stderr := do(t, []string{mastersEnv(masters)}, guarded("echo ran", "--ttl", "5s", "--wait", "1m")...)
+	status, stdout, stderr := do(t, []string{mastersEnv(masters)}, guarded("echo ran", "--ttl", "3s", "--wait", "1m")...)
 	require.Zero(t, status)
 	require.Equal(t, "ran\n", stdout)
-	require.Greater(t, time.Since(started), 3*time.Second, "their age is known in whole seconds")
+	require.Greater(t, time.Since(started), time.Second, "their age is known in whole seconds")
 	require.Contains(t, stderr, "it may have forgotten locks")
 	require.Equal(t, 1, strings.Count(stderr, "waiting for them for up to 1m"), "it says so once")
 }
@@ -130,7 +130,7 @@ func TestRunWithoutAQuorum(t *testing.T) {
 	require.Empty(t, stderr)
 
 	masters.Kill(1)
-	for _, wait := range []string{"0", "3s"} {
+	for _, wait := range []string{"0", "1s"} {
 		status, stdout, stderr := do(t, env, sh("echo ran", "--wait", wait)...)
 		require.Equal(t, exitNoQuorum, status)
 		require.Empty(t, stdout)

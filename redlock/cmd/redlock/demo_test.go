@@ -56,10 +56,8 @@ func requireWholeDemo(t *testing.T, stdout string) {
 func TestDemoOnRealMasters(t *testing.T) {
 	redlocktest.Start(t, 0) // they have to be there
 	env, requireNothingLeft := marked(t)
-	started := time.Now()
 	status, stdout, stderr := do(t, env, "demo")
 	require.Zero(t, status)
-	require.Less(t, time.Since(started), 2*demoLimit)
 	require.Empty(t, stderr)
 	requireWholeDemo(t, stdout)
 	require.Contains(t, stdout, "5 Redis masters, started for it")

@@ -63,8 +63,8 @@ func requireFinding(t *testing.T, d doctorJSON, l level, what string, masters ..
 }
 
 // durable masters forget nothing.
-func durable(t *testing.T, n int) *redlocktest.Masters {
-	return redlocktest.Start(t, n, redlocktest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))
+func durable(t *testing.T, n int, args ...string) *redlocktest.Masters {
+	return redlocktest.Start(t, n, redlocktest.WithArgs(append(args, "--appendonly", "yes", "--appendfsync", "always")...))
 }
 
 // replicate makes a master another's replica.
@@ -134,7 +134,11 @@ func TestDoctorTellsWhatIsWrongWithTLS(t *testing.T) {
 		"nobody there":                   {"127.0.0.1:1", nil, "start it"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			exit, d := diagnosed(t, nil, append(test.args, "-m", test.address)...)
+			args := append(test.args, "-m", test.address)
+			if name != "TLS to a plain port" { // which does not answer
+				args = append(args, "--dial-timeout", patient.String())
+			}
+			exit, d := diagnosed(t, nil, args...)
 			require.Equal(t, exitNo, exit)
 			require.Contains(t, requireFinding(t, d, wrong, "cannot be used", test.address).Remedy, test.remedy)
 		})

@@ -39,7 +39,7 @@ func TestDoctorFindsMastersThatTheLockRefuses(t *testing.T) {
 
 func TestDoctorFindsAReplicaBehindAMaster(t *testing.T) {
 	t.Parallel()
-	masters := durable(t, 2)
+	masters := durable(t, 2, "--repl-diskless-sync-delay", "0")
 	replicate(t, masters, 1, 0)
 	require.Eventually(t, func() bool {
 		_, d := diagnosed(t, nil, "-m", masters.Addr(0))
@@ -54,7 +54,7 @@ func TestDoctorFindsAReplicaBehindAMaster(t *testing.T) {
 
 func TestDoctorFindsAMasterThatWasAReplica(t *testing.T) {
 	t.Parallel()
-	masters := durable(t, 2)
+	masters := durable(t, 2, "--repl-diskless-sync-delay", "0")
 	replicate(t, masters, 1, 0)
 	require.Eventually(t, func() bool {
 		info, err := masters.Do(1, "INFO", "replication")

@@ -32,7 +32,11 @@ func TestHoldHoldsUntilItIsEnded(t *testing.T) {
 		require.NoError(t, err)
 		require.Positive(t, fence)
 		require.NoError(t, s.Process.Signal(syscall.SIGUSR1)) // which asks for nothing
-		status, _, stderr := do(t, env, "hold", atOnce, "--wait", "2s", "k")
+		wait := "0"
+		if signal == syscall.SIGTERM {
+			wait = "2s" // for longer than the TTL
+		}
+		status, _, stderr := do(t, env, "hold", atOnce, "--wait", wait, "k")
 		require.Equal(t, exitHeld, status, "it is renewed")
 		require.Contains(t, stderr, "by me")
 		status, _, stderr = do(t, env, "hold", atOnce, "-n", "-q", "-E", "7", "k")

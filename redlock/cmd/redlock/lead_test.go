@@ -213,7 +213,7 @@ func TestALeadersLifetimeEndsWithItsCommand(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	mine := filepath.Join(t.TempDir(), "alone")
-	script := fmt.Sprintf(`mkdir %s || echo together; trap 'sleep 2.5; rmdir %s; exit 5' TERM; echo "begun $REDLOCK_FENCE"; while :; do sleep 0.01; done`, mine, mine)
+	script := fmt.Sprintf(`mkdir %s || echo together; trap 'sleep 1.5; rmdir %s; exit 5' TERM; echo "begun $REDLOCK_FENCE"; while :; do sleep 0.01; done`, mine, mine)
 	all := begins(t, 2, []string{mastersEnv(masters)}, leads(script, "--ttl", "1s", "--max-lifetime", "1s"))
 	first, term := all.leader(t, 0)
 	second, _ := all.leader(t, term)

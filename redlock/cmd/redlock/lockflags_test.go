@@ -190,7 +190,7 @@ func TestARunWithAnotherNumberOfPermitsIsRefused(t *testing.T) {
 	masters := redlocktest.Start(t, 1) // of more, some might not be connected yet, and the run would wait for them
 	env := []string{mastersEnv(masters)}
 	require.Zero(t, begin(t, env, under("--permits 2", "gpu", "exit 0")...).end())
-	for _, wait := range []string{"0", "5s"} {
+	for _, wait := range []string{"0", "1s"} {
 		status, stdout, stderr := do(t, env, under("--permits 3 -w "+wait, "gpu", "echo ran")...)
 		require.Equal(t, exitUsage, status)
 		require.Empty(t, stdout)

@@ -47,7 +47,7 @@ func TestVerboseTellsWhomItWaitsForAndWhatFails(t *testing.T) {
 func TestVerboseTellsOfRenewalsThatFail(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	s := begin(t, []string{mastersEnv(masters)}, sh("echo holding; cat", "--ttl", "30s", "-v")...)
+	s := begin(t, []string{mastersEnv(masters)}, sh("echo holding; cat", "--ttl", "9s", "-v")...)
 	s.awaitStdout("holding")
 	masters.Pause(0)
 	masters.Pause(1)

@@ -20,30 +20,30 @@ func TestSecond(t *testing.T) {
 	storeOf(t, calm(t), "/test/second", WithTimeout(4*time.Second)).Run(t)
 }
 
-// behindProxy opens stores whose sessions have a timeout, and Seconds that reach them through a proxy.
-func behindProxy(t testing.TB, timeout time.Duration) secondtest.Opener {
+// behindProxy opens stores whose sessions have a timeout, and Seconds with another that reach them through a proxy.
+func behindProxy(t testing.TB, timeout, through time.Duration) secondtest.Opener {
 	e := calm(t)
 	return func(t testing.TB) (secondtest.Store, *secondtest.Proxy, func(testing.TB) secondtest.Second) {
 		p, root := secondtest.NewProxy(t, e.Addrs[0]), "/"+t.Name()
 		return storeOf(t, e, root, WithTimeout(timeout)), p, func(t testing.TB) secondtest.Second {
-			return newSecond(t, []string{p.Addr}, WithRoot(root), WithTimeout(timeout))
+			return newSecond(t, []string{p.Addr}, WithRoot(root), WithTimeout(through))
 		}
 	}
 }
 
 func TestPair(t *testing.T) {
 	t.Parallel()
-	secondtest.Pair(t, behindProxy(t, secondtest.ShortTTL))
+	secondtest.Pair(t, behindProxy(t, secondtest.ShortTTL, secondtest.ShortTTL))
 }
 
 func TestContextEndsBeforeAnotherHasTheLock(t *testing.T) {
 	t.Parallel()
-	secondtest.ContextEndsFirst(t, behindProxy(t, secondtest.ShortTTL))
+	secondtest.ContextEndsFirst(t, behindProxy(t, DefaultTimeout, secondtest.ShortTTL))
 }
 
 func TestCancelledAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	secondtest.CancelledAtEveryPoint(t, behindProxy(t, DefaultTimeout))
+	secondtest.CancelledAtEveryPoint(t, behindProxy(t, DefaultTimeout, DefaultTimeout))
 }
 
 func TestForeignLocksAreExcludedAndExclude(t *testing.T) {

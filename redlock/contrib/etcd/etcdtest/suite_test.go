@@ -33,17 +33,17 @@ func behindProxy(t testing.TB, ttl, through time.Duration) secondtest.Opener {
 
 func TestPair(t *testing.T) {
 	t.Parallel()
-	secondtest.Pair(t, behindProxy(t, 10*time.Second, secondtest.ShortTTL))
+	secondtest.Pair(t, behindProxy(t, etcd.DefaultTTL, secondtest.ShortTTL))
 }
 
 func TestContextEndsBeforeAnotherHasTheLock(t *testing.T) {
 	t.Parallel()
-	secondtest.ContextEndsFirst(t, behindProxy(t, secondtest.ShortTTL, secondtest.ShortTTL))
+	secondtest.ContextEndsFirst(t, behindProxy(t, etcd.DefaultTTL, secondtest.ShortTTL))
 }
 
 func TestCancelledAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	secondtest.CancelledAtEveryPoint(t, behindProxy(t, 10*time.Second, 10*time.Second))
+	secondtest.CancelledAtEveryPoint(t, behindProxy(t, etcd.DefaultTTL, etcd.DefaultTTL))
 }
 
 func TestForeignMutexesAreExcludedAndExclude(t *testing.T) {
