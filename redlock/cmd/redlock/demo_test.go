@@ -25,7 +25,7 @@ func marked(t *testing.T) (env []string, requireNothingLeft func()) {
 	mark := "TMPDIR=" + dir // unique, and where the masters' files would be
 	return []string{mark}, func() {
 		t.Helper()
-		require.Eventually(t, func() bool { return len(processesWith(mark)) == 0 }, patient, time.Millisecond, "processes are left")
+		require.Eventually(t, func() bool { return len(processesWith(mark)) == 0 }, patient, 20*time.Millisecond, "processes are left")
 		left, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		require.Empty(t, left)

@@ -276,7 +276,7 @@ func TestTheGuardCoversTheLeastHold(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Embedded(t, 1)
 	env := []string{mastersEnv(masters)}
-	status, _, _ := do(t, env, guarded("", "-n", "--ttl", "1ms", "--min-hold", "1h")...)
+	status, _, _ := do(t, env, guarded("", "-n", "--ttl", "1ms", "--min-hold", "1h", "--dial-timeout", "1m")...)
 	require.Equal(t, exitUsage, status, "the TTL is too short")
 	status, _, stderr := do(t, env, guarded("", "-n", "--ttl", "10ms", "--min-hold", "1h")...)
 	require.Equal(t, exitNoQuorum, status)

@@ -161,7 +161,7 @@ func TestALossSparesWhatAProcessBeforeTheCommandHasLeft(t *testing.T) {
 	below, before := s.word("below"), s.word("before")
 	s.awaitStdout("ready")
 	require.NoError(t, os.WriteFile(dir+"/end", nil, 0o600))
-	require.Eventually(t, func() bool { return !slices.Contains(left(), before) }, patient, time.Millisecond)
+	require.Eventually(t, func() bool { return !slices.Contains(left(), before) }, patient, 20*time.Millisecond)
 	lose(t, masters)
 	require.Equal(t, exitLost, s.end())
 	require.Equal(t, []string{below}, left())
