@@ -1,6 +1,7 @@
 # `make` alone prints the targets.
 
 GO        ?= go
+TOOL      := $(GO) tool -modfile=.ci/tools.mod
 FUZZTIME  ?= 30s
 DURATION  ?= 60s
 VULNDB    ?= https://vuln.go.dev
@@ -121,7 +122,7 @@ bench-compare: need-redis ## our benchmarks, of revision BASE (HEAD) and of the 
 # The nested modules do not care for the transport, so they are looked at once.
 lint: ## gofmt, go vet and staticcheck, here and in the nested modules
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted by gofmt:" $$files >&2; exit 1; fi
-	@set -e; staticcheck=$$($(GO) tool -n staticcheck); \
+	@set -e; staticcheck=$$($(TOOL) -n staticcheck); \
 	check() { \
 		echo "go vet, staticcheck: $$1 $$2"; \
 		(cd $$1 && $(GO) vet -tags "$$2" ./... && "$$staticcheck" -tags "$$2" ./...); \
@@ -132,7 +133,7 @@ lint: ## gofmt, go vet and staticcheck, here and in the nested modules
 # takes connections; where it does not, this says so. The exit status of govulncheck is 3 if it has found something,
 # and 1 for every failure.
 vuln: ## look for known vulnerabilities in VULNDB (https://vuln.go.dev)
-	@govulncheck=$$($(GO) tool -n govulncheck) || exit; \
+	@govulncheck=$$($(TOOL) -n govulncheck) || exit; \
 	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
 	for mod in . $(CONTRIB); do \
 		status=0; (cd $$mod && "$$govulncheck" -db $(VULNDB) ./...) >"$$log" 2>&1 || status=$$?; \

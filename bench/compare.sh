@@ -19,7 +19,7 @@ COUNT=${COUNT:-8}
 BENCHTIME=${BENCHTIME:-100ms}
 
 rev=$(git rev-parse --verify --quiet "$BASE^{commit}") || { echo "BASE=$BASE is no revision" >&2; exit 1; }
-benchstat=$("$GO" tool -n benchstat)
+benchstat=$("$GO" tool -modfile=.ci/tools.mod -n benchstat)
 tmp=$(mktemp -d)
 child=
 clean() {
