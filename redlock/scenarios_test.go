@@ -289,7 +289,7 @@ func (s leadership) holds(m *redlock.Mutex, n int) {
 			}
 		}
 		return have == n
-	}, 20*time.Second, 5*time.Millisecond)
+	}, 20*time.Second, 50*time.Millisecond)
 }
 
 // size is how many keys a master has, but for those that stay.
