@@ -8,7 +8,7 @@ VULNDB    ?= https://vuln.go.dev
 CONTRIB   := $(patsubst %/go.mod,%,$(shell find redlock/contrib -name go.mod | sort))
 PLATFORMS := linux/amd64 linux/arm64 linux/386 darwin/arm64 windows/amd64 freebsd/amd64
 
-.PHONY: help demo tools test contrib contrib-tools portable cover fuzz chaos servers mutants scale bench bench-quick bench-compare lint vuln build need-redis need-cc
+.PHONY: help demo tools test histories contrib contrib-tools portable cover fuzz chaos servers mutants scale bench bench-quick bench-compare lint vuln build need-redis need-cc
 .NOTPARALLEL:
 .SUFFIXES:
 
@@ -45,10 +45,17 @@ tools: ## install what the tests need, if it is missing: redis-server and a C co
 		exit 1; \
 	fi
 
+# Bytes and values have no goroutines, so they need no race detector. It allocates, and slows the models down: such
+# tests are left out with it, and run without.
 test: need-redis need-cc ## run all tests
-	CI=true $(GO) test -race -shuffle=on -timeout 30m ./...
-	CI=true $(GO) test -short -run 'Alloc|Inline|Model' ./...
+	CI=true $(GO) test -race -shuffle=on -timeout 30m $$($(GO) list ./... | grep -vE '/redburst/(fuzz|resp(/.*)?)$$')
+	CI=true $(GO) test -shuffle=on ./fuzz ./resp/...
+	CI=true $(GO) test -short -run 'Alloc|Model' ./conn ./mux ./redlock
 	cd redlock/examples/fencesql && CI=true $(GO) test ./...
+
+# The normal tests look at some of what is random. A history that fails says how to see it again.
+histories: ## look at many simulated histories
+	REDLOCK_HISTORIES=many CI=true $(GO) test -run 'SimulatedHistories' -count 1 -timeout 10m ./redlock
 
 # etcd is a module of the tests. ZooKeeper is a package, with Java.
 contrib-tools: ## install what the tests of contrib need, if it is missing: ZooKeeper and openssl
