@@ -15,14 +15,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// manyHistories asks for more of what is random than the normal tests look at.
+var manyHistories = os.Getenv("REDLOCK_HISTORIES") == "many"
+
 // Goroutines do whatever they like with Mutexes that they share, on simulated masters that
 // freeze, are slow, and are replaced for all that is known, on a machine that is suspended. In
 // no history are there two valid locks or a KeepAlive without its lock, and nothing is left.
 //
-// Each run has other histories: -count=20 looks at a thousand. A failure names its seed,
+// Each run has other histories, and make histories has more of them. A failure names its seed,
 // with which REDLOCK_SEED=n runs that history again.
 func TestSimulatedHistories(t *testing.T) {
-	seed, histories := rand.Uint64(), uint64(50)
+	seed, histories := rand.Uint64(), uint64(10)
+	if manyHistories {
+		histories = 200
+	}
 	if s := os.Getenv("REDLOCK_SEED"); s != "" {
 		var err error
 		seed, err = strconv.ParseUint(s, 10, 64)
