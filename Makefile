@@ -75,7 +75,7 @@ contrib: need-redis ## test what connects to other systems: the modules under re
 portable: need-redis need-cc ## run the tests on the transport of systems other than Linux
 	CI=true $(GO) test -race -short -shuffle=on -timeout 30m -tags redburst_portable ./conn/... ./mux/...
 	CI=true $(GO) test -short -shuffle=on -timeout 30m -tags redburst_portable \
-		-run 'Scenarios|Rule[0-9]|Waiter|ProcessesStandInLine' ./redlock
+		-run 'Scenarios|Rule[0-9]|Waiter|ProcessesQueue' ./redlock
 
 cover: need-redis ## run the tests and print how much they cover, in coverage.out
 	CI=true $(GO) test -coverprofile=coverage.out -coverpkg=./... ./...
