@@ -145,7 +145,7 @@ func (h *hints) saw(n uint64) {
 // now is the wall clock in microseconds, and 0 if that is no time of this century: numbers must
 // be able to grow after it.
 func (h *hints) now() uint64 {
-	now := time.Now().Add(skew.Offset).UnixMicro()
+	now := time.Now().Add(skew.Offset()).UnixMicro()
 	if now < 0 || now > maxFence/2 {
 		return 0
 	}

@@ -259,8 +259,8 @@ func TestAClockThatIsFarBack(t *testing.T) {
 	require.Eventually(t, func() bool { return remember(t, masters, "k", fence) == 3 }, hanging, time.Millisecond)
 	require.NoError(t, m.Unlock(t.Context()))
 
-	defer func() { skew.Offset = 0 }()
-	skew.Offset = -365 * 24 * time.Hour
+	defer func() { skew.Set(0) }()
+	skew.Set(-365 * 24 * time.Hour)
 	unheard := errors.New("unheard")
 	seen := unheard
 	wrong := opened(t, masters.Addrs(), &Observer{Round: func(_ context.Context, r Round) {
@@ -298,23 +298,23 @@ func TestAClockThatIsFarBack(t *testing.T) {
 
 // A client whose clock is far ahead moves no counter: nobody else would believe it afterwards.
 func TestAClockThatIsFarAhead(t *testing.T) {
-	defer func() { skew.Offset = 0 }()
+	defer func() { skew.Set(0) }()
 	masters := redlocktest.Start(t, 3)
 	right, wrong := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
 	for kind, opts := range fencedKinds {
-		skew.Offset = 48 * time.Hour
+		skew.Set(48 * time.Hour)
 		err := wrong.NewMutex(kind, 10*time.Second, opts...).Lock(t.Context())
 		require.ErrorIs(t, err, ErrNoQuorum, kind)
 		require.ErrorContains(t, err, "NOFENCE the client's clock is far ahead of this master's", kind)
-		skew.Offset = 0
+		skew.Set(0)
 		m := right.NewMutex(kind, 10*time.Second, opts...)
 		require.NoError(t, m.TryLock(t.Context()), kind)
 		require.LessOrEqual(t, m.Fence(), uint64(time.Now().UnixMicro()), kind)
 		require.NoError(t, m.Unlock(t.Context()))
 
-		skew.Offset = 23 * time.Hour
+		skew.Set(23 * time.Hour)
 		require.NoError(t, wrong.NewMutex(kind, 10*time.Second, opts...).TryLock(t.Context()), "that is no more than clocks differ")
-		skew.Offset = 0
+		skew.Set(0)
 		for i := range 3 {
 			command(t, masters, i, "DEL", kind, "other")
 		}

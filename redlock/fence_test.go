@@ -535,17 +535,17 @@ func TestHints(t *testing.T) {
 
 func TestHintsBesideAWrongClock(t *testing.T) {
 	for _, year := range []int{1902, 2199} {
-		skew.Offset = time.Until(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))
+		skew.Set(time.Until(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)))
 		h := newHints()
 		first := h.next()
 		require.Less(t, first, uint64(time.Hour.Microseconds()), "numbers must be able to grow")
 		require.Greater(t, h.next(), first)
-		skew.Offset = 0
+		skew.Set(0)
 		h.next()
-		skew.Offset = time.Until(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))
+		skew.Set(time.Until(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)))
 		require.Positive(t, h.next(), "a lock whose counters are all lost has this number, and 0 is none")
 	}
-	skew.Offset = 0
+	skew.Set(0)
 }
 
 // Several clients take one key by turns. Of two locks of which one was released before the other

@@ -2,7 +2,15 @@
 // for the fault test, whose processes share one machine and so one clock.
 package skew
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
-// Offset is added to the wall clock. It must be set before a client is made.
-var Offset time.Duration
+var offset atomic.Int64
+
+// Set sets what is added to the wall clock. A client may look at it at any time.
+func Set(d time.Duration) { offset.Store(int64(d)) }
+
+// Offset is what is added to the wall clock.
+func Offset() time.Duration { return time.Duration(offset.Load()) }

@@ -87,7 +87,7 @@ func runAsClient() {
 	if err != nil {
 		panic(err)
 	}
-	skew.Offset = c.Skew
+	skew.Set(c.Skew)
 	for _, key := range keysOf(c.Locks) {
 		c.counters[key] = fileCounter{filepath.Join(c.Dir, key)}
 	}
