@@ -117,7 +117,7 @@ func TestScenarios(t *testing.T) {
 		{"DEL of a majority ends the holder's context", delMajority, sizes, both, 3},
 		{"a TTL shortened from outside is repaired", ttlRepaired, sizes, unfenced, 3},
 		{"FLUSHALL signals the loss and leaves the client usable", flushAll, sizes, both, 3},
-		{"10 lockers and 100 hand-offs each all complete", handOffs, []int{3}, all, 3},
+		{"10 lockers and 30 hand-offs each all complete", handOffs, []int{3}, all, 3},
 		{"a context's deadline shorter than the TTL", shortDeadline, sizes, all, 3},
 		{"a minority failing works", minorityFails, []int{3, 4, 5, 7}, all, 3},
 		{"a majority failing is told with each master's cause", majorityFails, sizes, unfenced, 3},
@@ -539,7 +539,7 @@ func flushAll(s leadership) {
 }
 
 func handOffs(s leadership) {
-	const lockers, times = 10, 100
+	const lockers, times = 10, 30
 	ctx, cancel := context.WithTimeout(s.Context(), 5*time.Minute)
 	defer cancel()
 	clients := []*redlock.Client{s.client, openOn(s, s.masters, nil), openOn(s, s.masters, nil)}
