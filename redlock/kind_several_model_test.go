@@ -5,391 +5,166 @@ package redlock
 import (
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
-	"strconv"
 	"testing"
-	"time"
-
-	"github.com/redburst/redburst/mux"
-	"github.com/stretchr/testify/require"
 )
 
-// A model of locks on several keys, searched at random: clients that want sets of keys which
-// overlap, and masters whose commands and replies are late or lost, attempts that are abandoned,
-// keys that expire, locks that are extended and repaired, masters that restart without their
-// memory. The decisions are those of round.go, and the masters are severalMasters
-// (kind_several_test.go), which the scripts are compared with.
-//
-// In no history has a key two holders, and nothing is left when all have let go.
-
-const severalTTL = 12 // ticks
-
-// severalRules are mistakes. The zero value is the algorithm.
-type severalRules struct {
-	skips     bool // an acquire sets what is free, and skips what is taken
-	oneByOne  bool // each key is taken in a round of its own, with its own quorum, and the last counts
-	leaves    bool // ... and an attempt that fails is not undone
-	prolongs  bool // an extend prolongs what is ours, and skips what is another's
-	takesBack bool // an extend sets keys again, whosever they are
-	blind     bool // a release deletes all keys, whosever they are
+// A severalModel has locks on several keys: clients want sets of keys that overlap. In no history has a key two
+// holders. The masters are severalMasters.
+type severalModel struct {
+	*history
+	keyMasters
+	forgetful bool
 }
 
-// A severalWorld is one history.
-type severalWorld struct {
-	*rand.Rand
-	rules  severalRules
-	forget bool // masters restart without their memory
-	mortal bool // clients die, and release nothing
-
-	// How likely things are differs from history to history.
-	slow, losses, patience int
-
-	now     int
-	masters []severalNode
-	clients []severalClient
-	tokens  int
-
-	published, refused, restored int
-	broken                       string
-}
-
-type severalNode struct {
+// keyMasters have keys, which hold their locks' tokens.
+type keyMasters []struct {
 	severalMaster
-	ends   map[string]int
-	barred int // it is not asked before
+	ends map[string]int
 }
 
-type severalClient struct {
-	phase uint8
-	keys  []string
-	at    int // the key that is being taken, of those that are taken one by one
-	round int
-	token string
-	began int
-	until int
-	votes []mux.Vote
-	wires []severalWire
+func newKeyMasters(n int) keyMasters {
+	all := make(keyMasters, n)
+	for i := range all {
+		all[i].severalMaster, all[i].ends = severalMaster{}, map[string]int{}
+	}
+	return all
 }
 
-type severalWire struct {
-	slow, lossy bool
-	commands    []severalCommand
-	replies     []severalReply
-}
-
-type severalCommand struct {
-	verb  uint8
-	round int
-	token string
-	keys  []string
-}
-
-type severalReply struct {
-	round int
-	n     int64
-}
-
-var severalSets = [][]string{{"a", "b"}, {"b", "c"}, {"a", "c"}, {"a", "b", "c"}, {"a"}, {"b"}, {"c"}}
-
-func newSeveralWorld(seed uint64, n int, w severalWorld) *severalWorld {
-	w.Rand = rand.New(rand.NewPCG(seed, uint64(n)))
-	w.masters, w.clients = make([]severalNode, n), make([]severalClient, 3)
-	w.slow, w.losses, w.patience = 1+w.IntN(30), 2+w.IntN(6), 4+w.IntN(100)
-	w.mortal = w.IntN(2) == 0
-	for i := range w.masters {
-		w.masters[i] = severalNode{severalMaster{}, map[string]int{}, 0}
-	}
-	for i := range w.clients {
-		c := &w.clients[i]
-		c.votes, c.wires = make([]mux.Vote, n), make([]severalWire, n)
-		for i := range c.wires {
-			c.wires[i].slow, c.wires[i].lossy = w.IntN(3) == 0, w.IntN(5) == 0
-		}
-	}
-	return &w
-}
-
-// run goes on until something is broken or enough has happened, and has all let go then.
-func (w *severalWorld) run(steps int) {
-	for ; steps > 0 && w.broken == ""; steps-- {
-		switch at := w.IntN(40); {
-		case at == 0:
-			w.tick()
-		case at < 8:
-			w.act(&w.clients[w.IntN(len(w.clients))])
-		default:
-			w.deliver()
-		}
-	}
-	if w.broken != "" || w.mortal {
-		return
-	}
-	for i := range w.clients {
-		if c := &w.clients[i]; c.phase != idle {
-			w.ask(c, idle, verbRelease, c.keys)
-		}
-	}
-	for w.deliver() {
-	}
-	for i := range w.masters {
-		if len(w.masters[i].severalMaster) > 0 {
-			w.broken = fmt.Sprintf("%v is left on master %d", w.masters[i].severalMaster, i)
-		}
+func (all keyMasters) expire(now int) {
+	for _, m := range all {
+		maps.DeleteFunc(m.severalMaster, func(key, _ string) bool { return now >= m.ends[key] })
 	}
 }
 
-// deliver takes something from a wire, to its end or to nowhere. A release is never lost: it is a
-// debt.
-func (w *severalWorld) deliver() (more bool) {
-	all := len(w.clients) * len(w.masters)
-	for k, from := 0, w.IntN(all); k < all; k++ {
-		at := (from + k) % all
-		c, i := &w.clients[at/len(w.masters)], at%len(w.masters)
-		wire := &c.wires[i]
-		if len(wire.replies)+len(wire.commands) == 0 {
-			continue
-		}
-		more = true
-		if wire.slow && w.IntN(w.slow) > 0 {
-			continue
-		}
-		lost := wire.lossy && w.IntN(w.losses) == 0
-		if len(wire.replies) > 0 {
-			reply := wire.replies[0]
-			wire.replies = wire.replies[1:]
-			if !lost {
-				w.hear(c, i, reply)
-			}
-			return true
-		}
-		command := wire.commands[0]
-		wire.commands = wire.commands[1:]
-		if !lost || command.verb == verbRelease {
-			w.serve(c, i, command)
-		}
-		return true
+func (all keyMasters) forget(i int) { clear(all[i].severalMaster) }
+
+func (all keyMasters) left(i int) string {
+	if len(all[i].severalMaster) == 0 {
+		return ""
 	}
-	return more
+	return fmt.Sprint(all[i].severalMaster)
 }
 
-func (w *severalWorld) tick() {
-	w.now++
-	for i := range w.masters {
-		m := &w.masters[i]
-		maps.DeleteFunc(m.severalMaster, func(key, _ string) bool { return w.now >= m.ends[key] })
-	}
-	if w.forget && w.IntN(10) == 0 { // nobody listens to it until all locks that it may have known are over
-		m := &w.masters[w.IntN(len(w.masters))]
-		clear(m.severalMaster)
-		m.barred = w.now + severalTTL
-	}
-}
+const (
+	blindRelease mistake = "a release deletes what is another's"
+	takesBack    mistake = "an extend takes back what is another's"
+	prolongs     mistake = "an extend skips what is another's"
+	skips        mistake = "what is taken is skipped"
+)
 
-func (w *severalWorld) serve(c *severalClient, i int, command severalCommand) {
-	m := &w.masters[i]
-	if w.now < m.barred && command.verb != verbRelease {
-		return
-	}
-	n := int64(0)
+// do has a master do a command, perhaps with a mistake.
+func (all keyMasters) do(i, now int, c modelCommand, wrong mistake) (n int64) {
+	m := all[i]
 	had := maps.Clone(m.severalMaster)
-	switch command.verb {
+	switch c.verb {
 	case verbAcquire:
-		if n = m.acquire(command.keys, command.token); w.rules.skips && n == 0 {
-			for _, key := range command.keys {
-				n |= m.acquire([]string{key}, command.token)
+		if n = m.acquire(c.keys, c.token); wrong == skips && n == 0 {
+			for _, key := range c.keys {
+				n |= m.acquire([]string{key}, c.token)
 			}
 		}
 	case verbExtend:
-		n = m.extend(command.keys, command.token, true)
-		for _, key := range command.keys {
+		n = m.extend(c.keys, c.token, true)
+		for _, key := range c.keys {
 			switch {
 			case n > 0:
-			case w.rules.prolongs:
-				m.extend([]string{key}, command.token, true)
-			case w.rules.takesBack:
-				m.severalMaster[key] = command.token
+			case wrong == prolongs:
+				m.extend([]string{key}, c.token, true)
+			case wrong == takesBack:
+				m.severalMaster[key] = c.token
 			}
 		}
-		if w.rules.prolongs || w.rules.takesBack {
+		if wrong == prolongs || wrong == takesBack {
 			n = max(n, 1)
 		}
 	case verbRelease:
-		n = m.release(command.keys, command.token)
-		for _, key := range command.keys {
-			if w.rules.blind {
+		n = m.release(c.keys, c.token)
+		for _, key := range c.keys {
+			if wrong == blindRelease {
 				delete(m.severalMaster, key)
 			}
 		}
 	}
-	for _, key := range command.keys {
-		if m.severalMaster[key] == command.token && (had[key] != command.token || command.verb == verbExtend && n > 0) {
-			m.ends[key] = w.now + severalTTL
+	for _, key := range c.keys {
+		if m.severalMaster[key] == c.token && (had[key] != c.token || c.verb == verbExtend && n > 0) {
+			m.ends[key] = now + modelTicks
 		}
 	}
-	c.wires[i].replies = append(c.wires[i].replies, severalReply{command.round, n})
+	return n
 }
 
-// hear judges a reply as the kind does.
-func (w *severalWorld) hear(c *severalClient, i int, reply severalReply) {
-	if reply.round != c.round || w.now < w.masters[i].barred {
-		return
-	}
-	c.votes[i] = mux.Vote{Verdict: mux.VerdictNo, Int: reply.n}
-	if reply.n == 1 {
-		c.votes[i].Verdict = mux.VerdictYes
-	}
+var severalSets = [][]string{{"a", "b"}, {"b", "c"}, {"a", "c"}, {"a", "b", "c"}, {"a"}, {"b"}, {"c"}}
+
+const (
+	oneByOne     mistake = "keys one by one, each with its own quorum"
+	oneByOneLeft mistake = "keys one by one, and nothing is undone"
+	leaves       mistake = "an attempt that fails is not undone"
+)
+
+func (m severalModel) begin(h *history) model {
+	m.history, m.keyMasters = h, newKeyMasters(len(h.barred))
+	h.forgets = m.forgetful
+	h.people(3)
+	return &m
 }
 
-// ask sends a command to all masters.
-func (w *severalWorld) ask(c *severalClient, phase, verb uint8, keys []string) {
-	c.round++
-	c.phase = phase
-	clear(c.votes)
-	for i := range c.wires {
-		c.wires[i].commands = append(c.wires[i].commands, severalCommand{verb, c.round, c.token, keys})
-	}
-}
-
-func (w *severalWorld) act(c *severalClient) {
-	now, until := time.Duration(w.now), time.Duration(c.began+severalTTL)
-	t := count(c.votes, nil)
-	switch c.phase {
-	case idle:
-		w.tokens++
-		c.token, c.keys, c.at = strconv.Itoa(w.tokens), severalSets[w.IntN(len(severalSets))], 0
-		w.take(c)
-	case acquiring:
-		switch err := t.acquired(now, until); {
-		case err == nil && w.rules.oneByOne && c.at < len(c.keys):
-			w.take(c)
-		case err == nil:
-			w.publish(c)
-		case w.IntN(w.patience) > 0:
-		case w.rules.leaves:
-			w.refused++
-			c.round++
-			c.phase = idle
-		default:
-			w.refused++
-			w.release(c)
-		}
-	case holding:
-		switch {
-		case w.now >= c.until || w.IntN(3) == 0:
-			w.release(c)
-		default:
-			c.began = w.now
-			w.ask(c, extending, verbExtend, c.keys)
-		}
-	case extending:
-		switch err := t.extended(now, until, time.Duration(c.until)); {
-		case err == nil:
-			w.restored += t.restored
-			c.phase, c.until = holding, c.began+severalTTL
-		case w.IntN(w.patience) == 0:
-			w.release(c)
-		}
-	}
+func (m *severalModel) want(c *modelActor) {
+	c.keys, c.at = severalSets[m.IntN(len(severalSets))], 0
+	m.take(c)
 }
 
 // take asks for all keys, or for the next.
-func (w *severalWorld) take(c *severalClient) {
-	c.began = w.now
-	keys := c.keys
-	if w.rules.oneByOne {
-		keys = c.keys[c.at : c.at+1]
+func (m *severalModel) take(c *modelActor) {
+	all := c.keys
+	if m.wrong == oneByOne || m.wrong == oneByOneLeft {
+		c.keys = all[c.at : c.at+1]
 		c.at++
 	}
-	w.ask(c, acquiring, verbAcquire, keys)
+	c.began = m.now
+	m.ask(c, acquiring, verbAcquire, 0)
+	c.keys = all
 }
 
-func (w *severalWorld) release(c *severalClient) {
-	if w.mortal && w.IntN(8) == 0 { // it dies, and another takes its place
-		c.round++
-		c.phase = idle
-		return
+func (m *severalModel) serve(i int, c modelCommand) int64 { return m.do(i, m.now, c, m.wrong) }
+
+func (m *severalModel) took(c *modelActor, t tally, why error) bool {
+	switch {
+	case why != nil && (m.wrong == leaves || m.wrong == oneByOneLeft):
+		if m.IntN(m.patience) == 0 {
+			c.round++
+			c.phase = idle
+		}
+		return false
+	case why == nil && 0 < c.at && c.at < len(c.keys):
+		m.take(c)
+		return false
 	}
-	w.ask(c, idle, verbRelease, c.keys)
+	return m.history.took(c, t, why)
 }
 
-// publish gives a lock to its caller.
-func (w *severalWorld) publish(c *severalClient) {
-	c.phase, c.until = holding, c.began+severalTTL
-	w.published++
-	for i := range w.clients {
-		o := &w.clients[i]
-		if o == c || o.phase != holding && o.phase != extending || o.until <= w.now {
-			continue
-		}
-		for _, key := range c.keys {
-			if slices.Contains(o.keys, key) {
-				w.broken = "two hold " + key
-			}
-		}
-	}
+func (m *severalModel) excludes(c *modelActor, others []*modelActor) bool {
+	m.seen[beside]++
+	return slices.ContainsFunc(others, func(o *modelActor) bool {
+		return slices.ContainsFunc(c.keys, func(key string) bool { return slices.Contains(o.keys, key) })
+	})
 }
+
+func (m *severalModel) tick() { m.expire(m.now) }
 
 func TestModelEachKeyOfASetHasOneHolder(t *testing.T) {
-	t.Parallel()
-	histories := uint64(15_000)
-	if testing.Short() {
-		histories = 1000
-	}
-	seed := fenceSeed(t)
-	for name, world := range map[string]severalWorld{"no master forgets": {}, "masters forget": {forget: true}} {
-		for _, n := range []int{3, 5} {
-			t.Run(fmt.Sprintf("%s, N=%d", name, n), func(t *testing.T) {
-				t.Parallel()
-				published, refused, restored := 0, 0, 0
-				for i := range histories {
-					w := newSeveralWorld(seed+i, n, world)
-					w.run([]int{200, 1000}[i%2])
-					require.Empty(t, w.broken, "seed %d", seed+i)
-					published += w.published
-					refused += w.refused
-					restored += w.restored
-				}
-				require.Greater(t, published, int(histories)/2, "the histories have not got far")
-				require.Greater(t, refused, int(histories)/10, "nobody was in another's way")
-				require.Positive(t, restored, "nothing was set again")
-			})
-		}
-	}
+	breaksNothing(t, 1000, map[moment]float64{published: .5, refused: .1, restored: .01, beside: .1},
+		setting{name: "no master forgets", kind: severalModel{}},
+		setting{name: "masters forget", kind: severalModel{forgetful: true}})
 }
 
-// Each rule is needed: without it some history is wrong.
 func TestModelFindsWhatBreaksSets(t *testing.T) {
-	t.Parallel()
-	seed := fenceSeed(t)
-	for name, world := range map[string]severalWorld{
-		"what is taken is skipped":                  {rules: severalRules{skips: true}},
-		"keys one by one, each with its own quorum": {rules: severalRules{oneByOne: true}},
-		"keys one by one, and nothing is undone":    {rules: severalRules{oneByOne: true, leaves: true}},
-		"an attempt that fails is not undone":       {rules: severalRules{leaves: true}},
-		"an extend skips what is another's":         {rules: severalRules{prolongs: true}, forget: true},
-		"an extend takes back what is another's":    {rules: severalRules{takesBack: true}},
-		"a release deletes what is another's":       {rules: severalRules{blind: true}},
-	} {
-		if testing.Short() && world.rules.prolongs { // it takes long
-			continue
-		}
-		sizes := []int{3, 5}
-		if testing.Short() || world.rules.prolongs { // where it is found sooner
-			sizes = sizes[:1]
-		}
-		for _, n := range sizes {
-			t.Run(fmt.Sprintf("%s, N=%d", name, n), func(t *testing.T) {
-				t.Parallel()
-				for i := range uint64(500_000) {
-					w := newSeveralWorld(seed+i, n, world)
-					if w.run(1000); w.broken != "" {
-						t.Logf("history %d: %s", i+1, w.broken)
-						return
-					}
-				}
-				t.Fatal("it was not found")
-			})
-		}
-	}
+	findsMistakes(t,
+		setting{kind: severalModel{}, wrong: skips},
+		setting{kind: severalModel{}, wrong: oneByOne},
+		setting{kind: severalModel{}, wrong: oneByOneLeft, leaves: true},
+		setting{kind: severalModel{}, wrong: leaves, leaves: true},
+		setting{kind: severalModel{forgetful: true}, wrong: prolongs},
+		setting{kind: severalModel{}, wrong: takesBack},
+		setting{kind: severalModel{}, wrong: blindRelease})
 }

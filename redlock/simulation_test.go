@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,36 +13,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// manyHistories asks for more of what is random than the normal tests look at.
-var manyHistories = os.Getenv("REDLOCK_HISTORIES") == "many"
-
 // Goroutines do whatever they like with Mutexes that they share, on simulated masters that
 // freeze, are slow, and are replaced for all that is known, on a machine that is suspended. In
 // no history are there two valid locks or a KeepAlive without its lock, and nothing is left.
 //
-// Each run has other histories, and make histories has more of them. A failure names its seed,
-// with which REDLOCK_SEED=n runs that history again.
+// A failure names its seed.
 func TestSimulatedHistories(t *testing.T) {
-	seed, histories := rand.Uint64(), uint64(10)
-	if manyHistories {
-		histories = 200
-	}
-	if s := os.Getenv("REDLOCK_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-		histories = 1
-	}
+	seed, histories := seeds(t, 10)
 	for i := range histories {
 		t.Run(fmt.Sprint(seed+i), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { newHistory(t, seed+i).run() })
+			synctest.Test(t, func(t *testing.T) { newSimulation(t, seed+i).run() })
 		})
 	}
 }
 
-// A history is what happens with one seed.
-type history struct {
+// A simulation is what happens with one seed.
+type simulation struct {
 	t       *testing.T
 	random  func(n int) int // that of the events
 	callers []*rand.Rand
@@ -69,9 +54,9 @@ type keptAlive struct {
 
 const simulatedTTL = 200 * time.Millisecond
 
-func newHistory(t *testing.T, seed uint64) *history {
+func newSimulation(t *testing.T, seed uint64) *simulation {
 	events := rand.New(rand.NewPCG(seed, 0))
-	h := &history{t: t, random: events.IntN, suspend: events.IntN(2) == 0}
+	h := &simulation{t: t, random: events.IntN, suspend: events.IntN(2) == 0}
 	h.client, h.masters = newFake(t, []int{1, 3, 5}[h.random(3)], Config{})
 	if h.random(2) == 0 { // rechecks at any moment, though no master forgets anything
 		h.client.groups = true
@@ -95,7 +80,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 	return h
 }
 
-func (h *history) run() {
+func (h *simulation) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	for _, r := range h.callers {
@@ -120,10 +105,12 @@ func (h *history) run() {
 	h.nothingIsLeft()
 }
 
-func (h *history) moment(most time.Duration) time.Duration { return time.Duration(h.random(int(most))) }
+func (h *simulation) moment(most time.Duration) time.Duration {
+	return time.Duration(h.random(int(most)))
+}
 
 // call is one operation of a caller's.
-func (h *history) call(ctx context.Context, r *rand.Rand) {
+func (h *simulation) call(ctx context.Context, r *rand.Rand) {
 	moment := func(most time.Duration) time.Duration { return time.Duration(r.IntN(int(most))) }
 	ctx, cancel := context.WithTimeout(ctx, moment(2*simulatedTTL))
 	defer cancel()
@@ -153,7 +140,7 @@ func (h *history) call(ctx context.Context, r *rand.Rand) {
 }
 
 // event is something that happens to the masters, or to the machine.
-func (h *history) event() {
+func (h *simulation) event() {
 	r := h.masters
 	n := len(r.masters)
 	i := h.random(n)
@@ -186,7 +173,7 @@ func (h *history) event() {
 	}
 }
 
-func (h *history) oneIsValid() {
+func (h *simulation) oneIsValid() {
 	valid := 0
 	for _, m := range h.mutexes {
 		if m.Remaining() > 0 {
@@ -199,7 +186,7 @@ func (h *history) oneIsValid() {
 	h.fencesGrow()
 }
 
-func (h *history) fencesGrow() {
+func (h *simulation) fencesGrow() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, m := range h.mutexes {
@@ -219,7 +206,7 @@ func (h *history) fencesGrow() {
 	}
 }
 
-func (h *history) noneIsAliveWithoutItsLock() {
+func (h *simulation) noneIsAliveWithoutItsLock() {
 	h.mu.Lock()
 	keeps := h.keeps
 	h.keeps = nil
@@ -240,7 +227,7 @@ func (h *history) noneIsAliveWithoutItsLock() {
 	}
 }
 
-func (h *history) nothingIsLeft() {
+func (h *simulation) nothingIsLeft() {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, m := range h.mutexes {
