@@ -111,7 +111,7 @@ func TestExtendThatLooksTooLate(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := c.NewMutex("k", ttl, WithRoundTimeout(10*ttl))
 		require.NoError(t, m.TryLock(t.Context()))
-		c.rounds = &lateRounds{fakeRounds: r, late: ttl + ttl/10}
+		c.rounds = r.late(ttl + ttl/10)
 		first := make(chan error, 1)
 		go func() { first <- m.Extend(t.Context()) }()
 		for range 5 {

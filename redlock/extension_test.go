@@ -111,7 +111,7 @@ func TestLossOfALockSparesTheNextOne(t *testing.T) {
 func TestHandedOverLockThatIsExtendedTooLateIsReleased(t *testing.T) {
 	simulated(t, 3, Config{DriftFactor: 0.5}, func(t *testing.T, c *Client, r *fakeRounds) {
 		h := c.NewMutex("k", ttl, WithToken(taken(t, c).Token()))
-		c.rounds = &lateRounds{fakeRounds: r, late: ttl * 2 / 3}
+		c.rounds = r.late(ttl * 2 / 3)
 		require.ErrorIs(t, h.Extend(t.Context()), ErrExpired)
 		time.Sleep(2 * time.Millisecond)
 		require.Zero(t, r.keys())

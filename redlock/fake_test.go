@@ -510,176 +510,222 @@ func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 	if m.vanish != nil && m.vanish(args) {
 		return nil, false
 	}
-	number := func(s string) int64 {
-		n, err := strconv.ParseInt(s, 10, 64)
-		if err != nil {
-			panic(err)
+	return appendReply(nil, m.do(args)), true
+}
+
+// appendReply appends a number, a string, an error, an array, or a null.
+func appendReply(dst []byte, reply any) []byte {
+	switch r := reply.(type) {
+	case int64:
+		return resp.AppendInt(dst, r)
+	case string:
+		return resp.AppendBulkString(dst, r)
+	case error:
+		return resp.AppendError(dst, r.Error())
+	case []any:
+		dst = resp.AppendArray(dst, len(r))
+		for _, elem := range r {
+			dst = appendReply(dst, elem)
 		}
-		return n
+		return dst
 	}
-	px := func(s string) time.Duration { return m.r.clock() + time.Duration(number(s))*time.Millisecond }
-	if reply := m.applySeveral(args, px); reply != nil {
-		return reply, true
+	return resp.AppendNullBulk(dst)
+}
+
+func (m *fakeMaster) do(args []string) (reply any) {
+	if m.deny != nil {
+		if text := m.deny(args); text != "" {
+			return errors.New(text)
+		}
 	}
-	key := args[1]
-	if args[0] == "EVALSHA" || args[0] == "EVAL" {
-		key = args[3]
-	}
-	v, there := m.get(key)
-	switch {
-	case m.deny != nil && m.deny(args) != "":
-		return resp.AppendError(nil, m.deny(args)), true
-	case args[0] == "SET" && len(args) == 5: // who stands in line is alive
-		m.keys[key] = fakeKey{args[2], px(args[4])}
-		return resp.AppendSimpleString(nil, "OK"), true
+	switch key := args[1]; {
 	case args[0] == "PEXPIRE":
-		return resp.AppendInt(nil, 1), true
-	case args[0] == "SET" && m.refusal != "":
-		return resp.AppendError(nil, m.refusal), true
-	case args[0] == "SET" && args[3] == "IFEQ":
-		m.log = append(m.log, "extend "+key+" "+args[2])
-		if !there || v.token != args[4] {
-			return resp.AppendNullBulk(nil), true
-		}
-		m.keys[key] = fakeKey{args[2], px(args[6])}
-		return resp.AppendSimpleString(nil, "OK"), true
-	case args[0] == "DELEX" || args[0] == "DELIFEQ":
-		token := args[len(args)-1]
-		m.log = append(m.log, "release "+key+" "+token)
-		if there && v.token == token {
-			delete(m.keys, key)
-			return resp.AppendInt(nil, 1), true
-		}
-		return resp.AppendInt(nil, 0), true
-	case args[0] == "SET":
-		if there || m.stubborn {
-			return resp.AppendNullBulk(nil), true
-		}
-		m.keys[key] = fakeKey{args[2], px(args[5])}
-		m.log = append(m.log, "set "+key+" "+args[2])
-		return resp.AppendSimpleString(nil, "OK"), true
-	case args[0] == "EVALSHA" && !m.scripts, args[0] == "EVAL" && m.textless:
-		m.log = append(m.log, "noscript")
-		return resp.AppendError(nil, "NOSCRIPT No matching script."), true
-	case args[1] == releaseScript.hash || args[1] == releaseScript.text:
-		m.log = append(m.log, "release "+key+" "+args[4])
-		if there && v.token == args[4] {
-			delete(m.keys, key)
-			return resp.AppendInt(nil, 1), true
-		}
-		return resp.AppendInt(nil, 0), true
-	case args[1] == lingerScript.hash || args[1] == lingerScript.text:
-		m.log = append(m.log, "linger "+key+" "+args[4])
-		if !there || v.token != args[4] {
-			return resp.AppendInt(nil, 0), true
-		}
-		m.keys[key] = fakeKey{v.token, min(v.expires, px(args[5]))}
-		return resp.AppendInt(nil, 1), true
-	case args[1] == extendScript.hash || args[1] == extendScript.text:
-		m.log = append(m.log, "extend "+key+" "+args[4])
-		switch {
-		case there && v.token == args[4]:
-			m.keys[key] = fakeKey{args[4], px(args[5])}
-			return resp.AppendInt(nil, 1), true
-		case !there && args[6] == "1":
-			m.keys[key] = fakeKey{args[4], px(args[5])}
-			return resp.AppendInt(nil, replyRestored), true
-		}
-		return resp.AppendInt(nil, 0), true
+		return int64(1)
 	case args[0] == "PTTL":
-		if !there {
-			return resp.AppendInt(nil, -2), true
+		return m.left(key)
+	case args[0] == "SET" && len(args) == 5: // who waits in the queue is alive
+		m.put(key, args[2], args[4])
+		return "OK"
+	case args[0] == "SET" && m.refusal != "":
+		return errors.New(m.refusal)
+	case args[0] == "SET" && args[3] == "IFEQ":
+		if m.script(extendScript, args[1:2], []string{args[2], args[6], "0"}) == int64(1) {
+			return "OK"
 		}
-		return resp.AppendInt(nil, (v.expires - m.r.clock()).Milliseconds()), true
-	case args[1] == enterScript.hash || args[1] == enterScript.text:
-		return resp.AppendBulkString(nil, m.stand(key, args[4], px(args[5]), px(args[6]))), true
-	case args[1] == leaveScript.hash || args[1] == leaveScript.text:
-		delete(m.keys, args[4])
-		delete(m.keys, args[5])
-		if at := slices.Index(m.lines[key], args[6]); at > 0 {
-			delete(m.keys, key+":"+m.lines[key][at-1])
+		return nil
+	case args[0] == "SET":
+		if _, there := m.get(key); there || m.stubborn {
+			return nil
 		}
-		m.lines[key] = slices.DeleteFunc(m.lines[key], func(id string) bool { return id == args[6] })
-		return resp.AppendInt(nil, 1), true
-	case slices.Contains([]string{intendScript.hash, intendScript.text, withdrawScript.hash, withdrawScript.text}, args[1]): // nobody reads
-		return resp.AppendInt(nil, 0), true
-	case slices.Contains([]string{holdersScript.hash, holdersScript.text, fencedHoldersScript.text}, args[1]):
-		fence := int64(0)
-		if args[1] == fencedHoldersScript.text {
-			m.log = append(m.log, "watch "+key)
-			fence = m.counters[key]
+		m.put(key, args[2], args[5])
+		m.note("set", key, args[2])
+		return "OK"
+	case args[0] == "DELEX" || args[0] == "DELIFEQ":
+		return m.script(releaseScript, args[1:2], args[len(args)-1:])
+	case args[0] == "EVALSHA" && !m.scripts || args[0] == "EVAL" && m.textless:
+		m.log = append(m.log, "noscript")
+		return errors.New("NOSCRIPT No matching script.")
+	case args[0] == "EVALSHA" || args[0] == "EVAL":
+		n, _ := strconv.Atoi(args[2])
+		for _, s := range simulatedScripts {
+			if args[1] == s.text || args[1] == s.hash {
+				return m.script(s, args[3:3+n], args[3+n:])
+			}
 		}
-		reply = resp.AppendInt(resp.AppendArray(nil, 3), fence)
-		if there {
-			reply = resp.AppendBulkString(reply, v.token)
-			reply = resp.AppendInt(reply, (v.expires - m.r.clock()).Milliseconds())
-		} else {
-			reply = resp.AppendInt(resp.AppendNullBulk(reply), -2)
-		}
-		return reply, true
-	case args[1] == fencedAcquireScript.hash || args[1] == fencedAcquireScript.text:
-		f := m.counters[key]
-		if hint, skew := number(args[7]), number(args[8]); hint > f+skew && m.ahead(hint, skew) {
-			return resp.AppendError(nil, "NOFENCE the clock of the client is too far ahead"), true
-		}
-		if there {
-			return resp.AppendInt(nil, -f), true
-		}
-		m.keys[key] = fakeKey{args[5], px(args[6])}
-		m.log = append(m.log, "set "+key+" "+args[5])
-		m.counters[key] = max(f+1, number(args[7]))
-		return resp.AppendInt(nil, m.counters[key]), true
-	case args[1] == fencedExtendScript.hash || args[1] == fencedExtendScript.text:
-		m.log = append(m.log, "extend "+key+" "+args[5])
-		if there && v.token != args[5] || !there && args[7] != "1" {
-			return resp.AppendInt(nil, 0), true
-		}
-		m.keys[key] = fakeKey{args[5], px(args[6])}
-		m.counters[key] = max(m.counters[key], number(args[8]))
-		if !there {
-			return resp.AppendInt(nil, replyRestored), true
-		}
-		return resp.AppendInt(nil, 1), true
-	case args[1] == fencedAdoptScript.hash || args[1] == fencedAdoptScript.text:
-		m.log = append(m.log, "extend "+key+" "+args[5])
-		if !there || v.token != args[5] {
-			return resp.AppendInt(nil, -1), true
-		}
-		m.keys[key] = fakeKey{args[5], px(args[6])}
-		return resp.AppendInt(nil, m.counters[key]), true
-	case args[1] == raiseScript.hash || args[1] == raiseScript.text:
-		if !there || v.token != args[5] {
-			return resp.AppendInt(nil, 0), true
-		}
-		m.counters[key] = max(m.counters[key], number(args[6]))
-		return resp.AppendInt(nil, m.counters[key]), true
-	case args[1] == mendScript.text:
-		if !there || v.token != args[5] || !m.ahead(m.counters[key], number(args[7])) {
-			return resp.AppendInt(nil, 0), true
-		}
-		m.log = append(m.log, "mend "+key+" "+args[5])
-		m.counters[key] = number(args[6])
-		return resp.AppendInt(nil, 1), true
 	}
 	panic(fmt.Sprintf("fake master: %q", args))
 }
 
-// ahead reports whether a number is further ahead of the master's clock than the skew.
-func (*fakeMaster) ahead(n, skew int64) bool { return n > time.Now().UnixMicro()+skew }
+var simulatedScripts = []script{
+	releaseScript, lingerScript, extendScript, holdersScript, enterScript, leaveScript, intendScript, withdrawScript,
+	fencedAcquireScript, fencedExtendScript, fencedAdoptScript, raiseScript, mendScript, fencedHoldersScript,
+	severalAcquireScript, severalExtendScript, severalReleaseScript, severalLookScript,
+}
+
+// script does what a script says. A lock's key with its counter is a counter (fence_test.go), and several keys are a
+// severalMaster. Tests compare both with the scripts.
+func (m *fakeMaster) script(s script, keys, args []string) any {
+	key, token, fence := keys[0], "", m.counters[keys[0]]
+	if len(args) > 0 {
+		token = args[0]
+	}
+	on := severalMaster{}
+	for _, key := range keys {
+		if v, there := m.get(key); there {
+			on[key] = v.token
+		}
+	}
+	c := counter{on[key], uint64(fence)}
+	var n int64
+	kept := false // or taken: then the TTL is the second argument
+	switch s {
+	case releaseScript:
+		m.note("release", key, token)
+		n = c.release(token)
+	case lingerScript:
+		m.note("linger", key, token)
+		if c.token == token {
+			m.keys[key] = fakeKey{token, min(m.keys[key].expires, m.in(args[1]))}
+			return int64(1)
+		}
+	case extendScript, fencedExtendScript:
+		m.note("extend", key, token)
+		if s == fencedExtendScript {
+			fence = number(args[3])
+		}
+		n = c.extend(token, args[2] == "1", uint64(fence))
+		kept = n > 0
+	case fencedAdoptScript:
+		m.note("extend", key, token)
+		n = c.adopt(token)
+		kept = n >= 0
+	case fencedAcquireScript:
+		hint, skew := number(args[2]), number(args[3])
+		if hint > fence+skew && ahead(hint, skew) {
+			return errors.New("NOFENCE the clock of the client is too far ahead")
+		}
+		if n = c.acquire(token, uint64(hint)); n > 0 {
+			m.note("set", key, token)
+			kept = true
+		}
+	case raiseScript:
+		n = c.raise(token, uint64(number(args[1])))
+	case mendScript:
+		if c.token == token && ahead(fence, number(args[2])) {
+			m.note("mend", key, token)
+			c.f, n = uint64(number(args[1])), 1
+		}
+	case severalAcquireScript:
+		n = on.acquire(keys, token)
+		kept = n > 0
+	case severalExtendScript:
+		n = on.extend(keys, token, args[2] == "1")
+		kept = n > 0
+	case severalReleaseScript:
+		n = on.release(keys, token)
+	case severalLookScript:
+		return m.left(keys...)
+	case holdersScript, fencedHoldersScript:
+		if s == holdersScript {
+			fence = 0
+		} else {
+			m.log = append(m.log, "watch "+key)
+		}
+		if c.token == "" {
+			return []any{fence, nil, int64(-2)}
+		}
+		return []any{fence, c.token, m.left(key)}
+	case enterScript:
+		return m.stand(key, token, args[1], args[2])
+	case leaveScript:
+		delete(m.keys, keys[1])
+		delete(m.keys, keys[2])
+		if at := slices.Index(m.lines[key], token); at > 0 {
+			delete(m.keys, key+":"+m.lines[key][at-1])
+		}
+		m.lines[key] = slices.DeleteFunc(m.lines[key], func(id string) bool { return id == token })
+		return int64(1)
+	case intendScript, withdrawScript: // nobody reads
+		return int64(0)
+	}
+	if s != severalAcquireScript && s != severalExtendScript && s != severalReleaseScript {
+		on[key], m.counters[key] = c.token, int64(c.f)
+	}
+	for _, key := range keys {
+		switch {
+		case on[key] == "":
+			delete(m.keys, key)
+		case kept:
+			m.put(key, on[key], args[1])
+		}
+	}
+	return n
+}
+
+func number(s string) int64 {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// in returns when a TTL will have passed.
+func (m *fakeMaster) in(ttl string) time.Duration {
+	return m.r.clock() + time.Duration(number(ttl))*time.Millisecond
+}
+
+func (m *fakeMaster) put(key, token, ttl string) { m.keys[key] = fakeKey{token, m.in(ttl)} }
+
+func (m *fakeMaster) note(what, key, token string) { m.log = append(m.log, what+" "+key+" "+token) }
+
+// left is the PTTL of the key that is there longest.
+func (m *fakeMaster) left(keys ...string) int64 {
+	left := int64(-2)
+	for _, key := range keys {
+		if v, there := m.get(key); there {
+			left = max(left, (v.expires - m.r.clock()).Milliseconds())
+		}
+	}
+	return left
+}
+
+// ahead reports whether a number is further ahead of a master's clock than the skew.
+func ahead(n, skew int64) bool { return n > time.Now().UnixMicro()+skew }
 
 // stand does what the stand script does.
-func (m *fakeMaster) stand(line, me string, alive, bell time.Duration) (before string) {
+func (m *fakeMaster) stand(line, me, alive, bell string) (before string) {
 	ids := m.lines[line]
 	at := slices.Index(ids, me)
 	if at < 0 {
 		ids, at = append(ids, me), len(ids)
 	}
-	m.keys[line+":"+me+":alive"] = fakeKey{"", alive}
+	m.put(line+":"+me+":alive", "", alive)
 	for ; at > 0; at-- {
 		before := ids[at-1]
 		if _, ok := m.get(line + ":" + before + ":alive"); ok {
 			if _, ok := m.get(line + ":" + before); !ok {
-				m.keys[line+":"+before] = fakeKey{"", bell}
+				m.put(line+":"+before, "", bell)
 			}
 			m.lines[line] = ids
 			return before
@@ -700,51 +746,6 @@ func (m *fakeMaster) drop(prefix string) {
 		}
 	}
 	m.tell(before)
-}
-
-// applySeveral does what a script of several keys says; nil if it is another command.
-func (m *fakeMaster) applySeveral(args []string, px func(string) time.Duration) []byte {
-	is := func(s script) bool {
-		return args[0] == "EVALSHA" && m.scripts && args[1] == s.hash || args[0] == "EVAL" && !m.textless && args[1] == s.text
-	}
-	acquire, extend, release, look := is(severalAcquireScript), is(severalExtendScript), is(severalReleaseScript), is(severalLookScript)
-	if m.deny != nil && m.deny(args) != "" || !acquire && !extend && !release && !look {
-		return nil
-	}
-	n, _ := strconv.Atoi(args[2])
-	keys, args := args[3:3+n], args[3+n:]
-	here := severalMaster{}
-	for _, key := range keys {
-		if v, there := m.get(key); there {
-			here[key] = v.token
-		}
-	}
-	var reply int64
-	switch {
-	case look:
-		reply = -2
-		for _, key := range keys {
-			if v, there := m.get(key); there {
-				reply = max(reply, (v.expires - m.r.clock()).Milliseconds())
-			}
-		}
-		return resp.AppendInt(nil, reply)
-	case acquire:
-		reply = here.acquire(keys, args[0])
-	case extend:
-		reply = here.extend(keys, args[0], args[2] == "1")
-	case release:
-		reply = here.release(keys, args[0])
-	}
-	for _, key := range keys {
-		switch token, there := here[key]; {
-		case !there:
-			delete(m.keys, key)
-		case token == args[0] && reply > 0 && !release:
-			m.keys[key] = fakeKey{token, px(args[1])}
-		}
-	}
-	return resp.AppendInt(nil, reply)
 }
 
 // hookedRounds have a test see, and hold up, what a client asks of them: posting is called
@@ -787,89 +788,37 @@ func queueKey(name string) string { return string(appendQueueKey(nil, name)) }
 // asks reports whether an operation asks for a script.
 func (s script) asks(op *mux.Op) bool { return strings.Contains(string(op.Command), s.hash) }
 
-// trackedRounds are simulated masters that can tell of changes. They answer a look at "k"
-// at once; looked, if it is set, is called after the keys were read and before whoever
-// looks has the answers.
-type trackedRounds struct {
-	*fakeRounds
-	client *Client
-	silent bool // they cannot tell
-	looked func()
-
-	asked []string // of Do: the commands' first words, "look" for a look
-}
-
-func (r *trackedRounds) Masters() []mux.State {
-	all := r.fakeRounds.Masters()
-	for i := range all {
-		all[i].Server.Tracking = !r.silent
-	}
-	return all
-}
-
-func (r *trackedRounds) AppendMasters(dst []mux.State) []mux.State {
-	return append(dst, r.Masters()...)
-}
-
-func (r *trackedRounds) Do(ctx context.Context, op *mux.Op) error {
-	if op.Replies != 2 {
-		if enterScript.asks(op) {
-			r.asked = append(r.asked, "stand")
-		} else {
-			r.asked = append(r.asked, words(op.Command)[0])
-		}
-		return r.fakeRounds.Do(ctx, op)
-	}
-	r.asked = append(r.asked, "look")
-	op.Started = r.now()
-	op.Votes = make([]mux.Vote, len(r.masters))
-	for i := range op.Votes {
-		op.Votes[i] = mux.Vote{Verdict: mux.VerdictYes, Int: -2}
-		if token, left := r.keyOf(i); token != "" {
-			op.Votes[i] = mux.Vote{Verdict: mux.VerdictNo, Int: left.Milliseconds()}
-		}
-	}
-	if r.looked != nil {
-		r.looked()
-	}
-	op.Decided = r.now()
-	return nil
-}
-
-// tell has masters tell that "k" has changed.
-func (r *trackedRounds) tell(which ...int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, i := range which {
-		r.client.subscriptions.push(i, parse([]byte(">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n")))
-	}
-}
-
 // toldRounds are one client's connections to simulated masters that tell of changes. Several
 // clients can have the same masters.
 type toldRounds struct {
-	*trackedRounds
+	*fakeRounds
+	client *Client
+	silent bool    // they cannot tell
+	mum    bool    // they can, and never do
 	deaf   mux.Set // which masters it sees as down
 	lame   bool    // what it sets fails
 	dead   bool    // it asks for nothing any more
 	orders int     // that were given
+	asked  string  // of Do: its first command's word, "look" for a look, "enter" for an entry in a queue
+	looked func()  // is called after a look, before whoever looks has the answers
 
 	far time.Duration // how much later what it asks arrives
 }
 
 // another returns another client of the masters, which they tell of changes.
 func another(t testing.TB, r *fakeRounds, cfg Config) (*Client, *toldRounds) {
-	told := &toldRounds{trackedRounds: &trackedRounds{fakeRounds: r}}
+	told := &toldRounds{fakeRounds: r}
 	told.client = newClient(cfg, told, r.now)
 	t.Cleanup(func() { told.client.Close() })
 	return told.client, told
 }
 
 func (r *toldRounds) Masters() []mux.State {
-	all := r.trackedRounds.Masters()
+	all := r.fakeRounds.Masters()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range all {
+		all[i].Server.Tracking = !r.silent
 		if r.deaf.Has(i) {
 			all[i].Phase = mux.Down
 		}
@@ -898,9 +847,23 @@ func (r *toldRounds) Do(ctx context.Context, op *mux.Op) error {
 	if err := ctx.Err(); err != nil {
 		return r.fakeRounds.Do(ctx, op)
 	}
+	looks := op.Replies == 2
+	r.mu.Lock()
+	if r.asked == "" {
+		if r.asked = words(op.Command)[0]; looks {
+			r.asked = "look"
+		} else if enterScript.asks(op) {
+			r.asked = "enter"
+		}
+	}
+	r.mu.Unlock()
 	time.Sleep(r.far)
 	r.Post(op)
-	return r.Wait(ctx, op)
+	err := r.Wait(ctx, op)
+	if looks && r.looked != nil {
+		r.looked()
+	}
+	return err
 }
 
 func (r *toldRounds) Post(ops ...*mux.Op) {
@@ -920,7 +883,11 @@ func (r *toldRounds) Post(ops ...*mux.Op) {
 		} else if dead {
 			op.Started, op.Votes = r.now(), make([]mux.Vote, len(r.masters))
 		} else {
-			f = r.submit(op, true, r.told)
+			tells := r.told
+			if r.mum {
+				tells = nil
+			}
+			f = r.submit(op, true, tells)
 		}
 		r.mu.Lock()
 		r.posted[op] = f
@@ -992,16 +959,12 @@ func flush(m *fakeMaster)    { clear(m.keys); clear(m.counters); clear(m.lines) 
 func restart(m *fakeMaster)  { m.down = nil; flush(m) }
 func unscript(m *fakeMaster) { m.scripts = false }
 
-// lateRounds has who waits first for a round stand still afterwards.
-type lateRounds struct {
-	*fakeRounds
-	late time.Duration
-	over atomic.Bool
-}
-
-func (l *lateRounds) Wait(ctx context.Context, op *mux.Op) error {
-	if !l.over.Swap(true) {
-		defer time.Sleep(l.late)
-	}
-	return l.fakeRounds.Wait(ctx, op)
+// late is the rounds, whose first Wait has who waits stand still afterwards.
+func (r *fakeRounds) late(by time.Duration) *hookedRounds {
+	var over atomic.Bool
+	return &hookedRounds{rounds: r, waited: func(context.Context, *mux.Op) {
+		if !over.Swap(true) {
+			time.Sleep(by)
+		}
+	}}
 }

@@ -680,7 +680,7 @@ func TestReleaseWhileAContenderRenewsItsEntryIsNotLost(t *testing.T) {
 			return ""
 		}
 		r.set(func(m *fakeMaster) { m.deny = busy }, all(5)...)
-		told := &enterRounds{toldRounds: &toldRounds{trackedRounds: &trackedRounds{fakeRounds: r}}}
+		told := &enterRounds{toldRounds: &toldRounds{fakeRounds: r}}
 		told.client = newClient(Config{}, told, r.now)
 		t.Cleanup(func() { told.client.Close() })
 		var had time.Duration

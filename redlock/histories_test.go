@@ -173,7 +173,7 @@ const modelTicks = 12
 
 func newHistory(seed uint64, n int, wrong mistake, kind modelKind) *history {
 	h := &history{Rand: rand.New(rand.NewPCG(seed, uint64(n))), wrong: wrong, barred: make([]int, n)}
-	h.pace, h.slow, h.losses, h.patience = 20+h.IntN(60), 1+h.IntN(30), 2+h.IntN(6), 2+h.IntN(80)
+	h.pace, h.slow, h.losses, h.patience = 20+h.IntN(60), 1<<h.IntN(9), 2+h.IntN(6), 1<<h.IntN(7)
 	h.mortal = h.IntN(3) > 0
 	h.deaf, h.unheard = h.IntN(n), verb(h.IntN(int(verbs)))
 	h.model = kind.begin(h)

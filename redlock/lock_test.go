@@ -381,7 +381,7 @@ func TestWhoLosesRacesDoesNotSettleForLong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 3, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
 				looks := 0
-				tracked := &trackedRounds{fakeRounds: r, client: client}
+				tracked := &toldRounds{fakeRounds: r, client: client}
 				tracked.looked = func() {
 					if looks++; looks > 30 {
 						r.set(func(m *fakeMaster) { m.refusal = "" }, all(3)...)

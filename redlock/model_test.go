@@ -86,8 +86,6 @@ func (s *modelState) violated() bool {
 
 // key packs a state, the same for all states that differ only in the order of
 // the masters, which are alike.
-//
-//go:norace
 func (s *modelState) key() [modelMasters + 1]uint64 {
 	var key [modelMasters + 1]uint64
 	for i := range s.masters {
@@ -313,67 +311,21 @@ func (w *world) serve(m *modelMaster, client int, cmd uint8) {
 // many there are and whether exclusion is broken in one. It stops there: such a state is
 // near, if there is one.
 func (w *world) search() (states int, broken bool) {
-	var seen stateSet
-	seen.add((&modelState{}).key())
+	seen := map[[modelMasters + 1]uint64]struct{}{(&modelState{}).key(): {}}
 	for todo := []modelState{{}}; len(todo) > 0 && !broken; {
 		farther := make([]modelState, 0, 2*len(todo))
 		for _, s := range todo {
 			w.next(s, func(e modelState) {
 				broken = broken || e.violated()
-				if seen.add(e.key()) {
+				key, before := e.key(), len(seen)
+				if seen[key] = struct{}{}; len(seen) > before {
 					farther = append(farther, e)
 				}
 			})
 		}
 		todo = farther
 	}
-	return seen.n, broken
-}
-
-// A stateSet is a set of keys of states. It takes half as long as a map, with the race
-// detector, which has nothing to find in what one goroutine does alone.
-type stateSet struct {
-	n     int
-	slots [][modelMasters + 1]uint64 // those that are free are zero
-}
-
-// add reports whether the key is new.
-//
-//go:norace
-func (s *stateSet) add(key [modelMasters + 1]uint64) bool {
-	key[modelMasters] |= 1 << 63 // no key is zero
-	if 2*s.n >= len(s.slots) {
-		was := s.slots
-		s.slots = make([][modelMasters + 1]uint64, max(1<<16, 2*len(was)))
-		for i := range was {
-			if was[i][modelMasters] != 0 {
-				*s.slot(&was[i]) = was[i]
-			}
-		}
-	}
-	at := s.slot(&key)
-	if at[modelMasters] != 0 {
-		return false
-	}
-	*at = key
-	s.n++
-	return true
-}
-
-// slot returns the slot that has the key, or that is free for it.
-//
-//go:norace
-func (s *stateSet) slot(key *[modelMasters + 1]uint64) *[modelMasters + 1]uint64 {
-	hash := uint64(0)
-	for _, k := range key {
-		hash = (hash ^ k) * 0x9e3779b97f4a7c15
-		hash ^= hash >> 32
-	}
-	for ; ; hash++ {
-		if at := &s.slots[hash%uint64(len(s.slots))]; at[modelMasters] == 0 || *at == *key {
-			return at
-		}
-	}
+	return len(seen), broken
 }
 
 var (

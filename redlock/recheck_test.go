@@ -92,7 +92,7 @@ func TestRecheckRevivesNothing(t *testing.T) {
 		c.groups = true
 		m := taken(t, c)
 		time.Sleep(m.Remaining() - 5*time.Millisecond)
-		c.rounds = &lateRounds{fakeRounds: r, late: 50 * time.Millisecond}
+		c.rounds = r.late(50 * time.Millisecond)
 		c.rechecker.recheckAll()
 		require.Zero(t, m.Remaining())
 	})

@@ -21,11 +21,10 @@ import (
 func TestChangeWhileAWaiterLooksIsNotLost(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		holder := taken(t, newClient(Config{}, r, r.now)) // another process
-		masters := &trackedRounds{fakeRounds: r, client: c}
+		masters := &toldRounds{fakeRounds: r, client: c}
 		masters.looked = func() {
 			masters.looked = nil
 			require.NoError(t, holder.Unlock(context.Background()))
-			masters.tell(all(3)...)
 		}
 		c.rounds = masters
 		since := r.now()
@@ -42,20 +41,20 @@ func TestContendedKeyIsLookedAtFirst(t *testing.T) {
 		contended, silent bool
 		first             string
 	}{
-		"contended":                        {true, false, "stand"},
+		"contended":                        {true, false, "enter"},
 		"contended, and nobody can tell":   {true, true, "SET"},
 		"not contended, as far as we know": {false, false, "SET"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 3, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
-				masters := &trackedRounds{fakeRounds: r, client: client, silent: c.silent}
+				masters := &toldRounds{fakeRounds: r, client: client, silent: c.silent}
 				client.rounds = masters
 				if c.contended {
 					client.subscriptions.noteRefused(client.now(), "k")
 				}
 				since := r.now()
 				require.NoError(t, client.NewMutex("k", ttl).Lock(t.Context()))
-				require.Equal(t, c.first, masters.asked[0])
+				require.Equal(t, c.first, masters.asked)
 				if c.first == "SET" {
 					require.Equal(t, time.Millisecond, r.now()-since, "it has waited")
 				}
@@ -318,7 +317,7 @@ func TestWaiterForAPermitIsNotifiedOfItsSlots(t *testing.T) {
 func TestWaiterLooksWhenTheTTLHasPassed(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		taken(t, newClient(Config{}, r, r.now)) // and forgotten, by another process
-		c.rounds = &trackedRounds{fakeRounds: r, client: c}
+		c.rounds = &toldRounds{fakeRounds: r, client: c, mum: true}
 		since := r.now()
 		require.NoError(t, c.NewMutex("k", ttl).Lock(t.Context()))
 		require.Less(t, r.now()-since, ttl+2*lookInterval)
