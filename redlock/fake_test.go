@@ -549,7 +549,7 @@ func (m *fakeMaster) do(args []string) (reply any) {
 	case args[0] == "SET" && m.refusal != "":
 		return errors.New(m.refusal)
 	case args[0] == "SET" && args[3] == "IFEQ":
-		if m.script(extendScript, args[1:2], []string{args[2], args[6], "0"}) == int64(1) {
+		if m.script(extendScript.text, args[1:2], []string{args[2], args[6], "0"}) == int64(1) {
 			return "OK"
 		}
 		return nil
@@ -561,30 +561,21 @@ func (m *fakeMaster) do(args []string) (reply any) {
 		m.note("set", key, args[2])
 		return "OK"
 	case args[0] == "DELEX" || args[0] == "DELIFEQ":
-		return m.script(releaseScript, args[1:2], args[len(args)-1:])
+		return m.script(releaseScript.text, args[1:2], args[len(args)-1:])
 	case args[0] == "EVALSHA" && !m.scripts || args[0] == "EVAL" && m.textless:
 		m.log = append(m.log, "noscript")
 		return errors.New("NOSCRIPT No matching script.")
 	case args[0] == "EVALSHA" || args[0] == "EVAL":
 		n, _ := strconv.Atoi(args[2])
-		for _, s := range simulatedScripts {
-			if args[1] == s.text || args[1] == s.hash {
-				return m.script(s, args[3:3+n], args[3+n:])
-			}
-		}
+		return m.script(args[1], args[3:3+n], args[3+n:])
 	}
 	panic(fmt.Sprintf("fake master: %q", args))
 }
 
-var simulatedScripts = []script{
-	releaseScript, lingerScript, extendScript, holdersScript, enterScript, leaveScript, intendScript, withdrawScript,
-	fencedAcquireScript, fencedExtendScript, fencedAdoptScript, raiseScript, mendScript, fencedHoldersScript,
-	severalAcquireScript, severalExtendScript, severalReleaseScript, severalLookScript,
-}
-
-// script does what a script says. A lock's key with its counter is a counter (fence_test.go), and several keys are a
-// severalMaster. Tests compare both with the scripts.
-func (m *fakeMaster) script(s script, keys, args []string) any {
+// script does what a script says, which is given by its text or hash. A lock's key with its counter is a counter
+// (fence_test.go), and several keys are a severalMaster. Tests compare both with the scripts.
+func (m *fakeMaster) script(what string, keys, args []string) any {
+	is := func(s script) bool { return what == s.text || what == s.hash }
 	key, token, fence := keys[0], "", m.counters[keys[0]]
 	if len(args) > 0 {
 		token = args[0]
@@ -596,30 +587,29 @@ func (m *fakeMaster) script(s script, keys, args []string) any {
 		}
 	}
 	c := counter{on[key], uint64(fence)}
-	var n int64
-	kept := false // or taken: then the TTL is the second argument
-	switch s {
-	case releaseScript:
+	n, kept := int64(0), false // kept, or taken: then its TTL is the second argument
+	switch {
+	case is(releaseScript):
 		m.note("release", key, token)
 		n = c.release(token)
-	case lingerScript:
+	case is(lingerScript):
 		m.note("linger", key, token)
 		if c.token == token {
 			m.keys[key] = fakeKey{token, min(m.keys[key].expires, m.in(args[1]))}
 			return int64(1)
 		}
-	case extendScript, fencedExtendScript:
+	case is(extendScript), is(fencedExtendScript):
 		m.note("extend", key, token)
-		if s == fencedExtendScript {
+		if is(fencedExtendScript) {
 			fence = number(args[3])
 		}
 		n = c.extend(token, args[2] == "1", uint64(fence))
 		kept = n > 0
-	case fencedAdoptScript:
+	case is(fencedAdoptScript):
 		m.note("extend", key, token)
 		n = c.adopt(token)
 		kept = n >= 0
-	case fencedAcquireScript:
+	case is(fencedAcquireScript):
 		hint, skew := number(args[2]), number(args[3])
 		if hint > fence+skew && ahead(hint, skew) {
 			return errors.New("NOFENCE the clock of the client is too far ahead")
@@ -628,36 +618,38 @@ func (m *fakeMaster) script(s script, keys, args []string) any {
 			m.note("set", key, token)
 			kept = true
 		}
-	case raiseScript:
+	case is(raiseScript):
 		n = c.raise(token, uint64(number(args[1])))
-	case mendScript:
+	case is(mendScript):
 		if c.token == token && ahead(fence, number(args[2])) {
 			m.note("mend", key, token)
 			c.f, n = uint64(number(args[1])), 1
 		}
-	case severalAcquireScript:
-		n = on.acquire(keys, token)
-		kept = n > 0
-	case severalExtendScript:
-		n = on.extend(keys, token, args[2] == "1")
-		kept = n > 0
-	case severalReleaseScript:
-		n = on.release(keys, token)
-	case severalLookScript:
+	case is(severalAcquireScript), is(severalExtendScript), is(severalReleaseScript):
+		switch {
+		case is(severalAcquireScript):
+			n = on.acquire(keys, token)
+		case is(severalExtendScript):
+			n = on.extend(keys, token, args[2] == "1")
+		default:
+			n = on.release(keys, token)
+		}
+		c.token, kept = on[key], n > 0 && len(args) > 1
+	case is(severalLookScript):
 		return m.left(keys...)
-	case holdersScript, fencedHoldersScript:
-		if s == holdersScript {
-			fence = 0
-		} else {
+	case is(holdersScript), is(fencedHoldersScript):
+		if is(fencedHoldersScript) {
 			m.log = append(m.log, "watch "+key)
+		} else {
+			fence = 0
 		}
 		if c.token == "" {
 			return []any{fence, nil, int64(-2)}
 		}
 		return []any{fence, c.token, m.left(key)}
-	case enterScript:
-		return m.stand(key, token, args[1], args[2])
-	case leaveScript:
+	case is(enterScript):
+		return m.enter(key, token, args[1], args[2])
+	case is(leaveScript):
 		delete(m.keys, keys[1])
 		delete(m.keys, keys[2])
 		if at := slices.Index(m.lines[key], token); at > 0 {
@@ -665,12 +657,12 @@ func (m *fakeMaster) script(s script, keys, args []string) any {
 		}
 		m.lines[key] = slices.DeleteFunc(m.lines[key], func(id string) bool { return id == token })
 		return int64(1)
-	case intendScript, withdrawScript: // nobody reads
+	case is(intendScript), is(withdrawScript): // nobody reads
 		return int64(0)
+	default:
+		panic("fake master: " + what)
 	}
-	if s != severalAcquireScript && s != severalExtendScript && s != severalReleaseScript {
-		on[key], m.counters[key] = c.token, int64(c.f)
-	}
+	on[key], m.counters[key] = c.token, int64(c.f)
 	for _, key := range keys {
 		switch {
 		case on[key] == "":
@@ -713,8 +705,8 @@ func (m *fakeMaster) left(keys ...string) int64 {
 // ahead reports whether a number is further ahead of a master's clock than the skew.
 func ahead(n, skew int64) bool { return n > time.Now().UnixMicro()+skew }
 
-// stand does what the stand script does.
-func (m *fakeMaster) stand(line, me, alive, bell string) (before string) {
+// enter does what the enter script does.
+func (m *fakeMaster) enter(line, me, alive, bell string) (before string) {
 	ids := m.lines[line]
 	at := slices.Index(ids, me)
 	if at < 0 {

@@ -220,15 +220,15 @@ func TestModelFencesGrow(t *testing.T) {
 func TestModelFindsWhatBreaksTheFence(t *testing.T) {
 	findsMistakes(t,
 		setting{wrong: greatest, kind: fenceModel{}},
-		setting{name: "the greatest of a quorum, with hints", wrong: greatest, kind: fenceModel{hints: true, differ: 999}},
-		setting{wrong: anywhere, kind: fenceModel{}},
+		setting{name: "the greatest of a quorum, with hints", wrong: greatest, kind: fenceModel{hints: true, differ: 999}, from: map[int]uint64{3: 1631, 5: 1_001_118}},
+		setting{wrong: anywhere, kind: fenceModel{}, from: map[int]uint64{3: 1_006_157, 5: 17_930}},
 		setting{wrong: staleRaise, kind: fenceModel{}},
 		setting{wrong: plainHint, kind: fenceModel{hints: true, differ: 999}},
-		setting{wrong: lowRestore, kind: fenceModel{forgetful: true}},
-		setting{wrong: lowExtend, kind: fenceModel{forgetful: true}},
+		setting{wrong: lowRestore, kind: fenceModel{forgetful: true}, from: map[int]uint64{3: 1_004_839, 5: 1_021_906}},
+		setting{wrong: lowExtend, kind: fenceModel{forgetful: true}, from: map[int]uint64{3: 230, 5: 1_003_241}},
 		setting{wrong: believes, kind: fenceModel{hints: true, differ: 5, writes: true}},
-		setting{wrong: mendsLate, kind: fenceModel{mends: true}},
-		setting{wrong: fewKnew, kind: fenceModel{forgetful: true}, sizes: []int{5}}, // a majority of two is both
+		setting{wrong: mendsLate, kind: fenceModel{mends: true}, from: map[int]uint64{3: 20_250, 5: 6755}},
+		setting{wrong: fewKnew, kind: fenceModel{forgetful: true}, from: map[int]uint64{5: 749}}, // a majority of two is both
 		setting{name: "all forget, and there are no hints", kind: fenceModel{blanks: true}},
 		setting{name: "all forget, with clocks too far apart", kind: fenceModel{blanks: true, hints: true, differ: 10 * modelTicks}})
 }

@@ -161,10 +161,10 @@ func TestModelEachKeyOfASetHasOneHolder(t *testing.T) {
 func TestModelFindsWhatBreaksSets(t *testing.T) {
 	findsMistakes(t,
 		setting{kind: severalModel{}, wrong: skips},
-		setting{kind: severalModel{}, wrong: oneByOne},
+		setting{kind: severalModel{}, wrong: oneByOne, from: map[int]uint64{3: 2_000_722, 5: 354}},
 		setting{kind: severalModel{}, wrong: oneByOneLeft, leaves: true},
 		setting{kind: severalModel{}, wrong: leaves, leaves: true},
-		setting{kind: severalModel{forgetful: true}, wrong: prolongs},
+		setting{kind: severalModel{forgetful: true}, wrong: prolongs, from: map[int]uint64{3: 2_003_201, 5: 2_005_051}},
 		setting{kind: severalModel{}, wrong: takesBack},
 		setting{kind: severalModel{}, wrong: blindRelease})
 }

@@ -147,12 +147,12 @@ func TestModelReadersExcludeWriters(t *testing.T) {
 
 func TestModelFindsWhatBreaksSharing(t *testing.T) {
 	findsMistakes(t,
-		setting{kind: sharedModel{}, wrong: quorumOfTwo, sizes: []int{5}}, // of three that is a majority
+		setting{kind: sharedModel{}, wrong: quorumOfTwo, from: map[int]uint64{5: 0}}, // of three that is a majority
 		setting{kind: sharedModel{}, wrong: overWriter},
 		setting{kind: sharedModel{}, wrong: wholeKey},
-		setting{kind: sharedModel{}, wrong: restoreOver},
-		setting{kind: sharedModel{}, wrong: ownEnd},
+		setting{kind: sharedModel{}, wrong: restoreOver, from: map[int]uint64{3: 2_008_182, 5: 8268}},
+		setting{kind: sharedModel{}, wrong: ownEnd, from: map[int]uint64{3: 2_001_797, 5: 831}},
 		setting{kind: sharedModel{}, wrong: oneRound},
 		setting{kind: sharedModel{}, wrong: noCount},
-		setting{kind: sharedModel{}, wrong: lowRestored})
+		setting{kind: sharedModel{}, wrong: lowRestored, from: map[int]uint64{3: 2_010_593, 5: 1_080_077}})
 }
