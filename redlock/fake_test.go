@@ -71,20 +71,12 @@ type fakeCommand struct {
 }
 
 type fakeFlight struct {
-	op       *mux.Op // nil once decided
-	judge    mux.VerdictFunc
-	fallback []byte
-	lease    mux.Lease
-	term     uint64
-	only     mux.Set
-	quorum   int
-	all      bool
-	thorough bool
-	keep     bool
-	persist  time.Duration                // until when
-	tells    func(master int, key string) // of changes, if its client can be told
-	done     chan struct{}
-	err      error // what Wait returns
+	mux.Op                               // as it was submitted
+	op      *mux.Op                      // nil once decided
+	persist time.Duration                // until when
+	tells   func(master int, key string) // of changes, if its client can be told
+	done    chan struct{}
+	err     error // what Wait returns
 }
 
 // newClient returns a client of the masters that r leads to.
@@ -257,13 +249,13 @@ func (r *fakeRounds) submit(op *mux.Op, wanted bool, tells func(master int, key 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock()
-	f := &fakeFlight{judge: op.Verdict, fallback: slices.Clone(op.Fallback), lease: op.Lease, term: op.Epoch, all: op.All, thorough: op.Thorough, keep: op.Keep,
-		only: op.Only, quorum: op.Quorum, done: make(chan struct{}), tells: tells}
-	if f.only == 0 {
-		f.only = 1<<len(r.masters) - 1
+	f := &fakeFlight{Op: *op, tells: tells, done: make(chan struct{})}
+	f.Fallback = slices.Clone(op.Fallback)
+	if f.Only == 0 {
+		f.Only = 1<<len(r.masters) - 1
 	}
-	if f.quorum == 0 {
-		f.quorum = majority(len(r.masters))
+	if f.Quorum == 0 {
+		f.Quorum = majority(len(r.masters))
 	}
 	if op.Persist > 0 {
 		f.persist = now + op.Persist
@@ -275,7 +267,7 @@ func (r *fakeRounds) submit(op *mux.Op, wanted bool, tells func(master int, key 
 	}
 	up := 0
 	for i, m := range r.masters {
-		if m.down == nil && f.only.Has(i) {
+		if m.down == nil && f.Only.Has(i) {
 			up++
 		}
 	}
@@ -289,13 +281,13 @@ func (r *fakeRounds) submit(op *mux.Op, wanted bool, tells func(master int, key 
 		}
 		c := &fakeCommand{f: f, bytes: slices.Clone(bytes), arrives: now + m.delay}
 		switch {
-		case r.closed || r.drained && f.persist == 0, !f.only.Has(i):
+		case r.closed || r.drained && f.persist == 0, !f.Only.Has(i):
 		case m.down != nil:
 			if f.persist > 0 {
 				m.debts = append(m.debts, c)
 			}
 			f.cast(r, i, mux.VerdictFailed, 0, m.down)
-		case up < f.quorum && !f.all && f.persist == 0: // nothing is written
+		case up < f.Quorum && !f.All && f.persist == 0: // nothing is written
 		default:
 			if wanted {
 				op.Asked |= 1 << i
@@ -304,7 +296,7 @@ func (r *fakeRounds) submit(op *mux.Op, wanted bool, tells func(master int, key 
 			m.news.Broadcast()
 		}
 	}
-	if up < f.quorum && !f.all && f.persist == 0 {
+	if up < f.Quorum && !f.All && f.persist == 0 {
 		f.decide(now)
 	}
 	return f
@@ -368,11 +360,11 @@ func (f *fakeFlight) cast(r *fakeRounds, i int, v mux.Verdict, n int64, err erro
 		switch {
 		case v.Verdict == mux.VerdictYes:
 			yes++
-		case v.Verdict == mux.VerdictPending && f.only.Has(i):
+		case v.Verdict == mux.VerdictPending && f.Only.Has(i):
 			open++
 		}
 	}
-	if open == 0 || !f.all && (yes >= f.quorum || !f.thorough && yes+open < f.quorum) {
+	if open == 0 || !f.All && (yes >= f.Quorum || !f.Thorough && yes+open < f.Quorum) {
 		f.decide(r.clock())
 	}
 }
@@ -393,7 +385,7 @@ func (m *fakeMaster) serve() {
 			c := m.debts[0]
 			m.debts = m.debts[1:]
 			if c.f.persist > r.clock() {
-				m.apply(c.f.fallback)
+				m.apply(c.f.Fallback)
 			}
 			continue
 		}
@@ -442,10 +434,10 @@ func (m *fakeMaster) serve() {
 			continue
 		}
 		v := parse(reply)
-		verdict := c.f.judge(v)
+		verdict := c.f.Verdict(v)
 		if verdict == mux.VerdictAgain && !c.fallback {
-			if c.f.lease == nil || c.f.lease.Holds(c.f.term, r.clock()) {
-				m.queue = append(m.queue, &fakeCommand{f: c.f, bytes: c.f.fallback, fallback: true})
+			if c.f.Lease == nil || c.f.Lease.Holds(c.f.Epoch, r.clock()) {
+				m.queue = append(m.queue, &fakeCommand{f: c.f, bytes: c.f.Fallback, fallback: true})
 				continue
 			}
 			verdict = mux.VerdictNo
@@ -455,7 +447,7 @@ func (m *fakeMaster) serve() {
 			verdict, err = mux.VerdictFailed, &mux.ReplyError{Code: string(v.ErrorCode()), Message: string(v.Bytes())}
 		}
 		n, _ := v.Int()
-		if c.f.op != nil && c.f.keep {
+		if c.f.op != nil && c.f.Keep {
 			c.f.op.Votes[i].Reply = v.Clone()
 		}
 		c.f.cast(r, i, verdict, n, err)
