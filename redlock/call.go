@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
 // A call is what one round needs: the operation and the buffers its commands
@@ -37,7 +38,7 @@ import (
 type call struct {
 	op             mux.Op
 	one            [1]*mux.Op // op, as the argument of Post
-	request        request
+	request        kind.Request
 	token          []byte        // that the round is for
 	ttl            time.Duration // ... and for how long it is to be there
 	fence          uint64        // ... and its fence, or the hint for an acquire
@@ -76,16 +77,16 @@ func newCall() any {
 // prepare makes the operation a new one with the request. It keeps the votes' memory.
 func (k *call) prepare(timeout time.Duration) {
 	op, r := &k.op, &k.request
-	op.Command, op.Fallback, op.Replies, op.Verdict = r.command, r.fallback, r.replies, r.judge
-	op.Dialects, op.Lease, op.Epoch = r.dialects[:], nil, 0
+	op.Command, op.Fallback, op.Replies, op.Verdict = r.Command, r.Fallback, r.Replies, r.Judge
+	op.Dialects, op.Lease, op.Epoch = r.Dialects[:], nil, 0
 	op.Timeout = timeout
 	op.All, op.Thorough, op.Keep, op.Persist = false, false, false, 0
 	op.Only, op.Quorum, op.OnDecided, op.Awaited = 0, 0, nil, false
 }
 
 // grant is the lock that the round is about.
-func (k *call) grant(s *spec) grant {
-	return grant{key: s.key, token: k.token, ttl: k.ttl, fence: k.fence, waited: k.waited, relies: k.relies}
+func (k *call) grant(s *spec) kind.Grant {
+	return kind.Grant{Key: s.key, Token: k.token, TTL: k.ttl, Fence: k.fence, Waited: k.waited, Relies: k.relies}
 }
 
 // acquire makes the call an attempt to take the lock, under a fresh token, with a hint of the
@@ -93,27 +94,27 @@ func (k *call) grant(s *spec) grant {
 func (k *call) acquire(s *spec, owner string, hint uint64) {
 	k.token, k.fence, k.leaseEpoch, k.ttl = appendToken(k.token[:0], owner), hint, 0, s.life()
 	if s.slotted != nil {
-		k.token = s.slotted.mark(k.token, k.slot)
+		k.token = s.slotted.Mark(k.token, k.slot)
 	}
-	k.request.reset()
-	s.kind.acquire(&k.request, k.grant(s))
+	k.request.Reset()
+	s.kind.Acquire(&k.request, k.grant(s))
 	k.prepare(s.timeout)
 }
 
 // hint encodes the acquire again, with another hint, for the masters that are still to be asked.
 func (k *call) hint(s *spec, hint uint64) {
 	k.fence = hint
-	k.request.reset()
-	s.kind.acquire(&k.request, k.grant(s))
-	k.op.Command, k.op.Fallback = k.request.command, k.request.fallback
+	k.request.Reset()
+	s.kind.Acquire(&k.request, k.grant(s))
+	k.op.Command, k.op.Fallback = k.request.Command, k.request.Fallback
 }
 
 // raise makes the call, which was an attempt or an extend, one that raises the counters to the
 // fence.
 func (k *call) raise(s *spec, fence uint64) {
 	k.fence = fence
-	k.request.reset()
-	s.numbers.raise(&k.request, k.grant(s))
+	k.request.Reset()
+	s.numbers.Raise(&k.request, k.grant(s))
 	k.prepare(s.timeout)
 	k.op.Thorough = true
 }
@@ -122,8 +123,8 @@ func (k *call) raise(s *spec, fence uint64) {
 // token, if they are too far ahead.
 func (k *call) mend(s *spec, token []byte, fence uint64, far mux.Set) {
 	k.token, k.fence = append(k.token[:0], token...), fence
-	k.request.reset()
-	s.numbers.mend(&k.request, k.grant(s))
+	k.request.Reset()
+	s.numbers.Mend(&k.request, k.grant(s))
 	k.prepare(s.timeout)
 	k.op.Only, k.op.Quorum = far, 1
 }
@@ -132,8 +133,8 @@ func (k *call) mend(s *spec, token []byte, fence uint64, far mux.Set) {
 // all votes can tell whether the lock was lost.
 func (k *call) extend(s *spec, token []byte, fence uint64, ttl time.Duration, restore bool) {
 	k.token, k.fence, k.ttl = append(k.token[:0], token...), fence, ttl
-	k.request.reset()
-	s.kind.extend(&k.request, k.grant(s), restore)
+	k.request.Reset()
+	s.kind.Extend(&k.request, k.grant(s), restore)
 	k.prepare(s.timeout)
 	k.op.Thorough = true
 }
@@ -148,42 +149,42 @@ func (k *call) release(s *spec, token []byte) {
 // linger is release, but leaves a lock that is ours for the rest, if that is above 0.
 func (k *call) linger(s *spec, token []byte, rest time.Duration) {
 	k.token, k.ttl = append(k.token[:0], token...), rest
-	k.request.reset()
+	k.request.Reset()
 	if rest > 0 {
-		s.lingers.linger(&k.request, k.grant(s))
+		s.lingers.Linger(&k.request, k.grant(s))
 	} else {
-		s.kind.release(&k.request, k.grant(s))
+		s.kind.Release(&k.request, k.grant(s))
 	}
 	k.prepare(s.timeout)
 	k.op.Persist, k.op.Thorough = s.life(), true
 }
 
 // intend makes the call one that asks whether readers hold the lock, and leaves the intent of a writer.
-func (k *call) intend(s *spec, courts intending, token []byte, timeout time.Duration) {
-	k.request.reset()
-	courts.intend(&k.request, s.key, token)
+func (k *call) intend(s *spec, courts kind.Intending, token []byte, timeout time.Duration) {
+	k.request.Reset()
+	courts.Intend(&k.request, s.key, token)
 	k.prepare(timeout)
 }
 
 // withdraw makes the call one that takes the intent away, also that of a client that is being closed.
-func (k *call) withdraw(s *spec, courts intending, token []byte) {
-	k.request.reset()
-	courts.withdraw(&k.request, s.key, token)
+func (k *call) withdraw(s *spec, courts kind.Intending, token []byte) {
+	k.request.Reset()
+	courts.Withdraw(&k.request, s.key, token)
 	k.prepare(s.timeout)
-	k.op.Persist = intentLife
+	k.op.Persist = kind.IntentLife
 }
 
 // agrees makes the call a question whether the masters know of no other number of slots.
 func (k *call) agrees(s *spec) {
-	k.request.reset()
-	s.slotted.agrees(&k.request)
+	k.request.Reset()
+	s.slotted.Agrees(&k.request)
 	k.prepare(s.timeout)
 }
 
 // look makes the call a read of how long the lock is held.
 func (k *call) look(s *spec, timeout time.Duration) {
-	k.request.reset()
-	s.kind.look(&k.request, s.key)
+	k.request.Reset()
+	s.kind.Look(&k.request, s.key)
 	k.prepare(timeout)
 	k.op.All, k.op.Keep = true, s.slotted != nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/defaults"
+	"github.com/redburst/redburst/redlock/internal/script"
 )
 
 const (
@@ -232,7 +233,7 @@ func (cfg *Config) forMux() mux.Config {
 			Credentials: cfg.Credentials,
 			ClientName:  cfg.ClientName,
 			DialTimeout: cfg.DialTimeout,
-			Scripts:     scripts,
+			Scripts:     script.Texts,
 			Tracking:    true,
 			Probe:       true,
 			Persistence: !cfg.Durable,

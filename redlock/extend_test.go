@@ -9,6 +9,7 @@ import (
 
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/stretchr/testify/require"
 )
 
@@ -43,13 +44,13 @@ func TestExtendDuringAnUnlockLeavesTheReleaseToIt(t *testing.T) {
 		token := m.Token()
 		c.rounds = &hookedRounds{rounds: r,
 			posting: func(op *mux.Op) {
-				if releaseScript.asks(op) { // of the Unlock, which has taken the lock away
+				if asks(op, kind.ReleaseScript) { // of the Unlock, which has taken the lock away
 					close(releasing)
 					require.ErrorIs(t, conntest.Soon(t, "the Extend returns", extended), ErrNotHeld)
 				}
 			},
 			waited: func(_ context.Context, op *mux.Op) {
-				if extendScript.asks(op) {
+				if asks(op, kind.ExtendScript) {
 					go func() { unlocked <- m.Unlock(t.Context()) }()
 					<-releasing
 				}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/stretchr/testify/require"
 )
 
@@ -49,7 +50,7 @@ func TestObserverIsToldWhatIsLeftOfTheLock(t *testing.T) {
 				arrived, let := make(chan struct{}), make(chan struct{})
 				var first *mux.Op
 				client.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {
-					if first == nil && extendScript.asks(op) {
+					if first == nil && asks(op, kind.ExtendScript) {
 						first = op
 						close(arrived)
 						<-let
@@ -93,7 +94,7 @@ func TestLossOfALockSparesTheNextOne(t *testing.T) {
 		m := taken(t, c)
 		r.set(func(f *fakeMaster) { clear(f.keys) }, 0, 1)
 		c.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {
-			if extendScript.asks(op) {
+			if asks(op, kind.ExtendScript) {
 				c.rounds = r
 				time.Sleep(2 * time.Millisecond) // all have answered
 				m.Unlock(context.Background())

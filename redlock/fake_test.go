@@ -14,6 +14,8 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/resp"
 	"github.com/stretchr/testify/require"
 )
@@ -541,7 +543,7 @@ func (m *fakeMaster) do(args []string) (reply any) {
 	case args[0] == "SET" && m.refusal != "":
 		return errors.New(m.refusal)
 	case args[0] == "SET" && args[3] == "IFEQ":
-		if m.script(extendScript.text, args[1:2], []string{args[2], args[6], "0"}) == int64(1) {
+		if m.script(kind.ExtendScript.Text, args[1:2], []string{args[2], args[6], "0"}) == int64(1) {
 			return "OK"
 		}
 		return nil
@@ -553,7 +555,7 @@ func (m *fakeMaster) do(args []string) (reply any) {
 		m.note("set", key, args[2])
 		return "OK"
 	case args[0] == "DELEX" || args[0] == "DELIFEQ":
-		return m.script(releaseScript.text, args[1:2], args[len(args)-1:])
+		return m.script(kind.ReleaseScript.Text, args[1:2], args[len(args)-1:])
 	case args[0] == "EVALSHA" && !m.scripts || args[0] == "EVAL" && m.textless:
 		m.log = append(m.log, "noscript")
 		return errors.New("NOSCRIPT No matching script.")
@@ -567,7 +569,7 @@ func (m *fakeMaster) do(args []string) (reply any) {
 // script does what a script says, which is given by its text or hash. A lock's key with its counter is a counter
 // (fence_test.go), and several keys are a severalMaster. Tests compare both with the scripts.
 func (m *fakeMaster) script(what string, keys, args []string) any {
-	is := func(s script) bool { return what == s.text || what == s.hash }
+	is := func(s script.Script) bool { return what == s.Text || what == s.Hash }
 	key, token, fence := keys[0], "", m.counters[keys[0]]
 	if len(args) > 0 {
 		token = args[0]
@@ -581,27 +583,27 @@ func (m *fakeMaster) script(what string, keys, args []string) any {
 	c := counter{on[key], uint64(fence)}
 	n, kept := int64(0), false // kept, or taken: then its TTL is the second argument
 	switch {
-	case is(releaseScript):
+	case is(kind.ReleaseScript):
 		m.note("release", key, token)
 		n = c.release(token)
-	case is(lingerScript):
+	case is(kind.LingerScript):
 		m.note("linger", key, token)
 		if c.token == token {
 			m.keys[key] = fakeKey{token, min(m.keys[key].expires, m.in(args[1]))}
 			return int64(1)
 		}
-	case is(extendScript), is(fencedExtendScript):
+	case is(kind.ExtendScript), is(kind.FencedExtendScript):
 		m.note("extend", key, token)
-		if is(fencedExtendScript) {
+		if is(kind.FencedExtendScript) {
 			fence = number(args[3])
 		}
 		n = c.extend(token, args[2] == "1", uint64(fence))
 		kept = n > 0
-	case is(fencedAdoptScript):
+	case is(kind.FencedAdoptScript):
 		m.note("extend", key, token)
 		n = c.adopt(token)
 		kept = n >= 0
-	case is(fencedAcquireScript):
+	case is(kind.FencedAcquireScript):
 		hint, skew := number(args[2]), number(args[3])
 		if hint > fence+skew && ahead(hint, skew) {
 			return errors.New("NOFENCE the clock of the client is too far ahead")
@@ -610,24 +612,24 @@ func (m *fakeMaster) script(what string, keys, args []string) any {
 			m.note("set", key, token)
 			kept = true
 		}
-	case is(raiseScript):
+	case is(kind.RaiseScript):
 		n = c.raise(token, uint64(number(args[1])))
-	case is(mendScript):
+	case is(kind.MendScript):
 		if c.token == token && ahead(fence, number(args[2])) {
 			m.note("mend", key, token)
 			c.f, n = uint64(number(args[1])), 1
 		}
-	case is(severalAcquireScript), is(severalExtendScript), is(severalReleaseScript):
+	case is(kind.SeveralAcquireScript), is(kind.SeveralExtendScript), is(kind.SeveralReleaseScript):
 		switch {
-		case is(severalAcquireScript):
+		case is(kind.SeveralAcquireScript):
 			n = on.acquire(keys, token)
-		case is(severalExtendScript):
+		case is(kind.SeveralExtendScript):
 			n = on.extend(keys, token, args[2] == "1")
 		default:
 			n = on.release(keys, token)
 		}
 		c.token, kept = on[key], n > 0 && len(args) > 1
-	case is(severalLookScript):
+	case is(kind.SeveralLookScript):
 		return m.left(keys...)
 	case is(holdersScript), is(fencedHoldersScript):
 		if is(fencedHoldersScript) {
@@ -649,7 +651,7 @@ func (m *fakeMaster) script(what string, keys, args []string) any {
 		}
 		m.lines[key] = slices.DeleteFunc(m.lines[key], func(id string) bool { return id == token })
 		return int64(1)
-	case is(intendScript), is(withdrawScript): // nobody reads
+	case is(kind.IntendScript), is(kind.WithdrawScript): // nobody reads
 		return int64(0)
 	default:
 		panic("fake master: " + what)
@@ -767,10 +769,10 @@ func (h *hookedRounds) Wait(ctx context.Context, op *mux.Op) error {
 }
 
 // lineKey is the key of the line of one of a lock's names.
-func queueKey(name string) string { return string(appendQueueKey(nil, name)) }
+func queueKey(name string) string { return string(kind.AppendQueueKey(nil, name)) }
 
 // asks reports whether an operation asks for a script.
-func (s script) asks(op *mux.Op) bool { return strings.Contains(string(op.Command), s.hash) }
+func asks(op *mux.Op, s script.Script) bool { return strings.Contains(string(op.Command), s.Hash) }
 
 // toldRounds are one client's connections to simulated masters that tell of changes. Several
 // clients can have the same masters.
@@ -836,7 +838,7 @@ func (r *toldRounds) Do(ctx context.Context, op *mux.Op) error {
 	if r.asked == "" {
 		if r.asked = words(op.Command)[0]; looks {
 			r.asked = "look"
-		} else if enterScript.asks(op) {
+		} else if asks(op, enterScript) {
 			r.asked = "enter"
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/skew"
 	"github.com/redburst/redburst/resp"
 )
@@ -79,26 +80,21 @@ const maxFence = 1<<53 - 1
 
 // hints makes the hints of a client, and says which numbers it believes.
 type hints struct {
-	last   atomic.Uint64 // the greatest that was given, or has been seen
-	skew   uint64        // Config.FenceSkew, in microseconds
-	memory time.Duration // Config.FenceMemory
-
-	// The judges of the scripts that return a counter, made once: they cost no allocation then.
-	given   mux.VerdictFunc // of an acquire and a raise: a number above zero is a yes
-	adopted mux.VerdictFunc // of an adopt: so is zero, of a master that has none
+	last          atomic.Uint64 // the greatest that was given, or has been seen
+	kind.Counters               // what the kinds with a fence know of them
 }
 
 func (h *hints) init(memory, skew time.Duration) {
-	h.memory, h.skew = memory, uint64(skew.Microseconds())
-	h.given = func(v resp.Value) mux.Verdict { return h.judge(v, 1) }
-	h.adopted = func(v resp.Value) mux.Verdict { return h.judge(v, 0) }
+	h.Memory, h.Skew = memory, uint64(skew.Microseconds())
+	h.Given = func(v resp.Value) mux.Verdict { return h.judge(v, 1) }
+	h.Adopted = func(v resp.Value) mux.Verdict { return h.judge(v, 0) }
 }
 
 // judge judges a counter: one that is not believed is a failed vote.
 func (h *hints) judge(v resp.Value, least int64) mux.Verdict {
 	switch n, ok := v.Int(); {
 	case !ok:
-		return judgeError(v)
+		return kind.JudgeError(v)
 	case n < least:
 		return VerdictNo
 	case h.believes(uint64(n)):
@@ -109,12 +105,12 @@ func (h *hints) judge(v resp.Value, least int64) mux.Verdict {
 
 // believes reports whether a number can be a fence: it is not too far ahead of the wall clock. Most are
 // the last hint, so the clock is seldom asked.
-func (h *hints) believes(n uint64) bool { return n <= h.last.Load() || n <= h.now()+h.skew }
+func (h *hints) believes(n uint64) bool { return n <= h.last.Load() || n <= h.now()+h.Skew }
 
 // ahead bounds the hints that are ahead of the wall clock. They go beyond it where another client's clock is
 // ahead. Further than half of the skew the number is some other key's that went wrong, and would spoil all
 // others: masters refuse what is the whole skew ahead of their clocks.
-func (h *hints) ahead() uint64 { return h.skew / 2 }
+func (h *hints) ahead() uint64 { return h.Skew / 2 }
 
 // next returns a hint: the wall clock in microseconds, or one more than the greatest number that
 // this client knows. It is never 0, which is no number.

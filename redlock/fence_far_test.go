@@ -13,6 +13,7 @@ import (
 
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/skew"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -45,7 +46,7 @@ var fencedKinds = map[string][]Option{
 
 func counterOf(t *testing.T, masters *redlocktest.Masters, i int, key string) string {
 	t.Helper()
-	v, err := masters.Do(i, "GET", counterKey(key))
+	v, err := masters.Do(i, "GET", kind.CounterKey(key))
 	require.NoError(t, err)
 	s, _ := v.(string)
 	return s
@@ -57,9 +58,9 @@ func TestACounterThatSomebodyWroteIsMended(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
-	for kind, opts := range fencedKinds {
+	for which, opts := range fencedKinds {
 		for what, counter := range far() {
-			key, last := kind+", "+what, uint64(0)
+			key, last := which+", "+what, uint64(0)
 			lock := func(opts ...Option) {
 				m := c.NewMutex(key, 10*time.Second, opts...)
 				require.NoError(t, m.TryLock(t.Context()), key)
@@ -69,7 +70,7 @@ func TestACounterThatSomebodyWroteIsMended(t *testing.T) {
 				require.NoError(t, m.Unlock(t.Context()), key)
 			}
 			lock(opts...)
-			command(t, masters, 2, "SET", counterKey(key), counter)
+			command(t, masters, 2, "SET", kind.CounterKey(key), counter)
 			for range 10 {
 				lock(opts...)
 			}
@@ -92,8 +93,8 @@ func TestACounterThatSomebodyWroteIsMended(t *testing.T) {
 func TestACounterThatNobodyBelievesStaysThatOfItsKey(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
-	command(t, masters, 0, "SET", counterKey("a"), "9007199254740900")
-	command(t, masters, 1, "SET", counterKey("b"), "9007199254740900")
+	command(t, masters, 0, "SET", kind.CounterKey("a"), "9007199254740900")
+	command(t, masters, 1, "SET", kind.CounterKey("b"), "9007199254740900")
 	m := c.NewMutex("a", 10*time.Second, WithFence(), WithKeys("b"))
 	require.ErrorIs(t, m.TryLock(t.Context()), ErrNoQuorum)
 	require.Eventually(t, func() bool { // until the masters that are to be mended have answered in time
@@ -110,25 +111,25 @@ func TestACounterThatNobodyBelievesStaysThatOfItsKey(t *testing.T) {
 func TestCountersOfAMajorityThatNobodyBelieves(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
-	for kind, opts := range fencedKinds {
-		m := c.NewMutex(kind, 10*time.Second, opts...)
+	for which, opts := range fencedKinds {
+		m := c.NewMutex(which, 10*time.Second, opts...)
 		require.NoError(t, m.TryLock(t.Context()))
 		require.NoError(t, m.Unlock(t.Context()))
 		for i := range 2 {
-			command(t, masters, i, "SET", counterKey(kind), "9007199254740900")
+			command(t, masters, i, "SET", kind.CounterKey(which), "9007199254740900")
 		}
 		err := m.Lock(t.Context()) // which does not wait
-		require.ErrorIs(t, err, ErrNoQuorum, kind)
+		require.ErrorIs(t, err, ErrNoQuorum, which)
 		require.ErrorContains(t, err, "'redlock fence'")
 		said := "9007199254740901, "
-		if kind == "several" { // it does not say which of them
+		if which == "several" { // it does not say which of them
 			said = "no number that can be a fence"
 		}
 		require.ErrorContains(t, err, masters.Addr(0)+": NOFENCE its counter is "+said)
 		require.ErrorContains(t, err, masters.Addr(1)+": NOFENCE its counter is "+said)
 		require.ErrorContains(t, err, "ahead of this process's clock")
-		require.Contains(t, counterOf(t, masters, 0, kind), "90071992547409", "nobody knows what it should be")
-		require.NoError(t, c.NewMutex(kind, 10*time.Second).TryLock(t.Context()), "nothing of it is left, and a plain lock needs no number")
+		require.Contains(t, counterOf(t, masters, 0, which), "90071992547409", "nobody knows what it should be")
+		require.NoError(t, c.NewMutex(which, 10*time.Second).TryLock(t.Context()), "nothing of it is left, and a plain lock needs no number")
 	}
 }
 
@@ -158,7 +159,7 @@ func TestACounterThatIsWrittenBeforeItIsRaised(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		writes := func(m *fakeMaster) {
 			m.vanish = func(args []string) bool {
-				if args[1] == raiseScript.hash {
+				if args[1] == kind.RaiseScript.Hash {
 					m.counters["k"] = maxFence - 7
 				}
 				return false
@@ -301,25 +302,25 @@ func TestAClockThatIsFarAhead(t *testing.T) {
 	defer func() { skew.Set(0) }()
 	masters := redlocktest.Start(t, 3)
 	right, wrong := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
-	for kind, opts := range fencedKinds {
+	for which, opts := range fencedKinds {
 		skew.Set(48 * time.Hour)
-		err := wrong.NewMutex(kind, 10*time.Second, opts...).Lock(t.Context())
-		require.ErrorIs(t, err, ErrNoQuorum, kind)
-		require.ErrorContains(t, err, "NOFENCE the client's clock is far ahead of this master's", kind)
+		err := wrong.NewMutex(which, 10*time.Second, opts...).Lock(t.Context())
+		require.ErrorIs(t, err, ErrNoQuorum, which)
+		require.ErrorContains(t, err, "NOFENCE the client's clock is far ahead of this master's", which)
 		skew.Set(0)
-		m := right.NewMutex(kind, 10*time.Second, opts...)
-		require.NoError(t, m.TryLock(t.Context()), kind)
-		require.LessOrEqual(t, m.Fence(), uint64(time.Now().UnixMicro()), kind)
+		m := right.NewMutex(which, 10*time.Second, opts...)
+		require.NoError(t, m.TryLock(t.Context()), which)
+		require.LessOrEqual(t, m.Fence(), uint64(time.Now().UnixMicro()), which)
 		require.NoError(t, m.Unlock(t.Context()))
 
 		skew.Set(23 * time.Hour)
-		require.NoError(t, wrong.NewMutex(kind, 10*time.Second, opts...).TryLock(t.Context()), "that is no more than clocks differ")
+		require.NoError(t, wrong.NewMutex(which, 10*time.Second, opts...).TryLock(t.Context()), "that is no more than clocks differ")
 		skew.Set(0)
 		for i := range 3 {
-			command(t, masters, i, "DEL", kind, "other")
+			command(t, masters, i, "DEL", which, "other")
 		}
-		require.NoError(t, m.TryLock(t.Context()), kind)
-		require.Greater(t, m.Fence(), uint64(time.Now().Add(22*time.Hour).UnixMicro()), kind)
+		require.NoError(t, m.TryLock(t.Context()), which)
+		require.Greater(t, m.Fence(), uint64(time.Now().Add(22*time.Hour).UnixMicro()), which)
 	}
 }
 
@@ -329,14 +330,14 @@ func TestScriptsThatMend(t *testing.T) {
 	do := asker(t, masters)
 	now := time.Now().UnixMicro()
 	h := newHints()
-	one, two := newFenced("a", ttl, h), newSeveralFenced(&several{[]string{"a", "b"}}, ttl, h)
+	one, two := kind.NewFenced("a", ttl, &h.Counters), kind.NewSeveralFenced(kind.NewSeveral([]string{"a", "b"}), ttl, &h.Counters)
 	for counter, mended := range map[string]bool{
 		fmt.Sprint(now): false,
 		fmt.Sprint(now + (23 * time.Hour).Microseconds()): false,
 		fmt.Sprint(now + (25 * time.Hour).Microseconds()): true,
 		"9007199254740900": true, "9223372036854774784": true, "junk": true, "5": false,
 	} {
-		for _, kind := range []numbered{one, two} {
+		for _, which := range []kind.Numbered{one, two} {
 			for _, holders := range []string{"mine", "another's", ""} {
 				do("FLUSHALL")
 				do("SET", "{a}:fence", counter)
@@ -345,16 +346,16 @@ func TestScriptsThatMend(t *testing.T) {
 					do("SET", "a", holders)
 					do("SET", "b", "mine")
 				}
-				var r request
-				kind.mend(&r, grant{key: "a", token: []byte("mine"), ttl: ttl, fence: uint64(now) + 1})
-				at := fmt.Sprintf("%T, %s, %q", kind, counter, holders)
+				var r kind.Request
+				which.Mend(&r, kind.Grant{Key: "a", Token: []byte("mine"), TTL: ttl, Fence: uint64(now) + 1})
+				at := fmt.Sprintf("%T, %s, %q", which, counter, holders)
 				was, want := int64(0), counter
 				if mended && holders == "mine" {
 					was, want = 1, fmt.Sprint(now+1)
 				}
-				require.Equal(t, was, do(words(r.command)...), at)
+				require.Equal(t, was, do(words(r.Command)...), at)
 				require.Equal(t, want, do("GET", "{a}:fence"), at)
-				if kind == numbered(two) {
+				if which == kind.Numbered(two) {
 					require.Equal(t, want, do("GET", "{b}:fence"), at)
 				}
 				if was == 1 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
 // A fenceModel has locks with fences. In no history is a lock published whose number is not above all before it.
@@ -156,7 +157,7 @@ func (m *fenceModel) extended(c *modelActor) {
 		return
 	}
 	for i, v := range c.votes {
-		knows := v.Verdict == mux.VerdictYes || v.Int == replyRestored
+		knows := v.Verdict == mux.VerdictYes || v.Int == kind.Restored
 		if c.verb == verbAcquire {
 			knows = uint64(v.Int) == c.fence
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/skew"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -184,7 +185,7 @@ func TestARefusalTellsTheNextHint(t *testing.T) {
 }
 
 func TestAFenceThatAQuorumDoesNotRememberIsNotGiven(t *testing.T) {
-	raises := func(args []string) bool { return args[1] == raiseScript.hash }
+	raises := func(args []string) bool { return args[1] == kind.RaiseScript.Hash }
 	for name, c := range map[string]struct {
 		does func(m *fakeMaster)
 		want error
@@ -304,7 +305,7 @@ func TestAHandedOverLockWhoseFenceIsRaised(t *testing.T) {
 			r.set(func(m *fakeMaster) { m.counters["k"] += 1 + int64(i); m.delay = far }, i)
 		}
 		h := c.NewMutex("k", time.Second, WithFence(), WithToken(m.Token()), WithRoundTimeout(5*far))
-		raises := func(args []string) bool { return args[1] == raiseScript.hash }
+		raises := func(args []string) bool { return args[1] == kind.RaiseScript.Hash }
 		r.set(func(m *fakeMaster) { m.vanish = raises }, all(3)...)
 		require.ErrorIs(t, h.Extend(t.Context()), ErrNoQuorum)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*far)
@@ -619,7 +620,7 @@ func TestScriptsOfTheFence(t *testing.T) {
 		key := fmt.Sprint("k", round)
 		var want counter
 		s := &spec{traits: new(traits), key: key, term: newTerm(ttl, 0.01, 0), timeout: hanging}
-		s.numbers = newFenced(key, ttl, newHints())
+		s.numbers = kind.NewFenced(key, ttl, &newHints().Counters)
 		s.kind = s.numbers
 		for step := range 100 {
 			k := c.takeCall()
@@ -714,7 +715,7 @@ func (c *counter) extend(token string, restore bool, fence uint64) int64 {
 	}
 	c.token, c.f = token, max(c.f, fence)
 	if was == "" {
-		return replyRestored
+		return kind.Restored
 	}
 	return 1
 }

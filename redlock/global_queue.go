@@ -3,12 +3,13 @@ package redlock
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -87,16 +88,7 @@ func (t *ticket) addEntry(name string, master int) {
 		t.entries = append(t.entries, entry{})
 	}
 	at := &t.entries[len(t.entries)-1]
-	at.name, at.key, at.master = name, appendQueueKey(at.key[:0], name), master
-}
-
-// appendQueueKey appends the key of the queue of one of a lock's names: {key}:line, and {key}:permit:line
-// for permits.
-func appendQueueKey(dst []byte, name string) []byte {
-	if strings.HasPrefix(name, "{") && strings.HasSuffix(name, slotInfix) {
-		return append(append(dst, name...), "line"...)
-	}
-	return append(append(append(dst, '{'), name...), "}:line"...)
+	at.name, at.key, at.master = name, kind.AppendQueueKey(at.key[:0], name), master
 }
 
 // appendNoticeKey and appendAliveKey append the keys that an id has beside its queue.
@@ -132,7 +124,7 @@ var (
 	// then its rank was at the head already. If an entry is said to be alive for longer than an entry's
 	// life, the master's clock was set back since. From now on it has that life, and so have those ahead of
 	// it, as they may be dead, too.
-	enterScript = newScript(`local line, me = KEYS[1], ARGV[1]
+	enterScript = script.New(`local line, me = KEYS[1], ARGV[1]
 ` + luaReads + `local rank = redis.call('ZRANK', line, me)
 if not rank then
   local place = reads(me) and redis.call('ZSCORE', line, 'r:')
@@ -177,7 +169,7 @@ return ''`)
 
 	// KEYS queue, notice, alive. ARGV id. The last of the readers that could still be joined takes the mark
 	// along. The predecessor's notice goes, too: nobody else is subscribed to it, and its owner may be dead.
-	leaveScript = newScript(`local line, rank = KEYS[1], redis.call('ZRANK', KEYS[1], ARGV[1])
+	leaveScript = script.New(`local line, rank = KEYS[1], redis.call('ZRANK', KEYS[1], ARGV[1])
 ` + luaReads + `redis.call('DEL', KEYS[2], KEYS[3])
 local stood = redis.call('ZREM', line, ARGV[1])
 local mark = reads(ARGV[1]) and redis.call('ZRANK', line, 'r:')
@@ -198,7 +190,7 @@ func judgeEnter(v resp.Value) mux.Verdict {
 	if v.Kind() == resp.BulkString {
 		return mux.VerdictYes
 	}
-	return judgeError(v)
+	return kind.JudgeError(v)
 }
 
 func (gq *globalQueues) init(c *core, ws *subscriptions, masters int) {
@@ -330,13 +322,13 @@ func (gq *globalQueues) renew() {
 				if at := &t.entries[i]; at.master == master {
 					k.appendRenewal(at.key, t.id)
 				}
-				if len(k.request.command) > renewalBatch {
+				if len(k.request.Command) > renewalBatch {
 					gq.send(k, master, 0)
 					k.beginRenewals()
 				}
 			}
 		}
-		if k.request.replies > 0 {
+		if k.request.Replies > 0 {
 			gq.send(k, master, 0)
 		}
 	}
@@ -352,31 +344,31 @@ func (gq *globalQueues) send(k *call, master int, persist time.Duration) {
 
 // beginRenewals makes the call one that renews entries, and appendRenewal appends one entry.
 func (k *call) beginRenewals() {
-	k.request.reset()
-	k.request.judge = judgeInt
+	k.request.Reset()
+	k.request.Judge = kind.JudgeInt
 }
 
 func (k *call) appendRenewal(queue, id []byte) {
 	r, life := &k.request, entryLife.Milliseconds()
 	k.key = appendAliveKey(k.key[:0], queue, id)
-	r.command = resp.AppendArray(r.command, 5)
-	r.command = resp.AppendBulkString(r.command, "SET")
-	r.command = resp.AppendBulk(r.command, k.key)
-	r.command = resp.AppendBulkString(r.command, "")
-	r.command = resp.AppendBulkString(r.command, "PX")
-	r.command = resp.AppendBulkInt(r.command, life)
-	r.command = resp.AppendArray(r.command, 3)
-	r.command = resp.AppendBulkString(r.command, "PEXPIRE")
-	r.command = resp.AppendBulk(r.command, queue)
-	r.command = resp.AppendBulkInt(r.command, life)
-	r.replies += 2
+	r.Command = resp.AppendArray(r.Command, 5)
+	r.Command = resp.AppendBulkString(r.Command, "SET")
+	r.Command = resp.AppendBulk(r.Command, k.key)
+	r.Command = resp.AppendBulkString(r.Command, "")
+	r.Command = resp.AppendBulkString(r.Command, "PX")
+	r.Command = resp.AppendBulkInt(r.Command, life)
+	r.Command = resp.AppendArray(r.Command, 3)
+	r.Command = resp.AppendBulkString(r.Command, "PEXPIRE")
+	r.Command = resp.AppendBulk(r.Command, queue)
+	r.Command = resp.AppendBulkInt(r.Command, life)
+	r.Replies += 2
 }
 
 // enterQueue makes the call one of the enter script.
 func (k *call) enterQueue(queue, id []byte) {
-	k.request.reset()
-	k.request.judge = judgeEnter
-	k.request.callOn(enterScript, 1, 3, func(dst []byte) []byte {
+	k.request.Reset()
+	k.request.Judge = judgeEnter
+	k.request.CallOn(enterScript, 1, 3, func(dst []byte) []byte {
 		dst = resp.AppendBulk(dst, queue)
 		dst = resp.AppendBulk(dst, id)
 		dst = resp.AppendBulkInt(dst, entryLife.Milliseconds())
@@ -388,9 +380,9 @@ func (k *call) enterQueue(queue, id []byte) {
 func (k *call) leaveQueue(queue, id []byte) {
 	k.key = appendAliveKey(k.key[:0], queue, id)
 	alive, notice := k.key, k.key[:len(k.key)-len(aliveSuffix)]
-	k.request.reset()
-	k.request.judge = judgeInt
-	k.request.callOn(leaveScript, 3, 1, func(dst []byte) []byte {
+	k.request.Reset()
+	k.request.Judge = kind.JudgeInt
+	k.request.CallOn(leaveScript, 3, 1, func(dst []byte) []byte {
 		dst = resp.AppendBulk(dst, queue)
 		dst = resp.AppendBulk(dst, notice)
 		dst = resp.AppendBulk(dst, alive)
@@ -433,8 +425,8 @@ func (gq *globalQueues) awaitPredecessor(ctx context.Context, t *ticket, sub *su
 	gq.subscriptions.add(sub, 1, 1, t.awaitedNotice)
 	k := gq.core.takeCall()
 	defer gq.core.putCall(k)
-	k.request.reset()
-	plain{}.look(&k.request, t.awaitedNotice)
+	k.request.Reset()
+	kind.Plain{}.Look(&k.request, t.awaitedNotice)
 	v, err := gq.askMaster(ctx, k, at.master)
 	if err == nil && v.Verdict == VerdictNo {
 		return true, nil

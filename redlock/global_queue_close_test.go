@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -105,7 +106,7 @@ func TestClosedClientTakesItsIntentsAway(t *testing.T) {
 			return intents(t, masters, "k") == 3
 		}, hanging, 10*time.Millisecond)
 		for i := range 3 { // whatever is left stays
-			command(t, masters, i, "PERSIST", intentKey("k"))
+			command(t, masters, i, "PERSIST", kind.IntentKey("k"))
 		}
 		inTime := closedInTime(t, masters, closes, "*:writer")
 		require.ErrorIs(t, conntest.Soon(t, "it returns", done), ErrClosed)

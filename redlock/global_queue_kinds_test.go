@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -123,7 +124,7 @@ func TestNoPermitIsTakenAheadOfTheQueue(t *testing.T) {
 	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
 	held := takenPermits(t, c, "k", 2, 1)[0]
 	m := other.NewMutex("k", term30, WithPermits(2))
-	_, slot, _ := cutSlot(held.Token())
+	_, slot, _ := kind.CutSlot(held.Token())
 	m.setNextSlot(slot - 1)
 
 	master, queue := queueMasterOf(t, other, m.names()[0]), queueKey(m.names()[0])

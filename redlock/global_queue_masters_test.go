@@ -63,7 +63,7 @@ type countedRounds struct {
 }
 
 func (r *countedRounds) Do(ctx context.Context, op *mux.Op) error {
-	if enterScript.asks(op) {
+	if asks(op, enterScript) {
 		r.stood.Add(1)
 	}
 	return r.rounds.Do(ctx, op)
@@ -422,13 +422,13 @@ func TestEnterScript(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	enter := func(id string) string {
-		v, err := masters.Do(0, "EVAL", enterScript.text, "1", "{k}:line", id, "3000", "60000")
+		v, err := masters.Do(0, "EVAL", enterScript.Text, "1", "{k}:line", id, "3000", "60000")
 		require.NoError(t, err)
 		return v.(string)
 	}
 	leave := func(id string) {
 		notice := "{k}:line:" + id
-		command(t, masters, 0, "EVAL", leaveScript.text, "3", "{k}:line", notice, notice+":alive", id)
+		command(t, masters, 0, "EVAL", leaveScript.Text, "3", "{k}:line", notice, notice+":alive", id)
 	}
 	require.Empty(t, enter("a"))
 	for i, id := range []string{"b", "c", "d", "e"} {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -112,7 +113,7 @@ func TestThoseWhoBypassTheQueueStallNobody(t *testing.T) {
 					masters.Do(i, "SET", "k", token, "NX", "PX", "30000")
 				}
 				for i := range masters.N() {
-					masters.Do(i, "EVAL", releaseScript.text, "1", "k", token)
+					masters.Do(i, "EVAL", kind.ReleaseScript.Text, "1", "k", token)
 				}
 				time.Sleep(5 * time.Millisecond)
 			}

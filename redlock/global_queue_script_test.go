@@ -194,13 +194,13 @@ func TestScriptsOfTheQueueDoAsItsModel(t *testing.T) {
 			switch n := r.IntN(21); {
 			case n < 11:
 				did += " enter " + id
-				v, err := masters.Do(0, "EVAL", enterScript.text, "1", queue, id,
+				v, err := masters.Do(0, "EVAL", enterScript.Text, "1", queue, id,
 					fmt.Sprint(aliveTTL.Milliseconds()), fmt.Sprint(bellTTL.Milliseconds()))
 				require.NoError(t, err)
 				require.Equal(t, l.enter(id), v, did)
 			case n < 14:
 				did += " leave " + id
-				v, err := masters.Do(0, "EVAL", leaveScript.text, "3", queue, notice, notice+":alive", id)
+				v, err := masters.Do(0, "EVAL", leaveScript.Text, "3", queue, notice, notice+":alive", id)
 				require.NoError(t, err)
 				require.Equal(t, l.leave(id), v == int64(1), did)
 			case n < 16:
@@ -278,11 +278,11 @@ func TestReadersShareOneRankInTheQueue(t *testing.T) {
 				did += " " + s.does
 				switch s.does[0] {
 				case '+':
-					v, err := masters.Do(0, "EVAL", enterScript.text, "1", queue, id, "100000", "100000")
+					v, err := masters.Do(0, "EVAL", enterScript.Text, "1", queue, id, "100000", "100000")
 					require.NoError(t, err)
 					require.Equal(t, s.before, v, did)
 				case '-':
-					_, err := masters.Do(0, "EVAL", leaveScript.text, "3", queue, notice, notice+":alive", id)
+					_, err := masters.Do(0, "EVAL", leaveScript.Text, "3", queue, notice, notice+":alive", id)
 					require.NoError(t, err)
 				default:
 					command(t, masters, 0, "DEL", notice+":alive")

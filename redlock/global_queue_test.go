@@ -14,6 +14,7 @@ import (
 
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/stretchr/testify/require"
 )
 
@@ -305,14 +306,14 @@ func TestNobodyStallsWhenTheQueueMasterFails(t *testing.T) {
 }
 
 func denyQueues(args []string) string {
-	if args[0] != "SET" && args[1] == enterScript.hash {
+	if args[0] != "SET" && args[1] == enterScript.Hash {
 		return "NOPERM this user has no permissions to access one of the keys used as arguments"
 	}
 	return ""
 }
 
 func wrongQueueKeys(args []string) string {
-	if args[0] != "SET" && args[1] == enterScript.hash {
+	if args[0] != "SET" && args[1] == enterScript.Hash {
 		return "WRONGTYPE Operation against a key holding the wrong kind of value"
 	}
 	return ""
@@ -659,7 +660,7 @@ type enterRounds struct {
 
 func (r *enterRounds) Do(ctx context.Context, op *mux.Op) error {
 	err := r.toldRounds.Do(ctx, op)
-	if enterScript.asks(op) {
+	if asks(op, enterScript) {
 		if after := r.after.Swap(nil); after != nil {
 			(*after)()
 		}
@@ -718,7 +719,7 @@ func TestWhoHasLostItsEntryWithdrawsItsIntent(t *testing.T) {
 		var withdrawn atomic.Int32
 		p.r.set(func(m *fakeMaster) {
 			m.deny = func(args []string) string {
-				if len(args) > 1 && args[1] == withdrawScript.hash {
+				if len(args) > 1 && args[1] == kind.WithdrawScript.Hash {
 					withdrawn.Add(1)
 				}
 				return ""

@@ -10,6 +10,8 @@ import (
 
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -67,21 +69,21 @@ func (h Holder) MarshalJSON() ([]byte, error) {
 // cut: it can be of any size. pcall is as in the other scripts.
 var (
 	// KEYS key.
-	holdersScript = newScript(holdersText + `return {0, v, redis.call('PTTL', KEYS[1])}`)
+	holdersScript = script.New(holdersText + `return {0, v, redis.call('PTTL', KEYS[1])}`)
 
-	fencedHoldersScript = newScript(holdersText + `return {` + countNow + `, v, redis.call('PTTL', KEYS[1])}`)
+	fencedHoldersScript = script.New(holdersText + `return {` + countNow + `, v, redis.call('PTTL', KEYS[1])}`)
 
 	// KEYS key. If readers hold it, these are they: those that expire last, if there are more
 	// than a thousand.
-	sharedHoldersScript = newScript(readersText("0") + holdersScript.text)
+	sharedHoldersScript = script.New(readersText("0") + holdersScript.Text)
 
-	sharedFencedHoldersScript = newScript(readersText(countNow) + fencedHoldersScript.text)
+	sharedFencedHoldersScript = script.New(readersText(countNow) + fencedHoldersScript.Text)
 
 	// KEYS the slots of permits.
-	slotHoldersScript = newScript(`local out = {0}
+	slotHoldersScript = script.New(`local out = {0}
 for i, key in ipairs(KEYS) do
   local v = redis.pcall('GET', key)
-  ` + unlessForeign + `  if type(v) == 'string' then
+  ` + script.UnlessForeign + `  if type(v) == 'string' then
     v = string.sub(v, 1, 1024)
   end
   out[#out + 1] = v
@@ -92,7 +94,7 @@ return out`)
 
 const (
 	holdersText = `local v = redis.pcall('GET', KEYS[1])
-` + unlessForeign + `if type(v) == 'string' then
+` + script.UnlessForeign + `if type(v) == 'string' then
   v = string.sub(v, 1, 1024)
 end
 `
@@ -103,7 +105,7 @@ end
 
 func readersText(count string) string {
 	return `if redis.call('TYPE', KEYS[1]).ok == 'zset' then
-  ` + masterTime + `  local readers, out = redis.call('ZRANGE', KEYS[1], -1000, -1, 'WITHSCORES'), {` + count + `}
+  ` + kind.MasterTime + `  local readers, out = redis.call('ZRANGE', KEYS[1], -1000, -1, 'WITHSCORES'), {` + count + `}
   for i = 1, #readers, 2 do
     if tonumber(readers[i + 1]) >= now then
       out[#out + 1] = string.sub(readers[i], 1, 1024)
@@ -120,19 +122,19 @@ func judgeHolders(v resp.Value) mux.Verdict {
 	if v.Kind() == resp.Array && v.Len()%2 == 1 {
 		return mux.VerdictYes
 	}
-	return judgeError(v)
+	return kind.JudgeError(v)
 }
 
 // holders makes the call a question to all masters who holds a key.
 func (k *call) holders(key string, o options, timeout time.Duration) {
 	k.token = k.token[:0]
 	r := &k.request
-	r.reset()
-	r.judge = judgeHolders
+	r.Reset()
+	r.Judge = judgeHolders
 	script, keys := holdersScript, []string{key}
 	switch {
 	case o.permits > 0:
-		script, keys = slotHoldersScript, newPermits(key, 0, o.permits).names()
+		script, keys = slotHoldersScript, kind.NewPermits(key, 0, o.permits).Names()
 	case o.shared && o.fence:
 		script = sharedFencedHoldersScript
 	case o.shared:
@@ -140,7 +142,7 @@ func (k *call) holders(key string, o options, timeout time.Duration) {
 	case o.fence:
 		script = fencedHoldersScript
 	}
-	r.call(script, 0, func(dst []byte) []byte { return dst }, keys...)
+	r.Call(script, 0, func(dst []byte) []byte { return dst }, keys...)
 	k.prepare(timeout)
 	k.op.All, k.op.Keep = true, true
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -394,7 +395,7 @@ func TestExtendByTextSetsNothingAgain(t *testing.T) {
 		cancel()
 		r.set(func(m *fakeMaster) { // the release is known, the extend is not
 			m.vanish = func(args []string) bool {
-				m.scripts = args[1] != extendScript.hash
+				m.scripts = args[1] != kind.ExtendScript.Hash
 				return false
 			}
 		}, 0, 1, 2)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -88,27 +89,27 @@ func TestScriptsOfSeveralFencedKeysDoWhatTheReferenceDoes(t *testing.T) {
 			}
 			token, key := []string{"one", "two"}[rand.IntN(2)], all[rand.IntN(3)]
 			number := []uint64{1 << 40, uint64(rand.IntN(20))}[rand.IntN(2)] + uint64(step) + 1
-			g := grant{token: []byte(token), ttl: 20 * time.Second, fence: number}
-			f := newSeveralFenced(&several{keys}, g.ttl, newHints())
-			var r request
+			g := kind.Grant{Token: []byte(token), TTL: 20 * time.Second, Fence: number}
+			f := kind.NewSeveralFenced(kind.NewSeveral(keys), g.TTL, &newHints().Counters)
+			var r kind.Request
 			var want int64
 			switch rand.IntN(7) {
 			case 0, 1:
-				f.acquire(&r, g)
+				f.Acquire(&r, g)
 				want = m.acquire(keys, token, number)
 			case 2:
 				restore := rand.IntN(2) == 0
-				f.extend(&r, g, restore)
+				f.Extend(&r, g, restore)
 				want = m.extend(keys, token, restore, number)
 			case 3:
-				g.fence = 0
-				f.extend(&r, g, true)
+				g.Fence = 0
+				f.Extend(&r, g, true)
 				want = m.adopt(keys, token)
 			case 4:
-				f.raise(&r, g)
+				f.Raise(&r, g)
 				want = m.raise(keys, token, number)
 			case 5:
-				f.release(&r, g)
+				f.Release(&r, g)
 				want = m.release(keys, token)
 			case 6: // a lock on one of the keys alone has the same counter
 				do("DEL", key, "{"+key+"}:fence")
@@ -117,7 +118,7 @@ func TestScriptsOfSeveralFencedKeysDoWhatTheReferenceDoes(t *testing.T) {
 				m.f[key] = number
 				continue
 			}
-			require.Equal(t, want, do(words(r.fallback)...), "step %d: %q of %v", step, words(r.fallback), m)
+			require.Equal(t, want, do(words(r.Fallback)...), "step %d: %q of %v", step, words(r.Fallback), m)
 			for _, key := range all {
 				got, _ := do("GET", key).(string)
 				require.Equal(t, m.severalMaster[key], got)
@@ -136,14 +137,14 @@ func TestAdoptMovesAllCounters(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	do := asker(t, masters)
 	keys := []string{"a", "b", "c"}
-	f := newSeveralFenced(&several{keys}, 20*time.Second, newHints())
+	f := kind.NewSeveralFenced(kind.NewSeveral(keys), 20*time.Second, &newHints().Counters)
 	for i, key := range keys {
 		do("SET", key, "mine", "PX", "1000000")
 		do("SET", "{"+key+"}:fence", fmt.Sprint([]int{7, 9, 8}[i]), "PX", "1000000")
 	}
-	var r request
-	f.extend(&r, grant{token: []byte("mine"), ttl: 20 * time.Second}, false)
-	require.EqualValues(t, 9, do(words(r.fallback)...))
+	var r kind.Request
+	f.Extend(&r, kind.Grant{Token: []byte("mine"), TTL: 20 * time.Second}, false)
+	require.EqualValues(t, 9, do(words(r.Fallback)...))
 	for _, key := range keys {
 		require.Equal(t, "9", do("GET", "{"+key+"}:fence"))
 		require.Greater(t, do("PTTL", "{"+key+"}:fence"), int64(1_000_000))

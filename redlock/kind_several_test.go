@@ -14,6 +14,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -39,7 +40,7 @@ func (m severalMaster) extend(keys []string, token string, restore bool) (n int6
 	for _, key := range keys {
 		switch v := m[key]; {
 		case v == "" && restore:
-			n = replyRestored
+			n = kind.Restored
 		case v != token:
 			return 0
 		}
@@ -106,31 +107,31 @@ func TestScriptsOfSeveralKeysDoWhatTheReferenceDoes(t *testing.T) {
 				keys = all[:1]
 			}
 			key, token := all[rand.IntN(3)], tokens[rand.IntN(3)]
-			g := grant{token: []byte(token), ttl: time.Hour}
-			s := &several{keys}
-			var r request
+			g := kind.Grant{Token: []byte(token), TTL: time.Hour}
+			s := kind.NewSeveral(keys)
+			var r kind.Request
 			var want int64
 			switch rand.IntN(8) {
 			case 0, 1:
-				s.acquire(&r, g)
+				s.Acquire(&r, g)
 				if want = m.acquire(keys, token); want == 1 {
 					for _, key := range keys {
 						endless[key] = false
 					}
 				}
 				if native && rand.IntN(2) == 0 {
-					r.command = r.dialects[0].Command
+					r.Command = r.Dialects[0].Command
 				}
 			case 2, 3:
 				restore := rand.IntN(2) == 0
-				s.extend(&r, g, restore)
+				s.Extend(&r, g, restore)
 				if want = m.extend(keys, token, restore); want > 0 {
 					for _, key := range keys {
 						endless[key] = false
 					}
 				}
 			case 4:
-				s.release(&r, g)
+				s.Release(&r, g)
 				want = m.release(keys, token)
 			case 5: // something foreign
 				do("SET", key, token)
@@ -145,15 +146,15 @@ func TestScriptsOfSeveralKeysDoWhatTheReferenceDoes(t *testing.T) {
 				}
 				continue
 			case 7:
-				look := severalLookScript.appendText(nil, 0, keys...)
+				look := kind.SeveralLookScript.AppendText(nil, 0, keys...)
 				n := do(words(look)...).(int64)
 				require.Equal(t, m.look(keys, endless), min(n, 0), "step %d: look at %q: %d", step, keys, n)
 				require.LessOrEqual(t, n, time.Hour.Milliseconds())
 				continue
 			}
-			args := words(r.command)
+			args := words(r.Command)
 			if args[0] == "EVALSHA" {
-				args = words(r.fallback)
+				args = words(r.Fallback)
 			}
 			require.Equal(t, want, do(args...), "step %d: %q of %v", step, args, m)
 			for _, key := range all {
@@ -560,11 +561,11 @@ func TestASetHasItsTurnAfterThoseBeforeIt(t *testing.T) {
 
 // What a server is asked that has MSETEX: few machines have one, to say that it obeys.
 func TestSeveralKeysAreSetWithMSETEX(t *testing.T) {
-	var r request
-	newSeveral([]string{"a", "b"}).acquire(&r, grant{key: "b", token: []byte("mine"), ttl: 10 * time.Second})
-	require.Equal(t, conn.MSetEx, r.dialects[0].Needs)
-	require.Equal(t, []string{"MSETEX", "2", "a", "mine", "b", "mine", "NX", "PX", "10000"}, words(r.dialects[0].Command))
-	require.Zero(t, r.dialects[1].Needs)
+	var r kind.Request
+	kind.NewSeveral([]string{"a", "b"}).Acquire(&r, kind.Grant{Key: "b", Token: []byte("mine"), TTL: 10 * time.Second})
+	require.Equal(t, conn.MSetEx, r.Dialects[0].Needs)
+	require.Equal(t, []string{"MSETEX", "2", "a", "mine", "b", "mine", "NX", "PX", "10000"}, words(r.Dialects[0].Command))
+	require.Zero(t, r.Dialects[1].Needs)
 }
 
 // A wait that is over leaves no watch of any key.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/redburst/redburst/resp"
 	"github.com/stretchr/testify/require"
@@ -17,14 +19,14 @@ import (
 type hashed struct{}
 
 var (
-	hashedAcquire = newScript(`if redis.call('EXISTS', KEYS[1]) == 1 then
+	hashedAcquire = script.New(`if redis.call('EXISTS', KEYS[1]) == 1 then
   return 0
 end
 redis.call('HSET', KEYS[1], 'token', ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return 1`)
 
-	hashedExtend = newScript(`local v = redis.pcall('HGET', KEYS[1], 'token')
+	hashedExtend = script.New(`local v = redis.pcall('HGET', KEYS[1], 'token')
 if v == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return 1
@@ -36,34 +38,34 @@ if v == false and ARGV[3] == '1' and redis.call('EXISTS', KEYS[1]) == 0 then
 end
 return 0`)
 
-	hashedRelease = newScript(`if redis.pcall('HGET', KEYS[1], 'token') == ARGV[1] then
+	hashedRelease = script.New(`if redis.pcall('HGET', KEYS[1], 'token') == ARGV[1] then
   return redis.call('DEL', KEYS[1])
 end
 return 0`)
 )
 
-func (hashed) acquire(r *request, g grant) {
-	r.judge = judgeInt
+func (hashed) Acquire(r *kind.Request, g kind.Grant) {
+	r.Judge = kind.JudgeInt
 	args := func(dst []byte) []byte {
-		return resp.AppendBulkInt(resp.AppendBulk(dst, g.token), g.ttl.Milliseconds())
+		return resp.AppendBulkInt(resp.AppendBulk(dst, g.Token), g.TTL.Milliseconds())
 	}
-	r.command = args(hashedAcquire.appendHash(r.command, 2, g.key))
-	r.fallback = args(hashedAcquire.appendText(r.fallback, 2, g.key))
+	r.Command = args(hashedAcquire.AppendHash(r.Command, 2, g.Key))
+	r.Fallback = args(hashedAcquire.AppendText(r.Fallback, 2, g.Key))
 }
 
-func (hashed) extend(r *request, g grant, restore bool) {
-	r.judge = judgeInt
-	r.command = appendExtendArgs(hashedExtend.appendHash(r.command, 3, g.key), g, restore)
-	r.fallback = appendExtendArgs(hashedExtend.appendText(r.fallback, 3, g.key), g, false)
+func (hashed) Extend(r *kind.Request, g kind.Grant, restore bool) {
+	r.Judge = kind.JudgeInt
+	r.Command = kind.AppendExtendArgs(hashedExtend.AppendHash(r.Command, 3, g.Key), g, restore)
+	r.Fallback = kind.AppendExtendArgs(hashedExtend.AppendText(r.Fallback, 3, g.Key), g, false)
 }
 
-func (hashed) release(r *request, g grant) {
-	r.judge = judgeInt
-	r.command = resp.AppendBulk(hashedRelease.appendHash(r.command, 1, g.key), g.token)
-	r.fallback = resp.AppendBulk(hashedRelease.appendText(r.fallback, 1, g.key), g.token)
+func (hashed) Release(r *kind.Request, g kind.Grant) {
+	r.Judge = kind.JudgeInt
+	r.Command = resp.AppendBulk(hashedRelease.AppendHash(r.Command, 1, g.Key), g.Token)
+	r.Fallback = resp.AppendBulk(hashedRelease.AppendText(r.Fallback, 1, g.Key), g.Token)
 }
 
-func (hashed) look(r *request, key string) { plain{}.look(r, key) }
+func (hashed) Look(r *kind.Request, key string) { kind.Plain{}.Look(r, key) }
 
 func withHash(o *options) { o.kind = hashed{} }
 

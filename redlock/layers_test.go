@@ -15,11 +15,10 @@ import (
 )
 
 // The files of the package, from the bottom to the top: each may use what those before it
-// define. A new kind of lock is a file beside kind_plain.go.
+// define. A new kind of lock is a file of internal/kind.
 var layers = []string{
-	"token", "vote", "errors", "observer", "observers", "stats", "round", "script", "second", "kind", "fence",
-	"kind_plain", "kind_several", "kind_shared", "kind_permits", "kind_fenced", "kind_several_fenced",
-	"kind_shared_fenced", "call", "core",
+	"token", "vote", "errors", "observer", "observers", "stats", "round", "second", "spec", "fence",
+	"agreement", "call", "core",
 	"hold", "release", "extension", "keepalive", "renewer", "backing", "recheck", "guard", "turn", "sleeper", "subscription", "global_queue", "watcher_subscription", "local_queue",
 	"option", "config", "client", "mutex", "acquire", "unlock", "holders", "wait", "lock", "do", "lead", "watcher", "doc",
 }
@@ -71,6 +70,36 @@ func TestEachFileUsesOnlyWhatIsBelowIt(t *testing.T) {
 	}
 	require.Greater(t, uses, 1000, "the names were not resolved")
 	require.Len(t, found, len(upward), "what is not so any more need not be excused")
+}
+
+// What is asked and what decides is pure: it takes bytes and an explicit now. So it can be read, and tested, alone.
+func TestKindsAndDecisionsReadNoClock(t *testing.T) {
+	paths, err := filepath.Glob("internal/kind/*.go")
+	require.NoError(t, err)
+	require.Greater(t, len(paths), 8)
+	fset := token.NewFileSet()
+	for _, path := range append(paths, "round.go") {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, i := range file.Imports {
+			require.NotContains(t, []string{`"context"`, `"net"`, `"os"`, `"sync"`, `"math/rand/v2"`}, i.Path.Value, path)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			_, starts := n.(*ast.GoStmt)
+			require.False(t, starts, path)
+			s, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if of, ok := s.X.(*ast.Ident); ok && (of.Name == "time" || of.Name == "clock") {
+				require.Contains(t, []string{"Duration", "Millisecond", "Second", "Minute", "Forever"}, s.Sel.Name, path)
+			}
+			return true
+		})
+	}
 }
 
 // nowhere imports empty packages.

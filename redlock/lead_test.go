@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/stretchr/testify/require"
 )
 
@@ -67,7 +68,7 @@ func (c *chronicle) oneAtATime(t *testing.T) []reign {
 func refuseRenewals(owner string) func(*fakeMaster) {
 	return func(m *fakeMaster) {
 		m.vanish = func(args []string) bool {
-			return args[0] != "SET" && args[1] != fencedAcquireScript.hash && slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, owner+"/") })
+			return args[0] != "SET" && args[1] != kind.FencedAcquireScript.Hash && slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, owner+"/") })
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
 // Lock takes the lock, and waits for it until ctx is done.
@@ -79,7 +80,7 @@ func (m *Mutex) untilAgreed(ctx context.Context) error {
 			return ctx.Err()
 		case <-c.closed:
 			return ErrClosed
-		case <-time.After(agreedPause + rand.N(agreedPause)):
+		case <-time.After(kind.AgreedPause + rand.N(kind.AgreedPause)):
 		}
 		k.agrees(&m.spec)
 		switch err := c.rounds.Do(ctx, &k.op); {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
 // A Mutex is a lock on one key, or on several ([WithKeys]). It is made by [Client.NewMutex]; the
@@ -55,7 +56,7 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 // newMutex is NewMutex, and also returns what the options have come to.
 func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex, options) {
 	c.check()
-	o := options{kind: plain{}, timeout: c.cfg.roundTimeout(ttl)}
+	o := options{kind: kind.Plain{}, timeout: c.cfg.roundTimeout(ttl)}
 	if len(opts) > 0 {
 		given := o // on the heap, as an Option may keep it
 		for _, opt := range opts {
@@ -82,7 +83,7 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		if err := o.choose(&m.spec, &c.hints); err != nil {
 			m.invalid = err
 		}
-		if _, slot, _ := cutSlot(o.token); slot > 0 {
+		if _, slot, _ := kind.CutSlot(o.token); slot > 0 {
 			m.setNextSlot(slot - 1)
 		}
 	}
@@ -91,7 +92,7 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		m.invalid = errors.New("the key is empty")
 	case len(key) > maxKey:
 		m.invalid = fmt.Errorf("the key has %d bytes, and %d are the most", len(key), maxKey)
-	case isReserved(key):
+	case kind.Reserved(key):
 		m.invalid = errReserved
 	case ttl <= 0 || ttl%time.Millisecond != 0:
 		m.invalid = fmt.Errorf("TTL %v is not a whole number of milliseconds above zero", ttl)

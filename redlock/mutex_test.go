@@ -15,6 +15,7 @@ import (
 
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/stretchr/testify/require"
 )
 
@@ -359,7 +360,7 @@ func TestNothingIsExtendedAfterItsRelease(t *testing.T) {
 				m := taken(t, client)
 				posted := false
 				client.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
-					if !extendScript.asks(op) {
+					if !asks(op, kind.ExtendScript) {
 						return
 					}
 					posted = true
@@ -385,7 +386,7 @@ func TestLocalWaiterIsNotifiedAfterTheRelease(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c)
 		c.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
-			if releaseScript.asks(op) {
+			if asks(op, kind.ReleaseScript) {
 				synctest.Wait() // everybody who can do something has done it
 			}
 		}}

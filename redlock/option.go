@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
 // An Option says how a Mutex differs from others of its client. It is for [Client.NewMutex] and
@@ -14,7 +15,7 @@ type Option func(*options)
 
 // options is what the options of one Mutex have come to.
 type options struct {
-	kind        kind
+	kind        kind.Kind
 	more        []string // further keys
 	fence       bool
 	shared      bool
@@ -61,7 +62,7 @@ func (o *options) choose(s *spec, h *hints) error {
 	}
 	t, ok := *s.traits, true
 	if o.minHold > 0 {
-		t.lingers, ok = s.kind.(lingering)
+		t.lingers, ok = s.kind.(kind.Lingering)
 	}
 	if !ok {
 		return errors.New("readers hold the lock together, and writers wait: WithMinHold and WithShared do not go together")
@@ -74,7 +75,7 @@ func (o *options) choose(s *spec, h *hints) error {
 // chooseKind makes the lock one of the kind that the options ask for.
 func (o *options) chooseKind(s *spec, h *hints) error {
 	keys, err := sortedKeys(s.key, o.more)
-	_, open := o.kind.(plain) // to be made another
+	_, open := o.kind.(kind.Plain) // to be made another
 	several := len(keys) > 1
 	t := new(traits)
 	life := max(s.term.ttl, o.minHold)
@@ -94,44 +95,31 @@ func (o *options) chooseKind(s *spec, h *hints) error {
 	case o.shared && several:
 		return errors.New("WithShared and WithKeys do not go together")
 	case o.permits > 0:
-		if _, _, of := cutSlot(o.token); o.token != "" && of != o.permits {
+		if _, _, of := kind.CutSlot(o.token); o.token != "" && of != o.permits {
 			return fmt.Errorf("the token that was handed over is not that of one of %d permits", o.permits)
 		}
-		if o.permits*(len(s.key)+slotOverhead) > maxSlotBytes {
+		if !kind.PermitsFit(s.key, o.permits) {
 			return fmt.Errorf("%d permits on a key of %d bytes are too many to be read at once", o.permits, len(s.key))
 		}
-		p := newPermits(s.key, life, o.permits)
-		s.kind, t.slotted, t.queueNames = p, p, []string{p.prefix}
+		p := kind.NewPermits(s.key, life, o.permits)
+		s.kind, t.slotted, t.queueNames = p, p, []string{p.Prefix}
 	case o.shared && o.fence:
-		t.numbers, t.reader = newSharedFenced(s.key, life, h), true
+		t.numbers, t.reader = kind.NewSharedFenced(s.key, life, &h.Counters), true
 	case o.shared:
-		s.kind, t.reader = newShared(s.key), true
+		s.kind, t.reader = kind.NewShared(s.key), true
 	case several && o.fence:
 		t.queueNames = keys
-		t.numbers = newSeveralFenced(newSeveral(keys), life, h)
+		t.numbers = kind.NewSeveralFenced(kind.NewSeveral(keys), life, &h.Counters)
 	case several:
-		s.kind, t.queueNames = newSeveral(keys), keys
+		s.kind, t.queueNames = kind.NewSeveral(keys), keys
 	default:
-		t.numbers = newFenced(s.key, life, h)
+		t.numbers = kind.NewFenced(s.key, life, &h.Counters)
 	}
 	if t.numbers != nil {
 		s.kind = t.numbers
 	}
 	s.traits = t
 	return nil
-}
-
-// isReserved reports whether a key has a name that something beside a lock has. See the package comment.
-func isReserved(key string) bool {
-	if !strings.HasPrefix(key, "{") {
-		return false
-	}
-	for _, end := range [...]string{"}:fence", "}:permits", "}:writer", "}:line"} {
-		if strings.HasSuffix(key, end) {
-			return true
-		}
-	}
-	return strings.Contains(key, "}"+slotInfix) || strings.Contains(key, "}:line:")
 }
 
 var errReserved = errors.New("the name is one of those that are kept beside a lock, such as {key}:fence")
@@ -150,7 +138,7 @@ func sortedKeys(key string, more []string) ([]string, error) {
 		switch {
 		case key == "":
 			return nil, errors.New("one of the keys is empty")
-		case isReserved(key):
+		case kind.Reserved(key):
 			return nil, errReserved
 		case len(key) > maxKey:
 			return nil, fmt.Errorf("one of the keys has %d bytes, and %d are the most", len(key), maxKey)
@@ -244,8 +232,8 @@ func WithShared() Option { return func(o *options) { o.shared = true } }
 // of lock.
 func WithPermits(k int) Option {
 	return func(o *options) {
-		if k < 1 || k > maxPermits {
-			o.invalid = fmt.Errorf("%d permits are not possible: 1 to %d are", k, maxPermits)
+		if k < 1 || k > kind.MaxPermits {
+			o.invalid = fmt.Errorf("%d permits are not possible: 1 to %d are", k, kind.MaxPermits)
 			return
 		}
 		o.permits = k

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -454,20 +455,20 @@ func TestTheMarkOutlivesWhatReliesOnIt(t *testing.T) {
 	require.NoError(t, m.Unlock(t.Context()))
 	before := c.now()
 	require.NoError(t, m.TryLock(t.Context()))
-	require.Greater(t, life(), agreedFor+30*time.Second)
+	require.Greater(t, life(), kind.AgreedFor+30*time.Second)
 	require.True(t, agreed(m, before, c.now()))
-	require.False(t, agreed(m, c.now()+agreedFor))
+	require.False(t, agreed(m, c.now()+kind.AgreedFor))
 	require.False(t, agreed(c.NewMutex("k", 30*time.Second, WithPermits(3)), c.now()), "for another k")
 	require.False(t, agreed(c.NewMutex("k", 31*time.Second, WithPermits(2)), c.now()), "for another TTL")
 	require.NoError(t, m.Unlock(t.Context()))
 	require.NoError(t, m.TryLock(t.Context()))
 	command(t, masters, 0, "PEXPIRE", "{k}:permits", "1000")
 	require.NoError(t, m.Extend(t.Context()))
-	require.Greater(t, life(), agreedFor+30*time.Second)
+	require.Greater(t, life(), kind.AgreedFor+30*time.Second)
 
 	// What is known counts from the beginning of the attempt: this one ends a minute after that.
 	clock := c.now
-	c.now = func() time.Duration { return clock() + agreedFor }
+	c.now = func() time.Duration { return clock() + kind.AgreedFor }
 	late := c.NewMutex("k", time.Hour, WithPermits(2))
 	before = clock()
 	require.NoError(t, late.TryLock(t.Context()))
@@ -782,7 +783,7 @@ func TestAReleasedSlotIsTriedAtOnce(t *testing.T) {
 		time.Sleep(20 * time.Millisecond) // it looks, and sleeps
 		before, aim := failed.Load(), waiter.slot()
 		i := slices.IndexFunc(held, func(m *Mutex) bool {
-			_, slot, _ := cutSlot(m.Token())
+			_, slot, _ := kind.CutSlot(m.Token())
 			return slot != aim
 		})
 		require.NoError(t, held[i].Unlock(t.Context()))
@@ -899,7 +900,7 @@ func TestHoldersOfPermits(t *testing.T) {
 			seen[h.Token.Reveal()]++
 			require.Positive(t, h.TTL)
 			require.Equal(t, c.owner, h.Owner())
-			_, slot, of := cutSlot(h.Token.Reveal())
+			_, slot, of := kind.CutSlot(h.Token.Reveal())
 			require.Equal(t, []int{h.Permit, k}, []int{slot, of})
 		}
 		require.LessOrEqual(t, len(all), 3*2)
@@ -961,7 +962,7 @@ func TestPermitsAreKeptAlive(t *testing.T) {
 	require.Positive(t, others[1].Remaining())
 	require.Eventually(t, func() bool { return permitKeys(t, masters, 0, "k", k) == 2 }, hanging, time.Millisecond)
 
-	_, slot, _ := cutSlot(others[0].Token())
+	_, slot, _ := kind.CutSlot(others[0].Token())
 	for i := range 2 {
 		command(t, masters, i, "DEL", fmt.Sprintf("{k}:permit:%d/%d", slot, k))
 	}
@@ -1012,9 +1013,13 @@ func TestManyPermits(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
-	m := c.NewMutex(strings.Repeat("k", maxSlotBytes/maxPermits-slotOverhead), 30*time.Second, WithPermits(maxPermits))
+	key := "k"
+	for kind.PermitsFit(key+"k", kind.MaxPermits) {
+		key += "k"
+	}
+	m := c.NewMutex(key, 30*time.Second, WithPermits(kind.MaxPermits))
 	require.NoError(t, m.TryLock(t.Context()))
-	other := c.NewMutex(m.Key(), 30*time.Second, WithPermits(maxPermits))
+	other := c.NewMutex(m.Key(), 30*time.Second, WithPermits(kind.MaxPermits))
 	other.setNextSlot(int(m.nextSlot.Load()) - 1)
 	require.NoError(t, other.TryLock(t.Context()), "the other 999 are free")
 	require.NotEqual(t, m.nextSlot.Load(), other.nextSlot.Load())

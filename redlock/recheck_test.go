@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/stretchr/testify/require"
 )
 
@@ -167,7 +168,7 @@ func TestASwitchDuringARecheckIsRecheckedToo(t *testing.T) {
 		}
 		first := true
 		c.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {
-			if first && extendScript.asks(op) {
+			if first && asks(op, kind.ExtendScript) {
 				first = false
 				for i := range 3 {
 					c.rechecker.switched(i)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/stretchr/testify/require"
 )
 
@@ -126,7 +127,7 @@ func TestRenewalThatComesTooLateDoesNotCount(t *testing.T) {
 				first := true
 				client.rounds = &hookedRounds{rounds: r, waited: func(ctx context.Context, op *mux.Op) {
 					switch {
-					case !extendScript.asks(op):
+					case !asks(op, kind.ExtendScript):
 					case ctx == s.Context(): // the Extend
 						conntest.Soon(t, "the Extend is let go on", s.let)
 					case first:
@@ -188,7 +189,7 @@ func TestNoRenewalIsSentAfterAReleaseThoughALossIsNotedMeanwhile(t *testing.T) {
 	first := true
 	c.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
 		switch {
-		case releaseScript.asks(op):
+		case asks(op, kind.ReleaseScript):
 			close(released)
 		case first: // the renewer's lock is held
 			first = false

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
 // What decides is in this file: pure functions of the votes, the TTL and an
@@ -28,11 +29,6 @@ func (t term) until(started time.Duration) time.Duration { return started + t.tt
 
 // started is the inverse of until.
 func (t term) started(until time.Duration) time.Duration { return until - t.ttl + t.drift }
-
-// replyRestored is the extend's word for a lock that was gone and has been set again. It is
-// no yes: the masters that still had the lock decide first, and how many had lost it decides
-// whether another can have held it.
-const replyRestored = 2
 
 // A tally is a round's votes, counted.
 type tally struct {
@@ -60,7 +56,7 @@ func count(votes []mux.Vote, err error) tally {
 		switch v := &votes[i]; {
 		case v.Verdict == VerdictYes:
 			t.yes++
-		case v.Verdict == VerdictNo && v.Int == replyRestored:
+		case v.Verdict == VerdictNo && v.Int == kind.Restored:
 			t.restored++
 		case v.Verdict == VerdictNo:
 			t.no++

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/stretchr/testify/require"
 )
 
@@ -30,7 +31,7 @@ func (b ballot) vote() mux.Vote {
 	case sayError:
 		return mux.Vote{Verdict: mux.VerdictFailed, Err: errFake}
 	case giveBack:
-		return mux.Vote{Verdict: mux.VerdictNo, Int: replyRestored}
+		return mux.Vote{Verdict: mux.VerdictNo, Int: kind.Restored}
 	}
 	return mux.Vote{}
 }

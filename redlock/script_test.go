@@ -9,6 +9,8 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -29,8 +31,8 @@ func TestCommandsOnTheWire(t *testing.T) {
 	require.Zero(t, k.op.Persist, "an acquire is never delivered late")
 
 	k.release(&m.spec, []byte(token))
-	require.Equal(t, []string{"EVALSHA", releaseScript.hash, "1", "a key", token}, words(k.op.Command))
-	require.Equal(t, []string{"EVAL", releaseScript.text, "1", "a key", token}, words(k.op.Fallback))
+	require.Equal(t, []string{"EVALSHA", kind.ReleaseScript.Hash, "1", "a key", token}, words(k.op.Command))
+	require.Equal(t, []string{"EVAL", kind.ReleaseScript.Text, "1", "a key", token}, words(k.op.Fallback))
 	require.Equal(t, 10*time.Second, k.op.Persist)
 
 	require.Equal(t, []string{"DELEX", "a key", "IFEQ", token}, words(k.op.Dialects[0].Command))
@@ -42,17 +44,17 @@ func TestCommandsOnTheWire(t *testing.T) {
 	require.Equal(t, []string{"SET", "a key", token, "IFEQ", token, "PX", "10000"}, words(k.op.Dialects[0].Command))
 	require.Equal(t, conn.SetIfEq, k.op.Dialects[0].Needs)
 	require.Empty(t, k.op.Dialects[1].Command)
-	require.Equal(t, []string{"EVALSHA", extendScript.hash, "1", "a key", token, "10000", "1"}, words(k.op.Command))
-	require.Equal(t, []string{"EVAL", extendScript.text, "1", "a key", token, "10000", "1"}, words(k.op.Fallback))
+	require.Equal(t, []string{"EVALSHA", kind.ExtendScript.Hash, "1", "a key", token, "10000", "1"}, words(k.op.Command))
+	require.Equal(t, []string{"EVAL", kind.ExtendScript.Text, "1", "a key", token, "10000", "1"}, words(k.op.Fallback))
 	require.Zero(t, k.op.Persist)
 
 	k.extend(&m.spec, []byte(token), 0, 10*time.Second, false)
-	require.Equal(t, []string{"EVAL", extendScript.text, "1", "a key", token, "10000", "0"}, words(k.op.Fallback))
+	require.Equal(t, []string{"EVAL", kind.ExtendScript.Text, "1", "a key", token, "10000", "0"}, words(k.op.Fallback))
 
 	k.holders("a key", options{}, time.Second)
 	require.Empty(t, k.op.Dialects[0].Command)
-	require.Equal(t, []string{"EVALSHA", holdersScript.hash, "1", "a key"}, words(k.op.Command))
-	require.Equal(t, []string{"EVAL", holdersScript.text, "1", "a key"}, words(k.op.Fallback))
+	require.Equal(t, []string{"EVALSHA", holdersScript.Hash, "1", "a key"}, words(k.op.Command))
+	require.Equal(t, []string{"EVAL", holdersScript.Text, "1", "a key"}, words(k.op.Fallback))
 }
 
 func TestRepliesAreJudged(t *testing.T) {
@@ -62,32 +64,32 @@ func TestRepliesAreJudged(t *testing.T) {
 		want  mux.Verdict
 	}
 	for _, c := range []row{
-		{judgeSet, "+OK\r\n", mux.VerdictYes},
-		{judgeSet, "$-1\r\n", mux.VerdictNo},
-		{judgeSet, "_\r\n", mux.VerdictNo},
-		{judgeSet, "*-1\r\n", mux.VerdictNo},
-		{judgeSet, "+QUEUED\r\n", mux.VerdictFailed},
-		{judgeSet, ":1\r\n", mux.VerdictFailed},
-		{judgeSet, "-OOM command not allowed\r\n", mux.VerdictFailed},
-		{judgeSet, "-NOSCRIPT what\r\n", mux.VerdictFailed},
-		{judgeInt, ":1\r\n", mux.VerdictYes},
-		{judgeInt, ":0\r\n", mux.VerdictNo},
-		{judgeInt, ":2\r\n", mux.VerdictNo},
-		{judgeInt, "-NOSCRIPT No matching script.\r\n", mux.VerdictAgain},
-		{judgeInt, "-NOPERM\r\n", mux.VerdictFailed},
-		{judgeInt, "$1\r\n1\r\n", mux.VerdictFailed},
-		{judgeInt, "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", mux.VerdictNo},
-		{judgeInt, "-ERR Key should be of string type if conditions are specified\r\n", mux.VerdictNo},
-		{judgeInt, "-ERR syntax error\r\n", mux.VerdictFailed},
-		{judgeExtend, "+OK\r\n", mux.VerdictYes},
-		{judgeExtend, "_\r\n", mux.VerdictAgain},
-		{judgeExtend, ":1\r\n", mux.VerdictYes},
-		{judgeExtend, ":2\r\n", mux.VerdictNo},
-		{judgeExtend, "-NOSCRIPT\r\n", mux.VerdictAgain},
-		{judgeExtend, "-WRONGTYPE Operation\r\n", mux.VerdictNo},
-		{judgeExtendOnly, "_\r\n", mux.VerdictNo},
-		{judgeExtendOnly, "+OK\r\n", mux.VerdictYes},
-		{judgeExtendOnly, "-NOSCRIPT\r\n", mux.VerdictAgain},
+		{kind.JudgeSet, "+OK\r\n", mux.VerdictYes},
+		{kind.JudgeSet, "$-1\r\n", mux.VerdictNo},
+		{kind.JudgeSet, "_\r\n", mux.VerdictNo},
+		{kind.JudgeSet, "*-1\r\n", mux.VerdictNo},
+		{kind.JudgeSet, "+QUEUED\r\n", mux.VerdictFailed},
+		{kind.JudgeSet, ":1\r\n", mux.VerdictFailed},
+		{kind.JudgeSet, "-OOM command not allowed\r\n", mux.VerdictFailed},
+		{kind.JudgeSet, "-NOSCRIPT what\r\n", mux.VerdictFailed},
+		{kind.JudgeInt, ":1\r\n", mux.VerdictYes},
+		{kind.JudgeInt, ":0\r\n", mux.VerdictNo},
+		{kind.JudgeInt, ":2\r\n", mux.VerdictNo},
+		{kind.JudgeInt, "-NOSCRIPT No matching script.\r\n", mux.VerdictAgain},
+		{kind.JudgeInt, "-NOPERM\r\n", mux.VerdictFailed},
+		{kind.JudgeInt, "$1\r\n1\r\n", mux.VerdictFailed},
+		{kind.JudgeInt, "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", mux.VerdictNo},
+		{kind.JudgeInt, "-ERR Key should be of string type if conditions are specified\r\n", mux.VerdictNo},
+		{kind.JudgeInt, "-ERR syntax error\r\n", mux.VerdictFailed},
+		{kind.JudgeExtend, "+OK\r\n", mux.VerdictYes},
+		{kind.JudgeExtend, "_\r\n", mux.VerdictAgain},
+		{kind.JudgeExtend, ":1\r\n", mux.VerdictYes},
+		{kind.JudgeExtend, ":2\r\n", mux.VerdictNo},
+		{kind.JudgeExtend, "-NOSCRIPT\r\n", mux.VerdictAgain},
+		{kind.JudgeExtend, "-WRONGTYPE Operation\r\n", mux.VerdictNo},
+		{kind.JudgeExtendOnly, "_\r\n", mux.VerdictNo},
+		{kind.JudgeExtendOnly, "+OK\r\n", mux.VerdictYes},
+		{kind.JudgeExtendOnly, "-NOSCRIPT\r\n", mux.VerdictAgain},
 		{judgeHolders, "*1\r\n:0\r\n", mux.VerdictYes},
 		{judgeHolders, "*3\r\n:0\r\n$1\r\nx\r\n:5\r\n", mux.VerdictYes},
 		{judgeHolders, "*2\r\n$1\r\nx\r\n:5\r\n", mux.VerdictFailed},
@@ -116,7 +118,7 @@ func TestDeniedRightIsNoAnswer(t *testing.T) {
 	grants()
 	c := openedWith(t, Config{Masters: masters.Addrs(), Username: "u", Password: NewSecret("pw")})
 	var commands []string
-	for _, text := range scripts {
+	for _, text := range script.Texts {
 		for _, m := range regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`).FindAllStringSubmatch(text, -1) {
 			commands = append(commands, strings.ToLower(m[1]))
 		}

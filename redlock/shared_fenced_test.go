@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -79,31 +80,31 @@ func TestScriptsOfReadersWithAFence(t *testing.T) {
 		for step := range 100 {
 			ttl := time.Duration(10+10*random.IntN(3)) * time.Minute // no term ends by itself in this test
 			now, ms := time.Now().UnixMilli(), ttl.Milliseconds()
-			f := newSharedFenced(key, ttl, newHints())
+			f := kind.NewSharedFenced(key, ttl, &newHints().Counters)
 			token := fmt.Sprint("token", random.IntN(12))
 			number := 1 + []uint64{today, uint64(random.IntN(200))}[random.IntN(2)]
-			g := grant{key: key, token: []byte(token), ttl: ttl, fence: number}
-			var r request
+			g := kind.Grant{Key: key, Token: []byte(token), TTL: ttl, Fence: number}
+			var r kind.Request
 			var reply int64
 			verb := random.IntN(10)
 			switch verb {
 			case 0, 1:
-				g.waited = time.Duration(random.IntN(2)) * 2 * time.Hour
-				f.acquire(&r, g)
-				reply = want.acquire(token, now, ms, g.waited.Milliseconds(), number)
+				g.Waited = time.Duration(random.IntN(2)) * 2 * time.Hour
+				f.Acquire(&r, g)
+				reply = want.acquire(token, now, ms, g.Waited.Milliseconds(), number)
 			case 2, 3:
 				restore := random.IntN(2) == 0
-				f.extend(&r, g, restore)
+				f.Extend(&r, g, restore)
 				reply = want.extend(token, now, ms, restore, number)
 			case 4:
-				g.fence = 0
-				f.extend(&r, g, true)
+				g.Fence = 0
+				f.Extend(&r, g, true)
 				reply = want.adopt(token, now, ms)
 			case 5:
-				f.raise(&r, g)
+				f.Raise(&r, g)
 				reply = want.raise(token, now, number)
 			case 6:
-				f.release(&r, g)
+				f.Release(&r, g)
 				reply = want.release(token, now)
 			case 7: // a reader's term ends
 				if _, there := want.ends[token]; there {
@@ -132,7 +133,7 @@ func TestScriptsOfReadersWithAFence(t *testing.T) {
 			}
 			at := fmt.Sprintf("round %d, step %d, verb %d", round, step, verb)
 			if verb <= 6 {
-				require.Equal(t, reply, do(words(r.fallback)...), at)
+				require.Equal(t, reply, do(words(r.Fallback)...), at)
 			}
 			text, _ := do("GET", counter).(string)
 			n, _ := strconv.ParseUint(text, 10, 64)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
 // A sharedModel has readers and writers with fences. In no history has a writer a valid lock beside
@@ -67,7 +69,7 @@ func (m *sharedModel) serve(i int, c modelCommand) (reply int64) {
 			return 1
 		case c.verb == verbExtend && s.write(c.token, now, ttl) == 1:
 			s.f = max(s.f, c.number)
-			return replyRestored
+			return kind.Restored
 		case c.verb == verbRaise && s.writer == c.token:
 			s.f = max(s.f, c.number)
 			return int64(s.f)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -364,7 +365,7 @@ func (s *shelf) extend(token string, now, ttl int64, restore bool) int64 {
 	if there {
 		return 1
 	}
-	return replyRestored
+	return kind.Restored
 }
 
 func (s *shelf) release(token string, now int64) int64 {
@@ -413,7 +414,7 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 		for step := range 100 {
 			// No term ends by itself in this test.
 			ttl := time.Duration(10+10*random.IntN(3)) * time.Minute
-			s := &spec{traits: new(traits), key: key, term: newTerm(ttl, 0.01, 0), timeout: hanging, kind: newShared(key)}
+			s := &spec{traits: new(traits), key: key, term: newTerm(ttl, 0.01, 0), timeout: hanging, kind: kind.NewShared(key)}
 			k := c.takeCall()
 			token := fmt.Sprint("token", random.IntN(12))
 			restore := random.IntN(2) == 0
@@ -426,8 +427,8 @@ func compareReadersScripts(t *testing.T, masters *redlocktest.Masters, c *Client
 			case 0, 1:
 				waited := time.Duration(random.IntN(2)) * 2 * time.Hour
 				k.token, k.ttl, k.waited = append(k.token[:0], token...), s.term.ttl, waited
-				k.request.reset()
-				s.kind.acquire(&k.request, k.grant(s))
+				k.request.Reset()
+				s.kind.Acquire(&k.request, k.grant(s))
 				k.prepare(s.timeout)
 				reply = want.acquire(token, now, ms, waited.Milliseconds())
 			case 2, 3:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -177,19 +178,12 @@ func (ss *subscriptions) push(master int, v resp.Value) {
 		if !ok {
 			return
 		}
-		name := key.Bytes()
-		if sub := ss.byKey[string(name)]; sub != nil && ss.note(sub, 0, 1<<master, 0) {
-			sub.notify()
-		}
-		if sub := ss.byKey[string(cutIntentKey(name))]; sub != nil && ss.note(sub, 0, 1<<master, 0) {
-			sub.notify() // a reader that waits for a writer's turn
-		}
-		prefix, slot, of := cutSlotKey(name)
-		if slot == 0 {
-			continue
-		}
-		if sub := ss.byKey[string(prefix)]; sub != nil && len(sub.changed) == of && ss.note(sub, slot-1, 1<<master, 0) {
-			sub.notify()
+		var buf [3]kind.Subject
+		for _, to := range kind.AppendSubjects(buf[:0], key.Bytes()) {
+			sub := ss.byKey[string(to.Name)]
+			if sub != nil && len(sub.changed) == max(1, to.Slots) && ss.note(sub, max(0, to.Slot-1), 1<<master, 0) {
+				sub.notify()
+			}
 		}
 	}
 }

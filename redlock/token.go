@@ -5,11 +5,11 @@ import (
 	"encoding/base64"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
 const (
@@ -35,43 +35,10 @@ func appendToken(dst []byte, owner string) []byte {
 // NoOwner as Config.Owner, and for WithOwner, makes tokens that name nobody.
 const NoOwner = "-"
 
-// appendSlot appends to a token the slot that it is for, and how many there are: ".3.4". No other
-// part of our tokens has a dot.
-func appendSlot(token []byte, slot, of int) []byte {
-	token = strconv.AppendInt(append(token, '.'), int64(slot), 10)
-	return strconv.AppendInt(append(token, '.'), int64(of), 10)
-}
-
-// cutSlot undoes appendSlot. The slot is 0 if the token is for none.
-func cutSlot[T string | []byte](token T) (rest T, slot, of int) {
-	rest, of = cutNumber(token)
-	rest, slot = cutNumber(rest)
-	if slot < 1 || slot > of {
-		return token, 0, 0
-	}
-	return rest, slot, of
-}
-
-// cutNumber cuts a dot and a number off the end: the number is 0 if there are none.
-func cutNumber[T string | []byte](s T) (rest T, n int) {
-	const most = 4 // digits
-	for i, unit := len(s)-1, 1; i >= max(0, len(s)-1-most); i, unit = i-1, unit*10 {
-		switch c := s[i]; {
-		case c == '.' && i < len(s)-1 && s[i+1] != '0':
-			return s[:i], n
-		case c < '0' || c > '9':
-			return s, 0
-		default:
-			n += unit * int(c-'0')
-		}
-	}
-	return s, 0
-}
-
 // ownerOf returns the owner in a token; empty if it has none, or if another
 // library made it.
 func ownerOf(token string) string {
-	token, _, _ = cutSlot(token)
+	token, _, _ = kind.CutSlot(token)
 	i := strings.LastIndexByte(token, '/')
 	if i < 0 || len(token)-i-1 != tokenChars || checkOwner(token[:i]) != nil {
 		return ""

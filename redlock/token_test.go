@@ -3,11 +3,13 @@ package redlock
 import (
 	"context"
 	"encoding/base64"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/stretchr/testify/require"
 )
 
@@ -148,4 +150,15 @@ func TestALockNamesTheOwnerThatItIsGiven(t *testing.T) {
 			require.ErrorContains(t, c.NewMutex("k", ttl, WithOwner(value)).TryLock(t.Context()), "owner")
 		}
 	})
+}
+
+// A token of a slot names its owner as any other, and an error does not quote its secret.
+func TestATokenOfASlotNamesItsOwner(t *testing.T) {
+	for _, owner := range []string{"", "svc-a@host-7.example.org:311", "a.3.4"} {
+		plain := appendToken(nil, owner)
+		token := kind.AppendSlot(slices.Clone(plain), 3, 4)
+		require.Equal(t, ownerOf(string(plain)), ownerOf(string(token)))
+		err := redacted(&mux.ReplyError{Message: "no " + string(token) + " here"}, token)
+		require.NotContains(t, err.Error(), string(plain[len(plain)-20:]))
+	}
 }

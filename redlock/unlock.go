@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
 // Unlock releases the lock. The release goes to every master, whatever becomes of ctx, which
@@ -136,7 +138,7 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 	}
 	r.linger(&m.spec, m.token(), rest)
 	r.key, r.was, r.held = m.key, was, held
-	_, slot, _ := cutSlot(r.token)
+	_, slot, _ := kind.CutSlot(r.token)
 	keeps, second := m.reset()
 	m.mu.Unlock()
 	if keeps != nil || second != nil {

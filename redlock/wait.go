@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
 const (
@@ -446,8 +447,8 @@ func (w *wait) leaveGlobalQueue() { w.mutex.client.globalQueues.leave(&w.ticket)
 func (w *wait) intend(ctx context.Context) {
 	m, c := w.mutex, w.mutex.client
 	now := c.now()
-	courts, ok := m.kind.(intending)
-	if !ok || now-w.since < intentAfter || w.intentAskedAt != 0 && now-w.intentAskedAt < intentPause {
+	courts, ok := m.kind.(kind.Intending)
+	if !ok || now-w.since < kind.IntentAfter || w.intentAskedAt != 0 && now-w.intentAskedAt < kind.IntentPause {
 		return
 	}
 	w.intentAskedAt = now
@@ -462,7 +463,7 @@ func (w *wait) intend(ctx context.Context) {
 	for i := range k.op.Votes {
 		switch v := &k.op.Votes[i]; {
 		case v.Verdict == VerdictYes:
-			w.waiter.renewAt = c.now() + intentPause
+			w.waiter.renewAt = c.now() + kind.IntentPause
 		case v.Err != nil && permanent(v.Err): // one line in its ACL LOG is enough
 			w.intentAskedAt = clock.Forever
 			continue
@@ -481,7 +482,7 @@ func (w *wait) withdraw() {
 	c := w.mutex.client
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.withdraw(&w.mutex.spec, w.mutex.kind.(intending), w.intent)
+	k.withdraw(&w.mutex.spec, w.mutex.kind.(kind.Intending), w.intent)
 	c.rounds.Send(&k.op)
 	w.intent = nil
 }

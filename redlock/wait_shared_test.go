@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -28,7 +30,7 @@ func locks(t *testing.T, m *Mutex) <-chan error {
 func intents(t *testing.T, masters *redlocktest.Masters, key string) (n int) {
 	t.Helper()
 	for i := range masters.N() {
-		v, err := masters.Do(i, "EXISTS", intentKey(key))
+		v, err := masters.Do(i, "EXISTS", kind.IntentKey(key))
 		require.NoError(t, err)
 		n += int(v.(int64))
 	}
@@ -39,7 +41,7 @@ func intents(t *testing.T, masters *redlocktest.Masters, key string) (n int) {
 func lasts(t *testing.T, masters *redlocktest.Masters, key string) {
 	t.Helper()
 	for i := range masters.N() {
-		command(t, masters, i, "PERSIST", intentKey(key))
+		command(t, masters, i, "PERSIST", kind.IntentKey(key))
 	}
 }
 
@@ -106,7 +108,7 @@ func TestAWritersIntentKeepsNewReadersOut(t *testing.T) {
 	}, hanging, 10*time.Millisecond)
 	require.ErrorIs(t, late.TryLock(t.Context()), ErrHeld)
 	require.NoError(t, there.Extend(t.Context()))
-	time.Sleep(intentLife + 500*time.Millisecond)
+	time.Sleep(kind.IntentLife + 500*time.Millisecond)
 	require.Equal(t, 3, intents(t, masters, "k"), "it is left again")
 	lasts(t, masters, "k")
 	cancel()
@@ -135,7 +137,7 @@ func TestAWriterTakesAwayAnIntentThatWasNotAnswered(t *testing.T) {
 	}, hanging, 10*time.Millisecond)
 	require.ErrorIs(t, <-gaveUp, context.Canceled)
 	for i := range 3 {
-		masters.Do(i, "PERSIST", intentKey("k")) // it lasts, if it is not taken away
+		masters.Do(i, "PERSIST", kind.IntentKey("k")) // it lasts, if it is not taken away
 	}
 	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
 }
@@ -181,7 +183,7 @@ func TestAWriterTakesAwayAnIntentThatCameLate(t *testing.T) {
 // A master that does not know a script, and says so too late, is not sent the text: what undoes it has
 // been sent perhaps.
 func TestTextIsNotSentOfWhatMayBeUndone(t *testing.T) {
-	for name, s := range map[string]script{"an intent": intendScript, "an entry": enterScript} {
+	for name, s := range map[string]script.Script{"an intent": kind.IntendScript, "an entry": enterScript} {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 				var texts atomic.Int32
@@ -189,15 +191,15 @@ func TestTextIsNotSentOfWhatMayBeUndone(t *testing.T) {
 					unscript(m)
 					freeze(m)
 					m.deny = func(args []string) string {
-						if args[0] == "EVAL" && args[1] == s.text {
+						if args[0] == "EVAL" && args[1] == s.Text {
 							texts.Add(1)
 						}
 						return ""
 					}
 				}, 2)
 				k := newCall().(*call)
-				if s == intendScript {
-					k.intend(&c.NewMutex("k", time.Hour).spec, plain{}, []byte("token"), time.Second)
+				if s == kind.IntendScript {
+					k.intend(&c.NewMutex("k", time.Hour).spec, kind.Plain{}, []byte("token"), time.Second)
 				} else {
 					k.enterQueue([]byte(queueKey("k")), []byte("id"))
 					k.prepare(time.Second)
@@ -206,7 +208,7 @@ func TestTextIsNotSentOfWhatMayBeUndone(t *testing.T) {
 					if !late {
 						k.op.Only, k.op.Quorum = mux.Set(0).With(2), 1
 					}
-					k.op.Verdict = judgeInt // two do not have what is asked for
+					k.op.Verdict = kind.JudgeInt // two do not have what is asked for
 					c.doUndoable(t.Context(), k)
 					r.set(thaw, 2)
 					time.Sleep(time.Second)
@@ -226,7 +228,7 @@ type lateIntent struct {
 }
 
 func (r *lateIntent) Do(ctx context.Context, op *mux.Op) error {
-	if !intendScript.asks(op) {
+	if !asks(op, kind.IntendScript) {
 		return r.rounds.Do(ctx, op)
 	}
 	r.stop()
@@ -264,7 +266,7 @@ func TestAWriterThatPanicsTakesItsIntentAway(t *testing.T) {
 	}, hanging, 10*time.Millisecond)
 	require.Equal(t, "an Observer", <-panicked)
 	for i := range 3 {
-		masters.Do(i, "PERSIST", intentKey("k")) // it lasts, if it is not taken away
+		masters.Do(i, "PERSIST", kind.IntentKey("k")) // it lasts, if it is not taken away
 	}
 	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
 }
@@ -276,7 +278,7 @@ type unansweredRounds struct {
 }
 
 func (r *unansweredRounds) Do(ctx context.Context, op *mux.Op) error {
-	if !intendScript.asks(op) {
+	if !asks(op, kind.IntendScript) {
 		return r.rounds.Do(ctx, op)
 	}
 	r.Post(op)
@@ -289,7 +291,7 @@ func TestAReaderIsNotifiedThatAnIntentHasGone(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
 	for i := range 3 {
-		command(t, masters, i, "SET", intentKey("k"), "1 a writer", "PX", "300000")
+		command(t, masters, i, "SET", kind.IntentKey("k"), "1 a writer", "PX", "300000")
 	}
 	m, w := c.NewMutex("k", term30, WithShared()), newSubscription(&c.core)
 	defer c.subscriptions.remove(m.names()...)
@@ -302,7 +304,7 @@ func TestAReaderIsNotifiedThatAnIntentHasGone(t *testing.T) {
 		return p.willNotify
 	}, hanging, time.Millisecond)
 	for i := range 3 {
-		command(t, masters, i, "DEL", intentKey("k"))
+		command(t, masters, i, "DEL", kind.IntentKey("k"))
 	}
 	select {
 	case <-told:
@@ -315,29 +317,29 @@ func TestAReaderIsNotifiedThatAnIntentHasGone(t *testing.T) {
 func TestAWriterLeavesAnothersIntentAlone(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	do := asker(t, masters)
-	for _, k := range []intending{plain{}, newSeveral([]string{"j", "k"})} {
+	for _, k := range []kind.Intending{kind.Plain{}, kind.NewSeveral([]string{"j", "k"})} {
 		intend := func(token string) any {
-			var r request
-			k.intend(&r, "k", []byte(token))
-			return do(words(r.fallback)...)
+			var r kind.Request
+			k.Intend(&r, "k", []byte(token))
+			return do(words(r.Fallback)...)
 		}
 		withdraw := func(token string) any {
-			var r request
-			k.withdraw(&r, "k", []byte(token))
-			return do(words(r.fallback)...)
+			var r kind.Request
+			k.Withdraw(&r, "k", []byte(token))
+			return do(words(r.Fallback)...)
 		}
 		require.EqualValues(t, 0, intend("one"), "nobody reads")
-		require.EqualValues(t, 0, do("EXISTS", intentKey("k")))
+		require.EqualValues(t, 0, do("EXISTS", kind.IntentKey("k")))
 		do("ZADD", "k", "9999999999999", "a reader")
 		require.EqualValues(t, 1, intend("one"))
-		do("PEXPIRE", intentKey("k"), "100000")
+		do("PEXPIRE", kind.IntentKey("k"), "100000")
 		require.EqualValues(t, 1, intend("two"), "one intent is good for both")
-		require.Greater(t, do("PTTL", intentKey("k")), int64(50_000))
+		require.Greater(t, do("PTTL", kind.IntentKey("k")), int64(50_000))
 		require.EqualValues(t, 0, withdraw("two"))
 		require.EqualValues(t, 1, intend("one"))
-		require.LessOrEqual(t, do("PTTL", intentKey("k")), intentLife.Milliseconds())
+		require.LessOrEqual(t, do("PTTL", kind.IntentKey("k")), kind.IntentLife.Milliseconds())
 		require.EqualValues(t, 1, withdraw("one"))
-		require.EqualValues(t, 0, do("EXISTS", intentKey("k")))
+		require.EqualValues(t, 0, do("EXISTS", kind.IntentKey("k")))
 		do("DEL", "k")
 	}
 }
@@ -365,7 +367,7 @@ func TestAClockThatIsSetBackDoesNotProlongAnIntent(t *testing.T) {
 			m = c.NewMutex("k", term30, WithShared(), WithFence())
 		}
 		since := masterNow(t, masters, 0) - time.Hour.Milliseconds() // it has waited for so long
-		command(t, masters, 0, "SET", intentKey("k"), fmt.Sprint(since, " a writer"), "PX", fmt.Sprint(intentLife.Milliseconds()))
+		command(t, masters, 0, "SET", kind.IntentKey("k"), fmt.Sprint(since, " a writer"), "PX", fmt.Sprint(kind.IntentLife.Milliseconds()))
 		masters.Jump(0, -10*time.Minute)
 		var p lookResult
 		require.Eventually(t, func() (told bool) { // a look is brief, and a busy machine may not answer it
@@ -377,11 +379,11 @@ func TestAClockThatIsSetBackDoesNotProlongAnIntent(t *testing.T) {
 		}, hanging, time.Millisecond)
 		c.subscriptions.remove(m.names()...)
 		require.False(t, p.free)
-		require.LessOrEqual(t, p.at, c.now()+intentLife+expirySlack, "nobody sleeps for longer than that")
+		require.LessOrEqual(t, p.at, c.now()+kind.IntentLife+expirySlack, "nobody sleeps for longer than that")
 		require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)
-		left, err := masters.Do(0, "PTTL", intentKey("k"))
+		left, err := masters.Do(0, "PTTL", kind.IntentKey("k"))
 		require.NoError(t, err)
-		require.LessOrEqual(t, left, intentLife.Milliseconds())
+		require.LessOrEqual(t, left, kind.IntentLife.Milliseconds())
 		comes(t, locks(t, m))
 		require.NoError(t, m.Unlock(t.Context()))
 	}
@@ -400,9 +402,9 @@ func TestAClockThatIsSetBackDoesNotProlongADeadReader(t *testing.T) {
 		return time.Duration(int64(at)-masterNow(t, masters, 0)) * time.Millisecond
 	}
 	intend := func() {
-		var r request
-		plain{}.intend(&r, "k", []byte("a writer"))
-		command(t, masters, 0, words(r.fallback)...)
+		var r kind.Request
+		kind.Plain{}.Intend(&r, "k", []byte("a writer"))
+		command(t, masters, 0, words(r.Fallback)...)
 	}
 	for _, fenced := range []bool{false, true} {
 		opts := []Option{WithShared()}
@@ -434,7 +436,7 @@ func TestAClockThatIsSetBackDoesNotProlongADeadReader(t *testing.T) {
 			require.NoError(t, lives.Unlock(t.Context()))
 			command(t, masters, 0, "DEL", "k")
 			require.ErrorIs(t, dead.Unlock(t.Context()), ErrNotHeld)
-			command(t, masters, 0, "DEL", intentKey("k"))
+			command(t, masters, 0, "DEL", kind.IntentKey("k"))
 		}
 	}
 
@@ -453,14 +455,14 @@ func TestAClockThatIsSetBackDoesNotVoidAnIntent(t *testing.T) {
 	masters := redlocktest.Start(t, 1, redlocktest.WithClocks())
 	c := opened(t, masters.Addrs(), nil)
 	late := c.NewMutex("k", term30, WithShared())
-	for _, k := range []intending{plain{}, newSeveral([]string{"j", "k"})} {
+	for _, k := range []kind.Intending{kind.Plain{}, kind.NewSeveral([]string{"j", "k"})} {
 		command(t, masters, 0, "ZADD", "k", "9999999999999", "a reader")
 		for _, writer := range []string{"one", "one", "two"} {
 			masters.Jump(0, -10*time.Minute)
-			var r request
-			k.intend(&r, "k", []byte(writer))
-			command(t, masters, 0, words(r.fallback)...)
-			intent, err := masters.Do(0, "GET", intentKey("k"))
+			var r kind.Request
+			k.Intend(&r, "k", []byte(writer))
+			command(t, masters, 0, words(r.Fallback)...)
+			intent, err := masters.Do(0, "GET", kind.IntentKey("k"))
 			require.NoError(t, err)
 			var since int64
 			var token string
@@ -470,7 +472,7 @@ func TestAClockThatIsSetBackDoesNotVoidAnIntent(t *testing.T) {
 			require.LessOrEqual(t, since, masterNow(t, masters, 0))
 			require.ErrorIs(t, late.TryLock(t.Context()), ErrHeld)
 		}
-		command(t, masters, 0, "DEL", "k", intentKey("k"))
+		command(t, masters, 0, "DEL", "k", kind.IntentKey("k"))
 	}
 }
 
@@ -509,7 +511,7 @@ func TestAReaderLetsOneWriterGoFirst(t *testing.T) {
 		v, err := masters.Do(i, "TIME")
 		require.NoError(t, err)
 		since := v.([]any)[0].(string) + "000 a writer"
-		command(t, masters, i, "SET", intentKey("k"), since)
+		command(t, masters, i, "SET", kind.IntentKey("k"), since)
 	}
 	m := c.NewMutex("k", term30, WithShared())
 	require.NotNil(t, (&attempt{mutex: m}).take(t.Context()))

@@ -250,10 +250,10 @@ func leadershipOf(holders []Holder, masters int) (now leadership, known bool) {
 func (k *call) readHolders(key string, timeout time.Duration) {
 	r := &k.request
 	k.token = k.token[:0]
-	r.reset()
-	r.judge = judgeHolders
-	r.tracked()
-	r.command = fencedHoldersScript.appendText(r.command, 0, key)
+	r.Reset()
+	r.Judge = judgeHolders
+	r.Tracked()
+	r.Command = fencedHoldersScript.AppendText(r.Command, 0, key)
 	k.prepare(timeout)
 	k.op.All, k.op.Keep = true, true
 }

@@ -1,11 +1,13 @@
-package redlock
+package kind
 
 import (
 	"slices"
 	"time"
+
+	"github.com/redburst/redburst/redlock/internal/script"
 )
 
-// severalFenced is the lock on several keys with a number: see fence.go. Each key has a counter, as
+// severalFenced is the lock on several keys with a number: see fence.go in redlock. Each key has a counter, as
 // that of a lock on this key alone. An acquire moves all to the same number, which is above the greatest
 // of them. An extend and a raise move each to the lock's fence at least. So whoever takes one of the keys
 // next finds a counter that is at the lock's fence or above, and the proof holds for each key.
@@ -17,14 +19,14 @@ type severalFenced struct {
 	counting
 }
 
-// newSeveralFenced returns the kind of a lock on several keys. KEYS are these, and their counters in
+// NewSeveralFenced returns the kind of a lock on several keys. KEYS are these, and their counters in
 // the same order.
-func newSeveralFenced(s *several, ttl time.Duration, h *hints) *severalFenced {
+func NewSeveralFenced(s *several, ttl time.Duration, c *Counters) *severalFenced {
 	keys := slices.Clone(s.keys)
 	for _, key := range s.keys {
-		keys = append(keys, counterKey(key))
+		keys = append(keys, CounterKey(key))
 	}
-	return &severalFenced{*s, newCounting(&severalFencedScripts, ttl, h, keys...)}
+	return &severalFenced{*s, newCounting(&severalFencedScripts, ttl, c, keys...)}
 }
 
 const (
@@ -53,7 +55,7 @@ end
 // unlessOurs is the Lua that returns 0 if the token, ARGV[1], is not in all keys.
 const unlessOurs = `for i = 1, n do
   local v = redis.pcall('GET', KEYS[i])
-  ` + unlessForeign + `  if v ~= ARGV[1] then
+  ` + script.UnlessForeign + `  if v ~= ARGV[1] then
     return 0
   end
 end
@@ -64,7 +66,7 @@ end
 var (
 	// It moves no counter if one is so far ahead of the hint that the client cannot believe it, and returns the
 	// greatest number that there can be: one that is never believed. The keys are set, or it could not be mended.
-	severalFencedAcquireScript = newScript(countKeys + readCounters + readHint + writeCounters + `if redis.call('EXISTS', unpack(KEYS, 1, n)) > 0 then
+	severalFencedAcquireScript = script.New(countKeys + readCounters + readHint + writeCounters + `if redis.call('EXISTS', unpack(KEYS, 1, n)) > 0 then
   return -f
 end
 for i = 1, n do
@@ -77,10 +79,10 @@ f = math.max(f + 1, hint)
 write(f, ARGV[5])
 return f`)
 
-	severalFencedExtendScript = newScript(countKeys + `local lost = {}
+	severalFencedExtendScript = script.New(countKeys + `local lost = {}
 for i = 1, n do
   local v = redis.pcall('GET', KEYS[i])
-  ` + unlessForeign + `  lost[i] = v == false
+  ` + script.UnlessForeign + `  lost[i] = v == false
   if v ~= ARGV[1] and (v ~= false or ARGV[3] ~= '1') then
     return 0
   end
@@ -97,9 +99,9 @@ end
 write(tonumber(ARGV[4]), ARGV[5])
 return reply`)
 
-	severalFencedAdoptScript = newScript(countKeys + `for i = 1, n do
+	severalFencedAdoptScript = script.New(countKeys + `for i = 1, n do
   local v = redis.pcall('GET', KEYS[i])
-  ` + unlessForeign + `  if v ~= ARGV[1] then
+  ` + script.UnlessForeign + `  if v ~= ARGV[1] then
     return -1
   end
 end
@@ -109,12 +111,12 @@ end
 write(f, ARGV[3])
 return f`)
 
-	severalRaiseScript = newScript(countKeys + unlessOurs + readCounters + writeCounters + `local fence = tonumber(ARGV[2])
+	severalRaiseScript = script.New(countKeys + unlessOurs + readCounters + writeCounters + `local fence = tonumber(ARGV[2])
 write(fence, ARGV[3])
 return math.max(f, fence)`)
 
 	// It mends all counters if one is to be mended: whoever takes two of the keys has the greater.
-	severalMendScript = script{text: countKeys + unlessOurs + readCounters + writeCounters + `local skew = tonumber(ARGV[3])
+	severalMendScript = script.Script{Text: countKeys + unlessOurs + readCounters + writeCounters + `local skew = tonumber(ARGV[3])
 ` + lookAtClock + `if ` + aheadOfClock + `f then
   for i in pairs(counts) do
     counts[i] = 0
@@ -127,10 +129,10 @@ return 0`}
 
 var severalFencedScripts = countingScripts{severalFencedExtendScript, severalFencedAdoptScript, severalRaiseScript, severalMendScript}
 
-func (f *severalFenced) acquire(r *request, g grant) {
-	r.judge = f.given
+func (f *severalFenced) Acquire(r *Request, g Grant) {
+	r.Judge = f.Given
 	args := func(dst []byte) []byte { return f.appendHint(appendTokenTTL(dst, g), g) }
-	r.call(severalFencedAcquireScript, 5, args, f.counting.keys...)
+	r.Call(severalFencedAcquireScript, 5, args, f.counting.keys...)
 }
 
-func (f *severalFenced) extend(r *request, g grant, restore bool) { f.counting.extend(r, g, restore) }
+func (f *severalFenced) Extend(r *Request, g Grant, restore bool) { f.counting.Extend(r, g, restore) }

@@ -1,84 +1,94 @@
-package redlock
+package kind
 
 import (
 	"time"
 
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/resp"
 )
 
-// fenced is the plain lock with a number: see fence.go. Each master keeps a counter beside the
+// fenced is the plain lock with a number: see fence.go in redlock. Each master keeps a counter beside the
 // key, which each script that sets or extends the key moves on. Foreign clients have no numbers.
 // They exclude it, and it excludes them, as plain locks do.
 type fenced struct {
-	plain
+	Plain
 	counting
 }
 
-// newFenced returns the kind of a lock on a key.
-func newFenced(key string, ttl time.Duration, h *hints) *fenced {
-	return &fenced{counting: newCounting(&fencedScripts, ttl, h, key, counterKey(key))}
+// NewFenced returns the kind of a lock on a key.
+func NewFenced(key string, ttl time.Duration, c *Counters) *fenced {
+	return &fenced{counting: newCounting(&fencedScripts, ttl, c, key, CounterKey(key))}
 }
 
-func counterKey(key string) string { return "{" + key + "}:fence" }
+// Counters are what all kinds with a fence know of a client.
+type Counters struct {
+	Skew   uint64        // Config.FenceSkew, in microseconds
+	Memory time.Duration // Config.FenceMemory
+
+	// The judges of the scripts that return a counter, made once: they cost no allocation then.
+	Given   mux.VerdictFunc // of an acquire and a raise: a number above zero is a yes
+	Adopted mux.VerdictFunc // of an adopt: so is zero, of a master that has none
+}
 
 // A counting is what all kinds with a fence send alike, each with scripts of its own.
 type counting struct {
 	scripts *countingScripts
-	*hints
+	*Counters
 	keys []string      // the KEYS of the scripts
 	life time.Duration // of the counters, from each use on
 }
 
 // The scripts take the same arguments and return the same, of whatever kind the lock is. A reader has
 // no mend.
-type countingScripts struct{ extend, adopt, raise, mend script }
+type countingScripts struct{ extend, adopt, raise, mend script.Script }
 
 // newCounting keeps the counters until they are forgotten, from when the last lock that used them can
 // have ended.
-func newCounting(scripts *countingScripts, ttl time.Duration, h *hints, keys ...string) counting {
-	return counting{scripts, h, keys, ttl + h.memory}
+func newCounting(scripts *countingScripts, ttl time.Duration, c *Counters, keys ...string) counting {
+	return counting{scripts, c, keys, ttl + c.Memory}
 }
 
 // appendNumber appends the lock's number, and how long the counters are to last.
-func (c *counting) appendNumber(dst []byte, g grant) []byte {
-	return resp.AppendBulkInt(resp.AppendBulkInt(dst, int64(g.fence)), c.life.Milliseconds())
+func (c *counting) appendNumber(dst []byte, g Grant) []byte {
+	return resp.AppendBulkInt(resp.AppendBulkInt(dst, int64(g.Fence)), c.life.Milliseconds())
 }
 
 // appendHint is appendNumber with the skew between the two: of a hint, or of a number that is to be
 // compared with the master's clock.
-func (c *counting) appendHint(dst []byte, g grant) []byte {
-	dst = resp.AppendBulkInt(resp.AppendBulkInt(dst, int64(g.fence)), int64(c.skew))
+func (c *counting) appendHint(dst []byte, g Grant) []byte {
+	dst = resp.AppendBulkInt(resp.AppendBulkInt(dst, int64(g.Fence)), int64(c.Skew))
 	return resp.AppendBulkInt(dst, c.life.Milliseconds())
 }
 
-func (c *counting) extend(r *request, g grant, restore bool) {
-	if g.fence == 0 {
+func (c *counting) Extend(r *Request, g Grant, restore bool) {
+	if g.Fence == 0 {
 		c.adopt(r, g)
 		return
 	}
-	r.judge = judgeOne
-	args := func(dst []byte) []byte { return c.appendNumber(appendExtendArgs(dst, g, restore), g) }
-	r.call(c.scripts.extend, 5, args, c.keys...)
+	r.Judge = JudgeOne
+	args := func(dst []byte) []byte { return c.appendNumber(AppendExtendArgs(dst, g, restore), g) }
+	r.Call(c.scripts.extend, 5, args, c.keys...)
 }
 
 // adopt is the extend of a lock that was handed over. It is set again nowhere.
-func (c *counting) adopt(r *request, g grant) {
-	r.judge = c.adopted
+func (c *counting) adopt(r *Request, g Grant) {
+	r.Judge = c.Adopted
 	args := func(dst []byte) []byte { return resp.AppendBulkInt(appendTokenTTL(dst, g), c.life.Milliseconds()) }
-	r.call(c.scripts.adopt, 3, args, c.keys...)
+	r.Call(c.scripts.adopt, 3, args, c.keys...)
 }
 
-func (c *counting) raise(r *request, g grant) {
-	r.judge = c.given
-	args := func(dst []byte) []byte { return c.appendNumber(resp.AppendBulk(dst, g.token), g) }
-	r.call(c.scripts.raise, 3, args, c.keys...)
+func (c *counting) Raise(r *Request, g Grant) {
+	r.Judge = c.Given
+	args := func(dst []byte) []byte { return c.appendNumber(resp.AppendBulk(dst, g.Token), g) }
+	r.Call(c.scripts.raise, 3, args, c.keys...)
 }
 
-// mend sends the script as text. A text after NOSCRIPT could come after an extend that has set the key
-// again: see fence.go.
-func (c *counting) mend(r *request, g grant) {
-	r.judge = judgeOne
-	r.command = c.appendHint(resp.AppendBulk(c.scripts.mend.appendText(r.command, 4, c.keys...), g.token), g)
+// Mend sends the script as text. A text after NOSCRIPT could come after an extend that has set the key
+// again: see fence.go in redlock.
+func (c *counting) Mend(r *Request, g Grant) {
+	r.Judge = JudgeOne
+	r.Command = c.appendHint(resp.AppendBulk(c.scripts.mend.AppendText(r.Command, 4, c.keys...), g.Token), g)
 }
 
 const (
@@ -122,7 +132,7 @@ const refuseHint = `return redis.error_reply("NOFENCE the client's clock is far 
 var (
 	// ARGV token, TTL in ms, hint, skew in microseconds, life of the counter in ms. It returns the lock's
 	// number, or that of the last lock, negated, if the key is not free.
-	fencedAcquireScript = newScript(readCounter + readHint + `if not redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then
+	FencedAcquireScript = script.New(readCounter + readHint + `if not redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then
   return -f
 end
 local text = ARGV[3]
@@ -137,8 +147,8 @@ return f`)
 
 	// ARGV token, TTL in ms, whether it may be set again, the lock's number, life of the counter
 	// in ms. It returns what the plain one does.
-	fencedExtendScript = newScript(`local v = redis.pcall('GET', KEYS[1])
-` + unlessForeign + `if v ~= ARGV[1] and (v ~= false or ARGV[3] ~= '1') then
+	FencedExtendScript = script.New(`local v = redis.pcall('GET', KEYS[1])
+` + script.UnlessForeign + `if v ~= ARGV[1] and (v ~= false or ARGV[3] ~= '1') then
   return 0
 end
 ` + readCounter + `if v then
@@ -152,8 +162,8 @@ return v and 1 or 2`)
 
 	// ARGV token, TTL in ms, life of the counter in ms. It extends a lock whose number is not known,
 	// and returns that: -1 if the lock is not there.
-	fencedAdoptScript = newScript(`local v = redis.pcall('GET', KEYS[1])
-` + unlessForeign + `if v ~= ARGV[1] then
+	FencedAdoptScript = script.New(`local v = redis.pcall('GET', KEYS[1])
+` + script.UnlessForeign + `if v ~= ARGV[1] then
   return -1
 end
 ` + readCounter + `redis.call('PEXPIRE', KEYS[1], ARGV[2])
@@ -162,8 +172,8 @@ return f`)
 
 	// ARGV token, the lock's number, life of the counter in ms. It returns the counter, or 0 if the lock
 	// is not there.
-	raiseScript = newScript(`local v = redis.pcall('GET', KEYS[1])
-` + unlessForeign + `if v ~= ARGV[1] then
+	RaiseScript = script.New(`local v = redis.pcall('GET', KEYS[1])
+` + script.UnlessForeign + `if v ~= ARGV[1] then
   return 0
 end
 ` + readCounter + `f = math.max(f, tonumber(ARGV[2]))
@@ -172,8 +182,8 @@ return f`)
 
 	// ARGV token, the lock's number, skew in microseconds, life of the counter in ms. It returns 1 if it has
 	// set the counter to the number: that was too far ahead of the master's clock.
-	mendScript = script{text: `local v = redis.pcall('GET', KEYS[1])
-` + unlessForeign + `if v ~= ARGV[1] then
+	MendScript = script.Script{Text: `local v = redis.pcall('GET', KEYS[1])
+` + script.UnlessForeign + `if v ~= ARGV[1] then
   return 0
 end
 ` + readCounter + `local skew = tonumber(ARGV[3])
@@ -184,12 +194,12 @@ end
 return 0`}
 )
 
-var fencedScripts = countingScripts{fencedExtendScript, fencedAdoptScript, raiseScript, mendScript}
+var fencedScripts = countingScripts{FencedExtendScript, FencedAdoptScript, RaiseScript, MendScript}
 
-func (f *fenced) acquire(r *request, g grant) {
-	r.judge = f.given
+func (f *fenced) Acquire(r *Request, g Grant) {
+	r.Judge = f.Given
 	args := func(dst []byte) []byte { return f.appendHint(appendTokenTTL(dst, g), g) }
-	r.call(fencedAcquireScript, 5, args, f.keys...)
+	r.Call(FencedAcquireScript, 5, args, f.keys...)
 }
 
-func (f *fenced) extend(r *request, g grant, restore bool) { f.counting.extend(r, g, restore) }
+func (f *fenced) Extend(r *Request, g Grant, restore bool) { f.counting.Extend(r, g, restore) }

@@ -1,10 +1,10 @@
-package redlock
+package kind
 
 import (
-	"bytes"
 	"strconv"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -27,23 +27,11 @@ type shared struct {
 	intent string // its key
 }
 
-func newShared(key string) *shared { return &shared{intentKey(key)} }
-
-func intentKey(key string) string { return "{" + key + "}:writer" }
-
-// cutIntentKey returns the key beside which an intent is; nothing if it is no intent's name.
-func cutIntentKey(intent []byte) (key []byte) {
-	rest, open := bytes.CutPrefix(intent, []byte("{"))
-	key, ok := bytes.CutSuffix(rest, []byte("}:writer"))
-	if !open || !ok {
-		return nil
-	}
-	return key
-}
+func NewShared(key string) *shared { return &shared{IntentKey(key)} }
 
 const (
-	// masterTime is the Lua that reads the master's clock into now, in milliseconds.
-	masterTime = `local t = redis.call('TIME')
+	// MasterTime is the Lua that reads the master's clock into now, in milliseconds.
+	MasterTime = `local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 `
 
@@ -109,7 +97,7 @@ end
 
 // dropEnded drops the readers that have expired.
 func dropEnded(refused string) string {
-	return masterTime + `local got = redis.pcall('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now)
+	return MasterTime + `local got = redis.pcall('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now)
 ` + refuse(refused)
 }
 
@@ -122,8 +110,8 @@ func dropEnded(refused string) string {
 //
 // unless is what it does before, when the clock is read.
 func addReader(refused, unless string) string {
-	return masterTime + unless + `local v = redis.pcall('GET', KEYS[#KEYS])
-` + unlessForeign + `local since = type(v) == 'string' and tonumber(string.match(v, '^%d+'))
+	return MasterTime + unless + `local v = redis.pcall('GET', KEYS[#KEYS])
+` + script.UnlessForeign + `local since = type(v) == 'string' and tonumber(string.match(v, '^%d+'))
 if since and now - ARGV[3] >= since then
   if redis.call('PTTL', KEYS[#KEYS]) > ` + intentMost + ` then
     redis.pcall('PEXPIRE', KEYS[#KEYS], ` + intentMost + `)
@@ -145,22 +133,22 @@ else
 var (
 	// KEYS key, its intent. ARGV token, TTL in ms, for how many ms the reader has waited. It
 	// returns 1, or 0 if a writer holds the key or has left its intent before the reader came.
-	sharedAcquireScript = newScript(addReader("0", "") + `return 1`)
+	sharedAcquireScript = script.New(addReader("0", "") + `return 1`)
 
 	// KEYS key. ARGV token, TTL in ms, whether it may be set again. It returns what the plain
 	// one does. A reader is set again also beside others, never where a writer is.
-	sharedExtendScript = newScript(dropEnded("0") + findReader + extendReader + `return there and 1 or 2`)
+	sharedExtendScript = script.New(dropEnded("0") + findReader + extendReader + `return there and 1 or 2`)
 
 	// KEYS key. ARGV token. It returns 1 if the reader had not expired. One that has expired is
 	// taken out all the same.
-	sharedReleaseScript = newScript(`local got = redis.pcall('ZSCORE', KEYS[1], ARGV[1])
+	sharedReleaseScript = script.New(`local got = redis.pcall('ZSCORE', KEYS[1], ARGV[1])
 ` + refuse("0") + `redis.call('ZREM', KEYS[1], ARGV[1])
-` + keepReaders + masterTime + `return got and tonumber(got) >= now and 1 or 0`)
+` + keepReaders + MasterTime + `return got and tonumber(got) >= now and 1 or 0`)
 
 	// KEYS key, its intent. It returns -2 if a reader can take it, and otherwise for how many ms it
 	// cannot: -1 if that has no end. An intent that has more to live than its life is shortened by the
 	// attempt that follows.
-	sharedLookScript = newScript(`local kind = redis.call('TYPE', KEYS[1]).ok
+	sharedLookScript = script.New(`local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' or kind == 'zset' then
   return math.min(redis.call('PTTL', KEYS[2]), ` + intentMost + `)
 end
@@ -171,12 +159,12 @@ return redis.call('PTTL', KEYS[1])`)
 // has waited for intentAfter, and asks for readers once in intentPause: so a writer that
 // waits for another costs next to nothing more.
 const (
-	intentLife  = 3 * time.Second
-	intentPause = intentLife / 3
-	intentAfter = 100 * time.Millisecond
+	IntentLife  = 3 * time.Second
+	IntentPause = IntentLife / 3
+	IntentAfter = 100 * time.Millisecond
 )
 
-var intentMost = strconv.FormatInt(intentLife.Milliseconds(), 10)
+var intentMost = strconv.FormatInt(IntentLife.Milliseconds(), 10)
 
 // An intent is the time since when it is there, by the master's clock, and a token of its own. It
 // holds up only readers that have begun to wait after that: a reader waits for at most one
@@ -187,12 +175,12 @@ var (
 	// KEYS the keys of a lock, and the intents in the same order. ARGV token, its life in ms. It
 	// returns 1 if readers hold one of the keys. An intent of another writer is good for this one, too. Terms
 	// of readers that are too long are shortened.
-	intendScript = newScript(`local n, found = #KEYS / 2, 0
+	IntendScript = script.New(`local n, found = #KEYS / 2, 0
 for i = 1, n do
   if redis.call('TYPE', KEYS[i]).ok == 'zset' then
     found = 1
     local v = redis.pcall('GET', KEYS[n + i])
-    ` + unlessForeign + masterTime + shortenExpiries + `    local since = type(v) == 'string' and tonumber(string.match(v, '^%d+'))
+    ` + script.UnlessForeign + MasterTime + shortenExpiries + `    local since = type(v) == 'string' and tonumber(string.match(v, '^%d+'))
     if not v or since and since > now then
       redis.call('SET', KEYS[n + i], string.format('%.0f', now) .. ' ' .. ARGV[1], 'PX', ARGV[2])
     elseif type(v) == 'string' and string.sub(v, -#ARGV[1]) == ARGV[1] then
@@ -203,71 +191,71 @@ end
 return found`)
 
 	// KEYS the intents. ARGV token. It returns how many were there.
-	withdrawScript = newScript(`local there = 0
+	WithdrawScript = script.New(`local there = 0
 for i = 1, #KEYS do
   local v = redis.pcall('GET', KEYS[i])
-  ` + unlessForeign + `  if type(v) == 'string' and string.sub(v, -#ARGV[1]) == ARGV[1] then
+  ` + script.UnlessForeign + `  if type(v) == 'string' and string.sub(v, -#ARGV[1]) == ARGV[1] then
     there = there + redis.call('DEL', KEYS[i])
   end
 end
 return there`)
 )
 
-func (plain) intend(r *request, key string, token []byte) {
-	intend(r, token, key, intentKey(key))
+func (Plain) Intend(r *Request, key string, token []byte) {
+	intend(r, token, key, IntentKey(key))
 }
 
-func (plain) withdraw(r *request, key string, token []byte) { withdraw(r, token, intentKey(key)) }
+func (Plain) Withdraw(r *Request, key string, token []byte) { withdraw(r, token, IntentKey(key)) }
 
-func (s *several) intend(r *request, _ string, token []byte) {
+func (s *several) Intend(r *Request, _ string, token []byte) {
 	intend(r, token, append(s.keys[:len(s.keys):len(s.keys)], s.intents()...)...)
 }
 
-func (s *several) withdraw(r *request, _ string, token []byte) { withdraw(r, token, s.intents()...) }
+func (s *several) Withdraw(r *Request, _ string, token []byte) { withdraw(r, token, s.intents()...) }
 
 func (s *several) intents() []string {
 	intents := make([]string, len(s.keys))
 	for i, key := range s.keys {
-		intents[i] = intentKey(key)
+		intents[i] = IntentKey(key)
 	}
 	return intents
 }
 
-func intend(r *request, token []byte, keys ...string) {
-	r.judge = judgeOne
-	r.call(intendScript, 2, func(dst []byte) []byte {
-		return resp.AppendBulkInt(resp.AppendBulk(dst, token), intentLife.Milliseconds())
+func intend(r *Request, token []byte, keys ...string) {
+	r.Judge = JudgeOne
+	r.Call(IntendScript, 2, func(dst []byte) []byte {
+		return resp.AppendBulkInt(resp.AppendBulk(dst, token), IntentLife.Milliseconds())
 	}, keys...)
 }
 
-func withdraw(r *request, token []byte, intents ...string) {
-	r.judge = judgeOne
-	r.call(withdrawScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, token) }, intents...)
+func withdraw(r *Request, token []byte, intents ...string) {
+	r.Judge = JudgeOne
+	r.Call(WithdrawScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, token) }, intents...)
 }
 
-func (s *shared) acquire(r *request, g grant) {
-	r.judge = judgeOne
-	r.call(sharedAcquireScript, 3, func(dst []byte) []byte { return appendSharedArgs(dst, g) }, g.key, s.intent)
+func (s *shared) Acquire(r *Request, g Grant) {
+	r.Judge = JudgeOne
+	r.Call(sharedAcquireScript, 3, func(dst []byte) []byte { return appendSharedArgs(dst, g) }, g.Key, s.intent)
 }
 
-func appendSharedArgs(dst []byte, g grant) []byte {
-	return resp.AppendBulkInt(appendTokenTTL(dst, g), g.waited.Milliseconds())
+func appendSharedArgs(dst []byte, g Grant) []byte {
+	return resp.AppendBulkInt(appendTokenTTL(dst, g), g.Waited.Milliseconds())
 }
 
-func (*shared) extend(r *request, g grant, restore bool) {
-	r.judge = judgeOne
-	r.call(sharedExtendScript, 3, func(dst []byte) []byte { return appendExtendArgs(dst, g, restore) }, g.key)
+func (*shared) Extend(r *Request, g Grant, restore bool) {
+	r.Judge = JudgeOne
+	r.Call(sharedExtendScript, 3, func(dst []byte) []byte { return AppendExtendArgs(dst, g, restore) }, g.Key)
 }
 
-func (*shared) release(r *request, g grant) {
-	r.judge = judgeOne
-	r.call(sharedReleaseScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, g.token) }, g.key)
+func (*shared) Release(r *Request, g Grant) {
+	r.Judge = JudgeOne
+	r.Call(sharedReleaseScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, g.Token) }, g.Key)
 }
 
-// look sends the script as text: the master promises to notify of a change of what the next
+// Look sends the script as text: the master promises to notify of a change of what the next
 // command reads, which must not be one that it does not know.
-func (s *shared) look(r *request, key string) {
-	r.judge = judgeFree
-	r.tracked()
-	r.command = sharedLookScript.appendText(r.command, 0, key, s.intent)
+func (s *shared) Look(r *Request, key string) {
+	r.Judge = judgeFree
+	r.Tracked()
+	r.Command = sharedLookScript.AppendText(r.Command, 0, key, s.intent)
 }

@@ -1,8 +1,12 @@
-package redlock
+package kind
 
-import "time"
+import (
+	"time"
 
-// sharedFenced is the lock of a reader with a number: see fence.go. It is greater than that of every
+	"github.com/redburst/redburst/redlock/internal/script"
+)
+
+// sharedFenced is the lock of a reader with a number: see fence.go in redlock. It is greater than that of every
 // earlier writer, and lower than that of every later one. Readers that hold the lock together mostly
 // have the same.
 //
@@ -10,9 +14,9 @@ import "time"
 // front. Those that find others there, and the zero, are given the counter as it is. (Where there is
 // no zero, the others have no fence, and have not moved it on.) The rest is as for a writer: if a
 // quorum has returned the same number, that is the reader's, and otherwise a second round raises the
-// counters to the greatest, where the reader is still there.
+// Counters to the greatest, where the reader is still there.
 //
-// Why every later writer's number is greater is in fence.go. Why a reader's is greater than that of
+// Why every later writer's number is greater is in fence.go in redlock. Why a reader's is greater than that of
 // every earlier writer A: let j be a master in W and in the reader's quorum. When A's key was there, j
 // had no readers. Whoever was the first of those with a fence afterwards has moved
 // the counter on from T(A) or more: so must a late request that sets an earlier reader again.
@@ -21,9 +25,9 @@ type sharedFenced struct {
 	counting
 }
 
-// newSharedFenced is newFenced for a reader.
-func newSharedFenced(key string, ttl time.Duration, h *hints) *sharedFenced {
-	return &sharedFenced{*newShared(key), newCounting(&sharedFencedScripts, ttl, h, key, counterKey(key))}
+// NewSharedFenced is newFenced for a reader.
+func NewSharedFenced(key string, ttl time.Duration, c *Counters) *sharedFenced {
+	return &sharedFenced{*NewShared(key), newCounting(&sharedFencedScripts, ttl, c, key, CounterKey(key))}
 }
 
 // moveOn moves the counter on if the reader is the first there, or no reader has done so since the last
@@ -50,22 +54,22 @@ const writeReaders = `redis.call('SET', KEYS[2], string.format('0%.0f', f), 'PX'
 var (
 	// ARGV token, TTL in ms, for how many ms the reader has waited, hint, skew in microseconds, life
 	// of the counter in ms.
-	sharedFencedAcquireScript = newScript(readCounter + addReader("-f", checkHint) + moveOn("n == 1", "hint") + writeReaders + `return f`)
+	sharedFencedAcquireScript = script.New(readCounter + addReader("-f", checkHint) + moveOn("n == 1", "hint") + writeReaders + `return f`)
 
 	// ARGV token, TTL in ms, whether it may be set again, the reader's number, life of the counter
 	// in ms.
-	sharedFencedExtendScript = newScript(dropEnded("0") + findReader + readCounter +
+	sharedFencedExtendScript = script.New(dropEnded("0") + findReader + readCounter +
 		moveOn("false", "0") + extendReader + `f = math.max(f, tonumber(ARGV[4]))
 ` + writeReaders + `return there and 1 or 2`)
 
 	// ARGV token, TTL in ms, life of the counter in ms.
-	sharedFencedAdoptScript = newScript(dropEnded("-1") + `if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then
+	sharedFencedAdoptScript = script.New(dropEnded("-1") + `if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then
   return -1
 end
 ` + readCounter + moveOn("false", "0") + extendReader + writeReaders + `return f`)
 
 	// ARGV token, the reader's number, life of the counter in ms.
-	sharedRaiseScript = newScript(dropEnded("0") + `if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then
+	sharedRaiseScript = script.New(dropEnded("0") + `if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then
   return 0
 end
 ` + readCounter + `f = math.max(f, tonumber(ARGV[2]))
@@ -74,10 +78,10 @@ end
 
 var sharedFencedScripts = countingScripts{extend: sharedFencedExtendScript, adopt: sharedFencedAdoptScript, raise: sharedRaiseScript}
 
-func (f *sharedFenced) acquire(r *request, g grant) {
-	r.judge = f.given
+func (f *sharedFenced) Acquire(r *Request, g Grant) {
+	r.Judge = f.Given
 	args := func(dst []byte) []byte { return f.appendHint(appendSharedArgs(dst, g), g) }
-	r.call(sharedFencedAcquireScript, 6, args, f.keys[0], f.keys[1], f.intent)
+	r.Call(sharedFencedAcquireScript, 6, args, f.keys[0], f.keys[1], f.intent)
 }
 
-func (f *sharedFenced) extend(r *request, g grant, restore bool) { f.counting.extend(r, g, restore) }
+func (f *sharedFenced) Extend(r *Request, g Grant, restore bool) { f.counting.Extend(r, g, restore) }

@@ -1,7 +1,8 @@
-package redlock
+package kind
 
 import (
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -10,13 +11,13 @@ import (
 // Redlock algorithm, with the same key, token and expiry as the plain lock's.
 type several struct{ keys []string } // sorted, each once
 
-func newSeveral(keys []string) *several { return &several{keys} }
+func NewSeveral(keys []string) *several { return &several{keys} }
 
 // In these scripts KEYS are all keys, and GET is called by pcall as in the plain ones. MGET reports
 // what is no string as missing; EXISTS counts it. Nothing is written before all is read.
 var (
 	// ARGV token, TTL in ms.
-	severalAcquireScript = newScript(`if redis.call('EXISTS', unpack(KEYS)) > 0 then
+	SeveralAcquireScript = script.New(`if redis.call('EXISTS', unpack(KEYS)) > 0 then
   return 0
 end
 for i = 1, #KEYS do
@@ -26,10 +27,10 @@ return 1`)
 
 	// ARGV token, TTL in ms, whether keys may be set again. It returns what the plain one does: 2
 	// if one or more of the keys were free, and none was another's.
-	severalExtendScript = newScript(`local lost = {}
+	SeveralExtendScript = script.New(`local lost = {}
 for i = 1, #KEYS do
   local v = redis.pcall('GET', KEYS[i])
-  ` + unlessForeign + `  lost[i] = v == false
+  ` + script.UnlessForeign + `  lost[i] = v == false
   if v ~= ARGV[1] and (v ~= false or ARGV[3] ~= '1') then
     return 0
   end
@@ -46,7 +47,7 @@ end
 return reply`)
 
 	// ARGV token. It returns 1 if all keys were ours.
-	severalReleaseScript = newScript(`local values, ours = redis.call('MGET', unpack(KEYS)), {}
+	SeveralReleaseScript = script.New(`local values, ours = redis.call('MGET', unpack(KEYS)), {}
 for i = 1, #KEYS do
   if values[i] == ARGV[1] then
     ours[#ours + 1] = KEYS[i]
@@ -58,7 +59,7 @@ end
 return #ours == #KEYS and 1 or 0`)
 
 	// ARGV token, rest in ms. It returns 1 if all keys were ours.
-	severalLingerScript = newScript(`local values, ours = redis.call('MGET', unpack(KEYS)), 0
+	severalLingerScript = script.New(`local values, ours = redis.call('MGET', unpack(KEYS)), 0
 for i = 1, #KEYS do
   if values[i] == ARGV[1] then
     ours = ours + 1
@@ -72,7 +73,7 @@ return ours == #KEYS and 1 or 0`)
 
 	// It returns what PTTL does of one key: -2 if all are free, -1 if one never is, and else the
 	// longest time that one of them has to live.
-	severalLookScript = newScript(`local most = -2
+	SeveralLookScript = script.New(`local most = -2
 for i = 1, #KEYS do
   local left = redis.call('PTTL', KEYS[i])
   if left == -1 then
@@ -83,46 +84,46 @@ end
 return most == math.huge and -1 or most`)
 )
 
-// acquire sends the acquire script or, where the server has it,
+// Acquire sends the acquire script or, where the server has it,
 // MSETEX n key token ... NX PX ttl.
-func (s *several) acquire(r *request, g grant) {
-	r.judge = judgeInt
-	r.call(severalAcquireScript, 2, func(dst []byte) []byte { return appendTokenTTL(dst, g) }, s.keys...)
-	d := &r.dialects[0]
+func (s *several) Acquire(r *Request, g Grant) {
+	r.Judge = JudgeInt
+	r.Call(SeveralAcquireScript, 2, func(dst []byte) []byte { return appendTokenTTL(dst, g) }, s.keys...)
+	d := &r.Dialects[0]
 	d.Needs = conn.MSetEx
 	d.Command = resp.AppendArray(d.Command, 5+2*len(s.keys))
 	d.Command = resp.AppendBulkString(d.Command, "MSETEX")
 	d.Command = resp.AppendBulkInt(d.Command, int64(len(s.keys)))
 	for _, key := range s.keys {
 		d.Command = resp.AppendBulkString(d.Command, key)
-		d.Command = resp.AppendBulk(d.Command, g.token)
+		d.Command = resp.AppendBulk(d.Command, g.Token)
 	}
 	d.Command = resp.AppendBulkString(d.Command, "NX")
 	d.Command = resp.AppendBulkString(d.Command, "PX")
-	d.Command = resp.AppendBulkInt(d.Command, g.ttl.Milliseconds())
+	d.Command = resp.AppendBulkInt(d.Command, g.TTL.Milliseconds())
 }
 
-// extend and release have no dialect: no command of any server does this to several keys.
-func (s *several) extend(r *request, g grant, restore bool) {
-	r.judge = judgeInt
-	r.call(severalExtendScript, 3, func(dst []byte) []byte { return appendExtendArgs(dst, g, restore) }, s.keys...)
+// Extend and release have no dialect: no command of any server does this to several keys.
+func (s *several) Extend(r *Request, g Grant, restore bool) {
+	r.Judge = JudgeInt
+	r.Call(SeveralExtendScript, 3, func(dst []byte) []byte { return AppendExtendArgs(dst, g, restore) }, s.keys...)
 }
 
-func (s *several) release(r *request, g grant) {
-	r.judge = judgeInt
-	r.call(severalReleaseScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, g.token) }, s.keys...)
+func (s *several) Release(r *Request, g Grant) {
+	r.Judge = JudgeInt
+	r.Call(SeveralReleaseScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, g.Token) }, s.keys...)
 }
 
-func (s *several) linger(r *request, g grant) {
-	r.judge = judgeInt
-	r.call(severalLingerScript, 2, func(dst []byte) []byte { return appendTokenTTL(dst, g) }, s.keys...)
+func (s *several) Linger(r *Request, g Grant) {
+	r.Judge = JudgeInt
+	r.Call(severalLingerScript, 2, func(dst []byte) []byte { return appendTokenTTL(dst, g) }, s.keys...)
 }
 
-// look reads when the last of the keys is free. A master promises to notify of what the script has
+// Look reads when the last of the keys is free. A master promises to notify of what the script has
 // read. The promise is for one command, so the script's text is sent: a second command after
 // NOSCRIPT would be without it.
-func (s *several) look(r *request, _ string) {
-	r.judge = judgeFree
-	r.tracked()
-	r.command = severalLookScript.appendText(r.command, 0, s.keys...)
+func (s *several) Look(r *Request, _ string) {
+	r.Judge = judgeFree
+	r.Tracked()
+	r.Command = SeveralLookScript.AppendText(r.Command, 0, s.keys...)
 }

@@ -1,0 +1,234 @@
+package kind
+
+import (
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/script"
+	"github.com/redburst/redburst/resp"
+)
+
+// permits is a lock that up to k can hold at a time. There are k slots, and each is a plain lock by
+// itself, with a key, a quorum and a TTL of its own. So there are never more than k holders,
+// whichever minority fails, for any k.
+//
+// A counter on each master, with a majority of those that have one left, would not do: k=2 on three
+// masters has six permits there, which is three majorities of two.
+//
+// All must agree on k. A slot's key says it, so those who do not agree never meet at a slot. They
+// meet at the mark: a key beside the slots that holds k. A client's first attempt with a TTL, and one every
+// [AgreedFor], sets its slot by a script that compares the mark with k, sets it, and fails where it
+// is another. Those in between are plain SETs (see agreement.go in redlock). The mark is there for as long as any lock
+// that was taken meanwhile, and extends renew it. Two quorums share a master, so of two that differ the
+// second is refused. A Lock that is refused so waits, and asks for the mark (Agrees). That is only to know
+// when to try again: its attempt looks at the mark as any other does.
+type permits struct {
+	k      int
+	of     string // "/k"
+	Prefix string // of the slots' keys
+	marker string // the key of the mark
+	life   time.Duration
+
+	used atomic.Pointer[slotKey] // the last: who reuses a Mutex mostly has the same slot again
+}
+
+type slotKey struct {
+	slot int
+	key  string
+}
+
+const (
+	// MaxPermits is how many there can be. A Look reads all slots on each master, and a waiter looks after each
+	// change. With so many that costs a master about half a millisecond.
+	MaxPermits = 1000
+
+	// AgreedFor is how long a client relies on the mark without looking at it.
+	AgreedFor = time.Minute
+	// AgreedPause is how long a Lock with another number waits before it asks for the mark, up to twice that.
+	AgreedPause = time.Second
+)
+
+// PermitsFit reports whether a Look at k slots of a key can be sent. It names each three times, and its command and
+// fallback may have 2 MiB.
+func PermitsFit(key string, k int) bool {
+	const overhead, most = 40, 2<<20/3 - 1<<10 // of what is in it beside the key; of a third of it
+	return k*(len(key)+overhead) <= most
+}
+
+// NewPermits returns the kind of a lock with k permits on a key, for locks that last for a TTL at most.
+func NewPermits(key string, ttl time.Duration, k int) *permits {
+	return &permits{k: k, of: "/" + strconv.Itoa(k), Prefix: slotPrefix(key), marker: "{" + key + "}:permits", life: ttl + 2*AgreedFor}
+}
+
+// keepMark sets the mark to k, for its life at least: another's lock may need it for longer. Both are
+// the last of ARGV.
+const keepMark = `local k, life = ARGV[#ARGV - 1], ARGV[#ARGV]
+if redis.pcall('GET', KEYS[2]) ~= k or redis.call('PTTL', KEYS[2]) < tonumber(life) then
+  redis.call('SET', KEYS[2], k, 'PX', life)
+end
+`
+
+var (
+	// KEYS slot, mark; ARGV token, TTL in ms, k, life of the mark in ms. It returns 1, or 0 if the
+	// slot is taken.
+	permitAcquireScript = script.New(`local v = redis.pcall('GET', KEYS[2])
+` + script.UnlessForeign + `if v ~= false and v ~= ARGV[3] then
+  local said = type(v) == 'string' and string.match(v, '^%d%d?%d?%d?$') or 'no number'
+  return redis.error_reply('PERMITS ' .. KEYS[2] .. ' says ' .. said .. ', and not ' .. ARGV[3])
+end
+` + keepMark + `if redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then
+  return 1
+end
+return 0`)
+
+	// KEYS slot, mark; ARGV token, TTL in ms, whether the slot may be set again, k, life of the mark in
+	// ms. It returns what the plain one does.
+	permitExtendScript = script.New(`local v, reply = redis.pcall('GET', KEYS[1]), 1
+` + script.UnlessForeign + `if v == ARGV[1] then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+elseif v == false and ARGV[3] == '1' then
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')
+  reply = 2
+else
+  return 0
+end
+` + keepMark + `return reply`)
+
+	// KEYS the slots. It returns what PTTL says of each.
+	slotsScript = script.New(`local ends = {}
+for i, key in ipairs(KEYS) do
+  ends[i] = redis.call('PTTL', key)
+end
+return ends`)
+)
+
+func (p *permits) Slots() int { return p.k }
+
+func (p *permits) Mark(token []byte, slot int) []byte { return AppendSlot(token, slot, p.k) }
+
+func (p *permits) Agrees(r *Request) {
+	r.Command = resp.AppendCommand(r.Command, "GET", p.marker)
+	r.Judge = func(v resp.Value) mux.Verdict {
+		switch {
+		case v.IsNull(), v.Kind() == resp.BulkString && string(v.Bytes()) == p.of[1:]:
+			return mux.VerdictYes
+		case v.Kind() == resp.BulkString:
+			return mux.VerdictNo
+		}
+		return JudgeError(v)
+	}
+}
+
+// Name returns the name of a slot's key.
+func (p *permits) Name(slot int) string {
+	if u := p.used.Load(); u != nil && u.slot == slot {
+		return u.key
+	}
+	u := &slotKey{slot, p.Prefix + strconv.Itoa(slot) + p.of}
+	p.used.Store(u)
+	return u.key
+}
+
+// Names returns the names of all slots' keys.
+func (p *permits) Names() []string {
+	names := make([]string, p.k)
+	for i := range names {
+		names[i] = p.Prefix + strconv.Itoa(i+1) + p.of
+	}
+	return names
+}
+
+// at returns the grant as that of the plain lock which its slot is.
+func (p *permits) at(g Grant) Grant {
+	_, slot, _ := CutSlot(g.Token)
+	g.Key = p.Name(slot)
+	return g
+}
+
+func (p *permits) Acquire(r *Request, g Grant) {
+	g = p.at(g)
+	if g.Relies {
+		Plain{}.Acquire(r, g)
+		return
+	}
+	r.Judge = JudgeOne
+	args := func(dst []byte) []byte { return p.appendMark(appendTokenTTL(dst, g)) }
+	r.Call(permitAcquireScript, 4, args, g.Key, p.marker)
+}
+
+// Extend keeps the mark, too, so that it outlives the lock.
+func (p *permits) Extend(r *Request, g Grant, restore bool) {
+	g = p.at(g)
+	r.Judge = JudgeOne
+	args := func(dst []byte) []byte { return p.appendMark(AppendExtendArgs(dst, g, restore)) }
+	r.Call(permitExtendScript, 5, args, g.Key, p.marker)
+}
+
+// appendMark appends what the mark says, and how long it is to last.
+func (p *permits) appendMark(dst []byte) []byte {
+	dst = resp.AppendBulkString(dst, p.of[1:])
+	return resp.AppendBulkInt(dst, p.life.Milliseconds())
+}
+
+func (p *permits) Release(r *Request, g Grant) { Plain{}.Release(r, p.at(g)) }
+
+func (p *permits) Linger(r *Request, g Grant) { Plain{}.Linger(r, p.at(g)) }
+
+// Look reads all slots. Of what a script reads, servers of different ages track different keys, so
+// EXISTS goes before it: that reads them all, too.
+func (p *permits) Look(r *Request, _ string) {
+	names := p.Names()
+	r.Judge = judgeSlots
+	r.Tracked()
+	r.Command = resp.AppendArray(r.Command, 1+p.k)
+	r.Command = resp.AppendBulkString(r.Command, "EXISTS")
+	for _, name := range names {
+		r.Command = resp.AppendBulkString(r.Command, name)
+	}
+	r.Command = slotsScript.AppendHash(r.Command, 0, names...)
+	r.Fallback = slotsScript.AppendText(r.Fallback, 0, names...)
+	r.Replies = 3
+}
+
+// judgeSlots judges the look: an answer is a yes.
+func judgeSlots(v resp.Value) mux.Verdict {
+	if v.Kind() == resp.Array {
+		return mux.VerdictYes
+	}
+	return JudgeError(v)
+}
+
+// AppendSlot appends to a token the slot that it is for, and how many there are: ".3.4". No other
+// part of our tokens has a dot.
+func AppendSlot(token []byte, slot, of int) []byte {
+	token = strconv.AppendInt(append(token, '.'), int64(slot), 10)
+	return strconv.AppendInt(append(token, '.'), int64(of), 10)
+}
+
+// CutSlot undoes AppendSlot. The slot is 0 if the token is for none.
+func CutSlot[T string | []byte](token T) (rest T, slot, of int) {
+	rest, of = cutNumber(token)
+	rest, slot = cutNumber(rest)
+	if slot < 1 || slot > of {
+		return token, 0, 0
+	}
+	return rest, slot, of
+}
+
+// cutNumber cuts a dot and a number off the end: the number is 0 if there are none.
+func cutNumber[T string | []byte](s T) (rest T, n int) {
+	const most = 4 // digits
+	for i, unit := len(s)-1, 1; i >= max(0, len(s)-1-most); i, unit = i-1, unit*10 {
+		switch c := s[i]; {
+		case c == '.' && i < len(s)-1 && s[i+1] != '0':
+			return s[:i], n
+		case c < '0' || c > '9':
+			return s, 0
+		default:
+			n += unit * int(c-'0')
+		}
+	}
+	return s, 0
+}

@@ -1,0 +1,168 @@
+package kind
+
+import (
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/script"
+	"github.com/redburst/redburst/resp"
+)
+
+// Plain is the lock of the Redlock algorithm: a key that holds the token and expires. It has
+// one holder. redsync, node-redlock, redlock-py and redlock-rb set the same key in the same
+// way, so they exclude it, and it excludes them.
+type Plain struct{}
+
+// In these scripts GET is called by pcall: a key that holds no string is not ours, which is an
+// answer and not an error. See script.UnlessForeign.
+var (
+	// KEYS key, ARGV token.
+	ReleaseScript = script.New(`local v = redis.pcall('GET', KEYS[1])
+if v == ARGV[1] then
+  return redis.call('DEL', KEYS[1])
+end
+` + script.UnlessForeign + `return 0`)
+
+	// KEYS key, ARGV token, rest in ms. A key lives for the rest, or for less if it does so anyway. It
+	// returns 1, or 0 if the key is not ours.
+	LingerScript = script.New(`local v = redis.pcall('GET', KEYS[1])
+` + script.UnlessForeign + `if v ~= ARGV[1] then
+  return 0
+end
+local left = redis.call('PTTL', KEYS[1])
+if left < 0 or left > tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+return 1`)
+
+	// KEYS key, ARGV token, TTL in ms, whether it may be set again. A key is
+	// set again only where it is free, never where it is another's.
+	ExtendScript = script.New(`local v = redis.pcall('GET', KEYS[1])
+if v == ARGV[1] then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  return 1
+end
+if v == false and ARGV[3] == '1' then
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')
+  return 2
+end
+` + script.UnlessForeign + `return 0`)
+)
+
+// Acquire sends SET key token NX PX ttl. The expiry is relative (PX): an absolute one (PXAT)
+// would make each master compare our wall clock with its own, and safety would depend on
+// their being in step. Every other Redlock library sets its keys so.
+func (Plain) Acquire(r *Request, g Grant) {
+	r.Judge = JudgeSet
+	r.Command = resp.AppendArray(r.Command, 6)
+	r.Command = resp.AppendBulkString(r.Command, "SET")
+	r.Command = resp.AppendBulkString(r.Command, g.Key)
+	r.Command = resp.AppendBulk(r.Command, g.Token)
+	r.Command = resp.AppendBulkString(r.Command, "NX")
+	r.Command = resp.AppendBulkString(r.Command, "PX")
+	r.Command = resp.AppendBulkInt(r.Command, g.TTL.Milliseconds())
+}
+
+// Extend sends the extend script or, where the server has it, SET key token IFEQ token PX ttl.
+// That sets no key that is gone, so the script follows it there.
+func (Plain) Extend(r *Request, g Grant, restore bool) {
+	r.Judge = JudgeExtend
+	if !restore {
+		r.Judge = JudgeExtendOnly
+	}
+	r.Command = AppendExtendArgs(ExtendScript.AppendHash(r.Command, 3, g.Key), g, restore)
+	r.Fallback = AppendExtendArgs(ExtendScript.AppendText(r.Fallback, 3, g.Key), g, restore)
+	d := &r.Dialects[0]
+	d.Needs = conn.SetIfEq
+	d.Command = resp.AppendArray(d.Command, 7)
+	d.Command = resp.AppendBulkString(d.Command, "SET")
+	d.Command = resp.AppendBulkString(d.Command, g.Key)
+	d.Command = resp.AppendBulk(d.Command, g.Token)
+	d.Command = resp.AppendBulkString(d.Command, "IFEQ")
+	d.Command = resp.AppendBulk(d.Command, g.Token)
+	d.Command = resp.AppendBulkString(d.Command, "PX")
+	d.Command = resp.AppendBulkInt(d.Command, g.TTL.Milliseconds())
+}
+
+func AppendExtendArgs(dst []byte, g Grant, restore bool) []byte {
+	dst = appendTokenTTL(dst, g)
+	if restore {
+		return resp.AppendBulkString(dst, "1")
+	}
+	return resp.AppendBulkString(dst, "0")
+}
+
+// Release sends the release script or, where the server has one of them, DELEX key IFEQ token or
+// DELIFEQ key token.
+func (Plain) Release(r *Request, g Grant) {
+	r.Judge = JudgeInt
+	r.Command = resp.AppendBulk(ReleaseScript.AppendHash(r.Command, 1, g.Key), g.Token)
+	r.Fallback = resp.AppendBulk(ReleaseScript.AppendText(r.Fallback, 1, g.Key), g.Token)
+	d := &r.Dialects[0]
+	d.Needs = conn.DelEx
+	d.Command = resp.AppendArray(d.Command, 4)
+	d.Command = resp.AppendBulkString(d.Command, "DELEX")
+	d.Command = resp.AppendBulkString(d.Command, g.Key)
+	d.Command = resp.AppendBulkString(d.Command, "IFEQ")
+	d.Command = resp.AppendBulk(d.Command, g.Token)
+	d = &r.Dialects[1]
+	d.Needs = conn.DelIfEq
+	d.Command = resp.AppendArray(d.Command, 3)
+	d.Command = resp.AppendBulkString(d.Command, "DELIFEQ")
+	d.Command = resp.AppendBulkString(d.Command, g.Key)
+	d.Command = resp.AppendBulk(d.Command, g.Token)
+}
+
+// Linger has no dialect: no command of any server leaves a key that ends earlier alone.
+func (Plain) Linger(r *Request, g Grant) {
+	r.Judge = JudgeInt
+	r.Call(LingerScript, 2, func(dst []byte) []byte { return appendTokenTTL(dst, g) }, g.Key)
+}
+
+// Look reads how long the key has to live.
+func (Plain) Look(r *Request, key string) {
+	r.Judge = judgeFree
+	r.Tracked()
+	r.Command = resp.AppendCommand(r.Command, "PTTL", key)
+}
+
+// JudgeSet judges SET NX: it is set, or a key is in the way.
+func JudgeSet(v resp.Value) mux.Verdict {
+	switch {
+	case v.Is("OK"):
+		return mux.VerdictYes
+	case v.IsNull():
+		return mux.VerdictNo
+	}
+	return mux.VerdictFailed
+}
+
+// JudgeExtend judges the extend script and SET IFEQ. A null of the latter says that the key is
+// another's, or gone: the script, which can set it again, finds out.
+func JudgeExtend(v resp.Value) mux.Verdict {
+	switch {
+	case v.Is("OK"):
+		return mux.VerdictYes
+	case v.IsNull():
+		return mux.VerdictAgain
+	}
+	return JudgeInt(v)
+}
+
+// JudgeExtendOnly is judgeExtend where a key that is gone must not be set again.
+func JudgeExtendOnly(v resp.Value) mux.Verdict {
+	if v.IsNull() {
+		return mux.VerdictNo
+	}
+	return JudgeExtend(v)
+}
+
+// judgeFree judges PTTL: a key that is not there is a yes.
+func judgeFree(v resp.Value) mux.Verdict {
+	switch n, ok := v.Int(); {
+	case ok && n == -2:
+		return mux.VerdictYes
+	case ok:
+		return mux.VerdictNo
+	}
+	return mux.VerdictFailed
+}
