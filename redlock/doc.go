@@ -86,7 +86,7 @@
 // the key is free; the hint is the client's wall clock in microseconds. If a majority returns the
 // same number, that is the fence, after one round. Otherwise the greatest of them is, once a
 // second round has raised the counters of a majority that still holds the key. Extend, renewal
-// and recheck raise the counter of a master that they give the key again. The proof is in fence.go.
+// and recheck raise the counter of a master that they give the key again. The proof is in decide_fence.go.
 //
 // It is assumed that a majority of all masters have had a lock's number, and remember it until the
 // next lock is taken: for Config.FenceMemory, and beyond a restart only if they persist it. If

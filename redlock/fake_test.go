@@ -567,7 +567,7 @@ func (m *fakeMaster) do(args []string) (reply any) {
 }
 
 // script does what a script says, which is given by its text or hash. A lock's key with its counter is a counter
-// (fence_test.go), and several keys are a severalMaster. Tests compare both with the scripts.
+// (decide_fence_test.go), and several keys are a severalMaster. Tests compare both with the scripts.
 func (m *fakeMaster) script(what string, keys, args []string) any {
 	is := func(s script.Script) bool { return what == s.Text || what == s.Hash }
 	key, token, fence := keys[0], "", m.counters[keys[0]]

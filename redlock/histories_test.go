@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The harness of the models that are searched at random. The decisions are those of the library: round.go
-// and fence.go. Clients, wires and masters are simulated, with a clock of ticks, and without goroutines: the seed
+// The harness of the models that are searched at random. The decisions are those of the library: decide_round.go
+// and decide_fence.go. Clients, wires and masters are simulated, with a clock of ticks, and without goroutines: the seed
 // alone decides what happens. So the race detector has nothing to find in them.
 //
 // A history has clients that take a lock, extend it, release it, give up or die. Each has a wire to each master.

@@ -15,17 +15,21 @@ import (
 )
 
 // The files of the package, from the bottom to the top: each may use what those before it
-// define. A new kind of lock is a file of internal/kind.
+// define. The names say the rooms: what decides, what asks the masters, holding a lock, waiting for one, and, without
+// a prefix, the interface. A new kind of lock is a file of internal/kind.
 var layers = []string{
-	"token", "vote", "errors", "observer", "observers", "stats", "round", "second", "spec", "fence",
-	"agreement", "call", "core",
-	"hold", "release", "extension", "keepalive", "renewer", "backing", "recheck", "guard", "turn", "sleeper", "subscription", "global_queue", "watcher_subscription", "local_queue",
-	"option", "config", "client", "mutex", "acquire", "unlock", "holders", "wait", "lock", "do", "lead", "watcher", "doc",
+	"token", "vote", "errors", "observer", "observers", "stats", "second",
+	"decide_round", "decide_fence", "decide_guard",
+	"ask_hints", "ask_spec", "ask_agreement", "ask_call", "ask_core", "ask_turn",
+	"hold", "hold_release", "hold_extension", "hold_keepalive", "hold_renewer", "hold_backing", "hold_recheck",
+	"wait_sleeper", "wait_subscription", "wait_contention", "wait_look", "wait_global_queue_script", "wait_global_queue",
+	"wait_local_queue", "watch_subscription",
+	"option", "config", "client", "mutex", "acquire", "unlock", "holders", "wait", "lock", "do", "lead", "watch", "doc",
 }
 
 // upward is what runs the other way all the same: a hold has its KeepAlives, which it moves, and
 // a KeepAlive is ended by its renewer. They are one mechanism.
-var upward = []string{"hold -> keepalive", "keepalive -> renewer"}
+var upward = []string{"hold -> hold_keepalive", "hold_keepalive -> hold_renewer"}
 
 func TestEachFileUsesOnlyWhatIsBelowIt(t *testing.T) {
 	fset := token.NewFileSet()
@@ -78,7 +82,7 @@ func TestKindsAndDecisionsReadNoClock(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, len(paths), 8)
 	fset := token.NewFileSet()
-	for _, path := range append(paths, "round.go") {
+	for _, path := range append(paths, "decide_round.go") {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}

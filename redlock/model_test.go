@@ -16,7 +16,7 @@ import (
 // masters, on which everything that can be late is: commands wait at a master for
 // as long as the search likes, clients look at the votes when it likes, keys
 // expire early by the drift that is allowed for, a master crashes. The decisions
-// are those of round.go. In no state that can be reached may both clients have a
+// are those of decide_round.go. In no state that can be reached may both clients have a
 // lock that is valid.
 //
 // A search has no goroutines, so it runs without the race detector, which makes it slow.

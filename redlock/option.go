@@ -183,7 +183,7 @@ func WithKeys(more ...string) Option {
 //
 // The masters keep a counter beside each key, {key}:fence, for Config.FenceMemory after its last
 // use. An ACL that limits keys must allow it, and TIME: without that, a counter that somebody wrote is not
-// set back. fence.go has the algorithm and its proof. It is
+// set back. decide_fence.go has the algorithm and its proof. It is
 // relied on that a majority of all masters have had the number and remember it, or else that the
 // clients' wall clocks differ by less than the masters were down, or Config.RestartGuard if that is
 // longer. (A lock is taken on a majority; the others have its number once it is extended.)

@@ -8,7 +8,7 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// fenced is the plain lock with a number: see fence.go in redlock. Each master keeps a counter beside the
+// fenced is the plain lock with a number: see decide_fence.go in redlock. Each master keeps a counter beside the
 // key, which each script that sets or extends the key moves on. Foreign clients have no numbers.
 // They exclude it, and it excludes them, as plain locks do.
 type fenced struct {
@@ -85,7 +85,7 @@ func (c *counting) Raise(r *Request, g Grant) {
 }
 
 // Mend sends the script as text. A text after NOSCRIPT could come after an extend that has set the key
-// again: see fence.go in redlock.
+// again: see decide_fence.go in redlock.
 func (c *counting) Mend(r *Request, g Grant) {
 	r.Judge = JudgeOne
 	r.Command = c.appendHint(resp.AppendBulk(c.scripts.mend.AppendText(r.Command, 4, c.keys...), g.Token), g)

@@ -20,7 +20,7 @@ import (
 // All must agree on k. A slot's key says it, so those who do not agree never meet at a slot. They
 // meet at the mark: a key beside the slots that holds k. A client's first attempt with a TTL, and one every
 // [AgreedFor], sets its slot by a script that compares the mark with k, sets it, and fails where it
-// is another. Those in between are plain SETs (see agreement.go in redlock). The mark is there for as long as any lock
+// is another. Those in between are plain SETs (see ask_agreement.go in redlock). The mark is there for as long as any lock
 // that was taken meanwhile, and extends renew it. Two quorums share a master, so of two that differ the
 // second is refused. A Lock that is refused so waits, and asks for the mark (Agrees). That is only to know
 // when to try again: its attempt looks at the mark as any other does.

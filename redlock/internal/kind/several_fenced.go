@@ -7,7 +7,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/script"
 )
 
-// severalFenced is the lock on several keys with a number: see fence.go in redlock. Each key has a counter, as
+// severalFenced is the lock on several keys with a number: see decide_fence.go in redlock. Each key has a counter, as
 // that of a lock on this key alone. An acquire moves all to the same number, which is above the greatest
 // of them. An extend and a raise move each to the lock's fence at least. So whoever takes one of the keys
 // next finds a counter that is at the lock's fence or above, and the proof holds for each key.

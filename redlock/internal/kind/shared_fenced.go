@@ -6,7 +6,7 @@ import (
 	"github.com/redburst/redburst/redlock/internal/script"
 )
 
-// sharedFenced is the lock of a reader with a number: see fence.go in redlock. It is greater than that of every
+// sharedFenced is the lock of a reader with a number: see decide_fence.go in redlock. It is greater than that of every
 // earlier writer, and lower than that of every later one. Readers that hold the lock together mostly
 // have the same.
 //
@@ -16,7 +16,7 @@ import (
 // quorum has returned the same number, that is the reader's, and otherwise a second round raises the
 // Counters to the greatest, where the reader is still there.
 //
-// Why every later writer's number is greater is in fence.go in redlock. Why a reader's is greater than that of
+// Why every later writer's number is greater is in decide_fence.go in redlock. Why a reader's is greater than that of
 // every earlier writer A: let j be a master in W and in the reader's quorum. When A's key was there, j
 // had no readers. Whoever was the first of those with a fence afterwards has moved
 // the counter on from T(A) or more: so must a late request that sets an earlier reader again.

@@ -1,0 +1,58 @@
+package redlock
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+	"time"
+)
+
+func (ss *subscriptions) contention(key string) (refused *atomic.Int64, s *streak) {
+	i := maphash.String(ss.seed, key) % uint64(len(ss.refused))
+	return &ss.refused[i], &ss.streaks[i]
+}
+
+// noteRefused marks the keys of a lock as contended. contended reports whether one of them is, or
+// has had a streak that is too long. Whoever wants a contended key looks before trying: so those who were
+// notified of its release come first, and a holder that takes the lock again and again does not starve
+// the others.
+func (ss *subscriptions) noteRefused(now time.Duration, keys ...string) {
+	for _, key := range keys {
+		at, _ := ss.contention(key)
+		at.Store(int64(now))
+	}
+}
+
+// noteReleased keeps a key contended that was contended when it was taken, at since.
+func (ss *subscriptions) noteReleased(now, since time.Duration, keys ...string) {
+	for _, key := range keys {
+		at, s := ss.contention(key)
+		if time.Duration(at.Load()) >= since {
+			at.Store(int64(now))
+		}
+		s.until.Store(int64(now))
+	}
+}
+
+func (ss *subscriptions) contended(now time.Duration, keys ...string) bool {
+	for _, key := range keys {
+		at, s := ss.contention(key)
+		if at := time.Duration(at.Load()); at != 0 && now-at < contendedFor || ss.overlong(s, now) {
+			return true
+		}
+	}
+	return false
+}
+
+// overlong reports whether a streak has lasted too long, and begins another. One is over when those who wait
+// have had the time to take the lock.
+func (ss *subscriptions) overlong(s *streak, now time.Duration) (yes bool) {
+	if now-time.Duration(s.until.Load()) <= streakGap {
+		long := now - time.Duration(s.since.Load())
+		if long <= streakMax || long <= streakTrips*ss.core.rounds.RTT() {
+			return false
+		}
+		yes = true
+	}
+	s.since.Store(int64(now))
+	return yes
+}

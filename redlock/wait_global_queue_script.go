@@ -1,0 +1,163 @@
+package redlock
+
+import (
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/script"
+	"github.com/redburst/redburst/resp"
+)
+
+// appendNoticeKey and appendAliveKey append the keys that an id has beside its queue.
+func appendNoticeKey(dst, queue, id []byte) []byte {
+	return append(append(append(dst, queue...), ':'), id...)
+}
+
+func appendAliveKey(dst, queue, id []byte) []byte {
+	return append(appendNoticeKey(dst, queue, id), aliveSuffix...)
+}
+
+const aliveSuffix = ":alive"
+
+// readerMark begins the ids of readers, and is the member that marks the rank which readers can still join. No
+// other id has a colon.
+const readerMark = "r:"
+
+// luaReads is the Lua that says whether an id is a reader's, or the mark.
+const luaReads = `local function reads(id) return string.sub(id, 1, 2) == 'r:' end
+`
+
+// A queue is a sorted set of the waiters' ids, called line in the scripts. Each id has a number above all ahead of it.
+// Readers that share a rank have one number. While others can join them, [readerMark] has it, too.
+// Each id has two keys beside it. One says that its waiter is alive, and is renewed. The other is its
+// notice, called bell in the scripts: it is there while the successor is subscribed to it, and is deleted
+// when either leaves. It is not renewed, as the master would notify of that, too. If it expires, the
+// successor asks again. So if both die, a notice is left for a minute at most.
+var (
+	// KEYS queue. ARGV id, its life in ms, the life of a notice in ms. The script puts the id at the end, or
+	// a reader's at the rank of the readers, unless it is in the queue. It notes that the waiter is alive. It
+	// returns the predecessor: empty if the id is the head, also if it is a reader's and only readers
+	// are ahead. It takes out predecessors that are dead. If a reader finds the mark gone, or at another rank,
+	// then its rank was at the head already. If an entry is said to be alive for longer than an entry's
+	// life, the master's clock was set back since. From now on it has that life, and so have those ahead of
+	// it, as they may be dead, too.
+	enterScript = script.New(`local line, me = KEYS[1], ARGV[1]
+` + luaReads + `local rank = redis.call('ZRANK', line, me)
+if not rank then
+  local place = reads(me) and redis.call('ZSCORE', line, 'r:')
+    or (redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')[2] or 0) + 1
+  if reads(me) then
+    redis.call('ZADD', line, place, 'r:')
+  end
+  redis.call('ZADD', line, place, me)
+  rank = redis.call('ZRANK', line, me)
+end
+redis.call('SET', line .. ':' .. me .. ':alive', '', 'PX', ARGV[2])
+redis.call('PEXPIRE', line, ARGV[2])
+if reads(me) then
+  if redis.call('ZSCORE', line, 'r:') ~= redis.call('ZSCORE', line, me) then
+    return ''
+  end
+  rank = redis.call('ZRANK', line, 'r:')
+end
+for i = rank - 1, 0, -1 do
+  local before = redis.call('ZRANGE', line, i, i)[1]
+  if reads(me) and reads(before) then
+    break
+  end
+  local bell = line .. ':' .. before
+  local left = redis.call('PTTL', bell .. ':alive')
+  if left ~= -2 then
+    redis.call('SET', bell, '', 'PX', ARGV[3], 'NX')
+    if left > tonumber(ARGV[2]) then
+      for _, id in ipairs(redis.call('ZRANGE', line, 0, i)) do
+        redis.call('PEXPIRE', line .. ':' .. id .. ':alive', ARGV[2])
+      end
+    end
+    return before
+  end
+  redis.call('ZREM', line, before)
+  redis.call('DEL', bell)
+end
+if reads(me) then
+  redis.call('ZREM', line, 'r:')
+end
+return ''`)
+
+	// KEYS queue, notice, alive. ARGV id. The last of the readers that could still be joined takes the mark
+	// along. The predecessor's notice goes, too: nobody else is subscribed to it, and its owner may be dead.
+	leaveScript = script.New(`local line, rank = KEYS[1], redis.call('ZRANK', KEYS[1], ARGV[1])
+` + luaReads + `redis.call('DEL', KEYS[2], KEYS[3])
+local stood = redis.call('ZREM', line, ARGV[1])
+local mark = reads(ARGV[1]) and redis.call('ZRANK', line, 'r:')
+if mark and not reads(redis.call('ZRANGE', line, mark + 1, mark + 1)[1] or '') then
+  redis.call('ZREM', line, 'r:')
+  rank = mark
+end
+if rank and rank > 0 then
+  redis.call('DEL', line .. ':' .. redis.call('ZRANGE', line, rank - 1, rank - 1)[1])
+end
+return stood`)
+)
+
+const (
+	entryLife  = 3 * time.Second // an entry counts for so long after it was renewed
+	noticeLife = time.Minute
+)
+
+// judgeEnter judges the enter script: an id, or none, is a yes.
+func judgeEnter(v resp.Value) mux.Verdict {
+	if v.Kind() == resp.BulkString {
+		return mux.VerdictYes
+	}
+	return kind.JudgeError(v)
+}
+
+// beginRenewals makes the call one that renews entries, and appendRenewal appends one entry.
+func (k *call) beginRenewals() {
+	k.request.Reset()
+	k.request.Judge = kind.JudgeInt
+}
+
+func (k *call) appendRenewal(queue, id []byte) {
+	r, life := &k.request, entryLife.Milliseconds()
+	k.key = appendAliveKey(k.key[:0], queue, id)
+	r.Command = resp.AppendArray(r.Command, 5)
+	r.Command = resp.AppendBulkString(r.Command, "SET")
+	r.Command = resp.AppendBulk(r.Command, k.key)
+	r.Command = resp.AppendBulkString(r.Command, "")
+	r.Command = resp.AppendBulkString(r.Command, "PX")
+	r.Command = resp.AppendBulkInt(r.Command, life)
+	r.Command = resp.AppendArray(r.Command, 3)
+	r.Command = resp.AppendBulkString(r.Command, "PEXPIRE")
+	r.Command = resp.AppendBulk(r.Command, queue)
+	r.Command = resp.AppendBulkInt(r.Command, life)
+	r.Replies += 2
+}
+
+// enterQueue makes the call one of the enter script.
+func (k *call) enterQueue(queue, id []byte) {
+	k.request.Reset()
+	k.request.Judge = judgeEnter
+	k.request.CallOn(enterScript, 1, 3, func(dst []byte) []byte {
+		dst = resp.AppendBulk(dst, queue)
+		dst = resp.AppendBulk(dst, id)
+		dst = resp.AppendBulkInt(dst, entryLife.Milliseconds())
+		return resp.AppendBulkInt(dst, noticeLife.Milliseconds())
+	})
+}
+
+// leaveQueue makes the call one of the leave script.
+func (k *call) leaveQueue(queue, id []byte) {
+	k.key = appendAliveKey(k.key[:0], queue, id)
+	alive, notice := k.key, k.key[:len(k.key)-len(aliveSuffix)]
+	k.request.Reset()
+	k.request.Judge = kind.JudgeInt
+	k.request.CallOn(leaveScript, 3, 1, func(dst []byte) []byte {
+		dst = resp.AppendBulk(dst, queue)
+		dst = resp.AppendBulk(dst, notice)
+		dst = resp.AppendBulk(dst, alive)
+		return resp.AppendBulk(dst, id)
+	})
+}

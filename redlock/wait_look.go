@@ -1,0 +1,164 @@
+package redlock
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/resp"
+)
+
+// lookResult is what looking at a key has shown.
+type lookResult struct {
+	free       bool          // a majority of the masters can be had now
+	willNotify bool          // no majority can be had before one of them notifies
+	held       bool          // it is another's on so many
+	at         time.Duration // when the TTLs of so many will have passed; clock.Forever if never
+	slot       int           // ... of this slot, the first of all
+}
+
+// A slotView is what the masters say of a key, or of a slot.
+type slotView struct {
+	free   mux.Set
+	no     int           // on so many it is another's
+	silent bool          // some have not answered
+	at     time.Duration // when the TTLs of so many will have passed that it is free; clock.Forever if never
+}
+
+// A view is what all masters say, of a key or of all slots. It is pooled.
+type view struct {
+	slots     []slotView
+	untracked mux.Set         // masters that will not notify of a change
+	ends      []time.Duration // for each slot, when it is free on each master
+}
+
+func (ss *subscriptions) takeView() *view {
+	v, _ := ss.views.Get().(*view)
+	if v == nil {
+		v = new(view)
+	}
+	return v
+}
+
+func (ss *subscriptions) putView(v *view) { ss.views.Put(v) }
+
+// look reads the key, or all slots, on all masters, and asks them to notify of the next change. The
+// waiter has subscribed before.
+func (ss *subscriptions) look(ctx context.Context, s *spec, sub *subscription) (lookResult, error) {
+	all := ss.takeView()
+	defer ss.putView(all)
+	if err := ss.read(ctx, s, all, ss.core.shortTimeout(s.timeout, minShortTimeout+time.Duration(s.slots())*slotTimeout)); err != nil {
+		return lookResult{}, err
+	}
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	p := lookResult{willNotify: true, held: true, at: clock.Forever}
+	for slot, seen := range all.slots {
+		if ss.note(sub, slot, seen.free, all.untracked) {
+			p.willNotify = false
+		}
+		p.free = p.free || sub.changed[slot].Len() >= ss.quorum
+		p.held = p.held && seen.no >= ss.quorum
+		if seen.at < p.at {
+			p.at, p.slot = seen.at, slot
+		}
+	}
+	return p, nil
+}
+
+// find looks for a slot that is free on a majority, any of those that are. Its first look has a short
+// timeout. A second one waits longer, if the masters that have not answered by then could have changed the result.
+func (ss *subscriptions) find(ctx context.Context, s *spec) (slot int, found bool) {
+	view := ss.takeView()
+	defer ss.putView(view)
+	short := ss.core.shortTimeout(s.timeout, minShortTimeout+time.Duration(s.slots())*slotTimeout)
+	for _, timeout := range [...]time.Duration{short, s.timeout} {
+		if ss.read(ctx, s, view, timeout) != nil {
+			return 0, false
+		}
+		all, open := view.slots, false
+		for i, from := 0, randomSlot(len(all)); i < len(all); i++ {
+			slot := (from + i) % len(all)
+			if all[slot].free.Len() >= ss.quorum {
+				return slot, true
+			}
+			open = open || all[slot].silent && all[slot].no <= len(ss.core.masters)-ss.quorum
+		}
+		if !open {
+			break
+		}
+	}
+	return 0, false
+}
+
+// read reads the key, or all slots, on all masters.
+func (ss *subscriptions) read(ctx context.Context, s *spec, into *view, timeout time.Duration) error {
+	c := ss.core
+	k := c.takeCall()
+	defer c.putCall(k)
+	k.look(s, timeout)
+	err := c.rounds.Do(ctx, &k.op)
+	if err != nil && err != mux.ErrTimeout {
+		return err
+	}
+	now := c.now()
+	r := c.takeStates()
+	defer c.putStates(r)
+	n, slots := len(k.op.Votes), s.slots()
+	into.slots = slices.Grow(into.slots[:0], slots)[:slots]
+	clear(into.slots)
+	into.untracked = 0
+	into.ends = slices.Grow(into.ends[:0], n*slots)[:n*slots] // all of them are set
+	for i := range k.op.Votes {
+		v := &k.op.Votes[i]
+		answered := v.Verdict == VerdictYes || v.Verdict == VerdictNo
+		if !answered || !canNotify(&r.states[i]) {
+			into.untracked = into.untracked.With(i)
+		}
+		it := v.Reply.Elems()
+		for slot := range into.slots {
+			seen, ttl, known := &into.slots[slot], v.Int, answered
+			if s.slotted != nil {
+				elem, more := it.Next()
+				n, ok := elem.Int()
+				ttl, known = n, answered && more && ok
+			}
+			end := clock.Forever
+			switch {
+			case known && ttl == -2:
+				seen.free = seen.free.With(i)
+				end = now
+			case known:
+				seen.no++
+				if ttl >= 0 {
+					end = clock.After(clock.After(now, milliseconds(ttl)), expirySlack)
+				}
+			}
+			seen.silent = seen.silent || !known
+			into.ends[slot*n+i] = end
+		}
+		v.Reply = resp.Value{}
+	}
+	for slot := range into.slots {
+		of := into.ends[slot*n : (slot+1)*n]
+		slices.Sort(of)
+		into.slots[slot].at = of[ss.quorum-1]
+	}
+	return nil
+}
+
+// tracked reports whether so many masters are up and can notify of changes that no
+// majority can become free without one of them.
+func (ss *subscriptions) tracked() bool {
+	r := ss.core.takeStates()
+	defer ss.core.putStates(r)
+	n := 0
+	for i := range r.states {
+		if canNotify(&r.states[i]) {
+			n++
+		}
+	}
+	return n > len(r.states)-ss.quorum
+}
