@@ -127,11 +127,11 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	m := a.mutex
 	c := m.mustClient()
 	if err := ctx.Err(); err != nil {
-		return unasked(opLock, m.key, nil, "").endedBy(ctx, err)
+		return unasked(OpLock, m.key, nil, "").endedBy(ctx, err)
 	}
 	m.checkSecond()
 	if m.taken(c.now) {
-		return unasked(opLock, m.key, ErrHeld, byThisMutex)
+		return unasked(OpLock, m.key, ErrHeld, byThisMutex)
 	}
 	c.guard.use(m.life())
 	m.clearExpired()
@@ -158,7 +158,7 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	taken, returns := false, false
 	defer func() {
 		if taken && !returns { // a context or an Observer has panicked: the caller does not know that it is taken
-			c.renewer.giveBack(&m.hold, k.token, 0, unasked(opLock, m.key, ErrNotHeld, ""))
+			c.renewer.giveBack(&m.hold, k.token, 0, unasked(OpLock, m.key, ErrNotHeld, ""))
 		}
 	}()
 	switches := c.rechecker.switches.Load()
@@ -167,12 +167,12 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	switch {
 	case !taken:
 	case k.relies && c.agreed.epoch.Load() != k.agreementEpoch:
-		e = m.stale(opLock, k, err, unsure)
+		e = m.stale(OpLock, k, err, unsure)
 	case c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold):
-		e = m.stale(opLock, k, err, replaced)
+		e = m.stale(OpLock, k, err, replaced)
 	}
 	if taken && e != nil {
-		c.renewer.giveBack(&m.hold, k.token, 0, unasked(opLock, m.key, ErrNotHeld, ""))
+		c.renewer.giveBack(&m.hold, k.token, 0, unasked(OpLock, m.key, ErrNotHeld, ""))
 	}
 	c.stats.countAttempt(e, k.op.Decided-k.op.Started)
 	if e != nil {
@@ -181,7 +181,7 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	if e == nil && m.second != nil {
 		a.token = slices.Clone(k.token)
 	}
-	c.observeRound(ctx, opLock, m.key, k, left, e)
+	c.observeRound(ctx, OpLock, m.key, k, left, e)
 	returns = true
 	return e
 }
@@ -194,7 +194,7 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 	// while Close waits for the attempt that is under way.
 	if !c.attempts.TryRLock() {
 		k.op.Started, k.op.Decided = 0, 0
-		return 0, unasked(opLock, m.key, ErrClosed, ""), nil
+		return 0, unasked(OpLock, m.key, ErrClosed, ""), nil
 	}
 	clean := false // nothing can be left on any master, or what is there is ours
 	defer func() { // also if the context panics
@@ -244,7 +244,7 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 			reason = ErrHeld // another attempt of this Mutex has taken it, beside this one or before the masters lost it
 		}
 	}
-	e = c.failure(opLock, m.key, k, err, reason)
+	e = c.failure(OpLock, m.key, k, err, reason)
 	if far != 0 && reason == ErrNoQuorum {
 		e.note = tooFarAhead
 	}

@@ -100,7 +100,7 @@ func TestObserversAllocateNothing(t *testing.T) {
 		observer.WaitStart(ctx, "k")
 		observer.Wake(ctx, "k", redlock.WakeFree)
 		observer.WaitEnd(ctx, "k", time.Second, redlock.ErrHeld)
-		observer.Master(redlock.MasterStats{Address: "a", Phase: "up"})
+		observer.Master(redlock.MasterStats{Addr: "a", Phase: "up"})
 	}))
 }
 

@@ -109,7 +109,7 @@ func (c *core) shortTimeout(timeout, least time.Duration) time.Duration {
 
 // failure makes the error of a round. err is what the mux has returned, reason what the votes
 // say. If a context has ended the round, the caller adds that with blame.
-func (c *core) failure(op, key string, k *call, err, reason error) *RoundError {
+func (c *core) failure(op Op, key string, k *call, err, reason error) *RoundError {
 	e := unasked(op, key, reason, "")
 	e.cut = err != nil
 	if reason == errUndecided {
@@ -125,7 +125,7 @@ func (c *core) failure(op, key string, k *call, err, reason error) *RoundError {
 
 // observeRound tells the Observer of a round. left is what is left of the lock's validity, and e is how
 // the round failed, if it did.
-func (c *core) observeRound(ctx context.Context, op, key string, k *call, left time.Duration, e *RoundError) {
+func (c *core) observeRound(ctx context.Context, op Op, key string, k *call, left time.Duration, e *RoundError) {
 	if c.observe.Round == nil {
 		return
 	}

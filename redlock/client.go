@@ -147,19 +147,22 @@ func (c *Client) begin(r rounds, now func() time.Duration) {
 }
 
 func openError(ctx context.Context, err error) error {
-	var open *mux.OpenError
-	ended := ctx.Err()
-	lacking := errors.Is(err, mux.ErrNoQuorum)
-	if !errors.As(err, &open) || !lacking && (ended == nil || !errors.Is(open.Cause, ended)) {
+	open, ok := errors.AsType[*mux.OpenError](err)
+	if !ok { // it asked no master: the configuration is wrong, or the system has no descriptors
 		return fmt.Errorf("redlock: open: %w", err)
 	}
-	e := unasked(opOpen, "", nil, "")
-	e.cut = !lacking
-	if lacking {
+	e := unasked(OpOpen, "", ErrRefused, "")
+	ended := ctx.Err()
+	switch {
+	case errors.Is(err, mux.ErrNoQuorum):
 		e.reason = ErrNoQuorum
+	case ended != nil && errors.Is(open.Cause, ended):
+		e.reason, e.cut = nil, true
+	default:
+		ended = nil
 	}
 	for _, s := range open.Masters {
-		v := Vote{Master: s.Addr}
+		v := Vote{Addr: s.Addr}
 		switch {
 		case s.Phase == mux.Up:
 			v.Verdict = VerdictYes

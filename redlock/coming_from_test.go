@@ -236,7 +236,7 @@ type stackExchange struct {
 
 func newStackExchange(t *testing.T, c *redlock.Client) stackExchange {
 	t.Helper()
-	conn, err := net.Dial("tcp", c.Stats().Masters[0].Address)
+	conn, err := net.Dial("tcp", c.Stats().Masters[0].Addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return stackExchange{t, conn, resp.NewReader(4096, resp.Limits{})}

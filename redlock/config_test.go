@@ -29,7 +29,7 @@ func TestRefusedMinorityIsShown(t *testing.T) {
 	cfg := redlock.Config{Masters: clustered(t, 3), RoundTimeout: busy, Observer: &redlock.Observer{Master: func(m redlock.MasterStats) {
 		mu.Lock()
 		defer mu.Unlock()
-		told[m.Address] = m
+		told[m.Addr] = m
 	}}}
 	c := openConfig(t, cfg)
 	reaches(t, c, 0, "up")
@@ -57,7 +57,10 @@ func TestRefusedMinorityIsShown(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	require.ErrorIs(t, err, redlock.ErrRefused)
 	require.NotErrorIs(t, err, redlock.ErrNoQuorum)
-	require.NotErrorAs(t, err, new(*redlock.RoundError))
+	var round *redlock.RoundError
+	require.ErrorAs(t, err, &round)
+	require.Len(t, round.Votes, len(cfg.Masters))
+	require.Equal(t, "refused", redlock.Outcome(err))
 	require.ErrorContains(t, err, "redlock: open: ")
 }
 
@@ -106,7 +109,7 @@ func TestOpenThatItsContextEnds(t *testing.T) {
 	require.NotErrorIs(t, err, redlock.ErrNoQuorum)
 	var round *redlock.RoundError
 	require.ErrorAs(t, err, &round)
-	require.Equal(t, "open", round.Op)
+	require.Equal(t, redlock.OpOpen, round.Op)
 	require.Len(t, round.Votes, 3)
 	masters.Kill(0)
 	masters.Kill(1)

@@ -48,7 +48,7 @@ func TestLockOutlivesItsCredentials(t *testing.T) {
 		Observer: &redlock.Observer{Master: func(m redlock.MasterStats) {
 			mu.Lock()
 			defer mu.Unlock()
-			told[m.Address] = m.Phase + " " + m.Err
+			told[m.Addr] = string(m.Phase) + " " + m.Err
 		}},
 	})
 	for i := range 3 {
@@ -67,7 +67,7 @@ func TestLockOutlivesItsCredentials(t *testing.T) {
 		require.NoError(t, other.Unlock(t.Context()))
 		require.Positive(t, m.Remaining())
 		for _, s := range c.Stats().Masters {
-			require.Equal(t, "up", s.Phase)
+			require.Equal(t, redlock.PhaseUp, s.Phase)
 			require.Zero(t, s.Failures)
 		}
 	}
@@ -78,7 +78,7 @@ func TestLockOutlivesItsCredentials(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				s := c.Stats().Masters[i]
-				return !strings.Contains(s.Err, "hunter2") && strings.Contains(s.Err, what) && (what == "") == (s.Err == "") && told[s.Address] == s.Phase+" "+s.Err
+				return !strings.Contains(s.Err, "hunter2") && strings.Contains(s.Err, what) && (what == "") == (s.Err == "") && told[s.Addr] == string(s.Phase)+" "+s.Err
 			}, time.Minute, time.Millisecond, "%q", what)
 		}
 	}

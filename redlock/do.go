@@ -48,7 +48,7 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 	if err := context.Cause(held); errors.Is(err, ErrLost) || errors.Is(err, ErrMaxLifetime) {
 		return err
 	} else if err != nil {
-		return unasked(opLock, key, nil, "").endedBy(ctx, held.Err())
+		return unasked(OpLock, key, nil, "").endedBy(ctx, held.Err())
 	}
 	stay = o.holdOnError // if it panics
 	err = fn(held)

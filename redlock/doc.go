@@ -397,10 +397,9 @@
 //
 // # What it returns
 //
-// The errors that come from the masters are [*RoundError], with every master's vote, but for that of [Open]
-// where no majority can ever serve ([ErrRefused]). They wrap
-// one of [ErrHeld], [ErrNoQuorum], [ErrExpired], [ErrNotHeld], [ErrLost], [ErrMaxLifetime], [ErrSecond] and
-// [ErrClosed]. If a context ended the operation before the masters had decided it, the error wraps the context's
+// Each error that comes from the masters is a [*RoundError], with every master's vote. It wraps
+// one of [ErrHeld], [ErrNoQuorum], [ErrRefused], [ErrExpired], [ErrNotHeld], [ErrLost], [ErrMaxLifetime],
+// [ErrSecond] and [ErrClosed]. If a context ended the operation before the masters had decided it, the error wraps the context's
 // error and cause alone. A [Mutex.Lock] whose context ends wraps both, if it knows why it had to
 // wait: ask for these first, and then for the context's error.
 //

@@ -47,12 +47,13 @@ var (
 	ErrRefused = conn.ErrRefused
 )
 
-// A RoundError says how an operation failed, with every master's vote. The errors that come from the
-// masters have this type, but for that of [Open] where no majority can ever serve. errors.Is and errors.As
-// look into it, and into the masters' own errors.
+// A RoundError says how an operation failed, with every master's vote. Each error that comes from the masters
+// has this type. Other types: an error of the configuration, which no master was asked about, and what the
+// caller's own function returns to Do and Lead. errors.Is and errors.As look into a RoundError, and into the
+// masters' own errors.
 type RoundError struct {
-	Op    string // "open", "lock", "extend", "unlock", "renew", "recheck", "holders", "lead", "watch"
-	Key   string // empty for "open"
+	Op    Op
+	Key   string // empty for OpOpen
 	Votes []Vote // one for each master; nil if none was asked
 
 	// HeldBy and HeldFor say who holds the key, and how long it has still to live if its
@@ -78,11 +79,14 @@ type RoundError struct {
 //
 //	"ok"              there is no error
 //	"held"            ErrHeld, also if a Lock has run out of time because of it
-//	"no_quorum"       ErrNoQuorum, likewise
+//	"refused"         so many masters refuse this client that no quorum is possible until their configuration, or its
+//	                  rights, are changed: ErrRefused, NOPERM, NOAUTH, WRONGPASS, NOFENCE, NOSHARED
+//	"no_quorum"       ErrNoQuorum of another cause, also if a Lock has run out of time because of it
 //	"expired"         ErrExpired
 //	"not_held"        ErrNotHeld
 //	"lost"            ErrLost
 //	"max_lifetime"    ErrMaxLifetime
+//	"second"          ErrSecond
 //	"closed"          ErrClosed
 //	"cancelled"       a context ended before the masters had decided
 //	"error"           anything else
@@ -93,6 +97,9 @@ func Outcome(err error) string {
 	e, ok := errors.AsType[*RoundError](err)
 	if !ok {
 		return "error"
+	}
+	if e.reason == ErrRefused || e.reason == ErrNoQuorum && e.final() {
+		return "refused"
 	}
 	for _, o := range outcomes {
 		if e.reason == o.reason {
@@ -115,20 +122,23 @@ var outcomes = [...]struct {
 	{ErrNotHeld, "not_held"},
 	{ErrLost, "lost"},
 	{ErrMaxLifetime, "max_lifetime"},
+	{ErrSecond, "second"},
 	{ErrClosed, "closed"},
 }
 
-// The operations, as RoundError.Op and Round.Op name them.
+// An Op is an operation, as [RoundError] and [Round] name it.
+type Op string
+
 const (
-	opOpen    = "open"
-	opLock    = "lock"
-	opExtend  = "extend"
-	opUnlock  = "unlock"
-	opRenew   = "renew"
-	opRecheck = "recheck"
-	opHolders = "holders"
-	opLead    = "lead"
-	opWatch   = "watch"
+	OpOpen    Op = "open"    // Open
+	OpLock    Op = "lock"    // TryLock, and each attempt of Lock, Do and Lead
+	OpExtend  Op = "extend"  // Extend
+	OpUnlock  Op = "unlock"  // Unlock, UnlockNow, Release, and the end of Do and Lead
+	OpRenew   Op = "renew"   // a renewal of KeepAlive
+	OpRecheck Op = "recheck" // the extension of each held lock after a group has switched to another master
+	OpHolders Op = "holders" // Holders
+	OpLead    Op = "lead"    // Lead
+	OpWatch   Op = "watch"   // Watch
 )
 
 // Notes of a RoundError.
@@ -140,14 +150,14 @@ const (
 )
 
 // unasked is the failure of an operation that asked no master.
-func unasked(op, key string, reason error, note string) *RoundError {
+func unasked(op Op, key string, reason error, note string) *RoundError {
 	return &RoundError{Op: op, Key: key, reason: reason, note: note}
 }
 
 // lostTo is the cause of a KeepAlive's context that ended for that reason, and not because a
 // renewal failed.
 func lostTo(key string, under error) *RoundError {
-	e := unasked(opRenew, key, ErrLost, "")
+	e := unasked(OpRenew, key, ErrLost, "")
 	e.under = under
 	return e
 }
@@ -156,7 +166,7 @@ func lostTo(key string, under error) *RoundError {
 func (e *RoundError) Error() string {
 	var b strings.Builder
 	b.WriteString("redlock: ")
-	b.WriteString(e.Op)
+	b.WriteString(string(e.Op))
 	if e.Key != "" {
 		b.WriteString(" " + quoted(e.Key))
 	}
@@ -182,7 +192,7 @@ func (e *RoundError) Error() string {
 		what = append(what, e.note)
 	}
 	b.WriteString(": " + strings.Join(what, ": "))
-	if n := len(e.Votes); n > 0 {
+	if n := len(e.Votes); n > 0 && e.reason != ErrRefused { // a refusal counts, however many others say yes
 		var count [VerdictFailed + 1]int
 		for _, v := range e.Votes {
 			count[v.Verdict]++
@@ -210,8 +220,8 @@ func (e *RoundError) Error() string {
 		if v.Err != nil {
 			// Errors of the transport name the master themselves.
 			s := strings.TrimPrefix(v.Err.Error(), "conn: ")
-			if !strings.HasPrefix(s, v.Master+": ") {
-				s = v.Master + ": " + s
+			if !strings.HasPrefix(s, v.Addr+": ") {
+				s = v.Addr + ": " + s
 			}
 			b.WriteString("; " + s)
 		}
@@ -228,7 +238,9 @@ func quoted(key string) string {
 	return strconv.Quote(key)
 }
 
-func bare(err error) string { return strings.TrimPrefix(err.Error(), "redlock: ") }
+func bare(err error) string {
+	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "redlock: "), "conn: ")
+}
 
 // Unwrap returns the sentinel, what lies under it, and the context's error and
 // cause.

@@ -20,7 +20,7 @@ func TestRoundErrorIsWhatWentWrong(t *testing.T) {
 	noperm := &mux.ReplyError{Code: "NOPERM", Message: "NOPERM this user has no permissions"}
 	e := &RoundError{
 		Op: "lock", Key: "k", reason: ErrHeld,
-		Votes: []Vote{{Master: "a:1", Verdict: VerdictNo}, {Master: "b:1", Verdict: VerdictFailed, Err: noperm}},
+		Votes: []Vote{{Addr: "a:1", Verdict: VerdictNo}, {Addr: "b:1", Verdict: VerdictFailed, Err: noperm}},
 	}
 	e.endedBy(ctx, ctx.Err())
 	var err error = fmt.Errorf("wrapped: %w", e)
@@ -44,7 +44,7 @@ func TestRoundErrorIsWhatWentWrong(t *testing.T) {
 // A master that could not be dialled in time is no caller who ran out of time.
 func TestMastersContextErrorsAreNotTheCallers(t *testing.T) {
 	timeout := fmt.Errorf("connect: %w", context.DeadlineExceeded)
-	e := &RoundError{Op: "lock", Key: "k", reason: ErrNoQuorum, Votes: []Vote{{Master: "a:1", Verdict: VerdictFailed, Err: timeout}}}
+	e := &RoundError{Op: "lock", Key: "k", reason: ErrNoQuorum, Votes: []Vote{{Addr: "a:1", Verdict: VerdictFailed, Err: timeout}}}
 	require.ErrorIs(t, e, ErrNoQuorum)
 	require.NotErrorIs(t, e, context.DeadlineExceeded)
 	require.ErrorIs(t, e, timeout)
@@ -56,28 +56,28 @@ func TestRoundErrorTellsTheWholeStory(t *testing.T) {
 			`; held by svc-a@host-7:311 on 2 of 5 masters, 8.2 s left; c:1: connection refused`: {
 			Op: "lock", Key: "k", reason: ErrHeld,
 			Votes: []Vote{
-				{Master: "a:1", Verdict: VerdictYes},
-				{Master: "b:1", Verdict: VerdictNo},
-				{Master: "c:1", Verdict: VerdictFailed, Err: errFake},
-				{Master: "d:1", Verdict: VerdictNo},
-				{Master: "e:1"},
+				{Addr: "a:1", Verdict: VerdictYes},
+				{Addr: "b:1", Verdict: VerdictNo},
+				{Addr: "c:1", Verdict: VerdictFailed, Err: errFake},
+				{Addr: "d:1", Verdict: VerdictNo},
+				{Addr: "e:1"},
 			},
 			held: leading([]Holder{{Token: NewSecret(svcA), TTL: 8249 * time.Millisecond}, {}, {Token: NewSecret(svcA), TTL: 8250 * time.Millisecond}, {}, {}}, 5).String(),
 		},
 		`redlock: lock "k": too few masters answered (0 yes, 0 no, 0 failed, 1 late; 1 of 1 needed); context deadline exceeded`: {
-			Op: "lock", Key: "k", reason: ErrNoQuorum, cut: true, Votes: []Vote{{Master: "a:1"}}, ended: context.DeadlineExceeded,
+			Op: "lock", Key: "k", reason: ErrNoQuorum, cut: true, Votes: []Vote{{Addr: "a:1"}}, ended: context.DeadlineExceeded,
 		},
 		`redlock: lock "k": context deadline exceeded: the shop has closed (0 yes, 0 no, 0 failed, 1 outstanding; 1 of 1 needed)`: {
-			Op: "lock", Key: "k", cut: true, Votes: []Vote{{Master: "a:1"}}, ended: context.DeadlineExceeded, cause: errCause,
+			Op: "lock", Key: "k", cut: true, Votes: []Vote{{Addr: "a:1"}}, ended: context.DeadlineExceeded, cause: errCause,
 		},
 		`redlock: lock "k": held by this Mutex already`: {Op: "lock", Key: "k", reason: ErrHeld, note: byThisMutex},
 		`redlock: renew "k": lock lost: not held (0 yes, 1 no, 0 failed, 0 not waited for; 1 of 1 needed)`: {
-			Op: "renew", Key: "k", reason: ErrLost, under: ErrNotHeld, Votes: []Vote{{Master: "a:1", Verdict: VerdictNo}},
+			Op: "renew", Key: "k", reason: ErrLost, under: ErrNotHeld, Votes: []Vote{{Addr: "a:1", Verdict: VerdictNo}},
 		},
 		`redlock: unlock "k": not held: not locked`: {Op: "unlock", Key: "k", reason: ErrNotHeld, note: "not locked"},
 		`redlock: open: too few masters answered (0 yes, 0 no, 1 failed, 0 not waited for; 1 of 1 needed); a:1: connect: refused`: {
 			Op: "open", reason: ErrNoQuorum,
-			Votes: []Vote{{Master: "a:1", Verdict: VerdictFailed, Err: &conn.Error{Addr: "a:1", Op: "connect", Err: errors.New("refused")}}},
+			Votes: []Vote{{Addr: "a:1", Verdict: VerdictFailed, Err: &conn.Error{Addr: "a:1", Op: "connect", Err: errors.New("refused")}}},
 		},
 	} {
 		require.Equal(t, want, e.Error())

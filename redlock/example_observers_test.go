@@ -14,7 +14,7 @@ import (
 func ExampleObservers() {
 	var rounds sync.Map // any goroutine may tell
 	count := redlock.Observer{Round: func(_ context.Context, r redlock.Round) {
-		n, _ := rounds.LoadOrStore(r.Op+" "+redlock.Outcome(r.Err), new(atomic.Int64))
+		n, _ := rounds.LoadOrStore(string(r.Op)+" "+redlock.Outcome(r.Err), new(atomic.Int64))
 		n.(*atomic.Int64).Add(1)
 	}}
 	client, err := redlock.Open(context.Background(), redlock.Config{

@@ -292,7 +292,7 @@ func ExampleRoundError() {
 		failed := 0
 		for _, vote := range round.Votes {
 			if vote.Verdict == redlock.VerdictFailed {
-				failed++ // vote.Master is its address, and vote.Err the cause
+				failed++ // vote.Addr is its address, and vote.Err the cause
 			}
 		}
 		fmt.Println(round.Op, round.Key, "failed on a majority:", failed >= 3)

@@ -29,7 +29,7 @@ func openConfig(t testing.TB, cfg redlock.Config) *redlock.Client {
 	return c
 }
 
-func phase(c *redlock.Client, i int) string { return c.Stats().Masters[i].Phase }
+func phase(c *redlock.Client, i int) string { return string(c.Stats().Masters[i].Phase) }
 
 func reaches(t testing.TB, c *redlock.Client, i int, want string) {
 	t.Helper()
@@ -209,7 +209,7 @@ func TestSentinelsMayHaveAPassword(t *testing.T) {
 
 // tellPhases is an Observer that sends the phases of a client's only master.
 func tellPhases(to chan<- string) *redlock.Observer {
-	return &redlock.Observer{Master: func(m redlock.MasterStats) { to <- m.Phase }}
+	return &redlock.Observer{Master: func(m redlock.MasterStats) { to <- string(m.Phase) }}
 }
 
 // comesUp waits until the master is up.

@@ -46,15 +46,15 @@ func (r *renewer) takeSecond(ctx context.Context, h *hold, token []byte, wait bo
 		taken = true
 		return nil
 	case ctx.Err() != nil:
-		return unasked(opLock, h.key, nil, secondPending).endedBy(ctx, ctx.Err())
+		return unasked(OpLock, h.key, nil, secondPending).endedBy(ctx, ctx.Err())
 	case k.Err() != nil && errors.Is(context.Cause(k), ErrClosed):
-		return unasked(opLock, h.key, ErrClosed, "")
+		return unasked(OpLock, h.key, ErrClosed, "")
 	case err == nil || k.Err() != nil:
-		e = unasked(opLock, h.key, ErrExpired, "its validity ended before the second lock was taken")
+		e = unasked(OpLock, h.key, ErrExpired, "its validity ended before the second lock was taken")
 	case errors.Is(err, ErrHeld):
-		e = unasked(opLock, h.key, ErrHeld, "the second lock is")
+		e = unasked(OpLock, h.key, ErrHeld, "the second lock is")
 	default:
-		e = unasked(opLock, h.key, ErrSecond, "")
+		e = unasked(OpLock, h.key, ErrSecond, "")
 		e.under = foreignError{err}
 	}
 	r.core.stats.secondFailed.Add(1)

@@ -74,7 +74,7 @@ func (k *keepAlive) stop() { k.renewer.stop(k) }
 
 // end returns the cause of its end: a loss, unless the maximum lifetime has passed.
 func (k *keepAlive) end(now time.Duration) error {
-	e := unasked(opRenew, k.hold.key, ErrLost, "")
+	e := unasked(OpRenew, k.hold.key, ErrLost, "")
 	switch {
 	case k.backing.lost():
 		e.under = k.backing.lossCause()

@@ -140,9 +140,9 @@ func (r *rechecker) complete(x extension) {
 	}
 	var e *RoundError
 	if reason != nil && reason != errUnlocked {
-		e = r.core.failure(opRecheck, x.hold.key, x.call, err, reason)
+		e = r.core.failure(OpRecheck, x.hold.key, x.call, err, reason)
 		e.note = replaced
 		r.renewer.lose(x.hold, x.call.token, e)
 	}
-	r.core.observeRound(ctx, opRecheck, x.hold.key, x.call, left, e)
+	r.core.observeRound(ctx, OpRecheck, x.hold.key, x.call, left, e)
 }

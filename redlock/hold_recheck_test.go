@@ -162,7 +162,7 @@ func TestASwitchDuringARecheckIsRecheckedToo(t *testing.T) {
 		m := taken(t, c)
 		rechecks := 0
 		c.observe.Round = func(_ context.Context, round Round) {
-			if round.Op == opRecheck {
+			if round.Op == OpRecheck {
 				rechecks++
 			}
 		}

@@ -35,7 +35,7 @@ func (r *release) complete(err error) *RoundError {
 		return nil
 	}
 	c.stats.releaseFailed.Add(1)
-	e := c.failure(opUnlock, r.key, &r.call, err, reason)
+	e := c.failure(OpUnlock, r.key, &r.call, err, reason)
 	if r.secondErr != nil {
 		e.under = foreignError{r.secondErr}
 	}
@@ -114,7 +114,7 @@ func (all *releases) run() {
 			return
 		}
 		for _, r := range completed {
-			all.core.observeRound(context.Background(), opUnlock, r.key, &r.call, 0, r.e)
+			all.core.observeRound(context.Background(), OpUnlock, r.key, &r.call, 0, r.e)
 			all.put(r)
 		}
 	}

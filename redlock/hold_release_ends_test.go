@@ -19,7 +19,7 @@ func TestReleasesDuringClose(t *testing.T) {
 		var closed atomic.Bool
 		var late atomic.Int64
 		c := openedWith(t, Config{Masters: masters.Addrs(), Observer: &Observer{Round: func(_ context.Context, r Round) {
-			if r.Op == opUnlock && closed.Load() {
+			if r.Op == OpUnlock && closed.Load() {
 				late.Add(1)
 			}
 		}}})

@@ -82,7 +82,7 @@ type toldOf struct {
 
 func (o *toldOf) observer() *Observer {
 	return &Observer{Round: func(_ context.Context, r Round) {
-		if r.Op == opUnlock {
+		if r.Op == OpUnlock {
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			o.round = append(o.round, r)

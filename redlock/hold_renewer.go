@@ -421,7 +421,7 @@ func (r *renewer) complete(x renewal, err error) {
 	left, reason := x.complete(err, k.index >= 0) // a KeepAlive that is over extends nothing
 	var e *RoundError
 	if reason != nil && reason != errUnlocked {
-		e = r.core.failure(opRenew, h.key, x.call, err, reason)
+		e = r.core.failure(OpRenew, h.key, x.call, err, reason)
 		r.core.stats.renewalsFailed.Add(1)
 	}
 	if k.index >= 0 {
@@ -441,7 +441,7 @@ func (r *renewer) complete(x renewal, err error) {
 	if e != nil && (reason == ErrNotHeld || !stopped && x.mustUndo(reason)) {
 		r.lose(h, x.call.token, e)
 	}
-	r.core.observeRound(k, opRenew, h.key, x.call, left, e)
+	r.core.observeRound(k, OpRenew, h.key, x.call, left, e)
 }
 
 // keepHeap is a heap by next, for container/heap.

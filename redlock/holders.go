@@ -25,7 +25,7 @@ const NoExpiry time.Duration = -1
 
 // A Holder is what one master says about who holds a key.
 type Holder struct {
-	Master string        // its address, never with a password
+	Addr   string        // the master's address, never with a password
 	Token  Secret        // zero if the key is free there, or Err is set; UnknownToken if it is no lock
 	TTL    time.Duration // how long the key has still to live; NoExpiry if it does not expire
 	Permit int           // that it is about, from 1 on; 0 if permits were not asked for
@@ -38,11 +38,11 @@ type Holder struct {
 func (h Holder) Format(s fmt.State, _ rune) {
 	switch {
 	case h.Err != nil:
-		fmt.Fprintf(s, "%s: %v", h.Master, h.Err)
+		fmt.Fprintf(s, "%s: %v", h.Addr, h.Err)
 	case h.Token.IsZero():
-		fmt.Fprintf(s, "%s: free", h.Master)
+		fmt.Fprintf(s, "%s: free", h.Addr)
 	default:
-		fmt.Fprintf(s, "%s: held by %q for %v", h.Master, h.Owner(), h.TTL)
+		fmt.Fprintf(s, "%s: held by %q for %v", h.Addr, h.Owner(), h.TTL)
 	}
 }
 
@@ -180,7 +180,7 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Hol
 	out := make([]Holder, 0, len(k.op.Votes))
 	for i := range k.op.Votes {
 		v := &k.op.Votes[i]
-		h := Holder{Master: c.masters[i], Err: v.Err}
+		h := Holder{Addr: c.masters[i], Err: v.Err}
 		if h.Err == nil && v.Verdict != VerdictYes {
 			h.Err = mux.ErrTimeout
 			if err != nil {
@@ -191,7 +191,7 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Hol
 		v.Reply = resp.Value{}
 	}
 	if reason := count(k.op.Votes, err).answered(); reason != nil {
-		e := c.failure(opHolders, key, k, err, reason)
+		e := c.failure(OpHolders, key, k, err, reason)
 		e.blame(ctx, err)
 		return out, e
 	}
@@ -341,9 +341,9 @@ const explainMin = 50 * time.Millisecond
 // that was still undecided.
 func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError, held bool, failure *RoundError) *RoundError {
 	if err == ErrClosed {
-		return unasked(opLock, m.key, ErrClosed, "")
+		return unasked(OpLock, m.key, ErrClosed, "")
 	}
-	e := unasked(opLock, m.key, nil, "")
+	e := unasked(OpLock, m.key, nil, "")
 	switch {
 	case last != nil:
 		*e = *last

@@ -40,11 +40,11 @@ func TestHoldersOfAnEndedContextDidNotTimeOut(t *testing.T) {
 }
 
 func TestHolderIsPrintedWithoutItsToken(t *testing.T) {
-	h := Holder{Master: "a:1", Token: NewSecret(svcA), TTL: time.Second}
+	h := Holder{Addr: "a:1", Token: NewSecret(svcA), TTL: time.Second}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
 		require.Equal(t, `a:1: held by "svc-a@host-7:311" for 1s`, fmt.Sprintf(verb, h))
 		require.NotContains(t, fmt.Sprintf(verb, []*Holder{&h}), svcA[len(svcA)-10:])
 	}
-	require.Equal(t, "a:1: free", fmt.Sprint(Holder{Master: "a:1"}))
-	require.Equal(t, "a:1: "+errFake.Error(), fmt.Sprint(Holder{Master: "a:1", Err: errFake}))
+	require.Equal(t, "a:1: free", fmt.Sprint(Holder{Addr: "a:1"}))
+	require.Equal(t, "a:1: "+errFake.Error(), fmt.Sprint(Holder{Addr: "a:1", Err: errFake}))
 }

@@ -79,7 +79,7 @@ func (c *Client) Lead(ctx context.Context, key string, ttl time.Duration, fn fun
 
 // stoppedLeading is the error of a Lead whose context has ended; err is fn's.
 func stoppedLeading(ctx context.Context, key string, err error) error {
-	e := unasked(opLead, key, nil, "").endedBy(ctx, ctx.Err())
+	e := unasked(OpLead, key, nil, "").endedBy(ctx, ctx.Err())
 	if err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)) {
 		return e
 	}

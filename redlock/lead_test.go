@@ -266,7 +266,7 @@ func TestLeadReturnsWhenItHasSteppedDown(t *testing.T) {
 		all, r := candidates(t, 1, Config{})
 		said := errFake
 		all[0].observe.Round = func(_ context.Context, r Round) {
-			if r.Op == opUnlock {
+			if r.Op == OpUnlock {
 				said = r.Err
 			}
 		}
@@ -306,7 +306,7 @@ func TestNobodyLeadsAfterTheEnd(t *testing.T) {
 		all, r := candidates(t, 1, Config{})
 		ctx, cancel := context.WithCancel(t.Context())
 		all[0].observe.Round = func(_ context.Context, r Round) {
-			if r.Op == opLock {
+			if r.Op == OpLock {
 				cancel()
 			}
 		}

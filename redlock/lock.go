@@ -47,7 +47,7 @@ func (m *Mutex) Lock(ctx context.Context) error {
 func (m *Mutex) lock(ctx context.Context) *RoundError {
 	c := m.client
 	if err := ctx.Err(); err != nil {
-		return unasked(opLock, m.key, nil, "").endedBy(ctx, err)
+		return unasked(OpLock, m.key, nil, "").endedBy(ctx, err)
 	}
 	w, first, clear := c.localQueues.joinAs(m.reader, m.names()...)
 	call, _ := c.waits.Get().(*wait)

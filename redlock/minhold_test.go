@@ -100,7 +100,7 @@ func TestMinHoldEndsWithAFailure(t *testing.T) {
 		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 			ctx, cancel := context.WithCancel(t.Context())
 			c.observe.Round = func(_ context.Context, r Round) {
-				if r.Op == opLock {
+				if r.Op == OpLock {
 					cancel()
 				}
 			}
@@ -203,7 +203,7 @@ func TestMinHoldOutlivesALoss(t *testing.T) {
 		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 			m := taken(t, c, WithMinHold(least))
 			time.Sleep(ttl) // a renewal that comes too late finds that
-			c.renewer.lose(&m.hold, []byte(m.Token()), unasked(opRenew, "k", ErrExpired, ""))
+			c.renewer.lose(&m.hold, []byte(m.Token()), unasked(OpRenew, "k", ErrExpired, ""))
 			time.Sleep(2 * time.Millisecond)
 			require.Equal(t, 3, r.keys(), "it is not known yet whether the work fails")
 			unlock := m.Unlock

@@ -239,7 +239,7 @@ func (m *Mutex) clearExpired() {
 }
 
 // stale is the error of a successful round whose votes are no longer trusted. The note says why.
-func (m *Mutex) stale(op string, k *call, err error, note string) *RoundError {
+func (m *Mutex) stale(op Op, k *call, err error, note string) *RoundError {
 	e := m.client.failure(op, m.key, k, err, ErrNoQuorum)
 	e.note = note
 	return e
@@ -272,10 +272,10 @@ func (m *Mutex) Extend(ctx context.Context) error {
 func (m *Mutex) extend(ctx context.Context) *RoundError {
 	c := m.client
 	if err := ctx.Err(); err != nil {
-		return unasked(opExtend, m.key, nil, "").endedBy(ctx, err)
+		return unasked(OpExtend, m.key, nil, "").endedBy(ctx, err)
 	}
 	if m.checkSecond() {
-		return unasked(opExtend, m.key, ErrNotHeld, "its second lock is not taken yet")
+		return unasked(OpExtend, m.key, ErrNotHeld, "its second lock is not taken yet")
 	}
 	c.guard.use(m.life()) // which nobody here has used yet if the lock was handed over
 	x := extension{&c.core, &m.hold, c.takeCall()}
@@ -285,9 +285,9 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	was := x.postFirst()
 	switch was {
 	case stateUnlocked:
-		return unasked(opExtend, m.key, ErrNotHeld, "not locked")
+		return unasked(OpExtend, m.key, ErrNotHeld, "not locked")
 	case stateExpired, stateLost:
-		return unasked(opExtend, m.key, ErrNotHeld, "its validity has ended")
+		return unasked(OpExtend, m.key, ErrNotHeld, "its validity has ended")
 	}
 	err := c.rounds.Wait(ctx, &k.op)
 	if m.numbers != nil && was == stateHandedOver && count(k.op.Votes, err).answered() == nil {
@@ -313,9 +313,9 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	var e *RoundError
 	switch {
 	case stale:
-		e = m.stale(opExtend, k, err, replaced)
+		e = m.stale(OpExtend, k, err, replaced)
 	case reason != nil:
-		e = c.failure(opExtend, m.key, k, err, reason)
+		e = c.failure(OpExtend, m.key, k, err, reason)
 	default:
 		c.stats.extended.Add(1)
 	}
@@ -328,7 +328,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	if e != nil {
 		e.blame(ctx, err)
 	}
-	c.observeRound(ctx, opExtend, m.key, k, left, e)
+	c.observeRound(ctx, OpExtend, m.key, k, left, e)
 	return e
 }
 

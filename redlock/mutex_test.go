@@ -631,7 +631,7 @@ func TestHoldersAreAskedOnEveryMaster(t *testing.T) {
 		require.Len(t, holders, 5)
 		require.Equal(t, "another's", holders[0].Token.Reveal())
 		require.Empty(t, holders[0].Owner())
-		require.Equal(t, Holder{Master: "m1"}, holders[1])
+		require.Equal(t, Holder{Addr: "m1"}, holders[1])
 		require.Equal(t, errFake, holders[2].Err)
 		for _, h := range holders[3:] {
 			require.Equal(t, m.Token(), h.Token.Reveal())
@@ -666,7 +666,7 @@ func TestStatsCountWhatHappens(t *testing.T) {
 		require.InDelta(t, time.Millisecond, s.Acquire.P99, float64(time.Millisecond)/8)
 		require.InDelta(t, time.Second, s.Hold.P50, float64(time.Second)/8)
 		require.Len(t, s.Masters, 3)
-		require.Equal(t, "m0", s.Masters[0].Address)
+		require.Equal(t, "m0", s.Masters[0].Addr)
 		require.Equal(t, fmt.Sprint(mux.Up), s.Masters[0].Phase)
 	})
 }

@@ -23,13 +23,13 @@ type Observer struct {
 	Lost func(ctx context.Context, key string, err error)
 	// Master is called when a master's phase, or the reason for it, changes, and by Close, which
 	// ends the connections. The calls are in order. A master that can never serve as it is configured
-	// is "refused". Of what else changes, such as its debts, Stats tells.
+	// is PhaseRefused. Of what else changes, such as its debts, Stats tells.
 	Master func(m MasterStats)
 }
 
 // A Round is what an Observer is told of one.
 type Round struct {
-	Op       string // "lock", "extend", "unlock", "renew", "recheck"
+	Op       Op // OpLock, OpExtend, OpUnlock, OpRenew or OpRecheck
 	Key      string
 	Asked    int           // masters: fewer than all if a contender was refused by the first (see Lock)
 	Took     time.Duration // from the round's start to its decision
@@ -57,10 +57,22 @@ const (
 	WakePoll Wake = "poll"
 )
 
+// A Phase is the state of the connection to a master. The words are those of [mux.Phase].
+type Phase string
+
+const (
+	PhaseDialing     Phase = "dialing"     // it was never connected, and no dial has failed yet
+	PhaseUp          Phase = "up"          // it is connected, and votes
+	PhaseStalled     Phase = "stalled"     // it owed answers for longer than Config.StallTime; it is dialled again
+	PhaseDown        Phase = "down"        // its connection has ended, or could not be made; it is dialled again
+	PhaseRefused     Phase = "refused"     // it can never serve as it is configured; it is dialled again all the same
+	PhaseQuarantined Phase = "quarantined" // it is connected, and has no vote: it may have forgotten locks
+)
+
 // MasterStats is one master.
 type MasterStats struct {
-	Address  string
-	Phase    string        // "dialing", "up", "stalled", "down", "refused", "quarantined"
+	Addr     string // its address, never with a password
+	Phase    Phase
 	Err      string        // why it is not up; if it is, why its credentials could not be renewed, or empty
 	RTT      time.Duration // smoothed
 	Replies  uint64
@@ -71,8 +83,8 @@ type MasterStats struct {
 
 func masterStats(m mux.State) MasterStats {
 	s := MasterStats{
-		Address:  m.Addr,
-		Phase:    m.Phase.String(),
+		Addr:     m.Addr,
+		Phase:    Phase(m.Phase.String()),
 		RTT:      m.RTT,
 		Replies:  m.Replies,
 		Failures: m.Failures,

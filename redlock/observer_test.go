@@ -42,19 +42,19 @@ func TestObserverIsToldOfEachPhase(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	told := make(chan MasterStats, 1000)
 	c := openedWith(t, Config{Masters: masters.Addrs(), StallTime: 200 * time.Millisecond, Observer: &Observer{Master: func(m MasterStats) {
-		if m.Address == masters.Addr(0) {
+		if m.Addr == masters.Addr(0) {
 			told <- m
 		}
 	}}})
-	next := func(phase string) MasterStats {
+	next := func(phase Phase) MasterStats {
 		t.Helper()
-		m := conntest.Soon(t, phase, told)
+		m := conntest.Soon(t, string(phase), told)
 		require.Equal(t, phase, m.Phase, m.Err)
 		return m
 	}
-	reaches := func(phase string) { // by way of other reasons for the phase before it
+	reaches := func(phase Phase) { // by way of other reasons for the phase before it
 		t.Helper()
-		for conntest.Soon(t, phase, told).Phase != phase {
+		for conntest.Soon(t, string(phase), told).Phase != phase {
 		}
 	}
 	require.Empty(t, next("up").Err)
@@ -188,7 +188,7 @@ func TestObserverIsToldHowManyTheNextRoundHasAsked(t *testing.T) {
 // the key and at the queue.
 func TestObserverIsToldOfNoQuestion(t *testing.T) {
 	var mu sync.Mutex
-	told := map[string]int{}
+	told := map[Op]int{}
 	observer := &Observer{Round: func(_ context.Context, r Round) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -214,6 +214,6 @@ func TestObserverIsToldOfNoQuestion(t *testing.T) {
 		time.Sleep(time.Second)
 		mu.Lock()
 		defer mu.Unlock()
-		require.Equal(t, map[string]int{"lock": 3, "extend": 1, "unlock": 2}, told, "the waiter was refused once")
+		require.Equal(t, map[Op]int{"lock": 3, "extend": 1, "unlock": 2}, told, "the waiter was refused once")
 	})
 }

@@ -83,7 +83,7 @@ func SlogObserver(logger *slog.Logger) Observer {
 			if l == nil {
 				return
 			}
-			attrs := append(make([]slog.Attr, 0, 7), slog.String("op", r.Op), slog.String("key", r.Key),
+			attrs := append(make([]slog.Attr, 0, 7), slog.String("op", string(r.Op)), slog.String("key", r.Key),
 				slog.String("outcome", Outcome(r.Err)), slog.Duration("took", r.Took))
 			if r.Validity != 0 {
 				attrs = append(attrs, slog.Duration("validity", r.Validity))
@@ -120,7 +120,7 @@ func SlogObserver(logger *slog.Logger) Observer {
 			if l == nil {
 				return
 			}
-			attrs := []slog.Attr{slog.String("master", m.Address), slog.String("phase", m.Phase), slog.Int("debts", m.Debts)}
+			attrs := []slog.Attr{slog.String("master", m.Addr), slog.String("phase", string(m.Phase)), slog.Int("debts", m.Debts)}
 			if m.Err != "" {
 				attrs = append(attrs, slog.String("error", m.Err))
 			}
@@ -137,12 +137,12 @@ func withError(attrs []slog.Attr, err error) []slog.Attr {
 }
 
 // levelOf is the level at which a round is logged.
-func levelOf(op string, err error) slog.Level {
+func levelOf(op Op, err error) slog.Level {
 	switch Outcome(err) {
 	case "ok", "held", "cancelled", "closed":
 		return slog.LevelDebug
 	case "not_held":
-		if op != opRenew { // which is followed, or preceded, by Lost
+		if op != OpRenew { // which is followed, or preceded, by Lost
 			return slog.LevelError
 		}
 	}
@@ -150,7 +150,7 @@ func levelOf(op string, err error) slog.Level {
 }
 
 func levelOfMaster(m MasterStats) slog.Level {
-	if m.Phase == mux.Up.String() && m.Err == "" || m.Err == mux.ErrClosed.Error() {
+	if m.Phase == PhaseUp && m.Err == "" || m.Err == mux.ErrClosed.Error() {
 		return slog.LevelInfo
 	}
 	return slog.LevelWarn

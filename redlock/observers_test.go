@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -135,12 +136,12 @@ func logged(t *testing.T, level slog.Level, f func(o Observer)) (all []record) {
 
 func TestSlogObserverLevels(t *testing.T) {
 	ctx := t.Context()
-	failed := func(op string, reason error) *RoundError { return unasked(op, "k", reason, "") }
-	round := func(op string, err error) func(Observer) {
+	failed := func(op Op, reason error) *RoundError { return unasked(op, "k", reason, "") }
+	round := func(op Op, err error) func(Observer) {
 		return func(o Observer) { o.Round(ctx, Round{Op: op, Key: "k", Err: err}) }
 	}
-	master := func(phase mux.Phase, err error) func(Observer) {
-		s := MasterStats{Address: "a:1", Phase: phase.String()}
+	master := func(phase Phase, err error) func(Observer) {
+		s := MasterStats{Addr: "a:1", Phase: phase}
 		if err != nil {
 			s.Err = err.Error()
 		}
@@ -150,31 +151,31 @@ func TestSlogObserverLevels(t *testing.T) {
 		level slog.Level
 		tell  func(Observer)
 	}{
-		"loss":                    {slog.LevelError, func(o Observer) { o.Lost(ctx, "k", failed(opRenew, ErrLost)) }},
-		"unlock finds a loss":     {slog.LevelError, round(opUnlock, failed(opUnlock, ErrNotHeld))},
-		"extend finds a loss":     {slog.LevelError, round(opExtend, failed(opExtend, ErrNotHeld))},
-		"recheck finds a loss":    {slog.LevelError, round(opRecheck, failed(opRecheck, ErrNotHeld))},
-		"renewal finds a loss":    {slog.LevelWarn, round(opRenew, failed(opRenew, ErrNotHeld))},
-		"no quorum":               {slog.LevelWarn, round(opLock, failed(opLock, ErrNoQuorum))},
-		"no quorum for a renewal": {slog.LevelWarn, round(opRenew, failed(opRenew, ErrNoQuorum))},
-		"too late":                {slog.LevelWarn, round(opLock, failed(opLock, ErrExpired))},
-		"another error":           {slog.LevelWarn, round(opLock, errors.New("what is that"))},
-		"taken":                   {slog.LevelDebug, round(opLock, nil)},
-		"released":                {slog.LevelDebug, round(opUnlock, nil)},
-		"held by another":         {slog.LevelDebug, round(opLock, failed(opLock, ErrHeld))},
-		"cancelled":               {slog.LevelDebug, round(opLock, failed(opLock, nil).endedBy(ctx, context.Canceled))},
-		"closed":                  {slog.LevelDebug, round(opLock, failed(opLock, ErrClosed))},
+		"loss":                    {slog.LevelError, func(o Observer) { o.Lost(ctx, "k", failed(OpRenew, ErrLost)) }},
+		"unlock finds a loss":     {slog.LevelError, round(OpUnlock, failed(OpUnlock, ErrNotHeld))},
+		"extend finds a loss":     {slog.LevelError, round(OpExtend, failed(OpExtend, ErrNotHeld))},
+		"recheck finds a loss":    {slog.LevelError, round(OpRecheck, failed(OpRecheck, ErrNotHeld))},
+		"renewal finds a loss":    {slog.LevelWarn, round(OpRenew, failed(OpRenew, ErrNotHeld))},
+		"no quorum":               {slog.LevelWarn, round(OpLock, failed(OpLock, ErrNoQuorum))},
+		"no quorum for a renewal": {slog.LevelWarn, round(OpRenew, failed(OpRenew, ErrNoQuorum))},
+		"too late":                {slog.LevelWarn, round(OpLock, failed(OpLock, ErrExpired))},
+		"another error":           {slog.LevelWarn, round(OpLock, errors.New("what is that"))},
+		"taken":                   {slog.LevelDebug, round(OpLock, nil)},
+		"released":                {slog.LevelDebug, round(OpUnlock, nil)},
+		"held by another":         {slog.LevelDebug, round(OpLock, failed(OpLock, ErrHeld))},
+		"cancelled":               {slog.LevelDebug, round(OpLock, failed(OpLock, nil).endedBy(ctx, context.Canceled))},
+		"closed":                  {slog.LevelDebug, round(OpLock, failed(OpLock, ErrClosed))},
 		"begin of a wait":         {slog.LevelDebug, func(o Observer) { o.WaitStart(ctx, "k") }},
 		"wake":                    {slog.LevelDebug, func(o Observer) { o.Wake(ctx, "k", WakeFree) }},
 		"end of a wait":           {slog.LevelDebug, func(o Observer) { o.WaitEnd(ctx, "k", time.Second, nil) }},
-		"end of a wait in vain":   {slog.LevelDebug, func(o Observer) { o.WaitEnd(ctx, "k", time.Second, failed(opLock, ErrHeld)) }},
-		"up":                      {slog.LevelInfo, master(mux.Up, nil)},
-		"old credentials":         {slog.LevelWarn, master(mux.Up, errors.New("no new password"))},
-		"down":                    {slog.LevelWarn, master(mux.Down, errors.New("refused"))},
-		"stalled":                 {slog.LevelWarn, master(mux.Stalled, mux.ErrStalled)},
-		"refused":                 {slog.LevelWarn, master(mux.Refused, ErrRefused)},
-		"quarantined":             {slog.LevelWarn, master(mux.Quarantined, errors.New("restarted"))},
-		"left by Close":           {slog.LevelInfo, master(mux.Down, mux.ErrClosed)},
+		"end of a wait in vain":   {slog.LevelDebug, func(o Observer) { o.WaitEnd(ctx, "k", time.Second, failed(OpLock, ErrHeld)) }},
+		"up":                      {slog.LevelInfo, master(PhaseUp, nil)},
+		"old credentials":         {slog.LevelWarn, master(PhaseUp, errors.New("no new password"))},
+		"down":                    {slog.LevelWarn, master(PhaseDown, errors.New("refused"))},
+		"stalled":                 {slog.LevelWarn, master(PhaseStalled, mux.ErrStalled)},
+		"refused":                 {slog.LevelWarn, master(PhaseRefused, ErrRefused)},
+		"quarantined":             {slog.LevelWarn, master(PhaseQuarantined, errors.New("restarted"))},
+		"left by Close":           {slog.LevelInfo, master(PhaseDown, mux.ErrClosed)},
 	} {
 		all := logged(t, f.level, f.tell)
 		require.Len(t, all, 1, what)
@@ -185,16 +186,16 @@ func TestSlogObserverLevels(t *testing.T) {
 
 func TestSlogObserverSaysWhatHasHappened(t *testing.T) {
 	ctx := t.Context()
-	noQuorum := unasked(opLock, "k", ErrNoQuorum, "")
+	noQuorum := unasked(OpLock, "k", ErrNoQuorum, "")
 	all := logged(t, slog.LevelDebug, func(o Observer) {
-		o.Round(ctx, Round{Op: opLock, Key: "k", Took: time.Millisecond, Validity: time.Second})
-		o.Round(ctx, Round{Op: opUnlock, Key: "k", Took: time.Millisecond, Held: time.Minute})
-		o.Round(ctx, Round{Op: opLock, Key: "k", Took: time.Millisecond, Err: noQuorum})
+		o.Round(ctx, Round{Op: OpLock, Key: "k", Took: time.Millisecond, Validity: time.Second})
+		o.Round(ctx, Round{Op: OpUnlock, Key: "k", Took: time.Millisecond, Held: time.Minute})
+		o.Round(ctx, Round{Op: OpLock, Key: "k", Took: time.Millisecond, Err: noQuorum})
 		o.WaitStart(ctx, "k")
 		o.Wake(ctx, "k", WakeExpiry)
 		o.WaitEnd(ctx, "k", time.Second, noQuorum)
 		o.Lost(ctx, "k", lostTo("k", ErrNoQuorum))
-		o.Master(MasterStats{Address: "a:1", Phase: "down", Err: "gone", Debts: 3})
+		o.Master(MasterStats{Addr: "a:1", Phase: "down", Err: "gone", Debts: 3})
 	})
 	const ms, second, minute = float64(time.Millisecond), float64(time.Second), float64(time.Minute)
 	require.Equal(t, []record{
@@ -269,9 +270,9 @@ func TestOutcomes(t *testing.T) {
 	require.Equal(t, "ok", Outcome(nil))
 	for reason, want := range map[error]string{
 		ErrHeld: "held", ErrNoQuorum: "no_quorum", ErrExpired: "expired", ErrNotHeld: "not_held", ErrLost: "lost",
-		ErrMaxLifetime: "max_lifetime", ErrClosed: "closed", errors.New("another"): "error", nil: "error",
+		ErrMaxLifetime: "max_lifetime", ErrSecond: "second", ErrRefused: "refused", ErrClosed: "closed", errors.New("another"): "error", nil: "error",
 	} {
-		e := unasked(opLock, "k", reason, "")
+		e := unasked(OpLock, "k", reason, "")
 		require.Equal(t, want, Outcome(e))
 		require.Equal(t, want, Outcome(fmt.Errorf("wrapped: %w", e)))
 		if reason == nil {
@@ -281,6 +282,22 @@ func TestOutcomes(t *testing.T) {
 	}
 	require.Equal(t, "error", Outcome(context.Canceled))
 	require.Equal(t, "lost", Outcome(lostTo("k", ErrNotHeld)))
+	require.Equal(t, "lost", Outcome(lostTo("k", secondEnded{errFake})))
+
+	noperm := &mux.ReplyError{Code: "NOPERM", Message: "NOPERM no permissions"}
+	vote := func(err error) Vote { return Vote{Verdict: VerdictFailed, Err: err} }
+	e := &RoundError{Op: OpLock, reason: ErrNoQuorum, Votes: []Vote{vote(noperm), vote(&conn.RefusedError{}), {Verdict: VerdictYes}}}
+	require.Equal(t, "refused", Outcome(e), "no quorum before a right is given, or the configuration is changed")
+	e.Votes[0] = vote(mux.ErrStalled)
+	require.Equal(t, "no_quorum", Outcome(e), "it may pass")
+}
+
+// The words of a Phase are those of the mux, and all of them have a name.
+func TestEachPhaseHasAName(t *testing.T) {
+	for p, want := range []Phase{PhaseDialing, PhaseUp, PhaseStalled, PhaseDown, PhaseRefused, PhaseQuarantined} {
+		require.Equal(t, want, masterStats(mux.State{Phase: mux.Phase(p)}).Phase)
+	}
+	require.NotContains(t, []string{"dialing", "up", "stalled", "down", "refused", "quarantined"}, (mux.Quarantined + 1).String())
 }
 
 // For how long a lock was held is told with its release, and with nothing else.
@@ -302,7 +319,7 @@ func TestObserverIsToldHowLongALockWasHeld(t *testing.T) {
 	ends := 0
 	for _, r := range rounds {
 		switch {
-		case r.Op == opUnlock && ends < 3:
+		case r.Op == OpUnlock && ends < 3:
 			require.GreaterOrEqual(t, r.Held, 2*time.Second)
 			require.Less(t, r.Held, 2*time.Second+100*time.Millisecond)
 			ends++

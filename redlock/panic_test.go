@@ -396,7 +396,7 @@ func TestLockThatIsGivenBackIsNotKeptAlive(t *testing.T) {
 	var m *Mutex
 	var held context.Context
 	observer := &Observer{Round: func(_ context.Context, r Round) {
-		if r.Op == opLock && r.Err == nil && held == nil {
+		if r.Op == OpLock && r.Err == nil && held == nil {
 			held, _ = m.KeepAlive(context.Background()) // or another goroutine that has seen Remaining
 			panic("the user's")
 		}

@@ -311,7 +311,7 @@ func TestALockWaitsUntilAnotherNumberIsGone(t *testing.T) {
 	said := make(chan error, 9)
 	c := opened(t, masters.Addrs(), nil)
 	other := opened(t, masters.Addrs(), &Observer{Round: func(_ context.Context, r Round) {
-		if r.Op == opLock && r.Err != nil {
+		if r.Op == OpLock && r.Err != nil {
 			said <- r.Err
 		}
 	}})
@@ -506,7 +506,7 @@ func TestWhoHasAgreedOnAnotherNumberIsRefusedAfterRestarts(t *testing.T) {
 // votes reports whether a master is up, and in no quarantine.
 func votes(c *Client, i int) bool {
 	s := c.Stats().Masters[i]
-	return s.Phase == mux.Up.String()
+	return s.Phase == PhaseUp
 }
 
 // A master that has not answered in time when the others agreed says later that it knows another number. Its
@@ -771,7 +771,7 @@ func TestAReleasedSlotIsTriedAtOnce(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	var failed atomic.Int64
 	c := opened(t, masters.Addrs(), &Observer{Round: func(_ context.Context, r Round) {
-		if r.Op == opLock && r.Err != nil {
+		if r.Op == OpLock && r.Err != nil {
 			failed.Add(1)
 		}
 	}})
@@ -931,9 +931,9 @@ func TestHoldersOfPermits(t *testing.T) {
 	all, err := other.Holders(ctx, "k", WithPermits(k))
 	require.NoError(t, err)
 	for _, h := range all {
-		require.Equal(t, h.Master == masters.Addr(2), h.Err != nil)
+		require.Equal(t, h.Addr == masters.Addr(2), h.Err != nil)
 	}
-	require.Equal(t, masters.Addr(2), all[len(all)-1].Master)
+	require.Equal(t, masters.Addr(2), all[len(all)-1].Addr)
 }
 
 // What is written once for all kinds serves permits: renewal, Do, recheck, repair.

@@ -666,7 +666,7 @@ func majorityFails(s leadership) {
 	for i, v := range round.Votes[:s.spare()+1] {
 		require.Equal(s, redlock.VerdictFailed, v.Verdict)
 		require.Error(s, v.Err)
-		require.Equal(s, s.masters.Addr(i), v.Master)
+		require.Equal(s, s.masters.Addr(i), v.Addr)
 	}
 	ctx, cancel := context.WithTimeout(s.Context(), 500*time.Millisecond)
 	defer cancel()

@@ -71,7 +71,7 @@ func TestATryLockThatFailsGivesBackNoOthersLock(t *testing.T) {
 	first := true
 	var third chan error
 	observer := &Observer{Round: func(ctx context.Context, r Round) {
-		if r.Op == opLock && r.Err == nil && first {
+		if r.Op == OpLock && r.Err == nil && first {
 			first = false
 			m.Unlock(context.Background()) // another goroutine
 			go func() { third <- m.TryLock(context.Background()) }()

@@ -133,8 +133,8 @@ func TestHolderInJSONHasItsOwner(t *testing.T) {
 	t.Parallel()
 	const token = "svc@host:1/AAAAAAAAAAAAAAAAAAAAAAAAAAA"
 	text, err := json.Marshal([]redlock.Holder{
-		{Master: "a:1", Token: redlock.NewSecret(token), TTL: time.Second, Fence: 7},
-		{Master: "b:1", Err: context.Canceled},
+		{Addr: "a:1", Token: redlock.NewSecret(token), TTL: time.Second, Fence: 7},
+		{Addr: "b:1", Err: context.Canceled},
 	})
 	require.NoError(t, err)
 	require.JSONEq(t, `[

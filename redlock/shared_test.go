@@ -537,7 +537,7 @@ func TestHoldersListsTheReaders(t *testing.T) {
 	all := ask(WithShared())
 	require.Len(t, all, 9)
 	for i, h := range all {
-		require.Equal(t, masters.Addr(i/3), h.Master)
+		require.Equal(t, masters.Addr(i/3), h.Addr)
 		require.Contains(t, want, h.Token.Reveal())
 		require.LessOrEqual(t, h.TTL, want[h.Token.Reveal()])
 		require.Greater(t, h.TTL, want[h.Token.Reveal()]-term30)

@@ -89,11 +89,11 @@ func (m *Mutex) Release() error {
 	switch {
 	case was == stateUnlocked:
 		c.releases.put(r)
-		return unasked(opUnlock, m.key, ErrNotHeld, "not locked")
+		return unasked(OpUnlock, m.key, ErrNotHeld, "not locked")
 	case closed:
-		return unasked(opUnlock, m.key, ErrClosed, "")
+		return unasked(OpUnlock, m.key, ErrClosed, "")
 	case was.over():
-		return unasked(opUnlock, m.key, ErrNotHeld, "its validity had ended")
+		return unasked(OpUnlock, m.key, ErrNotHeld, "its validity had ended")
 	}
 	return nil
 }
@@ -105,14 +105,14 @@ func (m *Mutex) unlock(ctx context.Context, linger bool) *RoundError {
 	defer c.releases.put(r)
 	r.lingers, r.awaited = linger, true
 	if m.postRelease(ctx, r) == stateUnlocked {
-		return unasked(opUnlock, m.key, ErrNotHeld, "not locked")
+		return unasked(OpUnlock, m.key, ErrNotHeld, "not locked")
 	}
 	err := c.rounds.Wait(ctx, &r.op)
 	e := r.complete(err)
 	if e != nil {
 		e.blame(ctx, err)
 	}
-	c.observeRound(ctx, opUnlock, m.key, &r.call, 0, e)
+	c.observeRound(ctx, OpUnlock, m.key, &r.call, 0, e)
 	return e
 }
 

@@ -14,25 +14,25 @@ import (
 func TestValidityIsCountedFromTheStartOfEachRound(t *testing.T) {
 	const delay = 3 * time.Millisecond // shorter than what a master is given that is asked first
 	for name, c := range map[string]struct {
-		op   string
+		op   Op
 		took time.Duration
 		do   func(ctx context.Context, m *Mutex) error
 	}{
-		"TryLock": {opLock, delay, func(ctx context.Context, m *Mutex) error { return m.TryLock(ctx) }},
-		"Lock, in turn": {opLock, 2 * delay, func(ctx context.Context, m *Mutex) error {
+		"TryLock": {OpLock, delay, func(ctx context.Context, m *Mutex) error { return m.TryLock(ctx) }},
+		"Lock, in turn": {OpLock, 2 * delay, func(ctx context.Context, m *Mutex) error {
 			if e := (&attempt{mutex: m, inTurn: true}).take(ctx); e != nil {
 				return e
 			}
 			return nil
 		}},
-		"Extend": {opExtend, delay, func(ctx context.Context, m *Mutex) error { return m.Extend(ctx) }},
-		"KeepAlive": {opRenew, delay, func(ctx context.Context, m *Mutex) error {
+		"Extend": {OpExtend, delay, func(ctx context.Context, m *Mutex) error { return m.Extend(ctx) }},
+		"KeepAlive": {OpRenew, delay, func(ctx context.Context, m *Mutex) error {
 			held, stop := m.KeepAlive(ctx)
 			defer stop()
 			time.Sleep(ttl / 4) // a renewal comes in between
 			return context.Cause(held)
 		}},
-		"recheck": {opRecheck, delay, func(_ context.Context, m *Mutex) error {
+		"recheck": {OpRecheck, delay, func(_ context.Context, m *Mutex) error {
 			m.client.rechecker.recheck([]*hold{&m.hold})
 			return nil
 		}},
@@ -40,7 +40,7 @@ func TestValidityIsCountedFromTheStartOfEachRound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 3, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
 				m := client.NewMutex("k", ttl)
-				if c.op != opLock {
+				if c.op != OpLock {
 					require.NoError(t, m.TryLock(t.Context()))
 					time.Sleep(ttl / 4)
 				}

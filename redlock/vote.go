@@ -23,7 +23,7 @@ const (
 
 // A Vote is one master's part in a round.
 type Vote struct {
-	Master  string        // its address, never with a password
+	Addr    string        // the master's address, never with a password
 	Verdict Verdict       // what it said
 	RTT     time.Duration // from the round's start to its answer; 0 without one
 	Err     error         // why it failed; nil if it did not

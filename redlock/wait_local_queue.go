@@ -265,7 +265,7 @@ func (qs *localQueues) noteFailure(e *RoundError, keys ...string) {
 }
 
 // foundHeld marks a queue whose lock another process holds. Callers add the key.
-var foundHeld = unasked(opLock, "", ErrHeld, "")
+var foundHeld = unasked(OpLock, "", ErrHeld, "")
 
 // noteHeld notes that another process holds a lock on the keys, unless that is known.
 func (qs *localQueues) noteHeld(keys ...string) {

@@ -40,7 +40,7 @@ func (s *masterSet) ask(ctx context.Context, question func(*probe, *answer) erro
 		if err != nil {
 			all[i] = answer{Holder: redlock.Holder{Err: err}}
 		}
-		all[i].Master = conn.Redact(s.masters[i])
+		all[i].Addr = conn.Redact(s.masters[i])
 	}
 	return all
 }

@@ -54,7 +54,7 @@ func (d *demo) showTaking(ctx context.Context, lock *redlock.Mutex) error {
 	}
 	has := map[string]bool{}
 	for _, h := range all {
-		has[h.Master] = h.Token.Reveal() == lock.Token()
+		has[h.Addr] = h.Token.Reveal() == lock.Token()
 	}
 	slices.SortStableFunc(round.Votes, func(a, b redlock.Vote) int { // in the order of arrival
 		return cmp.Compare(cmp.Or(a.RTT, time.Hour), cmp.Or(b.RTT, time.Hour))
@@ -63,7 +63,7 @@ func (d *demo) showTaking(ctx context.Context, lock *redlock.Mutex) error {
 	yes := 0
 	rows := [][]cell{header("MASTER", "AFTER", "VOTE")}
 	for _, v := range round.Votes {
-		row := []cell{{v.Master, plain}, {"-", dim}, {}}
+		row := []cell{{v.Addr, plain}, {"-", dim}, {}}
 		switch {
 		case v.Verdict == redlock.VerdictYes:
 			yes++
@@ -71,11 +71,11 @@ func (d *demo) showTaking(ctx context.Context, lock *redlock.Mutex) error {
 			if yes == d.quorum() {
 				row[2].text = fmt.Sprintf("yes   %d of %d: taken", yes, len(d.masters))
 			}
-		case v.Verdict == redlock.VerdictPending && has[v.Master]:
+		case v.Verdict == redlock.VerdictPending && has[v.Addr]:
 			late++
 			row[1], row[2] = cell{"late", dim}, cell{"yes", dim}
 		case v.Verdict == redlock.VerdictFailed:
-			row[2] = cell{without(v.Err, v.Master), red}
+			row[2] = cell{without(v.Err, v.Addr), red}
 		default:
 			row[2] = cell{"no", red}
 		}
@@ -238,10 +238,10 @@ func (d *demo) showRelease(ctx context.Context, lock *redlock.Mutex) error {
 	}
 	rows := [][]cell{header("MASTER", "THE KEY")}
 	for _, h := range all {
-		row := []cell{{h.Master, plain}, {"is gone" + back[h.Master], plain}}
+		row := []cell{{h.Addr, plain}, {"is gone" + back[h.Addr], plain}}
 		switch {
 		case h.Err != nil:
-			row[1] = cell{without(h.Err, h.Master), red}
+			row[1] = cell{without(h.Err, h.Addr), red}
 		case !h.Token.IsZero():
 			row[1] = cell{"is still there", red}
 		}

@@ -213,10 +213,10 @@ func (s *lockStatus) write(t *terminal) {
 		rows[0] = slices.Insert(rows[0], 2, header("FENCE")...)
 	}
 	for _, a := range s.answers {
-		row := []cell{{a.Master, plain}, {"-", dim}, {"-", dim}}
+		row := []cell{{a.Addr, plain}, {"-", dim}, {"-", dim}}
 		switch {
 		case a.Err != nil:
-			row[2] = cell{without(a.Err, a.Master), red}
+			row[2] = cell{without(a.Err, a.Addr), red}
 		case a.Token == redlock.UnknownToken:
 			row[2] = cell{ownerText(a.Holder), red}
 		case len(a.readers) > 0:
@@ -304,7 +304,7 @@ func (s *lockStatus) writeJSON(t *terminal) {
 		out.Readers = append(out.Readers, reader{r.Token.Reveal(), r.Owner(), leftMS(r.left), r.votes})
 	}
 	for _, a := range s.answers {
-		m := master{Master: a.Master, Token: a.Token.Reveal(), Owner: a.Owner(), Fence: a.Fence}
+		m := master{Master: a.Addr, Token: a.Token.Reveal(), Owner: a.Owner(), Fence: a.Fence}
 		if !a.Token.IsZero() || len(a.readers) > 0 {
 			m.LeftMS = leftMS(a.TTL)
 		}
@@ -312,7 +312,7 @@ func (s *lockStatus) writeJSON(t *terminal) {
 			m.Readers = append(m.Readers, reader{r.Token.Reveal(), r.Owner(), leftMS(r.TTL), 0})
 		}
 		if a.Err != nil {
-			m.Error = without(a.Err, a.Master)
+			m.Error = without(a.Err, a.Addr)
 		}
 		out.Masters = append(out.Masters, m)
 	}

@@ -25,7 +25,7 @@ type monitor struct {
 	others  func() (what, who string) // says who holds the lock
 	waited  int                       // how many waits there were
 	waiting int                       // ... and which of them goes on; 0 if none does
-	phases  map[string]string         // of the masters, as they were said to be
+	phases  map[string]redlock.Phase  // of the masters, as they were said to be
 	failing bool                      // it was said that the lock is not renewed
 }
 
@@ -43,11 +43,11 @@ func (w *monitor) master(m redlock.MasterStats) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mayHaveForgotten = w.mayHaveForgotten || m.Phase == "quarantined"
-	if m.Phase == "refused" && w.refused != nil && !w.refused[m.Address] {
-		w.refused[m.Address] = true
+	if m.Phase == "refused" && w.refused != nil && !w.refused[m.Addr] {
+		w.refused[m.Addr] = true
 		complain(m.Err, "going on without it, as if it were down; "+doctorRemedy)
 	}
-	if w.verbose && w.refused != nil && w.phases[m.Address] != m.Phase {
+	if w.verbose && w.refused != nil && w.phases[m.Addr] != m.Phase {
 		w.phaseChanged(m)
 	}
 }
@@ -61,19 +61,19 @@ func (w *monitor) silence() {
 
 // phaseChanged says that a master has failed, or is back.
 func (w *monitor) phaseChanged(m redlock.MasterStats) {
-	was := w.phases[m.Address]
-	switch why := strings.TrimPrefix(strings.TrimPrefix(m.Err, "conn: "), m.Address+": "); {
+	was := w.phases[m.Addr]
+	switch why := strings.TrimPrefix(strings.TrimPrefix(m.Err, "conn: "), m.Addr+": "); {
 	case m.Phase == "dialing":
 		return
 	case m.Phase == "refused": // which is said of all
 	case m.Phase != "up" && why != "":
-		complain(fmt.Sprintf("%s is %s: %s", m.Address, m.Phase, why), "")
+		complain(fmt.Sprintf("%s is %s: %s", m.Addr, m.Phase, why), "")
 	case m.Phase != "up":
-		complain(fmt.Sprintf("%s is %s", m.Address, m.Phase), "")
+		complain(fmt.Sprintf("%s is %s", m.Addr, m.Phase), "")
 	case was != "":
-		complain(m.Address+" is up again", "")
+		complain(m.Addr+" is up again", "")
 	}
-	w.phases[m.Address] = m.Phase
+	w.phases[m.Addr] = m.Phase
 }
 
 // waitStarts says, a moment later, who is waited for.
@@ -119,7 +119,7 @@ func (w *monitor) renewed(err error) {
 // stop the run, so nobody else would say it.
 func (w *monitor) opened(masters []redlock.MasterStats) {
 	w.mu.Lock()
-	w.refused, w.phases = map[string]bool{}, map[string]string{}
+	w.refused, w.phases = map[string]bool{}, map[string]redlock.Phase{}
 	w.mu.Unlock()
 	w.all(masters)
 }

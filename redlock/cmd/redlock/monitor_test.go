@@ -164,9 +164,9 @@ func TestALossIsNotCalledHarmlessAfterARestart(t *testing.T) {
 
 func TestALossIsCalledHarmlessOnlyIfNothingWasForgotten(t *testing.T) {
 	const nobody, another = "nobody else had it before that", "another may have held it"
-	up := redlock.MasterStats{Address: "a", Phase: "up"}
-	down := redlock.MasterStats{Address: "b", Phase: "down"}
-	barred := redlock.MasterStats{Address: "c", Phase: "quarantined"}
+	up := redlock.MasterStats{Addr: "a", Phase: "up"}
+	down := redlock.MasterStats{Addr: "b", Phase: "down"}
+	barred := redlock.MasterStats{Addr: "c", Phase: "quarantined"}
 	doubt := errors.Join(redlock.ErrLost, &mux.QuarantineError{Reason: "it was restarted"})
 	for name, test := range map[string]struct {
 		before, taken, since, end []redlock.MasterStats

@@ -165,9 +165,9 @@ func (a *permitStatus) write(t *terminal) {
 	}
 	rows = [][]cell{header("MASTER", "PERMITS")}
 	for _, of := range a.answers {
-		row := []cell{{of.Master, plain}, {fmt.Sprintf("%d taken", of.taken()), plain}}
+		row := []cell{{of.Addr, plain}, {fmt.Sprintf("%d taken", of.taken()), plain}}
 		if of.Err != nil {
-			row[1] = cell{without(of.Err, of.Master), red}
+			row[1] = cell{without(of.Err, of.Addr), red}
 		}
 		rows = append(rows, row)
 	}
@@ -215,9 +215,9 @@ func (a *permitStatus) writeJSON(t *terminal) {
 		out.Permits = append(out.Permits, p)
 	}
 	for _, of := range a.answers {
-		m := master{Master: of.Master, Taken: of.taken()}
+		m := master{Master: of.Addr, Taken: of.taken()}
 		if of.Err != nil {
-			m.Error = without(of.Err, of.Master)
+			m.Error = without(of.Err, of.Addr)
 		}
 		out.Masters = append(out.Masters, m)
 	}

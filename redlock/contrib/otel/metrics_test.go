@@ -77,8 +77,8 @@ func TestAllStatsAreReported(t *testing.T) {
 		WokenFree: 12, WokenHeld: 13, WokenExpiry: 14, WokenLocal: 15, WokenPoll: 16, Waiting: 17, Kept: 18,
 		ReleaseFailed: 24, SecondFailed: 27, Second: redlock.Latency{Count: 25, Sum: 26 * time.Second},
 		Masters: []redlock.MasterStats{
-			{Address: "a:1", Phase: "up", RTT: 19 * time.Second, Replies: 20, Failures: 21, Owed: 22, Debts: 23},
-			{Address: "b:2", Phase: "quarantined"},
+			{Addr: "a:1", Phase: "up", RTT: 19 * time.Second, Replies: 20, Failures: 21, Owed: 22, Debts: 23},
+			{Addr: "b:2", Phase: "quarantined"},
 		}}
 	b := &bench{reader: metric.NewManualReader()}
 	telemetry, err := New(WithMeterProvider(metric.NewMeterProvider(metric.WithReader(b.reader))))

@@ -56,10 +56,10 @@ var numbers = []number{
 		for _, m := range s.Masters {
 			for _, phase := range phases {
 				n := uint64(0)
-				if m.Phase == phase.String() {
+				if string(m.Phase) == phase.String() {
 					n = 1
 				}
-				is(n, append(place(m.Address), keyPhase.String(phase.String()))...)
+				is(n, append(place(m.Addr), keyPhase.String(phase.String()))...)
 			}
 		}
 	}},
@@ -78,7 +78,7 @@ func one(name, unit, description string, grows bool, read func(*redlock.Stats) u
 func each(name, unit, description string, grows bool, read func(*redlock.MasterStats) uint64) number {
 	return number{name, unit, description, grows, func(s *redlock.Stats, is func(uint64, ...attribute.KeyValue)) {
 		for i := range s.Masters {
-			is(read(&s.Masters[i]), place(s.Masters[i].Address)...)
+			is(read(&s.Masters[i]), place(s.Masters[i].Addr)...)
 		}
 	}}
 }
@@ -115,7 +115,7 @@ func (t *Telemetry) watch(stats func() redlock.Stats) (metric.Registration, erro
 			})
 		}
 		for _, m := range s.Masters {
-			o.ObserveFloat64(rtt, m.RTT.Seconds(), t.with(place(m.Address)))
+			o.ObserveFloat64(rtt, m.RTT.Seconds(), t.with(place(m.Addr)))
 		}
 		return nil
 	}, append(all, rtt)...)

@@ -116,7 +116,7 @@ func New(opts ...Option) (*Telemetry, error) {
 	if t.key == nil {
 		t.known = map[[2]string][]metric.RecordOption{}
 		for _, op := range [...]string{"", "lock", "extend", "unlock", "renew", "recheck"} {
-			for _, outcome := range [...]string{"", "ok", "held", "no_quorum", "expired", "not_held", "closed", "cancelled"} {
+			for _, outcome := range [...]string{"", "ok", "held", "no_quorum", "refused", "expired", "not_held", "second", "closed", "cancelled"} {
 				t.known[[2]string{op, outcome}] = t.options("", op, outcome)
 			}
 		}
@@ -154,12 +154,12 @@ func (t *Telemetry) Observer() redlock.Observer {
 	return redlock.Observer{
 		Round: func(ctx context.Context, r redlock.Round) {
 			outcome := redlock.Outcome(r.Err)
-			t.record(ctx, t.rounds, r.Took, r.Key, r.Op, outcome)
+			t.record(ctx, t.rounds, r.Took, r.Key, string(r.Op), outcome)
 			if r.Held != 0 {
 				t.record(ctx, t.holds, r.Held, r.Key, "", "")
 			}
 			if span := spanOf(ctx); span.IsRecording() {
-				span.AddEvent("redlock.round", trace.WithAttributes(keyKey.String(r.Key), keyOperation.String(r.Op),
+				span.AddEvent("redlock.round", trace.WithAttributes(keyKey.String(r.Key), keyOperation.String(string(r.Op)),
 					keyOutcome.String(outcome), keyDuration.Float64(r.Took.Seconds())))
 			}
 		},
@@ -185,7 +185,7 @@ func (t *Telemetry) Observer() redlock.Observer {
 			}
 		},
 		Master: func(m redlock.MasterStats) {
-			t.changes.Add(context.Background(), 1, t.with(append(place(m.Address), keyPhase.String(m.Phase))))
+			t.changes.Add(context.Background(), 1, t.with(append(place(m.Addr), keyPhase.String(string(m.Phase)))))
 		},
 	}
 }

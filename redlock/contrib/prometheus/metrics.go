@@ -67,7 +67,7 @@ func (m *Metrics) Watch(client *redlock.Client) { m.client.Store(client) }
 func (m *Metrics) Observer() redlock.Observer {
 	return redlock.Observer{
 		Round: func(_ context.Context, r redlock.Round) {
-			m.observe(m.rounds, r.Took, r.Key, r.Op, redlock.Outcome(r.Err))
+			m.observe(m.rounds, r.Took, r.Key, string(r.Op), redlock.Outcome(r.Err))
 			if r.Held != 0 {
 				m.observe(m.holds, r.Held, r.Key)
 			}
@@ -75,7 +75,7 @@ func (m *Metrics) Observer() redlock.Observer {
 		WaitEnd: func(_ context.Context, key string, waited time.Duration, err error) {
 			m.observe(m.waits, waited, key, redlock.Outcome(err))
 		},
-		Master: func(s redlock.MasterStats) { m.phases.WithLabelValues(s.Address, s.Phase).Inc() },
+		Master: func(s redlock.MasterStats) { m.phases.WithLabelValues(s.Addr, string(s.Phase)).Inc() },
 	}
 }
 

@@ -163,8 +163,8 @@ func TestAllStatsAreCollected(t *testing.T) {
 		WokenFree: 12, WokenHeld: 13, WokenExpiry: 14, WokenLocal: 15, WokenPoll: 16, Waiting: 17, Kept: 18,
 		ReleaseFailed: 24, SecondFailed: 27, Second: redlock.Latency{Count: 25, Sum: 26 * time.Second},
 		Masters: []redlock.MasterStats{
-			{Address: "a", Phase: "up", RTT: 19 * time.Second, Replies: 20, Failures: 21, Owed: 22, Debts: 23},
-			{Address: "b", Phase: "quarantined"},
+			{Addr: "a", Phase: "up", RTT: 19 * time.Second, Replies: 20, Failures: 21, Owed: 22, Debts: 23},
+			{Addr: "b", Phase: "quarantined"},
 		}}
 	r := prometheus.NewPedanticRegistry()
 	require.NoError(t, r.Register(only{s}))

@@ -80,15 +80,15 @@ func collect(s redlock.Stats, to chan<- prometheus.Metric) {
 	for _, m := range s.Masters {
 		for _, phase := range phases {
 			is := 0.0
-			if m.Phase == phase.String() {
+			if string(m.Phase) == phase.String() {
 				is = 1
 			}
-			send(masterPhase, prometheus.GaugeValue, is, m.Address, phase.String())
+			send(masterPhase, prometheus.GaugeValue, is, m.Addr, phase.String())
 		}
-		send(masterRTT, prometheus.GaugeValue, m.RTT.Seconds(), m.Address)
-		counter(masterReplies, m.Replies, m.Address)
-		counter(masterFailures, m.Failures, m.Address)
-		send(masterOwed, prometheus.GaugeValue, float64(m.Owed), m.Address)
-		send(masterDebts, prometheus.GaugeValue, float64(m.Debts), m.Address)
+		send(masterRTT, prometheus.GaugeValue, m.RTT.Seconds(), m.Addr)
+		counter(masterReplies, m.Replies, m.Addr)
+		counter(masterFailures, m.Failures, m.Addr)
+		send(masterOwed, prometheus.GaugeValue, float64(m.Owed), m.Addr)
+		send(masterDebts, prometheus.GaugeValue, float64(m.Debts), m.Addr)
 	}
 }

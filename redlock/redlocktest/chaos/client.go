@@ -227,10 +227,10 @@ func (c *client) missing(m *redlock.Mutex) string {
 	double := "" // the one of two addresses of a server that is not connected
 	for _, s := range c.lock.Stats().Masters {
 		if c.Doubled && double == "" && strings.Contains(s.Err, mux.ErrDuplicate.Error()) {
-			double = s.Address
+			double = s.Addr
 			continue
 		}
-		if s.Phase != mux.Up.String() || s.Owed > 0 || s.Debts > 0 {
+		if s.Phase != redlock.PhaseUp || s.Owed > 0 || s.Debts > 0 {
 			return fmt.Sprintf("%+v", s)
 		}
 	}
@@ -241,8 +241,8 @@ func (c *client) missing(m *redlock.Mutex) string {
 	token := m.Token()
 	holders, err := c.lock.Holders(ctx, m.Key())
 	for _, h := range holders {
-		if err == nil && h.Token.Reveal() != token && h.Master != double {
-			err = fmt.Errorf("%s has %q, not %q: %v", h.Master, h.Token.Reveal(), token, h.Err)
+		if err == nil && h.Token.Reveal() != token && h.Addr != double {
+			err = fmt.Errorf("%s has %q, not %q: %v", h.Addr, h.Token.Reveal(), token, h.Err)
 		}
 	}
 	if released := m.Unlock(ctx); err == nil {
