@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -51,12 +52,14 @@ func hasOnTwo(t *testing.T, masters *redlocktest.Masters, m *redlock.Mutex) {
 	require.NoError(t, err)
 }
 
-// used has a client use a TTL.
+// used has a client use a TTL. On a busy machine that may be over before the release is sent.
 func used(t *testing.T, c *redlock.Client, ttl time.Duration) {
 	t.Helper()
 	m := c.NewMutex("lock:used", ttl)
 	require.NoError(t, m.TryLock(t.Context()))
-	require.NoError(t, m.Unlock(t.Context()))
+	if err := m.Unlock(t.Context()); !errors.Is(err, redlock.ErrNotHeld) {
+		require.NoError(t, err)
+	}
 }
 
 // Masters that do not say who they are count as restarted whenever they are connected again.
