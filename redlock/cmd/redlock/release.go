@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -194,6 +195,7 @@ func (r *releaser) take(ctx context.Context, key string, opts []redlock.Option) 
 	defer client.Close()
 	const ttl = time.Minute // it means nothing: the lock is not extended
 	err = client.NewMutex(key, ttl, append(opts, redlock.WithToken(r.token))...).Unlock(ctx)
+	deliver(ctx, client, r.given.dialTimeout)
 	switch {
 	case errors.Is(err, redlock.ErrNotHeld):
 		return &failure{exitNo, fmt.Errorf("%q is free, or another's by now", key), ""}
@@ -205,4 +207,17 @@ func (r *releaser) take(ctx context.Context, key string, opts []redlock.Option) 
 		return &failure{exitNoQuorum, err, "it may be released all the same: see 'redlock status'"}
 	}
 	return nil
+}
+
+// deliver waits until each master that can be reached has its release, but for a dial timeout at most. Open returns when
+// a majority is connected, and Close drops what is owed to the others: they would keep the key until it expires.
+func deliver(ctx context.Context, client *redlock.Client, most time.Duration) {
+	owes := func(m redlock.MasterStats) bool {
+		return m.Phase == redlock.PhaseDialing || m.Phase == redlock.PhaseUp && m.Debts+m.Owed > 0
+	}
+	for began := time.Now(); ctx.Err() == nil && time.Since(began) < most; time.Sleep(5 * time.Millisecond) {
+		if !slices.ContainsFunc(client.Stats().Masters, owes) {
+			return
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -120,4 +121,30 @@ func TestReleaseReadsOneThingFromStdin(t *testing.T) {
 	status, _, stderr := do(t, nil, "release", "--token", "-", "--masters-file", "-", "k")
 	require.Equal(t, exitUsage, status)
 	require.Contains(t, stderr, "--token and --masters-file cannot both be stdin")
+}
+
+// A master that is slow to connect is not left with the key.
+func TestReleaseReachesAMasterThatConnectsLate(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for i := range 3 {
+		_, err := masters.Do(i, "SET", "k", "a token", "PX", "600000")
+		require.NoError(t, err)
+	}
+	masters.Pause(2)
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs(), DialTimeout: time.Minute})
+	require.NoError(t, err)
+	defer client.Close()
+	require.NoError(t, client.NewMutex("k", time.Minute, redlock.WithToken("a token")).Unlock(t.Context()))
+	resumed := make(chan struct{})
+	go func() {
+		defer close(resumed)
+		masters.Resume(2)
+	}()
+	deliver(t.Context(), client, time.Minute)
+	client.Close()
+	<-resumed
+	v, err := masters.Do(2, "EXISTS", "k")
+	require.NoError(t, err)
+	require.EqualValues(t, 0, v)
 }
