@@ -8,9 +8,9 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// fenced is the plain lock with a number: see decide_fence.go in redlock. Each master keeps a counter beside the
-// key, which each script that sets or extends the key moves on. Foreign clients have no numbers.
-// They exclude it, and it excludes them, as plain locks do.
+// fenced is the plain lock with a fence: see decide_fence.go in redlock. Each master keeps a counter beside the
+// key. An acquire moves the counter on, and an extend keeps it at the lock's number or above. Other libraries
+// have no counter, but their locks and this one exclude each other, as with plain locks.
 type fenced struct {
 	Plain
 	counting
@@ -21,41 +21,40 @@ func NewFenced(key string, ttl time.Duration, c *Counters) *fenced {
 	return &fenced{counting: newCounting(&fencedScripts, ttl, c, key, CounterKey(key))}
 }
 
-// Counters are what all kinds with a fence know of a client.
+// Counters are what all kinds with a fence know of their client.
 type Counters struct {
 	Skew   uint64        // Config.FenceSkew, in microseconds
 	Memory time.Duration // Config.FenceMemory
 
-	// The judges of the scripts that return a counter, made once: they cost no allocation then.
-	Given   mux.VerdictFunc // of an acquire and a raise: a number above zero is a yes
-	Adopted mux.VerdictFunc // of an adopt: so is zero, of a master that has none
+	// These judge the scripts that return a counter. They are made once, so that a round allocates nothing.
+	Given   mux.VerdictFunc // for an acquire and a raise: a number above zero, if it is believed, is a yes
+	Adopted mux.VerdictFunc // for an adopt: zero is a yes, too, as a master may have no counter
 }
 
-// A counting is what all kinds with a fence send alike, each with scripts of its own.
+// A counting sends what is the same for all kinds with a fence. Each kind gives it scripts of its own.
 type counting struct {
 	scripts *countingScripts
 	*Counters
 	keys []string      // the KEYS of the scripts
-	life time.Duration // of the counters, from each use on
+	life time.Duration // how long a counter lives after each use
 }
 
-// The scripts take the same arguments and return the same, of whatever kind the lock is. A reader has
-// no mend.
+// The scripts take the same arguments and return the same, whatever the kind of lock. A reader has no mend.
 type countingScripts struct{ extend, adopt, raise, mend script.Script }
 
-// newCounting keeps the counters until they are forgotten, from when the last lock that used them can
-// have ended.
+// newCounting has the counters live for Counters.Memory after the last lock that used them has ended at the
+// latest. ttl is how long a lock can last.
 func newCounting(scripts *countingScripts, ttl time.Duration, c *Counters, keys ...string) counting {
 	return counting{scripts, c, keys, ttl + c.Memory}
 }
 
-// appendNumber appends the lock's number, and how long the counters are to last.
+// appendNumber appends the lock's number, and how long the counters are to live.
 func (c *counting) appendNumber(dst []byte, g Grant) []byte {
 	return resp.AppendBulkInt(resp.AppendBulkInt(dst, int64(g.Fence)), c.life.Milliseconds())
 }
 
-// appendHint is appendNumber with the skew between the two: of a hint, or of a number that is to be
-// compared with the master's clock.
+// appendHint is appendNumber with the skew between the two. The script compares the number, or its counter,
+// with the master's clock.
 func (c *counting) appendHint(dst []byte, g Grant) []byte {
 	dst = resp.AppendBulkInt(resp.AppendBulkInt(dst, int64(g.Fence)), int64(c.Skew))
 	return resp.AppendBulkInt(dst, c.life.Milliseconds())
@@ -71,7 +70,7 @@ func (c *counting) Extend(r *Request, g Grant, restore bool) {
 	r.Call(c.scripts.extend, 5, args, c.keys...)
 }
 
-// adopt is the extend of a lock that was handed over. It is set again nowhere.
+// adopt is the extend of a lock that was handed over. It never sets the lock again.
 func (c *counting) adopt(r *Request, g Grant) {
 	r.Judge = c.Adopted
 	args := func(dst []byte) []byte { return resp.AppendBulkInt(appendTokenTTL(dst, g), c.life.Milliseconds()) }
@@ -84,17 +83,17 @@ func (c *counting) Raise(r *Request, g Grant) {
 	r.Call(c.scripts.raise, 3, args, c.keys...)
 }
 
-// Mend sends the script as text. A text after NOSCRIPT could come after an extend that has set the key
-// again: see decide_fence.go in redlock.
+// Mend sends the script as text. If it sent the hash, the text that follows NOSCRIPT could come after an extend
+// that has set the key again. The proof in decide_fence.go of redlock forbids that.
 func (c *counting) Mend(r *Request, g Grant) {
 	r.Judge = JudgeOne
 	r.Command = c.appendHint(resp.AppendBulk(c.scripts.mend.AppendText(r.Command, 4, c.keys...), g.Token), g)
 }
 
 const (
-	// readCounter is the Lua that reads the counter into f: 0 where there is none. Whatever else is
-	// there is no number that can grow. It counts as the greatest that there can be, which nobody
-	// believes. To begin anew would be to give a number that is too low.
+	// readCounter is the Lua that reads the counter into f: 0 where there is none. A value that is no number, or
+	// that cannot grow, counts as the greatest number that there can be, which no client believes. If the
+	// counter began anew instead, its next number could be too low.
 	readCounter = `local count = redis.call('GET', KEYS[2])
 local f = tonumber(count or 0)
 if not (f and f >= 0 and f < 9007199254740991) then
@@ -102,21 +101,21 @@ if not (f and f >= 0 and f < 9007199254740991) then
 end
 `
 
-	// lookAtClock has the master read its clock into t: nothing, if the user may not, or if the server would
-	// then refuse what the script writes (before Redis 3.2).
+	// lookAtClock is the Lua that reads the master's clock into t. t has no time if the user may not call TIME,
+	// or if the server would then refuse the script's writes (before Redis 3.2).
 	lookAtClock = `local t = {}
 if redis.replicate_commands and redis.replicate_commands() then
   t = redis.pcall('TIME')
 end
 `
-	// aheadOfClock begins a condition: that what follows is further ahead of the master's clock than the skew.
+	// aheadOfClock begins a condition. It is true if the number that follows is ahead of the master's clock by
+	// more than the skew.
 	aheadOfClock = `t[1] and t[1] * 1000000 + t[2] + skew < `
 )
 
-// readHint reads the hint, ARGV[3], and the skew, ARGV[4]. A hint that would have the counter jump, and is
-// too far ahead of the master's own clock, comes from a client whose clock is wrong. If such a number
-// were given, no other client would believe the counters from then on. An acquire asks for this before it
-// writes.
+// readHint is the Lua that reads the hint, ARGV[3], and the skew, ARGV[4]. It refuses a hint that is ahead of both
+// the counter and the master's own clock by more than the skew: the client's clock is wrong. If a master gave such
+// a number, no other client would believe the counters from then on. An acquire runs this before it writes.
 const readHint = `local hint, skew = tonumber(ARGV[3]), tonumber(ARGV[4])
 if hint > f + skew then
   ` + lookAtClock + `if ` + aheadOfClock + `hint then
@@ -124,14 +123,14 @@ if hint > f + skew then
 end
 `
 
-// refuseHint ends a script with the error of a hint from a wrong clock.
+// refuseHint ends a script with the error that the hint comes from a wrong clock.
 const refuseHint = `return redis.error_reply("NOFENCE the client's clock is far ahead of this master's")
 `
 
 // In these scripts KEYS are the key and its counter.
 var (
 	// ARGV token, TTL in ms, hint, skew in microseconds, life of the counter in ms. It returns the lock's
-	// number, or that of the last lock, negated, if the key is not free.
+	// number. If the key is not free, it returns the last lock's number, negated.
 	FencedAcquireScript = script.New(readCounter + readHint + `if not redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then
   return -f
 end
@@ -145,8 +144,8 @@ end
 redis.call('SET', KEYS[2], text, 'PX', ARGV[5])
 return f`)
 
-	// ARGV token, TTL in ms, whether it may be set again, the lock's number, life of the counter
-	// in ms. It returns what the plain one does.
+	// ARGV token, TTL in ms, whether the key may be set again, the lock's number, life of the counter
+	// in ms. It returns what the plain script does.
 	FencedExtendScript = script.New(`local v = redis.pcall('GET', KEYS[1])
 ` + script.UnlessForeign + `if v ~= ARGV[1] and (v ~= false or ARGV[3] ~= '1') then
   return 0
@@ -160,8 +159,8 @@ f = math.max(f, tonumber(ARGV[4]))
 redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[5])
 return v and 1 or 2`)
 
-	// ARGV token, TTL in ms, life of the counter in ms. It extends a lock whose number is not known,
-	// and returns that: -1 if the lock is not there.
+	// ARGV token, TTL in ms, life of the counter in ms. It extends a lock whose number is not known, and returns
+	// the number. It returns -1 if the lock is not there.
 	FencedAdoptScript = script.New(`local v = redis.pcall('GET', KEYS[1])
 ` + script.UnlessForeign + `if v ~= ARGV[1] then
   return -1
@@ -180,8 +179,8 @@ end
 redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[3])
 return f`)
 
-	// ARGV token, the lock's number, skew in microseconds, life of the counter in ms. It returns 1 if it has
-	// set the counter to the number: that was too far ahead of the master's clock.
+	// ARGV token, the lock's number, skew in microseconds, life of the counter in ms. If the counter is too far
+	// ahead of the master's clock, it sets the counter to the number and returns 1.
 	MendScript = script.Script{Text: `local v = redis.pcall('GET', KEYS[1])
 ` + script.UnlessForeign + `if v ~= ARGV[1] then
   return 0

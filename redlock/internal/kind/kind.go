@@ -1,6 +1,7 @@
-// Package kind says what each kind of lock is on the masters: what is sent, and how a reply is judged. All of
-// it is pure: it knows no client, no clock and no socket, and it keeps no state of a round. Everything else
-// (rounds, validity, renewal, waiting, quarantine, recheck, errors, statistics) is written once, for all kinds.
+// Package kind says what each kind of lock is on the masters: what is sent, and how a reply is judged. It is
+// pure: it knows no client, no clock and no socket, and it keeps no state of a round. Everything else (rounds,
+// validity, renewal, waiting, quarantine, recheck, errors, statistics) is written once, for all kinds, in
+// package redlock.
 package kind
 
 import (
@@ -15,23 +16,23 @@ import (
 // A Kind says what a lock is on the masters: what is sent to take it, to extend it, to
 // release it and to look at it, and how each reply is judged.
 //
-// Each method fills in a request about a grant. A kind with further keys has them itself.
+// Each method fills in a request about a grant. A kind that has more keys than Grant.Key keeps them itself.
 //
-// The judges' verdicts mean:
+// The verdicts of the requests' judges mean:
 //
 //	Acquire   yes: this master has set the lock;  no: another's lock is in the way
 //	Extend    yes: the lock was there, and has its full TTL again;
 //	          no, with the integer [Restored]: it was gone, and has been set again;
 //	          no, with another integer: it is gone, or another's is there
 //	Release   yes: the lock was there, and is gone;  no: it was not there
-//	Look      yes: the lock can be taken;  no, with an integer: it cannot for so many
-//	          milliseconds; below 0: nobody knows how long
+//	Look      yes: the lock can be taken;  no, with an integer: it cannot be taken for that many
+//	          milliseconds; an integer below 0: it is unknown for how long
 //
-// An error reply is failed, or, if the text of a script is to be sent, again.
+// The verdict on an error is failed, or again if the master does not know a script and is to be sent its text.
 //
-// A release follows an acquire and an extend on the same connection, and it must undo
-// whatever these have set, under this token and no other. An extend sets a lock again only
-// if restore is set, and only where no other is in the way.
+// A release follows the acquires and extends of a lock on the same connection. It must undo everything that
+// these have set under its token, and nothing that is under another token. An extend sets a lock again
+// only if restore is set, and only where no other lock is in the way.
 type Kind interface {
 	Acquire(r *Request, g Grant)
 	Extend(r *Request, g Grant, restore bool)
@@ -39,11 +40,12 @@ type Kind interface {
 	Look(r *Request, key string)
 }
 
-// Restored is what an Extend replies if the lock was gone and has been set again. It is no yes: the masters
-// that still had the lock decide first, and how many had lost it decides whether another can have held it.
+// Restored is the reply to an Extend where the lock was gone and has been set again. Its verdict is no. So only
+// masters that still had the lock can decide the round early. Otherwise the number of masters that had
+// lost it decides whether another can have held the lock meanwhile.
 const Restored = 2
 
-// A Grant is the lock that a request is about, to be taken or taken.
+// A Grant is the lock that a request is about: one that is taken, or is to be taken.
 type Grant struct {
 	Key   string // the lock's name: in its queues, for watchers, and in errors
 	Token []byte
@@ -51,28 +53,29 @@ type Grant struct {
 	Fence uint64 // of a numbered kind; 0 if it is not known
 
 	Waited time.Duration // of an acquire: for how long its Lock has waited
-	Relies bool          // of a slotted kind: that all agree on the number of slots was found out lately
+	Relies bool          // of a slotted kind: there is an agreement, so the request need not look at the mark
 }
 
-// Numbered is a kind that can have a fence. Grant.Fence is the hint for an acquire, and the lock's
-// fence for an extend and a raise; an extend without one asks for it. A release has none.
+// Numbered is a kind that has a fence. Grant.Fence is the hint in an acquire, and the lock's fence in an
+// extend, a raise and a mend. An extend without a fence asks for it. A release needs none.
 //
-//	Acquire   yes, with the integer f: the lock's number there;  no, with -f: of the last lock
+//	Acquire   yes, with the integer f: the lock's number on this master;  no, with -f: the last lock's
 //	Extend    without a fence: yes, with f
-//	Raise     yes: the lock is there, and the counter is the fence or greater;  no: it is not there
-//	Mend      yes: the lock is there, and the counter, which was too far ahead, is the fence;  no: it is not
+//	Raise     yes: the lock is there, and the counter is the fence or greater;  no: the lock is not there
+//	Mend      yes: the lock is there, and the counter was too far ahead and is now the fence;  no: the
+//	          lock is not there, or the counter was not too far ahead
 //
-// A counter that is not believed is failed, with the integer.
+// The verdict on a counter that is not believed is failed, with the integer.
 type Numbered interface {
 	Kind
 	Raise(r *Request, g Grant)
 	Mend(r *Request, g Grant)
 }
 
-// Intending is a kind that shared locks exclude, and that can leave an intent: no new readers are let in then. The
-// token is of the intent, and of no lock.
+// Intending is a kind of a writer's lock, which readers exclude. The writer can leave an intent, and then new
+// readers are refused. The token is the intent's, and no lock has it.
 //
-//	Intend     yes: readers hold the lock, and an intent is there;  no: they do not
+//	Intend     yes: readers hold the lock, and an intent is there;  no: no reader holds the lock
 //	Withdraw   takes the intent away, if it has the token
 type Intending interface {
 	Kind
@@ -80,11 +83,10 @@ type Intending interface {
 	Withdraw(r *Request, key string, token []byte)
 }
 
-// Slotted is a kind whose lock is any of several slots, numbered from 1 on, each of which is a lock
-// by itself. The slot is a part of the token, so the kind finds it in every grant. A look reads all
-// slots:
+// Slotted is a kind with several slots, numbered from 1 on. Each slot is a lock by itself, and a holder has
+// one of them. The slot is a part of the token, so the kind finds it in every grant. A look reads all slots:
 //
-//	Look      yes, with an array: for each slot, what PTTL says of it
+//	Look      yes, with an array: the PTTL of each slot
 type Slotted interface {
 	Kind
 	Slots() int
@@ -92,8 +94,8 @@ type Slotted interface {
 	Agrees(r *Request)                  // asks whether a master knows of no other number of slots, and changes nothing
 }
 
-// Lingering is a kind whose lock can be left on the masters when it is released, for a rest of its
-// time. A linger never makes it last longer: a late one, or a debt, changes nothing any more.
+// Lingering is a kind whose lock can be left on the masters for a while when it is released. A linger never
+// makes the lock last longer, so one that comes late, even as a debt, does no harm.
 //
 //	Linger    yes: the lock was there, and lasts for Grant.TTL at most;  no: it was not there
 type Lingering interface {
@@ -104,12 +106,12 @@ type Lingering interface {
 // A Request is what a round asks of each master, encoded. Its buffers are reused.
 type Request struct {
 	Command  []byte          // one or more commands
-	Replies  int             // that the command draws; 0 means 1. The last is judged
-	Fallback []byte          // one command, for a master whose reply was judged to be again; may be empty
-	Judge    mux.VerdictFunc // of each reply
+	Replies  int             // how many replies the command draws; 0 means 1. The last is judged
+	Fallback []byte          // one command, for a master whose verdict was again; may be empty
+	Judge    mux.VerdictFunc // judges each master's reply
 
-	// Dialects say what the command says in the words of servers that have a command for it,
-	// each for the server that is named. They may be empty, and need a fallback.
+	// Dialects say the same as Command, in the native commands of some servers. Each names the commands that
+	// a server must have. They may be empty. A request with dialects needs a Fallback.
 	Dialects [2]mux.Dialect
 }
 
@@ -122,34 +124,33 @@ func (r *Request) Reset() {
 	}
 }
 
-// Call makes the request a call of a script: by its hash, and by its text where a master does not
-// know that. args appends n arguments.
+// Call makes the request a call of a script: by its hash, and by its text where a master does not know the
+// hash. args appends n arguments.
 func (r *Request) Call(s script.Script, n int, args func(dst []byte) []byte, keys ...string) {
 	r.Command = args(s.AppendHash(r.Command, n, keys...))
 	r.Fallback = args(s.AppendText(r.Fallback, n, keys...))
 }
 
-// CallOn is Call for a script whose keys are no strings: rest appends so many keys, and then n
-// arguments.
+// CallOn is Call for a script whose keys are byte slices: rest appends the keys and then n arguments.
 func (r *Request) CallOn(s script.Script, keys, n int, rest func(dst []byte) []byte) {
 	r.Command = rest(s.AppendHead(r.Command, false, keys, n))
 	r.Fallback = rest(s.AppendHead(r.Fallback, true, keys, n))
 }
 
-// Tracked begins a request of one command that reads: the master promises to notify of the next change of
-// what it reads. A connection without tracking refuses the promise; then it is only a read.
+// Tracked begins a request of one command that reads: the master promises to notify when one of the keys
+// that it reads changes next. A connection without tracking refuses the promise. Then the command only reads.
 func (r *Request) Tracked() {
 	r.Command = resp.AppendCommand(r.Command, "CLIENT", "CACHING", "YES")
 	r.Replies = 2
 }
 
-// appendTokenTTL appends the token and the TTL in ms, as most scripts have them.
+// appendTokenTTL appends the token and the TTL in ms, the first arguments of most scripts.
 func appendTokenTTL(dst []byte, g Grant) []byte {
 	return resp.AppendBulkInt(resp.AppendBulk(dst, g.Token), g.TTL.Milliseconds())
 }
 
-// JudgeInt judges a script or a command that returns an integer: 1 is a yes, any other a no. So is
-// a key that does not hold a string.
+// JudgeInt judges a script or a command that returns an integer: 1 is a yes, any other is a no. The error
+// that the key holds no string is a no, too.
 func JudgeInt(v resp.Value) mux.Verdict {
 	if wrongType(v) {
 		return mux.VerdictNo
@@ -157,11 +158,11 @@ func JudgeInt(v resp.Value) mux.Verdict {
 	return judgeNumber(v, 1, 1)
 }
 
-// JudgeOne is JudgeInt for a script that looks at the type of the key itself: an error says nothing
-// of it, but of what is beside it.
+// JudgeOne is JudgeInt for a script that checks the key's type itself. So an error about a type is about
+// a key beside the lock, and is failed.
 func JudgeOne(v resp.Value) mux.Verdict { return judgeNumber(v, 1, 1) }
 
-// judgeNumber judges a script that returns an integer: from least to most is a yes, any other a no.
+// judgeNumber judges a script that returns an integer: from least to most is a yes, any other is a no.
 func judgeNumber(v resp.Value, least, most int64) mux.Verdict {
 	switch n, ok := v.Int(); {
 	case ok && least <= n && n <= most:
@@ -172,14 +173,14 @@ func judgeNumber(v resp.Value, least, most int64) mux.Verdict {
 	return JudgeError(v)
 }
 
-// wrongType reports whether a native command has met a key that holds no string. Then it is not
-// ours. (Our scripts do not fail there.)
+// wrongType reports whether a native command has met a key that holds no string. Such a key is not
+// ours. (Our scripts do not fail on such a key.)
 func wrongType(v resp.Value) bool {
 	return string(v.ErrorCode()) == "WRONGTYPE" ||
 		v.IsError() && strings.Contains(string(v.Bytes()), "should be of string type") // DELEX
 }
 
-// JudgeError judges what is no proper reply.
+// JudgeError judges an error, or a reply of the wrong type.
 func JudgeError(v resp.Value) mux.Verdict {
 	if string(v.ErrorCode()) == "NOSCRIPT" {
 		return mux.VerdictAgain

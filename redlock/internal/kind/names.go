@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// CounterKey is where the counter of a lock with a fence is.
+// CounterKey returns the key of the counter that a fenced lock on a key has.
 func CounterKey(key string) string { return "{" + key + "}:fence" }
 
-// IntentKey is where a writer that waits for readers leaves its intent.
+// IntentKey returns the key at which a writer that waits for readers leaves its intent.
 func IntentKey(key string) string { return "{" + key + "}:writer" }
 
-// cutIntentKey returns the key beside which an intent is; nothing if it is no intent's name.
+// cutIntentKey undoes IntentKey. It returns nil if the name is not an intent's.
 func cutIntentKey(intent []byte) (key []byte) {
 	rest, open := bytes.CutPrefix(intent, []byte("{"))
 	key, ok := bytes.CutSuffix(rest, []byte("}:writer"))
@@ -22,15 +22,15 @@ func cutIntentKey(intent []byte) (key []byte) {
 	return key
 }
 
-// slotInfix is between the key and the slot.
+// slotInfix stands between the key and the slot's number.
 const slotInfix = ":permit:"
 
-// slotPrefix is what the names of all slots of a key begin with. What follows is the slot's number,
-// a slash, and how many there are.
+// slotPrefix returns the beginning of the names of all slots of a key. The slot's number, a slash, and the
+// number of slots follow.
 func slotPrefix(key string) string { return "{" + key + "}" + slotInfix }
 
-// cutSlotKey splits the name of a slot's key into the prefix and what follows. The slot is 0 if
-// it is no such name.
+// cutSlotKey splits the name of a slot's key into the prefix, the slot's number and the number of slots. The
+// slot is 0 if the name is not a slot's.
 func cutSlotKey(key []byte) (prefix []byte, slot, of int) {
 	i := bytes.LastIndexByte(key, ':')
 	j := bytes.LastIndexByte(key, '/')
@@ -45,8 +45,8 @@ func cutSlotKey(key []byte) (prefix []byte, slot, of int) {
 	return key[:i+1], slot, of
 }
 
-// AppendQueueKey appends the key of the queue of one of a lock's names: {key}:line, and {key}:permit:line
-// for permits.
+// AppendQueueKey appends the key of the global queue for one of a lock's names: {key}:line, or
+// {key}:permit:line if the lock has permits.
 func AppendQueueKey(dst []byte, name string) []byte {
 	if strings.HasPrefix(name, "{") && strings.HasSuffix(name, slotInfix) {
 		return append(append(dst, name...), "line"...)
@@ -54,7 +54,8 @@ func AppendQueueKey(dst []byte, name string) []byte {
 	return append(append(append(dst, '{'), name...), "}:line"...)
 }
 
-// Reserved reports whether a key has a name that something beside a lock has. See the package comment of redlock.
+// Reserved reports whether a name is one of those that are kept beside a lock. See the package comment of
+// redlock.
 func Reserved(key string) bool {
 	if !strings.HasPrefix(key, "{") {
 		return false
@@ -67,15 +68,15 @@ func Reserved(key string) bool {
 	return strings.Contains(key, "}"+slotInfix) || strings.Contains(key, "}:line:")
 }
 
-// A Subject is a lock whose waiters a change of a key concerns. They are subscribed by its name.
+// A Subject is a lock whose waiters are to hear of a change of a key. They are subscribed by the lock's name.
 type Subject struct {
 	Name  []byte
-	Slot  int // of a lock with permits, from 1 on; 0 of any other
-	Slots int // ... and how many there are
+	Slot  int // the slot that has changed, from 1 on; 0 if the lock has no permits
+	Slots int // the number of slots; 0 if the lock has no permits
 }
 
-// AppendSubjects appends the locks that a key concerns. It is a lock's own key, the intent of a writer for which
-// readers wait, or a slot; it is all that its name allows.
+// AppendSubjects appends the locks that a key can belong to. It can be a lock's own key, the intent of a writer
+// for which readers wait, or a slot. Its name can allow several of these, and then it counts as each.
 func AppendSubjects(dst []Subject, key []byte) []Subject {
 	dst = append(dst, Subject{Name: key})
 	if of := cutIntentKey(key); of != nil {

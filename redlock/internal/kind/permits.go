@@ -10,28 +10,28 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// permits is a lock that up to k can hold at a time. There are k slots, and each is a plain lock by
-// itself, with a key, a quorum and a TTL of its own. So there are never more than k holders,
-// whichever minority fails, for any k.
+// permits is a lock that up to k holders can have at a time. There are k slots, and each is a plain lock by
+// itself, with a key, a quorum and a TTL of its own. So there are never more than k holders, whichever
+// minority of the masters fails.
 //
-// A counter on each master, with a majority of those that have one left, would not do: k=2 on three
-// masters has six permits there, which is three majorities of two.
+// A counter of free permits on each master would not do, if a holder needed one from a majority: with k=2,
+// three masters have six permits together, which is enough for three majorities of two.
 //
-// All must agree on k. A slot's key says it, so those who do not agree never meet at a slot. They
-// meet at the mark: a key beside the slots that holds k. A client's first attempt with a TTL, and one every
-// [AgreedFor], sets its slot by a script that compares the mark with k, sets it, and fails where it
-// is another. Those in between are plain SETs (see ask_agreement.go in redlock). The mark is there for as long as any lock
-// that was taken meanwhile, and extends renew it. Two quorums share a master, so of two that differ the
-// second is refused. A Lock that is refused so waits, and asks for the mark (Agrees). That is only to know
-// when to try again: its attempt looks at the mark as any other does.
+// All clients must agree on k. The slots' names contain k, so clients with different k never meet at a slot.
+// They meet at the mark: a key beside the slots that holds k. A client's first attempt with a TTL, and one
+// every [AgreedFor], sets its slot by a script. The script sets the mark to k, and fails where the mark is
+// another number. The attempts in between are plain SETs (see ask_agreement.go in redlock). The mark outlives
+// every lock that was taken meanwhile, and extends renew it. Two quorums share a master, so of two clients
+// that differ the second is refused. A Lock that was refused for this reason waits, and asks for the mark
+// (Agrees), only to know when to try again. Its next attempt looks at the mark as any other does.
 type permits struct {
 	k      int
-	of     string // "/k"
-	Prefix string // of the slots' keys
-	marker string // the key of the mark
-	life   time.Duration
+	of     string        // "/k", the end of the slots' keys
+	Prefix string        // of the slots' keys
+	marker string        // the key of the mark
+	life   time.Duration // of the mark
 
-	used atomic.Pointer[slotKey] // the last: who reuses a Mutex mostly has the same slot again
+	used atomic.Pointer[slotKey] // the last that was used: a Mutex that is reused mostly has the same slot again
 }
 
 type slotKey struct {
@@ -40,30 +40,31 @@ type slotKey struct {
 }
 
 const (
-	// MaxPermits is how many there can be. A Look reads all slots on each master, and a waiter looks after each
-	// change. With so many that costs a master about half a millisecond.
+	// MaxPermits is the greatest number of permits. A Look reads all slots on each master, and a waiter looks
+	// after each change. With MaxPermits, a Look costs a master about half a millisecond.
 	MaxPermits = 1000
 
 	// AgreedFor is how long a client relies on the mark without looking at it.
 	AgreedFor = time.Minute
-	// AgreedPause is how long a Lock with another number waits before it asks for the mark, up to twice that.
+	// AgreedPause is how long a Lock with another number of permits waits before it asks for the mark. The wait
+	// is random, from AgreedPause to twice that.
 	AgreedPause = time.Second
 )
 
-// PermitsFit reports whether a Look at k slots of a key can be sent. It names each three times, and its command and
-// fallback may have 2 MiB.
+// PermitsFit reports whether a Look at k slots of a key can be sent. The Look names each slot three times, and its
+// command and fallback may have 2 MiB.
 func PermitsFit(key string, k int) bool {
-	const overhead, most = 40, 2<<20/3 - 1<<10 // of what is in it beside the key; of a third of it
+	const overhead, most = 40, 2<<20/3 - 1<<10 // bytes of a slot's name beside the key; bytes of a third of the Look
 	return k*(len(key)+overhead) <= most
 }
 
-// NewPermits returns the kind of a lock with k permits on a key, for locks that last for a TTL at most.
+// NewPermits returns the kind of a lock with k permits on a key, if each lock lasts for ttl at most.
 func NewPermits(key string, ttl time.Duration, k int) *permits {
 	return &permits{k: k, of: "/" + strconv.Itoa(k), Prefix: slotPrefix(key), marker: "{" + key + "}:permits", life: ttl + 2*AgreedFor}
 }
 
-// keepMark sets the mark to k, for its life at least: another's lock may need it for longer. Both are
-// the last of ARGV.
+// keepMark is the Lua that sets the mark to k. The mark then lives for its life at least, as another's lock
+// may need it for longer. k and the life are the last two of ARGV.
 const keepMark = `local k, life = ARGV[#ARGV - 1], ARGV[#ARGV]
 if redis.pcall('GET', KEYS[2]) ~= k or redis.call('PTTL', KEYS[2]) < tonumber(life) then
   redis.call('SET', KEYS[2], k, 'PX', life)
@@ -84,7 +85,7 @@ end
 return 0`)
 
 	// KEYS slot, mark; ARGV token, TTL in ms, whether the slot may be set again, k, life of the mark in
-	// ms. It returns what the plain one does.
+	// ms. It returns what the plain script does.
 	permitExtendScript = script.New(`local v, reply = redis.pcall('GET', KEYS[1]), 1
 ` + script.UnlessForeign + `if v == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
@@ -96,7 +97,7 @@ else
 end
 ` + keepMark + `return reply`)
 
-	// KEYS the slots. It returns what PTTL says of each.
+	// KEYS the slots. It returns the PTTL of each.
 	slotsScript = script.New(`local ends = {}
 for i, key in ipairs(KEYS) do
   ends[i] = redis.call('PTTL', key)
@@ -121,7 +122,7 @@ func (p *permits) Agrees(r *Request) {
 	}
 }
 
-// Name returns the name of a slot's key.
+// Name returns a slot's key.
 func (p *permits) Name(slot int) string {
 	if u := p.used.Load(); u != nil && u.slot == slot {
 		return u.key
@@ -131,7 +132,7 @@ func (p *permits) Name(slot int) string {
 	return u.key
 }
 
-// Names returns the names of all slots' keys.
+// Names returns the keys of all slots.
 func (p *permits) Names() []string {
 	names := make([]string, p.k)
 	for i := range names {
@@ -140,7 +141,7 @@ func (p *permits) Names() []string {
 	return names
 }
 
-// at returns the grant as that of the plain lock which its slot is.
+// at returns the grant of the plain lock that the grant's slot is.
 func (p *permits) at(g Grant) Grant {
 	_, slot, _ := CutSlot(g.Token)
 	g.Key = p.Name(slot)
@@ -158,7 +159,7 @@ func (p *permits) Acquire(r *Request, g Grant) {
 	r.Call(permitAcquireScript, 4, args, g.Key, p.marker)
 }
 
-// Extend keeps the mark, too, so that it outlives the lock.
+// Extend renews the mark, too, so that it outlives the lock.
 func (p *permits) Extend(r *Request, g Grant, restore bool) {
 	g = p.at(g)
 	r.Judge = JudgeOne
@@ -166,7 +167,7 @@ func (p *permits) Extend(r *Request, g Grant, restore bool) {
 	r.Call(permitExtendScript, 5, args, g.Key, p.marker)
 }
 
-// appendMark appends what the mark says, and how long it is to last.
+// appendMark appends the number that the mark holds, and how long the mark is to live.
 func (p *permits) appendMark(dst []byte) []byte {
 	dst = resp.AppendBulkString(dst, p.of[1:])
 	return resp.AppendBulkInt(dst, p.life.Milliseconds())
@@ -176,8 +177,8 @@ func (p *permits) Release(r *Request, g Grant) { Plain{}.Release(r, p.at(g)) }
 
 func (p *permits) Linger(r *Request, g Grant) { Plain{}.Linger(r, p.at(g)) }
 
-// Look reads all slots. Of what a script reads, servers of different ages track different keys, so
-// EXISTS goes before it: that reads them all, too.
+// Look reads all slots by a script. Of the keys that a script reads, old and new servers track different ones. So
+// EXISTS is sent before the script: it reads all slots, too, and every server tracks them.
 func (p *permits) Look(r *Request, _ string) {
 	names := p.Names()
 	r.Judge = judgeSlots
@@ -192,7 +193,7 @@ func (p *permits) Look(r *Request, _ string) {
 	r.Replies = 3
 }
 
-// judgeSlots judges the look: an answer is a yes.
+// judgeSlots judges the look: an array is a yes.
 func judgeSlots(v resp.Value) mux.Verdict {
 	if v.Kind() == resp.Array {
 		return mux.VerdictYes
@@ -200,14 +201,14 @@ func judgeSlots(v resp.Value) mux.Verdict {
 	return JudgeError(v)
 }
 
-// AppendSlot appends to a token the slot that it is for, and how many there are: ".3.4". No other
-// part of our tokens has a dot.
+// AppendSlot appends to a token its slot and the number of slots, such as ".3.4". No other part of our tokens
+// has a dot.
 func AppendSlot(token []byte, slot, of int) []byte {
 	token = strconv.AppendInt(append(token, '.'), int64(slot), 10)
 	return strconv.AppendInt(append(token, '.'), int64(of), 10)
 }
 
-// CutSlot undoes AppendSlot. The slot is 0 if the token is for none.
+// CutSlot undoes AppendSlot. The slot is 0 if the token has none.
 func CutSlot[T string | []byte](token T) (rest T, slot, of int) {
 	rest, of = cutNumber(token)
 	rest, slot = cutNumber(rest)
@@ -217,7 +218,7 @@ func CutSlot[T string | []byte](token T) (rest T, slot, of int) {
 	return rest, slot, of
 }
 
-// cutNumber cuts a dot and a number off the end: the number is 0 if there are none.
+// cutNumber cuts a dot and a number off the end. If they are not there, it returns s and 0.
 func cutNumber[T string | []byte](s T) (rest T, n int) {
 	const most = 4 // digits
 	for i, unit := len(s)-1, 1; i >= max(0, len(s)-1-most); i, unit = i-1, unit*10 {

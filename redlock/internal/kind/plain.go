@@ -7,13 +7,13 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// Plain is the lock of the Redlock algorithm: a key that holds the token and expires. It has
-// one holder. redsync, node-redlock, redlock-py and redlock-rb set the same key in the same
-// way, so they exclude it, and it excludes them.
+// Plain is the lock of the Redlock algorithm: a key that holds the token and expires. It has one holder.
+// redsync, node-redlock, redlock-py and redlock-rb set the same key in the same way, so their locks and
+// ours exclude each other.
 type Plain struct{}
 
-// In these scripts GET is called by pcall: a key that holds no string is not ours, which is an
-// answer and not an error. See script.UnlessForeign.
+// These scripts call GET by pcall. A key that holds no string is not ours: that is an answer and
+// not an error. See script.UnlessForeign.
 var (
 	// KEYS key, ARGV token.
 	ReleaseScript = script.New(`local v = redis.pcall('GET', KEYS[1])
@@ -22,7 +22,7 @@ if v == ARGV[1] then
 end
 ` + script.UnlessForeign + `return 0`)
 
-	// KEYS key, ARGV token, rest in ms. A key lives for the rest, or for less if it does so anyway. It
+	// KEYS key, ARGV token, rest in ms. It shortens the life of a key to the rest, and never prolongs it. It
 	// returns 1, or 0 if the key is not ours.
 	LingerScript = script.New(`local v = redis.pcall('GET', KEYS[1])
 ` + script.UnlessForeign + `if v ~= ARGV[1] then
@@ -34,8 +34,9 @@ if left < 0 or left > tonumber(ARGV[2]) then
 end
 return 1`)
 
-	// KEYS key, ARGV token, TTL in ms, whether it may be set again. A key is
-	// set again only where it is free, never where it is another's.
+	// KEYS key, ARGV token, TTL in ms, whether the key may be set again. It is set again only where it
+	// is free, and never where it is another's. It returns 1 if it has extended the key, 2 (Restored) if it
+	// has set the key again, and 0 if it has done neither.
 	ExtendScript = script.New(`local v = redis.pcall('GET', KEYS[1])
 if v == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
@@ -48,9 +49,9 @@ end
 ` + script.UnlessForeign + `return 0`)
 )
 
-// Acquire sends SET key token NX PX ttl. The expiry is relative (PX): an absolute one (PXAT)
-// would make each master compare our wall clock with its own, and safety would depend on
-// their being in step. Every other Redlock library sets its keys so.
+// Acquire sends SET key token NX PX ttl, as every other Redlock library does. The expiry is relative (PX). With
+// an absolute one (PXAT) each master would compare our wall clock with its own, and the lock would be safe
+// only while the two clocks agree.
 func (Plain) Acquire(r *Request, g Grant) {
 	r.Judge = JudgeSet
 	r.Command = resp.AppendArray(r.Command, 6)
@@ -62,8 +63,8 @@ func (Plain) Acquire(r *Request, g Grant) {
 	r.Command = resp.AppendBulkInt(r.Command, g.TTL.Milliseconds())
 }
 
-// Extend sends the extend script or, where the server has it, SET key token IFEQ token PX ttl.
-// That sets no key that is gone, so the script follows it there.
+// Extend sends the extend script or, where the server has it, SET key token IFEQ token PX ttl. That command does
+// not set a key that is gone. Where it is gone and may be set again, the script follows.
 func (Plain) Extend(r *Request, g Grant, restore bool) {
 	r.Judge = JudgeExtend
 	if !restore {
@@ -112,7 +113,7 @@ func (Plain) Release(r *Request, g Grant) {
 	d.Command = resp.AppendBulk(d.Command, g.Token)
 }
 
-// Linger has no dialect: no command of any server leaves a key that ends earlier alone.
+// Linger has no dialect: no server has a command that checks the token and only shortens the key's life.
 func (Plain) Linger(r *Request, g Grant) {
 	r.Judge = JudgeInt
 	r.Call(LingerScript, 2, func(dst []byte) []byte { return appendTokenTTL(dst, g) }, g.Key)
@@ -125,7 +126,7 @@ func (Plain) Look(r *Request, key string) {
 	r.Command = resp.AppendCommand(r.Command, "PTTL", key)
 }
 
-// JudgeSet judges SET NX: it is set, or a key is in the way.
+// JudgeSet judges SET NX: a yes if the key is set, a no if another key is in the way.
 func JudgeSet(v resp.Value) mux.Verdict {
 	switch {
 	case v.Is("OK"):
@@ -136,8 +137,8 @@ func JudgeSet(v resp.Value) mux.Verdict {
 	return mux.VerdictFailed
 }
 
-// JudgeExtend judges the extend script and SET IFEQ. A null of the latter says that the key is
-// another's, or gone: the script, which can set it again, finds out.
+// JudgeExtend judges the extend script and SET IFEQ. If SET IFEQ returns null, the key is another's or gone.
+// The script finds out which, and can set it again.
 func JudgeExtend(v resp.Value) mux.Verdict {
 	switch {
 	case v.Is("OK"):
@@ -148,7 +149,7 @@ func JudgeExtend(v resp.Value) mux.Verdict {
 	return JudgeInt(v)
 }
 
-// JudgeExtendOnly is judgeExtend where a key that is gone must not be set again.
+// JudgeExtendOnly is JudgeExtend for an extend that must not set a key again.
 func JudgeExtendOnly(v resp.Value) mux.Verdict {
 	if v.IsNull() {
 		return mux.VerdictNo
@@ -156,7 +157,7 @@ func JudgeExtendOnly(v resp.Value) mux.Verdict {
 	return JudgeExtend(v)
 }
 
-// judgeFree judges PTTL: a key that is not there is a yes.
+// judgeFree judges PTTL: a yes if the key is not there.
 func judgeFree(v resp.Value) mux.Verdict {
 	switch n, ok := v.Int(); {
 	case ok && n == -2:

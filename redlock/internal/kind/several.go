@@ -6,15 +6,15 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// several is the plain lock on several keys, all or none. Each command is about all of them, and a
-// master obeys it at one moment. So its yes is a yes for each key, and for each key this is the
+// several is the plain lock on several keys: it takes all of them or none. Each command is about all keys, and a
+// master carries it out at one moment. So a master's yes is a yes for each key, and for each key this is the
 // Redlock algorithm, with the same key, token and expiry as the plain lock's.
 type several struct{ keys []string } // sorted, each once
 
 func NewSeveral(keys []string) *several { return &several{keys} }
 
-// In these scripts KEYS are all keys, and GET is called by pcall as in the plain ones. MGET reports
-// what is no string as missing; EXISTS counts it. Nothing is written before all is read.
+// In these scripts KEYS are all keys. They call GET by pcall, as the plain scripts do. A key that holds no
+// string is missing to MGET, and EXISTS counts it. A script reads all values before it writes.
 var (
 	// ARGV token, TTL in ms.
 	SeveralAcquireScript = script.New(`if redis.call('EXISTS', unpack(KEYS)) > 0 then
@@ -25,7 +25,7 @@ for i = 1, #KEYS do
 end
 return 1`)
 
-	// ARGV token, TTL in ms, whether keys may be set again. It returns what the plain one does: 2
+	// ARGV token, TTL in ms, whether keys may be set again. It returns what the plain script does: 2
 	// if one or more of the keys were free, and none was another's.
 	SeveralExtendScript = script.New(`local lost = {}
 for i = 1, #KEYS do
@@ -71,8 +71,8 @@ for i = 1, #KEYS do
 end
 return ours == #KEYS and 1 or 0`)
 
-	// It returns what PTTL does of one key: -2 if all are free, -1 if one never is, and else the
-	// longest time that one of them has to live.
+	// It returns what PTTL would of a single key: -2 if all keys are free, -1 if one of them never expires, and
+	// otherwise the longest time that a key has to live.
 	SeveralLookScript = script.New(`local most = -2
 for i = 1, #KEYS do
   local left = redis.call('PTTL', KEYS[i])
@@ -84,8 +84,7 @@ end
 return most == math.huge and -1 or most`)
 )
 
-// Acquire sends the acquire script or, where the server has it,
-// MSETEX n key token ... NX PX ttl.
+// Acquire sends the acquire script or, where the server has it, MSETEX n key token ... NX PX ttl.
 func (s *several) Acquire(r *Request, g Grant) {
 	r.Judge = JudgeInt
 	r.Call(SeveralAcquireScript, 2, func(dst []byte) []byte { return appendTokenTTL(dst, g) }, s.keys...)
@@ -103,7 +102,7 @@ func (s *several) Acquire(r *Request, g Grant) {
 	d.Command = resp.AppendBulkInt(d.Command, g.TTL.Milliseconds())
 }
 
-// Extend and release have no dialect: no command of any server does this to several keys.
+// Extend, Release and Linger have no dialect: no server has a command that does this to several keys.
 func (s *several) Extend(r *Request, g Grant, restore bool) {
 	r.Judge = JudgeInt
 	r.Call(SeveralExtendScript, 3, func(dst []byte) []byte { return AppendExtendArgs(dst, g, restore) }, s.keys...)
@@ -119,9 +118,9 @@ func (s *several) Linger(r *Request, g Grant) {
 	r.Call(severalLingerScript, 2, func(dst []byte) []byte { return appendTokenTTL(dst, g) }, s.keys...)
 }
 
-// Look reads when the last of the keys is free. A master promises to notify of what the script has
-// read. The promise is for one command, so the script's text is sent: a second command after
-// NOSCRIPT would be without it.
+// Look reads when the last of the keys is free. A master promises to notify of changes to what the script has
+// read. The promise is for one command. So Look sends the script's text: after NOSCRIPT the second command would
+// have no promise.
 func (s *several) Look(r *Request, _ string) {
 	r.Judge = judgeFree
 	r.Tracked()

@@ -7,20 +7,21 @@ import (
 	"github.com/redburst/redburst/redlock/internal/script"
 )
 
-// severalFenced is the lock on several keys with a number: see decide_fence.go in redlock. Each key has a counter, as
-// that of a lock on this key alone. An acquire moves all to the same number, which is above the greatest
-// of them. An extend and a raise move each to the lock's fence at least. So whoever takes one of the keys
-// next finds a counter that is at the lock's fence or above, and the proof holds for each key.
+// severalFenced is the lock on several keys with a fence: see decide_fence.go in redlock. Each key has the same
+// counter as a lock on this key alone. An acquire moves all counters to the same number, which is above the
+// greatest of them. An extend and a raise move each counter to the lock's fence at least. So the next lock on
+// one of the keys finds a counter at this lock's fence or above, and the proof holds for each key.
 //
-// A counter that nobody believes stays that of its key. If it were given to the other keys, the counters of
-// two keys that somebody wrote, each on another master, would become a majority's of both.
+// A counter that clients do not believe must not spread to the other keys. Suppose that one key had such a
+// counter on one master, and another key had one on another master. If they spread, both keys would have
+// such counters on both masters, which can be a majority.
 type severalFenced struct {
 	several
 	counting
 }
 
-// NewSeveralFenced returns the kind of a lock on several keys. KEYS are these, and their counters in
-// the same order.
+// NewSeveralFenced returns the kind of a fenced lock on several keys. The KEYS of its scripts are these keys, and
+// then their counters in the same order.
 func NewSeveralFenced(s *several, ttl time.Duration, c *Counters) *severalFenced {
 	keys := slices.Clone(s.keys)
 	for _, key := range s.keys {
@@ -32,7 +33,7 @@ func NewSeveralFenced(s *several, ttl time.Duration, c *Counters) *severalFenced
 const (
 	countKeys = `local n = #KEYS / 2
 `
-	// readCounters is readCounter for all of them: f is the greatest.
+	// readCounters is readCounter for all counters. f is the greatest.
 	readCounters = `local f, counts = 0, {}
 for i = n + 1, 2 * n do
   local one = tonumber(redis.call('GET', KEYS[i]) or 0)
@@ -43,7 +44,8 @@ for i = n + 1, 2 * n do
   f = math.max(f, one)
 end
 `
-	// writeCounters sets each of them to a number, if it is not greater. The function is given their life, too.
+	// writeCounters defines a function that sets each counter to a number, unless the counter is greater. Its
+	// other argument is the counters' life.
 	writeCounters = `local function write(least, life)
   for i = n + 1, 2 * n do
     redis.call('SET', KEYS[i], string.format('%.0f', math.max(counts[i], least)), 'PX', life)
@@ -52,7 +54,7 @@ end
 `
 )
 
-// unlessOurs is the Lua that returns 0 if the token, ARGV[1], is not in all keys.
+// unlessOurs is the Lua that returns 0 unless all keys hold the token, ARGV[1].
 const unlessOurs = `for i = 1, n do
   local v = redis.pcall('GET', KEYS[i])
   ` + script.UnlessForeign + `  if v ~= ARGV[1] then
@@ -61,11 +63,12 @@ const unlessOurs = `for i = 1, n do
 end
 `
 
-// In these scripts KEYS are the keys and then their counters. The arguments and what they return
-// are those of the scripts for one key.
+// In these scripts KEYS are the keys and then their counters. They take the same arguments and return the same
+// as the fenced scripts for one key.
 var (
-	// It moves no counter if one is so far ahead of the hint that the client cannot believe it, and returns the
-	// greatest number that there can be: one that is never believed. The keys are set, or it could not be mended.
+	// If a counter is so far ahead of the hint that the client cannot believe it, the script moves no counter,
+	// and returns the greatest number that there can be, which is never believed. It sets the keys all the same,
+	// as only a holder can mend the counter.
 	severalFencedAcquireScript = script.New(countKeys + readCounters + readHint + writeCounters + `if redis.call('EXISTS', unpack(KEYS, 1, n)) > 0 then
   return -f
 end
@@ -115,7 +118,7 @@ return f`)
 write(fence, ARGV[3])
 return math.max(f, fence)`)
 
-	// It mends all counters if one is to be mended: whoever takes two of the keys has the greater.
+	// If one counter is too far ahead, it mends all of them: a lock on two of the keys goes by the greater counter.
 	severalMendScript = script.Script{Text: countKeys + unlessOurs + readCounters + writeCounters + `local skew = tonumber(ARGV[3])
 ` + lookAtClock + `if ` + aheadOfClock + `f then
   for i in pairs(counts) do

@@ -8,21 +8,21 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// shared is the lock of a reader: any number of readers hold it together, or one writer alone. A
-// writer is a plain lock on the same key, also another library's.
+// shared is the lock of a reader. Any number of readers hold it together, or one writer holds it alone. A
+// writer's lock is a plain lock on the same key, and can be another library's.
 //
-// The writer's key holds a string. The readers' holds a sorted set: each member is a reader's token,
-// and its score says when that reader expires, in milliseconds by the master's own clock (TIME). The
-// key expires at the latest of them. SET NX of a writer refuses a key that is there, whatever it
-// holds, and a reader's script refuses a string. So a master holds readers or a writer. A
-// majority of readers' yes and one of a writer's share a master, so they are never both there.
+// A writer's key holds a string. The readers' key holds a sorted set. Each member is a reader's token, and its
+// score says when that reader expires, in milliseconds by the master's own clock (TIME). The key expires with
+// the last reader. A writer's SET NX is refused if the key is there, whatever it holds, and a reader's script
+// refuses a string. So a master holds readers or a writer. The quorum of a reader and that of a writer
+// share a master, so a reader and a writer never hold the lock together.
 //
-// A reader that has expired is gone, though others may keep the set, and the member in it, alive. A
-// score also says how long the reader's TTL is at most, so that a clock that is set back does not prolong
-// it by as much: see shortenExpiries.
+// A reader that has expired does not hold the lock any more, though its member stays while other readers keep the
+// set alive. A score also says how long the reader's TTL is at most. So a clock that is set back does not
+// prolong the TTL by as much: see shortenExpiries.
 //
-// A writer that waits for readers can leave its intent beside the key: see intend. It is a courtesy,
-// and no exclusion rests on it.
+// A writer that waits for readers can leave its intent beside the key: see IntendScript. The intent is a
+// courtesy, and no exclusion depends on it.
 type shared struct {
 	intent string // its key
 }
@@ -35,24 +35,26 @@ const (
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 `
 
-	// keepReaders has the key expire with the last reader: at a time of the
-	// master's own clock, of which ours knows nothing. PEXPIRE would count from when the script began,
-	// and a master that hung since would let the key go before other readers expire. A
-	// score may be written as 2e+12, which is no time to PEXPIREAT.
+	// keepReaders is the Lua that has the key expire with the last reader, at a time of the master's own clock.
+	// PEXPIRE will not do: it counts from the beginning of the script. If the master hung before the script read
+	// the clock, the key would be gone before the last reader expires. A score can be written as 2e+12, which
+	// PEXPIREAT does not take, so the score is formatted.
 	keepReaders = `local key, last = KEYS[1], redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
 if last then
   ` + expireAtLast + `end
 `
-	// expireAtLast has a key expire when the score last says.
+	// expireAtLast is the Lua that has a key expire at the time in the score last.
 	expireAtLast = `redis.call('PEXPIREAT', key, string.format('%.0f', math.floor(last)))
 `
-	// expiryScore is the score of a reader whose TTL of ARGV[2] ms begins now: when it expires, and as a fraction
-	// e/64, if the TTL is less than 2^e ms. A score has room for it until the year 6429.
+	// expiryScore is the score of a reader whose TTL of ARGV[2] ms begins now. Its integer part says when the reader
+	// expires, and its fraction is e/64, where the TTL is less than 2^e ms. A score has room for both until the
+	// year 6429.
 	expiryScore = `string.format('%.6f', now + ARGV[2] + select(2, math.frexp(ARGV[2])) / 64)`
 
-	// shortenExpiries is for the set that KEYS[i] is. Where the last reader expires later than any of its TTL
-	// can, its score was written before the clock was set back. It expires in 2^e ms then, which is
-	// after the reader's validity has ended. A score without a fraction is not ours.
+	// shortenExpiries is the Lua that looks at the last reader of the set KEYS[i]. If the reader has more than
+	// 2^e ms left, which is more than its TTL, the clock was set back since its score was written. The script has
+	// the reader expire 2^e ms from now, which is after its validity has ended. It repeats this until the
+	// last reader is none of these. A score without a fraction is not ours.
 	shortenExpiries = `local key, late = KEYS[i], false
 local top = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
 while top[2] do
@@ -68,21 +70,21 @@ if late then
   local last = top[2]
   ` + expireAtLast + `end
 `
-	// findReader finds the reader that is to be extended. ARGV[3] says whether it may be set again if
-	// there is none.
+	// findReader is the Lua that finds the reader to be extended. ARGV[3] says whether the reader may be set
+	// again if it is gone.
 	findReader = `local there = redis.call('ZSCORE', KEYS[1], ARGV[1])
 if not there and ARGV[3] ~= '1' then
   return 0
 end
 `
-	// extendReader has a reader's TTL begin anew.
+	// extendReader is the Lua that has a reader's TTL begin anew.
 	extendReader = `redis.call('ZADD', KEYS[1], ` + expiryScore + `, ARGV[1])
 ` + keepReaders
 )
 
-// refuse ends a script with refused if a pcall has found that the key is no sorted set, and so
-// another's. A server that would replicate the script, and not what it writes, lets none write that has
-// read the clock.
+// refuse ends a script if the pcall whose result is in got has failed. The script returns refused if the key is
+// no sorted set, and so another's. A server that replicates scripts, instead of what they write, refuses
+// the writes of a script that has read the clock. Then the script returns an error that says so.
 func refuse(refused string) string {
 	return `if type(got) == 'table' then
   if string.find(got.err, 'WRONGTYPE', 1, true) then
@@ -95,20 +97,21 @@ end
 `
 }
 
-// dropEnded drops the readers that have expired.
+// dropEnded is the Lua that drops the readers that have expired.
 func dropEnded(refused string) string {
 	return MasterTime + `local got = redis.pcall('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now)
 ` + refuse(refused)
 }
 
-// addReader adds a reader that has waited for ARGV[3] ms, unless a writer has left its intent, the last
-// of the KEYS, before the reader came. n is how many there are then. Those that have expired are
-// in nobody's way, and an extend drops them. So does each eighth reader, so that they do not pile up.
+// addReader is the Lua that adds a reader that has waited for ARGV[3] ms. It refuses the reader if a writer
+// left its intent, the last of the KEYS, before the reader came. n becomes the number of readers. Expired
+// readers do no harm, and an extend drops them. So that they do not pile up, each eighth reader
+// drops them, too.
 //
-// An intent that is in the way has its life from then on, if it has more: the master's clock was set
-// back, and its writer may be dead. One that lives leaves it again.
+// If an intent that refuses the reader has more than its life left, the master's clock was set back. Its
+// writer may be dead, so the intent ends after its life. A writer that lives renews it.
 //
-// unless is what it does before, when the clock is read.
+// unless is Lua that runs after the clock is read, and before anything else.
 func addReader(refused, unless string) string {
 	return MasterTime + unless + `local v = redis.pcall('GET', KEYS[#KEYS])
 ` + script.UnlessForeign + `local since = type(v) == 'string' and tonumber(string.match(v, '^%d+'))
@@ -135,19 +138,18 @@ var (
 	// returns 1, or 0 if a writer holds the key or has left its intent before the reader came.
 	sharedAcquireScript = script.New(addReader("0", "") + `return 1`)
 
-	// KEYS key. ARGV token, TTL in ms, whether it may be set again. It returns what the plain
-	// one does. A reader is set again also beside others, never where a writer is.
+	// KEYS key. ARGV token, TTL in ms, whether the reader may be set again. It returns what the plain script
+	// does. A reader is set again even beside other readers, but never beside a writer.
 	sharedExtendScript = script.New(dropEnded("0") + findReader + extendReader + `return there and 1 or 2`)
 
-	// KEYS key. ARGV token. It returns 1 if the reader had not expired. One that has expired is
-	// taken out all the same.
+	// KEYS key. ARGV token. It takes the reader out, and returns 1 if the reader had not expired.
 	sharedReleaseScript = script.New(`local got = redis.pcall('ZSCORE', KEYS[1], ARGV[1])
 ` + refuse("0") + `redis.call('ZREM', KEYS[1], ARGV[1])
 ` + keepReaders + MasterTime + `return got and tonumber(got) >= now and 1 or 0`)
 
-	// KEYS key, its intent. It returns -2 if a reader can take it, and otherwise for how many ms it
-	// cannot: -1 if that has no end. An intent that has more to live than its life is shortened by the
-	// attempt that follows.
+	// KEYS key, its intent. It returns -2 if a reader can take the lock. Otherwise it returns for how many ms a
+	// reader cannot, or -1 if that has no end. If an intent has more than its life left, it counts as its
+	// life, and the attempt that follows shortens it.
 	sharedLookScript = script.New(`local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' or kind == 'zset' then
   return math.min(redis.call('PTTL', KEYS[2]), ` + intentMost + `)
@@ -155,9 +157,9 @@ end
 return redis.call('PTTL', KEYS[1])`)
 )
 
-// An intent is kept for intentLife after it was left, or left again. A writer leaves none before it
-// has waited for intentAfter, and asks for readers once in intentPause: so a writer that
-// waits for another costs next to nothing more.
+// An intent is kept for IntentLife after it was left or renewed. A writer leaves no intent before it has waited
+// for IntentAfter, and asks for readers at most once in IntentPause. So a writer that waits for another
+// writer costs next to nothing more.
 const (
 	IntentLife  = 3 * time.Second
 	IntentPause = IntentLife / 3
@@ -166,15 +168,15 @@ const (
 
 var intentMost = strconv.FormatInt(IntentLife.Milliseconds(), 10)
 
-// An intent is the time since when it is there, by the master's clock, and a token of its own. It
-// holds up only readers that have begun to wait after that: a reader waits for at most one
-// intent, and one that has seen it go lets no other writer go first. And only readers that
-// hold the key let it be left: so no reader waits for a writer that waits for nobody. If that time is
-// still to come, the master's clock was set back, and it holds up nobody: it is left anew.
+// An intent holds the time at which it was left, by the master's clock, and a token of its own. It refuses only
+// readers that came after that time. So a reader waits for one intent at most: when that is gone, every later
+// intent is younger than the reader. A writer can leave an intent only while readers hold the key. So no
+// reader waits for a writer that waits for no reader. If the time of an intent is in the future, the master's
+// clock was set back. Such an intent refuses no reader, and a writer leaves a new one in its place.
 var (
-	// KEYS the keys of a lock, and the intents in the same order. ARGV token, its life in ms. It
-	// returns 1 if readers hold one of the keys. An intent of another writer is good for this one, too. Terms
-	// of readers that are too long are shortened.
+	// KEYS the keys of a lock, and the intents in the same order. ARGV token, the intent's life in ms. It
+	// returns 1 if readers hold one of the keys. If another writer's intent is there, that serves this
+	// writer, too. The script also shortens expiries that are too late.
 	IntendScript = script.New(`local n, found = #KEYS / 2, 0
 for i = 1, n do
   if redis.call('TYPE', KEYS[i]).ok == 'zset' then
@@ -190,7 +192,7 @@ for i = 1, n do
 end
 return found`)
 
-	// KEYS the intents. ARGV token. It returns how many were there.
+	// KEYS the intents. ARGV token. It deletes those that have the token, and returns their number.
 	WithdrawScript = script.New(`local there = 0
 for i = 1, #KEYS do
   local v = redis.pcall('GET', KEYS[i])
@@ -252,8 +254,8 @@ func (*shared) Release(r *Request, g Grant) {
 	r.Call(sharedReleaseScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, g.Token) }, g.Key)
 }
 
-// Look sends the script as text: the master promises to notify of a change of what the next
-// command reads, which must not be one that it does not know.
+// Look sends the script as text. The master promises to notify of changes to what the next command reads. So
+// the next command must not be a hash that the master does not know.
 func (s *shared) Look(r *Request, key string) {
 	r.Judge = judgeFree
 	r.Tracked()

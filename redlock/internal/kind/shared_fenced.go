@@ -6,32 +6,33 @@ import (
 	"github.com/redburst/redburst/redlock/internal/script"
 )
 
-// sharedFenced is the lock of a reader with a number: see decide_fence.go in redlock. It is greater than that of every
-// earlier writer, and lower than that of every later one. Readers that hold the lock together mostly
-// have the same.
+// sharedFenced is the lock of a reader with a fence: see decide_fence.go in redlock. A reader's number is greater
+// than that of every earlier writer, and lower than that of every later writer. Readers that hold the lock
+// together mostly have the same number.
 //
 // The first reader on a master moves the counter on, as a writer does, and writes it with a zero in
-// front. Those that find others there, and the zero, are given the counter as it is. (Where there is
-// no zero, the others have no fence, and have not moved it on.) The rest is as for a writer: if a
-// quorum has returned the same number, that is the reader's, and otherwise a second round raises the
-// Counters to the greatest, where the reader is still there.
+// front. A reader that finds other readers and the zero is given the counter as it is. (Where there is no
+// zero, the other readers have no fence, and have not moved the counter on.) The rest is as for a writer. If a
+// quorum has returned the same number, that is the reader's. Otherwise a second round raises the
+// counters to the greatest number, where the reader is still there.
 //
-// Why every later writer's number is greater is in decide_fence.go in redlock. Why a reader's is greater than that of
-// every earlier writer A: let j be a master in W and in the reader's quorum. When A's key was there, j
-// had no readers. Whoever was the first of those with a fence afterwards has moved
-// the counter on from T(A) or more: so must a late request that sets an earlier reader again.
+// decide_fence.go in redlock proves that every later writer's number is greater. This is why a reader's number
+// is greater than that of every earlier writer A. Let j be a master in W and in the reader's quorum. While A's
+// key was there, j had no readers. The first reader with a fence that came to j afterwards has moved the counter
+// on from T(A) or more, and our reader is that one or came later. A late request that sets an earlier reader
+// again is such a first reader, too, so it must also move the counter on.
 type sharedFenced struct {
 	shared
 	counting
 }
 
-// NewSharedFenced is newFenced for a reader.
+// NewSharedFenced is NewFenced for a reader.
 func NewSharedFenced(key string, ttl time.Duration, c *Counters) *sharedFenced {
 	return &sharedFenced{*NewShared(key), newCounting(&sharedFencedScripts, ttl, c, key, CounterKey(key))}
 }
 
-// moveOn moves the counter on if the reader is the first there, or no reader has done so since the last
-// writer. next is what it moves on to at least.
+// moveOn is the Lua that moves the counter on if first is true, or if no reader has done so since the last
+// writer. first says that the reader is the first there. The counter moves to next at least.
 func moveOn(first, next string) string {
 	return `if ` + first + ` or f == 0 or string.sub(count, 1, 1) ~= '0' then
   f = math.max(f + 1, ` + next + `)
@@ -39,18 +40,19 @@ end
 `
 }
 
-// checkHint is readHint where the master's clock was read.
+// checkHint is readHint for a script that has read the master's clock into now.
 const checkHint = `local hint = tonumber(ARGV[4])
 if hint > math.max(f, now * 1000) + ARGV[5] then
   ` + refuseHint + `end
 `
 
-// writeReaders writes the counter as one that a reader has moved on. Its life is the last of ARGV.
+// writeReaders is the Lua that writes the counter, with the zero that says that a reader has moved it on. Its
+// life is the last of ARGV.
 const writeReaders = `redis.call('SET', KEYS[2], string.format('0%.0f', f), 'PX', ARGV[#ARGV])
 `
 
-// In these scripts KEYS are the key and its counter, and of an acquire its intent. What is not said here is as in the
-// scripts of a reader, and of a writer with a fence.
+// In these scripts KEYS are the key and its counter, and in the acquire also its intent. What is not said here is
+// as in the scripts of a reader without a fence, and of a writer with one.
 var (
 	// ARGV token, TTL in ms, for how many ms the reader has waited, hint, skew in microseconds, life
 	// of the counter in ms.

@@ -1,4 +1,4 @@
-// Package script encodes calls of Lua scripts, and keeps the texts of all of them.
+// Package script encodes calls of Lua scripts, and keeps the texts of those that are called by their hash.
 package script
 
 import (
@@ -9,22 +9,22 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// A Script is called by its hash, and by its text where a master does not know the hash.
+// A Script is called by its hash. A master that does not know the hash is sent the text.
 type Script struct{ Text, Hash string }
 
-// Texts are the texts of all scripts. They are loaded when a master is connected.
+// Texts are the texts of all scripts that New has made. They are loaded when a master is connected.
 var Texts []string
 
-// UnlessForeign ends a script with the error that a pcall of GET has returned in v. It goes on if that says
-// that the key holds no string: then the key is another's. Any other error, such as NOPERM, does not
-// say whose it is.
+// UnlessForeign ends a script if the pcall of GET whose result is in v has failed. The script returns that error,
+// such as NOPERM, as it does not say whose the key is. The script goes on after one error: that the key holds
+// no string. Such a key is another's.
 const UnlessForeign = `if type(v) == 'table' and not string.find(v.err, 'WRONGTYPE', 1, true) then
   return v
 end
 `
 
-// New makes a script, for a package-level variable. What is sent has no indentation: a mux keeps two KiB of
-// memory for an operation's text.
+// New makes a script, for a package-level variable. It takes the indentation out of the text that is sent, as
+// a mux keeps only two KiB of memory for an operation's text.
 func New(text string) Script {
 	for strings.Contains(text, "\n ") {
 		text = strings.ReplaceAll(text, "\n ", "\n")
@@ -34,8 +34,8 @@ func New(text string) Script {
 	return Script{text, hex.EncodeToString(sum[:])}
 }
 
-// AppendHash and AppendText append the head of a script's call, by hash and by
-// text, with its keys. args arguments must follow.
+// AppendHash and AppendText append the head of a script's call, by hash and by text, and its keys. The
+// caller appends the arguments after it: as many as args says.
 func (s Script) AppendHash(dst []byte, args int, keys ...string) []byte {
 	return appendKeys(s.AppendHead(dst, false, len(keys), args), keys)
 }
@@ -44,8 +44,8 @@ func (s Script) AppendText(dst []byte, args int, keys ...string) []byte {
 	return appendKeys(s.AppendHead(dst, true, len(keys), args), keys)
 }
 
-// AppendHead appends the head of a script's call, by text or by hash, without its keys. They must
-// follow, and then the arguments.
+// AppendHead appends the head of a script's call, by text or by hash. The caller appends the keys after it,
+// and then the arguments.
 func (s Script) AppendHead(dst []byte, text bool, keys, args int) []byte {
 	name, what := "EVALSHA", s.Hash
 	if text {
