@@ -9,7 +9,7 @@ import (
 	"github.com/redburst/redburst/mux"
 )
 
-// rounds is what a client needs of a mux.Mux, which is one.
+// rounds are the methods of a mux.Mux that a client needs.
 type rounds interface {
 	Do(ctx context.Context, op *mux.Op) error
 	Post(ops ...*mux.Op)
@@ -24,13 +24,13 @@ type rounds interface {
 	Close() error
 }
 
-// minShortTimeout is the least time for a question that a Lock asks on its way (see shortTimeout).
+// minShortTimeout is the least timeout of a question that a Lock asks while it waits (see shortTimeout).
 const minShortTimeout = 5 * time.Millisecond
 
 // A core is what all parts of a client share: the masters, the clock, the pool of calls, the
 // statistics and the Observer. The parts are given the core, and not the Client.
 type core struct {
-	owner     string   // in front of each token; empty if none is
+	owner     string   // in front of each token; empty for none
 	masters   []string // their addresses
 	rounds    rounds
 	now       func() time.Duration // clock.Now; all times are on its clock
@@ -40,26 +40,26 @@ type core struct {
 	hints     hints
 	agreed    agreements
 	observe   Observer // its funcs may be nil
-	groups    bool     // a master is a Sentinel group's, and can be replaced by another
+	groups    bool     // sentinels say where a master is, so it can be replaced by another
 	closed    chan struct{}
 }
 
 func (c *core) takeCall() *call { return c.calls.Get().(*call) }
 
 func (c *core) putCall(k *call) {
-	k.asked, k.held, k.relies = 0, 0, false // what only some calls set
+	k.asked, k.held, k.relies = 0, 0, false // only some rounds set these
 	c.calls.Put(k)
 }
 
-// doUndoable makes a round that another round undoes. Once it was decided, a master that does not know the
-// script is not sent the text: that could come after what undoes it.
+// doUndoable makes a round that another round may undo. Once it has returned, a master that does not know the
+// script is not sent the text, as the text could come after the round that undoes it.
 func (c *core) doUndoable(ctx context.Context, k *call) error {
 	k.op.Lease, k.op.Epoch = &k.roundLease, k.roundLease.n.Add(1)
 	defer k.roundLease.n.Add(1)
 	return c.rounds.Do(ctx, &k.op)
 }
 
-// masterStates are how the masters are at a moment. Waiters ask for them again and again, so they are
+// masterStates are the masters' states at a moment. Waiters ask for them again and again, so they are
 // pooled.
 type masterStates struct{ states []mux.State }
 
@@ -74,8 +74,8 @@ func (c *core) takeStates() *masterStates {
 
 func (c *core) putStates(r *masterStates) { c.statePool.Put(r) }
 
-// reachedAll reports whether the call, an attempt, was sent to every master that is connected. One in
-// quarantine was not asked, and can vote soon.
+// reachedAll reports whether the call, an attempt, was sent to every master that is connected. It is false if a
+// master is in quarantine: that was not asked, and can vote soon.
 func (c *core) reachedAll(k *call) bool {
 	r := c.takeStates()
 	defer c.putStates(r)
@@ -92,8 +92,8 @@ func (c *core) reachedAll(k *call) bool {
 	return true
 }
 
-// sendRelease sends a release of the lock that has the token to all masters, and waits for no answer. It
-// leaves the lock for the rest, if that is above 0.
+// sendRelease sends a release of the lock that has the token to all masters, and waits for no answer. If rest is
+// above 0, it leaves the lock on the masters for the rest.
 func (c *core) sendRelease(s *spec, token []byte, rest time.Duration) {
 	k := c.takeCall()
 	defer c.putCall(k)
@@ -101,14 +101,14 @@ func (c *core) sendRelease(s *spec, token []byte, rest time.Duration) {
 	c.rounds.Send(&k.op)
 }
 
-// shortTimeout is a timeout for a question to the masters that only helps: a few round trips or least,
+// shortTimeout returns the timeout of a question whose answer helps but is not needed: four round trips or least,
 // whichever is longer, but never more than timeout.
 func (c *core) shortTimeout(timeout, least time.Duration) time.Duration {
 	return min(timeout, max(4*c.rounds.RTT(), least))
 }
 
-// failure makes the error of a round. err is what the mux has returned, reason what the votes
-// say. If a context has ended the round, the caller adds that with blame.
+// failure makes the error of a round. err is the mux's, and reason is what the votes say. If a context has ended
+// the round, the caller adds that with blame.
 func (c *core) failure(op Op, key string, k *call, err, reason error) *RoundError {
 	e := unasked(op, key, reason, "")
 	e.cut = err != nil
@@ -123,8 +123,8 @@ func (c *core) failure(op Op, key string, k *call, err, reason error) *RoundErro
 	return e
 }
 
-// observeRound tells the Observer of a round. left is what is left of the lock's validity, and e is how
-// the round failed, if it did.
+// observeRound tells the Observer of a round. left is what is left of the lock's validity. e is the round's error;
+// nil if it succeeded.
 func (c *core) observeRound(ctx context.Context, op Op, key string, k *call, left time.Duration, e *RoundError) {
 	if c.observe.Round == nil {
 		return
@@ -142,7 +142,7 @@ func (c *core) observeRound(ctx context.Context, op Op, key string, k *call, lef
 	c.observe.Round(ctx, r)
 }
 
-// learn has the next hints be above the numbers in the votes of an acquire.
+// learn takes the numbers in the votes of an acquire, so that the next hints are above them.
 func (c *core) learn(votes []mux.Vote) {
 	most := int64(0)
 	for i := range votes {
@@ -153,8 +153,8 @@ func (c *core) learn(votes []mux.Vote) {
 	}
 }
 
-// unbelieved finds the votes that have failed as their counters are too far ahead of the wall clock. It has
-// them say so, and returns their masters.
+// unbelieved finds the votes that have failed because a counter is too far ahead of the wall clock. It puts that
+// into the votes' errors, and returns their masters.
 func (c *core) unbelieved(votes []mux.Vote) (far mux.Set) {
 	for i := range votes {
 		v := &votes[i]
@@ -167,8 +167,8 @@ func (c *core) unbelieved(votes []mux.Vote) (far mux.Set) {
 	return far
 }
 
-// mend sets the counters of those masters back to the fence of the lock that was just taken, where it is
-// a writer's. It waits for no answer.
+// mend sets the counters of the masters far back to the fence of the lock that was just taken. It does nothing for
+// a reader's lock. It waits for no answer.
 func (c *core) mend(s *spec, k *call, far mux.Set) {
 	if far == 0 || s.reader {
 		return
@@ -179,10 +179,10 @@ func (c *core) mend(s *spec, k *call, far mux.Set) {
 	c.rounds.Send(&m.op)
 }
 
-// agreeOnFence is called after a round in which a quorum has said yes with their numbers. It sets the
-// call's fence. If the quorum does not have it yet, it makes a second round of the call, whose
-// votes tell whether it has it now, and returns what the mux has returned. The round's start
-// remains that of the first.
+// agreeOnFence follows a round in which a quorum has said yes, each master with its number. It sets the call's
+// fence. If the quorum does not have the fence in common, it makes a second round, which raises the counters to
+// it. Then again is true, the call's votes are those of the second round, and err is the mux's. The start of the
+// round stays that of the first.
 func (c *core) agreeOnFence(ctx context.Context, s *spec, k *call) (again bool, err error) {
 	fence, agreed := common(k.op.Votes, majority(len(c.masters)))
 	if agreed {

@@ -11,10 +11,10 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// hints makes the hints of a client, and says which numbers it believes.
+// hints makes the hints of a client, and says which numbers the client believes.
 type hints struct {
-	last          atomic.Uint64 // the greatest that was given, or has been seen
-	kind.Counters               // what the kinds with a fence know of them
+	last          atomic.Uint64 // the last hint, or a greater number that a master had since
+	kind.Counters               // what the kinds with a fence know of the client
 }
 
 func (h *hints) init(memory, skew time.Duration) {
@@ -23,7 +23,7 @@ func (h *hints) init(memory, skew time.Duration) {
 	h.Adopted = func(v resp.Value) mux.Verdict { return h.judge(v, 0) }
 }
 
-// judge judges a counter: one that is not believed is a failed vote.
+// judge judges a counter: a number below least is a no, and one that is not believed is failed.
 func (h *hints) judge(v resp.Value, least int64) mux.Verdict {
 	switch n, ok := v.Int(); {
 	case !ok:
@@ -36,17 +36,17 @@ func (h *hints) judge(v resp.Value, least int64) mux.Verdict {
 	return VerdictFailed
 }
 
-// believes reports whether a number can be a fence: it is not too far ahead of the wall clock. Most are
-// the last hint, so the clock is seldom asked.
+// believes reports whether a number can be a fence: it is not too far ahead of the wall clock. Most numbers are
+// the last hint, so it seldom needs the clock.
 func (h *hints) believes(n uint64) bool { return n <= h.last.Load() || n <= h.now()+h.Skew }
 
-// ahead bounds the hints that are ahead of the wall clock. They go beyond it where another client's clock is
-// ahead. Further than half of the skew the number is some other key's that went wrong, and would spoil all
-// others: masters refuse what is the whole skew ahead of their clocks.
+// ahead returns how far a hint may be ahead of the wall clock. Hints are ahead of it if another client's clock is.
+// A number that is ahead by more than half of the skew is of one key whose counter went wrong. If the hints
+// followed it, it would spoil all other keys: masters refuse hints that are the whole skew ahead of their clocks.
 func (h *hints) ahead() uint64 { return h.Skew / 2 }
 
-// next returns a hint: the wall clock in microseconds, or one more than the greatest number that
-// this client knows. It is never 0, which is no number.
+// next returns a hint: one more than the last number, if that is ahead of the wall clock and not too far ahead,
+// and otherwise the wall clock in microseconds. It is never 0, which means that there is no number.
 func (h *hints) next() uint64 {
 	now := h.now()
 	for {
@@ -61,7 +61,7 @@ func (h *hints) next() uint64 {
 	}
 }
 
-// saw notes a number that a master has.
+// saw notes a number that a master has, unless it is too far ahead of the wall clock.
 func (h *hints) saw(n uint64) {
 	limit := h.now() + h.ahead()
 	for last := h.last.Load(); n > last && n <= limit; last = h.last.Load() {
@@ -71,8 +71,8 @@ func (h *hints) saw(n uint64) {
 	}
 }
 
-// now is the wall clock in microseconds, and 0 if that is no time of this century: numbers must
-// be able to grow after it.
+// now returns the wall clock in microseconds. It returns 0 if the clock shows a time before 1970 or after 2112:
+// numbers must be able to grow after it.
 func (h *hints) now() uint64 {
 	now := time.Now().Add(skew.Offset()).UnixMicro()
 	if now < 0 || now > maxFence/2 {
@@ -81,7 +81,7 @@ func (h *hints) now() uint64 {
 	return uint64(now)
 }
 
-// farText says how far a number is ahead of the wall clock, which is now in microseconds.
+// farText says how far a number is ahead of the wall clock, which shows now, in microseconds.
 func farText(n, now uint64) string {
 	if n >= maxFence {
 		return "no number that can be a fence"

@@ -7,15 +7,14 @@ import (
 	"github.com/redburst/redburst/mux"
 )
 
-// inTurn is how contenders ask: one master first, the same for all of them, and the others only
-// if that said yes. So of any number of waiters that were notified of a release at the same moment
-// one goes on, each of the others has cost one command, and a vote that was split does not
-// split again. If the first master does not answer, the next one takes its place. The first is
-// one of likely, where the key can be free; the empty set means all. The call must be an
-// acquire.
+// inTurn asks as contenders do: one master first, the same for all contenders, and the other masters only after
+// its yes. Of the waiters that were notified of a release at the same moment, one goes on, and each of the
+// others has cost one command. So a split vote does not split again. If the first master does not answer, the
+// next one takes its place. The first is one of likely, the masters where the key can be free; the empty set
+// means all masters. The call must be an acquire.
 //
-// It returns what the mux has returned, and reports whether nothing of ours can be left on any
-// master, as all that were asked said no.
+// It returns the mux's error. clean says that nothing of ours can be left on any master, as all masters that were
+// asked said no.
 func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (clean bool, err error) {
 	n := len(c.masters)
 	quorum := majority(n)
@@ -44,7 +43,7 @@ func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (cle
 		k.asked = len(k.earlyVotes)
 		clean = clean && (k.op.Asked == 0 || vote.Verdict == VerdictNo)
 		if vote.Verdict == VerdictYes && quorum > 1 {
-			if s.numbers != nil && uint64(vote.Int) > k.fence { // that the others' numbers be the same
+			if s.numbers != nil && uint64(vote.Int) > k.fence { // so that the others give the same number
 				k.hint(s, uint64(vote.Int))
 			}
 			k.op.Only, k.op.Quorum, k.op.Timeout = (1<<n-1)&^asked, quorum-1, timeout
@@ -60,11 +59,11 @@ func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (cle
 			break
 		}
 	}
-	// The round is all that was asked, from the first moment on.
+	// The round consists of all these operations, and begins with the first.
 	k.op.Started, k.op.Asked = started, reached
 	for i, g := range k.earlyVotes {
 		cut := i == len(k.earlyVotes)-1 && err != nil && err != mux.ErrTimeout
-		if g.vote.Verdict == VerdictPending && !cut { // it had its time
+		if g.vote.Verdict == VerdictPending && !cut { // its time was over
 			g.vote.Verdict, g.vote.Err = VerdictFailed, mux.ErrTimeout
 		}
 		k.op.Votes[g.master] = g.vote
@@ -72,11 +71,11 @@ func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (cle
 	return clean, err
 }
 
-// ranked appends the masters in the order in which all contenders for a key ask them: by a hash
-// of the key and the server's own identity. All processes know that alike, whatever address
-// they know the server by.
+// ranked appends the masters in the order in which all contenders for a key ask them. The order is by a hash of
+// the key and the server's own identity, which is the same to all processes, whatever the server's
+// address is to them.
 func ranked(dst []int, key string, masters []mux.State) []int {
-	var weight [64]uint64 // a mux.Set has no more
+	var weight [64]uint64 // a mux.Set has at most 64 masters
 	first := len(dst)
 	for i := range masters {
 		weight[i] = rank(key, &masters[i])
@@ -88,7 +87,7 @@ func ranked(dst []int, key string, masters []mux.State) []int {
 	return dst
 }
 
-// rank is a master's place in the order for a key: the least comes first.
+// rank returns a master's weight in the order for a key: the least comes first.
 func rank(key string, s *mux.State) uint64 {
 	id := s.Server.RunID
 	if id == "" {
@@ -97,8 +96,8 @@ func rank(key string, s *mux.State) uint64 {
 	return hash(key, id)
 }
 
-// hash is FNV-1a of two strings, with a finalizer that spreads it over all bits.
-// It is the same in every process.
+// hash returns FNV-1a of two strings, and a finalizer spreads it over all bits. It is the same in
+// every process.
 func hash(a, b string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(a) {
