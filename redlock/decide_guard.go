@@ -9,29 +9,29 @@ import (
 	"github.com/redburst/redburst/conn"
 )
 
-// guard decides which masters must not vote since they may have forgotten locks.
+// A guard decides which masters must not vote because they may have forgotten locks.
 //
-// The rule is Redlock's own ("Performance, crash recovery and fsync"): an instance
-// that comes back takes part again when every lock that it may have held has expired.
-// In Redlock the instance has to stay away by itself. Here the client does not ask it.
+// The rule is Redlock's own ("Performance, crash recovery and fsync"): an instance that comes back takes
+// part again when every lock that it may have held has expired. In Redlock the instance has to stay away
+// by itself. Here the client does not count its vote.
 type guard struct {
 	restart time.Duration // Config.RestartGuard
 	durable bool          // Config.Durable
 	longest atomic.Int64  // the longest TTL that the client uses
 
-	raised  func(longest time.Duration) // is told when there is a longer TTL, if set
-	raising sync.Mutex                  // held meanwhile; no hook takes it
-	used    atomic.Int64                // longest, once that has been told
+	raised  func(longest time.Duration) // called with each longer TTL; may be nil
+	raising sync.Mutex                  // held while raised is called; no hook takes it
+	used    atomic.Int64                // longest, once raised has returned
 }
 
-// uptimeError is by how much a server that was just started can overstate its uptime,
-// which it computes from two times in whole seconds.
+// uptimeError is the most by which a server can overstate its uptime, which it computes from two times in whole
+// seconds.
 const uptimeError = time.Second
 
-// use takes note of a TTL. Masters that were connected before anybody here used a TTL that is so
-// long may have forgotten locks of others that did.
+// use notes a TTL. A master that was connected before this client used such a long TTL may have forgotten locks of
+// other clients that did.
 //
-// When it returns, no such master votes. So those who come second wait.
+// When use returns, no such master votes. So a second caller with the same TTL waits for the first.
 func (g *guard) use(ttl time.Duration) {
 	if int64(ttl) <= g.used.Load() {
 		return
@@ -41,26 +41,26 @@ func (g *guard) use(ttl time.Duration) {
 	if int64(ttl) <= g.used.Load() {
 		return
 	}
-	g.longest.Store(int64(ttl)) // for those that are connected from now on
+	g.longest.Store(int64(ttl)) // for masters that are connected from now on
 	if g.raised != nil {
-		g.raised(ttl) // for those that are connected
+		g.raised(ttl) // for masters that are connected already
 	}
 	g.used.Store(int64(ttl))
 }
 
-// quarantine is the mux's hook for a new connection. It returns for how long the master must not
-// vote, and why. doubt says that a longer TTL makes it longer. A lock that was forgotten was
-// taken before this connection, so it is over when the longest TTL has passed from here.
+// quarantine is the mux's hook for a new connection. It returns for how long the master must not vote, and
+// why. doubt says that the quarantine grows if the client uses a longer TTL. A forgotten lock was taken before
+// this connection, so it is over when the longest TTL has passed from now.
 //
-// A replica that takes over, or a master that was one in between, may lack what its master had
-// acknowledged, however durable either is: replication is asynchronous, and a replica drops what
-// it had before. A server that said that it persists every write, and still says so after a
-// restart, has forgotten nothing. A server that does not say who it is may have been restarted.
+// A replica that takes over may lack what its master had acknowledged, and so may a master that was a replica in
+// between. It does not matter how durable they are: replication is asynchronous, and a replica drops what it had
+// before. A server that said that it persists every write, and still says so after a restart, has forgotten
+// nothing. A server that does not say who it is may have been restarted.
 //
-// A master changes its replication id when it is promoted, and then keeps the one before as its
-// second. It also does so when it gets its first replica, even one that only copies
-// (redis-cli --rdb). Then it has no second, and has forgotten nothing. A promoted one loses its
-// second, too, but only after an hour without replicas (repl-backlog-ttl).
+// A server gets a new replication id when it is promoted, and keeps the former as its second id. A master
+// also gets a new id with its first replica, even one that only copies (redis-cli --rdb). Then it has no
+// second id, and has forgotten nothing. A promoted server loses its second id, too, but only after an hour
+// without replicas (repl-backlog-ttl).
 func (g *guard) quarantine(_ int, before, now conn.Server) (d time.Duration, why string, doubt bool) {
 	known := before.Endpoint != ""
 	switch {
@@ -82,15 +82,15 @@ func (g *guard) longestTTL() time.Duration {
 	return max(time.Duration(g.longest.Load()), g.restart)
 }
 
-// firstMet is the rule for a master's first connection, where the longest TTL of all clients is
-// known (Config.RestartGuard).
+// firstMet is the rule for a master's first connection, if the longest TTL of all clients is known
+// (Config.RestartGuard).
 func (g *guard) firstMet(now conn.Server) (d time.Duration, why string) {
 	age := max(0, now.Uptime-uptimeError)
 	if now.Group != "" {
 		age = min(age, now.MasterFor)
 	}
 	switch {
-	case now.Group == "" && now.ReplID2 != "": // when it was promoted, nobody knows
+	case now.Group == "" && now.ReplID2 != "": // it does not say when it was promoted
 		return g.restart, "it was a replica of another before (master_replid2)"
 	case now.Group == "" && (g.durable || now.Durable):
 		return 0, ""
@@ -104,13 +104,13 @@ func (g *guard) firstMet(now conn.Server) (d time.Duration, why string) {
 	return g.restart - age, fmt.Sprintf("it was started %v ago", now.Uptime)
 }
 
-// mayHaveForgotten is the rule for a master that is connected again. It says why the master may
-// have forgotten locks; empty if it has not.
+// mayHaveForgotten is the rule for a master that is connected again. It returns why the master may have forgotten
+// locks; empty if it has forgotten none.
 func (g *guard) mayHaveForgotten(before, now conn.Server) (why string) {
 	same := now.RunID != "" && before.RunID == now.RunID // the same process
 	durable := (g.durable || before.Durable) && (g.durable || now.Durable)
 	switch {
-	case before.Endpoint != now.Endpoint: // it may be the same, but does not know what the others granted meanwhile
+	case before.Endpoint != now.Endpoint: // it may be the same server, but lacks what the others granted meanwhile
 		return fmt.Sprintf("it has taken the place of %s", before.Endpoint)
 	case now.Group != "" && differ(before.ReplID, now.ReplID):
 		return "it has become the master again, or was restarted"
@@ -124,7 +124,7 @@ func (g *guard) mayHaveForgotten(before, now conn.Server) (why string) {
 	return "it does not say whether it was restarted (INFO)"
 }
 
-// differ reports whether two identities are known, and not the same.
+// differ reports whether two identities are known and differ.
 func differ(a, b string) bool {
 	return a != "" && b != "" && a != b
 }

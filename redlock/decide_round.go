@@ -9,46 +9,42 @@ import (
 	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
-// What decides is in this file: pure functions of the votes, the TTL and an
-// explicit now.
+// This file decides rounds: by pure functions of the votes, the TTL and an explicit now.
 
-// A term is a lock's TTL and the drift that is allowed for: the masters'
-// clocks may run faster than ours by its share of the TTL, and Redis expires
-// keys to the millisecond.
+// A term is a lock's TTL with its drift. The drift is a share of the TTL, as the masters' clocks may run faster than
+// ours, and a constant, as Redis expires keys to the millisecond.
 type term struct{ ttl, drift time.Duration }
 
 func newTerm(ttl time.Duration, factor float64, least time.Duration) term {
 	return term{ttl, time.Duration(float64(ttl)*factor) + least}
 }
 
-// until is the end of the validity that a round begun at started gives: all
-// the keys it set are there until then. A key lives for the TTL from when its
-// master got the command, which was after started. So time spent on the round
-// is time lost: at now, until-now = TTL - (now-started) - drift is left.
+// until returns the end of the validity that a round gives which began at started. All keys that the round has set
+// are there until then. A key lives for the TTL from the moment at which its master got the command, which was
+// after started. So the validity pays for the time of the round: at now, until-now = TTL - (now-started) - drift
+// is left.
 func (t term) until(started time.Duration) time.Duration { return started + t.ttl - t.drift }
 
-// started is the inverse of until.
+// started is the inverse of until: it returns when the round began.
 func (t term) started(until time.Duration) time.Duration { return until - t.ttl + t.drift }
 
 // A tally is a round's votes, counted.
 type tally struct {
 	n        int // masters
 	yes      int
-	no       int // the key is another's, or not there
-	restored int // extend: the key was gone and has been set again
-	failed   int // did not answer, or with an error, or late
-	open     int // not waited for: it was decided without them, or its context had ended
-	cut      bool
+	no       int  // the key is another's, or not there
+	restored int  // extend: the key was gone and has been set again
+	failed   int  // did not answer, or answered with an error, or late
+	open     int  // not waited for: the round was decided without them, or its context had ended
+	cut      bool // its context, or Close, has ended it
 }
 
-// errUndecided is what a round has come to that its context, or Close, has ended before
-// the masters had decided it. It is nobody's fault, and no sentinel: the error is the
-// context's.
+// errUndecided is the result of a round that its context, or Close, has ended before the masters had decided it. No
+// user sees it: the round's error wraps that of the context, or ErrClosed.
 var errUndecided = errors.New("redlock: not decided")
 
-// count counts votes: err is what the mux returned. If the round has timed out, the votes
-// that had not come are late, which is failed. If its context has ended, it is not known
-// what they would have been.
+// count counts votes. err is the mux's. If the round has timed out, the votes that had not come count as failed. If
+// its context has ended, they are open: they could have been anything.
 func count(votes []mux.Vote, err error) tally {
 	late := err == mux.ErrTimeout
 	t := tally{n: len(votes), cut: err != nil && !late}
@@ -71,10 +67,10 @@ func count(votes []mux.Vote, err error) tally {
 
 func (t tally) quorum() int { return majority(t.n) }
 
-// spare is how many masters can be missing without breaking a quorum.
+// spare returns how many masters can be missing while the others still make a quorum.
 func (t tally) spare() int { return t.n - t.quorum() }
 
-// acquired decides an acquire: nil, or what went wrong.
+// acquired decides an acquire: it returns nil, or what went wrong.
 func (t tally) acquired(now, until time.Duration) error {
 	switch {
 	case t.yes >= t.quorum() && now < until:
@@ -86,12 +82,12 @@ func (t tally) acquired(now, until time.Duration) error {
 	case t.undecided(t.yes):
 		return errUndecided
 	}
-	return ErrHeld // somebody said no, else failures alone had decided it
+	return ErrHeld // a master said no: otherwise the failures alone would have decided
 }
 
-// extended decides an extend of a lock that is valid until limit. Masters that had lost the key
-// and were given it again count, unless they and those where it is another's make it certain
-// that no quorum had it any more: then somebody else may have held the lock in between.
+// extended decides an extend of a lock that is valid until limit. A master that had lost the key and was given it
+// again counts as a yes. But if the masters that had lost it, together with those that said no, are so many
+// that no quorum can have had the key any more, the lock is lost: another may have held it in between.
 func (t tally) extended(now, until, limit time.Duration) error {
 	switch {
 	case t.no+t.restored > t.spare():
@@ -101,17 +97,17 @@ func (t tally) extended(now, until, limit time.Duration) error {
 	case t.yes+t.restored < t.quorum():
 		return ErrNoQuorum
 	case now >= min(until, limit):
-		return ErrExpired // what has ended is not revived
+		return ErrExpired // an extend does not revive a lock
 	}
 	return nil
 }
 
-// released decides a release of a lock whose validity had, or had not, ended
-// before it began, and which was, or was not, known to be lost.
+// released decides a release. expired says that the lock's validity had ended before the release began, and gone
+// that the lock was known to be lost.
 func (t tally) released(expired, gone bool) error {
 	switch {
 	case t.yes >= t.quorum() && !gone:
-		return nil // a quorum still had it, so nobody else did
+		return nil // a quorum still had it, so no other holder can have had it
 	case t.no > t.spare() || expired || gone:
 		return ErrNotHeld
 	case t.undecided(t.yes):
@@ -120,7 +116,7 @@ func (t tally) released(expired, gone bool) error {
 	return ErrNoQuorum
 }
 
-// answered decides a round that only asks: an answer is a yes.
+// answered decides a round that only asks. Each answer counts as a yes.
 func (t tally) answered() error {
 	switch {
 	case t.yes >= t.quorum():
@@ -131,13 +127,13 @@ func (t tally) answered() error {
 	return ErrNoQuorum
 }
 
-// undecided reports whether the round was cut short while the votes that were still to
-// come could have made a quorum of those that count.
+// undecided reports whether the round was cut short, and the open votes could have made a quorum together with the
+// counting votes.
 func (t tally) undecided(counting int) bool {
 	return t.cut && counting < t.quorum() && counting+t.open >= t.quorum()
 }
 
-// milliseconds is what a master says of a TTL.
+// milliseconds returns the time that a master gives as a number of milliseconds.
 func milliseconds(n int64) time.Duration {
 	if n > int64(clock.Forever/time.Millisecond) {
 		return clock.Forever

@@ -6,18 +6,18 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// watcherSubscriptions are those of the watchers, who read keys and want no lock: see Client.Watch. Like
-// the waiters' subscriptions they are notified by the masters' pushes.
+// watcherSubscriptions are the subscriptions of watchers, which read keys and want no lock: see Client.Watch. The
+// masters' pushes notify them, as they notify the waiters' subscriptions.
 type watcherSubscriptions struct {
-	mu  sync.Mutex // the hooks take it under the lock of the mux; no other is taken under it
+	mu  sync.Mutex // the hooks take it under the lock of the mux; no other lock is taken under it
 	all map[*watcherSubscription]struct{}
 }
 
-// A watcherSubscription is one watcher's. It begins before the key is read, so no change is lost.
+// A watcherSubscription is one watcher's. It begins before the watcher reads the key, so no change is lost.
 type watcherSubscription struct {
 	sleeper
 	key      string
-	notified bool // the key may have changed, or ws master will not notify
+	notified bool // the key may have changed, or a master will not notify
 }
 
 func (ws *watcherSubscriptions) add(c *core, key string) *watcherSubscription {
@@ -45,7 +45,7 @@ func (ws *watcherSubscriptions) takeNotified(s *watcherSubscription) (notified b
 	return notified
 }
 
-// notify notifies those who watch the key; nil is all keys.
+// notify notifies the watchers of the key; nil means all keys.
 func (ws *watcherSubscriptions) notify(key []byte) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
