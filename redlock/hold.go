@@ -14,30 +14,30 @@ type hold struct {
 	spec
 	lifetime time.Duration // after which KeepAlive lets go; 0 if never
 
-	// mu guards what follows. Extends are posted under it, or under the renewer's, so that
+	// mu guards what follows. An extend is posted under it, or under the renewer's mu, so that
 	// none is posted after an Unlock has taken the token away.
 	mu           sync.Mutex
 	tokenText    *[]byte       // of the token; see token
-	fence        uint64        // of the lock; 0 if it has none, or it is unknown
+	fence        uint64        // of the lock; 0 if it has none, or if it is unknown
 	until        time.Duration // end of the validity
 	lost         bool          // it is known to be lost
 	takenAt      time.Duration // when it was taken; 0 if unknown
-	lingersUntil time.Duration // until when the masters have it, though it is released; 0 if that is not known
+	lingersUntil time.Duration // until when the masters keep it after its release; 0 if that is not known
 	keepAlives   *keepAlive    // its live KeepAlives
 
-	backing *backing // the second lock that goes with it; nil without, until that is taken, and once it is lost
+	backing *backing // the second lock; nil without one, before it is taken, and once it was dropped
 
 	lease        lease // of the lock
 	attemptLease lease // of the last attempt, and of the lock that it has taken
 }
 
-// A lease is what the mux may know of a hold, without its mutex. A master that lacks the key, or
-// does not know a script, is sent a second command: the lease says whether the lock is still
-// held, or still being taken. It ends before a release is submitted, so no key is set after that.
-// It begins and ends under hold.mu.
+// A lease tells the mux about a hold, without the hold's mutex. A master that lacks the key, or does not know a
+// script, needs a second command. The mux sends it only if the lease says that the lock is still held, or still
+// being taken. The lease ends before a release is submitted, so no key is set after the release. It begins and
+// ends under hold.mu.
 type lease struct {
 	epoch atomic.Uint64 // a number for each lock, or attempt
-	ends  atomic.Int64  // of the lock's validity; 0 if it is over, or unknown
+	ends  atomic.Int64  // the end of the lock's validity; 0 if the lock is over, or the end is unknown
 }
 
 // Holds is for the mux: see mux.Lease.
@@ -46,7 +46,7 @@ func (l *lease) Holds(epoch uint64, now time.Duration) bool {
 	return ends > now && l.epoch.Load() == epoch
 }
 
-// begin makes it the lease of a lock that was just taken, or of an attempt. It returns its epoch.
+// begin makes it the lease of a lock that was just taken, or of an attempt. It returns the lease's epoch.
 func (l *lease) begin(ends time.Duration) uint64 {
 	l.end()
 	epoch := l.epoch.Add(1)
@@ -54,15 +54,15 @@ func (l *lease) begin(ends time.Duration) uint64 {
 	return epoch
 }
 
-// beginAttempt begins the lease of an attempt, and returns its epoch. Of attempts at the same time, the last one
-// has the lease: the masters of the others are sent nothing a second time.
+// beginAttempt begins the lease of an attempt, and returns its epoch. If several attempts are under way, the last
+// has the lease. For the others, no master is sent a second command.
 func (h *hold) beginAttempt() (epoch uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.attemptLease.begin(clock.Forever)
 }
 
-// endAttempt ends an attempt that has not taken the lock. An epoch of 0 is that of no attempt.
+// endAttempt ends the lease of an attempt that has not taken the lock. An attempt without a lease has epoch 0.
 func (h *hold) endAttempt(epoch uint64) {
 	if epoch == 0 {
 		return
@@ -76,17 +76,17 @@ func (h *hold) endAttempt(epoch uint64) {
 
 func (l *lease) end() { l.ends.Store(0) }
 
-// A state is what there is to know of a hold at some moment:
+// A state is that of a hold at some moment:
 //
-//	state        token   until             gone
+//	state        token   until             lost
 //	unlocked     empty   0                 false
 //	held         set     later than now    false
 //	expired      set     not later         false
 //	handed over  set     0, as unknown     false
-//	lost         set     when it was found true
+//	lost         set     not later         true
 //
-// A lock that is expired or lost stays so: no extend brings it back. The next attempt to take
-// the lock, or Unlock, makes the Mutex unlocked.
+// A lock that is expired or lost stays so: no extend revives it. The next attempt to take the lock, or
+// Unlock, makes the Mutex unlocked. The state is also lost if the second lock is lost.
 type state uint8
 
 const (
@@ -112,11 +112,11 @@ func (h *hold) state(now time.Duration) state {
 	return stateExpired
 }
 
-// over reports whether there was a lock, and is none any more.
+// over reports whether the lock has ended by itself: it has expired or is lost.
 func (s state) over() bool { return s == stateExpired || s == stateLost }
 
-// handedOverToken returns the token of a lock that was handed over, if several holders can have the lock: then this
-// hold can take another beside it. It is nil if there is none.
+// handedOverToken returns the token of a lock that was handed over and that several holders can have. The hold can
+// then take another lock beside it. It returns nil if there is no such lock.
 func (h *hold) handedOverToken() (token []byte) {
 	if !h.plural() {
 		return nil
@@ -129,8 +129,8 @@ func (h *hold) handedOverToken() (token []byte) {
 	return slices.Clone(h.token())
 }
 
-// token returns the token of the lock: empty if there is none. mu is held. The hold has a pointer to
-// it, which package fmt does not follow when it prints the unexported fields of a Mutex.
+// token returns the token of the lock; empty if there is none. mu is held. The hold has a pointer to the token, as
+// package fmt does not follow pointers when it prints the unexported fields of a Mutex.
 func (h *hold) token() []byte {
 	if h.tokenText == nil { // of a zero Mutex
 		return nil
@@ -138,14 +138,15 @@ func (h *hold) token() []byte {
 	return *h.tokenText
 }
 
-// has reports whether the lock is the one with that token. mu is held.
+// has reports whether the lock has that token. mu is held.
 func (h *hold) has(token []byte) bool { return string(h.token()) == string(token) }
 
-// left returns what is left of the validity: nothing if its end is 0, as the clock is always
-// above that. mu is held.
+// left returns what is left of the validity. That is nothing if until is 0, as the clock is always above 0. mu is
+// held.
 func (h *hold) left(now time.Duration) time.Duration { return max(0, h.until-now) }
 
-// remaining is left, for those who do not hold mu. It looks at the clock only if it must.
+// remaining is left for callers that do not hold mu. It returns 0 if the second lock is lost. It reads the clock
+// only if it must.
 func (h *hold) remaining(now func() time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -155,8 +156,8 @@ func (h *hold) remaining(now func() time.Duration) time.Duration {
 	return h.left(now())
 }
 
-// taken reports whether no other lock can be taken in its place: it is valid, or the second lock has to stay. It looks
-// at the clock only if it must.
+// taken reports whether an attempt must be refused because the hold has a lock: the lock is valid, or its second
+// lock must stay. It reads the clock only if it must.
 func (h *hold) taken(now func() time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -167,24 +168,26 @@ func (h *hold) taken(now func() time.Duration) bool {
 	return h.left(at) > 0 || h.backingMustStay(at)
 }
 
-// backingMustStay reports whether the second lock has to stay, though the masters may have lost theirs: a validity
-// that Until has returned is not over. One goroutine may rely on that while another uses the same Mutex. So what the
-// other does finds the second lock there:
+// backingMustStay reports whether the second lock must stay, even if the masters have lost the lock, because a
+// validity that Until has returned is not over. One goroutine may rely on that validity while another goroutine
+// uses the same Mutex:
 //
-//   - A TryLock or Lock that begins then is refused (attempt.once).
-//   - One that began before the lock was taken, and succeeds on the masters after they have lost it, neither
-//     releases it (clearExpired) nor puts another in its place (install).
-//   - Unlock, by any goroutine, releases it, as it releases what any Mutex holds.
-//   - Extend and KeepAlive fail. The timer (secondOver) releases it when that validity is over.
+//   - A TryLock or Lock that begins now is refused (attempt.once).
+//   - A TryLock or Lock may have begun before the lock was taken, and may succeed on the masters after they
+//     have lost the lock. It neither releases the second lock (clearExpired) nor replaces it (install).
+//   - Unlock, by any goroutine, releases the second lock, as it releases whatever a Mutex holds.
+//   - Extend and KeepAlive fail if the masters have lost the lock. The timer (secondOver) releases the second lock
+//     when that validity is over.
 //
-// While the second lock is still to be taken Until returns nothing, and when it is lost there is nothing
-// to keep. mu is held.
+// Before the second lock is taken, Until returns zero. Once the second lock is lost, nothing is left to keep.
+// mu is held.
 func (h *hold) backingMustStay(now time.Duration) bool {
 	return h.backing != nil && !h.backing.lost() && h.backing.until > now
 }
 
-// lingerTime returns for how long the masters are to have the lock after its release: 0 for not at all.
-// When a lock was taken that was handed over is not known here: that counts from the first call. mu is held.
+// lingerTime returns for how long the masters are to keep the lock after its release; 0 for not at all. It is not
+// known when a lock that was handed over was taken. The least time of such a lock counts from the first call of
+// lingerTime. mu is held.
 func (h *hold) lingerTime(read func() time.Duration) time.Duration {
 	if h.minHold == 0 {
 		return 0
@@ -196,9 +199,9 @@ func (h *hold) lingerTime(read func() time.Duration) time.Duration {
 	return max(0, (h.lingersUntil - now + time.Millisecond - 1).Truncate(time.Millisecond))
 }
 
-// install makes it the hold of a lock that the call has just taken. It reports false if a later lock
-// was installed meanwhile, even one that is over by now. It also does if another attempt has taken a lock
-// that several can hold: a hold has one.
+// install makes it the hold of a lock that the call has just taken. It returns false, and changes nothing, if
+// another attempt has taken a lock meanwhile: if that lock's validity ends later, even if it is over by now; if it
+// has KeepAlives or a second lock; or if several can hold the lock and that one is held, as a hold has one.
 func (h *hold) install(k *call, until, now time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -211,14 +214,14 @@ func (h *hold) install(k *call, until, now time.Duration) bool {
 	h.lease.begin(until)
 	if k.leaseEpoch != 0 && h.attemptLease.epoch.Load() == k.leaseEpoch {
 		h.attemptLease.ends.Store(int64(until))
-	} else { // it is another attempt's, or the former lock's
+	} else { // the attempt lease is another attempt's, or the former lock's
 		h.attemptLease.end()
 	}
 	return true
 }
 
-// prolong moves the end of the validity to until, for the KeepAlives too, unless it is beyond
-// that already. mu is held.
+// prolong moves the end of the validity to until, unless it is later already, and tells the KeepAlives and the
+// second lock. mu is held.
 func (h *hold) prolong(until time.Duration) {
 	h.until = max(until, h.until)
 	h.lease.ends.Store(int64(h.until))
@@ -230,8 +233,7 @@ func (h *hold) prolong(until time.Duration) {
 	}
 }
 
-// lose notes that the lock with that token is lost. It returns the KeepAlives, which the caller
-// must end. mu is held.
+// lose notes that the lock with that token is lost. The caller must end the KeepAlives that it returns. mu is held.
 func (h *hold) lose(token []byte, now time.Duration) (keeps *keepAlive) {
 	if !h.has(token) {
 		return nil
@@ -246,8 +248,8 @@ func (h *hold) lose(token []byte, now time.Duration) (keeps *keepAlive) {
 	return keeps
 }
 
-// reset empties the hold. It returns the KeepAlives, which the caller must end, and the
-// second lock, which the caller must release after that. mu is held.
+// reset empties the hold. The caller must end the KeepAlives that it returns, and then release the second lock. mu
+// is held.
 func (h *hold) reset() (keeps *keepAlive, second *backing) {
 	keeps, second = h.keepAlives, h.backing
 	h.lease.end()
@@ -261,7 +263,7 @@ func (h *hold) awaitsSecond() bool {
 	return h.second != nil && h.backing == nil && len(h.token()) > 0 && !h.lost
 }
 
-// hasKeepAlive reports whether k keeps the lock alive. mu is held.
+// hasKeepAlive reports whether k is one of the live KeepAlives. mu is held.
 func (h *hold) hasKeepAlive(k *keepAlive) bool {
 	for at := h.keepAlives; at != nil; at = at.sibling {
 		if at == k {

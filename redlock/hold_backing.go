@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// secondPending is the note of a Lock that ended while it waited for its second lock.
+// secondPending is the note of a Lock whose context ended while it waited for the second lock.
 const secondPending = "its second lock was not taken yet"
 
-// takeSecond takes the second lock of a hold that has just taken the lock on the masters. It waits for it
-// if wait is set. Meanwhile it keeps the lock on the masters alive, so that others do not ask the second system.
-// If it cannot take the second lock, it releases the lock on the masters. The token is that of the caller's lock:
-// the hold may have another lock by now.
+// takeSecond takes the second lock for a hold that has just taken the lock on the masters. It waits for the second
+// lock if wait is set. Meanwhile it keeps the lock on the masters alive, so that others do not ask the second
+// system. If it cannot take the second lock, it releases the lock on the masters. The token is that of the
+// caller's lock, as the hold may have another lock by now.
 func (r *renewer) takeSecond(ctx context.Context, h *hold, token []byte, wait bool) (e *RoundError) {
 	var b *backing
 	joined, taken := false, false
@@ -22,7 +22,7 @@ func (r *renewer) takeSecond(ctx context.Context, h *hold, token []byte, wait bo
 			return
 		}
 		defer r.giveBack(h, token, 0, nil)
-		if !joined { // else the hold has it
+		if !joined { // otherwise the hold has the second lock, and giveBack releases it
 			b.unlockNoWait()
 		}
 	}()
@@ -42,7 +42,7 @@ func (r *renewer) takeSecond(ctx context.Context, h *hold, token []byte, wait bo
 	switch {
 	case joined:
 		r.core.stats.second.add(r.core.now() - began)
-		k.stop() // before taken is set: it asks the caller's context, which may panic
+		k.stop() // before taken is set: it calls the caller's context, which may panic
 		taken = true
 		return nil
 	case ctx.Err() != nil:
@@ -61,7 +61,8 @@ func (r *renewer) takeSecond(ctx context.Context, h *hold, token []byte, wait bo
 	return e
 }
 
-// setBacking makes the second lock the hold's, if that still has the lock with that token.
+// setBacking gives the hold its second lock, if the hold still has the lock with that token. It reports whether it
+// has.
 func (r *renewer) setBacking(h *hold, token []byte, b *backing) bool {
 	fence := b.lock.Fence()
 	h.mu.Lock()
@@ -77,10 +78,10 @@ func (r *renewer) setBacking(h *hold, token []byte, b *backing) bool {
 	return true
 }
 
-// secondOver runs when the second lock ends, or when the last validity that the hold has announced does. It ends both
-// locks: it releases the lock on the masters, and the second lock. Until then a holder that relies on that validity has
-// the second lock, even if the masters have lost theirs. Without it, a holder that forgets its lock would keep the
-// second lock for as long as its process lives.
+// secondOver runs when the second lock ends, or when the last validity that the hold has announced ends. It releases
+// both locks: the one on the masters and the second. Until that moment a holder that relies on the validity
+// has the second lock, even if the masters have lost theirs. Without secondOver, a holder that forgets its lock would
+// keep the second lock for as long as its process lives.
 func (r *renewer) secondOver(h *hold, b *backing) {
 	h.mu.Lock()
 	if h.backing != b {
@@ -95,10 +96,10 @@ func (r *renewer) secondOver(h *hold, b *backing) {
 	token := slices.Clone(h.token())
 	h.mu.Unlock()
 	defer r.dropBacking(h, b)
-	r.lose(h, token, nil) // the KeepAlives know why
+	r.lose(h, token, nil) // the KeepAlives themselves know why
 }
 
-// dropBacking releases the second lock of a hold that is lost, unless it was released already.
+// dropBacking releases the second lock of a lock that is lost, unless it was released already.
 func (r *renewer) dropBacking(h *hold, b *backing) {
 	h.mu.Lock()
 	ours := h.backing == b

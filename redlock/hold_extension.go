@@ -8,18 +8,16 @@ import (
 	"github.com/redburst/redburst/mux"
 )
 
-// An extension is one round that gives a lock its full TTL again. Extend, the renewal and the
-// recheck all go through it, so that there is one rule by which an extension is posted and
-// judged. What differs stays with the caller: when it asks, whether it asks again, and whom it
-// tells.
+// An extension is one round that gives a lock its full TTL again. Extend, the renewal and the recheck all use it,
+// so that one rule says how an extension is posted and judged. The callers decide when to ask, whether to ask
+// again, and whom to tell.
 type extension struct {
 	core *core
 	hold *hold
 	call *call
 }
 
-// encode makes the call the round, if the lock is held. It reports whether it is. hold.mu is
-// held.
+// encode encodes the round if the lock is held, and reports whether it is. hold.mu is held.
 func (x *extension) encode() bool {
 	if x.hold.state(x.core.now()) != stateHeld {
 		return false
@@ -28,8 +26,7 @@ func (x *extension) encode() bool {
 	return true
 }
 
-// fill encodes the round. restore says whether a master that lacks the lock is given it again.
-// hold.mu is held.
+// fill encodes the round. restore says whether a master that lacks the lock is to set it again. hold.mu is held.
 func (x *extension) fill(restore bool) {
 	h, k := x.hold, x.call
 	k.extend(&h.spec, h.token(), h.fence, max(h.term.ttl, h.lingerTime(x.core.now)), restore)
@@ -38,8 +35,8 @@ func (x *extension) fill(restore bool) {
 	}
 }
 
-// post encodes the round and posts it, under hold.mu: an Unlock that takes the token away
-// sends its release later.
+// post encodes the round and posts it if the lock is held, and reports whether it is. It posts under hold.mu, so an
+// Unlock that takes the token away sends its release later.
 func (x *extension) post() bool {
 	x.hold.mu.Lock()
 	defer x.hold.mu.Unlock()
@@ -50,9 +47,9 @@ func (x *extension) post() bool {
 	return true
 }
 
-// postFirst is post, and also takes a lock that was handed over. That is not set again on a
-// master that lacks it, as nobody here knows whether it is valid. It returns the lock's state: a
-// round was posted if that is held or handed over.
+// postFirst is post, but also extends a lock that was handed over. No master sets such a lock again, as this process
+// does not know whether it is valid. postFirst returns the lock's state, and has posted the round if that is
+// held or handed over.
 func (x *extension) postFirst() state {
 	h := x.hold
 	h.mu.Lock()
@@ -65,12 +62,12 @@ func (x *extension) postFirst() state {
 	return s
 }
 
-// complete judges the round, of which the mux has returned err. If it is a success, and prolong is set,
-// it moves the end of the validity. It returns what is left of the validity, or why the lock
-// was not extended: ErrNotHeld, ErrExpired, ErrNoQuorum, ErrClosed, errUndecided, or errUnlocked.
+// complete judges the round. err is the mux's. If the round has succeeded and prolong is set, complete moves the end
+// of the validity. It returns what is left of the validity, or why the lock was not extended: ErrNotHeld,
+// ErrExpired, ErrNoQuorum, ErrClosed, errUndecided, or errUnlocked.
 //
-// Others may have extended the lock meanwhile, and further. So the clock is compared with the
-// lock as it is now, and not as it was when the round was posted. What is over is not revived.
+// Other rounds may have extended the lock further meanwhile. So complete goes by the lock as it is now, and
+// not as it was when the round was posted. It does not revive a lock that is over.
 func (x *extension) complete(err error, prolong bool) (left time.Duration, reason error) {
 	if errors.Is(err, mux.ErrClosed) { // whatever the votes say, nothing can be sent any more
 		return 0, ErrClosed
@@ -81,7 +78,7 @@ func (x *extension) complete(err error, prolong bool) (left time.Duration, reaso
 	now := x.core.now()
 	until := h.term.until(op.Started)
 	limit := h.until
-	if limit == 0 { // of a lock that was handed over nothing is known
+	if limit == 0 { // the validity of a lock that was handed over is not known
 		limit = until
 	}
 	reason = count(op.Votes, err).extended(now, until, limit)
@@ -90,24 +87,23 @@ func (x *extension) complete(err error, prolong bool) (left time.Duration, reaso
 		return 0, reason
 	case !h.has(x.call.token):
 		return 0, errUnlocked
-	case s == stateLost: // what this round has set again is about to be released
+	case s == stateLost: // the keys that this round has set again are about to be released
 		return 0, ErrNotHeld
-	case reason == ErrExpired && s != stateHeld: // if it is held, others have extended it further
+	case reason == ErrExpired && s != stateHeld: // if it is held, another round has extended it further
 		return 0, ErrExpired
 	}
 	if prolong {
 		h.prolong(until)
-		h.fence = cmp.Or(h.fence, x.call.fence) // a fence that may have been used stays
+		h.fence = cmp.Or(h.fence, x.call.fence) // a fence never changes: it may have been used
 	}
 	return h.left(now), nil
 }
 
-// errUnlocked is what an extension has come to whose lock was unlocked meanwhile.
+// errUnlocked is the result of an extension whose lock was unlocked meanwhile.
 var errUnlocked = errors.New("redlock: unlocked meanwhile")
 
-// mustUndo reports whether a round that has failed for that reason must be undone, because its
-// lock is over. Either the round has found that, or it came so late that it may have set keys
-// again of a lock that had expired.
+// mustUndo reports whether a round that has failed for that reason must be undone, because its lock is over. Either
+// the round has found that out, or the lock has ended meanwhile, and the round may have set some of its keys again.
 func (x *extension) mustUndo(reason error) bool {
 	if reason == ErrNotHeld || reason == ErrExpired {
 		return true

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// maxMargin bounds how much earlier than the validity a context ends: by about the time slice
-// that the runtime may take, when every processor is busy, to run the timer.
+// maxMargin bounds how much earlier than the validity a context ends. When every processor is busy, the timer can
+// be late by about one time slice of the runtime, which is as long.
 const maxMargin = 10 * time.Millisecond
 
-// fenceKey is the key of a context's fence.
+// fenceKey is the key under which a context has its fence.
 type fenceKey struct{}
 
 // A keepAlive is one KeepAlive, and its context.
@@ -27,24 +27,24 @@ type keepAlive struct {
 
 	// Guarded by renewer.mu.
 	index        int           // in the heap; -1 once it is over
-	next         time.Duration // when it has to be looked at
-	due          bool          // ... because it is to be renewed then
+	next         time.Duration // the time of its next event
+	due          bool          // the next event is a renewal; otherwise it is the deadline
 	awaitsSecond bool          // it keeps the lock alive only until the second one is taken; never changes
 	failure      *RoundError   // of the last renewal; nil if that succeeded
 	why          error         // why it is over; nil if it was stopped
 
-	sibling *keepAlive // the next of hold.keeps; guarded by hold.mu
+	sibling *keepAlive // the next of hold.keepAlives; guarded by hold.mu
 }
 
-// deadline is when the context ends if nothing else happens.
+// deadline returns when the context ends if nothing else ends it.
 func (k *keepAlive) deadline() time.Duration {
 	margin := min(k.hold.term.ttl/20, maxMargin)
 	return min(time.Duration(k.until.Load()), k.lifetimeEnd) - margin
 }
 
-// Done and Err end the context if its deadline has passed, without waiting for the timer:
-// that may be late, and on Linux it does not count suspended time. They also end it if the second
-// lock is lost and the renewer does not know it yet.
+// Done and Err end the context if its deadline has passed. They do not wait for the timer, as that may be late, and
+// does not count suspended time on Linux. They also end the context if the second lock is lost and the
+// renewer does not know that yet.
 func (k *keepAlive) Done() <-chan struct{} {
 	k.checkDeadline()
 	return k.Context.Done()
@@ -62,7 +62,7 @@ func (k *keepAlive) checkDeadline() {
 	}
 }
 
-// Value gives FenceFrom the fence, and hides that of another lock around this one.
+// Value gives FenceFrom the fence of this lock. It hides the fence of another lock, whose context is the parent.
 func (k *keepAlive) Value(key any) any {
 	if key == (fenceKey{}) {
 		return k.fence
@@ -72,7 +72,7 @@ func (k *keepAlive) Value(key any) any {
 
 func (k *keepAlive) stop() { k.renewer.stop(k) }
 
-// end returns the cause of its end: a loss, unless the maximum lifetime has passed.
+// end returns why the context ends: the lock is lost, unless the maximum lifetime has passed.
 func (k *keepAlive) end(now time.Duration) error {
 	e := unasked(OpRenew, k.hold.key, ErrLost, "")
 	switch {
@@ -88,14 +88,14 @@ func (k *keepAlive) end(now time.Duration) error {
 	return e
 }
 
-// lost reports whether it is over because the lock was lost.
-// It is called under mutexes, so it looks no deeper.
+// lost reports whether it is over because the lock was lost. It is called under mutexes, so it does not look at
+// the errors that why wraps.
 func (k *keepAlive) lost() bool {
 	e, _ := k.why.(*RoundError)
 	return e != nil && !k.awaitsSecond && e.reason != ErrMaxLifetime
 }
 
-// Format prints the key of the context's lock, and nothing that changes.
+// Format prints the parent's text and the key of the lock, and nothing that changes.
 func (k *keepAlive) Format(s fmt.State, _ rune) {
 	fmt.Fprintf(s, "%v.KeepAlive{%s}", k.Context, quoted(k.hold.key))
 }

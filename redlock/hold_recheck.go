@@ -10,32 +10,31 @@ import (
 	"github.com/redburst/redburst/mux"
 )
 
-// A rechecker asks the masters again for every lock that is held when a Sentinel group has
-// another master, since one of those that had voted for it may have been replaced by one that
-// knows nothing of it. That one is in quarantine. So a lock survives if the others make a
-// quorum, those included that are given it now. If not, it is lost at once. A lock that
-// survives has its full TTL again, also one that nobody keeps alive: a shorter one could undo a
-// renewal that is under way.
+// A rechecker asks the masters again for every lock that is held, after a group has switched to another master. A
+// master that had voted for the lock may have been replaced by one that does not have the lock. The new master
+// is in quarantine. So a lock survives if the other masters make a quorum, including those that set it again
+// now. Otherwise it is lost at once. A lock that survives has its full TTL again, even without a KeepAlive: a
+// shorter TTL could undo a renewal that is under way.
 //
-// It knows the locks only where a master is a group's (core.groups): elsewhere there is nothing
-// to be asked again.
+// A rechecker keeps a list of the locks only if there is a group (core.groups). Otherwise no master is ever
+// replaced.
 type rechecker struct {
 	core     *core
 	renewer  *renewer
 	switches atomic.Uint64  // how often a group has switched to another master
-	asking   atomic.Int64   // switches since no recheck runs
-	running  sync.WaitGroup // the recheck
+	asking   atomic.Int64   // switches for which the goroutine of the rechecks runs; 0 if it does not run
+	running  sync.WaitGroup // that goroutine
 
 	mu    sync.Mutex // comes before hold.mu
 	holds map[*hold]struct{}
-	cap   int // sweep when there are more
+	cap   int // sweep when there are more holds, and more than minSweep
 }
 
-// A set of fewer holds than this is not swept.
+// minSweep is the number of holds up to which they are not swept.
 const minSweep = 64
 
-// add makes the hold one that is rechecked. Now and then it drops those whose lock has run out
-// without an Unlock, which may have been forgotten by everybody else.
+// add adds the hold to those that are rechecked. Now and then it drops the holds without a valid lock: if their users
+// never call Unlock, nothing else drops them.
 func (r *rechecker) add(h *hold) {
 	if !r.core.groups {
 		return
@@ -75,8 +74,8 @@ func (r *rechecker) list() (all []*hold) {
 	return all
 }
 
-// switched is the mux's hook for a group that has another master now. However many switches
-// there are, one recheck runs, and one more if a switch came after it had begun.
+// switched is the mux's hook for a group that has switched to another master. One recheck runs at a time, and one
+// more follows if any switches came after it had begun.
 func (r *rechecker) switched(int) {
 	r.switches.Add(1)
 	if r.asking.Add(1) > 1 {
@@ -91,16 +90,16 @@ func (r *rechecker) switched(int) {
 	})
 }
 
-// all rechecks every lock that is held.
+// recheckAll rechecks every lock that is held.
 func (r *rechecker) recheckAll() {
 	for some := range slices.Chunk(r.list(), maxSending) {
 		r.recheck(some)
 	}
 }
 
-// survives asks the masters again for a lock that was just taken, as one of its votes may be
-// that of a master that was replaced meanwhile: the recheck of all locks may have come too
-// early to see this one. It reports whether there still is a valid lock.
+// survives asks the masters again for a lock that was just taken while a group has switched. One of the lock's votes
+// may be that of the replaced master, and the recheck of all locks may have come too early to see this one. It
+// reports whether the lock is still valid.
 func (r *rechecker) survives(h *hold) bool {
 	r.recheck([]*hold{h})
 	return h.remaining(r.core.now) > 0
@@ -116,8 +115,8 @@ func (r *rechecker) recheck(holds []*hold) {
 			r.core.putCall(x.call)
 		}
 	}
-	// Those with the shortest timeout come first, so that none is kept waiting for
-	// longer than its own. None is too late because it had to wait.
+	// All rounds were posted at the same time. Those with the shortest timeout are completed first, so that none
+	// waits for longer than its own timeout. Waiting for its turn makes no round late.
 	slices.SortFunc(posted, func(x, y extension) int { return cmp.Compare(x.call.op.Timeout, y.call.op.Timeout) })
 	for _, x := range posted {
 		r.complete(x)
@@ -125,9 +124,9 @@ func (r *rechecker) recheck(holds []*hold) {
 	}
 }
 
-// complete waits for the round and draws the conclusion. A round that was not decided in time is
-// repeated once: when a server fails, others may be slow for a moment. Any other failure is a
-// loss, as a vote that the lock relied on cannot be believed any more.
+// complete waits for the round and judges it. It repeats a round once that was not decided in time: when a server
+// fails, others may be slow for a moment. Every other failure means that the lock is lost, as the lock can no
+// longer rely on a vote that it had.
 func (r *rechecker) complete(x extension) {
 	ctx := context.Background()
 	err := r.core.rounds.Wait(ctx, &x.call.op)
@@ -135,7 +134,7 @@ func (r *rechecker) complete(x extension) {
 		err = r.core.rounds.Wait(ctx, &x.call.op)
 	}
 	left, reason := x.complete(err, true)
-	if reason == ErrClosed { // that is no loss
+	if reason == ErrClosed { // the lock is not lost by that
 		return
 	}
 	var e *RoundError

@@ -11,16 +11,16 @@ type release struct {
 	of         *releases
 	key        string
 	lingers    bool  // the lock is left on the masters for its least time
-	awaited    bool  // a caller waits for its decision; if not, it belongs to the pool once it is posted
-	was        state // of the hold, when it began
-	secondErr  error // how the release of the second lock failed
-	secondLost bool  // ... as it was not held any more. That error is asked before the Mux is locked
+	awaited    bool  // a caller waits for its decision; if not, the caller has no right to it once it is posted
+	was        state // of the hold, when the release began
+	secondErr  error // how the release of the second lock failed; nil if it did not
+	secondLost bool  // secondErr wraps ErrNotHeld. Found out early: with the Mux locked, foreign errors are not called
 
-	onDecided func(error) // completed
-	e         *RoundError // how it failed, for the Observer
+	onDecided func(error) // completed, made once
+	e         *RoundError // how it failed, for the Observer; nil if it did not
 }
 
-// complete judges what the masters say. err is what the mux has returned.
+// complete judges the votes. err is the mux's.
 func (r *release) complete(err error) *RoundError {
 	c := r.of.core
 	reason := count(r.op.Votes, err).released(r.was.over(), r.was == stateLost)
@@ -52,17 +52,17 @@ func (r *release) completed(err error) {
 	r.of.report(r)
 }
 
-// releases are a client's. A goroutine reports those that were not awaited to the Observer. It runs while there
-// are any.
+// releases are all releases of a client. A goroutine reports those that were not awaited to the Observer. It runs
+// while there are any to report.
 type releases struct {
 	core    *core
 	pool    sync.Pool // of *release
 	running sync.WaitGroup
 
-	mu        sync.Mutex // a leaf
-	completed []*release
-	reporting bool
-	closed    bool // the client is closed: nothing is reported any more
+	mu        sync.Mutex // no other lock is taken under it
+	completed []*release // to be reported
+	reporting bool       // the goroutine runs
+	closed    bool       // the client is closed: nothing is reported any more
 }
 
 func (all *releases) take() *release {
@@ -94,8 +94,8 @@ func (all *releases) report(r *release) {
 	}
 }
 
-// close returns when all that are completed are reported. What is completed later, as the client is closed, is
-// not: no goroutine calls the Observer when Close has returned.
+// close returns when all completed releases are reported. Releases that are completed later, because the client is
+// closed, are not reported: no goroutine calls the Observer after Close has returned.
 func (all *releases) close() {
 	all.mu.Lock()
 	all.closed = true

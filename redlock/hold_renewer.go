@@ -14,44 +14,41 @@ import (
 )
 
 const (
-	burstSize  = 256  // renewals that are sent in one burst
-	maxSending = 4096 // renewals under way at a time
+	burstSize  = 256  // the most renewals that are sent in one burst
+	maxSending = 4096 // no burst is sent while so many renewals are under way
 
-	// The parts of a TTL after which a lock is renewed, by which it may be
-	// renewed earlier to share a burst with others, and after which (to twice
-	// of which) a renewal that failed is tried again.
-	renewAfter = 3
-	earliness  = 48
-	retryAfter = 24
+	// Each of these divides a TTL.
+	renewAfter = 3  // a lock is renewed after this part of its TTL
+	earliness  = 48 // ... or earlier by at most this part, to share a burst with others
+	retryAfter = 24 // a renewal that failed is tried again after this part, or up to twice as much
 )
 
-// A renewer keeps the locks of a client alive. One heap holds the next event of each lock, by
-// time, and one timer is set to the first of them. So nothing runs while nothing is due.
+// A renewer keeps the locks of a client alive. One heap holds the next event of each KeepAlive, by time, and one
+// timer is set to the first event. So nothing runs while nothing is due.
 //
-// The timer's goroutine ends the contexts whose deadline has passed. It sends the renewals that
-// are due in one burst, together with those that are almost due. It waits for the answers
-// itself. The timer has been set again before the burst is sent, so what is due meanwhile runs
-// in the timer's next goroutine. So a majority that hangs delays no deadline, and a lock with
-// a long round timeout delays none with a short one. While a renewal is under way, the lock's
-// next event is its deadline.
+// The timer's goroutine ends the contexts whose deadline has passed. It sends the renewals that are due in one
+// burst, together with those that are almost due, and waits for the answers itself. The timer is set again before
+// the burst is sent, so later events run in the timer's next goroutine. So a majority that hangs delays no
+// deadline, and a lock with a long round timeout delays no lock with a short one. While a renewal is under way, the
+// KeepAlive's next event is its deadline.
 //
-// Contexts are cancelled, and the Observer is called, outside all locks (the lock order is in
-// the package comment). A renewal is posted under mu. A release is posted only after the lock's
-// KeepAlives were removed under mu. So no renewal is sent after a release.
+// The renewer cancels contexts and calls the Observer outside all locks (the lock order is in the package comment).
+// A renewal is posted under mu. A release is posted only after the lock's KeepAlives were removed under mu. So no
+// renewal is sent after a release.
 type renewer struct {
 	core    *core
-	running sync.WaitGroup // goroutines of the timer, those to come included
+	running sync.WaitGroup // the timer's goroutines, and the next one while the timer is set
 
 	mu      sync.Mutex
 	heap    keepAliveHeap
-	ready   []*keepAlive // to be renewed, in order; their event in the heap is the deadline
+	ready   []*keepAlive // to be renewed, in this order; their next event is the deadline
 	sending int          // renewals under way
 	timer   *time.Timer
 	closed  bool
 	pool    sync.Pool // of *burst
 }
 
-// A burst is renewals that are sent together.
+// A burst is a number of renewals that are sent together.
 type burst struct {
 	renewals []renewal
 	ops      []*mux.Op
@@ -63,14 +60,14 @@ type renewal struct {
 	keepAlive *keepAlive
 }
 
-// kept returns how many locks are kept alive.
+// kept returns the number of live KeepAlives.
 func (r *renewer) kept() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.heap)
 }
 
-// add begins to keep a lock alive. If there is no lock, the context is done.
+// add begins to keep a lock alive. If the lock is not held, the context is done from the beginning.
 func (r *renewer) add(ctx context.Context, h *hold) *keepAlive { return r.addTo(ctx, h, false) }
 
 // addPending is add for a lock whose second lock is still to be taken.
@@ -91,14 +88,14 @@ func (r *renewer) addTo(ctx context.Context, h *hold, awaitsSecond bool) *keepAl
 	default:
 		k.fence, k.backing = h.fence, h.backing
 		if h.lifetime > 0 && !awaitsSecond {
-			k.lifetimeEnd = clock.After(cmp.Or(h.takenAt, now), h.lifetime) // a lock that was handed over counts from now
+			k.lifetimeEnd = clock.After(cmp.Or(h.takenAt, now), h.lifetime) // counts from now if the lock was handed over
 		}
 		k.sibling, h.keepAlives = h.keepAlives, k
 		r.schedule(k)
 		heap.Push(&r.heap, k)
 		r.arm(now)
 	}
-	over := k.why != nil // if not, the renewer may set it from now on
+	over := k.why != nil // read under mu: the renewer may set why later
 	h.mu.Unlock()
 	r.mu.Unlock()
 	if over {
@@ -107,7 +104,7 @@ func (r *renewer) addTo(ctx context.Context, h *hold, awaitsSecond bool) *keepAl
 	return k
 }
 
-// schedule sets the next event of a lock that is valid.
+// schedule sets the next event of a KeepAlive whose lock is valid.
 func (r *renewer) schedule(k *keepAlive) {
 	until := time.Duration(k.until.Load())
 	k.due = until < k.lifetimeEnd
@@ -118,7 +115,7 @@ func (r *renewer) schedule(k *keepAlive) {
 	}
 }
 
-// remove takes a keepAlive out of the heap and out of its hold, with the reason. It returns false if it was
+// remove takes a keepAlive out of the heap and out of its hold, and notes why. It returns false if the keepAlive was
 // over already. r.mu is held.
 func (r *renewer) remove(k *keepAlive, why error) bool {
 	if k.index < 0 {
@@ -126,15 +123,15 @@ func (r *renewer) remove(k *keepAlive, why error) bool {
 	}
 	heap.Remove(&r.heap, k.index)
 	k.why = why
-	if k.lost() { // counted before anybody can see the context done
+	if k.lost() { // counted before the context is done, which users can see
 		r.core.stats.lost.Add(1)
 	}
 	k.hold.removeKeepAlive(k)
 	return true
 }
 
-// finish cancels the contexts of keepAlives that the caller has removed: all of them before
-// it tells the Observer of any, as that may panic.
+// finish cancels the contexts of keepAlives that the caller has removed. It cancels all of them before it tells the
+// Observer of any, as the Observer may panic.
 func (r *renewer) finish(over []*keepAlive) {
 	cancelAll(over)
 	for _, k := range over {
@@ -144,8 +141,7 @@ func (r *renewer) finish(over []*keepAlive) {
 	}
 }
 
-// cancelAll cancels the contexts of keepAlives: all of them, also if the parent of one, a context of the
-// user's, panics.
+// cancelAll cancels the contexts of keepAlives. It cancels all of them even if a parent, a user's context, panics.
 func cancelAll(over []*keepAlive) {
 	n := 0
 	defer func() {
@@ -182,38 +178,39 @@ func (r *renewer) expire(k *keepAlive) {
 		r.arm(now)
 	}
 	r.mu.Unlock()
-	// If another goroutine has removed it, and not cancelled it yet, our caller must see it
+	// Another goroutine may have removed it, and not cancelled it yet. Our caller must find the context
 	// ended all the same.
 	k.cancel(k.why)
 	r.finish(over)
 }
 
-// removeUnlocked removes the keepAlives of a lock that was unlocked. From then on no renewal of theirs is sent.
-// The caller finishes them.
+// removeUnlocked removes the keepAlives of a lock that was unlocked. It sends no renewal of theirs afterwards. The
+// caller finishes them.
 func (r *renewer) removeUnlocked(keeps *keepAlive) (over []*keepAlive) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.removeAll(keeps, func(*keepAlive) error { return nil })
 }
 
-// lose notes that the lock with that token is lost, by a round that failed like that. It
-// releases what the round may have set again on some masters, and ends the KeepAlives.
+// lose notes that the lock with that token is lost, and ends its KeepAlives. failure is the error of the round that
+// has found this out; nil without one. lose releases what the round may have set again on some masters.
 func (r *renewer) lose(h *hold, token []byte, failure *RoundError) {
 	var rest time.Duration
 	over := r.removeLost(h, failure, func() *keepAlive {
 		now := r.core.now()
-		rest = h.lingerTime(r.core.now) // a lost lock lingers, too, where it is still ours
+		rest = h.lingerTime(r.core.now) // a lost lock lingers, too, where the masters still have it
 		return h.lose(token, now)
 	})
 	func() {
 		defer r.core.sendRelease(&h.spec, token, rest) // also if a context panics
-		cancelAll(over)                                // before the release: another can take the lock from then on
+		cancelAll(over)                                // before the release, after which another can take the lock
 	}()
 	r.finish(over)
 }
 
-// giveBack empties the hold, if it has the lock with that token, and ends its KeepAlives. It releases
-// the lock, or lets it linger for the rest. failure is how the last round on it failed, if that is why.
+// giveBack empties the hold, if that has the lock with that token, and ends its KeepAlives. It releases the lock, or
+// lets it linger for the rest if rest is above 0. failure is the error of the round that is the reason; nil
+// without one.
 func (r *renewer) giveBack(h *hold, token []byte, rest time.Duration, failure *RoundError) {
 	var second *backing
 	over := r.removeLost(h, failure, func() (keeps *keepAlive) {
@@ -227,12 +224,12 @@ func (r *renewer) giveBack(h *hold, token []byte, rest time.Duration, failure *R
 	r.finish(over)
 }
 
-// removeLost removes the keepAlives of a hold whose lock is lost. end is called under h.mu: it
-// ends the lock and returns its keepAlives. failure is how the last round on the lock failed, if it did and
-// was not a renewal of theirs. The caller finishes the keepAlives.
+// removeLost removes the keepAlives of a hold whose lock is lost. It calls end under h.mu, which ends the lock and
+// returns its keepAlives. failure is the error of the round that has found the loss; if it is nil, the
+// keepAlives report their own last renewal. The caller finishes the keepAlives.
 func (r *renewer) removeLost(h *hold, failure *RoundError, end func() *keepAlive) (over []*keepAlive) {
-	// From here on no renewal is about to be posted: an Unlock that finds no KeepAlives must not
-	// send its release in between.
+	// With mu held no renewal is encoded and not yet posted. Otherwise an Unlock, which would find no KeepAlives,
+	// could send its release in between.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h.mu.Lock()
@@ -247,7 +244,8 @@ func (r *renewer) removeLost(h *hold, failure *RoundError, end func() *keepAlive
 	})
 }
 
-// removeAll removes keepAlives that were taken from their hold. r.mu is held.
+// removeAll removes keepAlives that were taken from their hold, and returns those that were not over yet. r.mu is
+// held.
 func (r *renewer) removeAll(keeps *keepAlive, why func(*keepAlive) error) (over []*keepAlive) {
 	if keeps == nil {
 		return nil
@@ -275,13 +273,13 @@ func (r *renewer) close() {
 	r.mu.Unlock()
 	defer r.finish(over)
 	for _, k := range over {
-		if k.awaitsSecond { // the goroutine that waits for its second lock may be too late to release it
+		if k.awaitsSecond { // the goroutine that waits for the second lock may be too late to release the lock
 			r.giveBackPending(k.hold)
 		}
 	}
 }
 
-// giveBackPending gives back a lock whose second lock is still to be taken.
+// giveBackPending gives back the lock of a hold, if its second lock is still to be taken.
 func (r *renewer) giveBackPending(h *hold) {
 	h.mu.Lock()
 	pending, token := h.awaitsSecond(), slices.Clone(h.token())
@@ -291,8 +289,7 @@ func (r *renewer) giveBackPending(h *hold) {
 	}
 }
 
-// arm sets the timer to the next event. r.mu is held. A timer that is pending counts as one
-// of running.
+// arm sets the timer to the next event. A timer that is set counts as one of running. r.mu is held.
 func (r *renewer) arm(now time.Duration) {
 	var d time.Duration
 	switch {
@@ -312,12 +309,12 @@ func (r *renewer) arm(now time.Duration) {
 	}
 }
 
-// run serves one firing of the timer.
+// run is the timer's goroutine. It serves what is due.
 func (r *renewer) run() {
 	defer r.running.Done()
 	for b := r.nextBurst(); b != nil; b = r.nextBurst() {
-		// All were posted at the same time. Those with the shortest timeout
-		// come first, so none is kept waiting beyond its own.
+		// All rounds were posted at the same time. Those with the shortest timeout are completed first, so
+		// that none waits for longer than its own timeout.
 		slices.SortFunc(b.renewals, func(x, y renewal) int { return cmp.Compare(x.call.op.Timeout, y.call.op.Timeout) })
 		for _, x := range b.renewals {
 			r.complete(x, r.core.rounds.Wait(context.Background(), &x.call.op))
@@ -332,8 +329,8 @@ func (r *renewer) run() {
 	}
 }
 
-// nextBurst serves the events that are due, and returns a burst that was posted;
-// nil if there is none to post.
+// nextBurst serves the events that are due, and posts a burst. It returns the burst; nil if there is nothing to
+// post.
 func (r *renewer) nextBurst() *burst {
 	r.mu.Lock()
 	now := r.core.now()
@@ -350,10 +347,10 @@ func (r *renewer) nextBurst() *burst {
 	return b
 }
 
-// advance takes from the heap what is due: it returns those that are over, and
-// makes ready those that are to be renewed.
+// advance serves the events of the heap that are due. It returns the keepAlives that are over, and makes those ready
+// that are to be renewed.
 func (r *renewer) advance(now time.Duration) (over []*keepAlive) {
-	sharing := false // there is a burst to share
+	sharing := false // one is ready, so others can share its burst
 	for len(r.heap) > 0 {
 		k := r.heap[0]
 		deadline := k.deadline()
@@ -372,13 +369,13 @@ func (r *renewer) advance(now time.Duration) (over []*keepAlive) {
 			r.ready = append(r.ready, k)
 			sharing = true
 		}
-		k.next = deadline // which may have moved on
+		k.next = deadline // it may have moved on since it was last set
 		heap.Fix(&r.heap, 0)
 	}
 	return over
 }
 
-// makeBurst makes a burst of what is ready.
+// makeBurst makes a burst of keepAlives that are ready; nil if none is, or if too many renewals are under way.
 func (r *renewer) makeBurst() *burst {
 	if len(r.ready) == 0 || r.sending >= maxSending {
 		return nil
@@ -398,7 +395,7 @@ func (r *renewer) makeBurst() *burst {
 		h.mu.Lock()
 		ours := h.hasKeepAlive(k) && x.encode()
 		h.mu.Unlock()
-		if !ours { // over meanwhile, or about to be
+		if !ours { // it is over, or about to be
 			r.core.putCall(x.call)
 			continue
 		}
@@ -444,7 +441,7 @@ func (r *renewer) complete(x renewal, err error) {
 	r.core.observeRound(k, OpRenew, h.key, x.call, left, e)
 }
 
-// keepHeap is a heap by next, for container/heap.
+// keepAliveHeap is a heap by next, for container/heap.
 type keepAliveHeap []*keepAlive
 
 func (h keepAliveHeap) Len() int           { return len(h) }
