@@ -15,34 +15,34 @@ const (
 
 	minSettle        = 100 * time.Microsecond
 	maxRaceDoublings = 3
-	maxVainLooks     = 8 // after so many looks in vain a waiter no longer asks in turn
+	maxVainLooks     = 8 // after this number of vain looks (wait.vainLooks) a waiter no longer asks in turn
 )
 
-// A wait is one call of Lock. It is pooled, and not on the stack: the stack of a goroutine that waits
-// would be twice as large.
+// A wait is one call of Lock. It is pooled, and not on the stack: it would make the stack of a goroutine that waits
+// twice as large.
 type wait struct {
 	mutex         *Mutex
 	waiter        *waiter       // nil once it has left its local queue
-	settleFirst   bool          // if it is refused, it looks a moment later
+	settleFirst   bool          // in its next interval it settles before it looks
 	next          attempt       // the next attempt, or the last one
 	polls         int           // in a row
-	vainLooks     int           // looks in a row that found the key free, though it was not to be had
-	lostRace      bool          // ... as another was faster, the last time
+	vainLooks     int           // looks in a row that found the key free, though the attempts that followed have failed
+	lostRace      bool          // masters have refused the last attempt: another was faster
 	since         time.Duration // when it began to wait; 0 if it does not wait
-	intentAskedAt time.Duration // when it last left its intent, or asked for readers; 0 if it has not
-	nextFreeCheck time.Duration // when it looks whether the lock is free, though others are ahead of it; 0 before the first time
-	intent        []byte        // the token of the intent that it has left on the masters; nil if it has not
-	undecided     *RoundError   // an attempt that the context's end left undecided
+	intentAskedAt time.Duration // when it last asked for readers, to leave its intent; 0 for never, clock.Forever if it must not
+	nextFreeCheck time.Duration // when freeDespiteQueue looks again; 0 before its first call
+	intent        []byte        // the token of the intent that it has left on the masters; nil without
+	undecided     *RoundError   // of an attempt that was undecided when the context ended
 
 	contended bool // others want the lock, or have it
-	refused   bool // it was refused since it came, or has seen that the lock is held
-	acquired  bool // it is taken, and the caller does not know of it yet
+	refused   bool // it was refused since it came; of a reader, also if a look found the lock held
+	acquired  bool // the lock is taken, and the caller does not know that yet
 
-	ticket   ticket   // in the queues between processes
+	ticket   ticket   // in the global queues
 	interval interval // the one that is under way
 }
 
-// end ends the call with what lock has returned, and returns what Lock does.
+// end ends the call with the results of lock, and returns the result of Lock.
 func (w *wait) end(ctx context.Context, e *RoundError, err error) *RoundError {
 	m, c := w.mutex, w.mutex.client
 	w.acquired = e == nil && err == nil
@@ -57,11 +57,11 @@ func (w *wait) end(ctx context.Context, e *RoundError, err error) *RoundError {
 		e = m.waitError(ctx, err, e, w.undecided, held, failure)
 	}
 	w.finish(ctx, e)
-	w.acquired = false // the caller knows of it now
+	w.acquired = false // the caller knows that it is taken
 	return e
 }
 
-// reset makes it that of another call. The ticket keeps its memory.
+// reset makes it ready for another call. The ticket keeps its memory.
 func (w *wait) reset() {
 	t := &w.ticket
 	id, predecessor, notice, entries := t.id[:0], t.predecessor[:0], t.predecessorNotice[:0], t.entries[:0]
@@ -69,8 +69,8 @@ func (w *wait) reset() {
 	t.id, t.predecessor, t.predecessorNotice, t.entries = id, predecessor, notice, entries
 }
 
-// cleanUp follows each Lock. If an Observer or a context panics, it leaves nothing behind: not in the
-// queues, not in the statistics, and not on the masters.
+// cleanUp runs after each Lock. If an Observer or a context has panicked, it removes what the call has left in
+// the queues, in the statistics and on the masters.
 func (w *wait) cleanUp() {
 	m := w.mutex
 	defer func() {
@@ -90,9 +90,9 @@ func (w *wait) cleanUp() {
 	}
 }
 
-// lock tries and waits in turns. It returns how the last attempt failed, and the error that ended the
-// waiting: the context's or ErrClosed. If the attempt itself ends the call, the second error is nil. head says
-// that the waiter is the head of its local queues.
+// lock tries and waits, again and again. It returns the error of the last attempt, and the error that has ended the
+// waiting: the context's or ErrClosed. If an attempt ends the call, the second error is nil. try says that it begins
+// with an attempt, and head that the waiter is the head of its local queues.
 func (w *wait) lock(ctx context.Context, try, head bool) (*RoundError, error) {
 	m := w.mutex
 	var last *RoundError
@@ -102,11 +102,11 @@ func (w *wait) lock(ctx context.Context, try, head bool) (*RoundError, error) {
 			if w.since != 0 {
 				a.waited = m.client.now() - w.since
 			}
-			// A newcomer that finds its slot taken enters the queue before it looks for another slot: those who
-			// wait come first.
+			// A newcomer that finds its slot taken enters the queue before it looks for another slot, as waiters
+			// come first.
 			a.oneSlot = w.since == 0 && m.slotted != nil && w.usesGlobalQueue()
 			e := a.run(ctx)
-			if a.secondFailed && (last == nil || last.reason != ErrSecond) { // else last says more than that it was cut
+			if a.secondFailed && (last == nil || last.reason != ErrSecond) { // otherwise last says more
 				last = e
 			}
 			if e == nil || e.final() || e.differs() {
@@ -124,7 +124,7 @@ func (w *wait) lock(ctx context.Context, try, head bool) (*RoundError, error) {
 				w.leaveGlobalQueue()
 			}
 			m.client.localQueues.noteFailure(e, m.names()...)
-			if e.reason == ErrHeld && (m.slotted == nil || w.since != 0) { // else other slots may be free
+			if e.reason == ErrHeld && (m.slotted == nil || w.since != 0) { // otherwise other slots may be free
 				m.client.subscriptions.noteRefused(m.client.now(), m.names()...)
 			}
 		}
@@ -144,7 +144,7 @@ func (w *wait) lock(ctx context.Context, try, head bool) (*RoundError, error) {
 type interval struct {
 	subscribed bool // the masters notify its subscription
 	settling   bool // it lets a winner finish before it looks
-	why        Wake // what it means that the timer fires: that the lock may be free, or nothing
+	why        Wake // why the wait tries when the timer fires; empty if it looks then
 }
 
 // A step is what a wait does next in an interval.
@@ -156,10 +156,10 @@ const (
 	tryNow       // the lock may be free
 )
 
-// untilFree waits until the lock may be free. head says that the waiter is the head of its local queues: then it
-// subscribes to the masters, and otherwise the local queues give it its turn. refused says that
-// it was refused, or comes to a contended key that has no global queue. Then it looks a moment later: the
-// winner can finish its round, and those who were notified of a release come first.
+// untilFree waits until the lock may be free. head says that the waiter is the head of its local queues. Then it
+// subscribes to the masters. Otherwise the local queues give it its turn. refused says that it was refused, or has
+// come to a contended key without a global queue. Then it looks a moment later, so that the winner can finish
+// its round, and waiters that were notified of a release come first.
 func (w *wait) untilFree(ctx context.Context, head, refused bool) error {
 	w.interval = interval{}
 	defer w.endInterval()
@@ -182,7 +182,7 @@ func (w *wait) untilFree(ctx context.Context, head, refused bool) error {
 	}
 }
 
-// sleep takes what has come, or returns once something has.
+// sleep serves one event, and returns the next step. If there is none, it sleeps until something comes.
 func (w *wait) sleep(ctx context.Context) (step, error) {
 	q := w.waiter
 	select {
@@ -213,7 +213,7 @@ func (w *wait) sleep(ctx context.Context) (step, error) {
 	return sleepOn, w.sleepUnsubscribed(ctx)
 }
 
-// sleepUnsubscribed sleeps outside the mux: what the masters push is of no interest.
+// sleepUnsubscribed sleeps outside the mux, as the waiter does not need the masters' pushes.
 func (w *wait) sleepUnsubscribed(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -225,7 +225,7 @@ func (w *wait) sleepUnsubscribed(ctx context.Context) error {
 	}
 }
 
-// armTimer sets the timer.
+// armTimer sets the timer to dueAt or renewAt, whichever is earlier.
 func (w *waiter) armTimer(now time.Duration) {
 	at := w.dueAt
 	if at == 0 || w.renewAt != 0 && w.renewAt < at {
@@ -254,7 +254,7 @@ func (w *wait) endInterval() {
 	w.unsubscribe()
 }
 
-// settle lets a winner finish before it looks.
+// settle has the waiter look a moment later, so that a winner can finish.
 func (w *wait) settle() step {
 	w.interval.settling = true
 	w.waiter.dueAt = w.mutex.client.now() + w.settleTime()
@@ -266,36 +266,37 @@ func (w *wait) timerFired() step {
 	case w.interval.settling:
 		return lookNow
 	case w.interval.why == "":
-		w.ticket.atHead = false // it may have lost its entry: it asks again
+		w.ticket.atHead = false // it may have lost its entry, so it enters again
 		return lookNow
 	}
 	return tryNow
 }
 
-// mastersNotified takes a notification: masters have changed, or will not notify.
+// mastersNotified serves a notification of the subscription: a key has changed on masters, or masters will not
+// notify.
 func (w *wait) mastersNotified() step {
-	if w.ticket.awaitedNotice != "" { // of its predecessor, or of the queue master
+	if w.ticket.awaitedNotice != "" { // the predecessor has left, or the queue master will not notify
 		w.mutex.client.globalQueues.stopAwaiting(&w.ticket)
 		return lookNow
 	}
 	if _, _, majority := w.mutex.client.subscriptions.free(w.waiter.subscription); !majority {
-		return lookNow // the last that is needed may be one that does not notify
+		return lookNow // the missing master may be one that does not notify
 	}
 	w.interval.why = WakeFree
 	return tryNow
 }
 
-// localQueueNotified takes a signal of a local queue.
+// localQueueNotified serves a signal of a local queue.
 func (w *wait) localQueueNotified(s signal) step {
 	switch s {
-	case turnHeld: // its holder will notify; the masters, if it cannot
-		// Most locks are short: the look, which waits for every
-		// master, would often be in the way of its release.
-		if w.mutex.slotted == nil { // of several slots another may be free
+	case turnHeld: // the holder is of this client, and will notify it; if it cannot, the masters will
+		// Most locks are short. A look waits for every master, and would
+		// often delay the holder's release.
+		if w.mutex.slotted == nil { // otherwise another slot may be free
 			w.polls = pollLast
 		}
 		return w.settle()
-	case yield: // others that were notified come first
+	case yield: // other processes come first
 		if w.usesGlobalQueue() {
 			if w.ticket.awaitedNotice != "" { // the queue master notifies
 				return sleepOn
@@ -313,7 +314,8 @@ func (w *wait) localQueueNotified(s signal) step {
 	return tryNow
 }
 
-// look looks at the key, and sets the timer for the case that nothing notifies it.
+// look looks at the key, if no other waiter is ahead in a global queue. It sets the timer in case nothing notifies
+// the waiter.
 func (w *wait) look(ctx context.Context) (step, error) {
 	c := w.mutex.client
 	w.interval.settling = false
@@ -322,7 +324,7 @@ func (w *wait) look(ctx context.Context) (step, error) {
 	}
 	w.interval.subscribed = true
 	w.intend(ctx)
-	c.subscriptions.add(w.waiter.subscription, w.mutex.slots(), c.subscriptions.quorum, w.mutex.names()...) // afresh: what changed before is in the answers
+	c.subscriptions.add(w.waiter.subscription, w.mutex.slots(), c.subscriptions.quorum, w.mutex.names()...) // anew: the answers have earlier changes
 	if !c.subscriptions.tracked() {
 		return w.sleepFor(w.pause(), WakePoll), nil
 	}
@@ -330,12 +332,12 @@ func (w *wait) look(ctx context.Context) (step, error) {
 	if err != nil {
 		return 0, ended(err)
 	}
-	if p.held { // a waiter that leaves the local queue from now on knows why
+	if p.held { // noted, so that a waiter that gives up can say why
 		w.contended = true
 		c.localQueues.noteHeld(w.mutex.names()...)
 		if w.mutex.reader && !w.refused {
 			w.refused = true
-			return lookNow, nil // from its rank in the global queue
+			return lookNow, nil // this time it enters the global queue
 		}
 	}
 	w.mutex.setNextSlot(p.slot)
@@ -347,22 +349,23 @@ func (w *wait) look(ctx context.Context) (step, error) {
 		return tryNow, nil
 	case !p.willNotify:
 		return w.sleepFor(w.pause(), WakePoll), nil
-	case left > lookInterval: // a master that hangs does not notify, and is not known to hang
+	case left > lookInterval: // a master may hang, and then it does not notify, and nothing says that it hangs
 		return w.sleepFor(lookInterval+rand.N(lookInterval), ""), nil
 	}
-	// Waiters for the same TTL should not all try in the same moment.
+	// The random part keeps waiters for the same TTL from trying all at the same moment.
 	return w.sleepFor(max(left, 0)+1+rand.N(expirySlack), WakeExpiry), nil
 }
 
-// usesGlobalQueue reports whether the waiter is to be in the global queues. A reader is not before it was
-// refused. No waiter is if too few masters can notify.
+// usesGlobalQueue reports whether the waiter is to be in the global queues. A reader enters them only after it was
+// refused. A waiter stays out of them for a while if the queue master does not serve it (ticket.enterAfter), and
+// while too few masters can notify.
 func (w *wait) usesGlobalQueue() bool {
 	m := w.mutex
 	return (!m.reader || w.refused) && m.client.now() >= w.ticket.enterAfter && m.client.subscriptions.tracked()
 }
 
-// enterGlobalQueue has the waiter enter the global queues, and reports whether it may contend. If not, it
-// will be notified.
+// enterGlobalQueue has the waiter enter the global queues, and reports whether it may contend. If it may not, its
+// subscription will be notified.
 func (w *wait) enterGlobalQueue(ctx context.Context) (contend bool, err error) {
 	m, c := w.mutex, w.mutex.client
 	switch {
@@ -385,12 +388,13 @@ func (w *wait) enterGlobalQueue(ctx context.Context) (contend bool, err error) {
 	w.contended = true
 	c.localQueues.noteHeld(m.names()...)
 	w.unsubscribe()
-	w.withdraw() // readers ahead of it must not wait for it
+	w.withdraw() // its intent must not refuse readers that are ahead of it
 	w.waiter.dueAt = 0
 	return false, nil
 }
 
-// renew renews what the waiter has on the masters while it waits: its intent, or its entries.
+// renew renews what the waiter has on the masters while it waits: its intent, if it is the head of the global
+// queues, or else its entries.
 func (w *wait) renew(ctx context.Context) (step, error) {
 	if w.ticket.atHead {
 		if w.intent != nil {
@@ -398,7 +402,7 @@ func (w *wait) renew(ctx context.Context) (step, error) {
 		}
 		return sleepOn, nil
 	}
-	w.unsubscribe() // what the masters push meanwhile would be lost: the look that follows sees it
+	w.unsubscribe() // a notice may need its subscription; the look that follows sees what is missed meanwhile
 	contend, err := w.enterGlobalQueue(ctx)
 	switch {
 	case err != nil:
@@ -412,8 +416,8 @@ func (w *wait) renew(ctx context.Context) (step, error) {
 	return sleepOn, nil
 }
 
-// freeDespiteQueue looks now and then whether the lock is free though others are ahead of the waiter. It mostly is
-// not. If it is, the queue master may lie, or have an entry without a waiter.
+// freeDespiteQueue looks now and then whether the lock is free although others are ahead of the waiter. Mostly it is
+// not. If it is free, the queue master may lie, or may have an entry without a waiter.
 func (w *wait) freeDespiteQueue(ctx context.Context) bool {
 	c := w.mutex.client
 	now, was := c.now(), w.nextFreeCheck
@@ -442,12 +446,12 @@ func (w *wait) unsubscribe() {
 // leaveGlobalQueue has the waiter leave the global queues, if it is in any.
 func (w *wait) leaveGlobalQueue() { w.mutex.client.globalQueues.leave(&w.ticket) }
 
-// intend leaves the intent of a writer that has waited for a while, if readers hold the lock, and
-// leaves it again for as long as they do. See kind_shared.go.
+// intend leaves an intent, if the waiter is a writer that has waited for a while and readers hold the lock. It renews
+// the intent for as long as they do. See shared.go in internal/kind.
 func (w *wait) intend(ctx context.Context) {
 	m, c := w.mutex, w.mutex.client
 	now := c.now()
-	courts, ok := m.kind.(kind.Intending)
+	intending, ok := m.kind.(kind.Intending)
 	if !ok || now-w.since < kind.IntentAfter || w.intentAskedAt != 0 && now-w.intentAskedAt < kind.IntentPause {
 		return
 	}
@@ -458,19 +462,19 @@ func (w *wait) intend(ctx context.Context) {
 	if token == nil {
 		token = appendToken(nil, c.owner)
 	}
-	k.intend(&m.spec, courts, token, c.shortTimeout(m.timeout, minShortTimeout))
-	c.doUndoable(ctx, k) // if no master answers, nothing is lost
+	k.intend(&m.spec, intending, token, c.shortTimeout(m.timeout, minShortTimeout))
+	c.doUndoable(ctx, k) // an intent is a courtesy, so its error does not matter
 	for i := range k.op.Votes {
 		switch v := &k.op.Votes[i]; {
 		case v.Verdict == VerdictYes:
 			w.waiter.renewAt = c.now() + kind.IntentPause
-		case v.Err != nil && permanent(v.Err): // one line in its ACL LOG is enough
+		case v.Err != nil && permanent(v.Err): // no second line in the master's ACL LOG
 			w.intentAskedAt = clock.Forever
 			continue
 		case v.Verdict == VerdictNo || !k.op.Asked.Has(i):
 			continue
 		}
-		w.intent = token // it is there, or may be: a master whose answer was not waited for has it, too
+		w.intent = token // it is there, or may be there on a master whose answer has not come
 	}
 }
 
@@ -487,22 +491,22 @@ func (w *wait) withdraw() {
 	w.intent = nil
 }
 
-// sleepFor sets the timer. why is what it means that it fires; empty means only that it is time
-// to look again.
+// sleepFor sets the timer. why says why the wait tries when the timer fires; if it is empty, the wait looks again.
 func (w *wait) sleepFor(d time.Duration, why Wake) step {
 	w.interval.why, w.vainLooks = why, 0
 	w.waiter.dueAt = w.mutex.client.now() + d
 	return sleepOn
 }
 
-// prepareAttempt says how the next attempt is made. It asks the masters in turn, but not in four cases.
+// prepareAttempt says how the next attempt is made. It asks the masters in turn, but not in four cases:
 //
-// After a release in this client the attempt follows it at once on every connection: no other process
-// can have been notified before it arrives. A waiter that polls was not notified either, and knows
-// nothing of the master that would be asked first: it may hold another's key for ever, or be
-// slow. A waiter at the head of the global queue competes only with those who bypass the queue, and
-// would lose to each of them if it took two round trips. And if the key is free each time and cannot
-// be taken, the master that is asked first may be at fault.
+//   - After a release in this client, the attempt follows the release at once on every connection. No other
+//     process can have been notified before the attempt arrives.
+//   - A waiter that polls was not notified, and knows nothing of the master that it would ask first. That
+//     master may hold another's key for ever, or be slow.
+//   - A waiter at the head of the global queue competes only with contenders that bypass the queue. It would
+//     lose to each of them if it took two round trips.
+//   - If the key is free each time and cannot be taken, the master that is asked first may be at fault.
 func (w *wait) prepareAttempt(ctx context.Context) {
 	c := w.mutex.client
 	if w.interval.why != WakePoll {
@@ -522,10 +526,10 @@ func (w *wait) prepareAttempt(ctx context.Context) {
 	c.observe.wake(ctx, w.mutex.key, w.interval.why)
 }
 
-// settleTime is about the time that a winner needs to set its other keys. It doubles
-// where the key is free each time and cannot be taken: then there is no winner (masters
-// refuse to write, or a Mutex holds the lock by its clock). A lost race says nothing of that: a waiter that
-// loses one after the other on a hot key must not settle for longer than others pause (wait.pause).
+// settleTime returns about the time that a winner needs to set its key on the other masters. It doubles each time
+// that the key is free and cannot be taken: then there is no winner (masters refuse to write, or the Mutex itself
+// holds the lock by its clock). After a lost race it doubles maxRaceDoublings times at most, as there was a
+// winner. A waiter that loses race after race on a hot key must not settle for longer than others pause (wait.pause).
 func (w *wait) settleTime() time.Duration {
 	doublings := min(max(w.vainLooks-1, 0), 16)
 	if w.lostRace {
@@ -539,9 +543,9 @@ func (w *wait) settleTime() time.Duration {
 // pollLast is a number of polls after which the pause is the longest.
 const pollLast = 8
 
-// pause is how long to wait before the next poll: at least about the time of a
-// round, and on top of it a random part of twice that time, doubled with each
-// poll. So those who have split a vote do not meet again for long.
+// pause returns how long to wait before the next poll: about the time of a round, and a random time on top of it. The
+// random time is at most twice as long, and that bound doubles with each poll, up to pollMax. So contenders that
+// have split a vote soon stop meeting.
 func (w *wait) pause() time.Duration {
 	base := max(pollMin, 2*w.mutex.client.rounds.RTT())
 	most := max(base, min(base<<w.polls, pollMax))
@@ -549,7 +553,7 @@ func (w *wait) pause() time.Duration {
 	return base/2 + rand.N(most)
 }
 
-// finish notes that Lock returns.
+// finish notes that Lock returns, in the statistics and for the Observer.
 func (w *wait) finish(ctx context.Context, e *RoundError) {
 	since := w.since
 	if since == 0 {

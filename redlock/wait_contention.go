@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
+// contention returns when a key was last refused, and its streak. Keys with the same hash share both.
 func (ss *subscriptions) contention(key string) (refused *atomic.Int64, s *streak) {
 	i := maphash.String(ss.seed, key) % uint64(len(ss.refused))
 	return &ss.refused[i], &ss.streaks[i]
 }
 
-// noteRefused marks the keys of a lock as contended. contended reports whether one of them is, or
-// has had a streak that is too long. Whoever wants a contended key looks before trying: so those who were
-// notified of its release come first, and a holder that takes the lock again and again does not starve
-// the others.
+// noteRefused marks the keys of a lock as contended for a while. A Lock looks at a contended key before it tries. So
+// waiters that were notified of the key's release come first, and a holder that takes the lock again and again
+// does not starve the others.
 func (ss *subscriptions) noteRefused(now time.Duration, keys ...string) {
 	for _, key := range keys {
 		at, _ := ss.contention(key)
@@ -22,7 +22,8 @@ func (ss *subscriptions) noteRefused(now time.Duration, keys ...string) {
 	}
 }
 
-// noteReleased keeps a key contended that was contended when it was taken, at since.
+// noteReleased notes that a lock was released, which was taken at since. A key that was marked as contended
+// meanwhile stays so for another while.
 func (ss *subscriptions) noteReleased(now, since time.Duration, keys ...string) {
 	for _, key := range keys {
 		at, s := ss.contention(key)
@@ -33,6 +34,7 @@ func (ss *subscriptions) noteReleased(now, since time.Duration, keys ...string) 
 	}
 }
 
+// contended reports whether one of the keys is contended, or has had a streak that is too long.
 func (ss *subscriptions) contended(now time.Duration, keys ...string) bool {
 	for _, key := range keys {
 		at, s := ss.contention(key)
@@ -43,8 +45,8 @@ func (ss *subscriptions) contended(now time.Duration, keys ...string) bool {
 	return false
 }
 
-// overlong reports whether a streak has lasted too long, and begins another. One is over when those who wait
-// have had the time to take the lock.
+// overlong reports whether a streak has lasted too long. Then it begins another. It also begins another if waiters
+// have had the time to take the lock, which ends a streak.
 func (ss *subscriptions) overlong(s *streak, now time.Duration) (yes bool) {
 	if now-time.Duration(s.until.Load()) <= streakGap {
 		long := now - time.Duration(s.since.Load())

@@ -12,32 +12,32 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// globalQueues are the queues in which waiters of all processes wait for locks, one for each key. The head
-// of each client's local queue enters the global queue. Its entry is on one master, the queue master: the
-// first in the key's ranking that can notify of changes. That master notifies a waiter when the entry of its
-// predecessor ends, and not when the lock does. Only the head of the queue subscribes to the lock on
-// all masters, and tries to take it. So one release wakes one waiter, the one that has waited longest gets the
-// lock next, and the number of commands for one lock does not grow with the number of waiters.
+// globalQueues are the queues in which waiters of all processes wait for locks, one for each key. The head of each
+// client's local queue enters the global queue. Its entry is on one master, the queue master: the first in the key's
+// order of masters (ranked) that can notify of changes. The queue master notifies a waiter when the entry of its
+// predecessor ends, and not when the lock ends. Only the head of the queue subscribes to the lock on all masters,
+// and tries to take it. So one release wakes one waiter, the waiter that came first gets the lock next, and the
+// number of commands for one lock does not grow with the number of waiters.
 //
 // The queue is a courtesy: no exclusion depends on it. TryLock, the first attempt of a Lock, a hand-over
 // within a client, and other libraries bypass it. A waiter that gets no answer from the queue master
-// contends as if there were no queue, for [entryPause]. If that master is lost, or clients see different
-// masters up, there are two queues for a moment and two contenders, and the quorum decides.
+// contends as if there were no queue, for [entryPause]. If that master is lost, or if clients see different masters
+// up, there are two queues for a moment and two contenders. The quorum decides between them.
 //
-// An entry is renewed while its waiter waits. It ends [entryLife] after the waiter has died. A waiter
-// at the head that finds no quorum goes to the end: others may see more masters than it does.
+// An entry is renewed while its waiter waits. It ends at most [entryLife] after the waiter has died. A waiter at the
+// head that finds no quorum goes to the end, as others may see more masters than it does.
 //
-// A waiter for several keys enters their queues one after the other, in the order of the keys. It enters the
-// next queue only while it is at the head of the ones before. So no two wait for each other.
+// A waiter for several keys enters their queues one after the other, in the order of the keys. It enters the next
+// queue only while it is at the head of the queues before. So no two waiters wait for each other.
 //
-// All readers share one rank in the queue. The first reader takes it at the end, and the others join it.
-// When no writer is ahead, all of them are at the head, and can all have the lock. From then on the rank is
-// closed: a reader that comes later takes a new one. Otherwise readers that come and go, and never have the
-// lock as they see too few masters, could keep it for ever. A reader enters the queue when it was
-// refused, and not before: among readers it needs no entry.
+// All waiting readers share one rank in the queue. The first reader takes a rank at the end, and the others join it.
+// When no writer is ahead, all of them are at the head, and can all have the lock. From then on the rank is closed:
+// a reader that comes later takes a new rank. Otherwise readers that come and go, but see too few masters to take
+// the lock, could keep the rank at the head for ever. A reader enters the queue only when it was refused: beside
+// readers alone it needs no entry.
 //
-// A timer renews the entries of all heads together. So few writes do for all of them, and no waiter wakes.
-// The others renew their own entries, as they want the answer: the predecessor may have died.
+// A timer renews the entries of all heads together, with few writes and without waking a waiter. The other waiters
+// renew their own entries, as they need the answer: the predecessor may have died.
 type globalQueues struct {
 	core          *core
 	subscriptions *subscriptions
@@ -45,40 +45,40 @@ type globalQueues struct {
 
 	mu      sync.Mutex // under it only the lock of the mux is taken
 	heads   map[*ticket]*subscription
-	timer   *time.Timer   // of renewals; nil if no waiter was ever at the head
-	queued  int           // waiters that have an entry
-	drained chan struct{} // of a client that is being closed: closed when queued is 0; nil before
+	timer   *time.Timer   // renews the entries of the heads; nil if no waiter was ever at the head
+	queued  int           // the number of waiters that have an entry
+	drained chan struct{} // made when the client is being closed, and closed when queued is 0; nil before
 }
 
 const (
-	entryPause      = time.Second            // between two renewals
-	minQueueTimeout = 250 * time.Millisecond // the least time for a question: a waiter has it
-	enterTries      = 3                      // questions to one queue, if its predecessors end meanwhile
-	renewalBatch    = 64 << 10               // bytes above which no more entries are renewed by one operation
-	closeLinger     = 100 * time.Millisecond // how long Close waits until the waiters have left
+	entryPause      = time.Second            // between two renewals, and while a waiter does without the queue
+	minQueueTimeout = 250 * time.Millisecond // the least timeout of a question: a waiter has the time
+	enterTries      = 3                      // how often a waiter enters one queue again, if predecessors end meanwhile
+	renewalBatch    = 64 << 10               // bytes of one operation above which the next renewals go into another
+	closeLinger     = 100 * time.Millisecond // the longest that Close waits for the waiters to leave
 	refusedPause    = time.Minute            // how long to avoid the queues of a master that has refused them
 )
 
 // A ticket is what a waiter has in the global queues. The zero value has no entries.
 type ticket struct {
-	id                []byte
+	id                []byte        // in all queues
 	predecessor       []byte        // the id ahead of it in the queue that it entered last; empty if it is the head
-	predecessorNotice []byte        // ... and the name of its notice
-	entries           []entry       // in the queue of each of the lock's names, as far as it has come
-	atHead            bool          // of all queues; its entries do not change before it enters again, or leaves
-	moved             atomic.Bool   // ... and a queue has another master now
-	awaitedNotice     string        // the notice whose end it is notified of; empty if it waits for none
-	enterAfter        time.Duration // it does not use the queues before then
+	predecessorNotice []byte        // buffer for the key of the predecessor's notice
+	entries           []entry       // in the queues of the lock's names, as many as it has entered
+	atHead            bool          // it is the head of all queues; its entries change only when it enters again or leaves
+	moved             atomic.Bool   // it was the head, and a queue has another queue master now
+	awaitedNotice     string        // the key of the notice whose end it waits for; empty if it waits for none
+	enterAfter        time.Duration // it does not use the queues before this time
 }
 
-// An entry is its place in the queue of one of the lock's names.
+// An entry is a waiter's place in the queue of one of the lock's names.
 type entry struct {
 	name   string
-	key    []byte
-	master int
+	key    []byte // of the queue
+	master int    // the queue master
 }
 
-// addEntry adds an entry, in the memory of one that was there before.
+// addEntry adds an entry. It reuses the memory of a former entry.
 func (t *ticket) addEntry(name string, master int) {
 	if n := len(t.entries); n < cap(t.entries) {
 		t.entries = t.entries[:n+1]
@@ -89,16 +89,16 @@ func (t *ticket) addEntry(name string, master int) {
 	at.name, at.key, at.master = name, kind.AppendQueueKey(at.key[:0], name), master
 }
 
-func (gq *globalQueues) init(c *core, ws *subscriptions, masters int) {
-	gq.core, gq.subscriptions, gq.avoidUntil = c, ws, make([]atomic.Int64, masters)
+func (gq *globalQueues) init(c *core, ss *subscriptions, masters int) {
+	gq.core, gq.subscriptions, gq.avoidUntil = c, ss, make([]atomic.Int64, masters)
 }
 
-// enter puts a waiter into the queues of these names, or renews its entries. It reports whether the
-// waiter may contend: it is the head of all, or there is no queue. If not, its subscription is notified
-// when its predecessor's entry ends. The error is that of a context or a client that has ended.
+// enter puts a waiter into the queues of these names, or renews its entries. It reports whether the waiter may
+// contend: it is the head of all queues, or a queue master serves no queue. If it may not, its subscription is
+// notified when its predecessor's entry ends. The error is that of a context or a client that has ended.
 func (gq *globalQueues) enter(ctx context.Context, t *ticket, sub *subscription, reader bool, names []string) (bool, error) {
 	gq.setHead(t, nil)
-	if len(t.id) == 0 { // a new one each time: a leave that is late must not end a later entry
+	if len(t.id) == 0 { // a new id after each leave: a leave that comes late must not end a later entry
 		if reader {
 			t.id = append(t.id, readerMark...)
 		}
@@ -107,7 +107,7 @@ func (gq *globalQueues) enter(ctx context.Context, t *ticket, sub *subscription,
 	for i, name := range names {
 		err := gq.enterOne(ctx, t, i, name)
 		for tries := 0; err == nil && len(t.predecessor) > 0; tries++ {
-			gq.leaveFrom(t, i+1) // or another, for which it waits here, could wait for it there
+			gq.leaveFrom(t, i+1) // otherwise its predecessor here could wait for it in a later queue
 			if tries == enterTries {
 				err = errNoQueue
 				break
@@ -134,7 +134,7 @@ func (gq *globalQueues) enter(ctx context.Context, t *ticket, sub *subscription,
 	return true, nil
 }
 
-// setHead makes a waiter one of the heads, or, without a subscription, none of them.
+// setHead adds a waiter to the heads, or removes it if sub is nil.
 func (gq *globalQueues) setHead(t *ticket, sub *subscription) {
 	gq.mu.Lock()
 	defer gq.mu.Unlock()
@@ -155,8 +155,8 @@ func (gq *globalQueues) setHead(t *ticket, sub *subscription) {
 // errNoQueue says that the queue master does not serve a queue.
 var errNoQueue = errors.New("redlock: no queue")
 
-// enterOne puts the waiter into one queue, or renews its entry, and notes its predecessor. The errors are
-// errNoQueue and those of a context or a client that has ended.
+// enterOne puts the waiter into one queue, or renews its entry, and notes its predecessor. Its error is errNoQueue, or
+// that of a context or a client that has ended.
 func (gq *globalQueues) enterOne(ctx context.Context, t *ticket, i int, name string) error {
 	c := gq.core
 	master, ok := gq.queueMaster(name)
@@ -170,7 +170,7 @@ func (gq *globalQueues) enterOne(ctx context.Context, t *ticket, i int, name str
 		t.addEntry(name, master)
 	}
 	at := &t.entries[i]
-	if at.master != master { // another has come up, or is up no more
+	if at.master != master { // another master is the queue master now
 		gq.endEntry(at, t.id)
 		gq.stopAwaiting(t)
 		at.master = master
@@ -187,8 +187,8 @@ func (gq *globalQueues) enterOne(ctx context.Context, t *ticket, i int, name str
 	return nil
 }
 
-// renew renews the entries of the heads. It waits for no answer: they contend, whatever the queues say. It
-// wakes a waiter whose entry is on a master that is no longer the queue master.
+// renew renews the entries of the heads. It waits for no answer, as the heads contend whatever the queues say. It
+// wakes a waiter if the master of one of its entries is no longer the queue master.
 func (gq *globalQueues) renew() {
 	gq.mu.Lock()
 	defer gq.mu.Unlock()
@@ -230,16 +230,16 @@ func (gq *globalQueues) renew() {
 	}
 }
 
-// send sends a request to one master, and waits for no answer. If persist is not zero, it is delivered
-// within that time though the master is away.
+// send sends a request to one master, and waits for no answer. If persist is not zero and the master is away, the
+// master gets the request if it is back within that time.
 func (gq *globalQueues) send(k *call, master int, persist time.Duration) {
 	k.prepare(0)
 	k.op.Only, k.op.Quorum, k.op.Persist = mux.Set(0).With(master), 1, persist
 	gq.core.rounds.Send(&k.op)
 }
 
-// queueMaster returns the master that has a key's queue: the same for all who see the same masters. It is false
-// if there is none, or if that one does not serve queues.
+// queueMaster returns the queue master of a name. It is the same for all clients that see the same masters up. ok is
+// false if there is no such master, or if its queues are not used now.
 func (gq *globalQueues) queueMaster(name string) (master int, ok bool) {
 	r := gq.core.takeStates()
 	defer gq.core.putStates(r)
@@ -260,13 +260,13 @@ func (gq *globalQueues) queueMasterOf(name string, states []mux.State) (master i
 	return master, ok && gq.core.now() >= time.Duration(gq.avoidUntil[master].Load())
 }
 
-// awaitPredecessor subscribes the waiter to the notice of its predecessor. It reports whether the notice is there, so
-// that the master will notify of its end. The errors are those of enterOne.
+// awaitPredecessor subscribes the waiter to the notice of its predecessor. It reports whether the notice is there. If
+// so, the master will notify of its end. The errors are those of enterOne.
 func (gq *globalQueues) awaitPredecessor(ctx context.Context, t *ticket, sub *subscription, i int) (there bool, err error) {
 	at := &t.entries[i]
 	t.predecessorNotice = appendNoticeKey(t.predecessorNotice[:0], at.key, t.predecessor)
 	if t.awaitedNotice == string(t.predecessorNotice) {
-		return true, nil // as was promised
+		return true, nil // the master has promised it already
 	}
 	gq.stopAwaiting(t)
 	t.awaitedNotice = string(t.predecessorNotice)
@@ -283,7 +283,8 @@ func (gq *globalQueues) awaitPredecessor(ctx context.Context, t *ticket, sub *su
 	return false, err
 }
 
-// askMaster asks one master, with a short timeout. It returns errNoQueue if that gives no answer.
+// askMaster asks one master, with a short timeout. It returns errNoQueue if the master gives no proper answer. Unless
+// only this queue is at fault, the client does not use the master's queues for a while then.
 func (gq *globalQueues) askMaster(ctx context.Context, k *call, master int) (*mux.Vote, error) {
 	c := gq.core
 	k.prepare(c.shortTimeout(entryPause/2, minQueueTimeout))
@@ -297,9 +298,9 @@ func (gq *globalQueues) askMaster(ctx context.Context, k *call, master int) (*mu
 	}
 	var reply *mux.ReplyError
 	switch {
-	case v.Err != nil && permanent(v.Err): // one line in its ACL LOG is enough
+	case v.Err != nil && permanent(v.Err): // few lines in the master's ACL LOG
 		gq.avoidUntil[master].Store(int64(c.now() + refusedPause))
-	case !errors.As(v.Err, &reply): // else it concerns this queue alone: a key of the wrong type is there
+	case !errors.As(v.Err, &reply): // an error reply concerns this queue alone: its key has the wrong type
 		gq.avoidUntil[master].Store(int64(c.now() + entryPause))
 	}
 	return nil, errNoQueue
@@ -336,7 +337,8 @@ func (gq *globalQueues) leaveFrom(t *ticket, i int) {
 	}
 }
 
-// countIn and countOut count the waiters that have an entry. countIn is false if the client is being closed.
+// countIn and countOut count the waiters that have an entry. countIn returns false, and does not count the waiter, if
+// the client is being closed.
 func (gq *globalQueues) countIn() bool {
 	gq.mu.Lock()
 	defer gq.mu.Unlock()
@@ -355,8 +357,8 @@ func (gq *globalQueues) countOut() {
 	}
 }
 
-// close waits until no waiter has an entry, but not for long: an Observer or a context can delay them, and
-// the entries end by themselves.
+// close waits until no waiter has an entry, but for closeLinger at most: an Observer or a context can delay the
+// waiters, and the entries end by themselves.
 func (gq *globalQueues) close() {
 	gq.mu.Lock()
 	if gq.drained != nil {
@@ -379,7 +381,8 @@ func (gq *globalQueues) close() {
 	}
 }
 
-// endEntry ends an entry, also of a client that is being closed. After its life it has ended anyway.
+// endEntry ends an entry, even while the client is being closed. It is persistent for the entry's life, after which
+// the entry has ended anyway.
 func (gq *globalQueues) endEntry(at *entry, id []byte) {
 	c := gq.core
 	k := c.takeCall()

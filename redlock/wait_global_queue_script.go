@@ -9,7 +9,7 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// appendNoticeKey and appendAliveKey append the keys that an id has beside its queue.
+// appendNoticeKey and appendAliveKey append the two keys that an id has beside its queue.
 func appendNoticeKey(dst, queue, id []byte) []byte {
 	return append(append(append(dst, queue...), ':'), id...)
 }
@@ -20,28 +20,31 @@ func appendAliveKey(dst, queue, id []byte) []byte {
 
 const aliveSuffix = ":alive"
 
-// readerMark begins the ids of readers, and is the member that marks the rank which readers can still join. No
-// other id has a colon.
+// readerMark begins the ids of readers. It is also a member of the queue by itself: the mark of the rank that readers
+// can still join. No other id has a colon.
 const readerMark = "r:"
 
-// luaReads is the Lua that says whether an id is a reader's, or the mark.
+// luaReads is the Lua of a function that says whether an id is a reader's or the mark.
 const luaReads = `local function reads(id) return string.sub(id, 1, 2) == 'r:' end
 `
 
-// A queue is a sorted set of the waiters' ids, called line in the scripts. Each id has a number above all ahead of it.
-// Readers that share a rank have one number. While others can join them, [readerMark] has it, too.
-// Each id has two keys beside it. One says that its waiter is alive, and is renewed. The other is its
-// notice, called bell in the scripts: it is there while the successor is subscribed to it, and is deleted
-// when either leaves. It is not renewed, as the master would notify of that, too. If it expires, the
-// successor asks again. So if both die, a notice is left for a minute at most.
+// A queue is a sorted set of the waiters' ids, called line in the scripts. The score of an id is above the scores of all
+// ids ahead of it. Readers that share a rank have one score. While other readers can join them, [readerMark] has that
+// score, too.
+//
+// Each id has two keys beside the queue. One says that its waiter is alive, and is renewed. The other is its notice,
+// called bell in the scripts. The notice is there while the successor is subscribed to it, and is deleted when
+// either leaves. It is not renewed, as the master would notify of that, too. If it expires, the successor enters
+// again. So if both waiters die, a notice is left for a minute at most.
 var (
-	// KEYS queue. ARGV id, its life in ms, the life of a notice in ms. The script puts the id at the end, or
-	// a reader's at the rank of the readers, unless it is in the queue. It notes that the waiter is alive. It
-	// returns the predecessor: empty if the id is the head, also if it is a reader's and only readers
-	// are ahead. It takes out predecessors that are dead. If a reader finds the mark gone, or at another rank,
-	// then its rank was at the head already. If an entry is said to be alive for longer than an entry's
-	// life, the master's clock was set back since. From now on it has that life, and so have those ahead of
-	// it, as they may be dead, too.
+	// KEYS queue. ARGV id, its life in ms, the life of a notice in ms. If the id is not in the queue, the script
+	// puts it at the end, or, if it is a reader's, at the rank of the readers. It notes that the waiter is alive,
+	// and takes out predecessors that are dead. It returns the predecessor. That is empty if the id is the head, or
+	// if it is a reader's and only readers are ahead. If a reader finds the mark gone, or at another rank, its own
+	// rank has been at the head already.
+	//
+	// If the predecessor's entry is alive for longer than an entry's life, the master's clock was set back. The script
+	// then gives it that life, and also the entries ahead of it, as their waiters may be dead, too.
 	enterScript = script.New(`local line, me = KEYS[1], ARGV[1]
 ` + luaReads + `local rank = redis.call('ZRANK', line, me)
 if not rank then
@@ -85,8 +88,9 @@ if reads(me) then
 end
 return ''`)
 
-	// KEYS queue, notice, alive. ARGV id. The last of the readers that could still be joined takes the mark
-	// along. The predecessor's notice goes, too: nobody else is subscribed to it, and its owner may be dead.
+	// KEYS queue, notice, alive. ARGV id. The script takes the id out of the queue. If no reader is left at the rank
+	// that can still be joined, it takes the mark out, too. It also deletes the predecessor's notice: no other waiter
+	// is subscribed to it, and the predecessor may be dead.
 	leaveScript = script.New(`local line, rank = KEYS[1], redis.call('ZRANK', KEYS[1], ARGV[1])
 ` + luaReads + `redis.call('DEL', KEYS[2], KEYS[3])
 local stood = redis.call('ZREM', line, ARGV[1])
@@ -102,11 +106,11 @@ return stood`)
 )
 
 const (
-	entryLife  = 3 * time.Second // an entry counts for so long after it was renewed
-	noticeLife = time.Minute
+	entryLife  = 3 * time.Second // how long an entry lives after it was renewed
+	noticeLife = time.Minute     // how long a notice lives; it is not renewed
 )
 
-// judgeEnter judges the enter script: an id, or none, is a yes.
+// judgeEnter judges the enter script: an id is a yes, even if it is empty.
 func judgeEnter(v resp.Value) mux.Verdict {
 	if v.Kind() == resp.BulkString {
 		return mux.VerdictYes
@@ -114,7 +118,7 @@ func judgeEnter(v resp.Value) mux.Verdict {
 	return kind.JudgeError(v)
 }
 
-// beginRenewals makes the call one that renews entries, and appendRenewal appends one entry.
+// beginRenewals makes the call one that renews entries. appendRenewal appends the renewal of one entry.
 func (k *call) beginRenewals() {
 	k.request.Reset()
 	k.request.Judge = kind.JudgeInt

@@ -9,22 +9,21 @@ import (
 	"time"
 )
 
-// localQueues has a queue for every key for which a goroutine of this client is in Lock. Only the head of
-// a queue contends with other processes. The others wait for their turn. A queue exists while it has
-// waiters, and its memory is pooled: nothing per key is left behind.
+// localQueues has a queue for every key that a goroutine of this client is locking (in Lock). Only the head of a
+// queue contends with other processes. The others wait for their turn. A queue exists while it has waiters, and its
+// memory is pooled: nothing is left behind for a key.
 //
-// A waiter for several keys has an entry in the queue of each. It contends once it is the head of all of
-// them, and its successors wait until then. It joins all its queues in one step, so a waiter that is
-// ahead of it in one queue is ahead of it in all queues that they share. Therefore no two wait for each
-// other, whatever the order in which they name their keys. A waiter has its turn when those ahead
-// of it have left: no later waiter delays it.
+// A waiter for several keys has an entry in the queue of each. It contends once it is the head of all these queues,
+// and its successors wait until then. It joins all its queues in one step. So a waiter that is ahead of it in one
+// queue is ahead of it in all queues that they share, and no two wait for each other, in whatever order they
+// name their keys. A waiter has its turn when all waiters ahead of it have left: no later waiter delays it.
 //
-// Readers of a shared lock do not wait for one another. They try at once where only readers are ahead of
-// them. The first that takes the lock notifies its successors, up to the first writer. A reader has one
-// entry.
+// Readers of a shared lock do not wait for one another. A reader tries at once if only readers are ahead of it.
+// The first reader that takes the lock notifies the readers that follow it, up to the first writer. A reader
+// has one entry.
 //
-// Its locks are taken in the order of the shards. Under them only the lock of the mux is taken, to wake a
-// waiter.
+// Locks of several shards are taken in the order of the shards. Under them only the lock of the mux is taken, to wake
+// a waiter.
 type localQueues struct {
 	core         *core
 	maxHandovers int // in a row; below zero: any number
@@ -43,23 +42,23 @@ type shard struct {
 type localQueue struct {
 	head, tail *localEntry
 	writers    int         // waiters that are not readers
-	held       bool        // a waiter of this queue has taken the lock, and not released it yet
+	held       bool        // a waiter of this queue has taken the lock, and this client has not released it yet
 	handovers  int         // hand-overs in a row
-	failure    *RoundError // of the head's last attempt; nil if held
+	failure    *RoundError // of the head's last attempt; nil once a waiter of this queue has taken the lock
 }
 
 // A waiter is one goroutine in Lock.
 type waiter struct {
 	entries      []localEntry // in the queue of each of its keys, in their order
-	blockers     atomic.Int32 // the queues in which others are ahead of it
+	blockers     atomic.Int32 // the number of queues in which others are ahead of it
 	reader       bool         // it may have the lock beside other readers
-	signalled    bool         // ... and was notified since it was last refused. Guarded as its entries
+	signalled    bool         // of a reader: it was notified since it was last refused. Guarded as its entries are
 	signal       chan signal  // capacity 1: the latest signal that was not taken yet
 	subscription *subscription
-	timer        *time.Timer   // wakes it at the earlier of these two
-	dueAt        time.Duration // when it looks or tries, though nothing notifies it; 0 if it does not
-	renewAt      time.Duration // when it renews its intent and its entries; 0 if it has none
-	freedSlot    atomic.Int32  // the slot that was released last, of a lock that has slots; 0 if none was
+	timer        *time.Timer   // wakes it at dueAt or renewAt, whichever is earlier
+	dueAt        time.Duration // when it looks or tries even if nothing notifies it; 0 for never
+	renewAt      time.Duration // when it renews its intent or its entries; 0 if it has none
+	freedSlot    atomic.Int32  // the slot that this client has released last; 0 if none was
 }
 
 // A localEntry is a waiter's place in one queue. It is guarded by the mu of the queue's shard.
@@ -68,15 +67,15 @@ type localEntry struct {
 	next, prev *localEntry
 }
 
-// A signal is what other waiters of its queues notify a waiter of. A writer gets none before it is the head of
-// all its queues.
+// A signal is what a local queue notifies a waiter of. A writer gets no signal before it is the head of all its
+// queues.
 type signal uint8
 
 const (
-	turn     signal = iota // you are the head: try
-	turnHeld               // you are the head, but your predecessor has just taken the lock
+	turn     signal = iota // it is the head: try
+	turnHeld               // it is the head, but its predecessor has just taken the lock
 	released               // the lock was released: try
-	yield                  // the lock was released: let others try before you
+	yield                  // the lock was released: let other processes try first
 )
 
 func (qs *localQueues) init(c *core, handovers int) {
@@ -100,7 +99,7 @@ func (qs *localQueues) index(key string) uint64 {
 	return maphash.String(qs.seed, key) % uint64(len(qs.shards))
 }
 
-// lock takes the locks of the keys' shards, and returns these as a set, for unlock.
+// lock takes the locks of the keys' shards. It returns the shards as a set, for unlock.
 func (qs *localQueues) lock(keys []string) (locked uint64) {
 	for _, key := range keys {
 		locked |= 1 << qs.index(key)
@@ -117,11 +116,11 @@ func (qs *localQueues) unlock(locked uint64) {
 	}
 }
 
-// queue returns a key's queue; nil if it has no waiters. Its shard is locked.
+// queue returns a key's queue; nil if it has no waiters. The key's shard is locked.
 func (qs *localQueues) queue(key string) *localQueue { return qs.shard(key).queues[key] }
 
-// notify gives a waiter a signal, in place of one that it has not taken yet. Others may do so at
-// the same time, from other queues.
+// notify gives a waiter a signal, in place of one that it has not taken yet. Other queues may notify the same
+// waiter at the same time.
 func (w *waiter) notify(s signal) {
 	defer w.subscription.wake()
 	for {
@@ -137,15 +136,15 @@ func (w *waiter) notify(s signal) {
 	}
 }
 
-// join puts the caller at the end of each key's queue. If it is not the head of all, it gets a
-// signal when it is.
+// join puts the caller at the end of each key's queue. first says that it is the head of all of them. If not, it
+// gets a signal when it is.
 func (qs *localQueues) join(keys ...string) (w *waiter, first bool) {
 	w, first, _ = qs.joinAs(false, keys...)
 	return w, first
 }
 
-// joinAs is join for a reader, too. It also reports whether only readers are ahead of it: a reader need
-// not wait for them.
+// joinAs is join for readers and writers. clear says that only readers are ahead of the caller. A reader need not
+// wait for them.
 func (qs *localQueues) joinAs(reader bool, keys ...string) (w *waiter, first, clear bool) {
 	w = qs.waiters.Get().(*waiter)
 	w.reader, w.signalled = reader, false
@@ -179,10 +178,10 @@ func (qs *localQueues) joinAs(reader bool, keys ...string) (w *waiter, first, cl
 	return w, blockers == 0, clear
 }
 
-// leave takes a waiter out of its queues, with or without the lock, and gives its successors
-// their turns. A reader that has the lock gives all readers theirs, up to the first writer. leave
-// returns what the queues know of why the lock could not be taken: whether it is held in this
-// client, and how the last attempt failed.
+// leave takes a waiter out of its queues, with or without the lock. It gives their turn to the successors that are
+// now the heads of all their queues. If the waiter is a reader and has the lock, leave gives all readers their
+// turn, up to the first writer. It returns what the queues know of why the lock could not be taken: whether it is
+// held in this client, and the error of the last attempt.
 func (qs *localQueues) leave(w *waiter, acquired bool, keys ...string) (held bool, failure *RoundError) {
 	locked := qs.lock(keys)
 	for i, key := range keys {
@@ -247,15 +246,15 @@ func (q *localQueue) remove(e *localEntry) {
 	}
 }
 
-// noteReaderRefused notes that a reader was refused, so that it is notified again when others take the lock. It
-// reports whether the reader is the head of its queue now.
+// noteReaderRefused notes that a reader was refused, so that it is notified again when another reader takes the lock.
+// It reports whether the reader is the head of its queue now.
 func (qs *localQueues) noteReaderRefused(w *waiter, keys ...string) (first bool) {
 	defer qs.unlock(qs.lock(keys))
 	w.signalled = false
 	return w.blockers.Load() == 0
 }
 
-// noteFailure notes how the last attempt of the head of the queues failed.
+// noteFailure notes the error of the last attempt of the queues' head.
 func (qs *localQueues) noteFailure(e *RoundError, keys ...string) {
 	defer qs.unlock(qs.lock(keys))
 	for _, key := range keys {
@@ -264,10 +263,10 @@ func (qs *localQueues) noteFailure(e *RoundError, keys ...string) {
 	}
 }
 
-// foundHeld marks a queue whose lock another process holds. Callers add the key.
+// foundHeld marks a queue whose lock another process holds. It has no key: the callers of leave add that.
 var foundHeld = unasked(OpLock, "", ErrHeld, "")
 
-// noteHeld notes that another process holds a lock on the keys, unless that is known.
+// noteHeld notes that another process holds a lock on the keys, unless the queues know that the lock is held.
 func (qs *localQueues) noteHeld(keys ...string) {
 	defer qs.unlock(qs.lock(keys))
 	for _, key := range keys {
@@ -277,9 +276,9 @@ func (qs *localQueues) noteHeld(keys ...string) {
 	}
 }
 
-// released notifies the keys' queues that a lock on them, or that slot of it, was released in this client. If
-// one of the heads that could try comes after too many hand-overs in its queue, all of them let other
-// processes try first.
+// released notifies the keys' queues that this client has released a lock on them, or that slot of it. Each head that
+// is ready then tries at once. But if one of their queues has had too many hand-overs in a row, all these heads
+// let other processes try first.
 func (qs *localQueues) released(slot int, keys ...string) {
 	defer qs.unlock(qs.lock(keys))
 	next := released
@@ -304,5 +303,5 @@ func (qs *localQueues) released(slot int, keys ...string) {
 	}
 }
 
-// ready reports whether the queue has a head that is the head of all its queues.
+// ready reports whether the queue's head can try: it is the head of all its queues.
 func (q *localQueue) ready() bool { return q != nil && q.head.waiter.blockers.Load() == 0 }

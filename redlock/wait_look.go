@@ -10,28 +10,28 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// lookResult is what looking at a key has shown.
+// A lookResult is the result of a look, for a waiter.
 type lookResult struct {
-	free       bool          // a majority of the masters can be had now
-	willNotify bool          // no majority can be had before one of them notifies
-	held       bool          // it is another's on so many
-	at         time.Duration // when the TTLs of so many will have passed; clock.Forever if never
-	slot       int           // ... of this slot, the first of all
+	free       bool          // a slot, or the key, is free on a majority of the masters
+	willNotify bool          // no majority can become free before a master notifies
+	held       bool          // every slot, or the key, is another's on a majority
+	at         time.Duration // when the first slot, or the key, will be free on a majority; clock.Forever if never
+	slot       int           // that first slot, counted from 0 on
 }
 
 // A slotView is what the masters say of a key, or of a slot.
 type slotView struct {
-	free   mux.Set
-	no     int           // on so many it is another's
-	silent bool          // some have not answered
-	at     time.Duration // when the TTLs of so many will have passed that it is free; clock.Forever if never
+	free   mux.Set       // the masters where it is free
+	no     int           // the number of masters where it is another's
+	silent bool          // a master has not answered
+	at     time.Duration // when its TTLs will have passed on a majority; clock.Forever if never
 }
 
-// A view is what all masters say, of a key or of all slots. It is pooled.
+// A view is what the masters say of a key, or of all slots. It is pooled.
 type view struct {
 	slots     []slotView
 	untracked mux.Set         // masters that will not notify of a change
-	ends      []time.Duration // for each slot, when it is free on each master
+	ends      []time.Duration // for each slot, when it will be free on each master
 }
 
 func (ss *subscriptions) takeView() *view {
@@ -44,8 +44,8 @@ func (ss *subscriptions) takeView() *view {
 
 func (ss *subscriptions) putView(v *view) { ss.views.Put(v) }
 
-// look reads the key, or all slots, on all masters, and asks them to notify of the next change. The
-// waiter has subscribed before.
+// look reads the key, or all slots, on all masters, and asks the masters to notify of the next change. The waiter
+// must have subscribed before.
 func (ss *subscriptions) look(ctx context.Context, s *spec, sub *subscription) (lookResult, error) {
 	all := ss.takeView()
 	defer ss.putView(all)
@@ -68,8 +68,8 @@ func (ss *subscriptions) look(ctx context.Context, s *spec, sub *subscription) (
 	return p, nil
 }
 
-// find looks for a slot that is free on a majority, any of those that are. Its first look has a short
-// timeout. A second one waits longer, if the masters that have not answered by then could have changed the result.
+// find looks for a slot that is free on a majority, and returns any such slot. Its first look has a short timeout.
+// If answers that have not come by then could change the result, it looks a second time and waits longer.
 func (ss *subscriptions) find(ctx context.Context, s *spec) (slot int, found bool) {
 	view := ss.takeView()
 	defer ss.putView(view)
@@ -149,8 +149,7 @@ func (ss *subscriptions) read(ctx context.Context, s *spec, into *view, timeout 
 	return nil
 }
 
-// tracked reports whether so many masters are up and can notify of changes that no
-// majority can become free without one of them.
+// tracked reports whether enough masters are up and can notify: no majority can become free without one of them.
 func (ss *subscriptions) tracked() bool {
 	r := ss.core.takeStates()
 	defer ss.core.putStates(r)

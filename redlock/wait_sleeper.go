@@ -8,20 +8,20 @@ import (
 	"github.com/redburst/redburst/mux"
 )
 
-// A sleeper is how a goroutine waits for what the masters push, or for others of its process. It sleeps
-// in the mux, and reads the pushes itself, unless somebody else drives. Whatever wakes it is noted
-// somewhere else first: it looks there, and sleeps again if it finds nothing.
+// A sleeper lets a goroutine wait for the masters' pushes, or for other goroutines of its process. The goroutine
+// sleeps in the mux, and reads the pushes itself unless another goroutine does. What wakes it is noted elsewhere
+// first: the goroutine looks there, and sleeps again if it finds nothing.
 type sleeper struct {
 	core  *core
 	op    mux.Op        // without a command
 	one   [1]*mux.Op    // op, as the argument of Post
 	inMux atomic.Bool   // the op is posted, or about to be
-	woken chan struct{} // capacity 1: something has come
+	woken chan struct{} // capacity 1: full if the goroutine was woken since it last slept
 }
 
 func newSleeper(c *core) sleeper { return sleeper{core: c, woken: make(chan struct{}, 1)} }
 
-// ended makes the mux's error that of a Lock.
+// ended turns the mux's error into that of a Lock.
 func ended(err error) error {
 	if errors.Is(err, mux.ErrClosed) {
 		return ErrClosed
@@ -43,7 +43,7 @@ func (s *sleeper) wakeInHook() {
 	}
 }
 
-// mark is wake for a goroutine that is not in the mux. It reports whether it may be there.
+// setWoken wakes the goroutine if it is not in the mux. It reports whether it may be in the mux.
 func (s *sleeper) setWoken() (in bool) {
 	select {
 	case s.woken <- struct{}{}:
@@ -60,11 +60,11 @@ func (s *sleeper) clear() {
 	}
 }
 
-// sleep returns when somebody has woken the goroutine, or with the error of a context or a client that
-// has ended.
+// sleep returns nil when the goroutine was woken. Otherwise it returns the error of a context that has ended, or
+// ErrClosed.
 func (s *sleeper) sleep(ctx context.Context) error {
 	r := s.core.rounds
-	s.inMux.Store(true) // if the context panics it remains so, which costs no more than a lock
+	s.inMux.Store(true) // it stays true if the context panics; then each wake takes the lock of the mux in vain
 	s.one[0] = &s.op
 	r.Post(s.one[:]...)
 	select {

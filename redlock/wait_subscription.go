@@ -13,33 +13,32 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// subscriptions are what this client's waiters wait for on the masters. The head of a queue that
-// was refused reads the key on every master, and asks to be notified of its next change
-// (CLIENT TRACKING, OPTIN). Then it parks in the mux. As long as nothing else is in flight
-// it is the parked driver there, or another waiter is. So it reads the masters'
-// invalidations itself, and tries at once: no other goroutine has to wake it.
+// subscriptions are what this client's waiters wait for on the masters. When the head of a queue was refused, it
+// reads the key on every master, and asks to be notified of the next change (CLIENT TRACKING, OPTIN). Then it
+// parks in the mux. While nothing else is in flight, it is the parked driver there, or another waiter is. The
+// driver reads the masters' invalidations itself, and tries at once: no other goroutine has to wake it.
 //
-// A waiter subscribes before it reads the key, so no change is lost: what was
-// before the read is in its answer, what is after it is pushed, in this order on
-// one connection.
+// A waiter subscribes before it reads the key, so no change is lost. A change before the read is in the answer. A
+// change after it is pushed, and the push follows the answer on the same connection.
 type subscriptions struct {
 	core   *core
 	quorum int
 
 	views sync.Pool // of *view
 
-	mu    sync.Mutex // the hooks take it under the lock of the mux; no other is taken under it
+	mu    sync.Mutex // the hooks take it under the lock of the mux; no other lock is taken under it
 	byKey map[string]*subscription
 
-	// When a key of that hash was last refused. Two keys may share an entry:
-	// it only decides who looks before trying. So it is with a streak.
+	// These are found by a hash of the key. Two keys may share them: they only decide whether a Lock looks
+	// before it tries.
 	seed    maphash.Seed
-	refused [256]atomic.Int64
+	refused [256]atomic.Int64 // when a key of that hash was last refused
 	streaks [256]streak
 }
 
-// A streak is a time in which this client has had a lock but for moments, and has not asked who waits. It
-// need not notice them: if it is nearer to the masters, its next attempt is faster than theirs each time.
+// A streak is a time in which this client has had a lock almost without a break, and has not looked whether other
+// processes wait. If the client is nearer to the masters than they are, it is faster each time, and does not notice
+// them.
 type streak struct{ since, until atomic.Int64 }
 
 // A subscription is one waiter's.
@@ -47,21 +46,21 @@ type subscription struct {
 	sleeper
 
 	// Guarded by subscriptions.mu.
-	notified  bool      // enough is known
-	threshold int       // notify when so many masters have changed or are untracked
-	changed   []mux.Set // for each slot: where it was free when it was read, or has changed since
-	untracked mux.Set   // masters that will not notify: they did not answer, cannot, or were disconnected
+	notified  bool      // threshold was reached since the waiter last asked
+	threshold int       // the waiter is notified when that many masters are in changed or untracked
+	changed   []mux.Set // for each slot: the masters where it was free when it was read, or has changed since
+	untracked mux.Set   // masters that will not notify: they did not answer, cannot notify, or were disconnected
 }
 
 const (
 	contendedFor = time.Second      // how long a key that was refused counts as contended
-	lookInterval = 10 * time.Second // how long a waiter relies on notifications, up to twice that
+	lookInterval = 10 * time.Second // how long a waiter relies on notifications: from this to twice this
 	expirySlack  = time.Millisecond
-	slotTimeout  = 20 * time.Microsecond // more time for a look, for each slot
+	slotTimeout  = 20 * time.Microsecond // what each slot adds to the timeout of a look
 
-	streakGap   = 200 * time.Millisecond // how long the lock is left alone when a streak is over
+	streakGap   = 200 * time.Millisecond // a streak ends when this client leaves the lock alone for longer
 	streakMax   = 250 * time.Millisecond // how long a streak may be
-	streakTrips = 100                    // ... or so many round trips, if that is longer: what ends it costs about three
+	streakTrips = 100                    // ... or that many round trips, if they take longer: its end costs about three
 )
 
 func (ss *subscriptions) init(c *core, masters int) {
@@ -71,8 +70,8 @@ func (ss *subscriptions) init(c *core, masters int) {
 
 func newSubscription(c *core) *subscription { return &subscription{sleeper: newSleeper(c)} }
 
-// add subscribes to the keys of a lock, or to the slots of one that has them: a change
-// of any may be what it waits for.
+// add subscribes a waiter to the names of a lock. It forgets what the subscription knew. The waiter is notified when
+// as many masters as threshold have changed, in one slot, or will not notify.
 func (ss *subscriptions) add(sub *subscription, slots, threshold int, keys ...string) {
 	ss.mu.Lock()
 	sub.threshold, sub.notified = threshold, false
@@ -92,9 +91,9 @@ func (ss *subscriptions) remove(keys ...string) {
 	ss.mu.Unlock()
 }
 
-// note adds masters where a slot is, or can be, free, and masters that will not
-// notify. It reports whether they can be a majority: then it is time to look, since
-// the last that is needed may be one that does not notify.
+// note adds masters where a slot is free or may be free, and masters that will not notify. It reports whether all of
+// them together reach the threshold. Then the waiter must look, as the missing master may be one that does not
+// notify. ss.mu is held.
 func (ss *subscriptions) note(sub *subscription, slot int, changed, untracked mux.Set) bool {
 	sub.changed[slot] |= changed
 	sub.untracked |= untracked
@@ -109,8 +108,8 @@ func (ss *subscriptions) noteAll(sub *subscription, changed, untracked mux.Set) 
 	return majority
 }
 
-// free returns a slot that is, or can be, free on a majority, any of those that are, and where;
-// 0 and false if there is none.
+// free returns any slot that is free, or may be free, on a majority, and the masters where it is. majority is false
+// if there is no such slot.
 func (ss *subscriptions) free(sub *subscription) (slot int, likely mux.Set, majority bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -124,7 +123,7 @@ func (ss *subscriptions) free(sub *subscription) (slot int, likely mux.Set, majo
 	return 0, 0, false
 }
 
-// randomSlot returns a number below n.
+// randomSlot returns a random number below n.
 func randomSlot(n int) int {
 	if n <= 1 {
 		return 0
@@ -132,13 +131,13 @@ func randomSlot(n int) int {
 	return rand.IntN(n)
 }
 
-// notify wakes a waiter, as enough is known. The hooks call it, with subscriptions.mu held.
+// notify notes that the threshold was reached, and wakes the waiter. The hooks call it, with subscriptions.mu held.
 func (sub *subscription) notify() {
 	sub.notified = true
 	sub.wakeInHook()
 }
 
-// takeNotified reports whether a waiter was notified since it last asked, or since it subscribed.
+// takeNotified reports whether a waiter was notified since it last asked, or since it subscribed if that was later.
 func (ss *subscriptions) takeNotified(sub *subscription) (notified bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -146,8 +145,8 @@ func (ss *subscriptions) takeNotified(sub *subscription) (notified bool) {
 	return notified
 }
 
-// invalidated returns the keys that a push says have changed: a list, or null if all have (FLUSHALL).
-// Other pushes are not ok.
+// invalidated returns the keys that have changed, as a push says: a list, or null if all have changed (FLUSHALL). ok
+// is false if the push is of another kind.
 func invalidated(v resp.Value) (keys resp.Value, ok bool) {
 	it := v.Elems()
 	kind, _ := it.Next()
@@ -186,7 +185,7 @@ func (ss *subscriptions) push(master int, v resp.Value) {
 	}
 }
 
-// disconnected notes that a master will not notify of what it has promised to.
+// disconnected notes that a master was disconnected, so it will not notify as it has promised.
 func (ss *subscriptions) disconnected(master int) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
