@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package secondtest tests that a store keeps what redlock.Second promises. It has what such tests need besides:
 // servers that do not outlive the test, and a proxy that loses what passes.
 package secondtest
