@@ -11,50 +11,55 @@
 // # What it does
 //
 // A lock is a key on the masters that holds a random token and expires after the TTL. A round
-// asks all masters in one burst to set the key where it is free (SET key token NX PX ttl). T1
-// is taken before the first byte is written. The lock is held if a majority said yes and, at
-// the moment of looking,
+// asks all masters in one burst to set the key where it is free (SET key token NX PX ttl). T1 is
+// the time before the first byte is written. The lock is held if a majority says yes and, when
+// their answers are counted,
 //
 //	validity = TTL - (now-T1) - drift,   drift = TTL*0.01 + 2 ms
 //
-// is above zero. [Mutex.Until] is its end. Otherwise a release goes to all masters at once,
-// also to those that said no.
+// is above zero. [Mutex.Until] is its end. Otherwise a release goes to all masters at once, also
+// to those that said no.
 //
 // The token is fresh for every attempt. There is one ordered connection to each master, so a
-// release always follows its acquire, however late either arrives. A connection that
-// breaks in between owes the release to the master as a debt. And the next attempt of this process
-// follows the release, so [Mutex.Release] need not wait for the masters: then a lock costs one round
-// trip, and [Mutex.Unlock] costs a second one, for which it says whether the lock was held until then.
+// release always follows its acquire, however late either arrives. If the connection breaks in
+// between, the client keeps the release as a debt, and sends it when the master is back. The next
+// attempt of this process follows the release, too. So [Mutex.Release] need not wait for the
+// masters, and a lock costs one round trip. [Mutex.Unlock] costs a second one, and says whether
+// the lock was held until then.
 //
-// Keys and tokens are those of redsync, node-redlock, redlock-py and redlock-rb, so all of them
-// exclude each other. A page says how to [come from these and from other locks], and another how to
-// [run the masters].
+// Keys and tokens are like those of redsync, node-redlock, redlock-py and redlock-rb, so all of
+// them and this library exclude each other. One page says how to [come from these and from other
+// locks], and another how to [run the masters].
 //
 // # Guarantees and assumptions
 //
-// At most one holder at any time looks at a valid lock, provided that all of this is so:
+// At most one holder at any time sees a valid lock, if all of this is so:
 //
-//   - The masters' clocks, measuring the TTL, run at most Config.DriftFactor faster than this
+//   - While a TTL passes, the masters' clocks run at most Config.DriftFactor faster than this
 //     process's, and nobody sets a master's wall clock forward (Redis expires keys by it). Our
-//     own clock is not the wall clock. It is CLOCK_BOOTTIME on Linux, which goes on counting
-//     while the machine is suspended. To set a master's clock back breaks nothing. But what nobody is
-//     left to renew or to delete lives on there for as much longer: the key of a holder that has
-//     died, the rest of [WithMinHold], the number of permits. If that is so on a minority, nobody waits for it.
-//   - A master that restarts has kept its keys (appendfsync always), or no client listens to it
-//     until the longest TTL has passed. This client does so with a master that it knew. Given
-//     Config.RestartGuard, it does so with one that it meets soon after its start. All other
-//     clients must, too. A master that does not say who it is (it needs the right to INFO)
-//     counts as restarted at every reconnect. A replica that takes a master's place counts as
-//     restarted, and the client then asks again for the locks that it holds.
-//   - No master of locks is made a replica, not for a moment: it takes over the other's data.
-//     This client counts it as restarted if it was asked for anything meanwhile, or is
-//     connected again later, since its replication id has changed. Otherwise nobody can know.
+//     own clock is not the wall clock. On Linux it is CLOCK_BOOTTIME, which goes on counting
+//     while the machine is suspended. Setting a master's clock back breaks nothing. But keys that
+//     nobody renews or deletes last longer there, by as much: the key of a holder that has died,
+//     the rest of [WithMinHold], the number of permits. No client waits for a minority of such
+//     masters.
+//   - A master that restarts has kept its keys (appendfsync always), or no client counts its vote
+//     until the longest TTL has passed. This client does so with a master that it knew. With
+//     Config.RestartGuard, it also does so with a master that was started shortly before the
+//     client first connected to it. All other clients must, too. A master that does not say who
+//     it is (it needs the right to INFO) counts as restarted at every reconnect. A replica that
+//     takes a master's place counts as restarted, and the client then asks again for the locks
+//     that it holds.
+//   - No master is ever made a replica, not even for a moment: it takes over the other's data.
+//     This client finds that out if it asks the master for anything meanwhile, or connects to it
+//     again later, since the replication id has changed. Then it counts the master as restarted.
+//     Otherwise no client can find out.
 //   - A Sentinel group has one master at a time. A master that was replaced, and is cut off from
 //     its sentinels but not from us, must stop taking writes (min-replicas-to-write). This needs
-//     Redis 7 or Valkey: an older server lets scripts write all the same, so it goes on
-//     extending locks. A switch is believed when more than half of the sentinels say so, or when
-//     the master itself says that it is none any more. Only more than half of the sentinels can
-//     say where the master is, then and at the start (but see Config.TrustAnySentinel).
+//     Redis 7 or Valkey: an older server lets scripts write all the same, so it goes on extending
+//     locks. The client believes a switch when more than half of the sentinels say so, or when
+//     the master itself says that it is a master no longer. It believes where the master is, then
+//     and at the start, only if more than half of the sentinels say so (but see
+//     Config.TrustAnySentinel).
 //   - The holder checks its context or [Mutex.Remaining] before each protected action. A process
 //     can be paused between the check and the action for longer than the validity. Where that
 //     must do no harm, the resource has to refuse late writers by the lock's fence.
@@ -62,58 +67,63 @@
 // # Rules
 //
 //  1. A cancelled context never leaves a key behind: no release uses a caller's context.
-//  2. The end of the validity is computed before the caller can see success. No success is
-//     reported without any validity.
-//  3. Extend and renewal give the key back to a master that has lost it, but only while the
-//     lock is valid by our clock: what has expired is not revived. If a quorum had lost the
-//     key, the lock is lost, though all have it again: another may have held it in between.
-//  4. KeepAlive's context ends at the end of the validity at the latest: its timer is set
-//     before a renewal is sent.
-//  5. Unlock returns nil if a quorum deleted the key, [ErrNotHeld] only if the lock was lost
+//  2. The end of the validity is computed before the caller can see success. No lock is reported
+//     as taken when its validity is over.
+//  3. Extend and renewal give the key back to a master that has lost it, but only while the lock
+//     is valid by our clock: an expired lock is not revived. If so many masters had lost the key
+//     that no quorum still had it, the lock is lost, even though all have it again: another may
+//     have held it in between.
+//  4. KeepAlive's context ends at the end of the validity at the latest: its timer is set before
+//     a renewal is sent.
+//  5. Unlock returns nil if a quorum deleted the key, [ErrNotHeld] only if the lock had ended
 //     before, and [ErrNoQuorum], or the context's error, if the masters did not answer.
-//  6. A master that does not know a script is sent its text once: no loop. Where the server has
-//     a native command (DELEX and MSETEX of Redis 8.4, DELIFEQ of Valkey 9.0, SET IFEQ), that takes the
-//     script's place; what it cannot do the script does, in the same round.
+//  6. A master that does not know a script is sent its text once: no loop. Where the server has a
+//     native command (DELEX and MSETEX of Redis 8.4, DELIFEQ of Valkey 9.0, SET IFEQ), that takes
+//     the place of the script. The script does what the command cannot do, in the same round.
 //
 // # The fence
 //
 // With [WithFence], a lock has a number that is greater than that of every earlier holder of its
-// key. A resource that refuses a number lower than one it has seen takes no write of a holder
-// whose lock is over, once a later holder has shown its own. So a holder shows its fence to the
-// resource before it relies on what it reads there.
+// key. Let the resource refuse every number lower than one that it has seen. Once a later holder
+// has shown its number, the resource takes no write of a holder whose lock is over. So a holder
+// shows its fence to the resource before it relies on what it reads there.
 //
 // Each master keeps a counter beside the key. An acquire moves it to max(counter+1, hint) where
 // the key is free; the hint is the client's wall clock in microseconds. If a majority returns the
-// same number, that is the fence, after one round. Otherwise the greatest of them is, once a
-// second round has raised the counters of a majority that still holds the key. Extend, renewal
-// and recheck raise the counter of a master that they give the key again. The proof is in decide_fence.go.
+// same number, that is the fence, after one round. Otherwise the fence is the greatest of them,
+// and a second round first raises the counters of a majority that still holds the key. Extend,
+// renewal and recheck raise the counter of a master that they give the key again. The proof is in
+// decide_fence.go.
 //
-// It is assumed that a majority of all masters have had a lock's number, and remember it until the
-// next lock is taken: for Config.FenceMemory, and beyond a restart only if they persist it. If
-// fewer do, the hint keeps the numbers growing, provided that the clients' wall clocks differ by
-// less than the masters were down, or Config.RestartGuard if that is longer.
+// The numbers grow if a majority of all masters have had a lock's number, and remember it until
+// the next lock is taken. They remember it for Config.FenceMemory, and beyond a restart only if
+// they persist it. If fewer masters do, the hint keeps the numbers growing, provided that the
+// clients' wall clocks differ by less than the masters were down, or by less than
+// Config.RestartGuard if that is longer.
 //
-// A number that is further ahead of this process's wall clock than Config.FenceSkew is not believed: somebody
-// has written it, or the master lies. The master's vote has failed then, and its counter is set back when the lock is
-// taken with the others. If that is so on a majority, the lock cannot be taken, and the error says which
-// master has which number: this clock is wrong, or the counters are. A master refuses a client whose clock
-// is that far ahead of its own. Nothing else depends on a wall clock.
+// A client does not believe a number that is further ahead of its wall clock than
+// Config.FenceSkew: a person has written it, or the master lies. That master's vote has failed
+// then, and its counter is set back when the lock is taken with the others. If a majority has
+// such numbers, the lock cannot be taken, and the error says which master has which number: this
+// clock is wrong, or the counters are. A master refuses a client whose clock is that far ahead of
+// its own. Nothing else depends on a wall clock.
 //
-// A majority of counters that are wrong is set back by a person:
+// If the counters of a majority are wrong, a person sets them back:
 //
-//  1. End every process that may have had the lock, or wait for longer than any can be paused. A number may come
-//     that is lower than theirs.
+//  1. End every process that may have had the lock, or wait for longer than any can be paused:
+//     the next number may be lower than theirs.
 //  2. redlock fence KEY --reset-to now
-//  3. Set the greatest number that the resource has stored to that of the counters, if it is greater. Until then
-//     the resource refuses everybody. If an old holder could still write, the resource would take that from now on.
+//  3. If the greatest number that the resource has stored is above the counters, set it to
+//     theirs. Until then the resource refuses every holder. If an old holder could still write,
+//     the resource would accept it from now on.
 //
-// Locks without a fence, and those of other libraries, have no number. They exclude a lock with
-// one, and are excluded.
+// Locks without a fence, and those of other libraries, have no number. They exclude locks with a
+// fence, and are excluded by them.
 //
 // # Kinds of locks
 //
-// An option says of which kind a lock is. Everything else here is true of each: attempts, waiting,
-// validity, renewal, recheck, errors.
+// An option chooses the kind of a lock. Everything else here is true of every kind: attempts,
+// waiting, validity, renewal, recheck, errors.
 //
 //	NewMutex(key, ttl)    one holder: SET key token NX PX ttl, as other libraries have it
 //	WithFence()           ... and a number that grows
@@ -129,8 +139,8 @@
 //	WithShared     yes         no         -            no
 //	WithPermits    no          no         no           -
 //
-// WithToken, WithOwner, WithRoundTimeout and WithMaxLifetime go with all, and WithMinHold with all but
-// WithShared. Who excludes whom on one key:
+// WithToken, WithOwner, WithRoundTimeout and WithMaxLifetime go with all, and WithMinHold with
+// all but WithShared. Which locks on one key exclude each other:
 //
 //	               plain, fenced, other libraries   several keys   reader      permit
 //	plain, ...     excludes                         excludes       excludes    -
@@ -143,67 +153,71 @@
 //
 // # Names
 //
-// A lock has a key of the name that it is given. What a kind needs besides has these names, and no lock can
-// have them:
+// A lock's key has the name that the caller gives. Beside it, a kind may need keys with these
+// names. No lock can have such a name:
 //
 //	{key}:fence                     the counter of WithFence
 //	{key}:writer                    the intent of a writer, where WithShared is used
 //	{key}:permit:1/4, {key}:permits the slots of WithPermits, and how many there are
-//	{key}:line, {key}:line:...      the queue of those who wait in Lock, on one master. For permits {key}:permit:line
+//	{key}:line, {key}:line:...      the queue of the waiters in Lock, on one master; of permits {key}:permit:line
 //
-// All expire by themselves.
+// All these keys expire by themselves.
 //
 // # Several keys
 //
-// With [WithKeys], one command to each master is about all keys, and the master obeys it at one
-// moment: it sets all of them, or none. So its yes is a yes for each key, and for each key this is
-// the algorithm above. Losing one key is losing the lock. With a fence, all counters move to one
+// With [WithKeys], one command asks each master for all keys, and the master obeys it in one
+// step: it sets all of them, or none. So its yes is a yes for each key, and for each key this is
+// the algorithm above. A lock that loses one key is lost. With a fence, all counters move to one
 // number, which is above each of them.
 //
 // # Readers
 //
-// With [WithShared], the key holds a sorted set instead of a string: each member is a reader's token,
-// and its score says when that reader expires by the master's own clock. SET NX refuses a key that
-// is there, whatever it holds, and a reader's script refuses a string. So on each master there are
-// readers or one writer, and two majorities share a master. The key expires with the last
-// reader. A reader that has died ends with its own TTL, not with those of the others. If a master's clock was
-// set back, a writer that waits in Lock has it end within twice its TTL.
+// With [WithShared], the key holds a sorted set instead of a string: each member is a reader's
+// token, and its score says when that reader expires by the master's own clock. A writer's SET NX
+// refuses any key that is there, whatever it holds, and a reader's script refuses a string. So
+// each master has readers or one writer. Two majorities share a master, so readers and a writer
+// never hold the lock together. The key expires with the last reader. A reader that has died ends
+// with its own TTL, not with those of the others. If a master's clock was set back, a writer that
+// waits in Lock makes a dead reader end within twice the reader's TTL.
 //
-// A writer that has waited in Lock for 100 ms, and finds readers, leaves its intent on the masters
-// ({key}:writer, for 3 s, left again each second while readers are there). New readers are refused
-// then. Current readers may stay and renew. Readers that waited before the intent came still enter first.
-// So a stream of readers does not keep a writer out. While a writer has the lock, the next one leaves no
-// intent: when the lock is free, a new reader can be the faster, and only then they are refused. A stream of
-// writers does not keep readers out, as these are in the queue, too: see below. All that is a
-// courtesy: no exclusion depends on it. Writers of other libraries leave no intent.
+// A writer that has waited in Lock for 100 ms, and finds readers, leaves its intent on the
+// masters: {key}:writer, for 3 s. It leaves it again each second while readers are there. Masters
+// with an intent refuse new readers. Current readers may stay and renew, and readers that waited
+// before the intent came still enter first. So a stream of readers does not keep a writer out.
+// While a writer has the lock, the next writer leaves no intent: when the lock is free, a new
+// reader can be faster, and new readers are refused only then. A stream of writers does not keep
+// readers out, as readers are in the queue, too: see "How it waits". All that is a courtesy: no
+// exclusion depends on it. Writers of other libraries leave no intent.
 //
-// With a fence, a reader's number is above that of every earlier writer and below that of every later
-// one. Readers that hold the lock together mostly have the same, but not always. So a resource
-// refuses a write whose number is below any that it has seen, and a read whose number is below that of
-// the last write.
+// With a fence, a reader's number is above that of every earlier writer and below that of every
+// later one. Readers that hold the lock together mostly have the same number, but not always. So
+// a resource refuses a write whose number is below any that it has seen, and a read whose number
+// is below that of the last write.
 //
 // # Permits
 //
-// With [WithPermits], a lock has k slots, and whoever has one of them holds a permit. Each slot is a
-// lock by itself: its key, {key}:permit:3/4, is set and released as that of a lock with one holder
-// is. So all that is said here of a lock is true of each permit. (A counter on each master, with a
-// majority of those that are below k, would admit up to kN/quorum holders.)
+// With [WithPermits], a lock has k slots, and the holder of a slot holds a permit. Each slot is a
+// lock by itself: its key, {key}:permit:3/4, is set and released like that of a lock with one
+// holder. So all that is said here of a lock is true of each permit. (A counter on each master,
+// with a majority of those that are below k, would admit up to kN/quorum holders.)
 //
-// An attempt is for the slot that the Mutex had last, or for any. If that is taken, the attempt reads
-// all slots on all masters, and tries one that is free on a majority; if another is faster, it looks
-// again, eight times at most. A Lock enters the queue before it looks. A waiter is notified of a change of
-// any slot. If a slot is released in this client, the head of the queue tries that one.
+// An attempt tries the slot that the Mutex had last, or any. If that slot is taken, the attempt
+// reads all slots on all masters, and tries one that is free on a majority. If another is faster,
+// it looks again, eight times at most. A Lock enters the queue before it looks. A waiter is
+// notified when any slot changes. If a slot is released in this client, the head of the local
+// queue tries that one.
 //
-// {key}:permits holds k. A client's first attempt with a TTL, and one a minute, sets its slot by a script
-// that fails on a master where another k is written. The key outlives the locks that rely on it by a
-// minute or more, and each Extend and renewal sets it again.
+// {key}:permits, the mark, holds k. A client's first attempt with a TTL, and one a minute, sets
+// its slot by a script that fails on a master whose mark has another k. The mark outlives the
+// locks that rely on it by a minute or more, and each Extend and renewal sets it again.
 //
-// So processes with another k have no permits while those with the first one use the lock, and never do both
-// have some at a time. Their Locks wait, and ask once in one or two seconds. If processes are replaced one by
-// one, fewer and fewer have permits, and none has when the last old one has ended, until the TTL and two minutes
-// have passed, or {key}:permits is deleted on all masters. Delete it only when no process with the old k runs.
-// To change k without that pause, let another name stand for the other k, and have each process pass through
-// three versions. No version may run beside one that is not next to it:
+// So while processes with one k use the lock, processes with another k get no permit. The two
+// never have permits at the same time. The Locks of the others wait, and ask again every one to
+// two seconds. If processes are replaced one by one, fewer and fewer have permits. When the last
+// old one has ended, none has a permit until the TTL and two minutes have passed, or
+// {key}:permits is deleted on all masters. Delete it only when no process with the old k runs. To
+// change k without that pause, use another name for the lock with the new k, and roll out three
+// versions. A version may run beside the one before it and the one after it only:
 //
 //	client.Do(ctx, "lock:gpu", ttl, work, redlock.WithPermits(4)) // the first
 //
@@ -213,16 +227,17 @@
 //
 //	client.Do(ctx, "lock:gpu/6", ttl, work, redlock.WithPermits(6)) // the third
 //
-// While the first version runs, all that work have one of the four permits. While the third runs, all have one
-// of the six. The second has both, so it is never above the smaller number, and each of its processes waits for
-// the names in the same order. The same three steps make k smaller.
+// While the first version runs, all processes that work have one of the four permits. While the
+// third runs, all have one of the six. A process of the second version has both, so the second
+// never has more at work than the smaller number allows. Each of its processes waits for the
+// names in the same order. The same three steps make k smaller.
 //
 // # Once in a period
 //
-// A lock has one holder at a time. Three processes that wait for it, to do a short job, do the job three
-// times, one after the other. And of three that do not wait, one whose clock is late by more than the job
-// takes finds the lock free. [WithMinHold] makes it once in d: after the job the key is left on the masters,
-// until d has passed since it was set.
+// A lock has one holder at a time. Three processes that wait for it, to do a short job, do the
+// job three times, one after the other. Even if they do not wait, a process whose clock is late,
+// by more than the job takes, finds the lock free. [WithMinHold] makes the job run once in d:
+// after it, the key stays on the masters until d has passed since it was set.
 //
 //	err := client.Do(ctx, "lock:nightly-report", 30*time.Second, report,
 //		redlock.WithMinHold(time.Hour), redlock.WithWait(0))
@@ -230,48 +245,53 @@
 //		return nil // it is done, or being done, elsewhere
 //	}
 //
-// What the masters are told:
+// What the client tells the masters:
 //
-//   - The key is set for d or for the TTL, whichever is longer, and each renewal sets it for what
-//     is left of d or for the TTL. So it is there also if the holder dies before it can release it, or
-//     no master can be reached then.
-//   - A release only ever shortens what a key has to live, and only a key that is ours. One that comes late, or
-//     is delivered as a debt, prolongs nothing.
+//   - The key is set for d or for the TTL, whichever is longer. Each renewal sets it for the rest
+//     of d or for the TTL, whichever is longer. So the key stays even if the holder dies before
+//     it can release it, or can reach no master then.
+//   - A release only ever shortens a key's life, and only that of our own key. A release that
+//     comes late, or is delivered as a debt, prolongs nothing.
 //   - Validity, renewal and loss go by the TTL alone.
-//   - On the masters d is longer by the clock drift, as validity is shorter by it: nobody has the lock
-//     before d has passed by our clock. d must be shorter than the period by more than that, and by more
-//     than the clocks of those who begin the work differ.
+//   - On the masters d is longer by the clock drift, as the validity is shorter by it: no other
+//     client gets the lock before d has passed by our clock. d must be shorter than the period,
+//     by more than that drift and by more than the clocks of the processes that begin the work
+//     differ.
 //   - After a failure the lock is deleted, so that another can try ([WithHoldOnError] leaves it).
 //
-// It is no proof that the job has been done: a holder that dies leaves the key, too. And a job is
-// done twice in d if the lock was lost meanwhile and others took it.
+// A lock that stays is no proof that the job has been done: a holder that dies leaves the key,
+// too. And a job is done twice in d if the lock was lost meanwhile and another took it.
 //
 // # A second lock
 //
-// Redlock rests on clocks. With [WithSecond], a lock of a system that rests on consensus stands behind it:
+// Redlock rests on clocks. [WithSecond] adds a lock of a system that rests on consensus:
 //
 //	second, err := etcd.New(client)
 //	err = client.Do(ctx, "lock:orders:42", 10*time.Second, work, redlock.WithSecond(second))
 //
-// The masters come first: of all who want the lock, one at a time gets through to the other system, and
-// that writes little to its disks. That is the authority. Whoever has the lock has both, so no two have
-// it at a time unless both systems fail in the same moment: if the masters have lost their keys, or their
-// clocks have jumped, a second client gets theirs, and waits for the other lock.
+// The masters come first. They let one client at a time through to the other system, so that
+// writes little to its disks. The other system is the authority. A holder of the lock has both,
+// so two clients have it at a time only if both systems fail in the same moment. If the masters
+// have lost their keys, or their clocks have jumped, a second client gets the masters' lock, and
+// waits for the other.
 //
 //	what happens                      what becomes of the lock
-//	the other system is down          nobody gets it: neither stands in for the other
+//	the other system is down          no client gets it: neither system stands in for the other
 //	too few masters answer            likewise
-//	the other system's session ends   it is lost: its context ends by then, and the masters' is released
+//	the other system's session ends   it is lost: its context ends by then, and the masters' lock is released
 //	the masters lose the key          it is lost: its context ends. The second lock remains until Unlock, or until
-//	                                  the validity ends that Until has promised. Its Mutex takes no other before
+//	                                  the end of the last validity that Until has returned. The Mutex takes no
+//	                                  other lock before then
 //	the holder forgets it             both end with the validity
 //	the process dies                  the masters' ends with the TTL, the second with its session
 //
-// Unlock gives the second lock back first: whoever gets the masters' then need not wait for it.
+// Unlock releases the second lock first: the next holder of the masters' lock need not wait for
+// it.
 //
 // # Leadership
 //
-// [Client.Lead] runs a function whenever this process leads, and [Client.Watch] tells everybody who does.
+// [Client.Lead] runs a function whenever this process leads, and [Client.Watch] tells every
+// process who leads.
 //
 //	err := client.Lead(ctx, "lock:scheduler", 10*time.Second, func(ctx context.Context) error {
 //		return schedule(ctx, redlock.FenceFrom(ctx)) // the number of this leadership
@@ -283,14 +303,14 @@
 //		}
 //	}
 //
-// What a holder publishes, and its owner by default, is a hint and no proof: whoever may write the lock's key
-// can write any name there. So check who answers at a published address.
+// What a holder publishes, and its owner by default, is a hint and no proof: any user who may
+// write the lock's key can write any name there. So check who answers at a published address.
 //
-// A leader is the holder of a lock, and what is said here of a lock is all that is promised. Its function
-// is told to end before the validity ends, and the next leader begins after that. A leader that
-// ends in order is followed one hand-over later, one that dies when its TTL has passed. While a function
-// still runs that should have ended, this process does not lead anew. Another may: that is what the
-// fence is for.
+// A leader is the holder of a lock, and what is said here of a lock is all that is promised. Its
+// function is told to end before the validity ends, and the next leader begins after that. A
+// leader that ends in order is followed one hand-over later. A leader that dies is followed when
+// its TTL has passed. While a function that should have ended still runs, this process does not
+// lead again. Another may: that is what the fence is for.
 //
 // Compared with the elections of etcd (client/v3/concurrency) and Kubernetes (client-go's
 // tools/leaderelection):
@@ -317,31 +337,34 @@
 //	the value            is fixed while it leads  can be changed (Proclaim)   can be changed
 //	shortest TTL         milliseconds             seconds                     seconds
 //
-// So etcd has what no lock on independent masters can have: an order that no clock can break, and a store
-// whose transactions refuse a leader that is over, in one step. Where the leader's writes go to etcd
-// anyway, use its election. In Kubernetes a Lease needs no further servers, and everybody can read it. Both
-// outlive the loss of memory of all their servers, which write to disk; a master must be told to.
+// So etcd has what no lock on independent masters can have: an order that no clock can break, and
+// a store whose transactions refuse a former leader, in one step. Where the leader's writes go to
+// etcd anyway, use its election. In Kubernetes a Lease needs no further servers, and everybody
+// can read it. Both keep their state if all their servers lose their memory, as they write to
+// disk; a master must be told to.
 //
 // # How it waits
 //
 // [Mutex.Lock] waits until the lock is taken or its context is done. Waiters of one client for
-// one key wait in a local queue, and only its head looks at the masters. When the lock is released
-// in this client, the head has it one round later: its attempt follows the release on every
-// connection. After Config.Handovers in a row, the head lets others try before it does.
+// one key wait in a local queue, and only its head looks at the masters. When the lock is
+// released in this client, the head has it one round later: its attempt follows the release on
+// every connection. After Config.Handovers in a row, the head lets others try first.
 //
-// The head of each client's local queue enters a global queue, the queue between processes. That is on one
-// master, the queue master: the first in a ranking of the masters for the key, of those that can notify of
-// changes (CLIENT TRACKING). The waiter has an entry there ({key}:line*), and the master notifies it when its
-// predecessor's entry ends. Only the head of the global queue reads on each master how long the lock's key has to
-// live, and asks to be notified of its next change. It wakes when the key can be free on a majority, or when
-// its TTL has passed there, and asks all masters at once. So one release wakes one waiter, the first that came
-// gets the lock first, and the cost of a lock does not grow with the number of waiters.
+// The head of each client's local queue enters a global queue, the queue between processes. It is
+// on one master, the queue master. The masters have a ranking for each key, and the queue master
+// is the first of those that can notify of changes (CLIENT TRACKING). The waiter has an entry
+// there ({key}:line*), and the master notifies the waiter when its predecessor's entry ends. Only
+// the head of the global queue reads on each master how long the lock's key has to live, and asks
+// to be notified of its next change. It wakes when the key can be free on a majority, or when its
+// TTL has passed there, and asks all masters at once. So one release wakes one waiter, the waiter
+// that came first gets the lock first, and the cost of a lock does not grow with the number of
+// waiters.
 //
-// No exclusion depends on this queue. TryLock bypasses it, and so do the first attempt of a Lock that
-// knows of no other, the hand-overs within a process, and other libraries. A client that takes a lock again
-// and again would know of no other if it is nearer to the masters than the waiters. So it looks at the queue
-// every 250 ms, or every hundred round trips if that is longer. What can go wrong delays the waiters for so
-// long:
+// No exclusion depends on this queue. Some bypass it: TryLock, the first attempt of a Lock that
+// knows of no other contender, the hand-overs within a process, and other libraries. If a client
+// takes a lock again and again, and is nearer to the masters than the waiters, it would not
+// notice them. So it looks at the queue every 250 ms, or every hundred round trips if that is
+// longer. What can go wrong delays the waiters for so long:
 //
 //	a process dies in the queue     4 s: its entry lasts for 3 s after it was renewed last, or after others have
 //	                                seen that its master's clock was set back
@@ -356,54 +379,59 @@
 //	an entry has no waiter, or the  10 to 20 s: then they look whether the lock is free all the same
 //	queue master makes it up
 //
-// Processes that see different masters have two queues. Then two contend, and the quorum decides. Waiters
-// that contend without a queue, and wake together, try the same master first, and only its winner asks the
-// others. So votes hardly split, and each loser costs one command.
+// Processes that see different masters up have two queues. Then two waiters contend, and the
+// quorum decides. Waiters that contend without a queue, and wake together, try the same master
+// first, and only its winner asks the others. So votes are hardly ever split, and each loser
+// costs one command.
 //
-// Where too few masters can notify, or are up, the head of a local queue polls: after at least the time
-// of a round and, on top, a random part of twice that time, doubling to 200 ms. TryLock does not
-// wait in a queue, and asks all masters at once.
+// Where too few masters can notify, or too few are up, the head of a local queue polls. It pauses
+// for at least about the time of a round, plus a random part of twice that time. The random part
+// doubles with each poll, up to 200 ms. TryLock does not wait in a queue, and asks all masters at
+// once.
 //
-// A waiter for several keys ([WithKeys]) is in the local queue of each. It joins them all in one step,
-// and tries when it is the head of all. So those of one client that share a key have it in the
-// order in which they came, and none blocks another. Between processes, the head of them enters
-// the global queue of one key after the other, in the order of the keys, and the next one only while it is the
-// head of those before. So no two wait for each other, and none is starved. The head of all queues
-// subscribes to all keys. The lock can be taken when the last of them is free.
+// A waiter for several keys ([WithKeys]) is in the local queue of each. It joins all of them in
+// one step, and tries when it is the head of all. So waiters of one client that share a key get
+// it in the order in which they came, and none blocks another. Between processes, the head of all
+// its local queues enters the global queue of one key after the other, in the order of the keys.
+// It enters the next queue only while it is the head of those before. So no two wait for each
+// other, and none is starved. The head of all global queues subscribes to all keys. The lock can
+// be taken when the last of them is free.
 //
-// Readers of all processes share one rank in the global queue. The first that is refused takes it, at
-// the end, and the others join it there. When no writer is ahead they all try, and the writers
-// behind them wait until they have the lock. A reader that is refused later takes a new rank. So readers wait for
-// no writer that came after them. A reader that is not refused needs no entry. Readers of one client do not
-// wait for each other: one tries at once where only readers are ahead of it in the local queue, unless the lock was
-// refused within the last second. One that gets the lock has its successors try, up to the first writer.
+// Readers of all processes share one rank in the global queue. The first reader that is refused
+// takes it, at the end, and the others join it there. When no writer is ahead they all try, and
+// the writers behind them wait until they have the lock. A reader that is refused later takes a
+// new rank. So readers wait for no writer that came after them. A reader that is not refused
+// needs no entry. Readers of one client do not wait for each other: a reader tries at once where
+// only readers are ahead of it in the local queue, unless the lock was refused within the last
+// second. A reader that gets the lock makes the readers behind it try, up to the first writer.
 //
 // # How it renews
 //
 // All [Mutex.KeepAlive] of a client share one heap of events and one timer, which costs nothing
 // while nothing is due. A lock is renewed a third of its TTL after the last time. Renewals that
-// are due at about the same time share a burst. The timer for the deadlines is set again before
-// a burst is sent, and whoever waits for a burst serves nothing else. So masters that hang
-// delay no deadline, and a minority of them no renewal. A renewal that failed is repeated until the
-// deadline. A context ends up to 10 ms before the validity does, which is what the runtime may
-// take to run a timer while all processors are busy.
+// are due at about the same time share a burst. The timer for the deadlines is set again before a
+// burst is sent, and the goroutine that waits for the burst does nothing else. So masters that
+// hang delay no deadline, and a minority of them delays no renewal. A renewal that failed is
+// repeated until the deadline. A context ends up to 10 ms before the validity does: the runtime
+// may take that long to run a timer while all processors are busy.
 //
-// A renewal is never sent after a release. A master that does not know the script, or that lacks
-// the key and was asked by a native command, is asked a second time. That is not sent once the
-// lock is over, so it follows no release either. No renewal is sent for a lock that is over by
-// the clock. If this process stands still between its look at the clock and the write, a master
-// may be asked to set again a key that has expired there. Then the answer comes too late to
+// A renewal is never sent after a release. A master is asked a second time if it does not know
+// the script, or if it lacks the key and was asked by a native command. The second question is
+// not sent once the lock is over, so it follows no release either. No renewal is sent for a lock
+// that is over by the clock. If this process stands still between its look at the clock and the
+// write, a master may set a key again that has expired there. Then the answer comes too late to
 // count, and the key is released.
 //
 // # What it returns
 //
 // Each error that comes from the masters is a [*RoundError], with every master's vote. It wraps
-// one of [ErrHeld], [ErrNoQuorum], [ErrRefused], [ErrExpired], [ErrNotHeld], [ErrLost], [ErrMaxLifetime],
-// [ErrSecond] and [ErrClosed]. If a context ended the operation before the masters had decided it, the error wraps the context's
-// error and cause alone. A [Mutex.Lock] whose context ends wraps both, if it knows why it had to
-// wait: ask for these first, and then for the context's error.
+// one of [ErrHeld], [ErrNoQuorum], [ErrRefused], [ErrExpired], [ErrNotHeld], [ErrLost],
+// [ErrMaxLifetime], [ErrSecond] and [ErrClosed]. If a context ended the operation before the
+// masters had decided it, the error wraps the context's error and cause alone. A [Mutex.Lock]
+// whose context ends wraps both, if it knows why it had to wait: ask for the lock's errors first,
+// and then for the context's error.
 //
-// Tokens are not in these errors: whoever knows one can release the lock.
+// Tokens are not in these errors: any process that knows a token can release the lock.
 //
 // # Who calls whom
 //
@@ -432,17 +460,16 @@
 //	                |
 //	      mux.Mux: N connections
 //
-// The goroutines of a client, besides those of its mux, are the renewer's while a deadline is
-// served or renewals are under way, one for a moment each second while a waiter is the head of a
-// global queue, and one recheck after a switch. A second lock that is lost, or forgotten, has one
-// for a moment, also after Close. One runs while there are releases to report to the Observer that were not
-// awaited. All others have ended when Close returns. A goroutine that
-// waits in Lock reads the masters' pushes itself: it sleeps in the mux, as the driver if there is
-// no other.
+// A client has these goroutines, besides those of its mux: the renewer's, while a deadline is
+// served or renewals are under way; one for a moment each second, while a waiter is the head of a
+// global queue; one recheck after a switch; one while the Observer is to be told of releases that
+// were not awaited; and one for a moment, even after Close, if a second lock is lost or
+// forgotten. All but the last have ended when Close returns. A goroutine that waits in Lock reads
+// the masters' pushes itself: it sleeps in the mux, and drives it if no other goroutine does.
 //
 // # Locks
 //
-// Whoever holds one of these may take those after it, and no other:
+// A goroutine that holds one of these may take those after it, and no other:
 //
 //	Client.attempts   shared by each attempt, from its first command to its release; Close
 //	                  takes it alone, to wait for them. An attempt only tries to take it.
@@ -456,9 +483,9 @@
 //	mux.Mux.mu        the hooks of guard, subscriptions and rechecker run under it, and so do
 //	                  the completions of releases that are not awaited; they take leaves
 //
-// The mutexes of the subscriptions, of the watchers' and of the releases are leaves: under them no other is taken.
-// Contexts are cancelled, and the Observer is called, under none of these but, at times,
-// Client.attempts.
+// The mutexes of the subscriptions, of the watchers' subscriptions and of the releases are
+// leaves: a goroutine that holds one takes no other. Contexts are cancelled, and the Observer is
+// called, while none of these is held, except Client.attempts at times.
 //
 // [come from these and from other locks]: https://github.com/redburst/redburst/blob/main/redlock/docs/coming-from.md
 // [run the masters]: https://github.com/redburst/redburst/blob/main/redlock/docs/masters.md
