@@ -9,39 +9,39 @@ import (
 	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
-// An Option says how a Mutex differs from others of its client. It is for [Client.NewMutex] and
-// [Client.Do], and changes no Mutex that exists.
+// An Option sets how a Mutex differs from others of its client. It is for [Client.NewMutex],
+// [Client.Do], [Client.Lead] and [Client.Holders], and changes no Mutex that exists.
 type Option func(*options)
 
-// options is what the options of one Mutex have come to.
+// options are what the options of one Mutex have set.
 type options struct {
 	kind        kind.Kind
 	more        []string // further keys
 	fence       bool
 	shared      bool
-	permits     int    // 0 for a lock that has none
-	token       string // that was handed over; empty if none was
-	owner       string // that is named in tokens; empty for the client's
+	permits     int    // 0 for a lock without permits
+	token       string // that was handed over; empty for none
+	owner       string // that tokens name; empty for the client's
 	timeout     time.Duration
 	lifetime    time.Duration
-	minHold     time.Duration // that a lock is left on the masters; 0 for not at all
-	holdOnError bool          // ... also by Do if its function fails
-	second      Second        // behind the lock; nil for none
-	wait        time.Duration // of Do for the lock, if bounded
+	minHold     time.Duration // how long a lock stays on the masters at least; 0 if it does not stay
+	holdOnError bool          // ... even if the function of Do fails
+	second      Second        // takes the second lock; nil for none
+	wait        time.Duration // how long Do waits for the lock, if bounded
 	bounded     bool
-	invalid     error // what is wrong with them
+	invalid     error // why they cannot be used; nil if they can
 }
 
 const (
-	// A key goes back and forth with every command, and a master's push names it:
-	// one that fills a connection's buffers would be in the way of all the others.
+	// A key goes back and forth with every command, and a master's push names it: a key that
+	// filled a connection's buffers would be in the way of all the others.
 	maxKey = 16 << 10
 
 	maxKeys         = 64        // of one lock
-	maxKeysTogether = 256 << 10 // bytes: all of them are in each command
+	maxKeysTogether = 256 << 10 // bytes: each command has all keys
 )
 
-// choose makes the lock the one that the options ask for.
+// choose gives the lock the traits that the options ask for.
 func (o *options) choose(s *spec, h *hints) error {
 	if err := o.chooseKind(s, h); err != nil {
 		return err
@@ -72,10 +72,10 @@ func (o *options) choose(s *spec, h *hints) error {
 	return nil
 }
 
-// chooseKind makes the lock one of the kind that the options ask for.
+// chooseKind gives the lock the kind that the options ask for.
 func (o *options) chooseKind(s *spec, h *hints) error {
 	keys, err := sortedKeys(s.key, o.more)
-	_, open := o.kind.(kind.Plain) // to be made another
+	_, open := o.kind.(kind.Plain) // another kind may take its place
 	several := len(keys) > 1
 	t := new(traits)
 	life := max(s.term.ttl, o.minHold)
@@ -124,7 +124,7 @@ func (o *options) chooseKind(s *spec, h *hints) error {
 
 var errReserved = errors.New("the name is one of those that are kept beside a lock, such as {key}:fence")
 
-// sortedKeys returns the keys of a lock, sorted and each once.
+// sortedKeys returns the keys of a lock, sorted and without duplicates; nil without further keys.
 func sortedKeys(key string, more []string) ([]string, error) {
 	if len(more) == 0 {
 		return nil, nil
@@ -153,83 +153,90 @@ func sortedKeys(key string, more []string) ([]string, error) {
 	return keys, nil
 }
 
-// WithKeys makes the Mutex a lock on several keys, all or none: on the one that NewMutex is given,
-// and on these. It is taken in one round, and lost if one of the keys is. For each key it is a lock
-// as any other: a lock on one of them excludes it, and is excluded, also one of another library.
+// WithKeys makes the Mutex a lock on several keys, all or none: on the key that NewMutex is
+// given, and on these. It is taken in one round, and lost if one of the keys is lost. Each key is
+// locked as by a lock on it alone, so the Mutex and such a lock, also one of another library,
+// exclude each other.
 //
-// The order of the keys means nothing, and a key that is given twice is one. A lock has at most 64
-// keys, which have at most 256 KiB together. All of them are on each master: a cluster cannot
-// serve.
+// The order of the keys means nothing, and a key that is given twice is one. A lock has at most
+// 64 keys, which have at most 256 KiB together. Every master has all of them, so a Redis Cluster
+// cannot serve.
 //
-// Nobody holds one key while it waits for another, so no order of locks can block. In Lock, those
-// of one client that share a key have it in the order in which they came. So while one waits
-// for its keys, those that come after it wait behind it for each of them. TryLock bypasses the queues. Between
-// processes no waiter is starved either: see "How it waits" in the package comment.
+// No waiter holds one key while it waits for another, so no order of locks can block. In Lock,
+// waiters of one client that share a key get it in the order in which they came. A waiter for
+// several keys is in the queue of each, and later waiters for any of them wait behind it. TryLock
+// bypasses the queues. Between processes no waiter is starved either: see "How it waits" in the
+// package comment.
 func WithKeys(more ...string) Option {
 	return func(o *options) { o.more = append(o.more, more...) }
 }
 
 // WithFence gives each lock that the Mutex takes a fence ([Mutex.Fence], [FenceFrom]): a number
-// that is greater than that of every earlier holder of the key. A resource that refuses a number
-// lower than one it has seen is safe from a holder that was paused beyond its lock's validity,
-// and from a request that was late on its way.
+// that is greater than that of every earlier holder of the key. If the resource refuses every
+// number lower than one that it has seen, it is safe from a holder that was paused beyond its
+// lock's validity, and from a request that was late on its way.
 //
-// Every process that takes the key must use it, or what that process writes has no number: a
-// lock without one excludes others, and is excluded, all the same. It takes a second round only
-// where the masters' counters differ ([Stats].FenceRaised).
+// Every process that takes the key must use it. What a process without it writes has no number,
+// though its lock excludes the others, and is excluded, all the same. A lock takes a second round
+// only where the masters' counters differ ([Stats].FenceRaised).
 //
-// With [WithKeys] the number is greater than that of every earlier holder of any of the keys. With
-// [WithShared] it lies between those of the writers before and after.
+// With [WithKeys] the number is greater than that of every earlier holder of any of the keys.
+// With [WithShared] it lies between those of the writers before and after.
 //
 // The masters keep a counter beside each key, {key}:fence, for Config.FenceMemory after its last
-// use. An ACL that limits keys must allow it, and TIME: without that, a counter that somebody wrote is not
-// set back. decide_fence.go has the algorithm and its proof. It is
-// relied on that a majority of all masters have had the number and remember it, or else that the
-// clients' wall clocks differ by less than the masters were down, or Config.RestartGuard if that is
-// longer. (A lock is taken on a majority; the others have its number once it is extended.)
+// use. An ACL that limits keys must allow it. The user also needs the right to TIME: without it,
+// a counter that a person wrote is not set back. decide_fence.go has the algorithm and its proof.
+// The numbers grow if a majority of all masters have had the last one and remember it, or else if
+// the clients' wall clocks differ by less than the masters were down, or by less than
+// Config.RestartGuard if that is longer. (A lock is taken on a majority; the other masters get
+// its number when it is extended.)
 func WithFence() Option { return func(o *options) { o.fence = true } }
 
-// WithShared makes the Mutex that of a reader: any number of readers hold the lock together, or
-// one writer alone. A writer is a Mutex on the same key without this option, or another Redlock
-// library. Each reader has its own TTL, and each is extended, repaired and released by itself.
+// WithShared makes the Mutex a reader's: any number of readers hold the lock together, or one
+// writer alone. A writer is a Mutex on the same key without this option, or another Redlock
+// library. Each reader has its own TTL. It is extended, repaired and released by itself.
 //
-// A writer that has waited in Lock for 100 ms, and finds readers, asks that no new ones be let in: those
-// that are there may stay, and extend their locks. Then TryLock of a reader fails with ErrHeld. A writer
-// that waits for another writer has not asked yet: when that lets go, a new reader can be the faster. A
-// reader that waits in Lock lets only writers go first that waited already.
+// A writer that has waited in Lock for 100 ms, and finds readers, has new readers refused.
+// Readers that hold the lock may stay, and extend it. A new reader's TryLock fails with ErrHeld
+// meanwhile. A writer that waits for another writer does not do so yet: when that writer releases
+// the lock, a new reader can be faster. A reader that waits in Lock lets only those writers go
+// first that came before it.
 //
-// With [WithFence] a reader has a number, too: above that of every earlier writer, and below that of
-// every later one. Readers that hold the lock together mostly have the same. So a resource refuses a
-// write whose number is below any that it has seen, and a read whose number is below that of the last
-// write.
+// With [WithFence] a reader has a number, too: above that of every earlier writer, and below that
+// of every later one. Readers that hold the lock together mostly have the same number. So a
+// resource refuses a write whose number is below any that it has seen, and a read whose number is
+// below that of the last write.
 //
-// The key must be the lock's own. A sorted set that is kept there for something else would be taken
-// for readers: it would lose members, and expire. (A lock of another kind leaves alone whatever it finds.)
+// The key must be the lock's own. A sorted set that another program keeps there would be taken
+// for readers: it would lose members, and expire. (A lock of another kind leaves alone whatever
+// it finds.)
 //
-// It needs Redis 5 or later, and an ACL that allows the key {key}:writer, TIME, TYPE, EVAL and the
-// commands of sorted sets.
+// It needs Redis 5 or later, and an ACL that allows the key {key}:writer, TIME, TYPE, EVAL and
+// the commands of sorted sets.
 func WithShared() Option { return func(o *options) { o.shared = true } }
 
-// WithPermits makes the lock one that up to k can hold at a time, with 1 to 1,000 for k. Never more
-// than k hold it, as long as the masters and their clocks keep their promises, and whichever
-// minority fails. Each permit has a TTL of its own: that of a holder which has died is free again
-// when it has passed. All else is as for a lock with one holder.
+// WithPermits makes the lock one that up to k holders have at a time; k is 1 to 1,000. There are
+// never more than k, as long as the masters and their clocks keep their promises, and whichever
+// minority fails. Each permit has a TTL of its own: when its holder dies, the permit is free
+// again once that has passed. All else is as for a lock with one holder.
 //
-// All must agree on k. Who comes with another k is refused: its attempts fail with ErrNoQuorum, and
-// a *mux.ReplyError with the code PERMITS says what k the others have, and what its own is. TryLock returns
-// that at once. Lock waits until the others are gone: until their TTL and two minutes more have passed since
-// the last of them has used the lock. The package comment says how k is changed without such a pause.
+// All processes must agree on k. The masters refuse a process with another k: its attempts fail
+// with ErrNoQuorum, and a *mux.ReplyError with the code PERMITS says the others' k and its own.
+// TryLock returns that at once. Lock waits until the others are gone: until their TTL and two
+// minutes more have passed since the last of them has used the lock. The package comment says how
+// k is changed without such a pause.
 //
-// Below capacity it costs what a lock with one holder costs. Near capacity an attempt may find its
-// permit taken; then it reads all of them, and tries one that is free. Waiters do the
-// same after each change of a permit, renewals included. That is why k is limited. Many permits need a key that
-// is not too long, too: k times 40 bytes more than the key has must not exceed 698,026 bytes. TryLock
-// fails with ErrHeld if no permit is free, or if it has lost each of some attempts to others.
+// While permits are plenty, it costs what a lock with one holder costs. When few are free, an
+// attempt may find its permit taken; then it reads all of them, and tries one that is free.
+// Waiters do the same after each change of a permit, renewals included. So k is limited. A long
+// key limits it further: k times 40 bytes more than the key has must not exceed 698,026 bytes.
+// TryLock fails with ErrHeld if no permit is free, or if others were faster in each of several
+// tries.
 //
 // The keys are {key}:permit:1/k to {key}:permit:k/k, each a lock by itself, and {key}:permits. An
 // ACL that limits keys must allow them. A lock on the same key without WithPermits has nothing to
-// do with them, and neither excludes the other. It goes with neither WithFence nor any other kind
-// of lock.
+// do with them, and neither excludes the other. WithPermits goes with neither WithFence nor any
+// other kind of lock.
 func WithPermits(k int) Option {
 	return func(o *options) {
 		if k < 1 || k > kind.MaxPermits {
@@ -240,10 +247,10 @@ func WithPermits(k int) Option {
 	}
 }
 
-// WithToken makes the Mutex one that holds the lock taken under this token,
-// here or in another process ([Mutex.Token]): it can be extended and released.
-// Its validity is unknown before the first Extend, and whoever handed it over
-// must not use it any more. A token has 1 to 4,096 bytes.
+// WithToken makes the Mutex hold the lock that was taken under this token, here or in another
+// process ([Mutex.Token]). The Mutex can extend and release it. Its validity is unknown before
+// the first Extend. The former holder must not use the lock any more. A token has 1 to 4,096
+// bytes.
 func WithToken(token string) Option {
 	return func(o *options) {
 		switch {
@@ -257,12 +264,12 @@ func WithToken(token string) Option {
 	}
 }
 
-// WithOwner publishes a value with the lock, in place of Config.Owner: whoever asks who holds the lock
-// is told it ([Client.Watch], [Holder.Owner], [RoundError].HeldBy). An address is of most use, so that
-// others find the holder. It is a part of the token, so it is there from the moment that the lock is
-// taken, and it goes with it. It is printable ASCII without spaces, 1 to 128 bytes; [NoOwner] names nobody.
-// It is a hint: whoever may write the key can publish any value. So a client of a published address checks
-// who answers there, by TLS for example.
+// WithOwner publishes a value with the lock, in place of Config.Owner. [Client.Watch],
+// [Holder.Owner] and [RoundError].HeldBy tell it to all that ask who holds the lock. An address
+// is of most use, so that others find the holder. The value is a part of the token, so it comes
+// and goes with the lock. It is printable ASCII without spaces, 1 to 128 bytes. [NoOwner]
+// publishes none. It is a hint: any user who may write the key can publish any value. So a client
+// of a published address checks who answers there, by TLS for example.
 func WithOwner(value string) Option {
 	return func(o *options) {
 		if value == "" {
@@ -284,19 +291,19 @@ func WithRoundTimeout(d time.Duration) Option {
 	}
 }
 
-// WithWait bounds how long [Client.Do] waits for the lock, apart from the context of the work. With 0 it
-// makes one attempt, as [Mutex.TryLock] does. Without this option it waits until its context ends.
-// d must not be below zero.
+// WithWait bounds how long [Client.Do] waits for the lock, apart from the context of the work.
+// With 0 it makes one attempt, as [Mutex.TryLock] does. Without this option it waits until its
+// context ends. d must not be below zero.
 //
-// A lock that could not be had in that time is an error that wraps ErrHeld or ErrNoQuorum, and not
-// the context's error: that says that the context has ended. With a d above 0, a holder is named in
-// it, as by [Mutex.Lock]. The first attempt is not cut short, so Do may return a round later, and d is
-// never too short for one attempt.
+// If the lock cannot be had in that time, the error wraps ErrHeld or ErrNoQuorum, and not the
+// context's error: that says that the context has ended. With a d above 0, the error names a
+// holder, as that of [Mutex.Lock] does. The first attempt is not cut short, so Do may return a
+// round later, and no d is too short for one attempt.
 //
-// If several make one attempt each in the same moment, the masters' votes can be split, and nobody has
-// the lock. A d of a second instead of 0 lets one of them have it.
+// If several clients make one attempt each at the same moment, they can split the masters' votes,
+// and none has the lock. With a d of a second instead of 0, one of them gets it.
 //
-// A Mutex refuses it: its Lock has a context, and TryLock does not wait.
+// A Mutex refuses this option: its Lock has a context, and TryLock does not wait.
 func WithWait(d time.Duration) Option {
 	return func(o *options) {
 		if d < 0 {
@@ -306,31 +313,31 @@ func WithWait(d time.Duration) Option {
 	}
 }
 
-// WithMinHold leaves the lock on the masters, when it is released, until d has passed since it was
-// taken. So what takes less than d runs once in d: whoever comes later by that much, as its clock is
-// late or it has waited, finds the lock held. Give it a d that is a good deal shorter than
-// the period of the work: of what runs every five minutes, four. With [WithPermits] at most k runs begin
-// in d.
+// WithMinHold leaves the lock on the masters, when it is released, until d has passed since it
+// was taken. So work that takes less than d runs once in d: a process that comes later by less
+// than d, as its clock is late or as it has waited, finds the lock held. Give it a d that is a
+// good deal shorter than the period of the work: four minutes for a job of every five minutes.
+// With [WithPermits] at most k runs begin in d.
 //
-// d counts as the validity does, from the beginning of the round that took the lock, and on the masters it
-// is longer by the clock drift that is allowed for. It is the least: a lock that is held for
-// longer is deleted when it is released.
+// d counts from the beginning of the round that took the lock, as the validity does. On the
+// masters it is longer by the clock drift that is allowed for. A lock that is held for longer
+// than d is deleted when it is released.
 //
-//   - [Mutex.Unlock] leaves the lock, and [Mutex.UnlockNow] does not. [Client.Do] leaves it if its function
-//     returns nil, and deletes it if that fails, panics or never runs: the next one may try at once.
-//     WithHoldOnError has Do leave it after a failure, too.
-//   - A holder that dies, or forgets to unlock, leaves the lock for d or for the TTL, whichever is
-//     longer: the masters are told both when the lock is taken, and with each Extend and renewal. So the
-//     TTL can be much shorter than d. What holds for the TTL
-//     holds for it, except that a dead holder's lock lasts for the longer of the two, and that masters
-//     which restart do not vote for d if that is longer. Config.RestartGuard must not be below it.
+//   - [Mutex.Unlock] leaves the lock, and [Mutex.UnlockNow] does not. [Client.Do] leaves it if
+//     its function returns nil, and deletes it if that fails, panics or never runs, so that the
+//     next one may try at once. With WithHoldOnError, Do leaves it after a failure, too.
+//   - If a holder dies, or forgets to unlock, its lock stays for d or for the TTL, whichever is
+//     longer: the masters are told both when the lock is taken, and with each Extend and renewal.
+//     So the TTL can be much shorter than d. If d is longer than the TTL, masters that restart do
+//     not vote for d. Config.RestartGuard, if it is set, must not be below d with the drift.
 //   - A release that comes late, or is owed to a master that is down, makes no key last longer.
-//   - A lock that was lost is left where it is ours still. If others have it, that is theirs.
-//   - Of a lock that was handed over ([WithToken]) nobody knows when it was taken. d counts from the first
-//     Extend, or from Unlock: it may be held for longer, and never for less.
+//   - When a lost lock is released, it stays on the masters where it is still ours. Another's
+//     lock stays as it is.
+//   - It is not known when a lock was taken that was handed over ([WithToken]). d counts from the
+//     first Extend, or from Unlock: the lock may stay for longer, but never for less.
 //
-// Results are those of any Unlock: nil if a quorum had the lock still. It goes with all options but
-// [WithShared]. d must be above zero.
+// Results are those of any Unlock: nil if a quorum still had the lock. It goes with all options
+// but [WithShared]. d must be above zero.
 func WithMinHold(d time.Duration) Option {
 	return func(o *options) {
 		if d <= 0 {
@@ -341,32 +348,38 @@ func WithMinHold(d time.Duration) Option {
 	}
 }
 
-// WithHoldOnError has [Client.Do] leave the lock for its least time ([WithMinHold]) also if its function
-// has failed or panicked: work that fails is not tried again in the period. A Mutex refuses it.
+// WithHoldOnError makes [Client.Do] leave the lock for its least time ([WithMinHold]) even if its
+// function has failed or panicked, so that work that fails is not tried again in the period. A
+// Mutex refuses it.
 func WithHoldOnError() Option { return func(o *options) { o.holdOnError = true } }
 
-// WithSecond puts a lock in another system behind the lock on the masters: an etcd cluster or a ZooKeeper
-// ensemble, by the modules under redlock/contrib. Who has the lock has both. The masters come first, and
-// keep the crowd away: of all who want the lock, one at a time asks the other system. That is the
-// authority: while its lock is held nobody else holds the pair, whatever becomes of the masters' clocks and
-// memories. Everybody who takes the key must use it.
+// WithSecond adds a lock in another system to the lock on the masters: in an etcd cluster or a
+// ZooKeeper ensemble, by the modules under redlock/contrib. A holder of the lock has both. The
+// masters come first, and keep the crowd away: they let one client at a time ask the other
+// system. The other system is the authority: while a client has its lock, no other client has
+// both, whatever becomes of the masters' clocks and memories. Every process that takes the key
+// must use it.
 //
-//   - Neither stands in for the other. If the other system is down, nobody gets the lock: TryLock fails with
-//     ErrSecond, and Lock goes on trying. If too few masters answer, nobody gets it either.
-//   - The lock on the masters is renewed while Lock waits for the second one, and given back if that is not to
-//     be had. Unlock releases the second lock first. It waits for that until its context ends, or the
-//     validity does, and then it releases the lock on the masters. It fails with ErrSecond if the other system
-//     has not confirmed.
-//   - The lock is lost when either is: KeepAlive's context ends then. If the second one is lost, the masters' is
-//     released. If that is, the second one remains until Unlock, or until the end of the last
-//     validity that Until has returned: a holder that goes by Until is alone until then. Until then TryLock on the
-//     same Mutex fails with ErrHeld, and Lock waits, as another goroutine may be that holder.
-//   - [Mutex.Fence] is the fence of the second lock: etcd's revision, ZooKeeper's zxid. So WithFence is refused,
-//     and so are WithKeys, WithPermits, WithShared and WithToken.
-//   - A least hold ([WithMinHold]) is that of the masters alone: the second lock is released.
-//   - Closing the client releases nothing. The second lock ends with the validity, or with its own session.
+//   - Neither system stands in for the other. If the other system is down, no client gets the
+//     lock: TryLock fails with ErrSecond, and Lock goes on trying. If too few masters answer, no
+//     client gets it either.
+//   - The lock on the masters is renewed while Lock waits for the second one, and released if the
+//     second one cannot be had. Unlock releases the second lock first. It waits for that until
+//     its context ends, or the validity does, and then it releases the lock on the masters. It
+//     fails with ErrSecond if the other system has not confirmed.
+//   - The lock is lost when either is lost: KeepAlive's context ends then. If the second lock is
+//     lost, the masters' lock is released. If the masters' lock is lost, the second one remains
+//     until Unlock, or until the end of the last validity that Until has returned: a holder that
+//     goes by Until is alone until then. As another goroutine may be that holder, TryLock on the
+//     same Mutex fails with ErrHeld meanwhile, and Lock waits.
+//   - [Mutex.Fence] is the fence of the second lock: etcd's revision, ZooKeeper's zxid. So
+//     WithFence is refused, and so are WithKeys, WithPermits, WithShared and WithToken.
+//   - [WithMinHold] leaves only the lock on the masters: the second lock is released at once.
+//   - Closing the client releases nothing. The second lock ends with the validity, or with its
+//     own session.
 //
-// It costs what the other system's lock costs, which writes to disk: a lock takes milliseconds.
+// It costs what a lock of the other system costs, which writes to disk: a lock takes
+// milliseconds.
 func WithSecond(s Second) Option {
 	return func(o *options) {
 		if s == nil {
@@ -376,11 +389,12 @@ func WithSecond(s Second) Option {
 	}
 }
 
-// WithMaxLifetime makes KeepAlive let go of the lock when it has been held for
-// d, so that a holder that hangs does not keep it for ever. d must be above zero.
+// WithMaxLifetime bounds how long KeepAlive renews the lock: for d since it was taken, or since
+// KeepAlive was called if the lock was handed over ([WithToken]). So a holder that hangs does not
+// keep it for ever. d must be above zero.
 //
-// The context ends then with the cause [ErrMaxLifetime], and Do returns that error. It is no loss:
-// nobody else has had the lock. It is not renewed any more, and valid until Until, or Unlock.
+// The context ends then with the cause [ErrMaxLifetime], and Do returns that error. It is no
+// loss: no other has had the lock, which stays valid until Until, or until Unlock.
 func WithMaxLifetime(d time.Duration) Option {
 	return func(o *options) {
 		if d <= 0 {
