@@ -28,8 +28,8 @@ const (
 	maxRoundTimeout = defaults.MaxRoundTimeout
 )
 
-// AlwaysHandOver as Config.Handovers gives a released lock to the next waiter of this client,
-// however often that has been so in a row.
+// AlwaysHandOver as Config.Handovers gives a released lock to the next waiter of this client each
+// time, however often in a row.
 const AlwaysHandOver = -1
 
 // A Secret is a text that is never printed, such as a password. Only its method Reveal returns
@@ -39,12 +39,12 @@ type Secret = conn.Secret
 // NewSecret returns the Secret of a text.
 func NewSecret(text string) Secret { return conn.NewSecret(text) }
 
-// Credentials are a username, a password and, if they have an end, when that is.
+// Credentials are a username, a password and, if they expire, the time when they do.
 type Credentials = conn.Credentials
 
-// Config says which masters hold the locks, and how they are reached. The zero value of every
-// field but Masters is a good default. A zero means the default, so a drift factor, a least
-// drift and a number of hand-overs of exactly zero cannot be asked for.
+// Config says which masters hold the locks, and how the client reaches them. The zero value of
+// every field but Masters is a good default. As zero means the default, a drift factor, a least
+// drift or a number of hand-overs of exactly zero is not possible.
 type Config struct {
 	// Masters are the addresses of 1 to 64 independent Redis masters, best an odd number:
 	//
@@ -55,112 +55,115 @@ type Config struct {
 	//	sentinel://host:port,host:port,host:port/group         the master of a Sentinel group
 	//	sentinels://...                                        the same, over TLS
 	//
-	// Give each group once. List three of its sentinels or more: while half of those listed
-	// are down, a client stays with the master that it knows, and one that starts has none in
-	// that group.
+	// Give each group once. List three of its sentinels or more. While half of those listed are
+	// down, a client stays with the master that it knows, and a client that starts has no master
+	// in that group.
 	//
-	// A password in an address is part of a string, and is printed by what prints the fields of a
-	// Config: package fmt, where the Config is in an unexported field. Give it as Password, or by
-	// Credentials.
+	// A password in an address is part of a string. Package fmt prints it if a Config is in an
+	// unexported field of what it prints. Give the password as Password, or by Credentials.
 	Masters []string
 	// Username and Password are used where an address has none of its own.
 	Username string
 	Password Secret
-	// SentinelUsername and SentinelPassword are for sentinels, and are told to those that demand
-	// credentials. The master's are never told to a sentinel. If both have the same, give them twice.
+	// SentinelUsername and SentinelPassword are for sentinels. The client shows them only to
+	// sentinels that demand credentials, and never shows a sentinel the master's. If both have
+	// the same, give them twice.
 	SentinelUsername string
 	SentinelPassword Secret
-	// TrustAnySentinel has a client that starts while half of a group's sentinels or more are
+	// TrustAnySentinel makes a client that starts while half of a group's sentinels or more are
 	// down, or disagree, believe those that answer. It gives up what the majority is for: one
-	// sentinel that is wrong or hostile can then choose a server, which is shown the master's
-	// credentials and has its vote.
+	// sentinel that is wrong or hostile can then choose a server. That server is shown the
+	// master's credentials, and has the group's vote.
 	TrustAnySentinel bool
-	// Credentials, if set, is asked at every connect and reconnect to a master, and overrides
-	// Username, Password and those of the address. If they have an end, Until, it is asked again
-	// when half of their time has passed, or a little later, and the master is told the new ones
-	// on its live connection. The masters take turns: two are never told at once. If a master
-	// refuses the new ones, or there are none, the connection goes on with the old ones for as
-	// long as the master serves it, MasterStats.Err says why, and it is tried again. Credentials
-	// must return when its context ends, and may be asked by several goroutines at once.
+	// Credentials, if set, is called at every connect and reconnect to a master, and overrides
+	// Username, Password and those of the address. If the credentials expire, it is called again
+	// when half to three quarters of their time have passed, and the client tells the master the
+	// new ones on its live connection. The masters take turns: two are never told at once. If a
+	// master refuses the new ones, or there are none, the connection goes on with the old ones
+	// for as long as the master serves it, MasterStats.Err says why, and the client tries again.
+	// Credentials must return when its context ends. Several goroutines may call it at once.
 	Credentials func(ctx context.Context) (Credentials, error)
 	// TLS, if set, is used for every master that is not on a Unix socket.
 	TLS *tls.Config
-	// ClientName is shown by CLIENT LIST, and in the default Owner. Empty means none.
+	// ClientName is shown by CLIENT LIST, and is in the default Owner. Empty means none.
 	ClientName string
-	// Owner is in front of every token, so that everybody can see who
-	// holds a lock: printable ASCII without spaces, up to 128 bytes. Empty
-	// means name@host:pid, or host:pid without a ClientName; NoOwner means none.
-	// It is a hint for people: whoever may write the key can write any name.
+	// Owner is in front of every token, so that everybody can see who holds a lock. It is
+	// printable ASCII without spaces, up to 128 bytes. Empty means name@host:pid, or host:pid
+	// without a ClientName; NoOwner means none. It is a hint for people: any user who may write
+	// the key can write any name.
 	Owner string
 
 	// DialTimeout bounds one connect with its handshake. Zero means 1 s.
 	DialTimeout time.Duration
-	// RoundTimeout is how long a round waits for a quorum. Zero means a twentieth of the lock's TTL,
-	// and 500 ms at most. It means 200 ms at least, so that masters and processes can be busy, or
-	// a fifth of a TTL below 1 s, but never less than 20 ms. A slow master delays a round only if
-	// the quorum needs it.
+	// RoundTimeout is how long a round waits for a quorum. Zero means a twentieth of the lock's
+	// TTL, but at least 200 ms, so that masters and processes can be busy, and at most 500 ms.
+	// For a TTL below 1 s it means a fifth of the TTL, but at least 20 ms. A slow master delays a
+	// round only if the quorum needs it.
 	RoundTimeout time.Duration
-	// StallTime is how long a master may owe an answer and give none. After a quarter more its
-	// connection is reset, and it counts as down. Zero means 1 s.
+	// StallTime is how long a master may owe an answer and give none. After a quarter of it more,
+	// the client resets the connection, and the master counts as down. Zero means 1 s.
 	StallTime time.Duration
-	// DriftFactor is the share of the TTL by which the masters' clocks may run faster than
-	// ours over that TTL, from 0 to less than 1. Zero means 0.01. MinDrift is added to it.
-	// Zero means 2 ms.
+	// DriftFactor is the share of the TTL by which the masters' clocks may run faster than ours
+	// over that TTL, from 0 to less than 1. Zero means 0.01. MinDrift is added to that share of
+	// the TTL. Zero means 2 ms.
 	DriftFactor float64
 	MinDrift    time.Duration
-	// RestartGuard is the longest TTL that any client uses on these masters. No Mutex of this
-	// client can have a longer one. Zero means that it is not known.
+	// RestartGuard is the longest TTL, or least hold with its drift ([WithMinHold]), that any
+	// client uses on these masters. No Mutex of this client can have a longer one. Zero means
+	// that it is not known.
 	//
-	// If it is set, a master that was started less than this ago when it is first connected
-	// gets no vote until it has been up that long, as it may have forgotten locks. Nor does a
-	// master whose second replication id says that it was a replica before, as nobody knows
-	// when.
+	// If it is set, and a master was started less than this before the client first connects to
+	// it, the master has no vote until it has been up that long, as it may have forgotten locks.
+	// A master whose second replication id says that it was a replica before has no vote for this
+	// long, as it is not known when that was.
 	//
-	// A master that may have forgotten locks while this client knows it is excluded in any
-	// case, for the longer of RestartGuard and the longest TTL that this client has used. It is
-	// one that
+	// A master that may have forgotten locks while this client knows it has no vote in any case,
+	// for the longer of RestartGuard and the longest TTL that this client has used. It is a
+	// master that
 	//
 	//   - was restarted;
-	//   - does not say at a reconnect whether it was (it needs the right to INFO);
+	//   - does not say at a reconnect whether it was restarted (it needs the right to INFO);
 	//   - was a replica in between;
 	//   - has taken the place of another in its group.
 	//
-	// A master that was a replica for a moment in which nobody asked it anything, and whose
-	// connection has lasted, cannot be told from one that was none. Never make a master of
-	// locks a replica.
+	// If a master was a replica for a moment, was asked for nothing meanwhile, and has kept its
+	// connection, the client cannot tell. Never make a master a replica.
 	//
-	// A master that persists every write before it answers (appendonly yes, appendfsync
-	// always) is exempt after a restart, if it says so to CONFIG GET or Durable does. It must
-	// always be the same server: not an address behind which a replica can take over unnoticed.
+	// A restart does not count if the master persists every write before it answers (appendonly
+	// yes, appendfsync always), and says so to CONFIG GET, or Durable says so. It must always be
+	// the same server: not an address behind which a replica can take over unnoticed. A master of
+	// a Sentinel group is never exempt.
 	RestartGuard time.Duration
-	// FenceMemory is how long the masters remember a key's fence when no lock with one can be held
-	// any more ([WithFence]). Zero means 24 h. It must be longer than any process can be paused and
-	// still write, and than the clients' wall clocks can differ. Give it alike to all clients: the
-	// last that uses a lock decides.
+	// FenceMemory is how long the masters remember a key's fence ([WithFence]) after the last
+	// lock with one can have ended. Zero means 24 h. It must be longer than any process can be
+	// paused and still write, and longer than the clients' wall clocks can differ. Give it alike
+	// to all clients: the last client that uses a lock decides.
 	FenceMemory time.Duration
-	// FenceSkew is how far a key's counter may be ahead of this process's wall clock to be believed, and
-	// how far this may be ahead of the masters' clocks to move it ([WithFence]). So one master that lies, or
-	// a counter that somebody wrote, has the fence jump by this much at most. Zero means 24 h, or FenceMemory
-	// if that is shorter; it cannot be longer. It must be longer than the wall clocks of clients and masters
-	// can differ. Give it alike to all clients.
+	// FenceSkew is how far a key's counter may be ahead of this process's wall clock for the
+	// client to believe it. It is also how far this clock may be ahead of a master's for the
+	// master to move the counter ([WithFence]). So a master that lies, or a person who writes a
+	// counter, can make the fence jump by this much at most. Zero means 24 h, or FenceMemory if
+	// that is shorter; it cannot be longer. It must be longer than the wall clocks of clients and
+	// masters can differ. Give it alike to all clients.
 	FenceSkew time.Duration
-	// Strict makes Open fail if it finds that any master can never serve as it is configured (a
-	// replica, a node of a cluster, a wrong password), and not only if so many cannot that no majority
-	// is left. A master that answers long after the others is found out later.
+	// Strict makes Open fail if it finds any master that can never serve as it is configured (a
+	// replica, a node of a cluster, a wrong password). Without it, Open fails only if so many
+	// cannot serve that no majority is left. Open does not find a master that answers long after
+	// the others.
 	Strict bool
-	// Durable declares that all masters persist every write before they answer. It is for
-	// masters that do not let us ask. Let none ask: CONFIG GET shows passwords, too.
+	// Durable declares that all masters persist every write before they answer. It is for masters
+	// that do not let us ask. None should: CONFIG GET shows passwords, too.
 	Durable bool
-	// Handovers is how many times in a row a released lock goes to the next waiter of this
-	// client at once. After that, waiters of other processes get a chance first. Zero means 16,
-	// AlwaysHandOver (or any number below zero) means without end.
+	// Handovers is how many times in a row a released lock goes to the next waiter of this client
+	// at once. After that, waiters of other processes get a chance first. Zero means 16.
+	// AlwaysHandOver (or any number below zero) means no limit.
 	Handovers int
-	// Observer is told what happens, if it is set. SlogObserver is one that logs, and Observers
+	// Observer, if set, is told what happens. SlogObserver returns one that logs, and Observers
 	// makes one of several. redlock/contrib has some for OpenTelemetry and Prometheus.
 	Observer *Observer
 }
 
-// setDefaults sets what the rounds and the queues need.
+// setDefaults sets the defaults that the rounds and the queues need.
 func (cfg *Config) setDefaults() {
 	if cfg.DriftFactor == 0 {
 		cfg.DriftFactor = defaultDriftFactor
@@ -184,10 +187,10 @@ func (cfg *Config) roundTimeout(ttl time.Duration) time.Duration {
 	return cmp.Or(cfg.RoundTimeout, defaults.RoundTimeout(ttl))
 }
 
-// questionTimeout bounds a round that only asks, and is of no lock with a TTL.
+// questionTimeout bounds a round that only asks, and has no lock with a TTL.
 func (cfg *Config) questionTimeout() time.Duration { return cmp.Or(cfg.RoundTimeout, maxRoundTimeout) }
 
-// check returns what is wrong with what is ours; the rest is the mux's.
+// check returns what is wrong with the fields that the mux does not check.
 func (cfg *Config) check() error {
 	if cfg.Owner != NoOwner {
 		if err := checkOwner(cfg.Owner); err != nil {
