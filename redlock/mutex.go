@@ -11,37 +11,38 @@ import (
 	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
-// A Mutex is a lock on one key, or on several ([WithKeys]). It is made by [Client.NewMutex]; the
-// methods of a zero Mutex panic if they need the masters. It may be used by any number of goroutines
-// at once, but it is one holder: of two that call Lock on it the second waits like any other
-// contender for the key, and an Unlock releases whatever the Mutex holds, whoever took it. Give each
-// holder a Mutex.
+// A Mutex is a lock on one key, or on several ([WithKeys]). [Client.NewMutex] makes it; the
+// methods of a zero Mutex panic if they need the masters. Any number of goroutines may use it at
+// once, but it is one holder. If two goroutines call Lock on it, the second waits like any other
+// contender for the key. Unlock releases what the Mutex holds, whichever goroutine has taken it.
+// So give each holder a Mutex of its own.
 //
-// TryLock, Lock, Extend and Unlock on a Mutex that is reused allocate nothing if they succeed and the
-// key has at most 512 bytes (several keys together: somewhat less): no large buffers are kept. So it is
-// while a master hangs, and in a Lock while others of this client contend. What remains: over TLS
-// crypto/tls allocates when it reads a record. A Lock that waits allocates an error for each attempt that
-// is refused, the names of the slots if it is for permits, the name of whom it waits for in another
-// process, and what the context package needs to wake it, if it reads for the others meanwhile.
+// TryLock, Lock, Extend and Unlock on a Mutex that is reused allocate nothing if they succeed and
+// the key has at most 512 bytes (several keys together: somewhat less), as no large buffers are
+// kept. This is also so while a master hangs, and in a Lock while others of this client contend.
+// There are exceptions. Over TLS, crypto/tls allocates when it reads a record. A Lock that waits
+// allocates an error for each attempt that is refused, the names of the slots if it is for
+// permits, the name of its predecessor in another process, and what the context package needs to
+// wake it, if it reads for the others meanwhile.
 type Mutex struct {
 	hold
 	client   *Client      // see mustClient
-	invalid  error        // why it can never be taken
-	nextSlot atomic.Int32 // the slot that the next attempt is to take, of a lock that has slots; 0 for any
+	invalid  error        // why it cannot be used; nil if it can
+	nextSlot atomic.Int32 // if the lock has slots, the one that the next attempt is to take; 0 for any
 }
 
-// NewMutex returns a lock on a key, which is not taken yet. The TTL is how long the lock
-// outlives a holder that has died. It is in whole milliseconds, at least 10, must exceed the drift,
-// and must not exceed Config.RestartGuard if that is set. A key has 1 to 16,384 bytes, and none of the
-// names that are kept beside a lock (see the package comment). An invalid key, TTL or option is
-// reported by the first call that uses the Mutex: by an error that is no *RoundError, as no master was
-// asked.
+// NewMutex returns a lock on a key. It is not taken yet. The TTL is how long the lock outlives a
+// holder that has died. It is in whole milliseconds, at least 10, must exceed the drift, and must
+// not exceed Config.RestartGuard if that is set. A key has 1 to 16,384 bytes, and none of the
+// names that are kept beside a lock (see the package comment). If the key, the TTL or an option
+// is invalid, each call that takes, extends or releases the Mutex returns an error that says so.
+// It is no *RoundError, as no master was asked.
 //
 // A long TTL has a cost: a master that restarts does not vote until the longest TTL that this
 // client has used has passed, counted from the first attempt that uses it.
 //
-// NewMutex asks the masters nothing, and the client keeps nothing of a Mutex that is not held:
-// it can be forgotten. Reusing one saves only its allocation.
+// NewMutex asks the masters nothing. The client keeps nothing of a Mutex that is not held, so you
+// can drop it. Reusing one saves only its allocation.
 func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex {
 	m, o := c.newMutex(key, ttl, opts)
 	switch {
@@ -53,7 +54,7 @@ func (c *Client) NewMutex(key string, ttl time.Duration, opts ...Option) *Mutex 
 	return m
 }
 
-// newMutex is NewMutex, and also returns what the options have come to.
+// newMutex is NewMutex, and also returns what the options have set.
 func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex, options) {
 	c.check()
 	o := options{kind: kind.Plain{}, timeout: c.cfg.roundTimeout(ttl)}
@@ -115,21 +116,22 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	return m, o
 }
 
-// refuse has every use of the Mutex fail with that error.
+// refuse makes every use of the Mutex fail with that error.
 func (m *Mutex) refuse(err error) {
 	m.invalid = fmt.Errorf("redlock: mutex %s: %w", quoted(m.key), err)
 }
 
-// setNextSlot has the next attempt be for a slot, counted from 0 on. One that the lock has not is that of a
-// Mutex on the same key with another number of slots.
+// setNextSlot sets the slot of the next attempt, counted from 0 on. It ignores a slot that the
+// lock does not have: a Mutex on the same key with another number of slots has released it.
 func (m *Mutex) setNextSlot(slot int) {
 	if m.slotted != nil && slot < m.slots() {
 		m.nextSlot.Store(int32(slot) + 1)
 	}
 }
 
-// slot returns the slot that the next attempt is to take, counted from 1 on: the one that was set, which
-// is the last if nothing else was found out, or any.
+// slot returns the slot that the next attempt is to take, counted from 1 on. It is the slot that
+// was set, which is the last one if nothing else was found out. If none was set, it is a random
+// one.
 func (m *Mutex) slot() int {
 	if m.nextSlot.Load() == 0 {
 		m.nextSlot.CompareAndSwap(0, int32(randomSlot(m.slots()))+1)
@@ -148,35 +150,34 @@ func (m *Mutex) mustClient() *Client {
 // Format prints the key, and not the token, whatever the verb.
 func (m *Mutex) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "redlock.Mutex{%s}", quoted(m.key)) }
 
-// Key returns the key. Of several it is the one that NewMutex was given.
+// Key returns the key; if there are several, the one that NewMutex was given.
 func (m *Mutex) Key() string { return m.key }
 
-// Token returns the token under which the masters know the lock: what another
-// process needs to extend or release it ([WithToken]). It is empty while the
-// Mutex is unlocked.
+// Token returns the token under which the masters know the lock. Another process needs it to
+// extend or release the lock ([WithToken]). It is empty while the Mutex is unlocked.
 func (m *Mutex) Token() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return string(m.token())
 }
 
-// Fence returns the number of the lock: greater than that of every earlier holder of the key. It
-// is there if the Mutex was made with [WithFence], and remains when the lock expires or is lost,
-// so that what is written under it can be refused. It is 0 while the Mutex is unlocked, and of a
-// lock that was handed over and not extended yet.
+// Fence returns the number of the lock, which is greater than that of every earlier holder of the
+// key. The lock has one if the Mutex was made with [WithFence] or [WithSecond]. It remains when
+// the lock expires or is lost, so that the resource can refuse what is written under it. It is 0
+// while the Mutex is unlocked, and for a lock that was handed over and not extended yet.
 func (m *Mutex) Fence() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.fence
 }
 
-// Until returns the end of the lock's validity: until then it is provably held, if the masters'
-// clocks keep their promise (see the package comment). It is in the past once the lock has
-// expired, and zero while the Mutex is unlocked, or holds a lock that was handed over and not
-// extended yet.
+// Until returns the end of the lock's validity. Until then the lock is provably held, if the
+// masters' clocks keep their promise (see the package comment). The end is in the past once the
+// lock has expired. It is zero while the Mutex is unlocked, or holds a lock that was handed over
+// and not extended yet.
 //
 // If the machine is suspended after the call, the returned time is too late by the suspension.
-// Remaining counts it.
+// Remaining counts suspended time.
 func (m *Mutex) Until() time.Time {
 	c := m.mustClient()
 	m.checkSecond()
@@ -195,8 +196,8 @@ func (m *Mutex) Until() time.Time {
 	return time.Now().Add(until - now)
 }
 
-// Remaining returns how much is left of the lock's validity, suspended time counted. It is 0 if
-// nothing is left, or nothing is known.
+// Remaining returns how much is left of the lock's validity, and counts suspended time. It is 0
+// if nothing is left, or if the end is not known.
 func (m *Mutex) Remaining() time.Duration {
 	c := m.mustClient()
 	m.checkSecond()
@@ -208,7 +209,8 @@ func (m *Mutex) Remaining() time.Duration {
 	return m.left(c.now())
 }
 
-// checkSecond has the second lock check whether it is over, and reports whether it is still to be taken.
+// checkSecond makes the second lock check whether it is over, and reports whether it is still to
+// be taken.
 func (m *Mutex) checkSecond() bool {
 	if m.second == nil {
 		return false
@@ -220,9 +222,9 @@ func (m *Mutex) checkSecond() bool {
 	return half
 }
 
-// clearExpired makes the Mutex one that is not locked if its lock is over: before it takes the
-// next one its KeepAlives have ended and their Observers have been told, and what late requests
-// of it may have set on some master is released.
+// clearExpired unlocks the Mutex if its lock is over. Before the Mutex takes the next lock, the
+// KeepAlives of this one have ended and their Observers have been told, and keys that its late
+// requests may have set on some master are released.
 func (m *Mutex) clearExpired() {
 	c := m.client
 	m.mu.Lock()
@@ -232,23 +234,24 @@ func (m *Mutex) clearExpired() {
 	}
 	k := c.takeCall() // for its buffer: TryLock allocates nothing
 	defer c.putCall(k)
-	k.token = append(k.token[:0], m.token()...) // which never becomes valid again
+	k.token = append(k.token[:0], m.token()...) // this token never becomes valid again
 	rest := m.lingerTime(c.now)
 	m.mu.Unlock()
 	c.renewer.giveBack(&m.hold, k.token, rest, nil)
 }
 
-// stale is the error of a successful round whose votes are no longer trusted. The note says why.
+// stale makes the error of a successful round whose votes are no longer trusted. The note says
+// why.
 func (m *Mutex) stale(op Op, k *call, err error, note string) *RoundError {
 	e := m.client.failure(op, m.key, k, err, ErrNoQuorum)
 	e.note = note
 	return e
 }
 
-// Extend gives the lock its full TTL again. It succeeds only while the lock is valid by our clock.
-// (Of a lock that was handed over, only the masters' answers are known.) It also repairs the
-// lock: a TTL that was changed is set right, and a master that has lost the key, by a restart or
-// a flush, is given it again.
+// Extend gives the lock its full TTL again. It succeeds only while the lock is valid by our
+// clock. (If the lock was handed over, only the masters' answers count.) It also repairs the
+// lock: it corrects a TTL that was changed, and gives the key back to a master that has lost it
+// by a restart or a flush.
 //
 // Its error is a *RoundError that wraps
 //
@@ -277,7 +280,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	if m.checkSecond() {
 		return unasked(OpExtend, m.key, ErrNotHeld, "its second lock is not taken yet")
 	}
-	c.guard.use(m.life()) // which nobody here has used yet if the lock was handed over
+	c.guard.use(m.life()) // if the lock was handed over, this client may not have used its TTL yet
 	x := extension{&c.core, &m.hold, c.takeCall()}
 	k := x.call
 	defer c.putCall(k)
@@ -307,7 +310,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	}
 	stale := false
 	if reason == nil && was == stateHandedOver {
-		c.rechecker.add(&m.hold) // for the next recheck; the last may not have seen it
+		c.rechecker.add(&m.hold) // for the next recheck; the last one may have come too early for this lock
 		stale = c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold)
 	}
 	var e *RoundError
@@ -336,15 +339,15 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 // or lost, ctx is done, or the maximum lifetime has passed ([WithMaxLifetime]). It returns at
 // once.
 //
-// The context it returns is done then. If the lock was lost, the context ends no later than the
-// lock's validity by our clock, and its cause (context.Cause) is a *RoundError that wraps
-// ErrLost and says how the last renewal failed. It ends at once if a renewal finds that the
-// masters no longer have the key. Otherwise renewals are repeated until the validity ends. Err
-// and Done look at the clock themselves, so they do not depend on a timer that comes late; the
-// contexts derived from it do.
+// The context that it returns is done then. If the lock was lost, the context ends no later than
+// the lock's validity by our clock, and its cause (context.Cause) is a *RoundError that wraps
+// ErrLost and says how the last renewal, or the second lock, failed. It ends at once if a renewal
+// finds that the masters no longer have the key. Otherwise renewals are repeated until the
+// validity ends. Err and Done look at the clock themselves, so they do not depend on a timer,
+// which can be late. Contexts that are derived from this one do.
 //
 // stop ends the renewal and cancels the context. The key then expires with its TTL. (A Sentinel
-// failover meanwhile gives it its TTL once more.) Unlock a lock that was lost, too, so that
+// failover meanwhile gives it its TTL once more.) Unlock even a lock that was lost, so that
 // nothing of it is left on any master.
 //
 // If the lock is not held, or was handed over and is not extended yet, the context is done from
