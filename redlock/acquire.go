@@ -8,8 +8,8 @@ import (
 	"github.com/redburst/redburst/mux"
 )
 
-// slotTries is how often an attempt looks, and tries another slot. Each time it has lost a slot to
-// a faster contender.
+// slotTries is how often an attempt looks for another slot, and tries that. It looks again if a
+// faster contender has taken the slot.
 const slotTries = 8
 
 // TryLock tries to take the lock, in one round. Its error is a *RoundError that wraps
@@ -24,10 +24,10 @@ const slotTries = 8
 // If it fails, or succeeds too late, it deletes what it has set on any master, whatever becomes
 // of ctx.
 //
-// A lock that has expired without an Unlock does not count as held: what is left of it is
-// released first. One that the masters have lost counts as held if its second lock remains ([WithSecond]). Of a
-// lock that several can hold, one that was handed over and not extended yet is released when the Mutex has
-// taken another: it holds one.
+// A lock that has expired without an Unlock does not count as held: TryLock first releases what
+// is left of it. A lock that the masters have lost counts as held while its second lock remains
+// ([WithSecond]). If several can hold the lock, and the Mutex has one that was handed over and
+// not extended yet, TryLock releases that one when it has taken another: a Mutex holds one.
 func (m *Mutex) TryLock(ctx context.Context) error {
 	m.mustClient()
 	if m.invalid != nil {
@@ -43,19 +43,19 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 	return nil
 }
 
-// An attempt is one try for a lock, of one round or more. It is made anew for each TryLock. A Lock that waits makes
-// one attempt after the other, and says here how the next one is made.
+// An attempt is one try for a lock, of one round or more. Each TryLock makes a new one. A Lock
+// that waits makes one attempt after the other, and sets here how the next one is made.
 type attempt struct {
 	mutex        *Mutex
 	waited       time.Duration // for how long its Lock has waited
-	inTurn       bool          // it asks one master first, as others are known to contend
-	likely       mux.Set       // ... of these, where the key can be free; the empty set means all
+	inTurn       bool          // it asks the masters in turn, as others are known to contend
+	likely       mux.Set       // ... the first of these, where the key can be free; the empty set means all
 	oneSlot      bool          // if its slot is taken, it tries no other
 	waitsSecond  bool          // it waits for the second lock
 	notified     bool          // the masters have notified of a change, or have said that the key is free
 	relies       bool          // it relies on an agreement on the number of permits, if there is one
 	secondFailed bool          // it had the lock on the masters, and not the second one
-	token        []byte        // of a lock on the masters whose second lock is still to be taken
+	token        []byte        // if the second lock is still to be taken, that of the lock on the masters
 }
 
 // run makes the attempt, on one slot after the other if the lock has slots, and takes the second lock.
@@ -78,8 +78,8 @@ func (a *attempt) run(ctx context.Context) *RoundError {
 	return e
 }
 
-// takeOthers goes on after an attempt on a slot, if that is taken: as long as a look shows that others
-// are free, it tries one of them. It returns how the last attempt failed, if it did.
+// takeOthers goes on after an attempt whose slot is taken. While a look finds another slot that
+// is free, it tries that one. It returns the last attempt's error; nil if it has the lock.
 func (a *attempt) takeOthers(ctx context.Context, e *RoundError) *RoundError {
 	m := a.mutex
 	for range slotTries {
@@ -97,7 +97,7 @@ func (a *attempt) takeOthers(ctx context.Context, e *RoundError) *RoundError {
 	return e
 }
 
-// namedOwner returns the owner that its tokens name; empty for none.
+// namedOwner returns the owner that its tokens name; empty for no owner.
 func (m *Mutex) namedOwner() string {
 	switch m.owner {
 	case "":
@@ -110,8 +110,9 @@ func (m *Mutex) namedOwner() string {
 
 // take tries to take the lock on the masters, or one slot of it: in one burst, or in turn.
 //
-// If it relies on an agreement which ends meanwhile, it tries once more, and looks at the mark:
-// one master that answers with errors, or comes and goes, ends all agreements again and again.
+// If it relies on an agreement which ends meanwhile, it tries once more, and looks at the mark.
+// It does so only once: a master that answers with errors, or comes and goes, ends all agreements
+// again and again.
 func (a *attempt) take(ctx context.Context) *RoundError {
 	a.relies = true
 	e := a.once(ctx)
@@ -157,7 +158,7 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	}
 	taken, returns := false, false
 	defer func() {
-		if taken && !returns { // a context or an Observer has panicked: the caller does not know that it is taken
+		if taken && !returns { // a context or an Observer has panicked: the caller does not know of the lock
 			c.renewer.giveBack(&m.hold, k.token, 0, unasked(OpLock, m.key, ErrNotHeld, ""))
 		}
 	}()
@@ -186,17 +187,17 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	return e
 }
 
-// round asks the masters. It installs the lock, or else releases what it may have set on them. It returns what is
-// left of the validity, and the mux's error too.
+// round asks the masters. It installs the lock, or else releases what it may have set on them. It
+// returns the rest of the validity, and the mux's error too.
 func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *RoundError, err error) {
 	m, c := a.mutex, a.mutex.client
-	// It never waits: a context, or an Observer that it calls, may call TryLock again
-	// while Close waits for the attempt that is under way.
+	// It does not wait for the mutex: a context, or an Observer that it calls, may call TryLock
+	// again while Close waits for the attempt that is under way.
 	if !c.attempts.TryRLock() {
 		k.op.Started, k.op.Decided = 0, 0
 		return 0, unasked(OpLock, m.key, ErrClosed, ""), nil
 	}
-	clean := false // nothing can be left on any master, or what is there is ours
+	clean := false // true if no master can have a key of a failed attempt
 	defer func() { // also if the context panics
 		if !clean {
 			m.endAttempt(k.leaseEpoch)
@@ -210,7 +211,7 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 		err = c.rounds.Do(ctx, &k.op)
 		clean = k.op.Asked == 0 // else releases would pile up as debts while the masters are down
 	}
-	m.clearExpired() // that of another goroutine, since this attempt has begun
+	m.clearExpired() // a lock that another goroutine has taken, and let expire, since this attempt began
 	now, until := c.now(), m.term.until(k.op.Started)
 	reason := count(k.op.Votes, err).acquired(now, until)
 	var far mux.Set // the masters whose counters are not believed
@@ -241,7 +242,7 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 		}
 		reason = ErrExpired
 		if (m.plural() || m.second != nil) && m.taken(c.now) {
-			reason = ErrHeld // another attempt of this Mutex has taken it, beside this one or before the masters lost it
+			reason = ErrHeld // another attempt of this Mutex has it: it ran beside this one, or before the masters lost the key
 		}
 	}
 	e = c.failure(OpLock, m.key, k, err, reason)

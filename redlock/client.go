@@ -13,10 +13,9 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// A Client takes locks on N independent masters. One client, with one
-// connection to each master, serves a whole process: its methods, and those of
-// its Mutexes, may be called by any number of goroutines at once. It is made by [Open] or
-// [New]; those of a zero Client panic.
+// A Client takes locks on N independent masters. One client, with one connection to each master,
+// serves a whole process: any number of goroutines may call its methods, and those of its
+// Mutexes, at once. [Open] or [New] makes it; the methods of a zero Client panic.
 type Client struct {
 	core
 	cfg                  Config
@@ -34,10 +33,9 @@ type Client struct {
 	closing  sync.Once
 }
 
-// New checks the configuration and begins to connect to the masters in the background.
-// It is for services that must start while masters are down: until a majority is
-// connected, TryLock fails with ErrNoQuorum, and Lock waits. Stats and Observer.Master
-// tell how the masters are.
+// New checks the configuration and begins to connect to the masters in the background. It is for
+// services that must start while masters are down: until a majority is connected, TryLock fails
+// with ErrNoQuorum, and Lock waits. Stats and Observer.Master show the state of the masters.
 func New(cfg Config) (*Client, error) {
 	c, err := open(cfg, mux.New)
 	if err != nil {
@@ -51,7 +49,7 @@ func New(cfg Config) (*Client, error) {
 //
 // A minority that is down is no error. Nor is a minority that can never serve (a node of a
 // cluster, a replica, a wrong password), unless Config.Strict is set. Stats and Observer.Master
-// show it.
+// show these masters.
 //
 // The errors:
 //
@@ -60,7 +58,7 @@ func New(cfg Config) (*Client, error) {
 //	ctx ends before                        a *RoundError that wraps the context's error; it
 //	                                       wraps ErrNoQuorum too if so many masters had failed
 //	                                       by then that no majority was left
-//	so many masters can never serve that   an error that wraps ErrRefused: somebody has to
+//	so many masters can never serve that   an error that wraps ErrRefused: a person has to
 //	no majority is left                    change the configuration
 //	one server is given twice              an error that wraps mux.ErrDuplicate
 func Open(ctx context.Context, cfg Config) (*Client, error) {
@@ -71,7 +69,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// open makes a client, and has connect make its mux.
+// open makes a client. connect makes its mux.
 func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -198,12 +196,12 @@ func (c *Client) Stats() Stats {
 	return out
 }
 
-// Close ends the connections and returns when nothing of the client is left. It wakes everybody
-// who waits, with ErrClosed, and ends the contexts of KeepAlive.
+// Close ends the connections and returns when nothing of the client is left. Every call that
+// waits returns with ErrClosed, and the contexts of KeepAlive end.
 //
-// It releases no lock: those still held end with their TTL. But it waits up to 100 ms for the
-// releases of attempts that it has interrupted, so that they leave no key on masters that are
-// connected, and as long for those who wait, to leave the queues between processes.
+// It releases no lock: a lock that is still held ends with its TTL. But for up to 100 ms it waits
+// for the releases of attempts that it has interrupted, so that they leave no key on masters that
+// are connected. It waits as long for waiters to leave the queues between processes.
 //
 // It may be called more than once, but not from an Observer. It returns nil.
 func (c *Client) Close() (err error) {

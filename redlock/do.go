@@ -7,34 +7,35 @@ import (
 	"time"
 )
 
-// FenceFrom returns the fence of the lock that a context is of: the one that Do's function gets,
-// or KeepAlive's, or one derived from it. It is 0 if the lock has none ([WithFence]), and in any
-// other context. Of two locks, one taken inside the other, the inner one counts.
+// FenceFrom returns the fence of the lock whose context this is: the context that Do's function
+// gets, or KeepAlive's, or one derived from either. It is 0 if the lock has none ([WithFence]),
+// and for any other context. If one lock is taken inside another, the inner one counts.
 func FenceFrom(ctx context.Context) uint64 {
 	fence, _ := ctx.Value(fenceKey{}).(uint64)
 	return fence
 }
 
 // Do holds the lock while fn runs. It waits for the lock as [Mutex.Lock] does, for as long as
-// [WithWait] says or until ctx ends, and keeps it alive as [Mutex.KeepAlive] does. It releases the
-// lock after fn has returned or panicked, even if ctx has ended; it does not if the client is closed.
+// [WithWait] says or until ctx ends, and keeps it alive as [Mutex.KeepAlive] does. It releases
+// the lock after fn has returned or panicked, even if ctx has ended, but not if the client is
+// closed.
 //
-// The context that fn gets ends with ctx, and no later than the moment the lock stops being
-// provably ours. Its cause is ErrLost then. fn should return when its context ends: the lock may
-// be another's.
+// The context that fn gets ends with ctx, and no later than the moment when the lock stops being
+// provably ours. Then its cause is ErrLost. fn should return when its context ends: another may
+// have the lock.
 //
-// With [WithMinHold] the lock is left for a while if fn returned nil.
+// With [WithMinHold] the lock stays for a while if fn returned nil.
 //
 // Do returns the error of taking the lock, or that of fn. If the lock was lost while fn ran, the
-// error wraps ErrLost too, even if fn returned nil, and even if only the release has found it
-// out. If the maximum lifetime has passed, it wraps ErrMaxLifetime in the same way. A release that
-// could not be confirmed is no error: the key goes with its TTL.
+// error wraps ErrLost too, even if fn returned nil, and even if only the release has found the
+// loss. If the maximum lifetime has passed, the error wraps ErrMaxLifetime in the same way. A
+// release that is not confirmed is no error: the key ends with its TTL.
 func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) (err error) {
 	m, o := c.newMutex(key, ttl, opts)
 	if err := m.lockWithin(ctx, &o); err != nil {
 		return err
 	}
-	stay := false // it has done its work, or is not to try again
+	stay := false // the work is done, or must not be tried again
 	defer func() {
 		e := m.unlock(context.WithoutCancel(ctx), stay)
 		if e != nil && e.reason == ErrNotHeld && !errors.Is(err, ErrLost) {
@@ -62,7 +63,7 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 	return err
 }
 
-// lockWithin is Lock, with the bound of the options.
+// lockWithin is Lock, but waits no longer than the options allow.
 func (m *Mutex) lockWithin(ctx context.Context, o *options) error {
 	if !o.bounded {
 		return m.Lock(ctx)
@@ -75,7 +76,7 @@ func (m *Mutex) lockWithin(ctx context.Context, o *options) error {
 		return err
 	}
 	switch {
-	case e.reason == nil && e.note == secondPending: // who waits for it finds it held; a failure ends a wait
+	case e.reason == nil && e.note == secondPending: // the second lock was held: had its system failed, the wait for it would have ended
 		e.reason = ErrHeld
 	case e.reason == nil: // no attempt was finished
 		return m.TryLock(ctx)

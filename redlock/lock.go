@@ -11,19 +11,21 @@ import (
 
 // Lock takes the lock, and waits for it until ctx is done.
 //
-// Callers of one client that wait for the same key wait in a queue. Only the head of the queue
-// contends with other processes. When the lock is released in this client, the head of the
-// queue has it at once. The package comment says how it waits.
+// Callers of one client that wait for the same key wait in a local queue. Only the head of that
+// queue contends with other processes. When the lock is released in this client, the head of the
+// queue tries at once. The package comment says how Lock waits.
 //
 // Lock keeps trying while too few masters answer, as they may be back before ctx is done. It
-// returns at once if so many masters refuse this client (NOPERM, NOAUTH, WRONGPASS, NOFENCE, NOSHARED) that
-// no quorum is possible: a person has to change something first. Where others have another number of permits
-// (PERMITS), it tells the Observer of the attempt that has found that out, and waits until they are gone.
+// returns at once if so many masters refuse this client (NOPERM, NOAUTH, WRONGPASS, NOFENCE,
+// NOSHARED) that no quorum is possible: a person has to change something first. If others have
+// another number of permits (PERMITS), Lock tells the Observer of the attempt that has found that
+// out, and waits until they are gone.
 //
 // The error is a *RoundError. It says why the lock could not be taken, as far as that is known
-// (ErrHeld, ErrNoQuorum), and wraps the context's error. If ctx ran out of time because the lock
-// is held, Lock asks the masters who holds it, for at most 50 ms or four round trips, and
-// RoundError.HeldBy and HeldFor say it. If ctx was cancelled, Lock returns at once.
+// (ErrHeld, ErrNoQuorum), and wraps the context's error. If ctx ran out of time while the lock is
+// held, Lock asks the masters who holds it, for at most 50 ms, or four round trips if that is
+// longer. RoundError.HeldBy and HeldFor have the answer. If ctx was cancelled, Lock returns at
+// once.
 func (m *Mutex) Lock(ctx context.Context) error {
 	m.mustClient()
 	if m.invalid != nil {
@@ -57,17 +59,18 @@ func (m *Mutex) lock(ctx context.Context) *RoundError {
 	call.mutex, call.waiter = m, w
 	call.next.mutex, call.next.waitsSecond = m, true
 	defer call.cleanUp()
-	// A newcomer to a contended key looks first. Otherwise the one that has released the lock would always
-	// overtake those who were notified of the release.
+	// A newcomer to a contended key looks first. Otherwise the client that has released the lock
+	// would always overtake the waiters that were notified of the release.
 	try := (first || m.reader && clear) && !(c.subscriptions.contended(c.now(), m.names()...) && c.subscriptions.tracked())
-	call.settleFirst = first && !try && !call.usesGlobalQueue() // else the queue says who comes first
+	call.settleFirst = first && !try && !call.usesGlobalQueue() // else the queue has the order
 	e, err := call.lock(ctx, try, first)
 	return call.end(ctx, e, err)
 }
 
-// untilAgreed waits until a quorum of the masters knows of no other number of permits. It is in no queue:
-// those who have the right number need not wait for it. It only asks. An attempt would leave its own number
-// where the others' is not, and would keep it there, in the way of those who use the lock.
+// untilAgreed waits until a quorum of the masters knows of no other number of permits. It is in
+// no queue: clients with the right number need not wait for it. It only asks. An attempt would
+// leave its own number on masters that lack the others', and would keep it there, in the way of
+// those clients.
 func (m *Mutex) untilAgreed(ctx context.Context) error {
 	c := m.client
 	c.stats.waiting.Add(1)

@@ -8,14 +8,14 @@ import (
 	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
-// Unlock releases the lock. The release goes to every master, whatever becomes of ctx, which
-// bounds only the wait for the answers. A master that cannot be reached gets it when it is back,
-// or the key ends with its TTL. Afterwards the Mutex is unlocked, whatever Unlock returns, and
-// its KeepAlives have ended.
+// Unlock releases the lock. The release goes to every master, whatever becomes of ctx: ctx bounds
+// only the wait for the answers. A master that cannot be reached gets the release when it is
+// back, or its key ends with the TTL. Afterwards the Mutex is unlocked, whatever Unlock returns,
+// and its KeepAlives have ended.
 //
 //	what the masters say                  returned
-//	a quorum deleted the key              nil: the lock was held until now,
-//	                                      unless it was known to be lost
+//	anything, and it was known to be lost ErrNotHeld
+//	a quorum deleted the key              nil: the lock was held until now
 //	so many had not got it any more
 //	that no quorum can have had it        ErrNotHeld
 //	neither, and its validity had ended
@@ -25,12 +25,14 @@ import (
 //	not asked: the Mutex is unlocked      ErrNotHeld
 //	not asked: the client is closed       ErrClosed
 //
-// With [WithMinHold] the key is left for a while, instead of deleted, if its time has not come, and the
-// rest is so all the same: nil says that a quorum had the key still. UnlockNow deletes it.
+// With [WithSecond], Unlock returns ErrSecond in place of nil if the second lock's system has not
+// confirmed. With [WithMinHold] it leaves the key until its least time has passed, instead of
+// deleting it. The results are the same: nil says that a quorum still had the key. UnlockNow
+// deletes it.
 //
 // After ErrNotHeld, another may have held the lock before Unlock was called, and exclusion may
-// have been broken. After ErrNoQuorum or the context's error, nothing was broken: only nobody
-// knows yet whether the lock is free. The error is a *RoundError.
+// have been broken. After ErrNoQuorum or the context's error, nothing was broken, but it is not
+// known whether the lock is free. The error is a *RoundError.
 func (m *Mutex) Unlock(ctx context.Context) error {
 	m.mustClient()
 	if m.invalid != nil {
@@ -42,8 +44,8 @@ func (m *Mutex) Unlock(ctx context.Context) error {
 	return nil
 }
 
-// UnlockNow is Unlock, but leaves nothing on the masters if the Mutex was made with [WithMinHold]: the
-// lock is free for the next one. It is for work that has failed.
+// UnlockNow is Unlock, but leaves nothing on the masters if the Mutex was made with
+// [WithMinHold]: the next contender finds the lock free. It is for work that has failed.
 func (m *Mutex) UnlockNow(ctx context.Context) error {
 	m.mustClient()
 	if m.invalid != nil {
@@ -55,23 +57,26 @@ func (m *Mutex) UnlockNow(ctx context.Context) error {
 	return nil
 }
 
-// Release is Unlock, but waits for no master: the release is written to all of them, and Release returns. So
-// a lock costs one round trip instead of two. Use it when you can ignore Unlock's result.
+// Release is Unlock, but waits for no master: it writes the release to all of them, and returns.
+// So a lock costs one round trip instead of two. Use it when you can ignore Unlock's result.
 //
-// To each master there is one connection, and commands keep their order on it. So the next attempt of this process, on any Mutex, finds the lock free, unless somebody else has
-// come. A master that is away gets it when it is back, and Close lingers for it, as with Unlock.
+// There is one connection to each master, and commands keep their order on it. So the next
+// attempt of this process, on any Mutex, finds the lock free, unless another contender was
+// faster. A master that is away gets the release when it is back, and Close waits for it, as with
+// Unlock.
 //
-// What the masters say is told to the [Observer], with a context that never ends, and to [Stats]
-// (Released, ReleaseFailed), when their answers are read: by the next operation of the client, or within
-// 25 ms. Round.Took lasts until then.
+// The [Observer] is told what the masters say, with a context that never ends. [Stats] counts it
+// (Released, ReleaseFailed). Both happen when the answers are read: by the next operation of the
+// client, or within 25 ms. Round.Took lasts until then.
 //
-// It needs the right to EVAL where the server has no command of its own. A user who may not call that
-// command though the server has it (DELEX, DELIFEQ) is found out by the first release on each connection, which
-// the next attempt can overtake. Package conn says which rights there are.
+// Release needs the right to EVAL where the server has no command of its own for a release
+// (DELEX, DELIFEQ). If the server has one, and the user may not call it, the first release on
+// each connection finds that out, and the next attempt can overtake that release. Package conn
+// says which rights there are.
 //
-// It returns an error that wraps ErrNotHeld if the Mutex is unlocked, or if its validity has ended by our own
-// clock, and ErrClosed if the client is closed. With [WithSecond] it does not wait for the second lock
-// either, and the order in which the two are free is not known.
+// It returns an error that wraps ErrNotHeld if the Mutex is unlocked, or if its validity has
+// ended by our own clock, and ErrClosed if the client is closed. With [WithSecond] it does not
+// wait for the second lock either, and which of the two is free first is not known.
 func (m *Mutex) Release() error {
 	c := m.mustClient()
 	if m.invalid != nil {
@@ -98,7 +103,8 @@ func (m *Mutex) Release() error {
 	return nil
 }
 
-// unlock releases the lock and waits for the masters. linger says that the lock is to be left for its least time.
+// unlock releases the lock and waits for the masters. linger says that they keep it for its least
+// time.
 func (m *Mutex) unlock(ctx context.Context, linger bool) *RoundError {
 	c := m.client
 	r := c.releases.take()
@@ -127,7 +133,7 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 		m.mu.Unlock()
 		return was
 	}
-	awaited := r.awaited // if it is not, r belongs to the pool once it is posted
+	awaited := r.awaited // if it is false, r belongs to the pool once it is posted
 	since, until := m.takenAt, m.until
 	var held, rest time.Duration
 	if since != 0 {
@@ -156,7 +162,7 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 			r.secondErr = second.unlockWithin(ctx, until-now)
 			r.secondLost = errors.Is(r.secondErr, ErrNotHeld)
 			if !awaited && !r.secondLost && errors.Is(r.secondErr, context.Canceled) {
-				r.secondErr = nil // as it was not waited for
+				r.secondErr = nil // the second lock was not waited for
 			}
 			second = nil
 		}
@@ -172,8 +178,8 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 		}
 	}
 	c.rounds.Post(r.one[:]...)
-	// From here on a local waiter's attempt follows the release on every
-	// connection: it need not wait for the answers.
+	// From here on a local waiter's attempt follows the release on every connection, so it need
+	// not wait for the answers.
 	m.notifyReleased(slot, rest)
 	if since != 0 {
 		c.subscriptions.noteReleased(now, since, m.names()...)
@@ -182,8 +188,8 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 	return was
 }
 
-// notifyReleased notifies the queues that the lock is free, if it is. If it lingers, the head looks when
-// that is over.
+// notifyReleased notifies the queues that the lock is free, unless it lingers. Then the head
+// looks when the linger is over.
 func (m *Mutex) notifyReleased(slot int, rest time.Duration) {
 	if rest == 0 {
 		m.client.localQueues.released(slot, m.names()...)
