@@ -200,8 +200,9 @@ func (c *Client) Stats() Stats {
 // waits returns with ErrClosed, and the contexts of KeepAlive end.
 //
 // It releases no lock: a lock that is still held ends with its TTL. But for up to 100 ms it waits
-// for the releases of attempts that it has interrupted, so that they leave no key on masters that
-// are connected. It waits as long for waiters to leave the queues between processes.
+// for releases that are on their way to connected masters, also those of attempts that it has
+// interrupted, so that they leave no key there. It waits as long for waiters to leave the queues
+// between processes.
 //
 // It may be called more than once, but not from an Observer. It returns nil.
 func (c *Client) Close() (err error) {

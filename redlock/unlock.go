@@ -62,8 +62,8 @@ func (m *Mutex) UnlockNow(ctx context.Context) error {
 //
 // There is one connection to each master, and commands keep their order on it. So the next
 // attempt of this process, on any Mutex, finds the lock free, unless another contender was
-// faster. A master that is away gets the release when it is back, and Close waits for it, as with
-// Unlock.
+// faster. A master that is away gets the release when it is back, unless the client is closed by
+// then. Close waits up to 100 ms for a release on its way to a connected master, as with Unlock.
 //
 // The [Observer] is told what the masters say, with a context that never ends. [Stats] counts it
 // (Released, ReleaseFailed). Both happen when the answers are read: by the next operation of the
