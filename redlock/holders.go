@@ -15,12 +15,12 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// UnknownToken is the Token of a [Holder] where the key holds something other than a string. It is
-// no secret, and hidden like one.
+// UnknownToken is the Token of a [Holder] if the key holds something other than a string. It is
+// no secret, but hidden like one.
 var UnknownToken = NewSecret("?")
 
-// NoExpiry is the TTL of a [Holder], and the HeldFor of a [RoundError], where the key does not
-// expire: no Redlock library has set it.
+// NoExpiry is the TTL of a [Holder], and the HeldFor of a [RoundError], if the key does not
+// expire. No Redlock library sets such a key.
 const NoExpiry time.Duration = -1
 
 // A Holder is what one master says about who holds a key.
@@ -28,13 +28,13 @@ type Holder struct {
 	Addr   string        // the master's address, never with a password
 	Token  Secret        // zero if the key is free there, or Err is set; UnknownToken if it is no lock
 	TTL    time.Duration // how long the key has still to live; NoExpiry if it does not expire
-	Permit int           // that it is about, from 1 on; 0 if permits were not asked for
-	Fence  uint64        // the last that was given there, also if the key is free; 0 if it was not asked for
+	Permit int           // the number of the permit, from 1 on; 0 if permits were not asked for
+	Fence  uint64        // the last fence that was given there, even if the key is free; 0 if it was not asked for
 	Err    error         // why the master's answer is missing; nil if it is not
 }
 
-// Format prints who holds the key, and not the token, whatever the verb: whoever knows it
-// can release the lock.
+// Format prints who holds the key, and not the token, whatever the verb: any process that knows
+// the token can release the lock.
 func (h Holder) Format(s fmt.State, _ rune) {
 	switch {
 	case h.Err != nil:
@@ -46,12 +46,12 @@ func (h Holder) Format(s fmt.State, _ rune) {
 	}
 }
 
-// Owner is the owner named in the token (Config.Owner): printable ASCII without spaces,
-// 128 bytes at most; empty if none is, or if another library made the token. It is a hint: whoever
-// may write the key can write a token that names anybody.
+// Owner is the owner that the token names (Config.Owner): printable ASCII without spaces, 128
+// bytes at most. It is empty if the token names none, or if another library made it. It is a
+// hint: any user who may write the key can write a token that names anybody.
 func (h Holder) Owner() string { return ownerOf(h.Token.Reveal()) }
 
-// MarshalJSON has the fields, with "..." in the place of a token, and the owner.
+// MarshalJSON returns the fields, with "..." in the place of a token, and the owner.
 func (h Holder) MarshalJSON() ([]byte, error) {
 	type fields Holder
 	out := struct {
@@ -64,16 +64,16 @@ func (h Holder) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// The scripts below return the counter of the lock's fence, or 0 if it was not asked for, and then
-// for each lock that is there its token and how long it lasts. A value that is too long for a token is
-// cut: it can be of any size. pcall is as in the other scripts.
+// The scripts below return the counter of the lock's fence, or 0 if it was not asked for. Then
+// follow, for each lock that is there, its token and how long it lasts. They cut a value that is
+// too long for a token, as it can be of any size. pcall is as in the other scripts.
 var (
 	// KEYS key.
 	holdersScript = script.New(holdersText + `return {0, v, redis.call('PTTL', KEYS[1])}`)
 
 	fencedHoldersScript = script.New(holdersText + `return {` + countNow + `, v, redis.call('PTTL', KEYS[1])}`)
 
-	// KEYS key. If readers hold it, these are they: those that expire last, if there are more
+	// KEYS key. If readers hold it, it returns these: those that expire last, if there are more
 	// than a thousand.
 	sharedHoldersScript = script.New(readersText("0") + holdersScript.Text)
 
@@ -98,8 +98,8 @@ const (
   v = string.sub(v, 1, 1024)
 end
 `
-	// countNow is the counter. It is no key of the call: then a user who lacks the right to it is told
-	// the rest.
+	// countNow is the counter. It is not among the call's keys: so a user who lacks the right to
+	// it is told the rest.
 	countNow = `tonumber(redis.pcall('GET', '{' .. KEYS[1] .. '}:fence')) or 0`
 )
 
@@ -125,7 +125,7 @@ func judgeHolders(v resp.Value) mux.Verdict {
 	return kind.JudgeError(v)
 }
 
-// holders makes the call a question to all masters who holds a key.
+// holders makes the call ask all masters who holds a key.
 func (k *call) holders(key string, o options, timeout time.Duration) {
 	k.token = k.token[:0]
 	r := &k.request
@@ -148,22 +148,23 @@ func (k *call) holders(key string, o options, timeout time.Duration) {
 }
 
 // Holders asks every master who holds a key, and returns one Holder for each, in the order of
-// Config.Masters, if no option says otherwise. It waits for all masters that are up, for at most
-// Config.RoundTimeout (500 ms if that is zero). If fewer than a majority answered, it also returns a
-// *RoundError, which wraps ErrNoQuorum unless ctx ended before.
+// Config.Masters, unless an option says otherwise. It waits for all masters that are up, for at
+// most Config.RoundTimeout (500 ms if that is zero). If fewer than a majority answered, it also
+// returns a *RoundError. That wraps ErrNoQuorum, or ErrClosed if the client is closed, or ctx's
+// error if ctx ended before.
 //
-// Somebody holds the lock only if one token is on a majority of the masters. A
-// key that holds something other than a string has the token UnknownToken.
+// The lock is held only if a majority of the masters has the same token. If the key holds
+// something other than a string, the token is UnknownToken.
 //
-// Of the options, three mean something here:
+// Three of the options mean something here:
 //
 //	WithFence      asks for the fence, too
-//	WithShared     asks for the readers of a shared lock, if there are some
-//	WithPermits    asks who holds each permit. Of another k than the holders' no permit is held
+//	WithShared     asks for the readers of a shared lock, if there are any
+//	WithPermits    asks who holds each permit. Locks with another k hold none of these
 //
-// With the last two there is a Holder for each reader or permit that a master has, and one without a
-// token for a master that has none. Each has its own TTL. Of more than 1,000 readers, a
-// master names those that expire last.
+// With the last two there is a Holder for each reader or permit that a master has, and one
+// without a token for a master that has none. Each has its own TTL. If there are more than 1,000
+// readers, a master names those that expire last.
 func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Holder, error) {
 	c.check()
 	var o options
@@ -184,7 +185,7 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Hol
 		if h.Err == nil && v.Verdict != VerdictYes {
 			h.Err = mux.ErrTimeout
 			if err != nil {
-				h.Err = err // which was not waited for any longer
+				h.Err = err // Holders did not wait for it any longer
 			}
 		}
 		out = appendHolders(out, h, v.Reply, o.permits > 0)
@@ -198,8 +199,8 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Hol
 	return out, nil
 }
 
-// appendHolders appends what a master's reply to a holders script says, or h if it says nothing. h has
-// what all its Holders have.
+// appendHolders appends what a master's reply to a holders script says, or h if it says nothing.
+// h has the fields that all its Holders share.
 func appendHolders(out []Holder, h Holder, reply resp.Value, permits bool) []Holder {
 	elems := reply.Elems()
 	first, _ := elems.Next()
@@ -246,13 +247,13 @@ func nextHolder(elems *resp.Iter) (token Secret, ttl time.Duration, more bool) {
 	return token, milliseconds(ms), true
 }
 
-// A holderSummary is what the masters say of one holder of a lock.
+// A holderSummary sums up what the masters say of one holder of a lock.
 type holderSummary struct {
 	owner   string
-	votes   int           // masters that name it; 0 if nobody is known to hold the key
-	masters int           // of so many
+	votes   int           // masters that name it; 0 if no holder is known
+	masters int           // how many there are
 	silent  bool          // some have not answered
-	left    time.Duration // until it is gone from so many that it is free; NoExpiry if never
+	left    time.Duration // until so few masters have it that the lock is free; NoExpiry if never
 }
 
 // leading returns the summary of the one that holds the key on most masters.
@@ -277,8 +278,8 @@ func (h holderSummary) ends() time.Duration {
 	return h.left
 }
 
-// pickHolder returns the summary that comes before all others, and the first of those that are alike. One
-// that a majority names comes before one that has less.
+// pickHolder returns the summary that comes before all others, or the first of equal ones. A
+// holder that a majority names comes before one that fewer name.
 func pickHolder(holders []Holder, masters int, before func(a, b holderSummary) bool) (first holderSummary) {
 	ttls := map[Secret][]time.Duration{}
 	var tokens []Secret
@@ -302,7 +303,7 @@ func pickHolder(holders []Holder, masters int, before func(a, b holderSummary) b
 		of := ttls[token]
 		slices.Sort(of)
 		h := holderSummary{owner: ownerOf(token.Reveal()), votes: len(of), masters: masters, silent: silent}
-		// It is free once it is gone from so many that no majority has it.
+		// The lock is free once no majority has it.
 		if h.left = of[max(0, len(of)-quorum)]; h.left == clock.Forever {
 			h.left = NoExpiry
 		}
@@ -315,7 +316,8 @@ func pickHolder(holders []Holder, masters int, before func(a, b holderSummary) b
 }
 
 // String says who holds a key: "held by svc-a@host-7:311 on 4 of 5 masters, 8.2 s left". It is
-// empty if no holder is known. It shows no token: whoever knows one can release the lock.
+// empty if no holder is known. It shows no token: any process that knows one can release the
+// lock.
 func (h holderSummary) String() string {
 	if h.votes == 0 {
 		return ""
@@ -336,9 +338,9 @@ func (h holderSummary) String() string {
 // explainMin is the least time for asking who holds a lock.
 const explainMin = 50 * time.Millisecond
 
-// waitError makes the error of a Lock that err has ended: last is how its own last
-// attempt failed, held and failure are what its local queues knew, and cut is an attempt
-// that was still undecided.
+// waitError makes the error of a Lock that err has ended. last is how its own last attempt
+// failed. held and failure are what its local queues knew. cut is an attempt that was still
+// undecided.
 func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError, held bool, failure *RoundError) *RoundError {
 	if err == ErrClosed {
 		return unasked(OpLock, m.key, ErrClosed, "")
@@ -347,7 +349,7 @@ func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError,
 	switch {
 	case last != nil:
 		*e = *last
-		e.Votes = slices.Clone(last.Votes) // others of its queue have them, too
+		e.Votes = slices.Clone(last.Votes) // other waiters of its queue have them, too
 	case held:
 		e.reason, e.note = ErrHeld, "within this process"
 	case failure != nil:
@@ -366,12 +368,12 @@ func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError,
 	return e
 }
 
-// findHolder asks who is in the way of the lock. Of several keys, the first that somebody holds decides.
-// Of readers it is the last, and of permits the one that is free first.
+// findHolder asks who is in the way of the lock: of several keys, the holder of the first that is
+// held; of readers, the one that expires last; of permits, the one that is free first.
 func (m *Mutex) findHolder(ctx context.Context) (h holderSummary) {
 	c := m.client
 	if m.slotted != nil {
-		all, _ := c.Holders(ctx, m.key, WithPermits(m.slots())) // those that answer are enough
+		all, _ := c.Holders(ctx, m.key, WithPermits(m.slots())) // the masters that answer are enough
 		return soonest(all, len(c.masters))
 	}
 	for _, key := range m.names() {

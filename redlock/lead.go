@@ -7,24 +7,25 @@ import (
 	"time"
 )
 
-// Lead runs fn whenever this process leads, which is when it holds the lock on the key. It campaigns,
-// which is to wait for the lock as [Mutex.Lock] does; runs fn while the lock is kept alive; steps down,
-// which is to release the lock; and campaigns again, until ctx ends.
+// Lead runs fn whenever this process leads, which is when it holds the lock on the key. It
+// campaigns: it waits for the lock as [Mutex.Lock] does. It runs fn while the lock is kept alive.
+// It steps down: it releases the lock. Then it campaigns again, until ctx ends.
 //
-// At any time at most one process leads, as far as the lock excludes (see the package comment). The next
-// leader takes the lock after the end of the validity of the last one, or after its release. A
-// leader that dies is followed when its TTL has passed, one that steps down at once. A leadership has a number, the
-// lock's fence, FenceFrom(ctx), which grows with each leader: what fn writes elsewhere should carry
-// it. WithFence need not be given. With [WithSecond] it is that of the second lock. Permits have none:
-// with [WithPermits] up to k processes lead, without a number. WithFence beside either is refused, as by
-// [Client.NewMutex].
+// At any time at most one process leads, as far as the lock excludes (see the package comment).
+// The next leader takes the lock after the validity of the last one has ended, or after its
+// release. A leader that dies is followed when its TTL has passed, a leader that steps down at
+// once. Each leadership has a number, the lock's fence, FenceFrom(ctx), which grows with each
+// leader. What fn writes elsewhere should carry it. WithFence need not be given. With
+// [WithSecond] the number is the fence of the second lock. With [WithPermits] up to k processes
+// lead, and there is no number. WithFence beside either is refused, as by [Client.NewMutex].
 //
-// The context of fn ends when ctx does, when the leadership is lost (its cause is ErrLost then, and it
-// ends no later than the validity does), or when the maximum lifetime has passed ([WithMaxLifetime], with the cause
-// ErrMaxLifetime). fn must return then. After the end of ctx the lock is renewed, and kept, until fn has
-// returned, however long that takes: nobody else leads while it cleans up. After a loss, or
-// after WithMaxLifetime, it is not kept, so an fn that hangs cannot block others: an fn that should be alone
-// while it cleans up has a time limit of its own instead. Lead itself does not lead again before fn has returned.
+// The context of fn ends when ctx ends. It ends when the leadership is lost, no later than the
+// validity, with the cause ErrLost. And it ends when the maximum lifetime has passed
+// ([WithMaxLifetime]), with the cause ErrMaxLifetime. fn must return then. After the end of ctx
+// the lock is renewed until fn has returned, however long that takes: no other process leads
+// while fn cleans up. After a loss, or after WithMaxLifetime, the lock is not renewed, so a
+// hanging fn cannot block others. If fn must be alone while it cleans up, give it a time limit of
+// its own instead. Lead does not lead again before fn has returned.
 //
 // What fn returns:
 //
@@ -36,12 +37,12 @@ import (
 //	anything, after the end of ctx           Lead returns ctx's error and cause, and that of fn if it is
 //	                                         another
 //
-// If fn panics, Lead steps down and panics. Apart from fn's, the errors are those of Lock: Lead goes on
-// while too few masters answer, and returns if they refuse this client, if the client is closed, and
-// if the options are wrong.
+// If fn panics, Lead steps down and panics. All other errors are those of Lock: Lead goes on
+// while too few masters answer, and returns if they refuse this client, if the client is closed,
+// and if the options are wrong.
 //
-// WithOwner publishes where the leader is to be reached, and [Client.Watch] says who leads. WithToken,
-// WithShared, WithMinHold and WithWait are refused.
+// WithOwner publishes the address of the leader, and [Client.Watch] tells who leads. Lead refuses
+// WithToken, WithShared, WithMinHold and WithWait.
 func (c *Client) Lead(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) error {
 	withFence := func(o *options) { o.fence = o.fence || o.permits == 0 && o.second == nil }
 	m, o := c.newMutex(key, ttl, append(opts[:len(opts):len(opts)], withFence))
@@ -77,7 +78,7 @@ func (c *Client) Lead(ctx context.Context, key string, ttl time.Duration, fn fun
 	}
 }
 
-// stoppedLeading is the error of a Lead whose context has ended; err is fn's.
+// stoppedLeading makes the error of a Lead whose context has ended; err is fn's.
 func stoppedLeading(ctx context.Context, key string, err error) error {
 	e := unasked(OpLead, key, nil, "").endedBy(ctx, ctx.Err())
 	if err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)) {
@@ -86,8 +87,8 @@ func stoppedLeading(ctx context.Context, key string, err error) error {
 	return errors.Join(err, e)
 }
 
-// lead is one leadership, of a lock that was taken. It returns fn's error if fn returned by itself,
-// and whether others are to come first.
+// lead runs one leadership, with a lock that was taken. It returns fn's error if fn returned
+// before its context had ended, and whether others are to come first.
 func (m *Mutex) lead(ctx context.Context, fn func(ctx context.Context) error) (pause bool, err error) {
 	defer m.unlock(context.WithoutCancel(ctx), false)
 	k := m.client.renewer.add(context.WithoutCancel(ctx), &m.hold)
@@ -108,7 +109,8 @@ func (m *Mutex) lead(ctx context.Context, fn func(ctx context.Context) error) (p
 	return errors.Is(context.Cause(o), ErrMaxLifetime), nil
 }
 
-// A leaderContext is the context of a leader. It also ends with the campaign, while the lock is still kept alive.
+// A leaderContext is the context of a leader. It also ends with the campaign; the lock is still
+// kept alive then.
 type leaderContext struct {
 	context.Context // derived from keepAlive
 	keepAlive       *keepAlive
@@ -116,7 +118,7 @@ type leaderContext struct {
 	end             context.CancelCauseFunc
 }
 
-// Done and Err are as those of keepAlive, and look at the campaign themselves, too.
+// Done and Err do what those of keepAlive do, and look at the campaign themselves, too.
 func (l *leaderContext) Done() <-chan struct{} {
 	l.check()
 	return l.Context.Done()

@@ -14,44 +14,46 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// A Leader is who holds a lock, as a majority of the masters says.
+// A Leader says who holds a lock, as a majority of the masters has it.
 type Leader struct {
-	Held bool // somebody does; the rest is empty otherwise
-	// Owner is what the holder has published: WithOwner, or Config.Owner. It is empty if it has
-	// published nothing, or if another library holds the lock. It is a hint: whoever may write the
-	// key can publish any value.
+	Held bool // the lock has a holder; if not, the rest is empty
+	// Owner is what the holder has published: WithOwner, or Config.Owner. It is empty if the
+	// holder has published nothing, or if another library holds the lock. It is a hint: any user
+	// who may write the key can publish any value.
 	Owner string
-	// Fence is the last that was given for the key: the holder's, if its lock has one (WithFence,
-	// or Lead). It is 0 if there is none, or if it is not agreed upon yet.
+	// Fence is the last fence that was given for the key: the holder's, if its lock has one
+	// (WithFence, or Lead). It is 0 if there is none, or if the masters do not agree on it yet.
 	Fence uint64
 }
 
-// Watch yields who holds the lock on a key: at once, and again after each change of the holder or its
-// fence. It yields the latest state, and not every one: what came and went while the loop's body ran, or
-// within a few milliseconds, is left out. That nobody holds the lock is a state, too.
+// Watch yields who holds the lock on a key: at once, and again after each change of the holder or
+// its fence. It yields the latest state, and not every one: it leaves out what came and went
+// while the loop's body ran, or within a few milliseconds. That the lock has no holder is a
+// state, too.
 //
 //	for leader, err := range client.Watch(ctx, "lock:scheduler") {
 //		switch {
-//		case err != nil: // it is not known just now
+//		case err != nil: // the holder is not known just now
 //		case leader.Held:
 //			connect(leader.Owner)
 //		}
 //	}
 //
-// It ends without an error when ctx does, or the loop is left. An error is a *RoundError that wraps
-// ErrNoQuorum if too few masters answer. It is yielded once, and Watch goes on: it yields the holder, or that
-// there is none, when that is known again. After other errors it ends: ErrClosed, so many masters refuse
-// this client that no quorum is possible, and a key that is empty or too long.
+// Watch ends without an error when ctx does, or the loop is left. If too few masters answer, it
+// yields a *RoundError that wraps ErrNoQuorum, once, and goes on. When the state is known again,
+// it yields that. After other errors it ends: ErrClosed, so many masters that refuse this client
+// that no quorum is possible, and a key that is empty or too long.
 //
-// The masters notify it of a change (CLIENT TRACKING). So it asks them after each change, renewals
-// included, when the key may have expired, and otherwise every 10 to 20 s. If too few masters can notify,
-// it asks every 200 to 400 ms. It yields that a lock was taken, or that its holder has died, about a
-// round trip later. What it yields may be over a moment later: Watch is to find the
-// leader, and to show it. It is no proof to rely on, as the lock and its fence are.
+// The masters notify it of a change (CLIENT TRACKING). So it asks them after each change,
+// renewals included, when the key may have expired, and otherwise every 10 to 20 s. If too few
+// masters can notify, it asks every 200 to 400 ms. It yields that a lock was taken, or that its
+// holder has died, about a round trip later. So what it yields may already be over. Watch is for
+// finding the leader, and for showing it. Do not rely on it as you rely on the lock and its
+// fence.
 //
-// It is for locks with one holder. Readers are a holder without a name, and permits are not seen. It
-// needs the right to EVAL, and to GET {key}:fence, without which the fence is 0 (and a master notes each
-// look in its ACL LOG).
+// It is for locks with one holder. Readers appear as a holder without a name, and permits do not
+// appear. Watch needs the right to EVAL, and to GET {key}:fence. Without the latter the fence is
+// 0, and a master notes each question in its ACL LOG.
 func (c *Client) Watch(ctx context.Context, key string) iter.Seq2[Leader, error] {
 	c.check()
 	return func(yield func(Leader, error) bool) {
@@ -76,7 +78,7 @@ type watcher struct {
 	last    leadership
 	unknown bool // an error was yielded last
 	begun   bool // something was yielded
-	unsure  int  // reads in a row that have found the masters to differ about one holder's fence
+	unsure  int  // reads in a row in which the masters differed about one holder's fence
 }
 
 // A leadership is what a read has shown.
@@ -84,11 +86,11 @@ type leadership struct {
 	token      Secret // of the holder; zero if there is none
 	fence      uint64
 	agree      bool          // all masters that answered have that fence
-	left       time.Duration // until nobody holds it, if it is not renewed; clock.Forever if that has no end
+	left       time.Duration // until the lock is free, if it is not renewed; clock.Forever if it does not expire
 	willNotify bool          // the masters will notify of a change
 }
 
-const sureReads = 5 // after that a master that differs in its fence is taken to stay so
+const sureReads = 5 // after so many reads, a master whose fence differs is expected to keep it
 
 func (c *Client) watcher(key string) *watcher { return &watcher{client: c, key: key} }
 
@@ -99,7 +101,7 @@ func (w *watcher) run(ctx context.Context, yield func(Leader, error) bool) {
 	timer := time.AfterFunc(clock.Forever, w.subscription.wake)
 	defer timer.Stop()
 	for {
-		c.watcherSubscriptions.takeNotified(w.subscription) // what was before is in the answers
+		c.watcherSubscriptions.takeNotified(w.subscription) // the answers have what changed before
 		w.subscription.clear()
 		now, e := w.read(ctx)
 		switch {
@@ -126,7 +128,7 @@ func (w *watcher) run(ctx context.Context, yield func(Leader, error) bool) {
 	}
 }
 
-// yieldNew yields what is new. It returns false if the loop was left.
+// yieldNew yields a state that is new. It returns false if the loop was left.
 func (w *watcher) yieldNew(yield func(Leader, error) bool, now leadership, e *RoundError) bool {
 	was, known, begun := w.last, !w.unknown, w.begun
 	w.unknown, w.begun = e != nil, true
@@ -147,7 +149,7 @@ func (w *watcher) yieldNew(yield func(Leader, error) bool, now leadership, e *Ro
 	return yield(Leader{Held: true, Owner: ownerOf(now.token.Reveal()), Fence: now.fence}, nil)
 }
 
-// pause returns when to read again, if no master notifies.
+// pause returns the time until the next read, if no master notifies.
 func (w *watcher) pause(now leadership, e *RoundError) time.Duration {
 	poll := pollMax + rand.N(pollMax)
 	switch {
@@ -201,8 +203,8 @@ func (w *watcher) readWithin(ctx context.Context, timeout time.Duration) (leader
 	return now, nil
 }
 
-// leadershipOf draws the conclusion from what the masters that have answered say. It is not known who holds
-// a lock if those that have not answered could make it another.
+// leadershipOf concludes from what the masters that have answered say. The holder is not known if
+// the masters that have not answered could make it another.
 func leadershipOf(holders []Holder, masters int) (now leadership, known bool) {
 	quorum, silent := majority(masters), masters-len(holders)
 	count := map[Secret]int{}
@@ -245,8 +247,8 @@ func leadershipOf(holders []Holder, masters int) (now leadership, known bool) {
 	return now, true
 }
 
-// readHolders makes the call a question who holds a key. The masters are to notify of its next change. They promise
-// it for one command, so the script's text is sent.
+// readHolders makes the call ask who holds a key. The masters are to notify of its next change.
+// They promise that for one command, so the script's text is sent.
 func (k *call) readHolders(key string, timeout time.Duration) {
 	r := &k.request
 	k.token = k.token[:0]
