@@ -58,8 +58,9 @@ func New(cfg Config) (*Client, error) {
 //	ctx ends before                        a *RoundError that wraps the context's error; it
 //	                                       wraps ErrNoQuorum too if so many masters had failed
 //	                                       by then that no majority was left
-//	so many masters can never serve that   an error that wraps ErrRefused: a person has to
-//	no majority is left                    change the configuration
+//	so many masters can never serve that   a *RoundError that wraps ErrRefused: a person
+//	no majority is left, or any cannot     has to change the configuration
+//	and Config.Strict is set
 //	one server is given twice              an error that wraps mux.ErrDuplicate
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	c, err := open(cfg, func(cfg mux.Config) (*mux.Mux, error) { return mux.Open(ctx, cfg) })

@@ -16,28 +16,28 @@ import (
 // second one, which says how it was lost.
 //
 // If the context ended before the masters had decided, the error wraps the context's error and
-// cause alone. It wraps both if a waiting Lock knew by then why it had to wait. So ask for these
-// first, and then for the context's error.
+// cause alone. It wraps both if a waiting Lock knew by then why it had to wait. So ask for the
+// lock's errors first, and then for the context's error.
 var (
 	// ErrHeld: enough masters answered, and another holds the lock; or contenders have split the
-	// votes, and nobody has won.
+	// votes, and none has won.
 	ErrHeld = errors.New("redlock: held by another")
-	// ErrNoQuorum: so many masters failed or were late that a quorum was impossible, whoever
-	// holds the lock. A context that ended is not that.
+	// ErrNoQuorum: so many masters failed or were late that a quorum was impossible, whether the
+	// lock is held or not. The end of a context is another error.
 	ErrNoQuorum = errors.New("redlock: too few masters answered")
 	// ErrExpired: a quorum said yes, but too late: nothing was left of the lock's validity.
 	ErrExpired = errors.New("redlock: took longer than the lock is valid")
-	// ErrNotHeld: there is no lock to extend or to release. If there was one, it was lost
+	// ErrNotHeld: there is no lock to extend or to release. If there was one, it had ended
 	// before, and another may have held it since.
 	ErrNotHeld = errors.New("redlock: not held")
-	// ErrLost is the cause of the context of KeepAlive when the lock stopped being provably
-	// held.
+	// ErrLost is the cause of KeepAlive's context when the lock is not provably held any more.
 	ErrLost = errors.New("redlock: lock lost")
-	// ErrMaxLifetime is the cause of the context of KeepAlive when the maximum lifetime has passed
-	// ([WithMaxLifetime]). The lock is not lost: it is valid until it is released, or Until has come.
+	// ErrMaxLifetime is the cause of KeepAlive's context when the maximum lifetime has passed
+	// ([WithMaxLifetime]). The lock is not lost: it stays valid until it is released, or until
+	// Until.
 	ErrMaxLifetime = errors.New("redlock: the maximum lifetime has passed")
-	// ErrSecond: the lock in the other system ([WithSecond]) could not be taken or released, as that
-	// system fails, or it was lost.
+	// ErrSecond: the lock in the other system ([WithSecond]) could not be taken or released, as
+	// that system fails; or it was lost.
 	ErrSecond = errors.New("redlock: the second lock failed")
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("redlock: client is closed")
@@ -47,31 +47,32 @@ var (
 	ErrRefused = conn.ErrRefused
 )
 
-// A RoundError says how an operation failed, with every master's vote. Each error that comes from the masters
-// has this type. Other types: an error of the configuration, which no master was asked about, and what the
-// caller's own function returns to Do and Lead. errors.Is and errors.As look into a RoundError, and into the
-// masters' own errors.
+// A RoundError says how an operation failed, with every master's vote. Each error that comes from
+// the masters has this type. Two errors have other types: an error of the configuration, as no
+// master was asked, and an error that the caller's own function returns to Do and Lead. errors.Is
+// and errors.As look into a RoundError, and into the masters' own errors.
 type RoundError struct {
 	Op    Op
 	Key   string // empty for OpOpen
 	Votes []Vote // one for each master; nil if none was asked
 
-	// HeldBy and HeldFor say who holds the key, and how long it has still to live if its
-	// holder does not renew it. They are known for a Lock that has run out of time
-	// (ErrHeld). HeldBy is the holder's Config.Owner, which is a hint, and empty if it left
-	// none. HeldFor is NoExpiry if the key does not expire, and 0 if nothing is known. With
-	// permits, they are about the one that ends first.
+	// HeldBy and HeldFor say who holds the key, and how long the key still lives if its holder
+	// does not renew it. They are known for a Lock that has run out of time (ErrHeld). HeldBy is
+	// the holder's owner (Config.Owner, WithOwner), which is a hint. It is empty if the holder
+	// has published none. HeldFor is NoExpiry if the key does not expire, and 0 if nothing is
+	// known. Of permits, they are about the one that ends first; of readers, about the one that
+	// ends last.
 	HeldBy  string
 	HeldFor time.Duration
 
 	reason error  // the sentinel; nil if the context ended before there was a decision
-	under  error  // what lies under it, if anything
+	under  error  // the error under it, if there is one
 	ended  error  // the context's error, if it cut the operation short
 	cause  error  // ... and its cause, if that is another
 	cut    bool   // the round ended before it was decided
 	note   string // for the reader of the message
 	held   string // likewise: who holds the key
-	late   string // likewise: for how long somebody has waited
+	late   string // likewise: how long the caller has waited
 }
 
 // Outcome says in one word how an operation has ended, for the labels of metrics and the fields of
@@ -149,12 +150,12 @@ const (
 	unsure      = "whether all agree on the number of permits is to be asked again"
 )
 
-// unasked is the failure of an operation that asked no master.
+// unasked makes the error of an operation that asked no master.
 func unasked(op Op, key string, reason error, note string) *RoundError {
 	return &RoundError{Op: op, Key: key, reason: reason, note: note}
 }
 
-// lostTo is the cause of a KeepAlive's context that ended for that reason, and not because a
+// lostTo makes the cause of a KeepAlive's context that ended for that reason, and not because a
 // renewal failed.
 func lostTo(key string, under error) *RoundError {
 	e := unasked(OpRenew, key, ErrLost, "")
@@ -229,7 +230,7 @@ func (e *RoundError) Error() string {
 	return b.String()
 }
 
-// quoted is a key in a message.
+// quoted returns a key as it stands in a message.
 func quoted(key string) string {
 	const most = 100
 	if len(key) > most {
@@ -242,8 +243,7 @@ func bare(err error) string {
 	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "redlock: "), "conn: ")
 }
 
-// Unwrap returns the sentinel, what lies under it, and the context's error and
-// cause.
+// Unwrap returns the sentinel, the error under it, and the context's error and cause.
 func (e *RoundError) Unwrap() []error {
 	errs := make([]error, 0, 4)
 	for _, err := range [...]error{e.reason, e.under, e.ended, e.cause} {
@@ -255,8 +255,7 @@ func (e *RoundError) Unwrap() []error {
 }
 
 // Is reports whether target is the sentinel, or in a master's error. It does not look for context
-// errors there: a master that could not be dialled in time must not look like a caller who was
-// out of time.
+// errors there: if a master could not be dialled in time, the caller was not out of time.
 func (e *RoundError) Is(target error) bool {
 	if target == e.reason || target == e.under {
 		return target != nil
@@ -301,10 +300,11 @@ func (e *RoundError) endedBy(ctx context.Context, err error) *RoundError {
 }
 
 // final reports whether it is of no use to try again: the client is closed, or so many masters
-// refuse us that there is no quorum before somebody changes their configuration.
+// refuse us that there is no quorum before a person changes their configuration.
 func (e *RoundError) final() bool { return e.reason == ErrClosed || e.refusedBy(permanent) }
 
-// differs reports whether so many masters refuse us, also as others have another number of permits.
+// differs reports whether so many masters refuse us, even if only as others have another number
+// of permits.
 func (e *RoundError) differs() bool {
 	return e.refusedBy(func(err error) bool { return permanent(err) || codeOf(err) == "PERMITS" })
 }

@@ -7,23 +7,23 @@ import (
 	"github.com/redburst/redburst/mux"
 )
 
-// An Observer is told what a client does, for traces and metrics. Each func may be nil. It may call
-// the client, but must neither block nor close the client.
+// An Observer is told what a client does, for traces and metrics. Each func may be nil. It may
+// call the client, but must neither block nor close the client.
 type Observer struct {
-	// Round is called after each attempt to take a lock, each extension and each release, and after no
-	// round that only asks. The context is the operation's. For a renewal it is that of KeepAlive.
+	// Round is called after each attempt to take a lock, each extension and each release, but not
+	// after a round that only asks. The context is the operation's; for a renewal it is that of
+	// KeepAlive.
 	Round func(ctx context.Context, r Round)
 	// WaitStart is called when a Lock has to wait, Wake when it stops
 	// waiting to try again, and WaitEnd when it returns, with its error.
 	WaitStart func(ctx context.Context, key string)
 	Wake      func(ctx context.Context, key string, why Wake)
 	WaitEnd   func(ctx context.Context, key string, waited time.Duration, err error)
-	// Lost is called when a KeepAlive's context has ended because the lock
-	// was lost.
+	// Lost is called when a KeepAlive's context has ended because the lock was lost.
 	Lost func(ctx context.Context, key string, err error)
 	// Master is called when a master's phase, or the reason for it, changes, and by Close, which
-	// ends the connections. The calls are in order. A master that can never serve as it is configured
-	// is PhaseRefused. Of what else changes, such as its debts, Stats tells.
+	// ends the connections. The calls are in order. A master that can never serve as it is
+	// configured is PhaseRefused. Stats tells what else changes, such as a master's debts.
 	Master func(m MasterStats)
 }
 

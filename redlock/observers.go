@@ -8,8 +8,8 @@ import (
 	"github.com/redburst/redburst/mux"
 )
 
-// Observers makes one Observer of several. Each is told everything, in their order. If one panics,
-// the next ones are told all the same, and then the panic goes on.
+// Observers makes one Observer of several. Each is told everything, in their order. If one
+// panics, the next ones are still told, and then the panic goes on.
 func Observers(all ...Observer) Observer {
 	var one Observer
 	for _, next := range all {
@@ -54,8 +54,8 @@ func Observers(all ...Observer) Observer {
 	return one
 }
 
-// SlogObserver returns an Observer that logs. A nil logger stands for slog.Default(), as it is when
-// there is something to log. What a disabled level would have logged costs no allocation.
+// SlogObserver returns an Observer that logs. A nil logger means slog.Default(), as it is at the
+// time of the log. An event whose level is disabled costs no allocation.
 //
 //	Error    a lock is lost: KeepAlive, Extend, Unlock or a recheck has found it out
 //	Warn     a master is down, stalled, refused or quarantined, or its credentials could not be renewed;
@@ -63,8 +63,8 @@ func Observers(all ...Observer) Observer {
 //	Info     a master is up, or is left by Close
 //	Debug    all other rounds, also those that found the lock held by another; waits
 //
-// The context is the operation's, so that a handler finds a trace in it. Keys are logged as they are.
-// Tokens are not logged: whoever knows one can release the lock.
+// The context is the operation's, so that a handler finds a trace in it. Keys are logged as they
+// are. Tokens are not logged: any process that knows one can release the lock.
 func SlogObserver(logger *slog.Logger) Observer {
 	enabled := func(ctx context.Context, level slog.Level) *slog.Logger {
 		l := logger
@@ -136,13 +136,13 @@ func withError(attrs []slog.Attr, err error) []slog.Attr {
 	return append(attrs, slog.String("error", err.Error()))
 }
 
-// levelOf is the level at which a round is logged.
+// levelOf returns the level at which a round is logged.
 func levelOf(op Op, err error) slog.Level {
 	switch Outcome(err) {
 	case "ok", "held", "cancelled", "closed":
 		return slog.LevelDebug
 	case "not_held":
-		if op != OpRenew { // which is followed, or preceded, by Lost
+		if op != OpRenew { // Lost is called before it, or after it
 			return slog.LevelError
 		}
 	}

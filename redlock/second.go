@@ -6,52 +6,55 @@ import (
 	"time"
 )
 
-// A Second takes locks in another system, behind those on the masters ([WithSecond]): an etcd cluster, a
-// ZooKeeper ensemble. Implementations are in redlock/contrib. Its methods may be called by any number
-// of goroutines at once.
+// A Second takes locks in another system, beside those on the masters ([WithSecond]): an etcd
+// cluster, a ZooKeeper ensemble. Implementations are in redlock/contrib. Any number of goroutines
+// may call its methods at once.
 //
 // A call that fails cleans up after itself, even after it has returned.
 type Second interface {
-	// TryLock takes the lock of a key, or fails at once with an error that wraps ErrHeld if another
-	// has it or waits for it. Any other error says that the system fails, and nothing is known.
-	// It returns soon after ctx has ended.
+	// TryLock takes the lock of a key. If another has it or waits for it, TryLock fails at once
+	// with an error that wraps ErrHeld. Any other error says that the system fails, and that
+	// nothing is known. It returns soon after ctx has ended.
 	TryLock(ctx context.Context, key string) (SecondLock, error)
-	// Lock takes the lock of a key. It waits for it until ctx ends, and fails at once if the system
-	// does. An error that is due to ctx wraps ctx's error. It returns soon after ctx has ended.
+	// Lock takes the lock of a key. It waits for it until ctx ends, and fails at once if the
+	// system fails. An error that is due to ctx wraps ctx's error. It returns soon after ctx has
+	// ended.
 	Lock(ctx context.Context, key string) (SecondLock, error)
 }
 
 // A SecondLock is a lock that a [Second] has taken.
 type SecondLock interface {
-	// Context ends no later than the moment from which another can have the lock, by this process's
-	// monotonic clock. Its cause says why. It ends with Unlock, too. Its Err is called whenever a caller
-	// asks whether the lock is held. So it can look at the clock itself (timers do not count a
-	// suspend). It must not block.
+	// Context ends no later than another can have the lock, by this process's monotonic clock.
+	// Its cause says why. It ends with Unlock, too. The client calls its Err whenever a caller
+	// asks whether the lock is held, so Err can look at the clock itself (timers do not count a
+	// suspend). Err must not block.
 	Context() context.Context
-	// Fence is greater than that of every earlier holder of the key. It is 0 if the system has none.
+	// Fence is greater than that of every earlier holder of the key. It is 0 if the system has
+	// none.
 	Fence() uint64
-	// Unlock releases the lock. It is called once, also after Context has ended, and returns soon after
-	// ctx has ended. The release goes out whatever becomes of ctx. The error wraps ErrNotHeld if the lock
-	// was not held any more. Any other error says that it is not known whether the lock is free.
+	// Unlock releases the lock. The client calls it once, even after Context has ended. It
+	// returns soon after ctx has ended, and the release goes out whatever becomes of ctx. The
+	// error wraps ErrNotHeld if the lock was not held any more. Any other error says that it is
+	// not known whether the lock is free.
 	Unlock(ctx context.Context) error
 }
 
 // A backing is the second lock of a hold that has taken both.
 type backing struct {
 	lock     SecondLock
-	ctx      context.Context // of the lock, and of package context: it is asked under locks
+	ctx      context.Context // derived from the lock's, of package context: it is asked while mutexes are held
 	end      context.CancelFunc
 	until    time.Duration // the latest end of the hold's validity that was announced; guarded by hold.mu
 	timer    *time.Timer   // fires when that may have passed
 	unwatch  func() bool   // stops watching ctx
-	released bool          // it was released; who has taken it out of its hold has this to itself
+	released bool          // it was released; only the goroutine that took it out of its hold uses this
 }
 
 // attach asks the lock for its context. That may panic.
 func (b *backing) attach() { b.ctx, b.end = context.WithCancel(b.lock.Context()) }
 
-// checkContext has the lock's own context check whether it is over, which ends ours. No mutex is held, as the
-// context may be of any kind.
+// checkContext makes the lock's own context check whether it is over, and that ends ours. No
+// mutex is held, as the context may be of any kind.
 func (b *backing) checkContext() {
 	if b != nil {
 		_ = b.lock.Context().Err()
@@ -61,18 +64,18 @@ func (b *backing) checkContext() {
 // lost reports whether the second lock was lost. b may be nil.
 func (b *backing) lost() bool { return b != nil && b.ctx.Err() != nil }
 
-// lossCause says how it was lost.
+// lossCause says how the lock was lost.
 func (b *backing) lossCause() error { return secondEnded{context.Cause(b.ctx)} }
 
-// secondEnded says how a second lock was lost. It is made under mutexes, so it does not call the other system's
-// error yet.
+// secondEnded says how a second lock was lost. It is made while mutexes are held, so it does not
+// yet call the error of the other system.
 type secondEnded struct{ cause error }
 
 func (e secondEnded) Error() string   { return ErrSecond.Error() + ": " + e.cause.Error() }
 func (e secondEnded) Unwrap() []error { return []error{ErrSecond, foreignError{e.cause}} }
 
-// A foreignError is an error of the other system. It is no error of the caller's context, though a context of that
-// system may have ended.
+// A foreignError is an error of the other system. It never counts as an error of the caller's
+// context, though a context of that system may have ended.
 type foreignError struct{ error }
 
 func (a foreignError) Is(target error) bool {
@@ -81,7 +84,7 @@ func (a foreignError) Is(target error) bool {
 
 func (a foreignError) As(target any) bool { return errors.As(a.error, target) }
 
-// unlockNoWait releases it and does not wait. b may be nil.
+// unlockNoWait releases the lock and does not wait. b may be nil.
 func (b *backing) unlockNoWait() {
 	if b == nil {
 		return
@@ -103,7 +106,7 @@ func (b *backing) unlockWithin(ctx context.Context, d time.Duration) error {
 	return b.unlock(ctx)
 }
 
-// unlock releases it, once: a context that panics may bring its caller back.
+// unlock releases the lock, once: a context that panics may bring its caller back.
 func (b *backing) unlock(ctx context.Context) error {
 	if b.released {
 		return nil

@@ -13,7 +13,7 @@ type Stats struct {
 	Acquired  uint64 // locks taken, on the masters
 	Held      uint64 // attempts that failed because another held the lock
 	NoQuorum  uint64 // ... because too few masters answered: worth an alert
-	Expired   uint64 // ... because it took longer than the lock would have been valid
+	Expired   uint64 // ... because they took longer than the lock would have been valid
 	Cancelled uint64 // ... because their context ended before the masters had decided
 	Released  uint64 // locks released, confirmed by a quorum
 	Extended  uint64 // locks extended, by Extend
@@ -25,16 +25,16 @@ type Stats struct {
 	FenceRaised    uint64 // locks that took a second round to agree on their fence ([WithFence])
 	Lost           uint64 // contexts of KeepAlive that ended because the lock was lost
 
-	WokenFree   uint64 // waits in Lock that ended because the masters notified of a change, and it was free
-	WokenHeld   uint64 // ... and it was held all the same: its holder had renewed it, or another was faster
+	WokenFree   uint64 // waits in Lock that ended because the masters notified of a change, and the lock was free
+	WokenHeld   uint64 // ... and the lock was still held: its holder had renewed it, or another was faster
 	WokenExpiry uint64 // ... because the key's TTL had passed
-	WokenLocal  uint64 // ... because it was released, or given up, in this client
+	WokenLocal  uint64 // ... because a holder or a waiter of this client has left
 	WokenPoll   uint64 // ... to look again, since too few masters can notify
 
-	SecondFailed uint64 // locks taken, and released again, as the second lock was not to be had ([WithSecond])
+	SecondFailed uint64 // locks taken, and released again, as the second lock could not be had ([WithSecond])
 
 	Waiting int // goroutines that wait in Lock
-	Kept    int // locks that are kept alive
+	Kept    int // KeepAlives that renew a lock; a lock can have several
 
 	Acquire Latency // rounds that took a lock, from start to decision
 	Hold    Latency // from taking a lock to releasing it
@@ -91,8 +91,8 @@ type stats struct {
 	acquire, hold, second             histogram
 }
 
-// countWake counts why a wait has ended. WakeFree is counted by countNotified, once the attempt has shown whether the
-// key was free.
+// countWake counts why a wait has ended. countNotified counts WakeFree, once the attempt has
+// shown whether the key was free.
 func (s *stats) countWake(why Wake) {
 	switch why {
 	case WakeFree:

@@ -14,15 +14,15 @@ import (
 
 const (
 	tokenBytes = 20 // of randomness
-	tokenChars = 27 // they make in base64
+	tokenChars = 27 // these bytes in base64
 	maxOwner   = 128
-	maxToken   = 4 << 10 // bytes of one that is handed over; ours have far less
+	maxToken   = 4 << 10 // bytes of a token that is handed over; ours have far less
 	tokenHint  = 6       // bytes at the beginning of a token's secret part by which it is recognized
 )
 
-// appendToken appends a fresh token: an owner, if there is one, a slash, and
-// 160 random bits. It is new for every attempt, so that a late answer or a late
-// release of one attempt can never concern another.
+// appendToken appends a fresh token: an owner, if there is one, a slash, and 160 random bits.
+// Every attempt has a new one, so that a late answer or a late release of one attempt can never
+// concern another.
 func appendToken(dst []byte, owner string) []byte {
 	var raw [tokenBytes]byte
 	rand.Read(raw[:]) // never fails
@@ -32,7 +32,7 @@ func appendToken(dst []byte, owner string) []byte {
 	return base64.RawURLEncoding.AppendEncode(dst, raw[:])
 }
 
-// NoOwner as Config.Owner, and for WithOwner, makes tokens that name nobody.
+// NoOwner as Config.Owner, or for WithOwner, makes tokens that name no owner.
 const NoOwner = "-"
 
 // ownerOf returns the owner in a token; empty if it has none, or if another
@@ -47,7 +47,7 @@ func ownerOf(token string) string {
 }
 
 // redacted takes the secret part of the token out of a master's error, which may quote our
-// command: whoever knows a token can release the lock.
+// command: any process that knows a token can release the lock.
 func redacted(err error, token []byte) error {
 	reply, ok := err.(*mux.ReplyError)
 	if !ok {
@@ -91,7 +91,7 @@ func defaultOwner(name string) string {
 		name += "@"
 	}
 	owner := fmt.Sprintf("%s%s:%d", name, host, os.Getpid())
-	if checkOwner(owner) != nil { // a name that we did not choose
+	if checkOwner(owner) != nil { // the host or the client has a name that tokens cannot have
 		return fmt.Sprintf("unknown:%d", os.Getpid())
 	}
 	return owner

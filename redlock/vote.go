@@ -17,7 +17,7 @@ const (
 	VerdictYes = mux.VerdictYes
 	// VerdictNo: the key is another's there, or gone.
 	VerdictNo = mux.VerdictNo
-	// VerdictFailed: the master did not answer, or with an error.
+	// VerdictFailed: the master did not answer, or answered with an error.
 	VerdictFailed = mux.VerdictFailed
 )
 
