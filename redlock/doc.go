@@ -39,7 +39,7 @@
 //     process's, and nobody sets a master's wall clock forward (Redis expires keys by it). Our
 //     own clock is not the wall clock. On Linux it is CLOCK_BOOTTIME, which goes on counting
 //     while the machine is suspended. Setting a master's clock back breaks nothing. But keys that
-//     nobody renews or deletes last longer there, by as much: the key of a holder that has died,
+//     no client renews or deletes last longer there, by as much: the key of a holder that has died,
 //     the rest of [WithMinHold], the number of permits. No client waits for a minority of such
 //     masters.
 //   - A master that restarts has kept its keys (appendfsync always), or no client counts its vote
@@ -131,7 +131,7 @@
 //	WithShared()          a reader: any number of them, or one writer, which is a lock without it
 //	WithPermits(k)        up to k holders
 //
-// What goes together, and what is an error at the first use:
+// These options go together (yes), or are an error at the first use (no):
 //
 //	               WithFence   WithKeys   WithShared   WithPermits
 //	WithFence      -           yes        yes          no
@@ -148,8 +148,8 @@
 //	reader         excludes                         excludes       together    -
 //	permit         -                                -              -           up to k
 //
-// [WithSecond] goes with the plain lock alone, and with WithOwner, WithRoundTimeout, WithMaxLifetime and
-// WithMinHold.
+// [WithSecond] goes with the plain lock alone, and with WithOwner, WithRoundTimeout,
+// WithMaxLifetime and WithMinHold.
 //
 // # Names
 //
@@ -308,7 +308,7 @@
 //
 // A leader is the holder of a lock, and what is said here of a lock is all that is promised. Its
 // function is told to end before the validity ends, and the next leader begins after that. A
-// leader that ends in order is followed one hand-over later. A leader that dies is followed when
+// leader that steps down is followed at once. A leader that dies is followed when
 // its TTL has passed. While a function that should have ended still runs, this process does not
 // lead again. Another may: that is what the fence is for.
 //
@@ -330,8 +330,9 @@
 //	campaigns again      by itself                by the user                 by the user: Run returns
 //	a number that grows  the fence, for any       the key's revision, for     leaseTransitions, which is
 //	                     resource                 etcd's transactions, too    not made for it
-//	followers are told   by a push                by a push                   by polling
-//	nobody leads         is told                  is not told by Observe      is told after a release,
+//	followers learn of   by a push                by a push                   by polling
+//	a new leader
+//	... and of none      by a push                not from Observe            after a release,
 //	                                                                          not after an expiry
 //	order of candidates  that of arrival          that of arrival             none
 //	the value            is fixed while it leads  can be changed (Proclaim)   can be changed
@@ -340,8 +341,8 @@
 // So etcd has what no lock on independent masters can have: an order that no clock can break, and
 // a store whose transactions refuse a former leader, in one step. Where the leader's writes go to
 // etcd anyway, use its election. In Kubernetes a Lease needs no further servers, and everybody
-// can read it. Both keep their state if all their servers lose their memory, as they write to
-// disk; a master must be told to.
+// can read it. Both survive a restart of all their servers, as they write to disk; a master does
+// only if it is configured to.
 //
 // # How it waits
 //
@@ -360,7 +361,7 @@
 // that came first gets the lock first, and the cost of a lock does not grow with the number of
 // waiters.
 //
-// No exclusion depends on this queue. Some bypass it: TryLock, the first attempt of a Lock that
+// No exclusion depends on this queue. These bypass it: TryLock, the first attempt of a Lock that
 // knows of no other contender, the hand-overs within a process, and other libraries. If a client
 // takes a lock again and again, and is nearer to the masters than the waiters, it would not
 // notice them. So it looks at the queue every 250 ms, or every hundred round trips if that is
@@ -407,13 +408,13 @@
 //
 // # How it renews
 //
-// All [Mutex.KeepAlive] of a client share one heap of events and one timer, which costs nothing
-// while nothing is due. A lock is renewed a third of its TTL after the last time. Renewals that
-// are due at about the same time share a burst. The timer for the deadlines is set again before a
-// burst is sent, and the goroutine that waits for the burst does nothing else. So masters that
-// hang delay no deadline, and a minority of them delays no renewal. A renewal that failed is
-// repeated until the deadline. A context ends up to 10 ms before the validity does: the runtime
-// may take that long to run a timer while all processors are busy.
+// All calls of [Mutex.KeepAlive] of a client share one heap of events and one timer, which costs
+// nothing while nothing is due. A lock is renewed a third of its TTL after the last time.
+// Renewals that are due at about the same time share a burst. The timer for the deadlines is set
+// again before a burst is sent, and the goroutine that waits for the burst does nothing else. So
+// masters that hang delay no deadline, and a minority of them delays no renewal. A renewal that
+// failed is repeated until the deadline. A context ends up to 10 ms before the validity does: the
+// runtime may take that long to run a timer while all processors are busy.
 //
 // A renewal is never sent after a release. A master is asked a second time if it does not know
 // the script, or if it lacks the key and was asked by a native command. The second question is

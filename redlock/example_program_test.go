@@ -28,7 +28,7 @@ func Example_program() {
 func work(ctx context.Context) error {
 	fmt.Println("this process alone is at work")
 	select {
-	case <-time.After(5 * time.Second): // what takes long
+	case <-time.After(5 * time.Second): // stands for long work
 		return nil
 	case <-ctx.Done(): // the lock is lost: stop
 		return context.Cause(ctx)

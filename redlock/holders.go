@@ -48,7 +48,7 @@ func (h Holder) Format(s fmt.State, _ rune) {
 
 // Owner is the owner that the token names (Config.Owner): printable ASCII without spaces, 128
 // bytes at most. It is empty if the token names none, or if another library made it. It is a
-// hint: any user who may write the key can write a token that names anybody.
+// hint: any user who may write the key can write a token with any name.
 func (h Holder) Owner() string { return ownerOf(h.Token.Reveal()) }
 
 // MarshalJSON returns the fields, with "..." in the place of a token, and the owner.
