@@ -1,80 +1,164 @@
 package redlock
 
 import (
-	"cmp"
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
-// hanging is how long what should come at once may take before a test gives up.
-const hanging = 20 * time.Second
-
-// opened returns a client whose masters are all up.
-func opened(t *testing.T, addrs []string, observer *Observer) *Client {
-	t.Helper()
-	return openedWith(t, Config{Masters: addrs, Observer: observer})
+func TestClosedClientSaysSo(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m, other := taken(t, c), c.NewMutex("other", ttl)
+		require.NoError(t, c.Close())
+		_, err := c.Holders(t.Context(), "k")
+		for _, err := range []error{
+			err, other.TryLock(t.Context()), other.Lock(t.Context()), m.Extend(t.Context()), m.Unlock(t.Context()),
+			c.Do(t.Context(), "k", ttl, func(context.Context) error { return nil }),
+		} {
+			require.ErrorIs(t, err, ErrClosed)
+			require.NotErrorIs(t, err, ErrNoQuorum)
+		}
+	})
 }
 
-// openedTimes returns n clients, as processes have one each.
-func openedTimes(t *testing.T, n int, cfg Config) (all []*Client) {
-	t.Helper()
-	for range n {
-		all = append(all, openedWith(t, cfg))
+// closingRounds are closed while somebody looks at a key.
+type closingRounds struct{ rounds }
+
+func (r closingRounds) AppendMasters(dst []mux.State) []mux.State { return append(dst, r.Masters()...) }
+
+func (r closingRounds) Masters() []mux.State {
+	all := r.rounds.Masters()
+	for i := range all {
+		all[i].Server = conn.Server{Tracking: true}
 	}
 	return all
 }
 
-func openedWith(t *testing.T, cfg Config) *Client {
-	t.Helper()
-	cfg.RoundTimeout, cfg.DialTimeout = 10*time.Second, 10*time.Second // a machine that is busy is no failure
-	cfg.StallTime = cmp.Or(cfg.StallTime, 10*time.Second)
-	c, err := Open(t.Context(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { c.Close() })
-	for i := range cfg.Masters {
-		comesUp(t, c, i)
+func (r closingRounds) Do(ctx context.Context, op *mux.Op) error {
+	if op.Replies == 2 { // a look
+		return mux.ErrClosed
 	}
-	return c
+	return r.rounds.Do(ctx, op)
 }
 
-func comesUp(t *testing.T, c *Client, i int) {
-	t.Helper()
-	require.Eventually(t, func() bool { return c.rounds.Masters()[i].Phase == mux.Up }, hanging, time.Millisecond)
-}
-
-// parked starts to wait for a key, and returns when the waiter has looked at it
-// and sleeps.
-func parked(t *testing.T, c *Client, key string) <-chan error {
-	t.Helper()
-	done := make(chan error, 1)
-	go func() { done <- c.NewMutex(key, 30*time.Second).Lock(t.Context()) }()
-	require.Eventually(t, func() bool { return c.Stats().Waiting == 1 }, hanging, time.Millisecond)
-	time.Sleep(50 * time.Millisecond)
-	return done
-}
-
-func comes(t *testing.T, done <-chan error) {
-	t.Helper()
-	require.NoError(t, conntest.Soon(t, "the lock is free, and the waiter has it", done))
-}
-
-func command(t *testing.T, masters *redlocktest.Masters, i int, args ...string) {
-	t.Helper()
-	_, err := masters.Do(i, args...)
-	require.NoError(t, err)
-}
-
-// asker returns what asks the first master, and requires an answer that is no error.
-func asker(t *testing.T, masters *redlocktest.Masters) func(args ...string) any {
-	return func(args ...string) any {
-		t.Helper()
-		v, err := masters.Do(0, args...)
-		require.NoError(t, err, args)
-		return v
+func (r closingRounds) Wait(ctx context.Context, op *mux.Op) error {
+	if op.Command == nil { // somebody sleeps
+		return mux.ErrClosed
 	}
+	return r.rounds.Wait(ctx, op)
+}
+
+func (r closingRounds) Post(ops ...*mux.Op) {
+	if ops[0].Command != nil {
+		r.rounds.Post(ops...)
+	}
+}
+
+func TestLockThatLooksWhileTheClientIsClosedSaysSo(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		taken(t, c)
+		c.rounds = closingRounds{r}
+		err := c.NewMutex("k", ttl).Lock(t.Context())
+		require.ErrorIs(t, err, ErrClosed)
+		require.NotErrorIs(t, err, ErrHeld)
+	})
+}
+
+// An attempt that Close cuts short, and that fails therefore, leaves nothing behind.
+func TestCloseLeavesNothingOfWhatItCutsShort(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for round := range 5 {
+		c := openedWith(t, Config{Masters: masters.Addrs(), StallTime: time.Minute})
+		if round == 4 { // what is frozen, and stays connected, hears of it when it thaws
+			masters.Pause(2)
+		}
+		var attempts sync.WaitGroup
+		var mu sync.Mutex
+		var refused []string
+		begun := make(chan struct{}, 1)
+		for g := range 8 {
+			attempts.Go(func() {
+				for n := 0; ; n++ {
+					key := fmt.Sprintf("%d-%d-%d", round, g, n)
+					if err := c.NewMutex(key, time.Hour).TryLock(context.Background()); err != nil {
+						mu.Lock()
+						refused = append(refused, key)
+						mu.Unlock()
+						return
+					}
+					if n > 10 {
+						select {
+						case begun <- struct{}{}:
+						default:
+						}
+					}
+				}
+			})
+		}
+		conntest.Soon(t, "attempts are under way", begun)
+		require.NoError(t, c.Close())
+		attempts.Wait()
+		if round == 4 {
+			masters.Resume(2)
+		}
+		require.Len(t, refused, 8)
+		for _, key := range refused {
+			for i := range 3 {
+				require.Eventually(t, func() bool {
+					n, err := masters.Do(i, "EXISTS", key)
+					return err == nil && fmt.Sprint(n) == "0"
+				}, hanging, time.Millisecond, "%s on master %d", key, i)
+			}
+		}
+	}
+}
+
+// Close waits for the attempts under way, and they do not wait for Close: an Observer that
+// is called in one, as the context of that is another's KeepAlive, may try to take a lock.
+func TestCloseAndAnAttemptDoNotWaitForEachOther(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		closed, lost := make(chan struct{}), make(chan error, 1)
+		c.observe.Lost = func(context.Context, string, error) {
+			go func() {
+				c.Close()
+				close(closed)
+			}()
+			for c.attempts.TryRLock() { // until it waits for the attempt
+				c.attempts.RUnlock()
+				runtime.Gosched()
+			}
+			lost <- c.NewMutex("other", ttl).TryLock(context.Background())
+		}
+		held, stop := taken(t, c).KeepAlive(t.Context())
+		defer stop()
+		c.rounds = &suspendedRounds{fakeRounds: r}
+		require.Error(t, c.NewMutex("nested", ttl).TryLock(held))
+		require.ErrorIs(t, conntest.Soon(t, "the nested attempt returns", lost), ErrClosed)
+		conntest.Soon(t, "Close returns", closed)
+	})
+}
+
+// suspendedRounds has the machine suspended before an attempt.
+type suspendedRounds struct {
+	*fakeRounds
+	once sync.Once
+}
+
+func (s *suspendedRounds) Do(ctx context.Context, op *mux.Op) error {
+	s.once.Do(func() {
+		s.mu.Lock()
+		s.jump += 2 * ttl
+		s.mu.Unlock()
+	})
+	return s.fakeRounds.Do(ctx, op)
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// What locks cost the masters: processor time for a pair, and what the options add.
+
 // masterCPU is the processor time that the masters have used, all together, as Redis tells.
 func masterCPU(b *testing.B, masters *redlocktest.Masters) (d time.Duration) {
 	b.Helper()

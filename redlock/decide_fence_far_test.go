@@ -324,48 +324,6 @@ func TestAClockThatIsFarAhead(t *testing.T) {
 	}
 }
 
-// A counter is set back only where the key is the holder's own, and where the master's own clock says so, too.
-func TestScriptsThatMend(t *testing.T) {
-	masters := redlocktest.Start(t, 1)
-	do := asker(t, masters)
-	now := time.Now().UnixMicro()
-	h := newHints()
-	one, two := kind.NewFenced("a", ttl, &h.Counters), kind.NewSeveralFenced(kind.NewSeveral([]string{"a", "b"}), ttl, &h.Counters)
-	for counter, mended := range map[string]bool{
-		fmt.Sprint(now): false,
-		fmt.Sprint(now + (23 * time.Hour).Microseconds()): false,
-		fmt.Sprint(now + (25 * time.Hour).Microseconds()): true,
-		"9007199254740900": true, "9223372036854774784": true, "junk": true, "5": false,
-	} {
-		for _, which := range []kind.Numbered{one, two} {
-			for _, holders := range []string{"mine", "another's", ""} {
-				do("FLUSHALL")
-				do("SET", "{a}:fence", counter)
-				do("SET", "{b}:fence", counter)
-				if holders != "" {
-					do("SET", "a", holders)
-					do("SET", "b", "mine")
-				}
-				var r kind.Request
-				which.Mend(&r, kind.Grant{Key: "a", Token: []byte("mine"), TTL: ttl, Fence: uint64(now) + 1})
-				at := fmt.Sprintf("%T, %s, %q", which, counter, holders)
-				was, want := int64(0), counter
-				if mended && holders == "mine" {
-					was, want = 1, fmt.Sprint(now+1)
-				}
-				require.Equal(t, was, do(words(r.Command)...), at)
-				require.Equal(t, want, do("GET", "{a}:fence"), at)
-				if which == kind.Numbered(two) {
-					require.Equal(t, want, do("GET", "{b}:fence"), at)
-				}
-				if was == 1 {
-					require.Greater(t, do("PTTL", "{a}:fence"), defaultFenceMemory.Milliseconds(), at)
-				}
-			}
-		}
-	}
-}
-
 // Readers hold a lock together, each with a number that may be greater than the others'. So none sets a
 // counter back.
 func TestAReaderMendsNothing(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 )
 
 // A fenceModel has locks with fences. In no history is a lock published whose number is not above all before it.
-// The masters are counters (decide_fence_test.go).
+// The masters are counters (kind_fenced_test.go).
 type fenceModel struct {
 	*history
 	masters []fenceMaster

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock/internal/kind"
-	"github.com/redburst/redburst/redlock/internal/skew"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -116,72 +114,6 @@ func TestCountersThatDifferTakeASecondRound(t *testing.T) {
 	require.Greater(t, m.Fence(), first)
 	require.LessOrEqual(t, c.Stats().FenceRaised, uint64(2))
 	require.NoError(t, m.Unlock(t.Context()))
-}
-
-// A client's next hint is above the numbers of its locks, so that a master which has missed them
-// has the others' number at once.
-func TestALockTellsTheNextHint(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		ahead := time.Now().Add(time.Hour).UnixMicro()
-		r.set(func(m *fakeMaster) { m.counters["k"] = ahead }, 0, 1)
-		m := c.NewMutex("k", ttl, WithFence())
-		r.set(freeze, 2)
-		for i := range 2 {
-			require.NoError(t, m.TryLock(t.Context()))
-			require.EqualValues(t, ahead+1+int64(i), m.Fence())
-			require.NoError(t, m.Unlock(t.Context()))
-			r.set(thaw, 2)
-			time.Sleep(time.Millisecond)
-			r.set(fail, 0) // the next quorum is of the others
-		}
-		require.Zero(t, c.Stats().FenceRaised)
-	})
-}
-
-// In turn, the masters that are asked later are given the first one's number as their hint.
-func TestAskedInTurnTheMastersAgree(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		ahead := time.Now().Add(time.Hour).UnixMicro()
-		order := ranked(nil, "k", r.Masters())
-		r.set(func(m *fakeMaster) { m.counters["k"] = ahead }, order[0])
-		r.set(unscript, order[1], order[2]) // which are told the number by text
-		m := c.NewMutex("k", ttl, WithFence())
-		require.Nil(t, (&attempt{mutex: m, inTurn: true}).take(t.Context()))
-		require.EqualValues(t, ahead+1, m.Fence())
-		require.Zero(t, c.Stats().FenceRaised)
-		require.NoError(t, m.Unlock(t.Context()))
-	})
-}
-
-// A second round asks all masters, also after a first one that has asked them in turn.
-func TestAskedInTurnAllMastersAreRaised(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		ahead := time.Now().Add(time.Hour).UnixMicro()
-		order := ranked(nil, "k", r.Masters())
-		r.set(func(m *fakeMaster) { m.counters["k"] = ahead }, order[1])
-		r.set(func(m *fakeMaster) { occupy(m) }, order[2])
-		m := c.NewMutex("k", ttl, WithFence())
-		require.Nil(t, (&attempt{mutex: m, inTurn: true}).take(t.Context()))
-		require.EqualValues(t, ahead+1, m.Fence())
-		require.EqualValues(t, 1, c.Stats().FenceRaised)
-		require.NoError(t, m.Unlock(t.Context()))
-	})
-}
-
-// A number that was seen in a refusal makes the next attempt's hint greater.
-func TestARefusalTellsTheNextHint(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		ahead := time.Now().Add(time.Hour).UnixMicro()
-		r.set(func(m *fakeMaster) { occupy(m); m.counters["k"] = ahead }, 0, 1)
-		m := c.NewMutex("k", ttl, WithFence())
-		require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)
-		r.set(func(m *fakeMaster) { delete(m.keys, "k") }, all(3)...)
-		time.Sleep(10 * time.Millisecond)              // the releases are there
-		r.set(func(m *fakeMaster) { m.delay /= 2 }, 2) // it is one of the two that decide
-		require.NoError(t, m.TryLock(t.Context()))
-		require.Zero(t, c.Stats().FenceRaised, "the third master has the number of the others")
-		require.Greater(t, m.Fence(), uint64(ahead))
-	})
 }
 
 func TestAFenceThatAQuorumDoesNotRememberIsNotGiven(t *testing.T) {
@@ -509,46 +441,6 @@ func TestAnAcquireIsNotRepeatedAfterItsRelease(t *testing.T) {
 	})
 }
 
-// newHints are those of a client with the defaults.
-func newHints() *hints {
-	h := new(hints)
-	h.init(defaultFenceMemory, defaultFenceSkew)
-	return h
-}
-
-func TestHints(t *testing.T) {
-	now := uint64(time.Now().UnixMicro())
-	const day = 24 * 3600 * 1_000_000
-	h := newHints()
-	first := h.next()
-	require.GreaterOrEqual(t, first, now)
-	require.Greater(t, h.next(), first)
-	h.saw(now + day/4)
-	require.Equal(t, now+day/4+1, h.next(), "another's clock is ahead")
-	require.Equal(t, now+day/4+2, h.next())
-	h.saw(now)
-	require.Equal(t, now+day/4+3, h.next())
-	h.saw(now + day*3/4)
-	require.Equal(t, now+day/4+4, h.next(), "one number that is far off does not spoil all keys")
-	h.saw(maxFence)
-	require.Less(t, h.next(), now+day)
-}
-
-func TestHintsBesideAWrongClock(t *testing.T) {
-	for _, year := range []int{1902, 2199} {
-		skew.Set(time.Until(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)))
-		h := newHints()
-		first := h.next()
-		require.Less(t, first, uint64(time.Hour.Microseconds()), "numbers must be able to grow")
-		require.Greater(t, h.next(), first)
-		skew.Set(0)
-		h.next()
-		skew.Set(time.Until(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)))
-		require.Positive(t, h.next(), "a lock whose counters are all lost has this number, and 0 is none")
-	}
-	skew.Set(0)
-}
-
 // Several clients take one key by turns. Of two locks of which one was released before the other
 // was asked for, the later has the greater fence.
 func TestFencesGrowInTheOrderOfTheLocks(t *testing.T) {
@@ -606,139 +498,4 @@ func fewer(n int) int {
 		return n / 5
 	}
 	return n
-}
-
-// The scripts do on real masters what the model's counters do, whatever is asked in whatever order.
-func TestScriptsOfTheFence(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 1)
-	c := opened(t, masters.Addrs(), nil)
-	random := rand.New(rand.NewPCG(rand.Uint64(), 0))
-	const ttl = time.Minute
-	today := uint64(time.Now().UnixMicro())
-	for round := range fewer(20) {
-		key := fmt.Sprint("k", round)
-		var want counter
-		s := &spec{traits: new(traits), key: key, term: newTerm(ttl, 0.01, 0), timeout: hanging}
-		s.numbers = kind.NewFenced(key, ttl, &newHints().Counters)
-		s.kind = s.numbers
-		for step := range 100 {
-			k := c.takeCall()
-			token := []byte(fmt.Sprint("token", random.IntN(2)))
-			number := 1 + uint64(random.IntN(200))
-			if random.IntN(2) == 0 {
-				number += today
-			}
-			restore := random.IntN(2) == 0
-			var reply int64
-			yes := false
-			verb := random.IntN(6)
-			if random.IntN(4) == 0 { // then they are sent by text
-				command(t, masters, 0, "SCRIPT", "FLUSH")
-			}
-			switch verb {
-			case 0:
-				k.acquire(s, "", number)
-				reply = want.acquire(string(k.token), number)
-				yes = reply > 0
-			case 1:
-				k.extend(s, token, number, s.term.ttl, restore)
-				reply = want.extend(string(token), restore, number)
-				yes = reply == 1
-			case 2:
-				k.extend(s, token, 0, s.term.ttl, false)
-				reply = want.adopt(string(token))
-				yes = reply >= 0
-			case 3:
-				k.token = append(k.token[:0], token...)
-				k.raise(s, number)
-				reply = want.raise(string(token), number)
-				yes = reply > 0
-			case 4:
-				k.release(s, token)
-				reply = want.release(string(token))
-				yes = reply == 1
-			default: // it expires
-				command(t, masters, 0, "DEL", key)
-				want.token = ""
-				c.putCall(k)
-				continue
-			}
-			require.NoError(t, c.rounds.Do(t.Context(), &k.op))
-			vote := k.op.Votes[0]
-			require.NoError(t, vote.Err)
-			require.Equal(t, reply, vote.Int, "step %d, verb %d", step, verb)
-			require.Equal(t, yes, vote.Verdict == VerdictYes, "step %d, verb %d", step, verb)
-			if verb == 0 && yes { // from now on under a token that comes again
-				command(t, masters, 0, "SET", key, string(token), "KEEPTTL")
-				want.token = string(token)
-			}
-			c.putCall(k)
-			f, err := masters.Do(0, "GET", "{"+key+"}:fence")
-			require.NoError(t, err)
-			if f == nil {
-				f = "0"
-			}
-			require.Equal(t, fmt.Sprint(want.f), f, "step %d, verb %d", step, verb)
-			v, err := masters.Do(0, "GET", key)
-			require.NoError(t, err)
-			if want.token == "" {
-				require.Nil(t, v)
-				continue
-			}
-			require.Equal(t, want.token, v)
-			left, err := masters.Do(0, "PTTL", "{"+key+"}:fence")
-			require.NoError(t, err)
-			require.Greater(t, left, ttl.Milliseconds(), "the counter outlives the lock")
-		}
-	}
-}
-
-// A counter is a master's key and the counter beside it, as the scripts are to treat them.
-type counter struct {
-	token string // of the key; empty if it is free
-	f     uint64
-}
-
-func (c *counter) acquire(token string, hint uint64) int64 {
-	if c.token != "" {
-		return -int64(c.f)
-	}
-	c.token, c.f = token, max(c.f+1, hint)
-	return int64(c.f)
-}
-
-func (c *counter) extend(token string, restore bool, fence uint64) int64 {
-	was := c.token
-	if was != token && (was != "" || !restore) {
-		return 0
-	}
-	c.token, c.f = token, max(c.f, fence)
-	if was == "" {
-		return kind.Restored
-	}
-	return 1
-}
-
-func (c *counter) adopt(token string) int64 {
-	if c.token != token {
-		return -1
-	}
-	return int64(c.f)
-}
-
-func (c *counter) raise(token string, fence uint64) int64 {
-	if c.token != token {
-		return 0
-	}
-	c.f = max(c.f, fence)
-	return int64(c.f)
-}
-
-func (c *counter) release(token string) int64 {
-	if c.token != token {
-		return 0
-	}
-	c.token = ""
-	return 1
 }

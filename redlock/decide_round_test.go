@@ -1,8 +1,10 @@
 package redlock
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redburst/redburst/mux"
@@ -189,5 +191,55 @@ func TestValidityIsTTLLessElapsedLessDrift(t *testing.T) {
 		started, now := time.Hour, time.Hour+7*time.Millisecond
 		require.Equal(t, c.ttl-7*time.Millisecond-c.drift, term.until(started)-now)
 		require.Equal(t, started, term.started(term.until(started)))
+	}
+}
+
+// What a round gives is counted from its start, and for a round in turn from when the
+// first master was asked: that is when the first of the keys can have been set.
+func TestValidityIsCountedFromTheStartOfEachRound(t *testing.T) {
+	const delay = 3 * time.Millisecond // shorter than what a master is given that is asked first
+	for name, c := range map[string]struct {
+		op   Op
+		took time.Duration
+		do   func(ctx context.Context, m *Mutex) error
+	}{
+		"TryLock": {OpLock, delay, func(ctx context.Context, m *Mutex) error { return m.TryLock(ctx) }},
+		"Lock, in turn": {OpLock, 2 * delay, func(ctx context.Context, m *Mutex) error {
+			if e := (&attempt{mutex: m, inTurn: true}).take(ctx); e != nil {
+				return e
+			}
+			return nil
+		}},
+		"Extend": {OpExtend, delay, func(ctx context.Context, m *Mutex) error { return m.Extend(ctx) }},
+		"KeepAlive": {OpRenew, delay, func(ctx context.Context, m *Mutex) error {
+			held, stop := m.KeepAlive(ctx)
+			defer stop()
+			time.Sleep(ttl / 4) // a renewal comes in between
+			return context.Cause(held)
+		}},
+		"recheck": {OpRecheck, delay, func(_ context.Context, m *Mutex) error {
+			m.client.rechecker.recheck([]*hold{&m.hold})
+			return nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
+				m := client.NewMutex("k", ttl)
+				if c.op != OpLock {
+					require.NoError(t, m.TryLock(t.Context()))
+					time.Sleep(ttl / 4)
+				}
+				var left []time.Duration
+				client.observe.Round = func(_ context.Context, round Round) {
+					if round.Op == c.op {
+						left = append(left, m.Remaining())
+					}
+				}
+				r.set(func(m *fakeMaster) { m.delay = delay }, all(3)...)
+				require.NoError(t, c.do(t.Context(), m))
+				synctest.Wait()
+				require.Equal(t, []time.Duration{ttl - m.term.drift - c.took}, left)
+			})
+		})
 	}
 }

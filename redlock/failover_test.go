@@ -1,7 +1,6 @@
 package redlock_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,21 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func openConfig(t testing.TB, cfg redlock.Config) *redlock.Client {
-	t.Helper()
-	cfg.DialTimeout = cmp.Or(cfg.DialTimeout, busy)
-	c, err := redlock.Open(t.Context(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { c.Close() })
-	return c
-}
-
-func phase(c *redlock.Client, i int) string { return string(c.Stats().Masters[i].Phase) }
-
-func reaches(t testing.TB, c *redlock.Client, i int, want string) {
-	t.Helper()
-	require.Eventually(t, func() bool { return phase(c, i) == want }, time.Minute, time.Millisecond, "%s", want)
-}
+// Groups of sentinels that switch to another master. The sentinels, the mux, the quarantine and the recheck keep
+// exclusion and service together.
 
 // A group switches while a lock needs its old master: no majority can be proven any
 // more, so the lock is lost at once and not at the end of its validity.

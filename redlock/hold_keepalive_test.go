@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,42 +17,6 @@ import (
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
-
-const ttl = 3 * time.Second // renewed every second, until 2.968 s (drift 32 ms)
-
-// taken returns a Mutex that holds the lock on "k".
-func taken(t *testing.T, c *Client, opts ...Option) *Mutex {
-	t.Helper()
-	m := c.NewMutex("k", ttl, opts...)
-	require.NoError(t, m.TryLock(t.Context()))
-	time.Sleep(2 * time.Millisecond) // until the stragglers are there, too
-	return m
-}
-
-// simulated runs a test on synctest's clock, with masters that take a
-// millisecond to answer.
-func simulated(t *testing.T, n int, cfg Config, f func(t *testing.T, c *Client, r *fakeRounds)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		c, r := newFake(t, n, cfg)
-		for _, m := range r.masters {
-			m.delay = time.Millisecond
-		}
-		f(t, c, r)
-	})
-}
-
-// lostBy requires that the context ends because of a loss, and returns how long
-// that took.
-func lostBy(t *testing.T, r *fakeRounds, held context.Context) (after time.Duration, why *RoundError) {
-	t.Helper()
-	since := r.now()
-	conntest.Soon(t, "the loss is noticed", held.Done())
-	require.ErrorIs(t, held.Err(), context.Canceled)
-	require.ErrorIs(t, context.Cause(held), ErrLost)
-	require.ErrorAs(t, context.Cause(held), &why)
-	return r.now() - since, why
-}
 
 func TestKeepAliveRenewsEveryThirdOfTheTTL(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
@@ -77,37 +40,6 @@ func TestKeepAliveRenewsEveryThirdOfTheTTL(t *testing.T) {
 		require.Zero(t, m.Remaining())
 		require.Zero(t, r.keys(), "nobody renews it any more")
 	})
-}
-
-// Rule 4, with everything that can hang.
-func TestRule4KeepAliveEndsByTheDeadline(t *testing.T) {
-	majority := []int{0, 1, 2}
-	for name, change := range map[string]func(m *fakeMaster){
-		"a majority hangs":       freeze,
-		"a majority is down":     fail,
-		"a majority answers not": func(m *fakeMaster) { m.vanish = func([]string) bool { return true } },
-		"a majority is slow":     func(m *fakeMaster) { m.delay = time.Second },
-	} {
-		for _, wait := range []time.Duration{0, 999 * time.Millisecond, time.Second + time.Microsecond, 1500 * time.Millisecond} {
-			t.Run(name+" after "+wait.String(), func(t *testing.T) {
-				simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-					m := taken(t, c)
-					held, _ := m.KeepAlive(t.Context())
-					time.Sleep(wait)
-					r.set(change, majority...)
-					until := r.now() + m.Remaining()
-					_, why := lostBy(t, r, held)
-					require.LessOrEqual(t, r.now(), until)
-					require.Greater(t, r.now(), until-2*maxMargin, "it was given up too early")
-					require.ErrorIs(t, why, ErrNoQuorum)
-					require.NotErrorIs(t, why, ErrNotHeld)
-					require.Len(t, why.Votes, 5)
-					require.GreaterOrEqual(t, c.Stats().RenewalsFailed, uint64(3), "it was tried again and again")
-					require.EqualValues(t, 1, c.Stats().Lost)
-				})
-			})
-		}
-	}
 }
 
 func TestKeepAliveSurvivesWhatEndsInTime(t *testing.T) {
@@ -317,24 +249,6 @@ func TestExtendThatFindsALossEndsTheContext(t *testing.T) {
 		require.ErrorIs(t, context.Cause(held), ErrNotHeld)
 		require.Zero(t, c.Stats().Kept)
 	})
-}
-
-// requireReleasedForGood fails if any master was asked to extend a lock after it
-// was asked to release it.
-func requireReleasedForGood(t *testing.T, r *fakeRounds) {
-	t.Helper()
-	for i := range r.masters {
-		released := map[string]bool{}
-		for _, did := range r.logs(i) {
-			what, lock, _ := strings.Cut(did, " ")
-			switch what {
-			case "release":
-				released[lock] = true
-			case "extend":
-				require.False(t, released[lock], "%s was extended after its release", lock)
-			}
-		}
-	}
 }
 
 func TestNoRenewalAfterUnlock(t *testing.T) {

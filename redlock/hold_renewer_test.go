@@ -30,31 +30,6 @@ func atTheNextLook(c *Client) (set func(f func())) {
 	return func(f func()) { next.Store(&f) }
 }
 
-// spin waits for what another goroutine does at this moment: for those who hold a lock,
-// while the simulated clock stands still.
-func spin(t *testing.T, what string, done func() bool) {
-	for range 10_000_000 {
-		if done() {
-			return
-		}
-		runtime.Gosched()
-	}
-	t.Errorf("never happened: %s", what)
-}
-
-func (m *Mutex) validUntil() time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.until
-}
-
-// suspend has the clock gain on the timers.
-func (r *fakeRounds) suspend(d time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.jump += d
-}
-
 // A renewed lock is one whose first renewal is under way, to which all masters say yes.
 type renewed struct {
 	*testing.T

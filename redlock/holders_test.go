@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -47,4 +48,32 @@ func TestHolderIsPrintedWithoutItsToken(t *testing.T) {
 	}
 	require.Equal(t, "a:1: free", fmt.Sprint(Holder{Addr: "a:1"}))
 	require.Equal(t, "a:1: "+errFake.Error(), fmt.Sprint(Holder{Addr: "a:1", Err: errFake}))
+}
+
+func TestHoldersAreAskedOnEveryMaster(t *testing.T) {
+	simulated(t, 5, Config{Owner: "me"}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		r.set(occupy, 0)
+		r.set(flush, 1)
+		r.set(fail, 2)
+		holders, err := c.Holders(t.Context(), "k")
+		require.NoError(t, err)
+		require.Len(t, holders, 5)
+		require.Equal(t, "another's", holders[0].Token.Reveal())
+		require.Empty(t, holders[0].Owner())
+		require.Equal(t, Holder{Addr: "m1"}, holders[1])
+		require.Equal(t, errFake, holders[2].Err)
+		for _, h := range holders[3:] {
+			require.Equal(t, m.Token(), h.Token.Reveal())
+			require.Equal(t, "me", h.Owner())
+			require.InDelta(t, ttl.Seconds(), h.TTL.Seconds(), 0.01)
+		}
+		r.set(freeze, 3, 4)
+		since := r.now()
+		holders, err = c.Holders(t.Context(), "k")
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.Len(t, holders, 5)
+		require.Equal(t, maxRoundTimeout, r.now()-since)
+		require.True(t, slices.ContainsFunc(holders, func(h Holder) bool { return h.Err == mux.ErrTimeout }))
+	})
 }

@@ -587,26 +587,6 @@ func TestNoSubscriptionOfSeveralKeysIsLeftBehind(t *testing.T) {
 	require.Zero(t, watched())
 }
 
-// Contenders for the same keys ask the same master first, whatever the order of the keys.
-func TestSeveralAskAlikeInTurn(t *testing.T) {
-	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
-			first := map[int]int{}
-			for _, m := range []*Mutex{c.NewMutex("0", ttl, WithKeys(key)), c.NewMutex(key, ttl, WithKeys("0"))} {
-				r.set(func(m *fakeMaster) { m.keys["0"] = fakeKey{"another's", r.clock() + time.Hour} }, all(5)...)
-				k := newCall().(*call)
-				k.acquire(&m.spec, "", 0)
-				clean, err := inTurn(t.Context(), &c.core, &m.spec, k, 0)
-				require.NoError(t, err)
-				require.True(t, clean)
-				require.Len(t, k.earlyVotes, 1)
-				first[k.earlyVotes[0].master]++
-			}
-			require.Len(t, first, 1)
-		}
-	})
-}
-
 // Whoever has looked at several keys is told of the next change of any of them.
 func TestMastersNotifyOfAChangeOfAnyKey(t *testing.T) {
 	t.Parallel()

@@ -5,14 +5,19 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
+	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
+
+// How the package is built: which file may use which, what is pure, and where the tests of a file and of a rule are.
 
 // The files of the package, from the bottom to the top: each may use what those before it
 // define. The names say the rooms: what decides, what asks the masters, holding a lock, waiting for one, and, without
@@ -104,6 +109,118 @@ func TestKindsAndDecisionsReadNoClock(t *testing.T) {
 			return true
 		})
 	}
+}
+
+// testedElsewhere are the source files without a test file of their names, and where their tests are.
+var testedElsewhere = map[string]string{
+	"ask_call": "kind_*_test.go compare what each call sends",
+	"ask_spec": "option_test.go has what goes together, and kind_*_test.go what comes of it",
+	"doc":      "rules_test.go has its rules, and acl_test.go, limits_test.go and readme_test.go what else it promises",
+
+	"internal/processes": "redlocktest starts and ends its servers with it, and its tests look at that",
+	"internal/skew":      "a variable that tests set",
+}
+
+// acrossFiles are the test files that have no source file's name, as what they hold is kept by many together. Their
+// first comments say what that is.
+var acrossFiles = []string{
+	"acl", "alloc", "bench", "coming_from", "cost", "failover", "harmed", "layers", "leak", "limits", "minhold", "model",
+	"panic", "quirks", "readme", "rules", "scale", "scenarios", "secret", "simulation", "wallclock", "zero",
+}
+
+// What tests a file is found by its name: wait_look.go has wait_look_test.go, and maybe wait_look_more_test.go. For a kind,
+// internal/kind/shared.go, it is kind_shared_test.go of this package, as a test of a kind takes locks. What several
+// tests use is in helper_*_test.go, which have no tests.
+func TestATestIsFoundByItsFile(t *testing.T) {
+	paths, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	inner, err := filepath.Glob("internal/*/*.go")
+	require.NoError(t, err)
+	var sources []string
+	tests, found := map[string]bool{}, map[string]bool{} // those that there are, and those with a source
+	for _, path := range append(paths, inner...) {
+		path = filepath.ToSlash(path)
+		if name, is := strings.CutSuffix(path, "_test.go"); is {
+			tests[name] = true
+		} else {
+			sources = append(sources, strings.TrimSuffix(path, ".go"))
+		}
+	}
+	isFor := func(test, source string) bool { return test == source || strings.HasPrefix(test, source+"_") }
+	named := map[string]bool{}
+	for _, source := range sources {
+		address := strings.TrimPrefix(source, "internal/")
+		dir, name := path.Split(address)
+		if address = strings.ReplaceAll(address, "/", "_"); dir == name+"/" {
+			address = name // kind_test.go, for internal/kind/kind.go
+		}
+		dir = path.Dir(source)
+		excused := testedElsewhere[source] != "" || testedElsewhere[dir] != ""
+		require.NotEqual(t, excused, tests[source] || tests[address], "%s.go is to have %s_test.go, or a place in testedElsewhere", source, address)
+		named[source], named[dir] = true, true
+		for test := range tests {
+			found[test] = found[test] || isFor(test, source) || isFor(test, address)
+		}
+	}
+	for source := range testedElsewhere {
+		require.True(t, named[source], "there is no %s", source)
+	}
+	for test := range tests {
+		file, err := parser.ParseFile(token.NewFileSet(), test+"_test.go", nil, parser.ParseComments|parser.SkipObjectResolution)
+		require.NoError(t, err)
+		if strings.HasPrefix(test, "helper_") {
+			for _, d := range file.Decls {
+				f, is := d.(*ast.FuncDecl)
+				require.False(t, is && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test"), "%s_test.go has a test", test)
+			}
+		} else if !found[test] && !strings.HasPrefix(test, "example") {
+			require.Contains(t, acrossFiles, test, "%s_test.go tests no file of that name", test)
+			first := file.Decls[slices.IndexFunc(file.Decls, func(d ast.Decl) bool { return d.Pos() > file.Imports[len(file.Imports)-1].End() })]
+			require.True(t, slices.ContainsFunc(file.Comments, func(c *ast.CommentGroup) bool {
+				return c.Pos() > file.Name.End() && c.End() < first.Pos() && !documents(first, c)
+			}), "%s_test.go does not begin with what it is about", test)
+		}
+	}
+	for _, test := range acrossFiles {
+		require.True(t, tests[test] && !found[test], "%s_test.go is not there, or has the name of a source file", test)
+	}
+}
+
+// documents reports whether the comment is the declaration's.
+func documents(d ast.Decl, c *ast.CommentGroup) bool {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		return d.Doc == c
+	case *ast.GenDecl:
+		return d.Doc == c
+	}
+	return false
+}
+
+// The rules of the package comment have numbers, and each has its tests in rules_test.go by that number.
+func TestEachRuleHasItsTest(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	_, text, _ := strings.Cut(string(doc), "// # Rules\n")
+	text, _, _ = strings.Cut(text, "// # ")
+	var rules []string
+	for _, m := range regexp.MustCompile(`(?m)^//  (\d+)\. `).FindAllStringSubmatch(text, -1) {
+		rules = append(rules, m[1])
+	}
+	require.GreaterOrEqual(t, len(rules), 6)
+	paths, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	var tested []string
+	for _, path := range paths {
+		source, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`(?m)^(// Rule (\d+)[^\n]*\n(?:// [^\n]*\n)*)?func TestRule(\d+)`).FindAllStringSubmatch(string(source), -1) {
+			require.Equal(t, "rules_test.go", path, "TestRule%s stands here", m[3])
+			require.Equal(t, m[3], m[2], "the comment of TestRule%s is to begin with its rule", m[3])
+			tested = append(tested, m[3])
+		}
+	}
+	require.Equal(t, rules, slices.Compact(tested))
 }
 
 // nowhere imports empty packages.

@@ -11,6 +11,8 @@ import (
 	"time"
 )
 
+// What is promised for the whole: when all tests are over, nothing is left.
+
 // TestMain holds the whole suite to what it promises: when it is over, its
 // goroutines, descriptors and servers are gone.
 func TestMain(m *testing.M) {

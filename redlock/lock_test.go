@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -364,76 +363,6 @@ func TestUncontendedLockIsOneRound(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		require.Len(t, r.logs(0), 100)
 	})
-}
-
-// On a hot key, the one who looks and finds it free loses the race for it again and again.
-// It must not stand aside longer and longer, as it does where masters refuse to write:
-// nobody else pauses for longer than it has to.
-func TestWhoLosesRacesDoesNotSettleForLong(t *testing.T) {
-	for name, c := range map[string]struct {
-		races bool // another is faster; if not, the masters refuse to write
-		at    time.Duration
-		above bool
-	}{
-		"lost races":     {true, 30 * 20 * time.Millisecond, false},
-		"refused writes": {false, 20 * pollMax, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			simulated(t, 3, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
-				looks := 0
-				tracked := &toldRounds{fakeRounds: r, client: client}
-				tracked.looked = func() {
-					if looks++; looks > 30 {
-						r.set(func(m *fakeMaster) { m.refusal = "" }, all(3)...)
-						return
-					}
-					r.set(func(m *fakeMaster) {
-						if m.refusal = "OOM command not allowed"; c.races { // until the attempt has come
-							m.refusal = ""
-							m.keys["k"] = fakeKey{"another's", r.clock() + 1500*time.Microsecond}
-						}
-					}, all(3)...)
-				}
-				client.rounds = tracked
-				client.subscriptions.noteRefused(client.now(), "k")
-				since := r.now()
-				require.NoError(t, client.NewMutex("k", ttl).Lock(t.Context()))
-				require.Equal(t, 31, looks)
-				if took := r.now() - since; c.above {
-					require.Greater(t, took, c.at)
-				} else {
-					require.Less(t, took, c.at)
-				}
-			})
-		})
-	}
-}
-
-// The votes of an error are its caller's, though others of the queue are told the same.
-func TestVotesOfAnErrorAreNotShared(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Embedded(t, 3)
-	c := opened(t, masters.Addrs(), nil)
-	for i := range 3 {
-		command(t, masters, i, "SET", "k", "another's")
-	}
-	var all sync.WaitGroup
-	for range 50 {
-		for i := range 3 {
-			all.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(2+i)*time.Millisecond)
-				defer cancel()
-				var e *RoundError
-				if errors.As(c.NewMutex("k", ttl).Lock(ctx), &e) {
-					for i := range e.Votes {
-						e.Votes[i].Err = nil // the race detector sees it
-					}
-				}
-			})
-		}
-		time.Sleep(3 * time.Millisecond) // the next come while these give up
-	}
-	all.Wait()
 }
 
 // Masters that can be read and not written to (no memory, no replicas, no disk)

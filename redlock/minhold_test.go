@@ -16,6 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// WithMinHold: a lock is left on the masters after its release, for a least time. Unlock, the release, the waiters and
+// Do have a part in it.
+
 const (
 	least      = 10 * time.Second
 	leastDrift = least/100 + 2*time.Millisecond

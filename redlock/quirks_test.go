@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Masters that lack commands: hosters rename what they do not want to be called.
+
 // lacking starts masters that do not know these commands.
 func lacking(t *testing.T, n int, commands ...string) *redlocktest.Masters {
 	t.Helper()

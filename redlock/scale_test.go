@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Much of everything: Mutexes, locks, waiters, clients, masters. Nothing is left, and nothing grows.
+
 // How much of everything there is: make scale sets it. Otherwise there is a twentieth.
 var atFullScale = os.Getenv("REDLOCK_SCALE") == "full"
 

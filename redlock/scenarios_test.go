@@ -22,6 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// What any lock of this kind must do, seen from outside, on real masters.
+
 // A scene is real masters, a client of theirs, and a kind of locks.
 type leadership struct {
 	*testing.T

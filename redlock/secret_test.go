@@ -19,6 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Passwords and tokens are printed by nothing that is exported.
+
 const marker = "hunter2hunter2" // is in every secret
 
 var secretName = regexp.MustCompile(`(?i)password|secret|token`)

@@ -18,6 +18,7 @@ import (
 // no history are there two valid locks or a KeepAlive without its lock, and nothing is left.
 //
 // A failure names its seed.
+
 func TestSimulatedHistories(t *testing.T) {
 	seed, histories := seeds(t, 10)
 	for i := range histories {

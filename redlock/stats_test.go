@@ -2,10 +2,12 @@ package redlock
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/mux"
 	"github.com/stretchr/testify/require"
 )
 
@@ -59,4 +61,27 @@ func TestWhatWasNotDecidedWasNotHeld(t *testing.T) {
 	require.Zero(t, s.wokenFree.Load())
 	s.countNotified(&RoundError{Op: OpLock, reason: ErrHeld, Votes: []Vote{{Verdict: VerdictNo}}})
 	require.EqualValues(t, 1, s.wokenHeld.Load())
+}
+
+func TestStatsCountWhatHappens(t *testing.T) {
+	simulated(t, 3, Config{RoundTimeout: time.Hour}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		require.NoError(t, m.Extend(t.Context()))
+		require.Error(t, c.NewMutex("k", ttl).TryLock(t.Context()))
+		time.Sleep(time.Second)
+		require.NoError(t, m.Unlock(t.Context()))
+		r.set(func(m *fakeMaster) { m.delay = 2 * ttl }, 0, 1)
+		require.Error(t, m.TryLock(t.Context()))
+		r.set(fail, 0, 1)
+		require.Error(t, m.TryLock(t.Context()))
+		s := c.Stats()
+		require.Equal(t, []uint64{1, 1, 1, 1, 1, 1}, []uint64{s.Acquired, s.Held, s.NoQuorum, s.Expired, s.Released, s.Extended})
+		require.EqualValues(t, 1, s.Acquire.Count)
+		require.Equal(t, time.Millisecond, s.Acquire.Sum)
+		require.InDelta(t, time.Millisecond, s.Acquire.P99, float64(time.Millisecond)/8)
+		require.InDelta(t, time.Second, s.Hold.P50, float64(time.Second)/8)
+		require.Len(t, s.Masters, 3)
+		require.Equal(t, "m0", s.Masters[0].Addr)
+		require.Equal(t, fmt.Sprint(mux.Up), s.Masters[0].Phase)
+	})
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
-	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -178,45 +177,6 @@ func TestAWriterTakesAwayAnIntentThatCameLate(t *testing.T) {
 		return err == nil && v == int64(1)
 	}, hanging, time.Millisecond)
 	require.Zero(t, intents(t, masters, "k"))
-}
-
-// A master that does not know a script, and says so too late, is not sent the text: what undoes it has
-// been sent perhaps.
-func TestTextIsNotSentOfWhatMayBeUndone(t *testing.T) {
-	for name, s := range map[string]script.Script{"an intent": kind.IntendScript, "an entry": enterScript} {
-		t.Run(name, func(t *testing.T) {
-			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-				var texts atomic.Int32
-				r.set(func(m *fakeMaster) {
-					unscript(m)
-					freeze(m)
-					m.deny = func(args []string) string {
-						if args[0] == "EVAL" && args[1] == s.Text {
-							texts.Add(1)
-						}
-						return ""
-					}
-				}, 2)
-				k := newCall().(*call)
-				if s == kind.IntendScript {
-					k.intend(&c.NewMutex("k", time.Hour).spec, kind.Plain{}, []byte("token"), time.Second)
-				} else {
-					k.enterQueue([]byte(queueKey("k")), []byte("id"))
-					k.prepare(time.Second)
-				}
-				for _, late := range []bool{true, false} {
-					if !late {
-						k.op.Only, k.op.Quorum = mux.Set(0).With(2), 1
-					}
-					k.op.Verdict = kind.JudgeInt // two do not have what is asked for
-					c.doUndoable(t.Context(), k)
-					r.set(thaw, 2)
-					time.Sleep(time.Second)
-					require.Equal(t, late, texts.Load() == 0)
-				}
-			})
-		})
-	}
 }
 
 // lateIntent has a master stop before a writer leaves its intent. Whoever leaves it waits for the others,

@@ -4,108 +4,15 @@ import (
 	"context"
 	"io"
 	"net"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redburst/redburst/conn/conntest"
-	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
-
-// The lock is released just after a waiter has read the key, and the masters tell of it
-// before the waiter has their answers, which say that it is held.
-func TestChangeWhileAWaiterLooksIsNotLost(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		holder := taken(t, newClient(Config{}, r, r.now)) // another process
-		masters := &toldRounds{fakeRounds: r, client: c}
-		masters.looked = func() {
-			masters.looked = nil
-			require.NoError(t, holder.Unlock(context.Background()))
-		}
-		c.rounds = masters
-		since := r.now()
-		require.NoError(t, c.NewMutex("k", ttl).Lock(t.Context()))
-		require.Nil(t, masters.looked, "it has not looked")
-		require.Less(t, r.now()-since, 100*time.Millisecond, "it has slept until the key's TTL had passed")
-	})
-}
-
-// Who comes to a key that was refused to somebody a moment ago waits in the queue first, where
-// the masters can tell: those who have waited for longer are in front of it.
-func TestContendedKeyIsLookedAtFirst(t *testing.T) {
-	for name, c := range map[string]struct {
-		contended, silent bool
-		first             string
-	}{
-		"contended":                        {true, false, "enter"},
-		"contended, and nobody can tell":   {true, true, "SET"},
-		"not contended, as far as we know": {false, false, "SET"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			simulated(t, 3, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
-				masters := &toldRounds{fakeRounds: r, client: client, silent: c.silent}
-				client.rounds = masters
-				if c.contended {
-					client.subscriptions.noteRefused(client.now(), "k")
-				}
-				since := r.now()
-				require.NoError(t, client.NewMutex("k", ttl).Lock(t.Context()))
-				require.Equal(t, c.first, masters.asked)
-				if c.first == "SET" {
-					require.Equal(t, time.Millisecond, r.now()-since, "it has waited")
-				}
-			})
-		})
-	}
-}
-
-// A key that was contended while its holder had it is so when that releases it, however long ago it was. One that
-// was contended only before is not.
-func TestContendedKeyIsSoWhenItIsReleased(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		for _, opts := range [][]Option{nil, {WithKeys("l")}} {
-			for _, before := range []bool{true, false} {
-				m := c.NewMutex("k", time.Hour, opts...)
-				if before {
-					c.subscriptions.noteRefused(c.now(), m.names()...)
-					time.Sleep(time.Millisecond)
-				}
-				require.NoError(t, m.TryLock(t.Context()))
-				if !before {
-					ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-					require.ErrorIs(t, c.NewMutex("k", ttl).Lock(ctx), ErrHeld)
-					cancel()
-				}
-				time.Sleep(contendedFor)
-				require.False(t, c.subscriptions.contended(c.now(), m.names()...))
-				require.NoError(t, m.Unlock(t.Context()))
-				require.Equal(t, !before, c.subscriptions.contended(c.now(), "k"))
-				time.Sleep(contendedFor)
-			}
-		}
-	})
-}
-
-// A foreign key on a minority does not keep a waiter from a lock that is free on
-// all others, whichever master that is: where nobody can tell, too.
-func TestWaiterGetsPastAForeignKeyOnAnyMaster(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Embedded(t, 3) // without CLIENT TRACKING
-	holder, waiter := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
-	for i := range 3 {
-		key := "k" + strconv.Itoa(i)
-		command(t, masters, i, "SET", key, "foreign")
-		m := holder.NewMutex(key, 30*time.Second)
-		require.NoError(t, m.TryLock(t.Context()))
-		done := parked(t, waiter, key)
-		require.NoError(t, m.Unlock(t.Context()))
-		comes(t, done)
-	}
-}
 
 // An attempt that is not one of the queue tells the queue nothing: the masters have
 // to tell what this client itself deletes, so tracking is without NOLOOP.
@@ -125,53 +32,6 @@ func TestWaiterLearnsOfAReleaseByAFailedTryLock(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, conntest.Soon(t, "the attempt returns", failed), context.Canceled)
 	masters.Resume(1)
-	comes(t, done)
-}
-
-// A master that was down at the look can make up the majority later.
-func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 4)
-	holder := opened(t, masters.Addrs(), nil)
-	waiter := openedWith(t, Config{Masters: masters.Addrs(), Durable: true}) // they may vote as soon as they are back
-	m := holder.NewMutex("k", 30*time.Second)
-	require.NoError(t, m.TryLock(t.Context()))
-	for i := range 4 {
-		require.Eventually(t, func() bool {
-			v, _ := masters.Do(i, "EXISTS", "k")
-			return v == int64(1)
-		}, hanging, time.Millisecond)
-	}
-	for _, i := range []int{2, 3} {
-		masters.Kill(i)
-		require.Eventually(t, func() bool { return waiter.rounds.Masters()[i].Phase == mux.Down }, hanging, time.Millisecond)
-	}
-	done := make(chan error, 1)
-	var seen atomic.Bool
-	waiter.observe.WaitStart = func(context.Context, string) { seen.Store(true) }
-	// Refused by all four, the waiter would be woken by three of them.
-	waiter.subscriptions.noteRefused(waiter.now(), "k")
-	go func() { done <- waiter.NewMutex("k", 30*time.Second).Lock(t.Context()) }()
-	require.Eventually(t, seen.Load, hanging, time.Millisecond)
-	time.Sleep(50 * time.Millisecond)
-	m.Unlock(t.Context())
-	time.Sleep(50 * time.Millisecond)
-	masters.Restart(2)
-	masters.Restart(3)
-	comes(t, done)
-}
-
-// A master on which the key is free has nothing more to tell, and so cannot stand
-// for one that cannot tell (no RESP3, no permission).
-func TestWaiterDoesNotTrustAFreeMasterToNotify(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	command(t, masters, 2, "ACL", "SETUSER", "default", "-client") // CLIENT TRACKING; before Redis 7 only as a whole
-	c := opened(t, masters.Addrs(), nil)
-	command(t, masters, 1, "SET", "k", "foreign")
-	command(t, masters, 2, "SET", "k", "foreign")
-	done := parked(t, c, "k")
-	command(t, masters, 2, "DEL", "k")
 	comes(t, done)
 }
 

@@ -1,7 +1,6 @@
 package redlock_test
 
 import (
-	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -13,82 +12,6 @@ import (
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
-
-// wakes counts why the waits of some clients end.
-type wakes struct {
-	mu sync.Mutex
-	n  map[redlock.Wake]int
-}
-
-func (w *wakes) observer() *redlock.Observer {
-	w.n = map[redlock.Wake]int{}
-	return &redlock.Observer{Wake: func(_ context.Context, _ string, why redlock.Wake) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.n[why]++
-	}}
-}
-
-func (w *wakes) count(why redlock.Wake) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.n[why]
-}
-
-func openOn(t testing.TB, masters *redlocktest.Masters, observer *redlock.Observer) *redlock.Client {
-	t.Helper()
-	return openWith(t, masters, redlock.Config{Observer: observer})
-}
-
-// busy is how long a round or a dial may take in a test, and how long a master may be
-// silent: a machine that is busy is no failure.
-const busy = 10 * time.Second
-
-// openWith returns a client for which all masters are up.
-func openWith(t testing.TB, masters *redlocktest.Masters, cfg redlock.Config) *redlock.Client {
-	t.Helper()
-	cfg.Masters = masters.Addrs()
-	cfg.RoundTimeout, cfg.DialTimeout = cmp.Or(cfg.RoundTimeout, busy), cmp.Or(cfg.DialTimeout, busy)
-	cfg.StallTime = cmp.Or(cfg.StallTime, busy)
-	c, err := redlock.Open(context.Background(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { c.Close() })
-	require.Eventually(t, func() bool {
-		for _, m := range c.Stats().Masters {
-			if m.Phase != "up" {
-				return false
-			}
-		}
-		return true
-	}, 30*time.Second, time.Millisecond)
-	return c
-}
-
-// settled waits until the masters have answered all that a client has asked. TryLock, Unlock
-// and Extend return when a majority has; to the others whoever asks next, on a connection of
-// its own, may come before.
-func settled(t testing.TB, c *redlock.Client) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		for _, m := range c.Stats().Masters {
-			if m.Owed > 0 {
-				return false
-			}
-		}
-		return true
-	}, time.Minute, time.Millisecond)
-}
-
-// lockInBackground waits for a lock that another holds, and tells when it has it.
-func lockInBackground(t *testing.T, c *redlock.Client, key string) (*redlock.Mutex, <-chan error) {
-	t.Helper()
-	m := c.NewMutex(key, 30*time.Second)
-	done := make(chan error, 1)
-	waiting := c.Stats().Waiting
-	go func() { done <- m.Lock(context.Background()) }()
-	require.Eventually(t, func() bool { return c.Stats().Waiting > waiting }, 30*time.Second, time.Millisecond)
-	return m, done
-}
 
 // Whatever frees the key on a majority wakes a waiter elsewhere: a release by
 // any client, DEL, FLUSHALL, an expiry.

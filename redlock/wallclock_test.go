@@ -17,6 +17,7 @@ import (
 // by the monotonic part of its times: a wall clock's reading is only had by the
 // methods that are looked for here, and the masters could only be told of it by an
 // expiry at a point in time.
+
 // hinted reads the wall clock once, for a number that a fence may begin with: it decides nothing
 // where the masters remember their counters.
 const hinted = "ask_hints.go"

@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Zero values of what New and NewMutex make say how they are made.
+
 // A Client and a Mutex that nobody has made say so.
 func TestZeroValuesSayHowTheyAreMade(t *testing.T) {
 	ctx := t.Context()

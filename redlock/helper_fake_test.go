@@ -4,15 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/script"
@@ -567,7 +571,7 @@ func (m *fakeMaster) do(args []string) (reply any) {
 }
 
 // script does what a script says, which is given by its text or hash. A lock's key with its counter is a counter
-// (decide_fence_test.go), and several keys are a severalMaster. Tests compare both with the scripts.
+// (kind_fenced_test.go), and several keys are a severalMaster. Tests compare both with the scripts.
 func (m *fakeMaster) script(what string, keys, args []string) any {
 	is := func(s script.Script) bool { return what == s.Text || what == s.Hash }
 	key, token, fence := keys[0], "", m.counters[keys[0]]
@@ -953,4 +957,117 @@ func (r *fakeRounds) late(by time.Duration) *hookedRounds {
 			time.Sleep(by)
 		}
 	}}
+}
+
+// keyOf returns the token that a master has for "k", and how long it lasts.
+func (r *fakeRounds) keyOf(i int) (token string, left time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if v, ok := r.masters[i].get("k"); ok {
+		return v.token, v.expires - r.clock()
+	}
+	return "", 0
+}
+
+// occupy gives a key to somebody else.
+func occupy(m *fakeMaster) {
+	m.keys["k"] = fakeKey{"another's", m.r.clock() + time.Hour}
+}
+
+func all(n int) (which []int) {
+	for i := range n {
+		which = append(which, i)
+	}
+	return which
+}
+
+// subset returns the masters whose bits are set.
+func subset(mask uint) (which []int) {
+	for i := range bits.Len(mask) {
+		if mask&(1<<i) != 0 {
+			which = append(which, i)
+		}
+	}
+	return which
+}
+
+const ttl = 3 * time.Second // renewed every second, until 2.968 s (drift 32 ms)
+
+// taken returns a Mutex that holds the lock on "k".
+func taken(t *testing.T, c *Client, opts ...Option) *Mutex {
+	t.Helper()
+	m := c.NewMutex("k", ttl, opts...)
+	require.NoError(t, m.TryLock(t.Context()))
+	time.Sleep(2 * time.Millisecond) // until the stragglers are there, too
+	return m
+}
+
+// simulated runs a test on synctest's clock, with masters that take a
+// millisecond to answer.
+func simulated(t *testing.T, n int, cfg Config, f func(t *testing.T, c *Client, r *fakeRounds)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c, r := newFake(t, n, cfg)
+		for _, m := range r.masters {
+			m.delay = time.Millisecond
+		}
+		f(t, c, r)
+	})
+}
+
+// requireReleasedForGood fails if any master was asked to extend a lock after it
+// was asked to release it.
+func requireReleasedForGood(t *testing.T, r *fakeRounds) {
+	t.Helper()
+	for i := range r.masters {
+		released := map[string]bool{}
+		for _, did := range r.logs(i) {
+			what, lock, _ := strings.Cut(did, " ")
+			switch what {
+			case "release":
+				released[lock] = true
+			case "extend":
+				require.False(t, released[lock], "%s was extended after its release", lock)
+			}
+		}
+	}
+}
+
+// spin waits for what another goroutine does at this moment: for those who hold a lock,
+// while the simulated clock stands still.
+func spin(t *testing.T, what string, done func() bool) {
+	for range 10_000_000 {
+		if done() {
+			return
+		}
+		runtime.Gosched()
+	}
+	t.Errorf("never happened: %s", what)
+}
+
+func (m *Mutex) validUntil() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.until
+}
+
+// suspend has the clock gain on the timers.
+func (r *fakeRounds) suspend(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.jump += d
+}
+
+var errCause = errors.New("the shop has closed")
+
+// lostBy requires that the context ends because of a loss, and returns how long
+// that took.
+func lostBy(t *testing.T, r *fakeRounds, held context.Context) (after time.Duration, why *RoundError) {
+	t.Helper()
+	since := r.now()
+	conntest.Soon(t, "the loss is noticed", held.Done())
+	require.ErrorIs(t, held.Err(), context.Canceled)
+	require.ErrorIs(t, context.Cause(held), ErrLost)
+	require.ErrorAs(t, context.Cause(held), &why)
+	return r.now() - since, why
 }

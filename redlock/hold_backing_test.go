@@ -379,3 +379,293 @@ func TestSeveralOnOneMutex(t *testing.T) {
 		})
 	}
 }
+
+func TestAHoldWithASecondLockIsNotInstalledOver(t *testing.T) {
+	b := &backing{lock: &otherLock{ctx: context.Background()}}
+	b.attach()
+	h := hold{backing: b}
+	defer h.backing.end()
+	require.False(t, h.install(&call{token: []byte("t")}, time.Hour, 1), "it would never be released")
+}
+
+func TestTheLockIsKeptWhileItWaitsForTheSecond(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		s := newOther(time.Millisecond)
+		l, err := s.TryLock(t.Context(), "k")
+		require.NoError(t, err)
+		m := c.NewMutex("k", ttl, WithSecond(s), WithMaxLifetime(ttl))
+		got := make(chan error, 1)
+		go func() { got <- m.Lock(t.Context()) }()
+		time.Sleep(10 * time.Millisecond)
+		token := m.Token()
+		for range 20 {
+			time.Sleep(ttl / 4)
+			require.Equal(t, 5, r.holders("k", token))
+			require.ErrorIs(t, c.NewMutex("k", ttl, WithSecond(s)).TryLock(t.Context()), ErrHeld)
+			require.Zero(t, m.Remaining())
+		}
+		require.Equal(t, 2, s.asked, "the others have not asked the second")
+		require.NoError(t, l.Unlock(t.Context()))
+		require.NoError(t, <-got)
+		require.Zero(t, c.Stats().Kept)
+		held, stop := m.KeepAlive(t.Context())
+		defer stop()
+		time.Sleep(ttl * 8 / 10)
+		require.NoError(t, held.Err(), "its lifetime begins when it is taken")
+		time.Sleep(ttl * 3 / 10)
+		require.ErrorIs(t, context.Cause(held), ErrMaxLifetime)
+		require.NoError(t, m.Unlock(t.Context()))
+		nothingLeft(t, r, s)
+		require.Zero(t, c.Stats().Lost)
+	})
+}
+
+func TestALossOfTheSecondIsALoss(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		s := newOther(time.Millisecond)
+		m := c.NewMutex("k", ttl, WithSecond(s))
+		for round := range 4 {
+			require.NoError(t, m.Lock(t.Context()))
+			held, stop := m.KeepAlive(t.Context())
+			derived, cancel := context.WithCancel(held)
+			time.Sleep(2 * ttl)
+			require.NoError(t, held.Err())
+			released := s.released
+			s.expire("k")
+			if round%2 == 0 { // whoever looks sees it at once
+				require.Error(t, held.Err())
+				require.Zero(t, m.Remaining())
+				require.False(t, m.Until().After(time.Now()))
+			}
+			synctest.Wait()
+			require.Error(t, derived.Err())
+			why := context.Cause(held)
+			require.ErrorIs(t, why, ErrLost)
+			require.ErrorIs(t, why, ErrSecond)
+			require.ErrorIs(t, why, errSession)
+			require.NotZero(t, m.Fence(), "what is written under it can be refused")
+			require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
+			require.Equal(t, released+1, s.released)
+			nothingLeft(t, r, s)
+			if round < 2 {
+				require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+			}
+			if round == 3 { // whoever takes it again at once finds nothing of it in its way
+				require.NoError(t, m.TryLock(t.Context()))
+				s.expire("k")
+				require.NoError(t, m.TryLock(t.Context()))
+				require.NoError(t, m.Unlock(t.Context()))
+				nothingLeft(t, r, s)
+				released += 2
+			}
+			require.Equal(t, released+1, s.released)
+			cancel()
+			stop()
+		}
+		require.Equal(t, uint64(4), c.Stats().Lost)
+	})
+}
+
+// A clocked context ends when somebody asks it, and its time has come.
+type clocked struct {
+	context.Context
+	until time.Time
+	lose  context.CancelCauseFunc
+}
+
+func (c clocked) Err() error {
+	if !time.Now().Before(c.until) {
+		c.lose(errSession)
+	}
+	return c.Context.Err()
+}
+
+type clockedSystem struct{ *otherSystem }
+
+func (s clockedSystem) TryLock(ctx context.Context, key string) (SecondLock, error) {
+	l, err := s.otherSystem.TryLock(ctx, key)
+	if err == nil {
+		own := l.(*otherLock)
+		own.ctx = clocked{own.ctx, time.Now().Add(ttl / 2), own.lose}
+	}
+	return l, err
+}
+
+// After a suspend, no timer has fired yet.
+func TestTheSecondsClockIsLookedAt(t *testing.T) {
+	for name, look := range map[string]func(t *testing.T, m *Mutex, held context.Context){
+		"Remaining": func(t *testing.T, m *Mutex, _ context.Context) { require.Zero(t, m.Remaining()) },
+		"Until":     func(t *testing.T, m *Mutex, _ context.Context) { require.False(t, m.Until().After(time.Now())) },
+		"Err":       func(t *testing.T, m *Mutex, held context.Context) { require.Error(t, held.Err()) },
+		"Done":      func(t *testing.T, m *Mutex, held context.Context) { <-held.Done() },
+		"Extend": func(t *testing.T, m *Mutex, _ context.Context) {
+			require.ErrorIs(t, m.Extend(context.Background()), ErrNotHeld)
+		},
+		"TryLock": func(t *testing.T, m *Mutex, _ context.Context) { require.NoError(t, m.TryLock(context.Background())) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				s := newOther(0)
+				m := c.NewMutex("k", ttl, WithSecond(clockedSystem{s}))
+				require.NoError(t, m.TryLock(t.Context()))
+				l, _ := s.holder("k")
+				held, stop := m.KeepAlive(t.Context())
+				defer stop()
+				time.Sleep(ttl / 2)
+				s.remove(l) // that system has given it up
+				look(t, m, held)
+				m.Unlock(t.Context())
+				nothingLeft(t, r, s)
+			})
+		})
+	}
+}
+
+func TestALossOfTheMastersLeavesTheSecondUntilTheEnd(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		s := newOther(time.Millisecond)
+		m := c.NewMutex("k", ttl, WithSecond(s))
+		lose := func() time.Time {
+			t.Helper()
+			require.NoError(t, m.Lock(t.Context()))
+			time.Sleep(ttl / 2)
+			require.NoError(t, m.Extend(t.Context()))
+			until := m.Until()
+			r.set(func(m *fakeMaster) { clear(m.keys) }, 0, 1, 2, 3, 4)
+			require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
+			require.Zero(t, m.Remaining())
+			l, _ := s.holder("k")
+			require.NotNil(t, l, "whoever has read Until relies on it")
+			return until
+		}
+		until := lose()
+		time.Sleep(time.Until(until) - time.Millisecond)
+		synctest.Wait()
+		l, _ := s.holder("k")
+		require.NotNil(t, l)
+		time.Sleep(2 * time.Millisecond)
+		nothingLeft(t, r, s)
+		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+
+		lose()
+		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+		nothingLeft(t, r, s)
+
+		until = lose()
+		require.NoError(t, m.Lock(t.Context()))
+		require.False(t, time.Now().Before(until))
+		require.NoError(t, m.Unlock(t.Context()))
+		nothingLeft(t, r, s)
+	})
+}
+
+func TestAForgottenLockGivesTheSecondUp(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		s := newOther(time.Millisecond)
+		m := c.NewMutex("k", ttl, WithSecond(s))
+		require.NoError(t, m.Lock(t.Context()))
+		for range 5 {
+			time.Sleep(ttl / 2)
+			require.NoError(t, m.Extend(t.Context()))
+		}
+		until := m.Until()
+		time.Sleep(time.Until(until) - time.Millisecond)
+		synctest.Wait()
+		l, _ := s.holder("k")
+		require.NotNil(t, l)
+		time.Sleep(ttl / 10)
+		nothingLeft(t, r, s)
+		require.False(t, m.Until().IsZero(), "it was locked")
+		require.Zero(t, m.Remaining())
+		require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
+		require.NoError(t, m.TryLock(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+		nothingLeft(t, r, s)
+	})
+}
+
+func TestASecondThatComesTooLateIsReleased(t *testing.T) {
+	for name, meanwhile := range map[string]func(m *Mutex, r *fakeRounds, s *otherSystem){
+		"the masters lose the lock": func(m *Mutex, r *fakeRounds, s *otherSystem) {
+			r.set(func(m *fakeMaster) { clear(m.keys) }, 0, 1, 2, 3, 4)
+		},
+		"the masters are away": func(m *Mutex, r *fakeRounds, s *otherSystem) {
+			r.set(func(m *fakeMaster) { m.frozen = true }, 0, 1, 2)
+			time.AfterFunc(2*ttl, func() { r.set(func(m *fakeMaster) { m.frozen = false }, 0, 1, 2) })
+		},
+		"another unlocks":  func(m *Mutex, r *fakeRounds, s *otherSystem) { m.Unlock(context.Background()) },
+		"its session ends": func(m *Mutex, r *fakeRounds, s *otherSystem) { s.expire("k") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				s := newOther(time.Millisecond)
+				s.late = 2 * ttl
+				m := c.NewMutex("k", ttl, WithSecond(s))
+				time.AfterFunc(20*time.Millisecond, func() { meanwhile(m, r, s) })
+				require.ErrorIs(t, m.TryLock(t.Context()), ErrExpired)
+				require.Zero(t, m.Remaining())
+				require.Equal(t, 1, s.released)
+				time.Sleep(2 * ttl)
+				nothingLeft(t, r, s)
+				require.Zero(t, c.Stats().Lost, "nobody had it")
+			})
+		})
+	}
+	t.Run("another has taken it with the same Mutex", func(t *testing.T) {
+		simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+			s := newOther(time.Millisecond)
+			s.late = 100 * time.Millisecond
+			m := c.NewMutex("k", ttl, WithSecond(s))
+			first := make(chan error, 1)
+			go func() { first <- m.TryLock(t.Context()) }()
+			time.Sleep(50 * time.Millisecond)
+			require.ErrorContains(t, m.TryLock(t.Context()), "held by this Mutex")
+			require.NoError(t, m.Unlock(t.Context()))
+			require.NoError(t, m.Lock(t.Context()))
+			require.ErrorIs(t, <-first, ErrExpired)
+			require.Equal(t, uint64(1002), m.Fence())
+			require.Equal(t, 1, s.released)
+			require.NoError(t, m.Unlock(t.Context()))
+			nothingLeft(t, r, s)
+		})
+	})
+}
+
+func TestCloseEndsAWaitForTheSecond(t *testing.T) {
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		s := newOther(time.Millisecond)
+		l, err := s.TryLock(t.Context(), "k")
+		require.NoError(t, err)
+		m := c.NewMutex("k", ttl, WithSecond(s))
+		got := make(chan error, 1)
+		go func() { got <- m.Lock(t.Context()) }()
+		time.Sleep(10 * time.Millisecond)
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, <-got, ErrClosed)
+		require.NoError(t, l.Unlock(t.Context()))
+		l2, waiting := s.holder("k")
+		require.Nil(t, l2)
+		require.Zero(t, waiting)
+	})
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		s := newOther(time.Second)
+		closed := make(chan struct{})
+		time.AfterFunc(time.Second/2, func() {
+			defer close(closed)
+			c.Close()
+		})
+		require.ErrorIs(t, c.NewMutex("k", ttl, WithSecond(s)).TryLock(t.Context()), ErrClosed)
+		l, _ := s.holder("k")
+		require.Nil(t, l)
+		<-closed // a second Close waits for a sync.Mutex, which no fake clock knows
+	})
+	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		s := newOther(time.Millisecond)
+		m := c.NewMutex("k", ttl, WithSecond(s))
+		require.NoError(t, m.Lock(t.Context()))
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, m.Unlock(t.Context()), ErrClosed)
+		l, _ := s.holder("k")
+		require.Nil(t, l, "it is another system's client that is closed")
+	})
+}

@@ -12,7 +12,7 @@ import (
 
 // A sharedModel has readers and writers with fences. In no history has a writer a valid lock beside
 // anybody else, or a number that is not above all before it, or a reader one that is not above that of each writer
-// before it. The masters are shelves (shared_fenced_test.go).
+// before it. The masters are shelves (kind_shared_fenced_test.go).
 type sharedModel struct {
 	*history
 	masters       []fencedShelf

@@ -2,10 +2,7 @@ package redlock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,30 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rights are those that a user of locks needs; see the package doc of conn.
-const rights = "+set +get +del +pexpire +pttl +eval +evalsha +script|load +info"
-
-// startACL starts masters on which the user "locker", with the password "password", has the
-// given rights.
-func startACL(t *testing.T, n int, rights string) *redlocktest.Masters {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "users.acl")
-	text := "user default on nopass ~* +@all\nuser locker on >password resetkeys ~lock:* -@all " + rights + "\n"
-	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	return redlocktest.Start(t, n, redlocktest.WithArgs("--aclfile", file))
-}
-
-func acl(masters *redlocktest.Masters) redlock.Config {
-	return redlock.Config{Masters: masters.Addrs(), Username: "locker", Password: redlock.NewSecret("password"), RoundTimeout: busy}
-}
-
-// undemanding asks for nothing that the documented user may not do: CONFIG GET shows passwords.
-func undemanding(masters *redlocktest.Masters) redlock.Config {
-	cfg := acl(masters)
-	cfg.Durable = true
-	return cfg
-}
-
 // hasOnTwo takes a lock on the masters 0 and 1 of three, and frees the key on the third.
 func hasOnTwo(t *testing.T, masters *redlocktest.Masters, m *redlock.Mutex) {
 	t.Helper()
@@ -50,16 +23,6 @@ func hasOnTwo(t *testing.T, masters *redlocktest.Masters, m *redlock.Mutex) {
 	require.NoError(t, m.TryLock(t.Context()))
 	_, err = masters.Do(2, "DEL", m.Key())
 	require.NoError(t, err)
-}
-
-// used has a client use a TTL. On a busy machine that may be over before the release is sent.
-func used(t *testing.T, c *redlock.Client, ttl time.Duration) {
-	t.Helper()
-	m := c.NewMutex("lock:used", ttl)
-	require.NoError(t, m.TryLock(t.Context()))
-	if err := m.Unlock(t.Context()); !errors.Is(err, redlock.ErrNotHeld) {
-		require.NoError(t, err)
-	}
 }
 
 // Masters that do not say who they are count as restarted whenever they are connected again.

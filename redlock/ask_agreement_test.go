@@ -1,0 +1,197 @@
+package redlock
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// agreed reports whether an attempt of the Mutex at one of these times would rely on an agreement. Those of an attempt's
+// beginning and end are both given, as a minute can end between them.
+func agreed(m *Mutex, when ...time.Duration) bool {
+	return slices.ContainsFunc(when, func(at time.Duration) bool {
+		sure, _ := m.client.agreed.lately(&m.spec, at)
+		return sure
+	})
+}
+
+// Whoever relies on what it has found lately is right: the mark lives on for longer.
+func TestTheMarkOutlivesWhatReliesOnIt(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	c := opened(t, masters.Addrs(), nil)
+	m := c.NewMutex("k", 30*time.Second, WithPermits(2))
+	life := func() time.Duration {
+		v, err := masters.Do(0, "PTTL", "{k}:permits")
+		require.NoError(t, err)
+		return time.Duration(v.(int64)) * time.Millisecond
+	}
+	require.NoError(t, m.TryLock(t.Context())) // the master learns the script
+	require.NoError(t, m.Unlock(t.Context()))
+	before := c.now()
+	require.NoError(t, m.TryLock(t.Context()))
+	require.Greater(t, life(), kind.AgreedFor+30*time.Second)
+	require.True(t, agreed(m, before, c.now()))
+	require.False(t, agreed(m, c.now()+kind.AgreedFor))
+	require.False(t, agreed(c.NewMutex("k", 30*time.Second, WithPermits(3)), c.now()), "for another k")
+	require.False(t, agreed(c.NewMutex("k", 31*time.Second, WithPermits(2)), c.now()), "for another TTL")
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, m.TryLock(t.Context()))
+	command(t, masters, 0, "PEXPIRE", "{k}:permits", "1000")
+	require.NoError(t, m.Extend(t.Context()))
+	require.Greater(t, life(), kind.AgreedFor+30*time.Second)
+
+	// What is known counts from the beginning of the attempt: this one ends a minute after that.
+	clock := c.now
+	c.now = func() time.Duration { return clock() + kind.AgreedFor }
+	late := c.NewMutex("k", time.Hour, WithPermits(2))
+	before = clock()
+	require.NoError(t, late.TryLock(t.Context()))
+	require.True(t, agreed(late, before, clock()))
+}
+
+// A quorum of the masters is restarted, one after the other, and each is in quarantine for as long as
+// that takes. So no lock is forgotten, but the number of permits is. Whoever has agreed to another
+// before must not rely on that.
+func TestWhoHasAgreedOnAnotherNumberIsRefusedAfterRestarts(t *testing.T) {
+	t.Parallel()
+	const ttl = time.Second
+	masters := redlocktest.Start(t, 5)
+	first := opened(t, masters.Addrs(), nil)
+	two := first.NewMutex("k", ttl, WithPermits(2))
+	before := first.now()
+	require.NoError(t, two.TryLock(t.Context()))
+	after := first.now()
+	require.True(t, agreed(two, before, after))
+	require.NoError(t, two.Unlock(t.Context()))
+	for i := range 3 {
+		masters.Kill(i)
+		masters.Restart(i)
+		require.Eventually(t, func() bool { return votes(first, i) }, 20*time.Second, 10*time.Millisecond, "it votes again")
+	}
+	require.False(t, agreed(two, before, after))
+	second := opened(t, masters.Addrs(), nil)
+	three := second.NewMutex("k", time.Minute, WithPermits(3))
+	require.Eventually(t, func() bool { return three.TryLock(t.Context()) == nil }, 20*time.Second, 10*time.Millisecond)
+	err := two.TryLock(t.Context())
+	require.ErrorIs(t, err, ErrNoQuorum, "another number is agreed upon, and its lock is held")
+	require.ErrorContains(t, err, "PERMITS")
+}
+
+// votes reports whether a master is up, and in no quarantine.
+func votes(c *Client, i int) bool {
+	s := c.Stats().Masters[i]
+	return s.Phase == PhaseUp
+}
+
+// A master that has not answered in time when the others agreed says later that it knows another number. Its
+// vote for what follows comes after that.
+func TestALateRefusalEndsTheAgreement(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := openedWith(t, Config{Masters: masters.Addrs(), StallTime: time.Hour}) // a reconnect ends it, too
+	m := c.NewMutex("k", time.Minute, WithPermits(2))
+	answered := func() {
+		t.Helper()
+		require.Eventually(t, func() bool { return owed(c) == 0 }, 20*time.Second, time.Millisecond)
+	}
+	require.NoError(t, m.TryLock(t.Context())) // all know the scripts
+	require.NoError(t, m.Unlock(t.Context()))
+	c.agreed.end()
+	answered()
+	command(t, masters, 2, "SET", "{k}:permits", "3")
+	masters.Pause(2)
+	epoch := c.agreed.epoch.Load()
+	require.NoError(t, m.TryLock(t.Context()), "two of three agree")
+	require.NoError(t, m.Unlock(t.Context()))
+	require.Equal(t, epoch, c.agreed.epoch.Load())
+	masters.Resume(2)
+	answered()
+	require.NotEqual(t, epoch, c.agreed.epoch.Load())
+}
+
+func owed(c *Client) (n int) {
+	for _, s := range c.Stats().Masters {
+		n += s.Owed
+	}
+	return n
+}
+
+// An attempt that relies on an agreement which ends meanwhile does not count, and leaves nothing. It is made
+// once more, with a look at the mark: a master that answers with errors must not have attempts fail.
+func TestAnAgreementThatEndsMeanwhileDoesNotCount(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	m := c.NewMutex("k", time.Minute, WithPermits(2))
+	for range 2 {
+		require.NoError(t, m.TryLock(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+	sure, _ := c.agreed.lately(&m.spec, c.now())
+	require.True(t, sure)
+	real, attempts := c.rounds, 0
+	c.rounds = &askedRounds{rounds: real, answered: func(*mux.Op) {
+		attempts++
+		c.agreed.end()
+	}}
+	require.NoError(t, m.TryLock(t.Context()))
+	require.Equal(t, 2, attempts, "the first one does not count")
+	c.rounds = real
+	for i := range 3 {
+		require.Eventually(t, func() bool { return permitKeys(t, masters, i, "k", 2) == 1 }, 20*time.Second, time.Millisecond)
+	}
+	require.Positive(t, m.Remaining())
+}
+
+// Calls are pooled: what one has relied on is nothing to the next one, which is of another lock.
+func TestAnAgreementThatHasEndedIsNothingToOtherLocks(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	permit, plain := c.NewMutex("p", time.Minute, WithPermits(2)), c.NewMutex("k", time.Minute)
+	for range 50 {
+		for range 2 { // the second time it is sure
+			require.NoError(t, permit.TryLock(t.Context()))
+			require.NoError(t, permit.Unlock(t.Context()))
+		}
+		c.agreed.end()
+		require.NoError(t, plain.TryLock(t.Context()))
+		require.NoError(t, plain.Unlock(t.Context()))
+	}
+}
+
+// A master that was connected and not asked does not have the mark, or has another. So it is with one in
+// quarantine, which votes later.
+func TestWhatNotAllWereAskedIsNotAgreedUpon(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		k := c.takeCall()
+		defer c.putCall(k)
+		reached := func(asked mux.Set, last mux.Phase) bool {
+			c.rounds = &phasedRounds{r, last}
+			k.op.Asked = asked
+			return c.reachedAll(k)
+		}
+		require.True(t, reached(0b111, mux.Up))
+		require.False(t, reached(0b011, mux.Up))
+		require.True(t, reached(0b011, mux.Down))
+		require.False(t, reached(0b011, mux.Quarantined))
+	})
+}
+
+// phasedRounds say that the last master is in a phase.
+type phasedRounds struct {
+	*fakeRounds
+	last mux.Phase
+}
+
+func (r *phasedRounds) AppendMasters(dst []mux.State) []mux.State {
+	dst = r.fakeRounds.AppendMasters(dst)
+	dst[len(dst)-1].Phase = r.last
+	return dst
+}

@@ -1,0 +1,85 @@
+package redlock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock/internal/skew"
+	"github.com/stretchr/testify/require"
+)
+
+// A client's next hint is above the numbers of its locks, so that a master which has missed them
+// has the others' number at once.
+func TestALockTellsTheNextHint(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		ahead := time.Now().Add(time.Hour).UnixMicro()
+		r.set(func(m *fakeMaster) { m.counters["k"] = ahead }, 0, 1)
+		m := c.NewMutex("k", ttl, WithFence())
+		r.set(freeze, 2)
+		for i := range 2 {
+			require.NoError(t, m.TryLock(t.Context()))
+			require.EqualValues(t, ahead+1+int64(i), m.Fence())
+			require.NoError(t, m.Unlock(t.Context()))
+			r.set(thaw, 2)
+			time.Sleep(time.Millisecond)
+			r.set(fail, 0) // the next quorum is of the others
+		}
+		require.Zero(t, c.Stats().FenceRaised)
+	})
+}
+
+// A number that was seen in a refusal makes the next attempt's hint greater.
+func TestARefusalTellsTheNextHint(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		ahead := time.Now().Add(time.Hour).UnixMicro()
+		r.set(func(m *fakeMaster) { occupy(m); m.counters["k"] = ahead }, 0, 1)
+		m := c.NewMutex("k", ttl, WithFence())
+		require.ErrorIs(t, m.TryLock(t.Context()), ErrHeld)
+		r.set(func(m *fakeMaster) { delete(m.keys, "k") }, all(3)...)
+		time.Sleep(10 * time.Millisecond)              // the releases are there
+		r.set(func(m *fakeMaster) { m.delay /= 2 }, 2) // it is one of the two that decide
+		require.NoError(t, m.TryLock(t.Context()))
+		require.Zero(t, c.Stats().FenceRaised, "the third master has the number of the others")
+		require.Greater(t, m.Fence(), uint64(ahead))
+	})
+}
+
+// newHints are those of a client with the defaults.
+func newHints() *hints {
+	h := new(hints)
+	h.init(defaultFenceMemory, defaultFenceSkew)
+	return h
+}
+
+func TestHints(t *testing.T) {
+	now := uint64(time.Now().UnixMicro())
+	const day = 24 * 3600 * 1_000_000
+	h := newHints()
+	first := h.next()
+	require.GreaterOrEqual(t, first, now)
+	require.Greater(t, h.next(), first)
+	h.saw(now + day/4)
+	require.Equal(t, now+day/4+1, h.next(), "another's clock is ahead")
+	require.Equal(t, now+day/4+2, h.next())
+	h.saw(now)
+	require.Equal(t, now+day/4+3, h.next())
+	h.saw(now + day*3/4)
+	require.Equal(t, now+day/4+4, h.next(), "one number that is far off does not spoil all keys")
+	h.saw(maxFence)
+	require.Less(t, h.next(), now+day)
+}
+
+func TestHintsBesideAWrongClock(t *testing.T) {
+	for _, year := range []int{1902, 2199} {
+		skew.Set(time.Until(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)))
+		h := newHints()
+		first := h.next()
+		require.Less(t, first, uint64(time.Hour.Microseconds()), "numbers must be able to grow")
+		require.Greater(t, h.next(), first)
+		skew.Set(0)
+		h.next()
+		skew.Set(time.Until(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)))
+		require.Positive(t, h.next(), "a lock whose counters are all lost has this number, and 0 is none")
+	}
+	skew.Set(0)
+}

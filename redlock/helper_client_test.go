@@ -1,0 +1,80 @@
+package redlock
+
+import (
+	"cmp"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// hanging is how long what should come at once may take before a test gives up.
+const hanging = 20 * time.Second
+
+// opened returns a client whose masters are all up.
+func opened(t *testing.T, addrs []string, observer *Observer) *Client {
+	t.Helper()
+	return openedWith(t, Config{Masters: addrs, Observer: observer})
+}
+
+// openedTimes returns n clients, as processes have one each.
+func openedTimes(t *testing.T, n int, cfg Config) (all []*Client) {
+	t.Helper()
+	for range n {
+		all = append(all, openedWith(t, cfg))
+	}
+	return all
+}
+
+func openedWith(t *testing.T, cfg Config) *Client {
+	t.Helper()
+	cfg.RoundTimeout, cfg.DialTimeout = 10*time.Second, 10*time.Second // a machine that is busy is no failure
+	cfg.StallTime = cmp.Or(cfg.StallTime, 10*time.Second)
+	c, err := Open(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	for i := range cfg.Masters {
+		comesUp(t, c, i)
+	}
+	return c
+}
+
+func comesUp(t *testing.T, c *Client, i int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return c.rounds.Masters()[i].Phase == mux.Up }, hanging, time.Millisecond)
+}
+
+// parked starts to wait for a key, and returns when the waiter has looked at it
+// and sleeps.
+func parked(t *testing.T, c *Client, key string) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- c.NewMutex(key, 30*time.Second).Lock(t.Context()) }()
+	require.Eventually(t, func() bool { return c.Stats().Waiting == 1 }, hanging, time.Millisecond)
+	time.Sleep(50 * time.Millisecond)
+	return done
+}
+
+func comes(t *testing.T, done <-chan error) {
+	t.Helper()
+	require.NoError(t, conntest.Soon(t, "the lock is free, and the waiter has it", done))
+}
+
+func command(t *testing.T, masters *redlocktest.Masters, i int, args ...string) {
+	t.Helper()
+	_, err := masters.Do(i, args...)
+	require.NoError(t, err)
+}
+
+// asker returns what asks the first master, and requires an answer that is no error.
+func asker(t *testing.T, masters *redlocktest.Masters) func(args ...string) any {
+	return func(args ...string) any {
+		t.Helper()
+		v, err := masters.Do(0, args...)
+		require.NoError(t, err, args)
+		return v
+	}
+}

@@ -1,0 +1,189 @@
+package redlock
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// The scripts do on real masters what the model's counters do, whatever is asked in whatever order.
+func TestScriptsOfTheFence(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	c := opened(t, masters.Addrs(), nil)
+	random := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	const ttl = time.Minute
+	today := uint64(time.Now().UnixMicro())
+	for round := range fewer(20) {
+		key := fmt.Sprint("k", round)
+		var want counter
+		s := &spec{traits: new(traits), key: key, term: newTerm(ttl, 0.01, 0), timeout: hanging}
+		s.numbers = kind.NewFenced(key, ttl, &newHints().Counters)
+		s.kind = s.numbers
+		for step := range 100 {
+			k := c.takeCall()
+			token := []byte(fmt.Sprint("token", random.IntN(2)))
+			number := 1 + uint64(random.IntN(200))
+			if random.IntN(2) == 0 {
+				number += today
+			}
+			restore := random.IntN(2) == 0
+			var reply int64
+			yes := false
+			verb := random.IntN(6)
+			if random.IntN(4) == 0 { // then they are sent by text
+				command(t, masters, 0, "SCRIPT", "FLUSH")
+			}
+			switch verb {
+			case 0:
+				k.acquire(s, "", number)
+				reply = want.acquire(string(k.token), number)
+				yes = reply > 0
+			case 1:
+				k.extend(s, token, number, s.term.ttl, restore)
+				reply = want.extend(string(token), restore, number)
+				yes = reply == 1
+			case 2:
+				k.extend(s, token, 0, s.term.ttl, false)
+				reply = want.adopt(string(token))
+				yes = reply >= 0
+			case 3:
+				k.token = append(k.token[:0], token...)
+				k.raise(s, number)
+				reply = want.raise(string(token), number)
+				yes = reply > 0
+			case 4:
+				k.release(s, token)
+				reply = want.release(string(token))
+				yes = reply == 1
+			default: // it expires
+				command(t, masters, 0, "DEL", key)
+				want.token = ""
+				c.putCall(k)
+				continue
+			}
+			require.NoError(t, c.rounds.Do(t.Context(), &k.op))
+			vote := k.op.Votes[0]
+			require.NoError(t, vote.Err)
+			require.Equal(t, reply, vote.Int, "step %d, verb %d", step, verb)
+			require.Equal(t, yes, vote.Verdict == VerdictYes, "step %d, verb %d", step, verb)
+			if verb == 0 && yes { // from now on under a token that comes again
+				command(t, masters, 0, "SET", key, string(token), "KEEPTTL")
+				want.token = string(token)
+			}
+			c.putCall(k)
+			f, err := masters.Do(0, "GET", "{"+key+"}:fence")
+			require.NoError(t, err)
+			if f == nil {
+				f = "0"
+			}
+			require.Equal(t, fmt.Sprint(want.f), f, "step %d, verb %d", step, verb)
+			v, err := masters.Do(0, "GET", key)
+			require.NoError(t, err)
+			if want.token == "" {
+				require.Nil(t, v)
+				continue
+			}
+			require.Equal(t, want.token, v)
+			left, err := masters.Do(0, "PTTL", "{"+key+"}:fence")
+			require.NoError(t, err)
+			require.Greater(t, left, ttl.Milliseconds(), "the counter outlives the lock")
+		}
+	}
+}
+
+// A counter is a master's key and the counter beside it, as the scripts are to treat them.
+type counter struct {
+	token string // of the key; empty if it is free
+	f     uint64
+}
+
+func (c *counter) acquire(token string, hint uint64) int64 {
+	if c.token != "" {
+		return -int64(c.f)
+	}
+	c.token, c.f = token, max(c.f+1, hint)
+	return int64(c.f)
+}
+
+func (c *counter) extend(token string, restore bool, fence uint64) int64 {
+	was := c.token
+	if was != token && (was != "" || !restore) {
+		return 0
+	}
+	c.token, c.f = token, max(c.f, fence)
+	if was == "" {
+		return kind.Restored
+	}
+	return 1
+}
+
+func (c *counter) adopt(token string) int64 {
+	if c.token != token {
+		return -1
+	}
+	return int64(c.f)
+}
+
+func (c *counter) raise(token string, fence uint64) int64 {
+	if c.token != token {
+		return 0
+	}
+	c.f = max(c.f, fence)
+	return int64(c.f)
+}
+
+func (c *counter) release(token string) int64 {
+	if c.token != token {
+		return 0
+	}
+	c.token = ""
+	return 1
+}
+
+// A counter is set back only where the key is the holder's own, and where the master's own clock says so, too.
+func TestScriptsThatMend(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	do := asker(t, masters)
+	now := time.Now().UnixMicro()
+	h := newHints()
+	one, two := kind.NewFenced("a", ttl, &h.Counters), kind.NewSeveralFenced(kind.NewSeveral([]string{"a", "b"}), ttl, &h.Counters)
+	for counter, mended := range map[string]bool{
+		fmt.Sprint(now): false,
+		fmt.Sprint(now + (23 * time.Hour).Microseconds()): false,
+		fmt.Sprint(now + (25 * time.Hour).Microseconds()): true,
+		"9007199254740900": true, "9223372036854774784": true, "junk": true, "5": false,
+	} {
+		for _, which := range []kind.Numbered{one, two} {
+			for _, holders := range []string{"mine", "another's", ""} {
+				do("FLUSHALL")
+				do("SET", "{a}:fence", counter)
+				do("SET", "{b}:fence", counter)
+				if holders != "" {
+					do("SET", "a", holders)
+					do("SET", "b", "mine")
+				}
+				var r kind.Request
+				which.Mend(&r, kind.Grant{Key: "a", Token: []byte("mine"), TTL: ttl, Fence: uint64(now) + 1})
+				at := fmt.Sprintf("%T, %s, %q", which, counter, holders)
+				was, want := int64(0), counter
+				if mended && holders == "mine" {
+					was, want = 1, fmt.Sprint(now+1)
+				}
+				require.Equal(t, was, do(words(r.Command)...), at)
+				require.Equal(t, want, do("GET", "{a}:fence"), at)
+				if which == kind.Numbered(two) {
+					require.Equal(t, want, do("GET", "{b}:fence"), at)
+				}
+				if was == 1 {
+					require.Greater(t, do("PTTL", "{a}:fence"), defaultFenceMemory.Milliseconds(), at)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// The lock is released just after a waiter has read the key, and the masters tell of it
+// before the waiter has their answers, which say that it is held.
+func TestChangeWhileAWaiterLooksIsNotLost(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		holder := taken(t, newClient(Config{}, r, r.now)) // another process
+		masters := &toldRounds{fakeRounds: r, client: c}
+		masters.looked = func() {
+			masters.looked = nil
+			require.NoError(t, holder.Unlock(context.Background()))
+		}
+		c.rounds = masters
+		since := r.now()
+		require.NoError(t, c.NewMutex("k", ttl).Lock(t.Context()))
+		require.Nil(t, masters.looked, "it has not looked")
+		require.Less(t, r.now()-since, 100*time.Millisecond, "it has slept until the key's TTL had passed")
+	})
+}
+
+// A foreign key on a minority does not keep a waiter from a lock that is free on
+// all others, whichever master that is: where nobody can tell, too.
+func TestWaiterGetsPastAForeignKeyOnAnyMaster(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Embedded(t, 3) // without CLIENT TRACKING
+	holder, waiter := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	for i := range 3 {
+		key := "k" + strconv.Itoa(i)
+		command(t, masters, i, "SET", key, "foreign")
+		m := holder.NewMutex(key, 30*time.Second)
+		require.NoError(t, m.TryLock(t.Context()))
+		done := parked(t, waiter, key)
+		require.NoError(t, m.Unlock(t.Context()))
+		comes(t, done)
+	}
+}
+
+// A master that was down at the look can make up the majority later.
+func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 4)
+	holder := opened(t, masters.Addrs(), nil)
+	waiter := openedWith(t, Config{Masters: masters.Addrs(), Durable: true}) // they may vote as soon as they are back
+	m := holder.NewMutex("k", 30*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	for i := range 4 {
+		require.Eventually(t, func() bool {
+			v, _ := masters.Do(i, "EXISTS", "k")
+			return v == int64(1)
+		}, hanging, time.Millisecond)
+	}
+	for _, i := range []int{2, 3} {
+		masters.Kill(i)
+		require.Eventually(t, func() bool { return waiter.rounds.Masters()[i].Phase == mux.Down }, hanging, time.Millisecond)
+	}
+	done := make(chan error, 1)
+	var seen atomic.Bool
+	waiter.observe.WaitStart = func(context.Context, string) { seen.Store(true) }
+	// Refused by all four, the waiter would be woken by three of them.
+	waiter.subscriptions.noteRefused(waiter.now(), "k")
+	go func() { done <- waiter.NewMutex("k", 30*time.Second).Lock(t.Context()) }()
+	require.Eventually(t, seen.Load, hanging, time.Millisecond)
+	time.Sleep(50 * time.Millisecond)
+	m.Unlock(t.Context())
+	time.Sleep(50 * time.Millisecond)
+	masters.Restart(2)
+	masters.Restart(3)
+	comes(t, done)
+}
+
+// A master on which the key is free has nothing more to tell, and so cannot stand
+// for one that cannot tell (no RESP3, no permission).
+func TestWaiterDoesNotTrustAFreeMasterToNotify(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	command(t, masters, 2, "ACL", "SETUSER", "default", "-client") // CLIENT TRACKING; before Redis 7 only as a whole
+	c := opened(t, masters.Addrs(), nil)
+	command(t, masters, 1, "SET", "k", "foreign")
+	command(t, masters, 2, "SET", "k", "foreign")
+	done := parked(t, c, "k")
+	command(t, masters, 2, "DEL", "k")
+	comes(t, done)
+}
+
+// The slot that is released in this client is the one that the head of its queue tries, though it had
+// looked forward to another: nobody has to look for it.
+func TestAReleasedSlotIsTriedAtOnce(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	var failed atomic.Int64
+	c := opened(t, masters.Addrs(), &Observer{Round: func(_ context.Context, r Round) {
+		if r.Op == OpLock && r.Err != nil {
+			failed.Add(1)
+		}
+	}})
+	const k = 8
+	held := takenPermits(t, c, "k", k, k)
+	waiter := c.NewMutex("k", 30*time.Second, WithPermits(k))
+	done := locks(t, waiter)
+	for range 20 {
+		time.Sleep(20 * time.Millisecond) // it looks, and sleeps
+		before, aim := failed.Load(), waiter.slot()
+		i := slices.IndexFunc(held, func(m *Mutex) bool {
+			_, slot, _ := kind.CutSlot(m.Token())
+			return slot != aim
+		})
+		require.NoError(t, held[i].Unlock(t.Context()))
+		comes(t, done)
+		require.Equal(t, before, failed.Load())
+		held[i], waiter = waiter, held[i]
+		done = locks(t, waiter)
+	}
+	require.NoError(t, held[0].Unlock(t.Context()))
+	comes(t, done)
+}
+
+// Whoever waits is to try the slot whose TTL ends first.
+func TestAWaiterLooksForwardToTheSlotThatEndsFirst(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := opened(t, masters.Addrs(), nil)
+	for slot, ttl := range []string{"30000", "10000", "20000"} {
+		for i := range 3 {
+			command(t, masters, i, "SET", fmt.Sprintf("{k}:permit:%d/3", slot+1), "another's", "PX", ttl)
+		}
+	}
+	m, w := c.NewMutex("k", 30*time.Second, WithPermits(3)), newSubscription(&c.core)
+	c.subscriptions.add(w, m.slots(), c.subscriptions.quorum, m.names()...)
+	defer c.subscriptions.remove(m.names()...)
+	var p lookResult
+	require.Eventually(t, func() bool { // a look is brief, and a busy machine may not answer it
+		var err error
+		p, err = c.subscriptions.look(t.Context(), &m.spec, w)
+		require.NoError(t, err)
+		require.False(t, p.free)
+		return p.held
+	}, hanging, time.Millisecond)
+	require.Equal(t, 1, p.slot)
+	require.LessOrEqual(t, p.at-c.now(), 10*time.Second+expirySlack)
+}
