@@ -152,7 +152,7 @@ func TestAContendedLockAllocatesNothing(t *testing.T) {
 								return
 							}
 							locked.Add(1)
-							time.Sleep(time.Millisecond)
+							time.Sleep(time.Millisecond) // the work
 							if err := m.Unlock(ctx); err != nil {
 								t.Error(err)
 							}
@@ -167,7 +167,7 @@ func TestAContendedLockAllocatesNothing(t *testing.T) {
 					runtime.ReadMemStats(&before)
 					first := locked.Load()
 					for locked.Load() < first+n && !t.Failed() {
-						time.Sleep(time.Millisecond)
+						time.Sleep(time.Millisecond) // between two looks; require.Eventually would allocate
 					}
 					n = locked.Load() - first
 					runtime.ReadMemStats(&after)

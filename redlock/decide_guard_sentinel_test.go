@@ -149,6 +149,7 @@ func TestReplacedMasterDoesNotVoteThoughItIsTheOnlyOneInReach(t *testing.T) {
 		}
 		require.Equal(t, "k", conntest.Soon(t, "it is checked", checked), "at once, though there is no connection to the new master")
 		require.Eventually(t, func() bool { return m.Remaining() == 0 }, time.Minute, time.Millisecond)
+		// For a while, as nothing says that it will never be taken.
 		for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 			require.Error(t, c.NewMutex("j", long).TryLock(t.Context()), "with the vote of a master that was replaced")
 		}

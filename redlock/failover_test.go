@@ -91,7 +91,7 @@ func TestFailoversKeepExclusionAndService(t *testing.T) {
 							failures.Store("two hold a valid lock", true)
 						}
 						taken[key].Add(1)
-						time.Sleep(25 * time.Millisecond)
+						time.Sleep(25 * time.Millisecond) // the work
 						current[key].CompareAndSwap(&in, nil)
 						return nil
 					})

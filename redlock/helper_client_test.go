@@ -53,9 +53,19 @@ func parked(t *testing.T, c *Client, key string) <-chan error {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- c.NewMutex(key, 30*time.Second).Lock(t.Context()) }()
-	require.Eventually(t, func() bool { return c.Stats().Waiting == 1 }, hanging, time.Millisecond)
-	time.Sleep(50 * time.Millisecond)
+	asleep(t, c, key)
 	return done
+}
+
+// asleep returns when the head of a key's queue has looked at the key, and sleeps until it is notified or is to look again.
+func asleep(t *testing.T, c *Client, key string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		c.subscriptions.mu.Lock()
+		sub := c.subscriptions.byKey[key] // before the look
+		c.subscriptions.mu.Unlock()
+		return sub != nil && sub.inMux.Load() // after it
+	}, hanging, time.Millisecond)
 }
 
 func comes(t *testing.T, done <-chan error) {

@@ -33,7 +33,7 @@ func (w wrapped) TryLock(ctx context.Context, key string) (SecondLock, error) {
 func (w wrapped) Lock(ctx context.Context, key string) (SecondLock, error) {
 	l, err := w.Second.Lock(ctx, key)
 	if err != nil {
-		time.Sleep(w.end)
+		time.Sleep(w.end) // it is slow to end
 	}
 	if err == nil && w.wrap != nil {
 		l = w.wrap(l)
@@ -141,11 +141,9 @@ func TestCloseLeavesNoKeyOfWhoWaitsForTheSecond(t *testing.T) {
 	m := c.NewMutex("k", time.Minute, WithSecond(wrapped{Second: s, end: 200 * time.Millisecond}))
 	got := make(chan error, 1)
 	go func() { got <- m.Lock(t.Context()) }()
-	time.Sleep(100 * time.Millisecond)
+	require.Eventually(t, func() bool { _, waiting := s.holder("k"); return waiting == 1 }, hanging, time.Millisecond)
 	for i := range 3 {
-		n, err := masters.Do(i, "EXISTS", "k")
-		require.NoError(t, err)
-		require.Equal(t, int64(1), n)
+		require.Eventually(t, func() bool { n, err := masters.Do(i, "EXISTS", "k"); return err == nil && n == int64(1) }, hanging, time.Millisecond)
 	}
 	require.NoError(t, c.Close())
 	require.ErrorIs(t, <-got, ErrClosed)

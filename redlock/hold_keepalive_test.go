@@ -285,7 +285,7 @@ func TestNoRenewalAfterUnlockWhateverRaces(t *testing.T) {
 				var both sync.WaitGroup
 				both.Go(func() { m.Extend(t.Context()) })
 				both.Go(func() { held.Err() })
-				time.Sleep(8 * time.Millisecond)
+				time.Sleep(8 * time.Millisecond) // a renewal is due
 				both.Go(func() { m.Unlock(t.Context()) })
 				both.Go(stop)
 				both.Wait()
@@ -444,7 +444,7 @@ func TestContextOfAKeepAliveCanBePrinted(t *testing.T) {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%d"} {
 			require.Equal(t, `context.Background.WithCancel.KeepAlive{"k"}`, fmt.Sprintf(verb, held))
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // between two looks
 	}
 }
 

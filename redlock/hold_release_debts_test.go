@@ -29,7 +29,7 @@ func TestThawedMasterIsToldOfAReleaseHoweverLateItIs(t *testing.T) {
 		require.Eventually(t, func() bool { return c.rounds.Masters()[i].Phase != mux.Up }, hanging, time.Millisecond)
 	}
 	require.Error(t, m.Unlock(t.Context()))
-	time.Sleep(ttl + 100*time.Millisecond)
+	time.Sleep(ttl + 100*time.Millisecond) // the TTL passes, on real masters
 	for _, i := range []int{1, 2} {
 		masters.Resume(i)
 		comesUp(t, c, i)

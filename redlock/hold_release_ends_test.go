@@ -36,11 +36,11 @@ func TestReleasesDuringClose(t *testing.T) {
 				m.Release()
 			}
 		}()
-		time.Sleep(100 * time.Microsecond)
+		require.Eventually(t, func() bool { return c.Stats().Released > 0 }, hanging, 10*time.Microsecond)
 		require.NoError(t, c.Close())
 		closed.Store(true)
 		<-done
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // nothing says that none will come
 		if late.Load() > 0 {
 			t.Errorf("%d rounds were told after Close had returned", late.Load())
 			return

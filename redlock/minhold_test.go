@@ -405,7 +405,7 @@ func TestOnceInThePeriod(t *testing.T) {
 						if err != nil && !errors.Is(err, ErrHeld) && !errors.Is(err, ErrExpired) && !errors.Is(err, ErrNotHeld) && !errors.Is(err, ErrLost) {
 							t.Error(err)
 						}
-						time.Sleep(time.Millisecond)
+						time.Sleep(time.Millisecond) // before the next try
 					}
 				})
 			}

@@ -81,6 +81,7 @@ func inTurn(n int, f func(i int)) {
 // comesBack waits until there are no more goroutines and descriptors than before.
 func comesBack(t *testing.T, before footprint) (now footprint) {
 	t.Helper()
+	// It asks now and then, and returns what is left in the end.
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if now = measure(); now.goroutines <= before.goroutines && now.files <= before.files {
 			return now

@@ -826,7 +826,7 @@ func frozenRenewal(s leadership) {
 			s.Fatal("the context lives, and the lock does not")
 		}
 		if left > 50*time.Millisecond {
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // between two looks; at last it looks all the time
 		}
 		runtime.Gosched()
 	}
@@ -957,14 +957,14 @@ func TestContextEndsInTimeOnASaturatedProcessor(t *testing.T) {
 		valid := m.Remaining() > 0
 		require.False(t, held.Err() == nil && !valid)
 		require.NoError(t, context.Cause(held), "renewals get through")
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // between two looks
 	}
 	for i := range 2 {
 		masters.Pause(i)
 	}
 	for valid := true; held.Err() == nil; valid = m.Remaining() > 0 {
 		require.True(t, valid)
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // between two looks
 	}
 	calm()
 	s.lost(held)

@@ -156,7 +156,7 @@ func TestEntriesOfLongKeysLiveOn(t *testing.T) {
 		return len(v.([]any))
 	}
 	require.Eventually(t, func() bool { return alive() == n }, hanging, 10*time.Millisecond)
-	time.Sleep(entryLife + entryPause)
+	time.Sleep(entryLife + entryPause) // they would end meanwhile, on a real master
 	require.Equal(t, n, alive())
 	cancel()
 	for _, done := range ended {

@@ -46,14 +46,14 @@ func TestPermitsAreHadInTheOrderOfTheQueue(t *testing.T) {
 					}
 				}()
 			}
-			time.Sleep(100 * time.Millisecond) // the first has looked
+			asleep(t, clients[0], ms[0].names()[0])
 			before := woken(clients)
 			next := 0
 			for ; next < 2; next++ { // one after the other
 				require.NoError(t, held[next].Unlock(t.Context()))
 				require.Equal(t, next, conntest.Soon(t, "the next has it", took))
 				require.Eventually(t, func() bool { return queueLength(t, masters, ms[0].names()[0]) == n-1-next }, hanging, time.Millisecond)
-				time.Sleep(50 * time.Millisecond)
+				time.Sleep(50 * time.Millisecond) // nothing says that nobody else will come
 				require.Empty(t, took)
 			}
 			after := woken(clients)
@@ -92,7 +92,7 @@ func TestPermitsAreSharedByTheQueue(t *testing.T) {
 				now := inside.Add(1)
 				defer inside.Add(-1)
 				if !meet.Load() {
-					time.Sleep(2 * time.Millisecond)
+					time.Sleep(2 * time.Millisecond) // the work
 					return
 				}
 				if now >= int64(k) && most.Swap(now) == 0 {

@@ -49,7 +49,7 @@ func (c *crowd) wants(i int, m *Mutex) {
 			if c.during != nil {
 				c.during()
 			} else {
-				time.Sleep(2 * time.Millisecond)
+				time.Sleep(2 * time.Millisecond) // the work
 			}
 			m.Unlock(context.Background())
 		}
@@ -100,10 +100,10 @@ func TestThoseWhoBypassTheQueueStallNobody(t *testing.T) {
 			m := client.NewMutex("k", term30)
 			for c.ctx.Err() == nil {
 				if m.TryLock(c.ctx) == nil {
-					time.Sleep(2 * time.Millisecond)
+					time.Sleep(2 * time.Millisecond) // the work
 					m.Unlock(context.Background())
 				}
-				time.Sleep(2 * time.Millisecond)
+				time.Sleep(2 * time.Millisecond) // before the next try
 			}
 		})
 		c.running.Go(func() { // another library: it asks one master after the other, and releases so
@@ -115,7 +115,7 @@ func TestThoseWhoBypassTheQueueStallNobody(t *testing.T) {
 				for i := range masters.N() {
 					masters.Do(i, "EVAL", kind.ReleaseScript.Text, "1", "k", token)
 				}
-				time.Sleep(5 * time.Millisecond)
+				time.Sleep(5 * time.Millisecond) // before the next try
 			}
 		})
 	}

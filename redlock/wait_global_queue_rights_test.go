@@ -174,7 +174,7 @@ func TestUserWithoutTheQueuesRights(t *testing.T) {
 					ms = append(ms, c.NewMutex("lock:k", long))
 				}
 				took := queueUp(t, masters, ms, false)
-				time.Sleep(4500 * time.Millisecond)
+				time.Sleep(4500 * time.Millisecond) // time to ask again and again: entries are renewed every second
 				require.NoError(t, holder.Unlock(t.Context()))
 				for range ms {
 					conntest.Soon(t, "all have the lock", took)

@@ -75,9 +75,12 @@ func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
 	waiter.subscriptions.noteRefused(waiter.now(), "k")
 	go func() { done <- waiter.NewMutex("k", 30*time.Second).Lock(t.Context()) }()
 	require.Eventually(t, seen.Load, hanging, time.Millisecond)
-	time.Sleep(50 * time.Millisecond)
+	asleep(t, waiter, "k")
 	m.Unlock(t.Context())
-	time.Sleep(50 * time.Millisecond)
+	for i := range 2 {
+		require.Eventually(t, func() bool { v, _ := masters.Do(i, "EXISTS", "k"); return v == int64(0) }, hanging, time.Millisecond)
+	}
+	asleep(t, waiter, "k") // again: it may have seen that two are not enough
 	masters.Restart(2)
 	masters.Restart(3)
 	comes(t, done)
@@ -113,7 +116,7 @@ func TestAReleasedSlotIsTriedAtOnce(t *testing.T) {
 	waiter := c.NewMutex("k", 30*time.Second, WithPermits(k))
 	done := locks(t, waiter)
 	for range 20 {
-		time.Sleep(20 * time.Millisecond) // it looks, and sleeps
+		asleep(t, c, waiter.names()[0])
 		before, aim := failed.Load(), waiter.slot()
 		i := slices.IndexFunc(held, func(m *Mutex) bool {
 			_, slot, _ := kind.CutSlot(m.Token())

@@ -107,7 +107,7 @@ func TestAWritersIntentKeepsNewReadersOut(t *testing.T) {
 	}, hanging, 10*time.Millisecond)
 	require.ErrorIs(t, late.TryLock(t.Context()), ErrHeld)
 	require.NoError(t, there.Extend(t.Context()))
-	time.Sleep(kind.IntentLife + 500*time.Millisecond)
+	time.Sleep(kind.IntentLife + 500*time.Millisecond) // it would end meanwhile, on real masters
 	require.Equal(t, 3, intents(t, masters, "k"), "it is left again")
 	lasts(t, masters, "k")
 	cancel()
@@ -165,7 +165,7 @@ func TestAWriterTakesAwayAnIntentThatCameLate(t *testing.T) {
 	go func() { gaveUp <- other.NewMutex("k", term30).Lock(ctx) }()
 	for n := 0; len(gaveUp) == 0; n++ { // each change has it look
 		writes(fmt.Sprint("writer ", n))
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond) // before the next change
 	}
 	require.ErrorIs(t, <-gaveUp, context.Canceled)
 	require.NoError(t, <-decided, "the two that have no readers have decided it")
@@ -498,7 +498,7 @@ func TestNeitherReadersNorWritersStarve(t *testing.T) {
 						m := c.NewMutex("k", term30, crowd...)
 						if m.Lock(ctx) == nil {
 							taken.Add(1)
-							time.Sleep(20*time.Millisecond + rand.N(20*time.Millisecond))
+							time.Sleep(20*time.Millisecond + rand.N(20*time.Millisecond)) // the work
 							m.Unlock(t.Context())
 						}
 					}
