@@ -12,7 +12,12 @@ import (
 func TestASleeperIsWokenOnce(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		s := newSleeper(&c.core)
-		for _, wake := range []func(){s.wake, s.wakeInHook} {
+		hook := func() { // with the mux locked
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			s.wakeInHook()
+		}
+		for _, wake := range []func(){s.wake, hook} {
 			wake()
 			wake()
 			since := r.now()
