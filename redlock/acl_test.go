@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The package comment of conn says which rights a user needs. They are enough for the lock, the mux and the connection
-// together, on each server.
+// The package comment of conn says which rights a user needs. They are enough for the lock, the mux and
+// the connection together, on each server.
 
 // An aclLine is a line of the ACL in the package documentation of conn: rights, and what is
 // said of them.

@@ -128,7 +128,7 @@ func TestNothingIsLeftOfALockThatRanOutBeforeTheNext(t *testing.T) {
 	})
 }
 
-// Of two TryLocks on one Mutex the first stands still until its lock is over and the
+// Of two TryLocks on one Mutex the first pauses until its lock is over and the
 // second has taken the next one.
 func TestLateSuccessSparesAYoungerLock(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {

@@ -20,7 +20,7 @@ func agreed(m *Mutex, when ...time.Duration) bool {
 	})
 }
 
-// Whoever relies on what it has found lately is right: the mark lives on for longer.
+// A client may rely on an agreement that it has found lately: the mark lives on for longer.
 func TestTheMarkOutlivesWhatReliesOnIt(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
@@ -56,8 +56,8 @@ func TestTheMarkOutlivesWhatReliesOnIt(t *testing.T) {
 }
 
 // A quorum of the masters is restarted, one after the other, and each is in quarantine for as long as
-// that takes. So no lock is forgotten, but the number of permits is. Whoever has agreed to another
-// before must not rely on that.
+// that takes. So no lock is forgotten, but the number of permits is. A client that has agreed to another
+// number before must not rely on that.
 func TestWhoHasAgreedOnAnotherNumberIsRefusedAfterRestarts(t *testing.T) {
 	t.Parallel()
 	const ttl = time.Second

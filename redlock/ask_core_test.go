@@ -94,7 +94,7 @@ func TestMastersThatFailAreToBlame(t *testing.T) {
 	})
 }
 
-// A loss that is certain is told, whatever becomes of the context.
+// A loss that is certain is reported, whatever becomes of the context.
 func TestEndOfAContextHidesNoLoss(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		for name, use := range map[string]func(m *Mutex, ctx context.Context) error{"Extend": (*Mutex).Extend, "Unlock": (*Mutex).Unlock} {

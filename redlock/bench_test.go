@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a lock costs by itself, on masters that say yes at once, and what it costs beside real ones: in time, and in memory.
+// What a lock costs by itself, on masters that say yes at once, and what it costs beside real ones: in
+// time, and in memory.
 
 // willing says yes to everything at once, and keeps nothing.
 type willing struct{ n int }

@@ -163,7 +163,7 @@ func TestMasterThatWasAReplicaForAMomentDoesNotVote(t *testing.T) {
 	}
 }
 
-// Who comes while it is a replica has never been connected to it, and who comes later finds a
+// A client that comes while it is a replica has never been connected to it, and one that comes later finds a
 // master as old as the others.
 func TestMasterThatWasAReplicaBeforeTheFirstConnectionDoesNotVote(t *testing.T) {
 	t.Parallel()

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Groups of sentinels that switch to another master. The sentinels, the mux, the quarantine and the recheck keep
-// exclusion and service together.
+// Groups of sentinels that switch to another master. The sentinels, the mux, the quarantine and the
+// recheck keep exclusion and service together.
 
 // A group switches while a lock needs its old master: no majority can be proven any
 // more, so the lock is lost at once and not at the end of its validity.

@@ -21,7 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Masters whose disk is full or fails, that still load their files, or are busy: conn, mux and lock stand it together.
+// Masters whose disk is full or fails, that still load their files, or are busy: conn, mux and lock deal
+// with it together.
 
 // A harm is what is done to one master, and undone.
 type harm struct {

@@ -57,7 +57,8 @@ func parked(t *testing.T, c *Client, key string) <-chan error {
 	return done
 }
 
-// asleep returns when the head of a key's queue has looked at the key, and sleeps until it is notified or is to look again.
+// asleep returns when the head of a key's queue has looked at the key, and sleeps until it is notified or
+// is to look again.
 func asleep(t *testing.T, c *Client, key string) {
 	t.Helper()
 	require.Eventually(t, func() bool {

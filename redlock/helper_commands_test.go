@@ -13,7 +13,8 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// What a simulated master does with the commands that it is sent. How they get there, and when, is in helper_fake_test.go.
+// What a simulated master does with the commands that it is sent. How they get there, and when, is in
+// helper_fake_test.go.
 
 func (m *fakeMaster) get(key string) (fakeKey, bool) {
 	v, ok := m.keys[key]

@@ -463,7 +463,7 @@ func (m *fakeMaster) serve() {
 
 var cachingYes = string(resp.AppendCommand(nil, "CLIENT", "CACHING", "YES"))
 
-// track has the master tell of the next change of a key, and of its end by its TTL.
+// track has the master notify of the next change of a key, and of its end by its TTL.
 func (m *fakeMaster) track(key string, told func(key string)) {
 	m.tracked[key] = append(m.tracked[key], told)
 	if v, ok := m.get(key); ok {
@@ -484,7 +484,7 @@ func (m *fakeMaster) seen() map[string]fakeKey {
 	return all
 }
 
-// tell tells of what is no longer as it was before.
+// tell notifies of what is no longer as it was before.
 func (m *fakeMaster) tell(before map[string]fakeKey) {
 	for key, was := range before {
 		if is, there := m.get(key); there && is == was || !there && was == (fakeKey{}) {
@@ -538,9 +538,9 @@ func queueKey(name string) string { return string(kind.AppendQueueKey(nil, name)
 // asks reports whether an operation asks for a script.
 func asks(op *mux.Op, s script.Script) bool { return strings.Contains(string(op.Command), s.Hash) }
 
-// toldRounds are one client's connections to simulated masters that tell of changes. Several
+// notifiedRounds are one client's connections to simulated masters that notify of changes. Several
 // clients can have the same masters.
-type toldRounds struct {
+type notifiedRounds struct {
 	*fakeRounds
 	client *Client
 	silent bool    // they cannot tell
@@ -555,15 +555,15 @@ type toldRounds struct {
 	far time.Duration // how much later what it asks arrives
 }
 
-// another returns another client of the masters, which they tell of changes.
-func another(t testing.TB, r *fakeRounds, cfg Config) (*Client, *toldRounds) {
-	told := &toldRounds{fakeRounds: r}
+// another returns another client of the masters, which they notify of changes.
+func another(t testing.TB, r *fakeRounds, cfg Config) (*Client, *notifiedRounds) {
+	told := &notifiedRounds{fakeRounds: r}
 	told.client = newClient(cfg, told, r.now)
 	t.Cleanup(func() { told.client.Close() })
 	return told.client, told
 }
 
-func (r *toldRounds) Masters() []mux.State {
+func (r *notifiedRounds) Masters() []mux.State {
 	all := r.fakeRounds.Masters()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -576,10 +576,12 @@ func (r *toldRounds) Masters() []mux.State {
 	return all
 }
 
-func (r *toldRounds) AppendMasters(dst []mux.State) []mux.State { return append(dst, r.Masters()...) }
+func (r *notifiedRounds) AppendMasters(dst []mux.State) []mux.State {
+	return append(dst, r.Masters()...)
+}
 
 // loses has the process see a master as down.
-func (r *toldRounds) loses(i int) {
+func (r *notifiedRounds) loses(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.deaf = r.deaf.With(i)
@@ -587,13 +589,13 @@ func (r *toldRounds) loses(i int) {
 }
 
 // finds has the process see that a master is up again.
-func (r *toldRounds) finds(i int) {
+func (r *notifiedRounds) finds(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.deaf &^= 1 << i
 }
 
-func (r *toldRounds) Do(ctx context.Context, op *mux.Op) error {
+func (r *notifiedRounds) Do(ctx context.Context, op *mux.Op) error {
 	if err := ctx.Err(); err != nil {
 		return r.fakeRounds.Do(ctx, op)
 	}
@@ -616,7 +618,7 @@ func (r *toldRounds) Do(ctx context.Context, op *mux.Op) error {
 	return err
 }
 
-func (r *toldRounds) Post(ops ...*mux.Op) {
+func (r *notifiedRounds) Post(ops ...*mux.Op) {
 	for _, op := range ops {
 		if op.Command == nil {
 			r.post(op, nil)
@@ -646,7 +648,7 @@ func (r *toldRounds) Post(ops ...*mux.Op) {
 	}
 }
 
-func (r *toldRounds) Send(op *mux.Op) {
+func (r *notifiedRounds) Send(op *mux.Op) {
 	if r.is(&r.dead) {
 		return
 	}
@@ -656,27 +658,27 @@ func (r *toldRounds) Send(op *mux.Op) {
 	r.mu.Unlock()
 }
 
-func (r *toldRounds) is(what *bool) bool {
+func (r *notifiedRounds) is(what *bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return *what
 }
 
 // turn changes what the process is like.
-func (r *toldRounds) turn(what *bool, to bool) {
+func (r *notifiedRounds) turn(what *bool, to bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	*what = to
 }
 
-func (r *toldRounds) ordered() int {
+func (r *notifiedRounds) ordered() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.orders
 }
 
 // told is called under the lock of the masters, as the hooks of a mux are under its own.
-func (r *toldRounds) told(master int, key string) {
+func (r *notifiedRounds) told(master int, key string) {
 	push := resp.AppendBulkString(resp.AppendArray(resp.AppendBulkString([]byte(">2\r\n"), "invalidate"), 1), key)
 	r.client.subscriptions.push(master, parse(push))
 }
@@ -709,7 +711,7 @@ func flush(m *fakeMaster)    { clear(m.keys); clear(m.counters); clear(m.lines) 
 func restart(m *fakeMaster)  { m.down = nil; flush(m) }
 func unscript(m *fakeMaster) { m.scripts = false }
 
-// late is the rounds, whose first Wait has who waits stand still afterwards.
+// late is the rounds, whose first Wait returns so much later.
 func (r *fakeRounds) late(by time.Duration) *hookedRounds {
 	var over atomic.Bool
 	return &hookedRounds{rounds: r, waited: func(context.Context, *mux.Op) {

@@ -471,7 +471,7 @@ func breaksNothing(t *testing.T, usually int, least map[moment]float64, settings
 	}
 }
 
-// story runs a history again, and tells it.
+// story runs a history again, and describes it.
 func (s setting) story(t *testing.T, seed uint64, n int) string {
 	h := s.history(seed, n)
 	h.notes = []string{}

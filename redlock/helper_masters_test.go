@@ -80,7 +80,7 @@ func settled(t testing.TB, c *redlock.Client) {
 	}, time.Minute, time.Millisecond)
 }
 
-// lockInBackground waits for a lock that another holds, and tells when it has it.
+// lockInBackground waits for a lock that another holds, and returns a channel that says when it has it.
 func lockInBackground(t *testing.T, c *redlock.Client, key string) (*redlock.Mutex, <-chan error) {
 	t.Helper()
 	m := c.NewMutex(key, 30*time.Second)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whoever asks for more time may look at the answer so late that the time it gives is over,
+// An extension may look at the answer so late that the time it gives is over,
 // while others have extended the lock further, or have released it. The Observer is told what
 // is left of the lock: never less than nothing.
 func TestObserverIsToldWhatIsLeftOfTheLock(t *testing.T) {

@@ -283,7 +283,7 @@ func TestLateExtensionWithoutAnAnswerLeavesNoKey(t *testing.T) {
 	}
 }
 
-// Whoever finds a lock over gives that lock back, and not the next one, which another has taken
+// A round that finds a lock over gives that lock back, and not the next one, which another has taken
 // with the same Mutex meanwhile.
 func TestGivingBackSparesTheNextLock(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {

@@ -237,7 +237,8 @@ func TestAMutexHoldsOnePermit(t *testing.T) {
 	}
 }
 
-// What stands beside a lock may be another's token, by whose means another could be released: no error quotes it.
+// What is kept beside a lock may be another's token, by whose means another could be released: no error
+// quotes it.
 func TestNoErrorQuotesWhatIsNoNumberOfPermits(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
@@ -292,8 +293,8 @@ func TestAnotherNumberOfPermitsIsRefused(t *testing.T) {
 	}
 }
 
-// Whoever has another number waits in Lock for as long as the masters know of the first one. It says so, is in
-// the way of nobody, and leaves its number nowhere.
+// A client with another number waits in Lock for as long as the masters know of the first one. It says so,
+// is in the way of nobody, and leaves its number nowhere.
 func TestALockWaitsUntilAnotherNumberIsGone(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
@@ -597,7 +598,7 @@ func TestAMutexGivesBackWhatWasHandedOverToIt(t *testing.T) {
 	}
 }
 
-// A permit that is freed is told to those who wait in other processes, and several are had without
+// Waiters in other processes are notified of a permit that is freed, and several are had without
 // waiting for each other's release.
 func TestFreedPermitsNotify(t *testing.T) {
 	t.Parallel()
@@ -750,7 +751,7 @@ func TestPermitsAreNotInTheWayOfAPlainLock(t *testing.T) {
 	comes(t, waits)
 }
 
-// Masters that cannot tell are polled.
+// Masters that cannot notify are polled.
 func TestWhoWaitsForAPermitPollsWhereNoMasterCanNotify(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Embedded(t, 3) // without CLIENT TRACKING

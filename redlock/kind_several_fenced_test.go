@@ -130,8 +130,8 @@ func TestScriptsOfSeveralFencedKeysDoWhatTheReferenceDoes(t *testing.T) {
 	}
 }
 
-// Whoever is handed a set gives each counter the greatest of them, and the life that an extend gives it. Or the next
-// holder of a key could have a number that is no greater.
+// A client that is handed a set gives each counter the greatest of them, and the life that an extend gives
+// it. Or the next holder of a key could have a number that is no greater.
 func TestAdoptMovesAllCounters(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)

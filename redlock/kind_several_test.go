@@ -587,7 +587,7 @@ func TestNoSubscriptionOfSeveralKeysIsLeftBehind(t *testing.T) {
 	require.Zero(t, watched())
 }
 
-// Whoever has looked at several keys is told of the next change of any of them.
+// A client that has looked at several keys is notified of the next change of any of them.
 func TestMastersNotifyOfAChangeOfAnyKey(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)

@@ -117,7 +117,7 @@ func TestReadersAndForeignWritersOnEachSubset(t *testing.T) {
 	}
 }
 
-// A reader that does not release its lock does not stand in a writer's way for longer than its
+// A reader that does not release its lock does not keep a writer out for longer than its
 // term, though others do meanwhile.
 func TestADeadReaderEndsWithItsOwnTTL(t *testing.T) {
 	masters := redlocktest.Start(t, 3)

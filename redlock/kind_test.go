@@ -216,8 +216,8 @@ func TestASecondKind(t *testing.T) {
 	})
 }
 
-// Who lacks a right is told so, whatever it is, and of whatever kind the lock: never that another has
-// the lock, or that it was lost.
+// A user without a right gets an error that says so, whatever the right and the kind of lock: never that
+// another has the lock, or that it was lost.
 func TestDeniedRightIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)

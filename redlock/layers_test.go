@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// How the package is built: which file may use which, what is pure, and where the tests of a file and of a rule are.
+// How the package is built: which file may use which, what is pure, and where the tests of a file and of a
+// rule are.
 
 // The files of the package, from the bottom to the top: each may use what those before it
 // define. The names say the rooms: what decides, what asks the masters, holding a lock, waiting for one, and, without
@@ -121,16 +122,16 @@ var testedElsewhere = map[string]string{
 	"internal/skew":      "a variable that tests set",
 }
 
-// acrossFiles are the test files that have no source file's name, as what they hold is kept by many together. Their
-// first comments say what that is.
+// acrossFiles are the test files that have no source file's name, as what they hold is kept by many
+// together. Their first comments say what that is.
 var acrossFiles = []string{
 	"acl", "alloc", "bench", "coming_from", "cost", "failover", "harmed", "layers", "leak", "limits", "minhold", "model",
 	"panic", "quirks", "readme", "rules", "scale", "scenarios", "secret", "simulation", "wallclock", "zero",
 }
 
-// What tests a file is found by its name: wait_look.go has wait_look_test.go, and maybe wait_look_more_test.go. For a kind,
-// internal/kind/shared.go, it is kind_shared_test.go of this package, as a test of a kind takes locks. What several
-// tests use is in helper_*_test.go, which have no tests.
+// What tests a file is found by its name: wait_look.go has wait_look_test.go, and maybe
+// wait_look_more_test.go. For a kind, internal/kind/shared.go, it is kind_shared_test.go of this package,
+// as a test of a kind takes locks. What several tests use is in helper_*_test.go, which have no tests.
 func TestATestIsFoundByItsFile(t *testing.T) {
 	paths, err := filepath.Glob("*.go")
 	require.NoError(t, err)

@@ -39,7 +39,7 @@ type reign struct {
 	began, ended time.Duration // the context's end, or the function's
 }
 
-// A chronicle is told of all reigns.
+// A chronicle has all reigns.
 type chronicle struct {
 	mu     sync.Mutex
 	reigns []reign
@@ -300,7 +300,7 @@ func TestALeaderLooksAtTheClockItself(t *testing.T) {
 	})
 }
 
-// Whoever has the lock when the context ends does not lead any more.
+// A candidate that has the lock when the context ends does not lead any more.
 func TestNobodyLeadsAfterTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		all, r := candidates(t, 1, Config{})

@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The limits that the package comment names: the longest times, the largest values and keys, and the names of keys.
+// The limits that the package comment names: the longest times, the largest values and keys, and the names
+// of keys.
 
 // What never ends, or lasts for longer than a Duration can say.
 func TestLongTimesDoNotOverflow(t *testing.T) {

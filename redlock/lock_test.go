@@ -397,7 +397,7 @@ func TestLockDoesNotHurryWhereItsOwnMutexHolds(t *testing.T) {
 }
 
 // The master that is asked first says no, and too few others are there: that is
-// no quorum, though a key stands in the way as well.
+// no quorum, though a key is in the way as well.
 func TestLockWithoutAQuorumDoesNotLookHeld(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
@@ -455,7 +455,7 @@ func TestCancelledWaiterSaysThatItIsHeld(t *testing.T) {
 	}
 }
 
-// Who leaves a queue whose first was refused, and has looked since, is told the votes.
+// A waiter that leaves a queue whose first was refused, and has looked since, gets the votes.
 func TestFollowersKnowTheVotes(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)

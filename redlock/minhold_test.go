@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// WithMinHold: a lock is left on the masters after its release, for a least time. Unlock, the release, the waiters and
-// Do have a part in it.
+// WithMinHold: a lock is left on the masters after its release, for a least time. Unlock, the release, the
+// waiters and Do have a part in it.
 
 const (
 	least      = 10 * time.Second
@@ -130,7 +130,7 @@ func TestUnlockNowLeavesNothing(t *testing.T) {
 	})
 }
 
-// Whoever dies leaves the lock for the least time or the TTL, whichever is longer, at every moment.
+// A holder that dies leaves the lock for the least time or the TTL, whichever is longer, at every moment.
 func TestMinHoldOutlivesItsHolder(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		began := r.now()
@@ -296,7 +296,7 @@ func TestMinHoldOfAHandedOverLock(t *testing.T) {
 	}
 }
 
-// Waiters of the same client are not told of a release that frees nothing.
+// Waiters of the same client are not notified of a release that frees nothing.
 func TestWaitersOutlastTheLeastHold(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		began := r.now()

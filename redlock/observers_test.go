@@ -72,7 +72,7 @@ func callAll(o Observer, ctx context.Context) (all map[string][]any) {
 	return all
 }
 
-// Whatever an Observer can be told, each of several is told, in their order.
+// Each of several Observers is called with whatever there is to say, in their order.
 func TestObserversAreAllTold(t *testing.T) {
 	type call struct {
 		who  int
@@ -95,7 +95,7 @@ func TestObserversAreAllTold(t *testing.T) {
 	require.Len(t, calls, 2*reflect.TypeFor[Observer]().NumField()+1)
 }
 
-// What nobody wants to be told is not made.
+// What no Observer asks for is not made.
 func TestObserversThatAreNotSetAreSkipped(t *testing.T) {
 	require.Equal(t, Observer{}, Observers())
 	require.Equal(t, Observer{}, Observers(Observer{}, Observer{}))
@@ -300,7 +300,7 @@ func TestEachPhaseHasAName(t *testing.T) {
 	require.NotContains(t, []string{"dialing", "up", "stalled", "down", "refused", "quarantined"}, (mux.Quarantined + 1).String())
 }
 
-// For how long a lock was held is told with its release, and with nothing else.
+// A release says for how long the lock was held, and nothing else does.
 func TestObserverIsToldHowLongALockWasHeld(t *testing.T) {
 	var rounds []Round
 	simulated(t, 3, Config{Observer: &Observer{Round: func(_ context.Context, r Round) { rounds = append(rounds, r) }}},

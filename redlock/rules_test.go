@@ -13,7 +13,8 @@ import (
 
 // What keeps the rules of the package comment, by their numbers. TestEachRuleHasItsTest compares both.
 
-// Rule 1: a cancelled context never leaves a key behind, whenever it is cancelled, in every state of the masters.
+// Rule 1: a cancelled context never leaves a key behind, whenever it is cancelled, in every state of the
+// masters.
 func TestRule1CancelledContextLeavesNoKey(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(m *fakeMaster){
@@ -82,7 +83,8 @@ func TestRule2SuccessIsNeverWithoutValidity(t *testing.T) {
 	})
 }
 
-// Rule 3: an extend gives the key back to a master that has lost it, but only while the lock is valid by our clock.
+// Rule 3: an extend gives the key back to a master that has lost it, but only while the lock is valid by
+// our clock.
 func TestRule3ExtendRepairsButRevivesNothing(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c)
@@ -130,8 +132,8 @@ func TestRule3ExtendThatComesTooLateRevivesNothing(t *testing.T) {
 	})
 }
 
-// Rule 3: if a majority had lost the key, the lock is lost, although all have it again. An extend says so at once,
-// whichever masters had lost it, and in whichever order they answer.
+// Rule 3: if a majority had lost the key, the lock is lost, although all have it again. An extend says so
+// at once, whichever masters had lost it, and in whichever order they answer.
 func TestRule3ALossThatExtendCouldHideIsALoss(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 5} {
 		for mask := range uint(1) << n {
@@ -189,8 +191,8 @@ func TestRule4KeepAliveEndsByTheDeadline(t *testing.T) {
 	}
 }
 
-// Rule 5: Unlock returns nil if a quorum deleted the key, ErrNotHeld only if the lock was lost before, and ErrNoQuorum if
-// too few masters answered.
+// Rule 5: Unlock returns nil if a quorum deleted the key, ErrNotHeld only if the lock was lost before, and
+// ErrNoQuorum if too few masters answered.
 func TestRule5UnlockTellsReleasedFromLostFromUnknown(t *testing.T) {
 	type unlock struct {
 		lost, down []int
@@ -235,8 +237,8 @@ func TestRule5UnlockTellsReleasedFromLostFromUnknown(t *testing.T) {
 	}
 }
 
-// Rule 6: a master that does not know a script is sent its text once. What native commands do in its place is compared
-// in kind_native_test.go.
+// Rule 6: a master that does not know a script is sent its text once. What native commands do in its place
+// is compared in kind_native_test.go.
 func TestRule6UnknownScriptIsSentOnce(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		r.set(unscript, all(3)...)

@@ -817,7 +817,7 @@ func frozenRenewal(s leadership) {
 	for i := s.majority() - 1; i < s.n; i++ {
 		s.masters.Pause(i)
 	}
-	// Whoever looks never sees a lock that is not valid.
+	// While the context lives, the lock is valid, however often one looks.
 	for {
 		left := m.Remaining()
 		if err := held.Err(); err != nil {

@@ -118,7 +118,7 @@ func TestLockGoesOnUntilTheSecondIsBack(t *testing.T) {
 	})
 }
 
-// Whoever waits is told that an attempt has given the masters' lock back.
+// A waiter is notified that an attempt has given the masters' lock back.
 func TestAnAttemptThatTheSecondRefusesWakesTheQueue(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		s := newOther(50 * time.Millisecond)
@@ -136,7 +136,7 @@ func TestAnAttemptThatTheSecondRefusesWakesTheQueue(t *testing.T) {
 	})
 }
 
-// A process whose other system is away does not stand in the way of one that reaches it, and does not
+// A process whose other system is away is not in the way of one that reaches it, and does not
 // ask again and again without a pause.
 func TestWhoCannotReachTheSecondLeavesTheQueue(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The votes of an error are its caller's, though others of the queue are told the same.
+// The votes of an error are its caller's, though others of the queue get the same.
 func TestVotesOfAnErrorAreNotShared(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Embedded(t, 3)

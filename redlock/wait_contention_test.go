@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Who comes to a key that was refused to somebody a moment ago waits in the queue first, where
-// the masters can tell: those who have waited for longer are in front of it.
+// A client that comes to a key which was refused to somebody a moment ago waits in the queue first, where
+// the masters can notify: those who have waited for longer are in front of it.
 func TestContendedKeyIsLookedAtFirst(t *testing.T) {
 	for name, c := range map[string]struct {
 		contended, silent bool
@@ -21,7 +21,7 @@ func TestContendedKeyIsLookedAtFirst(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 3, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
-				masters := &toldRounds{fakeRounds: r, client: client, silent: c.silent}
+				masters := &notifiedRounds{fakeRounds: r, client: client, silent: c.silent}
 				client.rounds = masters
 				if c.contended {
 					client.subscriptions.noteRefused(client.now(), "k")
@@ -65,7 +65,7 @@ func TestContendedKeyIsSoWhenItIsReleased(t *testing.T) {
 }
 
 // On a hot key, the one who looks and finds it free loses the race for it again and again.
-// It must not stand aside longer and longer, as it does where masters refuse to write:
+// It must not pause longer and longer, as it does where masters refuse to write:
 // nobody else pauses for longer than it has to.
 func TestWhoLosesRacesDoesNotSettleForLong(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -79,7 +79,7 @@ func TestWhoLosesRacesDoesNotSettleForLong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 3, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
 				looks := 0
-				tracked := &toldRounds{fakeRounds: r, client: client}
+				tracked := &notifiedRounds{fakeRounds: r, client: client}
 				tracked.looked = func() {
 					if looks++; looks > 30 {
 						r.set(func(m *fakeMaster) { m.refusal = "" }, all(3)...)

@@ -62,7 +62,7 @@ func TestClosedClientLeavesItsQueues(t *testing.T) {
 	}
 }
 
-// Those who stand behind a client that is closed go on, and so do those before it.
+// The waiters behind a client that is closed go on, and so do those ahead of it.
 func TestOthersGoOnWhenAClientInTheQueueIsClosed(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)

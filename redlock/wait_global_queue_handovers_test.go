@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A client whose goroutines all want the lock waits in the queue once. While others stand there, it has the
+// A client whose goroutines all want the lock waits in the queue once. While others are there, it has the
 // lock no more often in a row than Config.Handovers says, and the first time.
 func TestManyGoroutinesHaveNoMoreTurnsThanHandovers(t *testing.T) {
 	t.Parallel()
@@ -74,7 +74,8 @@ func TestManyGoroutinesHaveNoMoreTurnsThanHandovers(t *testing.T) {
 	}
 }
 
-// Whoever always hands over keeps the lock until nobody of its own wants it. Then those in the queue have it.
+// A client that always hands over keeps the lock until none of its own goroutines wants it. Then those in
+// the queue have it.
 func TestWhoAlwaysHandsOverComesToAnEnd(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
 		p := newProcesses(t, r, nil)

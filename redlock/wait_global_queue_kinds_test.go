@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// woken returns how often each client's waiters have been told that they may try.
+// woken returns how often each client's waiters were notified that they may try.
 func woken(clients []*Client) (n []uint64) {
 	for _, c := range clients {
 		s := c.Stats()
@@ -57,7 +57,7 @@ func TestPermitsAreHadInTheOrderOfTheQueue(t *testing.T) {
 				require.Empty(t, took)
 			}
 			after := woken(clients)
-			// The next one is the first now, and may have been told of a permit that was just taken.
+			// The next one is the first now, and may have been notified of a permit that was just taken.
 			require.Equal(t, before[3:], after[3:], "nobody else was woken")
 			for range 2 { // together
 				for _, i := range []int{next - 2, next - 1} {
@@ -117,7 +117,8 @@ func TestPermitsAreSharedByTheQueue(t *testing.T) {
 	}
 }
 
-// Who comes, and finds that its slot is taken, does not look for another before those who wait in the queue.
+// A client that comes, and finds that its slot is taken, looks for another only after those who wait in
+// the queue.
 func TestNoPermitIsTakenAheadOfTheQueue(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
@@ -142,8 +143,8 @@ func TestNoPermitIsTakenAheadOfTheQueue(t *testing.T) {
 	require.NoError(t, held.Unlock(t.Context()))
 }
 
-// A lock that another process releases by its token is told to the head of the queue, of every kind. The
-// first of each client's own queue stands for all of its goroutines, and all of them have it.
+// The head of the queue is notified of a lock that another process releases by its token, of every kind. The
+// first of each client's own queue waits for all of its goroutines, and all of them have it.
 func TestLockThatIsHandedOverByItsTokenGoesToTheHeadOfTheQueue(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)

@@ -225,7 +225,7 @@ func TestAReaderThatGivesUpLeavesTheQueue(t *testing.T) {
 	noQueue(t, masters)
 }
 
-// A queue is on one master. Whoever stands in it behind another reads what the masters tell, and
+// A queue is on one master. A waiter that is behind another in it reads what the masters push, and
 // nothing goes to the other masters.
 func TestQueueIsOnOneMaster(t *testing.T) {
 	t.Parallel()
@@ -368,7 +368,7 @@ func TestNobodyWaitsForTheDeadWhenTheClockIsSetBack(t *testing.T) {
 	noQueue(t, masters)
 }
 
-// The notice of a process that has died goes when the one goes that stands behind it.
+// The notice of a process that has died goes when the one behind it goes.
 func TestWhoLeavesTakesThePredecessorsNoticeAway(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
@@ -393,7 +393,7 @@ func TestWhoLeavesTakesThePredecessorsNoticeAway(t *testing.T) {
 	require.Eventually(t, func() bool { return !there() }, hanging, time.Millisecond)
 }
 
-// Whoever gives up leaves nothing, and those behind it go on at once.
+// A waiter that gives up leaves nothing, and those behind it go on at once.
 func TestProcessThatGivesUpInTheQueue(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)

@@ -57,7 +57,7 @@ func (c *crowd) wants(i int, m *Mutex) {
 }
 
 // serves requires that each has the lock so often from now on, and that none waited until a waiter looks
-// again by itself: so nobody missed what it should be told.
+// again by itself: so nobody missed a notification.
 func (c *crowd) serves(often int) {
 	c.t.Helper()
 	c.mu.Lock()
@@ -85,7 +85,7 @@ func (c *crowd) finish() {
 	conntest.AllEnd(c.t, "all return", &c.running)
 }
 
-// Those who bypass the queue, with TryLock or with another library, stall nobody who stands in it.
+// Those who bypass the queue, with TryLock or with another library, stall nobody who waits in it.
 func TestThoseWhoBypassTheQueueStallNobody(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)

@@ -13,7 +13,7 @@ import (
 )
 
 // queueRights returns the documented rights without those for newer servers, of them those that every
-// user has whose masters tell of changes, and those that the queue between processes needs beside.
+// user has whose masters notify of changes, and those that the queue between processes needs beside.
 func queueRights(t *testing.T) (all, every, queue []string) {
 	t.Helper()
 	into := &every
@@ -76,7 +76,7 @@ func queueUp(t *testing.T, masters *redlocktest.Masters, ms []*redlock.Mutex, qu
 	return took
 }
 
-// entriesOf returns how many stand in the longest queue that any master has.
+// entriesOf returns how many entries the longest queue has that any master has.
 func entriesOf(t *testing.T, masters *redlocktest.Masters) (most int) {
 	t.Helper()
 	for i := range masters.N() {
@@ -91,7 +91,7 @@ func entriesOf(t *testing.T, masters *redlocktest.Masters) (most int) {
 	return most
 }
 
-// The documented rights are enough for the queue, for locks of every kind that stand in it. Of those that
+// The documented rights are enough for the queue, for locks of every kind that wait in it. Of those that
 // are said to be for the queue none can be missed.
 func TestDocumentedACLIsEnoughForTheQueue(t *testing.T) {
 	t.Parallel()

@@ -84,7 +84,7 @@ func TestLostEntryOfAQueueIsLostInTheLaterOnes(t *testing.T) {
 	}, 1, 0)
 }
 
-// A waiter that contends without the queue of one of its keys does not stand in those of the others.
+// A waiter that contends without the queue of one of its keys is not in those of the others.
 func TestWhoHasNoQueueOfOneKeyIsInNoOther(t *testing.T) {
 	sets := [][]string{{"a", "b"}}
 	inSets(t, sets, func(p *processes, r *fakeRounds) {

@@ -23,7 +23,7 @@ type processes struct {
 	t       *testing.T
 	r       *fakeRounds
 	clients []*Client
-	rounds  []*toldRounds
+	rounds  []*notifiedRounds
 	holder  *Mutex
 	running sync.WaitGroup
 
@@ -252,7 +252,7 @@ func TestWaitingForLongerThanANoticeLives(t *testing.T) {
 	})
 }
 
-// A master keeps an entry that has no waiter, or says that there is one. Who stands behind it has the lock
+// A master keeps an entry that has no waiter, or says that there is one. The waiter behind it has the lock
 // nevertheless.
 func TestQueueThatDoesNotMoveIsBypassed(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
@@ -398,7 +398,7 @@ func TestWhoFindsNoQuorumGoesToTheEnd(t *testing.T) {
 	})
 }
 
-// TryLock, and a client that cannot be told, bypass the queue. Everybody has the lock all the same.
+// TryLock, and a client that cannot be notified, bypass the queue. Everybody has the lock all the same.
 func TestQueueIsBypassed(t *testing.T) {
 	queued(t, 3, func(t *testing.T, p *processes) {
 		p.join()
@@ -526,7 +526,7 @@ func (p *processes) contenders(key string) (who []int) {
 }
 
 // When the queue master is seen to be lost, or to be back, all move to the queue of another, and one
-// contends. Nothing is left where they stood.
+// contends. Nothing is left where they were.
 func TestQueueMovesToAnotherMaster(t *testing.T) {
 	queued(t, 4, func(t *testing.T, p *processes) {
 		require.Equal(t, []int{0}, p.contenders("k"))
@@ -621,7 +621,8 @@ func TestWhichMastersQueuesAreNotUsed(t *testing.T) {
 	}
 }
 
-// Whoever was the first, and has moved to the end of another master's queue, waits for each before it there.
+// A waiter that was the first, and has moved to the end of another master's queue, waits for each before
+// it there.
 func TestWhoWasTheFirstElsewhereWaitsItsTurn(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		p := newProcesses(t, r, c.NewMutex("k", time.Hour))
@@ -654,12 +655,12 @@ func TestWhoWasTheFirstElsewhereWaitsItsTurn(t *testing.T) {
 
 // enterRounds calls after once, when a question about the queue was answered.
 type enterRounds struct {
-	*toldRounds
+	*notifiedRounds
 	after atomic.Pointer[func()]
 }
 
 func (r *enterRounds) Do(ctx context.Context, op *mux.Op) error {
-	err := r.toldRounds.Do(ctx, op)
+	err := r.notifiedRounds.Do(ctx, op)
 	if asks(op, enterScript) {
 		if after := r.after.Swap(nil); after != nil {
 			(*after)()
@@ -668,7 +669,7 @@ func (r *enterRounds) Do(ctx context.Context, op *mux.Op) error {
 	return err
 }
 
-// Whoever contends without a queue, and asks for its place again, misses no release meanwhile: not that
+// A waiter that contends without a queue, and asks for its place again, misses no release meanwhile: not that
 // to the one before it, which is gone when it asks once more.
 func TestReleaseWhileAContenderRenewsItsEntryIsNotLost(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
@@ -681,7 +682,7 @@ func TestReleaseWhileAContenderRenewsItsEntryIsNotLost(t *testing.T) {
 			return ""
 		}
 		r.set(func(m *fakeMaster) { m.deny = busy }, all(5)...)
-		told := &enterRounds{toldRounds: &toldRounds{fakeRounds: r}}
+		told := &enterRounds{notifiedRounds: &notifiedRounds{fakeRounds: r}}
 		told.client = newClient(Config{}, told, r.now)
 		t.Cleanup(func() { told.client.Close() })
 		var had time.Duration
@@ -712,7 +713,7 @@ func TestReleaseWhileAContenderRenewsItsEntryIsNotLost(t *testing.T) {
 	})
 }
 
-// A writer that stands behind another leaves no intent: readers may stand before it.
+// A writer that is behind another leaves no intent: readers may be ahead of it.
 func TestWhoHasLostItsEntryWithdrawsItsIntent(t *testing.T) {
 	queued(t, 2, func(t *testing.T, p *processes) {
 		master := p.queueMaster("k")
@@ -740,8 +741,8 @@ func TestWhoHasLostItsEntryWithdrawsItsIntent(t *testing.T) {
 	})
 }
 
-// Who is nearer to the masters, and takes the lock again as soon as it has let go, would be faster each time
-// than the head of the queue. It does not keep that out for long.
+// A client that is nearer to the masters, and takes the lock again as soon as it has let go, would be
+// faster each time than the head of the queue. It does not keep that out for long.
 func TestWhoIsNearerKeepsNobodyOut(t *testing.T) {
 	simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
 		p := newProcesses(t, r, nil)
@@ -762,7 +763,8 @@ func TestWhoIsNearerKeepsNobodyOut(t *testing.T) {
 	})
 }
 
-// Whoever has a lock again and again looks at the queue now and then, and whoever has it at times does not.
+// A client that has a lock again and again looks at the queue now and then, and one that has it at times
+// does not.
 func TestTheQueueIsLookedAtNowAndThen(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"again and again": 0, "at times": 2 * streakGap} {
 		t.Run(name, func(t *testing.T) {

@@ -165,7 +165,7 @@ func TestNothingOfAQueueIsLeftBehind(t *testing.T) {
 	require.Zero(t, q.size())
 }
 
-// Whoever waits for several keys has its turn when it is the head of each queue, and is told
+// A waiter for several keys has its turn when it is the head of each queue, and is notified
 // nothing before.
 func TestAWaiterForSeveralKeysIsInEachQueue(t *testing.T) {
 	q := newLocalQueues(-1)
@@ -199,7 +199,7 @@ func TestAWaiterForSeveralKeysIsInEachQueue(t *testing.T) {
 	require.Zero(t, q.size())
 }
 
-// One release of several keys is one word to who stands first in the queues of several of them.
+// One release of several keys notifies the head of the queues of several of them once.
 func TestHandOversOfSeveralKeysInARowAreBounded(t *testing.T) {
 	q := newLocalQueues(2)
 	w, _ := q.join("a", "b")
@@ -228,7 +228,7 @@ func TestHandOversOfSeveralKeysInARowAreBounded(t *testing.T) {
 	require.Zero(t, q.size())
 }
 
-// A waiter that gives up frees its place in each queue, wherever it stood.
+// A waiter that gives up frees its place in each queue, wherever it was.
 func TestAWaiterForSeveralKeysGivesUp(t *testing.T) {
 	q := newLocalQueues(-1)
 	a, _ := q.join("a")

@@ -15,12 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The lock is released just after a waiter has read the key, and the masters tell of it
+// The lock is released just after a waiter has read the key, and the masters notify of it
 // before the waiter has their answers, which say that it is held.
 func TestChangeWhileAWaiterLooksIsNotLost(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		holder := taken(t, newClient(Config{}, r, r.now)) // another process
-		masters := &toldRounds{fakeRounds: r, client: c}
+		masters := &notifiedRounds{fakeRounds: r, client: c}
 		masters.looked = func() {
 			masters.looked = nil
 			require.NoError(t, holder.Unlock(context.Background()))
@@ -34,7 +34,7 @@ func TestChangeWhileAWaiterLooksIsNotLost(t *testing.T) {
 }
 
 // A foreign key on a minority does not keep a waiter from a lock that is free on
-// all others, whichever master that is: where nobody can tell, too.
+// all others, whichever master that is: where no master can notify, too.
 func TestWaiterGetsPastAForeignKeyOnAnyMaster(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Embedded(t, 3) // without CLIENT TRACKING
@@ -86,8 +86,8 @@ func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
 	comes(t, done)
 }
 
-// A master on which the key is free has nothing more to tell, and so cannot stand
-// for one that cannot tell (no RESP3, no permission).
+// A master on which the key is free notifies of nothing more, and so cannot replace
+// one that cannot notify (no RESP3, no permission).
 func TestWaiterDoesNotTrustAFreeMasterToNotify(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
@@ -132,7 +132,7 @@ func TestAReleasedSlotIsTriedAtOnce(t *testing.T) {
 	comes(t, done)
 }
 
-// Whoever waits is to try the slot whose TTL ends first.
+// A waiter is to try the slot whose TTL ends first.
 func TestAWaiterLooksForwardToTheSlotThatEndsFirst(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)

@@ -70,7 +70,7 @@ func TestReadersThatWaitGoOnTogether(t *testing.T) {
 	}
 }
 
-// A reader does not pass a writer that stands before it in its queue.
+// A reader does not pass a writer that is ahead of it in its queue.
 func TestAReaderWaitsBehindTheWriterOfItsQueue(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)
@@ -179,7 +179,7 @@ func TestAWriterTakesAwayAnIntentThatCameLate(t *testing.T) {
 	require.Zero(t, intents(t, masters, "k"))
 }
 
-// lateIntent has a master stop before a writer leaves its intent. Whoever leaves it waits for the others,
+// lateIntent has a master stop before a writer leaves its intent. The writer waits for the others,
 // however long they take.
 type lateIntent struct {
 	rounds
@@ -246,7 +246,7 @@ func (r *unansweredRounds) Do(ctx context.Context, op *mux.Op) error {
 	return r.Wait(ctx, op)
 }
 
-// A reader that waits for a writer's turn is told that the writer has given up.
+// A reader that waits for a writer's turn is notified that the writer has given up.
 func TestAReaderIsNotifiedThatAnIntentHasGone(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	c := opened(t, masters.Addrs(), nil)

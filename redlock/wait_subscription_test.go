@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An attempt that is not one of the queue tells the queue nothing: the masters have
-// to tell what this client itself deletes, so tracking is without NOLOOP.
+// An attempt that is not one of the queue does not notify the queue: the masters have
+// to notify of what this client itself deletes, so tracking is without NOLOOP.
 func TestWaiterLearnsOfAReleaseByAFailedTryLock(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 2)
@@ -108,7 +108,7 @@ func (s *slowdown) listen(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// sleeps has the waiter of a watch sleep again and again, until the test ends. It returns what tells
+// sleeps has the waiter of a watch sleep again and again, until the test ends. It returns what says
 // that it was woken since.
 func sleeps(t *testing.T, w *subscription) <-chan struct{} {
 	t.Helper()
@@ -127,7 +127,7 @@ func sleeps(t *testing.T, w *subscription) <-chan struct{} {
 	return woken
 }
 
-// Masters that are lost can be the last that are needed, as they tell nothing any more.
+// Masters that are lost can be the last that are needed, as they notify of nothing any more.
 func TestWaiterIsNotifiedOfLostMasters(t *testing.T) {
 	c, _ := newFake(t, 3, Config{})
 	w := newSubscription(&c.core)
@@ -139,7 +139,7 @@ func TestWaiterIsNotifiedOfLostMasters(t *testing.T) {
 	require.True(t, c.subscriptions.takeNotified(w))
 }
 
-// Whoever waits for a lock is told when a majority has changed its key, and of no other key.
+// A waiter for a lock is notified when a majority has changed its key, and of no other key.
 func TestWaiterIsNotifiedOfItsKey(t *testing.T) {
 	c, _ := newFake(t, 3, Config{})
 	w := newSubscription(&c.core)
@@ -155,7 +155,7 @@ func TestWaiterIsNotifiedOfItsKey(t *testing.T) {
 	require.True(t, c.subscriptions.takeNotified(w))
 }
 
-// Whoever waits for a permit is told of each slot, and of no lock with another number of them.
+// A waiter for a permit is notified of each slot, and of no lock with another number of them.
 func TestWaiterForAPermitIsNotifiedOfItsSlots(t *testing.T) {
 	c, _ := newFake(t, 3, Config{})
 	w := newSubscription(&c.core)
@@ -172,11 +172,11 @@ func TestWaiterForAPermitIsNotifiedOfItsSlots(t *testing.T) {
 	require.True(t, c.subscriptions.takeNotified(w))
 }
 
-// Masters that can tell of changes may not tell that a key has expired: a waiter looks by itself then.
+// Masters that can notify of changes may not notify that a key has expired: a waiter looks by itself then.
 func TestWaiterLooksWhenTheTTLHasPassed(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		taken(t, newClient(Config{}, r, r.now)) // and forgotten, by another process
-		c.rounds = &toldRounds{fakeRounds: r, client: c, mum: true}
+		c.rounds = &notifiedRounds{fakeRounds: r, client: c, mum: true}
 		since := r.now()
 		require.NoError(t, c.NewMutex("k", ttl).Lock(t.Context()))
 		require.Less(t, r.now()-since, ttl+2*lookInterval)

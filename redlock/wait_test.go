@@ -94,7 +94,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	}
 }
 
-// Masters that cannot tell are polled, and the statistics say so.
+// Masters that cannot notify are polled, and the statistics say so.
 func TestWaiterPollsWhereNoMasterCanNotify(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Embedded(t, 3) // without CLIENT TRACKING
@@ -170,7 +170,7 @@ func TestManyClientsHandAKeyRound(t *testing.T) {
 	}
 }
 
-// The masters tell of a renewal as they do of a release. The waiter finds the key held, and
+// The masters notify of a renewal as they do of a release. The waiter finds the key held, and
 // that is no lock that was free.
 func TestRenewalsAreNotCountedAsFree(t *testing.T) {
 	t.Parallel()

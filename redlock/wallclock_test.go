@@ -15,7 +15,7 @@ import (
 // of the machine it runs on; so this one shows that nothing asks for it. What
 // decides reads clock.Now, and what else is measured by package time is measured
 // by the monotonic part of its times: a wall clock's reading is only had by the
-// methods that are looked for here, and the masters could only be told of it by an
+// methods that are looked for here, and the masters could only notice it by an
 // expiry at a point in time.
 
 // hinted reads the wall clock once, for a number that a fence may begin with: it decides nothing

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A master whose connection has ended does not tell what it has promised to tell. So watchers look again.
+// A master whose connection has ended does not notify of what it has promised. So watchers look again.
 func TestWatchersAreNotifiedOfADisconnect(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)

@@ -45,7 +45,7 @@ func watched(t *testing.T, c *Client, key string) (next func() news, stop func()
 	}, stop
 }
 
-// telling has the simulated masters tell a client's watchers.
+// telling has the simulated masters notify a client's watchers.
 func telling(c *Client, r *fakeRounds) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +92,7 @@ func TestWatchTellsWhoLeads(t *testing.T) {
 	}
 }
 
-// The masters are asked seldom if they tell, and at once if they say something.
+// The masters are asked seldom if they can notify, and at once if they do.
 func TestWatchAsksWhenItIsNotified(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		all, r := candidates(t, 1, Config{})
