@@ -211,6 +211,6 @@ func TestQuarantineLeavesNoGoroutineBehindForEachConnection(t *testing.T) {
 	}
 	eventually(t, "one waits for the end of the quarantine", func() bool {
 		buf := make([]byte, 1<<20)
-		return strings.Count(string(buf[:runtime.Stack(buf, true)]), ").outlast(") <= 1
+		return strings.Count(string(buf[:runtime.Stack(buf, true)]), ").awaitQuarantineEnd(") == 1
 	})
 }
