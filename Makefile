@@ -3,6 +3,7 @@
 GO        ?= go
 TOOL      := $(GO) tool -modfile=.ci/tools.mod
 FUZZTIME  ?= 30s
+GORACE    ?= atexit_sleep_ms=0
 DURATION  ?= 60s
 VULNDB    ?= https://vuln.go.dev
 CONTRIB   := $(patsubst %/go.mod,%,$(shell find redlock/contrib -name go.mod | sort))
@@ -46,9 +47,10 @@ tools: ## install what the tests need, if it is missing: redis-server and a C co
 	fi
 
 # Bytes and values have no goroutines, so they need no race detector. It allocates, and slows the models down: such
-# tests are left out with it, and run without.
+# tests are left out with it, and run without. It lets a program sleep for a second before it exits, each client of a
+# test too, unless GORACE says otherwise.
 test: need-redis need-cc ## run all tests
-	CI=true $(GO) test -race -shuffle=on -timeout 30m $$($(GO) list ./... | grep -vE '/redburst/(fuzz|resp(/.*)?)$$')
+	CI=true GORACE='$(GORACE)' $(GO) test -race -shuffle=on -timeout 30m $$($(GO) list ./... | grep -vE '/redburst/(fuzz|resp(/.*)?)$$')
 	CI=true $(GO) test -shuffle=on ./fuzz ./resp/...
 	CI=true $(GO) test -short -run 'Alloc|Model' ./conn ./mux ./redlock
 	cd redlock/examples/fencesql && CI=true $(GO) test ./...
@@ -73,7 +75,7 @@ contrib: need-redis ## test what connects to other systems: the modules under re
 # The other packages do not use the transport, or through these alone. Of the lock, what depends on it,
 # and without -race: its own code is the same on any transport.
 portable: need-redis need-cc ## run the tests on the transport of systems other than Linux
-	CI=true $(GO) test -race -short -shuffle=on -timeout 30m -tags redburst_portable ./conn/... ./mux/...
+	CI=true GORACE='$(GORACE)' $(GO) test -race -short -shuffle=on -timeout 30m -tags redburst_portable ./conn/... ./mux/...
 	CI=true $(GO) test -short -shuffle=on -timeout 30m -tags redburst_portable \
 		-run 'Scenarios|Rule[0-9]|Waiter|ProcessesQueue' ./redlock
 
