@@ -56,8 +56,8 @@ test: need-redis need-cc ## run all tests
 	cd redlock/examples/fencesql && CI=true $(GO) test ./...
 
 # The normal tests look at some of what is random. A history that fails says how to see it again.
-histories: ## look at HISTORIES (200) simulated histories
-	REDLOCK_HISTORIES=$(or $(HISTORIES),200) CI=true $(GO) test -run 'SimulatedHistories' -count 1 -timeout 10m ./redlock
+histories: need-redis ## look at HISTORIES (200) simulated histories, and at the scenarios with each number of masters
+	REDLOCK_HISTORIES=$(or $(HISTORIES),200) REDLOCK_SCALE=full CI=true $(GO) test -run 'SimulatedHistories|TestScenarios' -count 1 -timeout 10m ./redlock
 
 # etcd is a module of the tests. ZooKeeper is a package, with Java.
 contrib-tools: ## install what the tests of contrib need, if it is missing: ZooKeeper and openssl

@@ -511,7 +511,7 @@ func TestClosedConnectionsLeaveThePoller(t *testing.T) {
 		require.NotEmpty(t, poll(t, p))
 		require.NoError(t, end(c))
 		// Not at once while this process starts a child, as other tests do.
-		require.Eventually(t, func() bool { return len(poll(t, p)) == 0 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return len(poll(t, p)) == 0 }, time.Minute, 5*time.Millisecond)
 		require.Error(t, p.Add(c, 1, conn.Writable))
 	}
 }

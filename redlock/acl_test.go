@@ -176,11 +176,11 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 		}
 		return true
 	}
-	require.Eventually(t, onAll, time.Minute, time.Millisecond)
+	require.Eventually(t, onAll, time.Minute, 5*time.Millisecond)
 	require.NoError(t, m.Extend(t.Context()))
 	masters.Flush(1)
 	require.NoError(t, m.Extend(t.Context())) // sets the key again
-	require.Eventually(t, onAll, time.Minute, time.Millisecond)
+	require.Eventually(t, onAll, time.Minute, 5*time.Millisecond)
 
 	next := other.NewMutex("lock:k", long)
 	waited := make(chan error, 1)
@@ -193,14 +193,14 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 			}
 		}
 		return true
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	require.NoError(t, m.Unlock(t.Context()))
 	require.NoError(t, <-waited)
 	require.NoError(t, next.Unlock(t.Context()))
 	require.Eventually(t, func() bool { // the last master's answer may come after the decision
 		all, err := other.Holders(t.Context(), "lock:k")
 		return err == nil && all[0].Token.IsZero() && all[1].Token.IsZero() && all[2].Token.IsZero()
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 
 	fenced := other.NewMutex("lock:k", long, redlock.WithFence())
 	require.NoError(t, fenced.TryLock(t.Context()))
@@ -244,7 +244,7 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 			}
 		}
 		return false
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	require.NoError(t, writer.Unlock(t.Context()))
 	require.NoError(t, <-waited)
 	require.NoError(t, reader.Unlock(t.Context()))
@@ -254,7 +254,7 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 	require.NoError(t, permit.Extend(t.Context()))
 	after := holder.NewMutex("lock:k", long, redlock.WithPermits(1))
 	go func() { waited <- after.Lock(t.Context()) }()
-	require.Eventually(t, func() bool { return holder.Stats().Waiting == 1 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return holder.Stats().Waiting == 1 }, time.Minute, 5*time.Millisecond)
 	require.ErrorIs(t, holder.NewMutex("lock:k", long, redlock.WithPermits(1)).TryLock(t.Context()), redlock.ErrHeld)
 	require.NoError(t, permit.Unlock(t.Context()))
 	require.NoError(t, <-waited)

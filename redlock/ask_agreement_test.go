@@ -98,7 +98,7 @@ func TestALateRefusalEndsTheAgreement(t *testing.T) {
 	m := c.NewMutex("k", time.Minute, WithPermits(2))
 	answered := func() {
 		t.Helper()
-		require.Eventually(t, func() bool { return owed(c) == 0 }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return owed(c) == 0 }, 20*time.Second, 5*time.Millisecond)
 	}
 	require.NoError(t, m.TryLock(t.Context())) // all know the scripts
 	require.NoError(t, m.Unlock(t.Context()))
@@ -144,7 +144,7 @@ func TestAnAgreementThatEndsMeanwhileDoesNotCount(t *testing.T) {
 	require.Equal(t, 2, attempts, "the first one does not count")
 	c.rounds = real
 	for i := range 3 {
-		require.Eventually(t, func() bool { return permitKeys(t, masters, i, "k", 2) == 1 }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return permitKeys(t, masters, i, "k", 2) == 1 }, 20*time.Second, 5*time.Millisecond)
 	}
 	require.Positive(t, m.Remaining())
 }

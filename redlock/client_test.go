@@ -117,7 +117,7 @@ func TestCloseLeavesNothingOfWhatItCutsShort(t *testing.T) {
 				require.Eventually(t, func() bool {
 					n, err := masters.Do(i, "EXISTS", key)
 					return err == nil && fmt.Sprint(n) == "0"
-				}, hanging, time.Millisecond, "%s on master %d", key, i)
+				}, hanging, 5*time.Millisecond, "%s on master %d", key, i)
 			}
 		}
 	}

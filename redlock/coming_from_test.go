@@ -43,7 +43,7 @@ func onlyHolder(t *testing.T, c *redlock.Client) redlock.Holder {
 // goneFrom waits until the key has expired.
 func goneFrom(t *testing.T, say func(args ...string) any) {
 	t.Helper()
-	require.Eventually(t, func() bool { return say("EXISTS", "k") == int64(0) }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return say("EXISTS", "k") == int64(0) }, time.Minute, 5*time.Millisecond)
 }
 
 // spares says that our Unlock reports the loss, and leaves the other's key as it is.
@@ -102,7 +102,7 @@ func TestComingFromTwoCommands(t *testing.T) {
 		held, stop := m.KeepAlive(t.Context())
 		defer stop()
 		require.Equal(t, int64(1), say("EXPIRE", "k", "1000"))
-		require.Eventually(t, func() bool { return say("PTTL", "k").(int64) <= 3000 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return say("PTTL", "k").(int64) <= 3000 }, time.Minute, 5*time.Millisecond)
 		require.NoError(t, held.Err())
 		require.NoError(t, m.Unlock(t.Context()))
 	})

@@ -79,11 +79,11 @@ func TestLockOutlivesItsCredentials(t *testing.T) {
 				defer mu.Unlock()
 				s := c.Stats().Masters[i]
 				return !strings.Contains(s.Err, "hunter2") && strings.Contains(s.Err, what) && (what == "") == (s.Err == "") && told[s.Addr] == string(s.Phase)+" "+s.Err
-			}, time.Minute, time.Millisecond, "%q", what)
+			}, time.Minute, 5*time.Millisecond, "%q", what)
 		}
 	}
 	for i := range 3 {
-		require.Eventually(t, func() bool { return auths(t, masters, i) >= 2 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return auths(t, masters, i) >= 2 }, time.Minute, 5*time.Millisecond)
 	}
 	holds()
 	shown("")

@@ -41,7 +41,7 @@ func TestRefusedMinorityIsShown(t *testing.T) {
 		defer mu.Unlock()
 		return told[cfg.Masters[2]].Phase == "refused" && strings.Contains(told[cfg.Masters[2]].Err, "Redis Cluster") &&
 			told[cfg.Masters[0]].Phase == "up"
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	used(t, c, long)
 	_, err := c.Holders(t.Context(), "k")
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func TestRefusedMinorityIsShown(t *testing.T) {
 			late.Close()
 		}
 		return err != nil
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	require.ErrorIs(t, err, redlock.ErrRefused)
 	require.NotErrorIs(t, err, redlock.ErrNoQuorum)
 	var round *redlock.RoundError
@@ -78,7 +78,7 @@ func TestNewNeedsNoMasters(t *testing.T) {
 	require.ErrorIs(t, m.TryLock(t.Context()), redlock.ErrNoQuorum)
 	taken := make(chan error, 1)
 	go func() { taken <- m.Lock(t.Context()) }()
-	require.Eventually(t, func() bool { return c.Stats().Waiting == 1 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Stats().Waiting == 1 }, time.Minute, 5*time.Millisecond)
 	masters.Restart(0)
 	masters.Restart(1)
 	require.NoError(t, conntest.Soon(t, "two of three are up, and Lock has it", taken))

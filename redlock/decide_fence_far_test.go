@@ -78,7 +78,7 @@ func TestACounterThatSomebodyWroteIsMended(t *testing.T) {
 				lock(fencedKinds["exclusive"]...)
 				n, err := strconv.ParseUint(counterOf(t, masters, 2, key), 10, 64)
 				return err == nil && n <= latest()
-			}, hanging, time.Millisecond, key)
+			}, hanging, 5*time.Millisecond, key)
 			for i := range 2 {
 				n, err := strconv.ParseUint(counterOf(t, masters, i, key), 10, 64)
 				require.NoError(t, err)
@@ -104,7 +104,7 @@ func TestACounterThatNobodyBelievesStaysThatOfItsKey(t *testing.T) {
 			require.NoError(t, m.Unlock(t.Context()), key)
 		}
 		return m.TryLock(t.Context()) == nil
-	}, hanging, time.Millisecond)
+	}, hanging, 5*time.Millisecond)
 }
 
 // What a majority has and nobody can believe is not given either. The error says who has it, and what to do.
@@ -257,7 +257,7 @@ func TestAClockThatIsFarBack(t *testing.T) {
 	fence := m.Fence()
 	require.NoError(t, m.TryLock(t.Context()))
 	fence = m.Fence()
-	require.Eventually(t, func() bool { return remember(t, masters, "k", fence) == 3 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return remember(t, masters, "k", fence) == 3 }, hanging, 5*time.Millisecond)
 	require.NoError(t, m.Unlock(t.Context()))
 
 	defer func() { skew.Set(0) }()
@@ -291,7 +291,7 @@ func TestAClockThatIsFarBack(t *testing.T) {
 	require.Eventually(t, func() bool {
 		set, err := masters.Do(2, "EXISTS", "k")
 		return err == nil && set == int64(0) // the release has come after all
-	}, hanging, time.Millisecond)
+	}, hanging, 5*time.Millisecond)
 	got, err := strconv.ParseUint(counterOf(t, masters, 2, "k"), 10, 64)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, got, fence, "the master's own clock knows better")

@@ -174,18 +174,18 @@ func TestRepairsCarryTheFence(t *testing.T) {
 		"a renewal": func(m *Mutex) {
 			_, stop := m.KeepAlive(t.Context())
 			defer stop()
-			require.Eventually(t, func() bool { return remember(t, masters, m.Key(), m.Fence()) == 3 }, hanging, time.Millisecond)
+			require.Eventually(t, func() bool { return remember(t, masters, m.Key(), m.Fence()) == 3 }, hanging, 5*time.Millisecond)
 		},
 	}
 	for what, does := range repair {
 		m := c.NewMutex(what, 3*time.Second, WithFence())
 		require.NoError(t, m.TryLock(t.Context()))
-		require.Eventually(t, func() bool { return remember(t, masters, what, m.Fence()) == 3 }, hanging, time.Millisecond)
+		require.Eventually(t, func() bool { return remember(t, masters, what, m.Fence()) == 3 }, hanging, 5*time.Millisecond)
 		command(t, masters, 1, "FLUSHALL")
 		command(t, masters, 2, "DEL", "{"+what+"}:fence")
 		does(m)
 		require.Positive(t, m.Remaining(), what)
-		require.Eventually(t, func() bool { return remember(t, masters, what, m.Fence()) == 3 }, hanging, time.Millisecond, what)
+		require.Eventually(t, func() bool { return remember(t, masters, what, m.Fence()) == 3 }, hanging, 5*time.Millisecond, what)
 		require.NoError(t, m.Unlock(t.Context()), what)
 	}
 }
@@ -207,7 +207,7 @@ func TestALockThatIsHandedOverKeepsItsFence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := c.NewMutex(name, 10*time.Second, WithFence())
 			require.NoError(t, m.TryLock(t.Context()))
-			require.Eventually(t, func() bool { return remember(t, masters, name, m.Fence()) == 3 }, hanging, time.Millisecond)
+			require.Eventually(t, func() bool { return remember(t, masters, name, m.Fence()) == 3 }, hanging, 5*time.Millisecond)
 			for i := range counters.forgotten {
 				command(t, masters, i, "DEL", "{"+name+"}:fence")
 			}
@@ -376,7 +376,7 @@ func TestACounterThatIsNoNumber(t *testing.T) {
 			spoil(1) // a late command may have set it once more
 			err := m.TryLock(t.Context())
 			return errors.Is(err, ErrNoQuorum) && (strings.Contains(err.Error(), "NOFENCE") || strings.Contains(err.Error(), "WRONGTYPE"))
-		}, hanging, time.Millisecond, key)
+		}, hanging, 5*time.Millisecond, key)
 		if junk[0] == "SET" {
 			require.ErrorIs(t, m.Lock(t.Context()), ErrNoQuorum, "it does not wait for what will not pass")
 		}

@@ -56,7 +56,7 @@ func TestMasterThatDoesNotSayWhoItIsCountsAsRestarted(t *testing.T) {
 			}
 			for _, i := range []int{0, 1} {
 				masters.Restart(i)
-				require.Eventually(t, func() bool { return connected(i) }, time.Minute, time.Millisecond)
+				require.Eventually(t, func() bool { return connected(i) }, time.Minute, 5*time.Millisecond)
 				reaches(t, client, i, c.want)
 			}
 			err := second.TryLock(t.Context())
@@ -112,7 +112,7 @@ func replicate(t *testing.T, masters *redlocktest.Masters, i, of int) {
 	require.Eventually(t, func() bool {
 		info, err := masters.Do(i, "INFO", "replication")
 		return err == nil && strings.Contains(info.(string), "master_link_status:up")
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 }
 
 func promote(t *testing.T, masters *redlocktest.Masters, i int) {
@@ -410,7 +410,7 @@ func TestDurableMasterVotesAtOnceAfterARestart(t *testing.T) {
 				require.Eventually(t, func() bool { // the others were enough for the lock
 					v, err := masters.Do(0, "GET", "k")
 					return err == nil && v == m.Token()
-				}, time.Minute, time.Millisecond)
+				}, time.Minute, 5*time.Millisecond)
 			}
 			masters.Kill(0)
 			reaches(t, client, 0, "down")
@@ -447,6 +447,6 @@ func TestQuarantinedMasterIsToldOfReleases(t *testing.T) {
 	require.Eventually(t, func() bool {
 		v, err := masters.Do(0, "DBSIZE")
 		return err == nil && v == int64(0)
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	require.NoError(t, other.Unlock(t.Context()))
 }

@@ -106,7 +106,7 @@ func grouped(t *testing.T, masters *redlocktest.Masters, sentinels []*scriptedSe
 		reaches(t, c, i, "up")
 	}
 	for _, s := range sentinels {
-		require.Eventually(t, s.isFollowed, time.Minute, time.Millisecond)
+		require.Eventually(t, s.isFollowed, time.Minute, 5*time.Millisecond)
 	}
 	return c
 }
@@ -138,7 +138,7 @@ func TestReplacedMasterDoesNotVoteThoughItIsTheOnlyOneInReach(t *testing.T) {
 		}
 		if switched == 1 { // until the liar is lost, nobody has been heard to take it at its word
 			sentinels[0].cut()
-			require.Eventually(t, sentinels[0].isFollowed, time.Minute, time.Millisecond)
+			require.Eventually(t, sentinels[0].isFollowed, time.Minute, 5*time.Millisecond)
 			require.Positive(t, m.Remaining())
 			_, err := masters.Do(2, "DEL", "j")
 			require.NoError(t, err)
@@ -148,7 +148,7 @@ func TestReplacedMasterDoesNotVoteThoughItIsTheOnlyOneInReach(t *testing.T) {
 			continue
 		}
 		require.Equal(t, "k", conntest.Soon(t, "it is checked", checked), "at once, though there is no connection to the new master")
-		require.Eventually(t, func() bool { return m.Remaining() == 0 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return m.Remaining() == 0 }, time.Minute, 5*time.Millisecond)
 		// For a while, as nothing says that it will never be taken.
 		for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 			require.Error(t, c.NewMutex("j", long).TryLock(t.Context()), "with the vote of a master that was replaced")

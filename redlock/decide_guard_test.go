@@ -90,7 +90,7 @@ func TestRestartedMasterIsBarredByTheFirstLongerTTL(t *testing.T) {
 	require.Eventually(t, func() bool {
 		s := c.rounds.Masters()[0]
 		return s.Phase == mux.Up && s.Server.RunID != was
-	}, hanging, time.Millisecond, "no lock is long enough to have been forgotten")
+	}, hanging, 5*time.Millisecond, "no lock is long enough to have been forgotten")
 	command(t, masters, 2, "SET", "k", "foreign")
 	m := c.NewMutex("k", 30*time.Second)
 	require.Equal(t, mux.Up, c.rounds.Masters()[0].Phase, "a TTL that nobody has used costs nothing")

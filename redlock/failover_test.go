@@ -51,7 +51,7 @@ func TestLockThatNeedsAReplacedMasterIsLostAtOnce(t *testing.T) {
 	require.ErrorAs(t, cause, &round)
 	var quarantined *mux.QuarantineError
 	require.True(t, errors.As(round.Votes[0].Err, &quarantined) || errors.Is(round.Votes[0].Err, mux.ErrSwitched), cause)
-	require.Eventually(t, func() bool { return plain.Until().After(before) }, time.Minute, time.Millisecond, "the other was checked and survives")
+	require.Eventually(t, func() bool { return plain.Until().After(before) }, time.Minute, 5*time.Millisecond, "the other was checked and survives")
 	require.NoError(t, plain.Unlock(t.Context()))
 	require.ErrorIs(t, kept.Unlock(t.Context()), redlock.ErrNotHeld)
 }
@@ -105,7 +105,7 @@ func TestFailoversKeepExclusionAndService(t *testing.T) {
 	progress := func(when string) {
 		for key := range taken {
 			from := taken[key].Load()
-			require.Eventually(t, func() bool { return taken[key].Load() > from+10 }, time.Minute, time.Millisecond, when)
+			require.Eventually(t, func() bool { return taken[key].Load() > from+10 }, time.Minute, 5*time.Millisecond, when)
 		}
 	}
 	progress("at first")

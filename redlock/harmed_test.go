@@ -95,12 +95,12 @@ func (h *harmed) refuses() {
 	require.Eventually(h, func() bool {
 		h.write()
 		return strings.Contains(h.ask("INFO", "persistence"), "aof_last_write_status:err")
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 }
 
 func (h *harmed) ends() {
 	h.Helper()
-	require.Eventually(h, func() bool { return h.masters.PID(victim) == 0 }, time.Minute, time.Millisecond)
+	require.Eventually(h, func() bool { return h.masters.PID(victim) == 0 }, time.Minute, 5*time.Millisecond)
 }
 
 func init() {
@@ -168,7 +168,7 @@ var harms = []harm{
 			require.Eventually(h, func() bool {
 				said := h.ask("INFO", "persistence")
 				return strings.Contains(said, "aof_rewrite_in_progress:0") && strings.Contains(said, "aof_rewrite_scheduled:0")
-			}, time.Minute, time.Millisecond)
+			}, time.Minute, 5*time.Millisecond)
 			h.masters.Kill(victim)
 			h.running.Go(func() { h.masters.Restart(victim) })
 		},
@@ -182,7 +182,7 @@ var harms = []harm{
 			require.Eventually(h, func() bool {
 				_, err := h.masters.Do(victim, "PING")
 				return err != nil && strings.Contains(err.Error(), "BUSY")
-			}, time.Minute, time.Millisecond)
+			}, time.Minute, 5*time.Millisecond)
 		},
 		undo:  func(h *harmed) { h.ask("SCRIPT", "KILL") },
 		cause: "BUSY",
@@ -253,7 +253,7 @@ func TestHarmedMinority(t *testing.T) {
 					return vote.Verdict == redlock.VerdictPending && vote.Err == nil
 				}
 				return vote.Verdict == redlock.VerdictFailed && vote.Err != nil && strings.Contains(vote.Err.Error(), c.cause)
-			}, 20*time.Second, time.Millisecond, "its vote does not say why it failed")
+			}, 20*time.Second, 5*time.Millisecond, "its vote does not say why it failed")
 
 			require.NoError(t, before.Extend(t.Context()))
 			require.NoError(t, meanwhile.TryLock(t.Context()))
@@ -266,10 +266,10 @@ func TestHarmedMinority(t *testing.T) {
 			reaches(t, client, victim, "up")
 			require.Eventually(t, func() bool {
 				return h.ask("EXISTS", "before", "meanwhile", "split") == "0"
-			}, time.Minute, time.Millisecond, "a key is left")
+			}, time.Minute, 5*time.Millisecond, "a key is left")
 			require.Eventually(t, func() bool { // its vote is needed
 				return client.NewMutex("split", long).TryLock(t.Context()) == nil
-			}, time.Minute, time.Millisecond)
+			}, time.Minute, 5*time.Millisecond)
 		})
 	}
 }
@@ -294,7 +294,7 @@ func TestMastersThatRewriteTheirFilesForgetNothing(t *testing.T) {
 		require.NoError(t, err)
 		_, err = h.masters.Do(i, "BGREWRITEAOF")
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return rewriting(i) }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return rewriting(i) }, time.Minute, 5*time.Millisecond)
 	}
 	require.NoError(t, before.Extend(t.Context()))
 	require.NoError(t, meanwhile.TryLock(t.Context()))
@@ -313,10 +313,10 @@ func TestMastersThatRewriteTheirFilesForgetNothing(t *testing.T) {
 		require.Eventually(t, func() bool {
 			err := other.TryLock(t.Context())
 			return errors.Is(err, redlock.ErrHeld) && !errors.Is(err, redlock.ErrNoQuorum)
-		}, time.Minute, time.Millisecond)
-		require.Eventually(t, func() bool { return m.Extend(t.Context()) == nil }, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return m.Extend(t.Context()) == nil }, time.Minute, 5*time.Millisecond)
 		require.Positive(t, m.Remaining())
-		require.Eventually(t, func() bool { return m.Unlock(t.Context()) == nil }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return m.Unlock(t.Context()) == nil }, time.Minute, 5*time.Millisecond)
 	}
 }
 
@@ -335,7 +335,7 @@ func TestMasterWithATruncatedFileDoesNotVote(t *testing.T) {
 	require.Eventually(t, func() bool { // a write waits for an fsync that goes on
 		text, err := os.ReadFile(log)
 		return err == nil && strings.Contains(string(text), m.Token())
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	h.masters.Kill(victim)
 	reaches(t, client, victim, "down")
 	file, err := os.Stat(log)
@@ -396,7 +396,7 @@ func TestWhatIsNotPersistedIsNoVote(t *testing.T) {
 			require.NoError(t, before.Extend(t.Context()))
 			require.Eventually(t, func() bool { // the release of what was not taken may be under way
 				return another.NewMutex("k", long).TryLock(t.Context()) == nil
-			}, time.Minute, time.Millisecond)
+			}, time.Minute, 5*time.Millisecond)
 			require.ErrorIs(t, m.Extend(t.Context()), redlock.ErrNotHeld)
 		})
 	}

@@ -44,7 +44,7 @@ func openedWith(t *testing.T, cfg Config) *Client {
 
 func comesUp(t *testing.T, c *Client, i int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return c.rounds.Masters()[i].Phase == mux.Up }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return c.rounds.Masters()[i].Phase == mux.Up }, hanging, 5*time.Millisecond)
 }
 
 // parked starts to wait for a key, and returns when the waiter has looked at it
@@ -66,7 +66,7 @@ func asleep(t *testing.T, c *Client, key string) {
 		sub := c.subscriptions.byKey[key] // before the look
 		c.subscriptions.mu.Unlock()
 		return sub != nil && sub.inMux.Load() // after it
-	}, hanging, time.Millisecond)
+	}, hanging, 5*time.Millisecond)
 }
 
 func comes(t *testing.T, done <-chan error) {

@@ -61,7 +61,7 @@ func openWith(t testing.TB, masters *redlocktest.Masters, cfg redlock.Config) *r
 			}
 		}
 		return true
-	}, 30*time.Second, time.Millisecond)
+	}, 30*time.Second, 5*time.Millisecond)
 	return c
 }
 
@@ -77,7 +77,7 @@ func settled(t testing.TB, c *redlock.Client) {
 			}
 		}
 		return true
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 }
 
 // lockInBackground waits for a lock that another holds, and returns a channel that says when it has it.
@@ -87,7 +87,7 @@ func lockInBackground(t *testing.T, c *redlock.Client, key string) (*redlock.Mut
 	done := make(chan error, 1)
 	waiting := c.Stats().Waiting
 	go func() { done <- m.Lock(context.Background()) }()
-	require.Eventually(t, func() bool { return c.Stats().Waiting > waiting }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Stats().Waiting > waiting }, 30*time.Second, 5*time.Millisecond)
 	return m, done
 }
 
@@ -104,7 +104,7 @@ func phase(c *redlock.Client, i int) string { return string(c.Stats().Masters[i]
 
 func reaches(t testing.TB, c *redlock.Client, i int, want string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return phase(c, i) == want }, time.Minute, time.Millisecond, "%s", want)
+	require.Eventually(t, func() bool { return phase(c, i) == want }, time.Minute, 5*time.Millisecond, "%s", want)
 }
 
 // rights are those that a user of locks needs; see the package doc of conn.

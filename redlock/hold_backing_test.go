@@ -141,9 +141,9 @@ func TestCloseLeavesNoKeyOfWhoWaitsForTheSecond(t *testing.T) {
 	m := c.NewMutex("k", time.Minute, WithSecond(wrapped{Second: s, end: 200 * time.Millisecond}))
 	got := make(chan error, 1)
 	go func() { got <- m.Lock(t.Context()) }()
-	require.Eventually(t, func() bool { _, waiting := s.holder("k"); return waiting == 1 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { _, waiting := s.holder("k"); return waiting == 1 }, hanging, 5*time.Millisecond)
 	for i := range 3 {
-		require.Eventually(t, func() bool { n, err := masters.Do(i, "EXISTS", "k"); return err == nil && n == int64(1) }, hanging, time.Millisecond)
+		require.Eventually(t, func() bool { n, err := masters.Do(i, "EXISTS", "k"); return err == nil && n == int64(1) }, hanging, 5*time.Millisecond)
 	}
 	require.NoError(t, c.Close())
 	require.ErrorIs(t, <-got, ErrClosed)

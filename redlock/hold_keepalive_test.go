@@ -294,7 +294,7 @@ func TestNoRenewalAfterUnlockWhateverRaces(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.Eventually(t, func() bool { return r.keys() == 0 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return r.keys() == 0 }, hanging, 5*time.Millisecond)
 	require.Zero(t, c.Stats().Kept)
 	requireReleasedForGood(t, r)
 }

@@ -26,7 +26,7 @@ func TestThawedMasterIsToldOfAReleaseHoweverLateItIs(t *testing.T) {
 	defer stop()
 	conntest.Soon(t, "the lock is lost", held.Done())
 	for _, i := range []int{1, 2} {
-		require.Eventually(t, func() bool { return c.rounds.Masters()[i].Phase != mux.Up }, hanging, time.Millisecond)
+		require.Eventually(t, func() bool { return c.rounds.Masters()[i].Phase != mux.Up }, hanging, 5*time.Millisecond)
 	}
 	require.Error(t, m.Unlock(t.Context()))
 	time.Sleep(ttl + 100*time.Millisecond) // the TTL passes, on real masters
@@ -36,7 +36,7 @@ func TestThawedMasterIsToldOfAReleaseHoweverLateItIs(t *testing.T) {
 		require.Eventually(t, func() bool {
 			s := c.rounds.Masters()[i]
 			return s.Owed == 0 && s.Debts == 0
-		}, hanging, time.Millisecond)
+		}, hanging, 5*time.Millisecond)
 		n, err := masters.Do(i, "EXISTS", "k")
 		require.NoError(t, err)
 		require.Equal(t, "0", fmt.Sprint(n))
@@ -63,7 +63,7 @@ func TestReleaseThatIsRefusedForAMomentIsRepeated(t *testing.T) {
 		require.Eventually(t, func() bool {
 			n, err := masters.Do(i, "EXISTS", "k")
 			return err == nil && fmt.Sprint(n) == "0"
-		}, hanging, time.Millisecond)
+		}, hanging, 5*time.Millisecond)
 	}
 }
 

@@ -49,7 +49,7 @@ func TestTheNextAttemptFollowsARelease(t *testing.T) {
 				require.Zero(t, m.Remaining())
 				require.Empty(t, m.Token())
 			}
-			require.Eventually(t, func() bool { return c.Stats().Released == 60 }, hanging, time.Millisecond)
+			require.Eventually(t, func() bool { return c.Stats().Released == 60 }, hanging, 5*time.Millisecond)
 			require.Zero(t, c.Stats().ReleaseFailed)
 		})
 	}
@@ -191,12 +191,12 @@ func TestAReleaseIsOwedToAMasterThatIsAway(t *testing.T) {
 			return err == nil && fmt.Sprint(v) == n
 		}
 	}
-	require.Eventually(t, exists("1"), hanging, time.Millisecond)
+	require.Eventually(t, exists("1"), hanging, 5*time.Millisecond)
 	masters.Pause(2)
 	require.NoError(t, m.Release())
-	require.Eventually(t, func() bool { return c.Stats().Released == 1 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Stats().Released == 1 }, hanging, 5*time.Millisecond)
 	masters.Resume(2)
-	require.Eventually(t, exists("0"), hanging, time.Millisecond)
+	require.Eventually(t, exists("0"), hanging, 5*time.Millisecond)
 }
 
 func TestCloseLingersForARelease(t *testing.T) {

@@ -206,7 +206,7 @@ func TestNoRenewalIsSentAfterAReleaseThoughALossIsNotedMeanwhile(t *testing.T) {
 		conntest.Soon(t, "it is found lost, and unlocked", both)
 	}
 	require.False(t, conntest.Soon(t, "the renewal is sent", overtaken), "the release comes before it")
-	require.Eventually(t, func() bool { return r.keys() == 0 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return r.keys() == 0 }, hanging, 5*time.Millisecond)
 	require.EqualValues(t, 1, c.Stats().Renewals)
 	requireReleasedForGood(t, r)
 }

@@ -42,7 +42,7 @@ func calls(t testing.TB, masters *redlocktest.Masters, i int, command string) (n
 // becomes waits for what the last master may do after the decision.
 func becomes(t *testing.T, cond func() bool, what string, args ...any) {
 	t.Helper()
-	require.Eventually(t, cond, busy, time.Millisecond, append([]any{what}, args...)...)
+	require.Eventually(t, cond, busy, 5*time.Millisecond, append([]any{what}, args...)...)
 }
 
 // lockAndBack takes a lock, extends and releases it.

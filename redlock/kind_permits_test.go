@@ -59,7 +59,7 @@ func TestAsManyHoldersAsPermits(t *testing.T) {
 					require.NoError(t, m.Extend(t.Context()))
 				}
 				return permitKeys(t, masters, i, key, k) == int64(k)
-			}, hanging, time.Millisecond)
+			}, hanging, 5*time.Millisecond)
 		}
 		next := clients[k%2].NewMutex(key, 30*time.Second, WithPermits(k))
 		for slot := range k + 1 { // whichever it begins with, one that there is not included
@@ -127,7 +127,7 @@ func holdTogether(t *testing.T, masters *redlocktest.Masters, k int, during func
 			})
 		}
 	}
-	require.Eventually(t, func() bool { return most.Load() > 0 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return most.Load() > 0 }, hanging, 5*time.Millisecond)
 	during()
 	all.Wait()
 	require.EqualValues(t, k, most.Load(), "holders at the same time")
@@ -232,7 +232,7 @@ func TestAMutexHoldsOnePermit(t *testing.T) {
 		require.EqualValues(t, 1, took.Load())
 		require.NoError(t, m.Unlock(t.Context()))
 		for i := range 3 {
-			require.Eventually(t, func() bool { return permitKeys(t, masters, i, "k", 8) == 0 }, hanging, time.Millisecond)
+			require.Eventually(t, func() bool { return permitKeys(t, masters, i, "k", 8) == 0 }, hanging, 5*time.Millisecond)
 		}
 	}
 }
@@ -276,7 +276,7 @@ func TestAnotherNumberOfPermitsIsRefused(t *testing.T) {
 			require.Eventually(t, func() bool {
 				v, err := masters.Do(i, "GET", "{"+key+"}:permits")
 				return err == nil && v == fmt.Sprint(k[0])
-			}, hanging, time.Millisecond)
+			}, hanging, 5*time.Millisecond)
 		}
 		second := other.NewMutex(key, 30*time.Second, WithPermits(k[1]))
 		refused(second.TryLock(t.Context()))
@@ -312,21 +312,21 @@ func TestALockWaitsUntilAnotherNumberIsGone(t *testing.T) {
 		require.Eventually(t, func() bool {
 			v, err := masters.Do(i, "GET", "{k}:permits")
 			return err == nil && v == "2"
-		}, hanging, time.Millisecond)
+		}, hanging, 5*time.Millisecond)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	m, done := other.NewMutex("k", term30, WithPermits(3)), make(chan error, 1)
 	go func() { done <- m.Lock(ctx) }()
 	require.ErrorContains(t, conntest.Soon(t, "the Observer is told", said), "{k}:permits says 2, and not 3")
-	require.Eventually(t, func() bool { return other.Stats().Waiting == 1 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return other.Stats().Waiting == 1 }, hanging, 5*time.Millisecond)
 	right := other.NewMutex("k", term30, WithPermits(2))
 	require.NoError(t, right.Lock(t.Context()), "it waits for nobody with another number")
 	require.NoError(t, right.Unlock(t.Context()))
 
-	require.Eventually(t, func() bool { return owed(c)+owed(other) == 0 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return owed(c)+owed(other) == 0 }, hanging, 5*time.Millisecond)
 	command(t, masters, 0, "DEL", "{k}:permits")
 	before := asked.Load()
-	require.Eventually(t, func() bool { return asked.Load() >= before+2 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return asked.Load() >= before+2 }, hanging, 5*time.Millisecond)
 	v, err := masters.Do(0, "EXISTS", "{k}:permits")
 	require.NoError(t, err)
 	require.Zero(t, v, "it only asks")
@@ -405,7 +405,7 @@ func TestPermitsAreChangedInThreeSteps(t *testing.T) {
 				t.Helper()
 				for i := range turns {
 					before := turns[i].Load()
-					require.Eventually(t, func() bool { return turns[i].Load() >= before+5 }, time.Minute, time.Millisecond)
+					require.Eventually(t, func() bool { return turns[i].Load() >= before+5 }, time.Minute, 5*time.Millisecond)
 				}
 			}
 			var stops [processes]func()
@@ -421,7 +421,7 @@ func TestPermitsAreChangedInThreeSteps(t *testing.T) {
 				all()
 				require.LessOrEqual(t, most.Swap(0), int64(k[version-1]))
 			}
-			require.Eventually(t, func() bool { return most.Load() == int64(k[1]) }, time.Minute, time.Millisecond, "all are used")
+			require.Eventually(t, func() bool { return most.Load() == int64(k[1]) }, time.Minute, 5*time.Millisecond, "all are used")
 			for _, stop := range stops {
 				stop()
 			}
@@ -573,7 +573,7 @@ func TestAMutexHoldsOnePermitOrIsOneReader(t *testing.T) {
 			all, err := c.Holders(t.Context(), name, opt)
 			require.NoError(t, err)
 			return !slices.ContainsFunc(all, func(h Holder) bool { return h.Token.Reveal() != token })
-		}, hanging, time.Millisecond, "%s: nothing is left of the second", name)
+		}, hanging, 5*time.Millisecond, "%s: nothing is left of the second", name)
 		require.NoError(t, m.Unlock(t.Context()))
 	}
 }
@@ -593,7 +593,7 @@ func TestAMutexGivesBackWhatWasHandedOverToIt(t *testing.T) {
 			all, err := c.Holders(t.Context(), name, opt)
 			require.NoError(t, err)
 			return !slices.ContainsFunc(all, func(h Holder) bool { return h.Token.Reveal() != heir.Token() })
-		}, hanging, time.Millisecond, name)
+		}, hanging, 5*time.Millisecond, name)
 		require.NoError(t, heir.Unlock(t.Context()))
 	}
 }
@@ -610,7 +610,7 @@ func TestFreedPermitsNotify(t *testing.T) {
 	for range k {
 		go func() { done <- other.NewMutex("k", 30*time.Second, WithPermits(k)).Lock(t.Context()) }()
 	}
-	require.Eventually(t, func() bool { return other.Stats().Waiting == k }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return other.Stats().Waiting == k }, hanging, 5*time.Millisecond)
 	for _, m := range held {
 		require.NoError(t, m.Unlock(t.Context()))
 	}
@@ -662,7 +662,7 @@ func TestHoldersOfPermits(t *testing.T) {
 		}
 		require.LessOrEqual(t, len(all), 3*2)
 		return len(seen) == 2 && seen[held[0].Token()] == 3 && seen[held[1].Token()] == 3
-	}, hanging, time.Millisecond)
+	}, hanging, 5*time.Millisecond)
 
 	_, err := other.Holders(t.Context(), "k", WithPermits(0))
 	require.ErrorContains(t, err, "0 permits are not possible")
@@ -705,19 +705,19 @@ func TestPermitsAreKeptAlive(t *testing.T) {
 	held, stop := m.KeepAlive(t.Context())
 	defer stop()
 	until := m.Until()
-	require.Eventually(t, func() bool { return m.Until().After(until.Add(time.Millisecond)) }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return m.Until().After(until.Add(time.Millisecond)) }, hanging, 5*time.Millisecond)
 	require.NoError(t, held.Err())
 	require.NoError(t, m.Unlock(t.Context()))
 
 	for i := range 3 { // or a late SET comes after the flush
-		require.Eventually(t, func() bool { return permitKeys(t, masters, i, "k", k) == k-1 }, hanging, time.Millisecond)
+		require.Eventually(t, func() bool { return permitKeys(t, masters, i, "k", k) == k-1 }, hanging, 5*time.Millisecond)
 	}
 	masters.Flush(0)
 	require.NoError(t, others[0].Extend(t.Context()))
-	require.Eventually(t, func() bool { return permitKeys(t, masters, 0, "k", k) == 1 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return permitKeys(t, masters, 0, "k", k) == 1 }, hanging, 5*time.Millisecond)
 	c.rechecker.recheck([]*hold{&others[1].hold})
 	require.Positive(t, others[1].Remaining())
-	require.Eventually(t, func() bool { return permitKeys(t, masters, 0, "k", k) == 2 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return permitKeys(t, masters, 0, "k", k) == 2 }, hanging, 5*time.Millisecond)
 
 	_, slot, _ := kind.CutSlot(others[0].Token())
 	for i := range 2 {
@@ -744,7 +744,7 @@ func TestPermitsAreNotInTheWayOfAPlainLock(t *testing.T) {
 	permits := takenPermits(t, c, "k", 2, 2)
 	done := make(chan error, 1)
 	go func() { done <- c.NewMutex("k", 30*time.Second, WithPermits(2)).Lock(t.Context()) }()
-	require.Eventually(t, func() bool { return c.Stats().Waiting == 2 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Stats().Waiting == 2 }, hanging, 5*time.Millisecond)
 	require.NoError(t, permits[0].Unlock(t.Context()))
 	comes(t, done)
 	require.NoError(t, held.Unlock(t.Context()))
@@ -759,7 +759,7 @@ func TestWhoWaitsForAPermitPollsWhereNoMasterCanNotify(t *testing.T) {
 	held := takenPermits(t, c, "k", 3, 3)
 	done := make(chan error, 1)
 	go func() { done <- other.NewMutex("k", 30*time.Second, WithPermits(3)).Lock(t.Context()) }()
-	require.Eventually(t, func() bool { return other.Stats().Waiting == 1 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return other.Stats().Waiting == 1 }, hanging, 5*time.Millisecond)
 	require.NoError(t, held[1].Unlock(t.Context()))
 	comes(t, done)
 	require.Positive(t, other.Stats().WokenPoll)

@@ -186,7 +186,7 @@ func holdsAll(t *testing.T, masters *redlocktest.Masters, token string, keys ...
 				v, err := masters.Do(i, "GET", key)
 				s, _ := v.(string)
 				return err == nil && s == token
-			}, hanging, time.Millisecond, "%s on master %d", key, i)
+			}, hanging, 5*time.Millisecond, "%s on master %d", key, i)
 		}
 	}
 }
@@ -304,7 +304,7 @@ func TestSeveralKeysAreOneLock(t *testing.T) {
 		held, stop := m.KeepAlive(t.Context())
 		defer stop()
 		until := m.Until()
-		require.Eventually(t, func() bool { return m.Until().After(until.Add(time.Millisecond)) }, hanging, time.Millisecond)
+		require.Eventually(t, func() bool { return m.Until().After(until.Add(time.Millisecond)) }, hanging, 5*time.Millisecond)
 		for i := range 3 {
 			command(t, masters, i, "SET", b, "another's")
 		}
@@ -348,7 +348,7 @@ func TestSeveralKeysAreOneLock(t *testing.T) {
 			done := make(chan error, 1)
 			set := other.NewMutex(a, long, WithKeys(b, d))
 			go func() { done <- set.Lock(t.Context()) }()
-			require.Eventually(t, func() bool { return other.Stats().Waiting == 1 }, hanging, time.Millisecond)
+			require.Eventually(t, func() bool { return other.Stats().Waiting == 1 }, hanging, 5*time.Millisecond)
 			for _, m := range slices.Backward(held) {
 				require.Empty(t, done)
 				require.NoError(t, m.Unlock(t.Context()))
@@ -581,7 +581,7 @@ func TestNoSubscriptionOfSeveralKeysIsLeftBehind(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.NewMutex("a", time.Minute, WithKeys("b", "c")).Lock(ctx) }()
-	require.Eventually(t, func() bool { return watched() == 3 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return watched() == 3 }, hanging, 5*time.Millisecond)
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
 	require.Zero(t, watched())
@@ -614,7 +614,7 @@ func TestMastersNotifyOfAChangeOfAnyKey(t *testing.T) {
 			for i := range 3 {
 				command(t, masters, i, "DEL", key)
 			}
-			require.Eventually(t, func() bool { _, all, _ := c.subscriptions.free(w); return all.Len() == 3 }, hanging, time.Millisecond)
+			require.Eventually(t, func() bool { _, all, _ := c.subscriptions.free(w); return all.Len() == 3 }, hanging, 5*time.Millisecond)
 			<-told
 			c.subscriptions.remove(m.names()...)
 			require.Empty(t, c.subscriptions.byKey)

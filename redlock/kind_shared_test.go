@@ -27,7 +27,7 @@ func members(t *testing.T, masters *redlocktest.Masters, m *Mutex, n int) {
 			}
 		}
 		return have == n
-	}, hanging, time.Millisecond)
+	}, hanging, 5*time.Millisecond)
 }
 
 // noKeyOf waits until no master has the key.
@@ -40,7 +40,7 @@ func noKeyOf(t *testing.T, masters *redlocktest.Masters, key string) {
 			}
 		}
 		return true
-	}, hanging, time.Millisecond)
+	}, hanging, 5*time.Millisecond)
 }
 
 const term30 = 30 * time.Second // a TTL that passes in no test
@@ -110,7 +110,7 @@ func TestReadersAndForeignWritersOnEachSubset(t *testing.T) {
 					require.Eventually(t, func() bool {
 						v, err := masters.Do(i, "DBSIZE")
 						return err == nil && v == want
-					}, hanging, time.Millisecond)
+					}, hanging, 5*time.Millisecond)
 				}
 			}
 		}
@@ -126,11 +126,11 @@ func TestADeadReaderEndsWithItsOwnTTL(t *testing.T) {
 	require.NoError(t, dead.Lock(t.Context()))
 	lives := c.NewMutex("k", term30, WithShared())
 	require.NoError(t, lives.Lock(t.Context()))
-	require.Eventually(t, func() bool { return dead.Remaining() == 0 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return dead.Remaining() == 0 }, hanging, 5*time.Millisecond)
 	require.Eventually(t, func() bool { // on a busy machine the masters began later to count
 		all, err := c.Holders(t.Context(), "k", WithShared())
 		return err == nil && len(all) == 3 && !slices.ContainsFunc(all, func(h Holder) bool { return h.Token.Reveal() != lives.Token() })
-	}, hanging, time.Millisecond)
+	}, hanging, 5*time.Millisecond)
 	require.ErrorIs(t, dead.Extend(t.Context()), ErrNotHeld)
 	heir := c.NewMutex("k", term30, WithShared(), WithToken(dead.Token()))
 	require.ErrorIs(t, heir.Extend(t.Context()), ErrNotHeld, "it is over, though the key is there")
@@ -161,7 +161,7 @@ func TestUnlockOfAnExpiredReaderBesideOthers(t *testing.T) {
 	require.Eventually(t, func() bool {
 		all, err := c.Holders(t.Context(), "k", WithShared())
 		return err == nil && len(all) == 3 && !slices.ContainsFunc(all, func(h Holder) bool { return h.Token.Reveal() != lives.Token() })
-	}, hanging, time.Millisecond)
+	}, hanging, 5*time.Millisecond)
 	members(t, masters, m, 3)
 	require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
 	alone := func() bool {
@@ -172,7 +172,7 @@ func TestUnlockOfAnExpiredReaderBesideOthers(t *testing.T) {
 		}
 		return true
 	}
-	require.Eventually(t, alone, hanging, time.Millisecond, "it is taken out all the same")
+	require.Eventually(t, alone, hanging, 5*time.Millisecond, "it is taken out all the same")
 	require.NoError(t, lives.Unlock(t.Context()))
 	noKeyOf(t, masters, "k")
 }
@@ -225,7 +225,7 @@ func TestReadersAreRepairedEachForItself(t *testing.T) {
 			v, err := masters.Do(i, "PTTL", "k")
 			left, _ := v.(int64)
 			return err == nil && left > 20_000 && left <= term30.Milliseconds()
-		}, hanging, time.Millisecond)
+		}, hanging, 5*time.Millisecond)
 	}
 
 	c.rechecker.recheck([]*hold{&one.hold})
@@ -568,5 +568,5 @@ func TestHoldersListsTheReaders(t *testing.T) {
 		all := ask(WithShared())
 		token := NewSecret(writer.Token())
 		return len(all) == 3 && all[0].Token == token && all[1].Token == token && all[2].Token == token
-	}, hanging, time.Millisecond)
+	}, hanging, 5*time.Millisecond)
 }

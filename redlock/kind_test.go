@@ -84,7 +84,7 @@ func TestASecondKind(t *testing.T) {
 			require.Eventually(t, func() bool {
 				v, err := masters.Do(i, "TYPE", key)
 				return err == nil && v == want
-			}, hanging, time.Millisecond, "master %d", i)
+			}, hanging, 5*time.Millisecond, "master %d", i)
 		}
 	}
 	const long = 30 * time.Second
@@ -119,7 +119,7 @@ func TestASecondKind(t *testing.T) {
 		require.Eventually(t, func() bool {
 			v, err := masters.Do(2, "EXISTS", t.Name())
 			return err == nil && v == int64(0)
-		}, hanging, time.Millisecond)
+		}, hanging, 5*time.Millisecond)
 	})
 	t.Run("who waits is told of its release", func(t *testing.T) {
 		m := fresh(t)
@@ -128,7 +128,7 @@ func TestASecondKind(t *testing.T) {
 		done := make(chan error, 1)
 		next := other.NewMutex(t.Name(), long, withHash)
 		go func() { done <- next.Lock(t.Context()) }()
-		require.Eventually(t, func() bool { return other.Stats().Waiting == 1 }, hanging, time.Millisecond)
+		require.Eventually(t, func() bool { return other.Stats().Waiting == 1 }, hanging, 5*time.Millisecond)
 		require.NoError(t, m.Unlock(t.Context()))
 		comes(t, done)
 		require.GreaterOrEqual(t, other.Stats().WokenFree, told)
@@ -143,7 +143,7 @@ func TestASecondKind(t *testing.T) {
 		require.Eventually(t, func() bool {
 			v, err := masters.Do(1, "TYPE", t.Name())
 			return err == nil && v == "hash"
-		}, hanging, time.Millisecond)
+		}, hanging, 5*time.Millisecond)
 		require.NoError(t, m.Unlock(t.Context()))
 	})
 	t.Run("a loss is found", func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestASecondKind(t *testing.T) {
 		held, stop := m.KeepAlive(t.Context())
 		defer stop()
 		until := m.Until()
-		require.Eventually(t, func() bool { return m.Until().After(until.Add(time.Millisecond)) }, hanging, time.Millisecond)
+		require.Eventually(t, func() bool { return m.Until().After(until.Add(time.Millisecond)) }, hanging, 5*time.Millisecond)
 		require.NoError(t, held.Err())
 		require.NoError(t, m.Unlock(context.Background()))
 	})

@@ -64,7 +64,7 @@ func TestBigValuesAndKeysBreakNoConnection(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	refused := make(chan error, 1)
 	go func() { refused <- c.NewMutex("big", 30*time.Second).Lock(ctx) }()
-	require.Eventually(t, func() bool { return c.Stats().Held > 0 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Stats().Held > 0 }, hanging, 5*time.Millisecond)
 	cancel()
 	require.ErrorIs(t, conntest.Soon(t, "it gives up", refused), ErrHeld)
 	err = c.NewMutex(strings.Repeat("k", maxKey+1), 30*time.Second).Lock(t.Context())
@@ -132,7 +132,7 @@ func TestNoLockHasTheNameOfWhatIsKeptBesideOne(t *testing.T) {
 			}
 		}
 		return true
-	}, hanging, time.Millisecond)
+	}, hanging, 5*time.Millisecond)
 	delete(beside, "alive")
 	names := slices.Collect(maps.Keys(beside))
 	c := all[0]

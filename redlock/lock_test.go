@@ -408,7 +408,7 @@ func TestLockWithoutAQuorumDoesNotLookHeld(t *testing.T) {
 		for i := range 3 {
 			if i != up {
 				masters.Kill(i)
-				require.Eventually(t, func() bool { return c.rounds.Masters()[i].Phase == mux.Down }, hanging, time.Millisecond)
+				require.Eventually(t, func() bool { return c.rounds.Masters()[i].Phase == mux.Down }, hanging, 5*time.Millisecond)
 			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
@@ -445,7 +445,7 @@ func TestCancelledWaiterSaysThatItIsHeld(t *testing.T) {
 		for range cap(errs) {
 			go func() { errs <- c.NewMutex("k", 30*time.Second).Lock(ctx) }()
 		}
-		require.Eventually(t, func() bool { return c.Stats().Waiting == 2 && known() }, hanging, time.Millisecond)
+		require.Eventually(t, func() bool { return c.Stats().Waiting == 2 && known() }, hanging, 5*time.Millisecond)
 		cancel()
 		for range cap(errs) {
 			err := conntest.Soon(t, "a waiter leaves", errs)
@@ -467,7 +467,7 @@ func TestFollowersKnowTheVotes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	follower := make(chan error, 1)
 	go func() { follower <- c.NewMutex("k", 30*time.Second).Lock(ctx) }()
-	require.Eventually(t, func() bool { return c.Stats().Waiting == 2 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Stats().Waiting == 2 }, hanging, 5*time.Millisecond)
 	cancel()
 	var e *RoundError
 	require.ErrorAs(t, conntest.Soon(t, "the follower leaves", follower), &e)

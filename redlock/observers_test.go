@@ -237,7 +237,7 @@ func TestSlogObserverLogsNoToken(t *testing.T) {
 	}
 	require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
 	masters.Kill(0)
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "phase=down") }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "phase=down") }, hanging, 5*time.Millisecond)
 	require.NoError(t, c.Close())
 	for _, want := range []string{"level=INFO msg=\"redlock: master\"", "outcome=ok", "outcome=held", "level=ERROR", "outcome=not_held",
 		"level=INFO msg=\"redlock: master\" master=" + masters.Addr(1) + " phase=down"} {

@@ -29,7 +29,7 @@ func TestPanicOfAContextLeavesNothing(t *testing.T) {
 			require.Eventually(t, func() bool {
 				n, err := masters.Do(i, "EXISTS", "k")
 				return err == nil && n == int64(0)
-			}, hanging, time.Millisecond, at)
+			}, hanging, 5*time.Millisecond, at)
 		}
 	}
 	foreign := func() { // a key that is gone after a moment

@@ -50,18 +50,18 @@ func TestLockNeedsNoOptionalCommand(t *testing.T) {
 				}
 			}
 			require.NoError(t, m.Lock(t.Context()))
-			require.Eventually(t, on(m.Token()), time.Minute, time.Millisecond)
+			require.Eventually(t, on(m.Token()), time.Minute, 5*time.Millisecond)
 			require.NoError(t, m.Extend(t.Context()))
 			masters.Flush(1)
 			require.NoError(t, m.Extend(t.Context()))
-			require.Eventually(t, on(m.Token()), time.Minute, time.Millisecond)
+			require.Eventually(t, on(m.Token()), time.Minute, 5*time.Millisecond)
 			waited := make(chan error, 1)
 			go func() { waited <- next.Lock(t.Context()) }()
-			require.Eventually(t, func() bool { return other.Stats().Waiting == 1 }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { return other.Stats().Waiting == 1 }, time.Minute, 5*time.Millisecond)
 			require.NoError(t, m.Unlock(t.Context()))
 			require.NoError(t, <-waited)
 			require.NoError(t, next.Unlock(t.Context()))
-			require.Eventually(t, on(""), time.Minute, time.Millisecond)
+			require.Eventually(t, on(""), time.Minute, 5*time.Millisecond)
 		})
 	}
 }

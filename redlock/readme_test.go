@@ -226,7 +226,7 @@ func TestReadmeIsRightInEachCase(t *testing.T) {
 			require.Eventually(t, func() bool {
 				n, err := masters.Do(0, "EXISTS", "lock:orders:42")
 				return err == nil && n == int64(0)
-			}, time.Minute, time.Millisecond)
+			}, time.Minute, 5*time.Millisecond)
 
 			// No time at all, with healthy masters.
 			err = do(budget(time.Nanosecond), client, fine)

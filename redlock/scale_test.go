@@ -227,7 +227,7 @@ func TestScaleWaiters(t *testing.T) {
 						}
 					})
 				}
-				require.Eventually(t, func() bool { return c.Stats().Waiting == n }, time.Minute, time.Millisecond)
+				require.Eventually(t, func() bool { return c.Stats().Waiting == n }, time.Minute, 5*time.Millisecond)
 				peak("waiting")
 				if round == 1 { // nobody gets it
 					cancel()

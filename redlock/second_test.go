@@ -158,7 +158,7 @@ func TestWhoCannotReachTheSecondLeavesTheQueue(t *testing.T) {
 				}
 			}
 			return false
-		}, hanging, time.Millisecond)
+		}, hanging, 5*time.Millisecond)
 	}
 	inLine("1")
 	second := make(chan error, 1)
@@ -175,7 +175,7 @@ func TestWhoCannotReachTheSecondLeavesTheQueue(t *testing.T) {
 		return away.asked
 	}
 	before := asked()
-	require.Eventually(t, func() bool { return asked() >= before+3 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return asked() >= before+3 }, hanging, 5*time.Millisecond)
 	polls := clients[1].Stats().WokenPoll
 	require.GreaterOrEqual(t, polls, uint64(2), "it pauses before it asks again")
 	cancel()

@@ -112,7 +112,7 @@ func TestClosedClientTakesItsIntentsAway(t *testing.T) {
 		require.ErrorIs(t, conntest.Soon(t, "it returns", done), ErrClosed)
 		if inTime {
 			n++
-			require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
+			require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, 5*time.Millisecond)
 		}
 	}
 }

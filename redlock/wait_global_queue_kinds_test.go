@@ -52,7 +52,7 @@ func TestPermitsAreHadInTheOrderOfTheQueue(t *testing.T) {
 			for ; next < 2; next++ { // one after the other
 				require.NoError(t, held[next].Unlock(t.Context()))
 				require.Equal(t, next, conntest.Soon(t, "the next has it", took))
-				require.Eventually(t, func() bool { return queueLength(t, masters, ms[0].names()[0]) == n-1-next }, hanging, time.Millisecond)
+				require.Eventually(t, func() bool { return queueLength(t, masters, ms[0].names()[0]) == n-1-next }, hanging, 5*time.Millisecond)
 				time.Sleep(50 * time.Millisecond) // nothing says that nobody else will come
 				require.Empty(t, took)
 			}
@@ -135,7 +135,7 @@ func TestNoPermitIsTakenAheadOfTheQueue(t *testing.T) {
 	require.Eventually(t, func() bool {
 		notice, err := masters.Do(master, "EXISTS", queue+":another's")
 		return err == nil && notice == int64(1)
-	}, hanging, time.Millisecond, "it waits for the other")
+	}, hanging, 5*time.Millisecond, "it waits for the other")
 	require.Empty(t, done)
 	command(t, masters, master, "DEL", queue+":another's:alive", queue+":another's")
 	comes(t, done)

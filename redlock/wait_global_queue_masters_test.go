@@ -29,7 +29,7 @@ func queueLength(t *testing.T, masters *redlocktest.Masters, key string) (n int)
 func queuesUp(t *testing.T, masters *redlocktest.Masters, m *Mutex, behind int) <-chan error {
 	t.Helper()
 	done := locks(t, m)
-	require.Eventually(t, func() bool { return queueLength(t, masters, m.names()[0]) == behind+1 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return queueLength(t, masters, m.names()[0]) == behind+1 }, hanging, 5*time.Millisecond)
 	return done
 }
 
@@ -43,7 +43,7 @@ func noQueue(t *testing.T, masters *redlocktest.Masters) {
 			}
 		}
 		return true
-	}, hanging, time.Millisecond)
+	}, hanging, 5*time.Millisecond)
 }
 
 // queueMasterOf returns the master that has the queue of a key, if need be when it serves queues again.
@@ -52,7 +52,7 @@ func queueMasterOf(t *testing.T, c *Client, key string) (i int) {
 	require.Eventually(t, func() (ok bool) {
 		i, ok = c.globalQueues.queueMaster(key)
 		return ok
-	}, hanging, time.Millisecond)
+	}, hanging, 5*time.Millisecond)
 	return i
 }
 
@@ -84,8 +84,8 @@ func readersQueueUp(t *testing.T, masters *redlocktest.Masters, m *Mutex, reader
 			return w.inMux.Load()
 		}
 		return false
-	}, hanging, time.Millisecond)
-	require.Eventually(t, func() bool { return counted.stood.Load() > 0 }, hanging, time.Millisecond)
+	}, hanging, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return counted.stood.Load() > 0 }, hanging, 5*time.Millisecond)
 	require.Eventually(t, func() bool {
 		n := 0
 		for i := range masters.N() {
@@ -98,7 +98,7 @@ func readersQueueUp(t *testing.T, masters *redlocktest.Masters, m *Mutex, reader
 			}
 		}
 		return n == readers
-	}, hanging, time.Millisecond)
+	}, hanging, 5*time.Millisecond)
 	return done
 }
 
@@ -215,10 +215,10 @@ func TestAReaderThatGivesUpLeavesTheQueue(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	gaveUp := make(chan error, 1)
 	go func() { gaveUp <- clients[2].NewMutex("k", term30, WithShared()).Lock(ctx) }()
-	require.Eventually(t, func() bool { return queueLength(t, masters, "k") == 3 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return queueLength(t, masters, "k") == 3 }, hanging, 5*time.Millisecond)
 	cancel()
 	require.ErrorIs(t, <-gaveUp, context.Canceled)
-	require.Eventually(t, func() bool { return queueLength(t, masters, "k") == 1 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return queueLength(t, masters, "k") == 1 }, hanging, 5*time.Millisecond)
 	require.NoError(t, holder.Unlock(t.Context()))
 	comes(t, done)
 	require.NoError(t, writer.Unlock(t.Context()))
@@ -242,7 +242,7 @@ func TestQueueIsOnOneMaster(t *testing.T) {
 			return w.inMux.Load()
 		}
 		return false
-	}, hanging, time.Millisecond)
+	}, hanging, 5*time.Millisecond)
 	require.NoError(t, m.Unlock(t.Context()))
 	for i, m := range []*Mutex{a, b} {
 		comes(t, done[i])
@@ -390,7 +390,7 @@ func TestWhoLeavesTakesThePredecessorsNoticeAway(t *testing.T) {
 	require.NoError(t, dies.rounds.Close())
 	require.NoError(t, waits.Close())
 	require.ErrorIs(t, conntest.Soon(t, "it returns", done), ErrClosed)
-	require.Eventually(t, func() bool { return !there() }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return !there() }, hanging, 5*time.Millisecond)
 }
 
 // A waiter that gives up leaves nothing, and those behind it go on at once.
@@ -404,12 +404,12 @@ func TestProcessThatGivesUpInTheQueue(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		quit := make(chan error, 1)
 		go func() { quit <- quits.NewMutex("k", term30).Lock(ctx) }()
-		require.Eventually(t, func() bool { return queueLength(t, masters, "k") == 1 }, hanging, time.Millisecond)
+		require.Eventually(t, func() bool { return queueLength(t, masters, "k") == 1 }, hanging, 5*time.Millisecond)
 		w := waits.NewMutex("k", term30)
 		done := queuesUp(t, masters, w, 1)
 		cancel()
 		require.ErrorIs(t, conntest.Soon(t, "it returns", quit), context.Canceled)
-		require.Eventually(t, func() bool { return queueLength(t, masters, "k") == 1 }, hanging, time.Millisecond)
+		require.Eventually(t, func() bool { return queueLength(t, masters, "k") == 1 }, hanging, 5*time.Millisecond)
 		require.NoError(t, m.Unlock(t.Context()))
 		comes(t, done)
 		require.NoError(t, w.Unlock(t.Context()))

@@ -73,7 +73,7 @@ func (c *crowd) serves(often int) {
 		}
 		return true
 	}
-	require.Eventually(c.t, served, time.Minute, time.Millisecond, "%v", c.had)
+	require.Eventually(c.t, served, time.Minute, 5*time.Millisecond, "%v", c.had)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.t.Log(c.had, c.longest)

@@ -70,7 +70,7 @@ func queueUp(t *testing.T, masters *redlocktest.Masters, ms []*redlock.Mutex, qu
 			}
 		}()
 		if queue {
-			require.Eventually(t, func() bool { return entriesOf(t, masters) > i }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { return entriesOf(t, masters) > i }, time.Minute, 5*time.Millisecond)
 		}
 	}
 	return took

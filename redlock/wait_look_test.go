@@ -62,11 +62,11 @@ func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
 		require.Eventually(t, func() bool {
 			v, _ := masters.Do(i, "EXISTS", "k")
 			return v == int64(1)
-		}, hanging, time.Millisecond)
+		}, hanging, 5*time.Millisecond)
 	}
 	for _, i := range []int{2, 3} {
 		masters.Kill(i)
-		require.Eventually(t, func() bool { return waiter.rounds.Masters()[i].Phase == mux.Down }, hanging, time.Millisecond)
+		require.Eventually(t, func() bool { return waiter.rounds.Masters()[i].Phase == mux.Down }, hanging, 5*time.Millisecond)
 	}
 	done := make(chan error, 1)
 	var seen atomic.Bool
@@ -74,11 +74,11 @@ func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
 	// Refused by all four, the waiter would be woken by three of them.
 	waiter.subscriptions.noteRefused(waiter.now(), "k")
 	go func() { done <- waiter.NewMutex("k", 30*time.Second).Lock(t.Context()) }()
-	require.Eventually(t, seen.Load, hanging, time.Millisecond)
+	require.Eventually(t, seen.Load, hanging, 5*time.Millisecond)
 	asleep(t, waiter, "k")
 	m.Unlock(t.Context())
 	for i := range 2 {
-		require.Eventually(t, func() bool { v, _ := masters.Do(i, "EXISTS", "k"); return v == int64(0) }, hanging, time.Millisecond)
+		require.Eventually(t, func() bool { v, _ := masters.Do(i, "EXISTS", "k"); return v == int64(0) }, hanging, 5*time.Millisecond)
 	}
 	asleep(t, waiter, "k") // again: it may have seen that two are not enough
 	masters.Restart(2)
@@ -152,7 +152,7 @@ func TestAWaiterLooksForwardToTheSlotThatEndsFirst(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, p.free)
 		return p.held
-	}, hanging, time.Millisecond)
+	}, hanging, 5*time.Millisecond)
 	require.Equal(t, 1, p.slot)
 	require.LessOrEqual(t, p.at-c.now(), 10*time.Second+expirySlack)
 }

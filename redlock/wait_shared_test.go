@@ -21,7 +21,7 @@ func locks(t *testing.T, m *Mutex) <-chan error {
 	done := make(chan error, 1)
 	waiting := m.client.Stats().Waiting
 	go func() { done <- m.Lock(t.Context()) }()
-	require.Eventually(t, func() bool { return m.client.Stats().Waiting > waiting }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return m.client.Stats().Waiting > waiting }, hanging, 5*time.Millisecond)
 	return done
 }
 
@@ -112,7 +112,7 @@ func TestAWritersIntentKeepsNewReadersOut(t *testing.T) {
 	lasts(t, masters, "k")
 	cancel()
 	require.ErrorIs(t, <-gaveUp, context.Canceled)
-	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, 5*time.Millisecond)
 	require.NoError(t, late.TryLock(t.Context()))
 }
 
@@ -138,7 +138,7 @@ func TestAWriterTakesAwayAnIntentThatWasNotAnswered(t *testing.T) {
 	for i := range 3 {
 		masters.Do(i, "PERSIST", kind.IntentKey("k")) // it lasts, if it is not taken away
 	}
-	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, 5*time.Millisecond)
 }
 
 // So does one whose intent was set by a master that nobody has waited for, as the others had no readers.
@@ -175,7 +175,7 @@ func TestAWriterTakesAwayAnIntentThatCameLate(t *testing.T) {
 	require.Eventually(t, func() bool { // then that master has done all that came before
 		v, err := masters.Do(late, "EXISTS", "after")
 		return err == nil && v == int64(1)
-	}, hanging, time.Millisecond)
+	}, hanging, 5*time.Millisecond)
 	require.Zero(t, intents(t, masters, "k"))
 }
 
@@ -228,7 +228,7 @@ func TestAWriterThatPanicsTakesItsIntentAway(t *testing.T) {
 	for i := range 3 {
 		masters.Do(i, "PERSIST", kind.IntentKey("k")) // it lasts, if it is not taken away
 	}
-	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, 5*time.Millisecond)
 }
 
 // unansweredRounds end a Lock's context when its intent is under way.
@@ -262,7 +262,7 @@ func TestAReaderIsNotifiedThatAnIntentHasGone(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, p.free)
 		return p.willNotify
-	}, hanging, time.Millisecond)
+	}, hanging, 5*time.Millisecond)
 	for i := range 3 {
 		command(t, masters, i, "DEL", kind.IntentKey("k"))
 	}
@@ -336,7 +336,7 @@ func TestAClockThatIsSetBackDoesNotProlongAnIntent(t *testing.T) {
 			p, err = c.subscriptions.look(t.Context(), &m.spec, w)
 			require.NoError(t, err)
 			return p.willNotify
-		}, hanging, time.Millisecond)
+		}, hanging, 5*time.Millisecond)
 		c.subscriptions.remove(m.names()...)
 		require.False(t, p.free)
 		require.LessOrEqual(t, p.at, c.now()+kind.IntentLife+expirySlack, "nobody sleeps for longer than that")
@@ -455,7 +455,7 @@ func TestAWriterTakesItsIntentAway(t *testing.T) {
 	lasts(t, masters, "k")
 	require.NoError(t, there.Unlock(t.Context()))
 	comes(t, done)
-	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return intents(t, masters, "k") == 0 }, hanging, 5*time.Millisecond)
 	require.Empty(t, behind)
 	require.NoError(t, writer.Unlock(t.Context()))
 	comes(t, behind)
@@ -504,7 +504,7 @@ func TestNeitherReadersNorWritersStarve(t *testing.T) {
 					}
 				}()
 			}
-			require.Eventually(t, func() bool { return taken.Load() > 2*members }, hanging, time.Millisecond)
+			require.Eventually(t, func() bool { return taken.Load() > 2*members }, hanging, 5*time.Millisecond)
 			var opts []Option
 			if crowd == nil {
 				opts = []Option{WithShared()}

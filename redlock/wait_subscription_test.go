@@ -27,7 +27,7 @@ func TestWaiterLearnsOfAReleaseByAFailedTryLock(t *testing.T) {
 	require.Eventually(t, func() bool {
 		v, _ := masters.Do(0, "EXISTS", "k")
 		return v == int64(1)
-	}, hanging, time.Millisecond)
+	}, hanging, 5*time.Millisecond)
 	done := parked(t, c, "k")
 	cancel()
 	require.ErrorIs(t, conntest.Soon(t, "the attempt returns", failed), context.Canceled)

@@ -56,7 +56,7 @@ func TestWaiterIsNotifiedByTheMasters(t *testing.T) {
 					require.Eventually(t, func() bool {
 						n, err := masters.Do(i, "EXISTS", name)
 						return err == nil && n == int64(0)
-					}, 30*time.Second, time.Millisecond)
+					}, 30*time.Second, 5*time.Millisecond)
 				}
 			}
 		})
@@ -166,7 +166,7 @@ func TestManyClientsHandAKeyRound(t *testing.T) {
 		require.Eventually(t, func() bool { // nobody has waited for the last ones
 			n, err := masters.Do(i, "EXISTS", "round")
 			return err == nil && n == int64(0)
-		}, 20*time.Second, time.Millisecond, "master %d", i)
+		}, 20*time.Second, 5*time.Millisecond, "master %d", i)
 	}
 }
 

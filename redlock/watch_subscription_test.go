@@ -18,7 +18,7 @@ func TestWatchersAreNotifiedOfADisconnect(t *testing.T) {
 	defer c.watcherSubscriptions.remove(s)
 	require.False(t, c.watcherSubscriptions.takeNotified(s))
 	masters.Kill(1)
-	require.Eventually(t, func() bool { return c.rounds.Masters()[1].Phase != mux.Up }, hanging, time.Millisecond)
+	require.Eventually(t, func() bool { return c.rounds.Masters()[1].Phase != mux.Up }, hanging, 5*time.Millisecond)
 	require.True(t, c.watcherSubscriptions.takeNotified(s))
 }
 

@@ -34,7 +34,7 @@ func TestRunWaitsForAMajorityBesideAMasterThatCanNeverServe(t *testing.T) {
 	cluster := redlocktest.Start(t, 1, redlocktest.WithArgs("--cluster-enabled", "yes"))
 	masters.Kill(0)
 	waiter := begin(t, []string{beside(masters, cluster.Addr(0))}, sh("echo ran", "--wait", "1h")...)
-	require.Eventually(t, func() bool { return strings.Contains(waiter.err.String(), "waiting for them") }, patient, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(waiter.err.String(), "waiting for them") }, patient, 5*time.Millisecond)
 	masters.Restart(0)
 	require.Zero(t, waiter.end())
 	require.Equal(t, "ran\n", waiter.out.String())
@@ -45,7 +45,7 @@ func TestASignalEndsTheWaitForAMajority(t *testing.T) {
 	masters := redlocktest.Embedded(t, 1)
 	masters.Kill(0)
 	waiter := begin(t, []string{mastersEnv(masters)}, sh("echo ran", "--wait", "1h")...)
-	require.Eventually(t, func() bool { return strings.Contains(waiter.err.String(), "waiting for them") }, patient, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(waiter.err.String(), "waiting for them") }, patient, 5*time.Millisecond)
 	require.NoError(t, waiter.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, 128+15, waiter.end())
 	require.Empty(t, waiter.out.String())
@@ -94,7 +94,7 @@ func TestAWaitWithoutEnd(t *testing.T) {
 	masters.Kill(0)
 	masters.Kill(1)
 	waiter = begin(t, env, sh("echo ran", "--wait", "forever")...)
-	require.Eventually(t, func() bool { return strings.Contains(waiter.err.String(), "waiting for them\n") }, patient, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(waiter.err.String(), "waiting for them\n") }, patient, 5*time.Millisecond)
 	masters.Restart(0)
 	require.Zero(t, waiter.end())
 }
@@ -110,7 +110,7 @@ func TestASignalEndsTheWaitAndLeavesNoKey(t *testing.T) {
 	require.Eventually(t, func() bool {
 		clients, err := masters.Do(0, "CLIENT", "LIST")
 		return err == nil && strings.Count(clients.(string), "name=redlock-run") == 2
-	}, patient, time.Millisecond)
+	}, patient, 5*time.Millisecond)
 	require.NoError(t, waiter.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, 128+15, waiter.end())
 	require.Empty(t, waiter.out.String())
@@ -140,7 +140,7 @@ func TestRunWithoutAQuorum(t *testing.T) {
 	}
 	// Who waits for the lock waits for a majority, too.
 	waiter := begin(t, env, sh("echo ran", "--wait", "1m")...)
-	require.Eventually(t, func() bool { return strings.Contains(waiter.err.String(), "waiting for them") }, patient, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(waiter.err.String(), "waiting for them") }, patient, 5*time.Millisecond)
 	masters.Restart(1)
 	require.Zero(t, waiter.end())
 	require.Equal(t, "ran\n", waiter.out.String())

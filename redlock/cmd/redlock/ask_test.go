@@ -21,7 +21,7 @@ func TestStatusListsNoReaderWhoseTermHasEnded(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, s := statusOfKey(t, env, "k")
 		return len(s.Readers) == 1 && s.Readers[0].Owner == "alive"
-	}, patient, time.Millisecond)
+	}, patient, 5*time.Millisecond)
 	score, err := masters.Do(0, "ZSCORE", "k", dead.Token())
 	require.NoError(t, err)
 	require.NotNil(t, score, "it is still there")

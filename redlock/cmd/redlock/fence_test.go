@@ -136,7 +136,7 @@ func TestFenceIsInterrupted(t *testing.T) {
 	require.Eventually(t, func() bool {
 		v, err := masters.Do(0, "GET", "k")
 		return err == nil && v != nil
-	}, patient, time.Millisecond)
+	}, patient, 5*time.Millisecond)
 	require.NoError(t, s.Process.Signal(syscall.SIGINT))
 	require.Equal(t, 128+2, s.end())
 	for i := range 2 {

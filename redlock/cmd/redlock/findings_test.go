@@ -49,7 +49,7 @@ func TestDoctorFindsAReplicaBehindAMaster(t *testing.T) {
 			}
 		}
 		return false
-	}, patient, time.Millisecond)
+	}, patient, 5*time.Millisecond)
 }
 
 func TestDoctorFindsAMasterThatWasAReplica(t *testing.T) {
@@ -59,7 +59,7 @@ func TestDoctorFindsAMasterThatWasAReplica(t *testing.T) {
 	require.Eventually(t, func() bool {
 		info, err := masters.Do(1, "INFO", "replication")
 		return err == nil && strings.Contains(info.(string), "master_link_status:up")
-	}, patient, time.Millisecond)
+	}, patient, 5*time.Millisecond)
 	_, err := masters.Do(1, "REPLICAOF", "NO", "ONE")
 	require.NoError(t, err)
 	exit, d := diagnosed(t, []string{mastersEnv(masters)})
@@ -103,7 +103,7 @@ func TestDoctorFindsAMasterWhoseDiskFails(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := masters.Do(1, "SET", "k", "v")
 		return err != nil
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	exit, d := diagnosed(t, env)
 	require.Equal(t, exitNo, exit)
 	require.Contains(t, requireFinding(t, d, wrong, "SET: MISCONF", masters.Addr(1)).Remedy, "CONFIG SET appendonly no")

@@ -109,7 +109,7 @@ func (s *invocation) end() int {
 // awaitStdout waits until the command has written text to stdout.
 func (s *invocation) awaitStdout(text string) {
 	s.t.Helper()
-	require.Eventually(s.t, func() bool { return strings.Contains(s.out.String(), text) }, patient, time.Millisecond,
+	require.Eventually(s.t, func() bool { return strings.Contains(s.out.String(), text) }, patient, 5*time.Millisecond,
 		"%q in what the command writes; stderr: %s", text, s.err)
 }
 
@@ -143,6 +143,6 @@ func lines(text string) (all []string) {
 // awaitStderr waits until the command has written text to stderr.
 func (s *invocation) awaitStderr(text string) {
 	s.t.Helper()
-	require.Eventually(s.t, func() bool { return strings.Contains(s.err.String(), text) }, patient, time.Millisecond,
+	require.Eventually(s.t, func() bool { return strings.Contains(s.err.String(), text) }, patient, 5*time.Millisecond,
 		"%q in what the command says", text)
 }

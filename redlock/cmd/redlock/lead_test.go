@@ -38,7 +38,7 @@ func (h hosts) leader(t *testing.T, after uint64) (leader int, term uint64) {
 			}
 		}
 		return term > after
-	}, patient, time.Millisecond, "a leader after term %d", after)
+	}, patient, 5*time.Millisecond, "a leader after term %d", after)
 	return leader, term
 }
 

@@ -53,7 +53,7 @@ func requireFreeOf(t *testing.T, env []string, args ...string) {
 	require.Eventually(t, func() bool {
 		status, _, _ := do(t, env, append([]string{"status", "-q"}, args...)...)
 		return status == exitNo
-	}, patient, time.Millisecond)
+	}, patient, 5*time.Millisecond)
 }
 
 // requireRefused is for a run that others keep from running: it says what they hold, and who they
@@ -63,7 +63,7 @@ func requireRefused(t *testing.T, env []string, says string, args ...string) {
 	require.Eventually(t, func() bool {
 		status, stdout, stderr := do(t, env, append(append([]string{"run", atOnce, "-n"}, args...), "--", "echo", "ran")...)
 		return status == exitHeld && stdout == "" && regexp.MustCompile(says).MatchString(stderr)
-	}, patient, time.Millisecond)
+	}, patient, 5*time.Millisecond)
 }
 
 func TestRunsOnOverlappingKeysNeverOverlap(t *testing.T) {

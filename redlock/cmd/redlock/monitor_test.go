@@ -121,7 +121,7 @@ func TestRunSaysWhichMasterCanNeverServeAndGoesOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := begin(t, []string{beside(masters, test.address)}, sh("echo holding; cat", "--ttl", "3s")...)
 			s.awaitStdout("holding")
-			require.Eventually(t, func() bool { return goingOn(s.err.String()) == 1 }, patient, time.Millisecond)
+			require.Eventually(t, func() bool { return goingOn(s.err.String()) == 1 }, patient, 5*time.Millisecond)
 			s.in.Close()
 			require.Zero(t, s.end())
 			stderr := s.err.String()
@@ -139,7 +139,7 @@ func TestRunSaysWhichMasterCannotServeAnyMore(t *testing.T) {
 	s := begin(t, []string{mastersEnv(masters)}, sh("echo holding; cat", "--ttl", "3s")...)
 	s.awaitStdout("holding")
 	replicate(t, masters, 2, 0)
-	require.Eventually(t, func() bool { return goingOn(s.err.String()) == 1 }, patient, time.Millisecond)
+	require.Eventually(t, func() bool { return goingOn(s.err.String()) == 1 }, patient, 5*time.Millisecond)
 	require.Contains(t, s.err.String(), masters.Addr(2))
 	require.Contains(t, s.err.String(), "it is a replica")
 	s.in.Close()

@@ -48,7 +48,7 @@ func TestStatusListsPermits(t *testing.T) {
 	require.Eventually(t, func() bool { // the third vote may come late
 		exit, s = statusOfPermits(t, env, 2)
 		return s.Permits[0].Votes+s.Permits[1].Votes == 3
-	}, patient, time.Millisecond)
+	}, patient, 5*time.Millisecond)
 	require.Equal(t, exitNo, exit)
 	require.Equal(t, "gpu", s.Key)
 	require.Equal(t, "free", s.State)
@@ -85,7 +85,7 @@ func TestStatusListsPermits(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, s = statusOfPermits(t, env, 2)
 		return s.Permits[0].Votes == 3 && s.Permits[1].Votes == 3
-	}, patient, time.Millisecond)
+	}, patient, 5*time.Millisecond)
 	masters.Kill(2)
 	exit, stdout, _ = do(t, env, "status", "--permits", "2", "gpu")
 	require.Zero(t, exit, "none is free")

@@ -64,7 +64,7 @@ func TestALossEndsAllThatTheCommandHasStarted(t *testing.T) {
 	s := begin(t, []string{mastersEnv(masters), mark}, sh(`cd `+dir+`; exec >/dev/null 2>&1; sleep 120 & setsid sleep 120 &
 		(setsid sh -c 'sleep 120 & sleep 120' &)
 		setsid sh -c 'trap "touch asked; exit" TERM; touch ready; while :; do sleep 0.01; done' & wait`, "--ttl", "3s", "--grace", "1m")...)
-	require.Eventually(t, func() bool { return fileExists(dir + "/ready") }, patient, time.Millisecond)
+	require.Eventually(t, func() bool { return fileExists(dir + "/ready") }, patient, 5*time.Millisecond)
 	lose(t, masters)
 	require.Equal(t, exitLost, s.end())
 	require.Empty(t, left())
@@ -207,7 +207,7 @@ func TestAProcessLivesWithoutItsFirstThread(t *testing.T) {
 		require.NoError(t, err)
 		return strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))[0]
 	}
-	require.Eventually(t, func() bool { return state() == "Z" }, patient, time.Millisecond)
+	require.Eventually(t, func() bool { return state() == "Z" }, patient, 5*time.Millisecond)
 	r, ok := relativeOf(cmd.Process.Pid)
 	require.True(t, ok)
 	require.False(t, r.dead)
@@ -215,7 +215,7 @@ func TestAProcessLivesWithoutItsFirstThread(t *testing.T) {
 	require.Eventually(t, func() bool {
 		r, _ := relativeOf(cmd.Process.Pid)
 		return r.dead
-	}, patient, time.Millisecond)
+	}, patient, 5*time.Millisecond)
 	require.Error(t, cmd.Wait())
 }
 

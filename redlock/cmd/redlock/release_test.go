@@ -65,7 +65,7 @@ func TestReleaseTakesReadersAndPermitsByTheirTokens(t *testing.T) {
 	require.Eventually(t, func() bool { // the last master may be late
 		exit, s := statusOfKey(t, env, "r")
 		return exit == 0 && len(s.Readers) == 1 && s.Readers[0].Owner == "two"
-	}, patient, time.Millisecond)
+	}, patient, 5*time.Millisecond)
 	loses(t, first)
 
 	third, three := holds(t, env, "--permits", "2", "--owner", "three", "p")

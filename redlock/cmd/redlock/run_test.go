@@ -37,7 +37,7 @@ func requireFree(t *testing.T, masters *redlocktest.Masters) {
 			}
 		}
 		return true
-	}, patient, time.Millisecond)
+	}, patient, 5*time.Millisecond)
 }
 
 // requireHeld waits until the first master has the key k, and returns the token. It
@@ -49,7 +49,7 @@ func requireHeld(t *testing.T, masters *redlocktest.Masters) (token string) {
 		v, err := masters.Do(0, "GET", "k")
 		token, _ = v.(string)
 		return err == nil && token != ""
-	}, patient, time.Millisecond)
+	}, patient, 5*time.Millisecond)
 	return token
 }
 
@@ -57,7 +57,7 @@ func requireGone(t *testing.T, pid string) {
 	t.Helper()
 	id, err := strconv.Atoi(strings.TrimSpace(pid))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return syscall.Kill(id, 0) == syscall.ESRCH }, patient, time.Millisecond)
+	require.Eventually(t, func() bool { return syscall.Kill(id, 0) == syscall.ESRCH }, patient, 5*time.Millisecond)
 }
 
 func TestRunExitsWithTheStatusOfTheCommand(t *testing.T) {

@@ -47,14 +47,14 @@ func TestStatusTellsHolderAndTime(t *testing.T) {
 	require.Eventually(t, func() bool {
 		exit, _ := statusOfKey(t, env, "other")
 		return exit == 0
-	}, patient, time.Millisecond)
+	}, patient, 5*time.Millisecond)
 
 	var exit int
 	var s statusJSON
 	require.Eventually(t, func() bool { // one that was late gets the key by a renewal
 		exit, s = statusOfKey(t, env, "report")
 		return s.Votes == 5
-	}, patient, time.Millisecond)
+	}, patient, 5*time.Millisecond)
 	require.Zero(t, exit)
 	require.Equal(t, "report", s.Key)
 	require.Equal(t, "held", s.State)
@@ -161,7 +161,7 @@ func take(t *testing.T, masters *redlocktest.Masters, owner, key string, ttl tim
 			}
 		}
 		return true
-	}, patient, time.Millisecond)
+	}, patient, 5*time.Millisecond)
 	m := c.NewMutex(key, ttl, opts...)
 	require.NoError(t, m.Lock(t.Context()))
 	return m
@@ -178,7 +178,7 @@ func TestStatusListsReaders(t *testing.T) {
 	require.Eventually(t, func() bool { // the third vote may come late
 		exit, s = statusOfKey(t, env, "k")
 		return len(s.Readers) == 2 && s.Readers[0].Votes == 3 && s.Readers[1].Votes == 3
-	}, patient, time.Millisecond)
+	}, patient, 5*time.Millisecond)
 	require.Zero(t, exit)
 	require.Equal(t, "held", s.State)
 	require.Empty(t, s.Token)

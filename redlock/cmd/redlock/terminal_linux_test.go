@@ -148,7 +148,7 @@ func TestACommandIsSuspendedAndResumedWithTheLock(t *testing.T) {
 			_, pid, _ = strings.Cut(d.out.String(), "begun as ")
 			pid, _, whole = strings.Cut(pid, ".")
 			return whole
-		}, patient, time.Millisecond)
+		}, patient, 5*time.Millisecond)
 		d.types(ctrlZ)
 		d.awaitStdout("Stopped")
 		require.True(t, isStopped(t, pid))
@@ -156,7 +156,7 @@ func TestACommandIsSuspendedAndResumedWithTheLock(t *testing.T) {
 		require.NoError(t, err)
 		require.NotNil(t, token)
 		d.types("fg; echo 'end'ed with $?\n")
-		require.Eventually(t, func() bool { return !isStopped(t, pid) }, patient, time.Millisecond)
+		require.Eventually(t, func() bool { return !isStopped(t, pid) }, patient, 5*time.Millisecond)
 		d.types(ctrlC)
 		requireFree(t, masters)
 		d.out.clear()

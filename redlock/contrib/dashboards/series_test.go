@@ -144,7 +144,7 @@ func lived(t *testing.T) *database {
 	require.NoError(t, registry.Register(metrics))
 	until := func(what string, f func(s redlock.Stats) bool) {
 		t.Helper()
-		require.Eventually(t, func() bool { return f(client.Stats()) }, soon, time.Millisecond, what)
+		require.Eventually(t, func() bool { return f(client.Stats()) }, soon, 5*time.Millisecond, what)
 	}
 	until("all are up", func(s redlock.Stats) bool {
 		return s.Masters[0].Phase == "up" && s.Masters[1].Phase == "up" && s.Masters[2].Phase == "up"

@@ -392,7 +392,7 @@ func TestTheUserMayTakeEveryKindOfLock(t *testing.T) {
 			go func() {
 				next <- waiter.Do(t.Context(), "lock:"+name, time.Minute, func(context.Context) error { return nil }, opts...)
 			}()
-			require.Eventually(t, func() bool { return waiter.Stats().Waiting == 1 }, deadline, time.Millisecond, name)
+			require.Eventually(t, func() bool { return waiter.Stats().Waiting == 1 }, deadline, 5*time.Millisecond, name)
 		}
 		require.NoError(t, first.Extend(t.Context()), name)
 		require.NoError(t, first.Unlock(t.Context()), name)

@@ -58,7 +58,7 @@ func (b *bench) open(t *testing.T, telemetry *Telemetry) *redlock.Client {
 			}
 		}
 		return true
-	}, soon, time.Millisecond)
+	}, soon, 5*time.Millisecond)
 	return client
 }
 
@@ -81,7 +81,7 @@ func (b *bench) delete(t *testing.T, key string) {
 // waiting returns when somebody waits in Lock.
 func (b *bench) waiting(t *testing.T) {
 	t.Helper()
-	require.Eventually(t, func() bool { return b.client.Stats().Waiting == 1 }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return b.client.Stats().Waiting == 1 }, soon, 5*time.Millisecond)
 }
 
 // ended returns the spans of a name that have ended.

@@ -40,7 +40,7 @@ func TestMetricsOfAClient(t *testing.T) {
 	require.Eventually(t, func() bool {
 		all := b.collected(t)
 		return all["master.phase_changes{down,"+where(b, 0)+"}"] > 0 && all["master.phase_changes{down,"+where(b, 1)+"}"] > 0
-	}, soon, time.Millisecond)
+	}, soon, 5*time.Millisecond)
 
 	all := b.collected(t)
 	require.Zero(t, all["lock.waiting"])

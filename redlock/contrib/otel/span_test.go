@@ -84,14 +84,14 @@ func TestSpanOfALossIsThatOfTheHeldTime(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	err := b.Do(b.caller(t), b.client, "k", 3*time.Second, func(held context.Context) error {
-		require.Eventually(t, func() bool { return b.client.Stats().Renewals > 1 }, soon, time.Millisecond, "one was answered")
+		require.Eventually(t, func() bool { return b.client.Stats().Renewals > 1 }, soon, 5*time.Millisecond, "one was answered")
 		b.delete(t, "k")
 		select {
 		case <-held.Done():
 		case <-time.After(soon):
 		}
 		span := trace.SpanFromContext(held).(sdktrace.ReadOnlySpan)
-		require.Eventually(t, func() bool { return slices.Contains(events(span), "lost") }, soon, time.Millisecond, "the Observer is told a little later")
+		require.Eventually(t, func() bool { return slices.Contains(events(span), "lost") }, soon, 5*time.Millisecond, "the Observer is told a little later")
 		return context.Cause(held)
 	})
 	require.ErrorIs(t, err, redlock.ErrLost)
@@ -166,7 +166,7 @@ func TestSpansOfAMutex(t *testing.T) {
 		kept, stop := m.KeepAlive(held)
 		require.Equal(t, m.Fence(), redlock.FenceFrom(kept))
 		renewals := b.client.Stats().Renewals
-		require.Eventually(t, func() bool { return b.client.Stats().Renewals > renewals+1 }, soon, time.Millisecond, "one was answered")
+		require.Eventually(t, func() bool { return b.client.Stats().Renewals > renewals+1 }, soon, 5*time.Millisecond, "one was answered")
 		require.NoError(t, m.Extend(held))
 		require.NoError(t, unlock(ctx))
 		stop()

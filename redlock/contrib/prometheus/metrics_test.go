@@ -34,7 +34,7 @@ func open(t *testing.T, masters *redlocktest.Masters, metrics *Metrics) *redlock
 			}
 		}
 		return true
-	}, soon, time.Millisecond)
+	}, soon, 5*time.Millisecond)
 	return client
 }
 
@@ -79,7 +79,7 @@ func live(t *testing.T, masters *redlocktest.Masters, client *redlock.Client) {
 	require.ErrorIs(t, other.TryLock(ctx), redlock.ErrHeld)
 	done := make(chan error, 1)
 	go func() { done <- other.Lock(ctx) }()
-	require.Eventually(t, func() bool { return client.Stats().Waiting == 1 }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return client.Stats().Waiting == 1 }, soon, 5*time.Millisecond)
 	require.NoError(t, m.Unlock(ctx))
 	require.NoError(t, <-done)
 	require.NoError(t, other.Unlock(ctx))
@@ -88,7 +88,7 @@ func live(t *testing.T, masters *redlocktest.Masters, client *redlock.Client) {
 	require.NoError(t, kept.TryLock(ctx))
 	held, stop := kept.KeepAlive(ctx)
 	defer stop()
-	require.Eventually(t, func() bool { return client.Stats().Renewals > 0 }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return client.Stats().Renewals > 0 }, soon, 5*time.Millisecond)
 	for i := range masters.N() {
 		_, err := masters.Do(i, "DEL", "orders:2")
 		require.NoError(t, err)
@@ -116,7 +116,7 @@ func TestMetricsOfAClient(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- client.NewMutex("w", 30*time.Second).Lock(ctx) }()
-	require.Eventually(t, func() bool { return client.Stats().Waiting == 1 }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return client.Stats().Waiting == 1 }, soon, 5*time.Millisecond)
 
 	all := gathered(t, registry)
 	require.Equal(t, 1.0, all["waiting"])
@@ -204,13 +204,13 @@ func TestMetricsOfAMasterThatFails(t *testing.T) {
 	require.NoError(t, m.TryLock(t.Context()))
 	masters.Kill(0)
 	a := masters.Addr(0)
-	require.Eventually(t, func() bool { return gathered(t, registry)["master_phase{"+a+",down}"] == 1 }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return gathered(t, registry)["master_phase{"+a+",down}"] == 1 }, soon, 5*time.Millisecond)
 	require.NoError(t, m.Unlock(t.Context()))
 	require.Equal(t, 1.0, gathered(t, registry)["master_debts{"+a+"}"])
 	require.NoError(t, m.TryLock(t.Context()))
 	require.Positive(t, gathered(t, registry)["master_failures_total{"+a+"}"])
 	masters.Restart(0)
-	require.Eventually(t, func() bool { return gathered(t, registry)["master_phase{"+a+",quarantined}"] == 1 }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return gathered(t, registry)["master_phase{"+a+",quarantined}"] == 1 }, soon, 5*time.Millisecond)
 	all := gathered(t, registry)
 	require.Zero(t, all["master_phase{"+a+",up}"])
 	require.Positive(t, all["master_phase_changes_total{"+a+",down}"])

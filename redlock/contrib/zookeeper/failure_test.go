@@ -80,7 +80,7 @@ func TestWatchesDoNotPileUp(t *testing.T) {
 			defer session.mu.Unlock()
 			now = slices.Collect(maps.Values(session.watches))
 			return len(now) == 1
-		}, secondtest.Patience, time.Millisecond)
+		}, secondtest.Patience, 5*time.Millisecond)
 		if first == nil {
 			first = now[0]
 		}
@@ -98,7 +98,7 @@ func TestWatchesDoNotPileUp(t *testing.T) {
 		session.mu.Lock()
 		defer session.mu.Unlock()
 		return len(session.watches) == 0
-	}, secondtest.Patience, time.Millisecond)
+	}, secondtest.Patience, 5*time.Millisecond)
 }
 
 func TestNumbers(t *testing.T) {

@@ -87,7 +87,7 @@ func TestAStrikeHitsItsPairsAndItsDirection(t *testing.T) {
 			hear(t, other, "1")
 		}
 		if s.Way == replies || s.Fault == cutReplies {
-			require.Eventually(t, func() bool { return spaces.value(t, name) == "1" }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return spaces.value(t, name) == "1" }, patience, 5*time.Millisecond)
 		} else {
 			time.Sleep(10 * ms)
 			require.Nil(t, spaces.value(t, name), name)
