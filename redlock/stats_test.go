@@ -2,12 +2,10 @@ package redlock
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/mux"
 	"github.com/stretchr/testify/require"
 )
 
@@ -82,6 +80,6 @@ func TestStatsCountWhatHappens(t *testing.T) {
 		require.InDelta(t, time.Second, s.Hold.P50, float64(time.Second)/8)
 		require.Len(t, s.Masters, 3)
 		require.Equal(t, "m0", s.Masters[0].Addr)
-		require.Equal(t, fmt.Sprint(mux.Up), s.Masters[0].Phase)
+		require.Equal(t, PhaseUp, s.Masters[0].Phase)
 	})
 }
