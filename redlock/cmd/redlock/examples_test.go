@@ -105,7 +105,7 @@ func programs(t *testing.T) (dir string) {
 // follow runs an example.
 func follow(t *testing.T, env []string, example string) {
 	shell := func(script string, more ...string) *invocation {
-		s := beginBy(t, append(env, more...), "sh", "-c", "cd ${PATH%%:*}; "+script)
+		s := beginBy(t, slices.Concat(env, more), "sh", "-c", "cd ${PATH%%:*}; "+script)
 		s.in.Close()
 		return s
 	}
