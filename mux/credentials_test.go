@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -59,13 +58,11 @@ func startWithUser(t *testing.T, n int, args ...string) *redlocktest.Masters {
 }
 
 // auths is how often a master was sent AUTH, which no handshake in RESP3 sends.
-func auths(t *testing.T, masters *redlocktest.Masters, i int) (calls int) {
+func auths(t *testing.T, masters *redlocktest.Masters, i int) int {
 	t.Helper()
 	stats, err := masters.Do(i, "INFO", "commandstats")
 	require.NoError(t, err)
-	_, after, _ := strings.Cut(fmt.Sprint(stats), "cmdstat_auth:calls=")
-	fmt.Sscan(strings.SplitN(after, ",", 2)[0], &calls)
-	return calls
+	return conntest.Calls(stats, "AUTH")
 }
 
 // What a connection was given to begin with runs out, and it lives on what it was given since.

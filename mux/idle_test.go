@@ -1,13 +1,12 @@
 package mux_test
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/redburst/redburst/resp"
@@ -60,10 +59,7 @@ func TestMasterThatAnswersAllIsNotRefusedForALackOfReaders(t *testing.T) {
 			if err != nil {
 				return false // it is too busy to say
 			}
-			var calls int
-			_, after, _ := strings.Cut(fmt.Sprint(stats), "cmdstat_get:calls=")
-			fmt.Sscan(strings.SplitN(after, ",", 2)[0], &calls)
-			return calls+int(m.Masters()[0].Failures) >= sent
+			return conntest.Calls(stats, "GET")+int(m.Masters()[0].Failures) >= sent
 		})
 	}
 	s := m.Masters()[0]

@@ -2,26 +2,14 @@ package redlock_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/redburst/redburst/redlock"
-	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
-
-// auths is how often a master was sent AUTH, which no handshake in RESP3 sends.
-func auths(t *testing.T, masters *redlocktest.Masters, i int) (calls int) {
-	t.Helper()
-	stats, err := masters.Do(i, "INFO", "commandstats")
-	require.NoError(t, err)
-	_, after, _ := strings.Cut(fmt.Sprint(stats), "cmdstat_auth:calls=")
-	fmt.Sscan(strings.SplitN(after, ",", 2)[0], &calls)
-	return calls
-}
 
 // A lock outlives the credentials with which it was taken: while they are renewed, while the
 // masters refuse the new ones, and when they take them again. No right but those of the locks
@@ -83,7 +71,7 @@ func TestLockOutlivesItsCredentials(t *testing.T) {
 		}
 	}
 	for i := range 3 {
-		require.Eventually(t, func() bool { return auths(t, masters, i) >= 2 }, time.Minute, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return calls(t, masters, i, "AUTH") >= 2 }, time.Minute, 5*time.Millisecond)
 	}
 	holds()
 	shown("")

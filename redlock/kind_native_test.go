@@ -1,12 +1,12 @@
 package redlock_test
 
 import (
-	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -27,16 +27,11 @@ func nativeRelease(t testing.TB) string {
 }
 
 // calls is how often a master was asked for a command since it was started.
-func calls(t testing.TB, masters *redlocktest.Masters, i int, command string) (n int) {
+func calls(t testing.TB, masters *redlocktest.Masters, i int, command string) int {
 	t.Helper()
 	stats, err := masters.Do(i, "INFO", "commandstats")
 	require.NoError(t, err)
-	for line := range strings.Lines(stats.(string)) {
-		if rest, ok := strings.CutPrefix(line, "cmdstat_"+strings.ToLower(command)+":calls="); ok {
-			fmt.Sscan(rest, &n)
-		}
-	}
-	return n
+	return conntest.Calls(stats, command)
 }
 
 // becomes waits for what the last master may do after the decision.

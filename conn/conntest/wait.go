@@ -2,8 +2,10 @@ package conntest
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +21,16 @@ func Many(few, many int) int {
 		return many
 	}
 	return few
+}
+
+// Calls is how often a server was sent a command since it was started. stats is its answer to INFO commandstats.
+func Calls(stats any, command string) (n int) {
+	for line := range strings.Lines(fmt.Sprint(stats)) {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_"+strings.ToLower(command)+":calls="); ok {
+			fmt.Sscan(rest, &n)
+		}
+	}
+	return n
 }
 
 // Soon receives from c. The test fails if nothing comes within a minute; what says what should
