@@ -138,8 +138,13 @@ func (s *session) Every() time.Duration { return s.ttl / 3 }
 // says that it was not replaced by then. In a new term there is a new lease.
 func (s *session) Renew(ctx context.Context) (second.Span, error) {
 	l, _ := s.known()
-	sent := clock.Now()
-	renewed, err := s.keepAliveOnce(requireLeader(ctx), l.id)
+	var sent time.Duration
+	var renewed *pb.LeaseKeepAliveResponse
+	err := s.store.ask(ctx, func(ctx context.Context) (err error) {
+		sent = clock.Now()
+		renewed, err = s.keepAliveOnce(ctx, l.id)
+		return err
+	})
 	if err != nil {
 		return second.Span{}, ofLease(err)
 	}
@@ -147,7 +152,11 @@ func (s *session) Renew(ctx context.Context) (second.Span, error) {
 		return second.Span{}, fmt.Errorf("%w: %w", second.ErrOver, rpctypes.ErrLeaseNotFound)
 	}
 	revision := s.revision.Load()
-	read, err := s.store.client.Get(requireLeader(ctx), s.key, clientv3.WithCountOnly())
+	var read *clientv3.GetResponse
+	err = s.store.ask(ctx, func(ctx context.Context) (err error) {
+		read, err = s.store.client.Get(ctx, s.key, clientv3.WithCountOnly())
+		return err
+	})
 	if err != nil {
 		return second.Span{}, err
 	}

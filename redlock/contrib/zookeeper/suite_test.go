@@ -62,7 +62,9 @@ func TestServersFail(t *testing.T) {
 	t.Parallel()
 	e := start(t, 3)
 	// Without its leader an ensemble is away for longer than a session may last.
-	storeOf(t, e, "/three", WithTimeout(4*time.Second)).ServersFail(t, e.Servers, func(i int) bool { return leads(e, i) })
+	with := func(timeout time.Duration) secondtest.Store { return storeOf(t, e, "/three", WithTimeout(timeout)) }
+	with(4*time.Second).ServersFail(t, e.Servers, func(i int) bool { return leads(e, i) },
+		with(secondtest.LastingTTL).Open(t), with(secondtest.ShortTTL).Open(t))
 }
 
 func TestLeadersFail(t *testing.T) {

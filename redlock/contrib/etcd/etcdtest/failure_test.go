@@ -281,8 +281,9 @@ func (s muteStream) RecvMsg(any) error {
 type lateStream struct{ grpc.ClientStream }
 
 func (s lateStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
 	time.Sleep(800 * time.Millisecond)
-	return s.ClientStream.RecvMsg(m)
+	return err
 }
 
 // An answer that is lost is not a lock that is lost.

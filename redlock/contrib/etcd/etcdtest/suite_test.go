@@ -70,7 +70,9 @@ func (f foreignMutex) Unlock() error { return f.m.Unlock(secondtest.Background(f
 func TestServersFail(t *testing.T) {
 	t.Parallel()
 	c := start(t, 3)
-	storeOf(t, c, "three/", etcd.WithTTL(5*time.Second)).ServersFail(t, c.Members, func(int) bool { return false })
+	with := func(ttl time.Duration) secondtest.Store { return storeOf(t, c, "three/", etcd.WithTTL(ttl)) }
+	with(5*time.Second).ServersFail(t, c.Members, func(int) bool { return false },
+		with(secondtest.LastingTTL).Open(t), with(secondtest.ShortTTL).Open(t))
 }
 
 func TestLeadersFail(t *testing.T) {

@@ -150,6 +150,22 @@ func TestRenewalIsNotWaitedForTooLong(t *testing.T) {
 	})
 }
 
+// A renewal that is not answered has waited already, and is repeated at once: three of them leave time for a fourth.
+func TestRenewalThatIsNotAnsweredIsRepeatedAtOnce(t *testing.T) {
+	simulated(t, func(t *testing.T, f *fake) {
+		f.renew = func(ctx context.Context, n int) error {
+			if n%4 != 0 {
+				return silence(ctx)
+			}
+			return nil
+		}
+		l, err := f.second.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		time.Sleep(5 * fakeTTL)
+		require.NoError(t, l.Context().Err())
+	})
+}
+
 // A renewal that fails is repeated, and one goroutine renews for all.
 func TestRenewalsAreRepeated(t *testing.T) {
 	simulated(t, func(t *testing.T, f *fake) {

@@ -95,10 +95,12 @@ func (s *session) why() error {
 	return s.failure
 }
 
-// keep renews the session until it is over, and closes it then.
+// keep renews the session until it is over, and closes it then. What has failed is repeated soon, and at once if that has taken
+// long: a request that one server does not answer is often answered by the next.
 func (s *session) keep() {
 	defer s.close()
 	for wait := s.Every(); pause(s.term.ctx, wait); {
+		began := s.second.clock()
 		ctx, cancel := context.WithTimeoutCause(s.term.ctx, s.Every()/2, errSilent)
 		span, err := s.Renew(ctx)
 		err = because(ctx, err)
@@ -113,7 +115,7 @@ func (s *session) keep() {
 		case errors.Is(err, ErrOver):
 			s.term.end(err)
 		default:
-			wait = s.Every() / 4
+			wait = s.Every()/4 - (s.second.clock() - began)
 		}
 	}
 }

@@ -89,11 +89,16 @@ func LockInTime(t testing.TB, s redlock.Second, key string) (l redlock.SecondLoc
 	return l
 }
 
+// LastingTTL is that of sessions that must outlive the failure of a server, and the election of a new leader, on a machine that
+// has much else to do.
+const LastingTTL = 12 * time.Second
+
 // ServersFail has servers fail in any way, one of three, but those that spare says not to: nothing is lost. Without a majority there
-// is an error and no lock, and all locks end in time. When it is there again, so is the lock.
-func (s Store) ServersFail(t *testing.T, servers []*Server, spare func(i int) bool) {
+// is an error and no lock, and all locks end in time. When it is there again, so is the lock. The sessions of lasting have
+// the LastingTTL, and those of brief the ShortTTL.
+func (s Store) ServersFail(t *testing.T, servers []*Server, spare func(i int) bool, lasting, brief Second) {
 	second := s.Open(t)
-	l := MustLock(t, second, "k")
+	l := MustLock(t, lasting, "k")
 	works := func() {
 		t.Helper()
 		require.NoError(t, LockInTime(t, second, "other").Unlock(Background(t)))
@@ -120,6 +125,9 @@ func (s Store) ServersFail(t *testing.T, servers []*Server, spare func(i int) bo
 		}
 		works()
 	}
+	require.NoError(t, l.Unlock(Background(t)))
+
+	l = LockInTime(t, brief, "k")
 	servers[0].Pause(t)
 	servers[1].Kill()
 	cause := Ended(t, l)
@@ -127,7 +135,7 @@ func (s Store) ServersFail(t *testing.T, servers []*Server, spare func(i int) bo
 	require.NotErrorIs(t, cause, context.DeadlineExceeded)
 	for name, take := range Takes {
 		ctx := Background(t)
-		_, err := take(second)(ctx, "free")
+		_, err := take(brief)(ctx, "free")
 		require.Error(t, err, name)
 		require.NoError(t, ctx.Err())
 		require.NotErrorIs(t, err, redlock.ErrHeld)
@@ -136,10 +144,9 @@ func (s Store) ServersFail(t *testing.T, servers []*Server, spare func(i int) bo
 	}
 	servers[0].Resume()
 	servers[1].Restart(t)
-	again := LockInTime(t, second, "k")
+	again := LockInTime(t, brief, "k")
 	require.Greater(t, again.Fence(), l.Fence())
 	s.AwaitQueue(t, "free", 0)
-	require.NoError(t, again.Unlock(Background(t)))
 }
 
 // AwaitLeader waits until one of the servers leads, and returns its number.
