@@ -16,6 +16,12 @@ func (m *Mux) HoldTick() {
 	m.armed = true
 }
 
+// Tick has the driver of last resort drive now. HoldTick must have kept it away.
+func (m *Mux) Tick() {
+	m.wg.Add(1)
+	m.onTick()
+}
+
 // Suspects reports whether the silence of master i was noticed, and has not ended its connection yet.
 func (m *Mux) Suspects(i int) bool {
 	m.mu.Lock()
