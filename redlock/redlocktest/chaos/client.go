@@ -44,6 +44,7 @@ type clientConfig struct {
 	Holder       bool // instead, take one lock once, and hold it until the finish
 	Held         int  // ... which of Locks it is
 	Fenced       bool // ... with a fence
+	Everywhere   bool // ... once all masters are connected, so that all of them have it
 }
 
 const (
@@ -184,21 +185,30 @@ func (c *client) isFinishing() bool {
 func (c *client) hold() {
 	w := newWorker(c, 0)
 	defer w.stranger.close()
+	// Another library's key that is set after it was given up keeps its own lock away, for as long as it lives.
+	w.stranger.time = patience
 	l := c.Locks[c.Held]
+	for c.Everywhere && !c.isFinishing() && !c.allUp() {
+		time.Sleep(10 * time.Millisecond)
+	}
 	for !c.isFinishing() {
 		if h := w.acquire(context.Background(), l, c.Fenced, opTry); h != nil {
 			for !c.isFinishing() && h.look() {
 				if l.isWriter() {
 					h.increment()
-				} else {
-					time.Sleep(time.Millisecond)
 				}
+				time.Sleep(h.upTo(10 * time.Millisecond))
 			}
 			h.leave(context.Background())
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// allUp reports whether all masters are connected.
+func (c *client) allUp() bool {
+	return !slices.ContainsFunc(c.lock.Stats().Masters, func(s redlock.MasterStats) bool { return s.Phase != redlock.PhaseUp })
 }
 
 // atOnce is how often in turn a lock is taken at once when all is well again. A majority that has the key once

@@ -136,7 +136,7 @@
 // one. The report says with what clocks this was seen, and where the limit was.
 //
 // It also sets the masters' clocks off. While all run as fast as they may, nobody gets the lock of
-// another. If a majority runs 5 % fast, two clients hold one lock at once, unless they allow for
+// another. If a majority runs 30 % fast, two clients hold one lock at once, unless they allow for
 // that by their Config.DriftFactor. If a majority is set forward they do, too. Nothing happens
 // if all are set back, or a minority forward, and by wall clocks of clients that are an hour apart.
 //
