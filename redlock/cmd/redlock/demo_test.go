@@ -4,7 +4,6 @@ import (
 	"debug/buildinfo"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -71,7 +70,7 @@ func TestDemoOnRealMasters(t *testing.T) {
 // embedding builds the command with embedded masters, once.
 var embedding = sync.OnceValues(func() (path string, err error) {
 	path = strings.TrimSuffix(binary, ".exe") + "-embedding.exe"
-	out, err := exec.Command("go", "build", "-tags", tags+",redburst_embedded", "-o", path, ".").CombinedOutput()
+	out, err := build(tags+",redburst_embedded", path).CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%w: %s", err, out)
 	}
