@@ -480,7 +480,7 @@ func TestTakenPortIsToldFromOtherFailures(t *testing.T) {
 	require.NoError(t, s.kill())
 	s.port = thief.Addr().(*net.TCPAddr).Port
 	require.ErrorIs(t, s.start(), errPortTaken)
-	require.False(t, s.alive())
+	require.False(t, s.process.Alive())
 }
 
 func TestMastersMayBeUsedConcurrently(t *testing.T) {

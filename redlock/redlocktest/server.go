@@ -38,9 +38,8 @@ type server struct {
 	disk     *disk  // nil if it has ours
 
 	mu      sync.Mutex
-	port    int // chosen by startAnywhere, fixed from then on
-	process *os.Process
-	exited  chan struct{} // closed when process is gone; nil before the first start
+	port    int                // chosen by startAnywhere, fixed from then on
+	process *processes.Process // nil before the first start
 	paused  bool
 }
 
@@ -107,34 +106,22 @@ func (s *server) control() (network, address, password string) {
 func (s *server) pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.alive() {
+	if !s.process.Alive() {
 		return 0
 	}
-	return s.process.Pid
+	return s.process.PID()
 }
 
 func (s *server) state() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case !s.alive():
+	case !s.process.Alive():
 		return ErrDown
 	case s.paused:
 		return ErrPaused
 	}
 	return nil
-}
-
-func (s *server) alive() bool {
-	if s.exited == nil {
-		return false
-	}
-	select {
-	case <-s.exited:
-		return false
-	default:
-		return true
-	}
 }
 
 // startAnywhere starts the server for the first time, on a port of its choice.
@@ -182,12 +169,6 @@ func (s *server) prepare() (err error) {
 
 // start starts the server on its port and waits until it answers.
 func (s *server) start() error {
-	logfile := filepath.Join(s.dir, "log")
-	log, err := os.Create(logfile)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
 	args := []string{"--port", strconv.Itoa(s.port), "--bind", s.ip()}
 	if s.host != nil {
 		args = append(args, "--protected-mode", "no") // its clients are on other hosts
@@ -211,35 +192,23 @@ func (s *server) start() error {
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "LC_ALL=C") // newer ones refuse a locale that is not installed
 	cmd.Env = append(cmd.Env, preloadEnv(s.preloads)...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = s.group.Member()
-	if err := s.launch(cmd); err != nil {
+	launch := cmd.Start
+	if s.host != nil {
+		launch = func() error { return s.host.Do(cmd.Start) }
+	}
+	var err error
+	if s.process, err = s.group.Start(cmd, launch, filepath.Join(s.dir, "log")); err != nil {
 		return err
 	}
-	exited := make(chan struct{})
-	go func() {
-		cmd.Wait() // how it ended does not matter
-		close(exited)
-	}()
-	s.process, s.exited, s.paused = cmd.Process, exited, false
-
-	deadline := time.Now().Add(startTime)
-	for s.alive() && time.Now().Before(deadline) {
-		if s.answers(deadline) {
-			return s.used()
-		}
-		time.Sleep(time.Millisecond)
-	}
-	reason := "did not answer"
-	if !s.alive() {
-		reason = "ended at once"
+	s.paused = false
+	if err = s.process.Await(startTime, s.answers); err == nil {
+		return s.used()
 	}
 	s.end()
-	text, _ := os.ReadFile(logfile)
-	if bytes.Contains(text, []byte("Could not create server TCP listening socket")) {
+	if bytes.Contains(s.process.Log(), []byte("Could not create server TCP listening socket")) {
 		return fmt.Errorf("%w: %s", errPortTaken, s.addr())
 	}
-	return fmt.Errorf("%s %s; it says:\n%s", filepath.Base(s.bin), reason, bytes.TrimSpace(text))
+	return err
 }
 
 // used is nil if the server has loaded all that is preloaded.
@@ -252,31 +221,27 @@ func (s *server) used() error {
 	return nil
 }
 
-func (s *server) launch(cmd *exec.Cmd) error {
-	if s.host != nil {
-		return s.host.Do(cmd.Start)
-	}
-	return cmd.Start()
-}
-
-// answers reports whether the server replies, be it with an error. One that
-// still loads its data does not serve yet.
-func (s *server) answers(deadline time.Time) bool {
-	_, err := ask(s, deadline, "PING")
+// answers is nil if the server replies, be it with an error. One that still
+// loads its data does not serve yet.
+func (s *server) answers() error {
+	_, err := ask(s, time.Now().Add(startTime), "PING")
 	var refused ReplyError
-	return err == nil || errors.As(err, &refused) && !strings.HasPrefix(string(refused), "LOADING")
+	if errors.As(err, &refused) && !strings.HasPrefix(string(refused), "LOADING") {
+		return nil
+	}
+	return err
 }
 
 func (s *server) pause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.alive() {
+	if !s.process.Alive() {
 		return ErrDown
 	}
 	if s.paused {
 		return nil
 	}
-	if err := processes.Stop(s.process); errors.Is(err, os.ErrProcessDone) {
+	if err := s.process.Stop(); errors.Is(err, os.ErrProcessDone) {
 		return ErrDown
 	} else if err != nil {
 		return err
@@ -288,14 +253,14 @@ func (s *server) pause() error {
 func (s *server) resume() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.alive() {
+	if !s.process.Alive() {
 		return ErrDown
 	}
 	if !s.paused {
 		return nil
 	}
 	s.paused = false
-	return processes.Continue(s.process)
+	return s.process.Continue()
 }
 
 func (s *server) kill() error {
@@ -307,11 +272,7 @@ func (s *server) kill() error {
 
 // end kills the process if it is alive and waits until it is gone.
 func (s *server) end() {
-	if s.exited == nil {
-		return
-	}
-	s.process.Kill() // fails only if it has ended by itself
-	<-s.exited
+	s.process.End()
 	s.paused = false
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"math/rand/v2"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/redburst/redburst/redlock/internal/processes"
 )
@@ -40,8 +38,7 @@ type redisServers struct {
 
 type redisServer struct {
 	port    int
-	process *os.Process
-	exited  chan struct{}
+	process *processes.Process // nil before the first start
 }
 
 func startRedisServers(n int) (demoServers, error) {
@@ -86,38 +83,23 @@ func freePort() (port int, err error) {
 
 // start starts a server and waits until it serves. It opens its Unix socket, which nobody else has, after
 // its port.
-func (r *redisServers) start(i int) error {
+func (r *redisServers) start(i int) (err error) {
 	s := &r.servers[i]
-	socket, logfile := filepath.Join(r.group.Dir, strconv.Itoa(i)), filepath.Join(r.group.Dir, strconv.Itoa(i)+".log")
-	log, err := os.Create(logfile)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
+	socket := filepath.Join(r.group.Dir, strconv.Itoa(i))
 	cmd := exec.Command(r.bin, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--unixsocket", socket,
 		"--save", "", "--appendonly", "no")
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = r.group.Dir, log, log, r.group.Member()
+	cmd.Dir = r.group.Dir
 	cmd.Env = append(os.Environ(), "LC_ALL=C") // newer ones refuse a locale that is not installed
-	if err := cmd.Start(); err != nil {
+	if s.process, err = r.group.Start(cmd, cmd.Start, socket+".log"); err != nil {
 		return err
 	}
-	exited := make(chan struct{})
-	go func() {
-		cmd.Wait()
-		close(exited)
-	}()
-	s.process, s.exited = cmd.Process, exited
-	for {
-		if c, err := net.Dial("unix", socket); err == nil {
-			return c.Close()
+	return s.process.Await(demoLimit, func() error {
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			c.Close()
 		}
-		select {
-		case <-exited:
-			text, _ := os.ReadFile(logfile)
-			return fmt.Errorf("%s ended at once; it says: %s", filepath.Base(r.bin), bytes.TrimSpace(text))
-		case <-time.After(time.Millisecond):
-		}
-	}
+		return err
+	})
 }
 
 func (r *redisServers) Addrs() (all []string) {
@@ -127,25 +109,22 @@ func (r *redisServers) Addrs() (all []string) {
 	return all
 }
 
-func (r *redisServers) PID(i int) int { return r.servers[i].process.Pid }
+func (r *redisServers) PID(i int) int { return r.servers[i].process.PID() }
 
-func (r *redisServers) Pause(i int) error { return processes.Stop(r.servers[i].process) }
+func (r *redisServers) Pause(i int) error { return r.servers[i].process.Stop() }
 
-func (r *redisServers) Resume(i int) error { return processes.Continue(r.servers[i].process) }
+func (r *redisServers) Resume(i int) error { return r.servers[i].process.Continue() }
 
 func (r *redisServers) Kill(i int) error {
-	r.servers[i].process.Kill() // fails only if it has ended by itself
-	<-r.servers[i].exited
+	r.servers[i].process.End()
 	return nil
 }
 
 func (r *redisServers) Restart(i int) error { return r.start(i) }
 
 func (r *redisServers) Close() {
-	for i, s := range r.servers {
-		if s.process != nil {
-			r.Kill(i)
-		}
+	for _, s := range r.servers {
+		s.process.End()
 	}
 	r.group.Close()
 }

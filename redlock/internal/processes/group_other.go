@@ -20,16 +20,16 @@ func NewGroup(name string) (*Group, error) {
 	return &Group{dir}, err
 }
 
-// Member is nil: a new process needs nothing.
-func (g *Group) Member() *syscall.SysProcAttr { return nil }
+// member is nil: a new process needs nothing.
+func (g *Group) member() *syscall.SysProcAttr { return nil }
 
 // Close removes the directory.
 func (g *Group) Close() { os.RemoveAll(g.Dir) }
 
 // Stop fails.
-func Stop(*os.Process) error {
+func (p *Process) Stop() error {
 	return errors.New("a redis-server can be paused on Unix only; embedded masters can be paused everywhere")
 }
 
 // Continue does nothing, as nothing is stopped.
-func Continue(*os.Process) error { return nil }
+func (p *Process) Continue() error { return nil }

@@ -66,8 +66,8 @@ func tempDir(name string) (string, error) {
 	return os.MkdirTemp(parent, name)
 }
 
-// Member makes a new process a member of the group.
-func (g *Group) Member() *syscall.SysProcAttr {
+// member makes a new process a member of the group.
+func (g *Group) member() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pgid: g.leader.Process.Pid}
 }
 
@@ -78,15 +78,15 @@ func (g *Group) Close() {
 	os.RemoveAll(g.Dir)
 }
 
-// Stop stops p, and returns when all of its threads have stopped. If p has ended, the error is
+// Stop stops the process, and returns when all of its threads have stopped. If it has ended, the error is
 // [os.ErrProcessDone].
-func Stop(p *os.Process) error {
-	if err := p.Signal(syscall.SIGSTOP); err != nil {
+func (p *Process) Stop() error {
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
 	for {
 		var status syscall.WaitStatus
-		_, err := syscall.Wait4(p.Pid, &status, syscall.WUNTRACED, nil)
+		_, err := syscall.Wait4(p.PID(), &status, syscall.WUNTRACED, nil)
 		switch {
 		case err == syscall.EINTR:
 		case err != nil:
@@ -100,4 +100,4 @@ func Stop(p *os.Process) error {
 }
 
 // Continue lets a stopped process go on.
-func Continue(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
+func (p *Process) Continue() error { return p.cmd.Process.Signal(syscall.SIGCONT) }

@@ -4,10 +4,8 @@ package secondtest
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -36,8 +34,7 @@ type Server struct {
 	processes *Processes
 	name      string
 	mu        sync.Mutex
-	cmd       *exec.Cmd
-	exited    chan struct{}
+	process   *processes.Process // nil before the first start
 }
 
 // Server makes a server, and does not start it. What it writes goes to a file of its name in Dir.
@@ -46,27 +43,12 @@ func (p *Processes) Server(name string, command func() *exec.Cmd, ready func() e
 }
 
 // Begin starts the server and does not wait until it serves.
-func (s *Server) Begin() error {
+func (s *Server) Begin() (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	s.cmd = s.Command()
-	s.cmd.Stdout, s.cmd.Stderr = log, log
-	s.cmd.SysProcAttr = s.processes.Member()
-	if err := s.cmd.Start(); err != nil {
-		return err
-	}
-	exited := make(chan struct{})
-	s.exited = exited
-	go func() {
-		s.cmd.Wait()
-		close(exited)
-	}()
-	return nil
+	cmd := s.Command()
+	s.process, err = s.processes.Start(cmd, cmd.Start, filepath.Join(s.processes.Dir, s.name+".log"))
+	return err
 }
 
 // StartAll starts servers side by side, and waits until all of them serve.
@@ -84,35 +66,19 @@ func StartAll(servers []*Server) error {
 	return nil
 }
 
-func (s *Server) log() string { return filepath.Join(s.processes.Dir, s.name+".log") }
-
 // Await waits until the server serves.
 func (s *Server) Await() error {
-	var err error
-	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if err = s.Ready(); err == nil {
-			return nil
-		}
-		select {
-		case <-s.exited:
-			return fmt.Errorf("%s has ended: %s", s.name, s.tail())
-		default:
-		}
+	if err := s.process.Await(time.Minute, s.Ready); err != nil {
+		return fmt.Errorf("%s: %w", s.name, err)
 	}
-	return fmt.Errorf("%s does not serve: %w: %s", s.name, err, s.tail())
-}
-
-func (s *Server) tail() string {
-	text, _ := os.ReadFile(s.log())
-	return strings.TrimSpace(string(text[max(0, len(text)-4000):]))
+	return nil
 }
 
 // Kill kills the server, as SIGKILL does.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cmd.Process.Kill()
-	<-s.exited
+	s.process.End()
 }
 
 // Restart starts a server that was killed, and waits until it serves.
@@ -122,7 +88,7 @@ func (s *Server) Restart(t testing.TB) {
 }
 
 // Pause stops the server, as SIGSTOP does, and returns when all of its threads have stopped.
-func (s *Server) Pause(t testing.TB) { require.NoError(t, processes.Stop(s.cmd.Process)) }
+func (s *Server) Pause(t testing.TB) { require.NoError(t, s.process.Stop()) }
 
 // Resume lets a paused server go on.
-func (s *Server) Resume() { processes.Continue(s.cmd.Process) }
+func (s *Server) Resume() { s.process.Continue() }
