@@ -49,7 +49,7 @@ func (c *Client) Lead(ctx context.Context, key string, ttl time.Duration, fn fun
 	switch {
 	case m.invalid != nil:
 	case o.token != "":
-		m.refuse(errors.New("who leads takes the lock itself: Lead refuses WithToken"))
+		m.refuse(errors.New("Lead takes the lock itself, and refuses WithToken"))
 	case o.shared:
 		m.refuse(errors.New("readers do not lead: Lead refuses WithShared"))
 	case o.minHold > 0:

@@ -21,8 +21,8 @@ func newHold() *cobra.Command {
 to be held by hand, or around something that is no command; otherwise use run.
 
 What it writes once it has the lock are assignments of a shell: REDLOCK_TOKEN,
-and REDLOCK_FENCE or REDLOCK_PERMIT if there is one. Who knows the token can
-release the lock (redlock release).
+and REDLOCK_FENCE or REDLOCK_PERMIT if there is one. The token is all that it
+takes to release the lock (redlock release).
 
 The flags mean what they mean for run.
 

@@ -59,8 +59,8 @@ so once on stderr and goes on without it.
 A master that was started less than --restart-guard ago may have forgotten
 locks. It does not vote until that time has passed; a longer --wait outlasts it.
 The guard is the --ttl by default, or the --min-hold if that is longer: give the
-longest that anybody uses on these masters. Masters that persist every write
-before they answer (appendonly yes, appendfsync always) vote at once.
+longest TTL in use on these masters. Masters that persist every write before
+they answer (appendonly yes, appendfsync always) vote at once.
 
 REDLOCK_FENCE in the command's environment is a number that is greater than that
 of every earlier run under this KEY. Give it to what the command writes to: if

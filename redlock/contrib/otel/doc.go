@@ -40,7 +40,7 @@
 //	redlock.lock.released          {lock}      confirmed by a quorum
 //	redlock.lock.extended          {lock}      by Extend
 //	redlock.lock.lost              {lock}      contexts of KeepAlive that ended because of it
-//	redlock.lock.kept              {lock}      kept alive now
+//	redlock.lock.kept              {keepalive} that renew a lock now; a lock can have several
 //	redlock.lock.waiting           {waiter}    goroutines that wait in Lock now
 //	redlock.renewal.sent           {renewal}
 //	redlock.renewal.failed         {renewal}

@@ -18,7 +18,7 @@
 //	redlock_fences_raised_total                   locks that took a second round to agree on their fence
 //	redlock_wakes_total{reason}                   waits that ended: free, held, expiry, local, poll
 //	redlock_waiting                               goroutines that wait in Lock
-//	redlock_kept                                  locks that are kept alive
+//	redlock_kept                                  KeepAlives that renew a lock; a lock can have several
 //	redlock_master_phase{master,phase}            1 for the phase that a master is in, 0 for the others
 //	redlock_master_rtt_seconds{master}            smoothed round trip
 //	redlock_master_replies_total{master}          replies

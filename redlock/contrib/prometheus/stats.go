@@ -50,7 +50,7 @@ var counts = []struct {
 		prometheus.CounterValue, func(s *redlock.Stats) float64 { return float64(s.SecondFailed) }},
 	{desc("waiting", "Goroutines that wait in Lock."),
 		prometheus.GaugeValue, func(s *redlock.Stats) float64 { return float64(s.Waiting) }},
-	{desc("kept", "Locks that are kept alive."),
+	{desc("kept", "KeepAlives that renew a lock; a lock can have several."),
 		prometheus.GaugeValue, func(s *redlock.Stats) float64 { return float64(s.Kept) }},
 }
 
