@@ -174,7 +174,7 @@
 //
 // So whoever calls the Mux must hold no lock that a function of an Op or a hook takes. Neither
 // may call the Mux or block. Config.OnState and the callers' contexts are called without mu,
-// because they may take locks of rank 1. No system call that could block is made under mu.
+// because they may take the first of these locks. No system call that could block is made under mu.
 //
 // Every unexported method of the types in this package needs mu held, unless its comment
 // says "takes mu" or "without mu". Some let it go meanwhile; their comments say "lets mu

@@ -25,7 +25,7 @@ func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (cle
 	failed := 0
 	clean = true
 	r := c.takeStates()
-	k.order = ranked(k.order[:0], s.names()[0], r.states)
+	k.order = ordered(k.order[:0], s.names()[0], r.states)
 	c.putStates(r)
 	for _, g := range k.order {
 		if likely != 0 && !likely.Has(g) {
@@ -71,24 +71,24 @@ func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (cle
 	return clean, err
 }
 
-// ranked appends the masters in the order in which all contenders for a key ask them. The order is by a hash of
+// ordered appends the masters in the order in which all contenders for a key ask them. The order is by a hash of
 // the key and the server's own identity, which is the same to all processes, whatever the server's
 // address is to them.
-func ranked(dst []int, key string, masters []mux.State) []int {
-	var weight [64]uint64 // a mux.Set has at most 64 masters
+func ordered(dst []int, key string, masters []mux.State) []int {
+	var weights [64]uint64 // a mux.Set has at most 64 masters
 	first := len(dst)
 	for i := range masters {
-		weight[i] = rank(key, &masters[i])
+		weights[i] = weight(key, &masters[i])
 		at := len(dst)
-		for dst = append(dst, i); at > first && weight[i] < weight[dst[at-1]]; at-- {
+		for dst = append(dst, i); at > first && weights[i] < weights[dst[at-1]]; at-- {
 			dst[at], dst[at-1] = dst[at-1], i
 		}
 	}
 	return dst
 }
 
-// rank returns a master's weight in the order for a key: the least comes first.
-func rank(key string, s *mux.State) uint64 {
+// weight returns the weight of a master in the order for a key: the least comes first.
+func weight(key string, s *mux.State) uint64 {
 	id := s.Server.RunID
 	if id == "" {
 		id = s.Addr

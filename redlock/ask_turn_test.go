@@ -11,7 +11,7 @@ import (
 // all the same.
 func TestAnAttemptInTurnIsReleasedWhereItWasNotAnswered(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		order := ranked(nil, "k", r.Masters())
+		order := ordered(nil, "k", r.Masters())
 		r.set(func(m *fakeMaster) { m.mute = true }, order[0])
 		r.set(occupy, order[1])
 		e := (&attempt{mutex: c.NewMutex("k", ttl), inTurn: true}).take(t.Context())
@@ -36,7 +36,7 @@ func TestAMasterThatRefusesInTurnIsNotAskedFirstForEver(t *testing.T) {
 			p.wait(i, t.Context())
 		}
 		time.Sleep(time.Second)
-		r.set(func(m *fakeMaster) { m.stubborn = true }, ranked(nil, "k", r.Masters())[0])
+		r.set(func(m *fakeMaster) { m.stubborn = true }, ordered(nil, "k", r.Masters())[0])
 		p.release(3)
 	})
 }
@@ -45,7 +45,7 @@ func TestAMasterThatRefusesInTurnIsNotAskedFirstForEver(t *testing.T) {
 func TestAskedInTurnTheMastersAgree(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		ahead := time.Now().Add(time.Hour).UnixMicro()
-		order := ranked(nil, "k", r.Masters())
+		order := ordered(nil, "k", r.Masters())
 		r.set(func(m *fakeMaster) { m.counters["k"] = ahead }, order[0])
 		r.set(unscript, order[1], order[2]) // which are told the number by text
 		m := c.NewMutex("k", ttl, WithFence())
@@ -60,7 +60,7 @@ func TestAskedInTurnTheMastersAgree(t *testing.T) {
 func TestAskedInTurnAllMastersAreRaised(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		ahead := time.Now().Add(time.Hour).UnixMicro()
-		order := ranked(nil, "k", r.Masters())
+		order := ordered(nil, "k", r.Masters())
 		r.set(func(m *fakeMaster) { m.counters["k"] = ahead }, order[1])
 		r.set(func(m *fakeMaster) { occupy(m) }, order[2])
 		m := c.NewMutex("k", ttl, WithFence())

@@ -137,7 +137,7 @@ func TestCountersOfAMajorityThatNobodyBelieves(t *testing.T) {
 func TestAVoteThatIsNotBelievedIsNotWaitedFor(t *testing.T) {
 	for name, inTurn := range map[string]bool{"all at once": false, "in turn": true} {
 		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-			poisoned := ranked(nil, "k", r.Masters())[0]
+			poisoned := ordered(nil, "k", r.Masters())[0]
 			r.set(func(m *fakeMaster) { m.counters["k"] = maxFence - 7; m.delay /= 2 }, poisoned)
 			m := c.NewMutex("k", ttl, WithFence())
 			require.Nil(t, (&attempt{mutex: m, inTurn: inTurn}).take(t.Context()), name)

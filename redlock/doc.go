@@ -352,7 +352,7 @@
 // every connection. After Config.Handovers in a row, the head lets others try first.
 //
 // The head of each client's local queue enters a global queue, the queue between processes. It is
-// on one master, the queue master. The masters have a ranking for each key, and the queue master
+// on one master, the queue master. The masters have an order for each key, and the queue master
 // is the first of those that can notify of changes (CLIENT TRACKING). The waiter has an entry
 // there ({key}:line*), and the master notifies the waiter when its predecessor's entry ends. Only
 // the head of the global queue reads on each master how long the lock's key has to live, and asks

@@ -448,7 +448,7 @@ func TestContextOfAKeepAliveCanBePrinted(t *testing.T) {
 	}
 }
 
-// The time at which a handed-over lock was taken is not known: its lifetime
+// The time at which a lock was taken that was handed over is not known: its lifetime
 // counts from when we know of it.
 func TestMaxLifetimeOfAHandedOverLock(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {

@@ -115,7 +115,7 @@ func TestScenarios(t *testing.T) {
 		{"extend raises the PTTL on every master, and fails after expiry", extendRaises, sizes, both, 3},
 		{"extend sets the key only where it is free", extendSetsWhereFree, []int{3, 5, 7}, both, 5},
 		{"unlock of an expired lock spares the next holder", unlockExpired, sizes, unfenced, 3},
-		{"unlock elsewhere with a handed-over token", handOver, sizes, both, 3},
+		{"unlock elsewhere with a token that was handed over", handOver, sizes, both, 3},
 		{"DEL of a majority ends the holder's context", delMajority, sizes, both, 3},
 		{"a TTL shortened from outside is repaired", ttlRepaired, sizes, unfenced, 3},
 		{"FLUSHALL signals the loss and leaves the client usable", flushAll, sizes, both, 3},

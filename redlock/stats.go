@@ -170,12 +170,12 @@ func (h *histogram) latency() Latency {
 		l.Count += counts[i]
 	}
 	at := func(percent uint64) time.Duration {
-		rank := (l.Count*percent + 99) / 100
+		nth := (l.Count*percent + 99) / 100
 		for i, n := range counts {
-			if rank <= n {
+			if nth <= n {
 				return bucketEnd(i)
 			}
-			rank -= n
+			nth -= n
 		}
 		return 0
 	}

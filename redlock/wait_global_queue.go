@@ -14,7 +14,7 @@ import (
 
 // globalQueues are the queues in which waiters of all processes wait for locks, one for each key. The head of each
 // client's local queue enters the global queue. Its entry is on one master, the queue master: the first in the key's
-// order of masters (ranked) that can notify of changes. The queue master notifies a waiter when the entry of its
+// order of masters (ordered) that can notify of changes. The queue master notifies a waiter when the entry of its
 // predecessor ends, and not when the lock ends. Only the head of the queue subscribes to the lock on all masters,
 // and tries to take it. So one release wakes one waiter, the waiter that came first gets the lock next, and the
 // number of commands for one lock does not grow with the number of waiters.
@@ -253,7 +253,7 @@ func (gq *globalQueues) queueMasterOf(name string, states []mux.State) (master i
 		if !canNotify(s) {
 			continue
 		}
-		if h := rank(name, s); !ok || h < best {
+		if h := weight(name, s); !ok || h < best {
 			master, best, ok = i, h, true
 		}
 	}

@@ -531,10 +531,10 @@ func TestQueueMovesToAnotherMaster(t *testing.T) {
 	queued(t, 4, func(t *testing.T, p *processes) {
 		require.Equal(t, []int{0}, p.contenders("k"))
 		for range 3 {
-			order := ranked(nil, "k", p.rounds[0].Masters())
+			order := ordered(nil, "k", p.rounds[0].Masters())
 			up := slices.IndexFunc(order, func(i int) bool { return canNotify(&p.rounds[0].Masters()[i]) })
 			master := p.queueMaster("k")
-			require.Equal(t, order[up], master, "the first of the ranking that is up")
+			require.Equal(t, order[up], master, "the first in the order that is up")
 			for _, r := range p.rounds {
 				r.loses(master)
 			}

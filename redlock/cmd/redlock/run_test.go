@@ -404,7 +404,7 @@ func TestSignalsThatWereIgnoredStayIgnored(t *testing.T) {
 	require.Contains(t, s.out.String(), "alive")
 }
 
-// Who knows the token can release the lock.
+// The token is all that it takes to release the lock.
 func TestRunDoesNotShowTheToken(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Embedded(t, 1)
