@@ -3,11 +3,14 @@
 GO        ?= go
 TOOL      := $(GO) tool -modfile=.ci/tools.mod
 FUZZTIME  ?= 30s
-GORACE    ?= atexit_sleep_ms=0
 DURATION  ?= 60s
 VULNDB    ?= https://vuln.go.dev
 CONTRIB   := $(patsubst %/go.mod,%,$(shell find redlock/contrib -name go.mod | sort))
 PLATFORMS := linux/amd64 linux/arm64 linux/386 darwin/arm64 windows/amd64 freebsd/amd64
+
+# The race detector lets each program sleep for a second before it exits, and tests run many programs. Without the sleep
+# it still reports races, and the exit status still says that there were some.
+GORACE ?= atexit_sleep_ms=0
 
 .PHONY: help demo tools test histories contrib contrib-tools portable cover fuzz chaos servers mutants scale bench bench-quick bench-compare lint vuln build need-redis need-cc
 .NOTPARALLEL:
@@ -47,8 +50,7 @@ tools: ## install what the tests need, if it is missing: redis-server and a C co
 	fi
 
 # Bytes and values have no goroutines, so they need no race detector. It allocates, and slows the models down: such
-# tests are left out with it, and run without. It lets a program sleep for a second before it exits, each client of a
-# test too, unless GORACE says otherwise.
+# tests are left out with it, and run without.
 test: need-redis need-cc ## run all tests
 	CI=true GORACE='$(GORACE)' $(GO) test -race -shuffle=on -timeout 30m $$($(GO) list ./... | grep -vE '/redburst/(fuzz|resp(/.*)?)$$')
 	CI=true $(GO) test -shuffle=on ./fuzz ./resp/...
