@@ -126,14 +126,28 @@ func TestRefusalAllocatesLittle(t *testing.T) {
 func TestAContendedLockAllocatesNothing(t *testing.T) {
 	masters := redlocktest.Start(t, 5)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it empties the pools
-	for kind, opts := range map[string]func(key string) []redlock.Option{
-		"plain":   func(string) []redlock.Option { return nil },
-		"fenced":  func(string) []redlock.Option { return []redlock.Option{redlock.WithFence()} },
-		"several": func(key string) []redlock.Option { return []redlock.Option{redlock.WithKeys(key+"t", key+"u")} },
+	for kind, of := range map[string]struct {
+		clients int
+		opts    func(key string) []redlock.Option
+	}{
+		"plain":             {1, func(string) []redlock.Option { return nil }},
+		"fenced":            {1, func(string) []redlock.Option { return []redlock.Option{redlock.WithFence()} }},
+		"several":           {1, func(key string) []redlock.Option { return []redlock.Option{redlock.WithKeys(key+"t", key+"u")} }},
+		"permits":           {1, func(string) []redlock.Option { return []redlock.Option{redlock.WithPermits(4)} }},
+		"between processes": {3, func(string) []redlock.Option { return nil }},
 	} {
 		for name, most := range map[string]float64{"background": 0.1, "cancellable": 3} {
 			t.Run(kind+", with a "+name+" context", func(t *testing.T) {
-				client := openOn(t, masters, nil)
+				var clients []*redlock.Client
+				for range of.clients {
+					clients = append(clients, openOn(t, masters, nil))
+				}
+				held := func() (n uint64) {
+					for _, client := range clients {
+						n += client.Stats().Held
+					}
+					return n
+				}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if name == "background" {
@@ -144,7 +158,7 @@ func TestAContendedLockAllocatesNothing(t *testing.T) {
 				var contenders sync.WaitGroup
 				for i := range 64 {
 					key := fmt.Sprint(kind, i%8)
-					m := client.NewMutex(key, 30*time.Second, opts(key)...)
+					m := clients[i%of.clients].NewMutex(key, 30*time.Second, of.opts(key)...)
 					contenders.Go(func() {
 						for !over.Load() {
 							if err := m.Lock(ctx); err != nil {
@@ -163,7 +177,7 @@ func TestAContendedLockAllocatesNothing(t *testing.T) {
 				defer over.Store(true)
 				locks := func(n int64) (allocs, bytes float64) {
 					var before, after runtime.MemStats
-					refused := client.Stats().Held
+					refused := held()
 					runtime.ReadMemStats(&before)
 					first := locked.Load()
 					for locked.Load() < first+n && !t.Failed() {
@@ -171,7 +185,7 @@ func TestAContendedLockAllocatesNothing(t *testing.T) {
 					}
 					n = locked.Load() - first
 					runtime.ReadMemStats(&after)
-					refused = client.Stats().Held - refused
+					refused = held() - refused
 					per := func(total, refusal uint64) float64 {
 						return (float64(total) - float64(refusal*refused)) / float64(n)
 					}

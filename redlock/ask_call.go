@@ -3,6 +3,7 @@ package redlock
 import (
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
@@ -53,7 +54,6 @@ type call struct {
 	votes          []Vote        // for the Observer
 	earlyVotes     []earlyVote   // of an acquire in turn
 	order          []int         // the order in which an acquire in turn asks the masters
-	key            []byte        // buffer for the keys beside a queue, while they are encoded
 	asked          int           // number of masters that an acquire in turn has asked; 0 if all were asked
 	roundLease     roundLease    // see core.doUndoable
 }
@@ -87,9 +87,14 @@ func (k *call) prepare(timeout time.Duration) {
 	op.Only, op.Quorum, op.OnDecided, op.Awaited = 0, 0, nil, false
 }
 
-// grant returns the lock that the round is about.
+// grant returns the lock that the round is about. It is valid until the request is encoded. It allocates nothing.
 func (k *call) grant(s *spec) kind.Grant {
-	return kind.Grant{Key: s.key, Token: k.token, TTL: k.ttl, Fence: k.fence, Waited: k.waited, Relies: k.relies}
+	g := kind.Grant{Key: s.key, Token: k.token, TTL: k.ttl, Fence: k.fence, Waited: k.waited, Relies: k.relies}
+	if s.slotted != nil {
+		name := s.slotted.AppendKey(k.request.Name[:0], k.token)
+		k.request.Name, g.Key = name, unsafe.String(unsafe.SliceData(name), len(name))
+	}
+	return g
 }
 
 // acquire makes the call an attempt to take the lock, under a fresh token. hint is the least fence that it asks

@@ -31,7 +31,7 @@ type wait struct {
 	since         time.Duration // when it began to wait; 0 if it does not wait
 	intentAskedAt time.Duration // when it last asked for readers, to leave its intent; 0 for never, clock.Forever if it must not
 	nextFreeCheck time.Duration // when freeDespiteQueue looks again; 0 before its first call
-	intent        []byte        // the token of the intent that it has left on the masters; nil without
+	intent        []byte        // the token of the intent that it has left on the masters; empty without
 	undecided     *RoundError   // of an attempt that was undecided when the context ended
 
 	contended bool // others want the lock, or have it
@@ -61,12 +61,13 @@ func (w *wait) end(ctx context.Context, e *RoundError, err error) *RoundError {
 	return e
 }
 
-// reset makes it ready for another call. The ticket keeps its memory.
+// reset makes it ready for another call. The ticket and the intent keep their memory.
 func (w *wait) reset() {
 	t := &w.ticket
-	id, predecessor, notice, entries := t.id[:0], t.predecessor[:0], t.predecessorNotice[:0], t.entries[:0]
-	*w = wait{}
-	t.id, t.predecessor, t.predecessorNotice, t.entries = id, predecessor, notice, entries
+	*w = wait{intent: w.intent[:0], ticket: ticket{
+		id: t.id[:0], predecessor: t.predecessor[:0], predecessorNotice: t.predecessorNotice[:0],
+		awaitedBytes: t.awaitedBytes[:0], entries: t.entries[:0],
+	}}
 }
 
 // cleanUp runs after each Lock. If an Observer or a context has panicked, it removes what the call has left in
@@ -397,7 +398,7 @@ func (w *wait) enterGlobalQueue(ctx context.Context) (contend bool, err error) {
 // queues, or else its entries.
 func (w *wait) renew(ctx context.Context) (step, error) {
 	if w.ticket.atHead {
-		if w.intent != nil {
+		if len(w.intent) > 0 {
 			w.intend(ctx)
 		}
 		return sleepOn, nil
@@ -459,8 +460,9 @@ func (w *wait) intend(ctx context.Context) {
 	k := c.takeCall()
 	defer c.putCall(k)
 	token := w.intent
-	if token == nil {
-		token = appendToken(nil, c.owner)
+	if len(token) == 0 {
+		token = appendToken(token, c.owner)
+		w.intent = token[:0] // its memory; it is not there yet
 	}
 	k.intend(&m.spec, intending, token, c.shortTimeout(m.timeout, minShortTimeout))
 	c.doUndoable(ctx, k) // an intent is a courtesy, so its error does not matter
@@ -480,7 +482,7 @@ func (w *wait) intend(ctx context.Context) {
 
 // withdraw takes the intent away.
 func (w *wait) withdraw() {
-	if w.intent == nil {
+	if len(w.intent) == 0 {
 		return
 	}
 	c := w.mutex.client
@@ -488,7 +490,7 @@ func (w *wait) withdraw() {
 	defer c.putCall(k)
 	k.withdraw(&w.mutex.spec, w.mutex.kind.(kind.Intending), w.intent)
 	c.rounds.Send(&k.op)
-	w.intent = nil
+	w.intent = w.intent[:0]
 }
 
 // sleepFor sets the timer. why says why the wait tries when the timer fires; if it is empty, the wait looks again.

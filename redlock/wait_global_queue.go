@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
@@ -64,6 +65,7 @@ type ticket struct {
 	id                []byte        // in all queues
 	predecessor       []byte        // the id ahead of it in the queue that it entered last; empty if it is the head
 	predecessorNotice []byte        // buffer for the key of the predecessor's notice
+	awaitedBytes      []byte        // memory of awaitedNotice: it does not change while the waiter is subscribed to that
 	entries           []entry       // in the queues of the lock's names, as many as it has entered
 	atHead            bool          // it is the head of all queues; its entries change only when it enters again or leaves
 	moved             atomic.Bool   // it was the head, and a queue has another queue master now
@@ -269,7 +271,8 @@ func (gq *globalQueues) awaitPredecessor(ctx context.Context, t *ticket, sub *su
 		return true, nil // the master has promised it already
 	}
 	gq.stopAwaiting(t)
-	t.awaitedNotice = string(t.predecessorNotice)
+	t.predecessorNotice, t.awaitedBytes = t.awaitedBytes, t.predecessorNotice
+	t.awaitedNotice = unsafe.String(unsafe.SliceData(t.awaitedBytes), len(t.awaitedBytes))
 	gq.subscriptions.add(sub, 1, 1, t.awaitedNotice)
 	k := gq.core.takeCall()
 	defer gq.core.putCall(k)

@@ -126,10 +126,10 @@ func (k *call) beginRenewals() {
 
 func (k *call) appendRenewal(queue, id []byte) {
 	r, life := &k.request, entryLife.Milliseconds()
-	k.key = appendAliveKey(k.key[:0], queue, id)
+	r.Name = appendAliveKey(r.Name[:0], queue, id)
 	r.Command = resp.AppendArray(r.Command, 5)
 	r.Command = resp.AppendBulkString(r.Command, "SET")
-	r.Command = resp.AppendBulk(r.Command, k.key)
+	r.Command = resp.AppendBulk(r.Command, r.Name)
 	r.Command = resp.AppendBulkString(r.Command, "")
 	r.Command = resp.AppendBulkString(r.Command, "PX")
 	r.Command = resp.AppendBulkInt(r.Command, life)
@@ -154,8 +154,9 @@ func (k *call) enterQueue(queue, id []byte) {
 
 // leaveQueue makes the call one of the leave script.
 func (k *call) leaveQueue(queue, id []byte) {
-	k.key = appendAliveKey(k.key[:0], queue, id)
-	alive, notice := k.key, k.key[:len(k.key)-len(aliveSuffix)]
+	alive := appendAliveKey(k.request.Name[:0], queue, id)
+	k.request.Name = alive
+	notice := alive[:len(alive)-len(aliveSuffix)]
 	k.request.Reset()
 	k.request.Judge = kind.JudgeInt
 	k.request.CallOn(leaveScript, 3, 1, func(dst []byte) []byte {

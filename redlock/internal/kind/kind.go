@@ -91,6 +91,7 @@ type Slotted interface {
 	Kind
 	Slots() int
 	Mark(token []byte, slot int) []byte // appends the slot to a fresh token
+	AppendKey(dst, token []byte) []byte // appends the key of the slot that a token names: in grants it is the key
 	Agrees(r *Request)                  // asks whether a master knows of no other number of slots, and changes nothing
 }
 
@@ -113,6 +114,8 @@ type Request struct {
 	// Dialects say the same as Command, in the native commands of some servers. Each names the commands that
 	// a server must have. They may be empty. A request with dialects needs a Fallback.
 	Dialects [2]mux.Dialect
+
+	Name []byte // buffer for a key, while it is encoded
 }
 
 // Reset empties the request and keeps its memory.

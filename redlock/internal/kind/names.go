@@ -10,7 +10,11 @@ import (
 func CounterKey(key string) string { return "{" + key + "}:fence" }
 
 // IntentKey returns the key at which a writer that waits for readers leaves its intent.
-func IntentKey(key string) string { return "{" + key + "}:writer" }
+func IntentKey(key string) string { return string(appendIntentKey(nil, key)) }
+
+func appendIntentKey(dst []byte, key string) []byte {
+	return append(append(append(dst, '{'), key...), "}:writer"...)
+}
 
 // cutIntentKey undoes IntentKey. It returns nil if the name is not an intent's.
 func cutIntentKey(intent []byte) (key []byte) {

@@ -29,12 +29,28 @@ func TestASlotsKeyIsKnown(t *testing.T) {
 	for _, key := range []string{"k", "", "a:b", "{a}:permit:1/2", "a/b"} {
 		p := NewPermits(key, time.Second, 12)
 		for _, want := range []int{1, 9, 12} {
-			name := []byte(p.Name(want))
+			name := p.AppendKey(nil, AppendSlot([]byte("t"), want, 12))
 			require.Contains(t, AppendSubjects(nil, name), Subject{[]byte(p.Prefix), want, 12})
 		}
 	}
 	for _, key := range []string{"", "k", "{k}:permits", "{k}:permit:", "{k}:permit:/", "{k}:permit:0/3", "{k}:permit:4/3", "{k}:permit:x/3", "1/3"} {
 		require.Equal(t, []Subject{{Name: []byte(key)}}, AppendSubjects(nil, []byte(key)), "only the key itself")
+	}
+}
+
+// The names of keys beside a lock are written into memory that is reused, however often they change.
+func TestNamesAreNotAllocated(t *testing.T) {
+	var r Request
+	token, permits, several := []byte("token.3.4"), NewPermits("k", time.Second, 4), NewSeveral([]string{"a", "b"})
+	for what, encode := range map[string]func(){
+		"key of a slot":       func() { r.Name = permits.AppendKey(r.Name[:0], token) },
+		"look at all slots":   func() { permits.Look(&r, "k") },
+		"intent":              func() { Plain{}.Intend(&r, "k", token) },
+		"end of an intent":    func() { Plain{}.Withdraw(&r, "k", token) },
+		"intent on each key":  func() { several.Intend(&r, "", token) },
+		"ends of the intents": func() { several.Withdraw(&r, "", token) },
+	} {
+		require.Zero(t, testing.AllocsPerRun(10, func() { r.Reset(); encode() }), what)
 	}
 }
 

@@ -2,7 +2,6 @@ package kind
 
 import (
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/mux"
@@ -30,13 +29,6 @@ type permits struct {
 	Prefix string        // of the slots' keys
 	marker string        // the key of the mark
 	life   time.Duration // of the mark
-
-	used atomic.Pointer[slotKey] // the last that was used: a Mutex that is reused mostly has the same slot again
-}
-
-type slotKey struct {
-	slot int
-	key  string
 }
 
 const (
@@ -122,34 +114,26 @@ func (p *permits) Agrees(r *Request) {
 	}
 }
 
-// Name returns a slot's key.
-func (p *permits) Name(slot int) string {
-	if u := p.used.Load(); u != nil && u.slot == slot {
-		return u.key
-	}
-	u := &slotKey{slot, p.Prefix + strconv.Itoa(slot) + p.of}
-	p.used.Store(u)
-	return u.key
+func (p *permits) AppendKey(dst, token []byte) []byte {
+	_, slot, _ := CutSlot(token)
+	return p.appendName(dst, slot)
+}
+
+// appendName appends a slot's key.
+func (p *permits) appendName(dst []byte, slot int) []byte {
+	return append(strconv.AppendInt(append(dst, p.Prefix...), int64(slot), 10), p.of...)
 }
 
 // Names returns the keys of all slots.
 func (p *permits) Names() []string {
 	names := make([]string, p.k)
 	for i := range names {
-		names[i] = p.Prefix + strconv.Itoa(i+1) + p.of
+		names[i] = string(p.appendName(nil, i+1))
 	}
 	return names
 }
 
-// at returns the grant of the plain lock that the grant's slot is.
-func (p *permits) at(g Grant) Grant {
-	_, slot, _ := CutSlot(g.Token)
-	g.Key = p.Name(slot)
-	return g
-}
-
 func (p *permits) Acquire(r *Request, g Grant) {
-	g = p.at(g)
 	if g.Relies {
 		Plain{}.Acquire(r, g)
 		return
@@ -161,7 +145,6 @@ func (p *permits) Acquire(r *Request, g Grant) {
 
 // Extend renews the mark, too, so that it outlives the lock.
 func (p *permits) Extend(r *Request, g Grant, restore bool) {
-	g = p.at(g)
 	r.Judge = JudgeOne
 	args := func(dst []byte) []byte { return p.appendMark(AppendExtendArgs(dst, g, restore)) }
 	r.Call(permitExtendScript, 5, args, g.Key, p.marker)
@@ -173,23 +156,26 @@ func (p *permits) appendMark(dst []byte) []byte {
 	return resp.AppendBulkInt(dst, p.life.Milliseconds())
 }
 
-func (p *permits) Release(r *Request, g Grant) { Plain{}.Release(r, p.at(g)) }
+func (p *permits) Release(r *Request, g Grant) { Plain{}.Release(r, g) }
 
-func (p *permits) Linger(r *Request, g Grant) { Plain{}.Linger(r, p.at(g)) }
+func (p *permits) Linger(r *Request, g Grant) { Plain{}.Linger(r, g) }
 
 // Look reads all slots by a script. Of the keys that a script reads, old and new servers track different ones. So
 // EXISTS is sent before the script: it reads all slots, too, and every server tracks them.
 func (p *permits) Look(r *Request, _ string) {
-	names := p.Names()
 	r.Judge = judgeSlots
 	r.Tracked()
 	r.Command = resp.AppendArray(r.Command, 1+p.k)
 	r.Command = resp.AppendBulkString(r.Command, "EXISTS")
-	for _, name := range names {
-		r.Command = resp.AppendBulkString(r.Command, name)
+	names := func(dst []byte) []byte {
+		for slot := 1; slot <= p.k; slot++ {
+			r.Name = p.appendName(r.Name[:0], slot)
+			dst = resp.AppendBulk(dst, r.Name)
+		}
+		return dst
 	}
-	r.Command = slotsScript.AppendHash(r.Command, 0, names...)
-	r.Fallback = slotsScript.AppendText(r.Fallback, 0, names...)
+	r.Command = names(r.Command)
+	r.CallOn(slotsScript, p.k, 0, names)
 	r.Replies = 3
 }
 

@@ -203,36 +203,39 @@ end
 return there`)
 )
 
-func (Plain) Intend(r *Request, key string, token []byte) {
-	intend(r, token, key, IntentKey(key))
-}
+func (Plain) Intend(r *Request, key string, token []byte) { intend(r, token, key) }
 
-func (Plain) Withdraw(r *Request, key string, token []byte) { withdraw(r, token, IntentKey(key)) }
+func (Plain) Withdraw(r *Request, key string, token []byte) { withdraw(r, token, key) }
 
-func (s *several) Intend(r *Request, _ string, token []byte) {
-	intend(r, token, append(s.keys[:len(s.keys):len(s.keys)], s.intents()...)...)
-}
+func (s *several) Intend(r *Request, _ string, token []byte) { intend(r, token, s.keys...) }
 
-func (s *several) Withdraw(r *Request, _ string, token []byte) { withdraw(r, token, s.intents()...) }
-
-func (s *several) intents() []string {
-	intents := make([]string, len(s.keys))
-	for i, key := range s.keys {
-		intents[i] = IntentKey(key)
-	}
-	return intents
-}
+func (s *several) Withdraw(r *Request, _ string, token []byte) { withdraw(r, token, s.keys...) }
 
 func intend(r *Request, token []byte, keys ...string) {
 	r.Judge = JudgeOne
-	r.Call(IntendScript, 2, func(dst []byte) []byte {
+	r.CallOn(IntendScript, 2*len(keys), 2, func(dst []byte) []byte {
+		for _, key := range keys {
+			dst = resp.AppendBulkString(dst, key)
+		}
+		dst = r.appendIntents(dst, keys)
 		return resp.AppendBulkInt(resp.AppendBulk(dst, token), IntentLife.Milliseconds())
-	}, keys...)
+	})
 }
 
-func withdraw(r *Request, token []byte, intents ...string) {
+func withdraw(r *Request, token []byte, keys ...string) {
 	r.Judge = JudgeOne
-	r.Call(WithdrawScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, token) }, intents...)
+	r.CallOn(WithdrawScript, len(keys), 1, func(dst []byte) []byte {
+		return resp.AppendBulk(r.appendIntents(dst, keys), token)
+	})
+}
+
+// appendIntents appends the keys of the intents for these keys.
+func (r *Request) appendIntents(dst []byte, keys []string) []byte {
+	for _, key := range keys {
+		r.Name = appendIntentKey(r.Name[:0], key)
+		dst = resp.AppendBulk(dst, r.Name)
+	}
+	return dst
 }
 
 func (s *shared) Acquire(r *Request, g Grant) {
