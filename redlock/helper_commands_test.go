@@ -14,7 +14,8 @@ import (
 )
 
 // What a simulated master does with the commands that it is sent. How they get there, and when, is in
-// helper_fake_test.go.
+// helper_fake_test.go. It is not a package of internal: tests set and read the fields of the masters, and it
+// reads scripts of this package, so it would export more than it hides.
 
 func (m *fakeMaster) get(key string) (fakeKey, bool) {
 	v, ok := m.keys[key]

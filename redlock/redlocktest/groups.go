@@ -270,29 +270,6 @@ func (g *Groups) Await(i int, other string) {
 	}))
 }
 
-// Restore starts the servers of group i that are down, as replicas of its master,
-// and returns when the group is ready for another failover.
-func (g *Groups) Restore(i int) {
-	master := g.find(i)
-	for _, s := range g.servers[2*i : 2*i+2] {
-		if s.pid() == 0 {
-			g.must(i, "restart", s.restart())
-		}
-		if s != master {
-			_, err := ask(s, time.Now().Add(startTime), "REPLICAOF", "127.0.0.1", strconv.Itoa(master.port))
-			g.must(i, "make a replica", err)
-		}
-	}
-	g.must(i, "await the replica", wait(func() error {
-		for j := range g.sentinels {
-			if err := g.ready(j, i); err != nil {
-				return err
-			}
-		}
-		return nil
-	}))
-}
-
 // Do sends one command to the master of group i, as [Masters.Do] does. While the group
 // has no master, as after Kill, the error wraps [ErrDown]. While the sentinels do not
 // agree on the master, it is another one.
