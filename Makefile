@@ -49,17 +49,19 @@ tools: ## install what the tests need, if it is missing: redis-server and a C co
 		exit 1; \
 	fi
 
-# Bytes and values have no goroutines, so they need no race detector. It allocates, and slows the models down: such
-# tests are left out with it, and run without.
+# Bytes and values have no goroutines, so they need no race detector. It allocates, and slows down the models and what
+# compares scripts with theirs: such tests are left out with it, and run without. Others do less with it.
 test: need-redis need-cc ## run all tests
 	CI=true GORACE='$(GORACE)' $(GO) test -race -shuffle=on -timeout 30m $$($(GO) list ./... | grep -vE '/redburst/(fuzz|resp(/.*)?)$$')
 	CI=true $(GO) test -shuffle=on ./fuzz ./resp/...
-	CI=true $(GO) test -short -run 'Alloc|Model' ./conn ./mux ./redlock
+	CI=true $(GO) test -short -run 'Alloc|Model|Scripts|Combination' ./conn ./mux ./redlock
 	cd redlock/examples/fencesql && CI=true $(GO) test ./...
 
-# The normal tests look at some of what is random. A history that fails says how to see it again.
+# The normal tests look at some of what is random, and make test does less of it with the race detector. A history that
+# fails says how to see it again.
+WHOLE := SimulatedHistories|TestScenarios|Scripts|SeveralOnOneMutex|SecondIsTheAuthority|NobodyStarves|Failovers
 histories: need-redis ## look at HISTORIES (200) simulated histories, and at the scenarios with each number of masters
-	REDLOCK_HISTORIES=$(or $(HISTORIES),200) REDLOCK_SCALE=full CI=true $(GO) test -run 'SimulatedHistories|TestScenarios' -count 1 -timeout 10m ./redlock
+	REDLOCK_HISTORIES=$(or $(HISTORIES),200) REDLOCK_SCALE=full CI=true $(GO) test -run '$(WHOLE)' -count 1 -timeout 10m ./redlock
 
 # etcd is a module of the tests. ZooKeeper is a package, with Java.
 contrib-tools: ## install what the tests of contrib need, if it is missing: ZooKeeper and openssl

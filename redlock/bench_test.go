@@ -50,7 +50,7 @@ func (w willing) Close() error { return nil }
 
 // 30,000 locks that are kept alive are a few hundred bytes each, and no goroutine.
 func TestKeptLocksAreSmall(t *testing.T) {
-	const n = 30_000
+	n := bearable(30_000)
 	c := newClient(Config{}, willing{5}, clock.Now)
 	defer c.Close()
 	parent, cancel := context.WithCancel(t.Context())
@@ -80,7 +80,7 @@ func TestKeptLocksAreSmall(t *testing.T) {
 		kept = append(kept, ctx)
 	}
 	after := measure()
-	t.Logf("%d bytes for each lock that is held, and %d to keep it alive", (held-before)/n, (after-held)/n)
+	t.Logf("%d bytes for each lock that is held, and %d to keep it alive", int(held-before)/n, int(after-held)/n)
 	require.Less(t, int(held-before)/n, 300)
 	require.Less(t, int(after-held)/n, 600)
 	require.LessOrEqual(t, runtime.NumGoroutine(), goroutines+1)

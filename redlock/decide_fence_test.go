@@ -444,7 +444,7 @@ func TestAnAcquireIsNotRepeatedAfterItsRelease(t *testing.T) {
 // Several clients take one key by turns. Of two locks of which one was released before the other
 // was asked for, the later has the greater fence.
 func TestFencesGrowInTheOrderOfTheLocks(t *testing.T) {
-	const clients, each = 4, 100
+	clients, each := 4, bearable(100)
 	masters := redlocktest.Start(t, 5)
 	type lock struct {
 		asked, taken, released time.Duration // on the clock that all processes of a machine share
@@ -490,12 +490,4 @@ func TestFencesGrowInTheOrderOfTheLocks(t *testing.T) {
 		require.LessOrEqual(t, a.released, b.taken, "two held it")
 		require.Greater(t, b.fence, a.fence, "lock %d", i)
 	}
-}
-
-// fewer is n, or a part of it in a short run.
-func fewer(n int) int {
-	if testing.Short() {
-		return n / 5
-	}
-	return n
 }

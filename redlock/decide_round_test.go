@@ -67,6 +67,7 @@ const (
 )
 
 func TestAcquireIsDecidedByEveryCombinationOfVotes(t *testing.T) {
+	sequential(t)
 	t.Parallel()
 	for n := 1; n <= 7; n++ {
 		everyBallot(n, giveBack, func(votes []mux.Vote, is map[ballot]int) {
@@ -125,6 +126,7 @@ func TestEarlyDecisionsAreThoseOfAllVotes(t *testing.T) {
 }
 
 func TestExtendIsDecidedByEveryCombinationOfVotes(t *testing.T) {
+	sequential(t)
 	t.Parallel()
 	for n := 1; n <= 7; n++ {
 		everyBallot(n, ballots, func(votes []mux.Vote, is map[ballot]int) {
@@ -147,6 +149,7 @@ func TestExtendIsDecidedByEveryCombinationOfVotes(t *testing.T) {
 }
 
 func TestReleaseIsDecidedByEveryCombinationOfVotes(t *testing.T) {
+	sequential(t)
 	t.Parallel()
 	for n := 1; n <= 7; n++ {
 		everyBallot(n, giveBack, func(votes []mux.Vote, is map[ballot]int) {

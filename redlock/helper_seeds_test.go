@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -36,4 +37,36 @@ func fromEnvironment(t *testing.T, name string) (n uint64, given bool) {
 // again says how to run one history of a test again.
 func again(t *testing.T, seed uint64) string {
 	return "REDLOCK_SEED=" + strconv.FormatUint(seed, 10) + " go test -run '" + t.Name() + "' ./redlock"
+}
+
+// Raced says that the race detector watches, which makes everything several times as slow.
+var Raced bool
+
+// fewer is n, or a part of it in a short run.
+func fewer(n int) int {
+	if testing.Short() {
+		return n / 5
+	}
+	return n
+}
+
+// bearable is n, or a part of it where the race detector watches.
+func bearable(n int) int {
+	if Raced {
+		return n / 3
+	}
+	return n
+}
+
+// bearably is d, or a part of it where the race detector watches.
+func bearably(d time.Duration) time.Duration {
+	return time.Duration(bearable(int(d.Microseconds()))) * time.Microsecond
+}
+
+// sequential leaves a test of what no two goroutines do at once to a run without the race detector.
+func sequential(t *testing.T) {
+	t.Helper()
+	if Raced {
+		t.Skip("nothing in it can race: it runs without the race detector")
+	}
 }

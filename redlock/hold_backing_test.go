@@ -285,7 +285,7 @@ func TestALockThatAwaitsItsSecondHasNothingRemaining(t *testing.T) {
 			}
 		})
 	}
-	for began := time.Now(); time.Since(began) < 3*time.Second && seen.Load() == 0; {
+	for began := time.Now(); time.Since(began) < bearably(3*time.Second) && seen.Load() == 0; {
 		m.TryLock(t.Context())
 	}
 	over.Store(true)
@@ -319,7 +319,7 @@ func TestContextsEndBeforeTheMastersLockIsGivenBack(t *testing.T) {
 // (or else otherLock panics), and nothing is left.
 func TestSeveralOnOneMutex(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(8) {
+	for seed := range uint64(bearable(8)) {
 		synctest.Test(t, func(t *testing.T) {
 			all, r := candidates(t, 2, Config{})
 			rnd := rand.New(rand.NewPCG(seed, 7))

@@ -327,7 +327,7 @@ func TestExtendByTextSetsNothingAgain(t *testing.T) {
 func TestRenewalsShareBursts(t *testing.T) {
 	t.Parallel()
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		const n = 3000
+		n := bearable(3000)
 		bursts := &countingRounds{rounds: r}
 		c.rounds = bursts
 		for i := range n {
@@ -373,7 +373,7 @@ func TestHungMinorityDelaysNobodysRenewal(t *testing.T) {
 		r.set(freeze, 2)
 		var contexts []context.Context
 		for i, ttl := range []time.Duration{30 * time.Second, 100 * time.Millisecond, 10 * time.Second, 200 * time.Millisecond} {
-			for j := range 10 {
+			for j := range bearable(10) {
 				m := c.NewMutex(time.Duration(1000*i+j).String(), ttl)
 				require.NoError(t, m.TryLock(t.Context()))
 				held, _ := m.KeepAlive(t.Context())

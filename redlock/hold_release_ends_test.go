@@ -15,7 +15,7 @@ import (
 // Releases that come while the client is closed.
 func TestReleasesDuringClose(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
-	for n := range 6 {
+	for n := range bearable(6) {
 		var closed atomic.Bool
 		var late atomic.Int64
 		c := openedWith(t, Config{Masters: masters.Addrs(), Observer: &Observer{Round: func(_ context.Context, r Round) {
@@ -99,7 +99,7 @@ func TestAReleaseOfAPairIsNoFailure(t *testing.T) {
 func TestCloseDoesNotPanic(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	began := time.Now()
-	for n := 0; time.Since(began) < 3*time.Second; n++ {
+	for n := 0; time.Since(began) < bearably(3*time.Second); n++ {
 		c := openedWith(t, Config{Masters: masters.Addrs(), Observer: &Observer{Round: func(_ context.Context, r Round) {}}})
 		var all []*Mutex
 		for i := range 300 {

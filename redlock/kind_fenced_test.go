@@ -13,6 +13,7 @@ import (
 
 // The scripts do on real masters what the model's counters do, whatever is asked in whatever order.
 func TestScriptsOfTheFence(t *testing.T) {
+	sequential(t)
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	c := opened(t, masters.Addrs(), nil)

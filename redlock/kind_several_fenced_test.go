@@ -75,6 +75,7 @@ func (m severalCounters) raise(keys []string, token string, fence uint64) int64 
 }
 
 func TestScriptsOfSeveralFencedKeysDoWhatTheReferenceDoes(t *testing.T) {
+	sequential(t)
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	do := asker(t, masters)

@@ -66,6 +66,7 @@ func (s *fencedShelf) raise(token string, now int64, fence uint64) int64 {
 
 // The scripts do on a real master what the model's shelves do, whatever is asked in whatever order.
 func TestScriptsOfReadersWithAFence(t *testing.T) {
+	sequential(t)
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	seed := rand.Uint64()

@@ -391,6 +391,7 @@ func (s *shelf) write(token string, now, ttl int64) int64 {
 
 // The scripts do on a real master what the model's shelves do, whatever is asked in whatever order.
 func TestScriptsOfReaders(t *testing.T) {
+	sequential(t)
 	t.Parallel()
 	for name, start := range map[string]func(redlocktest.TB, int, ...redlocktest.Option) *redlocktest.Masters{
 		"a server": redlocktest.Start, "embedded": redlocktest.Embedded,

@@ -19,12 +19,16 @@ import (
 
 // Much of everything: Mutexes, locks, waiters, clients, masters. Nothing is left, and nothing grows.
 
-// How much of everything there is: make scale sets it. Otherwise there is a twentieth.
+// How much of everything there is: make scale sets it. Otherwise there is a twentieth, and half of
+// that where the race detector watches.
 var atFullScale = os.Getenv("REDLOCK_SCALE") == "full"
 
 func scaled(n int) int {
-	if atFullScale {
+	switch {
+	case atFullScale:
 		return n
+	case redlock.Raced:
+		return n / 40
 	}
 	return n / 20
 }

@@ -345,7 +345,7 @@ func TestALeaderHasTheFenceOfTheSecond(t *testing.T) {
 // moment.
 func TestTheSecondIsTheAuthority(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(8) {
+	for seed := range uint64(bearable(8)) {
 		synctest.Test(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 0))
 			all, r := candidates(t, 4, Config{})

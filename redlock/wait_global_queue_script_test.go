@@ -175,11 +175,12 @@ func see(t *testing.T, masters *redlocktest.Masters, queue string) *queueModel {
 // Whatever comes to pass, the scripts leave on a master what the queue in Go has: the same ids in the
 // same order, the same keys, each with the life that it is due.
 func TestScriptsOfTheQueueDoAsItsModel(t *testing.T) {
+	sequential(t)
 	t.Parallel()
 	masters := redlocktest.Start(t, 1)
 	const queue = "{k}:line"
 	ids := []string{"a", "b", "c", "d", "r:a", "r:b", "r:c"}
-	for range 30 {
+	for range fewer(30) {
 		seed := rand.Uint64()
 		r := rand.New(rand.NewPCG(seed, 0))
 		command(t, masters, 0, "DEL", queue)

@@ -469,7 +469,7 @@ func TestSetsOfKeysAreNotStarvedBetweenProcesses(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(5 * time.Second)
+		time.Sleep(bearably(5 * time.Second))
 		cancel()
 		running.Wait()
 		t.Log(total, had, most)
@@ -506,7 +506,7 @@ func TestProcessesShareALock(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(6 * time.Second)
+		time.Sleep(time.Second + bearably(5*time.Second))
 		cancel()
 		running.Wait()
 		t.Log(had)

@@ -257,7 +257,7 @@ func TestWaitersForSetsThatOverlapHaveTheirTurnInOrder(t *testing.T) {
 		w    *waiter
 		turn bool
 	}
-	for range 200 {
+	for range bearable(200) {
 		q := newLocalQueues(-1)
 		var all []*standing
 		meets := func(x, y *standing) bool {

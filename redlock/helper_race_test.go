@@ -1,0 +1,5 @@
+//go:build race
+
+package redlock
+
+func init() { Raced = true }
