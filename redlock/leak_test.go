@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redburst/redburst/redlock"
 )
 
 // What is promised for the whole: when all tests are over, nothing is left.
@@ -22,6 +24,7 @@ func TestMain(m *testing.M) {
 	waitTogether()
 	goroutines, files := runtime.NumGoroutine(), openFiles()
 	code := m.Run()
+	redlock.EmptyPool()
 	if left := leftovers(goroutines, files); code == 0 && left != "" {
 		fmt.Fprintln(os.Stderr, left)
 		code = 1
