@@ -56,16 +56,20 @@ func TestLockThatNeedsAReplacedMasterIsLostAtOnce(t *testing.T) {
 	require.ErrorIs(t, kept.Unlock(t.Context()), redlock.ErrNotHeld)
 }
 
-// Five groups fail over one after the other, by a kill and by an order, while locks
-// are held, renewed and fought for: no two hold one, and service goes on.
+// All groups fail over one after the other, by a kill and by an order, while locks
+// are held, renewed and fought for: no two hold one, and service goes on. At full scale there are five groups.
 func TestFailoversKeepExclusionAndService(t *testing.T) {
 	t.Parallel()
-	groups := redlocktest.StartGroups(t, 5)
+	n := 3
+	if atFullScale {
+		n = 5
+	}
+	groups := redlocktest.StartGroups(t, n)
 	const ttl = 3 * time.Second
 	cfg := redlock.Config{Masters: groups.Addrs(), RoundTimeout: 2 * time.Second}
 	clients := []*redlock.Client{openConfig(t, cfg), openConfig(t, cfg)}
 	for _, c := range clients {
-		for i := range 5 {
+		for i := range n {
 			reaches(t, c, i, "up")
 		}
 	}
@@ -109,7 +113,7 @@ func TestFailoversKeepExclusionAndService(t *testing.T) {
 		}
 	}
 	progress("at first")
-	for i := range 5 {
+	for i := range n {
 		was := groups.Master(i)
 		if i%2 == 0 {
 			groups.Kill(i)

@@ -56,6 +56,9 @@ func (c *crowd) wants(i int, m *Mutex) {
 	})
 }
 
+// atLeisure is the work of a crowd where most of a test is spent on what befalls the masters.
+func atLeisure() { time.Sleep(10 * time.Millisecond) }
+
 // serves requires that each has the lock so often from now on, and that none waited until a waiter looks
 // again by itself: so nobody missed a notification.
 func (c *crowd) serves(often int) {
@@ -162,6 +165,7 @@ func TestQueueMasterHangsAndComesBack(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	c := newCrowd(t, 4)
+	c.during = atLeisure
 	clients := openedTimes(t, 4, Config{Masters: masters.Addrs(), StallTime: time.Second, Durable: true})
 	master := queueMasterOf(t, clients[0], "k")
 	for i, client := range clients {
@@ -223,6 +227,7 @@ func TestQueueMasterIsReplaced(t *testing.T) {
 			t.Parallel()
 			groups := redlocktest.StartGroups(t, 3)
 			c := newCrowd(t, 4)
+			c.during = atLeisure
 			var clients []*Client
 			for i := range 4 {
 				client := openedWith(t, Config{Masters: groups.Addrs()})
