@@ -122,7 +122,7 @@ func TestThoseWhoBypassTheQueueStallNobody(t *testing.T) {
 			}
 		})
 	}
-	c.serves(20)
+	c.serves(5) // those who are stalled wait for lookInterval
 	c.finish()
 	noQueue(t, masters)
 }

@@ -295,7 +295,7 @@ func TestDocumentsSayWhatIsPromised(t *testing.T) {
 	}
 	for _, page := range []string{"README.md", ".github/CONTRIBUTING.md"} {
 		text := read(t, page)
-		for _, name := range append(promised, "conn/conntest", "resp/resptest") {
+		for _, name := range promised {
 			require.DirExists(t, filepath.Join(top, name))
 			require.Contains(t, text, "`"+name+"`", page)
 		}
