@@ -40,6 +40,9 @@ type Poller struct {
 	ready  int
 	err    error // why the last query failed
 
+	busy   atomic.Int64 // until then Wait asks before it parks, see SetBusy
+	pauses pauses
+
 	woken  atomic.Bool // a Wake that no Wait has used up
 	closed atomic.Bool
 	mu     sync.Mutex // keeps fd open during an epoll_ctl
@@ -274,7 +277,7 @@ func (o *singleConn) query(fd uintptr) bool {
 // that is nothing, unless something became ready just then. The slice is valid until the next
 // Wait or Poll.
 // With [NewSinglePoller] what has been read already can be reported once more: [Conn.Receive]
-// then returns 0.
+// then returns 0. If the Poller is busy, it asks before it parks: see [Poller.SetBusy].
 //
 // Wait fails only with [ErrPollerClosed] or a kernel error. If the machine is suspended
 // meanwhile, Wait may return late, by at most the time that was left.
@@ -291,6 +294,12 @@ func (p *Poller) Wait(until time.Duration) ([]Event, error) {
 	// once more. If it comes after that, then 4 comes after a, and Wait does not stay parked.
 	if p.all.raw == nil {
 		return nil, ErrPollerClosed
+	}
+	if p.busy.Load() != 0 {
+		if events, over, err := p.askAgain(until); over {
+			return events, err
+		}
+		p.pauses.n = 0 // the runtime polls while this goroutine is parked
 	}
 	for {
 		k, at := &p.all, p.direct.Load()
@@ -371,6 +380,7 @@ func (p *Poller) Close() error {
 	if p.conn != nil {
 		p.conn.close()
 	}
+	p.pauses.close()
 	return p.all.file.Close()
 }
 

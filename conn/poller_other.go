@@ -122,6 +122,13 @@ func (p *Poller) signal() {
 	}
 }
 
+// CanBusyPoll says whether [Poller.SetBusy] does anything on this system.
+const CanBusyPoll = false
+
+// SetBusy does nothing on this system: a goroutine reads each connection, and it is woken however often
+// Wait asks.
+func (p *Poller) SetBusy(time.Duration) {}
+
 // Wait parks until a connection is ready, until Wake, or until the moment until on the clock of
 // [clock.Now]; [clock.Forever] means no limit. It returns what is ready. After a timeout or a Wake
 // that is nothing, unless something became ready just then. The slice is valid until the next

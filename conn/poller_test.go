@@ -39,11 +39,39 @@ func opened(tb testing.TB, open func() (*conn.Poller, error)) *conn.Poller {
 	return p
 }
 
-// eachPoller runs a test with either kind of Poller, where it has one connection at most.
+// busy makes a Poller that is busy at times.
+func busy(newPoller func(tb testing.TB) *conn.Poller) func(tb testing.TB) *conn.Poller {
+	return func(tb testing.TB) *conn.Poller {
+		tb.Helper()
+		p := newPoller(tb)
+		soon := func() time.Duration { return time.Duration(rand.IntN(500)) * time.Microsecond }
+		done := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for {
+				p.SetBusy(clock.Now() + soon())
+				select {
+				case <-done:
+					return
+				case <-time.After(soon()):
+				}
+			}
+		})
+		tb.Cleanup(func() { close(done); wg.Wait() })
+		return p
+	}
+}
+
+// eachPoller runs a test with either kind of Poller, where it has one connection at most. If it can ask
+// instead of parking, the test runs with that, too.
 func eachPoller(t *testing.T, test func(t *testing.T, newPoller func(tb testing.TB) *conn.Poller)) {
 	t.Parallel()
 	t.Run("any", func(t *testing.T) { t.Parallel(); test(t, newPoller) })
 	t.Run("single", func(t *testing.T) { t.Parallel(); test(t, newSinglePoller) })
+	if conn.CanBusyPoll {
+		t.Run("any, busy", func(t *testing.T) { t.Parallel(); test(t, busy(newPoller)) })
+		t.Run("single, busy", func(t *testing.T) { t.Parallel(); test(t, busy(newSinglePoller)) })
+	}
 }
 
 // wait waits for one event.
@@ -125,10 +153,14 @@ func TestResetIsAHangup(t *testing.T) {
 	})
 }
 
-// parked waits until a Wait of this test is parked.
+// parked waits until a Wait of this test is parked, or just under way if its Poller is a busy one.
 func parked(t *testing.T) {
 	t.Helper()
-	name, _, _ := strings.Cut(t.Name(), "/")
+	name, kind, _ := strings.Cut(t.Name(), "/")
+	if strings.HasSuffix(kind, "busy") {
+		conntest.Inside(t, 1, "(*Poller).Wait(", "conn_test."+name)
+		return
+	}
 	conntest.Parked(t, 1, "(*Poller).Wait(", "conn_test."+name)
 }
 

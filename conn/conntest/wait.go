@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -62,21 +63,33 @@ func AllEnd(tb testing.TB, what string, all *sync.WaitGroup) {
 // if they are not parked within a minute. Each look stops all goroutines, so use it sparingly.
 func Parked(tb testing.TB, n int, function, caller string) {
 	tb.Helper()
+	inside(tb, n, function, caller, []byte("[IO wait"), []byte("[select"), []byte("[chan receive"))
+}
+
+// Inside is [Parked] for goroutines that may run.
+func Inside(tb testing.TB, n int, function, caller string) {
+	tb.Helper()
+	inside(tb, n, function, caller, []byte("["))
+}
+
+// inside waits until n goroutines or more are in a function, in one of the states.
+func inside(tb testing.TB, n int, function, caller string, states ...[]byte) {
+	tb.Helper()
 	buf := make([]byte, 1<<20)
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		parked := 0
+		found := 0
 		for one := range bytes.SplitSeq(buf[:runtime.Stack(buf, true)], []byte("\n\n")) {
 			head, stack, _ := bytes.Cut(one, []byte("\n"))
-			waits := bytes.Contains(head, []byte("[IO wait")) || bytes.Contains(head, []byte("[select")) || bytes.Contains(head, []byte("[chan receive"))
-			if waits && bytes.Contains(stack, []byte(function)) && bytes.Contains(stack, []byte(caller)) {
-				parked++
+			is := func(state []byte) bool { return bytes.Contains(head, state) }
+			if slices.ContainsFunc(states, is) && bytes.Contains(stack, []byte(function)) && bytes.Contains(stack, []byte(caller)) {
+				found++
 			}
 		}
-		if parked >= n {
+		if found >= n {
 			return
 		}
 		if time.Now().After(end) {
-			tb.Fatalf("only %d goroutines are parked in %s", parked, function)
+			tb.Fatalf("only %d goroutines are in %s, and in one of the states %s", found, function, states)
 		}
 	}
 }
