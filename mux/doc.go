@@ -103,6 +103,19 @@
 //     Undecided operations get a failed vote, persistent ones become debts, and a dialer
 //     starts.
 //
+// # Busy polling
+//
+// To park and to come back can take longer than a near master does to answer. With
+// [Config.BusyPoll] the driver asks the sockets again and again for a while, and parks only then.
+// Everybody else takes a driver that asks for a parked one.
+//
+// It asks for operations that a caller waits for, from their submission to their decision. It does
+// not ask for what nobody waits for (pushes, stragglers, debts, a Send, a Release), nor for patient
+// operations. Each operation opens a window when it is submitted. The driver asks until the last
+// window is over, or until no such operation is undecided. So an operation has one window at most,
+// however long the masters take. If the driver is parked when a window opens, it is woken. busyPoll
+// says how long a window is.
+//
 // # A connection's end
 //
 // A descriptor is closed only when nobody is inside a call on it. The driver and the flusher

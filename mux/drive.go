@@ -204,6 +204,7 @@ func (m *Mux) nextEvent() time.Duration {
 // was ready. The caller holds the drive. It lets mu go.
 func (m *Mux) pass(until time.Duration, mine *Op) bool {
 	before := m.clock
+	m.endWindows()
 	m.parked, m.until = true, until
 	m.mu.Unlock()
 	var events []conn.Event

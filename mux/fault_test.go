@@ -92,7 +92,7 @@ func TestAFaultyMasterCostsNobodyElseAnything(t *testing.T) {
 			}
 			addrs = append(addrs, fifth(t))
 			// Dials time out again and again; Open would, too, on a busy machine.
-			cfg := mux.Config{Masters: addrs, StallTime: 2 * time.Second, Conn: conn.Options{DialTimeout: 200 * time.Millisecond}}
+			cfg := mux.Config{Masters: addrs, StallTime: 2 * time.Second, BusyPoll: busyPoll, Conn: conn.Options{DialTimeout: 200 * time.Millisecond}}
 			var m *mux.Mux
 			eventually(t, "a majority is connected", func() bool {
 				var err error
@@ -150,7 +150,7 @@ func TestVotesAreRightOverABadStream(t *testing.T) {
 				addrs = append(addrs, newFake(t, fmt.Sprint("bad", i), steady(i)).addr())
 			}
 			m := open(t, mux.Config{Masters: addrs, BackoffMin: time.Millisecond, BackoffMax: 2 * time.Millisecond,
-				Conn: conn.Options{Wrap: faults.Wrap, DialTimeout: 30 * time.Second}, StallTime: 30 * time.Second})
+				Conn: conn.Options{Wrap: faults.Wrap, DialTimeout: 30 * time.Second}, StallTime: 30 * time.Second, BusyPoll: busyPoll})
 			var won atomic.Int64
 			var wg sync.WaitGroup
 			for g := range 4 {

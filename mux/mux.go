@@ -56,6 +56,12 @@ type Config struct {
 	// OnSwitch, if set, is called when a master's group of sentinels has another master now:
 	// when the sentinels say so, when the old master does, or when the new one is connected.
 	OnSwitch func(master int)
+	// BusyPoll, if positive, is for how long at most the driver asks the sockets again and again for
+	// the replies to a caller's operation, before it parks. It takes a processor meanwhile, and lets
+	// other goroutines run in between. If replies take longer, it hardly asks any more. It does not
+	// ask for patient operations ([Op.Patient]), for those that nobody waits for, and for pushes.
+	// The most is 10 ms. It needs Linux: elsewhere New and Open refuse it.
+	BusyPoll time.Duration
 	// Strict makes Open fail if any master can never serve as it is configured, as far as
 	// that is known when Open returns. If it is not set, Open fails only if so many can never
 	// serve that there is no majority.
@@ -68,8 +74,8 @@ type Config struct {
 
 // Format prints the configuration without credentials, whatever the verb.
 func (cfg Config) Format(s fmt.State, _ rune) {
-	fmt.Fprintf(s, "{masters %v, connections %v, stall time %v, backoff %v to %v, strict %t}",
-		conn.RedactAll(cfg.Masters), cfg.Conn, cfg.StallTime, cfg.BackoffMin, cfg.BackoffMax, cfg.Strict)
+	fmt.Fprintf(s, "{masters %v, connections %v, stall time %v, backoff %v to %v, busy poll %v, strict %t}",
+		conn.RedactAll(cfg.Masters), cfg.Conn, cfg.StallTime, cfg.BackoffMin, cfg.BackoffMax, cfg.BusyPoll, cfg.Strict)
 }
 
 // A Mux is a set of connections to N masters, driven as one. [New] and [Open] make one,
@@ -100,6 +106,9 @@ type Mux struct {
 	parked        bool          // ... and is inside poll.Wait
 	until         time.Duration // ... until then
 	clock         time.Duration // clock.Now, as the driver last read it
+	busy          busyPoll      // how long the driver asks before it parks
+	busyUntil     time.Duration // until then; 0 if it parks at once
+	hurried       int           // undecided operations for which it may ask
 	flushing      bool          // somebody holds the flush
 	noYieldBefore time.Duration // the driver yields to nobody before this
 	woken         int           // callers that were answered and have submitted nothing since

@@ -66,6 +66,9 @@ type Op struct {
 	// Awaited says that a Wait follows the Post at once. Then Post leaves the writing to it. The
 	// Wait also writes what other callers have submitted by then.
 	Awaited bool
+	// Patient says that whoever waits for the operation is in no hurry, so that Config.BusyPoll is not
+	// for it.
+	Patient bool
 	// Keep stores a clone of each (last) reply in its vote. The memory is the Op's, and is
 	// reused with it.
 	Keep bool
@@ -88,6 +91,7 @@ type Op struct {
 	quorum     int           // Quorum, or the majority
 	pending    bool          // submitted and not decided
 	waiting    bool          // its caller is in Wait
+	hurried    bool          // it counts in Mux.hurried
 	drive      bool          // its caller was given the drive
 	err        error         // what Do or Wait returns
 	deadline   time.Duration // from Timeout; 0 if there is none

@@ -74,6 +74,12 @@ func prepare(cfg Config) (*Mux, error) {
 	if n > maxMasters {
 		return nil, fmt.Errorf("mux: %d masters given, at most %d are possible", n, maxMasters)
 	}
+	if cfg.BusyPoll < 0 || cfg.BusyPoll > maxBusyPoll {
+		return nil, fmt.Errorf("mux: a busy poll of %v is not within 0 and %v", cfg.BusyPoll, maxBusyPoll)
+	}
+	if cfg.BusyPoll > 0 && !conn.CanBusyPoll {
+		return nil, errors.New("mux: busy polling needs Linux: elsewhere BusyPoll must be zero")
+	}
 	setDefault(&cfg.StallTime, time.Second)
 	setDefault(&cfg.BackoffMin, 10*time.Millisecond)
 	setDefault(&cfg.BackoffMax, time.Second)
@@ -87,6 +93,7 @@ func prepare(cfg Config) (*Mux, error) {
 	m := &Mux{
 		cfg:          cfg,
 		majority:     n/2 + 1,
+		busy:         newBusyPoll(cfg.BusyPoll),
 		slots:        make([]slot, n),
 		closing:      make(chan struct{}),
 		changed:      make(chan struct{}, 1),

@@ -73,7 +73,7 @@ func TestNoVoteIsTakenForAnothersInAnUnrulyFleet(t *testing.T) {
 	for i := range masters {
 		addrs = append(addrs, newFake(t, fmt.Sprint("unruly", i), unruly(i, &calm)).addr())
 	}
-	m := open(t, mux.Config{Masters: addrs, StallTime: 50 * time.Millisecond, BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond})
+	m := open(t, mux.Config{Masters: addrs, BusyPoll: busyPoll, StallTime: 50 * time.Millisecond, BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond})
 
 	var won, lost, failed, timeouts, cancelled atomic.Int64
 	var wg sync.WaitGroup

@@ -242,6 +242,9 @@ func (m *Mux) queue(op *Op, now time.Duration, wanted bool) {
 	if wanted && op.pending {
 		m.settle(op, now)
 	}
+	if wanted && m.hurries(op) {
+		m.hurry(op, now)
+	}
 }
 
 // offer queues an operation to a master. If the master cannot be asked, its vote is cast

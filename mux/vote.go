@@ -110,6 +110,9 @@ func (m *Mux) decide(op *Op, now time.Duration, err error) {
 		op.f.op = nil
 		op.f = nil
 	}
+	if op.hurried {
+		m.unhurry(op, now)
+	}
 	switch {
 	case op.OnDecided != nil:
 		op.OnDecided(err) // and nothing after it: the Op may be another's by now

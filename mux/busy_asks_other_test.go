@@ -1,0 +1,5 @@
+//go:build !linux || redburst_portable
+
+package mux_test
+
+const busyPoll = 0
