@@ -84,7 +84,7 @@ func (k *call) prepare(timeout time.Duration) {
 	op.Dialects, op.Lease, op.Epoch = r.Dialects[:], nil, 0
 	op.Timeout = timeout
 	op.All, op.Thorough, op.Keep, op.Persist = false, false, false, 0
-	op.Only, op.Quorum, op.OnDecided, op.Awaited = 0, 0, nil, false
+	op.Only, op.Quorum, op.OnDecided, op.Awaited, op.Patient = 0, 0, nil, false, false
 }
 
 // grant returns the lock that the round is about. It is valid until the request is encoded. It allocates nothing.

@@ -103,6 +103,10 @@ type Config struct {
 	// StallTime is how long a master may owe an answer and give none. After a quarter of it more,
 	// the client resets the connection, and the master counts as down. Zero means 1 s.
 	StallTime time.Duration
+	// BusyPoll, if positive, is for how long at most a call asks for its masters' answers again and
+	// again before its goroutine parks. 200 us is a good value, and 10 ms the most. Zero means that it
+	// parks at once. It needs Linux: elsewhere New and Open refuse it.
+	BusyPoll time.Duration
 	// DriftFactor is the share of the TTL by which the masters' clocks may run faster than ours
 	// over that TTL, from 0 to less than 1. Zero means 0.01. MinDrift is added to that share of
 	// the TTL. Zero means 2 ms.
@@ -215,10 +219,10 @@ func (cfg *Config) check() error {
 // Format prints the configuration without passwords, whatever the verb.
 func (cfg Config) Format(s fmt.State, _ rune) {
 	fmt.Fprintf(s, "{Masters:%v Username:%q Password:%s SentinelUsername:%q SentinelPassword:%s TrustAnySentinel:%t Credentials:%t TLS:%t"+
-		" ClientName:%q Owner:%q DialTimeout:%v RoundTimeout:%v StallTime:%v DriftFactor:%v MinDrift:%v RestartGuard:%v"+
+		" ClientName:%q Owner:%q DialTimeout:%v RoundTimeout:%v StallTime:%v BusyPoll:%v DriftFactor:%v MinDrift:%v RestartGuard:%v"+
 		" FenceMemory:%v FenceSkew:%v Strict:%t Durable:%t Handovers:%d Observer:%t}",
 		conn.RedactAll(cfg.Masters), cfg.Username, cfg.Password, cfg.SentinelUsername, cfg.SentinelPassword, cfg.TrustAnySentinel, cfg.Credentials != nil, cfg.TLS != nil,
-		cfg.ClientName, cfg.Owner, cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.DriftFactor, cfg.MinDrift, cfg.RestartGuard,
+		cfg.ClientName, cfg.Owner, cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.BusyPoll, cfg.DriftFactor, cfg.MinDrift, cfg.RestartGuard,
 		cfg.FenceMemory, cfg.FenceSkew, cfg.Strict, cfg.Durable, cfg.Handovers, cfg.Observer != nil)
 }
 
@@ -246,6 +250,7 @@ func (cfg *Config) forMux() mux.Config {
 			TrustAnySentinel: cfg.TrustAnySentinel,
 		},
 		StallTime: cfg.StallTime,
+		BusyPoll:  cfg.BusyPoll,
 		Strict:    cfg.Strict,
 	}
 }

@@ -399,6 +399,7 @@ func (r *renewer) makeBurst() *burst {
 			r.core.putCall(x.call)
 			continue
 		}
+		x.call.op.Patient = true
 		b.renewals = append(b.renewals, x)
 		b.ops = append(b.ops, &x.call.op)
 	}

@@ -1,0 +1,26 @@
+package redlock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/stretchr/testify/require"
+)
+
+// Nobody is in a hurry for a renewal, so the mux does not poll busily for it. It does for an Extend.
+func TestRenewalsArePatient(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		var patient []bool
+		c.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) { patient = append(patient, op.Patient) }}
+		_, stop := m.KeepAlive(t.Context())
+		defer stop()
+		time.Sleep(ttl/renewAfter + ttl/10)
+		require.Equal(t, []bool{true}, patient)
+		for range 3 { // the memory of the renewal is used again
+			require.NoError(t, m.Extend(t.Context()))
+		}
+		require.Equal(t, []bool{true, false, false, false}, patient)
+	})
+}
