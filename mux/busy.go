@@ -8,31 +8,26 @@ const maxBusyPoll = 10 * time.Millisecond // a driver that has parked is not lat
 // ([Config.BusyPoll]). It learns from each operation how long its decision took. It goes by what it
 // is told alone: it reads no clock.
 //
-// The window is what an operation gets. Replies that come within the limit make it grow, and others
-// make it shrink to nothing. So masters that are too far away cost nothing.
+// The window is what an operation gets. It follows twice what operations take, as long as that is within
+// the limit. Each that takes longer shrinks it, to nothing if there are more of them. So masters that
+// are too far away cost nothing, and one late reply among many does not matter.
 //
-//	            took    the window             in a trial, whose window is the limit
-//	within the limit    doubles                stays
-//	beyond it           is a quarter of the    is nothing, and twice as many operations pass
-//	                    limit shorter          until the next trial
-//
-// Without a window, a trial now and then finds out whether replies come in time. What took too long
-// while the driver parked does not say that: to park and come back can take longer than the masters do.
+// Without a window, there is a trial now and then: one operation gets the limit. Each trial that
+// fails doubles the number of operations until the next. Trials are needed because a driver that
+// parks can be so late that every operation seems to take longer than the limit.
 type busyPoll struct {
 	limit  time.Duration // Config.BusyPoll; 0 for no busy polling
 	window time.Duration // at most limit
-	trial  bool          // the window is on trial
+	trial  bool          // the window is that of a trial
 	rest   int           // operations until the next trial
-	pause  int           // ... after a trial that fails
+	pause  int           // ... after the next trial that fails
 }
 
 const (
-	minTrialPause = 16
-	maxTrialPause = 4096
+	windowGain = 8 // the window moves by one part of so many
 
-	// A window begins with this part of the limit, and loses as much for each operation that takes too
-	// long. So one of them among many does not matter.
-	windowSteps = 4
+	minTrialPause = 64
+	maxTrialPause = 4096
 )
 
 func newBusyPoll(limit time.Duration) busyPoll {
@@ -54,16 +49,16 @@ func (b *busyPoll) next() time.Duration {
 
 // learn learns that the decision of an operation took so long.
 func (b *busyPoll) learn(took time.Duration) {
-	step := max(1, b.limit/windowSteps)
-	switch within := took <= b.limit; {
-	case within:
-		b.window, b.pause = min(b.limit, max(2*b.window, step)), minTrialPause
-	case b.window == 0:
+	switch {
+	case took <= b.limit:
+		b.window = min(b.limit, max(1, b.window+(2*took-b.window)/windowGain))
+		b.pause = minTrialPause
 	case b.trial:
-		b.window, b.rest, b.pause = 0, b.pause, min(2*b.pause, maxTrialPause)
-	default:
-		if b.window -= step; b.window < step {
-			b.window, b.rest = 0, b.pause
+		b.window, b.rest = 0, b.pause
+		b.pause = min(2*b.pause, maxTrialPause)
+	case b.window > 0:
+		if b.window = max(0, b.window-max(1, b.limit/windowGain)); b.window == 0 {
+			b.rest = b.pause
 		}
 	}
 	b.trial = false
