@@ -149,6 +149,7 @@ func Cases() []Case {
 		with("handover-N=1", "the same on one master", func(k *Case) { handedOver(k); k.N, k.peers = 1, k.peers.and(wholeRounds) }),
 		with("handover-delay=1ms", "the same with masters 1 ms away", func(k *Case) { handedOver(k); k.Delay, k.peers = time.Millisecond, k.peers.and(failFast) }),
 	)
+	cases = append(cases, busyCases(with)...)
 	for _, n := range []int{2, 5, 20, 100} {
 		cases = append(cases, with(fmt.Sprintf("handover-processes=%d", n),
 			fmt.Sprintf("%d processes want one lock again and again and hold it for 1 ms; from the call of Unlock to the return of the next process's Lock", n),

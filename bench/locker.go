@@ -106,7 +106,7 @@ func Contestants() []Contestant {
 		{Name: ours, Open: openRedburst(), waits: true, quick: true},
 		{Name: ours + "-fence", Open: openRedburst(redlock.WithFence()), waits: true, quick: true, group: groupFence},
 	}
-	all = append(all, releasing())
+	all = append(all, releasing(), polling())
 	all = append(all, seconds()...)
 	all = append(all, kinds()...)
 	if haveEtcd() {

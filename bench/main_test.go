@@ -141,7 +141,7 @@ func TestEveryKindOfCaseRuns(t *testing.T) {
 	}
 	cs, err := choose(names, Contestants(), contestantName)
 	require.NoError(t, err)
-	for _, name := range []string{"goroutines=4", "contended", "contended-N=1", "hung", "dead", "delay=1ms", "extend", "fence", "kinds", "kinds-N=1", "release", "second", "handover", "handover-N=1", "handover-processes=2", "handover-processes=5", "leader-resigns", "leader-killed", "waiting", "renew", "renew-100000"} {
+	for _, name := range []string{"goroutines=4", "contended", "contended-N=1", "hung", "dead", "delay=1ms", "extend", "fence", "kinds", "kinds-N=1", "release", "busy-serial", "busy-paced", "busy-handover", "busy-idle", "second", "handover", "handover-N=1", "handover-processes=2", "handover-processes=5", "leader-resigns", "leader-killed", "waiting", "renew", "renew-100000"} {
 		t.Run(name, func(t *testing.T) {
 			if testing.Short() && slices.Contains([]string{"leader-killed", "leader-resigns", "second"}, name) {
 				t.Skip("it waits for a TTL of each contestant, or starts etcd's servers")

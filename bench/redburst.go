@@ -10,8 +10,14 @@ import (
 // openRedburst opens redburst with its defaults. One client serves any number of
 // goroutines, so their number needs no tuning.
 func openRedburst(opts ...redlock.Option) func(f *Fleet, _ int) (Locker, error) {
+	return openRedburstWith(func(*redlock.Config) {}, opts...)
+}
+
+// openRedburstWith opens redburst with other settings than its defaults.
+func openRedburstWith(set func(cfg *redlock.Config), opts ...redlock.Option) func(f *Fleet, _ int) (Locker, error) {
 	return func(f *Fleet, _ int) (Locker, error) {
 		cfg := redlock.Config{Masters: f.URLs(), TLS: f.endpoints[0].TLS}
+		set(&cfg)
 		if f.rounds != nil {
 			cfg.Observer = f.rounds.observer()
 		}

@@ -194,6 +194,8 @@ func (r Report) markdown(pictures []picture) []byte {
 			res.writeFence(&b)
 		case k.group == groupSecond:
 			res.writeSecond(&b)
+		case k.group == groupBusy:
+			res.writeBusy(&b)
 		case k.group == groupRelease:
 			res.writeBeside(&b)
 		case k.group == groupLead:
