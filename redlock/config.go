@@ -104,8 +104,16 @@ type Config struct {
 	// the client resets the connection, and the master counts as down. Zero means 1 s.
 	StallTime time.Duration
 	// BusyPoll, if positive, is for how long at most a call asks for its masters' answers again and
-	// again before its goroutine parks. 200 us is a good value, and 10 ms the most. Zero means that it
+	// again before its goroutine parks; 200 µs is a good value, and 10 ms the most. Zero means that it
 	// parks at once. It needs Linux: elsewhere New and Open refuse it.
+	//
+	// Use it where locks must be fast, masters answer within the limit, and a CPU is free for this
+	// process: a CPU that goes idle takes longer to come back than a near master takes to answer. With
+	// the masters and the client on CPUs of their own, the median of an acquire with its release was
+	// 0.53 of that without, with one master, 0.64 with three, and 0.69 with five, for 0.78 to 0.94 of
+	// the CPU time. Where one master and the client shared all CPUs it was 2.0, for 2.3 times the CPU
+	// time: do not use it there. It switches itself off while answers take longer than the limit, is
+	// for calls alone, and costs nothing while locks are held or waited for.
 	BusyPoll time.Duration
 	// DriftFactor is the share of the TTL by which the masters' clocks may run faster than ours
 	// over that TTL, from 0 to less than 1. Zero means 0.01. MinDrift is added to that share of
