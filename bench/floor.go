@@ -16,7 +16,8 @@ import (
 // The floor is the least that a lock can cost: what the operating system and the
 // masters take. It uses raw sockets and bytes prepared beforehand, parses nothing
 // (it counts the bytes of replies, whose lengths are known), and returns as early as
-// redburst. No library can be faster for one caller; the distance is its own cost.
+// redburst. No library can be faster for one caller; the distance is its own cost. What it is for many callers
+// is in batched.go.
 
 // A wait is the way the floor waits for replies.
 type wait uint8
@@ -37,18 +38,35 @@ const (
 
 func openFloor(w wait) func(f *Fleet, goroutines int) (Locker, error) {
 	return func(f *Fleet, goroutines int) (Locker, error) {
-		l := &floorLocker{fleet: f, wait: w}
-		for i := range f.N {
-			var err error
-			if l.release, err = loadScript(f, i, floorRelease); err != nil {
-				return nil, err
-			}
-			if l.extend, err = loadScript(f, i, floorExtend); err != nil {
-				return nil, err
-			}
-		}
-		return l, nil
+		c, err := newFloorCommands(f)
+		return &floorLocker{floorCommands: c, fleet: f, wait: w}, err
 	}
+}
+
+// floorCommands are what the floor sends. The scripts stand for their hashes.
+type floorCommands struct{ release, extend string }
+
+func newFloorCommands(f *Fleet) (c floorCommands, err error) {
+	for i := range f.N {
+		if c.release, err = loadScript(f, i, floorRelease); err != nil {
+			return c, err
+		}
+		if c.extend, err = loadScript(f, i, floorExtend); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// floorToken is that of every lock: no two of them are of one key.
+const floorToken = "floor-0123456789abcdef"
+
+// of prepares the commands for a key.
+func (c floorCommands) of(key string) (set, release, extend []byte) {
+	ttl := strconv.FormatInt(lockTTL.Milliseconds(), 10)
+	return command("SET", key, floorToken, "NX", "PX", ttl),
+		command("EVALSHA", c.release, "1", key, floorToken),
+		command("EVALSHA", c.extend, "1", key, floorToken, ttl)
 }
 
 func loadScript(f *Fleet, i int, script string) (sha string, err error) {
@@ -60,10 +78,10 @@ func loadScript(f *Fleet, i int, script string) (sha string, err error) {
 }
 
 type floorLocker struct {
-	fleet           *Fleet
-	wait            wait
-	release, extend string // hashes
-	open            []*floorMutex
+	floorCommands
+	fleet *Fleet
+	wait  wait
+	open  []*floorMutex
 }
 
 func (l *floorLocker) Close() error {
@@ -76,16 +94,32 @@ func (l *floorLocker) Close() error {
 // Mutex opens sockets for this lock alone: the floor shares nothing between
 // goroutines, so with many of them a library that does can be below it.
 func (l *floorLocker) Mutex(key string) (Mutex, error) {
-	const token = "floor-0123456789abcdef"
-	m := &floorMutex{
-		wait:    l.wait,
-		quorum:  l.fleet.N/2 + 1,
-		set:     command("SET", key, token, "NX", "PX", strconv.FormatInt(lockTTL.Milliseconds(), 10)),
-		release: command("EVALSHA", l.release, "1", key, token),
-		extend:  command("EVALSHA", l.extend, "1", key, token, strconv.FormatInt(lockTTL.Milliseconds(), 10)),
-		in:      make([]byte, 4<<10),
+	m := &floorMutex{wait: l.wait, quorum: l.fleet.N/2 + 1, in: make([]byte, 4<<10)}
+	m.set, m.release, m.extend = l.of(key)
+	fds, err := m.floorPoll.dial(l.fleet)
+	if err != nil {
+		return nil, err
 	}
 	l.open = append(l.open, m)
+	for _, fd := range fds {
+		m.masters = append(m.masters, floorMaster{fd: fd})
+	}
+	m.pollFds = make([]unix.PollFd, len(m.masters))
+	return m, nil
+}
+
+// A floorPoll parks the goroutine until masters have sent something.
+type floorPoll struct {
+	epoll  *os.File
+	ready  syscall.RawConn
+	poll   func(fd uintptr) bool // pollOnce, bound once: a method value allocates
+	events []unix.EpollEvent
+	got    int // events of the last wait
+	err    error
+}
+
+// dial connects to all masters. The descriptor of a dead one, which is no vote, is -1.
+func (p *floorPoll) dial(f *Fleet) (fds []int, err error) {
 	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
@@ -93,23 +127,30 @@ func (l *floorLocker) Mutex(key string) (Mutex, error) {
 	if err := unix.SetNonblock(epfd, true); err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	m.epoll = os.NewFile(uintptr(epfd), "epoll") // non-blocking, so it joins the runtime's poller
-	if m.ready, err = m.epoll.SyscallConn(); err != nil {
+	p.epoll = os.NewFile(uintptr(epfd), "epoll") // non-blocking, so it joins the runtime's poller
+	if p.ready, err = p.epoll.SyscallConn(); err != nil {
 		return nil, err
 	}
-	m.poll = m.pollOnce
-	for i := range l.fleet.N {
-		fd, err := floorDial(l.fleet.endpoints[i])
+	p.poll = p.pollOnce
+	p.events = make([]unix.EpollEvent, f.N)
+	for i := range f.N {
+		fd, err := floorDial(f.endpoints[i])
 		if err != nil {
-			fd = -1 // a dead master is no vote
+			fd = -1
 		} else if err := unix.EpollCtl(epfd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}); err != nil {
 			return nil, os.NewSyscallError("epoll_ctl", err)
 		}
-		m.masters = append(m.masters, floorMaster{fd: fd})
+		fds = append(fds, fd)
 	}
-	m.events = make([]unix.EpollEvent, len(m.masters))
-	m.pollFds = make([]unix.PollFd, len(m.masters))
-	return m, nil
+	return fds, nil
+}
+
+// park waits for events.
+func (p *floorPoll) park() error {
+	if err := p.ready.Read(p.poll); err != nil {
+		return err
+	}
+	return p.err
 }
 
 func floorDial(e Endpoint) (fd int, err error) {
@@ -163,25 +204,23 @@ type floorMutex struct {
 	wait                 wait
 	quorum               int
 	set, release, extend []byte
-	epoll                *os.File
-	ready                syscall.RawConn
-	poll                 func(fd uintptr) bool // pollOnce, bound once: a method value allocates
-	masters              []floorMaster
-	events               []unix.EpollEvent
-	pollFds              []unix.PollFd
-	pollIdx              []int
-	got                  int // events of the last wait
-	err                  error
-	in                   []byte
+	floorPoll
+	masters []floorMaster
+	pollFds []unix.PollFd
+	pollIdx []int
+	in      []byte
 }
 
-var errDead = errors.New("floor: too few masters are connected")
+var (
+	errDead       = errors.New("floor: too few masters are connected")
+	errFloorWaits = errors.New("floor: does not wait for a holder")
+)
 
 func (m *floorMutex) TryLock(context.Context) error { return m.do(m.set, len("+OK\r\n")) }
 func (m *floorMutex) Unlock(context.Context) error  { return m.do(m.release, len(":1\r\n")) }
 func (m *floorMutex) Extend(context.Context) error  { return m.do(m.extend, len(":1\r\n")) }
 func (m *floorMutex) Lock(context.Context) error {
-	return errors.New("floor: does not wait for a holder")
+	return errFloorWaits
 }
 
 // do writes cmd to every master and returns when a majority has sent a whole
@@ -242,10 +281,7 @@ func (m *floorMutex) do(cmd []byte, n int) error {
 
 func (m *floorMutex) await() error {
 	if m.wait == waitEpoll {
-		if err := m.ready.Read(m.poll); err != nil {
-			return err
-		}
-		return m.err
+		return m.park()
 	}
 	m.pollFds, m.pollIdx = m.pollFds[:0], m.pollIdx[:0]
 	for i, c := range m.masters {
@@ -276,18 +312,18 @@ func (m *floorMutex) await() error {
 
 // pollOnce is called by the runtime's poller, first at once and then whenever
 // the epoll descriptor has become readable.
-func (m *floorMutex) pollOnce(fd uintptr) bool {
-	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, fd, uintptr(unsafe.Pointer(&m.events[0])), uintptr(len(m.events)), 0, 0, 0)
+func (p *floorPoll) pollOnce(fd uintptr) bool {
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, fd, uintptr(unsafe.Pointer(&p.events[0])), uintptr(len(p.events)), 0, 0, 0)
 	switch {
 	case errno == unix.EINTR:
-		m.got, m.err = 0, nil
+		p.got, p.err = 0, nil
 		return true
 	case errno != 0:
-		m.got, m.err = 0, os.NewSyscallError("epoll_pwait", errno)
+		p.got, p.err = 0, os.NewSyscallError("epoll_pwait", errno)
 		return true
 	}
-	m.got, m.err = int(n), nil
-	return m.got > 0
+	p.got, p.err = int(n), nil
+	return p.got > 0
 }
 
 func (m *floorMutex) eventMaster(e int) int {

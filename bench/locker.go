@@ -51,6 +51,7 @@ type Contestant struct {
 	single   bool   // knows one master only
 	plain    bool   // speaks no TLS
 	serial   bool   // knows one goroutine only
+	shared   bool   // is for several goroutines
 	waits    bool   // Lock waits
 	patient  bool   // takes part only where Lock waits (a mode that differs in nothing else)
 	failFast bool   // returns at the quorum (a mode of redsync)
@@ -66,6 +67,7 @@ func (c Contestant) Takes(k Case) bool {
 	case c.single && k.N != 1,
 		c.plain && k.Transport == TLS,
 		c.serial && k.Goroutines > 1,
+		c.shared && k.Goroutines == 1,
 		c.Floor() && k.many,
 		k.waits && !c.waits,
 		!k.waits && c.patient,
@@ -75,8 +77,8 @@ func (c Contestant) Takes(k Case) bool {
 	return true
 }
 
-// Names that the reports single out. The floor takes part once for each way
-// it can wait; the faster of them in a round is that round's floor.
+// Names that the reports single out. The floor takes part once for each of its kinds; the fastest
+// in a case is that case's floor.
 const (
 	ours  = "redburst"
 	floor = "floor"
@@ -102,7 +104,8 @@ func (c Contestant) Peer() bool { return c.Name != ours && c.group == "" && !c.F
 func Contestants() []Contestant {
 	all := []Contestant{
 		{Name: floor + "-park", Open: openFloor(waitEpoll), plain: true, quick: true},
-		{Name: floor + "-ppoll", Open: openFloor(waitPpoll), plain: true, serial: true, quick: true},
+		{Name: floor + "-ppoll", Open: openFloor(waitPpoll), plain: true, serial: true},
+		{Name: floor + "-batched", Open: openBatchedFloor, plain: true, shared: true, quick: true},
 		{Name: ours, Open: openRedburst(), waits: true, quick: true},
 		{Name: ours + "-fence", Open: openRedburst(redlock.WithFence()), waits: true, quick: true, group: groupFence},
 	}
@@ -136,7 +139,7 @@ func Contestants() []Contestant {
 					patient:  retry > 0,
 					failFast: failFast,
 					sample:   client.name == "goredis" && !failFast,
-					quick:    client.name != "redigo" && failFast || client.name == "goredis",
+					quick:    client.name != "goredis" && failFast, // the fastest
 				})
 			}
 		}

@@ -108,7 +108,7 @@ func TestEveryContestantHasALabel(t *testing.T) {
 				}
 			}
 			want := 1
-			if c.Floor() && i != res.best(Contestant.Floor) {
+			if c.Floor() && i != res.best(Contestant.Floor) && name != "goroutines=32" { // where each is a curve
 				want = 0 // one floor is enough
 			}
 			require.Equal(t, want, labels, "%s in the picture of %s", c.Name, name)
