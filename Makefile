@@ -124,7 +124,7 @@ scale: need-redis ## a thousand clients, 100,000 locks, 10,000 waiters, a millio
 bench: need-redis ## compare with the peers (a quarter of an hour), into bench/report
 	cd bench && $(GO) run . $(BENCHFLAGS)
 
-bench-quick: need-redis ## the same in three minutes, for a first impression
+bench-quick: need-redis ## compare in five cases (a minute), as a table
 	cd bench && $(GO) run . -quick $(BENCHFLAGS)
 
 # PKGS='mux redlock' BENCH=Pair COUNT=20 BENCHTIME=1s compare others; bench/compare.sh says what they are.

@@ -31,6 +31,7 @@ type Case struct {
 	group  string               // of the contestants that are measured against redburst; "": those of no group
 	metric metric
 	least  time.Duration // a slice is at least so long
+	spend  time.Duration // no round begins after that, if there are enough; 0: the rounds are counted
 }
 
 // peers say which peers a case is for: where it takes long, or where some modes of a peer cannot be its

@@ -3,7 +3,7 @@
 // the spread of every ratio, and pictures.
 //
 //	go run .            # everything
-//	go run . -quick     # a first impression
+//	go run . -quick     # five cases, in a minute
 //	go test -bench .    # the same cases for benchstat
 //
 // All contestants take turns in every round of a case, so that noise of the machine
@@ -33,23 +33,29 @@ func main() {
 		return
 	}
 	var (
-		quick  = flag.Bool("quick", false, "a short run: fewer rounds and contestants, shorter slices, fewer locks to renew")
+		quick  = flag.Bool("quick", false, "the five cases that matter most, with few contestants, in a minute; it prints a table")
 		rounds = flag.Int("rounds", 25, "how many `times` each contestant takes its turn in a case; fewer in a case of longer turns")
 		length = flag.Duration("slice", 50*time.Millisecond, "how long a turn lasts; longer where a case needs it")
-		cases  = flag.String("cases", "", "comma-separated `names` of the cases, or patterns as handover*; all if empty")
+		cases  = flag.String("cases", "", "comma-separated `names` of the cases, or patterns as handover*; all if empty, or the five of -quick")
 		libs   = flag.String("libs", "", "comma-separated `names` of the contestants; all if empty")
-		out    = flag.String("out", "report", "the `directory` of the report")
+		out    = flag.String("out", "", "the `directory` of the report; report if empty, or report/part if some cases or contestants were chosen")
 	)
 	flag.Var(&pins, "cpuset", "pin masters and clients to `CPUs` that are apart, as in masters=2-5,clients=0-1")
 	flag.Parse()
+	if *out == "" {
+		*out = "report"
+		if *quick || *cases != "" || *libs != "" { // git ignores it
+			*out = "report/part"
+		}
+	}
 	if *quick {
 		given := map[string]bool{}
 		flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
 		if !given["rounds"] {
-			*rounds = quickRounds
+			*rounds = mostRounds
 		}
-		if !given["slice"] {
-			*length = quickSlice
+		if *cases == "" {
+			*cases = quickCases
 		}
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -60,29 +66,42 @@ func main() {
 	}
 }
 
-// What a quick run spends.
+// What a quick run measures and spends.
 const (
-	quickRounds = leastRounds
-	quickSlice  = 50 * time.Millisecond
-	quickLeast  = 250 * time.Millisecond
-	quickKeys   = 1000
+	quickCases = "serial,goroutines=256,contended,hung,handover"
+	quickTime  = 12 * time.Second // for each case, however many rounds that is
+	quickLeast = 250 * time.Millisecond
+	quickKeys  = 1000
+	mostRounds = 1000
 )
 
-// hurried is the case as a quick run has it.
+// hurried is the case as a quick run has it: in rounds as short as can be, of which there are many.
 func (k Case) hurried() Case {
 	if k.many { // every lock is renewed about once
 		k.Keys, k.least, k.TTL = quickKeys, lockTTL/3, 0
 		return k
 	}
-	k.least = min(k.least, quickLeast)
+	k.least, k.spend = min(k.least, quickLeast), quickTime
+	k.rounds = 0
 	if k.group != "" {
 		k.rounds = 1
 	}
 	return k
 }
 
+// hurries reports whether the contestant takes part in the case in a quick run: in the mode that suits the case best.
+func (c Contestant) hurries(k Case) bool {
+	switch {
+	case c.Peer():
+		return c.quick && (!k.waits || c.patient || c.single)
+	case c.Floor():
+		return c.quick && c.shared == (k.Goroutines > 1)
+	}
+	return c.quick
+}
+
 func benchmark(ctx context.Context, quick bool, rounds int, length time.Duration, cases, libs, out string) error {
-	if rounds < 1 || rounds > 1000 || length <= 0 {
+	if rounds < 1 || rounds > mostRounds || length <= 0 {
 		return errors.New("there must be 1 to 1000 rounds, and a slice of some length")
 	}
 	if err := pins.pinClients(); err != nil {
@@ -104,7 +123,7 @@ func benchmark(ctx context.Context, quick bool, rounds int, length time.Duration
 		}
 		var takes []Contestant
 		for _, c := range cs {
-			if k.Wants(c) && (!quick || libs != "" || c.quick) {
+			if k.Wants(c) && (!quick || libs != "" || c.hurries(k)) {
 				takes = append(takes, c)
 			}
 		}
@@ -120,6 +139,10 @@ func benchmark(ctx context.Context, quick bool, rounds int, length time.Duration
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "%5.0fs  %s\n", report.Took.Seconds(), report.path(out))
+	if quick {
+		_, err := os.Stdout.Write(report.table())
+		return err
+	}
 	if noisy := report.Noisy(); len(noisy) > 0 {
 		fmt.Fprintf(os.Stderr, "WARNING: the rounds differ so much that these ratios say nothing. Run the cases again with less beside them, or with more -rounds.\n  %s\n",
 			strings.Join(noisy, "\n  "))
@@ -143,7 +166,11 @@ func (k Case) run(ctx context.Context, cs []Contestant, rounds int, length time.
 		return r, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	began := time.Now()
 	for round := range rounds {
+		if k.spend > 0 && round >= leastRounds && time.Since(began) > k.spend {
+			break
+		}
 		samples := make([]*Sample, len(cs))
 		for turn := range cs {
 			if err := ctx.Err(); err != nil {

@@ -178,6 +178,56 @@ func TestEveryKindOfCaseRuns(t *testing.T) {
 	}
 }
 
+func TestAQuickRunEndsWhenItsTimeIsOver(t *testing.T) {
+	k := caseNamed(t, "serial").hurried()
+	require.Positive(t, k.spend)
+	k.spend = time.Nanosecond
+	r, err := k.run(t.Context(), Contestants()[:1], mostRounds, time.Millisecond)
+	require.NoError(t, err)
+	require.Len(t, r.Rounds, leastRounds, "fewer say nothing")
+}
+
+func TestAQuickRunComparesOursWithAFloorAndPeersInFiveCases(t *testing.T) {
+	ks, err := choose(quickCases, Cases(), caseName)
+	require.NoError(t, err)
+	require.Len(t, ks, 5)
+	for _, k := range ks {
+		k = k.hurried()
+		require.Equal(t, quickTime, k.spend, k.Name)
+		require.Greater(t, k.turns(mostRounds, 50*time.Millisecond), 50, k.Name)
+		var rows []string
+		peers, floors := 0, 0
+		for _, c := range Contestants() {
+			if !k.Wants(c) || !c.hurries(k) {
+				continue
+			}
+			rows = append(rows, c.Name)
+			if c.Peer() {
+				peers++
+			} else if c.Floor() {
+				floors++
+			}
+		}
+		require.Contains(t, rows, ours, k.Name)
+		require.Equal(t, 2, peers, "%s: %q", k.Name, rows)
+		require.LessOrEqual(t, floors, 1, "%s: %q", k.Name, rows)
+	}
+}
+
+func TestTheTableOfAQuickRunMarksWhatSaysNothing(t *testing.T) {
+	at := func(d time.Duration) *Sample {
+		s := newSample()
+		s.Record(d)
+		return s
+	}
+	r := Result{Case: Case{Name: "serial", metric: p50}, Contestants: []Contestant{{Name: floor}, {Name: ours}, {Name: "peer"}}}
+	for i := range 5 {
+		r.Rounds = append(r.Rounds, []*Sample{at(time.Duration(100+100*i) * time.Microsecond), at(200 * time.Microsecond), at(400 * time.Microsecond)})
+	}
+	text := string(Report{Results: []Result{r}}.table())
+	require.Regexp(t, `serial, p50 +200 µs +300 µs +400 µs \(peer\) +⚠ 0.67 \[0.40, 2.00\] +2.00 \[2.00, 2.00\]\n`, text)
+}
+
 func TestHandmadeLocksLetInThoseOfTheirKind(t *testing.T) {
 	f := start(t, Case{N: 1, Transport: TCP})
 	for _, h := range []handmade{handmadeShared, handmadePermits} {
