@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"crypto/sha1"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"strconv"
@@ -46,35 +48,28 @@ func openFloor(w wait) func(f *Fleet, goroutines int) (Locker, error) {
 // floorCommands are what the floor sends. The scripts stand for their hashes.
 type floorCommands struct{ release, extend string }
 
-func newFloorCommands(f *Fleet) (c floorCommands, err error) {
-	for i := range f.N {
-		if c.release, err = loadScript(f, i, floorRelease); err != nil {
-			return c, err
-		}
-		if c.extend, err = loadScript(f, i, floorExtend); err != nil {
-			return c, err
+// newFloorCommands has the masters load the scripts. In an heir's process, which has none of its own, they were loaded.
+func newFloorCommands(f *Fleet) (floorCommands, error) {
+	for i := range f.masters {
+		for _, script := range []string{floorRelease, floorExtend} {
+			if _, err := f.Do(i, "SCRIPT", "LOAD", script); err != nil {
+				return floorCommands{}, fmt.Errorf("load the floor's script: %w", err)
+			}
 		}
 	}
-	return c, nil
+	hash := func(script string) string { return fmt.Sprintf("%x", sha1.Sum([]byte(script))) }
+	return floorCommands{hash(floorRelease), hash(floorExtend)}, nil
 }
 
-// floorToken is that of every lock: no two of them are of one key.
-const floorToken = "floor-0123456789abcdef"
+const floorTokenLength = len("floor-0123456789abcdef")
 
-// of prepares the commands for a key.
+// of prepares the commands for a key, with a token for all locks of one Mutex.
 func (c floorCommands) of(key string) (set, release, extend []byte) {
 	ttl := strconv.FormatInt(lockTTL.Milliseconds(), 10)
-	return command("SET", key, floorToken, "NX", "PX", ttl),
-		command("EVALSHA", c.release, "1", key, floorToken),
-		command("EVALSHA", c.extend, "1", key, floorToken, ttl)
-}
-
-func loadScript(f *Fleet, i int, script string) (sha string, err error) {
-	v, err := f.Do(i, "SCRIPT", "LOAD", script)
-	if err != nil {
-		return "", fmt.Errorf("load the floor's script: %w", err)
-	}
-	return fmt.Sprintf("%s", v), nil
+	token := fmt.Sprintf("floor-%016x", rand.Uint64())
+	return command("SET", key, token, "NX", "PX", ttl),
+		command("EVALSHA", c.release, "1", key, token),
+		command("EVALSHA", c.extend, "1", key, token, ttl)
 }
 
 type floorLocker struct {

@@ -68,7 +68,7 @@ func (c Contestant) Takes(k Case) bool {
 		c.plain && k.Transport == TLS,
 		c.serial && k.Goroutines > 1,
 		c.shared && k.Goroutines == 1,
-		c.Floor() && k.many,
+		c.Floor() && (k.many || k.Processes > 0),
 		k.waits && !c.waits,
 		!k.waits && c.patient,
 		c.group != k.group && c.Name != ours:
@@ -106,6 +106,7 @@ func Contestants() []Contestant {
 		{Name: floor + "-park", Open: openFloor(waitEpoll), plain: true, quick: true},
 		{Name: floor + "-ppoll", Open: openFloor(waitPpoll), plain: true, serial: true},
 		{Name: floor + "-batched", Open: openBatchedFloor, plain: true, shared: true, quick: true},
+		{Name: floor + "-handover", Open: openHandoverFloor, plain: true, serial: true, waits: true, patient: true, quick: true},
 		{Name: ours, Open: openRedburst(), waits: true, quick: true},
 		{Name: ours + "-fence", Open: openRedburst(redlock.WithFence()), waits: true, quick: true, group: groupFence},
 	}
