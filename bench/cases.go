@@ -16,7 +16,8 @@ type Case struct {
 	Transport  Transport
 	Delay      time.Duration // added to every round trip
 	Fault      Fault
-	Processes  int // besides the benchmark's own; 0: it alone
+	Fsync      string // the masters' appendfsync; "": they persist nothing
+	Processes  int    // besides the benchmark's own; 0: it alone
 	Goroutines int
 	Keys       int
 	TTL        time.Duration // 0 means lockTTL
@@ -59,6 +60,9 @@ func (p peers) or(q peers) peers {
 func (k Case) Wants(c Contestant) bool {
 	return c.Takes(k) && (k.peers == nil || !c.Peer() || k.peers(c))
 }
+
+// harms reports whether the case does something to the masters that has a price.
+func (k Case) harms() bool { return k.Fault != Healthy || k.Fsync != "" }
 
 // turns is in how many rounds the case is measured. A longer turn leaves room for fewer, but if more are
 // wanted there are as many as an interval needs.
@@ -131,6 +135,10 @@ func Cases() []Case {
 		with("tls", "over TLS", func(k *Case) { k.Transport, k.peers = TLS, failFast }),
 		with("delay=1ms", "masters 1 ms away (a delaying proxy)", delayed(time.Millisecond)),
 		with("delay=5ms", "masters 5 ms away (a delaying proxy)", delayed(5*time.Millisecond)),
+		with("durable", "masters that have each change on their disk before they answer (appendfsync always)", durable("always", 1)),
+		with("durable-goroutines=256", "the same with 256 goroutines, a key each", durable("always", 256)),
+		with("durable-everysec", "masters that write each change, and have it on their disk within a second or two (appendfsync everysec)", durable("everysec", 1)),
+		with("durable-everysec-goroutines=256", "the same with 256 goroutines, a key each", durable("everysec", 256)),
 		with("extend", "one goroutine extends one held lock", func(k *Case) { k.op = extend }),
 		with("fence", "a lock with a fence and one without: one caller, 256 goroutines with a key each, and five processes that want one lock", func(k *Case) {
 			k.drive, k.group, k.least, k.rounds = compareFence, groupFence, 200*time.Millisecond, leastRounds
@@ -138,6 +146,10 @@ func Cases() []Case {
 		with("release", "one caller takes a lock and releases it, and waits for the release or not", func(k *Case) { k.group = groupRelease }),
 		with("release-N=1", "the same on one master", func(k *Case) { k.group, k.N = groupRelease, 1 }),
 		with("release-delay=1ms", "the same with masters 1 ms away", func(k *Case) { k.group, k.Delay = groupRelease, time.Millisecond }),
+		with("release-durable", "the same with masters that have each change on their disk before they answer", func(k *Case) {
+			durable("always", 1)(k)
+			k.group, k.peers = groupRelease, nil
+		}),
 		with("release-goroutines=256", "256 goroutines, a key each", func(k *Case) {
 			k.group, k.Goroutines, k.Keys, k.metric, k.least = groupRelease, 256, 256, mean, 200*time.Millisecond
 		}),
@@ -188,6 +200,15 @@ func contended(k *Case) {
 
 func delayed(by time.Duration) func(k *Case) {
 	return func(k *Case) { k.Delay, k.peers, k.least = by, failFast, 100*time.Millisecond }
+}
+
+func durable(fsync string, goroutines int) func(k *Case) {
+	return func(k *Case) {
+		k.Fsync, k.peers, k.least, k.rounds = fsync, failFast, 200*time.Millisecond, 7
+		if k.Goroutines, k.Keys = goroutines, goroutines; goroutines > 1 {
+			k.metric = mean
+		}
+	}
 }
 
 func ofKinds(k *Case) {

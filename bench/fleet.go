@@ -186,6 +186,50 @@ func (f *Fleet) Heal(i int, fault Fault) error {
 	return nil
 }
 
+// Persist has all masters write what changes to the disk of this machine, in an appendonly file with this
+// appendfsync, and returns when they do. If that is "", they persist nothing.
+func (f *Fleet) Persist(fsync string) error {
+	if fsync == "" {
+		return nil
+	}
+	for i := range f.masters {
+		if _, err := f.Do(i, "CONFIG", "SET", "appendfsync", fsync); err != nil {
+			return fmt.Errorf("persist: %w", err)
+		}
+		if _, err := f.Do(i, "CONFIG", "SET", "appendonly", "yes"); err != nil {
+			return fmt.Errorf("persist: %w", err)
+		}
+	}
+	for i := range f.masters { // a child process of each writes the file's beginning
+		for {
+			v, err := f.Do(i, "INFO", "persistence")
+			if err != nil {
+				return fmt.Errorf("persist: %w", err)
+			}
+			info, _ := v.(string)
+			if strings.Contains(info, "aof_enabled:1") && !strings.Contains(info, "aof_rewrite_in_progress:1") &&
+				!strings.Contains(info, "aof_rewrite_scheduled:1") {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// Forget ends what Persist began.
+func (f *Fleet) Forget(fsync string) error {
+	if fsync == "" {
+		return nil
+	}
+	for i := range f.masters {
+		if _, err := f.Do(i, "CONFIG", "SET", "appendonly", "no"); err != nil {
+			return fmt.Errorf("persist no more: %w", err)
+		}
+	}
+	return nil
+}
+
 // Flush deletes all keys.
 func (f *Fleet) Flush() {
 	for _, m := range f.masters {

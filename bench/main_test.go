@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -141,7 +143,7 @@ func TestEveryKindOfCaseRuns(t *testing.T) {
 	}
 	cs, err := choose(names, Contestants(), contestantName)
 	require.NoError(t, err)
-	for _, name := range []string{"goroutines=4", "contended", "contended-N=1", "hung", "dead", "delay=1ms", "extend", "fence", "kinds", "kinds-N=1", "release", "busy-serial", "busy-paced", "busy-handover", "busy-idle", "second", "handover", "handover-N=1", "handover-processes=2", "handover-processes=5", "leader-resigns", "leader-killed", "waiting", "renew", "renew-100000"} {
+	for _, name := range []string{"goroutines=4", "contended", "contended-N=1", "hung", "dead", "delay=1ms", "extend", "fence", "kinds", "kinds-N=1", "durable", "durable-everysec-goroutines=256", "release", "release-durable", "busy-serial", "busy-paced", "busy-handover", "busy-idle", "second", "handover", "handover-N=1", "handover-processes=2", "handover-processes=5", "leader-resigns", "leader-killed", "waiting", "renew", "renew-100000"} {
 		t.Run(name, func(t *testing.T) {
 			if testing.Short() && slices.Contains([]string{"leader-killed", "leader-resigns", "second"}, name) {
 				t.Skip("it waits for a TTL of each contestant, or starts etcd's servers")
@@ -173,6 +175,9 @@ func TestEveryKindOfCaseRuns(t *testing.T) {
 					continue
 				}
 				require.Positive(t, s.Ops(), c.Name)
+				if k.harms() && !c.Peer() {
+					require.Positive(t, s.Extra[harmless], c.Name)
+				}
 			}
 		})
 	}
@@ -226,6 +231,128 @@ func TestTheTableOfAQuickRunMarksWhatSaysNothing(t *testing.T) {
 	}
 	text := string(Report{Results: []Result{r}}.table())
 	require.Regexp(t, `serial, p50 +200 µs +300 µs +400 µs \(peer\) +⚠ 0.67 \[0.40, 2.00\] +2.00 \[2.00, 2.00\]\n`, text)
+}
+
+func TestMastersPersistWhileACaseIsMeasured(t *testing.T) {
+	f := start(t, Case{N: 2, Transport: TCP})
+	asked := func() (values []any) {
+		for i := range f.N {
+			for _, setting := range []string{"appendonly", "appendfsync"} {
+				v, err := f.Do(i, "CONFIG", "GET", setting)
+				require.NoError(t, err)
+				values = append(values, v.([]any)[1])
+			}
+		}
+		return values
+	}
+	require.NoError(t, f.Persist(""))
+	require.Equal(t, []any{"no", "everysec", "no", "everysec"}, asked())
+	require.NoError(t, f.Persist("always"))
+	require.Equal(t, []any{"yes", "always", "yes", "always"}, asked())
+	for i := range f.N {
+		v, err := f.Do(i, "INFO", "persistence")
+		require.NoError(t, err)
+		require.Contains(t, v, "aof_rewrite_in_progress:0", "it would be measured, too")
+	}
+	require.NoError(t, f.Forget("always"))
+	require.Equal(t, []any{"no", "always", "no", "always"}, asked())
+	require.NoError(t, f.Persist("everysec"), "again")
+	require.Equal(t, []any{"yes", "everysec", "yes", "everysec"}, asked())
+}
+
+func TestThePriceOfAFaultIsComparedWithTheFloors(t *testing.T) {
+	of := func(before, with time.Duration) *Sample {
+		s := newSample()
+		s.Record(with)
+		s.Extra[harmless] = float64(before)
+		return s
+	}
+	r := Result{Case: Case{metric: p50, Fault: Hung}, Contestants: []Contestant{{Name: floor}, {Name: ours}}}
+	for range leastRounds {
+		r.Rounds = append(r.Rounds, []*Sample{of(100*time.Microsecond, 120*time.Microsecond), of(100*time.Microsecond, 180*time.Microsecond)})
+	}
+	var b bytes.Buffer
+	r.writePrice(&b)
+	require.Contains(t, b.String(), "while all masters are well")
+	require.Contains(t, b.String(), "| floor | 1.20 [1.20, 1.20] | 1.00 [1.00, 1.00] |\n")
+	require.Contains(t, b.String(), "| redburst | 1.80 [1.80, 1.80] | 1.50 [1.50, 1.50] |\n")
+	b.Reset()
+	r.Case = Case{metric: p50, Fsync: "always"}
+	r.writePrice(&b)
+	require.Contains(t, b.String(), "while the masters persist nothing")
+}
+
+func TestTheBatchedFloorReturnsAtTheQuorumWhateverTheFault(t *testing.T) {
+	for _, fault := range []Fault{Hung, Dead} {
+		f := start(t, Case{N: 3, Transport: TCP})
+		l, err := openBatchedFloor(f, 2)
+		require.NoError(t, err)
+		f.Break(0, fault)
+		var wg sync.WaitGroup
+		errs := make(chan error, 16)
+		for i := range cap(errs) {
+			m, err := l.Mutex(fmt.Sprint("key", i))
+			require.NoError(t, err)
+			wg.Go(func() {
+				for range 1000 { // of all together beyond what the hung one may owe
+					if err := errors.Join(m.TryLock(t.Context()), m.Unlock(t.Context())); err != nil {
+						errs <- err
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		require.Empty(t, errs)
+		require.NoError(t, l.Close())
+		require.NoError(t, f.Heal(0, fault))
+	}
+}
+
+func TestTheBatchedFloorFailsWithoutAMajority(t *testing.T) {
+	f := start(t, Case{N: 3, Transport: TCP})
+	l, err := openBatchedFloor(f, 2)
+	require.NoError(t, err)
+	m, err := l.Mutex("key")
+	require.NoError(t, err)
+	require.NoError(t, m.TryLock(t.Context()))
+	f.Break(0, Dead)
+	f.Break(1, Dead)
+	require.ErrorIs(t, m.Unlock(t.Context()), errDead)
+	require.ErrorIs(t, m.TryLock(t.Context()), errDead, "nor does it later")
+	require.NoError(t, l.Close())
+}
+
+// The heir is only as good a floor as it is a lock.
+func TestTheFloorOfAHandOverWaitsForTheHolder(t *testing.T) {
+	for _, n := range []int{1, 5} {
+		f := start(t, Case{N: n, Transport: TCP})
+		l, err := openHandoverFloor(f, 1)
+		require.NoError(t, err)
+		holder, err := l.Mutex("key")
+		require.NoError(t, err)
+		heir, err := l.Mutex("key")
+		require.NoError(t, err)
+		for range 20 {
+			require.NoError(t, holder.Lock(t.Context()))
+			require.Error(t, heir.TryLock(t.Context()))
+			got := make(chan error, 1)
+			go func() { got <- heir.Lock(t.Context()) }()
+			require.Eventually(t, func() bool { // the masters have taken its watch
+				for i := range n {
+					if v, err := f.Do(i, "INFO", "stats"); err != nil || infoField(v.(string), "tracking_total_keys") == 0 {
+						return false
+					}
+				}
+				return true
+			}, time.Minute, time.Millisecond)
+			require.Empty(t, got)
+			require.NoError(t, holder.Unlock(t.Context()))
+			require.NoError(t, <-got)
+			require.NoError(t, heir.Unlock(t.Context()))
+		}
+		require.NoError(t, l.Close())
+	}
 }
 
 func TestHandmadeLocksLetInThoseOfTheirKind(t *testing.T) {

@@ -227,6 +227,9 @@ func (r Report) markdown(pictures []picture) []byte {
 		default:
 			res.writeLatency(&b)
 		}
+		if res.Case.harms() {
+			res.writePrice(&b)
+		}
 		res.writeErrors(&b)
 	}
 	return b.Bytes()
@@ -272,6 +275,28 @@ func (r Result) writeLatency(b *bytes.Buffer) {
 		fmt.Fprintf(b, "| %s | %s | %.0f | %s | %.1f | %.0f | %.1f | %.1f | %s | %s |\n", c.Name, strings.Join(latency, " | "),
 			s.Throughput(), short(time.Duration(s.Per(float64(s.CPU)))), s.Per(float64(s.Allocs)), s.Per(float64(s.Bytes)),
 			s.Per(float64(s.Commands)), s.Per(float64(s.Reads)), ratioCell(r.AgainstFloor(c.Name)), failedCell(s))
+	}
+}
+
+// writePrice writes what the case's fault or durability costs, beside what it costs the floor. Of a fault that is less
+// or more than nothing: the quorum is a later one of those that answer, but fewer masters share the processors.
+func (r Result) writePrice(b *bytes.Buffer) {
+	before := "while all masters are well"
+	if r.Case.Fsync != "" {
+		before = "while the masters persist nothing"
+	}
+	fmt.Fprintf(b, "\nEach turn measures the same just before, %[1]s.\n\n"+
+		"| contestant | %[2]s ÷ %[2]s %[1]s | that ÷ the floor's |\n|---|---:|---:|\n", before, r.Case.metric.Name)
+	price := func(i int) func(round []*Sample) float64 {
+		return func(round []*Sample) float64 { return r.of(round, i) / round[i].Extra[harmless] }
+	}
+	floor := r.best(Contestant.Floor)
+	for i, c := range r.Contestants {
+		over := "—"
+		if floor >= 0 {
+			over = ratioCell(r.ratio(price(i), price(floor)))
+		}
+		fmt.Fprintf(b, "| %s | %s | %s |\n", c.Name, ratioCell(r.ratio(price(i), func([]*Sample) float64 { return 1 })), over)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -53,8 +54,12 @@ func (r *slice) mutexes() ([]Mutex, error) {
 	return ms, nil
 }
 
+// harmless names in Sample.Extra the case's figure in the same turn, before what the case does to the masters.
+const harmless = "before"
+
 // measure calls the case's op from every goroutine until the slice is over,
-// warmed up first, and takes what it cost.
+// warmed up first, and takes what it cost. If the case does something to the masters, it is measured before that,
+// too.
 func measure(r *slice) error {
 	op := r.op(r)
 	ms, err := r.mutexes()
@@ -64,7 +69,19 @@ func measure(r *slice) error {
 	}
 	r.work(ms, newTallies(len(ms)), r.length/4, op)
 	tallies := newTallies(len(ms))
+	if r.harms() {
+		r.work(ms, tallies, r.length, op)
+		well := newSample()
+		for _, t := range tallies {
+			t.into(well)
+		}
+		r.sample.Extra[harmless] = r.metric.of(well)
+		tallies = newTallies(len(ms))
+	}
 	r.fleet.Break(0, r.Fault)
+	if err := r.fleet.Persist(r.Fsync); err != nil {
+		return err
+	}
 	m := meter{fleet: r.fleet, fault: r.Fault}
 	if err := m.start(); err != nil {
 		return err
@@ -76,7 +93,7 @@ func measure(r *slice) error {
 	for _, t := range tallies {
 		t.into(r.sample)
 	}
-	return r.fleet.Heal(0, r.Fault)
+	return errors.Join(r.fleet.Heal(0, r.Fault), r.fleet.Forget(r.Fsync))
 }
 
 // work calls op from a goroutine for each of the mutexes.
