@@ -22,6 +22,24 @@ func (m *Mux) Tick() {
 	m.onTick()
 }
 
+
+// HoldFor sets for how long a driver may leave commands of a crowd unwritten.
+func (m *Mux) HoldFor(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.holdFor = d
+}
+
+// Holding reports whether the driver is parked and will write what callers queue.
+func (m *Mux) Holding() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.parked && m.holding
+}
+
+// Crowd is how many operations make one.
+const Crowd = crowd
+
 // Suspects reports whether the silence of master i was noticed, and has not ended its connection yet.
 func (m *Mux) Suspects(i int) bool {
 	m.mu.Lock()

@@ -85,3 +85,69 @@ func TestCallerIsNotKeptToWriteForOthers(t *testing.T) {
 	require.NoError(t, m.Do(context.Background(), vote("a")))
 	require.Positive(t, storm.Load())
 }
+
+// counted is a master that answers nothing, and how many commands and writes have reached it.
+func counted(t *testing.T) (m *mux.Mux, f *fakeMaster, commands, writes *atomic.Int64) {
+	commands, writes = new(atomic.Int64), new(atomic.Int64)
+	f = newFake(t, "silent", func() script {
+		return func([]string) (string, bool) {
+			commands.Add(1)
+			return "", true
+		}
+	})
+	m = open(t, mux.Config{Masters: []string{f.addr()}, StallTime: time.Hour, Conn: conn.Options{
+		Wrap: wrapWrites(func(p []byte, write func([]byte) (int, error)) (int, error) {
+			writes.Add(1)
+			return write(p)
+		})}})
+	return m, f, commands, writes
+}
+
+// crowdOf has callers wait, and returns when their commands are queued.
+func crowdOf(t *testing.T, m *mux.Mux, wg *sync.WaitGroup, callers int) {
+	was := m.Masters()[0].Owed
+	for range callers {
+		wg.Go(func() { m.Do(context.Background(), vote("a")) }) // it ends with the mux
+	}
+	eventually(t, "their commands are queued", func() bool { return m.Masters()[0].Owed == was+callers })
+}
+
+// held is a crowd whose driver has parked since it is one.
+func held(t *testing.T, m *mux.Mux, f *fakeMaster, commands *atomic.Int64, wg *sync.WaitGroup) {
+	crowdOf(t, m, wg, mux.Crowd+1)
+	eventually(t, "the crowd's own are written", func() bool { return commands.Load() == mux.Crowd+1 })
+	f.send(t, ":1\r\n")
+	eventually(t, "one is decided, and the driver is parked again", func() bool { return m.Masters()[0].Owed == mux.Crowd && m.Holding() })
+}
+
+func TestCallersOfACrowdShareAWrite(t *testing.T) {
+	t.Parallel()
+	m, f, commands, writes := counted(t)
+	m.HoldFor(time.Hour)
+	var wg sync.WaitGroup
+	held(t, m, f, commands, &wg)
+	before, written := writes.Load(), commands.Load()
+	const more = 50
+	crowdOf(t, m, &wg, more)
+	require.Equal(t, before, writes.Load(), "the driver writes them when replies come")
+	f.send(t, ":1\r\n")
+	eventually(t, "all are written", func() bool { return commands.Load() == written+more })
+	require.Equal(t, before+1, writes.Load())
+	require.NoError(t, m.Close())
+	conntest.AllEnd(t, "all are decided", &wg)
+}
+
+// Whoever comes to a crowd that is answered nothing is not kept waiting: masters may be far away.
+func TestACrowdKeepsNoCommandForLong(t *testing.T) {
+	t.Parallel()
+	m, f, commands, _ := counted(t)
+	var wg sync.WaitGroup
+	held(t, m, f, commands, &wg)
+	for range 3 {
+		written := commands.Load()
+		crowdOf(t, m, &wg, 1)
+		eventually(t, "it is written without a reply", func() bool { return commands.Load() == written+1 })
+	}
+	require.NoError(t, m.Close())
+	conntest.AllEnd(t, "all are decided", &wg)
+}

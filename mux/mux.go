@@ -105,6 +105,8 @@ type Mux struct {
 	driver        *Op           // ... a caller, with this operation
 	parked        bool          // ... and is inside poll.Wait
 	until         time.Duration // ... until then
+	holding       bool          // ... and will write what callers queue
+	holdFor       time.Duration // ... after that time at the latest
 	clock         time.Duration // clock.Now, as the driver last read it
 	busy          busyPoll      // how long the driver asks before it parks
 	busyUntil     time.Duration // until then; 0 if it parks at once

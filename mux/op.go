@@ -170,9 +170,13 @@ func (op *Op) memory(i, n int) []byte {
 func (op *Op) asks(i int) bool { return op.Only == 0 || op.Only.Has(i) }
 
 // ops is a list of operations, linked through them.
-type ops struct{ first, last *Op }
+type ops struct {
+	first, last *Op
+	n           int
+}
 
 func (l *ops) push(op *Op) {
+	l.n++
 	op.prev, op.next = l.last, nil
 	if l.last == nil {
 		l.first = op
@@ -183,6 +187,7 @@ func (l *ops) push(op *Op) {
 }
 
 func (l *ops) remove(op *Op) {
+	l.n--
 	if op.prev == nil {
 		l.first = op.next
 	} else {

@@ -95,6 +95,7 @@ func prepare(cfg Config) (*Mux, error) {
 		majority:     n/2 + 1,
 		busy:         newBusyPoll(cfg.BusyPoll),
 		slots:        make([]slot, n),
+		holdFor:      holdFor,
 		closing:      make(chan struct{}),
 		changed:      make(chan struct{}, 1),
 		renewalAdded: make(chan struct{}, 1),
