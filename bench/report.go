@@ -205,6 +205,9 @@ func (r Report) markdown(pictures []picture) []byte {
 	}
 	for _, res := range r.Results {
 		fmt.Fprintf(&b, "\n## %s\n\n%s. %s.\n\n", res.Case.Name, strings.ToUpper(res.Case.About[:1])+res.Case.About[1:], res.turns(r.Slice))
+		if res.Case.note != "" {
+			fmt.Fprintf(&b, "%s\n\n", res.Case.note)
+		}
 		switch k := res.Case; {
 		case k.group == groupKinds:
 			res.writeKinds(&b)
