@@ -22,7 +22,6 @@ func (m *Mux) Tick() {
 	m.onTick()
 }
 
-
 // HoldFor sets for how long a driver may leave commands of a crowd unwritten.
 func (m *Mux) HoldFor(d time.Duration) {
 	m.mu.Lock()
