@@ -74,6 +74,15 @@ func eachPoller(t *testing.T, test func(t *testing.T, newPoller func(tb testing.
 	}
 }
 
+// often is how often a test does something that is to meet an unlucky moment. A busy Poller takes a processor
+// meanwhile.
+func often(t *testing.T, n int) int {
+	if strings.HasSuffix(t.Name(), "busy") {
+		return n / 5
+	}
+	return n
+}
+
 // wait waits for one event.
 func wait(tb testing.TB, p *conn.Poller) conn.Event {
 	tb.Helper()
@@ -269,7 +278,7 @@ func TestNoWakeIsLost(t *testing.T) {
 		p := newPoller(t)
 		c, _ := pair(t, conn.Options{})
 		require.NoError(t, p.Add(c, 1, conn.Readable))
-		const rounds = 20000
+		rounds := often(t, 20000)
 		var mu sync.Mutex
 		asked, ended := 0, false
 		answers := make(chan int, 1)
@@ -333,7 +342,7 @@ func TestNoReadinessIsLost(t *testing.T) {
 		})
 		defer wg.Wait()
 		defer close(done)
-		for range 5000 {
+		for range often(t, 5000) {
 			_, err := c.Send([]byte("+a\r\n"))
 			require.NoError(t, err)
 			for got, begun := 0, time.Now(); got < 4; {
