@@ -2,10 +2,12 @@ package redlock
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/redburst/redburst/mux"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/mux"
 )
 
 // Nobody is in a hurry for a renewal, so the mux does not poll busily for it. It does for an Extend.
@@ -17,6 +19,7 @@ func TestRenewalsArePatient(t *testing.T) {
 		_, stop := m.KeepAlive(t.Context())
 		defer stop()
 		time.Sleep(ttl/renewAfter + ttl/10)
+		synctest.Wait()
 		require.Equal(t, []bool{true}, patient)
 		for range 3 { // the memory of the renewal is used again
 			require.NoError(t, m.Extend(t.Context()))
