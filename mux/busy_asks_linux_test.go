@@ -200,6 +200,33 @@ func TestADriverParksWhenItsWindowIsOver(t *testing.T) {
 	require.ErrorIs(t, conntest.Soon(t, "it is forgotten", decided), mux.ErrForgotten)
 }
 
+// An operation that ends within the limit, but without the replies, has asked in vain.
+func TestWhatEndsWithoutRepliesClosesTheWindow(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		timeout time.Duration // of the operation
+		context time.Duration
+		err     error
+	}{
+		"timeout": {timeout: time.Millisecond, context: time.Hour, err: mux.ErrTimeout},
+		"context": {context: time.Millisecond, err: context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := open(t, mux.Config{Masters: []string{newFake(t, "silent", silent).addr()}, BusyPoll: 10 * time.Millisecond, StallTime: time.Hour})
+			waitUp(t, m, 1)
+			for range 10 {
+				op := vote("a")
+				op.Timeout = c.timeout
+				ctx, cancel := context.WithTimeout(t.Context(), c.context)
+				require.ErrorIs(t, m.Do(ctx, op), c.err)
+				cancel()
+				require.Zero(t, m.Window())
+			}
+		})
+	}
+}
+
 func TestBusyPollingAllocatesNothing(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	m := open(t, mux.Config{Masters: masters.Addrs(), BusyPoll: 10 * time.Millisecond, Conn: conn.Options{Scripts: []string{releaseScript}}})

@@ -18,3 +18,10 @@ func (m *Mux) AskFor(limit time.Duration) {
 	defer m.mu.Unlock()
 	m.busy = newBusyPoll(limit)
 }
+
+// Window returns the window that the last decision has left.
+func (m *Mux) Window() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.busy.window
+}
