@@ -47,7 +47,7 @@ func (b *busyPoll) next() time.Duration {
 	return b.window
 }
 
-// learn learns that the decision of an operation took so long.
+// learn learns that the decision of an operation took so long; longer than the limit if there were no replies.
 func (b *busyPoll) learn(took time.Duration) {
 	switch {
 	case took <= b.limit:
@@ -91,9 +91,13 @@ func (m *Mux) unhurry(op *Op, now time.Duration) {
 	if m.hurried--; m.hurried == 0 {
 		m.park()
 	}
-	// What was ended early, by its context for example, says nothing.
-	if took := now - op.Started; op.err == nil || took > m.busy.limit {
-		m.busy.learn(took)
+	// Who ended it without the replies did not find them near. That it was forgotten, or that the Mux was
+	// closed, says nothing.
+	switch op.err {
+	case nil:
+		m.busy.learn(now - op.Started)
+	case ErrTimeout, errContext:
+		m.busy.learn(m.busy.limit + 1)
 	}
 }
 
