@@ -107,20 +107,21 @@ func TestTheDriverDoesNotAskForStragglers(t *testing.T) {
 func TestTheDriverDoesNotAskForDebts(t *testing.T) {
 	t.Parallel()
 	asked := make(chan bool, 10)
-	var m *mux.Mux
+	var opened atomic.Pointer[mux.Mux]
 	f := newFake(t, "a", func() script {
 		return func(args []string) (string, bool) {
 			switch args[0] {
 			case "EVALSHA":
 				return "", false // the connection ends, and the release is owed
 			case "EVAL":
-				n, until := m.Hurried()
+				n, until := opened.Load().Hurried()
 				asked <- n == 0 && until == 0
 			}
 			return ":1\r\n", true
 		}
 	})
-	m = open(t, mux.Config{Masters: []string{f.addr()}, BusyPoll: 10 * time.Millisecond})
+	m := open(t, mux.Config{Masters: []string{f.addr()}, BusyPoll: 10 * time.Millisecond})
+	opened.Store(m)
 	require.NoError(t, m.Do(t.Context(), vote("a")))
 	m.Send(release("k", "t"))
 	require.True(t, conntest.Soon(t, "the debt is delivered", asked))
