@@ -82,15 +82,18 @@ type pauses struct {
 func (p *Poller) pause(now time.Duration) {
 	s := &p.pauses
 	s.n++
-	if s.n >= max(s.polls, pausesPerPoll) && (s.bell != nil || p.openBell()) {
-		thread := unix.Gettid()
-		s.rung = false
-		s.bell.Read(s.ring)
-		s.n, s.polls = 0, 0
-		if s.idle = unix.Gettid() != thread; s.idle {
-			s.polls = int(min(100*(clock.Now()-now)/pauseLength, mostPausesPerPoll))
+	if s.n >= max(s.polls, pausesPerPoll) {
+		s.n = 0
+		if s.bell != nil || p.openBell() {
+			thread := unix.Gettid()
+			s.rung = false
+			s.bell.Read(s.ring)
+			s.polls = 0
+			if s.idle = unix.Gettid() != thread; s.idle {
+				s.polls = int(min(100*(clock.Now()-now)/pauseLength, mostPausesPerPoll))
+			}
+			return
 		}
-		return
 	}
 	if !s.idle || s.n%idlePausesPerYield == 0 {
 		runtime.Gosched()

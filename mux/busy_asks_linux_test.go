@@ -49,6 +49,7 @@ func TestTheDriverAsksOnlyForWhatACallerWaitsFor(t *testing.T) {
 				return func([]string) (string, bool) { arrived.Add(1); return "", true }
 			})
 			m := open(t, mux.Config{Masters: []string{f.addr()}, BusyPoll: 10 * time.Millisecond})
+			m.AskFor(time.Hour)
 			op := vote("a")
 			c.submit(m, op)
 			eventually(t, "it counts", func() bool { n, _ := m.Hurried(); return n == c.asks })
@@ -75,7 +76,7 @@ func TestTheDriverDoesNotAskForPushes(t *testing.T) {
 		n, until := m.HurriedInHook()
 		pushes <- n == 0 && until == 0
 	}})
-	require.NoError(t, m.Do(t.Context(), vote("a"))) // the window is open
+	require.NoError(t, m.Do(t.Context(), vote("a"))) // replies come in time
 	listener := new(mux.Op)
 	m.Post(listener)
 	ended := make(chan error, 1)
@@ -92,7 +93,7 @@ func TestTheDriverDoesNotAskForPushes(t *testing.T) {
 // A master that is behind, and has not answered what the others have decided, is not asked.
 func TestTheDriverDoesNotAskForStragglers(t *testing.T) {
 	t.Parallel()
-	m := open(t, mux.Config{BusyPoll: 10 * time.Millisecond, Masters: []string{
+	m := open(t, mux.Config{BusyPoll: 10 * time.Millisecond, StallTime: time.Hour, Masters: []string{
 		newFake(t, "a", steady(0)).addr(), newFake(t, "b", steady(0)).addr(), newFake(t, "silent", silent).addr(),
 	}})
 	waitUp(t, m, 3)
