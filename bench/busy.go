@@ -66,7 +66,7 @@ func paced(r *slice) op {
 // operation is the hand-over to who waits.
 func keepAndWait(r *slice) error {
 	another := []string{"SET", r.Key(1), "another", "PX", "600000"}
-	if err := r.everywhere(another...); err != nil {
+	if err := r.fleet.everywhere(another...); err != nil {
 		return err
 	}
 	ms, err := r.mutexes()
@@ -100,7 +100,7 @@ func keepAndWait(r *slice) error {
 	}
 	r.sample.Extra[cores] = r.sample.CPU.Seconds() / r.sample.Wall.Seconds()
 	released := clock.Now()
-	if err := r.everywhere("DEL", r.Key(1)); err != nil {
+	if err := r.fleet.everywhere("DEL", r.Key(1)); err != nil {
 		return err
 	}
 	switch err := errors.Join(<-locked, context.Cause(held)); {

@@ -186,17 +186,24 @@ func (f *Fleet) Heal(i int, fault Fault) error {
 	return nil
 }
 
+// everywhere sends a command to each master, and waits for the replies.
+func (f *Fleet) everywhere(args ...string) error {
+	for i := range f.masters {
+		if _, err := f.Do(i, args...); err != nil {
+			return fmt.Errorf("master %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
 // Persist has all masters write what changes to the disk of this machine, in an appendonly file with this
 // appendfsync, and returns when they do. If that is "", they persist nothing.
 func (f *Fleet) Persist(fsync string) error {
 	if fsync == "" {
 		return nil
 	}
-	for i := range f.masters {
-		if _, err := f.Do(i, "CONFIG", "SET", "appendfsync", fsync); err != nil {
-			return fmt.Errorf("persist: %w", err)
-		}
-		if _, err := f.Do(i, "CONFIG", "SET", "appendonly", "yes"); err != nil {
+	for _, setting := range [][2]string{{"appendfsync", fsync}, {"appendonly", "yes"}} {
+		if err := f.everywhere("CONFIG", "SET", setting[0], setting[1]); err != nil {
 			return fmt.Errorf("persist: %w", err)
 		}
 	}
@@ -222,10 +229,8 @@ func (f *Fleet) Forget(fsync string) error {
 	if fsync == "" {
 		return nil
 	}
-	for i := range f.masters {
-		if _, err := f.Do(i, "CONFIG", "SET", "appendonly", "no"); err != nil {
-			return fmt.Errorf("persist no more: %w", err)
-		}
+	if err := f.everywhere("CONFIG", "SET", "appendonly", "no"); err != nil {
+		return fmt.Errorf("persist no more: %w", err)
 	}
 	return nil
 }

@@ -50,11 +50,9 @@ type floorCommands struct{ release, extend string }
 
 // newFloorCommands has the masters load the scripts. In an heir's process, which has none of its own, they were loaded.
 func newFloorCommands(f *Fleet) (floorCommands, error) {
-	for i := range f.masters {
-		for _, script := range []string{floorRelease, floorExtend} {
-			if _, err := f.Do(i, "SCRIPT", "LOAD", script); err != nil {
-				return floorCommands{}, fmt.Errorf("load the floor's script: %w", err)
-			}
+	for _, script := range []string{floorRelease, floorExtend} {
+		if err := f.everywhere("SCRIPT", "LOAD", script); err != nil {
+			return floorCommands{}, fmt.Errorf("load the floor's script: %w", err)
 		}
 	}
 	hash := func(script string) string { return fmt.Sprintf("%x", sha1.Sum([]byte(script))) }

@@ -24,7 +24,7 @@ const (
 // await measures what it costs to wait for keys that another holds, and, as
 // the operation, how long after their release each of them is had.
 func await(r *slice) error {
-	if err := r.everywhere("EVAL", holdAll, "0", fmt.Sprint(r.Keys)); err != nil {
+	if err := r.fleet.everywhere("EVAL", holdAll, "0", fmt.Sprint(r.Keys)); err != nil {
 		return err
 	}
 	idle, idleBytes := runtime.NumGoroutine(), inUse()
@@ -59,7 +59,7 @@ func await(r *slice) error {
 	}
 	r.sample.Extra[cores] = r.sample.CPU.Seconds() / r.sample.Wall.Seconds()
 	released := clock.Now()
-	if err := r.everywhere("EVAL", freeAll, "0", fmt.Sprint(r.Keys)); err != nil {
+	if err := r.fleet.everywhere("EVAL", freeAll, "0", fmt.Sprint(r.Keys)); err != nil {
 		return err
 	}
 	stop := time.AfterFunc(slack, cancel)
@@ -73,16 +73,6 @@ func await(r *slice) error {
 			r.sample.Fail(fmt.Errorf("had a lock that another held"))
 		default:
 			r.sample.Record(took)
-		}
-	}
-	return nil
-}
-
-// everywhere sends a command to all masters.
-func (r *slice) everywhere(args ...string) error {
-	for i := range r.fleet.N {
-		if _, err := r.fleet.Do(i, args...); err != nil {
-			return fmt.Errorf("master %d: %w", i, err)
 		}
 	}
 	return nil
