@@ -161,6 +161,9 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 		if taken && !returns { // a context or an Observer has panicked: the caller does not know of the lock
 			c.renewer.giveBack(&m.hold, k.token, 0, unasked(OpLock, m.key, ErrNotHeld, ""))
 		}
+		if taken {
+			m.unpin()
+		}
 	}()
 	switches := c.rechecker.switches.Load()
 	left, e, err := a.round(ctx, k)

@@ -25,6 +25,9 @@ import (
 //	extend, adopt     the same keys, set again      Unlock; renewer.lose, if the lock is over (extension.mustUndo)
 //	raise, a counter  a counter that is higher      nothing: it must not go down. Where the token is gone, a
 //	                                                raise does nothing
+//	extend of a       the same keys, set again      the release of its last holder; renewer.lose, if the lock is lost
+//	relay
+//	read              nothing                       nothing
 //	mend              nothing                       nothing: where the token is gone, it does nothing
 //	mark of permits   {key}:permits                 nothing: it ends by itself, and all agree on what it says
 //	release, linger   nothing                       nothing: a linger only shortens
@@ -186,6 +189,17 @@ func (k *call) agrees(s *spec) {
 	k.request.Reset()
 	s.slotted.Agrees(&k.request)
 	k.prepare(s.timeout)
+}
+
+// read makes the call one that reads whether the masters have the lock with that token. It is thorough, as a release
+// is.
+func (k *call) read(s *spec, token []byte, judge mux.VerdictFunc) {
+	k.token, k.ttl = append(k.token[:0], token...), 0
+	k.request.Reset()
+	s.kind.(kind.Readable).Read(&k.request, s.key)
+	k.request.Judge = judge
+	k.prepare(s.timeout)
+	k.op.Thorough = true
 }
 
 // look makes the call one that reads whether the lock is held, and for how long.

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"slices"
 	"time"
 	"unsafe"
 
@@ -48,6 +49,18 @@ func (s *spec) life() time.Duration { return max(s.term.ttl, s.minHold) }
 
 // plural reports whether several holders can have the lock at a time.
 func (t *traits) plural() bool { return t.reader || t.slotted != nil }
+
+// canStay reports whether the lock can stay in the process when it is unlocked: it has one holder, no number, no least
+// time, and no second lock.
+func (s *spec) canStay() bool {
+	_, ok := s.kind.(kind.Readable)
+	return ok && s.numbers == nil && !s.plural() && s.lingers == nil && s.second == nil
+}
+
+// alike reports whether two locks that can stay differ in nothing that the masters know.
+func (s *spec) alike(t *spec) bool {
+	return t.canStay() && s.key == t.key && s.term == t.term && s.timeout == t.timeout && s.owner == t.owner && slices.Equal(s.names(), t.names())
+}
 
 // slots returns the number of slots; 1 if the kind is not slotted.
 func (s *spec) slots() int {

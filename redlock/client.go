@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -23,6 +24,7 @@ type Client struct {
 	localQueues          localQueues
 	waits                sync.Pool // of what a call of Lock needs
 	releases             releases
+	relays               relays
 	subscriptions        subscriptions
 	globalQueues         globalQueues
 	watcherSubscriptions watcherSubscriptions
@@ -129,6 +131,10 @@ func prepare(cfg Config) *Client {
 	c.globalQueues.init(&c.core, &c.subscriptions, len(cfg.Masters))
 	c.renewer.core = &c.core
 	c.rechecker.core, c.rechecker.renewer = &c.core, &c.renewer
+	c.relays.core, c.relays.releases, c.relays.lose, c.relays.seed = &c.core, &c.releases, c.renewer.lose, maphash.MakeSeed()
+	if c.cfg.Handovers >= 0 {
+		c.relays.queueMaster = c.globalQueues.queueMaster
+	}
 	return c
 }
 
@@ -222,6 +228,7 @@ func (c *Client) disconnect() error {
 	c.attempts.Unlock()
 	c.renewer.running.Wait()
 	c.rechecker.running.Wait()
+	c.relays.running.Wait()
 	c.releases.close()
 	return err
 }

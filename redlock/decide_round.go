@@ -28,6 +28,11 @@ func (t term) until(started time.Duration) time.Duration { return started + t.tt
 // started is the inverse of until: it returns when the round began.
 func (t term) started(until time.Duration) time.Duration { return until - t.ttl + t.drift }
 
+const renewAfter = 3 // a lock is renewed after this part of its TTL
+
+// due returns when a lock that is valid until then is to be renewed.
+func (t term) due(until time.Duration) time.Duration { return t.started(until) + t.ttl/renewAfter }
+
 // A tally is a round's votes, counted.
 type tally struct {
 	n        int // masters
@@ -103,12 +108,13 @@ func (t tally) extended(now, until, limit time.Duration) error {
 }
 
 // released decides a release. expired says that the lock's validity had ended before the release began, and gone
-// that the lock was known to be lost.
+// that the lock was known to be lost. It also decides a round that asks whether a quorum still has the lock, even if
+// that sets it again.
 func (t tally) released(expired, gone bool) error {
 	switch {
 	case t.yes >= t.quorum() && !gone:
 		return nil // a quorum still had it, so no other holder can have had it
-	case t.no > t.spare() || expired || gone:
+	case t.no+t.restored > t.spare() || expired || gone:
 		return ErrNotHeld
 	case t.undecided(t.yes):
 		return errUndecided

@@ -22,6 +22,15 @@ func (m *fakeMaster) get(key string) (fakeKey, bool) {
 	return v, ok && v.expires > m.r.clock()
 }
 
+// value is what GET says.
+func (m *fakeMaster) value(key string) any {
+	m.log = append(m.log, "get "+key)
+	if v, there := m.get(key); there {
+		return v.token
+	}
+	return nil
+}
+
 // apply does what a command says.
 func (m *fakeMaster) apply(command []byte) (reply []byte, answered bool) {
 	args := words(command)
@@ -59,8 +68,18 @@ func (m *fakeMaster) do(args []string) (reply any) {
 	switch key := args[1]; {
 	case args[0] == "PEXPIRE":
 		return int64(1)
+	case args[0] == "PTTL" && len(m.lines[key]) > 0:
+		return int64(1)
 	case args[0] == "PTTL":
 		return m.left(key)
+	case args[0] == "GET":
+		return m.value(key)
+	case args[0] == "MGET":
+		var values []any
+		for _, key := range args[1:] {
+			values = append(values, m.value(key))
+		}
+		return values
 	case args[0] == "SET" && len(args) == 5: // who waits in the queue is alive
 		m.put(key, args[2], args[4])
 		return "OK"

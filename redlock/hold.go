@@ -22,6 +22,9 @@ type hold struct {
 	until        time.Duration // end of the validity
 	lost         bool          // it is known to be lost
 	takenAt      time.Duration // when it was taken; 0 if unknown
+	relay        *relay        // that it is in; nil if it was not handed over within this process
+	shown        bool          // others may know the token
+	pins         int           // what can still end the lock: its rounds under way, and the attempt that has taken it
 	lingersUntil time.Duration // until when the masters keep it after its release; 0 if that is not known
 	keepAlives   *keepAlive    // its live KeepAlives
 
@@ -210,6 +213,8 @@ func (h *hold) install(k *call, until, now time.Duration) bool {
 	}
 	*h.tokenText, h.fence = append(h.token()[:0], k.token...), k.fence
 	h.until, h.takenAt, h.lost = until, now, false
+	h.relay, h.shown = nil, false
+	h.pins++
 	h.lingersUntil = clock.After(h.term.started(until), h.minHold)
 	h.lease.begin(until)
 	if k.leaseEpoch != 0 && h.attemptLease.epoch.Load() == k.leaseEpoch {
@@ -220,11 +225,42 @@ func (h *hold) install(k *call, until, now time.Duration) bool {
 	return true
 }
 
+// receive makes it the hold of a lock that is handed over to it within this process. It returns false, and changes
+// nothing, if it has another lock meanwhile. mu is held, and that of the relay.
+func (h *hold) receive(r *relay, now time.Duration) bool {
+	if h.until > r.until || h.keepAlives != nil || h.backing != nil {
+		return false
+	}
+	*h.tokenText, h.fence = append(h.token()[:0], r.token...), 0
+	h.until, h.takenAt, h.lost = r.until, now, false
+	h.relay, h.shown, h.lingersUntil = r, false, 0
+	h.lease.begin(r.until)
+	h.attemptLease.end()
+	return true
+}
+
+// stays reports whether the lock may stay in this process when it is unlocked. It may not if a round or an attempt can
+// still end it, if others may know the token, as what they know must be their holder's own, or if it soon ends. mu is
+// held.
+func (h *hold) stays(now time.Duration) bool {
+	return h.pins == 0 && !h.shown && h.state(now) == stateHeld && h.canStay() && h.fresh(h.until, now)
+}
+
+// unpin ends what pinned the hold.
+func (h *hold) unpin() {
+	h.mu.Lock()
+	h.pins--
+	h.mu.Unlock()
+}
+
 // prolong moves the end of the validity to until, unless it is later already, and tells the KeepAlives and the
 // second lock. mu is held.
 func (h *hold) prolong(until time.Duration) {
 	h.until = max(until, h.until)
 	h.lease.ends.Store(int64(h.until))
+	if h.relay != nil {
+		h.relay.lease.ends.Store(int64(h.until))
+	}
 	if h.backing != nil {
 		h.backing.until = h.until
 	}
@@ -245,6 +281,10 @@ func (h *hold) lose(token []byte, now time.Duration) (keeps *keepAlive) {
 	h.lost, h.keepAlives = true, nil
 	h.lease.end()
 	h.attemptLease.end()
+	if h.relay != nil {
+		h.relay.lost.Store(true)
+		h.relay.lease.end()
+	}
 	return keeps
 }
 
@@ -255,6 +295,7 @@ func (h *hold) reset() (keeps *keepAlive, second *backing) {
 	h.lease.end()
 	h.attemptLease.end()
 	*h.tokenText, h.fence, h.until, h.takenAt, h.lingersUntil, h.lost, h.keepAlives, h.backing = h.token()[:0], 0, 0, 0, 0, false, nil, nil
+	h.relay, h.shown = nil, false
 	return keeps, second
 }
 

@@ -26,9 +26,11 @@ func (x *extension) encode() bool {
 	return true
 }
 
-// fill encodes the round. restore says whether a master that lacks the lock is to set it again. hold.mu is held.
+// fill encodes the round. restore says whether a master that lacks the lock is to set it again. The round pins the
+// hold: whoever has it encoded unpins the hold when all that comes of the round is done. hold.mu is held.
 func (x *extension) fill(restore bool) {
 	h, k := x.hold, x.call
+	h.pins++
 	k.extend(&h.spec, h.token(), h.fence, max(h.term.ttl, h.lingerTime(x.core.now)), restore)
 	if restore {
 		k.op.Lease, k.op.Epoch = &h.lease, h.lease.epoch.Load()

@@ -77,8 +77,9 @@ func (r *rechecker) list() (all []*hold) {
 // switched is the mux's hook for a group that has switched to another master. One recheck runs at a time, and one
 // more follows if any switches came after it had begun.
 func (r *rechecker) switched(int) {
-	r.switches.Add(1)
-	if r.asking.Add(1) > 1 {
+	running := r.asking.Add(1) > 1
+	r.switches.Add(1) // last: see settled
+	if running {
 		return
 	}
 	r.running.Go(func() {
@@ -88,6 +89,13 @@ func (r *rechecker) switched(int) {
 			done = r.asking.CompareAndSwap(n, 0)
 		}
 	})
+}
+
+// settled returns how many switches there were, and whether the rechecks of all of them are over. If they are, and a
+// lock leaves the list only afterwards, it was rechecked for all of them.
+func (r *rechecker) settled() (switches uint64, yes bool) {
+	switches = r.switches.Load()
+	return switches, r.asking.Load() == 0
 }
 
 // recheckAll rechecks every lock that is held.
@@ -129,8 +137,10 @@ func (r *rechecker) recheck(holds []*hold) {
 // longer rely on a vote that it had.
 func (r *rechecker) complete(x extension) {
 	ctx := context.Background()
+	defer x.hold.unpin()
 	err := r.core.rounds.Wait(ctx, &x.call.op)
 	if err == mux.ErrTimeout && x.post() {
+		x.hold.unpin() // for the first round
 		err = r.core.rounds.Wait(ctx, &x.call.op)
 	}
 	left, reason := x.complete(err, true)

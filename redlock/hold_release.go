@@ -3,9 +3,12 @@ package redlock
 import (
 	"context"
 	"sync"
+	"sync/atomic"
+
+	"github.com/redburst/redburst/mux"
 )
 
-// A release is the round that releases a lock.
+// A release is the round that releases a lock, or shares a round of its relay.
 type release struct {
 	call
 	of         *releases
@@ -16,8 +19,52 @@ type release struct {
 	secondErr  error // how the release of the second lock failed; nil if it did not
 	secondLost bool  // secondErr wraps ErrNotHeld. Found out early: with the Mux locked, foreign errors are not called
 
+	shared bool          // it shares a round of its relay, and sends none; likewise
+	result chan error    // capacity 1: what the mux said of the shared round
+	left   atomic.Uint32 // of a shared release that is awaited: 0, or who was first to leave the other
+
 	onDecided func(error) // completed, made once
 	e         *RoundError // how it failed, for the Observer; nil if it did not
+}
+
+// What release.left says.
+const (
+	leftByCaller uint32 = 1 + iota // its context has ended, and the round is forgotten for it
+	leftByRound                    // the result is there, or about to be
+)
+
+// share gives the release the result of the round that it shares. lost says that the lock was known to be lost by
+// then. From here on it belongs to the caller, or to the pool.
+func (r *release) share(op *mux.Op, err error, lost bool) {
+	if r.awaited && !r.left.CompareAndSwap(0, leftByRound) {
+		return // the caller has kept it
+	}
+	r.op.Votes = append(r.op.Votes[:0], op.Votes...)
+	r.op.Started, r.op.Decided, r.op.Asked = op.Started, op.Decided, op.Asked
+	if lost {
+		r.was = stateLost
+	}
+	if r.awaited {
+		r.result <- err
+	} else {
+		r.completed(err)
+	}
+}
+
+// await waits for the round that the release shares, until the context ends. It returns what the mux said, or the
+// context's error. Then kept says that the release must not be used again.
+func (r *release) await(ctx context.Context) (err error, kept bool) {
+	select {
+	case err = <-r.result:
+		return err, false
+	case <-ctx.Done():
+	}
+	if !r.left.CompareAndSwap(0, leftByCaller) {
+		return <-r.result, false
+	}
+	now := r.of.core.now()
+	r.op.Votes, r.op.Started, r.op.Decided = make([]mux.Vote, len(r.of.core.masters)), now, now
+	return ctx.Err(), true
 }
 
 // complete judges the votes. err is the mux's.
@@ -68,7 +115,7 @@ type releases struct {
 func (all *releases) take() *release {
 	r, _ := all.pool.Get().(*release)
 	if r == nil {
-		r = &release{of: all}
+		r = &release{of: all, result: make(chan error, 1)}
 		r.one[0] = &r.op
 		r.onDecided = r.completed
 	}
@@ -76,7 +123,8 @@ func (all *releases) take() *release {
 }
 
 func (all *releases) put(r *release) {
-	r.e, r.secondErr, r.secondLost, r.lingers, r.awaited = nil, nil, false, false, false
+	r.e, r.secondErr, r.secondLost, r.lingers, r.awaited, r.shared = nil, nil, false, false, false, false
+	r.left.Store(0)
 	all.pool.Put(r)
 }
 

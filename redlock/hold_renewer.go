@@ -18,7 +18,6 @@ const (
 	maxSending = 4096 // no burst is sent while so many renewals are under way
 
 	// Each of these divides a TTL.
-	renewAfter = 3  // a lock is renewed after this part of its TTL
 	earliness  = 48 // ... or earlier by at most this part, to share a burst with others
 	retryAfter = 24 // a renewal that failed is tried again after this part, or up to twice as much
 )
@@ -110,8 +109,7 @@ func (r *renewer) schedule(k *keepAlive) {
 	k.due = until < k.lifetimeEnd
 	k.next = k.deadline()
 	if k.due {
-		t := k.hold.term
-		k.next = min(k.next, t.started(until)+t.ttl/renewAfter)
+		k.next = min(k.next, k.hold.term.due(until))
 	}
 }
 
@@ -213,13 +211,15 @@ func (r *renewer) lose(h *hold, token []byte, failure *RoundError) {
 // without one.
 func (r *renewer) giveBack(h *hold, token []byte, rest time.Duration, failure *RoundError) {
 	var second *backing
+	var in *relay
 	over := r.removeLost(h, failure, func() (keeps *keepAlive) {
 		if h.has(token) {
+			in = h.relay
 			keeps, second = h.reset()
 		}
 		return keeps
 	})
-	defer r.core.sendRelease(&h.spec, token, rest) // also if a context panics
+	defer in.giveBack(r.core, &h.spec, token, rest) // also if a context panics
 	defer second.unlockNoWait()
 	r.finish(over)
 }
@@ -414,6 +414,7 @@ func (r *renewer) makeBurst() *burst {
 // complete takes the result of a renewal.
 func (r *renewer) complete(x renewal, err error) {
 	k, h := x.keepAlive, x.hold
+	defer h.unpin()
 	r.mu.Lock()
 	now := r.core.now()
 	left, reason := x.complete(err, k.index >= 0) // a KeepAlive that is over extends nothing

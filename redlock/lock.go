@@ -51,7 +51,7 @@ func (m *Mutex) lock(ctx context.Context) *RoundError {
 	if err := ctx.Err(); err != nil {
 		return unasked(OpLock, m.key, nil, "").endedBy(ctx, err)
 	}
-	w, first, clear := c.localQueues.joinAs(m.reader, m.names()...)
+	w, first, clear := c.localQueues.joinFor(&m.spec)
 	call, _ := c.waits.Get().(*wait)
 	if call == nil {
 		call = new(wait)

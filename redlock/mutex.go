@@ -78,7 +78,7 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 		o.minHold = o.minHold.Truncate(time.Millisecond)
 	}
 	if o.token != "" {
-		*m.tokenText = []byte(o.token)
+		*m.tokenText, m.shown = []byte(o.token), true
 	}
 	if len(opts) > 0 {
 		if err := o.choose(&m.spec, &c.hints); err != nil {
@@ -155,9 +155,13 @@ func (m *Mutex) Key() string { return m.key }
 
 // Token returns the token under which the masters know the lock. Another process needs it to
 // extend or release the lock ([WithToken]). It is empty while the Mutex is unlocked.
+//
+// Holders of one client that have the lock one after the other can have one token (see
+// Config.Handovers). But no later holder has a token that was returned.
 func (m *Mutex) Token() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.shown = true
 	return string(m.token())
 }
 
@@ -292,6 +296,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	case stateExpired, stateLost:
 		return unasked(OpExtend, m.key, ErrNotHeld, "its validity has ended")
 	}
+	defer m.unpin()
 	err := c.rounds.Wait(ctx, &k.op)
 	if m.numbers != nil && was == stateHandedOver && count(k.op.Votes, err).answered() == nil {
 		if again, e := c.agreeOnFence(ctx, &m.spec, k); again {

@@ -71,8 +71,11 @@ func newSimulation(t *testing.T, seed uint64) *simulation {
 	if h.fenced = h.random(2) == 0; h.fenced {
 		opts = append(opts, WithFence())
 	}
+	timeout, alike := time.Duration(0), h.random(2) == 0 // those that are alike hand the lock over
 	for range 1 + h.random(4) {
-		timeout := time.Duration(5+h.random(100)) * time.Millisecond
+		if timeout == 0 || !alike {
+			timeout = time.Duration(5+h.random(100)) * time.Millisecond
+		}
 		h.mutexes = append(h.mutexes, h.client.NewMutex("k", simulatedTTL, append(opts, WithRoundTimeout(timeout))...))
 	}
 	for i := range 2 + h.random(5) {
@@ -130,8 +133,11 @@ func (h *simulation) call(ctx context.Context, r *rand.Rand) {
 		held, stop := m.KeepAlive(context.Background())
 		derived, end := context.WithCancel(held)
 		context.AfterFunc(derived, end)
+		m.mu.Lock()
+		token := string(m.token())
+		m.mu.Unlock()
 		h.mu.Lock()
-		h.keeps = append(h.keeps, keptAlive{m, m.Token(), held, derived})
+		h.keeps = append(h.keeps, keptAlive{m, token, held, derived})
 		h.mu.Unlock()
 		if r.IntN(2) == 0 {
 			time.Sleep(moment(3 * simulatedTTL))
@@ -176,10 +182,17 @@ func (h *simulation) event() {
 
 func (h *simulation) oneIsValid() {
 	valid := 0
+	for _, m := range h.mutexes { // all at one moment: a lock can be handed over in no time
+		m.mu.Lock()
+	}
+	now := h.client.now()
 	for _, m := range h.mutexes {
-		if m.Remaining() > 0 {
+		if m.left(now) > 0 {
 			valid++
 		}
+	}
+	for _, m := range h.mutexes {
+		m.mu.Unlock()
 	}
 	if valid > 1 {
 		h.t.Errorf("%d locks on one key are valid", valid)

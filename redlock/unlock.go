@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redburst/redburst/redlock/internal/kind"
@@ -108,12 +109,23 @@ func (m *Mutex) Release() error {
 func (m *Mutex) unlock(ctx context.Context, linger bool) *RoundError {
 	c := m.client
 	r := c.releases.take()
-	defer c.releases.put(r)
+	kept := false
+	defer func() {
+		if !kept {
+			c.releases.put(r)
+		}
+	}()
 	r.lingers, r.awaited = linger, true
 	if m.postRelease(ctx, r) == stateUnlocked {
 		return unasked(OpUnlock, m.key, ErrNotHeld, "not locked")
 	}
-	err := c.rounds.Wait(ctx, &r.op)
+	var err error
+	if r.shared {
+		kept = true // while it is in the relay, also if the context panics
+		err, kept = r.await(ctx)
+	} else {
+		err = c.rounds.Wait(ctx, &r.op)
+	}
 	e := r.complete(err)
 	if e != nil {
 		e.blame(ctx, err)
@@ -122,10 +134,12 @@ func (m *Mutex) unlock(ctx context.Context, linger bool) *RoundError {
 	return e
 }
 
-// postRelease unlocks the Mutex, posts the release and returns the state before. ctx is for the second lock.
+// postRelease unlocks the Mutex and returns the state before. It hands the lock over to a waiter of this client, or
+// posts the release. ctx is for the second lock.
 func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 	c := m.client
-	c.rechecker.remove(&m.hold) // first: a lock that is installed from now on is added again
+	switches, stays := c.rechecker.settled()
+	c.rechecker.remove(&m.hold) // a lock that is installed from now on is added again
 	m.mu.Lock()
 	now := c.now()
 	was = m.state(now)
@@ -134,7 +148,8 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 		return was
 	}
 	awaited := r.awaited // if it is false, r belongs to the pool once it is posted
-	since, until := m.takenAt, m.until
+	since, until, in := m.takenAt, m.until, m.relay
+	stays = stays && m.stays(now)
 	var held, rest time.Duration
 	if since != 0 {
 		held = now - since
@@ -142,7 +157,7 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 	if r.lingers {
 		rest = m.lingerTime(c.now)
 	}
-	r.linger(&m.spec, m.token(), rest)
+	r.token = append(r.token[:0], m.token()...)
 	r.key, r.was, r.held = m.key, was, held
 	_, slot, _ := kind.CutSlot(r.token)
 	keeps, second := m.reset()
@@ -153,7 +168,7 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 		defer func() {
 			if !finished { // a context has panicked: the release goes out nevertheless
 				defer m.notifyReleased(slot, rest)
-				defer c.rounds.Send(&r.op)
+				defer in.giveBack(&c.core, &m.spec, r.token, rest)
 				second.unlockNoWait()
 			}
 		}()
@@ -169,23 +184,58 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 		finished = true
 	}
 
-	r.op.Awaited = awaited
-	if !awaited {
+	if !stays || !m.handOver(in, r, until, switches) {
+		if in == nil || !in.end(r) {
+			m.post(r, rest)
+		}
+		// From here on a local waiter's attempt follows the release on every connection, so it need
+		// not wait for the answers.
+		m.notifyReleased(slot, rest)
+	}
+	if since != 0 {
+		c.subscriptions.noteReleased(now, since, m.names()...)
+		c.stats.hold.add(held)
+	}
+	return was
+}
+
+// post posts the release, which has the token.
+func (m *Mutex) post(r *release, rest time.Duration) {
+	r.linger(&m.spec, r.token, rest)
+	r.op.Awaited = r.awaited
+	if !r.awaited { // then it belongs to the pool once it is posted
 		r.op.OnDecided = r.onDecided
 		if len(r.op.Fallback) > 0 {
 			// Send the text: a NOSCRIPT fallback would arrive after the caller's next command.
 			r.op.Command = r.op.Fallback
 		}
 	}
-	c.rounds.Post(r.one[:]...)
-	// From here on a local waiter's attempt follows the release on every connection, so it need
-	// not wait for the answers.
-	m.notifyReleased(slot, rest)
-	if since != 0 {
-		c.subscriptions.noteReleased(now, since, m.names()...)
-		c.stats.hold.add(held)
+	m.client.rounds.Post(r.one[:]...)
+}
+
+// handOver gives the lock, which was taken out of the hold, to the next waiter of this client, if it can. It reports
+// whether it has. in is the lock's relay; nil if it is in none.
+func (m *Mutex) handOver(in *relay, r *release, until time.Duration, switches uint64) bool {
+	c := m.client
+	if !c.attempts.TryRLock() { // as an attempt does
+		return false
 	}
-	return was
+	defer c.attempts.RUnlock()
+	select {
+	case <-c.closed:
+		return false
+	default:
+	}
+	return c.localQueues.handOver(&c.relays, &m.spec, in, r, until, switches)
+}
+
+// decline releases the lock that a waiter was given and does not take over; nil for none.
+func (m *Mutex) decline(given *relay) {
+	if given == nil {
+		return
+	}
+	given.giveBack(&m.client.core, &m.spec, slices.Clone(given.token), 0)
+	m.notifyReleased(0, 0)
 }
 
 // notifyReleased notifies the queues that the lock is free, unless it lingers. Then the head

@@ -51,8 +51,9 @@ func (w *wait) end(ctx context.Context, e *RoundError, err error) *RoundError {
 	if w.contended {
 		c.subscriptions.noteRefused(c.now(), m.names()...)
 	}
-	held, failure := c.localQueues.leave(w.waiter, w.acquired, m.names()...)
+	given, held, failure := c.localQueues.leave(w.waiter, w.acquired, m.names()...)
 	w.waiter = nil
+	m.decline(given)
 	if err != nil {
 		e = m.waitError(ctx, err, e, w.undecided, held, failure)
 	}
@@ -81,7 +82,8 @@ func (w *wait) cleanUp() {
 	if w.waiter != nil {
 		w.withdraw()
 		w.leaveGlobalQueue()
-		m.client.localQueues.leave(w.waiter, false, m.names()...)
+		given, _, _ := m.client.localQueues.leave(w.waiter, false, m.names()...)
+		m.decline(given)
 	}
 	if w.since != 0 {
 		m.client.stats.waiting.Add(-1)
@@ -137,6 +139,12 @@ func (w *wait) lock(ctx context.Context, try, head bool) (*RoundError, error) {
 		if err := w.untilFree(ctx, head, head && w.settleFirst); err != nil {
 			return last, err
 		}
+		switch taken, err := w.takeOver(ctx); {
+		case err != nil:
+			return last, err
+		case taken:
+			return nil, nil
+		}
 		try = true
 	}
 }
@@ -165,6 +173,9 @@ func (w *wait) untilFree(ctx context.Context, head, refused bool) error {
 	w.interval = interval{}
 	defer w.endInterval()
 	for next := w.begin(head, refused); ; {
+		if w.waiter.given.Load() != nil {
+			w.interval.why, next = WakeReleased, tryNow
+		}
 		switch next {
 		case lookNow:
 			var err error
@@ -181,6 +192,38 @@ func (w *wait) untilFree(ctx context.Context, head, refused bool) error {
 			return err
 		}
 	}
+}
+
+// takeOver takes over the lock that the waiter was given, if any. It reports whether it has. The error is the
+// context's, or ErrClosed.
+func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
+	if w.waiter.given.Load() == nil {
+		return false, nil
+	}
+	m, c := w.mutex, w.mutex.client
+	select {
+	case <-c.closed:
+		return false, ErrClosed
+	default:
+	}
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	m.clearExpired() // which calls the Observer: before the lock is taken out
+	in := w.waiter.given.Swap(nil)
+	switches := in.switches
+	if !in.take(&m.hold) {
+		m.decline(in)
+		return false, nil
+	}
+	w.acquired = true // from here on a panic unlocks it
+	c.rechecker.add(&m.hold)
+	if c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold) {
+		w.acquired = false
+		return false, nil
+	}
+	c.stats.acquired.Add(1)
+	return true, nil
 }
 
 // sleep serves one event, and returns the next step. If there is none, it sleeps until something comes.

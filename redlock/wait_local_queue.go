@@ -51,6 +51,7 @@ type localQueue struct {
 type waiter struct {
 	entries      []localEntry // in the queue of each of its keys, in their order
 	blockers     atomic.Int32 // the number of queues in which others are ahead of it
+	spec         *spec        // of the lock; nil if that was not said
 	reader       bool         // it may have the lock beside other readers
 	signalled    bool         // of a reader: it was notified since it was last refused. Guarded as its entries are
 	signal       chan signal  // capacity 1: the latest signal that was not taken yet
@@ -59,6 +60,8 @@ type waiter struct {
 	dueAt        time.Duration // when it looks or tries even if nothing notifies it; 0 for never
 	renewAt      time.Duration // when it renews its intent or its entries; 0 if it has none
 	freedSlot    atomic.Int32  // the slot that this client has released last; 0 if none was
+
+	given atomic.Pointer[relay] // that it was given the lock of, and has not taken over; set under its shard's mu
 }
 
 // A localEntry is a waiter's place in one queue. It is guarded by the mu of the queue's shard.
@@ -139,15 +142,20 @@ func (w *waiter) notify(s signal) {
 // join puts the caller at the end of each key's queue. first says that it is the head of all of them. If not, it
 // gets a signal when it is.
 func (qs *localQueues) join(keys ...string) (w *waiter, first bool) {
-	w, first, _ = qs.joinAs(false, keys...)
+	w, first, _ = qs.joinAs(nil, false, keys...)
 	return w, first
+}
+
+// joinFor is join for a lock.
+func (qs *localQueues) joinFor(s *spec) (w *waiter, first, clear bool) {
+	return qs.joinAs(s, s.reader, s.names()...)
 }
 
 // joinAs is join for readers and writers. clear says that only readers are ahead of the caller. A reader need not
 // wait for them.
-func (qs *localQueues) joinAs(reader bool, keys ...string) (w *waiter, first, clear bool) {
+func (qs *localQueues) joinAs(s *spec, reader bool, keys ...string) (w *waiter, first, clear bool) {
 	w = qs.waiters.Get().(*waiter)
-	w.reader, w.signalled = reader, false
+	w.spec, w.reader, w.signalled = s, reader, false
 	w.entries = slices.Grow(w.entries[:0], len(keys))[:len(keys)]
 	locked := qs.lock(keys)
 	defer qs.unlock(locked)
@@ -181,8 +189,9 @@ func (qs *localQueues) joinAs(reader bool, keys ...string) (w *waiter, first, cl
 // leave takes a waiter out of its queues, with or without the lock. It gives their turn to the successors that are
 // now the heads of all their queues. If the waiter is a reader and has the lock, leave gives all readers their
 // turn, up to the first writer. It returns what the queues know of why the lock could not be taken: whether it is
-// held in this client, and the error of the last attempt.
-func (qs *localQueues) leave(w *waiter, acquired bool, keys ...string) (held bool, failure *RoundError) {
+// held in this client, and the error of the last attempt. If the waiter was given a lock that it has not taken over,
+// leave returns its relay: the caller must decline it.
+func (qs *localQueues) leave(w *waiter, acquired bool, keys ...string) (given *relay, held bool, failure *RoundError) {
 	locked := qs.lock(keys)
 	for i, key := range keys {
 		s, e := qs.shard(key), &w.entries[i]
@@ -217,8 +226,10 @@ func (qs *localQueues) leave(w *waiter, acquired bool, keys ...string) (held boo
 			next.notify(turn)
 		}
 	}
+	given = w.given.Swap(nil) // from here on it is not the head, so it is given nothing
 	qs.unlock(locked)
 	clear(w.entries)
+	w.spec = nil
 	w.freedSlot.Store(0)
 	w.timer.Stop()
 	w.dueAt, w.renewAt = 0, 0
@@ -227,7 +238,7 @@ func (qs *localQueues) leave(w *waiter, acquired bool, keys ...string) (held boo
 	default:
 	}
 	qs.waiters.Put(w)
-	return held, failure
+	return given, held, failure
 }
 
 func (q *localQueue) remove(e *localEntry) {
@@ -301,6 +312,47 @@ func (qs *localQueues) released(slot int, keys ...string) {
 		q.head.waiter.freedSlot.Store(int32(slot))
 		q.head.waiter.notify(next)
 	}
+}
+
+// handOver gives a lock, which rel releases, to the head of its queues, if that wants the same lock. It reports whether
+// it has. in is the lock's relay; nil for one that begins. until is the end of the validity, and switches is the number
+// of switches before the holder has left the list of the rechecks.
+func (qs *localQueues) handOver(all *relays, s *spec, in *relay, rel *release, until time.Duration, switches uint64) bool {
+	keys := s.names()
+	defer qs.unlock(qs.lock(keys))
+	if q := qs.queue(keys[0]); !q.ready() || q.head.waiter.spec == nil || !s.alike(q.head.waiter.spec) {
+		return false
+	}
+	again := false
+	for _, key := range keys {
+		if qs.maxHandovers < 0 || qs.queue(key).handovers < qs.maxHandovers {
+			continue
+		}
+		may := false
+		if in != nil {
+			may, again = in.line.mayExceed()
+		}
+		if !may {
+			return false
+		}
+	}
+	if in == nil {
+		in = all.begin(s, rel.token)
+	}
+	if !in.give(rel, until, switches) {
+		return false
+	}
+	for _, key := range keys {
+		q := qs.queue(key)
+		q.handovers++
+		if again {
+			q.handovers = 1
+		}
+	}
+	w := qs.queue(keys[0]).head.waiter
+	w.given.Store(in)
+	w.notify(released)
+	return true
 }
 
 // ready reports whether the queue's head can try: it is the head of all its queues.

@@ -128,11 +128,11 @@ func TestQueueKnowsWhyTheLockIsNotToBeHad(t *testing.T) {
 	d, _ := q.join("k")
 	down := &RoundError{reason: ErrNoQuorum}
 	q.noteFailure(down, "k")
-	held, failure := q.leave(d, false, "k")
+	_, held, failure := q.leave(d, false, "k")
 	require.False(t, held)
 	require.Same(t, down, failure)
 	q.leave(a, true, "k")
-	held, failure = q.leave(c, false, "k")
+	_, held, failure = q.leave(c, false, "k")
 	require.True(t, held)
 	require.Nil(t, failure)
 	q.leave(b, false, "k")
@@ -350,7 +350,7 @@ func TestReadersOfAQueueGoOnTogether(t *testing.T) {
 	var q localQueues
 	q.init(new(core), 1)
 	enter := func(reader, wantFirst, wantClear bool) *waiter {
-		w, first, clear := q.joinAs(reader, "k")
+		w, first, clear := q.joinAs(nil, reader, "k")
 		require.Equal(t, wantFirst, first)
 		require.Equal(t, wantClear, clear)
 		return w

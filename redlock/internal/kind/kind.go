@@ -104,6 +104,14 @@ type Lingering interface {
 	Linger(r *Request, g Grant)
 }
 
+// Readable is a kind whose keys hold the token and nothing else.
+//
+//	Read   the values of all keys; see JudgeValues
+type Readable interface {
+	Kind
+	Read(r *Request, key string)
+}
+
 // A Request is what a round asks of each master, encoded. Its buffers are reused.
 type Request struct {
 	Command  []byte          // one or more commands
@@ -164,6 +172,34 @@ func JudgeInt(v resp.Value) mux.Verdict {
 // JudgeOne is JudgeInt for a script that checks the key's type itself. So an error about a type is about
 // a key beside the lock, and is failed.
 func JudgeOne(v resp.Value) mux.Verdict { return judgeNumber(v, 1, 1) }
+
+// JudgeValues judges the values of a lock's keys: a yes if all are ours.
+func JudgeValues(v resp.Value, ours func(value []byte) bool) mux.Verdict {
+	switch {
+	case wrongType(v) || !v.IsError() && v.IsNull():
+		return mux.VerdictNo
+	case v.Kind() == resp.BulkString && ours(v.Bytes()):
+		return mux.VerdictYes
+	case v.Kind() == resp.BulkString:
+		return mux.VerdictNo
+	case v.Kind() != resp.Array:
+		return mux.VerdictFailed
+	}
+	verdict := mux.VerdictNo
+	elems := v.Elems()
+	for elem, ok := elems.Next(); ok; elem, ok = elems.Next() {
+		if verdict = JudgeValues(elem, ours); verdict != mux.VerdictYes {
+			break
+		}
+	}
+	return verdict
+}
+
+// Left asks how long a key has to live: a yes if it is not there.
+func Left(r *Request, key []byte) {
+	r.Judge = judgeFree
+	r.Command = resp.AppendBulk(resp.AppendBulkString(resp.AppendArray(r.Command, 2), "PTTL"), key)
+}
 
 // judgeNumber judges a script that returns an integer: from least to most is a yes, any other is a no.
 func judgeNumber(v resp.Value, least, most int64) mux.Verdict {

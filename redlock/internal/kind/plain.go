@@ -126,6 +126,9 @@ func (Plain) Look(r *Request, key string) {
 	r.Command = resp.AppendCommand(r.Command, "PTTL", key)
 }
 
+// Read reads the key.
+func (Plain) Read(r *Request, key string) { r.Command = resp.AppendCommand(r.Command, "GET", key) }
+
 // JudgeSet judges SET NX: a yes if the key is set, a no if another key is in the way.
 func JudgeSet(v resp.Value) mux.Verdict {
 	switch {

@@ -126,3 +126,12 @@ func (s *several) Look(r *Request, _ string) {
 	r.Tracked()
 	r.Command = SeveralLookScript.AppendText(r.Command, 0, s.keys...)
 }
+
+// Read reads all keys.
+func (s *several) Read(r *Request, _ string) {
+	r.Command = resp.AppendArray(r.Command, 1+len(s.keys))
+	r.Command = resp.AppendBulkString(r.Command, "MGET")
+	for _, key := range s.keys {
+		r.Command = resp.AppendBulkString(r.Command, key)
+	}
+}

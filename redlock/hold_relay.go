@@ -1,0 +1,374 @@
+package redlock
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/resp"
+)
+
+// A relay is a lock that stays in the process: holders of one client have it one after the other, under one token.
+// A holder that unlocks while another waits behind it does not release the lock. The next one has it at once, with
+// what is left of the validity, and the masters are asked once more. The last holder releases it.
+//
+// # States
+//
+// The token is in one place at a time. hold.mu of the holder guards it, or relay.mu:
+//
+//	it is              where                       what ends that
+//	held               in the hold of a Mutex      Unlock takes it out (hold.reset), once the contexts of the
+//	                                               KeepAlives have ended
+//	in limbo           with the Unlock that has    give, or end
+//	                   taken it out
+//	given              with a waiter, that has     takeOver puts it into the waiter's hold, or declines: end
+//	                   not woken yet
+//	released           nowhere                     the relay is over
+//
+// Nothing but end releases a token that has been given on. All that could do so for the holder before would be a
+// round that is still to be judged, or an attempt that has not returned: these pin the hold (hold.pins), and a lock
+// that is pinned is not given on. So a late round of a former holder ends nothing.
+//
+// # Rounds
+//
+// Unlock returns nil if a quorum had the token in a round that began after Unlock was called. One round of a relay is
+// under way at a time. The releases that come meanwhile wait for the next one and share it: all of them came before
+// it began. Mostly the round only reads the keys. That proves the same as a release does, and notifies nobody who
+// waits for the keys in another process. It extends the lock when a renewal would be due. The release of the last
+// holder is a round, too, and the releases that wait by then share that one: a later round would find nothing.
+//
+// A relay whose round has not succeeded gives the lock to nobody any more. If a round has found the lock lost, all
+// releases that share the round, and those that come later, are told, and the holder that has the lock now loses it.
+//
+// # Goroutine
+//
+// A goroutine of the relay waits for its rounds while releases wait for them. So no caller's context, and no panic of
+// one, is in the way of the others. It begins when a lock is given on, which no client that is closed does, and ends
+// when no release waits. Close ends its round, and waits for it.
+//
+// # What can come between
+//
+//	Close                       A lock is given on under Client.attempts, and only if the client is not closed. Who
+//	                            wakes with a lock after Close returns ErrClosed. The releases that wait get ErrClosed.
+//	a panic of an Observer,     In Unlock, before the lock is given on: it is released. In Lock, after it was taken
+//	or of a context             over: it is unlocked, as any lock is whose caller does not know of it.
+//	the context of a waiter     It declines the lock. Then the lock is released, and the next waiter tries.
+//	ends
+//	the context of an Unlock    The release stays in its round, and nobody waits for it.
+//	ends
+//	a renewal is under way      It pins the hold: the lock is released on the masters.
+//	a group switches to         While a recheck is under way, no lock is given on. If a switch comes after the hold has
+//	another master              left the list of the rechecks, whoever takes the lock over rechecks it.
+//	the lock is lost            The state is looked at when it is given on and when it is taken over. In between, the
+//	                            round that follows each hand-over finds the loss.
+//	the process stands still    The validity is looked at when it is given on and when it is taken over.
+type relay struct {
+	of    *relays
+	spec  *spec
+	token []byte
+	sum   atomic.Uint64   // of the token: the judge is called even when the relay is another one
+	judge mux.VerdictFunc // of a round that reads; made once
+	run   func()          // serve, made once
+
+	lease lease       // of its extensions; begins and ends under the holder's mu, or under mu if there is no holder
+	lost  atomic.Bool // the lock is known to be lost
+
+	mu       sync.Mutex // comes before hold.mu
+	holder   *hold      // the hold that has the lock; nil while it is given, or released
+	until    time.Duration
+	switches uint64     // of groups, before the last holder left the list of the rechecks
+	over     bool       // the lock is not given on any more
+	running  bool       // the goroutine runs; it does while releases wait
+	waiting  []*release // for the next round
+	sharing  []*release // the round that is under way
+	last     *call      // the release on the masters, posted and not waited for yet
+	released bool       // the lock is released on the masters
+	round    [2]*mux.Op // argument of Post
+
+	line question
+}
+
+// A question is whether anybody stands in the global queue of the relay's lock.
+type question struct {
+	call
+	asking    atomic.Bool // the queue master is being asked
+	answer    atomic.Int32
+	onDecided func(error) // made once
+}
+
+// The answers to a question.
+const (
+	unanswered int32 = iota
+	nobodyWaits
+	somebodyWaits
+)
+
+// relays are the relays of a client.
+type relays struct {
+	core        *core
+	releases    *releases
+	lose        func(h *hold, token []byte, failure *RoundError)
+	queueMaster func(name string) (master int, ok bool) // nil if a relay need not end for others
+	seed        maphash.Seed
+	pool        sync.Pool // of *relay
+	running     sync.WaitGroup
+}
+
+// begin returns a relay of a lock that is about to be given on for the first time.
+func (all *relays) begin(s *spec, token []byte) *relay {
+	r, _ := all.pool.Get().(*relay)
+	if r == nil {
+		r = &relay{of: all}
+		r.judge, r.run, r.line.onDecided = r.judgeValues, r.serve, r.line.decided
+	}
+	r.spec, r.token = s, append(r.token[:0], token...)
+	r.sum.Store(maphash.Bytes(all.seed, token))
+	r.lost.Store(false)
+	r.line.answer.Store(unanswered)
+	r.holder, r.until, r.over, r.released = nil, 0, false, false
+	return r
+}
+
+// drop makes the relay another lock's. It is not dropped while the queue master is asked.
+func (r *relay) drop() {
+	r.spec = nil
+	if !r.line.asking.Load() {
+		r.of.pool.Put(r)
+	}
+}
+
+// judgeValues judges the reply of a master that was asked for the keys' values. Values are compared by a hash whose
+// seed only this process knows: a straggler is judged, too, when the token is another one.
+func (r *relay) judgeValues(v resp.Value) mux.Verdict {
+	return kind.JudgeValues(v, func(value []byte) bool { return maphash.Bytes(r.of.seed, value) == r.sum.Load() })
+}
+
+// fresh reports whether at least half of a validity is left. A lock with less is not given on.
+func (s *spec) fresh(until, now time.Duration) bool { return until-now >= (s.term.ttl-s.term.drift)/2 }
+
+// give has a release wait for the next round of the relay, as the lock is given to a waiter. It reports whether the
+// lock can be given on.
+func (r *relay) give(rel *release, until time.Duration, switches uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over || r.lost.Load() {
+		return false
+	}
+	r.holder, r.until, r.switches = nil, max(r.until, until), switches
+	if r.lease.ends.Load() == 0 {
+		r.lease.begin(r.until)
+	} else {
+		r.lease.ends.Store(int64(r.until))
+	}
+	rel.shared = true
+	r.waiting = append(r.waiting, rel)
+	if !r.running {
+		r.running = true
+		r.of.running.Add(1)
+		go r.run()
+	}
+	return true
+}
+
+// take puts the lock into the hold of the waiter that it was given to. It reports whether it has.
+func (r *relay) take(h *hold) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := r.of.core.now()
+	if r.lost.Load() || !r.spec.fresh(r.until, now) || !h.receive(r, now) {
+		return false
+	}
+	r.holder = h
+	return true
+}
+
+// end releases the lock on the masters, if releases wait for a round: they share it. rel is the release of the last
+// holder; nil if nobody waits for that. end returns false if no release waits. Then the caller releases the lock.
+// The token must have been taken out of its hold.
+func (r *relay) end(rel *release) (shared bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.holder, r.over, r.released = nil, true, true
+	r.lease.end()
+	if len(r.waiting) == 0 {
+		if !r.running {
+			r.drop()
+		}
+		return false
+	}
+	if rel != nil {
+		rel.shared = true
+		r.waiting = append(r.waiting, rel)
+	}
+	r.last = r.of.core.takeCall()
+	r.last.release(r.spec, r.token)
+	r.of.core.rounds.Post(r.last.one[:]...)
+	return true
+}
+
+// giveBack releases a lock, which may be in a relay: r is nil if it is in none. Nobody waits for the release. It
+// leaves the lock on the masters for the rest, if rest is above 0.
+func (r *relay) giveBack(c *core, s *spec, token []byte, rest time.Duration) {
+	if r == nil || !r.end(nil) {
+		c.sendRelease(s, token, rest)
+	}
+}
+
+// serve is the relay's goroutine.
+func (r *relay) serve() {
+	defer r.of.running.Done()
+	c := r.of.core
+	for k := r.next(); k != nil; k = r.next() {
+		err := c.rounds.Wait(context.Background(), &k.op)
+		lost := r.complete(k, err)
+		for i, rel := range r.sharing {
+			rel.share(&k.op, err, lost)
+			r.sharing[i] = nil
+		}
+		c.putCall(k)
+	}
+}
+
+// next posts the next round, and returns it; nil if no release waits.
+func (r *relay) next() *call {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sharing, r.waiting = r.waiting, r.sharing[:0]
+	k := r.last
+	switch {
+	case k != nil:
+		r.last = nil
+		return k
+	case len(r.sharing) == 0:
+		r.running = false
+		if r.released {
+			r.drop()
+		}
+		return nil
+	}
+	k = r.of.core.takeCall()
+	h := r.holder
+	if h != nil { // nothing may come between what it says and the round
+		h.mu.Lock()
+		defer h.mu.Unlock()
+	}
+	now := r.of.core.now()
+	if until := r.validity(); !r.lost.Load() && now < until && now >= r.spec.term.due(until) {
+		k.extend(r.spec, r.token, 0, r.spec.term.ttl, true)
+		k.op.Lease, k.op.Epoch = &r.lease, r.lease.epoch.Load()
+	} else {
+		k.read(r.spec, r.token, r.judge)
+	}
+	r.round = [2]*mux.Op{&k.op}
+	n := 1
+	if r.ask() {
+		r.round[1] = &r.line.op
+		n = 2
+	}
+	r.of.core.rounds.Post(r.round[:n]...)
+	return k
+}
+
+// validity returns the end of the validity. mu is held, and the holder's mu if there is a holder.
+func (r *relay) validity() time.Duration {
+	if h := r.holder; h != nil && h.has(r.token) {
+		return h.until
+	}
+	return r.until
+}
+
+// complete judges a round, and reports whether the lock is lost.
+func (r *relay) complete(k *call, err error) (lost bool) {
+	c := r.of.core
+	r.mu.Lock()
+	t := count(k.op.Votes, err)
+	reason := t.released(false, r.lost.Load())
+	if k.ttl > 0 && reason != ErrNotHeld { // it has extended
+		reason = r.prolong(t, c.now(), r.spec.term.until(k.op.Started))
+	}
+	if reason != nil {
+		r.over = true
+	}
+	h := r.holder
+	lost = reason == ErrNotHeld || reason == ErrExpired
+	tell := lost && !r.released && !r.lost.Swap(true)
+	r.mu.Unlock()
+	if tell && h != nil {
+		r.of.lose(h, r.token, c.failure(OpUnlock, r.spec.key, k, err, reason))
+	}
+	return r.lost.Load()
+}
+
+// prolong moves the end of the validity after a round that has extended the lock. It returns why the lock was not
+// extended. mu is held.
+func (r *relay) prolong(t tally, now, until time.Duration) error {
+	h := r.holder
+	if h != nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+	}
+	if reason := t.extended(now, until, r.validity()); reason != nil {
+		return reason
+	}
+	if h != nil && h.has(r.token) {
+		h.prolong(until)
+	} else {
+		r.until = max(r.until, until)
+	}
+	return nil
+}
+
+// ask prepares the question whether anybody stands in the global queue of the lock. It returns false if it is being
+// asked, or cannot be asked: of several keys, each has a queue.
+func (r *relay) ask() bool {
+	names, q := r.spec.names(), &r.line
+	if r.of.queueMaster == nil || len(names) > 1 || q.asking.Load() {
+		return false
+	}
+	master, ok := r.of.queueMaster(names[0])
+	if !ok {
+		return false
+	}
+	q.request.Reset()
+	q.request.Name = kind.AppendQueueKey(q.request.Name[:0], names[0])
+	kind.Left(&q.request, q.request.Name)
+	q.prepare(r.of.core.shortTimeout(r.spec.timeout, minShortTimeout))
+	q.op.Only, q.op.Quorum, q.op.OnDecided = mux.Set(0).With(master), 1, q.onDecided
+	q.asking.Store(true)
+	return true
+}
+
+// decided takes the answer. The Mux is locked.
+func (q *question) decided(error) {
+	answer := unanswered
+	for i := range q.op.Votes {
+		switch q.op.Votes[i].Verdict {
+		case VerdictYes:
+			answer = nobodyWaits
+		case VerdictNo:
+			answer = somebodyWaits
+		}
+	}
+	q.answer.Store(answer)
+	q.asking.Store(false)
+}
+
+// mayExceed reports whether the lock can be given on though that was done as often in a row as it may: nobody stands
+// in the global queue, or the queue master is being asked. The round trip for which that lasts delays the others for
+// less than the hand-overs before it. again says that the hand-overs are counted from the beginning.
+func (q *question) mayExceed() (yes, again bool) {
+	switch q.answer.Load() {
+	case somebodyWaits:
+		return false, false
+	case nobodyWaits:
+		q.answer.Store(unanswered)
+		return true, true
+	}
+	return q.asking.Load(), false
+}

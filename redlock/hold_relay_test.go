@@ -1,0 +1,614 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/resp"
+	"github.com/stretchr/testify/require"
+)
+
+// secretly returns the token, which Mutex.Token would show.
+func (m *Mutex) secretly() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return string(m.token())
+}
+
+// A runner is a Mutex, and what its calls have returned.
+type runner struct {
+	*Mutex
+	locked, unlocked chan error
+}
+
+// waitsFor has a Mutex wait for "k" in Lock, until the others that wait have come before it.
+func waitsFor(t *testing.T, c *Client, ctx context.Context, opts ...Option) *runner {
+	m := &runner{c.NewMutex("k", ttl, opts...), make(chan error, 1), make(chan error, 1)}
+	go func() { m.locked <- m.Lock(ctx) }()
+	time.Sleep(20 * time.Millisecond)
+	return m
+}
+
+// leave calls Unlock, and returns when nothing more happens at this moment.
+func (m *runner) leave(ctx context.Context) {
+	go func() { m.unlocked <- m.Unlock(ctx) }()
+	synctest.Wait()
+}
+
+func (m *runner) has(t *testing.T) {
+	t.Helper()
+	require.Len(t, m.locked, 1, "it has the lock at once")
+	require.NoError(t, <-m.locked)
+}
+
+// soon requires a result that comes in time.
+func soon(t *testing.T, results <-chan error) error {
+	t.Helper()
+	return conntest.Soon(t, "it returns", results)
+}
+
+// runners returns a Mutex that has the lock, and others that wait for it, until the masters notify them.
+func runners(t *testing.T, c *Client, n int, opts ...Option) []*runner {
+	if r, is := c.rounds.(*fakeRounds); is {
+		r.tells = func(master int, key string) {
+			push := resp.AppendBulkString(resp.AppendArray(resp.AppendBulkString([]byte(">2\r\n"), "invalidate"), 1), key)
+			c.subscriptions.push(master, parse(push))
+		}
+	}
+	all := []*runner{{taken(t, c, opts...), nil, make(chan error, 1)}}
+	for range n {
+		all = append(all, waitsFor(t, c, t.Context(), opts...))
+	}
+	return all
+}
+
+// asked counts what masters were asked for, by the first word of what they have done.
+func (r *fakeRounds) asked(i int, what string) (n int) {
+	for _, did := range r.logs(i) {
+		if strings.HasPrefix(did, what+" ") {
+			n++
+		}
+	}
+	return n
+}
+
+func TestAnUnlockHandsTheLockOver(t *testing.T) {
+	for name, opts := range map[string][]Option{"plain": nil, "several": {WithKeys("l", "m")}, "owner": {WithOwner("o")}, "lifetime": {WithMaxLifetime(time.Hour)}} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				all := runners(t, c, 2, opts...)
+				token, until := all[0].secretly(), all[0].validUntil()
+				for i, m := range all[:2] {
+					held, _ := m.KeepAlive(t.Context())
+					since := r.now()
+					m.leave(t.Context())
+					require.Error(t, held.Err())
+					require.Empty(t, m.secretly())
+					all[i+1].has(t)
+					require.Equal(t, token, all[i+1].secretly())
+					require.Equal(t, until, all[i+1].validUntil())
+					require.NoError(t, soon(t, m.unlocked))
+					require.Equal(t, time.Millisecond, r.now()-since)
+					require.Zero(t, r.asked(0, "extend"), "what only reads wakes nobody in other processes")
+				}
+				require.NotContains(t, r.logs(0), "release k "+token)
+				all[2].leave(t.Context())
+				require.NoError(t, soon(t, all[2].unlocked))
+				time.Sleep(time.Millisecond)
+				require.Zero(t, r.keys())
+				s := c.Stats()
+				require.EqualValues(t, 3, s.Acquired)
+				require.EqualValues(t, 3, s.Released)
+				require.EqualValues(t, 3, s.Hold.Count)
+			})
+		})
+	}
+}
+
+// Those that unlock while a round is under way share the next one, and not that one, as it has begun before.
+func TestAnUnlockIsConfirmedByARoundThatBeganAfterIt(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		all := runners(t, c, 3)
+		for i, m := range all[:3] {
+			m.leave(t.Context())
+			all[i+1].has(t)
+		}
+		held, _ := all[3].KeepAlive(t.Context())
+		time.Sleep(1500 * time.Microsecond) // the first round is over, and the second under way
+		require.NoError(t, <-all[0].unlocked)
+		r.set(flush, 0, 1, 2)
+		_, why := lostBy(t, r, held)
+		require.ErrorIs(t, why, ErrNotHeld)
+		for _, m := range all[1:3] {
+			require.ErrorIs(t, soon(t, m.unlocked), ErrNotHeld, "all that share the round are told")
+		}
+		require.Equal(t, 2, r.asked(0, "get"))
+		all[3].leave(t.Context())
+		require.ErrorIs(t, soon(t, all[3].unlocked), ErrNotHeld)
+	})
+}
+
+// The release of the last holder is the last round, and is shared, too.
+func TestTheLastReleaseIsShared(t *testing.T) {
+	for name, release := range map[string]func(m *runner, t *testing.T){
+		"Unlock": func(m *runner, t *testing.T) { m.leave(t.Context()) },
+		"an Unlock that does not wait": func(m *runner, t *testing.T) {
+			m.leave(endedContext)
+			require.ErrorIs(t, soon(t, m.unlocked), context.Canceled)
+		},
+		"Release": func(m *runner, t *testing.T) { require.NoError(t, m.Release()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				all := runners(t, c, 2)
+				all[0].leave(t.Context())
+				all[1].has(t)
+				all[1].leave(t.Context())
+				all[2].has(t)
+				token := all[2].secretly()
+				release(all[2], t)
+				next := c.NewMutex("k", ttl)
+				require.NoError(t, next.TryLock(t.Context()), "it follows the release")
+				for _, m := range all[:2] {
+					require.NoError(t, soon(t, m.unlocked))
+				}
+				time.Sleep(time.Millisecond)
+				require.Equal(t, 1, r.asked(0, "get"))
+				require.Contains(t, r.logs(0), "release k "+token)
+				require.EqualValues(t, 3, c.Stats().Released+c.Stats().ReleaseFailed)
+			})
+		})
+	}
+}
+
+func TestOnlyALockThatLastsIsHandedOver(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		all := runners(t, c, 1)
+		token := all[0].secretly()
+		time.Sleep(ttl / 2)
+		all[0].leave(t.Context())
+		require.Empty(t, all[1].locked, "it asks the masters")
+		require.NoError(t, soon(t, all[1].locked))
+		require.NotEqual(t, token, all[1].secretly())
+		require.NoError(t, soon(t, all[0].unlocked))
+	})
+}
+
+// A waiter that was given a lock may wake late. It looks at the validity itself.
+func TestTheValidityIsLookedAtBeforeALockIsTakenOver(t *testing.T) {
+	var c *Client
+	var r *fakeRounds
+	suspend := &Observer{Wake: func(context.Context, string, Wake) { r.suspend(ttl) }}
+	simulated(t, 3, Config{Observer: suspend}, func(t *testing.T, client *Client, rounds *fakeRounds) {
+		c, r = client, rounds
+		all := runners(t, c, 1)
+		token := all[0].secretly()
+		all[0].leave(t.Context())
+		require.NoError(t, soon(t, all[1].locked))
+		require.Positive(t, all[1].Remaining())
+		require.NotEqual(t, token, all[1].secretly())
+		soon(t, all[0].unlocked)
+		require.NoError(t, all[1].Unlock(t.Context()))
+		time.Sleep(time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}
+
+// What differs, or has a number, or whose token others know, goes by the masters.
+func TestOtherLocksAreNotHandedOver(t *testing.T) {
+	for name, test := range map[string]struct {
+		holder, next []Option
+		before       func(m *Mutex, t *testing.T)
+	}{
+		"another owner":    {[]Option{WithOwner("o")}, []Option{WithOwner("p")}, nil},
+		"another timeout":  {nil, []Option{WithRoundTimeout(time.Second)}, nil},
+		"a fence":          {[]Option{WithFence()}, []Option{WithFence()}, nil},
+		"a least hold":     {[]Option{WithMinHold(time.Millisecond)}, []Option{WithMinHold(time.Millisecond)}, nil},
+		"other keys":       {[]Option{WithKeys("l")}, []Option{WithKeys("m")}, nil},
+		"a fence is asked": {nil, []Option{WithFence()}, nil},
+		"a shown token":    {nil, nil, func(m *Mutex, _ *testing.T) { m.Token() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				m := &runner{taken(t, c, test.holder...), nil, make(chan error, 1)}
+				next := waitsFor(t, c, t.Context(), test.next...)
+				token, fence := m.secretly(), m.Fence()
+				if test.before != nil {
+					test.before(m.Mutex, t)
+				}
+				m.leave(t.Context())
+				require.Empty(t, next.locked)
+				require.NoError(t, soon(t, next.locked))
+				require.NotEqual(t, token, next.secretly())
+				if fence > 0 {
+					require.Greater(t, next.Fence(), fence, "each holder has a fence of its own")
+				}
+				require.NoError(t, soon(t, m.unlocked))
+			})
+		})
+	}
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := &runner{c.NewMutex("k", ttl, WithToken(taken(t, c).secretly())), nil, make(chan error, 1)}
+		require.NoError(t, m.Extend(t.Context()))
+		next := waitsFor(t, c, t.Context())
+		m.leave(t.Context())
+		require.Empty(t, next.locked, "its token has come from outside")
+		require.NoError(t, soon(t, next.locked))
+	})
+}
+
+// A round that is not judged yet could still end the lock, or bring back what is gone.
+func TestALockIsNotHandedOverWhileARoundOfItIsUnderWay(t *testing.T) {
+	for name, round := range map[string]func(m *Mutex, c *Client){
+		"Extend":    func(m *Mutex, _ *Client) { m.Extend(context.Background()) },
+		"a recheck": func(m *Mutex, c *Client) { c.rechecker.recheck([]*hold{&m.hold}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				all := runners(t, c, 1)
+				token := all[0].secretly()
+				r.set(flush, 0, 1, 2)
+				go round(all[0].Mutex, c)
+				synctest.Wait()
+				all[0].leave(t.Context())
+				require.Empty(t, all[1].locked)
+				require.NoError(t, soon(t, all[1].locked))
+				require.NotEqual(t, token, all[1].secretly())
+				time.Sleep(10 * time.Millisecond)
+				require.Equal(t, 3, r.holders("k", all[1].secretly()), "nothing has ended it")
+			})
+		})
+	}
+}
+
+func TestAFormerHolderReleasesNothing(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		all := runners(t, c, 1)
+		all[0].leave(t.Context())
+		all[1].has(t)
+		require.ErrorIs(t, all[0].Unlock(t.Context()), ErrNotHeld)
+		require.ErrorIs(t, all[0].Release(), ErrNotHeld)
+		require.ErrorIs(t, all[0].Extend(t.Context()), ErrNotHeld)
+		require.NoError(t, soon(t, all[0].unlocked))
+		time.Sleep(time.Second)
+		require.Equal(t, 3, r.holders("k", all[1].secretly()))
+		require.NoError(t, all[1].Unlock(t.Context()))
+	})
+}
+
+// A Mutex that two goroutines share hands the lock over to itself.
+func TestAMutexHandsOverToItself(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		locked := make(chan error, 1)
+		go func() { locked <- m.Lock(t.Context()) }()
+		time.Sleep(time.Millisecond)
+		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, soon(t, locked))
+		require.Positive(t, m.Remaining())
+		require.NoError(t, m.Unlock(t.Context()))
+		time.Sleep(time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}
+
+// While the lock goes round, it is extended when a renewal would be due, and no oftener.
+func TestALockThatGoesRoundIsExtended(t *testing.T) {
+	simulated(t, 3, Config{Handovers: AlwaysHandOver}, func(t *testing.T, c *Client, r *fakeRounds) {
+		var all sync.WaitGroup
+		end := r.now() + 10*ttl
+		for range 4 {
+			all.Go(func() {
+				m := c.NewMutex("k", ttl)
+				for r.now() < end {
+					require.NoError(t, m.Lock(t.Context()))
+					require.GreaterOrEqual(t, m.Remaining(), ttl/2)
+					time.Sleep(10 * time.Millisecond)
+					require.NoError(t, m.Unlock(t.Context()))
+				}
+			})
+		}
+		all.Wait()
+		require.LessOrEqual(t, r.asked(0, "set"), 4+1, "one has taken it, and others may have tried")
+		require.InDelta(t, 30, r.asked(0, "extend"), 2)
+		time.Sleep(time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}
+
+// An extension that finds too little of the lock does not bring it back.
+func TestALossThatAnExtensionFindsIsTold(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		all := runners(t, c, 1)
+		time.Sleep(ttl / 3)
+		r.set(flush, 0, 1)
+		all[0].leave(t.Context())
+		all[1].has(t)
+		held, _ := all[1].KeepAlive(t.Context())
+		lostBy(t, r, held)
+		require.ErrorIs(t, soon(t, all[0].unlocked), ErrNotHeld)
+		time.Sleep(2 * time.Millisecond)
+		require.Zero(t, r.keys(), "what was set again is released")
+	})
+}
+
+// A minority that has lost the lock is given it again by an extension; what only reads does no harm.
+func TestAMinorityDoesNotEndARelay(t *testing.T) {
+	for name, harm := range map[string]func(m *fakeMaster){"flushed": flush, "down": fail, "frozen": freeze, "another's": func(m *fakeMaster) { occupy(m) }} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				all := runners(t, c, 3)
+				for i, m := range all[:3] {
+					r.set(harm, 0)
+					m.leave(t.Context())
+					all[i+1].has(t)
+					require.NoError(t, soon(t, m.unlocked))
+					time.Sleep(ttl / 3)
+				}
+				require.NoError(t, all[3].Unlock(t.Context()))
+				r.set(thaw, 0)
+			})
+		})
+	}
+}
+
+// If too few masters answer, nobody knows. The next one has the lock until its validity ends, and the one after it
+// asks the masters.
+func TestARelayWithoutAQuorumEnds(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		all := runners(t, c, 2)
+		r.set(freeze, 0, 1)
+		all[0].leave(t.Context())
+		all[1].has(t)
+		require.ErrorIs(t, soon(t, all[0].unlocked), ErrNoQuorum)
+		require.Positive(t, all[1].Remaining())
+		r.set(thaw, 0, 1)
+		token := all[1].secretly()
+		all[1].leave(t.Context())
+		require.Empty(t, all[2].locked)
+		require.NoError(t, soon(t, all[2].locked))
+		require.NotEqual(t, token, all[2].secretly())
+		require.NoError(t, soon(t, all[1].unlocked))
+	})
+}
+
+func TestReleaseHandsOverAndWaitsForNothing(t *testing.T) {
+	var mu sync.Mutex
+	var told []string
+	observer := &Observer{Round: func(_ context.Context, r Round) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, fmt.Sprint(r.Op, " ", Outcome(r.Err), " ", len(r.Votes), " ", r.Held > 0))
+	}}
+	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		all := runners(t, c, 2)
+		since := r.now()
+		require.NoError(t, all[0].Release())
+		synctest.Wait()
+		all[1].has(t)
+		require.Equal(t, since, r.now())
+		time.Sleep(500 * time.Microsecond)
+		all[1].leave(t.Context())
+		all[2].has(t)
+		require.NoError(t, soon(t, all[1].unlocked))
+		time.Sleep(2 * time.Millisecond)
+		mu.Lock()
+		defer mu.Unlock()
+		require.Contains(t, told, "unlock ok 3 true")
+		require.Equal(t, "unlock ok 3 true", told[len(told)-1])
+		require.EqualValues(t, 2, c.Stats().Released)
+	})
+}
+
+func TestTheContextOfAnUnlockIsItsOwn(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		all := runners(t, c, 2)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		all[0].leave(ctx)
+		all[1].has(t)
+		all[1].leave(t.Context())
+		all[2].has(t)
+		cancel(errCause)
+		err := soon(t, all[0].unlocked)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, errCause)
+		require.NotErrorIs(t, err, ErrNoQuorum)
+		require.NoError(t, soon(t, all[1].unlocked))
+		require.Positive(t, all[2].Remaining())
+		require.EqualValues(t, 1, c.Stats().ReleaseFailed)
+	})
+}
+
+// A waiter whose context ends in the moment in which it is given the lock declines it.
+func TestAWaiterWhoseContextEndsDeclines(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var once sync.Once
+	observer := &Observer{Wake: func(context.Context, string, Wake) { once.Do(cancel) }}
+	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := &runner{taken(t, c), nil, make(chan error, 1)}
+		next := waitsFor(t, c, ctx)
+		other := waitsFor(t, c, t.Context())
+		m.leave(t.Context())
+		require.ErrorIs(t, soon(t, next.locked), context.Canceled)
+		require.Empty(t, next.secretly())
+		require.NoError(t, soon(t, m.unlocked))
+		require.NoError(t, soon(t, other.locked))
+		require.NoError(t, other.Unlock(t.Context()))
+		time.Sleep(time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}
+
+// No lock is handed over by a client that is closed, and whoever wakes with one after Close does not have it.
+func TestNoHandOverOutlivesClose(t *testing.T) {
+	for name, given := range map[string]bool{"given before": true, "unlocked after": false} {
+		t.Run(name, func(t *testing.T) {
+			var wake chan struct{}
+			hold := func(context.Context, string) { <-wake }
+			observer := &Observer{WaitStart: hold}
+			if given {
+				observer = &Observer{Wake: func(ctx context.Context, key string, _ Wake) { hold(ctx, key) }}
+			}
+			simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+				wake = make(chan struct{})
+				all := runners(t, c, 1)
+				if given {
+					all[0].leave(t.Context())
+					require.NoError(t, soon(t, all[0].unlocked))
+				}
+				require.NoError(t, c.Close())
+				if !given {
+					all[0].leave(t.Context())
+					require.ErrorIs(t, soon(t, all[0].unlocked), ErrClosed)
+				}
+				close(wake)
+				require.ErrorIs(t, soon(t, all[1].locked), ErrClosed)
+				require.Empty(t, all[1].secretly())
+			})
+		})
+	}
+}
+
+// Close ends the round that releases wait for.
+func TestCloseEndsAnUnlockThatShares(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		all := runners(t, c, 2)
+		r.set(freeze, 0, 1, 2)
+		for i, m := range all[:2] {
+			m.leave(t.Context())
+			all[i+1].has(t)
+		}
+		require.NoError(t, c.Close())
+		for _, m := range all[:2] {
+			require.ErrorIs(t, soon(t, m.unlocked), ErrClosed)
+		}
+		require.ErrorIs(t, all[2].Unlock(t.Context()), ErrClosed)
+	})
+}
+
+// A switch may come when the former holder has left the list of the rechecks and the next one is not in it yet.
+func TestASwitchInBetweenIsNotMissed(t *testing.T) {
+	for _, forgets := range []bool{false, true} {
+		var c *Client
+		var r *fakeRounds
+		var once sync.Once
+		observer := &Observer{Wake: func(context.Context, string, Wake) {
+			once.Do(func() {
+				if forgets {
+					r.set(flush, 0, 1)
+				}
+				c.rechecker.switched(0)
+				time.Sleep(time.Millisecond) // until the recheck, which finds nothing in the list, is over
+			})
+		}}
+		simulated(t, 3, Config{Observer: observer}, func(t *testing.T, client *Client, rounds *fakeRounds) {
+			c, r = client, rounds
+			c.groups = true
+			all := runners(t, c, 1)
+			token := all[0].secretly()
+			all[0].leave(t.Context())
+			require.NoError(t, soon(t, all[1].locked))
+			require.Equal(t, !forgets, token == all[1].secretly(), "what a recheck has found to be lost is taken anew")
+			time.Sleep(time.Millisecond)
+			require.Positive(t, r.asked(2, "extend"))
+			require.Positive(t, all[1].Remaining())
+			soon(t, all[0].unlocked)
+			require.NoError(t, all[1].Unlock(t.Context()))
+		})
+	}
+}
+
+// While a recheck is under way the lock goes by the masters.
+func TestALockIsNotHandedOverDuringARecheck(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		c.groups = true
+		all := runners(t, c, 1)
+		c.rechecker.switched(0)
+		all[0].leave(t.Context())
+		require.Empty(t, all[1].locked)
+		require.NoError(t, soon(t, all[1].locked))
+		require.NoError(t, soon(t, all[0].unlocked))
+	})
+}
+
+// Whichever call of an Observer or a context panics, in the Unlock that hands over or in the Lock that takes over, the
+// lock is with one holder or released.
+func TestAPanicEndsNoRelay(t *testing.T) {
+	f := &fuse{}
+	f.calls.Store(-1)
+	simulated(t, 3, Config{Observer: brittleObserver(f)}, func(t *testing.T, c *Client, r *fakeRounds) {
+		for _, unlocks := range []bool{true, false} {
+			panics := everyPanic(t, f, func() {
+				calls := f.calls.Swap(-1)
+				m, next := taken(t, c), c.NewMutex("k", ttl)
+				m.KeepAlive(brittle{t.Context(), f})
+				call, other := func() { m.Unlock(brittle{t.Context(), f}) }, func() { next.Lock(t.Context()) }
+				if !unlocks {
+					call, other = func() { next.Lock(brittle{t.Context(), f}) }, func() { time.Sleep(5 * time.Millisecond); m.Unlock(t.Context()) }
+				}
+				var ended sync.WaitGroup
+				ended.Go(func() {
+					defer func() { recover() }() // the fuse may be in its Observer, too
+					other()
+				})
+				defer func() {
+					f.calls.Store(-1)
+					ended.Wait()
+					next.Unlock(t.Context())
+					m.Unlock(t.Context())
+				}()
+				if unlocks {
+					time.Sleep(5 * time.Millisecond)
+				}
+				f.calls.Store(calls)
+				call()
+			}, func(_ bool, at string) {
+				time.Sleep(10 * time.Millisecond)
+				require.Zero(t, r.keys(), at)
+				nothingIsLeft(t, c, at)
+			})
+			require.Positive(t, panics)
+		}
+	})
+}
+
+// Beyond Config.Handovers the lock stays if nobody stands in the global queue, and else it is released.
+func TestALockStaysWhileNobodyElseWaits(t *testing.T) {
+	for _, others := range []bool{false, true} {
+		simulated(t, 3, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
+			p := newProcesses(t, r, nil)
+			c, told := another(t, r, Config{Handovers: 3})
+			p.clients, p.rounds = append(p.clients, c), append(p.rounds, told)
+			all := runners(t, c, 10)
+			if others {
+				other := p.join()
+				m := other.NewMutex("k", ttl)
+				p.running.Go(func() { require.NoError(t, m.Lock(t.Context())); m.Unlock(t.Context()) })
+				time.Sleep(100 * time.Millisecond)
+			}
+			token, stayed := all[0].secretly(), 0
+			for i, m := range all[:10] {
+				time.Sleep(5 * time.Millisecond)
+				m.leave(t.Context())
+				require.NoError(t, soon(t, m.unlocked))
+				require.NoError(t, soon(t, all[i+1].locked))
+				if all[i+1].secretly() == token {
+					stayed++
+				}
+			}
+			require.NoError(t, all[10].Unlock(t.Context()))
+			p.running.Wait()
+			if others {
+				require.Equal(t, 3, stayed)
+			} else {
+				require.Equal(t, 10, stayed)
+			}
+		})
+	}
+}
