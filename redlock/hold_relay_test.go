@@ -516,7 +516,7 @@ func TestASwitchInBetweenIsNotMissed(t *testing.T) {
 			require.NoError(t, soon(t, all[1].locked))
 			require.Equal(t, !forgets, token == all[1].secretly(), "what a recheck has found to be lost is taken anew")
 			time.Sleep(time.Millisecond)
-			require.Positive(t, r.asked(2, "extend"))
+			require.True(t, forgets || r.asked(2, "extend") > 0, "it was rechecked, unless the round of the Unlock has found the loss before")
 			require.Positive(t, all[1].Remaining())
 			soon(t, all[0].unlocked)
 			require.NoError(t, all[1].Unlock(t.Context()))
