@@ -111,6 +111,9 @@ func Cases() []Case {
 	cases = append(cases,
 		with("contended", "64 goroutines wait for 8 keys, each held for 1 ms; the time of Lock", contended),
 		with("contended-N=1", "the same on one master", func(k *Case) { contended(k); k.N, k.peers = 1, k.peers.and(wholeRounds) }),
+	)
+	cases = append(cases, hotCases(with)...)
+	cases = append(cases,
 		with("hung", "one of five masters hangs (SIGSTOP) from the start of the slice", func(k *Case) {
 			k.Fault, k.peers, k.least, k.rounds = Hung, failFast.or(sampled), 100*time.Millisecond, 12
 		}),
