@@ -168,8 +168,20 @@ type Config struct {
 	// that do not let us ask. None should: CONFIG GET shows passwords, too.
 	Durable bool
 	// Handovers is how many times in a row a released lock goes to the next waiter of this client
-	// at once. After that, waiters of other processes get a chance first. Zero means 16.
-	// AlwaysHandOver (or any number below zero) means no limit.
+	// at once. After that, waiters of other processes get a chance first, if there are any. Zero
+	// means 16. AlwaysHandOver (or any number below zero) means no limit.
+	//
+	// The next waiter has the lock without the masters' word, under the same token, with what is
+	// left of the validity, and while at least half of it is left. The masters are asked at the
+	// same time, for the Unlock before it. By the assumptions of the package this is as good as
+	// the validity is. If they are broken (a majority was flushed), the next holder may work for
+	// a round trip under a lock that is lost, as the one before it did; then its KeepAlive ends.
+	// Use WithFence if you want the masters' word before each lock: each number comes from them.
+	//
+	// These go by the masters: locks with WithFence, WithShared, WithPermits, WithMinHold or
+	// WithSecond; waiters whose keys, TTL, round timeout or owner differ; a lock whose token was
+	// given by WithToken or asked for by Mutex.Token; and one of which an Extend or a renewal is
+	// under way. Then the next waiter's attempt follows the release.
 	Handovers int
 	// Observer, if set, is told what happens. SlogObserver returns one that logs, and Observers
 	// makes one of several. redlock/contrib has some for OpenTelemetry and Prometheus.

@@ -348,8 +348,13 @@
 //
 // [Mutex.Lock] waits until the lock is taken or its context is done. Waiters of one client for
 // one key wait in a local queue, and only its head looks at the masters. When the lock is
-// released in this client, the head has it one round later: its attempt follows the release on
-// every connection. After Config.Handovers in a row, the head lets others try first.
+// unlocked in this client, it stays in the process: the head has it at once, with what is left of
+// the validity. The masters are asked once more whether they have it, for the Unlock, and the
+// Unlocks that come meanwhile share the next round. So a key that many goroutines of one process
+// want costs the masters a few commands in a round trip, however often it changes hands. The last
+// holder releases it. Where this is not possible (Config.Handovers says where), the head has the
+// lock one round later: its attempt follows the release on every connection. After
+// Config.Handovers in a row, the head lets others try first, if there are any.
 //
 // The head of each client's local queue enters a global queue, the queue between processes. It is
 // on one master, the queue master. The masters have an order for each key, and the queue master
@@ -447,6 +452,8 @@
 //	      |               |             ^ switches of a Sentinel group
 //	      |               +--> rechecker: asks again for every lock that is held
 //	      |               |
+//	      |               +--> relay: a lock that goes from one holder of the client to the next
+//	      |               |
 //	      |               +--> renewer: renews what is kept alive
 //	      |                        | and ends its contexts (keepAlive)
 //	      +---------+--------------+
@@ -463,8 +470,9 @@
 //
 // A client has these goroutines, besides those of its mux: the renewer's, while a deadline is
 // served or renewals are under way; one for a moment each second, while a waiter is the head of a
-// global queue; one recheck after a switch; one while the Observer is to be told of releases that
-// were not awaited; and one for a moment, even after Close, if a second lock is lost or
+// global queue; one recheck after a switch; one for each lock that is handed over within the
+// client, while an Unlock waits for its round; one while the Observer is to be told of releases
+// that were not awaited; and one for a moment, even after Close, if a second lock is lost or
 // forgotten. All but the last have ended when Close returns. A goroutine that waits in Lock reads
 // the masters' pushes itself: it sleeps in the mux, and drives it if no other goroutine does.
 //
@@ -473,14 +481,16 @@
 // A goroutine that holds one of these may take those after it, and no other:
 //
 //	Client.attempts   shared by each attempt, from its first command to its release; Close
-//	                  takes it alone, to wait for them. An attempt only tries to take it.
+//	                  takes it alone, to wait for them. An attempt only tries to take it, and so
+//	                  does a hand-over.
 //	guard.raising     while a longer TTL is told to the mux; no hook takes it
 //	rechecker.mu      the set of holds
+//	a shard of        the local queues of some keys; several shards are locked in their order
+//	localQueues
+//	relay.mu          who has its lock; its rounds are posted under it
 //	renewer.mu        the heap; renewals are posted under it
 //	hold.mu           one lock's state; the other extends are posted under it
 //	globalQueues.mu   the heads of global queues
-//	a shard of        the local queues of some keys; several shards are locked in their order
-//	localQueues
 //	mux.Mux.mu        the hooks of guard, subscriptions and rechecker run under it, and so do
 //	                  the completions of releases that are not awaited; they take leaves
 //

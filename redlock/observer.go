@@ -12,7 +12,8 @@ import (
 type Observer struct {
 	// Round is called after each attempt to take a lock, each extension and each release, but not
 	// after a round that only asks. The context is the operation's; for a renewal it is that of
-	// KeepAlive.
+	// KeepAlive. A Lock that is handed over within the client has no round (Config.Handovers);
+	// WaitEnd tells of it. The Unlock that hands it over has one, which it may share with others.
 	Round func(ctx context.Context, r Round)
 	// WaitStart is called when a Lock has to wait, Wake when it stops
 	// waiting to try again, and WaitEnd when it returns, with its error.

@@ -10,7 +10,7 @@ import (
 // Stats is a snapshot of what a client has done and of how its masters are. It counts since Open
 // or New.
 type Stats struct {
-	Acquired  uint64 // locks taken, on the masters
+	Acquired  uint64 // locks taken, on the masters or from a holder of this client (Config.Handovers)
 	Held      uint64 // attempts that failed because another held the lock
 	NoQuorum  uint64 // ... because too few masters answered: worth an alert
 	Expired   uint64 // ... because they took longer than the lock would have been valid

@@ -14,9 +14,14 @@ import (
 // back, or its key ends with the TTL. Afterwards the Mutex is unlocked, whatever Unlock returns,
 // and its KeepAlives have ended.
 //
+// If another caller of this client waits for the lock, Unlock may hand it over instead of deleting
+// the key (Config.Handovers). The results are the same: nil says that a quorum still had the key
+// in a round that began after the call. Unlocks that come close together share a round, so Unlock
+// can take two round trips.
+//
 //	what the masters say                  returned
 //	anything, and it was known to be lost ErrNotHeld
-//	a quorum deleted the key              nil: the lock was held until now
+//	a quorum deleted the key, or has it   nil: the lock was held until now
 //	so many had not got it any more
 //	that no quorum can have had it        ErrNotHeld
 //	neither, and its validity had ended
@@ -58,7 +63,8 @@ func (m *Mutex) UnlockNow(ctx context.Context) error {
 	return nil
 }
 
-// Release is Unlock, but waits for no master: it writes the release to all of them, and returns.
+// Release is Unlock, but waits for no master: it writes the release to all of them, or hands the
+// lock over to a waiter of this client, and returns.
 // So a lock costs one round trip instead of two. Use it when you can ignore Unlock's result.
 //
 // There is one connection to each master, and commands keep their order on it. So the next

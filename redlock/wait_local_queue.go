@@ -23,7 +23,7 @@ import (
 // has one entry.
 //
 // Locks of several shards are taken in the order of the shards. Under them only the lock of the mux is taken, to wake
-// a waiter.
+// a waiter, and that of a relay, to give its lock to one.
 type localQueues struct {
 	core         *core
 	maxHandovers int // in a row; below zero: any number

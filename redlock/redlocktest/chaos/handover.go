@@ -14,7 +14,7 @@ import (
 // handsOver says whether a worker that has just taken the lock hands it over. No other Mutex can take one
 // over that has a second lock.
 func (w *worker) handsOver(l lockable) bool {
-	return (l.Kind == plain || l.Kind == shared) && !l.Second && (w.percent(4) || l.HandedOver && w.percent(80))
+	return (l.Kind == plain || l.Kind == shared) && !l.Second && !l.Passed && (w.percent(4) || l.HandedOver && w.percent(80))
 }
 
 // handOver has another Mutex take over the lock, which was just taken: at once, or after a while, when

@@ -45,6 +45,8 @@ type lockable struct {
 	// masters are struck. Or they extend it again and again, sometimes too late. Or they hand it over.
 	Left, Extended, HandedOver bool
 
+	Passed bool // so many want it that it goes from one worker of a client to the next; nobody asks for its token
+
 	Led  bool // those who want it campaign for it (leader.go)
 	Side side // the clients that want it
 }
@@ -79,7 +81,9 @@ func (l lockable) String() string {
 func (l lockable) isWriter() bool { return l.Kind != shared && l.Kind != permits }
 
 // mayFence says whether it goes with a fence.
-func (l lockable) mayFence() bool { return (l.Kind == plain || l.Kind == several) && !l.Second }
+func (l lockable) mayFence() bool {
+	return (l.Kind == plain || l.Kind == several) && !l.Second && !l.Passed
+}
 
 // options returns what makes a Mutex on the first key this lock.
 func (l lockable) options(fenced bool) []redlock.Option {

@@ -25,7 +25,8 @@
 // own, and so have locks that have a second one behind them (second.go). That fails, or is lost, on
 // purpose now and then. Each worker takes what its random numbers say, in one of the ways there are:
 // TryLock, Lock and Do, with KeepAlive, with Extend, or left to its TTL. Some locks are handed
-// over to another Mutex (handover.go), which may come too late. For others there are campaigns
+// over to another Mutex (handover.go), which may come too late. Others stay in a client while several of its
+// workers want them, without a release in between. For others there are campaigns
 // (leader.go). One of the clients may not ask the masters who they are, so that it cannot know which was
 // restarted, and one is given a master twice.
 //

@@ -83,6 +83,8 @@ var stormLocks = []lockable{
 	{Kind: plain, Keys: []string{"o"}, TTL: 150 * time.Millisecond, HandedOver: true},
 	{Kind: shared, Keys: []string{"o"}, TTL: 150 * time.Millisecond, HandedOver: true},
 	{Kind: shared, Keys: []string{"o"}, TTL: 400 * time.Millisecond, Left: true},
+	{Kind: plain, Keys: []string{"g"}, TTL: 300 * time.Millisecond, Passed: true},
+	{Kind: several, Keys: []string{"h", "i"}, TTL: 150 * time.Millisecond, Passed: true},
 }
 
 // storm tests the lock, with a resource that looks at fences or, if unfenced, at none. The traffic

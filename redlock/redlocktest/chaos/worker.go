@@ -88,7 +88,7 @@ func (w *worker) turn() {
 		return
 	}
 	how := opLock
-	if w.percent(40) || l.Left && w.percent(50) { // who waits comes when the lock is to be had, and not before
+	if w.percent(40) && !l.Passed || l.Left && w.percent(50) { // who waits comes when the lock is to be had, and not before
 		how = opTry
 	}
 	h := w.acquire(ctx, l, fenced, how)
@@ -133,16 +133,30 @@ func (w *worker) turn() {
 	h.leave(release)
 }
 
-// choose prefers the first lock: of one that is taken by one client right after the other, each fence counts.
+// choose prefers the first lock: of one that is taken by one client right after the other, each fence counts. It
+// also prefers those that are passed on, so that several workers of a client wait for them.
 func (w *worker) choose() lockable {
 	if w.percent(20) {
 		return w.Locks[0]
+	}
+	if passed := w.passed(); len(passed) > 0 && w.percent(25) {
+		return passed[w.rng.IntN(len(passed))]
 	}
 	for {
 		if l := w.Locks[w.rng.IntN(len(w.Locks))]; l.Side == everybody || l.Side == sideOf(w.Place) {
 			return l
 		}
 	}
+}
+
+// passed returns the locks that are passed on.
+func (c *client) passed() (all []lockable) {
+	for _, l := range c.Locks {
+		if l.Passed {
+			all = append(all, l)
+		}
+	}
+	return all
 }
 
 // mutex returns the worker's mutex of a lock, now and then a fresh one.
@@ -173,7 +187,9 @@ func (w *worker) acquire(ctx context.Context, l lockable, fenced bool, how op) *
 	}
 	h := &hold{lock: l, mutex: m, until: now + m.Remaining(), fenced: fenced}
 	if own, is := m.(*redlock.Mutex); is {
-		h.token = own.Token()
+		if !l.Passed {
+			h.token = own.Token()
+		}
 		if fenced || l.Second {
 			h.fence = own.Fence()
 		}
