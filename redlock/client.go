@@ -133,7 +133,7 @@ func prepare(cfg Config) *Client {
 	c.rechecker.core, c.rechecker.renewer = &c.core, &c.renewer
 	c.relays.core, c.relays.releases, c.relays.lose, c.relays.seed = &c.core, &c.releases, c.renewer.lose, maphash.MakeSeed()
 	if c.cfg.Handovers >= 0 {
-		c.relays.queueMaster = c.globalQueues.queueMaster
+		c.relays.othersWait = c.globalQueues.othersWait
 	}
 	return c
 }

@@ -68,8 +68,14 @@ func (m *fakeMaster) do(args []string) (reply any) {
 	switch key := args[1]; {
 	case args[0] == "PEXPIRE":
 		return int64(1)
-	case args[0] == "PTTL" && len(m.lines[key]) > 0:
-		return int64(1)
+	case args[0] == "ZRANGE":
+		ids := []any{}
+		for _, id := range m.lines[key] {
+			if len(ids) < 2 {
+				ids = append(ids, id)
+			}
+		}
+		return ids
 	case args[0] == "PTTL":
 		return m.left(key)
 	case args[0] == "GET":

@@ -92,7 +92,7 @@ type relay struct {
 	line question
 }
 
-// A question is whether anybody stands in the global queue of the relay's lock.
+// A question is whether anybody else stands in the global queue of the relay's lock.
 type question struct {
 	call
 	asking    atomic.Bool // the queue master is being asked
@@ -109,13 +109,13 @@ const (
 
 // relays are the relays of a client.
 type relays struct {
-	core        *core
-	releases    *releases
-	lose        func(h *hold, token []byte, failure *RoundError)
-	queueMaster func(name string) (master int, ok bool) // nil if a relay need not end for others
-	seed        maphash.Seed
-	pool        sync.Pool // of *relay
-	running     sync.WaitGroup
+	core       *core
+	releases   *releases
+	lose       func(h *hold, token []byte, failure *RoundError)
+	othersWait func(q *question, name string) bool // globalQueues.othersWait; nil if a relay need not end for others
+	seed       maphash.Seed
+	pool       sync.Pool // of *relay
+	running    sync.WaitGroup
 }
 
 // begin returns a relay of a lock that is about to be given on for the first time.
@@ -328,18 +328,10 @@ func (r *relay) prolong(t tally, now, until time.Duration) error {
 // asked, or cannot be asked: of several keys, each has a queue.
 func (r *relay) ask() bool {
 	names, q := r.spec.names(), &r.line
-	if r.of.queueMaster == nil || len(names) > 1 || q.asking.Load() {
+	if r.of.othersWait == nil || len(names) > 1 || q.asking.Load() || !r.of.othersWait(q, names[0]) {
 		return false
 	}
-	master, ok := r.of.queueMaster(names[0])
-	if !ok {
-		return false
-	}
-	q.request.Reset()
-	q.request.Name = kind.AppendQueueKey(q.request.Name[:0], names[0])
-	kind.Left(&q.request, q.request.Name)
-	q.prepare(r.of.core.shortTimeout(r.spec.timeout, minShortTimeout))
-	q.op.Only, q.op.Quorum, q.op.OnDecided = mux.Set(0).With(master), 1, q.onDecided
+	q.op.Timeout, q.op.OnDecided = r.of.core.shortTimeout(r.spec.timeout, minShortTimeout), q.onDecided
 	q.asking.Store(true)
 	return true
 }

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -43,6 +44,8 @@ type globalQueues struct {
 	core          *core
 	subscriptions *subscriptions
 	avoidUntil    []atomic.Int64 // for each master, until when its queues are not used
+	tag           []byte         // begins the ids of this client's writers
+	judgeOthers   mux.VerdictFunc
 
 	mu      sync.Mutex // under it only the lock of the mux is taken
 	heads   map[*ticket]*subscription
@@ -58,6 +61,7 @@ const (
 	renewalBatch    = 64 << 10               // bytes of one operation above which the next renewals go into another
 	closeLinger     = 100 * time.Millisecond // the longest that Close waits for the waiters to leave
 	refusedPause    = time.Minute            // how long to avoid the queues of a master that has refused them
+	tagLength       = 8                      // characters: few enough for the wire, and enough to tell clients apart
 )
 
 // A ticket is what a waiter has in the global queues. The zero value has no entries.
@@ -93,6 +97,7 @@ func (t *ticket) addEntry(name string, master int) {
 
 func (gq *globalQueues) init(c *core, ss *subscriptions, masters int) {
 	gq.core, gq.subscriptions, gq.avoidUntil = c, ss, make([]atomic.Int64, masters)
+	gq.tag, gq.judgeOthers = appendToken(nil, "")[:tagLength], gq.judgeFirst
 }
 
 // enter puts a waiter into the queues of these names, or renews its entries. It reports whether the waiter may
@@ -104,7 +109,7 @@ func (gq *globalQueues) enter(ctx context.Context, t *ticket, sub *subscription,
 		if reader {
 			t.id = append(t.id, readerMark...)
 		}
-		t.id = appendToken(t.id, "")
+		t.id = appendToken(append(t.id, gq.tag...), "")
 	}
 	for i, name := range names {
 		err := gq.enterOne(ctx, t, i, name)
@@ -238,6 +243,38 @@ func (gq *globalQueues) send(k *call, master int, persist time.Duration) {
 	k.prepare(0)
 	k.op.Only, k.op.Quorum, k.op.Persist = mux.Set(0).With(master), 1, persist
 	gq.core.rounds.Send(&k.op)
+}
+
+// othersWait makes a question of one round ask the queue master of a name whether anybody but this client's writers
+// stands in its queue: yes if nobody does. It returns false if there is no such master. A waiter of this client that is
+// in the queue is the next in its local queue, too.
+func (gq *globalQueues) othersWait(q *question, name string) bool {
+	master, ok := gq.queueMaster(name)
+	if !ok {
+		return false
+	}
+	q.request.Reset()
+	q.request.Name = kind.AppendQueueKey(q.request.Name[:0], name)
+	q.request.Command = resp.AppendBulk(resp.AppendBulkString(resp.AppendArray(q.request.Command, 4), "ZRANGE"), q.request.Name)
+	q.request.Command = resp.AppendBulkString(resp.AppendBulkString(q.request.Command, "0"), "1")
+	q.request.Judge = gq.judgeOthers
+	q.prepare(0)
+	q.op.Only, q.op.Quorum = mux.Set(0).With(master), 1
+	return true
+}
+
+// judgeFirst judges the first two ids of a queue: a yes if all are this client's, or there is none.
+func (gq *globalQueues) judgeFirst(v resp.Value) mux.Verdict {
+	if v.Kind() != resp.Array {
+		return mux.VerdictFailed
+	}
+	elems := v.Elems()
+	for id, ok := elems.Next(); ok; id, ok = elems.Next() {
+		if !bytes.HasPrefix(id.Bytes(), gq.tag) {
+			return mux.VerdictNo
+		}
+	}
+	return mux.VerdictYes
 }
 
 // queueMaster returns the queue master of a name. It is the same for all clients that see the same masters up. ok is

@@ -195,12 +195,6 @@ func JudgeValues(v resp.Value, ours func(value []byte) bool) mux.Verdict {
 	return verdict
 }
 
-// Left asks how long a key has to live: a yes if it is not there.
-func Left(r *Request, key []byte) {
-	r.Judge = judgeFree
-	r.Command = resp.AppendBulk(resp.AppendBulkString(resp.AppendArray(r.Command, 2), "PTTL"), key)
-}
-
 // judgeNumber judges a script that returns an integer: from least to most is a yes, any other is a no.
 func judgeNumber(v resp.Value, least, most int64) mux.Verdict {
 	switch n, ok := v.Int(); {
