@@ -265,6 +265,7 @@ func (r *relay) next() *call {
 	} else {
 		k.read(r.spec, r.token, r.judge)
 	}
+	k.op.Awaited = true // serve writes it, when no lock is held
 	r.round = [2]*mux.Op{&k.op}
 	n := 1
 	if r.ask() {
@@ -331,7 +332,7 @@ func (r *relay) ask() bool {
 	if r.of.othersWait == nil || len(names) > 1 || q.asking.Load() || !r.of.othersWait(q, names[0]) {
 		return false
 	}
-	q.op.Timeout, q.op.OnDecided = r.of.core.shortTimeout(r.spec.timeout, minShortTimeout), q.onDecided
+	q.op.Timeout, q.op.OnDecided, q.op.Awaited = r.of.core.shortTimeout(r.spec.timeout, minShortTimeout), q.onDecided, true
 	q.asking.Store(true)
 	return true
 }
