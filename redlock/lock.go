@@ -12,8 +12,9 @@ import (
 // Lock takes the lock, and waits for it until ctx is done.
 //
 // Callers of one client that wait for the same key wait in a local queue. Only the head of that
-// queue contends with other processes. When the lock is released in this client, the head of the
-// queue tries at once. The package comment says how Lock waits.
+// queue contends with other processes. When the lock is unlocked in this client, the head of the
+// queue has it at once, or tries at once (Config.Handovers). The package comment says how Lock
+// waits.
 //
 // Lock keeps trying while too few masters answer, as they may be back before ctx is done. It
 // returns at once if so many masters refuse this client (NOPERM, NOAUTH, WRONGPASS, NOFENCE,
