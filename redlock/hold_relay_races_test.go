@@ -1,0 +1,168 @@
+package redlock
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/stretchr/testify/require"
+)
+
+// An extension sets the lock again where it is gone. A release that follows it finds it there, and must not say that
+// the lock was held all the time.
+func TestALossThatAnExtensionFindsIsToldToAllThatFollow(t *testing.T) {
+	for name, n := range map[string]int{"a release of its own": 1, "the last release is shared": 2} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				all := runners(t, c, n)
+				time.Sleep(ttl / 3) // so that the round extends
+				r.set(flush, 0, 1)
+				for i, m := range all {
+					m.leave(t.Context())
+					if i < n {
+						all[i+1].has(t)
+					}
+				}
+				for _, m := range all {
+					require.ErrorIs(t, soon(t, m.unlocked), ErrNotHeld)
+				}
+				time.Sleep(2 * time.Millisecond)
+				require.Zero(t, r.keys())
+			})
+		})
+	}
+}
+
+// The next holder's Extend sets the lock again where it is gone. The round that confirms the Unlock before it must not
+// take that for the lock that was there.
+func TestAnExtendOfTheNextHolderHidesNoLoss(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		all := runners(t, c, 2)
+		arrived := make(chan struct{})
+		var once sync.Once
+		c.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {
+			if strings.Contains(string(op.Command), "GET") {
+				once.Do(func() { <-arrived }) // its answers are there, and are not judged yet
+			}
+		}}
+		all[0].leave(t.Context())
+		all[1].has(t)
+		time.Sleep(2 * time.Millisecond)
+		r.set(flush, 0, 1)
+		all[1].leave(t.Context())
+		require.NoError(t, soon(t, all[2].locked))
+		r.set(freeze, 2)
+		extended := make(chan error, 1)
+		go func() { extended <- all[2].Extend(t.Context()) }()
+		synctest.Wait()
+		close(arrived)
+		require.NoError(t, soon(t, all[0].unlocked))
+		require.ErrorIs(t, soon(t, all[1].unlocked), ErrNotHeld)
+		soon(t, extended)
+		r.set(thaw, 2)
+	})
+}
+
+// Those who are in no global queue get the lock now and then: they poll, as a client of another library does.
+func TestThoseWhoPollAreNotShutOut(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
+		c, _ := another(t, r, Config{})
+		other, _ := another(t, r, Config{})
+		var all sync.WaitGroup
+		end := r.now() + 10*ttl
+		for range 32 {
+			all.Go(func() {
+				m := c.NewMutex("k", ttl)
+				for r.now() < end {
+					require.NoError(t, m.Lock(t.Context()))
+					time.Sleep(200 * time.Microsecond)
+					require.NoError(t, m.Unlock(t.Context()))
+				}
+			})
+		}
+		time.Sleep(50 * time.Millisecond)
+		had, tried := 0, 0
+		m := other.NewMutex("k", ttl)
+		for r.now() < end-ttl {
+			tried++
+			if m.TryLock(t.Context()) == nil {
+				had++
+				require.NoError(t, m.Unlock(t.Context()))
+			}
+			time.Sleep(3300 * time.Microsecond)
+		}
+		all.Wait()
+		t.Log(had, "of", tried)
+		require.Positive(t, had)
+	})
+}
+
+// A lock that was given to a waiter, which has not woken yet, is released when the client is closed.
+func TestCloseReleasesALockThatIsGiven(t *testing.T) {
+	observer := &Observer{Wake: func(context.Context, string, Wake) { time.Sleep(time.Millisecond) }}
+	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, _ *Client, r *fakeRounds) {
+		c, _ := another(t, r, Config{Observer: observer})
+		all := runners(t, c, 1)
+		token := all[0].secretly()
+		require.NoError(t, all[0].Release())
+		synctest.Wait()
+		go c.Close()
+		require.ErrorIs(t, soon(t, all[1].locked), ErrClosed)
+		time.Sleep(500 * time.Millisecond)
+		require.Zero(t, r.holders("k", token))
+	})
+}
+
+// A waiter that has been given one lock, which is lost, is not given another beside it.
+func TestAWaiterIsGivenOneLock(t *testing.T) {
+	var once sync.Once
+	var block func()
+	observer := &Observer{Wake: func(context.Context, string, Wake) { once.Do(func() { block() }) }}
+	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		woken := make(chan struct{})
+		block = func() { <-woken }
+		all := runners(t, c, 1)
+		require.NoError(t, all[0].Release())
+		synctest.Wait()
+		r.set(flush, 0, 1)
+		other := c.NewMutex("k", ttl)
+		require.NoError(t, other.TryLock(t.Context()))
+		require.NoError(t, other.Release())
+		close(woken)
+		require.NoError(t, soon(t, all[1].locked))
+		require.NoError(t, all[1].Unlock(t.Context()))
+		time.Sleep(10 * time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}
+
+// An Observer may call the client.
+func TestAnObserverMayUnlockWhatIsLost(t *testing.T) {
+	var lost func()
+	observer := &Observer{Lost: func(context.Context, string, error) { lost() }}
+	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		all := runners(t, c, 2)
+		told := make(chan error, 1)
+		lost = func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			told <- all[2].Unlock(ctx)
+		}
+		r.set(flush, 0, 1, 2)
+		all[0].leave(t.Context())
+		all[1].has(t)
+		all[1].leave(t.Context())
+		all[2].has(t)
+		all[2].KeepAlive(t.Context())
+		err := soon(t, told)
+		require.ErrorIs(t, err, ErrNotHeld)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		for _, m := range all[:2] {
+			require.ErrorIs(t, soon(t, m.unlocked), ErrNotHeld)
+		}
+	})
+}
