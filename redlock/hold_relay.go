@@ -188,18 +188,17 @@ func (r *relay) take(h *hold) bool {
 	return true
 }
 
-// end releases the lock on the masters, if releases wait for a round: they share it. rel is the release of the last
-// holder; nil if nobody waits for that. end returns false if no release waits. Then the caller releases the lock.
-// The token must have been taken out of its hold.
+// end releases the lock on the masters while the goroutine runs. The releases that wait share that round. It is judged
+// after the round that is under way, which may have set the lock again where it was gone, and then knows more. rel is
+// the release of the last holder; nil if nobody waits for that. end returns false if the goroutine does not run. Then
+// the caller releases the lock. The token must have been taken out of its hold.
 func (r *relay) end(rel *release) (shared bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holder, r.over, r.released = nil, true, true
 	r.lease.end()
-	if len(r.waiting) == 0 {
-		if !r.running {
-			r.drop()
-		}
+	if !r.running {
+		r.drop()
 		return false
 	}
 	if rel != nil {
@@ -298,7 +297,8 @@ func (r *relay) complete(k *call, err error) (lost bool) {
 	}
 	h := r.holder
 	lost = reason == ErrNotHeld || reason == ErrExpired
-	tell := lost && !r.released && !r.lost.Swap(true)
+	releases := k.op.Persist > 0 // its votes say the same to all who share it, and nobody has the lock
+	tell := lost && !releases && !r.lost.Swap(true)
 	r.mu.Unlock()
 	if tell && h != nil {
 		r.of.lose(h, r.token, c.failure(OpUnlock, r.spec.key, k, err, reason))
