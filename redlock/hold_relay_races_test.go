@@ -134,7 +134,7 @@ func TestAWaiterIsGivenOneLock(t *testing.T) {
 		require.NoError(t, other.Release())
 		close(woken)
 		require.NoError(t, soon(t, all[1].locked))
-		require.NoError(t, all[1].Unlock(t.Context()))
+		all[1].Unlock(t.Context())
 		time.Sleep(10 * time.Millisecond)
 		require.Zero(t, r.keys())
 	})
