@@ -224,6 +224,7 @@ func (c *Client) disconnect() error {
 	c.rounds.Drain()
 	c.globalQueues.close()
 	c.attempts.Lock() // when those under way have sent their releases
+	c.localQueues.takeBack()
 	err := c.rounds.Close()
 	c.attempts.Unlock()
 	c.renewer.running.Wait()

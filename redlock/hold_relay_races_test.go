@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,18 +102,41 @@ func TestThoseWhoPollAreNotShutOut(t *testing.T) {
 	})
 }
 
-// A lock that was given to a waiter, which has not woken yet, is released when the client is closed.
+// graceRounds close as a Mux does: what comes later is not sent, and what was sent before is done.
+type graceRounds struct {
+	rounds
+	closed atomic.Bool
+}
+
+func (c *graceRounds) Post(ops ...*mux.Op) {
+	if !c.closed.Load() {
+		c.rounds.Post(ops...)
+	}
+}
+
+func (c *graceRounds) Send(op *mux.Op) {
+	if !c.closed.Load() {
+		c.rounds.Send(op)
+	}
+}
+
+func (c *graceRounds) Close() error {
+	c.closed.Store(true)
+	time.Sleep(100 * time.Millisecond)
+	return c.rounds.Close()
+}
+
+// A lock that was given to a waiter, which has not taken it over yet, is released when the client is closed.
 func TestCloseReleasesALockThatIsGiven(t *testing.T) {
-	observer := &Observer{Wake: func(context.Context, string, Wake) { time.Sleep(time.Millisecond) }}
-	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, _ *Client, r *fakeRounds) {
-		c, _ := another(t, r, Config{Observer: observer})
+	observer := &Observer{Wake: func(context.Context, string, Wake) { time.Sleep(200 * time.Millisecond) }}
+	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		all := runners(t, c, 1)
 		token := all[0].secretly()
+		c.rounds = &graceRounds{rounds: r}
 		require.NoError(t, all[0].Release())
 		synctest.Wait()
-		go c.Close()
+		require.NoError(t, c.Close())
 		require.ErrorIs(t, soon(t, all[1].locked), ErrClosed)
-		time.Sleep(500 * time.Millisecond)
 		require.Zero(t, r.holders("k", token))
 	})
 }

@@ -210,10 +210,11 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 		return false, err
 	}
 	m.clearExpired() // which calls the Observer: before the lock is taken out
-	in := w.waiter.given.Swap(nil)
-	switches := in.switches
-	if !in.take(&m.hold) {
-		m.decline(in)
+	switches, taken, open := w.takeGiven()
+	if !open {
+		return false, ErrClosed
+	}
+	if !taken {
 		return false, nil
 	}
 	w.acquired = true // from here on a panic unlocks it
@@ -224,6 +225,26 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 	}
 	c.stats.acquired.Add(1)
 	return true, nil
+}
+
+// takeGiven puts the lock that the waiter was given into its Mutex, or declines it. open is false, and nothing is done,
+// if the client is being closed: Close takes the lock back. switches is the number of switches of groups before the
+// last holder left the list of the rechecks.
+func (w *wait) takeGiven() (switches uint64, taken, open bool) {
+	m, c := w.mutex, w.mutex.client
+	if !c.attempts.TryRLock() { // as an attempt does
+		return 0, false, false
+	}
+	defer c.attempts.RUnlock()
+	in := w.waiter.given.Swap(nil)
+	if in == nil { // Close has taken it back
+		return 0, false, true
+	}
+	switches = in.switches
+	if taken = in.take(&m.hold); !taken {
+		m.decline(in)
+	}
+	return switches, taken, true
 }
 
 // sleep serves one event, and returns the next step. If there is none, it sleeps until something comes.

@@ -355,5 +355,20 @@ func (qs *localQueues) handOver(all *relays, s *spec, in *relay, rel *release, u
 	return true
 }
 
+// takeBack releases the locks that waiters were given and have not taken over. From then on none may be given.
+func (qs *localQueues) takeBack() {
+	for i := range qs.shards {
+		s := &qs.shards[i]
+		s.mu.Lock()
+		for _, q := range s.queues {
+			if w := q.head.waiter; w.given.Load() != nil {
+				given := w.given.Swap(nil)
+				given.giveBack(qs.core, w.spec, slices.Clone(given.token), 0)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
 // ready reports whether the queue's head can try: it is the head of all its queues.
 func (q *localQueue) ready() bool { return q != nil && q.head.waiter.blockers.Load() == 0 }
