@@ -31,6 +31,7 @@ func (x *extension) encode() bool {
 func (x *extension) fill(restore bool) {
 	h, k := x.hold, x.call
 	h.pins++
+	restore = restore && !h.relay.confirms()
 	k.extend(&h.spec, h.token(), h.fence, max(h.term.ttl, h.lingerTime(x.core.now)), restore)
 	if restore {
 		k.op.Lease, k.op.Epoch = &h.lease, h.lease.epoch.Load()

@@ -77,12 +77,12 @@ type relay struct {
 	lease lease       // of its extensions; begins and ends under the holder's mu, or under mu if there is no holder
 	lost  atomic.Bool // the lock is known to be lost
 
-	mu       sync.Mutex // comes before hold.mu
-	holder   *hold      // the hold that has the lock; nil while it is given, or released
+	running  atomic.Bool // the goroutine runs; it does while releases wait; changed under mu
+	mu       sync.Mutex  // comes before hold.mu
+	holder   *hold       // the hold that has the lock; nil while it is given, or released
 	until    time.Duration
 	switches uint64     // of groups, before the last holder left the list of the rechecks
 	over     bool       // the lock is not given on any more
-	running  bool       // the goroutine runs; it does while releases wait
 	waiting  []*release // for the next round
 	sharing  []*release // the round that is under way
 	last     *call      // the release on the masters, posted and not waited for yet
@@ -147,6 +147,10 @@ func (r *relay) judgeValues(v resp.Value) mux.Verdict {
 	return kind.JudgeValues(v, func(value []byte) bool { return maphash.Bytes(r.of.seed, value) == r.sum.Load() })
 }
 
+// confirms reports whether releases wait for a round. Meanwhile the holder's extensions set the lock nowhere again: the
+// round would take it for the lock that was there. The relay's own extensions do, and judge that.
+func (r *relay) confirms() bool { return r != nil && r.running.Load() }
+
 // fresh reports whether at least half of a validity is left. A lock with less is not given on.
 func (s *spec) fresh(until, now time.Duration) bool { return until-now >= (s.term.ttl-s.term.drift)/2 }
 
@@ -166,8 +170,7 @@ func (r *relay) give(rel *release, until time.Duration, switches uint64) bool {
 	}
 	rel.shared = true
 	r.waiting = append(r.waiting, rel)
-	if !r.running {
-		r.running = true
+	if !r.running.Swap(true) {
 		r.of.running.Add(1)
 		go r.run()
 	}
@@ -197,7 +200,7 @@ func (r *relay) end(rel *release) (shared bool) {
 	defer r.mu.Unlock()
 	r.holder, r.over, r.released = nil, true, true
 	r.lease.end()
-	if !r.running {
+	if !r.running.Load() {
 		r.drop()
 		return false
 	}
@@ -245,7 +248,7 @@ func (r *relay) next() *call {
 		r.last = nil
 		return k
 	case len(r.sharing) == 0:
-		r.running = false
+		r.running.Store(false)
 		if r.released {
 			r.drop()
 		}
