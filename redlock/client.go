@@ -131,7 +131,7 @@ func prepare(cfg Config) *Client {
 	c.globalQueues.init(&c.core, &c.subscriptions, len(cfg.Masters))
 	c.renewer.core = &c.core
 	c.rechecker.core, c.rechecker.renewer = &c.core, &c.renewer
-	c.relays.core, c.relays.releases, c.relays.lose, c.relays.seed = &c.core, &c.releases, c.renewer.lose, maphash.MakeSeed()
+	c.relays.core, c.relays.releases, c.relays.noteLost, c.relays.seed = &c.core, &c.releases, c.renewer.noteLost, maphash.MakeSeed()
 	if c.cfg.Handovers >= 0 {
 		c.relays.othersWait = c.globalQueues.othersWait
 	}

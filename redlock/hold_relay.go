@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,7 +112,7 @@ const (
 type relays struct {
 	core       *core
 	releases   *releases
-	lose       func(h *hold, token []byte, failure *RoundError)
+	noteLost   func(h *hold, token []byte, failure *RoundError) (tell func())
 	othersWait func(q *question, name string) bool // globalQueues.othersWait; nil if a relay need not end for others
 	seed       maphash.Seed
 	pool       sync.Pool // of *relay
@@ -228,7 +229,10 @@ func (r *relay) serve() {
 	c := r.of.core
 	for k := r.next(); k != nil; k = r.next() {
 		err := c.rounds.Wait(context.Background(), &k.op)
-		lost := r.complete(k, err)
+		lost, tell := r.complete(k, err)
+		if tell != nil { // not here: an Observer may unlock, and then waits for this goroutine
+			r.of.running.Go(tell)
+		}
 		for i, rel := range r.sharing {
 			rel.share(&k.op, err, lost)
 			r.sharing[i] = nil
@@ -286,8 +290,9 @@ func (r *relay) validity() time.Duration {
 	return r.until
 }
 
-// complete judges a round, and reports whether the lock is lost.
-func (r *relay) complete(k *call, err error) (lost bool) {
+// complete judges a round, and reports whether the lock is lost. tell is to tell the holder that has it; nil if there is
+// nothing to tell.
+func (r *relay) complete(k *call, err error) (lost bool, tell func()) {
 	c := r.of.core
 	r.mu.Lock()
 	t := count(k.op.Votes, err)
@@ -301,12 +306,12 @@ func (r *relay) complete(k *call, err error) (lost bool) {
 	h := r.holder
 	lost = reason == ErrNotHeld || reason == ErrExpired
 	releases := k.op.Persist > 0 // its votes say the same to all who share it, and nobody has the lock
-	tell := lost && !releases && !r.lost.Swap(true)
+	news := lost && !releases && !r.lost.Swap(true)
 	r.mu.Unlock()
-	if tell && h != nil {
-		r.of.lose(h, r.token, c.failure(OpUnlock, r.spec.key, k, err, reason))
+	if news && h != nil {
+		tell = r.of.noteLost(h, slices.Clone(r.token), c.failure(OpUnlock, r.spec.key, k, err, reason))
 	}
-	return r.lost.Load()
+	return r.lost.Load(), tell
 }
 
 // prolong moves the end of the validity after a round that has extended the lock. It returns why the lock was not

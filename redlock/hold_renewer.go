@@ -193,17 +193,24 @@ func (r *renewer) removeUnlocked(keeps *keepAlive) (over []*keepAlive) {
 // lose notes that the lock with that token is lost, and ends its KeepAlives. failure is the error of the round that
 // has found this out; nil without one. lose releases what the round may have set again on some masters.
 func (r *renewer) lose(h *hold, token []byte, failure *RoundError) {
+	r.noteLost(h, token, failure)()
+}
+
+// noteLost is lose, but leaves it to the function that it returns to call contexts and the Observer, and to release.
+func (r *renewer) noteLost(h *hold, token []byte, failure *RoundError) (tell func()) {
 	var rest time.Duration
 	over := r.removeLost(h, failure, func() *keepAlive {
 		now := r.core.now()
 		rest = h.lingerTime(r.core.now) // a lost lock lingers, too, where the masters still have it
 		return h.lose(token, now)
 	})
-	func() {
-		defer r.core.sendRelease(&h.spec, token, rest) // also if a context panics
-		cancelAll(over)                                // before the release, after which another can take the lock
-	}()
-	r.finish(over)
+	return func() {
+		func() {
+			defer r.core.sendRelease(&h.spec, token, rest) // also if a context panics
+			cancelAll(over)                                // before the release, after which another can take the lock
+		}()
+		r.finish(over)
+	}
 }
 
 // giveBack empties the hold, if that has the lock with that token, and ends its KeepAlives. It releases the lock, or
