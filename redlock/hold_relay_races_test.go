@@ -141,6 +141,26 @@ func TestCloseReleasesALockThatIsGiven(t *testing.T) {
 	})
 }
 
+// A waiter that wakes while Close is under way is not given the lock either.
+func TestNobodyTakesOverWhileTheClientCloses(t *testing.T) {
+	wake := make(chan chan struct{}, 1)
+	observer := &Observer{Wake: func(context.Context, string, Wake) { <-<-wake }}
+	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		woken := make(chan struct{})
+		wake <- woken
+		all := runners(t, c, 1)
+		all[0].leave(t.Context())
+		closed := make(chan error, 1)
+		go func() { closed <- c.Close() }()
+		synctest.Wait()
+		require.Empty(t, closed, "it waits for the waiter to leave the global queue")
+		close(woken)
+		require.ErrorIs(t, soon(t, all[1].locked), ErrClosed)
+		require.NoError(t, soon(t, closed))
+		require.Empty(t, all[1].secretly())
+	})
+}
+
 // A waiter that has been given one lock, which is lost, is not given another beside it.
 func TestAWaiterIsGivenOneLock(t *testing.T) {
 	var once sync.Once
