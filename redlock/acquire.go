@@ -86,7 +86,7 @@ func (a *attempt) takeOthers(ctx context.Context, e *RoundError) *RoundError {
 		if e == nil || e.reason != ErrHeld || len(e.Votes) == 0 {
 			break
 		}
-		slot, found := m.client.subscriptions.find(ctx, &m.spec)
+		slot, found := m.client.subscriptions.find(ctx, &m.spec, nil)
 		if !found {
 			break
 		}

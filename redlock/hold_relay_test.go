@@ -618,6 +618,28 @@ func TestALockStaysWhileNobodyElseWaits(t *testing.T) {
 	}
 }
 
+// A waiter takes the lock over at once, whatever it is asking the masters meanwhile: it needs no answer any more.
+func TestALockThatIsGivenWaitsForNoAnswer(t *testing.T) {
+	for slow := range 3 {
+		for after := 1500 * time.Microsecond; after < 12*time.Millisecond; after += 500 * time.Microsecond {
+			simulated(t, 3, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
+				c, _ := another(t, r, Config{})
+				m := &runner{taken(t, c), nil, make(chan error, 1)}
+				r.set(func(m *fakeMaster) { m.delay = 50 * time.Millisecond }, slow)
+				next := &runner{c.NewMutex("k", ttl), make(chan error, 1), nil}
+				go func() { next.locked <- next.Lock(t.Context()) }()
+				time.Sleep(after)
+				m.leave(t.Context())
+				next.has(t)
+				require.NoError(t, soon(t, m.unlocked))
+				require.NoError(t, next.Unlock(t.Context()))
+				time.Sleep(time.Second)
+				require.Zero(t, r.keys())
+			})
+		}
+	}
+}
+
 // On real masters, goroutines of two clients want one key in all ways there are. It has one holder at a time, whoever has
 // handed it over, and nothing is left.
 func TestAHotKeyHasOneHolder(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
@@ -173,13 +174,15 @@ func (w *wait) untilFree(ctx context.Context, head, refused bool) error {
 	w.interval = interval{}
 	defer w.endInterval()
 	for next := w.begin(head, refused); ; {
-		if w.waiter.given.Load() != nil {
+		if w.waiter.subscription.given.Load() != nil {
 			w.interval.why, next = WakeReleased, tryNow
 		}
 		switch next {
 		case lookNow:
 			var err error
-			if next, err = w.look(ctx); err != nil {
+			if next, err = w.look(ctx); err == mux.ErrForgotten {
+				next = lookNow // unless it still has the lock that it was given
+			} else if err != nil {
 				return err
 			}
 			continue
@@ -188,7 +191,9 @@ func (w *wait) untilFree(ctx context.Context, head, refused bool) error {
 			return nil
 		}
 		var err error
-		if next, err = w.sleep(ctx); err != nil {
+		if next, err = w.sleep(ctx); err == mux.ErrForgotten {
+			next = lookNow
+		} else if err != nil {
 			return err
 		}
 	}
@@ -197,7 +202,7 @@ func (w *wait) untilFree(ctx context.Context, head, refused bool) error {
 // takeOver takes over the lock that the waiter was given, if any. It reports whether it has. The error is the
 // context's, or ErrClosed.
 func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
-	if w.waiter.given.Load() == nil {
+	if w.waiter.subscription.given.Load() == nil {
 		return false, nil
 	}
 	m, c := w.mutex, w.mutex.client
@@ -236,7 +241,7 @@ func (w *wait) takeGiven() (switches uint64, taken, open bool) {
 		return 0, false, false
 	}
 	defer c.attempts.RUnlock()
-	in := w.waiter.given.Swap(nil)
+	in := w.waiter.subscription.given.Swap(nil)
 	if in == nil { // Close has taken it back
 		return 0, false, true
 	}
@@ -493,7 +498,7 @@ func (w *wait) freeDespiteQueue(ctx context.Context) bool {
 	if was == 0 {
 		return false
 	}
-	slot, free := c.subscriptions.find(ctx, &w.mutex.spec)
+	slot, free := c.subscriptions.find(ctx, &w.mutex.spec, w.waiter.subscription)
 	if free {
 		w.mutex.setNextSlot(slot)
 	}
@@ -529,7 +534,7 @@ func (w *wait) intend(ctx context.Context) {
 		w.intent = token[:0] // its memory; it is not there yet
 	}
 	k.intend(&m.spec, intending, token, c.shortTimeout(m.timeout, minShortTimeout))
-	c.doUndoable(ctx, k) // an intent is a courtesy, so its error does not matter
+	w.waiter.subscription.ask(ctx, &c.core, k) // an intent is a courtesy, so its error does not matter
 	for i := range k.op.Votes {
 		switch v := &k.op.Votes[i]; {
 		case v.Verdict == VerdictYes:

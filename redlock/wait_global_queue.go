@@ -112,7 +112,7 @@ func (gq *globalQueues) enter(ctx context.Context, t *ticket, sub *subscription,
 		t.id = appendToken(append(t.id, gq.tag...), "")
 	}
 	for i, name := range names {
-		err := gq.enterOne(ctx, t, i, name)
+		err := gq.enterOne(ctx, t, sub, i, name)
 		for tries := 0; err == nil && len(t.predecessor) > 0; tries++ {
 			gq.leaveFrom(t, i+1) // otherwise its predecessor here could wait for it in a later queue
 			if tries == enterTries {
@@ -124,7 +124,7 @@ func (gq *globalQueues) enter(ctx context.Context, t *ticket, sub *subscription,
 				return false, nil
 			}
 			if err = lost; err == nil {
-				err = gq.enterOne(ctx, t, i, name)
+				err = gq.enterOne(ctx, t, sub, i, name)
 			}
 		}
 		if err == errNoQueue {
@@ -164,7 +164,7 @@ var errNoQueue = errors.New("redlock: no queue")
 
 // enterOne puts the waiter into one queue, or renews its entry, and notes its predecessor. Its error is errNoQueue, or
 // that of a context or a client that has ended.
-func (gq *globalQueues) enterOne(ctx context.Context, t *ticket, i int, name string) error {
+func (gq *globalQueues) enterOne(ctx context.Context, t *ticket, sub *subscription, i int, name string) error {
 	c := gq.core
 	master, ok := gq.queueMaster(name)
 	if !ok {
@@ -185,7 +185,7 @@ func (gq *globalQueues) enterOne(ctx context.Context, t *ticket, i int, name str
 	k := c.takeCall()
 	defer c.putCall(k)
 	k.enterQueue(at.key, t.id)
-	v, err := gq.askMaster(ctx, k, master)
+	v, err := gq.askMaster(ctx, sub, k, master)
 	if err != nil {
 		return err
 	}
@@ -315,7 +315,7 @@ func (gq *globalQueues) awaitPredecessor(ctx context.Context, t *ticket, sub *su
 	defer gq.core.putCall(k)
 	k.request.Reset()
 	kind.Plain{}.Look(&k.request, t.awaitedNotice)
-	v, err := gq.askMaster(ctx, k, at.master)
+	v, err := gq.askMaster(ctx, sub, k, at.master)
 	if err == nil && v.Verdict == VerdictNo {
 		return true, nil
 	}
@@ -325,11 +325,11 @@ func (gq *globalQueues) awaitPredecessor(ctx context.Context, t *ticket, sub *su
 
 // askMaster asks one master, with a short timeout. It returns errNoQueue if the master gives no proper answer. Unless
 // only this queue is at fault, the client does not use the master's queues for a while then.
-func (gq *globalQueues) askMaster(ctx context.Context, k *call, master int) (*mux.Vote, error) {
+func (gq *globalQueues) askMaster(ctx context.Context, sub *subscription, k *call, master int) (*mux.Vote, error) {
 	c := gq.core
 	k.prepare(c.shortTimeout(entryPause/2, minQueueTimeout))
 	k.op.Only, k.op.Quorum, k.op.Keep = mux.Set(0).With(master), 1, true
-	if err := c.doUndoable(ctx, k); err != nil && err != mux.ErrTimeout {
+	if err := sub.ask(ctx, c, k); err != nil && err != mux.ErrTimeout {
 		return nil, err
 	}
 	v := &k.op.Votes[master]

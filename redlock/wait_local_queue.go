@@ -60,8 +60,6 @@ type waiter struct {
 	dueAt        time.Duration // when it looks or tries even if nothing notifies it; 0 for never
 	renewAt      time.Duration // when it renews its intent or its entries; 0 if it has none
 	freedSlot    atomic.Int32  // the slot that this client has released last; 0 if none was
-
-	given atomic.Pointer[relay] // that it was given the lock of, and has not taken over; set under its shard's mu
 }
 
 // A localEntry is a waiter's place in one queue. It is guarded by the mu of the queue's shard.
@@ -226,7 +224,7 @@ func (qs *localQueues) leave(w *waiter, acquired bool, keys ...string) (given *r
 			next.notify(turn)
 		}
 	}
-	given = w.given.Swap(nil) // from here on it is not the head, so it is given nothing
+	given = w.subscription.given.Swap(nil) // from here on it is not the head, so it is given nothing
 	qs.unlock(locked)
 	clear(w.entries)
 	w.spec = nil
@@ -320,7 +318,7 @@ func (qs *localQueues) released(slot int, keys ...string) {
 func (qs *localQueues) handOver(all *relays, s *spec, in *relay, rel *release, until time.Duration, switches uint64) bool {
 	keys := s.names()
 	defer qs.unlock(qs.lock(keys))
-	if q := qs.queue(keys[0]); !q.ready() || q.head.waiter.spec == nil || !s.alike(q.head.waiter.spec) || q.head.waiter.given.Load() != nil {
+	if q := qs.queue(keys[0]); !q.ready() || q.head.waiter.spec == nil || !s.alike(q.head.waiter.spec) || q.head.waiter.subscription.given.Load() != nil {
 		return false
 	}
 	again := false
@@ -350,7 +348,7 @@ func (qs *localQueues) handOver(all *relays, s *spec, in *relay, rel *release, u
 		}
 	}
 	w := qs.queue(keys[0]).head.waiter
-	w.given.Store(in)
+	w.subscription.give(in)
 	w.notify(released)
 	return true
 }
@@ -361,8 +359,8 @@ func (qs *localQueues) takeBack() {
 		s := &qs.shards[i]
 		s.mu.Lock()
 		for _, q := range s.queues {
-			if w := q.head.waiter; w.given.Load() != nil {
-				given := w.given.Swap(nil)
+			if w := q.head.waiter; w.subscription.given.Load() != nil {
+				given := w.subscription.given.Swap(nil)
 				given.giveBack(qs.core, w.spec, slices.Clone(given.token), 0)
 			}
 		}

@@ -49,7 +49,7 @@ func (ss *subscriptions) putView(v *view) { ss.views.Put(v) }
 func (ss *subscriptions) look(ctx context.Context, s *spec, sub *subscription) (lookResult, error) {
 	all := ss.takeView()
 	defer ss.putView(all)
-	if err := ss.read(ctx, s, all, ss.core.shortTimeout(s.timeout, minShortTimeout+time.Duration(s.slots())*slotTimeout)); err != nil {
+	if err := ss.read(ctx, s, sub, all, ss.core.shortTimeout(s.timeout, minShortTimeout+time.Duration(s.slots())*slotTimeout)); err != nil {
 		return lookResult{}, err
 	}
 	ss.mu.Lock()
@@ -69,13 +69,14 @@ func (ss *subscriptions) look(ctx context.Context, s *spec, sub *subscription) (
 }
 
 // find looks for a slot that is free on a majority, and returns any such slot. Its first look has a short timeout.
-// If answers that have not come by then could change the result, it looks a second time and waits longer.
-func (ss *subscriptions) find(ctx context.Context, s *spec) (slot int, found bool) {
+// If answers that have not come by then could change the result, it looks a second time and waits longer. sub is the
+// waiter's; nil if the caller is none.
+func (ss *subscriptions) find(ctx context.Context, s *spec, sub *subscription) (slot int, found bool) {
 	view := ss.takeView()
 	defer ss.putView(view)
 	short := ss.core.shortTimeout(s.timeout, minShortTimeout+time.Duration(s.slots())*slotTimeout)
 	for _, timeout := range [...]time.Duration{short, s.timeout} {
-		if ss.read(ctx, s, view, timeout) != nil {
+		if ss.read(ctx, s, sub, view, timeout) != nil {
 			return 0, false
 		}
 		all, open := view.slots, false
@@ -94,12 +95,12 @@ func (ss *subscriptions) find(ctx context.Context, s *spec) (slot int, found boo
 }
 
 // read reads the key, or all slots, on all masters.
-func (ss *subscriptions) read(ctx context.Context, s *spec, into *view, timeout time.Duration) error {
+func (ss *subscriptions) read(ctx context.Context, s *spec, sub *subscription, into *view, timeout time.Duration) error {
 	c := ss.core
 	k := c.takeCall()
 	defer c.putCall(k)
 	k.look(s, timeout)
-	err := c.rounds.Do(ctx, &k.op)
+	err := sub.ask(ctx, c, k)
 	if err != nil && err != mux.ErrTimeout {
 		return err
 	}

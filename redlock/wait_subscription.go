@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"hash/maphash"
 	"math/rand/v2"
 	"slices"
@@ -45,6 +46,10 @@ type streak struct{ since, until atomic.Int64 }
 type subscription struct {
 	sleeper
 
+	given  atomic.Pointer[relay] // that the waiter was given the lock of, and has not taken over; set under the shard's mu of its queue
+	askMu  sync.Mutex            // under it only the lock of the mux is taken
+	asking *mux.Op               // the round that the waiter waits for, and need not if it is given a lock; nil if there is none
+
 	// Guarded by subscriptions.mu.
 	notified  bool      // threshold was reached since the waiter last asked
 	threshold int       // the waiter is notified when that many masters are in changed or untracked
@@ -69,6 +74,36 @@ func (ss *subscriptions) init(c *core, masters int) {
 }
 
 func newSubscription(c *core) *subscription { return &subscription{sleeper: newSleeper(c)} }
+
+// give gives the waiter a lock. If the waiter waits for answers of the masters, it needs them no more.
+func (sub *subscription) give(in *relay) {
+	sub.given.Store(in)
+	sub.askMu.Lock()
+	defer sub.askMu.Unlock()
+	if sub.asking != nil {
+		sub.core.rounds.Forget(sub.asking)
+	}
+}
+
+func (sub *subscription) setAsking(op *mux.Op) {
+	sub.askMu.Lock()
+	sub.asking = op
+	sub.askMu.Unlock()
+}
+
+// ask is core.doUndoable, but returns mux.ErrForgotten if the waiter is given a lock. sub is nil for a caller that is no
+// waiter.
+func (sub *subscription) ask(ctx context.Context, c *core, k *call) error {
+	if sub != nil {
+		sub.setAsking(&k.op)
+		defer sub.setAsking(nil)
+		if sub.given.Load() != nil {
+			k.op.Votes = k.op.Votes[:0]
+			return mux.ErrForgotten
+		}
+	}
+	return c.doUndoable(ctx, k)
+}
 
 // add subscribes a waiter to the names of a lock. It forgets what the subscription knew. The waiter is notified when
 // as many masters as threshold have changed, in one slot, or will not notify.
