@@ -168,8 +168,10 @@ type Config struct {
 	// that do not let us ask. None should: CONFIG GET shows passwords, too.
 	Durable bool
 	// Handovers is how many times in a row a released lock goes to the next waiter of this client
-	// at once. After that, waiters of other processes get a chance first, if there are any. Zero
-	// means 16. AlwaysHandOver (or any number below zero) means no limit.
+	// at once. After that, waiters of other processes get a chance first, if there are any; and
+	// also after 5 ms, or four round trips if that is longer. After 10 ms, or thirty round trips,
+	// the lock is released in any case: there may be others who only poll. Zero means 16.
+	// AlwaysHandOver (or any number below zero) means no limit, neither of number nor of time.
 	//
 	// The next waiter has the lock without the masters' word, under the same token, with what is
 	// left of the validity, and while at least half of it is left. The masters are asked at the

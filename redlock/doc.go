@@ -354,7 +354,7 @@
 // want costs the masters a few commands in a round trip, however often it changes hands. The last
 // holder releases it. Where this is not possible (Config.Handovers says where), the head has the
 // lock one round later: its attempt follows the release on every connection. After
-// Config.Handovers in a row, the head lets others try first, if there are any.
+// Config.Handovers in a row, or some milliseconds, the head lets others try first.
 //
 // The head of each client's local queue enters a global queue, the queue between processes. It is
 // on one master, the queue master. The masters have an order for each key, and the queue master
@@ -471,7 +471,7 @@
 // A client has these goroutines, besides those of its mux: the renewer's, while a deadline is
 // served or renewals are under way; one for a moment each second, while a waiter is the head of a
 // global queue; one recheck after a switch; one for each lock that is handed over within the
-// client, while an Unlock waits for its round; one while the Observer is to be told of releases
+// client, while an Unlock waits for its round, and one for a moment if it is lost; one while the Observer is to be told of releases
 // that were not awaited; and one for a moment, even after Close, if a second lock is lost or
 // forgotten. All but the last have ended when Close returns. A goroutine that waits in Lock reads
 // the masters' pushes itself: it sleeps in the mux, and drives it if no other goroutine does.

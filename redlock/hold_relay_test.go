@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -347,7 +348,7 @@ func TestALossThatAnExtensionFindsIsTold(t *testing.T) {
 func TestAMinorityDoesNotEndARelay(t *testing.T) {
 	for name, harm := range map[string]func(m *fakeMaster){"flushed": flush, "down": fail, "frozen": freeze, "another's": func(m *fakeMaster) { occupy(m) }} {
 		t.Run(name, func(t *testing.T) {
-			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+			simulated(t, 3, Config{Handovers: AlwaysHandOver}, func(t *testing.T, c *Client, r *fakeRounds) {
 				all := runners(t, c, 3)
 				for i, m := range all[:3] {
 					r.set(harm, 0)
@@ -584,38 +585,87 @@ func TestAPanicEndsNoRelay(t *testing.T) {
 }
 
 // Beyond Config.Handovers the lock stays if nobody stands in the global queue, and else it is released.
-func TestALockStaysWhileNobodyElseWaits(t *testing.T) {
-	for _, others := range []bool{false, true} {
-		simulated(t, 3, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
-			p := newProcesses(t, r, nil)
-			c, told := another(t, r, Config{Handovers: 3})
-			p.clients, p.rounds = append(p.clients, c), append(p.rounds, told)
-			all := runners(t, c, 10)
-			if others {
-				other := p.join()
-				m := other.NewMutex("k", ttl)
-				p.running.Go(func() { require.NoError(t, m.Lock(t.Context())); m.Unlock(t.Context()) })
-				time.Sleep(100 * time.Millisecond)
-			}
-			token, stayed := all[0].secretly(), 0
-			for i, m := range all[:10] {
-				time.Sleep(5 * time.Millisecond)
-				m.leave(t.Context())
-				require.NoError(t, soon(t, m.unlocked))
-				require.NoError(t, soon(t, all[i+1].locked))
-				if all[i+1].secretly() == token {
-					stayed++
+
+// A relay ends after so many hand-overs, or after so long, if somebody stands in the global queue; and some time in any
+// case, as others may poll.
+func TestWhenARelayEnds(t *testing.T) {
+	for name, test := range map[string]struct {
+		handovers int
+		others    bool
+		hold      time.Duration
+		stays     int // so many hand-overs
+	}{
+		"nobody waits":             {3, false, time.Millisecond, 19},
+		"others wait":              {3, true, 500 * time.Microsecond, 3},
+		"others wait for too long": {16, true, 2 * time.Millisecond, 3},
+		"others may poll":          {3, false, 3 * time.Millisecond, relayMostTrips / 3},
+		"no limit":                 {AlwaysHandOver, true, 3 * time.Millisecond, 19},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
+				p := newProcesses(t, r, nil)
+				c, told := another(t, r, Config{Handovers: test.handovers})
+				p.clients, p.rounds = append(p.clients, c), append(p.rounds, told)
+				all := runners(t, c, 19)
+				if test.others {
+					m := p.join().NewMutex("k", ttl)
+					p.running.Go(func() { require.NoError(t, m.Lock(t.Context())); m.Unlock(t.Context()) })
+					time.Sleep(100 * time.Millisecond)
 				}
-			}
-			require.NoError(t, all[10].Unlock(t.Context()))
-			p.running.Wait()
-			if others {
-				require.Equal(t, 3, stayed)
-			} else {
-				require.Equal(t, 10, stayed)
-			}
+				token, stayed := all[0].secretly(), 0
+				for i, m := range all[:19] {
+					time.Sleep(test.hold)
+					m.leave(t.Context())
+					require.NoError(t, soon(t, all[i+1].locked))
+					if all[i+1].secretly() == token {
+						stayed++
+					}
+				}
+				require.NoError(t, all[19].Unlock(t.Context()))
+				p.running.Wait()
+				require.Equal(t, test.stays, stayed)
+			})
 		})
 	}
+}
+
+// Two processes want a lock all the time, and work under it. Each has it in its turn, and a third that comes waits for
+// one turn of each.
+func TestAThirdProcessWaitsForATurnOfEach(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
+		var all sync.WaitGroup
+		var had [2]atomic.Int64
+		end := r.now() + 3*time.Second
+		for i := range had {
+			c, _ := another(t, r, Config{})
+			for range 16 {
+				all.Go(func() {
+					m := c.NewMutex("k", ttl)
+					for r.now() < end {
+						require.NoError(t, m.Lock(t.Context()))
+						time.Sleep(time.Millisecond)
+						had[i].Add(1)
+						require.NoError(t, m.Unlock(t.Context()))
+					}
+				})
+			}
+		}
+		c, _ := another(t, r, Config{})
+		m := c.NewMutex("k", ttl)
+		var waited []time.Duration
+		for r.now() < end-time.Second {
+			time.Sleep(37 * time.Millisecond)
+			since := r.now()
+			require.NoError(t, m.Lock(t.Context()))
+			waited = append(waited, r.now()-since)
+			require.NoError(t, m.Unlock(t.Context()))
+		}
+		all.Wait()
+		slices.Sort(waited)
+		t.Log(waited[len(waited)/2], waited[len(waited)-1], had[0].Load(), had[1].Load())
+		require.Less(t, waited[len(waited)/2], 2*(relayTurn+5*time.Millisecond))
+		require.InEpsilon(t, had[0].Load(), had[1].Load(), 0.5)
+	})
 }
 
 // A waiter takes the lock over at once, whatever it is asking the masters meanwhile: it needs no answer any more.

@@ -321,18 +321,20 @@ func (qs *localQueues) handOver(all *relays, s *spec, in *relay, rel *release, u
 	if q := qs.queue(keys[0]); !q.ready() || q.head.waiter.spec == nil || !s.alike(q.head.waiter.spec) || q.head.waiter.subscription.given.Load() != nil {
 		return false
 	}
-	again := false
+	handovers, goesOn, again := 0, true, false
 	for _, key := range keys {
-		if qs.maxHandovers < 0 || qs.queue(key).handovers < qs.maxHandovers {
-			continue
-		}
-		may := false
-		if in != nil {
-			may, again = in.line.mayExceed()
-		}
-		if !may {
-			return false
-		}
+		handovers = max(handovers, qs.queue(key).handovers)
+	}
+	switch {
+	case qs.maxHandovers < 0:
+	case in != nil:
+		goesOn, again = in.goesOn(handovers, qs.maxHandovers)
+	default:
+		goesOn = handovers < qs.maxHandovers
+	}
+	if !goesOn {
+		qs.queue(keys[0]).handovers = qs.maxHandovers // so that released lets other processes try first
+		return false
 	}
 	if in == nil {
 		in = all.begin(s, rel.token)
