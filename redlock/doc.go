@@ -471,10 +471,11 @@
 // A client has these goroutines, besides those of its mux: the renewer's, while a deadline is
 // served or renewals are under way; one for a moment each second, while a waiter is the head of a
 // global queue; one recheck after a switch; one for each lock that is handed over within the
-// client, while an Unlock waits for its round, and one for a moment if it is lost; one while the Observer is to be told of releases
-// that were not awaited; and one for a moment, even after Close, if a second lock is lost or
-// forgotten. All but the last have ended when Close returns. A goroutine that waits in Lock reads
-// the masters' pushes itself: it sleeps in the mux, and drives it if no other goroutine does.
+// client, while an Unlock waits for its round, and one for a moment if it is lost; one while the
+// Observer is to be told of releases that were not awaited; and one for a moment, even after
+// Close, if a second lock is lost or forgotten. All but the last have ended when Close returns. A
+// goroutine that waits in Lock reads the masters' pushes itself: it sleeps in the mux, and drives
+// it if no other goroutine does.
 //
 // # Locks
 //
@@ -491,11 +492,13 @@
 //	renewer.mu        the heap; renewals are posted under it
 //	hold.mu           one lock's state; the other extends are posted under it
 //	globalQueues.mu   the heads of global queues
+//	subscription.     what a waiter asks the masters
+//	askMu
 //	mux.Mux.mu        the hooks of guard, subscriptions and rechecker run under it, and so do
 //	                  the completions of releases that are not awaited; they take leaves
 //
-// The mutexes of the subscriptions, of the watchers' subscriptions and of the releases are
-// leaves: a goroutine that holds one takes no other. Contexts are cancelled, and the Observer is
+// The other mutexes of the subscriptions, those of the watchers' subscriptions and of the releases
+// are leaves: a goroutine that holds one takes no other. Contexts are cancelled, and the Observer is
 // called, while none of these is held, except Client.attempts at times.
 //
 // [come from these and from other locks]: https://github.com/redburst/redburst/blob/main/redlock/docs/coming-from.md

@@ -226,7 +226,8 @@ func (h *hold) install(k *call, until, now time.Duration) bool {
 }
 
 // receive makes it the hold of a lock that is handed over to it within this process. It returns false, and changes
-// nothing, if it has another lock meanwhile. mu is held, and that of the relay.
+// nothing, if it has another lock meanwhile. It pins the hold, until whoever takes the lock over has looked whether a
+// group has switched: meanwhile another goroutine can unlock the same Mutex. mu is held, and that of the relay.
 func (h *hold) receive(r *relay, now time.Duration) bool {
 	if h.until > r.until || h.keepAlives != nil || h.backing != nil {
 		return false
@@ -234,6 +235,7 @@ func (h *hold) receive(r *relay, now time.Duration) bool {
 	*h.tokenText, h.fence = append(h.token()[:0], r.token...), 0
 	h.until, h.takenAt, h.lost = r.until, now, false
 	h.relay, h.shown, h.lingersUntil = r, false, 0
+	h.pins++
 	h.lease.begin(r.until)
 	h.attemptLease.end()
 	return true

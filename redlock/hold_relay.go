@@ -307,7 +307,7 @@ func (r *relay) validity() time.Duration {
 	if h := r.holder; h != nil && h.has(r.token) {
 		return h.until
 	}
-	return r.until
+	return max(r.until, time.Duration(r.lease.ends.Load())) // the last holder may have moved it, and have no lock any more
 }
 
 // complete judges a round, and reports whether the lock is lost. tell is to tell the holder that has it; nil if there is
@@ -317,7 +317,7 @@ func (r *relay) complete(k *call, err error) (lost bool, tell func()) {
 	r.mu.Lock()
 	t := count(k.op.Votes, err)
 	reason := t.released(false, r.lost.Load())
-	if k.ttl > 0 && reason != ErrNotHeld { // it has extended
+	if k.ttl > 0 && reason != ErrNotHeld && !r.released { // it has extended
 		reason = r.prolong(t, c.now(), r.spec.term.until(k.op.Started))
 	}
 	if reason != nil {
@@ -342,7 +342,11 @@ func (r *relay) prolong(t tally, now, until time.Duration) error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 	}
-	if reason := t.extended(now, until, r.validity()); reason != nil {
+	limit := r.validity()
+	switch reason := t.extended(now, until, limit); {
+	case reason == ErrExpired && now < limit: // another round has extended it further
+		return nil
+	case reason != nil:
 		return reason
 	}
 	if h != nil && h.has(r.token) {

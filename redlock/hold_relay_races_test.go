@@ -68,6 +68,40 @@ func TestAnExtendOfTheNextHolderHidesNoLoss(t *testing.T) {
 	})
 }
 
+// The relay's extension may be judged late. The holder may have extended the lock further by then: it is not lost.
+func TestAnExtensionThatIsJudgedLateEndsNothing(t *testing.T) {
+	for after, handovers := range map[string]int{"it is held": 0, "it was given on": AlwaysHandOver, "it was released": 1} {
+		simulated(t, 3, Config{Handovers: handovers}, func(t *testing.T, c *Client, r *fakeRounds) {
+			all := runners(t, c, 2)
+			arrived := make(chan struct{})
+			var late atomic.Pointer[mux.Op]
+			c.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
+				late.CompareAndSwap(nil, op)
+			}, waited: func(_ context.Context, op *mux.Op) {
+				if op == late.Load() {
+					<-arrived
+				}
+			}}
+			time.Sleep(ttl / 3) // so that the round extends
+			all[0].leave(t.Context())
+			all[1].has(t)
+			held, stop := all[1].KeepAlive(t.Context())
+			time.Sleep(3 * ttl / 2)
+			require.Positive(t, all[1].Remaining())
+			if after != "it is held" {
+				stop()
+				all[1].leave(t.Context())
+				require.NoError(t, soon(t, all[2].locked))
+				held, _ = all[2].KeepAlive(t.Context())
+			}
+			close(arrived)
+			require.NoError(t, soon(t, all[0].unlocked), after)
+			time.Sleep(time.Millisecond)
+			require.NoError(t, held.Err(), after)
+		})
+	}
+}
+
 // Those who are in no global queue get the lock now and then: they poll, as a client of another library does.
 func TestThoseWhoPollAreNotShutOut(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {

@@ -223,6 +223,7 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 		return false, nil
 	}
 	w.acquired = true // from here on a panic unlocks it
+	defer m.unpin()
 	c.rechecker.add(&m.hold)
 	if c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold) {
 		w.acquired = false
