@@ -169,7 +169,7 @@ type Config struct {
 	Durable bool
 	// Handovers is how many times in a row a released lock goes to the next waiter of this client
 	// at once. After that, waiters of other processes get a chance first, if there are any; and
-	// also after 5 ms, or four round trips if that is longer. After 10 ms, or thirty round trips,
+	// also after 4 ms, or four round trips if that is longer. After 10 ms, or thirty round trips,
 	// the lock is released in any case: there may be others who only poll. Zero means 16.
 	// AlwaysHandOver (or any number below zero) means no limit, neither of number nor of time.
 	//

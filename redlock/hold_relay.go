@@ -103,7 +103,7 @@ type relay struct {
 // A relay ends after relayMost in any case. There may be others who stand in no queue: they poll, as clients of other
 // libraries do. They find the lock free for about three round trips.
 const (
-	relayTurn      = 5 * time.Millisecond
+	relayTurn      = 4 * time.Millisecond
 	relayTurnTrips = 4 // ... or that many round trips, if they take longer
 	relayMost      = 10 * time.Millisecond
 	relayMostTrips = 30

@@ -597,7 +597,7 @@ func TestWhenARelayEnds(t *testing.T) {
 	}{
 		"nobody waits":             {3, false, time.Millisecond, 19},
 		"others wait":              {3, true, 500 * time.Microsecond, 3},
-		"others wait for too long": {16, true, 2 * time.Millisecond, 3},
+		"others wait for too long": {16, true, 2 * time.Millisecond, 2},
 		"others may poll":          {3, false, 3 * time.Millisecond, relayMostTrips / 3},
 		"no limit":                 {AlwaysHandOver, true, 3 * time.Millisecond, 19},
 	} {

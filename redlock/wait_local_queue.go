@@ -312,9 +312,10 @@ func (qs *localQueues) released(slot int, keys ...string) {
 	}
 }
 
-// handOver gives a lock, which rel releases, to the head of its queues, if that wants the same lock and was given none
-// (two Mutexes can have a lock if the masters have lost the first). It reports whether it has. in is the lock's relay; nil for one that begins. until is the end of the validity, and switches is the number
-// of switches before the holder has left the list of the rechecks.
+// handOver gives a lock, which rel releases, to the head of its queues, if that wants the same lock and was given none:
+// two Mutexes can have a lock if the masters have lost the first. It reports whether it has. in is the lock's relay; nil
+// for one that begins. until is the end of the validity, and switches is the number of switches before the holder has
+// left the list of the rechecks.
 func (qs *localQueues) handOver(all *relays, s *spec, in *relay, rel *release, until time.Duration, switches uint64) bool {
 	keys := s.names()
 	defer qs.unlock(qs.lock(keys))

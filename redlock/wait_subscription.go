@@ -46,9 +46,9 @@ type streak struct{ since, until atomic.Int64 }
 type subscription struct {
 	sleeper
 
-	given  atomic.Pointer[relay] // that the waiter was given the lock of, and has not taken over; set under the shard's mu of its queue
+	given  atomic.Pointer[relay] // that it was given the lock of, and has not taken over; set under its shard's mu
 	askMu  sync.Mutex            // under it only the lock of the mux is taken
-	asking *mux.Op               // the round that the waiter waits for, and need not if it is given a lock; nil if there is none
+	asking *mux.Op               // that it waits for, unless it is given a lock; nil if it waits for none
 
 	// Guarded by subscriptions.mu.
 	notified  bool      // threshold was reached since the waiter last asked
