@@ -14,7 +14,7 @@ const slotTries = 8
 
 // TryLock tries to take the lock, in one round. Its error is a *RoundError that wraps
 //
-//	ErrHeld                another holds the lock, or this Mutex does already
+//	ErrHeld                another holds the lock, or this Mutex does already, or ctx belongs to it (see Lock)
 //	ErrNoQuorum            too few masters answered
 //	ErrExpired             they answered too late
 //	ErrClosed              the client is closed
@@ -133,6 +133,9 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	m.checkSecond()
 	if m.taken(c.now) {
 		return unasked(OpLock, m.key, ErrHeld, byThisMutex)
+	}
+	if e := m.heldWithin(ctx); e != nil {
+		return e
 	}
 	c.guard.use(m.life())
 	m.clearExpired()

@@ -62,6 +62,14 @@ func (s *spec) alike(t *spec) bool {
 	return t.canStay() && s.key == t.key && s.term == t.term && s.timeout == t.timeout && s.owner == t.owner && slices.Equal(s.names(), t.names())
 }
 
+// inTheWayOf reports whether the two locks exclude each other, or are permits of one number.
+func (s *spec) inTheWayOf(t *spec) bool {
+	if s.reader && t.reader {
+		return false
+	}
+	return slices.ContainsFunc(s.names(), func(name string) bool { return slices.Contains(t.names(), name) })
+}
+
 // slots returns the number of slots; 1 if the kind is not slotted.
 func (s *spec) slots() int {
 	if s.slotted == nil {

@@ -24,6 +24,9 @@ func FenceFrom(ctx context.Context) uint64 {
 // provably ours. Then its cause is ErrLost. fn should return when its context ends: another may
 // have the lock.
 //
+// A Do within fn, with that context and the same key, fails at once with ErrHeld: locks are not
+// reentrant (see Lock).
+//
 // With [WithMinHold] the lock stays for a while if fn returned nil.
 //
 // Do returns the error of taking the lock, or that of fn. If the lock was lost while fn ran, the
@@ -44,8 +47,9 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 			err = errors.Join(err, &lost)
 		}
 	}()
-	held, stop := m.KeepAlive(ctx)
-	defer stop()
+	held := c.renewer.add(ctx, &m.hold)
+	held.by = "Do"
+	defer held.stop()
 	if err := context.Cause(held); errors.Is(err, ErrLost) || errors.Is(err, ErrMaxLifetime) {
 		return err
 	} else if err != nil {

@@ -20,7 +20,7 @@ import (
 // lock's errors first, and then for the context's error.
 var (
 	// ErrHeld: enough masters answered, and another holds the lock; or contenders have split the
-	// votes, and none has won.
+	// votes, and none has won; or the caller's own context is that of the lock (see Lock).
 	ErrHeld = errors.New("redlock: held by another")
 	// ErrNoQuorum: so many masters failed or were late that a quorum was impossible, whether the
 	// lock is held or not. The end of a context is another error.
@@ -144,7 +144,9 @@ const (
 
 // Notes of a RoundError.
 const (
-	byThisMutex = "held by this Mutex already"       // the Mutex itself is in the attempt's way
+	heldBy      = "held by "                         // begins each note that says by whom, and stands in place of ErrHeld's text
+	byThisMutex = heldBy + "this Mutex already"      // the Mutex itself is in the attempt's way
+	byUs        = heldBy + "this process"            // another caller of this client is
 	replaced    = "a master was replaced by another" // what failed lacks a vote that cannot be believed
 	tooFarAhead = "counters are too far ahead of this process's clock to be believed. If the clock is right, see 'redlock fence'"
 	unsure      = "whether all agree on the number of permits is to be asked again"
@@ -185,9 +187,9 @@ func (e *RoundError) Error() string {
 	if e.under != nil {
 		what = append(what, bare(e.under))
 	}
-	switch e.note {
-	case "":
-	case byThisMutex:
+	switch {
+	case e.note == "":
+	case strings.HasPrefix(e.note, heldBy):
 		what = []string{e.note}
 	default:
 		what = append(what, e.note)

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -14,6 +15,14 @@ const maxMargin = 10 * time.Millisecond
 // fenceKey is the key under which a context has its fence.
 type fenceKey struct{}
 
+// keepAliveKey is the key under which a context has the innermost keepAlive that it is derived from.
+type keepAliveKey struct{}
+
+func keepAliveOf(ctx context.Context) *keepAlive {
+	k, _ := ctx.Value(keepAliveKey{}).(*keepAlive)
+	return k
+}
+
 // A keepAlive is one KeepAlive, and its context.
 type keepAlive struct {
 	context.Context // ends with cancel; contexts derived from k are its children
@@ -23,6 +32,9 @@ type keepAlive struct {
 	until           atomic.Int64  // end of the lock's validity
 	fence           uint64        // of the lock; 0 without
 	backing         *backing      // its second lock; nil without
+	lease           *lease        // of the lock; nil if that was not held
+	epoch           uint64        // ... and its epoch
+	by              string        // who keeps the lock, if it is not the caller of KeepAlive: "Do" or "Lead"
 	lifetimeEnd     time.Duration // when it stops renewing the lock; clock.Forever if never
 
 	// Guarded by renewer.mu.
@@ -64,10 +76,37 @@ func (k *keepAlive) checkDeadline() {
 
 // Value gives FenceFrom the fence of this lock. It hides the fence of another lock, whose context is the parent.
 func (k *keepAlive) Value(key any) any {
-	if key == (fenceKey{}) {
+	switch key {
+	case fenceKey{}:
 		return k.fence
+	case keepAliveKey{}:
+		return k
 	}
 	return k.Context.Value(key)
+}
+
+// heldWithin returns an error if the caller would wait for itself: the context is derived from those of locks of this
+// client that are in the way of this lock, and are still held. They cannot be released before the caller returns.
+// Readers are not in each other's way, and permits are only if there are no more of them. It does not know of locks
+// that the caller has taken without their context. It allocates nothing unless it returns an error.
+func (m *Mutex) heldWithin(ctx context.Context) *RoundError {
+	innermost, n := keepAliveOf(ctx), 0
+	for k := innermost; k != nil; k = keepAliveOf(k.Context) {
+		if k.renewer != &m.client.renewer || !k.hold.inTheWayOf(&m.spec) || k.lease == nil || !k.lease.Holds(k.epoch, m.client.now()) {
+			continue
+		}
+		first := innermost // a Mutex has one lock, however many KeepAlives that has
+		for first.hold != k.hold {
+			first = keepAliveOf(first.Context)
+		}
+		if first != k {
+			continue
+		}
+		if n++; n >= m.slots() {
+			return unasked(OpLock, m.key, ErrHeld, heldBy+"the "+cmp.Or(k.by, "KeepAlive")+" that this context belongs to: locks are not reentrant")
+		}
+	}
+	return nil
 }
 
 func (k *keepAlive) stop() { k.renewer.stop(k) }

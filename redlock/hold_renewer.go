@@ -66,6 +66,17 @@ func (r *renewer) kept() int {
 	return len(r.heap)
 }
 
+// keeps reports whether it keeps a lock alive that has that token.
+func (r *renewer) keeps(token Secret) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.heap, func(k *keepAlive) bool {
+		k.hold.mu.Lock()
+		defer k.hold.mu.Unlock()
+		return string(k.hold.token()) == token.Reveal()
+	})
+}
+
 // add begins to keep a lock alive. If the lock is not held, the context is done from the beginning.
 func (r *renewer) add(ctx context.Context, h *hold) *keepAlive { return r.addTo(ctx, h, false) }
 
@@ -86,6 +97,7 @@ func (r *renewer) addTo(ctx context.Context, h *hold, awaitsSecond bool) *keepAl
 		k.why = lostTo(h.key, ErrNotHeld)
 	default:
 		k.fence, k.backing = h.fence, h.backing
+		k.lease, k.epoch = &h.lease, h.lease.epoch.Load()
 		if h.lifetime > 0 && !awaitsSecond {
 			k.lifetimeEnd = clock.After(cmp.Or(h.takenAt, now), h.lifetime) // counts from now if the lock was handed over
 		}

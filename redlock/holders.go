@@ -250,6 +250,7 @@ func nextHolder(elems *resp.Iter) (token Secret, ttl time.Duration, more bool) {
 // A holderSummary sums up what the masters say of one holder of a lock.
 type holderSummary struct {
 	owner   string
+	token   Secret
 	votes   int           // masters that name it; 0 if no holder is known
 	masters int           // how many there are
 	silent  bool          // some have not answered
@@ -302,7 +303,7 @@ func pickHolder(holders []Holder, masters int, before func(a, b holderSummary) b
 	for _, token := range tokens {
 		of := ttls[token]
 		slices.Sort(of)
-		h := holderSummary{owner: ownerOf(token.Reveal()), votes: len(of), masters: masters, silent: silent}
+		h := holderSummary{owner: ownerOf(token.Reveal()), token: token, votes: len(of), masters: masters, silent: silent}
 		// The lock is free once no majority has it.
 		if h.left = of[max(0, len(of)-quorum)]; h.left == clock.Forever {
 			h.left = NoExpiry
@@ -351,7 +352,7 @@ func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError,
 		*e = *last
 		e.Votes = slices.Clone(last.Votes) // other waiters of its queue have them, too
 	case held:
-		e.reason, e.note = ErrHeld, "within this process"
+		e.reason, e.note = ErrHeld, byUs
 	case failure != nil:
 		*e = *failure
 		e.Key, e.note, e.Votes = m.key, "", slices.Clone(failure.Votes)
@@ -364,6 +365,9 @@ func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError,
 		defer cancel()
 		h := m.findHolder(ask)
 		e.held, e.HeldBy, e.HeldFor = h.String(), h.owner, h.left
+		if e.note == "" && h.votes > 0 && m.slotted == nil && m.client.renewer.keeps(h.token) {
+			e.note = byUs
+		}
 	}
 	return e
 }

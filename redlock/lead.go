@@ -92,6 +92,7 @@ func stoppedLeading(ctx context.Context, key string, err error) error {
 func (m *Mutex) lead(ctx context.Context, fn func(ctx context.Context) error) (pause bool, err error) {
 	defer m.unlock(context.WithoutCancel(ctx), false)
 	k := m.client.renewer.add(context.WithoutCancel(ctx), &m.hold)
+	k.by = "Lead"
 	defer k.stop()
 	o := &leaderContext{keepAlive: k, campaign: ctx}
 	o.Context, o.end = context.WithCancelCause(k)

@@ -16,6 +16,13 @@ import (
 // queue has it at once, or tries at once (Config.Handovers). The package comment says how Lock
 // waits.
 //
+// Locks are not reentrant. If ctx is derived from the context of a lock on the same key (that of
+// Do, Lead or KeepAlive, of this client), and that lock is still held, Lock would wait for its own
+// caller. It fails at once with ErrHeld, and the error says so. A reader within a reader gets the
+// lock, but waits if a writer has come in between. A permit within a permit gets one, as long as
+// ctx does not belong to all of them. A Lock with any other context waits, also in the goroutine
+// that holds the lock.
+//
 // Lock keeps trying while too few masters answer, as they may be back before ctx is done. It
 // returns at once if so many masters refuse this client (NOPERM, NOAUTH, WRONGPASS, NOFENCE,
 // NOSHARED) that no quorum is possible: a person has to change something first. If others have
@@ -51,6 +58,9 @@ func (m *Mutex) lock(ctx context.Context) *RoundError {
 	c := m.client
 	if err := ctx.Err(); err != nil {
 		return unasked(OpLock, m.key, nil, "").endedBy(ctx, err)
+	}
+	if e := m.heldWithin(ctx); e != nil {
+		return e
 	}
 	w, first, clear := c.localQueues.joinFor(&m.spec)
 	call, _ := c.waits.Get().(*wait)
