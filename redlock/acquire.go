@@ -50,6 +50,7 @@ type attempt struct {
 	waited       time.Duration // for how long its Lock has waited
 	inTurn       bool          // it asks the masters in turn, as others are known to contend
 	likely       mux.Set       // ... the first of these, where the key can be free; the empty set means all
+	failures     int           // of attempts of its Lock before this one, but for ErrHeld
 	oneSlot      bool          // if its slot is taken, it tries no other
 	waitsSecond  bool          // it waits for the second lock
 	notified     bool          // the masters have notified of a change, or have said that the key is free
@@ -91,8 +92,9 @@ func (a *attempt) takeOthers(ctx context.Context, e *RoundError) *RoundError {
 			break
 		}
 		m.setNextSlot(slot)
-		other := attempt{mutex: m}
+		other := attempt{mutex: m, failures: a.failures}
 		e = other.take(ctx)
+		a.failures = other.failures
 	}
 	return e
 }
@@ -145,7 +147,7 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	if m.numbers != nil {
 		hint = c.hints.next()
 	}
-	k.waited = a.waited
+	k.waited, k.failures = a.waited, a.failures
 	if m.slotted != nil {
 		k.slot = m.slot()
 		k.relies, k.agreementEpoch = c.agreed.lately(&m.spec, c.now())
@@ -184,6 +186,9 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	c.stats.countAttempt(e, k.op.Decided-k.op.Started)
 	if e != nil {
 		e.blame(ctx, err)
+	}
+	if e != nil && e.reason != nil && e.reason != ErrHeld {
+		a.failures++
 	}
 	if e == nil && m.second != nil {
 		a.token = slices.Clone(k.token)

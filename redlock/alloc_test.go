@@ -48,6 +48,10 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	around := client.NewMutex("around", time.Hour)
+	must(around.Lock(cancellable))
+	held, stop := around.KeepAlive(cancellable)
+	defer stop()
 	for kind, m := range map[string]*redlock.Mutex{
 		"plain":           client.NewMutex("k", 30*time.Second),
 		"long":            client.NewMutex(strings.Repeat("k", 512), 30*time.Second),
@@ -58,7 +62,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		"shared, fenced":  client.NewMutex("x", 30*time.Second, redlock.WithShared(), redlock.WithFence()),
 		"permit":          client.NewMutex("p", 30*time.Second, redlock.WithPermits(4)),
 	} {
-		for name, ctx := range map[string]context.Context{"background": context.Background(), "cancellable": cancellable} {
+		for name, ctx := range map[string]context.Context{"background": context.Background(), "cancellable": cancellable, "lock's": held} {
 			for what, f := range map[string]func(){
 				"TryLock, Unlock": func() { must(m.TryLock(ctx)); must(m.Unlock(ctx)) },
 				"Lock, Unlock":    func() { must(m.Lock(ctx)); must(m.Unlock(ctx)) },
@@ -77,7 +81,7 @@ func TestObserversAllocateNothing(t *testing.T) {
 	rounds := 0
 	logger := slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	observer := redlock.Observers(
-		redlock.Observer{Round: func(_ context.Context, r redlock.Round) {
+		&redlock.Observer{Round: func(_ context.Context, r redlock.Round) {
 			if redlock.Outcome(r.Err) == "ok" {
 				rounds++
 			}
@@ -85,7 +89,7 @@ func TestObserversAllocateNothing(t *testing.T) {
 		redlock.SlogObserver(logger),
 		redlock.SlogObserver(logger),
 	)
-	client := openOn(t, masters, &observer)
+	client := openOn(t, masters, observer)
 	ctx := context.Background()
 	m := client.NewMutex("k", 30*time.Second)
 	require.Zero(t, allocs(func() {
@@ -99,10 +103,11 @@ func TestObserversAllocateNothing(t *testing.T) {
 	require.LessOrEqual(t, allocs(func() { rounds += len(redlock.Outcome(other.TryLock(ctx))) }), 2.0)
 
 	observer = redlock.SlogObserver(logger)
+	held := other.TryLock(ctx)
 	require.Zero(t, allocs(func() {
 		observer.WaitStart(ctx, "k")
 		observer.Wake(ctx, "k", redlock.WakeFree)
-		observer.WaitEnd(ctx, "k", time.Second, redlock.ErrHeld)
+		observer.WaitEnd(ctx, "k", time.Second, held)
 		observer.Master(redlock.MasterStats{Addr: "a", Phase: "up"})
 	}))
 }

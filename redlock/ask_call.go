@@ -50,6 +50,7 @@ type call struct {
 	fence          uint64        // of the lock; in an acquire, the hint
 	leaseEpoch     uint64        // in an acquire, the epoch of its lease; 0 without
 	waited         time.Duration // in an acquire, for how long its Lock has waited
+	failures       int           // see Round.Failures
 	held           time.Duration // in a release, for how long the lock was held; 0 if that is not known
 	slot           int           // in an acquire of a slotted kind, the slot that it is to take
 	relies         bool          // in an acquire of a slotted kind: it relies on an agreement

@@ -47,7 +47,7 @@ type core struct {
 func (c *core) takeCall() *call { return c.calls.Get().(*call) }
 
 func (c *core) putCall(k *call) {
-	k.asked, k.held, k.relies = 0, 0, false // only some rounds set these
+	k.asked, k.failures, k.held, k.relies = 0, 0, 0, false // only some rounds set these
 	c.calls.Put(k)
 }
 
@@ -129,7 +129,7 @@ func (c *core) observeRound(ctx context.Context, op Op, key string, k *call, lef
 	if c.observe.Round == nil {
 		return
 	}
-	r := Round{Op: op, Key: key, Took: k.op.Decided - k.op.Started, Held: k.held, Asked: len(c.masters)}
+	r := Round{Op: op, Key: key, Took: k.op.Decided - k.op.Started, Held: k.held, Failures: k.failures, Asked: len(c.masters)}
 	if k.asked != 0 {
 		r.Asked = k.asked
 	}

@@ -10,16 +10,28 @@ import (
 	"github.com/redburst/redburst/redlock"
 )
 
+// A service logs losses and failures.
+func ExampleSlogObserver() {
+	client, err := redlock.New(redlock.Config{
+		Masters:  []string{"a:6379", "b:6379", "c:6379"},
+		Observer: redlock.SlogObserver(slog.Default()),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+}
+
 // A service logs losses and failures, and counts the rounds, too.
 func ExampleObservers() {
 	var rounds sync.Map // any goroutine may tell
-	count := redlock.Observer{Round: func(_ context.Context, r redlock.Round) {
+	count := &redlock.Observer{Round: func(_ context.Context, r redlock.Round) {
 		n, _ := rounds.LoadOrStore(string(r.Op)+" "+redlock.Outcome(r.Err), new(atomic.Int64))
 		n.(*atomic.Int64).Add(1)
 	}}
 	client, err := redlock.Open(context.Background(), redlock.Config{
 		Masters:  []string{"a:6379", "b:6379", "c:6379"},
-		Observer: new(redlock.Observers(redlock.SlogObserver(slog.Default()), count)),
+		Observer: redlock.Observers(redlock.SlogObserver(slog.Default()), count),
 	})
 	if err != nil {
 		log.Fatal(err)

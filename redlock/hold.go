@@ -21,6 +21,7 @@ type hold struct {
 	fence        uint64        // of the lock; 0 if it has none, or if it is unknown
 	until        time.Duration // end of the validity
 	lost         bool          // it is known to be lost
+	lossTold     bool          // the Observer was told so
 	takenAt      time.Duration // when it was taken; 0 if unknown
 	relay        *relay        // that it is in; nil if it was not handed over within this process
 	shown        bool          // others may know the token
@@ -212,7 +213,7 @@ func (h *hold) install(k *call, until, now time.Duration) bool {
 		return false
 	}
 	*h.tokenText, h.fence = append(h.token()[:0], k.token...), k.fence
-	h.until, h.takenAt, h.lost = until, now, false
+	h.until, h.takenAt, h.lost, h.lossTold = until, now, false, false
 	h.relay, h.shown = nil, false
 	h.pins++
 	h.lingersUntil = clock.After(h.term.started(until), h.minHold)
@@ -233,7 +234,7 @@ func (h *hold) receive(r *relay, now time.Duration) bool {
 		return false
 	}
 	*h.tokenText, h.fence = append(h.token()[:0], r.token...), 0
-	h.until, h.takenAt, h.lost = r.until, now, false
+	h.until, h.takenAt, h.lost, h.lossTold = r.until, now, false, false
 	h.relay, h.shown, h.lingersUntil = r, false, 0
 	h.pins++
 	h.lease.begin(r.until)
@@ -297,7 +298,7 @@ func (h *hold) reset() (keeps *keepAlive, second *backing) {
 	h.lease.end()
 	h.attemptLease.end()
 	*h.tokenText, h.fence, h.until, h.takenAt, h.lingersUntil, h.lost, h.keepAlives, h.backing = h.token()[:0], 0, 0, 0, 0, false, nil, nil
-	h.relay, h.shown = nil, false
+	h.relay, h.shown, h.lossTold = nil, false, false
 	return keeps, second
 }
 
@@ -316,10 +317,21 @@ func (h *hold) hasKeepAlive(k *keepAlive) bool {
 	return false
 }
 
-// removeKeepAlive takes k out of the KeepAlives, if it is there.
+// noteLossTold notes that the Observer is told of the loss of the lock with that token. It reports whether the Observer
+// was told before; if the lock was unlocked meanwhile, that is for the Unlock to tell.
+func (h *hold) noteLossTold(token []byte) (before bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before = h.lossTold || !h.has(token)
+	h.lossTold = true
+	return before
+}
+
+// removeKeepAlive takes k out of the KeepAlives, if it is there. If k has lost the lock, the Observer is about to be told.
 func (h *hold) removeKeepAlive(k *keepAlive) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.lossTold = h.lossTold || k.lost() && k.epoch == h.lease.epoch.Load()
 	for at := &h.keepAlives; *at != nil; at = &(*at).sibling {
 		if *at == k {
 			*at = k.sibling

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"time"
 
@@ -100,6 +101,17 @@ func (x *extension) complete(err error, prolong bool) (left time.Duration, reaso
 		h.fence = cmp.Or(h.fence, x.call.fence) // a fence never changes: it may have been used
 	}
 	return h.left(now), nil
+}
+
+// observe tells the Observer of the round. left and e are as in core.observeRound.
+func (x *extension) observe(ctx context.Context, op Op, left time.Duration, e *RoundError) {
+	if e != nil && e.reason == ErrNotHeld {
+		x.call.failures = 0
+		if x.hold.noteLossTold(x.call.token) {
+			x.call.failures = 1
+		}
+	}
+	x.core.observeRound(ctx, op, x.hold.key, x.call, left, e)
 }
 
 // errUnlocked is the result of an extension whose lock was unlocked meanwhile.

@@ -43,6 +43,7 @@ type keepAlive struct {
 	due          bool          // the next event is a renewal; otherwise it is the deadline
 	awaitsSecond bool          // it keeps the lock alive only until the second one is taken; never changes
 	failure      *RoundError   // of the last renewal; nil if that succeeded
+	failures     int           // renewals that have failed since one has succeeded
 	why          error         // why it is over; nil if it was stopped
 
 	sibling *keepAlive // the next of hold.keepAlives; guarded by hold.mu

@@ -153,5 +153,5 @@ func (r *rechecker) complete(x extension) {
 		e.note = replaced
 		r.renewer.lose(x.hold, x.call.token, e)
 	}
-	r.core.observeRound(ctx, OpRecheck, x.hold.key, x.call, left, e)
+	x.observe(ctx, OpRecheck, left, e)
 }

@@ -442,6 +442,10 @@ func (r *renewer) complete(x renewal, err error) {
 		e = r.core.failure(OpRenew, h.key, x.call, err, reason)
 		r.core.stats.renewalsFailed.Add(1)
 	}
+	x.call.failures = k.failures
+	if k.failures++; e == nil {
+		k.failures = 0
+	}
 	if k.index >= 0 {
 		k.failure = e
 		if e == nil {
@@ -459,7 +463,7 @@ func (r *renewer) complete(x renewal, err error) {
 	if e != nil && (reason == ErrNotHeld || !stopped && x.mustUndo(reason)) {
 		r.lose(h, x.call.token, e)
 	}
-	r.core.observeRound(k, OpRenew, h.key, x.call, left, e)
+	x.observe(k, OpRenew, left, e)
 }
 
 // keepAliveHeap is a heap by next, for container/heap.

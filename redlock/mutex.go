@@ -336,7 +336,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	if e != nil {
 		e.blame(ctx, err)
 	}
-	c.observeRound(ctx, OpExtend, m.key, k, left, e)
+	x.observe(ctx, OpExtend, left, e)
 	return e
 }
 

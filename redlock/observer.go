@@ -38,6 +38,10 @@ type Round struct {
 	Validity time.Duration // what is left of the lock's, if it succeeded; 0 for "unlock", and if it was unlocked meanwhile
 	Held     time.Duration // for how long the lock was held, for "unlock"; 0 if it was handed over, as nobody knows
 	Err      error         // nil if it succeeded; see Outcome
+	// Failures is how many failures the Observer was told of before: of "lock", those of the same
+	// Lock, but for ErrHeld; of "renew", those since the last renewal; and if Err is ErrNotHeld, 1
+	// if Lost, or another Round, has told of the loss of this lock.
+	Failures int
 }
 
 // A Wake says why a waiting Lock tries again.

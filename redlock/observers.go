@@ -9,11 +9,14 @@ import (
 )
 
 // Observers makes one Observer of several. Each is told everything, in their order. If one
-// panics, the next ones are still told, and then the panic goes on.
-func Observers(all ...Observer) Observer {
-	var one Observer
+// panics, the next ones are still told, and then the panic goes on. One that is nil is left out.
+func Observers(all ...*Observer) *Observer {
+	one := new(Observer)
 	for _, next := range all {
-		before := one
+		if next == nil {
+			continue
+		}
+		before := *one
 		if next.Round != nil {
 			one.Round = func(ctx context.Context, r Round) {
 				defer next.Round(ctx, r) // also if one before it panics
@@ -57,15 +60,17 @@ func Observers(all ...Observer) Observer {
 // SlogObserver returns an Observer that logs. A nil logger means slog.Default(), as it is at the
 // time of the log. An event whose level is disabled costs no allocation.
 //
-//	Error    a lock is lost: KeepAlive, Extend, Unlock or a recheck has found it out
+//	Error    a lock is lost: KeepAlive, Extend, Unlock or a recheck is the first to find it out
 //	Warn     a master is down, stalled, refused or quarantined, or its credentials could not be renewed;
-//	         a round has failed: too few masters answered, or too late
-//	Info     a master is up, or is left by Close
+//	         a round has failed: too few masters answered, or too late. Of a Lock that goes on trying,
+//	         it is the first such round, and the end if that is a failure, too. Of a KeepAlive, it is
+//	         the first such renewal
+//	Info     a master is up, or is left by Close; a Lock, or a renewal, has succeeded after such failures
 //	Debug    all other rounds, also those that found the lock held by another; waits
 //
 // The context is the operation's, so that a handler finds a trace in it. Keys are logged as they
 // are. Tokens are not logged: any process that knows one can release the lock.
-func SlogObserver(logger *slog.Logger) Observer {
+func SlogObserver(logger *slog.Logger) *Observer {
 	enabled := func(ctx context.Context, level slog.Level) *slog.Logger {
 		l := logger
 		if l == nil {
@@ -76,20 +81,23 @@ func SlogObserver(logger *slog.Logger) Observer {
 		}
 		return l
 	}
-	return Observer{
+	return &Observer{
 		Round: func(ctx context.Context, r Round) {
-			level := levelOf(r.Op, r.Err)
+			level := levelOf(r.Err, r.Failures)
 			l := enabled(ctx, level)
 			if l == nil {
 				return
 			}
-			attrs := append(make([]slog.Attr, 0, 7), slog.String("op", string(r.Op)), slog.String("key", r.Key),
+			attrs := append(make([]slog.Attr, 0, 8), slog.String("op", string(r.Op)), slog.String("key", r.Key),
 				slog.String("outcome", Outcome(r.Err)), slog.Duration("took", r.Took))
 			if r.Validity != 0 {
 				attrs = append(attrs, slog.Duration("validity", r.Validity))
 			}
 			if r.Held != 0 {
 				attrs = append(attrs, slog.Duration("held", r.Held))
+			}
+			if r.Failures != 0 {
+				attrs = append(attrs, slog.Int("failures", r.Failures))
 			}
 			l.LogAttrs(ctx, level, "redlock: round", withError(attrs, r.Err)...)
 		},
@@ -104,9 +112,10 @@ func SlogObserver(logger *slog.Logger) Observer {
 			}
 		},
 		WaitEnd: func(ctx context.Context, key string, waited time.Duration, err error) {
-			if l := enabled(ctx, slog.LevelDebug); l != nil {
+			level := levelOf(err, 0)
+			if l := enabled(ctx, level); l != nil {
 				attrs := []slog.Attr{slog.String("key", key), slog.String("outcome", Outcome(err)), slog.Duration("waited", waited)}
-				l.LogAttrs(ctx, slog.LevelDebug, "redlock: waits no more", withError(attrs, err)...)
+				l.LogAttrs(ctx, level, "redlock: waits no more", withError(attrs, err)...)
 			}
 		},
 		Lost: func(ctx context.Context, key string, err error) {
@@ -136,15 +145,15 @@ func withError(attrs []slog.Attr, err error) []slog.Attr {
 	return append(attrs, slog.String("error", err.Error()))
 }
 
-// levelOf returns the level at which a round is logged.
-func levelOf(op Op, err error) slog.Level {
-	switch Outcome(err) {
-	case "ok", "held", "cancelled", "closed":
+// levelOf returns the level at which a round, or the end of a Lock, is logged. failures is that of the Round.
+func levelOf(err error, failures int) slog.Level {
+	switch outcome := Outcome(err); {
+	case outcome == "ok" && failures > 0:
+		return slog.LevelInfo
+	case outcome == "ok", outcome == "held", outcome == "cancelled", outcome == "closed", failures > 0:
 		return slog.LevelDebug
-	case "not_held":
-		if op != OpRenew { // Lost is called before it, or after it
-			return slog.LevelError
-		}
+	case outcome == "not_held":
+		return slog.LevelError
 	}
 	return slog.LevelWarn
 }

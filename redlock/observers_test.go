@@ -21,8 +21,9 @@ import (
 )
 
 // everything returns an Observer each of whose funcs notes who was called, and with what.
-func everything(note func(name string, args []any)) (o Observer) {
-	v := reflect.ValueOf(&o).Elem()
+func everything(note func(name string, args []any)) *Observer {
+	o := new(Observer)
+	v := reflect.ValueOf(o).Elem()
 	for i := range v.NumField() {
 		name, f := v.Type().Field(i).Name, v.Field(i)
 		f.Set(reflect.MakeFunc(f.Type(), func(args []reflect.Value) []reflect.Value {
@@ -38,9 +39,9 @@ func everything(note func(name string, args []any)) (o Observer) {
 }
 
 // callAll calls each func of an Observer that is set, and returns with what.
-func callAll(o Observer, ctx context.Context) (all map[string][]any) {
+func callAll(o *Observer, ctx context.Context) (all map[string][]any) {
 	all = map[string][]any{}
-	v := reflect.ValueOf(o)
+	v := reflect.ValueOf(o).Elem()
 	for i := range v.NumField() {
 		f := v.Field(i)
 		if f.IsNil() {
@@ -80,10 +81,10 @@ func TestObserversAreAllTold(t *testing.T) {
 		args []any
 	}
 	var calls []call
-	noting := func(who int) Observer {
+	noting := func(who int) *Observer {
 		return everything(func(name string, args []any) { calls = append(calls, call{who, name, args}) })
 	}
-	one := Observers(noting(0), Observer{}, noting(1), Observer{Wake: noting(2).Wake})
+	one := Observers(noting(0), &Observer{}, nil, noting(1), &Observer{Wake: noting(2).Wake})
 	for name, args := range callAll(one, t.Context()) {
 		want := []call{{0, name, args}, {1, name, args}}
 		if name == "Wake" {
@@ -97,23 +98,23 @@ func TestObserversAreAllTold(t *testing.T) {
 
 // What no Observer asks for is not made.
 func TestObserversThatAreNotSetAreSkipped(t *testing.T) {
-	require.Equal(t, Observer{}, Observers())
-	require.Equal(t, Observer{}, Observers(Observer{}, Observer{}))
-	one := Observers(Observer{}, Observer{Master: func(MasterStats) {}})
+	require.Equal(t, &Observer{}, Observers())
+	require.Equal(t, &Observer{}, Observers(&Observer{}, nil))
+	one := Observers(&Observer{}, &Observer{Master: func(MasterStats) {}})
 	require.NotNil(t, one.Master)
 	one.Master = nil
-	require.Equal(t, Observer{}, one)
+	require.Equal(t, &Observer{}, one)
 }
 
 func TestPanicOfAnObserverIsNotInTheOthersWay(t *testing.T) {
 	told := map[string]int{}
 	panics := everything(func(string, []any) { panic("the user's") })
 	counts := everything(func(name string, _ []any) { told[name]++ })
-	one := reflect.ValueOf(Observers(counts, panics, counts))
+	one := reflect.ValueOf(Observers(counts, panics, counts)).Elem()
 	for i := range one.NumField() {
 		alone := reflect.New(one.Type()).Elem()
 		alone.Field(i).Set(one.Field(i))
-		require.PanicsWithValue(t, "the user's", func() { callAll(alone.Interface().(Observer), t.Context()) })
+		require.PanicsWithValue(t, "the user's", func() { callAll(new(alone.Interface().(Observer)), t.Context()) })
 		require.Equal(t, 2, told[one.Type().Field(i).Name])
 	}
 }
@@ -121,7 +122,7 @@ func TestPanicOfAnObserverIsNotInTheOthersWay(t *testing.T) {
 // record is what a JSON handler has written.
 type record map[string]any
 
-func logged(t *testing.T, level slog.Level, f func(o Observer)) (all []record) {
+func logged(t *testing.T, level slog.Level, f func(o *Observer)) (all []record) {
 	t.Helper()
 	var b bytes.Buffer
 	f(SlogObserver(slog.New(slog.NewJSONHandler(&b, &slog.HandlerOptions{Level: level}))))
@@ -137,25 +138,32 @@ func logged(t *testing.T, level slog.Level, f func(o Observer)) (all []record) {
 func TestSlogObserverLevels(t *testing.T) {
 	ctx := t.Context()
 	failed := func(op Op, reason error) *RoundError { return unasked(op, "k", reason, "") }
-	round := func(op Op, err error) func(Observer) {
-		return func(o Observer) { o.Round(ctx, Round{Op: op, Key: "k", Err: err}) }
+	after := func(failures int, op Op, err error) func(*Observer) {
+		return func(o *Observer) { o.Round(ctx, Round{Op: op, Key: "k", Err: err, Failures: failures}) }
 	}
-	master := func(phase Phase, err error) func(Observer) {
+	round := func(op Op, err error) func(*Observer) { return after(0, op, err) }
+	master := func(phase Phase, err error) func(*Observer) {
 		s := MasterStats{Addr: "a:1", Phase: phase}
 		if err != nil {
 			s.Err = err.Error()
 		}
-		return func(o Observer) { o.Master(s) }
+		return func(o *Observer) { o.Master(s) }
 	}
 	for what, f := range map[string]struct {
 		level slog.Level
-		tell  func(Observer)
+		tell  func(*Observer)
 	}{
-		"loss":                    {slog.LevelError, func(o Observer) { o.Lost(ctx, "k", failed(OpRenew, ErrLost)) }},
+		"loss":                    {slog.LevelError, func(o *Observer) { o.Lost(ctx, "k", failed(OpRenew, ErrLost)) }},
 		"unlock finds a loss":     {slog.LevelError, round(OpUnlock, failed(OpUnlock, ErrNotHeld))},
 		"extend finds a loss":     {slog.LevelError, round(OpExtend, failed(OpExtend, ErrNotHeld))},
 		"recheck finds a loss":    {slog.LevelError, round(OpRecheck, failed(OpRecheck, ErrNotHeld))},
-		"renewal finds a loss":    {slog.LevelWarn, round(OpRenew, failed(OpRenew, ErrNotHeld))},
+		"renewal finds a loss":    {slog.LevelError, round(OpRenew, failed(OpRenew, ErrNotHeld))},
+		"a loss that was told":    {slog.LevelDebug, after(1, OpUnlock, failed(OpUnlock, ErrNotHeld))},
+		"once more":               {slog.LevelDebug, after(1, OpLock, failed(OpLock, ErrNoQuorum))},
+		"too late once more":      {slog.LevelDebug, after(2, OpRenew, failed(OpLock, ErrExpired))},
+		"taken in the end":        {slog.LevelInfo, after(2, OpLock, nil)},
+		"held in the end":         {slog.LevelDebug, after(2, OpLock, failed(OpLock, ErrHeld))},
+		"given up":                {slog.LevelWarn, func(o *Observer) { o.WaitEnd(ctx, "k", time.Second, failed(OpLock, ErrNoQuorum)) }},
 		"no quorum":               {slog.LevelWarn, round(OpLock, failed(OpLock, ErrNoQuorum))},
 		"no quorum for a renewal": {slog.LevelWarn, round(OpRenew, failed(OpRenew, ErrNoQuorum))},
 		"too late":                {slog.LevelWarn, round(OpLock, failed(OpLock, ErrExpired))},
@@ -165,10 +173,10 @@ func TestSlogObserverLevels(t *testing.T) {
 		"held by another":         {slog.LevelDebug, round(OpLock, failed(OpLock, ErrHeld))},
 		"cancelled":               {slog.LevelDebug, round(OpLock, failed(OpLock, nil).endedBy(ctx, context.Canceled))},
 		"closed":                  {slog.LevelDebug, round(OpLock, failed(OpLock, ErrClosed))},
-		"begin of a wait":         {slog.LevelDebug, func(o Observer) { o.WaitStart(ctx, "k") }},
-		"wake":                    {slog.LevelDebug, func(o Observer) { o.Wake(ctx, "k", WakeFree) }},
-		"end of a wait":           {slog.LevelDebug, func(o Observer) { o.WaitEnd(ctx, "k", time.Second, nil) }},
-		"end of a wait in vain":   {slog.LevelDebug, func(o Observer) { o.WaitEnd(ctx, "k", time.Second, failed(OpLock, ErrHeld)) }},
+		"begin of a wait":         {slog.LevelDebug, func(o *Observer) { o.WaitStart(ctx, "k") }},
+		"wake":                    {slog.LevelDebug, func(o *Observer) { o.Wake(ctx, "k", WakeFree) }},
+		"end of a wait":           {slog.LevelDebug, func(o *Observer) { o.WaitEnd(ctx, "k", time.Second, nil) }},
+		"end of a wait in vain":   {slog.LevelDebug, func(o *Observer) { o.WaitEnd(ctx, "k", time.Second, failed(OpLock, ErrHeld)) }},
 		"up":                      {slog.LevelInfo, master(PhaseUp, nil)},
 		"old credentials":         {slog.LevelWarn, master(PhaseUp, errors.New("no new password"))},
 		"down":                    {slog.LevelWarn, master(PhaseDown, errors.New("refused"))},
@@ -187,10 +195,11 @@ func TestSlogObserverLevels(t *testing.T) {
 func TestSlogObserverSaysWhatHasHappened(t *testing.T) {
 	ctx := t.Context()
 	noQuorum := unasked(OpLock, "k", ErrNoQuorum, "")
-	all := logged(t, slog.LevelDebug, func(o Observer) {
+	all := logged(t, slog.LevelDebug, func(o *Observer) {
 		o.Round(ctx, Round{Op: OpLock, Key: "k", Took: time.Millisecond, Validity: time.Second})
 		o.Round(ctx, Round{Op: OpUnlock, Key: "k", Took: time.Millisecond, Held: time.Minute})
 		o.Round(ctx, Round{Op: OpLock, Key: "k", Took: time.Millisecond, Err: noQuorum})
+		o.Round(ctx, Round{Op: OpLock, Key: "k", Took: time.Millisecond, Err: noQuorum, Failures: 2})
 		o.WaitStart(ctx, "k")
 		o.Wake(ctx, "k", WakeExpiry)
 		o.WaitEnd(ctx, "k", time.Second, noQuorum)
@@ -202,12 +211,139 @@ func TestSlogObserverSaysWhatHasHappened(t *testing.T) {
 		{"level": "DEBUG", "msg": "redlock: round", "op": "lock", "key": "k", "outcome": "ok", "took": ms, "validity": second},
 		{"level": "DEBUG", "msg": "redlock: round", "op": "unlock", "key": "k", "outcome": "ok", "took": ms, "held": minute},
 		{"level": "WARN", "msg": "redlock: round", "op": "lock", "key": "k", "outcome": "no_quorum", "took": ms, "error": noQuorum.Error()},
+		{"level": "DEBUG", "msg": "redlock: round", "op": "lock", "key": "k", "outcome": "no_quorum", "took": ms, "failures": 2.0, "error": noQuorum.Error()},
 		{"level": "DEBUG", "msg": "redlock: waits", "key": "k"},
 		{"level": "DEBUG", "msg": "redlock: wakes", "key": "k", "why": "expiry"},
-		{"level": "DEBUG", "msg": "redlock: waits no more", "key": "k", "outcome": "no_quorum", "waited": second, "error": noQuorum.Error()},
+		{"level": "WARN", "msg": "redlock: waits no more", "key": "k", "outcome": "no_quorum", "waited": second, "error": noQuorum.Error()},
 		{"level": "ERROR", "msg": "redlock: lost", "key": "k", "error": lostTo("k", ErrNoQuorum).Error()},
 		{"level": "WARN", "msg": "redlock: master", "master": "a:1", "phase": "down", "debts": 3.0, "error": "gone"},
 	}, all)
+}
+
+// simulatedLog runs f with a client whose Observer logs, and returns what f has it log at Info or above.
+func simulatedLog(t *testing.T, f func(t *testing.T, c *Client, r *fakeRounds)) (all []record) {
+	return logged(t, slog.LevelInfo, func(o *Observer) { simulated(t, 3, Config{Observer: o}, f) })
+}
+
+func lines(all []record, level string, has ...string) (n int) {
+	for _, r := range all {
+		s := fmt.Sprint(r)
+		if r["level"] == level && !slices.ContainsFunc(has, func(want string) bool { return !strings.Contains(s, want) }) {
+			n++
+		}
+	}
+	return n
+}
+
+// Of an outage the log has the first failure of each Lock and its end, and not each of their attempts.
+func TestSlogObserverTellsOfAnOutageOnce(t *testing.T) {
+	const waiters = 20
+	for what, back := range map[string]bool{"the masters stay away": false, "the masters come back": true} {
+		t.Run(what, func(t *testing.T) {
+			attempts := 0
+			all := simulatedLog(t, func(t *testing.T, c *Client, r *fakeRounds) {
+				r.set(fail, all(3)...)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				var waiting sync.WaitGroup
+				for i := range waiters {
+					waiting.Go(func() { c.NewMutex(fmt.Sprint("k", i), time.Hour).Lock(ctx) })
+				}
+				if back {
+					time.Sleep(9 * time.Second)
+					r.set(restart, all(3)...)
+				}
+				waiting.Wait()
+				attempts = int(c.Stats().NoQuorum)
+			})
+			require.Greater(t, attempts, 10*waiters)
+			require.Equal(t, waiters, lines(all, "WARN", "redlock: round", "no_quorum"), "the first failure of each")
+			if back {
+				require.Equal(t, waiters, lines(all, "INFO", "redlock: round", "outcome:ok", "failures:"))
+			} else {
+				require.Equal(t, waiters, lines(all, "WARN", "redlock: waits no more", "no_quorum"))
+			}
+			require.Len(t, all, 2*waiters)
+		})
+	}
+}
+
+// Nor each renewal that fails.
+func TestSlogObserverTellsOfFailingRenewalsOnce(t *testing.T) {
+	all := simulatedLog(t, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		_, stop := m.KeepAlive(t.Context())
+		defer stop()
+		for range 2 {
+			r.set(fail, all(3)...)
+			time.Sleep(ttl * 3 / 5)
+			r.set(func(m *fakeMaster) { m.down = nil }, all(3)...)
+			time.Sleep(ttl)
+		}
+		require.Greater(t, c.Stats().RenewalsFailed, uint64(4))
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+	require.Equal(t, 2, lines(all, "WARN", "op:renew", "no_quorum"))
+	require.Equal(t, 2, lines(all, "INFO", "op:renew", "outcome:ok", "failures:"))
+	require.Len(t, all, 4)
+}
+
+// A loss is one line, however many find it out.
+func TestSlogObserverTellsOfALossOnce(t *testing.T) {
+	lose := func(t *testing.T, r *fakeRounds) {
+		time.Sleep(10 * time.Millisecond)
+		r.set(flush, 0, 1, 2)
+	}
+	for what, f := range map[string]func(t *testing.T, c *Client, r *fakeRounds){
+		"a renewal finds it, and Do releases": func(t *testing.T, c *Client, r *fakeRounds) {
+			require.ErrorIs(t, c.Do(t.Context(), "k", ttl, func(ctx context.Context) error {
+				lose(t, r)
+				<-ctx.Done()
+				return nil
+			}), ErrLost)
+		},
+		"the release of Do finds it": func(t *testing.T, c *Client, r *fakeRounds) {
+			require.ErrorIs(t, c.Do(t.Context(), "k", ttl, func(ctx context.Context) error { lose(t, r); return nil }), ErrLost)
+		},
+		"the validity ends": func(t *testing.T, c *Client, r *fakeRounds) {
+			m := taken(t, c)
+			held, stop := m.KeepAlive(t.Context())
+			defer stop()
+			r.suspend(time.Hour)
+			<-held.Done()
+			require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+		},
+		"Extend finds it, then Unlock": func(t *testing.T, c *Client, r *fakeRounds) {
+			m := taken(t, c)
+			lose(t, r)
+			require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
+			require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+		},
+		"Extend finds it under a KeepAlive, then Release": func(t *testing.T, c *Client, r *fakeRounds) {
+			m := taken(t, c)
+			_, stop := m.KeepAlive(t.Context())
+			defer stop()
+			lose(t, r)
+			require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
+			require.ErrorIs(t, m.Release(), ErrNotHeld)
+			time.Sleep(time.Second)
+		},
+		"Unlock finds it, after a KeepAlive has stopped": func(t *testing.T, c *Client, r *fakeRounds) {
+			m := taken(t, c)
+			_, stop := m.KeepAlive(t.Context())
+			stop()
+			lose(t, r)
+			require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			once := simulatedLog(t, f)
+			require.Equal(t, 1, lines(once, "ERROR"), once)
+			require.Len(t, once, 1)
+			twice := simulatedLog(t, func(t *testing.T, c *Client, r *fakeRounds) { f(t, c, r); f(t, c, r) })
+			require.Equal(t, 2, lines(twice, "ERROR"), "the next loss is another")
+		})
+	}
 }
 
 // Without a logger it is the default one, as it is when there is something to log.
@@ -227,7 +363,7 @@ func TestSlogObserverLogsNoToken(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	var log buffer
 	o := SlogObserver(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	c := opened(t, masters.Addrs(), &o)
+	c := opened(t, masters.Addrs(), o)
 	m := c.NewMutex("k", 30*time.Second)
 	require.NoError(t, m.TryLock(t.Context()))
 	token := m.Token()

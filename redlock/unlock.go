@@ -164,7 +164,10 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 		rest = m.lingerTime(c.now)
 	}
 	r.token = append(r.token[:0], m.token()...)
-	r.key, r.was, r.held = m.key, was, held
+	r.key, r.was, r.held, r.failures = m.key, was, held, 0
+	if m.lossTold {
+		r.failures = 1
+	}
 	_, slot, _ := kind.CutSlot(r.token)
 	keeps, second := m.reset()
 	m.mu.Unlock()

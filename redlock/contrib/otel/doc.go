@@ -2,7 +2,7 @@
 // and as spans.
 //
 //	telemetry, err := redlockotel.New()
-//	client, err := redlock.Open(ctx, redlock.Config{Masters: masters, Observer: new(telemetry.Observer())})
+//	client, err := redlock.Open(ctx, redlock.Config{Masters: masters, Observer: telemetry.Observer()})
 //	watched, err := telemetry.Watch(client)
 //	defer watched.Unregister()
 //

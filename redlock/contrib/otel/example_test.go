@@ -21,7 +21,7 @@ func Example() {
 	}
 	client, err := redlock.Open(ctx, redlock.Config{
 		Masters:  []string{"a:6379", "b:6379", "c:6379"},
-		Observer: new(telemetry.Observer()),
+		Observer: telemetry.Observer(),
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -45,7 +45,7 @@ func newBench(t *testing.T, opts ...Option) *bench {
 // open returns a client that is watched, and whose masters are all up.
 func (b *bench) open(t *testing.T, telemetry *Telemetry) *redlock.Client {
 	t.Helper()
-	client, err := redlock.Open(t.Context(), redlock.Config{Masters: b.masters.Addrs(), Observer: new(telemetry.Observer()),
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: b.masters.Addrs(), Observer: telemetry.Observer(),
 		RoundTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTime: 10 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { client.Close() })

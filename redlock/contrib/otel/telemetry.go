@@ -150,8 +150,8 @@ func (t *Telemetry) options(key, op, outcome string) []metric.RecordOption {
 
 // Observer returns what is to be told what the client does. With others it goes through
 // redlock.Observers.
-func (t *Telemetry) Observer() redlock.Observer {
-	return redlock.Observer{
+func (t *Telemetry) Observer() *redlock.Observer {
+	return &redlock.Observer{
 		Round: func(ctx context.Context, r redlock.Round) {
 			outcome := redlock.Outcome(r.Err)
 			t.record(ctx, t.rounds, r.Took, r.Key, string(r.Op), outcome)

@@ -1,7 +1,7 @@
 // Package redlockprom shows Prometheus what a redlock client does, and how its masters are.
 //
 //	metrics := redlockprom.New()
-//	client, err := redlock.Open(ctx, redlock.Config{Masters: masters, Observer: new(metrics.Observer())})
+//	client, err := redlock.Open(ctx, redlock.Config{Masters: masters, Observer: metrics.Observer()})
 //	metrics.Watch(client)
 //	prometheus.MustRegister(metrics)
 //

@@ -19,7 +19,7 @@ func Example() {
 	}))
 	client, err := redlock.Open(context.Background(), redlock.Config{
 		Masters:  []string{"a:6379", "b:6379", "c:6379"},
-		Observer: new(metrics.Observer()),
+		Observer: metrics.Observer(),
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -64,8 +64,8 @@ func (m *Metrics) Watch(client *redlock.Client) { m.client.Store(client) }
 
 // Observer returns what is to be told what the client does. With others it goes through
 // redlock.Observers.
-func (m *Metrics) Observer() redlock.Observer {
-	return redlock.Observer{
+func (m *Metrics) Observer() *redlock.Observer {
+	return &redlock.Observer{
 		Round: func(_ context.Context, r redlock.Round) {
 			m.observe(m.rounds, r.Took, r.Key, string(r.Op), redlock.Outcome(r.Err))
 			if r.Held != 0 {

@@ -22,7 +22,7 @@ const soon = 20 * time.Second
 // open returns a client that the metrics watch, and whose masters are all up.
 func open(t *testing.T, masters *redlocktest.Masters, metrics *Metrics) *redlock.Client {
 	t.Helper()
-	client, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs(), Observer: new(metrics.Observer()),
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs(), Observer: metrics.Observer(),
 		RoundTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTime: 10 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
