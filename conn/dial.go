@@ -168,6 +168,9 @@ func (d *dialing) open(ctx context.Context, at Address) (c *Conn, wait func(Inte
 		if err := c.tls.handshake(ctx, wait); err != nil {
 			if _, ok := err.(tls.RecordHeaderError); ok {
 				err = fmt.Errorf("%w; is this a port without TLS?", err)
+			} else if ctx.Err() == context.DeadlineExceeded && c.tls.wire.records == (records{}) && len(c.tls.wire.in) == 0 {
+				// Redis may wait for the end of a line that a TLS hello does not have.
+				err = fmt.Errorf("%w; it has said nothing to a TLS hello: is this a port without TLS?", context.Cause(ctx))
 			}
 			return nil, nil, "tls", err
 		}

@@ -2,6 +2,7 @@ package conn_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -183,6 +184,29 @@ func TestATLSAddressOfAPlainPortIsExplained(t *testing.T) {
 	})
 	_, err := dialTLS(t, addr, nil)
 	require.ErrorContains(t, err, "a port without TLS?")
+}
+
+// A plain Redis waits for the end of a line. That is mostly not in a hello of TLS.
+func TestATLSAddressOfASilentPortIsExplained(t *testing.T) {
+	t.Parallel()
+	const question = "the dial timeout of 50ms passed: i/o timeout; it has said nothing to a TLS hello: is this a port without TLS?"
+	for what, says := range map[string]bool{"a server that waits": false, "one that hangs in its handshake": true} {
+		addr := parse(t, "rediss://"+conntest.Listen(t, func(c net.Conn) {
+			if says {
+				c.Write([]byte{22, 3, 3, 0}) // a part of a record's head
+			}
+			io.Copy(io.Discard, c)
+		}))
+		_, err := conn.Dial(t.Context(), addr, conn.Options{DialTimeout: 50 * time.Millisecond})
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded, what)
+		require.NotErrorIs(t, err, context.DeadlineExceeded, what)
+		require.Equal(t, !says, strings.Contains(err.Error(), question), "%s: %v", what, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		_, err = conn.Dial(ctx, addr, conn.Options{})
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded, what)
+		require.Equal(t, !says, strings.Contains(err.Error(), "without TLS?"), "%s: %v", what, err)
+	}
 }
 
 func TestTLSBurstIsOneWrite(t *testing.T) {
