@@ -35,6 +35,7 @@ func FenceFrom(ctx context.Context) uint64 {
 // release that is not confirmed is no error: the key ends with its TTL.
 func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...Option) (err error) {
 	m, o := c.newMutex(key, ttl, opts)
+	m.refuseNil("Do", ctx, fn)
 	if err := m.lockWithin(ctx, &o); err != nil {
 		return err
 	}
@@ -67,9 +68,20 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 	return err
 }
 
+// refuseNil makes the Mutex refuse a function, or a context, that is nil: after the lock was taken is too late.
+func (m *Mutex) refuseNil(who string, ctx context.Context, fn func(context.Context) error) {
+	switch {
+	case m.invalid != nil:
+	case fn == nil:
+		m.refuse(errors.New(who + " is given no function: it is nil"))
+	case ctx == nil:
+		m.refuse(errors.New(who + " is given no context: it is nil"))
+	}
+}
+
 // lockWithin is Lock, but waits no longer than the options allow.
 func (m *Mutex) lockWithin(ctx context.Context, o *options) error {
-	if !o.bounded {
+	if !o.bounded || m.invalid != nil {
 		return m.Lock(ctx)
 	}
 	waiting, cancel := context.WithTimeout(ctx, o.wait)

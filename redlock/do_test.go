@@ -40,6 +40,20 @@ func TestDoHoldsTheLockMeanwhile(t *testing.T) {
 	})
 }
 
+// A function or a context that is nil is found before the lock is taken.
+func TestDoAndLeadRefuseWhatIsNil(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		var none context.Context
+		for _, opts := range [][]Option{nil, {WithWait(0)}, {WithWait(time.Second)}} {
+			require.EqualError(t, c.Do(t.Context(), "k", ttl, nil, opts...), `redlock: mutex "k": Do is given no function: it is nil`)
+			require.EqualError(t, c.Do(none, "k", ttl, nothing, opts...), `redlock: mutex "k": Do is given no context: it is nil`)
+		}
+		require.EqualError(t, c.Lead(t.Context(), "k", ttl, nil), `redlock: mutex "k": Lead is given no function: it is nil`)
+		require.EqualError(t, c.Lead(none, "k", ttl, nothing), `redlock: mutex "k": Lead is given no context: it is nil`)
+		require.Empty(t, r.logs(0))
+	})
+}
+
 func TestDoTellsOfALoss(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		for _, own := range []error{nil, errCause, ErrLost} {
@@ -140,7 +154,7 @@ func TestDoWaitsNoLongerThanItIsTold(t *testing.T) {
 		}
 
 		r.set(freeze, 0, 1)
-		err := c.Do(t.Context(), "j", ttl, nil, WithWait(time.Millisecond))
+		err := c.Do(t.Context(), "j", ttl, nothing, WithWait(time.Millisecond))
 		require.ErrorIs(t, err, ErrNoQuorum, "a bound that is shorter than a round does not hide why")
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
 		r.set(thaw, 0, 1)
@@ -149,7 +163,7 @@ func TestDoWaitsNoLongerThanItIsTold(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errCause)
 		defer cancel()
 		for _, wait := range []time.Duration{0, time.Minute} {
-			err = c.Do(ctx, "k", ttl, nil, WithWait(wait))
+			err = c.Do(ctx, "k", ttl, nothing, WithWait(wait))
 			if wait > 0 {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.ErrorIs(t, err, errCause)

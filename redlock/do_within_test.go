@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func nothing(context.Context) error { return nil }
+
 // within calls f under a lock of each way to have one: with the context that belongs to the lock.
 func within(t *testing.T, c *Client, key string, f func(ctx context.Context, by string)) {
 	t.Helper()
@@ -49,13 +51,13 @@ func TestALockWithinItselfFailsAtOnce(t *testing.T) {
 				began, rounds := time.Now(), c.Stats().Held
 				for what, err := range map[string]error{
 					"Do":           c.Do(ctx, "k", ttl, func(context.Context) error { t.Error("it has it"); return nil }),
-					"Do, one try":  c.Do(ctx, "k", ttl, nil, WithWait(0)),
-					"Do, bounded":  c.Do(ctx, "k", ttl, nil, WithWait(time.Minute)),
-					"Do of more":   c.Do(ctx, "j", ttl, nil, WithKeys("k", "l")),
-					"Do of reader": c.Do(ctx, "k", ttl, nil, WithShared()),
+					"Do, one try":  c.Do(ctx, "k", ttl, nothing, WithWait(0)),
+					"Do, bounded":  c.Do(ctx, "k", ttl, nothing, WithWait(time.Minute)),
+					"Do of more":   c.Do(ctx, "j", ttl, nothing, WithKeys("k", "l")),
+					"Do of reader": c.Do(ctx, "k", ttl, nothing, WithShared()),
 					"Lock":         c.NewMutex("k", 2*ttl).Lock(ctx),
 					"TryLock":      c.NewMutex("k", ttl, WithFence()).TryLock(ctx),
-					"Lead":         c.Lead(ctx, "k", ttl, nil),
+					"Lead":         c.Lead(ctx, "k", ttl, nothing),
 				} {
 					require.ErrorIs(t, err, ErrHeld, what)
 					require.ErrorContains(t, err, `: held by the `+by+` that this context belongs to: locks are not reentrant`, what)
@@ -74,7 +76,6 @@ func TestALockWithinItselfFailsAtOnce(t *testing.T) {
 func TestALockWithinAnotherIsTaken(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		other, _ := another(t, r, Config{})
-		nothing := func(context.Context) error { return nil }
 		within(t, c, "k", func(ctx context.Context, _ string) {
 			require.NoError(t, c.Do(ctx, "j", ttl, func(ctx context.Context) error {
 				require.ErrorContains(t, c.Do(ctx, "k", ttl, nothing), "belongs to", "the outer one counts, too")
@@ -94,7 +95,7 @@ func TestALockOfThisProcessIsWaitedFor(t *testing.T) {
 		within(t, c, "k", func(context.Context, string) {
 			for range 2 {
 				ctx, cancel := context.WithTimeout(t.Context(), 3*ttl)
-				err := c.Do(ctx, "k", ttl, func(context.Context) error { return nil })
+				err := c.Do(ctx, "k", ttl, nothing)
 				cancel()
 				require.ErrorIs(t, err, ErrHeld)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -122,7 +123,7 @@ func TestAContextForgetsALockThatIsOver(t *testing.T) {
 		<-held.Done() // it is lost
 		of = append(of, context.WithoutCancel(held))
 		for _, ctx := range of {
-			require.NoError(t, c.Do(ctx, "k", ttl, func(context.Context) error { return nil }))
+			require.NoError(t, c.Do(ctx, "k", ttl, nothing))
 		}
 		// The Mutex has another lock now, and its context is another.
 		require.NoError(t, m.Lock(of[len(of)-1]))
@@ -141,7 +142,6 @@ func TestReadersAndPermitsWithinThemselves(t *testing.T) {
 	t.Parallel()
 	c := opened(t, redlocktest.Start(t, 3).Addrs(), nil)
 	const ttl = 3 * time.Second
-	nothing := func(context.Context) error { return nil }
 	fails := func(err error, by string) {
 		t.Helper()
 		require.ErrorIs(t, err, ErrHeld)
@@ -149,7 +149,7 @@ func TestReadersAndPermitsWithinThemselves(t *testing.T) {
 	}
 	withinTTL(t, c, "k", ttl, func(ctx context.Context, by string) {
 		require.NoError(t, c.Do(ctx, "k", ttl, func(ctx context.Context) error {
-			fails(c.Do(ctx, "k", ttl, nil), "Do") // a writer
+			fails(c.Do(ctx, "k", ttl, nothing), "Do") // a writer
 			return nil
 		}, WithShared()))
 		fails(c.NewMutex("k", ttl).TryLock(ctx), by)
@@ -162,7 +162,7 @@ func TestReadersAndPermitsWithinThemselves(t *testing.T) {
 		k := c.renewer.add(ctx, keepAliveOf(ctx).hold) // a Mutex has one permit, however often it is kept alive
 		defer k.stop()
 		require.NoError(t, c.Do(k, "k2", ttl, func(ctx context.Context) error {
-			fails(c.Do(ctx, "k2", ttl, nil, WithPermits(2)), "KeepAlive") // both are held: this is the second that is found
+			fails(c.Do(ctx, "k2", ttl, nothing, WithPermits(2)), "KeepAlive") // both are held: this is the second that is found
 			return nil
 		}, WithPermits(2)))
 	}, WithPermits(2))

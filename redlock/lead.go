@@ -57,6 +57,7 @@ func (c *Client) Lead(ctx context.Context, key string, ttl time.Duration, fn fun
 	case o.bounded:
 		m.refuse(errors.New("Lead waits until its context ends: it refuses WithWait"))
 	}
+	m.refuseNil("Lead", ctx, fn)
 	for {
 		if err := m.Lock(ctx); err != nil {
 			return err

@@ -229,9 +229,9 @@ func TestWhatALeaderReturns(t *testing.T) {
 
 		ctx, cancel = context.WithCancel(t.Context())
 		cancel()
-		require.ErrorIs(t, c.Lead(ctx, "k", ttl, nil), context.Canceled)
+		require.ErrorIs(t, c.Lead(ctx, "k", ttl, nothing), context.Canceled)
 		require.NoError(t, c.Close())
-		require.ErrorIs(t, c.Lead(t.Context(), "k", ttl, nil), ErrClosed)
+		require.ErrorIs(t, c.Lead(t.Context(), "k", ttl, nothing), ErrClosed)
 	})
 }
 

@@ -102,7 +102,7 @@ func TestNilContextLeavesNothing(t *testing.T) {
 	m := c.NewMutex("k", ttl)
 	require.Panics(t, func() { m.TryLock(none) })
 	require.Panics(t, func() { m.Lock(none) })
-	require.Panics(t, func() { c.Do(none, "k", ttl, nil) })
+	require.Error(t, c.Do(none, "k", ttl, nothing))
 	require.NoError(t, m.TryLock(t.Context()))
 	require.Panics(t, func() { m.Extend(none) })
 	require.Panics(t, func() { m.KeepAlive(none) })
