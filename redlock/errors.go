@@ -41,9 +41,11 @@ var (
 	ErrSecond = errors.New("redlock: the second lock failed")
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("redlock: client is closed")
-	// ErrRefused is conn.ErrRefused: a master can never serve as it is configured. It is a node
-	// of a cluster, a replica, or has another password. The errors of Open and of every round
-	// wrap it then.
+	// ErrRefused is conn.ErrRefused: so many masters refuse this client that no quorum is possible
+	// before somebody changes something. They are nodes of a cluster, or replicas; they have another
+	// password, or rights that lack a command or a key; they are out of memory, or cannot write to
+	// their disk; or others use another number of permits. The error of a round wraps ErrNoQuorum,
+	// too, so ask for ErrRefused first. A minority that refuses is in the Votes.
 	ErrRefused = conn.ErrRefused
 )
 
@@ -80,8 +82,7 @@ type RoundError struct {
 //
 //	"ok"              there is no error
 //	"held"            ErrHeld, also if a Lock has run out of time because of it
-//	"refused"         so many masters refuse this client that no quorum is possible until their configuration, or its
-//	                  rights, are changed: ErrRefused, NOPERM, NOAUTH, WRONGPASS, NOFENCE, NOSHARED
+//	"refused"         ErrRefused
 //	"no_quorum"       ErrNoQuorum of another cause, also if a Lock has run out of time because of it
 //	"expired"         ErrExpired
 //	"not_held"        ErrNotHeld
@@ -99,7 +100,7 @@ func Outcome(err error) string {
 	if !ok {
 		return "error"
 	}
-	if e.reason == ErrRefused || e.reason == ErrNoQuorum && e.final() {
+	if e.reason == ErrRefused || e.reason == ErrNoQuorum && e.refused() {
 		return "refused"
 	}
 	for _, o := range outcomes {
@@ -182,10 +183,10 @@ func (e *RoundError) Error() string {
 	}
 	what := []string{ended}
 	if e.reason != nil {
-		what = []string{bare(e.reason)}
+		what = []string{e.why(e.reason)}
 	}
 	if e.under != nil {
-		what = append(what, bare(e.under))
+		what = append(what, e.why(e.under))
 	}
 	switch {
 	case e.note == "":
@@ -232,6 +233,14 @@ func (e *RoundError) Error() string {
 	return b.String()
 }
 
+// why returns the text of the reason, or of the error under it.
+func (e *RoundError) why(err error) string {
+	if err == ErrNoQuorum && e.refused() {
+		return "too many masters refuse"
+	}
+	return bare(err)
+}
+
 // quoted returns a key as it stands in a message.
 func quoted(key string) string {
 	const most = 100
@@ -257,10 +266,14 @@ func (e *RoundError) Unwrap() []error {
 }
 
 // Is reports whether target is the sentinel, or in a master's error. It does not look for context
-// errors there: if a master could not be dialled in time, the caller was not out of time.
+// errors there: if a master could not be dialled in time, the caller was not out of time. Nor does
+// it look for ErrRefused: a minority that refuses is not why the operation has failed.
 func (e *RoundError) Is(target error) bool {
 	if target == e.reason || target == e.under {
 		return target != nil
+	}
+	if target == ErrRefused {
+		return e.refused()
 	}
 	if target == context.Canceled || target == context.DeadlineExceeded {
 		return false
@@ -309,6 +322,17 @@ func (e *RoundError) final() bool { return e.reason == ErrClosed || e.refusedBy(
 // of permits.
 func (e *RoundError) differs() bool {
 	return e.refusedBy(func(err error) bool { return permanent(err) || codeOf(err) == "PERMITS" })
+}
+
+// refused reports whether it is ErrRefused.
+func (e *RoundError) refused() bool {
+	return e.reason == ErrRefused || (e.reason == ErrNoQuorum || e.under == ErrNoQuorum) && e.refusedBy(func(err error) bool {
+		switch codeOf(err) {
+		case "PERMITS", "OOM", "MISCONF": // Lock goes on trying: another client, or the server itself, may change that
+			return true
+		}
+		return permanent(err)
+	})
 }
 
 func (e *RoundError) refusedBy(refuses func(error) bool) bool {

@@ -82,6 +82,41 @@ func TestRoundErrorTellsTheWholeStory(t *testing.T) {
 	}
 }
 
+// Masters that refuse are not masters that are away.
+func TestARefusalIsNotAnOutage(t *testing.T) {
+	code := func(code string) error { return &mux.ReplyError{Code: code, Message: code + " no"} }
+	failed := func(reason error, errs ...error) *RoundError {
+		e := &RoundError{Op: OpLock, Key: "k", reason: reason}
+		for _, err := range errs {
+			v := Vote{Addr: "a:1", Verdict: VerdictFailed, Err: err}
+			if err == nil {
+				v.Verdict = VerdictNo
+			}
+			e.Votes = append(e.Votes, v)
+		}
+		return e
+	}
+	for _, code := range []error{code("NOPERM"), code("PERMITS"), code("OOM"), code("MISCONF"), fmt.Errorf("a:1: %w", &conn.RefusedError{Reason: "a replica"})} {
+		e := failed(ErrNoQuorum, code, errFake, code)
+		require.ErrorIs(t, e, ErrRefused)
+		require.ErrorIs(t, e, ErrNoQuorum)
+		require.Equal(t, "refused", Outcome(e))
+		require.ErrorContains(t, e, `redlock: lock "k": too many masters refuse (`)
+		lost := lostTo("k", ErrNoQuorum)
+		lost.Votes = e.Votes
+		require.ErrorIs(t, lost, ErrRefused)
+		require.Equal(t, "lost", Outcome(lost))
+		for _, e := range []*RoundError{failed(ErrNoQuorum, code, errFake, errFake), failed(ErrHeld, code, nil, nil), failed(ErrHeld, code, code, nil)} {
+			require.NotErrorIs(t, e, ErrRefused)
+			require.NotEqual(t, "refused", Outcome(e))
+			require.NotContains(t, e.Error(), "too many masters refuse")
+		}
+	}
+	for _, other := range []error{errFake, code("LOADING"), code("NOREPLICAS")} {
+		require.NotErrorIs(t, failed(ErrNoQuorum, other, other, other), ErrRefused)
+	}
+}
+
 func TestTryingAgainEndsWhereMostMastersRefuse(t *testing.T) {
 	refused := fmt.Errorf("a:1: %w", &conn.RefusedError{Reason: "it is a replica"})
 	noperm := &mux.ReplyError{Code: "NOPERM"}

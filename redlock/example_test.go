@@ -63,6 +63,8 @@ func ExampleMutex_TryLock() {
 		fmt.Println("taken")
 	case errors.Is(err, redlock.ErrHeld):
 		fmt.Println("somebody else is at it")
+	case errors.Is(err, redlock.ErrRefused): // which is an ErrNoQuorum, too
+		fmt.Println("the masters need other settings, or we other rights:", err)
 	case errors.Is(err, redlock.ErrNoQuorum):
 		fmt.Println("the masters are away:", err)
 	}
@@ -166,6 +168,8 @@ func ExampleMutex_Lock() {
 			fmt.Println("we have it")
 		case errors.Is(err, redlock.ErrHeld):
 			fmt.Println("come back later") // RoundError.HeldBy says by whom, if it is known
+		case errors.Is(err, redlock.ErrRefused): // before ErrNoQuorum, as it is both
+			fmt.Println("no retry helps before somebody changes settings, or rights:", err)
 		case errors.Is(err, redlock.ErrNoQuorum):
 			fmt.Println("raise an alert, and retry with a pause:", err)
 		case errors.Is(err, redlock.ErrExpired):
