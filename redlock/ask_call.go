@@ -57,6 +57,7 @@ type call struct {
 	agreementEpoch uint64        // ... and the epoch of the agreements when it began
 	votes          []Vote        // for the Observer
 	earlyVotes     []earlyVote   // of an acquire in turn
+	earlyLimit     time.Duration // ... and how long each of these masters had
 	order          []int         // the order in which an acquire in turn asks the masters
 	asked          int           // number of masters that an acquire in turn has asked; 0 if all were asked
 	roundLease     roundLease    // see core.doUndoable

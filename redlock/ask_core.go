@@ -111,7 +111,9 @@ func (c *core) shortTimeout(timeout, least time.Duration) time.Duration {
 // the round, the caller adds that with blame.
 func (c *core) failure(op Op, key string, k *call, err, reason error) *RoundError {
 	e := unasked(op, key, reason, "")
-	e.cut = err != nil
+	if e.cut = err != nil; err == mux.ErrTimeout {
+		e.limit = k.op.Timeout
+	}
 	if reason == errUndecided {
 		e.reason = nil
 	}
@@ -120,6 +122,11 @@ func (c *core) failure(op Op, key string, k *call, err, reason error) *RoundErro
 		return e
 	}
 	e.Votes = appendVotes(make([]Vote, 0, len(c.masters)), c.masters, k.op.Votes, k.token)
+	for i := range e.Votes {
+		if v := &e.Votes[i]; v.Err == mux.ErrTimeout { // it was asked in turn
+			v.Err = lateError{k.earlyLimit}
+		}
+	}
 	return e
 }
 

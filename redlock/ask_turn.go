@@ -27,11 +27,12 @@ func inTurn(ctx context.Context, c *core, s *spec, k *call, likely mux.Set) (cle
 	r := c.takeStates()
 	k.order = ordered(k.order[:0], s.names()[0], r.states)
 	c.putStates(r)
+	k.earlyLimit = c.shortTimeout(s.timeout, minShortTimeout)
 	for _, g := range k.order {
 		if likely != 0 && !likely.Has(g) {
 			continue
 		}
-		k.op.Only, k.op.Quorum, k.op.Timeout = mux.Set(0).With(g), 1, c.shortTimeout(s.timeout, minShortTimeout)
+		k.op.Only, k.op.Quorum, k.op.Timeout = mux.Set(0).With(g), 1, k.earlyLimit
 		err = c.rounds.Do(ctx, &k.op)
 		if asked == 0 {
 			started = k.op.Started

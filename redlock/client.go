@@ -41,7 +41,7 @@ type Client struct {
 func New(cfg Config) (*Client, error) {
 	c, err := open(cfg, mux.New)
 	if err != nil {
-		return nil, fmt.Errorf("redlock: new: %w", err)
+		return nil, fmt.Errorf("redlock: new: %w", plainError{err})
 	}
 	return c, nil
 }
@@ -154,7 +154,7 @@ func (c *Client) begin(r rounds, now func() time.Duration) {
 func openError(ctx context.Context, err error) error {
 	open, ok := errors.AsType[*mux.OpenError](err)
 	if !ok { // it asked no master: the configuration is wrong, or the system has no descriptors
-		return fmt.Errorf("redlock: open: %w", err)
+		return fmt.Errorf("redlock: open: %w", plainError{err})
 	}
 	e := unasked(OpOpen, "", ErrRefused, "")
 	ended := ctx.Err()

@@ -67,14 +67,17 @@ type RoundError struct {
 	HeldBy  string
 	HeldFor time.Duration
 
-	reason error  // the sentinel; nil if the context ended before there was a decision
-	under  error  // the error under it, if there is one
-	ended  error  // the context's error, if it cut the operation short
-	cause  error  // ... and its cause, if that is another
-	cut    bool   // the round ended before it was decided
-	note   string // for the reader of the message
-	held   string // likewise: who holds the key
-	late   string // likewise: how long the caller has waited
+	reason error // the sentinel; nil if the context ended before there was a decision
+	under  error // the error under it, if there is one
+	ended  error // the context's error, if it cut the operation short
+	cause  error // ... and its cause, if that is another
+	cut    bool  // the round ended before it was decided
+
+	limit time.Duration // the round timeout, if that has ended the round
+
+	note string // for the reader of the message
+	held string // likewise: who holds the key
+	late string // likewise: how long the caller has waited
 }
 
 // Outcome says in one word how an operation has ended, for the labels of metrics and the fields of
@@ -221,9 +224,12 @@ func (e *RoundError) Error() string {
 		b.WriteString("; " + e.late)
 	}
 	for _, v := range e.Votes {
+		if v.Err == nil && v.Verdict == VerdictPending && e.limit != 0 {
+			v.Err = lateError{e.limit}
+		}
 		if v.Err != nil {
 			// Errors of the transport name the master themselves.
-			s := strings.TrimPrefix(v.Err.Error(), "conn: ")
+			s := unprefixed(v.Err.Error())
 			if !strings.HasPrefix(s, v.Addr+": ") {
 				s = v.Addr + ": " + s
 			}
@@ -250,9 +256,27 @@ func quoted(key string) string {
 	return strconv.Quote(key)
 }
 
-func bare(err error) string {
-	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "redlock: "), "conn: ")
+func bare(err error) string { return unprefixed(strings.TrimPrefix(err.Error(), "redlock: ")) }
+
+// unprefixed returns the text of an error of a package below, without the names of these packages: users know the
+// masters, and not what talks to them.
+func unprefixed(text string) string { return prefixes.Replace(text) }
+
+var prefixes = strings.NewReplacer("mux: ", "", "conn: ", "")
+
+// A plainError is an error of a package below, with its text unprefixed.
+type plainError struct{ error }
+
+func (e plainError) Error() string { return unprefixed(e.error.Error()) }
+func (e plainError) Unwrap() error { return e.error }
+
+// A lateError is the vote of a master that has not answered in time. It wraps mux.ErrTimeout.
+type lateError struct{ limit time.Duration }
+
+func (e lateError) Error() string {
+	return fmt.Sprintf("no answer within the round timeout of %v", e.limit)
 }
+func (lateError) Unwrap() error { return mux.ErrTimeout }
 
 // Unwrap returns the sentinel, the error under it, and the context's error and cause.
 func (e *RoundError) Unwrap() []error {

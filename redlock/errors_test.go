@@ -65,6 +65,12 @@ func TestRoundErrorTellsTheWholeStory(t *testing.T) {
 		`redlock: lock "k": too few masters answered (0 yes, 0 no, 0 failed, 1 late; 1 of 1 needed); context deadline exceeded`: {
 			Op: "lock", Key: "k", reason: ErrNoQuorum, cut: true, Votes: []Vote{{Addr: "a:1"}}, ended: context.DeadlineExceeded,
 		},
+		`redlock: lock "k": too few masters answered (0 yes, 0 no, 0 failed, 1 late; 1 of 1 needed); a:1: no answer within the round timeout of 20ms`: {
+			Op: "lock", Key: "k", reason: ErrNoQuorum, cut: true, limit: 20 * time.Millisecond, Votes: []Vote{{Addr: "a:1"}},
+		},
+		`redlock: lock "k": too few masters answered (0 yes, 0 no, 1 failed, 0 not waited for; 1 of 1 needed); a:1: master does not answer: connection reset`: {
+			Op: "lock", Key: "k", reason: ErrNoQuorum, Votes: []Vote{{Addr: "a:1", Verdict: VerdictFailed, Err: mux.ErrStalled}},
+		},
 		`redlock: lock "k": context deadline exceeded: the shop has closed (0 yes, 0 no, 0 failed, 1 outstanding; 1 of 1 needed)`: {
 			Op: "lock", Key: "k", cut: true, Votes: []Vote{{Addr: "a:1"}}, ended: context.DeadlineExceeded, cause: errCause,
 		},
@@ -80,6 +86,39 @@ func TestRoundErrorTellsTheWholeStory(t *testing.T) {
 	} {
 		require.Equal(t, want, e.Error())
 	}
+}
+
+// A master that is late has a limit in its error, however it was asked.
+func TestALateVoteNamesItsLimit(t *testing.T) {
+	simulated(t, 3, Config{RoundTimeout: 30 * time.Millisecond}, func(t *testing.T, c *Client, r *fakeRounds) {
+		r.set(freeze, 0, 1, 2)
+		m := c.NewMutex("k", ttl)
+		err := m.TryLock(t.Context())
+		require.ErrorContains(t, err, "3 late; 2 of 3 needed)")
+		for _, addr := range c.masters {
+			require.ErrorContains(t, err, "; "+addr+": no answer within the round timeout of 30ms")
+		}
+		a := attempt{mutex: m, inTurn: true}
+		e := a.run(t.Context())
+		require.ErrorIs(t, e, mux.ErrTimeout)
+		require.Regexp(t, `; \S+: no answer within the round timeout of \d+ms; `, e.Error())
+		require.NotContains(t, e.Error(), "mux:")
+		holders, _ := c.Holders(t.Context(), "k")
+		require.EqualError(t, holders[0].Err, "no answer within the round timeout of 30ms")
+	})
+}
+
+// What a configuration lacks is said without the names of the packages below.
+func TestErrorsOfAConfigurationNameNoPackage(t *testing.T) {
+	cfg := Config{Masters: []string{"a:1", "b:x"}}
+	_, created := New(cfg)
+	_, opened := Open(t.Context(), cfg)
+	for who, err := range map[string]error{"new": created, "open": opened} {
+		require.ErrorContains(t, err, "redlock: "+who+": master 2: address: ")
+	}
+	_, err := New(Config{Masters: []string{"a:1", "a:1"}})
+	require.ErrorIs(t, err, mux.ErrDuplicate)
+	require.ErrorContains(t, err, "redlock: new: the same server was given twice: a:1")
 }
 
 // Masters that refuse are not masters that are away.

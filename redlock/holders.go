@@ -183,8 +183,8 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Hol
 		v := &k.op.Votes[i]
 		h := Holder{Addr: c.masters[i], Err: v.Err}
 		if h.Err == nil && v.Verdict != VerdictYes {
-			h.Err = mux.ErrTimeout
-			if err != nil {
+			h.Err = lateError{k.op.Timeout}
+			if err != nil && err != mux.ErrTimeout {
 				h.Err = err // Holders did not wait for it any longer
 			}
 		}

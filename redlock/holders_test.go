@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -74,6 +75,6 @@ func TestHoldersAreAskedOnEveryMaster(t *testing.T) {
 		require.ErrorIs(t, err, ErrNoQuorum)
 		require.Len(t, holders, 5)
 		require.Equal(t, maxRoundTimeout, r.now()-since)
-		require.True(t, slices.ContainsFunc(holders, func(h Holder) bool { return h.Err == mux.ErrTimeout }))
+		require.True(t, slices.ContainsFunc(holders, func(h Holder) bool { return errors.Is(h.Err, mux.ErrTimeout) }))
 	})
 }

@@ -130,8 +130,12 @@ func SlogObserver(logger *slog.Logger) *Observer {
 				return
 			}
 			attrs := []slog.Attr{slog.String("master", m.Addr), slog.String("phase", string(m.Phase)), slog.Int("debts", m.Debts)}
-			if m.Err != "" {
-				attrs = append(attrs, slog.String("error", m.Err))
+			switch m.Err {
+			case "":
+			case closedText: // nothing has failed
+				attrs = append(attrs, slog.Bool("closed", true))
+			default:
+				attrs = append(attrs, slog.String("error", unprefixed(m.Err)))
 			}
 			l.LogAttrs(ctx, level, "redlock: master", attrs...)
 		},
@@ -158,8 +162,11 @@ func levelOf(err error, failures int) slog.Level {
 	return slog.LevelWarn
 }
 
+// closedText is the error of a master that Close has left.
+var closedText = mux.ErrClosed.Error()
+
 func levelOfMaster(m MasterStats) slog.Level {
-	if m.Phase == PhaseUp && m.Err == "" || m.Err == mux.ErrClosed.Error() {
+	if m.Phase == PhaseUp && m.Err == "" || m.Err == closedText {
 		return slog.LevelInfo
 	}
 	return slog.LevelWarn

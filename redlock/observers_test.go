@@ -204,7 +204,8 @@ func TestSlogObserverSaysWhatHasHappened(t *testing.T) {
 		o.Wake(ctx, "k", WakeExpiry)
 		o.WaitEnd(ctx, "k", time.Second, noQuorum)
 		o.Lost(ctx, "k", lostTo("k", ErrNoQuorum))
-		o.Master(MasterStats{Addr: "a:1", Phase: "down", Err: "gone", Debts: 3})
+		o.Master(MasterStats{Addr: "a:1", Phase: "down", Err: "conn: a:1: gone", Debts: 3})
+		o.Master(MasterStats{Addr: "a:1", Phase: "down", Err: mux.ErrClosed.Error()})
 	})
 	const ms, second, minute = float64(time.Millisecond), float64(time.Second), float64(time.Minute)
 	require.Equal(t, []record{
@@ -216,7 +217,8 @@ func TestSlogObserverSaysWhatHasHappened(t *testing.T) {
 		{"level": "DEBUG", "msg": "redlock: wakes", "key": "k", "why": "expiry"},
 		{"level": "WARN", "msg": "redlock: waits no more", "key": "k", "outcome": "no_quorum", "waited": second, "error": noQuorum.Error()},
 		{"level": "ERROR", "msg": "redlock: lost", "key": "k", "error": lostTo("k", ErrNoQuorum).Error()},
-		{"level": "WARN", "msg": "redlock: master", "master": "a:1", "phase": "down", "debts": 3.0, "error": "gone"},
+		{"level": "WARN", "msg": "redlock: master", "master": "a:1", "phase": "down", "debts": 3.0, "error": "a:1: gone"},
+		{"level": "INFO", "msg": "redlock: master", "master": "a:1", "phase": "down", "debts": 0.0, "closed": true},
 	}, all)
 }
 
