@@ -297,7 +297,7 @@ func WithRoundTimeout(d time.Duration) Option {
 //
 // If the lock cannot be had in that time, the error wraps ErrHeld or ErrNoQuorum, and not the
 // context's error: that says that the context has ended. With a d above 0, the error names a
-// holder, as that of [Mutex.Lock] does. The first attempt is not cut short, so Do may return a
+// holder, as that of [Mutex.Lock] does. With 0 it names none, as that of TryLock does not. The first attempt is not cut short, so Do may return a
 // round later, and no d is too short for one attempt.
 //
 // If several clients make one attempt each at the same moment, they can split the masters' votes,

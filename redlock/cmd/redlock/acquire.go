@@ -86,7 +86,7 @@ func (r *acquirer) acquire(key string) (*redlock.Client, error) {
 
 // connectAll connects to the masters.
 func (r *acquirer) connectAll(key string) (client *redlock.Client, err error) {
-	r.monitor.verbose = r.verbose
+	r.monitor.verbose, r.monitor.watched = r.verbose, !r.quiet && isTerminal(os.Stderr)
 	r.monitor.others = func() (what, who string) { return r.others(key) }
 	cfg, err := r.config()
 	if err != nil {

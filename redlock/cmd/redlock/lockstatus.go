@@ -145,13 +145,25 @@ func (t *tally) claims(quorum int) (all []claim) {
 	return all
 }
 
+// answersText says how many masters answered. If they are enough, and the state is unknown, they differ.
+func (s *lockStatus) answersText() string {
+	differ := ""
+	if s.answered >= s.quorum {
+		differ = ", and differ"
+	}
+	return fmt.Sprintf("%d of %s answered%s", s.answered, plural(len(s.answers), "master"), differ)
+}
+
 // tooFew says that the masters that answered leave it open who holds the lock.
 func (s *lockStatus) tooFew() string {
 	are := "are"
 	if s.quorum == 1 {
 		are = "is"
 	}
-	return fmt.Sprintf("%d of %s answered; %d %s needed", s.answered, plural(len(s.answers), "master"), s.quorum, are)
+	if s.answered >= s.quorum {
+		are = "that agree are"
+	}
+	return fmt.Sprintf("%s; %d %s needed", s.answersText(), s.quorum, are)
 }
 
 // lasting is for how long at least quorum of the keys live; it is below 0 for ever.
@@ -192,7 +204,7 @@ func (s *lockStatus) write(t *terminal) {
 	text := fmt.Sprintf("%s is %s", s.key, s.state)
 	switch {
 	case s.state == unknown:
-		text = fmt.Sprintf("%s: unknown, %d of %s answered", s.key, s.answered, plural(len(s.answers), "master"))
+		text = fmt.Sprintf("%s: unknown, %s", s.key, s.answersText())
 	case s.sharing > 0:
 		text += fmt.Sprintf(" by %s, %s", s.holder(), leftText(s.left()))
 	case s.state == held:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,5 +43,25 @@ func TestStandingOfALock(t *testing.T) {
 			require.Equal(t, test.state, s.state)
 			require.Equal(t, test.left, s.left())
 		})
+	}
+}
+
+// Masters that are enough, and differ, are not too few.
+func TestUnknownSaysWhatIsMissing(t *testing.T) {
+	down := redlock.Holder{Err: errors.New("down")}
+	one := redlock.Holder{Token: redlock.NewSecret("a"), TTL: time.Second}
+	for want, all := range map[string][]redlock.Holder{
+		"1 of 3 masters answered; 2 are needed":                        {one, down, down},
+		"2 of 3 masters answered, and differ; 2 that agree are needed": {one, {}, down},
+		"4 of 5 masters answered, and differ; 3 that agree are needed": {one, one, {}, {}, down},
+		"0 of 1 master answered; 1 is needed":                          {down},
+	} {
+		s := newLockStatus("k", answers(all))
+		require.Equal(t, unknown, s.state, want)
+		require.Equal(t, want, s.tooFew())
+		var out strings.Builder
+		s.write(&terminal{Writer: &out})
+		answered, _, _ := strings.Cut(want, ";")
+		require.Contains(t, out.String(), "k: unknown, "+answered+"\n")
 	}
 }

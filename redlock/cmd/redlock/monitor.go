@@ -22,6 +22,7 @@ type monitor struct {
 	lacked           bool            // it was said that Lock waits for masters
 
 	verbose bool                      // says more
+	watched bool                      // somebody sits at the terminal: a long wait is to be explained
 	others  func() (what, who string) // says who holds the lock
 	waited  int                       // how many waits there were
 	waiting int                       // ... and which of them goes on; 0 if none does
@@ -76,24 +77,47 @@ func (w *monitor) phaseChanged(m redlock.MasterStats) {
 	w.phases[m.Addr] = m.Phase
 }
 
-// waitStarts says, a moment later, who is waited for.
+// explainAfter is how long somebody at a terminal may wonder why nothing happens.
+const explainAfter = 1500 * time.Millisecond
+
+// waitStarts says who is waited for: a moment later if that was asked for, or else when somebody at the terminal begins
+// to wonder.
 func (w *monitor) waitStarts() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.verbose {
+	var pause time.Duration
+	switch {
+	case w.verbose:
+	case w.watched:
+		pause = explainAfter
+	default:
 		return
 	}
 	w.waited++
 	w.waiting = w.waited
 	number := w.waited
-	go func() { // an Observer must not block
+	waits := func() bool { return w.waiting == number }
+	time.AfterFunc(pause, func() { // an Observer must not block
+		w.mu.Lock()
+		still := waits()
+		w.mu.Unlock()
+		if !still {
+			return
+		}
 		what, who := w.others()
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if w.waiting == number {
+		if waits() {
 			complain("waiting: "+what, who)
 		}
-	}()
+	})
+}
+
+// explained says that somebody at the terminal knows whom we wait for.
+func (w *monitor) explained() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.watched = false
 }
 
 func (w *monitor) waitEnds() {

@@ -209,3 +209,35 @@ func TestVotesTellOfARestart(t *testing.T) {
 	w.round(redlock.Round{Op: "renew", Votes: []redlock.Vote{{Verdict: redlock.VerdictFailed, Err: fmt.Errorf("a: %w", &mux.QuarantineError{})}}})
 	require.Contains(t, w.aftermath(redlock.ErrLost, true, nil), "another may have held it")
 }
+
+// Somebody at a terminal is told whom the run waits for, if it waits for long enough to be wondered at.
+func TestALongWaitIsExplainedAtATerminal(t *testing.T) {
+	for what, c := range map[string]struct {
+		watched bool
+		waits   time.Duration
+		told    bool
+	}{
+		"at a terminal":           {true, explainAfter, true},
+		"at a terminal, not long": {true, explainAfter - 1, false},
+		"of a script":             {false, time.Hour, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			asked := 0
+			said := stderrOf(t, func() {
+				synctest.Test(t, func(t *testing.T) {
+					w := &monitor{watched: c.watched}
+					w.others = func() (string, string) { asked++; return "it is held", "by somebody" }
+					w.waitStarts()
+					time.Sleep(c.waits)
+					if synctest.Wait(); c.told {
+						time.Sleep(time.Hour) // it is said once
+					}
+					w.waitEnds()
+					time.Sleep(time.Hour)
+				})
+			})
+			require.Equal(t, c.told, asked == 1)
+			require.Equal(t, c.told, strings.Contains(said, "waiting: it is held\n  by somebody"))
+		})
+	}
+}

@@ -65,6 +65,7 @@ func (r *acquirer) warnOfParent(key string) {
 	for _, key := range append([]string{key}, r.also...) {
 		if s := r.lockStatus(ctx, key); s.byParent() && !(r.shared && s.sharing > 0) {
 			complain(fmt.Sprintf("waiting: %q is held", key), "by "+parentText)
+			r.monitor.explained()
 		}
 	}
 }

@@ -149,7 +149,7 @@ func (a *permitStatus) write(t *terminal) {
 	case held:
 		text = fmt.Sprintf("%s: none of %s is free, %s", a.key, plural(n, "permit"), a.holder())
 	case unknown:
-		text = fmt.Sprintf("%s: unknown, %d of %s answered", a.key, a.answered, plural(len(a.answers), "master"))
+		text = fmt.Sprintf("%s: unknown, %s", a.key, a.answersText())
 	}
 	t.say("", plain, text)
 	t.printf("\n")

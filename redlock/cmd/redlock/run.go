@@ -51,10 +51,11 @@ run may not end a process, because that is another user's, it says which one. A
 process can escape that forks and ends again and again, and one that /proc does
 not show. systemd and containers end those, too, with all of the service.
 
---wait covers waiting for the lock and for enough masters. A minority of the
-masters may be down; run mentions it only with -v. If a master can never serve
-as it is configured (a replica, a node of a cluster, a wrong password), run says
-so once on stderr and goes on without it.
+--wait covers waiting for the lock and for enough masters. On a terminal, run
+says whom it waits for, unless the lock is free within a moment. A minority of
+the masters may be down; run mentions it only with -v. If a master can never
+serve as it is configured (a replica, a node of a cluster, a wrong password),
+run says so once on stderr and goes on without it.
 
 A master that was started less than --restart-guard ago may have forgotten
 locks. It does not vote until that time has passed; a longer --wait outlasts it.

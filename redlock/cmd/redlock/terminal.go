@@ -35,9 +35,13 @@ type terminal struct {
 	err     error // the first error of a write
 }
 
-func newTerminal(f *os.File) *terminal {
+func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
-	return &terminal{Writer: f, colours: err == nil && info.Mode()&os.ModeCharDevice != 0 && runtime.GOOS != "windows" &&
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+func newTerminal(f *os.File) *terminal {
+	return &terminal{Writer: f, colours: isTerminal(f) && runtime.GOOS != "windows" &&
 		os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 

@@ -194,6 +194,22 @@ func TestAnInteractiveShellCanBeTheCommand(t *testing.T) {
 	requireFree(t, masters)
 }
 
+// A run that waits would look like one that hangs.
+func TestARunOnATerminalSaysWhomItWaitsFor(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{mastersEnv(masters)}
+	holder := begin(t, env, sh("echo holding; cat", "--owner", "first")...)
+	holder.awaitStdout("holding")
+	d := startOnTerminal(t, env, binary, "run", "--wait", "1h", "k", "--", "echo", "we ran")
+	d.awaitStdout(`waiting: "k" is held by another`)
+	d.awaitStdout("by first, ")
+	holder.in.Close()
+	require.Zero(t, holder.end())
+	d.awaitStdout("we ran")
+	d.end()
+}
+
 func TestColoursAreForTerminals(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Embedded(t, 1)
