@@ -18,10 +18,19 @@ const groupBusy = "busy"
 // busyLimit is Config.BusyPoll where it is set.
 const busyLimit = 200 * time.Microsecond
 
+// busyFloor is the name of the floor of that.
+const busyFloor = floor + "-busy"
+
 // polling is redburst that polls busily.
 func polling() Contestant {
 	open := openRedburstWith(func(cfg *redlock.Config) { cfg.BusyPoll = busyLimit })
 	return Contestant{Name: ours + "-busy", Open: open, waits: true, quick: true, group: groupBusy}
+}
+
+// pollingFloor is the least that busy polling can come to: raw sockets that are read again and again, by who does
+// nothing else. It never parks, so it takes part where the others do not park either.
+func pollingFloor() Contestant {
+	return Contestant{Name: busyFloor, Open: openFloor(waitBusy), plain: true, serial: true, quick: true, group: groupBusy}
 }
 
 // busyCases are those of the group: cases that there are without it, and what busy polling may not cost.
@@ -115,14 +124,16 @@ func keepAndWait(r *slice) error {
 }
 
 func (r Result) writeBusy(b *bytes.Buffer) {
-	b.WriteString("÷ redburst compares figures of the same round. The CPU is that of this process.\n\n" +
-		"| contestant | p50 | ÷ redburst | mean | ÷ redburst | p99 | CPU/op | ÷ redburst | CPU (cores) | allocs/op | failed |\n" +
-		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+	b.WriteString("The ratios compare figures of the same round; those to floor-busy compare p50. The CPU is that of this process.\n\n" +
+		"| contestant | p50 | ÷ redburst | ÷ floor-busy | mean | ÷ redburst | p99 | CPU/op | ÷ redburst | CPU (cores) | allocs/op | failed |\n" +
+		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	cpu := func(s *Sample) float64 { return s.Per(float64(s.CPU)) }
+	least := r.best(named(busyFloor))
 	for i, c := range r.Contestants {
 		s := r.Total(i)
 		fmt.Fprintf(b, "| %s |", c.Name)
 		r.writeAgainst(b, i, p50.of, p50.of)
+		fmt.Fprintf(b, " %s |", ratioCell(r.against(i, least)))
 		r.writeAgainst(b, i, mean.of, mean.of)
 		fmt.Fprintf(b, " %s |", short(time.Duration(p99.of(s))))
 		r.writeAgainst(b, i, cpu, cpu)

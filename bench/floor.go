@@ -27,6 +27,7 @@ type wait uint8
 const (
 	waitEpoll wait = iota // parks the goroutine: an epoll descriptor within the runtime's poller
 	waitPpoll             // holds a thread in ppoll(2)
+	waitBusy              // reads again and again, and holds a processor
 )
 
 // floorDebt is how many bytes of replies a master may owe. One that owes more is taken
@@ -282,6 +283,10 @@ func (m *floorMutex) await() error {
 			m.pollFds = append(m.pollFds, unix.PollFd{Fd: int32(c.fd), Events: unix.POLLIN})
 			m.pollIdx = append(m.pollIdx, i)
 		}
+	}
+	if m.wait == waitBusy { // the reads ask
+		m.got = len(m.pollIdx)
+		return nil
 	}
 	for {
 		_, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&m.pollFds[0])), uintptr(len(m.pollFds)), 0, 0, 0, 0)

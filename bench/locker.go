@@ -93,8 +93,8 @@ const (
 	groupSecond  = "second"
 )
 
-// Floor reports whether the contestant is the floor.
-func (c Contestant) Floor() bool { return strings.HasPrefix(c.Name, floor) }
+// Floor reports whether the contestant is the floor of redburst as it is.
+func (c Contestant) Floor() bool { return strings.HasPrefix(c.Name, floor) && c.group == "" }
 
 // Peer reports whether the contestant is one that users choose between: not
 // redburst, and not the floor.
@@ -110,7 +110,7 @@ func Contestants() []Contestant {
 		{Name: ours, Open: openRedburst(), waits: true, quick: true},
 		{Name: ours + "-fence", Open: openRedburst(redlock.WithFence()), waits: true, quick: true, group: groupFence},
 	}
-	all = append(all, releasing(), polling())
+	all = append(all, releasing(), polling(), pollingFloor())
 	all = append(all, seconds()...)
 	all = append(all, kinds()...)
 	if haveEtcd() {
