@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"errors"
 	"os"
 	"regexp"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/rights"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -302,5 +304,56 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 		}
 		require.True(t, called(t, masters, i, "set"))
 		require.False(t, called(t, masters, i, "command"))
+	}
+}
+
+// Whose user lacks a right is told which, and what it is for, also where the server does not name the command.
+func TestTheErrorNamesTheRightThatIsMissing(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	all := append(rights.Rules("lock:*", rights.Lock, rights.Telling, rights.Restarts, rights.Fence, rights.Several, rights.Shared), "~lock:*")
+	spared := map[string]string{ // what these steps do without
+		"plain": "eval pttl", "minhold": "eval del", "fence": "eval pttl time", "several": "eval pttl", "shared": "eval pttl set del pexpire type",
+	}
+	if product, version := product(t, masters); !olderThan(version, map[string]string{"Redis": "8.4", "Valkey": "9.0"}[product]) {
+		spared["plain"] += " evalsha pexpire" // it extends by a SET
+		spared["minhold"] += " pexpire"
+	}
+	n := 0
+	lacking := func(t *testing.T, rule string) *redlock.Client {
+		n++
+		user := "user" + strconv.Itoa(n)
+		_, err := masters.Do(0, append([]string{"ACL", "SETUSER", user, "on", ">password"}, all...)...)
+		require.NoError(t, err)
+		_, err = masters.Do(0, "ACL", "SETUSER", user, "-"+rule)
+		require.NoError(t, err)
+		cfg := undemanding(masters)
+		cfg.Username = user
+		return openConfig(t, cfg)
+	}
+	for name, kind := range map[string]struct {
+		needs []rights.Need
+		opts  []redlock.Option
+	}{
+		"plain":   {nil, nil},
+		"minhold": {nil, []redlock.Option{redlock.WithMinHold(long)}},
+		"fence":   {[]rights.Need{rights.Fence}, []redlock.Option{redlock.WithFence()}},
+		"several": {[]rights.Need{rights.Several}, []redlock.Option{redlock.WithKeys("lock:several:2")}},
+		"shared":  {[]rights.Need{rights.Shared}, []redlock.Option{redlock.WithShared()}},
+	} {
+		for _, need := range append(kind.needs, rights.Lock) {
+			for _, command := range need.Commands {
+				if command == "script|load" || slices.Contains(strings.Fields(spared[name]), command) { // the first is told by Open
+					continue
+				}
+				c := lacking(t, command)
+				m := c.NewMutex("lock:"+name, long, kind.opts...)
+				errs := []error{m.TryLock(t.Context()), m.Extend(t.Context())}
+				masters.Flush(0)
+				errs = append(errs, m.Extend(t.Context()), m.Unlock(t.Context()))
+				require.ErrorContains(t, errors.Join(errs...), "(the user lacks +"+command+", which is for ", name)
+				masters.Flush(0)
+			}
+		}
 	}
 }

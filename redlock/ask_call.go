@@ -7,6 +7,7 @@ import (
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/rights"
 )
 
 // A call is what one round needs: the operation, and the buffers into which its commands are
@@ -210,4 +211,18 @@ func (k *call) look(s *spec, timeout time.Duration) {
 	s.kind.Look(&k.request, s.key)
 	k.prepare(timeout)
 	k.op.All, k.op.Keep = true, s.slotted != nil
+}
+
+// explainRefusals puts into the errors of the votes what the user lacks, where that is why they have failed. Some
+// servers do not name a command that a script may not call.
+func (k *call) explainRefusals() {
+	for i := range k.op.Votes {
+		reply, ok := k.op.Votes[i].Err.(*mux.ReplyError)
+		if !ok || reply.Code != "NOPERM" {
+			continue
+		}
+		if lacks := rights.Explain(reply.Message, k.request.Command); lacks != "" {
+			k.op.Votes[i].Err = &mux.ReplyError{Code: reply.Code, Message: reply.Message + " (" + lacks + ")"}
+		}
+	}
 }

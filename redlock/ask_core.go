@@ -121,6 +121,7 @@ func (c *core) failure(op Op, key string, k *call, err, reason error) *RoundErro
 		e.reason = ErrClosed
 		return e
 	}
+	k.explainRefusals()
 	e.Votes = appendVotes(make([]Vote, 0, len(c.masters)), c.masters, k.op.Votes, k.token)
 	for i := range e.Votes {
 		if v := &e.Votes[i]; v.Err == mux.ErrTimeout { // it was asked in turn

@@ -16,7 +16,7 @@ import (
 // is needed.
 func TestLockOutlivesItsCredentials(t *testing.T) {
 	t.Parallel()
-	masters := startACL(t, 3, rights)
+	masters := startACL(t, 3, lockRights)
 	var mu sync.Mutex
 	password, told := "password", map[string]string{} // what was last told of a master
 	give := func(p string) {

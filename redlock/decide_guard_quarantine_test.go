@@ -36,9 +36,9 @@ func TestMasterThatDoesNotSayWhoItIsCountsAsRestarted(t *testing.T) {
 		durable bool
 		want    string
 	}{
-		{"without INFO", strings.Replace(rights, " +info", "", 1), false, "quarantined"},
-		{"without INFO, declared durable", strings.Replace(rights, " +info", "", 1), true, "up"},
-		{"with INFO", rights, false, "quarantined"},
+		{"without INFO", strings.Replace(lockRights, " +info", "", 1), false, "quarantined"},
+		{"without INFO, declared durable", strings.Replace(lockRights, " +info", "", 1), true, "up"},
+		{"with INFO", lockRights, false, "quarantined"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			masters := startACL(t, 3, c.rights)
@@ -71,7 +71,7 @@ func TestMasterThatDoesNotSayWhoItIsCountsAsRestarted(t *testing.T) {
 		})
 	}
 	t.Run("only the connection was lost", func(t *testing.T) {
-		masters := startACL(t, 3, strings.Replace(rights, " +info", "", 1))
+		masters := startACL(t, 3, strings.Replace(lockRights, " +info", "", 1))
 		client := openConfig(t, acl(masters))
 		for i := range 3 {
 			reaches(t, client, i, "up")

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/rights"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -107,8 +109,8 @@ func reaches(t testing.TB, c *redlock.Client, i int, want string) {
 	require.Eventually(t, func() bool { return phase(c, i) == want }, time.Minute, 5*time.Millisecond, "%s", want)
 }
 
-// rights are those that a user of locks needs; see the package doc of conn.
-const rights = "+set +get +del +pexpire +pttl +eval +evalsha +script|load +info"
+// lockRights are those that a user of locks needs; see the package doc of conn.
+var lockRights = strings.Join(rights.Rules("", rights.Lock, rights.Restarts), " ")
 
 // startACL starts masters on which the user "locker", with the password "password", has the
 // given rights.

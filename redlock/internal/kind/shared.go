@@ -82,17 +82,18 @@ end
 ` + keepReaders
 )
 
-// refuse ends a script if the pcall whose result is in got has failed. The script returns refused if the key is
-// no sorted set, and so another's. A server that replicates scripts, instead of what they write, refuses
-// the writes of a script that has read the clock. Then the script returns an error that says so.
-func refuse(refused string) string {
+// refuse ends a script if the pcall of a command, whose result is in got, has failed. The script returns refused if the
+// key is no sorted set, and so another's. A server that replicates scripts, instead of what they write, refuses
+// the writes of a script that has read the clock. Then the script returns an error that says so. Any other error it
+// returns with the command's name, as some servers do not name a command that the user may not run.
+func refuse(refused, command string) string {
 	return `if type(got) == 'table' then
   if string.find(got.err, 'WRONGTYPE', 1, true) then
     return ` + refused + `
   elseif string.find(got.err, 'non deterministic', 1, true) then
     return redis.error_reply('NOSHARED shared holders need Redis 5 or later, and lua-replicate-commands yes')
   end
-  return got
+  return redis.error_reply(got.err .. ' (` + command + `)')
 end
 `
 }
@@ -100,7 +101,7 @@ end
 // dropEnded is the Lua that drops the readers that have expired.
 func dropEnded(refused string) string {
 	return MasterTime + `local got = redis.pcall('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now)
-` + refuse(refused)
+` + refuse(refused, "ZREMRANGEBYSCORE")
 }
 
 // addReader is the Lua that adds a reader that has waited for ARGV[3] ms. It refuses the reader if a writer
@@ -122,7 +123,7 @@ if since and now - ARGV[3] >= since then
   return ` + refused + `
 end
 local got = redis.pcall('ZADD', KEYS[1], ` + expiryScore + `, ARGV[1])
-` + refuse(refused) + `local n = redis.call('ZCARD', KEYS[1])
+` + refuse(refused, "ZADD") + `local n = redis.call('ZCARD', KEYS[1])
 if n == 1 then
   redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', now + ARGV[2]))
 else
@@ -144,7 +145,7 @@ var (
 
 	// KEYS key. ARGV token. It takes the reader out, and returns 1 if the reader had not expired.
 	sharedReleaseScript = script.New(`local got = redis.pcall('ZSCORE', KEYS[1], ARGV[1])
-` + refuse("0") + `redis.call('ZREM', KEYS[1], ARGV[1])
+` + refuse("0", "ZSCORE") + `redis.call('ZREM', KEYS[1], ARGV[1])
 ` + keepReaders + MasterTime + `return got and tonumber(got) >= now and 1 or 0`)
 
 	// KEYS key, its intent. It returns -2 if a reader can take the lock. Otherwise it returns for how many ms a
