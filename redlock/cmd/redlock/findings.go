@@ -30,9 +30,6 @@ type finding struct {
 	Masters []string `json:"masters"` // the masters that it is about
 }
 
-// permissions are the ACL rules that a lock needs.
-const permissions = "+set +get +del +pexpire +pttl +eval +evalsha +script|load +client|tracking +client|caching +info"
-
 // findings returns what endangers locks with at most this TTL, the worst first.
 func findings(inspections []*inspection, ttl time.Duration) []finding {
 	var all []finding
@@ -50,6 +47,7 @@ func findings(inspections []*inspection, ttl time.Duration) []finding {
 			continue
 		}
 		e.findRefusals(add)
+		e.findRights(add)
 		e.findEviction(add)
 		e.findForgetting(add, ttl)
 		e.findPasswords(add)

@@ -149,7 +149,7 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 		{"silent", "on", ">pw", "~*", "+@all", "-config"},
 		{"narrow", "on", ">pw", "~lock:*", "+@all"},
 		append([]string{"locker", "on", ">pw", "~lock:*"}, strings.Fields(permissions)...),
-		append([]string{"patient", "on", ">pw", "~lock:*", "+time"}, strings.Fields(permissions)...),
+		append([]string{"patient", "on", ">pw"}, lockerRules("lock:*")...),
 	} {
 		_, err := masters.Do(0, append([]string{"ACL", "SETUSER"}, user...)...)
 		require.NoError(t, err)
@@ -211,7 +211,7 @@ func TestDoctorFindsPasswordsThatTheUserIsShown(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for user, right := range map[string]string{"curious": "+config|get", "modest": "-config"} {
-		set(append([]string{"ACL", "SETUSER", user, "on", ">pw", "~*", "+time"}, append(strings.Fields(permissions), right)...)...)
+		set(append([]string{"ACL", "SETUSER", user, "on", ">pw"}, append(lockerRules("*"), right)...)...)
 	}
 	curious := []string{mastersEnv(masters), "REDLOCK_USERNAME=curious", "REDLOCK_PASSWORD=pw"}
 	modest := []string{mastersEnv(masters), "REDLOCK_USERNAME=modest", "REDLOCK_PASSWORD=pw", "REDLOCK_DURABLE=true"}

@@ -26,6 +26,7 @@ type inspection struct {
 	shows   []string           // settings with a password that we would not know otherwise
 	mayShow bool               // the user is a limited one, and would be shown them if there were any
 	refusal map[string]refusal // the commands of the lock that the master refuses
+	lacks   map[string]bool    // the rules of an ACL that the user lacks, where KEY stands for a lock's key
 	samples []sample           // of its clock
 }
 
@@ -63,6 +64,7 @@ func inspect(ctx context.Context, address string, opt conn.Options, key string, 
 		e.readConfiguration,
 		func(ctx context.Context, p *probe) error { return e.readPasswords(ctx, p, userOf(address, opt)) },
 		func(ctx context.Context, p *probe) error { return e.tryLock(ctx, p, key) },
+		func(ctx context.Context, p *probe) error { return e.tryRights(ctx, p, key) },
 		func(ctx context.Context, p *probe) error { return e.watchClock(ctx, p, span) },
 	} {
 		if e.err = look(ctx, p); e.err != nil {
