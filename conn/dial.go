@@ -130,9 +130,16 @@ func (d *dialing) connectTo(ctx context.Context, at Address) (*Conn, string, err
 	d.poller.remove(c.sock)
 	if err != nil {
 		c.Abort()
-		if h.probed && ctx.Err() == nil { // it can serve without what the probes look for
-			opt := *d.opt
+		opt := *d.opt
+		switch { // it can serve without what the probes look for, and without our name
+		case commandsOf(h.ended) != 0:
 			opt.Probe = false
+		case h.ended == "CLIENT SETNAME":
+			opt.ClientName = ""
+		default:
+			return nil, "handshake", err
+		}
+		if ctx.Err() == nil {
 			d.opt = &opt
 			return d.connectTo(ctx, at)
 		}

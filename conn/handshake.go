@@ -49,8 +49,8 @@ var oldestVersion, firstScripts, firstUsers = [3]int{2, 6, 12}, [3]int{2, 6, 0},
 //
 // It sends everything in one write, before any answer has come: HELLO 3 with AUTH and
 // SETNAME, SELECT, CLIENT TRACKING, SCRIPT LOAD, INFO. So a reconnect costs one round trip.
-// A server that does not speak RESP3 refuses the HELLO; then a second write says the same in
-// RESP2.
+// A server that does not speak RESP3 refuses the HELLO; then another write says the same in
+// RESP2. So that no server does without RESP3 because of the name, a HELLO without it comes before.
 type handshake struct {
 	ctx         context.Context
 	conn        *Conn
@@ -60,9 +60,9 @@ type handshake struct {
 	credentials Credentials
 	wait        func(Interest) error
 
-	out    []byte   // the commands
-	names  []string // of the commands, in their order, for the errors
-	probed bool     // the connection has ended at a probe
+	out   []byte   // the commands
+	names []string // of the commands, in their order, for the errors
+	ended string   // the command at which the connection has ended
 }
 
 func (h *handshake) run() (Server, error) {
@@ -74,31 +74,14 @@ func (h *handshake) run() (Server, error) {
 			}
 		}
 	}
-	hello := []string{"HELLO", "3"}
-	if !h.credentials.none() {
-		hello = append(hello, "AUTH", cmp.Or(h.credentials.Username, "default"), h.credentials.Password.Reveal())
+	replies, err := h.exchangeRESP3(h.opt.ClientName)
+	unnamed := ""
+	if h.opt.ClientName != "" && err == nil {
+		if v := replies[0].Value; ErrorCode(v) == "ERR" && !unsupported(v) && !IsTransient(v) { // it may know HELLO, and no names in it
+			unnamed = h.quote("client name: HELLO", v)
+			replies, err = h.exchangeRESP3("")
+		}
 	}
-	if h.opt.ClientName != "" {
-		hello = append(hello, "SETNAME", h.opt.ClientName)
-	}
-	h.add("HELLO", hello...)
-	h.addSelect()
-	if h.opt.Tracking {
-		h.add("CLIENT TRACKING", "CLIENT", "TRACKING", "ON", "OPTIN")
-		// Without this one nothing is tracked. Here it is only tried: what follows reads no key.
-		h.add("CLIENT CACHING", "CLIENT", "CACHING", "YES")
-	}
-	h.addScripts()
-	// Two sections have all that is needed. The whole INFO would be longer; and a miniredis,
-	// which has neither section, would read for it what its Close is writing.
-	h.add("INFO", "INFO", "server")
-	h.add("INFO replication", "INFO", "replication")
-	if h.group != "" { // the sentinels may be behind, so the server itself must say what it is
-		h.add("ROLE", "ROLE")
-	}
-	h.addPersistence()
-	h.addProbes()
-	replies, err := h.exchange()
 	if len(replies) == 0 {
 		return h.broken(replies, err)
 	}
@@ -118,7 +101,41 @@ func (h *handshake) run() (Server, error) {
 	if err != nil {
 		return h.broken(replies, err)
 	}
-	return h.evaluate(replies)
+	s, err := h.evaluate(replies)
+	if unnamed != "" {
+		s.Missing = append(s.Missing, unnamed)
+	}
+	return s, err
+}
+
+// exchangeRESP3 says all in RESP3, with this name of the client; empty for none.
+func (h *handshake) exchangeRESP3(name string) ([]reply, error) {
+	h.out, h.names = h.out[:0], h.names[:0]
+	hello := []string{"HELLO", "3"}
+	if !h.credentials.none() {
+		hello = append(hello, "AUTH", cmp.Or(h.credentials.Username, "default"), h.credentials.Password.Reveal())
+	}
+	if name != "" {
+		hello = append(hello, "SETNAME", name)
+	}
+	h.add("HELLO", hello...)
+	h.addSelect()
+	if h.opt.Tracking {
+		h.add("CLIENT TRACKING", "CLIENT", "TRACKING", "ON", "OPTIN")
+		// Without this one nothing is tracked. Here it is only tried: what follows reads no key.
+		h.add("CLIENT CACHING", "CLIENT", "CACHING", "YES")
+	}
+	h.addScripts()
+	// Two sections have all that is needed. The whole INFO would be longer; and a miniredis,
+	// which has neither section, would read for it what its Close is writing.
+	h.add("INFO", "INFO", "server")
+	h.add("INFO replication", "INFO", "replication")
+	if h.group != "" { // the sentinels may be behind, so the server itself must say what it is
+		h.add("ROLE", "ROLE")
+	}
+	h.addPersistence()
+	h.addProbes()
+	return h.exchange()
 }
 
 // broken says why a handshake ended before all answers had come. What the server has refused
@@ -239,7 +256,7 @@ func (h *handshake) exchange() (replies []reply, err error) {
 		}
 	}
 	if _, ended := err.(*Error); ended {
-		h.probed = commandsOf(h.names[len(replies)]) != 0
+		h.ended = h.names[len(replies)]
 	}
 	return replies, err
 }
