@@ -11,6 +11,7 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/clientname"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -79,6 +80,8 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	}
 	c := prepare(cfg)
 	hooked := cfg.forMux()
+	hooked.Conn.ClientName = clientname.Name{Program: clientname.Program, Version: clientname.Version(), List: clientname.List(cfg.Masters),
+		Owner: clientname.Who(c.owner, cfg.ClientName)}.String()
 	hooked.Quarantine = func(master int, before, now conn.Server) (time.Duration, string, bool) {
 		c.agreed.end()
 		return c.guard.quarantine(master, before, now)

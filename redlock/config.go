@@ -85,7 +85,9 @@ type Config struct {
 	Credentials func(ctx context.Context) (Credentials, error)
 	// TLS, if set, is used for every master that is not on a Unix socket.
 	TLS *tls.Config
-	// ClientName is shown by CLIENT LIST, and is in the default Owner. Empty means none.
+	// ClientName is in the default Owner, and in the name that CLIENT LIST shows on the masters. That
+	// name also has the version of this module, the number of masters with a hash of their addresses,
+	// and the Owner. So 'redlock clients' finds who has another list. Empty means none.
 	ClientName string
 	// Owner is in front of every token, so that everybody can see who holds a lock. It is
 	// printable ASCII without spaces, up to 128 bytes. Empty means name@host:pid, or host:pid
@@ -261,7 +263,6 @@ func (cfg *Config) forMux() mux.Config {
 			Username:    cfg.Username,
 			Password:    cfg.Password,
 			Credentials: cfg.Credentials,
-			ClientName:  cfg.ClientName,
 			DialTimeout: cfg.DialTimeout,
 			Scripts:     script.Texts,
 			Tracking:    true,
