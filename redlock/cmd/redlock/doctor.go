@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -29,7 +30,8 @@ func newDoctor() *cobra.Command {
 about it. It looks for nodes of a cluster, replicas, eviction of keys, locks
 that a restart forgets, clocks that run faster or slower than ours or were set,
 latency, missing permissions, passwords that the user is shown, servers that
-were given twice, and an even number.
+were given twice, an even number, and clients that have another list of masters
+(for that the user needs CLIENT LIST; see also redlock clients).
 
 What is wrong breaks locks, or prevents them on that master. What is risky does
 so in some cases, which you can judge better than the doctor.
@@ -145,6 +147,20 @@ func writeFindings(t *terminal, inspections []*inspection, all []finding) {
 	default:
 		t.printf(" %s\n", t.paint(green, "Nothing is wrong."))
 	}
+	if n := unlisted(inspections); n > 0 {
+		t.say("", plain, fmt.Sprintf("%s of %s did not say who is connected: whether all clients have one list of masters is not known (see redlock clients).",
+			strconv.Itoa(n), plural(len(inspections), "master")))
+	}
+}
+
+// unlisted is how many masters can be used, and do not say who is connected.
+func unlisted(inspections []*inspection) (n int) {
+	for _, e := range inspections {
+		if e.err == nil && e.on.err != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // row is a master's line in the table.
@@ -218,6 +234,7 @@ func writeFindingsJSON(t *terminal, inspections []*inspection, all []finding) {
 		AOF        string   `json:"aof,omitempty"`           // "off", "declared" with --durable, or its appendfsync
 		Eviction   string   `json:"maxmemory_policy,omitempty"`
 		Tracking   bool     `json:"client_tracking"`
+		Listed     bool     `json:"clients_listed"` // it has said who is connected
 	}
 	out := struct {
 		OK       bool      `json:"ok"` // nothing is wrong
@@ -232,7 +249,8 @@ func writeFindingsJSON(t *terminal, inspections []*inspection, all []finding) {
 	for _, e := range inspections {
 		m := master{Master: e.address, State: "ok", Version: e.server.Version, RunID: e.server.RunID, Mode: e.server.Mode,
 			Role: e.server.Role, UptimeS: int64(e.server.Uptime / time.Second), AOF: e.aof(),
-			Eviction: e.setting("maxmemory-policy", "maxmemory_policy"), Tracking: e.server.Tracking}
+			Eviction: e.setting("maxmemory-policy", "maxmemory_policy"), Tracking: e.server.Tracking,
+			Listed: e.err == nil && e.on.err == nil}
 		if w := worst(all, e.address); w != "" {
 			m.State = string(w)
 		}

@@ -24,6 +24,7 @@ type doctorJSON struct {
 		ClockAhead                         float64  `json:"clock_ahead_s"`
 		Policy                             string   `json:"maxmemory_policy"`
 		Tracking                           bool     `json:"client_tracking"`
+		Listed                             bool     `json:"clients_listed"`
 	}
 	Findings []finding
 }

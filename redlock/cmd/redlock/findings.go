@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock/internal/clientname"
 	"github.com/redburst/redburst/redlock/internal/defaults"
 )
 
@@ -64,6 +65,7 @@ func findings(inspections []*inspection, ttl time.Duration) []finding {
 	all = append(all, findNumber(inspections)...)
 	all = append(all, findSharedHosts(inspections)...)
 	all = append(all, findVersions(inspections)...)
+	all = append(all, findLists(connectedTo(inspections), clientname.List(addresses(inspections)))...)
 	slices.SortStableFunc(all, func(a, b finding) int { return strings.Compare(string(b.Level), string(a.Level)) })
 	return all
 }
@@ -371,6 +373,14 @@ func findVersions(inspections []*inspection) []finding {
 		return nil
 	}
 	return []finding{{risky, "have different major versions", "update the older ones", addresses(inspections)}}
+}
+
+// connectedTo is who is connected to each master.
+func connectedTo(inspections []*inspection) (all []connected) {
+	for _, e := range inspections {
+		all = append(all, e.on)
+	}
+	return all
 }
 
 func addresses(inspections []*inspection) []string {

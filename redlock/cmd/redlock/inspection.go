@@ -27,6 +27,7 @@ type inspection struct {
 	mayShow bool               // the user is a limited one, and would be shown them if there were any
 	refusal map[string]refusal // the commands of the lock that the master refuses
 	lacks   map[string]bool    // the rules of an ACL that the user lacks, where KEY stands for a lock's key
+	on      connected          // who is connected to it, and why that is not known
 	samples []sample           // of its clock
 }
 
@@ -36,8 +37,7 @@ type refusal struct{ code, text string }
 func refusalOf(v resp.Value) refusal { return refusal{conn.ErrorCode(v), conn.ErrorText(v)} }
 
 const (
-	ticks       = 40      // looks at the clock
-	infoLimit   = 1 << 20 // bytes of an INFO; those of real masters have some KiB
+	ticks       = 40 // looks at the clock
 	trialScript = `if redis.call('GET', KEYS[1]) == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return redis.call('DEL', KEYS[1])
@@ -49,7 +49,7 @@ return 0`
 // as long as span. It takes the lock of key there for a moment if it is free.
 func inspect(ctx context.Context, address string, opt conn.Options, key string, span time.Duration) *inspection {
 	e := &inspection{address: conn.Redact(address), durable: !opt.Persistence}
-	opt.ClientName, opt.Tracking, opt.Limits = "redlock-doctor", true, resp.Limits{Bulk: infoLimit}
+	opt.ClientName, opt.Tracking, opt.Limits = probeName("doctor"), true, resp.Limits{Bulk: listLimit}
 	p, err := dialProbe(ctx, address, opt)
 	if err != nil {
 		e.err = err
@@ -63,6 +63,7 @@ func inspect(ctx context.Context, address string, opt conn.Options, key string, 
 	for _, look := range []func(context.Context, *probe) error{
 		e.readConfiguration,
 		func(ctx context.Context, p *probe) error { return e.readPasswords(ctx, p, userOf(address, opt)) },
+		e.readClients,
 		func(ctx context.Context, p *probe) error { return e.tryLock(ctx, p, key) },
 		func(ctx context.Context, p *probe) error { return e.tryRights(ctx, p, key) },
 		func(ctx context.Context, p *probe) error { return e.watchClock(ctx, p, span) },
@@ -103,6 +104,13 @@ func (e *inspection) readConfiguration(ctx context.Context, p *probe) error {
 			e.config[string(name.Bytes())] = string(value.Bytes())
 		}
 	}
+	return nil
+}
+
+// readClients asks who is connected. Mostly the user may not ask, and that is no fault.
+func (e *inspection) readClients(ctx context.Context, p *probe) error {
+	e.on.address = e.address
+	e.on.err = e.on.read(ctx, p)
 	return nil
 }
 

@@ -1,7 +1,8 @@
 // Command redlock takes locks on independent Redis masters from a shell. It shows
 // how the lock works (demo), runs a command under a lock (run), keeps one running on
 // one host at a time (lead), holds a lock (hold), says who holds one (status), takes it
-// away (release), sets the counters of its fence back (fence) and examines the masters (doctor).
+// away (release), sets the counters of its fence back (fence), says who is connected (clients) and examines the
+// masters (doctor).
 //
 //	go run github.com/redburst/redburst/redlock/cmd/redlock@latest demo
 package main
@@ -14,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock/internal/clientname"
 	"github.com/spf13/cobra"
 )
 
@@ -35,7 +37,13 @@ const (
 // version is set by the linker in released binaries.
 var version string
 
-func main() { os.Exit(execute(newRoot())) }
+func main() {
+	clientname.Program = clientname.Command
+	if version != "" {
+		clientname.Version = func() string { return version }
+	}
+	os.Exit(execute(newRoot()))
+}
 
 // A failure is an error with its exit status, and with what its reader can do.
 type failure struct {
@@ -108,7 +116,7 @@ the documentation of the package conn has for a user who may only take locks.`,
 	root.Flags().Bool("version", false, "show the version") // without a -v, which means --verbose
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return unitError(err) })
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", width)))
-	root.AddCommand(newDemo(), newRun(), newLead(), newHold(), newStatus(), newRelease(), newFence(), newDoctor(), newVersion(), newMan())
+	root.AddCommand(newDemo(), newRun(), newLead(), newHold(), newStatus(), newRelease(), newFence(), newClients(), newDoctor(), newVersion(), newMan())
 	return root
 }
 

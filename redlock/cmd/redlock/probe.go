@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -29,6 +30,7 @@ func dialProbe(ctx context.Context, address string, opt conn.Options) (*probe, e
 	if err != nil {
 		return nil, err
 	}
+	opt.ClientName = cmp.Or(opt.ClientName, probeName("ask"))
 	opt.Persistence = false // the doctor asks by itself, and the others do not rest on it
 	c, err := conn.Dial(ctx, addr, opt)
 	if err != nil {
