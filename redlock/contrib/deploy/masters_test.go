@@ -120,7 +120,7 @@ func withPasswords(t *testing.T) string {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(read(t, name)), 0o600))
 		}
 		require.NoError(t, os.CopyFS(filepath.Join(dir, "systemd"), os.DirFS("systemd")))
-		shell(t, dir, block(t, "locker probe"))
+		shell(t, dir, block(t, "locker operator admin probe"))
 		passwordsDir = dir
 	}
 	return passwordsDir
@@ -170,6 +170,7 @@ var limitOfClients = regexp.MustCompile(`(?m)^maxmemory-clients .*\n`)
 
 // A deployment is three masters that were started with files of this folder, or with changed ones.
 type deployment struct {
+	dir   string // their files
 	addrs []string
 	ports []int
 }
@@ -192,7 +193,7 @@ func deploy(t *testing.T, change func(conf, users string) (string, string)) *dep
 
 // startMasters starts masters with the files in dir, by the ExecStart of a unit or of a part of one.
 func startMasters(t *testing.T, dir, unit string, ready func(port int) bool) *deployment {
-	executable, d := server(t), &deployment{}
+	executable, d := server(t), &deployment{dir: dir}
 	for i := range 3 {
 		host := fmt.Sprintf("127.0.0.%d", i+2) // its own, for the doctor
 		port := 0
@@ -291,11 +292,12 @@ func clientEnv(t *testing.T) []string {
 	return strings.Fields(read(t, "systemd/client.env"))
 }
 
-// replaced returns a change of what stands exactly once in one of the files.
+// replaced returns a change of what stands exactly once in redis.conf, or in the rights of the user locker.
 func replaced(t *testing.T, old, new string) func(conf, users string) (string, string) {
 	return func(conf, users string) (string, string) {
-		require.Equal(t, 1, strings.Count(conf+users, old), old)
-		return strings.Replace(conf, old, new, 1), strings.Replace(users, old, new, 1)
+		line := regexp.MustCompile(`(?m)^user locker .*$`).FindString(users)
+		require.Equal(t, 1, strings.Count(conf+line, old), old)
+		return strings.Replace(conf, old, new, 1), strings.Replace(users, line, strings.Replace(line, old, new, 1), 1)
 	}
 }
 
@@ -423,7 +425,7 @@ func TestOthersMayOnlyPing(t *testing.T) {
 		require.Contains(t, talk(port, login(t, "probe"), command), "-NOPERM", command)
 		require.Contains(t, talk(port, command), "-NOAUTH", command)
 	}
-	for _, user := range []string{"locker", "probe"} {
+	for _, user := range []string{"locker", "operator", "admin", "probe"} {
 		for _, password := range []string{"wrong", "none", "change-me", user} {
 			require.Contains(t, talk(port, "AUTH "+user+" "+password), "-WRONGPASS")
 		}
