@@ -80,6 +80,6 @@
 // an optional permission, or INFO, [Server.Missing] says so. NOPERM on SCRIPT LOAD or SELECT
 // is a [*RefusedError]. NOPERM on another command shows only when the command is sent, since
 // no server before Redis 7 tells what a user may do. It is then the error of the first vote,
-// with the master's name. NOPERM on DELEX, DELIFEQ or MSETEX is no error: the script
-// follows.
+// with the master's name and, from redlock, with the right that is missing. NOPERM on DELEX,
+// DELIFEQ or MSETEX is no error: the script follows.
 package conn
