@@ -224,7 +224,11 @@ func findLists(on []connected, own string) (all []finding) {
 		for _, c := range on {
 			asked = append(asked, c.address)
 		}
-		all = append(all, finding{wrong, "are another list than that of the clients: " + own + ", and not " + most.list, "ask those masters that the clients have", asked})
+		f := finding{wrong, "are another list than that of the clients: " + own + ", and not " + most.list, "name those masters that the clients have", asked}
+		if n := clientname.Masters(most.list); most.all && n > len(on) {
+			f.Level, f.What = risky, fmt.Sprintf("are not all masters of the clients, who have %d (%s)", n, most.list)
+		}
+		all = append(all, f)
 	}
 	for _, u := range lists[1:] {
 		who := fmt.Sprintf("%s (%s)", plural(len(u.clients), "client"), names(u.clients))

@@ -212,4 +212,6 @@ func TestMostIsTheListThatMostHave(t *testing.T) {
 	require.Empty(t, findLists([]connected{on("x", "p 2-a"), on("y", "p 2-a")}, "2-a"))
 	require.Empty(t, findLists([]connected{on("x", "p 2-b"), on("y", "p 2-b")}, "2-a"), "we write them in another way")
 	require.Equal(t, []level{wrong}, levels(findLists([]connected{on("x", "p 2-b"), on("y", "q 2-b")}, "2-a")))
+	require.Equal(t, []level{risky}, levels(findLists([]connected{on("x", "p 3-b"), on("y", "p 3-b")}, "2-a")), "we ask some of their masters")
+	require.Equal(t, []level{wrong}, levels(findLists([]connected{on("x", "p 3-b"), on("y")}, "2-a")))
 }

@@ -49,6 +49,7 @@ return 0`
 // as long as span. It takes the lock of key there for a moment if it is free.
 func inspect(ctx context.Context, address string, opt conn.Options, key string, span time.Duration) *inspection {
 	e := &inspection{address: conn.Redact(address), durable: !opt.Persistence}
+	e.on = connected{address: e.address, err: errors.New("not asked")}
 	opt.ClientName, opt.Tracking, opt.Limits = probeName("doctor"), true, resp.Limits{Bulk: listLimit}
 	p, err := dialProbe(ctx, address, opt)
 	if err != nil {
@@ -109,7 +110,6 @@ func (e *inspection) readConfiguration(ctx context.Context, p *probe) error {
 
 // readClients asks who is connected. Mostly the user may not ask, and that is no fault.
 func (e *inspection) readClients(ctx context.Context, p *probe) error {
-	e.on.address = e.address
 	e.on.err = e.on.read(ctx, p)
 	return nil
 }
