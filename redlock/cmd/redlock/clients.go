@@ -285,10 +285,13 @@ func writeClients(t *terminal, on []connected, own string, all []finding) {
 	switch {
 	case len(lists) == 0:
 		t.printf("No client with a list of masters is connected.\n")
-	case len(all) == 0:
-		t.printf("%s\n", t.paint(green, fmt.Sprintf("All %s with a list have yours, %s.", plural(len(lists[0].clients), "client"), own)))
+	case len(all) > 0:
+		t.printf("%d of %s with a list of masters have %s.\n", len(lists[0].clients), plural(total(lists), "client"), lists[0].list)
+	case lists[0].list == own:
+		t.printf("%s\n", t.paint(green, fmt.Sprintf("%s with a list of masters: all have yours, %s.", plural(total(lists), "client"), own)))
 	default:
-		t.printf("%s of %s with a list have %s.\n", strconv.Itoa(len(lists[0].clients)), plural(total(lists), "client"), lists[0].list)
+		t.printf("%s\n", t.paint(green, fmt.Sprintf("%s with a list of masters: all have %s, which is yours (%s) written in another way.",
+			plural(total(lists), "client"), lists[0].list, own)))
 	}
 }
 

@@ -62,6 +62,14 @@ func TestClientsShowsWhoIsConnected(t *testing.T) {
 	require.Zero(t, exit)
 	require.Contains(t, stdout, "No client with a list of masters is connected.")
 
+	connected := begin(t, env, "hold", "lock:b")
+	connected.awaitStdout("REDLOCK_TOKEN=")
+	exit, stdout, _ = do(t, nil, "clients", "-m", strings.ReplaceAll(strings.Join(masters.Addrs(), ","), "127.0.0.1", "localhost"))
+	require.Zero(t, exit)
+	require.Regexp(t, `1 client with a list of masters: all have \S+, which is yours \(\S+\) written in another way`, stdout)
+	require.NoError(t, connected.Process.Kill())
+	connected.end()
+
 	secret := "sesame-7"
 	_, err := masters.Do(0, "ACL", "SETUSER", "reader", "on", ">"+secret, "~*", "+@all")
 	require.NoError(t, err)
@@ -91,7 +99,7 @@ func TestClientsShowsWhoIsConnected(t *testing.T) {
 	}
 	exit, stdout, _ = do(t, env, "clients")
 	require.Zero(t, exit)
-	require.Contains(t, stdout, "All 3 clients with a list have yours, "+c.List+".")
+	require.Contains(t, stdout, "3 clients with a list of masters: all have yours, "+c.List+".")
 	require.Equal(t, 3, strings.Count(stdout, "odd%name"))
 	requireReadable(t, stdout)
 
@@ -134,7 +142,7 @@ func TestClientsFindsWhoHasAnotherList(t *testing.T) {
 
 	exit, stdout, _ := do(t, env, "clients")
 	require.Equal(t, exitNo, exit)
-	require.Contains(t, stdout, "2 of 4 clients with a list have "+c.List+".")
+	require.Contains(t, stdout, "2 of 4 clients with a list of masters have "+c.List+".")
 	requireReadable(t, stdout)
 
 	exit, d := diagnosed(t, env)
