@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -84,30 +83,6 @@ func (k *keepAlive) Value(key any) any {
 		return k
 	}
 	return k.Context.Value(key)
-}
-
-// heldWithin returns an error if the caller would wait for itself: the context is derived from those of locks of this
-// client that are in the way of this lock, and are still held. They cannot be released before the caller returns.
-// Readers are not in each other's way, and permits are only if there are no more of them. It does not know of locks
-// that the caller has taken without their context. It allocates nothing unless it returns an error.
-func (m *Mutex) heldWithin(ctx context.Context) *RoundError {
-	innermost, n := keepAliveOf(ctx), 0
-	for k := innermost; k != nil; k = keepAliveOf(k.Context) {
-		if k.renewer != &m.client.renewer || !k.hold.inTheWayOf(&m.spec) || k.lease == nil || !k.lease.Holds(k.epoch, m.client.now()) {
-			continue
-		}
-		first := innermost // a Mutex has one lock, however many KeepAlives that has
-		for first.hold != k.hold {
-			first = keepAliveOf(first.Context)
-		}
-		if first != k {
-			continue
-		}
-		if n++; n >= m.slots() {
-			return unasked(OpLock, m.key, ErrHeld, heldBy+"the "+cmp.Or(k.by, "KeepAlive")+" that this context belongs to: locks are not reentrant")
-		}
-	}
-	return nil
 }
 
 func (k *keepAlive) stop() { k.renewer.stop(k) }

@@ -67,13 +67,13 @@ func (r *renewer) kept() int {
 }
 
 // keeps reports whether it keeps a lock alive that has that token.
-func (r *renewer) keeps(token Secret) bool {
+func (r *renewer) keeps(token string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.ContainsFunc(r.heap, func(k *keepAlive) bool {
 		k.hold.mu.Lock()
 		defer k.hold.mu.Unlock()
-		return string(k.hold.token()) == token.Reveal()
+		return string(k.hold.token()) == token
 	})
 }
 

@@ -365,7 +365,7 @@ func (m *Mutex) waitError(ctx context.Context, err error, last, cut *RoundError,
 		defer cancel()
 		h := m.findHolder(ask)
 		e.held, e.HeldBy, e.HeldFor = h.String(), h.owner, h.left
-		if e.note == "" && h.votes > 0 && m.slotted == nil && m.client.renewer.keeps(h.token) {
+		if e.note == "" && h.votes > 0 && m.slotted == nil && m.client.renewer.keeps(h.token.Reveal()) {
 			e.note = byUs
 		}
 	}
