@@ -15,6 +15,7 @@ func TestManyGoroutinesHaveNoMoreTurnsThanHandovers(t *testing.T) {
 	t.Parallel()
 	for handovers, most := range map[int]int{1: 2, 3: 4, 0: defaultHandovers + 1} {
 		t.Run(fmt.Sprint(handovers), func(t *testing.T) {
+			work := relayTurn / time.Duration(most+1) // its turn lasts for so many
 			simulated(t, 5, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
 				p := newProcesses(t, r, nil)
 				crowd, told := another(t, r, Config{Handovers: handovers})
@@ -29,7 +30,7 @@ func TestManyGoroutinesHaveNoMoreTurnsThanHandovers(t *testing.T) {
 							p.mu.Lock()
 							had = append(had, who)
 							p.mu.Unlock()
-							time.Sleep(3 * time.Millisecond)
+							time.Sleep(work)
 							m.Unlock(context.Background())
 							lap()
 						}
