@@ -50,16 +50,19 @@ func (s *spec) life() time.Duration { return max(s.term.ttl, s.minHold) }
 // plural reports whether several holders can have the lock at a time.
 func (t *traits) plural() bool { return t.reader || t.slotted != nil }
 
-// canStay reports whether the lock can stay in the process when it is unlocked: it has one holder, no number, no least
-// time, and no second lock.
+// canStay reports whether the lock can stay in the process when it is unlocked: it has one holder, no least time, and no
+// second lock.
 func (s *spec) canStay() bool {
 	_, ok := s.kind.(kind.Readable)
-	return ok && s.numbers == nil && !s.plural() && s.lingers == nil && s.second == nil
+	if s.numbers != nil {
+		_, ok = s.kind.(kind.Passing)
+	}
+	return ok && !s.plural() && s.lingers == nil && s.second == nil
 }
 
 // alike reports whether two locks that can stay differ in nothing that the masters know.
 func (s *spec) alike(t *spec) bool {
-	return t.canStay() && s.key == t.key && s.term == t.term && s.timeout == t.timeout && s.owner == t.owner && slices.Equal(s.names(), t.names())
+	return t.canStay() && (s.numbers == nil) == (t.numbers == nil) && s.key == t.key && s.term == t.term && s.timeout == t.timeout && s.owner == t.owner && slices.Equal(s.names(), t.names())
 }
 
 // inTheWayOf reports whether the two locks exclude each other, or are permits of one number.

@@ -135,6 +135,7 @@ func prepare(cfg Config) *Client {
 	c.renewer.core = &c.core
 	c.rechecker.core, c.rechecker.renewer = &c.core, &c.renewer
 	c.relays.core, c.relays.releases, c.relays.noteLost, c.relays.seed = &c.core, &c.releases, c.renewer.noteLost, maphash.MakeSeed()
+	c.relays.counted = c.localQueues.counted
 	if c.cfg.Handovers >= 0 {
 		c.relays.othersWait = c.globalQueues.othersWait
 	}

@@ -180,12 +180,14 @@ type Config struct {
 	// same time, for the Unlock before it. By the assumptions of the package this is as good as
 	// the validity is. If they are broken (a majority was flushed), the next holder may work for
 	// a round trip under a lock that is lost, as the one before it did; then its KeepAlive ends.
-	// Use WithFence if you want the masters' word before each lock: each number comes from them.
+	// Use WithFence if you want the masters' word before each lock: the next waiter waits for its
+	// number. That is one round, in place of a release and an attempt.
 	//
-	// These go by the masters: locks with WithFence, WithShared, WithPermits, WithMinHold or
-	// WithSecond; waiters whose keys, TTL, round timeout or owner differ; a lock whose token was
+	// These go by the masters: locks with WithShared, WithPermits, WithMinHold or WithSecond;
+	// waiters whose keys, TTL, round timeout, owner or WithFence differ; a lock whose token was
 	// given by WithToken or asked for by Mutex.Token; and one of which an Extend or a renewal is
-	// under way. Then the next waiter's attempt follows the release.
+	// under way. Then the next waiter's attempt follows the release. A token that Client.Holders
+	// has shown is not known to the Mutex: whoever releases with it may end a later holder's lock.
 	Handovers int
 	// Observer, if set, is told what happens. SlogObserver returns one that logs, and Observers
 	// makes one of several. redlock/contrib has some for OpenTelemetry and Prometheus.

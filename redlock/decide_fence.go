@@ -13,6 +13,9 @@ import (
 //   - Otherwise the fence is the greatest number that a quorum has returned. A second round raises
 //     the counters to it, but only where the key is still ours. The fence is published only after
 //     a quorum has raised its counters. The validity counts from the beginning of the first round.
+//   - A lock that stays in the process is passed to its next holder: one round moves the counters on where the
+//     key is ours, and returns them, as if each master had released the lock and given it again. The rest is as
+//     for an acquire.
 //   - Extend, renewal and recheck raise the counters, too. A master that is given the key again
 //     must not have it beside a lower counter.
 //

@@ -23,6 +23,7 @@ type fenceModel struct {
 	writes    bool // somebody writes a number that nobody can believe, always to the same master
 	mends     bool // each new holder sets back all counters, be they too far ahead or not
 	blanks    bool // all masters forget at once, now and then
+	passes    bool // holders give their lock to a next one of the same process
 
 	top     uint64  // the greatest number that was published
 	knowing mux.Set // who is to remember it, for all that its holder knows
@@ -43,6 +44,7 @@ const (
 	lowExtend  mistake = "an extend without the number"
 	believes   mistake = "what somebody wrote is believed"
 	mendsLate  mistake = "set back at a master that has not answered"
+	freePass   mistake = "a pass that does not move the counter on"
 	fewKnew    mistake = "a majority of few forgets nothing"
 )
 
@@ -52,7 +54,7 @@ const modelSkew, modelFar = 10_000_000, 1 << 50
 
 func (m fenceModel) begin(h *history) model {
 	m.history = h
-	h.forgets = m.forgetful
+	h.forgets, h.passes = m.forgetful, m.passes
 	for range h.barred { // attempts that were abandoned before have moved single counters on
 		m.masters = append(m.masters, fenceMaster{counter: counter{f: h.Uint64N(6)}})
 	}
@@ -99,6 +101,14 @@ func (m *fenceModel) serve(i int, c modelCommand) (n int64) {
 		}
 		if n = s.extend(c.token, true, c.number); n > 0 {
 			s.ends = m.now + modelTicks
+		}
+	case verbPass:
+		f := s.f
+		if n = s.pass(c.token, c.number); n > 0 {
+			s.ends = m.now + modelTicks
+		}
+		if m.wrong == freePass {
+			s.f = f
 		}
 	case verbRelease:
 		n = s.release(c.token)
@@ -158,7 +168,7 @@ func (m *fenceModel) extended(c *modelActor) {
 	}
 	for i, v := range c.votes {
 		knows := v.Verdict == mux.VerdictYes || v.Int == kind.Restored
-		if c.verb == verbAcquire {
+		if c.verb == verbAcquire || c.verb == verbPass {
 			knows = uint64(v.Int) == c.fence
 		}
 		if knows && !c.forgotten.Has(i) {
@@ -193,7 +203,7 @@ func (m *fenceModel) mayForget(i int) bool {
 		needed = majority(m.knew.Len())
 	}
 	return (m.knowing&^(1<<i)).Len() >= needed && !slices.ContainsFunc(m.clients, func(c modelActor) bool {
-		return (c.phase == acquiring || c.phase == raising) && c.votes[i].Verdict == mux.VerdictYes
+		return (c.phase == acquiring || c.phase == raising || c.phase == passing) && c.votes[i].Verdict == mux.VerdictYes
 	})
 }
 
@@ -215,6 +225,9 @@ func TestModelFencesGrow(t *testing.T) {
 		setting{name: "somebody writes, and holders set back", kind: fenceModel{hints: true, differ: 5, writes: true, mends: true}},
 		setting{name: "holders set back", kind: fenceModel{mends: true}},
 		setting{name: "holders set back, and a minority forgets", kind: fenceModel{hints: true, differ: 1000, mends: true, forgetful: true}},
+		setting{name: "passed on", kind: fenceModel{passes: true}},
+		setting{name: "passed on, with hints, and a minority forgets", kind: fenceModel{passes: true, hints: true, differ: 1000, forgetful: true}},
+		setting{name: "passed on, somebody writes, and holders set back", kind: fenceModel{passes: true, hints: true, differ: 5, writes: true, mends: true}},
 		setting{name: "hints, all forget", kind: fenceModel{hints: true, differ: modelTicks - 1, blanks: true}})
 }
 
@@ -229,6 +242,8 @@ func TestModelFindsWhatBreaksTheFence(t *testing.T) {
 		setting{wrong: lowExtend, kind: fenceModel{forgetful: true}, from: map[int]uint64{3: 230, 5: 1_003_241}},
 		setting{wrong: believes, kind: fenceModel{hints: true, differ: 5, writes: true}},
 		setting{wrong: mendsLate, kind: fenceModel{mends: true}, from: map[int]uint64{3: 20_250, 5: 6755}},
+		setting{wrong: freePass, kind: fenceModel{passes: true}},
+		setting{name: "the greatest of a quorum, passed on", wrong: greatest, kind: fenceModel{passes: true}},
 		setting{wrong: fewKnew, kind: fenceModel{forgetful: true}, from: map[int]uint64{5: 749}}, // a majority of two is both
 		setting{name: "all forget, and there are no hints", kind: fenceModel{blanks: true}},
 		setting{name: "all forget, with clocks too far apart", kind: fenceModel{blanks: true, hints: true, differ: 10 * modelTicks}})

@@ -64,6 +64,7 @@ type history struct {
 	wrong mistake
 
 	forgets bool // masters restart without their memory
+	passes  bool // locks are given to a next holder under their token
 
 	// How likely things are.
 	pace     int  // steps of a tick
@@ -88,7 +89,11 @@ type history struct {
 
 type phase = uint8
 
-const raising phase = extending + 1 // beside those of the search: the second round of a lock with a fence
+// Beside those of the search: the second round of a lock with a fence, and the round that passes one on.
+const (
+	raising phase = extending + 1 + iota
+	passing
+)
 
 type verb uint8
 
@@ -98,11 +103,12 @@ const (
 	verbExtend
 	verbRelease
 	verbMend
+	verbPass
 	verbs
 )
 
 func (v verb) String() string {
-	return [verbs]string{"acquire", "raise", "extend", "release", "mend"}[v]
+	return [verbs]string{"acquire", "raise", "extend", "release", "mend", "pass"}[v]
 }
 
 // A moment is what must happen often enough, or the histories are worth nothing.
@@ -111,6 +117,7 @@ type moment int
 const (
 	published moment = iota
 	raised           // second rounds
+	passed           // locks that were given to a next holder under their token
 	restored         // keys that were set again
 	refused          // attempts that were given up
 	beside           // locks that were valid beside others
@@ -119,7 +126,7 @@ const (
 )
 
 func (m moment) String() string {
-	return [moments]string{"published", "raised", "restored", "refused", "beside", "wrote"}[m]
+	return [moments]string{"published", "raised", "passed", "restored", "refused", "beside", "wrote"}[m]
 }
 
 type modelActor struct {
@@ -176,7 +183,7 @@ func newHistory(seed uint64, n int, wrong mistake, kind modelKind) *history {
 	h := &history{Rand: rand.New(rand.NewPCG(seed, uint64(n))), wrong: wrong, barred: make([]int, n)}
 	h.pace, h.slow, h.losses, h.patience = 20+h.IntN(60), 1+h.IntN(30), 2+h.IntN(6), 2+h.IntN(80)
 	h.mortal = h.IntN(3) > 0
-	h.deaf, h.unheard = h.IntN(n), verb(h.IntN(int(verbs)))
+	h.deaf, h.unheard = h.IntN(n), verb(h.IntN(int(verbPass)))
 	h.model = kind.begin(h)
 	return h
 }
@@ -327,7 +334,20 @@ func (h *history) act(c *modelActor) {
 			h.model.publish(c)
 			h.check(c)
 		}
+	case passing:
+		if h.model.took(c, t, t.acquired(now, min(until, time.Duration(c.until)))) {
+			c.phase, c.until = holding, c.began+c.ttl
+			h.seen[passed]++
+			h.note("client %d has it from itself until %d, number %d", c.id, c.until, c.fence)
+			h.model.publish(c)
+			h.check(c)
+		}
 	case holding:
+		if h.passes && h.now < c.until && h.IntN(3) == 0 {
+			c.began, c.heard = h.now, 0
+			h.ask(c, passing, verbPass, c.fence+1)
+			return
+		}
 		if h.now >= c.until || h.IntN(3) == 0 {
 			h.release(c)
 			return
@@ -395,7 +415,7 @@ func (h *history) took(c *modelActor, _ tally, why error) bool {
 
 // judge is what a kind does with a reply: the acquire of a lock with a fence, and its second round, reply the number.
 func (*history) judge(_ *modelActor, _ int, reply modelReply) mux.Verdict {
-	if reply.n == 1 || reply.n > 0 && (reply.verb == verbAcquire || reply.verb == verbRaise) {
+	if reply.n == 1 || reply.n > 0 && (reply.verb == verbAcquire || reply.verb == verbRaise || reply.verb == verbPass) {
 		return mux.VerdictYes
 	}
 	return mux.VerdictNo
@@ -411,7 +431,7 @@ func (*history) mayForget(int) bool { return true }
 
 // fenced is what took is of a lock with a fence: without a quorum that agrees on a number, there is a second round.
 func (h *history) fenced(c *modelActor, quorum int, oneRound bool) bool {
-	if c.phase == acquiring {
+	if c.phase == acquiring || c.phase == passing {
 		fence, agreed := common(c.votes, quorum)
 		if c.fence = fence; !agreed && !oneRound {
 			h.seen[raised]++

@@ -233,7 +233,7 @@ func (h *hold) receive(r *relay, now time.Duration) bool {
 	if h.until > r.until || h.keepAlives != nil || h.backing != nil {
 		return false
 	}
-	*h.tokenText, h.fence = append(h.token()[:0], r.token...), 0
+	*h.tokenText, h.fence = append(h.token()[:0], r.token...), r.fence
 	h.until, h.takenAt, h.lost, h.lossTold = r.until, now, false, false
 	h.relay, h.shown, h.lingersUntil = r, false, 0
 	h.pins++

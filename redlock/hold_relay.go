@@ -27,7 +27,8 @@ import (
 //	in limbo           with the Unlock that has    give, or end
 //	                   taken it out
 //	given              with a waiter, that has     takeOver puts it into the waiter's hold, or declines: end
-//	                   not woken yet
+//	                   not woken yet, or has no
+//	                   fence yet
 //	released           nowhere                     the relay is over
 //
 // Nothing but end releases a token that has been given on. All that could do so for the holder before would be a
@@ -44,6 +45,14 @@ import (
 //
 // A relay whose round has not succeeded gives the lock to nobody any more. If a round has found the lock lost, all
 // releases that share the round, and those that come later, are told, and the holder that has the lock now loses it.
+//
+// # Fences
+//
+// With a fence each holder has a number of its own, and the waiter that is given the lock waits for it. The round after
+// the hand-over is a pass then: a release and an acquire in one. It extends the lock where it is, and counts
+// (decide_fence.go says why the number is greater than all before). It confirms the Unlock, and nobody shares it. If it
+// fails, or too few masters have a number that is believed, the waiter declines the lock. A pass sets the lock nowhere
+// again, so such a relay ends when a renewal would be due, even with AlwaysHandOver.
 //
 // # Goroutine
 //
@@ -88,7 +97,11 @@ type relay struct {
 	sharing  []*release // the round that is under way
 	last     *call      // the release on the masters, posted and not waited for yet
 	released bool       // the lock is released on the masters
-	round    [2]*mux.Op // argument of Post
+	began    time.Duration
+	before   uint64      // the fence of the last holder; with a fence only
+	fence    uint64      // of the waiter that it is given to, or of the holder; 0 if there is none yet
+	counting atomic.Bool // it is given, and the round that asks for the fence is not over; changed under mu
+	round    [2]*mux.Op  // argument of Post
 
 	turnEnds time.Duration // when it ends unless nobody else waits. Guarded by the shards of its queues
 	ends     time.Duration // when it ends in any case; likewise
@@ -129,6 +142,7 @@ type relays struct {
 	core       *core
 	releases   *releases
 	noteLost   func(h *hold, token []byte, failure *RoundError) (tell func())
+	counted    func(r *relay)                      // localQueues.counted
 	othersWait func(q *question, name string) bool // globalQueues.othersWait; nil if a relay need not end for others
 	seed       maphash.Seed
 	pool       sync.Pool // of *relay
@@ -146,9 +160,9 @@ func (all *relays) begin(s *spec, token []byte) *relay {
 	r.sum.Store(maphash.Bytes(all.seed, token))
 	r.lost.Store(false)
 	r.line.answer.Store(unanswered)
-	r.holder, r.until, r.over, r.released = nil, 0, false, false
+	r.holder, r.until, r.over, r.released, r.fence = nil, 0, false, false, 0
 	now := all.core.now()
-	r.turnEnds, r.ends = now+r.turn(), now+max(relayMost, relayMostTrips*all.core.rounds.RTT())
+	r.began, r.turnEnds, r.ends = now, now+r.turn(), now+max(relayMost, relayMostTrips*all.core.rounds.RTT())
 	return r
 }
 
@@ -189,6 +203,8 @@ func (r *relay) give(rel *release, until time.Duration, switches uint64) bool {
 	} else {
 		r.lease.ends.Store(int64(r.until))
 	}
+	r.before, r.fence = rel.fence, 0
+	r.counting.Store(r.spec.numbers != nil)
 	rel.shared = true
 	r.waiting = append(r.waiting, rel)
 	if !r.running.Swap(true) {
@@ -205,7 +221,7 @@ func (r *relay) take(h *hold) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := r.of.core.now()
-	if r.lost.Load() || !r.spec.fresh(r.until, now) || !h.receive(r, now) {
+	if r.lost.Load() || r.spec.numbers != nil && r.fence == 0 || !r.spec.fresh(r.until, now) || !h.receive(r, now) {
 		return false
 	}
 	r.holder = h
@@ -257,6 +273,9 @@ func (r *relay) serve() {
 			rel.share(&k.op, err, lost)
 			r.sharing[i] = nil
 		}
+		if r.spec.numbers != nil && k.op.Persist == 0 {
+			r.number(k, err)
+		}
 		c.putCall(k)
 	}
 }
@@ -278,14 +297,17 @@ func (r *relay) next() *call {
 		}
 		return nil
 	}
-	k = r.of.core.takeCall()
+	c := r.of.core
+	k = c.takeCall()
 	h := r.holder
 	if h != nil { // nothing may come between what it says and the round
 		h.mu.Lock()
 		defer h.mu.Unlock()
 	}
-	now := r.of.core.now()
-	if until := r.validity(); !r.lost.Load() && now < until && now >= r.spec.term.due(until) {
+	now := c.now()
+	if until := r.validity(); r.spec.numbers != nil {
+		k.pass(r.spec, r.token, max(c.hints.next(), r.before+1))
+	} else if !r.lost.Load() && now < until && now >= r.spec.term.due(until) {
 		k.extend(r.spec, r.token, 0, r.spec.term.ttl, true)
 		k.op.Lease, k.op.Epoch = &r.lease, r.lease.epoch.Load()
 	} else {
@@ -298,8 +320,33 @@ func (r *relay) next() *call {
 		r.round[1] = &r.line.op
 		n = 2
 	}
-	r.of.core.rounds.Post(r.round[:n]...)
+	c.rounds.Post(r.round[:n]...)
 	return k
+}
+
+// number takes the fence of the waiter that the lock is given to from a round that has counted. If the masters' numbers
+// differ, there is a second round (core.agreeOnFence). Without a fence the waiter declines the lock. Then it is released.
+func (r *relay) number(k *call, err error) {
+	c := r.of.core
+	r.mu.Lock()
+	until := min(r.until, r.spec.term.until(k.op.Started)) // the lock is not revived
+	r.mu.Unlock()
+	c.learn(k.op.Votes)
+	why := count(k.op.Votes, err).acquired(c.now(), until)
+	if why == nil {
+		if again, e := c.agreeOnFence(context.Background(), r.spec, k); again {
+			why = count(k.op.Votes, e).acquired(c.now(), until)
+		}
+	}
+	r.mu.Lock()
+	if why == nil {
+		r.fence, r.until = k.fence, max(r.until, r.spec.term.until(k.op.Started))
+	} else {
+		r.over = true
+	}
+	r.counting.Store(false)
+	r.mu.Unlock()
+	r.of.counted(r)
 }
 
 // validity returns the end of the validity. mu is held, and the holder's mu if there is a holder.
@@ -316,8 +363,11 @@ func (r *relay) complete(k *call, err error) (lost bool, tell func()) {
 	c := r.of.core
 	r.mu.Lock()
 	t := count(k.op.Votes, err)
+	if far := c.unbelieved(k.op.Votes).Len(); far > 0 { // they have the lock
+		t.yes, t.failed = t.yes+far, t.failed-far
+	}
 	reason := t.released(false, r.lost.Load())
-	if k.ttl > 0 && reason != ErrNotHeld && !r.released { // it has extended
+	if k.ttl > 0 && r.spec.numbers == nil && reason != ErrNotHeld && !r.released { // it has extended
 		reason = r.prolong(t, c.now(), r.spec.term.until(k.op.Started))
 	}
 	if reason != nil {
@@ -402,4 +452,10 @@ func (r *relay) goesOn(handovers, most int) (yes, again bool) {
 		return true, true
 	}
 	return q.asking.Load(), false
+}
+
+// wearsOut reports whether a lock with a fence has been in the relay for so long that a renewal would be due. Its rounds
+// set the lock nowhere again, so that in time it could be left on too few masters.
+func (r *relay) wearsOut() bool {
+	return r.spec.numbers != nil && r.of.core.now() >= r.began+r.spec.term.ttl/renewAfter
 }

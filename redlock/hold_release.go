@@ -41,6 +41,11 @@ func (r *release) share(op *mux.Op, err error, lost bool) {
 	}
 	r.op.Votes = append(r.op.Votes[:0], op.Votes...)
 	r.op.Started, r.op.Decided, r.op.Asked = op.Started, op.Decided, op.Asked
+	for i := range r.op.Votes {
+		if v := &r.op.Votes[i]; v.Verdict == VerdictFailed && v.Int > 0 { // it has the lock, and a counter that is not believed
+			v.Verdict = VerdictYes
+		}
+	}
 	if lost {
 		r.was = stateLost
 	}

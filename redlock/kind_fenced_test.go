@@ -36,7 +36,7 @@ func TestScriptsOfTheFence(t *testing.T) {
 			restore := random.IntN(2) == 0
 			var reply int64
 			yes := false
-			verb := random.IntN(6)
+			verb := random.IntN(7)
 			if random.IntN(4) == 0 { // then they are sent by text
 				command(t, masters, 0, "SCRIPT", "FLUSH")
 			}
@@ -62,6 +62,10 @@ func TestScriptsOfTheFence(t *testing.T) {
 				k.release(s, token)
 				reply = want.release(string(token))
 				yes = reply == 1
+			case 5:
+				k.pass(s, token, number)
+				reply = want.pass(string(token), number)
+				yes = reply > 0
 			default: // it expires
 				command(t, masters, 0, "DEL", key)
 				want.token = ""
@@ -122,6 +126,14 @@ func (c *counter) extend(token string, restore bool, fence uint64) int64 {
 		return kind.Restored
 	}
 	return 1
+}
+
+func (c *counter) pass(token string, hint uint64) int64 {
+	if c.token != token {
+		return 0
+	}
+	c.f = max(c.f+1, hint)
+	return int64(c.f)
 }
 
 func (c *counter) adopt(token string) int64 {

@@ -17,7 +17,8 @@ import (
 // If another caller of this client waits for the lock, Unlock may hand it over instead of deleting
 // the key (Config.Handovers). The results are the same: nil says that a quorum still had the key
 // in a round that began after the call. Unlocks that come close together share a round, so Unlock
-// can take two round trips.
+// can take two round trips. Such a round may only read the key. So a master that has become a
+// replica meanwhile, which would refuse to delete the key, still counts if it has the key.
 //
 //	what the masters say                  returned
 //	anything, and it was known to be lost ErrNotHeld
@@ -164,7 +165,7 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 		rest = m.lingerTime(c.now)
 	}
 	r.token = append(r.token[:0], m.token()...)
-	r.key, r.was, r.held, r.failures = m.key, was, held, 0
+	r.key, r.was, r.held, r.fence, r.failures = m.key, was, held, m.fence, 0
 	if m.lossTold {
 		r.failures = 1
 	}

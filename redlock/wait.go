@@ -174,7 +174,9 @@ func (w *wait) untilFree(ctx context.Context, head, refused bool) error {
 	w.interval = interval{}
 	defer w.endInterval()
 	for next := w.begin(head, refused); ; {
-		if w.waiter.subscription.given.Load() != nil {
+		if in := w.waiter.subscription.given.Load(); in != nil && in.counting.Load() {
+			next = sleepOn
+		} else if in != nil {
 			w.interval.why, next = WakeReleased, tryNow
 		}
 		switch next {
@@ -202,7 +204,7 @@ func (w *wait) untilFree(ctx context.Context, head, refused bool) error {
 // takeOver takes over the lock that the waiter was given, if any. It reports whether it has. The error is the
 // context's, or ErrClosed.
 func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
-	if w.waiter.subscription.given.Load() == nil {
+	if in := w.waiter.subscription.given.Load(); in == nil || in.counting.Load() {
 		return false, nil
 	}
 	m, c := w.mutex, w.mutex.client

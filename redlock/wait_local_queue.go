@@ -328,6 +328,7 @@ func (qs *localQueues) handOver(all *relays, s *spec, in *relay, rel *release, u
 	}
 	switch {
 	case qs.maxHandovers < 0:
+		goesOn = in == nil || !in.wearsOut()
 	case in != nil:
 		goesOn, again = in.goesOn(handovers, qs.maxHandovers)
 	default:
@@ -351,9 +352,23 @@ func (qs *localQueues) handOver(all *relays, s *spec, in *relay, rel *release, u
 		}
 	}
 	w := qs.queue(keys[0]).head.waiter
-	w.subscription.give(in)
-	w.notify(released)
+	w.subscription.given.Store(in)
+	if !in.counting.Load() {
+		w.subscription.hurry()
+	}
 	return true
+}
+
+// counted wakes the waiter that was given the relay's lock, if it is still there: the number of its lock is known now, or
+// there is none.
+func (qs *localQueues) counted(r *relay) {
+	key := r.spec.names()[0]
+	s := qs.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues[key]; q != nil && q.head.waiter.subscription.given.Load() == r {
+		q.head.waiter.subscription.hurry()
+	}
 }
 
 // takeBack releases the locks that waiters were given and have not taken over. From then on none may be given.

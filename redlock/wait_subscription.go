@@ -75,9 +75,9 @@ func (ss *subscriptions) init(c *core, masters int) {
 
 func newSubscription(c *core) *subscription { return &subscription{sleeper: newSleeper(c)} }
 
-// give gives the waiter a lock. If the waiter waits for answers of the masters, it needs them no more.
-func (sub *subscription) give(in *relay) {
-	sub.given.Store(in)
+// hurry wakes a waiter that was given a lock. If it waits for answers of the masters, it needs them no more.
+func (sub *subscription) hurry() {
+	defer sub.wake()
 	sub.askMu.Lock()
 	defer sub.askMu.Unlock()
 	if sub.asking != nil {
@@ -97,7 +97,7 @@ func (sub *subscription) ask(ctx context.Context, c *core, k *call) error {
 	if sub != nil {
 		sub.setAsking(&k.op)
 		defer sub.setAsking(nil)
-		if sub.given.Load() != nil {
+		if in := sub.given.Load(); in != nil && !in.counting.Load() {
 			k.op.Votes = k.op.Votes[:0]
 			return mux.ErrForgotten
 		}

@@ -39,8 +39,8 @@ type counting struct {
 	life time.Duration // how long a counter lives after each use
 }
 
-// The scripts take the same arguments and return the same, whatever the kind of lock. A reader has no mend.
-type countingScripts struct{ extend, adopt, raise, mend script.Script }
+// The scripts take the same arguments and return the same, whatever the kind of lock. A reader has no mend and no pass.
+type countingScripts struct{ extend, adopt, raise, mend, pass script.Script }
 
 // newCounting has the counters live for Counters.Memory after the last lock that used them has ended at the
 // latest. ttl is how long a lock can last.
@@ -81,6 +81,13 @@ func (c *counting) Raise(r *Request, g Grant) {
 	r.Judge = c.Given
 	args := func(dst []byte) []byte { return c.appendNumber(resp.AppendBulk(dst, g.Token), g) }
 	r.Call(c.scripts.raise, 3, args, c.keys...)
+}
+
+// pass is Pass, for the kinds of one holder.
+func (c *counting) pass(r *Request, g Grant) {
+	r.Judge = c.Given
+	args := func(dst []byte) []byte { return c.appendHint(appendTokenTTL(dst, g), g) }
+	r.Call(c.scripts.pass, 5, args, c.keys...)
 }
 
 // Mend sends the script as text. If it sent the hash, the text that follows NOSCRIPT could come after an extend
@@ -127,14 +134,8 @@ end
 const refuseHint = `return redis.error_reply("NOFENCE the client's clock is far ahead of this master's")
 `
 
-// In these scripts KEYS are the key and its counter.
-var (
-	// ARGV token, TTL in ms, hint, skew in microseconds, life of the counter in ms. It returns the lock's
-	// number. If the key is not free, it returns the last lock's number, negated.
-	FencedAcquireScript = script.New(readCounter + readHint + `if not redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then
-  return -f
-end
-local text = ARGV[3]
+// countOn is the Lua that moves the counter on to the hint, or by one.
+const countOn = `local text = ARGV[3]
 if f < hint then
   f = hint
 else
@@ -142,7 +143,16 @@ else
   text = string.format('%.0f', f)
 end
 redis.call('SET', KEYS[2], text, 'PX', ARGV[5])
-return f`)
+`
+
+// In these scripts KEYS are the key and its counter.
+var (
+	// ARGV token, TTL in ms, hint, skew in microseconds, life of the counter in ms. It returns the lock's
+	// number. If the key is not free, it returns the last lock's number, negated.
+	FencedAcquireScript = script.New(readCounter + readHint + `if not redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then
+  return -f
+end
+` + countOn + `return f`)
 
 	// ARGV token, TTL in ms, whether the key may be set again, the lock's number, life of the counter
 	// in ms. It returns what the plain script does.
@@ -158,6 +168,15 @@ end
 f = math.max(f, tonumber(ARGV[4]))
 redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[5])
 return v and 1 or 2`)
+
+	// ARGV token, TTL in ms, hint, skew in microseconds, life of the counter in ms. It extends the lock, counts as
+	// the acquire does, and returns the next holder's number. It returns 0 if the lock is not there.
+	FencedPassScript = script.New(`local v = redis.pcall('GET', KEYS[1])
+` + script.UnlessForeign + `if v ~= ARGV[1] then
+  return 0
+end
+` + readCounter + readHint + `redis.call('PEXPIRE', KEYS[1], ARGV[2])
+` + countOn + `return f`)
 
 	// ARGV token, TTL in ms, life of the counter in ms. It extends a lock whose number is not known, and returns
 	// the number. It returns -1 if the lock is not there.
@@ -193,7 +212,7 @@ end
 return 0`}
 )
 
-var fencedScripts = countingScripts{FencedExtendScript, FencedAdoptScript, RaiseScript, MendScript}
+var fencedScripts = countingScripts{FencedExtendScript, FencedAdoptScript, RaiseScript, MendScript, FencedPassScript}
 
 func (f *fenced) Acquire(r *Request, g Grant) {
 	r.Judge = f.Given
@@ -202,3 +221,5 @@ func (f *fenced) Acquire(r *Request, g Grant) {
 }
 
 func (f *fenced) Extend(r *Request, g Grant, restore bool) { f.counting.Extend(r, g, restore) }
+
+func (f *fenced) Pass(r *Request, g Grant) { f.pass(r, g) }

@@ -72,6 +72,15 @@ type Numbered interface {
 	Mend(r *Request, g Grant)
 }
 
+// Passing is a numbered kind whose lock can be given to a next holder under the same token. Grant.Fence is the hint.
+//
+//	Pass   yes, with the integer f: the lock was there, it has its full TTL again, and f is the next holder's
+//	       number on this master, as if the lock had been released and taken;  no: it was not there
+type Passing interface {
+	Numbered
+	Pass(r *Request, g Grant)
+}
+
 // Intending is a kind of a writer's lock, which readers exclude. The writer can leave an intent, and then new
 // readers are refused. The token is the intent's, and no lock has it.
 //

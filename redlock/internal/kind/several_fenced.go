@@ -54,6 +54,16 @@ end
 `
 )
 
+// countAllOn is countOn for all counters, and the end of a script. If a counter is so far ahead of the hint that the
+// client cannot believe it, the script moves no counter, and returns the greatest number that there can be, which is
+// never believed.
+const countAllOn = `if f > hint + 2 * skew then
+  return 9007199254740991
+end
+f = math.max(f + 1, hint)
+write(f, ARGV[5])
+return f`
+
 // unlessOurs is the Lua that returns 0 unless all keys hold the token, ARGV[1].
 const unlessOurs = `for i = 1, n do
   local v = redis.pcall('GET', KEYS[i])
@@ -66,21 +76,19 @@ end
 // In these scripts KEYS are the keys and then their counters. They take the same arguments and return the same
 // as the fenced scripts for one key.
 var (
-	// If a counter is so far ahead of the hint that the client cannot believe it, the script moves no counter,
-	// and returns the greatest number that there can be, which is never believed. It sets the keys all the same,
-	// as only a holder can mend the counter.
+	// It sets the keys even if a counter is too far ahead, as only a holder can mend the counter.
 	severalFencedAcquireScript = script.New(countKeys + readCounters + readHint + writeCounters + `if redis.call('EXISTS', unpack(KEYS, 1, n)) > 0 then
   return -f
 end
 for i = 1, n do
   redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2], 'NX')
 end
-if f > hint + 2 * skew then
-  return 9007199254740991
+` + countAllOn)
+
+	severalPassScript = script.New(countKeys + unlessOurs + readCounters + readHint + writeCounters + `for i = 1, n do
+  redis.call('PEXPIRE', KEYS[i], ARGV[2])
 end
-f = math.max(f + 1, hint)
-write(f, ARGV[5])
-return f`)
+` + countAllOn)
 
 	severalFencedExtendScript = script.New(countKeys + `local lost = {}
 for i = 1, n do
@@ -130,7 +138,7 @@ end
 return 0`}
 )
 
-var severalFencedScripts = countingScripts{severalFencedExtendScript, severalFencedAdoptScript, severalRaiseScript, severalMendScript}
+var severalFencedScripts = countingScripts{severalFencedExtendScript, severalFencedAdoptScript, severalRaiseScript, severalMendScript, severalPassScript}
 
 func (f *severalFenced) Acquire(r *Request, g Grant) {
 	r.Judge = f.Given
@@ -139,3 +147,5 @@ func (f *severalFenced) Acquire(r *Request, g Grant) {
 }
 
 func (f *severalFenced) Extend(r *Request, g Grant, restore bool) { f.counting.Extend(r, g, restore) }
+
+func (f *severalFenced) Pass(r *Request, g Grant) { f.pass(r, g) }
