@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/stretchr/testify/require"
 )
 
@@ -242,5 +243,60 @@ func TestAnObserverMayUnlockWhatIsLost(t *testing.T) {
 		for _, m := range all[:2] {
 			require.ErrorIs(t, soon(t, m.unlocked), ErrNotHeld)
 		}
+	})
+}
+
+// A waiter that leaves releases the lock that it was given before it is out of the queue. Otherwise Close could find
+// nothing there to take back, and close the connections before the release is sent.
+func TestAWaiterThatLeavesReleasesBeforeCloseLooks(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var once sync.Once
+	observer := &Observer{Wake: func(context.Context, string, Wake) { once.Do(cancel) }}
+	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := runners(t, c, 0)[0]
+		next := waitsFor(t, c, ctx)
+		release, found := "release k "+m.secretly(), 0
+		looks := func(op *mux.Op) {
+			if asks(op, kind.ReleaseScript) {
+				found++
+				if c.localQueues.shard("k").mu.TryLock() {
+					c.localQueues.shard("k").mu.Unlock()
+					t.Error("Close can look in between")
+				}
+			}
+		}
+		c.rounds = &hookedRounds{rounds: r, posting: looks, sending: looks}
+		m.leave(t.Context())
+		require.ErrorIs(t, soon(t, next.locked), context.Canceled)
+		require.NoError(t, soon(t, m.unlocked))
+		time.Sleep(time.Millisecond)
+		require.Equal(t, 1, found)
+		require.Contains(t, r.logs(0), release)
+	})
+}
+
+// Whoever takes a lock over still has to look whether a group has switched. Until then the lock is not given on: another
+// goroutine may unlock the same Mutex.
+func TestALockThatIsBeingTakenOverIsNotGivenOn(t *testing.T) {
+	var look func()
+	observer := &Observer{Wake: func(context.Context, string, Wake) { look() }}
+	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		stays := func(m *Mutex) bool {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return m.stays(c.now())
+		}
+		var given *relay
+		look = func() { given = c.localQueues.queue("k").head.waiter.subscription.given.Load() }
+		all := runners(t, c, 1)
+		all[0].leave(t.Context())
+		all[1].has(t)
+		require.True(t, stays(all[1].Mutex), "it was taken over")
+		m := c.NewMutex("k", ttl)
+		require.True(t, given.take(&m.hold))
+		require.False(t, stays(m))
+		m.unpin()
+		require.True(t, stays(m))
+		require.NoError(t, all[1].Unlock(t.Context()))
 	})
 }

@@ -436,7 +436,7 @@ func TestAWaiterWhoseContextEndsDeclines(t *testing.T) {
 	var once sync.Once
 	observer := &Observer{Wake: func(context.Context, string, Wake) { once.Do(cancel) }}
 	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
-		m := &runner{taken(t, c), nil, make(chan error, 1)}
+		m := runners(t, c, 0)[0]
 		next := waitsFor(t, c, ctx)
 		other := waitsFor(t, c, t.Context())
 		m.leave(t.Context())

@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/redburst/redburst/redlock/internal/kind"
@@ -227,7 +226,7 @@ func (m *Mutex) post(r *release, rest time.Duration) {
 // whether it has. in is the lock's relay; nil if it is in none.
 func (m *Mutex) handOver(in *relay, r *release, until time.Duration, switches uint64) bool {
 	c := m.client
-	if !c.attempts.TryRLock() { // as an attempt does
+	if c.localQueues.empty(m.names()) || !c.attempts.TryRLock() { // as an attempt does
 		return false
 	}
 	defer c.attempts.RUnlock()
@@ -237,15 +236,6 @@ func (m *Mutex) handOver(in *relay, r *release, until time.Duration, switches ui
 	default:
 	}
 	return c.localQueues.handOver(&c.relays, &m.spec, in, r, until, switches)
-}
-
-// decline releases the lock that a waiter was given and does not take over; nil for none.
-func (m *Mutex) decline(given *relay) {
-	if given == nil {
-		return
-	}
-	given.giveBack(&m.client.core, &m.spec, slices.Clone(given.token), 0)
-	m.notifyReleased(0, 0)
 }
 
 // notifyReleased notifies the queues that the lock is free, unless it lingers. Then the head

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
@@ -52,9 +53,11 @@ func (w *wait) end(ctx context.Context, e *RoundError, err error) *RoundError {
 	if w.contended {
 		c.subscriptions.noteRefused(c.now(), m.names()...)
 	}
-	given, held, failure := c.localQueues.leave(w.waiter, w.acquired, m.names()...)
+	declined, held, failure := c.localQueues.leave(w.waiter, w.acquired, m.names()...)
 	w.waiter = nil
-	m.decline(given)
+	if declined {
+		m.notifyReleased(0, 0)
+	}
 	if err != nil {
 		e = m.waitError(ctx, err, e, w.undecided, held, failure)
 	}
@@ -83,8 +86,9 @@ func (w *wait) cleanUp() {
 	if w.waiter != nil {
 		w.withdraw()
 		w.leaveGlobalQueue()
-		given, _, _ := m.client.localQueues.leave(w.waiter, false, m.names()...)
-		m.decline(given)
+		if declined, _, _ := m.client.localQueues.leave(w.waiter, false, m.names()...); declined {
+			m.notifyReleased(0, 0)
+		}
 	}
 	if w.since != 0 {
 		m.client.stats.waiting.Add(-1)
@@ -250,7 +254,8 @@ func (w *wait) takeGiven() (switches uint64, taken, open bool) {
 	}
 	switches = in.switches
 	if taken = in.take(&m.hold); !taken {
-		m.decline(in)
+		in.giveBack(&c.core, &m.spec, slices.Clone(in.token), 0)
+		m.notifyReleased(0, 0)
 	}
 	return switches, taken, true
 }

@@ -36,6 +36,7 @@ type localQueues struct {
 type shard struct {
 	mu     sync.Mutex
 	queues map[string]*localQueue
+	n      atomic.Int32 // of queues; changed under mu
 }
 
 // A localQueue is guarded by its shard's mu.
@@ -117,6 +118,16 @@ func (qs *localQueues) unlock(locked uint64) {
 	}
 }
 
+// empty reports whether nobody waits for the keys, and takes no lock. Who joins later makes an attempt later.
+func (qs *localQueues) empty(keys []string) bool {
+	for _, key := range keys {
+		if qs.shard(key).n.Load() > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // queue returns a key's queue; nil if it has no waiters. The key's shard is locked.
 func (qs *localQueues) queue(key string) *localQueue { return qs.shard(key).queues[key] }
 
@@ -165,6 +176,7 @@ func (qs *localQueues) joinAs(s *spec, reader bool, keys ...string) (w *waiter, 
 		if q == nil {
 			q = qs.pool.Get().(*localQueue)
 			s.queues[key] = q
+			s.n.Add(1)
 		}
 		clear = clear && q.writers == 0
 		if !reader {
@@ -188,8 +200,9 @@ func (qs *localQueues) joinAs(s *spec, reader bool, keys ...string) (w *waiter, 
 // now the heads of all their queues. If the waiter is a reader and has the lock, leave gives all readers their
 // turn, up to the first writer. It returns what the queues know of why the lock could not be taken: whether it is
 // held in this client, and the error of the last attempt. If the waiter was given a lock that it has not taken over,
-// leave returns its relay: the caller must decline it.
-func (qs *localQueues) leave(w *waiter, acquired bool, keys ...string) (given *relay, held bool, failure *RoundError) {
+// leave releases that, and returns declined: then the caller must call released. It does so under the locks of the
+// shards, as takeBack does, so that Close does not come in between.
+func (qs *localQueues) leave(w *waiter, acquired bool, keys ...string) (declined, held bool, failure *RoundError) {
 	locked := qs.lock(keys)
 	for i, key := range keys {
 		s, e := qs.shard(key), &w.entries[i]
@@ -204,6 +217,7 @@ func (qs *localQueues) leave(w *waiter, acquired bool, keys ...string) (given *r
 		q.remove(e)
 		if q.head == nil {
 			delete(s.queues, key)
+			s.n.Add(-1)
 			*q = localQueue{}
 			qs.pool.Put(q)
 			continue
@@ -224,7 +238,10 @@ func (qs *localQueues) leave(w *waiter, acquired bool, keys ...string) (given *r
 			next.notify(turn)
 		}
 	}
-	given = w.subscription.given.Swap(nil) // from here on it is not the head, so it is given nothing
+	if given := w.subscription.given.Swap(nil); given != nil { // from here on it is not the head, so it is given nothing
+		declined = true
+		given.giveBack(qs.core, w.spec, slices.Clone(given.token), 0)
+	}
 	qs.unlock(locked)
 	clear(w.entries)
 	w.spec = nil
@@ -236,7 +253,7 @@ func (qs *localQueues) leave(w *waiter, acquired bool, keys ...string) (given *r
 	default:
 	}
 	qs.waiters.Put(w)
-	return given, held, failure
+	return declined, held, failure
 }
 
 func (q *localQueue) remove(e *localEntry) {
@@ -289,6 +306,9 @@ func (qs *localQueues) noteHeld(keys ...string) {
 // is ready then tries at once. But if one of their queues has had too many hand-overs in a row, all these heads
 // let other processes try first.
 func (qs *localQueues) released(slot int, keys ...string) {
+	if qs.empty(keys) {
+		return
+	}
 	defer qs.unlock(qs.lock(keys))
 	next := released
 	for _, key := range keys {
