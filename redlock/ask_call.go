@@ -26,7 +26,7 @@ import (
 //	extend, adopt     the same keys, set again      Unlock; renewer.lose, if the lock is over (extension.mustUndo)
 //	raise, a counter  a counter that is higher      nothing: it must not go down. Where the token is gone, a
 //	                                                raise does nothing
-//	pass              the same, and the keys' life  the same; the release of its last holder
+//	pass              the same, and the keys' TTL   the same; the release of its last holder
 //	extend of a       the same keys, set again      the release of its last holder; renewer.lose, if the lock is lost
 //	relay
 //	read              nothing                       nothing
@@ -153,10 +153,10 @@ func (k *call) extend(s *spec, token []byte, fence uint64, ttl time.Duration, re
 	k.op.Thorough = true
 }
 
-// pass makes the call one that extends the lock for its next holder, and asks for the number of that. It is
-// thorough, as an extend is.
-func (k *call) pass(s *spec, token []byte, hint uint64) {
-	k.token, k.fence, k.ttl = append(k.token[:0], token...), hint, s.term.ttl
+// pass makes the call one that asks for the number of the lock's next holder, and extends the lock unless ttl is 0. It
+// is thorough, as an extend is.
+func (k *call) pass(s *spec, token []byte, hint uint64, ttl time.Duration) {
+	k.token, k.fence, k.ttl = append(k.token[:0], token...), hint, ttl
 	k.request.Reset()
 	s.kind.(kind.Passing).Pass(&k.request, k.grant(s))
 	k.prepare(s.timeout)

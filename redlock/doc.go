@@ -353,7 +353,7 @@
 // Unlocks that come meanwhile share the next round. So a key that many goroutines of one process
 // want costs the masters a few commands in a round trip, however often it changes hands. The last
 // holder releases it. With [WithFence] the head waits for its number, and each hand-over is a
-// round, which extends the lock and counts, in place of a release and an attempt. Where this is not possible (Config.Handovers says where), the head has the
+// round that counts, in place of a release and an attempt. Where this is not possible (Config.Handovers says where), the head has the
 // lock one round later: its attempt follows the release on every connection. After
 // Config.Handovers in a row, or some milliseconds, the head lets others try first.
 //

@@ -164,7 +164,7 @@ func (m *fakeMaster) script(what string, keys, args []string) any {
 	case is(kind.FencedPassScript):
 		m.note("pass", key, token)
 		n = c.pass(token, uint64(number(args[2])))
-		kept = n > 0
+		kept = n > 0 && args[1] != "0"
 	case is(kind.RaiseScript):
 		n = c.raise(token, uint64(number(args[1])))
 	case is(kind.MendScript):

@@ -49,10 +49,10 @@ import (
 // # Fences
 //
 // With a fence each holder has a number of its own, and the waiter that is given the lock waits for it. The round after
-// the hand-over is a pass then: a release and an acquire in one. It extends the lock where it is, and counts
-// (decide_fence.go says why the number is greater than all before). It confirms the Unlock, and nobody shares it. If it
+// the hand-over is a pass then: a release and an acquire in one. It counts where the lock is (decide_fence.go says
+// why the number is greater than all before), and extends the lock when a renewal would be due. It confirms the Unlock, and nobody shares it. If it
 // fails, or too few masters have a number that is believed, the waiter declines the lock. A pass sets the lock nowhere
-// again, so such a relay ends when a renewal would be due, even with AlwaysHandOver.
+// again, so such a relay ends after its TTL, even with AlwaysHandOver.
 //
 // # Goroutine
 //
@@ -305,12 +305,17 @@ func (r *relay) next() *call {
 		defer h.mu.Unlock()
 	}
 	now := c.now()
-	if until := r.validity(); r.spec.numbers != nil {
-		k.pass(r.spec, r.token, max(c.hints.next(), r.before+1))
-	} else if !r.lost.Load() && now < until && now >= r.spec.term.due(until) {
-		k.extend(r.spec, r.token, 0, r.spec.term.ttl, true)
+	until, ttl := r.validity(), time.Duration(0)
+	if !r.lost.Load() && now < until && now >= r.spec.term.due(until) {
+		ttl = r.spec.term.ttl
+	}
+	switch {
+	case r.spec.numbers != nil:
+		k.pass(r.spec, r.token, max(c.hints.next(), r.before+1), ttl)
+	case ttl > 0:
+		k.extend(r.spec, r.token, 0, ttl, true)
 		k.op.Lease, k.op.Epoch = &r.lease, r.lease.epoch.Load()
-	} else {
+	default:
 		k.read(r.spec, r.token, r.judge)
 	}
 	k.op.Awaited = true // serve writes it, when no lock is held
@@ -328,19 +333,23 @@ func (r *relay) next() *call {
 // differ, there is a second round (core.agreeOnFence). Without a fence the waiter declines the lock. Then it is released.
 func (r *relay) number(k *call, err error) {
 	c := r.of.core
+	until := r.spec.term.until(k.op.Started)
 	r.mu.Lock()
-	until := min(r.until, r.spec.term.until(k.op.Started)) // the lock is not revived
+	limit := min(until, r.until) // the lock is not revived
+	if k.ttl == 0 {
+		until = limit
+	}
 	r.mu.Unlock()
 	c.learn(k.op.Votes)
-	why := count(k.op.Votes, err).acquired(c.now(), until)
+	why := count(k.op.Votes, err).acquired(c.now(), limit)
 	if why == nil {
 		if again, e := c.agreeOnFence(context.Background(), r.spec, k); again {
-			why = count(k.op.Votes, e).acquired(c.now(), until)
+			why = count(k.op.Votes, e).acquired(c.now(), limit)
 		}
 	}
 	r.mu.Lock()
 	if why == nil {
-		r.fence, r.until = k.fence, max(r.until, r.spec.term.until(k.op.Started))
+		r.fence, r.until = k.fence, max(r.until, until)
 	} else {
 		r.over = true
 	}
@@ -454,8 +463,8 @@ func (r *relay) goesOn(handovers, most int) (yes, again bool) {
 	return q.asking.Load(), false
 }
 
-// wearsOut reports whether a lock with a fence has been in the relay for so long that a renewal would be due. Its rounds
-// set the lock nowhere again, so that in time it could be left on too few masters.
+// wearsOut reports whether a lock with a fence has been in the relay for its TTL. Its rounds set the lock nowhere again,
+// so that in time it could be left on too few masters.
 func (r *relay) wearsOut() bool {
-	return r.spec.numbers != nil && r.of.core.now() >= r.began+r.spec.term.ttl/renewAfter
+	return r.spec.numbers != nil && r.of.core.now() >= r.began+r.spec.term.ttl
 }

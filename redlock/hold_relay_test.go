@@ -631,40 +631,44 @@ func TestWhenARelayEnds(t *testing.T) {
 // Two processes want a lock all the time, and work under it. Each has it in its turn, and a third that comes waits for
 // one turn of each.
 func TestAThirdProcessWaitsForATurnOfEach(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
-		var all sync.WaitGroup
-		var had [2]atomic.Int64
-		end := r.now() + 3*time.Second
-		for i := range had {
-			c, _ := another(t, r, Config{})
-			for range 16 {
-				all.Go(func() {
-					m := c.NewMutex("k", ttl)
-					for r.now() < end {
-						require.NoError(t, m.Lock(t.Context()))
-						time.Sleep(time.Millisecond)
-						had[i].Add(1)
-						require.NoError(t, m.Unlock(t.Context()))
+	for name, opts := range map[string][]Option{"plain": nil, "fenced": {WithFence()}} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
+				var all sync.WaitGroup
+				var had [2]atomic.Int64
+				end := r.now() + 3*time.Second
+				for i := range had {
+					c, _ := another(t, r, Config{})
+					for range 16 {
+						all.Go(func() {
+							m := c.NewMutex("k", ttl, opts...)
+							for r.now() < end {
+								require.NoError(t, m.Lock(t.Context()))
+								time.Sleep(time.Millisecond)
+								had[i].Add(1)
+								require.NoError(t, m.Unlock(t.Context()))
+							}
+						})
 					}
-				})
-			}
-		}
-		c, _ := another(t, r, Config{})
-		m := c.NewMutex("k", ttl)
-		var waited []time.Duration
-		for r.now() < end-time.Second {
-			time.Sleep(37 * time.Millisecond)
-			since := r.now()
-			require.NoError(t, m.Lock(t.Context()))
-			waited = append(waited, r.now()-since)
-			require.NoError(t, m.Unlock(t.Context()))
-		}
-		all.Wait()
-		slices.Sort(waited)
-		t.Log(waited[len(waited)/2], waited[len(waited)-1], had[0].Load(), had[1].Load())
-		require.Less(t, waited[len(waited)/2], 2*(relayTurn+5*time.Millisecond))
-		require.InEpsilon(t, had[0].Load(), had[1].Load(), 0.5)
-	})
+				}
+				c, _ := another(t, r, Config{})
+				m := c.NewMutex("k", ttl, opts...)
+				var waited []time.Duration
+				for r.now() < end-time.Second {
+					time.Sleep(37 * time.Millisecond)
+					since := r.now()
+					require.NoError(t, m.Lock(t.Context()))
+					waited = append(waited, r.now()-since)
+					require.NoError(t, m.Unlock(t.Context()))
+				}
+				all.Wait()
+				slices.Sort(waited)
+				t.Log(waited[len(waited)/2], waited[len(waited)-1], had[0].Load(), had[1].Load())
+				require.Less(t, waited[len(waited)/2], 2*(relayTurn+5*time.Millisecond))
+				require.InEpsilon(t, had[0].Load(), had[1].Load(), 0.5)
+			})
+		})
+	}
 }
 
 // A waiter takes the lock over at once, whatever it is asking the masters meanwhile: it needs no answer any more.

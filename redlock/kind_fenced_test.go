@@ -63,7 +63,7 @@ func TestScriptsOfTheFence(t *testing.T) {
 				reply = want.release(string(token))
 				yes = reply == 1
 			case 5:
-				k.pass(s, token, number)
+				k.pass(s, token, number, s.term.ttl*time.Duration(random.IntN(2)))
 				reply = want.pass(string(token), number)
 				yes = reply > 0
 			default: // it expires

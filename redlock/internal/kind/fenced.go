@@ -169,13 +169,15 @@ f = math.max(f, tonumber(ARGV[4]))
 redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[5])
 return v and 1 or 2`)
 
-	// ARGV token, TTL in ms, hint, skew in microseconds, life of the counter in ms. It extends the lock, counts as
-	// the acquire does, and returns the next holder's number. It returns 0 if the lock is not there.
+	// ARGV token, TTL in ms, hint, skew in microseconds, life of the counter in ms. It extends the lock, unless the
+	// TTL is 0. It counts as the acquire does, and returns the next holder's number; 0 if the lock is not there.
 	FencedPassScript = script.New(`local v = redis.pcall('GET', KEYS[1])
 ` + script.UnlessForeign + `if v ~= ARGV[1] then
   return 0
 end
-` + readCounter + readHint + `redis.call('PEXPIRE', KEYS[1], ARGV[2])
+` + readCounter + readHint + `if ARGV[2] ~= '0' then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
 ` + countOn + `return f`)
 
 	// ARGV token, TTL in ms, life of the counter in ms. It extends a lock whose number is not known, and returns

@@ -73,9 +73,10 @@ type Numbered interface {
 }
 
 // Passing is a numbered kind whose lock can be given to a next holder under the same token. Grant.Fence is the hint.
+// If Grant.TTL is 0, a pass does not extend the lock, and notifies nobody who waits for it.
 //
-//	Pass   yes, with the integer f: the lock was there, it has its full TTL again, and f is the next holder's
-//	       number on this master, as if the lock had been released and taken;  no: it was not there
+//	Pass   yes, with the integer f: the lock was there, it has its TTL again, and f is the next holder's number
+//	       on this master, as if the lock had been released and taken;  no: it was not there
 type Passing interface {
 	Numbered
 	Pass(r *Request, g Grant)

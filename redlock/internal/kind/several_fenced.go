@@ -85,8 +85,10 @@ for i = 1, n do
 end
 ` + countAllOn)
 
-	severalPassScript = script.New(countKeys + unlessOurs + readCounters + readHint + writeCounters + `for i = 1, n do
-  redis.call('PEXPIRE', KEYS[i], ARGV[2])
+	severalPassScript = script.New(countKeys + unlessOurs + readCounters + readHint + writeCounters + `if ARGV[2] ~= '0' then
+  for i = 1, n do
+    redis.call('PEXPIRE', KEYS[i], ARGV[2])
+  end
 end
 ` + countAllOn)
 
