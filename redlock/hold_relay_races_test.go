@@ -179,7 +179,13 @@ func TestCloseReleasesALockThatIsGiven(t *testing.T) {
 // A waiter that wakes while Close is under way is not given the lock either.
 func TestNobodyTakesOverWhileTheClientCloses(t *testing.T) {
 	wake := make(chan chan struct{}, 1)
-	observer := &Observer{Wake: func(context.Context, string, Wake) { <-<-wake }}
+	observer := &Observer{Wake: func(context.Context, string, Wake) {
+		select {
+		case woken := <-wake:
+			<-woken
+		default: // a later call
+		}
+	}}
 	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		woken := make(chan struct{})
 		wake <- woken
