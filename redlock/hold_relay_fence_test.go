@@ -153,9 +153,9 @@ func TestAWaiterLeavesBeforeItHasItsNumber(t *testing.T) {
 // Close releases a lock whose next holder has no number yet.
 func TestCloseReleasesALockThatIsBeingCounted(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		c.rounds = &graceRounds{rounds: r}
 		all := runners(t, c, 1, WithFence())
 		token := all[0].secretly()
-		c.rounds = &graceRounds{rounds: r}
 		require.NoError(t, all[0].Release())
 		synctest.Wait()
 		require.NoError(t, c.Close())

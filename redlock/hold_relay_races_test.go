@@ -43,7 +43,6 @@ func TestALossThatAnExtensionFindsIsToldToAllThatFollow(t *testing.T) {
 // take that for the lock that was there.
 func TestAnExtendOfTheNextHolderHidesNoLoss(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		all := runners(t, c, 2)
 		arrived := make(chan struct{})
 		var once sync.Once
 		c.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {
@@ -51,6 +50,7 @@ func TestAnExtendOfTheNextHolderHidesNoLoss(t *testing.T) {
 				once.Do(func() { <-arrived }) // its answers are there, and are not judged yet
 			}
 		}}
+		all := runners(t, c, 2)
 		all[0].leave(t.Context())
 		all[1].has(t)
 		time.Sleep(2 * time.Millisecond)
@@ -73,16 +73,20 @@ func TestAnExtendOfTheNextHolderHidesNoLoss(t *testing.T) {
 func TestAnExtensionThatIsJudgedLateEndsNothing(t *testing.T) {
 	for after, handovers := range map[string]int{"it is held": 0, "it was given on": AlwaysHandOver, "it was released": 1} {
 		simulated(t, 3, Config{Handovers: handovers}, func(t *testing.T, c *Client, r *fakeRounds) {
-			all := runners(t, c, 2)
 			arrived := make(chan struct{})
+			var armed atomic.Bool
 			var late atomic.Pointer[mux.Op]
 			c.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
-				late.CompareAndSwap(nil, op)
+				if armed.Load() {
+					late.CompareAndSwap(nil, op)
+				}
 			}, waited: func(_ context.Context, op *mux.Op) {
 				if op == late.Load() {
 					<-arrived
 				}
 			}}
+			all := runners(t, c, 2)
+			armed.Store(true)
 			time.Sleep(ttl / 3) // so that the round extends
 			all[0].leave(t.Context())
 			all[1].has(t)
@@ -165,9 +169,9 @@ func (c *graceRounds) Close() error {
 func TestCloseReleasesALockThatIsGiven(t *testing.T) {
 	observer := &Observer{Wake: func(context.Context, string, Wake) { time.Sleep(200 * time.Millisecond) }}
 	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		c.rounds = &graceRounds{rounds: r}
 		all := runners(t, c, 1)
 		token := all[0].secretly()
-		c.rounds = &graceRounds{rounds: r}
 		require.NoError(t, all[0].Release())
 		synctest.Wait()
 		require.NoError(t, c.Close())
@@ -259,11 +263,10 @@ func TestAWaiterThatLeavesReleasesBeforeCloseLooks(t *testing.T) {
 	var once sync.Once
 	observer := &Observer{Wake: func(context.Context, string, Wake) { once.Do(cancel) }}
 	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
-		m := runners(t, c, 0)[0]
-		next := waitsFor(t, c, ctx)
-		release, found := "release k "+m.secretly(), 0
+		found := 0
+		var armed atomic.Bool
 		looks := func(op *mux.Op) {
-			if asks(op, kind.ReleaseScript) {
+			if armed.Load() && asks(op, kind.ReleaseScript) {
 				found++
 				if c.localQueues.shard("k").mu.TryLock() {
 					c.localQueues.shard("k").mu.Unlock()
@@ -272,6 +275,10 @@ func TestAWaiterThatLeavesReleasesBeforeCloseLooks(t *testing.T) {
 			}
 		}
 		c.rounds = &hookedRounds{rounds: r, posting: looks, sending: looks}
+		m := runners(t, c, 0)[0]
+		next := waitsFor(t, c, ctx)
+		release := "release k " + m.secretly()
+		armed.Store(true)
 		m.leave(t.Context())
 		require.ErrorIs(t, soon(t, next.locked), context.Canceled)
 		require.NoError(t, soon(t, m.unlocked))

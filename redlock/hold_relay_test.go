@@ -60,7 +60,14 @@ func soon(t *testing.T, results <-chan error) error {
 
 // runners returns a Mutex that has the lock, and others that wait for it, until the masters notify them.
 func runners(t *testing.T, c *Client, n int, opts ...Option) []*runner {
-	if r, is := c.rounds.(*fakeRounds); is {
+	rounds := c.rounds
+	switch r := rounds.(type) {
+	case *hookedRounds:
+		rounds = r.rounds
+	case *graceRounds:
+		rounds = r.rounds
+	}
+	if r, is := rounds.(*fakeRounds); is {
 		r.tells = func(master int, key string) {
 			push := resp.AppendBulkString(resp.AppendArray(resp.AppendBulkString([]byte(">2\r\n"), "invalidate"), 1), key)
 			c.subscriptions.push(master, parse(push))
