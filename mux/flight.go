@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/resp"
 )
 
 // A flight is what the Mux keeps of an operation while any master owes a reply to it or
@@ -12,14 +13,15 @@ type flight struct {
 	op       *Op // nil once it is decided, or if nobody waits: its replies are stragglers
 	refs     int // owed replies plus debts
 	verdict  VerdictFunc
-	replies  int           // to the command
-	text     []byte        // own copy of the fallback, or else of the command if that is to be delivered as a debt
-	bare     bool          // there is no fallback: the text, if there is one, is the command
-	lease    Lease         // of the fallback; nil if it may be sent at any time
-	term     uint64        // ... and its term
-	until    time.Duration // it is of use until then; 0 if it is not persistent
-	persist  time.Duration // Op.Persist
-	extended Set           // the masters for which until was put off
+	onReply  func(master int, v resp.Value) // Op.OnReply
+	replies  int                            // to the command
+	text     []byte                         // own copy of the fallback, or else of the command if that is to be delivered as a debt
+	bare     bool                           // there is no fallback: the text, if there is one, is the command
+	lease    Lease                          // of the fallback; nil if it may be sent at any time
+	term     uint64                         // ... and its term
+	until    time.Duration                  // it is of use until then; 0 if it is not persistent
+	persist  time.Duration                  // Op.Persist
+	extended Set                            // the masters for which until was put off
 
 	slab *slab   // that it is one of
 	next *flight // of those of its slab that are free
@@ -28,7 +30,7 @@ type flight struct {
 // takeFlight makes the flight of an operation.
 func (m *Mux) takeFlight(op *Op, now time.Duration) *flight {
 	f := m.flights.take()
-	f.verdict = op.Verdict
+	f.verdict, f.onReply = op.Verdict, op.OnReply
 	f.replies = max(1, op.Replies)
 	f.lease, f.term = op.Lease, op.Epoch
 	f.until, f.extended = 0, 0

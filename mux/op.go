@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/resp"
 )
 
 // An Op is one command to all masters. The caller sets the fields of the first group,
@@ -63,6 +64,11 @@ type Op struct {
 	// block nor call the Mux. The Op can be reused from then on. It must have a Command. The
 	// replies are read by whoever drives next, or within 25 ms.
 	OnDecided func(err error)
+	// OnReply, if set, is called with each master's (last) reply, also if that comes after the
+	// decision: in the order in which the master has sent it among its pushes. The value borrows
+	// the connection's buffer and is valid during the call. It is called with the Mux locked, as
+	// the hooks of the [Config] are. If it panics, the vote has failed.
+	OnReply func(master int, v resp.Value)
 	// Awaited says that a Wait follows the Post at once. Then Post leaves the writing to it. The
 	// Wait also writes what other callers have submitted by then.
 	Awaited bool

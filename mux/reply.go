@@ -85,6 +85,11 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 		}
 		verdict = VerdictNo
 	}
+	if f.onReply != nil {
+		if panicked := callHook(func() { f.onReply(i, v) }); panicked != nil {
+			verdict, err = VerdictFailed, panicked
+		}
+	}
 	m.handleErrorReply(i, f, verdict, v, now)
 	verdict, err = outcome(verdict, err, v)
 	if f.op == nil || o.voted {

@@ -51,7 +51,7 @@ func (fs *flights) take() *flight {
 
 // give takes a flight back.
 func (fs *flights) give(f *flight) {
-	f.op, f.verdict, f.lease = nil, nil, nil
+	f.op, f.verdict, f.onReply, f.lease = nil, nil, nil, nil
 	if cap(f.text) > keepText {
 		f.text = nil
 	}

@@ -84,12 +84,14 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 		Owner: clientname.Who(c.owner, cfg.ClientName)}.String()
 	hooked.Quarantine = func(master int, before, now conn.Server) (time.Duration, string, bool) {
 		c.agreed.end()
+		c.renewer.subscriptions.wasConnected(master)
 		return c.guard.quarantine(master, before, now)
 	}
 	hooked.OnSwitch = c.rechecker.switched
 	hooked.OnPush = func(master int, v resp.Value) {
 		c.subscriptions.push(master, v)
 		c.watcherSubscriptions.push(v)
+		c.renewer.subscriptions.push(master, v)
 	}
 	hooked.OnDisconnect = func(master int) {
 		c.subscriptions.disconnected(master)
@@ -133,6 +135,7 @@ func prepare(cfg Config) *Client {
 	c.subscriptions.init(&c.core, len(cfg.Masters))
 	c.globalQueues.init(&c.core, &c.subscriptions, len(cfg.Masters))
 	c.renewer.core = &c.core
+	c.renewer.subscriptions.init(&c.renewer)
 	c.rechecker.core, c.rechecker.renewer = &c.core, &c.renewer
 	c.relays.core, c.relays.releases, c.relays.noteLost, c.relays.seed = &c.core, &c.releases, c.renewer.noteLost, maphash.MakeSeed()
 	c.relays.counted = c.localQueues.counted

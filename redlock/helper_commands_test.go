@@ -86,6 +86,14 @@ func (m *fakeMaster) do(args []string) (reply any) {
 			values = append(values, m.value(key))
 		}
 		return values
+	case args[0] == "EXISTS":
+		n := int64(0)
+		for _, key := range args[1:] {
+			if _, there := m.get(key); there {
+				n++
+			}
+		}
+		return n
 	case args[0] == "SET" && len(args) == 5: // who waits in the queue is alive
 		m.put(key, args[2], args[4])
 		return "OK"

@@ -420,8 +420,9 @@ func (m *fakeMaster) serve() {
 				tells = m.r.tells
 			}
 			if tells != nil {
-				keys := words(bytes)[1:]
-				if len(keys) > 1 { // a script
+				args := words(bytes)
+				keys := args[1:]
+				if strings.HasPrefix(args[0], "EVAL") {
 					n, _ := strconv.Atoi(keys[1])
 					keys = keys[2 : 2+n]
 				}
@@ -453,6 +454,9 @@ func (m *fakeMaster) serve() {
 		if verdict != mux.VerdictYes && verdict != mux.VerdictNo {
 			verdict, err = mux.VerdictFailed, &mux.ReplyError{Code: string(v.ErrorCode()), Message: string(v.Bytes())}
 		}
+		if c.f.OnReply != nil {
+			c.f.OnReply(i, v)
+		}
 		n, _ := v.Int()
 		if c.f.op != nil && c.f.Keep {
 			c.f.op.Votes[i].Reply = v.Clone()
@@ -470,7 +474,9 @@ func (m *fakeMaster) track(key string, told func(key string)) {
 		time.AfterFunc(v.expires-m.r.clock(), func() {
 			m.r.mu.Lock()
 			defer m.r.mu.Unlock()
-			m.tell(map[string]fakeKey{key: v})
+			if _, there := m.get(key); !there { // it was not extended
+				m.tell(map[string]fakeKey{key: v})
+			}
 		})
 	}
 }
@@ -652,7 +658,11 @@ func (r *notifiedRounds) Send(op *mux.Op) {
 	if r.is(&r.dead) {
 		return
 	}
-	r.submit(op, false, nil)
+	tells := r.told
+	if r.mum {
+		tells = nil
+	}
+	r.submit(op, false, tells)
 	r.mu.Lock()
 	r.orders++
 	r.mu.Unlock()
@@ -680,7 +690,9 @@ func (r *notifiedRounds) ordered() int {
 // told is called under the lock of the masters, as the hooks of a mux are under its own.
 func (r *notifiedRounds) told(master int, key string) {
 	push := resp.AppendBulkString(resp.AppendArray(resp.AppendBulkString([]byte(">2\r\n"), "invalidate"), 1), key)
-	r.client.subscriptions.push(master, parse(push))
+	v := parse(push)
+	r.client.subscriptions.push(master, v)
+	r.client.renewer.subscriptions.push(master, v)
 }
 
 func parse(b []byte) resp.Value {

@@ -307,6 +307,23 @@ func (h *hold) awaitsSecond() bool {
 	return h.second != nil && h.backing == nil && len(h.token()) > 0 && !h.lost
 }
 
+// subscription returns what the lock has subscribed to; nil if it has not. mu is held.
+func (h *hold) subscription() *heldSubscription {
+	for k := h.keepAlives; k != nil; k = k.sibling {
+		if k.subscription != nil {
+			return k.subscription
+		}
+	}
+	return nil
+}
+
+// noteWrite notes that an own command is about to be posted that writes the keys. mu is held.
+func (h *hold) noteWrite() {
+	if s := h.subscription(); s != nil {
+		s.keepAlive.renewer.subscriptions.wrote(s)
+	}
+}
+
 // hasKeepAlive reports whether k is one of the live KeepAlives. mu is held.
 func (h *hold) hasKeepAlive(k *keepAlive) bool {
 	for at := h.keepAlives; at != nil; at = at.sibling {

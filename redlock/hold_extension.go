@@ -32,6 +32,7 @@ func (x *extension) encode() bool {
 func (x *extension) fill(restore bool) {
 	h, k := x.hold, x.call
 	h.pins++
+	h.noteWrite()
 	restore = restore && !h.relay.confirms()
 	k.extend(&h.spec, h.token(), h.fence, max(h.term.ttl, h.lingerTime(x.core.now)), restore)
 	if restore {

@@ -38,20 +38,33 @@ type keepAlive struct {
 
 	// Guarded by renewer.mu.
 	index        int           // in the heap; -1 once it is over
-	next         time.Duration // the time of its next event
-	due          bool          // the next event is a renewal; otherwise it is the deadline
+	next         time.Duration // the time of its next event: the deadline, or one of the next two
+	renewAt      time.Duration // when the lock is to be renewed; clock.Forever if not, or while a renewal is under way
+	askAt        time.Duration // when the masters are asked to notify of changes; clock.Forever if not
 	awaitsSecond bool          // it keeps the lock alive only until the second one is taken; never changes
 	failure      *RoundError   // of the last renewal; nil if that succeeded
 	failures     int           // renewals that have failed since one has succeeded
 	why          error         // why it is over; nil if it was stopped
 
 	sibling *keepAlive // the next of hold.keepAlives; guarded by hold.mu
+
+	subscription *heldSubscription // nil before it has asked; changes under renewer.mu and hold.mu
 }
 
 // deadline returns when the context ends if nothing else ends it.
 func (k *keepAlive) deadline() time.Duration {
 	margin := min(k.hold.term.ttl/20, maxMargin)
 	return min(time.Duration(k.until.Load()), k.lifetimeEnd) - margin
+}
+
+// setNext sets the time of its next event. renewer.mu is held.
+func (k *keepAlive) setNext() { k.next = min(k.deadline(), k.renewAt, k.askAt) }
+
+// canShare reports whether the renewal that is its next event can be sent now, in the burst of another. One that is sent
+// because of a change keeps its time: it is that late so that there are not too many of these.
+func (k *keepAlive) canShare(now time.Duration) bool {
+	notified := k.subscription != nil && k.subscription.wantedAt != 0
+	return k.next == k.renewAt && !notified && now >= k.next-k.hold.term.ttl/earliness
 }
 
 // Done and Err end the context if its deadline has passed. They do not wait for the timer, as that may be late, and

@@ -144,6 +144,7 @@ func (r *rechecker) complete(x extension) {
 		err = r.core.rounds.Wait(ctx, &x.call.op)
 	}
 	left, reason := x.complete(err, true)
+	r.renewer.askAgain(x.hold)
 	if reason == ErrClosed { // the lock is not lost by that
 		return
 	}

@@ -308,6 +308,9 @@ func (r *relay) next() *call {
 	until, ttl := r.validity(), time.Duration(0)
 	if !r.lost.Load() && now < until && now >= r.spec.term.due(until) {
 		ttl = r.spec.term.ttl
+		if h != nil {
+			h.noteWrite()
+		}
 	}
 	switch {
 	case r.spec.numbers != nil:

@@ -43,20 +43,26 @@ type renewer struct {
 	ready   []*keepAlive // to be renewed, in this order; their next event is the deadline
 	sending int          // renewals under way
 	timer   *time.Timer
+	asking  []*keepAlive // the masters are to be asked to notify of changes
 	closed  bool
 	pool    sync.Pool // of *burst
+
+	subscriptions heldSubscriptions
 }
 
 // A burst is a number of renewals that are sent together.
 type burst struct {
-	renewals []renewal
-	ops      []*mux.Op
+	renewals  []renewal
+	ops       []*mux.Op
+	questions []*mux.Op // that follow; nobody waits for them
 }
 
 // A renewal is the extension of a lock that is kept alive.
 type renewal struct {
 	extension
-	keepAlive *keepAlive
+	keepAlive    *keepAlive
+	subscription *heldSubscription // of the lock; nil without
+	reason       mux.Set           // masters that have notified of a change, if it is sent for that
 }
 
 // kept returns the number of live KeepAlives.
@@ -84,7 +90,7 @@ func (r *renewer) add(ctx context.Context, h *hold) *keepAlive { return r.addTo(
 func (r *renewer) addPending(ctx context.Context, h *hold) *keepAlive { return r.addTo(ctx, h, true) }
 
 func (r *renewer) addTo(ctx context.Context, h *hold, awaitsSecond bool) *keepAlive {
-	k := &keepAlive{renewer: r, hold: h, awaitsSecond: awaitsSecond, index: -1, lifetimeEnd: clock.Forever}
+	k := &keepAlive{renewer: r, hold: h, awaitsSecond: awaitsSecond, index: -1, lifetimeEnd: clock.Forever, askAt: clock.Forever}
 	k.Context, k.cancel = context.WithCancelCause(ctx)
 	r.mu.Lock()
 	h.mu.Lock()
@@ -102,6 +108,9 @@ func (r *renewer) addTo(ctx context.Context, h *hold, awaitsSecond bool) *keepAl
 			k.lifetimeEnd = clock.After(cmp.Or(h.takenAt, now), h.lifetime) // counts from now if the lock was handed over
 		}
 		k.sibling, h.keepAlives = h.keepAlives, k
+		if h.notifiable() {
+			k.askAt = max(askFrom(cmp.Or(h.takenAt, now)), now)
+		}
 		r.schedule(k)
 		heap.Push(&r.heap, k)
 		r.arm(now)
@@ -118,11 +127,25 @@ func (r *renewer) addTo(ctx context.Context, h *hold, awaitsSecond bool) *keepAl
 // schedule sets the next event of a KeepAlive whose lock is valid.
 func (r *renewer) schedule(k *keepAlive) {
 	until := time.Duration(k.until.Load())
-	k.due = until < k.lifetimeEnd
-	k.next = k.deadline()
-	if k.due {
-		k.next = min(k.next, k.hold.term.due(until))
+	k.renewAt = clock.Forever
+	if until < k.lifetimeEnd {
+		k.renewAt = k.hold.term.due(until)
 	}
+	r.heedPending(k)
+	k.setNext()
+}
+
+// heedPending has the lock renewed because of a change of which masters have notified while a renewal was under way.
+func (r *renewer) heedPending(k *keepAlive) {
+	if s := k.subscription; s != nil && s.wantedAt != 0 {
+		k.renewAt = min(k.renewAt, max(s.wantedAt, s.notUntil))
+	}
+}
+
+// move moves a keepAlive in the heap after its times have changed.
+func (r *renewer) move(k *keepAlive) {
+	k.setNext()
+	heap.Fix(&r.heap, k.index)
 }
 
 // remove takes a keepAlive out of the heap and out of its hold, and notes why. It returns false if the keepAlive was
@@ -137,6 +160,7 @@ func (r *renewer) remove(k *keepAlive, why error) bool {
 		r.core.stats.lost.Add(1)
 	}
 	k.hold.removeKeepAlive(k)
+	r.subscriptions.remove(k.subscription)
 	return true
 }
 
@@ -354,13 +378,20 @@ func (r *renewer) nextBurst() *burst {
 	r.mu.Lock()
 	now := r.core.now()
 	over := r.advance(now)
-	b := r.makeBurst()
+	b := r.makeBurst(now)
 	r.arm(now) // before the burst is sent: the deadlines do not depend on it
 	if b != nil {
 		r.sending += len(b.ops)
 		r.core.stats.renewals.Add(uint64(len(b.ops)))
-		r.core.rounds.Post(b.ops...)
+		n := len(b.ops)
+		r.core.rounds.Post(append(b.ops, b.questions...)...)
+		for i, op := range b.questions {
+			r.core.rounds.Forget(op)
+			b.questions[i] = nil
+		}
+		b.ops, b.questions = b.ops[:n], b.questions[:0]
 	}
+	r.askOnly(now)
 	r.mu.Unlock()
 	r.finish(over)
 	return b
@@ -381,21 +412,25 @@ func (r *renewer) advance(now time.Duration) (over []*keepAlive) {
 			r.remove(k, k.end(now))
 			over = append(over, k)
 			continue
-		case now < k.next && !(sharing && k.due && now >= k.next-k.hold.term.ttl/earliness):
+		case now < k.next && !(sharing && k.canShare(now)):
 			return over
-		case k.due:
-			k.due = false
+		}
+		switch {
+		case k.next == k.renewAt:
+			k.renewAt = clock.Forever
 			r.ready = append(r.ready, k)
 			sharing = true
+		case now >= k.askAt:
+			k.askAt = clock.Forever
+			r.asking = append(r.asking, k)
 		}
-		k.next = deadline // it may have moved on since it was last set
-		heap.Fix(&r.heap, 0)
+		r.move(k) // its deadline may have moved on, too
 	}
 	return over
 }
 
 // makeBurst makes a burst of keepAlives that are ready; nil if none is, or if too many renewals are under way.
-func (r *renewer) makeBurst() *burst {
+func (r *renewer) makeBurst(now time.Duration) *burst {
 	if len(r.ready) == 0 || r.sending >= maxSending {
 		return nil
 	}
@@ -404,15 +439,22 @@ func (r *renewer) makeBurst() *burst {
 		b = new(burst)
 	}
 	n := 0
+	qs := questions{of: &r.subscriptions}
 	for _, k := range r.ready {
 		if len(b.ops) == burstSize {
 			break
 		}
 		n++
-		x := renewal{extension{r.core, k.hold, r.core.takeCall()}, k}
+		x := renewal{extension: extension{r.core, k.hold, r.core.takeCall()}, keepAlive: k}
 		h := k.hold
 		h.mu.Lock()
-		ours := h.hasKeepAlive(k) && x.encode()
+		ours := h.hasKeepAlive(k)
+		if s := h.subscription(); ours && s != nil {
+			x.subscription, x.reason = s, s.begin(&r.subscriptions, now)
+		}
+		if ours = ours && x.encode(); ours {
+			r.ask(&qs, k, now)
+		}
 		h.mu.Unlock()
 		if !ours { // it is over, or about to be
 			r.core.putCall(x.call)
@@ -423,6 +465,7 @@ func (r *renewer) makeBurst() *burst {
 		b.ops = append(b.ops, &x.call.op)
 	}
 	r.ready = slices.Delete(r.ready, 0, n)
+	b.questions = qs.appendOps(b.questions)
 	if len(b.ops) == 0 {
 		r.pool.Put(b)
 		return nil
@@ -448,14 +491,17 @@ func (r *renewer) complete(x renewal, err error) {
 	}
 	if k.index >= 0 {
 		k.failure = e
+		if x.reason != 0 {
+			x.subscription.end(x.reason, x.call.op.Votes)
+		}
 		if e == nil {
 			r.schedule(k)
 		} else {
-			k.due = true
 			pause := h.term.ttl / retryAfter
-			k.next = min(now+pause+rand.N(pause), k.deadline())
+			k.renewAt = now + pause + rand.N(pause)
+			r.heedPending(k)
 		}
-		heap.Fix(&r.heap, k.index)
+		r.move(k)
 		r.arm(now)
 	}
 	stopped := k.index < 0 && k.why == nil
@@ -464,6 +510,41 @@ func (r *renewer) complete(x renewal, err error) {
 		r.lose(h, x.call.token, e)
 	}
 	x.observe(k, OpRenew, left, e)
+}
+
+// ask adds the lock of k to the questions, unless it is not yet to be asked for. r.mu and hold.mu are held.
+func (r *renewer) ask(qs *questions, k *keepAlive, now time.Duration) {
+	h := k.hold
+	s := h.subscription()
+	switch {
+	case !h.notifiable() || s == nil && k.askAt != clock.Forever && now < k.askAt || qs.masters() == 0:
+		return
+	case s == nil:
+		s = r.subscriptions.add(k)
+	}
+	s.keepAlive.askAt = clock.Forever
+	qs.add(s)
+}
+
+// askOnly sends the questions that follow no renewal.
+func (r *renewer) askOnly(now time.Duration) {
+	if len(r.asking) == 0 {
+		return
+	}
+	qs := questions{of: &r.subscriptions, values: true}
+	for i, k := range r.asking {
+		r.asking[i] = nil
+		h := k.hold
+		h.mu.Lock()
+		if k.index >= 0 && h.hasKeepAlive(k) && h.state(now) == stateHeld {
+			r.ask(&qs, k, now)
+		}
+		h.mu.Unlock()
+	}
+	r.asking = r.asking[:0]
+	for _, op := range qs.appendOps(nil) {
+		r.core.rounds.Send(op)
+	}
 }
 
 // keepAliveHeap is a heap by next, for container/heap.
@@ -475,6 +556,8 @@ func (h keepAliveHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].index, h[j].index = i, j
 }
+
+func (h *keepAliveHeap) init() { heap.Init(h) }
 
 func (h *keepAliveHeap) Push(x any) {
 	k := x.(*keepAlive)

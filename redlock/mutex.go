@@ -309,6 +309,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	}
 	m.checkSecond()
 	left, reason := x.complete(err, true)
+	c.renewer.askAgain(&m.hold)
 	mustUndo := reason != nil && x.mustUndo(reason)
 	if reason == errUnlocked { // the release that follows the round undoes it
 		reason = ErrNotHeld

@@ -22,8 +22,10 @@ type Stats struct {
 
 	Renewals       uint64 // sent by KeepAlive
 	RenewalsFailed uint64 // ... and without success
-	FenceRaised    uint64 // locks that took a second round to agree on their fence ([WithFence])
-	Lost           uint64 // contexts of KeepAlive that ended because the lock was lost
+
+	RenewalsNotified uint64 // ... at once, as masters had notified of a change of the key
+	FenceRaised      uint64 // locks that took a second round to agree on their fence ([WithFence])
+	Lost             uint64 // contexts of KeepAlive that ended because the lock was lost
 
 	WokenFree   uint64 // waits in Lock that ended because the masters notified of a change, and the lock was free
 	WokenHeld   uint64 // ... and the lock was still held: its holder had renewed it, or another was faster
@@ -54,28 +56,29 @@ type Latency struct {
 // snapshot returns the counts.
 func (s *stats) snapshot() Stats {
 	return Stats{
-		Acquired:       s.acquired.Load(),
-		Held:           s.held.Load(),
-		NoQuorum:       s.noQuorum.Load(),
-		Expired:        s.expired.Load(),
-		Cancelled:      s.cancelled.Load(),
-		Released:       s.released.Load(),
-		Extended:       s.extended.Load(),
-		ReleaseFailed:  s.releaseFailed.Load(),
-		Renewals:       s.renewals.Load(),
-		RenewalsFailed: s.renewalsFailed.Load(),
-		FenceRaised:    s.raised.Load(),
-		Lost:           s.lost.Load(),
-		WokenFree:      s.wokenFree.Load(),
-		WokenHeld:      s.wokenHeld.Load(),
-		WokenExpiry:    s.wokenExpiry.Load(),
-		WokenLocal:     s.wokenLocal.Load(),
-		WokenPoll:      s.wokenPoll.Load(),
-		SecondFailed:   s.secondFailed.Load(),
-		Waiting:        int(s.waiting.Load()),
-		Acquire:        s.acquire.latency(),
-		Hold:           s.hold.latency(),
-		Second:         s.second.latency(),
+		Acquired:         s.acquired.Load(),
+		Held:             s.held.Load(),
+		NoQuorum:         s.noQuorum.Load(),
+		Expired:          s.expired.Load(),
+		Cancelled:        s.cancelled.Load(),
+		Released:         s.released.Load(),
+		Extended:         s.extended.Load(),
+		ReleaseFailed:    s.releaseFailed.Load(),
+		Renewals:         s.renewals.Load(),
+		RenewalsFailed:   s.renewalsFailed.Load(),
+		RenewalsNotified: s.renewalsNotified.Load(),
+		FenceRaised:      s.raised.Load(),
+		Lost:             s.lost.Load(),
+		WokenFree:        s.wokenFree.Load(),
+		WokenHeld:        s.wokenHeld.Load(),
+		WokenExpiry:      s.wokenExpiry.Load(),
+		WokenLocal:       s.wokenLocal.Load(),
+		WokenPoll:        s.wokenPoll.Load(),
+		SecondFailed:     s.secondFailed.Load(),
+		Waiting:          int(s.waiting.Load()),
+		Acquire:          s.acquire.latency(),
+		Hold:             s.hold.latency(),
+		Second:           s.second.latency(),
 	}
 }
 
@@ -83,6 +86,7 @@ type stats struct {
 	acquired, held, noQuorum, expired atomic.Uint64
 	cancelled, released, extended     atomic.Uint64
 	renewals, renewalsFailed, lost    atomic.Uint64
+	renewalsNotified                  atomic.Uint64
 	raised                            atomic.Uint64
 	wokenFree, wokenHeld, wokenExpiry atomic.Uint64
 	wokenLocal, wokenPoll             atomic.Uint64

@@ -1,0 +1,489 @@
+package redlock
+
+import (
+	"context"
+	"hash/maphash"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/resp"
+)
+
+// heldSubscriptions are the subscriptions of the locks that are kept alive: once such a lock was held for a while, the
+// masters are asked to notify of the next change of its keys. If they do, the lock is renewed at once. That is all:
+// the renewal finds out what has changed, sets the keys again where a minority has lost them, and finds a loss.
+//
+// # Whose change it is
+//
+// A master notifies a client of its own writes, too, and forgets the promise with each notification. So a question
+// follows each renewal, in the same burst. An own write, before it is posted, takes note that no master has promised
+// anything any more. A master has promised again when its answer to the question comes that was posted after the last
+// own write. The notification of that write is before this answer on the connection. What comes after the answer is
+// another's change. What another has changed before the question, the renewal before it has found.
+//
+// A fallback can follow the question. Then one renewal too many is sent.
+//
+// # Cost
+//
+// The questions of a burst are one command for each master (EXISTS). A lock that was not asked for before, or not on
+// a new connection, is asked for without a renewal (MGET), which also finds what was lost by then. A lock that is held
+// for a short time costs nothing.
+//
+// # Storms
+//
+// A lock is renewed at most once in notifyPause for this reason. The pause doubles, up to the time between two
+// renewals, while masters notify of nothing that the renewal finds: two processes may keep one token alive, or a
+// master's table of promises is full (tracking-table-max-keys), so that each promise ends another. When all keys of a
+// master have changed (FLUSHALL), the renewals are spread.
+//
+// Readers are left out: each renewal of one changes the key of all others. They would renew without end.
+type heldSubscriptions struct {
+	renewer *renewer
+	seed    maphash.Seed
+	sleeper sleeper // of the goroutine that reads the pushes and has the locks renewed
+
+	mu        sync.Mutex // the hooks take it under the lock of the mux; no other lock is taken under it
+	byKey     map[string]*heldSubscription
+	changes   []change
+	spare     []change
+	refused   mux.Set // masters that have refused the question on this connection
+	connected bool    // a master was connected since the goroutine last looked
+	listening bool    // the goroutine runs
+}
+
+// A heldSubscription is that of one lock.
+type heldSubscription struct {
+	keepAlive *keepAlive // that has asked
+	keys      []string   // of the lock, on the masters
+	token     uint64     // its hash
+
+	// Guarded by heldSubscriptions.mu.
+	writes   uint32  // own commands that write the keys, so far
+	promised mux.Set // masters that will notify of another's change
+	changed  mux.Set // masters that have, since the last own write
+	missing  mux.Set // masters that have answered without the token, since the last own write
+
+	// Guarded by renewer.mu.
+	wantedAt time.Duration // when the lock is to be renewed because of a change; 0 if there was none
+	notUntil time.Duration // ... but not before then
+	pause    time.Duration // between two such renewals
+}
+
+// A change is one of which masters have notified.
+type change struct {
+	of     *heldSubscription
+	all    bool // all keys of the master have changed
+	urgent bool // so many masters have changed that no quorum may be left
+}
+
+const (
+	notifyAfter = 100 * time.Millisecond // for how long a lock is held before the masters are asked to notify
+	notifyGrid  = 10 * time.Millisecond  // so that questions share a burst
+	notifyPause = 50 * time.Millisecond
+
+	// After the first notification the others are waited for, unless no quorum may be left. If some masters have
+	// lost the key because all are losing it, a renewal in between would set it again on those.
+	gatherFor = 20 * time.Millisecond
+
+	spreadEach = 100 * time.Microsecond // for each lock, when all are to be renewed or asked for
+
+	maxAsked = 64 << 10 // bytes of keys in one question, if it is about more than one lock
+)
+
+func (hs *heldSubscriptions) init(r *renewer) {
+	hs.renewer, hs.seed, hs.byKey = r, maphash.MakeSeed(), map[string]*heldSubscription{}
+	hs.sleeper = newSleeper(r.core)
+}
+
+// notifiable reports whether masters can notify of a loss of the lock. The keys of a lock that readers share change
+// all the time.
+func (s *spec) notifiable() bool { return !s.reader }
+
+// keysOf returns the keys of a lock on the masters.
+func (s *spec) keysOf(token []byte) []string {
+	if s.slotted != nil {
+		return []string{string(s.slotted.AppendKey(nil, token))}
+	}
+	return s.names()
+}
+
+// askFrom returns when the masters may be asked to notify of changes of a lock that was taken then.
+func askFrom(takenAt time.Duration) time.Duration {
+	return (takenAt + notifyAfter + notifyGrid - 1).Truncate(notifyGrid)
+}
+
+// able returns the masters that can be asked.
+func (hs *heldSubscriptions) able() (masters mux.Set) {
+	r := hs.renewer.core.takeStates()
+	defer hs.renewer.core.putStates(r)
+	for i := range r.states {
+		if canNotify(&r.states[i]) {
+			masters = masters.With(i)
+		}
+	}
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	return masters &^ hs.refused
+}
+
+// refuses reports whether a master has refused the question.
+func (hs *heldSubscriptions) refuses(master int) bool {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	return hs.refused.Has(master)
+}
+
+// add subscribes to the keys of a lock. The locks of the renewer and of the hold are held.
+func (hs *heldSubscriptions) add(k *keepAlive) *heldSubscription {
+	h := k.hold
+	s := &heldSubscription{keepAlive: k, keys: h.keysOf(h.token()), token: maphash.Bytes(hs.seed, h.token()), pause: notifyPause}
+	k.subscription = s
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	for _, key := range s.keys {
+		hs.byKey[key] = s
+	}
+	if !hs.listening {
+		hs.listening = true
+		hs.renewer.running.Add(1)
+		go hs.listen()
+	}
+	return s
+}
+
+// remove ends a subscription; nil for none. renewer.mu is held.
+func (hs *heldSubscriptions) remove(s *heldSubscription) {
+	if s == nil {
+		return
+	}
+	hs.mu.Lock()
+	for _, key := range s.keys {
+		if hs.byKey[key] == s { // and not that of another lock, which was taken meanwhile
+			delete(hs.byKey, key)
+		}
+	}
+	last := len(hs.byKey) == 0
+	hs.mu.Unlock()
+	if last {
+		hs.sleeper.wake()
+	}
+}
+
+// wrote notes that an own command is about to be posted that writes the keys.
+func (hs *heldSubscriptions) wrote(s *heldSubscription) {
+	hs.mu.Lock()
+	s.writes++
+	s.promised, s.changed, s.missing = 0, 0, 0
+	hs.mu.Unlock()
+}
+
+// changedOn returns the masters that have notified of a change since the last own write.
+func (hs *heldSubscriptions) changedOn(s *heldSubscription) mux.Set {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	return s.changed
+}
+
+// push takes a push of a master.
+func (hs *heldSubscriptions) push(master int, v resp.Value) {
+	keys, ok := invalidated(v)
+	if !ok {
+		return
+	}
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if len(hs.byKey) == 0 {
+		return
+	}
+	if keys.IsNull() {
+		for _, s := range hs.byKey {
+			hs.note(s, master, true)
+		}
+		return
+	}
+	it := keys.Elems()
+	for key, ok := it.Next(); ok; key, ok = it.Next() {
+		if s := hs.byKey[string(key.Bytes())]; s != nil {
+			hs.note(s, master, false)
+		}
+	}
+}
+
+// note notes that a master has notified of a change. hs.mu is held, and the mux is locked.
+func (hs *heldSubscriptions) note(s *heldSubscription, master int, all bool) {
+	if !s.promised.Has(master) {
+		return
+	}
+	first := s.changed == 0
+	s.promised, s.changed = s.promised.Without(master), s.changed.With(master)
+	if urgent := hs.urgent(s); first || urgent {
+		hs.tell(change{s, all, urgent})
+	}
+}
+
+// urgent reports whether no quorum may have the lock any more. hs.mu is held.
+func (hs *heldSubscriptions) urgent(s *heldSubscription) bool {
+	n := len(hs.renewer.core.masters)
+	return n-(s.changed|s.missing).Len() < majority(n)
+}
+
+// tell gives a change to the goroutine. hs.mu is held, and the mux is locked.
+func (hs *heldSubscriptions) tell(c change) {
+	hs.changes = append(hs.changes, c)
+	hs.sleeper.wakeInHook()
+}
+
+// wasConnected is called for each new connection: what the master has promised before has ended with the former one.
+func (hs *heldSubscriptions) wasConnected(master int) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	hs.refused = hs.refused.Without(master)
+	if hs.listening {
+		hs.connected = true
+		hs.sleeper.wakeInHook()
+	}
+}
+
+// listen is a goroutine. It sleeps in the mux, and reads the pushes itself if no other goroutine drives.
+func (hs *heldSubscriptions) listen() {
+	defer hs.renewer.running.Done()
+	for hs.sleeper.sleep(context.Background()) == nil {
+		hs.mu.Lock()
+		changes, connected := hs.changes, hs.connected
+		hs.changes, hs.connected = hs.spare[:0], false
+		hs.spare = nil
+		if len(hs.byKey) == 0 {
+			hs.listening = false
+			hs.mu.Unlock()
+			return
+		}
+		hs.mu.Unlock()
+		hs.renewer.heed(changes, connected)
+		clear(changes)
+		hs.mu.Lock()
+		hs.spare = changes[:0]
+		hs.mu.Unlock()
+	}
+}
+
+// heed has locks renewed whose keys another has changed. connected says that all locks are to be asked for again, as a
+// master was connected anew.
+func (r *renewer) heed(changes []change, connected bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.core.now()
+	spread := time.Duration(len(r.heap)) * spreadEach
+	for _, c := range changes {
+		s, k := c.of, c.of.keepAlive
+		if k.index < 0 || k.subscription != s {
+			continue
+		}
+		at := now
+		if !c.urgent {
+			at += gatherFor
+		}
+		if c.all {
+			at += rand.N(spread)
+		}
+		at = max(at, s.notUntil)
+		if s.wantedAt == 0 || at < s.wantedAt {
+			s.wantedAt = at
+		}
+		if k.renewAt != clock.Forever { // otherwise a renewal is under way, and the next one is set when it is complete
+			k.renewAt = min(k.renewAt, s.wantedAt)
+			r.move(k)
+		}
+	}
+	if connected {
+		for _, k := range r.heap {
+			if k.subscription != nil {
+				k.askAt = min(k.askAt, askFrom(now)+rand.N(spread))
+				k.setNext()
+			}
+		}
+		r.heap.init()
+	}
+	r.arm(now)
+}
+
+// askAgain has the masters asked to notify of changes of a lock, after another own write than a renewal.
+func (r *renewer) askAgain(h *hold) {
+	h.mu.Lock()
+	s := h.subscription()
+	h.mu.Unlock()
+	if s == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k := s.keepAlive; k.index >= 0 {
+		now := r.core.now()
+		k.askAt = min(k.askAt, askFrom(now))
+		r.move(k)
+		r.arm(now)
+	}
+}
+
+// begin notes that a renewal is about to be posted, and returns the masters whose notifications are its reason, if
+// they are. renewer.mu is held.
+func (s *heldSubscription) begin(hs *heldSubscriptions, now time.Duration) (reason mux.Set) {
+	if s.wantedAt != 0 && now >= s.wantedAt {
+		if now-s.notUntil >= s.pause { // there was no change for a while
+			s.pause = notifyPause
+		}
+		s.notUntil = now + s.pause
+		reason = hs.changedOn(s)
+		hs.renewer.core.stats.renewalsNotified.Add(1)
+	}
+	s.wantedAt = 0
+	return reason
+}
+
+// end notes the votes of a renewal for that reason. The pause grows if a master has notified and had the lock all the
+// same. renewer.mu is held.
+func (s *heldSubscription) end(reason mux.Set, votes []mux.Vote) {
+	yes, no := false, false
+	for i := range votes {
+		if reason.Has(i) {
+			yes = yes || votes[i].Verdict == VerdictYes
+			no = no || votes[i].Verdict == VerdictNo
+		}
+	}
+	switch {
+	case no:
+		s.pause = notifyPause
+	case yes:
+		s.notUntil += s.pause
+		s.pause = min(2*s.pause, s.keepAlive.hold.term.ttl/renewAfter)
+	}
+}
+
+// A holdersQuestion asks masters to notify of changes of the keys of some locks.
+type holdersQuestion struct {
+	of     *heldSubscriptions
+	op     mux.Op
+	values bool // it reads the values; otherwise it follows renewals, which have told what the masters have
+	asked  []asked
+	keys   []byte // encoded
+	n      int    // number of keys
+}
+
+// asked is what a question says of a lock: that it follows so many own writes.
+type asked struct {
+	of     *heldSubscription
+	writes uint32
+}
+
+// add adds a lock. It returns false if there is no room.
+func (q *holdersQuestion) add(s *heldSubscription) bool {
+	bytes := 0
+	for _, key := range s.keys {
+		bytes += len(key)
+	}
+	if q.n > 0 && (len(q.keys)+bytes > maxAsked || len(q.asked) == burstSize) {
+		return false
+	}
+	q.of.mu.Lock()
+	writes := s.writes
+	q.of.mu.Unlock()
+	q.asked = append(q.asked, asked{s, writes})
+	q.n += len(s.keys)
+	for _, key := range s.keys {
+		q.keys = resp.AppendBulkString(q.keys, key)
+	}
+	return true
+}
+
+// prepare encodes the operation. Nobody waits for it: all that matters is the order of each master's answers and
+// pushes.
+func (q *holdersQuestion) prepare(masters mux.Set) *mux.Op {
+	op := &q.op
+	op.Command = resp.AppendCommand(nil, "CLIENT", "CACHING", "YES")
+	op.Command = resp.AppendArray(op.Command, 1+q.n)
+	if q.values {
+		op.Command = resp.AppendBulkString(op.Command, "MGET")
+	} else {
+		op.Command = resp.AppendBulkString(op.Command, "EXISTS")
+	}
+	op.Command = append(op.Command, q.keys...)
+	op.Replies, op.Only, op.Quorum, op.Patient = 2, masters, 1, true
+	op.Verdict, op.OnReply = judgeAnswer, q.answer
+	return op
+}
+
+func judgeAnswer(v resp.Value) mux.Verdict {
+	if v.IsError() {
+		return kind.JudgeError(v)
+	}
+	return VerdictYes
+}
+
+// answer takes a master's answer. The mux is locked.
+func (q *holdersQuestion) answer(master int, v resp.Value) {
+	hs := q.of
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if v.IsError() {
+		if string(v.ErrorCode()) == "NOPERM" { // it would refuse each question, and note each in its ACL LOG
+			hs.refused = hs.refused.With(master)
+		}
+		return
+	}
+	values := v.Elems()
+	for _, a := range q.asked {
+		s, there := a.of, true
+		if q.values {
+			for range s.keys {
+				value, _ := values.Next()
+				there = maphash.Bytes(hs.seed, value.Bytes()) == s.token && there
+			}
+		}
+		switch {
+		case a.writes != s.writes: // an own write has followed
+		case there:
+			s.promised = s.promised.With(master)
+		default:
+			s.missing = s.missing.With(master)
+			if hs.urgent(s) {
+				hs.tell(change{of: s, urgent: true})
+			}
+		}
+	}
+}
+
+// questions are as many as some locks need.
+type questions struct {
+	of     *heldSubscriptions
+	values bool
+	all    []*holdersQuestion
+	able   mux.Set // see masters
+	looked bool
+}
+
+// masters returns the masters that are asked.
+func (qs *questions) masters() mux.Set {
+	if !qs.looked {
+		qs.able, qs.looked = qs.of.able(), true
+	}
+	return qs.able
+}
+
+func (qs *questions) add(s *heldSubscription) {
+	if n := len(qs.all); n > 0 && qs.all[n-1].add(s) {
+		return
+	}
+	q := &holdersQuestion{of: qs.of, values: qs.values}
+	q.add(s)
+	qs.all = append(qs.all, q)
+}
+
+func (qs *questions) appendOps(dst []*mux.Op) []*mux.Op {
+	for _, q := range qs.all {
+		dst = append(dst, q.prepare(qs.able))
+	}
+	return dst
+}

@@ -1,0 +1,240 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/stretchr/testify/require"
+)
+
+// keptFor returns a lock on "k" that is kept alive, and was held for some time.
+func keptFor(t *testing.T, c *Client, held time.Duration, opts ...Option) (*Mutex, context.Context) {
+	t.Helper()
+	m := c.NewMutex("k", time.Minute, opts...)
+	require.NoError(t, m.TryLock(t.Context()))
+	ctx, stop := m.KeepAlive(t.Context())
+	t.Cleanup(stop)
+	time.Sleep(held)
+	synctest.Wait()
+	return m, ctx
+}
+
+// notifying runs a test on simulated masters that notify.
+func notifying(t *testing.T, n int, f func(t *testing.T, c *Client, r *notifiedRounds)) {
+	t.Helper()
+	simulated(t, n, Config{}, func(t *testing.T, _ *Client, masters *fakeRounds) {
+		c, r := another(t, masters, Config{})
+		f(t, c, r)
+	})
+}
+
+// forget has masters lose the key, and notify.
+func forget(r *notifiedRounds, which ...int) {
+	r.set(func(m *fakeMaster) { m.drop("k") }, which...)
+}
+
+// settle waits until what is done at once is done, long before a renewal is due.
+func settle() {
+	time.Sleep(time.Second)
+	synctest.Wait()
+}
+
+func TestLossIsNotifiedOf(t *testing.T) {
+	for name, opts := range map[string][]Option{
+		"plain": nil, "fenced": {WithFence()}, "several": {WithKeys("l")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
+				_, ctx := keptFor(t, c, time.Second, opts...)
+				forget(r, 0, 2, 4)
+				after, why := lostBy(t, r.fakeRounds, ctx)
+				require.ErrorIs(t, why, ErrNotHeld)
+				require.Less(t, after, notifyPause)
+				require.EqualValues(t, 1, c.Stats().RenewalsNotified)
+			})
+		})
+	}
+}
+
+func TestWhatAMinorityHasLostIsSetAgain(t *testing.T) {
+	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
+		m, ctx := keptFor(t, c, time.Second)
+		for range 5 { // again and again: the masters are asked behind each renewal
+			forget(r, 1, 3)
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			require.Equal(t, 5, r.holders("k", m.Token()))
+		}
+		require.NoError(t, ctx.Err())
+		require.EqualValues(t, 5, c.Stats().RenewalsNotified)
+		require.Zero(t, c.Stats().RenewalsFailed)
+	})
+}
+
+// Masters that lose the key one after the other, within a moment, are not set again in between.
+func TestLossThatTakesAMoment(t *testing.T) {
+	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
+		_, ctx := keptFor(t, c, time.Second)
+		for i := range 3 {
+			forget(r, i)
+			time.Sleep(5 * time.Millisecond)
+		}
+		lostBy(t, r.fakeRounds, ctx)
+	})
+}
+
+// What was lost before the masters were asked is found when they are.
+func TestLossBeforeTheQuestion(t *testing.T) {
+	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
+		_, ctx := keptFor(t, c, notifyAfter/2)
+		r.set(func(m *fakeMaster) { m.keys["k"] = fakeKey{"another's", m.r.clock() + time.Hour} }, 0, 1, 2)
+		after, _ := lostBy(t, r.fakeRounds, ctx)
+		require.Less(t, after, notifyAfter)
+	})
+}
+
+func TestOwnWritesAreNoNews(t *testing.T) {
+	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
+		m, ctx := keptFor(t, c, time.Second)
+		time.Sleep(10 * time.Minute) // renewals
+		synctest.Wait()
+		sent := c.Stats().Renewals
+		require.InDelta(t, 30, sent, 2)
+		for range 10 {
+			require.NoError(t, m.Extend(t.Context()))
+			time.Sleep(30 * time.Millisecond)
+		}
+		settle()
+		require.Equal(t, sent, c.Stats().Renewals)
+		require.Zero(t, c.Stats().RenewalsNotified)
+		forget(r, 0, 1, 2) // they were asked again
+		lostBy(t, r.fakeRounds, ctx)
+	})
+}
+
+// A lock that is held for a short time costs no command more.
+func TestShortLockAsksNothing(t *testing.T) {
+	notifying(t, 3, func(t *testing.T, c *Client, r *notifiedRounds) {
+		for _, held := range []time.Duration{0, time.Millisecond, notifyAfter - time.Millisecond} {
+			before := r.ordered()
+			m, _ := keptFor(t, c, held)
+			require.NoError(t, m.Unlock(t.Context()))
+			settle()
+			require.Equal(t, 2, r.ordered()-before, "the lock and its release")
+		}
+		before := r.ordered()
+		m, _ := keptFor(t, c, 2*notifyAfter)
+		require.NoError(t, m.Unlock(t.Context()))
+		settle()
+		require.Equal(t, 3, r.ordered()-before, "... and the question")
+	})
+}
+
+// A key that is changed without end costs a renewal in each pause. If nothing is wrong, the pause grows.
+func TestStormOfChangesIsLimited(t *testing.T) {
+	for name, touch := range map[string]func(m *fakeMaster){
+		"lost": func(m *fakeMaster) { m.drop("k") },
+		"touched": func(m *fakeMaster) {
+			before := m.seen()
+			m.keys["k"] = fakeKey{m.keys["k"].token, m.keys["k"].expires + 1}
+			m.tell(before)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
+				m, ctx := keptFor(t, c, time.Second)
+				for range 10_000 {
+					r.set(touch, 0)
+					time.Sleep(time.Millisecond)
+				}
+				sent, most := c.Stats().RenewalsNotified, uint64(10*time.Second/notifyPause)
+				if name == "touched" {
+					most /= 5
+				}
+				require.Greater(t, sent, most/8)
+				require.LessOrEqual(t, sent, most+1)
+				require.NoError(t, ctx.Err())
+				require.NoError(t, m.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+// If a master loses all keys, the locks are not renewed all at once.
+func TestFlushSpreadsTheRenewals(t *testing.T) {
+	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
+		const n = 1000
+		for i := range n {
+			m := c.NewMutex(fmt.Sprint("k", i), time.Minute)
+			require.NoError(t, m.TryLock(t.Context()))
+			_, stop := m.KeepAlive(t.Context())
+			defer stop()
+		}
+		settle()
+		null := parse([]byte(">2\r\n$10\r\ninvalidate\r\n_\r\n"))
+		r.mu.Lock()
+		r.masters[0].keys = map[string]fakeKey{}
+		c.renewer.subscriptions.push(0, null)
+		r.mu.Unlock()
+		time.Sleep(gatherFor + n*spreadEach/2)
+		require.InDelta(t, n/2, c.Stats().RenewalsNotified, n/5)
+		settle()
+		require.EqualValues(t, n, c.Stats().RenewalsNotified)
+		require.Equal(t, 5*n, r.keys())
+	})
+}
+
+// All locks are asked for again on a new connection.
+func TestNewConnectionIsAsked(t *testing.T) {
+	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
+		_, ctx := keptFor(t, c, time.Second)
+		for i := range 3 {
+			r.set(func(m *fakeMaster) { clear(m.tracked) }, i)
+			r.mu.Lock()
+			c.renewer.subscriptions.wasConnected(i)
+			r.mu.Unlock()
+		}
+		settle()
+		forget(r, 0, 1, 2)
+		lostBy(t, r.fakeRounds, ctx)
+	})
+}
+
+// Where masters cannot notify, or refuse to, nothing is as it would not be without.
+func TestMastersThatCannotNotify(t *testing.T) {
+	notifying(t, 3, func(t *testing.T, c *Client, r *notifiedRounds) {
+		r.turn(&r.silent, true)
+		_, ctx := keptFor(t, c, time.Second)
+		require.Equal(t, 1, r.ordered())
+		forget(r, 0, 1)
+		after, _ := lostBy(t, r.fakeRounds, ctx)
+		require.Greater(t, after, 10*time.Second)
+	})
+}
+
+func TestRefusedQuestionIsNotRepeated(t *testing.T) {
+	notifying(t, 3, func(t *testing.T, c *Client, r *notifiedRounds) {
+		refused := 0
+		r.set(func(m *fakeMaster) {
+			m.deny = func(args []string) string {
+				if args[0] == "MGET" || args[0] == "EXISTS" {
+					refused++
+					return "NOPERM User locker has no permissions to run the command"
+				}
+				return ""
+			}
+		}, 0, 1, 2)
+		keptFor(t, c, time.Hour)
+		require.Equal(t, 3, refused)
+		require.Equal(t, mux.Set(7), c.renewer.subscriptions.refused)
+	})
+}
+
+// Readers change each other's key. They do not ask.
+func TestReadersDoNotAsk(t *testing.T) {
+	require.False(t, (&spec{traits: &traits{reader: true}}).notifiable())
+}
