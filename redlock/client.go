@@ -204,8 +204,10 @@ func (c *Client) Stats() Stats {
 	c.check()
 	out := c.stats.snapshot()
 	out.Kept = c.renewer.kept()
-	for _, m := range c.rounds.Masters() {
-		out.Masters = append(out.Masters, masterStats(m))
+	for i, m := range c.rounds.Masters() {
+		s := masterStats(m)
+		s.Notifies = s.Notifies && !c.renewer.subscriptions.refuses(i)
+		out.Masters = append(out.Masters, s)
 	}
 	return out
 }

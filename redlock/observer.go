@@ -84,6 +84,7 @@ type MasterStats struct {
 	Failures uint64 // votes that failed
 	Owed     int    // answers outstanding
 	Debts    int    // releases to be delivered when it is back, or to be repeated
+	Notifies bool   // it notifies of changes (CLIENT TRACKING); otherwise waiters poll, and a loss is found by renewals
 }
 
 func masterStats(m mux.State) MasterStats {
@@ -95,6 +96,7 @@ func masterStats(m mux.State) MasterStats {
 		Failures: m.Failures,
 		Owed:     m.Owed,
 		Debts:    m.Debts,
+		Notifies: canNotify(&m),
 	}
 	if m.Err != nil {
 		s.Err = m.Err.Error()

@@ -1,0 +1,230 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// On real masters, whose order of replies and pushes is what the subscriptions of kept locks rest on.
+
+// A lock whose renewal is due long after the test has given up.
+const neverRenewed = time.Hour
+
+// promising waits until all masters have promised to notify of so many keys.
+func promising(t *testing.T, masters *redlocktest.Masters, keys int) {
+	t.Helper()
+	becomes(t, func() bool {
+		for i := range masters.N() {
+			stats, err := masters.Do(i, "INFO", "stats")
+			if err != nil || !strings.Contains(stats.(string), fmt.Sprintf("tracking_total_keys:%d\r\n", keys)) {
+				return false
+			}
+		}
+		return true
+	}, "the masters promise to notify of %d keys", keys)
+}
+
+// on does the same on some masters at once.
+func on(t *testing.T, masters *redlocktest.Masters, which []int, args ...string) {
+	var all sync.WaitGroup
+	for _, i := range which {
+		all.Go(func() {
+			if _, err := masters.Do(i, args...); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func lostNow(t *testing.T, held context.Context) {
+	t.Helper()
+	conntest.Soon(t, "the loss is noticed", held.Done())
+	require.ErrorIs(t, context.Cause(held), redlock.ErrLost)
+	require.ErrorIs(t, context.Cause(held), redlock.ErrNotHeld)
+}
+
+func TestMastersNotifyOfALoss(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		opts []redlock.Option
+		key  string
+		keys int
+	}{
+		"plain":              {nil, "k", 1},
+		"fenced":             {[]redlock.Option{redlock.WithFence()}, "k", 1},
+		"several":            {[]redlock.Option{redlock.WithKeys("l", "m")}, "m", 3},
+		"several and fenced": {[]redlock.Option{redlock.WithKeys("l", "m"), redlock.WithFence()}, "l", 3},
+		"permit":             {[]redlock.Option{redlock.WithPermits(1)}, "{k}:permit:1/1", 1},
+		"min hold":           {[]redlock.Option{redlock.WithMinHold(2 * neverRenewed)}, "k", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			masters := redlocktest.Start(t, 5)
+			client := openOn(t, masters, nil)
+			for _, change := range [][]string{{"DEL", c.key}, {"SET", c.key, "another's"}, {"FLUSHALL"}} {
+				m := client.NewMutex("k", neverRenewed, c.opts...)
+				require.NoError(t, m.TryLock(t.Context()))
+				held, stop := m.KeepAlive(t.Context())
+				promising(t, masters, c.keys)
+				on(t, masters, []int{0, 2, 4}, change...)
+				lostNow(t, held)
+				stop()
+				require.Error(t, m.Unlock(t.Context()))
+				on(t, masters, []int{0, 1, 2, 3, 4}, "FLUSHALL")
+			}
+		})
+	}
+}
+
+// Do and Lead keep a lock alive, too.
+func TestDoAndLeadAreNotifiedOfALoss(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	client := openOn(t, masters, nil)
+	lose := func(ctx context.Context) error {
+		promising(t, masters, 1)
+		on(t, masters, []int{0, 1}, "DEL", "k")
+		lostNow(t, ctx)
+		return context.Cause(ctx)
+	}
+	require.ErrorIs(t, client.Do(t.Context(), "k", neverRenewed, lose), redlock.ErrLost)
+	ctx, cancel := context.WithCancel(t.Context())
+	client.Lead(ctx, "k", neverRenewed, func(ctx context.Context) error {
+		defer cancel()
+		return lose(ctx)
+	})
+}
+
+func TestMastersNotifyOfWhatAMinorityHasLost(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 5)
+	client := openOn(t, masters, nil)
+	m := client.NewMutex("k", neverRenewed)
+	require.NoError(t, m.TryLock(t.Context()))
+	held, stop := m.KeepAlive(t.Context())
+	defer stop()
+	for n := range 3 {
+		promising(t, masters, 1)
+		on(t, masters, []int{1, 3}, "DEL", "k")
+		becomes(t, func() bool { return keysOn(t, masters) == 5 }, "the key is set again, time %d", n+1)
+	}
+	promising(t, masters, 1) // a renewal asks again
+	require.NoError(t, held.Err())
+	require.NoError(t, m.Unlock(t.Context()))
+}
+
+// Renewals, extends, releases and hand-overs of this client are no news, whatever the order in which the masters
+// reply and push.
+func TestMastersNotifyOfOwnWritesInVain(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	client := openOn(t, masters, nil)
+	const ttl = 3 * time.Second
+	m := client.NewMutex("k", ttl, redlock.WithFence())
+	require.NoError(t, m.TryLock(t.Context()))
+	held, stop := m.KeepAlive(t.Context())
+	defer stop()
+	becomes(t, func() bool { return client.Stats().Renewals >= 3 }, "it is renewed")
+	for range 3 {
+		promising(t, masters, 1)
+		require.NoError(t, m.Extend(t.Context()))
+	}
+	promising(t, masters, 1)
+	require.NoError(t, held.Err())
+	require.Zero(t, client.Stats().RenewalsNotified)
+	require.NoError(t, m.Unlock(t.Context()))
+	for range 3 { // handed over between goroutines
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				if err := client.Do(t.Context(), "l", neverRenewed, func(context.Context) error {
+					promising(t, masters, 1)
+					return nil
+				}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	require.Zero(t, client.Stats().RenewalsNotified)
+}
+
+// A master that was restarted, or only out of reach, is asked again.
+func TestNewConnectionsAreAsked(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3, redlocktest.WithLinks())
+	client := openOn(t, masters, nil)
+	m := client.NewMutex("k", neverRenewed)
+	require.NoError(t, m.TryLock(t.Context()))
+	held, stop := m.KeepAlive(t.Context())
+	defer stop()
+	promising(t, masters, 1)
+	for i := range 3 {
+		masters.Reset(i)
+		reaches(t, client, i, "up")
+	}
+	promising(t, masters, 1)
+	for i := range 2 {
+		// The former connection's promise may be in the table still: until a command changes the key, the new
+		// connection has promised, too, or has not.
+		becomes(t, func() bool {
+			v, err := masters.Do(i, "INFO", "commandstats")
+			return err == nil && strings.Contains(v.(string), "cmdstat_mget:calls=2,")
+		}, "master %d is asked again", i)
+	}
+	settled(t, client)
+	on(t, masters, []int{0, 1}, "DEL", "k")
+	lostNow(t, held)
+}
+
+// Without the rights, masters do not notify, and Stats says which. The rest is as it would be.
+func TestStatsTellWhichMastersNotify(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rights  string
+		notify  bool
+		refusal bool
+	}{
+		"with the rights":  {rights + " +client|tracking +client|caching +exists +mget", true, false},
+		"without tracking": {rights + " +exists +mget", false, false},
+		"without caching":  {rights + " +client|tracking +exists +mget", false, false},
+		"without mget":     {rights + " +client|tracking +client|caching +exists", false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			masters := startACL(t, 3, c.rights)
+			client := openConfig(t, undemanding(masters))
+			for i := range 3 {
+				reaches(t, client, i, "up")
+			}
+			m := client.NewMutex("lock:k", time.Second)
+			require.NoError(t, m.TryLock(t.Context()))
+			held, stop := m.KeepAlive(t.Context())
+			defer stop()
+			becomes(t, func() bool { return client.Stats().Renewals >= 3 }, "it is renewed")
+			settled(t, client)
+			for i, s := range client.Stats().Masters {
+				require.Equal(t, c.notify, s.Notifies, i)
+			}
+			require.NoError(t, held.Err())
+			log, err := masters.Do(0, "ACL", "LOG")
+			require.NoError(t, err)
+			if c.refusal {
+				require.Len(t, log, 1)
+				require.Contains(t, log.([]any)[0], int64(1), "it is not asked again")
+			}
+			require.NoError(t, m.Unlock(t.Context()))
+		})
+	}
+}
