@@ -86,6 +86,8 @@ func (m *fakeMaster) do(args []string) (reply any) {
 			values = append(values, m.value(key))
 		}
 		return values
+	case args[0] == "CLIENT":
+		return "OK"
 	case args[0] == "EXISTS":
 		n := int64(0)
 		for _, key := range args[1:] {

@@ -412,7 +412,7 @@ func (m *fakeMaster) serve() {
 			c.f.cast(r, i, mux.VerdictFailed, 0, m.down)
 			continue
 		}
-		bytes := c.bytes
+		bytes := []byte(strings.TrimPrefix(string(c.bytes), string(loud)))
 		if rest, ok := strings.CutPrefix(string(bytes), cachingYes); ok {
 			bytes = []byte(rest)
 			tells := c.f.tells

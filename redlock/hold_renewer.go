@@ -54,7 +54,9 @@ type renewer struct {
 type burst struct {
 	renewals  []renewal
 	ops       []*mux.Op
-	questions []*mux.Op // that follow; nobody waits for them
+	quiet     *mux.Op   // that comes first; nil for none. Nobody waits for it
+	questions []*mux.Op // that follow; nor for them
+	all       []*mux.Op // the argument of Post, if there is more than ops
 }
 
 // A renewal is the extension of a lock that is kept alive.
@@ -383,18 +385,35 @@ func (r *renewer) nextBurst() *burst {
 	if b != nil {
 		r.sending += len(b.ops)
 		r.core.stats.renewals.Add(uint64(len(b.ops)))
-		n := len(b.ops)
-		r.core.rounds.Post(append(b.ops, b.questions...)...)
-		for i, op := range b.questions {
-			r.core.rounds.Forget(op)
-			b.questions[i] = nil
-		}
-		b.ops, b.questions = b.ops[:n], b.questions[:0]
+		r.post(b)
 	}
 	r.askOnly(now)
 	r.mu.Unlock()
 	r.finish(over)
 	return b
+}
+
+// post posts a burst, and the questions with it.
+func (r *renewer) post(b *burst) {
+	all := b.ops
+	if len(b.questions) > 0 {
+		b.all = b.all[:0]
+		if b.quiet != nil {
+			b.all = append(b.all, b.quiet)
+		}
+		b.all = append(append(b.all, b.ops...), b.questions...)
+		all = b.all
+	}
+	r.core.rounds.Post(all...)
+	if b.quiet != nil {
+		r.core.rounds.Forget(b.quiet)
+	}
+	for _, op := range b.questions {
+		r.core.rounds.Forget(op)
+	}
+	clear(b.all)
+	clear(b.questions)
+	b.quiet, b.questions = nil, b.questions[:0]
 }
 
 // advance serves the events of the heap that are due. It returns the keepAlives that are over, and makes those ready
@@ -465,6 +484,7 @@ func (r *renewer) makeBurst(now time.Duration) *burst {
 		b.ops = append(b.ops, &x.call.op)
 	}
 	r.ready = slices.Delete(r.ready, 0, n)
+	b.quiet = qs.quiet(len(b.ops))
 	b.questions = qs.appendOps(b.questions)
 	if len(b.ops) == 0 {
 		r.pool.Put(b)

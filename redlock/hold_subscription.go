@@ -29,7 +29,10 @@ import (
 //
 // # Cost
 //
-// The questions of a burst are one command for each master (EXISTS). A lock that was not asked for before, or not on
+// The questions of a burst are one command for each master (EXISTS). If the burst has many renewals, the masters do not
+// notify us of our own writes meanwhile (NOLOOP). Other subscriptions of this client miss nothing by that: they would
+// only learn that the lock was renewed, and they look again anyway when it would expire. A loop of own pushes costs a
+// third of a renewal. A lock that was not asked for before, or not on
 // a new connection, is asked for without a renewal (MGET), which also finds what was lost by then. A lock that is held
 // for a short time costs nothing.
 //
@@ -92,6 +95,13 @@ const (
 	spreadEach = 100 * time.Microsecond // for each lock, when all are to be renewed or asked for
 
 	maxAsked = 64 << 10 // bytes of keys in one question, if it is about more than one lock
+	quietAt  = 8        // renewals in a burst
+)
+
+// These begin and end a quiet burst.
+var (
+	quiet = resp.AppendCommand(nil, "CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP")
+	loud  = resp.AppendCommand(nil, "CLIENT", "TRACKING", "ON", "OPTIN")
 )
 
 func (hs *heldSubscriptions) init(r *renewer) {
@@ -367,6 +377,7 @@ type holdersQuestion struct {
 	of     *heldSubscriptions
 	op     mux.Op
 	values bool // it reads the values; otherwise it follows renewals, which have told what the masters have
+	loud   bool // it ends a quiet burst
 	asked  []asked
 	keys   []byte // encoded
 	n      int    // number of keys
@@ -402,7 +413,11 @@ func (q *holdersQuestion) add(s *heldSubscription) bool {
 // pushes.
 func (q *holdersQuestion) prepare(masters mux.Set) *mux.Op {
 	op := &q.op
-	op.Command = resp.AppendCommand(nil, "CLIENT", "CACHING", "YES")
+	op.Replies = 2
+	if q.loud {
+		op.Command, op.Replies = append(op.Command, loud...), 3
+	}
+	op.Command = resp.AppendCommand(op.Command, "CLIENT", "CACHING", "YES")
 	op.Command = resp.AppendArray(op.Command, 1+q.n)
 	if q.values {
 		op.Command = resp.AppendBulkString(op.Command, "MGET")
@@ -410,7 +425,7 @@ func (q *holdersQuestion) prepare(masters mux.Set) *mux.Op {
 		op.Command = resp.AppendBulkString(op.Command, "EXISTS")
 	}
 	op.Command = append(op.Command, q.keys...)
-	op.Replies, op.Only, op.Quorum, op.Patient = 2, masters, 1, true
+	op.Only, op.Quorum, op.Patient = masters, 1, true
 	op.Verdict, op.OnReply = judgeAnswer, q.answer
 	return op
 }
@@ -479,6 +494,16 @@ func (qs *questions) add(s *heldSubscription) {
 	q := &holdersQuestion{of: qs.of, values: qs.values}
 	q.add(s)
 	qs.all = append(qs.all, q)
+}
+
+// quiet returns the operation that begins a quiet burst; nil if the burst is not worth it. appendOps then returns what
+// ends it.
+func (qs *questions) quiet(renewals int) *mux.Op {
+	if len(qs.all) == 0 || renewals < quietAt {
+		return nil
+	}
+	qs.all[0].loud = true
+	return &mux.Op{Command: quiet, Only: qs.able, Quorum: 1, Patient: true, Verdict: judgeAnswer}
 }
 
 func (qs *questions) appendOps(dst []*mux.Op) []*mux.Op {

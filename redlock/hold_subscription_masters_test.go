@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -19,10 +18,15 @@ import (
 // A lock whose renewal is due long after the test has given up.
 const neverRenewed = time.Hour
 
+func happens(t *testing.T, cond func() bool, what string, args ...any) {
+	t.Helper()
+	require.Eventually(t, cond, time.Minute, 5*time.Millisecond, append([]any{what}, args...)...)
+}
+
 // promising waits until all masters have promised to notify of so many keys.
 func promising(t *testing.T, masters *redlocktest.Masters, keys int) {
 	t.Helper()
-	becomes(t, func() bool {
+	happens(t, func() bool {
 		for i := range masters.N() {
 			stats, err := masters.Do(i, "INFO", "stats")
 			if err != nil || !strings.Contains(stats.(string), fmt.Sprintf("tracking_total_keys:%d\r\n", keys)) {
@@ -46,9 +50,19 @@ func on(t *testing.T, masters *redlocktest.Masters, which []int, args ...string)
 	all.Wait()
 }
 
-func lostNow(t *testing.T, held context.Context) {
+// lostNow changes the key on some masters, and waits until the loss is noticed. If the machine is so busy that they
+// are changed one by one, the client may set the key again in between: then it is lost at the next time.
+func lostNow(t *testing.T, held context.Context, masters *redlocktest.Masters, which []int, change ...string) {
 	t.Helper()
-	conntest.Soon(t, "the loss is noticed", held.Done())
+	happens(t, func() bool {
+		on(t, masters, which, change...)
+		select {
+		case <-held.Done():
+			return true
+		case <-time.After(time.Second):
+			return false
+		}
+	}, "the loss is noticed")
 	require.ErrorIs(t, context.Cause(held), redlock.ErrLost)
 	require.ErrorIs(t, context.Cause(held), redlock.ErrNotHeld)
 }
@@ -76,8 +90,7 @@ func TestMastersNotifyOfALoss(t *testing.T) {
 				require.NoError(t, m.TryLock(t.Context()))
 				held, stop := m.KeepAlive(t.Context())
 				promising(t, masters, c.keys)
-				on(t, masters, []int{0, 2, 4}, change...)
-				lostNow(t, held)
+				lostNow(t, held, masters, []int{0, 2, 4}, change...)
 				stop()
 				require.Error(t, m.Unlock(t.Context()))
 				on(t, masters, []int{0, 1, 2, 3, 4}, "FLUSHALL")
@@ -93,8 +106,7 @@ func TestDoAndLeadAreNotifiedOfALoss(t *testing.T) {
 	client := openOn(t, masters, nil)
 	lose := func(ctx context.Context) error {
 		promising(t, masters, 1)
-		on(t, masters, []int{0, 1}, "DEL", "k")
-		lostNow(t, ctx)
+		lostNow(t, ctx, masters, []int{0, 1}, "DEL", "k")
 		return context.Cause(ctx)
 	}
 	require.ErrorIs(t, client.Do(t.Context(), "k", neverRenewed, lose), redlock.ErrLost)
@@ -116,7 +128,7 @@ func TestMastersNotifyOfWhatAMinorityHasLost(t *testing.T) {
 	for n := range 3 {
 		promising(t, masters, 1)
 		on(t, masters, []int{1, 3}, "DEL", "k")
-		becomes(t, func() bool { return keysOn(t, masters) == 5 }, "the key is set again, time %d", n+1)
+		happens(t, func() bool { return keysOn(t, masters) == 5 }, "the key is set again, time %d", n+1)
 	}
 	promising(t, masters, 1) // a renewal asks again
 	require.NoError(t, held.Err())
@@ -129,12 +141,12 @@ func TestMastersNotifyOfOwnWritesInVain(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	client := openOn(t, masters, nil)
-	const ttl = 3 * time.Second
+	const ttl = 10 * time.Second
 	m := client.NewMutex("k", ttl, redlock.WithFence())
 	require.NoError(t, m.TryLock(t.Context()))
 	held, stop := m.KeepAlive(t.Context())
 	defer stop()
-	becomes(t, func() bool { return client.Stats().Renewals >= 3 }, "it is renewed")
+	happens(t, func() bool { return client.Stats().Renewals >= 2 }, "it is renewed")
 	for range 3 {
 		promising(t, masters, 1)
 		require.NoError(t, m.Extend(t.Context()))
@@ -178,14 +190,13 @@ func TestNewConnectionsAreAsked(t *testing.T) {
 	for i := range 2 {
 		// The former connection's promise may be in the table still: until a command changes the key, the new
 		// connection has promised, too, or has not.
-		becomes(t, func() bool {
+		happens(t, func() bool {
 			v, err := masters.Do(i, "INFO", "commandstats")
 			return err == nil && strings.Contains(v.(string), "cmdstat_mget:calls=2,")
 		}, "master %d is asked again", i)
 	}
 	settled(t, client)
-	on(t, masters, []int{0, 1}, "DEL", "k")
-	lostNow(t, held)
+	lostNow(t, held, masters, []int{0, 1}, "DEL", "k")
 }
 
 // Without the rights, masters do not notify, and Stats says which. The rest is as it would be.
@@ -208,11 +219,11 @@ func TestStatsTellWhichMastersNotify(t *testing.T) {
 			for i := range 3 {
 				reaches(t, client, i, "up")
 			}
-			m := client.NewMutex("lock:k", time.Second)
+			m := client.NewMutex("lock:k", 10*time.Second)
 			require.NoError(t, m.TryLock(t.Context()))
 			held, stop := m.KeepAlive(t.Context())
 			defer stop()
-			becomes(t, func() bool { return client.Stats().Renewals >= 3 }, "it is renewed")
+			happens(t, func() bool { return client.Stats().Renewals >= 2 }, "it is renewed")
 			settled(t, client)
 			for i, s := range client.Stats().Masters {
 				require.Equal(t, c.notify, s.Notifies, i)
