@@ -59,7 +59,7 @@ func (m *Mux) awaitDecision(ctx context.Context, done <-chan struct{}, op *Op) {
 	}
 	op.waiting = true
 	for op.pending {
-		if op.drive || !m.driving {
+		if op.drive || !m.driving && !(m.aside && op.stepsAside()) {
 			op.drive, m.driving = false, true
 			m.drive(ctx, done, op)
 			continue
@@ -99,6 +99,10 @@ func (m *Mux) awaitDecision(ctx context.Context, done <-chan struct{}, op *Op) {
 // drive, which is put down on return. It lets mu go.
 func (m *Mux) drive(ctx context.Context, done <-chan struct{}, op *Op) {
 	m.driver = op
+	lazy := op.stepsAside()
+	if lazy {
+		m.active = false
+	}
 	ctxChecks := 0
 	var stop func() bool
 	for op.pending {
@@ -136,6 +140,10 @@ func (m *Mux) drive(ctx context.Context, done <-chan struct{}, op *Op) {
 			ctxChecks++
 		}
 		m.holding = false
+		if lazy && m.active { // a caller that drives itself need not be woken
+			m.aside = true
+			break
+		}
 	}
 	m.driver = nil
 	m.releaseDrive()
@@ -320,7 +328,7 @@ func (m *Mux) releaseDrive() {
 	}
 	for _, l := range [...]*ops{&m.ops, &m.listeners} {
 		for op := l.first; op != nil; op = op.next {
-			if op.waiting {
+			if op.waiting && !(m.aside && op.stepsAside()) {
 				m.driving, op.drive = true, true
 				op.signal()
 				return

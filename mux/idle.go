@@ -60,6 +60,7 @@ func (m *Mux) onTick() {
 	if m.dirty != 0 && !m.flushing {
 		m.flush()
 	}
+	m.aside, m.active = m.aside && m.active, false
 	for reads := 1; m.pass(0, nil) && reads < tickReads && m.dirty == 0 && !m.closed; reads++ {
 	}
 	m.releaseDrive()
@@ -86,10 +87,10 @@ func (m *Mux) arm() {
 }
 
 // outstanding reports whether bytes are to be written, a connection's end is to be read,
-// something is to be sent again, or replies are owed. Debts that a backlog keeps back need
+// something is to be sent again, a listener has stepped aside, or replies are owed. Debts that a backlog keeps back need
 // no case of their own: replies are owed before them.
 func (m *Mux) outstanding() bool {
-	if m.dirty != 0 || m.hangups != 0 || m.retryAt != 0 {
+	if m.dirty != 0 || m.hangups != 0 || m.retryAt != 0 || m.aside {
 		return true
 	}
 	for i := range m.slots {

@@ -117,6 +117,8 @@ type Mux struct {
 	dirty         Set           // slots with something to send
 	hangups       Set           // slots whose connection has hung up and was not read to its end yet
 	armed         bool          // the tick is armed
+	active        bool          // an operation with a command was submitted lately
+	aside         bool          // patient listeners do not drive, until a tick finds that none was
 	draining      bool          // only persistent operations are taken
 	closed        bool
 	closing       chan struct{} // closed when Close is done

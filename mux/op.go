@@ -73,7 +73,8 @@ type Op struct {
 	// Wait also writes what other callers have submitted by then.
 	Awaited bool
 	// Patient says that whoever waits for the operation is in no hurry, so that Config.BusyPoll is not
-	// for it.
+	// for it. A patient Op without a Command does not drive while others are under way: pushes are
+	// read by their callers then, or within 25 ms.
 	Patient bool
 	// Keep stores a clone of each (last) reply in its vote. The memory is the Op's, and is
 	// reused with it.
@@ -157,6 +158,9 @@ const (
 	minReply = 64
 	maxReply = 4 << 10
 )
+
+// stepsAside reports whether it is an operation that only listens, and drives only while nobody else would.
+func (op *Op) stepsAside() bool { return op.Patient && len(op.Command) == 0 }
 
 // memory returns memory for a reply of a master that has n bytes.
 func (op *Op) memory(i, n int) []byte {

@@ -142,6 +142,7 @@ func (m *Mux) admit(op *Op, now time.Duration) {
 	}
 	op.deadline = 0
 	op.pending = true
+	m.active = m.active || len(op.Command) > 0
 	op.in = &m.ops
 	if n == 0 && op.Timeout <= 0 {
 		op.in = &m.listeners

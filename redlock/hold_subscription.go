@@ -107,6 +107,7 @@ var (
 func (hs *heldSubscriptions) init(r *renewer) {
 	hs.renewer, hs.seed, hs.byKey = r, maphash.MakeSeed(), map[string]*heldSubscription{}
 	hs.sleeper = newSleeper(r.core)
+	hs.sleeper.op.Patient = true // callers need not be told by this goroutine what the masters have answered
 }
 
 // notifiable reports whether masters can notify of a loss of the lock. The keys of a lock that readers share change
