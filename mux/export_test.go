@@ -69,3 +69,12 @@ func (m *Mux) TickArmed() bool {
 	defer m.mu.Unlock()
 	return m.armed
 }
+
+// Drives reports whether the caller of the operation drives.
+func (m *Mux) Drives(op *Op) (yes bool) {
+	m.Locked(func() { yes = m.DrivesLocked(op) })
+	return yes
+}
+
+// DrivesLocked is Drives for what is called with the Mux locked.
+func (m *Mux) DrivesLocked(op *Op) bool { return m.driving && m.driver == op }
