@@ -172,6 +172,25 @@ func TestMastersNotifyOfOwnWritesInVain(t *testing.T) {
 	require.Zero(t, client.Stats().RenewalsNotified)
 }
 
+// Readers change each other's key with each renewal. They do not ask, or they would renew without end.
+func TestReadersDoNotAsk(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for range 2 {
+		client := openOn(t, masters, nil)
+		m := client.NewMutex("k", 10*time.Second, redlock.WithShared())
+		require.NoError(t, m.TryLock(t.Context()))
+		_, stop := m.KeepAlive(t.Context())
+		defer stop()
+		defer func() {
+			happens(t, func() bool { return client.Stats().Renewals >= 2 }, "it is renewed")
+			require.Zero(t, client.Stats().RenewalsNotified)
+			require.False(t, called(t, masters, 0, "mget"))
+			require.False(t, called(t, masters, 0, "exists"))
+		}()
+	}
+}
+
 // A master that was restarted, or only out of reach, is asked again.
 func TestNewConnectionsAreAsked(t *testing.T) {
 	t.Parallel()

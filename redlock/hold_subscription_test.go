@@ -233,8 +233,3 @@ func TestRefusedQuestionIsNotRepeated(t *testing.T) {
 		require.Equal(t, mux.Set(7), c.renewer.subscriptions.refused)
 	})
 }
-
-// Readers change each other's key. They do not ask.
-func TestReadersDoNotAsk(t *testing.T) {
-	require.False(t, (&spec{traits: &traits{reader: true}}).notifiable())
-}
