@@ -57,6 +57,8 @@
 //	    +select                              only for a database other than 0
 //	    +client|tracking +client|caching     optional: the master tells waiters of a
 //	                                         release, so they need not poll
+//	    +client|tracking +client|caching     optional: the master tells a holder that renews
+//	    +exists +mget                        its lock of a loss, at once
 //	    +role                                optional, for a group: the server itself says
 //	                                         that it is the master, where HELLO does not
 //	    +delex                               optional, Redis 8.4 and later: a release costs the

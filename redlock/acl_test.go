@@ -212,6 +212,16 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 	require.Equal(t, fenced.Fence(), max(all[0].Fence, all[1].Fence, all[2].Fence))
 	require.NoError(t, fenced.Unlock(t.Context()))
 
+	kept := other.NewMutex("lock:kept", long)
+	require.NoError(t, kept.TryLock(t.Context()))
+	_, stop := kept.KeepAlive(t.Context())
+	for i := range 3 {
+		require.Eventually(t, func() bool { return called(t, masters, i, "mget") }, time.Minute, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return other.Stats().Masters[i].Notifies }, time.Minute, 5*time.Millisecond)
+	}
+	stop()
+	require.NoError(t, kept.Unlock(t.Context()))
+
 	set := other.NewMutex("lock:k", long, redlock.WithKeys("lock:l"))
 	require.NoError(t, set.Lock(t.Context()))
 	require.NoError(t, set.Extend(t.Context()))

@@ -135,7 +135,7 @@ func prepare(cfg Config) *Client {
 	c.subscriptions.init(&c.core, len(cfg.Masters))
 	c.globalQueues.init(&c.core, &c.subscriptions, len(cfg.Masters))
 	c.renewer.core = &c.core
-	c.renewer.subscriptions.init(&c.renewer)
+	c.renewer.subscriptions.init(&c.core, c.renewer.heed, &c.renewer.running)
 	c.rechecker.core, c.rechecker.renewer = &c.core, &c.renewer
 	c.relays.core, c.relays.releases, c.relays.noteLost, c.relays.seed = &c.core, &c.releases, c.renewer.noteLost, maphash.MakeSeed()
 	c.relays.counted = c.localQueues.counted

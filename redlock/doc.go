@@ -422,6 +422,22 @@
 // failed is repeated until the deadline. A context ends up to 10 ms before the validity does: the
 // runtime may take that long to run a timer while all processors are busy.
 //
+// Once a lock that is kept alive was held for 100 ms, the masters are asked to notify of the next
+// change of its keys (CLIENT TRACKING), and again behind each renewal. If one notifies of a change
+// that no command of this client explains, the lock is renewed: at once if no quorum may have it
+// any more, and otherwise within 20 ms, but at most once in 50 ms. So a holder whose key was
+// deleted learns of its loss within a round trip or two, and a minority that has lost the key has
+// it again. If such renewals find nothing wrong, the pause between them doubles each time, up to a
+// third of the TTL. If a master has lost all keys, the renewals are spread: 10,000 in a second.
+//
+// These are not notified, and find a loss by their next round, as before: a lock that is not kept
+// alive (its next Extend or Unlock); one that is held for less than 100 ms, which costs no command
+// more; a lock that was handed over, for its first 100 ms (but the round that follows the hand-over
+// finds a loss); readers ([WithShared]), as each renewal of one changes the key of all. A master
+// notifies if it speaks RESP3 and the user has the rights (MasterStats.Notifies). It forgets what
+// it has promised when its table is full (tracking-table-max-keys, a million by default), and says
+// so: then locks are renewed more often, but not without end.
+//
 // A renewal is never sent after a release. A master is asked a second time if it does not know
 // the script, or if it lacks the key and was asked by a native command. The second question is
 // not sent once the lock is over, so it follows no release either. No renewal is sent for a lock
@@ -456,7 +472,8 @@
 //	      |               +--> relay: a lock that goes from one holder of the client to the next
 //	      |               |
 //	      |               +--> renewer: renews what is kept alive
-//	      |                        | and ends its contexts (keepAlive)
+//	      |                        | and ends its contexts (keepAlive);
+//	      |                        | at once if masters notify (heldSubscriptions)
 //	      +---------+--------------+
 //	                v
 //	      extension: posts and judges one round that extends a hold
@@ -470,7 +487,8 @@
 //	      mux.Mux: N connections
 //
 // A client has these goroutines, besides those of its mux: the renewer's, while a deadline is
-// served or renewals are under way; one for a moment each second, while a waiter is the head of a
+// served or renewals are under way; one that waits for pushes, while the masters are to notify of
+// changes of a lock that is kept alive; one for a moment each second, while a waiter is the head of a
 // global queue; one recheck after a switch; one for each lock that is handed over within the
 // client, while an Unlock waits for its round, and one for a moment if it is lost; one while the
 // Observer is to be told of releases that were not awaited; and one for a moment, even after
@@ -495,11 +513,11 @@
 //	globalQueues.mu   the heads of global queues
 //	subscription.     what a waiter asks the masters
 //	askMu
-//	mux.Mux.mu        the hooks of guard, subscriptions and rechecker run under it, and so do
+//	mux.Mux.mu        the hooks of guard, all subscriptions and rechecker run under it, and so do
 //	                  the completions of releases that are not awaited; they take leaves
 //
-// The other mutexes of the subscriptions, those of the watchers' subscriptions and of the releases
-// are leaves: a goroutine that holds one takes no other. Contexts are cancelled, and the Observer is
+// The other mutexes of the subscriptions, those of the watchers' and the kept locks' subscriptions
+// and of the releases are leaves: a goroutine that holds one takes no other. Contexts are cancelled, and the Observer is
 // called, while none of these is held, except Client.attempts at times.
 //
 // [come from these and from other locks]: https://github.com/redburst/redburst/blob/main/redlock/docs/coming-from.md

@@ -469,7 +469,7 @@ func (r *renewer) makeBurst(now time.Duration) *burst {
 		h.mu.Lock()
 		ours := h.hasKeepAlive(k)
 		if s := h.subscription(); ours && s != nil {
-			x.subscription, x.reason = s, s.begin(&r.subscriptions, now)
+			x.subscription, x.reason = s, s.begin(now)
 		}
 		if ours = ours && x.encode(); ours {
 			r.ask(&qs, k, now)
@@ -564,6 +564,64 @@ func (r *renewer) askOnly(now time.Duration) {
 	r.asking = r.asking[:0]
 	for _, op := range qs.appendOps(nil) {
 		r.core.rounds.Send(op)
+	}
+}
+
+// heed has locks renewed whose keys another has changed. connected says that all locks are to be asked for again, as a
+// master was connected anew.
+func (r *renewer) heed(changes []change, connected bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.core.now()
+	spread := time.Duration(len(r.heap)) * spreadEach
+	for _, c := range changes {
+		s, k := c.of, c.of.keepAlive
+		if k.index < 0 || k.subscription != s {
+			continue
+		}
+		at := now
+		if !c.urgent {
+			at += gatherFor
+		}
+		if c.all {
+			at += rand.N(spread)
+		}
+		at = max(at, s.notUntil)
+		if s.wantedAt == 0 || at < s.wantedAt {
+			s.wantedAt = at
+		}
+		if k.renewAt != clock.Forever { // otherwise a renewal is under way, and the next one is set when it is complete
+			k.renewAt = min(k.renewAt, s.wantedAt)
+			r.move(k)
+		}
+	}
+	if connected {
+		for _, k := range r.heap {
+			if k.subscription != nil {
+				k.askAt = min(k.askAt, askFrom(now)+rand.N(spread))
+				k.setNext()
+			}
+		}
+		r.heap.init()
+	}
+	r.arm(now)
+}
+
+// askAgain has the masters asked to notify of changes of a lock, after another own write than a renewal.
+func (r *renewer) askAgain(h *hold) {
+	h.mu.Lock()
+	s := h.subscription()
+	h.mu.Unlock()
+	if s == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k := s.keepAlive; k.index >= 0 {
+		now := r.core.now()
+		k.askAt = min(k.askAt, askFrom(now))
+		r.move(k)
+		r.arm(now)
 	}
 }
 

@@ -3,11 +3,9 @@ package redlock
 import (
 	"context"
 	"hash/maphash"
-	"math/rand/v2"
 	"sync"
 	"time"
 
-	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/resp"
@@ -45,7 +43,9 @@ import (
 //
 // Readers are left out: each renewal of one changes the key of all others. They would renew without end.
 type heldSubscriptions struct {
-	renewer *renewer
+	core    *core
+	heed    func(changes []change, connected bool) // renewer.heed
+	running *sync.WaitGroup
 	seed    maphash.Seed
 	sleeper sleeper // of the goroutine that reads the pushes and has the locks renewed
 
@@ -60,6 +60,7 @@ type heldSubscriptions struct {
 
 // A heldSubscription is that of one lock.
 type heldSubscription struct {
+	of        *heldSubscriptions
 	keepAlive *keepAlive // that has asked
 	keys      []string   // of the lock, on the masters
 	token     uint64     // its hash
@@ -94,8 +95,11 @@ const (
 
 	spreadEach = 100 * time.Microsecond // for each lock, when all are to be renewed or asked for
 
-	maxAsked = 64 << 10 // bytes of keys in one question, if it is about more than one lock
-	quietAt  = 8        // renewals in a burst
+	quietAt = 8 // renewals in a burst
+
+	// Of one question, if it is about more than one lock.
+	maxKeysAsked = 256
+	maxAsked     = 64 << 10 // bytes of keys
 )
 
 // These begin and end a quiet burst.
@@ -104,9 +108,10 @@ var (
 	loud  = resp.AppendCommand(nil, "CLIENT", "TRACKING", "ON", "OPTIN")
 )
 
-func (hs *heldSubscriptions) init(r *renewer) {
-	hs.renewer, hs.seed, hs.byKey = r, maphash.MakeSeed(), map[string]*heldSubscription{}
-	hs.sleeper = newSleeper(r.core)
+func (hs *heldSubscriptions) init(c *core, heed func([]change, bool), running *sync.WaitGroup) {
+	hs.core, hs.heed, hs.running = c, heed, running
+	hs.seed, hs.byKey = maphash.MakeSeed(), map[string]*heldSubscription{}
+	hs.sleeper = newSleeper(c)
 	hs.sleeper.op.Patient = true // callers need not be told by this goroutine what the masters have answered
 }
 
@@ -129,8 +134,8 @@ func askFrom(takenAt time.Duration) time.Duration {
 
 // able returns the masters that can be asked.
 func (hs *heldSubscriptions) able() (masters mux.Set) {
-	r := hs.renewer.core.takeStates()
-	defer hs.renewer.core.putStates(r)
+	r := hs.core.takeStates()
+	defer hs.core.putStates(r)
 	for i := range r.states {
 		if canNotify(&r.states[i]) {
 			masters = masters.With(i)
@@ -151,7 +156,7 @@ func (hs *heldSubscriptions) refuses(master int) bool {
 // add subscribes to the keys of a lock. The locks of the renewer and of the hold are held.
 func (hs *heldSubscriptions) add(k *keepAlive) *heldSubscription {
 	h := k.hold
-	s := &heldSubscription{keepAlive: k, keys: h.keysOf(h.token()), token: maphash.Bytes(hs.seed, h.token()), pause: notifyPause}
+	s := &heldSubscription{of: hs, keepAlive: k, keys: h.keysOf(h.token()), token: maphash.Bytes(hs.seed, h.token()), pause: notifyPause}
 	k.subscription = s
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -160,7 +165,7 @@ func (hs *heldSubscriptions) add(k *keepAlive) *heldSubscription {
 	}
 	if !hs.listening {
 		hs.listening = true
-		hs.renewer.running.Add(1)
+		hs.running.Add(1)
 		go hs.listen()
 	}
 	return s
@@ -185,17 +190,17 @@ func (hs *heldSubscriptions) remove(s *heldSubscription) {
 }
 
 // wrote notes that an own command is about to be posted that writes the keys.
-func (hs *heldSubscriptions) wrote(s *heldSubscription) {
-	hs.mu.Lock()
+func (s *heldSubscription) wrote() {
+	s.of.mu.Lock()
 	s.writes++
 	s.promised, s.changed, s.missing = 0, 0, 0
-	hs.mu.Unlock()
+	s.of.mu.Unlock()
 }
 
 // changedOn returns the masters that have notified of a change since the last own write.
-func (hs *heldSubscriptions) changedOn(s *heldSubscription) mux.Set {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
+func (s *heldSubscription) changedOn() mux.Set {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
 	return s.changed
 }
 
@@ -238,7 +243,7 @@ func (hs *heldSubscriptions) note(s *heldSubscription, master int, all bool) {
 
 // urgent reports whether no quorum may have the lock any more. hs.mu is held.
 func (hs *heldSubscriptions) urgent(s *heldSubscription) bool {
-	n := len(hs.renewer.core.masters)
+	n := len(hs.core.masters)
 	return n-(s.changed|s.missing).Len() < majority(n)
 }
 
@@ -261,7 +266,7 @@ func (hs *heldSubscriptions) wasConnected(master int) {
 
 // listen is a goroutine. It sleeps in the mux, and reads the pushes itself if no other goroutine drives.
 func (hs *heldSubscriptions) listen() {
-	defer hs.renewer.running.Done()
+	defer hs.running.Done()
 	for hs.sleeper.sleep(context.Background()) == nil {
 		hs.mu.Lock()
 		changes, connected := hs.changes, hs.connected
@@ -273,7 +278,7 @@ func (hs *heldSubscriptions) listen() {
 			return
 		}
 		hs.mu.Unlock()
-		hs.renewer.heed(changes, connected)
+		hs.heed(changes, connected)
 		clear(changes)
 		hs.mu.Lock()
 		hs.spare = changes[:0]
@@ -281,74 +286,16 @@ func (hs *heldSubscriptions) listen() {
 	}
 }
 
-// heed has locks renewed whose keys another has changed. connected says that all locks are to be asked for again, as a
-// master was connected anew.
-func (r *renewer) heed(changes []change, connected bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.core.now()
-	spread := time.Duration(len(r.heap)) * spreadEach
-	for _, c := range changes {
-		s, k := c.of, c.of.keepAlive
-		if k.index < 0 || k.subscription != s {
-			continue
-		}
-		at := now
-		if !c.urgent {
-			at += gatherFor
-		}
-		if c.all {
-			at += rand.N(spread)
-		}
-		at = max(at, s.notUntil)
-		if s.wantedAt == 0 || at < s.wantedAt {
-			s.wantedAt = at
-		}
-		if k.renewAt != clock.Forever { // otherwise a renewal is under way, and the next one is set when it is complete
-			k.renewAt = min(k.renewAt, s.wantedAt)
-			r.move(k)
-		}
-	}
-	if connected {
-		for _, k := range r.heap {
-			if k.subscription != nil {
-				k.askAt = min(k.askAt, askFrom(now)+rand.N(spread))
-				k.setNext()
-			}
-		}
-		r.heap.init()
-	}
-	r.arm(now)
-}
-
-// askAgain has the masters asked to notify of changes of a lock, after another own write than a renewal.
-func (r *renewer) askAgain(h *hold) {
-	h.mu.Lock()
-	s := h.subscription()
-	h.mu.Unlock()
-	if s == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if k := s.keepAlive; k.index >= 0 {
-		now := r.core.now()
-		k.askAt = min(k.askAt, askFrom(now))
-		r.move(k)
-		r.arm(now)
-	}
-}
-
 // begin notes that a renewal is about to be posted, and returns the masters whose notifications are its reason, if
 // they are. renewer.mu is held.
-func (s *heldSubscription) begin(hs *heldSubscriptions, now time.Duration) (reason mux.Set) {
+func (s *heldSubscription) begin(now time.Duration) (reason mux.Set) {
 	if s.wantedAt != 0 && now >= s.wantedAt {
 		if now-s.notUntil >= s.pause { // there was no change for a while
 			s.pause = notifyPause
 		}
 		s.notUntil = now + s.pause
-		reason = hs.changedOn(s)
-		hs.renewer.core.stats.renewalsNotified.Add(1)
+		reason = s.changedOn()
+		s.of.core.stats.renewalsNotified.Add(1)
 	}
 	s.wantedAt = 0
 	return reason
@@ -396,7 +343,7 @@ func (q *holdersQuestion) add(s *heldSubscription) bool {
 	for _, key := range s.keys {
 		bytes += len(key)
 	}
-	if q.n > 0 && (len(q.keys)+bytes > maxAsked || len(q.asked) == burstSize) {
+	if q.n > 0 && (len(q.keys)+bytes > maxAsked || q.n >= maxKeysAsked) {
 		return false
 	}
 	q.of.mu.Lock()

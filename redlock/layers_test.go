@@ -26,16 +26,17 @@ import (
 var layers = []string{
 	"token", "vote", "errors", "observer", "observers", "stats", "second",
 	"decide_round", "decide_fence", "decide_guard",
-	"ask_hints", "ask_spec", "ask_agreement", "ask_call", "ask_core", "ask_turn",
-	"hold", "hold_release", "hold_relay", "hold_extension", "hold_keepalive", "hold_renewer", "hold_backing", "hold_recheck",
-	"wait_sleeper", "wait_subscription", "wait_contention", "wait_look", "wait_global_queue_script", "wait_global_queue",
+	"ask_hints", "ask_spec", "ask_agreement", "ask_call", "ask_core", "ask_turn", "wait_sleeper",
+	"hold", "hold_release", "hold_relay", "hold_extension", "hold_keepalive", "hold_subscription", "hold_renewer", "hold_backing", "hold_recheck",
+	"wait_subscription", "wait_contention", "wait_look", "wait_global_queue_script", "wait_global_queue",
 	"wait_local_queue", "watch_subscription",
 	"option", "config", "client", "mutex", "acquire", "unlock", "holders", "wait", "lock", "do", "lead", "watch", "doc",
 }
 
 // upward is what runs the other way all the same: a hold has its KeepAlives, which it moves, and
-// a KeepAlive is ended by its renewer; and a hold knows the relay that its lock is in. They are one mechanism.
-var upward = []string{"hold -> hold_keepalive", "hold_keepalive -> hold_renewer", "hold -> hold_relay"}
+// a KeepAlive is ended by its renewer; and a hold knows the relay that its lock is in, and what its KeepAlive has subscribed to. They are one mechanism.
+var upward = []string{"hold -> hold_keepalive", "hold_keepalive -> hold_renewer", "hold -> hold_relay",
+	"hold -> hold_subscription", "hold_keepalive -> hold_subscription"}
 
 func TestEachFileUsesOnlyWhatIsBelowIt(t *testing.T) {
 	fset := token.NewFileSet()

@@ -84,7 +84,7 @@ type MasterStats struct {
 	Failures uint64 // votes that failed
 	Owed     int    // answers outstanding
 	Debts    int    // releases to be delivered when it is back, or to be repeated
-	Notifies bool   // it notifies of changes (CLIENT TRACKING); otherwise waiters poll, and a loss is found by renewals
+	Notifies bool   // it is up and notifies of changes; otherwise waiters poll, and holders find a loss by renewals
 }
 
 func masterStats(m mux.State) MasterStats {
@@ -139,3 +139,6 @@ func (o *Observer) master(m MasterStats) {
 		o.Master(m)
 	}
 }
+
+// canNotify reports whether a master is up and can notify of changes.
+func canNotify(s *mux.State) bool { return s.Phase == mux.Up && s.Server.Tracking }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/resp"
 )
 
 // A sleeper lets a goroutine wait for the masters' pushes, or for other goroutines of its process. The goroutine
@@ -79,4 +80,13 @@ func (s *sleeper) sleep(ctx context.Context) error {
 	}
 	s.clear()
 	return nil
+}
+
+// invalidated returns the keys that have changed, as a push says: a list, or null if all have changed (FLUSHALL). ok
+// is false if the push is of another kind.
+func invalidated(v resp.Value) (keys resp.Value, ok bool) {
+	it := v.Elems()
+	kind, _ := it.Next()
+	keys, _ = it.Next()
+	return keys, string(kind.Bytes()) == "invalidate"
 }

@@ -180,15 +180,6 @@ func (ss *subscriptions) takeNotified(sub *subscription) (notified bool) {
 	return notified
 }
 
-// invalidated returns the keys that have changed, as a push says: a list, or null if all have changed (FLUSHALL). ok
-// is false if the push is of another kind.
-func invalidated(v resp.Value) (keys resp.Value, ok bool) {
-	it := v.Elems()
-	kind, _ := it.Next()
-	keys, _ = it.Next()
-	return keys, string(kind.Bytes()) == "invalidate"
-}
-
 // push takes a push of a master.
 func (ss *subscriptions) push(master int, v resp.Value) {
 	keys, ok := invalidated(v)
@@ -230,6 +221,3 @@ func (ss *subscriptions) disconnected(master int) {
 		}
 	}
 }
-
-// canNotify reports whether a master is up and can notify of changes.
-func canNotify(s *mux.State) bool { return s.Phase == mux.Up && s.Server.Tracking }
