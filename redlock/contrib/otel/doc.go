@@ -44,6 +44,7 @@
 //	redlock.lock.waiting           {waiter}    goroutines that wait in Lock now
 //	redlock.renewal.sent           {renewal}
 //	redlock.renewal.failed         {renewal}
+//	redlock.renewal.notified       {renewal}
 //	redlock.fence.raised           {lock}      took a second round to agree on their fence
 //	redlock.wait.wakes             {wake}      redlock.wake.reason: free, held, expiry, local, poll
 //	redlock.master.status          1           1 for the redlock.master.phase that it is in, 0 for the others

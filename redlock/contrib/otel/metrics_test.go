@@ -73,7 +73,7 @@ func where(b *bench, i int) string { return strings.Replace(b.masters.Addr(i), "
 // Every number of the Stats is in the metrics, under its own name.
 func TestAllStatsAreReported(t *testing.T) {
 	s := redlock.Stats{Acquired: 1, Held: 2, NoQuorum: 3, Expired: 4, Cancelled: 5, Released: 6, Extended: 7,
-		Renewals: 8, RenewalsFailed: 9, FenceRaised: 10, Lost: 11,
+		Renewals: 8, RenewalsFailed: 9, RenewalsNotified: 28, FenceRaised: 10, Lost: 11,
 		WokenFree: 12, WokenHeld: 13, WokenExpiry: 14, WokenLocal: 15, WokenPoll: 16, Waiting: 17, Kept: 18,
 		ReleaseFailed: 24, SecondFailed: 27, Second: redlock.Latency{Count: 25, Sum: 26 * time.Second},
 		Masters: []redlock.MasterStats{
@@ -86,7 +86,7 @@ func TestAllStatsAreReported(t *testing.T) {
 	r, err := telemetry.watch(func() redlock.Stats { return s })
 	require.NoError(t, err)
 	want := map[string]float64{
-		"release.failed": 24, "second.taken": 25, "second.time": 26000, "second.failed": 27,
+		"release.failed": 24, "second.taken": 25, "second.time": 26000, "second.failed": 27, "renewal.notified": 28,
 		"lock.attempts{ok}": 1, "lock.attempts{held}": 2, "lock.attempts{no_quorum}": 3, "lock.attempts{expired}": 4,
 		"lock.attempts{cancelled}": 5, "lock.released": 6, "lock.extended": 7, "renewal.sent": 8, "renewal.failed": 9,
 		"fence.raised": 10, "lock.lost": 11, "wait.wakes{free}": 12, "wait.wakes{held}": 13, "wait.wakes{expiry}": 14,
@@ -100,7 +100,7 @@ func TestAllStatsAreReported(t *testing.T) {
 	want["master.status{up,a,1}"], want["master.status{quarantined,b,2}"] = 1, 1
 	require.Equal(t, want, b.collected(t))
 	require.Equal(t, "invalid", mux.Phase(len(phases)).String(), "all phases are there")
-	require.Equal(t, 24, reflect.TypeFor[redlock.Stats]().NumField(), "what is new is there")
+	require.Equal(t, 25, reflect.TypeFor[redlock.Stats]().NumField(), "what is new is there")
 	require.NoError(t, r.Unregister())
 	require.Empty(t, b.collected(t))
 }

@@ -46,6 +46,7 @@ var numbers = []number{
 	one("redlock.lock.waiting", "{waiter}", "Goroutines that wait in Lock.", false, func(s *redlock.Stats) uint64 { return uint64(s.Waiting) }),
 	one("redlock.renewal.sent", "{renewal}", "Renewals sent by KeepAlive.", true, func(s *redlock.Stats) uint64 { return s.Renewals }),
 	one("redlock.renewal.failed", "{renewal}", "Renewals sent by KeepAlive without success.", true, func(s *redlock.Stats) uint64 { return s.RenewalsFailed }),
+	one("redlock.renewal.notified", "{renewal}", "Renewals sent at once, as masters had notified of a change of the key.", true, func(s *redlock.Stats) uint64 { return s.RenewalsNotified }),
 	one("redlock.release.failed", "{release}", "Releases that no quorum has confirmed, or whose lock had been lost.", true, func(s *redlock.Stats) uint64 { return s.ReleaseFailed }),
 	one("redlock.second.taken", "{lock}", "Second locks taken, behind the one on the masters.", true, func(s *redlock.Stats) uint64 { return s.Second.Count }),
 	one("redlock.second.time", "ms", "The time that taking second locks has taken.", true, func(s *redlock.Stats) uint64 { return uint64(s.Second.Sum.Milliseconds()) }),

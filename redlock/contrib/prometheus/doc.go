@@ -14,6 +14,7 @@
 //	redlock_extended_total                        locks extended by Extend
 //	redlock_renewals_total                        renewals sent by KeepAlive
 //	redlock_renewals_failed_total                 ... and without success
+//	redlock_renewals_notified_total               ... at once, as masters had notified of a change of the key
 //	redlock_lost_total                            contexts of KeepAlive that ended because the lock was lost
 //	redlock_fences_raised_total                   locks that took a second round to agree on their fence
 //	redlock_wakes_total{reason}                   waits that ended: free, held, expiry, local, poll

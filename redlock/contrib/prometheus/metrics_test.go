@@ -159,7 +159,7 @@ func TestMetricsOfAClient(t *testing.T) {
 // Every number of the Stats is in the metrics, under its own name.
 func TestAllStatsAreCollected(t *testing.T) {
 	s := redlock.Stats{Acquired: 1, Held: 2, NoQuorum: 3, Expired: 4, Cancelled: 5, Released: 6, Extended: 7,
-		Renewals: 8, RenewalsFailed: 9, FenceRaised: 10, Lost: 11,
+		Renewals: 8, RenewalsFailed: 9, RenewalsNotified: 28, FenceRaised: 10, Lost: 11,
 		WokenFree: 12, WokenHeld: 13, WokenExpiry: 14, WokenLocal: 15, WokenPoll: 16, Waiting: 17, Kept: 18,
 		ReleaseFailed: 24, SecondFailed: 27, Second: redlock.Latency{Count: 25, Sum: 26 * time.Second},
 		Masters: []redlock.MasterStats{
@@ -170,7 +170,7 @@ func TestAllStatsAreCollected(t *testing.T) {
 	require.NoError(t, r.Register(only{s}))
 	got := gathered(t, r)
 	want := map[string]float64{
-		"releases_failed_total": 24, "second_locks_total": 25, "second_locks_seconds_total": 26, "second_locks_failed_total": 27,
+		"releases_failed_total": 24, "second_locks_total": 25, "second_locks_seconds_total": 26, "second_locks_failed_total": 27, "renewals_notified_total": 28,
 		"attempts_total{ok}": 1, "attempts_total{held}": 2, "attempts_total{no_quorum}": 3, "attempts_total{expired}": 4,
 		"attempts_total{cancelled}": 5, "released_total": 6, "extended_total": 7, "renewals_total": 8, "renewals_failed_total": 9,
 		"fences_raised_total": 10, "lost_total": 11, "wakes_total{free}": 12, "wakes_total{held}": 13, "wakes_total{expiry}": 14,
@@ -184,7 +184,7 @@ func TestAllStatsAreCollected(t *testing.T) {
 	want["master_phase{a,up}"], want["master_phase{b,quarantined}"] = 1, 1
 	require.Equal(t, want, got)
 	require.Equal(t, "invalid", mux.Phase(len(phases)).String(), "all phases are there")
-	require.Equal(t, 24, reflect.TypeFor[redlock.Stats]().NumField(), "what is new is there")
+	require.Equal(t, 25, reflect.TypeFor[redlock.Stats]().NumField(), "what is new is there")
 }
 
 // only collects the Stats that it is given.

@@ -36,6 +36,8 @@ var counts = []struct {
 		prometheus.CounterValue, func(s *redlock.Stats) float64 { return float64(s.Renewals) }},
 	{desc("renewals_failed_total", "Renewals sent by KeepAlive without success."),
 		prometheus.CounterValue, func(s *redlock.Stats) float64 { return float64(s.RenewalsFailed) }},
+	{desc("renewals_notified_total", "Renewals sent at once, as masters had notified of a change of the key."),
+		prometheus.CounterValue, func(s *redlock.Stats) float64 { return float64(s.RenewalsNotified) }},
 	{desc("lost_total", "Contexts of KeepAlive that ended because the lock was lost."),
 		prometheus.CounterValue, func(s *redlock.Stats) float64 { return float64(s.Lost) }},
 	{desc("fences_raised_total", "Locks that took a second round to agree on their fence."),
