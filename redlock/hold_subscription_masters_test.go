@@ -226,10 +226,10 @@ func TestStatsTellWhichMastersNotify(t *testing.T) {
 		notify  bool
 		refusal bool
 	}{
-		"with the rights":  {rights + " +client|tracking +client|caching +exists +mget", true, false},
-		"without tracking": {rights + " +exists +mget", false, false},
-		"without caching":  {rights + " +client|tracking +exists +mget", false, false},
-		"without mget":     {rights + " +client|tracking +client|caching +exists", false, true},
+		"with the rights":  {lockRights + " +client|tracking +client|caching +exists +mget", true, false},
+		"without tracking": {lockRights + " +exists +mget", false, false},
+		"without caching":  {lockRights + " +client|tracking +exists +mget", false, false},
+		"without mget":     {lockRights + " +client|tracking +client|caching +exists", false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

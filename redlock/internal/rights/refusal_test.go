@@ -35,7 +35,7 @@ func TestAnErrorIsExplained(t *testing.T) {
 	}{
 		"a command that is named":      {"NOPERM this user has no permissions to run the 'set' command", nil, "the user lacks +set, which is for all locks"},
 		"one that was called":          {"ERR ACL failure in script: User locker has no permissions to run the 'zcard' command script: on @user_script:9.", nil, "the user lacks +zcard, which is for shared locks"},
-		"one of several kinds":         {"NOPERM User a has no permissions to run the 'exists' command", nil, "the user lacks +exists, which is for locks on several keys and locks with permits"},
+		"one of several kinds":         {"NOPERM User a has no permissions to run the 'exists' command", nil, "the user lacks +exists, which is for locks on several keys, locks with permits and masters that tell a holder of a loss"},
 		"one that nothing needs":       {"NOPERM User a has no permissions to run the 'config|get' command", nil, "the user lacks +config|get"},
 		"a line, as by Redis 7.0":      {refused + " script: 0123, on @user_script:" + line + ".", zcard.Command, "the user lacks +zcard, which is for shared locks"},
 		"the same of a text":           {refused + " script: 0123, on @user_script:" + line + ".", zcard.Fallback, "the user lacks +zcard, which is for shared locks"},

@@ -30,12 +30,13 @@ var (
 	Restarts = Need{For: "masters that are asked who they are", Commands: []string{"info"}}
 	Database = Need{For: "databases other than 0", Commands: []string{"select"}}
 	Telling  = Need{For: "masters that tell waiters of a release", Commands: []string{"client|tracking", "client|caching"}}
+	Loss     = Need{For: "masters that tell a holder of a loss", Commands: []string{"client|tracking", "client|caching", "exists", "mget"}}
 	Group    = Need{For: "masters of a Sentinel group", Commands: []string{"role"}}
 	Native   = Need{For: "servers that have them", Commands: []string{"delex", "delifeq", "msetex"}} // others do not know their names
 )
 
 // Locks are the needs of a user who takes locks, in the order of the documentation of package conn.
-var Locks = []Need{Lock, Fence, Shared, Several, Permits, Queue, Restarts, Database, Telling, Group, Native}
+var Locks = []Need{Lock, Fence, Shared, Several, Permits, Queue, Restarts, Database, Telling, Loss, Group, Native}
 
 // Optional are the kinds of locks that a user can be without, and the queue.
 var Optional = []Need{Fence, Shared, Several, Permits, Queue}

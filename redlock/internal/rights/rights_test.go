@@ -183,6 +183,6 @@ func TestRulesStandOnce(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"+time", "~{a*}:fence"}, Rules("a*", Fence, Fence))
 	require.Equal(t, []string{"+exists", "+mget"}, Rules("", Several, Permits))
-	require.Equal(t, []Need{Several, Permits}, Uses("exists"))
+	require.Equal(t, []Need{Several, Permits, Loss}, Uses("exists"))
 	require.Empty(t, Uses("flushall"))
 }
