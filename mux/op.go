@@ -79,6 +79,9 @@ type Op struct {
 	// Keep stores a clone of each (last) reply in its vote. The memory is the Op's, and is
 	// reused with it.
 	Keep bool
+	// KeepNo is Keep for the replies whose verdict is VerdictNo, if they are neither integers nor
+	// longer than 4 KiB. So an Op whose replies are mostly integers costs nothing for it.
+	KeepNo bool
 
 	// Votes has one entry for each master, in the order of Config.Masters. It is valid from
 	// the return of Do or Wait until the Op is submitted again.

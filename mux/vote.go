@@ -49,7 +49,7 @@ type Vote struct {
 	RTT     time.Duration // from the operation's start to the reply; 0 without one
 	Int     int64         // the reply, if it was an integer; 0 otherwise
 	Err     error         // why the verdict is VerdictFailed; nil otherwise
-	Reply   resp.Value    // a clone of the reply, if Op.Keep is set; valid as long as Op.Votes
+	Reply   resp.Value    // a clone of the reply, if Op.Keep or Op.KeepNo asks for it; valid as long as Op.Votes
 }
 
 // A VerdictFunc says what a reply means. The reply borrows the connection's buffer and is valid
