@@ -213,10 +213,16 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 		return 0, unasked(OpLock, m.key, ErrClosed, ""), nil
 	}
 	clean := false // true if no master can have a key of a failed attempt
+	had := false   // a quorum has said yes, so the lock can have been revoked since
 	defer func() { // also if the context panics
-		if !clean {
+		switch {
+		case clean:
+		case had:
 			m.endAttempt(k.leaseEpoch)
 			c.sendRelease(&m.spec, k.token, 0)
+		default:
+			m.endAttempt(k.leaseEpoch)
+			c.sendUndo(&m.spec, k.token)
 		}
 		c.attempts.RUnlock()
 	}()
@@ -229,6 +235,7 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 	m.clearExpired() // a lock that another goroutine has taken, and let expire, since this attempt began
 	now, until := c.now(), m.term.until(k.op.Started)
 	reason := count(k.op.Votes, err).acquired(now, until)
+	had = reason == nil || reason == ErrExpired
 	var far mux.Set // the masters whose counters are not believed
 	if m.numbers != nil {
 		c.learn(k.op.Votes)

@@ -38,6 +38,9 @@ import (
 //	                                                goes with its entry, or ends by itself
 //	renewal of one    an entry's life               globalQueues.leave: it ends the life, too
 //	look              the promise to notify         nothing: no subscription is notified
+//	revoke            the lock's tombstones         the release of the lock that was revoked; if its holder never
+//	                                                comes, each ends when the key would have ended. Where the
+//	                                                token is gone, a revoke does nothing
 //
 // A master that does not know a script says so, and is then sent its text. The text could come after the round
 // that undoes it. So an acquire, and an extend that can set keys again, have a lease of their hold, and
@@ -56,6 +59,7 @@ type call struct {
 	held           time.Duration // in a release, for how long the lock was held; 0 if that is not known
 	slot           int           // in an acquire of a slotted kind, the slot that it is to take
 	relies         bool          // in an acquire of a slotted kind: it relies on an agreement
+	untaken        bool          // in a release: the attempt has not taken the lock
 	agreementEpoch uint64        // ... and the epoch of the agreements when it began
 	votes          []Vote        // for the Observer
 	earlyVotes     []earlyVote   // of an acquire in turn
@@ -90,13 +94,13 @@ func (k *call) prepare(timeout time.Duration) {
 	op.Command, op.Fallback, op.Replies, op.Verdict = r.Command, r.Fallback, r.Replies, r.Judge
 	op.Dialects, op.Lease, op.Epoch = r.Dialects[:], nil, 0
 	op.Timeout = timeout
-	op.All, op.Thorough, op.Keep, op.Persist = false, false, false, 0
+	op.All, op.Thorough, op.Keep, op.KeepNo, op.Persist = false, false, false, false, 0
 	op.Only, op.Quorum, op.OnDecided, op.Awaited, op.Patient = 0, 0, nil, false, false
 }
 
 // grant returns the lock that the round is about. It is valid until the request is encoded. It allocates nothing.
 func (k *call) grant(s *spec) kind.Grant {
-	g := kind.Grant{Key: s.key, Token: k.token, TTL: k.ttl, Fence: k.fence, Waited: k.waited, Relies: k.relies}
+	g := kind.Grant{Key: s.key, Token: k.token, TTL: k.ttl, Fence: k.fence, Waited: k.waited, Relies: k.relies, Untaken: k.untaken}
 	if s.slotted != nil {
 		name := s.slotted.AppendKey(k.request.Name[:0], k.token)
 		k.request.Name, g.Key = name, unsafe.String(unsafe.SliceData(name), len(name))
@@ -150,7 +154,7 @@ func (k *call) extend(s *spec, token []byte, fence uint64, ttl time.Duration, re
 	k.request.Reset()
 	s.kind.Extend(&k.request, k.grant(s), restore)
 	k.prepare(s.timeout)
-	k.op.Thorough = true
+	k.op.Thorough, k.op.KeepNo = true, true
 }
 
 // pass makes the call one that asks for the number of the lock's next holder, and extends the lock unless ttl is 0. It
@@ -160,7 +164,7 @@ func (k *call) pass(s *spec, token []byte, hint uint64, ttl time.Duration) {
 	k.request.Reset()
 	s.kind.(kind.Passing).Pass(&k.request, k.grant(s))
 	k.prepare(s.timeout)
-	k.op.Thorough = true
+	k.op.Thorough, k.op.KeepNo = true, true
 }
 
 // release makes the call a release of the lock that has the token. A master that is away gets it when it is back,
@@ -179,7 +183,7 @@ func (k *call) linger(s *spec, token []byte, rest time.Duration) {
 		s.kind.Release(&k.request, k.grant(s))
 	}
 	k.prepare(s.timeout)
-	k.op.Persist, k.op.Thorough = s.life(), true
+	k.op.Persist, k.op.Thorough, k.op.KeepNo = s.life(), true, true
 }
 
 // intend makes the call one that asks whether readers hold the lock, and leaves a writer's intent if they do.
@@ -213,6 +217,15 @@ func (k *call) read(s *spec, token []byte, judge mux.VerdictFunc) {
 	s.kind.(kind.Readable).Read(&k.request, s.key)
 	k.request.Judge = judge
 	k.prepare(s.timeout)
+	k.op.Thorough, k.op.KeepNo = true, true
+}
+
+// revoke makes the call one that revokes the lock on a key. The tombstones live for least, or for longer.
+func (k *call) revoke(key string, shared bool, token, reason string, least, timeout time.Duration) {
+	k.token = append(k.token[:0], token...)
+	k.request.Reset()
+	kind.Revoke(&k.request, key, shared, token, kind.Tombstone(token, reason), least)
+	k.prepare(timeout)
 	k.op.Thorough = true
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
 )
 
 // rounds are the methods of a mux.Mux that a client needs.
@@ -47,7 +48,7 @@ type core struct {
 func (c *core) takeCall() *call { return c.calls.Get().(*call) }
 
 func (c *core) putCall(k *call) {
-	k.asked, k.failures, k.held, k.relies = 0, 0, 0, false // only some rounds set these
+	k.asked, k.failures, k.held, k.relies, k.untaken = 0, 0, 0, false, false // only some rounds set these
 	c.calls.Put(k)
 }
 
@@ -93,11 +94,22 @@ func (c *core) reachedAll(k *call) bool {
 }
 
 // sendRelease sends a release of the lock that has the token to all masters, and waits for no answer. If rest is
-// above 0, it leaves the lock on the masters for the rest.
+// above 0, it leaves the lock on the masters for the rest. The lock is over, so it may be revoked. A native command
+// knows no tombstone, and the script would come after the caller's next attempt. So the script is sent at once.
 func (c *core) sendRelease(s *spec, token []byte, rest time.Duration) {
 	k := c.takeCall()
 	defer c.putCall(k)
 	k.linger(s, token, rest)
+	k.op.Dialects = nil
+	c.rounds.Send(&k.op)
+}
+
+// sendUndo sends a release after an attempt that has not taken the lock.
+func (c *core) sendUndo(s *spec, token []byte) {
+	k := c.takeCall()
+	defer c.putCall(k)
+	k.untaken = true
+	k.release(s, token)
 	c.rounds.Send(&k.op)
 }
 
@@ -128,8 +140,26 @@ func (c *core) failure(op Op, key string, k *call, err, reason error) *RoundErro
 			v.Err = lateError{k.earlyLimit}
 		}
 	}
+	if reason == ErrNotHeld {
+		e.noteRevoked(k.op.Votes, k.token)
+	}
 	return e
 }
+
+// noteRevoked notes that the lock is gone because it was revoked, if one of the masters has its tombstone.
+func (e *RoundError) noteRevoked(votes []mux.Vote, token []byte) {
+	for i := range votes {
+		if v := &votes[i]; v.Verdict == VerdictNo {
+			if why, ok := kind.RevokedIn(v.Reply, token); ok {
+				e.under, e.WhyRevoked = ErrRevoked, why
+				return
+			}
+		}
+	}
+}
+
+// revoked reports whether the lock is gone because it was revoked.
+func (e *RoundError) revoked() bool { return e != nil && e.under == ErrRevoked }
 
 // observeRound tells the Observer of a round. left is what is left of the lock's validity. e is the round's error;
 // nil if it succeeded.

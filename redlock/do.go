@@ -22,7 +22,7 @@ func FenceFrom(ctx context.Context) uint64 {
 //
 // The context that fn gets ends with ctx, and no later than the moment when the lock stops being
 // provably ours. Then its cause is ErrLost. fn should return when its context ends: another may
-// have the lock.
+// have the lock, or wait for this holder to let go of a lock that was revoked ([Client.Revoke]).
 //
 // A Do within fn, with that context and the same key, fails at once with ErrHeld: locks are not
 // reentrant (see Lock).
@@ -44,7 +44,9 @@ func (c *Client) Do(ctx context.Context, key string, ttl time.Duration, fn func(
 		e := m.unlock(context.WithoutCancel(ctx), stay)
 		if e != nil && e.reason == ErrNotHeld && !errors.Is(err, ErrLost) {
 			lost := *e
-			lost.reason, lost.under = ErrLost, ErrNotHeld
+			if lost.reason = ErrLost; !e.revoked() {
+				lost.under = ErrNotHeld
+			}
 			err = errors.Join(err, &lost)
 		}
 	}()

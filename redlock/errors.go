@@ -32,6 +32,10 @@ var (
 	ErrNotHeld = errors.New("redlock: not held")
 	// ErrLost is the cause of KeepAlive's context when the lock is not provably held any more.
 	ErrLost = errors.New("redlock: lock lost")
+	// ErrRevoked is an ErrLost: an operator has taken the lock away from its holder
+	// ([Client.Revoke]). RoundError.WhyRevoked has the reason. Nobody else has the lock before
+	// its holder lets go of it, or its TTL has passed.
+	ErrRevoked error = revoked{}
 	// ErrMaxLifetime is the cause of KeepAlive's context when the maximum lifetime has passed
 	// ([WithMaxLifetime]). The lock is not lost: it stays valid until it is released, or until
 	// Until.
@@ -48,6 +52,12 @@ var (
 	// too, so ask for ErrRefused first. A minority that refuses is in the Votes.
 	ErrRefused = conn.ErrRefused
 )
+
+type revoked struct{}
+
+func (revoked) Error() string { return "redlock: revoked" }
+
+func (revoked) Unwrap() error { return ErrLost }
 
 // A RoundError says how an operation failed, with every master's vote. Each error that comes from
 // the masters has this type. Two errors have other types: an error of the configuration, as no
@@ -66,6 +76,10 @@ type RoundError struct {
 	// ends last.
 	HeldBy  string
 	HeldFor time.Duration
+
+	// WhyRevoked is the reason that was given when the lock was revoked. It is empty if the error
+	// does not wrap ErrRevoked.
+	WhyRevoked string
 
 	reason error // the sentinel; nil if the context ended before there was a decision
 	under  error // the error under it, if there is one
@@ -90,6 +104,7 @@ type RoundError struct {
 //	"expired"         ErrExpired
 //	"not_held"        ErrNotHeld
 //	"lost"            ErrLost
+//	"revoked"         ErrRevoked, whatever else the error wraps
 //	"max_lifetime"    ErrMaxLifetime
 //	"second"          ErrSecond
 //	"closed"          ErrClosed
@@ -105,6 +120,9 @@ func Outcome(err error) string {
 	}
 	if e.reason == ErrRefused || e.reason == ErrNoQuorum && e.refused() {
 		return "refused"
+	}
+	if e.under == ErrRevoked {
+		return "revoked"
 	}
 	for _, o := range outcomes {
 		if e.reason == o.reason {
@@ -143,6 +161,7 @@ const (
 	OpRecheck Op = "recheck" // the extension of each held lock after a group has switched to another master
 	OpHolders Op = "holders" // Holders
 	OpLead    Op = "lead"    // Lead
+	OpRevoke  Op = "revoke"  // Revoke
 	OpWatch   Op = "watch"   // Watch
 )
 
@@ -190,6 +209,9 @@ func (e *RoundError) Error() string {
 	}
 	if e.under != nil {
 		what = append(what, e.why(e.under))
+	}
+	if e.WhyRevoked != "" {
+		what = append(what, strconv.Quote(e.WhyRevoked))
 	}
 	switch {
 	case e.note == "":

@@ -114,6 +114,10 @@ func (m *fakeMaster) do(args []string) (reply any) {
 		m.note("set", key, args[2])
 		return "OK"
 	case args[0] == "DELEX" || args[0] == "DELIFEQ":
+		if v, _ := m.get(key); v.token != args[len(args)-1] {
+			m.note("release", key, args[len(args)-1])
+			return int64(0)
+		}
 		return m.script(kind.ReleaseScript.Text, args[1:2], args[len(args)-1:])
 	case args[0] == "EVALSHA" && !m.scripts || args[0] == "EVAL" && m.textless:
 		m.log = append(m.log, "noscript")
@@ -139,12 +143,23 @@ func (m *fakeMaster) script(what string, keys, args []string) any {
 			on[key] = v.token
 		}
 	}
+	if reply, yes := m.buried(is, on, keys, args); yes {
+		return reply
+	}
 	c := counter{on[key], uint64(fence)}
 	n, kept := int64(0), false // kept, or taken: then its TTL is the second argument
 	switch {
 	case is(kind.ReleaseScript):
 		m.note("release", key, token)
 		n = c.release(token)
+	case is(kind.RevokeScript):
+		m.note("revoke", key, token)
+		v, there := m.get(key)
+		if !there || v.token != token {
+			return int64(-2)
+		}
+		m.keys[key] = fakeKey{args[1], max(v.expires, m.in(args[2]))}
+		return m.left(key)
 	case is(kind.LingerScript):
 		m.note("linger", key, token)
 		if c.token == token {
@@ -229,6 +244,41 @@ func (m *fakeMaster) script(what string, keys, args []string) any {
 		}
 	}
 	return n
+}
+
+// buried does what a script says that finds the tombstone of its token.
+func (m *fakeMaster) buried(is func(script.Script) bool, on severalMaster, keys, args []string) (reply any, yes bool) {
+	at, token := "", ""
+	for _, key := range keys {
+		if of, _, ok := kind.CutTombstone(on[key]); ok && len(args) > 0 && of == args[0] {
+			at, token = key, of
+		}
+	}
+	if at == "" {
+		return nil, false
+	}
+	dead := m.keys[at]
+	switch {
+	case is(kind.ReleaseScript), is(kind.SeveralReleaseScript):
+		m.note("release", keys[0], token)
+		for _, key := range keys {
+			if on[key] == token || on[key] == dead.token {
+				delete(m.keys, key)
+			}
+		}
+	case is(kind.LingerScript):
+		m.note("linger", at, token)
+		m.keys[at] = fakeKey{dead.token, min(dead.expires, m.in(args[1]))}
+	case is(kind.ExtendScript), is(kind.SeveralExtendScript), is(kind.FencedExtendScript), is(kind.FencedAdoptScript):
+		m.note("extend", keys[0], token)
+	case is(kind.RevokeScript):
+		m.note("revoke", at, token)
+		m.keys[at] = fakeKey{dead.token, max(dead.expires, m.in(args[2]))}
+		return m.left(at), true
+	default:
+		return nil, false
+	}
+	return dead.token, true
 }
 
 func number(s string) int64 {

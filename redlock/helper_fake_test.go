@@ -458,7 +458,7 @@ func (m *fakeMaster) serve() {
 			c.f.OnReply(i, v)
 		}
 		n, _ := v.Int()
-		if c.f.op != nil && c.f.Keep {
+		if c.f.op != nil && (c.f.Keep || c.f.KeepNo && verdict == mux.VerdictNo && v.Kind() != resp.Integer) {
 			c.f.op.Votes[i].Reply = v.Clone()
 		}
 		c.f.cast(r, i, verdict, n, err)

@@ -110,6 +110,9 @@ func (k *keepAlive) end(now time.Duration) error {
 		e.reason = ErrMaxLifetime
 	case k.failure != nil:
 		e.under, e.Votes = k.failure.reason, k.failure.Votes
+		if k.failure.revoked() {
+			e.under, e.WhyRevoked = ErrRevoked, k.failure.WhyRevoked
+		}
 	default:
 		e.note = "its validity ended before a renewal was answered"
 	}

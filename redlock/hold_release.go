@@ -42,7 +42,10 @@ func (r *release) share(op *mux.Op, err error, lost bool) {
 	r.op.Votes = append(r.op.Votes[:0], op.Votes...)
 	r.op.Started, r.op.Decided, r.op.Asked = op.Started, op.Decided, op.Asked
 	for i := range r.op.Votes {
-		if v := &r.op.Votes[i]; v.Verdict == VerdictFailed && v.Int > 0 { // it has the lock, and a counter that is not believed
+		switch v := &r.op.Votes[i]; {
+		case v.Verdict == VerdictNo:
+			v.Reply = v.Reply.Clone() // the memory is the round's
+		case v.Verdict == VerdictFailed && v.Int > 0: // it has the lock, and a counter that is not believed
 			v.Verdict = VerdictYes
 		}
 	}
@@ -88,7 +91,7 @@ func (r *release) complete(err error) *RoundError {
 	}
 	c.stats.releaseFailed.Add(1)
 	e := c.failure(OpUnlock, r.key, &r.call, err, reason)
-	if r.secondErr != nil {
+	if r.secondErr != nil && !e.revoked() {
 		e.under = foreignError{r.secondErr}
 	}
 	return e

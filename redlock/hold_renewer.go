@@ -229,7 +229,8 @@ func (r *renewer) removeUnlocked(keeps *keepAlive) (over []*keepAlive) {
 }
 
 // lose notes that the lock with that token is lost, and ends its KeepAlives. failure is the error of the round that
-// has found this out; nil without one. lose releases what the round may have set again on some masters.
+// has found this out; nil without one. lose releases what the round may have set again on some masters. It releases
+// nothing of a lock that was revoked: its tombstones keep the others out until the holder has let go.
 func (r *renewer) lose(h *hold, token []byte, failure *RoundError) {
 	r.noteLost(h, token, failure)()
 }
@@ -244,8 +245,10 @@ func (r *renewer) noteLost(h *hold, token []byte, failure *RoundError) (tell fun
 	})
 	return func() {
 		func() {
-			defer r.core.sendRelease(&h.spec, token, rest) // also if a context panics
-			cancelAll(over)                                // before the release, after which another can take the lock
+			if !failure.revoked() {
+				defer r.core.sendRelease(&h.spec, token, rest) // also if a context panics
+			}
+			cancelAll(over) // before the release, after which another can take the lock
 		}()
 		r.finish(over)
 	}

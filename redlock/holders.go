@@ -31,6 +31,9 @@ type Holder struct {
 	Permit int           // the number of the permit, from 1 on; 0 if permits were not asked for
 	Fence  uint64        // the last fence that was given there, even if the key is free; 0 if it was not asked for
 	Err    error         // why the master's answer is missing; nil if it is not
+
+	Revoked bool   // the lock was revoked there ([Client.Revoke]), and its holder has not let go yet
+	Reason  string // ... for this reason, of 128 bytes at most, which can be printed
 }
 
 // Format prints who holds the key, and not the token, whatever the verb: any process that knows
@@ -41,6 +44,8 @@ func (h Holder) Format(s fmt.State, _ rune) {
 		fmt.Fprintf(s, "%s: %v", h.Addr, h.Err)
 	case h.Token.IsZero():
 		fmt.Fprintf(s, "%s: free", h.Addr)
+	case h.Revoked:
+		fmt.Fprintf(s, "%s: held by %q for %v, revoked: %q", h.Addr, h.Owner(), h.TTL, h.Reason)
 	default:
 		fmt.Fprintf(s, "%s: held by %q for %v", h.Addr, h.Owner(), h.TTL)
 	}
@@ -154,7 +159,8 @@ func (k *call) holders(key string, o options, timeout time.Duration) {
 // error if ctx ended before.
 //
 // The lock is held only if a majority of the masters has the same token. If the key holds
-// something other than a string, the token is UnknownToken.
+// something other than a string, the token is UnknownToken. A lock that was revoked is held until
+// its holder has let go, or its TTL has passed.
 //
 // Three of the options mean something here:
 //
@@ -213,6 +219,9 @@ func appendHolders(out []Holder, h Holder, reply resp.Value, permits bool) []Hol
 		var more bool
 		if one.Token, one.TTL, more = nextHolder(&elems); !more {
 			break
+		}
+		if token, reason, ok := kind.CutTombstone(one.Token.Reveal()); ok {
+			one.Token, one.Revoked, one.Reason = NewSecret(token), true, reason
 		}
 		if permits {
 			one.Permit = permit

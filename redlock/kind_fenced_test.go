@@ -153,7 +153,7 @@ func (c *counter) raise(token string, fence uint64) int64 {
 
 func (c *counter) release(token string) int64 {
 	if c.token != token {
-		return 0
+		return -1
 	}
 	c.token = ""
 	return 1

@@ -20,7 +20,8 @@ type Observer struct {
 	WaitStart func(ctx context.Context, key string)
 	Wake      func(ctx context.Context, key string, why Wake)
 	WaitEnd   func(ctx context.Context, key string, waited time.Duration, err error)
-	// Lost is called when a KeepAlive's context has ended because the lock was lost.
+	// Lost is called when a KeepAlive's context has ended because the lock was lost, or revoked
+	// (ErrRevoked).
 	Lost func(ctx context.Context, key string, err error)
 	// Master is called when a master's phase, or the reason for it, changes, and by Close, which
 	// ends the connections. The calls are in order. A master that can never serve as it is

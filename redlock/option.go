@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redburst/redburst/redlock/internal/kind"
@@ -121,6 +122,8 @@ func (o *options) chooseKind(s *spec, h *hints) error {
 	s.traits = t
 	return nil
 }
+
+var errRevokedToken = errors.New("a token that begins with revoked: would be taken for a lock that was revoked")
 
 var errReserved = errors.New("the name is one of those that are kept beside a lock, such as {key}:fence")
 
@@ -256,6 +259,8 @@ func WithToken(token string) Option {
 		switch {
 		case token == "":
 			o.invalid = errors.New("the token that was handed over is empty")
+		case strings.HasPrefix(token, kind.RevokedPrefix):
+			o.invalid = errRevokedToken
 		case len(token) > maxToken:
 			o.invalid = fmt.Errorf("the token that was handed over has %d bytes, and %d are the most", len(token), maxToken)
 			return

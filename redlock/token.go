@@ -101,6 +101,9 @@ func checkOwner(owner string) error {
 	if len(owner) > maxOwner {
 		return fmt.Errorf("owner has %d bytes, at most %d are possible", len(owner), maxOwner)
 	}
+	if strings.HasPrefix(owner, kind.RevokedPrefix) {
+		return fmt.Errorf("owner %q begins with revoked: and would be taken for a lock that was revoked", owner)
+	}
 	for _, r := range owner {
 		if r <= ' ' || r > '~' {
 			return fmt.Errorf("owner %q has characters other than printable ASCII without spaces", owner)

@@ -211,6 +211,9 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 // post posts the release, which has the token.
 func (m *Mutex) post(r *release, rest time.Duration) {
 	r.linger(&m.spec, r.token, rest)
+	if r.was == stateLost { // see sendRelease
+		r.op.Dialects = nil
+	}
 	r.op.Awaited = r.awaited
 	if !r.awaited { // then it belongs to the pool once it is posted
 		r.op.OnDecided = r.onDecided

@@ -158,7 +158,7 @@ end
 	// in ms. It returns what the plain script does.
 	FencedExtendScript = script.New(`local v = redis.pcall('GET', KEYS[1])
 ` + script.UnlessForeign + `if v ~= ARGV[1] and (v ~= false or ARGV[3] ~= '1') then
-  return 0
+  ` + tellRevoked + `  return 0
 end
 ` + readCounter + `if v then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
@@ -173,7 +173,7 @@ return v and 1 or 2`)
 	// TTL is 0. It counts as the acquire does, and returns the next holder's number; 0 if the lock is not there.
 	FencedPassScript = script.New(`local v = redis.pcall('GET', KEYS[1])
 ` + script.UnlessForeign + `if v ~= ARGV[1] then
-  return 0
+  ` + tellRevoked + `  return 0
 end
 ` + readCounter + readHint + `if ARGV[2] ~= '0' then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
@@ -184,7 +184,7 @@ end
 	// the number. It returns -1 if the lock is not there.
 	FencedAdoptScript = script.New(`local v = redis.pcall('GET', KEYS[1])
 ` + script.UnlessForeign + `if v ~= ARGV[1] then
-  return -1
+  ` + tellRevoked + `  return -1
 end
 ` + readCounter + `redis.call('PEXPIRE', KEYS[1], ARGV[2])
 redis.call('PEXPIRE', KEYS[2], ARGV[3])

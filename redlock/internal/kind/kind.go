@@ -23,8 +23,9 @@ import (
 //	Acquire   yes: this master has set the lock;  no: another's lock is in the way
 //	Extend    yes: the lock was there, and has its full TTL again;
 //	          no, with the integer [Restored]: it was gone, and has been set again;
+//	          no, with its tombstone: it is revoked (see RevokedIn);
 //	          no, with another integer: it is gone, or another's is there
-//	Release   yes: the lock was there, and is gone;  no: it was not there
+//	Release   yes: the lock was there, and is gone;  no: it was not there, or its tombstone, which is the reply, was
 //	Look      yes: the lock can be taken;  no, with an integer: it cannot be taken for that many
 //	          milliseconds; an integer below 0: it is unknown for how long
 //
@@ -52,8 +53,9 @@ type Grant struct {
 	TTL   time.Duration
 	Fence uint64 // of a numbered kind; 0 if it is not known
 
-	Waited time.Duration // of an acquire: for how long its Lock has waited
-	Relies bool          // of a slotted kind: there is an agreement, so the request need not look at the mark
+	Waited  time.Duration // of an acquire: for how long its Lock has waited
+	Relies  bool          // of a slotted kind: there is an agreement, so the request need not look at the mark
+	Untaken bool          // of a release: nobody has held the lock, so there is no tombstone
 }
 
 // Numbered is a kind that has a fence. Grant.Fence is the hint in an acquire, and the lock's fence in an
@@ -223,10 +225,13 @@ func wrongType(v resp.Value) bool {
 		v.IsError() && strings.Contains(string(v.Bytes()), "should be of string type") // DELEX
 }
 
-// JudgeError judges an error, or a reply of the wrong type.
+// JudgeError judges an error, or a reply of the wrong type. A tombstone in the place of a number is a no.
 func JudgeError(v resp.Value) mux.Verdict {
-	if string(v.ErrorCode()) == "NOSCRIPT" {
+	switch {
+	case string(v.ErrorCode()) == "NOSCRIPT":
 		return mux.VerdictAgain
+	case isTombstone(v):
+		return mux.VerdictNo
 	}
 	return mux.VerdictFailed
 }

@@ -85,7 +85,7 @@ elseif v == false and ARGV[3] == '1' then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')
   reply = 2
 else
-  return 0
+  ` + tellRevoked + `  return 0
 end
 ` + keepMark + `return reply`)
 

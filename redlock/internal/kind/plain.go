@@ -15,28 +15,34 @@ type Plain struct{}
 // These scripts call GET by pcall. A key that holds no string is not ours: that is an answer and
 // not an error. See script.UnlessForeign.
 var (
-	// KEYS key, ARGV token.
+	// KEYS key, ARGV token. It deletes the key, and returns 1, or the tombstone if that is what it was. It returns -1
+	// if the key is not ours. A native command says 0 then, and knows no tombstone.
 	ReleaseScript = script.New(`local v = redis.pcall('GET', KEYS[1])
 if v == ARGV[1] then
   return redis.call('DEL', KEYS[1])
 end
-` + script.UnlessForeign + `return 0`)
+` + script.UnlessForeign + `if ` + isRevoked + ` then
+  redis.call('DEL', KEYS[1])
+  return v
+end
+return -1`)
 
 	// KEYS key, ARGV token, rest in ms. It shortens the life of a key to the rest, and never prolongs it. It
-	// returns 1, or 0 if the key is not ours.
+	// returns 1, or the tombstone if that is what it has shortened, or 0 if the key is not ours.
 	LingerScript = script.New(`local v = redis.pcall('GET', KEYS[1])
-` + script.UnlessForeign + `if v ~= ARGV[1] then
+` + script.UnlessForeign + `local dead = ` + isRevoked + `
+if v ~= ARGV[1] and not dead then
   return 0
 end
 local left = redis.call('PTTL', KEYS[1])
 if left < 0 or left > tonumber(ARGV[2]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
-return 1`)
+return dead and v or 1`)
 
 	// KEYS key, ARGV token, TTL in ms, whether the key may be set again. It is set again only where it
 	// is free, and never where it is another's. It returns 1 if it has extended the key, 2 (Restored) if it
-	// has set the key again, and 0 if it has done neither.
+	// has set the key again, the tombstone if that is there, and 0 if another's key is there or none.
 	ExtendScript = script.New(`local v = redis.pcall('GET', KEYS[1])
 if v == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
@@ -46,7 +52,7 @@ if v == false and ARGV[3] == '1' then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')
   return 2
 end
-` + script.UnlessForeign + `return 0`)
+` + script.UnlessForeign + tellRevoked + `return 0`)
 )
 
 // Acquire sends SET key token NX PX ttl, as every other Redlock library does. The expiry is relative (PX). With
@@ -64,12 +70,9 @@ func (Plain) Acquire(r *Request, g Grant) {
 }
 
 // Extend sends the extend script or, where the server has it, SET key token IFEQ token PX ttl. That command does
-// not set a key that is gone. Where it is gone and may be set again, the script follows.
+// not set a key that is gone, and does not tell of a tombstone. Where it finds no key of ours, the script follows.
 func (Plain) Extend(r *Request, g Grant, restore bool) {
 	r.Judge = JudgeExtend
-	if !restore {
-		r.Judge = JudgeExtendOnly
-	}
 	r.Command = AppendExtendArgs(ExtendScript.AppendHash(r.Command, 3, g.Key), g, restore)
 	r.Fallback = AppendExtendArgs(ExtendScript.AppendText(r.Fallback, 3, g.Key), g, restore)
 	d := &r.Dialects[0]
@@ -93,9 +96,13 @@ func AppendExtendArgs(dst []byte, g Grant, restore bool) []byte {
 }
 
 // Release sends the release script or, where the server has one of them, DELEX key IFEQ token or
-// DELIFEQ key token.
+// DELIFEQ key token. Where such a command finds no key of ours, there may be a tombstone: the script follows. It need
+// not if nobody has held the lock.
 func (Plain) Release(r *Request, g Grant) {
-	r.Judge = JudgeInt
+	r.Judge = JudgeRelease
+	if g.Untaken {
+		r.Judge = JudgeInt
+	}
 	r.Command = resp.AppendBulk(ReleaseScript.AppendHash(r.Command, 1, g.Key), g.Token)
 	r.Fallback = resp.AppendBulk(ReleaseScript.AppendText(r.Fallback, 1, g.Key), g.Token)
 	d := &r.Dialects[0]
@@ -141,7 +148,7 @@ func JudgeSet(v resp.Value) mux.Verdict {
 }
 
 // JudgeExtend judges the extend script and SET IFEQ. If SET IFEQ returns null, the key is another's or gone.
-// The script finds out which, and can set it again.
+// The script finds out which, can set it again, and tells of a tombstone.
 func JudgeExtend(v resp.Value) mux.Verdict {
 	switch {
 	case v.Is("OK"):
@@ -152,12 +159,12 @@ func JudgeExtend(v resp.Value) mux.Verdict {
 	return JudgeInt(v)
 }
 
-// JudgeExtendOnly is JudgeExtend for an extend that must not set a key again.
-func JudgeExtendOnly(v resp.Value) mux.Verdict {
-	if v.IsNull() {
-		return mux.VerdictNo
+// JudgeRelease judges the release script, and the commands that release.
+func JudgeRelease(v resp.Value) mux.Verdict {
+	if n, ok := v.Int(); ok && n == 0 || wrongType(v) {
+		return mux.VerdictAgain
 	}
-	return JudgeExtend(v)
+	return JudgeInt(v)
 }
 
 // judgeFree judges PTTL: a yes if the key is not there.

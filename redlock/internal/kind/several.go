@@ -13,6 +13,21 @@ type several struct{ keys []string } // sorted, each once
 
 func NewSeveral(keys []string) *several { return &several{keys} }
 
+const (
+	// findOurs is the Lua that finds the keys that are ours, and among them a tombstone.
+	findOurs = `local values, ours, dead = redis.call('MGET', unpack(KEYS)), {}, false
+for i = 1, #KEYS do
+  local v = values[i]
+  local revoked = ` + isRevoked + `
+  if v == ARGV[1] or revoked then
+    ours[#ours + 1] = KEYS[i]
+    dead = revoked and v or dead
+  end
+end
+`
+	tellOurs = `return dead or (#ours == #KEYS and 1 or 0)`
+)
+
 // In these scripts KEYS are all keys. They call GET by pcall, as the plain scripts do. A key that holds no
 // string is missing to MGET, and EXISTS counts it. A script reads all values before it writes.
 var (
@@ -32,7 +47,7 @@ for i = 1, #KEYS do
   local v = redis.pcall('GET', KEYS[i])
   ` + script.UnlessForeign + `  lost[i] = v == false
   if v ~= ARGV[1] and (v ~= false or ARGV[3] ~= '1') then
-    return 0
+    ` + tellRevoked + `    return 0
   end
 end
 local reply = 1
@@ -46,30 +61,20 @@ for i = 1, #KEYS do
 end
 return reply`)
 
-	// ARGV token. It returns 1 if all keys were ours.
-	SeveralReleaseScript = script.New(`local values, ours = redis.call('MGET', unpack(KEYS)), {}
-for i = 1, #KEYS do
-  if values[i] == ARGV[1] then
-    ours[#ours + 1] = KEYS[i]
-  end
-end
-if #ours > 0 then
+	// ARGV token. It returns 1 if all keys were ours, and a tombstone if there was one.
+	SeveralReleaseScript = script.New(findOurs + `if #ours > 0 then
   redis.call('DEL', unpack(ours))
 end
-return #ours == #KEYS and 1 or 0`)
+` + tellOurs)
 
-	// ARGV token, rest in ms. It returns 1 if all keys were ours.
-	severalLingerScript = script.New(`local values, ours = redis.call('MGET', unpack(KEYS)), 0
-for i = 1, #KEYS do
-  if values[i] == ARGV[1] then
-    ours = ours + 1
-    local left = redis.call('PTTL', KEYS[i])
-    if left < 0 or left > tonumber(ARGV[2]) then
-      redis.call('PEXPIRE', KEYS[i], ARGV[2])
-    end
+	// ARGV token, rest in ms. It returns what the release does.
+	severalLingerScript = script.New(findOurs + `for _, key in ipairs(ours) do
+  local left = redis.call('PTTL', key)
+  if left < 0 or left > tonumber(ARGV[2]) then
+    redis.call('PEXPIRE', key, ARGV[2])
   end
 end
-return ours == #KEYS and 1 or 0`)
+` + tellOurs)
 
 	// It returns what PTTL would of a single key: -2 if all keys are free, -1 if one of them never expires, and
 	// otherwise the longest time that a key has to live.

@@ -64,11 +64,11 @@ f = math.max(f + 1, hint)
 write(f, ARGV[5])
 return f`
 
-// unlessOurs is the Lua that returns 0 unless all keys hold the token, ARGV[1].
+// unlessOurs is the Lua that returns 0, or a tombstone, unless all keys hold the token, ARGV[1].
 const unlessOurs = `for i = 1, n do
   local v = redis.pcall('GET', KEYS[i])
   ` + script.UnlessForeign + `  if v ~= ARGV[1] then
-    return 0
+    ` + tellRevoked + `    return 0
   end
 end
 `
@@ -97,7 +97,7 @@ for i = 1, n do
   local v = redis.pcall('GET', KEYS[i])
   ` + script.UnlessForeign + `  lost[i] = v == false
   if v ~= ARGV[1] and (v ~= false or ARGV[3] ~= '1') then
-    return 0
+    ` + tellRevoked + `    return 0
   end
 end
 ` + readCounters + writeCounters + `local reply = 1
@@ -115,7 +115,7 @@ return reply`)
 	severalFencedAdoptScript = script.New(countKeys + `for i = 1, n do
   local v = redis.pcall('GET', KEYS[i])
   ` + script.UnlessForeign + `  if v ~= ARGV[1] then
-    return -1
+    ` + tellRevoked + `    return -1
   end
 end
 ` + readCounters + writeCounters + `for i = 1, n do

@@ -71,10 +71,10 @@ if late then
   ` + expireAtLast + `end
 `
 	// findReader is the Lua that finds the reader to be extended. ARGV[3] says whether the reader may be set
-	// again if it is gone.
+	// again if it is gone. It is not set again beside its tombstone.
 	findReader = `local there = redis.call('ZSCORE', KEYS[1], ARGV[1])
-if not there and ARGV[3] ~= '1' then
-  return 0
+` + findTombstone + `if not there and (dead or ARGV[3] ~= '1') then
+  return dead or 0
 end
 `
 	// extendReader is the Lua that has a reader's TTL begin anew.
@@ -143,10 +143,12 @@ var (
 	// does. A reader is set again even beside other readers, but never beside a writer.
 	sharedExtendScript = script.New(dropEnded("0") + findReader + extendReader + `return there and 1 or 2`)
 
-	// KEYS key. ARGV token. It takes the reader out, and returns 1 if the reader had not expired.
+	// KEYS key. ARGV token, whether there can be a tombstone. It takes the reader out, or its tombstone. It returns 1
+	// if the reader had not expired, or the tombstone.
 	sharedReleaseScript = script.New(`local got = redis.pcall('ZSCORE', KEYS[1], ARGV[1])
-` + refuse("0", "ZSCORE") + `redis.call('ZREM', KEYS[1], ARGV[1])
-` + keepReaders + MasterTime + `return got and tonumber(got) >= now and 1 or 0`)
+` + refuse("0", "ZSCORE") + `local there = got or ARGV[2] ~= '1'
+` + findTombstone + `redis.call('ZREM', KEYS[1], dead or ARGV[1])
+` + keepReaders + MasterTime + `return dead or (got and tonumber(got) >= now and 1 or 0)`)
 
 	// KEYS key, its intent. It returns -2 if a reader can take the lock. Otherwise it returns for how many ms a
 	// reader cannot, or -1 if that has no end. If an intent has more than its life left, it counts as its
@@ -255,7 +257,11 @@ func (*shared) Extend(r *Request, g Grant, restore bool) {
 
 func (*shared) Release(r *Request, g Grant) {
 	r.Judge = JudgeOne
-	r.Call(sharedReleaseScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, g.Token) }, g.Key)
+	revocable := "1"
+	if g.Untaken {
+		revocable = "0"
+	}
+	r.Call(sharedReleaseScript, 2, func(dst []byte) []byte { return resp.AppendBulkString(resp.AppendBulk(dst, g.Token), revocable) }, g.Key)
 }
 
 // Look sends the script as text. The master promises to notify of changes to what the next command reads. So

@@ -65,8 +65,9 @@ var (
 ` + writeReaders + `return there and 1 or 2`)
 
 	// ARGV token, TTL in ms, life of the counter in ms.
-	sharedFencedAdoptScript = script.New(dropEnded("-1") + `if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then
-  return -1
+	sharedFencedAdoptScript = script.New(dropEnded("-1") + `local there = redis.call('ZSCORE', KEYS[1], ARGV[1])
+` + findTombstone + `if not there then
+  return dead or -1
 end
 ` + readCounter + moveOn("false", "0") + extendReader + writeReaders + `return f`)
 

@@ -1,0 +1,198 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
+)
+
+// Revoke takes the lock on a key away from its holder, and tells it the reason. It is for a holder
+// that must stop and does not: if its key were deleted instead, another would have the lock while
+// the holder is still at work.
+//
+// The masters keep the key until its TTL has passed, in the holder's name, and refuse to extend
+// it. So nobody else has the lock before the holder's validity has ended. The holder learns of the
+// revocation when it renews the lock the next time: its context ends with the cause [ErrRevoked],
+// and Extend and Unlock return that. When it has let go (Unlock, or Do after its function has
+// returned), the key is deleted, and the next one has the lock at once. A holder that is frozen,
+// gone, or cut off keeps others out until the TTL has passed, and no longer.
+//
+// It takes the lock away from whoever a majority of the masters says holds it, and from nobody
+// else: if the lock changes hands meanwhile, the next holder keeps it. These options say more:
+//
+//	WithToken      names the holder: it is revoked if it has this token. The masters are not
+//	               asked who holds the lock
+//	WithShared     revokes the lock of all readers that hold it now, or of the one with the token
+//	WithPermits    revokes all permits that are held now, or the one with the token
+//
+// Of a lock on several keys, any one of them names the lock: the holder loses all. It deletes the
+// others when it lets go, or they end with their TTL.
+//
+// Revoke returns nil if a majority of the masters has revoked the lock: it cannot be extended any
+// more. Whoever revokes a lock again changes nothing, and gets nil, too; the first reason stays.
+// The reason has 1 to 128 bytes of printable characters. Errors are *RoundErrors that wrap
+//
+//	ErrNotHeld             nobody holds the lock; or its holder has let go meanwhile; or the key
+//	                       holds no lock, or those of readers without WithShared
+//	ErrNoQuorum            too few masters answered. Where it was revoked on a minority, its
+//	                       holder keeps it, and these masters say no until their keys have ended
+//	ErrClosed              the client is closed
+//	the context's error    ctx ended before the masters had decided
+//
+// A lock of another library is revoked, too: its extension fails. But its release does not know a
+// revoked key, so that ends with its TTL. A holder of an earlier version of this package is told
+// ErrLost, and its key ends with the TTL as well.
+func (c *Client) Revoke(ctx context.Context, key, reason string, opts ...Option) error {
+	c.check()
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if err := checkRevocation(key, reason, &o); err != nil {
+		return fmt.Errorf("redlock: revoke %s: %w", quoted(key), err)
+	}
+	tokens := []string{o.token}
+	if o.token == "" {
+		var err error
+		if tokens, err = c.revocable(ctx, key, &o); err != nil {
+			return err
+		}
+	}
+	var gone *RoundError
+	revoked := false
+	for _, token := range tokens {
+		at := key
+		if o.permits > 0 {
+			at = string(kind.NewPermits(key, 0, o.permits).AppendKey(nil, []byte(token)))
+		}
+		e := c.revoke(ctx, key, at, token, reason, o.shared)
+		switch {
+		case e == nil:
+			revoked = true
+		case e.reason != ErrNotHeld:
+			return e
+		default:
+			gone = e
+		}
+	}
+	if !revoked {
+		return gone
+	}
+	return nil
+}
+
+func checkRevocation(key, reason string, o *options) error {
+	_, _, of := kind.CutSlot(o.token)
+	switch {
+	case o.invalid != nil:
+		return o.invalid
+	case key == "":
+		return errors.New("the key is empty")
+	case len(key) > maxKey:
+		return fmt.Errorf("the key has %d bytes, and %d are the most", len(key), maxKey)
+	case kind.Reserved(key):
+		return errReserved
+	case o.shared && o.permits > 0:
+		return errors.New("WithPermits and WithShared do not go together")
+	case o.permits > 0 && o.token != "" && of != o.permits:
+		return fmt.Errorf("the token is not that of one of %d permits", o.permits)
+	case reason == "":
+		return errors.New("the reason is empty: the holder is to know why")
+	case len(reason) > kind.MaxReason:
+		return fmt.Errorf("the reason has %d bytes, and %d are the most", len(reason), kind.MaxReason)
+	}
+	for _, r := range reason {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return fmt.Errorf("the reason %q has characters that cannot be printed", reason)
+		}
+	}
+	return nil
+}
+
+// revocable returns the tokens of those who hold the lock.
+func (c *Client) revocable(ctx context.Context, key string, o *options) (tokens []string, err error) {
+	holders, err := c.Holders(ctx, key, func(asked *options) { asked.shared, asked.permits = o.shared, o.permits })
+	if e, ok := errors.AsType[*RoundError](err); ok {
+		e.Op = OpRevoke
+		return nil, e
+	}
+	votes, silent, blocked := map[string]int{}, 0, false
+	most, quorum := 0, majority(len(c.masters))
+	for _, h := range holders {
+		switch token := h.Token.Reveal(); {
+		case h.Err != nil:
+			silent++
+		case h.Token == UnknownToken:
+			blocked = true
+		case token != "":
+			if votes[token]++; votes[token] == quorum {
+				tokens = append(tokens, token)
+			}
+			most = max(most, votes[token])
+		}
+	}
+	switch {
+	case len(tokens) > 0:
+		return tokens, nil
+	case most+silent >= quorum:
+		return nil, unasked(OpRevoke, key, ErrNoQuorum, "the masters that answered do not know who holds it")
+	case blocked:
+		return nil, unasked(OpRevoke, key, ErrNotHeld, "it is held by readers (WithShared), or is no lock")
+	}
+	return nil, unasked(OpRevoke, key, ErrNotHeld, "")
+}
+
+// revoke revokes the lock that has the token, on one key.
+//
+// A tombstone lives for as long as the key would have lived. So the masters exclude others for as long as they would
+// have done without a revocation, which is longer than the holder's validity, and only the holder's own release ends
+// that earlier. An extension needs a quorum of masters that have the token, or where the lock is gone. That is not to
+// be had while a quorum has tombstones. But one of the tombstones may end before the holder's validity does, if that
+// master has missed the last extensions. Then it would set the key again, and no longer say no. So a second round
+// prolongs the tombstones to the one that lives longest. The quorum that has revoked the lock shares a master with the
+// last extension that has succeeded, so that one ends after the holder's validity.
+func (c *Client) revoke(ctx context.Context, key, at, token, reason string, shared bool) *RoundError {
+	k := c.takeCall()
+	defer c.putCall(k)
+	least := time.Duration(0)
+	for {
+		k.revoke(at, shared, token, reason, least, c.cfg.questionTimeout())
+		err := c.rounds.Do(ctx, &k.op)
+		why := count(k.op.Votes, err).released(false, false)
+		if least > 0 && why == ErrNotHeld { // its holder has let go since
+			return nil
+		}
+		if why != nil {
+			e := c.failure(OpRevoke, key, k, err, why)
+			e.blame(ctx, err)
+			return e
+		}
+		shortest, longest := lives(k.op.Votes)
+		if least > 0 || shortest == longest {
+			return nil
+		}
+		least = longest
+	}
+}
+
+// lives returns for how long the tombstones live of which the votes tell. One that does not expire does not count.
+func lives(votes []mux.Vote) (shortest, longest time.Duration) {
+	for i := range votes {
+		v := &votes[i]
+		if v.Verdict != VerdictYes || v.Int < 0 {
+			continue
+		}
+		life := milliseconds(v.Int)
+		if shortest == 0 || life < shortest {
+			shortest = life
+		}
+		longest = max(longest, life)
+	}
+	return shortest, longest
+}
