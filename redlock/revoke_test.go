@@ -386,10 +386,10 @@ func TestARevocationRacesAnUnlock(t *testing.T) {
 // The reason that a master has for a revocation can be anybody's text.
 func TestTombstones(t *testing.T) {
 	for value, want := range map[string][2]string{
-		kind.Tombstone("t", why):               {"t", why},
-		kind.Tombstone("a\nb", why):            {"a\nb", why},
-		"revoked:t\n":                          {"t", ""},
-		"revoked:t\na\x1b[31m\xffb":            {"t", "a?[31m?b"},
+		kind.Tombstone("t", why):                {"t", why},
+		kind.Tombstone("a\nb", why):             {"a\nb", why},
+		"revoked:t\n":                           {"t", ""},
+		"revoked:t\na\x1b[31m\xffb":             {"t", "a?[31m?b"},
 		"revoked:t\n" + strings.Repeat("ü", 99): {"t", strings.Repeat("ü", 64)},
 	} {
 		token, reason, ok := kind.CutTombstone(value)

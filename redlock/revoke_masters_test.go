@@ -1,0 +1,282 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+const reason = "deploy of version 2"
+
+// A revocable is a lock that is revoked, and what must wait for it.
+type revocable struct {
+	holder, next, revoke []redlock.Option
+}
+
+var revocables = map[string]revocable{
+	"plain":   {},
+	"fenced":  {[]redlock.Option{redlock.WithFence()}, []redlock.Option{redlock.WithFence()}, nil},
+	"several": {[]redlock.Option{redlock.WithKeys("lock:l")}, nil, nil},
+	"several fenced": {[]redlock.Option{redlock.WithKeys("lock:l"), redlock.WithFence()},
+		[]redlock.Option{redlock.WithKeys("lock:j"), redlock.WithFence()}, nil},
+	"reader":        {[]redlock.Option{redlock.WithShared()}, nil, []redlock.Option{redlock.WithShared()}},
+	"reader fenced": {[]redlock.Option{redlock.WithShared(), redlock.WithFence()}, []redlock.Option{redlock.WithFence()}, []redlock.Option{redlock.WithShared()}},
+	"permit":        {[]redlock.Option{redlock.WithPermits(1)}, []redlock.Option{redlock.WithPermits(1)}, []redlock.Option{redlock.WithPermits(1)}},
+}
+
+// direct returns the addresses of masters behind their links.
+func direct(t *testing.T, masters *redlocktest.Masters) (addrs []string) {
+	t.Helper()
+	for i := range masters.N() {
+		port, err := masters.Do(i, "CONFIG", "GET", "port")
+		require.NoError(t, err)
+		addrs = append(addrs, net.JoinHostPort("127.0.0.1", port.([]any)[1].(string)))
+	}
+	return addrs
+}
+
+// From the revocation on, the holder's context has ended before anybody else has the lock: whoever is cut off, and
+// whatever becomes of the masters.
+func TestARevokedHolderIsOutBeforeTheNext(t *testing.T) {
+	type scene struct {
+		before, after func(t *testing.T, masters *redlocktest.Masters, m *redlock.Mutex)
+		told          bool // the holder can learn of it, and lets go: the next one need not wait for the TTL
+		few           bool // it is the same for all kinds
+	}
+	nothing := func(*testing.T, *redlocktest.Masters, *redlock.Mutex) {}
+	cut := func(which ...int) func(*testing.T, *redlocktest.Masters, *redlock.Mutex) {
+		return func(_ *testing.T, masters *redlocktest.Masters, _ *redlock.Mutex) {
+			for _, i := range which {
+				masters.Cut(i)
+			}
+		}
+	}
+	restart := func(which ...int) func(*testing.T, *redlocktest.Masters, *redlock.Mutex) {
+		return func(_ *testing.T, masters *redlocktest.Masters, _ *redlock.Mutex) {
+			for _, i := range which {
+				masters.Kill(i)
+				masters.Restart(i)
+			}
+		}
+	}
+	renew := func(t *testing.T, _ *redlocktest.Masters, m *redlock.Mutex) {
+		require.NoError(t, m.Extend(t.Context()))
+	}
+	scenes := map[string]scene{
+		"it is well":                                   {nothing, nothing, true, false},
+		"it has just renewed":                          {renew, nothing, true, true},
+		"it is cut off from a minority":                {cut(0), nothing, true, false},
+		"it is cut off from a majority":                {cut(0, 1), nothing, false, true},
+		"it is cut off":                                {cut(0, 1, 2), nothing, false, false},
+		"it is cut off then":                           {nothing, cut(0, 1, 2), false, true},
+		"a master forgets the revocation":              {nothing, restart(0), false, true},
+		"a majority forgets the revocation":            {nothing, restart(0, 1), false, false},
+		"a master forgets the lock before":             {restart(2), nothing, false, true},
+		"it is cut off from a master, another forgets": {cut(0), restart(1), false, true},
+	}
+	for what, kind := range revocables {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			for name, s := range scenes {
+				if s.few && what != "plain" && what != "reader" {
+					continue
+				}
+				t.Run(name, func(t *testing.T) {
+					ttl, timeout := time.Minute, time.Second
+					if !s.told {
+						ttl, timeout = 2*time.Second, busy
+					}
+					masters := redlocktest.Start(t, 3, redlocktest.WithLinks())
+					holder := openWith(t, masters, redlock.Config{RoundTimeout: timeout, Owner: "holder"})
+					addrs := direct(t, masters)
+					operator := openConfig(t, redlock.Config{Masters: addrs})
+					others := openConfig(t, redlock.Config{Masters: addrs, RoundTimeout: busy})
+					used(t, others, ttl) // so that a master that forgets has no vote for as long
+					m := holder.NewMutex("lock:k", ttl, kind.holder...)
+					require.NoError(t, m.Lock(t.Context()))
+					settled(t, holder)
+					held, stop := m.KeepAlive(t.Context())
+					defer stop()
+					s.before(t, masters, m)
+					err := operator.Revoke(t.Context(), "lock:k", reason, kind.revoke...)
+					if !s.told && errors.Is(err, redlock.ErrNotHeld) {
+						return // the machine is so busy that the lock has ended
+					}
+					require.NoError(t, err)
+					s.after(t, masters, m)
+					type result struct {
+						err   error
+						over  bool
+						fence uint64
+					}
+					next := others.NewMutex("lock:k", ttl, kind.next...)
+					taken := make(chan result, 1)
+					go func() {
+						err := next.Lock(context.Background())
+						taken <- result{err, held.Err() != nil, next.Fence()}
+					}()
+					if !s.told {
+						r := conntest.Soon(t, "the next has it", taken)
+						require.NoError(t, r.err)
+						require.True(t, r.over, "the holder's context has ended before")
+						require.ErrorIs(t, context.Cause(held), redlock.ErrLost)
+						return
+					}
+					require.Eventually(t, func() bool { return errors.Is(m.Extend(t.Context()), redlock.ErrNotHeld) }, time.Minute, time.Millisecond)
+					conntest.Soon(t, "the holder is told", held.Done())
+					require.ErrorIs(t, context.Cause(held), redlock.ErrRevoked)
+					e, _ := errors.AsType[*redlock.RoundError](context.Cause(held))
+					require.Equal(t, reason, e.WhyRevoked)
+					require.Empty(t, taken, "it has not let go yet")
+					fence := m.Fence()
+					require.ErrorIs(t, m.Unlock(t.Context()), redlock.ErrRevoked)
+					r := conntest.Soon(t, "the next has it", taken)
+					require.NoError(t, r.err)
+					require.True(t, r.fence > fence || fence == 0, "numbers go on")
+				})
+			}
+		})
+	}
+}
+
+// All readers that hold a lock are revoked, or one of them; and so are permits. The others keep theirs.
+func TestOneOfSeveralIsRevoked(t *testing.T) {
+	for what, opt := range map[string]redlock.Option{"readers": redlock.WithShared(), "permits": redlock.WithPermits(3)} {
+		t.Run(what, func(t *testing.T) {
+			masters := redlocktest.Start(t, 3)
+			c := openOn(t, masters, nil)
+			var all []*redlock.Mutex
+			take := func() {
+				m := c.NewMutex("lock:k", time.Minute, opt)
+				require.NoError(t, m.Lock(t.Context()))
+				all = append(all, m)
+			}
+			take()
+			take()
+			settled(t, c)
+			require.NoError(t, c.Revoke(t.Context(), "lock:k", reason, opt, redlock.WithToken(all[1].Token())))
+			require.NoError(t, all[0].Extend(t.Context()))
+			require.ErrorIs(t, all[1].Extend(t.Context()), redlock.ErrRevoked)
+			require.ErrorIs(t, all[1].Extend(t.Context()), redlock.ErrNotHeld)
+			holders, err := c.Holders(t.Context(), "lock:k", opt)
+			require.NoError(t, err)
+			revoked := 0
+			for _, h := range holders {
+				if h.Revoked {
+					require.Equal(t, redlock.NewSecret(all[1].Token()), h.Token)
+					revoked++
+				}
+			}
+			require.Equal(t, 3, revoked)
+			require.ErrorIs(t, all[1].Unlock(t.Context()), redlock.ErrRevoked)
+
+			take()
+			settled(t, c)
+			require.NoError(t, c.Revoke(t.Context(), "lock:k", reason, opt))
+			for _, i := range []int{0, 2} {
+				require.ErrorIs(t, all[i].Extend(t.Context()), redlock.ErrRevoked)
+				require.ErrorIs(t, all[i].Unlock(t.Context()), redlock.ErrRevoked)
+			}
+			require.ErrorIs(t, c.Revoke(t.Context(), "lock:k", reason, opt), redlock.ErrNotHeld)
+			settled(t, c)
+			for i := range 3 {
+				keys, err := masters.Do(i, "EXISTS", "lock:k", "{lock:k}:permit:1/3", "{lock:k}:permit:2/3", "{lock:k}:permit:3/3")
+				require.NoError(t, err)
+				require.Zero(t, keys, "nothing is left")
+			}
+			require.NoError(t, c.NewMutex("lock:k", time.Minute).TryLock(t.Context()))
+		})
+	}
+}
+
+// A reader's lock is not revoked unless readers are asked for.
+func TestReadersAreNotRevokedUnasked(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openOn(t, masters, nil)
+	m := c.NewMutex("lock:k", time.Minute, redlock.WithShared())
+	require.NoError(t, m.TryLock(t.Context()))
+	settled(t, c)
+	err := c.Revoke(t.Context(), "lock:k", reason)
+	require.ErrorIs(t, err, redlock.ErrNotHeld)
+	require.ErrorContains(t, err, "WithShared")
+	require.ErrorIs(t, c.Revoke(t.Context(), "lock:k", reason, redlock.WithToken(m.Token())), redlock.ErrNotHeld)
+	require.NoError(t, m.Extend(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()))
+}
+
+// One key of a lock on several names them all. The holder deletes all of them when it lets go.
+func TestOneOfSeveralKeysIsRevoked(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openOn(t, masters, nil)
+	m := c.NewMutex("lock:b", time.Minute, redlock.WithKeys("lock:a", "lock:c"))
+	require.NoError(t, m.TryLock(t.Context()))
+	settled(t, c)
+	require.NoError(t, c.Revoke(t.Context(), "lock:c", reason))
+	settled(t, c)
+	before, err := masters.Do(0, "PTTL", "lock:a")
+	require.NoError(t, err)
+	require.ErrorIs(t, m.Extend(t.Context()), redlock.ErrRevoked)
+	settled(t, c)
+	after, err := masters.Do(0, "PTTL", "lock:a")
+	require.NoError(t, err)
+	require.LessOrEqual(t, after, before, "none of them is extended")
+	for _, key := range []string{"lock:a", "lock:b", "lock:c"} {
+		require.ErrorIs(t, c.NewMutex(key, time.Minute).TryLock(t.Context()), redlock.ErrHeld)
+	}
+	require.ErrorIs(t, m.Unlock(t.Context()), redlock.ErrRevoked)
+	settled(t, c)
+	for i := range 3 {
+		keys, err := masters.Do(i, "EXISTS", "lock:a", "lock:b", "lock:c")
+		require.NoError(t, err)
+		require.Zero(t, keys)
+	}
+}
+
+// A tombstone lives for as long as the key would have, and the script refuses what is another's.
+func TestATombstoneLivesAsItsKey(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	c := openOn(t, masters, nil)
+	m := c.NewMutex("lock:k", time.Minute)
+	require.NoError(t, m.TryLock(t.Context()))
+	_, err := masters.Do(0, "PEXPIRE", "lock:k", "20000")
+	require.NoError(t, err)
+	require.NoError(t, c.Revoke(t.Context(), "lock:k", reason))
+	v, err := masters.Do(0, "GET", "lock:k")
+	require.NoError(t, err)
+	require.Equal(t, "revoked:"+m.Token()+"\n"+reason, v)
+	left, err := masters.Do(0, "PTTL", "lock:k")
+	require.NoError(t, err)
+	require.Positive(t, left)
+	require.LessOrEqual(t, left, int64(20000))
+
+	// A key that does not expire is no Redlock's. It keeps others out for ever, and so does its tombstone.
+	_, err = masters.Do(0, "SET", "lock:other", "somebody")
+	require.NoError(t, err)
+	require.NoError(t, c.Revoke(t.Context(), "lock:other", reason))
+	left, err = masters.Do(0, "PTTL", "lock:other")
+	require.NoError(t, err)
+	require.EqualValues(t, -1, left)
+
+	_, err = masters.Do(0, "SADD", "lock:set", "x")
+	require.NoError(t, err)
+	require.ErrorIs(t, c.Revoke(t.Context(), "lock:set", reason, redlock.WithToken("x")), redlock.ErrNotHeld)
+	require.ErrorIs(t, c.Revoke(t.Context(), "lock:set", reason, redlock.WithToken("x"), redlock.WithShared()), redlock.ErrNotHeld)
+}
+
+// What a user of locks may do is enough for revoking them.
+func TestRightsOfARevocation(t *testing.T) {
+	masters := startACL(t, 3, rights)
+	c := openConfig(t, undemanding(masters))
+	m := c.NewMutex("lock:k", time.Minute)
+	require.NoError(t, m.TryLock(t.Context()))
+	settled(t, c)
+	require.NoError(t, c.Revoke(t.Context(), "lock:k", reason))
+	require.ErrorIs(t, m.Unlock(t.Context()), redlock.ErrRevoked)
+}
