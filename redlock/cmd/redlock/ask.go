@@ -9,6 +9,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -75,6 +76,7 @@ func (a *answer) holder(ctx context.Context, p *probe, key string) error {
 	}
 	a.agreed = agreed(replies[3])
 	if a.Token, a.TTL, err = lockOf(replies[0], replies[1]); err != nil || a.Token != redlock.UnknownToken {
+		noteRevoked(&a.Holder)
 		return err
 	}
 	return a.shared(ctx, p, key)
@@ -97,6 +99,13 @@ func lockOf(got, pttl resp.Value) (token redlock.Secret, ttl time.Duration, err 
 		return redlock.Secret{}, 0, errors.New("PTTL: " + conn.ErrorText(pttl))
 	}
 	return token, time.Duration(ms) * time.Millisecond, nil
+}
+
+// noteRevoked names the holder of a lock that was revoked.
+func noteRevoked(h *redlock.Holder) {
+	if token, reason, ok := kind.CutTombstone(h.Token.Reveal()); ok {
+		h.Token, h.Revoked, h.Reason = redlock.NewSecret(token), true, reason
+	}
 }
 
 // maxReaders is how many readers a master names.
@@ -131,7 +140,9 @@ func (a *answer) shared(ctx context.Context, p *probe, key string) error {
 	for i := 0; i+1 < len(members); i += 2 {
 		if ends, ok := members[i+1].Float(); ok && int64(ends) >= now {
 			left := time.Duration(int64(ends)-now) * time.Millisecond
-			a.readers = append(a.readers, redlock.Holder{Token: redlock.NewSecret(string(members[i].Bytes())), TTL: left})
+			h := redlock.Holder{Token: redlock.NewSecret(string(members[i].Bytes())), TTL: left}
+			noteRevoked(&h)
+			a.readers = append(a.readers, h)
 		}
 	}
 	if len(a.readers) > 0 {

@@ -134,6 +134,17 @@ func follow(t *testing.T, env []string, example string) {
 		require.Zero(t, s.end())
 		require.Contains(t, s.out.String(), "was taken from")
 		loses(t, holder)
+	case strings.Contains(example, "redlock revoke"):
+		kind := ""
+		if strings.Contains(example, "--permits") {
+			kind = "--permits 4 "
+		}
+		holder := shell("exec redlock hold --ttl 3s " + kind + regexp.MustCompile(`lock:\S+`).FindString(example))
+		holder.assigned("REDLOCK_TOKEN")
+		s := shell(example)
+		require.Zero(t, s.end())
+		require.NotEmpty(t, s.out.String())
+		require.Equal(t, exitLost, holder.end())
 	default:
 		s := shell(example)
 		if status := s.end(); strings.HasPrefix(example, "redlock status") && !strings.Contains(example, "|") {

@@ -25,8 +25,9 @@ const (
 // A claim is the count of the masters that name a holder.
 type claim struct {
 	redlock.Holder
-	votes int
-	left  time.Duration // until it is over unless it is renewed; below 0: never
+	votes   int
+	revoked int           // of them, how many say that it was revoked
+	left    time.Duration // until it is over unless it is renewed; below 0: never
 }
 
 // A lockStatus is the count of what the masters say about a lock.
@@ -123,24 +124,34 @@ func readersText(n int) string {
 
 // A tally counts the masters that name each holder.
 type tally struct {
-	order []redlock.Holder // as they were first named
-	ttls  map[redlock.Secret][]time.Duration
+	order   []redlock.Holder // as they were first named, but revoked if one master says so
+	ttls    map[redlock.Secret][]time.Duration
+	revoked map[redlock.Secret]int
 }
 
 func (t *tally) count(h redlock.Holder) {
 	if t.ttls == nil {
-		t.ttls = map[redlock.Secret][]time.Duration{}
+		t.ttls, t.revoked = map[redlock.Secret][]time.Duration{}, map[redlock.Secret]int{}
 	}
 	if t.ttls[h.Token] == nil {
 		t.order = append(t.order, h)
 	}
 	t.ttls[h.Token] = append(t.ttls[h.Token], h.TTL)
+	if !h.Revoked {
+		return
+	}
+	t.revoked[h.Token]++
+	for i := range t.order {
+		if of := &t.order[i]; of.Token == h.Token && !of.Revoked {
+			of.Revoked, of.Reason = true, h.Reason
+		}
+	}
 }
 
 func (t *tally) claims(quorum int) (all []claim) {
 	for _, h := range t.order {
 		ttls := t.ttls[h.Token]
-		all = append(all, claim{h, len(ttls), lasting(ttls, min(quorum, len(ttls)))})
+		all = append(all, claim{h, len(ttls), t.revoked[h.Token], lasting(ttls, min(quorum, len(ttls)))})
 	}
 	return all
 }
@@ -190,6 +201,14 @@ func ownerText(h redlock.Holder) string {
 	return "somebody who left no name"
 }
 
+// holderCell is who holds a lock, as it stands in a table.
+func holderCell(h redlock.Holder) string {
+	if h.Revoked {
+		return ownerText(h) + ", revoked"
+	}
+	return ownerText(h)
+}
+
 func leftText(left time.Duration) string {
 	switch {
 	case left < 0:
@@ -211,6 +230,9 @@ func (s *lockStatus) write(t *terminal) {
 		text += fmt.Sprintf(" by %s, on %d of %s, %s", s.holder(), s.leader.votes, plural(len(s.answers), "master"), leftText(s.left()))
 	}
 	t.say("", plain, text)
+	if s.state == held && s.leader.revoked >= s.quorum && s.sharing == 0 {
+		t.say("", plain, fmt.Sprintf("It was revoked, and is free when its holder lets go, or when the key ends: %s", s.leader.Reason))
+	}
 	t.printf("\n")
 	if len(s.readers) > 0 {
 		rows := [][]cell{header("MASTERS", "LEFT", "READER")}
@@ -236,7 +258,7 @@ func (s *lockStatus) write(t *terminal) {
 			row[2] = cell{readersText(len(a.readers)), plain}
 		case !a.Token.IsZero():
 			row[1] = cell{leftText(a.TTL), plain}
-			row[2] = cell{ownerText(a.Holder), plain}
+			row[2] = cell{holderCell(a.Holder), plain}
 		}
 		switch {
 		case a.Fence != 0:
@@ -264,7 +286,7 @@ func (s *lockStatus) claimed(c claim) []cell {
 		colour = dim
 	}
 	return []cell{
-		{fmt.Sprintf("%d of %d", c.votes, len(s.answers)), colour}, {leftText(c.left), colour}, {ownerText(c.Holder), colour},
+		{fmt.Sprintf("%d of %d", c.votes, len(s.answers)), colour}, {leftText(c.left), colour}, {holderCell(c.Holder), colour},
 	}
 }
 
@@ -279,10 +301,11 @@ func without(err error, master string) string {
 
 func (s *lockStatus) writeJSON(t *terminal) {
 	type reader struct {
-		Token  string `json:"token"`
-		Owner  string `json:"owner,omitempty"`
-		LeftMS *int64 `json:"left_ms,omitempty"`
-		Votes  int    `json:"votes,omitempty"` // not in what one master says
+		Token   string `json:"token"`
+		Owner   string `json:"owner,omitempty"`
+		LeftMS  *int64 `json:"left_ms,omitempty"`
+		Votes   int    `json:"votes,omitempty"`   // not in what one master says
+		Revoked string `json:"revoked,omitempty"` // the reason
 	}
 	type master struct {
 		Master  string   `json:"master"`
@@ -290,6 +313,7 @@ func (s *lockStatus) writeJSON(t *terminal) {
 		Owner   string   `json:"owner,omitempty"`
 		LeftMS  *int64   `json:"left_ms,omitempty"`
 		Fence   uint64   `json:"fence,omitempty"`
+		Revoked string   `json:"revoked,omitempty"`
 		Readers []reader `json:"readers,omitempty"`
 		Error   string   `json:"error,omitempty"`
 	}
@@ -300,6 +324,7 @@ func (s *lockStatus) writeJSON(t *terminal) {
 		Owner    string   `json:"owner,omitempty"`   // likewise
 		LeftMS   *int64   `json:"left_ms,omitempty"` // null where it never expires
 		Fence    uint64   `json:"fence,omitempty"`
+		Revoked  string   `json:"revoked,omitempty"` // the reason; likewise
 		Readers  []reader `json:"readers,omitempty"`
 		Votes    int      `json:"votes"`
 		Answered int      `json:"answered"`
@@ -310,18 +335,21 @@ func (s *lockStatus) writeJSON(t *terminal) {
 		out.LeftMS = leftMS(s.left())
 		if s.sharing == 0 {
 			out.Token, out.Owner = s.leader.Token.Reveal(), s.leader.Owner()
+			if s.leader.revoked >= s.quorum {
+				out.Revoked = s.leader.Reason
+			}
 		}
 	}
 	for _, r := range s.readers {
-		out.Readers = append(out.Readers, reader{r.Token.Reveal(), r.Owner(), leftMS(r.left), r.votes})
+		out.Readers = append(out.Readers, reader{r.Token.Reveal(), r.Owner(), leftMS(r.left), r.votes, r.Reason})
 	}
 	for _, a := range s.answers {
-		m := master{Master: a.Addr, Token: a.Token.Reveal(), Owner: a.Owner(), Fence: a.Fence}
+		m := master{Master: a.Addr, Token: a.Token.Reveal(), Owner: a.Owner(), Fence: a.Fence, Revoked: a.Reason}
 		if !a.Token.IsZero() || len(a.readers) > 0 {
 			m.LeftMS = leftMS(a.TTL)
 		}
 		for _, r := range a.readers {
-			m.Readers = append(m.Readers, reader{r.Token.Reveal(), r.Owner(), leftMS(r.TTL), 0})
+			m.Readers = append(m.Readers, reader{r.Token.Reveal(), r.Owner(), leftMS(r.TTL), 0, r.Reason})
 		}
 		if a.Err != nil {
 			m.Error = without(a.Err, a.Addr)

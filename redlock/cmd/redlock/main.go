@@ -1,7 +1,7 @@
 // Command redlock takes locks on independent Redis masters from a shell. It shows
 // how the lock works (demo), runs a command under a lock (run), keeps one running on
 // one host at a time (lead), holds a lock (hold), says who holds one (status), takes it
-// away (release), sets the counters of its fence back (fence), says who is connected (clients) and examines the
+// away (revoke, release), sets the counters of its fence back (fence), says who is connected (clients) and examines the
 // masters (doctor).
 //
 //	go run github.com/redburst/redburst/redlock/cmd/redlock@latest demo
@@ -116,7 +116,7 @@ the documentation of the package conn has for a user who may only take locks.`,
 	root.Flags().Bool("version", false, "show the version") // without a -v, which means --verbose
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return unitError(err) })
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", width)))
-	root.AddCommand(newDemo(), newRun(), newLead(), newHold(), newStatus(), newRelease(), newFence(), newClients(), newDoctor(), newVersion(), newMan())
+	root.AddCommand(newDemo(), newRun(), newLead(), newHold(), newStatus(), newRelease(), newRevoke(), newFence(), newClients(), newDoctor(), newVersion(), newMan())
 	return root
 }
 

@@ -39,6 +39,7 @@ func (s *masterSet) permits(ctx context.Context, key string, n int) []answer {
 			if h.Token, h.TTL, err = lockOf(replies[1+2*i], replies[2+2*i]); err != nil {
 				return err
 			}
+			noteRevoked(h)
 		}
 		return nil
 	})

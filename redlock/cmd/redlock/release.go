@@ -22,7 +22,8 @@ func newRelease() *cobra.Command {
 		Long: `release frees a lock that another holds, and says whom it took it from. Nothing
 excludes the holder any more, and nobody tells it: it learns of it when it
 renews the lock the next time. So make sure first that the holder is gone, or
-end it. A lock that nobody renews is free after its TTL anyway.
+end it. 'redlock revoke' is the safe way: it has the holder stop first. A lock
+that nobody renews is free after its TTL anyway.
 
   --token T   releases the lock if its token is T, and no other: that of the one
               which was given the token (REDLOCK_TOKEN), or was looked at with
@@ -197,6 +198,7 @@ func (r *releaser) take(ctx context.Context, key string, opts []redlock.Option) 
 	err = client.NewMutex(key, ttl, append(opts, redlock.WithToken(r.token))...).Unlock(ctx)
 	deliver(ctx, client, r.given.dialTimeout)
 	switch {
+	case errors.Is(err, redlock.ErrRevoked): // its keys are deleted nevertheless
 	case errors.Is(err, redlock.ErrNotHeld):
 		return &failure{exitNo, fmt.Errorf("%q is free, or another's by now", key), ""}
 	case err != nil:

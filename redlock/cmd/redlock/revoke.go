@@ -1,0 +1,280 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/spf13/cobra"
+)
+
+func newRevoke() *cobra.Command {
+	var r revoker
+	cmd := &cobra.Command{
+		Use:   "revoke [flags] KEY --reason TEXT",
+		Short: "Take a lock away, and have its holder stop first",
+		Long: `revoke takes a lock away from its holder, and tells it the reason. The holder
+learns of it when it renews the lock the next time: its work is told to stop.
+When it has let go, the next one has the lock at once. A holder that is hung,
+cut off or gone keeps the others out until the key ends, and no longer. So no
+two hold the lock at a time, as they can after 'redlock release'.
+
+It takes the lock from whoever holds it now. If readers hold it, all of them
+lose it, and with --permits N all permits are taken away. --token T names one
+holder: 'redlock status --json' shows the tokens. --token - reads it from stdin,
+where others cannot see it.
+
+revoke waits up to --wait until the holder has let go, and says what came of it.
+If too few masters answer, the holder keeps the lock. A lock of another library
+is revoked, too, but its key stays until it ends.
+
+Exit status: 0 it was revoked, whether or not the holder has let go yet, 1 it is
+free, 64 wrong usage, 74 write error, 96 another holds it (with --token), 97 too
+few masters answered.
+` + mastersHelp,
+		Example: `  redlock revoke lock:report --reason 'deploy of version 2'
+  redlock revoke lock:report --reason maintenance --wait 1m --json
+  redlock revoke lock:gpu --permits 4 --reason 'driver update'`,
+		Args:              keyOnly,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r.permitted = cmd.Flags().Changed("permits")
+			switch {
+			case r.reason == "":
+				return usageError("the holder is to know why: --reason 'deploy of version 2'", "give a --reason")
+			case r.token == stdin && r.given.file == stdin:
+				return usageError("", "--token and --masters-file cannot both be stdin")
+			case r.wait < 0:
+				return usageError("", "--wait %v is below zero", r.wait)
+			}
+			if r.permitted {
+				if err := checkPermits(r.permits); err != nil {
+					return err
+				}
+			}
+			return r.revoke(cmd.Context(), args[0])
+		},
+	}
+	r.given.register(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&r.reason, "reason", "", "why, as the holder is told: `text` of 1 to 128 bytes")
+	flags.StringVar(&r.token, "token", "", "revoke the lock that has this `token`; - reads it from stdin")
+	flags.IntVar(&r.permits, "permits", 0, "revoke the `N` permits of the key, 1 to 1000")
+	flags.DurationVar(&r.wait, "wait", 5*time.Second, "how `long` to wait until the holder has let go")
+	flags.BoolVar(&r.json, "json", false, "write JSON")
+	return cmd
+}
+
+// A revoker revokes a lock of another process.
+type revoker struct {
+	given     mastersFlags
+	reason    string
+	token     string
+	permits   int
+	permitted bool
+	wait      time.Duration
+	json      bool
+	masterSet
+}
+
+func (r *revoker) revoke(ctx context.Context, key string) (err error) {
+	if r.masterSet, err = r.given.masterSet(); err != nil {
+		return err
+	}
+	if r.token == stdin {
+		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+		if r.token = strings.TrimSpace(line); r.token == "" {
+			return usageError("the token is its first line", "--token: stdin is empty")
+		}
+	}
+	holders, opts, err := r.choose(ctx, key)
+	if err != nil {
+		return err
+	}
+	client, err := redlock.Open(ctx, r.clientConfig("revoke"))
+	if err != nil {
+		return &failure{exitNoQuorum, err, doctorRemedy}
+	}
+	defer client.Close()
+	asked := opts
+	if len(holders) == 1 {
+		asked = append(asked, redlock.WithToken(holders[0].Token.Reveal()))
+	}
+	began := time.Now()
+	err = client.Revoke(ctx, key, r.reason, asked...)
+	var round *redlock.RoundError
+	switch {
+	case errors.Is(err, redlock.ErrNotHeld):
+		return &failure{exitNo, fmt.Errorf("%q is free, or another's by now", key), ""}
+	case err != nil && !errors.As(err, &round):
+		return usageError("", "%w", err)
+	case err != nil:
+		return &failure{exitNoQuorum, err, "its holder keeps it: " + doctorRemedy}
+	}
+	out := revocation{key: key, reason: r.reason, holders: holders}
+	out.await(ctx, client, opts, r.wait, began)
+	t := newTerminal(os.Stdout)
+	if r.json {
+		out.writeJSON(t)
+	} else {
+		t.say("", plain, out.String())
+	}
+	return t.failure()
+}
+
+// choose finds the holders that are to lose the lock, and says what kind of lock they have.
+func (r *revoker) choose(ctx context.Context, key string) (holders []redlock.Holder, opts []redlock.Option, err error) {
+	asks := releaser{token: r.token, permits: r.permits, permitted: r.permitted, force: r.token == "", masterSet: r.masterSet}
+	wanted := func(c claim) bool { return r.token == "" || c.Token.Reveal() == r.token }
+	if r.permitted {
+		a := r.permitStatus(ctx, key, r.permits)
+		if err := a.check(); err != nil {
+			return nil, nil, err
+		}
+		for _, s := range a.permits {
+			if s.state == held && wanted(s.leader) {
+				holders = append(holders, s.leader.Holder)
+			}
+		}
+		if len(holders) == 0 {
+			if a.state == free && a.held == 0 {
+				return nil, nil, &failure{exitNo, fmt.Errorf("no permit of %q is held", key), ""}
+			}
+			return nil, nil, asks.missing(a.lockStatus)
+		}
+		return holders, []redlock.Option{redlock.WithPermits(r.permits)}, nil
+	}
+	s := r.lockStatus(ctx, key)
+	for _, c := range s.readers {
+		if c.votes >= s.quorum && wanted(c) {
+			holders = append(holders, c.Holder)
+		}
+	}
+	switch {
+	case len(holders) > 0:
+		return holders, []redlock.Option{redlock.WithShared()}, nil
+	case s.state != held || !wanted(s.leader):
+		return nil, nil, asks.missing(s)
+	case s.leader.Token == redlock.UnknownToken:
+		return nil, nil, usageError("look at it with redis-cli, and delete it there", "%q holds no lock, but blocks one", key)
+	}
+	return []redlock.Holder{s.leader.Holder}, nil, nil
+}
+
+// A revocation is what came of one.
+type revocation struct {
+	key     string
+	reason  string
+	holders []redlock.Holder
+	after   time.Duration // since the revocation
+	remain  int           // of the holders, how many had not let go by then
+	left    time.Duration // until their last key ends; below 0: never
+	ended   bool          // the keys have ended by themselves
+	unknown bool          // the masters did not say
+}
+
+// await waits until all holders have let go, for wait at most.
+func (r *revocation) await(ctx context.Context, client *redlock.Client, opts []redlock.Option, wait time.Duration, began time.Time) {
+	const pause = 10 * time.Millisecond
+	var ends time.Time // of the last key, as far as is known
+	for first := true; ; first = false {
+		holders, err := client.Holders(ctx, r.key, opts...)
+		r.after = time.Since(began)
+		if r.unknown = err != nil; !r.unknown {
+			r.count(holders, len(client.Stats().Masters)/2+1)
+			if r.remain == 0 {
+				r.ended = !first && !ends.IsZero() && !time.Now().Before(ends)
+				return
+			}
+			if ends = (time.Time{}); r.left >= 0 {
+				ends = time.Now().Add(r.left)
+			}
+		}
+		if r.after >= wait || ctx.Err() != nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(pause, wait-r.after)):
+		}
+	}
+}
+
+// count counts the holders that a quorum still names.
+func (r *revocation) count(holders []redlock.Holder, quorum int) {
+	r.remain, r.left = 0, 0
+	for _, of := range r.holders {
+		var ttls []time.Duration
+		for _, h := range holders {
+			if h.Token == of.Token {
+				ttls = append(ttls, h.TTL)
+			}
+		}
+		if len(ttls) < quorum {
+			continue
+		}
+		r.remain++
+		if left := lasting(ttls, quorum); left < 0 || r.left < 0 {
+			r.left = -1
+		} else {
+			r.left = max(r.left, left)
+		}
+	}
+}
+
+func (r *revocation) who() string {
+	if len(r.holders) > 1 {
+		return plural(len(r.holders), "holder")
+	}
+	return ownerText(r.holders[0])
+}
+
+func (r *revocation) String() string {
+	text, they, have := fmt.Sprintf("%s of %s is revoked; ", r.key, r.who()), "it", "has"
+	if len(r.holders) > 1 {
+		they, have = "they", "have"
+	}
+	switch {
+	case r.unknown:
+		return text + fmt.Sprintf("too few masters say whether %s %s let go", they, have)
+	case r.ended:
+		return text + fmt.Sprintf("%s %s not let go, and the key has ended", they, have)
+	case r.remain == 0:
+		return text + fmt.Sprintf("%s let go after %s", they, brief(r.after))
+	case len(r.holders) > 1:
+		text += fmt.Sprintf("%d of them %s not let go; ", r.remain, have)
+	default:
+		text += "it has not let go; "
+	}
+	if r.left < 0 {
+		return text + "the key does not end"
+	}
+	return text + fmt.Sprintf("the key ends in %s", brief(r.left))
+}
+
+func (r *revocation) writeJSON(t *terminal) {
+	out := struct {
+		Key     string   `json:"key"`
+		Reason  string   `json:"reason"`
+		Owners  []string `json:"owners"` // of those who have lost it; "" for one that left no name
+		LetGo   *bool    `json:"let_go"` // null if it is not known
+		AfterMS int64    `json:"after_ms"`
+		LeftMS  *int64   `json:"left_ms,omitempty"` // until the key ends, if one has not let go
+	}{Key: r.key, Reason: r.reason, AfterMS: r.after.Milliseconds()}
+	for _, h := range r.holders {
+		out.Owners = append(out.Owners, h.Owner())
+	}
+	if !r.unknown {
+		gone := r.remain == 0 && !r.ended
+		out.LetGo = &gone
+		if r.remain > 0 {
+			out.LeftMS = leftMS(r.left)
+		}
+	}
+	writeJSON(t, out)
+}

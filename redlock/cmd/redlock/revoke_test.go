@@ -1,0 +1,103 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+const soonTold = "--ttl=3s" // renewed after a second, and so told of a revocation
+
+func TestRevokeHasTheHolderStop(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{mastersEnv(masters)}
+	s := begin(t, env, "hold", atOnce, soonTold, "--owner", "night-shift", "k")
+	s.assigned("REDLOCK_TOKEN")
+	status, stdout, stderr := do(t, env, "revoke", "k", "--reason", "deploy of version 2", "--wait", "1m")
+	require.Zero(t, status, stderr)
+	require.Regexp(t, `^k of night-shift is revoked; it let go after \S+\n$`, stdout)
+	require.Equal(t, exitLost, s.end())
+	require.Contains(t, s.err.String(), `revoked: "deploy of version 2"`)
+	requireFree(t, masters)
+
+	status, _, stderr = do(t, env, "revoke", "k", "--reason", "again")
+	require.Equal(t, exitNo, status)
+	require.Contains(t, stderr, `"k" is free`)
+}
+
+func TestRevokeSaysWhoHasNotLetGo(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{mastersEnv(masters)}
+	s, token := holds(t, env, "--owner", "night-shift", "k")
+	requireHeld(t, masters)
+	status, _, stderr := do(t, env, "revoke", "--token", token+"x", "k", "--reason", "why")
+	require.Equal(t, exitHeld, status)
+	require.Contains(t, stderr, `"k" is held under another token`)
+	status, stdout, stderr := do(t, env, "revoke", "k", "--reason", "why", "--wait", "10ms")
+	require.Zero(t, status, stderr)
+	require.Regexp(t, `^k of night-shift is revoked; it has not let go; the key ends in \S+\n$`, stdout)
+	exit, st := statusOfKey(t, env, "k")
+	require.Zero(t, exit)
+	require.Equal(t, "night-shift", st.Owner)
+	require.Equal(t, token, st.Token)
+	_, stdout, _ = do(t, env, "status", "k")
+	require.Contains(t, stdout, "It was revoked, and is free when its holder lets go, or when the key ends: why")
+	require.Contains(t, stdout, "night-shift, revoked")
+	requireReadable(t, stdout)
+
+	status, stdout, stderr = do(t, env, "revoke", "k", "--reason", "another", "--wait", "0", "--json", "--token", token)
+	require.Zero(t, status, "whoever revokes it again changes nothing: %s", stderr)
+	var out struct {
+		Key    string   `json:"key"`
+		Owners []string `json:"owners"`
+		LetGo  *bool    `json:"let_go"`
+		LeftMS int64    `json:"left_ms"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &out))
+	require.Equal(t, []string{"night-shift"}, out.Owners)
+	require.False(t, *out.LetGo)
+	require.Positive(t, out.LeftMS)
+
+	status, _, stderr = do(t, env, "release", "--token", token, "k")
+	require.Zero(t, status, "a revoked lock can be released by its token: %s", stderr)
+	requireFree(t, masters)
+	loses(t, s)
+}
+
+func TestRevokeOfReadersAndPermits(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{mastersEnv(masters)}
+	for _, flags := range [][]string{{"--shared"}, {"--permits", "3"}} {
+		one := begin(t, env, append([]string{"hold", atOnce, soonTold, "--owner", "one", "k"}, flags...)...)
+		one.assigned("REDLOCK_TOKEN")
+		two := begin(t, env, append([]string{"hold", atOnce, soonTold, "--owner", "two", "k"}, flags...)...)
+		two.assigned("REDLOCK_TOKEN")
+		args := []string{"revoke", "k", "--reason", "why", "--wait", "1m"}
+		if len(flags) > 1 {
+			args = append(args, flags...)
+		}
+		status, stdout, stderr := do(t, env, args...)
+		require.Zero(t, status, stderr)
+		require.Regexp(t, `^k of 2 holders is revoked; they let go after \S+\n$`, stdout)
+		require.Equal(t, exitLost, one.end())
+		require.Equal(t, exitLost, two.end())
+	}
+}
+
+func TestRevokeWithoutAMajority(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{mastersEnv(masters)}
+	_, token := holds(t, env, "k")
+	masters.Kill(0)
+	masters.Kill(1)
+	status, _, _ := do(t, env, "revoke", "--token", token, "--reason", "why", "k")
+	require.Equal(t, exitNoQuorum, status)
+}
