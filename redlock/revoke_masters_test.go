@@ -255,6 +255,20 @@ func TestATombstoneLivesAsItsKey(t *testing.T) {
 	require.NoError(t, err)
 	require.Positive(t, left)
 	require.LessOrEqual(t, left, int64(20000))
+	another := c.NewMutex("lock:k", time.Minute, redlock.WithToken("another"))
+	for _, err := range []error{another.Extend(t.Context()), another.Unlock(t.Context())} {
+		require.ErrorIs(t, err, redlock.ErrNotHeld, "it is nobody else's")
+		require.NotErrorIs(t, err, redlock.ErrRevoked)
+	}
+	require.ErrorIs(t, m.Extend(t.Context()), redlock.ErrRevoked)
+	same, err := masters.Do(0, "GET", "lock:k")
+	require.NoError(t, err)
+	require.Equal(t, v, same)
+
+	kept := c.NewMutex("lock:kept", time.Minute)
+	require.NoError(t, kept.TryLock(t.Context()))
+	require.ErrorIs(t, c.Revoke(t.Context(), "lock:kept", reason, redlock.WithToken("another")), redlock.ErrNotHeld)
+	require.NoError(t, kept.Extend(t.Context()))
 
 	// A key that does not expire is no Redlock's. It keeps others out for ever, and so does its tombstone.
 	_, err = masters.Do(0, "SET", "lock:other", "somebody")

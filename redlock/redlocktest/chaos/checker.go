@@ -112,6 +112,8 @@ type checker struct {
 	claims []*claim
 	writes []*write
 	gone   map[secondID]time.Duration // when second locks were lost, or later
+
+	revocations []record
 }
 
 // check judges a trial.
@@ -128,8 +130,16 @@ func check(t trial) finding {
 		}
 	}
 	for _, l := range t.Logs {
+		for _, r := range l.Records {
+			if r.Op == opRevoke {
+				c.revocations = append(c.revocations, r)
+			}
+		}
+	}
+	for _, l := range t.Logs {
 		c.read(l)
 	}
+	c.checkRevocations()
 	c.checkOverlaps()
 	c.checkFences()
 	c.checkOrder()
@@ -159,14 +169,15 @@ var allowed = map[op][]string{
 	opOpen:   outcomes("ok, no quorum, cancelled, deadline", "no quorum"),
 	opTry:    outcomes("ok, held, no quorum, expired, cancelled, deadline", "held, no quorum, expired"),
 	opLock:   outcomes("ok, cancelled, deadline", "held, no quorum, expired"), // it waits for its context
-	opDo:     outcomes("ok, lost, lost+not held, cancelled, deadline", "held, no quorum, expired, lost, lost+not held"),
-	opExtend: outcomes("ok, no quorum, expired, not held, cancelled, deadline", "no quorum, expired, not held"),
-	opAdopt:  outcomes("ok, no quorum, expired, not held, cancelled, deadline", "no quorum, expired, not held"),
-	opUnlock: outcomes("ok, no quorum, not held, cancelled, deadline", "no quorum, not held"),
+	opDo:     outcomes("ok, lost, lost+not held, lost+revoked, cancelled, deadline", "held, no quorum, expired, lost, lost+not held, lost+revoked"),
+	opExtend: outcomes("ok, no quorum, expired, not held, lost+revoked+not held, cancelled, deadline", "no quorum, expired, not held, lost+revoked+not held"),
+	opAdopt:  outcomes("ok, no quorum, expired, not held, lost+revoked+not held, cancelled, deadline", "no quorum, expired, not held, lost+revoked+not held"),
+	opUnlock: outcomes("ok, no quorum, not held, lost+revoked+not held, cancelled, deadline", "no quorum, not held, lost+revoked+not held"),
+	opRevoke: outcomes("ok, not held, no quorum, cancelled, deadline", "no quorum, not held"),
 	opSecond: outcomes("ok, held, failed, gone, cancelled, deadline", ""),
-	opLost:   outcomes("lost, lost+no quorum, lost+expired, lost+not held", ""),
-	opDone: outcomes("ok, lost, lost+no quorum, lost+expired, lost+not held, cancelled, deadline",
-		"lost, lost+no quorum, lost+expired, lost+not held"),
+	opLost:   outcomes("lost, lost+no quorum, lost+expired, lost+not held, lost+revoked", ""),
+	opDone: outcomes("ok, lost, lost+no quorum, lost+expired, lost+not held, lost+revoked, cancelled, deadline",
+		"lost, lost+no quorum, lost+expired, lost+not held, lost+revoked"),
 	opLead:  outcomes("ok", ""),
 	opClean: outcomes("ok, not kept", ""),
 	opLed:   outcomes("cancelled, deadline", "held, no quorum, expired"),
@@ -225,6 +236,8 @@ func (c *checker) read(l clientLog) {
 		case opEnd:
 			ended = true
 			continue
+		case opRevoke:
+			continue
 		case opTry, opLock, opDo, opLead:
 			if r.Outcome != ok {
 				continue
@@ -279,9 +292,11 @@ func (c *checker) read(l clientLog) {
 				c.violation("%s %s, hold %d: %s, though its second lock was lost", who, h.lock, h.hold, r.Outcome)
 			case r.T < h.until && strings.Contains(r.Outcome, "not held") && !second:
 				h.lost = true
-				if !c.mayBeLost(h, r.T) {
+				if !c.mayBeLost(h, r.T) && !c.mayBeRevoked(h, r.T) {
 					c.violation("%s %s, hold %d: %s, though it was valid until %s", who, h.lock, h.hold, r.Outcome, c.at(h.until))
 				}
+			case strings.Contains(r.Outcome, "revoked") && !c.mayBeRevoked(h, r.T):
+				c.violation("%s %s, hold %d: %s, though nobody has revoked it", who, h.lock, h.hold, r.Outcome)
 			case r.Op == opUnlock && r.Outcome == ok:
 				h.freed = r.T
 				if h.lost && h.lock.Kind != foreign {
@@ -340,6 +355,31 @@ func (c *checker) disputed(name string) bool {
 func (c *checker) mayBeLost(h *claim, now time.Duration) bool {
 	i, _ := slices.BinarySearch(c.Forgot, h.From-time.Second)
 	return i < len(c.Forgot) && c.Forgot[i] <= now
+}
+
+// mayBeRevoked reports whether somebody has tried to revoke the lock since it was asked for.
+func (c *checker) mayBeRevoked(h *claim, now time.Duration) bool {
+	return slices.ContainsFunc(c.revocations, func(r record) bool {
+		lock, is := c.locks[r.Lock]
+		return is && r.Began <= now && r.T >= h.began && (r.Token == "" || h.token == "" || r.Token == h.token) &&
+			slices.ContainsFunc(lock.Keys, func(key string) bool { return slices.Contains(h.lock.Keys, key) })
+	})
+}
+
+// checkRevocations demands that no lock was extended once it was revoked. An extension gives a validity of less than
+// the TTL from its beginning on. A claim whose token nobody knows is judged by its overlaps alone.
+func (c *checker) checkRevocations() {
+	revoked := make(map[string]record)
+	for _, r := range c.revocations {
+		if r.Token != "" && r.Outcome == ok {
+			revoked[r.Token] = r
+		}
+	}
+	for _, h := range c.claims {
+		if r, is := revoked[h.token]; is && h.until > r.T+h.lock.TTL {
+			c.violation("%s: %s was extended, though it was revoked at %s", h.lock, c.show(h), c.at(r.T))
+		}
+	}
 }
 
 // checkOverlaps finds claims that exclude each other and overlap. Those that touch do not. It goes

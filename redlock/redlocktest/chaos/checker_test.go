@@ -422,6 +422,37 @@ func TestLocksAreNotLostBeforeTheirValidityEnds(t *testing.T) {
 	}
 }
 
+func TestWhatWasRevokedIsNotExtended(t *testing.T) {
+	const ttl = 90 * ms // of what is taken at 10 ms until 100 ms
+	lock := lockable{Kind: plain, Keys: []string{"k"}, TTL: ttl}
+	told := func(outcome string) record { return record{T: 60 * ms, Op: opExtend, Hold: 1, Outcome: outcome} }
+	extended := func(until time.Duration) record {
+		return record{T: 70 * ms, Op: opExtend, Hold: 1, Outcome: ok, Until: until}
+	}
+	revoked := func(token, outcome string) record {
+		return record{Began: 40 * ms, T: 50 * ms, Op: opRevoke, Lock: "k", Token: token, Outcome: outcome}
+	}
+	for name, test := range map[string]struct {
+		records    []record
+		violations int
+	}{
+		"told":                               {[]record{revoked("mine", ok), told("lost+revoked+not held")}, 0},
+		"told of all":                        {[]record{revoked("", ok), told("lost+revoked+not held")}, 0},
+		"it may have been done":              {[]record{revoked("mine", "no quorum"), told("not held")}, 0},
+		"nobody has revoked it":              {[]record{told("lost+revoked+not held")}, 1},
+		"another was":                        {[]record{revoked("another's", ok), told("lost+revoked+not held")}, 1},
+		"extended at that time":              {[]record{revoked("mine", ok), extended(50*ms + ttl)}, 0},
+		"extended after that":                {[]record{revoked("mine", ok), extended(51*ms + ttl)}, 1},
+		"it was only tried":                  {[]record{revoked("mine", "no quorum"), extended(51*ms + ttl)}, 0},
+		"an outcome of its own is not known": {[]record{revoked("mine", "held")}, 1},
+	} {
+		all := taken(1, 10*ms, 100*ms, 0)
+		all[0].Token = "mine"
+		f := check(trial{Locks: []lockable{lock}, Logs: []clientLog{log("a", all, test.records)}})
+		require.Len(t, f.Violations, test.violations, "%s: %v", name, f.Violations)
+	}
+}
+
 func TestWhatWasLostWasNotHeldUntilItWasUnlocked(t *testing.T) {
 	unlocked := record{T: 60 * ms, Op: opUnlock, Hold: 1, Outcome: ok}
 	for outcome, violations := range map[string]int{"not held": 1, "no quorum": 0, "expired": 0} {

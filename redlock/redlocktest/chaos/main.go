@@ -27,7 +27,7 @@
 // TryLock, Lock and Do, with KeepAlive, with Extend, or left to its TTL. Some locks are handed
 // over to another Mutex (handover.go), which may come too late. Others stay in a client while several of its
 // workers want them, without a release in between. For others there are campaigns
-// (leader.go). One of the clients may not ask the masters who they are, so that it cannot know which was
+// (leader.go). Now and then a worker revokes a lock, whoever has it (revoke.go). One of the clients may not ask the masters who they are, so that it cannot know which was
 // restarted, and one is given a master twice.
 //
 // # What is claimed, and checked
@@ -56,6 +56,7 @@
 //   - what was lost is not called held until it was unlocked, and what was unlocked does not come back
 //     on a majority of the masters,
 //   - a lock is not valid before its second one was taken, nor after that was lost, and Unlock says so then,
+//   - a lock that was revoked is not extended after that, and no lock is called revoked that nobody has revoked,
 //   - what was handed over is not taken over when the masters must have let it expire,
 //   - a lock whose validity has ended is not valid again, and no context of it goes on,
 //   - Do tells of a loss that its function was told of, and the locks of some leaders at least are kept

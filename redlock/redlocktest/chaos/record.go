@@ -57,6 +57,8 @@ const (
 	opWrite op = "write" // the counter is about to be written
 	opWrote op = "wrote"
 
+	opRevoke op = "revoke" // of the lock that has the token; of all that hold it then, without one
+
 	opSecond op = "second" // what has become of a second lock, and of a Mutex that has none
 
 	opOpen  op = "open"
@@ -90,6 +92,7 @@ var names = []struct {
 	name string
 }{
 	{redlock.ErrLost, "lost"},
+	{redlock.ErrRevoked, "revoked"},
 	{redlock.ErrHeld, "held"},
 	{redlock.ErrNoQuorum, "no quorum"},
 	{redlock.ErrExpired, "expired"},

@@ -82,6 +82,10 @@ func (w *worker) turn() {
 		w.lead(ctx, l)
 		return
 	}
+	if w.percent(3) {
+		w.revoke(ctx, l)
+		return
+	}
 	fenced := w.percent(50) && l.mayFence()
 	if w.percent(10) && l.Kind != foreign {
 		w.do(ctx, l, fenced)
