@@ -215,14 +215,9 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 	clean := false // true if no master can have a key of a failed attempt
 	had := false   // a quorum has said yes, so the lock can have been revoked since
 	defer func() { // also if the context panics
-		switch {
-		case clean:
-		case had:
+		if !clean {
 			m.endAttempt(k.leaseEpoch)
-			c.sendRelease(&m.spec, k.token, 0)
-		default:
-			m.endAttempt(k.leaseEpoch)
-			c.sendUndo(&m.spec, k.token)
+			c.sendUndo(&m.spec, k.token, had)
 		}
 		c.attempts.RUnlock()
 	}()

@@ -104,8 +104,13 @@ func (c *core) sendRelease(s *spec, token []byte, rest time.Duration) {
 	c.rounds.Send(&k.op)
 }
 
-// sendUndo sends a release after an attempt that has not taken the lock.
-func (c *core) sendUndo(s *spec, token []byte) {
+// sendUndo sends the release after an attempt that has failed. had says that it had the lock for a moment, so that this
+// can have been revoked.
+func (c *core) sendUndo(s *spec, token []byte, had bool) {
+	if had {
+		c.sendRelease(s, token, 0)
+		return
+	}
 	k := c.takeCall()
 	defer c.putCall(k)
 	k.untaken = true
