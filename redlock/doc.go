@@ -445,14 +445,42 @@
 // write, a master may set a key again that has expired there. Then the answer comes too late to
 // count, and the key is released.
 //
+// # How a lock is revoked
+//
+// [Client.Revoke] is for an operator who must have a lock from a holder that does not give it up.
+// If the key were deleted, another would have the lock while the holder is at work. Instead, each
+// master that has the holder's token gets a tombstone in its place: revoked:, the token, a newline
+// and the reason. The tombstone ends when the key would have ended, so it keeps everybody out for
+// as long, which is longer than the holder's validity. Only extensions find no token any more: once
+// a majority has tombstones, none can succeed. The holder's next extension finds out, and its
+// context ends with [ErrRevoked].
+//
+// Only a holder deletes the tombstones of its own token, and only when it lets go: by Unlock, by
+// Release, by the end of Do, or when the Mutex takes its next lock. It does not do so when it is
+// told, as its work may take a moment to end. A holder that was told and a holder that never
+// comes back differ in nothing else.
+//
+//   - Less than a majority of tombstones ends no lock. An extension leaves them there, and sets
+//     the key again when they have ended.
+//   - A tombstone is lost where the key would be lost: by a restart without its memory, or a flush.
+//     What protects the lock then protects the revocation.
+//   - The token is compared. So a revocation that comes late, or meets the next holder, does nothing.
+//   - A lock that stays in the process ([Config].Handovers) has one token. Whoever has it then, or is
+//     given it before the process knows, is told.
+//   - A fence goes on to grow. [Client.Watch], [Client.Holders] and [RoundError].HeldBy name the
+//     holder until it has let go.
+//   - redsync's extension fails, also one with SetNXOnExtend: the key is not free. But once the
+//     tombstones have ended, such an extension sets the key again if nobody else has it, as it does
+//     with any lock that has ended. A release by another library deletes no tombstone.
+//
 // # What it returns
 //
 // Each error that comes from the masters is a [*RoundError], with every master's vote. It wraps
 // one of [ErrHeld], [ErrNoQuorum], [ErrRefused], [ErrExpired], [ErrNotHeld], [ErrLost],
-// [ErrMaxLifetime], [ErrSecond] and [ErrClosed]. If a context ended the operation before the
-// masters had decided it, the error wraps the context's error and cause alone. A [Mutex.Lock]
-// whose context ends wraps both, if it knows why it had to wait: ask for the lock's errors first,
-// and then for the context's error.
+// [ErrRevoked], [ErrMaxLifetime], [ErrSecond] and [ErrClosed]. If a context ended the operation
+// before the masters had decided it, the error wraps the context's error and cause alone. A
+// [Mutex.Lock] whose context ends wraps both, if it knows why it had to wait: ask for the lock's
+// errors first, and then for the context's error.
 //
 // Tokens are not in these errors: any process that knows a token can release the lock.
 //
@@ -461,7 +489,7 @@
 // Calls go downwards, but for a hold and its KeepAlives, which know each other. A part below Mutex
 // takes what it needs of the parts below it, and never the Client.
 //
-//	Client.Do, Lead  Mutex.Lock (wait)           Client.Holders, Watch (watcherSubscriptions)
+//	Client.Do, Lead  Mutex.Lock (wait)           Client.Holders, Revoke, Watch (watcherSubscriptions)
 //	      |               | waits in queues, subscribes to the key
 //	      |               +--> localQueues, globalQueues, subscriptions
 //	      v               v

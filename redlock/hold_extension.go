@@ -33,9 +33,10 @@ func (x *extension) fill(restore bool) {
 	h, k := x.hold, x.call
 	h.pins++
 	h.noteWrite()
+	held := restore
 	restore = restore && !h.relay.confirms()
 	k.extend(&h.spec, h.token(), h.fence, max(h.term.ttl, h.lingerTime(x.core.now)), restore)
-	if restore {
+	if held {
 		k.op.Lease, k.op.Epoch = &h.lease, h.lease.epoch.Load()
 	}
 }

@@ -260,7 +260,8 @@ func (m *Mutex) stale(op Op, k *call, err error, note string) *RoundError {
 // Its error is a *RoundError that wraps
 //
 //	ErrNotHeld             the lock is lost: its validity had ended, or too many masters had
-//	                       lost the key, even if all have it now
+//	                       lost the key, even if all have it now; or it was revoked, and the
+//	                       error wraps ErrRevoked, too
 //	ErrExpired             its validity ended during the round
 //	ErrNoQuorum            too few masters answered: it stays valid until Until
 //	ErrClosed              the client is closed; likewise

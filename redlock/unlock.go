@@ -37,7 +37,8 @@ import (
 // deletes it.
 //
 // After ErrNotHeld, another may have held the lock before Unlock was called, and exclusion may
-// have been broken. After ErrNoQuorum or the context's error, nothing was broken, but it is not
+// have been broken. If the error wraps ErrRevoked, too, the lock was revoked ([Client.Revoke]),
+// and nobody else has held it. After ErrNoQuorum or the context's error, nothing was broken, but it is not
 // known whether the lock is free. The error is a *RoundError.
 func (m *Mutex) Unlock(ctx context.Context) error {
 	m.mustClient()
