@@ -89,10 +89,11 @@ type history struct {
 
 type phase = uint8
 
-// Beside those of the search: the second round of a lock with a fence, and the round that passes one on.
+// Beside those of the search.
 const (
-	raising phase = extending + 1 + iota
-	passing
+	raising  phase = extending + 1 + iota // the second round of a lock with a fence
+	passing                               // the round that passes one on
+	revoking                              // an operator revokes a lock
 )
 
 type verb uint8
@@ -105,10 +106,12 @@ const (
 	verbMend
 	verbPass
 	verbs
+
+	verbRevoke // of some histories only, in which no master is deaf to it
 )
 
 func (v verb) String() string {
-	return [verbs]string{"acquire", "raise", "extend", "release", "mend", "pass"}[v]
+	return [...]string{"acquire", "raise", "extend", "release", "mend", "pass", "", "revoke"}[v]
 }
 
 // A moment is what must happen often enough, or the histories are worth nothing.
@@ -122,11 +125,12 @@ const (
 	refused          // attempts that were given up
 	beside           // locks that were valid beside others
 	wrote            // locks of writers
+	revocations
 	moments
 )
 
 func (m moment) String() string {
-	return [moments]string{"published", "raised", "passed", "restored", "refused", "beside", "wrote"}[m]
+	return [moments]string{"published", "raised", "passed", "restored", "refused", "beside", "wrote", "revocations"}[m]
 }
 
 type modelActor struct {
@@ -364,6 +368,8 @@ func (h *history) act(c *modelActor) {
 		h.note("client %d has it until %d", c.id, c.until)
 		h.model.extended(c)
 		h.check(c)
+	case revoking:
+		h.model.(interface{ revoked(*modelActor, tally) }).revoked(c, t)
 	}
 }
 
