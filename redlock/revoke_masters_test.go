@@ -286,7 +286,7 @@ func TestATombstoneLivesAsItsKey(t *testing.T) {
 
 // What a user of locks may do is enough for revoking them.
 func TestRightsOfARevocation(t *testing.T) {
-	masters := startACL(t, 3, rights)
+	masters := startACL(t, 3, lockRights)
 	c := openConfig(t, undemanding(masters))
 	m := c.NewMutex("lock:k", time.Minute)
 	require.NoError(t, m.TryLock(t.Context()))
