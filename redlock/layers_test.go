@@ -30,7 +30,7 @@ var layers = []string{
 	"hold", "hold_release", "hold_relay", "hold_extension", "hold_keepalive", "hold_subscription", "hold_renewer", "hold_backing", "hold_recheck",
 	"wait_subscription", "wait_contention", "wait_look", "wait_global_queue_script", "wait_global_queue",
 	"wait_local_queue", "watch_subscription",
-	"option", "config", "client", "mutex", "acquire", "unlock", "holders", "wait", "lock", "do", "lead", "watch", "doc",
+	"option", "config", "client", "mutex", "acquire", "unlock", "holders", "revoke", "wait", "lock", "do", "lead", "watch", "doc",
 }
 
 // upward is what runs the other way all the same: a hold has its KeepAlives, which it moves, and
@@ -119,8 +119,9 @@ var testedElsewhere = map[string]string{
 	"ask_spec": "option_test.go has what goes together, and kind_*_test.go what comes of it",
 	"doc":      "rules_test.go has its rules, and acl_test.go, limits_test.go and readme_test.go what else it promises",
 
-	"internal/processes": "redlocktest starts and ends its servers with it, and its tests look at that",
-	"internal/skew":      "a variable that tests set",
+	"internal/kind/revoke": "revoke_test.go and revoke_masters_test.go revoke locks of each kind",
+	"internal/processes":   "redlocktest starts and ends its servers with it, and its tests look at that",
+	"internal/skew":        "a variable that tests set",
 }
 
 // acrossFiles are the test files that have no source file's name, as what they hold is kept by many
