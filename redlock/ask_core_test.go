@@ -175,7 +175,7 @@ func TestTextIsNotSentOfWhatMayBeUndone(t *testing.T) {
 				if s == kind.IntendScript {
 					k.intend(&c.NewMutex("k", time.Hour).spec, kind.Plain{}, []byte("token"), time.Second)
 				} else {
-					k.enterQueue([]byte(queueKey("k")), []byte("id"))
+					k.enterQueue([]byte(queueKey("k")), []byte("id"), 0, "")
 					k.prepare(time.Second)
 				}
 				for _, late := range []bool{true, false} {

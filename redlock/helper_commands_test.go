@@ -220,7 +220,7 @@ func (m *fakeMaster) script(what string, keys, args []string) any {
 		}
 		return []any{fence, c.token, m.left(key)}
 	case is(enterScript):
-		return m.enter(key, token, args[1], args[2])
+		return m.enter(key, token, args[1], args[2], args[3])
 	case is(leaveScript):
 		delete(m.keys, keys[1])
 		delete(m.keys, keys[2])
@@ -313,13 +313,13 @@ func (m *fakeMaster) left(keys ...string) int64 {
 func ahead(n, skew int64) bool { return n > time.Now().UnixMicro()+skew }
 
 // enter does what the enter script does.
-func (m *fakeMaster) enter(line, me, alive, bell string) (before string) {
+func (m *fakeMaster) enter(line, me, alive, bell, note string) (before string) {
 	ids := m.lines[line]
 	at := slices.Index(ids, me)
 	if at < 0 {
 		ids, at = append(ids, me), len(ids)
 	}
-	m.put(line+":"+me+":alive", "", alive)
+	m.put(line+":"+me+":alive", note, alive)
 	for ; at > 0; at-- {
 		before := ids[at-1]
 		if _, ok := m.get(line + ":" + before + ":alive"); ok {

@@ -453,6 +453,9 @@ func (w *wait) enterGlobalQueue(ctx context.Context) (contend bool, err error) {
 	case w.ticket.atHead:
 		return true, nil
 	}
+	if len(w.ticket.entries) == 0 { // otherwise a renewal may be reading these
+		w.ticket.since, w.ticket.owner = w.since, m.namedOwner()
+	}
 	contend, err = c.globalQueues.enter(ctx, &w.ticket, w.waiter.subscription, m.reader, m.names())
 	if err != nil {
 		return false, ended(err)

@@ -75,6 +75,8 @@ type ticket struct {
 	moved             atomic.Bool   // it was the head, and a queue has another queue master now
 	awaitedNotice     string        // the key of the notice whose end it waits for; empty if it waits for none
 	enterAfter        time.Duration // it does not use the queues before this time
+	since             time.Duration // when its waiter began to wait
+	owner             string        // the waiter's
 }
 
 // An entry is a waiter's place in the queue of one of the lock's names.
@@ -184,7 +186,7 @@ func (gq *globalQueues) enterOne(ctx context.Context, t *ticket, sub *subscripti
 	}
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.enterQueue(at.key, t.id)
+	k.enterQueue(at.key, t.id, c.now()-t.since, t.owner)
 	v, err := gq.askMaster(ctx, sub, k, master)
 	if err != nil {
 		return err
@@ -223,7 +225,7 @@ func (gq *globalQueues) renew() {
 		for t := range gq.heads {
 			for i := range t.entries {
 				if at := &t.entries[i]; at.master == master {
-					k.appendRenewal(at.key, t.id)
+					k.appendRenewal(at.key, t.id, c.now()-t.since, t.owner)
 				}
 				if len(k.request.Command) > renewalBatch {
 					gq.send(k, master, 0)

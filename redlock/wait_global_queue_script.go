@@ -1,6 +1,8 @@
 package redlock
 
 import (
+	"bytes"
+	"strconv"
 	"time"
 
 	"github.com/redburst/redburst/mux"
@@ -32,12 +34,14 @@ const luaReads = `local function reads(id) return string.sub(id, 1, 2) == 'r:' e
 // ids ahead of it. Readers that share a rank have one score. While other readers can join them, [readerMark] has that
 // score, too.
 //
-// Each id has two keys beside the queue. One says that its waiter is alive, and is renewed. The other is its notice,
+// Each id has two keys beside the queue. One says that its waiter is alive, and is renewed. It holds a note: for how
+// long the waiter has waited, in ms, a space, and the waiter's owner. The note is for people. It is empty if it was
+// written by a version that wrote none. The other key is the id's notice,
 // called bell in the scripts. The notice is there while the successor is subscribed to it, and is deleted when
 // either leaves. It is not renewed, as the master would notify of that, too. If it expires, the successor enters
 // again. So if both waiters die, a notice is left for a minute at most.
 var (
-	// KEYS queue. ARGV id, its life in ms, the life of a notice in ms. If the id is not in the queue, the script
+	// KEYS queue. ARGV id, its life in ms, the life of a notice in ms, the note. If the id is not in the queue, the script
 	// puts it at the end, or, if it is a reader's, at the rank of the readers. It notes that the waiter is alive,
 	// and takes out predecessors that are dead. It returns the predecessor. That is empty if the id is the head, or
 	// if it is a reader's and only readers are ahead. If a reader finds the mark gone, or at another rank, its own
@@ -56,7 +60,7 @@ if not rank then
   redis.call('ZADD', line, place, me)
   rank = redis.call('ZRANK', line, me)
 end
-redis.call('SET', line .. ':' .. me .. ':alive', '', 'PX', ARGV[2])
+redis.call('SET', line .. ':' .. me .. ':alive', ARGV[4] or '', 'PX', ARGV[2])
 redis.call('PEXPIRE', line, ARGV[2])
 if reads(me) then
   if redis.call('ZSCORE', line, 'r:') ~= redis.call('ZSCORE', line, me) then
@@ -108,7 +112,29 @@ return stood`)
 const (
 	entryLife  = 3 * time.Second // how long an entry lives after it was renewed
 	noticeLife = time.Minute     // how long a notice lives; it is not renewed
+	maxWaited  = 1 << 42         // ms that a note can say, so that no sum overflows
 )
+
+// appendNote appends what an entry says of its waiter. It has no part of the id: any user who knows the id can end the
+// entry.
+func appendNote(dst []byte, waited time.Duration, owner string) []byte {
+	dst = strconv.AppendInt(dst, max(waited, 0).Milliseconds(), 10)
+	return append(append(dst, ' '), owner...)
+}
+
+// readNote undoes appendNote. left is how long the entry has still to live, so the note is as old as its life less that.
+// known is false if there is no note.
+func readNote(note []byte, left time.Duration) (waited time.Duration, owner string, known bool) {
+	number, name, ok := bytes.Cut(note, []byte(" "))
+	ms, err := strconv.ParseUint(string(number), 10, 63)
+	if !ok || err != nil || ms > maxWaited {
+		return 0, "", false
+	}
+	if checkOwner(string(name)) == nil {
+		owner = string(name)
+	}
+	return milliseconds(int64(ms)) + max(entryLife-left, 0), owner, true
+}
 
 // judgeEnter judges the enter script: an id is a yes, even if it is empty.
 func judgeEnter(v resp.Value) mux.Verdict {
@@ -124,13 +150,14 @@ func (k *call) beginRenewals() {
 	k.request.Judge = kind.JudgeInt
 }
 
-func (k *call) appendRenewal(queue, id []byte) {
+func (k *call) appendRenewal(queue, id []byte, waited time.Duration, owner string) {
 	r, life := &k.request, entryLife.Milliseconds()
 	r.Name = appendAliveKey(r.Name[:0], queue, id)
 	r.Command = resp.AppendArray(r.Command, 5)
 	r.Command = resp.AppendBulkString(r.Command, "SET")
 	r.Command = resp.AppendBulk(r.Command, r.Name)
-	r.Command = resp.AppendBulkString(r.Command, "")
+	r.Name = appendNote(r.Name[:0], waited, owner)
+	r.Command = resp.AppendBulk(r.Command, r.Name)
 	r.Command = resp.AppendBulkString(r.Command, "PX")
 	r.Command = resp.AppendBulkInt(r.Command, life)
 	r.Command = resp.AppendArray(r.Command, 3)
@@ -141,14 +168,17 @@ func (k *call) appendRenewal(queue, id []byte) {
 }
 
 // enterQueue makes the call one of the enter script.
-func (k *call) enterQueue(queue, id []byte) {
-	k.request.Reset()
-	k.request.Judge = judgeEnter
-	k.request.CallOn(enterScript, 1, 3, func(dst []byte) []byte {
+func (k *call) enterQueue(queue, id []byte, waited time.Duration, owner string) {
+	r := &k.request
+	r.Name = appendNote(r.Name[:0], waited, owner)
+	r.Reset()
+	r.Judge = judgeEnter
+	r.CallOn(enterScript, 1, 4, func(dst []byte) []byte {
 		dst = resp.AppendBulk(dst, queue)
 		dst = resp.AppendBulk(dst, id)
 		dst = resp.AppendBulkInt(dst, entryLife.Milliseconds())
-		return resp.AppendBulkInt(dst, noticeLife.Milliseconds())
+		dst = resp.AppendBulkInt(dst, noticeLife.Milliseconds())
+		return resp.AppendBulk(dst, r.Name)
 	})
 }
 
