@@ -163,6 +163,7 @@ const (
 	OpLead    Op = "lead"    // Lead
 	OpRevoke  Op = "revoke"  // Revoke
 	OpWatch   Op = "watch"   // Watch
+	OpLocks   Op = "locks"   // Locks
 )
 
 // Notes of a RoundError.

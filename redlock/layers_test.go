@@ -30,7 +30,8 @@ var layers = []string{
 	"hold", "hold_release", "hold_relay", "hold_extension", "hold_keepalive", "hold_subscription", "hold_renewer", "hold_backing", "hold_recheck",
 	"wait_subscription", "wait_contention", "wait_look", "wait_global_queue_script", "wait_global_queue",
 	"wait_local_queue", "watch_subscription",
-	"option", "config", "client", "mutex", "acquire", "unlock", "holders", "revoke", "wait", "lock", "do", "lead", "watch", "doc",
+	"option", "config", "client", "mutex", "acquire", "unlock", "holders", "locks_pattern", "locks_script", "locks", "revoke", "wait", "lock", "do", "lead",
+	"watch", "doc",
 }
 
 // upward is what runs the other way all the same: a hold has its KeepAlives, which it moves, and

@@ -33,6 +33,38 @@ const slotInfix = ":permit:"
 // number of slots follow.
 func slotPrefix(key string) string { return "{" + key + "}" + slotInfix }
 
+// SlotPrefix is the name by which [AppendQueueKey] knows the lock of a key's permits.
+func SlotPrefix(key string) string { return slotPrefix(key) }
+
+// SlotKey returns the key of a slot, from 1 on.
+func SlotKey(key string, slot, of int) string {
+	return slotPrefix(key) + strconv.Itoa(slot) + "/" + strconv.Itoa(of)
+}
+
+// MarkKey returns the key that says how many permits a key has.
+func MarkKey(key string) string { return "{" + key + "}:permits" }
+
+// CutMarkKey undoes MarkKey.
+func CutMarkKey(mark string) (key string, ok bool) { return cutBeside(mark, "}:permits") }
+
+// CutQueueKey undoes [AppendQueueKey] for a key, or for its permits.
+func CutQueueKey(queue string) (key string, permits, ok bool) {
+	if key, ok = cutBeside(queue, "}"+slotInfix+"line"); ok {
+		return key, true, true
+	}
+	key, ok = cutBeside(queue, "}:line")
+	return key, false, ok
+}
+
+func cutBeside(name, end string) (key string, ok bool) {
+	rest, open := strings.CutPrefix(name, "{")
+	key, ok = strings.CutSuffix(rest, end)
+	if !open || !ok {
+		return "", false
+	}
+	return key, true
+}
+
 // cutSlotKey splits the name of a slot's key into the prefix, the slot's number and the number of slots. The
 // slot is 0 if the name is not a slot's.
 func cutSlotKey(key []byte) (prefix []byte, slot, of int) {

@@ -52,7 +52,7 @@ func PermitsFit(key string, k int) bool {
 
 // NewPermits returns the kind of a lock with k permits on a key, if each lock lasts for ttl at most.
 func NewPermits(key string, ttl time.Duration, k int) *permits {
-	return &permits{k: k, of: "/" + strconv.Itoa(k), Prefix: slotPrefix(key), marker: "{" + key + "}:permits", life: ttl + 2*AgreedFor}
+	return &permits{k: k, of: "/" + strconv.Itoa(k), Prefix: slotPrefix(key), marker: MarkKey(key), life: ttl + 2*AgreedFor}
 }
 
 // keepMark is the Lua that sets the mark to k. The mark then lives for its life at least, as another's lock

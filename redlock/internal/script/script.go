@@ -26,10 +26,17 @@ end
 // New makes a script, for a package-level variable. It takes the indentation out of the text that is sent, as
 // a mux keeps only two KiB of memory for an operation's text.
 func New(text string) Script {
+	s := NewRare(text)
+	Texts = append(Texts, s.Text)
+	return s
+}
+
+// NewRare is New for a script that few clients call. It is not loaded when a master is connected: the first call sends
+// its text.
+func NewRare(text string) Script {
 	for strings.Contains(text, "\n ") {
 		text = strings.ReplaceAll(text, "\n ", "\n")
 	}
-	Texts = append(Texts, text)
 	sum := sha1.Sum([]byte(text))
 	return Script{text, hex.EncodeToString(sum[:])}
 }

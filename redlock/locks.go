@@ -1,0 +1,564 @@
+package redlock
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/script"
+	"github.com/redburst/redburst/resp"
+)
+
+// ErrIncomplete: some masters did not answer, and a majority did. So [Client.Locks] has listed every lock that is held,
+// but not what is on the other masters alone.
+var ErrIncomplete = errors.New("redlock: some masters are not in the list")
+
+// A LockKind says what a key is, by what it holds.
+type LockKind string
+
+// The kinds of a [LockInfo].
+const (
+	KindPlain   LockKind = "plain"   // one holder; WithKeys and WithFence look like it
+	KindShared  LockKind = "shared"  // readers hold it (WithShared)
+	KindPermits LockKind = "permits" // WithPermits
+	// KindForeign: a value that looks like another library's token. It can be anything else that looks so.
+	KindForeign LockKind = "foreign"
+	// KindOther: the key holds something that is no lock. It is in the way of one all the same.
+	KindOther LockKind = "other"
+	KindNone  LockKind = "" // nobody holds it
+)
+
+// A LockInfo is what the masters say of one lock: see [Client.Locks].
+type LockInfo struct {
+	Key     string
+	Kind    LockKind
+	Held    bool         // as many masters as are a majority name one of the holders; of permits: all are taken
+	Holders []LockHolder // one for each token, those that most masters name first; of readers up to about 100
+	Fence   uint64       // the last fence of the key that a majority remembers; 0 if there is none
+	Readers int          // how many readers hold it, on the master that has most
+	Permits int          // how many permits there are
+	Used    int          // how many of them are held on a majority
+	Waiting int          // how many waiters are in line, one for each process; -1 if this user may not read it
+	Waiters []LockWaiter // these, in their order; the first 100
+	Masters int          // how many masters there are
+	Silent  []string     // the addresses of those that did not answer
+}
+
+// A LockHolder is who holds a lock, or was named by a few masters.
+type LockHolder struct {
+	Token   Secret        // cut after 1,024 bytes, and a reader's after 256; UnknownToken if the key is no lock
+	Permit  int           // the number of the permit, from 1 on; 0 if there are none
+	Held    bool          // a majority of the masters names it
+	Masters []string      // the addresses of those that name it
+	TTL     time.Duration // until no majority has it if it is not renewed, or nobody, if none has; NoExpiry for never
+}
+
+// Owner is that of the token, as for [Holder.Owner].
+func (h LockHolder) Owner() string { return ownerOf(h.Token.Reveal()) }
+
+// MarshalJSON returns the fields, with "..." in the place of a token, and the owner.
+func (h LockHolder) MarshalJSON() ([]byte, error) {
+	type fields LockHolder
+	return json.Marshal(struct {
+		fields
+		Owner string
+	}{fields(h), h.Owner()})
+}
+
+// A LockWaiter is one process that waits in line for a lock. There can be more waiters in the process.
+type LockWaiter struct {
+	Owner  string        // Config.Owner, or WithOwner: a hint. Empty if it has published none
+	Waited time.Duration // for how long its Lock has waited
+	Reader bool          // it wants to share the lock. Readers in a row have the lock together
+}
+
+// Locks lists the locks on the masters whose keys match a pattern, in no order. A pattern is that of SCAN: * stands for
+// any characters, ? for one, [a-z] for one of these, and a backslash has the next one stand for itself. The empty
+// pattern is *.
+//
+//	for lock, err := range client.Locks(ctx, "lock:*") {
+//		switch {
+//		case errors.Is(err, redlock.ErrIncomplete): // the last; what is held was listed
+//		case err != nil:
+//			return err
+//		case lock.Held:
+//			fmt.Println(lock.Key, lock.Holders[0].Owner())
+//		}
+//	}
+//
+// What is listed: each lock that somebody holds on some master, be it on few of them; and each that somebody waits for.
+// The keys that are kept beside locks are not listed. Permits have a row of their own, beside that of a lock with the
+// same key. They are found by their mark ({key}:permits), which lives longer than they do.
+//
+// Redis may hold other things. Of the other keys Locks lists those that look like another library's lock: a string of
+// 16 to 128 letters, digits and +/=_-, which expires (KindForeign). So give a pattern where there is a cache. If the
+// pattern matches one key only, that key is listed whatever it holds (KindOther), and no other key is looked at.
+//
+// The list is no snapshot. Each row was true when the masters answered for it, as that of [Client.Holders] is. A lock
+// that is held the whole time is in the list, once. One that comes or goes meanwhile may be, and so may a lock that is
+// renamed.
+//
+// A master is asked for a page of 200 keys, and then for 50 locks or fewer, at a time: that keeps it for less than a
+// millisecond. The masters are looked through one after the other, so the list takes a round trip for 200 keys of each,
+// and some for 200 locks. The client holds one page, and 16 to 40 bytes for each lock that was listed, to list none twice. Nothing runs
+// while the loop's body does, or after the loop was left.
+//
+// A master that is down, or does not answer within Config.RoundTimeout (500 ms if that is zero), is not asked again.
+// The rows say which masters are missing (LockInfo.Silent). At the end, Locks yields an error: a *RoundError with the
+// reason of each master. It wraps ErrIncomplete if a majority has answered all, and ErrNoQuorum if not: then locks may
+// be missing, and it is not known whether those that were listed are held. If ctx ends or the client is closed, Locks
+// yields that error, and ends. If the pattern is malformed, the error is no *RoundError.
+//
+// Locks needs the rights to EVAL, EVALSHA, SCAN, GETRANGE, PTTL, TYPE, TIME, ZCOUNT and ZRANGE, for the keys that match.
+// A key that it may not read ends the list of that master, so give a pattern that the user may read. For the line it
+// needs ZCARD, ZSCORE, ZRANGE, GET and PTTL of {key}:line*, and of {key}:permit* for permits; for the fence GET of
+// {key}:fence. Without these rights, there is none in the list.
+func (c *Client) Locks(ctx context.Context, pattern string) iter.Seq2[LockInfo, error] {
+	c.check()
+	return func(yield func(LockInfo, error) bool) {
+		l := newLister(c, pattern)
+		if err := l.check(); err != nil {
+			yield(LockInfo{}, fmt.Errorf("redlock: locks: %w", err))
+			return
+		}
+		if l.run(ctx, yield) {
+			if e := l.lacks(ctx); e != nil {
+				yield(LockInfo{}, e)
+			}
+		}
+	}
+}
+
+// A lister is one loop over Locks.
+//
+// A key is on several masters, and each scan finds it. The lister yields it the first time, and remembers a hash of it.
+// (It could instead leave a key to the first master that has it, and remember nothing. But a renewal sets a key again
+// where it was lost, behind the scan of the first master: then nobody would list it, though it is held all the time.)
+type lister struct {
+	client  *Client
+	pattern pattern
+	literal bool // the pattern stands for one key
+	call    *call
+	up      mux.Set // the masters that have answered so far
+	votes   []Vote
+	seed    maphash.Seed
+	seen    map[uint64]struct{} // the rows that were yielded
+	ended   error               // the error of a context or a client that has ended
+}
+
+// A lockName is what a row is about: a key, or its permits.
+type lockName struct {
+	key     string
+	permits bool
+}
+
+func newLister(c *Client, p string) *lister {
+	l := &lister{client: c, pattern: pattern(cmp.Or(p, "*")), seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}
+	l.call = newCall().(*call) // it has large replies, so it does not go into the pool
+	for i, addr := range c.masters {
+		l.up = l.up.With(i)
+		l.votes = append(l.votes, Vote{Addr: addr, Verdict: VerdictYes})
+	}
+	return l
+}
+
+// check returns what is wrong with the pattern.
+func (l *lister) check() error {
+	if err := l.pattern.check(); err != nil {
+		return err
+	}
+	switch key, literal := l.pattern.literal(); {
+	case literal && len(key) > maxKey:
+		return fmt.Errorf("the key has %d bytes, and %d are the most", len(key), maxKey)
+	case literal && kind.Reserved(key):
+		return errReserved
+	}
+	return nil
+}
+
+// run returns false if the loop was left.
+func (l *lister) run(ctx context.Context, yield func(LockInfo, error) bool) bool {
+	key, literal := l.pattern.literal()
+	if l.literal = literal; literal {
+		return l.list(ctx, []lockName{{key, false}, {key, true}}, yield)
+	}
+	for master := range l.votes {
+		for cursor, on := "0", true; on; {
+			var names []lockName
+			if names, cursor, on = l.page(ctx, master, cursor); !l.list(ctx, names, yield) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// lacks is the error that ends the list; nil if nothing is missing.
+func (l *lister) lacks(ctx context.Context) error {
+	e := unasked(OpLocks, string(l.pattern), nil, "")
+	switch answered := l.up.Len(); {
+	case errors.Is(l.ended, mux.ErrClosed):
+		e.reason = ErrClosed
+		return e
+	case l.ended != nil:
+		e.cut, e.Votes = true, l.votes
+		return e.endedBy(ctx, l.ended)
+	case answered == len(l.votes):
+		return nil
+	case answered >= majority(len(l.votes)):
+		e.reason = ErrIncomplete
+	default:
+		e.reason = ErrNoQuorum
+	}
+	e.Votes = l.votes
+	return e
+}
+
+// ask asks the masters of a set, and returns those that have answered. Those that have not are not asked again.
+func (l *lister) ask(ctx context.Context, of mux.Set, s script.Script, args ...string) (answered mux.Set) {
+	if of &= l.up; of == 0 || l.ended != nil {
+		return 0
+	}
+	l.call.list(s, l.client.cfg.questionTimeout(), args...)
+	l.call.op.Only = of
+	err := l.client.rounds.Do(ctx, &l.call.op)
+	if err != nil && err != mux.ErrTimeout {
+		l.ended = err
+		return 0
+	}
+	for i := range l.votes {
+		switch v := &l.call.op.Votes[i]; {
+		case !of.Has(i):
+		case v.Verdict == VerdictYes:
+			answered = answered.With(i)
+		default:
+			l.up &^= mux.Set(0).With(i)
+			l.votes[i].Verdict, l.votes[i].Err = VerdictFailed, cmp.Or(v.Err, error(mux.ErrTimeout))
+		}
+	}
+	return answered
+}
+
+func (l *lister) reply(master int) resp.Value { return l.call.op.Votes[master].Reply }
+
+// page returns the locks of one page of a master's keys, but for those that were yielded. on is false after the last
+// page.
+func (l *lister) page(ctx context.Context, master int, cursor string) (names []lockName, next string, on bool) {
+	const longest = maxKey + 64 // with what may stand around a lock's key
+	only := mux.Set(0).With(master)
+	for count := pageCount; ; count = max(count/20, 1) {
+		if l.ask(ctx, only, pageScript, cursor, l.pattern.around(), strconv.Itoa(count), strconv.Itoa(longest)) == 0 {
+			return nil, "", false
+		}
+		elems := l.reply(master).Elems()
+		first, more := elems.Next()
+		if !more {
+			continue // the names were too long
+		}
+		next = textOf(first)
+		found := map[lockName]bool{} // SCAN may return a key twice
+		for v, more := elems.Next(); more; v, more = elems.Next() {
+			name, ok := lockOf(string(v.Bytes()))
+			if ok && !found[name] && l.pattern.matches(name.key) {
+				found[name] = true
+				if _, seen := l.seen[l.hash(name)]; !seen {
+					names = append(names, name)
+				}
+			}
+		}
+		return names, next, next != "0" && next != ""
+	}
+}
+
+// lockOf returns the lock that a key on a master belongs to. ok is false for a key that says nothing of its own.
+func lockOf(key string) (name lockName, ok bool) {
+	name.key = key
+	if kind.Reserved(key) {
+		if name.key, name.permits, ok = kind.CutQueueKey(key); !ok {
+			name.key, ok = kind.CutMarkKey(key)
+			name.permits = true
+		}
+		if !ok || kind.Reserved(name.key) {
+			return lockName{}, false
+		}
+	}
+	return name, name.key != "" && len(name.key) <= maxKey
+}
+
+func (l *lister) hash(name lockName) uint64 { return maphash.Comparable(l.seed, name) }
+
+// list asks all masters about the locks, and yields those that are there. It returns false if the loop was left.
+func (l *lister) list(ctx context.Context, names []lockName, yield func(LockInfo, error) bool) bool {
+	for len(names) > 0 {
+		rows := l.rows(ctx, names)
+		if len(rows) == 0 { // no master is left
+			return true
+		}
+		l.askSlots(ctx, rows)
+		if l.ended != nil {
+			return true
+		}
+		for i := range rows {
+			info, there := rows[i].info(l)
+			if !there {
+				continue
+			}
+			if !l.literal {
+				l.seen[l.hash(names[i])] = struct{}{}
+			}
+			if !yield(info, nil) {
+				return false
+			}
+		}
+		names = names[len(rows):]
+	}
+	return true
+}
+
+// A listed is a lock, and what each master says of it.
+type listed struct {
+	lockName
+	rows  []lockRow // by master; empty for those that are silent
+	slots int       // how many permits there are
+	taken map[lockClaim][]heldOn
+}
+
+type lockClaim struct {
+	token  string
+	permit int
+}
+
+type heldOn struct {
+	master int
+	left   time.Duration
+}
+
+// rows asks all masters about the first of the locks: as many as all masters have answered.
+func (l *lister) rows(ctx context.Context, names []lockName) []listed {
+	var args []string
+	size := 0
+	for i, name := range names {
+		if size += 2 * len(name.key); i == rowsAtOnce || i > 0 && size > askedBytes {
+			names = names[:i]
+			break
+		}
+		if key := name.key; name.permits {
+			args = append(args, kind.MarkKey(key), string(kind.AppendQueueKey(nil, kind.SlotPrefix(key))))
+		} else {
+			args = append(args, key, string(kind.AppendQueueKey(nil, key)))
+		}
+	}
+	answered := l.ask(ctx, l.up, locksScript, args...)
+	all := make([][]lockRow, len(l.votes))
+	n := len(names)
+	for i := range all {
+		if answered.Has(i) {
+			all[i] = readRows(l.reply(i))
+			n = min(n, len(all[i]))
+		}
+	}
+	if answered == 0 {
+		return nil
+	}
+	out := make([]listed, n)
+	for i := range out {
+		out[i] = listed{names[i], make([]lockRow, len(all)), 0, map[lockClaim][]heldOn{}}
+		for master := range all {
+			if answered.Has(master) {
+				out[i].add(master, all[master][i])
+			}
+		}
+	}
+	return out
+}
+
+// add notes what a master says of the lock.
+func (r *listed) add(master int, row lockRow) {
+	r.rows[master] = row
+	if r.permits {
+		if n, err := strconv.Atoi(row.value); err == nil && n <= kind.MaxPermits {
+			r.slots = max(r.slots, n)
+		}
+		return
+	}
+	if row.there && row.readers == 0 {
+		r.claim(master, row.value, 0, row.left)
+	}
+	for _, reader := range row.first {
+		r.claim(master, reader.token, 0, reader.left)
+	}
+}
+
+func (r *listed) claim(master int, token string, permit int, left time.Duration) {
+	c := lockClaim{token, permit}
+	r.taken[c] = append(r.taken[c], heldOn{master, left})
+}
+
+// askSlots asks for the permits of the locks.
+func (l *lister) askSlots(ctx context.Context, rows []listed) {
+	type slot struct {
+		row    *listed
+		number int
+	}
+	var slots []slot
+	var names []string
+	size := 0
+	flush := func() {
+		if len(slots) == 0 {
+			return
+		}
+		answered := l.ask(ctx, l.up, locksSlotsScript, names...)
+		for master := range l.votes {
+			if !answered.Has(master) {
+				continue
+			}
+			elems := l.reply(master).Elems()
+			for _, s := range slots {
+				v, _ := elems.Next()
+				if left := nextInt(&elems); left != -2 {
+					s.row.claim(master, textOf(v), s.number, timeLeft(left))
+				}
+			}
+		}
+		slots, names, size = slots[:0], names[:0], 0
+	}
+	for i := range rows {
+		for number := 1; number <= rows[i].slots; number++ {
+			slots = append(slots, slot{&rows[i], number})
+			names = append(names, kind.SlotKey(rows[i].key, number, rows[i].slots))
+			if size += len(rows[i].key); len(slots) == slotsAtOnce || size > askedBytes {
+				flush()
+			}
+		}
+	}
+	flush()
+}
+
+// info returns what is known of the lock. there is false if it is none that is to be listed.
+func (r *listed) info(l *lister) (info LockInfo, there bool) {
+	info = LockInfo{Key: r.key, Permits: r.slots, Masters: len(l.votes)}
+	quorum := majority(len(l.votes))
+	var fences []uint64
+	others, listable := 0, false
+	for master, row := range r.rows {
+		if !l.up.Has(master) {
+			info.Silent = append(info.Silent, l.votes[master].Addr)
+			continue
+		}
+		fences = append(fences, row.fence)
+		info.Readers = max(info.Readers, row.readers)
+		if row.readers < 0 || row.readers > 0 && len(row.first) == 0 {
+			others++
+		}
+	}
+	if slices.Sort(fences); len(fences) > 0 {
+		info.Fence = fences[max(0, len(fences)-quorum)]
+	}
+	r.line(&info)
+	for c, on := range r.taken {
+		h := LockHolder{Token: NewSecret(c.token), Permit: c.permit, Held: len(on) >= quorum}
+		if h.Token.IsZero() {
+			h.Token = UnknownToken
+		}
+		var left []time.Duration
+		for _, at := range on {
+			h.Masters = append(h.Masters, l.votes[at.master].Addr)
+			left = append(left, at.left)
+		}
+		h.TTL = lasting(left, quorum)
+		if looks := looksLike(c.token, h.TTL); looks == KindOther || looks == KindForeign && info.Readers > 0 {
+			h.Token = UnknownToken
+		} else {
+			listable = true
+		}
+		if h.Held {
+			info.Held = true
+			if h.Permit > 0 {
+				info.Used++
+			}
+		}
+		info.Holders = append(info.Holders, h)
+	}
+	slices.SortFunc(info.Holders, func(a, b LockHolder) int {
+		return cmp.Or(cmp.Compare(len(b.Masters), len(a.Masters)), cmp.Compare(a.Permit, b.Permit),
+			cmp.Compare(a.Owner(), b.Owner()), strings.Compare(a.Token.Reveal(), b.Token.Reveal()))
+	})
+	switch {
+	case r.permits:
+		info.Held = info.Used > 0 && info.Used == info.Permits
+		if len(info.Holders) > 0 || info.Waiting > 0 {
+			info.Kind = KindPermits
+		}
+	case len(info.Holders) > 0:
+		first := info.Holders[0]
+		info.Kind = looksLike(first.Token.Reveal(), first.TTL)
+		if info.Readers > 0 && info.Kind == KindPlain {
+			info.Kind = KindShared
+		}
+	case others > 0:
+		info.Kind, info.Held = KindOther, others >= quorum
+	}
+	return info, listable || info.Waiting > 0 || l.literal && info.Kind != KindNone
+}
+
+// line adds the waiters. They stand in the queue of one master. For a moment some can stand in that of another, and then
+// those come last.
+func (r *listed) line(info *LockInfo) {
+	rows, listed := slices.Clone(r.rows), map[string]bool{}
+	slices.SortStableFunc(rows, func(a, b lockRow) int { return cmp.Compare(len(b.waiters), len(a.waiters)) })
+	for _, row := range rows {
+		info.Waiting = max(info.Waiting, row.waiting)
+		for _, w := range row.waiters {
+			if listed[w.id] {
+				continue
+			}
+			listed[w.id] = true
+			waited, owner, _ := readNote(w.note, w.left)
+			reader := strings.HasPrefix(w.id, readerMark)
+			info.Waiters = append(info.Waiters, LockWaiter{Owner: owner, Waited: waited, Reader: reader})
+		}
+	}
+	info.Waiting = max(info.Waiting, len(info.Waiters))
+	info.Waiters = info.Waiters[:min(len(info.Waiters), maxListed)]
+	if info.Waiting == 0 && slices.ContainsFunc(rows, func(row lockRow) bool { return row.waiting < 0 }) {
+		info.Waiting = -1
+	}
+}
+
+// looksLike says what a value looks like: KindPlain for a token of ours.
+func looksLike(value string, left time.Duration) LockKind {
+	token, _, _ := kind.CutSlot(value)
+	if i := strings.LastIndexByte(token, '/'); i >= 0 && checkOwner(token[:i]) == nil {
+		token = token[i+1:]
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	const least, most = 16, 128 // characters of another library's token
+	switch {
+	case err == nil && len(raw) == tokenBytes:
+		return KindPlain
+	case left >= 0 && least <= len(value) && len(value) <= most && strings.Trim(value, tokenLetters) == "":
+		return KindForeign
+	}
+	return KindOther
+}
+
+const tokenLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-"
+
+// lasting is how long at least quorum of the keys live, or the last of them if there are fewer. It is NoExpiry for ever.
+func lasting(left []time.Duration, quorum int) time.Duration {
+	slices.SortFunc(left, func(a, b time.Duration) int {
+		return cmp.Compare(uint64(a), uint64(b)) // NoExpiry is the longest
+	})
+	return left[max(0, len(left)-quorum)]
+}

@@ -1,0 +1,389 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// listed returns the locks that match a pattern, by key; those of permits have a % behind it. Each is there once.
+func listed(t testing.TB, c *redlock.Client, pattern string) map[string]redlock.LockInfo {
+	t.Helper()
+	all := map[string]redlock.LockInfo{}
+	for lock, err := range c.Locks(context.Background(), pattern) {
+		require.NoError(t, err)
+		key := lock.Key
+		if lock.Kind == redlock.KindPermits {
+			key += "%"
+		}
+		require.NotContains(t, all, key, "it comes once")
+		all[key] = lock
+	}
+	return all
+}
+
+func keysOf(all map[string]redlock.LockInfo) []string { return slices.Sorted(maps.Keys(all)) }
+
+func take(t testing.TB, c *redlock.Client, key string, opts ...redlock.Option) *redlock.Mutex {
+	t.Helper()
+	m := c.NewMutex(key, time.Minute, opts...)
+	require.NoError(t, m.TryLock(t.Context()))
+	return m
+}
+
+func TestLocksOfAllKindsAreListed(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := openWith(t, masters, redlock.Config{Owner: "svc-a"})
+	plain := take(t, c, "lock:plain")
+	fenced := take(t, c, "lock:fenced", redlock.WithFence(), redlock.WithOwner("web-3"))
+	take(t, c, "lock:one", redlock.WithKeys("lock:two"))
+	take(t, c, "lock:read", redlock.WithShared(), redlock.WithOwner("r1"))
+	take(t, c, "lock:read", redlock.WithShared(), redlock.WithOwner("r2"))
+	take(t, c, "lock:gpu", redlock.WithPermits(3), redlock.WithOwner("g1"))
+	take(t, c, "lock:gpu", redlock.WithPermits(3), redlock.WithOwner("g2"))
+	take(t, c, "lock:gpu")
+	take(t, c, "lock:idle", redlock.WithPermits(4)).Unlock(t.Context())
+	take(t, c, "other")
+	settled(t, c)
+
+	all := listed(t, c, "lock:*")
+	require.Equal(t, []string{"lock:fenced", "lock:gpu", "lock:gpu%", "lock:one", "lock:plain", "lock:read", "lock:two"}, keysOf(all))
+	p := all["lock:plain"]
+	require.Equal(t, redlock.KindPlain, p.Kind)
+	require.True(t, p.Held)
+	require.Len(t, p.Holders, 1)
+	h := p.Holders[0]
+	require.Equal(t, plain.Token(), h.Token.Reveal())
+	require.Equal(t, "svc-a", h.Owner())
+	require.Equal(t, masters.Addrs(), h.Masters)
+	require.True(t, h.Held)
+	require.Positive(t, h.TTL)
+	require.LessOrEqual(t, h.TTL, time.Minute)
+	require.Equal(t, 3, p.Masters)
+	require.Empty(t, p.Silent)
+	require.Zero(t, p.Fence)
+	require.NotContains(t, fmt.Sprintf("%v %+v %#v", p, p, p), h.Token.Reveal(), "who knows it can release the lock")
+
+	require.Equal(t, fenced.Fence(), all["lock:fenced"].Fence)
+	require.Equal(t, "web-3", all["lock:fenced"].Holders[0].Owner())
+	require.Equal(t, redlock.KindPlain, all["lock:gpu"].Kind, "it is another lock than its permits")
+	read := all["lock:read"]
+	require.Equal(t, redlock.KindShared, read.Kind)
+	require.Equal(t, 2, read.Readers)
+	require.Equal(t, []string{"r1", "r2"}, []string{read.Holders[0].Owner(), read.Holders[1].Owner()})
+	gpu := all["lock:gpu%"]
+	require.Equal(t, 3, gpu.Permits)
+	require.Equal(t, 2, gpu.Used)
+	require.False(t, gpu.Held, "one is free")
+	require.Len(t, gpu.Holders, 2)
+	require.NotEqual(t, gpu.Holders[0].Permit, gpu.Holders[1].Permit)
+
+	require.Len(t, listed(t, c, ""), 8)
+	require.Equal(t, []string{"lock:one", "lock:two"}, keysOf(listed(t, c, "lock:[ot]*")))
+	require.Equal(t, []string{"lock:gpu", "lock:gpu%"}, keysOf(listed(t, c, "lock:gpu")), "one key")
+	require.Empty(t, listed(t, c, "lock:idle"))
+	require.Empty(t, listed(t, c, "gpu"), "the whole key is to match")
+}
+
+// What is kept beside a lock is none, and what waits for a lock is listed with it, also if nobody holds it.
+func TestWaitersAreListedInTheirOrder(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := openWith(t, masters, redlock.Config{})
+	for kind, opts := range map[string][]redlock.Option{
+		"plain": nil, "fenced": {redlock.WithFence()}, "permits": {redlock.WithPermits(1)},
+	} {
+		holder := take(t, c, kind, opts...)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		for i := range 3 {
+			w := openWith(t, masters, redlock.Config{Owner: fmt.Sprint("w", i)})
+			go func() { done <- w.NewMutex(kind, time.Minute, opts...).Lock(ctx) }()
+			require.Eventually(t, func() bool { return line(t, c, kind).Waiting == i+1 }, busy, 5*time.Millisecond)
+		}
+		l := line(t, c, kind)
+		require.Len(t, l.Waiters, 3)
+		for i, w := range l.Waiters {
+			require.Equal(t, fmt.Sprint("w", i), w.Owner)
+			require.False(t, w.Reader)
+			require.GreaterOrEqual(t, w.Waited, time.Duration(0))
+			if i > 0 {
+				require.LessOrEqual(t, w.Waited, l.Waiters[i-1].Waited+time.Millisecond)
+			}
+		}
+		require.Equal(t, 3, listedOne(t, c, kind+"*").Waiting)
+		cancel()
+		for range 3 {
+			require.Error(t, <-done)
+		}
+		require.NoError(t, holder.Unlock(t.Context()))
+	}
+}
+
+// line returns the row of a key that has waiters.
+func line(t testing.TB, c *redlock.Client, key string) redlock.LockInfo {
+	t.Helper()
+	return listedOne(t, c, key)
+}
+
+func listedOne(t testing.TB, c *redlock.Client, pattern string) redlock.LockInfo {
+	t.Helper()
+	all := listed(t, c, pattern)
+	require.Len(t, all, 1)
+	return all[slices.Collect(maps.Keys(all))[0]]
+}
+
+// The mark of the rank that readers share is no waiter, and who died does not count.
+func TestMarkOfTheReadersIsNoWaiter(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := openWith(t, masters, redlock.Config{})
+	command := func(args ...string) {
+		t.Helper()
+		_, err := masters.Do(1, args...)
+		require.NoError(t, err)
+	}
+	command("ZADD", "{k}:line", "1", "dead", "2", "w", "3", "r:", "3", "r:a", "3", "r:b")
+	command("SET", "{k}:line:w:alive", "1500 svc-a", "PX", "3000")
+	command("SET", "{k}:line:r:a:alive", "", "PX", "60000")
+	command("SET", "{k}:line:r:b:alive", "20 \x1b[2J", "PX", "60000")
+	l := listedOne(t, c, "k*")
+	require.Equal(t, redlock.KindNone, l.Kind)
+	require.False(t, l.Held)
+	require.Equal(t, 3, l.Waiting)
+	require.Len(t, l.Waiters, 3)
+	require.Equal(t, "svc-a", l.Waiters[0].Owner)
+	require.GreaterOrEqual(t, l.Waiters[0].Waited, 1500*time.Millisecond)
+	require.Less(t, l.Waiters[0].Waited, 4500*time.Millisecond)
+	require.False(t, l.Waiters[0].Reader)
+	require.True(t, l.Waiters[1].Reader)
+	require.Empty(t, l.Waiters[1].Owner, "it has left no note")
+	require.Empty(t, l.Waiters[2].Owner, "it is no owner")
+	require.NotContains(t, fmt.Sprintf("%+v", l), "r:a")
+}
+
+// Keys of others are not listed, unless they look like locks, or are asked for.
+func TestKeysOfOthers(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := openWith(t, masters, redlock.Config{})
+	for i := range 3 {
+		for _, args := range [][]string{
+			{"SET", "redsync", "q83vEjRWeJCrze8SNFZ4kA==", "PX", "60000"},
+			{"SET", "page", "<html>hello world, here is a page</html>", "PX", "60000"},
+			{"SET", "short", "17", "PX", "60000"},
+			{"SET", "lasting", "q83vEjRWeJCrze8SNFZ4kA=="},
+			{"SET", "large", strings.Repeat("a", 100_000), "PX", "60000"},
+			{"HSET", "hash", "a", "b"},
+			{"RPUSH", "list", "a"},
+			{"ZADD", "scores", "99999999999999", "a", "99999999999999", "b"},
+			{"SET", "{job}:permits", "4"},
+			{"SET", "{many}:permits", "100000"},
+			{"SET", "{k}:fence", "17"},
+			{"SET", "{k}:writer", "17 q83vEjRWeJCrze8SNFZ4kA=="},
+			{"SET", strings.Repeat("l", 20_000), "q83vEjRWeJCrze8SNFZ4kA==", "PX", "60000"},
+			{"SET", strings.Repeat("l", 100_000), "q83vEjRWeJCrze8SNFZ4kA==", "PX", "60000"},
+		} {
+			_, err := masters.Do(i, args...)
+			require.NoError(t, err)
+		}
+	}
+	all := listed(t, c, "*")
+	require.Equal(t, []string{"redsync"}, keysOf(all))
+	require.Equal(t, redlock.KindForeign, all["redsync"].Kind)
+	require.True(t, all["redsync"].Held)
+	for _, key := range []string{"page", "short", "lasting", "large", "hash", "list", "scores"} {
+		l := listedOne(t, c, key)
+		require.Equal(t, redlock.KindOther, l.Kind, key)
+		require.True(t, l.Held, key)
+		for _, h := range l.Holders {
+			require.Equal(t, redlock.UnknownToken, h.Token, "it may be a secret of others")
+		}
+	}
+	require.Empty(t, listed(t, c, "nothing"))
+}
+
+// Whatever a key is called, it is listed by its name.
+func TestKeysWithAnyName(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := openWith(t, masters, redlock.Config{})
+	names := []string{"a\nb", "\x1b[2Jx", "<script>", "{", "}", "{a}", "{a}:x", "{b}:line:", "a b", "\xff\xfe", "*", "a*b", `a\b`, "[x]", "{{c}}", strings.Repeat("k", 16_384)}
+	var want []string
+	for _, name := range names {
+		m := c.NewMutex(name, time.Minute)
+		if err := m.TryLock(t.Context()); err == nil {
+			want = append(want, name)
+		}
+	}
+	require.Greater(t, len(want), 13)
+	slices.Sort(want)
+	require.Equal(t, want, keysOf(listed(t, c, "*")))
+	require.Equal(t, []string{"*"}, keysOf(listed(t, c, `\*`)))
+	require.Equal(t, []string{"*", "a*b"}, keysOf(listed(t, c, `*\**`)))
+	require.Equal(t, []string{`a\b`}, keysOf(listed(t, c, `a\\b`)))
+	require.Equal(t, []string{"[x]"}, keysOf(listed(t, c, `\[x]`)))
+	for _, bad := range []string{"a[b", `a\`, "[", "[a-", `[\`, "{k}:line", strings.Repeat("k", 16_385), strings.Repeat("*", 40_000)} {
+		n := 0
+		for _, err := range c.Locks(t.Context(), bad) {
+			n++
+			require.Error(t, err)
+			var e *redlock.RoundError
+			require.False(t, errors.As(err, &e), bad)
+		}
+		require.Equal(t, 1, n, bad)
+	}
+}
+
+// A lock that only some masters have is listed, whichever they are, and once.
+func TestLocksOnAMinorityAreListed(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := openWith(t, masters, redlock.Config{})
+	for set := range 7 {
+		for i := range 3 {
+			if (set+1)>>i&1 != 0 {
+				_, err := masters.Do(i, "SET", fmt.Sprint("k", set+1), "q83vEjRWeJCrze8SNFZ4kA==", "PX", fmt.Sprint(60_000*(i+1)))
+				require.NoError(t, err)
+			}
+		}
+	}
+	all := listed(t, c, "k*")
+	require.Len(t, all, 7)
+	for set := 1; set <= 7; set++ {
+		l := all[fmt.Sprint("k", set)]
+		votes := set&1 + set>>1&1 + set>>2&1
+		require.Len(t, l.Holders, 1)
+		require.Len(t, l.Holders[0].Masters, votes)
+		require.Equal(t, votes >= 2, l.Held)
+		require.Equal(t, l.Held, l.Holders[0].Held)
+	}
+	require.InDelta(t, 2*time.Minute, all["k7"].Holders[0].TTL, float64(time.Minute/2))
+	require.InDelta(t, time.Minute, all["k3"].Holders[0].TTL, float64(time.Minute/2))
+}
+
+// What is missing is said at the end, with the reason.
+func TestListWithoutSomeMasters(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]error{5: redlock.ErrIncomplete, 3: redlock.ErrNoQuorum} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			masters := redlocktest.Start(t, n)
+			c := openWith(t, masters, redlock.Config{RoundTimeout: 2 * time.Second})
+			const many = 1000
+			held := map[string]bool{}
+			for i := range many {
+				take(t, c, fmt.Sprint("k", i))
+				held[fmt.Sprint("k", i)] = true
+			}
+			settled(t, c)
+			masters.Pause(0)
+			masters.Kill(1)
+			begun := time.Now()
+			var last error
+			for l, err := range c.Locks(t.Context(), "*") {
+				require.NoError(t, last, "the error is the last")
+				if last = err; err == nil {
+					require.True(t, held[l.Key], l.Key)
+					delete(held, l.Key)
+					require.Contains(t, l.Silent, masters.Addr(0))
+					require.Contains(t, l.Silent, masters.Addr(1))
+					require.Len(t, l.Silent, 2)
+					require.Equal(t, n == 5, l.Held)
+				}
+			}
+			require.Empty(t, held)
+			require.ErrorIs(t, last, want)
+			var e *redlock.RoundError
+			require.ErrorAs(t, last, &e)
+			require.Len(t, e.Votes, n)
+			require.Error(t, e.Votes[0].Err)
+			require.Error(t, e.Votes[1].Err)
+			require.Equal(t, redlock.VerdictYes, e.Votes[2].Verdict)
+			require.Contains(t, last.Error(), masters.Addr(0))
+			t.Log(time.Since(begun), last)
+		})
+	}
+}
+
+// A master that is lost in the middle is missing from then on. What it has listed is not listed again.
+func TestMasterThatIsLostMeanwhile(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := openWith(t, masters, redlock.Config{})
+	const many = 1000
+	for i := range many {
+		take(t, c, fmt.Sprint("k", i))
+	}
+	settled(t, c)
+	seen := map[string]bool{}
+	var last error
+	for l, err := range c.Locks(t.Context(), "*") {
+		if last = err; err != nil {
+			continue
+		}
+		require.False(t, seen[l.Key])
+		seen[l.Key] = true
+		if len(seen) == many/2 {
+			masters.Kill(0)
+		}
+	}
+	require.Len(t, seen, many)
+	require.ErrorIs(t, last, redlock.ErrIncomplete)
+}
+
+func TestListThatIsCutShort(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := openWith(t, masters, redlock.Config{})
+	for i := range 300 {
+		take(t, c, fmt.Sprint("k", i))
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	why := errors.New("enough")
+	n, last := 0, error(nil)
+	for _, err := range c.Locks(ctx, "*") {
+		if last = err; err == nil {
+			if n++; n == 150 {
+				cancel(why)
+			}
+		}
+	}
+	require.Less(t, n, 300)
+	require.ErrorIs(t, last, context.Canceled)
+	require.ErrorIs(t, last, why)
+	require.NotErrorIs(t, last, redlock.ErrNoQuorum)
+
+	n = 0
+	for _, err := range c.Locks(t.Context(), "*") {
+		require.NoError(t, err)
+		if n++; n == 50 {
+			break
+		}
+	}
+	require.Equal(t, 50, n)
+	for _, err := range c.Locks(t.Context(), "*") { // each range is a new list
+		require.NoError(t, err)
+		n++
+	}
+	require.Equal(t, 350, n)
+
+	require.NoError(t, c.Close())
+	n = 0
+	for _, err := range c.Locks(t.Context(), "*") {
+		require.ErrorIs(t, err, redlock.ErrClosed)
+		n++
+	}
+	require.Equal(t, 1, n)
+}
