@@ -56,7 +56,7 @@ local function ask(what, ...)
   local got = redis.pcall(...)
   work = work + 1
   if type(got) == 'table' and got.err then
-    blind[what] = string.find(got.err, 'NOPERM', 1, true)
+    blind[what] = not string.find(got.err, 'WRONGTYPE', 1, true)
     return nil
   end
   return got

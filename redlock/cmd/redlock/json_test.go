@@ -27,7 +27,8 @@ func TestWhatIsNotOursDoesNothingToATerminal(t *testing.T) {
 	_, object, _ := do(t, env, "status", "--json", evil)
 	_, permits, _ := do(t, env, "status", "--json", "--permits", "2", evil)
 	_, none, refusal := do(t, env, "release", "--token", "another", evil)
-	texts := []string{stdout, stderr, out, errs, more, notes, object, permits, none, refusal}
+	list, ls, more2 := listsOf(t, masters, evil+"3")
+	texts := []string{list, ls, more2, stdout, stderr, out, errs, more, notes, object, permits, none, refusal}
 	for _, flags := range [][]string{{"--watch"}, {"--watch", "--json"}} {
 		s := begin(t, env, append(append([]string{"status"}, flags...), evil)...)
 		s.awaitStdout("held")
@@ -47,4 +48,22 @@ func TestWhatIsNotOursDoesNothingToATerminal(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(text), &said))
 		require.Equal(t, evil, said.Key)
 	}
+}
+
+// listsOf returns what ls writes of the keys: as a table, as JSON, and of the one key.
+func listsOf(t *testing.T, masters *redlocktest.Masters, key string) (table, object, detail string) {
+	t.Helper()
+	_, err := masters.Do(0, "SET", key, "me/ABCDEFGHIJKLMNOPQRSTUVWXYZ0")
+	require.NoError(t, err)
+	env := []string{mastersEnv(masters)}
+	exit, table, _ := do(t, env, "ls", "*")
+	require.Zero(t, exit)
+	require.Contains(t, table, "redlock: all is")
+	_, object, _ = do(t, env, "ls", "--json", "*")
+	var said struct{ Key string }
+	require.NoError(t, json.Unmarshal([]byte(object), &said))
+	require.Equal(t, key, said.Key)
+	_, detail, _ = do(t, env, "ls", strings.ReplaceAll(key, "[", `\[`))
+	require.Contains(t, detail, "redlock: all")
+	return table, object, detail
 }

@@ -1,8 +1,8 @@
 // Command redlock takes locks on independent Redis masters from a shell. It shows
 // how the lock works (demo), runs a command under a lock (run), keeps one running on
-// one host at a time (lead), holds a lock (hold), says who holds one (status), takes it
-// away (revoke, release), sets the counters of its fence back (fence), says who is connected (clients) and examines the
-// masters (doctor).
+// one host at a time (lead), holds a lock (hold), says who holds one (status), lists them (ls), takes one away (revoke,
+// release), sets the counters of its fence back (fence), says who is connected (clients) and examines the masters
+// (doctor).
 //
 //	go run github.com/redburst/redburst/redlock/cmd/redlock@latest demo
 package main
@@ -107,7 +107,8 @@ the documentation of the package conn has for a user who may only take locks.`,
   export REDLOCK_MASTERS=redis-a:6379,redis-b:6379,redis-c:6379
   redlock doctor                               are these fit for locks?
   redlock run lock:report -- ./report.sh       one at a time on all hosts
-  redlock status lock:report                   who holds it, and for how long?`,
+  redlock status lock:report                   who holds it, and for how long?
+  redlock ls 'lock:*'                          all locks, and who waits`,
 		Version:       versionText(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -116,7 +117,7 @@ the documentation of the package conn has for a user who may only take locks.`,
 	root.Flags().Bool("version", false, "show the version") // without a -v, which means --verbose
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return unitError(err) })
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", width)))
-	root.AddCommand(newDemo(), newRun(), newLead(), newHold(), newStatus(), newRelease(), newRevoke(), newFence(), newClients(), newDoctor(), newVersion(), newMan())
+	root.AddCommand(newDemo(), newRun(), newLead(), newHold(), newStatus(), newList(), newRelease(), newRevoke(), newFence(), newClients(), newDoctor(), newVersion(), newMan())
 	return root
 }
 

@@ -32,6 +32,7 @@ const (
 type terminal struct {
 	io.Writer
 	colours bool
+	screen  bool  // what was written can be cleared
 	err     error // the first error of a write
 }
 
@@ -41,8 +42,8 @@ func isTerminal(f *os.File) bool {
 }
 
 func newTerminal(f *os.File) *terminal {
-	return &terminal{Writer: f, colours: isTerminal(f) && runtime.GOOS != "windows" &&
-		os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	screen := isTerminal(f) && runtime.GOOS != "windows" && os.Getenv("TERM") != "dumb"
+	return &terminal{Writer: f, screen: screen, colours: screen && os.Getenv("NO_COLOR") == ""}
 }
 
 func (t *terminal) paint(c colour, s string) string {

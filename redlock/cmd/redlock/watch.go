@@ -52,13 +52,9 @@ func (s watchEvent) String() string {
 
 // watchAll writes who holds the keys, now and after each change, until ctx ends or no more can be known.
 func watchAll(ctx context.Context, set masterSet, keys []string, asJSON bool) error {
-	cfg := set.clientConfig("status")
-	client, err := redlock.Open(ctx, cfg)
-	if errors.Is(err, redlock.ErrNoQuorum) { // which is a state like others
-		client, err = redlock.New(cfg)
-	}
+	client, err := openAnyway(ctx, set.clientConfig("status"))
 	if err != nil {
-		return &failure{exitNoQuorum, err, doctorRemedy}
+		return err
 	}
 	defer client.Close()
 	ctx, cancel := context.WithCancel(ctx)

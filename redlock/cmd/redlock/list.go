@@ -1,0 +1,410 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/spf13/cobra"
+)
+
+func newList() *cobra.Command {
+	var f mastersFlags
+	var l lister
+	cmd := &cobra.Command{
+		Use:   "ls [flags] [PATTERN]",
+		Short: "List the locks, who holds them, and who waits",
+		Long: `ls lists the locks whose keys match the pattern: those that somebody holds, on
+however few masters, and those that somebody waits for. In a PATTERN, * stands
+for any characters, ? for one, and [a-z] for one of these; \* is a star. Quote
+it, or the shell reads it. Without one, ls lists all locks.
+
+If the PATTERN is a KEY, ls shows that one, with all its holders, and with those
+who wait for it, in their order. A process waits in line once, however many of
+its callers wait.
+
+KIND is plain (one holder), shared (readers), permits, or foreign: a value that
+looks like another library's lock. A dim line is held on too few masters: a
+leftover, or an attempt under way. WAIT is how many wait in line.
+
+ls asks for a page of keys at a time, so it keeps no master from its work. The
+list is no snapshot. The name of a holder is a hint: whoever may write the key
+can write any name.
+
+--watch lists them again and again, until a signal ends it, 1000 at most.
+
+--json writes one object on each line, as the locks are found.
+
+Exit status: 0 locks were listed, 1 there is none, 97 too few masters answered to
+tell what is held, 64 wrong usage, 74 write error. If only some masters do not
+answer, ls says on stderr what the list lacks.
+` + mastersHelp,
+		Example: `  redlock ls
+  redlock ls 'lock:*'
+  redlock ls lock:report                       who waits for it?
+  redlock ls --json | jq -r 'select(.waiting > 2) | .key'
+  redlock ls --watch 'lock:*'`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	f.register(cmd)
+	cmd.Flags().BoolVar(&l.asJSON, "json", false, "write JSON, one object on each line")
+	cmd.Flags().BoolVar(&l.watch, "watch", false, "go on, and list them again and again")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			if l.pattern = args[0]; l.pattern == "" {
+				return usageError("without a PATTERN, all locks are listed", "the PATTERN is empty")
+			}
+		}
+		set, err := f.masterSet()
+		if err != nil {
+			return err
+		}
+		return l.run(cmd.Context(), set)
+	}
+	return cmd
+}
+
+// A lister is a run of ls.
+type lister struct {
+	pattern string
+	asJSON  bool
+	watch   bool
+	out     *terminal
+	rows    []redlock.LockInfo // that are to be written together
+	count   int                // of the locks that were found
+}
+
+const (
+	together   = 1000        // locks that are sorted, and stand in one table
+	watchPause = time.Second // between two lists
+)
+
+func (l *lister) run(ctx context.Context, set masterSet) error {
+	cfg := set.clientConfig("ls")
+	client, err := openAnyway(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	awaitMasters(client, cfg.DialTimeout)
+	real := newTerminal(os.Stdout)
+	for {
+		begun := time.Now()
+		l.out, l.count, l.rows = real, 0, l.rows[:0]
+		var screen bytes.Buffer
+		if l.watch {
+			l.out = &terminal{Writer: &screen, colours: real.colours}
+		}
+		last := l.list(ctx, client, begun)
+		var round *redlock.RoundError
+		if last != nil && !errors.As(last, &round) { // of the pattern
+			return usageError("", "%w", last)
+		}
+		if l.watch {
+			l.refresh(real, screen.String(), begun, last)
+			if err := real.failure(); err != nil {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(max(watchPause, time.Since(begun))):
+				continue
+			}
+		}
+		switch err := l.out.failure(); {
+		case err != nil:
+			return err
+		case errors.Is(last, redlock.ErrIncomplete):
+			complain(last.Error(), "every lock that is held was listed; "+doctorRemedy)
+		case last != nil:
+			return &failure{exitNoQuorum, last, doctorRemedy}
+		}
+		if l.count == 0 {
+			return &failure{status: exitNo}
+		}
+		return nil
+	}
+}
+
+// list writes the locks, and returns the error with which the list ends.
+func (l *lister) list(ctx context.Context, client *redlock.Client, now time.Time) (last error) {
+	for lock, err := range client.Locks(ctx, l.pattern) {
+		if err != nil {
+			last = err
+			break
+		}
+		if l.count++; l.watch && l.count > together {
+			break
+		}
+		switch {
+		case l.asJSON:
+			l.encode(lock, now)
+		case isKey(l.pattern):
+			l.detail(lock)
+		default:
+			l.rows = append(l.rows, lock)
+		}
+		if len(l.rows) == together {
+			l.table()
+		}
+		if l.out.err != nil {
+			break
+		}
+	}
+	l.table()
+	return last
+}
+
+// refresh writes a list in the place of the one before.
+func (l *lister) refresh(real *terminal, text string, begun time.Time, last error) {
+	if l.asJSON {
+		real.printf("%s", text)
+		if last != nil {
+			complain(last.Error(), "")
+		}
+		return
+	}
+	head := terminal{Writer: new(bytes.Buffer), colours: real.colours}
+	what := plural(min(l.count, together), "lock")
+	if l.count > together {
+		what = fmt.Sprintf("more than %s: a PATTERN makes them fewer", what)
+	}
+	head.say("", plain, fmt.Sprintf("%s  %s", begun.Format(time.DateTime), what))
+	if last != nil {
+		head.say("", red, last.Error())
+	}
+	text = fmt.Sprint(head.Writer, "\n", text)
+	if real.screen {
+		text = "\x1b[H\x1b[2J" + text // home, and clear
+	} else {
+		text += "\n"
+	}
+	real.printf("%s", text)
+}
+
+// openAnyway opens a client, also if too few masters answer.
+func openAnyway(ctx context.Context, cfg redlock.Config) (*redlock.Client, error) {
+	client, err := redlock.Open(ctx, cfg)
+	if errors.Is(err, redlock.ErrNoQuorum) { // which is a state like others
+		client, err = redlock.New(cfg)
+	}
+	if err != nil {
+		return nil, &failure{exitNoQuorum, err, doctorRemedy}
+	}
+	return client, nil
+}
+
+// awaitMasters waits until each master has answered, or has failed to.
+func awaitMasters(client *redlock.Client, timeout time.Duration) {
+	dials := func(m redlock.MasterStats) bool { return m.Phase == "dialing" }
+	for until := time.Now().Add(timeout); slices.ContainsFunc(client.Stats().Masters, dials) && time.Now().Before(until); {
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// isKey reports whether a pattern stands for one key.
+func isKey(pattern string) bool {
+	return pattern != "" && !strings.ContainsAny(strings.NewReplacer(`\*`, "", `\?`, "", `\[`, "").Replace(pattern), "*?[")
+}
+
+func (l *lister) table() {
+	if len(l.rows) == 0 {
+		return
+	}
+	slices.SortFunc(l.rows, func(a, b redlock.LockInfo) int {
+		return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(string(a.Kind), string(b.Kind)))
+	})
+	rows := [][]cell{header("OWNER", "KIND", "MASTERS", "LEFT", "WAIT", "KEY")}
+	for _, lock := range l.rows {
+		rows = append(rows, rowOf(lock))
+	}
+	l.out.table("", 2, rows)
+	l.rows = l.rows[:0]
+}
+
+func rowOf(lock redlock.LockInfo) []cell {
+	colour := plain
+	if !lock.Held && lock.Used == 0 {
+		colour = dim
+	}
+	masters, left := "-", "-"
+	if h, ok := leaderOf(lock); ok {
+		left = briefly(h.TTL)
+		if lock.Permits == 0 {
+			masters = fmt.Sprintf("%d of %d", len(h.Masters), lock.Masters)
+		}
+	}
+	return []cell{
+		{heldBy(lock), colour}, {cmp.Or(string(lock.Kind), "-"), colour}, {masters, colour}, {left, colour},
+		{waitText(lock), plain}, {lock.Key, colour},
+	}
+}
+
+// leaderOf returns the holder of which the row tells: of readers the last to end, of permits the first.
+func leaderOf(lock redlock.LockInfo) (leader redlock.LockHolder, ok bool) {
+	for _, h := range lock.Holders {
+		switch longer := uint64(h.TTL) > uint64(leader.TTL); { // NoExpiry is the longest
+		case !ok:
+			leader, ok = h, true
+		case h.Held != leader.Held || lock.Kind != redlock.KindShared && lock.Kind != redlock.KindPermits:
+		case longer == (lock.Kind == redlock.KindShared):
+			leader = h
+		}
+	}
+	return leader, ok
+}
+
+// heldBy says who holds a lock.
+func heldBy(lock redlock.LockInfo) string {
+	switch {
+	case lock.Kind == redlock.KindNone:
+		return "nobody"
+	case lock.Kind == redlock.KindOther:
+		return "no lock"
+	case lock.Kind == redlock.KindPermits:
+		return fmt.Sprintf("%d of %s", lock.Used, plural(lock.Permits, "permit"))
+	case lock.Readers > 1:
+		return plural(lock.Readers, "reader")
+	}
+	return cmp.Or(lock.Holders[0].Owner(), "without a name")
+}
+
+func waitText(lock redlock.LockInfo) string {
+	switch {
+	case lock.Waiting < 0:
+		return "?"
+	case lock.Waiting == 0:
+		return "-"
+	}
+	return strconv.Itoa(lock.Waiting)
+}
+
+func briefly(left time.Duration) string {
+	switch {
+	case left < 0:
+		return "no end"
+	case left >= 100*time.Second:
+		return left.Round(time.Second).String()
+	}
+	return fmt.Sprintf("%.1fs", left.Seconds())
+}
+
+// detail writes all that is known of one lock.
+func (l *lister) detail(lock redlock.LockInfo) {
+	if l.count > 1 {
+		l.out.printf("\n")
+	}
+	text := fmt.Sprintf("%s: %s, held by %s", lock.Key, cmp.Or(string(lock.Kind), "free"), heldBy(lock))
+	if lock.Kind == redlock.KindOther {
+		text = lock.Key + ": " + ownerText(redlock.Holder{Token: redlock.UnknownToken})
+	}
+	if lock.Fence != 0 {
+		text += fmt.Sprintf(", fence %d", lock.Fence)
+	}
+	l.out.say("", plain, text)
+	rows := [][]cell{header("MASTERS", "LEFT", "HOLDER")}
+	for _, h := range lock.Holders {
+		colour := plain
+		if !h.Held {
+			colour = dim
+		}
+		owner := ownerText(redlock.Holder{Token: h.Token})
+		if h.Permit > 0 {
+			owner = fmt.Sprintf("%d: %s", h.Permit, owner)
+		}
+		rows = append(rows, []cell{{fmt.Sprintf("%d of %d", len(h.Masters), lock.Masters), colour}, {briefly(h.TTL), colour}, {owner, colour}})
+	}
+	if len(rows) > 1 {
+		l.out.printf("\n")
+		l.out.table("", 0, rows)
+	}
+	writeWaiters(l.out, lock.Waiters, lock.Waiting)
+	if len(lock.Silent) > 0 {
+		l.out.printf("\n")
+		l.out.say("", plain, "no answer: "+strings.Join(lock.Silent, ", "))
+	}
+}
+
+// writeWaiters writes who waits for a lock, in their order. count is how many there are.
+func writeWaiters(t *terminal, waiters []redlock.LockWaiter, count int) {
+	if len(waiters) == 0 {
+		return
+	}
+	t.printf("\n")
+	rows := [][]cell{header("PLACE", "WAITED", "WAITER")}
+	for i, w := range waiters {
+		rows = append(rows, []cell{{strconv.Itoa(i + 1), plain}, {briefly(w.Waited), plain}, {waiterText(w), plain}})
+	}
+	t.table("", 0, rows)
+	if more := count - len(waiters); more > 0 {
+		t.say("", plain, fmt.Sprintf("and %d more", more))
+	}
+}
+
+func waiterText(w redlock.LockWaiter) string {
+	name := cmp.Or(w.Owner, "somebody who left no name")
+	if w.Reader {
+		name += ", to read"
+	}
+	return name
+}
+
+// A waiterJSON is a waiter in line.
+type waiterJSON struct {
+	Owner    string `json:"owner,omitempty"`
+	WaitedMS int64  `json:"waited_ms"`
+	Reader   bool   `json:"reader,omitempty"`
+}
+
+func waitersJSON(waiters []redlock.LockWaiter) (all []waiterJSON) {
+	for _, w := range waiters {
+		all = append(all, waiterJSON{w.Owner, w.Waited.Milliseconds(), w.Reader})
+	}
+	return all
+}
+
+func (l *lister) encode(lock redlock.LockInfo, now time.Time) {
+	type holder struct {
+		Owner   string   `json:"owner,omitempty"`
+		Held    bool     `json:"held"`
+		Permit  int      `json:"permit,omitempty"`
+		LeftMS  *int64   `json:"left_ms"` // null where it never expires
+		Masters []string `json:"masters"`
+	}
+	out := struct {
+		Time    *time.Time   `json:"time,omitempty"` // with --watch
+		Key     string       `json:"key"`
+		Kind    string       `json:"kind,omitempty"`
+		Held    bool         `json:"held"`
+		Holders []holder     `json:"holders"`
+		Fence   uint64       `json:"fence,omitempty"`
+		Readers int          `json:"readers,omitempty"`
+		Permits int          `json:"permits,omitempty"`
+		Used    int          `json:"used,omitempty"`
+		Waiting *int         `json:"waiting"` // null if it may not be read
+		Waiters []waiterJSON `json:"waiters,omitempty"`
+		Masters int          `json:"masters"`
+		Silent  []string     `json:"silent,omitempty"`
+	}{Key: lock.Key, Kind: string(lock.Kind), Held: lock.Held, Holders: []holder{}, Fence: lock.Fence, Readers: max(lock.Readers, 0),
+		Permits: lock.Permits, Used: lock.Used, Waiters: waitersJSON(lock.Waiters), Masters: lock.Masters, Silent: lock.Silent}
+	if l.watch {
+		out.Time = &now
+	}
+	if lock.Waiting >= 0 {
+		out.Waiting = &lock.Waiting
+	}
+	for _, h := range lock.Holders {
+		out.Holders = append(out.Holders, holder{h.Owner(), h.Held, h.Permit, leftMS(h.TTL), h.Masters})
+	}
+	encodeJSON(l.out, out, "")
+}

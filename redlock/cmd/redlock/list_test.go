@@ -1,0 +1,163 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+type listJSON struct {
+	Time    *time.Time
+	Key     string
+	Kind    string
+	Held    bool
+	Holders []struct {
+		Owner   string
+		Held    bool
+		Permit  int
+		LeftMS  *int64 `json:"left_ms"`
+		Masters []string
+	}
+	Waiting *int
+	Waiters []waiterJSON
+	Permits int
+	Used    int
+	Silent  []string
+}
+
+func listOf(t *testing.T, env []string, args ...string) (exit int, all []listJSON) {
+	t.Helper()
+	exit, stdout, _ := do(t, env, append([]string{"ls", "--json"}, args...)...)
+	for _, line := range lines(stdout) {
+		var l listJSON
+		require.NoError(t, json.Unmarshal([]byte(line), &l))
+		all = append(all, l)
+	}
+	return exit, all
+}
+
+// waitInLine begins runs that wait for a lock, one after the other.
+func waitInLine(t *testing.T, env []string, key string, owners ...string) (all []*invocation) {
+	t.Helper()
+	for i, owner := range owners {
+		all = append(all, begin(t, env, "run", "--wait", "forever", "--owner", owner, key, "--", "true"))
+		require.Eventually(t, func() bool {
+			_, all := listOf(t, env, key)
+			return len(all) == 1 && len(all[0].Waiters) == i+1
+		}, patient, 20*time.Millisecond)
+	}
+	return all
+}
+
+func TestListShowsHoldersAndWaiters(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{mastersEnv(masters)}
+	exit, stdout, stderr := do(t, env, "ls")
+	require.Equal(t, exitNo, exit)
+	require.Empty(t, stdout+stderr)
+
+	holder := begin(t, env, "hold", "--owner", "reports@web-3", "lock:report")
+	holder.assigned("REDLOCK_TOKEN")
+	permit := begin(t, env, "hold", "--owner", "gpu@web-4", "--permits", "4", "lock:gpu")
+	token := permit.assigned("REDLOCK_TOKEN")
+	waiters := waitInLine(t, env, "lock:report", "a@web-1", "b@web-2")
+
+	exit, stdout, stderr = do(t, env, "ls", "lock:*")
+	require.Zero(t, exit)
+	require.Empty(t, stderr)
+	requireReadable(t, stdout)
+	require.NotContains(t, stdout, token[strings.LastIndexByte(token, '/')+1:])
+	require.Len(t, lines(stdout), 3)
+	require.Regexp(t, `(?m)^1 of 4 permits +permits +- +\d+\.\ds +- +lock:gpu$`, stdout)
+	require.Regexp(t, `(?m)^reports@web-3 +plain +[23] of 3 +\d+\.\ds +2 +lock:report$`, stdout)
+
+	exit, stdout, _ = do(t, env, "ls", "lock:report")
+	require.Zero(t, exit)
+	requireReadable(t, stdout)
+	require.Regexp(t, `(?s)^lock:report: plain, held by reports@web-3, fence \d+\n.*of 3 .*reports@web-3\n.*PLACE +WAITED +WAITER\n +1 +\d+\.\ds +a@web-1\n +2 +\d+\.\ds +b@web-2\n$`, stdout)
+
+	exit, all := listOf(t, env, "lock:r*")
+	require.Zero(t, exit)
+	require.Len(t, all, 1)
+	require.Equal(t, "plain", all[0].Kind)
+	require.True(t, all[0].Held)
+	require.Equal(t, "reports@web-3", all[0].Holders[0].Owner)
+	require.Equal(t, 2, *all[0].Waiting)
+	require.Equal(t, "a@web-1", all[0].Waiters[0].Owner)
+	require.Nil(t, all[0].Time)
+
+	for _, bad := range []string{"[", `a\`, "", "{k}:line"} {
+		exit, _, stderr = do(t, env, "ls", bad)
+		require.Equal(t, exitUsage, exit, bad)
+		require.NotEmpty(t, stderr)
+	}
+	for _, s := range append(waiters, holder, permit) {
+		require.NoError(t, s.Process.Signal(syscall.SIGTERM))
+		s.end()
+	}
+}
+
+func TestListSaysWhatItLacks(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 5)
+	env := []string{mastersEnv(masters)}
+	holder := begin(t, env, "hold", "--owner", "me", "lock:report")
+	holder.assigned("REDLOCK_TOKEN")
+	masters.Kill(0)
+	masters.Pause(1)
+	exit, stdout, stderr := do(t, env, "ls")
+	require.Zero(t, exit)
+	require.Contains(t, stdout, "lock:report")
+	require.Contains(t, stderr, masters.Addr(0))
+	require.Contains(t, stderr, masters.Addr(1))
+	require.Contains(t, stderr, "every lock that is held was listed")
+	masters.Kill(2)
+	exit, stdout, stderr = do(t, env, "ls")
+	require.Equal(t, exitNoQuorum, exit)
+	require.Contains(t, stdout, "lock:report")
+	require.Contains(t, stderr, "too few masters answered")
+	for i := range 5 {
+		masters.Kill(i)
+	}
+	exit, stdout, _ = do(t, env, "ls")
+	require.Equal(t, exitNoQuorum, exit)
+	require.Empty(t, stdout)
+}
+
+func TestListIsWatched(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	env := []string{mastersEnv(masters)}
+	s := begin(t, env, "ls", "--watch", "lock:*")
+	j := begin(t, env, "ls", "--watch", "--json", "lock:*")
+	s.awaitStdout("0 locks")
+	_, err := masters.Do(0, "SET", "lock:a", "me/ABCDEFGHIJKLMNOPQRSTUVWXYZ0", "PX", "600000")
+	require.NoError(t, err)
+	s.awaitStdout("lock:a")
+	j.awaitStdout(`"key":"lock:a"`)
+	require.NotContains(t, s.out.String(), "\x1b", "it is no terminal")
+	for _, s := range []*invocation{s, j} {
+		require.NoError(t, s.Process.Kill())
+		s.end()
+	}
+	var l listJSON
+	require.NoError(t, json.Unmarshal([]byte(lines(j.out.String())[0]), &l))
+	require.NotNil(t, l.Time)
+}
+
+func TestLongListsHaveMoreTables(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	_, err := masters.Do(0, "EVAL", fmt.Sprintf(`for i=1,%d do redis.call('SET', 'k'..i, 'me/ABCDEFGHIJKLMNOPQRSTUVWXYZ0', 'PX', 600000) end`, together+5), "0")
+	require.NoError(t, err)
+	exit, stdout, _ := do(t, []string{mastersEnv(masters)}, "ls")
+	require.Zero(t, exit)
+	require.Len(t, lines(stdout), together+5+2)
+}
