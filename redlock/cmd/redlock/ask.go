@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,9 +17,11 @@ import (
 // An answer is what one master says of a key.
 type answer struct {
 	redlock.Holder
-	readers []redlock.Holder // that hold it; then the Holder itself has no token
-	permits []redlock.Holder // of each permit, if they were asked for
-	agreed  int              // how many permits there are, as their users have agreed; 0 if nothing says so
+	readers []redlock.Holder     // that hold it; then the Holder itself has no token
+	permits []redlock.Holder     // of each permit, if they were asked for
+	waiters []redlock.LockWaiter // in line, in their order; on the queue master alone
+	fenced  bool                 // who has set the key there has set the fence, too
+	agreed  int                  // how many permits there are, as their users have agreed; 0 if nothing says so
 }
 
 func answers(holders []redlock.Holder) (all []answer) {
@@ -67,7 +70,8 @@ func (s *masterSet) askAll(ctx context.Context, question func(i int, p *probe) e
 // holder asks who holds the key. Most keys are those of one holder, so it asks for readers only
 // where there is something else.
 func (a *answer) holder(ctx context.Context, p *probe, key string) error {
-	replies, err := p.do(ctx, []string{"GET", key}, []string{"PTTL", key}, []string{"GET", fenceKey(key)}, []string{"GET", agreement(key)})
+	replies, err := p.do(ctx, []string{"GET", key}, []string{"PTTL", key}, []string{"GET", fenceKey(key)}, []string{"GET", agreement(key)},
+		[]string{"PTTL", fenceKey(key)}, waiting(lineKey(key)))
 	if err != nil {
 		return err
 	}
@@ -75,6 +79,10 @@ func (a *answer) holder(ctx context.Context, p *probe, key string) error {
 		a.Fence, _ = strconv.ParseUint(string(f.Bytes()), 10, 64)
 	}
 	a.agreed = agreed(replies[3])
+	a.fenced = outlives(replies[4], replies[1])
+	if a.waiters, err = waitersOf(ctx, p, lineKey(key), replies[5]); err != nil {
+		return err
+	}
 	if a.Token, a.TTL, err = lockOf(replies[0], replies[1]); err != nil || a.Token != redlock.UnknownToken {
 		noteRevoked(&a.Holder)
 		return err
@@ -150,6 +158,59 @@ func (a *answer) shared(ctx context.Context, p *probe, key string) error {
 	}
 	return nil
 }
+
+// outlives reports whether a fence's counter was given its life together with the key. It then outlives the key by
+// Config.FenceMemory, which nobody sets to a fraction of a minute. The two replies are a moment apart.
+func outlives(counter, key resp.Value) bool {
+	c, _ := counter.Int()
+	k, _ := key.Int()
+	const minute, moment = 60_000, 20
+	rest := (c - k + moment) % minute
+	return k > 0 && c-k > minute/2 && rest <= 2*moment
+}
+
+// maxWaiters is how many waiters a master names.
+const maxWaiters = 100
+
+func lineKey(key string) string { return "{" + key + "}:line" }
+
+// waiting is the command that asks who waits in line.
+func waiting(line string) []string { return []string{"ZRANGE", line, "0", strconv.Itoa(maxWaiters)} }
+
+// waitersOf asks for those who wait in line, whose ids are in got. One that is dead has left nothing. It returns none if
+// the user lacks the right to them. The ids are secrets: who knows one can end the waiter's place.
+func waitersOf(ctx context.Context, p *probe, line string, got resp.Value) (all []redlock.LockWaiter, err error) {
+	var ids []string
+	var commands [][]string
+	for _, id := range flat(got) {
+		if name := string(id.Bytes()); name != readersMark {
+			ids = append(ids, name)
+			commands = append(commands, []string{"GET", line + ":" + name + ":alive"}, []string{"PTTL", line + ":" + name + ":alive"})
+		}
+	}
+	if len(ids) == 0 || got.IsError() {
+		return nil, nil
+	}
+	replies, err := p.do(ctx, commands...)
+	if err != nil {
+		return nil, err
+	}
+	for i, id := range ids {
+		note, left := replies[2*i], replies[2*i+1]
+		if ms, ok := left.Int(); ok && !note.IsError() && !note.IsNull() {
+			waited, owner, _ := strings.Cut(string(note.Bytes()), " ")
+			since, _ := strconv.ParseInt(waited, 10, 40)
+			since += max(0, entryLife.Milliseconds()-ms)
+			all = append(all, redlock.LockWaiter{Owner: owner, Waited: time.Duration(since) * time.Millisecond, Reader: strings.HasPrefix(id, readersMark)})
+		}
+	}
+	return all, nil
+}
+
+const (
+	readersMark = "r:"            // begins the ids of readers, and is by itself the place where others can join them
+	entryLife   = 3 * time.Second // of an entry in line that was just renewed
+)
 
 // flat returns what is in an array, and in the arrays in it: RESP3 has one for each member and its
 // score, and RESP2 has not.

@@ -161,3 +161,75 @@ func TestLongListsHaveMoreTables(t *testing.T) {
 	require.Zero(t, exit)
 	require.Len(t, lines(stdout), together+5+2)
 }
+
+func TestStatusShowsWhoWaitsAndSinceWhen(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{mastersEnv(masters)}
+	begun := time.Now()
+	holder := begin(t, env, "hold", "--owner", "reports@web-3", "lock:report")
+	holder.assigned("REDLOCK_TOKEN")
+	waiters := waitInLine(t, env, "lock:report", "a@web-1", "b@web-2")
+	var s struct {
+		Since   time.Time
+		Waiters []waiterJSON
+	}
+	_, stdout, _ := do(t, env, "status", "--json", "lock:report")
+	require.NoError(t, json.Unmarshal([]byte(stdout), &s))
+	require.WithinDuration(t, begun, s.Since, patient)
+	require.Len(t, s.Waiters, 2)
+	require.Equal(t, "b@web-2", s.Waiters[1].Owner)
+	require.GreaterOrEqual(t, s.Waiters[0].WaitedMS, s.Waiters[1].WaitedMS)
+	exit, stdout, _ := do(t, env, "status", "lock:report")
+	require.Zero(t, exit)
+	requireReadable(t, stdout)
+	require.Regexp(t, `(?s)taken at .*PLACE +WAITED +WAITER\n +1 .* a@web-1\n +2 .* b@web-2\n`, stdout)
+	for _, s := range append(waiters, holder) {
+		require.NoError(t, s.Process.Signal(syscall.SIGTERM))
+		s.end()
+	}
+
+	// The fence of an earlier holder says nothing about one that has none.
+	for i := range 3 {
+		for _, args := range [][]string{{"SET", "lock:report", "me/ABCDEFGHIJKLMNOPQRSTUVWXYZ0", "PX", "61234"}, {"SET", "{lock:report}:fence", fmt.Sprint(begun.UnixMicro()), "PX", "100000"}} {
+			_, err := masters.Do(i, args...)
+			require.NoError(t, err)
+		}
+	}
+	exit, stdout, _ = do(t, env, "status", "lock:report")
+	require.Zero(t, exit)
+	require.NotContains(t, stdout, "taken at")
+}
+
+func TestStatusShowsWhoWaitsForPermits(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	env := []string{mastersEnv(masters)}
+	for _, args := range [][]string{
+		{"ZADD", "{gpu}:permit:line", "1", "a", "2", "r:", "2", "r:b", "3", "dead"},
+		{"SET", "{gpu}:permit:line:a:alive", "5000 a@web-1", "PX", "3000"}, {"SET", "{gpu}:permit:line:r:b:alive", "", "PX", "60000"},
+	} {
+		_, err := masters.Do(0, args...)
+		require.NoError(t, err)
+	}
+	_, stdout, _ := do(t, env, "status", "--permits", "2", "gpu")
+	require.Regexp(t, `(?s)PLACE +WAITED +WAITER\n +1 +[5-9]\.\ds  a@web-1\n +2 +0.0s  somebody who left no name, to read\n$`, stdout)
+}
+
+func TestStatusOfAPatternHasAHint(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	env := []string{mastersEnv(masters)}
+	exit, _, stderr := do(t, env, "status", "lock:*")
+	require.Equal(t, exitNo, exit)
+	require.Contains(t, stderr, `'redlock ls 'lock:*''`)
+	for _, key := range []string{"lock:a", `lock:\*`} {
+		_, _, stderr = do(t, env, "status", key)
+		require.Empty(t, stderr)
+	}
+	_, err := masters.Do(0, "SET", "lock:*", "me", "PX", "60000")
+	require.NoError(t, err)
+	exit, _, stderr = do(t, env, "status", "lock:*")
+	require.Zero(t, exit)
+	require.Empty(t, stderr, "there is such a key")
+}

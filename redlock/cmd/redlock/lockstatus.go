@@ -40,6 +40,9 @@ type lockStatus struct {
 	fence    uint64 // the greatest that a majority remembers, be it another on some; 0 if none does
 	answers  []answer
 
+	waiters []redlock.LockWaiter // in line, in their order; the first
+	since   time.Time            // about when it was taken; zero if nothing says so
+
 	readers []claim       // all that a master names, by their names
 	sharing int           // those of them that hold the lock
 	shared  time.Duration // until the last of these is gone
@@ -60,6 +63,9 @@ func newLockStatus(key string, all []answer) *lockStatus {
 		}
 		s.answered++
 		fences = append(fences, a.Fence)
+		if len(a.waiters) > len(s.waiters) { // mostly on one master alone
+			s.waiters = a.waiters
+		}
 		if !a.Token.IsZero() {
 			holders.count(a.Holder)
 		}
@@ -88,12 +94,29 @@ func newLockStatus(key string, all []answer) *lockStatus {
 	switch silent := len(all) - s.answered; {
 	case s.leader.votes >= s.quorum:
 		s.state = held
+		s.since = s.takenAt()
 	case s.leader.votes+silent >= s.quorum:
 		s.state = unknown
 	default:
 		s.state = free
 	}
 	return s
+}
+
+// takenAt is about when the lock was taken: a fence begins as the time of its holder's clock, in microseconds. It is zero
+// if the holder has no fence, or one that no clock has made.
+func (s *lockStatus) takenAt() time.Time {
+	fenced := 0
+	for _, a := range s.answers {
+		if a.fenced && a.Token == s.leader.Token && a.Fence == s.fence {
+			fenced++
+		}
+	}
+	at := time.UnixMicro(int64(s.fence))
+	if age := time.Since(at); fenced < s.quorum || s.sharing > 0 || age < -time.Minute || age > 100*365*24*time.Hour {
+		return time.Time{}
+	}
+	return at
 }
 
 // left is for how long the lock is held unless it is renewed; it is below 0 for ever.
@@ -233,6 +256,9 @@ func (s *lockStatus) write(t *terminal) {
 	if s.state == held && s.leader.revoked >= s.quorum && s.sharing == 0 {
 		t.say("", plain, fmt.Sprintf("It was revoked, and is free when its holder lets go, or when the key ends: %s", s.leader.Reason))
 	}
+	if !s.since.IsZero() {
+		t.say("", plain, fmt.Sprintf("taken at %s, as its fence says", s.since.Format(time.DateTime)))
+	}
 	t.printf("\n")
 	if len(s.readers) > 0 {
 		rows := [][]cell{header("MASTERS", "LEFT", "READER")}
@@ -269,6 +295,7 @@ func (s *lockStatus) write(t *terminal) {
 		rows = append(rows, row)
 	}
 	t.table("", 1, rows)
+	writeWaiters(t, s.waiters, len(s.waiters))
 	for _, a := range s.answers {
 		if a.agreed > 0 {
 			t.printf("\n")
@@ -318,19 +345,24 @@ func (s *lockStatus) writeJSON(t *terminal) {
 		Error   string   `json:"error,omitempty"`
 	}
 	out := struct {
-		Key      string   `json:"key"`
-		State    state    `json:"state"`
-		Token    string   `json:"token,omitempty"`   // not of readers
-		Owner    string   `json:"owner,omitempty"`   // likewise
-		LeftMS   *int64   `json:"left_ms,omitempty"` // null where it never expires
-		Fence    uint64   `json:"fence,omitempty"`
-		Revoked  string   `json:"revoked,omitempty"` // the reason; likewise
-		Readers  []reader `json:"readers,omitempty"`
-		Votes    int      `json:"votes"`
-		Answered int      `json:"answered"`
-		Quorum   int      `json:"quorum"`
-		Masters  []master `json:"masters"`
-	}{Key: s.key, State: s.state, Votes: s.leader.votes, Answered: s.answered, Quorum: s.quorum, Fence: s.fence}
+		Key      string       `json:"key"`
+		State    state        `json:"state"`
+		Token    string       `json:"token,omitempty"`   // not of readers
+		Owner    string       `json:"owner,omitempty"`   // likewise
+		LeftMS   *int64       `json:"left_ms,omitempty"` // null where it never expires
+		Fence    uint64       `json:"fence,omitempty"`
+		Revoked  string       `json:"revoked,omitempty"` // the reason; likewise
+		Readers  []reader     `json:"readers,omitempty"`
+		Since    *time.Time   `json:"since,omitempty"` // about when it was taken
+		Waiters  []waiterJSON `json:"waiters,omitempty"`
+		Votes    int          `json:"votes"`
+		Answered int          `json:"answered"`
+		Quorum   int          `json:"quorum"`
+		Masters  []master     `json:"masters"`
+	}{Key: s.key, State: s.state, Votes: s.leader.votes, Answered: s.answered, Quorum: s.quorum, Fence: s.fence, Waiters: waitersJSON(s.waiters)}
+	if !s.since.IsZero() {
+		out.Since = &s.since
+	}
 	if s.state == held {
 		out.LeftMS = leftMS(s.left())
 		if s.sharing == 0 {

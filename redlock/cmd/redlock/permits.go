@@ -22,7 +22,8 @@ func checkPermits(n int) error {
 
 // permits asks every master who holds each of the n permits of a key there, and writes nothing.
 func (s *masterSet) permits(ctx context.Context, key string, n int) []answer {
-	commands := [][]string{{"GET", agreement(key)}}
+	line := "{" + key + "}:permit:line"
+	commands := [][]string{{"GET", agreement(key)}, waiting(line)}
 	for i := range n {
 		slot := fmt.Sprintf("{%s}:permit:%d/%d", key, i+1, n)
 		commands = append(commands, []string{"GET", slot}, []string{"PTTL", slot})
@@ -33,10 +34,13 @@ func (s *masterSet) permits(ctx context.Context, key string, n int) []answer {
 			return err
 		}
 		a.agreed = agreed(replies[0])
+		if a.waiters, err = waitersOf(ctx, p, line, replies[1]); err != nil {
+			return err
+		}
 		a.permits = make([]redlock.Holder, n)
 		for i := range a.permits {
 			h := &a.permits[i]
-			if h.Token, h.TTL, err = lockOf(replies[1+2*i], replies[2+2*i]); err != nil {
+			if h.Token, h.TTL, err = lockOf(replies[2+2*i], replies[3+2*i]); err != nil {
 				return err
 			}
 			noteRevoked(h)
@@ -173,6 +177,7 @@ func (a *permitStatus) write(t *terminal) {
 		rows = append(rows, row)
 	}
 	t.table("", 1, rows)
+	writeWaiters(t, a.waiters, len(a.waiters))
 }
 
 // taken is how many permits are taken on the master.
@@ -200,14 +205,15 @@ func (a *permitStatus) writeJSON(t *terminal) {
 		Error  string `json:"error,omitempty"`
 	}
 	out := struct {
-		Key      string   `json:"key"`
-		State    state    `json:"state"`
-		Free     int      `json:"free"`
-		Permits  []permit `json:"permits"`
-		Answered int      `json:"answered"`
-		Quorum   int      `json:"quorum"`
-		Masters  []master `json:"masters"`
-	}{Key: a.key, State: a.state, Free: a.free, Answered: a.answered, Quorum: a.quorum}
+		Key      string       `json:"key"`
+		State    state        `json:"state"`
+		Free     int          `json:"free"`
+		Permits  []permit     `json:"permits"`
+		Waiters  []waiterJSON `json:"waiters,omitempty"`
+		Answered int          `json:"answered"`
+		Quorum   int          `json:"quorum"`
+		Masters  []master     `json:"masters"`
+	}{Key: a.key, State: a.state, Free: a.free, Waiters: waitersJSON(a.waiters), Answered: a.answered, Quorum: a.quorum}
 	for i, s := range a.permits {
 		p := permit{Permit: i + 1, State: s.state, Votes: s.leader.votes}
 		if s.state == held {

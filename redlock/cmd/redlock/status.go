@@ -32,6 +32,11 @@ With --permits N status asks who holds each of N permits instead. They are locks
 by themselves: the lock as a whole is free if one of them is, and held if none
 is. Those that are not listed are free. N must be that of those who use them.
 
+Those who wait in line are listed in their order, with how long they have
+waited. A process waits there once, however many of its callers wait. If the
+holder has a fence, status also says when the lock was taken, by the holder's
+clock.
+
 The name of a holder is a hint: whoever may write the key can write any name.
 
 FENCE is the number of the last lock that was taken with one, also if the key is
@@ -99,6 +104,11 @@ several keys it is 97 if one is unknown, and otherwise 1 if one is free.
 		}
 		asking.Wait()
 		out, result := newTerminal(os.Stdout), error(nil)
+		for i, key := range args {
+			if o := all[i]; o.err == nil && o.s.state == free && !isKey(key) && !*quiet {
+				complain(fmt.Sprintf("%q was taken for a key, as status takes no patterns", key), fmt.Sprintf("'redlock ls %s' lists the locks that match it", quoted(key)))
+			}
+		}
 		var unsure *lockStatus // the first
 		for i, o := range all {
 			if o.err != nil {

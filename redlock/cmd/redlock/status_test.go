@@ -73,8 +73,8 @@ func TestStatusTellsHolderAndTime(t *testing.T) {
 
 	exit, stdout, stderr := do(t, env, "status", "report")
 	require.Zero(t, exit)
-	require.Regexp(t, `^report is held by night-shift, on 5 of 5 masters, \d+\.\ds left\n`, stdout)
-	require.Len(t, lines(stdout), 8)
+	require.Regexp(t, `^report is held by night-shift, on 5 of 5 masters, \d+\.\ds left\ntaken at 20\d\d-.*, as its fence says\n`, stdout)
+	require.Len(t, lines(stdout), 9)
 	require.NotContains(t, stdout, s.Token, "who knows it can release the lock")
 	require.Empty(t, stderr)
 	requireReadable(t, stdout)
