@@ -77,6 +77,12 @@ type RoundError struct {
 	HeldBy  string
 	HeldFor time.Duration
 
+	// Place is the place that a Lock had in the line between processes when it ran out of time,
+	// from 1 on, and InLine is how many stood there. A process stands there once for each key,
+	// whatever the number of its callers. Both are 0 if that is not known, or if the Lock was
+	// not in the line, as another caller of its process was ahead of it.
+	Place, InLine int
+
 	// WhyRevoked is the reason that was given when the lock was revoked. It is empty if the error
 	// does not wrap ErrRevoked.
 	WhyRevoked string
@@ -89,9 +95,10 @@ type RoundError struct {
 
 	limit time.Duration // the round timeout, if that has ended the round
 
-	note string // for the reader of the message
-	held string // likewise: who holds the key
-	late string // likewise: how long the caller has waited
+	note  string // for the reader of the message
+	held  string // likewise: who holds the key
+	ahead int    // likewise: how many callers of the process were ahead of it
+	late  string // likewise: how long the caller has waited
 }
 
 // Outcome says in one word how an operation has ended, for the labels of metrics and the fields of
@@ -239,6 +246,12 @@ func (e *RoundError) Error() string {
 	}
 	if e.held != "" {
 		b.WriteString("; " + e.held)
+	}
+	switch {
+	case e.Place > 0:
+		fmt.Fprintf(&b, "; number %d of %d in line", e.Place, max(e.Place, e.InLine))
+	case e.ahead > 0:
+		fmt.Fprintf(&b, "; %d of this process were ahead of it", e.ahead)
 	}
 	if e.reason != nil && ended != "" {
 		b.WriteString("; " + ended)

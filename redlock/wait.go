@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -48,6 +49,12 @@ type wait struct {
 func (w *wait) end(ctx context.Context, e *RoundError, err error) *RoundError {
 	m, c := w.mutex, w.mutex.client
 	w.acquired = e == nil && err == nil
+	var place *call
+	ahead := 0
+	if errors.Is(err, context.DeadlineExceeded) {
+		place = c.globalQueues.askPlace(&w.ticket, c.shortTimeout(m.timeout, explainMin))
+		ahead = c.localQueues.ahead(w.waiter, m.names()...)
+	}
 	w.withdraw()
 	w.leaveGlobalQueue()
 	if w.contended {
@@ -60,6 +67,8 @@ func (w *wait) end(ctx context.Context, e *RoundError, err error) *RoundError {
 	}
 	if err != nil {
 		e = m.waitError(ctx, err, e, w.undecided, held, failure)
+		e.ahead = ahead
+		e.Place, e.InLine = c.globalQueues.readPlace(place)
 	}
 	w.finish(ctx, e)
 	w.acquired = false // the caller knows that it is taken

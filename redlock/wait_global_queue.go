@@ -356,6 +356,46 @@ func (gq *globalQueues) stopAwaiting(t *ticket) {
 	}
 }
 
+// askPlace asks for the waiter's place in the queue that it entered last. It waits for no answer: readPlace does. It
+// returns nil if the waiter is in no queue. The question goes out before the leave of a waiter that gives up, so it costs
+// that no round trip of its own.
+func (gq *globalQueues) askPlace(t *ticket, timeout time.Duration) *call {
+	if len(t.entries) == 0 {
+		return nil
+	}
+	k := gq.core.takeCall()
+	at := &t.entries[len(t.entries)-1]
+	k.askPlace(at.key, t.id)
+	k.prepare(timeout)
+	k.op.Only, k.op.Quorum, k.op.Keep = mux.Set(0).With(at.master), 1, true
+	gq.core.rounds.Post(k.one[:]...)
+	return k
+}
+
+// readPlace returns the answer to askPlace: the place, from 1 on, and how many are in the queue. Both are 0 if they are
+// not known.
+func (gq *globalQueues) readPlace(k *call) (place, of int) {
+	if k == nil {
+		return 0, 0
+	}
+	defer gq.core.putCall(k)
+	if gq.core.rounds.Wait(context.Background(), &k.op) != nil { // it has a short timeout
+		return 0, 0
+	}
+	for i := range k.op.Votes {
+		if v := &k.op.Votes[i]; v.Verdict == VerdictYes {
+			numbers := v.Reply.Elems()
+			first, _ := numbers.Next()
+			second, _ := numbers.Next()
+			p, _ := first.Int()
+			n, _ := second.Int()
+			place, of = int(p), int(n)
+			v.Reply = resp.Value{}
+		}
+	}
+	return place, of
+}
+
 // leave has the waiter leave all queues, if it is in any, and waits for no answer.
 func (gq *globalQueues) leave(t *ticket) {
 	if len(t.entries) == 0 {

@@ -107,6 +107,27 @@ if rank and rank > 0 then
   redis.call('DEL', line .. ':' .. redis.call('ZRANGE', line, rank - 1, rank - 1)[1])
 end
 return stood`)
+
+	// KEYS queue. ARGV id. It returns the place of the id, from 1 on, and how many are in the queue. Readers that share
+	// a rank have one place, and the mark has none. Both are 0 if the id is not in the queue. The commands are those of
+	// the enter script, so that no user lacks the right to another.
+	placeScript = script.NewRare(`local line, me = KEYS[1], ARGV[1]
+` + luaReads + `local function rank(id)
+  return redis.call('ZRANK', line, id)
+end
+local place, mark = rank(me), rank('r:')
+if not place then
+  return {0, 0}
+end
+local n = rank(redis.call('ZRANGE', line, -1, -1)[1]) + (mark and 0 or 1)
+if not reads(me) then
+  place = place - (mark and mark < place and 1 or 0)
+elseif mark and redis.call('ZSCORE', line, 'r:') == redis.call('ZSCORE', line, me) then
+  place = mark
+else
+  place = 0
+end
+return {place + 1, n}`)
 )
 
 const (
@@ -180,6 +201,23 @@ func (k *call) enterQueue(queue, id []byte, waited time.Duration, owner string) 
 		dst = resp.AppendBulkInt(dst, noticeLife.Milliseconds())
 		return resp.AppendBulk(dst, r.Name)
 	})
+}
+
+// askPlace makes the call one of the place script. It sends the script as text: a leave follows, and would come before
+// the text if the master did not know the hash.
+func (k *call) askPlace(queue, id []byte) {
+	r := &k.request
+	r.Reset()
+	r.Judge = judgePlace
+	r.Command = resp.AppendBulk(resp.AppendBulk(placeScript.AppendHead(r.Command, true, 1, 1), queue), id)
+}
+
+// judgePlace judges the place script: an array is a yes.
+func judgePlace(v resp.Value) mux.Verdict {
+	if v.Kind() == resp.Array {
+		return mux.VerdictYes
+	}
+	return kind.JudgeError(v)
 }
 
 // leaveQueue makes the call one of the leave script.

@@ -313,3 +313,23 @@ func TestNoteOfAnEntry(t *testing.T) {
 	require.True(t, known)
 	require.Empty(t, owner, "no owner can have this name")
 }
+
+// The places of those in a line: readers that share a rank share a place, and their mark has none.
+func TestPlacesInLine(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	_, err := masters.Do(0, "ZADD", "{k}:line", "1", "a", "2", "r:", "2", "r:b", "2", "r:c", "3", "d")
+	require.NoError(t, err)
+	for id, want := range map[string]string{"a": "[1 4]", "r:b": "[2 4]", "r:c": "[2 4]", "d": "[4 4]", "nobody": "[0 0]"} {
+		v, err := masters.Do(0, "EVAL", placeScript.Text, "1", "{k}:line", id)
+		require.NoError(t, err)
+		require.Equal(t, want, fmt.Sprint(v), id)
+	}
+	_, err = masters.Do(0, "ZREM", "{k}:line", "a", "r:")
+	require.NoError(t, err)
+	for id, want := range map[string]string{"r:b": "[1 3]", "r:c": "[1 3]", "d": "[3 3]"} {
+		v, err := masters.Do(0, "EVAL", placeScript.Text, "1", "{k}:line", id)
+		require.NoError(t, err)
+		require.Equal(t, want, fmt.Sprint(v), id)
+	}
+}

@@ -272,6 +272,17 @@ func (q *localQueue) remove(e *localEntry) {
 	}
 }
 
+// ahead returns how many waiters are ahead of one in the queue of its first key. It counts maxAhead at most.
+func (qs *localQueues) ahead(w *waiter, keys ...string) (n int) {
+	defer qs.unlock(qs.lock(keys))
+	for e := w.entries[0].prev; e != nil && n < maxAhead; e = e.prev {
+		n++
+	}
+	return n
+}
+
+const maxAhead = 1000
+
 // noteReaderRefused notes that a reader was refused, so that it is notified again when another reader takes the lock.
 // It reports whether the reader is the head of its queue now.
 func (qs *localQueues) noteReaderRefused(w *waiter, keys ...string) (first bool) {
