@@ -170,15 +170,18 @@ func (k *call) pass(s *spec, token []byte, hint uint64, ttl time.Duration) {
 // release makes the call a release of the lock that has the token. A master that is away gets it when it is back,
 // within the lock's life: after that the lock is gone anyway. It is thorough, as an extend is.
 func (k *call) release(s *spec, token []byte) {
-	k.linger(s, token, 0)
+	k.linger(s, token, 0, false)
 }
 
-// linger is release, but leaves the lock on the masters for the rest, if rest is above 0.
-func (k *call) linger(s *spec, token []byte, rest time.Duration) {
+// linger is release, but leaves the lock on the masters for the rest, if rest is above 0. over says that nobody works
+// under it any more.
+func (k *call) linger(s *spec, token []byte, rest time.Duration, over bool) {
 	k.token, k.ttl = append(k.token[:0], token...), rest
 	k.request.Reset()
 	if rest > 0 {
-		s.lingers.Linger(&k.request, k.grant(s))
+		g := k.grant(s)
+		g.Over = over
+		s.lingers.Linger(&k.request, g)
 	} else {
 		s.kind.Release(&k.request, k.grant(s))
 	}

@@ -99,7 +99,7 @@ func (c *core) reachedAll(k *call) bool {
 func (c *core) sendRelease(s *spec, token []byte, rest time.Duration) {
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.linger(s, token, rest)
+	k.linger(s, token, rest, false)
 	k.op.Dialects = nil
 	c.rounds.Send(&k.op)
 }

@@ -162,8 +162,11 @@ func (m *fakeMaster) script(what string, keys, args []string) any {
 		return m.left(key)
 	case is(kind.LingerScript):
 		m.note("linger", key, token)
-		if c.token == token {
-			m.keys[key] = fakeKey{token, min(m.keys[key].expires, m.in(args[1]))}
+		if left := kind.LeftMark + token; c.token == token || c.token == left {
+			if args[2] != "1" {
+				left = c.token
+			}
+			m.keys[key] = fakeKey{left, min(m.keys[key].expires, m.in(args[1]))}
 			return int64(1)
 		}
 	case is(kind.ExtendScript), is(kind.FencedExtendScript):

@@ -46,6 +46,8 @@ func (h Holder) Format(s fmt.State, _ rune) {
 		fmt.Fprintf(s, "%s: free", h.Addr)
 	case h.Revoked:
 		fmt.Fprintf(s, "%s: held by %q for %v, revoked: %q", h.Addr, h.Owner(), h.TTL, h.Reason)
+	case h.Left():
+		fmt.Fprintf(s, "%s: left by %q for %v", h.Addr, h.Owner(), h.TTL)
 	default:
 		fmt.Fprintf(s, "%s: held by %q for %v", h.Addr, h.Owner(), h.TTL)
 	}
@@ -56,13 +58,18 @@ func (h Holder) Format(s fmt.State, _ rune) {
 // hint: any user who may write the key can write a token with any name.
 func (h Holder) Owner() string { return ownerOf(h.Token.Reveal()) }
 
-// MarshalJSON returns the fields, with "..." in the place of a token, and the owner.
+// Left reports whether the lock was released, and its holder has left the key until its least time
+// has passed ([WithMinHold]). Nobody works under it any more.
+func (h Holder) Left() bool { return wasLeft(h.Token.Reveal()) }
+
+// MarshalJSON returns the fields, with "..." in the place of a token, the owner, and Left.
 func (h Holder) MarshalJSON() ([]byte, error) {
 	type fields Holder
 	out := struct {
 		fields
 		Owner, Err string
-	}{fields: fields(h), Owner: h.Owner()}
+		Left       bool
+	}{fields: fields(h), Owner: h.Owner(), Left: h.Left()}
 	if h.Err != nil {
 		out.Err = h.Err.Error()
 	}
@@ -260,6 +267,7 @@ func nextHolder(elems *resp.Iter) (token Secret, ttl time.Duration, more bool) {
 type holderSummary struct {
 	owner   string
 	token   Secret
+	free    bool          // it was released, and lingers
 	votes   int           // masters that name it; 0 if no holder is known
 	masters int           // how many there are
 	silent  bool          // some have not answered
@@ -312,7 +320,7 @@ func pickHolder(holders []Holder, masters int, before func(a, b holderSummary) b
 	for _, token := range tokens {
 		of := ttls[token]
 		slices.Sort(of)
-		h := holderSummary{owner: ownerOf(token.Reveal()), token: token, votes: len(of), masters: masters, silent: silent}
+		h := holderSummary{owner: ownerOf(token.Reveal()), token: token, free: wasLeft(token.Reveal()), votes: len(of), masters: masters, silent: silent}
 		// The lock is free once no majority has it.
 		if h.left = of[max(0, len(of)-quorum)]; h.left == clock.Forever {
 			h.left = NoExpiry
@@ -332,7 +340,10 @@ func (h holderSummary) String() string {
 	if h.votes == 0 {
 		return ""
 	}
-	owner, about, left := h.owner, "", "without expiry"
+	owner, about, left, held := h.owner, "", "without expiry", "held"
+	if h.free {
+		held = "left there"
+	}
 	if owner == "" {
 		owner = "somebody without a name"
 	}
@@ -342,7 +353,7 @@ func (h holderSummary) String() string {
 	if h.left >= 0 {
 		left = fmt.Sprintf("%.1f s left", h.left.Seconds())
 	}
-	return fmt.Sprintf("held by %s on %s%d of %d masters, %s", owner, about, h.votes, h.masters, left)
+	return fmt.Sprintf("%s by %s on %s%d of %d masters, %s", held, owner, about, h.votes, h.masters, left)
 }
 
 // explainMin is the least time for asking who holds a lock.

@@ -67,13 +67,17 @@ type LockHolder struct {
 // Owner is that of the token, as for [Holder.Owner].
 func (h LockHolder) Owner() string { return ownerOf(h.Token.Reveal()) }
 
-// MarshalJSON returns the fields, with "..." in the place of a token, and the owner.
+// Left is that of the token, as for [Holder.Left].
+func (h LockHolder) Left() bool { return wasLeft(h.Token.Reveal()) }
+
+// MarshalJSON returns the fields, with "..." in the place of a token, the owner, and Left.
 func (h LockHolder) MarshalJSON() ([]byte, error) {
 	type fields LockHolder
 	return json.Marshal(struct {
 		fields
 		Owner string
-	}{fields(h), h.Owner()})
+		Left  bool
+	}{fields(h), h.Owner(), h.Left()})
 }
 
 // A LockWaiter is one process that waits in line for a lock. There can be more waiters in the process.
@@ -538,7 +542,7 @@ func (r *listed) line(info *LockInfo) {
 
 // looksLike says what a value looks like: KindPlain for a token of ours.
 func looksLike(value string, left time.Duration) LockKind {
-	token, _, _ := kind.CutSlot(value)
+	token, _, _ := kind.CutSlot(strings.TrimPrefix(value, kind.LeftMark))
 	if i := strings.LastIndexByte(token, '/'); i >= 0 && checkOwner(token[:i]) == nil {
 		token = token[i+1:]
 	}

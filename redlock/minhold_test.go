@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strconv"
 	"sync"
@@ -494,6 +495,53 @@ func TestLingerLeavesWhatIsOurs(t *testing.T) {
 			stranger = c.NewMutex("a", time.Second, append(lock.opts, WithMinHold(time.Minute), WithToken(token))...)
 			require.ErrorIs(t, stranger.Unlock(t.Context()), ErrNotHeld)
 			require.EqualValues(t, -1, left(last))
+		})
+	}
+}
+
+// Who looks at a lock that lingers is told that nobody works under it. While the work may go on, nothing says so.
+func TestLockThatLingersSaysSo(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	c := opened(t, masters.Addrs(), nil)
+	for name, lock := range map[string]struct {
+		opts []Option
+		asks []Option
+	}{
+		"plain":   {},
+		"fenced":  {opts: []Option{WithFence()}},
+		"several": {opts: []Option{WithKeys("b")}},
+		"permits": {[]Option{WithPermits(1)}, []Option{WithPermits(1)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			command(t, masters, 0, "FLUSHALL")
+			holder := func() Holder {
+				all, err := c.Holders(t.Context(), "a", lock.asks...)
+				require.NoError(t, err)
+				return all[0]
+			}
+			m := c.NewMutex("a", time.Second, append(lock.opts, WithMinHold(time.Minute), WithOwner("reports@web-3"))...)
+			require.NoError(t, m.TryLock(t.Context()))
+			token := m.Token()
+			require.False(t, holder().Left())
+			c.renewer.lose(&m.hold, []byte(token), unasked(OpRenew, "a", ErrExpired, ""))
+			require.False(t, holder().Left(), "the work goes on")
+			require.Error(t, m.Unlock(t.Context()))
+			h := holder()
+			require.True(t, h.Left())
+			require.Equal(t, "reports@web-3", h.Owner())
+			require.Greater(t, h.TTL, 30*time.Second)
+			require.Contains(t, fmt.Sprint(h), `left by "reports@web-3"`)
+			c.sendRelease(&m.spec, []byte(token), time.Minute)
+			require.True(t, holder().Left(), "that came late")
+			c.sendRelease(&m.spec, []byte(token), 0)
+			require.True(t, holder().Left(), "it is the token's no more")
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			err := c.NewMutex("a", time.Second, lock.opts...).Lock(ctx)
+			require.ErrorIs(t, err, ErrHeld)
+			require.ErrorContains(t, err, "left there by reports@web-3")
+			require.ErrorIs(t, c.NewMutex("a", time.Second, append(lock.opts, WithToken(h.Token.Reveal()))...).Unlock(t.Context()), nil, "redlock release takes it away")
 		})
 	}
 }

@@ -38,7 +38,7 @@ const NoOwner = "-"
 // ownerOf returns the owner in a token; empty if it has none, or if another
 // library made it.
 func ownerOf(token string) string {
-	token, _, _ = kind.CutSlot(token)
+	token, _, _ = kind.CutSlot(strings.TrimPrefix(token, kind.LeftMark))
 	i := strings.LastIndexByte(token, '/')
 	if i < 0 || len(token)-i-1 != tokenChars || checkOwner(token[:i]) != nil {
 		return ""
@@ -97,7 +97,13 @@ func defaultOwner(name string) string {
 	return owner
 }
 
+// wasLeft reports whether the value of a key is that of a lock that was released, and lingers ([WithMinHold]).
+func wasLeft(token string) bool { return strings.HasPrefix(token, kind.LeftMark) }
+
 func checkOwner(owner string) error {
+	if strings.HasPrefix(owner, kind.LeftMark) {
+		return fmt.Errorf("owner %q begins with %s, which marks a lock that was released", owner, kind.LeftMark)
+	}
 	if len(owner) > maxOwner {
 		return fmt.Errorf("owner has %d bytes, at most %d are possible", len(owner), maxOwner)
 	}

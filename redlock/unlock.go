@@ -211,7 +211,7 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 
 // post posts the release, which has the token.
 func (m *Mutex) post(r *release, rest time.Duration) {
-	r.linger(&m.spec, r.token, rest)
+	r.linger(&m.spec, r.token, rest, true)
 	if r.was == stateLost { // see sendRelease
 		r.op.Dialects = nil
 	}

@@ -54,6 +54,7 @@ type Grant struct {
 	Fence uint64 // of a numbered kind; 0 if it is not known
 
 	Waited  time.Duration // of an acquire: for how long its Lock has waited
+	Over    bool          // of a linger: nobody works under the lock any more
 	Relies  bool          // of a slotted kind: there is an agreement, so the request need not look at the mark
 	Untaken bool          // of a release: nobody has held the lock, so there is no tombstone
 }

@@ -27,18 +27,15 @@ end
 end
 return -1`)
 
-	// KEYS key, ARGV token, rest in ms. It shortens the life of a key to the rest, and never prolongs it. It
-	// returns 1, or the tombstone if that is what it has shortened, or 0 if the key is not ours.
+	// KEYS key, ARGV token, rest in ms, whether the work is over: then it puts LeftMark in front of the token. It
+	// shortens the life of the key to the rest, and never prolongs it. It returns 1, or the tombstone if that is what
+	// it has shortened, or 0 if the key is not ours. It can come again, also when the key is marked.
 	LingerScript = script.New(`local v = redis.pcall('GET', KEYS[1])
 ` + script.UnlessForeign + `local dead = ` + isRevoked + `
-if v ~= ARGV[1] and not dead then
+if v ~= ARGV[1] and v ~= ` + leftToken + ` and not dead then
   return 0
 end
-local left = redis.call('PTTL', KEYS[1])
-if left < 0 or left > tonumber(ARGV[2]) then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-end
-return dead and v or 1`)
+` + leave("KEYS[1]") + `return dead and v or 1`)
 
 	// KEYS key, ARGV token, TTL in ms, whether the key may be set again. It is set again only where it
 	// is free, and never where it is another's. It returns 1 if it has extended the key, 2 (Restored) if it
@@ -54,6 +51,23 @@ if v == false and ARGV[3] == '1' then
 end
 ` + script.UnlessForeign + tellRevoked + `return 0`)
 )
+
+// LeftMark stands in front of the token of a lock that lingers after its work. It tells people that nobody works under the
+// lock. From then on the token itself extends and releases nothing.
+const LeftMark = "left:"
+
+const leftToken = `'` + LeftMark + `' .. ARGV[1]`
+
+// leave is the Lua that leaves a key for ARGV[2] ms at most. v is its value. Only the token gets the mark: a tombstone
+// stays what it is.
+func leave(key string) string {
+	return `local left = redis.call('PTTL', ` + key + `)
+if left < 0 or left > tonumber(ARGV[2]) then
+  left = ARGV[2]
+end
+redis.call('SET', ` + key + `, ARGV[3] == '1' and v == ARGV[1] and ` + leftToken + ` or v, 'PX', math.max(left, 1))
+`
+}
 
 // Acquire sends SET key token NX PX ttl, as every other Redlock library does. The expiry is relative (PX). With
 // an absolute one (PXAT) each master would compare our wall clock with its own, and the lock would be safe
@@ -123,7 +137,7 @@ func (Plain) Release(r *Request, g Grant) {
 // Linger has no dialect: no server has a command that checks the token and only shortens the key's life.
 func (Plain) Linger(r *Request, g Grant) {
 	r.Judge = JudgeInt
-	r.Call(LingerScript, 2, func(dst []byte) []byte { return appendTokenTTL(dst, g) }, g.Key)
+	r.Call(LingerScript, 3, func(dst []byte) []byte { return AppendExtendArgs(dst, g, g.Over) }, g.Key)
 }
 
 // Look reads how long the key has to live.

@@ -67,14 +67,17 @@ return reply`)
 end
 ` + tellOurs)
 
-	// ARGV token, rest in ms. It returns what the release does.
-	severalLingerScript = script.New(findOurs + `for _, key in ipairs(ours) do
-  local left = redis.call('PTTL', key)
-  if left < 0 or left > tonumber(ARGV[2]) then
-    redis.call('PEXPIRE', key, ARGV[2])
-  end
+	// ARGV token, rest in ms, whether the work is over. It returns what the release does.
+	severalLingerScript = script.New(`local values, ours, dead = redis.call('MGET', unpack(KEYS)), 0, false
+for i = 1, #KEYS do
+  local v = values[i]
+  local revoked = ` + isRevoked + `
+  if v == ARGV[1] or v == ` + leftToken + ` or revoked then
+    ours = ours + 1
+    dead = revoked and v or dead
+    ` + leave("KEYS[i]") + `  end
 end
-` + tellOurs)
+return dead or (ours == #KEYS and 1 or 0)`)
 
 	// It returns what PTTL would of a single key: -2 if all keys are free, -1 if one of them never expires, and
 	// otherwise the longest time that a key has to live.
@@ -120,7 +123,7 @@ func (s *several) Release(r *Request, g Grant) {
 
 func (s *several) Linger(r *Request, g Grant) {
 	r.Judge = JudgeInt
-	r.Call(severalLingerScript, 2, func(dst []byte) []byte { return appendTokenTTL(dst, g) }, s.keys...)
+	r.Call(severalLingerScript, 3, func(dst []byte) []byte { return AppendExtendArgs(dst, g, g.Over) }, s.keys...)
 }
 
 // Look reads when the last of the keys is free. A master promises to notify of changes to what the script has
