@@ -276,7 +276,11 @@ func heldBy(lock redlock.LockInfo) string {
 	case lock.Readers > 1:
 		return plural(lock.Readers, "reader")
 	}
-	return cmp.Or(lock.Holders[0].Owner(), "without a name")
+	owner := cmp.Or(lock.Holders[0].Owner(), "without a name")
+	if lock.Holders[0].Left() {
+		return "left by " + owner
+	}
+	return owner
 }
 
 func waitText(lock redlock.LockInfo) string {
@@ -305,6 +309,9 @@ func (l *lister) detail(lock redlock.LockInfo) {
 		l.out.printf("\n")
 	}
 	text := fmt.Sprintf("%s: %s, held by %s", lock.Key, cmp.Or(string(lock.Kind), "free"), heldBy(lock))
+	if lock.Kind == redlock.KindPlain && lock.Holders[0].Left() {
+		text = fmt.Sprintf("%s: %s, and nobody runs it", lock.Key, heldBy(lock))
+	}
 	if lock.Kind == redlock.KindOther {
 		text = lock.Key + ": " + ownerText(redlock.Holder{Token: redlock.UnknownToken})
 	}
@@ -377,6 +384,7 @@ func (l *lister) encode(lock redlock.LockInfo, now time.Time) {
 	type holder struct {
 		Owner   string   `json:"owner,omitempty"`
 		Held    bool     `json:"held"`
+		Lingers bool     `json:"lingers,omitempty"` // it is only left there (--min-hold), and nobody runs it
 		Permit  int      `json:"permit,omitempty"`
 		LeftMS  *int64   `json:"left_ms"` // null where it never expires
 		Masters []string `json:"masters"`
@@ -404,7 +412,7 @@ func (l *lister) encode(lock redlock.LockInfo, now time.Time) {
 		out.Waiting = &lock.Waiting
 	}
 	for _, h := range lock.Holders {
-		out.Holders = append(out.Holders, holder{h.Owner(), h.Held, h.Permit, leftMS(h.TTL), h.Masters})
+		out.Holders = append(out.Holders, holder{h.Owner(), h.Held, h.Left(), h.Permit, leftMS(h.TTL), h.Masters})
 	}
 	encodeJSON(l.out, out, "")
 }

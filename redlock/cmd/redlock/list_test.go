@@ -46,7 +46,7 @@ func listOf(t *testing.T, env []string, args ...string) (exit int, all []listJSO
 func waitInLine(t *testing.T, env []string, key string, owners ...string) (all []*invocation) {
 	t.Helper()
 	for i, owner := range owners {
-		all = append(all, begin(t, env, "run", "--wait", "forever", "--owner", owner, key, "--", "true"))
+		all = append(all, begin(t, env, "run", atOnce, "--wait", "forever", "--owner", owner, key, "--", "true"))
 		require.Eventually(t, func() bool {
 			_, all := listOf(t, env, key)
 			return len(all) == 1 && len(all[0].Waiters) == i+1
@@ -63,9 +63,9 @@ func TestListShowsHoldersAndWaiters(t *testing.T) {
 	require.Equal(t, exitNo, exit)
 	require.Empty(t, stdout+stderr)
 
-	holder := begin(t, env, "hold", "--owner", "reports@web-3", "lock:report")
+	holder := begin(t, env, "hold", atOnce, "--owner", "reports@web-3", "lock:report")
 	holder.assigned("REDLOCK_TOKEN")
-	permit := begin(t, env, "hold", "--owner", "gpu@web-4", "--permits", "4", "lock:gpu")
+	permit := begin(t, env, "hold", atOnce, "--owner", "gpu@web-4", "--permits", "4", "lock:gpu")
 	token := permit.assigned("REDLOCK_TOKEN")
 	waiters := waitInLine(t, env, "lock:report", "a@web-1", "b@web-2")
 
@@ -108,7 +108,7 @@ func TestListSaysWhatItLacks(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 5)
 	env := []string{mastersEnv(masters)}
-	holder := begin(t, env, "hold", "--owner", "me", "lock:report")
+	holder := begin(t, env, "hold", atOnce, "--owner", "me", "lock:report")
 	holder.assigned("REDLOCK_TOKEN")
 	masters.Kill(0)
 	masters.Pause(1)
@@ -167,7 +167,7 @@ func TestStatusShowsWhoWaitsAndSinceWhen(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	env := []string{mastersEnv(masters)}
 	begun := time.Now()
-	holder := begin(t, env, "hold", "--owner", "reports@web-3", "lock:report")
+	holder := begin(t, env, "hold", atOnce, "--owner", "reports@web-3", "lock:report")
 	holder.assigned("REDLOCK_TOKEN")
 	waiters := waitInLine(t, env, "lock:report", "a@web-1", "b@web-2")
 	var s struct {
@@ -232,4 +232,37 @@ func TestStatusOfAPatternHasAHint(t *testing.T) {
 	exit, _, stderr = do(t, env, "status", "lock:*")
 	require.Zero(t, exit)
 	require.Empty(t, stderr, "there is such a key")
+}
+
+// A job that is over has left its lock for its --min-hold. It is shown as nobody's, and can be taken away under the token
+// that the job had.
+func TestLockThatIsOnlyLeftThere(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{mastersEnv(masters)}
+	exit, stdout, _ := do(t, env, "run", atOnce, "--owner", "reports@web-3", "--min-hold", "10h", "lock:stats", "--", "sh", "-c", "echo $REDLOCK_TOKEN")
+	require.Zero(t, exit)
+	token := strings.TrimSpace(stdout)
+
+	exit, stdout, _ = do(t, env, "status", "lock:stats")
+	require.Zero(t, exit, "it is held for all others")
+	requireReadable(t, stdout)
+	require.Regexp(t, `^lock:stats is left until [-0-9 ]*\d\d:\d\d by reports@web-3, on \d of 3 masters,\s+and nobody runs it\n`, stdout)
+	_, stdout, _ = do(t, env, "status", "--json", "lock:stats")
+	require.Contains(t, stdout, `"lingers": true`)
+	require.Contains(t, stdout, `"owner": "reports@web-3"`)
+	_, stdout, _ = do(t, env, "ls")
+	require.Regexp(t, `(?m)^left by reports@web-3 +plain .* lock:stats$`, stdout)
+	_, stdout, _ = do(t, env, "ls", "lock:stats")
+	require.Contains(t, stdout, "lock:stats: left by reports@web-3, and nobody runs it")
+	_, _, stderr := do(t, env, "run", atOnce, "-n", "lock:stats", "--", "true")
+	require.Contains(t, stderr, "by reports@web-3, and nobody runs it")
+
+	exit, _, _ = do(t, env, "release", "--token", "reports@web-3", "lock:stats")
+	require.Equal(t, exitHeld, exit)
+	exit, stdout, _ = do(t, env, "release", "--token", token, "lock:stats")
+	require.Zero(t, exit)
+	require.Contains(t, stdout, "was taken from")
+	exit, _, _ = do(t, env, "status", "-q", "lock:stats")
+	require.Equal(t, exitNo, exit)
 }

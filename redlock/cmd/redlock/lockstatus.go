@@ -218,10 +218,28 @@ func ownerText(h redlock.Holder) string {
 	if h.Token == redlock.UnknownToken {
 		return "a key that is no lock"
 	}
-	if owner := h.Owner(); owner != "" {
-		return owner
+	owner := cmp.Or(h.Owner(), "somebody who left no name")
+	if h.Left() {
+		return "left by " + owner
 	}
-	return "somebody who left no name"
+	return owner
+}
+
+// leftUntil says of a lock that is only left there until when it is.
+func leftUntil(c claim) string {
+	until := "for ever"
+	if c.left >= 0 {
+		until = "until " + clockText(time.Now().Add(c.left))
+	}
+	return fmt.Sprintf("left %s by %s", until, cmp.Or(c.Owner(), "somebody who left no name"))
+}
+
+// clockText is a time of today, or a time with its day.
+func clockText(at time.Time) string {
+	if at.Format(time.DateOnly) == time.Now().Format(time.DateOnly) {
+		return at.Format("15:04")
+	}
+	return at.Format("2006-01-02 15:04")
 }
 
 // holderCell is who holds a lock, as it stands in a table.
@@ -249,6 +267,8 @@ func (s *lockStatus) write(t *terminal) {
 		text = fmt.Sprintf("%s: unknown, %s", s.key, s.answersText())
 	case s.sharing > 0:
 		text += fmt.Sprintf(" by %s, %s", s.holder(), leftText(s.left()))
+	case s.leader.Left():
+		text = fmt.Sprintf("%s is %s, on %d of %s, and nobody runs it", s.key, leftUntil(s.leader), s.leader.votes, plural(len(s.answers), "master"))
 	case s.state == held:
 		text += fmt.Sprintf(" by %s, on %d of %s, %s", s.holder(), s.leader.votes, plural(len(s.answers), "master"), leftText(s.left()))
 	}
@@ -353,13 +373,15 @@ func (s *lockStatus) writeJSON(t *terminal) {
 		Fence    uint64       `json:"fence,omitempty"`
 		Revoked  string       `json:"revoked,omitempty"` // the reason; likewise
 		Readers  []reader     `json:"readers,omitempty"`
-		Since    *time.Time   `json:"since,omitempty"` // about when it was taken
+		Since    *time.Time   `json:"since,omitempty"`   // about when it was taken
+		Lingers  bool         `json:"lingers,omitempty"` // it is only left there (--min-hold), and nobody runs it
 		Waiters  []waiterJSON `json:"waiters,omitempty"`
 		Votes    int          `json:"votes"`
 		Answered int          `json:"answered"`
 		Quorum   int          `json:"quorum"`
 		Masters  []master     `json:"masters"`
 	}{Key: s.key, State: s.state, Votes: s.leader.votes, Answered: s.answered, Quorum: s.quorum, Fence: s.fence, Waiters: waitersJSON(s.waiters)}
+	out.Lingers = s.state == held && s.leader.Left()
 	if !s.since.IsZero() {
 		out.Since = &s.since
 	}

@@ -37,6 +37,8 @@ func (r *acquirer) others(key string) (what, who string) {
 		return what, "by nobody for long: others try to take it, or it was just released"
 	case r.shared && s.sharing > 0:
 		return what, fmt.Sprintf("by %s: a run without --shared waits for them, and goes first", s.holder())
+	case s.leader.Left():
+		return what, fmt.Sprintf("%s, and nobody runs it", leftUntil(s.leader))
 	case s.left() < 0:
 		return what, fmt.Sprintf("by %s, %s", s.holder(), leftText(s.left()))
 	}

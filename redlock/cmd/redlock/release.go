@@ -116,7 +116,7 @@ func (r *releaser) choose(ctx context.Context, key string) (who string, opts []r
 			return "", nil, err
 		}
 		for i, s := range a.permits {
-			if s.leader.Token.Reveal() == r.token {
+			if r.means(s.leader) {
 				return fmt.Sprintf("%s (permit %d)", ownerText(s.leader.Holder), i+1), []redlock.Option{redlock.WithPermits(r.permits)}, nil
 			}
 		}
@@ -125,7 +125,7 @@ func (r *releaser) choose(ctx context.Context, key string) (who string, opts []r
 	s := r.lockStatus(ctx, key)
 	claims := append([]claim{s.leader}, s.readers...)
 	for i, c := range claims {
-		if c.Token.IsZero() || c.Token.Reveal() != r.token {
+		if !r.means(c) {
 			continue
 		}
 		if i > 0 || s.leader.isReader(s) {
@@ -144,6 +144,20 @@ func (r *releaser) choose(ctx context.Context, key string) (who string, opts []r
 	r.token = s.leader.Token.Reveal()
 	return fmt.Sprintf("%s, %s", ownerText(s.leader.Holder), leftText(s.leader.left)), nil, nil
 }
+
+// means reports whether the token is that of a claim, or was: a lock that is only left there has another. It takes the
+// claim's.
+func (r *releaser) means(c claim) bool {
+	switch token := c.Token.Reveal(); {
+	case token == "", strings.TrimPrefix(token, leftMark) != strings.TrimPrefix(r.token, leftMark):
+		return false
+	default:
+		r.token = token
+		return true
+	}
+}
+
+const leftMark = "left:" // begins the token of a lock that is only left there
 
 // isReader reports whether a claim is that of a reader.
 func (c claim) isReader(s *lockStatus) bool {

@@ -32,6 +32,8 @@ With --permits N status asks who holds each of N permits instead. They are locks
 by themselves: the lock as a whole is free if one of them is, and held if none
 is. Those that are not listed are free. N must be that of those who use them.
 
+A lock that a --min-hold has left there is shown as such: nobody runs it.
+
 Those who wait in line are listed in their order, with how long they have
 waited. A process waits there once, however many of its callers wait. If the
 holder has a fence, status also says when the lock was taken, by the holder's
