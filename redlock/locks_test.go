@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -386,4 +389,111 @@ func TestListThatIsCutShort(t *testing.T) {
 		n++
 	}
 	require.Equal(t, 1, n)
+}
+
+// A renewal can set a key again on a master whose keys were looked through. The lock is held all the time, so it is
+// listed.
+func TestLockThatMovesBehindTheList(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := openWith(t, masters, redlock.Config{})
+	const many = 500
+	set := func(i int, key string) {
+		t.Helper()
+		_, err := masters.Do(i, "SET", key, "svc-a/ABCDEFGHIJKLMNOPQRSTUVWXYZ0", "PX", "600000")
+		require.NoError(t, err)
+	}
+	for k := range many {
+		set(0, fmt.Sprint("first", k))
+	}
+	set(1, "moves")
+	set(2, "moves")
+	n, moved := 0, 0
+	for l, err := range c.Locks(t.Context(), "*") {
+		require.NoError(t, err)
+		if l.Key == "moves" {
+			moved++
+		} else if n++; n == many {
+			set(0, "moves")
+		}
+	}
+	require.Equal(t, many, n)
+	require.Equal(t, 1, moved)
+}
+
+// However much the keys hold, one call keeps a master for a bounded number of commands.
+func TestOneCallOfTheListIsShort(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	c := openWith(t, masters, redlock.Config{})
+	const most = 500
+	for what, fill := range map[string]string{
+		"plain":   `for i = 1, 5000 do redis.call('SET', 'k' .. i, 'svc-a/ABCDEFGHIJKLMNOPQRSTUVWXYZ0', 'PX', 600000) end`,
+		"waiters": `for i = 1, 50 do for j = 1, 1000 do redis.call('ZADD', '{k' .. i .. '}:line', j, j) redis.call('SET', '{k' .. i .. '}:line:' .. j .. ':alive', '1 me', 'PX', 600000) end end`,
+		"readers": `for i = 1, 500 do for j = 1, 300 do redis.call('ZADD', 'k' .. i, 9999999999999, 'svc-a/ABCDEFGHIJKLMNOPQRSTUVW' .. 1000 + j) end redis.call('PEXPIRE', 'k' .. i, 600000) end`,
+		"permits": `for i = 1, 20 do redis.call('SET', '{k' .. i .. '}:permits', '1000') for j = 1, 1000 do redis.call('SET', '{k' .. i .. '}:permit:' .. j .. '/1000', 'svc-a/ABCDEFGHIJKLMNOPQRSTUVWXYZ0.' .. j .. '.1000', 'PX', 600000) end end`,
+	} {
+		_, err := masters.Do(0, "FLUSHALL")
+		require.NoError(t, err)
+		_, err = masters.Do(0, "EVAL", fill, "0")
+		require.NoError(t, err)
+		before := commands(t, masters)
+		all := listed(t, c, "k*")
+		after := commands(t, masters)
+		calls := after["evalsha"] + after["eval"] - before["evalsha"] - before["eval"]
+		inside := 0
+		for _, name := range []string{"scan", "getrange", "pttl", "get", "zcard", "zrange", "zscore", "zcount"} {
+			inside += after[name] - before[name]
+		}
+		require.LessOrEqual(t, inside/calls, most, what)
+		require.Greater(t, calls, 10, what)
+		for _, l := range all {
+			require.LessOrEqual(t, len(l.Waiters), 100)
+			switch what {
+			case "waiters":
+				require.Equal(t, 1000, l.Waiting)
+				require.Len(t, l.Waiters, 100)
+			case "readers":
+				require.Equal(t, 300, l.Readers)
+				require.Len(t, l.Holders, 100)
+			case "permits":
+				require.Equal(t, 1000, l.Used)
+				require.True(t, l.Held)
+			}
+		}
+		t.Log(what, len(all), "locks,", calls, "calls,", inside, "commands")
+	}
+}
+
+// commands returns how often a master was given each command.
+func commands(t testing.TB, masters *redlocktest.Masters) map[string]int {
+	t.Helper()
+	v, err := masters.Do(0, "INFO", "commandstats")
+	require.NoError(t, err)
+	n := map[string]int{}
+	for _, m := range regexp.MustCompile(`cmdstat_(\w+):calls=(\d+)`).FindAllStringSubmatch(fmt.Sprint(v), -1) {
+		n[m[1]], _ = strconv.Atoi(m[2])
+	}
+	return n
+}
+
+// Nothing goes on after a list that was left.
+func TestListThatWasLeftLeavesNothing(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	c := openWith(t, masters, redlock.Config{})
+	for i := range 300 {
+		take(t, c, fmt.Sprint("k", i))
+	}
+	settled(t, c)
+	before := runtime.NumGoroutine()
+	for range 20 {
+		for _, err := range c.Locks(t.Context(), "*") {
+			require.NoError(t, err)
+			break
+		}
+	}
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+1 }, busy, time.Millisecond) // that function runs in one
+	for _, m := range c.Stats().Masters {
+		require.Zero(t, m.Owed)
+	}
 }
