@@ -245,6 +245,9 @@
 //		return nil // it is done, or being done, elsewhere
 //	}
 //
+// The value of a key that is left there after its work begins with left:, so that people see that
+// nobody works under it (Holder.Left). From then on the token itself releases nothing.
+//
 // What the client tells the masters:
 //
 //   - The key is set for d or for the TTL, whichever is longer. Each renewal sets it for the rest
@@ -360,7 +363,7 @@
 // The head of each client's local queue enters a global queue, the queue between processes. It is
 // on one master, the queue master. The masters have an order for each key, and the queue master
 // is the first of those that can notify of changes (CLIENT TRACKING). The waiter has an entry
-// there ({key}:line*), and the master notifies the waiter when its predecessor's entry ends. Only
+// there ({key}:line*), which says its owner and for how long it has waited, and the master notifies the waiter when its predecessor's entry ends. Only
 // the head of the global queue reads on each master how long the lock's key has to live, and asks
 // to be notified of its next change. It wakes when the key can be free on a majority, or when its
 // TTL has passed there, and asks all masters at once. So one release wakes one waiter, the waiter
@@ -489,7 +492,7 @@
 // Calls go downwards, but for a hold and its KeepAlives, which know each other. A part below Mutex
 // takes what it needs of the parts below it, and never the Client.
 //
-//	Client.Do, Lead  Mutex.Lock (wait)           Client.Holders, Revoke, Watch (watcherSubscriptions)
+//	Client.Do, Lead  Mutex.Lock (wait)           Client.Holders, Locks, Revoke, Watch (watcherSubscriptions)
 //	      |               | waits in queues, subscribes to the key
 //	      |               +--> localQueues, globalQueues, subscriptions
 //	      v               v
