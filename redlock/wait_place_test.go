@@ -24,7 +24,7 @@ func TestLockThatTimesOutSaysItsPlace(t *testing.T) {
 	for i, ctx := range []context.Context{cancelled, late, cancelled} {
 		w := openWith(t, masters, redlock.Config{Owner: fmt.Sprint("w", i)})
 		go func() { done <- w.NewMutex("k", time.Minute).Lock(ctx) }()
-		require.Eventually(t, func() bool { return listedOne(t, c, "k").Waiting == i+1 }, busy, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return listedOne(t, c, "k").Waiting == i+1 }, time.Minute, 5*time.Millisecond)
 	}
 	close(late.done)
 	last := <-done
@@ -36,7 +36,7 @@ func TestLockThatTimesOutSaysItsPlace(t *testing.T) {
 	require.Equal(t, "reports@web-3", e.HeldBy)
 	require.Contains(t, last.Error(), "; held by reports@web-3 on 3 of 3 masters")
 	require.Contains(t, last.Error(), "; number 2 of 3 in line")
-	require.Eventually(t, func() bool { return listedOne(t, c, "k").Waiting == 2 }, busy, 5*time.Millisecond, "it has left the line")
+	require.Eventually(t, func() bool { return listedOne(t, c, "k").Waiting == 2 }, time.Minute, 5*time.Millisecond, "it has left the line")
 	cancel()
 	for range 2 {
 		last = <-done
@@ -73,11 +73,11 @@ func TestLockBehindOthersOfItsProcessSaysSo(t *testing.T) {
 	done := make(chan error)
 	for i := range 2 {
 		go func() { done <- c.NewMutex("k", time.Minute).Lock(ctx) }()
-		require.Eventually(t, func() bool { return c.Stats().Waiting == i+1 }, busy, time.Millisecond)
+		require.Eventually(t, func() bool { return c.Stats().Waiting == i+1 }, time.Minute, time.Millisecond)
 	}
 	last := &deadline{Context: t.Context(), done: make(chan struct{})}
 	go func() { done <- c.NewMutex("k", time.Minute).Lock(last) }()
-	require.Eventually(t, func() bool { return c.Stats().Waiting == 3 }, busy, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Stats().Waiting == 3 }, time.Minute, time.Millisecond)
 	close(last.done)
 	err := <-done
 	var e *redlock.RoundError
