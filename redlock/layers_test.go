@@ -116,9 +116,10 @@ func TestKindsAndDecisionsReadNoClock(t *testing.T) {
 
 // testedElsewhere are the source files without a test file of their names, and where their tests are.
 var testedElsewhere = map[string]string{
-	"ask_call": "kind_*_test.go compare what each call sends",
-	"ask_spec": "option_test.go has what goes together, and kind_*_test.go what comes of it",
-	"doc":      "rules_test.go has its rules, and acl_test.go, limits_test.go and readme_test.go what else it promises",
+	"ask_call":     "kind_*_test.go compare what each call sends",
+	"ask_spec":     "option_test.go has what goes together, and kind_*_test.go what comes of it",
+	"locks_script": "locks_test.go lists with it",
+	"doc":          "rules_test.go has its rules, and acl_test.go, limits_test.go and readme_test.go what else it promises",
 
 	"internal/kind/revoke": "revoke_test.go and revoke_masters_test.go revoke locks of each kind",
 	"internal/processes":   "redlocktest starts and ends its servers with it, and its tests look at that",

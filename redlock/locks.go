@@ -62,6 +62,8 @@ type LockHolder struct {
 	Held    bool          // a majority of the masters names it
 	Masters []string      // the addresses of those that name it
 	TTL     time.Duration // until no majority has it if it is not renewed, or nobody, if none has; NoExpiry for never
+	Revoked bool          // the lock was revoked, and its holder has not let go yet ([Client.Revoke])
+	Reason  string        // ... and why
 }
 
 // Owner is that of the token, as for [Holder.Owner].
@@ -471,7 +473,11 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 	}
 	r.line(&info)
 	for c, on := range r.taken {
-		h := LockHolder{Token: NewSecret(c.token), Permit: c.permit, Held: len(on) >= quorum}
+		token, reason, revoked := kind.CutTombstone(c.token)
+		if !revoked {
+			token = c.token
+		}
+		h := LockHolder{Token: NewSecret(token), Permit: c.permit, Held: len(on) >= quorum, Revoked: revoked, Reason: reason}
 		if h.Token.IsZero() {
 			h.Token = UnknownToken
 		}
@@ -481,7 +487,7 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 			left = append(left, at.left)
 		}
 		h.TTL = lasting(left, quorum)
-		if looks := looksLike(c.token, h.TTL); looks == KindOther || looks == KindForeign && info.Readers > 0 {
+		if looks := looksLike(token, h.TTL); looks == KindOther || looks == KindForeign && info.Readers > 0 {
 			h.Token = UnknownToken
 		} else {
 			listable = true

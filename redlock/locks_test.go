@@ -507,7 +507,7 @@ func TestRightsOfWhoLooksAtTheLocks(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	text, err := os.ReadFile("docs/masters.md")
 	require.NoError(t, err)
-	rights := regexp.MustCompile("(?s)ACL SETUSER operator on >password (.*?)```").FindStringSubmatch(string(text))
+	rights := regexp.MustCompile("(?s)ACL SETUSER viewer on >password (.*?)```").FindStringSubmatch(string(text))
 	require.NotNil(t, rights)
 	for i := range 3 {
 		for user, rules := range map[string]string{"operator": rights[1], "half": strings.Replace(rights[1], "%R~*", "%R~lock:*", 1)} {
@@ -551,4 +551,30 @@ func TestRightsOfWhoLooksAtTheLocks(t *testing.T) {
 	require.Contains(t, last.Error(), "key")
 	cancel()
 	<-done
+}
+
+// A lock that was revoked is listed with its holder until that has let go.
+func TestARevokedLockIsListed(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := openWith(t, masters, redlock.Config{Owner: "reports@web-3"})
+	for name, test := range revocables {
+		key := "lock:" + name
+		m := c.NewMutex(key, time.Minute, test.holder...)
+		require.NoError(t, m.TryLock(t.Context()), name)
+		settled(t, c)
+		before := listedOne(t, c, key)
+		require.NoError(t, c.Revoke(t.Context(), key, reason, test.revoke...), name)
+		settled(t, c)
+		l := listedOne(t, c, key)
+		require.Equal(t, before.Kind, l.Kind, name)
+		require.True(t, l.Held, name)
+		require.Len(t, l.Holders, 1, name)
+		h := l.Holders[0]
+		require.True(t, h.Revoked, name)
+		require.Equal(t, reason, h.Reason, name)
+		require.Equal(t, "reports@web-3", h.Owner(), name)
+		require.Equal(t, before.Holders[0].Token, h.Token, name)
+		require.ErrorIs(t, m.Unlock(t.Context()), redlock.ErrRevoked, name)
+	}
 }

@@ -277,8 +277,11 @@ func heldBy(lock redlock.LockInfo) string {
 		return plural(lock.Readers, "reader")
 	}
 	owner := cmp.Or(lock.Holders[0].Owner(), "without a name")
-	if lock.Holders[0].Left() {
+	switch {
+	case lock.Holders[0].Left():
 		return "left by " + owner
+	case lock.Holders[0].Revoked:
+		return owner + ", revoked"
 	}
 	return owner
 }
@@ -326,6 +329,9 @@ func (l *lister) detail(lock redlock.LockInfo) {
 			colour = dim
 		}
 		owner := ownerText(redlock.Holder{Token: h.Token})
+		if h.Revoked {
+			owner += ", revoked: " + h.Reason
+		}
 		if h.Permit > 0 {
 			owner = fmt.Sprintf("%d: %s", h.Permit, owner)
 		}
@@ -385,6 +391,7 @@ func (l *lister) encode(lock redlock.LockInfo, now time.Time) {
 		Owner   string   `json:"owner,omitempty"`
 		Held    bool     `json:"held"`
 		Lingers bool     `json:"lingers,omitempty"` // it is only left there (--min-hold), and nobody runs it
+		Revoked string   `json:"revoked,omitempty"` // the reason; its holder has not let go yet
 		Permit  int      `json:"permit,omitempty"`
 		LeftMS  *int64   `json:"left_ms"` // null where it never expires
 		Masters []string `json:"masters"`
@@ -412,7 +419,7 @@ func (l *lister) encode(lock redlock.LockInfo, now time.Time) {
 		out.Waiting = &lock.Waiting
 	}
 	for _, h := range lock.Holders {
-		out.Holders = append(out.Holders, holder{h.Owner(), h.Held, h.Left(), h.Permit, leftMS(h.TTL), h.Masters})
+		out.Holders = append(out.Holders, holder{h.Owner(), h.Held, h.Left(), h.Reason, h.Permit, leftMS(h.TTL), h.Masters})
 	}
 	encodeJSON(l.out, out, "")
 }

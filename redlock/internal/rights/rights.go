@@ -43,7 +43,7 @@ var Optional = []Need{Fence, Shared, Several, Permits, Queue}
 
 // What an operator needs for a task. Revoking a lock takes what the locks themselves need.
 var (
-	Listing = Need{For: "redlock ls", Commands: []string{"scan", "type", "get", "pttl", "time", "exists", "mget", "zcard", "zrange"},
+	Listing = Need{For: "redlock ls", Commands: []string{"scan", "type", "get", "getrange", "mget", "pttl", "time", "zcard", "zcount", "zrange", "zscore"},
 		Keys: slices.Concat(Fence.Keys, Shared.Keys, Permits.Keys, Queue.Keys)}
 	Clients = Need{For: "redlock clients", Commands: []string{"client|list"}}
 )
