@@ -51,8 +51,6 @@
 //	    +exists ~{lock:*}:permit*            optional: locks that several can hold
 //	    +zrank +zadd +zrem +zrange           optional: those who wait, in several processes, have
 //	    ~{lock:*}:line*                      the lock in the order in which they came
-//	    +scan +getrange +zcount              optional: the list of the locks, beside what those
-//	                                         of all its kinds need (redlock.Client.Locks)
 //	    +info                                tells a restarted master from one that was only
 //	                                         out of reach; without it the client takes the
 //	                                         master as restarted at every reconnect

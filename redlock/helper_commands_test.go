@@ -232,6 +232,8 @@ func (m *fakeMaster) script(what string, keys, args []string) any {
 		}
 		m.lines[key] = slices.DeleteFunc(m.lines[key], func(id string) bool { return id == token })
 		return int64(1)
+	case is(placeScript):
+		return []any{int64(slices.Index(m.lines[key], token) + 1), int64(len(m.lines[key]))}
 	case is(kind.IntendScript), is(kind.WithdrawScript): // nobody reads
 		return int64(0)
 	default:
