@@ -109,7 +109,7 @@ func TestASignalEndsTheWaitAndLeavesNoKey(t *testing.T) {
 	// It has asked the masters once it has loaded its scripts there.
 	require.Eventually(t, func() bool {
 		clients, err := masters.Do(0, "CLIENT", "LIST")
-		return err == nil && strings.Count(clients.(string), "name=redlock-run") == 2
+		return err == nil && strings.Count(clients.(string), "name=redlock/cmd/") == 2
 	}, patient, 5*time.Millisecond)
 	require.NoError(t, waiter.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, 128+15, waiter.end())

@@ -59,7 +59,7 @@ func TestExamplesOfTheHelpWorkForTheUserOfTheDocumentation(t *testing.T) {
 	t.Parallel()
 	masters := durable(t, 3)
 	env := append(grantLocker(t, masters), "PATH="+programs(t)+":"+os.Getenv("PATH"))
-	operator := append(slices.Clone(env), grant(t, masters, "operator", rights.Rules("", append(rights.Operators, rights.Lock, rights.Restarts, rights.Telling)...))...)
+	operator := append(slices.Clone(env), grant(t, masters, "operator", append(lockerRules("lock:*"), rights.Rules("lock:*", rights.Operators...)...))...)
 	seen := 0
 	t.Run("example", func(t *testing.T) {
 		for _, cmd := range append(newRoot().Commands(), newRoot()) {
@@ -73,7 +73,7 @@ func TestExamplesOfTheHelpWorkForTheUserOfTheDocumentation(t *testing.T) {
 				seen++
 				example = strings.ReplaceAll(example, "lock:", fmt.Sprintf("lock:%d:", seen)) // no other has its keys
 				env := env
-				if cmd.Name() == "clients" { // which is for an operator
+				if regexp.MustCompile(`^redlock (clients|ls)\b`).MatchString(example) { // which are for an operator
 					env = operator
 				}
 				t.Run(example, func(t *testing.T) {

@@ -72,11 +72,16 @@ func Rules(pattern string, needs ...Need) (all []string) {
 	return all
 }
 
-// Uses are the needs that have a command.
+// Uses are the needs that have a command: those of locks, or those of operators if no lock needs it.
 func Uses(command string) (all []Need) {
-	for _, n := range Locks {
-		if slices.Contains(n.Commands, command) {
-			all = append(all, n)
+	for _, needs := range [][]Need{Locks, Operators} {
+		for _, n := range needs {
+			if slices.Contains(n.Commands, command) {
+				all = append(all, n)
+			}
+		}
+		if len(all) > 0 {
+			break
 		}
 	}
 	return all
