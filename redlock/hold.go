@@ -21,6 +21,7 @@ type hold struct {
 	fence        uint64        // of the lock; 0 if it has none, or if it is unknown
 	until        time.Duration // end of the validity
 	lost         bool          // it is known to be lost
+	revoked      bool          // ... because it was revoked: only its holder releases it
 	lossTold     bool          // the Observer was told so
 	takenAt      time.Duration // when it was taken; 0 if unknown
 	relay        *relay        // that it is in; nil if it was not handed over within this process
@@ -213,7 +214,7 @@ func (h *hold) install(k *call, until, now time.Duration) bool {
 		return false
 	}
 	*h.tokenText, h.fence = append(h.token()[:0], k.token...), k.fence
-	h.until, h.takenAt, h.lost, h.lossTold = until, now, false, false
+	h.until, h.takenAt, h.lost, h.revoked, h.lossTold = until, now, false, false, false
 	h.relay, h.shown = nil, false
 	h.pins++
 	h.lingersUntil = clock.After(h.term.started(until), h.minHold)
@@ -234,7 +235,7 @@ func (h *hold) receive(r *relay, now time.Duration) bool {
 		return false
 	}
 	*h.tokenText, h.fence = append(h.token()[:0], r.token...), r.fence
-	h.until, h.takenAt, h.lost, h.lossTold = r.until, now, false, false
+	h.until, h.takenAt, h.lost, h.revoked, h.lossTold = r.until, now, false, false, false
 	h.relay, h.shown, h.lingersUntil = r, false, 0
 	h.pins++
 	h.lease.begin(r.until)
@@ -298,13 +299,23 @@ func (h *hold) reset() (keeps *keepAlive, second *backing) {
 	h.lease.end()
 	h.attemptLease.end()
 	*h.tokenText, h.fence, h.until, h.takenAt, h.lingersUntil, h.lost, h.keepAlives, h.backing = h.token()[:0], 0, 0, 0, 0, false, nil, nil
-	h.relay, h.shown, h.lossTold = nil, false, false
+	h.relay, h.shown, h.revoked, h.lossTold = nil, false, false, false
 	return keeps, second
 }
 
 // awaitsSecond reports whether the lock is held on the masters, and its second lock is still to be taken. mu is held.
 func (h *hold) awaitsSecond() bool {
 	return h.second != nil && h.backing == nil && len(h.token()) > 0 && !h.lost
+}
+
+// noteRevoked notes that the lock with that token is lost because it was revoked, if revoked is set. It reports whether
+// that is known by now: a late round, which does not know it, must not release the lock. mu is held.
+func (h *hold) noteRevoked(token []byte, revoked bool) bool {
+	if !h.has(token) {
+		return revoked
+	}
+	h.revoked = h.revoked || revoked
+	return h.revoked
 }
 
 // subscription returns what the lock has subscribed to; nil if it has not. mu is held.

@@ -238,14 +238,16 @@ func (r *renewer) lose(h *hold, token []byte, failure *RoundError) {
 // noteLost is lose, but leaves it to the function that it returns to call contexts and the Observer, and to release.
 func (r *renewer) noteLost(h *hold, token []byte, failure *RoundError) (tell func()) {
 	var rest time.Duration
+	revoked := false
 	over := r.removeLost(h, failure, func() *keepAlive {
 		now := r.core.now()
 		rest = h.lingerTime(r.core.now) // a lost lock lingers, too, where the masters still have it
+		revoked = h.noteRevoked(token, failure.revoked())
 		return h.lose(token, now)
 	})
 	return func() {
 		func() {
-			if !failure.revoked() {
+			if !revoked {
 				defer r.core.sendRelease(&h.spec, token, rest) // also if a context panics
 			}
 			cancelAll(over) // before the release, after which another can take the lock

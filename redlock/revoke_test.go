@@ -360,6 +360,42 @@ func TestARevokedRelay(t *testing.T) {
 	})
 }
 
+// A round that knows nothing of the revocation is judged when the holder was told. It deletes no tombstone: the holder
+// may still be at work.
+func TestALateRoundLeavesTheTombstones(t *testing.T) {
+	for name, late := range map[string]func(t *testing.T, r *fakeRounds, m *Mutex){
+		"which has succeeded": func(*testing.T, *fakeRounds, *Mutex) {},
+		"which has no quorum": func(_ *testing.T, r *fakeRounds, _ *Mutex) { r.set(fail, 1, 2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				m := taken(t, c)
+				operator, _ := another(t, r, Config{})
+				c.rounds = r.late(100 * time.Millisecond)
+				extended := make(chan error, 1)
+				late(t, r, m)
+				go func() { extended <- m.Extend(t.Context()) }()
+				time.Sleep(10 * time.Millisecond)
+				r.set(func(m *fakeMaster) { m.down = nil }, 1, 2)
+				require.NoError(t, operator.Revoke(t.Context(), "k", why))
+				requireRevoked(t, m.Extend(t.Context()))
+				require.Error(t, soon(t, extended))
+				time.Sleep(10 * time.Millisecond)
+				require.Equal(t, 3, r.tombstones(m.secretly()), "it has not let go yet")
+				requireRevoked(t, m.Unlock(t.Context()))
+				time.Sleep(10 * time.Millisecond)
+				require.Zero(t, r.keys())
+
+				m = taken(t, c) // what the Mutex knows of a revocation is not of its next lock
+				r.set(func(m *fakeMaster) { m.drop("k") }, 0, 1)
+				require.ErrorIs(t, m.Extend(t.Context()), ErrNotHeld)
+				time.Sleep(10 * time.Millisecond)
+				require.Zero(t, r.keys())
+			})
+		})
+	}
+}
+
 // An Unlock that is under way when the lock is revoked deletes the key or the tombstone, whichever it finds.
 func TestARevocationRacesAnUnlock(t *testing.T) {
 	for mask := range uint(1 << 3) {
