@@ -544,3 +544,163 @@ func TestLockThatLingersSaysSo(t *testing.T) {
 		})
 	}
 }
+
+// What a linger, a release and an extend make of each value that a key can have, and of how long the key has to live.
+func TestEachValueOfALingeringKey(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	run := func(t *testing.T, args ...string) any {
+		v, err := masters.Do(0, args...)
+		require.NoError(t, err)
+		return v
+	}
+	const (
+		token, rest = "abc", int64(30_000)
+		dead        = kind.RevokedPrefix + token + "\nwhy"
+		gone        = int64(-2)
+		forever     = int64(-1)
+	)
+	const (
+		theirs  = iota // it is left as it is
+		ours           // it is shortened, or deleted
+		revoked        // likewise, and the reply is the tombstone
+	)
+	values := map[string]int{
+		token:                                    ours,
+		kind.LeftMark + token:                    ours, // by a linger
+		dead:                                     revoked,
+		"another":                                theirs,
+		token + "d":                              theirs,
+		kind.LeftMark + token + "d":              theirs,
+		kind.LeftMark + dead:                     theirs,
+		kind.RevokedPrefix + token:               theirs,
+		kind.RevokedPrefix + token + "d\nwhy":    theirs,
+		kind.RevokedPrefix + "x" + token + "\n":  theirs,
+		kind.Tombstone(kind.LeftMark+token, "y"): theirs,
+		"":                                       theirs, // there is none
+	}
+	set := func(t *testing.T, key, value string, left int64) {
+		run(t, "DEL", key)
+		switch {
+		case value == "":
+		case left == forever:
+			run(t, "SET", key, value)
+		default:
+			run(t, "SET", key, value, "PX", fmt.Sprint(left))
+		}
+	}
+	get := func(t *testing.T, key string) string {
+		s, _ := run(t, "GET", key).(string)
+		return s
+	}
+	// lives requires that the key lives for so long.
+	lives := func(t *testing.T, key string, want int64) {
+		t.Helper()
+		left := run(t, "PTTL", key).(int64)
+		if want < 0 {
+			require.Equal(t, want, left)
+			return
+		}
+		require.Positive(t, left)
+		require.LessOrEqual(t, left, want)
+		require.Greater(t, left, want-20_000)
+	}
+	lingers := map[string]func(over string) any{}
+	for name, k := range map[string]kind.Lingering{"plain": kind.Plain{}, "several": kind.NewSeveral([]string{"k", "l"})} {
+		lingers[name] = func(over string) any {
+			r := &kind.Request{}
+			k.Linger(r, kind.Grant{Key: "k", Token: []byte(token), TTL: 30_000_000_000, Over: over == "1"})
+			return run(t, words(r.Fallback)...)
+		}
+	}
+	for value, whose := range values {
+		for _, left := range []int64{forever, 10_000 + 15_000, 600_000} {
+			for _, over := range []string{"0", "1"} {
+				after, life := value, left
+				if whose != theirs && (left == forever || left > rest) {
+					life = rest
+				}
+				if value == "" {
+					life = gone
+				}
+				if value == token && over == "1" {
+					after = kind.LeftMark + token
+				}
+				t.Run(fmt.Sprintf("%q, left %d, over %s", value, left, over), func(t *testing.T) {
+					set(t, "k", value, left)
+					for range 2 { // it can come again
+						reply := lingers["plain"](over)
+						switch whose {
+						case theirs:
+							require.EqualValues(t, 0, reply)
+						case ours:
+							require.EqualValues(t, 1, reply)
+						case revoked:
+							require.Equal(t, dead, reply)
+						}
+						require.Equal(t, after, get(t, "k"))
+						lives(t, "k", life)
+					}
+					for other, its := range values { // ... of another key of the same lock
+						set(t, "k", value, left)
+						set(t, "l", other, 600_000)
+						for range 2 {
+							reply := lingers["several"](over)
+							switch {
+							case whose == revoked || its == revoked:
+								require.Equal(t, dead, reply, other)
+							case whose == ours && its == ours:
+								require.EqualValues(t, 1, reply, other)
+							default:
+								require.EqualValues(t, 0, reply, other)
+							}
+							require.Equal(t, after, get(t, "k"))
+							lives(t, "k", life)
+							switch {
+							case other == token && over == "1":
+								require.Equal(t, kind.LeftMark+token, get(t, "l"))
+							default:
+								require.Equal(t, other, get(t, "l"))
+							}
+							if its != theirs {
+								lives(t, "l", rest)
+							} else if other != "" {
+								lives(t, "l", 600_000)
+							}
+						}
+					}
+					set(t, "k", value, left) // from here on as no linger
+					for _, ends := range []string{"extend", "release"} {
+						r := &kind.Request{}
+						g := kind.Grant{Key: "k", Token: []byte(token), TTL: 5_000_000_000}
+						if ends == "extend" {
+							kind.Plain{}.Extend(r, g, false)
+						} else {
+							kind.Plain{}.Release(r, g)
+						}
+						reply := run(t, words(r.Fallback)...)
+						switch {
+						case value == token:
+							require.EqualValues(t, 1, reply)
+						case whose == revoked:
+							require.Equal(t, dead, reply)
+						case ends == "extend":
+							require.EqualValues(t, 0, reply)
+						default:
+							require.EqualValues(t, -1, reply)
+						}
+						switch {
+						case ends == "release" && (value == token || whose == revoked):
+							require.Empty(t, get(t, "k"))
+						case value == token: // extended
+							lives(t, "k", 5_000)
+						case value != "":
+							require.Equal(t, value, get(t, "k"), "only its own token, or its tombstone")
+							lives(t, "k", left)
+						}
+					}
+				})
+			}
+		}
+	}
+}
