@@ -80,7 +80,7 @@ type Op struct {
 	// reused with it.
 	Keep bool
 	// KeepNo is Keep for the replies whose verdict is VerdictNo, if they are neither integers nor
-	// longer than 4 KiB. So an Op whose replies are mostly integers costs nothing for it.
+	// longer than 16 KiB. So an Op whose replies are mostly integers costs nothing for it.
 	KeepNo bool
 
 	// Votes has one entry for each master, in the order of Config.Masters. It is valid from
@@ -160,6 +160,8 @@ func (op *Op) signal() {
 const (
 	minReply = 64
 	maxReply = 4 << 10
+
+	maxNo = 16 << 10 // bytes of a reply that Op.KeepNo keeps
 )
 
 // stepsAside reports whether it is an operation that only listens, and drives only while nobody else would.

@@ -171,7 +171,7 @@ func (m *Mux) vote(op *Op, i int, verdict Verdict, err error, v resp.Value, rtt,
 	vote := &op.Votes[i]
 	vote.RTT = now - op.Started
 	vote.Int, _ = v.Int()
-	if op.Keep || op.KeepNo && verdict == VerdictNo && v.Kind() != resp.Integer && len(v.Raw()) <= maxReply {
+	if op.Keep || op.KeepNo && verdict == VerdictNo && v.Kind() != resp.Integer && len(v.Raw()) <= maxNo {
 		vote.Reply = v.CloneTo(op.memory(i, len(v.Raw())))
 	}
 	m.settle(op, now)

@@ -10,7 +10,10 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/redburst/redburst/resp"
 	"github.com/stretchr/testify/require"
 )
 
@@ -394,6 +397,38 @@ func TestALateRoundLeavesTheTombstones(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The longest replies of which a holder learns that it was revoked are kept, too.
+func TestALongTombstoneIsFound(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	c := opened(t, masters.Addrs(), nil)
+	long := strings.Repeat("r", kind.MaxReason)
+
+	token := strings.Repeat("t", maxToken)
+	command(t, masters, 0, "SET", "long", token, "PX", "60000")
+	heir := c.NewMutex("long", time.Minute, WithToken(token))
+	require.NoError(t, c.Revoke(t.Context(), "long", long, WithToken(token)))
+	require.ErrorIs(t, heir.Extend(t.Context()), ErrRevoked)
+	require.ErrorIs(t, heir.Unlock(t.Context()), ErrRevoked)
+
+	var keys []string // a relay reads all of them
+	for i := range maxKeys - 1 {
+		keys = append(keys, fmt.Sprint("l", i))
+	}
+	m := c.NewMutex("k", time.Minute, WithKeys(keys...), WithOwner(strings.Repeat("o", maxOwner)))
+	require.NoError(t, m.TryLock(t.Context()))
+	require.NoError(t, c.Revoke(t.Context(), "l7", long))
+	k := c.takeCall()
+	defer c.putCall(k)
+	token = m.secretly()
+	k.read(&m.spec, []byte(token), func(v resp.Value) mux.Verdict {
+		return kind.JudgeValues(v, func(value []byte) bool { return string(value) == token })
+	})
+	require.NoError(t, c.rounds.Do(t.Context(), &k.op))
+	require.True(t, c.failure(OpUnlock, "k", k, nil, ErrNotHeld).revoked())
+	require.ErrorIs(t, m.Unlock(t.Context()), ErrRevoked)
 }
 
 // An Unlock that is under way when the lock is revoked deletes the key or the tombstone, whichever it finds.
