@@ -355,15 +355,17 @@ func (h *hold) noteLossTold(token []byte) (before bool) {
 	return before
 }
 
-// removeKeepAlive takes k out of the KeepAlives, if it is there. If k has lost the lock, the Observer is about to be told.
-func (h *hold) removeKeepAlive(k *keepAlive) {
+// removeKeepAlive takes k out of the KeepAlives, if it is there, and returns one of the others; nil if there is none. If k
+// has lost the lock, the Observer is about to be told.
+func (h *hold) removeKeepAlive(k *keepAlive) (other *keepAlive) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lossTold = h.lossTold || k.lost() && k.epoch == h.lease.epoch.Load()
 	for at := &h.keepAlives; *at != nil; at = &(*at).sibling {
 		if *at == k {
 			*at = k.sibling
-			return
+			break
 		}
 	}
+	return h.keepAlives
 }

@@ -161,8 +161,15 @@ func (r *renewer) remove(k *keepAlive, why error) bool {
 	if k.lost() { // counted before the context is done, which users can see
 		r.core.stats.lost.Add(1)
 	}
-	k.hold.removeKeepAlive(k)
+	other := k.hold.removeKeepAlive(k)
+	if k.subscription == nil {
+		return true
+	}
 	r.subscriptions.remove(k.subscription)
+	if other != nil { // it asks now
+		other.askAt = 0
+		r.move(other)
+	}
 	return true
 }
 

@@ -171,11 +171,8 @@ func (hs *heldSubscriptions) add(k *keepAlive) *heldSubscription {
 	return s
 }
 
-// remove ends a subscription; nil for none. renewer.mu is held.
+// remove ends a subscription. renewer.mu is held.
 func (hs *heldSubscriptions) remove(s *heldSubscription) {
-	if s == nil {
-		return
-	}
 	hs.mu.Lock()
 	for _, key := range s.keys {
 		if hs.byKey[key] == s { // and not that of another lock, which was taken meanwhile

@@ -117,6 +117,26 @@ func TestOwnWritesAreNoNews(t *testing.T) {
 }
 
 // A lock that is held for a short time costs no command more.
+// Of several KeepAlives of a lock, one has asked. When it is stopped, the others are notified all the same.
+func TestOtherKeepAlivesAreNotified(t *testing.T) {
+	for name, opts := range map[string][]Option{"plain": nil, "several": {WithKeys("l")}} {
+		t.Run(name, func(t *testing.T) {
+			notifying(t, 3, func(t *testing.T, c *Client, r *notifiedRounds) {
+				m, first := keptFor(t, c, time.Second, opts...)
+				other, stop := m.KeepAlive(t.Context())
+				defer stop()
+				settle()
+				keepAliveOf(first).stop()
+				settle()
+				forget(r, 0, 1)
+				after, why := lostBy(t, r.fakeRounds, other)
+				require.ErrorIs(t, why, ErrNotHeld)
+				require.Less(t, after, notifyPause)
+			})
+		})
+	}
+}
+
 func TestShortLockAsksNothing(t *testing.T) {
 	notifying(t, 3, func(t *testing.T, c *Client, r *notifiedRounds) {
 		for _, held := range []time.Duration{0, time.Millisecond, notifyAfter - time.Millisecond} {
