@@ -146,6 +146,48 @@ func TestARevokedHolderIsOutBeforeTheNext(t *testing.T) {
 	}
 }
 
+// A holder that keeps its lock alive is told at once, long before a renewal is due: the masters notify of the tombstones.
+// Readers are told when they renew.
+func TestARevokedHolderIsToldAtOnce(t *testing.T) {
+	t.Parallel()
+	for what, k := range revocables {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			masters := redlocktest.Start(t, 3)
+			holder := openOn(t, masters, nil)
+			for who, operator := range map[string]*redlock.Client{"another client": openOn(t, masters, nil), "its own client": holder} {
+				ttl, keys := neverRenewed, 1
+				switch what {
+				case "reader", "reader fenced":
+					ttl, keys = 3*time.Second, 0
+				case "several", "several fenced":
+					keys = 2
+				}
+				next := operator.NewMutex("lock:k", time.Minute, k.next...)
+				err := holder.Do(t.Context(), "lock:k", ttl, func(ctx context.Context) error {
+					if keys > 0 {
+						promising(t, masters, keys)
+					}
+					require.NoError(t, operator.Revoke(t.Context(), "lock:k", reason, k.revoke...), who)
+					conntest.Soon(t, "it is told", ctx.Done())
+					err := context.Cause(ctx)
+					require.ErrorIs(t, err, redlock.ErrRevoked, who)
+					e, _ := errors.AsType[*redlock.RoundError](err)
+					require.Equal(t, reason, e.WhyRevoked)
+					if keys > 0 {
+						require.ErrorIs(t, next.TryLock(t.Context()), redlock.ErrHeld, "it has not let go")
+					}
+					return nil
+				}, k.holder...)
+				require.ErrorIs(t, err, redlock.ErrRevoked)
+				require.NoError(t, next.Lock(t.Context()))
+				require.NoError(t, next.Unlock(t.Context()))
+				on(t, masters, []int{0, 1, 2}, "FLUSHALL") // of several keys, the others, and the promises
+			}
+		})
+	}
+}
+
 // All readers that hold a lock are revoked, or one of them; and so are permits. The others keep theirs.
 func TestOneOfSeveralIsRevoked(t *testing.T) {
 	for what, opt := range map[string]redlock.Option{"readers": redlock.WithShared(), "permits": redlock.WithPermits(3)} {
