@@ -456,7 +456,8 @@
 // and the reason. The tombstone ends when the key would have ended, so it keeps everybody out for
 // as long, which is longer than the holder's validity. Only extensions find no token any more: once
 // a majority has tombstones, none can succeed. The holder's next extension finds out, and its
-// context ends with [ErrRevoked].
+// context ends with [ErrRevoked]. That is at once if the masters notify it of the change of its
+// key, as of any loss.
 //
 // Only a holder deletes the tombstones of its own token, and only when it lets go: by Unlock, by
 // Release, by the end of Do, or when the Mutex takes its next lock. It does not do so when it is

@@ -19,7 +19,8 @@ func newRevoke() *cobra.Command {
 		Use:   "revoke [flags] KEY --reason TEXT",
 		Short: "Take a lock away, and have its holder stop first",
 		Long: `revoke takes a lock away from its holder, and tells it the reason. The holder
-learns of it when it renews the lock the next time: its work is told to stop.
+learns of it at once if the masters notify it, and otherwise when it renews the
+lock the next time: its work is told to stop.
 When it has let go, the next one has the lock at once. A holder that is hung,
 cut off or gone keeps the others out until the key ends, and no longer. So no
 two hold the lock at a time, as they can after 'redlock release'.
