@@ -22,8 +22,9 @@ func newRelease() *cobra.Command {
 		Long: `release frees a lock that another holds, and says whom it took it from. Nothing
 excludes the holder any more. It learns of that when the masters notify it, or
 when it renews the lock the next time: another may have the lock by then. So
-make sure first that the holder is gone, or end it. 'redlock revoke' is the safe way: it has the holder stop first. A lock
-that nobody renews is free after its TTL anyway.
+make sure first that the holder is gone, or end it. 'redlock revoke' is the safe
+way: it has the holder stop first. A lock that nobody renews is free after its
+TTL anyway.
 
   --token T   releases the lock if its token is T, and no other: that of the one
               which was given the token (REDLOCK_TOKEN), or was looked at with
