@@ -276,6 +276,8 @@ func (m *fakeMaster) buried(is func(script.Script) bool, on severalMaster, keys,
 		m.keys[at] = fakeKey{dead.token, min(dead.expires, m.in(args[1]))}
 	case is(kind.ExtendScript), is(kind.SeveralExtendScript), is(kind.FencedExtendScript), is(kind.FencedAdoptScript):
 		m.note("extend", keys[0], token)
+	case is(kind.FencedPassScript):
+		m.note("pass", keys[0], token)
 	case is(kind.RevokeScript):
 		m.note("revoke", at, token)
 		m.keys[at] = fakeKey{dead.token, max(dead.expires, m.in(args[2]))}

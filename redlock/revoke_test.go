@@ -363,6 +363,26 @@ func TestARevokedRelay(t *testing.T) {
 	})
 }
 
+// With a fence, the waiter that a revoked lock is given to waits for its number, and is given none. So it declines the
+// lock, and the tombstones go: nobody is at work.
+func TestARevokedLockIsNotPassedOn(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		all := runners(t, c, 2, WithFence())
+		token, fence := all[0].secretly(), all[0].Fence()
+		require.NoError(t, c.Revoke(t.Context(), "k", why))
+		all[0].leave(t.Context())
+		requireRevoked(t, soon(t, all[0].unlocked))
+		require.NoError(t, soon(t, all[1].locked))
+		require.NotEqual(t, token, all[1].secretly())
+		require.Greater(t, all[1].Fence(), fence)
+		time.Sleep(10 * time.Millisecond) // a minority's release may be under way
+		require.Zero(t, r.tombstones(token))
+		require.NoError(t, all[1].Unlock(t.Context()))
+		require.NoError(t, soon(t, all[2].locked))
+		require.NoError(t, all[2].Unlock(t.Context()))
+	})
+}
+
 // A round that knows nothing of the revocation is judged when the holder was told. It deletes no tombstone: the holder
 // may still be at work.
 func TestALateRoundLeavesTheTombstones(t *testing.T) {
