@@ -29,7 +29,7 @@ type Op struct {
 	// once.
 	Fallback []byte
 	// Lease, if set, says whether the Fallback may still be sent. If the Lease has ended, a
-	// master whose verdict was VerdictAgain has voted no.
+	// master whose verdict was VerdictAgain has voted no, or has failed if its reply was an error.
 	Lease Lease
 	// Epoch is what the Lease is asked about.
 	Epoch uint64

@@ -83,7 +83,9 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 			m.fallBack(i, o, now)
 			return true
 		}
-		verdict = VerdictNo
+		if verdict = VerdictNo; v.IsError() { // it says nothing of what the master has
+			verdict = VerdictFailed
+		}
 	}
 	if f.onReply != nil {
 		if panicked := callHook(func() { f.onReply(i, v) }); panicked != nil {

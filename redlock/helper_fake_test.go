@@ -448,7 +448,9 @@ func (m *fakeMaster) serve() {
 				m.queue = append(m.queue, &fakeCommand{f: c.f, bytes: c.f.Fallback, fallback: true})
 				continue
 			}
-			verdict = mux.VerdictNo
+			if verdict = mux.VerdictNo; v.IsError() {
+				verdict = mux.VerdictFailed
+			}
 		}
 		var err error
 		if verdict != mux.VerdictYes && verdict != mux.VerdictNo {

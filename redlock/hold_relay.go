@@ -387,6 +387,11 @@ func (r *relay) complete(k *call, err error) (lost bool, tell func()) {
 	}
 	h := r.holder
 	lost = reason == ErrNotHeld || reason == ErrExpired
+	if reason != nil && !lost && r.last != nil { // the release that was posted meanwhile began after these, and may know
+		r.waiting = append(r.waiting, r.sharing...)
+		clear(r.sharing)
+		r.sharing = r.sharing[:0]
+	}
 	releases := k.op.Persist > 0 // its votes say the same to all who share it, and nobody has the lock
 	news := lost && !releases && !r.lost.Swap(true)
 	r.mu.Unlock()

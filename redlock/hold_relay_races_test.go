@@ -39,6 +39,23 @@ func TestALossThatAnExtensionFindsIsToldToAllThatFollow(t *testing.T) {
 	}
 }
 
+// The masters know no scripts any more, as after SCRIPT FLUSH. The last holder releases the lock while the round before
+// asks for one, and so they are not sent its text. That says nothing of whether they have the lock.
+func TestAScriptThatIsNotKnownIsNoLoss(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		all := runners(t, c, 1)
+		time.Sleep(ttl / 3) // so that the round extends
+		r.set(unscript, 0, 1, 2)
+		all[0].leave(t.Context())
+		all[1].has(t)
+		all[1].leave(t.Context())
+		require.NoError(t, soon(t, all[0].unlocked))
+		require.NoError(t, soon(t, all[1].unlocked))
+		time.Sleep(time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}
+
 // The next holder's Extend sets the lock again where it is gone. The round that confirms the Unlock before it must not
 // take that for the lock that was there.
 func TestAnExtendOfTheNextHolderHidesNoLoss(t *testing.T) {
