@@ -125,7 +125,8 @@ const (
 // A question is whether anybody else stands in the global queue of the relay's lock.
 type question struct {
 	call
-	asking    atomic.Bool // the queue master is being asked
+	asking    atomic.Bool   // the queue master is being asked
+	refused   *atomic.Int64 // when the key was last refused; see subscriptions.contention
 	answer    atomic.Int32
 	onDecided func(error) // made once
 }
@@ -443,8 +444,10 @@ func (q *question) decided(error) {
 		switch q.op.Votes[i].Verdict {
 		case VerdictYes:
 			answer = nobodyWaits
+			q.refused.Store(0) // whoever was refused is of this client
 		case VerdictNo:
 			answer = somebodyWaits
+			q.refused.Store(int64(q.op.Decided))
 		}
 	}
 	q.answer.Store(answer)

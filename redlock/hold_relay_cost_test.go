@@ -90,3 +90,33 @@ func TestHandOversWakeNobodyElse(t *testing.T) {
 		})
 	}
 }
+
+// A Lock is refused while another of its process has the lock. That alone has no later Lock enter the queue and look
+// before it tries, once the queue master has said that nobody else waits.
+func TestALockThatOnlyOneProcessWantsIsNotContended(t *testing.T) {
+	for name, others := range map[string]bool{"nobody else": false, "another process waits": true} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, _ *Client, r *fakeRounds) {
+				c, _ := another(t, r, Config{})
+				other, _ := another(t, r, Config{})
+				first := taken(t, c)
+				next := waitsFor(t, c, t.Context())
+				contended := func() bool { return c.subscriptions.contended(c.now(), "k") }
+				require.True(t, contended())
+				var last *runner
+				if others {
+					last = waitsFor(t, other, t.Context())
+				}
+				require.NoError(t, first.Unlock(t.Context()))
+				require.NoError(t, soon(t, next.locked))
+				time.Sleep(2 * time.Millisecond) // until the queue master has answered
+				require.Equal(t, others, contended())
+				require.NoError(t, next.Unlock(t.Context()))
+				if others {
+					require.NoError(t, soon(t, last.locked))
+					require.NoError(t, last.Unlock(t.Context()))
+				}
+			})
+		})
+	}
+}

@@ -255,6 +255,7 @@ func (gq *globalQueues) othersWait(q *question, name string) bool {
 	if !ok {
 		return false
 	}
+	q.refused, _ = gq.subscriptions.contention(name)
 	q.request.Reset()
 	q.request.Name = kind.AppendQueueKey(q.request.Name[:0], name)
 	q.request.Command = resp.AppendBulk(resp.AppendBulkString(resp.AppendArray(q.request.Command, 4), "ZRANGE"), q.request.Name)
