@@ -40,7 +40,7 @@ func (r *release) share(op *mux.Op, err error, lost bool) {
 		return // the caller has kept it
 	}
 	r.op.Votes = append(r.op.Votes[:0], op.Votes...)
-	r.op.Started, r.op.Decided, r.op.Asked = op.Started, op.Decided, op.Asked
+	r.op.Started, r.op.Decided, r.op.Asked, r.op.Timeout = op.Started, op.Decided, op.Asked, op.Timeout
 	for i := range r.op.Votes {
 		switch v := &r.op.Votes[i]; {
 		case v.Verdict == VerdictNo:
