@@ -3,6 +3,7 @@ package redlock
 import (
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"testing"
 
 	"github.com/redburst/redburst/redlock/redlocktest"
@@ -20,10 +21,11 @@ func TestPatternMeansWhatItMeansToRedis(t *testing.T) {
 		}
 		return text
 	}
+	signed := regexp.MustCompile(`[^[:ascii:]]-|-[^[:ascii:]]`) // whether such bytes are below the others depends on the server's machine
 	checked := 0
 	for range 3000 {
 		p, key := pattern(random(6)), random(5)
-		if key == "" || p == "" {
+		if key == "" || p == "" || signed.MatchString(string(p)) {
 			continue
 		}
 		command(t, masters, 0, "FLUSHALL")
