@@ -71,25 +71,38 @@ answered.
 	return cmd
 }
 
-// A releaser releases a lock of another process.
-type releaser struct {
+// A target is the lock of another process that a command is to take away.
+type target struct {
 	given     mastersFlags
 	token     string
-	force     bool
 	permits   int
 	permitted bool
 	masterSet
 }
 
-func (r *releaser) release(ctx context.Context, key string) (err error) {
-	if r.masterSet, err = r.given.masterSet(); err != nil {
+// read reads what the flags name: the masters, and the token if stdin has it.
+func (t *target) read() (err error) {
+	if t.masterSet, err = t.given.masterSet(); err != nil {
 		return err
 	}
-	if r.token == stdin {
+	if t.token == stdin {
 		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
-		if r.token = strings.TrimSpace(line); r.token == "" {
+		if t.token = strings.TrimSpace(line); t.token == "" {
 			return usageError("the token is its first line", "--token: stdin is empty")
 		}
+	}
+	return nil
+}
+
+// A releaser releases a lock of another process.
+type releaser struct {
+	target
+	force bool
+}
+
+func (r *releaser) release(ctx context.Context, key string) error {
+	if err := r.read(); err != nil {
+		return err
 	}
 	who, opts, err := r.choose(ctx, key)
 	if err != nil {

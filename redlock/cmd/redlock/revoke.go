@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/redburst/redburst/redlock"
@@ -73,25 +71,15 @@ few masters answered.
 
 // A revoker revokes a lock of another process.
 type revoker struct {
-	given     mastersFlags
-	reason    string
-	token     string
-	permits   int
-	permitted bool
-	wait      time.Duration
-	json      bool
-	masterSet
+	target
+	reason string
+	wait   time.Duration
+	json   bool
 }
 
-func (r *revoker) revoke(ctx context.Context, key string) (err error) {
-	if r.masterSet, err = r.given.masterSet(); err != nil {
+func (r *revoker) revoke(ctx context.Context, key string) error {
+	if err := r.read(); err != nil {
 		return err
-	}
-	if r.token == stdin {
-		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
-		if r.token = strings.TrimSpace(line); r.token == "" {
-			return usageError("the token is its first line", "--token: stdin is empty")
-		}
 	}
 	holders, opts, err := r.choose(ctx, key)
 	if err != nil {
@@ -130,7 +118,7 @@ func (r *revoker) revoke(ctx context.Context, key string) (err error) {
 
 // choose finds the holders that are to lose the lock, and says what kind of lock they have.
 func (r *revoker) choose(ctx context.Context, key string) (holders []redlock.Holder, opts []redlock.Option, err error) {
-	asks := releaser{token: r.token, permits: r.permits, permitted: r.permitted, force: r.token == "", masterSet: r.masterSet}
+	asks := releaser{target: r.target, force: r.token == ""}
 	wanted := func(c claim) bool { return r.token == "" || c.Token.Reveal() == r.token }
 	if r.permitted {
 		a := r.permitStatus(ctx, key, r.permits)
