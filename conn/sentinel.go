@@ -44,38 +44,20 @@ const maxEndpoint = 300
 // variable for the tests.
 var askEvery = 10 * time.Second
 
-// A sentinel is a connection to a sentinel. Its calls wait, which is no harm: it is not on the
-// path of the locks.
+// A sentinel is a connection to a sentinel.
 type sentinel struct {
-	dialing
-	ctx           context.Context
-	conn          *Conn
-	wait          func(Interest) error
+	asker
 	authenticated bool // it was told its credentials
 }
 
 // dialSentinel connects to a sentinel.
 func dialSentinel(ctx context.Context, endpoint string, a Address, opt *Options) (*sentinel, error) {
-	s := &sentinel{dialing: dialing{addr: a, opt: opt}, ctx: ctx}
+	s := &sentinel{asker: asker{dialing: dialing{addr: a, opt: opt}}}
 	s.credentials = Credentials{Username: opt.SentinelUsername, Password: opt.SentinelPassword}
-	at := Address{tls: a.tls}
-	if err := at.parseHostPort(endpoint); err != nil {
-		return nil, err
-	}
-	var err error
-	if s.poller, err = NewPoller(); err != nil {
-		return nil, err
-	}
-	if s.conn, s.wait, _, err = s.open(ctx, at); err != nil {
-		s.poller.Close()
+	if err := s.dial(ctx, endpoint); err != nil {
 		return nil, err
 	}
 	return s, nil
-}
-
-func (s *sentinel) close() {
-	s.conn.Abort()
-	s.poller.Close()
 }
 
 // replyError returns an error reply to a command as an error, without our password in it.
@@ -112,51 +94,6 @@ func (s *sentinel) do(args ...string) (resp.Value, error) {
 		return resp.Value{}, err
 	}
 	return s.call(args...)
-}
-
-// call sends one command and waits for its reply.
-func (s *sentinel) call(args ...string) (resp.Value, error) {
-	flushed, err := s.conn.Send(resp.AppendCommand(nil, args...))
-	for err == nil && !flushed {
-		if err = s.wait(Writable); err == nil {
-			flushed, err = s.conn.Flush()
-		}
-	}
-	if err != nil {
-		return resp.Value{}, err
-	}
-	return s.next()
-}
-
-// next waits for the next frame.
-func (s *sentinel) next() (resp.Value, error) {
-	for {
-		if s.ctx.Err() != nil { // wait would see it, but messages without end keep us from it
-			return resp.Value{}, context.Cause(s.ctx)
-		}
-		v, err := s.conn.Next()
-		if err != resp.ErrNeedMore {
-			return v.Clone(), err
-		}
-		n, err := s.conn.Receive()
-		if n == 0 && err == nil {
-			err = s.wait(Readable)
-		}
-		if n == 0 && err != nil {
-			return resp.Value{}, err
-		}
-	}
-}
-
-// texts returns the elements of an array as strings, whatever their types.
-func texts(v resp.Value) (all []string) {
-	for it := v.Elems(); ; {
-		e, ok := it.Next()
-		if !ok {
-			return all
-		}
-		all = append(all, string(e.Bytes()))
-	}
 }
 
 // A place is where the master of a group may be.
@@ -548,8 +485,7 @@ var errTooMuch = errors.New("a sentinel publishes too much")
 func (s *sentinel) readSwitches(ctx context.Context, d time.Duration, report func(to string)) error {
 	hctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	s.ctx = hctx
-	s.wait = func(want Interest) error { return s.poller.await(hctx, s.conn.sock, want) }
+	s.within(hctx)
 	for range maxMessages {
 		v, err := s.next()
 		if err != nil {
