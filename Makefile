@@ -91,14 +91,14 @@ cover: need-redis ## run the tests and print how much they cover, in coverage.ou
 # and nothing else (golang/go#75804, mended in Go 1.27): a target that found
 # something says what. A FUZZTIME that is a count, 20000x, has no such end.
 fuzz: ## run each fuzz target for FUZZTIME (30s)
-	@set -e; found=; all=$$($(GO) test -list '^Fuzz' ./fuzz); \
-	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+	@set -e; found=; log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+	for package in ./fuzz ./conn; do all=$$($(GO) test -list '^Fuzz' $$package); \
 	for target in $$all; do case $$target in Fuzz*) \
 		found=yes; echo "$$target"; \
-		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s ./fuzz 2>&1 | tee "$$log"; \
+		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$package 2>&1 | tee "$$log"; \
 		grep -q '^ok' "$$log" || awk '/^--- FAIL/ { failed = 1; getline; exit $$0 != "    context deadline exceeded" } \
 			END { if (!failed) exit 1 }' "$$log";; \
-	esac; done; \
+	esac; done; done; \
 	[ -n "$$found" ] || { echo "no fuzz target in ./fuzz" >&2; exit 1; }
 
 # Each run prints its seed. SEED repeats the faults of a run. UNFENCED=1 ignores the fence. As root, masters and clients

@@ -16,8 +16,8 @@ const (
 	sentinelPort = 26379
 )
 
-// Address says where a master is: at a host and port, at a Unix socket, or where a group of
-// sentinels says. It also has the database, whether the master speaks TLS, and possibly a
+// Address says where a master is: at a host and port, at a Unix socket, where a group of
+// sentinels says, or where the nodes of a cluster say. It also has the database, whether the master speaks TLS, and possibly a
 // username and password, which no method shows. [ParseAddress] makes it. The zero Address is
 // that of no master: its String is "(none)", and [Dial] refuses it.
 type Address struct {
@@ -32,6 +32,10 @@ type Address struct {
 	sentinels string // host:port,host:port
 	hint      string // where the master was last; see WithHint
 
+	// Of a master whose place the nodes of a cluster know; then host, path and group are empty.
+	nodes string // host:port,host:port
+	known string // more of them; see WithNodes
+
 	username    string
 	password    Secret
 	credentials bool // the address has some, though they may be empty
@@ -44,10 +48,11 @@ type Address struct {
 //	unix:///path/to/socket?db=1        (also unix://user:password@/path)
 //	host:port, host, [::1]:6379, ::1, fe80::1%eth0
 //	sentinel://user:password@host1:26379,host2:26379/group?db=1
+//	cluster://user:password@host1:6379,host2:6379?db=1
 //
 // The port defaults to 6379 and the database to 0. The database may also be given as ?db=1.
 //
-// The last form is the master of a group that sentinels monitor. [Dial] asks them where it
+// sentinel:// is the master of a group that sentinels monitor. [Dial] asks them where it
 // is. sentinels:// is the same with TLS, to the sentinels and to the master. ParseAddress also
 // reads the spellings of other libraries: redis+sentinel://, rediss+sentinel://,
 // redis-sentinel:// and rediss-sentinel://. The sentinels' port defaults to 26379. The username
@@ -58,6 +63,12 @@ type Address struct {
 // client goes only where more than half of the listed sentinels say that the master is. While
 // half of them or more are down, it stays with the master that it knows. A client that knows
 // none then connects to nothing, unless [Options.TrustAnySentinel] is set.
+//
+// cluster:// is the master of one slot of a Redis Cluster: that of [Options.ClusterKey]. Dial asks
+// the nodes where it is, and all nodes that they name. So some nodes of the cluster are enough;
+// list three, so that one of them can be found. clusters:// is the same with TLS. ParseAddress also
+// reads redis+cluster://, rediss+cluster://, redis-cluster:// and rediss-cluster://. The username
+// and password are for all nodes.
 //
 // Percent-encode an @, : or % in a username or password. The error says what is wrong. It never
 // quotes the part of s that can hold a password.
@@ -81,6 +92,17 @@ func (a Address) String() string {
 			s = "sentinels://"
 		}
 		s += a.sentinels + "/" + url.PathEscape(a.group)
+		if a.db != 0 {
+			s += "?db=" + strconv.Itoa(a.db)
+		}
+		return s
+	}
+	if a.nodes != "" {
+		s := "cluster://"
+		if a.tls {
+			s = "clusters://"
+		}
+		s += a.nodes
 		if a.db != 0 {
 			s += "?db=" + strconv.Itoa(a.db)
 		}
@@ -135,8 +157,12 @@ func (a Address) Format(s fmt.State, verb rune) {
 // credentials or scheme. Two with different ones can be the same master too, since it can have
 // several names: compare [Server.RunID] or [Conn.RemoteAddr].
 //
-// For a group, Endpoint returns "sentinels/group". [Server.Endpoint] has the master's own.
+// For a group, Endpoint returns "sentinels/group", and for a cluster its nodes. [Server.Endpoint] has
+// the master's own.
 func (a Address) Endpoint() string {
+	if a.nodes != "" {
+		return a.nodes
+	}
 	if a.group != "" {
 		return a.sentinels + "/" + a.group
 	}
@@ -146,24 +172,44 @@ func (a Address) Endpoint() string {
 	return net.JoinHostPort(a.host, strconv.Itoa(int(a.port)))
 }
 
-// Group returns the name by which the sentinels know the master. It is empty for a master
-// with a fixed place.
-func (a Address) Group() string { return a.group }
+// Group returns the name by which the sentinels know the master, or "cluster" for a cluster. It is
+// empty for a master with a fixed place.
+func (a Address) Group() string {
+	if a.nodes != "" {
+		return "cluster"
+	}
+	return a.group
+}
+
+// Cluster reports whether the address is that of a cluster.
+func (a Address) Cluster() bool { return a.nodes != "" }
 
 // WithHint returns the address of the same group with the last known place of its master, such
 // as a [Server.Endpoint] or what [FollowGroup] has reported. [Dial] goes to the known place if no
 // majority of the sentinels names one. If the server there says that it is no master, Dial
-// fails. An empty endpoint means that no place is known. For a master with a fixed place WithHint
-// returns the same address.
+// fails. The server at the known place of a cluster's master is only asked, as the other nodes are.
+// An empty endpoint means that no place is known. For a master with a fixed place WithHint returns
+// the same address.
 func (a Address) WithHint(endpoint string) Address {
-	if a.group != "" {
+	if a.Group() != "" {
 		a.hint = endpoint
 	}
 	return a
 }
 
+// WithNodes returns the address of the same cluster with more of its nodes that [Dial] asks, such as
+// those that [FollowSlot] has reported. For any other address it returns the same one.
+func (a Address) WithNodes(endpoints []string) Address {
+	if a.nodes != "" {
+		a.known = strings.Join(endpoints, ",")
+	}
+	return a
+}
+
 // isZero reports whether a is an address that ParseAddress has not made.
-func (a Address) isZero() bool { return a.host == "" && a.path == "" && a.group == "" }
+func (a Address) isZero() bool {
+	return a.host == "" && a.path == "" && a.group == "" && a.nodes == ""
+}
 
 // serverName is the name that the master's certificate must have.
 func (a Address) serverName() string {
@@ -177,7 +223,7 @@ func parseAddress(s string) (Address, error) {
 		scheme, rest = "redis", s
 	}
 	a := Address{port: defaultPort}
-	unix, sentinel := false, false
+	unix, sentinel, cluster := false, false, false
 	switch strings.ToLower(scheme) {
 	case "redis":
 	case "rediss":
@@ -188,8 +234,12 @@ func parseAddress(s string) (Address, error) {
 		sentinel = true
 	case "sentinels", "rediss+sentinel", "rediss-sentinel":
 		sentinel, a.tls = true, true
+	case "cluster", "redis+cluster", "redis-cluster":
+		cluster = true
+	case "clusters", "rediss+cluster", "rediss-cluster":
+		cluster, a.tls = true, true
 	default:
-		return a, fmt.Errorf("unknown scheme %q; known are redis, rediss, unix, sentinel and sentinels", scheme)
+		return a, fmt.Errorf("unknown scheme %q; known are redis, rediss, unix, sentinel, sentinels, cluster and clusters", scheme)
 	}
 
 	// The path of a Unix socket may hold an @, and so may a password that is not encoded.
@@ -213,6 +263,13 @@ func parseAddress(s string) (Address, error) {
 		if err := a.parseGroup(rest); err != nil {
 			return a, err
 		}
+	case cluster:
+		rest, db, _ = strings.Cut(rest, "/")
+		nodes, err := parseList(rest, defaultPort, "node")
+		if err != nil {
+			return a, err
+		}
+		a.nodes, a.port = strings.Join(nodes, ","), 0
 	case unix:
 		path, err := url.PathUnescape(rest)
 		switch {
@@ -259,19 +316,27 @@ func (a *Address) parseGroup(s string) error {
 			return errors.New("the name of the group holds a space, a control character or non-ASCII text")
 		}
 	}
-	var all []string
-	for host := range strings.SplitSeq(hosts, ",") {
-		one := Address{port: sentinelPort}
-		if err := one.parseHostPort(host); err != nil {
-			return fmt.Errorf("a sentinel: %w", err)
-		}
-		if slices.Contains(all, one.Endpoint()) {
-			return fmt.Errorf("the sentinel %s is given twice", one.Endpoint())
-		}
-		all = append(all, one.Endpoint())
+	all, err := parseList(hosts, sentinelPort, "sentinel")
+	if err != nil {
+		return err
 	}
 	a.group, a.sentinels, a.port = group, strings.Join(all, ","), 0
 	return nil
+}
+
+// parseList reads host:port,host:port as the endpoints of servers of one kind.
+func parseList(hosts string, port uint16, kind string) (all []string, err error) {
+	for host := range strings.SplitSeq(hosts, ",") {
+		one := Address{port: port}
+		if err := one.parseHostPort(host); err != nil {
+			return nil, fmt.Errorf("a %s: %w", kind, err)
+		}
+		if slices.Contains(all, one.Endpoint()) {
+			return nil, fmt.Errorf("the %s %s is given twice", kind, one.Endpoint())
+		}
+		all = append(all, one.Endpoint())
+	}
+	return all, nil
 }
 
 func (a *Address) parseHostPort(s string) error {

@@ -185,3 +185,41 @@ func TestSentinelAddresses(t *testing.T) {
 		require.NotContains(t, err.Error(), "sec")
 	}
 }
+
+func TestClusterAddresses(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"cluster://a:1,b":                         "cluster://a:1,b:6379",
+		"CLUSTER://A.,[::1]:7/":                   "cluster://a:6379,[::1]:7",
+		"redis+cluster://u:p%40@a/0":              "cluster://a:6379",
+		"redis-cluster://a/2":                     "cluster://a:6379?db=2",
+		"clusters://a":                            "clusters://a:6379",
+		"rediss+cluster://a?db=3":                 "clusters://a:6379?db=3",
+		"rediss-cluster://:secret@127.0.0.1:1,b2": "clusters://127.0.0.1:1,b2:6379",
+	} {
+		a, err := conn.ParseAddress(in)
+		require.NoError(t, err, in)
+		require.Equal(t, want, a.String())
+		require.NotContains(t, fmt.Sprintf("%+v %#v", a, a), "secret")
+		require.True(t, a.Cluster())
+		require.Equal(t, "cluster", a.Group())
+		require.Equal(t, a.String(), a.WithHint("x:1").WithNodes([]string{"y:1"}).String())
+		again, err := conn.ParseAddress(a.String())
+		require.NoError(t, err)
+		require.Equal(t, a.String(), again.String())
+	}
+	for in, want := range map[string]string{
+		"cluster://":             "host is missing",
+		"cluster://a,,b":         "host is missing",
+		"cluster://a,A:6379":     "given twice",
+		"cluster://a:0":          "port",
+		"cluster://a/g":          "database",
+		"cluster://u:sec%ret@a":  "percent-encoding",
+		"cluster://a?slot=1":     "only one database",
+		"cluster://sec ret@a b:": "a space",
+	} {
+		_, err := conn.ParseAddress(in)
+		require.ErrorContains(t, err, want, in)
+		require.NotContains(t, err.Error(), "sec")
+	}
+}

@@ -25,7 +25,7 @@ func (t target) String() string {
 }
 
 // Dial connects to a master and makes the connection ready for commands. It asks for the
-// credentials, asks the sentinels if there are any, and looks the name up. It tries the addresses
+// credentials, asks the sentinels or the cluster's nodes if there are any, and looks the name up. It tries the addresses
 // in the resolver's order, each within its share of the time that is left. Then it makes the
 // handshake. It parks the goroutine until that is done, until ctx ends or until
 // [Options.DialTimeout] has passed. If it fails, it leaves nothing behind.
@@ -89,8 +89,11 @@ func (d *dialing) run(ctx context.Context) (c *Conn, op string, err error) {
 		return nil, "connect", err
 	}
 	defer d.poller.Close()
-	if d.addr.group != "" {
+	switch {
+	case d.addr.group != "":
 		return d.runGroup(ctx)
+	case d.addr.nodes != "":
+		return d.runCluster(ctx)
 	}
 	return d.connectTo(ctx, d.addr)
 }
@@ -114,8 +117,11 @@ func (d *dialing) runGroup(ctx context.Context) (*Conn, string, error) {
 	case disagreement != nil:
 		return nil, op, fmt.Errorf("%s: %w; %v", p.endpoint, causeOf(err), disagreement)
 	}
-	return nil, op, fmt.Errorf("%s: %w", p.endpoint, causeOf(err))
+	return nil, op, errorAt(p.endpoint, err)
 }
+
+// errorAt says where a group's master is, which has failed.
+func errorAt(endpoint string, err error) error { return fmt.Errorf("%s: %w", endpoint, causeOf(err)) }
 
 // connectTo connects to a fixed place and shakes hands with the server there.
 func (d *dialing) connectTo(ctx context.Context, at Address) (*Conn, string, error) {
@@ -123,8 +129,8 @@ func (d *dialing) connectTo(ctx context.Context, at Address) (*Conn, string, err
 	if err != nil {
 		return nil, op, err
 	}
-	h := handshake{ctx: ctx, conn: c, opt: d.opt, db: at.db, group: d.addr.group,
-		credentials: d.credentials, wait: wait}
+	h := handshake{ctx: ctx, conn: c, opt: d.opt, db: at.db, group: d.addr.Group(),
+		cluster: d.addr.Cluster(), credentials: d.credentials, wait: wait}
 	c.server, err = h.run()
 	c.server.Endpoint = at.Endpoint()
 	d.poller.remove(c.sock)

@@ -36,6 +36,23 @@
 // master, and leads nobody to a server that is after the credentials. List three sentinels or
 // more, and each of them once: see [ParseAddress].
 //
+// # Clusters
+//
+// The address cluster://host:port,host:port,host:port is that of the master of one slot of a Redis
+// Cluster: of that which the key [Options.ClusterKey] is in. All keys that are sent to it must be in
+// that slot. [Dial] asks the listed nodes, and then those that they name, who has the slot, and
+// [FollowSlot] asks again about every second.
+//
+//   - Who the cluster's masters are, more than half of the asked nodes must say that answer.
+//   - Who has the slot, more than half of these masters must say, and be able to serve. What fewer
+//     of them say moves no client. So a node that was cut off, forgotten or moved to another cluster
+//     is not believed, whatever it says of itself.
+//   - The node must say that it is a master, has the slot, and is not giving it away (ASK).
+//   - The word of a majority counts for [SlotTrust] from when it was asked for.
+//
+// A redirection (MOVED, ASK) is never followed: it is one node's word. Nodes announce where they are
+// (cluster-announce-ip, -port, -hostname). Those places must lead there from here, too.
+//
 // # Required ACL permissions
 //
 // A master that uses ACLs needs a user with these permissions, for the keys of the locks:
@@ -55,6 +72,9 @@
 //	                                         out of reach; without it the client takes the
 //	                                         master as restarted at every reconnect
 //	    +select                              only for a database other than 0
+//	    +cluster|slots                       only for a cluster: who has the slot
+//	    +cluster|info                        for a cluster; without it each reconnect counts as a
+//	                                         failover
 //	    +client|tracking +client|caching     optional: the master tells waiters of a
 //	                                         release, so they need not poll
 //	    +client|tracking +client|caching     optional: the master tells a holder that renews
@@ -71,6 +91,9 @@
 // command or category name in ACL"). So leave +delex, +delifeq and +msetex out where the line
 // names another server. Where the user lacks them, the scripts do the same. A server that has
 // such a command then refuses its first use on each connection, and notes it in its ACL LOG.
+//
+// With a prefix that has a hash tag, such as {locks}:, all keys begin with it, also those beside a
+// lock: ~{locks}:* is enough. For a cluster set the user on each of its nodes.
 //
 // Better give no right to CONFIG GET: it shows requirepass and masterauth, so that a user who may
 // only take locks could do all. It is of use only to a client that does not know whether a master

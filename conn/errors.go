@@ -12,7 +12,8 @@ var (
 	ErrRefused = errors.New("conn: refused")
 
 	// ErrNotMaster is what [errors.Is] finds in the error of a server that has said that it
-	// is a replica.
+	// is a replica, and of a node of a cluster that has said that the slot is another's or on its
+	// way there.
 	ErrNotMaster = errors.New("conn: not a master")
 
 	// ErrPollerClosed is what every method of a closed [Poller] returns. [errors.Is] takes
@@ -34,8 +35,8 @@ func (closedError) Is(target error) bool { return target == os.ErrClosed || targ
 type Error struct {
 	Addr string // whose connection it is, as by [Address.String]: no credentials
 
-	// Op is what was being done. In Dial it is "credentials", "sentinel", "resolve",
-	// "connect", "tls" or "handshake". After it, it is "write", "read", "close" or, if the
+	// Op is what was being done. In Dial it is "credentials", "sentinel", "cluster",
+	// "resolve", "connect", "tls" or "handshake". After it, it is "write", "read", "close" or, if the
 	// credentials could not be renewed, "credentials".
 	Op string
 
@@ -89,6 +90,13 @@ func (e demotedError) Error() string {
 }
 
 func (demotedError) Is(target error) bool { return target == ErrNotMaster }
+
+// strayedError says that a node of a cluster does not have the slot, or not for long.
+type strayedError string
+
+func (e strayedError) Error() string { return string(e) }
+
+func (strayedError) Is(target error) bool { return target == ErrNotMaster }
 
 // SafeToRetry reports whether no byte of the caller's command was written, so that the master
 // cannot have seen any of it. It is true for every error of [Dial], which sends no command of the

@@ -17,7 +17,7 @@ import (
 // Server is what a master said about itself in the handshake. What it did not say is zero.
 type Server struct {
 	Endpoint string // what the connection leads to: host:port, or the path of a Unix socket
-	Group    string // the group whose master it is; empty for a fixed place
+	Group    string // the group whose master it is, or "cluster"; empty for a fixed place
 
 	// Who it is, and since when. IDs are 40 hex digits.
 	RunID     string        // new at every start of the server
@@ -25,6 +25,12 @@ type Server struct {
 	ReplID2   string        // ReplID of the master that this server was a replica of before; empty if none is known
 	Uptime    time.Duration // time since its start, at the handshake, in whole seconds
 	MasterFor time.Duration // least time for which the agreeing sentinels have reported it as master; 0 if unknown
+
+	// Of the master of a cluster's slot.
+	Cluster   bool
+	Epoch     string        // its config epoch, which grows whenever it is given a slot; empty if unknown
+	Nodes     []string      // [SlotOwner.Nodes], when it was found
+	SlotAsked time.Duration // [SlotOwner.Asked], when it was found
 
 	Version string // such as "7.0.15"
 	Mode    string // "standalone"
@@ -56,7 +62,8 @@ type handshake struct {
 	conn        *Conn
 	opt         *Options
 	db          int
-	group       string // the group whose master it should be; empty for a fixed place
+	group       string // as by Address.Group
+	cluster     bool   // it should be the master of a cluster's slot
 	credentials Credentials
 	wait        func(Interest) error
 
@@ -130,6 +137,7 @@ func (h *handshake) exchangeRESP3(name string) ([]reply, error) {
 	// which has neither section, would read for it what its Close is writing.
 	h.add("INFO", "INFO", "server")
 	h.add("INFO replication", "INFO", "replication")
+	h.addCluster()
 	if h.group != "" { // the sentinels may be behind, so the server itself must say what it is
 		h.add("ROLE", "ROLE")
 	}
@@ -169,6 +177,7 @@ func (h *handshake) runRESP2() (Server, error) {
 	h.addSelect()
 	h.addScripts()
 	h.add("INFO", "INFO")
+	h.addCluster()
 	h.add("ROLE", "ROLE") // INFO may be forbidden, and without HELLO nothing else tells the role
 	h.addPersistence()
 	h.addProbes()
@@ -179,8 +188,16 @@ func (h *handshake) runRESP2() (Server, error) {
 	return h.evaluate(replies)
 }
 
+// addCluster asks whether the node has the slot itself.
+func (h *handshake) addCluster() {
+	if h.cluster {
+		h.add("CLUSTER INFO", "CLUSTER", "INFO")
+		h.add("GET", "GET", h.opt.ClusterKey)
+	}
+}
+
 func (h *handshake) addPersistence() {
-	if h.opt.Persistence {
+	if h.opt.Persistence && !h.cluster { // what a node persists does not count: another can take its place
 		h.add("CONFIG GET", "CONFIG", "GET", "*append*") // one pattern: before Redis 7 it takes no more
 	}
 }
@@ -300,13 +317,23 @@ func (h *handshake) evaluate(replies []reply) (Server, error) {
 			}
 		case r.name == "CONFIG GET":
 			s.fromConfig(r.Value)
+		case r.name == "CLUSTER INFO":
+			s.fromClusterInfo(r.Bytes())
 		}
 	}
 	// A replica of a group is no refusal: the sentinels will name another server.
 	if h.group != "" && s.Role != "" && s.Role != "master" {
+		if h.cluster {
+			return s, strayedError("it is a " + s.Role + " in the cluster, and not a master")
+		}
 		return s, demotedError{s.Role, h.group}
 	}
-	if err := s.refusal(scripted); err != nil {
+	for _, r := range replies {
+		if r.name == "GET" && stateOf(r.Value) != slotHere {
+			return s, h.notOwner(r.Value)
+		}
+	}
+	if err := s.refusal(scripted, h.cluster); err != nil {
 		return s, err
 	}
 	for _, r := range replies {
@@ -336,6 +363,9 @@ func (h *handshake) evaluate(replies []reply) (Server, error) {
 			}
 		case r.name == "CONFIG GET":
 			s.Missing = append(s.Missing, "persistence: "+said)
+		case r.name == "CLUSTER INFO":
+			s.Missing = append(s.Missing, "config epoch: "+said)
+		case r.name == "GET": // a key of another type
 		case r.name == "CLIENT CACHING":
 			s.Tracking = false
 			s.Missing = append(s.Missing, said)
@@ -431,14 +461,35 @@ func (s *Server) fromInfo(text []byte) {
 	}
 }
 
+// fromClusterInfo reads the config epoch of a node. It is 0 if a proxy stands in front of the nodes.
+func (s *Server) fromClusterInfo(text []byte) {
+	for line := range bytes.Lines(text) {
+		if epoch, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("cluster_my_epoch:")); ok {
+			s.Epoch = word(epoch)
+		}
+	}
+}
+
+// notOwner says why a node does not serve the slot now.
+func (h *handshake) notOwner(v resp.Value) error {
+	switch code := ErrorCode(v); {
+	case code == "NOPERM" || code == "NOAUTH":
+		return h.replyError("GET", v)
+	case stateOf(v) == slotDown:
+		return errors.New(h.quote("GET", v))
+	default:
+		return strayedError(h.quote("GET", v))
+	}
+}
+
 // refusal returns the reason why such a server cannot be a master of a lock; nil if it can.
-// scripted says that it has taken a script.
-func (s *Server) refusal(scripted bool) error {
+// scripted says that it has taken a script, and cluster that it should be a node of a cluster.
+func (s *Server) refusal(scripted, cluster bool) error {
 	switch {
-	case s.Mode == "cluster":
+	case s.Mode == "cluster" && !cluster:
 		return &RefusedError{
-			Reason: "it is a node of a Redis Cluster, where all of a lock lies in one slot on one master",
-			Remedy: "use independent masters, not a cluster",
+			Reason: "it is a node of a Redis Cluster",
+			Remedy: "write cluster://host:port,host:port,host:port, with a prefix such as {locks}: for the keys, or use independent masters",
 		}
 	case s.Mode == "sentinel" || s.Role == "sentinel":
 		return &RefusedError{

@@ -40,6 +40,11 @@ type Options struct {
 	// credentials and serves as the master.
 	TrustAnySentinel bool
 
+	// ClusterKey says which slot of a cluster the keys are in, for the address of a cluster: it is
+	// the beginning of all keys, and has their hash tag, as {locks}: has. Dial and [FollowSlot] ask
+	// for the key of this name (GET) to learn who has the slot. It should not exist.
+	ClusterKey string
+
 	// Credentials, if set, is called by every Dial. What it returns is for the master only,
 	// and overrides Username, Password and the address. It must return when its context ends.
 	// Several goroutines may call it at once. [Conn.CredentialsEnd] returns its Until.

@@ -1,0 +1,340 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/resp"
+)
+
+// SlotTrust is for how long a majority's word on who has a slot is relied on. A master that no
+// majority has confirmed for so long has no vote. Its successor has none for so much longer: by then
+// nobody relies on the predecessor any more.
+const SlotTrust = 3 * time.Second
+
+const (
+	askSlotEvery = time.Second // about how often each node is asked who has the slot
+	// viewLasts is how long a node's view of the cluster is believed to be complete, if the node does
+	// not name another master of our slot.
+	viewLasts = 10 * time.Second
+)
+
+// nodeLimits are those of an answer of a node: 2,000 masters with ten ranges of slots and two
+// replicas each.
+var nodeLimits = resp.Limits{Elements: 1 << 20, Frame: 16 << 20}
+
+// A clusterSurvey asks the nodes of a cluster who has the slot.
+type clusterSurvey struct {
+	addr        Address
+	opt         Options
+	credentials func(context.Context) (Credentials, error)
+	once        bool   // ask each node once
+	changed     func() // called with mu after each answer
+
+	mu      sync.Mutex
+	tally   clusterTally
+	running map[string]context.CancelFunc
+	asking  sync.WaitGroup
+}
+
+func newSurvey(a Address, opt *Options) *clusterSurvey {
+	s := &clusterSurvey{addr: a, opt: *opt, running: map[string]context.CancelFunc{}}
+	s.opt.Limits = nodeLimits
+	s.tally.answers = map[string]clusterAnswer{}
+	return s
+}
+
+// given are the nodes of the address.
+func (a Address) given() []string {
+	all := strings.Split(a.nodes, ",")
+	for _, more := range strings.Split(a.known+","+a.hint, ",") {
+		if more != "" && !slices.Contains(all, more) {
+			all = append(all, more)
+		}
+	}
+	return all
+}
+
+// ask begins to ask a node, if that is not under way. mu is held.
+func (s *clusterSurvey) ask(ctx context.Context, at string) {
+	if s.running[at] != nil || ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s.running[at] = cancel
+	s.tally.answers[at] = clusterAnswer{pending: true}
+	s.asking.Go(func() {
+		for pause := sentinelPauseMin; ctx.Err() == nil; pause = min(2*pause, sentinelPauseMax) {
+			answered, err := s.askOn(ctx, at)
+			if answered {
+				pause = sentinelPauseMin
+			}
+			if err != nil {
+				s.answer(ctx, at, clusterAnswer{err: err})
+			}
+			if s.once {
+				return
+			}
+			select {
+			case <-time.After(pause/2 + rand.N(pause)):
+			case <-ctx.Done():
+			}
+		}
+	})
+}
+
+// answer takes note of a node's answer.
+func (s *clusterSurvey) answer(ctx context.Context, at string, a clusterAnswer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() != nil && !s.once { // it is not asked any more
+		return
+	}
+	s.tally.answers[at] = a
+	s.changed()
+}
+
+// only ends to ask all nodes but those. mu is held.
+func (s *clusterSurvey) only(nodes ...[]string) {
+	for at, cancel := range s.running {
+		if !slices.ContainsFunc(nodes, func(some []string) bool { return slices.Contains(some, at) }) {
+			cancel()
+			delete(s.running, at)
+			delete(s.tally.answers, at)
+		}
+	}
+}
+
+// askOn asks a node on one connection: again and again until that fails, or once. It reports whether
+// the node has answered.
+func (s *clusterSurvey) askOn(ctx context.Context, at string) (answered bool, err error) {
+	q := asker{dialing: dialing{addr: s.addr, opt: &s.opt}}
+	dctx, cancel := context.WithTimeout(ctx, s.opt.dialTimeout())
+	defer cancel()
+	if q.credentials, err = s.credentials(dctx); err != nil {
+		return false, err
+	}
+	if err := q.dial(dctx, at); err != nil {
+		return false, err
+	}
+	defer q.close()
+	if !q.credentials.none() {
+		if err := q.must("AUTH", nil, q.credentials.auth()...); err != nil {
+			return false, err
+		}
+	}
+	var view clusterView
+	var said string // by the node of our slot, when it gave the view
+	var viewed time.Duration
+	for {
+		a := clusterAnswer{asked: clock.Now()}
+		actx, cancel := context.WithTimeout(ctx, s.opt.dialTimeout())
+		q.within(actx)
+		text, err := q.state(&a, s.opt.ClusterKey)
+		if err == nil && (viewed == 0 || text != said || a.asked-viewed >= viewLasts) {
+			err = q.must("CLUSTER SLOTS", func(v resp.Value) error {
+				view, err = parseView(v, HashSlot(s.opt.ClusterKey), at)
+				return err
+			}, "CLUSTER", "SLOTS")
+			viewed, said = a.asked, text
+		}
+		cancel()
+		if err != nil {
+			return answered, err
+		}
+		answered, a.view = true, view
+		s.answer(ctx, at, a)
+		if s.once {
+			return true, nil
+		}
+		select {
+		case <-time.After(askSlotEvery/2 + rand.N(askSlotEvery/2)):
+		case <-ctx.Done():
+			return true, ctx.Err()
+		}
+	}
+}
+
+// state asks a node for a key of the slot. text changes whenever the node names another master.
+func (s *asker) state(a *clusterAnswer, key string) (text string, err error) {
+	err = s.must("", func(v resp.Value) error {
+		a.state = stateOf(v)
+		text = string(rune(a.state))
+		if v.IsError() {
+			text += string(v.Bytes())
+		}
+		if code := ErrorCode(v); code == "NOPERM" || code == "NOAUTH" {
+			return s.refusal("GET", v)
+		}
+		return nil
+	}, "GET", key)
+	return text, err
+}
+
+// must sends a command and has its reply read. An error reply is an error, unless command is empty.
+func (s *asker) must(command string, read func(resp.Value) error, args ...string) error {
+	v, err := s.call(args...)
+	switch {
+	case err != nil:
+		return err
+	case v.IsError() && command != "":
+		return s.refusal(command, v)
+	case read != nil:
+		return read(v)
+	}
+	return nil
+}
+
+// refusal returns an error reply of a node as an error.
+func (s *asker) refusal(command string, v resp.Value) error {
+	h := handshake{credentials: s.credentials}
+	if strings.Contains(string(ownWords(v)), "cluster support disabled") {
+		return &RefusedError{Reason: "it is no node of a cluster", Remedy: "write its address as redis://host:port"}
+	}
+	return h.replyError(command, v)
+}
+
+// locateSlot returns where the master of the slot is. The error says why there is no majority that
+// names one.
+func (d *dialing) locateSlot(ctx context.Context) (o SlotOwner, err error) {
+	slot := HashSlot(d.opt.ClusterKey)
+	if HashTag(d.opt.ClusterKey) == "" {
+		return o, &RefusedError{Reason: "the keys of the locks have no hash tag in common, so they would be in many slots of the cluster",
+			Remedy: "choose a prefix that has one, such as {locks}:"}
+	}
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(d.opt.dialTimeout())
+	}
+	// The nodes have a third of the time. Then those that are silent do not count any more, and the
+	// masters that the others name have another third.
+	all, cancel := context.WithDeadline(ctx, time.Now().Add(2*time.Until(deadline)/3))
+	first, cancelFirst := share(all, deadline, 3)
+	s := newSurvey(d.addr, d.opt)
+	s.once = true
+	s.credentials = func(context.Context) (Credentials, error) { return d.credentials, nil }
+	defer s.asking.Wait() // the contexts are canceled first, so this is short
+	defer cancel()
+	defer cancelFirst()
+	done := make(chan struct{})
+	over := false // done is closed
+	var owner SlotOwner
+	var disagreement error
+	s.changed = func() {
+		if over {
+			return
+		}
+		masters := s.tally.masters()
+		named, found := s.tally.owner(masters)
+		if !found {
+			for _, at := range masters.endpoints {
+				if at != "" {
+					s.ask(all, at)
+				}
+			}
+			for _, a := range s.tally.answers {
+				if a.pending {
+					return
+				}
+			}
+			disagreement = s.tally.disagreement(slot)
+		}
+		owner, over = named, true
+		close(done)
+	}
+	s.mu.Lock()
+	s.tally.sources = d.addr.given()
+	for _, at := range s.tally.sources {
+		s.ask(first, at)
+	}
+	s.mu.Unlock()
+	select {
+	case <-done:
+		o, err = owner, disagreement
+	case <-ctx.Done():
+		return o, context.Cause(ctx)
+	}
+	if d.addr.hint != "" && o.Endpoint != "" && o.Endpoint != d.addr.hint {
+		ctx, cancel := share(ctx, deadline, 4)
+		defer cancel()
+		if ResolvesTo(ctx, o.Endpoint, d.addr.hint) {
+			o.Endpoint = d.addr.hint // another spelling of the known place
+		}
+	}
+	return o, err
+}
+
+// runCluster connects to the master of the slot.
+func (d *dialing) runCluster(ctx context.Context) (*Conn, string, error) {
+	o, err := d.locateSlot(ctx)
+	if err != nil {
+		return nil, "cluster", err
+	}
+	var at Address
+	if err := at.parseHostPort(o.Endpoint); err != nil {
+		return nil, "cluster", errors.New("its nodes say it is at " + Printable(o.Endpoint) + ": " + err.Error())
+	}
+	at.tls, at.db = d.addr.tls, d.addr.db
+	c, op, err := d.connectTo(ctx, at)
+	if err != nil {
+		return nil, op, errorAt(o.Endpoint, err)
+	}
+	c.server.Group, c.server.Cluster = d.addr.Group(), true
+	c.server.Nodes, c.server.SlotAsked = o.Nodes, o.Asked
+	return c, "", nil
+}
+
+// FollowSlot asks the nodes of a cluster about every second who has the slot of
+// [Options.ClusterKey], until ctx ends. It calls said after each answer with what more than half of
+// the cluster's masters say then, or with the zero SlotOwner if they do not agree. More than half of
+// the nodes that are asked must agree on who these masters are. The nodes are those of the address,
+// and the masters that were agreed on last.
+//
+// FollowSlot uses the same Options as [Dial]. Calls of said do not overlap. FollowSlot reports no
+// errors: a node that cannot be reached has no vote until it can. It returns when ctx has ended
+// and nothing of it is left, or at once if a is not the address of a cluster.
+func FollowSlot(ctx context.Context, a Address, opt Options, said func(o SlotOwner)) {
+	if !a.Cluster() {
+		return
+	}
+	s := newSurvey(a, &opt)
+	s.credentials = func(ctx context.Context) (Credentials, error) {
+		d := dialing{addr: a, opt: &opt}
+		err := d.authenticate(ctx)
+		return d.credentials, err
+	}
+	given := a.given()
+	s.changed = func() {
+		masters := s.tally.masters()
+		o, ok := s.tally.owner(masters)
+		if ok {
+			s.tally.sources = given
+			for _, at := range o.Nodes {
+				if !slices.Contains(given, at) {
+					s.tally.sources = append(s.tally.sources[:len(s.tally.sources):len(s.tally.sources)], at)
+				}
+			}
+			s.only(s.tally.sources)
+		}
+		for _, at := range masters.endpoints {
+			if at != "" {
+				s.ask(ctx, at)
+			}
+		}
+		said(o)
+	}
+	s.mu.Lock()
+	s.tally.sources = given
+	for _, at := range given {
+		s.ask(ctx, at)
+	}
+	s.mu.Unlock()
+	<-ctx.Done()
+	s.asking.Wait()
+}
