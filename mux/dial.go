@@ -25,7 +25,7 @@ func (m *Mux) dial(i int, pause time.Duration) {
 		}
 		m.mu.Lock()
 		s := &m.slots[i]
-		moved, addr := s.moved, s.addr.WithHint(s.lastEndpoint())
+		moved, addr := s.moved, s.addr.WithHint(s.lastEndpoint()).WithNodes(s.nodes)
 		m.mu.Unlock()
 		c, err := conn.Dial(m.ctx, addr, m.cfg.Conn)
 		if m.ctx.Err() != nil {
@@ -54,6 +54,7 @@ func (m *Mux) dial(i int, pause time.Duration) {
 			}
 			if errors.Is(err, conn.ErrNotMaster) {
 				s.wasReplica()
+				s.wasReplaced()
 			}
 			m.setPhase(i, phase, err)
 		}
@@ -115,6 +116,9 @@ func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string) er
 	}
 	s.link, s.remote, s.since, s.pause = l, c.RemoteAddr(), since, pause
 	s.state.Server, s.moved = server, ""
+	if s.addr.Cluster() {
+		s.nodes, s.trustedUntil = server.Nodes, clock.After(server.SlotAsked, conn.SlotTrust)
+	}
 	if m.scheduleRenewal(l, c.CredentialsEnd()); l.renewAt != 0 {
 		select {
 		case m.renewalAdded <- struct{}{}:

@@ -26,14 +26,14 @@
 //	      ^ install              ^ drop the connection              | changes
 //	      |                      |                                  v
 //	   dialer, one for each   follower, one for each         notifier -> OnState
-//	   master not connected   group of sentinels
+//	   master not connected   group or cluster
 //
 //	without mu: the driver    Poller.Wait, Poller.Poll, Conn.Receive
 //	            the flusher   Conn.Send, Conn.Flush
 //	            the hang-up watcher
 //	                          Poller.Wait, of a Poller that watches hang-ups only
 //	            the dialers   conn.Dial
-//	            the followers conn.FollowGroup
+//	            the followers conn.FollowGroup, conn.FollowSlot
 //	            the notifier  Config.OnState
 //	            the authenticator
 //	                          conn.Options.Credentials
@@ -155,6 +155,19 @@
 // READONLY is dropped too. It is refused until it is a master again. Config.Quarantine is
 // told then that it was a replica.
 //
+// The slot of a cluster has switched when more than half of the cluster's masters say so, and when
+// the node that has it says so, or that the slot is on its way to another: MOVED, ASK, TRYAGAIN,
+// READONLY. CLUSTERDOWN is no switch: the connection is dropped, and the node votes again when the
+// cluster serves, if it is the same node and Config.Quarantine finds that nobody can have had the
+// slot meanwhile. No redirection is followed.
+//
+// A node that is cut off from the others may not know yet that another has its slot. So its vote
+// counts only if more than half of the cluster's masters have confirmed it within
+// [conn.SlotTrust] before the operation began; else it is a failed one, with [ErrUnconfirmed]. And a
+// quarantine of its successor lasts for SlotTrust longer. Two such majorities have a master in common,
+// which has named the one before the other. So when the successor may vote, no lock is left that
+// rests on the predecessor.
+//
 // # Credentials that end
 //
 // [conn.Options].Credentials may say when credentials end. Before that, the authenticator
@@ -202,7 +215,8 @@
 //   - A dialer for each master that is not connected runs until it is. If the master is in
 //     quarantine then, the dialer runs until that is over.
 //   - A follower for each group of sentinels, with one goroutine for each sentinel, is
-//     parked in a read of what the sentinels publish.
+//     parked in a read of what the sentinels publish. One for each cluster has a goroutine for
+//     each node, which asks it every second.
 //   - The authenticator, one for each Mux whose Config.Conn has Credentials, is parked until
 //     those of a connection are to be renewed. It waits for that master's answer before it
 //     turns to the next.

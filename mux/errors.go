@@ -35,9 +35,12 @@ var (
 	// reply means, and of a connection's reset when the master sent a reply that nobody
 	// asked for.
 	ErrUnexpected = errors.New("mux: unexpected reply")
-	// ErrSwitched is the cause of a failed vote of a master whose group of sentinels has
-	// another master now.
+	// ErrSwitched is the cause of a failed vote of a master whose group of sentinels, or whose
+	// slot of a cluster, has another master now, or will have soon.
 	ErrSwitched = errors.New("mux: the group has another master now")
+	// ErrUnconfirmed is the cause of a failed vote of a cluster's master that more than half of
+	// the cluster's masters have not confirmed for [conn.SlotTrust].
+	ErrUnconfirmed = errors.New("mux: more than half of the cluster's masters have not confirmed it lately")
 	// ErrDemoted is the cause of a failed vote of a master with a fixed place that has said
 	// that it is a replica now. Its connection was reset.
 	ErrDemoted = errors.New("mux: it says that it is a replica now")

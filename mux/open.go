@@ -115,6 +115,7 @@ func prepare(cfg Config) (*Mux, error) {
 		m.slots[i].addr = addr
 		m.slots[i].state.Addr = addr.String()
 		m.slots[i].state.Since = clock.Now()
+		m.slots[i].trustedUntil = clock.Forever
 	}
 	return m, nil
 }

@@ -34,6 +34,9 @@ func (m *Mux) askQuarantine(i int, server conn.Server, since time.Duration) {
 // quarantine makes a master not vote for d from a moment on. It never shortens a quarantine.
 func (m *Mux) quarantine(i int, from, d time.Duration, why string) {
 	s := &m.slots[i]
+	if d > 0 && s.addr.Cluster() { // others may rely on the master before it for so long
+		d += conn.SlotTrust
+	}
 	if until := clock.After(from, d); d > 0 && until > s.quarantinedUntil {
 		s.quarantinedUntil = until
 		s.quarantineErr = &QuarantineError{Reason: why, Until: time.Now().Add(until - clock.Now())}

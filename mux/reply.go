@@ -42,7 +42,7 @@ func (m *Mux) match(i int, l *link) {
 			}
 		case m.reply(i, v, now):
 			s.lastReply, s.suspected = now, 0
-			if s.demoted {
+			if s.demoted != nil {
 				m.dropDemoted(i)
 			}
 		default:
@@ -129,16 +129,16 @@ func (m *Mux) fallBack(i int, o owed, now time.Duration) {
 }
 
 // handleErrorReply does what an error reply asks for besides a vote. If it says that the
-// server is a replica now, the connection is to be dropped, and a persistent operation is
+// server is not the master now, the connection is to be dropped, and a persistent operation is
 // kept for whoever is the master now. If the error will pass, a persistent operation is
 // to be sent again.
 func (m *Mux) handleErrorReply(i int, f *flight, verdict Verdict, v resp.Value, now time.Duration) {
 	s := &m.slots[i]
-	if conn.ErrorCode(v) == "READONLY" {
-		s.demoted = true
+	if v.IsError() && s.noteDemotion(conn.ErrorCode(v)) {
 		if f.until > now {
 			m.addDebt(i, f, now)
 		}
+		return
 	}
 	if f.until > now && verdict == VerdictFailed && conn.IsTransient(v) {
 		m.sendLater(i, f, now)

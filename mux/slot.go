@@ -42,9 +42,11 @@ type slot struct {
 	extendFrom       time.Duration    // when it was connected, if its quarantine may be extended; 0 if not
 	extendReason     string           // ... for this reason
 	remote           string           // the address of its last connection, see conn.Conn.RemoteAddr
-	demoted          bool             // it has said on this connection that it is a replica now
-	moved            string           // where the sentinels say that the group's master is now, if that is news
+	demoted          error            // what it has said on this connection: that it is no master now; nil if it has not
+	moved            string           // where the sentinels or nodes say that the group's master is now, if that is news
 	interim          string           // another master since known was connected, if there was one
+	nodes            []string         // of its cluster, as a majority of them has said
+	trustedUntil     time.Duration    // a majority of its cluster has confirmed it; Forever if it is of no cluster
 }
 
 // A link is a connection in use. Its pins count the calls that are under way on it without
@@ -83,6 +85,8 @@ func (s *slot) unavailable(now time.Duration) error {
 		return ErrBacklog
 	case now < s.quarantinedUntil:
 		return s.quarantineErr
+	case now >= s.trustedUntil:
+		return ErrUnconfirmed
 	}
 	return nil
 }
@@ -114,7 +118,7 @@ func (m *Mux) markDirty(i int) {
 func (m *Mux) drop(i int, err error) {
 	s := &m.slots[i]
 	l := s.link
-	s.link, s.demoted = nil, false
+	s.link, s.demoted = nil, nil
 	close(l.gone)
 	m.dirty = m.dirty.Without(i)
 	m.hangups = m.hangups.Without(i)

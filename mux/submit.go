@@ -249,7 +249,7 @@ func (m *Mux) queue(op *Op, now time.Duration, wanted bool) {
 }
 
 // offer queues an operation to a master. If the master cannot be asked, its vote is cast
-// as a failed one, and a persistent operation becomes a debt; only one in quarantine is
+// as a failed one, and a persistent operation becomes a debt; only one that may not vote is
 // sent a persistent operation all the same, and is not listened to.
 func (m *Mux) offer(i int, op *Op, f *flight, now time.Duration) {
 	s := &m.slots[i]
@@ -259,7 +259,7 @@ func (m *Mux) offer(i int, op *Op, f *flight, now time.Duration) {
 		if f.until == 0 {
 			return
 		}
-		if quarantined := err == error(s.quarantineErr); !quarantined {
+		if barred := err == error(s.quarantineErr) || err == ErrUnconfirmed; !barred {
 			m.addDebt(i, f, now)
 			return
 		}

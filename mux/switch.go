@@ -2,9 +2,11 @@ package mux
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
 )
 
 // follow drops the connection to a master when more than half of its group's sentinels name
@@ -13,28 +15,86 @@ import (
 // only give another name or address has not moved. It takes mu.
 func (m *Mux) follow(i int) {
 	s := &m.slots[i]
+	if s.addr.Cluster() {
+		m.followSlot(i)
+		return
+	}
 	conn.FollowGroup(m.ctx, s.addr, m.cfg.Conn, func(to string) {
+		to = m.spelledAsKnown(i, to)
 		m.mu.Lock()
-		known, remote := s.known.Endpoint, s.remote
-		m.mu.Unlock()
-		if known != "" && to != known && m.resolvesTo(to, remote) {
-			to = known
+		defer m.mu.Unlock()
+		m.named(i, to)
+	})
+}
+
+// spelledAsKnown returns a place as the master at its latest connection had it, if it is the same. It
+// takes mu.
+func (m *Mux) spelledAsKnown(i int, to string) string {
+	s := &m.slots[i]
+	m.mu.Lock()
+	known, remote := s.known.Endpoint, s.remote
+	m.mu.Unlock()
+	if known != "" && to != known && m.resolvesTo(to, remote) {
+		return known
+	}
+	return to
+}
+
+// named takes note of where a group's master is.
+func (m *Mux) named(i int, to string) {
+	s := &m.slots[i]
+	switch {
+	case m.closed:
+	case s.link == nil:
+		s.moved = to
+		if s.known.Endpoint != "" && to != s.known.Endpoint && s.interim == "" {
+			s.interim = to
+			m.notifySwitch(i)
+		}
+	case to != s.known.Endpoint:
+		s.moved, s.pause, s.silentLinks = to, 0, 0
+		m.dropReplaced(i, fmt.Errorf("%w: %s, and not %s", ErrSwitched, to, s.known.Endpoint), to)
+	}
+}
+
+// followSlot is follow for a slot of a cluster: it drops the connection to its master when more than
+// half of the cluster's masters name another one, when they have not confirmed this one for too long,
+// or when the slot is on its way to another one.
+//
+// The last is no switch yet. But keys are in two places until the slot has arrived or its journey
+// was given up, and then the master may lack what it had granted. It takes mu.
+func (m *Mux) followSlot(i int) {
+	s := &m.slots[i]
+	conn.FollowSlot(m.ctx, s.addr, m.cfg.Conn, func(o conn.SlotOwner) {
+		if o.Endpoint != "" {
+			o.Endpoint = m.spelledAsKnown(i, o.Endpoint)
 		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
+		if m.closed {
+			return
+		}
+		if o.Endpoint != "" {
+			s.nodes = o.Nodes
+			m.named(i, o.Endpoint)
+			m.confirm(i, o)
+		}
 		switch {
-		case m.closed:
 		case s.link == nil:
-			s.moved = to
-			if s.known.Endpoint != "" && to != s.known.Endpoint && s.interim == "" {
-				s.interim = to
-				m.notifySwitch(i)
-			}
-		case to != s.known.Endpoint:
-			s.moved, s.pause, s.silentLinks = to, 0, 0
-			m.dropReplaced(i, fmt.Errorf("%w: %s, and not %s", ErrSwitched, to, s.known.Endpoint), to)
+		case o.Moving && o.Endpoint == s.known.Endpoint:
+			m.dropReplaced(i, fmt.Errorf("%w: the slot is on its way to another node", ErrSwitched), "another")
+		case clock.Now() >= s.trustedUntil:
+			m.drop(i, m.masterError(i, ErrUnconfirmed))
 		}
 	})
+}
+
+// confirm notes that a majority of a cluster's masters has named the master that is connected.
+func (m *Mux) confirm(i int, o conn.SlotOwner) {
+	s := &m.slots[i]
+	if s.link != nil && o.Endpoint == s.known.Endpoint {
+		s.trustedUntil = max(s.trustedUntil, clock.After(o.Asked, conn.SlotTrust))
+	}
 }
 
 // resolvesTo looks up whether a place has that address. It may take as long as a dial, and
@@ -52,16 +112,43 @@ func (m *Mux) dropReplaced(i int, why error, by string) {
 	m.notifySwitch(i)
 }
 
-// dropDemoted drops the connection to a master that says that it is a replica.
+// dropDemoted drops the connection to a master that has said that it is none, or serves nobody now.
 func (m *Mux) dropDemoted(i int) {
 	s := &m.slots[i]
-	if s.addr.Group() != "" {
-		m.dropReplaced(i, fmt.Errorf("%w: it says that it is a replica", ErrSwitched), "another")
-		return
+	switch {
+	case s.demoted == errNotServing: // it has forgotten nothing by that, and comes back if it is still the master
+		m.drop(i, m.masterError(i, s.demoted))
+	case s.addr.Group() != "":
+		m.dropReplaced(i, s.demoted, "another")
+	default:
+		s.wasReplica()
+		m.drop(i, m.masterError(i, ErrDemoted))
 	}
-	s.wasReplica()
-	m.drop(i, m.masterError(i, ErrDemoted))
 }
+
+// noteDemotion notes what an error reply says about the server's place: that it is a replica, that
+// the slot is another's, or that its cluster does not serve. It reports whether there is such news.
+func (s *slot) noteDemotion(code string) bool {
+	switch {
+	case code == "READONLY":
+		s.demoted = errReplica
+	case !s.addr.Cluster():
+	case code == "MOVED":
+		s.demoted = errMoved
+	case code == "ASK" || code == "TRYAGAIN":
+		s.demoted = errMoving
+	case code == "CLUSTERDOWN":
+		s.demoted = errNotServing
+	}
+	return s.demoted != nil
+}
+
+var (
+	errReplica    = fmt.Errorf("%w: it says that it is a replica", ErrSwitched)
+	errMoved      = fmt.Errorf("%w: it says that the slot is another's", ErrSwitched)
+	errMoving     = fmt.Errorf("%w: it says that the slot is on its way to another node", ErrSwitched)
+	errNotServing = errors.New("mux: it says that its cluster does not serve")
+)
 
 // notifySwitch calls Config.OnSwitch.
 func (m *Mux) notifySwitch(i int) {
@@ -81,6 +168,14 @@ func (s *slot) lastEndpoint() string {
 		return ""
 	}
 	return s.known.Endpoint
+}
+
+// wasReplaced notes that a cluster's node has said, when it was dialled, that the slot is another's or
+// on its way there. If it is the master at the next connection, it was not in between.
+func (s *slot) wasReplaced() {
+	if s.addr.Cluster() && s.known.Endpoint != "" && s.interim == "" {
+		s.interim = "another"
+	}
 }
 
 // wasReplica notes that a master with a fixed place has said that it is a replica, even if

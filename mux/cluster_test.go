@@ -1,0 +1,213 @@
+package mux_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
+)
+
+// A fakeCluster is nodes that all say the same about who has the slot.
+type fakeCluster struct {
+	nodes []*fakeMaster
+
+	mu    sync.Mutex
+	owner int
+	says  map[int]string // what a node answers instead to whoever asks for the slot
+	votes string         // the owner's answer to all else
+	told  chan []string  // the owner's other commands
+}
+
+const (
+	movedReply = "-MOVED 1236 127.0.0.1:1\r\n"
+	askReply   = "-ASK 1236 127.0.0.1:1\r\n"
+	downReply  = "-CLUSTERDOWN The cluster is down\r\n"
+)
+
+func newCluster(t *testing.T, n int) *fakeCluster {
+	c := &fakeCluster{says: map[int]string{}, votes: ":1\r\n", told: make(chan []string, 1000)}
+	for i := range n {
+		c.nodes = append(c.nodes, newFake(t, fmt.Sprint("node", i), func() script {
+			return func(args []string) (string, bool) { return c.answer(i, args), true }
+		}))
+	}
+	return c
+}
+
+func (c *fakeCluster) answer(i int, args []string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case args[0] == "ROLE":
+		return "*1\r\n$6\r\nmaster\r\n"
+	case args[0] == "GET" && c.says[i] != "":
+		return c.says[i]
+	case args[0] == "GET" && i == c.owner:
+		return "$-1\r\n"
+	case args[0] == "GET":
+		return fmt.Sprintf("-MOVED 1236 %s\r\n", c.nodes[c.owner].addr())
+	case args[0] == "CLUSTER" && args[1] == "INFO":
+		return bulk("cluster_my_epoch:1\r\n")
+	case args[0] == "CLUSTER":
+		out := fmt.Sprintf("*%d\r\n", len(c.nodes))
+		for j, n := range c.nodes {
+			slot := 2000 + j
+			if j == c.owner {
+				slot = 1236
+			}
+			host, port, _ := net.SplitHostPort(n.addr())
+			out += fmt.Sprintf("*3\r\n:%d\r\n:%d\r\n*3\r\n%s:%s\r\n%s", slot, slot, bulk(host), port, bulk(n.id))
+		}
+		return out
+	}
+	c.told <- args
+	return c.votes
+}
+
+func (c *fakeCluster) change(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+}
+
+func (c *fakeCluster) config(cfg mux.Config) mux.Config {
+	cfg.Masters = []string{"cluster://" + c.nodes[0].addr()}
+	cfg.Conn.ClusterKey = "{locks}:"
+	return cfg
+}
+
+// A node that says that the slot is another's, or on its way there, has no vote any more. What is to be delivered
+// goes to whoever has the slot then. Even if that is the same node again, it is another's successor. A cluster that
+// serves nobody for a moment has not switched.
+func TestNodeThatSaysThatItHasTheSlotNoMoreIsLeft(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		reply    string
+		switches int64
+	}{
+		"moved": {movedReply, 1}, "on its way": {askReply, 1}, "partly there": {"-TRYAGAIN later\r\n", 1},
+		"a replica": {readOnly, 1}, "down": {downReply, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nodes := newCluster(t, 3)
+			var switches atomic.Int64
+			befores := make(chan string, 10)
+			m := open(t, nodes.config(mux.Config{
+				OnSwitch: func(int) { switches.Add(1) },
+				Quarantine: func(_ int, before, _ conn.Server) (time.Duration, string, bool) {
+					befores <- before.Endpoint
+					return 0, "", false
+				},
+			}))
+			require.Empty(t, <-befores)
+			nodes.change(func() { nodes.votes = c.reply; nodes.says[0] = c.reply })
+			op := release("k", "t")
+			op.Command = op.Fallback
+			require.NoError(t, m.Do(t.Context(), op))
+			var said *mux.ReplyError
+			require.ErrorAs(t, op.Votes[0].Err, &said)
+			<-nodes.told
+			require.NotEqual(t, mux.Up, m.Masters()[0].Phase)
+			require.Equal(t, c.switches, switches.Load())
+			nodes.change(func() { nodes.votes = ":1\r\n"; nodes.says = map[int]string{} })
+			require.Equal(t, "EVAL", conntest.Soon(t, "the release is delivered", nodes.told)[0])
+			if before := <-befores; c.switches == 0 {
+				require.Equal(t, nodes.nodes[0].addr(), before)
+			} else {
+				require.NotEqual(t, nodes.nodes[0].addr(), before)
+			}
+		})
+	}
+}
+
+// A node that finds out while nobody asks it for a lock is left, too; and so is one that most others do not confirm.
+func TestMasterOfASlotIsLeftWhenTheClusterSaysSo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(c *fakeCluster)
+		why    error
+	}{
+		"it moves":                  {func(c *fakeCluster) { c.says[0] = askReply }, mux.ErrSwitched},
+		"it has moved":              {func(c *fakeCluster) { c.owner = 1 }, mux.ErrSwitched},
+		"the others are cut off":    {func(c *fakeCluster) { c.says[1], c.says[2] = downReply, downReply }, mux.ErrUnconfirmed},
+		"one other does not answer": {func(c *fakeCluster) { c.says[1] = downReply }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nodes := newCluster(t, 3)
+			left := make(chan error, 1000)
+			m := open(t, nodes.config(mux.Config{OnState: func(_ int, s mux.State) {
+				if s.Phase != mux.Up {
+					left <- s.Err
+				}
+			}}))
+			nodes.change(func() { c.change(nodes) })
+			if c.why != nil {
+				require.ErrorIs(t, conntest.Soon(t, "it is left", left), c.why)
+				return
+			}
+			for end := time.Now().Add(conn.SlotTrust + time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+				op := vote("a")
+				require.NoError(t, m.Do(t.Context(), op))
+				require.Equal(t, mux.VerdictYes, op.Votes[0].Verdict, op.Votes[0].Err)
+			}
+			require.Empty(t, left)
+		})
+	}
+}
+
+// A process that has stood still does not know who has the slot. No vote counts until a majority has confirmed it
+// again, but releases are sent.
+func TestMasterOfASlotHasNoVoteUntilItIsConfirmed(t *testing.T) {
+	t.Parallel()
+	nodes := newCluster(t, 3)
+	m := open(t, nodes.config(mux.Config{}))
+	unconfirmed := func(op *mux.Op) func() bool {
+		return func() bool { // in between, it may be confirmed again
+			mux.Distrust(m, 0)
+			require.NoError(t, m.Do(t.Context(), op))
+			return errors.Is(op.Votes[0].Err, mux.ErrUnconfirmed)
+		}
+	}
+	eventually(t, "it has no vote", unconfirmed(vote("a")))
+	undo := release("k", "t")
+	undo.Command = undo.Fallback
+	for len(nodes.told) > 0 {
+		<-nodes.told
+	}
+	eventually(t, "nor for a release", unconfirmed(undo))
+	require.Equal(t, "EVAL", conntest.Soon(t, "the release is sent", nodes.told)[0])
+	eventually(t, "it votes again", func() bool {
+		op := vote("a")
+		require.NoError(t, m.Do(t.Context(), op))
+		return op.Votes[0].Verdict == mux.VerdictYes
+	})
+}
+
+// Others may rely on a master's predecessor for as long as a majority's word counts. Its quarantine lasts for so
+// much longer.
+func TestQuarantineOfASlotCountsFromWhenNobodyReliesOnItsMaster(t *testing.T) {
+	t.Parallel()
+	nodes := newCluster(t, 1)
+	m := open(t, nodes.config(mux.Config{Quarantine: func(int, conn.Server, conn.Server) (time.Duration, string, bool) {
+		return time.Minute, "test", true
+	}}))
+	op := vote("a")
+	require.NoError(t, m.Do(t.Context(), op))
+	var why *mux.QuarantineError
+	require.ErrorAs(t, op.Votes[0].Err, &why)
+	at := m.Masters()[0].Since
+	require.GreaterOrEqual(t, mux.QuarantinedUntil(m, 0), at+time.Minute+conn.SlotTrust-time.Second)
+	m.ExtendQuarantine(2 * time.Minute)
+	require.GreaterOrEqual(t, mux.QuarantinedUntil(m, 0), at+2*time.Minute+conn.SlotTrust-time.Second)
+}
