@@ -1,0 +1,406 @@
+package redlocktest
+
+import (
+	"crypto/sha1"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redburst/redburst/redlock/internal/processes"
+)
+
+const (
+	clusterSlots = 1 << 14
+	// How long a node waits for an answer before it takes another one for down.
+	nodeTimeout = time.Second
+)
+
+// Clusters are n independent Redis Clusters, numbered from 0. The nodes of each are numbered from 0,
+// too: of shard s the first master is node 2*s, and its replica is node 2*s+1. If a master is killed,
+// frozen or cut off, its replica takes its place after about two seconds. All methods may be called by
+// several goroutines at once. Clusters come from [StartClusters]; the zero value has none.
+//
+// A method that fails ends the test with Fatal.
+type Clusters struct {
+	tb    TB
+	group *processes.Group
+	nodes [][]*clusterNode // by cluster
+}
+
+// A clusterNode is a node of a cluster.
+type clusterNode struct {
+	*server
+	id   string
+	bus  *bus
+	link *link // in front of its port; nil without WithLinks
+}
+
+// StartClusters starts n clusters of some shards each on free ports of 127.0.0.1, without
+// persistence, and returns when all nodes serve. The slots are shared evenly among the shards. They
+// are closed when the test ends. If no redis-server is installed, the test is skipped or fails, as by
+// [Start].
+//
+// The options for clusters are WithArgs, without arguments that set a password or a port; and WithLinks:
+// the nodes announce the ports of links in front of them, as behind a NAT. The links stay as they are.
+func StartClusters(tb TB, n, shards int, opts ...Option) *Clusters {
+	tb.Helper()
+	needed(tb)
+	c := &Clusters{tb: tb}
+	holdBlock()
+	tb.Cleanup(c.close)
+	if err := c.start(n, shards, opts); err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+func (c *Clusters) start(n, shards int, opts []Option) (err error) {
+	o := chosen(opts)
+	if o.clocks || o.disks || o.hosts != nil || o.unix {
+		return errors.New("redlocktest: clusters have neither clocks nor disks nor hosts of their own, nor Unix sockets")
+	}
+	bin, err := lookup()
+	if err != nil {
+		return err
+	}
+	if c.group, err = processes.NewGroup("redlocktest"); err != nil {
+		return err
+	}
+	choosable := hasClusterPort(bin)
+	for i := range n {
+		var nodes []*clusterNode
+		for j := range 2 * shards {
+			node := &clusterNode{id: fmt.Sprintf("%x", sha1.Sum(fmt.Appendf(nil, "%d/%d", i, j)))}
+			node.server = newServer(bin, len(c.nodes)*2*shards+j, c.group, o)
+			nodes = append(nodes, node)
+		}
+		c.nodes = append(c.nodes, nodes)
+		for _, node := range nodes {
+			if err := node.prepare(o, choosable); err != nil {
+				return err
+			}
+		}
+		for j, node := range nodes {
+			if err := os.WriteFile(filepath.Join(node.dir, "nodes.conf"), nodesConf(nodes, j), 0o600); err != nil {
+				return err
+			}
+		}
+	}
+	var starting sync.WaitGroup
+	errs := make([]error, n*2*shards)
+	for i := range n {
+		for j, node := range c.nodes[i] {
+			starting.Go(func() {
+				node.mu.Lock()
+				defer node.mu.Unlock()
+				errs[i*2*shards+j] = node.server.start()
+			})
+		}
+	}
+	starting.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return wait(func() error {
+		for i := range n {
+			if err := c.ready(i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// prepare gives a node its directory, its ports and its arguments.
+func (n *clusterNode) prepare(o options, choosable bool) (err error) {
+	if err := os.Mkdir(n.dir, 0o700); err != nil {
+		return err
+	}
+	if n.port, err = freePort(); err != nil {
+		return err
+	}
+	port := n.port + 10000
+	n.args = []string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
+		"--cluster-node-timeout", strconv.FormatInt(nodeTimeout.Milliseconds(), 10),
+		"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}
+	if choosable {
+		if port, err = freePort(); err != nil {
+			return err
+		}
+		n.args = append(n.args, "--cluster-port", strconv.Itoa(port))
+	}
+	if n.bus, err = newBus(port, n.id); err != nil {
+		return err
+	}
+	n.args = append(n.args, "--cluster-announce-bus-port", strconv.Itoa(n.bus.port()))
+	if o.links {
+		if n.link, err = newLink(localhost(n.port)); err != nil {
+			return err
+		}
+		_, port, _ := strings.Cut(n.link.addr(), ":")
+		n.args = append(n.args, "--cluster-announce-port", port)
+	}
+	n.args = append(n.args, o.args...)
+	return nil
+}
+
+// hasClusterPort reports whether the server can be told the port of its cluster bus.
+func hasClusterPort(bin string) bool {
+	text, _ := exec.Command(bin, "--version").Output()
+	m := regexp.MustCompile(`v=(\d+)\.`).FindSubmatch(text)
+	if m == nil {
+		return false
+	}
+	major, _ := strconv.Atoi(string(m[1]))
+	return major >= 7
+}
+
+// nodesConf is the file in which a node remembers its cluster, as if it had been in it before.
+func nodesConf(nodes []*clusterNode, me int) (conf []byte) {
+	shards := len(nodes) / 2
+	for j, n := range nodes {
+		flags, of := "master", "-"
+		if j%2 == 1 {
+			flags, of = "slave", nodes[j-1].id
+		}
+		if j == me {
+			flags = "myself," + flags
+		}
+		conf = fmt.Appendf(conf, "%s 127.0.0.1:%s@%d %s %s 0 0 %d connected", n.id, n.shownPort(), n.bus.port(), flags, of, j/2+1)
+		if j%2 == 0 {
+			conf = fmt.Appendf(conf, " %d-%d", j/2*clusterSlots/shards, (j/2+1)*clusterSlots/shards-1)
+		}
+		conf = append(conf, '\n')
+	}
+	return fmt.Appendf(conf, "vars currentEpoch %d lastVoteEpoch 0\n", shards)
+}
+
+// shownPort is the port that a node announces.
+func (n *clusterNode) shownPort() string {
+	_, port, _ := strings.Cut(n.shown(), ":")
+	return port
+}
+
+// shown is the address that a node announces.
+func (n *clusterNode) shown() string {
+	if n.link != nil {
+		return n.link.addr()
+	}
+	return n.addr()
+}
+
+// ready says what cluster i lacks to serve and to fail over.
+func (c *Clusters) ready(i int) error {
+	for j := range c.nodes[i] {
+		info, err := c.Do(i, j, "CLUSTER", "INFO")
+		if err != nil {
+			return err
+		}
+		if text := info.(string); !strings.Contains(text, "cluster_state:ok") ||
+			!strings.Contains(text, fmt.Sprintf("cluster_known_nodes:%d\r", len(c.nodes[i]))) {
+			return fmt.Errorf("node %d of cluster %d is not ready: %s", j, i, text)
+		}
+		info, err = c.Do(i, j, "INFO", "replication")
+		if err != nil {
+			return err
+		}
+		if text := info.(string); !strings.Contains(text, "state=online") && !strings.Contains(text, "master_link_status:up") {
+			return fmt.Errorf("node %d of cluster %d has no replica in step: %s", j, i, text)
+		}
+	}
+	return nil
+}
+
+func (c *Clusters) close() {
+	var ending sync.WaitGroup
+	var addrs []string
+	for _, nodes := range c.nodes {
+		for _, n := range nodes {
+			addrs = append(addrs, n.addr())
+			if n.bus != nil {
+				addrs = append(addrs, localhost(n.bus.to), localhost(n.bus.port()))
+				ending.Go(n.bus.close)
+			}
+			if n.link != nil {
+				addrs = append(addrs, n.link.addr())
+				ending.Go(n.link.close)
+			}
+			ending.Go(func() { n.kill() })
+		}
+	}
+	ending.Wait()
+	if c.group != nil {
+		c.group.Close()
+	}
+	releaseBlock(addrs)
+}
+
+// Addr returns the address of cluster i, as redlock.Config.Masters takes it: cluster:// with the
+// first master of each shard, or with both nodes of the only one.
+func (c *Clusters) Addr(i int) string {
+	var all []string
+	for j := range c.nodes[i] {
+		if j%2 == 0 || len(c.nodes[i]) == 2 {
+			all = append(all, c.Node(i, j))
+		}
+	}
+	return "cluster://" + strings.Join(all, ",")
+}
+
+// Addrs returns the addresses of all clusters.
+func (c *Clusters) Addrs() (all []string) {
+	for i := range c.nodes {
+		all = append(all, c.Addr(i))
+	}
+	return all
+}
+
+// Node returns the host:port that node j of cluster i announces.
+func (c *Clusters) Node(i, j int) string { return c.nodes[i][j].shown() }
+
+// ID returns the id of node j in cluster i.
+func (c *Clusters) ID(i, j int) string { return c.nodes[i][j].id }
+
+// Owner returns the node that has a slot of cluster i. It waits for up to a minute until a node
+// serves the slot and more than half of the nodes that are up name it as the master.
+func (c *Clusters) Owner(i, slot int) (node int) {
+	c.must(i, "find the owner of a slot", wait(func() (err error) {
+		node, err = c.owner(i, slot)
+		return err
+	}))
+	return node
+}
+
+func (c *Clusters) owner(i, slot int) (int, error) {
+	named := map[string]int{}
+	up := 0
+	for j := range c.nodes[i] {
+		v, err := c.Do(i, j, "CLUSTER", "SLOTS")
+		if err != nil {
+			continue
+		}
+		up++
+		for _, r := range v.([]any) {
+			r := r.([]any)
+			if r[0].(int64) <= int64(slot) && int64(slot) <= r[1].(int64) {
+				named[r[2].([]any)[2].(string)]++
+			}
+		}
+	}
+	for j, n := range c.nodes[i] {
+		if 2*named[n.id] <= up || n.state() != nil {
+			continue
+		}
+		info, err := c.Do(i, j, "CLUSTER", "INFO")
+		if err == nil && strings.Contains(info.(string), "cluster_state:ok") {
+			return j, nil
+		}
+	}
+	return 0, fmt.Errorf("no node serves slot %d: named are %v, up are %d", slot, named, up)
+}
+
+// Await returns when a node other than the given one has a slot of cluster i, and which it is. It fails
+// after a minute.
+func (c *Clusters) Await(i, slot, other int) (node int) {
+	c.must(i, "await another owner of a slot", wait(func() (err error) {
+		node, err = c.owner(i, slot)
+		if err == nil && node == other {
+			err = errors.New("it has it still")
+		}
+		return err
+	}))
+	return node
+}
+
+// Do sends one command to node j of cluster i, as [Masters.Do] does.
+func (c *Clusters) Do(i, j int, args ...string) (any, error) {
+	reply, err := do(c.nodes[i][j].server, args...)
+	return reply, asking(fmt.Sprintf("node %d of cluster %d", j, i), err)
+}
+
+// Kill ends node j of cluster i as SIGKILL does, and returns when it is gone.
+func (c *Clusters) Kill(i, j int) { c.must(i, "kill", c.nodes[i][j].kill()) }
+
+// Restart starts node j of cluster i again, which remembers its cluster, but has no data.
+func (c *Clusters) Restart(i, j int) { c.must(i, "restart", c.nodes[i][j].restart()) }
+
+// Pause freezes node j of cluster i until [Clusters.Resume].
+func (c *Clusters) Pause(i, j int) { c.must(i, "pause", c.nodes[i][j].pause()) }
+
+// Resume lets a paused node go on.
+func (c *Clusters) Resume(i, j int) { c.must(i, "resume", c.nodes[i][j].resume()) }
+
+// Isolate cuts node j of cluster i off from the other nodes until [Clusters.Rejoin]. Clients still
+// reach it. So does its replica: the two are cut off only as nodes.
+func (c *Clusters) Isolate(i, j int) { c.isolate(i, j, true) }
+
+// Rejoin ends what Isolate has done.
+func (c *Clusters) Rejoin(i, j int) { c.isolate(i, j, false) }
+
+func (c *Clusters) isolate(i, j int, cut bool) {
+	id := c.nodes[i][j].id
+	for _, n := range c.nodes[i] {
+		n.bus.cut(id, cut)
+	}
+}
+
+// Move gives a slot of cluster i to node j, with its keys, as redis-cli --cluster reshard does. each is
+// called, if it is not nil, after every step: when both nodes know that the slot moves, after each of its
+// keys, and at last.
+func (c *Clusters) Move(i, slot, j int, each func()) {
+	from := c.Owner(i, slot)
+	c.must(i, "move a slot", c.move(i, slot, from, j, each))
+	c.Await(i, slot, from)
+}
+
+func (c *Clusters) move(i, slot, from, to int, each func()) error {
+	step := func() {
+		if each != nil {
+			each()
+		}
+	}
+	s, target := strconv.Itoa(slot), c.nodes[i][to]
+	if _, err := c.Do(i, to, "CLUSTER", "SETSLOT", s, "IMPORTING", c.ID(i, from)); err != nil {
+		return err
+	}
+	if _, err := c.Do(i, from, "CLUSTER", "SETSLOT", s, "MIGRATING", target.id); err != nil {
+		return err
+	}
+	step()
+	for {
+		v, err := c.Do(i, from, "CLUSTER", "GETKEYSINSLOT", s, "1")
+		if err != nil {
+			return err
+		}
+		keys := v.([]any)
+		if len(keys) == 0 {
+			break
+		}
+		if _, err := c.Do(i, from, "MIGRATE", "127.0.0.1", strconv.Itoa(target.port), keys[0].(string), "0", "5000", "REPLACE"); err != nil {
+			return err
+		}
+		step()
+	}
+	for _, j := range slices.Compact([]int{to, from}) {
+		if _, err := c.Do(i, j, "CLUSTER", "SETSLOT", s, "NODE", target.id); err != nil {
+			return err
+		}
+	}
+	step()
+	return nil
+}
+
+func (c *Clusters) must(i int, op string, err error) {
+	if err != nil {
+		c.tb.Helper()
+		c.tb.Fatal(fmt.Errorf("redlocktest: %s of cluster %d: %w", op, i, err))
+	}
+}

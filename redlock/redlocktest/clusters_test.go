@@ -1,0 +1,60 @@
+package redlocktest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const someSlot = 5000 // of the first of three shards
+
+// A cluster fails over when a master is killed, frozen or cut off from the others, and slots move
+// with their keys.
+func TestClustersFailOverAndMoveSlots(t *testing.T) {
+	needRedis(t)
+	began := time.Now()
+	c := StartClusters(t, 1, 3)
+	t.Log("started after", time.Since(began))
+	require.Equal(t, 0, c.Owner(0, someSlot))
+
+	c.Isolate(0, 0)
+	began = time.Now()
+	require.Equal(t, 1, c.Await(0, someSlot, 0))
+	t.Log("failed over after", time.Since(began))
+	eventually(t, func() bool {
+		_, err := c.Do(0, 0, "GET", "{06S}") // of slot 0
+		return err != nil
+	}, "a master that is cut off serves no keys")
+	c.Rejoin(0, 0)
+	eventually(t, func() bool {
+		role, err := c.Do(0, 0, "ROLE")
+		return err == nil && role.([]any)[0] == "slave"
+	}, "it learns who has taken its place")
+	c.Kill(0, 1)
+	require.Equal(t, 0, c.Await(0, someSlot, 1))
+	c.Restart(0, 1)
+	c.Pause(0, 0)
+	c.Await(0, someSlot, 0)
+	c.Resume(0, 0)
+
+	steps := 0
+	c.Move(0, someSlot, 2, func() { steps++ })
+	require.Equal(t, 2, c.Owner(0, someSlot))
+	require.Equal(t, 2, steps)
+}
+
+// A cluster of one shard serves all slots.
+func TestClusterMayHaveOneShard(t *testing.T) {
+	needRedis(t)
+	c := StartClusters(t, 1, 1, WithLinks())
+	require.Equal(t, 0, c.Owner(0, 0))
+	require.Equal(t, 0, c.Owner(0, clusterSlots-1))
+	v, err := c.Do(0, 0, "CLUSTER", "SLOTS")
+	require.NoError(t, err)
+	require.Contains(t, c.Addr(0), c.nodes[0][0].link.addr())
+	_, port, _ := strings.Cut(c.Node(0, 0), ":")
+	require.Equal(t, port, fmt.Sprint(v.([]any)[0].([]any)[2].([]any)[1]))
+}
