@@ -78,6 +78,7 @@ func (m *Mux) Drives(op *Op) (yes bool) {
 
 // DrivesLocked is Drives for what is called with the Mux locked.
 func (m *Mux) DrivesLocked(op *Op) bool { return m.driving && m.driver == op }
+
 // Distrust makes the word of a master's cluster as old as that of a process that has stood still.
 func Distrust(m *Mux, i int) {
 	m.mu.Lock()

@@ -12,7 +12,8 @@ import (
 type spec struct {
 	kind kind.Kind
 	*traits
-	key     string
+	key     string // without Config.Prefix, as people see it
+	name    string // with it, as the masters see it
 	term    term
 	timeout time.Duration // of a round
 }
@@ -39,7 +40,7 @@ var ordinary traits
 // of the slots' keys. Its subscription has the same names. It allocates nothing.
 func (s *spec) names() []string {
 	if s.queueNames == nil {
-		return unsafe.Slice(&s.key, 1)
+		return unsafe.Slice(&s.name, 1)
 	}
 	return s.queueNames
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/defaults"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/script"
 )
 
@@ -54,14 +55,24 @@ type Config struct {
 	//	unix:///path
 	//	sentinel://host:port,host:port,host:port/group         the master of a Sentinel group
 	//	sentinels://...                                        the same, over TLS
+	//	cluster://host:port,host:port,host:port                one slot of a Redis Cluster; see Prefix
+	//	clusters://...                                         the same, over TLS
 	//
-	// Give each group once. List three of its sentinels or more. While half of those listed are
+	// Give each group and each cluster once: a cluster is one master, however many it has. List
+	// three nodes of it, so that one can be found that is up. List three of its sentinels or more. While half of those listed are
 	// down, a client stays with the master that it knows, and a client that starts has no master
 	// in that group.
 	//
 	// A password in an address is part of a string. Package fmt prints it if a Config is in an
 	// unexported field of what it prints. Give the password as Password, or by Credentials.
 	Masters []string
+	// Prefix stands before every key on the masters, also before those that are kept beside a
+	// lock, and nowhere else: people see a lock's key without it. It separates those who share
+	// masters, by the keys that an ACL allows. For a cluster it must have a hash tag, as {locks}: has:
+	// then all keys are in one slot of the cluster. Give it alike to all clients: with another
+	// prefix, a lock is another lock. It has up to 512 bytes, and none of the names that are kept
+	// beside a lock.
+	Prefix string
 	// Username and Password are used where an address has none of its own.
 	Username string
 	Password Secret
@@ -168,6 +179,11 @@ type Config struct {
 	Strict bool
 	// Durable declares that all masters persist every write before they answer. It is for masters
 	// that do not let us ask. None should: CONFIG GET shows passwords, too.
+	//
+	// Of a cluster it declares more: that whoever takes over a slot has all that was answered before,
+	// and that its predecessor then answers nothing, as Amazon MemoryDB promises. Then no failover
+	// silences the cluster. An ordinary cluster forgets the latest writes in a failover, however
+	// durable its nodes are: never set Durable if there is one among the masters.
 	Durable bool
 	// Handovers is how many times in a row a released lock goes to the next waiter of this client
 	// at once. After that, waiters of other processes get a chance first, if there are any; and
@@ -223,6 +239,9 @@ func (cfg *Config) questionTimeout() time.Duration { return cmp.Or(cfg.RoundTime
 
 // check returns what is wrong with the fields that the mux does not check.
 func (cfg *Config) check() error {
+	if err := cfg.checkPrefix(); err != nil {
+		return err
+	}
 	if cfg.Owner != NoOwner {
 		if err := checkOwner(cfg.Owner); err != nil {
 			return err
@@ -243,12 +262,33 @@ func (cfg *Config) check() error {
 	return nil
 }
 
+const maxPrefix = 512 // bytes
+
+// checkPrefix returns what is wrong with the prefix.
+func (cfg *Config) checkPrefix() error {
+	switch {
+	case len(cfg.Prefix) > maxPrefix:
+		return fmt.Errorf("the prefix has %d bytes, and %d are the most", len(cfg.Prefix), maxPrefix)
+	case kind.Reserved(cfg.Prefix):
+		return fmt.Errorf("the prefix %s is one of the names that are kept beside a lock", quoted(cfg.Prefix))
+	case conn.HashTag(cfg.Prefix) != "":
+		return nil
+	}
+	for _, a := range cfg.Masters {
+		if addr, err := conn.ParseAddress(a); err == nil && addr.Cluster() {
+			return fmt.Errorf("%s is a cluster, and the keys of a lock must be in one slot of it: set Config.Prefix to one with a hash tag, such as %q",
+				addr, "{locks}:"+cfg.Prefix)
+		}
+	}
+	return nil
+}
+
 // Format prints the configuration without passwords, whatever the verb.
 func (cfg Config) Format(s fmt.State, _ rune) {
-	fmt.Fprintf(s, "{Masters:%v Username:%q Password:%s SentinelUsername:%q SentinelPassword:%s TrustAnySentinel:%t Credentials:%t TLS:%t"+
+	fmt.Fprintf(s, "{Masters:%v Prefix:%q Username:%q Password:%s SentinelUsername:%q SentinelPassword:%s TrustAnySentinel:%t Credentials:%t TLS:%t"+
 		" ClientName:%q Owner:%q DialTimeout:%v RoundTimeout:%v StallTime:%v BusyPoll:%v DriftFactor:%v MinDrift:%v RestartGuard:%v"+
 		" FenceMemory:%v FenceSkew:%v Strict:%t Durable:%t Handovers:%d Observer:%t}",
-		conn.RedactAll(cfg.Masters), cfg.Username, cfg.Password, cfg.SentinelUsername, cfg.SentinelPassword, cfg.TrustAnySentinel, cfg.Credentials != nil, cfg.TLS != nil,
+		conn.RedactAll(cfg.Masters), cfg.Prefix, cfg.Username, cfg.Password, cfg.SentinelUsername, cfg.SentinelPassword, cfg.TrustAnySentinel, cfg.Credentials != nil, cfg.TLS != nil,
 		cfg.ClientName, cfg.Owner, cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.BusyPoll, cfg.DriftFactor, cfg.MinDrift, cfg.RestartGuard,
 		cfg.FenceMemory, cfg.FenceSkew, cfg.Strict, cfg.Durable, cfg.Handovers, cfg.Observer != nil)
 }
@@ -270,6 +310,7 @@ func (cfg *Config) forMux() mux.Config {
 			Tracking:    true,
 			Probe:       true,
 			Persistence: !cfg.Durable,
+			ClusterKey:  cfg.Prefix,
 
 			SentinelUsername: cfg.SentinelUsername,
 			SentinelPassword: cfg.SentinelPassword,

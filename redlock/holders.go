@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
@@ -112,7 +113,7 @@ end
 `
 	// countNow is the counter. It is not among the call's keys: so a user who lacks the right to
 	// it is told the rest.
-	countNow = `tonumber(redis.pcall('GET', '{' .. KEYS[1] .. '}:fence')) or 0`
+	countNow = `tonumber(redis.pcall('GET', (string.find(KEYS[1], '^[^{]*{[^}]+}') and '' or '{') .. KEYS[1] .. '}:fence')) or 0`
 )
 
 func readersText(count string) string {
@@ -189,7 +190,7 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Hol
 	}
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.holders(key, o, c.cfg.questionTimeout())
+	k.holders(c.cfg.Prefix+key, o, c.cfg.questionTimeout())
 	err := c.rounds.Do(ctx, &k.op)
 	out := make([]Holder, 0, len(k.op.Votes))
 	for i := range k.op.Votes {
@@ -401,6 +402,7 @@ func (m *Mutex) findHolder(ctx context.Context) (h holderSummary) {
 		return soonest(all, len(c.masters))
 	}
 	for _, key := range m.names() {
+		key = strings.TrimPrefix(key, c.cfg.Prefix)
 		all, _ := c.Holders(ctx, key)
 		if slices.ContainsFunc(all, func(h Holder) bool { return h.Token == UnknownToken }) { // readers
 			if readers, err := c.Holders(ctx, key, WithShared()); err == nil {

@@ -153,7 +153,8 @@ func (c *Client) Locks(ctx context.Context, pattern string) iter.Seq2[LockInfo, 
 // where it was lost, behind the scan of the first master: then nobody would list it, though it is held all the time.)
 type lister struct {
 	client  *Client
-	pattern pattern
+	pattern pattern // with Config.Prefix
+	asked   string  // the pattern without it
 	literal bool // the pattern stands for one key
 	call    *call
 	up      mux.Set // the masters that have answered so far
@@ -170,7 +171,8 @@ type lockName struct {
 }
 
 func newLister(c *Client, p string) *lister {
-	l := &lister{client: c, pattern: pattern(cmp.Or(p, "*")), seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}
+	l := &lister{client: c, asked: cmp.Or(p, "*"), seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}
+	l.pattern = pattern(escaped.Replace(c.cfg.Prefix) + l.asked)
 	l.call = newCall().(*call) // it has large replies, so it does not go into the pool
 	for i, addr := range c.masters {
 		l.up = l.up.With(i)
@@ -212,7 +214,7 @@ func (l *lister) run(ctx context.Context, yield func(LockInfo, error) bool) bool
 
 // lacks is the error that ends the list; nil if nothing is missing.
 func (l *lister) lacks(ctx context.Context) error {
-	e := unasked(OpLocks, string(l.pattern), nil, "")
+	e := unasked(OpLocks, l.asked, nil, "")
 	switch answered := l.up.Len(); {
 	case errors.Is(l.ended, mux.ErrClosed):
 		e.reason = ErrClosed
@@ -453,7 +455,7 @@ func (l *lister) askSlots(ctx context.Context, rows []listed) {
 
 // info returns what is known of the lock. there is false if it is none that is to be listed.
 func (r *listed) info(l *lister) (info LockInfo, there bool) {
-	info = LockInfo{Key: r.key, Permits: r.slots, Masters: len(l.votes)}
+	info = LockInfo{Key: strings.TrimPrefix(r.key, l.client.cfg.Prefix), Permits: r.slots, Masters: len(l.votes)}
 	quorum := majority(len(l.votes))
 	var fences []uint64
 	others, listable := 0, false

@@ -15,6 +15,9 @@ var (
 	errLongPattern = errors.New("the pattern is longer than any key")
 )
 
+// escaped makes a text a pattern that matches it alone.
+var escaped = strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`)
+
 // check returns what is wrong with the pattern. Redis takes such patterns, but means other things by them in front of
 // other characters.
 func (p pattern) check() error {

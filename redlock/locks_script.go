@@ -90,8 +90,8 @@ for i = 1, #ARGV, 2 do
   else
     size = size + #v
   end
-  if line == '{' .. key .. '}:line' then
-    fence = tonumber(ask('fence', 'GET', '{' .. key .. '}:fence') or 0) or 0
+  if string.sub(line, -13) ~= '}:permit:line' then
+    fence = tonumber(ask('fence', 'GET', string.sub(line, 1, -5) .. 'fence') or 0) or 0
   end
   waiting = ask('line', 'ZCARD', line) or blind.line and -1 or 0
   if waiting > 0 then

@@ -71,7 +71,7 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	})
 	m := &both.Mutex
 	m.client, m.invalid, m.tokenText = c, o.invalid, &both.token
-	m.spec = spec{kind: o.kind, traits: &ordinary, key: key, term: newTerm(ttl, c.cfg.DriftFactor, c.cfg.MinDrift), timeout: o.timeout}
+	m.spec = spec{kind: o.kind, traits: &ordinary, key: key, name: c.cfg.Prefix + key, term: newTerm(ttl, c.cfg.DriftFactor, c.cfg.MinDrift), timeout: o.timeout}
 	m.lifetime = o.lifetime
 	if 0 < o.minHold && o.minHold <= maxTTL {
 		o.minHold += newTerm(o.minHold, c.cfg.DriftFactor, c.cfg.MinDrift).drift + time.Millisecond - 1
@@ -91,9 +91,9 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	switch {
 	case key == "":
 		m.invalid = errors.New("the key is empty")
-	case len(key) > maxKey:
-		m.invalid = fmt.Errorf("the key has %d bytes, and %d are the most", len(key), maxKey)
-	case kind.Reserved(key):
+	case len(m.name) > maxKey:
+		m.invalid = fmt.Errorf("the key has %d bytes, and %d are the most", len(m.name), maxKey)
+	case kind.Reserved(m.name):
 		m.invalid = errReserved
 	case ttl <= 0 || ttl%time.Millisecond != 0:
 		m.invalid = fmt.Errorf("TTL %v is not a whole number of milliseconds above zero", ttl)

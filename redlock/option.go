@@ -75,7 +75,7 @@ func (o *options) choose(s *spec, h *hints) error {
 
 // chooseKind gives the lock the kind that the options ask for.
 func (o *options) chooseKind(s *spec, h *hints) error {
-	keys, err := sortedKeys(s.key, o.more)
+	keys, err := sortedKeys(s, o.more)
 	_, open := o.kind.(kind.Plain) // another kind may take its place
 	several := len(keys) > 1
 	t := new(traits)
@@ -99,22 +99,22 @@ func (o *options) chooseKind(s *spec, h *hints) error {
 		if _, _, of := kind.CutSlot(o.token); o.token != "" && of != o.permits {
 			return fmt.Errorf("the token that was handed over is not that of one of %d permits", o.permits)
 		}
-		if !kind.PermitsFit(s.key, o.permits) {
+		if !kind.PermitsFit(s.name, o.permits) {
 			return fmt.Errorf("%d permits on a key of %d bytes are too many to be read at once", o.permits, len(s.key))
 		}
-		p := kind.NewPermits(s.key, life, o.permits)
+		p := kind.NewPermits(s.name, life, o.permits)
 		s.kind, t.slotted, t.queueNames = p, p, []string{p.Prefix}
 	case o.shared && o.fence:
-		t.numbers, t.reader = kind.NewSharedFenced(s.key, life, &h.Counters), true
+		t.numbers, t.reader = kind.NewSharedFenced(s.name, life, &h.Counters), true
 	case o.shared:
-		s.kind, t.reader = kind.NewShared(s.key), true
+		s.kind, t.reader = kind.NewShared(s.name), true
 	case several && o.fence:
 		t.queueNames = keys
 		t.numbers = kind.NewSeveralFenced(kind.NewSeveral(keys), life, &h.Counters)
 	case several:
 		s.kind, t.queueNames = kind.NewSeveral(keys), keys
 	default:
-		t.numbers = kind.NewFenced(s.key, life, &h.Counters)
+		t.numbers = kind.NewFenced(s.name, life, &h.Counters)
 	}
 	if t.numbers != nil {
 		s.kind = t.numbers
@@ -125,22 +125,28 @@ func (o *options) chooseKind(s *spec, h *hints) error {
 
 var errRevokedToken = errors.New("a token that begins with revoked: would be taken for a lock that was revoked")
 
-var errReserved = errors.New("the name is one of those that are kept beside a lock, such as {key}:fence")
+var errReserved = errors.New("the name, with the prefix if there is one, is one of those that are kept beside a lock, such as {key}:fence")
 
-// sortedKeys returns the keys of a lock, sorted and without duplicates; nil without further keys.
-func sortedKeys(key string, more []string) ([]string, error) {
+// sortedKeys returns the keys of a lock with Config.Prefix, sorted and without duplicates; nil without further keys.
+func sortedKeys(s *spec, more []string) ([]string, error) {
 	if len(more) == 0 {
 		return nil, nil
 	}
-	keys := append(slices.Clone(more), key)
+	if slices.Contains(more, "") {
+		return nil, errors.New("one of the keys is empty")
+	}
+	keys := append(slices.Clone(more), s.key)
+	if prefix := s.name[:len(s.name)-len(s.key)]; prefix != "" {
+		for i := range keys {
+			keys[i] = prefix + keys[i]
+		}
+	}
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
 	bytes := 0
 	for _, key := range keys {
 		bytes += len(key)
 		switch {
-		case key == "":
-			return nil, errors.New("one of the keys is empty")
 		case kind.Reserved(key):
 			return nil, errReserved
 		case len(key) > maxKey:

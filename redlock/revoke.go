@@ -56,7 +56,7 @@ func (c *Client) Revoke(ctx context.Context, key, reason string, opts ...Option)
 	for _, opt := range opts {
 		opt(&o)
 	}
-	if err := checkRevocation(key, reason, &o); err != nil {
+	if err := checkRevocation(c.cfg.Prefix, key, reason, &o); err != nil {
 		return fmt.Errorf("redlock: revoke %s: %w", quoted(key), err)
 	}
 	tokens := []string{o.token}
@@ -69,9 +69,9 @@ func (c *Client) Revoke(ctx context.Context, key, reason string, opts ...Option)
 	var gone *RoundError
 	revoked := false
 	for _, token := range tokens {
-		at := key
+		at := c.cfg.Prefix + key
 		if o.permits > 0 {
-			at = string(kind.NewPermits(key, 0, o.permits).AppendKey(nil, []byte(token)))
+			at = string(kind.NewPermits(at, 0, o.permits).AppendKey(nil, []byte(token)))
 		}
 		e := c.revoke(ctx, key, at, token, reason, o.shared)
 		switch {
@@ -89,7 +89,7 @@ func (c *Client) Revoke(ctx context.Context, key, reason string, opts ...Option)
 	return nil
 }
 
-func checkRevocation(key, reason string, o *options) error {
+func checkRevocation(prefix, key, reason string, o *options) error {
 	_, _, of := kind.CutSlot(o.token)
 	switch {
 	case o.invalid != nil:
@@ -98,7 +98,7 @@ func checkRevocation(key, reason string, o *options) error {
 		return errors.New("the key is empty")
 	case len(key) > maxKey:
 		return fmt.Errorf("the key has %d bytes, and %d are the most", len(key), maxKey)
-	case kind.Reserved(key):
+	case kind.Reserved(prefix + key):
 		return errReserved
 	case o.shared && o.permits > 0:
 		return errors.New("WithPermits and WithShared do not go together")

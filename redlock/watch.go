@@ -96,7 +96,7 @@ func (c *Client) watcher(key string) *watcher { return &watcher{client: c, key: 
 
 func (w *watcher) run(ctx context.Context, yield func(Leader, error) bool) {
 	c := w.client
-	w.subscription = c.watcherSubscriptions.add(&c.core, w.key)
+	w.subscription = c.watcherSubscriptions.add(&c.core, c.cfg.Prefix+w.key)
 	defer c.watcherSubscriptions.remove(w.subscription)
 	timer := time.AfterFunc(clock.Forever, w.subscription.wake)
 	defer timer.Stop()
@@ -178,7 +178,7 @@ func (w *watcher) readWithin(ctx context.Context, timeout time.Duration) (leader
 	c := w.client
 	k := c.takeCall()
 	defer c.putCall(k)
-	k.readHolders(w.key, timeout)
+	k.readHolders(c.cfg.Prefix+w.key, timeout)
 	err := c.rounds.Do(ctx, &k.op)
 	states, notify := c.rounds.Masters(), 0
 	holders := make([]Holder, 0, len(k.op.Votes))

@@ -4,25 +4,45 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
+	"unsafe"
+
+	"github.com/redburst/redburst/conn"
 )
 
+// appendBeside appends the name of a key that is kept beside a lock's key: {key}:fence, for example. If the key
+// has a hash tag, the name is key}:fence: so it has the same tag, and is in the same slot of a cluster.
+func appendBeside(dst []byte, key, end string) []byte {
+	if conn.HashTag(key) == "" {
+		dst = append(dst, '{')
+	}
+	return append(append(dst, key...), end...)
+}
+
+// isBeside reports whether a name can begin with this if it is kept beside a lock's key.
+func isBeside(begin string) bool {
+	return strings.HasPrefix(begin, "{") || conn.HashTag(begin) != ""
+}
+
 // CounterKey returns the key of the counter that a fenced lock on a key has.
-func CounterKey(key string) string { return "{" + key + "}:fence" }
+func CounterKey(key string) string { return string(appendBeside(nil, key, "}:fence")) }
 
 // IntentKey returns the key at which a writer that waits for readers leaves its intent.
 func IntentKey(key string) string { return string(appendIntentKey(nil, key)) }
 
 func appendIntentKey(dst []byte, key string) []byte {
-	return append(append(append(dst, '{'), key...), "}:writer"...)
+	return appendBeside(dst, key, "}:writer")
 }
 
 // cutIntentKey undoes IntentKey. It returns nil if the name is not an intent's.
 func cutIntentKey(intent []byte) (key []byte) {
-	rest, open := bytes.CutPrefix(intent, []byte("{"))
-	key, ok := bytes.CutSuffix(rest, []byte("}:writer"))
-	if !open || !ok {
+	rest, ok := bytes.CutSuffix(intent, []byte("}:writer"))
+	switch {
+	case !ok:
 		return nil
+	case conn.HashTag(unsafe.String(unsafe.SliceData(rest), len(rest))) != "":
+		return rest
 	}
+	key, _ = bytes.CutPrefix(rest, []byte("{"))
 	return key
 }
 
@@ -31,7 +51,7 @@ const slotInfix = ":permit:"
 
 // slotPrefix returns the beginning of the names of all slots of a key. The slot's number, a slash, and the
 // number of slots follow.
-func slotPrefix(key string) string { return "{" + key + "}" + slotInfix }
+func slotPrefix(key string) string { return string(appendBeside(nil, key, "}"+slotInfix)) }
 
 // SlotPrefix is the name by which [AppendQueueKey] knows the lock of a key's permits.
 func SlotPrefix(key string) string { return slotPrefix(key) }
@@ -42,7 +62,7 @@ func SlotKey(key string, slot, of int) string {
 }
 
 // MarkKey returns the key that says how many permits a key has.
-func MarkKey(key string) string { return "{" + key + "}:permits" }
+func MarkKey(key string) string { return string(appendBeside(nil, key, "}:permits")) }
 
 // CutMarkKey undoes MarkKey.
 func CutMarkKey(mark string) (key string, ok bool) { return cutBeside(mark, "}:permits") }
@@ -57,12 +77,11 @@ func CutQueueKey(queue string) (key string, permits, ok bool) {
 }
 
 func cutBeside(name, end string) (key string, ok bool) {
-	rest, open := strings.CutPrefix(name, "{")
-	key, ok = strings.CutSuffix(rest, end)
-	if !open || !ok {
-		return "", false
+	rest, ok := strings.CutSuffix(name, end)
+	if !ok || conn.HashTag(rest) != "" {
+		return rest, ok
 	}
-	return key, true
+	return strings.CutPrefix(rest, "{")
 }
 
 // cutSlotKey splits the name of a slot's key into the prefix, the slot's number and the number of slots. The
@@ -84,24 +103,26 @@ func cutSlotKey(key []byte) (prefix []byte, slot, of int) {
 // AppendQueueKey appends the key of the global queue for one of a lock's names: {key}:line, or
 // {key}:permit:line if the lock has permits.
 func AppendQueueKey(dst []byte, name string) []byte {
-	if strings.HasPrefix(name, "{") && strings.HasSuffix(name, slotInfix) {
+	if begin, ok := strings.CutSuffix(name, "}"+slotInfix); ok && isBeside(begin) {
 		return append(append(dst, name...), "line"...)
 	}
-	return append(append(append(dst, '{'), name...), "}:line"...)
+	return appendBeside(dst, name, "}:line")
 }
 
 // Reserved reports whether a name is one of those that are kept beside a lock. See the package comment of
 // redlock.
 func Reserved(key string) bool {
-	if !strings.HasPrefix(key, "{") {
-		return false
-	}
 	for _, end := range [...]string{"}:fence", "}:permits", "}:writer", "}:line"} {
-		if strings.HasSuffix(key, end) {
+		if begin, ok := strings.CutSuffix(key, end); ok && isBeside(begin) {
 			return true
 		}
 	}
-	return strings.Contains(key, "}"+slotInfix) || strings.Contains(key, "}:line:")
+	for _, part := range [...]string{"}" + slotInfix, "}:line:"} {
+		if i := strings.LastIndex(key, part); i >= 0 && isBeside(key[:i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // A Subject is a lock whose waiters are to hear of a change of a key. They are subscribed by the lock's name.
