@@ -61,9 +61,14 @@ func (g *guard) use(ttl time.Duration) {
 // also gets a new id with its first replica, even one that only copies (redis-cli --rdb). Then it has no
 // second id, and has forgotten nothing. A promoted server loses its second id, too, but only after an hour
 // without replicas (repl-backlog-ttl).
+//
+// A node of a cluster that is given a slot raises its config epoch. So if that is the same, the slot was not
+// another's in between.
 func (g *guard) quarantine(_ int, before, now conn.Server) (d time.Duration, why string, doubt bool) {
 	known := before.Endpoint != ""
 	switch {
+	case now.Cluster && g.durable: // that it forgets nothing in a failover is declared, too
+		return 0, "", false
 	case before.Role != "" && before.Role != "master":
 		return g.longestTTL(), "it was a replica in between", known
 	case known:
@@ -83,14 +88,16 @@ func (g *guard) longestTTL() time.Duration {
 }
 
 // firstMet is the rule for a master's first connection, if the longest TTL of all clients is known
-// (Config.RestartGuard).
+// (Config.RestartGuard). A slot that was moved to a cluster's node not long ago is no matter: its keys were moved
+// before it.
 func (g *guard) firstMet(now conn.Server) (d time.Duration, why string) {
 	age := max(0, now.Uptime-uptimeError)
-	if now.Group != "" {
+	watched := now.Group != "" && !now.Cluster // by sentinels
+	if watched {
 		age = min(age, now.MasterFor)
 	}
 	switch {
-	case now.Group == "" && now.ReplID2 != "": // it does not say when it was promoted
+	case !watched && now.ReplID2 != "": // it does not say when it was promoted
 		return g.restart, "it was a replica of another before (master_replid2)"
 	case now.Group == "" && (g.durable || now.Durable):
 		return 0, ""
@@ -98,7 +105,7 @@ func (g *guard) firstMet(now conn.Server) (d time.Duration, why string) {
 		return g.restart, "it does not say when it was started"
 	case age >= g.restart:
 		return 0, ""
-	case now.Group != "":
+	case watched:
 		return g.restart - age, fmt.Sprintf("it is the master, or was started, since %v", age.Round(time.Second))
 	}
 	return g.restart - age, fmt.Sprintf("it was started %v ago", now.Uptime)
@@ -114,6 +121,8 @@ func (g *guard) mayHaveForgotten(before, now conn.Server) (why string) {
 		return fmt.Sprintf("it has taken the place of %s", before.Endpoint)
 	case now.Group != "" && differ(before.ReplID, now.ReplID):
 		return "it has become the master again, or was restarted"
+	case now.Cluster && (now.Epoch == "" || now.Epoch != before.Epoch):
+		return "the slot may have been another's in between (CLUSTER INFO)"
 	case same && differ(before.ReplID, now.ReplID) && now.ReplID2 != "":
 		return "it was a replica in between"
 	case same || durable && now.Group == "":

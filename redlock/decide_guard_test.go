@@ -107,6 +107,7 @@ func TestGuardListensToNobodyWhoMayHaveForgotten(t *testing.T) {
 	restarted := with(one, func(s *conn.Server) { s.RunID, s.Uptime = "2", 0 })
 	durable := func(s *conn.Server) { s.Durable = true }
 	of := func(s *conn.Server) { s.Group, s.ReplID, s.MasterFor = "g", "r", 24*time.Hour }
+	node := with(one, func(s *conn.Server) { s.Group, s.Cluster, s.ReplID, s.Epoch = "cluster", true, "r", "7" })
 	for name, c := range map[string]struct {
 		cfg         Config
 		before, now conn.Server
@@ -142,7 +143,20 @@ func TestGuardListensToNobodyWhoMayHaveForgotten(t *testing.T) {
 			with(with(restarted, durable), func(s *conn.Server) { s.ReplID = "s" }), 0, false},
 		"replaced, however durable": {Config{Durable: true}, with(with(one, of), durable),
 			with(with(one, of), func(s *conn.Server) { s.Endpoint, s.Durable = "b:1", true }), uses, true},
-		"replaced, and back": {Config{Durable: true}, with(one, of), with(one, func(s *conn.Server) { of(s); s.ReplID = "s" }), uses, true},
+		"replaced, and back":          {Config{Durable: true}, with(one, of), with(one, func(s *conn.Server) { of(s); s.ReplID = "s" }), uses, true},
+		"first of a cluster":          {Config{}, conn.Server{}, node, 0, false},
+		"first of a cluster, guarded": {Config{RestartGuard: guarded}, conn.Server{}, node, 0, false},
+		"first of a cluster, guarded, promoted": {Config{RestartGuard: guarded}, conn.Server{},
+			with(node, func(s *conn.Server) { s.ReplID2 = "q" }), guarded, false},
+		"first of a cluster, guarded, young": {Config{RestartGuard: guarded}, conn.Server{},
+			with(node, func(s *conn.Server) { s.Uptime, s.Durable = guarded/2, true }), guarded/2 + time.Second, false},
+		"again of a cluster":           {Config{}, node, node, 0, false},
+		"of a cluster, replaced":       {Config{}, node, with(node, func(s *conn.Server) { s.Endpoint = "b:1" }), uses, true},
+		"of a cluster, with new slots": {Config{}, node, with(node, func(s *conn.Server) { s.Epoch = "8" }), uses, true},
+		"of a cluster, no epoch":       {Config{}, with(node, func(s *conn.Server) { s.Epoch = "" }), with(node, func(s *conn.Server) { s.Epoch = "" }), uses, true},
+		"of a cluster, durable": {Config{}, with(node, durable),
+			with(with(node, durable), func(s *conn.Server) { s.Endpoint = "b:1" }), uses, true},
+		"of a cluster that forgets nothing": {Config{Durable: true, RestartGuard: guarded}, node, with(restarted, func(s *conn.Server) { s.Cluster = true }), 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := &guard{restart: c.cfg.RestartGuard, durable: c.cfg.Durable}

@@ -1,0 +1,372 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// A cluster as a master: through the slot of the prefix.
+
+const locks = "{locks}:"
+
+var lockSlot = conn.HashSlot(locks)
+
+// onClusters is the configuration for all clusters.
+func onClusters(clusters *redlocktest.Clusters) redlock.Config {
+	return redlock.Config{Masters: clusters.Addrs(), Prefix: locks, RoundTimeout: 2 * time.Second}
+}
+
+// Each kind of lock does on a cluster what it does on other masters. All keys are in one slot, and people see them
+// without the prefix. Nodes of the list may be gone, and the user has the documented rights only.
+func TestEachKindWorksOnACluster(t *testing.T) {
+	t.Parallel()
+	clusters := redlocktest.StartClusters(t, 1, 3)
+	cfg := onClusters(clusters)
+	cfg.Masters = []string{"cluster://127.0.0.1:1,127.0.0.1:2," + clusters.Node(0, 2)}
+	cfg.Username, cfg.Password = "locker", redlock.NewSecret("password")
+	var rights []string
+	for _, line := range documentedACL(t) {
+		if !strings.Contains(line.said, "Redis 8") && !strings.Contains(line.said, "Valkey 9") {
+			rights = append(rights, line.rights...)
+		}
+	}
+	for j := range 6 {
+		_, err := clusters.Do(0, j, slices.Concat([]string{"ACL", "SETUSER", "locker", "on", ">password", "resetkeys", "~" + locks + "*", "-@all"},
+			slices.DeleteFunc(slices.Clone(rights), func(r string) bool { return r[0] == '~' }))...)
+		require.NoError(t, err)
+	}
+	a, b := openConfig(t, cfg), openConfig(t, cfg)
+	ctx := t.Context()
+	for name, c := range map[string]struct {
+		opts   []redlock.Option
+		others bool // another can have it, too
+	}{
+		"plain":          {},
+		"fenced":         {opts: []redlock.Option{redlock.WithFence()}},
+		"several":        {opts: []redlock.Option{redlock.WithKeys("more")}},
+		"several fenced": {opts: []redlock.Option{redlock.WithKeys("further"), redlock.WithFence()}},
+		"shared":         {opts: []redlock.Option{redlock.WithShared()}, others: true},
+		"shared fenced":  {opts: []redlock.Option{redlock.WithShared(), redlock.WithFence()}, others: true},
+		"permit":         {opts: []redlock.Option{redlock.WithPermits(2)}, others: true},
+		"min hold":       {opts: []redlock.Option{redlock.WithMinHold(50 * time.Millisecond)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, o := a.NewMutex(name, time.Minute, c.opts...), b.NewMutex(name, time.Minute, c.opts...)
+			require.Equal(t, name, m.Key())
+			require.NoError(t, m.TryLock(ctx))
+			if err := o.TryLock(ctx); c.others {
+				require.NoError(t, err)
+				require.NoError(t, o.Unlock(ctx))
+			} else {
+				require.ErrorIs(t, err, redlock.ErrHeld)
+				require.NotContains(t, err.Error(), locks)
+				waiting := make(chan error, 1)
+				go func() { waiting <- o.Lock(ctx) }() // in the queue between processes
+				require.Eventually(t, func() bool { return b.Stats().Waiting > 0 }, busy, time.Millisecond)
+				require.NoError(t, m.Extend(ctx))
+				require.NoError(t, m.Unlock(ctx))
+				require.NoError(t, <-waiting)
+				require.NoError(t, o.Unlock(ctx))
+				return
+			}
+			require.NoError(t, m.Extend(ctx))
+			require.NoError(t, m.Unlock(ctx))
+		})
+	}
+	m := a.NewMutex("watched", time.Minute, redlock.WithFence())
+	require.NoError(t, m.TryLock(ctx))
+	for leader, err := range b.Watch(ctx, "watched") {
+		require.NoError(t, err)
+		require.Equal(t, m.Fence(), leader.Fence)
+		break
+	}
+	holders, err := b.Holders(ctx, "watched", redlock.WithFence())
+	require.NoError(t, err)
+	require.Equal(t, m.Token(), holders[0].Token.Reveal())
+	require.Equal(t, m.Fence(), holders[0].Fence)
+	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	require.ErrorContains(t, b.NewMutex("watched", time.Minute).Lock(short), "held by")
+	for _, name := range []string{"a}:fence", "a}:line:x", "permits"} { // with the prefix it is one of those beside a lock
+		require.ErrorContains(t, a.NewMutex(name, time.Minute).TryLock(ctx), "kept beside a lock")
+	}
+	for j := range 6 {
+		keys, err := clusters.Do(0, j, "KEYS", "*")
+		require.NoError(t, err)
+		for _, key := range keys.([]any) {
+			require.Equal(t, lockSlot, conn.HashSlot(key.(string)), key)
+			require.True(t, strings.HasPrefix(key.(string), locks), key)
+		}
+	}
+}
+
+// A prefix must have a hash tag if there is a cluster, and must not be a name that is kept beside a lock.
+func TestPrefixIsChecked(t *testing.T) {
+	t.Parallel()
+	for prefix, want := range map[string]string{
+		"": `set Config.Prefix to one with a hash tag, such as "{locks}:"`, "app:": `such as "{locks}:app:"`, "{}": "hash tag",
+		"{a}:fence": "kept beside a lock", "{a}:permit:": "kept beside a lock", "{a}:line:": "kept beside a lock",
+		strings.Repeat("x", 600): "512 are the most",
+	} {
+		_, err := redlock.New(redlock.Config{Masters: []string{"cluster://a"}, Prefix: prefix})
+		require.ErrorContains(t, err, want, prefix)
+	}
+	masters := redlocktest.Start(t, 1)
+	c := openWith(t, masters, redlock.Config{Prefix: "app:"})
+	m := c.NewMutex("k", time.Minute, redlock.WithKeys("b"), redlock.WithFence())
+	require.NoError(t, m.TryLock(t.Context()))
+	keys, err := masters.Do(0, "KEYS", "*")
+	require.NoError(t, err)
+	require.ElementsMatch(t, []any{"app:k", "app:b", "{app:k}:fence", "{app:b}:fence"}, keys)
+	require.ErrorIs(t, c.NewMutex("b", time.Minute).TryLock(t.Context()), redlock.ErrHeld)
+}
+
+// A contest is clients that take turns at two keys, as fast as they can. No two may believe that they have one.
+type contest struct {
+	t       *testing.T
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	current [2]atomic.Pointer[context.Context] // of who was given the lock last and has not returned
+	taken   [2]atomic.Int64
+	overlap atomic.Bool
+}
+
+func contend(t *testing.T, ttl time.Duration, clients ...*redlock.Client) *contest {
+	c := &contest{t: t}
+	var ctx context.Context
+	ctx, c.cancel = context.WithCancel(t.Context())
+	t.Cleanup(c.end)
+	for _, client := range clients {
+		for w := range 4 {
+			key := w % 2
+			c.running.Go(func() {
+				for ctx.Err() == nil {
+					client.Do(ctx, fmt.Sprint("k", key), ttl, func(in context.Context) error {
+						if prev := c.current[key].Swap(&in); prev != nil && in.Err() == nil && (*prev).Err() == nil && in.Err() == nil {
+							c.overlap.Store(true)
+						}
+						c.taken[key].Add(1)
+						time.Sleep(5 * time.Millisecond) // the work
+						c.current[key].CompareAndSwap(&in, nil)
+						return nil
+					})
+				}
+			})
+		}
+	}
+	return c
+}
+
+// progress returns when both keys have been taken ten times more.
+func (c *contest) progress(when string) {
+	c.t.Helper()
+	for key := range c.taken {
+		from := c.taken[key].Load()
+		require.Eventually(c.t, func() bool { return c.taken[key].Load() > from+10 }, time.Minute, 5*time.Millisecond, when)
+	}
+}
+
+func (c *contest) end() {
+	c.cancel()
+	c.running.Wait()
+	require.False(c.t, c.overlap.Load(), "two held a valid lock")
+}
+
+// What befalls a cluster that has locks: its slot moves with its keys, and all kinds of failovers. Locks go on each
+// time after the quarantine, and no two clients have one.
+func TestClusterLosesItsMasterUnderLoad(t *testing.T) {
+	t.Parallel()
+	clusters := redlocktest.StartClusters(t, 1, 3)
+	cfg := onClusters(clusters)
+	load := contend(t, 500*time.Millisecond, openConfig(t, cfg), openConfig(t, cfg))
+	load.progress("at first")
+	takeOver := func(replica int, how ...string) {
+		_, err := clusters.Do(0, replica, append([]string{"CLUSTER", "FAILOVER"}, how...)...)
+		require.NoError(t, err)
+	}
+	at := clusters.Owner(0, lockSlot)
+	for _, c := range []struct {
+		what string
+		do   func() // and then another node has the slot
+	}{
+		{"its slot moves", func() {
+			clusters.Move(0, lockSlot, 2, func() { time.Sleep(10 * time.Millisecond) })
+		}},
+		{"it is ordered to let its replica take over", func() { takeOver(at ^ 1) }},
+		{"its replica takes over by itself", func() { takeOver(at^1, "TAKEOVER") }},
+		{"it is cut off from the others, and not from us", func() { clusters.Isolate(0, at) }},
+		{"it is killed", func() { clusters.Rejoin(0, at^1); clusters.Kill(0, at) }},
+	} {
+		before := at
+		require.Eventually(t, func() bool { // its replica is in step
+			info, err := clusters.Do(0, at^1, "INFO", "replication")
+			return err == nil && strings.Contains(info.(string), "master_link_status:up") || strings.HasPrefix(c.what, "it is killed")
+		}, time.Minute, 10*time.Millisecond)
+		c.do()
+		at = clusters.Await(0, lockSlot, before)
+		load.progress("after " + c.what)
+	}
+	load.end()
+}
+
+// Three clusters are a Redlock: with one of them in quarantine, locks go on, and one that is held survives.
+func TestOneOfThreeClustersLosesItsMaster(t *testing.T) {
+	t.Parallel()
+	clusters := redlocktest.StartClusters(t, 3, 1)
+	cfg := onClusters(clusters)
+	a, b := openConfig(t, cfg), openConfig(t, cfg)
+	for _, c := range []*redlock.Client{a, b} {
+		for i := range 3 {
+			reaches(t, c, i, "up")
+		}
+	}
+	m := a.NewMutex("held", 3*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	held, stop := m.KeepAlive(t.Context())
+	defer stop()
+	load := contend(t, 500*time.Millisecond, a, b)
+	for i, how := range [][]string{{}, {"TAKEOVER"}} {
+		_, err := clusters.Do(i, 1, append([]string{"CLUSTER", "FAILOVER"}, how...)...)
+		require.NoError(t, err)
+		clusters.Await(i, lockSlot, 0)
+		reaches(t, a, i, "quarantined")
+		load.progress("meanwhile")
+		_, err = clusters.Do(i, 1, "DEL", locks+"held") // as if it had forgotten it
+		require.NoError(t, err)
+		for _, c := range []*redlock.Client{a, b} {
+			reaches(t, c, i, "up")
+		}
+		load.progress("after " + fmt.Sprint(how))
+	}
+	require.NoError(t, context.Cause(held))
+	require.ErrorIs(t, b.NewMutex("held", 3*time.Second).TryLock(t.Context()), redlock.ErrHeld)
+}
+
+// The only cluster fails over while a lock is held there: the lock is lost at once, nobody gets one until the longest
+// TTL has passed, and the release is owed to the new master.
+func TestLockOnTheOnlyClusterIsLostInAFailover(t *testing.T) {
+	t.Parallel()
+	clusters := redlocktest.StartClusters(t, 1, 3)
+	c := openConfig(t, onClusters(clusters))
+	at := clusters.Owner(0, lockSlot)
+	m := c.NewMutex("k", 10*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	held, stop := m.KeepAlive(t.Context())
+	defer stop()
+	require.Eventually(t, func() bool {
+		v, err := clusters.Do(0, at^1, "DBSIZE")
+		return err == nil && v == int64(1)
+	}, busy, 5*time.Millisecond, "the replica has it")
+	began := time.Now()
+	_, err := clusters.Do(0, at^1, "CLUSTER", "FAILOVER")
+	require.NoError(t, err)
+	<-held.Done()
+	require.ErrorIs(t, context.Cause(held), redlock.ErrLost)
+	require.Less(t, time.Since(began), 9*time.Second)
+	clusters.Await(0, lockSlot, at)
+	require.ErrorIs(t, m.Unlock(t.Context()), redlock.ErrNotHeld)
+	require.Eventually(t, func() bool {
+		v, err := clusters.Do(0, at^1, "DBSIZE")
+		return err == nil && v == int64(0)
+	}, 9*time.Second-time.Since(began), 5*time.Millisecond, "the new master has the release")
+	err = c.NewMutex("k", time.Second).TryLock(t.Context())
+	var why *mux.QuarantineError
+	require.ErrorAs(t, err, &why)
+	require.NoError(t, c.NewMutex("k", time.Second).Lock(t.Context()))
+	require.Greater(t, time.Since(began), 10*time.Second)
+}
+
+// A cluster that serves nobody for a moment has forgotten nothing by that: it votes as soon as it serves again.
+func TestClusterThatIsDownForAMomentForgetsNothing(t *testing.T) {
+	t.Parallel()
+	clusters := redlocktest.StartClusters(t, 1, 3)
+	var mu sync.Mutex
+	var seen []string
+	cfg := onClusters(clusters)
+	cfg.Observer = &redlock.Observer{Master: func(m redlock.MasterStats) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, fmt.Sprint(m.Phase, " ", m.Err))
+	}}
+	c := openConfig(t, cfg)
+	at := clusters.Owner(0, lockSlot)
+	held := c.NewMutex("held", time.Minute)
+	require.NoError(t, held.TryLock(t.Context()))
+	for j := range 6 {
+		if j != at && j != at^1 {
+			clusters.Pause(0, j)
+		}
+	}
+	require.Eventually(t, func() bool {
+		m := c.NewMutex("k", time.Second)
+		err := m.TryLock(t.Context())
+		m.Unlock(t.Context())
+		return errors.Is(err, redlock.ErrNoQuorum)
+	}, time.Minute, 5*time.Millisecond)
+	for j := range 6 {
+		if j != at && j != at^1 {
+			clusters.Resume(0, j)
+		}
+	}
+	require.Equal(t, at, clusters.Owner(0, lockSlot))
+	reaches(t, c, 0, "up")
+	require.NoError(t, held.Extend(t.Context()))
+	mu.Lock()
+	defer mu.Unlock()
+	for _, s := range seen {
+		require.NotContains(t, s, "quarantined")
+	}
+}
+
+// The nodes announce other ports than they have, as behind a NAT, and then names. They are followed, and a name for
+// the known place is no switch.
+func TestAnnouncedPlacesOfNodesAreFollowed(t *testing.T) {
+	t.Parallel()
+	clusters := redlocktest.StartClusters(t, 1, 1, redlocktest.WithLinks())
+	cfg := onClusters(clusters)
+	var quarantined atomic.Bool
+	cfg.Observer = &redlock.Observer{Master: func(m redlock.MasterStats) { quarantined.CompareAndSwap(false, m.Phase == "quarantined") }}
+	c := openConfig(t, cfg)
+	m := c.NewMutex("k", time.Minute)
+	require.NoError(t, m.TryLock(t.Context()))
+	require.Equal(t, clusters.Node(0, 0), placeOf(t, clusters))
+	for j := range 2 {
+		for _, args := range [][]string{{"cluster-announce-hostname", "localhost"}, {"cluster-preferred-endpoint-type", "hostname"}} {
+			if _, err := clusters.Do(0, j, "CONFIG", "SET", args[0], args[1]); err != nil {
+				t.Skip("it announces no names: ", err)
+			}
+		}
+	}
+	for range 2 {
+		time.Sleep(time.Second) // for each to be asked
+		require.NoError(t, m.Extend(t.Context()))
+	}
+	require.False(t, quarantined.Load())
+	named := openConfig(t, cfg)
+	require.Contains(t, placeOf(t, clusters), "localhost:")
+	require.ErrorIs(t, named.NewMutex("k", time.Minute).TryLock(t.Context()), redlock.ErrHeld)
+}
+
+// placeOf returns where a connection to the only cluster leads.
+func placeOf(t *testing.T, clusters *redlocktest.Clusters) string {
+	t.Helper()
+	addr, err := conn.ParseAddress(clusters.Addr(0))
+	require.NoError(t, err)
+	c, err := conn.Dial(t.Context(), addr, conn.Options{ClusterKey: locks, DialTimeout: busy})
+	require.NoError(t, err)
+	defer c.Close()
+	return c.Server().Endpoint
+}
