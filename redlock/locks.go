@@ -155,7 +155,7 @@ type lister struct {
 	client  *Client
 	pattern pattern // with Config.Prefix
 	asked   string  // the pattern without it
-	literal bool // the pattern stands for one key
+	literal bool    // the pattern stands for one key
 	call    *call
 	up      mux.Set // the masters that have answered so far
 	votes   []Vote

@@ -34,7 +34,7 @@ func answers(holders []redlock.Holder) (all []answer) {
 // holders asks every master who holds a key there, and writes nothing. Unlike
 // [redlock.Client.Holders], it does not need a majority of the masters.
 func (s *masterSet) holders(ctx context.Context, key string) []answer {
-	return s.ask(ctx, func(p *probe, a *answer) error { return a.holder(ctx, p, key) })
+	return s.ask(ctx, func(p *probe, a *answer) error { return a.holder(ctx, p, s.key(key)) })
 }
 
 // ask has each master's answer made by a question, which is put to all of them at once.
@@ -70,8 +70,8 @@ func (s *masterSet) askAll(ctx context.Context, question func(i int, p *probe) e
 // holder asks who holds the key. Most keys are those of one holder, so it asks for readers only
 // where there is something else.
 func (a *answer) holder(ctx context.Context, p *probe, key string) error {
-	replies, err := p.do(ctx, []string{"GET", key}, []string{"PTTL", key}, []string{"GET", fenceKey(key)}, []string{"GET", agreement(key)},
-		[]string{"PTTL", fenceKey(key)}, waiting(lineKey(key)))
+	replies, err := p.do(ctx, []string{"GET", key}, []string{"PTTL", key}, []string{"GET", kind.CounterKey(key)}, []string{"GET", kind.MarkKey(key)},
+		[]string{"PTTL", kind.CounterKey(key)}, waiting(lineKey(key)))
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func outlives(counter, key resp.Value) bool {
 // maxWaiters is how many waiters a master names.
 const maxWaiters = 100
 
-func lineKey(key string) string { return "{" + key + "}:line" }
+func lineKey(key string) string { return string(kind.AppendQueueKey(nil, key)) }
 
 // waiting is the command that asks who waits in line.
 func waiting(line string) []string { return []string{"ZRANGE", line, "0", strconv.Itoa(maxWaiters)} }

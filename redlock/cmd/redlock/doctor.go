@@ -93,7 +93,7 @@ func inspectAll(ctx context.Context, set masterSet, key string, span time.Durati
 	inspections := make([]*inspection, len(set.masters))
 	var inspecting sync.WaitGroup
 	for i, master := range set.masters {
-		inspecting.Go(func() { inspections[i] = inspect(ctx, master, set.connect, key, span) })
+		inspecting.Go(func() { inspections[i] = inspect(ctx, master, set.connect, set.key(key), span) })
 	}
 	inspecting.Wait()
 	return inspections

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/resp"
 	"github.com/spf13/cobra"
 )
@@ -117,14 +118,12 @@ func newCounter(text string) (c counter) {
 	return c
 }
 
-func fenceKey(key string) string { return "{" + key + "}:fence" }
-
 func (f *fenceCommand) show(ctx context.Context, keys []string) error {
 	out, wrong := newTerminal(os.Stdout), false
 	for i, key := range keys {
 		all := make([]counter, len(f.masters))
 		errs := f.askAll(ctx, func(i int, p *probe) error {
-			replies, err := p.do(ctx, []string{"GET", fenceKey(key)})
+			replies, err := p.do(ctx, []string{"GET", kind.CounterKey(f.key(key))})
 			if err != nil {
 				return err
 			}
@@ -235,9 +234,11 @@ func (f *fenceCommand) reset(ctx context.Context, keys []string) error {
 	defer m.Unlock(ctx)
 
 	args := []string{"EVAL", resetScript, strconv.Itoa(2 * len(keys))}
-	args = append(args, keys...)
 	for _, key := range keys {
-		args = append(args, fenceKey(key))
+		args = append(args, f.key(key))
+	}
+	for _, key := range keys {
+		args = append(args, kind.CounterKey(f.key(key)))
 	}
 	args = append(args, m.Token(), strconv.FormatUint(n, 10), strconv.FormatInt((24*time.Hour).Milliseconds(), 10))
 	errs := f.askAll(ctx, func(_ int, p *probe) error { return resetOn(ctx, p, m, args) })

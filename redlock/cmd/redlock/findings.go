@@ -96,6 +96,8 @@ func (e *inspection) unreachableRemedy() string {
 		return "it speaks TLS: write rediss:// (of a group sentinels://), or give --tls"
 	case e.speaks != "":
 		return "it speaks no TLS on this port: leave --tls, --cacert and --cert out and write redis://, or give its TLS port"
+	case errors.As(e.err, &failed) && failed.Op == "cluster":
+		return "more than half of its masters must answer, at the places that they announce (CLUSTER SLOTS): start them, correct the list, or let them announce places that can be reached from here (cluster-announce-ip)"
 	case errors.As(e.err, &failed) && failed.Op == "sentinel":
 		return "more than half of its sentinels must answer: start them, or correct the list; if they demand a password, set REDLOCK_SENTINEL_PASSWORD"
 	case errors.As(e.err, &authority):
@@ -163,6 +165,9 @@ func (e *inspection) findEviction(add adder) {
 }
 
 func (e *inspection) findForgetting(add adder, ttl time.Duration) {
+	if e.server.Cluster && !e.durable { // see findCluster
+		return
+	}
 	const remedy = "CONFIG SET appendonly yes, appendfsync always and no-appendfsync-on-rewrite no; or else give every client a Config.RestartGuard (redlock run: --restart-guard) of the longest TTL"
 	loses := "forgets all locks"
 	switch e.aof() {
@@ -219,10 +224,28 @@ func (e *inspection) findReplicas(add adder) {
 	}
 }
 
+// findCluster looks at what only a cluster can have.
+func (e *inspection) findCluster(add adder, addr conn.Address) {
+	if !strings.Contains(addr.Endpoint(), ",") && len(e.server.Nodes) > 1 {
+		add(risky, "is known by one node: without that, no client can start", "name three nodes, of different shards: cluster://host:port,host:port,host:port")
+	}
+	if e.server.Epoch == "" {
+		add(risky, "does not say whether its slot was another node's in between: each reconnect counts as a failover", "let the user run CLUSTER INFO")
+	}
+	if !e.durable {
+		add(risky, "forgets the latest locks in a failover: it has no vote then until the longest TTL has passed",
+			"keep TTLs short; use three clusters, or independent masters, if locks must be had meanwhile; if it forgets nothing, as MemoryDB, say so to every client (Config.Durable)")
+	}
+}
+
 // findSentinels looks at what only the master of a group can have.
 func (e *inspection) findSentinels(add adder) {
 	addr, err := conn.ParseAddress(e.address)
-	if err != nil || addr.Group() == "" {
+	switch {
+	case err != nil || addr.Group() == "":
+		return
+	case addr.Cluster():
+		e.findCluster(add, addr)
 		return
 	}
 	if n := strings.Count(addr.Endpoint(), ",") + 1; n < 3 {

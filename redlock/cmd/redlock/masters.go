@@ -23,7 +23,8 @@ The masters come from --masters, or --masters-file (one on each line, # begins a
 comment; - is stdin), or the environment variable REDLOCK_MASTERS. Write them as
 host:port, redis://host:port/db, rediss://host:port (TLS) or unix:///path. Write
 the master of a Sentinel group as sentinel://host:port,host:port/group (TLS:
-sentinels://). No sentinel is told the masters' password. If they demand one,
+sentinels://), and a Redis Cluster as cluster://host:port,host:port (TLS:
+clusters://) with a --prefix such as {locks}: for the keys. No sentinel is told the masters' password. If they demand one,
 put it into REDLOCK_SENTINEL_PASSWORD, and the name of its user, if any, into
 --sentinel-username or REDLOCK_SENTINEL_USERNAME.
 
@@ -43,6 +44,7 @@ type mastersFlags struct {
 	masters      []string
 	file         string
 	passwordFile string
+	prefix       string
 	durable      bool
 	flags        *pflag.FlagSet // which were given
 	tls          bool
@@ -61,6 +63,7 @@ func (f *mastersFlags) register(cmd *cobra.Command) {
 	flags.StringArrayVarP(&f.masters, "masters", "m", nil, "the masters' `addresses`, separated by commas")
 	flags.StringVar(&f.file, "masters-file", "", "`file` with the masters' addresses, one on each line; - is stdin")
 	flags.StringVar(&f.passwordFile, "password-file", "", "`file` whose first line is the password")
+	flags.StringVar(&f.prefix, "prefix", "", "`text` in front of every key on the masters, as the locks' clients have it (Config.Prefix; or REDLOCK_PREFIX)")
 	flags.BoolVar(&f.durable, "durable", false, "every master has appendonly yes and appendfsync always, and need not be asked")
 	flags.BoolVar(&f.tls, "tls", false, "speak TLS with every master")
 	flags.StringVar(&f.caCert, "cacert", "", "`file` with the certificates to trust (PEM; implies --tls)")
@@ -90,7 +93,7 @@ func (f *mastersFlags) addresses() ([]string, error) {
 	all = rejoined(all)
 	for i, a := range all {
 		if _, err := conn.ParseAddress(a); err != nil {
-			return nil, usageError("written as host:port, redis://host:port, rediss://host:port, unix:///path or sentinel://host:port,host:port/group",
+			return nil, usageError("written as host:port, redis://host:port, rediss://host:port, unix:///path, sentinel://host:port,host:port/group or cluster://host:port,host:port",
 				"master %d in %s: %w", i+1, from, err)
 		}
 	}
@@ -126,17 +129,19 @@ func (f *mastersFlags) named() (all []string, from string, err error) {
 }
 
 // rejoined joins the addresses again that were split at the commas between their
-// sentinels.
+// sentinels or nodes. What follows a cluster's is a node of it, unless it has a scheme, or the
+// cluster's ends with a slash.
 func rejoined(parts []string) (all []string) {
-	open := false // the last one lacks its group's name
+	open, cluster := false, false // the last one may lack its group's name, or nodes
 	for _, part := range parts {
-		if open {
+		if open && !(cluster && strings.Contains(part, "://")) {
 			all[len(all)-1] += "," + part
 		} else {
 			all = append(all, part)
 		}
 		scheme, rest, ok := strings.Cut(all[len(all)-1], "://")
-		open = ok && strings.Contains(strings.ToLower(scheme), "sentinel") && !strings.Contains(rest, "/")
+		cluster = strings.Contains(strings.ToLower(scheme), "cluster")
+		open = ok && (cluster || strings.Contains(strings.ToLower(scheme), "sentinel")) && !strings.Contains(rest, "/")
 	}
 	return all
 }
@@ -186,6 +191,7 @@ func (s *masterSet) clientConfig(name string) redlock.Config {
 	opt := s.connect
 	return redlock.Config{
 		Masters: s.masters, Username: opt.Username, Password: opt.Password, TLS: opt.TLS, DialTimeout: opt.DialTimeout,
+		Prefix:     opt.ClusterKey,
 		Durable:    !opt.Persistence,
 		ClientName: "redlock-" + name,
 
@@ -198,16 +204,25 @@ func (s *masterSet) clientConfig(name string) redlock.Config {
 func (s *masterSet) handedOn() string {
 	all := conn.RedactAll(s.masters)
 	for i, a := range all {
+		if strings.HasPrefix(a, "cluster") && strings.Contains(a, "://") { // the end of its nodes
+			if all[i] = strings.Replace(a, "?db=", "/", 1); all[i] == a {
+				all[i] += "/"
+			}
+			a = all[i]
+		}
 		switch scheme, rest, ok := strings.Cut(a, "://"); {
 		case s.connect.TLS == nil || ok && scheme == "unix":
 		case !ok:
 			all[i] = "rediss://" + a
-		case scheme == "redis" || scheme == "sentinel":
+		case scheme == "redis" || scheme == "sentinel" || scheme == "cluster":
 			all[i] = scheme + "s://" + rest
 		}
 	}
 	return strings.Join(all, ",")
 }
+
+// key is a lock's key with the prefix, as the masters have it.
+func (s *masterSet) key(key string) string { return s.connect.ClusterKey + key }
 
 // hasCredentials reports whether a part of a list can hold the end of a username or password,
 // which is an @. What stands before it proves nothing: a comma in a password has cut it off, or
@@ -223,6 +238,10 @@ func (f *mastersFlags) options() (conn.Options, error) {
 		Username:    os.Getenv("REDLOCK_USERNAME"),
 		Password:    conn.NewSecret(os.Getenv("REDLOCK_PASSWORD")),
 		DialTimeout: f.dialTimeout,
+		ClusterKey:  f.prefix,
+	}
+	if !f.flags.Changed("prefix") {
+		opt.ClusterKey = os.Getenv("REDLOCK_PREFIX")
 	}
 	durable := f.durable
 	if env := os.Getenv("REDLOCK_DURABLE"); env != "" && !f.flags.Changed("durable") {

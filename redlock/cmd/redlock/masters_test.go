@@ -177,4 +177,42 @@ func TestTheMastersAreHandedOnWithTheirTLS(t *testing.T) {
 	require.Equal(t, "a:6379,redis://b:6379/1,rediss://c:1,unix:///d,sentinel://e:26379,f:26379/g", (&masterSet{masters: given}).handedOn())
 	require.Equal(t, "rediss://a:6379,rediss://b:6379/1,rediss://c:1,unix:///d,sentinels://e:26379,f:26379/g",
 		(&masterSet{given, conn.Options{TLS: new(tls.Config)}}).handedOn())
+	for _, given := range [][]string{{"cluster://u:p@a,b", "c:6379"}, {"cluster://a?db=2", "clusters://b"}, {"cluster"}} {
+		set := &masterSet{masters: given}
+		split := rejoined(strings.Split(set.handedOn(), ","))
+		require.Equal(t, conn.RedactAll(given), conn.RedactAll(split), "the nodes of a cluster end somewhere")
+		set.connect.TLS = new(tls.Config)
+		require.NotContains(t, set.handedOn(), "cluster://")
+	}
+}
+
+// A cluster is a master like any other. The prefix stands before the keys on the masters, and is seen nowhere else.
+func TestCommandsTakeACluster(t *testing.T) {
+	t.Parallel()
+	clusters := redlocktest.StartClusters(t, 1, 1)
+	list := clusters.Addr(0)
+	exit, d := diagnosed(t, []string{"REDLOCK_PREFIX={locks}:"}, "-m", list, "--try", "k")
+	require.Zero(t, exit)
+	requireFinding(t, d, risky, "forgets the latest locks in a failover", list)
+	exit, d = diagnosed(t, nil, "-m", list)
+	require.Equal(t, exitNo, exit)
+	require.Contains(t, requireFinding(t, d, wrong, "no hash tag", list).Remedy, "{locks}:")
+	exit, d = diagnosed(t, nil, "-m", clusters.Node(0, 0))
+	require.Equal(t, exitNo, exit)
+	require.Contains(t, requireFinding(t, d, wrong, "a node of a Redis Cluster", clusters.Node(0, 0)).Remedy, "cluster://")
+
+	env := []string{"REDLOCK_MASTERS=" + list}
+	exit, stdout, stderr := do(t, env, "run", "--prefix", "{locks}:", atOnce, "k", "--", "env")
+	require.Zero(t, exit, stderr)
+	require.Contains(t, stdout, "REDLOCK_KEY=k\n")
+	require.Contains(t, stdout, "REDLOCK_PREFIX={locks}:\n")
+	exit, stdout, _ = do(t, append(env, "REDLOCK_PREFIX={locks}:"), "fence", "k")
+	require.Zero(t, exit)
+	require.Regexp(t, `[0-9]{16}`, stdout, "the counter")
+	_, err := clusters.Do(0, 0, "SET", "{locks}:k", "token", "PX", "60000")
+	require.NoError(t, err)
+	exit, stdout, _ = do(t, append(env, "REDLOCK_PREFIX={locks}:"), "status", "k")
+	require.Zero(t, exit)
+	require.Contains(t, stdout, "k is held")
+	require.NotContains(t, stdout, "{locks}")
 }

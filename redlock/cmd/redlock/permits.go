@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -22,10 +23,10 @@ func checkPermits(n int) error {
 
 // permits asks every master who holds each of the n permits of a key there, and writes nothing.
 func (s *masterSet) permits(ctx context.Context, key string, n int) []answer {
-	line := "{" + key + "}:permit:line"
-	commands := [][]string{{"GET", agreement(key)}, waiting(line)}
-	for i := range n {
-		slot := fmt.Sprintf("{%s}:permit:%d/%d", key, i+1, n)
+	permits := kind.NewPermits(s.key(key), 0, n)
+	line := string(kind.AppendQueueKey(nil, permits.Prefix))
+	commands := [][]string{{"GET", kind.MarkKey(s.key(key))}, waiting(line)}
+	for _, slot := range permits.Names() {
 		commands = append(commands, []string{"GET", slot}, []string{"PTTL", slot})
 	}
 	return s.ask(ctx, func(p *probe, a *answer) error {
@@ -49,10 +50,7 @@ func (s *masterSet) permits(ctx context.Context, key string, n int) []answer {
 	})
 }
 
-// agreement is the key that holds how many permits there are, as all who use them have agreed.
-func agreement(key string) string { return "{" + key + "}:permits" }
-
-// agreed returns what is in it; 0 if nothing is, or the user lacks the right to it.
+// agreed returns how many permits there are, as all who use them have agreed; 0 if nothing is, or the user lacks the right to it.
 func agreed(got resp.Value) int {
 	if got.IsError() {
 		return 0

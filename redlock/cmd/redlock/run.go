@@ -204,12 +204,15 @@ func (r *runner) run(key string, argv []string) error {
 // environment returns the environment of the command. It has what the command can use the lock with, and
 // no secrets of the masters. What a run around this one has set is not in it: that is of another lock.
 func (r *runner) environment(key, token string, fence uint64) []string {
-	ours := []string{"REDLOCK_KEY", "REDLOCK_TOKEN", "REDLOCK_FENCE", "REDLOCK_PERMIT", "REDLOCK_MASTERS", "REDLOCK_PASSWORD", "REDLOCK_SENTINEL_PASSWORD"}
+	ours := []string{"REDLOCK_KEY", "REDLOCK_TOKEN", "REDLOCK_FENCE", "REDLOCK_PERMIT", "REDLOCK_MASTERS", "REDLOCK_PREFIX", "REDLOCK_PASSWORD", "REDLOCK_SENTINEL_PASSWORD"}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.Contains(ours, name)
 	})
 	env = append(env, "REDLOCK_MASTERS="+r.handedOn(), "REDLOCK_KEY="+key)
+	if prefix := r.key(""); prefix != "" {
+		env = append(env, "REDLOCK_PREFIX="+prefix)
+	}
 	return append(env, r.variables(token, fence)...)
 }
 
