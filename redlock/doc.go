@@ -60,6 +60,10 @@
 //     the master itself says that it is a master no longer. It believes where the master is, then
 //     and at the start, only if more than half of the sentinels say so (but see
 //     Config.TrustAnySentinel).
+//   - A cluster's slot has one master at a time whose word more than half of the cluster's masters
+//     confirm. A node that was replaced, and does not know it, has no vote 3 seconds after the last
+//     confirmation (conn.SlotTrust), and its successor has none until then and for the longest TTL.
+//     A client that starts does not know of an earlier failover, but with Config.RestartGuard.
 //   - The holder checks its context or [Mutex.Remaining] before each protected action. A process
 //     can be paused between the check and the action for longer than the validity. Where that
 //     must do no harm, the resource has to refuse late writers by the lock's fence.
@@ -160,6 +164,11 @@
 //	{key}:writer                    the intent of a writer, where WithShared is used
 //	{key}:permit:1/4, {key}:permits the slots of WithPermits, and how many there are
 //	{key}:line, {key}:line:...      the queue of the waiters in Lock, on one master; of permits {key}:permit:line
+//
+// If the key has a hash tag already, that is, a text in braces, the first brace is missing: the
+// counter of a{b}c is a{b}c}:fence. So all of a lock is in one slot of a cluster. Config.Prefix stands
+// before all names, and counts as a part of the key: with the prefix {locks}: no lock can have the
+// name writer, as {locks}:writer is the intent of a lock on locks.
 //
 // All these keys expire by themselves.
 //
