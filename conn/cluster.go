@@ -217,7 +217,7 @@ type clusterTally struct {
 // The masters of a cluster are those that more than half of the asked nodes name.
 type clusterMasters struct {
 	endpoints map[string]string // by id; empty if it is not known
-	most      int               // how many there can be when all nodes have answered
+	most      int               // how many of those that were named there can be when all nodes have answered
 }
 
 // masters returns the cluster's masters. A node that has failed to answer does not count, but one that may
@@ -242,9 +242,6 @@ func (t *clusterTally) masters() clusterMasters {
 		}
 	}
 	all := clusterMasters{endpoints: map[string]string{}}
-	if 2*pending > asked { // they can name any number of others
-		all.most = maxMasters
-	}
 	for id, by := range named {
 		votes, most := 0, ""
 		for _, endpoint := range slices.Sorted(maps.Keys(by)) {

@@ -33,17 +33,24 @@ func appendIntentKey(dst []byte, key string) []byte {
 	return appendBeside(dst, key, "}:writer")
 }
 
-// cutIntentKey undoes IntentKey. It returns nil if the name is not an intent's.
-func cutIntentKey(intent []byte) (key []byte) {
+// cutIntentKey undoes IntentKey. The name can be the intent of a key with a hash tag and of one without; each is nil if
+// it is not.
+func cutIntentKey(intent []byte) (tagged, plain []byte) {
 	rest, ok := bytes.CutSuffix(intent, []byte("}:writer"))
-	switch {
-	case !ok:
-		return nil
-	case conn.HashTag(unsafe.String(unsafe.SliceData(rest), len(rest))) != "":
-		return rest
+	if !ok {
+		return nil, nil
 	}
-	key, _ = bytes.CutPrefix(rest, []byte("{"))
-	return key
+	if hasTag(rest) {
+		tagged = rest
+	}
+	if key, ok := bytes.CutPrefix(rest, []byte("{")); ok && !hasTag(key) {
+		plain = key
+	}
+	return tagged, plain
+}
+
+func hasTag(key []byte) bool {
+	return conn.HashTag(unsafe.String(unsafe.SliceData(key), len(key))) != ""
 }
 
 // slotInfix stands between the key and the slot's number.
@@ -136,8 +143,11 @@ type Subject struct {
 // for which readers wait, or a slot. Its name can allow several of these, and then it counts as each.
 func AppendSubjects(dst []Subject, key []byte) []Subject {
 	dst = append(dst, Subject{Name: key})
-	if of := cutIntentKey(key); of != nil {
-		dst = append(dst, Subject{Name: of})
+	tagged, plain := cutIntentKey(key)
+	for _, of := range [...][]byte{tagged, plain} {
+		if of != nil {
+			dst = append(dst, Subject{Name: of})
+		}
 	}
 	if prefix, slot, of := cutSlotKey(key); slot != 0 {
 		dst = append(dst, Subject{prefix, slot, of})

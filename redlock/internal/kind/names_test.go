@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/stretchr/testify/require"
 )
 
@@ -38,6 +39,28 @@ func TestASlotsKeyIsKnown(t *testing.T) {
 	}
 }
 
+// What is kept beside a key with a hash tag has the same tag, and so is in the same slot of a cluster. No lock can have
+// such a name.
+func TestNamesBesideAKeyAreInItsSlot(t *testing.T) {
+	for key, counter := range map[string]string{
+		"{a}": "{a}}:fence", "{locks}:k": "{locks}:k}:fence", "app:{locks}:k": "app:{locks}:k}:fence", "{a}{b}": "{a}{b}}:fence",
+		"k": "{k}:fence", "{k": "{{k}:fence", "k}": "{k}}:fence", "{}k": "{{}k}:fence",
+	} {
+		require.Equal(t, counter, CounterKey(key))
+		p := NewPermits(key, time.Second, 2)
+		queue := AppendQueueKey(nil, key)
+		for _, name := range append(p.Names(), counter, IntentKey(key), MarkKey(key), string(queue), string(queue)+":id",
+			string(AppendQueueKey(nil, p.Prefix))) {
+			if conn.HashTag(key) != "" {
+				require.Equal(t, conn.HashSlot(key), conn.HashSlot(name), name)
+			}
+			require.True(t, Reserved(name), name)
+		}
+		require.Contains(t, AppendSubjects(nil, []byte(IntentKey(key))), Subject{Name: []byte(key)})
+		require.False(t, Reserved(key))
+	}
+}
+
 // The names of keys beside a lock are written into memory that is reused, however often they change.
 func TestNamesAreNotAllocated(t *testing.T) {
 	var r Request
@@ -56,7 +79,7 @@ func TestNamesAreNotAllocated(t *testing.T) {
 
 // Readers wait for an intent to go: they are told by its name, and no other kind is.
 func TestAnIntentConcernsTheReadersOfItsLock(t *testing.T) {
-	for _, key := range []string{"k", "a:b", "{a}"} {
+	for _, key := range []string{"k", "a:b", "{a"} {
 		intent := []byte(IntentKey(key))
 		require.Equal(t, []Subject{{Name: intent}, {Name: []byte(key)}}, AppendSubjects(nil, intent))
 	}
