@@ -111,6 +111,15 @@ func TestEachKindWorksOnACluster(t *testing.T) {
 			require.True(t, strings.HasPrefix(key.(string), locks), key)
 		}
 	}
+	const gone = 5 // a replica leaves the cluster, is forgotten by the others, and is still in the list
+	for j := range gone {
+		_, err := clusters.Do(0, j, "CLUSTER", "FORGET", clusters.ID(0, gone))
+		require.NoError(t, err)
+	}
+	_, err = clusters.Do(0, gone, "CLUSTER", "RESET", "HARD")
+	require.NoError(t, err)
+	cfg.Masters = []string{"cluster://" + clusters.Node(0, gone) + "," + clusters.Node(0, 1)}
+	require.ErrorIs(t, openConfig(t, cfg).NewMutex("watched", time.Minute).TryLock(ctx), redlock.ErrHeld)
 }
 
 // A prefix must have a hash tag if there is a cluster, and must not be a name that is kept beside a lock.
