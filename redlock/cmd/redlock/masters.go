@@ -24,8 +24,10 @@ comment; - is stdin), or the environment variable REDLOCK_MASTERS. Write them as
 host:port, redis://host:port/db, rediss://host:port (TLS) or unix:///path. Write
 the master of a Sentinel group as sentinel://host:port,host:port/group (TLS:
 sentinels://), and a Redis Cluster as cluster://host:port,host:port (TLS:
-clusters://) with a --prefix such as {locks}: for the keys. No sentinel is told the masters' password. If they demand one,
-put it into REDLOCK_SENTINEL_PASSWORD, and the name of its user, if any, into
+clusters://) with a --prefix such as {locks}: for the keys. What follows a
+cluster in a list are nodes of it, up to an address with a scheme. No sentinel
+is told the masters' password. If they demand one, put it into
+REDLOCK_SENTINEL_PASSWORD, and the name of its user, if any, into
 --sentinel-username or REDLOCK_SENTINEL_USERNAME.
 
 The command line takes no passwords, because everybody can read it. Put them
