@@ -72,9 +72,6 @@
 //	                                         out of reach; without it the client takes the
 //	                                         master as restarted at every reconnect
 //	    +select                              only for a database other than 0
-//	    +cluster|slots                       only for a cluster: who has the slot
-//	    +cluster|info                        for a cluster; without it each reconnect counts as a
-//	                                         failover
 //	    +client|tracking +client|caching     optional: the master tells waiters of a
 //	                                         release, so they need not poll
 //	    +client|tracking +client|caching     optional: the master tells a holder that renews
@@ -93,7 +90,8 @@
 // such a command then refuses its first use on each connection, and notes it in its ACL LOG.
 //
 // With a prefix that has a hash tag, such as {locks}:, all keys begin with it, also those beside a
-// lock: ~{locks}:* is enough. For a cluster set the user on each of its nodes.
+// lock: ~{locks}:* is enough. For a cluster set the user on each of its nodes. There it also needs
+// +cluster|slots, and +cluster|info: without that, each reconnect counts as a failover.
 //
 // Better give no right to CONFIG GET: it shows requirepass and masterauth, so that a user who may
 // only take locks could do all. It is of use only to a client that does not know whether a master

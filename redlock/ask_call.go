@@ -100,7 +100,7 @@ func (k *call) prepare(timeout time.Duration) {
 
 // grant returns the lock that the round is about. It is valid until the request is encoded. It allocates nothing.
 func (k *call) grant(s *spec) kind.Grant {
-	g := kind.Grant{Key: s.name, Token: k.token, TTL: k.ttl, Fence: k.fence, Waited: k.waited, Relies: k.relies, Untaken: k.untaken}
+	g := kind.Grant{Key: s.onMasters(), Token: k.token, TTL: k.ttl, Fence: k.fence, Waited: k.waited, Relies: k.relies, Untaken: k.untaken}
 	if s.slotted != nil {
 		name := s.slotted.AppendKey(k.request.Name[:0], k.token)
 		k.request.Name, g.Key = name, unsafe.String(unsafe.SliceData(name), len(name))
@@ -192,7 +192,7 @@ func (k *call) linger(s *spec, token []byte, rest time.Duration, over bool) {
 // intend makes the call one that asks whether readers hold the lock, and leaves a writer's intent if they do.
 func (k *call) intend(s *spec, intending kind.Intending, token []byte, timeout time.Duration) {
 	k.request.Reset()
-	intending.Intend(&k.request, s.name, token)
+	intending.Intend(&k.request, s.onMasters(), token)
 	k.prepare(timeout)
 }
 
@@ -200,7 +200,7 @@ func (k *call) intend(s *spec, intending kind.Intending, token []byte, timeout t
 // client is being closed.
 func (k *call) withdraw(s *spec, intending kind.Intending, token []byte) {
 	k.request.Reset()
-	intending.Withdraw(&k.request, s.name, token)
+	intending.Withdraw(&k.request, s.onMasters(), token)
 	k.prepare(s.timeout)
 	k.op.Persist = kind.IntentLife
 }
@@ -217,7 +217,7 @@ func (k *call) agrees(s *spec) {
 func (k *call) read(s *spec, token []byte, judge mux.VerdictFunc) {
 	k.token, k.ttl = append(k.token[:0], token...), 0
 	k.request.Reset()
-	s.kind.(kind.Readable).Read(&k.request, s.name)
+	s.kind.(kind.Readable).Read(&k.request, s.onMasters())
 	k.request.Judge = judge
 	k.prepare(s.timeout)
 	k.op.Thorough, k.op.KeepNo = true, true
@@ -235,7 +235,7 @@ func (k *call) revoke(key string, shared bool, token, reason string, least, time
 // look makes the call one that reads whether the lock is held, and for how long.
 func (k *call) look(s *spec, timeout time.Duration) {
 	k.request.Reset()
-	s.kind.Look(&k.request, s.name)
+	s.kind.Look(&k.request, s.onMasters())
 	k.prepare(timeout)
 	k.op.All, k.op.Keep = true, s.slotted != nil
 }

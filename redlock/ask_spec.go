@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"slices"
 	"time"
 	"unsafe"
@@ -12,8 +13,7 @@ import (
 type spec struct {
 	kind kind.Kind
 	*traits
-	key     string // without Config.Prefix, as people see it
-	name    string // with it, as the masters see it
+	key     string // without Config.Prefix, as people see it; see onMasters
 	term    term
 	timeout time.Duration // of a round
 }
@@ -25,6 +25,7 @@ type traits struct {
 	slotted    kind.Slotted  // kind, if the lock has slots; nil without
 	reader     bool          // it is a reader's: other readers may have it, too
 	queueNames []string      // see names; nil if the key is the only name
+	prefixed   string        // the key with Config.Prefix; empty without a prefix
 
 	owner string // in its tokens; empty for the client's owner
 
@@ -39,11 +40,17 @@ var ordinary traits
 // names returns the names of the queues for the lock, sorted: its keys, or, if it has slots, the common beginning
 // of the slots' keys. Its subscription has the same names. It allocates nothing.
 func (s *spec) names() []string {
-	if s.queueNames == nil {
-		return unsafe.Slice(&s.name, 1)
+	switch {
+	case s.queueNames != nil:
+		return s.queueNames
+	case s.prefixed != "":
+		return unsafe.Slice(&s.prefixed, 1)
 	}
-	return s.queueNames
+	return unsafe.Slice(&s.key, 1)
 }
+
+// onMasters returns the key as the masters have it.
+func (s *spec) onMasters() string { return cmp.Or(s.prefixed, s.key) }
 
 // life returns for how long an attempt sets the lock: for the TTL, or for minHold if that is longer.
 func (s *spec) life() time.Duration { return max(s.term.ttl, s.minHold) }

@@ -71,7 +71,10 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	})
 	m := &both.Mutex
 	m.client, m.invalid, m.tokenText = c, o.invalid, &both.token
-	m.spec = spec{kind: o.kind, traits: &ordinary, key: key, name: c.cfg.Prefix + key, term: newTerm(ttl, c.cfg.DriftFactor, c.cfg.MinDrift), timeout: o.timeout}
+	m.spec = spec{kind: o.kind, traits: &ordinary, key: key, term: newTerm(ttl, c.cfg.DriftFactor, c.cfg.MinDrift), timeout: o.timeout}
+	if c.cfg.Prefix != "" {
+		m.spec.traits = &traits{prefixed: c.cfg.Prefix + key}
+	}
 	m.lifetime = o.lifetime
 	if 0 < o.minHold && o.minHold <= maxTTL {
 		o.minHold += newTerm(o.minHold, c.cfg.DriftFactor, c.cfg.MinDrift).drift + time.Millisecond - 1
@@ -91,9 +94,9 @@ func (c *Client) newMutex(key string, ttl time.Duration, opts []Option) (*Mutex,
 	switch {
 	case key == "":
 		m.invalid = errors.New("the key is empty")
-	case len(m.name) > maxKey:
-		m.invalid = fmt.Errorf("the key has %d bytes, and %d are the most", len(m.name), maxKey)
-	case kind.Reserved(m.name):
+	case len(m.onMasters()) > maxKey:
+		m.invalid = fmt.Errorf("the key has %d bytes, and %d are the most", len(m.onMasters()), maxKey)
+	case kind.Reserved(m.onMasters()):
 		m.invalid = errReserved
 	case ttl <= 0 || ttl%time.Millisecond != 0:
 		m.invalid = fmt.Errorf("TTL %v is not a whole number of milliseconds above zero", ttl)

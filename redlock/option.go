@@ -78,7 +78,7 @@ func (o *options) chooseKind(s *spec, h *hints) error {
 	keys, err := sortedKeys(s, o.more)
 	_, open := o.kind.(kind.Plain) // another kind may take its place
 	several := len(keys) > 1
-	t := new(traits)
+	t := &traits{prefixed: s.prefixed}
 	life := max(s.term.ttl, o.minHold)
 	switch {
 	case err != nil:
@@ -99,22 +99,22 @@ func (o *options) chooseKind(s *spec, h *hints) error {
 		if _, _, of := kind.CutSlot(o.token); o.token != "" && of != o.permits {
 			return fmt.Errorf("the token that was handed over is not that of one of %d permits", o.permits)
 		}
-		if !kind.PermitsFit(s.name, o.permits) {
+		if !kind.PermitsFit(s.onMasters(), o.permits) {
 			return fmt.Errorf("%d permits on a key of %d bytes are too many to be read at once", o.permits, len(s.key))
 		}
-		p := kind.NewPermits(s.name, life, o.permits)
+		p := kind.NewPermits(s.onMasters(), life, o.permits)
 		s.kind, t.slotted, t.queueNames = p, p, []string{p.Prefix}
 	case o.shared && o.fence:
-		t.numbers, t.reader = kind.NewSharedFenced(s.name, life, &h.Counters), true
+		t.numbers, t.reader = kind.NewSharedFenced(s.onMasters(), life, &h.Counters), true
 	case o.shared:
-		s.kind, t.reader = kind.NewShared(s.name), true
+		s.kind, t.reader = kind.NewShared(s.onMasters()), true
 	case several && o.fence:
 		t.queueNames = keys
 		t.numbers = kind.NewSeveralFenced(kind.NewSeveral(keys), life, &h.Counters)
 	case several:
 		s.kind, t.queueNames = kind.NewSeveral(keys), keys
 	default:
-		t.numbers = kind.NewFenced(s.name, life, &h.Counters)
+		t.numbers = kind.NewFenced(s.onMasters(), life, &h.Counters)
 	}
 	if t.numbers != nil {
 		s.kind = t.numbers
@@ -136,7 +136,7 @@ func sortedKeys(s *spec, more []string) ([]string, error) {
 		return nil, errors.New("one of the keys is empty")
 	}
 	keys := append(slices.Clone(more), s.key)
-	if prefix := s.name[:len(s.name)-len(s.key)]; prefix != "" {
+	if prefix := strings.TrimSuffix(s.prefixed, s.key); prefix != "" {
 		for i := range keys {
 			keys[i] = prefix + keys[i]
 		}
