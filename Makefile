@@ -12,7 +12,7 @@ PLATFORMS := linux/amd64 linux/arm64 linux/386 darwin/arm64 windows/amd64 freebs
 # it still reports races, and the exit status still says that there were some.
 GORACE ?= atexit_sleep_ms=0
 
-.PHONY: help demo tools test histories contrib contrib-tools portable cover fuzz chaos servers mutants scale bench bench-quick bench-compare lint vuln build need-redis need-cc
+.PHONY: help demo tools test histories contrib contrib-tools portable cover fuzz chaos servers mutants scale bench bench-quick bench-compare lint vuln build release dist user need-redis need-cc
 .NOTPARALLEL:
 .SUFFIXES:
 
@@ -134,7 +134,7 @@ bench-compare: need-redis ## our benchmarks, of revision BASE (HEAD) and of the 
 
 # MODULES=. looks at this module alone. The nested ones do not care for the transport. With the tags it looks
 # where files depend on them: what the others see of these is type-checked for macOS and Windows by make build, too.
-MODULES ?= . bench redlock/examples/fencesql $(CONTRIB)
+MODULES ?= . bench .ci/release redlock/examples/fencesql $(CONTRIB)
 lint: ## gofmt, go vet and staticcheck, here and in the nested modules
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted by gofmt:" $$files >&2; exit 1; fi
 	@set -e; staticcheck=$$($(TOOL) -n staticcheck); \
@@ -173,6 +173,17 @@ build: ## build or type-check everything for each supported platform
 		echo "$$platform"; export GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0; \
 		case $$platform in linux/arm64|freebsd/*) $(GO) build ./...;; *) $(GO) vet ./...;; esac; \
 	done
+
+# It checks everything first, and changes nothing until all has passed: redlock/docs/releasing.md says what. Nothing
+# leaves the machine without PUSH=1.
+release: need-redis need-cc ## commit and tag VERSION (v0.1.0) of all modules
+	@cd .ci/release && $(GO) run . -C ../.. -version '$(VERSION)' $(if $(PUSH),-push)
+
+dist: ## make archives and packages of the command, VERSION (v0.1.0) of it, in dist
+	@cd .ci/release && $(GO) run . -C ../.. -version '$(VERSION)' -dist ../../dist
+
+user: need-redis ## see the project as a user gets it, and try out how a release is made
+	cd .ci/release && CI=true $(GO) test -timeout 15m ./...
 
 # Nothing below installs anything. These two say what is missing.
 need-redis:

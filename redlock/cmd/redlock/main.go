@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
 
@@ -34,8 +35,8 @@ const (
 	exitNoFile   = 127 // likewise: there is no such command
 )
 
-// version is set by the linker in released binaries.
-var version string
+// These are set by the linker in released binaries.
+var version, commit string
 
 func main() {
 	clientname.Program = clientname.Command
@@ -129,10 +130,27 @@ func newVersion() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := newTerminal(os.Stdout)
-			out.printf("redlock %s\n", versionText())
+			out.printf("redlock %s\n", versionLine())
 			return out.failure()
 		},
 	}
+}
+
+// versionLine is the version, the commit if it is known, and the version of Go that has built the command.
+func versionLine() string {
+	info, _ := debug.ReadBuildInfo()
+	at := commit
+	if at == "" && info != nil {
+		for _, setting := range info.Settings {
+			if setting.Key == "vcs.revision" {
+				at = setting.Value
+			}
+		}
+	}
+	if at = at[:min(12, len(at))]; at != "" {
+		at = "commit " + at + ", "
+	}
+	return fmt.Sprintf("%s (%s%s)", versionText(), at, runtime.Version())
 }
 
 func versionText() string {
