@@ -29,10 +29,10 @@ var platforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/a
 // A dist is what is made of one commit. The same commit, version and Go make the same bytes, wherever they are made.
 type dist struct {
 	root, tmp string
-	version  string // v0.1.0
-	commit   string
-	made     time.Time // when the commit was made; all files have this time
-	shared   map[string][]byte
+	version   string // v0.1.0
+	commit    string
+	made      time.Time // when the commit was made; all files have this time
+	shared    map[string][]byte
 }
 
 // makeDist makes the archives and packages of the command, and the list of their checksums.
