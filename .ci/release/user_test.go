@@ -92,7 +92,7 @@ import (
 
 func main() {
 	metrics := redlockprom.New()
-	_ = redlock.Config{Observer: new(metrics.Observer())}
+	_ = redlock.Config{Observer: metrics.Observer()}
 	prometheus.MustRegister(metrics)
 }
 `,

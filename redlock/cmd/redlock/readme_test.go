@@ -44,12 +44,12 @@ func pages(t *testing.T) []string {
 	return all
 }
 
-// fenced returns the pages' blocks of a language.
+// fenced returns the pages' blocks of a language. Those within a list are indented.
 func fenced(t *testing.T, language string) []string {
 	t.Helper()
 	var blocks []string
 	for _, page := range pages(t) {
-		for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(read(t, page), -1) {
+		for _, m := range regexp.MustCompile("(?ms)^ *```"+language+"\n(.*?)^ *```$").FindAllStringSubmatch(read(t, page), -1) {
 			blocks = append(blocks, m[1])
 		}
 	}
@@ -94,7 +94,7 @@ func TestReadmeCompiles(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 }
 
-// A command of the README is of one of these kinds. Whatever is no command of
+// A command of the pages is of one of these kinds. Whatever is no command of
 // this project is named here.
 func TestReadmeCommandsExist(t *testing.T) {
 	t.Parallel()
@@ -103,7 +103,9 @@ func TestReadmeCommandsExist(t *testing.T) {
 		"export REDLOCK_MASTERS=redis-a:6379,redis-b:6379,redis-c:6379":                      true,
 		"for p in 7001 7002 7003; do redis-server --port $p --save '' --daemonize yes; done": true,
 		"go mod init try && go get " + module + "/redlock":                                   true,
-		"go run .": true,
+		"go run .":      true,
+		"git log -2 -p": true,
+		"git push --atomic origin main $(git tag --points-at v0.1.0)": true,
 	}
 	kinds := []struct {
 		pattern string
@@ -111,6 +113,10 @@ func TestReadmeCommandsExist(t *testing.T) {
 	}{
 		{`^make (.+)$`, func(t *testing.T, args []string) {
 			for target := range strings.FieldsSeq(args[0]) {
+				if variable, _, ok := strings.Cut(target, "="); ok {
+					require.Contains(t, makefile, "$("+variable+")")
+					continue
+				}
 				require.Regexp(t, `(?m)^`+target+`:.* ## `, makefile, "a documented target")
 			}
 		}},
@@ -206,6 +212,16 @@ func TestReadmeNamesWhatThereIs(t *testing.T) {
 	makefile := read(t, "Makefile")
 	each("`make ([a-z-]+)`", func(target string) {
 		require.Regexp(t, `(?m)^`+target+`:.* ## `, makefile, "a documented target")
+	})
+	each("`redlock ([a-z][^`]*)`", func(words string) {
+		cmd, rest, err := newRoot().Find(strings.Fields(words))
+		require.NoError(t, err)
+		require.NotEqual(t, "redlock", cmd.Name(), "redlock %s: a subcommand", words)
+		for _, word := range rest {
+			if flag, _, _ := strings.Cut(word, "="); strings.HasPrefix(flag, "--") && flag != "--" {
+				require.NotNil(t, cmd.Flag(strings.TrimPrefix(flag, "--")), "redlock %s", words)
+			}
+		}
 	})
 	benchMain := read(t, "bench/main.go")
 	each("`cd bench && go run \\. -cases ([^` ]+)`", func(names string) {
