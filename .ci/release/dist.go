@@ -26,6 +26,9 @@ import (
 // platforms are those for which there is an archive. Linux has packages, too.
 var platforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"}
 
+// buildHost stands in a .rpm in place of the name of the machine that made it.
+const buildHost = "localhost"
+
 // A dist is what is made of one commit. The same commit, version and Go make the same bytes, wherever they are made.
 type dist struct {
 	root, tmp string
@@ -240,9 +243,12 @@ func (d *dist) pack(format, goarch string, binary []byte) ([]byte, error) {
 	info := &nfpm.Info{
 		Name: "redlock", Arch: goarch, Platform: "linux", Version: d.version, Release: "1", MTime: d.made,
 		Maintainer: "The redburst authors", Section: "database", Priority: "optional", License: "MIT",
-		Homepage:        "https://" + rootModule,
-		Description:     "a distributed lock on independent Redis masters, as a command",
-		Overridables:    nfpm.Overridables{Suggests: []string{"redis-server"}},
+		Homepage:    "https://" + rootModule,
+		Description: "a distributed lock on independent Redis masters, as a command",
+		Overridables: nfpm.Overridables{
+			Suggests: []string{"redis-server"},
+			RPM:      nfpm.RPM{BuildHost: buildHost},
+		},
 		DisableGlobbing: true,
 	}
 	for i, to := range slices.Sorted(maps.Keys(inside)) {

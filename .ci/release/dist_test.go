@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"debug/elf"
 	"os"
 	"os/exec"
@@ -41,6 +42,12 @@ func testSameBytes(t *testing.T, one string) {
 	}
 	require.Equal(t, sums(one), sums(two))
 	require.Equal(t, 3, strings.Count(sums(one), "\n"), "an archive, a .deb and a .rpm")
+	packages, err := filepath.Glob(filepath.Join(one, "*.rpm"))
+	require.NoError(t, err)
+	require.Len(t, packages, 1)
+	text, err := os.ReadFile(packages[0])
+	require.NoError(t, err)
+	require.True(t, bytes.Contains(text, []byte(buildHost+"\x00")), "it names no machine")
 	if _, err := exec.LookPath("sha256sum"); err == nil {
 		_, err := run(one, "sha256sum", "--check", "--strict", "SHA256SUMS")
 		require.NoError(t, err)
