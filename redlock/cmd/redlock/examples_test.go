@@ -73,7 +73,7 @@ func TestExamplesOfTheHelpWorkForTheUserOfTheDocumentation(t *testing.T) {
 				seen++
 				example = strings.ReplaceAll(example, "lock:", fmt.Sprintf("lock:%d:", seen)) // no other has its keys
 				env := env
-				if regexp.MustCompile(`^redlock (clients|ls)\b`).MatchString(example) { // which are for an operator
+				if regexp.MustCompile(`^redlock (clients|ls|ui)\b`).MatchString(example) { // which are for an operator
 					env = operator
 				}
 				t.Run(example, func(t *testing.T) {
@@ -115,9 +115,12 @@ func follow(t *testing.T, env []string, example string) {
 		s.in.Close()
 		return s
 	}
-	lasting := regexp.MustCompile(`redlock (hold|lead|status --watch|ls --watch) `).MatchString(example)
+	lasting := regexp.MustCompile(`redlock (hold|lead|status --watch|ls --watch|ui) ?`).MatchString(example)
 	switch {
 	case lasting:
+		if strings.HasPrefix(example, "redlock ui") {
+			example += " --listen 127.0.0.1:0" // the last one counts
+		}
 		s := shell("exec " + example)
 		s.awaitStdout("\n")
 		require.NoError(t, s.Process.Signal(syscall.SIGTERM))

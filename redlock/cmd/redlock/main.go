@@ -118,7 +118,7 @@ the documentation of the package conn has for a user who may only take locks.`,
 	root.Flags().Bool("version", false, "show the version") // without a -v, which means --verbose
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return unitError(err) })
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", width)))
-	root.AddCommand(newDemo(), newRun(), newLead(), newHold(), newStatus(), newList(), newRelease(), newRevoke(), newFence(), newClients(), newDoctor(), newVersion(), newMan())
+	root.AddCommand(newDemo(), newRun(), newLead(), newHold(), newStatus(), newList(), newRelease(), newRevoke(), newFence(), newClients(), newDoctor(), newUI(), newVersion(), newMan())
 	return root
 }
 

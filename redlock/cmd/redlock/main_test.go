@@ -58,7 +58,7 @@ func build(tags, path string) *exec.Cmd {
 
 func TestHelpHasExamplesAndFitsIntoATerminal(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"", "demo", "run", "lead", "hold", "release", "revoke", "fence", "status", "doctor", "version", "man"} {
+	for _, command := range []string{"", "demo", "run", "lead", "hold", "release", "revoke", "fence", "status", "doctor", "ui", "version", "man"} {
 		status, stdout, _ := do(t, nil, append(strings.Fields(command), "--help")...)
 		require.Zero(t, status)
 		require.Contains(t, stdout, "Examples:")
@@ -71,9 +71,9 @@ func TestVersionAndCompletion(t *testing.T) {
 	status, stdout, _ := do(t, nil, "--version")
 	require.Zero(t, status)
 	require.Regexp(t, `^redlock \S+\n$`, stdout)
-	status, same, _ := do(t, nil, "version")
+	status, more, _ := do(t, nil, "version")
 	require.Zero(t, status)
-	require.Equal(t, stdout, same)
+	require.Regexp(t, "^"+regexp.QuoteMeta(strings.TrimSpace(stdout))+` \((commit [0-9a-f]{12}, )?`+regexp.QuoteMeta(runtime.Version())+`\)\n$`, more)
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		status, stdout, _ = do(t, nil, "completion", shell)
 		require.Zero(t, status)
