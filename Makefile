@@ -64,16 +64,17 @@ histories: need-redis ## look at HISTORIES (200) simulated histories, and at the
 	REDLOCK_HISTORIES=$(or $(HISTORIES),200) REDLOCK_SCALE=full CI=true $(GO) test -run '$(WHOLE)' -count 1 -timeout 10m ./redlock
 
 # etcd is a module of the tests. ZooKeeper is a package, with Java.
-contrib-tools: ## install what the tests of contrib need, if it is missing: ZooKeeper and openssl
+contrib-tools: ## install what the tests of contrib need, if it is missing: ZooKeeper, openssl and a browser
 	@set -e; \
-	[ ! -f /usr/share/java/zookeeper.jar ] || ! command -v openssl >/dev/null || { echo "Nothing is missing."; exit 0; }; \
+	browser=; command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || browser=chromium-headless-shell; \
+	[ ! -f /usr/share/java/zookeeper.jar ] || ! command -v openssl >/dev/null || [ -n "$$browser" ] || { echo "Nothing is missing."; exit 0; }; \
 	as_root() { if [ "$$(id -u)" = 0 ]; then "$$@"; else sudo "$$@"; fi; }; \
-	command -v apt-get >/dev/null || { echo "The tests need openssl and Debian's package zookeeper." >&2; exit 1; }; \
+	command -v apt-get >/dev/null || { echo "The tests need openssl, chromium, and Debian's package zookeeper." >&2; exit 1; }; \
 	as_root apt-get update; \
-	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends zookeeper libslf4j-java default-jre-headless openssl
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends zookeeper libslf4j-java default-jre-headless openssl $$browser
 
-contrib: need-redis ## test what connects to other systems: the modules under redlock/contrib
-	@printf '%s\n' $(CONTRIB) | xargs -P 2 -n 1 sh -c 'said=$$(cd "$$0" && CI=true $(GO) test -shuffle=on -timeout 3m ./... 2>&1); \
+contrib: need-redis ## test what connects to other systems: the modules under redlock/contrib, and the pages in a browser
+	@printf '%s\n' $(CONTRIB) .ci/browser | xargs -P 2 -n 1 sh -c 'said=$$(cd "$$0" && CI=true $(GO) test -shuffle=on -timeout 3m ./... 2>&1); \
 		status=$$?; printf "%s\n%s\n" "$$0" "$$said"; exit $$status'
 
 # The other packages do not use the transport, or through these alone. Of the lock, what depends on it,
@@ -134,7 +135,7 @@ bench-compare: need-redis ## our benchmarks, of revision BASE (HEAD) and of the 
 
 # MODULES=. looks at this module alone. The nested ones do not care for the transport. With the tags it looks
 # where files depend on them: what the others see of these is type-checked for macOS and Windows by make build, too.
-MODULES ?= . bench .ci/release redlock/examples/fencesql $(CONTRIB)
+MODULES ?= . bench .ci/release .ci/browser redlock/examples/fencesql $(CONTRIB)
 lint: ## gofmt, go vet and staticcheck, here and in the nested modules
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted by gofmt:" $$files >&2; exit 1; fi
 	@set -e; staticcheck=$$($(TOOL) -n staticcheck); \

@@ -269,13 +269,16 @@ func (u *uiState) listLocks(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	text := ""
-	if problem != nil {
-		text = conn.Printable(strings.TrimPrefix(problem.Error(), "redlock: "))
-	}
+	text, round := "", new(redlock.RoundError)
 	// What was not found may be on the masters that did not answer.
 	blind := problem != nil && !errors.Is(problem, redlock.ErrIncomplete)
-	u.say("list", map[string]string{"error": text})
+	switch {
+	case blind:
+		text = conn.Printable(strings.TrimPrefix(problem.Error(), "redlock: "))
+	case errors.As(problem, &round):
+		text = "Every lock that is held is listed. Not listed is what these masters alone have: " + strings.Join(silent(round), ", ")
+	}
+	u.say("list", map[string]any{"error": text, "complete": !blind})
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	var set []*uiLock
@@ -293,6 +296,16 @@ func (u *uiState) listLocks(ctx context.Context) {
 		}
 	}
 	u.tell(lockMessages(false, set, gone)...)
+}
+
+// silent are the masters that did not answer.
+func silent(e *redlock.RoundError) (all []string) {
+	for _, v := range e.Votes {
+		if v.Err != nil {
+			all = append(all, conn.Printable(v.Addr))
+		}
+	}
+	return all
 }
 
 // lock returns the lock of a row as it was listed last.

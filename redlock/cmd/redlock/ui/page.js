@@ -58,8 +58,9 @@ function sort() {
 
 function drawRows() {
   const scroll = $('scroll'), body = $('rows');
-  const first = Math.max(0, Math.floor(scroll.scrollTop / rowHeight) - 5);
-  const last = Math.min(shown.length, first + Math.ceil(scroll.clientHeight / rowHeight) + 12);
+  const visible = Math.ceil(scroll.clientHeight / rowHeight) + 12;
+  const first = Math.max(0, Math.min(Math.floor(scroll.scrollTop / rowHeight) - 5, shown.length - visible)); // the list may have become shorter
+  const last = Math.min(shown.length, first + visible);
   $('above').style.height = first * rowHeight + 'px';
   $('below').style.height = (shown.length - last) * rowHeight + 'px';
   while (body.rows.length > last - first) body.lastChild.remove();
@@ -99,6 +100,7 @@ function step(event) {
   const by = {ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -Infinity, End: Infinity}[event.key];
   if (by === undefined) return;
   event.preventDefault();
+  if (stale) sort();
   const at = Number(event.target.closest('tr').dataset.at);
   const to = Math.max(0, Math.min(shown.length - 1, at + by));
   const scroll = $('scroll'), top = to * rowHeight, head = rowHeight;
@@ -230,6 +232,7 @@ on('clients', drawClients);
 on('list', l => {
   $('list-error').hidden = l.error === '';
   $('list-error').textContent = l.error;
+  $('list-error').className = l.complete ? 'warn' : 'bad';
 });
 on('locks', m => {
   skew = Date.now() - m.now;
