@@ -64,6 +64,11 @@ type Op struct {
 	// block nor call the Mux. The Op can be reused from then on. It must have a Command. The
 	// replies are read by whoever drives next, or within 25 ms.
 	OnDecided func(err error)
+	// OnEnd, if set, is called once, when the operation is decided, with what Wait returns, or with an
+	// error that is not nil if the context has ended. The Votes hold what has been cast by then. It
+	// is for what others must know before the caller has come back from Wait. It is called with the Mux
+	// locked, as OnDecided is, and must not change the Op. It must not panic.
+	OnEnd func(err error)
 	// OnReply, if set, is called with each master's (last) reply, also if that comes after the
 	// decision: in the order in which the master has sent it among its pushes. The value borrows
 	// the connection's buffer and is valid during the call. It is called with the Mux locked, as

@@ -113,6 +113,9 @@ func (m *Mux) decide(op *Op, now time.Duration, err error) {
 	if op.hurried {
 		m.unhurry(op, now)
 	}
+	if op.OnEnd != nil {
+		op.OnEnd(err)
+	}
 	switch {
 	case op.OnDecided != nil:
 		op.OnDecided(err) // and nothing after it: the Op may be another's by now
