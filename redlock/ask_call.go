@@ -67,6 +67,8 @@ type call struct {
 	order          []int         // the order in which an acquire in turn asks the masters
 	asked          int           // number of masters that an acquire in turn has asked; 0 if all were asked
 	roundLease     roundLease    // see core.doUndoable
+	doubt          *doubt        // in an extension: that of its lock
+	onEnd          func(error)   // of an extension; made once
 }
 
 // A roundLease is the lease of a round that is under way. Its number is odd meanwhile, and no two rounds have the
@@ -85,6 +87,7 @@ type earlyVote struct {
 func newCall() any {
 	k := new(call)
 	k.one[0] = &k.op
+	k.onEnd = func(err error) { k.doubt.end(count(k.op.Votes, err).lost()) }
 	return k
 }
 
@@ -95,7 +98,7 @@ func (k *call) prepare(timeout time.Duration) {
 	op.Dialects, op.Lease, op.Epoch = r.Dialects[:], nil, 0
 	op.Timeout = timeout
 	op.All, op.Thorough, op.Keep, op.KeepNo, op.Persist = false, false, false, false, 0
-	op.Only, op.Quorum, op.OnDecided, op.Awaited, op.Patient = 0, 0, nil, false, false
+	op.Only, op.Quorum, op.OnDecided, op.OnEnd, op.Awaited, op.Patient = 0, 0, nil, nil, false, false
 }
 
 // grant returns the lock that the round is about. It is valid until the request is encoded. It allocates nothing.

@@ -75,6 +75,10 @@ func (t tally) quorum() int { return majority(t.n) }
 // spare returns how many masters can be missing while the others still make a quorum.
 func (t tally) spare() int { return t.n - t.quorum() }
 
+// lost reports whether so many masters have not got the key, or had not before the round set it again, that no quorum
+// can have had it.
+func (t tally) lost() bool { return t.no+t.restored > t.spare() }
+
 // acquired decides an acquire: it returns nil, or what went wrong.
 func (t tally) acquired(now, until time.Duration) error {
 	switch {
@@ -95,7 +99,7 @@ func (t tally) acquired(now, until time.Duration) error {
 // that no quorum can have had the key any more, the lock is lost: another may have held it in between.
 func (t tally) extended(now, until, limit time.Duration) error {
 	switch {
-	case t.no+t.restored > t.spare():
+	case t.lost():
 		return ErrNotHeld
 	case t.undecided(t.yes + t.restored):
 		return errUndecided
@@ -114,7 +118,7 @@ func (t tally) released(expired, gone bool) error {
 	switch {
 	case t.yes >= t.quorum() && !gone:
 		return nil // a quorum still had it, so no other holder can have had it
-	case t.no+t.restored > t.spare() || expired || gone:
+	case t.lost() || expired || gone:
 		return ErrNotHeld
 	case t.undecided(t.yes):
 		return errUndecided

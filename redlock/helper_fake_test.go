@@ -350,6 +350,9 @@ func (f *fakeFlight) decide(now time.Duration) {
 		op.Decided = now
 		f.op = nil
 		close(f.done)
+		if op.OnEnd != nil {
+			op.OnEnd(f.err)
+		}
 		if op.OnDecided != nil { // and nothing after it: the operation may be another's by now
 			op.OnDecided(f.err)
 		}

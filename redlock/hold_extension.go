@@ -39,6 +39,11 @@ func (x *extension) fill(restore bool) {
 	if held {
 		k.op.Lease, k.op.Epoch = &h.lease, h.lease.epoch.Load()
 	}
+	if h.doubt == nil {
+		h.doubt = new(doubt)
+	}
+	h.doubt.begin()
+	k.doubt, k.op.OnEnd = h.doubt, k.onEnd
 }
 
 // post encodes the round and posts it if the lock is held, and reports whether it is. It posts under hold.mu, so an

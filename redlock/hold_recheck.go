@@ -139,7 +139,7 @@ func (r *rechecker) complete(x extension) {
 	ctx := context.Background()
 	defer x.hold.unpin()
 	err := r.core.rounds.Wait(ctx, &x.call.op)
-	if err == mux.ErrTimeout && x.post() {
+	if err == mux.ErrTimeout && !count(x.call.op.Votes, err).lost() && x.post() {
 		x.hold.unpin() // for the first round
 		err = r.core.rounds.Wait(ctx, &x.call.op)
 	}

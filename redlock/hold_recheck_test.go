@@ -181,3 +181,19 @@ func TestASwitchDuringARecheckIsRecheckedToo(t *testing.T) {
 		require.Positive(t, m.Remaining())
 	})
 }
+
+// A recheck is repeated if it was not decided in time. But one that has found the lock lost has set it again, and the
+// second one would find it there.
+func TestARecheckThatHasFoundALossIsNotRepeated(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m := taken(t, c)
+		r.set(flush, 0, 1)
+		r.set(freeze, 2)
+		c.rechecker.recheck([]*hold{&m.hold})
+		require.Zero(t, m.Remaining())
+		r.set(thaw, 2)
+		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+		time.Sleep(2 * time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}

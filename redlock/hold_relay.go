@@ -239,6 +239,9 @@ func (r *relay) end(rel *release) (shared bool) {
 	r.holder, r.over, r.released = nil, true, true
 	r.lease.end()
 	if !r.running.Load() {
+		if rel != nil && r.lost.Load() { // its last round has found the loss when the token was out of the hold
+			rel.was = stateLost
+		}
 		r.drop()
 		return false
 	}

@@ -133,6 +133,9 @@ func (m *Mutex) unlock(ctx context.Context, linger bool) *RoundError {
 	} else {
 		err = c.rounds.Wait(ctx, &r.op)
 	}
+	if !kept {
+		err = r.awaitDoubt(ctx, err)
+	}
 	e := r.complete(err)
 	if e != nil {
 		e.blame(ctx, err)
@@ -170,6 +173,7 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 		r.failures = 1
 	}
 	_, slot, _ := kind.CutSlot(r.token)
+	r.doubt = m.takeDoubt()
 	keeps, second := m.reset()
 	m.mu.Unlock()
 	if keeps != nil || second != nil {

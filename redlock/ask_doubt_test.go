@@ -1,0 +1,272 @@
+package redlock
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/stretchr/testify/require"
+)
+
+// extensionsOf are what can be under way when a lock is unlocked, and may set it again where it is gone. Each returns
+// when it is over.
+var extensionsOf = map[string]func(m *Mutex, c *Client){
+	"a renewal": func(m *Mutex, _ *Client) {
+		held, stop := m.KeepAlive(context.Background())
+		defer stop()
+		<-held.Done()
+	},
+	"Extend":    func(m *Mutex, _ *Client) { m.Extend(context.Background()) },
+	"a recheck": func(m *Mutex, c *Client) { c.rechecker.recheck([]*hold{&m.hold}) },
+}
+
+// underExtension returns a runner that has a lock. An extension of it has done its work on the masters that answer, and its
+// caller has not judged it yet. over returns when it has.
+func underExtension(t *testing.T, c *Client, r *fakeRounds, extend func(m *Mutex, c *Client), harm func()) (m *runner, over func()) {
+	judged, ended := make(chan struct{}), make(chan struct{})
+	posted := make(chan struct{})
+	var once sync.Once
+	var first *mux.Op
+	m = &runner{taken(t, c), nil, make(chan error, 1)}
+	harm()
+	c.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
+		once.Do(func() {
+			first = op
+			close(posted)
+		})
+	}, waited: func(_ context.Context, op *mux.Op) {
+		if op == first {
+			<-judged
+		}
+	}}
+	go func() {
+		defer close(ended)
+		extend(m.Mutex, c)
+	}()
+	<-posted
+	time.Sleep(2 * time.Millisecond) // until the masters have answered
+	return m, sync.OnceFunc(func() {
+		close(judged)
+		conntest.Soon(t, "it is over", ended)
+	})
+}
+
+// An extension may set the lock again where it is gone. A release that follows it finds it there. Unlock must not say
+// that the lock was held all the time, though the extension is not judged yet.
+func TestAnUnlockKnowsOfALossThatIsNotJudgedYet(t *testing.T) {
+	for name, extend := range extensionsOf {
+		for how, unlock := range map[string]func(m *Mutex) error{
+			"Unlock": func(m *Mutex) error { return m.Unlock(context.Background()) },
+			"Release": func(m *Mutex) error {
+				m.Release()
+				time.Sleep(2 * time.Millisecond)
+				if m.client.Stats().ReleaseFailed == 0 {
+					return nil
+				}
+				return ErrNotHeld
+			},
+		} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+					m, over := underExtension(t, c, r, extend, func() { r.set(flush, 0, 1) })
+					defer over()
+					require.Equal(t, 3, r.holders("k", m.secretly()), "it was set again")
+					require.ErrorIs(t, unlock(m.Mutex), ErrNotHeld)
+					require.Zero(t, c.Stats().Released)
+					time.Sleep(time.Millisecond)
+					require.Zero(t, r.keys())
+				})
+			})
+		}
+	}
+}
+
+// A quorum may have confirmed an Unlock while an extension still waits for the master that says whether the lock was
+// lost. Unlock waits for it, too.
+func TestAnUnlockWaitsForAnExtensionThatMayFindALoss(t *testing.T) {
+	for name, extend := range extensionsOf {
+		for _, lost := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+					m, over := underExtension(t, c, r, extend, func() {
+						r.set(freeze, 2)
+						r.set(flush, 1)
+						if lost {
+							r.set(flush, 2)
+						}
+					})
+					defer over()
+					defer r.set(thaw, 2)
+					m.leave(t.Context())
+					time.Sleep(2 * time.Millisecond)
+					require.Zero(t, r.holders("k", m.secretly()))
+					require.Empty(t, m.unlocked, "two have confirmed it, and one of them had it from the extension")
+					r.set(thaw, 2)
+					err := soon(t, m.unlocked)
+					if lost {
+						require.ErrorIs(t, err, ErrNotHeld)
+					} else {
+						require.NoError(t, err)
+					}
+					over()
+					time.Sleep(2 * time.Millisecond)
+					require.Zero(t, r.keys())
+				})
+			})
+		}
+	}
+}
+
+// Nobody waits for a Release. It is counted, and reported, once the extension is decided.
+func TestAReleaseIsCountedWhenAnExtensionIsDecided(t *testing.T) {
+	for _, lost := range []bool{true, false} {
+		told := make(chan error, 1)
+		observer := &Observer{Round: func(_ context.Context, r Round) {
+			if r.Op == OpUnlock {
+				told <- r.Err
+			}
+		}}
+		simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+			told = make(chan error, 1)
+			m, over := underExtension(t, c, r, extensionsOf["Extend"], func() {
+				r.set(freeze, 2)
+				r.set(flush, 1)
+				if lost {
+					r.set(flush, 2)
+				}
+			})
+			defer over()
+			defer r.set(thaw, 2)
+			require.NoError(t, m.Release())
+			time.Sleep(2 * time.Millisecond)
+			require.Empty(t, told)
+			r.set(thaw, 2)
+			err := soon(t, told)
+			if lost {
+				require.ErrorIs(t, err, ErrNotHeld)
+				require.EqualValues(t, 1, c.Stats().ReleaseFailed)
+			} else {
+				require.NoError(t, err)
+				require.EqualValues(t, 1, c.Stats().Released)
+			}
+		})
+	}
+}
+
+// The context of an Unlock bounds the wait for an extension, too. The Mutex can be used at once.
+func TestTheContextEndsTheWaitForAnExtension(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		m, over := underExtension(t, c, r, extensionsOf["Extend"], func() {
+			r.set(freeze, 2)
+			r.set(flush, 1)
+		})
+		defer over()
+		defer r.set(thaw, 2)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		m.leave(ctx)
+		time.Sleep(2 * time.Millisecond)
+		require.Empty(t, m.unlocked)
+		cancel(errCause)
+		err := soon(t, m.unlocked)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, errCause)
+		require.EqualValues(t, 1, c.Stats().ReleaseFailed)
+		require.NoError(t, m.TryLock(t.Context()))
+		r.set(thaw, 2)
+		over()
+		require.NoError(t, m.Unlock(t.Context()), "what the extension has found is not about this lock")
+		time.Sleep(2 * time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}
+
+// An Observer that is told of one renewal may unlock a lock whose renewal was sent in the same burst, and is judged
+// after it.
+func TestAnObserverMayUnlockWhatIsRenewedInTheSameBurst(t *testing.T) {
+	var renewed func()
+	var once sync.Once
+	observer := &Observer{Round: func(_ context.Context, r Round) {
+		if r.Op == OpRenew {
+			once.Do(func() { renewed() })
+		}
+	}}
+	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		var all [2]*Mutex
+		for i, key := range []string{"a", "b"} {
+			all[i] = c.NewMutex(key, ttl)
+			require.NoError(t, all[i].TryLock(t.Context()))
+		}
+		time.Sleep(2 * time.Millisecond) // until the stragglers are there, too
+		results := make(chan error, 2)
+		renewed = func() {
+			for _, m := range all {
+				results <- m.Unlock(context.Background())
+			}
+		}
+		for _, m := range all {
+			m.KeepAlive(t.Context())
+		}
+		r.set(flush, 0, 1)
+		require.ErrorIs(t, soon(t, results), ErrNotHeld)
+		require.ErrorIs(t, soon(t, results), ErrNotHeld)
+		synctest.Wait()
+	})
+}
+
+// A holder may leave a relay in the moment in which a round of it is found to have set the lock again where it was gone.
+func TestALossThatARelayFindsIsToldToWhoIsLeavingIt(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		judges, undoes := make(chan struct{}), make(chan struct{})
+		all := runners(t, c, 1)
+		var first *mux.Op
+		c.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
+			if first == nil {
+				first = op
+			}
+		}, waited: func(_ context.Context, op *mux.Op) {
+			if op == first {
+				<-judges
+			}
+		}, sending: func(op *mux.Op) {
+			if asks(op, kind.ReleaseScript) {
+				<-undoes
+			}
+		}}
+		time.Sleep(ttl / 3) // so that the round extends
+		r.set(flush, 0, 1)
+		all[0].leave(t.Context())
+		all[1].has(t)
+		slow := &slowToEnd{Context: t.Context(), goesOn: make(chan struct{})}
+		all[1].KeepAlive(slow)
+		slow.armed.Store(true)
+		all[1].leave(t.Context()) // the token is out of the hold, and the lock is not released yet
+		close(judges)
+		require.ErrorIs(t, soon(t, all[0].unlocked), ErrNotHeld)
+		synctest.Wait()
+		close(slow.goesOn)
+		require.ErrorIs(t, soon(t, all[1].unlocked), ErrNotHeld)
+		close(undoes)
+		time.Sleep(2 * time.Millisecond)
+		require.Zero(t, r.keys())
+	})
+}
+
+// slowToEnd is the parent of a context. Once it is armed, it holds up whoever ends that.
+type slowToEnd struct {
+	context.Context
+	armed  atomic.Bool
+	goesOn chan struct{}
+}
+
+func (s *slowToEnd) Value(key any) any {
+	if s.armed.Load() {
+		<-s.goesOn
+	}
+	return s.Context.Value(key)
+}
