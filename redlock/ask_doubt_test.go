@@ -164,7 +164,7 @@ func TestTheContextEndsTheWaitForAnExtension(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m, over := underExtension(t, c, r, extensionsOf["Extend"], func() {
 			r.set(freeze, 2)
-			r.set(flush, 1)
+			r.set(flush, 1, 2)
 		})
 		defer over()
 		defer r.set(thaw, 2)

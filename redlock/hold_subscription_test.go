@@ -7,7 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -252,4 +255,29 @@ func TestRefusedQuestionIsNotRepeated(t *testing.T) {
 		require.Equal(t, 3, refused)
 		require.Equal(t, mux.Set(7), c.renewer.subscriptions.refused)
 	})
+}
+
+// What a master has refused on one connection it is asked again on the next: another server may be there.
+func TestAMasterThatHasRefusedIsAskedOnItsNextConnection(t *testing.T) {
+	masters := redlocktest.Start(t, 1)
+	connected := make(chan int, 16)
+	c, err := open(Config{Masters: masters.Addrs()}, func(cfg mux.Config) (*mux.Mux, error) {
+		hook := cfg.Quarantine
+		cfg.Quarantine = func(master int, before, now conn.Server) (time.Duration, string, bool) {
+			defer func() { connected <- master }()
+			return hook(master, before, now)
+		}
+		return mux.New(cfg)
+	})
+	require.NoError(t, err)
+	defer c.Close()
+	conntest.Soon(t, "it is connected", connected)
+	hs := &c.renewer.subscriptions
+	hs.mu.Lock()
+	hs.refused = hs.refused.With(0)
+	hs.mu.Unlock()
+	_, err = masters.Do(0, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+	require.NoError(t, err)
+	conntest.Soon(t, "it is connected anew", connected)
+	require.False(t, hs.refuses(0))
 }
