@@ -557,8 +557,8 @@
 //	mux.Mux.mu        the hooks of guard, all subscriptions and rechecker run under it, and so do
 //	                  the completions of releases that are not awaited; they take leaves
 //
-// The other mutexes of the subscriptions, those of the watchers' and the kept locks' subscriptions
-// and of the releases are leaves: a goroutine that holds one takes no other. Contexts are cancelled, and the Observer is
+// The other mutexes of the subscriptions, those of the watchers' and the kept locks' subscriptions,
+// of the doubts and of the releases are leaves: a goroutine that holds one takes no other. Contexts are cancelled, and the Observer is
 // called, while none of these is held, except Client.attempts at times.
 //
 // [come from these and from other locks]: https://github.com/redburst/redburst/blob/main/redlock/docs/coming-from.md

@@ -70,7 +70,8 @@ import (
 //	ends
 //	the context of an Unlock    The release stays in its round, and nobody waits for it.
 //	ends
-//	a renewal is under way      It pins the hold: the lock is released on the masters.
+//	a renewal is under way      It pins the hold: the lock is released on the masters. Unlock returns nil once the
+//	                            renewal is decided, if that has not found the loss (doubt).
 //	a group switches to         While a recheck is under way, no lock is given on. If a switch comes after the hold has
 //	another master              left the list of the rechecks, whoever takes the lock over rechecks it.
 //	the lock is lost            The state is looked at when it is given on and when it is taken over. In between, the

@@ -17,7 +17,9 @@ import (
 // the key (Config.Handovers). The results are the same: nil says that a quorum still had the key
 // in a round that began after the call. Unlocks that come close together share a round, so Unlock
 // can take two round trips. Such a round may only read the key. So a master that has become a
-// replica meanwhile, which would refuse to delete the key, still counts if it has the key.
+// replica meanwhile, which would refuse to delete the key, still counts if it has the key. If a
+// renewal or an Extend is under way, Unlock waits for it before it returns nil, as that may have
+// set the key again where it was gone.
 //
 //	what the masters say                  returned
 //	anything, and it was known to be lost ErrNotHeld
@@ -74,8 +76,8 @@ func (m *Mutex) UnlockNow(ctx context.Context) error {
 // then. Close waits up to 100 ms for a release on its way to a connected master, as with Unlock.
 //
 // The [Observer] is told what the masters say, with a context that never ends. [Stats] counts it
-// (Released, ReleaseFailed). Both happen when the answers are read: by the next operation of the
-// client, or within 25 ms. Round.Took lasts until then.
+// (Released, ReleaseFailed). Both happen when the answers are read, also those to a renewal that was
+// under way: by the next operation of the client, or within 25 ms. Round.Took lasts until then.
 //
 // Release needs the right to EVAL where the server has no command of its own for a release
 // (DELEX, DELIFEQ). If the server has one, and the user may not call it, the first release on
