@@ -223,21 +223,23 @@ func TestAnObserverMayUnlockWhatIsRenewedInTheSameBurst(t *testing.T) {
 func TestALossThatARelayFindsIsToldToWhoIsLeavingIt(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		judges, undoes := make(chan struct{}), make(chan struct{})
-		all := runners(t, c, 1)
-		var first *mux.Op
+		var armed atomic.Bool
+		var first atomic.Pointer[mux.Op]
 		c.rounds = &hookedRounds{rounds: r, posting: func(op *mux.Op) {
-			if first == nil {
-				first = op
+			if armed.Load() {
+				first.CompareAndSwap(nil, op)
 			}
 		}, waited: func(_ context.Context, op *mux.Op) {
-			if op == first {
+			if op == first.Load() {
 				<-judges
 			}
 		}, sending: func(op *mux.Op) {
-			if asks(op, kind.ReleaseScript) {
+			if armed.Load() && asks(op, kind.ReleaseScript) {
 				<-undoes
 			}
 		}}
+		all := runners(t, c, 1)
+		armed.Store(true)
 		time.Sleep(ttl / 3) // so that the round extends
 		r.set(flush, 0, 1)
 		all[0].leave(t.Context())
