@@ -38,13 +38,12 @@ func (m *Mux) wait(ctx context.Context, done <-chan struct{}, op *Op) error {
 		m.awaitDecision(ctx, done, op)
 	} else {
 		m.push() // it was decided at once, and yet some masters are to be told
+		m.mu.Unlock()
 	}
-	err := op.err
-	m.mu.Unlock()
-	if err == errContext {
-		err = ctx.Err()
+	if op.err == errContext {
+		return ctx.Err()
 	}
-	return err
+	return op.err
 }
 
 // errContext stands for the error of the caller's context, until the context is asked for
@@ -52,14 +51,15 @@ func (m *Mux) wait(ctx context.Context, done <-chan struct{}, op *Op) error {
 var errContext = errors.New("mux: context ended")
 
 // awaitDecision drives, or waits for the signal while another drives, until the operation is decided.
-// It lets mu go.
+// It lets mu go, and returns without it.
 func (m *Mux) awaitDecision(ctx context.Context, done <-chan struct{}, op *Op) {
 	if op.wake == nil {
-		op.wake = make(chan struct{}, 1)
+		op.wake = make(chan bool, 1)
 	}
 	op.waiting = true
 	for op.pending {
 		if op.drive || !m.driving && !(m.aside && op.stepsAside()) {
+			m.unwatch(op)
 			op.drive, m.driving = false, true
 			m.drive(ctx, done, op)
 			continue
@@ -68,16 +68,25 @@ func (m *Mux) awaitDecision(ctx context.Context, done <-chan struct{}, op *Op) {
 			m.flush()
 			continue
 		}
+		var ended <-chan struct{}
+		if !m.watch(op, done) {
+			ended = done
+		}
 		m.mu.Unlock()
-		if done == nil {
-			<-op.wake
+		if ended == nil { // a plain receive takes half the time of a select
+			if <-op.wake {
+				return
+			}
 			m.mu.Lock()
 			continue
 		}
 		select {
-		case <-op.wake:
+		case decided := <-op.wake:
+			if decided {
+				return
+			}
 			m.mu.Lock()
-		case <-done:
+		case <-ended:
 			m.mu.Lock()
 			if op.pending {
 				m.decide(op, clock.Now(), errContext)
@@ -92,6 +101,56 @@ func (m *Mux) awaitDecision(ctx context.Context, done <-chan struct{}, op *Op) {
 	if op.drive { // the drive was given to us when we did not need it any more
 		op.drive = false
 		m.releaseDrive()
+	}
+	m.mu.Unlock()
+}
+
+// watch has whoever drives look at the context of an operation whose caller waits, and reports whether it
+// will. It does so in a crowd, where it hardly ever parks for longer than ctxCheckEvery, and for maxCtxChecks.
+func (m *Mux) watch(op *Op, done <-chan struct{}) bool {
+	if done == nil || !m.driving || !m.crowded() || op.looks >= maxCtxChecks || len(op.Command) == 0 {
+		return false
+	}
+	if op.done != nil {
+		return true
+	}
+	op.done = done
+	if m.watched++; m.watched == 1 {
+		m.watchAt = op.Started + ctxCheckEvery
+		m.wakeDriver(m.watchAt)
+	}
+	return true
+}
+
+// unwatch ends the watch of an operation's context, if there is one.
+func (m *Mux) unwatch(op *Op) {
+	if op.done != nil {
+		op.done = nil
+		m.watched--
+	}
+}
+
+// lookAtContexts ends the operations whose contexts have ended, of those that are watched. The callers of those
+// that take long watch them themselves from then on.
+func (m *Mux) lookAtContexts(now time.Duration) {
+	if m.watched == 0 || now < m.watchAt {
+		return
+	}
+	m.watchAt = now + ctxCheckEvery
+	for op := m.ops.first; op != nil; {
+		next := op.next
+		if op.done != nil {
+			select {
+			case <-op.done:
+				m.decide(op, now, errContext)
+			default:
+				if op.looks++; op.looks == maxCtxChecks {
+					m.unwatch(op)
+					op.signal(false)
+				}
+			}
+		}
+		op = next
 	}
 }
 
@@ -131,6 +190,9 @@ func (m *Mux) drive(ctx context.Context, done <-chan struct{}, op *Op) {
 			if stop == nil {
 				until = min(until, max(m.clock, op.Started)+ctxCheckEvery)
 			}
+		}
+		if m.watched > 0 {
+			until = min(until, m.watchAt)
 		}
 		if m.crowded() {
 			until = min(until, m.clock+m.holdFor)
@@ -260,6 +322,7 @@ func (m *Mux) pass(until time.Duration, mine *Op) bool {
 		m.expireDue(m.clock)
 		m.retry(m.clock)
 	}
+	m.lookAtContexts(m.clock)
 	m.checkSilence(before)
 	return len(events) > 0
 }
@@ -330,7 +393,7 @@ func (m *Mux) releaseDrive() {
 		for op := l.first; op != nil; op = op.next {
 			if op.waiting && !(m.aside && op.stepsAside()) {
 				m.driving, op.drive = true, true
-				op.signal()
+				op.signal(false)
 				return
 			}
 		}

@@ -97,3 +97,38 @@ func TestLateComersDoNotOvertakeForLong(t *testing.T) {
 	t.Logf("at most %d operations ended during one", worst.Load())
 	require.Less(t, worst.Load(), int64(callers*each/4))
 }
+
+// Whoever waits in a crowd leaves it to the driver to look at its context. If nothing is answered, it looks itself.
+func TestContextsEndInACrowd(t *testing.T) {
+	t.Parallel()
+	m, _, _, _ := counted(t)
+	m.HoldFor(time.Hour)
+	var wg sync.WaitGroup
+	crowdOf(t, m, &wg, mux.Crowd)
+	caller := func() (leave context.CancelFunc, left chan error) {
+		before := m.Masters()[0].Owed
+		ctx, cancel := context.WithCancel(t.Context())
+		left = make(chan error, 1)
+		go func() { left <- m.Do(ctx, vote("a")) }()
+		eventually(t, "it waits", func() bool { return m.Masters()[0].Owed == before+1 })
+		return cancel, left
+	}
+	hasLeft := func(left chan error) {
+		t.Helper()
+		select {
+		case err := <-left:
+			require.Equal(t, context.Canceled, err)
+		case <-time.After(patience / 3): // before the test's own time is over
+			t.Fatal("it does not leave")
+		}
+	}
+	leave, left := caller()
+	leaveLater, leftLater := caller()
+	leave()
+	hasLeft(left)
+	eventually(t, "the driver looks at no context any more", func() bool { return m.ParkedFor() > time.Minute })
+	leaveLater()
+	hasLeft(leftLater)
+	require.NoError(t, m.Close())
+	conntest.AllEnd(t, "all are decided", &wg)
+}

@@ -98,6 +98,8 @@ type Mux struct {
 	slots         []slot
 	ops           ops           // submitted and undecided, oldest first
 	listeners     ops           // likewise: those that only wait, and have no deadline
+	watched       int           // of ops, those whose contexts the driver looks at
+	watchAt       time.Duration // ... at that time
 	expiry        time.Duration // no deadline among ops is before this
 	retryAt       time.Duration // what was refused for a moment is sent again then; 0 if nothing was
 	flights       flights       // of operations that were not answered by all masters

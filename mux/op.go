@@ -101,18 +101,20 @@ type Op struct {
 
 	// Guarded by Mux.mu from submission to decision.
 	f          *flight
-	kept       [][]byte      // memory for the votes' replies
-	yes, open  int           // votes: yes so far, and still pending
-	quorum     int           // Quorum, or the majority
-	pending    bool          // submitted and not decided
-	waiting    bool          // its caller is in Wait
-	hurried    bool          // it counts in Mux.hurried
-	drive      bool          // its caller was given the drive
-	err        error         // what Do or Wait returns
-	deadline   time.Duration // from Timeout; 0 if there is none
-	in         *ops          // Mux.ops or Mux.listeners
-	prev, next *Op           // ... linked there
-	wake       chan struct{} // takes one signal; made when its caller first waits
+	kept       [][]byte        // memory for the votes' replies
+	yes, open  int             // votes: yes so far, and still pending
+	quorum     int             // Quorum, or the majority
+	pending    bool            // submitted and not decided
+	waiting    bool            // its caller is in Wait
+	hurried    bool            // it counts in Mux.hurried
+	drive      bool            // its caller was given the drive
+	err        error           // what Do or Wait returns
+	deadline   time.Duration   // from Timeout; 0 if there is none
+	in         *ops            // Mux.ops or Mux.listeners
+	prev, next *Op             // ... linked there
+	wake       chan bool       // takes one signal; made when its caller first waits
+	done       <-chan struct{} // of its caller's context, if whoever drives looks at it
+	looks      uint8           // ... how often that was
 }
 
 // A Dialect is a command for masters whose server has certain commands.
@@ -152,12 +154,17 @@ func (op *Op) Count() (yes, no, failed, pending int) {
 // Won reports whether a quorum said yes. It is valid as long as Votes is.
 func (op *Op) Won() bool { return op.yes >= op.quorum && op.quorum > 0 }
 
-// signal wakes the Op's caller. At most one signal is outstanding: the caller that takes it
-// reads all of the Op's state, under mu.
-func (op *Op) signal() {
+// signal wakes the Op's caller. At most one signal is outstanding. If it says that the operation is decided, the
+// caller has the Op for itself. If it does not, the caller reads all of the Op's state under mu, as more may have
+// happened since.
+func (op *Op) signal(decided bool) {
+	if decided {
+		op.waiting = false
+	}
 	select {
-	case op.wake <- struct{}{}:
+	case op.wake <- decided:
 	default:
+		op.waiting = true
 	}
 }
 

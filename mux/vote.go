@@ -99,9 +99,8 @@ func (m *Mux) decideAll(err error, spare bool) {
 	}
 }
 
-// decide ends an operation, and wakes its caller or calls OnDecided. After that, the operation may be
-// looked at only if it has a caller who waits. Replies that are still owed to it are stragglers from
-// here on.
+// decide ends an operation, and wakes its caller or calls OnDecided. After that, only its caller may look at
+// the operation. Replies that are still owed to it are stragglers from here on.
 func (m *Mux) decide(op *Op, now time.Duration, err error) {
 	op.in.remove(op)
 	op.pending = false
@@ -113,6 +112,7 @@ func (m *Mux) decide(op *Op, now time.Duration, err error) {
 	if op.hurried {
 		m.unhurry(op, now)
 	}
+	m.unwatch(op)
 	if op.OnEnd != nil {
 		op.OnEnd(err)
 	}
@@ -123,6 +123,6 @@ func (m *Mux) decide(op *Op, now time.Duration, err error) {
 		m.poll.Wake() // another caller's write found the connection broken, or the Mux is closing
 	case op.waiting && op != m.driver:
 		m.woken++
-		op.signal()
+		op.signal(!op.drive) // one that has the drive must still put it down
 	}
 }
