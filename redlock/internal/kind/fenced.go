@@ -202,7 +202,7 @@ return f`)
 
 	// ARGV token, the lock's number, skew in microseconds, life of the counter in ms. If the counter is too far
 	// ahead of the master's clock, it sets the counter to the number and returns 1.
-	MendScript = script.Script{Text: `local v = redis.pcall('GET', KEYS[1])
+	MendScript = script.NewRare(`local v = redis.pcall('GET', KEYS[1])
 ` + script.UnlessForeign + `if v ~= ARGV[1] then
   return 0
 end
@@ -211,7 +211,7 @@ end
   redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[4])
   return 1
 end
-return 0`}
+return 0`)
 )
 
 var fencedScripts = countingScripts{FencedExtendScript, FencedAdoptScript, RaiseScript, MendScript, FencedPassScript}

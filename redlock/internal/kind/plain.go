@@ -117,8 +117,11 @@ func (Plain) Release(r *Request, g Grant) {
 	if g.Untaken {
 		r.Judge = JudgeInt
 	}
-	r.Command = resp.AppendBulk(ReleaseScript.AppendHash(r.Command, 1, g.Key), g.Token)
-	r.Fallback = resp.AppendBulk(ReleaseScript.AppendText(r.Fallback, 1, g.Key), g.Token)
+	r.Command = ReleaseScript.AppendHead(r.Command, false, 1, 1)
+	head := len(r.Command)
+	r.Command = resp.AppendBulk(resp.AppendBulkString(r.Command, g.Key), g.Token)
+	args := r.Command[head:] // encoded once: each lock pays for this
+	r.Fallback = append(ReleaseScript.AppendHead(r.Fallback, true, 1, 1), args...)
 	d := &r.Dialects[0]
 	d.Needs = conn.DelEx
 	d.Command = resp.AppendArray(d.Command, 4)
@@ -130,8 +133,7 @@ func (Plain) Release(r *Request, g Grant) {
 	d.Needs = conn.DelIfEq
 	d.Command = resp.AppendArray(d.Command, 3)
 	d.Command = resp.AppendBulkString(d.Command, "DELIFEQ")
-	d.Command = resp.AppendBulkString(d.Command, g.Key)
-	d.Command = resp.AppendBulk(d.Command, g.Token)
+	d.Command = append(d.Command, args...)
 }
 
 // Linger has no dialect: no server has a command that checks the token and only shortens the key's life.

@@ -129,7 +129,7 @@ write(fence, ARGV[3])
 return math.max(f, fence)`)
 
 	// If one counter is too far ahead, it mends all of them: a lock on two of the keys goes by the greater counter.
-	severalMendScript = script.Script{Text: countKeys + unlessOurs + readCounters + writeCounters + `local skew = tonumber(ARGV[3])
+	severalMendScript = script.NewRare(countKeys + unlessOurs + readCounters + writeCounters + `local skew = tonumber(ARGV[3])
 ` + lookAtClock + `if ` + aheadOfClock + `f then
   for i in pairs(counts) do
     counts[i] = 0
@@ -137,7 +137,7 @@ return math.max(f, fence)`)
   write(tonumber(ARGV[2]), ARGV[4])
   return 1
 end
-return 0`}
+return 0`)
 )
 
 var severalFencedScripts = countingScripts{severalFencedExtendScript, severalFencedAdoptScript, severalRaiseScript, severalMendScript, severalPassScript}

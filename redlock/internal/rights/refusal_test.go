@@ -24,7 +24,7 @@ func TestAnErrorIsExplained(t *testing.T) {
 	kind.NewFenced("lock:a", 1, &kind.Counters{}).Mend(&mend, kind.Grant{Key: "lock:a"})
 	line := lineOf(&zcard, "redis.call('ZCARD'")
 	keys := func(n int) (out []byte) {
-		s := script.Script{Text: "return 1"}
+		s := script.NewRare("return 1")
 		return s.AppendText(resp.AppendCommand(nil, "CLIENT", "CACHING", "YES"), 0, strings.Split("abcdef", "")[:n]...)
 	}
 	const noKey = "NOPERM this user has no permissions to access one of the keys used as arguments"

@@ -9,8 +9,11 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// A Script is called by its hash. A master that does not know the hash is sent the text.
-type Script struct{ Text, Hash string }
+// A Script is called by its hash. A master that does not know the hash is sent the text. New and NewRare make one.
+type Script struct {
+	Text, Hash     string
+	byText, byHash string // EVAL and the text, EVALSHA and the hash, encoded
+}
 
 // Texts are the texts of all scripts that New has made. They are loaded when a master is connected.
 var Texts []string
@@ -38,7 +41,12 @@ func NewRare(text string) Script {
 		text = strings.ReplaceAll(text, "\n ", "\n")
 	}
 	sum := sha1.Sum([]byte(text))
-	return Script{text, hex.EncodeToString(sum[:])}
+	hash := hex.EncodeToString(sum[:])
+	return Script{text, hash, call("EVAL", text), call("EVALSHA", hash)}
+}
+
+func call(name, what string) string {
+	return string(resp.AppendBulkString(resp.AppendBulkString(nil, name), what))
 }
 
 // AppendHash and AppendText append the head of a script's call, by hash and by text, and its keys. The
@@ -54,13 +62,11 @@ func (s Script) AppendText(dst []byte, args int, keys ...string) []byte {
 // AppendHead appends the head of a script's call, by text or by hash. The caller appends the keys after it,
 // and then the arguments.
 func (s Script) AppendHead(dst []byte, text bool, keys, args int) []byte {
-	name, what := "EVALSHA", s.Hash
+	call := s.byHash
 	if text {
-		name, what = "EVAL", s.Text
+		call = s.byText
 	}
-	dst = resp.AppendArray(dst, 3+keys+args)
-	dst = resp.AppendBulkString(dst, name)
-	dst = resp.AppendBulkString(dst, what)
+	dst = append(resp.AppendArray(dst, 3+keys+args), call...)
 	return resp.AppendBulkInt(dst, int64(keys))
 }
 
