@@ -241,6 +241,9 @@ func (m *Mux) wakeAfter(ctx context.Context, op *Op) (stop func() bool) {
 // masters, it leaves a third of the writes and two thirds of the time. A lone caller never
 // waits here for anybody. The flush is held, so that the others leave the writing to us.
 //
+// Another processor may take us up at once, before most of them had their turn. So it yields again as long as some of
+// them come in between. With 32 callers that leaves three quarters of the writes.
+//
 // If all processors are busy with something else, a yield takes a time slice and not a
 // microsecond. Then there is no yield for a while. What many callers take themselves does not count:
 // without the yield, a crowd of them makes half as many writes again.
@@ -254,19 +257,23 @@ func (m *Mux) coalesce() {
 	if m.woken >= crowd/2 {
 		limit += time.Duration(m.woken) * callerTime
 	}
-	m.woken = 0
 	now := clock.Now()
 	if now < m.noYieldBefore {
+		m.woken = 0
 		return
 	}
 	m.flushing = true
-	m.mu.Unlock()
-	runtime.Gosched()
-	m.mu.Lock()
-	m.flushing = false
-	if done := clock.Now(); done-now > limit {
-		m.noYieldBefore = done + noYieldFor
+	for before := 0; m.woken > 0 && m.woken != before; {
+		before = m.woken
+		m.mu.Unlock()
+		runtime.Gosched()
+		m.mu.Lock()
+		if done := clock.Now(); done-now > limit {
+			m.noYieldBefore = done + noYieldFor
+			break
+		}
 	}
+	m.woken, m.flushing = 0, false
 }
 
 // nextEvent returns how long the driver may wait for the sockets, as a time on clock.Now's
