@@ -149,6 +149,8 @@ func TestServersWithoutLuaAreRefused(t *testing.T) {
 		"a proxy without ERR":   {"-unsupported command 'script'\r\n", "unsupported command", "proxy"},
 		"Unknown Command":       {"-ERROR Unknown Command\r\n", "Unknown Command", "proxy"},
 		"disabled":              {"-DISABLED scripts are disabled\r\n", "disabled", "Lua"},
+		// Garnet without --lua, which is its default.
+		"Garnet": {"-ERR This instance has Lua scripting support disabled\r\n", "support disabled", "EVALSHA"},
 	} {
 		for proto, hello := range map[int]string{3: hello, 2: unknownHELLO} {
 			t.Run(fmt.Sprintf("%s, RESP%d", name, proto), func(t *testing.T) {

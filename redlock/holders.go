@@ -84,13 +84,13 @@ var (
 	// KEYS key.
 	holdersScript = script.New(holdersText + `return {0, v, redis.call('PTTL', KEYS[1])}`)
 
-	fencedHoldersScript = script.New(holdersText + `return {` + countNow + `, v, redis.call('PTTL', KEYS[1])}`)
+	fencedHoldersScript = script.New(script.AnyKeys + fencedHoldersText)
 
 	// KEYS key. If readers hold it, it returns these: those that expire last, if there are more
 	// than a thousand.
 	sharedHoldersScript = script.New(readersText("0") + holdersScript.Text)
 
-	sharedFencedHoldersScript = script.New(readersText(countNow) + fencedHoldersScript.Text)
+	sharedFencedHoldersScript = script.New(script.AnyKeys + readersText(countNow) + fencedHoldersText)
 
 	// KEYS the slots of permits.
 	slotHoldersScript = script.New(`local out = {0}
@@ -114,6 +114,8 @@ end
 	// countNow is the counter. It is not among the call's keys: so a user who lacks the right to
 	// it is told the rest.
 	countNow = `tonumber(redis.pcall('GET', (string.find(KEYS[1], '^[^{]*{[^}]+}') and '' or '{') .. KEYS[1] .. '}:fence')) or 0`
+
+	fencedHoldersText = holdersText + `return {` + countNow + `, v, redis.call('PTTL', KEYS[1])}`
 )
 
 func readersText(count string) string {
@@ -122,7 +124,7 @@ func readersText(count string) string {
   for i = 1, #readers, 2 do
     if tonumber(readers[i + 1]) >= now then
       out[#out + 1] = string.sub(readers[i], 1, 1024)
-      out[#out + 1] = readers[i + 1] - now
+      out[#out + 1] = math.floor(readers[i + 1] - now)
     end
   end
   return out

@@ -28,7 +28,7 @@ var (
 	// ARGV cursor, pattern, count, the longest name of interest. It returns the next cursor, and a page of the names of
 	// all keys that match the pattern. If the names are too long for one reply, it returns nothing, and is to be called
 	// again with a lower count.
-	pageScript = script.NewRare(`local page = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3])
+	pageScript = script.NewRare(script.AnyKeys + `local page = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3])
 local out, size = {page[1]}, 0
 for _, key in ipairs(page[2]) do
   if #key <= tonumber(ARGV[4]) then
@@ -48,7 +48,7 @@ return out`)
 	//
 	// After some work it returns the rows that it has. A key that may not be read is an error. If a queue or a
 	// counter may not be read, it asks for no other: few lines in the master's ACL LOG.
-	locksScript = script.NewRare(`local rows, work, size, blind, now = {}, 0, 0, {}
+	locksScript = script.NewRare(script.AnyKeys + `local rows, work, size, blind, now = {}, 0, 0, {}
 local function ask(what, ...)
   if blind[what] then
     return nil
@@ -79,7 +79,7 @@ for i = 1, #ARGV, 2 do
         local ms = tonumber(found[j + 1]) - now
         if ms >= 0 then
           readers[#readers + 1] = string.sub(found[j], 1, 256)
-          readers[#readers + 1] = math.min(ms, 2 ^ 50)
+          readers[#readers + 1] = math.floor(math.min(ms, 2 ^ 50))
           size = size + #readers[#readers - 1] + 16
         end
       end
@@ -119,7 +119,7 @@ end
 return rows`)
 
 	// ARGV the slots of permits. It returns the value of each, and for how many ms it lasts.
-	locksSlotsScript = script.NewRare(`local out = {}
+	locksSlotsScript = script.NewRare(script.AnyKeys + `local out = {}
 for i = 1, #ARGV do
   local v = redis.pcall('GETRANGE', ARGV[i], 0, 511)
   ` + script.UnlessForeign + `  out[2 * i - 1], out[2 * i] = type(v) == 'string' and v, redis.call('PTTL', ARGV[i])

@@ -49,7 +49,7 @@ var (
 	//
 	// If the predecessor's entry is alive for longer than an entry's life, the master's clock was set back. The script
 	// then gives it that life, and also the entries ahead of it, as their waiters may be dead, too.
-	enterScript = script.New(`local line, me = KEYS[1], ARGV[1]
+	enterScript = script.New(script.AnyKeys + `local line, me = KEYS[1], ARGV[1]
 ` + luaReads + `local rank = redis.call('ZRANK', line, me)
 if not rank then
   local place = reads(me) and redis.call('ZSCORE', line, 'r:')
@@ -95,7 +95,7 @@ return ''`)
 	// KEYS queue, notice, alive. ARGV id. The script takes the id out of the queue. If no reader is left at the rank
 	// that can still be joined, it takes the mark out, too. It also deletes the predecessor's notice: no other waiter
 	// is subscribed to it, and the predecessor may be dead.
-	leaveScript = script.New(`local line, rank = KEYS[1], redis.call('ZRANK', KEYS[1], ARGV[1])
+	leaveScript = script.New(script.AnyKeys + `local line, rank = KEYS[1], redis.call('ZRANK', KEYS[1], ARGV[1])
 ` + luaReads + `redis.call('DEL', KEYS[2], KEYS[3])
 local stood = redis.call('ZREM', line, ARGV[1])
 local mark = reads(ARGV[1]) and redis.call('ZRANK', line, 'r:')

@@ -26,6 +26,11 @@ const UnlessForeign = `if type(v) == 'table' and not string.find(v.err, 'WRONGTY
 end
 `
 
+// AnyKeys begins a script that touches keys which are not among its KEYS, as it reads their names from other keys, or as
+// a user may lack the right to one. To Dragonfly this comment says that the script may. Without it, Dragonfly refuses
+// such a script: https://www.dragonflydb.io/docs/managing-dragonfly/scripting. The comment must be the first line.
+const AnyKeys = "--!df flags=allow-undeclared-keys\n"
+
 // New makes a script, for a package-level variable. It takes the indentation out of the text that is sent, as
 // a mux keeps only two KiB of memory for an operation's text.
 func New(text string) Script {
