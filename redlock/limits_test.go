@@ -16,7 +16,7 @@ import (
 )
 
 // The limits that the package comment names: the longest times, the largest values and keys, and the names
-// of keys.
+// of keys. And the limit of the masters: their memory.
 
 // What never ends, or lasts for longer than a Duration can say.
 func TestLongTimesDoNotOverflow(t *testing.T) {
@@ -146,4 +146,52 @@ func TestNoLockHasTheNameOfWhatIsKeptBesideOne(t *testing.T) {
 		require.NoError(t, m.TryLock(t.Context()), name)
 		require.NoError(t, m.Unlock(t.Context()), name)
 	}
+}
+
+// Masters without memory (maxmemory, noeviction) give no new lock. Locks that are held are extended and released.
+func TestFullMastersExtendAndRelease(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	limit := func(bytes string) {
+		for i := range masters.Addrs() {
+			command(t, masters, i, "CONFIG", "SET", "maxmemory", bytes)
+		}
+	}
+	c, other := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
+	all := func(name string) map[string]*Mutex {
+		locks := map[string]*Mutex{}
+		for kind, opts := range map[string][]Option{
+			"plain":          nil,
+			"several":        {WithKeys(name+"2", name+"3")},
+			"shared":         {WithShared()},
+			"permits":        {WithPermits(2)},
+			"fence":          {WithFence()},
+			"several fenced": {WithKeys(name+"4", name+"5"), WithFence()},
+			"shared fenced":  {WithShared(), WithFence()},
+		} {
+			locks[kind] = c.NewMutex(name+kind, 10*time.Minute, opts...)
+		}
+		return locks
+	}
+	held := all("")
+	for name, m := range held {
+		require.NoError(t, m.TryLock(t.Context()), name)
+	}
+	limit("1")
+	for name, m := range all("new ") {
+		err := m.TryLock(t.Context())
+		require.ErrorIs(t, err, ErrNoQuorum, name)
+		require.NotErrorIs(t, err, ErrHeld, name)
+		require.ErrorContains(t, err, "OOM", name)
+	}
+	waits := parked(t, other, "plain")
+	for name, m := range held {
+		require.NoError(t, m.Extend(t.Context()), name)
+		require.NoError(t, m.Extend(t.Context()), name)
+		require.NoError(t, m.Unlock(t.Context()), name)
+	}
+	require.ErrorContains(t, c.NewMutex("plain", time.Minute).TryLock(t.Context()), "OOM")
+	require.EqualValues(t, 1, other.Stats().Waiting, "a Lock goes on trying")
+	limit("0")
+	comes(t, waits)
 }
