@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -129,4 +130,82 @@ func compare(b *testing.B, opt redlock.Option) {
 func median(v []float64) float64 {
 	v = slices.Sorted(slices.Values(v))
 	return v[len(v)/2]
+}
+
+// What the masters remember, in bytes of one master for each lock. Give it a fixed number of locks, of which there are many:
+// -benchtime 20000x. Of a few locks, the buffers of the connections would be the most.
+func BenchmarkMasterMemory(b *testing.B) {
+	for name, opts := range map[string][]redlock.Option{
+		"lock":       nil,
+		"two keys":   nil,
+		"reader":     {redlock.WithShared()},
+		"permit":     {redlock.WithPermits(4)},
+		"fenced":     {redlock.WithFence()},
+		"fence":      {redlock.WithFence()}, // what is left of it
+		"kept alive": nil,
+		"waiter":     nil,
+	} {
+		b.Run(strings.ReplaceAll(name, " ", "-"), func(b *testing.B) {
+			masters := redlocktest.Start(b, 3)
+			holder, other := openOn(b, masters, nil), openOn(b, masters, nil)
+			before := masterMemory(b, masters, holder)
+			ctx, stop := context.WithCancel(context.Background())
+			var waiters sync.WaitGroup
+			defer waiters.Wait()
+			defer stop()
+			for i := range b.N {
+				key, opts := fmt.Sprintf("lock:orders:%07d", i), opts
+				if name == "two keys" {
+					opts = []redlock.Option{redlock.WithKeys(key + "b")}
+				}
+				m := holder.NewMutex(key, time.Hour, opts...)
+				require.NoError(b, m.TryLock(ctx))
+				switch name {
+				case "fence":
+					require.NoError(b, m.Unlock(ctx))
+				case "kept alive":
+					m.KeepAlive(ctx)
+				case "waiter":
+					waiters.Go(func() { _ = other.NewMutex(key, time.Hour).Lock(ctx) })
+				}
+			}
+			notified := 0 // of how many keys each master will notify
+			if name == "kept alive" || name == "waiter" {
+				notified = b.N
+			}
+			require.Eventually(b, func() bool {
+				for i := range masters.N() {
+					if told(b, masters, i, "stats", "tracking_total_keys") < notified {
+						return false
+					}
+				}
+				return true
+			}, 5*time.Minute, time.Second)
+			used := masterMemory(b, masters, holder) - before
+			b.ReportMetric(float64(used)/float64(b.N*masters.N()), "master-B/op")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// masterMemory is the memory that the masters use, all together, when they have answered the client.
+func masterMemory(b *testing.B, masters *redlocktest.Masters, c *redlock.Client) (bytes int) {
+	b.Helper()
+	settled(b, c)
+	for i := range masters.N() {
+		bytes += told(b, masters, i, "memory", "used_memory")
+	}
+	return bytes
+}
+
+// told is a number in a section of INFO.
+func told(b *testing.B, masters *redlocktest.Masters, i int, section, name string) int {
+	b.Helper()
+	info, err := masters.Do(i, "INFO", section)
+	require.NoError(b, err)
+	_, rest, _ := strings.Cut(info.(string), "\n"+name+":")
+	number, _, _ := strings.Cut(rest, "\r")
+	n, err := strconv.Atoi(number)
+	require.NoError(b, err)
+	return n
 }

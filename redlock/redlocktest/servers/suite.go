@@ -34,7 +34,7 @@ var core = []string{
 	"TestScenarios", "TestRule[0-9].*", "TestCommandsOnTheWire", "TestForeignLocksAreRespected",
 	"TestExtendSetsTheKeyOnlyWhereItIsFree", "TestLockIsHandedOverByItsToken", "TestHoldersAreAskedOnEveryMaster",
 	"TestReleaseThatAScriptHasRefusedForAMomentIsRepeated", "TestFallbackIsSentOncePerMaster",
-	"TestErrorsOfMastersHoldNoToken", "TestNativeCommands.*", "TestServersCanBeMixed",
+	"TestErrorsOfMastersHoldNoToken", "TestNativeCommands.*", "TestServersCanBeMixed", "TestScriptsRunOnDragonfly",
 	"TestDocumentedACLIsEnough", "TestLockNeedsNoOptionalCommand",
 	// The other kinds of locks.
 	"TestScriptsOf.*", "TestSeveralKeysAreOneLock", "TestSeveralKeysAreSetWithMSETEX", "TestMastersNotifyOfAChangeOfAnyKey",
@@ -51,6 +51,11 @@ var core = []string{
 	"TestReplicationIDTellsOfAReplicaInBetween", "TestMasterThatWasAReplicaForAMomentDoesNotVote",
 	"TestMasterThatHasGotAReplicaVotes", "TestDemotedMasterIsRefusedWithARemedy",
 	"TestReadOnlyMasterOfAGroupIsLeft", "TestLockThatNeedsAReplacedMasterIsLostAtOnce",
+	// Masters that are clusters.
+	"TestOneEndpointForAWholeCluster", "TestMasterOfASlotIsLeftWhenTheClusterSaysSo", "TestEachKindWorksOnACluster",
+	"TestLockOnTheOnlyClusterIsLostInAFailover", "TestCommandsTakeACluster", "TestClustersFailOverAndMoveSlots",
+	// Their memory.
+	"TestFullMastersExtendAndRelease",
 	// The command.
 	"TestDoctorFinds.*", "TestStatusTellsHolderAndTime", "TestStatusSeesKeysThatAreNoLocks",
 	"TestOnlyOneRunsAtATime", "TestALostLockEndsTheCommand",
