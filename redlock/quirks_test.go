@@ -242,7 +242,7 @@ func TestScriptsRunOnDragonfly(t *testing.T) {
 	masters, addrs := dragonflies(t, 3, false)
 	clients := make([]*redlock.Client, 3)
 	for i := range clients {
-		clients[i] = openConfig(t, redlock.Config{Masters: addrs, RoundTimeout: busy})
+		clients[i] = openConfig(t, redlock.Config{Masters: addrs, RoundTimeout: busy, StallTime: busy})
 		for j := range 3 {
 			reaches(t, clients[i], j, "up")
 		}
@@ -327,7 +327,7 @@ func TestWaitersNeedNoUndeclaredKeys(t *testing.T) {
 	_, addrs := dragonflies(t, 3, true)
 	var clients []*redlock.Client
 	for range 3 {
-		c := openConfig(t, redlock.Config{Masters: addrs, RoundTimeout: busy})
+		c := openConfig(t, redlock.Config{Masters: addrs, RoundTimeout: busy, StallTime: busy})
 		for j := range 3 {
 			reaches(t, c, j, "up")
 		}
