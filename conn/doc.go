@@ -78,6 +78,8 @@
 //	    +exists +mget                        its lock of a loss, at once
 //	    +role                                optional, for a group: the server itself says
 //	                                         that it is the master, where HELLO does not
+//	    +cluster|slots +cluster|info         only for a cluster; without the second each
+//	                                         reconnect counts as a failover
 //	    +delex                               optional, Redis 8.4 and later: a release costs the
 //	                                         master less than by a script
 //	    +delifeq                             optional, Valkey 9.0 and later: likewise
@@ -90,8 +92,8 @@
 // such a command then refuses its first use on each connection, and notes it in its ACL LOG.
 //
 // With a prefix that has a hash tag, such as {locks}:, all keys begin with it, also those beside a
-// lock: ~{locks}:* is enough. For a cluster set the user on each of its nodes. There it also needs
-// +cluster|slots, and +cluster|info: without that, each reconnect counts as a failover.
+// lock: ~{locks}:* is enough. With another prefix, such as app:, write ~app:lock:* and
+// ~{app:lock:*}:fence and so on. For a cluster set the user on each of its nodes.
 //
 // Better give no right to CONFIG GET: it shows requirepass and masterauth, so that a user who may
 // only take locks could do all. It is of use only to a client that does not know whether a master

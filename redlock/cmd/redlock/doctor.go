@@ -119,6 +119,11 @@ func writeFindings(t *terminal, inspections []*inspection, all []finding) {
 		rows = append(rows, e.row(worst(all, e.address)))
 	}
 	t.table("", 2, rows)
+	for _, e := range inspections {
+		if at := e.place(); at != nil {
+			t.say("", plain, fmt.Sprintf("%s has the locks in slot %d, at %s with %s", e.address, at.Slot, conn.Printable(at.Node), plural(at.Replicas, "replica")))
+		}
+	}
 	count := map[level]int{}
 	for _, f := range all {
 		count[f.Level]++
@@ -235,6 +240,8 @@ func writeFindingsJSON(t *terminal, inspections []*inspection, all []finding) {
 		Eviction   string   `json:"maxmemory_policy,omitempty"`
 		Tracking   bool     `json:"client_tracking"`
 		Listed     bool     `json:"clients_listed"` // it has said who is connected
+
+		Place *placeJSON `json:"cluster,omitempty"` // where the locks are, if it is a cluster
 	}
 	out := struct {
 		OK       bool      `json:"ok"` // nothing is wrong
@@ -250,7 +257,7 @@ func writeFindingsJSON(t *terminal, inspections []*inspection, all []finding) {
 		m := master{Master: e.address, State: "ok", Version: e.server.Version, RunID: e.server.RunID, Mode: e.server.Mode,
 			Role: e.server.Role, UptimeS: int64(e.server.Uptime / time.Second), AOF: e.aof(),
 			Eviction: e.setting("maxmemory-policy", "maxmemory_policy"), Tracking: e.server.Tracking,
-			Listed: e.err == nil && e.on.err == nil}
+			Listed: e.err == nil && e.on.err == nil, Place: e.place()}
 		if w := worst(all, e.address); w != "" {
 			m.State = string(w)
 		}

@@ -18,13 +18,14 @@ type doctorJSON struct {
 	Quorum  int
 	Masters []struct {
 		Master, State, Error, Version, AOF string
-		RunID                              string   `json:"run_id"`
-		LatencyUS                          float64  `json:"latency_us"`
-		ClockRate                          *float64 `json:"clock_rate"`
-		ClockAhead                         float64  `json:"clock_ahead_s"`
-		Policy                             string   `json:"maxmemory_policy"`
-		Tracking                           bool     `json:"client_tracking"`
-		Listed                             bool     `json:"clients_listed"`
+		RunID                              string     `json:"run_id"`
+		LatencyUS                          float64    `json:"latency_us"`
+		ClockRate                          *float64   `json:"clock_rate"`
+		ClockAhead                         float64    `json:"clock_ahead_s"`
+		Policy                             string     `json:"maxmemory_policy"`
+		Tracking                           bool       `json:"client_tracking"`
+		Listed                             bool       `json:"clients_listed"`
+		Place                              *placeJSON `json:"cluster"`
 	}
 	Findings []finding
 }

@@ -122,7 +122,7 @@ func (e *inspection) findRefusals(add adder) {
 		remedy := "make it accept writes"
 		switch {
 		case code == "NOPERM" && strings.Contains(said.text, "key"):
-			remedy = "let the user of the locks have the keys: ACL SETUSER … ~*, or name a key that it may use with --try"
+			remedy = "let the user of the locks have the keys: ACL SETUSER … ~" + e.prefix + "*, or name a key that it may use with --try"
 		case code == "NOPERM" && command == "TIME":
 			remedy = "let the user run TIME, so that its clock can be examined: ACL SETUSER … +time"
 		case code == "NOPERM":
@@ -232,10 +232,29 @@ func (e *inspection) findCluster(add adder, addr conn.Address) {
 	if e.server.Epoch == "" {
 		add(risky, "does not say whether its slot was another node's in between: each reconnect counts as a failover", "let the user run CLUSTER INFO")
 	}
+	if at := e.place(); at.Replicas == 0 && e.info != nil && e.server.Epoch != "" {
+		add(risky, "has no replica of the node with its slot: if that fails, nobody takes its place", "give that shard a replica")
+	}
 	if !e.durable {
 		add(risky, "forgets the latest locks in a failover: it has no vote then until the longest TTL has passed",
 			"keep TTLs short; use three clusters, or independent masters, if locks must be had meanwhile; if it forgets nothing, as MemoryDB, say so to every client (Config.Durable)")
 	}
+}
+
+// A placeJSON is where a cluster has the locks.
+type placeJSON struct {
+	Slot     int    `json:"slot"`
+	Node     string `json:"node"`
+	Replicas int    `json:"replicas"` // of the node
+}
+
+// place is where the locks are if the master is a cluster; nil if it is none.
+func (e *inspection) place() *placeJSON {
+	if e.err != nil || !e.server.Cluster {
+		return nil
+	}
+	n, _ := strconv.Atoi(e.info["connected_slaves"])
+	return &placeJSON{conn.HashSlot(e.prefix), e.server.Endpoint, n}
 }
 
 // findSentinels looks at what only the master of a group can have.

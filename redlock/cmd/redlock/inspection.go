@@ -17,6 +17,7 @@ import (
 // An inspection is what was learnt of one master.
 type inspection struct {
 	address string
+	prefix  string // in front of every key on the master
 	err     error  // why it could not be examined; nil if it could
 	speaks  string // "TLS" or "plain text" if we spoke the other; else ""
 	server  conn.Server
@@ -48,7 +49,7 @@ return 0`
 // inspect asks the master at address for all that matters to a lock. It takes about
 // as long as span. It takes the lock of key there for a moment if it is free.
 func inspect(ctx context.Context, address string, opt conn.Options, key string, span time.Duration) *inspection {
-	e := &inspection{address: conn.Redact(address), durable: !opt.Persistence}
+	e := &inspection{address: conn.Redact(address), prefix: opt.ClusterKey, durable: !opt.Persistence}
 	e.on = connected{address: e.address, err: errors.New("not asked")}
 	opt.ClientName, opt.Tracking, opt.Limits = probeName("doctor"), true, resp.Limits{Bulk: listLimit}
 	p, err := dialProbe(ctx, address, opt)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/conn/conntest"
@@ -194,6 +195,10 @@ func TestCommandsTakeACluster(t *testing.T) {
 	exit, d := diagnosed(t, []string{"REDLOCK_PREFIX={locks}:"}, "-m", list, "--try", "k")
 	require.Zero(t, exit)
 	requireFinding(t, d, risky, "forgets the latest locks in a failover", list)
+	require.Equal(t, placeJSON{Slot: 1236, Node: clusters.Node(0, 0), Replicas: 1}, *d.Masters[0].Place)
+	_, stdout, _ := doctor(t, []string{"REDLOCK_PREFIX={locks}:"}, "-m", list)
+	require.Contains(t, strings.Join(strings.Fields(stdout), " "), "slot 1236, at "+clusters.Node(0, 0)+" with 1 replica")
+	requireReadable(t, stdout)
 	exit, d = diagnosed(t, nil, "-m", list)
 	require.Equal(t, exitNo, exit)
 	require.Contains(t, requireFinding(t, d, wrong, "no hash tag", list).Remedy, "{locks}:")
@@ -215,4 +220,11 @@ func TestCommandsTakeACluster(t *testing.T) {
 	require.Zero(t, exit)
 	require.Contains(t, stdout, "k is held")
 	require.NotContains(t, stdout, "{locks}")
+
+	clusters.Kill(0, 1)
+	require.Eventually(t, func() bool { // the master notices
+		_, d = diagnosed(t, []string{"REDLOCK_PREFIX={locks}:"}, "-m", list)
+		return d.Masters[0].Place != nil && d.Masters[0].Place.Replicas == 0
+	}, patient, 5*time.Millisecond)
+	requireFinding(t, d, risky, "has no replica of the node with its slot", list)
 }

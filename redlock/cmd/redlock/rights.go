@@ -55,7 +55,10 @@ func (e *inspection) tryRights(ctx context.Context, p *probe, key string) error 
 	for _, rule := range rights.Rules("KEY", append([]rights.Need{rights.Lock}, rights.Optional...)...) {
 		var call []string
 		if name, is := strings.CutPrefix(rule, "~"); is {
-			call = []string{"EVAL", "return 1", "1", strings.ReplaceAll(cmp.Or(besides[name], name), "KEY", key)}
+			if name = cmp.Or(besides[name], name); conn.HashTag(key) != "" { // as redlock's names.go
+				name = name[1:]
+			}
+			call = []string{"EVAL", "return 1", "1", strings.ReplaceAll(name, "KEY", key)}
 		} else {
 			call = slices.Clone(trials[rule[1:]])
 			for i := range call {
@@ -103,7 +106,7 @@ func (e *inspection) findRights(add adder) {
 		}
 	}
 	for _, n := range unmet {
-		missing := strings.ReplaceAll(strings.Join(e.missing(n), " "), "KEY", "lock:*")
+		missing := strings.Join(e.inPattern(e.missing(n)), " ")
 		use := n.For
 		if n.Flag != "" {
 			use += " (redlock run " + n.Flag + ")"
@@ -121,6 +124,22 @@ func (e *inspection) missing(n rights.Need) []string {
 	return slices.DeleteFunc(rights.Rules("KEY", n), func(rule string) bool {
 		return !e.lacks[rule] || e.lacks["+eval"] && rule[0] == '~'
 	})
+}
+
+// pattern is that of the locks' keys on the master, as an ACL has it.
+func (e *inspection) pattern() string { return cmp.Or(e.prefix, "lock:") + "*" }
+
+// inPattern are rules with that pattern for KEY. All keys of a prefix with a hash tag begin with it.
+func (e *inspection) inPattern(rules []string) (all []string) {
+	for _, rule := range rules {
+		if rule[0] == '~' && conn.HashTag(e.prefix) != "" {
+			rule = "~KEY"
+		}
+		if rule = strings.Replace(rule, "KEY", e.pattern(), 1); !slices.Contains(all, rule) {
+			all = append(all, rule)
+		}
+	}
+	return all
 }
 
 // hasPart reports whether the user may run a command for a need that he does not have for one of those that are met. TIME

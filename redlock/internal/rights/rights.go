@@ -6,6 +6,8 @@ package rights
 import (
 	"slices"
 	"strings"
+
+	"github.com/redburst/redburst/conn"
 )
 
 // A Need is what one use of the masters takes.
@@ -32,11 +34,12 @@ var (
 	Telling  = Need{For: "masters that tell waiters of a release", Commands: []string{"client|tracking", "client|caching"}}
 	Loss     = Need{For: "masters that tell a holder of a loss", Commands: []string{"client|tracking", "client|caching", "exists", "mget"}}
 	Group    = Need{For: "masters of a Sentinel group", Commands: []string{"role"}}
+	Cluster  = Need{For: "masters in a Redis Cluster", Commands: []string{"cluster|slots", "cluster|info"}}
 	Native   = Need{For: "servers that have them", Commands: []string{"delex", "delifeq", "msetex"}} // others do not know their names
 )
 
 // Locks are the needs of a user who takes locks, in the order of the documentation of package conn.
-var Locks = []Need{Lock, Fence, Shared, Several, Permits, Queue, Restarts, Database, Telling, Loss, Group, Native}
+var Locks = []Need{Lock, Fence, Shared, Several, Permits, Queue, Restarts, Database, Telling, Loss, Group, Cluster, Native}
 
 // Optional are the kinds of locks that a user can be without, and the queue.
 var Optional = []Need{Fence, Shared, Several, Permits, Queue}
@@ -52,7 +55,8 @@ var (
 var Operators = []Need{Listing, Clients}
 
 // Rules are the rules of an ACL that grant the needs, each once. pattern stands for the keys of the locks, such as
-// lock:*. Without one there are no rules for keys.
+// lock:*. Without one there are no rules for keys. If it has a hash tag, such as {locks}:*, it stands for the keys
+// beside a lock, too, and they have no rules of their own.
 func Rules(pattern string, needs ...Need) (all []string) {
 	add := func(rule string) {
 		if !slices.Contains(all, rule) {
@@ -64,7 +68,7 @@ func Rules(pattern string, needs ...Need) (all []string) {
 			add("+" + c)
 		}
 		for _, k := range n.Keys {
-			if pattern != "" {
+			if pattern != "" && conn.HashTag(pattern) == "" {
 				add("~" + strings.ReplaceAll(k, "KEY", pattern))
 			}
 		}

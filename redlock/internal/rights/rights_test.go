@@ -171,10 +171,10 @@ func userOf(t *testing.T, name string) []string {
 }
 
 // The users that are deployed have the rights that stand here, and a PING. Servers do not start with a right to
-// a command that they do not know, and what is deployed has one database.
+// a command that they do not know, and what is deployed has one database, and is no cluster.
 func TestTheDeployedUsersHaveTheRightsThatTheyNeed(t *testing.T) {
 	t.Parallel()
-	locks := slices.DeleteFunc(slices.Clone(Locks), func(n Need) bool { return n.For == Native.For || n.For == Database.For })
+	locks := slices.DeleteFunc(slices.Clone(Locks), func(n Need) bool { return n.For == Native.For || n.For == Database.For || n.For == Cluster.For })
 	require.Equal(t, sorted(append(Rules("lock:*", locks...), "~lock:*", "+ping")), userOf(t, "locker"))
 	require.Equal(t, sorted(append(Rules("lock:*", append(locks, Operators...)...), "~lock:*", "+ping")), userOf(t, "operator"))
 }
@@ -183,6 +183,7 @@ func TestRulesStandOnce(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"+time", "~{a*}:fence"}, Rules("a*", Fence, Fence))
 	require.Equal(t, []string{"+exists", "+mget"}, Rules("", Several, Permits))
+	require.Equal(t, []string{"+exists"}, Rules("{locks}:*", Permits), "the keys beside a lock begin as it does")
 	require.Equal(t, []Need{Several, Permits, Loss}, Uses("exists"))
 	require.Empty(t, Uses("flushall"))
 }
