@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,120 +26,6 @@ var lockSlot = conn.HashSlot(locks)
 // onClusters is the configuration for all clusters.
 func onClusters(clusters *redlocktest.Clusters) redlock.Config {
 	return redlock.Config{Masters: clusters.Addrs(), Prefix: locks, RoundTimeout: 2 * time.Second}
-}
-
-// Each kind of lock does on a cluster what it does on other masters. All keys are in one slot, and people see them
-// without the prefix. Nodes of the list may be gone, and the user has the documented rights only.
-func TestEachKindWorksOnACluster(t *testing.T) {
-	t.Parallel()
-	clusters := redlocktest.StartClusters(t, 1, 3)
-	cfg := onClusters(clusters)
-	cfg.Masters = []string{"cluster://127.0.0.1:1,127.0.0.1:2," + clusters.Node(0, 2)}
-	cfg.Username, cfg.Password = "locker", redlock.NewSecret("password")
-	var rights []string
-	for _, line := range documentedACL(t) {
-		if !strings.Contains(line.said, "Redis 8") && !strings.Contains(line.said, "Valkey 9") {
-			rights = append(rights, line.rights...)
-		}
-	}
-	for j := range 6 {
-		_, err := clusters.Do(0, j, slices.Concat([]string{"ACL", "SETUSER", "locker", "on", ">password", "resetkeys", "~" + locks + "*", "-@all"},
-			slices.DeleteFunc(slices.Clone(rights), func(r string) bool { return r[0] == '~' }))...)
-		require.NoError(t, err)
-	}
-	a, b := openConfig(t, cfg), openConfig(t, cfg)
-	ctx := t.Context()
-	for name, c := range map[string]struct {
-		opts   []redlock.Option
-		others bool // another can have it, too
-	}{
-		"plain":          {},
-		"fenced":         {opts: []redlock.Option{redlock.WithFence()}},
-		"several":        {opts: []redlock.Option{redlock.WithKeys("more")}},
-		"several fenced": {opts: []redlock.Option{redlock.WithKeys("further"), redlock.WithFence()}},
-		"shared":         {opts: []redlock.Option{redlock.WithShared()}, others: true},
-		"shared fenced":  {opts: []redlock.Option{redlock.WithShared(), redlock.WithFence()}, others: true},
-		"permit":         {opts: []redlock.Option{redlock.WithPermits(2)}, others: true},
-		"min hold":       {opts: []redlock.Option{redlock.WithMinHold(50 * time.Millisecond)}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m, o := a.NewMutex(name, time.Minute, c.opts...), b.NewMutex(name, time.Minute, c.opts...)
-			require.Equal(t, name, m.Key())
-			require.NoError(t, m.TryLock(ctx))
-			if err := o.TryLock(ctx); c.others {
-				require.NoError(t, err)
-				require.NoError(t, o.Unlock(ctx))
-			} else {
-				require.ErrorIs(t, err, redlock.ErrHeld)
-				require.NotContains(t, err.Error(), locks)
-				waiting := make(chan error, 1)
-				go func() { waiting <- o.Lock(ctx) }() // in the queue between processes
-				require.Eventually(t, func() bool { return b.Stats().Waiting > 0 }, busy, time.Millisecond)
-				require.NoError(t, m.Extend(ctx))
-				require.NoError(t, m.Unlock(ctx))
-				require.NoError(t, <-waiting)
-				require.NoError(t, o.Unlock(ctx))
-				return
-			}
-			require.NoError(t, m.Extend(ctx))
-			require.NoError(t, m.Unlock(ctx))
-		})
-	}
-	m := a.NewMutex("watched", time.Minute, redlock.WithFence())
-	require.NoError(t, m.TryLock(ctx))
-	for leader, err := range b.Watch(ctx, "watched") {
-		require.NoError(t, err)
-		require.Equal(t, m.Fence(), leader.Fence)
-		break
-	}
-	holders, err := b.Holders(ctx, "watched", redlock.WithFence())
-	require.NoError(t, err)
-	require.Equal(t, m.Token(), holders[0].Token.Reveal())
-	require.Equal(t, m.Fence(), holders[0].Fence)
-	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-	defer cancel()
-	require.ErrorContains(t, b.NewMutex("watched", time.Minute).Lock(short), "held by")
-	for _, name := range []string{"a}:fence", "a}:line:x", "permits"} { // with the prefix it is one of those beside a lock
-		require.ErrorContains(t, a.NewMutex(name, time.Minute).TryLock(ctx), "kept beside a lock")
-	}
-	for j := range 6 {
-		keys, err := clusters.Do(0, j, "KEYS", "*")
-		require.NoError(t, err)
-		for _, key := range keys.([]any) {
-			require.Equal(t, lockSlot, conn.HashSlot(key.(string)), key)
-			require.True(t, strings.HasPrefix(key.(string), locks), key)
-		}
-	}
-	const gone = 5 // a replica leaves the cluster, is forgotten by the others, and is still in the list
-	for j := range gone {
-		_, err := clusters.Do(0, j, "CLUSTER", "FORGET", clusters.ID(0, gone))
-		require.NoError(t, err)
-	}
-	_, err = clusters.Do(0, gone, "CLUSTER", "RESET", "HARD")
-	require.NoError(t, err)
-	cfg.Masters = []string{"cluster://" + clusters.Node(0, gone) + "," + clusters.Node(0, 1)}
-	require.ErrorIs(t, openConfig(t, cfg).NewMutex("watched", time.Minute).TryLock(ctx), redlock.ErrHeld)
-}
-
-// A prefix must have a hash tag if there is a cluster, and must not be a name that is kept beside a lock.
-func TestPrefixIsChecked(t *testing.T) {
-	t.Parallel()
-	for prefix, want := range map[string]string{
-		"": `set Config.Prefix to one with a hash tag, such as "{locks}:"`, "app:": `such as "{locks}:app:"`, "{}": "hash tag",
-		"{a}:fence": "kept beside a lock", "{a}:permit:": "kept beside a lock", "{a}:line:": "kept beside a lock",
-		strings.Repeat("x", 600): "512 are the most",
-	} {
-		_, err := redlock.New(redlock.Config{Masters: []string{"cluster://a"}, Prefix: prefix})
-		require.ErrorContains(t, err, want, prefix)
-	}
-	masters := redlocktest.Start(t, 1)
-	c := openWith(t, masters, redlock.Config{Prefix: "app:"})
-	m := c.NewMutex("k", time.Minute, redlock.WithKeys("b"), redlock.WithFence())
-	require.NoError(t, m.TryLock(t.Context()))
-	keys, err := masters.Do(0, "KEYS", "*")
-	require.NoError(t, err)
-	require.ElementsMatch(t, []any{"app:k", "app:b", "{app:k}:fence", "{app:b}:fence"}, keys)
-	require.ErrorIs(t, c.NewMutex("b", time.Minute).TryLock(t.Context()), redlock.ErrHeld)
 }
 
 // A contest is clients that take turns at two keys, as fast as they can. No two may believe that they have one.

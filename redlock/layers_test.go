@@ -129,7 +129,7 @@ var testedElsewhere = map[string]string{
 // acrossFiles are the test files that have no source file's name, as what they hold is kept by many
 // together. Their first comments say what that is.
 var acrossFiles = []string{
-	"acl", "alloc", "bench", "coming_from", "cost", "failover", "harmed", "layers", "leak", "limits", "minhold", "model",
+	"acl", "alloc", "bench", "cluster", "cluster_keys", "coming_from", "cost", "failover", "harmed", "layers", "leak", "limits", "minhold", "model",
 	"panic", "quirks", "readme", "rules", "scale", "scenarios", "secret", "simulation", "wallclock", "zero",
 }
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/script"
@@ -266,7 +267,7 @@ func (l *lister) page(ctx context.Context, master int, cursor string) (names []l
 	const longest = maxKey + 64 // with what may stand around a lock's key
 	only := mux.Set(0).With(master)
 	for count := pageCount; ; count = max(count/20, 1) {
-		if l.ask(ctx, only, pageScript, cursor, l.pattern.around(), strconv.Itoa(count), strconv.Itoa(longest)) == 0 {
+		if l.ask(ctx, only, pageScript, cursor, l.around(), strconv.Itoa(count), strconv.Itoa(longest)) == 0 {
 			return nil, "", false
 		}
 		elems := l.reply(master).Elems()
@@ -278,7 +279,7 @@ func (l *lister) page(ctx context.Context, master int, cursor string) (names []l
 		found := map[lockName]bool{} // SCAN may return a key twice
 		for v, more := elems.Next(); more; v, more = elems.Next() {
 			name, ok := lockOf(string(v.Bytes()))
-			if ok && !found[name] && l.pattern.matches(name.key) {
+			if ok && !found[name] && len(name.key) > len(l.client.cfg.Prefix) && l.pattern.matches(name.key) {
 				found[name] = true
 				if _, seen := l.seen[l.hash(name)]; !seen {
 					names = append(names, name)
@@ -287,6 +288,16 @@ func (l *lister) page(ctx context.Context, master int, cursor string) (names []l
 		}
 		return names, next, next != "0" && next != ""
 	}
+}
+
+// around is the pattern for SCAN. If the prefix has a hash tag, all names begin with it, also those beside a lock. The
+// pattern then says in which slot they are, and newer servers look at no others.
+func (l *lister) around() string {
+	text := l.pattern.around()
+	if conn.HashTag(l.client.cfg.Prefix) != "" {
+		text = strings.TrimPrefix(text, "*")
+	}
+	return text
 }
 
 // lockOf returns the lock that a key on a master belongs to. ok is false for a key that says nothing of its own.

@@ -243,6 +243,9 @@ func (c *Clusters) close() {
 	releaseBlock(addrs)
 }
 
+// N returns the number of nodes of each cluster.
+func (c *Clusters) N() int { return len(c.nodes[0]) }
+
 // Addr returns the address of cluster i, as redlock.Config.Masters takes it: cluster:// with the
 // first master of each shard, or with both nodes of the only one.
 func (c *Clusters) Addr(i int) string {
