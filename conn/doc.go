@@ -50,6 +50,9 @@
 //   - The node must say that it is a master, has the slot, and is not giving it away (ASK).
 //   - The word of a majority counts for [SlotTrust] from when it was asked for.
 //
+// With [Options.Witness], a key in the slot tells for how long the node has been its master, which the
+// node itself does not say.
+//
 // A redirection (MOVED, ASK) is never followed: it is one node's word. Nodes announce where they are
 // (cluster-announce-ip, -port, -hostname). Those places must lead there from here, too.
 //

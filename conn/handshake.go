@@ -24,7 +24,7 @@ type Server struct {
 	ReplID    string        // new whenever the server becomes a master, a start included
 	ReplID2   string        // ReplID of the master that this server was a replica of before; empty if none is known
 	Uptime    time.Duration // time since its start, at the handshake, in whole seconds
-	MasterFor time.Duration // least time for which the agreeing sentinels have reported it as master; 0 if unknown
+	MasterFor time.Duration // least time for which the agreeing sentinels, or the witness of a cluster's slot, have reported it as master; 0 if unknown
 
 	// Of the master of a cluster's slot.
 	Cluster   bool
@@ -108,7 +108,7 @@ func (h *handshake) run() (Server, error) {
 	if err != nil {
 		return h.broken(replies, err)
 	}
-	s, err := h.evaluate(replies)
+	s, err := h.conclude(replies)
 	if unnamed != "" {
 		s.Missing = append(s.Missing, unnamed)
 	}
@@ -185,7 +185,7 @@ func (h *handshake) runRESP2() (Server, error) {
 	if err != nil {
 		return h.broken(replies, err)
 	}
-	return h.evaluate(replies)
+	return h.conclude(replies)
 }
 
 // addCluster asks whether the node has the slot itself.
@@ -193,6 +193,7 @@ func (h *handshake) addCluster() {
 	if h.cluster {
 		h.add("CLUSTER INFO", "CLUSTER", "INFO")
 		h.add("GET", "GET", h.opt.ClusterKey)
+		h.addWitness()
 	}
 }
 
@@ -293,6 +294,15 @@ func (h *handshake) unreadable(command string, err error, head []byte) error {
 	return fmt.Errorf("the answer, beginning %q, is not the Redis protocol; %s (%w)", shown, hint, err)
 }
 
+// conclude is evaluate for a master that has answered all.
+func (h *handshake) conclude(replies []reply) (Server, error) {
+	s, err := h.evaluate(replies)
+	if err == nil {
+		err = h.heedWitness(&s, replies)
+	}
+	return s, err
+}
+
 // evaluate makes a Server of the replies, or returns the reason why it cannot serve.
 func (h *handshake) evaluate(replies []reply) (Server, error) {
 	s := Server{Proto: 2}
@@ -366,6 +376,10 @@ func (h *handshake) evaluate(replies []reply) (Server, error) {
 		case r.name == "CLUSTER INFO":
 			s.Missing = append(s.Missing, "config epoch: "+said)
 		case r.name == "GET": // a key of another type
+		case r.name == getWitness, r.name == witnessLeft:
+			if r.name == getWitness {
+				s.Missing = append(s.Missing, "time as the slot's master: "+said)
+			}
 		case r.name == "CLIENT CACHING":
 			s.Tracking = false
 			s.Missing = append(s.Missing, said)

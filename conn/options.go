@@ -45,6 +45,10 @@ type Options struct {
 	// for the key of this name (GET) to learn who has the slot. It should not exist.
 	ClusterKey string
 
+	// Witness, if set, is a key in that slot for which Dial finds out for how long the node has been
+	// its master: see [Server.MasterFor]. Dial writes it if it does not tell of this node.
+	Witness string
+
 	// Credentials, if set, is called by every Dial. What it returns is for the master only,
 	// and overrides Username, Password and the address. It must return when its context ends.
 	// Several goroutines may call it at once. [Conn.CredentialsEnd] returns its Until.

@@ -183,6 +183,54 @@ func TestLockOnTheOnlyClusterIsLostInAFailover(t *testing.T) {
 	require.Greater(t, time.Since(began), 10*time.Second)
 }
 
+// A client that starts after a failover knows nothing of it, and finds in the slot for how long the node has been its
+// master. With Config.RestartGuard it waits for what is missing, and who starts later need not wait again.
+func TestANewClientLearnsOfAFailover(t *testing.T) {
+	t.Parallel()
+	clusters := redlocktest.StartClusters(t, 1, 1)
+	const witness = locks + "}:witness"
+	cfg := onClusters(clusters)
+	openConfig(t, cfg)
+	n, err := clusters.Do(0, 0, "DBSIZE")
+	require.NoError(t, err)
+	require.Zero(t, n, "who has no guard needs none")
+	cfg.RestartGuard = 2 * time.Second
+	quarantined := func(c *redlock.Client) bool {
+		m := c.NewMutex("k", time.Second)
+		err := m.TryLock(t.Context())
+		m.Unlock(t.Context())
+		why, is := errors.AsType[*mux.QuarantineError](err)
+		if is {
+			require.Contains(t, why.Reason, "it is the master, or was started, since 0s")
+		} else {
+			require.NoError(t, err)
+		}
+		return is
+	}
+	for at, waits := range []bool{false, true} { // the second time the witness is the one before's
+		if waits {
+			_, err := clusters.Do(0, at, "CLUSTER", "FAILOVER")
+			require.NoError(t, err)
+			clusters.Await(0, lockSlot, 0)
+			require.True(t, quarantined(openConfig(t, cfg)), "nobody knows since when it is the master")
+		} else {
+			openConfig(t, cfg)
+		}
+		require.Eventually(t, func() bool { // it is old enough
+			left, err := clusters.Do(0, at, "PTTL", witness)
+			require.NoError(t, err)
+			return (100*365*24*time.Hour).Milliseconds()-left.(int64) > (cfg.RestartGuard+conn.SlotTrust).Milliseconds()+10
+		}, busy, 5*time.Millisecond)
+		require.False(t, quarantined(openConfig(t, cfg)))
+	}
+	for c, err := range openConfig(t, cfg).Locks(t.Context(), "") {
+		require.Fail(t, "it is no lock", "%v %v", c, err)
+	}
+	_, err = clusters.Do(0, 1, "FLUSHALL")
+	require.NoError(t, err)
+	require.True(t, quarantined(openConfig(t, cfg)), "what has lost the witness has lost locks, too")
+}
+
 // A cluster that serves nobody for a moment has forgotten nothing by that: it votes as soon as it serves again.
 func TestClusterThatIsDownForAMomentForgetsNothing(t *testing.T) {
 	t.Parallel()

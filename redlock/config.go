@@ -141,7 +141,9 @@ type Config struct {
 	// If it is set, and a master was started less than this before the client first connects to
 	// it, the master has no vote until it has been up that long, as it may have forgotten locks.
 	// A master whose second replication id says that it was a replica before has no vote for this
-	// long, as it is not known when that was.
+	// long, as it is not known when that was. In a cluster a key in the slot tells since when the
+	// node is its master: clients with a RestartGuard leave it there ({prefix}:witness, see the
+	// package comment). So give all of them one.
 	//
 	// A master that may have forgotten locks while this client knows it has no vote in any case,
 	// for the longer of RestartGuard and the longest TTL that this client has used. It is a
@@ -298,6 +300,10 @@ func (cfg Config) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(cfg
 
 // forMux is the configuration of the mux, without the hooks.
 func (cfg *Config) forMux() mux.Config {
+	witness := ""
+	if cfg.RestartGuard > 0 { // for others it is of no use
+		witness = kind.WitnessKey(cfg.Prefix)
+	}
 	return mux.Config{
 		Masters: cfg.Masters,
 		Conn: conn.Options{
@@ -311,6 +317,7 @@ func (cfg *Config) forMux() mux.Config {
 			Probe:       true,
 			Persistence: !cfg.Durable,
 			ClusterKey:  cfg.Prefix,
+			Witness:     witness,
 
 			SentinelUsername: cfg.SentinelUsername,
 			SentinelPassword: cfg.SentinelPassword,

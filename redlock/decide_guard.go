@@ -28,6 +28,9 @@ type guard struct {
 // seconds.
 const uptimeError = time.Second
 
+// replicaMemory is for how long a server remembers that it was a replica of another (repl-backlog-ttl).
+const replicaMemory = time.Hour
+
 // use notes a TTL. A master that was connected before this client used such a long TTL may have forgotten locks of
 // other clients that did.
 //
@@ -88,12 +91,18 @@ func (g *guard) longestTTL() time.Duration {
 }
 
 // firstMet is the rule for a master's first connection, if the longest TTL of all clients is known
-// (Config.RestartGuard). A slot that was moved to a cluster's node not long ago is no matter: its keys were moved
-// before it.
+// (Config.RestartGuard).
+//
+// Of a cluster's node, its witness tells for how long it has been the master. If there is none yet, a node that was no
+// replica, as far as it remembers, has been a master since its start. A slot that was moved to it meanwhile is no matter:
+// its keys were moved before it.
 func (g *guard) firstMet(now conn.Server) (d time.Duration, why string) {
 	age := max(0, now.Uptime-uptimeError)
-	watched := now.Group != "" && !now.Cluster // by sentinels
-	if watched {
+	watched := now.Group != "" // by sentinels, or clients
+	switch {
+	case now.Cluster && now.ReplID != "" && now.ReplID2 == "":
+		age = max(min(age, replicaMemory), now.MasterFor)
+	case watched:
 		age = min(age, now.MasterFor)
 	}
 	switch {
@@ -106,7 +115,7 @@ func (g *guard) firstMet(now conn.Server) (d time.Duration, why string) {
 	case age >= g.restart:
 		return 0, ""
 	case watched:
-		return g.restart - age, fmt.Sprintf("it is the master, or was started, since %v", age.Round(time.Second))
+		return g.restart - age, fmt.Sprintf("it is the master, or was started, since %v, as far as is known", age.Round(time.Second))
 	}
 	return g.restart - age, fmt.Sprintf("it was started %v ago", now.Uptime)
 }

@@ -164,13 +164,14 @@
 //	{key}:writer                    the intent of a writer, where WithShared is used
 //	{key}:permit:1/4, {key}:permits the slots of WithPermits, and how many there are
 //	{key}:line, {key}:line:...      the queue of the waiters in Lock, on one master; of permits {key}:permit:line
+//	{key}:witness                   since when a cluster's node is the master of the slot; key is Config.Prefix here
 //
 // If the key has a hash tag already, that is, a text in braces, the first brace is missing: the
 // counter of a{b}c is a{b}c}:fence. So all of a lock is in one slot of a cluster. Config.Prefix stands
 // before all names, and counts as a part of the key: with the prefix {locks}: no lock can have the
 // name writer, as {locks}:writer is the intent of a lock on locks.
 //
-// All these keys expire by themselves.
+// All these keys expire by themselves, but for the last, of which each cluster has one.
 //
 // # Several keys
 //

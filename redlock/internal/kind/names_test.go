@@ -49,7 +49,7 @@ func TestNamesBesideAKeyAreInItsSlot(t *testing.T) {
 		require.Equal(t, counter, CounterKey(key))
 		p := NewPermits(key, time.Second, 2)
 		queue := AppendQueueKey(nil, key)
-		for _, name := range append(p.Names(), counter, IntentKey(key), MarkKey(key), string(queue), string(queue)+":id",
+		for _, name := range append(p.Names(), counter, IntentKey(key), MarkKey(key), WitnessKey(key), string(queue), string(queue)+":id",
 			string(AppendQueueKey(nil, p.Prefix))) {
 			if conn.HashTag(key) != "" {
 				require.Equal(t, conn.HashSlot(key), conn.HashSlot(name), name)
