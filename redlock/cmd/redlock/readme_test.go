@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -107,10 +108,11 @@ func TestReadmeCommandsExist(t *testing.T) {
 		"git log -2 -p": true,
 		"git push --atomic origin main $(git tag --points-at v0.1.0)": true,
 	}
-	kinds := []struct {
+	type kind struct {
 		pattern string
 		check   func(t *testing.T, args []string)
-	}{
+	}
+	kinds := []kind{
 		{`^make (.+)$`, func(t *testing.T, args []string) {
 			for target := range strings.FieldsSeq(args[0]) {
 				if variable, _, ok := strings.Cut(target, "="); ok {
@@ -141,6 +143,17 @@ func TestReadmeCommandsExist(t *testing.T) {
 			require.FileExists(t, filepath.Join(top, args[0], "main.go"))
 		}},
 	}
+	kinds = append(kinds, kind{`^go test \./(\S+) -run '\^\$' -bench '?([^' ]+)'? -benchtime \d+x$`, func(t *testing.T, args []string) {
+		files, err := filepath.Glob(filepath.Join(top, args[0], "*_test.go"))
+		require.NoError(t, err)
+		for name := range strings.SplitSeq(args[1], "|") {
+			require.True(t, slices.ContainsFunc(files, func(file string) bool {
+				text, err := os.ReadFile(file)
+				require.NoError(t, err)
+				return regexp.MustCompile(`(?m)^func Benchmark\w*` + strings.TrimPrefix(name, "Benchmark") + `\w*\(`).Match(text)
+			}), "the benchmark %s", name)
+		}
+	}})
 	for _, block := range fenced(t, "sh") {
 		for line := range strings.Lines(block) {
 			command, _, _ := strings.Cut(line, " #")
