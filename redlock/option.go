@@ -44,6 +44,7 @@ const (
 
 // choose gives the lock the traits that the options ask for.
 func (o *options) choose(s *spec, h *hints) error {
+	plain := s.traits
 	if err := o.chooseKind(s, h); err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func (o *options) choose(s *spec, h *hints) error {
 	}
 	if o.second != nil {
 		switch {
-		case s.traits != &ordinary:
+		case s.traits != plain:
 			return errors.New("a second lock is behind a lock on one key, with one holder, whose fence is its own: WithSecond goes with none of WithFence, WithKeys, WithPermits, WithShared")
 		case o.token != "":
 			return errors.New("a second lock cannot be handed over: WithSecond and WithToken do not go together")

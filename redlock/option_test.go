@@ -8,11 +8,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What goes together, of each two options and of all that go with a kind, is as in the package comment.
-// All else is an error at the first use, in either order.
+// What goes together, of each two options and of all that go with a kind, is as in the package comment,
+// with a prefix and without one. All else is an error at the first use, in either order.
 func TestWhatGoesTogether(t *testing.T) {
 	t.Parallel()
-	c, _ := newFake(t, 3, Config{})
+	for _, prefix := range []string{"", "app:"} {
+		c, _ := newFake(t, 3, Config{Prefix: prefix})
+		goTogether(t, c)
+	}
+}
+
+func goTogether(t *testing.T, c *Client) {
 	options := map[string]Option{
 		"fence": WithFence(), "keys": WithKeys("l"), "shared": WithShared(), "permits": WithPermits(4), "second": WithSecond(newOther(0)),
 		"token": WithToken("t.1.4"), "owner": WithOwner("o"), "round timeout": WithRoundTimeout(time.Second),
