@@ -29,7 +29,7 @@ func limited(t *testing.T, clusters *redlocktest.Clusters) redlock.Config {
 			user = append(user, slices.DeleteFunc(slices.Clone(line.rights), func(r string) bool { return r[0] == '~' })...)
 		}
 	}
-	for j := range clusters.N() {
+	for j := range clusters.Nodes() {
 		_, err := clusters.Do(0, j, append(user, rights.Rules("", rights.Listing)...)...)
 		require.NoError(t, err)
 	}
@@ -42,7 +42,7 @@ func limited(t *testing.T, clusters *redlocktest.Clusters) redlock.Config {
 // that no node has refused anything but what newer servers have.
 func requireInSlot(t *testing.T, clusters *redlocktest.Clusters, before ...string) {
 	t.Helper()
-	for j := range clusters.N() {
+	for j := range clusters.Nodes() {
 		keys, err := clusters.Do(0, j, "KEYS", "*")
 		require.NoError(t, err)
 		for _, key := range keys.([]any) {

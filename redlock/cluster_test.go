@@ -164,7 +164,7 @@ func TestOneOfThreeClustersIsDeadAndOneFailsOver(t *testing.T) {
 	}
 	load := contend(t, 500*time.Millisecond, a, b)
 	load.progress("at first")
-	for j := range clusters.N() {
+	for j := range clusters.Nodes() {
 		clusters.Kill(0, j)
 	}
 	load.progress("with two of three")
@@ -177,7 +177,7 @@ func TestOneOfThreeClustersIsDeadAndOneFailsOver(t *testing.T) {
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	}
 	load.progress("after the quarantine")
-	for j := range clusters.N() {
+	for j := range clusters.Nodes() {
 		clusters.Restart(0, j)
 	}
 	for _, c := range []*redlock.Client{a, b} {

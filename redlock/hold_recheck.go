@@ -13,7 +13,7 @@ import (
 // A rechecker asks the masters again for every lock that is held, after a group has switched to another master. A
 // master that had voted for the lock may have been replaced by one that does not have the lock. The new master
 // is in quarantine. So a lock survives if the other masters make a quorum, including those that set it again
-// now. Otherwise it is lost at once. A lock that survives has its full TTL again, even without a KeepAlive: a
+// now. Otherwise it is lost at once, but stays on the masters until its holder lets go (loseUnseen). A lock that survives has its full TTL again, even without a KeepAlive: a
 // shorter TTL could undo a renewal that is under way.
 //
 // A rechecker keeps a list of the locks only if there is a group (core.groups). Otherwise no master is ever
@@ -107,10 +107,17 @@ func (r *rechecker) recheckAll() {
 
 // survives asks the masters again for a lock that was just taken while a group has switched. One of the lock's votes
 // may be that of the replaced master, and the recheck of all locks may have come too early to see this one. It
-// reports whether the lock is still valid.
+// reports whether the lock is still valid. If it is not, it is released: nobody relies on it yet.
 func (r *rechecker) survives(h *hold) bool {
 	r.recheck([]*hold{h})
-	return h.remaining(r.core.now) > 0
+	if h.remaining(r.core.now) > 0 {
+		return true
+	}
+	h.mu.Lock()
+	token := slices.Clone(h.token())
+	h.mu.Unlock()
+	r.renewer.lose(h, token, nil)
+	return false
 }
 
 func (r *rechecker) recheck(holds []*hold) {
@@ -152,7 +159,7 @@ func (r *rechecker) complete(x extension) {
 	if reason != nil && reason != errUnlocked {
 		e = r.core.failure(OpRecheck, x.hold.key, x.call, err, reason)
 		e.note = replaced
-		r.renewer.lose(x.hold, x.call.token, e)
+		r.renewer.loseUnseen(x.hold, x.call.token, e)
 	}
 	x.observe(ctx, OpRecheck, left, e)
 }

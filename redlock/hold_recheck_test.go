@@ -53,6 +53,35 @@ func TestRecheckKnowsLocksThatWereHandedOver(t *testing.T) {
 	})
 }
 
+// Whoever has read Until may rely on it without looking again. So a lock that is lost because of a switch keeps the
+// others out until then, or until its holder lets go.
+func TestALockThatASwitchHasLostKeepsTheOthersOut(t *testing.T) {
+	for _, unlocked := range []bool{false, true} {
+		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+			c.groups = true // as if one were a group's
+			m := taken(t, c)
+			time.Sleep(2 * time.Millisecond) // until the stragglers are there, too
+			r.set(flush, 0)
+			r.set(freeze, 0, 1)
+			until := m.Until()
+			c.rechecker.recheckAll()
+			require.Zero(t, m.Remaining())
+			r.set(thaw, 0, 1)
+			time.Sleep(2 * time.Millisecond)
+			if unlocked {
+				require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+				time.Sleep(2 * time.Millisecond)
+				require.Zero(t, r.keys())
+				return
+			}
+			for time.Until(until) > 0 {
+				require.ErrorIs(t, c.NewMutex("k", ttl).TryLock(t.Context()), ErrHeld)
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+}
+
 // A lock that a switch has put in doubt, and that is over before the masters could be
 // asked again, is released.
 func TestStaleSuccessIsReleased(t *testing.T) {

@@ -242,19 +242,31 @@ func (r *renewer) lose(h *hold, token []byte, failure *RoundError) {
 	r.noteLost(h, token, failure)()
 }
 
+// loseUnseen is lose for a holder that did not ask. It may have read Until, and rely on that without another look. So
+// while the validity lasts that it was told of, the lock is left on the masters, where it keeps the others out. The
+// holder's Unlock releases it, or its next attempt, or its TTL ends it.
+func (r *renewer) loseUnseen(h *hold, token []byte, failure *RoundError) {
+	r.noteLostBut(h, token, failure, true)()
+}
+
 // noteLost is lose, but leaves it to the function that it returns to call contexts and the Observer, and to release.
 func (r *renewer) noteLost(h *hold, token []byte, failure *RoundError) (tell func()) {
+	return r.noteLostBut(h, token, failure, false)
+}
+
+// noteLostBut is noteLost. If unseen is set, it leaves a lock on the masters that was valid.
+func (r *renewer) noteLostBut(h *hold, token []byte, failure *RoundError, unseen bool) (tell func()) {
 	var rest time.Duration
-	revoked := false
+	stays := false
 	over := r.removeLost(h, failure, func() *keepAlive {
 		now := r.core.now()
 		rest = h.lingerTime(r.core.now) // a lost lock lingers, too, where the masters still have it
-		revoked = h.noteRevoked(token, failure.revoked())
+		stays = h.noteRevoked(token, failure.revoked()) || unseen && h.has(token) && h.until > now
 		return h.lose(token, now)
 	})
 	return func() {
 		func() {
-			if !revoked {
+			if !stays {
 				defer r.core.sendRelease(&h.spec, token, rest) // also if a context panics
 			}
 			cancelAll(over) // before the release, after which another can take the lock

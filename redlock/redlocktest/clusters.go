@@ -26,13 +26,14 @@ const (
 // Clusters are n independent Redis Clusters, numbered from 0. The nodes of each are numbered from 0,
 // too: of shard s the first master is node 2*s, and its replica is node 2*s+1. If a master is killed,
 // frozen or cut off, its replica takes its place after about two seconds. All methods may be called by
-// several goroutines at once. Clusters come from [StartClusters]; the zero value has none.
+// several goroutines at once. Clusters come from [StartClusters] and [RunClusters]; the zero value has none.
 //
-// A method that fails ends the test with Fatal.
+// A method that fails ends the test with Fatal. If there is no test, it panics with the error.
 type Clusters struct {
-	tb    TB
-	group *processes.Group
-	nodes [][]*clusterNode // by cluster
+	tb      TB // nil without a test
+	group   *processes.Group
+	nodes   [][]*clusterNode // by cluster
+	closing sync.Once
 }
 
 // A clusterNode is a node of a cluster.
@@ -49,17 +50,29 @@ type clusterNode struct {
 // [Start].
 //
 // The options for clusters are WithArgs, without arguments that set a password or a port; and WithLinks:
-// the nodes announce the ports of links in front of them, as behind a NAT. The links stay as they are.
+// the nodes announce the ports of links in front of them, as behind a NAT. Clients and replicas use them.
 func StartClusters(tb TB, n, shards int, opts ...Option) *Clusters {
 	tb.Helper()
 	needed(tb)
-	c := &Clusters{tb: tb}
-	holdBlock()
-	tb.Cleanup(c.close)
-	if err := c.start(n, shards, opts); err != nil {
+	c, err := RunClusters(n, shards, opts...)
+	if err != nil {
 		tb.Fatal(err)
 	}
+	c.tb = tb
+	tb.Cleanup(c.Close)
 	return c
+}
+
+// RunClusters is [StartClusters] without a test. The caller must call [Clusters.Close]. A missing
+// redis-server is an error that says what to install.
+func RunClusters(n, shards int, opts ...Option) (*Clusters, error) {
+	c := &Clusters{}
+	holdBlock()
+	if err := c.start(n, shards, opts); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
 }
 
 func (c *Clusters) start(n, shards int, opts []Option) (err error) {
@@ -111,7 +124,7 @@ func (c *Clusters) start(n, shards int, opts []Option) (err error) {
 	}
 	return wait(func() error {
 		for i := range n {
-			if err := c.ready(i); err != nil {
+			if err := c.Ready(i); err != nil {
 				return err
 			}
 		}
@@ -197,8 +210,8 @@ func (n *clusterNode) shown() string {
 	return n.addr()
 }
 
-// ready says what cluster i lacks to serve and to fail over.
-func (c *Clusters) ready(i int) error {
+// Ready is nil if all nodes of cluster i serve, and each master has a replica in step. The error says what is missing.
+func (c *Clusters) Ready(i int) error {
 	for j := range c.nodes[i] {
 		info, err := c.Do(i, j, "CLUSTER", "INFO")
 		if err != nil {
@@ -218,6 +231,10 @@ func (c *Clusters) ready(i int) error {
 	}
 	return nil
 }
+
+// Close kills all nodes, paused ones too, and removes their files. It returns when they are gone. Further calls do
+// nothing; no other method may be called after it. Clusters that belong to a test close when the test ends.
+func (c *Clusters) Close() { c.closing.Do(c.close) }
 
 func (c *Clusters) close() {
 	var ending sync.WaitGroup
@@ -243,8 +260,11 @@ func (c *Clusters) close() {
 	releaseBlock(addrs)
 }
 
-// N returns the number of nodes of each cluster.
-func (c *Clusters) N() int { return len(c.nodes[0]) }
+// N returns the number of clusters.
+func (c *Clusters) N() int { return len(c.nodes) }
+
+// Nodes returns the number of nodes of each cluster.
+func (c *Clusters) Nodes() int { return len(c.nodes[0]) }
 
 // Addr returns the address of cluster i, as redlock.Config.Masters takes it: cluster:// with the
 // first master of each shard, or with both nodes of the only one.
@@ -276,13 +296,14 @@ func (c *Clusters) ID(i, j int) string { return c.nodes[i][j].id }
 // serves the slot and more than half of the nodes that are up name it as the master.
 func (c *Clusters) Owner(i, slot int) (node int) {
 	c.must(i, "find the owner of a slot", wait(func() (err error) {
-		node, err = c.owner(i, slot)
+		node, err = c.FindOwner(i, slot)
 		return err
 	}))
 	return node
 }
 
-func (c *Clusters) owner(i, slot int) (int, error) {
+// FindOwner is [Clusters.Owner] without the wait: the error says why there is none now.
+func (c *Clusters) FindOwner(i, slot int) (int, error) {
 	named := map[string]int{}
 	up := 0
 	for j := range c.nodes[i] {
@@ -314,7 +335,7 @@ func (c *Clusters) owner(i, slot int) (int, error) {
 // after a minute.
 func (c *Clusters) Await(i, slot, other int) (node int) {
 	c.must(i, "await another owner of a slot", wait(func() (err error) {
-		node, err = c.owner(i, slot)
+		node, err = c.FindOwner(i, slot)
 		if err == nil && node == other {
 			err = errors.New("it has it still")
 		}
@@ -401,9 +422,72 @@ func (c *Clusters) move(i, slot, from, to int, each func()) error {
 	return nil
 }
 
-func (c *Clusters) must(i int, op string, err error) {
-	if err != nil {
-		c.tb.Helper()
-		c.tb.Fatal(fmt.Errorf("redlocktest: %s of cluster %d: %w", op, i, err))
+// Cut cuts the link in front of node j of cluster i until [Clusters.Heal], as [Masters.Cut] does. It cuts the node off
+// from its clients and its replica.
+func (c *Clusters) Cut(i, j int) {
+	c.change(i, j, "cut", func(w *weather) { w.cut = [2]bool{true, true} })
+}
+
+// CutReplies is [Clusters.Cut] for replies alone: the node executes what it is sent.
+func (c *Clusters) CutReplies(i, j int) {
+	c.change(i, j, "cut replies", func(w *weather) { w.cut[toClients] = true })
+}
+
+// Delay makes all that passes the link of node j of cluster i arrive later by d, as [Masters.Delay] does.
+func (c *Clusters) Delay(i, j int, d time.Duration) {
+	c.change(i, j, "delay", func(w *weather) { w.delay = d })
+}
+
+// Heal ends what Cut and CutReplies have done.
+func (c *Clusters) Heal(i, j int) {
+	c.change(i, j, "heal", func(w *weather) { *w = weather{delay: w.delay} })
+}
+
+// Reset resets all connections of clients and the replica to node j of cluster i once.
+func (c *Clusters) Reset(i, j int) {
+	if l := c.nodes[i][j].link; l != nil {
+		l.reset()
+		return
 	}
+	c.must(i, "reset", errNoLink)
+}
+
+func (c *Clusters) change(i, j int, op string, f func(*weather)) {
+	if l := c.nodes[i][j].link; l != nil {
+		l.change(f)
+		return
+	}
+	c.must(i, op, errNoLink)
+}
+
+// StopReplication has a replica, node j of cluster i, get nothing more from its master, and keep what it has, until
+// [Clusters.GoOnReplicating] or a restart.
+func (c *Clusters) StopReplication(i, j int) {
+	// Its master does not let it in again.
+	c.mustDo(i, j, "CONFIG", "SET", "masteruser", "nobody")
+	c.mustDo(i, j, "CONFIG", "SET", "masterauth", "nothing")
+	c.mustDo(i, j, "CLIENT", "KILL", "TYPE", "master")
+}
+
+// GoOnReplicating ends what StopReplication has done.
+func (c *Clusters) GoOnReplicating(i, j int) {
+	c.mustDo(i, j, "CONFIG", "SET", "masterauth", "")
+	c.mustDo(i, j, "CONFIG", "SET", "masteruser", "")
+}
+
+func (c *Clusters) mustDo(i, j int, args ...string) {
+	_, err := c.Do(i, j, args...)
+	c.must(i, strings.Join(args, " "), err)
+}
+
+func (c *Clusters) must(i int, op string, err error) {
+	if err == nil {
+		return
+	}
+	err = fmt.Errorf("redlocktest: %s of cluster %d: %w", op, i, err)
+	if c.tb == nil {
+		panic(err)
+	}
+	c.tb.Helper()
+	c.tb.Fatal(err)
 }

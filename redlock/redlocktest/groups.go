@@ -23,14 +23,15 @@ const (
 // Groups are n independent groups of a master and a replica, numbered from 0. The
 // same three sentinels watch over all of them. If a master is killed or frozen, its
 // replica takes its place after about a second. All methods may be called by several
-// goroutines at once. Groups come from [StartGroups]; the zero value has none.
+// goroutines at once. Groups come from [StartGroups] and [RunGroups]; the zero value has none.
 //
-// A method that fails ends the test with Fatal.
+// A method that fails ends the test with Fatal. If there is no test, it panics with the error.
 type Groups struct {
-	tb        TB
+	tb        TB // nil without a test
 	group     *processes.Group
 	servers   []*server // of group i the two at 2*i
 	sentinels []*server
+	closing   sync.Once
 }
 
 // StartGroups starts n groups on free ports of 127.0.0.1, without persistence, and
@@ -42,13 +43,25 @@ type Groups struct {
 func StartGroups(tb TB, n int, opts ...Option) *Groups {
 	tb.Helper()
 	needed(tb)
-	g := &Groups{tb: tb}
-	holdBlock()
-	tb.Cleanup(g.close)
-	if err := g.start(n, opts); err != nil {
+	g, err := RunGroups(n, opts...)
+	if err != nil {
 		tb.Fatal(err)
 	}
+	g.tb = tb
+	tb.Cleanup(g.Close)
 	return g
+}
+
+// RunGroups is [StartGroups] without a test. The caller must call [Groups.Close]. A missing redis-server is an error
+// that says what to install.
+func RunGroups(n int, opts ...Option) (*Groups, error) {
+	g := &Groups{}
+	holdBlock()
+	if err := g.start(n, opts); err != nil {
+		g.Close()
+		return nil, err
+	}
+	return g, nil
 }
 
 func (g *Groups) start(n int, opts []Option) (err error) {
@@ -91,10 +104,8 @@ func (g *Groups) start(n int, opts []Option) (err error) {
 	}
 	return wait(func() error {
 		for i := range n {
-			for j := range g.sentinels {
-				if err := g.ready(j, i); err != nil {
-					return err
-				}
+			if err := g.Ready(i); err != nil {
+				return err
 			}
 		}
 		return nil
@@ -131,6 +142,17 @@ func groupable(o options) error {
 	return nil
 }
 
+// Ready is nil if the sentinels can make group i fail over: they know each other, and a replica that is in step. The
+// error says what is missing.
+func (g *Groups) Ready(i int) error {
+	for j := range g.sentinels {
+		if err := g.ready(j, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ready says what a sentinel lacks to make a group fail over.
 func (g *Groups) ready(sentinel, i int) error {
 	peers, err := g.Sentinel(sentinel, "SENTINEL", "SENTINELS", g.Name(i))
@@ -160,6 +182,10 @@ func wait(do func() error) error {
 	}
 }
 
+// Close kills all servers and sentinels, paused ones too, and removes their files. It returns when they are gone.
+// Further calls do nothing; no other method may be called after it. Groups that belong to a test close when it ends.
+func (g *Groups) Close() { g.closing.Do(g.close) }
+
 func (g *Groups) close() {
 	var ending sync.WaitGroup
 	var addrs []string
@@ -173,6 +199,9 @@ func (g *Groups) close() {
 	}
 	releaseBlock(addrs)
 }
+
+// N returns the number of groups.
+func (g *Groups) N() int { return len(g.servers) / 2 }
 
 // Name returns the name by which the sentinels know group i.
 func (g *Groups) Name(i int) string { return "group" + strconv.Itoa(i) }
@@ -244,6 +273,16 @@ func (g *Groups) master(i int) (*server, error) {
 // replica takes its place later; [Groups.Await] waits for that.
 func (g *Groups) Kill(i int) { g.find(i).kill() }
 
+// Restart starts the servers of group i again that are down. They have no data. One that was the master says that it is
+// one until the sentinels make it a replica.
+func (g *Groups) Restart(i int) {
+	for _, s := range g.servers[2*i : 2*i+2] {
+		if errors.Is(s.state(), ErrDown) {
+			g.must(i, "restart", s.restart())
+		}
+	}
+}
+
 // Switch makes the sentinels promote the replica of group i although its master is
 // well, and returns when the replica is the master.
 func (g *Groups) Switch(i int) {
@@ -299,14 +338,20 @@ func (g *Groups) ResumeSentinel(j int) { g.mustSentinel(j, "resume", g.sentinels
 
 func (g *Groups) must(i int, op string, err error) {
 	if err != nil {
-		g.tb.Helper()
-		g.tb.Fatal(fmt.Errorf("redlocktest: %s of group %d: %w", op, i, err))
+		g.fail(fmt.Errorf("redlocktest: %s of group %d: %w", op, i, err))
 	}
 }
 
 func (g *Groups) mustSentinel(j int, op string, err error) {
 	if err != nil {
-		g.tb.Helper()
-		g.tb.Fatal(fmt.Errorf("redlocktest: %s sentinel %d: %w", op, j, err))
+		g.fail(fmt.Errorf("redlocktest: %s sentinel %d: %w", op, j, err))
 	}
+}
+
+func (g *Groups) fail(err error) {
+	if g.tb == nil {
+		panic(err)
+	}
+	g.tb.Helper()
+	g.tb.Fatal(err)
 }

@@ -18,7 +18,8 @@ const masterCount = 5
 
 // An arena is what a test takes place in.
 type arena struct {
-	masters  *redlocktest.Masters
+	masters  *redlocktest.Masters // nil if there is a field
+	roaming  roaming              // the same, if they are
 	traffic  traffic
 	spaces   *namespaces // nil if the traffic goes through links
 	dir      string      // of the counters and the journals
@@ -30,8 +31,52 @@ type arena struct {
 
 // newArena makes an arena whose traffic goes through the namespaces, or through links if these are
 // nil. The namespaces are the arena's then, also if it fails.
-func newArena(locks []lockable, config clientConfig, unfenced bool, spaces *namespaces, opts ...redlocktest.Option) (_ *arena, err error) {
-	a := &arena{locks: locks, counters: make(map[string]fileCounter), spaces: spaces}
+func newArena(locks []lockable, config clientConfig, unfenced bool, spaces *namespaces, opts ...redlocktest.Option) (*arena, error) {
+	a := &arena{locks: locks, spaces: spaces}
+	return a.begun(config, unfenced, func(config *clientConfig) (err error) {
+		where := redlocktest.WithLinks()
+		if spaces != nil {
+			where = redlocktest.WithHosts(spaces.hosts()...)
+		}
+		if a.masters, err = redlocktest.Run(masterCount, append(opts, where)...); err != nil {
+			return err
+		}
+		a.traffic = links{a.masters}
+		if spaces != nil {
+			a.traffic, spaces.control = spaces, a.masters
+		}
+		config.Masters = a.masters.Addrs()
+		for i := range a.masters.N() {
+			info, err := a.masters.Do(i, "INFO")
+			if err != nil {
+				return err
+			}
+			config.Runs = append(config.Runs, identity(info.(string)))
+			direct, err := a.direct(i)
+			if err != nil {
+				return err
+			}
+			config.Direct = append(config.Direct, direct)
+		}
+		return nil
+	})
+}
+
+// newRoamingArena makes an arena with so many roaming masters.
+func newRoamingArena(of string, masters int, locks []lockable, config clientConfig, unfenced bool) (*arena, error) {
+	a := &arena{locks: locks}
+	return a.begun(config, unfenced, func(config *clientConfig) (err error) {
+		if a.roaming, err = newRoaming(of, masters); err != nil {
+			return err
+		}
+		a.traffic = a.roaming
+		config.Masters, config.Prefix = a.roaming.Addrs(), roamingPrefix
+		return nil
+	})
+}
+
+// begun makes all that an arena has beside its masters, which start makes.
+func (a *arena) begun(config clientConfig, unfenced bool, start func(*clientConfig) error) (_ *arena, err error) {
 	defer func() {
 		if err != nil {
 			a.close(false)
@@ -40,42 +85,30 @@ func newArena(locks []lockable, config clientConfig, unfenced bool, spaces *name
 	if a.dir, err = os.MkdirTemp("", "redburst-chaos"); err != nil {
 		return nil, err
 	}
-	where := redlocktest.WithLinks()
-	if spaces != nil {
-		where = redlocktest.WithHosts(spaces.hosts()...)
-	}
-	if a.masters, err = redlocktest.Run(masterCount, append(opts, where)...); err != nil {
+	if err := start(&config); err != nil {
 		return nil, err
 	}
-	a.traffic = links{a.masters}
-	if spaces != nil {
-		a.traffic, spaces.control = spaces, a.masters
-	}
-	config.Masters = a.masters.Addrs()
-	for i := range a.masters.N() {
-		info, err := a.masters.Do(i, "INFO")
-		if err != nil {
-			return nil, err
-		}
-		config.Runs = append(config.Runs, identity(info.(string)))
-		direct, err := a.direct(i)
-		if err != nil {
-			return nil, err
-		}
-		config.Direct = append(config.Direct, direct)
-	}
-	for _, key := range keysOf(locks) {
+	a.counters = make(map[string]fileCounter)
+	for _, key := range keysOf(a.locks) {
 		if a.counters[key], err = newFileCounter(filepath.Join(a.dir, key)); err != nil {
 			return nil, err
 		}
 	}
 	a.resource = newResource(unfenced)
-	config.Locks, config.Dir = locks, a.dir
+	config.Locks, config.Dir = a.locks, a.dir
 	a.fleet = &fleet{config: config, dir: a.dir, resource: a.resource}
-	if spaces != nil {
-		a.fleet.places = spaces.clients
+	if a.spaces != nil {
+		a.fleet.places = a.spaces.clients
 	}
 	return a, nil
+}
+
+// voters are its masters, whatever they are.
+func (a *arena) voters() voters {
+	if a.roaming != nil {
+		return a.roaming
+	}
+	return a.masters
 }
 
 // direct returns the address of a master that leads past the traffic: its Unix socket where it has a
@@ -106,6 +139,9 @@ func (a *arena) close(keep bool) {
 	}
 	if a.masters != nil {
 		a.masters.Close()
+	}
+	if a.roaming != nil {
+		a.roaming.Close()
 	}
 	if a.spaces != nil {
 		a.spaces.network.Close()
@@ -140,14 +176,19 @@ var lasts = regexp.MustCompile(`:fence$|:permits$|:writer$|:line$|:line:`)
 // counters of the fences, the marks of permits, what writers have asked of readers
 // and the lines remain, but not for ever.
 func (a *arena) keysLeft(ctx context.Context, longest time.Duration) (left []string, err error) {
-	for i := range a.masters.N() {
+	masters := a.voters()
+	for i := range masters.N() {
 		a.traffic.end(i)
 		for {
-			list, err := a.masters.Do(i, "CLIENT", "LIST")
+			list, err := masters.Do(i, "CLIENT", "LIST")
 			if err != nil {
 				return nil, err
 			}
-			if strings.Count(list.(string), "\n") == 1 { // we
+			clients := strings.Count(list.(string), "\n") - 1 // without us
+			if a.roaming != nil {                             // there are replicas, and others
+				clients = strings.Count(list.(string), " name="+clientName)
+			}
+			if clients == 0 {
 				break
 			}
 			if !sleep(ctx, time.Millisecond) {
@@ -158,14 +199,14 @@ func (a *arena) keysLeft(ctx context.Context, longest time.Duration) (left []str
 	if !sleep(ctx, longest+longest/100+10*time.Millisecond) { // the masters' clocks may be slow, and they count in milliseconds
 		return nil, errInterrupted
 	}
-	for i := range a.masters.N() {
-		keys, err := a.masters.Do(i, "KEYS", "*")
+	for i := range masters.N() {
+		keys, err := masters.Do(i, "KEYS", "*")
 		if err != nil {
 			return nil, err
 		}
 		for _, key := range keys.([]any) {
 			if name := key.(string); lasts.MatchString(name) {
-				ttl, err := a.masters.Do(i, "PTTL", name)
+				ttl, err := masters.Do(i, "PTTL", name)
 				if err != nil {
 					return nil, err
 				}

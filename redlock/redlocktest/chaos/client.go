@@ -27,6 +27,8 @@ import (
 type clientConfig struct {
 	Name         string
 	Masters      []string
+	Prefix       string   // as in redlock.Config
+	Durable      bool     // likewise
 	Direct       []string // other addresses of the masters, which lead past the traffic that is struck
 	Doubled      bool     // the lock's client is given one master twice, and another not at all
 	Runs         []string // the masters' identities, when the test began
@@ -145,7 +147,7 @@ func (c *client) add(r record) {
 func (c *client) open() {
 	for c.lock == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		config := redlock.Config{Masters: c.Masters, ClientName: c.Name, RoundTimeout: c.RoundTimeout,
+		config := redlock.Config{Masters: c.Masters, Prefix: c.Prefix, Durable: c.Durable, ClientName: c.Name, RoundTimeout: c.RoundTimeout,
 			RestartGuard: c.RestartGuard, DriftFactor: c.DriftFactor, Username: c.User, Password: redlock.NewSecret(c.User)}
 		open := func() (*redlock.Client, error) { return redlock.Open(ctx, config) }
 		if c.Doubled { // Open would refuse it

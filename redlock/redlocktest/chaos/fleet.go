@@ -23,6 +23,9 @@ import (
 // need, which is the longest operation and then their own patience twice.
 const endTime = 4 * patience
 
+// clientName is what the names of all clients begin with.
+const clientName = "client-"
+
 // A fleet is the client processes of a test. One that is killed is replaced.
 type fleet struct {
 	config   clientConfig  // what all have in common
@@ -53,7 +56,7 @@ type process struct {
 func (f *fleet) start(i int) (*process, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	name := fmt.Sprintf("client-%d", len(f.all)+1)
+	name := fmt.Sprintf("%s%d", clientName, len(f.all)+1)
 	p := &process{name: name, journal: filepath.Join(f.dir, name), gone: make(chan struct{})}
 	config := f.config
 	config.Name, config.Journal = name, p.journal

@@ -46,11 +46,11 @@ const (
 )
 
 // newStranger makes a stranger that knows the identities of the masters, none of which has forgotten
-// anything yet. It does not count the vote of another before the guard has passed.
+// anything yet. It has none that are roaming, as it would not find them. It does not count the vote of another before the guard has passed.
 func newStranger(addresses, runs []string, guard time.Duration) *stranger {
 	s := &stranger{time: foreignTime}
-	for i, address := range addresses {
-		s.masters = append(s.masters, &foreignMaster{address: address, guard: guard, run: runs[i]})
+	for i, run := range runs {
+		s.masters = append(s.masters, &foreignMaster{address: addresses[i], guard: guard, run: run})
 	}
 	return s
 }

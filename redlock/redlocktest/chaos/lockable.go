@@ -106,15 +106,21 @@ func (l lockable) options(fenced bool) []redlock.Option {
 }
 
 // on returns the names that its keys have on the masters.
-func (l lockable) on() []string {
+func (l lockable) on(prefix string) (all []string) {
 	if l.Kind != permits {
-		return l.Keys
+		for _, key := range l.Keys {
+			all = append(all, prefix+key)
+		}
+		return all
 	}
-	var slots []string
+	tag := "{" + l.Keys[0]
+	if prefix != "" {
+		tag = prefix + l.Keys[0] // the tag is the prefix's
+	}
 	for i := range l.Permits {
-		slots = append(slots, fmt.Sprintf("{%s}:permit:%d/%d", l.Keys[0], i+1, l.Permits))
+		all = append(all, fmt.Sprintf("%s}:permit:%d/%d", tag, i+1, l.Permits))
 	}
-	return slots
+	return all
 }
 
 // keysOf returns the keys of all these locks, each once.

@@ -187,6 +187,8 @@ func chaos(ctx context.Context, args []string, out, errs io.Writer) int {
 	seed := flags.Uint64("seed", rand.Uint64()>>32, "`number` that the faults follow from; each run prints its own")
 	clients := flags.Int("clients", 4, "`number` of client processes")
 	unfenced := flags.Bool("unfenced", false, "the resource ignores the fence, and must lose increments")
+	arena := flags.String("arena", ofMasters, "`masters` for five servers, cluster for Redis Clusters, sentinel for groups that Sentinel watches over")
+	masters := flags.Int("masters", 1, "`number` of clusters or groups, each of which is a master")
 	linked := flags.Bool("links", false, "proxies in front of the masters, where there could be network namespaces")
 	if err := flags.Parse(args); err != nil {
 		return exitUnknown
@@ -194,10 +196,12 @@ func chaos(ctx context.Context, args []string, out, errs io.Writer) int {
 	var status int
 	var err error
 	switch {
-	case flags.NArg() > 0 || *duration <= 0 || *clients < 1 || *unfenced && (*mode != "chaos" || *clients < 2):
+	case flags.NArg() > 0 || *duration <= 0 || *clients < 1 || *unfenced && (*mode != "chaos" || *clients < 2) ||
+		*masters < 1 || *arena != ofMasters && *linked:
 		err = errors.New("bad arguments; see -help")
 	case *mode == "chaos":
-		status, err = storm(ctx, out, *duration, *seed, *clients, *unfenced, *linked)
+		status, err = storm(ctx, out, order{arena: *arena, masters: *masters, duration: *duration, seed: *seed,
+			clients: *clients, unfenced: *unfenced, linked: *linked})
 	case *mode == "violate":
 		status, err = violate(ctx, out)
 	default:

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -19,7 +20,9 @@ import (
 // A nemesis carries out a plan, and knows when a majority of the masters was up
 // and reachable, for each client.
 type nemesis struct {
-	masters  *redlocktest.Masters
+	masters  voters
+	servers  *redlocktest.Masters // the same, unless they are roaming
+	roaming  roaming              // the same, if they are
 	traffic  traffic
 	fleet    *fleet
 	resource *resource // nil if there are no clients
@@ -30,10 +33,11 @@ type nemesis struct {
 	clientTurn []sync.Mutex
 	spoiling   sync.Mutex // likewise, of the counter
 
+	ttl        time.Duration // the longest one
 	quarantine time.Duration // until a master that was restarted, or a replica, votes again
 
 	mu     sync.Mutex
-	harmed []bool        // masters
+	harmed []int         // how many strikes each master is hit by
 	apart  map[pair]int  // how many strikes each pair is hit by
 	since  time.Duration // when a majority became unharmed, for each client; 0 while none is
 	up     []span
@@ -45,12 +49,19 @@ type nemesis struct {
 // A span is a stretch of time.
 type span struct{ From, To time.Duration }
 
-func newNemesis(masters *redlocktest.Masters, fleet *fleet, resource *resource, ttl time.Duration) *nemesis {
-	return &nemesis{
-		masters: masters, traffic: links{masters}, fleet: fleet, resource: resource, quarantine: quarantine(ttl),
+func newNemesis(masters voters, fleet *fleet, resource *resource, ttl time.Duration) *nemesis {
+	n := &nemesis{
+		masters: masters, fleet: fleet, resource: resource, ttl: ttl, quarantine: quarantine(ttl),
 		masterTurn: make([]sync.Mutex, masters.N()), clientTurn: make([]sync.Mutex, len(fleet.current)),
-		harmed: make([]bool, masters.N()), apart: make(map[pair]int), since: clock.Now(), faults: make(map[fault]int),
+		harmed: make([]int, masters.N()), apart: make(map[pair]int), since: clock.Now(), faults: make(map[fault]int),
 	}
+	if f, is := masters.(roaming); is {
+		n.roaming, n.traffic = f, f
+	} else {
+		n.servers = masters.(*redlocktest.Masters)
+		n.traffic = links{n.servers}
+	}
+	return n
 }
 
 // run returns when all strikes are over. If ctx ends, it leaves masters and
@@ -88,6 +99,10 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 		n.strikePairs(ctx, s)
 		return
 	}
+	if n.roaming != nil && slices.Contains(n.roaming.faults(), s.Fault) {
+		n.besiege(ctx, s)
+		return
+	}
 	i := s.Target
 	switch s.Fault {
 	case reset, spoil: // at any time
@@ -104,9 +119,9 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 	switch s.Fault {
 	case freeze:
 		n.harm(i)
-		n.masters.Pause(i)
+		n.servers.Pause(i)
 		if sleep(ctx, s.For) {
-			n.masters.Resume(i)
+			n.servers.Resume(i)
 			n.heal(i)
 		}
 	case kill:
@@ -116,7 +131,7 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 		if !sleep(ctx, s.For-n.quarantine) {
 			return
 		}
-		n.masters.Restart(i)
+		n.servers.Restart(i)
 		if sleep(ctx, n.quarantine) {
 			n.heal(i)
 		}
@@ -189,11 +204,11 @@ const blindUser = "blind"
 
 // killForGood kills a master, and takes from it what it has written: it was not on its disk yet.
 func (n *nemesis) killForGood(i int) {
-	dir, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", n.masters.PID(i)))
+	dir, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", n.servers.PID(i)))
 	if err != nil {
 		panic(err)
 	}
-	n.masters.Kill(i)
+	n.servers.Kill(i)
 	for _, name := range []string{"appendonlydir", "appendonly.aof"} { // since Redis 7, and before
 		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
 			panic(err)
@@ -321,6 +336,17 @@ func (n *nemesis) forgets() {
 	n.forgot = append(n.forgot, clock.Now())
 }
 
+// forgetting is called when a master may forget its keys at any moment from now on, until ended is called.
+func (n *nemesis) forgetting(ctx context.Context) (ended func()) {
+	ctx, ended = context.WithCancel(ctx)
+	go func() {
+		for ok := true; ok; ok = sleep(ctx, 100*time.Millisecond) {
+			n.forgets()
+		}
+	}()
+	return ended
+}
+
 func (n *nemesis) count(f fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -379,13 +405,13 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // harm is called before a master is harmed, heal when it is well again.
-func (n *nemesis) harm(i int) { n.set(i, true) }
-func (n *nemesis) heal(i int) { n.set(i, false) }
+func (n *nemesis) harm(i int) { n.strikes(i, 1) }
+func (n *nemesis) heal(i int) { n.strikes(i, -1) }
 
-func (n *nemesis) set(i int, harmed bool) {
+func (n *nemesis) strikes(i, more int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.harmed[i] = harmed
+	n.harmed[i] += more
 	n.note()
 }
 
@@ -418,7 +444,7 @@ func (n *nemesis) note() {
 func (n *nemesis) hasMajority(client int) bool {
 	well := 0
 	for master, harmed := range n.harmed {
-		if !harmed && n.apart[pair{client, master}] == 0 {
+		if harmed == 0 && n.apart[pair{client, master}] == 0 {
 			well++
 		}
 	}
@@ -428,7 +454,7 @@ func (n *nemesis) hasMajority(client int) bool {
 func (n *nemesis) isHarmed(i int) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.harmed[i]
+	return n.harmed[i] > 0
 }
 
 // majorityUp returns when a majority was up, until now.

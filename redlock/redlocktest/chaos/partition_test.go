@@ -90,7 +90,7 @@ func TestPartitionsFitAnyNumbers(t *testing.T) {
 }
 
 func TestAMajorityIsUpIfEachClientHasOne(t *testing.T) {
-	n := &nemesis{harmed: make([]bool, 5), clientTurn: make([]sync.Mutex, 4), apart: make(map[pair]int), since: clock.Now()}
+	n := &nemesis{harmed: make([]int, 5), clientTurn: make([]sync.Mutex, 4), apart: make(map[pair]int), since: clock.Now()}
 	isUp := func() bool { return n.since != 0 }
 	two := each([]int{1}, []int{0, 1})
 	n.part(two, 1)

@@ -91,9 +91,11 @@ func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Du
 		at = end + p.between(0, 500*time.Millisecond)
 	}
 	p.strikeClients(clients)
-	slices.SortStableFunc(p.all, func(a, b strike) int { return cmp.Compare(a.At, b.At) })
+	slices.SortStableFunc(p.all, byTime)
 	return p.all
 }
+
+func byTime(a, b strike) int { return cmp.Compare(a.At, b.At) }
 
 // A planner makes a plan.
 type planner struct {

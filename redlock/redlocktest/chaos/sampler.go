@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
-	"github.com/redburst/redburst/redlock/redlocktest"
 )
 
 const sampleEvery = 50 * time.Millisecond
@@ -38,12 +37,12 @@ func (s sightings) add(master int, token string, asked time.Duration) {
 	s[token][master] = asked
 }
 
-func startSampler(masters *redlocktest.Masters, n *nemesis, locks []lockable) *sampler {
+func startSampler(masters voters, n *nemesis, locks []lockable, prefix string) *sampler {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &sampler{cancel: cancel, seen: make(sightings)}
 	most := make(map[string]time.Duration) // by key
 	for _, l := range locks {
-		for _, key := range l.on() {
+		for _, key := range l.on(prefix) {
 			most[key] = max(most[key], l.life())
 		}
 	}

@@ -3,11 +3,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
@@ -87,45 +87,43 @@ var stormLocks = []lockable{
 	{Kind: several, Keys: []string{"h", "i"}, TTL: 150 * time.Millisecond, Passed: true},
 }
 
-// storm tests the lock, with a resource that looks at fences or, if unfenced, at none. The traffic
-// goes through network namespaces where they are permitted, unless it is to be linked. It returns
-// the exit status, or why there is none.
-func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint64, clients int, unfenced, linked bool) (status int, err error) {
+// An order says what storm is to do.
+type order struct {
+	arena    string
+	masters  int // that are roaming
+	duration time.Duration
+	seed     uint64
+	clients  int
+	unfenced bool // the resource looks at no fence
+	linked   bool // links carry the traffic, also where network namespaces are permitted
+}
+
+// storm tests the lock. It returns the exit status, or why there is none.
+func storm(ctx context.Context, out io.Writer, o order) (status int, err error) {
+	duration, seed, clients, unfenced := o.duration, o.seed, o.clients, o.unfenced
 	longest := longestOf(stormLocks)
-	clocks, noClocks, err := ownClocks()
+	config := clientConfig{Seed: seed, Workers: workerCount, RestartGuard: restartGuard(longest)}
+	a, strikes, said, err := o.enter(config, longest)
 	if err != nil {
 		return 0, err
 	}
-	spaces, why, err := spacesFor(clients, linked)
-	if err != nil {
-		return 0, err
-	}
-	a, err := newArena(stormLocks, clientConfig{Seed: seed, Workers: workerCount, RestartGuard: restartGuard(longest)}, unfenced, spaces, append(clocks, masterArgs)...)
-	if err != nil {
-		return 0, err
-	}
-	a.fleet.spread, a.fleet.unlike = clockSpread, true
+	a.fleet.spread = clockSpread
 	keep := false
 	defer func() { a.close(keep) }()
-	fmt.Fprintf(out, "%v of faults, seed %d: %d masters, %d clients with %d workers each\n", duration, seed, masterCount, clients, workerCount)
+	masters := a.voters()
+	fmt.Fprintf(out, "%v of faults, seed %d: %d masters, %d clients with %d workers each\n", duration, seed, masters.N(), clients, workerCount)
 	again := fmt.Sprintf("go run ./redlock/redlocktest/chaos -seed %d -duration %v -clients %d", seed, duration, clients)
 	if unfenced {
 		again += " -unfenced"
 	}
-	strikes := plan(seed, duration, masterCount, clients, longest)
-	if spaces == nil {
+	switch {
+	case a.roaming != nil:
+		again += fmt.Sprintf(" -arena %s -masters %d", o.arena, o.masters)
+	case a.spaces == nil:
 		again += " -links"
-	} else {
-		strikes = slices.Concat(strikes, partitions(seed, duration, masterCount, clients))
-		slices.SortStableFunc(strikes, func(a, b strike) int { return cmp.Compare(a.At, b.At) })
 	}
-	line(out, "network", "%s", why)
 	line(out, "the same again", "%s", again)
-	if noClocks == nil {
-		line(out, "clocks", "the masters' gain on ours %s", a.drift(drifts(seed, masterCount)))
-	} else {
-		line(out, "clocks", "all go alike: %v", noClocks)
-	}
+	fmt.Fprint(out, said)
 	t, began := trial{Began: clock.Now(), Bound: progressBound, LongEnough: progressBound}, wallClock()
 	if clients > 1 { // otherwise nobody is there while it is frozen
 		t.LeastLate = leastLate
@@ -135,9 +133,9 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 			return 0, err
 		}
 	}
-	n := newNemesis(a.masters, a.fleet, a.resource, longest)
+	n := newNemesis(masters, a.fleet, a.resource, longest)
 	n.traffic = a.traffic
-	s := startSampler(a.masters, n, a.locks)
+	s := startSampler(masters, n, a.locks, a.fleet.config.Prefix)
 	defer s.cancel() // without waiting for it, which may wait for a frozen master
 	err = n.run(ctx, strikes)
 	if ctx.Err() != nil {
@@ -158,7 +156,7 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 	if err != nil {
 		return 0, err
 	}
-	t.Masters, t.Seen = masterCount, s.seen
+	t.Masters, t.Seen = masters.N(), s.seen
 	f, err := a.judge(t)
 	if err != nil {
 		return 0, err
@@ -187,6 +185,41 @@ func storm(ctx context.Context, out io.Writer, duration time.Duration, seed uint
 	}
 	fmt.Fprintf(out, "%d violations; the clients' records are in %s\nFor the same faults again: %s\n", len(f.Violations)+len(f.Disorders), a.dir, again)
 	return exitFailed, nil
+}
+
+// enter makes the arena, and the schedule of the faults. said is what the report says of the arena.
+func (o order) enter(config clientConfig, longest time.Duration) (a *arena, strikes []strike, said string, err error) {
+	if o.arena != ofMasters {
+		if a, err = newRoamingArena(o.arena, o.masters, roamingLocks(), config, o.unfenced); err != nil {
+			return nil, nil, "", err
+		}
+		return a, siege(o.seed, o.duration, o.masters, o.clients, longest, a.roaming.faults()), "", nil
+	}
+	clocks, noClocks, err := ownClocks()
+	if err != nil {
+		return nil, nil, "", err
+	}
+	spaces, why, err := spacesFor(o.clients, o.linked)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	if a, err = newArena(stormLocks, config, o.unfenced, spaces, append(clocks, masterArgs)...); err != nil {
+		return nil, nil, "", err
+	}
+	a.fleet.unlike = true
+	strikes = plan(o.seed, o.duration, masterCount, o.clients, longest)
+	if spaces != nil {
+		strikes = slices.Concat(strikes, partitions(o.seed, o.duration, masterCount, o.clients))
+		slices.SortStableFunc(strikes, byTime)
+	}
+	var out strings.Builder
+	line(&out, "network", "%s", why)
+	if noClocks == nil {
+		line(&out, "clocks", "the masters' gain on ours %s", a.drift(drifts(o.seed, masterCount)))
+	} else {
+		line(&out, "clocks", "all go alike: %v", noClocks)
+	}
+	return a, strikes, out.String(), nil
 }
 
 // wallClock is the wall clock, less clock.Now.

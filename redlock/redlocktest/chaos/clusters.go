@@ -1,0 +1,229 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock/redlocktest"
+)
+
+// clusterShards are so many that a majority of a cluster's masters goes on without one of them.
+const clusterShards = 3
+
+// What befalls a cluster, and the one of its nodes that has the slot of the locks: its owner.
+const (
+	ownerKilled    fault = "owner killed"          // its replica takes over, and the owner comes back as a replica of that
+	ownerRestarted fault = "owner restarted"       // at once and without its keys: it may remain the owner
+	ownerFrozen    fault = "owner frozen"          // its replica takes over if that lasts; the owner goes on with what has arrived
+	ownerCutOff    fault = "owner cut off"         // from the other nodes, and not from clients
+	failover       fault = "failover"              // that the owner agrees to
+	takeover       fault = "takeover"              // by the replica alone: it asks nobody
+	lateTakeover   fault = "takeover from behind"  // the replica has heard nothing from the owner for a while
+	slotMoved      fault = "slot moved"            // with its keys, one after the other
+	moveCutShort   fault = "slot's move cut short" // the owner is killed when some keys have left it
+	othersFrozen   fault = "other nodes frozen"    // all but the owner and its replica: the cluster serves nobody
+	replicaKilled  fault = "replica killed"        // and comes back
+)
+
+// clusters are roaming masters: each is a Redis Cluster.
+type clusters struct {
+	*redlocktest.Clusters
+	slot  int
+	owner []atomic.Int64 // of each cluster, when it was settled last
+}
+
+func newClusters(c *redlocktest.Clusters) (*clusters, error) {
+	f := &clusters{Clusters: c, slot: conn.HashSlot(roamingPrefix), owner: make([]atomic.Int64, c.N())}
+	for i := range f.owner {
+		node, err := c.FindOwner(i, f.slot)
+		if err != nil {
+			c.Close()
+			return nil, err
+		}
+		f.owner[i].Store(int64(node))
+	}
+	return f, nil
+}
+
+func (f *clusters) at(i int) int { return int(f.owner[i].Load()) }
+
+func (f *clusters) Do(i int, args ...string) (any, error) { return f.Clusters.Do(i, f.at(i), args...) }
+
+func (f *clusters) faults() []fault {
+	return []fault{ownerKilled, ownerRestarted, ownerFrozen, ownerCutOff, failover, takeover, lateTakeover, slotMoved, moveCutShort, othersFrozen, replicaKilled}
+}
+
+func (f *clusters) befall(ctx context.Context, n *nemesis, s strike) {
+	i, at := s.Target, f.at(s.Target)
+	replica := at ^ 1
+	defer n.forgetting(ctx)() // a slot that is moved loses no key, but no client knows that
+	switch s.Fault {
+	case ownerKilled:
+		f.Kill(i, at)
+		f.await(ctx, i, replica)
+		sleep(ctx, s.For/4)
+		f.Restart(i, at)
+	case ownerRestarted:
+		f.Restart(i, at)
+	case ownerFrozen:
+		f.Pause(i, at)
+		sleep(ctx, s.For)
+		f.Resume(i, at)
+	case ownerCutOff:
+		f.Isolate(i, at)
+		sleep(ctx, s.For)
+		f.Rejoin(i, at)
+	case failover:
+		patiently(ctx, "fail over", func() error {
+			if _, err := f.Clusters.Do(i, replica, "CLUSTER", "FAILOVER"); err != nil {
+				return err
+			}
+			tried, cancel := context.WithTimeout(ctx, 6*time.Second) // it is given up before
+			defer cancel()
+			f.await(tried, i, replica)
+			return tried.Err()
+		})
+	case takeover:
+		f.takeOver(ctx, i, replica)
+	case lateTakeover:
+		f.StopReplication(i, replica)
+		sleep(ctx, s.For/4)
+		f.takeOver(ctx, i, replica)
+		f.GoOnReplicating(i, replica)
+	case slotMoved:
+		f.Move(i, f.slot, f.another(ctx, i, at), func() { sleep(ctx, rand.N(20*time.Millisecond)) })
+	case moveCutShort:
+		to := f.another(ctx, i, at)
+		f.beginMove(ctx, i, at, to)
+		f.Kill(i, at)
+		f.await(ctx, i, replica)
+		f.Restart(i, at)
+		f.Clusters.Do(i, to, "CLUSTER", "SETSLOT", strconv.Itoa(f.slot), "STABLE")
+	case othersFrozen:
+		for j := range f.Nodes() {
+			if j != at && j != replica {
+				f.Pause(i, j)
+			}
+		}
+		sleep(ctx, s.For)
+		for j := range f.Nodes() {
+			if j != at && j != replica {
+				f.Resume(i, j)
+			}
+		}
+	case replicaKilled:
+		f.Kill(i, replica)
+		sleep(ctx, s.For)
+		f.Restart(i, replica)
+	}
+	f.settle(ctx, i)
+}
+
+// takeOver makes a replica the owner, whatever the others say.
+func (f *clusters) takeOver(ctx context.Context, i, replica int) {
+	patiently(ctx, "take over", func() error {
+		_, err := f.Clusters.Do(i, replica, "CLUSTER", "FAILOVER", "TAKEOVER")
+		return err
+	})
+	f.await(ctx, i, replica)
+}
+
+// await waits until a node is the owner.
+func (f *clusters) await(ctx context.Context, i, node int) {
+	patiently(ctx, "await the owner", func() error {
+		now, err := f.FindOwner(i, f.slot)
+		if err == nil && now != node {
+			err = fmt.Errorf("node %d is the owner, and not %d", now, node)
+		}
+		return err
+	})
+}
+
+// another returns the master of another shard than that of a node.
+func (f *clusters) another(ctx context.Context, i, node int) (master int) {
+	patiently(ctx, "find another master", func() error {
+		for k := range f.Nodes() {
+			j := (node + 2 + k) % f.Nodes()
+			if role, err := f.Clusters.Do(i, j, "ROLE"); j|1 != node|1 && err == nil && role.([]any)[0] == "master" {
+				master = j
+				return nil
+			}
+		}
+		return errors.New("there is none")
+	})
+	return master
+}
+
+// beginMove moves some keys of the slot.
+func (f *clusters) beginMove(ctx context.Context, i, from, to int) {
+	slot := strconv.Itoa(f.slot)
+	_, err := f.Clusters.Do(i, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", f.ID(i, from))
+	if err == nil {
+		_, err = f.Clusters.Do(i, from, "CLUSTER", "SETSLOT", slot, "MIGRATING", f.ID(i, to))
+	}
+	if err != nil {
+		panic(err)
+	}
+	port, err := f.Clusters.Do(i, to, "CONFIG", "GET", "port")
+	if err != nil {
+		panic(err)
+	}
+	keys, err := f.Clusters.Do(i, from, "CLUSTER", "GETKEYSINSLOT", slot, "10")
+	if err != nil {
+		panic(err)
+	}
+	for _, key := range keys.([]any) {
+		f.Clusters.Do(i, from, "MIGRATE", "127.0.0.1", port.([]any)[1].(string), key.(string), "0", "5000", "REPLACE")
+		sleep(ctx, rand.N(20*time.Millisecond))
+	}
+}
+
+// settle waits until the nodes agree on the owner, and it has a replica in step.
+func (f *clusters) settle(ctx context.Context, i int) {
+	patiently(ctx, "settle", func() error {
+		node, err := f.FindOwner(i, f.slot)
+		if err == nil {
+			err = f.Ready(i)
+		}
+		if err == nil {
+			f.owner[i].Store(int64(node))
+		}
+		return err
+	})
+}
+
+// impose strikes the traffic of the owner. That to its replica is struck with it.
+func (f *clusters) impose(s strike) (lift func()) {
+	i, at := s.Target, f.at(s.Target)
+	switch s.Fault {
+	case cut:
+		f.Cut(i, at)
+	case cutReplies:
+		f.CutReplies(i, at)
+	case delay:
+		f.Delay(i, at, s.For/delayShare)
+	default:
+		panic("clusters have no such fault")
+	}
+	return func() {
+		f.Heal(i, at)
+		f.Delay(i, at, 0)
+	}
+}
+
+func (f *clusters) reset(i int) {
+	for j := range f.Nodes() {
+		f.Reset(i, j)
+	}
+}
+
+// end does nothing: the links tell the nodes that the clients are gone.
+func (f *clusters) end(int) {}

@@ -1,0 +1,127 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/redlock/redlocktest"
+)
+
+// voters are the masters of an arena: servers with a fixed place, or roaming ones.
+type voters interface {
+	N() int
+	Addrs() []string
+	Do(i int, args ...string) (any, error) // has the master do something that is the master now
+	Close()
+}
+
+// Roaming masters have no fixed place: each is one of several servers, and another can take its place.
+type roaming interface {
+	voters
+	traffic
+	// faults are what befalls these alone.
+	faults() []fault
+	// befall carries out one of these faults, and returns when the master is well again, or ctx has ended.
+	befall(ctx context.Context, n *nemesis, s strike)
+}
+
+// The arenas.
+const (
+	ofMasters   = "masters"
+	ofClusters  = "cluster"
+	ofSentinels = "sentinel"
+)
+
+// newRoaming starts so many roaming masters.
+func newRoaming(arena string, masters int) (roaming, error) {
+	if arena == ofClusters {
+		c, err := redlocktest.RunClusters(masters, clusterShards, redlocktest.WithLinks())
+		if err != nil {
+			return nil, err
+		}
+		return newClusters(c)
+	}
+	return nil, fmt.Errorf("no arena %q", arena)
+}
+
+// roamingPrefix is that of all keys there: it says in which slot of a cluster they are.
+const roamingPrefix = "{chaos}:"
+
+// roamingLocks are what the clients fight for there. Another library does not follow the masters.
+func roamingLocks() []lockable {
+	return slices.DeleteFunc(slices.Clone(stormLocks), func(l lockable) bool { return l.Kind == foreign })
+}
+
+// Faults of the traffic, in which every client is struck alike.
+var roamingTraffic = []fault{cut, cutReplies, delay}
+
+// siege makes the schedule of a test with roaming masters. It follows from its arguments alone. A master that was struck has no
+// vote for a long time. Some strikes come while that lasts, and some when locks are taken again. Mostly one master is
+// struck; now and then all are at once.
+func siege(seed uint64, duration time.Duration, masters, clients int, ttl time.Duration, faults []fault) []strike {
+	p := planner{rng: rand.New(rand.NewPCG(seed, 1)), duration: duration, ttl: ttl, free: make([]time.Duration, masters)}
+	all := slices.Concat(faults, faults, roamingTraffic)
+	for at := time.Second; at < duration; {
+		victims := p.rng.Perm(masters)
+		if p.rng.IntN(6) > 0 {
+			victims = victims[:1]
+		}
+		var end time.Duration
+		for _, i := range victims {
+			s := strike{At: at + p.between(0, 200*time.Millisecond), For: p.between(100*time.Millisecond, 4*time.Second), Fault: all[p.rng.IntN(len(all))], Target: i}
+			p.add(s)
+			end = max(end, s.At+s.For)
+		}
+		for range p.rng.IntN(3) {
+			p.add(strike{At: p.between(at, end), Fault: reset, Target: p.rng.IntN(masters)})
+		}
+		next := p.between(0, 2*time.Second)
+		if p.rng.IntN(3) > 0 { // locks are taken again
+			next += roamingQuarantine(ttl) / time.Duration(masters)
+		}
+		at = end + next
+	}
+	p.strikeClients(clients)
+	slices.SortStableFunc(p.all, byTime)
+	return p.all
+}
+
+// roamingQuarantine is until when a master that was settled is certain to vote again: clients hear of it a second later,
+// and others may rely on the server before it for so long.
+func roamingQuarantine(ttl time.Duration) time.Duration {
+	return quarantine(ttl) + conn.SlotTrust + time.Second
+}
+
+// besiege carries out a strike that only roaming masters know. The next one may begin while the master is still in quarantine.
+func (n *nemesis) besiege(ctx context.Context, s strike) {
+	i := s.Target
+	n.masterTurn[i].Lock()
+	n.harm(i)
+	if ctx.Err() == nil {
+		n.roaming.befall(ctx, n, s)
+	}
+	n.masterTurn[i].Unlock()
+	if sleep(ctx, roamingQuarantine(n.ttl)) {
+		n.heal(i)
+	}
+}
+
+// patiently repeats what fails until it does not, or ctx has ended.
+func patiently(ctx context.Context, what string, do func() error) {
+	for deadline := clock.Now() + 2*patience; ctx.Err() == nil; sleep(ctx, 20*time.Millisecond) {
+		err := do()
+		if err == nil {
+			return
+		}
+		if clock.Now() > deadline {
+			panic(fmt.Errorf("%s: %w", what, err))
+		}
+	}
+}
