@@ -381,11 +381,17 @@ func (c *Clusters) isolate(i, j int, cut bool) {
 // keys, and at last.
 func (c *Clusters) Move(i, slot, j int, each func()) {
 	from := c.Owner(i, slot)
-	c.must(i, "move a slot", c.move(i, slot, from, j, each))
+	c.must(i, "move a slot", c.TryMove(i, slot, j, each))
 	c.Await(i, slot, from)
 }
 
-func (c *Clusters) move(i, slot, from, to int, each func()) error {
+// TryMove is Move, but waits for nothing. The error says which step has failed. Then some keys have been moved, perhaps,
+// and it goes on where it was if it is called again.
+func (c *Clusters) TryMove(i, slot, to int, each func()) error {
+	from, err := c.FindOwner(i, slot)
+	if err != nil {
+		return err
+	}
 	step := func() {
 		if each != nil {
 			each()

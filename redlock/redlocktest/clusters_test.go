@@ -57,4 +57,16 @@ func TestClusterMayHaveOneShard(t *testing.T) {
 	require.Contains(t, c.Addr(0), c.nodes[0][0].link.addr())
 	_, port, _ := strings.Cut(c.Node(0, 0), ":")
 	require.Equal(t, port, fmt.Sprint(v.([]any)[0].([]any)[2].([]any)[1]))
+
+	c.StopReplication(0, 1)
+	_, err = c.Do(0, 0, "SET", "key", "value")
+	require.NoError(t, err)
+	_, err = c.Do(0, 1, "CLUSTER", "FAILOVER", "TAKEOVER")
+	require.NoError(t, err)
+	require.Equal(t, 1, c.Await(0, 0, 0))
+	v, err = c.Do(0, 1, "GET", "key")
+	require.NoError(t, err)
+	require.Nil(t, v, "it had not heard of it")
+	c.GoOnReplicating(0, 1)
+	eventually(t, func() bool { return c.Ready(0) == nil }, "the other one is its replica now")
 }

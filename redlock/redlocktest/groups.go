@@ -321,6 +321,22 @@ func (g *Groups) Do(i int, args ...string) (any, error) {
 	return reply, asking(fmt.Sprintf("the master of group %d", i), err)
 }
 
+// FindMaster returns which of the two servers of group i is the master now, 0 or 1. It does not wait: the error says why
+// there is none.
+func (g *Groups) FindMaster(i int) (j int, err error) {
+	s, err := g.master(i)
+	if err != nil {
+		return 0, err
+	}
+	return slices.Index(g.servers[2*i:2*i+2], s), nil
+}
+
+// DoAt sends one command to server j of group i, 0 or 1, as [Masters.Do] does.
+func (g *Groups) DoAt(i, j int, args ...string) (any, error) {
+	reply, err := do(g.servers[2*i+j], args...)
+	return reply, asking(fmt.Sprintf("server %d of group %d", j, i), err)
+}
+
 // Sentinel sends one command to sentinel j, 0 to 2, as [Masters.Do] does.
 func (g *Groups) Sentinel(j int, args ...string) (any, error) {
 	reply, err := do(g.sentinels[j], args...)

@@ -58,7 +58,8 @@ func (f *clusters) at(i int) int { return int(f.owner[i].Load()) }
 func (f *clusters) Do(i int, args ...string) (any, error) { return f.Clusters.Do(i, f.at(i), args...) }
 
 func (f *clusters) faults() []fault {
-	return []fault{ownerKilled, ownerRestarted, ownerFrozen, ownerCutOff, failover, takeover, lateTakeover, slotMoved, moveCutShort, othersFrozen, replicaKilled}
+	return []fault{ownerKilled, ownerRestarted, ownerFrozen, ownerCutOff, failover, takeover, lateTakeover, slotMoved, moveCutShort, othersFrozen, replicaKilled,
+		cut, cutReplies, delay}
 }
 
 func (f *clusters) befall(ctx context.Context, n *nemesis, s strike) {
@@ -99,7 +100,7 @@ func (f *clusters) befall(ctx context.Context, n *nemesis, s strike) {
 		f.takeOver(ctx, i, replica)
 		f.GoOnReplicating(i, replica)
 	case slotMoved:
-		f.Move(i, f.slot, f.another(ctx, i, at), func() { sleep(ctx, rand.N(20*time.Millisecond)) })
+		f.move(ctx, i, at)
 	case moveCutShort:
 		to := f.another(ctx, i, at)
 		f.beginMove(ctx, i, at, to)
@@ -160,6 +161,22 @@ func (f *clusters) another(ctx context.Context, i, node int) (master int) {
 		return errors.New("there is none")
 	})
 	return master
+}
+
+// move moves the slot to another shard. On a busy machine that may fail over meanwhile. Then its replica has what has
+// arrived.
+func (f *clusters) move(ctx context.Context, i, from int) {
+	to := f.another(ctx, i, from)
+	patiently(ctx, "move the slot", func() error {
+		role, err := f.Clusters.Do(i, to, "ROLE")
+		if err == nil && role.([]any)[0] != "master" {
+			to ^= 1
+		}
+		if owner, err := f.FindOwner(i, f.slot); err != nil || owner == to {
+			return err
+		}
+		return f.TryMove(i, f.slot, to, func() { sleep(ctx, rand.N(20*time.Millisecond)) })
+	})
 }
 
 // beginMove moves some keys of the slot.

@@ -34,8 +34,10 @@ func (h *hold) handOver() (taken bool) {
 	m := h.newMutex(h.lock, h.fenced, redlock.WithToken(h.token))
 	h.mutex = m
 	h.add(record{Op: opLeave, Hold: h.id})
-	late := clock.Now() > latest // an attempt that is not may have prolonged the lock, whatever has become of it
-	for range 3 {                // one that is cut short must not bring back what the next one finds
+	// An attempt that is not late may have prolonged the lock, whatever has become of it. So may a recheck, after roaming
+	// masters have switched.
+	late := clock.Now() > latest && h.Prefix == ""
+	for range 3 { // one that is cut short must not bring back what the next one finds
 		err := h.takeOver(m, late)
 		if err == nil {
 			return true

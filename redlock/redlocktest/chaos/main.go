@@ -197,11 +197,13 @@ func chaos(ctx context.Context, args []string, out, errs io.Writer) int {
 	var err error
 	switch {
 	case flags.NArg() > 0 || *duration <= 0 || *clients < 1 || *unfenced && (*mode != "chaos" || *clients < 2) ||
-		*masters < 1 || *arena != ofMasters && *linked:
+		*masters < 1 || *arena != ofMasters && *linked || *arena == ofSentinels && *mode != "chaos":
 		err = errors.New("bad arguments; see -help")
 	case *mode == "chaos":
 		status, err = storm(ctx, out, order{arena: *arena, masters: *masters, duration: *duration, seed: *seed,
 			clients: *clients, unfenced: *unfenced, linked: *linked})
+	case *mode == "violate" && *arena == ofClusters:
+		status, err = violateFailover(ctx, out)
 	case *mode == "violate":
 		status, err = violate(ctx, out)
 	default:

@@ -97,6 +97,18 @@ func TestTheCheckerFindsAViolation(t *testing.T) {
 	require.Equal(t, 2, strings.Count(out, "It stops B, the later holder"))
 }
 
+func TestTheCheckerFindsWhatAFailoverForgets(t *testing.T) {
+	status, out, _ := run(t, t.Context(), "-mode", "violate", "-arena", "cluster")
+	require.Equal(t, exitFine, status)
+	for _, b := range beliefs {
+		if b.wrong {
+			require.Regexp(t, "VIOLATION +"+b.key+": .* had it at once", out)
+		}
+	}
+	require.Equal(t, len(beliefs)-1, strings.Count(out, ": 1 overlaps, and 1 by its history"))
+	require.Contains(t, out, "it is known (Config.RestartGuard): 0 overlaps, and 0 by its history")
+}
+
 func TestNothingIsLeftAfterAnInterrupt(t *testing.T) {
 	for _, mode := range []string{"chaos", "violate"} {
 		for _, after := range []time.Duration{0, 200 * ms, time.Second} {
@@ -114,6 +126,7 @@ func TestNothingIsLeftAfterAnInterrupt(t *testing.T) {
 
 func TestBadArgumentsAreRefused(t *testing.T) {
 	for _, args := range [][]string{{"-mode", "calm"}, {"-duration", "0s"}, {"-clients", "0"}, {"-what"}, {"more"},
+		{"-arena", "moon"}, {"-arena", "cluster", "-links"}, {"-arena", "cluster", "-masters", "0"}, {"-arena", "sentinel", "-mode", "violate"},
 		{"-unfenced", "-mode", "violate"}, {"-unfenced", "-clients", "1"}} {
 		var out, errs bytes.Buffer
 		require.Equal(t, exitUnknown, chaos(t.Context(), args, &out, &errs), args)

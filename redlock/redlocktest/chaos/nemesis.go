@@ -99,7 +99,7 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 		n.strikePairs(ctx, s)
 		return
 	}
-	if n.roaming != nil && slices.Contains(n.roaming.faults(), s.Fault) {
+	if n.roaming != nil && !slices.Contains(common, s.Fault) {
 		n.besiege(ctx, s)
 		return
 	}

@@ -81,6 +81,31 @@ func TestPlanObeysRedlock(t *testing.T) {
 	require.Less(t, majority*2, minority)
 }
 
+func TestSiegeFollowsFromItsSeed(t *testing.T) {
+	for _, masters := range []int{1, 3} {
+		for _, roaming := range []roaming{&clusters{}, &groups{}} {
+			siege := func(seed uint64) []strike { return siege(seed, time.Minute, masters, 4, time.Second, roaming.faults()) }
+			require.Equal(t, siege(7), siege(7))
+			require.NotEqual(t, siege(7), siege(8))
+			faults := make(map[fault]int)
+			for seed := range uint64(50) {
+				strikes := siege(seed)
+				require.True(t, slices.IsSortedFunc(strikes, byTime))
+				for _, s := range strikes {
+					faults[s.Fault]++
+					require.LessOrEqual(t, s.At+s.For, time.Minute)
+					if s.Fault == reset || slices.Contains(roaming.faults(), s.Fault) {
+						require.Less(t, s.Target, masters)
+					}
+				}
+			}
+			for _, f := range slices.Concat(roaming.faults(), []fault{reset, freezeClient, freezeWriter, killClient}) {
+				require.NotZero(t, faults[f], f)
+			}
+		}
+	}
+}
+
 func TestPlanFitsAnyNumberOfMasters(t *testing.T) {
 	for masters := 1; masters <= 7; masters++ {
 		require.NotEmpty(t, plan(1, 10*time.Second, masters, 1, time.Second))

@@ -26,9 +26,9 @@ type voters interface {
 type roaming interface {
 	voters
 	traffic
-	// faults are what befalls these alone.
+	// faults are what befalls them, beside what is reset.
 	faults() []fault
-	// befall carries out one of these faults, and returns when the master is well again, or ctx has ended.
+	// befall carries out one of these that is not common, and returns when the master is well again, or ctx has ended.
 	befall(ctx context.Context, n *nemesis, s strike)
 }
 
@@ -41,7 +41,14 @@ const (
 
 // newRoaming starts so many roaming masters.
 func newRoaming(arena string, masters int) (roaming, error) {
-	if arena == ofClusters {
+	switch arena {
+	case ofSentinels:
+		g, err := redlocktest.RunGroups(masters, groupArgs)
+		if err != nil {
+			return nil, err
+		}
+		return newGroups(g), nil
+	case ofClusters:
 		c, err := redlocktest.RunClusters(masters, clusterShards, redlocktest.WithLinks())
 		if err != nil {
 			return nil, err
@@ -59,15 +66,14 @@ func roamingLocks() []lockable {
 	return slices.DeleteFunc(slices.Clone(stormLocks), func(l lockable) bool { return l.Kind == foreign })
 }
 
-// Faults of the traffic, in which every client is struck alike.
-var roamingTraffic = []fault{cut, cutReplies, delay}
+// common are faults that all masters know.
+var common = []fault{cut, cutReplies, delay, reset, freezeClient, freezeWriter, killClient}
 
 // siege makes the schedule of a test with roaming masters. It follows from its arguments alone. A master that was struck has no
 // vote for a long time. Some strikes come while that lasts, and some when locks are taken again. Mostly one master is
 // struck; now and then all are at once.
 func siege(seed uint64, duration time.Duration, masters, clients int, ttl time.Duration, faults []fault) []strike {
 	p := planner{rng: rand.New(rand.NewPCG(seed, 1)), duration: duration, ttl: ttl, free: make([]time.Duration, masters)}
-	all := slices.Concat(faults, faults, roamingTraffic)
 	for at := time.Second; at < duration; {
 		victims := p.rng.Perm(masters)
 		if p.rng.IntN(6) > 0 {
@@ -75,7 +81,7 @@ func siege(seed uint64, duration time.Duration, masters, clients int, ttl time.D
 		}
 		var end time.Duration
 		for _, i := range victims {
-			s := strike{At: at + p.between(0, 200*time.Millisecond), For: p.between(100*time.Millisecond, 4*time.Second), Fault: all[p.rng.IntN(len(all))], Target: i}
+			s := strike{At: at + p.between(0, 200*time.Millisecond), For: p.between(100*time.Millisecond, 4*time.Second), Fault: faults[p.rng.IntN(len(faults))], Target: i}
 			p.add(s)
 			end = max(end, s.At+s.For)
 		}
@@ -83,7 +89,7 @@ func siege(seed uint64, duration time.Duration, masters, clients int, ttl time.D
 			p.add(strike{At: p.between(at, end), Fault: reset, Target: p.rng.IntN(masters)})
 		}
 		next := p.between(0, 2*time.Second)
-		if p.rng.IntN(3) > 0 { // locks are taken again
+		if p.rng.IntN(2) > 0 { // locks are taken again
 			next += roamingQuarantine(ttl) / time.Duration(masters)
 		}
 		at = end + next
@@ -102,12 +108,14 @@ func roamingQuarantine(ttl time.Duration) time.Duration {
 // besiege carries out a strike that only roaming masters know. The next one may begin while the master is still in quarantine.
 func (n *nemesis) besiege(ctx context.Context, s strike) {
 	i := s.Target
-	n.masterTurn[i].Lock()
 	n.harm(i)
-	if ctx.Err() == nil {
-		n.roaming.befall(ctx, n, s)
-	}
-	n.masterTurn[i].Unlock()
+	func() {
+		n.masterTurn[i].Lock()
+		defer n.masterTurn[i].Unlock()
+		if ctx.Err() == nil {
+			n.roaming.befall(ctx, n, s)
+		}
+	}()
 	if sleep(ctx, roamingQuarantine(n.ttl)) {
 		n.heal(i)
 	}

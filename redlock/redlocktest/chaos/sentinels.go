@@ -1,0 +1,105 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/redburst/redburst/redlock/redlocktest"
+)
+
+// What befalls a group that Sentinel watches over. Its master is not frozen: one that goes on after it was replaced
+// takes writes for a while, though it has no replica. Only clients that hear from the sentinels in time know better.
+const (
+	masterKilled    fault = "master killed, and replaced" // it comes back as a replica
+	masterRestarted fault = "master restarted"            // at once and without its keys: it may remain the master
+	switched        fault = "master replaced"             // by the sentinels, though it is well
+	sentinelFrozen  fault = "sentinel frozen"
+	majorityFrozen  fault = "most sentinels frozen"
+)
+
+// groups are roaming masters: each is that of a Sentinel group.
+type groups struct {
+	*redlocktest.Groups
+	master []atomic.Int64 // of each group, when it was settled last
+}
+
+// groupArgs have a master that has lost its replica take no writes, as the sentinels may have replaced it.
+var groupArgs = redlocktest.WithArgs("--min-replicas-to-write", "1", "--min-replicas-max-lag", "1", "--repl-ping-replica-period", "1")
+
+func newGroups(g *redlocktest.Groups) *groups {
+	f := &groups{Groups: g, master: make([]atomic.Int64, g.N())}
+	for i := range f.master {
+		f.settle(context.Background(), i)
+	}
+	return f
+}
+
+func (f *groups) Do(i int, args ...string) (any, error) {
+	return f.DoAt(i, int(f.master[i].Load()), args...)
+}
+
+func (f *groups) faults() []fault {
+	return []fault{masterKilled, masterRestarted, switched, sentinelFrozen, majorityFrozen}
+}
+
+func (f *groups) befall(ctx context.Context, n *nemesis, s strike) {
+	i, at := s.Target, int(f.master[s.Target].Load())
+	defer n.forgetting(ctx)()
+	switch s.Fault {
+	case masterKilled:
+		f.Kill(i)
+		f.await(ctx, i, 1-at)
+		sleep(ctx, s.For/4)
+		f.Restart(i)
+	case masterRestarted:
+		f.Kill(i)
+		f.Restart(i)
+	case switched:
+		f.Switch(i)
+	case sentinelFrozen:
+		f.PauseSentinel(i)
+		sleep(ctx, s.For)
+		f.ResumeSentinel(i)
+	case majorityFrozen:
+		f.PauseSentinel(0)
+		f.PauseSentinel(1)
+		sleep(ctx, s.For)
+		f.ResumeSentinel(0)
+		f.ResumeSentinel(1)
+	}
+	f.settle(ctx, i)
+}
+
+// await waits until a server is the master.
+func (f *groups) await(ctx context.Context, i, server int) {
+	patiently(ctx, "await the master", func() error {
+		now, err := f.FindMaster(i)
+		if err == nil && now != server {
+			err = fmt.Errorf("server %d is the master, and not %d", now, server)
+		}
+		return err
+	})
+}
+
+// settle waits until the sentinels agree on the master, and it has a replica in step.
+func (f *groups) settle(ctx context.Context, i int) {
+	patiently(ctx, "settle", func() error {
+		at, err := f.FindMaster(i)
+		if err == nil {
+			err = f.Ready(i)
+		}
+		if err == nil {
+			f.master[i].Store(int64(at))
+		}
+		return err
+	})
+}
+
+func (f *groups) impose(strike) (lift func()) { panic("groups have no such fault") }
+
+func (f *groups) reset(i int) { f.Do(i, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") }
+
+func (f *groups) end(int) {}

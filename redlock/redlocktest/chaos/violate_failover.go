@@ -1,0 +1,114 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"syscall"
+	"time"
+
+	"github.com/redburst/redburst/conn/clock"
+)
+
+// A belief is what a client believes of a failover that it has not seen. Each has a key of its own.
+type belief struct {
+	what  string
+	key   string
+	guard time.Duration // its Config.RestartGuard
+	sure  bool          // its Config.Durable
+	wrong bool          // so it takes what another holds
+}
+
+// beliefs have a cluster that has forgotten a lock.
+var beliefs = []belief{
+	{what: "it is declared that a failover forgets nothing (Config.Durable)", key: "declared", sure: true, wrong: true},
+	{what: "the longest TTL of the others is not known (no Config.RestartGuard)", key: "unknown", wrong: true},
+	{what: "it is said to be shorter than it is (Config.RestartGuard)", key: "shorter", guard: 20 * time.Millisecond, wrong: true},
+	{what: "it is known (Config.RestartGuard)", key: "known", guard: 5 * time.Minute},
+}
+
+// violateFailover has a cluster forget locks in a failover, while their holders are frozen.
+//
+//	owner                      P P R R
+//	A holds                    x x x x    R has heard nothing from P, and has no lock
+//	B comes, and asks                x
+//
+// It reports whether B was given just what it must be given, by what it believes.
+func violateFailover(ctx context.Context, out io.Writer) (status int, err error) {
+	var locks []lockable
+	for _, b := range beliefs {
+		l := violated(plain, b.key)
+		if b.guard > 0 && b.wrong {
+			l.TTL = b.guard // B's; A has a longer one
+		}
+		locks = append(locks, violated(plain, b.key), l)
+	}
+	a, err := newRoamingArena(ofClusters, 1, locks, clientConfig{Holder: true}, false)
+	if err != nil {
+		return 0, err
+	}
+	defer a.close(false)
+	c := a.roaming.(*clusters)
+	began := clock.Now()
+	owner := c.at(0)
+	c.StopReplication(0, owner^1)
+	for i := range beliefs {
+		if err := a.startHolder(2 * i); err != nil {
+			return 0, err
+		}
+	}
+	if err := a.await(ctx, func(seen []outcomeCounts) bool { return all(seen, opTry, ok) }); err != nil {
+		return 0, err
+	}
+	holders := a.fleet.all
+	for _, p := range holders {
+		p.signal(syscall.SIGSTOP)
+	}
+	c.takeOver(ctx, 0, owner^1)
+	c.GoOnReplicating(0, owner^1)
+	c.settle(ctx, 0)
+	for i, b := range beliefs {
+		a.fleet.config.RestartGuard, a.fleet.config.Durable = b.guard, b.sure
+		if err := a.startHolder(2*i + 1); err != nil {
+			return 0, err
+		}
+	}
+	const refusals = 20
+	err = a.await(ctx, func(seen []outcomeCounts) bool {
+		for i, b := range beliefs {
+			tried := seen[len(beliefs)+i][opTry]
+			if b.wrong && tried[ok] == 0 || !b.wrong && tried["no quorum"] < refusals {
+				return false
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range holders {
+		p.signal(syscall.SIGCONT)
+	}
+	f, err := a.finish(ctx, trial{Began: began})
+	if err != nil {
+		return 0, err
+	}
+	fmt.Fprintln(out, "a cluster has forgotten all locks in a failover")
+	report(out, f, map[fault]int{lateTakeover: 1})
+	expected := make(map[string]int)
+	for _, b := range beliefs {
+		line(out, "belief", "%s: %d overlaps, and %d by its history", b.what, f.Overlaps[b.key], f.disorders(b.key))
+		if b.wrong {
+			expected[b.key] = 1
+		}
+	}
+	if !maps.Equal(f.Overlaps, expected) || len(f.Disorders) != len(expected) {
+		fmt.Fprintln(out, "the checker has not found each of them, and nothing else")
+		return exitFailed, nil
+	}
+	fmt.Fprintln(out, "these violations are as they should be: the checker can fail")
+	return exitFine, nil
+}
