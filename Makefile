@@ -103,9 +103,10 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 	[ -n "$$found" ] || { echo "no fuzz target in ./fuzz" >&2; exit 1; }
 
 # Each run prints its seed. SEED repeats the faults of a run. UNFENCED=1 ignores the fence. As root, masters and clients
-# have network namespaces, unless LINKS=1 asks for proxies.
+# have network namespaces, unless LINKS=1 asks for proxies. ARENA=cluster has Redis Clusters for masters, and
+# ARENA=sentinel groups: one, or as many as MASTERS says.
 chaos: need-redis ## let clients fight while everything fails, for DURATION (60s)
-	@$(GO) run ./redlock/redlocktest/chaos -duration $(DURATION) $(if $(SEED),-seed $(SEED)) $(if $(UNFENCED),-unfenced) $(if $(LINKS),-links)
+	@$(GO) run ./redlock/redlocktest/chaos -duration $(DURATION) $(if $(SEED),-seed $(SEED)) $(if $(UNFENCED),-unfenced) $(if $(LINKS),-links) $(if $(ARENA),-arena $(ARENA)) $(if $(MASTERS),-masters $(MASTERS))
 
 # BRIEF=1 runs the core scenarios against the oldest Redis and the newest Redis and Valkey. ONLY='redis 8'
 # takes some. SERVERS adds servers by their paths. UPDATE=1 looks for newer packages.

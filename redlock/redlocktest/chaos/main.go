@@ -9,7 +9,10 @@
 //	go run ./redlock/redlocktest/chaos -seed 4213 -duration 60s
 //	go run ./redlock/redlocktest/chaos -unfenced
 //	go run ./redlock/redlocktest/chaos -links
+//	go run ./redlock/redlocktest/chaos -arena cluster -masters 1
+//	go run ./redlock/redlocktest/chaos -arena sentinel -masters 3
 //	go run ./redlock/redlocktest/chaos -mode violate
+//	go run ./redlock/redlocktest/chaos -mode violate -arena cluster
 //
 // The faults and what the clients try follow from the seed, the duration and the
 // number of clients. Each run prints the command that repeats them. When the
@@ -128,6 +131,27 @@
 // The clocks are shifted by a library that is preloaded into the servers. Where there is no C
 // compiler for it, all clocks go alike, and the report says so.
 //
+// # Clusters and groups
+//
+// With -arena cluster each master is a Redis Cluster of three shards, and with -arena sentinel a group that three
+// sentinels watch over. One of them is what most people have, and three are a Redlock. The clients fight for the same
+// locks, but for those of another library, which would not follow the masters.
+//
+// The owner of the locks' slot is killed, with a failover after it; restarted at once, without its keys; frozen,
+// until long after its replica has taken over perhaps; and cut off from the other nodes, while clients still
+// reach it. Its replica takes its place with its consent, by force (TAKEOVER), and by force after it has heard
+// nothing for a while. The slot moves to another shard, with its keys, one after the other; or the owner is
+// killed amid that. The replica is killed, and the other nodes are frozen, so that the cluster does not serve.
+// Groups have fewer faults: their master is killed, restarted or replaced, and sentinels are frozen
+// (sentinels.go). The traffic goes through links.
+//
+// Each of these may forget locks, and so a lock may be lost while it is valid. But nobody else may have it until then:
+// the successor has no vote for so long. So the judges allow a loss, and no overlap.
+//
+// Nobody gives up a move when some keys have left the owner: they are lost then, as by a FLUSHALL.
+//
+// # The proof
+//
 // The mode "violate" proves that the checker can fail. Its clients have no such
 // guard: a master that was part of a quorum is restarted at once, so that two
 // clients hold one lock. It breaks the rule of each kind of lock in this way. It
@@ -141,6 +165,10 @@
 // another. If a majority runs 30 % fast, two clients hold one lock at once, unless they allow for
 // that by their Config.DriftFactor. If a majority is set forward they do, too. Nothing happens
 // if all are set back, or a minority forward, and by wall clocks of clients that are an hour apart.
+//
+// With -arena cluster it has a cluster forget locks in a failover. Who declares that a failover forgets nothing
+// (Config.Durable), or does not say how long others hold locks (Config.RestartGuard), or says less, is given the
+// lock of another. Who says it is not.
 //
 // The exit status is 0 if there was no violation (in the mode "violate": if the
 // violation was found, and the fence did what is said above; with -unfenced: if
