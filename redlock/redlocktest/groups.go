@@ -273,11 +273,16 @@ func (g *Groups) master(i int) (*server, error) {
 // replica takes its place later; [Groups.Await] waits for that.
 func (g *Groups) Kill(i int) { g.find(i).kill() }
 
-// Restart starts the servers of group i again that are down. They have no data. One that was the master says that it is
-// one until the sentinels make it a replica.
+// Restart starts the servers of group i again that are down. They have no data. Each says that it is a master, until the
+// sentinels make it a replica.
 func (g *Groups) Restart(i int) {
 	for _, s := range g.servers[2*i : 2*i+2] {
 		if errors.Is(s.state(), ErrDown) {
+			s.mu.Lock()
+			if at := slices.Index(s.args, "--replicaof"); at >= 0 { // with its host and port
+				s.args = slices.Delete(s.args, at, at+3)
+			}
+			s.mu.Unlock()
 			g.must(i, "restart", s.restart())
 		}
 	}

@@ -106,6 +106,11 @@ func TestGroupWithoutMasterIsDown(t *testing.T) {
 	_, err := g.Do(0, "PING")
 	require.ErrorIs(t, err, ErrDown)
 	require.EqualError(t, err, "redlocktest: ask the master of group 0: it is down")
+	g.Restart(0)
+	j, err := 0, error(nil)
+	eventually(t, func() bool { j, err = g.FindMaster(0); return err == nil }, "there is a master again")
+	_, err = g.DoAt(0, j, "PING")
+	require.NoError(t, err)
 }
 
 func TestGroupWhoseMasterIsInDoubtIsNotDown(t *testing.T) {
