@@ -357,11 +357,16 @@ func (c *checker) mayBeLost(h *claim, now time.Duration) bool {
 	return i < len(c.Forgot) && c.Forgot[i] <= now
 }
 
-// mayBeRevoked reports whether somebody has tried to revoke the lock since it was asked for.
+// mayBeRevoked reports whether somebody has tried to revoke the lock since it was asked for. One that is passed on without
+// the masters' word may have been revoked before.
 func (c *checker) mayBeRevoked(h *claim, now time.Duration) bool {
+	began := h.began
+	if h.lock.Passed {
+		began -= h.lock.TTL
+	}
 	return slices.ContainsFunc(c.revocations, func(r record) bool {
 		lock, is := c.locks[r.Lock]
-		return is && r.Began <= now && r.T >= h.began && (r.Token == "" || h.token == "" || r.Token == h.token) &&
+		return is && r.Began <= now && r.T >= began && (r.Token == "" || h.token == "" || r.Token == h.token) &&
 			slices.ContainsFunc(lock.Keys, func(key string) bool { return slices.Contains(h.lock.Keys, key) })
 	})
 }

@@ -453,6 +453,17 @@ func TestWhatWasRevokedIsNotExtended(t *testing.T) {
 	}
 }
 
+func TestALockThatIsPassedOnMayHaveBeenRevokedBefore(t *testing.T) {
+	for passed, violations := range map[bool]int{true: 0, false: 1} {
+		lock := one("k")
+		lock.Passed = passed
+		f := check(trial{Locks: []lockable{lock}, Logs: []clientLog{log("a",
+			[]record{{Began: 3 * ms, T: 4 * ms, Op: opRevoke, Lock: "k", Outcome: ok}},
+			taken(1, 10*ms, 100*ms, 0), []record{{T: 60 * ms, Op: opExtend, Hold: 1, Outcome: "lost+revoked+not held"}})}})
+		require.Len(t, f.Violations, violations, f.Violations)
+	}
+}
+
 func TestWhatWasLostWasNotHeldUntilItWasUnlocked(t *testing.T) {
 	unlocked := record{T: 60 * ms, Op: opUnlock, Hold: 1, Outcome: ok}
 	for outcome, violations := range map[string]int{"not held": 1, "no quorum": 0, "expired": 0} {
