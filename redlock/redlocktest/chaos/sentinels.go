@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/redburst/redburst/redlock/redlocktest"
 )
@@ -58,7 +59,15 @@ func (f *groups) befall(ctx context.Context, n *nemesis, s strike) {
 		f.Kill(i)
 		f.Restart(i)
 	case switched:
-		f.Switch(i)
+		patiently(ctx, "replace the master", func() error {
+			if _, err := f.Sentinel(0, "SENTINEL", "FAILOVER", f.Name(i)); err != nil {
+				return err
+			}
+			tried, cancel := context.WithTimeout(ctx, 10*time.Second) // it may be given up, if the machine is busy
+			defer cancel()
+			f.await(tried, i, 1-at)
+			return tried.Err()
+		})
 	case sentinelFrozen:
 		f.PauseSentinel(i)
 		sleep(ctx, s.For)
