@@ -84,6 +84,9 @@ func (f *clusters) befall(ctx context.Context, n *nemesis, s strike) {
 		f.Rejoin(i, at)
 	case failover:
 		patiently(ctx, "fail over", func() error {
+			if now, err := f.FindOwner(i, f.slot); err == nil && now == replica { // it has come late
+				return nil
+			}
 			if _, err := f.Clusters.Do(i, replica, "CLUSTER", "FAILOVER"); err != nil {
 				return err
 			}
@@ -131,10 +134,14 @@ func (f *clusters) befall(ctx context.Context, n *nemesis, s strike) {
 // takeOver makes a replica the owner, whatever the others say.
 func (f *clusters) takeOver(ctx context.Context, i, replica int) {
 	patiently(ctx, "take over", func() error {
-		_, err := f.Clusters.Do(i, replica, "CLUSTER", "FAILOVER", "TAKEOVER")
-		return err
+		if now, err := f.FindOwner(i, f.slot); err == nil && now == replica {
+			return nil
+		}
+		if _, err := f.Clusters.Do(i, replica, "CLUSTER", "FAILOVER", "TAKEOVER"); err != nil { // it is the master already, perhaps
+			return err
+		}
+		return errors.New("the others do not know of it yet")
 	})
-	f.await(ctx, i, replica)
 }
 
 // await waits until a node is the owner.

@@ -60,6 +60,9 @@ func (f *groups) befall(ctx context.Context, n *nemesis, s strike) {
 		f.Restart(i)
 	case switched:
 		patiently(ctx, "replace the master", func() error {
+			if now, err := f.FindMaster(i); err == nil && now != at { // it has come late
+				return nil
+			}
 			if _, err := f.Sentinel(0, "SENTINEL", "FAILOVER", f.Name(i)); err != nil {
 				return err
 			}
