@@ -69,9 +69,9 @@ func roamingLocks() []lockable {
 // common are faults that all masters know.
 var common = []fault{cut, cutReplies, delay, reset, freezeClient, freezeWriter, killClient}
 
-// siege makes the schedule of a test with roaming masters. It follows from its arguments alone. A master that was struck has no
-// vote for a long time. Some strikes come while that lasts, and some when locks are taken again. Mostly one master is
-// struck; now and then all are at once.
+// siege makes the schedule of a test with roaming masters. It follows from its arguments alone. A master that was struck
+// has no vote for a long time. Some strikes come while that lasts, and some when locks are taken again. Mostly one
+// master is struck; now and then all are at once.
 func siege(seed uint64, duration time.Duration, masters, clients int, ttl time.Duration, faults []fault) []strike {
 	p := planner{rng: rand.New(rand.NewPCG(seed, 1)), duration: duration, ttl: ttl, free: make([]time.Duration, masters)}
 	for at := time.Second; at < duration; {
@@ -81,7 +81,12 @@ func siege(seed uint64, duration time.Duration, masters, clients int, ttl time.D
 		}
 		var end time.Duration
 		for _, i := range victims {
-			s := strike{At: at + p.between(0, 200*time.Millisecond), For: p.between(100*time.Millisecond, 4*time.Second), Fault: faults[p.rng.IntN(len(faults))], Target: i}
+			s := strike{
+				At:     at + p.between(0, 200*time.Millisecond),
+				For:    p.between(100*time.Millisecond, 4*time.Second),
+				Fault:  faults[p.rng.IntN(len(faults))],
+				Target: i,
+			}
 			p.add(s)
 			end = max(end, s.At+s.For)
 		}
@@ -99,13 +104,14 @@ func siege(seed uint64, duration time.Duration, masters, clients int, ttl time.D
 	return p.all
 }
 
-// roamingQuarantine is until when a master that was settled is certain to vote again: clients hear of it a second later,
-// and others may rely on the server before it for so long.
+// roamingQuarantine is until when a master that was settled is certain to vote again: clients hear of it a second
+// later, and others may rely on the server before it for so long.
 func roamingQuarantine(ttl time.Duration) time.Duration {
 	return quarantine(ttl) + conn.SlotTrust + time.Second
 }
 
-// besiege carries out a strike that only roaming masters know. The next one may begin while the master is still in quarantine.
+// besiege carries out a strike that only roaming masters know. The next one may begin while the master is still in
+// quarantine.
 func (n *nemesis) besiege(ctx context.Context, s strike) {
 	i := s.Target
 	n.harm(i)
