@@ -24,6 +24,7 @@ import (
 //	round             what a straggler leaves       what undoes it
 //	acquire           the lock's keys               Unlock; core.sendRelease, if it has failed and keys can be there
 //	extend, adopt     the same keys, set again      Unlock; renewer.lose, if the lock is over (extension.mustUndo)
+//	recheck           the same keys, set again      Unlock, or the next attempt of the Mutex (renewer.loseUnseen)
 //	raise, a counter  a counter that is higher      nothing: it must not go down. Where the token is gone, a
 //	                                                raise does nothing
 //	pass              the same, and the keys' TTL   the same; the release of its last holder

@@ -21,6 +21,10 @@ const (
 	majorityFrozen  fault = "most sentinels frozen"
 )
 
+// longestNap is for how long sentinels are frozen at most. One that is frozen for two seconds does nothing for the next
+// thirty.
+const longestNap = 1500 * time.Millisecond
+
 // groups are roaming masters: each is that of a Sentinel group.
 type groups struct {
 	*redlocktest.Groups
@@ -72,13 +76,13 @@ func (f *groups) befall(ctx context.Context, n *nemesis, s strike) {
 			return tried.Err()
 		})
 	case sentinelFrozen:
-		f.PauseSentinel(i)
-		sleep(ctx, s.For)
-		f.ResumeSentinel(i)
+		f.PauseSentinel(0)
+		sleep(ctx, min(s.For, longestNap))
+		f.ResumeSentinel(0)
 	case majorityFrozen:
 		f.PauseSentinel(0)
 		f.PauseSentinel(1)
-		sleep(ctx, s.For)
+		sleep(ctx, min(s.For, longestNap))
 		f.ResumeSentinel(0)
 		f.ResumeSentinel(1)
 	}
