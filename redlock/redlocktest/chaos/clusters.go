@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -55,7 +56,20 @@ func newClusters(c *redlocktest.Clusters) (*clusters, error) {
 
 func (f *clusters) at(i int) int { return int(f.owner[i].Load()) }
 
-func (f *clusters) Do(i int, args ...string) (any, error) { return f.Clusters.Do(i, f.at(i), args...) }
+// Do follows the slot: on a busy machine a cluster may fail over by itself.
+func (f *clusters) Do(i int, args ...string) (any, error) {
+	reply, err := f.Clusters.Do(i, f.at(i), args...)
+	var refused redlocktest.ReplyError
+	if !errors.As(err, &refused) || !strings.HasPrefix(string(refused), "MOVED") {
+		return reply, err
+	}
+	now, err := f.FindOwner(i, f.slot)
+	if err != nil {
+		return nil, err
+	}
+	f.owner[i].Store(int64(now))
+	return f.Clusters.Do(i, now, args...)
+}
 
 func (f *clusters) faults() []fault {
 	return []fault{ownerKilled, ownerRestarted, ownerFrozen, ownerCutOff, failover, takeover, lateTakeover, slotMoved, moveCutShort, othersFrozen, replicaKilled,
