@@ -77,9 +77,11 @@ func (f *clusters) faults() []fault {
 }
 
 func (f *clusters) befall(ctx context.Context, n *nemesis, s strike) {
-	i, at := s.Target, f.at(s.Target)
-	replica := at ^ 1
+	i := s.Target
 	defer n.forgetting(ctx)() // a slot that is moved loses no key, but no client knows that
+	f.settle(ctx, i)
+	at := f.at(i)
+	replica := at ^ 1
 	switch s.Fault {
 	case ownerKilled:
 		f.Kill(i, at)

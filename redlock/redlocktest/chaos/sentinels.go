@@ -51,8 +51,10 @@ func (f *groups) faults() []fault {
 }
 
 func (f *groups) befall(ctx context.Context, n *nemesis, s strike) {
-	i, at := s.Target, int(f.master[s.Target].Load())
+	i := s.Target
 	defer n.forgetting(ctx)()
+	f.settle(ctx, i) // on a busy machine a group may fail over by itself
+	at := int(f.master[i].Load())
 	switch s.Fault {
 	case masterKilled:
 		f.Kill(i)
