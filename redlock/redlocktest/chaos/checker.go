@@ -19,6 +19,7 @@ type trial struct {
 	Up        []span          // when a majority of the masters was up and reachable
 	Forgot    []time.Duration // when a master has forgotten its keys, in this order
 	Masters   int
+	Roaming   bool           // the masters
 	Seen      sightings      // of tokens on the masters
 	Counters  map[string]int // the counts at the end, by key
 	Arrivals  []arrival      // at the resource
@@ -251,9 +252,13 @@ func (c *checker) read(l clientLog) {
 			c.Kinds[lock.Kind.label(r.Fence != 0)]++
 			h = &claim{client: l.Client, hold: r.Hold, lock: lock, span: span{From: r.T}, began: r.Began, until: r.T, fence: r.Fence, token: r.Token, second: secondID{r.Lock, r.Second}}
 			if r.Until > r.T { // the round that took it began less than a TTL before its end
-				h.began = min(max(r.Began, r.Until-lock.TTL), r.T)
+				latest := r.Until - lock.TTL
+				if c.Roaming { // unless a recheck has prolonged it before its taker knew of it
+					latest = r.Began
+				}
+				h.began = min(max(r.Began, latest), r.T)
 				if lock.MinHold > 0 { // likewise; what is allowed for clocks is in the margin
-					h.least = r.Until - lock.TTL + lock.MinHold - minHoldMargin
+					h.least = latest + lock.MinHold - minHoldMargin
 				}
 			}
 			holds[r.Hold] = h

@@ -464,6 +464,17 @@ func TestALockThatIsPassedOnMayHaveBeenRevokedBefore(t *testing.T) {
 	}
 }
 
+func TestALeastHoldIsCountedFromWhenItWasAskedForAtTheLatest(t *testing.T) {
+	lock := one("k")
+	lock.MinHold = 300 * ms
+	for roaming, overlaps := range map[bool]int{false: 1, true: 0} { // a recheck has prolonged it by 60 ms, perhaps
+		first := taken(1, 71*ms, 165*ms, 80*ms)
+		first[0].Began = 5 * ms
+		f := check(trial{Locks: []lockable{lock}, Roaming: roaming, Logs: []clientLog{log("a", first), log("b", taken(1, 310*ms, 400*ms, 320*ms))}})
+		require.Equal(t, overlaps, f.Overlaps["k"])
+	}
+}
+
 func TestWhatWasLostWasNotHeldUntilItWasUnlocked(t *testing.T) {
 	unlocked := record{T: 60 * ms, Op: opUnlock, Hold: 1, Outcome: ok}
 	for outcome, violations := range map[string]int{"not held": 1, "no quorum": 0, "expired": 0} {

@@ -156,7 +156,7 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 	if err != nil {
 		return 0, err
 	}
-	t.Masters, t.Seen = masters.N(), s.seen
+	t.Masters, t.Roaming, t.Seen = masters.N(), a.roaming != nil, s.seen
 	f, err := a.judge(t)
 	if err != nil {
 		return 0, err
