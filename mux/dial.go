@@ -10,11 +10,18 @@ import (
 	"github.com/redburst/redburst/conn/clock"
 )
 
+// startDial starts a goroutine that dials a master.
+func (m *Mux) startDial(i int, pause time.Duration) {
+	s := &m.slots[i]
+	s.dialer++
+	number := s.dialer
+	m.wg.Go(func() { m.dial(i, pause, number) })
+}
+
 // dial connects a master and hands the connection over. Then it waits for the end of the
 // master's quarantine, if there is one. One dial runs for each slot without a link, until
-// the Mux is closed. It takes mu.
-func (m *Mux) dial(i int, pause time.Duration) {
-	defer m.wg.Done()
+// the Mux is closed, or the master is replaced. It takes mu.
+func (m *Mux) dial(i int, pause time.Duration, number uint64) {
 	for {
 		if pause > 0 {
 			select {
@@ -25,9 +32,15 @@ func (m *Mux) dial(i int, pause time.Duration) {
 		}
 		m.mu.Lock()
 		s := &m.slots[i]
+		replaced := s.dialer != number
 		moved, addr := s.moved, s.addr.WithHint(s.lastEndpoint()).WithNodes(s.nodes)
+		opt := m.cfg.Conn
+		opt.ClientName = m.clientName
 		m.mu.Unlock()
-		c, err := conn.Dial(m.ctx, addr, m.cfg.Conn)
+		if replaced {
+			return
+		}
+		c, err := conn.Dial(m.ctx, addr, opt)
 		if m.ctx.Err() != nil {
 			if err == nil {
 				c.Close()
@@ -36,7 +49,7 @@ func (m *Mux) dial(i int, pause time.Duration) {
 		}
 		pause = min(max(2*pause, m.cfg.BackoffMin), m.cfg.BackoffMax)
 		if err == nil {
-			err = m.install(i, c, pause, moved)
+			err = m.install(i, c, pause, moved, number)
 			if err == nil {
 				m.awaitQuarantineEnd(i)
 				return
@@ -44,7 +57,7 @@ func (m *Mux) dial(i int, pause time.Duration) {
 			c.Close()
 		}
 		m.mu.Lock()
-		if !m.closed {
+		if !m.closed && s.dialer == number {
 			phase := Down
 			switch {
 			case errors.Is(err, conn.ErrRefused):
@@ -65,7 +78,7 @@ func (m *Mux) dial(i int, pause time.Duration) {
 // install puts a connection into its slot. The master's debts are the first thing that is
 // written to it. moved is the place that the sentinels had named when the dial began: if
 // they have named another meanwhile, the connection is not taken. It takes mu.
-func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string) error {
+func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string, number uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -73,6 +86,9 @@ func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string) er
 	}
 	s := &m.slots[i]
 	server := c.Server()
+	if s.dialer != number {
+		return ErrReplaced
+	}
 	if s.moved != moved && s.moved != server.Endpoint {
 		return m.masterError(i, fmt.Errorf("%w: %s, and not %s", ErrSwitched, s.moved, server.Endpoint))
 	}
@@ -97,6 +113,13 @@ func (m *Mux) install(i int, c *conn.Conn, pause time.Duration, moved string) er
 			Remedy: remedy,
 		})}
 	}
+	return m.place(i, c, pause)
+}
+
+// place puts a connection into its slot. It lets mu go.
+func (m *Mux) place(i int, c *conn.Conn, pause time.Duration) error {
+	s := &m.slots[i]
+	server := c.Server()
 	s.state.Connects++
 	l := &link{c: c, id: m.nextID(i), gone: make(chan struct{})}
 	if err := m.poll.Add(c, l.id, conn.Readable); err != nil {

@@ -155,6 +155,10 @@
 // READONLY is dropped too. It is refused until it is a master again. Config.Quarantine is
 // told then that it was a replica.
 //
+// [Mux.Replace] gives a fixed place to another master, when the one before is down for good. Config.Quarantine
+// is told so. No call of OnSwitch follows: the old master's votes ended when it did, and
+// what relied on them ends before the newcomer votes.
+//
 // The slot of a cluster has switched when more than half of the cluster's masters say so, and when
 // the node that has it says so, or that the slot is on its way to another: MOVED, ASK, TRYAGAIN,
 // READONLY. CLUSTERDOWN is no switch: the connection is dropped, and the node votes again when the

@@ -44,6 +44,12 @@ var (
 	// ErrDemoted is the cause of a failed vote of a master with a fixed place that has said
 	// that it is a replica now. Its connection was reset.
 	ErrDemoted = errors.New("mux: it says that it is a replica now")
+	// ErrReplaced is the cause of a failed vote of a master whose place was given to another one.
+	ErrReplaced = errors.New("mux: it was replaced")
+	// ErrNotMember is in the error of Replace for a master that is not in the list.
+	ErrNotMember = errors.New("mux: not one of the masters")
+	// ErrAnswers is in the error of Replace for a master that is not down.
+	ErrAnswers = errors.New("mux: the old master still answers: shut it down for good first")
 	// ErrDuplicate is in the error of a master that is the same server as another one of the
 	// list, and in the error of New and Open for two equal addresses.
 	ErrDuplicate = errors.New("mux: the same server was given twice")

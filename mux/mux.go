@@ -48,7 +48,8 @@ type Config struct {
 	// Quarantine, if set, is called for each new connection. It says for how long, from now,
 	// the master must not vote, and why. before is what the master said about itself at its
 	// previous connection (the zero Server if there was none), and now what it says at this
-	// one. The Role of before is "replica" if the master has said in between that it is one.
+	// one. If the master was replaced ([Mux.Replace]), before has nothing but the address of the old
+	// one as its Endpoint. The Role of before is "replica" if the master has said in between that it is one.
 	// During its quarantine a master is sent persistent operations only, and its votes fail with
 	// a *[QuarantineError]. A d of zero means no quarantine. extend says that d may turn out
 	// too short: then [Mux.ExtendQuarantine] can prolong it later.
@@ -96,6 +97,7 @@ type Mux struct {
 
 	mu            sync.Mutex
 	slots         []slot
+	clientName    string        // of the connections
 	ops           ops           // submitted and undecided, oldest first
 	listeners     ops           // likewise: those that only wait, and have no deadline
 	watched       int           // of ops, those whose contexts the driver looks at

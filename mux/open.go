@@ -117,6 +117,7 @@ func prepare(cfg Config) (*Mux, error) {
 		m.slots[i].state.Since = clock.Now()
 		m.slots[i].trustedUntil = clock.Forever
 	}
+	m.clientName = cfg.Conn.ClientName
 	return m, nil
 }
 
@@ -137,7 +138,7 @@ func (m *Mux) begin() (err error) {
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.tick = time.AfterFunc(time.Hour, m.onTick)
 	m.tick.Stop()
-	m.wg.Add(1 + len(m.slots))
+	m.wg.Add(1)
 	go m.watchHangups()
 	if m.cfg.Conn.Credentials != nil {
 		m.wg.Go(m.authenticator)
@@ -146,7 +147,7 @@ func (m *Mux) begin() (err error) {
 		if m.slots[i].addr.Group() != "" {
 			m.wg.Go(func() { m.follow(i) })
 		}
-		go m.dial(i, 0)
+		m.startDial(i, 0)
 	}
 	return nil
 }

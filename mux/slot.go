@@ -35,6 +35,7 @@ type slot struct {
 	pause       time.Duration // before the next dial, doubling while links are short-lived
 	silentLinks int           // links in a row that fell silent without any reply
 	state       State
+	dialer      uint64 // the number of the latest goroutine that dials it; those before end
 
 	known            conn.Server      // what it said at its last connection; state.Server is the copy that is shown
 	quarantinedUntil time.Duration    // it must not vote until then
@@ -170,8 +171,7 @@ func (m *Mux) drop(i int, err error) {
 		return
 	}
 	s.backOff(phase, now, &m.cfg)
-	m.wg.Add(1)
-	go m.dial(i, s.pause)
+	m.startDial(i, s.pause)
 }
 
 // backOff sets the pause before the master is dialled again, when its connection has ended in a

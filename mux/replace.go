@@ -1,0 +1,189 @@
+package mux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/resp"
+)
+
+// Replace gives the place of a master that is down for good to another one. Both addresses are of
+// masters with fixed places, as [conn.ParseAddress] reads them; old is that in the list, and its credentials
+// do not matter. Config.Quarantine is asked about the newcomer with the old address as the Endpoint of before.
+// What the old master was still to be sent is given up. If name is not empty, it is the connections' name from
+// then on (conn.Options.ClientName), and the masters that are connected are told it.
+//
+// Replace dials both, and returns nil when the newcomer has the place. An error means that nothing has
+// changed. Other calls go on meanwhile. The errors:
+//
+//   - ErrNotMember: old is not in the list.
+//   - ErrDuplicate: new is in the list, or is the same server as another master.
+//   - ErrAnswers: the old master is not down.
+//   - a *[conn.Error]: the newcomer cannot be connected, or can never serve.
+//   - ctx.Err(), if ctx has ended, and ErrClosed.
+//   - one that says what is wrong with an address.
+func (m *Mux) Replace(ctx context.Context, old, new, name string) error {
+	from, err := conn.ParseAddress(old)
+	if err != nil {
+		return fmt.Errorf("mux: the old master: %w", err)
+	}
+	to, err := conn.ParseAddress(new)
+	if err != nil {
+		return fmt.Errorf("mux: the newcomer: %w", err)
+	}
+	m.lock()
+	i, err := m.placeOf(from, to)
+	m.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	dialling, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(m.ctx, cancel)()
+	answers := make(chan bool, 1)
+	go func() { answers <- m.answers(dialling, from) }()
+	opt := m.cfg.Conn
+	if name != "" {
+		opt.ClientName = name
+	}
+	c, err := conn.Dial(dialling, to, opt)
+	alive := <-answers
+	switch {
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case m.ctx.Err() != nil:
+		err = ErrClosed
+	case alive:
+		err = fmt.Errorf("%w: %s", ErrAnswers, from)
+	case err == nil:
+		err = m.replace(i, from, to, c, name)
+	}
+	if err != nil {
+		if c != nil {
+			c.Close()
+		}
+		return err
+	}
+	if name != "" {
+		m.rename(name)
+	}
+	return nil
+}
+
+// placeOf returns the place of a master that another one may have.
+func (m *Mux) placeOf(from, to conn.Address) (i int, err error) {
+	i = -1
+	for k := range m.slots {
+		s := &m.slots[k]
+		switch {
+		case s.addr.String() == from.String():
+			i = k
+		case s.addr.Endpoint() == to.Endpoint(), s.addr.Group() != "" && s.known.Endpoint == to.Endpoint():
+			return 0, fmt.Errorf("%w: %s has the place of %s already", ErrDuplicate, to, s.addr)
+		}
+	}
+	switch {
+	case m.closed || m.draining:
+		return 0, ErrClosed
+	case i < 0:
+		return 0, fmt.Errorf("%w: %s", ErrNotMember, from)
+	case from.Group() != "" || to.Group() != "":
+		return 0, errors.New("mux: only a master with a fixed place can be replaced by another: a group finds its master by itself")
+	case from.Endpoint() == to.Endpoint():
+		return 0, fmt.Errorf("%w: %s is the place of %s", ErrDuplicate, to, from)
+	}
+	return i, nil
+}
+
+// answers reports whether there is still a server at a place that was a master's. A server that is
+// frozen is one, and so is one that refuses us. It is shown no credentials. It takes no lock.
+func (m *Mux) answers(ctx context.Context, at conn.Address) bool {
+	at, err := conn.ParseAddress(at.String()) // which has no credentials
+	if err != nil {
+		return true
+	}
+	c, err := conn.Dial(ctx, at, conn.Options{TLS: m.cfg.Conn.TLS, DialTimeout: m.cfg.Conn.DialTimeout, Wrap: m.cfg.Conn.Wrap})
+	if err == nil {
+		c.Close()
+		return true
+	}
+	var failed *conn.Error
+	if errors.As(err, &failed) && (failed.Op == "resolve" || failed.Op == "connect") {
+		return false
+	}
+	// What stands in front of a server may accept connections for it when it is down.
+	return !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE)
+}
+
+// replace gives a place to a newcomer that is connected. It takes mu.
+func (m *Mux) replace(i int, from, to conn.Address, c *conn.Conn, name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if at, err := m.placeOf(from, to); err != nil || at != i { // another call may have been faster
+		return err
+	}
+	server := c.Server()
+	for k := range m.slots {
+		if s := &m.slots[k]; k != i && s.isServer(server, c.RemoteAddr()) {
+			return fmt.Errorf("%w: %s is, or was, the server of %s", ErrDuplicate, to, s.addr)
+		}
+	}
+	s := &m.slots[i]
+	gone := m.masterError(i, fmt.Errorf("%w: by %s", ErrReplaced, to))
+	if s.link != nil {
+		m.drop(i, gone)
+	} else {
+		m.setPhase(i, Down, gone)
+	}
+	for _, given := range [...]*debts{&s.debts, &s.refused} {
+		for given.len() > 0 {
+			m.unref(given.pop())
+		}
+	}
+	if name != "" {
+		m.clientName = name
+	}
+	s.addr, s.known, s.remote = to, conn.Server{Endpoint: from.String()}, ""
+	s.state = State{Addr: to.String(), Phase: Dialing, Since: clock.Now(), Connects: s.state.Connects}
+	s.lateCommands, s.pause, s.silentLinks = false, 0, 0
+	s.dialer++ // whoever dials the old one ends
+	if err := m.place(i, c, 0); err != nil {
+		c.Close()
+		m.setPhase(i, Down, err)
+		m.startDial(i, m.cfg.BackoffMin)
+		return nil
+	}
+	m.wg.Go(func() { m.awaitQuarantineEnd(i) })
+	return nil
+}
+
+// isServer reports whether a server is the master of this place, or was at its last connection. So is one
+// that was in the master's group, and is a master of its own for a moment: its sentinels make it a replica again.
+func (s *slot) isServer(server conn.Server, remote string) bool {
+	known := &s.known
+	switch {
+	case server.RunID != "" && known.RunID != "":
+		if server.RunID == known.RunID {
+			return true
+		}
+	case s.remote != "" && s.remote == remote:
+		return true
+	}
+	kin := func(a, b string) bool { return a != "" && a == b }
+	return known.Group != "" && (kin(server.ReplID, known.ReplID) || kin(server.ReplID, known.ReplID2) || kin(server.ReplID2, known.ReplID))
+}
+
+// rename tells the masters the connections' new name. One that is being dialled under the old name is
+// told afterwards. It takes mu.
+func (m *Mux) rename(name string) {
+	m.Send(&Op{
+		Command: resp.AppendCommand(nil, "CLIENT", "SETNAME", name),
+		Verdict: func(resp.Value) Verdict { return VerdictYes }, // a user may lack the right
+		Persist: 2 * m.cfg.Conn.DialTimeout,
+	})
+}

@@ -1,0 +1,287 @@
+package mux_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock/redlocktest"
+)
+
+// The place of a dead master is given to another one, while operations go on. The hook is told that the newcomer
+// is another server, although the client has never met it, and all connections have the new name.
+func TestReplacedMasterHasAnotherInItsPlace(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 4)
+	var g greetings
+	var mu sync.Mutex
+	var told []string
+	m := open(t, mux.Config{Masters: masters.Addrs()[:3], Quarantine: g.hook(2), Conn: conn.Options{ClientName: "before"},
+		OnState: func(_ int, s mux.State) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, s.Addr+" "+s.Phase.String())
+		}})
+	waitUp(t, m, 3)
+	masters.Kill(2)
+	stop := make(chan struct{})
+	var running sync.WaitGroup
+	for k := range 4 {
+		running.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				op := acquire(fmt.Sprintf("k%d-%d", k, n), "t")
+				if err := m.Do(context.Background(), op); err != nil || !op.Won() {
+					t.Errorf("%v %v", err, op.Votes)
+					return
+				}
+			}
+		})
+	}
+	require.NoError(t, m.Replace(t.Context(), masters.Addr(2), "redis://"+masters.Addr(3), "after"))
+	waitUp(t, m, 3)
+	close(stop)
+	running.Wait()
+	s := m.Masters()[2]
+	require.Equal(t, masters.Addr(3), s.Addr)
+	require.Equal(t, 2, g.count())
+	before, now := g.at(1)
+	require.Equal(t, conn.Server{Endpoint: masters.Addr(2)}, before)
+	require.Equal(t, masters.Addr(3), now.Endpoint)
+	op := acquire("another", "t")
+	op.All = true
+	require.NoError(t, m.Do(t.Context(), op))
+	require.Equal(t, []mux.Verdict{mux.VerdictYes, mux.VerdictYes, mux.VerdictYes}, verdicts(op))
+	for _, i := range []int{0, 1, 3} {
+		eventually(t, "it knows the new name", func() bool {
+			list, err := masters.Do(i, "CLIENT", "LIST")
+			require.NoError(t, err)
+			return strings.Contains(list.(string), "name=after") && !strings.Contains(list.(string), "name=before")
+		})
+	}
+	eventually(t, "all was told", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		down, up := slices.Index(told, masters.Addr(2)+" down"), slices.Index(told, masters.Addr(3)+" up")
+		return down >= 0 && down < up
+	})
+}
+
+// A place that is given away is dialled no more: neither by who dials it already, nor when the newcomer's
+// connection ends.
+func TestReplacedMasterIsDialledNoMore(t *testing.T) {
+	t.Parallel()
+	old, other, newcomer := newFake(t, "a", steady(0)), newFake(t, "b", steady(1)), newFake(t, "c", steady(2))
+	m := open(t, mux.Config{Masters: []string{old.addr(), other.addr()}, BackoffMin: time.Millisecond, BackoffMax: 2 * time.Millisecond})
+	waitUp(t, m, 2)
+	at := old.addr()
+	old.stop()
+	eventually(t, "it is dialled in vain", func() bool { return m.Masters()[0].Phase == mux.Down })
+	require.NoError(t, m.Replace(t.Context(), at, newcomer.addr(), ""))
+	l, err := net.Listen("tcp", at)
+	require.NoError(t, err)
+	defer l.Close()
+	var dialled atomic.Int64
+	go func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			dialled.Add(1)
+			c.Close()
+		}
+	}()
+	for n := range 5 {
+		newcomer.cut()
+		eventually(t, "it is connected again", func() bool {
+			s := m.Masters()[0]
+			return s.Phase == mux.Up && s.Connects >= uint64(n+3)
+		})
+	}
+	require.Zero(t, dialled.Load())
+	require.Equal(t, newcomer.addr(), m.Masters()[0].Server.Endpoint)
+}
+
+// What the old master was still to be sent undoes what it has done. It is nothing to the newcomer.
+func TestReplacedMasterTakesItsDebtsAlong(t *testing.T) {
+	t.Parallel()
+	seen := make(chan []string, 10)
+	old, newcomer := newFake(t, "a", silent), newFake(t, "b", func() script {
+		return func(args []string) (string, bool) {
+			seen <- args
+			return ":1\r\n", true
+		}
+	})
+	m := open(t, mux.Config{Masters: []string{old.addr()}})
+	op := release("k", "t")
+	m.Post(op)
+	old.stop()
+	m.Forget(op)
+	eventually(t, "it is owed", func() bool { return m.Masters()[0].Debts == 1 })
+	require.NoError(t, m.Replace(t.Context(), old.addr(), newcomer.addr(), ""))
+	require.Zero(t, m.Masters()[0].Debts)
+	require.NoError(t, m.Do(t.Context(), vote("1")))
+	require.Equal(t, "VOTE", conntest.Soon(t, "the first command", seen)[0])
+}
+
+// Whatever is wrong with a request is found before anything has changed.
+func TestBadReplacementChangesNothing(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 7)
+	groups := redlocktest.StartGroups(t, 1)
+	inGroupToo := groups.Master(0)
+	groups.Switch(0)
+	dead, frozen, replica, spare := masters.Addr(2), masters.Addr(3), masters.Addr(4), masters.Addr(5)
+	list := []string{masters.Addr(0), masters.Addr(1), dead, frozen, groups.Addr(0)}
+	m := open(t, mux.Config{Masters: list, Conn: conn.Options{DialTimeout: 2 * time.Second}})
+	waitUp(t, m, 5)
+	for k := range 3 { // who would make it a replica again
+		groups.PauseSentinel(k)
+	}
+	c, err := net.Dial("tcp", inGroupToo)
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Write([]byte("REPLICAOF NO ONE\r\n"))
+	require.NoError(t, err)
+	_, err = c.Read(make([]byte, 10))
+	require.NoError(t, err)
+	host, port, _ := net.SplitHostPort(masters.Addr(0))
+	_, err = masters.Do(4, "REPLICAOF", host, port)
+	require.NoError(t, err)
+	masters.Kill(2)
+	masters.Pause(3)
+	masters.Kill(6)
+	eventually(t, "it is down", func() bool { return m.Masters()[2].Phase == mux.Down })
+	inGroup := m.Masters()[4].Server.Endpoint
+	for name, c := range map[string]struct {
+		old, new string
+		want     error
+		says     string
+	}{
+		"not a member":                 {spare, spare, mux.ErrNotMember, ""},
+		"another database of a member": {"redis://" + dead + "/3", spare, mux.ErrNotMember, ""},
+		"a member already":             {dead, masters.Addr(0), mux.ErrDuplicate, ""},
+		"... with another database":    {dead, "redis://" + masters.Addr(0) + "/3", mux.ErrDuplicate, ""},
+		"... by another name":          {dead, "localhost:" + port, mux.ErrDuplicate, ""},
+		"itself":                       {dead, dead, mux.ErrDuplicate, ""},
+		"itself with another database": {dead, "redis://" + dead + "/3", mux.ErrDuplicate, ""},
+		"the master of a group":        {dead, inGroup, mux.ErrDuplicate, ""},
+		"a group":                      {dead, list[4], mux.ErrDuplicate, ""},
+		"another group":                {dead, list[4] + "x", nil, "fixed place"},
+		"a cluster":                    {dead, "cluster://" + spare, nil, "fixed place"},
+		"the place of a group":         {list[4], spare, nil, "fixed place"},
+		"no address":                   {dead, "http://x", nil, "the newcomer"},
+		"of no address":                {"http://x", spare, nil, "the old master"},
+		"a replica":                    {dead, replica, conn.ErrNotMaster, ""},
+		"one that was in a group":      {dead, inGroupToo, mux.ErrDuplicate, ""},
+		"a dead one":                   {dead, masters.Addr(6), nil, "connect"},
+		"of one that answers":          {masters.Addr(1), spare, mux.ErrAnswers, ""},
+		"of one that is frozen":        {frozen, spare, mux.ErrAnswers, ""},
+	} {
+		err := m.Replace(t.Context(), c.old, c.new, "changed")
+		require.Error(t, err, name)
+		if c.want != nil {
+			require.ErrorIs(t, err, c.want, name)
+		}
+		require.ErrorContains(t, err, c.says, name)
+		oneName(t, err)
+	}
+	var now []string
+	for _, s := range m.Masters() {
+		now = append(now, s.Addr)
+	}
+	require.Equal(t, conn.RedactAll(list), now)
+	clients, err := masters.Do(0, "CLIENT", "LIST")
+	require.NoError(t, err)
+	require.NotContains(t, clients, "changed")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, m.Replace(ctx, dead, spare, ""), context.Canceled)
+	m.Close()
+	require.ErrorIs(t, m.Replace(t.Context(), dead, spare, ""), mux.ErrClosed)
+}
+
+// A server that refuses whoever comes has not gone. One that lets a connection end has: what stands in front of a
+// server may accept connections for it.
+func TestOldMasterMustNotAnswer(t *testing.T) {
+	t.Parallel()
+	newcomer := newFake(t, "n", steady(0))
+	at := conntest.Listen(t, func(c net.Conn) { c.Close() })
+	m, err := mux.New(mux.Config{Masters: []string{at}})
+	require.NoError(t, err)
+	defer m.Close()
+	require.NoError(t, m.Replace(t.Context(), at, newcomer.addr(), ""))
+
+	refuses := conntest.Listen(t, func(c net.Conn) {
+		conntest.Answer(c, func([]string) (string, bool) { return "-NOAUTH Authentication required.\r\n", true })
+	})
+	n, err := mux.New(mux.Config{Masters: []string{refuses}})
+	require.NoError(t, err)
+	defer n.Close()
+	require.ErrorIs(t, n.Replace(t.Context(), refuses, newcomer.addr(), ""), mux.ErrAnswers)
+}
+
+// The old one is shown no password: another server may have its address by now.
+func TestOldMasterIsShownNoPassword(t *testing.T) {
+	t.Parallel()
+	var told atomic.Bool
+	refuses := conntest.Listen(t, func(c net.Conn) {
+		conntest.Answer(c, func(args []string) (string, bool) {
+			told.Store(told.Load() || slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "secret") }))
+			return "-NOAUTH Authentication required.\r\n", true
+		})
+	})
+	// The Mux itself does not dial it: it never gets credentials.
+	m, err := mux.New(mux.Config{Masters: []string{refuses}, Conn: conn.Options{Credentials: func(ctx context.Context) (conn.Credentials, error) {
+		<-ctx.Done()
+		return conn.Credentials{Password: conn.NewSecret("secret")}, ctx.Err()
+	}}})
+	require.NoError(t, err)
+	defer m.Close()
+	require.ErrorIs(t, m.Replace(t.Context(), "redis://:secret@"+refuses, "127.0.0.1:1", ""), mux.ErrAnswers)
+	require.False(t, told.Load())
+}
+
+// Of several calls for one place, one gives it away. The others find it given. A Mux can be closed meanwhile.
+func TestPlaceIsGivenAwayOnce(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		old := newFake(t, "old", steady(0))
+		m := open(t, mux.Config{Masters: []string{old.addr()}})
+		old.stop()
+		var given atomic.Int64
+		var all sync.WaitGroup
+		for k := range 4 {
+			newcomer := newFake(t, fmt.Sprint("new", k), steady(0))
+			all.Go(func() {
+				switch err := m.Replace(context.Background(), old.addr(), newcomer.addr(), fmt.Sprint("n", k)); {
+				case err == nil:
+					given.Add(1)
+				default:
+					require.ErrorIs(t, err, mux.ErrNotMember)
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 1, given.Load())
+		waitUp(t, m, 1)
+
+		left := newFake(t, "left", steady(0))
+		at := m.Masters()[0].Addr
+		all.Go(func() { m.Replace(context.Background(), at, left.addr(), "") })
+		m.Close()
+		all.Wait()
+	}
+}
