@@ -31,8 +31,8 @@ const minShortTimeout = 5 * time.Millisecond
 // A core is what all parts of a client share: the masters, the clock, the pool of calls, the
 // statistics and the Observer. The parts are given the core, and not the Client.
 type core struct {
-	owner     string   // in front of each token; empty for none
-	masters   []string // their addresses
+	owner     string // in front of each token; empty for none
+	masters   addresses
 	rounds    rounds
 	now       func() time.Duration // clock.Now; all times are on its clock
 	calls     sync.Pool            // of *call

@@ -32,6 +32,9 @@ type Client struct {
 	renewer              renewer
 	rechecker            rechecker
 
+	replacing     chan struct{} // held by the one Replace at a time
+	replaceMaster func(ctx context.Context, old, new, name string) error
+
 	attempts sync.RWMutex // held shared by each, until its release is sent; Close waits for them
 	closing  sync.Once
 }
@@ -80,8 +83,7 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	}
 	c := prepare(cfg)
 	hooked := cfg.forMux()
-	hooked.Conn.ClientName = clientname.Name{Program: clientname.Program, Version: clientname.Version(), List: clientname.List(cfg.Masters),
-		Owner: clientname.Who(c.owner, cfg.ClientName)}.String()
+	hooked.Conn.ClientName = c.nameWith(cfg.Masters)
 	hooked.Quarantine = func(master int, before, now conn.Server) (time.Duration, string, bool) {
 		c.agreed.end()
 		c.renewer.subscriptions.wasConnected(master)
@@ -106,8 +108,15 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 		return nil, err
 	}
 	c.guard.raised = m.ExtendQuarantine
+	c.replaceMaster = m.Replace
 	c.begin(m, clock.Now)
 	return c, nil
+}
+
+// nameWith is the name of this client's connections if it has those masters.
+func (c *Client) nameWith(masters []string) string {
+	return clientname.Name{Program: clientname.Program, Version: clientname.Version(), List: clientname.List(masters),
+		Owner: clientname.Who(c.owner, c.cfg.ClientName)}.String()
 }
 
 // prepare makes a client that has no masters yet. The hooks of its parts can be called already:
@@ -118,7 +127,7 @@ func prepare(cfg Config) *Client {
 	c.calls.New = newCall
 	c.agreed.init()
 	c.releases.core = &c.core
-	c.closed = make(chan struct{})
+	c.closed, c.replacing = make(chan struct{}), make(chan struct{}, 1)
 	switch c.owner = cfg.Owner; c.owner {
 	case "":
 		c.owner = defaultOwner(cfg.ClientName)
@@ -148,9 +157,7 @@ func prepare(cfg Config) *Client {
 // begin gives the client its masters and its clock.
 func (c *Client) begin(r rounds, now func() time.Duration) {
 	c.rounds, c.now = r, now
-	for _, s := range r.Masters() {
-		c.masters = append(c.masters, s.Addr)
-	}
+	c.masters = newAddresses(r.Masters())
 	for _, a := range c.cfg.Masters {
 		if addr, err := conn.ParseAddress(a); err == nil && addr.Group() != "" {
 			c.groups = true
@@ -197,7 +204,13 @@ func (c *Client) check() {
 }
 
 // Format prints the client's configuration without passwords, whatever the verb.
-func (c *Client) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "redlock.Client%v", c.cfg) }
+func (c *Client) Format(s fmt.State, _ rune) {
+	cfg := c.cfg
+	if c.rounds != nil {
+		cfg.Masters = c.masters.all()
+	}
+	fmt.Fprintf(s, "redlock.Client%v", cfg)
+}
 
 // Stats returns a snapshot. It is cheap enough for every scrape.
 func (c *Client) Stats() Stats {

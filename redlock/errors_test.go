@@ -95,7 +95,7 @@ func TestALateVoteNamesItsLimit(t *testing.T) {
 		m := c.NewMutex("k", ttl)
 		err := m.TryLock(t.Context())
 		require.ErrorContains(t, err, "3 late; 2 of 3 needed)")
-		for _, addr := range c.masters {
+		for _, addr := range c.masters.all() {
 			require.ErrorContains(t, err, "; "+addr+": no answer within the round timeout of 30ms")
 		}
 		a := attempt{mutex: m, inTurn: true}

@@ -197,7 +197,7 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Hol
 	out := make([]Holder, 0, len(k.op.Votes))
 	for i := range k.op.Votes {
 		v := &k.op.Votes[i]
-		h := Holder{Addr: c.masters[i], Err: v.Err}
+		h := Holder{Addr: c.masters.at(i), Err: v.Err}
 		if h.Err == nil && v.Verdict != VerdictYes {
 			h.Err = lateError{k.op.Timeout}
 			if err != nil && err != mux.ErrTimeout {

@@ -175,9 +175,9 @@ func newLister(c *Client, p string) *lister {
 	l := &lister{client: c, asked: cmp.Or(p, "*"), seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}
 	l.pattern = pattern(escaped.Replace(c.cfg.Prefix) + l.asked)
 	l.call = newCall().(*call) // it has large replies, so it does not go into the pool
-	for i, addr := range c.masters {
+	for i := range c.masters {
 		l.up = l.up.With(i)
-		l.votes = append(l.votes, Vote{Addr: addr, Verdict: VerdictYes})
+		l.votes = append(l.votes, Vote{Addr: c.masters.at(i), Verdict: VerdictYes})
 	}
 	return l
 }

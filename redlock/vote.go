@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/mux"
@@ -33,10 +34,32 @@ type Vote struct {
 func majority(n int) int { return n/2 + 1 }
 
 // appendVotes appends the votes, with nothing of the token in their errors.
-func appendVotes(dst []Vote, masters []string, votes []mux.Vote, token []byte) []Vote {
+func appendVotes(dst []Vote, masters addresses, votes []mux.Vote, token []byte) []Vote {
 	for i := range votes {
 		v := &votes[i]
-		dst = append(dst, Vote{masters[i], v.Verdict, v.RTT, redacted(v.Err, token)})
+		dst = append(dst, Vote{masters.at(i), v.Verdict, v.RTT, redacted(v.Err, token)})
 	}
 	return dst
+}
+
+// addresses are those of the masters. A place can be given to another master at any time.
+type addresses []atomic.Pointer[string]
+
+func newAddresses(masters []mux.State) addresses {
+	as := make(addresses, len(masters))
+	for i := range masters {
+		as.set(i, masters[i].Addr)
+	}
+	return as
+}
+
+func (as addresses) at(i int) string        { return *as[i].Load() }
+func (as addresses) set(i int, addr string) { as[i].Store(&addr) }
+
+func (as addresses) all() []string {
+	list := make([]string, len(as))
+	for i := range as {
+		list[i] = as.at(i)
+	}
+	return list
 }

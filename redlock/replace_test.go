@@ -1,0 +1,270 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/conn/conntest"
+	"github.com/redburst/redburst/mux"
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/clientname"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+// A fight is of some clients for two locks. It demands that no two have one at a time, and that no call fails.
+type fight struct {
+	t       *testing.T
+	current [2]atomic.Pointer[context.Context] // of who was given the lock last and has not returned
+	taken   [2]atomic.Int64
+	wrong   sync.Map
+	fences  [2]atomic.Uint64 // the greatest that was given
+	over    context.CancelFunc
+	running sync.WaitGroup
+}
+
+func newFight(t *testing.T, ttl time.Duration, clients ...*redlock.Client) *fight {
+	f := &fight{t: t}
+	ctx, cancel := context.WithCancel(t.Context())
+	f.over = cancel
+	for _, c := range clients {
+		for w := range 4 {
+			key := w % 2
+			f.running.Go(func() {
+				for ctx.Err() == nil {
+					err := c.Do(ctx, fmt.Sprint("k", key), ttl, func(in context.Context) error {
+						f.inside(key, in)
+						return nil
+					}, redlock.WithFence())
+					if err != nil && ctx.Err() == nil {
+						f.wrong.Store(err.Error(), true)
+					}
+				}
+			})
+		}
+	}
+	t.Cleanup(f.end)
+	return f
+}
+
+// inside is where one may be at a time.
+func (f *fight) inside(key int, in context.Context) {
+	if was := f.current[key].Swap(&in); was != nil && in.Err() == nil && (*was).Err() == nil && in.Err() == nil {
+		f.wrong.Store("two hold a valid lock", true)
+	}
+	fence := redlock.FenceFrom(in)
+	if was := f.fences[key].Swap(fence); was >= fence {
+		f.wrong.Store(fmt.Sprintf("fence %d after %d", fence, was), true)
+	}
+	f.taken[key].Add(1)
+	time.Sleep(5 * time.Millisecond) // the work
+	f.current[key].CompareAndSwap(&in, nil)
+}
+
+// goesOn waits until each lock was taken some more times.
+func (f *fight) goesOn(when string) {
+	f.t.Helper()
+	for key := range f.taken {
+		from := f.taken[key].Load()
+		require.Eventually(f.t, func() bool { return f.taken[key].Load() > from+10 }, time.Minute, 5*time.Millisecond, when)
+	}
+}
+
+func (f *fight) end() {
+	f.over()
+	f.running.Wait()
+	f.wrong.Range(func(what, _ any) bool { f.t.Error(what); return true })
+}
+
+// votesIn returns when a master that is in quarantine may vote, as a failed vote tells.
+func votesIn(t *testing.T, c *redlock.Client, i int) time.Duration {
+	t.Helper()
+	left := time.Duration(-1)
+	require.Eventually(t, func() bool {
+		holders, err := c.Holders(t.Context(), "of nobody")
+		require.NoError(t, err)
+		if q, ok := errors.AsType[*mux.QuarantineError](holders[i].Err); ok {
+			left = time.Until(q.Until)
+		}
+		return left >= 0
+	}, time.Minute, 5*time.Millisecond)
+	return left
+}
+
+const fightTTL = 5 * time.Second
+
+// A master is killed for good while clients fight for locks and one is kept, and an empty newcomer gets its place,
+// in one client after the other. No lock is lost, none is taken twice, and no call fails. The newcomer votes after
+// the longest TTL.
+func TestReplacedMasterUnderLoad(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 4)
+	cfg := redlock.Config{Masters: masters.Addrs()[:3], RoundTimeout: 2 * time.Second, StallTime: busy, ClientName: "fighter"}
+	var clients []*redlock.Client
+	for range 3 {
+		clients = append(clients, openConfig(t, cfg))
+	}
+	kept := clients[0].NewMutex("kept", fightTTL)
+	require.NoError(t, kept.TryLock(t.Context()))
+	alive, stop := kept.KeepAlive(t.Context())
+	defer stop()
+	f := newFight(t, fightTTL, clients...)
+	f.goesOn("at first")
+	masters.Kill(2)
+	f.goesOn("while a master is gone")
+	list := []string{masters.Addr(0), masters.Addr(1), masters.Addr(3)}
+	for _, c := range clients {
+		require.NoError(t, c.Replace(t.Context(), masters.Addr(2), masters.Addr(3)))
+		require.Equal(t, "quarantined", phase(c, 2))
+		require.Equal(t, masters.Addr(3), c.Stats().Masters[2].Addr)
+		f.goesOn("while some have the old list")
+	}
+	require.Greater(t, votesIn(t, clients[2], 2), time.Duration(0))
+	for _, c := range clients {
+		reaches(t, c, 2, "up")
+	}
+	f.goesOn("afterwards")
+	require.NoError(t, context.Cause(alive))
+	require.Eventually(t, func() bool {
+		token, err := masters.Do(3, "GET", "kept")
+		require.NoError(t, err)
+		return token == kept.Token()
+	}, time.Minute, 5*time.Millisecond, "a renewal gives the lock to the newcomer")
+	masters.Kill(0)
+	f.goesOn("by the newcomer's vote")
+	f.end()
+	require.NoError(t, context.Cause(alive))
+	for _, i := range []int{1, 3} { // all have told their new list
+		text, err := masters.Do(i, "CLIENT", "LIST")
+		require.NoError(t, err)
+		require.Equal(t, len(clients), strings.Count(text.(string), "/"+clientname.List(list)+"/fighter"), text)
+	}
+	require.Contains(t, fmt.Sprint(clients[0]), strings.Join(list, " "))
+}
+
+// A client has never met the master that it replaces, and so has no reason of its own to mistrust the newcomer. But
+// a lock of another client rests on the old one's vote.
+func TestNewcomerVotesAfterTheLongestTTL(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 4)
+	old := masters.Addrs()[:3]
+	holder := openConfig(t, redlock.Config{Masters: old, RoundTimeout: busy})
+	for i := range 3 {
+		reaches(t, holder, i, "up")
+	}
+	_, err := masters.Do(1, "SET", "k", "another")
+	require.NoError(t, err)
+	m := holder.NewMutex("k", 8*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	settled(t, holder)
+	masters.Kill(2)
+	_, err = masters.Do(1, "DEL", "k")
+	require.NoError(t, err)
+
+	c := openConfig(t, redlock.Config{Masters: old, RoundTimeout: busy})
+	require.NoError(t, c.Replace(t.Context(), masters.Addr(2), masters.Addr(3)))
+	second := c.NewMutex("k", 8*time.Second)
+	err = second.TryLock(t.Context())
+	require.ErrorContains(t, err, "it has taken the place of "+masters.Addr(2))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, second.Lock(ctx))
+	require.Zero(t, m.Remaining())
+}
+
+// A bad request is refused with an error that says why, and nothing has changed.
+func TestReplaceRefusesABadRequest(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 5)
+	c := openConfig(t, redlock.Config{Masters: masters.Addrs()[:3], RoundTimeout: busy, DialTimeout: 2 * time.Second})
+	masters.Kill(2)
+	masters.Kill(4)
+	dead, spare := masters.Addr(2), masters.Addr(3)
+	err := c.Replace(t.Context(), spare, masters.Addr(4))
+	require.ErrorIs(t, err, mux.ErrNotMember)
+	require.EqualError(t, err, "redlock: replace: not one of the masters: "+spare)
+	require.ErrorIs(t, c.Replace(t.Context(), dead, masters.Addr(1)), mux.ErrDuplicate)
+	err = c.Replace(t.Context(), masters.Addr(0), spare)
+	require.ErrorIs(t, err, mux.ErrAnswers)
+	require.EqualError(t, err, "redlock: replace: the old master still answers: shut it down for good first: "+masters.Addr(0))
+	require.ErrorContains(t, c.Replace(t.Context(), dead, masters.Addr(4)), "redlock: replace: "+masters.Addr(4)+": connect: ")
+	require.ErrorContains(t, c.Replace(t.Context(), dead, "sentinel://"+spare+"/g"), "fixed place")
+	require.Equal(t, dead, c.Stats().Masters[2].Addr)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, c.Replace(ended, dead, spare), context.Canceled)
+	used(t, c, long)
+	require.NoError(t, c.Replace(t.Context(), dead, "redis://default:secret@"+spare))
+	require.NotContains(t, fmt.Sprint(c, c.Stats().Masters[2]), "secret")
+	c.Close()
+	require.ErrorIs(t, c.Replace(t.Context(), spare, dead), redlock.ErrClosed)
+}
+
+// loopback is a machine of its own, as far as clients can see.
+type loopback netip.Addr
+
+func (l loopback) Addr() netip.Addr            { return netip.Addr(l) }
+func (l loopback) Do(start func() error) error { return start() }
+
+// A name leads to another machine, because the one before is gone: the same, and no process calls Replace. That
+// the masters persist every write changes nothing: the newcomer has never had the locks.
+func TestNameThatLeadsElsewhereUnderLoad(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the loopback interface has one address")
+	}
+	set := conntest.Names(t)
+	for _, durable := range []string{"no", "yes"} {
+		t.Run("durable "+durable, func(t *testing.T) {
+			b, c := byte(rand.IntN(200)+20), byte(rand.IntN(250))
+			var hosts []redlocktest.Host
+			for i := range byte(4) {
+				hosts = append(hosts, loopback(netip.AddrFrom4([4]byte{127, b, c, i + 1})))
+			}
+			masters := redlocktest.Start(t, 4, redlocktest.WithHosts(hosts...),
+				redlocktest.WithArgs("--appendonly", durable, "--appendfsync", "always"))
+			var list []string
+			for i := range 3 {
+				name := fmt.Sprintf("m%d.test", i)
+				set(name, hosts[i].Addr())
+				list = append(list, name+":6379")
+			}
+			cfg := redlock.Config{Masters: list, RoundTimeout: 2 * time.Second, StallTime: busy}
+			var clients []*redlock.Client
+			for range 3 {
+				clients = append(clients, openConfig(t, cfg))
+				for i := range 3 {
+					reaches(t, clients[len(clients)-1], i, "up")
+				}
+			}
+			kept := clients[0].NewMutex("kept", fightTTL)
+			require.NoError(t, kept.TryLock(t.Context()))
+			alive, stop := kept.KeepAlive(t.Context())
+			defer stop()
+			f := newFight(t, fightTTL, clients...)
+			f.goesOn("at first")
+			masters.Kill(2)
+			f.goesOn("while a master is gone")
+			set("m2.test", hosts[3].Addr())
+			for _, c := range clients {
+				reaches(t, c, 2, "quarantined")
+			}
+			f.goesOn("while it has no vote")
+			for _, c := range clients {
+				reaches(t, c, 2, "up")
+			}
+			masters.Kill(0)
+			f.goesOn("by the newcomer's vote")
+			f.end()
+			require.NoError(t, context.Cause(alive))
+		})
+	}
+}
