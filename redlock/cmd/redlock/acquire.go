@@ -41,11 +41,12 @@ type acquirer struct {
 	quiet      bool // it says nothing if the lock is held
 	verbose    bool
 
-	masterSet
-	mutex   *redlock.Mutex
-	name    string // of the lock, as the user reads it
-	monitor monitor
-	signals chan os.Signal
+	masterSet // at the start; see inForce
+	reader    reader
+	mutex     *redlock.Mutex
+	name      string // of the lock, as the user reads it
+	monitor   monitor
+	signals   chan os.Signal
 }
 
 // permitOf returns the permit that a token is for: that of the third of four ends in ".3.4".
@@ -104,6 +105,7 @@ func (r *acquirer) connectAll(key string) (client *redlock.Client, err error) {
 		return nil, r.notTaken(key, err)
 	}
 	r.monitor.opened(client.Stats().Masters)
+	r.opened(client)
 	return client, nil
 }
 
@@ -229,6 +231,9 @@ func (r *acquirer) interruptible(f func(ctx context.Context) error) error {
 	for {
 		select {
 		case s := <-r.signals:
+			if r.rereads(s) {
+				continue
+			}
 			if asksToEnd(s) {
 				cancel(signalled{s})
 			}

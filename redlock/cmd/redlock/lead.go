@@ -51,6 +51,8 @@ address at which the leader is to be reached.
 SIGTERM, Ctrl-C (SIGINT) and SIGQUIT end lead: it passes them on to the command,
 kills that after --grace, and releases the lock. Other signals are passed on; a
 SIGHUP that ends the command ends lead as well, and so does one while it waits.
+But if REDLOCK_MASTERS_FILE names the file with the masters, a SIGHUP has lead
+read it again, as with run, and does nothing else.
 
 lead waits for masters without end. Exit status: that of the command that a
 signal to lead has ended, 128+n if signal n came while it waited, or
@@ -68,6 +70,7 @@ signal to lead has ended, 128+n if signal n came while it waited, or
 			if l.grace < 0 {
 				return usageError("", "--grace cannot be below zero")
 			}
+			l.reader.follows = l.given.inFile()
 			if err := l.checkFlags(cmd); err != nil {
 				return err
 			}
@@ -129,6 +132,9 @@ func (l *leader) lead(key string, argv []string) (err error) {
 
 // handleSignal passes a signal on, or ends the campaign, or both.
 func (l *leader) handleSignal(s os.Signal) {
+	if l.rereads(s) {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	hangup := s == syscall.SIGHUP

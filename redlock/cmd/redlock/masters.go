@@ -20,7 +20,8 @@ import (
 // mastersHelp ends the help of every command that needs masters.
 const mastersHelp = `
 The masters come from --masters, or --masters-file (one on each line, # begins a
-comment; - is stdin), or the environment variable REDLOCK_MASTERS. Write them as
+comment; - is stdin), or such a file that the environment variable
+REDLOCK_MASTERS_FILE names, or the variable REDLOCK_MASTERS. Write them as
 host:port, redis://host:port/db, rediss://host:port (TLS) or unix:///path. Write
 the master of a Sentinel group as sentinel://host:port,host:port/group (TLS:
 sentinels://), and a Redis Cluster as cluster://host:port,host:port (TLS:
@@ -39,7 +40,7 @@ A master that persists every write before it answers need not wait after a
 restart. Say with --durable, or REDLOCK_DURABLE=true, that all of them do so.
 The user then needs no right to CONFIG GET, which shows passwords.`
 
-const mastersRemedy = "name them with --masters a:6379,b:6379,c:6379, --masters-file or REDLOCK_MASTERS"
+const mastersRemedy = "name them with --masters a:6379,b:6379,c:6379, --masters-file, REDLOCK_MASTERS_FILE or REDLOCK_MASTERS"
 
 // The mastersFlags say which masters there are and how to reach them.
 type mastersFlags struct {
@@ -102,6 +103,11 @@ func (f *mastersFlags) addresses() ([]string, error) {
 	return all, nil
 }
 
+// inFile reports whether the addresses are in the file that REDLOCK_MASTERS_FILE names.
+func (f *mastersFlags) inFile() bool {
+	return len(f.masters) == 0 && f.file == "" && os.Getenv(fileVariable) != ""
+}
+
 // named returns the addresses as they were given, and where they were given.
 func (f *mastersFlags) named() (all []string, from string, err error) {
 	switch env := os.Getenv("REDLOCK_MASTERS"); {
@@ -124,6 +130,15 @@ func (f *mastersFlags) named() (all []string, from string, err error) {
 			return all, "stdin", nil
 		}
 		return all, f.file, nil
+	case f.inFile():
+		name := os.Getenv(fileVariable)
+		if name == stdin {
+			return nil, "", usageError("'--masters-file -' does that", "%s cannot be stdin, as it is read again", fileVariable)
+		}
+		if all, err = readMasters(name); err != nil {
+			return nil, "", usageError("", "%s: %w", fileVariable, err)
+		}
+		return all, name, nil
 	case env != "":
 		return strings.FieldsFunc(env, func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) }), "REDLOCK_MASTERS", nil
 	}

@@ -34,12 +34,14 @@ func TestMastersComeFromFlagFileAndEnvironment(t *testing.T) {
 		require.Contains(t, stderr, "no masters in stdin")
 	})
 	for name, test := range map[string]struct{ env, args []string }{
-		"flag":             {nil, []string{"--masters", strings.Join(masters.Addrs(), ", ")}},
-		"flags":            {nil, []string{"-m", masters.Addr(0), "-m", masters.Addr(1), "-m", masters.Addr(2)}},
-		"file":             {nil, []string{"--masters-file", file}},
-		"environment":      {[]string{mastersEnv(masters)}, nil},
-		"with whitespace":  {[]string{"REDLOCK_MASTERS=\n" + strings.Join(masters.Addrs(), "\n") + "\n"}, nil},
-		"flag before file": {[]string{"REDLOCK_MASTERS=127.0.0.1:1"}, []string{"--masters-file", file}},
+		"flag":                    {nil, []string{"--masters", strings.Join(masters.Addrs(), ", ")}},
+		"flags":                   {nil, []string{"-m", masters.Addr(0), "-m", masters.Addr(1), "-m", masters.Addr(2)}},
+		"file":                    {nil, []string{"--masters-file", file}},
+		"environment":             {[]string{mastersEnv(masters)}, nil},
+		"with whitespace":         {[]string{"REDLOCK_MASTERS=\n" + strings.Join(masters.Addrs(), "\n") + "\n"}, nil},
+		"file of the environment": {[]string{"REDLOCK_MASTERS=127.0.0.1:1", "REDLOCK_MASTERS_FILE=" + file}, nil},
+		"file before the other":   {[]string{"REDLOCK_MASTERS_FILE=/nowhere"}, []string{"--masters-file", file}},
+		"flag before file":        {[]string{"REDLOCK_MASTERS=127.0.0.1:1"}, []string{"--masters-file", file}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, stdout, _ := do(t, test.env, append([]string{"status", "k"}, test.args...)...)

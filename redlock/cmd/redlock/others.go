@@ -18,12 +18,13 @@ func (r *acquirer) others(key string) (what, who string) {
 	if r.permits > 0 {
 		return r.otherPermits(ctx, key)
 	}
-	s := r.lockStatus(ctx, key)
+	set := r.inForce()
+	s := set.lockStatus(ctx, key)
 	for _, also := range r.also {
 		if s.state == held {
 			break
 		}
-		s = r.lockStatus(ctx, also)
+		s = set.lockStatus(ctx, also)
 	}
 	if what = fmt.Sprintf("%q is held by another", s.key); s.state != held && len(r.also) > 0 {
 		what = fmt.Sprintf("%q, or a key beside it, is held by another", key)
@@ -46,7 +47,8 @@ func (r *acquirer) others(key string) (what, who string) {
 }
 
 func (r *acquirer) otherPermits(ctx context.Context, key string) (what, who string) {
-	a := r.permitStatus(ctx, key, r.permits)
+	set := r.inForce()
+	a := set.permitStatus(ctx, key, r.permits)
 	what = fmt.Sprintf("none of %s of %q is free", plural(r.permits, "permit"), key)
 	switch a.state {
 	case unknown:
@@ -64,8 +66,9 @@ func (r *acquirer) warnOfParent(key string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
+	set := r.inForce()
 	for _, key := range append([]string{key}, r.also...) {
-		if s := r.lockStatus(ctx, key); s.byParent() && !(r.shared && s.sharing > 0) {
+		if s := set.lockStatus(ctx, key); s.byParent() && !(r.shared && s.sharing > 0) {
 			complain(fmt.Sprintf("waiting: %q is held", key), "by "+parentText)
 			r.monitor.explained()
 		}

@@ -102,6 +102,13 @@ so does a command of another user if redlock is not root. It has no lock after
 the TTL. Where that matters, run redlock as a service of systemd, which ends all
 that belongs to it.
 
+If REDLOCK_MASTERS_FILE names the file with the masters, a SIGHUP makes run read
+it again, and is not passed on. A master that is another one in the file now is
+replaced while the lock is held. Shut the old one down for good first: run does
+not replace one that still answers. It says what it has done, and why not. It
+replaces one at a time, as a newcomer does not vote at first. The command's
+REDLOCK_MASTERS stays what it was.
+
 Exit status: that of the command, 128+n if signal n ended it, or
    64  wrong usage
    96  the lock was held by another for the whole --wait (-E sets another)
@@ -126,6 +133,7 @@ Exit status: that of the command, 128+n if signal n ended it, or
 			if r.grace < 0 {
 				return usageError("", "--grace cannot be below zero")
 			}
+			r.reader.follows = r.given.inFile()
 			if r.holdOnError && r.minHold == 0 {
 				return usageError("", "--hold-on-error says for how long only with --min-hold")
 			}
@@ -204,12 +212,13 @@ func (r *runner) run(key string, argv []string) error {
 // environment returns the environment of the command. It has what the command can use the lock with, and
 // no secrets of the masters. What a run around this one has set is not in it: that is of another lock.
 func (r *runner) environment(key, token string, fence uint64) []string {
-	ours := []string{"REDLOCK_KEY", "REDLOCK_TOKEN", "REDLOCK_FENCE", "REDLOCK_PERMIT", "REDLOCK_MASTERS", "REDLOCK_PREFIX", "REDLOCK_PASSWORD", "REDLOCK_SENTINEL_PASSWORD"}
+	ours := []string{"REDLOCK_KEY", "REDLOCK_TOKEN", "REDLOCK_FENCE", "REDLOCK_PERMIT", "REDLOCK_MASTERS", fileVariable, "REDLOCK_PREFIX", "REDLOCK_PASSWORD", "REDLOCK_SENTINEL_PASSWORD"}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.Contains(ours, name)
 	})
-	env = append(env, "REDLOCK_MASTERS="+r.handedOn(), "REDLOCK_KEY="+key)
+	set := r.inForce()
+	env = append(env, "REDLOCK_MASTERS="+set.handedOn(), "REDLOCK_KEY="+key)
 	if prefix := r.key(""); prefix != "" {
 		env = append(env, "REDLOCK_PREFIX="+prefix)
 	}
@@ -251,6 +260,9 @@ func (r *runner) supervise(p *process, held context.Context) (end result) {
 	for {
 		select {
 		case s := <-r.signals:
+			if r.rereads(s) {
+				continue
+			}
 			if asksToEnd(s) {
 				asked = time.Now()
 			}
