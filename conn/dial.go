@@ -132,7 +132,7 @@ func (d *dialing) connectTo(ctx context.Context, at Address) (*Conn, string, err
 	h := handshake{ctx: ctx, conn: c, opt: d.opt, db: at.db, group: d.addr.Group(),
 		cluster: d.addr.Cluster(), credentials: d.credentials, wait: wait}
 	c.server, err = h.run()
-	c.server.Endpoint = at.Endpoint()
+	c.server.Endpoint, c.server.Remote = at.Endpoint(), c.remote
 	d.poller.remove(c.sock)
 	if err != nil {
 		c.Abort()

@@ -17,6 +17,7 @@ import (
 // Server is what a master said about itself in the handshake. What it did not say is zero.
 type Server struct {
 	Endpoint string // what the connection leads to: host:port, or the path of a Unix socket
+	Remote   string // [Conn.RemoteAddr]: the same, after the name was looked up
 	Group    string // the group whose master it is, or "cluster"; empty for a fixed place
 
 	// Who it is, and since when. IDs are 40 hex digits.

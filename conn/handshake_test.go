@@ -285,7 +285,7 @@ func TestServersWithoutHELLOAreSpokenToInRESP2(t *testing.T) {
 		s := script(t, map[string]string{"HELLO": refusal, "INFO": bulk(text)})
 		got := dial(t, "redis://"+s.addr+"/2", opt).Server()
 		require.Equal(t, conn.Server{
-			RunID: "abc", Version: "5.0.7", Mode: "standalone", Role: "master", Proto: 2, Uptime: 7 * time.Second, Endpoint: s.addr,
+			RunID: "abc", Version: "5.0.7", Mode: "standalone", Role: "master", Proto: 2, Uptime: 7 * time.Second, Endpoint: s.addr, Remote: s.addr,
 			Missing: []string{"CLIENT TRACKING: the server does not speak RESP3"},
 		}, got)
 		resp3 := []string{"SELECT 2", "CLIENT TRACKING ON OPTIN", "CLIENT CACHING YES", "SCRIPT LOAD " + oneScript, "INFO server", "INFO replication"}
@@ -324,7 +324,7 @@ func TestServersWithoutHELLOAreSpokenToInRESP2(t *testing.T) {
 	t.Run("nothing said", func(t *testing.T) {
 		s := script(t, map[string]string{"HELLO": unknown, "INFO": "-ERR no\r\n", "ROLE": "-ERR no\r\n", "CLIENT": "-ERR no\r\n"})
 		got := dial(t, s.addr, conn.Options{ClientName: "x"}).Server()
-		require.Equal(t, conn.Server{Proto: 2, Endpoint: s.addr, Missing: []string{"CLIENT SETNAME: ERR no", "run id and uptime: INFO: ERR no", "ROLE: ERR no"}}, got)
+		require.Equal(t, conn.Server{Proto: 2, Endpoint: s.addr, Remote: s.addr, Missing: []string{"CLIENT SETNAME: ERR no", "run id and uptime: INFO: ERR no", "ROLE: ERR no"}}, got)
 	})
 	t.Run("password needed", func(t *testing.T) {
 		const noauth = "-NOAUTH Authentication required.\r\n"

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,7 +59,9 @@ func (g *guard) use(ttl time.Duration) {
 // A replica that takes over may lack what its master had acknowledged, and so may a master that was a replica in
 // between. It does not matter how durable they are: replication is asynchronous, and a replica drops what it had
 // before. A server that said that it persists every write, and still says so after a restart, has forgotten
-// nothing. A server that does not say who it is may have been restarted.
+// nothing. A server that does not say who it is may have been restarted. A durable server at another IP address may be
+// another one, which never had the locks. It may also be the same one, restarted: whoever declares that all masters are
+// durable declares that each name leads to one server for good.
 //
 // A server gets a new replication id when it is promoted, and keeps the former as its second id. A master
 // also gets a new id with its first replica, even one that only copies (redis-cli --rdb). Then it has no
@@ -134,12 +137,25 @@ func (g *guard) mayHaveForgotten(before, now conn.Server) (why string) {
 		return "the slot may have been another's in between (CLUSTER INFO)"
 	case same && differ(before.ReplID, now.ReplID) && now.ReplID2 != "":
 		return "it was a replica in between"
-	case same || durable && now.Group == "":
+	case same:
+		return ""
+	case durable && now.Group == "":
+		if was, is := hostOf(before.Remote), hostOf(now.Remote); !g.durable && differ(was, is) {
+			return fmt.Sprintf("its name leads to %s now, and led to %s", is, was)
+		}
 		return ""
 	case differ(before.RunID, now.RunID):
 		return "it was restarted"
 	}
 	return "it does not say whether it was restarted (INFO)"
+}
+
+// hostOf returns the IP address in the address that a connection leads to; that of a Unix socket is its path.
+func hostOf(remote string) string {
+	if host, _, err := net.SplitHostPort(remote); err == nil {
+		return host
+	}
+	return remote
 }
 
 // differ reports whether two identities are known and differ.
