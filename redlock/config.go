@@ -159,8 +159,9 @@ type Config struct {
 	//
 	// A restart does not count if the master persists every write before it answers (appendonly
 	// yes, appendfsync always), and says so to CONFIG GET, or Durable says so. It must always be
-	// the same server: not an address behind which a replica can take over unnoticed. A master of
-	// a Sentinel group is never exempt.
+	// the same server: not an address behind which a replica can take over unnoticed. So a master whose
+	// name leads to another IP address is not exempt, unless Durable is set. A master of a Sentinel group
+	// is never exempt, and neither is one that has taken a place by Client.Replace.
 	RestartGuard time.Duration
 	// FenceMemory is how long the masters remember a key's fence ([WithFence]) after the last
 	// lock with one can have ended. Zero means 24 h. It must be longer than any process can be
@@ -180,7 +181,8 @@ type Config struct {
 	// the others.
 	Strict bool
 	// Durable declares that all masters persist every write before they answer. It is for masters
-	// that do not let us ask. None should: CONFIG GET shows passwords, too.
+	// that do not let us ask. None should: CONFIG GET shows passwords, too. It declares that each
+	// address leads to the same data for good: call Client.Replace for another server.
 	//
 	// Of a cluster it declares more: that whoever takes over a slot has all that was answered before,
 	// and that its predecessor then answers nothing, as Amazon MemoryDB promises. Then no failover

@@ -49,6 +49,8 @@
 //     it is (it needs the right to INFO) counts as restarted at every reconnect. A replica that
 //     takes a master's place counts as restarted, and the client then asks again for the locks
 //     that it holds.
+//   - All clients have the same masters. While one is replaced by another ([Client.Replace]), the
+//     old one is down for good.
 //   - No master is ever made a replica, not even for a moment: it takes over the other's data.
 //     This client finds that out if it asks the master for anything meanwhile, or connects to it
 //     again later, since the replication id has changed. Then it counts the master as restarted.
