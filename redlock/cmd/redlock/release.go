@@ -117,6 +117,9 @@ func (r *releaser) release(ctx context.Context, key string) error {
 	if err := r.take(ctx, key, opts); err != nil {
 		return err
 	}
+	if err := r.keepAway(ctx, key, opts); err != nil {
+		return err
+	}
 	out.say("", plain, fmt.Sprintf("%s was taken from %s", key, who))
 	return out.failure()
 }
@@ -237,6 +240,32 @@ func (r *releaser) take(ctx context.Context, key string, opts []redlock.Option) 
 		return &failure{exitNoQuorum, err, "it may be released all the same: see 'redlock status'"}
 	}
 	return nil
+}
+
+// keepAway releases the lock again if its holder has set it again. A holder that keeps its lock alive is notified of a
+// master that has lost it, and repairs that. It finds that the lock is over when a majority has lost it, which
+// takes longer than usual where masters are slow.
+func (r *releaser) keepAway(ctx context.Context, key string, opts []redlock.Option) error {
+	const (
+		pause = 100 * time.Millisecond // longer than a holder waits until it looks at its lock
+		tries = 10
+	)
+	r.force = false // nobody else is to lose the lock
+	for range tries {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil
+		}
+		if _, _, err := r.choose(ctx, key); err != nil {
+			return nil // it is gone, as far as one can see
+		}
+		var f *failure
+		if err := r.take(ctx, key, opts); errors.As(err, &f) && f.status != exitNo {
+			return err
+		}
+	}
+	return &failure{exitHeld, fmt.Errorf("%q was released %d times, and its holder has set it again each time", key, tries+1), "'redlock revoke' has it stop"}
 }
 
 // deliver waits until each master that can be reached has its release, but for a dial timeout at most. Open returns when

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"context"
 	"os"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -79,6 +81,46 @@ func TestReleaseTakesReadersAndPermitsByTheirTokens(t *testing.T) {
 	require.Zero(t, status, stderr)
 	require.Regexp(t, `^p was taken from three \(permit [12]\)`, stdout)
 	loses(t, third)
+}
+
+// A holder that keeps its lock alive repairs it on a master that has lost it. Masters that are slow lose it one after the
+// other, so each time the holder still has it on the others.
+func TestReleaseOutlastsAHolderThatRepairsItsLock(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	env := []string{mastersEnv(masters)}
+	for name, repairs := range map[string]int{"twice": 2, "always": 1 << 30} {
+		t.Run(name, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			var holders sync.WaitGroup
+			defer holders.Wait()
+			defer stop()
+			for i := range masters.N() {
+				_, err := masters.Do(i, "SET", name, "token", "PX", "3600000")
+				require.NoError(t, err)
+				holders.Go(func() {
+					for n := 0; n < repairs && ctx.Err() == nil; {
+						if said, err := masters.Do(i, "SET", name, "token", "NX", "PX", "3600000"); err == nil && said != nil {
+							n++
+						}
+						time.Sleep(time.Millisecond)
+					}
+				})
+			}
+			status, _, stderr := do(t, env, "release", "--token", "token", name)
+			if name == "always" {
+				require.Equal(t, exitHeld, status)
+				require.Contains(t, stderr, "'redlock revoke'")
+				return
+			}
+			require.Zero(t, status, stderr)
+			for i := range masters.N() {
+				left, err := masters.Do(i, "EXISTS", name)
+				require.NoError(t, err)
+				require.Zero(t, left)
+			}
+		})
+	}
 }
 
 func TestReleaseWithoutAMajority(t *testing.T) {
