@@ -36,9 +36,10 @@ const (
 func newCluster(t *testing.T, n int) *fakeCluster {
 	c := &fakeCluster{says: map[int]string{}, votes: ":1\r\n", told: make(chan []string, 1000)}
 	for i := range n {
-		c.nodes = append(c.nodes, newFake(t, fmt.Sprint("node", i), func() script {
+		node := newFake(t, fmt.Sprint("node", i), func() script {
 			return func(args []string) (string, bool) { return c.answer(i, args), true }
-		}))
+		})
+		c.change(func() { c.nodes = append(c.nodes, node) })
 	}
 	return c
 }
