@@ -52,8 +52,7 @@ var core = []string{
 	"TestMasterThatHasGotAReplicaVotes", "TestDemotedMasterIsRefusedWithARemedy",
 	"TestReadOnlyMasterOfAGroupIsLeft", "TestLockThatNeedsAReplacedMasterIsLostAtOnce",
 	// Masters that are clusters.
-	"TestOneEndpointForAWholeCluster", "TestMasterOfASlotIsLeftWhenTheClusterSaysSo", "TestEachKindWorksOnACluster",
-	"TestLockOnTheOnlyClusterIsLostInAFailover", "TestCommandsTakeACluster", "TestClustersFailOverAndMoveSlots",
+	"TestMasterOfASlotIsFound", "TestEachKindWorksOnACluster",
 	// Their memory.
 	"TestFullMastersExtendAndRelease",
 	// The command.
