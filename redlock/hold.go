@@ -23,9 +23,9 @@ type hold struct {
 	lost         bool          // it is known to be lost
 	revoked      bool          // ... because it was revoked: only its holder releases it
 	lossTold     bool          // the Observer was told so
+	shown        bool          // others may know the token
 	takenAt      time.Duration // when it was taken; 0 if unknown
 	relay        *relay        // that it is in; nil if it was not handed over within this process
-	shown        bool          // others may know the token
 	pins         int           // what can still end the lock: its rounds under way, and the attempt that has taken it
 	lingersUntil time.Duration // until when the masters keep it after its release; 0 if that is not known
 	keepAlives   *keepAlive    // its live KeepAlives
