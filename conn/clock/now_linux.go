@@ -38,14 +38,19 @@ func bootTime() time.Duration {
 
 // A reading is what Go's own clocks say.
 type reading struct {
-	monotonic time.Duration // since the process has started, without suspensions; below 0 in a bubble of synctest, whose year is 2000
+	monotonic time.Duration // since the process has started, without suspensions; below 0 if there is no monotonic clock
 	apart     time.Duration // by how much the wall clock got ahead of it
 }
+
+const noMonotonic time.Duration = -1
 
 var started = time.Now()
 
 func readClocks() reading {
 	now := time.Now()
+	if now == now.Round(0) {
+		return reading{monotonic: noMonotonic} // in a bubble of synctest, or after 2157: only the wall clock could be read
+	}
 	monotonic := now.Sub(started)
 	return reading{monotonic, time.Duration(now.UnixNano()-started.UnixNano()) - monotonic}
 }
@@ -86,7 +91,7 @@ func (c *bootClock) measure(read func() reading, bootTime func() time.Duration) 
 		booted := bootTime()
 		after := read() // later than bootTime, so that the lead is not above the true one
 		if after.monotonic < 0 {
-			return booted // in a bubble
+			return booted
 		}
 		c.raise(booted - after.monotonic)
 		now = c.at(after)

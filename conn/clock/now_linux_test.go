@@ -220,3 +220,28 @@ func TestNowIsRealInABubble(t *testing.T) {
 	require.GreaterOrEqual(t, now, before-mostTaken)
 	require.LessOrEqual(t, now, read())
 }
+
+// In a bubble Go's clocks can be anywhere, also in our time. What they say there says nothing to anybody else.
+func TestNowIsRealInABubbleOfAnyYear(t *testing.T) {
+	read := func() time.Duration {
+		var at unix.Timespec
+		require.NoError(t, unix.ClockGettime(int32(clockID), &at))
+		return time.Duration(at.Nano())
+	}
+	requireReal := func() {
+		t.Helper()
+		before := read()
+		now := Now()
+		require.GreaterOrEqual(t, now, before-mostTaken)
+		require.LessOrEqual(t, now, read())
+	}
+	const year = 365 * 24 * time.Hour
+	for _, d := range []time.Duration{time.Until(started.Add(time.Second)) + started.Sub(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)), 30 * year, 200 * year} {
+		synctest.Test(t, func(*testing.T) {
+			time.Sleep(d)
+			requireReal()
+		})
+		requireReal()
+		require.LessOrEqual(t, boot.until.Load(), int64(time.Since(started)+measureAfter))
+	}
+}
