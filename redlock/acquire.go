@@ -181,7 +181,7 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	case !taken:
 	case k.relies && c.agreed.epoch.Load() != k.agreementEpoch:
 		e = m.stale(OpLock, k, err, unsure)
-	case c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold):
+	case c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold, k.token):
 		e = m.stale(OpLock, k, err, replaced)
 	}
 	if taken && e != nil {

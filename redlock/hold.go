@@ -22,6 +22,7 @@ type hold struct {
 	until        time.Duration // end of the validity
 	lost         bool          // it is known to be lost
 	revoked      bool          // ... because it was revoked: only its holder releases it
+	unseenUntil  time.Duration // ... and others leave it on the masters until then: see renewer.loseUnseen
 	lossTold     bool          // the Observer was told so
 	shown        bool          // others may know the token
 	takenAt      time.Duration // when it was taken; 0 if unknown
@@ -216,7 +217,7 @@ func (h *hold) install(k *call, until, now time.Duration) bool {
 		return false
 	}
 	*h.tokenText, h.fence = append(h.token()[:0], k.token...), k.fence
-	h.until, h.takenAt, h.lost, h.revoked, h.lossTold = until, now, false, false, false
+	h.until, h.takenAt, h.lost, h.revoked, h.lossTold, h.unseenUntil = until, now, false, false, false, 0
 	h.relay, h.shown = nil, false
 	h.takeDoubt()
 	h.pins++
@@ -238,7 +239,7 @@ func (h *hold) receive(r *relay, now time.Duration) bool {
 		return false
 	}
 	*h.tokenText, h.fence = append(h.token()[:0], r.token...), r.fence
-	h.until, h.takenAt, h.lost, h.revoked, h.lossTold = r.until, now, false, false, false
+	h.until, h.takenAt, h.lost, h.revoked, h.lossTold, h.unseenUntil = r.until, now, false, false, false, 0
 	h.relay, h.shown, h.lingersUntil = r, false, 0
 	h.takeDoubt()
 	h.pins++
@@ -303,7 +304,7 @@ func (h *hold) reset() (keeps *keepAlive, second *backing) {
 	h.lease.end()
 	h.attemptLease.end()
 	*h.tokenText, h.fence, h.until, h.takenAt, h.lingersUntil, h.lost, h.keepAlives, h.backing = h.token()[:0], 0, 0, 0, 0, false, nil, nil
-	h.relay, h.shown, h.revoked, h.lossTold = nil, false, false, false
+	h.relay, h.shown, h.revoked, h.lossTold, h.unseenUntil = nil, false, false, false, 0
 	h.takeDoubt()
 	return keeps, second
 }
@@ -331,6 +332,19 @@ func (h *hold) noteRevoked(token []byte, revoked bool) bool {
 	}
 	h.revoked = h.revoked || revoked
 	return h.revoked
+}
+
+// noteUnseen notes that the lock with that token is about to be lost, though its holder may rely on it for as long as it
+// was valid, if unseen is set. It reports whether the holder may do so by now: a late round, which does not know it, must
+// not release the lock. mu is held.
+func (h *hold) noteUnseen(token []byte, now time.Duration, unseen bool) bool {
+	if !h.has(token) {
+		return false
+	}
+	if unseen {
+		h.unseenUntil = max(h.unseenUntil, h.until)
+	}
+	return now < h.unseenUntil
 }
 
 // subscription returns what the lock has subscribed to; nil if it has not. mu is held.

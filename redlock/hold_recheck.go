@@ -107,20 +107,24 @@ func (r *rechecker) recheckAll() {
 
 // survives asks the masters again for a lock that was just taken while a group has switched. One of the lock's votes
 // may be that of the replaced master, and the recheck of all locks may have come too early to see this one. It
-// reports whether the lock is still valid. If it is not, it is released: nobody relies on it yet.
-func (r *rechecker) survives(h *hold) bool {
-	r.recheck([]*hold{h})
-	if h.remaining(r.core.now) > 0 {
-		return true
-	}
+// reports whether the lock is still valid. If it is not, it is released: nobody relies on it yet. The token is that of
+// the caller's lock, as the hold may have another lock by now.
+func (r *rechecker) survives(h *hold, token []byte) bool {
+	r.ask([]*hold{h}, r.renewer.lose)
 	h.mu.Lock()
-	token := slices.Clone(h.token())
+	held := h.has(token) && h.state(r.core.now()) == stateHeld
 	h.mu.Unlock()
-	r.renewer.lose(h, token, nil)
-	return false
+	if !held {
+		r.renewer.lose(h, token, nil)
+	}
+	return held
 }
 
-func (r *rechecker) recheck(holds []*hold) {
+// recheck rechecks these locks, whose holders may rely on them.
+func (r *rechecker) recheck(holds []*hold) { r.ask(holds, r.renewer.loseUnseen) }
+
+// ask asks the masters again for these locks. It calls lose for those that are lost.
+func (r *rechecker) ask(holds []*hold, lose func(h *hold, token []byte, failure *RoundError)) {
 	var posted []extension
 	for _, h := range holds {
 		x := extension{r.core, h, r.core.takeCall()}
@@ -134,7 +138,7 @@ func (r *rechecker) recheck(holds []*hold) {
 	// waits for longer than its own timeout. Waiting for its turn makes no round late.
 	slices.SortFunc(posted, func(x, y extension) int { return cmp.Compare(x.call.op.Timeout, y.call.op.Timeout) })
 	for _, x := range posted {
-		r.complete(x)
+		r.complete(x, lose)
 		r.core.putCall(x.call)
 	}
 }
@@ -142,7 +146,7 @@ func (r *rechecker) recheck(holds []*hold) {
 // complete waits for the round and judges it. It repeats a round once that was not decided in time: when a server
 // fails, others may be slow for a moment. Every other failure means that the lock is lost, as the lock can no
 // longer rely on a vote that it had.
-func (r *rechecker) complete(x extension) {
+func (r *rechecker) complete(x extension, lose func(h *hold, token []byte, failure *RoundError)) {
 	ctx := context.Background()
 	defer x.hold.unpin()
 	err := r.core.rounds.Wait(ctx, &x.call.op)
@@ -159,7 +163,7 @@ func (r *rechecker) complete(x extension) {
 	if reason != nil && reason != errUnlocked {
 		e = r.core.failure(OpRecheck, x.hold.key, x.call, err, reason)
 		e.note = replaced
-		r.renewer.loseUnseen(x.hold, x.call.token, e)
+		lose(x.hold, x.call.token, e)
 	}
 	x.observe(ctx, OpRecheck, left, e)
 }

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -82,6 +83,78 @@ func TestALockThatASwitchHasLostKeepsTheOthersOut(t *testing.T) {
 	}
 }
 
+// A renewal that is under way when a switch loses the lock does not know why others must be kept out, and neither does an
+// Extend.
+func TestALateRoundDoesNotReleaseWhatASwitchHasLost(t *testing.T) {
+	for name, extend := range extensionsOf {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+				c.groups = true // as if one were a group's
+				m, over := underExtension(t, c, r, extend, func() {})
+				until := m.Until()
+				r.set(flush, 0)
+				r.set(freeze, 0, 1)
+				c.rechecker.recheckAll()
+				require.Zero(t, m.Remaining())
+				r.set(thaw, 0, 1)
+				over()
+				time.Sleep(2 * time.Millisecond)
+				require.Positive(t, time.Until(until))
+				require.ErrorIs(t, c.NewMutex("k", ttl).TryLock(t.Context()), ErrHeld)
+				require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+				time.Sleep(2 * time.Millisecond)
+				require.Zero(t, r.keys())
+			})
+		})
+	}
+}
+
+// Several goroutines can use one Mutex. While one rechecks the lock that it has just taken, and finds it lost, another can
+// take the next lock. That is not the first one's, which neither relies on it nor ends it.
+func TestARecheckedLockIsNotAnothers(t *testing.T) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
+		c.groups = true // as if one were a group's
+		m := c.NewMutex("k", ttl)
+		var once sync.Once
+		another := errUndecided
+		c.observe.Round = func(_ context.Context, round Round) {
+			if round.Op == OpRecheck {
+				once.Do(func() {
+					m.Unlock(context.Background())
+					another = m.TryLock(context.Background())
+				})
+			}
+		}
+		c.rounds = &forgetfulRounds{rounds: r, c: c, forget: func() {
+			time.Sleep(2 * time.Millisecond) // until the stragglers are there, too
+			r.set(flush, 0, 1)
+		}}
+		require.ErrorIs(t, m.TryLock(t.Context()), ErrNoQuorum)
+		require.NoError(t, another)
+		time.Sleep(2 * time.Millisecond)
+		require.Positive(t, m.Remaining())
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+}
+
+// forgetfulRounds has a group switch just after the first round, and the masters forget what it has set.
+type forgetfulRounds struct {
+	rounds
+	c      *Client
+	forget func()
+}
+
+func (f *forgetfulRounds) Do(ctx context.Context, op *mux.Op) error {
+	err := f.rounds.Do(ctx, op)
+	if f.forget != nil {
+		f.c.rechecker.switched(0)
+		f.c.rechecker.running.Wait() // too early to see the lock
+		f.forget()
+		f.forget = nil
+	}
+	return err
+}
+
 // A lock that a switch has put in doubt, and that is over before the masters could be
 // asked again, is released.
 func TestStaleSuccessIsReleased(t *testing.T) {
@@ -142,7 +215,7 @@ func TestRecheckIsRepeatedOnce(t *testing.T) {
 				r.set(func(f *fakeMaster) { f.frozen = true }, 0, 1)
 				thaw := time.AfterFunc(c.slow, func() { r.set(func(f *fakeMaster) { f.frozen = false }, 0, 1) })
 				defer thaw.Stop()
-				require.Equal(t, c.kept, client.rechecker.survives(&m.hold))
+				require.Equal(t, c.kept, client.rechecker.survives(&m.hold, []byte(m.secretly())))
 				time.Sleep(timeout)
 			})
 		})
@@ -155,7 +228,7 @@ func TestRecheckThatCloseEndsLosesNothing(t *testing.T) {
 		m := taken(t, c)
 		r.set(func(f *fakeMaster) { f.frozen = true }, 0, 1, 2)
 		r.Drain()
-		require.True(t, c.rechecker.survives(&m.hold))
+		require.True(t, c.rechecker.survives(&m.hold, []byte(m.secretly())))
 	})
 }
 

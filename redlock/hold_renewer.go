@@ -261,7 +261,8 @@ func (r *renewer) noteLostBut(h *hold, token []byte, failure *RoundError, unseen
 	over := r.removeLost(h, failure, func() *keepAlive {
 		now := r.core.now()
 		rest = h.lingerTime(r.core.now) // a lost lock lingers, too, where the masters still have it
-		stays = h.noteRevoked(token, failure.revoked()) || unseen && h.has(token) && h.until > now
+		revoked := h.noteRevoked(token, failure.revoked())
+		stays = h.noteUnseen(token, now, unseen) || revoked
 		return h.lose(token, now)
 	})
 	return func() {

@@ -321,7 +321,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	stale := false
 	if reason == nil && was == stateHandedOver {
 		c.rechecker.add(&m.hold) // for the next recheck; the last one may have come too early for this lock
-		stale = c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold)
+		stale = c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold, k.token)
 	}
 	var e *RoundError
 	switch {

@@ -230,7 +230,7 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 		return false, err
 	}
 	m.clearExpired() // which calls the Observer: before the lock is taken out
-	switches, taken, open := w.takeGiven()
+	switches, token, taken, open := w.takeGiven()
 	if !open {
 		return false, ErrClosed
 	}
@@ -240,7 +240,7 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 	w.acquired = true // from here on a panic unlocks it
 	defer m.unpin()
 	c.rechecker.add(&m.hold)
-	if c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold) {
+	if c.rechecker.switches.Load() != switches && !c.rechecker.survives(&m.hold, token) {
 		w.acquired = false
 		return false, nil
 	}
@@ -250,23 +250,26 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 
 // takeGiven puts the lock that the waiter was given into its Mutex, or declines it. open is false, and nothing is done,
 // if the client is being closed: Close takes the lock back. switches is the number of switches of groups before the
-// last holder left the list of the rechecks.
-func (w *wait) takeGiven() (switches uint64, taken, open bool) {
+// last holder left the list of the rechecks. The token is nil if no master can switch.
+func (w *wait) takeGiven() (switches uint64, token []byte, taken, open bool) {
 	m, c := w.mutex, w.mutex.client
 	if !c.attempts.TryRLock() { // as an attempt does
-		return 0, false, false
+		return 0, nil, false, false
 	}
 	defer c.attempts.RUnlock()
 	in := w.waiter.subscription.given.Swap(nil)
 	if in == nil { // Close has taken it back
-		return 0, false, true
+		return 0, nil, false, true
 	}
 	switches = in.switches
+	if c.groups {
+		token = slices.Clone(in.token) // before it is taken: the relay can be another lock's then
+	}
 	if taken = in.take(&m.hold); !taken {
 		in.giveBack(&c.core, &m.spec, slices.Clone(in.token), 0)
 		m.notifyReleased(0, 0)
 	}
-	return switches, taken, true
+	return switches, token, taken, true
 }
 
 // sleep serves one event, and returns the next step. If there is none, it sleeps until something comes.
