@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 type page struct {
 	*testing.T
 	ctx   context.Context
-	base  string // of its server
+	base  string // its address, without the last slash
 	hosts int    // that it may ask
 }
 
@@ -71,10 +71,8 @@ func opens(t *testing.T, masters *redlocktest.Masters, args ...string) *page {
 	_, err = fmt.Fscanln(out, &address)
 	require.NoError(t, err)
 	p := show(t, address)
-	base, err := url.Parse(address)
-	require.NoError(t, err)
-	p.base = "http://" + base.Host
 	p.await(`document.getElementById('state')?.textContent === 'live'`)
+	p.base = strings.TrimSuffix(eval[string](p, "location.href"), "/")
 	return p
 }
 
@@ -268,7 +266,7 @@ func TestWithoutTheFlagNothingIsRevoked(t *testing.T) {
 	p.run(chromedp.Click(chromedp.CSS("#rows button")))
 	p.await(`document.getElementById('detail').open`)
 	require.True(t, eval[bool](p, `document.getElementById('revocation').hidden`))
-	require.Equal(t, 403, eval[int](p, `fetch('revoke', {method: 'POST', body: JSON.stringify({row: 'plain k', reason: 'x'})}).then(r => r.status)`))
+	require.Equal(t, 403, eval[int](p, `fetch('revoke', {method: 'POST', body: JSON.stringify({row: [...rows.keys()][0], reason: 'x'})}).then(r => r.status)`))
 	require.NoError(t, m.Extend(t.Context()))
 }
 
@@ -278,18 +276,19 @@ func TestAnotherPageGetsNothing(t *testing.T) {
 	lock(t, client(t, masters, "me"), "k")
 	p := opens(t, masters, "--allow-revoke")
 	p.await(row("k"))
-	base := p.base
+	base, shown := p.base, eval[string](p, `JSON.stringify([...rows.values()].map(l => ({row: l.id, holders: l.holders.map(h => h.id), reason: 'x'}))[0])`)
 	p.hosts = 3
 	// The same browser, with the cookie, and a page of another port: the same site, and another origin.
 	other := opens(t, masters)
 	p.run(chromedp.Navigate(other.base + "/"))
 	for _, script := range []string{
 		`fetch('` + base + `/events', {credentials: 'include'}).then(r => 'read ' + r.status, e => 'refused')`,
-		`fetch('` + base + `/revoke', {method: 'POST', credentials: 'include', mode: 'no-cors', body: '{"row":"plain k","reason":"x"}'}).then(r => r.type, e => 'refused')`,
+		`fetch('` + base + `/revoke', {method: 'POST', credentials: 'include', mode: 'no-cors', body: '` + shown + `'}).then(r => r.type, e => 'refused')`,
 	} {
 		require.NotContains(t, eval[string](p, script), "read")
 	}
 	other.await(row("k") + `?.className === ''`)
+	require.Equal(t, "me", eval[string](other, row("k")+`.cells[1].textContent`), "it is not revoked")
 }
 
 func TestTenThousandLocksDoNotFreezeThePage(t *testing.T) {

@@ -86,9 +86,13 @@ type uiServer struct {
 
 	client *redlock.Client
 	secret string // that a browser must know
-	cookie string // its name: browsers send cookies to all ports of a host
+	place  string // the path of the page: see uiCookie
 	live   uiState
 }
+
+// A browser keeps the secret in a cookie. It shows a host's cookies to the servers of all ports, and one of these can be
+// another user's. So the cookie is for the path of the page alone, and nobody can guess that.
+const uiCookie = "redlock-ui"
 
 const uiWatches = 64 // how many streams there are at most: a browser has one or two
 
@@ -106,18 +110,18 @@ func (s *uiServer) run(ctx context.Context, listen string) error {
 		return usageError("", "%w", err)
 	}
 	address := l.Addr().(*net.TCPAddr)
-	s.secret, s.cookie = rand.Text(), fmt.Sprintf("redlock-ui-%d", address.Port)
+	s.secret, s.place = rand.Text(), "/"+rand.Text()+"/"
 
 	ctx, cancel := context.WithCancel(ctx)
 	s.live.begin(ctx, s)
 	defer s.live.wait()
 	defer cancel()
 	server := http.Server{
-		Handler:           s.handler(),
-		ReadHeaderTimeout: 5 * time.Second,
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    16 << 10,
-		BaseContext:       func(net.Listener) context.Context { return ctx }, // which ends the streams
+		Handler:        s.handler(),
+		ReadTimeout:    10 * time.Second, // of a stream, newStream ends it
+		IdleTimeout:    time.Minute,
+		MaxHeaderBytes: 16 << 10,
+		BaseContext:    func(net.Listener) context.Context { return ctx }, // which ends the streams
 	}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
@@ -186,15 +190,15 @@ func (s *uiServer) handler() http.Handler {
 		case !sameOrigin(r):
 			http.Error(w, "Another page must not ask for this.", http.StatusForbidden)
 		case r.Method == http.MethodGet && r.URL.Path == "/" && s.isSecret(r.URL.Query().Get("key")):
-			http.SetCookie(w, &http.Cookie{Name: s.cookie, Value: s.secret, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+			http.SetCookie(w, &http.Cookie{Name: uiCookie, Value: s.secret, Path: s.place, HttpOnly: true, SameSite: http.SameSiteStrictMode})
 			// A redirect would carry the SameSite of the page that led here: another one's leaves the cookie behind.
 			h.Set("Content-Type", "text/html; charset=utf-8")
-			h.Set("Refresh", "0; url=/")
-			fmt.Fprintln(w, `<!doctype html><title>redlock</title><a href="/">redlock</a>`)
+			h.Set("Refresh", "0; url="+s.place)
+			fmt.Fprintf(w, "<!doctype html><title>redlock</title><a href=%q>redlock</a>\n", s.place)
 		case !s.knows(r):
 			http.Error(w, "Open the address that redlock ui has printed: it holds a secret.", http.StatusUnauthorized)
 		default:
-			pages.ServeHTTP(w, r)
+			http.StripPrefix(strings.TrimSuffix(s.place, "/"), pages).ServeHTTP(w, r)
 		}
 	})
 }
@@ -232,7 +236,7 @@ func (s *uiServer) isSecret(given string) bool {
 }
 
 func (s *uiServer) knows(r *http.Request) bool {
-	c, err := r.Cookie(s.cookie)
+	c, err := r.Cookie(uiCookie)
 	return err == nil && s.isSecret(c.Value)
 }
 
@@ -244,7 +248,9 @@ type stream struct {
 
 func newStream(w http.ResponseWriter) stream {
 	w.Header().Set("Content-Type", "text/event-stream")
-	return stream{w, http.NewResponseController(w)}
+	s := stream{w, http.NewResponseController(w)}
+	s.c.SetReadDeadline(time.Time{}) // the browser sends nothing more
+	return s
 }
 
 // send writes messages. One that the browser does not take within a while is an error.
@@ -302,25 +308,30 @@ func (s *uiServer) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// watch sends each change of the holder of one lock.
+// watch sends each change of the holder of a row's lock.
 func (s *uiServer) watch(w http.ResponseWriter, r *http.Request) {
 	if !s.live.enter() {
 		http.Error(w, "Too many browsers look at this.", http.StatusServiceUnavailable)
 		return
 	}
 	defer s.live.exit()
-	out, key := newStream(w), r.URL.Query().Get("key")
+	out := newStream(w)
 	if out.send([]byte("retry: 5000\n\n")) != nil {
 		return
 	}
-	for l, err := range s.client.Watch(r.Context(), key) {
-		if out.send(uiMessage("change", newWatchEvent(key, l, err))) != nil {
+	lock, ok := s.live.lock(r.URL.Query().Get("row"))
+	if !ok { // the browser asks again
+		return
+	}
+	for l, err := range s.client.Watch(r.Context(), lock.Key) {
+		if out.send(uiMessage("change", newWatchEvent(lock.Key, l, err))) != nil {
 			return
 		}
 	}
+	<-r.Context().Done() // it has said why it has ended, and would say so again
 }
 
-// revoke takes a lock away from who held it when the page showed it.
+// revoke takes a lock away from those who held it when the page showed it.
 func (s *uiServer) revoke(w http.ResponseWriter, r *http.Request) {
 	answer := func(status int, text string) {
 		w.Header().Set("Content-Type", "application/json")
@@ -332,9 +343,9 @@ func (s *uiServer) revoke(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var asked struct {
-		Row    string `json:"row"`
-		Holder string `json:"holder"` // one of the row's; "" for all of them
-		Reason string `json:"reason"`
+		Row     string   `json:"row"`
+		Holders []string `json:"holders"` // those of the row that were shown
+		Reason  string   `json:"reason"`
 	}
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10)).Decode(&asked); err != nil {
 		answer(http.StatusBadRequest, err.Error())
@@ -345,30 +356,38 @@ func (s *uiServer) revoke(w http.ResponseWriter, r *http.Request) {
 		answer(http.StatusConflict, "nobody holds it any more")
 		return
 	}
-	var opts []redlock.Option
-	switch lock.Kind {
-	case redlock.KindShared:
-		opts = append(opts, redlock.WithShared())
-	case redlock.KindPermits:
-		opts = append(opts, redlock.WithPermits(lock.Permits))
+	if lock.Kind == redlock.KindOther {
+		answer(http.StatusConflict, "it is no lock")
+		return
 	}
-	if asked.Holder != "" {
-		i := slices.IndexFunc(lock.Holders, func(h redlock.LockHolder) bool { return holderID(h) == asked.Holder })
-		if i < 0 {
-			answer(http.StatusConflict, "it has changed hands: look again")
-			return
+	revoked := 0
+	for _, h := range lock.Holders {
+		if !slices.Contains(asked.Holders, holderID(h)) {
+			continue
 		}
-		opts = append(opts, redlock.WithToken(lock.Holders[i].Token.Reveal()))
+		opts := []redlock.Option{redlock.WithToken(h.Token.Reveal())}
+		switch lock.Kind {
+		case redlock.KindShared:
+			opts = append(opts, redlock.WithShared())
+		case redlock.KindPermits:
+			opts = append(opts, redlock.WithPermits(lock.Permits))
+		}
+		switch err := s.client.Revoke(r.Context(), lock.Key, asked.Reason, opts...); {
+		case errors.Is(err, redlock.ErrNotHeld):
+		case errors.Is(err, redlock.ErrNoQuorum):
+			answer(http.StatusBadGateway, conn.Printable(err.Error()))
+			return
+		case err != nil:
+			answer(http.StatusBadRequest, conn.Printable(err.Error()))
+			return
+		default:
+			revoked++
+			complain(fmt.Sprintf("%q was revoked on the page: %s", lock.Key, asked.Reason), "")
+		}
 	}
-	switch err := s.client.Revoke(r.Context(), lock.Key, asked.Reason, opts...); {
-	case errors.Is(err, redlock.ErrNotHeld):
-		answer(http.StatusConflict, "it is free, or another's by now")
-	case errors.Is(err, redlock.ErrNoQuorum):
-		answer(http.StatusBadGateway, conn.Printable(err.Error()))
-	case err != nil:
-		answer(http.StatusBadRequest, conn.Printable(err.Error()))
-	default:
-		complain(fmt.Sprintf("%q was revoked on the page: %s", lock.Key, asked.Reason), "")
-		answer(http.StatusOK, "")
+	if revoked == 0 {
+		answer(http.StatusConflict, "it has changed hands: look again")
+		return
 	}
+	answer(http.StatusOK, "")
 }

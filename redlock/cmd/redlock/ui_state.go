@@ -23,7 +23,6 @@ import (
 type uiState struct {
 	server  *uiServer
 	working sync.WaitGroup
-	wake    chan struct{} // that a browser has come
 
 	mu       sync.Mutex
 	streams  int // of all kinds
@@ -70,6 +69,11 @@ type uiWaiter struct {
 	Since int64  `json:"since"`
 }
 
+// rowID tells rows apart. A key need not be UTF-8, as JSON is, and can be longer than an address.
+func rowID(kind redlock.LockKind, key string) string {
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(string(kind)+" "+key)))
+}
+
 // holderID tells holders apart, and is no token.
 func holderID(h redlock.LockHolder) string {
 	sum := sha256.Sum256([]byte(h.Token.Reveal()))
@@ -83,7 +87,7 @@ func newUILock(lock redlock.LockInfo, now time.Time) *uiLock {
 		}
 		return new(now.Add(ttl).UnixMilli())
 	}
-	row := &uiLock{ID: string(lock.Kind) + " " + lock.Key, Key: lock.Key, Kind: string(lock.Kind), Held: lock.Held || lock.Used > 0, Holder: heldBy(lock),
+	row := &uiLock{ID: rowID(lock.Kind, lock.Key), Key: conn.Printable(lock.Key), Kind: string(lock.Kind), Held: lock.Held || lock.Used > 0, Holder: heldBy(lock),
 		Waiting: lock.Waiting, Fence: lock.Fence, Holders: []uiHolder{}, Waiters: []uiWaiter{}, Silent: lock.Silent, info: lock}
 	if h, ok := leaderOf(lock); ok {
 		row.Ends = ends(h.TTL)
@@ -125,7 +129,7 @@ func (l *uiLock) settle(last *uiLock) bool {
 
 // begin starts what asks the masters, until ctx ends.
 func (u *uiState) begin(ctx context.Context, s *uiServer) {
-	u.server, u.wake = s, make(chan struct{}, 1)
+	u.server = s
 	u.browsers, u.rows, u.latest = map[*browser]bool{}, map[string]*uiLock{}, map[string][]byte{}
 	cfg := s.set.clientConfig("ui")
 	u.latest["about"] = uiMessage("about", map[string]any{

@@ -6,9 +6,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -16,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -24,7 +28,8 @@ import (
 type uiClient struct {
 	*testing.T
 	http *http.Client
-	base string // http://127.0.0.1:1234
+	base string // http://127.0.0.1:1234/PLACE, without the last slash
+	host string // http://127.0.0.1:1234
 	key  string // the address that was printed
 	inv  *invocation
 }
@@ -39,8 +44,11 @@ func serveUI(t *testing.T, masters *redlocktest.Masters, args ...string) *uiClie
 	require.NoError(t, err)
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
-	c := &uiClient{T: t, http: &http.Client{Jar: jar}, base: "http://" + u.Host, key: printed, inv: s}
-	require.Equal(t, http.StatusOK, c.get(printed).StatusCode)
+	c := &uiClient{T: t, http: &http.Client{Jar: jar}, host: "http://" + u.Host, key: printed, inv: s}
+	answer := c.get(printed)
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	_, place, _ := strings.Cut(answer.Header.Get("Refresh"), "url=")
+	c.base = c.host + strings.TrimSuffix(place, "/")
 	return c
 }
 
@@ -99,7 +107,7 @@ func (c *uiClient) revokes(key, origin string) (int, string) {
 		if i < 0 {
 			return false
 		}
-		text, err := json.Marshal(map[string]string{"row": m.Set[i].ID, "holder": m.Set[i].Holders[0].ID, "reason": "maintenance"})
+		text, err := json.Marshal(map[string]any{"row": m.Set[i].ID, "holders": []string{m.Set[i].Holders[0].ID}, "reason": "maintenance"})
 		require.NoError(c, err)
 		body = string(text)
 		return true
@@ -124,8 +132,9 @@ func TestThePageIsForWhoKnowsItsAddress(t *testing.T) {
 	}
 	stranger := *c
 	stranger.http = &http.Client{}
-	for _, path := range []string{"/", "/page.js", "/events", "/watch?key=k", "/?key=guessed"} {
+	for _, path := range []string{"/", "/page.js", "/events", "/watch?row=k", "/?key=guessed"} {
 		require.Equal(t, http.StatusUnauthorized, stranger.get(c.base+path).StatusCode, path)
+		require.Equal(t, http.StatusUnauthorized, stranger.get(c.host+path).StatusCode, path)
 	}
 	for name, change := range map[string]func(*http.Request){
 		"a name that leads here":   func(r *http.Request) { r.Host = "attacker.example" },
@@ -149,7 +158,7 @@ func TestThePageIsForWhoKnowsItsAddress(t *testing.T) {
 	}
 	for _, path := range []string{"/", "/events"} {
 		r := c.request(http.MethodPost, c.base+path, "")
-		r.Header.Set("Origin", c.base)
+		r.Header.Set("Origin", c.host)
 		require.Equal(t, http.StatusMethodNotAllowed, c.do(r).StatusCode)
 	}
 	require.Equal(t, http.StatusMethodNotAllowed, c.get(c.base+"/revoke").StatusCode, "nothing is done by GET")
@@ -163,7 +172,7 @@ func TestTheHostOfAProxyIsNamed(t *testing.T) {
 	for host, status := range map[string]int{"locks.example.com": 200, "LOCKS.example.com:443": 200, "localhost": 200, "[::1]:80": 200, "example.com": 403} {
 		r := c.request(http.MethodGet, c.base+"/", "")
 		r.Host = host
-		u, err := url.Parse(c.base)
+		u, err := url.Parse(c.base + "/")
 		require.NoError(t, err)
 		for _, cookie := range c.http.Jar.Cookies(u) {
 			r.AddCookie(cookie)
@@ -187,7 +196,7 @@ func TestThePageIsToldOfLocksMastersAndClients(t *testing.T) {
 		}
 		return event == "locks" && strings.Contains(string(data), `"key":"lock:\u003ci\u003e"`) && strings.Contains(string(data), `"holder":"\u003cb\u003eme"`)
 	})
-	c.events("/watch?key="+url.QueryEscape("lock:<i>"), func(event string, data []byte) bool {
+	c.events("/watch?row="+rowID(redlock.KindPlain, "lock:<i>"), func(event string, data []byte) bool {
 		return strings.Contains(string(data), `"state":"held"`)
 	})
 	require.NoError(t, holder.Process.Signal(syscall.SIGTERM))
@@ -197,7 +206,7 @@ func TestThePageIsToldOfLocksMastersAndClients(t *testing.T) {
 		seen[event] = true
 		var m struct{ Gone []string }
 		json.Unmarshal(data, &m)
-		gone = gone || slices.Contains(m.Gone, "plain lock:<i>") || event == "locks" && strings.Contains(string(data), `"reset":true,`) && !strings.Contains(string(data), "lock:")
+		gone = gone || slices.Contains(m.Gone, rowID(redlock.KindPlain, "lock:<i>")) || event == "locks" && strings.Contains(string(data), `"reset":true,`) && !strings.Contains(string(data), "lock:")
 		hung := event == "masters" && !strings.Contains(string(data[strings.LastIndex(string(data), `"master"`):]), `"phase":"up"`)
 		if hung {
 			seen["hung"] = true
@@ -214,50 +223,173 @@ func TestThePageRevokesIfItMay(t *testing.T) {
 	holder.assigned("REDLOCK_TOKEN")
 
 	may, mayNot := serveUI(t, masters, "--allow-revoke"), serveUI(t, masters)
-	status, said := mayNot.revokes("k", mayNot.base)
+	status, said := mayNot.revokes("k", mayNot.host)
 	require.Equal(t, http.StatusForbidden, status)
 	require.Contains(t, said, "--allow-revoke")
-	for _, origin := range []string{"", "null", "http://attacker.example", mayNot.base} {
+	for _, origin := range []string{"", "null", "http://attacker.example", mayNot.host} {
 		status, _ = may.revokes("k", origin)
 		require.Equal(t, http.StatusForbidden, status, origin)
 	}
 	requireHeld(t, masters)
-	status, said = may.revokes("k", may.base)
+	status, said = may.revokes("k", may.host)
 	require.Equal(t, http.StatusOK, status, said)
 	require.Equal(t, exitLost, holder.end())
 	require.Contains(t, holder.err.String(), "maintenance")
 	may.inv.awaitStderr(`"k" was revoked on the page: maintenance`)
 
-	r := may.request(http.MethodPost, may.base+"/revoke", `{"row":"plain nobody","reason":"x"}`)
-	r.Header.Set("Origin", may.base)
+	r := may.request(http.MethodPost, may.base+"/revoke", `{"row":"nobody","reason":"x"}`)
+	r.Header.Set("Origin", may.host)
 	require.Equal(t, http.StatusConflict, may.do(r).StatusCode)
 }
 
 // A holder that has let go is not followed by the one that came after it.
 func TestThePageRevokesWhomItHasShown(t *testing.T) {
 	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	env := []string{mastersEnv(masters)}
-	first := begin(t, env, "hold", atOnce, "k")
-	first.assigned("REDLOCK_TOKEN")
-	c := serveUI(t, masters, "--allow-revoke")
-	id := ""
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: redlocktest.Start(t, 3).Addrs()})
+	require.NoError(t, err)
+	defer client.Close()
+	first, second := client.NewMutex("k", time.Hour), client.NewMutex("k", time.Hour)
+	require.NoError(t, first.TryLock(t.Context()))
+	s := uiServer{allowRevoke: true, client: client}
+	for lock, err := range client.Locks(t.Context(), "k") {
+		require.NoError(t, err)
+		row := newUILock(lock, time.Now())
+		s.live.rows = map[string]*uiLock{row.ID: row} // the list is looked at before the next one has the lock
+	}
+	row := s.live.rows[rowID(redlock.KindPlain, "k")]
+	require.NoError(t, first.Unlock(t.Context()))
+	require.NoError(t, second.TryLock(t.Context()))
+	answer := httptest.NewRecorder()
+	s.revoke(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/revoke", strings.NewReader(shownOf(t, row))))
+	require.Equal(t, http.StatusConflict, answer.Code)
+	require.NoError(t, second.Extend(t.Context()))
+}
+
+// row waits until the page shows as many holders of a lock, and returns its row.
+func (c *uiClient) row(kind redlock.LockKind, key string, holders int) (row *uiLock) {
+	c.Helper()
 	c.events("/events", func(event string, data []byte) bool {
 		var m struct{ Set []*uiLock }
-		if json.Unmarshal(data, &m); len(m.Set) > 0 {
-			id = m.Set[0].Holders[0].ID
+		if event == "locks" {
+			require.NoError(c, json.Unmarshal(data, &m))
 		}
-		return id != ""
+		for _, l := range m.Set {
+			if l.ID == rowID(kind, key) && len(l.Holders) == holders {
+				row = l
+			}
+		}
+		return row != nil
 	})
-	require.NoError(t, first.Process.Signal(syscall.SIGTERM))
-	first.end()
-	second := begin(t, env, "hold", "k")
-	second.assigned("REDLOCK_TOKEN")
-	r := c.request(http.MethodPost, c.base+"/revoke", `{"row":"plain k","holder":"`+id+`","reason":"x"}`)
-	r.Header.Set("Origin", c.base)
-	answer := c.do(r)
-	require.Equal(t, http.StatusConflict, answer.StatusCode)
-	requireHeld(t, masters)
+	return row
+}
+
+// shownOf is what the page sends to revoke a row's lock from those who are shown to hold it.
+func shownOf(t *testing.T, row *uiLock) string {
+	t.Helper()
+	var holders []string
+	for _, h := range row.Holders {
+		holders = append(holders, h.ID)
+	}
+	body, err := json.Marshal(map[string]any{"row": row.ID, "holders": holders, "reason": "x"})
+	require.NoError(t, err)
+	return string(body)
+}
+
+func (c *uiClient) revokeShown(row *uiLock) int {
+	c.Helper()
+	r := c.request(http.MethodPost, c.base+"/revoke", shownOf(c.T, row))
+	r.Header.Set("Origin", c.host)
+	return c.do(r).StatusCode
+}
+
+// Readers, and holders of permits, come and go while somebody looks.
+func TestThePageRevokesNobodyWhoCameLater(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := serveUI(t, masters, "--allow-revoke")
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs()})
+	require.NoError(t, err)
+	defer client.Close()
+	for kind, opt := range map[redlock.LockKind]redlock.Option{redlock.KindShared: redlock.WithShared(), redlock.KindPermits: redlock.WithPermits(4)} {
+		var all []*redlock.Mutex
+		hold := func() {
+			m := client.NewMutex("k-"+string(kind), time.Hour, opt)
+			require.NoError(t, m.TryLock(t.Context()))
+			all = append(all, m)
+		}
+		hold()
+		hold()
+		row := c.row(kind, "k-"+string(kind), 2)
+		hold()
+		c.row(kind, "k-"+string(kind), 3)
+		require.Equal(t, http.StatusOK, c.revokeShown(row))
+		require.ErrorIs(t, all[0].Extend(t.Context()), redlock.ErrRevoked, kind)
+		require.ErrorIs(t, all[1].Extend(t.Context()), redlock.ErrRevoked, kind)
+		require.NoError(t, all[2].Extend(t.Context()), kind)
+		require.Equal(t, http.StatusConflict, c.revokeShown(&uiLock{ID: row.ID}), "nobody is named")
+	}
+}
+
+// A key is any bytes. JSON is UTF-8, and an address is short.
+func TestThePageTellsKeysApartWhateverTheyAre(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := serveUI(t, masters, "--allow-revoke")
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs()})
+	require.NoError(t, err)
+	defer client.Close()
+	held := map[string]*redlock.Mutex{}
+	for _, key := range []string{"k\xff", "k\xfe", "k\ufffd", strings.Repeat("\xff", 16384)} {
+		held[key] = client.NewMutex(key, time.Hour)
+		require.NoError(t, held[key].TryLock(t.Context()))
+	}
+	for key := range held {
+		row := c.row(redlock.KindPlain, key, 1)
+		c.events("/watch?row="+row.ID, func(_ string, data []byte) bool { return strings.Contains(string(data), `"state":"held"`) })
+	}
+	require.Equal(t, `k\xff`, c.row(redlock.KindPlain, "k\xff", 1).Key)
+	require.Equal(t, http.StatusOK, c.revokeShown(c.row(redlock.KindPlain, "k\xff", 1)))
+	for key, m := range held {
+		err := m.Extend(t.Context())
+		require.Equal(t, key == "k\xff", errors.Is(err, redlock.ErrRevoked), "%.10q: %v", key, err)
+	}
+}
+
+// A browser sends cookies to all ports of a host, and another user's server may have one of them.
+func TestAnotherPortIsNotToldTheSecret(t *testing.T) {
+	t.Parallel()
+	c := serveUI(t, redlocktest.Start(t, 1))
+	told := make(chan string, 2)
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { told <- r.Header.Get("Cookie") }))
+	defer other.Close()
+	for _, path := range []string{"/", "/page.js"} {
+		c.get(other.URL + path)
+		require.Empty(t, <-told)
+	}
+	require.Equal(t, http.StatusOK, c.get(c.base+"/").StatusCode)
+}
+
+// Whoever does not know the secret cannot occupy the server, and whoever does may look for long.
+func TestTheServerWaitsForNoBody(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	c := serveUI(t, masters)
+	slow, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(c.host, "http://"))
+	require.NoError(t, err)
+	defer slow.Close()
+	require.NoError(t, slow.SetDeadline(time.Now().Add(patient)))
+	first := true
+	c.events("/events", func(event string, data []byte) bool {
+		if first {
+			first = false
+			_, err = io.WriteString(slow, "POST /revoke HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n")
+			require.NoError(t, err)
+			_, err = io.Copy(io.Discard, slow)
+			require.NoError(t, err, "the server does not end the connection")
+			begin(t, []string{mastersEnv(masters)}, "hold", atOnce, "k").assigned("REDLOCK_TOKEN")
+		}
+		return event == "locks" && strings.Contains(string(data), `"key":"k"`)
+	})
 }
 
 func TestAddressesThatThePageCannotHave(t *testing.T) {

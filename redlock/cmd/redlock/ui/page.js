@@ -8,6 +8,7 @@ let shown = [];         // the ids that the filter leaves, sorted by key
 let skew = 0;           // this clock, less the server's, in ms
 let about = {};
 let open = null;        // the id of the lock in the dialog
+let openKey = '';       // its key
 let watching = null;    // the EventSource of that lock
 
 function make(tag, text, className) {
@@ -113,15 +114,20 @@ function step(event) {
 // One lock.
 
 function show(id) {
-  open = id;
   const lock = rows.get(id);
+  if (!lock) return; // it has gone since it was drawn
+  open = id;
+  openKey = lock.key;
   $('changes').replaceChildren();
   $('revoke-said').textContent = '';
   $('reason').value = '';
   drawDetail();
   $('detail').showModal();
   if (watching) watching.close();
-  watching = new EventSource('watch?key=' + encodeURIComponent(lock.key));
+  watching = null;
+  $('changes-head').hidden = lock.kind === 'permits'; // who watches a key learns nothing of its permits
+  if (lock.kind === 'permits') return;
+  watching = new EventSource('watch?row=' + lock.id);
   watching.addEventListener('change', e => {
     const c = JSON.parse(e.data);
     let text = new Date(c.time).toLocaleTimeString() + ' ' + c.state;
@@ -135,7 +141,7 @@ function show(id) {
 
 function drawDetail() {
   const lock = rows.get(open);
-  put($('detail-key'), lock ? lock.key : open.slice(open.indexOf(' ') + 1));
+  put($('detail-key'), openKey);
   put($('detail-text'), !lock ? 'Nobody holds it any more, and nobody waits for it.' :
     (lock.kind || 'free') + ', held by ' + lock.holder + (lock.fence ? ', fence ' + lock.fence : '') +
     (lock.silent ? '. No answer from ' + lock.silent.join(', ') : ''));
@@ -146,7 +152,7 @@ function drawDetail() {
   });
   list($('waiters'), lock ? lock.waiters : [], w => w.name + ', for ' + ((Date.now() - skew - w.since) / 1000).toFixed(1) + 's');
   $('revocation').hidden = !about.revoke;
-  $('revoke').disabled = !lock || !lock.held;
+  $('revoke').disabled = !lock || !lock.held || lock.kind === 'other';
 }
 
 function list(node, all, text) {
@@ -165,11 +171,11 @@ $('detail').addEventListener('close', () => {
 $('revoke').addEventListener('click', async () => {
   const lock = rows.get(open);
   if (!lock) return;
-  const holder = lock.holders.length === 1 ? lock.holders[0].id : '';
+  const holders = lock.holders.filter(h => h.held).map(h => h.id); // those who are shown, and nobody who comes now
   $('revoke-said').textContent = 'asking the masters';
   try {
     const r = await fetch('revoke', {method: 'POST', headers: {'Content-Type': 'application/json'},
-      body: JSON.stringify({row: lock.id, holder, reason: $('reason').value})});
+      body: JSON.stringify({row: lock.id, holders, reason: $('reason').value})});
     const said = await r.json();
     $('revoke-said').textContent = r.ok ? 'It is revoked.' : said.error;
   } catch (e) {
