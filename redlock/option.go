@@ -169,8 +169,8 @@ func sortedKeys(s *spec, more []string) ([]string, error) {
 // exclude each other.
 //
 // The order of the keys means nothing, and a key that is given twice is one. A lock has at most
-// 64 keys, which have at most 256 KiB together. Every master has all of them, so a Redis Cluster
-// cannot serve.
+// 64 keys, which have at most 256 KiB together. Every master has all of them. In a Redis Cluster, the
+// hash tag of Config.Prefix puts them into one slot.
 //
 // No waiter holds one key while it waits for another, so no order of locks can block. In Lock,
 // waiters of one client that share a key get it in the order in which they came. A waiter for
