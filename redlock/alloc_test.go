@@ -145,6 +145,9 @@ func TestAContendedLockAllocatesNothing(t *testing.T) {
 		"between processes": {3, func(string) []redlock.Option { return nil }},
 	} {
 		for name, most := range map[string]float64{"background": 0.1, "cancellable": 3} {
+			if of.clients > 1 {
+				most = max(most, 0.5) // a master that answers late keeps what is in use, so the pools grow for longer
+			}
 			t.Run(kind+", with a "+name+" context", func(t *testing.T) {
 				var clients []*redlock.Client
 				for range of.clients {
@@ -162,35 +165,49 @@ func TestAContendedLockAllocatesNothing(t *testing.T) {
 					ctx = context.Background()
 				}
 				var locked atomic.Int64
-				var over atomic.Bool
-				var contenders sync.WaitGroup
-				for i := range 64 {
-					key := fmt.Sprint(kind, i%8)
-					m := clients[i%of.clients].NewMutex(key, 30*time.Second, of.opts(key)...)
-					contenders.Go(func() {
-						for !over.Load() {
-							if err := m.Lock(ctx); err != nil {
-								t.Error(err)
-								return
+				// contend has so many contenders take the locks of so many keys, until stop is called.
+				contend := func(n, keys int) (stop func()) {
+					var over atomic.Bool
+					var contenders sync.WaitGroup
+					for i := range n {
+						key := fmt.Sprint(kind, i%keys)
+						m := clients[i%of.clients].NewMutex(key, 30*time.Second, of.opts(key)...)
+						contenders.Go(func() {
+							for !over.Load() {
+								if err := m.Lock(ctx); err != nil {
+									t.Error(err)
+									return
+								}
+								locked.Add(1)
+								time.Sleep(time.Millisecond) // the work
+								if err := m.Unlock(ctx); err != nil {
+									t.Error(err)
+								}
 							}
-							locked.Add(1)
-							time.Sleep(time.Millisecond) // the work
-							if err := m.Unlock(ctx); err != nil {
-								t.Error(err)
-							}
-						}
-					})
+						})
+					}
+					return func() {
+						over.Store(true)
+						contenders.Wait()
+					}
 				}
-				defer contenders.Wait()
-				defer over.Store(true)
+				taken := func(n int64) {
+					for first := locked.Load(); locked.Load() < first+n && !t.Failed(); {
+						time.Sleep(time.Millisecond) // between two looks; require.Eventually would allocate
+					}
+				}
+				// The pools grow to what is in use at once, and that is more at times on a busy machine. So more than
+				// is measured fills them first.
+				stop := contend(256, 32)
+				taken(1000)
+				stop()
+				defer contend(64, 8)()
 				locks := func(n int64) (allocs, bytes float64) {
 					var before, after runtime.MemStats
 					refused := held()
 					runtime.ReadMemStats(&before)
 					first := locked.Load()
-					for locked.Load() < first+n && !t.Failed() {
-						time.Sleep(time.Millisecond) // between two looks; require.Eventually would allocate
-					}
+					taken(n)
 					n = locked.Load() - first
 					runtime.ReadMemStats(&after)
 					refused = held() - refused
@@ -200,7 +217,7 @@ func TestAContendedLockAllocatesNothing(t *testing.T) {
 					return per(after.Mallocs-before.Mallocs, 2), per(after.TotalAlloc-before.TotalAlloc, 512)
 				}
 				allocs, bytes := locks(500)
-				for tries := 0; (allocs > most || bytes > 64*most) && tries < 50; tries++ { // the pools grow at first
+				for tries := 0; (allocs > most || bytes > 64*most) && tries < 50; tries++ { // some grow later
 					a, b := locks(200)
 					allocs, bytes = min(allocs, a), min(bytes, b)
 				}
