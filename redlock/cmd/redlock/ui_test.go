@@ -343,8 +343,11 @@ func TestThePageTellsKeysApartWhateverTheyAre(t *testing.T) {
 		held[key] = client.NewMutex(key, time.Hour)
 		require.NoError(t, held[key].TryLock(t.Context()))
 	}
+	ids := map[string]bool{}
 	for key := range held {
 		row := c.row(redlock.KindPlain, key, 1)
+		require.False(t, ids[row.ID], "%.10q has the row of another key", key)
+		ids[row.ID] = true
 		c.events("/watch?row="+row.ID, func(_ string, data []byte) bool { return strings.Contains(string(data), `"state":"held"`) })
 	}
 	require.Equal(t, `k\xff`, c.row(redlock.KindPlain, "k\xff", 1).Key)
