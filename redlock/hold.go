@@ -22,9 +22,9 @@ type hold struct {
 	until        time.Duration // end of the validity
 	lost         bool          // it is known to be lost
 	revoked      bool          // ... because it was revoked: only its holder releases it
-	unseenUntil  time.Duration // ... and others leave it on the masters until then: see renewer.loseUnseen
 	lossTold     bool          // the Observer was told so
 	shown        bool          // others may know the token
+	unseenUntil  time.Duration // of a lock that is lost: others leave it on the masters until then; see renewer.loseUnseen
 	takenAt      time.Duration // when it was taken; 0 if unknown
 	relay        *relay        // that it is in; nil if it was not handed over within this process
 	pins         int           // what can still end the lock: its rounds under way, and the attempt that has taken it
