@@ -28,6 +28,19 @@ func onClusters(clusters *redlocktest.Clusters) redlock.Config {
 	return redlock.Config{Masters: clusters.Addrs(), Prefix: locks, RoundTimeout: 2 * time.Second}
 }
 
+// failover says whether nodes of the only cluster may take over by themselves. Without a word, they all may. Under load
+// they do so when they should not, as they wait for each other for a second only.
+func failover(t *testing.T, clusters *redlocktest.Clusters, may bool, nodes ...int) {
+	t.Helper()
+	no := map[bool]string{true: "no", false: "yes"}[may]
+	for _, j := range nodes {
+		_, err := clusters.Do(0, j, "CONFIG", "SET", "cluster-replica-no-failover", no)
+		require.NoError(t, err)
+	}
+}
+
+var everyNode = []int{0, 1, 2, 3, 4, 5} // of a cluster with three shards
+
 // A contest is clients that take turns at two keys, as fast as they can. No two may believe that they have one.
 type contest struct {
 	t       *testing.T
@@ -84,6 +97,7 @@ func (c *contest) end() {
 func TestClusterLosesItsMasterUnderLoad(t *testing.T) {
 	t.Parallel()
 	clusters := redlocktest.StartClusters(t, 1, 3)
+	failover(t, clusters, false, everyNode...)
 	cfg := onClusters(clusters)
 	load := contend(t, 500*time.Millisecond, openConfig(t, cfg), openConfig(t, cfg))
 	load.progress("at first")
@@ -101,8 +115,15 @@ func TestClusterLosesItsMasterUnderLoad(t *testing.T) {
 		}},
 		{"it is ordered to let its replica take over", func() { takeOver(at ^ 1) }},
 		{"its replica takes over by itself", func() { takeOver(at^1, "TAKEOVER") }},
-		{"it is cut off from the others, and not from us", func() { clusters.Isolate(0, at) }},
-		{"it is killed", func() { clusters.Rejoin(0, at^1); clusters.Kill(0, at) }},
+		{"it is cut off from the others, and not from us", func() {
+			failover(t, clusters, true, at^1)
+			clusters.Isolate(0, at)
+		}},
+		{"it is killed", func() {
+			clusters.Rejoin(0, at^1)
+			failover(t, clusters, true, at^1)
+			clusters.Kill(0, at)
+		}},
 	} {
 		before := at
 		require.Eventually(t, func() bool { // its replica is in step
@@ -245,15 +266,13 @@ func TestANewClientLearnsOfAFailover(t *testing.T) {
 		}
 		return is
 	}
-	for at, waits := range []bool{false, true} { // the second time the witness is the one before's
-		if waits {
+	for at, failsOver := range []bool{false, true} { // the second time the witness is the one before's
+		if failsOver {
 			_, err := clusters.Do(0, at, "CLUSTER", "FAILOVER")
 			require.NoError(t, err)
 			clusters.Await(0, lockSlot, 0)
-			require.True(t, quarantined(openConfig(t, cfg)), "nobody knows since when it is the master")
-		} else {
-			openConfig(t, cfg)
 		}
+		require.True(t, quarantined(openConfig(t, cfg)), "nobody knows since when it is the master")
 		require.Eventually(t, func() bool { // it is old enough
 			left, err := clusters.Do(0, at, "PTTL", witness)
 			require.NoError(t, err)
@@ -269,10 +288,56 @@ func TestANewClientLearnsOfAFailover(t *testing.T) {
 	require.True(t, quarantined(openConfig(t, cfg)), "what has lost the witness has lost locks, too")
 }
 
+// The slot of a shard that is dead is given to another without its keys. That one was no replica, ever, and has been a
+// master for long. But it knows none of the locks. So it has no vote for clients that start.
+func TestANewClientDoesNotBelieveWhoWasGivenTheSlotOfTheDead(t *testing.T) {
+	t.Parallel()
+	clusters := redlocktest.StartClusters(t, 1, 3)
+	failover(t, clusters, false, everyNode...)
+	from := clusters.Owner(0, lockSlot)
+	const heir = 2 // the first node of the second shard
+	cfg := onClusters(clusters)
+	cfg.RestartGuard = time.Second
+	require.Eventually(t, func() bool { // it has been a master for longer than that
+		info, err := clusters.Do(0, heir, "INFO", "server")
+		require.NoError(t, err)
+		var up int
+		_, rest, _ := strings.Cut(info.(string), "uptime_in_seconds:")
+		_, err = fmt.Sscan(rest, &up)
+		require.NoError(t, err)
+		return up > 3
+	}, busy, 50*time.Millisecond)
+	info, err := clusters.Do(0, heir, "CLUSTER", "SLOTS")
+	require.NoError(t, err)
+	var slots []string // of the shard that dies
+	for _, r := range info.([]any) {
+		if r := r.([]any); r[2].([]any)[2] == clusters.ID(0, from) {
+			for slot := r[0].(int64); slot <= r[1].(int64); slot++ {
+				slots = append(slots, fmt.Sprint(slot))
+			}
+		}
+	}
+	clusters.Kill(0, from^1)
+	clusters.Kill(0, from)
+	for _, node := range []int{heir, heir + 2} {
+		_, err := clusters.Do(0, node, append([]string{"CLUSTER", "DELSLOTS"}, slots...)...)
+		require.NoError(t, err)
+	}
+	_, err = clusters.Do(0, heir, append([]string{"CLUSTER", "ADDSLOTS"}, slots...)...)
+	require.NoError(t, err)
+	_, err = clusters.Do(0, heir, "CLUSTER", "BUMPEPOCH")
+	require.NoError(t, err)
+	require.Equal(t, heir, clusters.Await(0, lockSlot, from))
+	err = openConfig(t, cfg).NewMutex("k", time.Second).TryLock(t.Context())
+	_, is := errors.AsType[*mux.QuarantineError](err)
+	require.True(t, is, err)
+}
+
 // A cluster that serves nobody for a moment has forgotten nothing by that: it votes as soon as it serves again.
 func TestClusterThatIsDownForAMomentForgetsNothing(t *testing.T) {
 	t.Parallel()
 	clusters := redlocktest.StartClusters(t, 1, 3)
+	failover(t, clusters, false, everyNode...)
 	var mu sync.Mutex
 	var seen []string
 	cfg := onClusters(clusters)

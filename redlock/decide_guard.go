@@ -29,9 +29,6 @@ type guard struct {
 // seconds.
 const uptimeError = time.Second
 
-// replicaMemory is for how long a server remembers that it was a replica of another (repl-backlog-ttl).
-const replicaMemory = time.Hour
-
 // use notes a TTL. A master that was connected before this client used such a long TTL may have forgotten locks of
 // other clients that did.
 //
@@ -96,16 +93,13 @@ func (g *guard) longestTTL() time.Duration {
 // firstMet is the rule for a master's first connection, if the longest TTL of all clients is known
 // (Config.RestartGuard).
 //
-// Of a cluster's node, its witness tells for how long it has been the master. If there is none yet, a node that was no
-// replica, as far as it remembers, has been a master since its start. A slot that was moved to it meanwhile is no matter:
-// its keys were moved before it.
+// Of a cluster's node, only its witness tells for how long it has had the slot. That it was no replica since its start,
+// as far as it remembers, tells too little: the slot of a shard that is dead can be given to it without the keys
+// (redis-cli --cluster fix).
 func (g *guard) firstMet(now conn.Server) (d time.Duration, why string) {
 	age := max(0, now.Uptime-uptimeError)
 	watched := now.Group != "" // by sentinels, or clients
-	switch {
-	case now.Cluster && now.ReplID != "" && now.ReplID2 == "":
-		age = max(min(age, replicaMemory), now.MasterFor)
-	case watched:
+	if watched {
 		age = min(age, now.MasterFor)
 	}
 	switch {
