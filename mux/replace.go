@@ -52,7 +52,7 @@ func (m *Mux) Replace(ctx context.Context, old, new, name string) error {
 		opt.ClientName = name
 	}
 	c, err := conn.Dial(dialling, to, opt)
-	alive := <-answers
+	alive := <-answers || m.serves(dialling, i, from)
 	switch {
 	case ctx.Err() != nil:
 		err = ctx.Err()
@@ -118,6 +118,22 @@ func (m *Mux) answers(ctx context.Context, at conn.Address) bool {
 	}
 	// What stands in front of a server may accept connections for it when it is down.
 	return !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE)
+}
+
+// serves reports whether a master still answers on the connection that there is, if any. It may do so although it
+// cannot be dialled: its name may lead nowhere by now, or new connections may be refused. It takes mu.
+func (m *Mux) serves(ctx context.Context, i int, at conn.Address) bool {
+	m.Do(ctx, &Op{
+		Command: resp.AppendCommand(nil, "HELLO"), // which each user may call
+		Verdict: func(resp.Value) Verdict { return VerdictYes },
+		Only:    Set(0).With(i),
+		Quorum:  1,
+		Timeout: 2 * m.cfg.StallTime, // by then the connection to a silent one has been reset
+	})
+	m.lock()
+	defer m.mu.Unlock()
+	s := &m.slots[i]
+	return s.link != nil && s.addr.String() == at.String()
 }
 
 // replace gives a place to a newcomer that is connected. It takes mu.

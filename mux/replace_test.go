@@ -233,6 +233,20 @@ func TestOldMasterMustNotAnswer(t *testing.T) {
 	require.ErrorIs(t, n.Replace(t.Context(), refuses, newcomer.addr(), ""), mux.ErrAnswers)
 }
 
+// A server that cannot be dialled any more has not gone as long as it answers on the connection that there is. Its
+// name may have been taken away first.
+func TestOldMasterMustNotAnswerOnItsConnection(t *testing.T) {
+	t.Parallel()
+	old, newcomer := newFake(t, "a", steady(0)), newFake(t, "b", steady(0))
+	at := old.addr()
+	m := open(t, mux.Config{Masters: []string{at}, StallTime: 500 * time.Millisecond})
+	old.l.Close()
+	require.ErrorIs(t, m.Replace(t.Context(), at, newcomer.addr(), ""), mux.ErrAnswers)
+	require.Equal(t, mux.Up, m.Masters()[0].Phase)
+	old.cut()
+	require.NoError(t, m.Replace(t.Context(), at, newcomer.addr(), ""))
+}
+
 // The old one is shown no password: another server may have its address by now.
 func TestOldMasterIsShownNoPassword(t *testing.T) {
 	t.Parallel()
