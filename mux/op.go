@@ -74,6 +74,10 @@ type Op struct {
 	// the connection's buffer and is valid during the call. It is called with the Mux locked, as
 	// the hooks of the [Config] are. If it panics, the vote has failed.
 	OnReply func(master int, v resp.Value)
+	// OnLate, if set, is called once, when the operation is decided, before OnEnd and with the same error. What it
+	// returns takes the place of OnReply for the replies that are still owed; nil if they do not matter. Both
+	// are called with the Mux locked, as OnReply is. OnLate must not panic.
+	OnLate func(err error) func(master int, v resp.Value)
 	// Awaited says that a Wait follows the Post at once. Then Post leaves the writing to it. The
 	// Wait also writes what other callers have submitted by then.
 	Awaited bool

@@ -105,8 +105,11 @@ func (m *Mux) decide(op *Op, now time.Duration, err error) {
 	op.in.remove(op)
 	op.pending = false
 	op.Decided, op.err = now, err
-	if op.f != nil {
-		op.f.op = nil
+	if f := op.f; f != nil {
+		if op.OnLate != nil {
+			f.onReply = op.OnLate(err)
+		}
+		f.op = nil
 		op.f = nil
 	}
 	if op.hurried {

@@ -8,6 +8,7 @@ import (
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/rights"
+	"github.com/redburst/redburst/resp"
 )
 
 // A call is what one round needs: the operation, and the buffers into which its commands are
@@ -70,6 +71,7 @@ type call struct {
 	roundLease     roundLease    // see core.doUndoable
 	doubt          *doubt        // in an extension: that of its lock
 	onEnd          func(error)   // of an extension; made once
+	onLate         func(error) func(master int, v resp.Value)
 }
 
 // A roundLease is the lease of a round that is under way. Its number is odd meanwhile, and no two rounds have the
@@ -89,6 +91,7 @@ func newCall() any {
 	k := new(call)
 	k.one[0] = &k.op
 	k.onEnd = func(err error) { k.doubt.end(count(k.op.Votes, err).lost()) }
+	k.onLate = func(err error) func(int, resp.Value) { return k.doubt.late(count(k.op.Votes, err), k.op.Verdict) }
 	return k
 }
 
@@ -99,7 +102,7 @@ func (k *call) prepare(timeout time.Duration) {
 	op.Dialects, op.Lease, op.Epoch = r.Dialects[:], nil, 0
 	op.Timeout = timeout
 	op.All, op.Thorough, op.Keep, op.KeepNo, op.Persist = false, false, false, false, 0
-	op.Only, op.Quorum, op.OnDecided, op.OnEnd, op.Awaited, op.Patient = 0, 0, nil, nil, false, false
+	op.Only, op.Quorum, op.OnDecided, op.OnEnd, op.OnLate, op.Awaited, op.Patient = 0, 0, nil, nil, nil, false, false
 }
 
 // grant returns the lock that the round is about. It is valid until the request is encoded. It allocates nothing.

@@ -43,7 +43,7 @@ func (x *extension) fill(restore bool) {
 		h.doubt = new(doubt)
 	}
 	h.doubt.begin()
-	k.doubt, k.op.OnEnd = h.doubt, k.onEnd
+	k.doubt, k.op.OnEnd, k.op.OnLate = h.doubt, k.onEnd, k.onLate
 }
 
 // post encodes the round and posts it if the lock is held, and reports whether it is. It posts under hold.mu, so an
@@ -93,6 +93,9 @@ func (x *extension) complete(err error, prolong bool) (left time.Duration, reaso
 		limit = until
 	}
 	reason = count(op.Votes, err).extended(now, until, limit)
+	if h.has(x.call.token) && h.doubt.lost() { // an earlier round has found that, perhaps after it had ended
+		reason = ErrNotHeld
+	}
 	switch s := h.state(now); {
 	case reason != nil && reason != ErrExpired:
 		return 0, reason
