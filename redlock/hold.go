@@ -24,10 +24,10 @@ type hold struct {
 	revoked      bool          // ... because it was revoked: only its holder releases it
 	lossTold     bool          // the Observer was told so
 	shown        bool          // others may know the token
+	pins         int32         // what can still end the lock: its rounds under way, and the attempt that has taken it
 	unseenUntil  time.Duration // of a lock that is lost: others leave it on the masters until then; see renewer.loseUnseen
 	takenAt      time.Duration // when it was taken; 0 if unknown
 	relay        *relay        // that it is in; nil if it was not handed over within this process
-	pins         int           // what can still end the lock: its rounds under way, and the attempt that has taken it
 	lingersUntil time.Duration // until when the masters keep it after its release; 0 if that is not known
 	keepAlives   *keepAlive    // its live KeepAlives
 
