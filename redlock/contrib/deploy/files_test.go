@@ -439,7 +439,7 @@ func TestClientsGetWhatTheUnitSays(t *testing.T) {
 	require.Equal(t, []string{"REDLOCK_MASTERS", "REDLOCK_USERNAME", "REDLOCK_DURABLE"}, names, "no password, which the job would inherit")
 }
 
-// The rights are those that package conn names, but for the commands of newer servers.
+// The rights are those that package conn names, but for the commands of newer servers and of clusters.
 func TestTheUserHasTheRightsThatLocksNeed(t *testing.T) {
 	t.Parallel()
 	doc := read(t, filepath.Join("..", "..", "..", "conn", "doc.go"))
@@ -450,7 +450,7 @@ func TestTheUserHasTheRightsThatLocksNeed(t *testing.T) {
 	require.Contains(t, needed, "+evalsha")
 	_, locker, _ := strings.Cut(read(t, "users.acl"), "user locker ")
 	for _, right := range needed {
-		if slices.Contains([]string{"+delex", "+delifeq", "+msetex", "+select"}, right) {
+		if slices.Contains([]string{"+delex", "+delifeq", "+msetex", "+select", "+cluster|slots", "+cluster|info"}, right) {
 			require.NotContains(t, strings.Fields(locker), right)
 		} else {
 			require.Contains(t, strings.Fields(locker), right)
