@@ -178,7 +178,8 @@ func TestReadmeCommandsExist(t *testing.T) {
 func caseNames(t *testing.T) *regexp.Regexp {
 	t.Helper()
 	var names []string
-	for _, m := range regexp.MustCompile(`with\((?:fmt\.Sprintf\()?"([^"]+)"`).FindAllStringSubmatch(read(t, "bench/cases.go"), -1) {
+	cases := read(t, "bench/cases.go") + read(t, "bench/hot.go")
+	for _, m := range regexp.MustCompile(`(?:with\(|name := )(?:fmt\.Sprintf\()?"([^"]+)"`).FindAllStringSubmatch(cases, -1) {
 		names = append(names, strings.ReplaceAll(regexp.QuoteMeta(m[1]), "%d", `\d+`))
 	}
 	require.NotEmpty(t, names)
