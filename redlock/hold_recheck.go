@@ -13,8 +13,8 @@ import (
 // A rechecker asks the masters again for every lock that is held, after a group has switched to another master. A
 // master that had voted for the lock may have been replaced by one that does not have the lock. The new master
 // is in quarantine. So a lock survives if the other masters make a quorum, including those that set it again
-// now. Otherwise it is lost at once, but stays on the masters until its holder lets go (loseUnseen). A lock that survives has its full TTL again, even without a KeepAlive: a
-// shorter TTL could undo a renewal that is under way.
+// now. Otherwise it is lost at once, but stays on the masters until its holder lets go (loseUnseen). A lock that
+// survives has its full TTL again, even without a KeepAlive: a shorter TTL could undo a renewal that is under way.
 //
 // A rechecker keeps a list of the locks only if there is a group (core.groups). Otherwise no master is ever
 // replaced.
