@@ -58,7 +58,7 @@ Exit status: 0 nothing is wrong, 1 something is wrong (with --strict: or risky),
 			case span < 0:
 				return usageError("", "--span is below zero")
 			case key == "":
-				key = "lock:redlock-doctor:" + rand.Text()
+				key = trialKey()
 			}
 			inspections := inspectAll(cmd.Context(), set, key, span)
 			all := findings(inspections, ttl)
@@ -88,6 +88,9 @@ Exit status: 0 nothing is wrong, 1 something is wrong (with --strict: or risky),
 	flags.BoolVar(&asJSON, "json", false, "write JSON")
 	return cmd
 }
+
+// trialKey is the key of a lock that nobody else takes.
+func trialKey() string { return "lock:redlock-doctor:" + rand.Text() }
 
 func inspectAll(ctx context.Context, set masterSet, key string, span time.Duration) []*inspection {
 	inspections := make([]*inspection, len(set.masters))

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -346,7 +345,7 @@ func (u *uiState) readMasters(context.Context) {
 
 // examine does what doctor does.
 func (u *uiState) examine(ctx context.Context) {
-	inspections := inspectAll(ctx, u.server.set, "lock:redlock-doctor:"+rand.Text(), time.Second)
+	inspections := inspectAll(ctx, u.server.set, trialKey(), time.Second)
 	if ctx.Err() == nil {
 		u.say("findings", append([]finding{}, findings(inspections, 10*time.Second)...))
 	}
