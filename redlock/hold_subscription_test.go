@@ -190,7 +190,7 @@ func TestStormOfChangesIsLimited(t *testing.T) {
 // If a master loses all keys, the locks are not renewed all at once.
 func TestFlushSpreadsTheRenewals(t *testing.T) {
 	notifying(t, 5, func(t *testing.T, c *Client, r *notifiedRounds) {
-		const n = 1000
+		const n = 300
 		for i := range n {
 			m := c.NewMutex(fmt.Sprint("k", i), time.Minute)
 			require.NoError(t, m.TryLock(t.Context()))

@@ -224,6 +224,7 @@ func TestNameThatLeadsElsewhereUnderLoad(t *testing.T) {
 	set := conntest.Names(t)
 	for _, durable := range []string{"no", "yes"} {
 		t.Run("durable "+durable, func(t *testing.T) {
+			t.Parallel() // with the other one: while Names is in force nobody else runs
 			b, c := byte(rand.IntN(200)+20), byte(rand.IntN(250))
 			var hosts []redlocktest.Host
 			for i := range byte(4) {
@@ -233,7 +234,7 @@ func TestNameThatLeadsElsewhereUnderLoad(t *testing.T) {
 				redlocktest.WithArgs("--appendonly", durable, "--appendfsync", "always"))
 			var list []string
 			for i := range 3 {
-				name := fmt.Sprintf("m%d.test", i)
+				name := fmt.Sprintf("m%d.%s.test", i, durable)
 				set(name, hosts[i].Addr())
 				list = append(list, name+":6379")
 			}
@@ -253,7 +254,7 @@ func TestNameThatLeadsElsewhereUnderLoad(t *testing.T) {
 			f.goesOn("at first")
 			masters.Kill(2)
 			f.goesOn("while a master is gone")
-			set("m2.test", hosts[3].Addr())
+			set("m2."+durable+".test", hosts[3].Addr())
 			for _, c := range clients {
 				reaches(t, c, 2, "quarantined")
 			}

@@ -319,6 +319,7 @@ func masterNow(t *testing.T, masters *redlocktest.Masters, i int) (ms int64) {
 
 // The intent of a writer that has died ends in its time, though the master's clock was set back then.
 func TestAClockThatIsSetBackDoesNotProlongAnIntent(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 1, redlocktest.WithClocks())
 	c := opened(t, masters.Addrs(), nil)
 	m, w := c.NewMutex("k", term30, WithShared()), newSubscription(&c.core)
@@ -352,6 +353,7 @@ func TestAClockThatIsSetBackDoesNotProlongAnIntent(t *testing.T) {
 // A reader that died about when the clock was set back keeps a writer out for less than twice its term. One
 // that lives has its own, whole: its validity is shorter.
 func TestAClockThatIsSetBackDoesNotProlongADeadReader(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 1, redlocktest.WithClocks())
 	c, dies := opened(t, masters.Addrs(), nil), opened(t, masters.Addrs(), nil)
 	ends := func(m *Mutex) time.Duration {
@@ -412,6 +414,7 @@ func TestAClockThatIsSetBackDoesNotProlongADeadReader(t *testing.T) {
 // An intent from before the master's clock was set back keeps no reader out. So it is left anew, by its
 // writer or another.
 func TestAClockThatIsSetBackDoesNotVoidAnIntent(t *testing.T) {
+	t.Parallel()
 	masters := redlocktest.Start(t, 1, redlocktest.WithClocks())
 	c := opened(t, masters.Addrs(), nil)
 	late := c.NewMutex("k", term30, WithShared())

@@ -22,8 +22,8 @@ const (
 // could take the port before Restart.
 const (
 	firstPort = 15000
-	blockSize = 200
-	blocks    = 85
+	blockSize = 400
+	blocks    = 42
 )
 
 // A block of ports belongs to one process, which listens on the first of them
