@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -102,6 +103,22 @@ func testDebian(t *testing.T, dir, commit string) {
 		})
 	}
 	require.Empty(t, left, "what is left of the package")
+}
+
+// Whoever builds a program in its folder does not commit it by mistake, and does not stop a release.
+func TestWhatGoBuildLeavesIsIgnored(t *testing.T) {
+	said, err := run("../..", "git", "grep", "-l", "^package main$", "--", "*.go")
+	require.NoError(t, err)
+	programs := map[string]bool{}
+	for name := range strings.FieldsSeq(said) {
+		dir := path.Dir(name)
+		programs[path.Join(dir, path.Base(dir))] = true
+	}
+	require.Greater(t, len(programs), 4)
+	for program := range programs {
+		_, err := run("../..", "git", "check-ignore", "--quiet", "--no-index", program)
+		require.NoError(t, err)
+	}
 }
 
 // The image has nothing but the command in it, which needs no library.
