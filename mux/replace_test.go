@@ -219,7 +219,8 @@ func TestOldMasterMustNotAnswer(t *testing.T) {
 	t.Parallel()
 	newcomer := newFake(t, "n", steady(0))
 	at := conntest.Listen(t, func(c net.Conn) { c.Close() })
-	m, err := mux.New(mux.Config{Masters: []string{at}})
+	patient := conn.Options{DialTimeout: patience} // one that says nothing for a while may be frozen
+	m, err := mux.New(mux.Config{Masters: []string{at}, Conn: patient})
 	require.NoError(t, err)
 	defer m.Close()
 	require.NoError(t, m.Replace(t.Context(), at, newcomer.addr(), ""))
@@ -227,7 +228,7 @@ func TestOldMasterMustNotAnswer(t *testing.T) {
 	refuses := conntest.Listen(t, func(c net.Conn) {
 		conntest.Answer(c, func([]string) (string, bool) { return "-NOAUTH Authentication required.\r\n", true })
 	})
-	n, err := mux.New(mux.Config{Masters: []string{refuses}})
+	n, err := mux.New(mux.Config{Masters: []string{refuses}, Conn: patient})
 	require.NoError(t, err)
 	defer n.Close()
 	require.ErrorIs(t, n.Replace(t.Context(), refuses, newcomer.addr(), ""), mux.ErrAnswers)
