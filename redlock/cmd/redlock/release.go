@@ -220,9 +220,9 @@ func (r *releaser) ask(key, who string) error {
 
 // take releases the lock.
 func (r *releaser) take(ctx context.Context, key string, opts []redlock.Option) error {
-	client, err := redlock.Open(ctx, r.clientConfig("release"))
+	client, err := r.open(ctx, "release")
 	if err != nil {
-		return &failure{exitNoQuorum, err, doctorRemedy}
+		return err
 	}
 	defer client.Close()
 	const ttl = time.Minute // it means nothing: the lock is not extended
@@ -268,8 +268,20 @@ func (r *releaser) keepAway(ctx context.Context, key string, opts []redlock.Opti
 	return &failure{exitHeld, fmt.Errorf("%q was released %d times, and its holder has set it again each time", key, tries+1), "'redlock revoke' has it stop"}
 }
 
-// deliver waits until each master that can be reached has its release, but for a dial timeout at most. Open returns when
-// a majority is connected, and Close drops what is owed to the others: they would keep the key until it expires.
+// open returns a client, once each master that can be reached is connected: the lock may be on a bare majority, and then
+// none of these may be missing.
+func (t *target) open(ctx context.Context, command string) (*redlock.Client, error) {
+	client, err := redlock.Open(ctx, t.clientConfig(command))
+	if err != nil {
+		return nil, &failure{exitNoQuorum, err, doctorRemedy}
+	}
+	deliver(ctx, client, t.given.dialTimeout)
+	return client, nil
+}
+
+// deliver waits until each master that can be reached is connected and has its release, but for a dial timeout at most.
+// Open returns when a majority is connected, and Close drops what is owed to the others: they would keep the key until
+// it expires.
 func deliver(ctx context.Context, client *redlock.Client, most time.Duration) {
 	owes := func(m redlock.MasterStats) bool {
 		return m.Phase == redlock.PhaseDialing || m.Phase == redlock.PhaseUp && m.Debts+m.Owed > 0

@@ -85,9 +85,9 @@ func (r *revoker) revoke(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	client, err := redlock.Open(ctx, r.clientConfig("revoke"))
+	client, err := r.open(ctx, "revoke")
 	if err != nil {
-		return &failure{exitNoQuorum, err, doctorRemedy}
+		return err
 	}
 	defer client.Close()
 	asked := opts

@@ -32,6 +32,26 @@ func TestRevokeHasTheHolderStop(t *testing.T) {
 	require.Contains(t, stderr, `"k" is free`)
 }
 
+// A lock may be on a bare majority. Then its vote is needed that is connected last.
+func TestALockIsTakenAwayThoughAMasterIsConnectedLate(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{"revoke": {"--reason", "why", "--wait", "0"}, "release": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			masters := redlocktest.Start(t, 3, redlocktest.WithLinks())
+			env := []string{mastersEnv(masters)}
+			s, token := holds(t, env, "k")
+			requireHeld(t, masters)
+			require.NoError(t, s.Process.Signal(syscall.SIGSTOP)) // or it repairs its lock
+			_, err := masters.Do(1, "DEL", "k")
+			require.NoError(t, err)
+			masters.Delay(2, 100*time.Millisecond)
+			status, _, stderr := do(t, env, append([]string{name, "k", "--token", token, "--dial-timeout", "1m"}, args...)...)
+			require.Zero(t, status, stderr)
+		})
+	}
+}
+
 func TestRevokeSaysWhoHasNotLetGo(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
