@@ -30,7 +30,7 @@ made of what --help shows.`,
 func manual(root *cobra.Command) string {
 	var b strings.Builder
 	section := func(name string) { fmt.Fprintf(&b, ".SH %q\n", strings.ToUpper(name)) }
-	fmt.Fprintf(&b, ".TH REDLOCK 1 \"\" %q \"User Commands\"\n", "redlock "+versionText())
+	fmt.Fprintf(&b, ".TH REDLOCK 1 \"\" \"%s\" \"User Commands\"\n", roff("redlock "+versionText()))
 	section("name")
 	b.WriteString(roff("redlock - "+root.Short) + "\n")
 	section("synopsis")
