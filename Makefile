@@ -50,18 +50,17 @@ tools: ## install what the tests need, if it is missing: redis-server and a C co
 	fi
 
 # Bytes and values have no goroutines, so they need no race detector. It allocates, and slows down the models and what
-# compares scripts with theirs: such tests are left out with it, and run without; those of scripts by make histories.
-# Others do less with it.
+# compares scripts with theirs: such tests are left out with it, and run without. Others do less with it.
 test: need-redis need-cc ## run all tests
 	CI=true GORACE='$(GORACE)' $(GO) test -race -shuffle=on -timeout 30m $$($(GO) list ./... | grep -vE '/redburst/(fuzz|resp(/.*)?)$$')
 	CI=true $(GO) test -shuffle=on ./fuzz ./resp/...
-	CI=true $(GO) test -short -run 'Alloc|Model|Combination' ./conn ./mux ./redlock
+	CI=true $(GO) test -short -run 'Alloc|Model|Scripts|Combination' ./conn ./mux ./redlock
 	cd redlock/examples/fencesql && CI=true $(GO) test ./...
 
 # The normal tests look at some of what is random, and make test does less of it with the race detector. A history that
 # fails says how to see it again.
 WHOLE := SimulatedHistories|TestScenarios|Scripts|SeveralOnOneMutex|SecondIsTheAuthority|NobodyStarves|Failovers
-histories: need-redis ## look at HISTORIES (200) simulated histories, the scripts, and the scenarios with each number of masters
+histories: need-redis ## look at HISTORIES (200) simulated histories, and the scenarios with each number of masters
 	REDLOCK_HISTORIES=$(or $(HISTORIES),200) REDLOCK_SCALE=full CI=true $(GO) test -run '$(WHOLE)' -count 1 -timeout 10m ./redlock
 
 # etcd is a module of the tests. ZooKeeper is a package, with Java.
@@ -167,15 +166,15 @@ vuln: ## look for known vulnerabilities in VULNDB (https://vuln.go.dev)
 		[ $$status = 0 ] || { echo "$$mod: the check for vulnerabilities has failed."; exit $$status; }; \
 	done
 
-# go vet type-checks the tests, too. For the platform of this machine lint does it. The tests for Linux elsewhere and
-# for FreeBSD are those for this Linux and for macOS: there the code is compiled, and the command alone is linked.
+# go vet type-checks the tests, too. For the platform of this machine lint does it. The tests for arm64 and FreeBSD are
+# those for amd64 and macOS: there the code is compiled, and the command alone is linked.
 build: ## compile or type-check everything for each supported platform
 	$(GO) build ./...
 	@set -e; here=$$($(GO) env GOHOSTOS)/$$($(GO) env GOHOSTARCH); for platform in $(PLATFORMS); do \
 		[ $$platform != $$here ] || continue; \
 		echo "$$platform"; export GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0; \
 		case $$platform in \
-			linux/*|freebsd/*) $(GO) list -export ./... >/dev/null; $(GO) build -o /dev/null ./redlock/cmd/redlock;; \
+			linux/arm64|freebsd/*) $(GO) list -export ./... >/dev/null; $(GO) build -o /dev/null ./redlock/cmd/redlock;; \
 			*) $(GO) vet ./...;; \
 		esac; \
 	done
