@@ -26,6 +26,7 @@ type Server struct {
 	ReplID2   string        // ReplID of the master that this server was a replica of before; empty if none is known
 	Uptime    time.Duration // time since its start, at the handshake, in whole seconds
 	MasterFor time.Duration // least time for which the agreeing sentinels, or the witness of a cluster's slot, have reported it as master; 0 if unknown
+	Ahead     time.Duration // by how much its wall clock was ahead of ours, less at most the time of the handshake; 0 if it did not say
 
 	// Of the master of a cluster's slot.
 	Cluster   bool
@@ -458,6 +459,10 @@ func (s *Server) fromInfo(text []byte) {
 		case "uptime_in_seconds":
 			n, _ := strconv.ParseInt(value, 10, 64)
 			s.Uptime = time.Duration(n) * time.Second
+		case "server_time_usec":
+			if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+				s.Ahead = time.UnixMicro(n).Sub(time.Now())
+			}
 		case "redis_version":
 			if s.Version == "" {
 				s.Version = value

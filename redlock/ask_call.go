@@ -64,6 +64,7 @@ type call struct {
 	untaken        bool          // in a release: the attempt has not taken the lock
 	agreementEpoch uint64        // ... and the epoch of the agreements when it began
 	votes          []Vote        // for the Observer
+	about          about         // likewise
 	earlyVotes     []earlyVote   // of an acquire in turn
 	earlyLimit     time.Duration // ... and how long each of these masters had
 	order          []int         // the order in which an acquire in turn asks the masters
@@ -72,6 +73,24 @@ type call struct {
 	doubt          *doubt        // in an extension: that of its lock
 	onEnd          func(error)   // of an extension; made once
 	onLate         func(error) func(master int, v resp.Value)
+}
+
+// about is what an Observer is told of the lock of a round.
+type about struct {
+	ttl     time.Duration
+	holders int
+	keys    []string
+}
+
+func aboutLock(s *spec) about {
+	a := about{s.term.ttl, s.slots(), nil}
+	if s.reader {
+		a.holders = 0
+	}
+	if s.slotted == nil {
+		a.keys = s.queueNames
+	}
+	return a
 }
 
 // A roundLease is the lease of a round that is under way. Its number is odd meanwhile, and no two rounds have the
@@ -119,6 +138,7 @@ func (k *call) grant(s *spec) kind.Grant {
 // for; 0 without a fence.
 func (k *call) acquire(s *spec, owner string, hint uint64) {
 	k.token, k.fence, k.leaseEpoch, k.ttl = appendToken(k.token[:0], owner), hint, 0, s.life()
+	k.about = aboutLock(s)
 	if s.slotted != nil {
 		k.token = s.slotted.Mark(k.token, k.slot)
 	}
@@ -158,6 +178,7 @@ func (k *call) mend(s *spec, token []byte, fence uint64, far mux.Set) {
 // quorum, only all votes together can tell whether the lock is lost.
 func (k *call) extend(s *spec, token []byte, fence uint64, ttl time.Duration, restore bool) {
 	k.token, k.fence, k.ttl = append(k.token[:0], token...), fence, ttl
+	k.about = aboutLock(s)
 	k.request.Reset()
 	s.kind.Extend(&k.request, k.grant(s), restore)
 	k.prepare(s.timeout)

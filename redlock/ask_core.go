@@ -172,7 +172,11 @@ func (c *core) observeRound(ctx context.Context, op Op, key string, k *call, lef
 	if c.observe.Round == nil {
 		return
 	}
-	r := Round{Op: op, Key: key, Took: k.op.Decided - k.op.Started, Held: k.held, Failures: k.failures, Asked: len(c.masters)}
+	r := Round{Op: op, Key: key, Took: k.op.Decided - k.op.Started, Held: k.held, Failures: k.failures, Asked: len(c.masters),
+		Started: k.op.Started, TTL: k.about.ttl, Fence: k.fence, Holders: k.about.holders, Keys: k.about.keys, token: &k.token}
+	if op == OpLock && e != nil {
+		r.Fence = 0 // it is a hint
+	}
 	if k.asked != 0 {
 		r.Asked = k.asked
 	}

@@ -2,6 +2,8 @@ package redlock
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"time"
 
 	"github.com/redburst/redburst/mux"
@@ -13,13 +15,16 @@ type Observer struct {
 	// Round is called after each attempt to take a lock, each extension and each release, but not
 	// after a round that only asks. The context is the operation's; for a renewal it is that of
 	// KeepAlive. A Lock that is handed over within the client has no round (Config.Handovers);
-	// WaitEnd tells of it. The Unlock that hands it over has one, which it may share with others.
+	// HandedOver and WaitEnd tell of it. The Unlock that hands it over has one, which it may share with others.
 	Round func(ctx context.Context, r Round)
 	// WaitStart is called when a Lock has to wait, Wake when it stops
 	// waiting to try again, and WaitEnd when it returns, with its error.
 	WaitStart func(ctx context.Context, key string)
-	Wake      func(ctx context.Context, key string, why Wake)
-	WaitEnd   func(ctx context.Context, key string, waited time.Duration, err error)
+	// HandedOver is called when a Lock is given the lock by the holder before it, within the
+	// client, before it returns (Config.Handovers).
+	HandedOver func(ctx context.Context, h HandOver)
+	Wake       func(ctx context.Context, key string, why Wake)
+	WaitEnd    func(ctx context.Context, key string, waited time.Duration, err error)
 	// Lost is called when a KeepAlive's context has ended because the lock was lost, or revoked
 	// (ErrRevoked).
 	Lost func(ctx context.Context, key string, err error)
@@ -43,6 +48,39 @@ type Round struct {
 	// Lock, but for ErrHeld; of "renew", those since the last renewal; and if Err is ErrNotHeld, 1
 	// if Lost, or another Round, has told of the loss of this lock.
 	Failures int
+
+	Started time.Duration // when the round began, on the clock of package clock; 0 if no master was asked
+	TTL     time.Duration // the lock's
+	Fence   uint64        // the lock's, if the round knows it; 0 without one
+	Holders int           // how many can hold the lock at a time: 1, the number of permits, or 0 for readers
+	Keys    []string      // of a lock on several keys, all as the masters have them, with Config.Prefix; nil for one key
+
+	token *[]byte // package fmt does not follow it
+}
+
+// TokenHash returns a hash of the token: the first 8 bytes of its SHA-256, in big-endian order. By
+// it, what several clients were told of one lock can be put together. Nobody can find the token by
+// it. It is 0 if there is no token. It is valid only until the call of the Observer returns.
+func (r *Round) TokenHash() uint64 { return tokenHash(r.token) }
+
+// A HandOver is what an Observer is told of a lock that was handed over within the client.
+type HandOver struct {
+	Key      string
+	Fence    uint64        // the new holder's; 0 without one
+	Validity time.Duration // what is left of the lock's
+
+	token *[]byte
+}
+
+// TokenHash is that of [Round.TokenHash]. The holders that have the lock one after the other have one token.
+func (h *HandOver) TokenHash() uint64 { return tokenHash(h.token) }
+
+func tokenHash(token *[]byte) uint64 {
+	if token == nil || len(*token) == 0 {
+		return 0
+	}
+	sum := sha256.Sum256(*token)
+	return binary.BigEndian.Uint64(sum[:])
 }
 
 // A Wake says why a waiting Lock tries again.
@@ -82,10 +120,13 @@ type MasterStats struct {
 	Err      string        // why it is not up; if it is, why its credentials could not be renewed, or empty
 	RTT      time.Duration // smoothed
 	Replies  uint64
-	Failures uint64 // votes that failed
-	Owed     int    // answers outstanding
-	Debts    int    // releases to be delivered when it is back, or to be repeated
-	Notifies bool   // it is up and notifies of changes; otherwise waiters poll, and holders find a loss by renewals
+	Failures uint64        // votes that failed
+	Owed     int           // answers outstanding
+	Debts    int           // releases to be delivered when it is back, or to be repeated
+	RunID    string        // by which it is known from a former process of the server; empty if it has not said
+	Ahead    time.Duration // by how much its wall clock was ahead of ours when it was connected; 0 if it has not said
+	Uptime   time.Duration // for how long it was up then; likewise
+	Notifies bool          // it is up and notifies of changes; otherwise waiters poll, and holders find a loss by renewals
 }
 
 func masterStats(m mux.State) MasterStats {
@@ -97,6 +138,9 @@ func masterStats(m mux.State) MasterStats {
 		Failures: m.Failures,
 		Owed:     m.Owed,
 		Debts:    m.Debts,
+		RunID:    m.Server.RunID,
+		Ahead:    m.Server.Ahead,
+		Uptime:   m.Server.Uptime,
 		Notifies: canNotify(&m),
 	}
 	if m.Err != nil {
@@ -114,6 +158,12 @@ func (o *Observer) round(ctx context.Context, r Round) {
 func (o *Observer) waitStart(ctx context.Context, key string) {
 	if o.WaitStart != nil {
 		o.WaitStart(ctx, key)
+	}
+}
+
+func (o *Observer) handedOver(ctx context.Context, h HandOver) {
+	if o.HandedOver != nil {
+		o.HandedOver(ctx, h)
 	}
 }
 

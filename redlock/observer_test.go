@@ -2,6 +2,8 @@ package redlock
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -215,4 +218,93 @@ func TestObserverIsToldOfNoQuestion(t *testing.T) {
 		defer mu.Unlock()
 		require.Equal(t, map[Op]int{"lock": 3, "extend": 1, "unlock": 2}, told, "the waiter was refused once")
 	})
+}
+
+// What a client is told of a lock can be put together with what others are told of it, and nobody finds the token by it.
+func TestObserverIsToldWhichLockItIs(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	type told struct {
+		Round
+		hash uint64
+	}
+	rounds := make(chan told, 100)
+	observer := &Observer{Round: func(_ context.Context, r Round) {
+		r.Keys = slices.Clone(r.Keys)
+		rounds <- told{r, r.TokenHash()}
+		require.NotZero(t, r.Started)
+	}}
+	next := func(op Op) told {
+		t.Helper()
+		r := conntest.Soon(t, string(op), rounds)
+		require.Equal(t, op, r.Op)
+		return r
+	}
+	c := openedWith(t, Config{Masters: masters.Addrs(), Observer: observer, Prefix: "p:"})
+	m := c.NewMutex("k", 30*time.Second, WithFence(), WithKeys("l"))
+	before := clock.Now()
+	require.NoError(t, m.TryLock(t.Context()))
+	lock := next(OpLock)
+	sum := sha256.Sum256([]byte(m.Token()))
+	require.Equal(t, binary.BigEndian.Uint64(sum[:]), lock.hash)
+	require.Equal(t, 30*time.Second, lock.TTL)
+	require.Equal(t, m.Fence(), lock.Fence)
+	require.Equal(t, []string{"p:k", "p:l"}, lock.Keys)
+	require.Equal(t, 1, lock.Holders)
+	require.Greater(t, lock.Started, before)
+	for _, text := range []string{fmt.Sprintf("%v", lock), fmt.Sprintf("%+v", lock.Round), fmt.Sprintf("%#v", &lock.Round)} {
+		require.NotContains(t, text, m.Token())
+		require.NotContains(t, text, fmt.Sprint([]byte(m.Token())))
+	}
+	require.NoError(t, m.Extend(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()))
+	for _, op := range []Op{OpExtend, OpUnlock} {
+		r := next(op)
+		require.Equal(t, lock.hash, r.hash)
+		require.Equal(t, lock.Fence, r.Fence)
+		require.Equal(t, lock.Keys, r.Keys)
+	}
+	for holders, options := range map[int][]Option{0: {WithShared()}, 4: {WithPermits(4)}, 1: nil} {
+		m := c.NewMutex("of many", 30*time.Second, options...)
+		require.NoError(t, m.TryLock(t.Context()))
+		r := next(OpLock)
+		require.Equal(t, holders, r.Holders)
+		require.Nil(t, r.Keys)
+		require.Zero(t, r.Fence)
+		require.NoError(t, m.Release())
+		require.Equal(t, r.hash, next(OpUnlock).hash)
+	}
+	for _, s := range c.Stats().Masters {
+		require.Len(t, s.RunID, 40)
+		require.NotZero(t, s.Ahead)
+		require.Less(t, s.Ahead.Abs(), hanging)
+	}
+}
+
+// The next holder has the lock by the same token.
+func TestObserverIsToldOfAHandOver(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	taken, handed := make(chan uint64, 10), make(chan HandOver, 10)
+	hashes := make(chan uint64, 10)
+	c := opened(t, masters.Addrs(), &Observer{
+		Round: func(_ context.Context, r Round) {
+			if r.Op == OpLock && r.Err == nil {
+				taken <- r.TokenHash()
+			}
+		},
+		HandedOver: func(_ context.Context, h HandOver) {
+			hashes <- h.TokenHash()
+			handed <- h
+		},
+	})
+	first := c.NewMutex("k", 30*time.Second)
+	require.NoError(t, first.TryLock(t.Context()))
+	done := parked(t, c, "k")
+	require.NoError(t, first.Unlock(t.Context()))
+	comes(t, done)
+	h := conntest.Soon(t, "the hand-over", handed)
+	require.Equal(t, conntest.Soon(t, "the lock", taken), conntest.Soon(t, "the hash", hashes))
+	require.Equal(t, "k", h.Key)
+	require.Positive(t, h.Validity)
 }

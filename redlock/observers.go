@@ -29,6 +29,12 @@ func Observers(all ...*Observer) *Observer {
 				before.waitStart(ctx, key)
 			}
 		}
+		if next.HandedOver != nil {
+			one.HandedOver = func(ctx context.Context, h HandOver) {
+				defer next.HandedOver(ctx, h)
+				before.handedOver(ctx, h)
+			}
+		}
 		if next.Wake != nil {
 			one.Wake = func(ctx context.Context, key string, why Wake) {
 				defer next.Wake(ctx, key, why)

@@ -170,7 +170,7 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 		rest = m.lingerTime(c.now)
 	}
 	r.token = append(r.token[:0], m.token()...)
-	r.key, r.was, r.held, r.fence, r.failures = m.key, was, held, m.fence, 0
+	r.key, r.was, r.held, r.fence, r.failures, r.about = m.key, was, held, m.fence, 0, aboutLock(&m.spec)
 	if m.lossTold {
 		r.failures = 1
 	}

@@ -245,7 +245,22 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 		return false, nil
 	}
 	c.stats.acquired.Add(1)
+	if c.observe.HandedOver != nil {
+		m.observeHandOver(ctx)
+	}
 	return true, nil
+}
+
+// observeHandOver tells the Observer of the lock that was just taken over.
+func (m *Mutex) observeHandOver(ctx context.Context) {
+	c := m.client
+	k := c.takeCall()
+	defer c.putCall(k)
+	h := HandOver{Key: m.key, token: &k.token}
+	m.mu.Lock()
+	k.token, h.Fence, h.Validity = append(k.token[:0], m.token()...), m.fence, m.left(c.now())
+	m.mu.Unlock()
+	c.observe.handedOver(ctx, h)
 }
 
 // takeGiven puts the lock that the waiter was given into its Mutex, or declines it. open is false, and nothing is done,
