@@ -1,0 +1,7 @@
+//go:build unix
+
+package flight
+
+import "syscall"
+
+const quitSignal = syscall.SIGQUIT

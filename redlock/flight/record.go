@@ -1,0 +1,433 @@
+package flight
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+)
+
+// About says who has written a record.
+type About struct {
+	Host    string
+	PID     int
+	Boot    string // says which boot of the host the times since boot are of; empty if it is unknown
+	Program string
+	Version string // of this module
+	System  string // such as linux/amd64
+
+	Began     time.Time     // by the wall clock
+	BeganBoot time.Duration // likewise, since boot
+	Ended     *time.Time    // when the Recorder was closed; nil if it was not: the process goes on, or has died
+
+	Clients []Client
+	LeftOut int // clients that there was no room for
+}
+
+// A Client is one whose events are in a record.
+type Client struct {
+	Name    string   // Config.ClientName
+	Owner   string   // Config.Owner
+	Prefix  string   // Config.Prefix
+	List    string   // the number of masters, and a hash of their addresses: it differs if the lists do
+	Masters []string // their addresses, without passwords
+}
+
+// A Kind says what an event is.
+type Kind byte
+
+// The Kinds. A later version may have others.
+const (
+	KindRound      Kind = 1 // a redlock.Round
+	KindWait       Kind = 2 // a Lock has begun to wait
+	KindWake       Kind = 3 // ... tries again
+	KindWaited     Kind = 4 // ... and has returned
+	KindHandedOver Kind = 5 // a lock was handed over within the client
+	KindLost       Kind = 6 // the context of a KeepAlive has ended, as the lock was lost
+	KindMaster     Kind = 7 // the phase of a master has changed
+	KindAsked      Kind = 8 // a master was asked who it is, as a lock was lost
+)
+
+// An Event is one of a record. Which fields are set depends on the Kind; what they mean, package redlock says.
+type Event struct {
+	Number uint64        // from 1 on
+	Kind   Kind          // what it is
+	Client int           // the place in About.Clients
+	Boot   time.Duration // since boot
+	Wall   time.Time     // by the wall clock, in UTC
+	Key    string        // of the lock, at most 1,024 bytes of it; of KindMaster and KindAsked, the master's address
+
+	// Of KindRound, and some of these of others: how it ended (redlock.Outcome), and for people, why: who holds the
+	// lock, or the error.
+	Outcome string
+	Detail  string
+
+	Op       redlock.Op
+	Began    time.Duration // since boot; 0 if no master was asked
+	Took     time.Duration
+	Validity time.Duration // also of KindHandedOver
+	Held     time.Duration
+	TTL      time.Duration
+	Failures int
+	Asked    int
+	Holders  int    // how many can hold the lock at once: 0 for readers
+	Fence    uint64 // also of KindHandedOver
+	Token    uint64 // a hash; also of KindHandedOver
+	Keys     []string
+	Votes    []Vote
+
+	Why    redlock.Wake  // of KindWake
+	Waited time.Duration // of KindWaited
+
+	Phase  redlock.Phase // of KindMaster
+	Err    string        // of KindMaster and KindAsked
+	RunID  string        // likewise, and what follows
+	Ahead  time.Duration
+	Uptime time.Duration
+}
+
+// A Vote is a redlock.Vote. Its master is the one in the same place of Client.Masters, as long as the list was not
+// changed.
+type Vote struct {
+	Verdict redlock.Verdict
+	RTT     time.Duration
+	Err     string
+}
+
+// A Record is what was read.
+type Record struct {
+	About About
+	// Torn says that a page ends with an event that is not whole. The process was killed as it wrote that, or the file was read
+	// meanwhile, or was damaged.
+	Torn int
+	// BadPages is how many pages cannot be read.
+	BadPages int
+
+	pages []page
+}
+
+// A page is one that has a head. Its events are only decoded when they are asked for.
+type page struct {
+	first uint64
+	next  uint64 // the number after its last event
+	boot  time.Duration
+	wall  time.Duration
+	body  []byte // its events, as far as they are whole
+}
+
+// The errors of Read.
+var (
+	ErrNoRecord = errors.New("flight: this is no flight record")
+	ErrVersion  = errors.New("flight: this record is of a version that this program does not know")
+)
+
+// Read reads a record. It may come from anybody: Read uses no more memory than twice the record has, and never more
+// than 2 GiB. An error wraps ErrNoRecord or ErrVersion, or is r's. A record that was cut short or damaged is read as far as
+// it is whole.
+func Read(r io.Reader) (*Record, error) {
+	head := make([]byte, headBytes)
+	if n, err := io.ReadFull(r, head); err != nil {
+		if n < len(magic) || string(head[:len(magic)]) != magic {
+			err = ErrNoRecord
+		}
+		return nil, fmt.Errorf("flight: read: %w", plain(err))
+	}
+	switch {
+	case string(head[:len(magic)]) != magic:
+		return nil, ErrNoRecord
+	case binary.LittleEndian.Uint32(head[8:]) != version:
+		return nil, fmt.Errorf("%w: %d", ErrVersion, binary.LittleEndian.Uint32(head[8:]))
+	case binary.LittleEndian.Uint32(head[20:]) != crc32.Checksum(head[:20], castagnoli):
+		return nil, fmt.Errorf("%w: its head is damaged", ErrNoRecord)
+	}
+	size, n := int64(binary.LittleEndian.Uint32(head[12:])), int64(binary.LittleEndian.Uint32(head[16:]))
+	if size < minPage || size > maxPage || n*size > maxRing {
+		return nil, fmt.Errorf("%w: %d pages of %d bytes", ErrNoRecord, n, size)
+	}
+	out := new(Record)
+	out.readAbout(head)
+	for range n {
+		p := make([]byte, size)
+		got, err := io.ReadFull(r, p)
+		out.add(p[:got])
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			break // it was cut short
+		}
+		if err != nil {
+			return nil, fmt.Errorf("flight: read: %w", err)
+		}
+	}
+	slices.SortStableFunc(out.pages, func(a, b page) int {
+		switch {
+		case a.first < b.first:
+			return -1
+		case a.first > b.first:
+			return 1
+		}
+		return 0
+	})
+	return out, nil
+}
+
+// plain is ErrNoRecord for a file that ends too early.
+func plain(err error) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return fmt.Errorf("%w: it is too short", ErrNoRecord)
+	}
+	return err
+}
+
+func (r *Record) readAbout(head []byte) {
+	latest := uint64(0)
+	for at := aboutAt; at+aboutSize <= headBytes; at += aboutSize {
+		p := head[at : at+aboutSize]
+		seq, n := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint32(p[8:])
+		if n > aboutSize-16 || seq <= latest {
+			continue
+		}
+		text := p[16 : 16+n]
+		if binary.LittleEndian.Uint32(p[12:]) != crc32.Update(crc32.Checksum(p[:12], castagnoli), castagnoli, text) {
+			continue
+		}
+		var about About
+		if json.Unmarshal(text, &about) == nil {
+			r.About, latest = about, seq
+		}
+	}
+}
+
+// add takes a page, as far as its events are whole.
+func (r *Record) add(p []byte) {
+	if len(p) < pageHead {
+		return
+	}
+	first := binary.LittleEndian.Uint64(p)
+	if first == 0 {
+		return
+	}
+	if binary.LittleEndian.Uint32(p[24:]) != crc32.Checksum(p[:24], castagnoli) {
+		r.BadPages++
+		return
+	}
+	out := page{first: first, next: first, boot: time.Duration(binary.LittleEndian.Uint64(p[8:])), wall: time.Duration(binary.LittleEndian.Uint64(p[16:]))}
+	at := pageHead
+	var body []byte
+	for at+2 <= len(p) {
+		n := int(binary.LittleEndian.Uint16(p[at:]))
+		if n == 0 {
+			break
+		}
+		whole := at+eventHead+n <= len(p)
+		if whole {
+			body = append(append(body[:0], make([]byte, numbers)...), p[at+eventHead:at+eventHead+n]...)
+			whole = binary.LittleEndian.Uint32(p[at+2:]) == sum(body, first, out.next)
+		}
+		if !whole {
+			r.Torn++
+			break
+		}
+		at += eventHead + n
+		out.next++
+	}
+	if out.next > first {
+		out.body = p[pageHead:at:at]
+		r.pages = append(r.pages, out)
+	}
+}
+
+// Overwritten returns how many events came before the first that the record still has.
+func (r *Record) Overwritten() uint64 {
+	if len(r.pages) == 0 {
+		return 0
+	}
+	return r.pages[0].first - 1
+}
+
+// Missing returns how many events between the first and the last are not in the record: they were overwritten while it was
+// read, or are damaged.
+func (r *Record) Missing() (n uint64) {
+	for i := 1; i < len(r.pages); i++ {
+		if before := r.pages[i-1].next; r.pages[i].first > before {
+			n += r.pages[i].first - before
+		}
+	}
+	return n
+}
+
+// Events returns the events in their order. The events of a page that cannot be decoded are left out. An Event that was
+// yielded is the caller's.
+func (r *Record) Events() iter.Seq[*Event] {
+	return func(yield func(*Event) bool) {
+		next := uint64(0)
+		for _, p := range r.pages {
+			if p.first < next {
+				continue // two pages with the same events: somebody has made that up
+			}
+			next = p.next
+			d := decoder{boot: p.boot, wall: p.wall - p.boot}
+			body := p.body
+			for number := p.first; number < p.next; number++ {
+				n := int(binary.LittleEndian.Uint16(body))
+				e, ok := d.event(body[eventHead : eventHead+n])
+				body = body[eventHead+n:]
+				if !ok {
+					break
+				}
+				e.Number = number
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// A decoder decodes the events of a page, one after the other.
+type decoder struct {
+	boot  time.Duration
+	wall  time.Duration // ahead of boot
+	texts []string
+
+	body []byte
+	bad  bool
+}
+
+// The most that one event can have. No client has more.
+const (
+	maxKeys  = 64
+	maxVotes = 64
+)
+
+func (d *decoder) event(body []byte) (*Event, bool) {
+	d.body = body
+	e := new(Event)
+	e.Kind = Kind(d.byte())
+	e.Client = d.int()
+	d.boot += time.Duration(d.s())
+	d.wall += time.Duration(d.s())
+	e.Boot, e.Wall = d.boot, time.Unix(0, int64(d.boot+d.wall)).UTC()
+	e.Key = d.text()
+	switch e.Kind {
+	case KindRound:
+		e.Op = redlock.Op(d.text())
+		e.Outcome, e.Detail = d.text(), d.text()
+		asked := d.byte() > 0
+		e.Took = d.d()
+		if asked {
+			e.Began = d.boot - e.Took
+		}
+		e.Validity, e.Held, e.TTL = d.d(), d.d(), d.d()
+		e.Failures, e.Asked, e.Holders = d.int(), d.int(), d.int()
+		e.Fence, e.Token = d.u(), d.hash()
+		for range d.count(maxKeys) {
+			e.Keys = append(e.Keys, d.text())
+		}
+		for range d.count(maxVotes) {
+			v := Vote{Verdict: redlock.Verdict(d.byte())}
+			if v.Verdict == redlock.VerdictFailed {
+				v.Err = d.text()
+			} else {
+				v.RTT = d.d()
+			}
+			e.Votes = append(e.Votes, v)
+		}
+	case KindWait:
+	case KindWake:
+		e.Why = redlock.Wake(d.text())
+	case KindWaited:
+		e.Outcome, e.Detail, e.Waited = d.text(), d.text(), d.d()
+	case KindHandedOver:
+		e.Fence, e.Validity, e.Token = d.u(), d.d(), d.hash()
+	case KindLost:
+		e.Outcome, e.Detail = d.text(), d.text()
+	case KindMaster, KindAsked:
+		e.Phase, e.Err, e.RunID = redlock.Phase(d.text()), d.text(), d.text()
+		e.Ahead, e.Uptime = time.Duration(d.s()), d.d()
+	}
+	return e, !d.bad
+}
+
+func (d *decoder) byte() (b byte) {
+	if len(d.body) == 0 {
+		d.bad = true
+		return 0
+	}
+	b, d.body = d.body[0], d.body[1:]
+	return b
+}
+
+func (d *decoder) u() uint64 {
+	v, n := binary.Uvarint(d.body)
+	if n <= 0 {
+		d.bad, d.body = true, nil
+		return 0
+	}
+	d.body = d.body[n:]
+	return v
+}
+
+func (d *decoder) s() int64 {
+	v, n := binary.Varint(d.body)
+	if n <= 0 {
+		d.bad, d.body = true, nil
+		return 0
+	}
+	d.body = d.body[n:]
+	return v
+}
+
+// d returns a duration, of a hundred years at most.
+func (d *decoder) d() time.Duration {
+	const most = 100 * 365 * 24 * time.Hour
+	return time.Duration(min(d.u(), uint64(most)))
+}
+
+func (d *decoder) int() int { return int(min(d.u(), 1<<30)) }
+
+func (d *decoder) count(most uint64) uint64 {
+	n := d.u()
+	if n > most {
+		d.bad = true
+		return 0
+	}
+	return n
+}
+
+func (d *decoder) hash() uint64 {
+	if len(d.body) < 8 {
+		d.bad, d.body = true, nil
+		return 0
+	}
+	h := binary.LittleEndian.Uint64(d.body)
+	d.body = d.body[8:]
+	return h
+}
+
+func (d *decoder) text() string {
+	switch n := d.u(); {
+	case n == 0:
+		return ""
+	case n > 1:
+		if n-2 >= uint64(len(d.texts)) {
+			d.bad = true
+			return ""
+		}
+		return d.texts[n-2]
+	}
+	n := d.u()
+	if n > maxText || n > uint64(len(d.body)) {
+		d.bad, d.body = true, nil
+		return ""
+	}
+	text := string(d.body[:n])
+	d.body = d.body[n:]
+	d.texts = append(d.texts, text)
+	return text
+}

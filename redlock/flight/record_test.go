@@ -1,0 +1,104 @@
+package flight
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/stretchr/testify/require"
+)
+
+// written returns the bytes of a record of n events, on a clock that goes on by a second with each.
+func written(t *testing.T, n int) []byte {
+	t.Helper()
+	now := time.Duration(0)
+	rec := newRecorder(t, Options{Size: minSize, clock: func(time.Duration) (boot, wall time.Duration) {
+		now += time.Second
+		return now, now
+	}})
+	for i := range n {
+		rec.ring.lost(0, fmt.Sprint("key ", i), errors.New("gone"))
+	}
+	return bytesOf(t, rec)
+}
+
+// One byte that is wrong costs the events of its page from there on, and nothing else.
+func TestDamageIsSeen(t *testing.T) {
+	t.Parallel()
+	text := written(t, 2000)
+	all := of(read(t, text), KindLost)
+	require.Len(t, all, 2000)
+	for range 50 {
+		at := headBytes + rand.N(len(text)-headBytes)
+		damaged := bytes.Clone(text)
+		damaged[at] ^= 1 << rand.N(8)
+		r := read(t, damaged)
+		kept := of(r, KindLost)
+		for _, e := range kept {
+			require.True(t, reflect.DeepEqual(all[e.Number-1], e), e)
+		}
+		if len(kept) < len(all) {
+			require.NotZero(t, r.Torn+r.BadPages+int(r.Missing())+len(all)-len(kept))
+		}
+	}
+	for i := range 50 {
+		n := i * len(text) / 50
+		r, err := Read(bytes.NewReader(text[:n]))
+		if n < headBytes {
+			require.ErrorIs(t, err, ErrNoRecord)
+			continue
+		}
+		require.NoError(t, err)
+		for _, e := range of(r, KindLost) {
+			require.True(t, reflect.DeepEqual(all[e.Number-1], e), e)
+		}
+	}
+}
+
+func TestOtherFilesAreRefused(t *testing.T) {
+	t.Parallel()
+	text := written(t, 1)
+	next := bytes.Clone(text)
+	next[8] = 2
+	_, err := Read(bytes.NewReader(next))
+	require.ErrorIs(t, err, ErrVersion)
+	for _, at := range []int{0, 12, 16, 20} {
+		bad := bytes.Clone(text)
+		bad[at] ^= 0x40
+		_, err := Read(bytes.NewReader(bad))
+		require.ErrorIs(t, err, ErrNoRecord)
+	}
+	_, err = Read(bytes.NewReader(nil))
+	require.ErrorIs(t, err, ErrNoRecord)
+	huge := appendHead(nil, 1<<31)
+	_, err = Read(bytes.NewReader(append(huge, make([]byte, headBytes)...)))
+	require.ErrorIs(t, err, ErrNoRecord)
+}
+
+// Texts and lists of any size leave room for the event.
+func TestLargeEventsFit(t *testing.T) {
+	t.Parallel()
+	rec := newRecorder(t, Options{Size: minSize})
+	long := string(bytes.Repeat([]byte("k"), 100<<10))
+	var e redlock.Round
+	for i := range 64 {
+		e.Keys = append(e.Keys, fmt.Sprint(i, long))
+		e.Votes = append(e.Votes, redlock.Vote{Verdict: redlock.VerdictFailed, Err: errors.New(fmt.Sprint(i, long))})
+	}
+	e.Key, e.Op = long, redlock.OpExtend
+	for range 50 {
+		rec.ring.round(0, &e)
+	}
+	r := read(t, bytesOf(t, rec))
+	require.Zero(t, r.Missing())
+	rounds := of(r, KindRound)
+	require.NotEmpty(t, rounds)
+	require.Len(t, rounds[0].Votes, 64)
+	require.Len(t, rounds[0].Keys, 64)
+	require.Len(t, rounds[0].Key, maxText)
+}

@@ -1,0 +1,429 @@
+package flight
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"hash/maphash"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+)
+
+// The format. See the package comment.
+const (
+	magic     = "redlock\xf1"
+	version   = 1
+	headBytes = 64 << 10 // before the first page
+	aboutAt   = 64
+	aboutSize = (headBytes - aboutAt) / 2
+
+	pageBytes = 64 << 10 // that we write
+	pageHead  = 32
+	eventHead = 6
+
+	minPage, maxPage = 4 << 10, 1 << 20
+	maxRing          = 1 << 30
+
+	maxText = 1 << 10
+	maxBody = 14 << 10 // once it has 12 KiB, texts are left out
+	fullAt  = 12 << 10
+	numbers = 16 // bytes in front of a body: what its checksum covers, too
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// readClocks reads the time since boot, unless at says it, and the wall clock's since 1970. To read the former is not free.
+type readClocks func(at time.Duration) (boot, wall time.Duration)
+
+// A ring holds the last events. Whatever it is stopped in, a reader of its memory finds all events but the one that was
+// being written.
+type ring struct {
+	clock  readClocks
+	memory []byte
+	file   *file // that the memory is of; nil without
+
+	mu       sync.Mutex
+	err      error // why nothing is recorded any more
+	page     int   // that is being written
+	pages    int   // number of them
+	lapped   bool  // all of them are in use
+	at       int   // in the page, where the next event goes
+	first    uint64
+	next     uint64 // number of the next event
+	boot     time.Duration
+	wall     time.Duration // ahead of boot
+	body     []byte        // of the event that is being encoded
+	bootNow  time.Duration
+	wallNow  time.Duration
+	seed     maphash.Seed
+	texts    uint64 // in the page
+	known    [256]knownText
+	aboutSeq uint64
+	faults   bool // what debug.SetPanicOnFault said before
+}
+
+// A knownText is one that is in the page.
+type knownText struct {
+	sum uint64
+	n   uint64 // 0 if there is none
+}
+
+// init makes the memory an empty ring.
+func (r *ring) init() {
+	r.seed = maphash.MakeSeed()
+	r.pages = (len(r.memory) - headBytes) / pageBytes
+	r.body = make([]byte, numbers, numbers+maxBody+maxText)
+	r.file.wrote(0, len(appendHead(r.memory[:0], r.pages)))
+	r.next = 1
+	r.bootNow, r.wallNow = r.clock(0)
+	r.wallNow -= r.bootNow
+	r.page = -1
+	r.turn()
+}
+
+func appendHead(dst []byte, pages int) []byte {
+	dst = append(dst, magic...)
+	dst = binary.LittleEndian.AppendUint32(dst, version)
+	dst = binary.LittleEndian.AppendUint32(dst, pageBytes)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(pages))
+	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst, castagnoli))
+}
+
+// pageAt returns a page's memory.
+func (r *ring) pageAt(i int) []byte {
+	from := headBytes + i*pageBytes
+	return r.memory[from : from+pageBytes : from+pageBytes]
+}
+
+// turn begins the next page. mu is held.
+func (r *ring) turn() {
+	if r.page++; r.page == r.pages {
+		r.page, r.lapped = 0, true
+	}
+	r.at, r.first, r.boot, r.wall = pageHead, r.next, r.bootNow, r.wallNow
+	r.texts = 0
+	clear(r.known[:])
+	p := r.pageAt(r.page)
+	clear(p[:pageHead+eventHead]) // it is empty, until it has a head again
+	head := binary.LittleEndian.AppendUint64(p[:0], r.first)
+	head = binary.LittleEndian.AppendUint64(head, uint64(r.boot))
+	head = binary.LittleEndian.AppendUint64(head, uint64(r.boot+r.wall))
+	binary.LittleEndian.AppendUint32(head, crc32.Checksum(head, castagnoli))
+	r.file.wrote(headBytes+r.page*pageBytes, pageHead+eventHead)
+}
+
+// lock begins an event that was at that time since boot; 0 means now. It reports false if nothing is recorded any more.
+func (r *ring) lock(at time.Duration) bool {
+	r.mu.Lock()
+	if r.err != nil {
+		r.mu.Unlock()
+		return false
+	}
+	if r.file != nil {
+		r.faults = debug.SetPanicOnFault(true)
+	}
+	boot, wall := r.clock(at)
+	r.bootNow, r.wallNow = boot, wall-boot
+	return true
+}
+
+// begin begins the body of an event. mu is held.
+func (r *ring) begin(kind Kind, client int, key string) {
+	r.body = append(r.body[:numbers], byte(kind))
+	r.u(uint64(client))
+	r.s(int64(r.bootNow - r.boot))
+	r.s(int64(r.wallNow - r.wall))
+	r.text(key)
+}
+
+// end puts the event into the page. If the page is full, it begins the next one and reports false: the texts of the
+// event are to be encoded again. mu is held.
+func (r *ring) end() bool {
+	n := len(r.body) - numbers
+	if r.at+eventHead+n+2 > pageBytes {
+		r.turn()
+		return false
+	}
+	p := r.pageAt(r.page)[r.at:]
+	p[eventHead+n], p[eventHead+n+1] = 0, 0 // it ends there, also if we end before the next one
+	copy(p[eventHead:], r.body[numbers:])
+	binary.LittleEndian.PutUint32(p[2:], sum(r.body, r.first, r.next))
+	binary.LittleEndian.PutUint16(p, uint16(n))
+	r.file.wrote(headBytes+r.page*pageBytes+r.at, eventHead+n+2)
+	r.at += eventHead + n
+	r.next++
+	r.boot, r.wall = r.bootNow, r.wallNow
+	return true
+}
+
+// sum is the checksum of an event, whose body has room for the numbers in front of it.
+func sum(body []byte, first, number uint64) uint32 {
+	binary.LittleEndian.PutUint64(body, first)
+	binary.LittleEndian.PutUint64(body[8:], number)
+	return crc32.Checksum(body, castagnoli)
+}
+
+func (r *ring) u(v uint64)        { r.body = binary.AppendUvarint(r.body, v) }
+func (r *ring) s(v int64)         { r.body = binary.AppendVarint(r.body, v) }
+func (r *ring) d(d time.Duration) { r.u(uint64(max(d, 0))) }
+func (r *ring) hash(h uint64)     { r.body = binary.LittleEndian.AppendUint64(r.body, h) }
+
+// text adds a text, or the number of one that is in the page.
+func (r *ring) text(s string) {
+	if s == "" || len(r.body) > fullAt {
+		r.u(0)
+		return
+	}
+	if len(s) > maxText {
+		s = s[:maxText]
+	}
+	h := maphash.String(r.seed, s)
+	known := &r.known[h%uint64(len(r.known))]
+	if known.n > 0 && known.sum == h {
+		r.u(known.n + 1)
+		return
+	}
+	r.texts++
+	*known = knownText{h, r.texts}
+	r.u(1)
+	r.u(uint64(len(s)))
+	r.body = append(r.body, s...)
+}
+
+func (r *ring) round(client int, e *redlock.Round) {
+	hash, at := e.TokenHash(), time.Duration(0)
+	if e.Started > 0 {
+		at = e.Started + e.Took
+	}
+	if !r.lock(at) {
+		return
+	}
+	defer r.unlock()
+	outcome, detail := outcomeOf(e.Err)
+	for done := false; !done; done = r.end() {
+		r.begin(KindRound, client, e.Key)
+		r.text(string(e.Op))
+		r.text(outcome)
+		r.text(detail)
+		asked := byte(0)
+		if at > 0 {
+			asked = 1
+		}
+		r.body = append(r.body, asked)
+		r.d(e.Took)
+		r.d(e.Validity)
+		r.d(e.Held)
+		r.d(e.TTL)
+		r.u(uint64(e.Failures))
+		r.u(uint64(e.Asked))
+		r.u(uint64(e.Holders))
+		r.u(e.Fence)
+		r.hash(hash)
+		r.u(uint64(len(e.Keys)))
+		for _, key := range e.Keys {
+			r.text(key)
+		}
+		r.u(uint64(len(e.Votes)))
+		for i := range e.Votes {
+			v := &e.Votes[i]
+			r.body = append(r.body, byte(v.Verdict))
+			switch {
+			case v.Verdict != redlock.VerdictFailed:
+				r.d(v.RTT)
+			case v.Err == nil:
+				r.text("")
+			default:
+				r.text(v.Err.Error())
+			}
+		}
+	}
+}
+
+func (r *ring) wait(client int, key string) {
+	if !r.lock(0) {
+		return
+	}
+	defer r.unlock()
+	for done := false; !done; done = r.end() {
+		r.begin(KindWait, client, key)
+	}
+}
+
+func (r *ring) wake(client int, key string, why redlock.Wake) {
+	if !r.lock(0) {
+		return
+	}
+	defer r.unlock()
+	for done := false; !done; done = r.end() {
+		r.begin(KindWake, client, key)
+		r.text(string(why))
+	}
+}
+
+func (r *ring) waited(client int, key string, waited time.Duration, err error) {
+	if !r.lock(0) {
+		return
+	}
+	defer r.unlock()
+	outcome, detail := outcomeOf(err)
+	for done := false; !done; done = r.end() {
+		r.begin(KindWaited, client, key)
+		r.text(outcome)
+		r.text(detail)
+		r.d(waited)
+	}
+}
+
+func (r *ring) handedOver(client int, h *redlock.HandOver) {
+	hash := h.TokenHash()
+	if !r.lock(0) {
+		return
+	}
+	defer r.unlock()
+	for done := false; !done; done = r.end() {
+		r.begin(KindHandedOver, client, h.Key)
+		r.u(h.Fence)
+		r.d(h.Validity)
+		r.hash(hash)
+	}
+}
+
+func (r *ring) lost(client int, key string, err error) {
+	if !r.lock(0) {
+		return
+	}
+	defer r.unlock()
+	outcome, detail := outcomeOf(err)
+	for done := false; !done; done = r.end() {
+		r.begin(KindLost, client, key)
+		r.text(outcome)
+		r.text(detail)
+	}
+}
+
+func (r *ring) master(kind Kind, client int, m *redlock.MasterStats) {
+	if !r.lock(0) {
+		return
+	}
+	defer r.unlock()
+	for done := false; !done; done = r.end() {
+		r.begin(kind, client, m.Addr)
+		r.text(string(m.Phase))
+		r.text(m.Err)
+		r.text(m.RunID)
+		r.s(int64(m.Ahead))
+		r.d(m.Uptime)
+	}
+}
+
+// outcomeOf returns the outcome, and for people what has gone wrong. That a lock is held is no news, unless the
+// error says by whom.
+func outcomeOf(err error) (outcome, detail string) {
+	outcome = redlock.Outcome(err)
+	switch outcome {
+	case "ok":
+		return outcome, ""
+	case "held":
+		e, ok := err.(*redlock.RoundError)
+		if !ok || e.HeldBy == "" {
+			return outcome, ""
+		}
+		return outcome, e.HeldBy
+	case "cancelled":
+		return outcome, ""
+	}
+	return outcome, err.Error()
+}
+
+// unlock ends an event. If the memory is that of a file and could not be written, as the disk is full or somebody has
+// cut the file, nothing is recorded any more: a record must never harm the program.
+func (r *ring) unlock() {
+	p := recover()
+	if p != nil {
+		if _, fault := p.(interface{ Addr() uintptr }); !fault || r.file == nil {
+			r.release()
+			panic(p) // an error's method has panicked
+		}
+		r.err = fmt.Errorf("the file cannot be written any more: %v", p)
+	}
+	r.release()
+}
+
+func (r *ring) release() {
+	if r.file != nil {
+		debug.SetPanicOnFault(r.faults)
+		if r.err == nil {
+			r.err = r.file.err
+		}
+	}
+	r.mu.Unlock()
+}
+
+// about writes who writes the record. mu must not be held.
+func (r *ring) about(a *About) {
+	text := a.encode(aboutSize - 16)
+	if !r.lock(0) {
+		return
+	}
+	defer r.unlock()
+	r.aboutSeq++
+	at := aboutAt + int(r.aboutSeq%2)*aboutSize
+	p := r.memory[at : at+aboutSize : at+aboutSize]
+	head := binary.LittleEndian.AppendUint64(nil, r.aboutSeq)
+	head = binary.LittleEndian.AppendUint32(head, uint32(len(text)))
+	head = binary.LittleEndian.AppendUint32(head, crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, text))
+	copy(p[16:], text)
+	copy(p, head)
+	r.file.wrote(at, 16+len(text))
+}
+
+// encode returns the JSON, in so many bytes. What does not fit is left out, and that is said.
+func (a *About) encode(most int) []byte {
+	for short := *a; ; {
+		text, err := json.Marshal(short)
+		if err != nil {
+			panic(err) // it has nothing that cannot be encoded
+		}
+		if len(text) <= most {
+			return text
+		}
+		n := len(short.Clients) * most / len(text)
+		short.Clients, short.LeftOut = short.Clients[:n], len(a.Clients)-n
+	}
+}
+
+// access calls f with the memory. It returns why the memory cannot be used.
+func (r *ring) access(f func(memory []byte)) (err error) {
+	r.mu.Lock()
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("flight: the file cannot be used: %v", p)
+		}
+		if r.file != nil {
+			debug.SetPanicOnFault(r.faults)
+		}
+		r.mu.Unlock()
+	}()
+	if r.memory == nil {
+		return fmt.Errorf("flight: %w", errClosed)
+	}
+	if r.file != nil {
+		r.faults = debug.SetPanicOnFault(true)
+	}
+	f(r.memory)
+	return nil
+}
+
+// used returns the number of pages that have events.
+func (r *ring) used() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lapped {
+		return r.pages
+	}
+	return r.page + 1
+}
