@@ -12,6 +12,7 @@ import (
 	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/flight"
 )
 
 // An acquirer takes a lock, as its flags say, and releases it.
@@ -40,6 +41,9 @@ type acquirer struct {
 	heldStatus int
 	quiet      bool // it says nothing if the lock is held
 	verbose    bool
+
+	record   string           // file of the flight record
+	recorder *flight.Recorder // nil without
 
 	masterSet // at the start; see inForce
 	reader    reader
@@ -113,6 +117,29 @@ func (r *acquirer) connectAll(key string) (client *redlock.Client, err error) {
 func (r *acquirer) close(client *redlock.Client) {
 	r.monitor.silence()
 	client.Close()
+	if r.recorder != nil {
+		r.recorder.Close()
+	}
+}
+
+// startRecord makes the client one that is recorded, if that is asked for. What the environment asks for is no reason not
+// to take the lock.
+func (r *acquirer) startRecord(cfg redlock.Config) (_ redlock.Config, err error) {
+	file, given := r.record, r.record != ""
+	if !given {
+		file = os.Getenv("REDLOCK_FLIGHT")
+	}
+	if file == "" {
+		return cfg, nil
+	}
+	if r.recorder, err = flight.New(flight.Options{File: file}); err == nil {
+		return r.recorder.Attach(cfg)
+	}
+	if given {
+		return cfg, usageError("", "--flight: %w", err)
+	}
+	complain("nothing is recorded, as REDLOCK_FLIGHT asks for: "+strings.TrimPrefix(err.Error(), "flight: "), "")
+	return cfg, nil
 }
 
 func (r *acquirer) acquireWith(client *redlock.Client, key string) error {
@@ -185,7 +212,7 @@ func (r *acquirer) config() (_ redlock.Config, err error) {
 	}
 	cfg := r.clientConfig(r.command)
 	cfg.Owner, cfg.RestartGuard, cfg.Observer = r.owner, r.restartGuard, r.monitor.observer()
-	return cfg, nil
+	return r.startRecord(cfg)
 }
 
 // What masters say that refuse us until somebody changes something.
