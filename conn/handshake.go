@@ -26,7 +26,8 @@ type Server struct {
 	ReplID2   string        // ReplID of the master that this server was a replica of before; empty if none is known
 	Uptime    time.Duration // time since its start, at the handshake, in whole seconds
 	MasterFor time.Duration // least time for which the agreeing sentinels, or the witness of a cluster's slot, have reported it as master; 0 if unknown
-	Ahead     time.Duration // by how much its wall clock was ahead of ours, less at most the time of the handshake; 0 if it did not say
+	Ahead     time.Duration // by how much its wall clock was ahead of ours, at the least; 0 if it did not say
+	Within    time.Duration // ... and by how much more at the most: the time of the handshake
 
 	// Of the master of a cluster's slot.
 	Cluster   bool
@@ -72,9 +73,11 @@ type handshake struct {
 	out   []byte   // the commands
 	names []string // of the commands, in their order, for the errors
 	ended string   // the command at which the connection has ended
+	began time.Time
 }
 
 func (h *handshake) run() (Server, error) {
+	h.began = time.Now()
 	for _, c := range []byte(h.opt.ClientName) {
 		if c <= ' ' || c > '~' {
 			return Server{}, &RefusedError{
@@ -318,6 +321,7 @@ func (h *handshake) evaluate(replies []reply) (Server, error) {
 			s.fromHello(r.Value)
 		case r.name == "INFO", r.name == "INFO replication":
 			s.fromInfo(r.Bytes())
+			s.Within = time.Since(h.began)
 			informed = informed || r.name == "INFO"
 			timed = timed || bytes.Contains(r.Bytes(), []byte("uptime_in_seconds:"))
 		case r.name == "SCRIPT LOAD":

@@ -124,7 +124,8 @@ type MasterStats struct {
 	Owed     int           // answers outstanding
 	Debts    int           // releases to be delivered when it is back, or to be repeated
 	RunID    string        // by which it is known from a former process of the server; empty if it has not said
-	Ahead    time.Duration // by how much its wall clock was ahead of ours when it was connected; 0 if it has not said
+	Ahead    time.Duration // by how much its wall clock was ahead of ours when it was connected, at the least; 0 if it has not said
+	Within   time.Duration // ... and by how much more at the most
 	Uptime   time.Duration // for how long it was up then; likewise
 	Notifies bool          // it is up and notifies of changes; otherwise waiters poll, and holders find a loss by renewals
 }
@@ -140,6 +141,7 @@ func masterStats(m mux.State) MasterStats {
 		Debts:    m.Debts,
 		RunID:    m.Server.RunID,
 		Ahead:    m.Server.Ahead,
+		Within:   m.Server.Within,
 		Uptime:   m.Server.Uptime,
 		Notifies: canNotify(&m),
 	}

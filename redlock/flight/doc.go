@@ -69,8 +69,8 @@
 //	waited      outcome (text), detail (text), for how long (u)
 //	handed over fence (u), validity (u), hash of the token (8 bytes)
 //	lost        outcome (text), detail (text)
-//	master,     phase (text), error (text), run id (text), by how much its clock is ahead (s), its uptime (u)
-//	asked
+//	master,     phase (text), error (text), run id (text), by how much its clock is ahead (s), and how much more at
+//	asked       the most (u), its uptime (u)
 //
 // What follows these in a body is of a later version that a reader may ignore.
 package flight

@@ -90,6 +90,7 @@ type Event struct {
 	Err    string        // of KindMaster and KindAsked
 	RunID  string        // likewise, and what follows
 	Ahead  time.Duration
+	Within time.Duration
 	Uptime time.Duration
 }
 
@@ -349,7 +350,7 @@ func (d *decoder) event(body []byte) (*Event, bool) {
 		e.Outcome, e.Detail = d.text(), d.text()
 	case KindMaster, KindAsked:
 		e.Phase, e.Err, e.RunID = redlock.Phase(d.text()), d.text(), d.text()
-		e.Ahead, e.Uptime = time.Duration(d.s()), d.d()
+		e.Ahead, e.Within, e.Uptime = time.Duration(d.s()), d.d(), d.d()
 	}
 	return e, !d.bad
 }

@@ -240,7 +240,7 @@ func (a *attached) askOne(addr conn.Address) {
 		m.Err = err.Error()
 	} else {
 		s := c.Server()
-		m.RunID, m.Ahead, m.Uptime = s.RunID, s.Ahead, s.Uptime
+		m.RunID, m.Ahead, m.Within, m.Uptime = s.RunID, s.Ahead, s.Within, s.Uptime
 		c.Close()
 	}
 	a.recorder.ring.master(KindAsked, a.client, &m)

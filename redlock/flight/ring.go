@@ -316,6 +316,7 @@ func (r *ring) master(kind Kind, client int, m *redlock.MasterStats) {
 		r.text(m.Err)
 		r.text(m.RunID)
 		r.s(int64(m.Ahead))
+		r.d(m.Within)
 		r.d(m.Uptime)
 	}
 }
@@ -335,6 +336,10 @@ func outcomeOf(err error) (outcome, detail string) {
 		return outcome, e.HeldBy
 	case "cancelled":
 		return outcome, ""
+	case "revoked":
+		if e, ok := err.(*redlock.RoundError); ok && e.WhyRevoked != "" {
+			return outcome, e.WhyRevoked
+		}
 	}
 	return outcome, err.Error()
 }
