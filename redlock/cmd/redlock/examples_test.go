@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/redburst/redburst/redlock/flight"
 	"github.com/redburst/redburst/redlock/internal/rights"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/spf13/cobra"
@@ -60,11 +62,17 @@ func TestExamplesOfTheHelpWorkForTheUserOfTheDocumentation(t *testing.T) {
 	masters := durable(t, 3)
 	env := append(grantLocker(t, masters), "PATH="+programs(t)+":"+os.Getenv("PATH"))
 	operator := append(slices.Clone(env), grant(t, masters, "operator", append(lockerRules("lock:*"), rights.Rules("lock:*", rights.Operators...)...))...)
+	recorder, err := flight.New(flight.Options{})
+	require.NoError(t, err)
+	service := httptest.NewServer(recorder)
+	defer service.Close()
+	served := service.URL
 	seen := 0
 	t.Run("example", func(t *testing.T) {
 		for _, cmd := range append(newRoot().Commands(), newRoot()) {
 			for _, example := range examplesOf(cmd) {
 				example = strings.ReplaceAll(example, "redis-a:6379,redis-b:6379,redis-c:6379", strings.Join(masters.Addrs(), ","))
+				example = regexp.MustCompile(`http://.:6060/debug/redlock`).ReplaceAllString(example, served)
 				switch {
 				case !strings.Contains(example, "redlock "), slices.Contains([]string{"man", "version"}, cmd.Name()),
 					example == "redlock demo", strings.Contains(example, "--force"): // it asks on a terminal
@@ -103,6 +111,11 @@ func programs(t *testing.T) (dir string) {
 	}
 	for _, name := range []string{"scheduler", "api"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\necho leading; exec sleep 3600\n"), 0o700))
+	}
+	for _, name := range []string{"app.flight", "a.flight", "b.flight"} {
+		rec, err := flight.New(flight.Options{File: filepath.Join(dir, name)})
+		require.NoError(t, err)
+		require.NoError(t, rec.Close())
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "jq"), []byte("#!/bin/sh\ncat >/dev/null; echo $TOKEN_OF_JQ\n"), 0o700))
 	return dir

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func readRecord(t *testing.T, name string) (outcomes []string, r *flight.Record) {
+func recordIn(t *testing.T, name string) (outcomes []string, r *flight.Record) {
 	t.Helper()
 	f, err := os.Open(name)
 	require.NoError(t, err)
@@ -36,7 +36,7 @@ func TestRunIsRecorded(t *testing.T) {
 	name := filepath.Join(dir, "record")
 	status, _, stderr := do(t, mastersEnv, sh("exit 3", "--flight", name)...)
 	require.Equal(t, 3, status, stderr)
-	outcomes, r := readRecord(t, name)
+	outcomes, r := recordIn(t, name)
 	require.Equal(t, []string{"lock ok", "unlock ok"}, outcomes)
 	require.NotNil(t, r.About.Ended)
 	require.Equal(t, "redlock-run", r.About.Clients[0].Name)
@@ -44,10 +44,10 @@ func TestRunIsRecorded(t *testing.T) {
 	// The shell kills the redlock that runs it.
 	status, _, _ = do(t, mastersEnv, sh("kill -9 $PPID; sleep 60", "--flight", name)...)
 	require.NotZero(t, status)
-	outcomes, r = readRecord(t, name)
+	outcomes, r = recordIn(t, name)
 	require.Equal(t, []string{"lock ok"}, outcomes)
 	require.Nil(t, r.About.Ended)
-	outcomes, _ = readRecord(t, name+".old")
+	outcomes, _ = recordIn(t, name+".old")
 	require.Len(t, outcomes, 2)
 
 	status, _, stderr = do(t, mastersEnv, sh("true", "--flight", dir)...)

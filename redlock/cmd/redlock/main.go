@@ -1,8 +1,8 @@
 // Command redlock takes locks on independent Redis masters from a shell. It shows
 // how the lock works (demo), runs a command under a lock (run), keeps one running on
 // one host at a time (lead), holds a lock (hold), says who holds one (status), lists them (ls), takes one away (revoke,
-// release), sets the counters of its fence back (fence), says who is connected (clients) and examines the masters
-// (doctor).
+// release), sets the counters of its fence back (fence), says who is connected (clients), examines the masters
+// (doctor), and says from flight records what has happened (explain).
 //
 //	go run github.com/redburst/redburst/redlock/cmd/redlock@latest demo
 package main
@@ -118,7 +118,7 @@ the documentation of the package conn has for a user who may only take locks.`,
 	root.Flags().Bool("version", false, "show the version") // without a -v, which means --verbose
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return unitError(err) })
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", width)))
-	root.AddCommand(newDemo(), newRun(), newLead(), newHold(), newStatus(), newList(), newRelease(), newRevoke(), newFence(), newClients(), newDoctor(), newUI(), newVersion(), newMan())
+	root.AddCommand(newDemo(), newRun(), newLead(), newHold(), newStatus(), newList(), newRelease(), newRevoke(), newFence(), newClients(), newDoctor(), newExplain(), newUI(), newVersion(), newMan())
 	return root
 }
 

@@ -58,7 +58,7 @@ func build(tags, path string) *exec.Cmd {
 
 func TestHelpHasExamplesAndFitsIntoATerminal(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"", "demo", "run", "lead", "hold", "release", "revoke", "fence", "status", "doctor", "ui", "version", "man"} {
+	for _, command := range []string{"", "demo", "run", "lead", "hold", "release", "revoke", "fence", "status", "doctor", "explain", "ui", "version", "man"} {
 		status, stdout, _ := do(t, nil, append(strings.Fields(command), "--help")...)
 		require.Zero(t, status)
 		require.Contains(t, stdout, "Examples:")

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/story"
+	"github.com/spf13/cobra"
+)
+
+// An explainer tells what has happened.
+type explainer struct {
+	key  string
+	wait time.Duration
+}
+
+func newExplain() *cobra.Command {
+	var x explainer
+	cmd := &cobra.Command{
+		Use:   "explain [flags] FILE|URL...",
+		Short: "Say what has happened, from flight records",
+		Long: `explain reads the flight records of one or more processes, and says what is
+remarkable: locks that two had at once and locks that were lost, with the cause,
+long waits, rounds that have failed, masters that were away, and clocks and
+lists of masters that disagree. With --key it tells the whole story of one lock.
+
+A record is a file (redlock run --flight FILE, or package flight), or the
+http:// or https:// address at which a service serves its own. Give the records
+of all who use the locks: two that had a lock at once show only in both records.
+
+All times are in UTC. The clocks of hosts may be apart: what the masters' clocks
+said to each puts the records together, and fences do where there is no master
+in common. explain says by how much the clocks differ.
+
+A process that still runs goes on writing: explain says what is in the record
+until now.
+
+Exit status: 0, or
+    1  two had a lock at once, or a lock was lost
+   64  wrong usage, or a file is no flight record
+   74  the output cannot be written`,
+		Example: `  redlock explain app.flight
+  redlock explain --key lock:report a.flight b.flight
+  redlock explain http://a:6060/debug/redlock http://b:6060/debug/redlock`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError("usage: "+cmd.UseLine(), "the FILE is missing")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error { return x.explain(args) },
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&x.key, "key", "k", "", "tell the story of this `KEY` alone")
+	flags.DurationVar(&x.wait, "wait", time.Second, "from how long on a wait is remarkable")
+	return cmd
+}
+
+func (x *explainer) explain(names []string) error {
+	var sources []story.Source
+	for _, name := range names {
+		r, err := readRecord(name)
+		if err != nil {
+			return usageError("", "%s: %w", name, err)
+		}
+		sources = append(sources, story.Source{Name: name, Record: r})
+	}
+	s := story.Tell(sources, x.wait)
+	out := newTerminal(os.Stdout)
+	for _, line := range s.Who() {
+		out.printf("%s\n", indented(conn.Printable(line), 2))
+	}
+	lines := s.Remarkable()
+	if x.key != "" {
+		lines = s.Of(x.key)
+	}
+	out.printf("\n")
+	for _, line := range lines {
+		mark := ""
+		if line.Mark && x.key != "" {
+			mark = "! "
+		}
+		out.printf("%s  %s\n", line.At.Format("15:04:05.000"), indented(mark+conn.Printable(line.Text), 14))
+	}
+	switch {
+	case len(lines) == 0 && x.key != "":
+		out.printf("nobody has held or wanted %q here\n", x.key)
+	case len(lines) == 0:
+		out.printf("nothing is remarkable\n")
+	}
+	if err := out.failure(); err != nil {
+		return err
+	}
+	for _, f := range s.Findings {
+		if f.Matter == story.Overlap || f.Matter == story.Late || f.Matter == story.Loss {
+			return &failure{status: exitNo}
+		}
+	}
+	return nil
+}
+
+// indented breaks a text into lines of a terminal, of which all but the first begin so far to the right.
+func indented(text string, by int) string {
+	var b strings.Builder
+	column := by
+	for i, word := range strings.Fields(text) {
+		n := len([]rune(word))
+		switch {
+		case i == 0:
+		case column+1+n > width:
+			b.WriteString("\n" + strings.Repeat(" ", by))
+			column = by
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += n
+	}
+	return b.String()
+}
+
+// fetchTimeout is how long a service may take to hand its record out.
+const fetchTimeout = 30 * time.Second
+
+func readRecord(name string) (*flight.Record, error) {
+	if strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://") {
+		ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
+		defer cancel()
+		q, err := http.NewRequestWithContext(ctx, http.MethodGet, name, nil)
+		if err != nil {
+			return nil, err
+		}
+		answer, err := http.DefaultClient.Do(q)
+		if err != nil {
+			return nil, err
+		}
+		defer answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			return nil, fmt.Errorf("the server says %s", answer.Status)
+		}
+		return plainly(flight.Read(answer.Body))
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return plainly(flight.Read(io.Reader(f)))
+}
+
+// plainly leaves the package's name out of an error.
+func plainly(r *flight.Record, err error) (*flight.Record, error) {
+	if err != nil {
+		return nil, fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "flight: "))
+	}
+	return r, nil
+}

@@ -1,0 +1,659 @@
+package story
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/flight"
+)
+
+// A Matter is what a Finding is about.
+type Matter string
+
+// The Matters.
+const (
+	Overlap Matter = "overlap" // two had a lock that excludes the other
+	Late    Matter = "late"    // one went on after its lock had ended, while another had it
+	Loss    Matter = "loss"
+	Waiting Matter = "wait"
+	Refusal Matter = "refusal"
+	Away    Matter = "away" // a master
+	Clocks  Matter = "clock"
+	Lists   Matter = "lists" // of masters
+	Gap     Matter = "gap"   // in a record
+)
+
+// A Cause says why an Overlap or a Loss came about.
+type Cause string
+
+// The Causes.
+const (
+	Forgot     Cause = "masters forgot"          // they were restarted, without what they had
+	ClockSet   Cause = "a clock jumped"          // or runs too fast
+	TwoLists   Cause = "two lists of masters"    // their quorums need not meet
+	Frozen     Cause = "a holder was frozen"     // and came back when its lock had ended
+	Deleted    Cause = "keys were deleted"       // by somebody else, or evicted
+	Revoked    Cause = "revoked"                 // by an operator
+	MastersOff Cause = "too few masters"         // answered in time
+	Unknown    Cause = "the records do not say"  // why
+	OtherNames Cause = "two names for one thing" // another Config.Prefix
+)
+
+// A Finding is something remarkable.
+type Finding struct {
+	At     time.Time
+	Matter Matter
+	Cause  Cause  // of an Overlap, a Late one and a Loss
+	Key    string // as the masters have it; empty if it is of none
+	Text   string // sentences
+	Holds  []*Hold
+}
+
+// slack is by how much two clocks that were put together by the masters can be off all the same.
+const slack = 50 * time.Millisecond
+
+func (s *Story) judge(wait time.Duration) {
+	s.judgeClocks()
+	s.judgeLists()
+	for key, all := range s.byKey() {
+		slices.SortStableFunc(all, func(a, b *Hold) int { return a.Taken.Compare(b.Taken) })
+		s.judgeKey(key, all, wait)
+	}
+	for _, h := range s.Holds {
+		s.judgeLoss(h)
+	}
+	for _, w := range s.Waits {
+		if w.To.Sub(w.From) >= wait {
+			s.judgeWait(w)
+		}
+	}
+	s.judgeRounds()
+	s.judgeMasters()
+	for _, p := range s.Parties {
+		switch {
+		case p.place > 0:
+		case p.record.BadPages > 0:
+			s.find(p.last, Gap, "", "", "%s: %s of the record are damaged.", p.Source, count(p.record.BadPages, "page"))
+		case p.record.Missing() > 0:
+			s.find(p.last, Gap, "", "", "%s: %s in the middle of the record are missing.", p.Source, count(int(p.record.Missing()), "event"))
+		}
+	}
+	slices.SortStableFunc(s.Findings, func(a, b Finding) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Text, b.Text))
+	})
+}
+
+func (s *Story) find(at time.Time, m Matter, cause Cause, key, format string, args ...any) *Finding {
+	s.Findings = append(s.Findings, Finding{At: at, Matter: m, Cause: cause, Key: key, Text: fmt.Sprintf(format, args...)})
+	return &s.Findings[len(s.Findings)-1]
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// Short is a duration as people read it.
+func Short(d time.Duration) string {
+	switch d = d.Abs(); {
+	case d >= time.Minute:
+		d = d.Round(time.Second)
+	case d >= time.Second:
+		d = d.Round(10 * time.Millisecond)
+	case d >= 10*time.Millisecond:
+		d = d.Round(time.Millisecond)
+	case d >= time.Millisecond:
+		d = d.Round(100 * time.Microsecond)
+	default:
+		d = d.Round(time.Microsecond)
+	}
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// judgeKey looks at the holds of a key, in the order in which they were taken.
+func (s *Story) judgeKey(key string, all []*Hold, wait time.Duration) {
+	var active, before []*Hold
+	for _, b := range all {
+		active = slices.DeleteFunc(active, func(a *Hold) bool {
+			ended := a.ended(b)
+			if ended {
+				before = append(before, a)
+			}
+			return ended
+		})
+		permits := 0
+		for _, a := range active {
+			if a.excludes(b) {
+				s.overlap(key, a, b)
+			} else if a.Holders > 1 && a.Token != b.Token {
+				permits++
+			}
+		}
+		if b.Holders > 1 && permits >= b.Holders {
+			a := active[0]
+			cause, why := s.whyGranted(a, b)
+			f := s.find(b.Taken, Overlap, cause, key, "%s took one of %d permits of %q while %d others had them. %s", b.Party.Name, b.Holders, key, permits, why)
+			f.Holds = append(slices.Clone(active), b)
+		}
+		// Who has it next, while one goes on whose validity is over?
+		for i, a := range before {
+			if a == nil || !a.excludes(b) || a.Told.IsZero() || !a.Told.After(a.Until) || !b.Taken.Before(a.Told) || a.End == HandedOver {
+				continue
+			}
+			s.late(key, a, b)
+			before[i] = nil
+		}
+		before = slices.DeleteFunc(before, func(a *Hold) bool { return a == nil || a.Told.Before(b.From) })
+		active = append(active, b)
+	}
+}
+
+// ended reports whether a had ended when b was taken, as far as their clocks can tell.
+func (a *Hold) ended(b *Hold) bool {
+	tolerated := time.Duration(0)
+	if a.Party.Clock != b.Party.Clock {
+		tolerated = slack + a.Party.Clock.within + b.Party.Clock.within
+	}
+	return !a.Ended.After(b.Taken.Add(tolerated))
+}
+
+func (s *Story) overlap(key string, a, b *Hold) {
+	until := minTime(a.Ended, b.Ended)
+	cause, why := s.whyGranted(a, b)
+	certain := ""
+	if a.Party.Clock != b.Party.Clock && !(a.Party.Clock.Known || b.Party.Clock.Known) {
+		certain = " That is so only if the wall clocks of both are right: their records have no master in common by which to put them together."
+	}
+	f := s.find(b.Taken, Overlap, cause, key, "%s took %q while %s still had it: both had it for %s, until %s.%s %s",
+		b.Party.Name, key, a.Party.Name, Short(until.Sub(b.Taken)), ending(a, b), certain, why)
+	f.Holds = []*Hold{a, b}
+}
+
+// ending says what has ended the overlap.
+func ending(a, b *Hold) string {
+	first := a
+	if b.Ended.Before(a.Ended) {
+		first = b
+	}
+	switch first.End {
+	case Released:
+		return first.Party.Name + " released it"
+	case Lost:
+		return first.Party.Name + " was told that it is lost"
+	case HandedOver:
+		return first.Party.Name + " handed it over"
+	case Open:
+		return "the validity of " + first.Party.Name + "'s lock ends, unless that was renewed or released after its record was read"
+	}
+	return "the validity of " + first.Party.Name + "'s lock ended"
+}
+
+// late is about a holder that went on when its lock was over, and b had it.
+func (s *Story) late(key string, a, b *Hold) {
+	f := s.find(b.Taken, Late, Frozen, key, "%s had %q until %s, when its validity ended. It went on all the same, and noticed only %s later: its process stood still, or it did not "+
+		"look at its context. Meanwhile %s had the lock. What %s has written in between came too late: a fence would have had it refused.",
+		a.Party.Name, key, a.Until.Format(clockFormat), Short(a.Told.Sub(a.Until)), b.Party.Name, a.Party.Name)
+	f.Holds = []*Hold{a, b}
+}
+
+// clockFormat is a time of day.
+const clockFormat = "15:04:05.000"
+
+// whyGranted says why b was given what a had.
+func (s *Story) whyGranted(a, b *Hold) (Cause, string) {
+	if a.Party.Client.List != b.Party.Client.List && !s.sameServers(a.Party, b.Party) {
+		return TwoLists, fmt.Sprintf("They have two lists of masters, so that their quorums need not have a master in common: %s has %s, and %s has %s. Give all clients the same list.",
+			a.Party.Name, list(a.Party.Client.Masters), b.Party.Name, list(b.Party.Client.Masters))
+	}
+	first := b.First
+	if first == nil {
+		first = b.Last
+	}
+	if a.Last == nil || first == nil {
+		return Unknown, "The records do not say by which masters."
+	}
+	both := intersect(a.Last.Yes(), first.Yes())
+	if len(both) == 0 {
+		return Unknown, fmt.Sprintf("No master has said yes to both: %s to %s, and %s to %s.", list(a.Last.Yes()), a.Party.Name, list(first.Yes()), b.Party.Name)
+	}
+	cause, why := s.whyGone(both, a, first.At)
+	intro := fmt.Sprintf("%s said yes to both. ", list(both))
+	return cause, intro + why
+}
+
+// whyGone says why masters that had said yes to a hold did not have it any more at a time.
+func (s *Story) whyGone(masters []string, h *Hold, at time.Time) (Cause, string) {
+	var restarted, set, other []string
+	detail := ""
+	for _, m := range masters {
+		before, after := s.runs(m, h.Last.At, at)
+		jump := s.jump(m, h)
+		switch {
+		case before != "" && after != "" && before != after:
+			restarted = append(restarted, m)
+		case s.wasRestarted(m, h.Last.At, at):
+			restarted = append(restarted, m)
+		case jump > max(slack, h.Last.TTL/100):
+			set = append(set, m)
+			detail = Short(jump)
+		default:
+			other = append(other, m)
+		}
+	}
+	switch {
+	case len(restarted) > 0 && len(restarted) >= len(set):
+		return Forgot, fmt.Sprintf("%s restarted in between, and forgot the lock. Masters must keep what they have said (appendfsync always), or their votes must "+
+			"not count until the longest TTL has passed (Config.RestartGuard).", list(restarted))
+	case len(set) > 0:
+		return ClockSet, fmt.Sprintf("The clock of %s had gained %s on the others since the lock was taken, so that the key's TTL ended too early there. Masters' clocks must be slewed, and not set.",
+			list(set), detail)
+	}
+	return Deleted, fmt.Sprintf("%s did not restart, and no clock of a master is known to have been set. So somebody has deleted the key there (DEL, FLUSHALL), or the server has evicted it.", list(other))
+}
+
+// runs returns the run ids of a master as of two times, as anybody has seen them.
+func (s *Story) runs(master string, before, after time.Time) (was, is string) {
+	for _, m := range s.Masters {
+		if m.Key != master || m.RunID == "" {
+			continue
+		}
+		if !m.At.After(before) {
+			was = m.RunID
+		} else if is == "" || !m.At.After(after) {
+			is = m.RunID
+		}
+	}
+	return was, is
+}
+
+// wasRestarted reports whether somebody has seen that a master's process began between the times.
+func (s *Story) wasRestarted(master string, from, to time.Time) bool {
+	for _, m := range s.Masters {
+		if m.Key == master && m.Uptime > 0 {
+			if began := m.At.Add(-m.Uptime); began.After(from.Add(-time.Second)) && m.At.After(from) && began.Before(to) && m.Uptime < m.At.Sub(from) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// jump returns by how much a master's clock has gained since a hold was taken.
+func (s *Story) jump(master string, h *Hold) (most time.Duration) {
+	var base *Seen
+	for _, m := range s.Masters {
+		if m.Key != master || m.Ahead == 0 || m.RunID == "" {
+			continue
+		}
+		if base == nil || base.RunID != m.RunID {
+			base = m
+			continue
+		}
+		most = max(most, s.gained(base, m))
+		if !m.At.After(h.Taken) {
+			base, most = m, 0
+		}
+	}
+	return most
+}
+
+// gained is by how much a master's clock has certainly moved from one reading to the other.
+func (s *Story) gained(from, to *Seen) time.Duration {
+	most, least := s.masterAhead(to)+to.Within-s.masterAhead(from), s.masterAhead(to)-s.masterAhead(from)-from.Within
+	if from.Party.Clock != to.Party.Clock {
+		more := slack + from.Party.Clock.within + to.Party.Clock.within
+		most, least = most+more, least-more
+	}
+	return max(least, 0) + min(most, 0)
+}
+
+// masterAhead is by how much the master's clock was ahead of the story's, at the least.
+func (s *Story) masterAhead(m *Seen) time.Duration {
+	return m.Wall.Add(m.Ahead).Sub(m.At)
+}
+
+// sameServers reports whether two lists lead to the same servers, by other addresses.
+func (s *Story) sameServers(a, b *Party) bool {
+	of := func(p *Party) (all []string) {
+		for _, m := range s.Masters {
+			if m.Party == p && m.RunID != "" && !slices.Contains(all, m.RunID) {
+				all = append(all, m.RunID)
+			}
+		}
+		return all
+	}
+	x, y := of(a), of(b)
+	return len(x) > 0 && len(x) == len(a.Client.Masters) && len(y) == len(b.Client.Masters) && len(intersect(x, y)) == max(len(x), len(y))
+}
+
+func intersect(a, b []string) (both []string) {
+	for _, x := range a {
+		if slices.Contains(b, x) {
+			both = append(both, x)
+		}
+	}
+	return both
+}
+
+// list is a list as people read it.
+func list(all []string) string {
+	switch len(all) {
+	case 0:
+		return "none"
+	case 1:
+		return all[0]
+	}
+	return strings.Join(all[:len(all)-1], ", ") + " and " + all[len(all)-1]
+}
+
+func (s *Story) judgeLoss(h *Hold) {
+	if h.End != Lost {
+		return
+	}
+	for _, f := range s.Findings {
+		if f.Matter == Overlap && slices.Contains(f.Holds, h) || f.Matter == Late && f.Holds[0] == h {
+			return // that says more
+		}
+	}
+	at := h.Ended
+	left := ""
+	if rest := h.Until.Sub(at); rest > 0 {
+		left = fmt.Sprintf(" %s before its validity would have ended", Short(rest))
+	}
+	cause, why := s.whyLost(h)
+	s.find(at, Loss, cause, h.Key, "%s lost %q%s, %s after it had taken it. %s", h.Party.Name, h.Key, left, Short(at.Sub(h.Taken)), why).Holds = []*Hold{h}
+}
+
+func (s *Story) whyLost(h *Hold) (Cause, string) {
+	if h.Revoked {
+		return Revoked, fmt.Sprintf("An operator has revoked it: %q.", h.Detail)
+	}
+	if h.Failed == nil || h.Failed.Outcome != "not_held" {
+		last := h.lastFailure(s)
+		if last == nil {
+			return Unknown, plainText(h.Detail)
+		}
+		return MastersOff, fmt.Sprintf("It could not be renewed for %s, until its validity ended: %s.", Short(h.Until.Sub(h.Last.At)), votesText(last, false))
+	}
+	var no []string
+	for i, v := range h.Failed.Votes {
+		if v.Verdict == redlock.VerdictNo {
+			no = append(no, h.Party.master(i))
+		}
+	}
+	if h.Last == nil || len(no) == 0 {
+		return Unknown, plainText(h.Detail)
+	}
+	if had := intersect(no, h.Last.Yes()); len(had) > 0 {
+		no = had
+	}
+	cause, why := s.whyGone(no, h, h.Failed.At)
+	return cause, fmt.Sprintf("%s did not have it any more. %s", list(no), why)
+}
+
+// lastFailure returns the last renewal of a hold that has failed.
+func (h *Hold) lastFailure(s *Story) (last *Round) {
+	for _, r := range s.Rounds {
+		if r.Party == h.Party && r.Token == h.Token && r.Outcome != "ok" && !r.At.After(h.Ended.Add(time.Second)) {
+			last = r
+		}
+	}
+	return last
+}
+
+func plainText(detail string) string {
+	if detail == "" {
+		return "The record does not say why."
+	}
+	return "Its error: " + strings.TrimPrefix(detail, "redlock: ") + "."
+}
+
+// votesText says what each master has said in a round: all, or only those that have said no, or failed.
+func votesText(r *Round, refusals bool) string {
+	said := map[string][]string{}
+	var order []string
+	for i, v := range r.Votes {
+		m := r.Party.master(i)
+		what := ""
+		switch v.Verdict {
+		case redlock.VerdictYes:
+			what = "yes from"
+		case redlock.VerdictNo:
+			what = "no from"
+		case redlock.VerdictPending:
+			what = "no answer in time from"
+		default:
+			what = "failure (" + cmp.Or(reason(v.Err, m), "without a reason") + ") of"
+		}
+		if refusals && (v.Verdict == redlock.VerdictYes || v.Verdict == redlock.VerdictPending) {
+			continue
+		}
+		if said[what] == nil {
+			order = append(order, what)
+		}
+		said[what] = append(said[what], m)
+	}
+	var parts []string
+	for _, what := range order {
+		parts = append(parts, what+" "+list(said[what]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// reason is the beginning of a master's error: what follows says what to do about it.
+func reason(err, master string) string {
+	text, _, _ := strings.Cut(err, ";")
+	for _, prefix := range []string{"mux: ", "conn: ", master + ": "} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	return text
+}
+
+func (s *Story) judgeWait(w *Wait) {
+	var had []string
+	for _, h := range s.Holds {
+		if h.Taken.Before(w.To) && h.Ended.After(w.From) && slices.Contains(h.names(), w.Key) && !(h.Party == w.Party && !h.Taken.Before(w.To.Add(-time.Millisecond))) {
+			had = append(had, fmt.Sprintf("%s for %s", h.Party.Name, Short(minTime(w.To, h.Ended).Sub(laterTime(w.From, h.Taken)))))
+		}
+	}
+	who := ""
+	switch n := len(had); {
+	case n > 5:
+		who = fmt.Sprintf(" Meanwhile %d others had it, one after the other.", n)
+	case n > 0:
+		who = fmt.Sprintf(" Meanwhile it was had by %s.", list(had))
+	case w.HeldBy != "" && w.Outcome == "held":
+		who = fmt.Sprintf(" %s had it, by what the masters say. Its record is not here.", w.HeldBy)
+	}
+	got := "and took it"
+	if w.Outcome != "ok" {
+		got = "and did not get it (" + w.Outcome + ")"
+	}
+	s.find(w.To, Waiting, "", w.Key, "%s waited %s for %q, %s.%s", w.Party.Name, Short(w.To.Sub(w.From)), w.Key, got, who)
+}
+
+func laterTime(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// judgeRounds says which rounds have failed: those with the same outcome, of a party, in one sentence.
+func (s *Story) judgeRounds() {
+	type group struct {
+		party   *Party
+		outcome string
+		op      redlock.Op
+	}
+	type seen struct {
+		n           int
+		first, last *Round
+	}
+	var order []group
+	all := map[group]*seen{}
+	for _, r := range s.Rounds {
+		switch r.Outcome {
+		case "no_quorum", "refused", "expired", "second", "error":
+		default:
+			continue
+		}
+		g := group{r.Party, r.Outcome, r.Op}
+		if all[g] == nil {
+			all[g] = &seen{first: r}
+			order = append(order, g)
+		}
+		all[g].n++
+		all[g].last = r
+	}
+	for _, g := range order {
+		x := all[g]
+		what := map[string]string{"no_quorum": "too few masters answered", "refused": "too many masters refused", "expired": "the masters answered too late",
+			"second": "the second lock failed", "error": "it failed"}[g.outcome]
+		span := ""
+		if x.n > 1 {
+			span = fmt.Sprintf(", for %s", Short(x.last.At.Sub(x.first.At)))
+		}
+		s.find(x.first.At, Refusal, "", "", "%s: %s of %q failed%s, as %s. The first: %s.", g.party.Name, count(x.n, string(g.op)), x.first.Key, span, what, votesText(x.first, false))
+	}
+}
+
+// judgeMasters says which masters were away, by anybody's record.
+func (s *Story) judgeMasters() {
+	type view struct {
+		party *Party
+		addr  string
+	}
+	since := map[view]*Seen{}
+	for _, m := range s.Masters {
+		v := view{m.Party, m.Key}
+		if m.Kind != flight.KindMaster {
+			continue
+		}
+		was := since[v]
+		up := m.Phase == redlock.PhaseUp
+		switch {
+		case !up && was == nil && m.Phase != redlock.PhaseDialing && !closedWith(m):
+			since[v] = m
+		case up && was != nil:
+			s.find(was.At, Away, "", "", "%s was %s for %s, as %s sees it%s.", m.Key, was.Phase, Short(m.At.Sub(was.At)), m.Party.Name, because(was))
+			delete(since, v)
+		}
+	}
+	for v, was := range since {
+		s.find(was.At, Away, "", "", "%s was %s to the end of the record, as %s sees it%s.", v.addr, was.Phase, v.party.Name, because(was))
+	}
+}
+
+// closedWith reports whether the client has left the master.
+func closedWith(m *Seen) bool {
+	return strings.Contains(m.Err, "closed") && !strings.Contains(m.Err, ":") || m.Err == "mux: closed"
+}
+
+func because(m *Seen) string {
+	if m.Err == "" {
+		return ""
+	}
+	return " (" + reason(m.Err, m.Key) + ")"
+}
+
+func (s *Story) judgeLists() {
+	for i, a := range s.Parties {
+		for _, b := range s.Parties[:i] {
+			if a.Client.List != b.Client.List && !s.sameServers(a, b) {
+				s.find(s.start(), Lists, "", "", "%s and %s have two lists of masters: %s, and %s. A lock of one does not exclude the other.",
+					b.Name, a.Name, list(b.Client.Masters), list(a.Client.Masters))
+				return // one is enough
+			}
+			if a.Client.Prefix != b.Client.Prefix {
+				s.find(s.start(), Lists, "", "", "%s and %s have two prefixes, %q and %q: the same key is two locks.", b.Name, a.Name, b.Client.Prefix, a.Client.Prefix)
+				return
+			}
+		}
+	}
+}
+
+func (s *Story) start() (first time.Time) {
+	for _, p := range s.Parties {
+		at := p.Clock.at(p.About.BeganBoot)
+		if first.IsZero() || at.Before(first) {
+			first = at
+		}
+	}
+	return first
+}
+
+// clockBound is from when on a difference of clocks is remarkable.
+const clockBound = 200 * time.Millisecond
+
+func (s *Story) judgeClocks() {
+	told := map[*Clock]bool{}
+	for _, p := range s.Parties {
+		c := p.Clock
+		if p.place == 0 {
+			s.judgeJumps(p)
+		}
+		if told[c] || c.Off.Abs() < clockBound+c.within {
+			continue
+		}
+		told[c] = true
+		what := "ahead of"
+		if c.Off < 0 {
+			what = "behind"
+		}
+		s.find(c.at(p.About.BeganBoot), Clocks, "", "", "The wall clock of %s is %s %s that of %s. All times here are by the latter.",
+			cmp.Or(c.Host, p.Source)+" ("+p.Name+")", Short(c.Off), what, s.Parties[0].Name)
+	}
+	type known struct{ first, last *Seen }
+	runs := map[string]*known{}
+	for _, m := range s.Masters {
+		if m.Ahead == 0 || m.RunID == "" {
+			continue
+		}
+		k := runs[m.RunID]
+		if k == nil {
+			runs[m.RunID] = &known{m, m}
+			continue
+		}
+		gained := s.gained(k.last, m)
+		if since := m.At.Sub(k.last.At); gained.Abs() > clockBound && gained.Abs() > since/50 {
+			what := "forward"
+			if gained < 0 {
+				what = "back"
+			}
+			s.find(m.At, Clocks, "", "", "The clock of the master %s was set %s by %s, or runs wrong: it has moved so far within %s.", m.Key, what, Short(gained), Short(since))
+		}
+		k.last = m
+	}
+}
+
+// judgeJumps finds where the wall clock of a record was set.
+func (s *Story) judgeJumps(p *Party) {
+	var before *flight.Event
+	for e := range p.record.Events() {
+		if before != nil {
+			moved := e.Wall.Sub(before.Wall) - (e.Boot - before.Boot)
+			if moved.Abs() > clockBound && e.Kind != flight.KindRound && before.Kind != flight.KindRound || moved.Abs() > 2*time.Second {
+				what := "forward"
+				if moved < 0 {
+					what = "back"
+				}
+				s.find(p.Clock.at(e.Boot), Clocks, "", "", "The wall clock of %s (%s) was set %s by %s.", cmp.Or(p.Clock.Host, p.Source), p.Name, what, Short(moved))
+			}
+		}
+		before = e
+	}
+}

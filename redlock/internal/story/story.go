@@ -1,0 +1,465 @@
+// Package story makes of flight records what has happened: who held which lock when, who waited for it, and what is
+// remarkable about that. It decides, and neither reads files nor prints.
+//
+// # Time
+//
+// The records are of several hosts, whose wall clocks can be minutes apart, and can be set meanwhile. Within a record, order is
+// that of the clock since boot. Records of one boot share it. Between others, the masters are the common measure: each record says by
+// how much the clock of a master, which is known by its run id, was ahead when it was connected. Where two records have no master
+// in common, fences order the locks of a key, and the wall clocks place the rest.
+package story
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/flight"
+)
+
+// A Source is a record, and where it is from.
+type Source struct {
+	Name   string
+	Record *flight.Record
+}
+
+// A Story is what has happened, on one clock.
+type Story struct {
+	Parties  []*Party
+	Holds    []*Hold // by the time when they were taken
+	Waits    []*Wait // by their end
+	Rounds   []*Round
+	Masters  []*Seen // what was seen of masters, by time
+	Findings []Finding
+}
+
+// A Party is a client of a record.
+type Party struct {
+	Name    string // for people, and of no other party
+	Source  string
+	About   *flight.About
+	Client  flight.Client
+	Clock   *Clock
+	Skipped uint64 // events that its record has no more
+
+	record *flight.Record
+	place  int // in About.Clients
+	last   time.Time
+}
+
+// A Clock is that of all records of one boot of a host.
+type Clock struct {
+	Host string
+	// Off is by how much its wall clock was ahead of the story's when the first record began.
+	Off time.Duration
+	// Known says that masters, or fences, say so. If it is false, the wall clock is believed.
+	Known bool
+
+	within time.Duration // by how much the clock can be wrong all the same
+	boot   string
+	origin time.Duration // the story's time, since 1970, less that since boot
+	ahead  map[string][]reading
+}
+
+// A reading is by how much a master's clock was ahead of the one since boot.
+type reading struct {
+	boot, ahead time.Duration // at the least
+	within      time.Duration // how much more at the most
+}
+
+// at is the story's time.
+func (c *Clock) at(boot time.Duration) time.Time { return time.Unix(0, int64(c.origin+boot)).UTC() }
+
+// A Round is one of a party, on the story's clock.
+type Round struct {
+	*flight.Event
+	Party    *Party
+	From, At time.Time
+}
+
+// Yes returns the masters that said yes.
+func (r *Round) Yes() (all []string) {
+	for i, v := range r.Votes {
+		if v.Verdict == redlock.VerdictYes {
+			all = append(all, r.Party.master(i))
+		}
+	}
+	return all
+}
+
+func (p *Party) master(i int) string {
+	if i < len(p.Client.Masters) {
+		return p.Client.Masters[i]
+	}
+	return "?"
+}
+
+// An End says how a hold ended.
+type End string
+
+// The Ends.
+const (
+	Released   End = "released"
+	Lost       End = "lost"
+	Expired    End = "expired" // its validity has ended
+	HandedOver End = "handed over"
+	Open       End = "" // the record does not say
+)
+
+// A Hold is a lock that a party had.
+type Hold struct {
+	Party   *Party
+	Key     string   // as the masters have it
+	Keys    []string // of a lock on several keys, all
+	Token   uint64   // a hash
+	Fence   uint64
+	Holders int // how many can have it: 0 for readers
+
+	From, Taken time.Time // when its round began, and was decided
+	Until       time.Time // the end of its validity, as the last round has left it
+	Ended       time.Time // when it stopped to claim the lock, at the latest Until
+	End         End
+	Told        time.Time // when it was told of the loss, or has released it; zero if neither
+	First       *Round    // the one that has taken it; nil for one that was handed over
+	Last        *Round    // the last that has taken or extended it, also before a hand-over; nil if that is not known
+	Failed      *Round    // the round that has found it lost; nil if there is none
+	Detail      string    // of the loss
+	Revoked     bool
+}
+
+// A Wait is one Lock that has waited.
+type Wait struct {
+	Party    *Party
+	Key      string
+	From, To time.Time
+	Outcome  string
+	HeldBy   string
+}
+
+// Seen is what a party has seen of a master.
+type Seen struct {
+	*flight.Event
+	Party *Party
+	At    time.Time
+}
+
+// Tell makes the story. wait is from when on a wait is remarkable.
+func Tell(sources []Source, wait time.Duration) *Story {
+	s := &Story{}
+	clocks := map[string]*Clock{}
+	for _, source := range sources {
+		s.read(source, clocks)
+	}
+	s.setClocks(clocks)
+	for _, p := range s.Parties {
+		s.follow(p)
+	}
+	slices.SortStableFunc(s.Holds, func(a, b *Hold) int { return a.Taken.Compare(b.Taken) })
+	s.fences()
+	slices.SortStableFunc(s.Waits, func(a, b *Wait) int { return a.To.Compare(b.To) })
+	slices.SortStableFunc(s.Rounds, func(a, b *Round) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(s.Masters, func(a, b *Seen) int { return a.At.Compare(b.At) })
+	s.judge(wait)
+	return s
+}
+
+// read makes the parties of a record, and takes what it says of clocks.
+func (s *Story) read(source Source, clocks map[string]*Clock) {
+	about := &source.Record.About
+	boot := cmp.Or(about.Boot, source.Name)
+	c := clocks[boot]
+	if c == nil {
+		c = &Clock{Host: about.Host, boot: boot, origin: time.Duration(about.Began.UnixNano()) - about.BeganBoot, ahead: map[string][]reading{}}
+		clocks[boot] = c
+	}
+	for i, client := range about.Clients {
+		name := cmp.Or(client.Owner, client.Name, about.Program)
+		s.Parties = append(s.Parties, &Party{Name: name, Source: source.Name, About: about, Client: about.Clients[i], Clock: c,
+			record: source.Record, place: i, Skipped: source.Record.Overwritten() + source.Record.Missing()})
+	}
+	for e := range source.Record.Events() {
+		if (e.Kind == flight.KindMaster || e.Kind == flight.KindAsked) && e.Ahead != 0 && e.RunID != "" {
+			if known := c.ahead[e.RunID]; len(known) > 0 && e.Kind == flight.KindMaster && known[len(known)-1].ahead == wallAhead(e) {
+				continue
+			}
+			c.ahead[e.RunID] = append(c.ahead[e.RunID], reading{e.Boot, wallAhead(e), e.Within})
+		}
+	}
+	s.name()
+}
+
+// wallAhead is by how much the master's clock is ahead of the one since boot.
+func wallAhead(e *flight.Event) time.Duration {
+	return time.Duration(e.Wall.UnixNano()) - e.Boot + e.Ahead
+}
+
+// name gives the parties names that differ.
+func (s *Story) name() {
+	count := map[string]int{}
+	for _, p := range s.Parties {
+		count[p.Name]++
+	}
+	for _, p := range s.Parties {
+		if count[p.Name] > 1 {
+			p.Name += " of " + p.Source
+		}
+	}
+}
+
+// setClocks puts the clocks together: each that has masters in common with one that is set goes by these.
+func (s *Story) setClocks(clocks map[string]*Clock) {
+	var unset []*Clock
+	for _, p := range s.Parties {
+		if !slices.Contains(unset, p.Clock) {
+			unset = append(unset, p.Clock)
+		}
+	}
+	var set []*Clock
+	for len(unset) > 0 {
+		best, by, n := 0, difference{}, 0
+		for i, c := range unset {
+			for _, other := range set {
+				if diffs := other.differences(c); len(diffs) > n {
+					best, by, n = i, diffs[len(diffs)/2], len(diffs)
+				}
+			}
+		}
+		c := unset[best]
+		if n > 0 {
+			// by is the story's time less this one's.
+			c.Off, c.Known, c.within = -by.by, true, by.within
+			c.origin += by.by
+		}
+		set = append(set, c)
+		unset = slices.Delete(unset, best, best+1)
+	}
+}
+
+// A difference is by how much the story's time is ahead of a wall clock, and by how much that can be wrong.
+type difference struct{ by, within time.Duration }
+
+// differences returns by how much the story's time is ahead of the wall clock of d, by each master that both know.
+func (c *Clock) differences(d *Clock) (all []difference) {
+	for run, mine := range c.ahead {
+		if theirs := d.ahead[run]; len(theirs) > 0 {
+			// The master's time is boot + ahead on both. c's boot is at c.origin of the story.
+			m, t := mine[0], theirs[0]
+			all = append(all, difference{(c.origin - m.ahead - m.within/2) - (d.origin - t.ahead - t.within/2), c.within + (m.within+t.within)/2})
+		}
+	}
+	slices.SortFunc(all, func(a, b difference) int { return cmp.Compare(a.by, b.by) })
+	return all
+}
+
+// follow follows what a party has done.
+func (s *Story) follow(p *Party) {
+	holds := map[uint64]*Hold{} // by token, those that go on
+	for e := range p.record.Events() {
+		if e.Client != p.place {
+			continue
+		}
+		at := p.Clock.at(e.Boot)
+		p.last = at
+		key := p.Client.Prefix + e.Key
+		switch e.Kind {
+		case flight.KindRound:
+			r := &Round{Event: e, Party: p, From: at, At: at}
+			if e.Began > 0 {
+				r.From = p.Clock.at(e.Began)
+			}
+			s.Rounds = append(s.Rounds, r)
+			s.round(r, key, holds)
+		case flight.KindHandedOver:
+			h := &Hold{Party: p, Key: key, Token: e.Token, Fence: e.Fence, Holders: 1, From: at, Taken: at, Until: at.Add(e.Validity)}
+			if before := holds[e.Token]; before != nil {
+				before.end(HandedOver, minTime(at, before.Told))
+				h.Last, h.Keys = before.Last, before.Keys
+			}
+			holds[e.Token] = h
+			s.Holds = append(s.Holds, h)
+		case flight.KindLost:
+			for _, h := range holds {
+				if h.Key == key && e.Outcome != "closed" && e.Outcome != "max_lifetime" {
+					h.Told, h.Detail, h.Revoked = at, e.Detail, e.Outcome == "revoked"
+					h.end(Lost, at)
+				}
+			}
+		case flight.KindWaited:
+			s.Waits = append(s.Waits, &Wait{Party: p, Key: key, From: at.Add(-e.Waited), To: at, Outcome: e.Outcome, HeldBy: e.Detail})
+		case flight.KindMaster, flight.KindAsked:
+			s.Masters = append(s.Masters, &Seen{e, p, at})
+		}
+	}
+	for _, h := range holds {
+		if h.End == Open && !h.Until.After(p.last) {
+			h.end(Expired, h.Until)
+		} else if h.End == Open {
+			h.Ended = h.Until
+		}
+	}
+}
+
+func minTime(a, b time.Time) time.Time {
+	if !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// end ends a hold: with its validity at the latest.
+func (h *Hold) end(how End, at time.Time) {
+	if h.End != Open {
+		return
+	}
+	h.End, h.Ended = how, minTime(at, h.Until)
+}
+
+func (s *Story) round(r *Round, key string, holds map[uint64]*Hold) {
+	h := holds[r.Token]
+	switch r.Op {
+	case redlock.OpLock:
+		if r.Outcome != "ok" {
+			return
+		}
+		h = &Hold{Party: r.Party, Key: key, Keys: r.Keys, Token: r.Token, Fence: r.Fence, Holders: r.Holders,
+			From: r.From, Taken: r.At, Until: r.At.Add(r.Validity), First: r, Last: r}
+		holds[r.Token] = h
+		s.Holds = append(s.Holds, h)
+	case redlock.OpExtend, redlock.OpRenew, redlock.OpRecheck:
+		switch {
+		case r.Outcome == "ok" && h == nil: // it was taken elsewhere, or before the record begins
+			h = &Hold{Party: r.Party, Key: key, Keys: r.Keys, Token: r.Token, Fence: r.Fence, Holders: r.Holders,
+				From: r.From, Taken: r.At, Until: r.At.Add(r.Validity), Last: r}
+			holds[r.Token] = h
+			s.Holds = append(s.Holds, h)
+		case r.Outcome == "ok" && r.Validity > 0 && h.End == Open:
+			h.Until, h.Last = r.At.Add(r.Validity), r
+		case h != nil && (r.Outcome == "not_held" || r.Outcome == "revoked"):
+			h.lost(r)
+		}
+	case redlock.OpUnlock:
+		if h == nil {
+			return
+		}
+		if r.Outcome == "not_held" || r.Outcome == "revoked" {
+			h.lost(r)
+			h.Told = minTime(r.From, h.Told)
+		} else if h.End == Open {
+			h.Told = r.From
+			h.end(Released, r.From)
+		}
+	}
+}
+
+// lost notes the round that has found the loss.
+func (h *Hold) lost(r *Round) {
+	if h.Failed == nil {
+		h.Failed, h.Revoked = r, h.Revoked || r.Outcome == "revoked"
+		h.Detail = cmp.Or(h.Detail, r.Detail)
+	}
+	if h.Told.IsZero() {
+		h.Told = r.At
+	}
+	h.end(Lost, r.At)
+}
+
+// excludes reports whether the two may not be at a time. Of permits, that is for tooMany to say.
+func (h *Hold) excludes(o *Hold) bool {
+	return !(h.Holders == 0 && o.Holders == 0) && h.Holders <= 1 && o.Holders <= 1 && h.Token != o.Token && h.shares(o)
+}
+
+// shares reports whether the two have a key in common.
+func (h *Hold) shares(o *Hold) bool {
+	return slices.ContainsFunc(h.names(), func(name string) bool { return slices.Contains(o.names(), name) })
+}
+
+func (h *Hold) names() []string {
+	if len(h.Keys) > 0 {
+		return h.Keys
+	}
+	return []string{h.Key}
+}
+
+// fences moves clocks of which nothing else is known, where fences show that the wall clocks are wrong.
+func (s *Story) fences() {
+	byKey := s.byKey()
+	for range s.Parties {
+		moved := false
+		for _, all := range byKey {
+			slices.SortStableFunc(all, func(a, b *Hold) int { return cmp.Compare(a.Fence, b.Fence) })
+			for i := 1; i < len(all); i++ {
+				a, b := all[i-1], all[i]
+				if a.Fence == 0 || a.Fence == b.Fence || a.Party.Clock == b.Party.Clock || !b.Taken.Before(a.From) {
+					continue
+				}
+				by := a.From.Sub(b.Taken) + time.Millisecond
+				switch {
+				case !b.Party.Clock.Known:
+					s.move(b.Party.Clock, by)
+				case !a.Party.Clock.Known:
+					s.move(a.Party.Clock, -by)
+				default:
+					continue // the masters have forgotten a fence
+				}
+				moved = true
+			}
+		}
+		if !moved {
+			return
+		}
+	}
+}
+
+// byKey returns the holds of each key, as the masters have it.
+func (s *Story) byKey() map[string][]*Hold {
+	all := map[string][]*Hold{}
+	for _, h := range s.Holds {
+		for _, name := range h.names() {
+			all[name] = append(all[name], h)
+		}
+	}
+	return all
+}
+
+// move moves all that goes by a clock.
+func (s *Story) move(c *Clock, by time.Duration) {
+	c.origin += by
+	c.Off -= by
+	for _, h := range s.Holds {
+		if h.Party.Clock == c {
+			for _, t := range []*time.Time{&h.From, &h.Taken, &h.Until, &h.Ended, &h.Told} {
+				if !t.IsZero() {
+					*t = t.Add(by)
+				}
+			}
+		}
+	}
+	for _, w := range s.Waits {
+		if w.Party.Clock == c {
+			w.From, w.To = w.From.Add(by), w.To.Add(by)
+		}
+	}
+	for _, r := range s.Rounds {
+		if r.Party.Clock == c {
+			r.From, r.At = r.From.Add(by), r.At.Add(by)
+		}
+	}
+	for _, m := range s.Masters {
+		if m.Party.Clock == c {
+			m.At = m.At.Add(by)
+		}
+	}
+	for _, p := range s.Parties {
+		if p.Clock == c {
+			p.last = p.last.Add(by)
+		}
+	}
+	slices.SortStableFunc(s.Holds, func(a, b *Hold) int { return a.Taken.Compare(b.Taken) })
+}
+
+// ofKey reports whether a hold, wait or round is about a key, as people or as the masters know it.
+func (p *Party) ofKey(onMasters, key string) bool {
+	return onMasters == key || strings.TrimPrefix(onMasters, p.Client.Prefix) == key
+}

@@ -1,0 +1,171 @@
+package story
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Line is a sentence or more about one moment.
+type Line struct {
+	At   time.Time
+	Text string
+	Mark bool // it is remarkable
+}
+
+// String is the line with its time of day, in UTC.
+func (l Line) String() string { return l.At.Format(clockFormat) + "  " + l.Text }
+
+// Remarkable returns what is remarkable about all keys.
+func (s *Story) Remarkable() (all []Line) {
+	for _, f := range s.Findings {
+		all = append(all, Line{f.At, f.Text, true})
+	}
+	return all
+}
+
+// Of returns the story of a key.
+func (s *Story) Of(key string) (all []Line) {
+	add := func(at time.Time, format string, args ...any) {
+		all = append(all, Line{At: at, Text: fmt.Sprintf(format, args...)})
+	}
+	for _, h := range s.Holds {
+		if !slices.ContainsFunc(h.names(), func(name string) bool { return h.Party.ofKey(name, key) }) {
+			continue
+		}
+		add(h.Taken, "%s", h.begins())
+		switch h.End {
+		case Released:
+			add(h.Ended, "%s releases it, after %s.", h.Party.Name, Short(h.Ended.Sub(h.Taken)))
+		case Expired:
+			add(h.Ended, "The validity of %s's lock ends. It has not released it.", h.Party.Name)
+		case Lost:
+			if h.Told.After(h.Ended) {
+				add(h.Ended, "The validity of %s's lock ends.", h.Party.Name)
+			}
+			add(laterTime(h.Told, h.Ended), "%s learns that its lock is lost.", h.Party.Name)
+		case Open:
+			add(h.Party.last, "The record of %s ends. By then it has the lock, until %s at the latest.", h.Party.Name, h.Until.Format(clockFormat))
+		}
+	}
+	for _, w := range s.Waits {
+		if !w.Party.ofKey(w.Key, key) {
+			continue
+		}
+		add(w.From, "%s begins to wait.", w.Party.Name)
+		if w.Outcome != "ok" {
+			by := ""
+			if w.HeldBy != "" && w.Outcome == "held" {
+				by = ", as " + w.HeldBy + " has it"
+			}
+			add(w.To, "%s has waited for %s, and gives up%s.", w.Party.Name, Short(w.To.Sub(w.From)), by)
+		}
+	}
+	type refusals struct {
+		n    int
+		last time.Time
+	}
+	tries := map[*Party]*refusals{}
+	tell := func(p *Party) {
+		if r := tries[p]; r != nil && r.n == 1 {
+			add(r.last, "%s tries, and is refused, as another has it.", p.Name)
+		} else if r != nil {
+			add(r.last, "%s has tried %s, and was refused each time, as another has it.", p.Name, count(r.n, "time"))
+		}
+		delete(tries, p)
+	}
+	for _, r := range s.Rounds {
+		if !r.Party.ofKey(r.Party.Client.Prefix+r.Key, key) || r.Op != "lock" {
+			continue
+		}
+		if r.Outcome == "held" {
+			if tries[r.Party] == nil {
+				tries[r.Party] = &refusals{}
+			}
+			tries[r.Party].n++
+			tries[r.Party].last = r.At
+			continue
+		}
+		tell(r.Party)
+		if r.Outcome != "ok" {
+			add(r.At, "%s does not get it (%s): %s.", r.Party.Name, r.Outcome, votesText(r, false))
+		}
+	}
+	for _, p := range s.Parties {
+		tell(p)
+	}
+	for _, f := range s.Findings {
+		if f.Key != "" && slices.ContainsFunc(s.Parties, func(p *Party) bool { return p.ofKey(f.Key, key) }) && f.Matter != Waiting ||
+			f.Key == "" && (f.Matter == Lists || f.Matter == Clocks || f.Matter == Away) {
+			all = append(all, Line{f.At, f.Text, true})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Line) int { return a.At.Compare(b.At) })
+	return all
+}
+
+// begins says how a hold began.
+func (h *Hold) begins() string {
+	var b strings.Builder
+	what := "the lock"
+	switch {
+	case h.Holders == 0:
+		what = "the lock as a reader"
+	case h.Holders > 1:
+		what = fmt.Sprintf("one of %d permits", h.Holders)
+	case len(h.Keys) > 1:
+		what = fmt.Sprintf("the lock on %s", list(h.Keys))
+	}
+	if h.Last == nil || h.First == nil && h.From.Equal(h.Taken) {
+		fmt.Fprintf(&b, "%s is handed %s within its process", h.Party.Name, what)
+	} else {
+		fmt.Fprintf(&b, "%s takes %s", h.Party.Name, what)
+	}
+	if h.Fence > 0 {
+		fmt.Fprintf(&b, ", with fence %d", h.Fence)
+	}
+	if h.First != nil {
+		if text := votesText(h.First, true); text != "" {
+			fmt.Fprintf(&b, ", in spite of %s", text)
+		}
+	}
+	fmt.Fprintf(&b, ". It is valid until %s", h.Until.Format(clockFormat))
+	return b.String() + "."
+}
+
+// Keys returns the keys that somebody has held or wanted, as people know them.
+func (s *Story) Keys() (all []string) {
+	for _, h := range s.Holds {
+		for _, name := range h.names() {
+			all = append(all, strings.TrimPrefix(name, h.Party.Client.Prefix))
+		}
+	}
+	for _, r := range s.Rounds {
+		all = append(all, r.Key)
+	}
+	slices.SortFunc(all, cmp.Compare[string])
+	return slices.Compact(all)
+}
+
+// Who says whose records these are.
+func (s *Story) Who() (all []string) {
+	for _, p := range s.Parties {
+		line := fmt.Sprintf("%s: process %d of %s on %s, from %s", p.Name, p.About.PID, p.About.Program, cmp.Or(p.About.Host, "an unknown host"),
+			p.Clock.at(p.About.BeganBoot).Format("2006-01-02 15:04:05.000"))
+		switch {
+		case p.About.Ended == nil && p.last.IsZero():
+			line += ". It has recorded nothing"
+		case p.About.Ended == nil:
+			line += ", and it still went on, or was killed, after " + p.last.Format(clockFormat)
+		default:
+			line += " to " + p.last.Format(clockFormat)
+		}
+		if p.Skipped > 0 {
+			line += fmt.Sprintf(". %s before or amid these are not in it", count(int(p.Skipped), "event"))
+		}
+		all = append(all, line+".")
+	}
+	return all
+}
