@@ -382,7 +382,8 @@ func (h *Hold) names() []string {
 	return []string{h.Key}
 }
 
-// fences moves clocks of which nothing else is known, where fences show that the wall clocks are wrong.
+// fences moves clocks where fences show that they are wrong: by whatever it takes if nothing else is known of them, and
+// otherwise by no more than the masters' clocks allow for.
 func (s *Story) fences() {
 	byKey := s.byKey()
 	for range s.Parties {
@@ -391,15 +392,17 @@ func (s *Story) fences() {
 			slices.SortStableFunc(all, func(a, b *Hold) int { return cmp.Compare(a.Fence, b.Fence) })
 			for i := 1; i < len(all); i++ {
 				a, b := all[i-1], all[i]
-				if a.Fence == 0 || a.Fence == b.Fence || a.Party.Clock == b.Party.Clock || !b.Taken.Before(a.From) {
+				if a.Fence == 0 || a.Fence == b.Fence || a.Party.Clock == b.Party.Clock || b.Taken.After(a.Taken) {
 					continue
 				}
-				by := a.From.Sub(b.Taken) + time.Millisecond
+				by := a.Taken.Sub(b.Taken) + time.Microsecond
 				switch {
 				case !b.Party.Clock.Known:
 					s.move(b.Party.Clock, by)
 				case !a.Party.Clock.Known:
 					s.move(a.Party.Clock, -by)
+				case by <= slack+a.Party.Clock.within+b.Party.Clock.within: // the masters' clocks say no more
+					s.move(b.Party.Clock, by)
 				default:
 					continue // the masters have forgotten a fence
 				}
