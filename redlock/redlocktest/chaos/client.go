@@ -20,6 +20,7 @@ import (
 	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/flight"
 	"github.com/redburst/redburst/redlock/internal/skew"
 )
 
@@ -50,8 +51,10 @@ type clientConfig struct {
 }
 
 const (
-	clientEnv = "REDBURST_CHAOS_CLIENT"
-	finish    = "finish" // the line on standard input after which a client ends
+	clientEnv    = "REDBURST_CHAOS_CLIENT"
+	flightSuffix = ".flight" // of a client's flight record, behind the name of its journal
+
+	finish = "finish" // the line on standard input after which a client ends
 
 	// resourceFile is a client's connection to the resource: the first file that it inherits.
 	resourceFile = 3
@@ -67,6 +70,7 @@ type client struct {
 	journal   *journal
 	counters  map[string]fileCounter
 	resource  *session
+	flight    *flight.Recorder
 	holds     atomic.Int64
 	gone      sync.Map // of secondID: second locks whose contexts have ended by a loss
 	finishing chan struct{}
@@ -86,6 +90,9 @@ func runAsClient() {
 	}
 	if err == nil {
 		c.resource, err = openSession(os.NewFile(resourceFile, "resource"))
+	}
+	if err == nil {
+		c.flight, err = flight.New(flight.Options{File: c.Journal + flightSuffix})
 	}
 	if err != nil {
 		panic(err)
@@ -147,8 +154,11 @@ func (c *client) add(r record) {
 func (c *client) open() {
 	for c.lock == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		config := redlock.Config{Masters: c.Masters, Prefix: c.Prefix, Durable: c.Durable, ClientName: c.Name, RoundTimeout: c.RoundTimeout,
-			RestartGuard: c.RestartGuard, DriftFactor: c.DriftFactor, Username: c.User, Password: redlock.NewSecret(c.User)}
+		config, err := c.flight.Attach(redlock.Config{Masters: c.Masters, Prefix: c.Prefix, Durable: c.Durable, ClientName: c.Name, RoundTimeout: c.RoundTimeout,
+			RestartGuard: c.RestartGuard, DriftFactor: c.DriftFactor, Username: c.User, Password: redlock.NewSecret(c.User)})
+		if err != nil {
+			panic(err)
+		}
 		open := func() (*redlock.Client, error) { return redlock.Open(ctx, config) }
 		if c.Doubled { // Open would refuse it
 			config.Masters = doubled(c.Masters, c.Direct, c.Seed)

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/story"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/redburst/redburst/redlock/redlocktest/internal/ci"
 )
@@ -211,5 +212,6 @@ func jump(ctx context.Context, out io.Writer, opts []redlocktest.Option) (as boo
 	}
 	line(out, "clocks", "all masters set back by an hour: B was refused %d times; then a minority set forward: %d times", back, minority)
 	line(out, "", "then a majority set forward: %d overlaps. B's clock is an hour behind A's; %d fences are lower than an earlier one", f.Overlaps["jumped"], f.Backward)
-	return back >= 20 && minority >= 20 && f.Overlaps["jumped"] == 1 && f.Backward == 0, nil
+	explained, err := a.explains(out, story.ClockSet, "jumped")
+	return explained && back >= 20 && minority >= 20 && f.Overlaps["jumped"] == 1 && f.Backward == 0, err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/redlock/internal/story"
 )
 
 // violate does what Redlock warns of: masters lose a lock that is held, and another client is
@@ -119,12 +120,17 @@ func violateRules(ctx context.Context, out io.Writer) (found bool, err error) {
 	}
 	fmt.Fprintln(out, "a master of a quorum was restarted at once, without its keys")
 	report(out, f, map[fault]int{"master restarted at once": 1})
+	var recorded []string
 	found = len(f.Overlaps) == len(breaches) && len(f.Disorders) == len(breaches)
 	for _, b := range breaches {
 		line(out, "breach", "%s: %d found, and %d by its history", b.rule, f.Overlaps[b.key()], f.disorders(b.key()))
 		found = found && f.Overlaps[b.key()] == 1 && f.disorders(b.key()) == 1
+		if b.then.Kind != foreign && b.held[0].Kind != foreign { // the other library records nothing
+			recorded = append(recorded, b.key())
+		}
 	}
-	return found, nil
+	explained, err := a.explains(out, story.Forgot, recorded...)
+	return found && explained, err
 }
 
 // all reports whether each of the clients has had this outcome.
@@ -244,11 +250,12 @@ func (o oblivion) report(out io.Writer, a *arena, f finding) (as bool, err error
 		stopped = 1
 	}
 	as = len(f.Overlaps) > 0 && len(f.Disorders) > 0 && len(f.Harm) == 0 && f.Backward == stopped && refusals(stopped) > 0 && refusals(1-stopped) == 0
-	if !as {
+	explained, err := a.explains(out, story.Forgot, "violated")
+	if as = as && explained; !as {
 		fmt.Fprintln(out, "that is not as it should be")
 		report(out, f, nil)
 	}
-	return as, nil
+	return as, err
 }
 
 // holdOnThree starts the clients that hold the first of these locks, so many, while masters 3 and 4
