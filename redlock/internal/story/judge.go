@@ -51,6 +51,7 @@ type Finding struct {
 	Key    string // as the masters have it; empty if it is of none
 	Text   string // sentences
 	Holds  []*Hold
+	Maybe  bool // of an Overlap: the earlier holder may have released the lock, and its record would not say so
 }
 
 // slack is by how much two clocks that were put together by the masters can be off all the same.
@@ -180,6 +181,11 @@ func (s *Story) overlap(key string, a, b *Hold) {
 	f := s.find(b.Taken, Overlap, cause, key, "%s took %q while %s still had it: both had it for %s, until %s.%s %s",
 		b.Party.Name, key, a.Party.Name, Short(until.Sub(b.Taken)), ending(a, b), certain, why)
 	f.Holds = []*Hold{a, b}
+	if f.Maybe = a.End == Open && !a.Party.last.After(b.Taken); f.Maybe {
+		f.Text += fmt.Sprintf(" But the record of %s ends before: if its process has ended since, it may have released the lock.", a.Party.Name)
+	} else if f.Maybe = a.End == Expired; f.Maybe {
+		f.Text += fmt.Sprintf(" But the record has no end of %s's lock. Where a lock is given back as its second lock is not to be had, that is not recorded.", a.Party.Name)
+	}
 }
 
 // ending says what has ended the overlap.

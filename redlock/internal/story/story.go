@@ -337,14 +337,14 @@ func (s *Story) round(r *Round, key string, holds map[uint64]*Hold) {
 		case r.Outcome == "ok" && r.Validity > 0 && h.End == Open:
 			h.Until, h.Last = r.At.Add(r.Validity), r
 		case h != nil && (r.Outcome == "not_held" || r.Outcome == "revoked"):
-			h.lost(r)
+			h.lost(r, r.At)
 		}
 	case redlock.OpUnlock:
 		if h == nil {
 			return
 		}
 		if r.Outcome == "not_held" || r.Outcome == "revoked" {
-			h.lost(r)
+			h.lost(r, r.From) // the holder has let go by then
 			h.Told = minTime(r.From, h.Told)
 		} else if h.End == Open {
 			h.Told = r.From
@@ -353,8 +353,8 @@ func (s *Story) round(r *Round, key string, holds map[uint64]*Hold) {
 	}
 }
 
-// lost notes the round that has found the loss.
-func (h *Hold) lost(r *Round) {
+// lost notes the round that has found the loss, and when the lock was given up at the latest.
+func (h *Hold) lost(r *Round, at time.Time) {
 	if h.Failed == nil {
 		h.Failed, h.Revoked = r, h.Revoked || r.Outcome == "revoked"
 		h.Detail = cmp.Or(h.Detail, r.Detail)
@@ -362,7 +362,8 @@ func (h *Hold) lost(r *Round) {
 	if h.Told.IsZero() {
 		h.Told = r.At
 	}
-	h.end(Lost, r.At)
+	h.end(Lost, at)
+	h.Ended = minTime(h.Ended, at) // a context is told after the round
 }
 
 // excludes reports whether the two may not be at a time. Of permits, that is for tooMany to say.

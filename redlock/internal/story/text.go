@@ -42,7 +42,7 @@ func (s *Story) Of(key string) (all []Line) {
 		case Expired:
 			add(h.Ended, "The validity of %s's lock ends. It has not released it.", h.Party.Name)
 		case Lost:
-			if h.Told.After(h.Ended) {
+			if h.Ended.Equal(h.Until) {
 				add(h.Ended, "The validity of %s's lock ends.", h.Party.Name)
 			}
 			add(laterTime(h.Told, h.Ended), "%s learns that its lock is lost.", h.Party.Name)
