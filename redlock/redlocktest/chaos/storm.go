@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/redlock/internal/story"
 )
 
 const (
@@ -160,6 +161,15 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 	f, err := a.judge(t)
 	if err != nil {
 		return 0, err
+	}
+	told, err := a.explain()
+	if err != nil {
+		return 0, err
+	}
+	for _, t := range told {
+		if t.Matter == story.Overlap && !t.Maybe {
+			f.Violations = append(f.Violations, "explain: "+t.Text)
+		}
 	}
 	f.Violations = slices.Concat(f.Violations, s.violations, left)
 	switch {
