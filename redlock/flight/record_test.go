@@ -75,7 +75,7 @@ func TestOtherFilesAreRefused(t *testing.T) {
 	}
 	_, err = Read(bytes.NewReader(nil))
 	require.ErrorIs(t, err, ErrNoRecord)
-	huge := appendHead(nil, 1<<31)
+	huge := appendHead(nil, 1<<30)
 	_, err = Read(bytes.NewReader(append(huge, make([]byte, headBytes)...)))
 	require.ErrorIs(t, err, ErrNoRecord)
 }
