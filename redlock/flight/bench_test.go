@@ -3,6 +3,7 @@ package flight
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -28,27 +29,35 @@ func BenchmarkRound(b *testing.B) {
 	}
 }
 
-// A pair of TryLock and Unlock with and without a Recorder, in turns: what is reported is the ratio of the medians of both.
+// A pair of TryLock and Unlock of clients that differ only in what is recorded, in turns. What is reported is the ratio of
+// the medians to that of a client that is not recorded. "control" is a second client that is not recorded: what it differs by
+// is the error of the measurement. The clients are opened in an order by chance, as it makes a difference: run it often.
 func BenchmarkPair(b *testing.B) {
 	for _, n := range []int{1, 5} {
 		b.Run(fmt.Sprint("masters=", n), func(b *testing.B) {
 			masters := redlocktest.Start(b, n)
-			var mutexes [2]*redlock.Mutex
-			var took [2][]time.Duration
-			for i, size := range []int{minSize, defaultSize} {
-				rec := newRecorder(b, Options{Size: size})
-				c := recorded(b, rec, redlock.Config{Masters: masters.Addrs()})
-				if i == 0 { // the one beside it is not recorded
-					var err error
-					c, err = redlock.Open(b.Context(), redlock.Config{Masters: masters.Addrs()})
-					require.NoError(b, err)
-					defer c.Close()
+			arms := []string{"none", "control", "observed", "memory", "file"}
+			mutexes, took := make([]*redlock.Mutex, len(arms)), make([][]time.Duration, len(arms))
+			for _, i := range rand.Perm(len(arms)) {
+				arm, cfg := arms[i], redlock.Config{Masters: masters.Addrs()}
+				var opt *Options
+				switch arm {
+				case "observed":
+					cfg.Observer = &redlock.Observer{Round: func(context.Context, redlock.Round) {}}
+				case "memory":
+					opt = new(Options)
+				case "file":
+					opt = &Options{File: b.TempDir() + "/record"}
 				}
-				mutexes[i] = c.NewMutex(fmt.Sprint("k", i), ttl)
+				if opt != nil {
+					var err error
+					cfg, err = newRecorder(b, *opt).Attach(cfg)
+					require.NoError(b, err)
+				}
+				mutexes[i] = opened(b, cfg).NewMutex(fmt.Sprint("k", i), ttl)
 			}
-			for n := 0; b.Loop(); n++ {
-				for i := range mutexes {
-					i ^= n & 1 // each is the first as often
+			for b.Loop() {
+				for _, i := range rand.Perm(len(arms)) {
 					m := mutexes[i]
 					began := clock.Now()
 					if m.TryLock(b.Context()) != nil || m.Unlock(b.Context()) != nil {
@@ -57,11 +66,13 @@ func BenchmarkPair(b *testing.B) {
 					took[i] = append(took[i], clock.Now()-began)
 				}
 			}
-			for i := range took {
+			median := func(i int) float64 {
 				slices.Sort(took[i])
+				return float64(took[i][len(took[i])/2])
 			}
-			median := func(i int) float64 { return float64(took[i][len(took[i])/2]) }
-			b.ReportMetric(median(1)/median(0), "recorded/not")
+			for i, arm := range arms[1:] {
+				b.ReportMetric(median(i+1)/median(0), arm)
+			}
 			b.ReportMetric(median(0)/1000, "µs/pair")
 		})
 	}

@@ -30,9 +30,15 @@ const (
 // recorded returns a client that is recorded, all of whose masters are up.
 func recorded(t testing.TB, rec *Recorder, cfg redlock.Config) *redlock.Client {
 	t.Helper()
-	cfg.RoundTimeout, cfg.DialTimeout, cfg.StallTime = 10*time.Second, 10*time.Second, 10*time.Second
 	cfg, err := rec.Attach(cfg)
 	require.NoError(t, err)
+	return opened(t, cfg)
+}
+
+// opened returns a client, all of whose masters are up.
+func opened(t testing.TB, cfg redlock.Config) *redlock.Client {
+	t.Helper()
+	cfg.RoundTimeout, cfg.DialTimeout, cfg.StallTime = 10*time.Second, 10*time.Second, 10*time.Second
 	c, err := redlock.Open(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
