@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"hash/maphash"
+	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/mux"
@@ -79,9 +81,24 @@ func tokenHash(token *[]byte) uint64 {
 	if token == nil || len(*token) == 0 {
 		return 0
 	}
+	key := maphash.Bytes(tokenHashes.seed, *token)
+	known := &tokenHashes.known[key%uint64(len(tokenHashes.known))]
+	if h := known.hash.Load(); known.check.Load() == h^key {
+		return h
+	}
 	sum := sha256.Sum256(*token)
-	return binary.BigEndian.Uint64(sum[:])
+	h := binary.BigEndian.Uint64(sum[:])
+	known.hash.Store(h)
+	known.check.Store(h ^ key)
+	return h
 }
+
+// tokenHashes are the hashes that were asked for the last, so that the Unlock does not calculate that of the Lock again.
+// A goroutine that finds one that is half written finds that the check does not fit.
+var tokenHashes = struct {
+	seed  maphash.Seed
+	known [256]struct{ hash, check atomic.Uint64 } // check is the hash XOR the token's sum
+}{seed: maphash.MakeSeed()}
 
 // A Wake says why a waiting Lock tries again.
 type Wake string

@@ -308,3 +308,22 @@ func TestObserverIsToldOfAHandOver(t *testing.T) {
 	require.Equal(t, "k", h.Key)
 	require.Positive(t, h.Validity)
 }
+
+// The hash is that of the token, whatever was asked for before, and by whomever.
+func TestTokenHashIsOfTheToken(t *testing.T) {
+	t.Parallel()
+	var running sync.WaitGroup
+	for i := range 8 {
+		running.Go(func() {
+			for n := range 2000 {
+				token := fmt.Appendf(nil, "token %d", (n*i)%1000)
+				sum := sha256.Sum256(token)
+				if want := binary.BigEndian.Uint64(sum[:]); tokenHash(&token) != want || tokenHash(&token) != want {
+					t.Errorf("that of %s is wrong", token)
+				}
+			}
+		})
+	}
+	running.Wait()
+	require.Zero(t, tokenHash(nil))
+}

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/redburst/redburst/mux"
@@ -11,11 +12,13 @@ import (
 // Observers makes one Observer of several. Each is told everything, in their order. If one
 // panics, the next ones are still told, and then the panic goes on. One that is nil is left out.
 func Observers(all ...*Observer) *Observer {
+	all = slices.DeleteFunc(slices.Clone(all), func(o *Observer) bool { return o == nil })
 	one := new(Observer)
+	if len(all) > 0 {
+		*one = *all[0] // a call of one costs no more than that of the Observer itself
+		all = all[1:]
+	}
 	for _, next := range all {
-		if next == nil {
-			continue
-		}
 		before := *one
 		if next.Round != nil {
 			one.Round = func(ctx context.Context, r Round) {

@@ -84,12 +84,7 @@ func New(opt Options) (*Recorder, error) {
 	r := &Recorder{opt: opt}
 	r.ring.clock = opt.clock
 	if opt.clock == nil {
-		r.ring.clock = func(at time.Duration) (boot, wall time.Duration) {
-			if at == 0 {
-				at = clock.Now()
-			}
-			return at, time.Duration(time.Now().UnixNano()) + opt.lie
-		}
+		r.ring.clock = systemClocks(opt.lie)
 	}
 	size := opt.Size - (opt.Size-headBytes)%pageBytes
 	if opt.File == "" {
@@ -282,8 +277,7 @@ func (r *Recorder) Close() error {
 		return nil
 	}
 	r.closed = true
-	_, wall := r.ring.clock(0)
-	ended := time.Unix(0, int64(wall)).UTC()
+	ended := time.Now().Add(r.opt.lie).UTC()
 	r.about.Ended = &ended
 	r.ring.about(&r.about)
 	r.mu.Unlock()

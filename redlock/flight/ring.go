@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock"
 )
 
@@ -36,8 +37,26 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// readClocks reads the time since boot, unless at says it, and the wall clock's since 1970. To read the former is not free.
+// readClocks reads the time since boot, unless at says it, and the wall clock's since 1970. ring.mu is held.
 type readClocks func(at time.Duration) (boot, wall time.Duration)
+
+// systemClocks reads the wall clock once in wallPause. Both clocks are not free, and most rounds say when they ended.
+func systemClocks(lie time.Duration) readClocks {
+	var readAt, ahead time.Duration
+	return func(at time.Duration) (boot, wall time.Duration) {
+		if at == 0 {
+			at = clock.Now()
+		}
+		if (at - readAt).Abs() > wallPause {
+			readAt = clock.Now()
+			ahead = time.Duration(time.Now().UnixNano()) - readAt + lie
+		}
+		return at, at + ahead
+	}
+}
+
+// wallPause is how late a wall clock that was set is seen.
+const wallPause = 10 * time.Millisecond
 
 // A ring holds the last events. Whatever it is stopped in, a reader of its memory finds all events but the one that was
 // being written.
@@ -134,9 +153,7 @@ func (r *ring) lock(at time.Duration) bool {
 // begin begins the body of an event. mu is held.
 func (r *ring) begin(kind Kind, client int, key string) {
 	r.body = append(r.body[:numbers], byte(kind))
-	r.u(uint64(client))
-	r.s(int64(r.bootNow - r.boot))
-	r.s(int64(r.wallNow - r.wall))
+	r.u(uint64(client), signed(r.bootNow-r.boot), signed(r.wallNow-r.wall))
 	r.text(key)
 }
 
@@ -167,10 +184,27 @@ func sum(body []byte, first, number uint64) uint32 {
 	return crc32.Checksum(body, castagnoli)
 }
 
-func (r *ring) u(v uint64)        { r.body = binary.AppendUvarint(r.body, v) }
-func (r *ring) s(v int64)         { r.body = binary.AppendVarint(r.body, v) }
-func (r *ring) d(d time.Duration) { r.u(uint64(max(d, 0))) }
-func (r *ring) hash(h uint64)     { r.body = binary.LittleEndian.AppendUint64(r.body, h) }
+// u adds numbers. It is one loop that is not inlined: an event comes after system calls, so that what it costs is to
+// bring its code into the processor's cache.
+//
+//go:noinline
+func (r *ring) u(numbers ...uint64) {
+	b := r.body
+	for _, v := range numbers {
+		for ; v >= 0x80; v >>= 7 {
+			b = append(b, byte(v)|0x80)
+		}
+		b = append(b, byte(v))
+	}
+	r.body = b
+}
+
+func (r *ring) hash(h uint64) { r.body = binary.LittleEndian.AppendUint64(r.body, h) }
+
+// signed is a number as a varint has it.
+func signed[T ~int64](v T) uint64 { return uint64(v)<<1 ^ uint64(v>>63) }
+
+func duration(d time.Duration) uint64 { return uint64(max(d, 0)) }
 
 // text adds a text, or the number of one that is in the page.
 func (r *ring) text(s string) {
@@ -189,8 +223,7 @@ func (r *ring) text(s string) {
 	}
 	r.texts++
 	*known = knownText{h, r.texts}
-	r.u(1)
-	r.u(uint64(len(s)))
+	r.u(1, uint64(len(s)))
 	r.body = append(r.body, s...)
 }
 
@@ -214,14 +247,7 @@ func (r *ring) round(client int, e *redlock.Round) {
 			asked = 1
 		}
 		r.body = append(r.body, asked)
-		r.d(e.Took)
-		r.d(e.Validity)
-		r.d(e.Held)
-		r.d(e.TTL)
-		r.u(uint64(e.Failures))
-		r.u(uint64(e.Asked))
-		r.u(uint64(e.Holders))
-		r.u(e.Fence)
+		r.u(duration(e.Took), duration(e.Validity), duration(e.Held), duration(e.TTL), uint64(e.Failures), uint64(e.Asked), uint64(e.Holders), e.Fence)
 		r.hash(hash)
 		r.u(uint64(len(e.Keys)))
 		for _, key := range e.Keys {
@@ -233,7 +259,7 @@ func (r *ring) round(client int, e *redlock.Round) {
 			r.body = append(r.body, byte(v.Verdict))
 			switch {
 			case v.Verdict != redlock.VerdictFailed:
-				r.d(v.RTT)
+				r.u(duration(v.RTT))
 			case v.Err == nil:
 				r.text("")
 			default:
@@ -274,7 +300,7 @@ func (r *ring) waited(client int, key string, waited time.Duration, err error) {
 		r.begin(KindWaited, client, key)
 		r.text(outcome)
 		r.text(detail)
-		r.d(waited)
+		r.u(duration(waited))
 	}
 }
 
@@ -286,8 +312,7 @@ func (r *ring) handedOver(client int, h *redlock.HandOver) {
 	defer r.unlock()
 	for done := false; !done; done = r.end() {
 		r.begin(KindHandedOver, client, h.Key)
-		r.u(h.Fence)
-		r.d(h.Validity)
+		r.u(h.Fence, duration(h.Validity))
 		r.hash(hash)
 	}
 }
@@ -315,9 +340,7 @@ func (r *ring) master(kind Kind, client int, m *redlock.MasterStats) {
 		r.text(string(m.Phase))
 		r.text(m.Err)
 		r.text(m.RunID)
-		r.s(int64(m.Ahead))
-		r.d(m.Within)
-		r.d(m.Uptime)
+		r.u(signed(m.Ahead), duration(m.Within), duration(m.Uptime))
 	}
 }
 
