@@ -38,6 +38,7 @@ func brittleObserver(f *fuse) *Observer {
 		WaitStart: func(context.Context, string) { f.use() },
 		Wake:      func(context.Context, string, Wake) { f.use() },
 		WaitEnd:   func(context.Context, string, time.Duration, error) { f.use() },
+		LetGo:     func(LetGo) { f.use() },
 		Lost:      func(context.Context, string, error) { f.use() },
 	}
 }

@@ -14,8 +14,8 @@ import (
 // An Observer is told what a client does, for traces and metrics. Each func may be nil. It may
 // call the client, but must neither block nor close the client.
 type Observer struct {
-	// Round is called after each attempt to take a lock, each extension and each release, but not
-	// after a round that only asks. The context is the operation's; for a renewal it is that of
+	// Round is called after each attempt to take a lock, each extension, each release and each
+	// revocation, but not after a round that only asks. The context is the operation's; for a renewal it is that of
 	// KeepAlive. A Lock that is handed over within the client has no round (Config.Handovers);
 	// HandedOver and WaitEnd tell of it. The Unlock that hands it over has one, which it may share with others.
 	Round func(ctx context.Context, r Round)
@@ -27,6 +27,10 @@ type Observer struct {
 	HandedOver func(ctx context.Context, h HandOver)
 	Wake       func(ctx context.Context, key string, why Wake)
 	WaitEnd    func(ctx context.Context, key string, waited time.Duration, err error)
+	// LetGo is called when a holder lets go of its lock, before any master or waiter is told. From
+	// then on the holder does not rely on the lock. Another can have it before Round tells
+	// what has become of the release.
+	LetGo func(l LetGo)
 	// Lost is called when a KeepAlive's context has ended because the lock was lost, or revoked
 	// (ErrRevoked).
 	Lost func(ctx context.Context, key string, err error)
@@ -38,7 +42,7 @@ type Observer struct {
 
 // A Round is what an Observer is told of one.
 type Round struct {
-	Op       Op // OpLock, OpExtend, OpUnlock, OpRenew or OpRecheck
+	Op       Op // OpLock, OpExtend, OpUnlock, OpRenew, OpRecheck, or OpRevoke: of another's lock, whose token it has
 	Key      string
 	Asked    int           // masters: fewer than all if a contender was refused by the first (see Lock)
 	Took     time.Duration // from the round's start to its decision
@@ -54,7 +58,7 @@ type Round struct {
 	Started time.Duration // when the round began, on the clock of package clock; 0 if no master was asked
 	TTL     time.Duration // the lock's
 	Fence   uint64        // the lock's, if the round knows it; 0 without one
-	Holders int           // how many can hold the lock at a time: 1, the number of permits, or 0 for readers
+	Holders int           // how many can hold the lock at a time: 1, the number of permits, or 0 for readers, and of OpRevoke
 	Keys    []string      // of a lock on several keys, all as the masters have them, with Config.Prefix; nil for one key
 
 	token *[]byte // package fmt does not follow it
@@ -76,6 +80,20 @@ type HandOver struct {
 
 // TokenHash is that of [Round.TokenHash]. The holders that have the lock one after the other have one token.
 func (h *HandOver) TokenHash() uint64 { return tokenHash(h.token) }
+
+// A LetGo is what an Observer is told of a lock whose holder lets go of it.
+type LetGo struct {
+	Key string
+	// GivenBack says that no caller has unlocked it. The client gives back a lock whose second lock it could not take
+	// (WithSecond), or of which its caller does not know, as a context or an Observer has panicked. It also
+	// gives back a lock that has ended, before the Mutex takes the next one.
+	GivenBack bool
+
+	token *[]byte
+}
+
+// TokenHash is that of [Round.TokenHash].
+func (l *LetGo) TokenHash() uint64 { return tokenHash(l.token) }
 
 func tokenHash(token *[]byte) uint64 {
 	if token == nil || len(*token) == 0 {
@@ -183,6 +201,12 @@ func (o *Observer) waitStart(ctx context.Context, key string) {
 func (o *Observer) handedOver(ctx context.Context, h HandOver) {
 	if o.HandedOver != nil {
 		o.HandedOver(ctx, h)
+	}
+}
+
+func (o *Observer) letGo(l LetGo) {
+	if o.LetGo != nil {
+		o.LetGo(l)
 	}
 }
 

@@ -327,3 +327,96 @@ func TestTokenHashIsOfTheToken(t *testing.T) {
 	running.Wait()
 	require.Zero(t, tokenHash(nil))
 }
+
+// Whoever is told that a holder lets go finds that nobody else has the lock yet.
+func TestObserverIsToldWhoLetsGoBeforeTheMasters(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	other := opened(t, masters.Addrs(), nil).NewMutex("k", 30*time.Second)
+	type told struct {
+		LetGo
+		hash  uint64
+		taken error
+	}
+	var locked uint64
+	gone := make(chan told, 10)
+	c := opened(t, masters.Addrs(), &Observer{
+		Round: func(_ context.Context, r Round) {
+			if r.Op == OpLock {
+				locked = r.TokenHash()
+			}
+		},
+		LetGo: func(l LetGo) { gone <- told{l, l.TokenHash(), other.TryLock(t.Context())} },
+	})
+	m := c.NewMutex("k", 30*time.Second)
+	for how, release := range map[string]func() error{
+		"Unlock":         func() error { return m.Unlock(t.Context()) },
+		"UnlockNow":      func() error { return m.UnlockNow(t.Context()) },
+		"Release":        m.Release,
+		"with KeepAlive": func() error { m.KeepAlive(t.Context()); return m.Unlock(t.Context()) },
+	} {
+		require.Eventually(t, func() bool { return m.TryLock(t.Context()) == nil }, hanging, time.Millisecond)
+		require.NoError(t, release(), how)
+		l := <-gone
+		require.ErrorIs(t, l.taken, ErrHeld, how)
+		require.Equal(t, locked, l.hash, how)
+		require.Equal(t, "k", l.Key)
+		require.False(t, l.GivenBack)
+	}
+	require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+	require.Empty(t, gone, "there was no lock")
+}
+
+func TestObserverIsToldOfALockThatIsGivenBack(t *testing.T) {
+	other := newOther(time.Millisecond)
+	var locked, back []uint64
+	observer := &Observer{
+		Round: func(_ context.Context, r Round) {
+			if r.Op == OpLock && r.Err == nil {
+				locked = append(locked, r.TokenHash())
+			}
+		},
+		LetGo: func(l LetGo) {
+			if l.GivenBack && l.Key == "k" {
+				back = append(back, l.TokenHash())
+			}
+		},
+	}
+	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, _ *fakeRounds) {
+		other.set(func(s *otherSystem) { s.down = errors.New("it is down") })
+		require.ErrorIs(t, c.NewMutex("k", ttl, WithSecond(other)).TryLock(t.Context()), ErrSecond)
+		require.Len(t, back, 1)
+		m := taken(t, c)
+		time.Sleep(2 * ttl)
+		require.NoError(t, m.TryLock(t.Context()), "the one that has ended is given back")
+		require.Len(t, back, 2)
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+	require.Equal(t, locked[:2], back)
+}
+
+func TestObserverIsToldOfARevocation(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	rounds := make(chan Round, 10)
+	var locked, revoked uint64
+	c := opened(t, masters.Addrs(), &Observer{Round: func(_ context.Context, r Round) {
+		switch r.Op {
+		case OpLock:
+			locked = r.TokenHash()
+		case OpRevoke:
+			revoked = r.TokenHash()
+			rounds <- r
+		}
+	}})
+	m := c.NewMutex("k", 30*time.Second)
+	require.NoError(t, m.TryLock(t.Context()))
+	require.NoError(t, c.Revoke(t.Context(), "k", "it is stuck"))
+	r := <-rounds
+	require.NoError(t, r.Err)
+	require.Equal(t, locked, revoked)
+	require.Equal(t, "k", r.Key)
+	require.ErrorIs(t, m.Unlock(t.Context()), ErrRevoked)
+	require.ErrorIs(t, c.Revoke(t.Context(), "k", "it is stuck", WithToken("none")), ErrNotHeld)
+	require.ErrorIs(t, (<-rounds).Err, ErrNotHeld)
+}

@@ -50,6 +50,12 @@ func Observers(all ...*Observer) *Observer {
 				before.waitEnd(ctx, key, waited, err)
 			}
 		}
+		if next.LetGo != nil {
+			one.LetGo = func(l LetGo) {
+				defer next.LetGo(l)
+				before.letGo(l)
+			}
+		}
 		if next.Lost != nil {
 			one.Lost = func(ctx context.Context, key string, err error) {
 				defer next.Lost(ctx, key, err)
@@ -75,7 +81,7 @@ func Observers(all ...*Observer) *Observer {
 //	         it is the first such round, and the end if that is a failure, too. Of a KeepAlive, it is
 //	         the first such renewal
 //	Info     a master is up, or is left by Close; a Lock, or a renewal, has succeeded after such failures
-//	Debug    all other rounds, also those that found the lock held by another; waits
+//	Debug    all other rounds, also those that found the lock held by another; waits; who lets go
 //
 // The context is the operation's, so that a handler finds a trace in it. Keys are logged as they
 // are. Tokens are not logged: any process that knows one can release the lock.
@@ -93,6 +99,9 @@ func SlogObserver(logger *slog.Logger) *Observer {
 	return &Observer{
 		Round: func(ctx context.Context, r Round) {
 			level := levelOf(r.Err, r.Failures)
+			if r.Op == OpRevoke && level == slog.LevelError {
+				level = slog.LevelDebug // nobody holds it: nobody has lost it
+			}
 			l := enabled(ctx, level)
 			if l == nil {
 				return
@@ -125,6 +134,12 @@ func SlogObserver(logger *slog.Logger) *Observer {
 			if l := enabled(ctx, level); l != nil {
 				attrs := []slog.Attr{slog.String("key", key), slog.String("outcome", Outcome(err)), slog.Duration("waited", waited)}
 				l.LogAttrs(ctx, level, "redlock: waits no more", withError(attrs, err)...)
+			}
+		},
+		LetGo: func(e LetGo) {
+			ctx := context.Background()
+			if l := enabled(ctx, slog.LevelDebug); l != nil {
+				l.LogAttrs(ctx, slog.LevelDebug, "redlock: lets go", slog.String("key", e.Key), slog.Bool("given_back", e.GivenBack))
 			}
 		},
 		Lost: func(ctx context.Context, key string, err error) {

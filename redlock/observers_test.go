@@ -164,6 +164,8 @@ func TestSlogObserverLevels(t *testing.T) {
 		"taken in the end":        {slog.LevelInfo, after(2, OpLock, nil)},
 		"held in the end":         {slog.LevelDebug, after(2, OpLock, failed(OpLock, ErrHeld))},
 		"given up":                {slog.LevelWarn, func(o *Observer) { o.WaitEnd(ctx, "k", time.Second, failed(OpLock, ErrNoQuorum)) }},
+		"revokes nothing":         {slog.LevelDebug, round(OpRevoke, failed(OpRevoke, ErrNotHeld))},
+		"lets go":                 {slog.LevelDebug, func(o *Observer) { o.LetGo(LetGo{Key: "k"}) }},
 		"no quorum":               {slog.LevelWarn, round(OpLock, failed(OpLock, ErrNoQuorum))},
 		"no quorum for a renewal": {slog.LevelWarn, round(OpRenew, failed(OpRenew, ErrNoQuorum))},
 		"too late":                {slog.LevelWarn, round(OpLock, failed(OpLock, ErrExpired))},

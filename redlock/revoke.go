@@ -150,7 +150,16 @@ func (c *Client) revocable(ctx context.Context, key string, o *options) (tokens 
 	return nil, unasked(OpRevoke, key, ErrNotHeld, "")
 }
 
-// revoke revokes the lock that has the token, on one key.
+// revoke revokes the lock that has the token, on one key, and tells the Observer.
+func (c *Client) revoke(ctx context.Context, key, at, token, reason string, shared bool) *RoundError {
+	k := c.takeCall()
+	defer c.putCall(k)
+	e := c.revokeBy(ctx, k, key, at, token, reason, shared)
+	c.observeRound(ctx, OpRevoke, key, k, 0, e)
+	return e
+}
+
+// revokeBy revokes the lock that has the token, on one key, by a call.
 //
 // A tombstone lives for as long as the key would have lived. So the masters exclude others for as long as they would
 // have done without a revocation, which is longer than the holder's validity, and only the holder's own release ends
@@ -159,9 +168,8 @@ func (c *Client) revocable(ctx context.Context, key string, o *options) (tokens 
 // master has missed the last extensions. Then it would set the key again, and no longer say no. So a second round
 // prolongs the tombstones to the one that lives longest. The quorum that has revoked the lock shares a master with the
 // last extension that has succeeded, so that one ends after the holder's validity.
-func (c *Client) revoke(ctx context.Context, key, at, token, reason string, shared bool) *RoundError {
-	k := c.takeCall()
-	defer c.putCall(k)
+func (c *Client) revokeBy(ctx context.Context, k *call, key, at, token, reason string, shared bool) *RoundError {
+	k.fence, k.about = 0, about{}
 	least := time.Duration(0)
 	for {
 		k.revoke(at, shared, token, reason, least, c.cfg.questionTimeout())

@@ -178,16 +178,17 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 	r.doubt = m.takeDoubt()
 	keeps, second := m.reset()
 	m.mu.Unlock()
-	if keeps != nil || second != nil {
+	if keeps != nil || second != nil || c.observe.LetGo != nil {
 		over := c.renewer.removeUnlocked(keeps)
 		finished := false
 		defer func() {
-			if !finished { // a context has panicked: the release goes out nevertheless
+			if !finished { // a context or the Observer has panicked: the release goes out nevertheless
 				defer m.notifyReleased(slot, rest)
 				defer in.giveBack(&c.core, &m.spec, r.token, rest)
 				second.unlockNoWait()
 			}
 		}()
+		c.observe.letGo(LetGo{Key: r.key, token: &r.token})
 		c.renewer.finish(over)
 		if second != nil {
 			r.secondErr = second.unlockWithin(ctx, until-now)

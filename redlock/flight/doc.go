@@ -68,6 +68,7 @@
 //	wake        why (text)
 //	waited      outcome (text), detail (text), for how long (u)
 //	handed over fence (u), validity (u), hash of the token (8 bytes)
+//	let go      whether it was given back by the client itself (one byte), hash of the token (8 bytes)
 //	lost        outcome (text), detail (text)
 //	master,     phase (text), error (text), run id (text), by how much its clock is ahead (s), and how much more at
 //	asked       the most (u), its uptime (u)

@@ -53,6 +53,7 @@ const (
 	KindLost       Kind = 6 // the context of a KeepAlive has ended, as the lock was lost
 	KindMaster     Kind = 7 // the phase of a master has changed
 	KindAsked      Kind = 8 // a master was asked who it is, as a lock was lost
+	KindLetGo      Kind = 9 // a redlock.LetGo
 )
 
 // An Event is one of a record. Which fields are set depends on the Kind; what they mean, package redlock says.
@@ -79,12 +80,14 @@ type Event struct {
 	Asked    int
 	Holders  int    // how many can hold the lock at once: 0 for readers
 	Fence    uint64 // also of KindHandedOver
-	Token    uint64 // a hash; also of KindHandedOver
+	Token    uint64 // a hash; also of KindHandedOver and KindLetGo
 	Keys     []string
 	Votes    []Vote
 
 	Why    redlock.Wake  // of KindWake
 	Waited time.Duration // of KindWaited
+
+	GivenBack bool // of KindLetGo
 
 	Phase  redlock.Phase // of KindMaster
 	Err    string        // of KindMaster and KindAsked
@@ -346,6 +349,8 @@ func (d *decoder) event(body []byte) (*Event, bool) {
 		e.Outcome, e.Detail, e.Waited = d.text(), d.text(), d.d()
 	case KindHandedOver:
 		e.Fence, e.Validity, e.Token = d.u(), d.d(), d.hash()
+	case KindLetGo:
+		e.GivenBack, e.Token = d.byte() > 0, d.hash()
 	case KindLost:
 		e.Outcome, e.Detail = d.text(), d.text()
 	case KindMaster, KindAsked:

@@ -160,7 +160,7 @@ func (a *attached) observer() *redlock.Observer {
 	return &redlock.Observer{
 		Round: func(_ context.Context, e redlock.Round) {
 			r.round(n, &e)
-			if e.Err != nil && e.Failures == 0 && redlock.Outcome(e.Err) == "not_held" && e.Op != redlock.OpLock {
+			if e.Err != nil && e.Failures == 0 && redlock.Outcome(e.Err) == "not_held" && e.Op != redlock.OpLock && e.Op != redlock.OpRevoke {
 				a.lost()
 			}
 		},
@@ -168,6 +168,7 @@ func (a *attached) observer() *redlock.Observer {
 		HandedOver: func(_ context.Context, h redlock.HandOver) { r.handedOver(n, &h) },
 		Wake:       func(_ context.Context, key string, why redlock.Wake) { r.wake(n, key, why) },
 		WaitEnd:    func(_ context.Context, key string, waited time.Duration, err error) { r.waited(n, key, waited, err) },
+		LetGo:      func(l redlock.LetGo) { r.letGo(n, &l) },
 		Lost: func(_ context.Context, key string, err error) {
 			r.lost(n, key, err)
 			if o := redlock.Outcome(err); o != "closed" {

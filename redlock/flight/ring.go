@@ -344,6 +344,22 @@ func (r *ring) master(kind Kind, client int, m *redlock.MasterStats) {
 	}
 }
 
+func (r *ring) letGo(client int, l *redlock.LetGo) {
+	hash, back := l.TokenHash(), uint64(0)
+	if l.GivenBack {
+		back = 1
+	}
+	if !r.lock(0) {
+		return
+	}
+	defer r.unlock()
+	for done := false; !done; done = r.end() {
+		r.begin(KindLetGo, client, l.Key)
+		r.u(back)
+		r.hash(hash)
+	}
+}
+
 // outcomeOf returns the outcome, and for people what has gone wrong. That a lock is held is no news, unless the
 // error says by whom.
 func outcomeOf(err error) (outcome, detail string) {
