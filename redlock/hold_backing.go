@@ -94,8 +94,12 @@ func (r *renewer) secondOver(h *hold, b *backing) {
 		return
 	}
 	token := slices.Clone(h.token())
+	untold := h.keepAlives == nil
 	h.mu.Unlock()
 	defer r.dropBacking(h, b)
+	if untold {
+		r.core.observe.letGo(LetGo{Key: h.key, GivenBack: true, token: &token})
+	}
 	r.lose(h, token, nil) // the KeepAlives themselves know why
 }
 

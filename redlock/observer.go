@@ -84,9 +84,9 @@ func (h *HandOver) TokenHash() uint64 { return tokenHash(h.token) }
 // A LetGo is what an Observer is told of a lock whose holder lets go of it.
 type LetGo struct {
 	Key string
-	// GivenBack says that no caller has unlocked it. The client gives back a lock whose second lock it could not take
-	// (WithSecond), or of which its caller does not know, as a context or an Observer has panicked. It also
-	// gives back a lock that has ended, before the Mutex takes the next one.
+	// GivenBack says that no caller has unlocked it: the client gives it back. Its second lock could not be taken
+	// (WithSecond), or is lost, and nobody keeps the lock alive. Or its caller does not know of it, as a context or an
+	// Observer has panicked. Or it has ended, and the Mutex takes the next one.
 	GivenBack bool
 
 	token *[]byte
