@@ -183,8 +183,6 @@ func (s *Story) overlap(key string, a, b *Hold) {
 	f.Holds = []*Hold{a, b}
 	if f.Maybe = a.End == Open && !a.Party.last.After(b.Taken); f.Maybe {
 		f.Text += fmt.Sprintf(" But the record of %s ends before: if its process has ended since, it may have released the lock.", a.Party.Name)
-	} else if f.Maybe = a.End == Expired; f.Maybe {
-		f.Text += fmt.Sprintf(" But the record has no end of %s's lock. Where a lock is given back as its second lock is not to be had, that is not recorded.", a.Party.Name)
 	}
 }
 

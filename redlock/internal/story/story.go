@@ -126,6 +126,7 @@ type Hold struct {
 	Last        *Round    // the last that has taken or extended it, also before a hand-over; nil if that is not known
 	Failed      *Round    // the round that has found it lost; nil if there is none
 	Detail      string    // of the loss
+	letGo       time.Time // zero if the record does not say
 	Revoked     bool
 }
 
@@ -274,14 +275,18 @@ func (s *Story) follow(p *Party) {
 		case flight.KindHandedOver:
 			h := &Hold{Party: p, Key: key, Token: e.Token, Fence: e.Fence, Holders: 1, From: at, Taken: at, Until: at.Add(e.Validity)}
 			if before := holds[e.Token]; before != nil {
-				before.end(HandedOver, minTime(at, before.Told))
+				before.end(HandedOver, minTime(minTime(at, before.Told), before.letGo))
 				h.Last, h.Keys = before.Last, before.Keys
 			}
 			holds[e.Token] = h
 			s.Holds = append(s.Holds, h)
+		case flight.KindLetGo:
+			if h := holds[e.Token]; h != nil && h.End == Open && !(e.GivenBack && at.After(h.Until)) {
+				h.letGo = minTime(at, h.letGo)
+			}
 		case flight.KindLost:
 			for _, h := range holds {
-				if h.Key == key && e.Outcome != "closed" && e.Outcome != "max_lifetime" {
+				if h.Key == key && h.letGo.IsZero() && e.Outcome != "closed" && e.Outcome != "max_lifetime" {
 					h.Told, h.Detail, h.Revoked = at, e.Detail, e.Outcome == "revoked"
 					h.end(Lost, at)
 				}
@@ -293,6 +298,10 @@ func (s *Story) follow(p *Party) {
 		}
 	}
 	for _, h := range holds {
+		if h.End == Open && !h.letGo.IsZero() { // the answers to its release are not in the record
+			h.Told = h.letGo
+			h.end(Released, h.letGo)
+		}
 		if h.End == Open && !h.Until.After(p.last) {
 			h.end(Expired, h.Until)
 		} else if h.End == Open {
@@ -343,12 +352,13 @@ func (s *Story) round(r *Round, key string, holds map[uint64]*Hold) {
 		if h == nil {
 			return
 		}
+		from := minTime(r.From, h.letGo)
 		if r.Outcome == "not_held" || r.Outcome == "revoked" {
-			h.lost(r, r.From) // the holder has let go by then
-			h.Told = minTime(r.From, h.Told)
+			h.lost(r, from) // the holder has let go by then
+			h.Told = minTime(from, h.Told)
 		} else if h.End == Open {
-			h.Told = r.From
-			h.end(Released, r.From)
+			h.Told = from
+			h.end(Released, from)
 		}
 	}
 }
