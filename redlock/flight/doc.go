@@ -5,7 +5,7 @@
 //	rec, err := flight.New(flight.Options{})
 //	cfg, err = rec.Attach(cfg)                // the client's Observer is told as well
 //	client, err := redlock.Open(ctx, cfg)
-//	mux.Handle("/debug/redlock", rec)         // GET returns the record
+//	mux.Handle("/debug/redlock", rec)         // GET returns the record: see Recorder.ServeHTTP
 //
 // 'redlock explain' tells from the records of one or more processes what has happened. A Recorder hands out its record
 // by [Recorder.WriteTo], by HTTP, in a dump when a lock is lost or on SIGQUIT ([Options.DumpDir]), or in a file that is
@@ -33,7 +33,7 @@
 //	0       8      "redlock\xf1"
 //	8       4      the version: 1
 //	12      4      P, the bytes of a page: 4,096 to 1,048,576
-//	16      4      N, the number of pages: P * N is 1 GiB at most
+//	16      4      N, the number of pages: P * N is 256 MiB at most
 //	20      4      CRC of the first 20 bytes
 //	64      32,736 who wrote it, first copy
 //	32,800  32,736 who wrote it, second copy

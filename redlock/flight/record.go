@@ -132,8 +132,9 @@ var (
 	ErrVersion  = errors.New("flight: this record is of a version that this program does not know")
 )
 
-// Read reads a record. It may come from anybody: Read uses no more memory than twice the record has, and never more
-// than 2 GiB. An error wraps ErrNoRecord or ErrVersion, or is r's. A record that was cut short or damaged is read as far as
+// Read reads a record. It may come from anybody: Read uses little more memory than the bytes that r has, and never more
+// than 300 MiB. Events uses that of one Event, but who keeps them all can need 40 times as much as the record: see
+// Record.Trim. An error wraps ErrNoRecord or ErrVersion, or is r's. A record that was cut short or damaged is read as far as
 // it is whole.
 func Read(r io.Reader) (*Record, error) {
 	head := make([]byte, headBytes)
@@ -252,6 +253,18 @@ func (r *Record) Overwritten() uint64 {
 		return 0
 	}
 	return r.pages[0].first - 1
+}
+
+// Trim forgets the first events, so that no more than so many are left, or those of one page. Overwritten counts them.
+func (r *Record) Trim(events int) {
+	n := uint64(0)
+	for i := len(r.pages) - 1; i >= 0; i-- {
+		n += r.pages[i].next - r.pages[i].first
+		if n > uint64(max(events, 0)) && i < len(r.pages)-1 {
+			r.pages = slices.Clone(r.pages[i+1:]) // so that the memory of the others is free
+			return
+		}
+	}
 }
 
 // Missing returns how many events between the first and the last are not in the record: they were overwritten while it was

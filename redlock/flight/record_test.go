@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,6 +80,65 @@ func TestOtherFilesAreRefused(t *testing.T) {
 	huge := appendHead(nil, 1<<30)
 	_, err = Read(bytes.NewReader(append(huge, make([]byte, headBytes)...)))
 	require.ErrorIs(t, err, ErrNoRecord)
+}
+
+// The process was killed as it wrote the last event: each byte of that can be what was there before.
+func TestTornEventIsNotRead(t *testing.T) {
+	t.Parallel()
+	text := written(t, 3)
+	last := bytes.LastIndex(text, []byte("key 2"))
+	for at := last - 8; at < last+5; at++ {
+		torn := bytes.Clone(text)
+		torn[at] ^= 1
+		r := read(t, torn)
+		require.Len(t, of(r, KindLost), 2, at-last)
+		require.Equal(t, 1, r.Torn)
+	}
+}
+
+// What a body claims is not believed.
+func TestBodyIsNotReadPastItsEnd(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{
+		"", "\x02", "\x02\x00\x02\x00\x01\x7fk", "\x02\x00\x02\x00\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01k",
+		"\x02\x00\x02\x00\x02", "\x02\x00\x02\x00\x7f", "\x05\x00\x02\x00\x00\x07\x091234567",
+		"\x01\x00\x02\x00\x00\x00\x00\x00\x01\x05\x06\x07\x08\x09\x03\x01\x0212345678\x00\x02\x01\x05",
+		"\x01\x00\x02\x00\x00\x00\x00\x00\x01\x05\x06\x07\x08\x09\x03\x01\x0212345678\x41" + strings.Repeat("\x00", 100),
+	} {
+		d := decoder{}
+		_, ok := d.event([]byte(body))
+		require.False(t, ok, "%q", body)
+	}
+}
+
+// Whoever keeps all events can say how many they are at most.
+func TestTrimKeepsTheLastEvents(t *testing.T) {
+	t.Parallel()
+	text := written(t, 5000)
+	for _, most := range []int{0, 1, 2500, 4999, 5000, 9000} {
+		r := read(t, text)
+		r.Trim(most)
+		kept := of(r, KindLost)
+		require.NotEmpty(t, kept)
+		require.EqualValues(t, 5000, kept[len(kept)-1].Number)
+		require.EqualValues(t, 5000-len(kept), r.Overwritten())
+		if most >= 2500 {
+			require.LessOrEqual(t, len(kept), most)
+		}
+	}
+}
+
+// A head that claims the most costs no memory that the bytes behind it do not need.
+func TestReadingAllocatesForWhatIsThere(t *testing.T) {
+	head := append(appendHead(nil, maxRing/pageBytes), make([]byte, headBytes)...)[:headBytes]
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 10 {
+		_, err := Read(bytes.NewReader(head))
+		require.NoError(t, err)
+	}
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(maxRing/2))
 }
 
 // Texts and lists of any size leave room for the event.

@@ -23,7 +23,7 @@ import (
 // Options say where a Recorder keeps its events. The zero Options keep 16 MiB in memory.
 type Options struct {
 	// Size is how many bytes are kept. Zero means 16 MiB, which is some 200,000 events of five masters. The least is
-	// 256 KiB, the most 1 GiB.
+	// 256 KiB, the most 256 MiB.
 	Size int
 	// File, if set, is a file that has the record at any time, also after the process was killed. Where a name holds
 	// %p, that is the process's id: two processes cannot record to one file. A record that is there already is
@@ -319,8 +319,11 @@ func (r *Recorder) WriteTo(w io.Writer) (n int64, err error) {
 	}
 }
 
-// ServeHTTP returns the record, for GET and HEAD. Who may read it, the handler around it decides: see the package
-// comment for what is in a record.
+// ServeHTTP returns the record, for GET and HEAD, as a file that no cache keeps. It changes nothing. It asks nobody who he
+// is: the handler around it must. Whoever can read the record knows the names of all locks, and who takes them when (keys,
+// owners, the host's name and the process's id); the addresses of the masters, and what is wrong with them; and why locks
+// were revoked. He cannot take, extend or release a lock by it, as it has no token and no password. Each call
+// copies up to Options.Size bytes.
 func (r *Recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	if q.Method != http.MethodGet && q.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")

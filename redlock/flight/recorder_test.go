@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -265,7 +266,15 @@ func TestRecordIsServed(t *testing.T) {
 	r, err := Read(answer.Body)
 	require.NoError(t, err)
 	require.Len(t, of(r, KindWait), 1)
-	require.Equal(t, http.StatusOK, get(http.MethodHead).StatusCode)
+	require.Regexp(t, `^attachment; filename="redlock-.*\.flight"$`, answer.Header.Get("Content-Disposition"))
+	require.Equal(t, "application/octet-stream", answer.Header.Get("Content-Type"))
+	require.Equal(t, "no-store", answer.Header.Get("Cache-Control"))
+	require.Equal(t, "nosniff", answer.Header.Get("X-Content-Type-Options"))
+	head := get(http.MethodHead)
+	require.Equal(t, http.StatusOK, head.StatusCode)
+	none, err := io.ReadAll(head.Body)
+	require.NoError(t, err)
+	require.Empty(t, none)
 	require.Equal(t, http.StatusMethodNotAllowed, get(http.MethodPost).StatusCode)
 }
 
@@ -288,6 +297,9 @@ func TestLossIsDumped(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(dir, "redlock-*.flight"))
 	require.NoError(t, err)
 	require.Len(t, files, 1)
+	info, err := os.Stat(files[0])
+	require.NoError(t, err)
+	require.Zero(t, info.Mode().Perm()&0o077, "others cannot read it")
 	text, err := os.ReadFile(files[0])
 	require.NoError(t, err)
 	rounds := of(read(t, text), KindRound)
@@ -303,10 +315,12 @@ func TestSizesAndOptionsAreChecked(t *testing.T) {
 	rec := newRecorder(t, Options{})
 	_, err := rec.Dump()
 	require.Error(t, err)
-	for range maxClients {
-		_, err = rec.Attach(redlock.Config{Masters: []string{strings.Repeat("m", 100) + ":1"}})
-		require.NoError(t, err)
-	}
+	client := redlock.Config{Masters: []string{strings.Repeat("m", 100) + ":1"}}
+	_, err = rec.Attach(client)
+	require.NoError(t, err)
+	rec.about.Clients = slices.Repeat(rec.about.Clients, maxClients-1) // each Attach writes all of them
+	_, err = rec.Attach(client)
+	require.NoError(t, err)
 	_, err = rec.Attach(redlock.Config{})
 	require.Error(t, err)
 	about := read(t, bytesOf(t, rec)).About

@@ -27,7 +27,7 @@ const (
 	eventHead = 6
 
 	minPage, maxPage = 4 << 10, 1 << 20
-	maxRing          = 1 << 30
+	maxRing          = 256 << 20
 
 	maxText = 1 << 10
 	maxBody = 14 << 10 // once it has 12 KiB, texts are left out

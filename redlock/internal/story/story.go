@@ -166,6 +166,10 @@ func Tell(sources []Source, wait time.Duration) *Story {
 	return s
 }
 
+// maxEvents is how many events of a record are told, the last ones. 16 MiB have some 200,000. A record that somebody
+// has made to harm us could fill the memory.
+const maxEvents = 1_000_000
+
 // read makes the parties of a record, and takes what it says of clocks.
 func (s *Story) read(source Source, clocks map[string]*Clock) {
 	about := &source.Record.About
@@ -175,6 +179,7 @@ func (s *Story) read(source Source, clocks map[string]*Clock) {
 		c = &Clock{Host: about.Host, boot: boot, origin: time.Duration(about.Began.UnixNano()) - about.BeganBoot, ahead: map[string][]reading{}}
 		clocks[boot] = c
 	}
+	source.Record.Trim(maxEvents)
 	for i, client := range about.Clients {
 		name := cmp.Or(client.Owner, client.Name, about.Program)
 		s.Parties = append(s.Parties, &Party{Name: name, Source: source.Name, About: about, Client: about.Clients[i], Clock: c,
