@@ -2,8 +2,10 @@ package flight
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"reflect"
 	"runtime"
@@ -75,6 +77,11 @@ func TestOtherFilesAreRefused(t *testing.T) {
 		_, err := Read(bytes.NewReader(bad))
 		require.ErrorIs(t, err, ErrNoRecord)
 	}
+	foreign := bytes.Clone(text)
+	foreign[0] = 'R'
+	binary.LittleEndian.PutUint32(foreign[20:], crc32.Checksum(foreign[:20], castagnoli))
+	_, err = Read(bytes.NewReader(foreign))
+	require.ErrorIs(t, err, ErrNoRecord)
 	_, err = Read(bytes.NewReader(nil))
 	require.ErrorIs(t, err, ErrNoRecord)
 	huge := appendHead(nil, 1<<30)
