@@ -13,17 +13,18 @@
 //
 // # What is in a record
 //
-// Each attempt, extension and release with the vote of each master, waits, hand-overs and losses, with their errors; what
+// Each attempt, extension, release and revocation with the vote of each master, waits, hand-overs, who lets go, and losses, with their errors; what
 // the masters were seen to do; and who the process is. Keys, owners and the masters' addresses are in it, and what the
 // masters' errors say. So show a record to those who may know these. There is no password, and no token, but only a hash of
 // it: the first 8 bytes of its SHA-256.
 //
-// Each event has the time by two clocks: the wall clock, and the one since boot ([clock.Now]). So a record shows by how
-// much the wall clock was set.
+// Each event has the time by two clocks: the wall clock, which is read once in 10 ms, and the one since boot ([clock.Now]).
+// So a record shows by how much the wall clock was set.
 //
 // When a lock was lost, the Recorder connects once to each master that has a fixed address, with the client's
 // credentials, to write down who it is by then, and what its clock says. That shows whether it was restarted, or
-// its clock was set. It does so at most once in 10 s ([Options.NoQuestions]).
+// its clock was set. It does so at most once in 10 s ([Options.NoQuestions]). It does not ask for the master of a group that
+// Sentinel watches over, nor those of a cluster: of them, the record has what the client itself has seen.
 //
 // # Format
 //
