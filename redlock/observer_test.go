@@ -318,8 +318,10 @@ func TestTokenHashIsOfTheToken(t *testing.T) {
 			for n := range 2000 {
 				token := fmt.Appendf(nil, "token %d", (n*i)%1000)
 				sum := sha256.Sum256(token)
-				if want := binary.BigEndian.Uint64(sum[:]); tokenHash(&token) != want || tokenHash(&token) != want {
-					t.Errorf("that of %s is wrong", token)
+				for range 2 { // the second is of the memory
+					if tokenHash(&token) != binary.BigEndian.Uint64(sum[:]) {
+						t.Errorf("that of %s is wrong", token)
+					}
 				}
 			}
 		})
