@@ -290,11 +290,9 @@ func (s *Story) follow(p *Party) {
 				h.letGo = minTime(at, h.letGo)
 			}
 		case flight.KindLost:
-			for _, h := range holds {
-				if h.Key == key && h.letGo.IsZero() && e.Outcome != "closed" && e.Outcome != "max_lifetime" {
-					h.Told, h.Detail, h.Revoked = at, e.Detail, e.Outcome == "revoked"
-					h.end(Lost, at)
-				}
+			if h := lostOf(holds, key, at); h != nil && e.Outcome != "closed" && e.Outcome != "max_lifetime" {
+				h.Told, h.Detail, h.Revoked = at, e.Detail, e.Outcome == "revoked"
+				h.end(Lost, at)
 			}
 		case flight.KindWaited:
 			s.Waits = append(s.Waits, &Wait{Party: p, Key: key, From: at.Add(-e.Waited), To: at, Outcome: e.Outcome, HeldBy: e.Detail})
@@ -313,6 +311,20 @@ func (s *Story) follow(p *Party) {
 			h.Ended = h.Until
 		}
 	}
+}
+
+// lostOf returns the hold of a key that a party was told of as lost. The record does not name it: it is the one that was taken
+// last, and of several that one party may have at once, the one whose validity ends next to that.
+func lostOf(holds map[uint64]*Hold, key string, at time.Time) (best *Hold) {
+	for _, h := range holds {
+		switch {
+		case h.Key != key || !h.letGo.IsZero() || h.End == Released || h.End == HandedOver || h.End == Lost && h.Failed == nil:
+		case best == nil, best.Holders == 1 && h.Taken.After(best.Taken),
+			best.Holders != 1 && h.Until.Sub(at).Abs() < best.Until.Sub(at).Abs():
+			best = h
+		}
+	}
+	return best
 }
 
 func minTime(a, b time.Time) time.Time {

@@ -277,6 +277,24 @@ func TestHolderIsFrozen(t *testing.T) {
 	s.golden(told, "k")
 }
 
+// A loss is that of the lock that was lost, and not of those that the client has had of the key before.
+func TestLossIsOfOneLock(t *testing.T) {
+	s := newScene(t, 3)
+	first, second := s.actor("first", nil).sees(3), s.actor("second", nil).sees(3)
+	first.takes("k", 100*time.Millisecond) // and does not release it
+	second.takes("k", ttl)
+	second.releases()
+	first.takes("k", ttl)
+	held, stop := first.held.KeepAlive(t.Context())
+	defer stop()
+	require.NoError(t, second.Revoke(t.Context(), "k", "it must not run at noon"))
+	require.ErrorIs(t, first.held.Extend(t.Context()), redlock.ErrRevoked)
+	<-held.Done()
+	told := s.tell()
+	require.Empty(t, causes(told, story.Late))
+	require.Equal(t, []story.Cause{story.Revoked}, causes(told, story.Loss))
+}
+
 // An operator takes a lock away.
 func TestLockIsRevoked(t *testing.T) {
 	s := newScene(t, 3)
