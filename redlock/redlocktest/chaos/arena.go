@@ -169,12 +169,12 @@ func (a *arena) judge(t trial) (finding, error) {
 
 // lasts are the names of keys that outlive the locks. A client that was killed leaves its
 // entries in queues.
-var lasts = regexp.MustCompile(`:fence$|:permits$|:writer$|:line$|:line:`)
+var lasts = regexp.MustCompile(`:fence$|:permits$|:writer$|:line$|:line:|:witness$`)
 
 // keysLeft returns the keys that are still there after the longest TTL. It is
 // counted from when the masters have served all that the clients have sent. The
-// counters of the fences, the marks of permits, what writers have asked of readers
-// and the lines remain, but not for ever.
+// counters of the fences, the marks of permits, what writers have asked of readers,
+// the lines and a cluster's witness remain, but not for ever.
 func (a *arena) keysLeft(ctx context.Context, longest time.Duration) (left []string, err error) {
 	masters := a.voters()
 	for i := range masters.N() {
