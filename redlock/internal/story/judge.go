@@ -246,9 +246,7 @@ func (s *Story) whyGone(masters []string, h *Hold, at time.Time) (Cause, string)
 		before, after := s.runs(m, h.Last.At, at)
 		jump := s.jump(m, h)
 		switch {
-		case before != "" && after != "" && before != after:
-			restarted = append(restarted, m)
-		case s.wasRestarted(m, h.Last.At, at):
+		case before != "" && after != "" && before != after, (before == "" || after == "") && s.wasRestarted(m, h.Last.At, at):
 			restarted = append(restarted, m)
 		case jump > max(slack, h.Last.TTL/100):
 			set = append(set, m)
@@ -283,11 +281,12 @@ func (s *Story) runs(master string, before, after time.Time) (was, is string) {
 	return was, is
 }
 
-// wasRestarted reports whether somebody has seen that a master's process began between the times.
+// wasRestarted reports whether somebody has seen that a master's process began between the times. It counts its uptime in
+// whole seconds.
 func (s *Story) wasRestarted(master string, from, to time.Time) bool {
 	for _, m := range s.Masters {
 		if m.Key == master && m.Uptime > 0 {
-			if began := m.At.Add(-m.Uptime); began.After(from.Add(-time.Second)) && m.At.After(from) && began.Before(to) && m.Uptime < m.At.Sub(from) {
+			if began := m.At.Add(-m.Uptime); began.Add(-time.Second).After(from) && began.Add(-time.Second).Before(to) {
 				return true
 			}
 		}

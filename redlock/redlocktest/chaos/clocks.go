@@ -93,27 +93,30 @@ const driftTTL = 3 * time.Second
 // runWithin has all masters run as fast as they may.
 func runWithin(ctx context.Context, out io.Writer, opts []redlocktest.Option) (as bool, err error) {
 	const fast = promised
-	f, err := takeTurns(ctx, opts, []float64{fast, fast, fast, fast, fast}, driftLock{"within", 0})
+	a, f, err := takeTurns(ctx, opts, []float64{fast, fast, fast, fast, fast}, driftLock{"within", 0})
 	if err != nil {
 		return false, err
 	}
+	defer a.close(false)
 	line(out, "clocks", "all masters %.1f %% fast: %d overlaps, and %d other violations", 100*fast, f.Overlaps["within"], len(f.Violations)-f.Overlaps["within"])
-	return len(f.Violations) == 0, nil
+	explained, err := a.explains(out, story.ClockSet)
+	return explained && len(f.Violations) == 0, err
 }
 
 // runBeyond has a majority of the masters run 30 % fast. Those who allow for that are not harmed.
 func runBeyond(ctx context.Context, out io.Writer, opts []redlocktest.Option) (as bool, err error) {
 	const fast, tries = 0.3, 3
 	for range tries { // the second holder may come late, on a busy machine
-		f, err := takeTurns(ctx, opts, []float64{fast, fast, fast, 0, 0}, driftLock{"default", 0}, driftLock{"allowed", fast + 0.01})
+		a, f, err := takeTurns(ctx, opts, []float64{fast, fast, fast, 0, 0}, driftLock{"default", 0}, driftLock{"allowed", fast + 0.01})
 		if err != nil {
 			return false, err
 		}
+		defer a.close(false)
 		line(out, "clocks", "a majority %.0f %% fast: %d overlaps with the default drift, %d with a DriftFactor of %.2f",
 			100*fast, f.Overlaps["default"], f.Overlaps["allowed"], fast+0.01)
 		switch {
 		case maps.Equal(f.Overlaps, map[string]int{"default": 1}):
-			return true, nil
+			return a.explains(out, story.ClockSet, "default")
 		case len(f.Overlaps) > 0:
 			return false, nil
 		}
@@ -128,30 +131,35 @@ type driftLock struct {
 }
 
 // takeTurns has a client hold each lock until its validity ends, and another take it as soon as it is to be
-// had, while the masters' clocks run so fast.
-func takeTurns(ctx context.Context, opts []redlocktest.Option, shares []float64, turns ...driftLock) (finding, error) {
+// had, while the masters' clocks run so fast. The arena is the caller's to close.
+func takeTurns(ctx context.Context, opts []redlocktest.Option, shares []float64, turns ...driftLock) (_ *arena, f finding, err error) {
 	var locks []lockable
 	for _, l := range turns {
 		locks = append(locks, lockable{Kind: plain, Keys: []string{l.key}, TTL: driftTTL})
 	}
 	a, err := newArena(locks, clientConfig{Holder: true}, false, nil, opts...)
 	if err != nil {
-		return finding{}, err
+		return nil, finding{}, err
 	}
-	defer a.close(false)
+	defer func() {
+		if err != nil {
+			a.close(false)
+		}
+	}()
 	a.drift(shares)
 	for range 2 {
 		for i, l := range turns {
 			a.fleet.config.DriftFactor = l.factor
 			if err := a.startHolder(i); err != nil {
-				return finding{}, err
+				return nil, finding{}, err
 			}
 		}
 		if err := a.await(ctx, func(seen []outcomeCounts) bool { return all(seen, opTry, ok) }); err != nil {
-			return finding{}, err
+			return nil, finding{}, err
 		}
 	}
-	return a.finish(ctx, trial{})
+	f, err = a.finish(ctx, trial{})
+	return a, f, err
 }
 
 // jump sets the masters' clocks while A holds a lock for five minutes, and B, whose own wall clock is an hour

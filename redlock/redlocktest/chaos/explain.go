@@ -30,28 +30,31 @@ func (a *arena) explain() (all []story.Finding, err error) {
 	return story.Tell(sources, time.Hour).Findings, nil
 }
 
-// explains prints which overlaps the flight records tell of, and reports whether they are on these keys, one on each, and
-// have that cause.
+// explains prints of which keys the flight records tell that two had them at once, or, if the cause is story.Frozen, that one
+// went on after its time. It reports whether they tell so of these keys, with that cause, and of no other.
 func (a *arena) explains(out io.Writer, cause story.Cause, keys ...string) (as bool, err error) {
 	findings, err := a.explain()
 	if err != nil {
 		return false, err
 	}
-	found, others := map[string]int{}, 0
+	what, as := "two holders at once", true
+	matter := story.Overlap
+	if cause == story.Frozen {
+		what, matter = "one who went on after its time", story.Late
+	}
+	found := map[string]bool{}
 	for _, f := range findings {
 		switch {
-		case f.Matter != story.Overlap:
-		case f.Cause == cause:
-			found[f.Key]++
-		default:
-			others++
+		case f.Matter == matter && f.Cause == cause:
+			found[f.Key] = true
+		case f.Matter == story.Overlap || f.Matter == matter:
+			as = false
 			line(out, "explain", "%s: %s", f.Cause, f.Text)
 		}
 	}
-	as = others == 0 && len(found) == len(keys)
 	for _, key := range keys {
-		as = as && found[key] > 0
+		as = as && found[key]
 	}
-	line(out, "explain", "flight records: %d keys with two holders at once, as %s", len(found), cause)
-	return as, nil
+	line(out, "explain", "flight records: keys with %s: %d, as %s", what, len(found), cause)
+	return as && len(found) == len(keys), nil
 }

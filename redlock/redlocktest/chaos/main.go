@@ -166,6 +166,11 @@
 // that by their Config.DriftFactor. If a majority is set forward they do, too. Nothing happens
 // if all are set back, or a minority forward, and by wall clocks of clients that are an hour apart.
 //
+// Beside that it freezes a holder amid a write until another has had its lock, and gives two clients two lists of masters.
+//
+// The clients keep flight records, and what 'redlock explain' makes of these is a third judge: it must find each of these
+// violations, and name its cause. In a run that is sound it must find no two holders.
+//
 // With -arena cluster it has a cluster forget locks in a failover. Who declares that a failover forgets nothing
 // (Config.Durable), or does not say how long others hold locks (Config.RestartGuard), or says less, is given the
 // lock of another. Who says it is not.

@@ -93,6 +93,14 @@ func TestTheCheckerFindsAViolation(t *testing.T) {
 		require.Contains(t, out, "a majority 30 % fast: 1 overlaps with the default drift, 0 with a DriftFactor of 0.31")
 		require.Contains(t, out, "then a majority set forward: 1 overlaps")
 	}
+	require.Contains(t, out, "had its lock: 0 overlaps, 1 late writes were refused")
+	require.Contains(t, out, "two lists of masters: 1 overlaps, and 1 by its history")
+	for _, told := range []string{"at once: 6, as masters forgot", "after its time: 1, as a holder was frozen", "at once: 1, as two lists of masters"} {
+		require.Contains(t, out, told, "explain")
+	}
+	if redlocktest.ClocksAvailable() == nil {
+		require.Equal(t, 2, strings.Count(out, "at once: 1, as a clock jumped"))
+	}
 	require.Equal(t, 3, strings.Count(out, "It stops A, the earlier holder"), "while the clocks differ by less than the downtime")
 	require.Equal(t, 2, strings.Count(out, "It stops B, the later holder"))
 }
@@ -106,6 +114,7 @@ func TestTheCheckerFindsWhatAFailoverForgets(t *testing.T) {
 		}
 	}
 	require.Equal(t, len(beliefs)-1, strings.Count(out, ": 1 overlaps, and 1 by its history"))
+	require.Contains(t, out, "at once: 3, as masters forgot", "explain")
 	require.Contains(t, out, "it is known (Config.RestartGuard): 0 overlaps, and 0 by its history")
 }
 

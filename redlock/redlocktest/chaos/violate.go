@@ -14,8 +14,9 @@ import (
 )
 
 // violate does what Redlock warns of: masters lose a lock that is held, and another client is
-// given it. It does so without a fence, for each kind of lock, and with one. It returns exitFine if
-// the checker has found that both hold the lock, and if the fence has stopped whom it should.
+// given it. It does so without a fence, for each kind of lock, and with one. It also sets clocks off, freezes a holder, and gives two
+// clients two lists of masters. It returns exitFine if the checker has found that both hold the lock, if the fence has
+// stopped whom it should, and if the flight records tell of all that, and of its cause.
 func violate(ctx context.Context, out io.Writer) (status int, err error) {
 	status = exitFine
 	found, err := violateRules(ctx, out)
@@ -36,13 +37,20 @@ func violate(ctx context.Context, out io.Writer) (status int, err error) {
 		fmt.Fprintln(out, "what the clocks do is not as it should be")
 		status = exitFailed
 	}
-	fmt.Fprintln(out, "the same with a fence, which the masters have forgotten, too")
+	parts := []func(context.Context, io.Writer) (bool, error){violateFrozen, violateLists}
 	for _, o := range oblivions {
-		as, err := o.violate(ctx, out)
+		parts = append(parts, o.violate)
+	}
+	for i, part := range parts {
+		if i == len(parts)-len(oblivions) {
+			fmt.Fprintln(out, "the first again with a fence, which the masters have forgotten, too")
+		}
+		as, err := part(ctx, out)
 		if err != nil {
 			return 0, err
 		}
 		if !as {
+			fmt.Fprintln(out, "that is not as it should be")
 			status = exitFailed
 		}
 	}
@@ -252,7 +260,6 @@ func (o oblivion) report(out io.Writer, a *arena, f finding) (as bool, err error
 	as = len(f.Overlaps) > 0 && len(f.Disorders) > 0 && len(f.Harm) == 0 && f.Backward == stopped && refusals(stopped) > 0 && refusals(1-stopped) == 0
 	explained, err := a.explains(out, story.Forgot, "violated")
 	if as = as && explained; !as {
-		fmt.Fprintln(out, "that is not as it should be")
 		report(out, f, nil)
 	}
 	return as, err

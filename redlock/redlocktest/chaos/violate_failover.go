@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redburst/redburst/conn/clock"
+	"github.com/redburst/redburst/redlock/internal/story"
 )
 
 // A belief is what a client believes of a failover that it has not seen. Each has a key of its own.
@@ -99,14 +100,24 @@ func violateFailover(ctx context.Context, out io.Writer) (status int, err error)
 	fmt.Fprintln(out, "a cluster has forgotten all locks in a failover")
 	report(out, f, map[fault]int{lateTakeover: 1})
 	expected := make(map[string]int)
+	var keys []string // as the masters have them
 	for _, b := range beliefs {
 		line(out, "belief", "%s: %d overlaps, and %d by its history", b.what, f.Overlaps[b.key], f.disorders(b.key))
 		if b.wrong {
 			expected[b.key] = 1
+			keys = append(keys, roamingPrefix+b.key)
 		}
 	}
 	if !maps.Equal(f.Overlaps, expected) || len(f.Disorders) != len(expected) {
 		fmt.Fprintln(out, "the checker has not found each of them, and nothing else")
+		return exitFailed, nil
+	}
+	explained, err := a.explains(out, story.Forgot, keys...)
+	if err != nil {
+		return 0, err
+	}
+	if !explained {
+		fmt.Fprintln(out, "the flight records do not tell of each of them, and of nothing else")
 		return exitFailed, nil
 	}
 	fmt.Fprintln(out, "these violations are as they should be: the checker can fail")
