@@ -146,7 +146,7 @@ func (s *Story) judgeKey(key string, all []*Hold, wait time.Duration) {
 		if b.Holders > 1 && permits >= b.Holders {
 			a := active[0]
 			cause, why := s.whyGranted(a, b)
-			f := s.find(b.Taken, Overlap, cause, key, "%s took one of %d permits of %q while %d others had them. %s", b.Party.Name, b.Holders, key, permits, why)
+			f := s.find(b.Taken, Overlap, cause, key, "%s took one of %d permits of %q while %d others had them. Why: %s", b.Party.Name, b.Holders, key, permits, why)
 			f.Holds = append(slices.Clone(active), b)
 		}
 		// Who has it next, while one goes on whose validity is over?
@@ -178,7 +178,7 @@ func (s *Story) overlap(key string, a, b *Hold) {
 	if a.Party.Clock != b.Party.Clock && !(a.Party.Clock.Known || b.Party.Clock.Known) {
 		certain = " That is so only if the wall clocks of both are right: their records have no master in common by which to put them together."
 	}
-	f := s.find(b.Taken, Overlap, cause, key, "%s took %q while %s still had it: both had it for %s, until %s.%s %s",
+	f := s.find(b.Taken, Overlap, cause, key, "%s took %q while %s still had it: both had it for %s, until %s.%s Why: %s",
 		b.Party.Name, key, a.Party.Name, Short(until.Sub(b.Taken)), ending(a, b), certain, why)
 	f.Holds = []*Hold{a, b}
 	if f.Maybe = a.End == Open && !a.Party.last.After(b.Taken); f.Maybe {
@@ -207,9 +207,9 @@ func ending(a, b *Hold) string {
 
 // late is about a holder that went on when its lock was over, and b had it.
 func (s *Story) late(key string, a, b *Hold) {
-	f := s.find(b.Taken, Late, Frozen, key, "%s had %q until %s, when its validity ended. It went on all the same, and noticed only %s later: its process stood still, or it did not "+
-		"look at its context. Meanwhile %s had the lock. What %s has written in between came too late: a fence would have had it refused.",
-		a.Party.Name, key, a.Until.Format(clockFormat), Short(a.Told.Sub(a.Until)), b.Party.Name, a.Party.Name)
+	f := s.find(b.Taken, Late, Frozen, key, "%s took %q after %s's lock had ended. But %s noticed its end only %s later: its process stood still (it was stopped, or its machine was, or it "+
+		"collected garbage), or it did not look at its context. Whatever %s has written after %s came too late, and may have undone what %s did. Write with the lock's fence (WithFence), so that late writes are refused.",
+		b.Party.Name, key, a.Party.Name, a.Party.Name, Short(a.Told.Sub(a.Until)), a.Party.Name, a.Until.Format(clockFormat), b.Party.Name)
 	f.Holds = []*Hold{a, b}
 }
 
@@ -219,7 +219,7 @@ const clockFormat = "15:04:05.000"
 // whyGranted says why b was given what a had.
 func (s *Story) whyGranted(a, b *Hold) (Cause, string) {
 	if a.Party.Client.List != b.Party.Client.List && !s.sameServers(a.Party, b.Party) {
-		return TwoLists, fmt.Sprintf("They have two lists of masters, so that their quorums need not have a master in common: %s has %s, and %s has %s. Give all clients the same list.",
+		return TwoLists, fmt.Sprintf("they have two lists of masters, so that a majority of one need not have a master of the other's: %s has %s, and %s has %s. Give all clients the same list.",
 			a.Party.Name, list(a.Party.Client.Masters), b.Party.Name, list(b.Party.Client.Masters))
 	}
 	first := b.First
@@ -227,14 +227,14 @@ func (s *Story) whyGranted(a, b *Hold) (Cause, string) {
 		first = b.Last
 	}
 	if a.Last == nil || first == nil {
-		return Unknown, "The records do not say by which masters."
+		return Unknown, "the records do not say which masters said yes."
 	}
 	both := intersect(a.Last.Yes(), first.Yes())
 	if len(both) == 0 {
-		return Unknown, fmt.Sprintf("No master has said yes to both: %s to %s, and %s to %s.", list(a.Last.Yes()), a.Party.Name, list(first.Yes()), b.Party.Name)
+		return Unknown, fmt.Sprintf("no master said yes to both: %s did to %s, and %s to %s.", list(a.Last.Yes()), a.Party.Name, list(first.Yes()), b.Party.Name)
 	}
 	cause, why := s.whyGone(both, a, first.At)
-	intro := fmt.Sprintf("%s said yes to both. ", list(both))
+	intro := fmt.Sprintf("%s said yes to both. ", list(both)) // no master may do that
 	return cause, intro + why
 }
 
@@ -257,13 +257,14 @@ func (s *Story) whyGone(masters []string, h *Hold, at time.Time) (Cause, string)
 	}
 	switch {
 	case len(restarted) > 0 && len(restarted) >= len(set):
-		return Forgot, fmt.Sprintf("%s restarted in between, and forgot the lock. Masters must keep what they have said (appendfsync always), or their votes must "+
-			"not count until the longest TTL has passed (Config.RestartGuard).", list(restarted))
+		return Forgot, fmt.Sprintf("%s restarted meanwhile, and forgot the lock. Have masters keep what they have said over a restart (appendonly yes, appendfsync always), or have clients "+
+			"not count a master that was restarted until the longest TTL has passed (Config.RestartGuard).", list(restarted))
 	case len(set) > 0:
-		return ClockSet, fmt.Sprintf("The clock of %s had gained %s on the others since the lock was taken, so that the key's TTL ended too early there. Masters' clocks must be slewed, and not set.",
+		return ClockSet, fmt.Sprintf("Since the lock was taken, the clock of %s has gained %s: it was set, or runs too fast. So the key ended there before its time. Never set the clock of a master: slew it.",
 			list(set), detail)
 	}
-	return Deleted, fmt.Sprintf("%s did not restart, and no clock of a master is known to have been set. So somebody has deleted the key there (DEL, FLUSHALL), or the server has evicted it.", list(other))
+	return Deleted, fmt.Sprintf("%s did not restart meanwhile, and its clock was not set, as far as is known. So somebody has deleted the key there (DEL, FLUSHALL), or the server has evicted it (maxmemory-policy).",
+		list(other))
 }
 
 // runs returns the run ids of a master as of two times, as anybody has seen them.
@@ -376,20 +377,20 @@ func (s *Story) judgeLoss(h *Hold) {
 	if rest := h.Until.Sub(at); rest > 0 {
 		left = fmt.Sprintf(" %s before its validity would have ended", Short(rest))
 	}
-	cause, why := s.whyLost(h)
-	s.find(at, Loss, cause, h.Key, "%s lost %q%s, %s after it had taken it. %s", h.Party.Name, h.Key, left, Short(at.Sub(h.Taken)), why).Holds = []*Hold{h}
+	cause, why := s.whyLost(h, at)
+	s.find(at, Loss, cause, h.Key, "%s lost %q%s, and %s after it had taken it. Why: %s", h.Party.Name, h.Key, left, Short(at.Sub(h.Taken)), why).Holds = []*Hold{h}
 }
 
-func (s *Story) whyLost(h *Hold) (Cause, string) {
+func (s *Story) whyLost(h *Hold, at time.Time) (Cause, string) {
 	if h.Revoked {
-		return Revoked, fmt.Sprintf("An operator has revoked it: %q.", h.Detail)
+		return Revoked, fmt.Sprintf("it was revoked, with the reason %q.", h.Detail)
 	}
 	if h.Failed == nil || h.Failed.Outcome != "not_held" {
 		last := h.lastFailure(s)
 		if last == nil {
 			return Unknown, plainText(h.Detail)
 		}
-		return MastersOff, fmt.Sprintf("It could not be renewed for %s, until its validity ended: %s.", Short(h.Until.Sub(h.Last.At)), votesText(last, false))
+		return MastersOff, fmt.Sprintf("It was renewed %s before that, and not again, as too few masters answered: %s.", Short(at.Sub(h.Last.At)), votesText(last, against))
 	}
 	var no []string
 	for i, v := range h.Failed.Votes {
@@ -404,7 +405,7 @@ func (s *Story) whyLost(h *Hold) (Cause, string) {
 		no = had
 	}
 	cause, why := s.whyGone(no, h, h.Failed.At)
-	return cause, fmt.Sprintf("%s did not have it any more. %s", list(no), why)
+	return cause, fmt.Sprintf("%s had it no more. %s", list(no), why)
 }
 
 // lastFailure returns the last renewal of a hold that has failed.
@@ -424,24 +425,40 @@ func plainText(detail string) string {
 	return "Its error: " + strings.TrimPrefix(detail, "redlock: ") + "."
 }
 
-// votesText says what each master has said in a round: all, or only those that have said no, or failed.
-func votesText(r *Round, refusals bool) string {
+// Which votes votesText tells of.
+const (
+	everyVote = iota
+	against   // those that are not yes
+	refusals  // those that say no, or failed
+)
+
+// votesText says what masters have said in a round.
+func votesText(r *Round, which int) string {
 	said := map[string][]string{}
 	var order []string
+	lost := 0
+	for _, v := range r.Votes {
+		if v.Verdict == redlock.VerdictNo || v.Verdict == redlock.VerdictFailed {
+			lost++
+		}
+	}
 	for i, v := range r.Votes {
 		m := r.Party.master(i)
 		what := ""
 		switch v.Verdict {
 		case redlock.VerdictYes:
-			what = "yes from"
+			what = "said yes"
 		case redlock.VerdictNo:
-			what = "no from"
+			what = "said no"
 		case redlock.VerdictPending:
-			what = "no answer in time from"
+			what = "did not answer in time"
 		default:
-			what = "failure (" + cmp.Or(reason(v.Err, m), "without a reason") + ") of"
+			what = "failed (" + cmp.Or(reason(v.Err, m), "without a reason") + ")"
 		}
-		if refusals && (v.Verdict == redlock.VerdictYes || v.Verdict == redlock.VerdictPending) {
+		switch {
+		case which != everyVote && v.Verdict == redlock.VerdictYes, which == refusals && v.Verdict == redlock.VerdictPending:
+			continue
+		case v.Verdict == redlock.VerdictPending && 2*lost >= len(r.Votes): // nobody waits for those who are left
 			continue
 		}
 		if said[what] == nil {
@@ -451,25 +468,42 @@ func votesText(r *Round, refusals bool) string {
 	}
 	var parts []string
 	for _, what := range order {
-		parts = append(parts, what+" "+list(said[what]))
+		parts = append(parts, list(said[what])+" "+what)
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(parts, "; ")
 }
 
-// reason is the beginning of a master's error: what follows says what to do about it.
+// reason is the beginning of a master's error, for people: what follows says what to do about it.
 func reason(err, master string) string {
 	text, _, _ := strings.Cut(err, ";")
+	for _, r := range reasons {
+		if strings.Contains(text, r.part) {
+			return r.words
+		}
+	}
 	for _, prefix := range []string{"mux: ", "conn: ", master + ": "} {
 		text = strings.TrimPrefix(text, prefix)
 	}
 	return text
 }
 
+// reasons are what systems say of connections, in other words than each other.
+var reasons = []struct{ part, words string }{
+	{"connection refused", "nobody listens there"},
+	{"actively refused", "nobody listens there"}, // Windows
+	{"connection reset", brokeOff},
+	{"forcibly closed", brokeOff},
+	{"broken pipe", brokeOff},
+	{"EOF", brokeOff},
+}
+
+const brokeOff = "the connection broke"
+
 func (s *Story) judgeWait(w *Wait) {
 	var had []string
 	for _, h := range s.Holds {
 		if h.Taken.Before(w.To) && h.Ended.After(w.From) && slices.Contains(h.names(), w.Key) && !(h.Party == w.Party && !h.Taken.Before(w.To.Add(-time.Millisecond))) {
-			had = append(had, fmt.Sprintf("%s for %s", h.Party.Name, Short(minTime(w.To, h.Ended).Sub(laterTime(w.From, h.Taken)))))
+			had = append(had, fmt.Sprintf("%s for %s of that", h.Party.Name, Short(minTime(w.To, h.Ended).Sub(laterTime(w.From, h.Taken)))))
 		}
 	}
 	who := ""
@@ -477,13 +511,13 @@ func (s *Story) judgeWait(w *Wait) {
 	case n > 5:
 		who = fmt.Sprintf(" Meanwhile %d others had it, one after the other.", n)
 	case n > 0:
-		who = fmt.Sprintf(" Meanwhile it was had by %s.", list(had))
+		who = fmt.Sprintf(" Meanwhile others had it: %s.", list(had))
 	case w.HeldBy != "" && w.Outcome == "held":
 		who = fmt.Sprintf(" %s had it, by what the masters say. Its record is not here.", w.HeldBy)
 	}
 	got := "and took it"
 	if w.Outcome != "ok" {
-		got = "and did not get it (" + w.Outcome + ")"
+		got = "and did not get it (" + inWords(w.Outcome) + ")"
 	}
 	s.find(w.To, Waiting, "", w.Key, "%s waited %s for %q, %s.%s", w.Party.Name, Short(w.To.Sub(w.From)), w.Key, got, who)
 }
@@ -524,14 +558,53 @@ func (s *Story) judgeRounds() {
 	}
 	for _, g := range order {
 		x := all[g]
-		what := map[string]string{"no_quorum": "too few masters answered", "refused": "too many masters refused", "expired": "the masters answered too late",
-			"second": "the second lock failed", "error": "it failed"}[g.outcome]
-		span := ""
-		if x.n > 1 {
-			span = fmt.Sprintf(", for %s", Short(x.last.At.Sub(x.first.At)))
+		which := against
+		if g.outcome == "refused" {
+			which = refusals
 		}
-		s.find(x.first.At, Refusal, "", "", "%s: %s of %q failed%s, as %s. The first: %s.", g.party.Name, count(x.n, string(g.op)), x.first.Key, span, what, votesText(x.first, false))
+		said := votesText(x.first, which)
+		if said == "" {
+			said = cmp.Or(reason(x.first.Detail, ""), "the record does not say why")
+		}
+		if x.n == 1 {
+			s.find(x.first.At, Refusal, "", "", "%s could not %s %q, as %s: %s.", g.party.Name, do(g.op), x.first.Key, inWords(g.outcome), said)
+			continue
+		}
+		s.find(x.first.At, Refusal, "", "", "%s could not %s its locks %s within %s, as %s. The first was %q: %s.",
+			g.party.Name, do(g.op), count(x.n, "time"), Short(x.last.At.Sub(x.first.At)), inWords(g.outcome), x.first.Key, said)
 	}
+}
+
+// do says what an operation does.
+func do(op redlock.Op) string {
+	switch op {
+	case redlock.OpLock:
+		return "take"
+	case redlock.OpUnlock:
+		return "release"
+	case redlock.OpRenew, redlock.OpRecheck:
+		return "renew"
+	}
+	return string(op)
+}
+
+// inWords says what an outcome means.
+func inWords(outcome string) string {
+	switch outcome {
+	case "held":
+		return "another has it"
+	case "no_quorum":
+		return "too few masters answered"
+	case "refused":
+		return "too many masters refused"
+	case "expired":
+		return "the masters answered too late"
+	case "second":
+		return "the second lock failed"
+	case "cancelled":
+		return "its context ended"
+	}
+	return strings.ReplaceAll(outcome, "_", " ")
 }
 
 // judgeMasters says which masters were away, by anybody's record.
@@ -552,13 +625,28 @@ func (s *Story) judgeMasters() {
 		case !up && was == nil && m.Phase != redlock.PhaseDialing && !closedWith(m):
 			since[v] = m
 		case up && was != nil:
-			s.find(was.At, Away, "", "", "%s was %s for %s, as %s sees it%s.", m.Key, was.Phase, Short(m.At.Sub(was.At)), m.Party.Name, because(was))
+			s.find(was.At, Away, "", "", "%s was %s for %s, as %s saw it%s.", m.Key, away(was.Phase), Short(m.At.Sub(was.At)), m.Party.Name, because(was))
 			delete(since, v)
 		}
 	}
 	for v, was := range since {
-		s.find(was.At, Away, "", "", "%s was %s to the end of the record, as %s sees it%s.", v.addr, was.Phase, v.party.Name, because(was))
+		s.find(was.At, Away, "", "", "%s was %s to the end of the record, as %s saw it%s.", v.addr, away(was.Phase), v.party.Name, because(was))
 	}
+}
+
+// away says what a phase means.
+func away(p redlock.Phase) string {
+	switch p {
+	case redlock.PhaseStalled:
+		return "silent"
+	case redlock.PhaseDown:
+		return "not connected"
+	case redlock.PhaseRefused:
+		return "refused"
+	case redlock.PhaseQuarantined:
+		return "without a vote"
+	}
+	return string(p)
 }
 
 // closedWith reports whether the client has left the master.
@@ -637,7 +725,7 @@ func (s *Story) judgeClocks() {
 			if gained < 0 {
 				what = "back"
 			}
-			s.find(m.At, Clocks, "", "", "The clock of the master %s was set %s by %s, or runs wrong: it has moved so far within %s.", m.Key, what, Short(gained), Short(since))
+			s.find(m.At, Clocks, "", "", "The clock of the master %s was set %s by %s, or runs wrong: it moved so far within %s.", m.Key, what, Short(gained), Short(since))
 		}
 		k.last = m
 	}

@@ -59,6 +59,8 @@ func (s *Story) Of(key string) (all []Line) {
 			by := ""
 			if w.HeldBy != "" && w.Outcome == "held" {
 				by = ", as " + w.HeldBy + " has it"
+			} else if w.Outcome != "held" {
+				by = ", as " + inWords(w.Outcome)
 			}
 			add(w.To, "%s has waited for %s, and gives up%s.", w.Party.Name, Short(w.To.Sub(w.From)), by)
 		}
@@ -90,7 +92,7 @@ func (s *Story) Of(key string) (all []Line) {
 		}
 		tell(r.Party)
 		if r.Outcome != "ok" {
-			add(r.At, "%s does not get it (%s): %s.", r.Party.Name, r.Outcome, votesText(r, false))
+			add(r.At, "%s does not get it, as %s: %s.", r.Party.Name, inWords(r.Outcome), cmp.Or(votesText(r, everyVote), reason(r.Detail, "")))
 		}
 	}
 	for _, p := range s.Parties {
@@ -127,8 +129,8 @@ func (h *Hold) begins() string {
 		fmt.Fprintf(&b, ", with fence %d", h.Fence)
 	}
 	if h.First != nil {
-		if text := votesText(h.First, true); text != "" {
-			fmt.Fprintf(&b, ", in spite of %s", text)
+		if text := votesText(h.First, refusals); text != "" {
+			fmt.Fprintf(&b, ", although %s", text)
 		}
 	}
 	fmt.Fprintf(&b, ". It is valid until %s", h.Until.Format(clockFormat))
