@@ -39,6 +39,7 @@ const (
 	Deleted    Cause = "keys were deleted"       // by somebody else, or evicted
 	Revoked    Cause = "revoked"                 // by an operator
 	MastersOff Cause = "too few masters"         // answered in time
+	Replaced   Cause = "a master was replaced"   // by a replica, which may not have the lock
 	Unknown    Cause = "the records do not say"  // why
 	OtherNames Cause = "two names for one thing" // another Config.Prefix
 )
@@ -373,12 +374,12 @@ func (s *Story) judgeLoss(h *Hold) {
 		}
 	}
 	at := h.Ended
-	left := ""
-	if rest := h.Until.Sub(at); rest > 0 {
-		left = fmt.Sprintf(" %s before its validity would have ended", Short(rest))
-	}
 	cause, why := s.whyLost(h, at)
-	s.find(at, Loss, cause, h.Key, "%s lost %q%s, and %s after it had taken it. Why: %s", h.Party.Name, h.Key, left, Short(at.Sub(h.Taken)), why).Holds = []*Hold{h}
+	left := ""
+	if rest := h.Until.Sub(at); rest > 0 && cause != MastersOff { // it was not lost before its time
+		left = fmt.Sprintf(" %s before its validity would have ended, and", Short(rest))
+	}
+	s.find(at, Loss, cause, h.Key, "%s lost %q%s %s after it had taken it. Why: %s", h.Party.Name, h.Key, left, Short(at.Sub(h.Taken)), why).Holds = []*Hold{h}
 }
 
 func (s *Story) whyLost(h *Hold, at time.Time) (Cause, string) {
@@ -390,7 +391,10 @@ func (s *Story) whyLost(h *Hold, at time.Time) (Cause, string) {
 		if last == nil {
 			return Unknown, plainText(h.Detail)
 		}
-		return MastersOff, fmt.Sprintf("It was renewed %s before that, and not again, as too few masters answered: %s.", Short(at.Sub(h.Last.At)), votesText(last, against))
+		if strings.Contains(last.Detail, "a master was replaced") {
+			return Replaced, "another server has taken the place of a master (a failover), and may have forgotten the lock. So too few masters are known to have it."
+		}
+		return MastersOff, fmt.Sprintf("it was renewed %s before that, and not again, as too few masters answered: %s.", Short(at.Sub(h.Last.At)), votesText(last, against))
 	}
 	var no []string
 	for i, v := range h.Failed.Votes {
@@ -484,11 +488,12 @@ func reason(err, master string) string {
 	for _, prefix := range []string{"mux: ", "conn: ", master + ": "} {
 		text = strings.TrimPrefix(text, prefix)
 	}
-	return text
+	return strings.TrimSuffix(text, ".")
 }
 
 // reasons are what systems say of connections, in other words than each other.
 var reasons = []struct{ part, words string }{
+	{"does not answer", "no answer"},
 	{"connection refused", "nobody listens there"},
 	{"actively refused", "nobody listens there"}, // Windows
 	{"connection reset", brokeOff},
@@ -503,7 +508,7 @@ func (s *Story) judgeWait(w *Wait) {
 	var had []string
 	for _, h := range s.Holds {
 		if h.Taken.Before(w.To) && h.Ended.After(w.From) && slices.Contains(h.names(), w.Key) && !(h.Party == w.Party && !h.Taken.Before(w.To.Add(-time.Millisecond))) {
-			had = append(had, fmt.Sprintf("%s for %s of that", h.Party.Name, Short(minTime(w.To, h.Ended).Sub(laterTime(w.From, h.Taken)))))
+			had = append(had, fmt.Sprintf("%s had it for %s", h.Party.Name, Short(minTime(w.To, h.Ended).Sub(laterTime(w.From, h.Taken)))))
 		}
 	}
 	who := ""
@@ -511,7 +516,7 @@ func (s *Story) judgeWait(w *Wait) {
 	case n > 5:
 		who = fmt.Sprintf(" Meanwhile %d others had it, one after the other.", n)
 	case n > 0:
-		who = fmt.Sprintf(" Meanwhile others had it: %s.", list(had))
+		who = fmt.Sprintf(" Meanwhile %s.", list(had))
 	case w.HeldBy != "" && w.Outcome == "held":
 		who = fmt.Sprintf(" %s had it, by what the masters say. Its record is not here.", w.HeldBy)
 	}
@@ -607,30 +612,50 @@ func inWords(outcome string) string {
 	return strings.ReplaceAll(outcome, "_", " ")
 }
 
+// An absence of a master began with was. If it came back before it had a vote, that is mute.
+type absence struct{ was, mute *Seen }
+
+func (a absence) phase() string {
+	if a.mute != nil {
+		return "away"
+	}
+	return away(a.was.Phase)
+}
+
 // judgeMasters says which masters were away, by anybody's record.
 func (s *Story) judgeMasters() {
 	type view struct {
 		party *Party
 		addr  string
 	}
-	since := map[view]*Seen{}
+	since := map[view]absence{}
 	for _, m := range s.Masters {
 		v := view{m.Party, m.Key}
 		if m.Kind != flight.KindMaster {
 			continue
 		}
-		was := since[v]
+		a := since[v]
 		up := m.Phase == redlock.PhaseUp
 		switch {
-		case !up && was == nil && m.Phase != redlock.PhaseDialing && !closedWith(m):
-			since[v] = m
-		case up && was != nil:
-			s.find(was.At, Away, "", "", "%s was %s for %s, as %s saw it%s.", m.Key, away(was.Phase), Short(m.At.Sub(was.At)), m.Party.Name, because(was))
+		case !up && a.was == nil && m.Phase != redlock.PhaseDialing && !closedWith(m):
+			since[v] = absence{was: m}
+		case !up && a.was != nil && a.mute == nil && m.Phase == redlock.PhaseQuarantined:
+			since[v] = absence{a.was, m}
+		case up && a.was != nil:
+			then := ""
+			if a.mute != nil {
+				then = fmt.Sprintf(". For the last %s of that it was connected, but had no vote, as it might have forgotten locks", Short(m.At.Sub(a.mute.At)))
+			}
+			s.find(a.was.At, Away, "", "", "%s was %s for %s, as %s saw it%s%s.", m.Key, a.phase(), Short(m.At.Sub(a.was.At)), m.Party.Name, because(a.was), then)
 			delete(since, v)
 		}
 	}
-	for v, was := range since {
-		s.find(was.At, Away, "", "", "%s was %s to the end of the record, as %s saw it%s.", v.addr, away(was.Phase), v.party.Name, because(was))
+	for v, a := range since {
+		then := ""
+		if a.mute != nil {
+			then = fmt.Sprintf(". From %s on it was connected, but had no vote, as it might have forgotten locks", a.mute.At.Format(clockFormat))
+		}
+		s.find(a.was.At, Away, "", "", "%s was %s to the end of the record, as %s saw it%s%s.", v.addr, a.phase(), v.party.Name, because(a.was), then)
 	}
 }
 
@@ -655,7 +680,7 @@ func closedWith(m *Seen) bool {
 }
 
 func because(m *Seen) string {
-	if m.Err == "" {
+	if m.Err == "" || m.Phase == redlock.PhaseStalled {
 		return ""
 	}
 	return " (" + reason(m.Err, m.Key) + ")"
