@@ -431,9 +431,8 @@ func plainText(detail string) string {
 
 // Which votes votesText tells of.
 const (
-	everyVote = iota
-	against   // those that are not yes
-	refusals  // those that say no, or failed
+	against  = iota // those that are not yes
+	refusals        // those that say no, or failed
 )
 
 // votesText says what masters have said in a round.
@@ -450,8 +449,6 @@ func votesText(r *Round, which int) string {
 		m := r.Party.master(i)
 		what := ""
 		switch v.Verdict {
-		case redlock.VerdictYes:
-			what = "said yes"
 		case redlock.VerdictNo:
 			what = "said no"
 		case redlock.VerdictPending:
@@ -460,7 +457,7 @@ func votesText(r *Round, which int) string {
 			what = "failed (" + cmp.Or(reason(v.Err, m), "without a reason") + ")"
 		}
 		switch {
-		case which != everyVote && v.Verdict == redlock.VerdictYes, which == refusals && v.Verdict == redlock.VerdictPending:
+		case v.Verdict == redlock.VerdictYes, which == refusals && v.Verdict == redlock.VerdictPending:
 			continue
 		case v.Verdict == redlock.VerdictPending && 2*lost >= len(r.Votes): // nobody waits for those who are left
 			continue
@@ -563,14 +560,7 @@ func (s *Story) judgeRounds() {
 	}
 	for _, g := range order {
 		x := all[g]
-		which := against
-		if g.outcome == "refused" {
-			which = refusals
-		}
-		said := votesText(x.first, which)
-		if said == "" {
-			said = cmp.Or(reason(x.first.Detail, ""), "the record does not say why")
-		}
+		said := x.first.whyFailed()
 		if x.n == 1 {
 			s.find(x.first.At, Refusal, "", "", "%s could not %s %q, as %s: %s.", g.party.Name, do(g.op), x.first.Key, inWords(g.outcome), said)
 			continue
@@ -578,6 +568,15 @@ func (s *Story) judgeRounds() {
 		s.find(x.first.At, Refusal, "", "", "%s could not %s its locks %s within %s, as %s. The first was %q: %s.",
 			g.party.Name, do(g.op), count(x.n, "time"), Short(x.last.At.Sub(x.first.At)), inWords(g.outcome), x.first.Key, said)
 	}
+}
+
+// whyFailed says what was in the way of a round.
+func (r *Round) whyFailed() string {
+	which := against
+	if r.Outcome == "refused" {
+		which = refusals
+	}
+	return cmp.Or(votesText(r, which), reason(r.Detail, ""), "the record does not say why")
 }
 
 // do says what an operation does.

@@ -92,7 +92,7 @@ func (s *Story) Of(key string) (all []Line) {
 		}
 		tell(r.Party)
 		if r.Outcome != "ok" {
-			add(r.At, "%s does not get it, as %s: %s.", r.Party.Name, inWords(r.Outcome), cmp.Or(votesText(r, everyVote), reason(r.Detail, "")))
+			add(r.At, "%s does not get it, as %s: %s.", r.Party.Name, inWords(r.Outcome), r.whyFailed())
 		}
 	}
 	for _, p := range s.Parties {
