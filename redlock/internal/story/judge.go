@@ -503,8 +503,14 @@ const brokeOff = "the connection broke"
 
 func (s *Story) judgeWait(w *Wait) {
 	var had []string
+	var got *Hold // what it waited for
 	for _, h := range s.Holds {
-		if h.Taken.Before(w.To) && h.Ended.After(w.From) && slices.Contains(h.names(), w.Key) && !(h.Party == w.Party && !h.Taken.Before(w.To.Add(-time.Millisecond))) {
+		if h.Party == w.Party && w.Outcome == "ok" && h.Taken.After(w.From) && !h.Taken.After(w.To) && slices.Contains(h.names(), w.Key) {
+			got = h
+		}
+	}
+	for _, h := range s.Holds {
+		if h != got && h.Taken.Before(w.To) && h.Ended.After(w.From) && slices.Contains(h.names(), w.Key) {
 			had = append(had, fmt.Sprintf("%s had it for %s", h.Party.Name, Short(minTime(w.To, h.Ended).Sub(laterTime(w.From, h.Taken)))))
 		}
 	}
@@ -517,11 +523,11 @@ func (s *Story) judgeWait(w *Wait) {
 	case w.HeldBy != "" && w.Outcome == "held":
 		who = fmt.Sprintf(" %s had it, by what the masters say. Its record is not here.", w.HeldBy)
 	}
-	got := "and took it"
+	end := "and took it"
 	if w.Outcome != "ok" {
-		got = "and did not get it (" + inWords(w.Outcome) + ")"
+		end = "and did not get it (" + inWords(w.Outcome) + ")"
 	}
-	s.find(w.To, Waiting, "", w.Key, "%s waited %s for %q, %s.%s", w.Party.Name, Short(w.To.Sub(w.From)), w.Key, got, who)
+	s.find(w.To, Waiting, "", w.Key, "%s waited %s for %q, %s.%s", w.Party.Name, Short(w.To.Sub(w.From)), w.Key, end, who)
 }
 
 func laterTime(a, b time.Time) time.Time {

@@ -42,7 +42,7 @@ func (s *Story) Of(key string) (all []Line) {
 		case Expired:
 			add(h.Ended, "The validity of %s's lock ends. It has not released it.", h.Party.Name)
 		case Lost:
-			if h.Ended.Equal(h.Until) {
+			if h.outlived() {
 				add(h.Ended, "The validity of %s's lock ends.", h.Party.Name)
 			}
 			add(laterTime(h.Told, h.Ended), "%s learns that its lock is lost.", h.Party.Name)
@@ -106,6 +106,13 @@ func (s *Story) Of(key string) (all []Line) {
 	}
 	slices.SortStableFunc(all, func(a, b Line) int { return a.At.Compare(b.At) })
 	return all
+}
+
+// outlived reports whether a lock was lost as its validity ended. Who records that is a little later than who decides it, so
+// that the two times differ.
+func (h *Hold) outlived() bool {
+	rest := h.Until.Sub(h.Ended)
+	return rest == 0 || h.Last != nil && h.Failed == nil && !h.Revoked && rest < h.Last.TTL/10
 }
 
 // begins says how a hold began.
