@@ -407,7 +407,14 @@ func TestGroupFailsOver(t *testing.T) {
 	groups.Kill(0)
 	groups.Await(0, was)
 	<-held.Done()
-	require.Eventually(t, func() bool { return first.Stats().Masters[0].Phase == redlock.PhaseQuarantined }, hanging, 5*time.Millisecond)
+	require.Eventually(t, func() bool { // it is recorded, too
+		for e := range first.record().Events() {
+			if e.Kind == flight.KindMaster && e.Phase == redlock.PhaseQuarantined {
+				return true
+			}
+		}
+		return false
+	}, hanging, 5*time.Millisecond)
 	told := s.tell()
 	require.Equal(t, []story.Cause{story.Replaced}, causes(told, story.Loss))
 	s.golden(told, "The one master is a group that Sentinel watches over. Its server is killed while web-1 holds the lock. A replica takes its place.", story.Away)
