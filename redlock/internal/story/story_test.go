@@ -54,12 +54,16 @@ func newScene(t *testing.T, n int, opts ...redlocktest.Option) *scene {
 	return &scene{T: t, masters: masters, addrs: masters.Addrs()}
 }
 
-// kind is what golden files call the masters.
-func (s *scene) kind() string {
+// named returns a text with the masters' names of golden files, instead of their addresses.
+func (s *scene) named(text string) string {
+	kind := "master"
 	if s.masters == nil {
-		return "group"
+		kind = "group"
 	}
-	return "master"
+	for i, addr := range s.addrs {
+		text = strings.ReplaceAll(text, addr, fmt.Sprintf("%s-%c", kind, 'a'+i))
+	}
+	return text
 }
 
 // actor makes a client of the masters of that number that are up; all if none is given.
@@ -153,7 +157,7 @@ func (s *scene) golden(told *story.Story, done string, about ...story.Matter) {
 	var aways []string // first, and by name: they may be seen in any order
 	for _, f := range told.Findings {
 		if line := (story.Line{At: f.At, Text: f.Text}).String() + "\n"; f.Matter == story.Away && slices.Contains(about, f.Matter) {
-			aways = append(aways, timeOfDay.ReplaceAllString(line, "hh:mm:ss"))
+			aways = append(aways, s.named(timeOfDay.ReplaceAllString(line, "hh:mm:ss")))
 		} else if f.Matter != story.Away && (f.Matter != story.Refusal || slices.Contains(about, f.Matter)) {
 			rest.WriteString(line)
 		}
@@ -166,10 +170,7 @@ func (s *scene) golden(told *story.Story, done string, about ...story.Matter) {
 			b.WriteString(line.String() + "\n")
 		}
 	}
-	text := b.String()
-	for i, addr := range s.addrs {
-		text = strings.ReplaceAll(text, addr, fmt.Sprintf("%s-%c", s.kind(), 'a'+i))
-	}
+	text := s.named(b.String())
 	text = duration.ReplaceAllString(timeOfDay.ReplaceAllString(text, "hh:mm:ss"), "[time]")
 	text = although.ReplaceAllString(text, ". It is valid")
 	text = times.ReplaceAllString(text, "could not $1 $4, as $3: ")
