@@ -19,6 +19,7 @@ import (
 type explainer struct {
 	key  string
 	wait time.Duration
+	page string // the file to write one to
 }
 
 func newExplain() *cobra.Command {
@@ -42,12 +43,19 @@ in common. explain says by how much the clocks differ.
 A process that still runs goes on writing: explain says what is in the record
 until now.
 
+--html writes a page as well, which a browser shows: what is remarkable, and a
+timeline of each lock and each master. It is one file, asks nobody for anything,
+and can be sent in a mail. Keys, owners and the masters' addresses are in it, and
+no token. With --key it is about one lock. A page that is there already is
+replaced, and any other file is not.
+
 Exit status: 0, or
     1  two had a lock at once, or a lock was lost
-   64  wrong usage, or a file is no flight record
+   64  wrong usage, a file is no flight record, or --html names another's file
    74  the output cannot be written`,
 		Example: `  redlock explain app.flight
   redlock explain --key lock:report a.flight b.flight
+  redlock explain --html what-happened.html a.flight b.flight
   redlock explain http://a:6060/debug/redlock http://b:6060/debug/redlock`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -59,20 +67,31 @@ Exit status: 0, or
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&x.key, "key", "k", "", "tell the story of this `KEY` alone")
+	flags.StringVar(&x.page, "html", "", "write a page with the timeline to this `FILE`, too")
 	flags.DurationVar(&x.wait, "wait", time.Second, "from how long on a wait is remarkable")
 	return cmd
 }
 
 func (x *explainer) explain(names []string) error {
+	if x.page != "" {
+		if err := checkPage(x.page); err != nil {
+			return usageError("name a file that is not there yet", "--html %s: %w", x.page, err)
+		}
+	}
 	var sources []story.Source
 	for _, name := range names {
 		r, err := readRecord(name)
 		if err != nil {
-			return usageError("", "%s: %w", name, err)
+			return usageError("", "%s: %w", shownName(name), err)
 		}
-		sources = append(sources, story.Source{Name: name, Record: r})
+		sources = append(sources, story.Source{Name: shownName(name), Record: r})
 	}
 	s := story.Tell(sources, x.wait)
+	if x.page != "" {
+		if err := writePage(x.page, s.HTML(x.key)); err != nil {
+			return &failure{exitIO, fmt.Errorf("--html: %w", err), ""}
+		}
+	}
 	out := newTerminal(os.Stdout)
 	for _, line := range s.Who() {
 		out.printf("%s\n", indented(conn.Printable(line), 2))
@@ -131,7 +150,7 @@ func indented(text string, by int) string {
 const fetchTimeout = 30 * time.Second
 
 func readRecord(name string) (*flight.Record, error) {
-	if strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://") {
+	if isURL(name) {
 		ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 		defer cancel()
 		q, err := http.NewRequestWithContext(ctx, http.MethodGet, name, nil)
