@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -158,6 +160,9 @@ func readRecord(name string) (*flight.Record, error) {
 			return nil, err
 		}
 		answer, err := http.DefaultClient.Do(q)
+		if whole := (*url.Error)(nil); errors.As(err, &whole) {
+			return nil, whole.Err // the rest is the address
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -51,10 +51,6 @@ func (s *Story) HTML(key string) []byte {
 		Records: printable(s.Who()),
 		Order:   printable(s.order()),
 		LeftOut: d.leftOut(key),
-		Nothing: "Nothing is remarkable.",
-	}
-	if key != "" {
-		p.Nothing = fmt.Sprintf("Nobody has held or wanted %q here.", key)
 	}
 	p.addFindings(s, key, d)
 	if lines := s.Of(key); key != "" && len(lines) > 0 {
@@ -63,6 +59,11 @@ func (s *Story) HTML(key string) []byte {
 			x.add(l, key, d)
 		}
 		p.Sections = append(p.Sections, x)
+	}
+	if key != "" && len(d.Keys) == 0 {
+		p.Nothing = fmt.Sprintf("Nobody has held or wanted %q here.", key)
+	} else if len(p.Sections) == 0 {
+		p.Nothing = "Nothing is remarkable."
 	}
 	var b bytes.Buffer
 	if err := pageTemplate.Execute(&b, p); err != nil {
