@@ -1,4 +1,4 @@
-// Package browser looks at what people see in a browser: the page of redlock ui.
+// Package browser looks at what people see in a browser: the pages of redlock ui and redlock explain.
 package browser
 
 import (
@@ -52,7 +52,7 @@ type page struct {
 	*testing.T
 	ctx   context.Context
 	base  string // its address, without the last slash
-	hosts int    // that it may ask
+	hosts int    // that it may ask, and files
 }
 
 // opens starts redlock ui for the masters, and opens its page.
@@ -117,7 +117,11 @@ func show(t *testing.T, address string) *page {
 		case *runtime.EventExceptionThrown:
 			t.Errorf("an error on the page: %s", e.ExceptionDetails.Exception.Description)
 		case *network.EventRequestWillBeSent:
-			if u, err := url.Parse(e.Request.URL); err == nil && u.Scheme != "data" {
+			switch u, err := url.Parse(e.Request.URL); {
+			case err != nil || u.Scheme == "data":
+			case u.Scheme == "file":
+				asked.Store(e.Request.URL, true)
+			default:
 				asked.Store(u.Host, true)
 			}
 		}

@@ -328,10 +328,12 @@ type drawable struct {
 // drawn chooses what the page draws, of a key or of all.
 func (s *Story) drawn(key string) *pageData {
 	all := s.drawables(key)
-	d := &pageData{Texts: []string{""}, keys: map[string]int{}, masters: map[string]int{}, texts: map[string]int{"": 0}, parties: map[*Party]int{}, all: len(all)}
+	d := &pageData{Keys: []string{}, Masters: []string{}, Texts: []string{""}, Parties: []pageParty{}, Holds: []pageHold{}, Waits: []pageWait{},
+		Rounds: []pageRound{}, Seen: []pageSeen{}, Both: []pageBoth{}, // none is null in JSON
+		keys: map[string]int{}, masters: map[string]int{}, texts: map[string]int{"": 0}, parties: map[*Party]int{}, all: len(all)}
 	for i, p := range s.Parties {
 		d.parties[p] = i
-		x := pageParty{Name: conn.Printable(p.Name), Placed: p.Clock.placed(s.Parties[0].Clock)}
+		x := pageParty{Name: conn.Printable(p.Name), Masters: []int{}, Placed: p.Clock.placed(s.Parties[0].Clock)}
 		for _, m := range p.Client.Masters {
 			x.Masters = append(x.Masters, d.master(m))
 		}

@@ -1,4 +1,5 @@
 'use strict';
+performance.mark('read');
 // The page draws what stands in it, and asks nobody for anything. All text goes through textContent.
 
 const $ = id => document.getElementById(id);
@@ -235,10 +236,10 @@ function drawNow() {
   const scroll = $('scroll'), body = $('rows');
   const head = $('ruler').offsetHeight;
   const most = printing ? Math.min(printed, shown.length) : shown.length;
+  body.style.height = most * rowHeight + 'px'; // from which follows how many can be seen
   const visible = printing ? most : Math.ceil(scroll.clientHeight / rowHeight) + 4;
   const first = printing ? 0 : Math.max(0, Math.min(Math.floor((scroll.scrollTop - head) / rowHeight) - 1, most - visible));
   const last = Math.min(most, first + visible);
-  body.style.height = most * rowHeight + 'px';
   while (body.children.length > last - first) body.lastChild.remove();
   while (body.children.length < last - first) {
     const div = make('div');
@@ -300,7 +301,7 @@ function firstOf(row, time) {
 
 function drawRow(g, row, w, h) {
   const scale = w / (view.to - view.from);
-  const place = t => Math.max(-50, Math.min((t - view.from) * scale, w + 50));
+  const place = t => Math.round(Math.max(-50, Math.min((t - view.from) * scale, w + 50)));
   const seen = [], last = {}; // the end of what was drawn of a look: what would hide behind it is not drawn
   for (let i = firstOf(row, view.from); i < row.things.length && row.things[i].from <= view.to; i++) {
     const t = row.things[i], look = lookOf(t);
@@ -325,7 +326,7 @@ function drawRow(g, row, w, h) {
 // A look is how a thing is drawn: by its form, and not by its colour alone. Those of a higher layer are drawn over the others.
 const looks = {
   hold: {name: 'hold', layer: 1, paint(g, from, to, h, t, place) {
-    const end = t ? Math.max(place(t.x.ended), from + 1) : to;
+    const end = t ? Math.max(place(t.x.ended), from + 3) : to;
     g.fillStyle = colours.hold;
     g.fillRect(from, h / 2 - 6, end - from, 12);
     if (t && !t.x.how) { // nobody knows when it ended
@@ -638,7 +639,7 @@ function fillDetail(row) {
       reveal();
       fillDetail(row);
       $('detail').scrollTop = 0;
-      $('detail').querySelector('.close').focus();
+      $('detail-head').focus();
     });
     li.append(make('time', clock(t.from)), make('span', tell(t)), button);
     return li;
