@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -331,4 +332,61 @@ func TestWhatHappenedWithoutScripts(t *testing.T) {
 	require.Contains(t, text, "A timeline is drawn where scripts run")
 	require.NotContains(t, text, "Zoom")
 	require.True(t, eval[bool](p, `document.getElementById('timeline').hidden`))
+}
+
+// The page about explain shows this picture. UPDATE=1 takes it anew.
+func TestPictureOfWhatHappened(t *testing.T) {
+	if os.Getenv("UPDATE") == "" {
+		t.Skip("UPDATE is not set")
+	}
+	masters := redlocktest.Start(t, 3)
+	all := map[string]*recorded{}
+	var records []*recorded
+	for _, owner := range []string{"reports@web-1", "reports@web-2", "billing@web-3", "import@worker-1"} {
+		all[owner] = record(t, masters.Addrs(), owner)
+		records = append(records, all[owner])
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var work sync.WaitGroup
+	for i, w := range []struct{ owner, key string }{
+		{"reports@web-1", "lock:report"}, {"reports@web-2", "lock:report"}, {"billing@web-3", "lock:invoices"}, {"import@worker-1", "lock:import"}, {"billing@web-3", "lock:import"},
+	} {
+		work.Go(func() {
+			for ctx.Err() == nil {
+				all[w.owner].Do(ctx, w.key, 900*time.Millisecond, func(ctx context.Context) error {
+					select {
+					case <-ctx.Done():
+					case <-time.After(time.Duration(600+130*i) * time.Millisecond):
+					}
+					return nil
+				})
+				time.Sleep(50 * time.Millisecond)
+			}
+		})
+	}
+	time.Sleep(2 * time.Second)
+	masters.Kill(2)
+	time.Sleep(time.Second)
+	masters.Restart(2)
+	time.Sleep(time.Second)
+	first := all["reports@web-1"].takes(t, "lock:deploy", redlock.WithFence())
+	time.Sleep(500 * time.Millisecond)
+	for i := range masters.N() {
+		_, err := masters.Do(i, "DEL", "lock:deploy")
+		require.NoError(t, err)
+	}
+	second := all["billing@web-3"].takes(t, "lock:deploy")
+	time.Sleep(700 * time.Millisecond)
+	first.Unlock(t.Context())
+	second.Unlock(t.Context())
+	cancel()
+	work.Wait()
+	p := reads(t, explained(t, records))
+	p.run(chromedp.EmulateViewport(1000, 700))
+	p.await(`document.querySelectorAll('#rows .row').length > 10`)
+	eval[bool](p, `(document.getElementById('timeline').scrollIntoView(), scrollBy(0, -20), true)`)
+	picture, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile("../../redlock/docs/explain.png", picture, 0o644))
 }

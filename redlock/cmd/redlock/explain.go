@@ -47,7 +47,7 @@ until now.
 
 --html writes a page as well, which a browser shows: what is remarkable, and a
 timeline of each lock and each master. It is one file, asks nobody for anything,
-and can be sent in a mail. Keys, owners and the masters' addresses are in it, and
+and can be sent in a mail. It tells keys, owners and the masters' addresses, and
 no token. With --key it is about one lock. A page that is there already is
 replaced, and any other file is not.
 

@@ -3,10 +3,15 @@
 package main
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/flight"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -35,4 +40,78 @@ func TestExplainTellsOfTwoHolders(t *testing.T) {
 		require.Equal(t, exitUsage, status, args)
 		require.NotEmpty(t, stderr)
 	}
+}
+
+func TestExplainWritesAPage(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	dir := t.TempDir()
+	record, page := filepath.Join(dir, "record"), filepath.Join(dir, "page.html")
+	s := begin(t, []string{mastersEnv(masters)}, "hold", "--restart-guard=0", "--owner", "a", "--flight", record, "k")
+	s.assigned("REDLOCK_TOKEN")
+	for range 2 { // the second time, it is replaced
+		status, stdout, stderr := do(t, nil, "explain", "--html", page, record)
+		require.Zero(t, status, stderr)
+		require.NotEmpty(t, stdout, "the text comes all the same")
+		info, err := os.Stat(page)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode(), "who may see the records may see it")
+	}
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.True(t, strings.Contains(string(text), "Nothing is remarkable."))
+
+	// A file that is no such page stays, and so does what a link leads to.
+	before, err := os.ReadFile(record)
+	require.NoError(t, err)
+	link := filepath.Join(dir, "link.html")
+	require.NoError(t, os.Symlink(page, link))
+	for _, name := range []string{record, dir, link, os.DevNull} {
+		status, _, stderr := do(t, nil, "explain", "--html", name, record)
+		require.Equal(t, exitUsage, status, name)
+		require.Contains(t, stderr, "no page of redlock explain")
+	}
+	after, err := os.ReadFile(record)
+	require.NoError(t, err)
+	require.Equal(t, before[:4096], after[:4096])
+	status, _, stderr := do(t, nil, "explain", "--html", filepath.Join(dir, "none", "page.html"), record)
+	require.Equal(t, exitIO, status)
+	require.Contains(t, stderr, "--html: ")
+	names, err := filepath.Glob(filepath.Join(dir, ".redlock-*"))
+	require.NoError(t, err)
+	require.Empty(t, names, "nothing is left behind")
+}
+
+// A service may ask for a password, or for a key in the address. Whom the story is sent to, learns none.
+func TestExplainTellsNoPasswordOfAnAddress(t *testing.T) {
+	t.Parallel()
+	rec, err := flight.New(flight.Options{})
+	require.NoError(t, err)
+	for range 2 { // whose names do not differ, so the addresses tell them apart
+		_, err = rec.Attach(redlock.Config{Owner: "a", Masters: []string{"a:1"}})
+		require.NoError(t, err)
+	}
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if _, password, _ := q.BasicAuth(); password != "passphrase" || q.URL.Query().Get("key") != "sesame" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		rec.ServeHTTP(w, q)
+	}))
+	defer service.Close()
+	page := filepath.Join(t.TempDir(), "page.html")
+	address := strings.Replace(service.URL, "://", "://me:passphrase@", 1) + "/debug/redlock?key=sesame"
+	status, stdout, stderr := do(t, nil, "explain", "--html", page, address)
+	require.Zero(t, status, stderr)
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	for _, said := range []string{stdout, string(text)} {
+		require.True(t, strings.Contains(said, service.URL+"/debug/redlock"))
+		require.False(t, strings.Contains(said, "passphrase"))
+		require.False(t, strings.Contains(said, "sesame"))
+	}
+	status, _, stderr = do(t, nil, "explain", address+"x", strings.Replace(address, service.URL[7:], "127.0.0.1:1", 1))
+	require.Equal(t, exitUsage, status)
+	require.NotContains(t, stderr, "sesame")
+	require.NotContains(t, stderr, "passphrase")
 }

@@ -63,7 +63,7 @@ func fenced(t *testing.T, language string) []string {
 func TestReadmeCompiles(t *testing.T) {
 	t.Parallel()
 	packages := []string{"context", "errors", "net/http", "testing", "time",
-		"github.com/stretchr/testify/require", module + "/redlock", module + "/redlock/redlocktest"}
+		"github.com/stretchr/testify/require", module + "/redlock", module + "/redlock/flight", module + "/redlock/redlocktest"}
 	above, err := filepath.Abs(top)
 	require.NoError(t, err)
 	dir := t.TempDir()

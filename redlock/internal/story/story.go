@@ -1,5 +1,5 @@
 // Package story makes of flight records what has happened: who held which lock when, who waited for it, and what is
-// remarkable about that. It decides, and neither reads files nor prints.
+// remarkable about that. It decides, and makes a page of it. It neither reads files nor prints.
 //
 // # Time
 //
