@@ -29,9 +29,9 @@ func IsHTML(head []byte) bool { return bytes.Contains(head, []byte(pageMark)) }
 
 // What a page carries at the most. A mail with it can be sent, and a phone draws it.
 const (
-	maxEvents = 20_000
-	maxBytes  = 8 << 20 // of its events, about
-	maxLines  = 1_000   // of findings, and of the story of a key
+	maxDrawn = 20_000
+	maxBytes = 8 << 20 // of its events, about
+	maxLines = 1_000   // of findings, and of the story of a key
 )
 
 // HTML returns one page that says what is remarkable, or of a key, the story, and draws the timeline. It asks nobody for
@@ -341,7 +341,7 @@ func (s *Story) drawn(key string) *pageData {
 	}
 	slices.SortStableFunc(all, func(a, b drawable) int { return cmp.Or(cmp.Compare(a.rank, b.rank), b.at.Compare(a.at)) })
 	n := 0
-	for n < len(all) && n < maxEvents && d.bytes < maxBytes {
+	for n < len(all) && n < maxDrawn && d.bytes < maxBytes {
 		d.count(all[n], key)
 		n++
 	}
