@@ -180,14 +180,15 @@ func hasClusterPort(bin string) bool {
 func nodesConf(nodes []*clusterNode, me int) (conf []byte) {
 	shards := len(nodes) / 2
 	for j, n := range nodes {
-		flags, of := "master", "-"
+		flags, of, epoch := "master", "-", j/2+1
 		if j%2 == 1 {
-			flags, of = "slave", nodes[j-1].id
+			// Redis before 7 takes an epoch here for the replica's own, and then CLUSTER FAILOVER TAKEOVER chooses no new one.
+			flags, of, epoch = "slave", nodes[j-1].id, 0
 		}
 		if j == me {
 			flags = "myself," + flags
 		}
-		conf = fmt.Appendf(conf, "%s 127.0.0.1:%s@%d %s %s 0 0 %d connected", n.id, n.shownPort(), n.bus.port(), flags, of, j/2+1)
+		conf = fmt.Appendf(conf, "%s 127.0.0.1:%s@%d %s %s 0 0 %d connected", n.id, n.shownPort(), n.bus.port(), flags, of, epoch)
 		if j%2 == 0 {
 			conf = fmt.Appendf(conf, " %d-%d", j/2*clusterSlots/shards, (j/2+1)*clusterSlots/shards-1)
 		}

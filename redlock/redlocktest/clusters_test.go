@@ -70,3 +70,18 @@ func TestClusterMayHaveOneShard(t *testing.T) {
 	c.GoOnReplicating(0, 1)
 	eventually(t, func() bool { return c.Ready(0) == nil }, "the other one is its replica now")
 }
+
+// A replica that takes its master's place without asking the others has it for good, whichever of the two has the
+// smaller id. These clusters have one of each.
+func TestClustersReplicaTakesOver(t *testing.T) {
+	needRedis(t)
+	c := StartClusters(t, 2, 1)
+	require.NotEqual(t, c.ID(0, 0) < c.ID(0, 1), c.ID(1, 0) < c.ID(1, 1))
+	for i := range c.N() {
+		_, err := c.Do(i, 1, "CLUSTER", "FAILOVER", "TAKEOVER")
+		require.NoError(t, err)
+		require.Equal(t, 1, c.Await(i, someSlot, 0))
+		eventually(t, func() bool { return c.Ready(i) == nil }, "the other one is its replica")
+		require.Equal(t, 1, c.Owner(i, someSlot))
+	}
+}
