@@ -65,7 +65,7 @@ func requireInSlot(t *testing.T, clusters *redlocktest.Clusters, before ...strin
 // without the prefix. Nodes of the list may be gone, and the user has the documented rights only.
 func TestEachKindWorksOnACluster(t *testing.T) {
 	t.Parallel()
-	clusters := redlocktest.StartClusters(t, 1, 3)
+	clusters := redlocktest.StartClusters(t, 1, 3, orderedOnly)
 	cfg := limited(t, clusters)
 	cfg.Masters = []string{"cluster://127.0.0.1:1,127.0.0.1:2," + clusters.Node(0, 2)}
 	a, b := openConfig(t, cfg), openConfig(t, cfg)
@@ -163,7 +163,7 @@ func TestAllAroundALockWorksOnACluster(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		t.Run(fmt.Sprint(shards), func(t *testing.T) {
 			t.Parallel()
-			clusters := redlocktest.StartClusters(t, 1, shards)
+			clusters := redlocktest.StartClusters(t, 1, shards, orderedOnly)
 			cfg := limited(t, clusters)
 			owner := clusters.Owner(0, lockSlot)
 			others := []string{locks, "{locks}", "{locks}x", "x{locks}:y"}

@@ -28,18 +28,16 @@ func onClusters(clusters *redlocktest.Clusters) redlock.Config {
 	return redlock.Config{Masters: clusters.Addrs(), Prefix: locks, RoundTimeout: 2 * time.Second}
 }
 
-// failover says whether nodes of the only cluster may take over by themselves. Without a word, they all may. Under load
-// they do so when they should not, as they wait for each other for a second only.
-func failover(t *testing.T, clusters *redlocktest.Clusters, may bool, nodes ...int) {
-	t.Helper()
-	no := map[bool]string{true: "no", false: "yes"}[may]
-	for _, j := range nodes {
-		_, err := clusters.Do(0, j, "CONFIG", "SET", "cluster-replica-no-failover", no)
-		require.NoError(t, err)
-	}
-}
+// orderedOnly has no node of a cluster take over by itself. Under load they do so when they should not, as they wait for
+// each other for a second only.
+var orderedOnly = redlocktest.WithArgs("--cluster-replica-no-failover", "yes")
 
-var everyNode = []int{0, 1, 2, 3, 4, 5} // of a cluster with three shards
+// mayTakeOver lets a node of the only cluster take over by itself.
+func mayTakeOver(t *testing.T, clusters *redlocktest.Clusters, j int) {
+	t.Helper()
+	_, err := clusters.Do(0, j, "CONFIG", "SET", "cluster-replica-no-failover", "no")
+	require.NoError(t, err)
+}
 
 // A contest is clients that take turns at two keys, as fast as they can. No two may believe that they have one.
 type contest struct {
@@ -96,8 +94,7 @@ func (c *contest) end() {
 // time after the quarantine, and no two clients have one.
 func TestClusterLosesItsMasterUnderLoad(t *testing.T) {
 	t.Parallel()
-	clusters := redlocktest.StartClusters(t, 1, 3)
-	failover(t, clusters, false, everyNode...)
+	clusters := redlocktest.StartClusters(t, 1, 3, orderedOnly)
 	cfg := onClusters(clusters)
 	load := contend(t, 500*time.Millisecond, openConfig(t, cfg), openConfig(t, cfg))
 	load.progress("at first")
@@ -116,12 +113,12 @@ func TestClusterLosesItsMasterUnderLoad(t *testing.T) {
 		{"it is ordered to let its replica take over", func() { takeOver(at ^ 1) }},
 		{"its replica takes over by itself", func() { takeOver(at^1, "TAKEOVER") }},
 		{"it is cut off from the others, and not from us", func() {
-			failover(t, clusters, true, at^1)
+			mayTakeOver(t, clusters, at^1)
 			clusters.Isolate(0, at)
 		}},
 		{"it is killed", func() {
 			clusters.Rejoin(0, at^1)
-			failover(t, clusters, true, at^1)
+			mayTakeOver(t, clusters, at^1)
 			clusters.Kill(0, at)
 		}},
 	} {
@@ -175,7 +172,7 @@ func TestOneOfThreeClustersLosesItsMaster(t *testing.T) {
 // data, and votes when all that it has forgotten is over.
 func TestOneOfThreeClustersIsDeadAndOneFailsOver(t *testing.T) {
 	t.Parallel()
-	clusters := redlocktest.StartClusters(t, 3, 3)
+	clusters := redlocktest.StartClusters(t, 3, 3, orderedOnly)
 	cfg := onClusters(clusters)
 	a, b := openConfig(t, cfg), openConfig(t, cfg)
 	for _, c := range []*redlock.Client{a, b} {
@@ -212,7 +209,7 @@ func TestOneOfThreeClustersIsDeadAndOneFailsOver(t *testing.T) {
 // TTL has passed, and the release is owed to the new master.
 func TestLockOnTheOnlyClusterIsLostInAFailover(t *testing.T) {
 	t.Parallel()
-	clusters := redlocktest.StartClusters(t, 1, 3)
+	clusters := redlocktest.StartClusters(t, 1, 3, orderedOnly)
 	c := openConfig(t, onClusters(clusters))
 	at := clusters.Owner(0, lockSlot)
 	m := c.NewMutex("k", 10*time.Second)
@@ -292,8 +289,7 @@ func TestANewClientLearnsOfAFailover(t *testing.T) {
 // master for long. But it knows none of the locks. So it has no vote for clients that start.
 func TestANewClientDoesNotBelieveWhoWasGivenTheSlotOfTheDead(t *testing.T) {
 	t.Parallel()
-	clusters := redlocktest.StartClusters(t, 1, 3)
-	failover(t, clusters, false, everyNode...)
+	clusters := redlocktest.StartClusters(t, 1, 3, orderedOnly)
 	from := clusters.Owner(0, lockSlot)
 	const heir = 2 // the first node of the second shard
 	cfg := onClusters(clusters)
@@ -336,8 +332,7 @@ func TestANewClientDoesNotBelieveWhoWasGivenTheSlotOfTheDead(t *testing.T) {
 // A cluster that serves nobody for a moment has forgotten nothing by that: it votes as soon as it serves again.
 func TestClusterThatIsDownForAMomentForgetsNothing(t *testing.T) {
 	t.Parallel()
-	clusters := redlocktest.StartClusters(t, 1, 3)
-	failover(t, clusters, false, everyNode...)
+	clusters := redlocktest.StartClusters(t, 1, 3, orderedOnly)
 	var mu sync.Mutex
 	var seen []string
 	cfg := onClusters(clusters)
