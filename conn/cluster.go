@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -111,6 +112,18 @@ func parseView(v resp.Value, slot int, at string) (view clusterView, err error) 
 		return view, errors.New("it knows of no master with slots")
 	}
 	return view, nil
+}
+
+// knowsNoCluster reports whether an answer to CLUSTER SLOTS says that there is no such command. A proxy that hides a whole
+// cluster may say so.
+func knowsNoCluster(v resp.Value) bool {
+	return ErrorCode(v) == "ERR" && bytes.Contains(bytes.ToLower(v.Bytes()), []byte("unknown "))
+}
+
+// aloneAt is the view of an endpoint that has all slots and names nobody. It must be the only one of its address, and
+// serve the keys of our slot: nobody else can say who is their master.
+func aloneAt(at string) clusterView {
+	return clusterView{masters: []clusterNode{{id: at, endpoint: at}}, owner: at}
 }
 
 // replicasOf reads the endpoints of the replicas of a range of slots: of those that have one, and of a hundred at most.

@@ -138,7 +138,14 @@ func (s *clusterSurvey) askOn(ctx context.Context, at string) (answered bool, er
 		q.within(actx)
 		text, err := q.state(&a, s.opt.ClusterKey)
 		if err == nil && (viewed == 0 || text != said || a.asked-viewed >= viewLasts) {
-			err = q.must("CLUSTER SLOTS", func(v resp.Value) error {
+			err = q.must("", func(v resp.Value) error {
+				switch {
+				case a.state == slotHere && at == s.addr.nodes && knowsNoCluster(v):
+					view = aloneAt(at)
+					return nil
+				case v.IsError():
+					return q.refusal("CLUSTER SLOTS", v)
+				}
 				view, err = parseView(v, HashSlot(s.opt.ClusterKey), at)
 				return err
 			}, "CLUSTER", "SLOTS")

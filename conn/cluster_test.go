@@ -183,6 +183,43 @@ func TestOneEndpointForAWholeCluster(t *testing.T) {
 	}
 }
 
+// An endpoint that knows no CLUSTER at all is the master of all slots, too, if it is the only one of its address and
+// serves the keys. Any other refusal is one.
+func TestOneEndpointKnowsNoCluster(t *testing.T) {
+	t.Parallel()
+	const unknown = "-ERR unknown command 'CLUSTER'\r\n"
+	for name, c := range map[string]struct {
+		nodes      int
+		slots, get string
+		want       string
+	}{
+		"it has all keys":      {nodes: 1, slots: unknown, get: "$-1\r\n"},
+		"no such subcommand":   {nodes: 1, slots: "-ERR Unknown subcommand or wrong number of arguments for 'SLOTS'\r\n", get: "$-1\r\n"},
+		"the user may not":     {nodes: 1, slots: "-NOPERM no\r\n", get: "$-1\r\n", want: "let the user run CLUSTER SLOTS"},
+		"it cannot say now":    {nodes: 1, slots: "-ERR upstream failure\r\n", get: "$-1\r\n", want: "upstream failure"},
+		"another has the key":  {nodes: 1, slots: unknown, get: moved, want: "unknown command"},
+		"it serves nobody":     {nodes: 1, slots: unknown, get: down, want: "unknown command"},
+		"it is one of several": {nodes: 2, slots: unknown, get: "$-1\r\n", want: "unknown command"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nodes, at := nodesOf(t, c.nodes)
+			allAnswer(nodes, "CLUSTER SLOTS", c.slots)
+			allAnswer(nodes, "CLUSTER INFO", unknown)
+			allAnswer(nodes, "GET", c.get)
+			dialled, err := conn.Dial(t.Context(), cluster(t, at...), ofLocks)
+			if c.want != "" {
+				require.ErrorContains(t, err, c.want)
+				return
+			}
+			require.NoError(t, err)
+			defer dialled.Close()
+			require.Equal(t, at[0], dialled.Server().Endpoint)
+			require.Equal(t, at, dialled.Server().Nodes)
+		})
+	}
+}
+
 // A failed dial asks each node, and shows nothing of it. Nodes that a minority names are not even asked, and are
 // not shown the password.
 func TestNodeThatOnlyAMinorityNamesIsNotAsked(t *testing.T) {

@@ -349,3 +349,99 @@ func TestWaitersNeedNoUndeclaredKeys(t *testing.T) {
 	require.NoError(t, <-waited)
 	require.NoError(t, <-waited)
 }
+
+// A proxy or a serverless endpoint hides its nodes: it says that it is a cluster, and is one place with all slots. Some
+// answer CLUSTER SLOTS and CLUSTER INFO so, and some know no CLUSTER at all.
+func TestOneEndpointIsAWholeCluster(t *testing.T) {
+	t.Parallel()
+	for name, answers := range map[string]map[string]string{
+		"it names itself": {
+			"SLOTS": "{{0, 16383, {'127.0.0.1', %s, string.rep('0', 40)}}}",
+			"INFO":  "'cluster_state:ok\\r\\ncluster_my_epoch:0\\r\\n'",
+		},
+		"it knows no CLUSTER": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			clusters := redlocktest.StartClusters(t, 1, 1)
+			ports := make(chan string, 1)
+			port := sync.OnceValue(func() string { return <-ports })
+			addr := rewriting(t, clusters.Node(0, 0), func(args []string) []string {
+				if !strings.EqualFold(args[0], "CLUSTER") {
+					return args
+				}
+				if answer, ok := answers[strings.ToUpper(args[1])]; ok {
+					return []string{"EVAL", "return " + strings.ReplaceAll(answer, "%s", port()), "0"}
+				}
+				return []string{"no-such-command"}
+			})
+			_, p, err := net.SplitHostPort(addr)
+			require.NoError(t, err)
+			ports <- p
+			cfg := redlock.Config{Masters: []string{"cluster://" + addr}, Prefix: locks, RoundTimeout: busy, StallTime: busy}
+			a, b := openConfig(t, cfg), openConfig(t, cfg)
+			endpointDoesItAll(t, a, b)
+			settled(t, a)
+			settled(t, b)
+			requireInSlot(t, clusters)
+			cfg.Masters = []string{"redis://" + addr}
+			_, err = redlock.Open(t.Context(), cfg)
+			require.ErrorContains(t, err, "write cluster://")
+		})
+	}
+}
+
+// endpointDoesItAll takes locks of each kind with two clients, and does to them all that can be done.
+func endpointDoesItAll(t *testing.T, a, b *redlock.Client) {
+	t.Helper()
+	ctx := t.Context()
+	for name, opts := range map[string][]redlock.Option{
+		"plain":         nil,
+		"several":       {redlock.WithKeys("and", "more")},
+		"shared":        {redlock.WithShared()},
+		"permit":        {redlock.WithPermits(1)},
+		"fenced":        {redlock.WithFence()},
+		"shared fenced": {redlock.WithFence(), redlock.WithShared()},
+	} {
+		m := a.NewMutex(name, long, opts...)
+		require.NoError(t, m.TryLock(ctx), name)
+		require.NoError(t, m.Extend(ctx), name)
+		if strings.HasPrefix(name, "shared") {
+			reader := b.NewMutex(name, long, opts...)
+			require.NoError(t, reader.TryLock(ctx), name)
+			require.NoError(t, reader.Unlock(ctx), name)
+			opts = opts[:len(opts)-1] // who writes waits
+		}
+		next := b.NewMutex(name, long, opts...)
+		require.ErrorIs(t, next.TryLock(ctx), redlock.ErrHeld, name)
+		waited := make(chan error, 1)
+		go func() { waited <- next.Lock(ctx) }()
+		require.Eventually(t, func() bool { // it stands in the line
+			for c, err := range a.Locks(ctx, name) {
+				if err == nil && c.Key == name && c.Waiting == 1 {
+					return true
+				}
+			}
+			return false
+		}, time.Minute, 5*time.Millisecond, name)
+		require.NoError(t, m.Unlock(ctx), name)
+		require.NoError(t, <-waited, name)
+		if next.Fence() > 0 {
+			require.Greater(t, next.Fence(), m.Fence(), name)
+		}
+		held, stop := next.KeepAlive(ctx)
+		require.NoError(t, a.Revoke(ctx, name, "to see it", append(opts, redlock.WithToken(next.Token()))...), name)
+		<-held.Done()
+		require.ErrorIs(t, context.Cause(held), redlock.ErrRevoked, name)
+		stop()
+		next.Release()
+	}
+	m := a.NewMutex("watched", long)
+	require.NoError(t, m.TryLock(ctx))
+	for leader, err := range b.Watch(ctx, "watched") {
+		require.NoError(t, err)
+		require.NotZero(t, leader)
+		break
+	}
+	require.NoError(t, m.Unlock(ctx))
+}
