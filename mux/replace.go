@@ -195,11 +195,29 @@ func (s *slot) isServer(server conn.Server, remote string) bool {
 }
 
 // rename tells the masters the connections' new name. One that is being dialled under the old name is
-// told afterwards. It takes mu.
+// told afterwards. Every user may give a connection a name by HELLO, and a server that does not know it has
+// no users. It takes mu.
 func (m *Mux) rename(name string) {
-	m.Send(&Op{
-		Command: resp.AppendCommand(nil, "CLIENT", "SETNAME", name),
-		Verdict: func(resp.Value) Verdict { return VerdictYes }, // a user may lack the right
-		Persist: 2 * m.cfg.Conn.DialTimeout,
-	})
+	var old, all Set // with RESP2
+	m.lock()
+	for i := range m.slots {
+		all = all.With(i)
+		if m.slots[i].known.Proto == 2 {
+			old = old.With(i)
+		}
+	}
+	m.mu.Unlock()
+	tell := func(which Set, command ...string) {
+		if which == 0 { // which would mean all
+			return
+		}
+		m.Send(&Op{
+			Command: resp.AppendCommand(nil, command...),
+			Verdict: func(resp.Value) Verdict { return VerdictYes }, // it may be refused
+			Only:    which,
+			Persist: 2 * m.cfg.Conn.DialTimeout,
+		})
+	}
+	tell(all&^old, "HELLO", "3", "SETNAME", name)
+	tell(old, "CLIENT", "SETNAME", name)
 }

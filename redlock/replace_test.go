@@ -102,6 +102,55 @@ func votesIn(t *testing.T, c *redlock.Client, i int) time.Duration {
 
 const fightTTL = 5 * time.Second
 
+// The masters are told the new list though they know no HELLO.
+func TestTheNewListIsToldWithoutHELLO(t *testing.T) {
+	t.Parallel()
+	masters := lacking(t, 4, "HELLO")
+	c := openConfig(t, redlock.Config{Masters: masters.Addrs()[:3], StallTime: busy})
+	masters.Kill(2)
+	require.NoError(t, c.Replace(t.Context(), masters.Addr(2), masters.Addr(3)))
+	toldList(t, masters)
+}
+
+// toldList awaits that masters 0, 1 and 3 know that these are a client's.
+func toldList(t *testing.T, masters *redlocktest.Masters) {
+	t.Helper()
+	list := clientname.List([]string{masters.Addr(0), masters.Addr(1), masters.Addr(3)})
+	for _, i := range []int{0, 1, 3} {
+		require.Eventually(t, func() bool {
+			text, err := masters.Do(i, "CLIENT", "LIST")
+			require.NoError(t, err)
+			return strings.Contains(text.(string), "/"+list)
+		}, time.Minute, 5*time.Millisecond)
+	}
+}
+
+// The masters are told the new list by a user who may do no more than the documentation says, and they refuse nothing.
+func TestTheNewListIsToldWithTheDocumentedRights(t *testing.T) {
+	t.Parallel()
+	masters := startACL(t, 4, lockRights)
+	if name, version := product(t, masters); name == "Redis" && olderThan(version, "6.2") {
+		t.Skip("there a user needs a right to HELLO")
+	}
+	cfg := undemanding(masters)
+	cfg.Masters, cfg.StallTime = masters.Addrs()[:3], busy
+	c := openConfig(t, cfg)
+	for i := range 3 {
+		reaches(t, c, i, "up")
+	}
+	masters.Kill(2)
+	require.NoError(t, c.Replace(t.Context(), masters.Addr(2), masters.Addr(3)))
+	toldList(t, masters)
+	for _, i := range []int{0, 1, 3} {
+		log, err := masters.Do(i, "ACL", "LOG")
+		require.NoError(t, err)
+		for _, entry := range log.([]any) {
+			require.NotContains(t, strings.ToLower(fmt.Sprint(entry)), "setname")
+			require.NotContains(t, strings.ToLower(fmt.Sprint(entry)), "hello")
+		}
+	}
+}
+
 // A master is killed for good while clients fight for locks and one is kept, and an empty newcomer gets its place,
 // in one client after the other. No lock is lost, none is taken twice, and no call fails. The newcomer votes after
 // the longest TTL.
