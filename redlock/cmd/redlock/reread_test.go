@@ -54,6 +54,7 @@ func TestRunTakesAChangedList(t *testing.T) {
 	masters.Kill(2)
 	f.write(masters.Addr(3), masters.Addr(1), masters.Addr(0))
 	f.hangup(masters.Addr(3)+" has the place of "+masters.Addr(2)+" now", s, waiter)
+	waiter.awaitStderr(masters.Addr(3) + " is quarantined")
 	f.hangup("the list of masters is the same", waiter)
 	require.Eventually(t, func() bool {
 		token, err := masters.Do(3, "GET", "k")
@@ -85,6 +86,7 @@ func TestLeadTakesAChangedList(t *testing.T) {
 	f.write(masters.Addr(0), masters.Addr(1), masters.Addr(3))
 	f.hangup(masters.Addr(3)+" has the place of "+masters.Addr(2)+" now", all...)
 	for _, s := range all {
+		s.awaitStderr(masters.Addr(3) + " is quarantined")
 		s.awaitStderr(masters.Addr(3) + " is up again")
 	}
 	masters.Kill(0)
@@ -99,7 +101,7 @@ func TestAListThatCannotBeTakenIsRefused(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 5)
 	f := newMasterFile(t, masters.Addrs()[:3]...)
-	s := begin(t, f.env(), sh(`echo ready; read line`)...)
+	s := begin(t, f.env(), sh(`echo ready; read line`, "-v")...)
 	s.awaitStdout("ready")
 	f.write(masters.Addr(0), masters.Addr(1), masters.Addr(3))
 	f.hangup("still answers: shut it down for good first", s)
@@ -107,11 +109,15 @@ func TestAListThatCannotBeTakenIsRefused(t *testing.T) {
 	f.hangup("the list of masters has 2 newcomers, and lacks 2: only one at a time", s)
 	f.write(masters.Addrs()[:4]...)
 	f.hangup("the list of masters has 1 newcomer, and lacks 0", s)
-	f.write("http://x")
-	f.hangup("master 1 in "+f.path, s)
+	f.write(masters.Addr(0), masters.Addr(1), "http://x")
+	f.hangup("master 3 in "+f.path, s)
 	require.NoError(t, os.Remove(f.path))
 	f.hangup("no such file", s)
 	f.write(masters.Addrs()[:3]...)
+	f.hangup("the list of masters is the same", s)
+	masters.Kill(2)
+	f.write(masters.Addr(0), masters.Addr(1), masters.Addr(3)) // which has still the old one in its place
+	f.hangup(masters.Addr(3)+" has the place of "+masters.Addr(2)+" now", s)
 	_, err := s.in.Write([]byte("\n"))
 	require.NoError(t, err)
 	require.Zero(t, s.end())
