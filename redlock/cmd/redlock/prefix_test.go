@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -89,13 +90,32 @@ func TestEveryCommandKeepsToThePrefix(t *testing.T) {
 				says(0, "REDLOCK_KEY=k\n", "run", atOnce, "k", "--", "env")
 				says(0, "REDLOCK_PREFIX="+regexp.QuoteMeta(prefix)+"\n", "run", atOnce, "k", "--", "env")
 				says(0, "", "clients")
+				s = begin(t, env, with("hold", atOnce, "--owner", "me", "seen")...)
+				s.assigned("REDLOCK_TOKEN")
+				page := serveUIAs(t, env, append(with("")[1:], "--allow-revoke")...)
+				shown := map[string]bool{}
+				page.events("/events", func(event string, data []byte) bool {
+					if event != "about" { // which says that there is one
+						require.NotContains(t, string(data), prefix, event)
+					}
+					shown[event] = shown[event] || event != "locks" || strings.Contains(string(data), `"key":"seen"`)
+					return shown["locks"] && shown["masters"] && shown["findings"] && shown["clients"]
+				})
+				status, said := page.revokes("seen", page.host)
+				require.Equal(t, http.StatusOK, status, said)
+				require.Equal(t, exitLost, s.end())
+				require.NoError(t, page.inv.Process.Signal(syscall.SIGTERM))
+				page.inv.end()
 				if flag {
 					says(0, "", "demo", "-m", masters.Addr(0))
 				}
 
 				log, err := masters.Do(0, "ACL", "LOG")
 				require.NoError(t, err)
-				require.Empty(t, log)
+				for _, entry := range log.([]any) { // the page's doctor asks for what it may not do
+					require.Contains(t, fmt.Sprint(entry), "object config|get")
+					require.Contains(t, fmt.Sprint(entry), "/redlock-doctor@")
+				}
 				keys, err := masters.Do(0, "KEYS", "*")
 				require.NoError(t, err)
 				require.NotEmpty(t, keys)

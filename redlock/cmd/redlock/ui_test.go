@@ -37,7 +37,13 @@ type uiClient struct {
 // serveUI starts redlock ui, and opens its page.
 func serveUI(t *testing.T, masters *redlocktest.Masters, args ...string) *uiClient {
 	t.Helper()
-	s := begin(t, []string{mastersEnv(masters)}, append([]string{"ui", "--listen", "127.0.0.1:0"}, args...)...)
+	return serveUIAs(t, []string{mastersEnv(masters)}, args...)
+}
+
+// serveUIAs is serveUI with an environment.
+func serveUIAs(t *testing.T, env []string, args ...string) *uiClient {
+	t.Helper()
+	s := begin(t, env, append([]string{"ui", "--listen", "127.0.0.1:0"}, args...)...)
 	s.awaitStdout("\n")
 	printed := strings.TrimSpace(s.out.String())
 	u, err := url.Parse(printed)
