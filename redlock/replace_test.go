@@ -121,7 +121,7 @@ func toldList(t *testing.T, masters *redlocktest.Masters) {
 			text, err := masters.Do(i, "CLIENT", "LIST")
 			require.NoError(t, err)
 			return strings.Contains(text.(string), "/"+list)
-		}, time.Minute, 5*time.Millisecond)
+		}, 20*time.Second, 5*time.Millisecond)
 	}
 }
 
