@@ -164,6 +164,9 @@ func TestMasterOfASlotIsLeftWhenTheClusterSaysSo(t *testing.T) {
 			eventually(t, "it has a vote that nothing confirmed before counts for any more", func() bool {
 				op := vote("a")
 				require.NoError(t, m.Do(t.Context(), op))
+				for len(nodes.told) > 0 {
+					<-nodes.told
+				}
 				return clock.Now() > changed+conn.SlotTrust && op.Votes[0].Verdict == mux.VerdictYes
 			})
 		})
