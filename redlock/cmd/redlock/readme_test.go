@@ -310,7 +310,7 @@ func TestLinksOfThePackageCommentLeadSomewhere(t *testing.T) {
 // Each package of the module is promised to users, or named as one that is not.
 func TestDocumentsSayWhatIsPromised(t *testing.T) {
 	t.Parallel()
-	promised := []string{"redlock", "redlock/redlocktest", "mux", "conn", "conn/clock", "resp"}
+	promised := []string{"redlock", "redlock/flight", "redlock/redlocktest", "mux", "conn", "conn/clock", "resp"}
 	others := regexp.MustCompile(`/internal/|/internal$|/redlocktest/|^conn/conntest$|^resp/resptest$|^fuzz$|/contrib/|/examples/`)
 	list := exec.Command("go", "list", "-f", "{{.Name}} {{.ImportPath}}", module+"/...")
 	list.Dir = top
