@@ -61,18 +61,15 @@ const slack = 50 * time.Millisecond
 func (s *Story) judge(wait time.Duration) {
 	s.judgeClocks()
 	s.judgeLists()
-	for key, all := range s.byKey() {
+	byKey := s.byKey()
+	for key, all := range byKey {
 		slices.SortStableFunc(all, func(a, b *Hold) int { return a.Taken.Compare(b.Taken) })
-		s.judgeKey(key, all, wait)
+		s.judgeKey(key, all)
 	}
 	for _, h := range s.Holds {
 		s.judgeLoss(h)
 	}
-	for _, w := range s.Waits {
-		if w.To.Sub(w.From) >= wait {
-			s.judgeWait(w)
-		}
-	}
+	s.judgeWaits(byKey, wait)
 	s.judgeRounds()
 	s.judgeMasters()
 	for _, p := range s.Parties {
@@ -126,7 +123,7 @@ func Short(d time.Duration) string {
 }
 
 // judgeKey looks at the holds of a key, in the order in which they were taken.
-func (s *Story) judgeKey(key string, all []*Hold, wait time.Duration) {
+func (s *Story) judgeKey(key string, all []*Hold) {
 	var active, before []*Hold
 	for _, b := range all {
 		active = slices.DeleteFunc(active, func(a *Hold) bool {
@@ -501,16 +498,45 @@ var reasons = []struct{ part, words string }{
 
 const brokeOff = "the connection broke"
 
-func (s *Story) judgeWait(w *Wait) {
+// fewWaits is how many long waits of one party for one key are told one by one.
+const fewWaits = 3
+
+// judgeWaits says which waits were long. Of many of a party for a key, it tells the longest.
+func (s *Story) judgeWaits(byKey map[string][]*Hold, wait time.Duration) {
+	type group struct {
+		party *Party
+		key   string
+	}
+	all := map[group][]*Wait{}
+	for _, w := range s.Waits {
+		if w.To.Sub(w.From) >= wait {
+			g := group{w.Party, w.Key}
+			all[g] = append(all[g], w)
+		}
+	}
+	for g, waits := range all {
+		if len(waits) <= fewWaits {
+			for _, w := range waits {
+				s.judgeWait(w, byKey[g.key], "")
+			}
+			continue
+		}
+		longest := slices.MaxFunc(waits, func(a, b *Wait) int { return cmp.Compare(a.To.Sub(a.From), b.To.Sub(b.From)) })
+		s.judgeWait(longest, byKey[g.key], fmt.Sprintf("%s had %d long waits for %q, of which this was the longest: ", g.party.Name, len(waits), g.key))
+	}
+}
+
+// judgeWait says who of those that had the key had it while one has waited.
+func (s *Story) judgeWait(w *Wait, holds []*Hold, before string) {
 	var had []string
 	var got *Hold // what it waited for
-	for _, h := range s.Holds {
-		if h.Party == w.Party && w.Outcome == "ok" && h.Taken.After(w.From) && !h.Taken.After(w.To) && slices.Contains(h.names(), w.Key) {
+	for _, h := range holds {
+		if h.Party == w.Party && w.Outcome == "ok" && h.Taken.After(w.From) && !h.Taken.After(w.To) {
 			got = h
 		}
 	}
-	for _, h := range s.Holds {
-		if h != got && h.Taken.Before(w.To) && h.Ended.After(w.From) && slices.Contains(h.names(), w.Key) {
+	for _, h := range holds {
+		if h != got && h.Taken.Before(w.To) && h.Ended.After(w.From) {
 			had = append(had, fmt.Sprintf("%s had it for %s", h.Party.Name, Short(minTime(w.To, h.Ended).Sub(laterTime(w.From, h.Taken)))))
 		}
 	}
@@ -527,7 +553,7 @@ func (s *Story) judgeWait(w *Wait) {
 	if w.Outcome != "ok" {
 		end = "and did not get it (" + inWords(w.Outcome) + ")"
 	}
-	s.find(w.To, Waiting, "", w.Key, "%s waited %s for %q, %s.%s", w.Party.Name, Short(w.To.Sub(w.From)), w.Key, end, who)
+	s.find(w.To, Waiting, "", w.Key, "%s%s waited %s for %q, %s.%s", before, w.Party.Name, Short(w.To.Sub(w.From)), w.Key, end, who)
 }
 
 func laterTime(a, b time.Time) time.Time {
