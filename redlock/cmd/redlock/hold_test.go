@@ -55,17 +55,13 @@ func TestHoldTellsOfItsEnd(t *testing.T) {
 	env := []string{mastersEnv(masters)}
 	s := begin(t, env, "hold", atOnce, "--ttl", "3s", "k")
 	s.assigned("REDLOCK_TOKEN")
-	for i := range masters.N() {
-		masters.Flush(i)
-	}
+	s.lose(masters)
 	require.Equal(t, exitLost, s.end())
 	require.Contains(t, s.err.String(), "the lock was lost")
 
 	s = begin(t, env, "hold", atOnce, "--ttl", "1h", "k") // the next renewal is far away
 	s.assigned("REDLOCK_TOKEN")
-	for i := range masters.N() {
-		masters.Flush(i)
-	}
+	s.lose(masters)
 	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, exitLost, s.end())
 

@@ -47,14 +47,6 @@ func (s *invocation) word(name string) string {
 	return strings.Fields(rest)[0]
 }
 
-// lose takes the lock away.
-func lose(t *testing.T, masters *redlocktest.Masters) {
-	t.Helper()
-	for i := range masters.N() {
-		masters.Flush(i)
-	}
-}
-
 // What the command starts can leave its group and its session (setsid), and its parent (a daemon).
 func TestALossEndsAllThatTheCommandHasStarted(t *testing.T) {
 	t.Parallel()
@@ -65,7 +57,7 @@ func TestALossEndsAllThatTheCommandHasStarted(t *testing.T) {
 		(setsid sh -c 'sleep 120 & sleep 120' &)
 		setsid sh -c 'trap "touch asked; exit" TERM; touch ready; while :; do sleep 0.01; done' & wait`, "--ttl", "3s", "--grace", "1m")...)
 	require.Eventually(t, func() bool { return fileExists(dir + "/ready") }, patient, 5*time.Millisecond)
-	lose(t, masters)
+	s.lose(masters)
 	require.Equal(t, exitLost, s.end())
 	require.Empty(t, left())
 	require.True(t, fileExists(dir+"/asked"))
@@ -86,7 +78,7 @@ func TestWhatHasLeftTheGroupIsKilledAfterTheGrace(t *testing.T) {
 		setsid sh -c 'trap "" TERM; while :; do sleep 120; done' >/dev/null 2>&1 &
 		setsid sh -c 'trap "" TERM; echo ready; exec >/dev/null 2>&1; while :; do setsid sleep 120 & sleep 0.01; done' & sleep 120`, "--ttl", "3s", "--grace", "100ms")...)
 	s.awaitStdout("ready")
-	lose(t, masters)
+	s.lose(masters)
 	require.Equal(t, exitLost, s.end())
 	require.Empty(t, left())
 }
@@ -144,7 +136,7 @@ func TestALossSparesWhatWasThereBeforeTheCommand(t *testing.T) {
 	s := beginBy(t, []string{mastersEnv(masters), mark}, "sh", append([]string{"-c", script, "sh", binary}, sh("echo ready; sleep 120", "--ttl", "3s")...)...)
 	spared := []string{s.word("before"), s.word("below")}
 	s.awaitStdout("ready")
-	lose(t, masters)
+	s.lose(masters)
 	require.Equal(t, exitLost, s.end())
 	require.ElementsMatch(t, spared, left())
 }
@@ -162,7 +154,7 @@ func TestALossSparesWhatAProcessBeforeTheCommandHasLeft(t *testing.T) {
 	s.awaitStdout("ready")
 	require.NoError(t, os.WriteFile(dir+"/end", nil, 0o600))
 	require.Eventually(t, func() bool { return !slices.Contains(left(), before) }, patient, 20*time.Millisecond)
-	lose(t, masters)
+	s.lose(masters)
 	require.Equal(t, exitLost, s.end())
 	require.Equal(t, []string{below}, left())
 }
@@ -239,7 +231,7 @@ func TestWhatCannotBeEndedIsSaid(t *testing.T) {
 		sh(`setsid sh -c 'echo "stray $$"; exec `+nobody+`sh -c "echo ready; exec sleep 120 >/dev/null 2>&1"' & sleep 120`, "--ttl", "3s", "--grace", "100ms")...)...)
 	stray := s.word("stray")
 	s.awaitStdout("ready")
-	lose(t, masters)
+	s.lose(masters)
 	require.Equal(t, exitLost, s.end())
 	require.Contains(t, s.err.String(), "cannot be ended: "+stray+" (sleep)\n")
 	require.Equal(t, []string{stray}, left())
@@ -290,7 +282,7 @@ func TestASignalReachesNoLaterGroup(t *testing.T) {
 	s := beginBy(t, []string{mastersEnv(masters)}, "unshare", append([]string{"-pf", "--mount-proc", "--kill-child", "sh", "-c", script, "sh", binary},
 		sh(`(trap "" TERM; exec setsid sh -c 'echo $$ >stray; exec sleep 120') & echo $$ >group; exec sleep 120`, "--ttl", "3s", "--grace", "20s")...)...)
 	s.awaitStdout("ready")
-	lose(t, masters)
+	s.lose(masters)
 	s.end()
 	require.Regexp(t, `State:\s+[^Z\s]`, s.out.String(), "the guard goes on until redlock has ended")
 	require.Contains(t, s.out.String(), "status 98\n")

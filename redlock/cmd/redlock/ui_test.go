@@ -254,6 +254,7 @@ func TestThePageRevokesWhomItHasShown(t *testing.T) {
 	client, err := redlock.Open(t.Context(), redlock.Config{Masters: redlocktest.Start(t, 3).Addrs()})
 	require.NoError(t, err)
 	defer client.Close()
+	deliver(t.Context(), client, patient) // the first lock must not be on two masters of which one is left out
 	first, second := client.NewMutex("k", time.Hour), client.NewMutex("k", time.Hour)
 	require.NoError(t, first.TryLock(t.Context()))
 	s := uiServer{allowRevoke: true, client: client}
