@@ -321,7 +321,9 @@ func (h *handshake) evaluate(replies []reply) (Server, error) {
 			s.fromHello(r.Value)
 		case r.name == "INFO", r.name == "INFO replication":
 			s.fromInfo(r.Bytes())
-			s.Within = time.Since(h.began)
+			if s.Ahead != 0 {
+				s.Within = time.Since(h.began)
+			}
 			informed = informed || r.name == "INFO"
 			timed = timed || bytes.Contains(r.Bytes(), []byte("uptime_in_seconds:"))
 		case r.name == "SCRIPT LOAD":

@@ -124,6 +124,8 @@ var testedElsewhere = map[string]string{
 	"internal/kind/revoke": "revoke_test.go and revoke_masters_test.go revoke locks of each kind",
 	"internal/processes":   "redlocktest starts and ends its servers with it, and its tests look at that",
 	"internal/skew":        "a variable that tests set",
+	"internal/story/judge": "story_test.go makes what it judges, and tells of it",
+	"internal/story/text":  "the golden files of story_test.go are its text",
 }
 
 // acrossFiles are the test files that have no source file's name, as what they hold is kept by many
