@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/redburst/redburst/redlock/internal/processes"
@@ -55,8 +56,13 @@ func startRedisServers(n int) (demoServers, error) {
 	var starting sync.WaitGroup
 	for i := range n {
 		starting.Go(func() {
-			if r.servers[i].port, errs[i] = freePort(); errs[i] == nil {
-				errs[i] = r.start(i)
+			for range 10 { // another process can take a port that was free a moment ago
+				if r.servers[i].port, errs[i] = freePort(); errs[i] == nil {
+					errs[i] = r.start(i)
+				}
+				if errs[i] == nil || !strings.Contains(errs[i].Error(), "already in use") {
+					return
+				}
 			}
 		})
 	}
