@@ -113,7 +113,7 @@ func TestEveryCommandKeepsToThePrefix(t *testing.T) {
 				log, err := masters.Do(0, "ACL", "LOG")
 				require.NoError(t, err)
 				for _, entry := range log.([]any) { // the page's doctor asks for what it may not do
-					require.Contains(t, fmt.Sprint(entry), "object config|get")
+					require.Regexp(t, `object config(\|get)? `, fmt.Sprint(entry)) // before Redis 7 without the subcommand
 					require.Contains(t, fmt.Sprint(entry), "/redlock-doctor@")
 				}
 				keys, err := masters.Do(0, "KEYS", "*")
