@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
@@ -395,4 +396,44 @@ func TestFileIsWrittenWithoutMapping(t *testing.T) {
 	r.wait(0, "k")
 	r.wait(0, "k")
 	require.True(t, errors.Is(r.err, os.ErrClosed), r.err)
+}
+
+// An errorFunc is an error whose text is what it returns.
+type errorFunc func() string
+
+func (f errorFunc) Error() string { return f() }
+
+// An error may be of the program's own type. Its method may wait for a goroutine that records, or panic. Then nobody else
+// waits, and the other events are right.
+func TestErrorsOfTheProgramDoNoHarm(t *testing.T) {
+	t.Parallel()
+	rec, err := New(Options{}) // Close would wait, too
+	require.NoError(t, err)
+	cfg, err := rec.Attach(redlock.Config{})
+	require.NoError(t, err)
+	o := cfg.Observer
+	told := func(err error) []func() {
+		return []func(){
+			func() { o.WaitEnd(t.Context(), "its end", 0, err) },
+			func() { o.Lost(t.Context(), "its loss", err) },
+			func() { o.Round(t.Context(), redlock.Round{Op: redlock.OpLock, Key: "its round", Err: err}) },
+			func() {
+				o.Round(t.Context(), redlock.Round{Op: redlock.OpLock, Key: "its vote", Votes: []redlock.Vote{{Verdict: redlock.VerdictFailed, Err: err}}})
+			},
+		}
+	}
+	for _, tell := range told(errorFunc(func() string { panic("the program's") })) {
+		require.PanicsWithValue(t, "the program's", tell)
+		o.WaitStart(t.Context(), "k")
+	}
+	for _, tell := range told(errorFunc(func() string { o.WaitStart(t.Context(), "l"); return "it has waited" })) {
+		done := make(chan bool, 1)
+		go func() { tell(); done <- true }()
+		conntest.Soon(t, "the end", done)
+	}
+	var keys []string
+	for e := range read(t, bytesOf(t, rec)).Events() {
+		keys = append(keys, e.Key)
+	}
+	require.Equal(t, []string{"k", "k", "k", "k", "l", "its end", "l", "its loss", "l", "its round", "l", "its vote"}, keys)
 }

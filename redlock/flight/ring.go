@@ -232,11 +232,22 @@ func (r *ring) round(client int, e *redlock.Round) {
 	if e.Started > 0 {
 		at = e.Started + e.Took
 	}
+	outcome, detail := outcomeOf(e.Err)
+	var few [8]string
+	failures := few[:0]
+	for i := range e.Votes {
+		switch v := &e.Votes[i]; {
+		case v.Verdict != redlock.VerdictFailed:
+		case v.Err == nil:
+			failures = append(failures, "")
+		default:
+			failures = append(failures, v.Err.Error())
+		}
+	}
 	if !r.lock(at) {
 		return
 	}
 	defer r.unlock()
-	outcome, detail := outcomeOf(e.Err)
 	for done := false; !done; done = r.end() {
 		r.begin(KindRound, client, e.Key)
 		r.text(string(e.Op))
@@ -254,17 +265,16 @@ func (r *ring) round(client int, e *redlock.Round) {
 			r.text(key)
 		}
 		r.u(uint64(len(e.Votes)))
+		failed := 0
 		for i := range e.Votes {
 			v := &e.Votes[i]
 			r.body = append(r.body, byte(v.Verdict))
-			switch {
-			case v.Verdict != redlock.VerdictFailed:
+			if v.Verdict != redlock.VerdictFailed {
 				r.u(duration(v.RTT))
-			case v.Err == nil:
-				r.text("")
-			default:
-				r.text(v.Err.Error())
+				continue
 			}
+			r.text(failures[failed])
+			failed++
 		}
 	}
 }
@@ -291,11 +301,11 @@ func (r *ring) wake(client int, key string, why redlock.Wake) {
 }
 
 func (r *ring) waited(client int, key string, waited time.Duration, err error) {
+	outcome, detail := outcomeOf(err)
 	if !r.lock(0) {
 		return
 	}
 	defer r.unlock()
-	outcome, detail := outcomeOf(err)
 	for done := false; !done; done = r.end() {
 		r.begin(KindWaited, client, key)
 		r.text(outcome)
@@ -318,11 +328,11 @@ func (r *ring) handedOver(client int, h *redlock.HandOver) {
 }
 
 func (r *ring) lost(client int, key string, err error) {
+	outcome, detail := outcomeOf(err)
 	if !r.lock(0) {
 		return
 	}
 	defer r.unlock()
-	outcome, detail := outcomeOf(err)
 	for done := false; !done; done = r.end() {
 		r.begin(KindLost, client, key)
 		r.text(outcome)
@@ -361,7 +371,8 @@ func (r *ring) letGo(client int, l *redlock.LetGo) {
 }
 
 // outcomeOf returns the outcome, and for people what has gone wrong. That a lock is held is no news, unless the
-// error says by whom.
+// error says by whom. mu must not be held: the error may be of another's type, whose methods may wait for another event,
+// or panic.
 func outcomeOf(err error) (outcome, detail string) {
 	outcome = redlock.Outcome(err)
 	switch outcome {
@@ -390,7 +401,7 @@ func (r *ring) unlock() {
 	if p != nil {
 		if _, fault := p.(interface{ Addr() uintptr }); !fault || r.file == nil {
 			r.release()
-			panic(p) // an error's method has panicked
+			panic(p)
 		}
 		r.err = fmt.Errorf("the file cannot be written any more: %v", p)
 	}
@@ -443,6 +454,10 @@ func (a *About) encode(most int) []byte {
 // access calls f with the memory. It returns why the memory cannot be used.
 func (r *ring) access(f func(memory []byte)) (err error) {
 	r.mu.Lock()
+	if r.memory == nil {
+		r.mu.Unlock()
+		return fmt.Errorf("flight: %w", errClosed)
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("flight: the file cannot be used: %v", p)
@@ -452,9 +467,6 @@ func (r *ring) access(f func(memory []byte)) (err error) {
 		}
 		r.mu.Unlock()
 	}()
-	if r.memory == nil {
-		return fmt.Errorf("flight: %w", errClosed)
-	}
 	if r.file != nil {
 		r.faults = debug.SetPanicOnFault(true)
 	}
