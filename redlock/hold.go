@@ -23,6 +23,7 @@ type hold struct {
 	lost         bool          // it is known to be lost
 	revoked      bool          // ... because it was revoked: only its holder releases it
 	lossTold     bool          // the Observer was told so
+	goneTold     bool          // the Observer was told that the lock is let go of
 	shown        bool          // others may know the token
 	pins         int32         // what can still end the lock: its rounds under way, and the attempt that has taken it
 	unseenUntil  time.Duration // of a lock that is lost: others leave it on the masters until then; see renewer.loseUnseen
@@ -217,7 +218,7 @@ func (h *hold) install(k *call, until, now time.Duration) bool {
 		return false
 	}
 	*h.tokenText, h.fence = append(h.token()[:0], k.token...), k.fence
-	h.until, h.takenAt, h.lost, h.revoked, h.lossTold, h.unseenUntil = until, now, false, false, false, 0
+	h.until, h.takenAt, h.lost, h.revoked, h.lossTold, h.goneTold, h.unseenUntil = until, now, false, false, false, false, 0
 	h.relay, h.shown = nil, false
 	h.takeDoubt()
 	h.pins++
@@ -239,7 +240,7 @@ func (h *hold) receive(r *relay, now time.Duration) bool {
 		return false
 	}
 	*h.tokenText, h.fence = append(h.token()[:0], r.token...), r.fence
-	h.until, h.takenAt, h.lost, h.revoked, h.lossTold, h.unseenUntil = r.until, now, false, false, false, 0
+	h.until, h.takenAt, h.lost, h.revoked, h.lossTold, h.goneTold, h.unseenUntil = r.until, now, false, false, false, false, 0
 	h.relay, h.shown, h.lingersUntil = r, false, 0
 	h.takeDoubt()
 	h.pins++
@@ -304,7 +305,7 @@ func (h *hold) reset() (keeps *keepAlive, second *backing) {
 	h.lease.end()
 	h.attemptLease.end()
 	*h.tokenText, h.fence, h.until, h.takenAt, h.lingersUntil, h.lost, h.keepAlives, h.backing = h.token()[:0], 0, 0, 0, 0, false, nil, nil
-	h.relay, h.shown, h.revoked, h.lossTold, h.unseenUntil = nil, false, false, false, 0
+	h.relay, h.shown, h.revoked, h.lossTold, h.goneTold, h.unseenUntil = nil, false, false, false, false, 0
 	h.takeDoubt()
 	return keeps, second
 }

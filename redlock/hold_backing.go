@@ -94,7 +94,8 @@ func (r *renewer) secondOver(h *hold, b *backing) {
 		return
 	}
 	token := slices.Clone(h.token())
-	untold := h.keepAlives == nil
+	untold := h.keepAlives == nil && !h.goneTold
+	h.goneTold = h.goneTold || untold
 	h.mu.Unlock()
 	defer r.dropBacking(h, b)
 	if untold {

@@ -282,21 +282,21 @@ func (r *renewer) noteLostBut(h *hold, token []byte, failure *RoundError, unseen
 func (r *renewer) giveBack(h *hold, token []byte, rest time.Duration, failure *RoundError) {
 	var second *backing
 	var in *relay
-	had := false
+	untold := false
 	over := r.removeLost(h, failure, func() (keeps *keepAlive) {
 		if h.has(token) {
-			had, in = true, h.relay
+			untold, in = !h.goneTold, h.relay
 			keeps, second = h.reset()
 		}
 		return keeps
 	})
 	defer in.giveBack(r.core, &h.spec, token, rest) // also if a context panics
 	defer second.unlockNoWait()
-	r.finish(over)
-	if had && r.core.observe.LetGo != nil {
+	if untold && r.core.observe.LetGo != nil {
 		of := slices.Clone(token)
-		r.core.observe.letGo(LetGo{Key: h.key, GivenBack: true, token: &of})
+		defer r.core.observe.letGo(LetGo{Key: h.key, GivenBack: true, token: &of})
 	}
+	r.finish(over)
 }
 
 // removeLost removes the keepAlives of a hold whose lock is lost. It calls end under h.mu, which ends the lock and

@@ -401,6 +401,51 @@ func TestObserverIsToldOfALockThatIsGivenBack(t *testing.T) {
 	require.Equal(t, locked[:2], back)
 }
 
+// A lock that was given back when its second lock was lost is not let go of again.
+func TestObserverIsToldOnceWhoLetsGo(t *testing.T) {
+	other := newOther(time.Millisecond)
+	var told []bool
+	observer := &Observer{LetGo: func(l LetGo) { told = append(told, l.GivenBack) }}
+	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, _ *fakeRounds) {
+		m := c.NewMutex("k", ttl, WithSecond(other))
+		loses := func() {
+			require.NoError(t, m.TryLock(t.Context()))
+			other.expire("k")
+			time.Sleep(time.Second)
+		}
+		loses()
+		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+		loses()
+		require.NoError(t, m.TryLock(t.Context()), "the one that was lost is given back")
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+	require.Equal(t, []bool{true, true, false}, told)
+}
+
+// Its work is told to end before the lock is free, even if the Observer panics at that.
+func TestKeepAliveEndsBeforeTheObserverIsToldWhoLetsGo(t *testing.T) {
+	var ctx context.Context
+	told := 0
+	observer := &Observer{LetGo: func(LetGo) {
+		require.ErrorIs(t, ctx.Err(), context.Canceled)
+		told++
+		panic("the Observer's")
+	}}
+	for how, end := range map[string]func(m *Mutex){
+		"Unlock":  func(m *Mutex) { m.Unlock(context.Background()) },
+		"Release": func(m *Mutex) { m.Release() },
+	} {
+		told = 0
+		simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, _ *fakeRounds) {
+			m := taken(t, c)
+			ctx, _ = m.KeepAlive(t.Context())
+			require.PanicsWithValue(t, "the Observer's", func() { end(m) }, how)
+			require.ErrorIs(t, ctx.Err(), context.Canceled, how)
+			require.Equal(t, 1, told, how)
+		})
+	}
+}
+
 func TestObserverIsToldOfARevocation(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)

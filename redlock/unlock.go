@@ -176,6 +176,7 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 	}
 	_, slot, _ := kind.CutSlot(r.token)
 	r.doubt = m.takeDoubt()
+	untold := !m.goneTold
 	keeps, second := m.reset()
 	m.mu.Unlock()
 	if keeps != nil || second != nil || c.observe.LetGo != nil {
@@ -188,8 +189,12 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 				second.unlockNoWait()
 			}
 		}()
-		c.observe.letGo(LetGo{Key: r.key, token: &r.token})
-		c.renewer.finish(over)
+		func() {
+			if untold {
+				defer c.observe.letGo(LetGo{Key: r.key, token: &r.token})
+			}
+			c.renewer.finish(over) // before the Observer is told, which may panic
+		}()
 		if second != nil {
 			r.secondErr = second.unlockWithin(ctx, until-now)
 			r.secondLost = errors.Is(r.secondErr, ErrNotHeld)
