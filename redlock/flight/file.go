@@ -34,7 +34,7 @@ var errForeign = errors.New("it is there, and is no flight record: it is not ove
 // %p is the process's id.
 func openFile(name string, size int) (*file, error) {
 	name = strings.ReplaceAll(name, "%p", strconv.Itoa(os.Getpid()))
-	for range 3 { // another process may make it, or rename it, meanwhile
+	for range 10 { // another process may make it, or rename it, meanwhile
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		if errors.Is(err, fs.ErrExist) {
 			if err = putAside(name); err != nil {
@@ -45,23 +45,46 @@ func openFile(name string, size int) (*file, error) {
 		if err != nil {
 			return nil, err
 		}
-		out := &file{File: f}
+		out, ours := &file{File: f}, false
 		if err = lockFile(f); err == nil {
-			err = out.fill(size)
+			if ours, err = hasName(f, name); ours {
+				err = out.fill(size)
+			}
+		}
+		if ours && err == nil {
+			return out, nil
+		}
+		f.Close()
+		if ours {
+			os.Remove(name)
 		}
 		if err != nil {
-			f.Close()
-			os.Remove(name)
 			return nil, &fs.PathError{Op: "record to", Path: name, Err: err}
 		}
-		return out, nil
 	}
 	return nil, fmt.Errorf("record to %s: another process makes it at the same time", name)
 }
 
-// putAside renames the record of a process that has ended.
+// hasName reports whether a file has that name. Another process may have renamed it before we had the lock.
+func hasName(f *os.File, name string) (bool, error) {
+	is, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	named, err := os.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(is, named), err
+}
+
+// putAside renames the record of a process that has ended. It keeps the lock until then, so that the record of a process
+// that has begun meanwhile is not renamed.
 func putAside(name string) error {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -78,7 +101,19 @@ func putAside(name string) error {
 	if err := lockFile(f); err != nil {
 		return err
 	}
-	f.Close() // before the rename: Windows would refuse that
+	if has, err := hasName(f, name); !has {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !mapped {
+		f.Close() // nothing is locked, and Windows would refuse to rename it
+	}
+	if info.Size() == 0 { // of a process that has just made it, and finds that it is gone
+		return os.Remove(name)
+	}
 	return os.Rename(name, name+".old")
 }
 

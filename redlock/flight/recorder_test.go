@@ -370,6 +370,43 @@ func TestFileIsPutAside(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// Of processes that begin at the same time, one has the file, and the record of the former one is kept.
+func TestOneRecorderHasTheFile(t *testing.T) {
+	t.Parallel()
+	if !mapped {
+		t.Skip("files are not locked")
+	}
+	info := func(name string) os.FileInfo {
+		info, err := os.Stat(name)
+		require.NoError(t, err)
+		return info
+	}
+	for range 100 {
+		name := filepath.Join(t.TempDir(), "record")
+		former, err := New(Options{File: name, Size: minSize})
+		require.NoError(t, err)
+		require.NoError(t, former.Close())
+		old := info(name)
+		begun := make(chan *Recorder, 4)
+		var running sync.WaitGroup
+		for range cap(begun) {
+			running.Go(func() {
+				if rec, err := New(Options{File: name, Size: minSize}); err == nil {
+					begun <- rec
+				}
+			})
+		}
+		running.Wait()
+		require.Len(t, begun, 1)
+		rec := <-begun
+		has, err := rec.ring.file.Stat()
+		require.NoError(t, err)
+		require.NoError(t, rec.Close())
+		require.True(t, os.SameFile(info(name), has))
+		require.True(t, os.SameFile(info(name+".old"), old))
+	}
+}
+
 // Where a file cannot be mapped, each event is written.
 func TestFileIsWrittenWithoutMapping(t *testing.T) {
 	t.Parallel()
