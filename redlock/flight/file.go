@@ -137,5 +137,6 @@ func (f *file) close() error {
 	if f.mapped {
 		unmapFile(f.memory)
 	}
+	unlockFile(f.File)
 	return f.File.Close()
 }

@@ -26,3 +26,6 @@ func lockFile(f *os.File) error {
 	}
 	return err
 }
+
+// unlockFile is for a program that is being started: until then it has our files, and their locks.
+func unlockFile(f *os.File) { unix.Flock(int(f.Fd()), unix.LOCK_UN) }
