@@ -127,6 +127,7 @@ type Hold struct {
 	Failed      *Round    // the round that has found it lost; nil if there is none
 	Detail      string    // of the loss
 	letGo       time.Time // zero if the record does not say
+	unlocked    bool      // its holder has let it go, and not the client
 	Revoked     bool
 }
 
@@ -287,7 +288,7 @@ func (s *Story) follow(p *Party) {
 			s.Holds = append(s.Holds, h)
 		case flight.KindLetGo:
 			if h := holds[e.Token]; h != nil && h.End == Open && !(e.GivenBack && at.After(h.Until)) {
-				h.letGo = minTime(at, h.letGo)
+				h.letGo, h.unlocked = minTime(at, h.letGo), h.unlocked || !e.GivenBack
 			}
 		case flight.KindLost:
 			if h := lostOf(holds, key, at); h != nil && e.Outcome != "closed" && e.Outcome != "max_lifetime" {
@@ -362,8 +363,8 @@ func (s *Story) round(r *Round, key string, holds map[uint64]*Hold) {
 			s.Holds = append(s.Holds, h)
 		case r.Outcome == "ok" && r.Validity > 0 && h.End == Open:
 			h.Until, h.Last = r.At.Add(r.Validity), r
-		case h != nil && (r.Outcome == "not_held" || r.Outcome == "revoked"):
-			h.lost(r, r.At)
+		case h != nil && !h.unlocked && (r.Outcome == "not_held" || r.Outcome == "revoked"): // and not one that has met its release
+			h.lost(r, minTime(r.At, h.letGo))
 		}
 	case redlock.OpUnlock:
 		if h == nil {
