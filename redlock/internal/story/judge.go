@@ -52,8 +52,11 @@ type Finding struct {
 	Key    string // as the masters have it; empty if it is of none
 	Text   string // sentences
 	Holds  []*Hold
-	Maybe  bool // of an Overlap: the earlier holder may have released the lock, and its record would not say so
+	Maybe  bool // of an Overlap: what the records do not say may be that there was none
 }
+
+// maxName is how much of a key a record has.
+const maxName = 1 << 10
 
 // slack is by how much two clocks that were put together by the masters can be off all the same.
 const slack = 50 * time.Millisecond
@@ -75,11 +78,16 @@ func (s *Story) judge(wait time.Duration) {
 	for _, p := range s.Parties {
 		switch {
 		case p.place > 0:
+		case p.About.LeftOut > 0:
+			s.find(s.start(), Gap, "", "", "%s: there was no room for %s of this process. What they did is not told.", p.Source, count(p.About.LeftOut, "client"))
 		case p.record.BadPages > 0:
 			s.find(p.last, Gap, "", "", "%s: %s of the record are damaged.", p.Source, count(p.record.BadPages, "page"))
 		case p.record.Missing() > 0:
 			s.find(p.last, Gap, "", "", "%s: %s in the middle of the record are missing.", p.Source, count(int(p.record.Missing()), "event"))
 		}
+	}
+	for _, x := range s.nobody {
+		s.find(x.Record.About.Began, Gap, "", "", "%s: the record does not say whose events it has, so that none is told.", x.Name)
 	}
 	slices.SortStableFunc(s.Findings, func(a, b Finding) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Text, b.Text))
@@ -133,23 +141,23 @@ func (s *Story) judgeKey(key string, all []*Hold) {
 			}
 			return ended
 		})
-		permits := 0
+		var permits []uint64
 		for _, a := range active {
 			if a.excludes(b) {
 				s.overlap(key, a, b)
-			} else if a.Holders > 1 && a.Token != b.Token {
-				permits++
+			} else if a.Holders > 1 && a.Token != b.Token && len(permits) <= b.Holders && !slices.Contains(permits, a.Token) {
+				permits = append(permits, a.Token) // two records may have the same lock
 			}
 		}
-		if b.Holders > 1 && permits >= b.Holders {
+		if b.Holders > 1 && len(permits) >= b.Holders {
 			a := active[0]
 			cause, why := s.whyGranted(a, b)
-			f := s.find(b.Taken, Overlap, cause, key, "%s took one of %d permits of %q while %d others had them. Why: %s", b.Party.Name, b.Holders, key, permits, why)
+			f := s.find(b.Taken, Overlap, cause, key, "%s took one of %d permits of %q while %d others had them. Why: %s", b.Party.Name, b.Holders, key, len(permits), why)
 			f.Holds = append(slices.Clone(active), b)
 		}
 		// Who has it next, while one goes on whose validity is over?
 		for i, a := range before {
-			if a == nil || !a.excludes(b) || a.Told.IsZero() || !a.Told.After(a.Until) || !b.Taken.Before(a.Told) || a.End == HandedOver {
+			if a == nil || !a.excludes(b) || a.Told.IsZero() || !a.Told.After(a.Until) || !b.Taken.Add(a.tolerated(b)).Before(a.Told) || a.End == HandedOver {
 				continue
 			}
 			s.late(key, a, b)
@@ -162,26 +170,39 @@ func (s *Story) judgeKey(key string, all []*Hold) {
 
 // ended reports whether a had ended when b was taken, as far as their clocks can tell.
 func (a *Hold) ended(b *Hold) bool {
-	tolerated := time.Duration(0)
-	if a.Party.Clock != b.Party.Clock {
-		tolerated = slack + a.Party.Clock.within + b.Party.Clock.within
+	return !a.Ended.After(b.Taken.Add(a.tolerated(b)))
+}
+
+// tolerated is by how much the clocks of the two can be off.
+func (a *Hold) tolerated(b *Hold) time.Duration {
+	if a.Party.Clock == b.Party.Clock {
+		return 0
 	}
-	return !a.Ended.After(b.Taken.Add(tolerated))
+	return slack + a.Party.Clock.within + b.Party.Clock.within
 }
 
 func (s *Story) overlap(key string, a, b *Hold) {
 	until := minTime(a.Ended, b.Ended)
 	cause, why := s.whyGranted(a, b)
 	certain := ""
-	if a.Party.Clock != b.Party.Clock && !(a.Party.Clock.Known || b.Party.Clock.Known) {
+	if a.Party.Clock.root != b.Party.Clock.root {
 		certain = " That is so only if the wall clocks of both are right: their records have no master in common by which to put them together."
 	}
 	f := s.find(b.Taken, Overlap, cause, key, "%s took %q while %s still had it: both had it for %s, until %s.%s Why: %s",
 		b.Party.Name, key, a.Party.Name, Short(until.Sub(b.Taken)), ending(a, b), certain, why)
 	f.Holds = []*Hold{a, b}
-	if f.Maybe = a.End == Open && !a.Party.last.After(b.Taken); f.Maybe {
+	switch {
+	case a.End == Open && !a.Party.last.After(b.Taken):
 		f.Text += fmt.Sprintf(" But the record of %s ends before: if its process has ended since, it may have released the lock.", a.Party.Name)
+	case a.gap:
+		f.Text += fmt.Sprintf(" But events are missing from the record of %s: it may have released the lock before.", a.Party.Name)
+	case len(key) >= maxName && (len(a.Keys) == 0 || len(b.Keys) == 0):
+		f.Text += " But records have the beginning of so long a key alone: these may be two."
+	default:
+		f.Maybe = certain != ""
+		return
 	}
+	f.Maybe = true
 }
 
 // ending says what has ended the overlap.

@@ -11,6 +11,7 @@ package story
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -33,6 +34,8 @@ type Story struct {
 	Rounds   []*Round
 	Masters  []*Seen // what was seen of masters, by time
 	Findings []Finding
+
+	nobody []Source // records without a client
 }
 
 // A Party is a client of a record.
@@ -57,6 +60,7 @@ type Clock struct {
 	// Known says that masters, or fences, say so. If it is false, the wall clock is believed.
 	Known bool
 
+	root   *Clock        // the first one of those that masters have put together with this one
 	within time.Duration // by how much the clock can be wrong all the same
 	boot   string
 	origin time.Duration // the story's time, since 1970, less that since boot
@@ -128,6 +132,7 @@ type Hold struct {
 	Detail      string    // of the loss
 	letGo       time.Time // zero if the record does not say
 	unlocked    bool      // its holder has let it go, and not the client
+	gap         bool      // events are missing from the record while it goes on
 	Revoked     bool
 }
 
@@ -154,12 +159,14 @@ func Tell(sources []Source, wait time.Duration) *Story {
 	for _, source := range sources {
 		s.read(source, clocks)
 	}
+	s.name()
 	s.setClocks(clocks)
 	for _, p := range s.Parties {
 		s.follow(p)
 	}
 	slices.SortStableFunc(s.Holds, func(a, b *Hold) int { return a.Taken.Compare(b.Taken) })
 	s.fences()
+	s.passed()
 	slices.SortStableFunc(s.Waits, func(a, b *Wait) int { return a.To.Compare(b.To) })
 	slices.SortStableFunc(s.Rounds, func(a, b *Round) int { return a.At.Compare(b.At) })
 	slices.SortStableFunc(s.Masters, func(a, b *Seen) int { return a.At.Compare(b.At) })
@@ -181,6 +188,9 @@ func (s *Story) read(source Source, clocks map[string]*Clock) {
 		clocks[boot] = c
 	}
 	source.Record.Trim(maxEvents)
+	if len(about.Clients) == 0 {
+		s.nobody = append(s.nobody, source)
+	}
 	for i, client := range about.Clients {
 		name := cmp.Or(client.Owner, client.Name, about.Program)
 		s.Parties = append(s.Parties, &Party{Name: name, Source: source.Name, About: about, Client: about.Clients[i], Clock: c,
@@ -194,7 +204,6 @@ func (s *Story) read(source Source, clocks map[string]*Clock) {
 			c.ahead[e.RunID] = append(c.ahead[e.RunID], reading{e.Boot, wallAhead(e), e.Within})
 		}
 	}
-	s.name()
 }
 
 // wallAhead is by how much the master's clock is ahead of the one since boot.
@@ -208,10 +217,17 @@ func (s *Story) name() {
 	for _, p := range s.Parties {
 		count[p.Name]++
 	}
+	taken := map[string]bool{}
 	for _, p := range s.Parties {
-		if count[p.Name] > 1 {
-			p.Name += " of " + p.Source
+		name := p.Name
+		if count[name] > 1 {
+			name += " of " + p.Source
 		}
+		p.Name = name
+		for n := 2; taken[p.Name]; n++ { // one record has both, or it is given twice
+			p.Name = fmt.Sprintf("%s (%d)", name, n)
+		}
+		taken[p.Name] = true
 	}
 }
 
@@ -234,7 +250,9 @@ func (s *Story) setClocks(clocks map[string]*Clock) {
 			}
 		}
 		c := unset[best]
+		c.root = c
 		if n > 0 {
+			c.root = by.from.root
 			// by is the story's time less this one's.
 			c.Off, c.Known, c.within = -by.by, true, by.within
 			c.origin += by.by
@@ -245,7 +263,10 @@ func (s *Story) setClocks(clocks map[string]*Clock) {
 }
 
 // A difference is by how much the story's time is ahead of a wall clock, and by how much that can be wrong.
-type difference struct{ by, within time.Duration }
+type difference struct {
+	by, within time.Duration
+	from       *Clock
+}
 
 // differences returns by how much the story's time is ahead of the wall clock of d, by each master that both know.
 func (c *Clock) differences(d *Clock) (all []difference) {
@@ -253,7 +274,7 @@ func (c *Clock) differences(d *Clock) (all []difference) {
 		if theirs := d.ahead[run]; len(theirs) > 0 {
 			// The master's time is boot + ahead on both. c's boot is at c.origin of the story.
 			m, t := mine[0], theirs[0]
-			all = append(all, difference{(c.origin - m.ahead - m.within/2) - (d.origin - t.ahead - t.within/2), c.within + (m.within+t.within)/2})
+			all = append(all, difference{(c.origin - m.ahead - m.within/2) - (d.origin - t.ahead - t.within/2), c.within + (m.within+t.within)/2, c})
 		}
 	}
 	slices.SortFunc(all, func(a, b difference) int { return cmp.Compare(a.by, b.by) })
@@ -263,15 +284,23 @@ func (c *Clock) differences(d *Clock) (all []difference) {
 // follow follows what a party has done.
 func (s *Story) follow(p *Party) {
 	holds := map[uint64]*Hold{} // by token, those that go on
+	next := uint64(0)
 	for e := range p.record.Events() {
+		if next > 0 && e.Number != next {
+			for _, h := range holds {
+				h.gap = h.gap || h.End == Open
+			}
+		}
+		next = e.Number + 1
 		if e.Client != p.place {
 			continue
 		}
 		at := p.Clock.at(e.Boot)
-		p.last = at
+		p.last = laterTime(p.last, at)
 		key := p.Client.Prefix + e.Key
 		switch e.Kind {
 		case flight.KindRound:
+			e.Keys = slices.DeleteFunc(e.Keys, func(name string) bool { return name == "" }) // there was no room for it
 			r := &Round{Event: e, Party: p, From: at, At: at}
 			if e.Began > 0 {
 				r.From = p.Clock.at(e.Began)
@@ -411,27 +440,40 @@ func (h *Hold) names() []string {
 	return []string{h.Key}
 }
 
-// fences moves clocks where fences show that they are wrong: by whatever it takes if nothing else is known of them, and
-// otherwise by no more than the masters' clocks allow for.
+// fences moves clocks where fences show that they are wrong. Those that masters have put together move together, by whatever
+// it takes; and beside each other by no more than the masters' clocks allow for.
 func (s *Story) fences() {
 	byKey := s.byKey()
-	for range s.Parties {
+	for _, all := range byKey {
+		slices.SortStableFunc(all, func(a, b *Hold) int { return cmp.Compare(a.Fence, b.Fence) })
+	}
+	var clocks []*Clock
+	for _, p := range s.Parties {
+		if !slices.Contains(clocks, p.Clock) {
+			clocks = append(clocks, p.Clock)
+		}
+	}
+	together, alone := map[*Clock]time.Duration{}, map[*Clock]time.Duration{} // by how much those of a root move, and one
+	moves := func(c *Clock) time.Duration { return together[c.root] + alone[c] }
+	for range clocks {
 		moved := false
 		for _, all := range byKey {
-			slices.SortStableFunc(all, func(a, b *Hold) int { return cmp.Compare(a.Fence, b.Fence) })
 			for i := 1; i < len(all); i++ {
 				a, b := all[i-1], all[i]
-				if a.Fence == 0 || a.Fence == b.Fence || a.Party.Clock == b.Party.Clock || b.Taken.After(a.Taken) {
+				x, y := a.Party.Clock, b.Party.Clock
+				if a.Fence == 0 || a.Fence == b.Fence || x == y {
 					continue
 				}
-				by := a.Taken.Sub(b.Taken) + time.Microsecond
+				by := a.orderedFrom().Add(moves(x)).Sub(b.Taken.Add(moves(y))) + time.Microsecond
 				switch {
-				case !b.Party.Clock.Known:
-					s.move(b.Party.Clock, by)
-				case !a.Party.Clock.Known:
-					s.move(a.Party.Clock, -by)
-				case by <= slack+a.Party.Clock.within+b.Party.Clock.within: // the masters' clocks say no more
-					s.move(b.Party.Clock, by)
+				case by <= 0:
+					continue
+				case x.root != y.root && y.root != clocks[0]:
+					together[y.root] += by
+				case x.root != y.root:
+					together[x.root] -= by
+				case alone[y]-alone[x]+by <= slack+x.within+y.within: // the masters' clocks say no more
+					alone[y] += by
 				default:
 					continue // the masters have forgotten a fence
 				}
@@ -439,7 +481,40 @@ func (s *Story) fences() {
 			}
 		}
 		if !moved {
-			return
+			break
+		}
+	}
+	for _, c := range clocks {
+		if by := moves(c); by != 0 {
+			s.move(c, by)
+		}
+	}
+}
+
+// orderedFrom is when a lock was not yet taken by one with a greater fence. Several can have permits, or read, at once: the later
+// one may have been told first.
+func (h *Hold) orderedFrom() time.Time {
+	if h.Holders == 1 {
+		return h.Taken
+	}
+	return h.From
+}
+
+// passed ends the holds of those who have passed their lock on with its token: with the release by the one who has it then.
+func (s *Story) passed() {
+	released := map[uint64]*Hold{}
+	for _, h := range s.Holds { // by the time when they were taken
+		if h.End == Released && h.Token != 0 {
+			released[h.Token] = h
+		}
+	}
+	for _, h := range s.Holds {
+		r := released[h.Token]
+		if r == nil || r.Party == h.Party || r.Ended.Before(h.Taken) || h.End != Open && h.End != Expired {
+			continue
+		}
+		if r.Ended.Before(h.Ended) {
+			h.End, h.Ended = HandedOver, r.Ended
 		}
 	}
 }
@@ -449,7 +524,9 @@ func (s *Story) byKey() map[string][]*Hold {
 	all := map[string][]*Hold{}
 	for _, h := range s.Holds {
 		for _, name := range h.names() {
-			all[name] = append(all[name], h)
+			if of := all[name]; len(of) == 0 || of[len(of)-1] != h { // a record that somebody has made up may name one twice
+				all[name] = append(of, h)
+			}
 		}
 	}
 	return all
@@ -461,7 +538,7 @@ func (s *Story) move(c *Clock, by time.Duration) {
 	c.Off -= by
 	for _, h := range s.Holds {
 		if h.Party.Clock == c {
-			for _, t := range []*time.Time{&h.From, &h.Taken, &h.Until, &h.Ended, &h.Told} {
+			for _, t := range []*time.Time{&h.From, &h.Taken, &h.Until, &h.Ended, &h.Told, &h.letGo} {
 				if !t.IsZero() {
 					*t = t.Add(by)
 				}

@@ -1,0 +1,347 @@
+package story_test
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/flight"
+	"github.com/redburst/redburst/redlock/internal/story"
+	"github.com/stretchr/testify/require"
+)
+
+// A forgery is a record that no client has written.
+type forgery struct {
+	name  string
+	ahead time.Duration // its wall clock, of the time since boot
+	boot  string        // the name, if it is empty
+	about func(a *flight.About)
+	gap   int // after so many events, some are missing; 0 for none
+}
+
+var (
+	noon   = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	crc32c = crc32.MakeTable(crc32.Castagnoli)
+)
+
+// of is the record of the events. Their times are since boot, and all hosts were booted at noon.
+func (f forgery) of(t testing.TB, events ...flight.Event) story.Source {
+	t.Helper()
+	about := flight.About{Host: f.name, PID: 1, Boot: f.boot, Program: "forged", Began: noon.Add(f.ahead),
+		Clients: []flight.Client{{Owner: f.name, List: "3", Masters: []string{"a:1", "b:1", "c:1"}}}}
+	if about.Boot == "" {
+		about.Boot = f.name
+	}
+	if f.about != nil {
+		f.about(&about)
+	}
+	const pageBytes = 1 << 20
+	var pages [][]byte
+	var p []byte
+	first, number, boot := uint64(0), uint64(1), time.Duration(0)
+	turn := func() {
+		if p != nil {
+			pages = append(pages, append(p, make([]byte, pageBytes-len(p))...))
+		}
+		first = number
+		p = binary.LittleEndian.AppendUint64(nil, first)
+		p = binary.LittleEndian.AppendUint64(p, uint64(boot))
+		p = binary.LittleEndian.AppendUint64(p, uint64(noon.UnixNano())+uint64(boot+f.ahead))
+		p = binary.LittleEndian.AppendUint32(p, crc32.Checksum(p, crc32c))
+		p = append(p, 0, 0, 0, 0)
+	}
+	turn()
+	for i := range events {
+		if f.gap > 0 && i == f.gap {
+			number += 10
+			turn()
+		}
+		body := encode(&events[i], events[i].Boot-boot)
+		if len(p)+6+len(body)+2 > pageBytes {
+			turn()
+		}
+		boot = events[i].Boot
+		sum := binary.LittleEndian.AppendUint64(nil, first)
+		sum = append(binary.LittleEndian.AppendUint64(sum, number), body...)
+		p = binary.LittleEndian.AppendUint16(p, uint16(len(body)))
+		p = append(binary.LittleEndian.AppendUint32(p, crc32.Checksum(sum, crc32c)), body...)
+		number++
+	}
+	turn()
+	head := binary.LittleEndian.AppendUint32([]byte("redlock\xf1"), 1)
+	head = binary.LittleEndian.AppendUint32(head, pageBytes)
+	head = binary.LittleEndian.AppendUint32(head, uint32(len(pages)))
+	head = binary.LittleEndian.AppendUint32(head, crc32.Checksum(head, crc32c))
+	head = append(head, make([]byte, 64-len(head))...)
+	text, err := json.Marshal(about)
+	require.NoError(t, err)
+	who := binary.LittleEndian.AppendUint64(nil, 1)
+	who = binary.LittleEndian.AppendUint32(who, uint32(len(text)))
+	who = binary.LittleEndian.AppendUint32(who, crc32.Update(crc32.Checksum(who, crc32c), crc32c, text))
+	head = append(append(head, who...), text...)
+	head = append(head, make([]byte, 64<<10-len(head))...)
+	r, err := flight.Read(bytes.NewReader(bytes.Join(append([][]byte{head}, pages...), nil)))
+	require.NoError(t, err)
+	return story.Source{Name: f.name + ".flight", Record: r}
+}
+
+func encode(e *flight.Event, since time.Duration) []byte {
+	u := binary.AppendUvarint
+	text := func(b []byte, s string) []byte {
+		if s == "" {
+			return u(b, 0)
+		}
+		return append(u(u(b, 1), uint64(len(s))), s...)
+	}
+	b := u([]byte{byte(e.Kind)}, uint64(e.Client))
+	b = binary.AppendVarint(binary.AppendVarint(b, int64(since)), 0)
+	b = text(b, e.Key)
+	hash := func() { b = binary.LittleEndian.AppendUint64(b, e.Token) }
+	switch e.Kind {
+	case flight.KindRound:
+		b = append(text(text(text(b, string(e.Op)), e.Outcome), e.Detail), 1)
+		for _, n := range []uint64{uint64(e.Took), uint64(e.Validity), uint64(e.Held), uint64(e.TTL), 0, 3, uint64(e.Holders), e.Fence} {
+			b = u(b, n)
+		}
+		hash()
+		b = u(b, uint64(len(e.Keys)))
+		for _, key := range e.Keys {
+			b = text(b, key)
+		}
+		b = u(b, uint64(len(e.Votes)))
+		for _, v := range e.Votes {
+			b = append(b, byte(v.Verdict))
+			if v.Verdict == redlock.VerdictFailed {
+				b = text(b, v.Err)
+			} else {
+				b = u(b, uint64(v.RTT))
+			}
+		}
+	case flight.KindHandedOver:
+		b = u(u(b, e.Fence), uint64(e.Validity))
+		hash()
+	case flight.KindLetGo:
+		b = append(b, 0)
+		hash()
+	case flight.KindLost:
+		b = text(text(b, e.Outcome), e.Detail)
+	case flight.KindWaited:
+		b = u(text(text(b, e.Outcome), e.Detail), uint64(e.Waited))
+	case flight.KindMaster, flight.KindAsked:
+		b = binary.AppendVarint(text(text(text(b, string(e.Phase)), e.Err), e.RunID), int64(e.Ahead))
+		b = u(u(b, uint64(e.Within)), uint64(e.Uptime))
+	}
+	return b
+}
+
+// at is when, in seconds since boot.
+func at(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+
+var yes = []flight.Vote{{Verdict: redlock.VerdictYes}, {Verdict: redlock.VerdictYes}, {Verdict: redlock.VerdictYes}}
+
+// did is a round on the lock k, which lasts for 10 s.
+func did(when float64, op redlock.Op, token uint64) flight.Event {
+	return flight.Event{Kind: flight.KindRound, Boot: at(when), Key: "k", Op: op, Outcome: "ok", Took: time.Millisecond, TTL: 10 * time.Second, Validity: 10 * time.Second,
+		Holders: 1, Token: token, Votes: yes}
+}
+
+func took(when float64, token uint64) flight.Event { return did(when, redlock.OpLock, token) }
+
+func fenced(when float64, token, fence uint64) flight.Event {
+	e := took(when, token)
+	e.Fence = fence
+	return e
+}
+
+func letGo(when float64, token uint64) flight.Event {
+	return flight.Event{Kind: flight.KindLetGo, Boot: at(when), Key: "k", Token: token}
+}
+
+// met is what was seen of a master of which a clock that says the right time is ahead of the record's wall clock by so much.
+func met(when float64, addr string, ahead time.Duration) flight.Event {
+	return flight.Event{Kind: flight.KindMaster, Boot: at(when), Key: addr, Phase: redlock.PhaseUp, RunID: "run of " + addr, Ahead: cmp.Or(ahead, 1), Within: time.Millisecond}
+}
+
+func overlaps(told *story.Story) (certain, maybe int) {
+	for _, f := range told.Findings {
+		if f.Matter == story.Overlap && f.Maybe {
+			maybe++
+		} else if f.Matter == story.Overlap {
+			certain++
+		}
+	}
+	return certain, maybe
+}
+
+func tellOf(sources ...story.Source) *story.Story { return story.Tell(sources, time.Hour) }
+
+// Who is given a lock by its token has it from then on, and may release it.
+func TestALockThatAnotherProcessReleasesIsOver(t *testing.T) {
+	t.Parallel()
+	a := forgery{name: "a", boot: "one"}.of(t, took(1, 1), did(20, redlock.OpLock, 9))
+	b := forgery{name: "b", boot: "one"}.of(t, did(2, redlock.OpExtend, 1), letGo(3, 1), did(3.1, redlock.OpUnlock, 1))
+	c := forgery{name: "c", boot: "one"}.of(t, took(4, 2), letGo(5, 2))
+	for range 3 {
+		certain, maybe := overlaps(tellOf(a, b, c))
+		require.Zero(t, certain+maybe)
+		a, b, c = c, a, b // in any order
+	}
+}
+
+// The same lock of two records is one.
+func TestARecordThatIsGivenTwiceOverlapsNone(t *testing.T) {
+	t.Parallel()
+	permit := func(when float64, token uint64) flight.Event {
+		e := took(when, token)
+		e.Holders = 2
+		return e
+	}
+	a := forgery{name: "a"}.of(t, permit(1, 1), permit(2, 2))
+	told := tellOf(a, a)
+	require.Empty(t, told.Findings)
+	require.NotEqual(t, told.Parties[0].Name, told.Parties[1].Name)
+	told = tellOf(a, forgery{name: "b", boot: "a"}.of(t, permit(3, 3)))
+	certain, _ := overlaps(told)
+	require.Equal(t, 1, certain)
+}
+
+func TestPartiesHaveNamesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	twin := func(a *flight.About) { a.Clients = append(a.Clients, a.Clients[0], a.Clients[0]) }
+	told := tellOf(forgery{name: "a", about: twin}.of(t), forgery{name: "b", about: twin}.of(t), forgery{name: "c"}.of(t))
+	seen := map[string]bool{}
+	for _, p := range told.Parties {
+		require.False(t, seen[p.Name], p.Name)
+		seen[p.Name] = true
+		require.LessOrEqual(t, strings.Count(p.Name, " of "), 1, p.Name)
+	}
+}
+
+// What a record has lost in its middle may be a release.
+func TestAReleaseMayBeMissing(t *testing.T) {
+	t.Parallel()
+	a := forgery{name: "a", boot: "one", gap: 1}.of(t, took(1, 1), met(8, "a:1", 0))
+	b := forgery{name: "b", boot: "one"}.of(t, took(4, 2))
+	told := tellOf(a, b)
+	certain, maybe := overlaps(told)
+	require.Equal(t, []int{0, 1}, []int{certain, maybe})
+	whole := forgery{name: "a", boot: "one"}.of(t, took(1, 1), met(8, "a:1", 0))
+	certain, maybe = overlaps(tellOf(whole, b))
+	require.Equal(t, []int{1, 0}, []int{certain, maybe})
+}
+
+// Clocks that nothing puts together prove nothing, whatever else is known of each.
+func TestClocksThatAreNotPutTogetherProveNothing(t *testing.T) {
+	t.Parallel()
+	a := forgery{name: "a"}.of(t, met(0.5, "a:1", 0))
+	b := forgery{name: "b"}.of(t, met(0.5, "a:1", 0), took(1, 1), letGo(3, 1), met(20, "a:1", 0))
+	c := forgery{name: "c", ahead: -2 * time.Second}.of(t, took(4, 2), letGo(5, 2)) // of no master
+	told := tellOf(a, b, c)
+	certain, maybe := overlaps(told)
+	require.Equal(t, []int{0, 1}, []int{certain, maybe})
+	for _, f := range told.Findings {
+		if f.Matter == story.Overlap {
+			require.Contains(t, f.Text, "only if the wall clocks of both are right")
+		}
+	}
+}
+
+// Fences that go back move no clock that the masters have placed, and none beside which they have placed others.
+func TestFencesMoveNoClockThatMastersPlace(t *testing.T) {
+	t.Parallel()
+	a := forgery{name: "a"}.of(t, met(0.5, "a:1", 0), fenced(30, 1, 100), letGo(31, 1))
+	b := forgery{name: "b"}.of(t, met(0.5, "a:1", 0), fenced(10, 2, 200), letGo(11, 2))
+	for _, sources := range [][]story.Source{{a, b}, {b, a}} {
+		told := tellOf(sources...)
+		for _, p := range told.Parties {
+			require.Less(t, p.Clock.Off.Abs(), 100*time.Millisecond, p.Name)
+		}
+		require.Equal(t, 20*time.Second, told.Holds[1].Taken.Sub(told.Holds[0].Taken).Round(time.Second))
+	}
+}
+
+// Clocks that masters have put together stay so when fences move them.
+func TestFencesMoveClocksTogether(t *testing.T) {
+	t.Parallel()
+	a := forgery{name: "a"}.of(t, met(0.5, "a:1", 0), fenced(10, 1, 100), letGo(11, 1))
+	b := forgery{name: "b", ahead: -time.Hour}.of(t, met(0.5, "x:1", time.Hour), fenced(20, 2, 200), letGo(21, 2))
+	c := forgery{name: "c", ahead: -time.Hour}.of(t, met(0.5, "x:1", time.Hour), took(22, 3), letGo(23, 3))
+	told := tellOf(a, b, c)
+	require.Len(t, told.Holds, 3)
+	require.Equal(t, "a", told.Holds[0].Party.Name)
+	require.Equal(t, "b", told.Holds[1].Party.Name)
+	require.Equal(t, 2*time.Second, told.Holds[2].Taken.Sub(told.Holds[1].Taken).Round(time.Second))
+}
+
+// No sum of small moves is a large one.
+func TestFencesMoveAClockByLittle(t *testing.T) {
+	t.Parallel()
+	var one, two []flight.Event
+	one, two = append(one, met(0.1, "a:1", 0)), append(two, met(0.1, "a:1", 0))
+	for i := range 20 { // the fence of each key goes back, a little more each
+		for _, x := range []struct {
+			events *[]flight.Event
+			when   float64
+			fence  uint64
+		}{{&one, 10 + 0.04*float64(i+1), 1}, {&two, 10, 2}} {
+			e := fenced(x.when, uint64(100*i)+x.fence, x.fence)
+			e.Key = fmt.Sprint("k", i)
+			*x.events = append(*x.events, e)
+		}
+	}
+	told := tellOf(forgery{name: "a"}.of(t, one...), forgery{name: "b"}.of(t, two...))
+	for _, p := range told.Parties {
+		require.Less(t, p.Clock.Off.Abs(), 60*time.Millisecond)
+	}
+}
+
+// A record has the first 1,024 bytes of a key, and leaves names out when an event is too large.
+func TestNamesThatAreCutAreNotTheSame(t *testing.T) {
+	t.Parallel()
+	cut := func(when float64, token uint64) flight.Event {
+		e := took(when, token)
+		e.Key = strings.Repeat("k", 1024)
+		return e
+	}
+	several := func(when float64, token uint64, keys ...string) flight.Event {
+		e := took(when, token)
+		e.Key, e.Keys = keys[0], keys
+		return e
+	}
+	a := forgery{name: "a", boot: "one"}.of(t, cut(1, 1), several(1, 2, "a", ""), met(20, "a:1", 0))
+	b := forgery{name: "b", boot: "one"}.of(t, cut(2, 3), several(2, 4, "b", ""), met(20, "a:1", 0))
+	certain, maybe := overlaps(tellOf(a, b))
+	require.Equal(t, []int{0, 1}, []int{certain, maybe})
+}
+
+// A record that does not say whose events it has, or not of all, is not silent about that.
+func TestARecordSaysWhatItDoesNotHave(t *testing.T) {
+	t.Parallel()
+	for _, about := range []func(a *flight.About){func(a *flight.About) { a.Clients = nil }, func(a *flight.About) { a.LeftOut = 3 }} {
+		told := tellOf(forgery{name: "a", about: about}.of(t, took(1, 1)))
+		require.Len(t, told.Findings, 1)
+		require.Equal(t, story.Gap, told.Findings[0].Matter)
+		require.NotEmpty(t, told.HTML(""))
+		require.Greater(t, told.Findings[0].At.Year(), 2000)
+	}
+}
+
+// An extension that meets its lock's release finds nothing, which is no loss. Its holder has let go by then.
+func TestAnExtensionThatMeetsTheReleaseIsNoLoss(t *testing.T) {
+	t.Parallel()
+	met := did(5, redlock.OpExtend, 1)
+	met.Outcome, met.Validity = "not_held", 0
+	first := []flight.Event{took(1, 1), letGo(2, 1), met, did(2.1, redlock.OpUnlock, 1)}
+	for _, events := range [][]flight.Event{first, {first[0], first[1], first[3], first[2]}} {
+		told := tellOf(forgery{name: "a", boot: "one"}.of(t, events...), forgery{name: "b", boot: "one"}.of(t, took(3, 2), letGo(4, 2)))
+		require.Empty(t, told.Findings)
+		require.Equal(t, story.Released, told.Holds[0].End)
+	}
+}
