@@ -3,6 +3,7 @@ package story
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -61,17 +62,50 @@ const maxName = 1 << 10
 // slack is by how much two clocks that were put together by the masters can be off all the same.
 const slack = 50 * time.Millisecond
 
+// What is told at the most, of what somebody may have made up.
+const (
+	maxFound    = 5_000      // findings of a matter
+	maxFoundOf  = 200        // ... and of a key
+	maxCompared = 50_000_000 // pairs of what is in the records: some seconds
+	maxNamed    = 100        // holds of a finding
+)
+
+// spend reports whether so many pairs may still be compared.
+func (s *Story) spend(n int) bool {
+	s.spent += n
+	return s.spent <= maxCompared
+}
+
+// A subject is what findings are counted by.
+type subject struct {
+	matter Matter
+	key    string
+}
+
+// room reports whether one more finding is told. If not, it is counted.
+func (s *Story) room(m Matter, key string) bool {
+	all, of := subject{matter: m}, subject{m, key}
+	if s.found[all] >= maxFound || key != "" && s.found[of] >= maxFoundOf {
+		s.leftOut[m]++
+		return false
+	}
+	return true
+}
+
 func (s *Story) judge(wait time.Duration) {
+	s.found, s.leftOut, s.seenOf = map[subject]int{}, map[Matter]int{}, map[string][]*Seen{}
+	for _, m := range s.Masters {
+		s.seenOf[m.Key] = append(s.seenOf[m.Key], m)
+	}
 	s.judgeClocks()
 	s.judgeLists()
 	byKey := s.byKey()
-	for key, all := range byKey {
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		all := byKey[key]
 		slices.SortStableFunc(all, func(a, b *Hold) int { return a.Taken.Compare(b.Taken) })
 		s.judgeKey(key, all)
 	}
-	for _, h := range s.Holds {
-		s.judgeLoss(h)
-	}
+	s.judgeLosses()
 	s.judgeWaits(byKey, wait)
 	s.judgeRounds()
 	s.judgeMasters()
@@ -89,12 +123,25 @@ func (s *Story) judge(wait time.Duration) {
 	for _, x := range s.nobody {
 		s.find(x.Record.About.Began, Gap, "", "", "%s: the record does not say whose events it has, so that none is told.", x.Name)
 	}
+	for _, m := range slices.Sorted(maps.Keys(s.leftOut)) {
+		s.Findings = append(s.Findings, Finding{At: s.start(), Matter: m, Text: fmt.Sprintf("There is more of this kind (%s) than is told: %s left out.", m, count(s.leftOut[m], "finding"))})
+	}
+	if s.spent > maxCompared {
+		s.find(s.start(), Gap, "", "", "There is too much in these records to compare all of it. What two had at once, and why, may be missing here. Give fewer records.")
+	}
 	slices.SortStableFunc(s.Findings, func(a, b Finding) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Text, b.Text))
 	})
 }
 
 func (s *Story) find(at time.Time, m Matter, cause Cause, key, format string, args ...any) *Finding {
+	if !s.room(m, key) {
+		return new(Finding)
+	}
+	s.found[subject{matter: m}]++
+	if key != "" {
+		s.found[subject{m, key}]++
+	}
 	s.Findings = append(s.Findings, Finding{At: at, Matter: m, Cause: cause, Key: key, Text: fmt.Sprintf(format, args...)})
 	return &s.Findings[len(s.Findings)-1]
 }
@@ -133,38 +180,51 @@ func Short(d time.Duration) string {
 // judgeKey looks at the holds of a key, in the order in which they were taken.
 func (s *Story) judgeKey(key string, all []*Hold) {
 	var active, before []*Hold
+	permits := map[uint64]int{} // by token, of those that are active: two records may have the same lock
 	for _, b := range all {
+		if !s.spend(len(active) + len(before)) {
+			return
+		}
 		active = slices.DeleteFunc(active, func(a *Hold) bool {
 			ended := a.ended(b)
 			if ended {
 				before = append(before, a)
+				if permits[a.Token]--; permits[a.Token] <= 0 {
+					delete(permits, a.Token)
+				}
 			}
 			return ended
 		})
-		var permits []uint64
 		for _, a := range active {
-			if a.excludes(b) {
+			if a.excludes(b) && s.room(Overlap, key) {
 				s.overlap(key, a, b)
-			} else if a.Holders > 1 && a.Token != b.Token && len(permits) <= b.Holders && !slices.Contains(permits, a.Token) {
-				permits = append(permits, a.Token) // two records may have the same lock
 			}
 		}
-		if b.Holders > 1 && len(permits) >= b.Holders {
+		others := len(permits)
+		if permits[b.Token] > 0 {
+			others--
+		}
+		if b.Holders > 1 && others >= b.Holders && s.room(Overlap, key) {
 			a := active[0]
 			cause, why := s.whyGranted(a, b)
-			f := s.find(b.Taken, Overlap, cause, key, "%s took one of %d permits of %q while %d others had them. Why: %s", b.Party.Name, b.Holders, key, len(permits), why)
-			f.Holds = append(slices.Clone(active), b)
+			f := s.find(b.Taken, Overlap, cause, key, "%s took one of %d permits of %q while %d others had them. Why: %s", b.Party.Name, b.Holders, key, others, why)
+			f.Holds = append(slices.Clone(active[:min(len(active), maxNamed)]), b)
 		}
 		// Who has it next, while one goes on whose validity is over?
 		for i, a := range before {
 			if a == nil || !a.excludes(b) || a.Told.IsZero() || !a.Told.After(a.Until) || !b.Taken.Add(a.tolerated(b)).Before(a.Told) || a.End == HandedOver {
 				continue
 			}
-			s.late(key, a, b)
+			if s.room(Late, key) {
+				s.late(key, a, b)
+			}
 			before[i] = nil
 		}
 		before = slices.DeleteFunc(before, func(a *Hold) bool { return a == nil || a.Told.Before(b.From) })
 		active = append(active, b)
+		if b.Holders > 1 {
+			permits[b.Token]++
+		}
 	}
 }
 
@@ -262,6 +322,9 @@ func (s *Story) whyGone(masters []string, h *Hold, at time.Time) (Cause, string)
 	var restarted, set, other []string
 	detail := ""
 	for _, m := range masters {
+		if !s.spend(3 * len(s.seenOf[m])) {
+			return Unknown, "there is too much in the records to say."
+		}
 		before, after := s.runs(m, h.Last.At, at)
 		jump := s.jump(m, h)
 		switch {
@@ -288,8 +351,8 @@ func (s *Story) whyGone(masters []string, h *Hold, at time.Time) (Cause, string)
 
 // runs returns the run ids of a master as of two times, as anybody has seen them.
 func (s *Story) runs(master string, before, after time.Time) (was, is string) {
-	for _, m := range s.Masters {
-		if m.Key != master || m.RunID == "" {
+	for _, m := range s.seenOf[master] {
+		if m.RunID == "" {
 			continue
 		}
 		if !m.At.After(before) {
@@ -304,8 +367,8 @@ func (s *Story) runs(master string, before, after time.Time) (was, is string) {
 // wasRestarted reports whether somebody has seen that a master's process began between the times. It counts its uptime in
 // whole seconds.
 func (s *Story) wasRestarted(master string, from, to time.Time) bool {
-	for _, m := range s.Masters {
-		if m.Key == master && m.Uptime > 0 {
+	for _, m := range s.seenOf[master] {
+		if m.Uptime > 0 {
 			if began := m.At.Add(-m.Uptime); began.Add(-time.Second).After(from) && began.Add(-time.Second).Before(to) {
 				return true
 			}
@@ -317,8 +380,8 @@ func (s *Story) wasRestarted(master string, from, to time.Time) bool {
 // jump returns by how much a master's clock has gained since a hold was taken.
 func (s *Story) jump(master string, h *Hold) (most time.Duration) {
 	var base *Seen
-	for _, m := range s.Masters {
-		if m.Key != master || m.Ahead == 0 || m.RunID == "" {
+	for _, m := range s.seenOf[master] {
+		if m.Ahead == 0 || m.RunID == "" {
 			continue
 		}
 		if base == nil || base.RunID != m.RunID {
@@ -382,17 +445,37 @@ func list(all []string) string {
 	return strings.Join(all[:len(all)-1], ", ") + " and " + all[len(all)-1]
 }
 
-func (s *Story) judgeLoss(h *Hold) {
-	if h.End != Lost {
-		return
-	}
+func (s *Story) judgeLosses() {
+	told := map[*Hold]bool{} // by a finding that says more
 	for _, f := range s.Findings {
-		if f.Matter == Overlap && slices.Contains(f.Holds, h) || f.Matter == Late && f.Holds[0] == h {
-			return // that says more
+		for i, h := range f.Holds {
+			if f.Matter == Overlap || f.Matter == Late && i == 0 {
+				told[h] = true
+			}
 		}
 	}
+	failures := map[lock][]*Round{}
+	for _, r := range s.Rounds {
+		if r.Outcome != "ok" {
+			failures[lock{r.Party, r.Token}] = append(failures[lock{r.Party, r.Token}], r)
+		}
+	}
+	for _, h := range s.Holds {
+		if h.End == Lost && !told[h] && s.room(Loss, h.Key) {
+			s.judgeLoss(h, failures[lock{h.Party, h.Token}])
+		}
+	}
+}
+
+// A lock is one that a party has had.
+type lock struct {
+	party *Party
+	token uint64
+}
+
+func (s *Story) judgeLoss(h *Hold, failures []*Round) {
 	at := h.Ended
-	cause, why := s.whyLost(h, at)
+	cause, why := s.whyLost(h, at, failures)
 	left := ""
 	if rest := h.Until.Sub(at); rest > 0 && cause != MastersOff { // it was not lost before its time
 		left = fmt.Sprintf(" %s before its validity would have ended, and", Short(rest))
@@ -400,12 +483,12 @@ func (s *Story) judgeLoss(h *Hold) {
 	s.find(at, Loss, cause, h.Key, "%s lost %q%s %s after it had taken it. Why: %s", h.Party.Name, h.Key, left, Short(at.Sub(h.Taken)), why).Holds = []*Hold{h}
 }
 
-func (s *Story) whyLost(h *Hold, at time.Time) (Cause, string) {
+func (s *Story) whyLost(h *Hold, at time.Time, failures []*Round) (Cause, string) {
 	if h.Revoked {
 		return Revoked, fmt.Sprintf("it was revoked, with the reason %q.", h.Detail)
 	}
 	if h.Failed == nil || h.Failed.Outcome != "not_held" {
-		last := h.lastFailure(s)
+		last := h.lastFailure(failures)
 		if last == nil {
 			return Unknown, plainText(h.Detail)
 		}
@@ -430,14 +513,18 @@ func (s *Story) whyLost(h *Hold, at time.Time) (Cause, string) {
 	return cause, fmt.Sprintf("%s had it no more. %s", list(no), why)
 }
 
-// lastFailure returns the last renewal of a hold that has failed.
-func (h *Hold) lastFailure(s *Story) (last *Round) {
-	for _, r := range s.Rounds {
-		if r.Party == h.Party && r.Token == h.Token && r.Outcome != "ok" && !r.At.After(h.Ended.Add(time.Second)) {
-			last = r
+// lastFailure returns the last renewal of a hold that has failed. The rounds are by time.
+func (h *Hold) lastFailure(failures []*Round) *Round {
+	n, _ := slices.BinarySearchFunc(failures, h.Ended.Add(time.Second), func(r *Round, at time.Time) int {
+		if r.At.After(at) {
+			return 1
 		}
+		return -1
+	})
+	if n == 0 {
+		return nil
 	}
-	return last
+	return failures[n-1]
 }
 
 func plainText(detail string) string {

@@ -12,6 +12,7 @@ package story
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -35,7 +36,11 @@ type Story struct {
 	Masters  []*Seen // what was seen of masters, by time
 	Findings []Finding
 
-	nobody []Source // records without a client
+	nobody  []Source // records without a client
+	seenOf  map[string][]*Seen
+	found   map[subject]int
+	leftOut map[Matter]int // findings
+	spent   int
 }
 
 // A Party is a client of a record.
@@ -132,7 +137,8 @@ type Hold struct {
 	Detail      string    // of the loss
 	letGo       time.Time // zero if the record does not say
 	unlocked    bool      // its holder has let it go, and not the client
-	gap         bool      // events are missing from the record while it goes on
+	gap         bool      // events are missing from the record while it goes on, and its end is not there
+	gaps        int       // how many there were before it
 	Revoked     bool
 }
 
@@ -285,11 +291,20 @@ func (c *Clock) differences(d *Clock) (all []difference) {
 func (s *Story) follow(p *Party) {
 	holds := map[uint64]*Hold{} // by token, those that go on
 	next := uint64(0)
+	open := map[string][]*Hold{} // by key, those that may be lost
+	n, gaps := len(s.Holds), 0
 	for e := range p.record.Events() {
-		if next > 0 && e.Number != next {
-			for _, h := range holds {
-				h.gap = h.gap || h.End == Open
+		for ; n < len(s.Holds); n++ { // the event before has begun it
+			h := s.Holds[n]
+			h.gaps = gaps
+			open[h.Key] = append(open[h.Key], h)
+			if len(open[h.Key]) > maxOpen {
+				open[h.Key] = slices.DeleteFunc(open[h.Key], func(h *Hold) bool { return !h.mayBeLost() })
+				open[h.Key] = open[h.Key][max(len(open[h.Key])-maxOpen, 0):]
 			}
+		}
+		if next > 0 && e.Number != next {
+			gaps++
 		}
 		next = e.Number + 1
 		if e.Client != p.place {
@@ -320,7 +335,7 @@ func (s *Story) follow(p *Party) {
 				h.letGo, h.unlocked = minTime(at, h.letGo), h.unlocked || !e.GivenBack
 			}
 		case flight.KindLost:
-			if h := lostOf(holds, key, at); h != nil && e.Outcome != "closed" && e.Outcome != "max_lifetime" {
+			if h := lostOf(open[key], at); h != nil && e.Outcome != "closed" && e.Outcome != "max_lifetime" {
 				h.Told, h.Detail, h.Revoked = at, e.Detail, e.Outcome == "revoked"
 				h.end(Lost, at)
 			}
@@ -335,6 +350,7 @@ func (s *Story) follow(p *Party) {
 			h.Told = h.letGo
 			h.end(Released, h.letGo)
 		}
+		h.gap = h.End == Open && h.gaps < gaps
 		if h.End == Open && !h.Until.After(p.last) {
 			h.end(Expired, h.Until)
 		} else if h.End == Open {
@@ -345,16 +361,24 @@ func (s *Story) follow(p *Party) {
 
 // lostOf returns the hold of a key that a party was told of as lost. The record does not name it: it is the one that was taken
 // last, and of several that one party may have at once, the one whose validity ends next to that.
-func lostOf(holds map[uint64]*Hold, key string, at time.Time) (best *Hold) {
-	for _, h := range holds {
+func lostOf(open []*Hold, at time.Time) (best *Hold) {
+	for _, h := range open {
 		switch {
-		case h.Key != key || !h.letGo.IsZero() || h.End == Released || h.End == HandedOver || h.End == Lost && h.Failed == nil:
+		case !h.mayBeLost():
 		case best == nil, best.Holders == 1 && h.Taken.After(best.Taken),
 			best.Holders != 1 && h.Until.Sub(at).Abs() < best.Until.Sub(at).Abs():
 			best = h
 		}
 	}
 	return best
+}
+
+// maxOpen is how many holds of one key a party can be told of as lost.
+const maxOpen = 256
+
+// mayBeLost reports whether a party can still be told that a hold is lost.
+func (h *Hold) mayBeLost() bool {
+	return h.letGo.IsZero() && h.End != Released && h.End != HandedOver && (h.End != Lost || h.Failed != nil)
 }
 
 func minTime(a, b time.Time) time.Time {
@@ -455,9 +479,11 @@ func (s *Story) fences() {
 	}
 	together, alone := map[*Clock]time.Duration{}, map[*Clock]time.Duration{} // by how much those of a root move, and one
 	moves := func(c *Clock) time.Duration { return together[c.root] + alone[c] }
+	keys := slices.Sorted(maps.Keys(byKey))
 	for range clocks {
 		moved := false
-		for _, all := range byKey {
+		for _, key := range keys {
+			all := byKey[key]
 			for i := 1; i < len(all); i++ {
 				a, b := all[i-1], all[i]
 				x, y := a.Party.Clock, b.Party.Clock

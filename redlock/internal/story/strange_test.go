@@ -345,3 +345,24 @@ func TestAnExtensionThatMeetsTheReleaseIsNoLoss(t *testing.T) {
 		require.Equal(t, story.Released, told.Holds[0].End)
 	}
 }
+
+// What somebody has made up may be too much. It ends all the same, and the story says what it leaves out.
+func TestTooMuchIsLeftOut(t *testing.T) {
+	t.Parallel()
+	many := func(n, holders int) []flight.Event {
+		var all []flight.Event
+		for i := range n {
+			e := took(1+1e-5*float64(i), uint64(i+1))
+			e.Holders, e.Validity = holders, 90*time.Hour
+			all = append(all, e)
+		}
+		return all
+	}
+	told := tellOf(forgery{name: "a"}.of(t, many(300, 1)...))
+	certain, _ := overlaps(told)
+	require.Equal(t, 201, certain, "one counts the others")
+	require.Contains(t, told.Findings[0].Text, fmt.Sprintf("%d findings left out", 300*299/2-200))
+	told = tellOf(forgery{name: "a"}.of(t, many(12_000, 0)...))
+	require.Len(t, told.Findings, 1)
+	require.Contains(t, told.Findings[0].Text, "too much in these records to compare")
+}
