@@ -52,7 +52,7 @@ no token. With --key it is about one lock. A page that is there already is
 replaced, and any other file is not.
 
 Exit status: 0, or
-    1  two had a lock at once, or a lock was lost
+    1  two had a lock at once, or a lock was lost; with --key, that lock
    64  wrong usage, a file is no flight record, or --html names another's file
    74  the output cannot be written`,
 		Example: `  redlock explain app.flight
@@ -111,7 +111,7 @@ func (x *explainer) explain(names []string) error {
 		out.printf("%s  %s\n", line.At.Format("15:04:05.000"), indented(mark+conn.Printable(line.Text), 14))
 	}
 	switch {
-	case len(lines) == 0 && x.key != "":
+	case x.key != "" && !s.Knows(x.key):
 		out.printf("nobody has held or wanted %q here\n", x.key)
 	case len(lines) == 0:
 		out.printf("nothing is remarkable\n")
@@ -120,6 +120,9 @@ func (x *explainer) explain(names []string) error {
 		return err
 	}
 	for _, f := range s.Findings {
+		if x.key != "" && f.Key != "" && !s.Concerns(f, x.key) {
+			continue // that is another lock's
+		}
 		if f.Matter == story.Overlap || f.Matter == story.Late || f.Matter == story.Loss {
 			return &failure{status: exitNo}
 		}

@@ -3,6 +3,9 @@
 package main
 
 import (
+	"bufio"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -35,6 +38,9 @@ func TestExplainTellsOfTwoHolders(t *testing.T) {
 	status, stdout, _ = do(t, nil, "explain", "--key", "k", names[0])
 	require.Zero(t, status)
 	require.Contains(t, stdout, "a takes the lock")
+	status, stdout, _ = do(t, nil, "explain", "--key", "nobody's", names[0], names[1])
+	require.Zero(t, status, "that of another lock is not of interest")
+	require.Contains(t, stdout, `nobody has held or wanted "nobody's" here`)
 	for _, args := range [][]string{{"explain"}, {"explain", filepath.Join(dir, "none")}, {"explain", os.Args[0]}, {"explain", "http://127.0.0.1:1/"}} {
 		status, _, stderr = do(t, nil, args...)
 		require.Equal(t, exitUsage, status, args)
@@ -114,4 +120,39 @@ func TestExplainTellsNoPasswordOfAnAddress(t *testing.T) {
 	require.Equal(t, exitUsage, status)
 	require.NotContains(t, stderr, "sesame")
 	require.NotContains(t, stderr, "passphrase")
+}
+
+// A server may say what it likes, and say it with anything.
+func TestExplainDistrustsAServer(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	answers := []string{
+		"HTTP/1.1 500 \x1b[31mred\u202e\r\nContent-Length: 0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nno gzip",
+		"HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\nContent-Length: 0\r\n\r\n",
+		"HTTP/1.1 302 Found\r\nLocation: http://\x1b[31m/\r\nContent-Length: 0\r\n\r\n",
+		"\x1b[31mnonsense\r\n\r\n",
+	}
+	go func() {
+		for _, answer := range answers {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			http.ReadRequest(bufio.NewReader(c))
+			io.WriteString(c, answer)
+			c.Close()
+		}
+	}()
+	for _, answer := range answers {
+		status, stdout, stderr := do(t, nil, "explain", "http://user:secret@"+l.Addr().String()+"/?secret")
+		require.Equal(t, exitUsage, status, "%q: %s", answer, stderr)
+		require.Empty(t, stdout)
+		require.NotContains(t, stderr, "\x1b")
+		require.NotContains(t, stderr, "\u202e")
+		require.NotContains(t, stderr, "secret")
+		t.Log(stderr)
+	}
 }

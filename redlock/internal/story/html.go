@@ -139,7 +139,7 @@ func (x *pageSection) add(l Line, key string, d *pageData) {
 func (p *pageText) addFindings(s *Story, key string, d *pageData) {
 	both, lost, rest := pageSection{Head: "Two had a lock at once", Alarm: true}, pageSection{Head: "Locks that were lost"}, pageSection{Head: "What else is remarkable"}
 	for _, f := range s.Findings {
-		if key != "" && !s.concerns(f, key) {
+		if key != "" && !s.Concerns(f, key) {
 			continue
 		}
 		x := &rest
@@ -158,8 +158,8 @@ func (p *pageText) addFindings(s *Story, key string, d *pageData) {
 	}
 }
 
-// concerns reports whether a finding is about a key.
-func (s *Story) concerns(f Finding, key string) bool {
+// Concerns reports whether a finding is about a key.
+func (s *Story) Concerns(f Finding, key string) bool {
 	return f.Key != "" && slices.ContainsFunc(s.Parties, func(p *Party) bool { return p.ofKey(f.Key, key) })
 }
 
@@ -585,7 +585,7 @@ func (d *pageData) votes(r *Round) (v pageVotes) {
 // addBoth adds when two had a lock.
 func (d *pageData) addBoth(s *Story, key string) {
 	for _, f := range s.Findings {
-		if (f.Matter != Overlap && f.Matter != Late) || len(f.Holds) < 2 || len(d.Both) == maxLines || key != "" && !s.concerns(f, key) {
+		if (f.Matter != Overlap && f.Matter != Late) || len(f.Holds) < 2 || len(d.Both) == maxLines || key != "" && !s.Concerns(f, key) {
 			continue
 		}
 		place, ok := d.keys[f.Key]

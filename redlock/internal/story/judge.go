@@ -246,7 +246,7 @@ func (s *Story) overlap(key string, a, b *Hold) {
 	cause, why := s.whyGranted(a, b)
 	certain := ""
 	if a.Party.Clock.root != b.Party.Clock.root {
-		certain = " That is so only if the wall clocks of both are right: their records have no master in common by which to put them together."
+		certain = apart
 	}
 	f := s.find(b.Taken, Overlap, cause, key, "%s took %q while %s still had it: both had it for %s, until %s.%s Why: %s",
 		b.Party.Name, key, a.Party.Name, Short(until.Sub(b.Taken)), ending(a, b), certain, why)
@@ -264,6 +264,9 @@ func (s *Story) overlap(key string, a, b *Hold) {
 	}
 	f.Maybe = true
 }
+
+// apart is said of what is about two clocks that nothing puts together.
+const apart = " That is so only if the wall clocks of both are right: their records have no master in common by which to put them together."
 
 // ending says what has ended the overlap.
 func ending(a, b *Hold) string {
@@ -286,9 +289,13 @@ func ending(a, b *Hold) string {
 
 // late is about a holder that went on when its lock was over, and b had it.
 func (s *Story) late(key string, a, b *Hold) {
+	certain := ""
+	if a.Party.Clock.root != b.Party.Clock.root {
+		certain = apart
+	}
 	f := s.find(b.Taken, Late, Frozen, key, "%s took %q after %s's lock had ended. But %s noticed its end only %s later: its process stood still (it was stopped, or its machine was, or it "+
-		"collected garbage), or it did not look at its context. Whatever %s has written after %s came too late, and may have undone what %s did. Write with the lock's fence (WithFence), so that late writes are refused.",
-		b.Party.Name, key, a.Party.Name, a.Party.Name, Short(a.Told.Sub(a.Until)), a.Party.Name, a.Until.Format(clockFormat), b.Party.Name)
+		"collected garbage), or it did not look at its context. Whatever %s has written after %s came too late, and may have undone what %s did. Write with the lock's fence (WithFence), so that late writes are refused.%s",
+		b.Party.Name, key, a.Party.Name, a.Party.Name, Short(a.Told.Sub(a.Until)), a.Party.Name, a.Until.Format(clockFormat), b.Party.Name, certain)
 	f.Holds = []*Hold{a, b}
 }
 

@@ -133,6 +133,7 @@ type Hold struct {
 	Told        time.Time // when it was told of the loss, or has released it; zero if neither
 	First       *Round    // the one that has taken it; nil for one that was handed over
 	Last        *Round    // the last that has taken or extended it, also before a hand-over; nil if that is not known
+	Freed       *Round    // the round that has released it; nil if that is not known
 	Failed      *Round    // the round that has found it lost; nil if there is none
 	Detail      string    // of the loss
 	letGo       time.Time // zero if the record does not say
@@ -423,6 +424,7 @@ func (s *Story) round(r *Round, key string, holds map[uint64]*Hold) {
 		if h == nil {
 			return
 		}
+		h.Freed = r
 		from := minTime(r.From, h.letGo)
 		if r.Outcome == "not_held" || r.Outcome == "revoked" {
 			h.lost(r, from) // the holder has let go by then

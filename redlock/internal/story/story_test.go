@@ -144,7 +144,9 @@ var (
 	timeOfDay = regexp.MustCompile(`\d\d:\d\d:\d\d\.\d{3}`)
 	duration  = regexp.MustCompile(`\b(\d+h)?(\d+m)?\d+(\.\d+)?(µs|ms|s|m|h)\b`)
 	although  = regexp.MustCompile(`, although [^\n]*?\. It is valid`) // as one is out of reach sooner or later
-	times     = regexp.MustCompile(`could not (\w+) (its locks \d+ times within \[time\], as ([^.]*)\. The first was ("\w+")): `)
+	// whichever master was asked, and whatever it said
+	unanswered = regexp.MustCompile(`(But too few masters answered): [^\n]*`)
+	times      = regexp.MustCompile(`could not (\w+) (its locks \d+ times within \[time\], as ([^.]*)\. The first was ("\w+")): `)
 )
 
 // golden compares what is remarkable, and the story of the key, with a file that says what was done. Times are of no interest
@@ -173,6 +175,7 @@ func (s *scene) golden(told *story.Story, done string, about ...story.Matter) {
 	text := s.named(b.String())
 	text = duration.ReplaceAllString(timeOfDay.ReplaceAllString(text, "hh:mm:ss"), "[time]")
 	text = although.ReplaceAllString(text, ". It is valid")
+	text = unanswered.ReplaceAllString(text, "$1")
 	text = times.ReplaceAllString(text, "could not $1 $4, as $3: ")
 	host, _ := os.Hostname()
 	text = strings.ReplaceAll(text, host+" (", "[host] (")

@@ -38,7 +38,11 @@ func (s *Story) Of(key string) (all []Line) {
 		add(h.Taken, "%s", h.begins())
 		switch h.End {
 		case Released:
-			add(h.Ended, "%s releases it, after %s.", h.Party.Name, Short(h.Ended.Sub(h.Taken)))
+			but := ""
+			if h.Freed != nil && h.Freed.Outcome != "ok" {
+				but = fmt.Sprintf(". But %s: %s", inWords(h.Freed.Outcome), h.Freed.whyFailed())
+			}
+			add(h.Ended, "%s releases it, after %s%s.", h.Party.Name, Short(h.Ended.Sub(h.Taken)), but)
 		case Expired:
 			add(h.Ended, "The validity of %s's lock ends. It has not released it.", h.Party.Name)
 		case Lost:
@@ -142,6 +146,13 @@ func (h *Hold) begins() string {
 	}
 	fmt.Fprintf(&b, ". It is valid until %s", h.Until.Format(clockFormat))
 	return b.String() + "."
+}
+
+// Knows reports whether somebody has held a key, or wanted it.
+func (s *Story) Knows(key string) bool {
+	return slices.ContainsFunc(s.Holds, func(h *Hold) bool { return len(h.Party.ofOne(h.names(), key)) > 0 }) ||
+		slices.ContainsFunc(s.Rounds, func(r *Round) bool { return len(r.Party.ofOne(r.names(), key)) > 0 }) ||
+		slices.ContainsFunc(s.Waits, func(w *Wait) bool { return w.Party.ofKey(w.Key, key) })
 }
 
 // Keys returns the keys that somebody has held or wanted, as people know them.
