@@ -230,7 +230,11 @@ func (s *Story) judgeKey(key string, all []*Hold) {
 
 // ended reports whether a had ended when b was taken, as far as their clocks can tell.
 func (a *Hold) ended(b *Hold) bool {
-	return !a.Ended.After(b.Taken.Add(a.tolerated(b)))
+	tolerated := a.tolerated(b)
+	if a.before {
+		tolerated = max(tolerated, slack)
+	}
+	return !a.Ended.After(b.Taken.Add(tolerated))
 }
 
 // tolerated is by how much the clocks of the two can be off.

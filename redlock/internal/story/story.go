@@ -137,6 +137,7 @@ type Hold struct {
 	Failed      *Round    // the round that has found it lost; nil if there is none
 	Detail      string    // of the loss
 	letGo       time.Time // zero if the record does not say
+	before      bool      // the client gave it back as it was lost, a little before its record says so
 	unlocked    bool      // its holder has let it go, and not the client
 	gap         bool      // events are missing from the record while it goes on, and its end is not there
 	gaps        int       // how many there were before it
@@ -339,6 +340,7 @@ func (s *Story) follow(p *Party) {
 			if h := lostOf(open[key], at); h != nil && e.Outcome != "closed" && e.Outcome != "max_lifetime" {
 				h.Told, h.Detail, h.Revoked = at, e.Detail, e.Outcome == "revoked"
 				h.end(Lost, at)
+				h.before = strings.Contains(e.Detail, "the second lock failed")
 			}
 		case flight.KindWaited:
 			s.Waits = append(s.Waits, &Wait{Party: p, Key: key, From: at.Add(-e.Waited), To: at, Outcome: e.Outcome, HeldBy: e.Detail})

@@ -366,3 +366,11 @@ func TestTooMuchIsLeftOut(t *testing.T) {
 	require.Len(t, told.Findings, 1)
 	require.Contains(t, told.Findings[0].Text, "too much in these records to compare")
 }
+
+// A lock whose second one is lost is given back while its KeepAlive is told, so that the next one may have it before that is recorded.
+func TestALostSecondLockOverlapsNone(t *testing.T) {
+	t.Parallel()
+	lost := flight.Event{Kind: flight.KindLost, Boot: at(2.001), Key: "k", Outcome: "lost", Detail: "redlock: renew \"k\": lock lost: the second lock failed: gone"}
+	certain, maybe := overlaps(tellOf(forgery{name: "a", boot: "one"}.of(t, took(1, 1), lost), forgery{name: "b", boot: "one"}.of(t, took(2, 2))))
+	require.Zero(t, certain+maybe)
+}
