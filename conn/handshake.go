@@ -467,7 +467,7 @@ func (s *Server) fromInfo(text []byte) {
 			s.Uptime = time.Duration(n) * time.Second
 		case "server_time_usec":
 			if n, err := strconv.ParseInt(value, 10, 64); err == nil {
-				s.Ahead = time.UnixMicro(n).Sub(time.Now())
+				s.Ahead = time.Until(time.UnixMicro(n))
 			}
 		case "redis_version":
 			if s.Version == "" {
