@@ -302,6 +302,8 @@ func (c *checker) read(l clientLog) {
 				}
 			case strings.Contains(r.Outcome, "revoked") && !c.mayBeRevoked(h, r.T):
 				c.violation("%s %s, hold %d: %s, though nobody has revoked it", who, h.lock, h.hold, r.Outcome)
+			case r.Op == opLost && strings.Contains(r.Outcome, "revoked"):
+				h.To, h.left = r.T, true // the client has let go, though its holder may leave the lock to its TTL
 			case r.Op == opUnlock && r.Outcome == ok:
 				h.freed = r.T
 				if h.lost && h.lock.Kind != foreign {

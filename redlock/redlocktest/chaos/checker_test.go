@@ -422,6 +422,20 @@ func TestLocksAreNotLostBeforeTheirValidityEnds(t *testing.T) {
 	}
 }
 
+// The holder of a lock that was revoked may leave it to its TTL. Its client has let go all the same.
+func TestARevokedLockIsFreeWhenItsContextHasEnded(t *testing.T) {
+	for outcome, overlaps := range map[string]int{"lost+revoked": 0, "lost": 1} {
+		all := taken(1, 10*ms, 100*ms, 0)
+		all[0].Token = "mine"
+		f := check(trial{Locks: []lockable{one("k")}, Counters: map[string]int{"k": 0}, Logs: []clientLog{
+			log("a", all, []record{{T: 50 * ms, Op: opLost, Hold: 1, Outcome: outcome}}),
+			log("b", taken(1, 60*ms, 100*ms, 90*ms)),
+			log("c", []record{{Began: 40 * ms, T: 45 * ms, Op: opRevoke, Lock: "k", Token: "mine", Outcome: ok}}),
+		}})
+		require.Len(t, f.Overlaps, overlaps, "%s: %v", outcome, f)
+	}
+}
+
 func TestWhatWasRevokedIsNotExtended(t *testing.T) {
 	const ttl = 90 * ms // of what is taken at 10 ms until 100 ms
 	lock := lockable{Kind: plain, Keys: []string{"k"}, TTL: ttl}
