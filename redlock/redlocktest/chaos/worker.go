@@ -272,7 +272,7 @@ func (h *hold) look() bool {
 	if h.mutex != nil {
 		left := h.mutex.Remaining()
 		if left == 0 {
-			if h.alive != nil && h.alive.Err() == nil {
+			if h.alive != nil && !h.endsBefore(h.until) {
 				h.add(record{Op: opLost, Hold: h.id, Outcome: outlived})
 			}
 			return false
@@ -285,6 +285,17 @@ func (h *hold) look() bool {
 		h.add(record{T: now, Op: opLook, Hold: h.id, Until: until})
 	}
 	return true
+}
+
+// endsBefore reports whether the context has ended, or does before that time: that of a lock which is lost while it was
+// valid ends a moment after the Mutex says so.
+func (h *hold) endsBefore(until time.Duration) bool {
+	select {
+	case <-h.alive.Done():
+		return true
+	case <-time.After(until - clock.Now()):
+		return h.alive.Err() != nil
+	}
 }
 
 // work uses the lock, while it is valid, for so long.
