@@ -22,8 +22,7 @@ type hold struct {
 	until        time.Duration // end of the validity
 	lost         bool          // it is known to be lost
 	revoked      bool          // ... because it was revoked: only its holder releases it
-	lossTold     bool          // the Observer was told so
-	goneTold     bool          // the Observer was told that the lock is let go of
+	told         told          // what the Observer was told
 	shown        bool          // others may know the token
 	pins         int32         // what can still end the lock: its rounds under way, and the attempt that has taken it
 	unseenUntil  time.Duration // of a lock that is lost: others leave it on the masters until then; see renewer.loseUnseen
@@ -39,6 +38,14 @@ type hold struct {
 	lease        lease // of the lock
 	attemptLease lease // of the last attempt, and of the lock that it has taken
 }
+
+// told is what the Observer was told of the lock of a hold. A byte has all of it: a kept lock is to be small.
+type told uint8
+
+const (
+	toldLoss told = 1 << iota // that it is lost
+	toldGone                  // that it is let go of
+)
 
 // A lease tells the mux about a hold, without the hold's mutex. A master that lacks the key, or does not know a
 // script, needs a second command. The mux sends it only if the lease says that the lock is still held, or still
@@ -218,7 +225,7 @@ func (h *hold) install(k *call, until, now time.Duration) bool {
 		return false
 	}
 	*h.tokenText, h.fence = append(h.token()[:0], k.token...), k.fence
-	h.until, h.takenAt, h.lost, h.revoked, h.lossTold, h.goneTold, h.unseenUntil = until, now, false, false, false, false, 0
+	h.until, h.takenAt, h.lost, h.revoked, h.told, h.unseenUntil = until, now, false, false, 0, 0
 	h.relay, h.shown = nil, false
 	h.takeDoubt()
 	h.pins++
@@ -240,7 +247,7 @@ func (h *hold) receive(r *relay, now time.Duration) bool {
 		return false
 	}
 	*h.tokenText, h.fence = append(h.token()[:0], r.token...), r.fence
-	h.until, h.takenAt, h.lost, h.revoked, h.lossTold, h.goneTold, h.unseenUntil = r.until, now, false, false, false, false, 0
+	h.until, h.takenAt, h.lost, h.revoked, h.told, h.unseenUntil = r.until, now, false, false, 0, 0
 	h.relay, h.shown, h.lingersUntil = r, false, 0
 	h.takeDoubt()
 	h.pins++
@@ -305,7 +312,7 @@ func (h *hold) reset() (keeps *keepAlive, second *backing) {
 	h.lease.end()
 	h.attemptLease.end()
 	*h.tokenText, h.fence, h.until, h.takenAt, h.lingersUntil, h.lost, h.keepAlives, h.backing = h.token()[:0], 0, 0, 0, 0, false, nil, nil
-	h.relay, h.shown, h.revoked, h.lossTold, h.goneTold, h.unseenUntil = nil, false, false, false, false, 0
+	h.relay, h.shown, h.revoked, h.told, h.unseenUntil = nil, false, false, 0, 0
 	h.takeDoubt()
 	return keeps, second
 }
@@ -380,8 +387,8 @@ func (h *hold) hasKeepAlive(k *keepAlive) bool {
 func (h *hold) noteLossTold(token []byte) (before bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	before = h.lossTold || !h.has(token)
-	h.lossTold = true
+	before = h.told&toldLoss != 0 || !h.has(token)
+	h.told |= toldLoss
 	return before
 }
 
@@ -390,7 +397,9 @@ func (h *hold) noteLossTold(token []byte) (before bool) {
 func (h *hold) removeKeepAlive(k *keepAlive) (other *keepAlive) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.lossTold = h.lossTold || k.lost() && k.epoch == h.lease.epoch.Load()
+	if k.lost() && k.epoch == h.lease.epoch.Load() {
+		h.told |= toldLoss
+	}
 	for at := &h.keepAlives; *at != nil; at = &(*at).sibling {
 		if *at == k {
 			*at = k.sibling

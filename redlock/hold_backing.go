@@ -94,8 +94,10 @@ func (r *renewer) secondOver(h *hold, b *backing) {
 		return
 	}
 	token := slices.Clone(h.token())
-	untold := h.keepAlives == nil && !h.goneTold
-	h.goneTold = h.goneTold || untold
+	untold := h.keepAlives == nil && h.told&toldGone == 0
+	if untold {
+		h.told |= toldGone
+	}
 	h.mu.Unlock()
 	defer r.dropBacking(h, b)
 	if untold {

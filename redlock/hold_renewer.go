@@ -285,7 +285,7 @@ func (r *renewer) giveBack(h *hold, token []byte, rest time.Duration, failure *R
 	untold := false
 	over := r.removeLost(h, failure, func() (keeps *keepAlive) {
 		if h.has(token) {
-			untold, in = !h.goneTold, h.relay
+			untold, in = h.told&toldGone == 0, h.relay
 			keeps, second = h.reset()
 		}
 		return keeps

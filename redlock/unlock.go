@@ -171,12 +171,12 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 	}
 	r.token = append(r.token[:0], m.token()...)
 	r.key, r.was, r.held, r.fence, r.failures, r.about = m.key, was, held, m.fence, 0, aboutLock(&m.spec)
-	if m.lossTold {
+	if m.told&toldLoss != 0 {
 		r.failures = 1
 	}
 	_, slot, _ := kind.CutSlot(r.token)
 	r.doubt = m.takeDoubt()
-	untold := !m.goneTold
+	untold := m.told&toldGone == 0
 	keeps, second := m.reset()
 	m.mu.Unlock()
 	if keeps != nil || second != nil || c.observe.LetGo != nil {

@@ -154,10 +154,13 @@ func (c *client) add(r record) {
 func (c *client) open() {
 	for c.lock == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		config, err := c.flight.Attach(redlock.Config{Masters: c.Masters, Prefix: c.Prefix, Durable: c.Durable, ClientName: c.Name, RoundTimeout: c.RoundTimeout,
-			RestartGuard: c.RestartGuard, DriftFactor: c.DriftFactor, Username: c.User, Password: redlock.NewSecret(c.User)})
-		if err != nil {
-			panic(err)
+		config := redlock.Config{Masters: c.Masters, Prefix: c.Prefix, Durable: c.Durable, ClientName: c.Name, RoundTimeout: c.RoundTimeout,
+			RestartGuard: c.RestartGuard, DriftFactor: c.DriftFactor, Username: c.User, Password: redlock.NewSecret(c.User)}
+		if c.flight != nil {
+			var err error
+			if config, err = c.flight.Attach(config); err != nil {
+				panic(err)
+			}
 		}
 		open := func() (*redlock.Client, error) { return redlock.Open(ctx, config) }
 		if c.Doubled { // Open would refuse it
