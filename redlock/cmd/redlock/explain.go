@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -180,7 +179,7 @@ func readRecord(name string) (*flight.Record, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return plainly(flight.Read(io.Reader(f)))
+	return plainly(flight.Read(f))
 }
 
 // plainly leaves the package's name out of an error.

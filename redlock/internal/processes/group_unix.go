@@ -80,13 +80,16 @@ func (g *Group) Close() {
 
 // Stop stops the process, and returns when all of its threads have stopped. If it has ended, the error is
 // [os.ErrProcessDone].
-func (p *Process) Stop() error {
-	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+func (p *Process) Stop() error { return Stop(p.cmd.Process) }
+
+// Stop stops a child, as [Process.Stop] does.
+func Stop(p *os.Process) error {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
 	for {
 		var status syscall.WaitStatus
-		_, err := syscall.Wait4(p.PID(), &status, syscall.WUNTRACED, nil)
+		_, err := syscall.Wait4(p.Pid, &status, syscall.WUNTRACED, nil)
 		switch {
 		case err == syscall.EINTR:
 		case err != nil:

@@ -5,14 +5,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
+	"github.com/redburst/redburst/redlock/internal/processes"
 	"github.com/redburst/redburst/redlock/internal/story"
 )
 
@@ -43,7 +40,7 @@ func violateFrozen(ctx context.Context, out io.Writer) (as bool, err error) {
 		return false, errors.New("no client could be frozen in a write")
 	}
 	holder := a.fleet.client(0)
-	if err := holder.freeze(); err != nil {
+	if err := processes.Stop(holder.cmd.Process); err != nil {
 		return false, err
 	}
 	close(write.released)
@@ -69,27 +66,6 @@ func violateFrozen(ctx context.Context, out io.Writer) (as bool, err error) {
 	line(out, "frozen", "a holder was frozen amid a write until another had its lock: %d overlaps, %d late writes were refused", len(f.Overlaps), late)
 	explained, err := a.explains(out, story.Frozen, "frozen")
 	return explained && late == 1 && len(f.Violations)+len(f.Disorders) == 0, err
-}
-
-// freeze stops the process, and returns when none of its threads runs any more: on a busy machine that takes a moment.
-func (p *process) freeze() error {
-	p.signal(syscall.SIGSTOP)
-	for began := time.Now(); time.Since(began) < patience; time.Sleep(time.Millisecond) {
-		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
-		if err != nil {
-			return err
-		}
-		stopped := len(threads) > 0
-		for _, thread := range threads {
-			stat, err := os.ReadFile(thread)
-			_, state, _ := strings.Cut(string(stat), ") ") // behind the name
-			stopped = stopped && err == nil && strings.HasPrefix(state, "T")
-		}
-		if stopped {
-			return nil
-		}
-	}
-	return errors.New("a client does not stop")
 }
 
 // violateLists has two clients whose lists of masters have one in common.
