@@ -372,6 +372,8 @@ func mustDo(t *testing.T, m *Masters, args ...string) any {
 	return reply
 }
 
+const setToV = "*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$1\r\nv\r\n"
+
 func TestCutHoldsRequestsOrRepliesOrBoth(t *testing.T) {
 	t.Parallel()
 	forEachLinkedKind(t, func(t *testing.T, start func(int) *Masters) {
@@ -385,7 +387,7 @@ func TestCutHoldsRequestsOrRepliesOrBoth(t *testing.T) {
 			c := connect(t, m.Addr(0))
 			roundTrip(t, c)
 			cut.by(0)
-			_, err := io.WriteString(c, "*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$1\r\nv\r\n")
+			_, err := io.WriteString(c, setToV)
 			require.NoError(t, err)
 			if cut.done {
 				eventually(t, func() bool { return mustDo(t, m, "GET", "key") == "v" }, "it is done")
@@ -399,6 +401,51 @@ func TestCutHoldsRequestsOrRepliesOrBoth(t *testing.T) {
 			require.Equal(t, "+OK\r\n", replies(c, patience), "late, but it comes")
 			require.Equal(t, "v", mustDo(t, m, "GET", "key"))
 			roundTrip(t, c)
+		}
+	})
+}
+
+// What has answered is not known to anybody, and its connection is gone: the worst that a network does to a request.
+func TestAnswersAreLostWithTheirConnections(t *testing.T) {
+	t.Parallel()
+	forEachLinkedKind(t, func(t *testing.T, start func(int) *Masters) {
+		m := start(1)
+		for range 20 {
+			mustDo(t, m, "DEL", "key")
+			c := connect(t, m.Addr(0))
+			roundTrip(t, c)
+			m.CutReplies(0)
+			_, err := io.WriteString(c, setToV)
+			require.NoError(t, err)
+			eventually(t, func() bool { return mustDo(t, m, "GET", "key") == "v" }, "it is done")
+			m.Reset(0)
+			m.Heal(0)
+			wasReset(t, c)
+			roundTrip(t, connect(t, m.Addr(0)))
+		}
+	})
+}
+
+// A request arrives behind a cut when its client has given up the connection, in whichever way, and has a new one.
+func TestARequestOutlivesItsConnection(t *testing.T) {
+	t.Parallel()
+	forEachLinkedKind(t, func(t *testing.T, start func(int) *Masters) {
+		m := start(1)
+		for i := range 20 {
+			mustDo(t, m, "DEL", "key")
+			c := connect(t, m.Addr(0))
+			roundTrip(t, c)
+			m.CutRequests(0)
+			_, err := io.WriteString(c, setToV)
+			require.NoError(t, err)
+			if i%2 == 1 {
+				require.NoError(t, c.(*net.TCPConn).SetLinger(0)) // it ends in a reset
+			}
+			require.NoError(t, c.Close())
+			require.Nil(t, mustDo(t, m, "GET", "key"))
+			m.Heal(0)
+			roundTrip(t, connect(t, m.Addr(0)))
+			eventually(t, func() bool { return mustDo(t, m, "GET", "key") == "v" }, "it comes late")
 		}
 	})
 }

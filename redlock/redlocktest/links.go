@@ -28,9 +28,10 @@ func (m *Masters) Delay(i int, d time.Duration) {
 
 // Cut cuts the link of master i until Heal, as a network partition does: nothing
 // arrives on either side, not even the end of a connection. New connections can be
-// made, but nobody answers. What is sent meanwhile arrives late, after Heal. A sender
-// blocks after a mebibyte on one connection. What was sent just before Cut may still
-// arrive.
+// made, but nobody answers. What is sent meanwhile arrives late, after Heal, also if
+// the connection was ended in between: a request may be carried out when nobody waits
+// for it any more. A sender blocks after a mebibyte on one connection. What was sent
+// just before Cut may still arrive.
 func (m *Masters) Cut(i int) {
 	m.helper()
 	m.link(i, "cut").change(func(w *weather) { w.cut = [2]bool{true, true} })
@@ -43,7 +44,8 @@ func (m *Masters) CutRequests(i int) {
 }
 
 // CutReplies is [Masters.Cut] for replies alone: the master executes what it is sent,
-// but its clients do not learn of it.
+// but its clients do not learn of it. With a [Masters.Reset] before Heal they never do:
+// the answers are lost together with their connections.
 func (m *Masters) CutReplies(i int) {
 	m.helper()
 	m.link(i, "cut replies of").change(func(w *weather) { w.cut[toClients] = true })
