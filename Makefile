@@ -113,10 +113,12 @@ chaos: need-redis ## let clients fight while everything fails, for DURATION (60s
 servers: ## run the tests that talk to masters against every Redis and Valkey to be had
 	@$(GO) run ./redlock/redlocktest/servers $(if $(BRIEF),-brief) $(if $(UPDATE),-update) $(if $(ONLY),-only '$(ONLY)') $(SERVERS)
 
-# ONLY='fence|permits' takes some. V=1 prints what the tests say. JOBS=2 tries two side by side. CHAOS=1 lets a
-# minute of chaos notice what breaks safety, in place of the tests, and demands half of that.
+# ONLY='fence|permits' takes some by their names, AREA='mux/|hold_relay' by the files that their texts are in, and CHANGE=main those
+# whose texts differ from that revision; WITHIN=2m ends it then. V=1 prints what the tests say. JOBS=2 tries two side by side.
+# CHAOS=1 lets a minute of chaos notice what breaks safety, in place of the tests, and demands half of that.
 mutants: need-redis ## plant each fault of a list, and see that tests notice it
-	@$(GO) run ./redlock/redlocktest/mutants $(if $(ONLY),-only '$(ONLY)') $(if $(JOBS),-j $(JOBS)) $(if $(V),-v) $(if $(CHAOS),-chaos)
+	@$(GO) run ./redlock/redlocktest/mutants $(if $(ONLY),-only '$(ONLY)') $(if $(AREA),-area '$(AREA)') $(if $(CHANGE),-change '$(CHANGE)') \
+		$(if $(WITHIN),-within '$(WITHIN)') $(if $(JOBS),-j $(JOBS)) $(if $(V),-v) $(if $(CHAOS),-chaos)
 
 # The normal tests do the same with a twentieth of everything. It needs 8000 descriptors (ulimit -n).
 scale: need-redis ## a thousand clients, 100,000 locks, 10,000 waiters, a million Mutexes: nothing is left (a minute or more)

@@ -14,52 +14,77 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const header = `diff --git a/sum/sum.go b/sum/sum.go
---- a/sum/sum.go
-+++ b/sum/sum.go
-@@ -1,3 +1,3 @@
- package sum
- 
-`
-
-func TestAPatchSaysWhatIsWrongAndWhoNoticesIt(t *testing.T) {
-	m, err := parse([]byte(`The sum is a difference,
+func TestAMutantSaysWhatIsWrongAndWhoNoticesIt(t *testing.T) {
+	m, err := parse(`The sum is a difference,
 which is something else.
 
-Kind: safety
+Breaks: safety
+Way: second time
 Test: ./sum TestSum TestSum/of_two
 Test: ./other TestOther
 Tags: some
 Flags: -short -v
 Chaos: yes
 
-` + header + `-Kind: this is not a header
-`))
+--- old
+	return a + b
+}
+--- new
+Breaks: this is not a header
+--- old
+x
+
+y
+--- new
+`)
 	require.NoError(t, err)
 	of := func(pkg string) setup { return setup{pkg, "some", "-short -v"} }
 	require.Equal(t, &mutant{
-		fault: "The sum is a difference, which is something else.",
-		kind:  "safety",
-		tests: []tests{{of("./sum"), []string{"TestSum", "TestSum/of_two"}}, {of("./other"), []string{"TestOther"}}},
-		chaos: true,
+		fault:  "The sum is a difference, which is something else.",
+		breaks: "safety",
+		way:    "second time",
+		swaps:  []swap{{"\treturn a + b\n}\n", "Breaks: this is not a header\n"}, {"x\n\ny\n", ""}},
+		tests:  []tests{{of("./sum"), []string{"TestSum", "TestSum/of_two"}}, {of("./other"), []string{"TestOther"}}},
+		chaos:  true,
 	}, m)
 	require.Equal(t, "go test -tags some -short -v ./sum", of("./sum").String())
 }
 
-func TestAPatchThatSaysTooLittleIsRefused(t *testing.T) {
+func TestAMutantThatSaysTooLittleIsRefused(t *testing.T) {
+	const swap = "--- old\nx\n--- new\ny\n"
 	for text, says := range map[string]string{
-		"Kind: safety\nTest: ./sum TestSum\n":               "does not say what the fault is",
-		"It is wrong.\nTest: ./sum TestSum\n":               `its Kind is ""`,
-		"It is wrong.\nKind: bad\nTest: ./sum TestSum\n":    `its Kind is "bad"`,
-		"It is wrong.\nKind: safety\n":                      "it names no Test",
-		"It is wrong.\nKind: safety\nTest: ./sum\n":         "its Test is not a package",
-		"It is wrong.\nKind: safety\nTest: TestSum\n":       "its Test is not a package",
-		"It is wrong.\nKind: safety\nTests: ./sum TestSum":  "Tests is none of",
-		"It is wrong.\n" + header + "Kind: safety\nTest: x": `its Kind is ""`,
+		"Breaks: safety\nTest: ./sum TestSum\n" + swap:                                "does not say what the fault is",
+		"It is wrong.\nTest: ./sum TestSum\n" + swap:                                  `it Breaks ""`,
+		"It is wrong.\nBreaks: bad\nTest: ./sum TestSum\n" + swap:                     `it Breaks "bad"`,
+		"It is wrong.\nBreaks: safety\nWay: bad\nTest: ./sum TestSum\n" + swap:        `its Way is "bad"`,
+		"It is wrong.\nBreaks: safety\n" + swap:                                       "it names no Test",
+		"It is wrong.\nBreaks: safety\nTest: ./sum\n" + swap:                          "its Test is not a package",
+		"It is wrong.\nBreaks: safety\nTest: TestSum\n" + swap:                        "its Test is not a package",
+		"It is wrong.\nBreaks: safety\nTests: ./sum TestSum\n" + swap:                 "Tests is none of",
+		"It is wrong.\nBreaks: safety\nTest: ./sum TestSum\n":                         "no old and new text",
+		"It is wrong.\n--- new\ny\n":                                                  "no old one before it",
+		"It is wrong.\nBreaks: safety\nTest: ./sum TestSum\n--- old\nx\n--- new\nx\n": "as the new one",
+		"It is wrong.\nBreaks: safety\nTest: ./sum TestSum\n--- old\n\n--- new\nx\n":  "old text is empty",
+		"It is wrong.\n" + swap + "Breaks: safety\nTest: x":                           `it Breaks ""`,
 	} {
-		_, err := parse([]byte(text))
+		_, err := parse(text)
 		require.ErrorContains(t, err, says, text)
 	}
+}
+
+func TestATextIsFoundWhereverItStandsAndOnlyThere(t *testing.T) {
+	m := &mutant{swaps: []swap{{"b\n", "B\n"}, {"y\nz\n", ""}, {"d\n", "D\nD\n"}}}
+	changed, err := m.plant(sources{"one": "a\nb\nbb\nc\nd\n", "deep/two": "x\ny\nz\n", "three": "a\n"})
+	require.NoError(t, err)
+	require.Equal(t, sources{"one": "a\nB\nbb\nc\nD\nD\n", "deep/two": "x\n"}, changed)
+
+	_, err = m.plant(sources{"one": "a\nb\nd\n", "two": "b\n", "three": "y\nz\n"})
+	require.ErrorContains(t, err, "stands in 2 places, not in one: one:2 two:1")
+	_, err = m.plant(sources{"one": "ab\n b\nd\ny\nz\n"})
+	require.ErrorContains(t, err, "stands in 0 places")
+	m = &mutant{swaps: []swap{{"a\nb\n", ""}, {"b\nc\n", ""}}}
+	_, err = m.plant(sources{"one": "a\nb\nc\n"})
+	require.ErrorContains(t, err, "overlap")
 }
 
 func TestExactlyTheNamedTestsAreRun(t *testing.T) {
@@ -68,13 +93,16 @@ func TestExactlyTheNamedTestsAreRun(t *testing.T) {
 }
 
 func TestWhoNoticed(t *testing.T) {
-	for said, who := range map[string]string{
-		"--- FAIL: TestA (0.00s)\n    --- FAIL: TestA/b (0.00s)\n--- FAIL: TestC (0s)\n": "TestA/b",
-		"panic: test timed out after 1m0s\n":                                             "panic: test timed out after 1m0s",
-		"--- FAIL: TestA (0.00s)\npanic: boom [recovered]\n":                             "TestA",
-		"PASS\n2 goroutines are left\n":                                                  "what is left",
+	for said, want := range map[string][2]string{
+		"--- FAIL: TestA (0.00s)\n    --- FAIL: TestA/b (0.00s)\n--- FAIL: TestC (0s)\n": {"TestA/b", "assertion"},
+		"panic: test timed out after 1m0s\n":                                             {"panic: test timed out after 1m0s", "deadline"},
+		"--- FAIL: TestA (0.00s)\npanic: test timed out after 1m0s\n":                    {"TestA", "assertion"},
+		"--- FAIL: TestA (0.00s)\npanic: boom [recovered]\n":                             {"TestA", "panic"},
+		"panic: boom\n":                 {"panic: boom", "panic"},
+		"PASS\n2 goroutines are left\n": {"what is left", "assertion"},
 	} {
-		require.Equal(t, who, by(said))
+		who, how := by(said)
+		require.Equal(t, want, [2]string{who, how}, said)
 	}
 }
 
@@ -90,7 +118,10 @@ func tiny(t *testing.T) string {
 		"sum/sum.go": "package sum\n\nfunc Sum(a, b int) int { return a + b }\n",
 		"sum/sum_test.go": `package sum
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestSum(t *testing.T) {
 	if Sum(2, 2) != 4 {
@@ -99,6 +130,12 @@ func TestSum(t *testing.T) {
 }
 
 func TestNothing(t *testing.T) {}
+
+func TestEnds(t *testing.T) {
+	for Sum(2, 2) != 4 {
+		time.Sleep(time.Millisecond)
+	}
+}
 
 func TestWrong(t *testing.T) { t.Fail() }
 
@@ -123,25 +160,25 @@ func write(t *testing.T, dir string, files map[string]string) {
 
 // sumReturns is a mutant of tiny.
 func sumReturns(expression, test string) string {
-	return "The sum is wrong.\n\nKind: report\nTest: ./sum " + test + "\n\n" + header +
-		"-func Sum(a, b int) int { return a + b }\n+func Sum(a, b int) int { return " + expression + " }\n"
+	return "The sum is wrong.\n\nBreaks: report\nTest: ./sum " + test + "\n\n" +
+		"--- old\nfunc Sum(a, b int) int { return a + b }\n--- new\nfunc Sum(a, b int) int { return " + expression + " }\n"
 }
 
-func tryTiny(t *testing.T, patches map[string]string) (code int, said string, err error) {
+func tryTiny(t *testing.T, mutants map[string]string) (code int, said string, err error) {
 	t.Helper()
 	var out strings.Builder
-	code, err = tryTinyUntil(t.Context(), t, &out, patches)
+	code, err = tryTinyUntil(t.Context(), t, &out, mutants)
 	return code, out.String(), err
 }
 
-func tryTinyUntil(ctx context.Context, t *testing.T, out io.Writer, patches map[string]string) (code int, err error) {
+func tryTinyUntil(ctx context.Context, t *testing.T, out io.Writer, mutants map[string]string) (code int, err error) {
 	t.Helper()
 	// Where the copies are made, and must be gone from.
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
 	t.Setenv("TMP", tmp)
-	j := job{root: tiny(t), patches: t.TempDir(), only: regexp.MustCompile(""), atOnce: 2, timeout: time.Minute}
-	write(t, j.patches, patches)
+	j := job{root: tiny(t), mutants: t.TempDir(), only: regexp.MustCompile(""), area: regexp.MustCompile(""), atOnce: 2, timeout: 5 * time.Second}
+	write(t, j.mutants, mutants)
 	code, err = j.do(ctx, out)
 	left, globErr := filepath.Glob(filepath.Join(tmp, "redburst-mutants-*"))
 	require.NoError(t, globErr)
@@ -151,27 +188,36 @@ func tryTinyUntil(ctx context.Context, t *testing.T, out io.Writer, patches map[
 
 func TestEachMutantIsJudged(t *testing.T) {
 	code, said, err := tryTiny(t, map[string]string{
-		"good.patch":    sumReturns("a - b", "TestSum"),
-		"blind.patch":   sumReturns("a - b", "TestNothing"),
-		"equal.patch":   sumReturns("b + a", "TestSum TestNothing"),
-		"panics.patch":  sumReturns("**new(*int)", "TestSum"),
-		"garbage.patch": sumReturns("a +", "TestSum"),
-		"moved.patch":   strings.Replace(sumReturns("a - b", "TestSum"), "{ return a + b }", "{ return a+b }", 1),
+		"good.mutant":    sumReturns("a - b", "TestSum"),
+		"blind.mutant":   sumReturns("a - b", "TestNothing"),
+		"equal.mutant":   sumReturns("b + a", "TestSum TestNothing"),
+		"panics.mutant":  sumReturns("**new(*int)", "TestSum"),
+		"garbage.mutant": sumReturns("a +", "TestSum"),
+		"hangs.mutant":   sumReturns("a - b", "TestEnds"),
+		"moved.mutant":   strings.Replace(sumReturns("a - b", "TestSum"), "{ return a + b }", "{ return a+b }", 1),
+		"wrong.mutant":   sumReturns("a - b", "TestSum TestWrong"),
+		"skipped.mutant": sumReturns("a - b", "TestSum TestSkipped"),
+		"nowhere.mutant": sumReturns("a - b", "TestSum TestNowhere"),
 	})
 	require.NoError(t, err)
 	require.Equal(t, 1, code)
-	require.Contains(t, said, "passed           without a mutant: go test ./sum: 2 tests")
-	require.Regexp(t, `(?m)^noticed +good +report +TestSum \(`, said)
-	require.Regexp(t, `(?m)^noticed +panics +report +TestSum \(`, said)
-	require.Contains(t, said, "\n6 mutants in ")
+	require.Regexp(t, `(?m)^noticed +good +report +TestSum: assertion \(\d+\.\ds\)$`, said)
+	require.Regexp(t, `(?m)^noticed +panics +report +TestSum: panic \(`, said)
+	require.Regexp(t, `(?m)^DEADLINE ALONE +hangs +report +panic: test timed out after 5s: deadline \(`, said)
+	require.Contains(t, said, "go test ./sum does not pass")
+	require.Contains(t, said, "does not run TestSkipped, or skips it")
+	require.Contains(t, said, "does not run TestNowhere, or skips it")
+	require.Contains(t, said, "\n10 mutants in ")
 	require.Contains(t, said, "\nnoticed: 2\n")
 	require.Contains(t, said, "\nNOT NOTICED: 2: blind, equal\n")
+	require.Contains(t, said, "\nDEADLINE ALONE: 1: hangs\n")
 	require.Contains(t, said, "\nDOES NOT APPLY: 1: moved\n")
 	require.Contains(t, said, "\nDOES NOT COMPILE: 1: garbage\n")
+	require.Contains(t, said, "\nFAILS WITHOUT IT: 3: nowhere, skipped, wrong\n")
 }
 
 func TestAllNoticedIsSuccess(t *testing.T) {
-	code, said, err := tryTiny(t, map[string]string{"good.patch": sumReturns("a - b", "TestSum")})
+	code, said, err := tryTiny(t, map[string]string{"good.mutant": sumReturns("a - b", "TestSum")})
 	require.NoError(t, err)
 	require.Equal(t, 0, code, said)
 }
@@ -179,33 +225,33 @@ func TestAllNoticedIsSuccess(t *testing.T) {
 // The tiny module has a chaos of its own, which notices a sum that is not 4, with the second seed.
 func TestChaosIsToNoticeHalf(t *testing.T) {
 	of := func(expression, chaos string) string {
-		return strings.Replace(sumReturns(expression, "TestNothing"), "Kind: report\n", "Kind: safety\n"+chaos, 1)
+		return strings.Replace(sumReturns(expression, "TestNothing"), "Breaks: report\n", "Breaks: safety\n"+chaos, 1)
 	}
 	all := map[string]string{
-		"good.patch":   of("a - b", "Chaos: yes\n"),
-		"missed.patch": of("b + a", "Chaos: yes\n"),
-		"other.patch":  sumReturns("a - b", "TestSum"),
+		"good.mutant":   of("a - b", "Chaos: yes\n"),
+		"missed.mutant": of("b + a", "Chaos: yes\n"),
+		"other.mutant":  sumReturns("a - b", "TestSum"),
 	}
 	code, said, err := tryTinyChaos(t, all)
 	require.NoError(t, err)
 	require.Zero(t, code, said)
 	require.Contains(t, said, "passed           without a mutant: 3 runs of chaos")
-	require.Regexp(t, `(?m)^noticed +good +safety +seed 2: the sum is 0 \(`, said)
+	require.Regexp(t, `(?m)^noticed +good +safety +seed 2: the sum is 0$`, said)
 	require.Regexp(t, `(?m)^NOT NOTICED +missed +safety`, said)
 	require.NotContains(t, said, "other")
 	require.Contains(t, said, "\nchaos has noticed 1 of 2 that break safety\n")
 
-	all["unlikely.patch"] = of("a - b", "")
+	all["unlikely.mutant"] = of("a - b", "")
 	code, said, err = tryTinyChaos(t, all)
 	require.NoError(t, err)
 	require.Equal(t, 1, code, "1 of 3 is less than half")
 	require.Contains(t, said, "\nchaos has noticed 1 of 3 that break safety\n")
 }
 
-func tryTinyChaos(t *testing.T, patches map[string]string) (code int, said string, err error) {
+func tryTinyChaos(t *testing.T, mutants map[string]string) (code int, said string, err error) {
 	t.Helper()
-	j := job{root: tiny(t), patches: t.TempDir(), only: regexp.MustCompile(""), atOnce: 1, chaos: true}
-	write(t, j.patches, patches)
+	j := job{root: tiny(t), mutants: t.TempDir(), only: regexp.MustCompile(""), area: regexp.MustCompile(""), atOnce: 1, chaos: true}
+	write(t, j.mutants, mutants)
 	write(t, j.root, map[string]string{"redlock/redlocktest/chaos/main.go": `package main
 
 import (
@@ -226,22 +272,65 @@ func main() {
 	return code, out.String(), err
 }
 
-func TestTestsThatDoNotPassAnywayNoticeNothing(t *testing.T) {
-	for test, says := range map[string]string{
-		"TestWrong":   "does not pass",
-		"TestSkipped": "does not run TestSkipped, or skips it",
-		"TestNowhere": "does not run TestNowhere, or skips it",
-	} {
-		code, _, err := tryTiny(t, map[string]string{"good.patch": sumReturns("a - b", "TestSum "+test)})
-		require.ErrorContains(t, err, says)
-		require.Equal(t, 2, code)
+func TestAChangeChoosesMutants(t *testing.T) {
+	mutants := map[string]string{
+		"one.mutant": sumReturns("a - b", "TestSum"),
+		"two.mutant": "It is one less.\n\nBreaks: report\nTest: ./sum TestSum\n\n--- old\n\t// two\n--- new\n\t// 2\n",
 	}
+	j := job{root: tiny(t), mutants: t.TempDir(), only: regexp.MustCompile(""), area: regexp.MustCompile(""), list: true, change: "HEAD"}
+	write(t, j.mutants, mutants)
+	write(t, j.root, map[string]string{"sum/two.go": "package sum\n\nfunc Two() int {\n\t// two\n\treturn 2\n}\n"})
+	git := func(args ...string) {
+		_, err := output(command(t.Context(), j.root, "git", append([]string{"-c", "user.name=a", "-c", "user.email=a@b"}, args...)...))
+		require.NoError(t, err)
+	}
+	git("add", ".")
+	git("commit", "-qm", "all")
+	list := func() string {
+		var out strings.Builder
+		code, err := j.do(t.Context(), &out)
+		require.NoError(t, err)
+		require.Zero(t, code)
+		return out.String()
+	}
+	require.Equal(t, "no mutant's text differs from HEAD\n", list())
+	write(t, j.root, map[string]string{"sum/two.go": "package sum\n\nfunc Two() int {\n\t// two\n\treturn 1 + 1\n}\n"})
+	require.Equal(t, "no mutant's text differs from HEAD\n", list(), "the line below differs")
+	write(t, j.root, map[string]string{"sum/two.go": "package sum\n\nfunc Two() int {\n\n\t// two\n\treturn 2\n}\n"})
+	require.Equal(t, "no mutant's text differs from HEAD\n", list(), "it stands elsewhere")
+	write(t, j.root, map[string]string{"sum/two.go": "package sum\n\nfunc Two() int {\n\t// two\n\t// two\n\treturn 2\n}\n"})
+	require.Contains(t, list(), "two ", "it does not apply any more")
+	write(t, j.root, map[string]string{"sum/two.go": "package sum\n\n// two\n\nfunc Two() int { return 2 }\n",
+		"sum/sum.go": "package sum\n\nfunc Sum(a, b int) int { return a + b }\n\nfunc Two() int {\n\t// two\n\treturn 2\n}\n"})
+	require.NotContains(t, list(), "one  ")
+	require.Contains(t, list(), "two  ", "it has moved")
+
+	j.change, j.area = "", regexp.MustCompile("^sum/s")
+	require.Contains(t, list(), "one  ")
+	write(t, j.root, map[string]string{"other/two.go": "package other\n\n// one\n", "sum/sum.go": "package sum\n\nfunc Sum(a, b int) int { return a + b }\n",
+		"sum/two.go": "package sum\n\nfunc Two() int {\n\t// two\n\treturn 2\n}\n"})
+	require.NotContains(t, list(), "two  ", "its text is in another file")
+}
+
+func TestWhatIsNotTriedInTimeIsSaid(t *testing.T) {
+	j := job{root: tiny(t), mutants: t.TempDir(), only: regexp.MustCompile(""), area: regexp.MustCompile(""), within: 1}
+	write(t, j.mutants, map[string]string{"one.mutant": sumReturns("a - b", "TestNothing"), "two.mutant": sumReturns("a - b", "TestNothing")})
+	time.Sleep(time.Millisecond)
+	var out strings.Builder
+	code, err := j.do(t.Context(), &out)
+	require.NoError(t, err)
+	require.Zero(t, code)
+	require.Contains(t, out.String(), "not tried: 2\n")
 }
 
 // An interrupt is a context that ends.
 func TestAnInterruptLeavesNoCopy(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	code, err := tryTinyUntil(ctx, t, endsAtAWord{cancel}, map[string]string{"good.patch": sumReturns("a - b", "TestSum")})
+	mutants := map[string]string{}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		mutants[name+".mutant"] = sumReturns("a - b", "TestSum")
+	}
+	code, err := tryTinyUntil(ctx, t, endsAtAWord{cancel}, mutants)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, 2, code)
 }

@@ -11,26 +11,22 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // A tree is a copy of the module, and a directory for what is compiled there.
 type tree struct{ dir, bin string }
 
-// plant copies the files of the module that git has, or would have, n times. What it returns removes the copies, also if it has
-// failed.
-func plant(ctx context.Context, root string, n int) (trees []tree, clean func(), err error) {
+// plant copies the files of the module n times. What it returns removes the copies, also if it has failed.
+func plant(root string, files []string, n int) (trees []tree, clean func(), err error) {
 	tmp, err := os.MkdirTemp("", "redburst-mutants-")
 	if err != nil {
 		return nil, func() {}, err
 	}
 	clean = func() { os.RemoveAll(tmp) }
-	tracked, err := output(command(ctx, root, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"))
-	if err != nil {
-		return nil, clean, err
-	}
 	for i := range n {
 		t := tree{filepath.Join(tmp, fmt.Sprint(i), "tree"), filepath.Join(tmp, fmt.Sprint(i))}
-		for name := range strings.SplitSeq(strings.TrimRight(tracked, "\x00"), "\x00") {
+		for _, name := range files {
 			if err := copyFile(filepath.Join(t.dir, name), filepath.Join(root, name)); err != nil {
 				return nil, clean, err
 			}
@@ -38,6 +34,36 @@ func plant(ctx context.Context, root string, n int) (trees []tree, clean func(),
 		trees = append(trees, t)
 	}
 	return trees, clean, nil
+}
+
+// tracked returns the paths of the files that git has, or would have.
+func tracked(ctx context.Context, root string) ([]string, error) {
+	out, err := output(command(ctx, root, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"))
+	if err != nil {
+		return nil, err
+	}
+	return strings.Split(strings.TrimRight(out, "\x00"), "\x00"), nil
+}
+
+// read returns the sources among these files: what is no test, no data of tests and no mutant.
+func read(root string, files []string) (sources, error) {
+	all := sources{}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") || strings.HasSuffix(name, ".mutant") || strings.Contains(name, "testdata/") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was removed, and git was not told
+		}
+		if err != nil {
+			return nil, err
+		}
+		if utf8.Valid(text) {
+			all[name] = string(text)
+		}
+	}
+	return all, nil
 }
 
 func copyFile(to, from string) error {
@@ -58,11 +84,14 @@ func copyFile(to, from string) error {
 	return os.WriteFile(to, text, info.Mode().Perm())
 }
 
-// apply applies a patch. An option is -R, which takes it out again.
-func (t tree) apply(ctx context.Context, patch string, options ...string) error {
-	args := append(append([]string{"apply"}, options...), patch)
-	_, err := output(command(ctx, t.dir, "git", args...))
-	return err
+// write writes files of the tree anew.
+func (t tree) write(files sources) error {
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(t.dir, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // command prepares a program that is asked to end when ctx ends. It knows nothing of a

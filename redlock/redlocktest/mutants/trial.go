@@ -20,58 +20,30 @@ type outcome string
 
 const (
 	noticed    outcome = "noticed"
+	late       outcome = "DEADLINE ALONE"
 	unnoticed  outcome = "NOT NOTICED"
 	unapplied  outcome = "DOES NOT APPLY"
 	uncompiled outcome = "DOES NOT COMPILE"
+	unsound    outcome = "FAILS WITHOUT IT"
+	untried    outcome = "not tried"
 )
 
 // A result is what became of a mutant, and what says so.
 type result struct {
 	outcome
 	by   string // who noticed it
+	how  string // by an assertion, a panic or a deadline
+	took time.Duration
 	said string
 }
 
-// passes runs the tests of all mutants where there is none. They must pass, and be there: a
-// test that fails anyway, or is skipped, notices nothing.
-func (j job) passes(ctx context.Context, t tree, all []*mutant, w io.Writer) error {
-	var setups []setup
-	names := map[setup][]string{}
-	for _, m := range all {
-		for _, ts := range m.tests {
-			if names[ts.setup] == nil {
-				setups = append(setups, ts.setup)
-			}
-			names[ts.setup] = append(names[ts.setup], ts.names...)
-		}
+// tryAll tries each mutant in one of the trees. Those that have not begun when the time is up stay untried.
+func (j job) tryAll(ctx context.Context, trees []tree, all []*mutant, src sources, w io.Writer) ([]result, error) {
+	if j.within > 0 {
+		timeIsUp, done := context.WithTimeout(ctx, j.within)
+		defer done()
+		j.timeIsUp = timeIsUp.Done()
 	}
-	for _, s := range setups {
-		wanted := names[s]
-		slices.Sort(wanted)
-		wanted = slices.Compact(wanted)
-		begun := time.Now()
-		if err := t.compile(ctx, s); err != nil {
-			return fmt.Errorf("without a mutant: %w", err)
-		}
-		said, err := t.run(ctx, s, wanted, 10*time.Minute, "-test.v")
-		if j.verbose {
-			io.WriteString(w, said)
-		}
-		if err != nil {
-			return fmt.Errorf("without a mutant, %v does not pass: %w\n%s", s, err, said)
-		}
-		for _, name := range wanted {
-			if !strings.Contains(said, "--- PASS: "+name+" (") {
-				return fmt.Errorf("without a mutant, %v does not run %s, or skips it", s, name)
-			}
-		}
-		fmt.Fprintf(w, "%-16s without a mutant: %v: %d tests (%.0fs)\n", "passed", s, len(wanted), time.Since(begun).Seconds())
-	}
-	return nil
-}
-
-// tryAll tries each mutant in one of the trees.
-func (j job) tryAll(ctx context.Context, trees []tree, all []*mutant, w io.Writer) ([]result, error) {
 	results, errs := make([]result, len(all)), make([]error, len(all))
 	free := make(chan tree, len(trees))
 	for _, t := range trees {
@@ -79,14 +51,21 @@ func (j job) tryAll(ctx context.Context, trees []tree, all []*mutant, w io.Write
 	}
 	var running sync.WaitGroup
 	var printing sync.Mutex
+	known := &passed{names: map[setup]map[string]bool{}}
 	for i, m := range all {
 		t := <-free
+		select {
+		case <-j.timeIsUp:
+			results[i].outcome = untried
+			free <- t
+			continue
+		default:
+		}
 		running.Go(func() {
-			begun := time.Now()
-			results[i], errs[i] = j.try(ctx, t, m)
+			results[i], errs[i] = j.try(ctx, t, m, src, known)
 			if errs[i] == nil { // otherwise the tree is not what it was, and whoever gets it fails, too
 				printing.Lock()
-				results[i].print(w, m, time.Since(begun), j.verbose)
+				results[i].print(w, m, j.verbose)
 				printing.Unlock()
 			}
 			free <- t
@@ -96,28 +75,44 @@ func (j job) tryAll(ctx context.Context, trees []tree, all []*mutant, w io.Write
 	return results, cmp.Or(errs...)
 }
 
-func (r result) print(w io.Writer, m *mutant, took time.Duration, verbose bool) {
-	line := fmt.Sprintf("%-16s %-44s %-10s %s (%.0fs)", r.outcome, m.name, m.kind, r.by, took.Seconds())
+func (r result) print(w io.Writer, m *mutant, verbose bool) {
+	line := fmt.Sprintf("%-16s %-44s %-10s", r.outcome, m.name, m.breaks)
+	if r.by != "" {
+		line += " " + r.by
+	}
+	if r.how != "" {
+		line += fmt.Sprintf(": %s (%.1fs)", r.how, r.took.Seconds())
+	}
 	fmt.Fprintln(w, line)
-	if verbose || r.outcome == unapplied || r.outcome == uncompiled {
+	if verbose || r.outcome == unapplied || r.outcome == uncompiled || r.outcome == unsound {
 		io.WriteString(w, r.said)
 	}
 }
 
-// try applies a mutant, runs its tests, and takes it out again.
-func (j job) try(ctx context.Context, t tree, m *mutant) (r result, err error) {
+// try plants a mutant, runs its tests, and takes it out again.
+func (j job) try(ctx context.Context, t tree, m *mutant, src sources, known *passed) (r result, err error) {
 	if err := ctx.Err(); err != nil {
 		return r, err
 	}
-	if err := t.apply(ctx, m.path); err != nil {
-		if ctx.Err() != nil {
-			return r, err
-		}
+	changed, err := m.plant(src)
+	if err != nil {
 		return result{outcome: unapplied, said: err.Error() + "\n"}, nil
+	}
+	if !j.chaos {
+		if said, err := known.ask(ctx, t, m.tests); err != nil || said != "" {
+			return result{outcome: unsound, said: said + "\n"}, err
+		}
+	}
+	if err := t.write(changed); err != nil {
+		return r, err
 	}
 	defer func() {
 		if ctx.Err() == nil { // otherwise the copy is thrown away
-			err = errors.Join(err, t.apply(ctx, m.path, "-R"))
+			before := sources{}
+			for file := range changed {
+				before[file] = src[file]
+			}
+			err = errors.Join(err, t.write(before))
 		}
 	}()
 	if j.chaos {
@@ -125,21 +120,27 @@ func (j job) try(ctx context.Context, t tree, m *mutant) (r result, err error) {
 	}
 	r.outcome = unnoticed
 	for _, ts := range m.tests {
-		if err := t.compile(ctx, ts.setup); err != nil {
+		if err := t.compile(ctx, ts.setup, ""); err != nil {
 			if ctx.Err() != nil {
-				return r, err
+				return r, ctx.Err()
 			}
 			return result{outcome: uncompiled, said: err.Error() + "\n"}, nil
 		}
-		said, err := t.run(ctx, ts.setup, ts.names, j.timeout, "-test.failfast")
+		begun := time.Now()
+		said, err := t.run(ctx, ts.setup, "", ts.names, j.timeout, "-test.failfast")
 		if ctx.Err() != nil {
 			return r, ctx.Err()
 		}
 		r.said += said
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
-			r.outcome, r.by = noticed, by(said)
-			return r, nil
+			r.outcome, r.took = noticed, time.Since(begun)
+			r.by, r.how = by(said)
+			if r.how != "deadline" {
+				return r, nil
+			}
+			r.outcome = late // and perhaps the next one sees it
+			continue
 		}
 		if err != nil {
 			return r, err
@@ -148,26 +149,77 @@ func (j job) try(ctx context.Context, t tree, m *mutant) (r result, err error) {
 	return r, nil
 }
 
+// passed are the tests that have passed where there is no mutant. They must pass, and be there: a
+// test that fails anyway, or is skipped, notices nothing.
+type passed struct {
+	mu    sync.Mutex // held while tests run: the next mutant mostly has the same
+	names map[setup]map[string]bool
+}
+
+// ask runs those of the tests that are not known yet. It returns what is wrong with them.
+func (p *passed) ask(ctx context.Context, t tree, all []tests) (wrong string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, ts := range all {
+		known := p.names[ts.setup]
+		if known == nil {
+			known = map[string]bool{}
+			p.names[ts.setup] = known
+		}
+		wanted := slices.DeleteFunc(slices.Clone(ts.names), func(name string) bool { return known[name] })
+		if len(wanted) == 0 {
+			continue
+		}
+		if err := t.compile(ctx, ts.setup, "-sound"); err != nil {
+			if ctx.Err() != nil {
+				return "", ctx.Err()
+			}
+			return err.Error(), nil
+		}
+		said, err := t.run(ctx, ts.setup, "-sound", wanted, 10*time.Minute, "-test.v")
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		if err != nil {
+			return fmt.Sprintf("%v does not pass: %v\n%s", ts.setup, err, said), nil
+		}
+		for _, name := range wanted {
+			if !strings.Contains(said, "--- PASS: "+name+" (") {
+				return fmt.Sprintf("%v does not run %s, or skips it", ts.setup, name), nil
+			}
+			known[name] = true
+		}
+	}
+	return "", nil
+}
+
 // sign is a line that says why a test binary has failed.
 var sign = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)|^(panic: .*|fatal error: .*)$`)
 
-// by returns the innermost test of the first that failed; or else what ended the tests.
-func by(said string) (name string) {
+// by returns the innermost test of the first that failed; or else what ended the tests. It also says how: by
+// an assertion, by a panic, or only since the time of the tests was up.
+func by(said string) (name, how string) {
+	how = "assertion"
 	for _, m := range sign.FindAllStringSubmatch(said, -1) {
 		switch {
-		case m[1] != "" && strings.HasPrefix(m[1], name):
+		case m[1] != "" && strings.HasPrefix(m[1], name) && how == "assertion":
 			name = m[1]
-		case name == "":
-			name = m[2]
+		case strings.HasPrefix(m[2], "panic: test timed out"):
+			if name == "" {
+				return m[2], "deadline"
+			}
+		case m[2] != "" && how == "assertion":
+			how = "panic"
+			name = cmp.Or(name, m[2])
 		}
 	}
-	return cmp.Or(name, "what is left")
+	return cmp.Or(name, "what is left"), how
 }
 
 // compile builds the tests, in the directory of their package, as that can be of a nested module. The paths of the copy are
 // left out, so that the next copy's tests are in the cache already.
-func (t tree) compile(ctx context.Context, s setup) error {
-	_, err := output(command(ctx, t.of(s), "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-tags", s.tags, "-o", t.binary(s)))
+func (t tree) compile(ctx context.Context, s setup, suffix string) error {
+	_, err := output(command(ctx, t.of(s), "go", "test", "-c", "-trimpath", "-vet=off", "-ldflags=-s -w", "-tags", s.tags, "-o", t.binary(s)+suffix))
 	return err
 }
 
@@ -175,8 +227,8 @@ func (t tree) compile(ctx context.Context, s setup) error {
 func (t tree) of(s setup) string { return filepath.Join(t.dir, filepath.FromSlash(s.pkg)) }
 
 // run runs some of what compile has built.
-func (t tree) run(ctx context.Context, s setup, names []string, timeout time.Duration, args ...string) (string, error) {
-	cmd := command(ctx, t.of(s), t.binary(s), args...)
+func (t tree) run(ctx context.Context, s setup, suffix string, names []string, timeout time.Duration, args ...string) (string, error) {
+	cmd := command(ctx, t.of(s), t.binary(s)+suffix, args...)
 	for flag := range strings.FieldsSeq(s.flags) {
 		cmd.Args = append(cmd.Args, "-test."+strings.TrimLeft(flag, "-"))
 	}

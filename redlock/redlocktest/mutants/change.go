@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// A change is what differs between a revision and the work tree: lines of the files as they are
+// now, and mutants.
+type change struct {
+	lines   map[string][][2]int // the first and the last line of each stretch, by the files
+	mutants map[string]bool     // by their names
+}
+
+// hunk is the head of a stretch of a diff, and what it says of the new lines.
+var hunk = regexp.MustCompile(`^@@ -\S+ \+(\d+)(?:,(\d+))? @@`)
+
+// since asks git for the change.
+func since(ctx context.Context, root, revision string) (*change, error) {
+	diff, err := output(command(ctx, root, "git", "diff", "--unified=0", "--no-color", "--no-ext-diff", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/", revision, "--"))
+	if err != nil {
+		return nil, err
+	}
+	c := &change{map[string][][2]int{}, map[string]bool{}}
+	file := ""
+	for line := range strings.Lines(diff) {
+		line = strings.TrimRight(line, "\n")
+		if name, ok := strings.CutPrefix(line, "+++ b/"); ok {
+			file = name
+			if m, ok := strings.CutSuffix(path.Base(file), ".mutant"); ok {
+				c.mutants[m] = true
+			}
+			continue
+		}
+		h := hunk.FindStringSubmatch(line)
+		if h == nil {
+			continue
+		}
+		first, _ := strconv.Atoi(h[1])
+		n := 1
+		if h[2] != "" {
+			n, _ = strconv.Atoi(h[2])
+		}
+		last := first + n - 1
+		if n == 0 { // lines are gone between this one and the next
+			last = first + 1
+		}
+		c.lines[file] = append(c.lines[file], [2]int{first, last})
+	}
+	return c, nil
+}
+
+// touches says whether the change is about a mutant: about its old text where it stands now, or about itself.
+func (c *change) touches(m *mutant, all sources) bool {
+	if c.mutants[m.name] {
+		return true
+	}
+	places, err := m.places(all)
+	if err != nil {
+		return true // it is to be said that it does not apply
+	}
+	for _, p := range places {
+		for _, l := range c.lines[p.file] {
+			if l[0] <= p.last && l[1] >= p.first {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// in says whether one of its texts is in a file whose path matches.
+func (m *mutant) in(area *regexp.Regexp, all sources) bool {
+	places, err := m.places(all)
+	if err != nil {
+		return true
+	}
+	for _, p := range places {
+		if area.MatchString(p.file) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p place) String() string { return fmt.Sprintf("%s:%d", p.file, p.first) }
