@@ -64,6 +64,9 @@ func (s *asker) next() (resp.Value, error) {
 			return resp.Value{}, context.Cause(s.ctx)
 		}
 		v, err := s.conn.Next()
+		if err == resp.ErrSkipped && s.conn.Skipped().Kind == resp.Push {
+			continue
+		}
 		if err != resp.ErrNeedMore {
 			return v.Clone(), err
 		}

@@ -181,6 +181,9 @@ func (s *asker) state(a *clusterAnswer, key string) (text string, err error) {
 		}
 		return nil
 	}, "GET", key)
+	if err == resp.ErrSkipped { // whatever somebody keeps at that key, the node has the slot
+		a.state, text, err = slotHere, string(rune(slotHere)), nil
+	}
 	return text, err
 }
 

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"sync"
@@ -13,6 +14,7 @@ const (
 	readBuffer    = 4 << 10  // initial size; replies to a lock's commands are a few bytes
 	minRead       = 512      // least space offered to a read
 	maxIdleOutput = 64 << 10 // capacity of an empty output buffer that is not given up
+	maxSkip       = 1 << 30  // of a frame that is too long: a string of Redis has half as much at the most
 )
 
 // Conn is a connection to one master, ready for commands. [Dial] makes it. None of its
@@ -38,7 +40,9 @@ type Conn struct {
 }
 
 func newConn(addr string, s *sock, opt *Options) *Conn {
-	c := &Conn{addr: addr, sock: s, stream: s, reader: *resp.NewReader(readBuffer, opt.Limits)}
+	limits := opt.Limits
+	limits.Skip = cmp.Or(limits.Skip, maxSkip)
+	c := &Conn{addr: addr, sock: s, stream: s, reader: *resp.NewReader(readBuffer, limits)}
 	if opt.Wrap != nil {
 		c.stream = opt.Wrap(addr, s)
 	}
@@ -157,9 +161,16 @@ func (c *Conn) Receive() (n int, err error) {
 
 // Next returns the next frame that was received. A frame of kind [resp.Push] is a message
 // that answers no command; any other is a reply. The value is valid until the next Receive.
-// The error is [resp.ErrNeedMore] if there is no whole frame yet, or a [*resp.SyntaxError],
-// after which the connection is of no more use.
+// The error is [resp.ErrNeedMore] if there is no whole frame yet; [resp.ErrSkipped] in the place of
+// a frame that exceeds [Options].Limits, and then [Conn.Skipped] says what it was; or a
+// [*resp.SyntaxError], after which the connection is of no more use.
 func (c *Conn) Next() (resp.Value, error) { return c.reader.Next() }
+
+// Skipped says what the last frame was for which Next has returned [resp.ErrSkipped].
+func (c *Conn) Skipped() resp.Skipped { return c.reader.Skipped() }
+
+// Raise has the next reply bounded by other limits than those of the [Options]: see [resp.Reader.Raise].
+func (c *Conn) Raise(limits resp.Limits) { c.reader.Raise(limits) }
 
 // Close closes the connection in an orderly way, with close(2): the kernel still delivers what
 // was written, and what [Conn.Unsent] counts is lost. Over TLS Close sends the close_notify

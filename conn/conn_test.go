@@ -128,8 +128,31 @@ func TestLongRepliesArriveWhole(t *testing.T) {
 	require.Equal(t, 0, l.Unsent())
 
 	small := newLine(t, dial(t, m.addr(), conn.Options{}))
+	for range 3 {
+		_, err := small.try("GET", "k")
+		require.Equal(t, resp.ErrSkipped, err)
+		require.Equal(t, resp.Skipped{Kind: resp.BulkString, Fault: resp.TooLong, Bytes: int64(len("$1048576\r\n") + len(long) + 2)}, small.Skipped())
+		require.Equal(t, "PONG", string(small.do("PING").Bytes()))
+	}
+	small.Raise(resp.Limits{Bulk: 1 << 20})
+	require.True(t, small.do("GET", "k").Is(long))
 	_, err := small.try("GET", "k")
-	require.ErrorIs(t, err, resp.TooLong)
+	require.Equal(t, resp.ErrSkipped, err, "the limits were raised for one reply")
+
+	ended := newLine(t, dial(t, m.addr(), conn.Options{Limits: resp.Limits{Skip: 1 << 20}}))
+	_, err = ended.try("GET", "k")
+	require.ErrorIs(t, err, resp.TooLong, "more than can be skipped")
+}
+
+// Somebody keeps something at the key by which a cluster's node is asked for its slot. It says nothing of the node.
+func TestLongValueAtTheKeyOfTheSlot(t *testing.T) {
+	t.Parallel()
+	nodes, at := nodesOf(t, 3)
+	nodes[0].answer("GET", "$100000\r\n"+strings.Repeat("x", 100_000)+"\r\n")
+	c, err := conn.Dial(t.Context(), cluster(t, at...), ofLocks)
+	require.NoError(t, err)
+	defer c.Close()
+	require.Equal(t, nodes[0].addr, c.Server().Endpoint)
 }
 
 // Two goroutines use the two sides of a connection at once.

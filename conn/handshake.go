@@ -254,6 +254,17 @@ func (h *handshake) exchange() (replies []reply, err error) {
 			if nerr == resp.ErrNeedMore {
 				break
 			}
+			if nerr == resp.ErrSkipped {
+				what := h.conn.Skipped()
+				switch name := h.names[len(replies)]; {
+				case what.Kind == resp.Push:
+				case name == "GET" || name == getWitness: // whatever somebody keeps at that key
+					replies = append(replies, reply{name: name})
+				default:
+					return replies, h.unreadable(name, what.Fault, nil)
+				}
+				continue
+			}
 			if nerr != nil {
 				return replies, h.unreadable(h.names[len(replies)], nerr, head[:min(n, len(head))])
 			}

@@ -78,7 +78,9 @@ type Options struct {
 	// arguments: see [Server.Commands].
 	Probe bool
 
-	// Limits bound each frame from the master.
+	// Limits bound each frame from the master. One that exceeds them is skipped to its end, and the
+	// connection lives: others may choose what a key holds, and how long its name is. If Limits.Skip is
+	// zero, it is 1 GiB. A longer frame ends the connection.
 	Limits resp.Limits
 
 	// Wrap, if set, is called for each connection. Its result replaces the byte stream to the

@@ -142,7 +142,7 @@ func TestAnswerThatIsTooLongIsCalledSo(t *testing.T) {
 	require.ErrorContains(t, err, "the answer to INFO is too long")
 	require.ErrorIs(t, err, resp.TooLong)
 	require.NotContains(t, err.Error(), "not the Redis protocol")
-	s = script(t, map[string]string{"SELECT": "*9\r\n"})
+	s = script(t, map[string]string{"SELECT": "*9\r\n" + strings.Repeat(":1\r\n", 9)})
 	err = refuse(t, s.addr+"/1", conn.Options{Limits: resp.Limits{Elements: 8}})
 	require.ErrorContains(t, err, "the answer to SELECT is too long")
 	require.ErrorIs(t, err, resp.TooMany)

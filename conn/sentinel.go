@@ -488,6 +488,9 @@ func (s *sentinel) readSwitches(ctx context.Context, d time.Duration, report fun
 	s.within(hctx)
 	for range maxMessages {
 		v, err := s.next()
+		if err == resp.ErrSkipped { // somebody has published it
+			continue
+		}
 		if err != nil {
 			if hctx.Err() != nil {
 				err = ctx.Err()

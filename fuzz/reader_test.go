@@ -27,6 +27,9 @@ func FuzzNext(f *testing.F) {
 					ask(v)
 					continue
 				}
+				if err == resp.ErrSkipped {
+					continue
+				}
 				if err != resp.ErrNeedMore || len(rest) == 0 {
 					break
 				}
@@ -107,6 +110,42 @@ func FuzzSplit(f *testing.F) {
 			want := resptest.Read(resp.NewReader(len(stream), l), string(stream), resptest.Whole)
 			require.Equal(t, want, resptest.Read(resp.NewReader(0, l), string(stream), bySizes))
 			require.Equal(t, want, resptest.Read(resp.NewReader(0, l), string(stream), resptest.Bytewise))
+		}
+	})
+}
+
+// A frame that exceeds narrow limits is skipped, whatever the pieces in which it comes: the frames before it and behind
+// it are those that wide limits find, and what is said of it is true.
+func FuzzBeyond(f *testing.F) {
+	for i, s := range streams(f) {
+		f.Add([]byte(s), []byte{byte(i), 3, byte(i >> 4)})
+	}
+	f.Fuzz(func(t *testing.T, stream, sizes []byte) {
+		wide := resp.NewReader(len(stream), resp.Limits{Depth: 1 << 20, Bulk: 1 << 20, Elements: 1 << 20, Frame: 16 << 20})
+		wide.Advance(copy(wide.Free(len(stream)), stream))
+		i := 0
+		bySizes := func() int {
+			if len(sizes) == 0 {
+				return 1
+			}
+			i++
+			return 1 + int(sizes[i%len(sizes)])
+		}
+		narrow := resptest.Read(resp.NewReader(0, resp.Limits{Depth: 2, Bulk: 64, Elements: 4, Frame: 80, Skip: 1 << 20}), string(stream), bySizes)
+		for at, from := 0, int64(0); ; at++ {
+			v, err := wide.Next()
+			if err != nil {
+				if err == resp.ErrNeedMore {
+					require.Len(t, narrow.Values, at)
+				}
+				return
+			}
+			require.Greater(t, len(narrow.Values), at, "%v", narrow.Err)
+			if whole := resptest.Dump(v); narrow.Values[at] != whole {
+				require.Equal(t, resptest.DumpSkipped(resp.Skipped{Kind: v.Kind(), Bytes: wide.Offset() - from}), narrow.Values[at])
+				require.True(t, len(v.Raw()) > 64 || v.Len() > 0 || wide.Offset()-from > int64(len(v.Raw())), "%s is within the limits", whole)
+			}
+			from = wide.Offset()
 		}
 	})
 }

@@ -62,10 +62,11 @@ func writeSeed(tb testing.TB, name, stream string) {
 }
 
 // limits are the defaults, which only the headers of a fuzzed stream can exceed,
-// and narrow ones, which a fuzzed stream meets.
+// and narrow ones, which a fuzzed stream meets, without and with room to skip.
 var limits = []resp.Limits{
 	{},
 	{Depth: 3, Bulk: 64, Elements: 12, Frame: 160},
+	{Depth: 3, Bulk: 64, Elements: 12, Frame: 160, Skip: 400},
 }
 
 // frames takes every frame out of a stream that arrives in one piece. They

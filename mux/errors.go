@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/redburst/redburst/resp"
 )
 
 var (
@@ -80,6 +82,18 @@ type ReplyError struct {
 
 // Error returns the Message, which is the master's own and does not name this package.
 func (e *ReplyError) Error() string { return e.Message }
+
+// A SkippedError is the cause of a failed vote of a master whose reply exceeds the limits of
+// Config.Conn. Nothing of the reply was kept.
+type SkippedError struct{ Reply resp.Skipped }
+
+// Error says what the reply was, and how long.
+func (e *SkippedError) Error() string {
+	return fmt.Sprintf("mux: the reply is too long: %s of %d bytes", e.Reply.Kind, e.Reply.Bytes)
+}
+
+// Unwrap makes errors.Is(err, resp.TooLong) and the like work.
+func (e *SkippedError) Unwrap() error { return e.Reply.Fault }
 
 // An OpenError says why Open failed, master by master. It wraps the Cause and the error of
 // each master that is not connected.

@@ -25,6 +25,11 @@ func (m *Mux) match(i int, l *link) {
 	now := m.clock
 	for s.link == l {
 		v, err := l.c.Next()
+		kind := v.Kind()
+		var beyond error
+		if err == resp.ErrSkipped {
+			kind, beyond, err = l.c.Skipped().Kind, &SkippedError{l.c.Skipped()}, nil
+		}
 		switch {
 		case err == resp.ErrNeedMore:
 			m.releaseHeld(i)
@@ -34,13 +39,16 @@ func (m *Mux) match(i int, l *link) {
 			return
 		case err != nil:
 			m.drop(i, m.masterError(i, err))
-		case v.Kind() == resp.Push:
+		case kind == resp.Push:
+			if beyond != nil { // it is about keys with names that are too long for us
+				continue
+			}
 			if m.cfg.OnPush != nil {
 				if err := callHook(func() { m.cfg.OnPush(i, v) }); err != nil {
 					m.drop(i, m.masterError(i, err))
 				}
 			}
-		case m.reply(i, v, now):
+		case m.reply(i, v, beyond, now):
 			s.lastReply, s.suspected = now, 0
 			if s.demoted != nil {
 				m.dropDemoted(i)
@@ -52,8 +60,8 @@ func (m *Mux) match(i int, l *link) {
 }
 
 // reply matches one reply to the operation it is owed to. It returns false if the
-// connection cannot be trusted any more.
-func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
+// connection cannot be trusted any more. If beyond is set, the reply was too long, and v is none.
+func (m *Mux) reply(i int, v resp.Value, beyond error, now time.Duration) bool {
 	s := &m.slots[i]
 	if s.owed.len() == 0 {
 		return false
@@ -64,7 +72,7 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	}
 	switch o := s.owed.front(); {
 	case o.f == nil:
-		return m.renewalReply(i, v)
+		return beyond == nil && m.renewalReply(i, v)
 	case o.left > 1:
 		o.left--
 		return true
@@ -73,6 +81,10 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	f := o.f
 	s.state.LastRTT = now - o.sent
 	s.state.Replies++
+	if beyond != nil {
+		m.conclude(i, o, VerdictFailed, beyond, v, now)
+		return true
+	}
 	verdict, err := callVerdict(f.verdict, v)
 	if verdict == VerdictFailed && o.needs != 0 {
 		verdict = s.dialectError(o, v)
@@ -94,14 +106,19 @@ func (m *Mux) reply(i int, v resp.Value, now time.Duration) bool {
 	}
 	m.handleErrorReply(i, f, verdict, v, now)
 	verdict, err = outcome(verdict, err, v)
-	if f.op == nil || o.voted {
+	m.conclude(i, o, verdict, err, v, now)
+	return true
+}
+
+// conclude casts what a reply makes of the master's vote, if anybody waits for it.
+func (m *Mux) conclude(i int, o owed, verdict Verdict, err error, v resp.Value, now time.Duration) {
+	if f := o.f; f.op == nil || o.voted {
 		m.cast(nil, i, verdict, err)
-		s.state.Stragglers++
+		m.slots[i].state.Stragglers++
 	} else {
 		m.vote(f.op, i, verdict, err, v, now-o.sent, now)
 	}
-	m.unref(f)
-	return true
+	m.unref(o.f)
 }
 
 // dialectError returns the verdict on an error reply to a dialect: VerdictAgain if the fallback may do

@@ -9,6 +9,18 @@ import (
 // before the frame does. It is no failure: feed more bytes and call Next again.
 var ErrNeedMore = errors.New("resp: need more bytes")
 
+// ErrSkipped is what [Reader.Next] returns in the place of a frame that exceeds the reader's [Limits], if
+// Limits.Skip has room for it. It comes when the last byte of the frame has come, and the frames behind it
+// follow. [Reader.Skipped] says what the frame was.
+var ErrSkipped = errors.New("resp: a frame beyond the limits was skipped")
+
+// Skipped is what is known of a frame that was skipped.
+type Skipped struct {
+	Kind  Kind  // of the frame
+	Fault Fault // the limit that it exceeds: TooDeep, TooLong or TooMany
+	Bytes int64 // of the frame, with the attributes in front of it
+}
+
 // SyntaxError says that the stream is not RESP, or exceeds the reader's
 // [Limits]. The rest of the stream cannot be read, so close the connection that
 // it came from.
@@ -45,7 +57,7 @@ const (
 	NestedPush                   // a push inside another frame
 	BadPush                      // a push whose first element is no string, or that has none
 	TooDeep                      // aggregates nested beyond Limits.Depth
-	TooLong                      // a payload or a line beyond Limits.Bulk, or a frame beyond Limits.Frame
+	TooLong                      // a payload or a line beyond Limits.Bulk, or a frame beyond Limits.Frame, or Limits.Skip
 	TooMany                      // a frame with more elements than Limits.Elements
 )
 

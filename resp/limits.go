@@ -9,6 +9,10 @@ type Limits struct {
 	Bulk     int // bytes of a payload or a line; default 64 KiB, at least 64, at most 512 MiB
 	Elements int // elements of all the frame's aggregates together; default 65,536. A map's pair is two
 	Frame    int // bytes of a whole frame; default 16 times Bulk, at least 64
+
+	// Skip is how many bytes a frame beyond the other limits may have and still be skipped: see
+	// [ErrSkipped]. It is at most 1 GiB. By default it is 0: such a frame is a [*SyntaxError].
+	Skip int
 }
 
 const (
@@ -18,6 +22,7 @@ const (
 
 	maxBulk     = 512 << 20
 	maxElements = math.MaxInt32
+	maxSkip     = 1 << 30
 
 	// No limit is lower than this. The fast paths of Next accept only what is
 	// shorter, so they need not look at the limits.
@@ -40,5 +45,6 @@ func (l Limits) withDefaults() Limits {
 		l.Frame = int(min(int64(l.Bulk)*16, math.MaxInt))
 	}
 	l.Frame = max(l.Frame, minLimit)
+	l.Skip = min(max(l.Skip, 0), maxSkip)
 	return l
 }

@@ -20,13 +20,14 @@ type Reader struct {
 	base  int64 // bytes of the stream that came before buf
 	grown bool  // the buffer is larger than initial: cap(buf) > cap(initial)
 
-	// The frame in progress. If mid is set, [start, head) has the attributes in
+	// The frame in progress. If begun is set, [start, head) has the attributes in
 	// front of the frame and [head, pos) its complete tokens. If it is not set,
 	// no byte from start on has been looked at, and head and pos mean nothing.
-	mid  bool // within a frame, or err is set
-	head int
-	pos  int
-	n    int64 // what the frame's Value is to hold
+	mid   bool // begun is set, or err, or raised: the next frame is not for the fast paths
+	begun bool // within a frame
+	head  int
+	pos   int
+	n     int64 // what the frame's Value is to hold
 
 	// The token in progress, which begins at pos. All are zero between tokens.
 	seen int    // its bytes that were looked at: [pos, pos+seen)
@@ -42,6 +43,12 @@ type Reader struct {
 	open   []int64
 	elems  int
 	limits Limits
+	own    Limits // limits of all frames but the one that Raise was called for
+	once   Limits // ... and of that one
+	raised bool   // it has not come yet
+
+	skipped Skipped // the frame that is being skipped, or the last one that was
+	beyond  beyond
 
 	err *SyntaxError // why nothing more can be read; stays until Reset
 
@@ -65,6 +72,7 @@ func NewReader(size int, limits Limits) *Reader {
 	limits = limits.withDefaults()
 	r := &Reader{
 		limits:  limits,
+		own:     limits,
 		initial: make([]byte, 0, max(size, minLimit)),
 		open:    make([]int64, 0, 1+min(limits.Depth, defaultDepth)),
 	}
@@ -76,8 +84,21 @@ func NewReader(size int, limits Limits) *Reader {
 // error, and returns to its initial buffer. Values that Next has returned become
 // invalid.
 func (r *Reader) Reset() {
-	*r = Reader{limits: r.limits, initial: r.initial, buf: r.initial, open: r.open[:0]}
+	*r = Reader{limits: r.own, own: r.own, initial: r.initial, buf: r.initial, open: r.open[:0]}
 }
+
+// Raise has the next reply bounded by other limits: for that reply alone, and only if it begins with no attribute.
+// The pushes in front of it, and all frames behind it, are bounded by the reader's own. Call it before the reply's
+// first byte comes, or right after Next has returned the frame in front of it.
+func (r *Reader) Raise(limits Limits) {
+	if r.initial == nil {
+		*r = *NewReader(0, Limits{})
+	}
+	r.once, r.raised, r.mid = limits.withDefaults(), true, true
+}
+
+// Skipped is what is known of the frame for which Next has returned [ErrSkipped] last.
+func (r *Reader) Skipped() Skipped { return r.skipped }
 
 // Free returns the free space behind the bytes received so far, of at least min
 // bytes. The caller fills it from its beginning and tells [Reader.Advance] how
@@ -107,7 +128,7 @@ func (r *Reader) Advance(n int) {
 }
 
 // Offset is the number of bytes in the stream, since NewReader or Reset, up to
-// the end of the last frame that Next has returned.
+// the end of the last frame that Next has returned or skipped.
 func (r *Reader) Offset() int64 { return r.base + int64(r.start) }
 
 // makeRoom is the slow part of Free. It makes room for min bytes: it moves what
@@ -149,8 +170,10 @@ func (r *Reader) makeRoom(min, held int) {
 //
 // The error is [ErrNeedMore] if the frame is not complete yet. Next looks at each
 // byte once, so a frame costs time in proportion to its length, however small the
-// pieces in which it arrives. Any other error is a [*SyntaxError], and Next returns
-// it until Reset. It has returned all frames in front of the fault before.
+// pieces in which it arrives. The error is [ErrSkipped] in the place of a frame that
+// exceeds the limits, if Limits.Skip is set; nothing of such a frame is kept. Any other
+// error is a [*SyntaxError], and Next returns it until Reset. It has returned all frames
+// in front of the fault before.
 func (r *Reader) Next() (Value, error) {
 	// The most common replies need no look at the limits: +OK, $-1, an integer of one digit, and _.
 	if b := r.buf[r.start:]; len(b) >= 4 && !r.mid {
@@ -267,13 +290,14 @@ func (r *Reader) next() (Value, error) {
 	if r.err != nil {
 		return Value{}, r.err
 	}
-	if !r.mid {
+	if !r.begun {
 		if r.start == len(r.buf) {
 			return Value{}, ErrNeedMore
 		}
-		r.mid, r.head, r.pos = true, r.start, r.start
-		r.open = append(r.open[:0], 1)
-		r.elems = 0
+		r.begin()
+	}
+	if r.beyond.left > 0 {
+		return Value{}, r.skip()
 	}
 	// Nothing beyond limits.Frame bytes of a frame is ever looked at. So the fault
 	// and its place are the same in whatever pieces the bytes arrive.
@@ -304,17 +328,38 @@ func (r *Reader) next() (Value, error) {
 		if n > 0 && k.IsAggregate() {
 			r.open = append(r.open, n)
 		} else if r.close() {
-			r.start, r.mid = r.pos, false
+			r.end(Kind(b[r.head]))
+			r.start = r.pos
 			return Value{raw: b[r.head:r.pos:r.pos], n: r.n}, nil
 		}
 	}
-	if r.err == nil {
+	if r.err == nil && r.beyond.left == 0 {
 		if len(b)-r.start < r.limits.Frame {
 			return Value{}, ErrNeedMore
 		}
-		r.fail(len(b)-r.pos, TooLong)
+		r.exceed(len(b)-r.pos, TooLong)
 	}
-	return Value{}, r.err
+	if r.err != nil {
+		return Value{}, r.err
+	}
+	return Value{}, r.skip()
+}
+
+// begin begins a frame.
+func (r *Reader) begin() {
+	r.mid, r.begun, r.head, r.pos = true, true, r.start, r.start
+	r.open = append(r.open[:0], 1)
+	r.elems = 0
+	if k := Kind(r.buf[r.start]); r.raised && k != Push && k != Attribute {
+		r.limits, r.raised = r.once, false
+	}
+}
+
+// end ends a frame of a kind.
+func (r *Reader) end(k Kind) {
+	r.limits = r.own
+	r.raised = r.raised && k == Push // a reply has come that began with an attribute
+	r.mid, r.begun = r.raised, false
 }
 
 // naming reports whether the next token is the first element of a push, which
@@ -336,6 +381,15 @@ func (r *Reader) close() bool {
 		}
 		r.open = r.open[:top]
 	}
+}
+
+// exceed begins to skip the frame, which exceeds a limit at offset at of the token, or makes that a fault.
+func (r *Reader) exceed(at int, fault Fault) {
+	if r.limits.Skip == 0 {
+		r.fail(at, fault)
+		return
+	}
+	r.skipFrom(fault)
 }
 
 // fail makes a fault the reader's error. It lies at offset at of the token.

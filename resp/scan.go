@@ -9,7 +9,8 @@ import (
 // everything received from the token's first byte on. They return a size of 0
 // if the token is not complete, or if it is at fault; then r.err is set. They
 // keep in r.seen, r.num and r.body where they stopped, and the next call, with
-// more bytes, goes on from there.
+// more bytes, goes on from there. A size of 0 can also mean that the token exceeds
+// a limit, and that its frame is skipped: then r.beyond.left is above 0.
 //
 // They decide by the bytes in the order of the stream, never by how many have
 // arrived. So the error does not depend on how the stream was cut.
@@ -80,24 +81,24 @@ func (r *Reader) enter(k Kind, n int64, size int) (int64, int) {
 		}
 	}
 	if top >= r.limits.Depth {
-		r.fail(0, TooDeep)
+		r.exceed(0, TooDeep)
 		return 0, 0
 	}
 	room := int64(r.limits.Elements - r.elems)
 	if k == Attribute {
-		// An attribute is none of the values still to come at this level. But it
-		// counts, or attributes without end would be within the limits.
-		r.open[top]++
-		r.elems++
-		room--
+		room-- // it counts, or attributes without end would be within the limits
 	}
 	pairs := k == Map || k == Attribute
 	if pairs {
 		room >>= 1 // doubling n before it is known to be small could overflow
 	}
 	if n > room {
-		r.fail(1, TooMany)
+		r.exceed(1, TooMany)
 		return 0, 0
+	}
+	if k == Attribute {
+		r.open[top]++ // it is none of the values still to come at this level
+		r.elems++
 	}
 	if pairs {
 		n += n
@@ -116,7 +117,7 @@ func (r *Reader) scanBulk(b []byte) (n int64, size int) {
 		}
 		// Compared so that nothing can overflow.
 		if n > int64(r.limits.Bulk) || n > int64(r.limits.Frame-(r.pos-r.start)-off-2) {
-			r.fail(1, TooLong)
+			r.exceed(1, TooLong)
 			return 0, 0
 		}
 		length = int(n)
@@ -247,7 +248,7 @@ func (r *Reader) scanLine(b []byte) (size int) {
 		return r.scanLineEnd(b, r.seen, BadLineEnd)
 	}
 	if r.seen == r.limits.Bulk+2 {
-		r.fail(r.limits.Bulk+1, TooLong)
+		r.exceed(r.limits.Bulk+1, TooLong)
 	}
 	return 0
 }

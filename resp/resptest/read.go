@@ -12,7 +12,7 @@ import (
 
 // Result is everything that a reader says about a stream.
 type Result struct {
-	Values []string // each frame, as by Dump
+	Values []string // each frame, as by Dump or DumpSkipped
 	Offset int64    // bytes of the stream that the frames took
 	Err    error    // why there are no more: resp.ErrNeedMore or a *resp.SyntaxError
 }
@@ -25,6 +25,10 @@ func Read(r *resp.Reader, stream string, size func() int) Result {
 		v, err := r.Next()
 		if err == nil {
 			res.Values = append(res.Values, Dump(v))
+			continue
+		}
+		if err == resp.ErrSkipped {
+			res.Values = append(res.Values, DumpSkipped(r.Skipped()))
 			continue
 		}
 		if err != resp.ErrNeedMore || stream == "" {
@@ -50,6 +54,11 @@ func Bytewise() int { return 1 }
 // or its elements in brackets.
 func Dump(v resp.Value) string {
 	return string(appendDump(nil, v))
+}
+
+// DumpSkipped is a frame that was skipped as text: its type byte, and how many bytes it has.
+func DumpSkipped(s resp.Skipped) string {
+	return string(s.Kind) + "skipped" + strconv.FormatInt(s.Bytes, 10)
 }
 
 func appendDump(dst []byte, v resp.Value) []byte {
