@@ -62,24 +62,34 @@ func (r *acquirer) hold(key string) error {
 	defer r.close(client)
 	held, stop := r.mutex.KeepAlive(context.Background())
 	defer stop()
-	out := newTerminal(os.Stdout)
-	for _, v := range r.variables(r.mutex.Token(), r.mutex.Fence()) {
-		name, value, _ := strings.Cut(v, "=")
-		out.printf("%s=%s\n", name, quoted(value))
-	}
-	if err := out.failure(); err != nil {
-		r.release(false)
-		return err
-	}
+	written := make(chan error, 1)
+	variables := r.variables(r.mutex.Token(), r.mutex.Fence())
+	go func() { // perhaps nobody reads it
+		out := newTerminal(os.Stdout)
+		for _, v := range variables {
+			name, value, _ := strings.Cut(v, "=")
+			out.printf("%s=%s\n", name, quoted(value))
+		}
+		written <- out.failure()
+	}()
 	for held.Err() == nil {
 		select {
 		case <-held.Done():
+		case err := <-written:
+			if err != nil {
+				r.release(false)
+				return err
+			}
 		case s := <-r.signals:
 			if !asksToEnd(s) {
 				continue
 			}
 			if err := r.release(false); errors.Is(err, redlock.ErrNotHeld) {
-				return &failure{exitLost, fmt.Errorf("the lock was lost: %w", err), anotherToo}
+				remedy := anotherToo
+				if errors.Is(err, redlock.ErrRevoked) {
+					remedy = ""
+				}
+				return &failure{exitLost, fmt.Errorf("the lock was lost: %w", err), remedy}
 			}
 			return nil
 		}

@@ -19,7 +19,7 @@ import (
 )
 
 // patient is how long a test waits for what must come.
-const patient = 60 * time.Second
+const patient = 45 * time.Second
 
 // atOnce is for masters that were just started, where a run would wait for its TTL.
 const atOnce = "--restart-guard=0"
@@ -79,9 +79,23 @@ func begin(t *testing.T, env []string, args ...string) *invocation {
 // beginBy starts a program that becomes the command.
 func beginBy(t *testing.T, env []string, program string, args ...string) *invocation {
 	t.Helper()
+	out, err := new(output), new(output)
+	s := beginProgram(t, env, out, err, program, args...)
+	s.out, s.err = out, err
+	return s
+}
+
+// beginTo starts the command, which writes to others than us.
+func beginTo(t *testing.T, env []string, stdout, stderr io.Writer, args ...string) *invocation {
+	t.Helper()
+	return beginProgram(t, env, stdout, stderr, binary, args...)
+}
+
+func beginProgram(t *testing.T, env []string, stdout, stderr io.Writer, program string, args ...string) *invocation {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	s := &invocation{Cmd: exec.CommandContext(ctx, program, args...), t: t, out: new(output), err: new(output), exited: make(chan struct{})}
-	s.Env, s.Stdout, s.Stderr, s.WaitDelay = environment(env...), s.out, s.err, patient
+	s.Env, s.Stdout, s.Stderr, s.WaitDelay = environment(env...), stdout, stderr, patient
 	var err error
 	s.in, err = s.StdinPipe()
 	require.NoError(t, err)

@@ -161,6 +161,7 @@ func (l *leader) outcome(ctx context.Context, err error) error {
 		}
 		if l.last.last != nil {
 			l.close(l.client)
+			allSaid()
 			l.last.last()
 		}
 		return exitWith(l.last.status)
@@ -176,6 +177,7 @@ func (l *leader) outcome(ctx context.Context, err error) error {
 func (l *leader) whileLeading(ctx context.Context, signals chan<- os.Signal) error {
 	l.setLeading(true)
 	defer l.setLeading(false)
+	leads := ctx        // its Err looks at the clock
 	if l.lifetime > 0 { // not WithMaxLifetime: the lock is kept until the command has ended
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, l.lifetime, redlock.ErrMaxLifetime)
@@ -188,14 +190,14 @@ func (l *leader) whileLeading(ctx context.Context, signals chan<- os.Signal) err
 			token = s.leader.Token.Reveal()
 		}
 	}
-	if ctx.Err() != nil { // meanwhile
+	p, err := startProcess(l.path, l.argv, l.environment(l.key, token, fence), func() bool { return leads.Err() == nil && ctx.Err() == nil }, signals)
+	switch {
+	case err == errOver: // meanwhile
 		return nil
-	}
-	l.note("%s: we lead, in term %d", l.key, fence)
-	p, err := startProcess(l.path, l.argv, l.environment(l.key, token, fence), func() bool { return ctx.Err() == nil }, signals)
-	if err != nil {
+	case err != nil:
 		return &failure{exitNoExec, fmt.Errorf("%s: %w", l.argv[0], err), ""}
 	}
+	l.note("%s: we lead, in term %d", l.key, fence)
 	end := l.supervise(p, ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()

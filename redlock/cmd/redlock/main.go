@@ -68,6 +68,7 @@ func usageError(remedy, format string, args ...any) error {
 
 // execute runs the command line and returns the exit status.
 func execute(root *cobra.Command) int {
+	defer allSaid()
 	cmd, err := root.ExecuteC()
 	if err == nil {
 		return 0
@@ -84,7 +85,7 @@ func execute(root *cobra.Command) int {
 }
 
 // complain says on stderr what is wrong and what can be done about it. Texts of others in
-// it, such as the name of another owner, cannot control the terminal or forge a line.
+// it, such as the name of another owner, cannot control the terminal or forge a line. It waits for nobody who reads.
 func complain(what, remedy string) {
 	what = strings.ReplaceAll(strings.TrimPrefix(what, "redlock: "), ": redlock: ", ": ")
 	what = strings.TrimPrefix(what, "conn: ")
@@ -92,7 +93,7 @@ func complain(what, remedy string) {
 	if remedy != "" {
 		text += "  " + conn.Printable(remedy) + "\n"
 	}
-	fmt.Fprint(os.Stderr, text) // in one write: others complain, too
+	say(text)
 }
 
 func newRoot() *cobra.Command {

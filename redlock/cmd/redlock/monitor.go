@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
 )
@@ -17,6 +18,7 @@ import (
 type monitor struct {
 	mu               sync.Mutex
 	mayHaveForgotten bool            // a master may have forgotten the lock since it was taken
+	until            time.Duration   // others were kept out until then, as far as we were told; on the clock of package clock
 	refused          map[string]bool // masters that were said to refuse us; nil before Open, whose error says it
 	left             time.Duration   // how long Lock waits
 	lacked           bool            // it was said that Lock waits for masters
@@ -159,6 +161,9 @@ func (w *monitor) round(r redlock.Round) {
 	for _, v := range r.Votes {
 		w.mayHaveForgotten = w.mayHaveForgotten || inQuarantine(v.Err)
 	}
+	if r.Validity > 0 {
+		w.until = clock.Now() + r.Validity
+	}
 	if r.Op == "renew" {
 		w.renewed(r.Err)
 	}
@@ -200,8 +205,15 @@ func (w *monitor) acquired(masters []redlock.MasterStats) {
 	w.all(masters)
 }
 
-// aftermath says what the loss of the lock may have done. still tells whether the lock was
-// valid when the command had ended; masters is their state at that time.
+// excludes reports whether the keys of the lock, or the tombstones in their place, still keep others out.
+func (w *monitor) excludes() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return clock.Now() < w.until
+}
+
+// aftermath says what the loss of the lock may have done. still tells whether others were kept out until the command
+// had ended; masters is their state at that time.
 func (w *monitor) aftermath(lost error, still bool, masters []redlock.MasterStats) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -68,6 +68,7 @@ func stderrOf(t *testing.T, f func()) string {
 	real := os.Stderr
 	os.Stderr = w
 	f()
+	allSaid()
 	os.Stderr = real
 	require.NoError(t, w.Close())
 	text, err := io.ReadAll(r)

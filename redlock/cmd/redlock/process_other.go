@@ -2,7 +2,10 @@
 
 package main
 
-import "os"
+import (
+	"errors"
+	"os"
+)
 
 // A process is the running command. This system has no process groups to which a signal
 // could be sent, so it is the command alone. It shares our console: Ctrl-C reaches it
@@ -11,6 +14,9 @@ type process struct {
 	*os.Process
 	ended <-chan result // gets one result, when the command has ended
 }
+
+// errOver means that the command was not started, as the lock was over by then.
+var errOver = errors.New("the lock is over")
 
 // A result is how the command ended.
 type result struct {
@@ -26,7 +32,10 @@ func asksToEnd(s os.Signal) bool { return s == os.Interrupt }
 // statusOf is the exit status that shells give to a process that was interrupted.
 func statusOf(os.Signal) int { return 130 }
 
-func startProcess(path string, argv, env []string, _ func() bool, _ chan<- os.Signal) (*process, error) {
+func startProcess(path string, argv, env []string, holds func() bool, _ chan<- os.Signal) (*process, error) {
+	if !holds() {
+		return nil, errOver
+	}
 	child, err := os.StartProcess(path, argv, &os.ProcAttr{Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -41,6 +42,9 @@ type process struct {
 	lent bool // the command's group is in the terminal's foreground
 }
 
+// errOver means that the command was not started, as the lock was over by then.
+var errOver = errors.New("the lock is over")
+
 // A result is how the command ended.
 type result struct {
 	status int    // as shells have it: its exit status, or 128+n for signal n
@@ -73,8 +77,8 @@ func asksToEnd(s os.Signal) bool {
 // statusOf is the exit status that shells give to a process that s has ended.
 func statusOf(s os.Signal) int { return 128 + int(s.(syscall.Signal)) }
 
-// startProcess starts the program at path. From then on, signals also receives those
-// that matter only while a command runs (SIGTSTP).
+// startProcess starts the program at path, or returns errOver if holds reports, at the last moment, that the lock is not
+// ours any more. From then on, signals also receives those that matter only while a command runs (SIGTSTP).
 func startProcess(path string, argv, env []string, holds func() bool, signals chan<- os.Signal) (*process, error) {
 	adoptOrphans()
 	spared := present() // whoever became us by an exec may have had children
@@ -186,8 +190,16 @@ func (p *process) run(path string, argv, env []string, started chan<- error, end
 	}()
 	sys := &syscall.SysProcAttr{Setpgid: true}
 	deathSignal(sys)
+	signal.Reset(syscall.SIGTTOU) // which an earlier command has had us ignore
+	if !p.holds() {               // the latest look that there can be
+		started <- errOver
+		return
+	}
 	pid, err := syscall.ForkExec(path, argv, &syscall.ProcAttr{Env: env, Files: []uintptr{0, 1, 2}, Sys: sys})
 	p.group = pid
+	// The kernel stops a process in the background that takes the terminal, or writes to one that is set to tostop,
+	// unless it ignores this signal.
+	signal.Ignore(syscall.SIGTTOU)
 	started <- os.NewSyscallError("exec", err)
 	if err != nil {
 		return
@@ -347,9 +359,6 @@ func (p *process) suspend() {
 
 // takeTerminal puts our own group into the terminal's foreground again.
 func (p *process) takeTerminal() {
-	// The kernel stops a process in the background that does that, unless it ignores
-	// this signal.
-	signal.Ignore(syscall.SIGTTOU)
 	setForeground(p.tty, syscall.Getpgrp())
 	p.lent = false
 }

@@ -154,3 +154,30 @@ func TestRevokeWithoutAMajority(t *testing.T) {
 	status, _, _ := do(t, env, "revoke", "--token", token, "--reason", "why", "k")
 	require.Equal(t, exitNoQuorum, status)
 }
+
+// Its tombstones keep others out until it lets go, but no longer than its keys would have.
+func TestRunSaysWhetherAnotherCouldHaveARevokedLock(t *testing.T) {
+	t.Parallel()
+	const nobody, another = "nobody else had it before that", "another may have held it"
+	for name, test := range map[string]struct{ ttl, ends, says, hides string }{
+		"it ends at once":               {"30s", "exit 3", nobody, another},
+		"it ends when its key is there": {"30s", "sleep 1; exit 3", nobody, another},
+		"it ends later than its key":    {"1s", "sleep 2; exit 3", another, nobody},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			masters := redlocktest.Start(t, 3)
+			env := []string{mastersEnv(masters)}
+			s := begin(t, env, sh(`trap '`+test.ends+`' TERM; echo holding; while :; do sleep 0.01; done`, "--ttl", test.ttl, "--grace", "1m")...)
+			s.awaitStdout("holding")
+			requireHeld(t, masters)
+			status, _, stderr := do(t, env, "revoke", "k", "--reason", "deploy", "--wait", "0")
+			require.Zero(t, status, stderr)
+			require.Equal(t, exitLost, s.end())
+			require.Contains(t, s.err.String(), "the lock is revoked: ending the command\n")
+			require.Contains(t, s.err.String(), `revoked: "deploy"`)
+			require.Contains(t, s.err.String(), test.says)
+			require.NotContains(t, s.err.String(), test.hides)
+		})
+	}
+}

@@ -180,30 +180,42 @@ func (r *runner) run(key string, argv []string) error {
 	held, stop := r.mutex.KeepAlive(context.Background())
 	defer stop()
 	p, err := startProcess(path, argv, r.environment(key, r.mutex.Token(), r.mutex.Fence()), func() bool { return held.Err() == nil }, r.signals)
-	if err != nil {
+	var end result
+	before := "the command was started"
+	switch {
+	case err == nil:
+		end = r.supervise(p, held)
+		before = fmt.Sprintf("the command ended, with status %d", end.status)
+	case err != errOver:
 		r.release(false)
 		return &failure{exitNoExec, fmt.Errorf("%s: %w", argv[0], err), ""}
 	}
-	end := r.supervise(p, held)
-	lost, still := context.Cause(held), r.mutex.Remaining() > 0
-	released := r.release(end.status == 0 || r.holdOnError)
+	lost, still, excluded := context.Cause(held), r.mutex.Remaining() > 0, r.monitor.excludes()
+	released := r.release(err == nil && (end.status == 0 || r.holdOnError))
 	missed := errors.Is(released, redlock.ErrNotHeld) // which only the release has found out
 	if lost == nil && missed {
 		lost = released
+	}
+	if still = still && !missed; errors.Is(lost, redlock.ErrRevoked) { // its tombstones were there for as long as its keys
+		still = excluded
 	}
 	masters := client.Stats().Masters
 	r.close(client) // then the monitor has seen everything
 	switch {
 	case errors.Is(lost, redlock.ErrMaxLifetime):
 		remedy := ""
-		if !still || missed {
+		if err == nil && !still {
 			remedy = anotherToo
 		}
-		return &failure{exitLifetime, fmt.Errorf("the --max-lifetime of %v was over before the command ended, with status %d", r.lifetime, end.status), remedy}
+		return &failure{exitLifetime, fmt.Errorf("the --max-lifetime of %v was over before %s", r.lifetime, before), remedy}
 	case lost != nil:
-		return &failure{exitLost, fmt.Errorf("the lock was lost before the command ended, with status %d: %w", end.status, lost),
-			r.monitor.aftermath(lost, still, masters)}
+		remedy := ""
+		if err == nil {
+			remedy = r.monitor.aftermath(lost, still, masters)
+		}
+		return &failure{exitLost, fmt.Errorf("the lock was lost before %s: %w", before, lost), remedy}
 	case end.last != nil:
+		allSaid()
 		end.last()
 	}
 	return exitWith(end.status)
@@ -245,7 +257,8 @@ func lookPath(name string) (string, error) {
 	return "", &failure{exitNoExec, fmt.Errorf("%s: cannot be executed: %w", name, err), ""}
 }
 
-// supervise returns when the command has ended. It ends it if the lock is lost.
+// supervise returns when the command has ended. It ends it if the lock is lost. It serves the signals and the grace, so
+// nothing that can block is done here: see speech.
 func (r *runner) supervise(p *process, held context.Context) (end result) {
 	defer p.leave()
 	var (
@@ -271,16 +284,21 @@ func (r *runner) supervise(p *process, held context.Context) (end result) {
 			lost = nil
 			kill = time.After(r.grace)
 			var s signalled
-			switch why := context.Cause(held); {
-			case errors.As(why, &s): // which is passed on
+			why := context.Cause(held)
+			if errors.As(why, &s) { // which is passed on
 				continue
+			}
+			err := p.terminate()
+			told = true
+			switch {
 			case errors.Is(why, redlock.ErrMaxLifetime):
 				complain(fmt.Sprintf("the --max-lifetime of %v is over: ending the command", r.lifetime), "")
+			case errors.Is(why, redlock.ErrRevoked):
+				complain("the lock is revoked: ending the command", "")
 			default:
 				complain("the lock is lost: ending the command", "")
 			}
-			r.check(p.terminate())
-			told = true
+			r.check(err)
 		case <-kill:
 			r.check(p.kill())
 			if killed = true; over {

@@ -247,3 +247,20 @@ func TestReleaseByForceAsksFirst(t *testing.T) {
 	d.awaitStdout("k was taken from night-shift, ")
 	requireFree(t, masters)
 }
+
+// With tostop, the terminal stops whoever writes to it and is not in its foreground.
+func TestATerminalThatStopsWritersDoesNotStopTheRenewals(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	pid := t.TempDir() + "/pid"
+	d := startOnTerminal(t, []string{mastersEnv(masters)}, "bash", "-c",
+		"stty tostop; "+binary+" run -v "+atOnce+" --ttl 3s k -- sh -c 'read x; echo begun; echo $$ >"+pid+"; while :; do sleep 0.01; done'")
+	d.types("input\n") // so the command gets the terminal
+	d.awaitStdout("begun")
+	was := requirePid(t, pid)
+	masters.Kill(2)
+	d.awaitStdout(masters.Addr(2) + " is down")
+	masters.Pause(0)
+	masters.Pause(1)
+	requireGone(t, was)
+}
