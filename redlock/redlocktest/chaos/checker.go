@@ -90,6 +90,7 @@ type claim struct {
 	left  bool
 	lost  bool          // as an operation has found, while the validity had not ended
 	freed time.Duration // when an Unlock had said that it was held until then; 0 if none has
+	sure  time.Duration // an Unlock, or Do, has said that it was held until then, also beyond the validity; 0 if none has
 }
 
 // A write is an attempt to increment a counter.
@@ -226,8 +227,13 @@ func (c *checker) read(l clientLog) {
 		}
 		var h *claim
 		switch r.Op {
-		case opOpen, opWhole, opDone, opLed:
+		case opOpen, opWhole, opLed:
 			c.Raised += int(r.Raised)
+			continue
+		case opDone:
+			if h := holds[r.Hold]; h != nil && h.left && r.Outcome == ok {
+				h.sure = h.To
+			}
 			continue
 		case opSecond:
 			if r.Outcome == gone {
@@ -306,6 +312,9 @@ func (c *checker) read(l clientLog) {
 				h.To, h.left = r.T, true // the client has let go, though its holder may leave the lock to its TTL
 			case r.Op == opUnlock && r.Outcome == ok:
 				h.freed = r.T
+				if h.left && h.lock.Kind != foreign { // another library's says so in any case
+					h.sure = h.To
+				}
 				if h.lost && h.lock.Kind != foreign {
 					c.violation("%s %s, hold %d: %s, though it was known to be lost", who, h.lock, h.hold, r.Outcome)
 				}
@@ -395,7 +404,8 @@ func (c *checker) checkRevocations() {
 }
 
 // checkOverlaps finds claims that exclude each other and overlap. Those that touch do not. It goes
-// through the claims in the order of their beginnings, and knows for each key who has it then.
+// through the claims in the order of their beginnings, and knows for each key who has it then. It also finds
+// those who were told that they had held the lock until they gave it back, though another had it before.
 func (c *checker) checkOverlaps() {
 	slices.SortFunc(c.claims, func(a, b *claim) int {
 		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
@@ -406,13 +416,16 @@ func (c *checker) checkOverlaps() {
 			continue
 		}
 		for _, key := range h.lock.Keys {
-			now := slices.DeleteFunc(holders[key], func(other *claim) bool { return other.To <= h.From })
+			sure := slices.DeleteFunc(holders[key], func(other *claim) bool { return max(other.To, other.sure) <= h.From })
+			now := slices.DeleteFunc(slices.Clone(sure), func(other *claim) bool { return other.To <= h.From })
 			if others := h.lock.excludedBy(now); len(others) > 0 {
 				c.Overlaps[key]++
 				c.violation("%s: %s and %s had it at once", key, c.show(others...), c.show(h))
+			} else if others := h.lock.excludedBy(sure); len(others) > 0 {
+				c.violation("%s: it was said that %s had it until the release, though %s had it before", key, c.show(others...), c.show(h))
 			}
-			holders[key] = append(now, h)
-			c.AtOnce[key] = max(c.AtOnce[key], len(holders[key]))
+			holders[key] = append(sure, h)
+			c.AtOnce[key] = max(c.AtOnce[key], len(now)+1)
 		}
 	}
 }

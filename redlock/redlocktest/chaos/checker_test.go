@@ -73,7 +73,8 @@ func TestOverlapsAreFound(t *testing.T) {
 		{"a nanosecond before the other's validity ends, of a client that was killed", []clientLog{
 			killed("a", taken(1, 10*ms, 100*ms, 0)), log("b", taken(1, 100*ms-1, 190*ms, 150*ms))}, 1},
 		{"left late, when the validity had ended", []clientLog{
-			log("a", taken(1, 10*ms, 100*ms, 500*ms)), log("b", taken(1, 200*ms, 290*ms, 210*ms))}, 0},
+			log("a", taken(1, 10*ms, 100*ms, 0), []record{{T: 500 * ms, Op: opLeave, Hold: 1}, {T: 501 * ms, Op: opUnlock, Hold: 1, Outcome: "not held"}}),
+			log("b", taken(1, 200*ms, 290*ms, 210*ms))}, 0},
 		{"no validity at all", []clientLog{
 			log("a", taken(1, 10*ms, 100*ms, 50*ms)), log("b", taken(1, 20*ms, 20*ms, 0))}, 0},
 		{"within the other", []clientLog{
@@ -496,6 +497,37 @@ func TestWhatWasLostWasNotHeldUntilItWasUnlocked(t *testing.T) {
 		f := check(trial{Locks: []lockable{one("k")}, Forgot: []time.Duration{ms}, // so it may be lost
 			Logs: []clientLog{log("a", taken(1, 10*ms, 100*ms, 0), []record{extended, unlocked})}})
 		require.Len(t, f.Violations, violations, outcome)
+	}
+}
+
+// Whoever is told that it had the lock until the release had it alone, also when the validity had ended by then.
+func TestNobodyHadWhatWasHeldUntilTheRelease(t *testing.T) {
+	done := func(outcome string) []record { // by Do
+		return []record{{T: 10 * ms, Op: opDo, Lock: "k", Hold: 1, Outcome: ok}, {T: 20 * ms, Op: opLook, Hold: 1, Until: 20 * ms},
+			{T: 90 * ms, Op: opLeave, Hold: 1}, {T: 95 * ms, Op: opDone, Lock: "k", Hold: 1, Outcome: outcome}}
+	}
+	for _, test := range []struct {
+		what  string
+		one   []record
+		other []record
+		found int
+	}{
+		{"after the validity, before the release", taken(1, 10*ms, 50*ms, 90*ms), taken(1, 60*ms, 85*ms, 70*ms), 1},
+		{"it has it until after the release", taken(1, 10*ms, 50*ms, 90*ms), taken(1, 60*ms, 120*ms, 100*ms), 1},
+		{"two in a row", taken(1, 10*ms, 50*ms, 90*ms), append(taken(1, 60*ms, 85*ms, 65*ms), taken(2, 70*ms, 120*ms, 100*ms)...), 2},
+		{"Do has told of no loss", done(ok), taken(1, 60*ms, 85*ms, 70*ms), 1},
+		{"Do has told of it", done("lost"), taken(1, 60*ms, 85*ms, 70*ms), 0},
+		{"after the release", taken(1, 10*ms, 50*ms, 90*ms), taken(1, 90*ms, 120*ms, 100*ms), 0},
+		{"nothing was said", taken(1, 10*ms, 50*ms, 0), taken(1, 60*ms, 85*ms, 70*ms), 0},
+		{"it was told of the loss", append(taken(1, 10*ms, 50*ms, 0), record{T: 90 * ms, Op: opLeave, Hold: 1},
+			record{T: 91 * ms, Op: opUnlock, Hold: 1, Outcome: "not held"}), taken(1, 60*ms, 85*ms, 70*ms), 0},
+	} {
+		f := judge(0, log("a", test.one), log("b", test.other))
+		require.Len(t, f.Violations, test.found, test.what)
+		require.Empty(t, f.Overlaps, test.what)
+		for _, v := range f.Violations {
+			require.Contains(t, v, "until the release", test.what)
+		}
 	}
 }
 

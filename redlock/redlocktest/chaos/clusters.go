@@ -73,7 +73,7 @@ func (f *clusters) Do(i int, args ...string) (any, error) {
 
 func (f *clusters) faults() []fault {
 	return []fault{ownerKilled, ownerRestarted, ownerFrozen, ownerCutOff, failover, takeover, lateTakeover, slotMoved, moveCutShort, othersFrozen, replicaKilled,
-		cut, cutReplies, delay}
+		cut, cutReplies, delay, answersLost, lateLost}
 }
 
 func (f *clusters) befall(ctx context.Context, n *nemesis, s strike) {
@@ -246,8 +246,11 @@ func (f *clusters) impose(s strike) (lift func()) {
 	switch s.Fault {
 	case cut:
 		f.Cut(i, at)
-	case cutReplies:
+	case cutReplies, answersLost:
 		f.CutReplies(i, at)
+	case lateLost:
+		f.CutReplies(i, at)
+		f.Delay(i, at, s.For/2)
 	case delay:
 		f.Delay(i, at, s.For/delayShare)
 	default:
@@ -259,9 +262,9 @@ func (f *clusters) impose(s strike) (lift func()) {
 	}
 }
 
-func (f *clusters) reset(i int) {
+func (f *clusters) reset(s strike) {
 	for j := range f.Nodes() {
-		f.Reset(i, j)
+		f.Reset(s.Target, j)
 	}
 }
 

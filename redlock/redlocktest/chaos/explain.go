@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,28 +13,48 @@ import (
 	"github.com/redburst/redburst/redlock/internal/story"
 )
 
-// explain returns what the clients' flight records say was remarkable.
-func (a *arena) explain() (all []story.Finding, err error) {
+// explain returns what the clients' flight records say was remarkable, and which clients have none: they were killed
+// before it had a head.
+func (a *arena) explain() (all []story.Finding, missing []string, err error) {
 	var sources []story.Source
 	for _, p := range a.fleet.all {
-		f, err := os.Open(p.journal + flightSuffix)
+		r, err := readFlight(p.journal + flightSuffix)
 		if err != nil {
-			return nil, err
+			return nil, nil, fmt.Errorf("%s: %w", p.name, err)
 		}
-		r, err := flight.Read(f)
-		f.Close()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", p.name, err)
+		switch {
+		case r != nil:
+			sources = append(sources, story.Source{Name: p.name, Record: r})
+		case p.killed || !p.cmd.ProcessState.Success(): // how it died is a violation already
+			missing = append(missing, p.name)
+		default:
+			return nil, nil, fmt.Errorf("%s has ended by itself, and left no flight record", p.name)
 		}
-		sources = append(sources, story.Source{Name: p.name, Record: r})
 	}
-	return story.Tell(sources, time.Hour).Findings, nil
+	return story.Tell(sources, time.Hour).Findings, missing, nil
+}
+
+// readFlight returns nil if there is no record, or one without a whole head.
+func readFlight(path string) (*flight.Record, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	r, err := flight.Read(f)
+	if errors.Is(err, flight.ErrNoRecord) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, nil
+	}
+	return r, err
 }
 
 // explains prints of which keys the flight records tell that two had them at once, or, if the cause is story.Frozen, that one
 // went on after its time. It reports whether they tell so of these keys, with that cause, and of no other.
 func (a *arena) explains(out io.Writer, cause story.Cause, keys ...string) (as bool, err error) {
-	findings, err := a.explain()
+	findings, _, err := a.explain()
 	if err != nil {
 		return false, err
 	}

@@ -92,7 +92,7 @@ func (n *nemesis) run(ctx context.Context, plan []strike) error {
 
 // strike carries out one strike.
 func (n *nemesis) strike(ctx context.Context, s strike) {
-	if s.Fault != freezeWriter { // there may be none
+	if !slices.Contains(uncertain, s.Fault) {
 		n.count(s.Fault.by(s.Way))
 	}
 	if s.Pairs != nil {
@@ -106,7 +106,7 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 	i := s.Target
 	switch s.Fault {
 	case reset, spoil: // at any time
-	case freezeClient, freezeWriter, killClient:
+	case freezeClient, freezeWriter, killClient, killEarly:
 		n.clientTurn[i].Lock()
 		defer n.clientTurn[i].Unlock()
 	default:
@@ -140,11 +140,9 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 		if n.demote(ctx, i, s.For-n.quarantine) && sleep(ctx, n.quarantine) {
 			n.heal(i)
 		}
-	case cut, cutRequests, cutReplies, refuse, delay:
+	case cut, cutRequests, cutReplies, refuse, delay, answersLost, lateLost:
 		n.harm(i)
-		lift := n.traffic.impose(s)
-		if sleep(ctx, s.For) {
-			lift()
+		if n.hinder(ctx, s) {
 			n.heal(i)
 		}
 	case block:
@@ -153,13 +151,13 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 			n.heal(i)
 		}
 	case reset:
-		n.traffic.reset(i)
+		n.traffic.reset(s)
 	case spoil:
 		n.spoil(ctx, s.For)
 	case rewrite: // it forks
-		n.ask(i, "BGREWRITEAOF")
+		n.try(rewrite, i, "BGREWRITEAOF")
 	case flush:
-		n.ask(i, "SCRIPT", "FLUSH")
+		n.try(flush, i, "SCRIPT", "FLUSH")
 	case freezeClient:
 		p := n.fleet.client(i)
 		p.signal(syscall.SIGSTOP)
@@ -169,27 +167,55 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 	case freezeWriter:
 		n.freezeWriter(ctx, n.fleet.client(i), s.For)
 	case killClient:
-		n.fleet.client(i).kill()
-		if _, err := n.fleet.start(i); err != nil {
-			panic(err)
+		n.killClient(i)
+	case killEarly:
+		n.killClient(i)
+		if sleep(ctx, s.For) {
+			n.killClient(i)
 		}
 	default:
 		panic("no such fault")
 	}
 }
 
-// ask has a master do something. On a busy machine it may not answer in time, or do so already.
-func (n *nemesis) ask(i int, command ...string) { n.masters.Do(i, command...) }
+// killClient kills a client, and starts another one in its place.
+func (n *nemesis) killClient(i int) {
+	n.fleet.client(i).kill()
+	if _, err := n.fleet.start(i); err != nil {
+		panic(err)
+	}
+}
+
+// uncertain are faults that are counted when they have happened.
+var uncertain = []fault{freezeWriter, spoil, rewrite, flush}
+
+// try has a master do something. On a busy machine it may not answer in time, or do so already.
+func (n *nemesis) try(f fault, i int, command ...string) {
+	if _, err := n.masters.Do(i, command...); err == nil {
+		n.count(f)
+	}
+}
 
 // strikePairs carries out a strike on the traffic of pairs, whatever else their masters and clients
 // suffer meanwhile.
 func (n *nemesis) strikePairs(ctx context.Context, s strike) {
 	n.part(s.Pairs, 1)
-	lift := n.traffic.impose(s)
-	if sleep(ctx, s.For) {
-		lift()
+	if n.hinder(ctx, s) {
 		n.part(s.Pairs, -1)
 	}
+}
+
+// hinder strikes the traffic for as long as the strike lasts. It is false if ctx has ended.
+func (n *nemesis) hinder(ctx context.Context, s strike) bool {
+	lift := n.traffic.impose(s)
+	if !sleep(ctx, s.For) {
+		return false
+	}
+	if s.Fault == answersLost || s.Fault == lateLost { // before they can arrive
+		n.traffic.reset(s)
+	}
+	lift()
+	return true
 }
 
 // masterArgs make a master answer BUSY soon while a script runs. It is silent before. It writes what it does to a
@@ -321,6 +347,7 @@ func (n *nemesis) spoil(ctx context.Context, long time.Duration) {
 		before, err := n.masters.Do(i, "SET", spoiledCounter, "spoiled", "XX", "KEEPTTL", "GET")
 		if count, is := before.(string); is && err == nil {
 			was[i] = count // it may have grown
+			n.count(spoil)
 		}
 	}
 	sleep(ctx, long)

@@ -48,7 +48,7 @@ func TestStrikesOnTrafficAreOverWhenTheyEnd(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 1, redlocktest.WithLinks(), masterArgs)
 	n := newNemesis(masters, new(fleet), nil, time.Second)
-	faults := []fault{cut, cutRequests, cutReplies, refuse, delay, block, reset, rewrite}
+	faults := []fault{cut, cutRequests, cutReplies, refuse, delay, answersLost, lateLost, block, reset, rewrite}
 	for _, f := range faults {
 		require.NoError(t, n.run(t.Context(), []strike{{For: 10 * ms, Fault: f}}))
 		require.False(t, n.isHarmed(0))

@@ -4,6 +4,7 @@ package main
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -19,7 +20,7 @@ const (
 	replies  way = "replies"
 )
 
-// Faults of the traffic of some pairs. Only network namespaces have them.
+// Faults of the traffic of some pairs. Only network namespaces have them, but for the last two of partial.
 const (
 	cutPair     fault = "one pair cut"
 	cutMinority fault = "client cut from a minority"
@@ -30,7 +31,7 @@ const (
 	reordered   fault = "packets reordered"
 )
 
-var partial = []fault{cutPair, cutPair, cutMinority, cutMajority, split, differ, lossy, reordered}
+var partial = []fault{cutPair, cutPair, cutMinority, cutMajority, split, differ, lossy, reordered, answersLost, lateLost, lateLost}
 
 // by returns the name of a fault that is of one direction, perhaps.
 func (f fault) by(w way) fault {
@@ -40,16 +41,30 @@ func (f fault) by(w way) fault {
 	return f + fault(": "+w)
 }
 
+// hasWays says whether the fault can be one of requests alone, or of replies.
+func (f fault) hasWays() bool {
+	return !slices.Contains([]fault{lossy, reordered, answersLost, lateLost}, f)
+}
+
+// ways returns the fault by all its names.
+func (f fault) ways() []fault {
+	if f.hasWays() {
+		return []fault{f, f.by(requests), f.by(replies)}
+	}
+	return []fault{f}
+}
+
 // partitions makes the schedule of the faults of pairs, as plan does that of the others. They are
 // struck beside each other: a client may be cut from one master while another one is frozen. No
 // two of them are at one time.
 func partitions(seed uint64, duration time.Duration, masters, clients int) (all []strike) {
 	rng := rand.New(rand.NewPCG(seed, 2))
+	next := (&planner{rng: rng}).deck(partial)
 	between := func(least, most time.Duration) time.Duration { return least + rand64(rng, most-least) }
 	for at := between(0, time.Second); at < duration; {
-		s := strike{
-			At: at, For: between(100*time.Millisecond, 2*time.Second), Fault: partial[rng.IntN(len(partial))],
-			Way: []way{bothWays, requests, replies}[rng.IntN(3)],
+		s := strike{At: at, For: between(100*time.Millisecond, 2*time.Second), Fault: next(), Way: []way{bothWays, requests, replies}[rng.IntN(3)]}
+		if !s.Fault.hasWays() {
+			s.Way = bothWays
 		}
 		order, whose := rng.Perm(masters), rng.Perm(clients)
 		minority := (masters - 1) / 2
@@ -67,8 +82,10 @@ func partitions(seed uint64, duration time.Duration, masters, clients int) (all 
 			s.Pairs = append(each(whose[:half], order[side:]), each(whose[half:], order[:side])...)
 		case differ: // they have a master in common
 			s.Pairs = append(each(whose[:half], order[:minority]), each(whose[half:], order[minority:2*minority])...)
+		case answersLost, lateLost: // the others may have its locks meanwhile
+			s.For = between(100*time.Millisecond, time.Second)
+			s.Pairs = each(whose[:1], order[:minority+1+rng.IntN(masters-minority)])
 		case lossy, reordered:
-			s.Way = bothWays
 			s.Pairs = each(whose, order[:1+rng.IntN(masters)])
 		}
 		if len(s.Pairs) > 0 && s.At+s.For <= duration {

@@ -53,7 +53,7 @@ func TestPartitionsAreWhatTheyAreCalled(t *testing.T) {
 				require.Equal(t, []int{1}, struck)
 			case cutMinority:
 				require.Equal(t, []int{2}, struck)
-			case cutMajority:
+			case cutMajority, answersLost, lateLost:
 				require.Len(t, struck, 1)
 				require.Greater(t, struck[0], masters/2)
 			case split:
@@ -73,8 +73,7 @@ func TestPartitionsAreWhatTheyAreCalled(t *testing.T) {
 	for _, f := range partial {
 		require.NotZero(t, seen[f], f)
 		for _, w := range []way{requests, replies} {
-			oneWay := f != lossy && f != reordered
-			require.Equal(t, oneWay, seen[f.by(w)] > 0, f.by(w))
+			require.Equal(t, f.hasWays(), seen[f.by(w)] > 0, f.by(w))
 		}
 	}
 }

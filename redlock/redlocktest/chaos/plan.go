@@ -29,6 +29,8 @@ const (
 	cutReplies  fault = "replies cut"
 	refuse      fault = "connections refused"
 	delay       fault = "traffic delayed"
+	answersLost fault = "answers lost with their connections"
+	lateLost    fault = "requests late, and their answers lost"
 	block       fault = "master blocked by a script" // silent at first, then it answers BUSY
 	demote      fault = "master demoted"             // a replica for a while or a moment, then a master without keys
 
@@ -45,12 +47,19 @@ const (
 	freezeClient fault = "client frozen"
 	freezeWriter fault = "writer frozen"
 	killClient   fault = "client killed"
+	killEarly    fault = "client killed at its start" // what it has written down may have no beginning yet
 )
 
 // silencing are those that keep a master from a lock, and leave it its keys.
 var silencing = []fault{cut, refuse, freeze}
 
-var lasting = []fault{freeze, freeze, kill, kill, cut, cutRequests, cutReplies, refuse, delay, block, demote}
+// passing are those of masters that are over at once, and ofClients those of clients.
+var (
+	passing   = []fault{reset, flush, rewrite, spoil}
+	ofClients = []fault{freezeClient, freezeWriter, killClient, killEarly}
+)
+
+var lasting = []fault{freeze, freeze, kill, kill, cut, cutRequests, cutReplies, refuse, delay, answersLost, lateLost, block, demote}
 
 // plan makes the schedule of a test: the strikes in the order of their
 // beginning. It follows from its arguments alone. All strikes are over when the
@@ -63,12 +72,13 @@ var lasting = []fault{freeze, freeze, kill, kill, cut, cutRequests, cutReplies, 
 // as one of two addresses of a master is.
 func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Duration) []strike {
 	p := planner{rng: rand.New(rand.NewPCG(seed, 1)), duration: duration, ttl: ttl, minority: (masters - 1) / 2, free: make([]time.Duration, masters)}
+	p.lasting = p.deck(lasting)
 	for at := 300 * time.Millisecond; at < duration; {
 		well := slices.DeleteFunc(p.rng.Perm(masters), func(master int) bool { return p.free[master] > at })
 		begun := len(p.all)
 		var end time.Duration
 		var calm []int
-		switch kind := p.rng.IntN(13); {
+		switch kind := p.rng.IntN(14); {
 		case kind < 3 && masters > 2 && len(well) > p.minority:
 			end, calm = p.restartOne(at, well), well[p.minority+1:]
 		case kind < 5:
@@ -77,6 +87,8 @@ func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Du
 			end, calm = p.takeTurns(at, well), nil
 		case kind < 10 && masters > 2 && len(well) > p.minority:
 			end, calm = p.restartSome(at, well[:p.minority]), well[p.minority:]
+		case kind < 11:
+			end, calm = p.loseAnswers(at, well), nil
 		default:
 			victims := min(1+p.rng.IntN(max(p.minority, 1)), len(well))
 			longest := 2 * time.Second
@@ -104,7 +116,22 @@ type planner struct {
 	minority      int
 	free          []time.Duration // when each master is well again
 	restarts      []time.Duration // at which a client is to come
+	lasting       func() fault    // the next one
 	all           []strike
+}
+
+// deck returns a function that draws one fault after the other, each as often as it is in all, so that none is missing
+// for long.
+func (p *planner) deck(all []fault) (next func() fault) {
+	var left []fault
+	return func() (f fault) {
+		if len(left) == 0 {
+			left = slices.Clone(all)
+			p.rng.Shuffle(len(left), func(i, j int) { left[i], left[j] = left[j], left[i] })
+		}
+		f, left = left[0], left[1:]
+		return f
+	}
 }
 
 func (p *planner) between(least, most time.Duration) time.Duration {
@@ -172,6 +199,19 @@ func (p *planner) slowDown(at time.Duration, well []int) (end time.Duration) {
 	return max(at, end)
 }
 
+// loseAnswers has the masters do what nobody hears of, in time or late, and then resets the connections.
+func (p *planner) loseAnswers(at time.Duration, well []int) (end time.Duration) {
+	f := answersLost
+	if p.rng.IntN(2) == 0 {
+		f = lateLost
+	}
+	back := at + p.between(100*time.Millisecond, time.Second)
+	for _, master := range well {
+		end = max(end, p.harm(strike{At: at, For: back - at + p.between(0, 20*time.Millisecond), Fault: f, Target: master}))
+	}
+	return max(at, end)
+}
+
 // takeTurns makes one minority silent after the other, so that each lock is on other masters than
 // the one before. What a master has missed must not come to light then: a fence, or a number of permits.
 func (p *planner) takeTurns(at time.Duration, well []int) (end time.Duration) {
@@ -197,7 +237,7 @@ func (p *planner) strikeSome(at, longest time.Duration, victims []int) (end time
 		s := strike{
 			At:     at + p.between(0, 500*time.Millisecond),
 			For:    p.between(100*time.Millisecond, longest),
-			Fault:  lasting[p.rng.IntN(len(lasting))],
+			Fault:  p.lasting(),
 			Target: master,
 		}
 		if s.Fault == demote && demoted {
@@ -247,7 +287,9 @@ func (p *planner) strikeClients(clients int) {
 		case 0, 1:
 			s.For = p.between(p.ttl/4, 2*p.ttl) // beyond the validity of what it holds
 		case 2:
-			s.For, s.Fault = 0, killClient
+			if s.For, s.Fault = 0, killClient; p.rng.IntN(3) == 0 {
+				s.For, s.Fault = p.between(0, 50*time.Millisecond), killEarly
+			}
 		case 3, 4, 5:
 			s.For, s.Fault = p.between(p.ttl, 2*p.ttl), freezeWriter
 		}

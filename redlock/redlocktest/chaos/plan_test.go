@@ -36,7 +36,7 @@ func TestPlanObeysRedlock(t *testing.T) {
 			faults[s.Fault]++
 			require.LessOrEqual(t, s.At+s.For, duration)
 			switch s.Fault {
-			case freezeClient, freezeWriter, killClient:
+			case freezeClient, freezeWriter, killClient, killEarly:
 				require.Less(t, s.Target, 4)
 				require.GreaterOrEqual(t, s.At, frozen, "one client at a time")
 				frozen = s.At + s.For
@@ -73,7 +73,7 @@ func TestPlanObeysRedlock(t *testing.T) {
 			down, since = down+e.more, e.at
 		}
 	}
-	for _, f := range slices.Concat(lasting, []fault{reset, flush, rewrite, spoil, freezeClient, freezeWriter, killClient}) {
+	for _, f := range slices.Concat(lasting, passing, ofClients) {
 		require.NotZero(t, faults[f], f)
 	}
 	require.Len(t, moments, 2)
@@ -99,7 +99,7 @@ func TestSiegeFollowsFromItsSeed(t *testing.T) {
 					}
 				}
 			}
-			for _, f := range slices.Concat(roaming.faults(), []fault{reset, freezeClient, freezeWriter, killClient}) {
+			for _, f := range slices.Concat(roaming.faults(), ofClients, []fault{reset}) {
 				require.NotZero(t, faults[f], f)
 			}
 		}

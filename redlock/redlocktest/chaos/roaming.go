@@ -67,13 +67,14 @@ func roamingLocks() []lockable {
 }
 
 // common are faults that all masters know.
-var common = []fault{cut, cutReplies, delay, reset, freezeClient, freezeWriter, killClient}
+var common = append([]fault{cut, cutReplies, delay, answersLost, lateLost, reset}, ofClients...)
 
 // siege makes the schedule of a test with roaming masters. It follows from its arguments alone. A master that was struck
 // has no vote for a long time. Some strikes come while that lasts, and some when locks are taken again. Mostly one
 // master is struck; now and then all are at once.
 func siege(seed uint64, duration time.Duration, masters, clients int, ttl time.Duration, faults []fault) []strike {
 	p := planner{rng: rand.New(rand.NewPCG(seed, 1)), duration: duration, ttl: ttl, free: make([]time.Duration, masters)}
+	next := p.deck(faults)
 	for at := time.Second; at < duration; {
 		victims := p.rng.Perm(masters)
 		if p.rng.IntN(6) > 0 {
@@ -84,7 +85,7 @@ func siege(seed uint64, duration time.Duration, masters, clients int, ttl time.D
 			s := strike{
 				At:     at + p.between(0, 200*time.Millisecond),
 				For:    p.between(100*time.Millisecond, 4*time.Second),
-				Fault:  faults[p.rng.IntN(len(faults))],
+				Fault:  next(),
 				Target: i,
 			}
 			p.add(s)
@@ -93,11 +94,11 @@ func siege(seed uint64, duration time.Duration, masters, clients int, ttl time.D
 		for range p.rng.IntN(3) {
 			p.add(strike{At: p.between(at, end), Fault: reset, Target: p.rng.IntN(masters)})
 		}
-		next := p.between(0, 2*time.Second)
+		pause := p.between(0, 2*time.Second)
 		if p.rng.IntN(2) > 0 { // locks are taken again
-			next += roamingQuarantine(ttl) / time.Duration(masters)
+			pause += roamingQuarantine(ttl) / time.Duration(masters)
 		}
-		at = end + next
+		at = end + pause
 	}
 	p.strikeClients(clients)
 	slices.SortStableFunc(p.all, byTime)

@@ -118,6 +118,8 @@ func (f *groups) settle(ctx context.Context, i int) {
 
 func (f *groups) impose(strike) (lift func()) { panic("groups have no such fault") }
 
-func (f *groups) reset(i int) { f.Do(i, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") }
+func (f *groups) reset(s strike) {
+	f.Do(s.Target, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+}
 
 func (f *groups) end(int) {}

@@ -162,7 +162,7 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 	if err != nil {
 		return 0, err
 	}
-	told, err := a.explain()
+	told, missing, err := a.explain()
 	if err != nil {
 		return 0, err
 	}
@@ -172,6 +172,11 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 		}
 	}
 	f.Violations = slices.Concat(f.Violations, s.violations, left)
+	for _, kind := range o.faults(a) {
+		if n.faults[kind] += 0; n.faults[kind] == 0 && duration >= longRun {
+			f.Violations = append(f.Violations, fmt.Sprintf("%q never happened", kind))
+		}
+	}
 	switch {
 	case !unfenced:
 		f.Violations, f.Harm = append(f.Violations, f.Harm...), nil
@@ -179,6 +184,9 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 		f.Violations = append(f.Violations, fmt.Sprintf("%d increments are lost, though the fence is ignored: the test cannot fail", f.Lost))
 	}
 	report(out, f, n.faults)
+	if len(missing) > 0 {
+		line(out, "explain", "without %s: killed before their flight records had a head", strings.Join(missing, ", "))
+	}
 	line(out, "keys", "%d samples of a PTTL", s.samples)
 	// The masters expire keys by it, so that it explains much if it jumps forward.
 	line(out, "clock", "the wall clock gained %v", wallClock()-began)
@@ -230,6 +238,27 @@ func (o order) enter(config clientConfig, longest time.Duration) (a *arena, stri
 		line(&out, "clocks", "all go alike: %v", noClocks)
 	}
 	return a, strikes, out.String(), nil
+}
+
+// longRun is for how long a run must last at least so that each fault must have happened in it.
+const longRun = 10 * time.Minute
+
+// faults are those that are to happen in the arena.
+func (o order) faults(a *arena) (all []fault) {
+	if a.roaming != nil {
+		all = slices.Concat(a.roaming.faults(), ofClients, []fault{reset})
+	} else {
+		all = slices.Concat(lasting, passing, ofClients)
+	}
+	if a.spaces != nil {
+		for _, f := range partial {
+			all = append(all, f.ways()...)
+		}
+	}
+	if o.clients == 1 { // nobody is there while a writer is frozen
+		all = slices.DeleteFunc(all, func(f fault) bool { return f == freezeWriter })
+	}
+	return all
 }
 
 // wallClock is the wall clock, less clock.Now.

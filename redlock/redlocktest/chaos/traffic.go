@@ -15,8 +15,8 @@ import (
 type traffic interface {
 	// impose carries out a fault of the traffic until lift is called.
 	impose(s strike) (lift func())
-	// reset resets a master's connections.
-	reset(master int)
+	// reset resets the connections of a strike's pairs, or all of its master's.
+	reset(s strike)
 	// end ends a master's connections, when the clients are gone.
 	end(master int)
 }
@@ -31,8 +31,11 @@ func (l links) impose(s strike) (lift func()) {
 		l.Cut(i)
 	case cutRequests:
 		l.CutRequests(i)
-	case cutReplies:
+	case cutReplies, answersLost:
 		l.CutReplies(i)
+	case lateLost:
+		l.CutReplies(i)
+		l.Delay(i, s.For/2)
 	case refuse:
 		l.Break(i)
 	case delay:
@@ -46,8 +49,8 @@ func (l links) impose(s strike) (lift func()) {
 	}
 }
 
-func (l links) reset(master int) { l.Reset(master) }
-func (l links) end(master int)   { l.Break(master) }
+func (l links) reset(s strike) { l.Reset(s.Target) }
+func (l links) end(master int) { l.Break(master) }
 
 // namespaces are networks of their own for each master and each client, and the packets between them.
 type namespaces struct {
@@ -104,7 +107,7 @@ func (n *namespaces) impose(s strike) (lift func()) {
 	switch s.Fault {
 	case cutRequests:
 		bad.Cut, way = true, requests
-	case cutReplies:
+	case cutReplies, answersLost, lateLost:
 		bad.Cut, way = true, replies
 	case refuse:
 		bad.Refuse = true
@@ -117,11 +120,23 @@ func (n *namespaces) impose(s strike) (lift func()) {
 	default:
 		bad.Cut = true
 	}
-	pairs := s.Pairs
-	if pairs == nil {
-		pairs = allWith(len(n.clients), s.Target)
+	better := n.network.Impose(bad, n.ways(n.struck(s), way)...)
+	if s.Fault != lateLost {
+		return better
 	}
-	return n.network.Impose(bad, n.ways(pairs, way)...)
+	punctual := n.network.Impose(network.Weather{Delay: s.For / 2}, n.ways(n.struck(s), requests)...)
+	return func() {
+		better()
+		punctual()
+	}
+}
+
+// struck returns the pairs whose traffic is struck.
+func (n *namespaces) struck(s strike) []pair {
+	if s.Pairs != nil {
+		return s.Pairs
+	}
+	return allWith(len(n.clients), s.Target)
 }
 
 // ways returns the directions that these pairs send in.
@@ -138,9 +153,9 @@ func (n *namespaces) ways(pairs []pair, w way) (all []network.Way) {
 	return all
 }
 
-func (n *namespaces) reset(master int) {
-	for _, client := range n.clients {
-		n.network.Reset(client, n.masters[master])
+func (n *namespaces) reset(s strike) {
+	for _, p := range n.struck(s) {
+		n.network.Reset(n.clients[p.Client], n.masters[p.Master])
 	}
 }
 

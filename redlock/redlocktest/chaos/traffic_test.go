@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -101,6 +102,59 @@ func TestAStrikeHitsItsPairsAndItsDirection(t *testing.T) {
 	}
 }
 
+// In time or late, a request is carried out, and nobody hears of it.
+func TestAnswersAreLostWithTheirConnections(t *testing.T) {
+	t.Parallel()
+	spaces := spacious(t)
+	linked := redlocktest.Start(t, 1, redlocktest.WithLinks())
+	for name, one := range map[string]struct {
+		traffic traffic
+		masters *redlocktest.Masters
+		dial    func() net.Conn
+	}{
+		"namespaces": {spaces, spaces.control, func() net.Conn { return spaces.dial(t, 0) }},
+		"links": {links{linked}, linked, func() net.Conn {
+			c, err := net.Dial("tcp", linked.Addr(0))
+			require.NoError(t, err)
+			t.Cleanup(func() { c.Close() })
+			return c
+		}},
+	} {
+		for _, f := range []fault{answersLost, lateLost} {
+			n := newNemesis(one.masters, new(fleet), nil, time.Second)
+			n.traffic = one.traffic
+			c := one.dial()
+			increment(t, c, "before")
+			_, err := c.Read(make([]byte, 100))
+			require.NoError(t, err)
+			key := strings.ReplaceAll(string(f), " ", "-")
+			ended := make(chan error)
+			lift := n.traffic.impose(strike{Fault: f, For: time.Second}) // so that it is in force
+			go func() { ended <- n.run(t.Context(), []strike{{Fault: f, For: time.Second}}) }()
+			increment(t, c, key)
+			value := func() any {
+				v, err := one.masters.Do(0, "GET", key)
+				require.NoError(t, err)
+				return v
+			}
+			if f == lateLost {
+				require.Nil(t, value())
+			}
+			require.Eventually(t, func() bool { return value() == "1" }, patience, ms, name)
+			require.NoError(t, c.SetReadDeadline(time.Now().Add(20*ms)))
+			_, err = c.Read(make([]byte, 100))
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded, name)
+			require.NoError(t, <-ended)
+			lift()
+			require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+			io.WriteString(c, "PING\r\n") // only whoever sends hears of a reset
+			_, err = c.Read(make([]byte, 100))
+			require.Error(t, err, name)
+			require.NotErrorIs(t, err, os.ErrDeadlineExceeded, name)
+		}
+	}
+}
+
 func TestConnectionsAreRefused(t *testing.T) {
 	t.Parallel()
 	spaces := spacious(t)
@@ -121,7 +175,7 @@ func TestStrikesOnPacketsAreOverWhenTheyEnd(t *testing.T) {
 	n := newNemesis(spaces.control, new(fleet), nil, time.Second)
 	n.traffic = spaces
 	var strikes []strike
-	for _, f := range []fault{cut, cutRequests, cutReplies, refuse, delay, reset} {
+	for _, f := range []fault{cut, cutRequests, cutReplies, refuse, delay, answersLost, lateLost, reset} {
 		strikes = append(strikes, strike{Fault: f, For: 20 * ms})
 	}
 	for _, f := range partial {

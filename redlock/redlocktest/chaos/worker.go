@@ -203,12 +203,12 @@ func (w *worker) acquire(ctx context.Context, l lockable, fenced bool, how op) *
 
 // do takes the lock by Do, under a context that may end while it is held.
 func (w *worker) do(ctx context.Context, l lockable, fenced bool) {
-	asked, began, untold := clock.Now(), false, false
+	asked, began, untold := clock.Now(), 0, false
 	options, _ := w.options(l, fenced)
 	err := w.lock.Do(ctx, l.Keys[0], l.TTL, func(held context.Context) error {
 		now := clock.Now()
-		began = true
 		h := w.begin(&hold{lock: l, alive: held, until: now, fenced: fenced, fence: redlock.FenceFrom(held)}, asked, now, opDo)
+		began = h.id
 		if w.percent(30) {
 			h.work(w.long(l))
 		} else {
@@ -221,8 +221,8 @@ func (w *worker) do(ctx context.Context, l lockable, fenced bool) {
 		untold = errors.Is(context.Cause(held), redlock.ErrLost)
 		return nil
 	}, options...)
-	if began {
-		r := record{Op: opDone, Lock: l.String(), Outcome: name(ctx, err)}
+	if began > 0 {
+		r := record{Op: opDone, Lock: l.String(), Hold: began, Outcome: name(ctx, err)}
 		if untold && !errors.Is(err, redlock.ErrLost) {
 			r.Outcome = lossUntold
 		}
