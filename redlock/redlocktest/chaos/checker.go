@@ -293,6 +293,9 @@ func (c *checker) read(l clientLog) {
 		case opLeave:
 			h.To, h.left = r.T, true
 		case opExtend, opAdopt, opUnlock, opLost:
+			if !h.left && strings.Contains(r.Outcome, "revoked") {
+				h.To, h.left = r.T, true // the client has let go, though its holder may leave the lock to its TTL
+			}
 			_, second := c.gone[h.second] // that comes before what follows from it
 			switch {
 			case r.Op == opAdopt && r.Outcome == ok:
@@ -308,8 +311,6 @@ func (c *checker) read(l clientLog) {
 				}
 			case strings.Contains(r.Outcome, "revoked") && !c.mayBeRevoked(h, r.T):
 				c.violation("%s %s, hold %d: %s, though nobody has revoked it", who, h.lock, h.hold, r.Outcome)
-			case r.Op == opLost && strings.Contains(r.Outcome, "revoked"):
-				h.To, h.left = r.T, true // the client has let go, though its holder may leave the lock to its TTL
 			case r.Op == opUnlock && r.Outcome == ok:
 				h.freed = r.T
 				if h.left && h.lock.Kind != foreign { // another library's says so in any case

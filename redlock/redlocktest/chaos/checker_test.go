@@ -424,16 +424,20 @@ func TestLocksAreNotLostBeforeTheirValidityEnds(t *testing.T) {
 }
 
 // The holder of a lock that was revoked may leave it to its TTL. Its client has let go all the same.
-func TestARevokedLockIsFreeWhenItsContextHasEnded(t *testing.T) {
-	for outcome, overlaps := range map[string]int{"lost+revoked": 0, "lost": 1} {
+func TestARevokedLockIsFreeWhenItsHolderIsTold(t *testing.T) {
+	for told, overlaps := range map[record]int{
+		{Op: opLost, Outcome: "lost+revoked"}: 0, {Op: opLost, Outcome: "lost"}: 1,
+		{Op: opExtend, Outcome: "lost+revoked+not held"}: 0, {Op: opExtend, Outcome: "no quorum"}: 1,
+	} {
+		told.T, told.Hold = 50*ms, 1
 		all := taken(1, 10*ms, 100*ms, 0)
 		all[0].Token = "mine"
 		f := check(trial{Locks: []lockable{one("k")}, Counters: map[string]int{"k": 0}, Logs: []clientLog{
-			log("a", all, []record{{T: 50 * ms, Op: opLost, Hold: 1, Outcome: outcome}}),
+			log("a", all, []record{told}),
 			log("b", taken(1, 60*ms, 100*ms, 90*ms)),
 			log("c", []record{{Began: 40 * ms, T: 45 * ms, Op: opRevoke, Lock: "k", Token: "mine", Outcome: ok}}),
 		}})
-		require.Len(t, f.Overlaps, overlaps, "%s: %v", outcome, f)
+		require.Len(t, f.Overlaps, overlaps, "%v: %v", told, f)
 	}
 }
 
