@@ -3,6 +3,7 @@ package conntest
 import (
 	"context"
 	"encoding/binary"
+	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -15,41 +16,47 @@ import (
 // must not be parallel. Names in the file of hosts, such as localhost, stay what they are.
 func Names(t testing.TB) (set func(name string, addr netip.Addr)) {
 	t.Helper()
-	server, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var mu sync.Mutex
 	names := map[string]netip.Addr{}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		for buf := make([]byte, 512); ; {
-			n, from, err := server.ReadFrom(buf)
-			if err != nil {
-				return
-			}
-			name, end := questionIn(buf[:n])
-			mu.Lock()
-			answer := answerTo(buf[:end], names[name])
-			mu.Unlock()
-			server.WriteTo(answer, from)
-		}
-	}()
 	was := net.DefaultResolver
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "udp", server.LocalAddr().String())
-	}}
-	t.Cleanup(func() {
-		net.DefaultResolver = was
-		server.Close()
-		<-served
+	net.DefaultResolver = Resolver(func(name string) netip.Addr {
+		mu.Lock()
+		defer mu.Unlock()
+		return names[name]
 	})
+	t.Cleanup(func() { net.DefaultResolver = was })
 	return func(name string, addr netip.Addr) {
 		mu.Lock()
 		defer mu.Unlock()
 		names[name] = addr
 	}
+}
+
+// Resolver returns one that asks address for the IPv4 address of each name. A name for which it returns none does not
+// exist. Several goroutines may call it at once.
+func Resolver(address func(name string) netip.Addr) *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		ours, theirs := net.Pipe() // no packets, so it is asked as over TCP
+		go func() {
+			defer ours.Close()
+			for {
+				var size [2]byte
+				if _, err := io.ReadFull(ours, size[:]); err != nil {
+					return
+				}
+				question := make([]byte, binary.BigEndian.Uint16(size[:]))
+				if _, err := io.ReadFull(ours, question); err != nil {
+					return
+				}
+				name, end := questionIn(question)
+				answer := answerTo(question[:end], address(name))
+				if _, err := ours.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...)); err != nil {
+					return
+				}
+			}
+		}()
+		return theirs, nil
+	}}
 }
 
 const dnsHeader = 12 // bytes

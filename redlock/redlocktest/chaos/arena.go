@@ -18,7 +18,9 @@ const masterCount = 5
 
 // An arena is what a test takes place in.
 type arena struct {
-	masters  *redlocktest.Masters // nil if there is a field
+	masters  *redlocktest.Masters // nil if they are roaming
+	places   *places              // that they have
+	users    users                // of the masters, if there is a spare
 	roaming  roaming              // the same, if they are
 	traffic  traffic
 	spaces   *namespaces // nil if the traffic goes through links
@@ -27,32 +29,45 @@ type arena struct {
 	counters map[string]fileCounter
 	resource *resource
 	fleet    *fleet
+	clocks   bool // the masters have clocks of their own
 }
 
-// newArena makes an arena whose traffic goes through the namespaces, or through links if these are
-// nil. The namespaces are the arena's then, also if it fails.
-func newArena(locks []lockable, config clientConfig, unfenced bool, spaces *namespaces, opts ...redlocktest.Option) (*arena, error) {
+// newArena makes an arena of five masters whose traffic goes through the namespaces, or through links if these are
+// nil. The namespaces are the arena's then, also if it fails. If there are more servers than that, one is a spare.
+func newArena(servers int, locks []lockable, config clientConfig, unfenced bool, spaces *namespaces, opts ...redlocktest.Option) (*arena, error) {
 	a := &arena{locks: locks, spaces: spaces}
 	return a.begun(config, unfenced, func(config *clientConfig) (err error) {
 		where := redlocktest.WithLinks()
 		if spaces != nil {
 			where = redlocktest.WithHosts(spaces.hosts()...)
 		}
-		if a.masters, err = redlocktest.Run(masterCount, append(opts, where)...); err != nil {
+		if servers > masterCount {
+			if a.users, err = newUsers(filepath.Join(a.dir, "users.acl")); err != nil {
+				return err
+			}
+			opts = append(opts, a.users.option())
+			if spaces != nil {
+				config.Names = filepath.Join(a.dir, "names")
+			}
+		}
+		if a.masters, err = redlocktest.Run(servers, append(opts, where)...); err != nil {
 			return err
 		}
-		a.traffic = links{a.masters}
-		if spaces != nil {
-			a.traffic, spaces.control = spaces, a.masters
+		if a.places, err = newPlaces(a.masters, masterCount, config.Names); err != nil {
+			return err
 		}
-		config.Masters = a.masters.Addrs()
-		for i := range a.masters.N() {
-			info, err := a.masters.Do(i, "INFO")
+		a.traffic = links{a.masters, a.places}
+		if spaces != nil {
+			a.traffic, spaces.control, spaces.places = spaces, a.masters, a.places
+		}
+		config.Masters = a.places.Addrs()
+		for i := range a.places.N() {
+			info, err := a.places.Do(i, "INFO", "all")
 			if err != nil {
 				return err
 			}
-			config.Runs = append(config.Runs, identity(info.(string)))
-			direct, err := a.direct(i)
+			config.Runs = append(config.Runs, memory(info.(string)))
+			direct, err := a.places.direct(i, spaces != nil)
 			if err != nil {
 				return err
 			}
@@ -108,25 +123,7 @@ func (a *arena) voters() voters {
 	if a.roaming != nil {
 		return a.roaming
 	}
-	return a.masters
-}
-
-// direct returns the address of a master that leads past the traffic: its Unix socket where it has a
-// network to itself, and else its own port, behind the link.
-func (a *arena) direct(i int) (string, error) {
-	setting, address := "port", "127.0.0.1:"
-	if a.spaces != nil {
-		setting, address = "unixsocket", "unix://"
-	}
-	reply, err := a.masters.Do(i, "CONFIG", "GET", setting)
-	if err != nil {
-		return "", err
-	}
-	pair, _ := reply.([]any)
-	if len(pair) != 2 {
-		return "", fmt.Errorf("master %d does not say its %s: %v", i, setting, reply)
-	}
-	return address + pair[1].(string), nil
+	return a.places
 }
 
 // close ends all that is left, and removes the files unless they are to be kept.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -30,6 +31,7 @@ type clientConfig struct {
 	Masters      []string
 	Prefix       string   // as in redlock.Config
 	Durable      bool     // likewise
+	Names        string   // the file that says where the masters' names lead; empty if they have none
 	Direct       []string // other addresses of the masters, which lead past the traffic that is struck
 	Doubled      bool     // the lock's client is given one master twice, and another not at all
 	Runs         []string // the masters' identities, when the test began
@@ -38,6 +40,7 @@ type clientConfig struct {
 	Journal      string        // file
 	RoundTimeout time.Duration // as in redlock.Config
 	RestartGuard time.Duration // likewise
+	Unguarded    bool          // the lock's client has no RestartGuard, and takes what goes without
 	DriftFactor  float64       // likewise
 	User         string        // likewise, and the password
 	Skew         time.Duration // of the wall clock, for the fences
@@ -54,7 +57,9 @@ const (
 	clientEnv    = "REDBURST_CHAOS_CLIENT"
 	flightSuffix = ".flight" // of a client's flight record, behind the name of its journal
 
-	finish = "finish" // the line on standard input after which a client ends
+	// The lines on standard input. After the first a client ends. Behind the second are a file to make, and two addresses.
+	finish  = "finish"
+	replace = "replace"
 
 	// resourceFile is a client's connection to the resource: the first file that it inherits.
 	resourceFile = 3
@@ -72,7 +77,9 @@ type client struct {
 	resource  *session
 	flight    *flight.Recorder
 	holds     atomic.Int64
-	gone      sync.Map // of secondID: second locks whose contexts have ended by a loss
+	opened    chan struct{}
+	list      atomic.Pointer[[]string] // the masters, if one was replaced
+	gone      sync.Map                 // of secondID: second locks whose contexts have ended by a loss
 	finishing chan struct{}
 }
 
@@ -83,7 +90,7 @@ func runAsClient() {
 	if !isClient {
 		return
 	}
-	c := &client{counters: make(map[string]fileCounter), finishing: make(chan struct{})}
+	c := &client{counters: make(map[string]fileCounter), finishing: make(chan struct{}), opened: make(chan struct{})}
 	err := json.Unmarshal([]byte(text), &c.clientConfig)
 	if err == nil {
 		c.journal, err = openJournal(c.Journal)
@@ -98,6 +105,9 @@ func runAsClient() {
 		panic(err)
 	}
 	skew.Set(c.Skew)
+	if c.Names != "" {
+		net.DefaultResolver = resolver(c.Names)
+	}
 	for _, key := range keysOf(c.Locks) {
 		c.counters[key] = fileCounter{filepath.Join(c.Dir, key)}
 	}
@@ -110,8 +120,11 @@ func runAsClient() {
 // started it is gone.
 func (c *client) listen() {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		if in.Text() == finish {
+		switch words := strings.Fields(in.Text()); words[0] {
+		case finish:
 			close(c.finishing)
+		case replace:
+			go c.replace(words[1], words[2], words[3])
 		}
 	}
 	os.Exit(exitUnknown)
@@ -152,10 +165,14 @@ func (c *client) add(r record) {
 
 // open tries to open the lock's client until it succeeds, which it does at last.
 func (c *client) open() {
+	guard := c.RestartGuard
+	if c.Unguarded {
+		guard = 0
+	}
 	for c.lock == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		config := redlock.Config{Masters: c.Masters, Prefix: c.Prefix, Durable: c.Durable, ClientName: c.Name, RoundTimeout: c.RoundTimeout,
-			RestartGuard: c.RestartGuard, DriftFactor: c.DriftFactor, Username: c.User, Password: redlock.NewSecret(c.User)}
+			RestartGuard: guard, DriftFactor: c.DriftFactor, Username: c.User, Password: redlock.NewSecret(c.User)}
 		if c.flight != nil {
 			var err error
 			if config, err = c.flight.Attach(config); err != nil {
@@ -172,6 +189,7 @@ func (c *client) open() {
 		cancel()
 		if err == nil {
 			c.lock = lock
+			close(c.opened)
 		} else {
 			time.Sleep(10 * time.Millisecond)
 		}

@@ -37,10 +37,10 @@ func TestADoubledMasterTakesThePlaceOfAnother(t *testing.T) {
 func TestADoubledMasterIsConnectedOnce(t *testing.T) {
 	redlocktest.Start(t, 0) // skips, or fails, where there is no Redis
 	locks := []lockable{{Kind: plain, Keys: []string{"a"}, TTL: minute}}
-	a, err := newArena(locks, clientConfig{Name: "one", Doubled: true}, false, nil)
+	a, err := newArena(masterCount, locks, clientConfig{Name: "one", Doubled: true}, false, nil)
 	require.NoError(t, err)
 	defer a.close(false)
-	c := &client{clientConfig: a.fleet.config}
+	c := &client{clientConfig: a.fleet.config, opened: make(chan struct{})}
 	c.journal, err = openJournal(filepath.Join(t.TempDir(), "journal"))
 	require.NoError(t, err)
 	defer c.journal.file.Close()

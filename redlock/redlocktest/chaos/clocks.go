@@ -137,7 +137,7 @@ func takeTurns(ctx context.Context, opts []redlocktest.Option, shares []float64,
 	for _, l := range turns {
 		locks = append(locks, lockable{Kind: plain, Keys: []string{l.key}, TTL: driftTTL})
 	}
-	a, err := newArena(locks, clientConfig{Holder: true}, false, nil, opts...)
+	a, err := newArena(masterCount, locks, clientConfig{Holder: true}, false, nil, opts...)
 	if err != nil {
 		return nil, finding{}, err
 	}
@@ -172,7 +172,7 @@ func takeTurns(ctx context.Context, opts []redlocktest.Option, shares []float64,
 //	set forward              x        B is given the lock, and a greater fence
 func jump(ctx context.Context, out io.Writer, opts []redlocktest.Option) (as bool, err error) {
 	locks := []lockable{violated(plain, "jumped"), violated(plain, "jumped")} // A's, and B's
-	a, err := newArena(locks, clientConfig{Holder: true, Fenced: true, Everywhere: true}, false, nil, opts...)
+	a, err := newArena(masterCount, locks, clientConfig{Holder: true, Fenced: true, Everywhere: true}, false, nil, opts...)
 	if err != nil {
 		return false, err
 	}

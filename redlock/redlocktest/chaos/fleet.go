@@ -30,26 +30,35 @@ const clientName = "client-"
 type fleet struct {
 	config   clientConfig  // what all have in common
 	spread   time.Duration // that the wall clocks of three neighbours differ by
-	unlike   bool          // the client in place 2 is not told who the masters are, that in place 3 is given one twice
+	unlike   bool          // the client in blindPlace is not told who the masters are, that in doubledPlace is given one twice
+	doubtful bool          // every second client in the places before those has no RestartGuard, from the first that follows another on
 	dir      string
 	resource *resource
 	places   []*network.Node // of the clients; nil if they are where we are
 
-	mu      sync.Mutex
-	all     []*process // that were ever started
-	current []*process
+	mu           sync.Mutex
+	all          []*process // that were ever started
+	current      []*process
+	replacements int
 }
+
+// These places are unlike the others.
+const (
+	blindPlace   = 2
+	doubledPlace = 3
+)
 
 // A process is one client process.
 type process struct {
-	name    string
-	journal string // file
-	cmd     *exec.Cmd
-	input   io.WriteCloser
-	errors  bytes.Buffer // what it has written to standard error; to be read when it is gone
-	gone    chan struct{}
-	killed  bool // by us
-	hung    bool // until we made it say where
+	name      string
+	journal   string // file
+	cmd       *exec.Cmd
+	input     io.WriteCloser
+	errors    bytes.Buffer // what it has written to standard error; to be read when it is gone
+	gone      chan struct{}
+	unguarded bool
+	killed    bool // by us
+	hung      bool // until we made it say where
 }
 
 // start starts a client in the place of number i, or as the next one.
@@ -65,10 +74,14 @@ func (f *fleet) start(i int) (*process, error) {
 	if i%2 == 1 { // the others have the default
 		config.RoundTimeout = 200 * time.Millisecond
 	}
-	if f.unlike && i == 2 {
+	if f.unlike && i == blindPlace {
 		config.User = blindUser
 	}
-	config.Doubled = f.unlike && i == 3
+	config.Doubled = f.unlike && i == doubledPlace
+	if f.doubtful && i < blindPlace && i < len(f.current) {
+		config.Unguarded = !f.current[i].unguarded
+	}
+	p.unguarded = config.Unguarded
 	config.Skew -= f.spread * time.Duration(i%3) / 2
 	text, err := json.Marshal(config)
 	if err != nil {

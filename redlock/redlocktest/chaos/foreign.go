@@ -32,7 +32,7 @@ type stranger struct {
 type foreignMaster struct {
 	address string
 	guard   time.Duration // for how long a master does not vote that was restarted, or a replica
-	run     string        // the master's identity
+	run     string        // the master's memory
 	votes   time.Duration // since when its vote counts
 	conn    net.Conn      // nil if there is none
 	in      *bufio.Reader
@@ -53,6 +53,16 @@ func newStranger(addresses, runs []string, guard time.Duration) *stranger {
 		s.masters = append(s.masters, &foreignMaster{address: addresses[i], guard: guard, run: run})
 	}
 	return s
+}
+
+// follow goes on with these addresses.
+func (s *stranger) follow(addresses []string) {
+	for i, m := range s.masters {
+		if m.address != addresses[i] {
+			m.close()
+			m.address = addresses[i]
+		}
+	}
 }
 
 func (s *stranger) close() {
@@ -91,6 +101,9 @@ func (m *foreignMaster) ask(deadline time.Time, command []string) string {
 	if err == nil {
 		answer, err = m.do(deadline, command...)
 	}
+	if err == nil { // it may have forgotten all just before
+		err = m.look(deadline)
+	}
 	if err != nil {
 		m.close() // or the answer would be taken for that of the next command
 		return ""
@@ -108,11 +121,16 @@ func (m *foreignMaster) open(deadline time.Time) (err error) {
 		return err
 	}
 	m.in = bufio.NewReader(m.conn)
-	info, err := m.do(deadline, "INFO")
+	return m.look(deadline)
+}
+
+// look takes the vote from a master that may have forgotten something.
+func (m *foreignMaster) look(deadline time.Time) error {
+	info, err := m.do(deadline, "INFO", "all")
 	if err == nil && field(info, "role") != "master" {
 		return errReplica
 	}
-	if run := identity(info); err == nil && run != m.run {
+	if run := memory(info); err == nil && run != m.run {
 		m.run, m.votes = run, clock.Now()+m.guard
 	}
 	return err
@@ -156,6 +174,13 @@ var errReplica = errors.New("it is no master")
 // identity returns what INFO says of the server's run, and since when it is the master. A server that
 // was a replica in between has another replication id.
 func identity(info string) string { return field(info, "run_id") + " " + field(info, "master_replid") }
+
+// memory returns what changes when the server forgets its keys, as INFO says: its identity, and how often they were
+// flushed.
+func memory(info string) string {
+	flushes, _, _ := strings.Cut(field(info, "cmdstat_flushall"), ",")
+	return identity(info) + " " + flushes
+}
 
 // field returns a field of INFO.
 func field(info, name string) string {

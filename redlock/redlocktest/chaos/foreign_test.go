@@ -18,10 +18,10 @@ const minute = time.Minute // longer than a test
 func foreignOf(t *testing.T, masters *redlocktest.Masters, guard time.Duration) *stranger {
 	var runs []string
 	for i := range masters.N() {
-		info, err := masters.Do(i, "INFO")
+		info, err := masters.Do(i, "INFO", "all")
 		require.NoError(t, err)
 		require.Len(t, identity(info.(string)), 40+1+40)
-		runs = append(runs, identity(info.(string)))
+		runs = append(runs, memory(info.(string)))
 	}
 	s := newStranger(masters.Addrs(), runs, guard)
 	s.time = patience // on a busy machine
@@ -91,6 +91,22 @@ func TestAStrangerDoesNotCountTheVoteOfAMasterThatWasRestarted(t *testing.T) {
 	require.NotZero(t, m.masters[1].votes)
 	require.ErrorIs(t, m.TryLock(t.Context()), redlock.ErrHeld, "all answer")
 	takes(t, foreignOf(t, masters, time.Hour).newMutex(l)) // which never knew another run
+}
+
+// Its connections go on, and those of whoever comes later know nothing else.
+func TestAStrangerDoesNotCountTheVoteOfAMasterThatWasFlushed(t *testing.T) {
+	masters := redlocktest.Start(t, 2)
+	l := lockable{Kind: foreign, Keys: []string{"a"}, TTL: minute}
+	old, later := foreignOf(t, masters, time.Hour), foreignOf(t, masters, time.Hour)
+	m := old.newMutex(l)
+	takes(t, m)
+	require.NoError(t, m.Unlock(t.Context()))
+	masters.Flush(0)
+	for _, s := range []*stranger{old, later} {
+		require.ErrorIs(t, s.newMutex(l).TryLock(t.Context()), redlock.ErrHeld, "two answer")
+		require.NotZero(t, s.masters[0].votes)
+		require.Zero(t, s.masters[1].votes)
+	}
 }
 
 func TestAStrangerDoesNotCountTheVoteOfAMasterThatWasAReplica(t *testing.T) {

@@ -133,6 +133,16 @@ func keysOf(all []lockable) []string {
 	return slices.Compact(keys)
 }
 
+// unguarded returns the locks that are safe without a Config.RestartGuard: a master that may have forgotten locks has no
+// vote for the TTL that is asked for, so all who take a key ask for the same. The fences need more.
+func unguarded(all []lockable) []lockable {
+	return slices.DeleteFunc(slices.Clone(all), func(l lockable) bool {
+		return l.Led || l.Kind == foreign || slices.ContainsFunc(all, func(other lockable) bool {
+			return other.life() != l.TTL && slices.ContainsFunc(other.Keys, func(key string) bool { return slices.Contains(l.Keys, key) })
+		})
+	})
+}
+
 // life is how long its keys are on the masters, at most, from when they are set. For the least hold, what
 // is allowed for clocks is added.
 func (l lockable) life() time.Duration {

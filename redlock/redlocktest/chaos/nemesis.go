@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -21,8 +19,11 @@ import (
 // and reachable, for each client.
 type nemesis struct {
 	masters  voters
-	servers  *redlocktest.Masters // the same, unless they are roaming
-	roaming  roaming              // the same, if they are
+	servers  *redlocktest.Masters // that have the places, unless they are roaming
+	places   *places              // the same; nil if there is none but the servers' own
+	alone    bool                 // each server has a network to itself
+	users    users
+	roaming  roaming // the same, if they are
 	traffic  traffic
 	fleet    *fleet
 	resource *resource // nil if there are no clients
@@ -32,6 +33,8 @@ type nemesis struct {
 	masterTurn []sync.Mutex
 	clientTurn []sync.Mutex
 	spoiling   sync.Mutex // likewise, of the counter
+	replacing  sync.Mutex // likewise, of the spare server
+	starting   sync.Mutex // a server reads the file of its users
 
 	ttl        time.Duration // the longest one
 	quarantine time.Duration // until a master that was restarted, or a replica, votes again
@@ -55,11 +58,14 @@ func newNemesis(masters voters, fleet *fleet, resource *resource, ttl time.Durat
 		masterTurn: make([]sync.Mutex, masters.N()), clientTurn: make([]sync.Mutex, len(fleet.current)),
 		harmed: make([]int, masters.N()), apart: make(map[pair]int), since: clock.Now(), faults: make(map[fault]int),
 	}
-	if f, is := masters.(roaming); is {
-		n.roaming, n.traffic = f, f
-	} else {
-		n.servers = masters.(*redlocktest.Masters)
-		n.traffic = links{n.servers}
+	switch m := masters.(type) {
+	case roaming:
+		n.roaming, n.traffic = m, m
+	case *places:
+		n.servers, n.places = m.servers, m
+	case *redlocktest.Masters:
+		n.servers = m
+		n.traffic = links{m, nil}
 	}
 	return n
 }
@@ -119,25 +125,14 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 	switch s.Fault {
 	case freeze:
 		n.harm(i)
-		n.servers.Pause(i)
+		n.servers.Pause(n.server(i))
 		if sleep(ctx, s.For) {
-			n.servers.Resume(i)
+			n.servers.Resume(n.server(i))
 			n.heal(i)
 		}
-	case kill:
+	case kill, demote, newDisk, flushKeys, bootClock, withACL, replaced:
 		n.harm(i)
-		n.forgets()
-		n.killForGood(i)
-		if !sleep(ctx, s.For-n.quarantine) {
-			return
-		}
-		n.servers.Restart(i)
-		if sleep(ctx, n.quarantine) {
-			n.heal(i)
-		}
-	case demote:
-		n.harm(i)
-		if n.demote(ctx, i, s.For-n.quarantine) && sleep(ctx, n.quarantine) {
+		if n.forget(ctx, s) && sleep(ctx, n.quarantine) {
 			n.heal(i)
 		}
 	case cut, cutRequests, cutReplies, refuse, delay, answersLost, lateLost:
@@ -187,7 +182,7 @@ func (n *nemesis) killClient(i int) {
 }
 
 // uncertain are faults that are counted when they have happened.
-var uncertain = []fault{freezeWriter, spoil, rewrite, flush}
+var uncertain = []fault{freezeWriter, spoil, rewrite, flush, replaced}
 
 // try has a master do something. On a busy machine it may not answer in time, or do so already.
 func (n *nemesis) try(f fault, i int, command ...string) {
@@ -218,30 +213,6 @@ func (n *nemesis) hinder(ctx context.Context, s strike) bool {
 	return true
 }
 
-// masterArgs make a master answer BUSY soon while a script runs. It is silent before. It writes what it does to a
-// file, and has it on its disk a second later, which is no promise to remember anything.
-//
-// The user blind may do all that a client does, and is not told whether the master was restarted.
-var masterArgs = redlocktest.WithArgs("--lua-time-limit", "20",
-	"--appendonly", "yes", "--appendfsync", "everysec",
-	"--user", blindUser, "on", ">"+blindUser, "~*", "&*", "+@all", "-info")
-
-const blindUser = "blind"
-
-// killForGood kills a master, and takes from it what it has written: it was not on its disk yet.
-func (n *nemesis) killForGood(i int) {
-	dir, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", n.servers.PID(i)))
-	if err != nil {
-		panic(err)
-	}
-	n.servers.Kill(i)
-	for _, name := range []string{"appendonlydir", "appendonly.aof"} { // since Redis 7, and before
-		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
-			panic(err)
-		}
-	}
-}
-
 // block runs a script on a master for so long. It is false if ctx has ended.
 func (n *nemesis) block(ctx context.Context, i int, long time.Duration) bool {
 	ended := make(chan struct{})
@@ -259,61 +230,6 @@ func (n *nemesis) block(ctx context.Context, i int, long time.Duration) bool {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-}
-
-// demote makes a master a replica for so long, and then a master again that has forgotten its keys,
-// as happens when an operator, or a Sentinel, is wrong about it. It is false if ctx has ended.
-//
-// It ends all connections, as Sentinel does: whoever connects after that sees that the master is a
-// replica, or was one. So no key is forgotten before.
-func (n *nemesis) demote(ctx context.Context, i int, long time.Duration) bool {
-	if long > 0 {
-		n.beReplica(ctx, i)
-		n.endConnections(ctx, i)
-		n.forgets()
-		n.serveAsReplica(ctx, i, long)
-		n.beMaster(ctx, i)
-		n.endConnections(ctx, i)
-	} else {
-		n.demoteBriefly(ctx, i)
-		n.forgets()
-	}
-	n.insist(ctx, i, "FLUSHALL")
-	return ctx.Err() == nil
-}
-
-// demoteBriefly makes a master a replica for a moment, so that most clients do not see it. Some go on
-// using their connections when others see already that it was one, and no longer than these keep
-// it from voting on account of the clocks (restartGuard). If that took long, it does so again.
-func (n *nemesis) demoteBriefly(ctx context.Context, i int) {
-	for began := clock.Now() - clockSpread; clock.Now()-began > clockSpread/2 && ctx.Err() == nil; {
-		began = clock.Now()
-		n.beReplica(ctx, i)
-		n.beMaster(ctx, i)
-		n.endConnections(ctx, i)
-	}
-}
-
-// serveAsReplica has a replica take writes for so long, and drop them as one does that synchronizes
-// with its master. Whoever counts its vote gives a lock to two.
-func (n *nemesis) serveAsReplica(ctx context.Context, i int, long time.Duration) {
-	n.insist(ctx, i, "CONFIG", "SET", "replica-read-only", "no")
-	for end := clock.Now() + long; clock.Now() < end && ctx.Err() == nil; {
-		n.insist(ctx, i, "FLUSHALL")
-		sleep(ctx, min(50*time.Millisecond, end-clock.Now()))
-	}
-	n.insist(ctx, i, "CONFIG", "SET", "replica-read-only", "yes")
-}
-
-// beReplica makes a master the replica of nobody who is there, so that it keeps its keys.
-func (n *nemesis) beReplica(ctx context.Context, i int) {
-	n.insist(ctx, i, "REPLICAOF", "127.0.0.1", "1")
-}
-
-func (n *nemesis) beMaster(ctx context.Context, i int) { n.insist(ctx, i, "REPLICAOF", "NO", "ONE") }
-
-func (n *nemesis) endConnections(ctx context.Context, i int) {
-	n.insist(ctx, i, "CLIENT", "KILL", "SKIPME", "yes")
 }
 
 // insist has a master do something, as soon as it answers, unless ctx ends before.
@@ -418,6 +334,9 @@ func (n *nemesis) lateWrites(ctx context.Context, enough int, ttl time.Duration)
 		}
 	}
 }
+
+// server returns the server that has a master's place.
+func (n *nemesis) server(i int) int { return n.places.server(i) }
 
 // sleep is false if ctx has ended.
 func sleep(ctx context.Context, d time.Duration) bool {

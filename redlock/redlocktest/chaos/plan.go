@@ -70,9 +70,9 @@ var lasting = []fault{freeze, freeze, kill, kill, cut, cutRequests, cutReplies, 
 // back soon, and is harmed until it may vote again; ttl is the longest one. The next phase begins
 // before that. One at most is a replica at a time: a Lock does not wait where a majority is refused,
 // as one of two addresses of a master is.
-func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Duration) []strike {
+func plan(seed uint64, duration time.Duration, masters, clients int, ttl time.Duration, forgetting []fault) []strike {
 	p := planner{rng: rand.New(rand.NewPCG(seed, 1)), duration: duration, ttl: ttl, minority: (masters - 1) / 2, free: make([]time.Duration, masters)}
-	p.lasting = p.deck(lasting)
+	p.lasting, p.forgetting = p.deck(lasting), p.deck(forgetting)
 	for at := 300 * time.Millisecond; at < duration; {
 		well := slices.DeleteFunc(p.rng.Perm(masters), func(master int) bool { return p.free[master] > at })
 		begun := len(p.all)
@@ -117,6 +117,7 @@ type planner struct {
 	free          []time.Duration // when each master is well again
 	restarts      []time.Duration // at which a client is to come
 	lasting       func() fault    // the next one
+	forgetting    func() fault    // likewise
 	all           []strike
 }
 
@@ -150,7 +151,7 @@ func (p *planner) harm(s strike) (end time.Duration) {
 	p.add(s)
 	end = s.At + s.For
 	p.free[s.Target] = end
-	if s.Fault == kill || s.Fault == demote {
+	if s.Fault.forgets() {
 		end -= quarantine(p.ttl) / 2
 	}
 	return end
@@ -166,12 +167,9 @@ func (p *planner) restartOne(at time.Duration, well []int) (end time.Duration) {
 		s.For = back - s.At + p.between(0, 50*time.Millisecond)
 		end = max(end, p.harm(s))
 	}
-	s := strike{At: back - p.between(0, 100*time.Millisecond), For: quarantine(p.ttl), Fault: kill, Target: well[p.minority]}
-	if p.rng.IntN(2) == 0 {
-		s.Fault, s.For = demote, demotion(p.rng, p.ttl)
-	}
+	s := p.forget(back-p.between(0, 100*time.Millisecond), well[p.minority])
 	if p.rng.IntN(3) < 2 {
-		p.restarts = append(p.restarts, s.At+p.between(0, 200*time.Millisecond))
+		p.restarts = append(p.restarts, s.At+s.Fault.preparation()+p.between(0, 200*time.Millisecond))
 	}
 	return max(end, p.harm(s))
 }
@@ -180,9 +178,29 @@ func (p *planner) restartOne(at time.Duration, well []int) (end time.Duration) {
 // granted.
 func (p *planner) restartSome(at time.Duration, victims []int) (end time.Duration) {
 	for _, master := range victims {
-		end = max(end, p.harm(strike{At: at + p.between(0, 100*time.Millisecond), For: quarantine(p.ttl), Fault: kill, Target: master}))
+		s := p.forget(at+p.between(0, 100*time.Millisecond)+lookTime, master)
+		if s.Fault == demote {
+			s.Fault, s.For = kill, quarantine(p.ttl)
+		}
+		end = max(end, p.harm(s))
 	}
 	return end
+}
+
+// forget is a strike after which a master has forgotten its keys, at about that time.
+func (p *planner) forget(at time.Duration, master int) strike {
+	s := strike{At: at, For: quarantine(p.ttl), Fault: p.forgetting(), Target: master}
+	if s.Fault == demote {
+		s.For = demotion(p.rng, p.ttl)
+	}
+	s.At -= s.Fault.preparation()
+	s.For += s.Fault.preparation()
+	return s
+}
+
+// forgets reports whether a master is harmed beyond the fault, as it may have forgotten its keys.
+func (f fault) forgets() bool {
+	return f == kill || f == demote || slices.Contains(forgetting, f)
 }
 
 // slowDown makes the way to all masters long, so that many a round is decided when the validity has
@@ -232,7 +250,7 @@ func (p *planner) takeTurns(at time.Duration, well []int) (end time.Duration) {
 // strikeSome harms each of the victims in a way of its own.
 func (p *planner) strikeSome(at, longest time.Duration, victims []int) (end time.Duration) {
 	end = at
-	demoted := false
+	demoted, forgot := false, 0
 	for _, master := range victims {
 		s := strike{
 			At:     at + p.between(0, 500*time.Millisecond),
@@ -242,6 +260,11 @@ func (p *planner) strikeSome(at, longest time.Duration, victims []int) (end time
 		}
 		if s.Fault == demote && demoted {
 			s.Fault = kill
+		}
+		if s.Fault.forgets() {
+			if forgot++; forgot > p.minority { // a client that comes would see nothing of what was
+				s.Fault = freeze
+			}
 		}
 		switch s.Fault {
 		case kill:

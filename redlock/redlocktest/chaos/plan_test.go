@@ -12,9 +12,9 @@ import (
 )
 
 func TestPlanFollowsFromItsSeed(t *testing.T) {
-	one := plan(7, time.Minute, 5, 4, time.Second)
-	require.Equal(t, one, plan(7, time.Minute, 5, 4, time.Second))
-	require.NotEqual(t, one, plan(8, time.Minute, 5, 4, time.Second))
+	one := plan(7, time.Minute, 5, 4, time.Second, forgetting)
+	require.Equal(t, one, plan(7, time.Minute, 5, 4, time.Second, forgetting))
+	require.NotEqual(t, one, plan(8, time.Minute, 5, 4, time.Second, forgetting))
 }
 
 func TestPlanObeysRedlock(t *testing.T) {
@@ -23,7 +23,7 @@ func TestPlanObeysRedlock(t *testing.T) {
 	var majority, minority time.Duration // for how long so many were harmed
 	moments := make(map[bool]int)        // demotions that are over at once, and others
 	for seed := range uint64(50) {
-		strikes := plan(seed, duration, 5, 4, ttl)
+		strikes := plan(seed, duration, 5, 4, ttl, forgetting)
 		require.True(t, slices.IsSortedFunc(strikes, func(a, b strike) int { return cmp.Compare(a.At, b.At) }))
 		harmed := make(map[int]time.Duration) // until when
 		frozen, replica := time.Duration(0), time.Duration(0)
@@ -52,7 +52,7 @@ func TestPlanObeysRedlock(t *testing.T) {
 				require.LessOrEqual(t, harmed[s.Target], s.At, "one strike at a time")
 				harmed[s.Target] = s.At + s.For
 				edges = append(edges, edge{s.At, 1}, edge{s.At + s.For, -1})
-				if s.Fault == kill || s.Fault == demote {
+				if s.Fault.forgets() {
 					require.GreaterOrEqual(t, s.For, quarantine(ttl))
 				}
 				if s.Fault == demote {
@@ -73,7 +73,7 @@ func TestPlanObeysRedlock(t *testing.T) {
 			down, since = down+e.more, e.at
 		}
 	}
-	for _, f := range slices.Concat(lasting, passing, ofClients) {
+	for _, f := range slices.Concat(lasting, passing, ofClients, forgetting) {
 		require.NotZero(t, faults[f], f)
 	}
 	require.Len(t, moments, 2)
@@ -108,7 +108,7 @@ func TestSiegeFollowsFromItsSeed(t *testing.T) {
 
 func TestPlanFitsAnyNumberOfMasters(t *testing.T) {
 	for masters := 1; masters <= 7; masters++ {
-		require.NotEmpty(t, plan(1, 10*time.Second, masters, 1, time.Second))
+		require.NotEmpty(t, plan(1, 10*time.Second, masters, 1, time.Second, forgetting))
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 const (
 	workerCount = 16 // in each client
+	serverCount = masterCount + 1
 
 	// progressBound is within how long each key is to be taken while a majority
 	// of the masters is up. It is ten times what is usual, for busy machines.
@@ -95,8 +96,10 @@ type order struct {
 	duration time.Duration
 	seed     uint64
 	clients  int
-	unfenced bool // the resource looks at no fence
-	linked   bool // links carry the traffic, also where network namespaces are permitted
+	unfenced bool   // the resource looks at no fence
+	ways     string // in which masters forget; empty for all
+	unmended bool   // with faults that the library does not survive yet
+	linked   bool   // links carry the traffic, also where network namespaces are permitted
 }
 
 // storm tests the lock. It returns the exit status, or why there is none.
@@ -117,6 +120,12 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 	if unfenced {
 		again += " -unfenced"
 	}
+	if o.unmended {
+		again += " -unmended"
+	}
+	if o.ways != "" {
+		again += fmt.Sprintf(" -forgetting %q", o.ways)
+	}
 	switch {
 	case a.roaming != nil:
 		again += fmt.Sprintf(" -arena %s -masters %d", o.arena, o.masters)
@@ -135,7 +144,7 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 		}
 	}
 	n := newNemesis(masters, a.fleet, a.resource, longest)
-	n.traffic = a.traffic
+	n.traffic, n.users, n.alone = a.traffic, a.users, a.spaces != nil
 	s := startSampler(masters, n, a.locks, a.fleet.config.Prefix)
 	defer s.cancel() // without waiting for it, which may wait for a frozen master
 	err = n.run(ctx, strikes)
@@ -221,11 +230,11 @@ func (o order) enter(config clientConfig, longest time.Duration) (a *arena, stri
 	if err != nil {
 		return nil, nil, "", err
 	}
-	if a, err = newArena(stormLocks, config, o.unfenced, spaces, append(clocks, masterArgs)...); err != nil {
+	if a, err = newArena(serverCount, stormLocks, config, o.unfenced, spaces, append(clocks, masterArgs)...); err != nil {
 		return nil, nil, "", err
 	}
-	a.fleet.unlike = true
-	strikes = plan(o.seed, o.duration, masterCount, o.clients, longest)
+	a.fleet.unlike, a.fleet.doubtful, a.clocks = true, o.unmended, noClocks == nil
+	strikes = plan(o.seed, o.duration, masterCount, o.clients, longest, o.forgetting(a))
 	if spaces != nil {
 		strikes = slices.Concat(strikes, partitions(o.seed, o.duration, masterCount, o.clients))
 		slices.SortStableFunc(strikes, byTime)
@@ -233,7 +242,7 @@ func (o order) enter(config clientConfig, longest time.Duration) (a *arena, stri
 	var out strings.Builder
 	line(&out, "network", "%s", why)
 	if noClocks == nil {
-		line(&out, "clocks", "the masters' gain on ours %s", a.drift(drifts(o.seed, masterCount)))
+		line(&out, "clocks", "the masters' gain on ours %s", a.drift(drifts(o.seed, serverCount)))
 	} else {
 		line(&out, "clocks", "all go alike: %v", noClocks)
 	}
@@ -248,15 +257,37 @@ func (o order) faults(a *arena) (all []fault) {
 	if a.roaming != nil {
 		all = slices.Concat(a.roaming.faults(), ofClients, []fault{reset})
 	} else {
-		all = slices.Concat(lasting, passing, ofClients)
+		all = slices.Concat(lasting, passing, ofClients, o.forgetting(a))
 	}
 	if a.spaces != nil {
 		for _, f := range partial {
 			all = append(all, f.ways()...)
 		}
+		if o.unmended {
+			all = append(all, renamed)
+		}
 	}
 	if o.clients == 1 { // nobody is there while a writer is frozen
 		all = slices.DeleteFunc(all, func(f fault) bool { return f == freezeWriter })
+	}
+	return all
+}
+
+// forgetting are the ways in which the masters of an arena can forget.
+func (o order) forgetting(a *arena) (all []fault) {
+	if o.ways != "" {
+		for way := range strings.SplitSeq(o.ways, ",") {
+			all = append(all, fault(way))
+		}
+		return all
+	}
+	if !o.unmended {
+		return []fault{kill, demote}
+	}
+	for _, f := range forgetting {
+		if (f != bootClock || a.clocks) && (f != withACL || a.users.deployed != "") {
+			all = append(all, f)
+		}
 	}
 	return all
 }

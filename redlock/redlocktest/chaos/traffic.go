@@ -22,10 +22,13 @@ type traffic interface {
 }
 
 // links are proxies in front of the masters. They know no clients: a fault is one of all of them.
-type links struct{ *redlocktest.Masters }
+type links struct {
+	*redlocktest.Masters
+	places *places // the servers'
+}
 
 func (l links) impose(s strike) (lift func()) {
-	i := s.Target
+	i := l.places.server(s.Target)
 	switch s.Fault {
 	case cut:
 		l.Cut(i)
@@ -49,15 +52,19 @@ func (l links) impose(s strike) (lift func()) {
 	}
 }
 
-func (l links) reset(s strike) { l.Reset(s.Target) }
-func (l links) end(master int) { l.Break(master) }
+func (l links) reset(s strike) { l.Reset(l.places.server(s.Target)) }
+func (l links) end(master int) { l.Break(l.places.server(master)) }
 
 // namespaces are networks of their own for each master and each client, and the packets between them.
 type namespaces struct {
 	network          *network.Network
 	masters, clients []*network.Node
 	control          *redlocktest.Masters
+	places           *places // the masters'
 }
+
+// master returns where a master is.
+func (n *namespaces) master(i int) *network.Node { return n.masters[n.places.server(i)] }
 
 // newNamespaces says by its error why there are none.
 func newNamespaces(masters, clients int) (*namespaces, error) {
@@ -83,7 +90,7 @@ func spacesFor(clients int, linked bool) (_ *namespaces, why string, err error) 
 	if linked {
 		return nil, "links, as they were asked for: no faults between one client and one master", nil
 	}
-	spaces, err := newNamespaces(masterCount, clients)
+	spaces, err := newNamespaces(serverCount, clients)
 	if err == nil {
 		return spaces, "each master and each client has a namespace of its own", nil
 	}
@@ -142,7 +149,7 @@ func (n *namespaces) struck(s strike) []pair {
 // ways returns the directions that these pairs send in.
 func (n *namespaces) ways(pairs []pair, w way) (all []network.Way) {
 	for _, p := range pairs {
-		client, master := n.clients[p.Client], n.masters[p.Master]
+		client, master := n.clients[p.Client], n.master(p.Master)
 		if w != replies {
 			all = append(all, network.Way{From: client, To: master})
 		}
@@ -155,13 +162,13 @@ func (n *namespaces) ways(pairs []pair, w way) (all []network.Way) {
 
 func (n *namespaces) reset(s strike) {
 	for _, p := range n.struck(s) {
-		n.network.Reset(n.clients[p.Client], n.masters[p.Master])
+		n.network.Reset(n.clients[p.Client], n.master(p.Master))
 	}
 }
 
 // end leaves it to the master. What clients have sent that is still under way finds no connection.
 func (n *namespaces) end(master int) {
-	if _, err := n.control.Do(master, "CLIENT", "KILL", "SKIPME", "yes"); err != nil {
+	if _, err := n.control.Do(n.places.server(master), "CLIENT", "KILL", "SKIPME", "yes"); err != nil {
 		panic(fmt.Errorf("end the connections: %w", err))
 	}
 }

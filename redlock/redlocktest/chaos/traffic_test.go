@@ -113,7 +113,7 @@ func TestAnswersAreLostWithTheirConnections(t *testing.T) {
 		dial    func() net.Conn
 	}{
 		"namespaces": {spaces, spaces.control, func() net.Conn { return spaces.dial(t, 0) }},
-		"links": {links{linked}, linked, func() net.Conn {
+		"links": {links{linked, nil}, linked, func() net.Conn {
 			c, err := net.Dial("tcp", linked.Addr(0))
 			require.NoError(t, err)
 			t.Cleanup(func() { c.Close() })

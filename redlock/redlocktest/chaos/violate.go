@@ -268,7 +268,7 @@ func (o oblivion) report(out io.Writer, a *arena, f finding) (as bool, err error
 // holdOnThree starts the clients that hold the first of these locks, so many, while masters 3 and 4
 // cannot be reached. It returns when enough was seen of what each has recorded.
 func holdOnThree(ctx context.Context, locks []lockable, first int, fenced bool, enough func([]outcomeCounts) bool) (a *arena, began time.Duration, err error) {
-	if a, err = newArena(locks, clientConfig{Holder: true, Fenced: fenced}, false, nil); err != nil {
+	if a, err = newArena(masterCount, locks, clientConfig{Holder: true, Fenced: fenced}, false, nil); err != nil {
 		return nil, 0, err
 	}
 	began = clock.Now()

@@ -20,7 +20,7 @@ const frozenTTL = 3 * time.Second
 // once; but the write comes late. It reports whether the fence has refused it, and whether the flight records tell of it.
 func violateFrozen(ctx context.Context, out io.Writer) (as bool, err error) {
 	l := lockable{Kind: plain, Keys: []string{"frozen"}, TTL: frozenTTL}
-	a, err := newArena([]lockable{l, l}, clientConfig{Holder: true, Fenced: true}, false, nil)
+	a, err := newArena(masterCount, []lockable{l, l}, clientConfig{Holder: true, Fenced: true}, false, nil)
 	if err != nil {
 		return false, err
 	}
@@ -76,7 +76,7 @@ func violateFrozen(ctx context.Context, out io.Writer) (as bool, err error) {
 //
 // Each list has a majority without the other's. So both hold one lock.
 func violateLists(ctx context.Context, out io.Writer) (as bool, err error) {
-	a, err := newArena([]lockable{violated(plain, "listed"), violated(plain, "listed")}, clientConfig{Holder: true}, false, nil)
+	a, err := newArena(masterCount, []lockable{violated(plain, "listed"), violated(plain, "listed")}, clientConfig{Holder: true}, false, nil)
 	if err != nil {
 		return false, err
 	}

@@ -19,6 +19,8 @@ type worker struct {
 	rng      *rand.Rand
 	mutexes  map[mutexKind]*redlock.Mutex // reused
 	stranger *stranger
+
+	unguarded []lockable // those that need no RestartGuard
 }
 
 type mutexKind struct {
@@ -38,7 +40,7 @@ type mutex interface {
 func newWorker(c *client, i int) *worker {
 	return &worker{
 		client: c, rng: rand.New(rand.NewPCG(c.Seed, uint64(i))), mutexes: make(map[mutexKind]*redlock.Mutex),
-		stranger: newStranger(c.Masters, c.Runs, c.RestartGuard),
+		unguarded: unguarded(c.Locks), stranger: newStranger(c.masters(), c.Runs, c.RestartGuard),
 	}
 }
 
@@ -86,7 +88,7 @@ func (w *worker) turn() {
 		w.revoke(ctx, l)
 		return
 	}
-	fenced := w.percent(50) && l.mayFence()
+	fenced := w.percent(50) && l.mayFence() && !w.Unguarded
 	if w.percent(10) && l.Kind != foreign {
 		w.do(ctx, l, fenced)
 		return
@@ -143,6 +145,9 @@ func (w *worker) choose() lockable {
 	if w.percent(20) {
 		return w.Locks[0]
 	}
+	if w.Unguarded {
+		return w.unguarded[w.rng.IntN(len(w.unguarded))]
+	}
 	if passed := w.passed(); len(passed) > 0 && w.percent(25) {
 		return passed[w.rng.IntN(len(passed))]
 	}
@@ -166,6 +171,7 @@ func (c *client) passed() (all []lockable) {
 // mutex returns the worker's mutex of a lock, now and then a fresh one.
 func (w *worker) mutex(l lockable, fenced bool) mutex {
 	if l.Kind == foreign {
+		w.stranger.follow(w.masters())
 		return w.stranger.newMutex(l)
 	}
 	kind := mutexKind{l.String(), fenced}
