@@ -39,6 +39,23 @@ func mayTakeOver(t *testing.T, clusters *redlocktest.Clusters, j int) {
 	require.NoError(t, err)
 }
 
+// takesOver has a node of cluster i take the slot over. It is ordered to again and again: on a busy machine its master,
+// or the others whose votes it needs, may not answer in time, and then nothing comes of an order.
+func takesOver(t *testing.T, clusters *redlocktest.Clusters, i, j int, how ...string) {
+	t.Helper()
+	has := func() bool {
+		at, err := clusters.FindOwner(i, lockSlot)
+		return err == nil && at == j
+	}
+	for deadline := time.Now().Add(2 * time.Minute); !has(); {
+		require.True(t, time.Now().Before(deadline), "node %d does not take over", j)
+		clusters.Do(i, j, append([]string{"CLUSTER", "FAILOVER"}, how...)...)
+		for tried := time.Now(); !has() && time.Since(tried) < 10*time.Second; { // an order is over after 5 s
+			time.Sleep(20 * time.Millisecond) // before the next look
+		}
+	}
+}
+
 // A contest is clients that take turns at two keys, as fast as they can. No two may believe that they have one.
 type contest struct {
 	t       *testing.T
@@ -98,10 +115,6 @@ func TestClusterLosesItsMasterUnderLoad(t *testing.T) {
 	cfg := onClusters(clusters)
 	load := contend(t, 500*time.Millisecond, openConfig(t, cfg), openConfig(t, cfg))
 	load.progress("at first")
-	takeOver := func(replica int, how ...string) {
-		_, err := clusters.Do(0, replica, append([]string{"CLUSTER", "FAILOVER"}, how...)...)
-		require.NoError(t, err)
-	}
 	at := clusters.Owner(0, lockSlot)
 	for _, c := range []struct {
 		what string
@@ -110,8 +123,8 @@ func TestClusterLosesItsMasterUnderLoad(t *testing.T) {
 		{"its slot moves", func() {
 			clusters.Move(0, lockSlot, 2, func() { time.Sleep(10 * time.Millisecond) })
 		}},
-		{"it is ordered to let its replica take over", func() { takeOver(at ^ 1) }},
-		{"its replica takes over by itself", func() { takeOver(at^1, "TAKEOVER") }},
+		{"it is ordered to let its replica take over", func() { takesOver(t, clusters, 0, at^1) }},
+		{"its replica takes over by itself", func() { takesOver(t, clusters, 0, at^1, "TAKEOVER") }},
 		{"it is cut off from the others, and not from us", func() {
 			mayTakeOver(t, clusters, at^1)
 			clusters.Isolate(0, at)
@@ -137,9 +150,12 @@ func TestClusterLosesItsMasterUnderLoad(t *testing.T) {
 // Three clusters are a Redlock: with one of them in quarantine, locks go on, and one that is held survives.
 func TestOneOfThreeClustersLosesItsMaster(t *testing.T) {
 	t.Parallel()
-	clusters := redlocktest.StartClusters(t, 3, 1)
+	clusters := redlocktest.StartClusters(t, 3, 1, orderedOnly)
 	cfg := onClusters(clusters)
-	a, b := openConfig(t, cfg), openConfig(t, cfg)
+	var phases diary
+	b := openConfig(t, cfg)
+	cfg.Observer = phases.observer()
+	a := openConfig(t, cfg)
 	for _, c := range []*redlock.Client{a, b} {
 		for i := range 3 {
 			reaches(t, c, i, "up")
@@ -151,17 +167,19 @@ func TestOneOfThreeClustersLosesItsMaster(t *testing.T) {
 	defer stop()
 	load := contend(t, 500*time.Millisecond, a, b)
 	for i, how := range [][]string{{}, {"TAKEOVER"}} {
-		_, err := clusters.Do(i, 1, append([]string{"CLUSTER", "FAILOVER"}, how...)...)
-		require.NoError(t, err)
-		clusters.Await(i, lockSlot, 0)
-		reaches(t, a, i, "quarantined")
+		takesOver(t, clusters, i, 1, how...)
+		phases.awaits(t, clusters.Addr(i), "quarantined")
 		load.progress("meanwhile")
-		_, err = clusters.Do(i, 1, "DEL", locks+"held") // as if it had forgotten it
+		_, err := clusters.Do(i, 1, "DEL", locks+"held") // as if it had forgotten it
 		require.NoError(t, err)
 		for _, c := range []*redlock.Client{a, b} {
 			reaches(t, c, i, "up")
 		}
 		load.progress("after " + fmt.Sprint(how))
+		require.Eventually(t, func() bool { // the next one is to lose it, and then two must have it
+			token, err := clusters.Do(i, 1, "GET", locks+"held")
+			return err == nil && token == m.Token()
+		}, time.Minute, 5*time.Millisecond)
 	}
 	require.NoError(t, context.Cause(held))
 	require.ErrorIs(t, b.NewMutex("held", 3*time.Second).TryLock(t.Context()), redlock.ErrHeld)
@@ -174,7 +192,10 @@ func TestOneOfThreeClustersIsDeadAndOneFailsOver(t *testing.T) {
 	t.Parallel()
 	clusters := redlocktest.StartClusters(t, 3, 3, orderedOnly)
 	cfg := onClusters(clusters)
-	a, b := openConfig(t, cfg), openConfig(t, cfg)
+	var phases diary
+	b := openConfig(t, cfg)
+	cfg.Observer = phases.observer()
+	a := openConfig(t, cfg)
 	for _, c := range []*redlock.Client{a, b} {
 		for i := range 3 {
 			reaches(t, c, i, "up")
@@ -187,10 +208,8 @@ func TestOneOfThreeClustersIsDeadAndOneFailsOver(t *testing.T) {
 	}
 	load.progress("with two of three")
 	at := clusters.Owner(1, lockSlot)
-	_, err := clusters.Do(1, at^1, "CLUSTER", "FAILOVER")
-	require.NoError(t, err)
-	clusters.Await(1, lockSlot, at)
-	reaches(t, a, 1, "quarantined")
+	takesOver(t, clusters, 1, at^1)
+	phases.awaits(t, clusters.Addr(1), "quarantined")
 	if err := a.NewMutex("k", 500*time.Millisecond).TryLock(t.Context()); phase(a, 1) == "quarantined" {
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	}
@@ -221,18 +240,16 @@ func TestLockOnTheOnlyClusterIsLostInAFailover(t *testing.T) {
 		return err == nil && v == int64(1)
 	}, busy, 5*time.Millisecond, "the replica has it")
 	began := time.Now()
-	_, err := clusters.Do(0, at^1, "CLUSTER", "FAILOVER")
-	require.NoError(t, err)
+	takesOver(t, clusters, 0, at^1)
 	<-held.Done()
 	require.ErrorIs(t, context.Cause(held), redlock.ErrLost)
 	require.Less(t, time.Since(began), 9*time.Second)
-	clusters.Await(0, lockSlot, at)
 	require.ErrorIs(t, m.Unlock(t.Context()), redlock.ErrNotHeld)
 	require.Eventually(t, func() bool {
 		v, err := clusters.Do(0, at^1, "DBSIZE")
 		return err == nil && v == int64(0)
 	}, 9*time.Second-time.Since(began), 5*time.Millisecond, "the new master has the release")
-	err = c.NewMutex("k", time.Second).TryLock(t.Context())
+	err := c.NewMutex("k", time.Second).TryLock(t.Context())
 	var why *mux.QuarantineError
 	require.ErrorAs(t, err, &why)
 	require.NoError(t, c.NewMutex("k", time.Second).Lock(t.Context()))
@@ -265,9 +282,7 @@ func TestANewClientLearnsOfAFailover(t *testing.T) {
 	}
 	for at, failsOver := range []bool{false, true} { // the second time the witness is the one before's
 		if failsOver {
-			_, err := clusters.Do(0, at, "CLUSTER", "FAILOVER")
-			require.NoError(t, err)
-			clusters.Await(0, lockSlot, 0)
+			takesOver(t, clusters, 0, at)
 		}
 		require.True(t, quarantined(openConfig(t, cfg)), "nobody knows since when it is the master")
 		require.Eventually(t, func() bool { // it is old enough

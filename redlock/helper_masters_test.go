@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -93,13 +94,58 @@ func lockInBackground(t *testing.T, c *redlock.Client, key string) (*redlock.Mut
 	return m, done
 }
 
+// openConfig returns a client that has come to each master, or has failed to once.
 func openConfig(t testing.TB, cfg redlock.Config) *redlock.Client {
 	t.Helper()
-	cfg.DialTimeout = cmp.Or(cfg.DialTimeout, busy)
+	cfg.RoundTimeout, cfg.DialTimeout = cmp.Or(cfg.RoundTimeout, busy), cmp.Or(cfg.DialTimeout, busy)
 	c, err := redlock.Open(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
+	require.Eventually(t, func() bool {
+		return !slices.ContainsFunc(c.Stats().Masters, func(m redlock.MasterStats) bool { return m.Phase == redlock.PhaseDialing })
+	}, time.Minute, 5*time.Millisecond)
 	return c
+}
+
+// A diary notes the phases that the masters of its client have been in. Some last for a moment, and nobody looks then.
+type diary struct {
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+func (d *diary) observer() *redlock.Observer {
+	d.seen = map[string]bool{}
+	return &redlock.Observer{Master: func(m redlock.MasterStats) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.seen[m.Addr+" "+string(m.Phase)] = true
+	}}
+}
+
+// awaits returns when the master has been in that phase.
+func (d *diary) awaits(t testing.TB, addr, phase string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.seen[addr+" "+phase]
+	}, time.Minute, 5*time.Millisecond, "%s of %s", phase, addr)
+}
+
+// steals takes a lock that another keeps alive: that one may set its key again on a master that has
+// forgotten it, until too many have.
+func steals(t testing.TB, masters *redlocktest.Masters, m *redlock.Mutex) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		for i := range masters.N() {
+			masters.Flush(i)
+		}
+		err := m.TryLock(t.Context())
+		if !errors.Is(err, redlock.ErrHeld) {
+			require.NoError(t, err)
+		}
+		return err == nil
+	}, time.Minute, time.Millisecond)
 }
 
 func phase(c *redlock.Client, i int) string { return string(c.Stats().Masters[i].Phase) }
@@ -133,11 +179,18 @@ func undemanding(masters *redlocktest.Masters) redlock.Config {
 	return cfg
 }
 
-// used has a client use a TTL. On a busy machine that may be over before the release is sent.
+// used has a client use a TTL. On a busy machine that may be over before the masters have answered, or before the
+// release is sent.
 func used(t *testing.T, c *redlock.Client, ttl time.Duration) {
 	t.Helper()
 	m := c.NewMutex("lock:used", ttl)
-	require.NoError(t, m.TryLock(t.Context()))
+	require.Eventually(t, func() bool {
+		err := m.TryLock(t.Context())
+		if !errors.Is(err, redlock.ErrExpired) {
+			require.NoError(t, err)
+		}
+		return err == nil
+	}, time.Minute, time.Millisecond)
 	if err := m.Unlock(t.Context()); !errors.Is(err, redlock.ErrNotHeld) {
 		require.NoError(t, err)
 	}

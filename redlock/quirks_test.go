@@ -378,7 +378,7 @@ func TestOneEndpointIsAWholeCluster(t *testing.T) {
 			_, p, err := net.SplitHostPort(addr)
 			require.NoError(t, err)
 			ports <- p
-			cfg := redlock.Config{Masters: []string{"cluster://" + addr}, Prefix: locks, RoundTimeout: busy, StallTime: busy}
+			cfg := redlock.Config{Masters: []string{"cluster://" + addr}, Prefix: locks, RoundTimeout: busy, DialTimeout: busy, StallTime: busy}
 			a, b := openConfig(t, cfg), openConfig(t, cfg)
 			endpointDoesItAll(t, a, b)
 			settled(t, a)

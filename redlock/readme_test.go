@@ -183,11 +183,6 @@ func TestReadmeIsRightInEachCase(t *testing.T) {
 					}
 				}
 			}
-			lose := func() {
-				for i := range 3 {
-					masters.Flush(i)
-				}
-			}
 			require.NoError(t, do(t.Context(), client, fine))
 			require.Equal(t, working, do(t.Context(), client, func(context.Context) error { return working }))
 
@@ -196,8 +191,7 @@ func TestReadmeIsRightInEachCase(t *testing.T) {
 			for _, notices := range []bool{true, false} {
 				theirs := other.NewMutex("lock:orders:42", long)
 				err := do(t.Context(), client, func(ctx context.Context) error {
-					lose()
-					require.NoError(t, theirs.TryLock(t.Context()))
+					steals(t, masters, theirs)
 					if notices {
 						conntest.Soon(t, "the loss is noticed", ctx.Done())
 					}
