@@ -62,11 +62,11 @@ func newArena(servers int, locks []lockable, config clientConfig, unfenced bool,
 		}
 		config.Masters = a.places.Addrs()
 		for i := range a.places.N() {
-			info, err := a.places.Do(i, "INFO", "all")
+			info, err := a.places.Do(i, "INFO")
 			if err != nil {
 				return err
 			}
-			config.Runs = append(config.Runs, memory(info.(string)))
+			config.Runs = append(config.Runs, identity(info.(string)))
 			direct, err := a.places.direct(i, spaces != nil)
 			if err != nil {
 				return err

@@ -17,6 +17,7 @@ type trial struct {
 	Locks     []lockable
 	Logs      []clientLog
 	Up        []span          // when a majority of the masters was up and reachable
+	Unread    []unread        // logs
 	Forgot    []time.Duration // when a master has forgotten its keys, in this order
 	Masters   int
 	Roaming   bool           // the masters
@@ -61,6 +62,9 @@ type finding struct {
 	Histories  int        // that were looked at
 	Longest    int        // locks in one of them
 	Harm       []string   // what the resource has suffered. These are violations, unless it looks at no fence
+	During     int        // records of clients while their log was blocked
+	Kept       int        // locks that were kept while the log of their client was blocked
+	Unkept     int        // those that were not
 	Stall      time.Duration
 	StallKey   string
 }
@@ -151,6 +155,7 @@ func check(t trial) finding {
 	c.checkProgress()
 	c.checkKinds()
 	c.checkLeaders()
+	c.checkLogs()
 	return c.finding
 }
 

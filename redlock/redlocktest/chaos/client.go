@@ -44,6 +44,7 @@ type clientConfig struct {
 	DriftFactor  float64       // likewise
 	User         string        // likewise, and the password
 	Skew         time.Duration // of the wall clock, for the fences
+	Logs         bool          // into the file that it inherits
 	Seed         uint64
 	Place        int  // of the client, from 0; it goes to the next one when it is killed
 	Workers      int  // goroutines that take locks
@@ -173,6 +174,9 @@ func (c *client) open() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		config := redlock.Config{Masters: c.Masters, Prefix: c.Prefix, Durable: c.Durable, ClientName: c.Name, RoundTimeout: c.RoundTimeout,
 			RestartGuard: guard, DriftFactor: c.DriftFactor, Username: c.User, Password: redlock.NewSecret(c.User)}
+		if c.Logs {
+			config.Observer = logger()
+		}
 		if c.flight != nil {
 			var err error
 			if config, err = c.flight.Attach(config); err != nil {

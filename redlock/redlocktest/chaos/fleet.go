@@ -57,8 +57,9 @@ type process struct {
 	errors    bytes.Buffer // what it has written to standard error; to be read when it is gone
 	gone      chan struct{}
 	unguarded bool
-	killed    bool // by us
-	hung      bool // until we made it say where
+	unread    sync.Mutex // while somebody else has it, its log is not read
+	killed    bool       // by us
+	hung      bool       // until we made it say where
 }
 
 // start starts a client in the place of number i, or as the next one.
@@ -70,7 +71,7 @@ func (f *fleet) start(i int) (*process, error) {
 	config := f.config
 	config.Name, config.Journal = name, p.journal
 	config.Seed += uint64(len(f.all))
-	config.Place = i
+	config.Place, config.Logs = i, true
 	if i%2 == 1 { // the others have the default
 		config.RoundTimeout = 200 * time.Millisecond
 	}
@@ -108,7 +109,12 @@ func (f *fleet) start(i int) (*process, error) {
 		return nil, err
 	}
 	defer resource.Close()
-	p.cmd.ExtraFiles = []*os.File{resource}
+	log, err := p.openLog()
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	p.cmd.ExtraFiles = []*os.File{resource, log}
 	start := p.cmd.Start
 	if f.places != nil {
 		start = func() error { return f.places[i].Do(p.cmd.Start) }

@@ -32,7 +32,8 @@ type stranger struct {
 type foreignMaster struct {
 	address string
 	guard   time.Duration // for how long a master does not vote that was restarted, or a replica
-	run     string        // the master's memory
+	run     string        // the master's identity
+	flushes string        // how often its keys were flushed; empty if they never were, since it was started
 	votes   time.Duration // since when its vote counts
 	conn    net.Conn      // nil if there is none
 	in      *bufio.Reader
@@ -101,8 +102,8 @@ func (m *foreignMaster) ask(deadline time.Time, command []string) string {
 	if err == nil {
 		answer, err = m.do(deadline, command...)
 	}
-	if err == nil { // it may have forgotten all just before
-		err = m.look(deadline)
+	if err == nil { // nothing else tells of a flush
+		err = m.look(deadline, "commandstats")
 	}
 	if err != nil {
 		m.close() // or the answer would be taken for that of the next command
@@ -121,19 +122,29 @@ func (m *foreignMaster) open(deadline time.Time) (err error) {
 		return err
 	}
 	m.in = bufio.NewReader(m.conn)
-	return m.look(deadline)
+	return m.look(deadline, "default")
 }
 
-// look takes the vote from a master that may have forgotten something.
-func (m *foreignMaster) look(deadline time.Time) error {
-	info, err := m.do(deadline, "INFO", "all")
-	if err == nil && field(info, "role") != "master" {
-		return errReplica
+// look takes the vote from a master that may have forgotten something, as a section of INFO says.
+func (m *foreignMaster) look(deadline time.Time, section string) error {
+	info, err := m.do(deadline, "INFO", section)
+	if err != nil {
+		return err
 	}
-	if run := memory(info); err == nil && run != m.run {
-		m.run, m.votes = run, clock.Now()+m.guard
+	run, flushes := m.run, m.flushes
+	switch section {
+	case "commandstats":
+		flushes = flushesIn(info)
+	default:
+		if field(info, "role") != "master" {
+			return errReplica
+		}
+		run = identity(info)
 	}
-	return err
+	if run != m.run || flushes != m.flushes {
+		m.run, m.flushes, m.votes = run, flushes, clock.Now()+m.guard
+	}
+	return nil
 }
 
 func (m *foreignMaster) close() {
@@ -175,11 +186,10 @@ var errReplica = errors.New("it is no master")
 // was a replica in between has another replication id.
 func identity(info string) string { return field(info, "run_id") + " " + field(info, "master_replid") }
 
-// memory returns what changes when the server forgets its keys, as INFO says: its identity, and how often they were
-// flushed.
-func memory(info string) string {
+// flushesIn returns how often the keys were flushed, as INFO says.
+func flushesIn(info string) string {
 	flushes, _, _ := strings.Cut(field(info, "cmdstat_flushall"), ",")
-	return identity(info) + " " + flushes
+	return flushes
 }
 
 // field returns a field of INFO.

@@ -45,6 +45,7 @@ type nemesis struct {
 	since  time.Duration // when a majority became unharmed, for each client; 0 while none is
 	up     []span
 	faults map[fault]int
+	unread []unread
 	forgot []time.Duration // when a master has begun to forget its keys
 	err    error           // why the plan could not be carried out
 }
@@ -111,8 +112,8 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 	}
 	i := s.Target
 	switch s.Fault {
-	case reset, spoil: // at any time
-	case freezeClient, freezeWriter, killClient, killEarly:
+	case reset, spoil, junk: // at any time
+	case freezeClient, freezeWriter, killClient, killEarly, blockLog:
 		n.clientTurn[i].Lock()
 		defer n.clientTurn[i].Unlock()
 	default:
@@ -149,6 +150,8 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 		n.traffic.reset(s)
 	case spoil:
 		n.spoil(ctx, s.For)
+	case junk:
+		n.strew(ctx, s.For)
 	case rewrite: // it forks
 		n.try(rewrite, i, "BGREWRITEAOF")
 	case flush:
@@ -163,6 +166,8 @@ func (n *nemesis) strike(ctx context.Context, s strike) {
 		n.freezeWriter(ctx, n.fleet.client(i), s.For)
 	case killClient:
 		n.killClient(i)
+	case blockLog:
+		n.blockLog(ctx, n.fleet.client(i), s.For)
 	case killEarly:
 		n.killClient(i)
 		if sleep(ctx, s.For) {
@@ -182,7 +187,7 @@ func (n *nemesis) killClient(i int) {
 }
 
 // uncertain are faults that are counted when they have happened.
-var uncertain = []fault{freezeWriter, spoil, rewrite, flush, replaced}
+var uncertain = []fault{freezeWriter, spoil, rewrite, flush, replaced, junk}
 
 // try has a master do something. On a busy machine it may not answer in time, or do so already.
 func (n *nemesis) try(f fault, i int, command ...string) {

@@ -55,8 +55,8 @@ var silencing = []fault{cut, refuse, freeze}
 
 // passing are those of masters that are over at once, and ofClients those of clients.
 var (
-	passing   = []fault{reset, flush, rewrite, spoil}
-	ofClients = []fault{freezeClient, freezeWriter, killClient, killEarly}
+	passing   = []fault{reset, flush, rewrite, spoil, junk}
+	ofClients = []fault{freezeClient, freezeWriter, killClient, killEarly, blockLog}
 )
 
 var lasting = []fault{freeze, freeze, kill, kill, cut, cutRequests, cutReplies, refuse, delay, answersLost, lateLost, block, demote}
@@ -290,6 +290,7 @@ func (p *planner) disturb(from, to time.Duration, calm []int) {
 		p.add(s)
 	}
 	p.add(strike{At: p.between(from, to), For: p.between(50*time.Millisecond, 200*time.Millisecond), Fault: spoil})
+	p.add(strike{At: p.between(from, to), For: p.between(50*time.Millisecond, 200*time.Millisecond), Fault: junk})
 }
 
 // strikeClients strikes one client after the other. It cuts a strike short when a client is to come.
@@ -306,7 +307,9 @@ func (p *planner) strikeClients(clients int) {
 			continue
 		}
 		s := strike{At: at, For: p.between(10*time.Millisecond, 300*time.Millisecond), Fault: freezeClient, Target: p.rng.IntN(clients)}
-		switch p.rng.IntN(8) {
+		switch p.rng.IntN(9) {
+		case 8:
+			s.For, s.Fault = p.between(p.ttl, 2*p.ttl), blockLog
 		case 0, 1:
 			s.For = p.between(p.ttl/4, 2*p.ttl) // beyond the validity of what it holds
 		case 2:

@@ -36,11 +36,11 @@ func TestPlanObeysRedlock(t *testing.T) {
 			faults[s.Fault]++
 			require.LessOrEqual(t, s.At+s.For, duration)
 			switch s.Fault {
-			case freezeClient, freezeWriter, killClient, killEarly:
+			case freezeClient, freezeWriter, killClient, killEarly, blockLog:
 				require.Less(t, s.Target, 4)
 				require.GreaterOrEqual(t, s.At, frozen, "one client at a time")
 				frozen = s.At + s.For
-			case spoil:
+			case spoil, junk:
 			case reset, flush, rewrite:
 				require.Less(t, s.Target, 5)
 				require.Zero(t, s.For)
@@ -99,7 +99,7 @@ func TestSiegeFollowsFromItsSeed(t *testing.T) {
 					}
 				}
 			}
-			for _, f := range slices.Concat(roaming.faults(), ofClients, []fault{reset}) {
+			for _, f := range slices.Concat(roaming.faults(), ofClients, []fault{reset, junk}) {
 				require.NotZero(t, faults[f], f)
 			}
 		}

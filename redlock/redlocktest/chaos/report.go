@@ -32,6 +32,7 @@ func report(out io.Writer, f finding, faults map[fault]int) {
 	line(out, "increments", "%d, of which %d when the validity had ended; %d overtaken, %d given up", f.Increments, f.Stale, f.Overtaken, f.GivenUp)
 	line(out, "fenced", "%d increments; %d writes came late, and %d were refused; %d increments lost", f.Written, f.Late, f.Outcomes[opWrote][refused], f.Lost)
 	line(out, "fences", "%d took a second round", f.Raised)
+	line(out, "logs blocked", "%d records meanwhile; %d locks were kept, and %d lost", f.During, f.Kept, f.Unkept)
 	for _, o := range slices.Sorted(maps.Keys(f.Outcomes)) {
 		line(out, string(o), "%s", counts(f.Outcomes[o]))
 	}

@@ -67,7 +67,7 @@ func roamingLocks() []lockable {
 }
 
 // common are faults that all masters know.
-var common = append([]fault{cut, cutReplies, delay, answersLost, lateLost, reset}, ofClients...)
+var common = append([]fault{cut, cutReplies, delay, answersLost, lateLost, reset, junk}, ofClients...)
 
 // siege makes the schedule of a test with roaming masters. It follows from its arguments alone. A master that was struck
 // has no vote for a long time. Some strikes come while that lasts, and some when locks are taken again. Mostly one
@@ -91,6 +91,7 @@ func siege(seed uint64, duration time.Duration, masters, clients int, ttl time.D
 			p.add(s)
 			end = max(end, s.At+s.For)
 		}
+		p.add(strike{At: p.between(at, end), For: p.between(50*time.Millisecond, 200*time.Millisecond), Fault: junk})
 		for range p.rng.IntN(3) {
 			p.add(strike{At: p.between(at, end), Fault: reset, Target: p.rng.IntN(masters)})
 		}

@@ -156,7 +156,7 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 	}
 	sleep(ctx, t.Began+duration-clock.Now()) // the plan may end earlier
 	n.lateWrites(ctx, t.LeastLate, longest)
-	t.Up, t.Forgot = n.majorityUp(), n.forgot
+	t.Up, t.Forgot, t.Unread = n.majorityUp(), n.forgot, n.unread
 	a.fleet.finish(ctx)
 	if ctx.Err() != nil {
 		return 0, errInterrupted
@@ -220,7 +220,7 @@ func (o order) enter(config clientConfig, longest time.Duration) (a *arena, stri
 		if a, err = newRoamingArena(o.arena, o.masters, roamingLocks(), config, o.unfenced); err != nil {
 			return nil, nil, "", err
 		}
-		return a, siege(o.seed, o.duration, o.masters, o.clients, longest, a.roaming.faults()), "", nil
+		return a, o.mended(siege(o.seed, o.duration, o.masters, o.clients, longest, a.roaming.faults())), "", nil
 	}
 	clocks, noClocks, err := ownClocks()
 	if err != nil {
@@ -246,7 +246,7 @@ func (o order) enter(config clientConfig, longest time.Duration) (a *arena, stri
 	} else {
 		line(&out, "clocks", "all go alike: %v", noClocks)
 	}
-	return a, strikes, out.String(), nil
+	return a, o.mended(strikes), out.String(), nil
 }
 
 // longRun is for how long a run must last at least so that each fault must have happened in it.
@@ -255,10 +255,11 @@ const longRun = 10 * time.Minute
 // faults are those that are to happen in the arena.
 func (o order) faults(a *arena) (all []fault) {
 	if a.roaming != nil {
-		all = slices.Concat(a.roaming.faults(), ofClients, []fault{reset})
+		all = slices.Concat(a.roaming.faults(), ofClients, []fault{reset, junk})
 	} else {
 		all = slices.Concat(lasting, passing, ofClients, o.forgetting(a))
 	}
+	all = append(all, junkBeside)
 	if a.spaces != nil {
 		for _, f := range partial {
 			all = append(all, f.ways()...)
@@ -267,10 +268,21 @@ func (o order) faults(a *arena) (all []fault) {
 			all = append(all, renamed)
 		}
 	}
+	if !o.unmended {
+		all = slices.DeleteFunc(all, func(f fault) bool { return f == blockLog })
+	}
 	if o.clients == 1 { // nobody is there while a writer is frozen
 		all = slices.DeleteFunc(all, func(f fault) bool { return f == freezeWriter })
 	}
 	return all
+}
+
+// mended leaves out the strikes that the library does not survive yet, unless these are asked for.
+func (o order) mended(strikes []strike) []strike {
+	if o.unmended {
+		return strikes
+	}
+	return slices.DeleteFunc(strikes, func(s strike) bool { return s.Fault == blockLog })
 }
 
 // forgetting are the ways in which the masters of an arena can forget.
