@@ -32,26 +32,50 @@ const (
 	moveCutShort   fault = "slot's move cut short" // the owner is killed when some keys have left it
 	othersFrozen   fault = "other nodes frozen"    // all but the owner and its replica: the cluster serves nobody
 	replicaKilled  fault = "replica killed"        // and comes back
+	strayAnswers   fault = "another cluster's node alone answers"
 )
 
 // clusters are roaming masters: each is a Redis Cluster.
 type clusters struct {
 	*redlocktest.Clusters
 	slot  int
-	owner []atomic.Int64 // of each cluster, when it was settled last
+	owner []atomic.Int64        // of each cluster, when it was settled last
+	stray *redlocktest.Clusters // whose first node is listed among those of the first cluster; nil if there is none
 }
 
-func newClusters(c *redlocktest.Clusters) (*clusters, error) {
-	f := &clusters{Clusters: c, slot: conn.HashSlot(roamingPrefix), owner: make([]atomic.Int64, c.N())}
+func newClusters(c, stray *redlocktest.Clusters) (*clusters, error) {
+	f := &clusters{Clusters: c, slot: conn.HashSlot(roamingPrefix), owner: make([]atomic.Int64, c.N()), stray: stray}
 	for i := range f.owner {
 		node, err := c.FindOwner(i, f.slot)
 		if err != nil {
-			c.Close()
+			f.Close()
 			return nil, err
 		}
 		f.owner[i].Store(int64(node))
 	}
 	return f, nil
+}
+
+// Addrs lists all nodes of each cluster, and the stray one.
+func (f *clusters) Addrs() (all []string) {
+	for i := range f.N() {
+		var nodes []string
+		for j := range f.Nodes() {
+			nodes = append(nodes, f.Node(i, j))
+		}
+		if i == 0 && f.stray != nil { // it was a node of this one before, perhaps
+			nodes = append(nodes, f.stray.Node(0, 0))
+		}
+		all = append(all, "cluster://"+strings.Join(nodes, ","))
+	}
+	return all
+}
+
+func (f *clusters) Close() {
+	f.Clusters.Close()
+	if f.stray != nil {
+		f.stray.Close()
+	}
 }
 
 func (f *clusters) at(i int) int { return int(f.owner[i].Load()) }
@@ -72,8 +96,12 @@ func (f *clusters) Do(i int, args ...string) (any, error) {
 }
 
 func (f *clusters) faults() []fault {
-	return []fault{ownerKilled, ownerRestarted, ownerFrozen, ownerCutOff, failover, takeover, lateTakeover, slotMoved, moveCutShort, othersFrozen, replicaKilled,
+	all := []fault{ownerKilled, ownerRestarted, ownerFrozen, ownerCutOff, failover, takeover, lateTakeover, slotMoved, moveCutShort, othersFrozen, replicaKilled,
 		cut, cutReplies, delay, answersLost, lateLost}
+	if f.stray != nil {
+		all = append(all, strayAnswers)
+	}
+	return all
 }
 
 func (f *clusters) befall(ctx context.Context, n *nemesis, s strike) {
@@ -139,12 +167,34 @@ func (f *clusters) befall(ctx context.Context, n *nemesis, s strike) {
 				f.Resume(i, j)
 			}
 		}
+	case strayAnswers:
+		f.leaveStray(ctx, n, s.For)
 	case replicaKilled:
 		f.Kill(i, replica)
 		sleep(ctx, s.For)
 		f.Restart(i, replica)
 	}
 	f.settle(ctx, i)
+}
+
+// leaveStray cuts all nodes of the first cluster off from the clients, so that only a node of another one is left of the list.
+// A client that comes then has no RestartGuard. It goes when they are back.
+func (f *clusters) leaveStray(ctx context.Context, n *nemesis, long time.Duration) {
+	place := rand.IntN(len(n.clientTurn))
+	n.clientTurn[place].Lock()
+	defer n.clientTurn[place].Unlock()
+	for j := range f.Nodes() {
+		f.Cut(0, j)
+	}
+	n.fleet.client(place).kill()
+	if _, err := n.fleet.startUnguarded(place); err != nil {
+		panic(err)
+	}
+	sleep(ctx, long)
+	for j := range f.Nodes() {
+		f.Heal(0, j)
+	}
+	n.killClient(place)
 }
 
 // takeOver makes a replica the owner, whatever the others say.

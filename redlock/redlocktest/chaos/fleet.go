@@ -63,7 +63,12 @@ type process struct {
 }
 
 // start starts a client in the place of number i, or as the next one.
-func (f *fleet) start(i int) (*process, error) {
+func (f *fleet) start(i int) (*process, error) { return f.startAs(i, false) }
+
+// startUnguarded starts one without a RestartGuard.
+func (f *fleet) startUnguarded(i int) (*process, error) { return f.startAs(i, true) }
+
+func (f *fleet) startAs(i int, unguarded bool) (*process, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	name := fmt.Sprintf("%s%d", clientName, len(f.all)+1)
@@ -82,6 +87,7 @@ func (f *fleet) start(i int) (*process, error) {
 	if f.doubtful && i < blindPlace && i < len(f.current) {
 		config.Unguarded = !f.current[i].unguarded
 	}
+	config.Unguarded = config.Unguarded || unguarded
 	p.unguarded = config.Unguarded
 	config.Skew -= f.spread * time.Duration(i%3) / 2
 	text, err := json.Marshal(config)

@@ -51,12 +51,12 @@ func (n *nemesis) strew(ctx context.Context, long time.Duration) {
 	defer n.spoiling.Unlock()
 	var there []int
 	for _, i := range rand.Perm(n.masters.N()) {
-		if !n.isHarmed(i) && len(there) < (n.masters.N()-1)/2 {
+		if (!n.isHarmed(i) || n.masters.N() == 1) && len(there) < max(1, (n.masters.N()-1)/2) {
 			there = append(there, i)
 		}
 	}
 	l, thing := n.fleet.config.Locks[rand.IntN(len(n.fleet.config.Locks))], strangeThings[rand.IntN(len(strangeThings))]
-	if rand.IntN(2) == 0 {
+	if rand.IntN(2) == 0 || n.masters.N() == 1 {
 		names := l.on(n.fleet.config.Prefix)
 		n.strewOn(ctx, there, names[rand.IntN(len(names))], thing, long)
 		return

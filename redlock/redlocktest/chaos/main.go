@@ -224,7 +224,7 @@ func chaos(ctx context.Context, args []string, out, errs io.Writer) int {
 	masters := flags.Int("masters", 1, "`number` of clusters or groups, each of which is a master")
 	linked := flags.Bool("links", false, "proxies in front of the masters, where there could be network namespaces")
 	unmended := flags.Bool("unmended", false, "with faults that the library does not survive yet")
-	ways := flags.String("forgetting", "", "the only `ways`, divided by commas, in which masters forget; empty for all")
+	ways := flags.String("forgetting", "", "the only `ways`, divided by commas, in which masters forget; if they are roaming, all that befalls them")
 	if err := flags.Parse(args); err != nil {
 		return exitUnknown
 	}

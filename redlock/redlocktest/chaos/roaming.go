@@ -40,7 +40,7 @@ const (
 )
 
 // newRoaming starts so many roaming masters.
-func newRoaming(arena string, masters int) (roaming, error) {
+func newRoaming(arena string, masters int, stray bool) (roaming, error) {
 	switch arena {
 	case ofSentinels:
 		g, err := redlocktest.RunGroups(masters, groupArgs)
@@ -53,7 +53,15 @@ func newRoaming(arena string, masters int) (roaming, error) {
 		if err != nil {
 			return nil, err
 		}
-		return newClusters(c)
+		if !stray {
+			return newClusters(c, nil)
+		}
+		other, err := redlocktest.RunClusters(1, 1, redlocktest.WithLinks())
+		if err != nil {
+			c.Close()
+			return nil, err
+		}
+		return newClusters(c, other)
 	}
 	return nil, fmt.Errorf("no arena %q", arena)
 }

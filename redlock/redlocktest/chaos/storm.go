@@ -217,10 +217,10 @@ func storm(ctx context.Context, out io.Writer, o order) (status int, err error) 
 // enter makes the arena, and the schedule of the faults. said is what the report says of the arena.
 func (o order) enter(config clientConfig, longest time.Duration) (a *arena, strikes []strike, said string, err error) {
 	if o.arena != ofMasters {
-		if a, err = newRoamingArena(o.arena, o.masters, roamingLocks(), config, o.unfenced); err != nil {
+		if a, err = newRoamingArena(o.arena, o.masters, o.unmended, roamingLocks(), config, o.unfenced); err != nil {
 			return nil, nil, "", err
 		}
-		return a, o.mended(siege(o.seed, o.duration, o.masters, o.clients, longest, a.roaming.faults())), "", nil
+		return a, o.mended(siege(o.seed, o.duration, o.masters, o.clients, longest, o.befalls(a))), "", nil
 	}
 	clocks, noClocks, err := ownClocks()
 	if err != nil {
@@ -255,11 +255,13 @@ const longRun = 10 * time.Minute
 // faults are those that are to happen in the arena.
 func (o order) faults(a *arena) (all []fault) {
 	if a.roaming != nil {
-		all = slices.Concat(a.roaming.faults(), ofClients, []fault{reset, junk})
+		all = slices.Concat(o.befalls(a), ofClients, []fault{reset, junk})
 	} else {
 		all = slices.Concat(lasting, passing, ofClients, o.forgetting(a))
 	}
-	all = append(all, junkBeside)
+	if a.voters().N() > 1 {
+		all = append(all, junkBeside)
+	}
 	if a.spaces != nil {
 		for _, f := range partial {
 			all = append(all, f.ways()...)
@@ -277,6 +279,24 @@ func (o order) faults(a *arena) (all []fault) {
 	return all
 }
 
+// chosen are the faults that were asked for, if any were.
+func (o order) chosen() (all []fault) {
+	if o.ways != "" {
+		for way := range strings.SplitSeq(o.ways, ",") {
+			all = append(all, fault(way))
+		}
+	}
+	return all
+}
+
+// befalls are the faults of roaming masters.
+func (o order) befalls(a *arena) []fault {
+	if all := o.chosen(); all != nil {
+		return all
+	}
+	return a.roaming.faults()
+}
+
 // mended leaves out the strikes that the library does not survive yet, unless these are asked for.
 func (o order) mended(strikes []strike) []strike {
 	if o.unmended {
@@ -287,10 +307,7 @@ func (o order) mended(strikes []strike) []strike {
 
 // forgetting are the ways in which the masters of an arena can forget.
 func (o order) forgetting(a *arena) (all []fault) {
-	if o.ways != "" {
-		for way := range strings.SplitSeq(o.ways, ",") {
-			all = append(all, fault(way))
-		}
+	if all = o.chosen(); all != nil {
 		return all
 	}
 	if !o.unmended {
