@@ -42,12 +42,17 @@ func (p *process) openLog() (file *os.File, err error) {
 	go func() {
 		defer r.Close()
 		for err := error(nil); err == nil; {
-			p.unread.Lock() // while this is another's, nothing is read
-			p.unread.Unlock()
+			p.awaitReader()
 			_, err = io.CopyN(io.Discard, r, 1<<10)
 		}
 	}()
 	return w, nil
+}
+
+// awaitReader returns when the log may be read.
+func (p *process) awaitReader() {
+	p.unread.Lock()
+	defer p.unread.Unlock()
 }
 
 // blockLog leaves a client's log unread for so long.
