@@ -181,6 +181,9 @@ func (a Address) Group() string {
 	return a.group
 }
 
+// Database returns the number of the database.
+func (a Address) Database() int { return a.db }
+
 // Cluster reports whether the address is that of a cluster.
 func (a Address) Cluster() bool { return a.nodes != "" }
 

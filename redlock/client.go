@@ -34,6 +34,7 @@ type Client struct {
 
 	replacing     chan struct{} // held by the one Replace at a time
 	replaceMaster func(ctx context.Context, old, new, name string) error
+	meetMaster    func(ctx context.Context, place int) (addr string, said conn.Server, err error)
 
 	attempts sync.RWMutex // held shared by each, until its release is sent; Close waits for them
 	closing  sync.Once
@@ -101,15 +102,18 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	}
 	if cfg.Observer != nil && cfg.Observer.Master != nil {
 		told := cfg.Observer.Master
-		hooked.OnState = func(_ int, s mux.State) { told(masterStats(s)) }
+		hooked.OnState = func(i int, s mux.State) { told(masterStats(i, s)) }
 	}
 	m, err := connect(hooked)
 	if err != nil {
 		return nil, err
 	}
 	c.guard.raised = m.ExtendQuarantine
-	c.replaceMaster = m.Replace
+	c.replaceMaster, c.meetMaster = m.Replace, m.Meet
 	c.begin(m, clock.Now)
+	if cfg.Observer != nil && cfg.Observer.Opened != nil {
+		cfg.Observer.Opened(c)
+	}
 	return c, nil
 }
 
@@ -218,11 +222,33 @@ func (c *Client) Stats() Stats {
 	out := c.stats.snapshot()
 	out.Kept = c.renewer.kept()
 	for i, m := range c.rounds.Masters() {
-		s := masterStats(m)
+		s := masterStats(i, m)
 		s.Notifies = s.Notifies && !c.renewer.subscriptions.refuses(i)
 		out.Masters = append(out.Masters, s)
 	}
 	return out
+}
+
+// Meet connects once more to each master that has a fixed address, and calls told with what it says of itself by now: its run
+// id, its clock and its uptime, or with why it cannot be reached. The connections are closed. It returns when told was called
+// for each, by several goroutines at once. Of a group or a cluster, it tells nothing. It shows credentials to the masters that the client has at
+// that time, and to nobody else.
+func (c *Client) Meet(ctx context.Context, told func(MasterStats)) {
+	c.check()
+	var meeting sync.WaitGroup
+	for i := range c.masters.all() {
+		meeting.Go(func() {
+			addr, said, err := c.meetMaster(ctx, i)
+			if errors.Is(err, mux.ErrNotMember) {
+				return
+			}
+			s := mux.State{Addr: addr, Server: said, Err: err}
+			m := masterStats(i, s)
+			m.Phase = ""
+			told(m)
+		})
+	}
+	meeting.Wait()
 }
 
 // Close ends the connections and returns when nothing of the client is left. Every call that

@@ -14,6 +14,8 @@ import (
 // An Observer is told what a client does, for traces and metrics. Each func may be nil. It may
 // call the client, but must neither block nor close the client.
 type Observer struct {
+	// Opened is called once, before Open or New returns the client. What is told of masters may come before.
+	Opened func(c *Client)
 	// Round is called after each attempt to take a lock, each extension, each release and each
 	// revocation, but not after a round that only asks. The context is the operation's; for a renewal it is that of
 	// KeepAlive. A Lock that is handed over within the client has no round (Config.Handovers);
@@ -151,6 +153,7 @@ const (
 // MasterStats is one master.
 type MasterStats struct {
 	Addr     string // its address, never with a password
+	Place    int    // in Config.Masters, from 0 on; Replace gives it another address
 	Phase    Phase
 	Err      string        // why it is not up; if it is, why its credentials could not be renewed, or empty
 	RTT      time.Duration // smoothed
@@ -165,9 +168,10 @@ type MasterStats struct {
 	Notifies bool          // it is up and notifies of changes; otherwise waiters poll, and holders find a loss by renewals
 }
 
-func masterStats(m mux.State) MasterStats {
+func masterStats(place int, m mux.State) MasterStats {
 	s := MasterStats{
 		Addr:     m.Addr,
+		Place:    place,
 		Phase:    Phase(m.Phase.String()),
 		RTT:      m.RTT,
 		Replies:  m.Replies,

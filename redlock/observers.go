@@ -20,6 +20,14 @@ func Observers(all ...*Observer) *Observer {
 	}
 	for _, next := range all {
 		before := *one
+		if next.Opened != nil {
+			one.Opened = func(c *Client) {
+				defer next.Opened(c)
+				if before.Opened != nil {
+					before.Opened(c)
+				}
+			}
+		}
 		if next.Round != nil {
 			one.Round = func(ctx context.Context, r Round) {
 				defer next.Round(ctx, r) // also if one before it panics

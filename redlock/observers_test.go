@@ -58,6 +58,8 @@ func callAll(o *Observer, ctx context.Context) (all map[string][]any) {
 				arg.SetInt(int64(j))
 			case reflect.Struct:
 				arg.Field(0).SetString("first field")
+			case reflect.Pointer:
+				arg.Set(reflect.New(in.Elem()))
 			default:
 				if in == reflect.TypeFor[context.Context]() {
 					arg.Set(reflect.ValueOf(ctx))
@@ -436,7 +438,7 @@ func TestOutcomes(t *testing.T) {
 // The words of a Phase are those of the mux, and all of them have a name.
 func TestEachPhaseHasAName(t *testing.T) {
 	for p, want := range []Phase{PhaseDialing, PhaseUp, PhaseStalled, PhaseDown, PhaseRefused, PhaseQuarantined} {
-		require.Equal(t, want, masterStats(mux.State{Phase: mux.Phase(p)}).Phase)
+		require.Equal(t, want, masterStats(0, mux.State{Phase: mux.Phase(p)}).Phase)
 	}
 	require.NotContains(t, []string{"dialing", "up", "stalled", "down", "refused", "quarantined"}, (mux.Quarantined + 1).String())
 }

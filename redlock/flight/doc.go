@@ -21,8 +21,7 @@
 // Each event has the time by two clocks: the wall clock, which is read once in 10 ms, and the one since boot ([clock.Now]).
 // So a record shows by how much the wall clock was set.
 //
-// When a lock was lost, the Recorder connects once to each master that has a fixed address, with the client's
-// credentials, to write down who it is by then, and what its clock says. That shows whether it was restarted, or
+// When a lock was lost, the client connects once more to each master that it has by then and that has a fixed address, to write down who it is by then, and what its clock says. That shows whether it was restarted, or
 // its clock was set. It does so at most once in 10 s ([Options.NoQuestions]). It does not ask for the master of a group that
 // Sentinel watches over, nor those of a cluster: of them, the record has what the client itself has seen.
 //
@@ -72,7 +71,7 @@
 //	let go      whether it was given back by the client itself (one byte), hash of the token (8 bytes)
 //	lost        outcome (text), detail (text)
 //	master,     phase (text), error (text), run id (text), by how much its clock is ahead (s), and how much more at
-//	asked       the most (u), its uptime (u)
+//	asked       the most (u), its uptime (u), its place in Client.Masters plus 1 (u; older records do not have it)
 //
 // What follows these in a body is of a later version that a reader may ignore.
 package flight

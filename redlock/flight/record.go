@@ -95,10 +95,11 @@ type Event struct {
 	Ahead  time.Duration
 	Within time.Duration
 	Uptime time.Duration
+	Place  int // of the master in Client.Masters, whose address may be another by then; -1 if the record does not say
 }
 
-// A Vote is a redlock.Vote. Its master is the one in the same place of Client.Masters, as long as the list was not
-// changed.
+// A Vote is a redlock.Vote. Its master is the one in the same place of Client.Masters, until an event of a master shows that place
+// with another address.
 type Vote struct {
 	Verdict redlock.Verdict
 	RTT     time.Duration
@@ -369,6 +370,10 @@ func (d *decoder) event(body []byte) (*Event, bool) {
 	case KindMaster, KindAsked:
 		e.Phase, e.Err, e.RunID = redlock.Phase(d.text()), d.text(), d.text()
 		e.Ahead, e.Within, e.Uptime = time.Duration(d.s()), d.d(), d.d()
+		e.Place = -1
+		if len(d.body) > 0 {
+			e.Place = d.int() - 1
+		}
 	}
 	return e, !d.bad
 }

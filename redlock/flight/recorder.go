@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/conn"
@@ -27,7 +28,8 @@ type Options struct {
 	Size int
 	// File, if set, is a file that has the record at any time, also after the process was killed. Where a name holds
 	// %p, that is the process's id: two processes cannot record to one file. A record that is there already is
-	// kept under the same name with .old behind it; any other file is not overwritten. If it cannot be
+	// kept under the same name with .old behind it, in the place of the record that has this name; any other file is not overwritten.
+	// A file of zeros is a record that was never begun. If the file cannot be
 	// written any more, as the disk is full, recording ends, and Err says why.
 	File string
 	// DumpDir, if set, is the directory of dumps: redlock-HOST-PID-N.flight. One is made when a lock is lost, at most
@@ -138,7 +140,7 @@ func (r *Recorder) Attach(cfg redlock.Config) (redlock.Config, error) {
 	n := len(r.about.Clients)
 	r.about.Clients = append(r.about.Clients, c)
 	r.ring.about(&r.about)
-	a := &attached{recorder: r, client: n, cfg: cfg}
+	a := &attached{recorder: r, place: n}
 	cfg.Observer = redlock.Observers(a.observer(), cfg.Observer)
 	return cfg, nil
 }
@@ -148,16 +150,17 @@ const maxClients = 1000
 // attached is a client that is recorded.
 type attached struct {
 	recorder *Recorder
-	client   int
-	cfg      redlock.Config
+	place    int // in About.Clients
+	client   atomic.Pointer[redlock.Client]
 
 	mu      sync.Mutex
 	askedAt time.Duration // when the masters were asked the last time
 }
 
 func (a *attached) observer() *redlock.Observer {
-	r, n := &a.recorder.ring, a.client
+	r, n := &a.recorder.ring, a.place
 	return &redlock.Observer{
+		Opened: a.client.Store,
 		Round: func(_ context.Context, e redlock.Round) {
 			r.round(n, &e)
 			if e.Err != nil && e.Failures == 0 && redlock.Outcome(e.Err) == "not_held" && e.Op != redlock.OpLock && e.Op != redlock.OpRevoke {
@@ -175,14 +178,7 @@ func (a *attached) observer() *redlock.Observer {
 				a.lost()
 			}
 		},
-		Master: func(m redlock.MasterStats) {
-			if opt := &a.recorder.opt; opt.mute {
-				m.Ahead = 0
-			} else if m.Ahead != 0 {
-				m.Ahead -= opt.lie
-			}
-			r.master(KindMaster, n, &m)
-		},
+		Master: func(m redlock.MasterStats) { a.met(KindMaster, m) },
 	}
 }
 
@@ -214,12 +210,24 @@ func (a *attached) lost() {
 	})
 }
 
-// ask writes down who the masters are by now, and what their clocks say.
+// met writes down what was seen of a master.
+func (a *attached) met(kind Kind, m redlock.MasterStats) {
+	if opt := &a.recorder.opt; opt.mute {
+		m.Ahead = 0
+	} else if m.Ahead != 0 {
+		m.Ahead -= opt.lie
+	}
+	a.recorder.ring.master(kind, a.place, &m)
+}
+
+// ask writes down who the masters are by now, and what their clocks say. The client asks them: it alone knows which masters it
+// has, and what it may tell them.
 func (a *attached) ask() {
 	now := clock.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.askedAt != 0 && now-a.askedAt < minAskPause {
+	c := a.client.Load()
+	if c == nil || a.askedAt != 0 && now-a.askedAt < minAskPause {
 		return
 	}
 	a.askedAt = now
@@ -229,29 +237,11 @@ func (a *attached) ask() {
 	if r.closed {
 		return
 	}
-	for _, text := range a.cfg.Masters {
-		addr, err := conn.ParseAddress(text)
-		if err != nil || addr.Group() != "" {
-			continue
-		}
-		r.running.Go(func() { a.askOne(addr) })
-	}
-}
-
-func (a *attached) askOne(addr conn.Address) {
-	ctx, cancel := context.WithTimeout(a.recorder.ending, askTimeout)
-	defer cancel()
-	cfg := &a.cfg
-	c, err := conn.Dial(ctx, addr, conn.Options{Username: cfg.Username, Password: cfg.Password, Credentials: cfg.Credentials, TLS: cfg.TLS})
-	m := redlock.MasterStats{Addr: addr.String()}
-	if err != nil {
-		m.Err = err.Error()
-	} else {
-		s := c.Server()
-		m.RunID, m.Ahead, m.Within, m.Uptime = s.RunID, s.Ahead, s.Within, s.Uptime
-		c.Close()
-	}
-	a.recorder.ring.master(KindAsked, a.client, &m)
+	r.running.Go(func() {
+		ctx, cancel := context.WithTimeout(r.ending, askTimeout)
+		defer cancel()
+		c.Meet(ctx, func(m redlock.MasterStats) { a.met(KindAsked, m) })
+	})
 }
 
 // Err returns why nothing is recorded any more, or why the last dump of a loss could not be written.

@@ -350,7 +350,7 @@ func (r *ring) master(kind Kind, client int, m *redlock.MasterStats) {
 		r.text(string(m.Phase))
 		r.text(m.Err)
 		r.text(m.RunID)
-		r.u(signed(m.Ahead), duration(m.Within), duration(m.Uptime))
+		r.u(signed(m.Ahead), duration(m.Within), duration(m.Uptime), uint64(m.Place)+1)
 	}
 }
 
