@@ -1,11 +1,13 @@
 package flight
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -92,10 +94,7 @@ func putAside(name string) error {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return errors.Join(err, errForeign)
 	}
-	head := make([]byte, len(magic))
-	if n, err := io.ReadFull(f, head); n > 0 && string(head) != magic {
-		return errForeign
-	} else if err != nil && n > 0 {
+	if err := isRecord(f); err != nil {
 		return err
 	}
 	if err := lockFile(f); err != nil {
@@ -108,13 +107,52 @@ func putAside(name string) error {
 	if err != nil {
 		return err
 	}
+	old := name + ".old"
+	if info.Size() > 0 {
+		if err := mayReplace(old); err != nil {
+			return fmt.Errorf("the former record cannot be put aside as %s: %w", filepath.Base(old), err)
+		}
+	}
 	if !mapped {
 		f.Close() // nothing is locked, and Windows would refuse to rename it
 	}
 	if info.Size() == 0 { // of a process that has just made it, and finds that it is gone
 		return os.Remove(name)
 	}
-	return os.Rename(name, name+".old")
+	return os.Rename(name, old)
+}
+
+// isRecord returns errForeign for a file that is no record. Zeros are one: it was killed before it had a head, or the power
+// was lost before that was on the disk.
+func isRecord(f *os.File) error {
+	head := make([]byte, len(magic))
+	n, err := io.ReadFull(f, head)
+	switch {
+	case err != nil && err != io.EOF && err != io.ErrUnexpectedEOF:
+		return err
+	case n > 0 && string(head) != magic && bytes.ContainsFunc(head, func(c rune) bool { return c != 0 }):
+		return errForeign
+	}
+	return nil
+}
+
+// mayReplace returns an error if there is a file of that name that is no record.
+func mayReplace(name string) error {
+	info, err := os.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return errForeign
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return isRecord(f)
 }
 
 // fill gives the file its size and the ring its memory.

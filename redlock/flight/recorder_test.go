@@ -365,6 +365,30 @@ func TestFileIsPutAside(t *testing.T) {
 	text, err := os.ReadFile(own)
 	require.NoError(t, err)
 	require.Equal(t, "a file of mine", string(text))
+	for _, old := range [][]byte{[]byte("my notes"), []byte("my notes are longer than a record's mark")} { // also under the other name
+		require.NoError(t, os.WriteFile(name+".old", old, 0o600))
+		_, err = New(Options{File: name, Size: minSize})
+		require.ErrorIs(t, err, errForeign)
+		require.ErrorContains(t, err, "record.old")
+		text, err = os.ReadFile(name + ".old")
+		require.NoError(t, err)
+		require.Equal(t, old, text)
+		require.Equal(t, "second", keyIn(name))
+	}
+	require.NoError(t, os.Remove(name+".old"))
+	require.NoError(t, os.Mkdir(name+".old", 0o700))
+	_, err = New(Options{File: name, Size: minSize})
+	require.ErrorIs(t, err, errForeign)
+
+	// A file of zeros is a record that was never begun, whatever its size.
+	for i, size := range []int{1, len(magic), 4096, 1 << 20} {
+		zeros := filepath.Join(dir, fmt.Sprint("zeros-", i))
+		require.NoError(t, os.WriteFile(zeros, make([]byte, size), 0o600))
+		newRecorder(t, Options{File: zeros, Size: minSize})
+		info, err := os.Stat(zeros + ".old")
+		require.NoError(t, err)
+		require.EqualValues(t, size, info.Size())
+	}
 	newRecorder(t, Options{File: filepath.Join(dir, "of-%p")})
 	_, err = os.Stat(filepath.Join(dir, fmt.Sprint("of-", os.Getpid())))
 	require.NoError(t, err)

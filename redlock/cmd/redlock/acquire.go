@@ -135,10 +135,11 @@ func (r *acquirer) startRecord(cfg redlock.Config) (_ redlock.Config, err error)
 	if r.recorder, err = flight.New(flight.Options{File: file}); err == nil {
 		return r.recorder.Attach(cfg)
 	}
-	if given {
-		return cfg, usageError("", "--flight: %w", err)
+	asks := "--flight"
+	if !given {
+		asks = "REDLOCK_FLIGHT"
 	}
-	complain("nothing is recorded, as REDLOCK_FLIGHT asks for: "+strings.TrimPrefix(err.Error(), "flight: "), "")
+	complain("nothing is recorded, as "+asks+" asks for: "+strings.TrimPrefix(err.Error(), "flight: "), "")
 	return cfg, nil
 }
 
