@@ -18,9 +18,10 @@ import (
 // pure: cluster_ask.go asks the nodes.
 //
 // A cluster client trusts any node, and is redirected by it. Here more than half of the cluster's
-// masters must say who has the slot, and more than half of the asked nodes who those masters are. A
-// node that was cut off, forgotten or moved to another cluster would otherwise lead a lock to another
-// server.
+// masters must say who has the slot, and who those masters are, more than half of the nodes that are
+// listed or were agreed on last. A node that is silent is one of them, too: whoever cuts the others off
+// must not make a majority of the rest. A node that was cut off, forgotten or moved to another cluster
+// would otherwise lead a lock to another server.
 
 const (
 	slots = 1 << 14 // of each cluster
@@ -191,6 +192,9 @@ const (
 	slotMoving                     // it has the slot, which is on its way to another node (ASK)
 )
 
+// has reports whether the node has the slot.
+func (s slotState) has() bool { return s == slotHere || s == slotMoving }
+
 // stateOf returns what the reply to a command for a key of the slot says.
 func stateOf(v resp.Value) slotState {
 	switch code := ErrorCode(v); {
@@ -209,6 +213,7 @@ type clusterAnswer struct {
 	pending bool // there is none yet
 	view    clusterView
 	state   slotState
+	epoch   string        // its config epoch, if it has the slot; empty if it does not say
 	asked   time.Duration // when it was asked, on clock.Now's clock
 	err     error         // why there is no answer
 }
@@ -219,33 +224,35 @@ type SlotOwner struct {
 	Moving   bool          // the slot is on its way to another node
 	Asked    time.Duration // a majority has named it when it was asked then or later, on clock.Now's clock
 	Nodes    []string      // the cluster's masters, and the replicas of this one
+
+	// What it says itself. It grows its config epoch whenever it is given a slot: if it was none of the masters for a moment
+	// between two questions, only that tells.
+	Confirmed time.Duration // a majority and itself have said that it has the slot when they were asked then or later; 0 if it has not
+	Epoch     string        // its config epoch then; empty if it did not say
 }
 
 // A clusterTally has what the nodes of a cluster have answered.
 type clusterTally struct {
-	sources []string // endpoints of the nodes that say who the masters are
+	sources []string // endpoints of the nodes that say who the masters are: that are listed, or were agreed on last
 	answers map[string]clusterAnswer
 }
 
-// The masters of a cluster are those that more than half of the asked nodes name.
+// The masters of a cluster are those that more than half of the sources name.
 type clusterMasters struct {
 	endpoints map[string]string // by id; empty if it is not known
-	most      int               // how many of those that were named there can be when all nodes have answered
+	most      int               // how many of those that were named there can be when all sources have answered
 }
 
-// masters returns the cluster's masters. A node that has failed to answer does not count, but one that may
-// still answer does.
+// masters returns the cluster's masters. A source that is silent names none of them. But it could name
+// each: so it makes no master, and more of them possible.
 func (t *clusterTally) masters() clusterMasters {
-	asked, pending := 0, 0
+	silent := 0
 	named := map[string]map[string]int{} // by id: how often by which endpoint
 	for _, s := range t.sources {
-		a := t.answers[s]
-		if a.err != nil {
+		a, asked := t.answers[s]
+		if !asked || a.pending || a.err != nil {
+			silent++
 			continue
-		}
-		asked++
-		if a.pending {
-			pending++
 		}
 		for _, n := range a.view.masters {
 			if named[n.id] == nil {
@@ -263,10 +270,10 @@ func (t *clusterTally) masters() clusterMasters {
 				most = endpoint
 			}
 		}
-		if 2*(votes+pending) > asked {
+		if 2*(votes+silent) > len(t.sources) {
 			all.most++
 		}
-		if 2*votes > asked {
+		if 2*votes > len(t.sources) {
 			all.endpoints[id] = most
 		}
 	}
@@ -304,7 +311,11 @@ func (t *clusterTally) owner(masters clusterMasters) (o SlotOwner, ok bool) {
 		slices.Sort(asked)
 		o.Endpoint = at
 		o.Asked = asked[len(asked)-1-masters.most/2]
-		o.Moving = t.answers[o.Endpoint].state == slotMoving
+		own := t.answers[at]
+		o.Moving = own.state == slotMoving
+		if own.state.has() {
+			o.Confirmed, o.Epoch = min(o.Asked, own.asked), own.epoch
+		}
 		return o, true
 	}
 	return SlotOwner{}, false
@@ -312,7 +323,8 @@ func (t *clusterTally) owner(masters clusterMasters) (o SlotOwner, ok bool) {
 
 // disagreement says what each node has said, when there is no majority.
 func (t *clusterTally) disagreement(slot int) error {
-	err := fmt.Errorf("more than half of the cluster's masters must say who has slot %d", slot)
+	err := fmt.Errorf("more than half of the cluster's masters must say who has slot %d, and more than half of %d nodes, listed or agreed on before, who these are",
+		slot, len(t.sources))
 	for _, at := range slices.Sorted(maps.Keys(t.answers)) {
 		a := t.answers[at]
 		switch {

@@ -128,7 +128,14 @@ func TestOwnerThatMostMastersName(t *testing.T) {
 		"two of three are gone, and the third is its master": {abc, scene{"a": says("a", slotHere, 1, abc...), "b": gone, "c": gone}, "", 0, false},
 		"one of two":                {[]string{"a"}, scene{"a": says("a", slotHere, 1, "a", "b"), "b": gone}, "", 0, false},
 		"one of one":                {[]string{"a"}, scene{"a": says("a", slotHere, 1, "a")}, "a", 1, false},
-		"two listed ones are gone":  {[]string{"x", "y", "a"}, scene{"x": gone, "y": gone, "a": says("b", slotElsewhere, 1, abc...), "b": says("b", slotHere, 1, abc...)}, "b", 1, false},
+		"one listed one is gone":    {[]string{"x", "c", "a"}, scene{"x": gone, "c": says("b", slotElsewhere, 1, abc...), "a": says("b", slotElsewhere, 1, abc...), "b": says("b", slotHere, 1, abc...)}, "b", 1, false},
+		"two listed ones are gone":  {[]string{"x", "y", "a"}, scene{"x": gone, "y": gone, "a": says("b", slotElsewhere, 1, abc...), "b": says("b", slotHere, 1, abc...)}, "", 0, false},
+		"all but a stranger":        {[]string{"a", "b", "x"}, scene{"a": gone, "b": gone, "x": says("x", slotHere, 1, "x")}, "", 0, false},
+		"... and they are silent":   {[]string{"a", "b", "x"}, scene{"a": silent, "b": silent, "x": says("x", slotHere, 1, "x")}, "", 0, false},
+		"... or not asked yet":      {[]string{"a", "b", "x"}, scene{"x": says("x", slotHere, 1, "x")}, "", 0, false},
+		"half of them":              {[]string{"a", "b", "x", "y"}, scene{"a": gone, "b": gone, "x": says("x", slotHere, 1, "x"), "y": says("x", slotElsewhere, 1, "x")}, "", 0, false},
+		"a newcomer may be one":     {[]string{"a", "b", "c", "d"}, scene{"a": says("a", slotHere, 1, "a", "b", "d"), "b": says("a", slotElsewhere, 1, "a", "b", "d"), "c": says("b", slotElsewhere, 1, "a", "b"), "d": gone}, "a", 1, false},
+		"... two of whose may be":   {[]string{"a", "b", "c", "d"}, scene{"a": says("a", slotHere, 1, "a", "b", "d", "e"), "b": says("a", slotElsewhere, 1, "a", "b", "d", "e"), "c": says("b", slotElsewhere, 1, "a", "b"), "d": gone}, "", 0, false},
 		"others may still answer":   {abc, scene{"a": says("a", slotHere, 1, "a"), "b": silent, "c": silent}, "", 0, false},
 		"another may still be one":  {abc, scene{"a": says("a", slotHere, 1, "a"), "b": silent, "c": says("a", slotElsewhere, 1, abc...)}, "", 0, false},
 		"one has left the cluster":  {abc, scene{"a": says("a", slotHere, 1, "a"), "b": says("d", slotElsewhere, 1, "b", "c", "d"), "c": says("d", slotElsewhere, 1, "b", "c", "d")}, "d", 1, false},
@@ -146,6 +153,39 @@ func TestOwnerThatMostMastersName(t *testing.T) {
 			require.Equal(t, c.asked, o.Asked)
 			require.Equal(t, c.moving, o.Moving)
 			require.Error(t, tally.disagreement(1))
+		})
+	}
+}
+
+// What the master says itself is told with the majority's word, and is no younger than either.
+func TestWhatTheMasterOfASlotSaysItself(t *testing.T) {
+	t.Parallel()
+	abc := []string{"a", "b", "c"}
+	own := func(state slotState, at time.Duration) clusterAnswer {
+		a := says("a", state, at, abc...)
+		a.epoch = "7"
+		return a
+	}
+	for name, c := range map[string]struct {
+		own       clusterAnswer
+		confirmed time.Duration
+		epoch     string
+	}{
+		"it is asked before the others": {own(slotHere, 3), 3, "7"},
+		"it is asked after the others":  {own(slotHere, 9), 6, "7"},
+		"it gives the slot away":        {own(slotMoving, 3), 3, "7"},
+		"it denies it":                  {own(slotElsewhere, 3), 0, ""},
+		"it serves nobody":              {own(slotDown, 3), 0, ""},
+		"it is gone":                    {clusterAnswer{err: resp.ErrNeedMore}, 0, ""},
+		"it has not answered":           {clusterAnswer{pending: true}, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tally := clusterTally{abc, scene{"a": c.own, "b": says("a", slotElsewhere, 6, abc...), "c": says("a", slotElsewhere, 5, abc...)}}
+			o, ok := tally.owner(tally.masters())
+			require.True(t, ok)
+			require.Equal(t, "a", o.Endpoint)
+			require.Equal(t, c.confirmed, o.Confirmed)
+			require.Equal(t, c.epoch, o.Epoch)
 		})
 	}
 }

@@ -18,12 +18,12 @@ import (
 // nobody relies on the predecessor any more.
 const SlotTrust = 3 * time.Second
 
-const (
-	askSlotEvery = time.Second // about how often each node is asked who has the slot
-	// viewLasts is how long a node's view of the cluster is believed to be complete, if the node does
-	// not name another master of our slot.
-	viewLasts = 10 * time.Second
-)
+// askSlotEvery is about how often each node is asked who has the slot. It is a variable for the tests.
+var askSlotEvery = time.Second
+
+// viewLasts is how long a node's view of the cluster is believed to be complete, if the node does
+// not name another master of our slot.
+const viewLasts = 10 * time.Second
 
 // nodeLimits are those of an answer of a node: 2,000 masters with ten ranges of slots and two
 // replicas each.
@@ -137,6 +137,9 @@ func (s *clusterSurvey) askOn(ctx context.Context, at string) (answered bool, er
 		actx, cancel := context.WithTimeout(ctx, s.opt.dialTimeout())
 		q.within(actx)
 		text, err := q.state(&a, s.opt.ClusterKey)
+		if err == nil && a.state.has() && !s.once { // the handshake asks for it, too
+			err = q.must("", func(v resp.Value) error { a.epoch = epochIn(v.Bytes()); return nil }, "CLUSTER", "INFO")
+		}
 		if err == nil && (viewed == 0 || text != said || a.asked-viewed >= viewLasts) {
 			err = q.must("", func(v resp.Value) error {
 				switch {
@@ -222,16 +225,13 @@ func (d *dialing) locateSlot(ctx context.Context) (o SlotOwner, err error) {
 	if !ok {
 		deadline = time.Now().Add(d.opt.dialTimeout())
 	}
-	// The nodes have a third of the time. Then those that are silent do not count any more, and the
-	// masters that the others name have another third.
-	all, cancel := context.WithDeadline(ctx, time.Now().Add(2*time.Until(deadline)/3))
-	first, cancelFirst := share(all, deadline, 3)
+	// The nodes, and the masters that they name, have two thirds of the time. The rest is for the connect.
+	asking, cancel := context.WithDeadline(ctx, time.Now().Add(2*time.Until(deadline)/3))
 	s := newSurvey(d.addr, d.opt)
 	s.once = true
 	s.credentials = func(context.Context) (Credentials, error) { return d.credentials, nil }
 	defer s.asking.Wait() // the contexts are canceled first, so this is short
 	defer cancel()
-	defer cancelFirst()
 	done := make(chan struct{})
 	over := false // done is closed
 	var owner SlotOwner
@@ -245,7 +245,7 @@ func (d *dialing) locateSlot(ctx context.Context) (o SlotOwner, err error) {
 		if !found {
 			for _, at := range masters.endpoints {
 				if at != "" {
-					s.ask(all, at)
+					s.ask(asking, at)
 				}
 			}
 			for _, a := range s.tally.answers {
@@ -261,7 +261,7 @@ func (d *dialing) locateSlot(ctx context.Context) (o SlotOwner, err error) {
 	s.mu.Lock()
 	s.tally.sources = d.addr.given()
 	for _, at := range s.tally.sources {
-		s.ask(first, at)
+		s.ask(asking, at)
 	}
 	s.mu.Unlock()
 	select {
@@ -302,9 +302,9 @@ func (d *dialing) runCluster(ctx context.Context) (*Conn, string, error) {
 
 // FollowSlot asks the nodes of a cluster about every second who has the slot of
 // [Options.ClusterKey], until ctx ends. It calls said after each answer with what more than half of
-// the cluster's masters say then, or with the zero SlotOwner if they do not agree. More than half of
-// the nodes that are asked must agree on who these masters are. The nodes are those of the address,
-// and the masters that were agreed on last.
+// the cluster's masters say then, or with the zero SlotOwner if they do not agree. Who these masters are,
+// more than half of the nodes must say: of those of the address together with [SlotOwner.Nodes] as they
+// were agreed on last. One that is silent says nothing, and counts.
 //
 // FollowSlot uses the same Options as [Dial]. Calls of said do not overlap. FollowSlot reports no
 // errors: a node that cannot be reached has no vote until it can. It returns when ctx has ended
@@ -331,6 +331,9 @@ func FollowSlot(ctx context.Context, a Address, opt Options, said func(o SlotOwn
 				}
 			}
 			s.only(s.tally.sources)
+			for _, at := range s.tally.sources {
+				s.ask(ctx, at)
+			}
 		}
 		for _, at := range masters.endpoints {
 			if at != "" {

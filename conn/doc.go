@@ -43,12 +43,14 @@
 // that slot. [Dial] asks the listed nodes, and then those that they name, who has the slot, and
 // [FollowSlot] asks again about every second.
 //
-//   - Who the cluster's masters are, more than half of the asked nodes must say that answer.
+//   - Who the cluster's masters are, more than half of the nodes must say: of those that are listed and
+//     those that were agreed on last, together. One that is silent counts, and says nothing.
 //   - Who has the slot, more than half of these masters must say, and be able to serve. What fewer
 //     of them say moves no client. So a node that was cut off, forgotten or moved to another cluster
 //     is not believed, whatever it says of itself.
 //   - The node must say that it is a master, has the slot, and is not giving it away (ASK).
-//   - The word of a majority counts for [SlotTrust] from when it was asked for.
+//   - The word of a majority counts for [SlotTrust] from when it was asked for. So does that of the node
+//     itself, which also says its config epoch: with another one it was none of the masters for a moment.
 //
 // With [Options.Witness], a key in the slot tells for how long the node has been its master, which the
 // node itself does not say.

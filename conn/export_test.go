@@ -13,6 +13,13 @@ func AskEvery(tb testing.TB, d time.Duration) {
 	tb.Cleanup(func() { askEvery = before })
 }
 
+// AskSlotEvery makes FollowSlot ask each node again every d, as AskEvery does for FollowGroup.
+func AskSlotEvery(tb testing.TB, d time.Duration) {
+	before := askSlotEvery
+	askSlotEvery = d
+	tb.Cleanup(func() { askSlotEvery = before })
+}
+
 // Remembers reports whether there is a Secret of a text.
 func Remembers(text string) bool {
 	secrets.Lock()

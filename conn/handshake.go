@@ -347,7 +347,7 @@ func (h *handshake) evaluate(replies []reply) (Server, error) {
 		case r.name == "CONFIG GET":
 			s.fromConfig(r.Value)
 		case r.name == "CLUSTER INFO":
-			s.fromClusterInfo(r.Bytes())
+			s.Epoch = epochIn(r.Bytes())
 		}
 	}
 	// A replica of a group is no refusal: the sentinels will name another server.
@@ -498,13 +498,15 @@ func (s *Server) fromInfo(text []byte) {
 	}
 }
 
-// fromClusterInfo reads the config epoch of a node. It is 0 if a proxy stands in front of the nodes.
-func (s *Server) fromClusterInfo(text []byte) {
+// epochIn returns the config epoch of a node from its answer to CLUSTER INFO; empty if there is none. It is 0 if a proxy
+// stands in front of the nodes.
+func epochIn(text []byte) string {
 	for line := range bytes.Lines(text) {
 		if epoch, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("cluster_my_epoch:")); ok {
-			s.Epoch = word(epoch)
+			return word(epoch)
 		}
 	}
+	return ""
 }
 
 // notOwner says why a node does not serve the slot now.

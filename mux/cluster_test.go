@@ -23,7 +23,9 @@ type fakeCluster struct {
 
 	mu    sync.Mutex
 	owner int
-	says  map[int]string // what a node answers instead to whoever asks for the slot
+	says  map[int]string // what a node answers instead to whoever asks for the slot, or hangs
+	epoch int            // of all nodes
+	asked map[int]int    // how often a node was asked for the slot
 	votes string         // the owner's answer to all else
 	told  chan []string  // the owner's other commands
 }
@@ -32,10 +34,11 @@ const (
 	movedReply = "-MOVED 1236 127.0.0.1:1\r\n"
 	askReply   = "-ASK 1236 127.0.0.1:1\r\n"
 	downReply  = "-CLUSTERDOWN The cluster is down\r\n"
+	hangs      = "hangs"
 )
 
 func newCluster(t *testing.T, n int) *fakeCluster {
-	c := &fakeCluster{says: map[int]string{}, votes: ":1\r\n", told: make(chan []string, 1000)}
+	c := &fakeCluster{says: map[int]string{}, asked: map[int]int{}, votes: ":1\r\n", told: make(chan []string, 1000)}
 	for i := range n {
 		node := newFake(t, fmt.Sprint("node", i), func() script {
 			return func(args []string) (string, bool) { return c.answer(i, args), true }
@@ -48,7 +51,12 @@ func newCluster(t *testing.T, n int) *fakeCluster {
 func (c *fakeCluster) answer(i int, args []string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if args[0] == "GET" {
+		c.asked[i]++
+	}
 	switch {
+	case c.says[i] == hangs && (args[0] == "GET" || args[0] == "CLUSTER"):
+		return ""
 	case args[0] == "ROLE":
 		return "*1\r\n$6\r\nmaster\r\n"
 	case args[0] == "GET" && c.says[i] != "":
@@ -57,8 +65,10 @@ func (c *fakeCluster) answer(i int, args []string) string {
 		return "$-1\r\n"
 	case args[0] == "GET":
 		return fmt.Sprintf("-MOVED 1236 %s\r\n", c.nodes[c.owner].addr())
+	case args[0] == "CLUSTER" && args[1] == "INFO" && c.epoch < 0:
+		return "-NOPERM no\r\n"
 	case args[0] == "CLUSTER" && args[1] == "INFO":
-		return bulk("cluster_my_epoch:1\r\n")
+		return bulk(fmt.Sprintf("cluster_my_epoch:%d\r\n", c.epoch))
 	case args[0] == "CLUSTER":
 		out := fmt.Sprintf("*%d\r\n", len(c.nodes))
 		for j, n := range c.nodes {
@@ -74,6 +84,9 @@ func (c *fakeCluster) answer(i int, args []string) string {
 	c.told <- args
 	return c.votes
 }
+
+// noEpoch has the nodes say nothing of their epochs.
+func (c *fakeCluster) noEpoch() { c.epoch = -1 }
 
 func (c *fakeCluster) change(f func()) {
 	c.mu.Lock()
@@ -142,7 +155,12 @@ func TestMasterOfASlotIsLeftWhenTheClusterSaysSo(t *testing.T) {
 		"it moves":                  {func(c *fakeCluster) { c.says[0] = askReply }, mux.ErrSwitched},
 		"it has moved":              {func(c *fakeCluster) { c.owner = 1 }, mux.ErrSwitched},
 		"the others are cut off":    {func(c *fakeCluster) { c.says[1], c.says[2] = downReply, downReply }, mux.ErrUnconfirmed},
+		"the others hang":           {func(c *fakeCluster) { c.says[1], c.says[2] = hangs, hangs }, mux.ErrUnconfirmed},
+		"it says itself no more":    {func(c *fakeCluster) { c.says[0] = hangs }, mux.ErrUnconfirmed},
+		"it was another's":          {func(c *fakeCluster) { c.epoch++ }, mux.ErrSwitched},
 		"one other does not answer": {func(c *fakeCluster) { c.says[1] = downReply }, nil},
+		"one other hangs":           {func(c *fakeCluster) { c.says[1] = hangs }, nil},
+		"it shows no epoch":         {func(c *fakeCluster) { c.noEpoch() }, mux.ErrUnconfirmed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -153,6 +171,10 @@ func TestMasterOfASlotIsLeftWhenTheClusterSaysSo(t *testing.T) {
 					left <- s.Err
 				}
 			}}))
+			eventually(t, "all have answered since it is followed", func() (is bool) {
+				nodes.change(func() { is = min(nodes.asked[0]-1, nodes.asked[1], nodes.asked[2]) > 2 }) // the dial has asked, too
+				return is
+			})
 			nodes.change(func() { c.change(nodes) })
 			if c.why != nil {
 				late := time.After(patience / 3)

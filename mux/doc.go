@@ -161,12 +161,13 @@
 //
 // The slot of a cluster has switched when more than half of the cluster's masters say so, and when
 // the node that has it says so, or that the slot is on its way to another: MOVED, ASK, TRYAGAIN,
-// READONLY. CLUSTERDOWN is no switch: the connection is dropped, and the node votes again when the
+// READONLY. So it has when that node says another config epoch than when it was connected: then the
+// slot may have been another's for a moment. CLUSTERDOWN is no switch: the connection is dropped, and the node votes again when the
 // cluster serves, if it is the same node and Config.Quarantine finds that nobody can have had the
 // slot meanwhile. No redirection is followed.
 //
 // A node that is cut off from the others may not know yet that another has its slot. So its vote
-// counts only if more than half of the cluster's masters have confirmed it within
+// counts only if more than half of the cluster's masters, and itself, have confirmed it within
 // [conn.SlotTrust] before the operation began; else it is a failed one, with [ErrUnconfirmed]. And a
 // quarantine of its successor lasts for SlotTrust longer. Two such majorities have a master in common,
 // which has named the one before the other. So when the successor may vote, no lock is left that

@@ -89,11 +89,16 @@ func (m *Mux) followSlot(i int) {
 	})
 }
 
-// confirm notes that a majority of a cluster's masters has named the master that is connected.
+// confirm notes that a majority of a cluster's masters has named the master that is connected, and that it has said so
+// itself. With another config epoch it was none for a moment since it was connected, and may lack what it had granted.
 func (m *Mux) confirm(i int, o conn.SlotOwner) {
 	s := &m.slots[i]
-	if s.link != nil && o.Endpoint == s.known.Endpoint {
-		s.trustedUntil = max(s.trustedUntil, clock.After(o.Asked, conn.SlotTrust))
+	switch epoch := s.known.Epoch; {
+	case s.link == nil || o.Endpoint != s.known.Endpoint || o.Confirmed < s.since:
+	case o.Epoch == epoch || epoch == "":
+		s.trustedUntil = max(s.trustedUntil, clock.After(o.Confirmed, conn.SlotTrust))
+	case o.Epoch != "":
+		m.dropReplaced(i, fmt.Errorf("%w: the slot may have been another's: its config epoch is %s, and was %s", ErrSwitched, o.Epoch, epoch), "another")
 	}
 }
 

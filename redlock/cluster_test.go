@@ -344,6 +344,93 @@ func TestANewClientDoesNotBelieveWhoWasGivenTheSlotOfTheDead(t *testing.T) {
 	require.True(t, is, err)
 }
 
+// The replica takes over for a moment, and lacks the latest lock. Then its master takes over again, and has what the replica
+// has. Whoever looks before and after finds one master, and one process. The lock is lost all the same, and nobody gets it
+// until it is over: whoever has it is told, and so is who has not asked for anything meanwhile.
+func TestASlotThatWasAwayForAMoment(t *testing.T) {
+	t.Parallel()
+	clusters := redlocktest.StartClusters(t, 1, 3, orderedOnly)
+	a, b := openConfig(t, onClusters(clusters)), openConfig(t, onClusters(clusters))
+	at := clusters.Owner(0, lockSlot)
+	used(t, b, time.Minute)
+	for range 2 { // what was away once is followed again
+		reaches(t, a, 0, "up")
+		clusters.StopReplication(0, at^1)
+		m := a.NewMutex("k", 20*time.Second)
+		require.NoError(t, m.Lock(t.Context()))
+		held, stop := m.KeepAlive(t.Context())
+		for _, node := range []int{at ^ 1, at} {
+			if node == at {
+				clusters.GoOnReplicating(0, at^1)
+				require.Eventually(t, func() bool {
+					info, err := clusters.Do(0, at, "INFO", "replication")
+					require.NoError(t, err)
+					return strings.Contains(info.(string), "master_link_status:up")
+				}, time.Minute, 2*time.Millisecond)
+			}
+			_, err := clusters.Do(0, node, "CLUSTER", "FAILOVER", "TAKEOVER")
+			require.NoError(t, err)
+		}
+		select {
+		case <-held.Done():
+		case <-time.After(10 * time.Second): // a renewal would be too late
+			require.Fail(t, "nobody has noticed")
+		}
+		require.ErrorIs(t, context.Cause(held), redlock.ErrLost)
+		stop()
+		require.Eventually(t, func() bool { return phase(b, 0) == "quarantined" }, 10*time.Second, 5*time.Millisecond)
+		clusters.Await(0, lockSlot, at^1)
+		m.Unlock(t.Context())
+	}
+}
+
+// One of the nodes that are listed is of another cluster by now, and has a slot of that name there. Nobody believes it,
+// neither who starts then nor who has been connected, when all nodes of ours are silent or gone. When they are back, locks go on.
+func TestAListedNodeOfAnotherClusterIsAlone(t *testing.T) {
+	t.Parallel()
+	for how, c := range map[string]struct {
+		end, begin func(c *redlocktest.Clusters, j int)
+	}{
+		"silent": {func(c *redlocktest.Clusters, j int) { c.Pause(0, j) }, func(c *redlocktest.Clusters, j int) { c.Resume(0, j) }},
+		"gone":   {func(c *redlocktest.Clusters, j int) { c.Kill(0, j) }, func(c *redlocktest.Clusters, j int) { c.Restart(0, j) }},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			clusters := redlocktest.StartClusters(t, 2, 1, orderedOnly)
+			cfg := onClusters(clusters)
+			cfg.Masters = []string{clusters.Addr(0) + "," + clusters.Node(1, 0)}
+			cfg.DialTimeout = 300 * time.Millisecond
+			was := openConfig(t, cfg)
+			reaches(t, was, 0, "up")
+			for j := range clusters.Nodes() {
+				c.end(clusters, j)
+			}
+			starts, err := redlock.New(cfg)
+			require.NoError(t, err)
+			t.Cleanup(func() { starts.Close() })
+			for _, client := range []*redlock.Client{was, starts} {
+				require.Eventually(t, func() bool { // a dial has asked the stranger, and all others in vain
+					m := client.Stats().Masters[0]
+					return strings.Contains(m.Err, clusters.Node(1, 0)+" says")
+				}, time.Minute, 5*time.Millisecond)
+			}
+			n, err := clusters.Do(1, 0, "DBSIZE")
+			require.NoError(t, err)
+			require.Zero(t, n)
+			for j := range clusters.Nodes() {
+				c.begin(clusters, j)
+			}
+			for _, client := range []*redlock.Client{was, starts} {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				m := client.NewMutex("k", time.Second)
+				require.NoError(t, m.Lock(ctx))
+				require.NoError(t, m.Unlock(ctx))
+			}
+		})
+	}
+}
+
 // A cluster that serves nobody for a moment has forgotten nothing by that: it votes as soon as it serves again.
 func TestClusterThatIsDownForAMomentForgetsNothing(t *testing.T) {
 	t.Parallel()

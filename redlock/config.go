@@ -59,7 +59,7 @@ type Config struct {
 	//	clusters://...                                         the same, over TLS
 	//
 	// Give each group and each cluster once: a cluster is one master, however many it has. List
-	// three nodes of it, so that one can be found that is up. List three of its sentinels or more. While half of those listed are
+	// three nodes of it: more than half of them must be up. List three of its sentinels or more. While half of those listed are
 	// down, a client stays with the master that it knows, and a client that starts has no master
 	// in that group.
 	//
