@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -224,12 +225,16 @@ func resolve(ctx context.Context, a Address) ([]target, error) {
 func (d *dialing) connect(ctx context.Context, targets []target) (*sock, target, error) {
 	deadline, _ := ctx.Deadline()
 	var failed error
+	refused := 0
 	for i, to := range targets {
 		sctx, cancel := share(ctx, deadline, len(targets)-i)
 		s, err := dialSock(sctx, d.poller, to)
 		cancel()
 		if err == nil {
 			return s, to, nil
+		}
+		if isRefusal(err) || to.path != "" && errors.Is(err, fs.ErrNotExist) {
+			refused++
 		}
 		if len(targets) > 1 {
 			err = fmt.Errorf("%v: %w", to, err)
@@ -238,6 +243,9 @@ func (d *dialing) connect(ctx context.Context, targets []target) (*sock, target,
 		if ctx.Err() != nil {
 			break
 		}
+	}
+	if refused == len(targets) && refused > 0 {
+		failed = noListener{failed}
 	}
 	return nil, target{}, failed
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redburst/redburst/conn/conntest"
 )
 
 // Dial tries every address of a name in turn, and none uses up the time of the next ones.
@@ -40,8 +42,17 @@ func TestEveryAddressIsTried(t *testing.T) {
 	require.ErrorContains(t, err, "127.0.0.1:1: ")
 	require.ErrorContains(t, err, "; 127.0.0.1:2: ")
 
+	// Nobody listens if each address says so. One that is silent says nothing.
+	silent := to(conntest.Unreachable(t))
+	require.ErrorIs(t, connect(time.Minute, refusing), ErrNoListener)
+	require.ErrorIs(t, connect(time.Minute, refusing, to("127.0.0.1:2")), ErrNoListener)
+	require.ErrorIs(t, connect(time.Minute, target{path: t.TempDir() + "/none"}), ErrNoListener)
+	for _, targets := range [][]target{{silent}, {silent, refusing}, {refusing, silent}} {
+		require.NotErrorIs(t, connect(time.Second/2, targets...), ErrNoListener)
+	}
+
 	// An address where nothing answers leaves time for the good one.
-	for limit, silent := time.Second/2, to(Unreachable(t)); ; limit *= 2 {
+	for limit := time.Second / 2; ; limit *= 2 {
 		err := connect(limit, silent, listening)
 		if err == nil {
 			break

@@ -84,7 +84,7 @@ func TestDialEndsWithItsContext(t *testing.T) {
 		"handshake":      conntest.Listen(t, silent),
 		"half an answer": conntest.Listen(t, half),
 		"tls":            "rediss://" + conntest.Listen(t, silent),
-		"connect":        conn.Unreachable(t),
+		"connect":        conntest.Unreachable(t),
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())

@@ -16,12 +16,22 @@ var (
 	// way there.
 	ErrNotMaster = errors.New("conn: not a master")
 
+	// ErrNoListener is in the error of [Dial] if each address of the master has refused the connection: the
+	// machine is up, and nobody listens there. A server that is frozen, or out of reach, refuses none.
+	ErrNoListener = errors.New("conn: nobody listens there")
+
 	// ErrPollerClosed is what every method of a closed [Poller] returns. [errors.Is] takes
 	// it for [os.ErrClosed] and for [net.ErrClosed].
 	ErrPollerClosed error = closedError("poller")
 
 	errClosed error = closedError("connection")
 )
+
+// noListener is the error of a connection that was refused.
+type noListener struct{ error }
+
+func (noListener) Is(target error) bool { return target == ErrNoListener }
+func (e noListener) Unwrap() error      { return e.error }
 
 // closedError says what is closed, and is known by the names that the standard library
 // has for that.

@@ -31,7 +31,7 @@ func TestDialsLeaveNothingBehind(t *testing.T) {
 	m, secure := startTLS(t, a)
 	locked := start(t, "requirepass x")
 	withTLS := conn.Options{TLS: &tls.Config{RootCAs: a.roots}}
-	hangs := conn.Unreachable(t)
+	hangs := conntest.Unreachable(t)
 	reset := func(at int64) conn.Options {
 		return conn.Options{Wrap: (&conntest.Faults{ResetRead: at}).Wrap}
 	}

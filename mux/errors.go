@@ -52,6 +52,10 @@ var (
 	ErrNotMember = errors.New("mux: not one of the masters")
 	// ErrAnswers is in the error of Replace for a master that is not down.
 	ErrAnswers = errors.New("mux: the old master still answers: shut it down for good first")
+
+	// ErrMayAnswer is in the error of Replace for a master of which nobody can tell here whether it is down: it
+	// may be frozen, or out of our reach alone.
+	ErrMayAnswer = errors.New("mux: nobody can tell from here whether the old master is down")
 	// ErrDuplicate is in the error of a master that is the same server as another one of the
 	// list, and in the error of New and Open for two equal addresses.
 	ErrDuplicate = errors.New("mux: the same server was given twice")

@@ -18,16 +18,21 @@ import (
 // What the old master was still to be sent is given up. If name is not empty, it is the connections' name from
 // then on (conn.Options.ClientName), and the masters that are connected are told it.
 //
+// Down is what refuses a connection: its machine is up, and nobody listens there ([conn.ErrNoListener]). What
+// does not answer may be frozen, or out of our reach alone. Then somebody else has to know that it is shut
+// down, and say so by shutDown. That is not believed of a master that answers, or still takes connections.
+//
 // Replace dials both, and returns nil when the newcomer has the place. An error means that nothing has
 // changed. Other calls go on meanwhile. The errors:
 //
 //   - ErrNotMember: old is not in the list.
 //   - ErrDuplicate: new is in the list, or is the same server as another master.
 //   - ErrAnswers: the old master is not down.
+//   - ErrMayAnswer: whether the old master is down cannot be told, and shutDown is false.
 //   - a *[conn.Error]: the newcomer cannot be connected, or can never serve.
 //   - ctx.Err(), if ctx has ended, and ErrClosed.
 //   - one that says what is wrong with an address.
-func (m *Mux) Replace(ctx context.Context, old, new, name string) error {
+func (m *Mux) Replace(ctx context.Context, old, new, name string, shutDown bool) error {
 	from, err := conn.ParseAddress(old)
 	if err != nil {
 		return fmt.Errorf("mux: the old master: %w", err)
@@ -45,21 +50,24 @@ func (m *Mux) Replace(ctx context.Context, old, new, name string) error {
 	dialling, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(m.ctx, cancel)()
-	answers := make(chan bool, 1)
-	go func() { answers <- m.answers(dialling, from) }()
+	answers := make(chan error, 1)
+	go func() { answers <- m.mayAnswer(dialling, from) }()
 	opt := m.cfg.Conn
 	if name != "" {
 		opt.ClientName = name
 	}
 	c, err := conn.Dial(dialling, to, opt)
-	alive := <-answers || m.serves(dialling, i, from)
+	alive := <-answers
+	if !errors.Is(alive, ErrAnswers) && m.serves(dialling, i, from) {
+		alive = fmt.Errorf("%w: %s", ErrAnswers, from)
+	}
 	switch {
 	case ctx.Err() != nil:
 		err = ctx.Err()
 	case m.ctx.Err() != nil:
 		err = ErrClosed
-	case alive:
-		err = fmt.Errorf("%w: %s", ErrAnswers, from)
+	case alive != nil && !(shutDown && errors.Is(alive, ErrMayAnswer)):
+		err = alive
 	case err == nil:
 		err = m.replace(i, from, to, c, name)
 	}
@@ -100,24 +108,29 @@ func (m *Mux) placeOf(from, to conn.Address) (i int, err error) {
 	return i, nil
 }
 
-// answers reports whether there is still a server at a place that was a master's. A server that is
-// frozen is one, and so is one that refuses us. It is shown no credentials. It takes no lock.
-func (m *Mux) answers(ctx context.Context, at conn.Address) bool {
-	at, err := conn.ParseAddress(at.String()) // which has no credentials
+// mayAnswer dials a place that was a master's. It returns nil if nobody listens there, ErrAnswers if somebody
+// takes connections, be it to refuse us, or frozen, and ErrMayAnswer if that cannot be told: nothing comes
+// back, or only what may be of somebody in between. The server is shown no credentials. It takes no lock.
+func (m *Mux) mayAnswer(ctx context.Context, at conn.Address) error {
+	bare, err := conn.ParseAddress(at.String()) // which has no credentials
 	if err != nil {
-		return true
+		return err
 	}
-	c, err := conn.Dial(ctx, at, conn.Options{TLS: m.cfg.Conn.TLS, DialTimeout: m.cfg.Conn.DialTimeout, Wrap: m.cfg.Conn.Wrap})
+	c, err := conn.Dial(ctx, bare, conn.Options{TLS: m.cfg.Conn.TLS, DialTimeout: m.cfg.Conn.DialTimeout, Wrap: m.cfg.Conn.Wrap})
 	if err == nil {
 		c.Close()
-		return true
+		return fmt.Errorf("%w: %s", ErrAnswers, at)
 	}
 	var failed *conn.Error
-	if errors.As(err, &failed) && (failed.Op == "resolve" || failed.Op == "connect") {
-		return false
+	switch {
+	case errors.Is(err, conn.ErrNoListener):
+		return nil
+	case errors.As(err, &failed) && (failed.Op == "resolve" || failed.Op == "connect"),
+		// What stands in front of a server may accept connections for it when it is down.
+		errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return fmt.Errorf("%w: %s", ErrMayAnswer, unprefixed(err))
 	}
-	// What stands in front of a server may accept connections for it when it is down.
-	return !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE)
+	return fmt.Errorf("%w: %s", ErrAnswers, at)
 }
 
 // serves reports whether a master still answers on the connection that there is, if any. It may do so although it

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -53,7 +54,7 @@ func TestReplacedMasterHasAnotherInItsPlace(t *testing.T) {
 			}
 		})
 	}
-	require.NoError(t, m.Replace(t.Context(), masters.Addr(2), "redis://"+masters.Addr(3), "after"))
+	require.NoError(t, m.Replace(t.Context(), masters.Addr(2), "redis://"+masters.Addr(3), "after", false))
 	waitUp(t, m, 3)
 	close(stop)
 	running.Wait()
@@ -92,7 +93,7 @@ func TestReplacedMasterIsDialledNoMore(t *testing.T) {
 	at := old.addr()
 	old.stop()
 	eventually(t, "it is dialled in vain", func() bool { return m.Masters()[0].Phase == mux.Down })
-	require.NoError(t, m.Replace(t.Context(), at, newcomer.addr(), ""))
+	require.NoError(t, m.Replace(t.Context(), at, newcomer.addr(), "", false))
 	l, err := net.Listen("tcp", at)
 	require.NoError(t, err)
 	defer l.Close()
@@ -130,7 +131,7 @@ func TestReplacedMasterTakesItsDebtsAlong(t *testing.T) {
 	old.stop()
 	m.Forget(op)
 	eventually(t, "it is owed", func() bool { return m.Masters()[0].Debts == 1 })
-	require.NoError(t, m.Replace(t.Context(), old.addr(), newcomer.addr(), ""))
+	require.NoError(t, m.Replace(t.Context(), old.addr(), newcomer.addr(), "", false))
 	require.Zero(t, m.Masters()[0].Debts)
 	require.NoError(t, m.Do(t.Context(), vote("1")))
 	require.Equal(t, "VOTE", conntest.Soon(t, "the first command", seen)[0])
@@ -190,7 +191,7 @@ func TestBadReplacementChangesNothing(t *testing.T) {
 		"of one that answers":          {masters.Addr(1), spare, mux.ErrAnswers, ""},
 		"of one that is frozen":        {frozen, spare, mux.ErrAnswers, ""},
 	} {
-		err := m.Replace(t.Context(), c.old, c.new, "changed")
+		err := m.Replace(t.Context(), c.old, c.new, "changed", false)
 		require.Error(t, err, name)
 		if c.want != nil {
 			require.ErrorIs(t, err, c.want, name)
@@ -208,30 +209,78 @@ func TestBadReplacementChangesNothing(t *testing.T) {
 	require.NotContains(t, clients, "changed")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, m.Replace(ctx, dead, spare, ""), context.Canceled)
+	require.ErrorIs(t, m.Replace(ctx, dead, spare, "", false), context.Canceled)
 	m.Close()
-	require.ErrorIs(t, m.Replace(t.Context(), dead, spare, ""), mux.ErrClosed)
+	require.ErrorIs(t, m.Replace(t.Context(), dead, spare, "", false), mux.ErrClosed)
 }
 
-// A server that refuses whoever comes has not gone. One that lets a connection end has: what stands in front of a
-// server may accept connections for it.
-func TestOldMasterMustNotAnswer(t *testing.T) {
+// Down is where nobody listens. A server that refuses whoever comes, or takes connections and says nothing, has not gone,
+// whatever somebody says. Of all else nobody can tell, and then somebody has to say it: a place from which nothing
+// comes back, a name that leads nowhere, and what stands in front of a server, which may take connections for it.
+func TestOldMasterMustBeDown(t *testing.T) {
 	t.Parallel()
-	newcomer := newFake(t, "n", steady(0))
-	at := conntest.Listen(t, func(c net.Conn) { c.Close() })
-	patient := conn.Options{DialTimeout: patience} // one that says nothing for a while may be frozen
-	m, err := mux.New(mux.Config{Masters: []string{at}, Conn: patient})
-	require.NoError(t, err)
-	defer m.Close()
-	require.NoError(t, m.Replace(t.Context(), at, newcomer.addr(), ""))
-
-	refuses := conntest.Listen(t, func(c net.Conn) {
-		conntest.Answer(c, func([]string) (string, bool) { return "-NOAUTH Authentication required.\r\n", true })
-	})
-	n, err := mux.New(mux.Config{Masters: []string{refuses}, Conn: patient})
-	require.NoError(t, err)
-	defer n.Close()
-	require.ErrorIs(t, n.Replace(t.Context(), refuses, newcomer.addr(), ""), mux.ErrAnswers)
+	for name, c := range map[string]struct {
+		at    func(t *testing.T) string
+		want  error // if nobody has said anything
+		trust bool  // it is replaced if somebody says so
+	}{
+		"nobody listens": {func(t *testing.T) string {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer l.Close()
+			return l.Addr().String()
+		}, nil, true},
+		"no socket": {func(t *testing.T) string { return "unix://" + t.TempDir() + "/s" }, nil, true},
+		"its socket is left": {func(t *testing.T) string {
+			l, err := net.Listen("unix", t.TempDir()+"/s")
+			require.NoError(t, err)
+			l.(*net.UnixListener).SetUnlinkOnClose(false)
+			l.Close()
+			return "unix://" + l.Addr().String()
+		}, nil, true},
+		"nothing comes back":  {func(t *testing.T) string { return conntest.Unreachable(t) }, mux.ErrMayAnswer, true},
+		"its name is unknown": {func(t *testing.T) string { return "no-such-host.invalid:6379" }, mux.ErrMayAnswer, true},
+		"a proxy ends it":     {func(t *testing.T) string { return conntest.Listen(t, func(c net.Conn) { c.Close() }) }, mux.ErrMayAnswer, true},
+		"a proxy resets it": {func(t *testing.T) string {
+			return conntest.Listen(t, func(c net.Conn) {
+				c.(*net.TCPConn).SetLinger(0)
+				c.Close()
+			})
+		}, mux.ErrMayAnswer, true},
+		"it refuses us": {func(t *testing.T) string {
+			return conntest.Listen(t, func(c net.Conn) {
+				conntest.Answer(c, func([]string) (string, bool) { return "-NOAUTH Authentication required.\r\n", true })
+			})
+		}, mux.ErrAnswers, false},
+		"it is frozen": {func(t *testing.T) string {
+			return conntest.Listen(t, func(c net.Conn) { c.Read(make([]byte, 1)); <-t.Context().Done() })
+		}, mux.ErrAnswers, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if runtime.GOOS == "windows" && (strings.Contains(name, "socket") || name == "nothing comes back") {
+				t.Skip("it is hard to have there")
+			}
+			at, newcomer := c.at(t), newFake(t, "n", steady(0))
+			m, err := mux.New(mux.Config{Masters: []string{at}, Conn: conn.Options{DialTimeout: time.Second}})
+			require.NoError(t, err)
+			t.Cleanup(func() { m.Close() })
+			err = m.Replace(t.Context(), at, newcomer.addr(), "", false)
+			if c.want == nil {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, c.want)
+			require.Equal(t, at, m.Masters()[0].Addr)
+			err = m.Replace(t.Context(), at, newcomer.addr(), "", true)
+			if c.trust {
+				require.NoError(t, err)
+				require.Equal(t, newcomer.addr(), m.Masters()[0].Addr)
+			} else {
+				require.ErrorIs(t, err, mux.ErrAnswers)
+			}
+		})
+	}
 }
 
 // A server that cannot be dialled any more has not gone as long as it answers on the connection that there is. Its
@@ -242,10 +291,10 @@ func TestOldMasterMustNotAnswerOnItsConnection(t *testing.T) {
 	at := old.addr()
 	m := open(t, mux.Config{Masters: []string{at}, StallTime: 500 * time.Millisecond})
 	old.l.Close()
-	require.ErrorIs(t, m.Replace(t.Context(), at, newcomer.addr(), ""), mux.ErrAnswers)
+	require.ErrorIs(t, m.Replace(t.Context(), at, newcomer.addr(), "", false), mux.ErrAnswers)
 	require.Equal(t, mux.Up, m.Masters()[0].Phase)
 	old.cut()
-	require.NoError(t, m.Replace(t.Context(), at, newcomer.addr(), ""))
+	require.NoError(t, m.Replace(t.Context(), at, newcomer.addr(), "", false))
 }
 
 // The old one is shown no password: another server may have its address by now.
@@ -265,7 +314,7 @@ func TestOldMasterIsShownNoPassword(t *testing.T) {
 	}}})
 	require.NoError(t, err)
 	defer m.Close()
-	require.ErrorIs(t, m.Replace(t.Context(), "redis://:secret@"+refuses, "127.0.0.1:1", ""), mux.ErrAnswers)
+	require.ErrorIs(t, m.Replace(t.Context(), "redis://:secret@"+refuses, "127.0.0.1:1", "", false), mux.ErrAnswers)
 	require.False(t, told.Load())
 }
 
@@ -281,7 +330,7 @@ func TestPlaceIsGivenAwayOnce(t *testing.T) {
 		for k := range 4 {
 			newcomer := newFake(t, fmt.Sprint("new", k), steady(0))
 			all.Go(func() {
-				switch err := m.Replace(context.Background(), old.addr(), newcomer.addr(), fmt.Sprint("n", k)); {
+				switch err := m.Replace(context.Background(), old.addr(), newcomer.addr(), fmt.Sprint("n", k), false); {
 				case err == nil:
 					given.Add(1)
 				default:
@@ -295,7 +344,7 @@ func TestPlaceIsGivenAwayOnce(t *testing.T) {
 
 		left := newFake(t, "left", steady(0))
 		at := m.Masters()[0].Addr
-		all.Go(func() { m.Replace(context.Background(), at, left.addr(), "") })
+		all.Go(func() { m.Replace(context.Background(), at, left.addr(), "", false) })
 		m.Close()
 		all.Wait()
 	}

@@ -33,7 +33,7 @@ type Client struct {
 	rechecker            rechecker
 
 	replacing     chan struct{} // held by the one Replace at a time
-	replaceMaster func(ctx context.Context, old, new, name string) error
+	replaceMaster func(ctx context.Context, old, new, name string, shutDown bool) error
 	meetMaster    func(ctx context.Context, place int) (addr string, said conn.Server, err error)
 
 	attempts sync.RWMutex // held shared by each, until its release is sent; Close waits for them

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"runtime"
 	"strings"
@@ -183,6 +184,76 @@ func TestReplacedMasterUnderLoad(t *testing.T) {
 		require.Equal(t, len(clients), strings.Count(text.(string), "/"+clientname.List(list)+"/fighter"), text)
 	}
 	require.Contains(t, fmt.Sprint(clients[0]), strings.Join(list, " "))
+}
+
+// The machine of a master is gone: nothing comes back from its address any more. The steps of docs/masters.md replace it
+// all the same, when an operator has given his word, while a lock is kept and others are taken.
+func TestAMasterWhoseMachineIsGoneIsReplaced(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 4)
+	cfg := redlock.Config{Masters: masters.Addrs()[:3], RoundTimeout: 2 * time.Second, StallTime: busy, DialTimeout: time.Second}
+	var clients []*redlock.Client
+	for range 2 {
+		clients = append(clients, openConfig(t, cfg))
+		for i := range 3 {
+			reaches(t, clients[len(clients)-1], i, "up")
+		}
+	}
+	kept := clients[0].NewMutex("kept", fightTTL)
+	require.NoError(t, kept.TryLock(t.Context()))
+	alive, stop := kept.KeepAlive(t.Context())
+	defer stop()
+	f := newFight(t, fightTTL, clients...)
+	f.goesOn("at first")
+	gone := masters.Addr(2)
+	masters.Kill(2)
+	conntest.UnreachableAt(t, netip.MustParseAddrPort(gone))
+	starts, err := redlock.New(cfg) // and has never met it
+	require.NoError(t, err)
+	t.Cleanup(func() { starts.Close() })
+	for _, c := range append(clients, starts) {
+		err := c.Replace(t.Context(), gone, masters.Addr(3))
+		require.ErrorIs(t, err, mux.ErrMayAnswer)
+		require.ErrorContains(t, err, "redlock: replace: nobody can tell from here whether the old master is down: "+gone+": connect: ")
+		require.Equal(t, gone, c.Stats().Masters[2].Addr)
+		require.NoError(t, c.Replace(t.Context(), gone, masters.Addr(3), redlock.ShutDown()))
+		require.Equal(t, masters.Addr(3), c.Stats().Masters[2].Addr)
+		f.goesOn("while some have the old list")
+	}
+	for _, c := range clients {
+		reaches(t, c, 2, "up")
+	}
+	masters.Kill(0)
+	f.goesOn("by the newcomer's vote")
+	f.end()
+	require.NoError(t, context.Cause(alive))
+}
+
+// A frozen master is none that is down, also when its backlog is full, so that it takes no connections any more. Clients'
+// own redials fill it.
+func TestAFrozenMasterIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 4, redlocktest.WithArgs("--tcp-backlog", "4"))
+	cfg := redlock.Config{Masters: masters.Addrs()[:3], RoundTimeout: busy, DialTimeout: 500 * time.Millisecond}
+	c, other := openConfig(t, cfg), openConfig(t, cfg)
+	for _, of := range []*redlock.Client{c, other} {
+		used(t, of, long)
+		reaches(t, of, 2, "up")
+	}
+	masters.Pause(2)
+	require.ErrorIs(t, c.Replace(t.Context(), masters.Addr(2), masters.Addr(3), redlock.ShutDown()), mux.ErrAnswers, "whatever one says")
+	require.Eventually(t, func() bool {
+		k, err := net.DialTimeout("tcp", masters.Addr(2), 200*time.Millisecond)
+		if err == nil {
+			t.Cleanup(func() { k.Close() })
+		}
+		return err != nil
+	}, time.Minute, time.Millisecond)
+	require.ErrorIs(t, c.Replace(t.Context(), masters.Addr(2), masters.Addr(3)), mux.ErrMayAnswer)
+	masters.Resume(2)
+	reaches(t, c, 2, "up")
+	require.ErrorIs(t, c.Replace(t.Context(), masters.Addr(2), masters.Addr(3), redlock.ShutDown()), mux.ErrAnswers)
+	require.NoError(t, c.NewMutex("k", long).TryLock(t.Context()))
 }
 
 // A client has never met the master that it replaces, and so has no reason of its own to mistrust the newcomer. But

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -84,23 +85,42 @@ func (f *mastersFlags) register(cmd *cobra.Command) {
 	}
 }
 
-// addresses returns the masters, at least one.
-func (f *mastersFlags) addresses() ([]string, error) {
-	all, from, err := f.named()
+// addresses returns the masters, at least one, and those of before that were shut down for good.
+func (f *mastersFlags) addresses() (all, down []string, err error) {
+	all, down, from, err := f.named()
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case len(all) == 0:
-		return nil, usageError(mastersRemedy, "no masters in %s", from)
+		return nil, nil, usageError(mastersRemedy, "no masters in %s", from)
 	}
 	all = rejoined(all)
-	for i, a := range all {
+	for i, a := range slices.Concat(all, down) {
 		if _, err := conn.ParseAddress(a); err != nil {
-			return nil, usageError("written as host:port, redis://host:port, rediss://host:port, unix:///path, sentinel://host:port,host:port/group or cluster://host:port,host:port",
+			return nil, nil, usageError("written as host:port, redis://host:port, rediss://host:port, unix:///path, sentinel://host:port,host:port/group or cluster://host:port,host:port",
 				"master %d in %s: %w", i+1, from, err)
 		}
 	}
-	return all, nil
+	for _, a := range all {
+		if contains(down, a) {
+			return nil, nil, usageError("", "%s is a master in %s, and was shut down for good, too", conn.Redact(a), from)
+		}
+	}
+	return all, down, nil
+}
+
+// contains reports whether an address is in a list, with whatever credentials.
+func contains(list []string, address string) bool {
+	return slices.ContainsFunc(list, func(a string) bool { return bare(a) == bare(address) })
+}
+
+// bare returns a valid address without its credentials.
+func bare(address string) string {
+	a, err := conn.ParseAddress(address)
+	if err != nil {
+		return conn.Redact(address)
+	}
+	return a.String()
 }
 
 // inFile reports whether the addresses are in the file that REDLOCK_MASTERS_FILE names.
@@ -109,40 +129,40 @@ func (f *mastersFlags) inFile() bool {
 }
 
 // named returns the addresses as they were given, and where they were given.
-func (f *mastersFlags) named() (all []string, from string, err error) {
+func (f *mastersFlags) named() (all, down []string, from string, err error) {
 	switch env := os.Getenv("REDLOCK_MASTERS"); {
 	case len(f.masters) > 0:
 		for _, a := range strings.Split(strings.Join(f.masters, ","), ",") {
 			if a = strings.TrimSpace(a); hasCredentials(a) {
-				return nil, "", usageError("use REDLOCK_USERNAME with REDLOCK_PASSWORD or --password-file, or --masters-file or REDLOCK_MASTERS instead",
+				return nil, nil, "", usageError("use REDLOCK_USERNAME with REDLOCK_PASSWORD or --password-file, or --masters-file or REDLOCK_MASTERS instead",
 					"--masters holds a username or password, which everybody on this machine can read")
 			} else if a != "" {
 				all = append(all, a)
 			}
 		}
-		return all, "--masters", nil
+		return all, nil, "--masters", nil
 	case f.file != "":
-		all, err := readMasters(f.file)
+		all, down, err := readMasters(f.file)
 		if err != nil {
-			return nil, "", usageError("", "--masters-file: %w", err)
+			return nil, nil, "", usageError("", "--masters-file: %w", err)
 		}
 		if f.file == stdin {
-			return all, "stdin", nil
+			return all, down, "stdin", nil
 		}
-		return all, f.file, nil
+		return all, down, f.file, nil
 	case f.inFile():
 		name := os.Getenv(fileVariable)
 		if name == stdin {
-			return nil, "", usageError("'--masters-file -' does that", "%s cannot be stdin, as it is read again", fileVariable)
+			return nil, nil, "", usageError("'--masters-file -' does that", "%s cannot be stdin, as it is read again", fileVariable)
 		}
-		if all, err = readMasters(name); err != nil {
-			return nil, "", usageError("", "%s: %w", fileVariable, err)
+		if all, down, err = readMasters(name); err != nil {
+			return nil, nil, "", usageError("", "%s: %w", fileVariable, err)
 		}
-		return all, name, nil
+		return all, down, name, nil
 	case env != "":
-		return strings.FieldsFunc(env, func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) }), "REDLOCK_MASTERS", nil
+		return strings.FieldsFunc(env, func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) }), nil, "REDLOCK_MASTERS", nil
 	}
-	return nil, "", usageError(mastersRemedy, "no masters given")
+	return nil, nil, "", usageError(mastersRemedy, "no masters given")
 }
 
 // rejoined joins the addresses again that were split at the commas between their
@@ -166,27 +186,34 @@ func rejoined(parts []string) (all []string) {
 // stdin is a --masters-file.
 const stdin = "-"
 
-func readMasters(name string) ([]string, error) {
+// shutDown begins a line of a file with the masters that names no master: somebody's word that the one which had a place
+// there before is shut down for good.
+const shutDown = "shut down:"
+
+func readMasters(name string) (all, down []string, err error) {
 	file := os.Stdin
 	if name != stdin {
-		var err error
 		if file, err = os.Open(name); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		defer file.Close()
 	}
-	var all []string
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
+		list := &all
+		line, word := strings.CutPrefix(strings.TrimSpace(lines.Text()), shutDown)
+		if word {
+			list = &down
+		}
 		// A # within a word may belong to a password.
-		for _, word := range strings.Fields(lines.Text()) {
+		for _, word := range strings.Fields(line) {
 			if strings.HasPrefix(word, "#") {
 				break
 			}
-			all = append(all, word)
+			*list = append(*list, word)
 		}
 	}
-	return all, lines.Err()
+	return all, down, lines.Err()
 }
 
 // A masterSet is the masters that a command talks to, and how it connects to them.
@@ -197,7 +224,7 @@ type masterSet struct {
 
 // masterSet returns what the flags, files and variables say.
 func (f *mastersFlags) masterSet() (s masterSet, err error) {
-	if s.masters, err = f.addresses(); err == nil {
+	if s.masters, _, err = f.addresses(); err == nil {
 		s.connect, err = f.options()
 	}
 	return s, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/redburst/redburst/conn"
+	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
 )
 
@@ -64,7 +66,7 @@ func (r *acquirer) reread() {
 		r.reader.missed = true
 		return
 	}
-	list, err := r.given.addresses()
+	list, down, err := r.given.addresses()
 	if err != nil {
 		complain(err.Error(), stayRemedy)
 		return
@@ -78,8 +80,16 @@ func (r *acquirer) reread() {
 			"a newcomer has no vote at first, so two of three leave no majority; another number of masters needs a restart of all processes")
 	default:
 		from, to := conn.Redact(gone[0]), conn.Redact(come[0])
-		if err := r.reader.client.Replace(context.Background(), gone[0], come[0]); err != nil {
-			complain(fmt.Sprintf("%s does not take the place of %s: %v", to, from, err), stayRemedy)
+		var opts []redlock.ReplaceOption
+		if contains(down, gone[0]) {
+			opts = append(opts, redlock.ShutDown())
+		}
+		if err := r.reader.client.Replace(context.Background(), gone[0], come[0], opts...); err != nil {
+			remedy := stayRemedy
+			if errors.Is(err, mux.ErrMayAnswer) {
+				remedy = fmt.Sprintf("if it is shut down for good, or its machine is gone, say so in the file with a line '%s %s'; %s", shutDown, bare(gone[0]), stayRemedy)
+			}
+			complain(fmt.Sprintf("%s does not take the place of %s: %v", to, from, err), remedy)
 			return
 		}
 		complain(fmt.Sprintf("%s has the place of %s now", to, from), "it votes when the longest TTL has passed")

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn/conntest"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -83,6 +85,35 @@ func TestRunTakesAChangedList(t *testing.T) {
 	require.NotContains(t, s.out.String(), "hangup")
 	require.Zero(t, waiter.end())
 	require.Contains(t, waiter.out.String(), "mine "+strings.Join([]string{masters.Addr(3), masters.Addr(1), masters.Addr(0)}, ","))
+}
+
+// The machine of a master is gone. The file says so, and it is replaced; before, nobody can tell.
+func TestRunTakesTheWordOfTheList(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 4)
+	f := newMasterFile(t, masters.Addrs()[:3]...)
+	s := begin(t, f.env(), sh(`echo ready; read line`, "--ttl", "3s", "--dial-timeout", "500ms", "-v")...)
+	s.awaitStdout("ready")
+	gone := masters.Addr(2)
+	masters.Kill(2)
+	conntest.UnreachableAt(t, netip.MustParseAddrPort(gone))
+	f.write(masters.Addr(0), masters.Addr(1), masters.Addr(3))
+	f.hangup("nobody can tell from here whether the old master is down", s)
+	word := "shut down: " + gone
+	s.saysSoon("with a line '" + word + "'")
+	f.write(masters.Addr(0), masters.Addr(1), masters.Addr(3), "shut down: "+masters.Addr(0))
+	f.hangup(masters.Addr(0)+" is a master in "+f.path+", and was shut down for good, too", s)
+	f.write(masters.Addr(0), masters.Addr(1), masters.Addr(3), "shut down: http://x")
+	f.hangup("master 4 in "+f.path, s)
+	f.write(masters.Addr(0), masters.Addr(1), masters.Addr(3), "  shut down: redis://:of-old@"+gone+" # in March")
+	f.hangup(masters.Addr(3)+" has the place of "+gone+" now", s)
+	f.hangup("the list of masters is the same", s)
+	status, stdout, stderr := do(t, f.env(), "clients")
+	require.Zero(t, status, stdout+stderr)
+	require.Contains(t, stdout, "1 client with a list of masters")
+	_, err := s.in.Write([]byte("\n"))
+	require.NoError(t, err)
+	require.Zero(t, s.end())
 }
 
 // The same with lead: neither who leads nor who waits is ended by the signal.

@@ -105,9 +105,10 @@ that belongs to it.
 If REDLOCK_MASTERS_FILE names the file with the masters, a SIGHUP makes run read
 it again, and is not passed on. A master that is another one in the file now is
 replaced while the lock is held. Shut the old one down for good first: run does
-not replace one that still answers. It says what it has done, and why not. It
-replaces one at a time, as a newcomer does not vote at first. The command's
-REDLOCK_MASTERS stays what it was.
+not replace one that still answers, or may do so, as nothing comes back from it.
+If its machine is gone, say so in the file, with a line 'shut down: old:6379'.
+run says what it has done, and why not. It replaces one at a time, as a newcomer
+does not vote at first. The command's REDLOCK_MASTERS stays what it was.
 
 Exit status: that of the command, 128+n if signal n ended it, or
    64  wrong usage

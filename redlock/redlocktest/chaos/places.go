@@ -229,7 +229,7 @@ func (c *client) replace(file, old, new string) {
 	c.list.Store(&list)
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		err := c.lock.Replace(ctx, old, new)
+		err := c.lock.Replace(ctx, old, new, redlock.ShutDown()) // it is: what is in front of it may say nothing
 		cancel()
 		switch {
 		case errors.Is(err, redlock.ErrClosed):
