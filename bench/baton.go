@@ -215,14 +215,12 @@ func serveRunner(in *bufio.Reader, out io.Writer) error {
 // A roundCount counts what redburst does to take locks.
 type roundCount struct{ attempts, rounds atomic.Int64 }
 
-func (n *roundCount) observer() *redlock.Observer {
-	return &redlock.Observer{Round: func(_ context.Context, r redlock.Round) {
-		if r.Op != "lock" || r.Asked == 0 {
-			return
-		}
-		n.attempts.Add(1)
-		if r.Asked > 1 {
-			n.rounds.Add(1)
-		}
-	}}
+func (n *roundCount) told(_ context.Context, e *redlock.Event) {
+	if e.Kind != redlock.EventRound || e.Op != "lock" || e.Asked == 0 {
+		return
+	}
+	n.attempts.Add(1)
+	if e.Asked > 1 {
+		n.rounds.Add(1)
+	}
 }

@@ -16,9 +16,9 @@ import (
 )
 
 // interop returns redburst and redsync on the same masters.
-func interop(t *testing.T, o *redlock.Observer) (*Fleet, *redlock.Client, *redsync.Redsync) {
+func interop(t *testing.T, o ...redlock.Observer) (*Fleet, *redlock.Client, *redsync.Redsync) {
 	f := start(t, Case{N: 5, Transport: TCP})
-	client, err := redlock.Open(t.Context(), redlock.Config{Masters: f.URLs(), Observer: o})
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: f.URLs(), Observers: o})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	var pools []redsyncredis.Pool
@@ -32,7 +32,7 @@ func interop(t *testing.T, o *redlock.Observer) (*Fleet, *redlock.Client, *redsy
 }
 
 func TestInteropWhatRedsyncHoldsIsRefused(t *testing.T) {
-	f, client, rs := interop(t, nil)
+	f, client, rs := interop(t)
 	theirs, ours := rs.NewMutex("key", redsync.WithExpiry(time.Minute)), client.NewMutex("key", lockTTL)
 	require.NoError(t, theirs.LockContext(t.Context()))
 	require.ErrorIs(t, ours.TryLock(t.Context()), redlock.ErrHeld)
@@ -44,7 +44,7 @@ func TestInteropWhatRedsyncHoldsIsRefused(t *testing.T) {
 }
 
 func TestInteropWhatWeHoldIsRefusedToRedsync(t *testing.T) {
-	f, client, rs := interop(t, nil)
+	f, client, rs := interop(t)
 	theirs, ours := rs.NewMutex("key", redsync.WithExpiry(time.Minute)), client.NewMutex("key", lockTTL)
 	require.NoError(t, ours.TryLock(t.Context()))
 	taken, ok := errors.AsType[*redsync.ErrTaken](theirs.TryLockContext(t.Context()))
@@ -66,7 +66,7 @@ func TestInteropEachKindAndRedsync(t *testing.T) {
 		"one holder with a fence": {redlock.WithFence()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, client, rs := interop(t, nil)
+			_, client, rs := interop(t)
 			ours := client.NewMutex("key", lockTTL, opts...)
 			keys := []string{"key"}
 			if strings.HasPrefix(name, "a set") {
@@ -100,8 +100,10 @@ func TestInteropEachKindAndRedsync(t *testing.T) {
 
 func TestInteropRedsyncsUnlockWakesOurWaiter(t *testing.T) {
 	wakes := make(chan redlock.Wake, 16)
-	f, client, rs := interop(t, &redlock.Observer{
-		Wake: func(_ context.Context, _ string, why redlock.Wake) { wakes <- why },
+	f, client, rs := interop(t, func(_ context.Context, e *redlock.Event) {
+		if e.Kind == redlock.EventWake {
+			wakes <- e.Why
+		}
 	})
 	theirs, ours := rs.NewMutex("key", redsync.WithExpiry(time.Minute)), client.NewMutex("key", lockTTL)
 	require.NoError(t, theirs.LockContext(t.Context()))

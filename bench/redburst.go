@@ -19,7 +19,7 @@ func openRedburstWith(set func(cfg *redlock.Config), opts ...redlock.Option) fun
 		cfg := redlock.Config{Masters: f.URLs(), TLS: f.endpoints[0].TLS}
 		set(&cfg)
 		if f.rounds != nil {
-			cfg.Observer = f.rounds.observer()
+			cfg.Observers = []redlock.Observer{f.rounds.told}
 		}
 		c, err := redlock.Open(context.Background(), cfg)
 		if err != nil {

@@ -167,7 +167,7 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 	}
 	taken, returns := false, false
 	defer func() {
-		if taken && !returns { // a context or an Observer has panicked: the caller does not know of the lock
+		if taken && !returns { // a context has panicked: the caller does not know of the lock
 			c.renewer.giveBack(&m.hold, k.token, 0, unasked(OpLock, m.key, ErrNotHeld, ""))
 		}
 		if taken {
@@ -206,7 +206,7 @@ func (a *attempt) once(ctx context.Context) (e *RoundError) {
 // returns the rest of the validity, and the mux's error too.
 func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *RoundError, err error) {
 	m, c := a.mutex, a.mutex.client
-	// It does not wait for the mutex: a context, or an Observer that it calls, may call TryLock
+	// It does not wait for the mutex: a context that it calls may call TryLock
 	// again while Close waits for the attempt that is under way.
 	if !c.attempts.TryRLock() {
 		k.op.Started, k.op.Decided = 0, 0

@@ -89,11 +89,11 @@ func TestLockIsNotReleasedByWhoHearsOfTheLossOfTheOneBefore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var m *Mutex
 			losses := 0
-			observer := &Observer{Lost: func(context.Context, string, error) {
+			observer := onEvent(EventLost, func(_ *Event) {
 				losses++
 				m.Unlock(context.Background())
-			}}
-			simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+			})
+			simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 				m = taken(t, c)
 				held, stop := m.KeepAlive(context.Background())
 				defer stop()

@@ -57,14 +57,13 @@ type call struct {
 	fence          uint64        // of the lock; in an acquire, the hint
 	leaseEpoch     uint64        // in an acquire, the epoch of its lease; 0 without
 	waited         time.Duration // in an acquire, for how long its Lock has waited
-	failures       int           // see Round.Failures
+	failures       int           // see Event.Failures
 	held           time.Duration // in a release, for how long the lock was held; 0 if that is not known
 	slot           int           // in an acquire of a slotted kind, the slot that it is to take
 	relies         bool          // in an acquire of a slotted kind: it relies on an agreement
 	untaken        bool          // in a release: the attempt has not taken the lock
 	agreementEpoch uint64        // ... and the epoch of the agreements when it began
-	votes          []Vote        // for the Observer
-	about          about         // likewise
+	about          about         // for the Observers
 	earlyVotes     []earlyVote   // of an acquire in turn
 	earlyLimit     time.Duration // ... and how long each of these masters had
 	order          []int         // the order in which an acquire in turn asks the masters
@@ -75,7 +74,7 @@ type call struct {
 	onLate         func(error) func(master int, v resp.Value)
 }
 
-// about is what an Observer is told of the lock of a round.
+// about is what Observers are told of the lock of a round.
 type about struct {
 	ttl     time.Duration
 	holders int

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -29,7 +30,7 @@ type rounds interface {
 const minShortTimeout = 5 * time.Millisecond
 
 // A core is what all parts of a client share: the masters, the clock, the pool of calls, the
-// statistics and the Observer. The parts are given the core, and not the Client.
+// statistics and the Observers. The parts are given the core, and not the Client.
 type core struct {
 	owner     string // in front of each token; empty for none
 	masters   addresses
@@ -40,8 +41,8 @@ type core struct {
 	stats     stats
 	hints     hints
 	agreed    agreements
-	observe   Observer // its funcs may be nil
-	groups    bool     // sentinels say where a master is, so it can be replaced by another
+	events    events
+	groups    bool // sentinels say where a master is, so it can be replaced by another
 	closed    chan struct{}
 }
 
@@ -166,27 +167,33 @@ func (e *RoundError) noteRevoked(votes []mux.Vote, token []byte) {
 // revoked reports whether the lock is gone because it was revoked.
 func (e *RoundError) revoked() bool { return e != nil && e.under == ErrRevoked }
 
-// observeRound tells the Observer of a round. left is what is left of the lock's validity. e is the round's error;
+// observeRound tells the Observers of a round. left is what is left of the lock's validity. e is the round's error;
 // nil if it succeeded.
 func (c *core) observeRound(ctx context.Context, op Op, key string, k *call, left time.Duration, e *RoundError) {
-	if c.observe.Round == nil {
+	ev := c.events.begin(ctx, EventRound, key)
+	if ev == nil {
 		return
 	}
-	r := Round{Op: op, Key: key, Took: k.op.Decided - k.op.Started, Held: k.held, Failures: k.failures, Asked: len(c.masters),
-		Started: k.op.Started, TTL: k.about.ttl, Fence: k.fence, Holders: k.about.holders, Keys: k.about.keys, token: &k.token}
-	if op == OpLock && e != nil {
-		r.Fence = 0 // it is a hint
+	ev.Op, ev.Asked, ev.Started, ev.Took = op, cmp.Or(k.asked, len(c.masters)), k.op.Started, k.op.Decided-k.op.Started
+	ev.Held, ev.Failures, ev.TTL, ev.Fence, ev.Holders, ev.Keys = k.held, k.failures, k.about.ttl, k.fence, k.about.holders, k.about.keys
+	ev.token = append(ev.token, k.token...)
+	if ev.Started != 0 {
+		ev.Boot = k.op.Decided
 	}
-	if k.asked != 0 {
-		r.Asked = k.asked
+	if e == nil {
+		ev.Votes, ev.Validity = appendVotes(ev.Votes, c.masters, k.op.Votes, k.token), left
+	} else if ev.Votes, ev.Err = append(ev.Votes, e.Votes...), e; op == OpLock {
+		ev.Fence = 0 // it is a hint
 	}
-	if e != nil {
-		r.Votes, r.Err = e.Votes, e
-	} else {
-		k.votes = appendVotes(k.votes[:0], c.masters, k.op.Votes, k.token)
-		r.Votes, r.Validity = k.votes, left
+	c.events.end(ev)
+}
+
+// observeLetGo tells the Observers that a holder lets go of its lock.
+func (c *core) observeLetGo(key string, token []byte, givenBack bool) {
+	if ev := c.events.begin(context.Background(), EventLetGo, key); ev != nil {
+		ev.GivenBack, ev.token = givenBack, append(ev.token, token...)
+		c.events.end(ev)
 	}
-	c.observe.Round(ctx, r)
 }
 
 // learn takes the numbers in the votes of an acquire, so that the next hints are above them.

@@ -139,8 +139,8 @@ func TestShortBudgetIsNoLackOfAQuorum(t *testing.T) {
 func TestDoOfAContextThatEndsAsTheLockIsTaken(t *testing.T) {
 	mine := errors.New("mine")
 	var cancel context.CancelCauseFunc
-	observer := &Observer{Round: func(context.Context, Round) { cancel(mine) }}
-	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+	observer := onEvent(EventRound, func(_ *Event) { cancel(mine) })
+	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		var ctx context.Context
 		ctx, cancel = context.WithCancelCause(t.Context())
 		err := c.Do(ctx, "k", ttl, func(context.Context) error { t.Error("it runs"); return nil })

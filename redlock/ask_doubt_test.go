@@ -127,12 +127,12 @@ func TestAnUnlockWaitsForAnExtensionThatMayFindALoss(t *testing.T) {
 func TestAReleaseIsCountedWhenAnExtensionIsDecided(t *testing.T) {
 	for _, lost := range []bool{true, false} {
 		told := make(chan error, 1)
-		observer := &Observer{Round: func(_ context.Context, r Round) {
+		observer := onEvent(EventRound, func(r *Event) {
 			if r.Op == OpUnlock {
 				told <- r.Err
 			}
-		}}
-		simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+		})
+		simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 			told = make(chan error, 1)
 			m, over := underExtension(t, c, r, extensionsOf["Extend"], func() {
 				r.set(freeze, 2)
@@ -191,12 +191,12 @@ func TestTheContextEndsTheWaitForAnExtension(t *testing.T) {
 func TestAnObserverMayUnlockWhatIsRenewedInTheSameBurst(t *testing.T) {
 	var renewed func()
 	var once sync.Once
-	observer := &Observer{Round: func(_ context.Context, r Round) {
+	observer := onEvent(EventRound, func(r *Event) {
 		if r.Op == OpRenew {
 			once.Do(func() { renewed() })
 		}
-	}}
-	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+	})
+	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		var all [2]*Mutex
 		for i, key := range []string{"a", "b"} {
 			all[i] = c.NewMutex(key, ttl)

@@ -42,7 +42,7 @@ type Client struct {
 
 // New checks the configuration and begins to connect to the masters in the background. It is for
 // services that must start while masters are down: until a majority is connected, TryLock fails
-// with ErrNoQuorum, and Lock waits. Stats and Observer.Master show the state of the masters.
+// with ErrNoQuorum, and Lock waits. Stats and EventMaster show the state of the masters.
 func New(cfg Config) (*Client, error) {
 	c, err := open(cfg, mux.New)
 	if err != nil {
@@ -55,7 +55,7 @@ func New(cfg Config) (*Client, error) {
 // connecting in the background.
 //
 // A minority that is down is no error. Nor is a minority that can never serve (a node of a
-// cluster, a replica, a wrong password), unless Config.Strict is set. Stats and Observer.Master
+// cluster, a replica, a wrong password), unless Config.Strict is set. Stats and EventMaster
 // show these masters.
 //
 // The errors:
@@ -100,9 +100,14 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 		c.subscriptions.disconnected(master)
 		c.watcherSubscriptions.notify(nil)
 	}
-	if cfg.Observer != nil && cfg.Observer.Master != nil {
-		told := cfg.Observer.Master
-		hooked.OnState = func(i int, s mux.State) { told(masterStats(i, s)) }
+	if c.events.observed() {
+		hooked.OnState = func(i int, s mux.State) {
+			m := masterStats(i, s)
+			if e := c.events.begin(context.Background(), EventMaster, ""); e != nil {
+				e.Master = &m
+				c.events.end(e)
+			}
+		}
 	}
 	m, err := connect(hooked)
 	if err != nil {
@@ -111,8 +116,9 @@ func open(cfg Config, connect func(mux.Config) (*mux.Mux, error)) (*Client, erro
 	c.guard.raised = m.ExtendQuarantine
 	c.replaceMaster, c.meetMaster = m.Replace, m.Meet
 	c.begin(m, clock.Now)
-	if cfg.Observer != nil && cfg.Observer.Opened != nil {
-		cfg.Observer.Opened(c)
+	if e := c.events.begin(context.Background(), EventOpened, ""); e != nil {
+		e.Client = c
+		c.events.end(e)
 	}
 	return c, nil
 }
@@ -138,9 +144,7 @@ func prepare(cfg Config) *Client {
 	case NoOwner:
 		c.owner = ""
 	}
-	if cfg.Observer != nil {
-		c.observe = *cfg.Observer
-	}
+	c.events.init(cfg.Observers, clock.Now)
 	c.cfg.setDefaults()
 	c.hints.init(c.cfg.FenceMemory, c.cfg.FenceSkew)
 	c.guard.restart, c.guard.durable = cfg.RestartGuard, cfg.Durable
@@ -161,6 +165,7 @@ func prepare(cfg Config) *Client {
 // begin gives the client its masters and its clock.
 func (c *Client) begin(r rounds, now func() time.Duration) {
 	c.rounds, c.now = r, now
+	c.events.setClock(now)
 	c.masters = newAddresses(r.Masters())
 	for _, a := range c.cfg.Masters {
 		if addr, err := conn.ParseAddress(a); err == nil && addr.Group() != "" {
@@ -221,6 +226,7 @@ func (c *Client) Stats() Stats {
 	c.check()
 	out := c.stats.snapshot()
 	out.Kept = c.renewer.kept()
+	out.EventsDropped, out.EventsWaiting = c.events.stats()
 	for i, m := range c.rounds.Masters() {
 		s := masterStats(i, m)
 		s.Notifies = s.Notifies && !c.renewer.subscriptions.refuses(i)
@@ -251,6 +257,15 @@ func (c *Client) Meet(ctx context.Context, told func(MasterStats)) {
 	meeting.Wait()
 }
 
+// Note has the Observers told of an EventNote with that context and key, after all that has
+// happened before. It reports false if nobody is told, as the client is closed or has no Observer.
+// So an Observer that keeps something of an operation, such as its span, can know when it has heard
+// all of it.
+func (c *Client) Note(ctx context.Context, key string) bool {
+	c.check()
+	return c.events.tell(ctx, EventNote, key)
+}
+
 // Close ends the connections and returns when nothing of the client is left. Every call that
 // waits returns with ErrClosed, and the contexts of KeepAlive end.
 //
@@ -259,11 +274,12 @@ func (c *Client) Meet(ctx context.Context, told func(MasterStats)) {
 // interrupted, so that they leave no key there. It waits as long for waiters to leave the queues
 // between processes.
 //
-// It may be called more than once, but not from an Observer. It returns nil.
+// Observers are told what has happened until then, but Close waits for them for a second at most
+// (see [Observer]). It may be called more than once. It returns nil.
 func (c *Client) Close() (err error) {
 	c.check()
 	c.closing.Do(func() { close(c.closed) })
-	defer func() { err = c.disconnect() }() // also if an Observer panics
+	defer func() { err = c.disconnect() }() // also if a context panics
 	c.renewer.close()
 	return nil
 }
@@ -278,6 +294,6 @@ func (c *Client) disconnect() error {
 	c.renewer.running.Wait()
 	c.rechecker.running.Wait()
 	c.relays.running.Wait()
-	c.releases.close()
+	c.events.close()
 	return err
 }

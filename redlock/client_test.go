@@ -128,7 +128,7 @@ func TestCloseLeavesNothingOfWhatItCutsShort(t *testing.T) {
 func TestCloseAndAnAttemptDoNotWaitForEachOther(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		closed, lost := make(chan struct{}), make(chan error, 1)
-		c.observe.Lost = func(context.Context, string, error) {
+		c.events.hook(EventLost, func(*Event) {
 			go func() {
 				c.Close()
 				close(closed)
@@ -138,7 +138,7 @@ func TestCloseAndAnAttemptDoNotWaitForEachOther(t *testing.T) {
 				runtime.Gosched()
 			}
 			lost <- c.NewMutex("other", ttl).TryLock(context.Background())
-		}
+		})
 		held, stop := taken(t, c).KeepAlive(t.Context())
 		defer stop()
 		c.rounds = &suspendedRounds{fakeRounds: r}

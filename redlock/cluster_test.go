@@ -154,7 +154,7 @@ func TestOneOfThreeClustersLosesItsMaster(t *testing.T) {
 	cfg := onClusters(clusters)
 	var phases diary
 	b := openConfig(t, cfg)
-	cfg.Observer = phases.observer()
+	cfg.Observers = phases.observer()
 	a := openConfig(t, cfg)
 	for _, c := range []*redlock.Client{a, b} {
 		for i := range 3 {
@@ -194,7 +194,7 @@ func TestOneOfThreeClustersIsDeadAndOneFailsOver(t *testing.T) {
 	cfg := onClusters(clusters)
 	var phases diary
 	b := openConfig(t, cfg)
-	cfg.Observer = phases.observer()
+	cfg.Observers = phases.observer()
 	a := openConfig(t, cfg)
 	for _, c := range []*redlock.Client{a, b} {
 		for i := range 3 {
@@ -438,11 +438,12 @@ func TestClusterThatIsDownForAMomentForgetsNothing(t *testing.T) {
 	var mu sync.Mutex
 	var seen []string
 	cfg := onClusters(clusters)
-	cfg.Observer = &redlock.Observer{Master: func(m redlock.MasterStats) {
+	cfg.Observers = onEvent(redlock.EventMaster, func(e *redlock.Event) {
+		m := *e.Master
 		mu.Lock()
 		defer mu.Unlock()
 		seen = append(seen, fmt.Sprint(m.Phase, " ", m.Err))
-	}}
+	})
 	c := openConfig(t, cfg)
 	at := clusters.Owner(0, lockSlot)
 	held := c.NewMutex("held", time.Minute)
@@ -480,7 +481,7 @@ func TestAnnouncedPlacesOfNodesAreFollowed(t *testing.T) {
 	clusters := redlocktest.StartClusters(t, 1, 1, redlocktest.WithLinks())
 	cfg := onClusters(clusters)
 	var quarantined atomic.Bool
-	cfg.Observer = &redlock.Observer{Master: func(m redlock.MasterStats) { quarantined.CompareAndSwap(false, m.Phase == "quarantined") }}
+	cfg.Observers = onEvent(redlock.EventMaster, func(e *redlock.Event) { m := *e.Master; quarantined.CompareAndSwap(false, m.Phase == "quarantined") })
 	c := openConfig(t, cfg)
 	m := c.NewMutex("k", time.Minute)
 	require.NoError(t, m.TryLock(t.Context()))

@@ -209,9 +209,9 @@ type Config struct {
 	// under way. Then the next waiter's attempt follows the release. A token that Client.Holders
 	// has shown is not known to the Mutex: whoever releases with it may end a later holder's lock.
 	Handovers int
-	// Observer, if set, is told what happens. SlogObserver returns one that logs, and Observers
-	// makes one of several. redlock/contrib has some for OpenTelemetry and Prometheus.
-	Observer *Observer
+	// Observers are told what happens. SlogObserver returns one that logs. redlock/contrib has some
+	// for OpenTelemetry and Prometheus, and package flight one that records.
+	Observers []Observer
 }
 
 // setDefaults sets the defaults that the rounds and the queues need.
@@ -291,10 +291,10 @@ func (cfg *Config) checkPrefix() error {
 func (cfg Config) Format(s fmt.State, _ rune) {
 	fmt.Fprintf(s, "{Masters:%v Prefix:%q Username:%q Password:%s SentinelUsername:%q SentinelPassword:%s TrustAnySentinel:%t Credentials:%t TLS:%t"+
 		" ClientName:%q Owner:%q DialTimeout:%v RoundTimeout:%v StallTime:%v BusyPoll:%v DriftFactor:%v MinDrift:%v RestartGuard:%v"+
-		" FenceMemory:%v FenceSkew:%v Strict:%t Durable:%t Handovers:%d Observer:%t}",
+		" FenceMemory:%v FenceSkew:%v Strict:%t Durable:%t Handovers:%d Observers:%d}",
 		conn.RedactAll(cfg.Masters), cfg.Prefix, cfg.Username, cfg.Password, cfg.SentinelUsername, cfg.SentinelPassword, cfg.TrustAnySentinel, cfg.Credentials != nil, cfg.TLS != nil,
 		cfg.ClientName, cfg.Owner, cfg.DialTimeout, cfg.RoundTimeout, cfg.StallTime, cfg.BusyPoll, cfg.DriftFactor, cfg.MinDrift, cfg.RestartGuard,
-		cfg.FenceMemory, cfg.FenceSkew, cfg.Strict, cfg.Durable, cfg.Handovers, cfg.Observer != nil)
+		cfg.FenceMemory, cfg.FenceSkew, cfg.Strict, cfg.Durable, cfg.Handovers, len(cfg.Observers))
 }
 
 // LogValue returns what Format prints.

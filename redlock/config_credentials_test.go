@@ -33,11 +33,12 @@ func TestLockOutlivesItsCredentials(t *testing.T) {
 			defer mu.Unlock()
 			return redlock.Credentials{Username: "locker", Password: redlock.NewSecret(password), Until: time.Now().Add(2 * time.Second)}, nil
 		},
-		Observer: &redlock.Observer{Master: func(m redlock.MasterStats) {
+		Observers: onEvent(redlock.EventMaster, func(e *redlock.Event) {
+			m := *e.Master
 			mu.Lock()
 			defer mu.Unlock()
 			told[m.Addr] = string(m.Phase) + " " + m.Err
-		}},
+		}),
 	})
 	for i := range 3 {
 		reaches(t, c, i, "up")

@@ -26,11 +26,12 @@ func TestRefusedMinorityIsShown(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	told := map[string]redlock.MasterStats{}
-	cfg := redlock.Config{Masters: clustered(t, 3), RoundTimeout: busy, Observer: &redlock.Observer{Master: func(m redlock.MasterStats) {
+	cfg := redlock.Config{Masters: clustered(t, 3), RoundTimeout: busy, Observers: onEvent(redlock.EventMaster, func(e *redlock.Event) {
+		m := *e.Master
 		mu.Lock()
 		defer mu.Unlock()
 		told[m.Addr] = m
-	}}}
+	})}
 	c := openConfig(t, cfg)
 	reaches(t, c, 0, "up")
 	reaches(t, c, 1, "up")

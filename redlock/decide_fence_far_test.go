@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -264,13 +263,13 @@ func TestAClockThatIsFarBack(t *testing.T) {
 	skew.Set(-365 * 24 * time.Hour)
 	unheard := errors.New("unheard")
 	seen := unheard
-	wrong := opened(t, masters.Addrs(), &Observer{Round: func(_ context.Context, r Round) {
+	wrong := opened(t, masters.Addrs(), onEvent(EventRound, func(r *Event) {
 		for _, v := range r.Votes {
 			if r.Op == "lock" && v.Err != nil {
 				seen = v.Err
 			}
 		}
-	}})
+	}))
 	n := wrong.NewMutex("k", 10*time.Second, WithFence())
 	err := n.TryLock(t.Context())
 	require.ErrorIs(t, err, ErrNoQuorum)

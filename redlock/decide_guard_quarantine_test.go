@@ -200,7 +200,7 @@ func TestMasterThatHasGotAReplicaVotes(t *testing.T) {
 	masters := redlocktest.Start(t, 2)
 	phases := make(chan string, 100)
 	c := openConfig(t, redlock.Config{Masters: masters.Addrs()[:1], RoundTimeout: busy,
-		Observer: &redlock.Observer{Master: func(m redlock.MasterStats) { phases <- string(m.Phase) }}})
+		Observers: onEvent(redlock.EventMaster, func(e *redlock.Event) { m := *e.Master; phases <- string(m.Phase) })})
 	reaches(t, c, 0, "up")
 	used(t, c, 30*time.Second)
 	replicate(t, masters, 1, 0)

@@ -1,7 +1,6 @@
 package redlock_test
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"strings"
@@ -121,12 +120,11 @@ func TestReplacedMasterDoesNotVoteThoughItIsTheOnlyOneInReach(t *testing.T) {
 		old := masters.Addr(0)
 		sentinels := []*scriptedSentinel{newSentinel(t, old), newSentinel(t, old), newSentinel(t, old)}
 		checked := make(chan string, 100)
-		c := grouped(t, masters, sentinels, redlock.Config{RoundTimeout: 5 * time.Second, Observer: &redlock.Observer{
-			Round: func(_ context.Context, r redlock.Round) {
-				if r.Op == "recheck" {
-					checked <- r.Key
-				}
-			}}})
+		c := grouped(t, masters, sentinels, redlock.Config{RoundTimeout: 5 * time.Second, Observers: onEvent(redlock.EventRound, func(r *redlock.Event) {
+			if r.Op == "recheck" {
+				checked <- r.Key
+			}
+		})})
 		for _, key := range []string{"k", "j"} {
 			_, err := masters.Do(2, "SET", key, "foreign")
 			require.NoError(t, err)

@@ -233,11 +233,11 @@ func TestValidityIsCountedFromTheStartOfEachRound(t *testing.T) {
 					time.Sleep(ttl / 4)
 				}
 				var left []time.Duration
-				client.observe.Round = func(_ context.Context, round Round) {
+				client.events.hook(EventRound, func(round *Event) {
 					if round.Op == c.op {
 						left = append(left, m.Remaining())
 					}
-				}
+				})
 				r.set(func(m *fakeMaster) { m.delay = delay }, all(3)...)
 				require.NoError(t, c.do(t.Context(), m))
 				synctest.Wait()

@@ -113,7 +113,7 @@ func TestDoReleasesNothingThatItHasNotTaken(t *testing.T) {
 // A maximum lifetime that has passed is no loss.
 func TestDoTellsOfAMaximumLifetime(t *testing.T) {
 	lost := 0
-	cfg := Config{Observer: &Observer{Lost: func(context.Context, string, error) { lost++ }}}
+	cfg := Config{Observers: onEvent(EventLost, func(_ *Event) { lost++ })}
 	simulated(t, 3, cfg, func(t *testing.T, c *Client, r *fakeRounds) {
 		for _, own := range []error{nil, errCause, ErrMaxLifetime} {
 			err := c.Do(t.Context(), "k", ttl, func(held context.Context) error {

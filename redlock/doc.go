@@ -524,7 +524,7 @@
 //	                |
 //	      hold: the lock that a Mutex holds, and its state
 //	                |
-//	      core: masters, clock, calls, statistics, Observer      guard: who must not vote
+//	      core: masters, clock, calls, statistics, events        guard: who must not vote
 //	                |
 //	      call: one round          kind: what is sent, and how replies are judged
 //	                |
@@ -534,9 +534,10 @@
 // served or renewals are under way; one that waits for pushes, while the masters are to notify of
 // changes of a lock that is kept alive; one for a moment each second, while a waiter is the head of a
 // global queue; one recheck after a switch; one for each lock that is handed over within the
-// client, while an Unlock waits for its round, and one for a moment if it is lost; one while the
-// Observer is to be told of releases that were not awaited; and one for a moment, even after
-// Close, if a second lock is lost or forgotten. All but the last have ended when Close returns. A
+// client, while an Unlock waits for its round, and one for a moment if it is lost; one for each
+// Observer, while it is to be told something; and one for a moment, even after
+// Close, if a second lock is lost or forgotten. All but the last have ended when Close returns, and
+// that of an Observer that hangs. A
 // goroutine that waits in Lock reads the masters' pushes itself: it sleeps in the mux, and drives
 // it if no other goroutine does.
 //
@@ -561,8 +562,9 @@
 //	                  the completions of releases that are not awaited; they take leaves
 //
 // The other mutexes of the subscriptions, those of the watchers' and the kept locks' subscriptions,
-// of the doubts and of the releases are leaves: a goroutine that holds one takes no other. Contexts are cancelled, and the Observer is
-// called, while none of these is held, except Client.attempts at times.
+// of the doubts and of the events are leaves: a goroutine that holds one takes no other. So an event can be told under
+// any other. Contexts are cancelled while none of these is held, except Client.attempts at times. Observers are called by
+// goroutines of their own, which hold none.
 //
 // [come from these and from other locks]: https://github.com/redburst/redburst/blob/main/redlock/docs/coming-from.md
 // [run the masters]: https://github.com/redburst/redburst/blob/main/redlock/docs/masters.md

@@ -13,8 +13,8 @@ import (
 // A service logs losses and failures.
 func ExampleSlogObserver() {
 	client, err := redlock.New(redlock.Config{
-		Masters:  []string{"a:6379", "b:6379", "c:6379"},
-		Observer: redlock.SlogObserver(slog.Default()),
+		Masters:   []string{"a:6379", "b:6379", "c:6379"},
+		Observers: []redlock.Observer{redlock.SlogObserver(slog.Default())},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -23,15 +23,17 @@ func ExampleSlogObserver() {
 }
 
 // A service logs losses and failures, and counts the rounds, too.
-func ExampleObservers() {
-	var rounds sync.Map // any goroutine may tell
-	count := &redlock.Observer{Round: func(_ context.Context, r redlock.Round) {
-		n, _ := rounds.LoadOrStore(string(r.Op)+" "+redlock.Outcome(r.Err), new(atomic.Int64))
-		n.(*atomic.Int64).Add(1)
-	}}
+func ExampleObserver_counts() {
+	var rounds sync.Map
+	count := func(_ context.Context, e *redlock.Event) {
+		if e.Kind == redlock.EventRound {
+			n, _ := rounds.LoadOrStore(string(e.Op)+" "+redlock.Outcome(e.Err), new(atomic.Int64))
+			n.(*atomic.Int64).Add(1)
+		}
+	}
 	client, err := redlock.Open(context.Background(), redlock.Config{
-		Masters:  []string{"a:6379", "b:6379", "c:6379"},
-		Observer: redlock.Observers(redlock.SlogObserver(slog.Default()), count),
+		Masters:   []string{"a:6379", "b:6379", "c:6379"},
+		Observers: []redlock.Observer{redlock.SlogObserver(slog.Default()), count},
 	})
 	if err != nil {
 		log.Fatal(err)

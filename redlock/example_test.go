@@ -127,9 +127,11 @@ func ExampleObserver() {
 	masters := five()
 	defer masters.Close()
 	ctx := context.Background()
-	client, err := redlock.Open(ctx, redlock.Config{Masters: masters.Addrs(), Observer: &redlock.Observer{
-		Round: func(_ context.Context, r redlock.Round) {
-			fmt.Println(r.Op, r.Key, r.Err, r.Took > 0, r.Validity > 0)
+	client, err := redlock.Open(ctx, redlock.Config{Masters: masters.Addrs(), Observers: []redlock.Observer{
+		func(_ context.Context, e *redlock.Event) {
+			if e.Kind == redlock.EventRound {
+				fmt.Println(e.Op, e.Key, e.Err, e.Took > 0, e.Validity > 0)
+			}
 		},
 	}})
 	if err != nil {

@@ -147,7 +147,7 @@ func TestSentinelsMayFail(t *testing.T) {
 	phases := make(chan string, 1000)
 	cfg := redlock.Config{Masters: groups.Addrs(), RoundTimeout: busy, DialTimeout: busy}
 	watched := cfg
-	watched.Observer = tellPhases(phases)
+	watched.Observers = tellPhases(phases)
 	c := openConfig(t, watched)
 	comesUp(t, phases)
 	used(t, c, long)
@@ -188,7 +188,7 @@ func TestSentinelsMayHaveAPassword(t *testing.T) {
 	cfg := redlock.Config{Masters: groups.Addrs(), RoundTimeout: busy, DialTimeout: busy}
 	_, err := redlock.Open(t.Context(), cfg)
 	require.ErrorContains(t, err, "set SentinelPassword")
-	cfg.Observer = tellPhases(phases)
+	cfg.Observers = tellPhases(phases)
 	cfg.SentinelUsername, cfg.SentinelPassword = "watcher", redlock.NewSecret("watch")
 	c := openConfig(t, cfg)
 	comesUp(t, phases)
@@ -204,8 +204,8 @@ func TestSentinelsMayHaveAPassword(t *testing.T) {
 }
 
 // tellPhases is an Observer that sends the phases of a client's only master.
-func tellPhases(to chan<- string) *redlock.Observer {
-	return &redlock.Observer{Master: func(m redlock.MasterStats) { to <- string(m.Phase) }}
+func tellPhases(to chan<- string) []redlock.Observer {
+	return onEvent(redlock.EventMaster, func(e *redlock.Event) { m := *e.Master; to <- string(m.Phase) })
 }
 
 // comesUp waits until the master is up.

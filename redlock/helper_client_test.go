@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"cmp"
+	"context"
 	"testing"
 	"time"
 
@@ -15,10 +16,34 @@ import (
 const hanging = 20 * time.Second
 
 // opened returns a client whose masters are all up.
-func opened(t *testing.T, addrs []string, observer *Observer) *Client {
+func opened(t *testing.T, addrs []string, observer []Observer) *Client {
 	t.Helper()
-	return openedWith(t, Config{Masters: addrs, Observer: observer})
+	return openedWith(t, Config{Masters: addrs, Observers: observer})
 }
+
+// onEvent returns an Observer that is told of events of one kind.
+func onEvent(kind EventKind, tell func(e *Event)) []Observer {
+	return []Observer{func(_ context.Context, e *Event) {
+		if e.Kind == kind {
+			tell(e)
+		}
+	}}
+}
+
+// tellAtOnce has the Observers called by who tells, so that what they do happens at that moment.
+func (q *events) tellAtOnce() {
+	all := q.observers
+	if q.observers = nil; len(all) > 0 {
+		q.inTests = func(ctx context.Context, e *Event) {
+			for _, o := range all {
+				o.tell(ctx, e)
+			}
+		}
+	}
+}
+
+// hook has a function called by who tells of an event of that kind, at the moment when it happens.
+func (q *events) hook(kind EventKind, f func(e *Event)) { q.inTests = onEvent(kind, f)[0] }
 
 // openedTimes returns n clients, as processes have one each.
 func openedTimes(t *testing.T, n int, cfg Config) (all []*Client) {

@@ -107,6 +107,7 @@ func newFake(t testing.TB, n int, cfg Config) (*Client, *fakeRounds) {
 		r.wg.Go(m.serve)
 	}
 	c := newClient(cfg, r, r.now)
+	c.events.tellAtOnce()
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c, r
 }

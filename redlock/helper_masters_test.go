@@ -24,13 +24,14 @@ type wakes struct {
 	n  map[redlock.Wake]int
 }
 
-func (w *wakes) observer() *redlock.Observer {
+func (w *wakes) observer() []redlock.Observer {
 	w.n = map[redlock.Wake]int{}
-	return &redlock.Observer{Wake: func(_ context.Context, _ string, why redlock.Wake) {
+	return onEvent(redlock.EventWake, func(e *redlock.Event) {
+		why := e.Why
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.n[why]++
-	}}
+	})
 }
 
 func (w *wakes) count(why redlock.Wake) int {
@@ -39,9 +40,18 @@ func (w *wakes) count(why redlock.Wake) int {
 	return w.n[why]
 }
 
-func openOn(t testing.TB, masters *redlocktest.Masters, observer *redlock.Observer) *redlock.Client {
+// onEvent returns an Observer that is told of events of one kind.
+func onEvent(kind redlock.EventKind, tell func(e *redlock.Event)) []redlock.Observer {
+	return []redlock.Observer{func(_ context.Context, e *redlock.Event) {
+		if e.Kind == kind {
+			tell(e)
+		}
+	}}
+}
+
+func openOn(t testing.TB, masters *redlocktest.Masters, observer []redlock.Observer) *redlock.Client {
 	t.Helper()
-	return openWith(t, masters, redlock.Config{Observer: observer})
+	return openWith(t, masters, redlock.Config{Observers: observer})
 }
 
 // busy is how long a round or a dial may take in a test, and how long a master may be
@@ -113,13 +123,13 @@ type diary struct {
 	seen map[string]bool
 }
 
-func (d *diary) observer() *redlock.Observer {
+func (d *diary) observer() []redlock.Observer {
 	d.seen = map[string]bool{}
-	return &redlock.Observer{Master: func(m redlock.MasterStats) {
+	return onEvent(redlock.EventMaster, func(e *redlock.Event) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.seen[m.Addr+" "+string(m.Phase)] = true
-	}}
+		d.seen[e.Master.Addr+" "+string(e.Master.Phase)] = true
+	})
 }
 
 // awaits returns when the master has been in that phase.

@@ -31,18 +31,6 @@ func (c brittle) Err() error                  { c.fuse.use(); return c.Context.E
 func (c brittle) Value(key any) any           { c.fuse.use(); return c.Context.Value(key) }
 func (c brittle) Deadline() (time.Time, bool) { c.fuse.use(); return c.Context.Deadline() }
 
-// brittleObserver passes a fuse with each of its funcs.
-func brittleObserver(f *fuse) *Observer {
-	return &Observer{
-		Round:     func(context.Context, Round) { f.use() },
-		WaitStart: func(context.Context, string) { f.use() },
-		Wake:      func(context.Context, string, Wake) { f.use() },
-		WaitEnd:   func(context.Context, string, time.Duration, error) { f.use() },
-		LetGo:     func(LetGo) { f.use() },
-		Lost:      func(context.Context, string, error) { f.use() },
-	}
-}
-
 // everyPanic does something again and again, each time with a panic one call later, until
 // there is none, and calls check after each. It returns the number of panics.
 func everyPanic(t *testing.T, f *fuse, do func(), check func(panicked bool, at string)) (panics int) {

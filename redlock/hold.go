@@ -22,7 +22,7 @@ type hold struct {
 	until        time.Duration // end of the validity
 	lost         bool          // it is known to be lost
 	revoked      bool          // ... because it was revoked: only its holder releases it
-	told         told          // what the Observer was told
+	told         told          // what the Observers were told
 	shown        bool          // others may know the token
 	pins         int32         // what can still end the lock: its rounds under way, and the attempt that has taken it
 	unseenUntil  time.Duration // of a lock that is lost: others leave it on the masters until then; see renewer.loseUnseen
@@ -39,7 +39,7 @@ type hold struct {
 	attemptLease lease // of the last attempt, and of the lock that it has taken
 }
 
-// told is what the Observer was told of the lock of a hold. A byte has all of it: a kept lock is to be small.
+// told is what the Observers were told of the lock of a hold. A byte has all of it: a kept lock is to be small.
 type told uint8
 
 const (
@@ -382,8 +382,8 @@ func (h *hold) hasKeepAlive(k *keepAlive) bool {
 	return false
 }
 
-// noteLossTold notes that the Observer is told of the loss of the lock with that token. It reports whether the Observer
-// was told before; if the lock was unlocked meanwhile, that is for the Unlock to tell.
+// noteLossTold notes that the Observers are told of the loss of the lock with that token. It reports whether they
+// were told before; if the lock was unlocked meanwhile, that is for the Unlock to tell.
 func (h *hold) noteLossTold(token []byte) (before bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -393,7 +393,7 @@ func (h *hold) noteLossTold(token []byte) (before bool) {
 }
 
 // removeKeepAlive takes k out of the KeepAlives, if it is there, and returns one of the others; nil if there is none. If k
-// has lost the lock, the Observer is about to be told.
+// has lost the lock, the Observers are about to be told.
 func (h *hold) removeKeepAlive(k *keepAlive) (other *keepAlive) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -101,7 +101,7 @@ func (r *renewer) secondOver(h *hold, b *backing) {
 	h.mu.Unlock()
 	defer r.dropBacking(h, b)
 	if untold {
-		r.core.observe.letGo(LetGo{Key: h.key, GivenBack: true, token: &token})
+		r.core.observeLetGo(h.key, token, true)
 	}
 	r.lose(h, token, nil) // the KeepAlives themselves know why
 }

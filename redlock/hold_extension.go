@@ -113,7 +113,7 @@ func (x *extension) complete(err error, prolong bool) (left time.Duration, reaso
 	return h.left(now), nil
 }
 
-// observe tells the Observer of the round. left and e are as in core.observeRound.
+// observe tells the Observers of the round. left and e are as in core.observeRound.
 func (x *extension) observe(ctx context.Context, op Op, left time.Duration, e *RoundError) {
 	if e != nil && e.reason == ErrNotHeld {
 		x.call.failures = 0

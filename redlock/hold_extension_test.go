@@ -42,12 +42,12 @@ func TestObserverIsToldWhatIsLeftOfTheLock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 3, Config{}, func(t *testing.T, client *Client, r *fakeRounds) {
 				m := taken(t, client)
-				var told []Round
-				client.observe.Round = func(_ context.Context, round Round) {
+				var told []Event
+				client.events.hook(EventRound, func(round *Event) {
 					if round.Op == c.op {
-						told = append(told, round)
+						told = append(told, *round)
 					}
-				}
+				})
 				arrived, let := make(chan struct{}), make(chan struct{})
 				var first *mux.Op
 				client.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {

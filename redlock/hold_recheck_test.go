@@ -117,14 +117,14 @@ func TestARecheckedLockIsNotAnothers(t *testing.T) {
 		m := c.NewMutex("k", ttl)
 		var once sync.Once
 		another := errUndecided
-		c.observe.Round = func(_ context.Context, round Round) {
+		c.events.hook(EventRound, func(round *Event) {
 			if round.Op == OpRecheck {
 				once.Do(func() {
 					m.Unlock(context.Background())
 					another = m.TryLock(context.Background())
 				})
 			}
-		}
+		})
 		c.rounds = &forgetfulRounds{rounds: r, c: c, forget: func() {
 			time.Sleep(2 * time.Millisecond) // until the stragglers are there, too
 			r.set(flush, 0, 1)
@@ -263,11 +263,11 @@ func TestASwitchDuringARecheckIsRecheckedToo(t *testing.T) {
 		c.groups = true
 		m := taken(t, c)
 		rechecks := 0
-		c.observe.Round = func(_ context.Context, round Round) {
+		c.events.hook(EventRound, func(round *Event) {
 			if round.Op == OpRecheck {
 				rechecks++
 			}
-		}
+		})
 		first := true
 		c.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {
 			if first && asks(op, kind.ExtendScript) {

@@ -271,7 +271,7 @@ func (r *relay) serve() {
 	for k := r.next(); k != nil; k = r.next() {
 		err := c.rounds.Wait(context.Background(), &k.op)
 		lost, tell := r.complete(k, err)
-		if tell != nil { // not here: an Observer may unlock, and then waits for this goroutine
+		if tell != nil { // not here: a context may unlock when it is called, and then waits for this goroutine
 			r.of.running.Go(tell)
 		}
 		for i, rel := range r.sharing {

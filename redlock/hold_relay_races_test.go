@@ -201,8 +201,8 @@ func (c *graceRounds) Close() error {
 
 // A lock that was given to a waiter, which has not taken it over yet, is released when the client is closed.
 func TestCloseReleasesALockThatIsGiven(t *testing.T) {
-	observer := &Observer{Wake: func(context.Context, string, Wake) { time.Sleep(200 * time.Millisecond) }}
-	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+	observer := onEvent(EventWake, func(_ *Event) { time.Sleep(200 * time.Millisecond) })
+	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		c.rounds = &graceRounds{rounds: r}
 		all := runners(t, c, 1)
 		token := all[0].secretly()
@@ -217,14 +217,14 @@ func TestCloseReleasesALockThatIsGiven(t *testing.T) {
 // A waiter that wakes while Close is under way is not given the lock either.
 func TestNobodyTakesOverWhileTheClientCloses(t *testing.T) {
 	wake := make(chan chan struct{}, 1)
-	observer := &Observer{Wake: func(context.Context, string, Wake) {
+	observer := onEvent(EventWake, func(_ *Event) {
 		select {
 		case woken := <-wake:
 			<-woken
 		default: // a later call
 		}
-	}}
-	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+	})
+	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		woken := make(chan struct{})
 		wake <- woken
 		all := runners(t, c, 1)
@@ -245,8 +245,8 @@ func TestNobodyTakesOverWhileTheClientCloses(t *testing.T) {
 func TestAWaiterIsGivenOneLock(t *testing.T) {
 	var once sync.Once
 	var block func()
-	observer := &Observer{Wake: func(context.Context, string, Wake) { once.Do(func() { block() }) }}
-	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+	observer := onEvent(EventWake, func(_ *Event) { once.Do(func() { block() }) })
+	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		woken := make(chan struct{})
 		block = func() { <-woken }
 		all := runners(t, c, 1)
@@ -267,8 +267,8 @@ func TestAWaiterIsGivenOneLock(t *testing.T) {
 // An Observer may call the client.
 func TestAnObserverMayUnlockWhatIsLost(t *testing.T) {
 	var lost func()
-	observer := &Observer{Lost: func(context.Context, string, error) { lost() }}
-	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+	observer := onEvent(EventLost, func(_ *Event) { lost() })
+	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		all := runners(t, c, 2)
 		told := make(chan error, 1)
 		lost = func() {
@@ -296,8 +296,8 @@ func TestAnObserverMayUnlockWhatIsLost(t *testing.T) {
 func TestAWaiterThatLeavesReleasesBeforeCloseLooks(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var once sync.Once
-	observer := &Observer{Wake: func(context.Context, string, Wake) { once.Do(cancel) }}
-	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+	observer := onEvent(EventWake, func(_ *Event) { once.Do(cancel) })
+	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		found := 0
 		var armed atomic.Bool
 		looks := func(op *mux.Op) {
@@ -327,8 +327,8 @@ func TestAWaiterThatLeavesReleasesBeforeCloseLooks(t *testing.T) {
 // goroutine may unlock the same Mutex.
 func TestALockThatIsBeingTakenOverIsNotGivenOn(t *testing.T) {
 	var look func()
-	observer := &Observer{Wake: func(context.Context, string, Wake) { look() }}
-	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+	observer := onEvent(EventWake, func(_ *Event) { look() })
+	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		stays := func(m *Mutex) bool {
 			m.mu.Lock()
 			defer m.mu.Unlock()

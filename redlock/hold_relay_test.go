@@ -197,8 +197,8 @@ func TestOnlyALockThatLastsIsHandedOver(t *testing.T) {
 func TestTheValidityIsLookedAtBeforeALockIsTakenOver(t *testing.T) {
 	var c *Client
 	var r *fakeRounds
-	suspend := &Observer{Wake: func(context.Context, string, Wake) { r.suspend(ttl) }}
-	simulated(t, 3, Config{Observer: suspend}, func(t *testing.T, client *Client, rounds *fakeRounds) {
+	suspend := onEvent(EventWake, func(_ *Event) { r.suspend(ttl) })
+	simulated(t, 3, Config{Observers: suspend}, func(t *testing.T, client *Client, rounds *fakeRounds) {
 		c, r = client, rounds
 		all := runners(t, c, 1)
 		token := all[0].secretly()
@@ -393,12 +393,12 @@ func TestARelayWithoutAQuorumEnds(t *testing.T) {
 func TestReleaseHandsOverAndWaitsForNothing(t *testing.T) {
 	var mu sync.Mutex
 	var told []string
-	observer := &Observer{Round: func(_ context.Context, r Round) {
+	observer := onEvent(EventRound, func(r *Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		told = append(told, fmt.Sprint(r.Op, " ", Outcome(r.Err), " ", len(r.Votes), " ", r.Held > 0))
-	}}
-	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+	})
+	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		all := runners(t, c, 2)
 		since := r.now()
 		require.NoError(t, all[0].Release())
@@ -441,8 +441,8 @@ func TestTheContextOfAnUnlockIsItsOwn(t *testing.T) {
 func TestAWaiterWhoseContextEndsDeclines(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var once sync.Once
-	observer := &Observer{Wake: func(context.Context, string, Wake) { once.Do(cancel) }}
-	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+	observer := onEvent(EventWake, func(_ *Event) { once.Do(cancel) })
+	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := runners(t, c, 0)[0]
 		next := waitsFor(t, c, ctx)
 		other := waitsFor(t, c, t.Context())
@@ -462,12 +462,11 @@ func TestNoHandOverOutlivesClose(t *testing.T) {
 	for name, given := range map[string]bool{"given before": true, "unlocked after": false} {
 		t.Run(name, func(t *testing.T) {
 			var wake chan struct{}
-			hold := func(context.Context, string) { <-wake }
-			observer := &Observer{WaitStart: hold}
+			at := EventWait
 			if given {
-				observer = &Observer{Wake: func(ctx context.Context, key string, _ Wake) { hold(ctx, key) }}
+				at = EventWake
 			}
-			simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+			simulated(t, 3, Config{Observers: onEvent(at, func(*Event) { <-wake })}, func(t *testing.T, c *Client, r *fakeRounds) {
 				wake = make(chan struct{})
 				all := runners(t, c, 1)
 				if given {
@@ -510,7 +509,7 @@ func TestASwitchInBetweenIsNotMissed(t *testing.T) {
 		var c *Client
 		var r *fakeRounds
 		var once sync.Once
-		observer := &Observer{Wake: func(context.Context, string, Wake) {
+		observer := onEvent(EventWake, func(_ *Event) {
 			once.Do(func() {
 				if forgets {
 					r.set(flush, 0, 1)
@@ -518,8 +517,8 @@ func TestASwitchInBetweenIsNotMissed(t *testing.T) {
 				c.rechecker.switched(0)
 				time.Sleep(time.Millisecond) // until the recheck, which finds nothing in the list, is over
 			})
-		}}
-		simulated(t, 3, Config{Observer: observer}, func(t *testing.T, client *Client, rounds *fakeRounds) {
+		})
+		simulated(t, 3, Config{Observers: observer}, func(t *testing.T, client *Client, rounds *fakeRounds) {
 			c, r = client, rounds
 			c.groups = true
 			all := runners(t, c, 1)
@@ -549,12 +548,12 @@ func TestALockIsNotHandedOverDuringARecheck(t *testing.T) {
 	})
 }
 
-// Whichever call of an Observer or a context panics, in the Unlock that hands over or in the Lock that takes over, the
+// Whichever call of a context panics, in the Unlock that hands over or in the Lock that takes over, the
 // lock is with one holder or released.
 func TestAPanicEndsNoRelay(t *testing.T) {
 	f := &fuse{}
 	f.calls.Store(-1)
-	simulated(t, 3, Config{Observer: brittleObserver(f)}, func(t *testing.T, c *Client, r *fakeRounds) {
+	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		for _, unlocks := range []bool{true, false} {
 			panics := everyPanic(t, f, func() {
 				calls := f.calls.Swap(-1)
@@ -566,7 +565,7 @@ func TestAPanicEndsNoRelay(t *testing.T) {
 				}
 				var ended sync.WaitGroup
 				ended.Go(func() {
-					defer func() { recover() }() // the fuse may be in its Observer, too
+					defer func() { recover() }() // the fuse may be in the KeepAlive that it ends
 					other()
 				})
 				defer func() {

@@ -29,7 +29,6 @@ type release struct {
 	onDoubt func() // made once: the doubt is over, and the release is not awaited
 
 	onDecided func(error) // completed, made once
-	e         *RoundError // how it failed, for the Observer; nil if it did not
 }
 
 // What release.left says.
@@ -138,25 +137,15 @@ func (r *release) completed(err error) {
 
 // conclude takes the decision of a release that is not awaited, once the doubt is over. The Mux is locked.
 func (r *release) conclude() {
-	r.e = r.complete(r.decided)
-	if r.of.core.observe.Round == nil {
-		r.of.put(r)
-		return
-	}
-	r.of.report(r)
+	e := r.complete(r.decided)
+	r.of.core.observeRound(context.Background(), OpUnlock, r.key, &r.call, 0, e)
+	r.of.put(r)
 }
 
-// releases are all releases of a client. A goroutine reports those that were not awaited to the Observer. It runs
-// while there are any to report.
+// releases are all releases of a client.
 type releases struct {
-	core    *core
-	pool    sync.Pool // of *release
-	running sync.WaitGroup
-
-	mu        sync.Mutex // no other lock is taken under it
-	completed []*release // to be reported
-	reporting bool       // the goroutine runs
-	closed    bool       // the client is closed: nothing is reported any more
+	core *core
+	pool sync.Pool // of *release
 }
 
 func (all *releases) take() *release {
@@ -170,48 +159,8 @@ func (all *releases) take() *release {
 }
 
 func (all *releases) put(r *release) {
-	r.e, r.secondErr, r.secondLost, r.lingers, r.awaited, r.shared = nil, nil, false, false, false, false
+	r.secondErr, r.secondLost, r.lingers, r.awaited, r.shared = nil, false, false, false, false
 	r.doubt, r.unsure, r.decided = nil, false, nil
 	r.left.Store(0)
 	all.pool.Put(r)
-}
-
-func (all *releases) report(r *release) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if all.closed {
-		all.put(r)
-		return
-	}
-	all.completed = append(all.completed, r)
-	if !all.reporting {
-		all.reporting = true
-		all.running.Go(all.run)
-	}
-}
-
-// close returns when all completed releases are reported. Releases that are completed later, because the client is
-// closed, are not reported: no goroutine calls the Observer after Close has returned.
-func (all *releases) close() {
-	all.mu.Lock()
-	all.closed = true
-	all.mu.Unlock()
-	all.running.Wait()
-}
-
-func (all *releases) run() {
-	for {
-		all.mu.Lock()
-		completed := all.completed
-		all.completed = nil
-		all.reporting = len(completed) > 0
-		all.mu.Unlock()
-		if len(completed) == 0 {
-			return
-		}
-		for _, r := range completed {
-			all.core.observeRound(context.Background(), OpUnlock, r.key, &r.call, 0, r.e)
-			all.put(r)
-		}
-	}
 }

@@ -18,11 +18,11 @@ func TestReleasesDuringClose(t *testing.T) {
 	for n := range bearable(6) {
 		var closed atomic.Bool
 		var late atomic.Int64
-		c := openedWith(t, Config{Masters: masters.Addrs(), Observer: &Observer{Round: func(_ context.Context, r Round) {
+		c := openedWith(t, Config{Masters: masters.Addrs(), Observers: onEvent(EventRound, func(r *Event) {
 			if r.Op == OpUnlock && closed.Load() {
 				late.Add(1)
 			}
-		}}})
+		})})
 		var all []*Mutex
 		for i := range 2000 {
 			m := c.NewMutex(fmt.Sprint("k", n, ".", i), time.Hour)
@@ -86,7 +86,7 @@ func (p politely) TryLock(ctx context.Context, key string) (SecondLock, error) {
 
 func TestAReleaseOfAPairIsNoFailure(t *testing.T) {
 	o := new(toldOf)
-	simulated(t, 3, Config{Observer: o.observer()}, func(t *testing.T, c *Client, r *fakeRounds) {
+	simulated(t, 3, Config{Observers: o.observer()}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := c.NewMutex("k", ttl, WithSecond(politely{newOther(time.Millisecond)}))
 		require.NoError(t, m.TryLock(t.Context()))
 		require.NoError(t, m.Release())
@@ -100,7 +100,7 @@ func TestCloseDoesNotPanic(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	began := time.Now()
 	for n := 0; time.Since(began) < bearably(3*time.Second); n++ {
-		c := openedWith(t, Config{Masters: masters.Addrs(), Observer: &Observer{Round: func(_ context.Context, r Round) {}}})
+		c := openedWith(t, Config{Masters: masters.Addrs(), Observers: onEvent(EventRound, func(r *Event) {})})
 		var all []*Mutex
 		for i := range 300 {
 			m := c.NewMutex(fmt.Sprint("k", i), time.Hour)

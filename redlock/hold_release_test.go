@@ -77,21 +77,21 @@ func TestReadersAndWritersFollowARelease(t *testing.T) {
 // rounds records what an Observer is told of releases.
 type toldOf struct {
 	mu    sync.Mutex
-	round []Round
+	round []Event
 }
 
-func (o *toldOf) observer() *Observer {
-	return &Observer{Round: func(_ context.Context, r Round) {
+func (o *toldOf) observer() []Observer {
+	return onEvent(EventRound, func(r *Event) {
 		if r.Op == OpUnlock {
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			o.round = append(o.round, r)
+			o.round = append(o.round, *r)
 		}
-	}}
+	})
 }
 
 // last returns the only one since the last call.
-func (o *toldOf) last(t *testing.T) Round {
+func (o *toldOf) last(t *testing.T) Event {
 	t.Helper()
 	time.Sleep(time.Minute) // on the fake clock
 	synctest.Wait()
@@ -105,7 +105,7 @@ func (o *toldOf) last(t *testing.T) Round {
 
 func TestWhatBecomesOfAReleaseIsTold(t *testing.T) {
 	o := new(toldOf)
-	simulated(t, 5, Config{Observer: o.observer()}, func(t *testing.T, c *Client, r *fakeRounds) {
+	simulated(t, 5, Config{Observers: o.observer()}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := c.NewMutex("k", ttl)
 		require.ErrorIs(t, m.Release(), ErrNotHeld)
 
@@ -205,7 +205,7 @@ func TestCloseLingersForARelease(t *testing.T) {
 	lingered := 0
 	for n := range 20 {
 		o := new(toldOf)
-		c := openedWith(t, Config{Masters: masters.Addrs(), Observer: o.observer()})
+		c := openedWith(t, Config{Masters: masters.Addrs(), Observers: o.observer()})
 		m := c.NewMutex("k", time.Hour)
 		require.NoError(t, m.Lock(t.Context()), n)
 		require.NoError(t, m.Release())

@@ -31,7 +31,7 @@ const (
 // deadline, and a lock with a long round timeout delays no lock with a short one. While a renewal is under way, the
 // KeepAlive's next event is its deadline.
 //
-// The renewer cancels contexts and calls the Observer outside all locks (the lock order is in the package comment).
+// The renewer cancels contexts outside all locks (the lock order is in the package comment).
 // A renewal is posted under mu. A release is posted only after the lock's KeepAlives were removed under mu. So no
 // renewal is sent after a release.
 type renewer struct {
@@ -174,12 +174,15 @@ func (r *renewer) remove(k *keepAlive, why error) bool {
 }
 
 // finish cancels the contexts of keepAlives that the caller has removed. It cancels all of them before it tells the
-// Observer of any, as the Observer may panic.
+// Observers of any.
 func (r *renewer) finish(over []*keepAlive) {
 	cancelAll(over)
 	for _, k := range over {
 		if k.lost() {
-			r.core.observe.lost(k, k.hold.key, k.why)
+			if e := r.core.events.begin(k, EventLost, k.hold.key); e != nil {
+				e.Err = k.why
+				r.core.events.end(e)
+			}
 		}
 	}
 }
@@ -249,7 +252,7 @@ func (r *renewer) loseUnseen(h *hold, token []byte, failure *RoundError) {
 	r.noteLostBut(h, token, failure, true)()
 }
 
-// noteLost is lose, but leaves it to the function that it returns to call contexts and the Observer, and to release.
+// noteLost is lose, but leaves it to the function that it returns to call contexts, to tell the Observers, and to release.
 func (r *renewer) noteLost(h *hold, token []byte, failure *RoundError) (tell func()) {
 	return r.noteLostBut(h, token, failure, false)
 }
@@ -292,9 +295,8 @@ func (r *renewer) giveBack(h *hold, token []byte, rest time.Duration, failure *R
 	})
 	defer in.giveBack(r.core, &h.spec, token, rest) // also if a context panics
 	defer second.unlockNoWait()
-	if untold && r.core.observe.LetGo != nil {
-		of := slices.Clone(token)
-		defer r.core.observe.letGo(LetGo{Key: h.key, GivenBack: true, token: &of})
+	if untold {
+		defer r.core.observeLetGo(h.key, token, true)
 	}
 	r.finish(over)
 }

@@ -300,11 +300,11 @@ func TestALockWaitsUntilAnotherNumberIsGone(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	said := make(chan error, 9)
 	c := opened(t, masters.Addrs(), nil)
-	other := opened(t, masters.Addrs(), &Observer{Round: func(_ context.Context, r Round) {
+	other := opened(t, masters.Addrs(), onEvent(EventRound, func(r *Event) {
 		if r.Op == OpLock && r.Err != nil {
 			said <- r.Err
 		}
-	}})
+	}))
 	var asked atomic.Int64
 	other.rounds = &askedRounds{rounds: other.rounds, answered: func(*mux.Op) { asked.Add(1) }}
 	first := takenPermits(t, c, "k", 2, 1)[0]

@@ -24,7 +24,7 @@ import (
 // define. The names say the rooms: what decides, what asks the masters, holding a lock, waiting for one, and, without
 // a prefix, the interface. A new kind of lock is a file of internal/kind.
 var layers = []string{
-	"token", "vote", "errors", "observer", "observers", "stats", "second",
+	"token", "vote", "errors", "observer", "observer_queue", "observer_slog", "stats", "second",
 	"decide_round", "decide_fence", "decide_guard",
 	"ask_hints", "ask_spec", "ask_agreement", "ask_doubt", "ask_call", "ask_core", "ask_turn", "wait_sleeper",
 	"hold", "hold_release", "hold_relay", "hold_extension", "hold_keepalive", "hold_subscription", "hold_renewer", "hold_backing", "hold_recheck",
@@ -36,7 +36,8 @@ var layers = []string{
 
 // upward is what runs the other way all the same: a hold has its KeepAlives, which it moves, and
 // a KeepAlive is ended by its renewer; and a hold knows the relay that its lock is in, and what its KeepAlive has subscribed to. They are one mechanism.
-var upward = []string{"hold -> hold_keepalive", "hold_keepalive -> hold_renewer", "hold -> hold_relay",
+// And an Observer is told which client it observes.
+var upward = []string{"observer -> client", "hold -> hold_keepalive", "hold_keepalive -> hold_renewer", "hold -> hold_relay",
 	"hold -> hold_subscription", "hold_keepalive -> hold_subscription"}
 
 func TestEachFileUsesOnlyWhatIsBelowIt(t *testing.T) {

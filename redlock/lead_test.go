@@ -265,11 +265,11 @@ func TestLeadReturnsWhenItHasSteppedDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		all, r := candidates(t, 1, Config{})
 		said := errFake
-		all[0].observe.Round = func(_ context.Context, r Round) {
+		all[0].events.hook(EventRound, func(r *Event) {
 			if r.Op == OpUnlock {
 				said = r.Err
 			}
-		}
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		require.ErrorIs(t, all[0].Lead(ctx, "k", ttl, func(context.Context) error { cancel(); return nil }), context.Canceled)
 		require.NoError(t, said)
@@ -305,11 +305,11 @@ func TestNobodyLeadsAfterTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		all, r := candidates(t, 1, Config{})
 		ctx, cancel := context.WithCancel(t.Context())
-		all[0].observe.Round = func(_ context.Context, r Round) {
+		all[0].events.hook(EventRound, func(r *Event) {
 			if r.Op == OpLock {
 				cancel()
 			}
-		}
+		})
 		require.ErrorIs(t, all[0].Lead(ctx, "k", ttl, func(context.Context) error { panic("not reached") }), context.Canceled)
 		time.Sleep(2 * time.Millisecond)
 		require.Zero(t, r.keys())

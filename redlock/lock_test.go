@@ -371,7 +371,7 @@ func TestLockDoesNotHurryWhereSetsAreRefused(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	var rounds atomic.Int64
-	c := opened(t, masters.Addrs(), &Observer{Round: func(context.Context, Round) { rounds.Add(1) }})
+	c := opened(t, masters.Addrs(), onEvent(EventRound, func(_ *Event) { rounds.Add(1) }))
 	for i := range 3 {
 		command(t, masters, i, "CONFIG", "SET", "maxmemory", "1")
 	}

@@ -105,11 +105,11 @@ func TestMinHoldEndsWithAFailure(t *testing.T) {
 	t.Run("never run", func(t *testing.T) {
 		simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 			ctx, cancel := context.WithCancel(t.Context())
-			c.observe.Round = func(_ context.Context, r Round) {
+			c.events.hook(EventRound, func(r *Event) {
 				if r.Op == OpLock {
 					cancel()
 				}
-			}
+			})
 			err := c.Do(ctx, "k", ttl, func(context.Context) error { panic("not reached") }, WithMinHold(least), WithHoldOnError())
 			require.ErrorIs(t, err, context.Canceled)
 			time.Sleep(2 * time.Millisecond)

@@ -178,6 +178,9 @@ func (m *Mutex) Fence() uint64 {
 	return m.fence
 }
 
+// Client returns the client that has made the Mutex.
+func (m *Mutex) Client() *Client { return m.mustClient() }
+
 // Until returns the end of the lock's validity. Until then the lock is provably held, if the
 // masters' clocks keep their promise (see the package comment). The end is in the past once the
 // lock has expired. It is zero while the Mutex is unlocked, or holds a lock that was handed over
@@ -230,7 +233,7 @@ func (m *Mutex) checkSecond() bool {
 }
 
 // clearExpired unlocks the Mutex if its lock is over. Before the Mutex takes the next lock, the
-// KeepAlives of this one have ended and their Observers have been told, and keys that its late
+// KeepAlives of this one have ended, and keys that its late
 // requests may have set on some master are released.
 func (m *Mutex) clearExpired() {
 	c := m.client

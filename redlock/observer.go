@@ -4,121 +4,121 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"hash/maphash"
-	"sync/atomic"
+	"fmt"
 	"time"
 
 	"github.com/redburst/redburst/mux"
 )
 
-// An Observer is told what a client does, for traces and metrics. Each func may be nil. It may
-// call the client, but must neither block nor close the client.
-type Observer struct {
-	// Opened is called once, before Open or New returns the client. What is told of masters may come before.
-	Opened func(c *Client)
-	// Round is called after each attempt to take a lock, each extension, each release and each
-	// revocation, but not after a round that only asks. The context is the operation's; for a renewal it is that of
-	// KeepAlive. A Lock that is handed over within the client has no round (Config.Handovers);
-	// HandedOver and WaitEnd tell of it. The Unlock that hands it over has one, which it may share with others.
-	Round func(ctx context.Context, r Round)
-	// WaitStart is called when a Lock has to wait, Wake when it stops
-	// waiting to try again, and WaitEnd when it returns, with its error.
-	WaitStart func(ctx context.Context, key string)
-	// HandedOver is called when a Lock is given the lock by the holder before it, within the
-	// client, before it returns (Config.Handovers).
-	HandedOver func(ctx context.Context, h HandOver)
-	Wake       func(ctx context.Context, key string, why Wake)
-	WaitEnd    func(ctx context.Context, key string, waited time.Duration, err error)
-	// LetGo is called when a holder lets go of its lock, before any master or waiter is told. From
-	// then on the holder does not rely on the lock. Another can have it before Round tells
-	// what has become of the release.
-	LetGo func(l LetGo)
-	// Lost is called when a KeepAlive's context has ended because the lock was lost, or revoked
-	// (ErrRevoked).
-	Lost func(ctx context.Context, key string, err error)
-	// Master is called when a master's phase, or the reason for it, changes, and by Close, which
-	// ends the connections. The calls are in order. A master that can never serve as it is
-	// configured is PhaseRefused. Stats tells what else changes, such as a master's debts.
-	Master func(m MasterStats)
-}
+// An Observer is told what a client does, for traces, metrics and logs: see Config.Observers.
+//
+// A goroutine calls it with one event after the other, in the order in which they happened. Each
+// Observer of a client has its own, which runs while there are events to tell. So an Observer may
+// take its time, and may call the client: it delays neither a lock, nor a renewal, nor another
+// Observer. Up to 8,192 events wait for it. When there are more, the oldest are left out, and an
+// EventDropped comes in their place.
+//
+// The context is that of the operation, and has its values. It may have ended by then, and the
+// operation may have returned: so do not lock with a context that is used again for something
+// else, such as that of a framework which pools them. The Event is valid until the call returns.
+// If an Observer panics, the program ends, as if any other goroutine does.
+//
+// [Client.Close] waits for Observers for up to a second, and no call begins after it. One that is
+// under way then goes on.
+type Observer func(ctx context.Context, e *Event)
 
-// A Round is what an Observer is told of one.
-type Round struct {
-	Op       Op // OpLock, OpExtend, OpUnlock, OpRenew, OpRecheck, or OpRevoke: of another's lock, whose token it has
-	Key      string
+// An EventKind says what an [Event] is of. A later version may have others.
+type EventKind string
+
+const (
+	// EventOpened: the client is there. What is told of its masters may come before.
+	EventOpened EventKind = "opened"
+	// EventRound: an attempt to take a lock, an extension, a release or a revocation, but not a
+	// round that only asks. The context of a renewal is that of KeepAlive. A Lock that is handed
+	// over within the client has no round (Config.Handovers): EventHandedOver and EventWaited
+	// tell of it. The Unlock that hands it over has one, which it may share with others.
+	EventRound EventKind = "round"
+	// EventWait: a Lock has to wait.
+	EventWait EventKind = "wait"
+	// EventWake: it stops waiting, to try again.
+	EventWake EventKind = "wake"
+	// EventWaited: a Lock that had to wait returns, with that error.
+	EventWaited EventKind = "waited"
+	// EventHandedOver: a Lock is given the lock by the holder before it, within the client, before
+	// it returns (Config.Handovers).
+	EventHandedOver EventKind = "handed over"
+	// EventLetGo: a holder lets go of its lock, before any master or waiter is told. From then on
+	// the holder does not rely on the lock. Another can have it before EventRound tells what has
+	// become of the release.
+	EventLetGo EventKind = "let go"
+	// EventLost: a KeepAlive's context has ended, as the lock was lost, or revoked (ErrRevoked).
+	EventLost EventKind = "lost"
+	// EventMaster: a master's phase has changed, or the reason for it; and by Close, which ends the
+	// connections. A master that can never serve as it is configured is PhaseRefused. Stats
+	// tells what else changes, such as a master's debts.
+	EventMaster EventKind = "master"
+	// EventNote: the program has called [Client.Note].
+	EventNote EventKind = "note"
+	// EventDropped: so many events are left out here, as the Observer was too slow.
+	EventDropped EventKind = "dropped"
+)
+
+// An Event is what an [Observer] is told. Which fields are set depends on the Kind.
+type Event struct {
+	Kind EventKind
+	Time time.Time     // when it happened, by the wall clock; of EventDropped, the last of those left out
+	Boot time.Duration // likewise, on the clock of package clock; of EventRound, when it was decided
+	Key  string        // the lock's, as the caller gave it; not of EventOpened, EventMaster and EventDropped
+
+	// Of EventRound. Some are of others, too.
+	Op       Op            // OpLock, OpExtend, OpUnlock, OpRenew, OpRecheck, or OpRevoke: of another's lock, whose token it has
+	Err      error         // nil if it succeeded; see Outcome. Also of EventWaited and EventLost
 	Asked    int           // masters: fewer than all if a contender was refused by the first (see Lock)
-	Took     time.Duration // from the round's start to its decision
-	Votes    []Vote        // one for each master; valid only until the call returns
-	Validity time.Duration // what is left of the lock's, if it succeeded; 0 for "unlock", and if it was unlocked meanwhile
+	Took     time.Duration // from the round's start to its decision; of EventWaited, for how long it waited
+	Votes    []Vote        // one for each master
+	Validity time.Duration // what is left of the lock's, if it succeeded; 0 for "unlock", and if it was unlocked meanwhile. Also of EventHandedOver
 	Held     time.Duration // for how long the lock was held, for "unlock"; 0 if it was handed over, as nobody knows
-	Err      error         // nil if it succeeded; see Outcome
-	// Failures is how many failures the Observer was told of before: of "lock", those of the same
-	// Lock, but for ErrHeld; of "renew", those since the last renewal; and if Err is ErrNotHeld, 1
-	// if Lost, or another Round, has told of the loss of this lock.
+	// Failures is how many failures were told before: of "lock", those of the same Lock, but for
+	// ErrHeld; of "renew", those since the last renewal; and if Err is ErrNotHeld, 1 if EventLost,
+	// or another EventRound, has told of the loss of this lock.
 	Failures int
+	Started  time.Duration // when the round began, on the clock of package clock; 0 if no master was asked. Of EventDropped, when the first of those left out happened
+	TTL      time.Duration // the lock's
+	Fence    uint64        // the lock's, if the round knows it; 0 without one. Of EventHandedOver, the new holder's
+	Holders  int           // how many can hold the lock at a time: 1, the number of permits, or 0 for readers, and of OpRevoke
+	Keys     []string      // of a lock on several keys, all as the masters have them, with Config.Prefix; nil for one key
 
-	Started time.Duration // when the round began, on the clock of package clock; 0 if no master was asked
-	TTL     time.Duration // the lock's
-	Fence   uint64        // the lock's, if the round knows it; 0 without one
-	Holders int           // how many can hold the lock at a time: 1, the number of permits, or 0 for readers, and of OpRevoke
-	Keys    []string      // of a lock on several keys, all as the masters have them, with Config.Prefix; nil for one key
+	Why Wake // of EventWake
 
-	token *[]byte // package fmt does not follow it
-}
-
-// TokenHash returns a hash of the token: the first 8 bytes of its SHA-256, in big-endian order. By
-// it, what several clients were told of one lock can be put together. Nobody can find the token by
-// it. It is 0 if there is no token. It is valid only until the call of the Observer returns.
-func (r *Round) TokenHash() uint64 { return tokenHash(r.token) }
-
-// A HandOver is what an Observer is told of a lock that was handed over within the client.
-type HandOver struct {
-	Key      string
-	Fence    uint64        // the new holder's; 0 without one
-	Validity time.Duration // what is left of the lock's
-
-	token *[]byte
-}
-
-// TokenHash is that of [Round.TokenHash]. The holders that have the lock one after the other have one token.
-func (h *HandOver) TokenHash() uint64 { return tokenHash(h.token) }
-
-// A LetGo is what an Observer is told of a lock whose holder lets go of it.
-type LetGo struct {
-	Key string
-	// GivenBack says that no caller has unlocked it: the client gives it back. Its second lock could not be taken
-	// (WithSecond), or is lost, and nobody keeps the lock alive. Or its caller does not know of it, as a context or an
-	// Observer has panicked. Or it has ended, and the Mutex takes the next one.
+	// GivenBack is of EventLetGo. It says that no caller has unlocked it: the client gives it back. Its second lock
+	// could not be taken (WithSecond), or is lost, and nobody keeps the lock alive. Or its caller does not know of it,
+	// as a context has panicked. Or it has ended, and the Mutex takes the next one.
 	GivenBack bool
 
-	token *[]byte
+	Master *MasterStats // of EventMaster
+	Client *Client      // of EventOpened
+
+	Dropped uint64 // of EventDropped: how many
+
+	ctx   context.Context
+	token []byte // of EventRound, EventHandedOver and EventLetGo
 }
 
-// TokenHash is that of [Round.TokenHash].
-func (l *LetGo) TokenHash() uint64 { return tokenHash(l.token) }
-
-func tokenHash(token *[]byte) uint64 {
-	if token == nil || len(*token) == 0 {
+// TokenHash returns a hash of the lock's token: the first 8 bytes of its SHA-256, in big-endian order. By
+// it, what several clients were told of one lock can be put together. Nobody can find the token by
+// it. It is 0 if there is no token. Holders that have a lock one after the other, as it was handed over, have one token.
+func (e *Event) TokenHash() uint64 {
+	if len(e.token) == 0 {
 		return 0
 	}
-	key := maphash.Bytes(tokenHashes.seed, *token)
-	known := &tokenHashes.known[key%uint64(len(tokenHashes.known))]
-	if h := known.hash.Load(); known.check.Load() == h^key {
-		return h
-	}
-	sum := sha256.Sum256(*token)
-	h := binary.BigEndian.Uint64(sum[:])
-	known.hash.Store(h)
-	known.check.Store(h ^ key)
-	return h
+	sum := sha256.Sum256(e.token)
+	return binary.BigEndian.Uint64(sum[:])
 }
 
-// tokenHashes are the hashes that were asked for the last, so that the Unlock does not calculate that of the Lock again.
-// A goroutine that finds one that is half written finds that the check does not fit.
-var tokenHashes = struct {
-	seed  maphash.Seed
-	known [256]struct{ hash, check atomic.Uint64 } // check is the hash XOR the token's sum
-}{seed: maphash.MakeSeed()}
+// Format prints no token, whatever the verb.
+func (e Event) Format(s fmt.State, _ rune) {
+	fmt.Fprintf(s, "redlock.Event{%s %s %s %v}", e.Kind, e.Op, quoted(e.Key), e.Err)
+}
 
 // A Wake says why a waiting Lock tries again.
 type Wake string
@@ -188,54 +188,6 @@ func masterStats(place int, m mux.State) MasterStats {
 		s.Err = m.Err.Error()
 	}
 	return s
-}
-
-func (o *Observer) round(ctx context.Context, r Round) {
-	if o.Round != nil {
-		o.Round(ctx, r)
-	}
-}
-
-func (o *Observer) waitStart(ctx context.Context, key string) {
-	if o.WaitStart != nil {
-		o.WaitStart(ctx, key)
-	}
-}
-
-func (o *Observer) handedOver(ctx context.Context, h HandOver) {
-	if o.HandedOver != nil {
-		o.HandedOver(ctx, h)
-	}
-}
-
-func (o *Observer) letGo(l LetGo) {
-	if o.LetGo != nil {
-		o.LetGo(l)
-	}
-}
-
-func (o *Observer) wake(ctx context.Context, key string, why Wake) {
-	if o.Wake != nil {
-		o.Wake(ctx, key, why)
-	}
-}
-
-func (o *Observer) waitEnd(ctx context.Context, key string, waited time.Duration, err error) {
-	if o.WaitEnd != nil {
-		o.WaitEnd(ctx, key, waited, err)
-	}
-}
-
-func (o *Observer) lost(ctx context.Context, key string, err error) {
-	if o.Lost != nil {
-		o.Lost(ctx, key, err)
-	}
-}
-
-func (o *Observer) master(m MasterStats) {
-	if o.Master != nil {
-		o.Master(m)
-	}
 }
 
 // canNotify reports whether a master is up and can notify of changes.

@@ -26,11 +26,11 @@ func TestObserverIsToldHowManyAnAttemptInTurnHasAsked(t *testing.T) {
 		masters := redlocktest.Start(t, n)
 		asked := make(chan int, 1000)
 		holder := opened(t, masters.Addrs(), nil)
-		waiter := opened(t, masters.Addrs(), &Observer{Round: func(_ context.Context, r Round) {
+		waiter := opened(t, masters.Addrs(), onEvent(EventRound, func(r *Event) {
 			if r.Err == nil {
 				asked <- r.Asked
 			}
-		}})
+		}))
 		m := holder.NewMutex("k", 30*time.Second)
 		require.NoError(t, m.TryLock(t.Context()))
 		done := parked(t, waiter, "k")
@@ -45,11 +45,12 @@ func TestObserverIsToldOfEachPhase(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	told := make(chan MasterStats, 1000)
-	c := openedWith(t, Config{Masters: masters.Addrs(), StallTime: 200 * time.Millisecond, Observer: &Observer{Master: func(m MasterStats) {
+	c := openedWith(t, Config{Masters: masters.Addrs(), StallTime: 200 * time.Millisecond, Observers: onEvent(EventMaster, func(e *Event) {
+		m := *e.Master
 		if m.Addr == masters.Addr(0) {
 			told <- m
 		}
-	}}})
+	})})
 	next := func(phase Phase) MasterStats {
 		t.Helper()
 		m := conntest.Soon(t, string(phase), told)
@@ -78,51 +79,6 @@ func TestObserverIsToldOfEachPhase(t *testing.T) {
 	reaches("down")
 }
 
-// An Observer that panics, in a caller that recovers, is in nobody else's way.
-func TestPanicOfAnObserverBlocksNobody(t *testing.T) {
-	simulated(t, 3, Config{Observer: &Observer{WaitStart: func(context.Context, string) { panic("the user's") }}}, func(t *testing.T, c *Client, _ *fakeRounds) {
-		taken(t, c)
-		require.Panics(t, func() { c.NewMutex("k", ttl).Lock(t.Context()) })
-		require.Zero(t, c.Stats().Waiting)
-		require.Zero(t, c.localQueues.size())
-	})
-	synctest.Test(t, func(t *testing.T) {
-		var once sync.Once
-		c, r := newFake(t, 3, Config{Observer: &Observer{Round: func(context.Context, Round) {
-			once.Do(func() { panic("the user's") })
-		}}})
-		require.Panics(t, func() {
-			c.Do(t.Context(), "k", ttl, func(context.Context) error { return nil })
-		})
-		time.Sleep(time.Millisecond)
-		require.Zero(t, r.keys(), "Do has released what it had taken")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		require.NoError(t, c.NewMutex("k", ttl).Lock(ctx))
-	})
-}
-
-// The KeepAlive of a lock that has run out is told so by the next attempt, outside of it.
-func TestObserverIsCalledOutsideTheAttempt(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		free := false
-		c.observe.Lost = func(context.Context, string, error) {
-			if free = c.attempts.TryLock(); free {
-				c.attempts.Unlock()
-			}
-		}
-		m := taken(t, c)
-		_, stop := m.KeepAlive(t.Context())
-		defer stop()
-		r.set(func(m *fakeMaster) { clear(m.keys) }, all(3)...)
-		r.mu.Lock()
-		r.jump += 2 * ttl
-		r.mu.Unlock()
-		require.NoError(t, m.TryLock(t.Context()))
-		require.True(t, free)
-	})
-}
-
 func TestObserverSeesTheWaiting(t *testing.T) {
 	var mu sync.Mutex
 	var seen []string
@@ -131,18 +87,21 @@ func TestObserverSeesTheWaiting(t *testing.T) {
 		defer mu.Unlock()
 		seen = append(seen, fmt.Sprintf(format, args...))
 	}
-	observer := &Observer{
-		Round:     func(_ context.Context, r Round) { note("%s %v %d", r.Op, errors.Is(r.Err, ErrHeld), len(r.Votes)) },
-		WaitStart: func(_ context.Context, key string) { note("start %s", key) },
-		Wake:      func(_ context.Context, _ string, why Wake) { note("wake %s", why) },
-		WaitEnd: func(_ context.Context, key string, waited time.Duration, err error) {
-			note("end %s %v %v", key, waited.Round(100*time.Millisecond), err)
-		},
-		Lost: func(ctx context.Context, key string, err error) {
-			note("lost %s %v %v", key, errors.Is(err, ErrLost), ctx.Err())
-		},
+	observer := func(ctx context.Context, e *Event) {
+		switch e.Kind {
+		case EventRound:
+			note("%s %v %d", e.Op, errors.Is(e.Err, ErrHeld), len(e.Votes))
+		case EventWait:
+			note("start %s", e.Key)
+		case EventWake:
+			note("wake %s", e.Why)
+		case EventWaited:
+			note("end %s %v %v", e.Key, e.Took.Round(100*time.Millisecond), e.Err)
+		case EventLost:
+			note("lost %s %v %v", e.Key, errors.Is(e.Err, ErrLost), ctx.Err())
+		}
 	}
-	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+	simulated(t, 3, Config{Observers: []Observer{observer}}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m := taken(t, c)
 		done := make(chan error, 1)
 		next := c.NewMutex("k", ttl)
@@ -177,7 +136,7 @@ func TestObserverIsToldHowManyTheNextRoundHasAsked(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		taken(t, c)
 		asked := map[int]int{}
-		c.observe.Round = func(_ context.Context, round Round) { asked[round.Asked]++ }
+		c.events.hook(EventRound, func(round *Event) { asked[round.Asked]++ })
 		m := c.NewMutex("k", ttl)
 		for range 50 { // the pool forgets now and then under the race detector
 			require.NotNil(t, (&attempt{mutex: m, inTurn: true}).take(t.Context()))
@@ -192,12 +151,12 @@ func TestObserverIsToldHowManyTheNextRoundHasAsked(t *testing.T) {
 func TestObserverIsToldOfNoQuestion(t *testing.T) {
 	var mu sync.Mutex
 	told := map[Op]int{}
-	observer := &Observer{Round: func(_ context.Context, r Round) {
+	observer := onEvent(EventRound, func(r *Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		told[r.Op]++
-	}}
-	simulated(t, 5, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+	})
+	simulated(t, 5, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		telling(c, r)
 		next, _ := watched(t, c, "k")
 		require.False(t, next().Held)
@@ -209,7 +168,7 @@ func TestObserverIsToldOfNoQuestion(t *testing.T) {
 
 		p := newProcesses(t, r, m)
 		waiter := p.join()
-		waiter.observe = *observer
+		waiter.events.inTests = observer[0]
 		p.wait(0, t.Context())
 		time.Sleep(time.Second)
 		require.True(t, p.contends(0, "k"), "it has looked")
@@ -226,22 +185,22 @@ func TestObserverIsToldWhichLockItIs(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	type told struct {
-		Round
+		Event
 		hash uint64
 	}
 	rounds := make(chan told, 100)
-	observer := &Observer{Round: func(_ context.Context, r Round) {
-		r.Keys = slices.Clone(r.Keys)
-		rounds <- told{r, r.TokenHash()}
-		require.NotZero(t, r.Started)
-	}}
+	observer := onEvent(EventRound, func(r *Event) {
+		if r.Started != 0 {
+			rounds <- told{*r, r.TokenHash()}
+		}
+	})
 	next := func(op Op) told {
 		t.Helper()
 		r := conntest.Soon(t, string(op), rounds)
 		require.Equal(t, op, r.Op)
 		return r
 	}
-	c := openedWith(t, Config{Masters: masters.Addrs(), Observer: observer, Prefix: "p:"})
+	c := openedWith(t, Config{Masters: masters.Addrs(), Observers: observer, Prefix: "p:"})
 	m := c.NewMutex("k", 30*time.Second, WithFence(), WithKeys("l"))
 	before := clock.Now()
 	require.NoError(t, m.TryLock(t.Context()))
@@ -253,7 +212,7 @@ func TestObserverIsToldWhichLockItIs(t *testing.T) {
 	require.Equal(t, []string{"p:k", "p:l"}, lock.Keys)
 	require.Equal(t, 1, lock.Holders)
 	require.Greater(t, lock.Started, before)
-	for _, text := range []string{fmt.Sprintf("%v", lock), fmt.Sprintf("%+v", lock.Round), fmt.Sprintf("%#v", &lock.Round)} {
+	for _, text := range []string{fmt.Sprintf("%v", lock), fmt.Sprintf("%+v", lock.Event), fmt.Sprintf("%#v", &lock.Event)} {
 		require.NotContains(t, text, m.Token())
 		require.NotContains(t, text, fmt.Sprint([]byte(m.Token())))
 	}
@@ -289,19 +248,19 @@ func TestObserverIsToldWhichLockItIs(t *testing.T) {
 func TestObserverIsToldOfAHandOver(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	taken, handed := make(chan uint64, 10), make(chan HandOver, 10)
+	taken, handed := make(chan uint64, 10), make(chan Event, 10)
 	hashes := make(chan uint64, 10)
-	c := opened(t, masters.Addrs(), &Observer{
-		Round: func(_ context.Context, r Round) {
+	c := opened(t, masters.Addrs(), slices.Concat(
+		onEvent(EventRound, func(r *Event) {
 			if r.Op == OpLock && r.Err == nil {
 				taken <- r.TokenHash()
 			}
-		},
-		HandedOver: func(_ context.Context, h HandOver) {
+		}),
+		onEvent(EventHandedOver, func(h *Event) {
 			hashes <- h.TokenHash()
-			handed <- h
-		},
-	})
+			handed <- *h
+		}),
+	))
 	first := c.NewMutex("k", 30*time.Second)
 	require.NoError(t, first.TryLock(t.Context()))
 	done := parked(t, c, "k")
@@ -313,82 +272,69 @@ func TestObserverIsToldOfAHandOver(t *testing.T) {
 	require.Positive(t, h.Validity)
 }
 
-// The hash is that of the token, whatever was asked for before, and by whomever.
 func TestTokenHashIsOfTheToken(t *testing.T) {
 	t.Parallel()
-	var running sync.WaitGroup
-	for i := range 8 {
-		running.Go(func() {
-			for n := range 2000 {
-				token := fmt.Appendf(nil, "token %d", (n*i)%1000)
-				sum := sha256.Sum256(token)
-				for range 2 { // the second is of the memory
-					if tokenHash(&token) != binary.BigEndian.Uint64(sum[:]) {
-						t.Errorf("that of %s is wrong", token)
-					}
-				}
-			}
-		})
-	}
-	running.Wait()
-	require.Zero(t, tokenHash(nil))
+	token := []byte("token 1")
+	sum := sha256.Sum256(token)
+	require.Equal(t, binary.BigEndian.Uint64(sum[:]), (&Event{token: token}).TokenHash())
+	require.Zero(t, new(Event).TokenHash())
 }
 
-// Whoever is told that a holder lets go finds that nobody else has the lock yet.
+// When a holder is said to let go, nobody else has the lock yet.
 func TestObserverIsToldWhoLetsGoBeforeTheMasters(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	other := opened(t, masters.Addrs(), nil).NewMutex("k", 30*time.Second)
 	type told struct {
-		LetGo
+		Event
 		hash  uint64
 		taken error
 	}
 	var locked uint64
-	gone := make(chan told, 10)
-	c := opened(t, masters.Addrs(), &Observer{
-		Round: func(_ context.Context, r Round) {
-			if r.Op == OpLock {
-				locked = r.TokenHash()
-			}
-		},
-		LetGo: func(l LetGo) { gone <- told{l, l.TokenHash(), other.TryLock(t.Context())} },
-	})
-	m := c.NewMutex("k", 30*time.Second)
-	for how, release := range map[string]func() error{
-		"Unlock":         func() error { return m.Unlock(t.Context()) },
-		"UnlockNow":      func() error { return m.UnlockNow(t.Context()) },
-		"Release":        m.Release,
-		"with KeepAlive": func() error { m.KeepAlive(t.Context()); return m.Unlock(t.Context()) },
-	} {
-		require.Eventually(t, func() bool { return m.TryLock(t.Context()) == nil }, hanging, time.Millisecond)
-		require.NoError(t, release(), how)
-		l := <-gone
-		require.ErrorIs(t, l.taken, ErrHeld, how)
-		require.Equal(t, locked, l.hash, how)
-		require.Equal(t, "k", l.Key)
-		require.False(t, l.GivenBack)
+	var gone []told
+	var other *Mutex
+	observer := func(_ context.Context, e *Event) {
+		switch {
+		case e.Kind == EventRound && e.Op == OpLock:
+			locked = e.TokenHash()
+		case e.Kind == EventLetGo:
+			gone = append(gone, told{*e, e.TokenHash(), other.TryLock(context.Background())})
+		}
 	}
-	require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
-	require.Empty(t, gone, "there was no lock")
+	simulated(t, 3, Config{Observers: []Observer{observer}}, func(t *testing.T, c *Client, r *fakeRounds) {
+		another, _ := another(t, r, Config{})
+		other = another.NewMutex("k", ttl)
+		m := c.NewMutex("k", ttl)
+		for how, release := range map[string]func() error{
+			"Unlock":         func() error { return m.Unlock(t.Context()) },
+			"UnlockNow":      func() error { return m.UnlockNow(t.Context()) },
+			"Release":        m.Release,
+			"with KeepAlive": func() error { m.KeepAlive(t.Context()); return m.Unlock(t.Context()) },
+		} {
+			require.NoError(t, m.Lock(t.Context()))
+			require.NoError(t, release(), how)
+			require.Len(t, gone, 1, how)
+			require.ErrorIs(t, gone[0].taken, ErrHeld, how)
+			require.Equal(t, locked, gone[0].hash, how)
+			require.Equal(t, "k", gone[0].Key)
+			require.False(t, gone[0].GivenBack)
+			gone = nil
+			time.Sleep(time.Second)
+		}
+		require.ErrorIs(t, m.Unlock(t.Context()), ErrNotHeld)
+		require.Empty(t, gone, "there was no lock")
+	})
 }
 
 func TestObserverIsToldOfALockThatIsGivenBack(t *testing.T) {
 	other := newOther(time.Millisecond)
 	var locked, back []uint64
-	observer := &Observer{
-		Round: func(_ context.Context, r Round) {
-			if r.Op == OpLock && r.Err == nil {
-				locked = append(locked, r.TokenHash())
-			}
-		},
-		LetGo: func(l LetGo) {
-			if l.GivenBack && l.Key == "k" {
-				back = append(back, l.TokenHash())
-			}
-		},
-	}
-	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, _ *fakeRounds) {
+	observer := []Observer{func(_ context.Context, e *Event) {
+		switch {
+		case e.Kind == EventRound && e.Op == OpLock && e.Err == nil:
+			locked = append(locked, e.TokenHash())
+		case e.Kind == EventLetGo && e.GivenBack && e.Key == "k":
+			back = append(back, e.TokenHash())
+		}
+	}}
+	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, _ *fakeRounds) {
 		other.set(func(s *otherSystem) { s.down = errors.New("it is down") })
 		require.ErrorIs(t, c.NewMutex("k", ttl, WithSecond(other)).TryLock(t.Context()), ErrSecond)
 		require.Len(t, back, 1)
@@ -405,8 +351,8 @@ func TestObserverIsToldOfALockThatIsGivenBack(t *testing.T) {
 func TestObserverIsToldOnceWhoLetsGo(t *testing.T) {
 	other := newOther(time.Millisecond)
 	var told []bool
-	observer := &Observer{LetGo: func(l LetGo) { told = append(told, l.GivenBack) }}
-	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, _ *fakeRounds) {
+	observer := onEvent(EventLetGo, func(l *Event) { told = append(told, l.GivenBack) })
+	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, _ *fakeRounds) {
 		m := c.NewMutex("k", ttl, WithSecond(other))
 		loses := func() {
 			require.NoError(t, m.TryLock(t.Context()))
@@ -422,44 +368,20 @@ func TestObserverIsToldOnceWhoLetsGo(t *testing.T) {
 	require.Equal(t, []bool{true, true, false}, told)
 }
 
-// Its work is told to end before the lock is free, even if the Observer panics at that.
-func TestKeepAliveEndsBeforeTheObserverIsToldWhoLetsGo(t *testing.T) {
-	var ctx context.Context
-	told := 0
-	observer := &Observer{LetGo: func(LetGo) {
-		require.ErrorIs(t, ctx.Err(), context.Canceled)
-		told++
-		panic("the Observer's")
-	}}
-	for how, end := range map[string]func(m *Mutex){
-		"Unlock":  func(m *Mutex) { m.Unlock(context.Background()) },
-		"Release": func(m *Mutex) { m.Release() },
-	} {
-		told = 0
-		simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, _ *fakeRounds) {
-			m := taken(t, c)
-			ctx, _ = m.KeepAlive(t.Context())
-			require.PanicsWithValue(t, "the Observer's", func() { end(m) }, how)
-			require.ErrorIs(t, ctx.Err(), context.Canceled, how)
-			require.Equal(t, 1, told, how)
-		})
-	}
-}
-
 func TestObserverIsToldOfARevocation(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
-	rounds := make(chan Round, 10)
+	rounds := make(chan Event, 10)
 	var locked, revoked uint64
-	c := opened(t, masters.Addrs(), &Observer{Round: func(_ context.Context, r Round) {
+	c := opened(t, masters.Addrs(), onEvent(EventRound, func(r *Event) {
 		switch r.Op {
 		case OpLock:
 			locked = r.TokenHash()
 		case OpRevoke:
 			revoked = r.TokenHash()
-			rounds <- r
+			rounds <- *r
 		}
-	}})
+	}))
 	m := c.NewMutex("k", 30*time.Second)
 	require.NoError(t, m.TryLock(t.Context()))
 	require.NoError(t, c.Revoke(t.Context(), "k", "it is stuck"))

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A user's context or Observer may panic at each call of it, wherever that is. It leaves nothing behind.
+// A user's context may panic at each call of it, wherever that is. It leaves nothing behind.
 
 // Whatever call of a context panics, in whichever operation: the caller that recovers has
 // taken no lock that it knows nothing of, and nobody else notices.
@@ -113,132 +112,6 @@ func TestNilContextLeavesNothing(t *testing.T) {
 	nothingIsLeft(t, c, "")
 }
 
-// Whatever call of an Observer panics, likewise. Those that are called by goroutines of the
-// client end the process, as any panic in a goroutine does.
-func TestPanicOfAnObserverLeavesNothing(t *testing.T) {
-	var f fuse
-	simulatedWith := func(name string, use func(t *testing.T, c *Client, r *fakeRounds, m *Mutex)) {
-		t.Run(name, func(t *testing.T) {
-			panics := 0
-			for calls := int64(0); ; calls++ {
-				panicked := false
-				synctest.Test(t, func(t *testing.T) {
-					c, r := newFake(t, 3, Config{Observer: brittleObserver(&f)})
-					for _, m := range r.masters {
-						m.delay = time.Millisecond
-					}
-					m := c.NewMutex("k", ttl)
-					func() {
-						defer func() { panicked = recover() != nil }()
-						f.calls.Store(calls)
-						use(t, c, r, m)
-					}()
-					f.calls.Store(-1)
-					at := fmt.Sprint("call ", calls)
-					if panicked && name != "Extend" {
-						require.Empty(t, m.Token(), at)
-					}
-					m.Unlock(t.Context())
-					time.Sleep(2 * ttl) // what is foreign has expired
-					require.Zero(t, r.keys(), at)
-					require.Zero(t, c.Stats().Kept, at)
-					nothingIsLeft(t, c, at)
-				})
-				if !panicked {
-					break
-				}
-				panics++
-			}
-			require.Positive(t, panics)
-		})
-	}
-	quietly := func(do func()) { // without a panic
-		was := f.calls.Swap(-1)
-		do()
-		f.calls.Store(was)
-	}
-	simulatedWith("TryLock", func(t *testing.T, _ *Client, _ *fakeRounds, m *Mutex) {
-		require.NoError(t, m.TryLock(t.Context()))
-	})
-	simulatedWith("Lock that waits", func(t *testing.T, _ *Client, r *fakeRounds, m *Mutex) {
-		r.set(func(m *fakeMaster) { m.keys["k"] = fakeKey{"another's", r.clock() + 20*time.Millisecond} }, all(3)...)
-		require.NoError(t, m.Lock(t.Context()))
-	})
-	simulatedWith("Lock that gives up", func(t *testing.T, c *Client, r *fakeRounds, _ *Mutex) {
-		r.set(func(m *fakeMaster) { m.keys["k"] = fakeKey{"another's", r.clock() + ttl} }, all(3)...)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		defer cancel()
-		require.ErrorIs(t, c.NewMutex("k", ttl).Lock(ctx), ErrHeld)
-	})
-	simulatedWith("Do", func(t *testing.T, c *Client, _ *fakeRounds, _ *Mutex) {
-		require.NoError(t, c.Do(t.Context(), "k", ttl, func(context.Context) error { return nil }))
-	})
-	simulatedWith("Extend", func(t *testing.T, c *Client, _ *fakeRounds, m *Mutex) {
-		quietly(func() { require.NoError(t, m.TryLock(t.Context())) })
-		require.NoError(t, m.Extend(t.Context()))
-	})
-	simulatedWith("Unlock", func(t *testing.T, c *Client, _ *fakeRounds, m *Mutex) {
-		quietly(func() { require.NoError(t, m.TryLock(t.Context())) })
-		require.NoError(t, m.Unlock(t.Context()))
-	})
-}
-
-// The last that an Observer is told of a Lock is that it has come to it: nobody else knows.
-func TestPanicAtTheEndOfAWaitGivesTheLockBack(t *testing.T) {
-	observer := &Observer{WaitEnd: func(_ context.Context, _ string, _ time.Duration, err error) {
-		if err == nil {
-			panic("the user's")
-		}
-	}}
-	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
-		r.set(func(m *fakeMaster) { m.keys["k"] = fakeKey{"another's", r.clock() + 20*time.Millisecond} }, all(3)...)
-		m := c.NewMutex("k", ttl)
-		require.Panics(t, func() { m.Lock(t.Context()) })
-		require.Empty(t, m.Token())
-		time.Sleep(10 * time.Millisecond)
-		require.Zero(t, r.keys())
-		nothingIsLeft(t, c, "")
-	})
-}
-
-// One Observer that panics as it is told of a loss keeps no other context alive, and Close
-// goes on to its end.
-func TestPanicOfAnObserverKeepsNoContextAlive(t *testing.T) {
-	t.Parallel()
-	lossy := func(ends func(c *Client, m *Mutex)) {
-		synctest.Test(t, func(t *testing.T) {
-			var f fuse
-			f.calls.Store(-1)
-			c, r := newFake(t, 3, Config{Observer: &Observer{Lost: func(context.Context, string, error) { f.use() }}})
-			m := c.NewMutex("k", ttl)
-			require.NoError(t, m.TryLock(t.Context()))
-			var kept []context.Context
-			for range 5 {
-				held, _ := m.KeepAlive(t.Context())
-				kept = append(kept, held)
-			}
-			r.set(flush, all(3)...)
-			f.calls.Store(0)
-			require.Panics(t, func() { ends(c, m) })
-			for _, held := range kept {
-				require.ErrorIs(t, context.Cause(held.(*keepAlive).Context), ErrLost) // not by a look at the clock
-			}
-			require.Zero(t, c.Stats().Kept)
-		})
-	}
-	lossy(func(_ *Client, m *Mutex) { m.Extend(context.Background()) })
-	lossy(func(c *Client, _ *Mutex) { c.Close() })
-
-	masters := redlocktest.Start(t, 1)
-	c := opened(t, masters.Addrs(), &Observer{Lost: func(context.Context, string, error) { panic("the user's") }})
-	m := c.NewMutex("k", time.Minute)
-	require.NoError(t, m.TryLock(t.Context()))
-	m.KeepAlive(t.Context())
-	require.Panics(t, func() { c.Close() })
-	require.ErrorIs(t, m.Extend(t.Context()), ErrClosed, "the connections have ended")
-	require.NoError(t, c.Close())
-}
-
 // The context of a KeepAlive panics when the KeepAlive is taken off it: the release goes out
 // nevertheless.
 func TestUnlockReleasesThoughAKeepAlivesContextPanics(t *testing.T) {
@@ -304,40 +177,17 @@ func TestOneContextThatPanicsKeepsNoOtherAlive(t *testing.T) {
 	}
 }
 
-// A lock that ran out is taken again. The Observer, which hears of the loss only then, panics.
-func TestPanicAboutAnOldLossTakesNothing(t *testing.T) {
-	fails := false
-	observer := &Observer{Lost: func(context.Context, string, error) {
-		if fails {
-			panic("the user's")
-		}
-	}}
-	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
-		m := taken(t, c)
-		_, stop := m.KeepAlive(context.Background())
-		defer stop()
-		r.suspend(2 * ttl) // timers do not count it
-		fails = true
-		require.Panics(t, func() { m.TryLock(context.Background()) })
-		fails = false
-		require.Empty(t, m.Token())
-		time.Sleep(10 * time.Millisecond)
-		require.Zero(t, r.keys())
-		nothingIsLeft(t, c, "")
-	})
-}
-
 // What is given back is kept alive by nobody, though somebody has seen it.
 func TestLockThatIsGivenBackIsNotKeptAlive(t *testing.T) {
 	var m *Mutex
 	var held context.Context
-	observer := &Observer{Round: func(_ context.Context, r Round) {
+	observer := onEvent(EventRound, func(r *Event) {
 		if r.Op == OpLock && r.Err == nil && held == nil {
 			held, _ = m.KeepAlive(context.Background()) // or another goroutine that has seen Remaining
 			panic("the user's")
 		}
-	}}
-	simulated(t, 3, Config{Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+	})
+	simulated(t, 3, Config{Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m = c.NewMutex("k", ttl)
 		released := false
 		c.rounds = &hookedRounds{rounds: r, sending: func(*mux.Op) {
@@ -350,19 +200,5 @@ func TestLockThatIsGivenBackIsNotKeptAlive(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		require.NoError(t, c.NewMutex("k", ttl).TryLock(t.Context()))
 		require.Zero(t, c.Stats().Kept)
-	})
-}
-
-// A lock that is over is released though an Observer panics that is told of it.
-func TestPanicOfAnObserverLeavesNoLockThatIsGivenBack(t *testing.T) {
-	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
-		m := taken(t, c)
-		_, stop := m.KeepAlive(t.Context())
-		defer stop()
-		token := []byte(m.Token())
-		c.observe.Lost = func(context.Context, string, error) { panic("the user's") }
-		require.PanicsWithValue(t, "the user's", func() { c.renewer.giveBack(&m.hold, token, 0, nil) })
-		time.Sleep(10 * time.Millisecond)
-		require.Zero(t, r.keys())
 	})
 }

@@ -27,7 +27,7 @@ import (
 // clusters, find their masters by themselves. A name that leads to another machine needs no Replace: clients find
 // that out when they connect again, and do the same.
 //
-// Replace returns nil when the newcomer is connected and has the place. Stats and Observer.Master show it under its
+// Replace returns nil when the newcomer is connected and has the place. Stats and EventMaster show it under its
 // own address from then on. If it returns an error, nothing has changed, and it can be called again:
 //
 //	old is not a master of this client             an error that wraps mux.ErrNotMember

@@ -146,7 +146,7 @@ func TestReplacedMasterUnderLoad(t *testing.T) {
 	var clients []*redlock.Client
 	var phases [3]diary
 	for i := range phases {
-		cfg.Observer = phases[i].observer()
+		cfg.Observers = phases[i].observer()
 		clients = append(clients, openConfig(t, cfg))
 	}
 	kept := clients[0].NewMutex("kept", fightTTL)

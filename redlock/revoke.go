@@ -150,7 +150,7 @@ func (c *Client) revocable(ctx context.Context, key string, o *options) (tokens 
 	return nil, unasked(OpRevoke, key, ErrNotHeld, "")
 }
 
-// revoke revokes the lock that has the token, on one key, and tells the Observer.
+// revoke revokes the lock that has the token, on one key, and tells the Observers.
 func (c *Client) revoke(ctx context.Context, key, at, token, reason string, shared bool) *RoundError {
 	k := c.takeCall()
 	defer c.putCall(k)

@@ -143,7 +143,7 @@ func TestWhoIsToldOfARevocation(t *testing.T) {
 			require.Error(t, m.Unlock(t.Context()))
 
 			var told error
-			c.observe.Lost = func(_ context.Context, _ string, err error) { told = err }
+			c.events.hook(EventLost, func(e *Event) { told = e.Err })
 			err = c.Do(t.Context(), "k", ttl, func(ctx context.Context) error {
 				require.NoError(t, c.Revoke(t.Context(), "k", why))
 				<-ctx.Done()

@@ -275,7 +275,7 @@ func TestAPanicOfTheSecondLeavesNothing(t *testing.T) {
 	for _, wait := range []bool{false, true} {
 		f := new(fuse)
 		f.calls.Store(-1)
-		simulated(t, 5, Config{Observer: brittleObserver(f)}, func(t *testing.T, c *Client, r *fakeRounds) {
+		simulated(t, 5, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 			s := newOther(time.Millisecond)
 			s.fuse = f
 			m := c.NewMutex("k", ttl, WithSecond(s))

@@ -71,7 +71,7 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 	for _, v := range []any{
 		new(conn.Credentials), new(conn.Options), new(conn.Server), new(conn.Error), new(conn.RefusedError),
 		new(mux.Config), new(mux.State), new(mux.ReplyError), new(mux.QuarantineError), new(mux.OpenError),
-		new(redlock.Config), new(redlock.Holder), new(redlock.RoundError), new(redlock.Vote), new(redlock.Round),
+		new(redlock.Config), new(redlock.Holder), new(redlock.RoundError), new(redlock.Vote), new(redlock.Event),
 		new(redlock.MasterStats), new(redlock.Stats), new(redlock.Latency), new(redlock.Leader),
 	} {
 		hide(reflect.ValueOf(v).Elem())

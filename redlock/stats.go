@@ -35,6 +35,10 @@ type Stats struct {
 
 	SecondFailed uint64 // locks taken, and released again, as the second lock could not be had ([WithSecond])
 
+	EventsDropped uint64 // left out, as an Observer was too slow; each counts once for each such Observer
+
+	EventsWaiting int // that an Observer is being told, or still to be told: of the slowest one
+
 	Waiting int // goroutines that wait in Lock
 	Kept    int // KeepAlives that renew a lock; a lock can have several
 

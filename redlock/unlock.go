@@ -75,9 +75,9 @@ func (m *Mutex) UnlockNow(ctx context.Context) error {
 // faster. A master that is away gets the release when it is back, unless the client is closed by
 // then. Close waits up to 100 ms for a release on its way to a connected master, as with Unlock.
 //
-// The [Observer] is told what the masters say, with a context that never ends. [Stats] counts it
+// Each [Observer] is told what the masters say, with a context that never ends. [Stats] counts it
 // (Released, ReleaseFailed). Both happen when the answers are read, also those to a renewal that was
-// under way: by the next operation of the client, or within 25 ms. Round.Took lasts until then.
+// under way: by the next operation of the client, or within 25 ms. Event.Took lasts until then.
 //
 // Release needs the right to EVAL where the server has no command of its own for a release
 // (DELEX, DELIFEQ). If the server has one, and the user may not call it, the first release on
@@ -179,11 +179,11 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 	untold := m.told&toldGone == 0
 	keeps, second := m.reset()
 	m.mu.Unlock()
-	if keeps != nil || second != nil || c.observe.LetGo != nil {
+	if keeps != nil || second != nil || c.events.observed() {
 		over := c.renewer.removeUnlocked(keeps)
 		finished := false
 		defer func() {
-			if !finished { // a context or the Observer has panicked: the release goes out nevertheless
+			if !finished { // a context has panicked: the release goes out nevertheless
 				defer m.notifyReleased(slot, rest)
 				defer in.giveBack(&c.core, &m.spec, r.token, rest)
 				second.unlockNoWait()
@@ -191,9 +191,9 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 		}()
 		func() {
 			if untold {
-				defer c.observe.letGo(LetGo{Key: r.key, token: &r.token})
+				defer c.observeLetGo(r.key, r.token, false)
 			}
-			c.renewer.finish(over) // before the Observer is told, which may panic
+			c.renewer.finish(over)
 		}()
 		if second != nil {
 			r.secondErr = second.unlockWithin(ctx, until-now)

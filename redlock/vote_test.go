@@ -43,14 +43,14 @@ func TestVotesOfAnErrorAreNotShared(t *testing.T) {
 // Whichever operation fails, and whoever looks at the error.
 func TestTokenGetsIntoNoError(t *testing.T) {
 	var seen []string
-	observer := &Observer{Round: func(_ context.Context, r Round) {
+	observer := onEvent(EventRound, func(r *Event) {
 		for _, v := range r.Votes {
 			if v.Err != nil {
 				seen = append(seen, v.Err.Error())
 			}
 		}
-	}}
-	simulated(t, 3, Config{Owner: "me", Observer: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
+	})
+	simulated(t, 3, Config{Owner: "me", Observers: observer}, func(t *testing.T, c *Client, r *fakeRounds) {
 		quote := func(m *fakeMaster) {
 			m.deny = func(args []string) string { return "ERR I do not understand " + strings.Join(args, " ") }
 		}

@@ -84,7 +84,7 @@ func (w *wait) reset() {
 	}}
 }
 
-// cleanUp runs after each Lock. If an Observer or a context has panicked, it removes what the call has left in
+// cleanUp runs after each Lock. If a context has panicked, it removes what the call has left in
 // the queues, in the statistics and on the masters.
 func (w *wait) cleanUp() {
 	m := w.mutex
@@ -148,7 +148,7 @@ func (w *wait) lock(ctx context.Context, try, head bool) (*RoundError, error) {
 		if w.since == 0 {
 			w.since = m.client.now()
 			m.client.stats.waiting.Add(1)
-			m.client.observe.waitStart(ctx, m.key)
+			m.client.events.tell(ctx, EventWait, m.key)
 		}
 		if err := w.untilFree(ctx, head, head && w.settleFirst); err != nil {
 			return last, err
@@ -229,7 +229,7 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	m.clearExpired() // which calls the Observer: before the lock is taken out
+	m.clearExpired() // which calls contexts: before the lock is taken out
 	switches, token, taken, open := w.takeGiven()
 	if !open {
 		return false, ErrClosed
@@ -245,22 +245,18 @@ func (w *wait) takeOver(ctx context.Context) (taken bool, err error) {
 		return false, nil
 	}
 	c.stats.acquired.Add(1)
-	if c.observe.HandedOver != nil {
-		m.observeHandOver(ctx)
-	}
+	m.observeHandOver(ctx)
 	return true, nil
 }
 
-// observeHandOver tells the Observer of the lock that was just taken over.
+// observeHandOver tells the Observers of the lock that was just taken over.
 func (m *Mutex) observeHandOver(ctx context.Context) {
-	c := m.client
-	k := c.takeCall()
-	defer c.putCall(k)
-	h := HandOver{Key: m.key, token: &k.token}
 	m.mu.Lock()
-	k.token, h.Fence, h.Validity = append(k.token[:0], m.token()...), m.fence, m.left(c.now())
-	m.mu.Unlock()
-	c.observe.handedOver(ctx, h)
+	defer m.mu.Unlock()
+	if e := m.client.events.begin(ctx, EventHandedOver, m.key); e != nil {
+		e.token, e.Fence, e.Validity = append(e.token, m.token()...), m.fence, m.left(m.client.now())
+		m.client.events.end(e)
+	}
 }
 
 // takeGiven puts the lock that the waiter was given into its Mutex, or declines it. open is false, and nothing is done,
@@ -632,7 +628,10 @@ func (w *wait) prepareAttempt(ctx context.Context) {
 		w.mutex.setNextSlot(int(slot) - 1)
 	}
 	c.stats.countWake(w.interval.why)
-	c.observe.wake(ctx, w.mutex.key, w.interval.why)
+	if e := c.events.begin(ctx, EventWake, w.mutex.key); e != nil {
+		e.Why = w.interval.why
+		c.events.end(e)
+	}
 }
 
 // settleTime returns about the time that a winner needs to set its key on the other masters. It doubles each time
@@ -662,7 +661,7 @@ func (w *wait) pause() time.Duration {
 	return base/2 + rand.N(most)
 }
 
-// finish notes that Lock returns, in the statistics and for the Observer.
+// finish notes that Lock returns, in the statistics and for the Observers.
 func (w *wait) finish(ctx context.Context, e *RoundError) {
 	since := w.since
 	if since == 0 {
@@ -671,9 +670,10 @@ func (w *wait) finish(ctx context.Context, e *RoundError) {
 	c := w.mutex.client
 	c.stats.waiting.Add(-1)
 	w.since = 0
-	var err error
-	if e != nil {
-		err = e
+	if ev := c.events.begin(ctx, EventWaited, w.mutex.key); ev != nil {
+		if ev.Took = c.now() - since; e != nil {
+			ev.Err = e
+		}
+		c.events.end(ev)
 	}
-	c.observe.waitEnd(ctx, w.mutex.key, c.now()-since, err)
 }

@@ -440,7 +440,7 @@ func (gq *globalQueues) countOut() {
 	}
 }
 
-// close waits until no waiter has an entry, but for closeLinger at most: an Observer or a context can delay the
+// close waits until no waiter has an entry, but for closeLinger at most: a context can delay the
 // waiters, and the entries end by themselves.
 func (gq *globalQueues) close() {
 	gq.mu.Lock()

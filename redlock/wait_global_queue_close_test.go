@@ -124,7 +124,7 @@ func TestCloseDoesNotWaitForAnObserverOfAWaiter(t *testing.T) {
 	held := opened(t, masters.Addrs(), nil).NewMutex("k", term30)
 	require.NoError(t, held.Lock(t.Context()))
 	in, out := make(chan struct{}), make(chan struct{})
-	c := openedWith(t, Config{Masters: masters.Addrs(), Observer: &Observer{Wake: func(context.Context, string, Wake) { close(in); <-out }}})
+	c := openedWith(t, Config{Masters: masters.Addrs(), Observers: onEvent(EventWake, func(_ *Event) { close(in); <-out })})
 	done := queuesUp(t, masters, c.NewMutex("k", term30), 0)
 	require.NoError(t, held.Unlock(t.Context()))
 	conntest.Soon(t, "it is woken", in)

@@ -200,9 +200,9 @@ func TestWhoGivesUpLeavesTheQueue(t *testing.T) {
 func TestWhoPanicsLeavesTheQueue(t *testing.T) {
 	queued(t, 1, func(t *testing.T, p *processes) {
 		c := p.join()
-		c.observe.WaitStart = func(context.Context, string) { // before it has entered: then a wake
-			c.observe.Wake = func(context.Context, string, Wake) { panic("observer") }
-		}
+		c.events.hook(EventWait, func(*Event) { // before it has entered: then a wake
+			c.events.hook(EventWake, func(*Event) { panic("the user's") })
+		})
 		panicked := make(chan any, 1)
 		go func() {
 			defer func() { panicked <- recover() }()
@@ -215,7 +215,7 @@ func TestWhoPanicsLeavesTheQueue(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		order, after := p.release(2)
 		require.Equal(t, []int{0, 2}, order)
-		require.Equal(t, "observer", <-panicked)
+		require.Equal(t, "the user's", <-panicked)
 		require.Less(t, after[1], 50*time.Millisecond)
 		p.nothingIsLeft()
 	})

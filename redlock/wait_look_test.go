@@ -70,7 +70,7 @@ func TestWaiterLearnsOfAReleaseThatLeavesSilentMastersOnly(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	var seen atomic.Bool
-	waiter.observe.WaitStart = func(context.Context, string) { seen.Store(true) }
+	waiter.events.hook(EventWait, func(*Event) { seen.Store(true) })
 	// Refused by all four, the waiter would be woken by three of them.
 	waiter.subscriptions.noteRefused(waiter.now(), "k")
 	go func() { done <- waiter.NewMutex("k", 30*time.Second).Lock(t.Context()) }()
@@ -106,11 +106,11 @@ func TestAReleasedSlotIsTriedAtOnce(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	var failed atomic.Int64
-	c := opened(t, masters.Addrs(), &Observer{Round: func(_ context.Context, r Round) {
+	c := opened(t, masters.Addrs(), onEvent(EventRound, func(r *Event) {
 		if r.Op == OpLock && r.Err != nil {
 			failed.Add(1)
 		}
-	}})
+	}))
 	const k = 8
 	held := takenPermits(t, c, "k", k, k)
 	waiter := c.NewMutex("k", 30*time.Second, WithPermits(k))

@@ -198,16 +198,17 @@ func (r *lateIntent) Do(ctx context.Context, op *mux.Op) error {
 	return err
 }
 
-// So does one that an Observer's panic takes out of its Lock.
+// So does one that a context's panic takes out of its Lock.
 func TestAWriterThatPanicsTakesItsIntentAway(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	var armed atomic.Bool
 	c := opened(t, masters.Addrs(), nil)
-	other := opened(t, masters.Addrs(), &Observer{Wake: func(context.Context, string, Wake) {
+	other := opened(t, masters.Addrs(), nil)
+	other.events.hook(EventWake, func(*Event) {
 		if armed.Load() {
-			panic("an Observer")
+			panic("the user's")
 		}
-	}})
+	})
 	there := c.NewMutex("k", term30, WithShared())
 	require.NoError(t, there.Lock(t.Context()))
 	panicked := make(chan any, 1)
@@ -224,7 +225,7 @@ func TestAWriterThatPanicsTakesItsIntentAway(t *testing.T) {
 		require.NoError(t, there.Extend(t.Context()))
 		return len(panicked) > 0
 	}, hanging, 10*time.Millisecond)
-	require.Equal(t, "an Observer", <-panicked)
+	require.Equal(t, "the user's", <-panicked)
 	for i := range 3 {
 		masters.Do(i, "PERSIST", kind.IntentKey("k")) // it lasts, if it is not taken away
 	}

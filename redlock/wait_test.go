@@ -49,6 +49,7 @@ func TestWaiterIsNotifiedByTheMasters(t *testing.T) {
 				w, done := lockInBackground(t, waiter, name)
 				free(m)
 				require.NoError(t, conntest.Soon(t, "the waiter has the lock", done))
+				require.Eventually(t, func() bool { return waiter.Stats().EventsWaiting == 0 }, busy, time.Millisecond)
 				require.Greater(t, told()+seen.count(redlock.WakePoll), before+polls)
 				require.NoError(t, w.Unlock(t.Context()))
 				m.Unlock(t.Context())
@@ -133,7 +134,7 @@ func TestManyClientsHandAKeyRound(t *testing.T) {
 	var inside, attempts, rounds atomic.Int64
 	var wg sync.WaitGroup
 	for i := range clients {
-		c := openOn(t, masters, &redlock.Observer{Round: func(_ context.Context, r redlock.Round) {
+		c := openOn(t, masters, onEvent(redlock.EventRound, func(r *redlock.Event) {
 			if r.Op != "lock" {
 				return
 			}
@@ -141,7 +142,7 @@ func TestManyClientsHandAKeyRound(t *testing.T) {
 			if r.Asked > 1 {
 				rounds.Add(1)
 			}
-		}})
+		}))
 		wg.Go(func() {
 			m := c.NewMutex("round", 30*time.Second)
 			for range each {

@@ -30,7 +30,7 @@ type recorded struct {
 	*redlock.Client
 	file string
 	rec  *flight.Recorder
-	told *redlock.Observer
+	told redlock.Observer
 }
 
 func record(t *testing.T, masters []string, owner string) *recorded {
@@ -41,7 +41,7 @@ func record(t *testing.T, masters []string, owner string) *recorded {
 	require.NoError(t, err)
 	cfg, err := r.rec.Attach(redlock.Config{Masters: masters, Owner: owner})
 	require.NoError(t, err)
-	r.told = cfg.Observer
+	r.told = cfg.Observers[0]
 	r.Client, err = redlock.Open(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { r.Close(); r.rec.Close() })
@@ -257,7 +257,7 @@ func TestTenThousandEventsAreDrawn(t *testing.T) {
 	a, b := overlap(t, masters, "lock:report", "a@web-1")
 	votes := []redlock.Vote{{Verdict: redlock.VerdictYes}, {Verdict: redlock.VerdictYes}, {Verdict: redlock.VerdictPending}}
 	for i := range 10_000 {
-		r := redlock.Round{Op: redlock.OpLock, Key: fmt.Sprintf("lock:%03d", i%300), Votes: votes, Asked: 3, TTL: time.Minute, Validity: time.Minute, Holders: 1}
+		r := redlock.Event{Kind: redlock.EventRound, Op: redlock.OpLock, Key: fmt.Sprintf("lock:%03d", i%300), Votes: votes, Asked: 3, TTL: time.Minute, Validity: time.Minute, Holders: 1}
 		switch i % 4 {
 		case 1:
 			r.Op = redlock.OpRenew
@@ -266,7 +266,7 @@ func TestTenThousandEventsAreDrawn(t *testing.T) {
 		case 3:
 			r.Op, r.Validity = redlock.OpUnlock, 0
 		}
-		b.told.Round(t.Context(), r)
+		b.told(t.Context(), &r)
 	}
 	file := explained(t, []*recorded{a, b})
 	p := reads(t, file)

@@ -92,7 +92,7 @@ import (
 
 func main() {
 	metrics := redlockprom.New()
-	_ = redlock.Config{Observer: metrics.Observer()}
+	_ = redlock.Config{Observers: []redlock.Observer{metrics.Observer()}}
 	prometheus.MustRegister(metrics)
 }
 `,

@@ -35,18 +35,18 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 			}
 			require.Zero(t, least, "%s, %s", name, kind)
 		}
-		o := rec.observerForTest(t)
+		cfg, err := rec.Attach(redlock.Config{})
+		require.NoError(t, err)
+		events := []redlock.Event{
+			{Kind: redlock.EventWait, Key: "k"},
+			{Kind: redlock.EventWake, Key: "k", Why: redlock.WakeFree},
+			{Kind: redlock.EventWaited, Key: "k", Took: time.Second},
+			{Kind: redlock.EventHandedOver, Key: "k"},
+		}
 		require.Zero(t, testing.AllocsPerRun(1000, func() {
-			o.WaitStart(t.Context(), "k")
-			o.Wake(t.Context(), "k", redlock.WakeFree)
-			o.WaitEnd(t.Context(), "k", time.Second, nil)
-			o.HandedOver(t.Context(), redlock.HandOver{Key: "k"})
+			for i := range events {
+				cfg.Observers[0](t.Context(), &events[i])
+			}
 		}))
 	}
-}
-
-func (r *Recorder) observerForTest(t *testing.T) *redlock.Observer {
-	cfg, err := r.Attach(redlock.Config{})
-	require.NoError(t, err)
-	return cfg.Observer
 }

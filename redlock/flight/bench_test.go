@@ -19,11 +19,11 @@ func BenchmarkRound(b *testing.B) {
 		rec := newRecorder(b, Options{File: file})
 		cfg, err := rec.Attach(redlock.Config{})
 		require.NoError(b, err)
-		r := redlock.Round{Op: redlock.OpLock, Key: "orders:42", Took: 100 * time.Microsecond, Votes: make([]redlock.Vote, 5), TTL: ttl, Validity: ttl, Started: clock.Now()}
+		r := redlock.Event{Kind: redlock.EventRound, Op: redlock.OpLock, Key: "orders:42", Took: 100 * time.Microsecond, Votes: make([]redlock.Vote, 5), TTL: ttl, Validity: ttl, Started: clock.Now()}
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				cfg.Observer.Round(context.Background(), r)
+				cfg.Observers[0](context.Background(), &r)
 			}
 		})
 	}
@@ -43,7 +43,7 @@ func BenchmarkPair(b *testing.B) {
 				var opt *Options
 				switch arm {
 				case "observed":
-					cfg.Observer = &redlock.Observer{Round: func(context.Context, redlock.Round) {}}
+					cfg.Observers = []redlock.Observer{func(context.Context, *redlock.Event) {}}
 				case "memory":
 					opt = new(Options)
 				case "file":

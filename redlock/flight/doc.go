@@ -3,13 +3,17 @@
 // and nothing is allocated in the steady state.
 //
 //	rec, err := flight.New(flight.Options{})
-//	cfg, err = rec.Attach(cfg)                // the client's Observer is told as well
+//	cfg, err = rec.Attach(cfg)                // one more Observer of the client
 //	client, err := redlock.Open(ctx, cfg)
 //	mux.Handle("/debug/redlock", rec)         // GET returns the record: see Recorder.ServeHTTP
 //
 // 'redlock explain' tells from the records of one or more processes what has happened. A Recorder hands out its record
 // by [Recorder.WriteTo], by HTTP, in a dump when a lock is lost or on SIGQUIT ([Options.DumpDir]), or in a file that is
-// the ring itself, and so is complete even if the process is killed ([Options.File]).
+// the ring itself, and so is there even if the process is killed ([Options.File]).
+//
+// An event is written by a goroutine of its own, a moment after it has happened, with the time when it happened. So a disk
+// that hangs delays no lock. What happened in that moment is not in the file of a process that is killed. If the disk is too
+// slow for long, events are left out, and the record says how many and when.
 //
 // # What is in a record
 //
@@ -70,6 +74,7 @@
 //	handed over fence (u), validity (u), hash of the token (8 bytes)
 //	let go      whether it was given back by the client itself (one byte), hash of the token (8 bytes)
 //	lost        outcome (text), detail (text)
+//	left out    how many events of this client are missing (u), and how long before this the first of them happened (u)
 //	master,     phase (text), error (text), run id (text), by how much its clock is ahead (s), and how much more at
 //	asked       the most (u), its uptime (u), its place in Client.Masters plus 1 (u; older records do not have it)
 //

@@ -24,6 +24,7 @@ func TestOrderIsRightWhereClocksLie(t *testing.T) {
 				masters := redlocktest.Start(t, 3)
 				var recorders []*flight.Recorder
 				var mutexes []*redlock.Mutex
+				var clients []*redlock.Client
 				for i, lie := range []time.Duration{0, by} {
 					rec, err := flight.New(flight.Lying(lie, mute))
 					require.NoError(t, err)
@@ -33,7 +34,8 @@ func TestOrderIsRightWhereClocksLie(t *testing.T) {
 					c, err := redlock.Open(t.Context(), cfg)
 					require.NoError(t, err)
 					defer c.Close()
-					recorders, mutexes = append(recorders, rec), append(mutexes, c.NewMutex("k", time.Minute, redlock.WithFence()))
+					recorders, clients = append(recorders, rec), append(clients, c)
+					mutexes = append(mutexes, c.NewMutex("k", time.Minute, redlock.WithFence()))
 				}
 				for range 5 {
 					for _, m := range mutexes {
@@ -43,6 +45,7 @@ func TestOrderIsRightWhereClocksLie(t *testing.T) {
 				}
 				var sources []story.Source
 				for i, rec := range recorders {
+					require.Eventually(t, func() bool { return clients[i].Stats().EventsWaiting == 0 }, time.Minute, time.Millisecond)
 					var b bytes.Buffer
 					_, err := rec.WriteTo(&b)
 					require.NoError(t, err)
@@ -50,15 +53,15 @@ func TestOrderIsRightWhereClocksLie(t *testing.T) {
 					require.NoError(t, err)
 					sources = append(sources, story.Source{Name: fmt.Sprint(i), Record: r})
 				}
-				told := story.Tell(sources, time.Minute)
-				require.Len(t, told.Holds, 10)
+				tale := story.Tell(sources, time.Minute)
+				require.Len(t, tale.Holds, 10)
 				last := uint64(0)
-				for _, h := range told.Holds {
+				for _, h := range tale.Holds {
 					require.Greater(t, h.Fence, last)
 					last = h.Fence
 				}
 				disagree := 0
-				for _, f := range told.Findings {
+				for _, f := range tale.Findings {
 					require.NotEqual(t, story.Overlap, f.Matter, f.Text)
 					require.NotEqual(t, story.Loss, f.Matter, f.Text)
 					if f.Matter == story.Clocks {
@@ -67,7 +70,7 @@ func TestOrderIsRightWhereClocksLie(t *testing.T) {
 					}
 				}
 				if by < 0 || !mute {
-					require.Equal(t, 1, disagree, told.Findings)
+					require.Equal(t, 1, disagree, tale.Findings)
 				}
 			})
 		}

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	for i := range 1000 {
-		cfg.Observer.WaitStart(context.Background(), fmt.Sprint("key ", i))
+		cfg.Observers[0](context.Background(), &redlock.Event{Kind: redlock.EventWait, Key: fmt.Sprint("key ", i)})
 	}
 	fmt.Println("recorded")
 	io.Copy(io.Discard, os.Stdin)
@@ -129,7 +129,7 @@ func TestFileThatIsCutEndsTheRecord(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.Truncate(name, 0))
 	for range 10 {
-		cfg.Observer.WaitStart(t.Context(), "k")
+		cfg.Observers[0](t.Context(), &redlock.Event{Kind: redlock.EventWait, Key: "k"})
 	}
 	require.ErrorContains(t, rec.Err(), "cannot be written")
 	_, err = rec.WriteTo(io.Discard)

@@ -45,15 +45,16 @@ type Kind byte
 
 // The Kinds. A later version may have others.
 const (
-	KindRound      Kind = 1 // a redlock.Round
-	KindWait       Kind = 2 // a Lock has begun to wait
-	KindWake       Kind = 3 // ... tries again
-	KindWaited     Kind = 4 // ... and has returned
-	KindHandedOver Kind = 5 // a lock was handed over within the client
-	KindLost       Kind = 6 // the context of a KeepAlive has ended, as the lock was lost
-	KindMaster     Kind = 7 // the phase of a master has changed
-	KindAsked      Kind = 8 // a master was asked who it is, as a lock was lost
-	KindLetGo      Kind = 9 // a redlock.LetGo
+	KindRound      Kind = 1  // a round: see redlock.EventRound
+	KindWait       Kind = 2  // a Lock has begun to wait
+	KindWake       Kind = 3  // ... tries again
+	KindWaited     Kind = 4  // ... and has returned
+	KindHandedOver Kind = 5  // a lock was handed over within the client
+	KindLost       Kind = 6  // the context of a KeepAlive has ended, as the lock was lost
+	KindMaster     Kind = 7  // the phase of a master has changed
+	KindAsked      Kind = 8  // a master was asked who it is, as a lock was lost
+	KindLetGo      Kind = 9  // a holder lets go of its lock
+	KindDropped    Kind = 10 // events of this client are missing here: the Recorder was too slow, as its disk was
 )
 
 // An Event is one of a record. Which fields are set depends on the Kind; what they mean, package redlock says.
@@ -71,7 +72,7 @@ type Event struct {
 	Detail  string
 
 	Op       redlock.Op
-	Began    time.Duration // since boot; 0 if no master was asked
+	Began    time.Duration // since boot; 0 if no master was asked. Of KindDropped, when the first of the missing ones happened
 	Took     time.Duration
 	Validity time.Duration // also of KindHandedOver
 	Held     time.Duration
@@ -88,6 +89,8 @@ type Event struct {
 	Waited time.Duration // of KindWaited
 
 	GivenBack bool // of KindLetGo
+
+	Dropped uint64 // of KindDropped: how many are missing
 
 	Phase  redlock.Phase // of KindMaster
 	Err    string        // of KindMaster and KindAsked
@@ -367,6 +370,8 @@ func (d *decoder) event(body []byte) (*Event, bool) {
 		e.GivenBack, e.Token = d.byte() > 0, d.hash()
 	case KindLost:
 		e.Outcome, e.Detail = d.text(), d.text()
+	case KindDropped:
+		e.Dropped, e.Began = d.u(), d.boot-d.d()
 	case KindMaster, KindAsked:
 		e.Phase, e.Err, e.RunID = redlock.Phase(d.text()), d.text(), d.text()
 		e.Ahead, e.Within, e.Uptime = time.Duration(d.s()), d.d(), d.d()

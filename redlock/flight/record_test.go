@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn/clock"
 	"github.com/redburst/redburst/redlock"
 	"github.com/stretchr/testify/require"
 )
@@ -26,7 +27,7 @@ func written(t *testing.T, n int) []byte {
 		return now, now
 	}})
 	for i := range n {
-		rec.ring.lost(0, fmt.Sprint("key ", i), errors.New("gone"))
+		rec.ring.record(0, &redlock.Event{Kind: redlock.EventLost, Key: fmt.Sprint("key ", i), Err: errors.New("gone")})
 	}
 	return bytesOf(t, rec)
 }
@@ -153,14 +154,14 @@ func TestLargeEventsFit(t *testing.T) {
 	t.Parallel()
 	rec := newRecorder(t, Options{Size: minSize})
 	long := string(bytes.Repeat([]byte("k"), 100<<10))
-	var e redlock.Round
+	e := redlock.Event{Kind: redlock.EventRound}
 	for i := range 64 {
 		e.Keys = append(e.Keys, fmt.Sprint(i, long))
 		e.Votes = append(e.Votes, redlock.Vote{Verdict: redlock.VerdictFailed, Err: errors.New(fmt.Sprint(i, long))})
 	}
 	e.Key, e.Op = long, redlock.OpExtend
 	for range 50 {
-		rec.ring.round(0, &e)
+		rec.ring.record(0, &e)
 	}
 	r := read(t, bytesOf(t, rec))
 	require.Zero(t, r.Missing())
@@ -169,4 +170,18 @@ func TestLargeEventsFit(t *testing.T) {
 	require.Len(t, rounds[0].Votes, 64)
 	require.Len(t, rounds[0].Keys, 64)
 	require.Len(t, rounds[0].Key, maxText)
+}
+
+// Events that the Recorder was too slow for are counted in the record, with the time of the first and the last.
+func TestRecordSaysWhatWasLeftOut(t *testing.T) {
+	t.Parallel()
+	rec := newRecorder(t, Options{})
+	now := clock.Now()
+	rec.ring.record(3, &redlock.Event{Kind: redlock.EventDropped, Dropped: 1000, Started: now - time.Second, Boot: now})
+	left := of(read(t, bytesOf(t, rec)), KindDropped)
+	require.Len(t, left, 1)
+	require.Equal(t, uint64(1000), left[0].Dropped)
+	require.Equal(t, 3, left[0].Client)
+	require.Equal(t, now-time.Second, left[0].Began)
+	require.Equal(t, now, left[0].Boot)
 }

@@ -128,8 +128,7 @@ func bootID() string {
 	return string(bytes.TrimSpace(text))
 }
 
-// Attach returns the Config of a client that is recorded. An Observer that the Config has is told as before, after the
-// Recorder. A Recorder can record several clients of a process, up to 1,000.
+// Attach returns the Config of a client that is recorded: the Recorder is one more of its Observers. A Recorder can record several clients of a process, up to 1,000.
 func (r *Recorder) Attach(cfg redlock.Config) (redlock.Config, error) {
 	c := Client{Name: cfg.ClientName, Owner: cfg.Owner, Prefix: cfg.Prefix, List: clientname.List(cfg.Masters), Masters: conn.RedactAll(cfg.Masters)}
 	r.mu.Lock()
@@ -141,7 +140,7 @@ func (r *Recorder) Attach(cfg redlock.Config) (redlock.Config, error) {
 	r.about.Clients = append(r.about.Clients, c)
 	r.ring.about(&r.about)
 	a := &attached{recorder: r, place: n}
-	cfg.Observer = redlock.Observers(a.observer(), cfg.Observer)
+	cfg.Observers = append([]redlock.Observer{a.observe}, cfg.Observers...)
 	return cfg, nil
 }
 
@@ -157,28 +156,21 @@ type attached struct {
 	askedAt time.Duration // when the masters were asked the last time
 }
 
-func (a *attached) observer() *redlock.Observer {
-	r, n := &a.recorder.ring, a.place
-	return &redlock.Observer{
-		Opened: a.client.Store,
-		Round: func(_ context.Context, e redlock.Round) {
-			r.round(n, &e)
-			if e.Err != nil && e.Failures == 0 && redlock.Outcome(e.Err) == "not_held" && e.Op != redlock.OpLock && e.Op != redlock.OpRevoke {
-				a.lost()
-			}
-		},
-		WaitStart:  func(_ context.Context, key string) { r.wait(n, key) },
-		HandedOver: func(_ context.Context, h redlock.HandOver) { r.handedOver(n, &h) },
-		Wake:       func(_ context.Context, key string, why redlock.Wake) { r.wake(n, key, why) },
-		WaitEnd:    func(_ context.Context, key string, waited time.Duration, err error) { r.waited(n, key, waited, err) },
-		LetGo:      func(l redlock.LetGo) { r.letGo(n, &l) },
-		Lost: func(_ context.Context, key string, err error) {
-			r.lost(n, key, err)
-			if o := redlock.Outcome(err); o != "closed" {
-				a.lost()
-			}
-		},
-		Master: func(m redlock.MasterStats) { a.met(KindMaster, m) },
+// observe is the Observer of the client. It is called by a goroutine of its own, so it may wait for a disk.
+func (a *attached) observe(_ context.Context, e *redlock.Event) {
+	switch e.Kind {
+	case redlock.EventOpened:
+		a.client.Store(e.Client)
+		return
+	case redlock.EventMaster:
+		a.met(KindMaster, e.Boot, *e.Master)
+		return
+	}
+	a.recorder.ring.record(a.place, e)
+	switch outcome := redlock.Outcome(e.Err); {
+	case e.Kind == redlock.EventLost && outcome != "closed",
+		e.Kind == redlock.EventRound && outcome == "not_held" && e.Failures == 0 && e.Op != redlock.OpLock && e.Op != redlock.OpRevoke:
+		a.lost()
 	}
 }
 
@@ -211,13 +203,13 @@ func (a *attached) lost() {
 }
 
 // met writes down what was seen of a master.
-func (a *attached) met(kind Kind, m redlock.MasterStats) {
+func (a *attached) met(kind Kind, at time.Duration, m redlock.MasterStats) {
 	if opt := &a.recorder.opt; opt.mute {
 		m.Ahead = 0
 	} else if m.Ahead != 0 {
 		m.Ahead -= opt.lie
 	}
-	a.recorder.ring.master(kind, a.place, &m)
+	a.recorder.ring.master(kind, a.place, at, &m)
 }
 
 // ask writes down who the masters are by now, and what their clocks say. The client asks them: it alone knows which masters it
@@ -240,7 +232,7 @@ func (a *attached) ask() {
 	r.running.Go(func() {
 		ctx, cancel := context.WithTimeout(r.ending, askTimeout)
 		defer cancel()
-		c.Meet(ctx, func(m redlock.MasterStats) { a.met(KindAsked, m) })
+		c.Meet(ctx, func(m redlock.MasterStats) { a.met(KindAsked, 0, m) })
 	})
 }
 

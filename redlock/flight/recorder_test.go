@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,6 +49,12 @@ func opened(t testing.TB, cfg redlock.Config) *redlock.Client {
 		return !slices.ContainsFunc(c.Stats().Masters, func(m redlock.MasterStats) bool { return m.Phase != redlock.PhaseUp })
 	}, hanging, 5*time.Millisecond)
 	return c
+}
+
+// allTold returns when the Recorder was told what a client has done.
+func allTold(t testing.TB, c *redlock.Client) {
+	t.Helper()
+	require.Eventually(t, func() bool { return c.Stats().EventsWaiting == 0 }, hanging, time.Millisecond)
 }
 
 func newRecorder(t testing.TB, opt Options) *Recorder {
@@ -89,9 +96,13 @@ func TestRecordSaysWhatAClientHasDone(t *testing.T) {
 	t.Parallel()
 	masters := redlocktest.Start(t, 3)
 	rec := newRecorder(t, Options{})
-	told := 0
+	var told atomic.Int64
 	c := recorded(t, rec, redlock.Config{Masters: masters.Addrs(), ClientName: "billing", Owner: "me", Prefix: "p:",
-		Observer: &redlock.Observer{Round: func(context.Context, redlock.Round) { told++ }}})
+		Observers: []redlock.Observer{func(_ context.Context, e *redlock.Event) {
+			if e.Kind == redlock.EventRound {
+				told.Add(1)
+			}
+		}}})
 	before := time.Now()
 	m := c.NewMutex("k", ttl, redlock.WithFence(), redlock.WithKeys("l"))
 	require.NoError(t, m.TryLock(t.Context()))
@@ -102,7 +113,8 @@ func TestRecordSaysWhatAClientHasDone(t *testing.T) {
 	defer cancel()
 	require.ErrorIs(t, other.Lock(ended), redlock.ErrHeld)
 	require.NoError(t, m.Unlock(t.Context()))
-	require.Equal(t, 3, told, "the Observer of the Config is told, too")
+	allTold(t, c)
+	require.Equal(t, int64(3), told.Load(), "the Observer of the Config is told, too")
 
 	r := read(t, bytesOf(t, rec))
 	require.Zero(t, r.Overwritten()+r.Missing())
@@ -161,8 +173,8 @@ func TestRingKeepsTheLastEvents(t *testing.T) {
 	for i := range workers {
 		running.Go(func() {
 			for n := range each {
-				cfg.Observer.WaitEnd(t.Context(), fmt.Sprint("key ", i), time.Duration(n), nil)
-				cfg.Observer.Round(t.Context(), redlock.Round{Op: redlock.OpLock, Key: fmt.Sprint("key ", n), Votes: make([]redlock.Vote, 5)})
+				cfg.Observers[0](t.Context(), &redlock.Event{Kind: redlock.EventWaited, Key: fmt.Sprint("key ", i), Took: time.Duration(n), Err: nil})
+				cfg.Observers[0](t.Context(), &redlock.Event{Kind: redlock.EventRound, Op: redlock.OpLock, Key: fmt.Sprint("key ", n), Votes: make([]redlock.Vote, 5)})
 			}
 		})
 	}
@@ -256,7 +268,7 @@ func TestRecordIsServed(t *testing.T) {
 	rec := newRecorder(t, Options{})
 	cfg, err := rec.Attach(redlock.Config{})
 	require.NoError(t, err)
-	cfg.Observer.WaitStart(t.Context(), "k")
+	cfg.Observers[0](t.Context(), &redlock.Event{Kind: redlock.EventWait, Key: "k"})
 	get := func(method string) *http.Response {
 		w := httptest.NewRecorder()
 		rec.ServeHTTP(w, httptest.NewRequest(method, "/debug/redlock", nil))
@@ -294,6 +306,7 @@ func TestLossIsDumped(t *testing.T) {
 	}
 	require.ErrorIs(t, m.Unlock(t.Context()), redlock.ErrNotHeld)
 	require.ErrorIs(t, m.Unlock(t.Context()), redlock.ErrNotHeld)
+	allTold(t, c)
 	require.NoError(t, rec.Close()) // which does not wait any longer
 	files, err := filepath.Glob(filepath.Join(dir, "redlock-*.flight"))
 	require.NoError(t, err)
@@ -339,7 +352,7 @@ func TestFileIsPutAside(t *testing.T) {
 		rec := newRecorder(t, Options{File: name, Size: minSize})
 		cfg, err := rec.Attach(redlock.Config{})
 		require.NoError(t, err)
-		cfg.Observer.WaitStart(t.Context(), key)
+		cfg.Observers[0](t.Context(), &redlock.Event{Kind: redlock.EventWait, Key: key})
 		return rec
 	}
 	keyIn := func(name string) string {
@@ -450,7 +463,7 @@ func TestFileIsWrittenWithoutMapping(t *testing.T) {
 	require.NoError(t, r.access(func([]byte) { r.init() }))
 	r.about(&About{Host: "here"})
 	for i := range 5000 {
-		r.wait(0, fmt.Sprint("key ", i))
+		r.record(0, &redlock.Event{Kind: redlock.EventWait, Key: fmt.Sprint("key ", i)})
 	}
 	text, err := os.ReadFile(name)
 	require.NoError(t, err)
@@ -460,8 +473,8 @@ func TestFileIsWrittenWithoutMapping(t *testing.T) {
 	waits := of(got, KindWait)
 	require.Equal(t, "key 4999", waits[len(waits)-1].Key)
 	require.NoError(t, plain.Close())
-	r.wait(0, "k")
-	r.wait(0, "k")
+	r.record(0, &redlock.Event{Kind: redlock.EventWait, Key: "k"})
+	r.record(0, &redlock.Event{Kind: redlock.EventWait, Key: "k"})
 	require.True(t, errors.Is(r.err, os.ErrClosed), r.err)
 }
 
@@ -478,22 +491,27 @@ func TestErrorsOfTheProgramDoNoHarm(t *testing.T) {
 	require.NoError(t, err)
 	cfg, err := rec.Attach(redlock.Config{})
 	require.NoError(t, err)
-	o := cfg.Observer
+	o := cfg.Observers[0]
 	told := func(err error) []func() {
 		return []func(){
-			func() { o.WaitEnd(t.Context(), "its end", 0, err) },
-			func() { o.Lost(t.Context(), "its loss", err) },
-			func() { o.Round(t.Context(), redlock.Round{Op: redlock.OpLock, Key: "its round", Err: err}) },
+			func() { o(t.Context(), &redlock.Event{Kind: redlock.EventWaited, Key: "its end", Took: 0, Err: err}) },
+			func() { o(t.Context(), &redlock.Event{Kind: redlock.EventLost, Key: "its loss", Err: err}) },
 			func() {
-				o.Round(t.Context(), redlock.Round{Op: redlock.OpLock, Key: "its vote", Votes: []redlock.Vote{{Verdict: redlock.VerdictFailed, Err: err}}})
+				o(t.Context(), &redlock.Event{Kind: redlock.EventRound, Op: redlock.OpLock, Key: "its round", Err: err})
+			},
+			func() {
+				o(t.Context(), &redlock.Event{Kind: redlock.EventRound, Op: redlock.OpLock, Key: "its vote", Votes: []redlock.Vote{{Verdict: redlock.VerdictFailed, Err: err}}})
 			},
 		}
 	}
 	for _, tell := range told(errorFunc(func() string { panic("the program's") })) {
 		require.PanicsWithValue(t, "the program's", tell)
-		o.WaitStart(t.Context(), "k")
+		o(t.Context(), &redlock.Event{Kind: redlock.EventWait, Key: "k"})
 	}
-	for _, tell := range told(errorFunc(func() string { o.WaitStart(t.Context(), "l"); return "it has waited" })) {
+	for _, tell := range told(errorFunc(func() string {
+		o(t.Context(), &redlock.Event{Kind: redlock.EventWait, Key: "l"})
+		return "it has waited"
+	})) {
 		done := make(chan bool, 1)
 		go func() { tell(); done <- true }()
 		conntest.Soon(t, "the end", done)

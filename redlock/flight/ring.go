@@ -227,11 +227,20 @@ func (r *ring) text(s string) {
 	r.body = append(r.body, s...)
 }
 
-func (r *ring) round(client int, e *redlock.Round) {
-	hash, at := e.TokenHash(), time.Duration(0)
-	if e.Started > 0 {
-		at = e.Started + e.Took
+// kinds are those of the events that record records.
+var kinds = map[redlock.EventKind]Kind{
+	redlock.EventRound: KindRound, redlock.EventWait: KindWait, redlock.EventWake: KindWake, redlock.EventWaited: KindWaited,
+	redlock.EventHandedOver: KindHandedOver, redlock.EventLetGo: KindLetGo, redlock.EventLost: KindLost,
+	redlock.EventDropped: KindDropped,
+}
+
+// record records an event of a client.
+func (r *ring) record(client int, e *redlock.Event) {
+	kind := kinds[e.Kind]
+	if kind == 0 {
+		return
 	}
+	hash := e.TokenHash()
 	outcome, detail := outcomeOf(e.Err)
 	var few [8]string
 	failures := few[:0]
@@ -244,104 +253,72 @@ func (r *ring) round(client int, e *redlock.Round) {
 			failures = append(failures, v.Err.Error())
 		}
 	}
+	if !r.lock(e.Boot) {
+		return
+	}
+	defer r.unlock()
+	for done := false; !done; done = r.end() {
+		r.begin(kind, client, e.Key)
+		switch kind {
+		case KindRound:
+			r.round(e, outcome, detail, hash, failures)
+		case KindWake:
+			r.text(string(e.Why))
+		case KindWaited:
+			r.text(outcome)
+			r.text(detail)
+			r.u(duration(e.Took))
+		case KindHandedOver:
+			r.u(e.Fence, duration(e.Validity))
+			r.hash(hash)
+		case KindLetGo:
+			r.flag(e.GivenBack)
+			r.hash(hash)
+		case KindLost:
+			r.text(outcome)
+			r.text(detail)
+		case KindDropped:
+			r.u(e.Dropped, duration(e.Boot-e.Started))
+		}
+	}
+}
+
+func (r *ring) flag(is bool) {
+	b := byte(0)
+	if is {
+		b = 1
+	}
+	r.body = append(r.body, b)
+}
+
+// round adds what an event says of a round.
+func (r *ring) round(e *redlock.Event, outcome, detail string, hash uint64, failures []string) {
+	r.text(string(e.Op))
+	r.text(outcome)
+	r.text(detail)
+	r.flag(e.Started > 0)
+	r.u(duration(e.Took), duration(e.Validity), duration(e.Held), duration(e.TTL), uint64(e.Failures), uint64(e.Asked), uint64(e.Holders), e.Fence)
+	r.hash(hash)
+	r.u(uint64(len(e.Keys)))
+	for _, key := range e.Keys {
+		r.text(key)
+	}
+	r.u(uint64(len(e.Votes)))
+	failed := 0
+	for i := range e.Votes {
+		v := &e.Votes[i]
+		r.body = append(r.body, byte(v.Verdict))
+		if v.Verdict != redlock.VerdictFailed {
+			r.u(duration(v.RTT))
+			continue
+		}
+		r.text(failures[failed])
+		failed++
+	}
+}
+
+func (r *ring) master(kind Kind, client int, at time.Duration, m *redlock.MasterStats) {
 	if !r.lock(at) {
-		return
-	}
-	defer r.unlock()
-	for done := false; !done; done = r.end() {
-		r.begin(KindRound, client, e.Key)
-		r.text(string(e.Op))
-		r.text(outcome)
-		r.text(detail)
-		asked := byte(0)
-		if at > 0 {
-			asked = 1
-		}
-		r.body = append(r.body, asked)
-		r.u(duration(e.Took), duration(e.Validity), duration(e.Held), duration(e.TTL), uint64(e.Failures), uint64(e.Asked), uint64(e.Holders), e.Fence)
-		r.hash(hash)
-		r.u(uint64(len(e.Keys)))
-		for _, key := range e.Keys {
-			r.text(key)
-		}
-		r.u(uint64(len(e.Votes)))
-		failed := 0
-		for i := range e.Votes {
-			v := &e.Votes[i]
-			r.body = append(r.body, byte(v.Verdict))
-			if v.Verdict != redlock.VerdictFailed {
-				r.u(duration(v.RTT))
-				continue
-			}
-			r.text(failures[failed])
-			failed++
-		}
-	}
-}
-
-func (r *ring) wait(client int, key string) {
-	if !r.lock(0) {
-		return
-	}
-	defer r.unlock()
-	for done := false; !done; done = r.end() {
-		r.begin(KindWait, client, key)
-	}
-}
-
-func (r *ring) wake(client int, key string, why redlock.Wake) {
-	if !r.lock(0) {
-		return
-	}
-	defer r.unlock()
-	for done := false; !done; done = r.end() {
-		r.begin(KindWake, client, key)
-		r.text(string(why))
-	}
-}
-
-func (r *ring) waited(client int, key string, waited time.Duration, err error) {
-	outcome, detail := outcomeOf(err)
-	if !r.lock(0) {
-		return
-	}
-	defer r.unlock()
-	for done := false; !done; done = r.end() {
-		r.begin(KindWaited, client, key)
-		r.text(outcome)
-		r.text(detail)
-		r.u(duration(waited))
-	}
-}
-
-func (r *ring) handedOver(client int, h *redlock.HandOver) {
-	hash := h.TokenHash()
-	if !r.lock(0) {
-		return
-	}
-	defer r.unlock()
-	for done := false; !done; done = r.end() {
-		r.begin(KindHandedOver, client, h.Key)
-		r.u(h.Fence, duration(h.Validity))
-		r.hash(hash)
-	}
-}
-
-func (r *ring) lost(client int, key string, err error) {
-	outcome, detail := outcomeOf(err)
-	if !r.lock(0) {
-		return
-	}
-	defer r.unlock()
-	for done := false; !done; done = r.end() {
-		r.begin(KindLost, client, key)
-		r.text(outcome)
-		r.text(detail)
-	}
-}
-
-func (r *ring) master(kind Kind, client int, m *redlock.MasterStats) {
-	if !r.lock(0) {
 		return
 	}
 	defer r.unlock()
@@ -351,22 +328,6 @@ func (r *ring) master(kind Kind, client int, m *redlock.MasterStats) {
 		r.text(m.Err)
 		r.text(m.RunID)
 		r.u(signed(m.Ahead), duration(m.Within), duration(m.Uptime), uint64(m.Place)+1)
-	}
-}
-
-func (r *ring) letGo(client int, l *redlock.LetGo) {
-	hash, back := l.TokenHash(), uint64(0)
-	if l.GivenBack {
-		back = 1
-	}
-	if !r.lock(0) {
-		return
-	}
-	defer r.unlock()
-	for done := false; !done; done = r.end() {
-		r.begin(KindLetGo, client, l.Key)
-		r.u(back)
-		r.hash(hash)
 	}
 }
 

@@ -212,7 +212,7 @@ func (r *acquirer) config() (_ redlock.Config, err error) {
 		return redlock.Config{}, err
 	}
 	cfg := r.clientConfig(r.command)
-	cfg.Owner, cfg.RestartGuard, cfg.Observer = r.owner, r.restartGuard, r.monitor.observer()
+	cfg.Owner, cfg.RestartGuard, cfg.Observers = r.owner, r.restartGuard, []redlock.Observer{r.monitor.told}
 	return r.startRecord(cfg)
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/redlock"
@@ -76,7 +77,7 @@ type demo struct {
 	key string
 
 	alice, bob *redlock.Client
-	last       redlock.Round // alice's last
+	told       atomic.Pointer[redlock.Event] // alice's last round
 }
 
 // prepare starts the masters, or takes the user's, and connects alice and bob.
@@ -130,9 +131,12 @@ func (d *demo) open(ctx context.Context, owner string) (*redlock.Client, error) 
 	cfg := d.clientConfig("demo")
 	cfg.RoundTimeout, cfg.Owner = demoPatient, owner
 	if owner == "alice" {
-		cfg.Observer = &redlock.Observer{Round: func(_ context.Context, r redlock.Round) {
-			r.Votes = slices.Clone(r.Votes)
-			d.last = r
+		cfg.Observers = []redlock.Observer{func(_ context.Context, e *redlock.Event) {
+			if e.Kind == redlock.EventRound {
+				round := *e
+				round.Votes = slices.Clone(e.Votes)
+				d.told.Store(&round)
+			}
 		}}
 	}
 	client, err := redlock.Open(ctx, cfg)
@@ -142,6 +146,14 @@ func (d *demo) open(ctx context.Context, owner string) (*redlock.Client, error) 
 	return client, d.until(ctx, time.Second, func() bool {
 		return !slices.ContainsFunc(client.Stats().Masters, func(m redlock.MasterStats) bool { return m.Phase != "up" })
 	})
+}
+
+// last returns alice's last round, of which her Observer is told a moment later.
+func (d *demo) last() *redlock.Event {
+	for d.alice.Stats().EventsWaiting > 0 {
+		time.Sleep(10 * time.Microsecond)
+	}
+	return d.told.Load()
 }
 
 // until waits until reached is true, for at most limit. It is an error only if the

@@ -46,7 +46,7 @@ func (d *demo) showTaking(ctx context.Context, lock *redlock.Mutex) error {
 	if err := lock.TryLock(ctx); err != nil {
 		return err
 	}
-	round, validity := d.last, lock.Remaining()
+	round, validity := d.last(), lock.Remaining()
 	// Nobody has waited for the late votes, so they have no time. Holders waits for them.
 	all, err := d.alice.Holders(ctx, d.key)
 	if err != nil {
@@ -190,11 +190,11 @@ func (d *demo) measure(ctx context.Context) (measurement, error) {
 		if err := mutex.TryLock(ctx); err != nil {
 			return measurement{}, err
 		}
-		locks = append(locks, d.last.Took)
+		locks = append(locks, d.last().Took)
 		if err := mutex.Unlock(ctx); err != nil {
 			return measurement{}, err
 		}
-		releases = append(releases, d.last.Took)
+		releases = append(releases, d.last().Took)
 	}
 	slices.Sort(locks)
 	slices.Sort(releases)
@@ -209,14 +209,14 @@ func (d *demo) showRelease(ctx context.Context, lock *redlock.Mutex) error {
 		return err
 	}
 	after := lock.Remaining()
-	d.printf("   extended in %s: valid for %.3fs instead of %.3fs\n", brief(d.last.Took), after.Seconds(), before.Seconds())
+	d.printf("   extended in %s: valid for %.3fs instead of %.3fs\n", brief(d.last().Took), after.Seconds(), before.Seconds())
 	if after <= before {
 		return fmt.Errorf("the lock was valid for %v before it was extended, and for %v afterwards", before, after)
 	}
 	if err := lock.Unlock(ctx); err != nil {
 		return err
 	}
-	d.printf("   released in %s\n", brief(d.last.Took))
+	d.printf("   released in %s\n", brief(d.last().Took))
 	back := map[string]string{}
 	if d.ours != nil {
 		if err := errors.Join(d.ours.Resume(frozen), d.ours.Restart(killed)); err != nil {

@@ -32,13 +32,17 @@ type monitor struct {
 	failing bool                      // it was said that the lock is not renewed
 }
 
-// observer returns an Observer that tells the monitor.
-func (w *monitor) observer() *redlock.Observer {
-	return &redlock.Observer{
-		Master:    w.master,
-		Round:     func(_ context.Context, r redlock.Round) { w.round(r) },
-		WaitStart: func(context.Context, string) { w.waitStarts() },
-		WaitEnd:   func(context.Context, string, time.Duration, error) { w.waitEnds() },
+// told is the monitor's Observer.
+func (w *monitor) told(_ context.Context, e *redlock.Event) {
+	switch e.Kind {
+	case redlock.EventMaster:
+		w.master(*e.Master)
+	case redlock.EventRound:
+		w.round(e)
+	case redlock.EventWait:
+		w.waitStarts()
+	case redlock.EventWaited:
+		w.waitEnds()
 	}
 }
 
@@ -99,7 +103,7 @@ func (w *monitor) waitStarts() {
 	w.waiting = w.waited
 	number := w.waited
 	waits := func() bool { return w.waiting == number }
-	time.AfterFunc(pause, func() { // an Observer must not block
+	time.AfterFunc(pause, func() {
 		w.mu.Lock()
 		still := waits()
 		w.mu.Unlock()
@@ -156,13 +160,13 @@ func (w *monitor) all(masters []redlock.MasterStats) {
 	}
 }
 
-func (w *monitor) round(r redlock.Round) {
+func (w *monitor) round(r *redlock.Event) {
 	w.mu.Lock()
 	for _, v := range r.Votes {
 		w.mayHaveForgotten = w.mayHaveForgotten || inQuarantine(v.Err)
 	}
 	if r.Validity > 0 {
-		w.until = clock.Now() + r.Validity
+		w.until = r.Boot + r.Validity
 	}
 	if r.Op == "renew" {
 		w.renewed(r.Err)

@@ -135,7 +135,7 @@ func lived(t *testing.T) *database {
 	ctx := t.Context()
 	masters := redlocktest.Embedded(t, 3)
 	metrics := redlockprom.New()
-	client, err := redlock.Open(ctx, redlock.Config{Masters: masters.Addrs(), Observer: metrics.Observer(),
+	client, err := redlock.Open(ctx, redlock.Config{Masters: masters.Addrs(), Observers: []redlock.Observer{metrics.Observer()},
 		RoundTimeout: 10 * time.Second, DialTimeout: 10 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { client.Close() })

@@ -17,10 +17,15 @@ func TestObserverAllocatesNothing(t *testing.T) {
 	require.NoError(t, err)
 	observer := telemetry.Observer()
 	ctx := t.Context()
+	events := []redlock.Event{
+		{Kind: redlock.EventRound, Op: "unlock", Key: "k", Took: time.Millisecond, Held: time.Second},
+		{Kind: redlock.EventWait, Key: "k"},
+		{Kind: redlock.EventWake, Key: "k", Why: redlock.WakeFree},
+		{Kind: redlock.EventWaited, Key: "k", Took: time.Second},
+	}
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
-		observer.Round(ctx, redlock.Round{Op: "unlock", Key: "k", Took: time.Millisecond, Held: time.Second})
-		observer.WaitStart(ctx, "k")
-		observer.Wake(ctx, "k", redlock.WakeFree)
-		observer.WaitEnd(ctx, "k", time.Second, nil)
+		for i := range events {
+			observer(ctx, &events[i])
+		}
 	}))
 }

@@ -2,7 +2,7 @@
 // and as spans.
 //
 //	telemetry, err := redlockotel.New()
-//	client, err := redlock.Open(ctx, redlock.Config{Masters: masters, Observer: telemetry.Observer()})
+//	client, err := redlock.Open(ctx, redlock.Config{Masters: masters, Observers: []redlock.Observer{telemetry.Observer()}})
 //	watched, err := telemetry.Watch(client)
 //	defer watched.Unregister()
 //
@@ -21,7 +21,9 @@
 // [redlock.Outcome], and after a wait redlock.wait.duration, in seconds. Both have error.type if they have
 // failed. That another holds the lock is no error of redlock.lock, unless its context has ended because of it.
 //
-// The Observer adds events to them:
+// The Observer adds events to them, with the time when they happened, and ends them, with theirs. It does so a moment
+// later, in a goroutine of its own: a span processor that hangs delays no lock. [redlock.Client.Close] waits for it. A span
+// whose events are more than a second late is ended without them.
 //
 //	redlock.wait     a Lock begins to wait
 //	redlock.wake     it stops waiting to try again: redlock.wake.reason says why
@@ -29,8 +31,8 @@
 //	redlock.lost     the lock is lost
 //
 // Without these three functions the events are added to the span of the context that Lock, TryLock, Unlock
-// and KeepAlive were given, if that has one. A term of redlock.Client.Lead is no span, as it can last for
-// days.
+// and KeepAlive were given, if that has one, and has not ended: the Observer is told a moment later. A term of
+// redlock.Client.Lead is no span, as it can last for days.
 //
 // # Metrics
 //
@@ -45,6 +47,8 @@
 //	redlock.renewal.sent           {renewal}
 //	redlock.renewal.failed         {renewal}
 //	redlock.renewal.notified       {renewal}
+//	redlock.events.dropped         {event}     left out, as an Observer was too slow
+//	redlock.events.waiting         {event}     that the slowest Observer is still to be told
 //	redlock.fence.raised           {lock}      took a second round to agree on their fence
 //	redlock.wait.wakes             {wake}      redlock.wake.reason: free, held, expiry, local, poll
 //	redlock.master.status          1           1 for the redlock.master.phase that it is in, 0 for the others

@@ -20,8 +20,8 @@ func Example() {
 		log.Fatal(err)
 	}
 	client, err := redlock.Open(ctx, redlock.Config{
-		Masters:  []string{"a:6379", "b:6379", "c:6379"},
-		Observer: telemetry.Observer(),
+		Masters:   []string{"a:6379", "b:6379", "c:6379"},
+		Observers: []redlock.Observer{telemetry.Observer()},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -23,6 +23,7 @@ const soon = 20 * time.Second
 type bench struct {
 	*Telemetry
 	client  *redlock.Client
+	opened  []*redlock.Client
 	masters *redlocktest.Masters
 	spans   *tracetest.SpanRecorder
 	tracers *trace.TracerProvider
@@ -45,10 +46,11 @@ func newBench(t *testing.T, opts ...Option) *bench {
 // open returns a client that is watched, and whose masters are all up.
 func (b *bench) open(t *testing.T, telemetry *Telemetry) *redlock.Client {
 	t.Helper()
-	client, err := redlock.Open(t.Context(), redlock.Config{Masters: b.masters.Addrs(), Observer: telemetry.Observer(),
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: b.masters.Addrs(), Observers: []redlock.Observer{telemetry.Observer()},
 		RoundTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTime: 10 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
+	b.opened = append(b.opened, client)
 	_, err = telemetry.Watch(client)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
@@ -84,8 +86,18 @@ func (b *bench) waiting(t *testing.T) {
 	require.Eventually(t, func() bool { return b.client.Stats().Waiting == 1 }, soon, 5*time.Millisecond)
 }
 
+// told returns when the Observers were told what has happened.
+func (b *bench) told() {
+	for _, c := range b.opened {
+		for c.Stats().EventsWaiting > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
 // ended returns the spans of a name that have ended.
 func (b *bench) ended(name string) (all []trace.ReadOnlySpan) {
+	b.told() // who is told ends them
 	for _, s := range b.spans.Ended() {
 		if s.Name() == name {
 			all = append(all, s)
@@ -129,6 +141,7 @@ func events(s trace.ReadOnlySpan) (all []string) {
 // collected returns the metrics, by name{attributes}: the value, or a histogram's count.
 func (b *bench) collected(t *testing.T) map[string]float64 {
 	t.Helper()
+	b.told()
 	var data metricdata.ResourceMetrics
 	require.NoError(t, b.reader.Collect(t.Context(), &data))
 	all := map[string]float64{}

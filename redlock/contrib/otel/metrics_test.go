@@ -75,7 +75,7 @@ func TestAllStatsAreReported(t *testing.T) {
 	s := redlock.Stats{Acquired: 1, Held: 2, NoQuorum: 3, Expired: 4, Cancelled: 5, Released: 6, Extended: 7,
 		Renewals: 8, RenewalsFailed: 9, RenewalsNotified: 28, FenceRaised: 10, Lost: 11,
 		WokenFree: 12, WokenHeld: 13, WokenExpiry: 14, WokenLocal: 15, WokenPoll: 16, Waiting: 17, Kept: 18,
-		ReleaseFailed: 24, SecondFailed: 27, Second: redlock.Latency{Count: 25, Sum: 26 * time.Second},
+		EventsDropped: 29, EventsWaiting: 30, ReleaseFailed: 24, SecondFailed: 27, Second: redlock.Latency{Count: 25, Sum: 26 * time.Second},
 		Masters: []redlock.MasterStats{
 			{Addr: "a:1", Phase: "up", RTT: 19 * time.Second, Replies: 20, Failures: 21, Owed: 22, Debts: 23},
 			{Addr: "b:2", Phase: "quarantined"},
@@ -86,6 +86,7 @@ func TestAllStatsAreReported(t *testing.T) {
 	r, err := telemetry.watch(func() redlock.Stats { return s })
 	require.NoError(t, err)
 	want := map[string]float64{
+		"events.dropped": 29, "events.waiting": 30,
 		"release.failed": 24, "second.taken": 25, "second.time": 26000, "second.failed": 27, "renewal.notified": 28,
 		"lock.attempts{ok}": 1, "lock.attempts{held}": 2, "lock.attempts{no_quorum}": 3, "lock.attempts{expired}": 4,
 		"lock.attempts{cancelled}": 5, "lock.released": 6, "lock.extended": 7, "renewal.sent": 8, "renewal.failed": 9,
@@ -100,7 +101,7 @@ func TestAllStatsAreReported(t *testing.T) {
 	want["master.status{up,a,1}"], want["master.status{quarantined,b,2}"] = 1, 1
 	require.Equal(t, want, b.collected(t))
 	require.Equal(t, "invalid", mux.Phase(len(phases)).String(), "all phases are there")
-	require.Equal(t, 25, reflect.TypeFor[redlock.Stats]().NumField(), "what is new is there")
+	require.Equal(t, 27, reflect.TypeFor[redlock.Stats]().NumField(), "what is new is there")
 	require.NoError(t, r.Unregister())
 	require.Empty(t, b.collected(t))
 }
@@ -131,7 +132,7 @@ func TestKeyLabel(t *testing.T) {
 			require.NoError(t, m.Unlock(t.Context()))
 		}
 	}
-	b.Observer().WaitEnd(t.Context(), "orders:7", time.Second, nil)
+	b.Observer()(t.Context(), &redlock.Event{Kind: redlock.EventWaited, Key: "orders:7", Took: time.Second})
 	all := b.collected(t)
 	for _, key := range []string{"orders", "users"} {
 		require.Equal(t, 3.0, all["round.duration{c,"+key+",lock,ok}"])

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 
 // Do is client.Do with spans. fn gets the context that client.Do gives it, with the span redlock.hold.
 func (t *Telemetry) Do(ctx context.Context, client *redlock.Client, key string, ttl time.Duration, fn func(ctx context.Context) error, opts ...redlock.Option) (err error) {
-	op, inner := t.begin(ctx, key)
+	op, inner := t.begin(ctx, client, key)
 	panics := true
 	defer func() { op.end(err, panics) }()
 	err = client.Do(inner, key, ttl, func(held context.Context) error {
@@ -39,7 +40,7 @@ func (t *Telemetry) TryLock(ctx context.Context, m *redlock.Mutex) (held context
 }
 
 func (t *Telemetry) take(ctx context.Context, m *redlock.Mutex, lock func(context.Context) error) (held context.Context, unlock func(context.Context) error, err error) {
-	op, inner := t.begin(ctx, m.Key())
+	op, inner := t.begin(ctx, m.Client(), m.Key())
 	panics := true
 	defer func() {
 		if unlock == nil {
@@ -69,17 +70,33 @@ type operation struct {
 	parent    context.Context // the caller's
 	key       string
 	lock      trace.Span
-	hold      atomic.Pointer[trace.Span] // nil until the lock is taken
+	client    *redlock.Client
+	inner     context.Context // that of its calls
+	hold      trace.Span      // nil until the lock is taken
+
+	now atomic.Pointer[trace.Span] // to which events belong, as far as the Observer was told; nil for lock
+
+	mu     sync.Mutex
+	ending []ending // spans that end when the Observer was told all that happened before
+}
+
+// An ending is a span that has ended.
+type ending struct {
+	span trace.Span
+	at   time.Time
+	next trace.Span // events belong to it from then on; nil if there is none
+	late *time.Timer
 }
 
 type operationKey struct{}
 
 // begin begins an operation and its first span.
-func (t *Telemetry) begin(ctx context.Context, key string) (*operation, context.Context) {
-	op := &operation{telemetry: t, parent: ctx, key: key}
+func (t *Telemetry) begin(ctx context.Context, client *redlock.Client, key string) (*operation, context.Context) {
+	op := &operation{telemetry: t, parent: ctx, key: key, client: client}
 	inner, span := t.tracer.Start(ctx, "redlock.lock", trace.WithAttributes(op.attributes()...))
 	op.lock = span
-	return op, context.WithValue(inner, operationKey{}, op)
+	op.inner = context.WithValue(inner, operationKey{}, op)
+	return op, op.inner
 }
 
 func (op *operation) attributes() []attribute.KeyValue {
@@ -90,17 +107,17 @@ func (op *operation) attributes() []attribute.KeyValue {
 func (op *operation) taken() trace.Span {
 	_, hold := op.telemetry.tracer.Start(op.parent, "redlock.hold", trace.WithAttributes(op.attributes()...),
 		trace.WithLinks(trace.Link{SpanContext: op.lock.SpanContext()}))
-	op.hold.Store(&hold)
+	op.hold = hold
 	op.lock.SetAttributes(keyOutcome.String(redlock.Outcome(nil)))
-	op.lock.End()
+	op.endSpan(op.lock, hold)
 	return hold
 }
 
 // end ends the span that is under way, with an error or a panic.
 func (op *operation) end(err error, panics bool) {
 	span, failed := op.lock, err != nil
-	if hold := op.hold.Load(); hold != nil {
-		span = *hold
+	if op.hold != nil {
+		span = op.hold
 	} else if !panics {
 		span.SetAttributes(keyOutcome.String(redlock.Outcome(err)))
 		failed = failed && !justHeld(err)
@@ -113,7 +130,40 @@ func (op *operation) end(err error, panics bool) {
 		span.SetAttributes(keyError.String(errorType(err)))
 		span.SetStatus(codes.Error, err.Error())
 	}
-	span.End()
+	op.endSpan(span, nil)
+}
+
+// mostLate is how long a span that has ended waits for its events. If they come later, or not at all, since the Observer
+// hangs, is too slow, or is none of this client's, it has the end it had, and none of them.
+const mostLate = time.Second
+
+// endSpan ends a span, after which events belong to the next one. The Observer does that, once it has added the events
+// that came before.
+func (op *operation) endSpan(span, next trace.Span) {
+	op.mu.Lock()
+	op.ending = append(op.ending, ending{span, time.Now(), next, time.AfterFunc(mostLate, func() { op.noted(true) })})
+	op.mu.Unlock()
+	if !op.telemetry.observes.Load() || !op.client.Note(op.inner, op.key) {
+		op.noted(true)
+	}
+}
+
+// noted ends the span that has ended first, or all of them.
+func (op *operation) noted(all bool) {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	for len(op.ending) > 0 {
+		e := op.ending[0]
+		op.ending = op.ending[1:]
+		e.late.Stop()
+		e.span.End(trace.WithTimestamp(e.at))
+		if e.next != nil {
+			op.now.Store(&e.next)
+		}
+		if !all {
+			return
+		}
+	}
 }
 
 // justHeld reports whether an attempt to take the lock has found that another has it, and did not wait for
@@ -142,8 +192,8 @@ func operationOf(ctx context.Context) *operation {
 // spanOf returns the span to which an event belongs that happens in the context.
 func spanOf(ctx context.Context) trace.Span {
 	if op := operationOf(ctx); op != nil {
-		if hold := op.hold.Load(); hold != nil {
-			return *hold
+		if span := op.now.Load(); span != nil {
+			return *span
 		}
 	}
 	return trace.SpanFromContext(ctx)

@@ -196,6 +196,7 @@ func TestSpansOfALockInsideALock(t *testing.T) {
 		require.NoError(t, m.TryLock(held))
 		working, work := b.tracers.Tracer("test").Start(held, "work")
 		require.NoError(t, m.Extend(working))
+		b.told()
 		work.End()
 		require.Equal(t, []string{"round extend ok"}, events(b.only(t, "work")))
 		return b.Do(held, b.client, "inner", ttl, func(held context.Context) error {
@@ -230,6 +231,7 @@ func TestObserverAddsToTheCallersSpan(t *testing.T) {
 	_, stop := other.KeepAlive(ctx)
 	stop()
 	require.NoError(t, other.Unlock(ctx))
+	b.told()
 	span.End()
 	all := events(b.only(t, "caller"))
 	for _, want := range []string{"round lock ok", "wait", "round unlock ok"} {
@@ -238,4 +240,27 @@ func TestObserverAddsToTheCallersSpan(t *testing.T) {
 	require.Contains(t, strings.Join(all, ", "), "wake ")
 	require.Equal(t, "k", about(b.only(t, "caller").Events()[0].Attributes)["redlock.key"])
 	require.NoError(t, m.TryLock(t.Context()), "there need not be a span")
+}
+
+// Spans end with their time, though nobody adds their events.
+func TestSpansEndWithoutTheObserver(t *testing.T) {
+	t.Parallel()
+	hang := make(chan struct{})
+	defer close(hang)
+	for name, observer := range map[string]redlock.Observer{
+		"one hangs":        func(context.Context, *redlock.Event) { <-hang },
+		"one is another's": func(context.Context, *redlock.Event) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			client, err := redlock.Open(t.Context(), redlock.Config{Masters: b.masters.Addrs(), Observers: []redlock.Observer{observer}, RoundTimeout: 10 * time.Second})
+			require.NoError(t, err)
+			defer client.Close()
+			require.NoError(t, b.Do(t.Context(), client, "k", ttl, func(context.Context) error { return nil }))
+			did := time.Now()
+			require.Eventually(t, func() bool { return len(b.ended("redlock.hold")) == 1 }, soon, 5*time.Millisecond)
+			require.Len(t, b.ended("redlock.lock"), 1)
+			require.False(t, b.ended("redlock.hold")[0].EndTime().After(did))
+		})
+	}
 }

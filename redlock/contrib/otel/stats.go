@@ -51,6 +51,8 @@ var numbers = []number{
 	one("redlock.second.taken", "{lock}", "Second locks taken, behind the one on the masters.", true, func(s *redlock.Stats) uint64 { return s.Second.Count }),
 	one("redlock.second.time", "ms", "The time that taking second locks has taken.", true, func(s *redlock.Stats) uint64 { return uint64(s.Second.Sum.Milliseconds()) }),
 	one("redlock.second.failed", "{lock}", "Locks released again, as the second lock was not to be had.", true, func(s *redlock.Stats) uint64 { return s.SecondFailed }),
+	one("redlock.events.dropped", "{event}", "Events left out, as an Observer was too slow.", true, func(s *redlock.Stats) uint64 { return s.EventsDropped }),
+	one("redlock.events.waiting", "{event}", "Events that the slowest Observer is still to be told.", false, func(s *redlock.Stats) uint64 { return uint64(s.EventsWaiting) }),
 	one("redlock.fence.raised", "{lock}", "Locks that took a second round to agree on their fence.", true, func(s *redlock.Stats) uint64 { return s.FenceRaised }),
 
 	{"redlock.master.status", "1", "1 for the phase that the master is in, 0 for the others.", false, func(s *redlock.Stats, is func(uint64, ...attribute.KeyValue)) {

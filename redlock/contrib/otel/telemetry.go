@@ -3,6 +3,7 @@ package redlockotel
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/redlock"
@@ -39,6 +40,7 @@ type Telemetry struct {
 
 	rounds, waits, holds metric.Float64Histogram
 	changes              metric.Int64Counter
+	observes             atomic.Bool                         // somebody has asked for its Observer
 	known                map[[2]string][]metric.RecordOption // by operation and outcome, without a key
 }
 
@@ -148,44 +150,50 @@ func (t *Telemetry) options(key, op, outcome string) []metric.RecordOption {
 	return []metric.RecordOption{t.with(all)}
 }
 
-// Observer returns what is to be told what the client does. With others it goes through
-// redlock.Observers.
-func (t *Telemetry) Observer() *redlock.Observer {
-	return &redlock.Observer{
-		Round: func(ctx context.Context, r redlock.Round) {
-			outcome := redlock.Outcome(r.Err)
-			t.record(ctx, t.rounds, r.Took, r.Key, string(r.Op), outcome)
-			if r.Held != 0 {
-				t.record(ctx, t.holds, r.Held, r.Key, "", "")
-			}
-			if span := spanOf(ctx); span.IsRecording() {
-				span.AddEvent("redlock.round", trace.WithAttributes(keyKey.String(r.Key), keyOperation.String(string(r.Op)),
-					keyOutcome.String(outcome), keyDuration.Float64(r.Took.Seconds())))
-			}
-		},
-		WaitStart: func(ctx context.Context, key string) {
-			if span := spanOf(ctx); span.IsRecording() {
-				span.AddEvent("redlock.wait", trace.WithAttributes(keyKey.String(key)))
-			}
-		},
-		Wake: func(ctx context.Context, key string, why redlock.Wake) {
-			if span := spanOf(ctx); span.IsRecording() {
-				span.AddEvent("redlock.wake", trace.WithAttributes(keyKey.String(key), keyReason.String(string(why))))
-			}
-		},
-		WaitEnd: func(ctx context.Context, key string, waited time.Duration, err error) {
-			t.record(ctx, t.waits, waited, key, "", redlock.Outcome(err))
-			if op := operationOf(ctx); op != nil {
-				op.lock.SetAttributes(keyWaited.Float64(waited.Seconds()))
-			}
-		},
-		Lost: func(ctx context.Context, key string, err error) {
-			if span := spanOf(ctx); span.IsRecording() {
-				span.AddEvent("redlock.lost", trace.WithAttributes(keyKey.String(key), attribute.String("error.message", err.Error())))
-			}
-		},
-		Master: func(m redlock.MasterStats) {
-			t.changes.Add(context.Background(), 1, t.with(append(place(m.Addr), keyPhase.String(string(m.Phase)))))
-		},
+// Observer returns what is to be told what the client does.
+func (t *Telemetry) Observer() redlock.Observer {
+	t.observes.Store(true)
+	return t.told
+}
+
+func (t *Telemetry) told(ctx context.Context, e *redlock.Event) {
+	span := spanOf(ctx)
+	traced := span.IsRecording()
+	add := func(name string, about ...attribute.KeyValue) {
+		span.AddEvent(name, trace.WithTimestamp(e.Time), trace.WithAttributes(append(about, keyKey.String(e.Key))...))
+	}
+	switch e.Kind {
+	case redlock.EventRound:
+		outcome := redlock.Outcome(e.Err)
+		t.record(ctx, t.rounds, e.Took, e.Key, string(e.Op), outcome)
+		if e.Held != 0 {
+			t.record(ctx, t.holds, e.Held, e.Key, "", "")
+		}
+		if traced {
+			add("redlock.round", keyOperation.String(string(e.Op)), keyOutcome.String(outcome), keyDuration.Float64(e.Took.Seconds()))
+		}
+	case redlock.EventWait:
+		if traced {
+			add("redlock.wait")
+		}
+	case redlock.EventWake:
+		if traced {
+			add("redlock.wake", keyReason.String(string(e.Why)))
+		}
+	case redlock.EventWaited:
+		t.record(ctx, t.waits, e.Took, e.Key, "", redlock.Outcome(e.Err))
+		if op := operationOf(ctx); op != nil {
+			op.lock.SetAttributes(keyWaited.Float64(e.Took.Seconds()))
+		}
+	case redlock.EventLost:
+		if traced {
+			add("redlock.lost", attribute.String("error.message", e.Err.Error()))
+		}
+	case redlock.EventMaster:
+		t.changes.Add(ctx, 1, t.with(append(place(e.Master.Addr), keyPhase.String(string(e.Master.Phase)))))
+	case redlock.EventNote:
+		if op, _ := ctx.Value(operationKey{}).(*operation); op != nil && op.telemetry == t {
+			op.noted(false)
+		}
 	}
 }

@@ -13,8 +13,10 @@ import (
 func TestObserverAllocatesNothing(t *testing.T) {
 	observer := New().Observer()
 	ctx := t.Context()
+	round := redlock.Event{Kind: redlock.EventRound, Op: "unlock", Key: "k", Took: time.Millisecond, Held: time.Second}
+	waited := redlock.Event{Kind: redlock.EventWaited, Key: "k", Took: time.Second}
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
-		observer.Round(ctx, redlock.Round{Op: "unlock", Key: "k", Took: time.Millisecond, Held: time.Second})
-		observer.WaitEnd(ctx, "k", time.Second, nil)
+		observer(ctx, &round)
+		observer(ctx, &waited)
 	}))
 }

@@ -1,7 +1,7 @@
 // Package redlockprom shows Prometheus what a redlock client does, and how its masters are.
 //
 //	metrics := redlockprom.New()
-//	client, err := redlock.Open(ctx, redlock.Config{Masters: masters, Observer: metrics.Observer()})
+//	client, err := redlock.Open(ctx, redlock.Config{Masters: masters, Observers: []redlock.Observer{metrics.Observer()}})
 //	metrics.Watch(client)
 //	prometheus.MustRegister(metrics)
 //
@@ -20,6 +20,8 @@
 //	redlock_wakes_total{reason}                   waits that ended: free, held, expiry, local, poll
 //	redlock_waiting                               goroutines that wait in Lock
 //	redlock_kept                                  KeepAlives that renew a lock; a lock can have several
+//	redlock_events_dropped_total                  events left out, as an Observer was too slow
+//	redlock_events_waiting                        events that the slowest Observer is still to be told
 //	redlock_master_phase{master,phase}            1 for the phase that a master is in, 0 for the others
 //	redlock_master_rtt_seconds{master}            smoothed round trip
 //	redlock_master_replies_total{master}          replies

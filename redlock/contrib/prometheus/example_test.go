@@ -18,8 +18,8 @@ func Example() {
 		return kind
 	}))
 	client, err := redlock.Open(context.Background(), redlock.Config{
-		Masters:  []string{"a:6379", "b:6379", "c:6379"},
-		Observer: metrics.Observer(),
+		Masters:   []string{"a:6379", "b:6379", "c:6379"},
+		Observers: []redlock.Observer{metrics.Observer()},
 	})
 	if err != nil {
 		log.Fatal(err)

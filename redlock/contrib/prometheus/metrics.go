@@ -25,8 +25,7 @@ type Option func(*Metrics)
 
 // WithKeyLabel has the histograms have a label "key", which is what label returns for a lock's key. Each
 // value is a further set of series, and they are kept for ever: label should return one of a few words,
-// such as the part of the key before its first colon. It is called by the goroutines that lock, and
-// should be quick.
+// such as the part of the key before its first colon.
 func WithKeyLabel(label func(key string) string) Option {
 	return func(m *Metrics) { m.key = label }
 }
@@ -62,20 +61,20 @@ func New(opts ...Option) *Metrics {
 // Watch has the client's Stats be collected from now on, instead of those of a client before it.
 func (m *Metrics) Watch(client *redlock.Client) { m.client.Store(client) }
 
-// Observer returns what is to be told what the client does. With others it goes through
-// redlock.Observers.
-func (m *Metrics) Observer() *redlock.Observer {
-	return &redlock.Observer{
-		Round: func(_ context.Context, r redlock.Round) {
-			m.observe(m.rounds, r.Took, r.Key, string(r.Op), redlock.Outcome(r.Err))
-			if r.Held != 0 {
-				m.observe(m.holds, r.Held, r.Key)
-			}
-		},
-		WaitEnd: func(_ context.Context, key string, waited time.Duration, err error) {
-			m.observe(m.waits, waited, key, redlock.Outcome(err))
-		},
-		Master: func(s redlock.MasterStats) { m.phases.WithLabelValues(s.Addr, string(s.Phase)).Inc() },
+// Observer returns what is to be told what the client does.
+func (m *Metrics) Observer() redlock.Observer { return m.told }
+
+func (m *Metrics) told(_ context.Context, e *redlock.Event) {
+	switch e.Kind {
+	case redlock.EventRound:
+		m.observe(m.rounds, e.Took, e.Key, string(e.Op), redlock.Outcome(e.Err))
+		if e.Held != 0 {
+			m.observe(m.holds, e.Held, e.Key)
+		}
+	case redlock.EventWaited:
+		m.observe(m.waits, e.Took, e.Key, redlock.Outcome(e.Err))
+	case redlock.EventMaster:
+		m.phases.WithLabelValues(e.Master.Addr, string(e.Master.Phase)).Inc()
 	}
 }
 

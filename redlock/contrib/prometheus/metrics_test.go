@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,11 +23,12 @@ const soon = 20 * time.Second
 // open returns a client that the metrics watch, and whose masters are all up.
 func open(t *testing.T, masters *redlocktest.Masters, metrics *Metrics) *redlock.Client {
 	t.Helper()
-	client, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs(), Observer: metrics.Observer(),
+	client, err := redlock.Open(t.Context(), redlock.Config{Masters: masters.Addrs(), Observers: []redlock.Observer{metrics.Observer()},
 		RoundTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTime: 10 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
 	metrics.Watch(client)
+	opened.Store(client, nil)
 	require.Eventually(t, func() bool {
 		for _, m := range client.Stats().Masters {
 			if m.Phase != "up" {
@@ -38,9 +40,17 @@ func open(t *testing.T, masters *redlocktest.Masters, metrics *Metrics) *redlock
 	return client
 }
 
+// opened are the clients of all tests.
+var opened sync.Map
+
 // gathered returns what a scrape has, by name{label,...}: the value, or a histogram's count.
 func gathered(t *testing.T, from prometheus.Gatherer) map[string]float64 {
 	t.Helper()
+	for c := range opened.Range { // their Observers are told first
+		for c.(*redlock.Client).Stats().EventsWaiting > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
 	families, err := from.Gather()
 	require.NoError(t, err)
 	all := map[string]float64{}
@@ -161,7 +171,7 @@ func TestAllStatsAreCollected(t *testing.T) {
 	s := redlock.Stats{Acquired: 1, Held: 2, NoQuorum: 3, Expired: 4, Cancelled: 5, Released: 6, Extended: 7,
 		Renewals: 8, RenewalsFailed: 9, RenewalsNotified: 28, FenceRaised: 10, Lost: 11,
 		WokenFree: 12, WokenHeld: 13, WokenExpiry: 14, WokenLocal: 15, WokenPoll: 16, Waiting: 17, Kept: 18,
-		ReleaseFailed: 24, SecondFailed: 27, Second: redlock.Latency{Count: 25, Sum: 26 * time.Second},
+		EventsDropped: 29, EventsWaiting: 30, ReleaseFailed: 24, SecondFailed: 27, Second: redlock.Latency{Count: 25, Sum: 26 * time.Second},
 		Masters: []redlock.MasterStats{
 			{Addr: "a", Phase: "up", RTT: 19 * time.Second, Replies: 20, Failures: 21, Owed: 22, Debts: 23},
 			{Addr: "b", Phase: "quarantined"},
@@ -170,6 +180,7 @@ func TestAllStatsAreCollected(t *testing.T) {
 	require.NoError(t, r.Register(only{s}))
 	got := gathered(t, r)
 	want := map[string]float64{
+		"events_dropped_total": 29, "events_waiting": 30,
 		"releases_failed_total": 24, "second_locks_total": 25, "second_locks_seconds_total": 26, "second_locks_failed_total": 27, "renewals_notified_total": 28,
 		"attempts_total{ok}": 1, "attempts_total{held}": 2, "attempts_total{no_quorum}": 3, "attempts_total{expired}": 4,
 		"attempts_total{cancelled}": 5, "released_total": 6, "extended_total": 7, "renewals_total": 8, "renewals_failed_total": 9,
@@ -184,7 +195,7 @@ func TestAllStatsAreCollected(t *testing.T) {
 	want["master_phase{a,up}"], want["master_phase{b,quarantined}"] = 1, 1
 	require.Equal(t, want, got)
 	require.Equal(t, "invalid", mux.Phase(len(phases)).String(), "all phases are there")
-	require.Equal(t, 25, reflect.TypeFor[redlock.Stats]().NumField(), "what is new is there")
+	require.Equal(t, 27, reflect.TypeFor[redlock.Stats]().NumField(), "what is new is there")
 }
 
 // only collects the Stats that it is given.
@@ -236,7 +247,7 @@ func TestKeyLabel(t *testing.T) {
 			require.NoError(t, m.Unlock(t.Context()))
 		}
 	}
-	metrics.Observer().WaitEnd(t.Context(), "orders:7", time.Second, nil)
+	metrics.Observer()(t.Context(), &redlock.Event{Kind: redlock.EventWaited, Key: "orders:7", Took: time.Second})
 	all := gathered(t, registry)
 	for _, key := range []string{"orders", "users", "no\uFFFDutf-8"} {
 		require.Equal(t, 3.0, all["round_duration_seconds{"+key+",lock,ok}"])

@@ -125,13 +125,13 @@ func TestPageTakesTextForText(t *testing.T) {
 }
 
 // A made is a record of rounds that nobody has made.
-func made(t *testing.T, owner string, rounds func(o *redlock.Observer)) *flight.Record {
+func made(t *testing.T, owner string, rounds func(o redlock.Observer)) *flight.Record {
 	t.Helper()
 	rec, err := flight.New(flight.Options{NoQuestions: true})
 	require.NoError(t, err)
 	cfg, err := rec.Attach(redlock.Config{Owner: owner, Masters: []string{"a:1", "b:1", "c:1"}})
 	require.NoError(t, err)
-	rounds(cfg.Observer)
+	rounds(cfg.Observers[0])
 	require.NoError(t, rec.Close())
 	var b bytes.Buffer
 	_, err = rec.WriteTo(&b)
@@ -145,10 +145,10 @@ func made(t *testing.T, owner string, rounds func(o *redlock.Observer)) *flight.
 func TestPageSaysWhatItLeavesOut(t *testing.T) {
 	s, _ := twoHave(t, "k")
 	const events = 30_000
-	huge := made(t, "busy", func(o *redlock.Observer) {
+	huge := made(t, "busy", func(o redlock.Observer) {
 		votes := []redlock.Vote{{Verdict: redlock.VerdictYes}, {Verdict: redlock.VerdictYes}, {Verdict: redlock.VerdictPending}}
 		for i := range events {
-			o.Round(t.Context(), redlock.Round{Op: redlock.OpLock, Key: fmt.Sprint("lock:", i), Votes: votes, Asked: 3, Validity: time.Second, TTL: time.Second, Holders: 1})
+			o(t.Context(), &redlock.Event{Kind: redlock.EventRound, Op: redlock.OpLock, Key: fmt.Sprint("lock:", i), Votes: votes, Asked: 3, Validity: time.Second, TTL: time.Second, Holders: 1})
 		}
 	})
 	told := story.Tell(append(s.sources(), story.Source{Name: "huge", Record: huge}), time.Second)
@@ -166,12 +166,12 @@ func TestPageSaysWhatItLeavesOut(t *testing.T) {
 
 // Where nothing but fences says what came first, nobody should believe the distance.
 func TestPageSaysWhatFencesOrder(t *testing.T) {
-	take := func(fence uint64) func(o *redlock.Observer) {
-		return func(o *redlock.Observer) {
-			o.Round(t.Context(), redlock.Round{Op: redlock.OpLock, Key: "k", Validity: time.Second, TTL: time.Second, Holders: 1, Fence: fence})
+	take := func(fence uint64) func(o redlock.Observer) {
+		return func(o redlock.Observer) {
+			o(t.Context(), &redlock.Event{Kind: redlock.EventRound, Op: redlock.OpLock, Key: "k", Validity: time.Second, TTL: time.Second, Holders: 1, Fence: fence})
 		}
 	}
-	first, second, third := made(t, "first", take(1)), made(t, "second", take(2)), made(t, "third", func(*redlock.Observer) {})
+	first, second, third := made(t, "first", take(1)), made(t, "second", take(2)), made(t, "third", func(redlock.Observer) {})
 	second.About.Boot, second.About.Began = "another", second.About.Began.Add(-time.Hour)
 	third.About.Boot = "yet another"
 	page := story.Tell([]story.Source{{Name: "1", Record: first}, {Name: "2", Record: second}, {Name: "3", Record: third}}, time.Second).HTML("")

@@ -110,6 +110,9 @@ func (s *Story) judge(wait time.Duration) {
 	s.judgeRounds()
 	s.judgeMasters()
 	for _, p := range s.Parties {
+		if p.dropped > 0 {
+			s.find(p.droppedFrom, Gap, "", "", "%s: from here on %s of %s are missing in the record, as it was written too slowly.", p.Source, count(int(min(p.dropped, 1<<30)), "event"), p.Name)
+		}
 		switch {
 		case p.place > 0:
 		case p.About.LeftOut > 0:

@@ -55,6 +55,9 @@ type Party struct {
 	record *flight.Record
 	place  int // in About.Clients
 	last   time.Time
+
+	dropped     uint64    // events that were never in it
+	droppedFrom time.Time // ... when the first of them happened
 }
 
 // A Clock is that of all records of one boot of a host.
@@ -344,6 +347,12 @@ func (s *Story) follow(p *Party) {
 			}
 		case flight.KindWaited:
 			s.Waits = append(s.Waits, &Wait{Party: p, Key: key, From: at.Add(-e.Waited), To: at, Outcome: e.Outcome, HeldBy: e.Detail})
+		case flight.KindDropped:
+			if gaps++; p.dropped == 0 {
+				p.droppedFrom = p.Clock.at(e.Began)
+			}
+			p.dropped += e.Dropped
+			p.Skipped += e.Dropped
 		case flight.KindMaster, flight.KindAsked:
 			s.Masters = append(s.Masters, &Seen{e, p, at})
 		}

@@ -1,14 +1,11 @@
 package story_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/redburst/redburst/redlock"
-	"github.com/redburst/redburst/redlock/flight"
 	"github.com/redburst/redburst/redlock/internal/story"
 	"github.com/stretchr/testify/require"
 )
@@ -60,24 +57,9 @@ func TestALockThatIsGivenBackOverlapsNone(t *testing.T) {
 
 // A holder relied on its lock until it called Unlock, also where its record does not say how the release has ended.
 func TestAHolderThatLetsGoOverlapsNone(t *testing.T) {
-	s := newScene(t, 3)
-	var early *flight.Record
-	var rec *flight.Recorder
-	first := s.actor("first", func(cfg *redlock.Config) {
-		cfg.Observer = &redlock.Observer{LetGo: func(redlock.LetGo) {
-			var b bytes.Buffer
-			_, err := rec.WriteTo(&b)
-			require.NoError(t, err)
-			early, err = flight.Read(&b)
-			require.NoError(t, err)
-		}}
-	}).sees(3)
-	rec = first.rec
-	first.takes("k", ttl)
-	first.releases()
-	next := s.actor("next", nil).sees(3)
-	next.takes("k", ttl)
-	told := story.Tell([]story.Source{{Name: "first", Record: early}, {Name: "next", Record: next.record()}}, time.Minute)
+	first := forgery{name: "first", boot: "one"}.of(t, took(1, 1), letGo(2, 1))
+	next := forgery{name: "next", boot: "one"}.of(t, took(3, 2))
+	told := tellOf(first, next)
 	require.Empty(t, causes(told, story.Overlap), told.Findings)
 	require.Equal(t, story.Released, told.Holds[0].End)
 	require.WithinRange(t, told.Holds[0].Ended, told.Holds[0].Taken, told.Holds[1].Taken)

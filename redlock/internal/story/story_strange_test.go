@@ -130,6 +130,8 @@ func encode(e *flight.Event, since time.Duration) []byte {
 	case flight.KindLetGo:
 		b = append(b, 0)
 		hash()
+	case flight.KindDropped:
+		b = u(u(b, e.Dropped), uint64(e.Boot-e.Began))
 	case flight.KindLost:
 		b = text(text(b, e.Outcome), e.Detail)
 	case flight.KindWaited:
@@ -373,4 +375,26 @@ func TestALostSecondLockOverlapsNone(t *testing.T) {
 	lost := flight.Event{Kind: flight.KindLost, Boot: at(2.001), Key: "k", Outcome: "lost", Detail: "redlock: renew \"k\": lock lost: the second lock failed: gone"}
 	certain, maybe := overlaps(tellOf(forgery{name: "a", boot: "one"}.of(t, took(1, 1), lost), forgery{name: "b", boot: "one"}.of(t, took(2, 2))))
 	require.Zero(t, certain+maybe)
+}
+
+// What a record has not been given in time is a gap: its client may have let go of a lock meanwhile.
+func TestEventsThatWereLeftOutAreAGap(t *testing.T) {
+	t.Parallel()
+	gap := flight.Event{Kind: flight.KindDropped, Boot: at(4), Began: at(2), Dropped: 100}
+	next := forgery{name: "next", boot: "one"}.of(t, took(5, 2))
+	for _, left := range []bool{false, true} {
+		events := []flight.Event{took(1, 1), did(6, redlock.OpLock, 9)}
+		if left {
+			events = []flight.Event{events[0], gap, events[1]}
+		}
+		told := tellOf(forgery{name: "first", boot: "one"}.of(t, events...), next)
+		certain, maybe := overlaps(told)
+		require.Equal(t, left, certain == 0 && maybe > 0, told.Findings)
+		gaps := causes(told, story.Gap)
+		require.Len(t, gaps, map[bool]int{true: 1}[left])
+		if left {
+			require.Contains(t, fmt.Sprint(told.Findings), "100 events of first are missing in the record")
+			require.Contains(t, strings.Join(told.Who(), "\n"), "100 events before or amid these are not in it")
+		}
+	}
 }

@@ -114,6 +114,7 @@ func (a *actor) releases() {
 
 func (a *actor) record() *flight.Record {
 	a.scene.Helper()
+	require.Eventually(a.scene, func() bool { return a.Stats().EventsWaiting == 0 }, hanging, time.Millisecond)
 	var b bytes.Buffer
 	_, err := a.rec.WriteTo(&b)
 	require.NoError(a.scene, err)

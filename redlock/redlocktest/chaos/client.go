@@ -175,7 +175,7 @@ func (c *client) open() {
 		config := redlock.Config{Masters: c.Masters, Prefix: c.Prefix, Durable: c.Durable, ClientName: c.Name, RoundTimeout: c.RoundTimeout,
 			RestartGuard: guard, DriftFactor: c.DriftFactor, Username: c.User, Password: redlock.NewSecret(c.User)}
 		if c.Logs {
-			config.Observer = logger()
+			config.Observers = []redlock.Observer{logger()}
 		}
 		if c.flight != nil {
 			var err error

@@ -67,7 +67,7 @@ func (n *nemesis) blockLog(ctx context.Context, p *process, long time.Duration) 
 }
 
 // logger is the observer that writes the log.
-func logger() *redlock.Observer {
+func logger() redlock.Observer {
 	return redlock.SlogObserver(slog.New(slog.NewTextHandler(os.NewFile(logFile, "log"), &slog.HandlerOptions{Level: slog.LevelDebug})))
 }
 

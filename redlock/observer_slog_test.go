@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -20,111 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// everything returns an Observer each of whose funcs notes who was called, and with what.
-func everything(note func(name string, args []any)) *Observer {
-	o := new(Observer)
-	v := reflect.ValueOf(o).Elem()
-	for i := range v.NumField() {
-		name, f := v.Type().Field(i).Name, v.Field(i)
-		f.Set(reflect.MakeFunc(f.Type(), func(args []reflect.Value) []reflect.Value {
-			var plain []any
-			for _, a := range args {
-				plain = append(plain, a.Interface())
-			}
-			note(name, plain)
-			return nil
-		}))
-	}
-	return o
-}
-
-// callAll calls each func of an Observer that is set, and returns with what.
-func callAll(o *Observer, ctx context.Context) (all map[string][]any) {
-	all = map[string][]any{}
-	v := reflect.ValueOf(o).Elem()
-	for i := range v.NumField() {
-		f := v.Field(i)
-		if f.IsNil() {
-			continue
-		}
-		var args []reflect.Value
-		for j := range f.Type().NumIn() {
-			in := f.Type().In(j)
-			arg := reflect.New(in).Elem()
-			switch in.Kind() {
-			case reflect.String:
-				arg.SetString(fmt.Sprint("text ", j))
-			case reflect.Int64:
-				arg.SetInt(int64(j))
-			case reflect.Struct:
-				arg.Field(0).SetString("first field")
-			case reflect.Pointer:
-				arg.Set(reflect.New(in.Elem()))
-			default:
-				if in == reflect.TypeFor[context.Context]() {
-					arg.Set(reflect.ValueOf(ctx))
-				} else {
-					arg.Set(reflect.ValueOf(errors.New("an error")))
-				}
-			}
-			args = append(args, arg)
-			all[v.Type().Field(i).Name] = append(all[v.Type().Field(i).Name], arg.Interface())
-		}
-		f.Call(args)
-	}
-	return all
-}
-
-// Each of several Observers is called with whatever there is to say, in their order.
-func TestObserversAreAllTold(t *testing.T) {
-	type call struct {
-		who  int
-		name string
-		args []any
-	}
-	var calls []call
-	noting := func(who int) *Observer {
-		return everything(func(name string, args []any) { calls = append(calls, call{who, name, args}) })
-	}
-	one := Observers(noting(0), &Observer{}, nil, noting(1), &Observer{Wake: noting(2).Wake})
-	for name, args := range callAll(one, t.Context()) {
-		want := []call{{0, name, args}, {1, name, args}}
-		if name == "Wake" {
-			want = append(want, call{2, name, args})
-		}
-		got := slices.DeleteFunc(slices.Clone(calls), func(c call) bool { return c.name != name })
-		require.Equal(t, want, got)
-	}
-	require.Len(t, calls, 2*reflect.TypeFor[Observer]().NumField()+1)
-}
-
-// What no Observer asks for is not made.
-func TestObserversThatAreNotSetAreSkipped(t *testing.T) {
-	require.Equal(t, &Observer{}, Observers())
-	require.Equal(t, &Observer{}, Observers(&Observer{}, nil))
-	one := Observers(&Observer{}, &Observer{Master: func(MasterStats) {}})
-	require.NotNil(t, one.Master)
-	one.Master = nil
-	require.Equal(t, &Observer{}, one)
-}
-
-func TestPanicOfAnObserverIsNotInTheOthersWay(t *testing.T) {
-	told := map[string]int{}
-	panics := everything(func(string, []any) { panic("the user's") })
-	counts := everything(func(name string, _ []any) { told[name]++ })
-	one := reflect.ValueOf(Observers(counts, panics, counts)).Elem()
-	for i := range one.NumField() {
-		alone := reflect.New(one.Type()).Elem()
-		alone.Field(i).Set(one.Field(i))
-		require.PanicsWithValue(t, "the user's", func() { callAll(new(alone.Interface().(Observer)), t.Context()) })
-		require.Equal(t, 2, told[one.Type().Field(i).Name])
-	}
-}
-
 // record is what a JSON handler has written.
 type record map[string]any
 
-func logged(t *testing.T, level slog.Level, f func(o *Observer)) (all []record) {
+func logged(t *testing.T, level slog.Level, f func(o Observer)) (all []record) {
 	t.Helper()
 	var b bytes.Buffer
 	f(SlogObserver(slog.New(slog.NewJSONHandler(&b, &slog.HandlerOptions{Level: level}))))
@@ -140,34 +38,36 @@ func logged(t *testing.T, level slog.Level, f func(o *Observer)) (all []record) 
 func TestSlogObserverLevels(t *testing.T) {
 	ctx := t.Context()
 	failed := func(op Op, reason error) *RoundError { return unasked(op, "k", reason, "") }
-	after := func(failures int, op Op, err error) func(*Observer) {
-		return func(o *Observer) { o.Round(ctx, Round{Op: op, Key: "k", Err: err, Failures: failures}) }
+	after := func(failures int, op Op, err error) func(Observer) {
+		return func(o Observer) { o(ctx, &Event{Kind: EventRound, Op: op, Key: "k", Err: err, Failures: failures}) }
 	}
-	round := func(op Op, err error) func(*Observer) { return after(0, op, err) }
-	master := func(phase Phase, err error) func(*Observer) {
+	round := func(op Op, err error) func(Observer) { return after(0, op, err) }
+	master := func(phase Phase, err error) func(Observer) {
 		s := MasterStats{Addr: "a:1", Phase: phase}
 		if err != nil {
 			s.Err = err.Error()
 		}
-		return func(o *Observer) { o.Master(s) }
+		return func(o Observer) { o(ctx, &Event{Kind: EventMaster, Master: &s}) }
 	}
 	for what, f := range map[string]struct {
 		level slog.Level
-		tell  func(*Observer)
+		tell  func(Observer)
 	}{
-		"loss":                    {slog.LevelError, func(o *Observer) { o.Lost(ctx, "k", failed(OpRenew, ErrLost)) }},
-		"unlock finds a loss":     {slog.LevelError, round(OpUnlock, failed(OpUnlock, ErrNotHeld))},
-		"extend finds a loss":     {slog.LevelError, round(OpExtend, failed(OpExtend, ErrNotHeld))},
-		"recheck finds a loss":    {slog.LevelError, round(OpRecheck, failed(OpRecheck, ErrNotHeld))},
-		"renewal finds a loss":    {slog.LevelError, round(OpRenew, failed(OpRenew, ErrNotHeld))},
-		"a loss that was told":    {slog.LevelDebug, after(1, OpUnlock, failed(OpUnlock, ErrNotHeld))},
-		"once more":               {slog.LevelDebug, after(1, OpLock, failed(OpLock, ErrNoQuorum))},
-		"too late once more":      {slog.LevelDebug, after(2, OpRenew, failed(OpLock, ErrExpired))},
-		"taken in the end":        {slog.LevelInfo, after(2, OpLock, nil)},
-		"held in the end":         {slog.LevelDebug, after(2, OpLock, failed(OpLock, ErrHeld))},
-		"given up":                {slog.LevelWarn, func(o *Observer) { o.WaitEnd(ctx, "k", time.Second, failed(OpLock, ErrNoQuorum)) }},
+		"loss":                 {slog.LevelError, func(o Observer) { o(ctx, &Event{Kind: EventLost, Key: "k", Err: failed(OpRenew, ErrLost)}) }},
+		"unlock finds a loss":  {slog.LevelError, round(OpUnlock, failed(OpUnlock, ErrNotHeld))},
+		"extend finds a loss":  {slog.LevelError, round(OpExtend, failed(OpExtend, ErrNotHeld))},
+		"recheck finds a loss": {slog.LevelError, round(OpRecheck, failed(OpRecheck, ErrNotHeld))},
+		"renewal finds a loss": {slog.LevelError, round(OpRenew, failed(OpRenew, ErrNotHeld))},
+		"a loss that was told": {slog.LevelDebug, after(1, OpUnlock, failed(OpUnlock, ErrNotHeld))},
+		"once more":            {slog.LevelDebug, after(1, OpLock, failed(OpLock, ErrNoQuorum))},
+		"too late once more":   {slog.LevelDebug, after(2, OpRenew, failed(OpLock, ErrExpired))},
+		"taken in the end":     {slog.LevelInfo, after(2, OpLock, nil)},
+		"held in the end":      {slog.LevelDebug, after(2, OpLock, failed(OpLock, ErrHeld))},
+		"given up": {slog.LevelWarn, func(o Observer) {
+			o(ctx, &Event{Kind: EventWaited, Key: "k", Took: time.Second, Err: failed(OpLock, ErrNoQuorum)})
+		}},
 		"revokes nothing":         {slog.LevelDebug, round(OpRevoke, failed(OpRevoke, ErrNotHeld))},
-		"lets go":                 {slog.LevelDebug, func(o *Observer) { o.LetGo(LetGo{Key: "k"}) }},
+		"lets go":                 {slog.LevelDebug, func(o Observer) { o(ctx, &Event{Kind: EventLetGo, Key: "k"}) }},
 		"no quorum":               {slog.LevelWarn, round(OpLock, failed(OpLock, ErrNoQuorum))},
 		"no quorum for a renewal": {slog.LevelWarn, round(OpRenew, failed(OpRenew, ErrNoQuorum))},
 		"too late":                {slog.LevelWarn, round(OpLock, failed(OpLock, ErrExpired))},
@@ -177,17 +77,19 @@ func TestSlogObserverLevels(t *testing.T) {
 		"held by another":         {slog.LevelDebug, round(OpLock, failed(OpLock, ErrHeld))},
 		"cancelled":               {slog.LevelDebug, round(OpLock, failed(OpLock, nil).endedBy(ctx, context.Canceled))},
 		"closed":                  {slog.LevelDebug, round(OpLock, failed(OpLock, ErrClosed))},
-		"begin of a wait":         {slog.LevelDebug, func(o *Observer) { o.WaitStart(ctx, "k") }},
-		"wake":                    {slog.LevelDebug, func(o *Observer) { o.Wake(ctx, "k", WakeFree) }},
-		"end of a wait":           {slog.LevelDebug, func(o *Observer) { o.WaitEnd(ctx, "k", time.Second, nil) }},
-		"end of a wait in vain":   {slog.LevelDebug, func(o *Observer) { o.WaitEnd(ctx, "k", time.Second, failed(OpLock, ErrHeld)) }},
-		"up":                      {slog.LevelInfo, master(PhaseUp, nil)},
-		"old credentials":         {slog.LevelWarn, master(PhaseUp, errors.New("no new password"))},
-		"down":                    {slog.LevelWarn, master(PhaseDown, errors.New("refused"))},
-		"stalled":                 {slog.LevelWarn, master(PhaseStalled, mux.ErrStalled)},
-		"refused":                 {slog.LevelWarn, master(PhaseRefused, ErrRefused)},
-		"quarantined":             {slog.LevelWarn, master(PhaseQuarantined, errors.New("restarted"))},
-		"left by Close":           {slog.LevelInfo, master(PhaseDown, mux.ErrClosed)},
+		"begin of a wait":         {slog.LevelDebug, func(o Observer) { o(ctx, &Event{Kind: EventWait, Key: "k"}) }},
+		"wake":                    {slog.LevelDebug, func(o Observer) { o(ctx, &Event{Kind: EventWake, Key: "k", Why: WakeFree}) }},
+		"end of a wait":           {slog.LevelDebug, func(o Observer) { o(ctx, &Event{Kind: EventWaited, Key: "k", Took: time.Second, Err: nil}) }},
+		"end of a wait in vain": {slog.LevelDebug, func(o Observer) {
+			o(ctx, &Event{Kind: EventWaited, Key: "k", Took: time.Second, Err: failed(OpLock, ErrHeld)})
+		}},
+		"up":              {slog.LevelInfo, master(PhaseUp, nil)},
+		"old credentials": {slog.LevelWarn, master(PhaseUp, errors.New("no new password"))},
+		"down":            {slog.LevelWarn, master(PhaseDown, errors.New("refused"))},
+		"stalled":         {slog.LevelWarn, master(PhaseStalled, mux.ErrStalled)},
+		"refused":         {slog.LevelWarn, master(PhaseRefused, ErrRefused)},
+		"quarantined":     {slog.LevelWarn, master(PhaseQuarantined, errors.New("restarted"))},
+		"left by Close":   {slog.LevelInfo, master(PhaseDown, mux.ErrClosed)},
 	} {
 		all := logged(t, f.level, f.tell)
 		require.Len(t, all, 1, what)
@@ -199,17 +101,17 @@ func TestSlogObserverLevels(t *testing.T) {
 func TestSlogObserverSaysWhatHasHappened(t *testing.T) {
 	ctx := t.Context()
 	noQuorum := unasked(OpLock, "k", ErrNoQuorum, "")
-	all := logged(t, slog.LevelDebug, func(o *Observer) {
-		o.Round(ctx, Round{Op: OpLock, Key: "k", Took: time.Millisecond, Validity: time.Second})
-		o.Round(ctx, Round{Op: OpUnlock, Key: "k", Took: time.Millisecond, Held: time.Minute})
-		o.Round(ctx, Round{Op: OpLock, Key: "k", Took: time.Millisecond, Err: noQuorum})
-		o.Round(ctx, Round{Op: OpLock, Key: "k", Took: time.Millisecond, Err: noQuorum, Failures: 2})
-		o.WaitStart(ctx, "k")
-		o.Wake(ctx, "k", WakeExpiry)
-		o.WaitEnd(ctx, "k", time.Second, noQuorum)
-		o.Lost(ctx, "k", lostTo("k", ErrNoQuorum))
-		o.Master(MasterStats{Addr: "a:1", Phase: "down", Err: "conn: a:1: gone", Debts: 3})
-		o.Master(MasterStats{Addr: "a:1", Phase: "down", Err: mux.ErrClosed.Error()})
+	all := logged(t, slog.LevelDebug, func(o Observer) {
+		o(ctx, &Event{Kind: EventRound, Op: OpLock, Key: "k", Took: time.Millisecond, Validity: time.Second})
+		o(ctx, &Event{Kind: EventRound, Op: OpUnlock, Key: "k", Took: time.Millisecond, Held: time.Minute})
+		o(ctx, &Event{Kind: EventRound, Op: OpLock, Key: "k", Took: time.Millisecond, Err: noQuorum})
+		o(ctx, &Event{Kind: EventRound, Op: OpLock, Key: "k", Took: time.Millisecond, Err: noQuorum, Failures: 2})
+		o(ctx, &Event{Kind: EventWait, Key: "k"})
+		o(ctx, &Event{Kind: EventWake, Key: "k", Why: WakeExpiry})
+		o(ctx, &Event{Kind: EventWaited, Key: "k", Took: time.Second, Err: noQuorum})
+		o(ctx, &Event{Kind: EventLost, Key: "k", Err: lostTo("k", ErrNoQuorum)})
+		o(ctx, &Event{Kind: EventMaster, Master: &MasterStats{Addr: "a:1", Phase: "down", Err: "conn: a:1: gone", Debts: 3}})
+		o(ctx, &Event{Kind: EventMaster, Master: &MasterStats{Addr: "a:1", Phase: "down", Err: mux.ErrClosed.Error()}})
 	})
 	const ms, second, minute = float64(time.Millisecond), float64(time.Second), float64(time.Minute)
 	require.Equal(t, []record{
@@ -228,7 +130,7 @@ func TestSlogObserverSaysWhatHasHappened(t *testing.T) {
 
 // simulatedLog runs f with a client whose Observer logs, and returns what f has it log at Info or above.
 func simulatedLog(t *testing.T, f func(t *testing.T, c *Client, r *fakeRounds)) (all []record) {
-	return logged(t, slog.LevelInfo, func(o *Observer) { simulated(t, 3, Config{Observer: o}, f) })
+	return logged(t, slog.LevelInfo, func(o Observer) { simulated(t, 3, Config{Observers: []Observer{o}}, f) })
 }
 
 func lines(all []record, level string, has ...string) (n int) {
@@ -360,7 +262,7 @@ func TestSlogObserverWithoutALogger(t *testing.T) {
 	defer slog.SetDefault(before)
 	var b bytes.Buffer
 	slog.SetDefault(slog.New(slog.NewTextHandler(&b, nil)))
-	o.Lost(t.Context(), "k", ErrLost)
+	o(t.Context(), &Event{Kind: EventLost, Key: "k", Err: ErrLost})
 	require.Contains(t, b.String(), "redlock: lost")
 }
 
@@ -370,7 +272,7 @@ func TestSlogObserverLogsNoToken(t *testing.T) {
 	masters := redlocktest.Start(t, 3)
 	var log buffer
 	o := SlogObserver(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	c := opened(t, masters.Addrs(), o)
+	c := opened(t, masters.Addrs(), []Observer{o})
 	m := c.NewMutex("k", 30*time.Second)
 	require.NoError(t, m.TryLock(t.Context()))
 	token := m.Token()
@@ -445,8 +347,8 @@ func TestEachPhaseHasAName(t *testing.T) {
 
 // A release says for how long the lock was held, and nothing else does.
 func TestObserverIsToldHowLongALockWasHeld(t *testing.T) {
-	var rounds []Round
-	simulated(t, 3, Config{Observer: &Observer{Round: func(_ context.Context, r Round) { rounds = append(rounds, r) }}},
+	var rounds []Event
+	simulated(t, 3, Config{Observers: onEvent(EventRound, func(r *Event) { rounds = append(rounds, *r) })},
 		func(t *testing.T, c *Client, r *fakeRounds) {
 			for range 3 {
 				m := taken(t, c)
