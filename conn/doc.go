@@ -80,7 +80,7 @@
 //	    +client|tracking +client|caching     optional: the master tells waiters of a
 //	                                         release, so they need not poll
 //	    +client|tracking +client|caching     optional: the master tells a holder that renews
-//	    +exists +mget                        its lock of a loss, at once
+//	    +exists                              its lock of a loss, at once
 //	    +role                                optional, for a group: the server itself says
 //	                                         that it is the master, where HELLO does not
 //	    +cluster|slots +cluster|info         only for a cluster; without the second each

@@ -216,7 +216,7 @@ func serveWith(t *testing.T, rights []string, complete bool) {
 	require.NoError(t, kept.TryLock(t.Context()))
 	_, stop := kept.KeepAlive(t.Context())
 	for i := range 3 {
-		require.Eventually(t, func() bool { return called(t, masters, i, "mget") }, time.Minute, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return called(t, masters, i, "exists") }, time.Minute, 5*time.Millisecond)
 		require.Eventually(t, func() bool { return other.Stats().Masters[i].Notifies }, time.Minute, 5*time.Millisecond)
 	}
 	stop()

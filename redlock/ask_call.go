@@ -241,11 +241,10 @@ func (k *call) agrees(s *spec) {
 
 // read makes the call one that reads whether the masters have the lock with that token. It is thorough, as a release
 // is.
-func (k *call) read(s *spec, token []byte, judge mux.VerdictFunc) {
+func (k *call) read(s *spec, token []byte) {
 	k.token, k.ttl = append(k.token[:0], token...), 0
 	k.request.Reset()
-	s.kind.(kind.Readable).Read(&k.request, s.onMasters())
-	k.request.Judge = judge
+	s.kind.(kind.Readable).Read(&k.request, k.grant(s))
 	k.prepare(s.timeout)
 	k.op.Thorough, k.op.KeepNo = true, true
 }

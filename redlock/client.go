@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"sync"
 	"time"
 
@@ -154,7 +153,7 @@ func prepare(cfg Config) *Client {
 	c.renewer.core = &c.core
 	c.renewer.subscriptions.init(&c.core, c.renewer.heed, &c.renewer.running)
 	c.rechecker.core, c.rechecker.renewer = &c.core, &c.renewer
-	c.relays.core, c.relays.releases, c.relays.noteLost, c.relays.seed = &c.core, &c.releases, c.renewer.noteLost, maphash.MakeSeed()
+	c.relays.core, c.relays.releases, c.relays.noteLost = &c.core, &c.releases, c.renewer.noteLost
 	c.relays.counted = c.localQueues.counted
 	if c.cfg.Handovers >= 0 {
 		c.relays.othersWait = c.globalQueues.othersWait

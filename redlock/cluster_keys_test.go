@@ -334,5 +334,5 @@ func asked(t *testing.T, clusters *redlocktest.Clusters, node int) int {
 	t.Helper()
 	stats, err := clusters.Do(0, node, "INFO", "commandstats")
 	require.NoError(t, err)
-	return conntest.Calls(stats, "mget")
+	return conntest.Calls(stats, "exists")
 }

@@ -68,24 +68,8 @@ func (m *fakeMaster) do(args []string) (reply any) {
 	switch key := args[1]; {
 	case args[0] == "PEXPIRE":
 		return int64(1)
-	case args[0] == "ZRANGE":
-		ids := []any{}
-		for _, id := range m.lines[key] {
-			if len(ids) < 2 {
-				ids = append(ids, id)
-			}
-		}
-		return ids
 	case args[0] == "PTTL":
 		return m.left(key)
-	case args[0] == "GET":
-		return m.value(key)
-	case args[0] == "MGET":
-		var values []any
-		for _, key := range args[1:] {
-			values = append(values, m.value(key))
-		}
-		return values
 	case args[0] == "CLIENT":
 		return "OK"
 	case args[0] == "EXISTS":
@@ -212,6 +196,33 @@ func (m *fakeMaster) script(what string, keys, args []string) any {
 		c.token, kept = on[key], n > 0 && len(args) > 1
 	case is(kind.SeveralLookScript):
 		return m.left(keys...)
+	case is(kind.ReadScript):
+		for _, key := range keys {
+			if m.value(key) != token {
+				return int64(0)
+			}
+		}
+		return int64(1)
+	case is(compareScript):
+		var ours []any
+		for i := 0; i < len(args); i += 2 {
+			all := int64(1)
+			for range number(args[i]) {
+				if m.value(keys[0]) != args[i+1] {
+					all = 0
+				}
+				keys = keys[1:]
+			}
+			ours = append(ours, all)
+		}
+		return ours
+	case is(firstScript):
+		for _, id := range m.lines[key][:min(2, len(m.lines[key]))] {
+			if !strings.HasPrefix(id, token) {
+				return int64(0)
+			}
+		}
+		return int64(1)
 	case is(holdersScript), is(fencedHoldersScript):
 		if is(fencedHoldersScript) {
 			m.log = append(m.log, "watch "+key)
@@ -278,6 +289,7 @@ func (m *fakeMaster) buried(is func(script.Script) bool, on severalMaster, keys,
 		m.note("extend", keys[0], token)
 	case is(kind.FencedPassScript):
 		m.note("pass", keys[0], token)
+	case is(kind.ReadScript):
 	case is(kind.RevokeScript):
 		m.note("revoke", at, token)
 		m.keys[at] = fakeKey{dead.token, max(dead.expires, m.in(args[2]))}

@@ -2,15 +2,12 @@ package redlock
 
 import (
 	"context"
-	"hash/maphash"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redburst/redburst/mux"
-	"github.com/redburst/redburst/redlock/internal/kind"
-	"github.com/redburst/redburst/resp"
 )
 
 // A relay is a lock that stays in the process: holders of one client have it one after the other, under one token.
@@ -81,9 +78,7 @@ type relay struct {
 	of    *relays
 	spec  *spec
 	token []byte
-	sum   atomic.Uint64   // of the token: the judge is called even when the relay is another one
-	judge mux.VerdictFunc // of a round that reads; made once
-	run   func()          // serve, made once
+	run   func() // serve, made once
 
 	lease lease       // of its extensions; begins and ends under the holder's mu, or under mu if there is no holder
 	lost  atomic.Bool // the lock is known to be lost
@@ -146,8 +141,7 @@ type relays struct {
 	noteLost   func(h *hold, token []byte, failure *RoundError) (tell func())
 	counted    func(r *relay)                      // localQueues.counted
 	othersWait func(q *question, name string) bool // globalQueues.othersWait; nil if a relay need not end for others
-	seed       maphash.Seed
-	pool       sync.Pool // of *relay
+	pool       sync.Pool                           // of *relay
 	running    sync.WaitGroup
 }
 
@@ -156,10 +150,9 @@ func (all *relays) begin(s *spec, token []byte) *relay {
 	r, _ := all.pool.Get().(*relay)
 	if r == nil {
 		r = &relay{of: all}
-		r.judge, r.run, r.line.onDecided = r.judgeValues, r.serve, r.line.decided
+		r.run, r.line.onDecided = r.serve, r.line.decided
 	}
 	r.spec, r.token = s, append(r.token[:0], token...)
-	r.sum.Store(maphash.Bytes(all.seed, token))
 	r.lost.Store(false)
 	r.line.answer.Store(unanswered)
 	r.holder, r.until, r.over, r.released, r.fence = nil, 0, false, false, 0
@@ -176,12 +169,6 @@ func (r *relay) drop() {
 	if !r.line.asking.Load() {
 		r.of.pool.Put(r)
 	}
-}
-
-// judgeValues judges the reply of a master that was asked for the keys' values. Values are compared by a hash whose
-// seed only this process knows: a straggler is judged, too, when the token is another one.
-func (r *relay) judgeValues(v resp.Value) mux.Verdict {
-	return kind.JudgeValues(v, func(value []byte) bool { return maphash.Bytes(r.of.seed, value) == r.sum.Load() })
 }
 
 // confirms reports whether releases wait for a round. Meanwhile the holder's extensions set the lock nowhere again: the
@@ -324,7 +311,8 @@ func (r *relay) next() *call {
 		k.extend(r.spec, r.token, 0, ttl, true)
 		k.op.Lease, k.op.Epoch = &r.lease, r.lease.epoch.Load()
 	default:
-		k.read(r.spec, r.token, r.judge)
+		k.read(r.spec, r.token)
+		k.op.Lease, k.op.Epoch = &r.lease, r.lease.epoch.Load() // its text must not follow the last holder's release
 	}
 	k.op.Awaited = true // serve writes it, when no lock is held
 	r.round = [2]*mux.Op{&k.op}

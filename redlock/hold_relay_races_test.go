@@ -77,7 +77,7 @@ func TestAnExtendOfTheNextHolderHidesNoLoss(t *testing.T) {
 		arrived := make(chan struct{})
 		var once sync.Once
 		c.rounds = &hookedRounds{rounds: r, waited: func(_ context.Context, op *mux.Op) {
-			if strings.Contains(string(op.Command), "GET") {
+			if strings.Contains(string(op.Command), kind.ReadScript.Hash) {
 				once.Do(func() { <-arrived }) // its answers are there, and are not judged yet
 			}
 		}}

@@ -2,12 +2,12 @@ package redlock
 
 import (
 	"context"
-	"hash/maphash"
 	"sync"
 	"time"
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/internal/script"
 	"github.com/redburst/redburst/resp"
 )
 
@@ -31,7 +31,8 @@ import (
 // notify us of our own writes meanwhile (NOLOOP). Other subscriptions of this client miss nothing by that: they would
 // only learn that the lock was renewed, and they look again anyway when it would expire. A loop of own pushes costs a
 // third of a renewal. A lock that was not asked for before, or not on
-// a new connection, is asked for without a renewal (MGET), which also finds what was lost by then. A lock that is held
+// a new connection, is asked for without a renewal. A script behind the question then compares the values, which finds
+// what was lost by then. The values stay on the master: others may keep theirs under a lock's name, of any size. A lock that is held
 // for a short time costs nothing.
 //
 // # Storms
@@ -46,7 +47,6 @@ type heldSubscriptions struct {
 	core    *core
 	heed    func(changes []change, connected bool) // renewer.heed
 	running *sync.WaitGroup
-	seed    maphash.Seed
 	sleeper sleeper // of the goroutine that reads the pushes and has the locks renewed
 
 	mu        sync.Mutex // the hooks take it under the lock of the mux; no other lock is taken under it
@@ -63,7 +63,6 @@ type heldSubscription struct {
 	of        *heldSubscriptions
 	keepAlive *keepAlive // that has asked
 	keys      []string   // of the lock, on the masters
-	token     uint64     // its hash
 
 	// Guarded by heldSubscriptions.mu.
 	writes   uint32  // own commands that write the keys, so far
@@ -99,7 +98,7 @@ const (
 
 	// Of one question, if it is about more than one lock.
 	maxKeysAsked = 256
-	maxAsked     = 64 << 10 // bytes of keys
+	maxAsked     = 64 << 10 // bytes of keys and tokens
 )
 
 // These begin and end a quiet burst.
@@ -110,7 +109,7 @@ var (
 
 func (hs *heldSubscriptions) init(c *core, heed func([]change, bool), running *sync.WaitGroup) {
 	hs.core, hs.heed, hs.running = c, heed, running
-	hs.seed, hs.byKey = maphash.MakeSeed(), map[string]*heldSubscription{}
+	hs.byKey = map[string]*heldSubscription{}
 	hs.sleeper = newSleeper(c)
 	hs.sleeper.op.Patient = true // callers need not be told by this goroutine what the masters have answered
 }
@@ -156,7 +155,7 @@ func (hs *heldSubscriptions) refuses(master int) bool {
 // add subscribes to the keys of a lock. The locks of the renewer and of the hold are held.
 func (hs *heldSubscriptions) add(k *keepAlive) *heldSubscription {
 	h := k.hold
-	s := &heldSubscription{of: hs, keepAlive: k, keys: h.keysOf(h.token()), token: maphash.Bytes(hs.seed, h.token()), pause: notifyPause}
+	s := &heldSubscription{of: hs, keepAlive: k, keys: h.keysOf(h.token()), pause: notifyPause}
 	k.subscription = s
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -321,11 +320,12 @@ func (s *heldSubscription) end(reason mux.Set, votes []mux.Vote) {
 type holdersQuestion struct {
 	of     *heldSubscriptions
 	op     mux.Op
-	values bool // it reads the values; otherwise it follows renewals, which have told what the masters have
+	values bool // it compares the values; otherwise it follows renewals, which have told what the masters have
 	loud   bool // it ends a quiet burst
 	asked  []asked
 	keys   []byte // encoded
 	n      int    // number of keys
+	tokens []byte // with values: for each lock the number of its keys, and its token, encoded
 }
 
 // asked is what a question says of a lock: that it follows so many own writes.
@@ -334,13 +334,35 @@ type asked struct {
 	writes uint32
 }
 
-// add adds a lock. It returns false if there is no room.
+// KEYS the keys of some locks. ARGV for each lock the number of its keys, and its token. It returns for each lock 1 if all
+// its keys hold the token, and otherwise 0. Its answer is NOPERM if the user may not
+// call EXISTS: only the last of several answers is looked at.
+var compareScript = script.New(`local got = redis.pcall('EXISTS', KEYS[1])
+if type(got) == 'table' then
+  return redis.error_reply('NOPERM EXISTS: ' .. got.err)
+end
+local out, i = {}, 0
+for a = 1, #ARGV, 2 do
+  local ours = 1
+  for _ = 1, tonumber(ARGV[a]) do
+    i = i + 1
+    local v = redis.pcall('GET', KEYS[i])
+    ` + script.UnlessForeign + `    if v ~= ARGV[a + 1] then
+      ours = 0
+    end
+  end
+  out[#out + 1] = ours
+end
+return out`)
+
+// add adds a lock. It returns false if there is no room. The lock's mu is held.
 func (q *holdersQuestion) add(s *heldSubscription) bool {
-	bytes := 0
+	token := s.keepAlive.hold.token()
+	bytes := len(token)
 	for _, key := range s.keys {
 		bytes += len(key)
 	}
-	if q.n > 0 && (len(q.keys)+bytes > maxAsked || q.n >= maxKeysAsked) {
+	if q.n > 0 && (len(q.keys)+len(q.tokens)+bytes > maxAsked || q.n >= maxKeysAsked) {
 		return false
 	}
 	q.of.mu.Lock()
@@ -350,6 +372,9 @@ func (q *holdersQuestion) add(s *heldSubscription) bool {
 	q.n += len(s.keys)
 	for _, key := range s.keys {
 		q.keys = resp.AppendBulkString(q.keys, key)
+	}
+	if q.values {
+		q.tokens = resp.AppendBulk(resp.AppendBulkInt(q.tokens, int64(len(s.keys))), token)
 	}
 	return true
 }
@@ -363,13 +388,15 @@ func (q *holdersQuestion) prepare(masters mux.Set) *mux.Op {
 		op.Command, op.Replies = append(op.Command, loud...), 3
 	}
 	op.Command = resp.AppendCommand(op.Command, "CLIENT", "CACHING", "YES")
-	op.Command = resp.AppendArray(op.Command, 1+q.n)
-	if q.values {
-		op.Command = resp.AppendBulkString(op.Command, "MGET")
-	} else {
-		op.Command = resp.AppendBulkString(op.Command, "EXISTS")
-	}
+	op.Command = resp.AppendBulkString(resp.AppendArray(op.Command, 1+q.n), "EXISTS")
 	op.Command = append(op.Command, q.keys...)
+	if q.values { // what a script reads is not tracked alike by all servers, so the promise is that of EXISTS
+		op.Replies++
+		compare := func(dst []byte, text bool) []byte {
+			return append(append(compareScript.AppendHead(dst, text, q.n, 2*len(q.asked)), q.keys...), q.tokens...)
+		}
+		op.Command, op.Fallback = compare(op.Command, false), compare(nil, true)
+	}
 	op.Only, op.Quorum, op.Patient = masters, 1, true
 	op.Verdict, op.OnReply = judgeAnswer, q.answer
 	return op
@@ -393,14 +420,13 @@ func (q *holdersQuestion) answer(master int, v resp.Value) {
 		}
 		return
 	}
-	values := v.Elems()
+	ours := v.Elems()
 	for _, a := range q.asked {
 		s, there := a.of, true
 		if q.values {
-			for range s.keys {
-				value, _ := values.Next()
-				there = maphash.Bytes(hs.seed, value.Bytes()) == s.token && there
-			}
+			one, _ := ours.Next()
+			n, _ := one.Int()
+			there = n == 1
 		}
 		switch {
 		case a.writes != s.writes: // an own write has followed

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 	"github.com/redburst/redburst/resp"
 )
 
-// UnknownToken is the Token of a [Holder] if the key holds something other than a string. It is
+// UnknownToken is the Token of a [Holder] if the key holds something that is no lock. It is
 // no secret, but hidden like one.
 var UnknownToken = NewSecret("?")
 
@@ -31,6 +32,7 @@ type Holder struct {
 	TTL    time.Duration // how long the key has still to live; NoExpiry if it does not expire
 	Permit int           // the number of the permit, from 1 on; 0 if permits were not asked for
 	Fence  uint64        // the last fence that was given there, even if the key is free; 0 if it was not asked for
+	Size   int64         // bytes of the string that the key holds, if it is too long for a lock's; otherwise 0
 	Err    error         // why the master's answer is missing; nil if it is not
 
 	Revoked bool   // the lock was revoked there ([Client.Revoke]), and its holder has not let go yet
@@ -45,6 +47,8 @@ func (h Holder) Format(s fmt.State, _ rune) {
 		fmt.Fprintf(s, "%s: %v", h.Addr, h.Err)
 	case h.Token.IsZero():
 		fmt.Fprintf(s, "%s: free", h.Addr)
+	case h.Token == UnknownToken:
+		fmt.Fprintf(s, "%s: held by %s for %v", h.Addr, noLock(h.Size), h.TTL)
 	case h.Revoked:
 		fmt.Fprintf(s, "%s: held by %q for %v, revoked: %q", h.Addr, h.Owner(), h.TTL, h.Reason)
 	case h.Left():
@@ -77,12 +81,21 @@ func (h Holder) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
+// noLock says what a key holds that is no lock. size is that of a long string, or 0.
+func noLock(size int64) string {
+	if size == 0 {
+		return "a key that is no lock"
+	}
+	return fmt.Sprintf("a key that is no lock (string of %d bytes)", size)
+}
+
 // The scripts below return the counter of the lock's fence, or 0 if it was not asked for. Then
-// follow, for each lock that is there, its token and how long it lasts. They cut a value that is
-// too long for a token, as it can be of any size. pcall is as in the other scripts.
+// follow, for each lock that is there, its token and how long it lasts. In the place of a string
+// that is too long for a lock's they return how long it is. They cut a token that is longer than
+// ours are, so that a thousand of them fit into a reply. pcall is as in the other scripts.
 var (
 	// KEYS key.
-	holdersScript = script.New(holdersText + `return {0, v, redis.call('PTTL', KEYS[1])}`)
+	holdersScript = script.New(holdersText + cutValue("1024") + `return {0, v, redis.call('PTTL', KEYS[1])}`)
 
 	fencedHoldersScript = script.New(script.AnyKeys + fencedHoldersText)
 
@@ -96,10 +109,7 @@ var (
 	slotHoldersScript = script.New(`local out = {0}
 for i, key in ipairs(KEYS) do
   local v = redis.pcall('GET', key)
-  ` + script.UnlessForeign + `  if type(v) == 'string' then
-    v = string.sub(v, 1, 1024)
-  end
-  out[#out + 1] = v
+  ` + script.UnlessForeign + cutValue("512") + `  out[#out + 1] = v
   out[#out + 1] = redis.call('PTTL', key)
 end
 return out`)
@@ -107,23 +117,31 @@ return out`)
 
 const (
 	holdersText = `local v = redis.pcall('GET', KEYS[1])
-` + script.UnlessForeign + `if type(v) == 'string' then
-  v = string.sub(v, 1, 1024)
-end
-`
+` + script.UnlessForeign
 	// countNow is the counter. It is not among the call's keys: so a user who lacks the right to
 	// it is told the rest.
 	countNow = `tonumber(redis.pcall('GET', (string.find(KEYS[1], '^[^{]*{[^}]+}') and '' or '{') .. KEYS[1] .. '}:fence')) or 0`
-
-	fencedHoldersText = holdersText + `return {` + countNow + `, v, redis.call('PTTL', KEYS[1])}`
 )
+
+var fencedHoldersText = holdersText + cutValue("1024") + `return {` + countNow + `, v, redis.call('PTTL', KEYS[1])}`
+
+// cutValue is the Lua that cuts the value v, or makes it the size of a string that is too long.
+func cutValue(most string) string {
+	return `if type(v) == 'string' then
+  v = #v > ` + strconv.Itoa(longestValue) + ` and #v or string.sub(v, 1, ` + most + `)
+end
+`
+}
+
+// longestValue is how many bytes a lock's key holds at the most: the tombstone of the longest token.
+const longestValue = len(kind.RevokedPrefix) + maxToken + 1 + kind.MaxReason
 
 func readersText(count string) string {
 	return `if redis.call('TYPE', KEYS[1]).ok == 'zset' then
   ` + kind.MasterTime + `  local readers, out = redis.call('ZRANGE', KEYS[1], -1000, -1, 'WITHSCORES'), {` + count + `}
   for i = 1, #readers, 2 do
     if tonumber(readers[i + 1]) >= now then
-      out[#out + 1] = string.sub(readers[i], 1, 1024)
+      out[#out + 1] = string.sub(readers[i], 1, 512)
       out[#out + 1] = math.floor(readers[i + 1] - now)
     end
   end
@@ -169,7 +187,7 @@ func (k *call) holders(key string, o options, timeout time.Duration) {
 // error if ctx ended before.
 //
 // The lock is held only if a majority of the masters has the same token. If the key holds
-// something other than a string, the token is UnknownToken. A lock that was revoked is held until
+// something other than a string, or one that is too long for a lock's, the token is UnknownToken. A lock that was revoked is held until
 // its holder has let go, or its TTL has passed.
 //
 // Three of the options mean something here:
@@ -227,7 +245,7 @@ func appendHolders(out []Holder, h Holder, reply resp.Value, permits bool) []Hol
 	for permit := 1; ; permit++ {
 		one := h
 		var more bool
-		if one.Token, one.TTL, more = nextHolder(&elems); !more {
+		if one.Token, one.Size, one.TTL, more = nextHolder(&elems); !more {
 			break
 		}
 		if token, reason, ok := kind.CutTombstone(one.Token.Reveal()); ok {
@@ -247,13 +265,14 @@ func appendHolders(out []Holder, h Holder, reply resp.Value, permits bool) []Hol
 }
 
 // nextHolder reads a lock from the reply of a holders script, if there is one more.
-func nextHolder(elems *resp.Iter) (token Secret, ttl time.Duration, more bool) {
+func nextHolder(elems *resp.Iter) (token Secret, size int64, ttl time.Duration, more bool) {
 	first, more := elems.Next()
 	second, _ := elems.Next()
 	ms, _ := second.Int()
+	size, _ = first.Int()
 	switch {
 	case first.IsNull() || !more:
-		return Secret{}, 0, more
+		return Secret{}, 0, 0, more
 	case first.Kind() == resp.BulkString:
 		token = NewSecret(string(first.Bytes()))
 	}
@@ -261,15 +280,16 @@ func nextHolder(elems *resp.Iter) (token Secret, ttl time.Duration, more bool) {
 		token = UnknownToken
 	}
 	if ms < 0 {
-		return token, NoExpiry, true
+		return token, size, NoExpiry, true
 	}
-	return token, milliseconds(ms), true
+	return token, size, milliseconds(ms), true
 }
 
 // A holderSummary sums up what the masters say of one holder of a lock.
 type holderSummary struct {
 	owner   string
 	token   Secret
+	size    int64         // Holder.Size
 	free    bool          // it was released, and lingers
 	votes   int           // masters that name it; 0 if no holder is known
 	masters int           // how many there are
@@ -302,7 +322,7 @@ func (h holderSummary) ends() time.Duration {
 // pickHolder returns the summary that comes before all others, or the first of equal ones. A
 // holder that a majority names comes before one that fewer name.
 func pickHolder(holders []Holder, masters int, before func(a, b holderSummary) bool) (first holderSummary) {
-	ttls := map[Secret][]time.Duration{}
+	ttls, sizes := map[Secret][]time.Duration{}, map[Secret]int64{}
 	var tokens []Secret
 	silent := false
 	for _, h := range holders {
@@ -313,6 +333,7 @@ func pickHolder(holders []Holder, masters int, before func(a, b holderSummary) b
 		if ttls[h.Token] == nil {
 			tokens = append(tokens, h.Token)
 		}
+		sizes[h.Token] = max(sizes[h.Token], h.Size)
 		left := h.TTL
 		if left < 0 {
 			left = clock.Forever
@@ -323,7 +344,7 @@ func pickHolder(holders []Holder, masters int, before func(a, b holderSummary) b
 	for _, token := range tokens {
 		of := ttls[token]
 		slices.Sort(of)
-		h := holderSummary{owner: ownerOf(token.Reveal()), token: token, free: wasLeft(token.Reveal()), votes: len(of), masters: masters, silent: silent}
+		h := holderSummary{owner: ownerOf(token.Reveal()), token: token, size: sizes[token], free: wasLeft(token.Reveal()), votes: len(of), masters: masters, silent: silent}
 		// The lock is free once no majority has it.
 		if h.left = of[max(0, len(of)-quorum)]; h.left == clock.Forever {
 			h.left = NoExpiry
@@ -347,7 +368,10 @@ func (h holderSummary) String() string {
 	if h.free {
 		held = "left there"
 	}
-	if owner == "" {
+	switch {
+	case h.token == UnknownToken:
+		owner = noLock(h.size)
+	case owner == "":
 		owner = "somebody without a name"
 	}
 	if h.silent {

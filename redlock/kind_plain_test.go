@@ -104,28 +104,3 @@ func TestRepliesAreJudged(t *testing.T) {
 		require.Equal(t, c.want, c.judge(parse([]byte(c.reply))), c.reply)
 	}
 }
-
-// The values of a lock's keys are a yes if all are its token.
-func TestValuesAreJudged(t *testing.T) {
-	ours := func(value []byte) bool { return string(value) == "t" }
-	for reply, want := range map[string]mux.Verdict{
-		"$1\r\nt\r\n":                        mux.VerdictYes,
-		"$1\r\nu\r\n":                        mux.VerdictNo,
-		"$-1\r\n":                            mux.VerdictNo,
-		"_\r\n":                              mux.VerdictNo,
-		"-WRONGTYPE it is a set\r\n":         mux.VerdictNo,
-		"-NOPERM\r\n":                        mux.VerdictFailed,
-		":1\r\n":                             mux.VerdictFailed,
-		"+OK\r\n":                            mux.VerdictFailed,
-		"*2\r\n$1\r\nt\r\n$1\r\nt\r\n":       mux.VerdictYes,
-		"*2\r\n$1\r\nt\r\n$1\r\nu\r\n":       mux.VerdictNo,
-		"*2\r\n$1\r\nu\r\n$1\r\nt\r\n":       mux.VerdictNo,
-		"*2\r\n$1\r\nt\r\n$-1\r\n":           mux.VerdictNo,
-		"*2\r\n$1\r\nt\r\n_\r\n":             mux.VerdictNo,
-		"*0\r\n":                             mux.VerdictNo,
-		"*-1\r\n":                            mux.VerdictNo,
-		"*2\r\n$1\r\nt\r\n*1\r\n$1\r\nu\r\n": mux.VerdictNo,
-	} {
-		require.Equal(t, want, kind.JudgeValues(parse([]byte(reply)), ours), "%q", reply)
-	}
-}

@@ -141,6 +141,6 @@ func TestHolderInJSONHasItsOwner(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.JSONEq(t, `[
-		{"Addr": "a:1", "Token": "...", "Owner": "svc@host:1", "TTL": 1000000000, "Permit": 0, "Fence": 7, "Err": "", "Left": false, "Revoked": false, "Reason": ""},
-		{"Addr": "b:1", "Token": "", "Owner": "", "TTL": 0, "Permit": 0, "Fence": 0, "Err": "context canceled", "Left": false, "Revoked": false, "Reason": ""}]`, string(text))
+		{"Addr": "a:1", "Token": "...", "Owner": "svc@host:1", "TTL": 1000000000, "Permit": 0, "Fence": 7, "Size": 0, "Err": "", "Left": false, "Revoked": false, "Reason": ""},
+		{"Addr": "b:1", "Token": "", "Owner": "", "TTL": 0, "Permit": 0, "Fence": 0, "Size": 0, "Err": "context canceled", "Left": false, "Revoked": false, "Reason": ""}]`, string(text))
 }

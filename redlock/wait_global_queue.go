@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -45,7 +44,6 @@ type globalQueues struct {
 	subscriptions *subscriptions
 	avoidUntil    []atomic.Int64 // for each master, until when its queues are not used
 	tag           []byte         // begins the ids of this client's writers
-	judgeOthers   mux.VerdictFunc
 
 	mu      sync.Mutex // under it only the lock of the mux is taken
 	heads   map[*ticket]*subscription
@@ -99,7 +97,7 @@ func (t *ticket) addEntry(name string, master int) {
 
 func (gq *globalQueues) init(c *core, ss *subscriptions, masters int) {
 	gq.core, gq.subscriptions, gq.avoidUntil = c, ss, make([]atomic.Int64, masters)
-	gq.tag, gq.judgeOthers = appendToken(nil, "")[:tagLength], gq.judgeFirst
+	gq.tag = appendToken(nil, "")[:tagLength]
 }
 
 // enter puts a waiter into the queues of these names, or renews its entries. It reports whether the waiter may
@@ -258,26 +256,13 @@ func (gq *globalQueues) othersWait(q *question, name string) bool {
 	q.refused, _ = gq.subscriptions.contention(name)
 	q.request.Reset()
 	q.request.Name = kind.AppendQueueKey(q.request.Name[:0], name)
-	q.request.Command = resp.AppendBulk(resp.AppendBulkString(resp.AppendArray(q.request.Command, 4), "ZRANGE"), q.request.Name)
-	q.request.Command = resp.AppendBulkString(resp.AppendBulkString(q.request.Command, "0"), "1")
-	q.request.Judge = gq.judgeOthers
+	q.request.Judge = kind.JudgeOne
+	q.request.CallOn(firstScript, 1, 1, func(dst []byte) []byte {
+		return resp.AppendBulk(resp.AppendBulk(dst, q.request.Name), gq.tag)
+	})
 	q.prepare(0)
 	q.op.Only, q.op.Quorum = mux.Set(0).With(master), 1
 	return true
-}
-
-// judgeFirst judges the first two ids of a queue: a yes if all are this client's, or there is none.
-func (gq *globalQueues) judgeFirst(v resp.Value) mux.Verdict {
-	if v.Kind() != resp.Array {
-		return mux.VerdictFailed
-	}
-	elems := v.Elems()
-	for id, ok := elems.Next(); ok; id, ok = elems.Next() {
-		if !bytes.HasPrefix(id.Bytes(), gq.tag) {
-			return mux.VerdictNo
-		}
-	}
-	return mux.VerdictYes
 }
 
 // queueMaster returns the queue master of a name. It is the same for all clients that see the same masters up. ok is

@@ -47,6 +47,8 @@ var (
 	// if it is a reader's and only readers are ahead. If a reader finds the mark gone, or at another rank, its own
 	// rank has been at the head already.
 	//
+	// A member that is longer than any id is no waiter's, and counts as dead: the reply names the predecessor.
+	//
 	// If the predecessor's entry is alive for longer than an entry's life, the master's clock was set back. The script
 	// then gives it that life, and also the entries ahead of it, as their waiters may be dead, too.
 	enterScript = script.New(script.AnyKeys + `local line, me = KEYS[1], ARGV[1]
@@ -74,7 +76,7 @@ for i = rank - 1, 0, -1 do
     break
   end
   local bell = line .. ':' .. before
-  local left = redis.call('PTTL', bell .. ':alive')
+  local left = #before <= 256 and redis.call('PTTL', bell .. ':alive') or -2
   if left ~= -2 then
     redis.call('SET', bell, '', 'PX', ARGV[3], 'NX')
     if left > tonumber(ARGV[2]) then
@@ -91,6 +93,15 @@ if reads(me) then
   redis.call('ZREM', line, 'r:')
 end
 return ''`)
+
+	// KEYS queue. ARGV how the ids of a client's writers begin. It returns 1 if the first two in the queue are that
+	// client's, or there are none, and otherwise 0.
+	firstScript = script.New(`for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, 1)) do
+  if string.sub(id, 1, #ARGV[1]) ~= ARGV[1] then
+    return 0
+  end
+end
+return 1`)
 
 	// KEYS queue, notice, alive. ARGV id. The script takes the id out of the queue. If no reader is left at the rank
 	// that can still be joined, it takes the mark out, too. It also deletes the predecessor's notice: no other waiter

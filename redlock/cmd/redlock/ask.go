@@ -70,12 +70,12 @@ func (s *masterSet) askAll(ctx context.Context, question func(i int, p *probe) e
 // holder asks who holds the key. Most keys are those of one holder, so it asks for readers only
 // where there is something else.
 func (a *answer) holder(ctx context.Context, p *probe, key string) error {
-	replies, err := p.do(ctx, []string{"GET", key}, []string{"PTTL", key}, []string{"GET", kind.CounterKey(key)}, []string{"GET", kind.MarkKey(key)},
+	replies, err := p.read(ctx, get(key), []string{"PTTL", key}, get(kind.CounterKey(key)), get(kind.MarkKey(key)),
 		[]string{"PTTL", kind.CounterKey(key)}, waiting(lineKey(key)))
 	if err != nil {
 		return err
 	}
-	if f := replies[2]; !f.IsError() { // the user may lack the right to it
+	if f := replies[2]; f.Kind() == resp.BulkString { // the user may lack the right to it
 		a.Fence, _ = strconv.ParseUint(string(f.Bytes()), 10, 64)
 	}
 	a.agreed = agreed(replies[3])
@@ -83,30 +83,68 @@ func (a *answer) holder(ctx context.Context, p *probe, key string) error {
 	if a.waiters, err = waitersOf(ctx, p, lineKey(key), replies[5]); err != nil {
 		return err
 	}
-	if a.Token, a.TTL, err = lockOf(replies[0], replies[1]); err != nil || a.Token != redlock.UnknownToken {
+	if err = lockOf(&a.Holder, replies[0], replies[1]); err != nil || a.Token != redlock.UnknownToken {
 		noteRevoked(&a.Holder)
 		return err
 	}
 	return a.shared(ctx, p, key)
 }
 
-// lockOf returns the token in a key and how long it lives, from the replies to GET and PTTL.
-func lockOf(got, pttl resp.Value) (token redlock.Secret, ttl time.Duration, err error) {
+// getScript is GET. In the place of a string that is too long for anything that a lock leaves, it returns how long that
+// is: others may keep what they like under a lock's name.
+const getScript = `local v = redis.pcall('GET', KEYS[1])
+if type(v) == 'string' and #v > 5000 then
+  return #v
+end
+return v`
+
+func get(key string) []string { return []string{"EVAL", getScript, "1", key} }
+
+// read is [probe.do] for commands that can be get and rangeOf. A user who may not call scripts is asked for more than is
+// needed: what is too long is skipped.
+func (p *probe) read(ctx context.Context, commands ...[]string) ([]resp.Value, error) {
+	replies, err := p.do(ctx, commands...)
+	var whole [][]string
+	var at []int
+	for i, v := range replies {
+		if args := commands[i]; args[0] == "EVAL" && v.IsError() && conn.ErrorCode(v) != "WRONGTYPE" {
+			if at = append(at, i); args[1] == getScript {
+				whole = append(whole, []string{"GET", args[3]})
+			} else {
+				whole = append(whole, []string{"ZRANGE", args[3], args[4], args[5], "WITHSCORES"})
+			}
+		}
+	}
+	if len(whole) == 0 {
+		return replies, err
+	}
+	again, err := p.do(ctx, whole...)
+	for i, v := range again {
+		replies[at[i]] = v
+	}
+	return replies, err
+}
+
+// lockOf notes the token in a key and how long it lives, from the replies to get and PTTL.
+func lockOf(h *redlock.Holder, got, pttl resp.Value) error {
 	ms, ok := pttl.Int()
+	size, long := got.Int()
 	switch {
 	case got.IsNull(), ok && ms == -2: // it expired in between
-		return redlock.Secret{}, 0, nil
-	case conn.ErrorCode(got) == "WRONGTYPE":
-		token = redlock.UnknownToken // a key that is not a string is no lock, but blocks it
+		return nil
+	case conn.ErrorCode(got) == "WRONGTYPE", conn.ErrorCode(got) == tooLongCode, long:
+		h.Token, h.Size = redlock.UnknownToken, size // it is no lock, but blocks one
 	case got.IsError():
-		return redlock.Secret{}, 0, errors.New("GET: " + conn.ErrorText(got))
+		return errors.New("GET: " + conn.ErrorText(got))
 	default:
-		token = redlock.NewSecret(string(got.Bytes()))
+		h.Token = redlock.NewSecret(string(got.Bytes()))
 	}
 	if !ok {
-		return redlock.Secret{}, 0, errors.New("PTTL: " + conn.ErrorText(pttl))
+		h.Token = redlock.Secret{}
+		return errors.New("PTTL: " + conn.ErrorText(pttl))
 	}
-	return token, time.Duration(ms) * time.Millisecond, nil
+	h.TTL = time.Duration(ms) * time.Millisecond
+	return nil
 }
 
 // noteRevoked names the holder of a lock that was revoked.
@@ -122,7 +160,7 @@ const maxReaders = 1000
 // shared asks for the readers that hold the key. They are the members of a sorted set, and the
 // score of each is the end of its term by the master's clock.
 func (a *answer) shared(ctx context.Context, p *probe, key string) error {
-	replies, err := p.do(ctx, []string{"TIME"}, []string{"ZRANGE", key, strconv.Itoa(-maxReaders), "-1", "WITHSCORES"})
+	replies, err := p.read(ctx, []string{"TIME"}, rangeOf(key, -maxReaders, -1))
 	if err != nil {
 		return err
 	}
@@ -175,29 +213,41 @@ const maxWaiters = 100
 func lineKey(key string) string { return string(kind.AppendQueueKey(nil, key)) }
 
 // waiting is the command that asks who waits in line.
-func waiting(line string) []string { return []string{"ZRANGE", line, "0", strconv.Itoa(maxWaiters)} }
+func waiting(line string) []string { return rangeOf(line, 0, maxWaiters) }
+
+// rangeScript is ZRANGE WITHSCORES. It cuts members that are longer than those of locks: there may be a thousand.
+const rangeScript = `local all = redis.pcall('ZRANGE', KEYS[1], ARGV[1], ARGV[2], 'WITHSCORES')
+for i = 1, #all, 2 do
+  all[i] = string.sub(all[i], 1, 512)
+end
+return all`
+
+func rangeOf(key string, first, last int) []string {
+	return []string{"EVAL", rangeScript, "1", key, strconv.Itoa(first), strconv.Itoa(last)}
+}
 
 // waitersOf asks for those who wait in line, whose ids are in got. One that is dead has left nothing. It returns none if
 // the user lacks the right to them. The ids are secrets: who knows one can end the waiter's place.
 func waitersOf(ctx context.Context, p *probe, line string, got resp.Value) (all []redlock.LockWaiter, err error) {
 	var ids []string
 	var commands [][]string
-	for _, id := range flat(got) {
-		if name := string(id.Bytes()); name != readersMark {
+	members := flat(got)
+	for i := 0; i < len(members); i += 2 {
+		if name := string(members[i].Bytes()); name != readersMark {
 			ids = append(ids, name)
-			commands = append(commands, []string{"GET", line + ":" + name + ":alive"}, []string{"PTTL", line + ":" + name + ":alive"})
+			commands = append(commands, get(line+":"+name+":alive"), []string{"PTTL", line + ":" + name + ":alive"})
 		}
 	}
 	if len(ids) == 0 || got.IsError() {
 		return nil, nil
 	}
-	replies, err := p.do(ctx, commands...)
+	replies, err := p.read(ctx, commands...)
 	if err != nil {
 		return nil, err
 	}
 	for i, id := range ids {
 		note, left := replies[2*i], replies[2*i+1]
-		if ms, ok := left.Int(); ok && !note.IsError() && !note.IsNull() {
+		if ms, ok := left.Int(); ok && note.Kind() == resp.BulkString && !note.IsNull() {
 			waited, owner, _ := strings.Cut(string(note.Bytes()), " ")
 			since, _ := strconv.ParseInt(waited, 10, 40)
 			since += max(0, entryLife.Milliseconds()-ms)

@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
@@ -36,6 +38,57 @@ func TestStatusTakesNoOtherSetForReaders(t *testing.T) {
 	exit, stdout, _ := do(t, []string{mastersEnv(masters)}, "status", "k")
 	require.Zero(t, exit)
 	require.Contains(t, stdout, "k is held by a key that is no lock, on 1 of 1 master, without expiry")
+}
+
+// What somebody keeps under the lock's name, and beside it, can be longer than an answer may be.
+func TestStatusOfAKeyWithALargeValue(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for i := range 3 {
+		for _, key := range []string{"k", kind.CounterKey("k"), kind.MarkKey("k"), kind.SlotKey("k", 1, 2)} {
+			_, err := masters.Do(i, "SET", key, strings.Repeat("v", 100<<10))
+			require.NoError(t, err)
+		}
+		_, err := masters.Do(i, "ZADD", lineKey("k"), "1", strings.Repeat("v", 100<<10))
+		require.NoError(t, err)
+	}
+	env := []string{mastersEnv(masters)}
+	exit, stdout, _ := do(t, env, "status", "k")
+	require.Zero(t, exit, stdout)
+	require.Contains(t, stdout, "k is held by a key that is no lock (string of 102400 bytes), on 3 of 3 masters,")
+	exit, stdout, _ = do(t, env, "status", "--permits", "2", "k")
+	require.Contains(t, stdout, "1 of 2 permits is free")
+	exit, stdout, _ = do(t, env, "fence", "k")
+	require.Equal(t, exitNo, exit)
+	require.Contains(t, stdout, "102400 bytes  it is no number that can grow")
+	_, _, stderr := do(t, env, "run", atOnce, "-n", "k", "--", binary, "--version")
+	require.Contains(t, stderr, "a key that is no lock (string of 102400 bytes)")
+	for i := range 3 {
+		_, err := masters.Do(i, "ACL", "SETUSER", "narrow", "on", ">pw", "~*", "+@all", "-eval")
+		require.NoError(t, err)
+	}
+	exit, stdout, _ = do(t, append(env, "REDLOCK_USERNAME=narrow", "REDLOCK_PASSWORD=pw"), "status", "k")
+	require.Zero(t, exit, stdout)
+	require.Contains(t, stdout, "k is held by a key that is no lock, on 3 of 3 masters,")
+}
+
+// One answer that is too long is an error in its place. The others are there.
+func TestAnswerThatIsTooLong(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 1)
+	_, err := masters.Do(0, "SET", "k", strings.Repeat("v", 100<<10))
+	require.NoError(t, err)
+	p, err := dialProbe(t.Context(), masters.Addr(0), conn.Options{})
+	require.NoError(t, err)
+	defer p.close()
+	get := []string{"GET", "k"}
+	replies, err := p.do(t.Context(), get, clientList, get, get, []string{"PING"})
+	require.NoError(t, err)
+	require.Equal(t, "TOOLONG the answer is too long: bulk string of 102411 bytes", string(replies[0].Bytes()))
+	require.Contains(t, string(replies[1].Bytes()), "id=")
+	require.Equal(t, replies[0].Bytes(), replies[2].Bytes(), "the limits were raised for one answer")
+	require.Equal(t, replies[0].Bytes(), replies[3].Bytes())
+	require.True(t, replies[4].Is("PONG"))
 }
 
 func TestStatusSaysWhyItCannotListReaders(t *testing.T) {

@@ -101,8 +101,8 @@ type connection struct {
 // who is what tells a client from others on all masters.
 func (c *connection) who() string { return cmp.Or(c.Owner, c.from) }
 
-// listLimit is how long a list of clients may be: it has some 400 bytes for each.
-const listLimit = 64 << 20
+// listLimits are those of a list of clients. It has some 400 bytes for each, and its length is what others make it.
+var listLimits = resp.Limits{Bulk: 16 << 20, Frame: 16<<20 + 1<<10, Skip: 1 << 30}
 
 // probeName is the name of a connection that takes no locks.
 func probeName(command string) string {
@@ -113,7 +113,7 @@ func probeName(command string) string {
 
 func (s *masterSet) connected(ctx context.Context) []connected {
 	all := make([]connected, len(s.masters))
-	s.connect.ClientName, s.connect.Limits = probeName("clients"), resp.Limits{Bulk: listLimit}
+	s.connect.ClientName = probeName("clients")
 	for i, err := range s.askAll(ctx, func(i int, p *probe) error { return all[i].read(ctx, p) }) {
 		all[i].address = conn.Redact(s.masters[i])
 		if err != nil {
@@ -125,7 +125,7 @@ func (s *masterSet) connected(ctx context.Context) []connected {
 
 // read asks a master who is connected to it, but for the connection that asks.
 func (c *connected) read(ctx context.Context, p *probe) error {
-	replies, err := p.do(ctx, []string{"CLIENT", "LIST"})
+	replies, err := p.do(ctx, clientList)
 	if err != nil {
 		return err
 	}

@@ -123,14 +123,18 @@ func (f *fenceCommand) show(ctx context.Context, keys []string) error {
 	for i, key := range keys {
 		all := make([]counter, len(f.masters))
 		errs := f.askAll(ctx, func(i int, p *probe) error {
-			replies, err := p.do(ctx, []string{"GET", kind.CounterKey(f.key(key))})
+			replies, err := p.read(ctx, get(kind.CounterKey(f.key(key))))
 			if err != nil {
 				return err
 			}
 			if v := replies[0]; v.IsError() {
 				return errors.New(conn.ErrorText(v))
 			}
-			all[i] = newCounter(string(replies[0].Bytes()))
+			if n, long := replies[0].Int(); long {
+				all[i] = counter{fmt.Sprintf("%d bytes", n), greatestFence}
+			} else {
+				all[i] = newCounter(string(replies[0].Bytes()))
+			}
 			return nil
 		})
 		answered := 0

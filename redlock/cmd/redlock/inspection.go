@@ -51,7 +51,7 @@ return 0`
 func inspect(ctx context.Context, address string, opt conn.Options, key string, span time.Duration) *inspection {
 	e := &inspection{address: conn.Redact(address), prefix: opt.ClusterKey, durable: !opt.Persistence}
 	e.on = connected{address: e.address, err: errors.New("not asked")}
-	opt.ClientName, opt.Tracking, opt.Limits = probeName("doctor"), true, resp.Limits{Bulk: listLimit}
+	opt.ClientName, opt.Tracking = probeName("doctor"), true
 	p, err := dialProbe(ctx, address, opt)
 	if err != nil {
 		e.err = err

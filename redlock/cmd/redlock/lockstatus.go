@@ -215,7 +215,10 @@ func lasting(ttls []time.Duration, quorum int) time.Duration {
 }
 
 func ownerText(h redlock.Holder) string {
-	if h.Token == redlock.UnknownToken {
+	switch {
+	case h.Token == redlock.UnknownToken && h.Size > 0:
+		return fmt.Sprintf("a key that is no lock (string of %d bytes)", h.Size)
+	case h.Token == redlock.UnknownToken:
 		return "a key that is no lock"
 	}
 	owner := cmp.Or(h.Owner(), "somebody who left no name")

@@ -25,12 +25,12 @@ func checkPermits(n int) error {
 func (s *masterSet) permits(ctx context.Context, key string, n int) []answer {
 	permits := kind.NewPermits(s.key(key), 0, n)
 	line := string(kind.AppendQueueKey(nil, permits.Prefix))
-	commands := [][]string{{"GET", kind.MarkKey(s.key(key))}, waiting(line)}
+	commands := [][]string{get(kind.MarkKey(s.key(key))), waiting(line)}
 	for _, slot := range permits.Names() {
-		commands = append(commands, []string{"GET", slot}, []string{"PTTL", slot})
+		commands = append(commands, get(slot), []string{"PTTL", slot})
 	}
 	return s.ask(ctx, func(p *probe, a *answer) error {
-		replies, err := p.do(ctx, commands...)
+		replies, err := p.read(ctx, commands...)
 		if err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func (s *masterSet) permits(ctx context.Context, key string, n int) []answer {
 		a.permits = make([]redlock.Holder, n)
 		for i := range a.permits {
 			h := &a.permits[i]
-			if h.Token, h.TTL, err = lockOf(replies[2+2*i], replies[3+2*i]); err != nil {
+			if err = lockOf(h, replies[2+2*i], replies[3+2*i]); err != nil {
 				return err
 			}
 			noteRevoked(h)
@@ -52,7 +52,7 @@ func (s *masterSet) permits(ctx context.Context, key string, n int) []answer {
 
 // agreed returns how many permits there are, as all who use them have agreed; 0 if nothing is, or the user lacks the right to it.
 func agreed(got resp.Value) int {
-	if got.IsError() {
+	if got.Kind() != resp.BulkString {
 		return 0
 	}
 	n, _ := strconv.Atoi(string(got.Bytes()))

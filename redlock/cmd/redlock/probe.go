@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,7 +93,7 @@ func (p *probe) close() {
 }
 
 // do sends commands in one write and returns a reply to each. Error replies are among
-// them. The replies belong to the caller.
+// them, also in the place of one that is too long. The replies belong to the caller.
 func (p *probe) do(ctx context.Context, commands ...[]string) ([]resp.Value, error) {
 	until := clock.Now() + patience
 	defer context.AfterFunc(ctx, p.poller.Wake)()
@@ -100,16 +102,25 @@ func (p *probe) do(ctx context.Context, commands ...[]string) ([]resp.Value, err
 		out = resp.AppendCommand(out, args...)
 	}
 	flushed, err := p.Send(out)
-	replies := make([]resp.Value, 0, len(commands))
+	replies, raised := make([]resp.Value, 0, len(commands)), 0
 	for err == nil {
+		if len(replies) == len(commands) {
+			return replies, nil
+		}
+		if command := commands[len(replies)]; raised == len(replies) && slices.Equal(command, clientList) {
+			p.Raise(listLimits)
+			raised++
+		}
 		v, next := p.Next()
+		kind := v.Kind()
+		if next == resp.ErrSkipped {
+			kind, v, next = p.Skipped().Kind, tooLong(p.Skipped()), nil
+		}
 		switch {
 		case next == nil:
-			if v.Kind() != resp.Push {
+			if kind != resp.Push {
 				replies = append(replies, v.Clone())
-			}
-			if len(replies) == len(commands) {
-				return replies, nil
+				raised = len(replies)
 			}
 			continue
 		case !errors.Is(next, resp.ErrNeedMore):
@@ -127,6 +138,20 @@ func (p *probe) do(ctx context.Context, commands ...[]string) ([]resp.Value, err
 		}
 	}
 	return nil, err
+}
+
+// clientList is the one command whose reply may be long.
+var clientList = []string{"CLIENT", "LIST"}
+
+const tooLongCode = "TOOLONG"
+
+// tooLong is the error in the place of a reply that was skipped.
+func tooLong(s resp.Skipped) resp.Value {
+	text := resp.AppendError(nil, fmt.Sprintf(tooLongCode+" the answer is too long: %s of %d bytes", s.Kind, s.Bytes))
+	r := resp.NewReader(len(text), resp.Limits{})
+	r.Advance(copy(r.Free(len(text)), text))
+	v, _ := r.Next()
+	return v
 }
 
 func (p *probe) await(until time.Duration, flushed bool) error {

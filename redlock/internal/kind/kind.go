@@ -117,12 +117,13 @@ type Lingering interface {
 	Linger(r *Request, g Grant)
 }
 
-// Readable is a kind whose keys hold the token and nothing else.
+// Readable is a kind whose keys hold the token and nothing else. A read changes nothing.
 //
-//	Read   the values of all keys; see JudgeValues
+//	Read   yes: all keys hold the token;  no: one of them does not, or, with its tombstone, which is the reply: the
+//	       lock is revoked
 type Readable interface {
 	Kind
-	Read(r *Request, key string)
+	Read(r *Request, g Grant)
 }
 
 // A Request is what a round asks of each master, encoded. Its buffers are reused.
@@ -185,28 +186,6 @@ func JudgeInt(v resp.Value) mux.Verdict {
 // JudgeOne is JudgeInt for a script that checks the key's type itself. So an error about a type is about
 // a key beside the lock, and is failed.
 func JudgeOne(v resp.Value) mux.Verdict { return judgeNumber(v, 1, 1) }
-
-// JudgeValues judges the values of a lock's keys: a yes if all are ours.
-func JudgeValues(v resp.Value, ours func(value []byte) bool) mux.Verdict {
-	switch {
-	case wrongType(v) || !v.IsError() && v.IsNull():
-		return mux.VerdictNo
-	case v.Kind() == resp.BulkString && ours(v.Bytes()):
-		return mux.VerdictYes
-	case v.Kind() == resp.BulkString:
-		return mux.VerdictNo
-	case v.Kind() != resp.Array:
-		return mux.VerdictFailed
-	}
-	verdict := mux.VerdictNo
-	elems := v.Elems()
-	for elem, ok := elems.Next(); ok; elem, ok = elems.Next() {
-		if verdict = JudgeValues(elem, ours); verdict != mux.VerdictYes {
-			break
-		}
-	}
-	return verdict
-}
 
 // judgeNumber judges a script that returns an integer: from least to most is a yes, any other is a no.
 func judgeNumber(v resp.Value, least, most int64) mux.Verdict {

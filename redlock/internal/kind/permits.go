@@ -89,6 +89,10 @@ else
 end
 ` + keepMark + `return reply`)
 
+	// KEYS mark; ARGV k. It returns 1 if the mark is k, or not there, and otherwise 0.
+	agreesScript = script.New(`local v = redis.pcall('GET', KEYS[1])
+` + script.UnlessForeign + `return (v == false or v == ARGV[1]) and 1 or 0`)
+
 	// KEYS the slots. It returns the PTTL of each.
 	slotsScript = script.New(`local ends = {}
 for i, key in ipairs(KEYS) do
@@ -102,16 +106,8 @@ func (p *permits) Slots() int { return p.k }
 func (p *permits) Mark(token []byte, slot int) []byte { return AppendSlot(token, slot, p.k) }
 
 func (p *permits) Agrees(r *Request) {
-	r.Command = resp.AppendCommand(r.Command, "GET", p.marker)
-	r.Judge = func(v resp.Value) mux.Verdict {
-		switch {
-		case v.IsNull(), v.Kind() == resp.BulkString && string(v.Bytes()) == p.of[1:]:
-			return mux.VerdictYes
-		case v.Kind() == resp.BulkString:
-			return mux.VerdictNo
-		}
-		return JudgeError(v)
-	}
+	r.Judge = JudgeOne
+	r.Call(agreesScript, 1, func(dst []byte) []byte { return resp.AppendBulkString(dst, p.of[1:]) }, p.marker)
 }
 
 func (p *permits) AppendKey(dst, token []byte) []byte {

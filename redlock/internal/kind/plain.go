@@ -149,8 +149,13 @@ func (Plain) Look(r *Request, key string) {
 	r.Command = resp.AppendCommand(r.Command, "PTTL", key)
 }
 
-// Read reads the key.
-func (Plain) Read(r *Request, key string) { r.Command = resp.AppendCommand(r.Command, "GET", key) }
+// Read compares on the master: a value can be of any size, as others may keep theirs under the lock's name.
+func (Plain) Read(r *Request, g Grant) { read(r, g, g.Key) }
+
+func read(r *Request, g Grant, keys ...string) {
+	r.Judge = JudgeOne
+	r.Call(ReadScript, 1, func(dst []byte) []byte { return resp.AppendBulk(dst, g.Token) }, keys...)
+}
 
 // JudgeSet judges SET NX: a yes if the key is set, a no if another key is in the way.
 func JudgeSet(v resp.Value) mux.Verdict {

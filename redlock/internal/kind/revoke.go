@@ -72,8 +72,9 @@ func RevokedIn(reply resp.Value, token []byte) (reason string, ok bool) {
 }
 
 const (
-	// isRevoked is the Lua of whether v is the tombstone of the token, ARGV[1].
-	isRevoked = `string.find(tostring(v), 'revoked:' .. ARGV[1] .. '\n', 1, true) == 1`
+	// isRevoked is the Lua of whether v is the tombstone of the token, ARGV[1]. A value that is longer than a tombstone
+	// can be is another's, however it begins.
+	isRevoked = `#tostring(v) <= #ARGV[1] + 256 and string.find(tostring(v), 'revoked:' .. ARGV[1] .. '\n', 1, true) == 1`
 
 	// tellRevoked is the Lua that ends a script with v, if that is the tombstone of the token.
 	tellRevoked = `if ` + isRevoked + ` then

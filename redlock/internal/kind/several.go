@@ -79,6 +79,15 @@ for i = 1, #KEYS do
 end
 return dead or (ours == #KEYS and 1 or 0)`)
 
+	// ARGV token. It returns 1 if all keys are ours, the tombstone if that is there, and otherwise 0.
+	ReadScript = script.New(`for i = 1, #KEYS do
+  local v = redis.pcall('GET', KEYS[i])
+  ` + script.UnlessForeign + `  if v ~= ARGV[1] then
+    ` + tellRevoked + `    return 0
+  end
+end
+return 1`)
+
 	// It returns what PTTL would of a single key: -2 if all keys are free, -1 if one of them never expires, and
 	// otherwise the longest time that a key has to live.
 	SeveralLookScript = script.New(`local most = -2
@@ -135,11 +144,4 @@ func (s *several) Look(r *Request, _ string) {
 	r.Command = SeveralLookScript.AppendText(r.Command, 0, s.keys...)
 }
 
-// Read reads all keys.
-func (s *several) Read(r *Request, _ string) {
-	r.Command = resp.AppendArray(r.Command, 1+len(s.keys))
-	r.Command = resp.AppendBulkString(r.Command, "MGET")
-	for _, key := range s.keys {
-		r.Command = resp.AppendBulkString(r.Command, key)
-	}
-}
+func (s *several) Read(r *Request, g Grant) { read(r, g, s.keys...) }

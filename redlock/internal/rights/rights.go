@@ -32,7 +32,7 @@ var (
 	Restarts = Need{For: "masters that are asked who they are", Commands: []string{"info"}}
 	Database = Need{For: "databases other than 0", Commands: []string{"select"}}
 	Telling  = Need{For: "masters that tell waiters of a release", Commands: []string{"client|tracking", "client|caching"}}
-	Loss     = Need{For: "masters that tell a holder of a loss", Commands: []string{"client|tracking", "client|caching", "exists", "mget"}}
+	Loss     = Need{For: "masters that tell a holder of a loss", Commands: []string{"client|tracking", "client|caching", "exists"}}
 	Group    = Need{For: "masters of a Sentinel group", Commands: []string{"role"}}
 	Cluster  = Need{For: "masters in a Redis Cluster", Commands: []string{"cluster|slots", "cluster|info"}}
 	Native   = Need{For: "servers that have them", Commands: []string{"delex", "delifeq", "msetex"}} // others do not know their names
