@@ -481,8 +481,8 @@ func (r *listed) info(l *lister) (info LockInfo, there bool) {
 			others++
 		}
 	}
-	if slices.Sort(fences); len(fences) > 0 {
-		info.Fence = fences[max(0, len(fences)-quorum)]
+	if slices.Sort(fences); len(fences) >= quorum {
+		info.Fence = fences[len(fences)-quorum]
 	}
 	r.line(&info)
 	for c, on := range r.taken {

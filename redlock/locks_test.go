@@ -501,6 +501,31 @@ func TestListThatWasLeftLeavesNothing(t *testing.T) {
 	}
 }
 
+// What one master remembers is no lock's fence, though the others are silent.
+func TestFenceOfAMinorityIsNotListed(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	c := openWith(t, masters, redlock.Config{})
+	m := take(t, c, "lock:a", redlock.WithFence())
+	settled(t, c)
+	listed := func() (all []redlock.LockInfo) {
+		for l, err := range c.Locks(t.Context(), "*") {
+			if err == nil {
+				all = append(all, l)
+			}
+		}
+		return all
+	}
+	masters.Kill(2)
+	all := listed()
+	require.Len(t, all, 1)
+	require.Equal(t, m.Fence(), all[0].Fence)
+	masters.Kill(1)
+	all = listed()
+	require.Len(t, all, 1)
+	require.Zero(t, all[0].Fence)
+}
+
 // The user of the documentation who may only look sees all, and what it may not read ends the list.
 func TestRightsOfWhoLooksAtTheLocks(t *testing.T) {
 	t.Parallel()

@@ -38,8 +38,8 @@ of a command that takes no locks. Clients of other libraries are counted as
 other connections. What a client says of itself is a hint: everybody can have
 any name.
 
-Exit status: 0 all have one list, 1 some have another, 97 too few masters
-answered, 64 wrong usage, 74 write error.
+Exit status: 0 all that are known have one list, 1 some have another, 97 too few
+masters answered, 64 wrong usage, 74 write error.
 ` + mastersHelp,
 		Example: `  redlock clients
   redlock clients --json | jq -r '.masters[].clients[] | .owner + " " + .list'`,
@@ -282,7 +282,16 @@ func writeClients(t *terminal, on []connected, own string, all []finding) {
 		t.say("       → ", dim, f.Remedy)
 		t.printf("\n")
 	}
+	var silent []string
+	for _, c := range on {
+		if c.err != nil {
+			silent = append(silent, conn.Printable(c.address))
+		}
+	}
 	switch {
+	case len(silent) > 0:
+		t.say("", yellow, fmt.Sprintf("%s with a list of masters: who is connected to %s, and with which list, is not known.",
+			plural(total(lists), "client"), strings.Join(silent, ", ")))
 	case len(lists) == 0:
 		t.printf("No client with a list of masters is connected.\n")
 	case len(all) > 0:
@@ -324,7 +333,7 @@ func writeClientsJSON(t *terminal, on []connected, own string, all []finding) {
 		Masters []string `json:"masters"` // where they are connected
 	}
 	out := struct {
-		OK       bool         `json:"ok"`   // nobody has another list
+		OK       bool         `json:"ok"`   // nobody that is known has another list
 		List     string       `json:"list"` // that of the masters that were asked
 		Lists    []listJSON   `json:"lists"`
 		Masters  []masterJSON `json:"masters"`

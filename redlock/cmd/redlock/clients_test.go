@@ -183,6 +183,10 @@ func TestClientsNeedsAMajorityThatTells(t *testing.T) {
 	exit, c := listed(t, env)
 	require.Zero(t, exit)
 	require.Contains(t, c.Masters[2].Error, "refused")
+	_, stdout, _ = do(t, env, "clients")
+	require.Contains(t, strings.Join(strings.Fields(stdout), " "),
+		"0 clients with a list of masters: who is connected to "+masters.Addr(2)+", and with which list, is not known.")
+	require.NotContains(t, stdout, "No client")
 }
 
 func TestMostIsTheListThatMostHave(t *testing.T) {

@@ -73,8 +73,8 @@ func newLockStatus(key string, all []answer) *lockStatus {
 			readers.count(r)
 		}
 	}
-	if slices.Sort(fences); len(fences) > 0 { // the last that was given: one that somebody wrote is on fewer masters
-		s.fence = fences[max(0, len(fences)-s.quorum)]
+	if slices.Sort(fences); len(fences) >= s.quorum { // the last that was given: one that somebody wrote is on fewer masters
+		s.fence = fences[len(fences)-s.quorum]
 	}
 	s.readers = readers.claims(s.quorum)
 	for _, c := range slices.Concat(holders.claims(s.quorum), s.readers) {

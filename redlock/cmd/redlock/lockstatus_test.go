@@ -46,6 +46,34 @@ func TestStandingOfALock(t *testing.T) {
 	}
 }
 
+// What is said of a lock counts all masters: one that is silent has no fence, and may have another number of permits.
+func TestSilentMastersCountInWhatIsSaidOfALock(t *testing.T) {
+	down := answer{Holder: redlock.Holder{Err: errors.New("down")}}
+	says := func(fence uint64, permits int) answer {
+		return answer{Holder: redlock.Holder{Fence: fence}, agreed: permits, permits: make([]redlock.Holder, 2)}
+	}
+	for name, test := range map[string]struct {
+		all   []answer
+		fence uint64
+		other bool // there may be another number of permits
+	}{
+		"all":                         {[]answer{says(7, 2), says(7, 2), says(9, 2)}, 7, false},
+		"a majority":                  {[]answer{says(7, 2), says(9, 2), down}, 7, false},
+		"a minority":                  {[]answer{says(9, 2), down, down}, 0, false},
+		"two of five":                 {[]answer{says(9, 0), says(9, 0), down, down, down}, 0, false},
+		"a minority has others":       {[]answer{says(0, 4), says(0, 0), says(0, 0)}, 0, false},
+		"a majority has others":       {[]answer{says(0, 4), says(0, 4), says(0, 2)}, 0, true},
+		"a majority may have others":  {[]answer{says(0, 4), says(0, 0), down}, 0, true},
+		"... of whom nobody is known": {[]answer{says(0, 2), down, down}, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newPermitStatus("k", 2, test.all)
+			require.Equal(t, test.fence, s.fence)
+			require.Equal(t, test.other, s.check() != nil)
+		})
+	}
+}
+
 // Masters that are enough, and differ, are not too few.
 func TestUnknownSaysWhatIsMissing(t *testing.T) {
 	down := redlock.Holder{Err: errors.New("down")}

@@ -102,7 +102,8 @@ func newPermitStatus(key string, n int, all []answer) *permitStatus {
 	return a
 }
 
-// check returns an error if more masters say another number of permits than ours.
+// check returns an error if more masters say another number of permits than ours, and a majority may do so: one that is
+// silent could be of it.
 func (a *permitStatus) check() error {
 	others, most := map[int]int{}, 0
 	for _, of := range a.answers {
@@ -113,7 +114,8 @@ func (a *permitStatus) check() error {
 			}
 		}
 	}
-	if n := len(a.permits); others[most] > others[n] {
+	silent := len(a.answers) - a.answered
+	if n := len(a.permits); others[most] > others[n] && others[most]+silent >= a.quorum {
 		return usageError("", "there are %d permits of %q, and not %d", most, a.key, n)
 	}
 	return nil
