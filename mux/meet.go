@@ -7,20 +7,14 @@ import (
 )
 
 // Meet makes one more connection to a master that has a fixed place, as the list has it now, and returns what it said in the
-// handshake. The connection is closed. It returns ErrNotMember for a group or a cluster, whose master others name. An error
-// is that of conn.Dial, or ErrClosed. It takes mu.
+// handshake. The connection is closed. It returns ErrNotMember for a group or a cluster, whose master others name. Otherwise, an
+// error is that of conn.Dial. It takes mu, and is not in the way of Close: also after that, it connects to the last list.
 func (m *Mux) Meet(ctx context.Context, i int) (addr string, said conn.Server, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(m.ctx, cancel)()
 	m.lock()
-	at, opt, closed := m.slots[i].addr, m.cfg.Conn, m.closed
+	at, opt := m.slots[i].addr, m.cfg.Conn
 	opt.ClientName = m.clientName
 	m.mu.Unlock()
-	switch {
-	case closed:
-		return at.String(), said, ErrClosed
-	case at.Group() != "":
+	if at.Group() != "" {
 		return at.String(), said, ErrNotMember
 	}
 	c, err := conn.Dial(ctx, at, opt)

@@ -33,6 +33,7 @@ type Client struct {
 
 	replacing     chan struct{} // held by the one Replace at a time
 	replaceMaster func(ctx context.Context, old, new, name string, shutDown bool) error
+	meeting       meeting
 	meetMaster    func(ctx context.Context, place int) (addr string, said conn.Server, err error)
 
 	attempts sync.RWMutex // held shared by each, until its release is sent; Close waits for them
@@ -136,6 +137,7 @@ func prepare(cfg Config) *Client {
 	c.calls.New = newCall
 	c.agreed.init()
 	c.releases.core = &c.core
+	c.meeting.init()
 	c.closed, c.replacing = make(chan struct{}), make(chan struct{}, 1)
 	switch c.owner = cfg.Owner; c.owner {
 	case "":
@@ -234,28 +236,6 @@ func (c *Client) Stats() Stats {
 	return out
 }
 
-// Meet connects once more to each master that has a fixed address, and calls told with what it says of itself by now: its run
-// id, its clock and its uptime, or with why it cannot be reached. The connections are closed. It returns when told was called
-// for each, by several goroutines at once. Of a group or a cluster, it tells nothing. It shows credentials to the masters that the client has at
-// that time, and to nobody else.
-func (c *Client) Meet(ctx context.Context, told func(MasterStats)) {
-	c.check()
-	var meeting sync.WaitGroup
-	for i := range c.masters.all() {
-		meeting.Go(func() {
-			addr, said, err := c.meetMaster(ctx, i)
-			if errors.Is(err, mux.ErrNotMember) {
-				return
-			}
-			s := mux.State{Addr: addr, Server: said, Err: err}
-			m := masterStats(i, s)
-			m.Phase = ""
-			told(m)
-		})
-	}
-	meeting.Wait()
-}
-
 // Note has the Observers told of an EventNote with that context and key, after all that has
 // happened before. It reports false if nobody is told, as the client is closed or has no Observer.
 // So an Observer that keeps something of an operation, such as its span, can know when it has heard
@@ -294,5 +274,6 @@ func (c *Client) disconnect() error {
 	c.rechecker.running.Wait()
 	c.relays.running.Wait()
 	c.events.close()
+	c.meeting.close()
 	return err
 }

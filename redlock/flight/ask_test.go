@@ -73,3 +73,24 @@ func TestAFormerMasterIsAskedNothing(t *testing.T) {
 	// What was seen of the newcomer says whose place it has.
 	require.True(t, slices.ContainsFunc(of(read(t, bytesOf(t, rec)), KindMaster), func(e *Event) bool { return e.Key == masters.Addr(3) && e.Place == 0 }))
 }
+
+// Who ends because it has lost its lock asks the masters all the same: nobody else knows so well when it was.
+func TestWhoEndsByALossAsksTheMasters(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	rec := newRecorder(t, Options{Size: minSize})
+	c := recorded(t, rec, redlock.Config{Masters: masters.Addrs()})
+	m := c.NewMutex("k", ttl)
+	require.Eventually(t, func() bool { return m.TryLock(t.Context()) == nil }, hanging, 10*time.Millisecond)
+	for i := range 3 {
+		masters.Flush(i)
+	}
+	require.ErrorIs(t, m.Unlock(t.Context()), redlock.ErrNotHeld)
+	require.NoError(t, c.Close()) // it gives them a little time
+	require.NoError(t, rec.Close())
+	asked := of(read(t, bytesOf(t, rec)), KindAsked)
+	require.Len(t, asked, 3)
+	for _, e := range asked {
+		require.NotEmpty(t, e.RunID, e.Err)
+	}
+}

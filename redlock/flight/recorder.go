@@ -229,10 +229,11 @@ func (a *attached) ask() {
 	if r.closed {
 		return
 	}
+	ctx, cancel := context.WithTimeout(r.ending, askTimeout)
+	wait := c.Meet(ctx, func(m redlock.MasterStats) { a.met(KindAsked, 0, m) })
 	r.running.Go(func() {
-		ctx, cancel := context.WithTimeout(r.ending, askTimeout)
 		defer cancel()
-		c.Meet(ctx, func(m redlock.MasterStats) { a.met(KindAsked, 0, m) })
+		wait()
 	})
 }
 
