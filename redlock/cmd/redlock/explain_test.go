@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/redburst/redburst/redlock"
@@ -24,11 +25,17 @@ func TestExplainTellsOfTwoHolders(t *testing.T) {
 	masters := redlocktest.Start(t, 6)
 	dir := t.TempDir()
 	var names []string
+	var holders []*invocation
 	for i, list := range [][]string{masters.Addrs()[:3], masters.Addrs()[3:]} { // their lists differ
 		names = append(names, filepath.Join(dir, string(rune('a'+i))))
 		env := []string{"REDLOCK_MASTERS=" + list[0] + "," + list[1] + "," + list[2]}
 		s := begin(t, env, "hold", "--restart-guard=0", "--owner", string(rune('a'+i)), "--flight", names[i], "k")
 		s.assigned("REDLOCK_TOKEN")
+		holders = append(holders, s)
+	}
+	for _, s := range holders { // as long as they go on, no record shows that they rely on their locks
+		require.NoError(t, s.Process.Signal(syscall.SIGTERM))
+		require.Zero(t, s.end())
 	}
 	status, stdout, stderr := do(t, nil, append([]string{"explain"}, names...)...)
 	require.Equal(t, exitNo, status, stderr)

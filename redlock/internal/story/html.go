@@ -254,6 +254,7 @@ type pageData struct {
 type pageParty struct {
 	Name    string `json:"name"`
 	Masters []int  `json:"masters"`
+	End     int64  `json:"end"`              // of its record: what was later, it cannot know
 	Placed  string `json:"placed,omitempty"` // by what its events are where they are
 }
 
@@ -301,7 +302,7 @@ type pageSeen struct {
 	Master int           `json:"master"`
 	Party  int           `json:"party"`
 	At     int64         `json:"at"`
-	Phase  redlock.Phase `json:"phase,omitempty"` // empty if it was asked who it is
+	Phase  redlock.Phase `json:"phase,omitempty"` // empty if it was asked who it is; "left" if the client has left it
 	Run    int           `json:"run,omitempty"`
 	Err    int           `json:"err,omitempty"`
 }
@@ -361,6 +362,9 @@ func (s *Story) drawn(key string) *pageData {
 	}
 	for _, x := range all {
 		d.add(x, key)
+	}
+	for i, p := range s.Parties {
+		d.Parties[i].End = max(0, min(d.time(p.tape.end()), d.End))
 	}
 	d.addBoth(s, key)
 	return d
@@ -552,6 +556,9 @@ func (d *pageData) add(x drawable, key string) {
 		p := pageSeen{Master: d.master(m.Key), Party: d.parties[m.Party], At: d.seenAt(m.At), Run: d.text(m.RunID), Err: d.text(reason(m.Err, m.Key))}
 		if m.Kind == flight.KindMaster {
 			p.Phase = m.Phase
+			if closedWith(m) || replaced(m) {
+				p.Phase = "left"
+			}
 		}
 		d.Seen = append(d.Seen, p)
 	}
@@ -575,7 +582,7 @@ func (d *pageData) votes(r *Round) (v pageVotes) {
 			if v.Errors == nil {
 				v.Errors = map[int]int{}
 			}
-			v.Errors[i] = d.text(reason(x.Err, r.Party.master(i)))
+			v.Errors[i] = d.text(reason(x.Err, r.master(i)))
 		}
 	}
 	v.Votes = string(letters)

@@ -11,7 +11,7 @@ import (
 // Who runs explain after a storm gets a sentence for each who has waited in it, and not one for each wait.
 func TestManyWaitsAreOneSentence(t *testing.T) {
 	at := time.Unix(1_800_000_000, 0)
-	s := &Story{found: map[subject]int{}}
+	s := &Story{found: map[subject]int{}, leftOut: map[Matter]int{}}
 	holder, few, many := &Party{Name: "holder"}, &Party{Name: "few"}, &Party{Name: "many"}
 	s.Holds = append(s.Holds, &Hold{Party: holder, Key: "k", Taken: at, Ended: at.Add(time.Hour)}, &Hold{Party: holder, Key: "other", Taken: at, Ended: at.Add(time.Hour)})
 	wait := func(p *Party, seconds int) {

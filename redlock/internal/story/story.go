@@ -14,9 +14,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/redburst/redburst/conn"
 	"github.com/redburst/redburst/redlock"
 	"github.com/redburst/redburst/redlock/flight"
 )
@@ -36,8 +38,9 @@ type Story struct {
 	Masters  []*Seen // what was seen of masters, by time
 	Findings []Finding
 
-	nobody  []Source // records without a client
+	tapes   []*tape
 	seenOf  map[string][]*Seen
+	names   map[string]string // of servers, by their addresses
 	found   map[subject]int
 	leftOut map[Matter]int // findings
 	spent   int
@@ -52,12 +55,34 @@ type Party struct {
 	Clock   *Clock
 	Skipped uint64 // events that its record has no more
 
-	record *flight.Record
-	place  int // in About.Clients
-	last   time.Time
+	tape     *tape
+	place    int        // in About.Clients
+	places   [][]tenure // of each place in the list, who has had it
+	database string     // of the masters
+	last     time.Time
 
-	dropped     uint64    // events that were never in it
+	dropped     uint64    // events that were never in its record
 	droppedFrom time.Time // ... when the first of them happened
+}
+
+// A tape is a record that is told.
+type tape struct {
+	name     string
+	record   *flight.Record
+	clock    *Clock
+	parties  []*Party
+	leftOut  int           // clients
+	from     uint64        // the first event that is told; 0 for all
+	fromBoot time.Duration // when that was
+	last     time.Duration // since boot, of its latest event: what was after that, it cannot know
+}
+
+func (t *tape) end() time.Time { return t.clock.at(t.last) }
+
+// A tenure is from when on a master has had a place.
+type tenure struct {
+	boot time.Duration
+	addr string
 }
 
 // A Clock is that of all records of one boot of a host.
@@ -89,23 +114,41 @@ type Round struct {
 	*flight.Event
 	Party    *Party
 	From, At time.Time
+	gaps     int // how many there were before it, in its record
 }
 
 // Yes returns the masters that said yes.
 func (r *Round) Yes() (all []string) {
 	for i, v := range r.Votes {
 		if v.Verdict == redlock.VerdictYes {
-			all = append(all, r.Party.master(i))
+			all = append(all, r.master(i))
 		}
 	}
 	return all
 }
 
-func (p *Party) master(i int) string {
-	if i < len(p.Client.Masters) {
-		return p.Client.Masters[i]
+// master returns the master whose vote is in a place.
+func (r *Round) master(i int) string { return r.Party.masterAt(i, r.Boot) }
+
+func (p *Party) masterAt(i int, boot time.Duration) string {
+	if i >= len(p.places) {
+		return "?"
 	}
-	return "?"
+	all := p.places[i]
+	for n := len(all) - 1; n > 0; n-- {
+		if all[n].boot <= boot {
+			return all[n].addr
+		}
+	}
+	return all[0].addr
+}
+
+// listAt returns a party's masters as of a time since boot, of its own clock.
+func (p *Party) listAt(boot time.Duration) (all []string) {
+	for i := range p.places {
+		all = append(all, p.masterAt(i, boot))
+	}
+	return all
 }
 
 // An End says how a hold ended.
@@ -133,17 +176,21 @@ type Hold struct {
 	Until       time.Time // the end of its validity, as the last round has left it
 	Ended       time.Time // when it stopped to claim the lock, at the latest Until
 	End         End
-	Told        time.Time // when it was told of the loss, or has released it; zero if neither
-	First       *Round    // the one that has taken it; nil for one that was handed over
-	Last        *Round    // the last that has taken or extended it, also before a hand-over; nil if that is not known
-	Freed       *Round    // the round that has released it; nil if that is not known
-	Failed      *Round    // the round that has found it lost; nil if there is none
-	Detail      string    // of the loss
-	letGo       time.Time // zero if the record does not say
-	before      bool      // the client gave it back as it was lost, a little before its record says so
-	unlocked    bool      // its holder has let it go, and not the client
-	gap         bool      // events are missing from the record while it goes on, and its end is not there
-	gaps        int       // how many there were before it
+	Told        time.Time     // when it was told of the loss, or has released it; zero if neither
+	First       *Round        // the one that has taken it; nil for one that was handed over
+	Last        *Round        // the last that has taken or extended it, also before a hand-over; nil if that is not known
+	Freed       *Round        // the round that has released it; nil if that is not known
+	Failed      *Round        // the round that has found it lost; nil if there is none
+	Detail      string        // of the loss
+	rounds      []*Round      // on it, by this party
+	sure        time.Time     // until when its party shows that it relied on it: until then at the least
+	sureBy      *flight.Event // ... by this; nil if it is by Last
+	told        bool          // its party was told of the loss, so that it has given back what was left of it
+	letGo       time.Time     // zero if the record does not say
+	before      bool          // the client gave it back as it was lost, a little before its record says so
+	unlocked    bool          // its holder has let it go, and not the client
+	gap         bool          // events are missing from the record while it goes on, and its end is not there
+	gaps        int           // how many there were before it
 	Revoked     bool
 }
 
@@ -161,6 +208,8 @@ type Seen struct {
 	*flight.Event
 	Party *Party
 	At    time.Time
+	gaps  int  // how many there were before it, in its record
+	fresh bool // what it says of the master's clock is of a handshake of its own: the events of one connection repeat it
 }
 
 // Tell makes the story. wait is from when on a wait is remarkable.
@@ -172,12 +221,15 @@ func Tell(sources []Source, wait time.Duration) *Story {
 	}
 	s.name()
 	s.setClocks(clocks)
-	for _, p := range s.Parties {
-		s.follow(p)
+	for _, t := range s.tapes {
+		s.follow(t)
 	}
 	slices.SortStableFunc(s.Holds, func(a, b *Hold) int { return a.Taken.Compare(b.Taken) })
 	s.fences()
 	s.passed()
+	for _, h := range s.Holds {
+		h.settle()
+	}
 	slices.SortStableFunc(s.Waits, func(a, b *Wait) int { return a.To.Compare(b.To) })
 	slices.SortStableFunc(s.Rounds, func(a, b *Round) int { return a.At.Compare(b.At) })
 	slices.SortStableFunc(s.Masters, func(a, b *Seen) int { return a.At.Compare(b.At) })
@@ -185,11 +237,24 @@ func Tell(sources []Source, wait time.Duration) *Story {
 	return s
 }
 
-// maxEvents is how many events of a record are told, the last ones. 16 MiB have some 200,000. A record that somebody
-// has made to harm us could fill the memory.
-const maxEvents = 1_000_000
+// What is told of a record at the most, the last of it. 16 MiB have some 200,000 events. A record that somebody has made to harm us could
+// fill the memory: a byte of it can become 40.
+const (
+	maxEvents  = 1_000_000
+	maxMemory  = 256 << 20
+	maxParties = 1_000 // a Recorder has no more
+)
 
-// read makes the parties of a record, and takes what it says of clocks.
+// weight is about how much memory an event takes.
+func weight(e *flight.Event) int {
+	n := 700 + 24*len(e.Keys) + 56*len(e.Votes) + len(e.Key) + len(e.Detail) + len(e.Err) + len(e.RunID)
+	for _, key := range e.Keys {
+		n += len(key)
+	}
+	return n
+}
+
+// read makes the parties of a record, and takes what it says of clocks, and of who has had which place.
 func (s *Story) read(source Source, clocks map[string]*Clock) {
 	about := &source.Record.About
 	boot := cmp.Or(about.Boot, source.Name)
@@ -199,22 +264,80 @@ func (s *Story) read(source Source, clocks map[string]*Clock) {
 		clocks[boot] = c
 	}
 	source.Record.Trim(maxEvents)
-	if len(about.Clients) == 0 {
-		s.nobody = append(s.nobody, source)
-	}
-	for i, client := range about.Clients {
-		name := cmp.Or(client.Owner, client.Name, about.Program)
-		s.Parties = append(s.Parties, &Party{Name: name, Source: source.Name, About: about, Client: about.Clients[i], Clock: c,
-			record: source.Record, place: i, Skipped: source.Record.Overwritten() + source.Record.Missing()})
-	}
-	for e := range source.Record.Events() {
-		if (e.Kind == flight.KindMaster || e.Kind == flight.KindAsked) && e.Ahead != 0 && e.RunID != "" {
-			if known := c.ahead[e.RunID]; len(known) > 0 && e.Kind == flight.KindMaster && known[len(known)-1].ahead == wallAhead(e) {
-				continue
+	clients := about.Clients[:min(len(about.Clients), maxParties)]
+	t := &tape{name: source.Name, record: source.Record, clock: c, leftOut: about.LeftOut + len(about.Clients) - len(clients), last: about.BeganBoot}
+	s.tapes = append(s.tapes, t)
+	for i, client := range clients {
+		p := &Party{Name: cmp.Or(client.Owner, client.Name, about.Program), Source: source.Name, About: about, Client: client, Clock: c,
+			tape: t, place: i, Skipped: source.Record.Overwritten() + source.Record.Missing()}
+		for k, m := range client.Masters {
+			p.places = append(p.places, []tenure{{addr: m}})
+			if db := database(m); k == 0 || db == p.database {
+				p.database = db
+			} else {
+				p.database = "of " + client.List // each its own
 			}
+		}
+		t.parties = append(t.parties, p)
+	}
+	s.Parties = append(s.Parties, t.parties...)
+	total := 0
+	seen := map[sight]flight.Event{}
+	for e := range source.Record.Events() {
+		total += weight(e)
+		t.last = max(t.last, e.Boot)
+		if e.Kind != flight.KindMaster && e.Kind != flight.KindAsked {
+			continue
+		}
+		if fresh(seen, e) {
 			c.ahead[e.RunID] = append(c.ahead[e.RunID], reading{e.Boot, wallAhead(e), e.Within})
 		}
+		if e.Kind == flight.KindMaster && e.Client < len(t.parties) && e.Place >= 0 && e.Place < len(t.parties[e.Client].places) {
+			p := t.parties[e.Client]
+			if p.masterAt(e.Place, e.Boot) != e.Key && len(p.places[e.Place]) < maxTenures {
+				p.places[e.Place] = append(p.places[e.Place], tenure{e.Boot, e.Key})
+			}
+		}
 	}
+	for e := range source.Record.Events() {
+		if total <= maxMemory {
+			break
+		}
+		total -= weight(e)
+		t.from, t.fromBoot = e.Number+1, e.Boot
+	}
+}
+
+// maxTenures is how often one place can be given to another master.
+const maxTenures = 100
+
+// database is the database of a master's address.
+func database(addr string) string {
+	a, err := conn.ParseAddress(addr)
+	if err != nil {
+		return "0"
+	}
+	return strconv.Itoa(a.Database())
+}
+
+// A sight is what one client sees of one master.
+type sight struct {
+	client int
+	addr   string
+}
+
+// fresh reports whether an event has a reading of a master's clock of its own, and notes it.
+func fresh(seen map[sight]flight.Event, e *flight.Event) bool {
+	if e.Ahead == 0 || e.RunID == "" {
+		return false
+	}
+	if e.Kind == flight.KindAsked {
+		return true
+	}
+	at := sight{e.Client, e.Key}
+	x, ok := seen[at]
+	seen[at] = flight.Event{RunID: e.RunID, Ahead: e.Ahead, Within: e.Within, Uptime: e.Uptime}
+	return !ok || x.RunID != e.RunID || x.Ahead != e.Ahead || x.Within != e.Within || x.Uptime != e.Uptime
 }
 
 // wallAhead is by how much the master's clock is ahead of the one since boot.
@@ -228,15 +351,16 @@ func (s *Story) name() {
 	for _, p := range s.Parties {
 		count[p.Name]++
 	}
-	taken := map[string]bool{}
+	taken, next := map[string]bool{}, map[string]int{}
 	for _, p := range s.Parties {
 		name := p.Name
 		if count[name] > 1 {
 			name += " of " + p.Source
 		}
 		p.Name = name
-		for n := 2; taken[p.Name]; n++ { // one record has both, or it is given twice
-			p.Name = fmt.Sprintf("%s (%d)", name, n)
+		for taken[p.Name] { // one record has both, or it is given twice
+			next[name] = max(next[name]+1, 2)
+			p.Name = fmt.Sprintf("%s (%d)", name, next[name])
 		}
 		taken[p.Name] = true
 	}
@@ -245,9 +369,9 @@ func (s *Story) name() {
 // setClocks puts the clocks together: each that has masters in common with one that is set goes by these.
 func (s *Story) setClocks(clocks map[string]*Clock) {
 	var unset []*Clock
-	for _, p := range s.Parties {
-		if !slices.Contains(unset, p.Clock) {
-			unset = append(unset, p.Clock)
+	for _, t := range s.tapes {
+		if !slices.Contains(unset, t.clock) {
+			unset = append(unset, t.clock)
 		}
 	}
 	var set []*Clock
@@ -292,82 +416,131 @@ func (c *Clock) differences(d *Clock) (all []difference) {
 	return all
 }
 
-// follow follows what a party has done.
-func (s *Story) follow(p *Party) {
-	holds := map[uint64]*Hold{} // by token, those that go on
-	next := uint64(0)
-	open := map[string][]*Hold{} // by key, those that may be lost
-	n, gaps := len(s.Holds), 0
-	for e := range p.record.Events() {
-		for ; n < len(s.Holds); n++ { // the event before has begun it
-			h := s.Holds[n]
-			h.gaps = gaps
-			open[h.Key] = append(open[h.Key], h)
-			if len(open[h.Key]) > maxOpen {
-				open[h.Key] = slices.DeleteFunc(open[h.Key], func(h *Hold) bool { return !h.mayBeLost() })
-				open[h.Key] = open[h.Key][max(len(open[h.Key])-maxOpen, 0):]
-			}
-		}
+// A following is what is known of a party while its record is read.
+type following struct {
+	party *Party
+	holds map[uint64]*Hold   // by token, those that go on
+	open  map[string][]*Hold // by key, those that may be lost
+	gaps  *int               // how many there were in the record
+	story *Story
+}
+
+// add adds a hold, which an event has begun.
+func (x *following) add(h *Hold) {
+	h.Party, h.gaps = x.party, *x.gaps
+	x.holds[h.Token] = h
+	x.story.Holds = append(x.story.Holds, h)
+	x.open[h.Key] = append(x.open[h.Key], h)
+	if len(x.open[h.Key]) > maxOpen {
+		x.open[h.Key] = slices.DeleteFunc(x.open[h.Key], func(h *Hold) bool { return !h.mayBeLost() })
+		x.open[h.Key] = x.open[h.Key][max(len(x.open[h.Key])-maxOpen, 0):]
+	}
+}
+
+// follow follows what the parties of a record have done.
+func (s *Story) follow(t *tape) {
+	all := make([]*following, len(t.parties))
+	gaps, next := 0, uint64(0)
+	seen := map[sight]flight.Event{}
+	for e := range t.record.Events() {
 		if next > 0 && e.Number != next {
 			gaps++
 		}
 		next = e.Number + 1
-		if e.Client != p.place {
+		if e.Number < t.from {
+			fresh(seen, e)
+		}
+		if e.Client >= len(all) || e.Number < t.from {
 			continue
 		}
-		at := p.Clock.at(e.Boot)
-		p.last = laterTime(p.last, at)
-		key := p.Client.Prefix + e.Key
-		switch e.Kind {
-		case flight.KindRound:
-			e.Keys = slices.DeleteFunc(e.Keys, func(name string) bool { return name == "" }) // there was no room for it
-			r := &Round{Event: e, Party: p, From: at, At: at}
-			if e.Began > 0 {
-				r.From = p.Clock.at(e.Began)
+		if all[e.Client] == nil {
+			all[e.Client] = &following{t.parties[e.Client], map[uint64]*Hold{}, map[string][]*Hold{}, &gaps, s}
+		}
+		all[e.Client].event(e, seen)
+	}
+	for i, x := range all {
+		if t.from > 0 {
+			t.parties[i].Skipped += t.from
+		}
+		if x == nil {
+			continue
+		}
+		for _, h := range x.holds {
+			if h.End == Open && !h.letGo.IsZero() { // the answers to its release are not in the record
+				h.Told = h.letGo
+				h.end(Released, h.letGo)
 			}
-			s.Rounds = append(s.Rounds, r)
-			s.round(r, key, holds)
-		case flight.KindHandedOver:
-			h := &Hold{Party: p, Key: key, Token: e.Token, Fence: e.Fence, Holders: 1, From: at, Taken: at, Until: at.Add(e.Validity)}
-			if before := holds[e.Token]; before != nil {
-				before.end(HandedOver, minTime(minTime(at, before.Told), before.letGo))
-				h.Last, h.Keys = before.Last, before.Keys
+			h.gap = h.End == Open && h.gaps < gaps
+			if h.End == Open && !h.Until.After(t.end()) {
+				h.end(Expired, h.Until)
+			} else if h.End == Open {
+				h.Ended = h.Until
 			}
-			holds[e.Token] = h
-			s.Holds = append(s.Holds, h)
-		case flight.KindLetGo:
-			if h := holds[e.Token]; h != nil && h.End == Open && !(e.GivenBack && at.After(h.Until)) {
-				h.letGo, h.unlocked = minTime(at, h.letGo), h.unlocked || !e.GivenBack
-			}
-		case flight.KindLost:
-			if h := lostOf(open[key], at); h != nil && e.Outcome != "closed" && e.Outcome != "max_lifetime" {
-				h.Told, h.Detail, h.Revoked = at, e.Detail, e.Outcome == "revoked"
-				h.end(Lost, at)
-				h.before = strings.Contains(e.Detail, "the second lock failed")
-			}
-		case flight.KindWaited:
-			s.Waits = append(s.Waits, &Wait{Party: p, Key: key, From: at.Add(-e.Waited), To: at, Outcome: e.Outcome, HeldBy: e.Detail})
-		case flight.KindDropped:
-			if gaps++; p.dropped == 0 {
-				p.droppedFrom = p.Clock.at(e.Began)
-			}
-			p.dropped += e.Dropped
-			p.Skipped += e.Dropped
-		case flight.KindMaster, flight.KindAsked:
-			s.Masters = append(s.Masters, &Seen{e, p, at})
 		}
 	}
-	for _, h := range holds {
-		if h.End == Open && !h.letGo.IsZero() { // the answers to its release are not in the record
-			h.Told = h.letGo
-			h.end(Released, h.letGo)
+}
+
+func (x *following) event(e *flight.Event, seen map[sight]flight.Event) {
+	s, p := x.story, x.party
+	at := p.Clock.at(e.Boot)
+	p.last = laterTime(p.last, at)
+	key := p.Client.Prefix + e.Key
+	switch e.Kind {
+	case flight.KindRound:
+		e.Keys = slices.DeleteFunc(e.Keys, func(name string) bool { return name == "" }) // there was no room for it
+		r := &Round{Event: e, Party: p, From: at, At: at, gaps: *x.gaps}
+		if e.Began > 0 {
+			r.From = p.Clock.at(e.Began)
 		}
-		h.gap = h.End == Open && h.gaps < gaps
-		if h.End == Open && !h.Until.After(p.last) {
-			h.end(Expired, h.Until)
-		} else if h.End == Open {
-			h.Ended = h.Until
+		s.Rounds = append(s.Rounds, r)
+		x.round(r, key)
+		if h := x.holds[r.Token]; h != nil && r.Token != 0 {
+			h.rounds = append(h.rounds, r)
 		}
+	case flight.KindHandedOver:
+		h := &Hold{Key: key, Token: e.Token, Fence: e.Fence, Holders: 1, From: at, Taken: at, Until: at.Add(e.Validity)}
+		if before := x.holds[e.Token]; before != nil {
+			before.end(HandedOver, minTime(minTime(at, before.Told), before.letGo))
+			before.sureBy = e
+			h.Last, h.Keys, h.rounds = before.Last, before.Keys, before.rounds
+		}
+		x.add(h)
+	case flight.KindLetGo:
+		if h := x.holds[e.Token]; h != nil && h.End == Open && !(e.GivenBack && at.After(h.Until)) {
+			h.letGo, h.unlocked = minTime(at, h.letGo), h.unlocked || !e.GivenBack
+			h.sureBy = e
+		}
+	case flight.KindLost:
+		if h := lostOf(x.open[key], at); h != nil && e.Outcome != "closed" && e.Outcome != "max_lifetime" {
+			h.Told, h.Detail, h.Revoked, h.told = at, e.Detail, e.Outcome == "revoked", true
+			if h.sureBy == nil {
+				h.sureBy = e
+			}
+			h.end(Lost, at)
+			h.before = strings.Contains(e.Detail, "the second lock failed")
+		}
+	case flight.KindWaited:
+		s.Waits = append(s.Waits, &Wait{Party: p, Key: key, From: at.Add(-e.Waited), To: at, Outcome: e.Outcome, HeldBy: e.Detail})
+	case flight.KindDropped:
+		if *x.gaps++; p.dropped == 0 {
+			p.droppedFrom = p.Clock.at(e.Began)
+		}
+		p.dropped += e.Dropped
+		p.Skipped += e.Dropped
+	case flight.KindMaster, flight.KindAsked:
+		s.Masters = append(s.Masters, &Seen{Event: e, Party: p, At: at, gaps: *x.gaps, fresh: fresh(seen, e)})
+	}
+}
+
+// settle says until when a holder shows that it relied on its lock.
+func (h *Hold) settle() {
+	switch {
+	case h.End == Released || h.End == Lost || h.End == HandedOver && h.sureBy != nil:
+		h.sure = h.Ended
+	case h.Last != nil && h.Last.At.After(h.Taken):
+		h.sure = minTime(h.Last.At, h.Ended)
+	default:
+		h.sure = h.Taken
 	}
 }
 
@@ -408,24 +581,18 @@ func (h *Hold) end(how End, at time.Time) {
 	h.End, h.Ended = how, minTime(at, h.Until)
 }
 
-func (s *Story) round(r *Round, key string, holds map[uint64]*Hold) {
-	h := holds[r.Token]
+func (x *following) round(r *Round, key string) {
+	h := x.holds[r.Token]
 	switch r.Op {
 	case redlock.OpLock:
 		if r.Outcome != "ok" {
 			return
 		}
-		h = &Hold{Party: r.Party, Key: key, Keys: r.Keys, Token: r.Token, Fence: r.Fence, Holders: r.Holders,
-			From: r.From, Taken: r.At, Until: r.At.Add(r.Validity), First: r, Last: r}
-		holds[r.Token] = h
-		s.Holds = append(s.Holds, h)
+		x.add(&Hold{Key: key, Keys: r.Keys, Token: r.Token, Fence: r.Fence, Holders: r.Holders, From: r.From, Taken: r.At, Until: r.At.Add(r.Validity), First: r, Last: r})
 	case redlock.OpExtend, redlock.OpRenew, redlock.OpRecheck:
 		switch {
 		case r.Outcome == "ok" && h == nil: // it was taken elsewhere, or before the record begins
-			h = &Hold{Party: r.Party, Key: key, Keys: r.Keys, Token: r.Token, Fence: r.Fence, Holders: r.Holders,
-				From: r.From, Taken: r.At, Until: r.At.Add(r.Validity), Last: r}
-			holds[r.Token] = h
-			s.Holds = append(s.Holds, h)
+			x.add(&Hold{Key: key, Keys: r.Keys, Token: r.Token, Fence: r.Fence, Holders: r.Holders, From: r.From, Taken: r.At, Until: r.At.Add(r.Validity), Last: r})
 		case r.Outcome == "ok" && r.Validity > 0 && h.End == Open:
 			h.Until, h.Last = r.At.Add(r.Validity), r
 		case h != nil && !h.unlocked && (r.Outcome == "not_held" || r.Outcome == "revoked"): // and not one that has met its release
@@ -460,14 +627,9 @@ func (h *Hold) lost(r *Round, at time.Time) {
 	h.Ended = minTime(h.Ended, at) // a context is told after the round
 }
 
-// excludes reports whether the two may not be at a time. Of permits, that is for tooMany to say.
+// excludes reports whether two of a key may not be at a time. Of permits, that is for tooMany to say.
 func (h *Hold) excludes(o *Hold) bool {
-	return !(h.Holders == 0 && o.Holders == 0) && h.Holders <= 1 && o.Holders <= 1 && h.Token != o.Token && h.shares(o)
-}
-
-// shares reports whether the two have a key in common.
-func (h *Hold) shares(o *Hold) bool {
-	return slices.ContainsFunc(h.names(), func(name string) bool { return slices.Contains(o.names(), name) })
+	return !(h.Holders == 0 && o.Holders == 0) && h.Holders <= 1 && o.Holders <= 1 && h.Token != o.Token
 }
 
 func (h *Hold) names() []string {
@@ -485,14 +647,14 @@ func (s *Story) fences() {
 		slices.SortStableFunc(all, func(a, b *Hold) int { return cmp.Compare(a.Fence, b.Fence) })
 	}
 	var clocks []*Clock
-	for _, p := range s.Parties {
-		if !slices.Contains(clocks, p.Clock) {
-			clocks = append(clocks, p.Clock)
+	for _, t := range s.tapes {
+		if !slices.Contains(clocks, t.clock) {
+			clocks = append(clocks, t.clock)
 		}
 	}
 	together, alone := map[*Clock]time.Duration{}, map[*Clock]time.Duration{} // by how much those of a root move, and one
 	moves := func(c *Clock) time.Duration { return together[c.root] + alone[c] }
-	keys := slices.Sorted(maps.Keys(byKey))
+	keys := slices.SortedFunc(maps.Keys(byKey), name.compare)
 	for range clocks {
 		moved := false
 		for _, key := range keys {
@@ -558,13 +720,29 @@ func (s *Story) passed() {
 	}
 }
 
-// byKey returns the holds of each key, as the masters have it.
-func (s *Story) byKey() map[string][]*Hold {
-	all := map[string][]*Hold{}
+// A name is a key's, as the masters have it, in a database.
+type name struct{ database, key string }
+
+func (n name) compare(o name) int { return compareStrings(n.key, o.key, n.database, o.database) }
+
+// compareStrings compares pairs of strings, the first that differ.
+func compareStrings(pairs ...string) int {
+	for i := 0; i < len(pairs); i += 2 {
+		if by := strings.Compare(pairs[i], pairs[i+1]); by != 0 {
+			return by
+		}
+	}
+	return 0
+}
+
+// byKey returns the holds of each key.
+func (s *Story) byKey() map[name][]*Hold {
+	all := map[name][]*Hold{}
 	for _, h := range s.Holds {
-		for _, name := range h.names() {
-			if of := all[name]; len(of) == 0 || of[len(of)-1] != h { // a record that somebody has made up may name one twice
-				all[name] = append(of, h)
+		for _, key := range h.names() {
+			n := name{h.Party.database, key}
+			if of := all[n]; len(of) == 0 || of[len(of)-1] != h { // a record that somebody has made up may name one twice
+				all[n] = append(of, h)
 			}
 		}
 	}

@@ -130,7 +130,7 @@ function show(id) {
   watching = new EventSource('watch?row=' + lock.id);
   watching.addEventListener('change', e => {
     const c = JSON.parse(e.data);
-    let text = new Date(c.time).toLocaleTimeString() + ' ' + c.state;
+    let text = new Date(c.time).toISOString().slice(11, 19) + ' UTC ' + c.state;
     if (c.state === 'held') text += ' by ' + (c.owner || 'somebody who left no name');
     if (c.fence) text += ', fence ' + c.fence;
     if (c.error) text += ', ' + c.error;

@@ -87,7 +87,9 @@ function collect() {
     }
     const id = x.master + ' ' + x.party;
     if (latest.has(id)) latest.get(id).to = x.at;
-    const thing = {kind: 'phase', from: x.at, to: data.end, x};
+    latest.delete(id);
+    if (x.phase === 'left') continue; // the client has ended, or has given the master's place to another
+    const thing = {kind: 'phase', from: x.at, to: Math.max(x.at, data.parties[x.party].end), x};
     latest.set(id, thing);
     things.push(thing);
   }
@@ -119,9 +121,9 @@ collect();
 
 // What a thing says.
 
-const saids = {held: 'another has it', not_held: 'it did not have it any more', no_quorum: 'too few masters answered', refused: 'too many masters refused',
-  expired: 'the masters answered too late', second: 'the second lock failed', error: 'it failed', revoked: 'it was revoked', ok: 'yes'};
-const said = x => saids[x.said] || x.said;
+const saids = new Map(Object.entries({held: 'another has it', not_held: 'it did not have it any more', no_quorum: 'too few masters answered', refused: 'too many masters refused',
+  expired: 'the masters answered too late', second: 'the second lock failed', error: 'it failed', revoked: 'it was revoked', ok: 'yes'}));
+const said = x => saids.get(x.said) || x.said;
 
 function tell(t) {
   const x = t.x, name = x.party === undefined ? '' : who(x.party), key = t.key === undefined ? '' : '"' + data.keys[t.key] + '"';
@@ -129,7 +131,7 @@ function tell(t) {
   case 'both': return data.texts[x.text];
   case 'hold': {
     const what = x.holders === 0 ? key + ' as a reader' : x.holders > 1 ? 'one of ' + x.holders + ' permits of ' + key : key;
-    const how = {released: ', and released it', lost: ', and lost it', expired: ', until its validity ended', 'handed over': ', and handed it over'}[x.how];
+    const how = new Map([['released', ', and released it'], ['lost', ', and lost it'], ['expired', ', until its validity ended'], ['handed over', ', and handed it over']]).get(x.how);
     const late = x.told > x.ended ? '. It was told ' + short(x.told - x.ended) + ' later' : '';
     return name + ' had ' + what + ' for ' + (how ? short(x.ended - x.at) + how : short(x.ended - x.at) + ' at the most: the record ends before') + late + '.';
   }
@@ -307,8 +309,9 @@ function drawRow(g, row, w, h) {
     const t = row.things[i], look = lookOf(t);
     if (t.to < view.from || !look) continue;
     const from = place(t.from), to = Math.max(place(t.to), from + 1);
+    if (t.kind === 'hold' && t.x.how === 'lost') seen.push([looks.lost, t, place(t.x.ended), place(t.x.ended)]);
     const key = look.layer + look.name;
-    if (t !== pick && last[key] !== undefined && Math.ceil(to) <= last[key]) continue;
+    if (t !== pick && last[key] !== undefined && Math.ceil(to) <= last[key] + (look.apart || 0)) continue;
     last[key] = Math.ceil(to);
     seen.push([look, t, from, to]);
   }
@@ -331,12 +334,10 @@ const looks = {
     g.fillRect(from, h / 2 - 6, end - from, 12);
     if (t && !t.x.how) { // nobody knows when it ended
       for (let i = 0; i < 4; i++) g.clearRect(end - 4 * i - 2, h / 2 - 6, 2, 12);
-    } else {
-      g.fillStyle = colours.text;
-      g.fillRect(end - 1, h / 2 - 6, 1, 12);
+    } else if (end - from > 4) {
+      g.clearRect(end - 1, h / 2 - 6, 1, 12); // the next one may begin there
     }
     if (t && t.x.told > t.x.ended) looks.late.paint(g, end, place(t.x.told), h);
-    if (t && t.x.how === 'lost') looks.lost.paint(g, end, end, h);
   }},
   late: {name: 'late', layer: 1, paint(g, from, to, h) {
     g.strokeStyle = colours.bad;
@@ -349,14 +350,16 @@ const looks = {
     g.stroke();
   }},
   lost: {name: 'lost', layer: 4, paint(g, from, to, h) {
-    g.strokeStyle = colours.bad;
-    g.lineWidth = 2.5;
-    g.beginPath();
-    for (const d of [5, -5]) {
-      g.moveTo(from - 5, h / 2 - d);
-      g.lineTo(from + 5, h / 2 + d);
+    for (const [colour, width] of [[colours.back, 6], [colours.bad, 2.5]]) { // so that it shows on any bar
+      g.strokeStyle = colour;
+      g.lineWidth = width;
+      g.beginPath();
+      for (const d of [6, -6]) {
+        g.moveTo(from - 6, h / 2 - d);
+        g.lineTo(from + 6, h / 2 + d);
+      }
+      g.stroke();
     }
-    g.stroke();
   }},
   wait: {name: 'wait', layer: 2, paint(g, from, to, h) {
     g.strokeStyle = colours.warn;
@@ -374,15 +377,15 @@ const looks = {
     }
     g.stroke();
   }},
-  renewal: {name: 'renewal', layer: 3, paint(g, from, to, h) {
+  renewal: {name: 'renewal', layer: 3, apart: 3, paint(g, from, to, h) {
     g.fillStyle = colours.good;
     g.fillRect(from - 1, h / 2 - 9, 2, 9);
   }},
-  release: {name: 'release', layer: 3, paint(g, from, to, h) {
-    g.fillStyle = colours.text;
-    g.fillRect(from - .5, h / 2 - 8, 1.5, 16);
+  release: {name: 'release', layer: 3, apart: 3, paint(g, from, to, h) {
+    g.fillStyle = colours.faint;
+    g.fillRect(from - .5, h / 2 + 1, 1.5, 9);
   }},
-  refused: {name: 'refused', layer: 3, paint(g, from, to, h) {
+  refused: {name: 'refused', layer: 3, apart: 3, paint(g, from, to, h) {
     g.fillStyle = colours.faint;
     g.beginPath();
     g.arc(from, h / 2 + 9, 2, 0, 7);
@@ -419,7 +422,7 @@ const looks = {
     g.fillStyle = colours.warn;
     g.fillRect(from, h / 2 - 4, Math.max(to - from, 2), 8);
   }},
-  asked: {name: 'asked', layer: 2, paint(g, from, to, h) {
+  asked: {name: 'asked', layer: 2, apart: 3, paint(g, from, to, h) {
     g.fillStyle = colours.faint;
     g.fillRect(from - .5, h / 2 - 8, 1.5, 16);
   }},
@@ -434,13 +437,15 @@ const looks = {
   }},
 };
 
+const phases = new Map([['up', looks.up], ['dialing', looks.limited], ['quarantined', looks.limited]]);
+
 function lookOf(t) {
   switch (t.kind) {
   case 'round':
     if (t.x.said === 'held') return looks.refused;
     if (t.x.said !== 'ok') return looks.failed;
     return t.x.op === 'unlock' ? looks.release : looks.renewal;
-  case 'phase': return {up: looks.up, dialing: looks.limited, quarantined: looks.limited}[t.x.phase] || looks.away;
+  case 'phase': return phases.get(t.x.phase) || looks.away;
   case 'vote': return looks.failed;
   }
   return looks[t.kind];
@@ -473,7 +478,8 @@ function drawRuler(g, w, h) {
 function drawLegend() {
   for (const canvas of $('legend').querySelectorAll('canvas')) {
     const g = prepare(canvas), name = canvas.dataset.thing, w = canvas.clientWidth, h = canvas.clientHeight;
-    if (name === 'hold' || name === 'both' || name === 'wait' || name === 'late' || name === 'away') looks[name].paint(g, 1, w - 2, h);
+    if (name === 'open') looks.hold.paint(g, 1, w - 2, h, {x: {ended: w - 2}}, x => x);
+    else if (['hold', 'both', 'wait', 'late', 'up', 'away', 'limited'].includes(name)) looks[name].paint(g, 1, w - 2, h);
     else looks[name].paint(g, w / 2, w / 2, h);
   }
 }
