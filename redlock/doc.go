@@ -169,7 +169,8 @@
 //	{key}:witness                   since when a cluster's node is the master of the slot; key is Config.Prefix here
 //
 // If the key has a hash tag already, that is, a text in braces, the first brace is missing: the
-// counter of a{b}c is a{b}c}:fence. So all of a lock is in one slot of a cluster. Config.Prefix stands
+// counter of a{b}c is a{b}c}:fence. A key with a closing brace and no hash tag, such as b}c, is
+// refused where something stands beside it: that would also be {b}c's. Its waiters have no queue. So all of a lock is in one slot of a cluster. Config.Prefix stands
 // before all names, and counts as a part of the key: with the prefix {locks}: no lock can have the
 // name writer, as {locks}:writer is the intent of a lock on locks.
 //

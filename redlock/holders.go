@@ -205,6 +205,9 @@ func (c *Client) Holders(ctx context.Context, key string, opts ...Option) ([]Hol
 	for _, opt := range opts {
 		opt(&o)
 	}
+	if (o.fence || o.permits > 0) && kind.Ambiguous(c.cfg.Prefix+key) {
+		o.invalid = errAmbiguous
+	}
 	if o.invalid != nil {
 		return nil, fmt.Errorf("redlock: holders of %s: %w", quoted(key), o.invalid)
 	}

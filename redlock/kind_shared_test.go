@@ -291,7 +291,7 @@ func TestServersThatAreTooOldForReaders(t *testing.T) {
 func TestAReaderMayExpireAtARoundTime(t *testing.T) {
 	masters := redlocktest.Start(t, 1)
 	c := opened(t, masters.Addrs(), nil)
-	command(t, masters, 0, "ZADD", "k", "2000000000000", "another reader")
+	command(t, masters, 0, "ZADD", "k", "2000000000000.25", "another reader")
 	m := c.NewMutex("k", term30, WithShared())
 	require.NoError(t, m.TryLock(t.Context()))
 	require.NoError(t, m.Unlock(t.Context()))

@@ -79,6 +79,7 @@ func (o *options) chooseKind(s *spec, h *hints) error {
 	keys, err := sortedKeys(s, o.more)
 	_, open := o.kind.(kind.Plain) // another kind may take its place
 	several := len(keys) > 1
+	ambiguous := kind.Ambiguous(s.onMasters()) || slices.ContainsFunc(keys, kind.Ambiguous)
 	t := &traits{prefixed: s.prefixed}
 	life := max(s.term.ttl, o.minHold)
 	switch {
@@ -86,6 +87,8 @@ func (o *options) chooseKind(s *spec, h *hints) error {
 		return err
 	case !(o.fence || o.shared || o.permits > 0 || several):
 		return nil
+	case ambiguous && (o.fence || o.shared || o.permits > 0):
+		return errAmbiguous
 	case !open:
 		return errors.New("a lock of this kind is of no other kind, too")
 	case o.permits > 0 && o.fence:
@@ -127,6 +130,8 @@ func (o *options) chooseKind(s *spec, h *hints) error {
 var errRevokedToken = errors.New("a token that begins with revoked: would be taken for a lock that was revoked")
 
 var errReserved = errors.New("the name, with the prefix if there is one, is one of those that are kept beside a lock, such as {key}:fence")
+
+var errAmbiguous = errors.New("the name, with the prefix if there is one, has a } and no hash tag: what stands beside the lock would have the name of what stands beside another")
 
 // sortedKeys returns the keys of a lock with Config.Prefix, sorted and without duplicates; nil without further keys.
 func sortedKeys(s *spec, more []string) ([]string, error) {

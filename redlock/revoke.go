@@ -42,6 +42,10 @@ import (
 //
 //	ErrNotHeld             nobody holds the lock; or its holder has let go meanwhile; or the key
 //	                       holds no lock, or those of readers without WithShared
+//	ErrHeld                the key does not expire. Nothing was changed there: no lock of this
+//	                       package is such a key, and the holder, of another library, would not
+//	                       know the revoked key, which would stay for ever. If the holder is gone,
+//	                       `redlock release --force` deletes the key
 //	ErrNoQuorum            too few masters answered. Where it was revoked on a minority, its
 //	                       holder keeps it, and these masters say no until their keys have ended
 //	ErrClosed              the client is closed
@@ -66,7 +70,7 @@ func (c *Client) Revoke(ctx context.Context, key, reason string, opts ...Option)
 			return err
 		}
 	}
-	var gone *RoundError
+	var gone, endless *RoundError
 	revoked := false
 	for _, token := range tokens {
 		at := c.cfg.Prefix + key
@@ -77,13 +81,18 @@ func (c *Client) Revoke(ctx context.Context, key, reason string, opts ...Option)
 		switch {
 		case e == nil:
 			revoked = true
+		case e.reason == ErrHeld:
+			endless = e
 		case e.reason != ErrNotHeld:
 			return e
 		default:
 			gone = e
 		}
 	}
-	if !revoked {
+	switch {
+	case endless != nil:
+		return endless
+	case !revoked:
 		return gone
 	}
 	return nil
@@ -100,6 +109,8 @@ func checkRevocation(prefix, key, reason string, o *options) error {
 		return fmt.Errorf("the key has %d bytes, and %d are the most", len(key), maxKey)
 	case kind.Reserved(prefix + key):
 		return errReserved
+	case o.permits > 0 && kind.Ambiguous(prefix+key):
+		return errAmbiguous
 	case o.shared && o.permits > 0:
 		return errors.New("WithPermits and WithShared do not go together")
 	case o.permits > 0 && o.token != "" && of != o.permits:
@@ -179,7 +190,14 @@ func (c *Client) revokeBy(ctx context.Context, k *call, key, at, token, reason s
 			return nil
 		}
 		if why != nil {
+			endless := why == ErrNotHeld && isEndless(k.op.Votes)
+			if endless {
+				why = ErrHeld
+			}
 			e := c.failure(OpRevoke, key, k, err, why)
+			if endless {
+				e.note = "the key does not expire, and revoked it never would: if its holder is gone, delete it (redlock release --force)"
+			}
 			e.blame(ctx, err)
 			return e
 		}
@@ -191,11 +209,26 @@ func (c *Client) revokeBy(ctx context.Context, k *call, key, at, token, reason s
 	}
 }
 
-// lives returns for how long the tombstones live of which the votes tell. One that does not expire does not count.
+// isEndless reports whether the token is held by a majority, and not revoked by one because keys do not expire.
+func isEndless(votes []mux.Vote) bool {
+	there, endless := 0, false
+	for i := range votes {
+		v := &votes[i]
+		ends := v.Verdict == VerdictYes
+		never := v.Verdict == VerdictNo && v.Int == kind.Endless
+		if ends || never {
+			there++
+		}
+		endless = endless || never
+	}
+	return endless && there >= majority(len(votes))
+}
+
+// lives returns for how long the tombstones live of which the votes tell.
 func lives(votes []mux.Vote) (shortest, longest time.Duration) {
 	for i := range votes {
 		v := &votes[i]
-		if v.Verdict != VerdictYes || v.Int < 0 {
+		if v.Verdict != VerdictYes {
 			continue
 		}
 		life := milliseconds(v.Int)

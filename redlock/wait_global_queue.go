@@ -266,7 +266,7 @@ func (gq *globalQueues) othersWait(q *question, name string) bool {
 }
 
 // queueMaster returns the queue master of a name. It is the same for all clients that see the same masters up. ok is
-// false if there is no such master, or if its queues are not used now.
+// false if there is no such master, or if its queues are not used now, or if the queue would be another lock's, too.
 func (gq *globalQueues) queueMaster(name string) (master int, ok bool) {
 	r := gq.core.takeStates()
 	defer gq.core.putStates(r)
@@ -274,6 +274,9 @@ func (gq *globalQueues) queueMaster(name string) (master int, ok bool) {
 }
 
 func (gq *globalQueues) queueMasterOf(name string, states []mux.State) (master int, ok bool) {
+	if kind.Ambiguous(name) {
+		return 0, false
+	}
 	best := uint64(0)
 	for i := range states {
 		s := &states[i]

@@ -30,11 +30,12 @@ where others cannot see it.
 
 revoke waits up to --wait until the holder has let go, and says what came of it.
 If too few masters answer, the holder keeps the lock. A lock of another library
-is revoked, too, but its key stays until it ends.
+is revoked, too, but its key stays until it ends. One that never ends is left
+alone: 'redlock release --force' deletes it.
 
 Exit status: 0 it was revoked, whether or not the holder has let go yet, 1 it is
-free, 64 wrong usage, 74 write error, 96 another holds it (with --token), 97 too
-few masters answered.
+free, 64 wrong usage, 74 write error, 96 another holds it (with --token), or it
+never ends, 97 too few masters answered.
 ` + mastersHelp,
 		Example: `  redlock revoke lock:report --reason 'deploy of version 2'
   redlock revoke lock:report --reason maintenance --wait 1m --json
@@ -100,6 +101,8 @@ func (r *revoker) revoke(ctx context.Context, key string) error {
 	switch {
 	case errors.Is(err, redlock.ErrNotHeld):
 		return &failure{exitNo, fmt.Errorf("%q is free, or another's by now", key), ""}
+	case errors.Is(err, redlock.ErrHeld):
+		return &failure{exitHeld, fmt.Errorf("%q does not expire, so it cannot be revoked: it would stay for ever", key), "if its holder is gone: " + r.remedy(key)}
 	case err != nil && !errors.As(err, &round):
 		return usageError("", "%w", err)
 	case err != nil:
@@ -114,6 +117,14 @@ func (r *revoker) revoke(ctx context.Context, key string) error {
 		t.say("", plain, out.String())
 	}
 	return t.failure()
+}
+
+// remedy is the command that deletes the key of a holder.
+func (r *revoker) remedy(key string) string {
+	if r.permitted {
+		return fmt.Sprintf("redlock release --permits %d --token TOKEN %s", r.permits, quoted(key))
+	}
+	return "redlock release --force " + quoted(key)
 }
 
 // choose finds the holders that are to lose the lock, and says what kind of lock they have.

@@ -32,6 +32,25 @@ func TestRevokeHasTheHolderStop(t *testing.T) {
 	require.Contains(t, stderr, `"k" is free`)
 }
 
+// Nobody would ever take away what a revocation leaves in the place of a key that does not expire.
+func TestAKeyThatNeverEndsIsNotRevoked(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for i := range 3 {
+		_, err := masters.Do(i, "SET", "a key", "theirs")
+		require.NoError(t, err)
+	}
+	status, _, stderr := do(t, []string{mastersEnv(masters)}, "revoke", "a key", "--reason", "why")
+	require.Equal(t, exitHeld, status)
+	require.Contains(t, stderr, "does not expire")
+	require.Contains(t, stderr, "redlock release --force 'a key'")
+	for i := range 3 {
+		v, err := masters.Do(i, "GET", "a key")
+		require.NoError(t, err)
+		require.Equal(t, "theirs", v)
+	}
+}
+
 // A lock may be on a bare majority. Then its vote is needed that is connected last.
 func TestALockIsTakenAwayThoughAMasterIsConnectedLate(t *testing.T) {
 	t.Parallel()

@@ -18,6 +18,11 @@ func appendBeside(dst []byte, key, end string) []byte {
 	return append(append(dst, key...), end...)
 }
 
+// Ambiguous reports whether what would stand beside a lock's key has the name of what stands beside another's: t}:a has
+// no hash tag, and {t}:a has one, and {t}:a}:fence is the counter of both. In a cluster the key and what is beside it
+// would be in two slots, too.
+func Ambiguous(key string) bool { return conn.HashTag(key) == "" && strings.Contains(key, "}") }
+
 // isBeside reports whether a name can begin with this if it is kept beside a lock's key.
 func isBeside(begin string) bool {
 	return strings.HasPrefix(begin, "{") || conn.HashTag(begin) != ""

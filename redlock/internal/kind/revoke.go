@@ -97,16 +97,14 @@ end
 var (
 	// KEYS key. ARGV token, tombstone, for how many ms the tombstone must live at least. It puts the tombstone in the
 	// place of the token. A tombstone of this token that is there already stays. It returns for how many ms the
-	// tombstone lives, -1 if it does not expire, as the key did not, and -2 if the token is not there.
+	// tombstone lives, -1 if the key does not expire, and then leaves it alone, and -2 if the token is not there. The
+	// tombstone of such a key would never go: the holder is another library's, and does not know it.
 	RevokeScript = script.New(`local v = redis.pcall('GET', KEYS[1])
 ` + script.UnlessForeign + `if v ~= ARGV[1] and not (` + isRevoked + `) then
   return -2
 end
 local left = redis.call('PTTL', KEYS[1])
 if left < 0 then
-  if v == ARGV[1] then
-    redis.call('SET', KEYS[1], ARGV[2])
-  end
   return left
 end
 left = math.max(left, tonumber(ARGV[3]), 1)
@@ -134,9 +132,12 @@ redis.call('ZREM', KEYS[1], ARGV[1])
 ` + keepReaders + `return left`)
 )
 
+// Endless is the reply of a master whose key has the token, and does not expire.
+const Endless = -1
+
 // Revoke has the tombstone put in the place of a token, on each master that has the token. The key is a lock's or,
 // of permits, a slot's. The tombstone lives for as long as the key does, or for least if that is longer. A yes has
-// for how many milliseconds it lives, or -1.
+// for how many milliseconds it lives. A no is [Endless] where the key does not expire.
 func Revoke(r *Request, key string, shared bool, token, tombstone string, least time.Duration) {
 	s := RevokeScript
 	if shared {
@@ -151,7 +152,7 @@ func Revoke(r *Request, key string, shared bool, token, tombstone string, least 
 
 func judgeRevoke(v resp.Value) mux.Verdict {
 	switch n, ok := v.Int(); {
-	case ok && n >= -1:
+	case ok && n >= 0:
 		return mux.VerdictYes
 	case ok:
 		return mux.VerdictNo

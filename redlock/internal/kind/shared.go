@@ -70,6 +70,12 @@ if late then
   local last = top[2]
   ` + expireAtLast + `end
 `
+	// foreignReaders is the Lua that begins what is done if the set KEYS[1] is another library's: the score of its last
+	// member has no fraction. Symfony's Lock keeps such sets, and its writer is a member, too. Where the last is ours, that
+	// writer is not there, as our readers keep it out.
+	foreignReaders = `local top = redis.pcall('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
+if top[2] and tonumber(top[2]) >= now and not (tonumber(top[2]) % 1 > 0) then
+`
 	// findReader is the Lua that finds the reader to be extended. ARGV[3] says whether the reader may be set
 	// again if it is gone. It is not set again beside its tombstone.
 	findReader = `local there = redis.call('ZSCORE', KEYS[1], ARGV[1])
@@ -105,7 +111,7 @@ func dropEnded(refused string) string {
 }
 
 // addReader is the Lua that adds a reader that has waited for ARGV[3] ms. It refuses the reader if a writer
-// left its intent, the last of the KEYS, before the reader came. n becomes the number of readers. Expired
+// left its intent, the last of the KEYS, before the reader came, or if the set is another library's. n becomes the number of readers. Expired
 // readers do no harm, and an extend drops them. So that they do not pile up, each eighth reader
 // drops them, too.
 //
@@ -121,6 +127,8 @@ if since and now - ARGV[3] >= since then
     redis.pcall('PEXPIRE', KEYS[#KEYS], ` + intentMost + `)
   end
   return ` + refused + `
+end
+` + foreignReaders + `  return ` + refused + `
 end
 local got = redis.pcall('ZADD', KEYS[1], ` + expiryScore + `, ARGV[1])
 ` + refuse(refused, "ZADD") + `local n = redis.call('ZCARD', KEYS[1])
@@ -154,6 +162,10 @@ var (
 	// reader cannot, or -1 if that has no end. If an intent has more than its life left, it counts as its
 	// life, and the attempt that follows shortens it.
 	sharedLookScript = script.New(`local kind = redis.call('TYPE', KEYS[1]).ok
+if kind == 'zset' then
+  ` + MasterTime + foreignReaders + `    return redis.call('PTTL', KEYS[1])
+  end
+end
 if kind == 'none' or kind == 'zset' then
   return math.min(redis.call('PTTL', KEYS[2]), ` + intentMost + `)
 end

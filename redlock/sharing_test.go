@@ -1,0 +1,145 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redburst/redburst/redlock/internal/kind"
+	"github.com/redburst/redburst/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+func says(t *testing.T, masters *redlocktest.Masters, i int, args ...string) any {
+	t.Helper()
+	v, err := masters.Do(i, args...)
+	require.NoError(t, err)
+	return v
+}
+
+// A key of another library that does not expire is not revoked: nobody would ever take its tombstone away.
+func TestAKeyWithoutExpiryIsNotRevoked(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 3} {
+		for _, prefix := range []string{"", "{of us}:"} {
+			t.Run(fmt.Sprint(n, prefix), func(t *testing.T) {
+				t.Parallel()
+				masters := redlocktest.Start(t, n)
+				c, err := Open(t.Context(), Config{Masters: masters.Addrs(), Prefix: prefix})
+				require.NoError(t, err)
+				defer c.Close()
+				slot := kind.SlotKey(prefix+"p", 1, 2)
+				for i := range n {
+					comesUp(t, c, i)
+					command(t, masters, i, "MSET", prefix+"k", "theirs", slot, "theirs.1.2")
+				}
+				for range 2 {
+					for name, opts := range map[string][]Option{"k": nil, "p": {WithPermits(2)}} {
+						err := c.Revoke(t.Context(), name, "deploy", opts...)
+						require.ErrorIs(t, err, ErrHeld, name)
+						require.ErrorContains(t, err, "redlock release --force")
+					}
+					require.ErrorIs(t, c.Revoke(t.Context(), "k", "deploy", WithToken("theirs")), ErrHeld)
+				}
+				for i := range n {
+					require.Equal(t, "theirs", says(t, masters, i, "GET", prefix+"k"))
+					require.Equal(t, "theirs.1.2", says(t, masters, i, "GET", slot))
+				}
+				if n == 1 {
+					return
+				}
+				for i := range 2 { // where a majority ends, the lock is revoked
+					command(t, masters, i, "PEXPIRE", prefix+"k", "60000")
+				}
+				require.NoError(t, c.Revoke(t.Context(), "k", "deploy"))
+				require.Equal(t, "theirs", says(t, masters, 2, "GET", prefix+"k"))
+				for i := range 2 { // and where only one says no by then, for the token is gone on another
+					command(t, masters, i, "DEL", prefix+"k")
+				}
+				require.ErrorIs(t, c.Revoke(t.Context(), "k", "deploy", WithToken("theirs")), ErrNotHeld)
+			})
+		}
+	}
+}
+
+// What stands beside a name with a closing brace and no hash tag would stand beside another, too.
+func TestNamesShareNothingBesideThem(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Start(t, 3)
+	for key, prefixes := range map[string][]string{"t}:a": {"", "of "}, "a": {"t}:", "{}", "a{}}"}, "{}b": {""}} {
+		for _, prefix := range prefixes {
+			c, err := Open(t.Context(), Config{Masters: masters.Addrs(), Prefix: prefix})
+			require.NoError(t, err)
+			defer c.Close()
+			for name, opts := range map[string][]Option{"fence": {WithFence()}, "permits": {WithPermits(2)}, "shared": {WithShared()},
+				"several": {WithKeys("z"), WithFence()}} {
+				require.ErrorIs(t, c.NewMutex(key, time.Minute, opts...).TryLock(t.Context()), errAmbiguous, "%s%s %s", prefix, key, name)
+			}
+			require.ErrorIs(t, c.NewMutex("z", time.Minute, WithKeys(key), WithFence()).TryLock(t.Context()), errAmbiguous)
+			require.ErrorIs(t, c.Revoke(t.Context(), key, "why", WithPermits(2)), errAmbiguous)
+			_, err = c.Holders(t.Context(), key, WithPermits(2))
+			require.ErrorIs(t, err, errAmbiguous)
+			_, err = c.Holders(t.Context(), key, WithFence())
+			require.ErrorIs(t, err, errAmbiguous)
+			_, ok := c.globalQueues.queueMaster(prefix + key)
+			require.False(t, ok)
+			m, other := c.NewMutex(key, time.Minute), c.NewMutex(key, time.Minute) // of which nothing stands beside it
+			require.NoError(t, m.TryLock(t.Context()))
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			require.ErrorIs(t, other.Lock(ctx), ErrHeld)
+			cancel()
+			require.NoError(t, m.Unlock(t.Context()))
+		}
+	}
+	for _, key := range []string{"{t}:a", "}x{t}", "a{", "a"} {
+		require.False(t, kind.Ambiguous(key), key)
+	}
+}
+
+// Symfony's Lock keeps the holders of a key in a sorted set as we keep readers, a writer too.
+func TestReadersOfAnotherLibraryAreNotJoined(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 3} {
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
+			t.Parallel()
+			masters := redlocktest.Start(t, n)
+			c, err := Open(t.Context(), Config{Masters: masters.Addrs()})
+			require.NoError(t, err)
+			defer c.Close()
+			for i := range n {
+				comesUp(t, c, i)
+			}
+			readers := []*Mutex{c.NewMutex("k", time.Minute, WithShared()), c.NewMutex("k", time.Minute, WithShared(), WithFence())}
+			for _, extra := range []string{"__write__", "another reader"} {
+				for _, used := range readers { // ours have had it before
+					require.NoError(t, used.TryLock(t.Context()))
+					require.NoError(t, used.Unlock(t.Context()))
+				}
+				end := strconv.FormatInt(time.Now().Add(time.Hour).UnixMilli(), 10)
+				for i := range n {
+					command(t, masters, i, "ZADD", "k", end, "theirs", end, extra)
+					command(t, masters, i, "PEXPIREAT", "k", end)
+				}
+				for _, reader := range readers {
+					require.ErrorIs(t, reader.TryLock(t.Context()), ErrHeld)
+					ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+					require.ErrorIs(t, reader.Lock(ctx), ErrHeld)
+					cancel()
+				}
+				for i := range n {
+					require.EqualValues(t, 2, says(t, masters, i, "ZCARD", "k"))
+					command(t, masters, i, "DEL", "k")
+				}
+			}
+			// What has expired is nobody's.
+			for i := range n {
+				command(t, masters, i, "ZADD", "k", "1000", "theirs")
+			}
+			for _, reader := range readers {
+				require.NoError(t, reader.TryLock(t.Context()))
+			}
+		})
+	}
+}
