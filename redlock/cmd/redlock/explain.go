@@ -21,6 +21,7 @@ type explainer struct {
 	key  string
 	wait time.Duration
 	page string // the file to write one to
+	json bool
 }
 
 func newExplain() *cobra.Command {
@@ -50,6 +51,10 @@ and can be sent in a mail. It tells keys, owners and the masters' addresses, and
 no token. With --key it is about one lock. A page that is there already is
 replaced, and any other file is not.
 
+--json writes one object: ok, records, and findings, each with its time, what it
+says, the masters that it blames, and whether nothing else can have left such
+records (certain).
+
 Exit status: 0, or
     1  two had a lock at once, or a lock was lost; with --key, that lock
    64  wrong usage, a file is no flight record, or --html names another's file
@@ -69,6 +74,7 @@ Exit status: 0, or
 	flags := cmd.Flags()
 	flags.StringVarP(&x.key, "key", "k", "", "tell the story of this `KEY` alone")
 	flags.StringVar(&x.page, "html", "", "write a page with the timeline to this `FILE`, too")
+	flags.BoolVar(&x.json, "json", false, "write JSON")
 	flags.DurationVar(&x.wait, "wait", time.Second, "from how long on a wait is remarkable")
 	return cmd
 }
@@ -93,9 +99,58 @@ func (x *explainer) explain(names []string) error {
 			return &failure{exitIO, fmt.Errorf("--html: %w", err), ""}
 		}
 	}
+	found, alarm := x.findings(s)
 	out := newTerminal(os.Stdout)
+	if x.json {
+		x.writeJSON(out, s, found, !alarm)
+	} else {
+		x.write(out, s)
+	}
+	if err := out.failure(); err != nil {
+		return err
+	}
+	if alarm {
+		return &failure{status: exitNo}
+	}
+	return nil
+}
+
+// findings are those that are asked for. alarm reports whether two had a lock at once, or one was lost.
+func (x *explainer) findings(s *story.Story) (found []story.Finding, alarm bool) {
+	for _, f := range s.Findings {
+		if x.key != "" && f.Key != "" && !s.Concerns(f, x.key) {
+			continue // that is another lock's
+		}
+		found = append(found, f)
+		alarm = alarm || f.Matter == story.Overlap || f.Matter == story.Late || f.Matter == story.Loss
+	}
+	return found, alarm
+}
+
+func (x *explainer) writeJSON(out *terminal, s *story.Story, found []story.Finding, ok bool) {
+	type findingJSON struct {
+		Time    time.Time    `json:"time"`
+		Matter  story.Matter `json:"matter"`
+		Key     string       `json:"key,omitempty"` // as the masters have it
+		Cause   story.Cause  `json:"cause,omitempty"`
+		What    string       `json:"what"`
+		Masters []string     `json:"masters"` // that are to blame, by the cause
+		Certain bool         `json:"certain"` // nothing else can have left these records
+	}
+	all := struct {
+		OK       bool          `json:"ok"` // nobody had a lock with another, and none was lost
+		Records  []string      `json:"records"`
+		Findings []findingJSON `json:"findings"`
+	}{ok, s.Who(), []findingJSON{}}
+	for _, f := range found {
+		all.Findings = append(all.Findings, findingJSON{f.At, f.Matter, f.Key, f.Cause, f.Text, append([]string{}, f.Masters...), !f.Maybe && !f.Likely})
+	}
+	writeJSON(out, all)
+}
+
+func (x *explainer) write(out *terminal, s *story.Story) {
 	for _, line := range s.Who() {
-		out.printf("%s\n", indented(conn.Printable(line), 2))
+		out.printf("%s\n", out.indented(conn.Printable(line), 2))
 	}
 	lines := s.Remarkable()
 	if x.key != "" {
@@ -107,7 +162,7 @@ func (x *explainer) explain(names []string) error {
 		if line.Mark && x.key != "" {
 			mark = "! "
 		}
-		out.printf("%s  %s\n", line.At.Format("15:04:05.000"), indented(mark+conn.Printable(line.Text), 14))
+		out.printf("%s  %s\n", line.At.Format("15:04:05.000"), out.indented(mark+conn.Printable(line.Text), 14))
 	}
 	switch {
 	case x.key != "" && !s.Knows(x.key):
@@ -115,29 +170,17 @@ func (x *explainer) explain(names []string) error {
 	case len(lines) == 0:
 		out.printf("nothing is remarkable\n")
 	}
-	if err := out.failure(); err != nil {
-		return err
-	}
-	for _, f := range s.Findings {
-		if x.key != "" && f.Key != "" && !s.Concerns(f, x.key) {
-			continue // that is another lock's
-		}
-		if f.Matter == story.Overlap || f.Matter == story.Late || f.Matter == story.Loss {
-			return &failure{status: exitNo}
-		}
-	}
-	return nil
 }
 
-// indented breaks a text into lines of a terminal, of which all but the first begin so far to the right.
-func indented(text string, by int) string {
+// indented breaks a text into lines of the terminal, of which all but the first begin so far to the right.
+func (t *terminal) indented(text string, by int) string {
 	var b strings.Builder
 	column := by
 	for i, word := range strings.Fields(text) {
 		n := len([]rune(word))
 		switch {
 		case i == 0:
-		case column+1+n > width:
+		case column+1+n > t.width():
 			b.WriteString("\n" + strings.Repeat(" ", by))
 			column = by
 		default:

@@ -4,12 +4,14 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,6 +44,27 @@ func TestExplainTellsOfTwoHolders(t *testing.T) {
 	require.Contains(t, stdout, `b took "k" while a still had it`)
 	require.Contains(t, stdout, "two lists of masters")
 	requireReadable(t, stdout)
+	status, stdout, _ = do(t, nil, append([]string{"explain", "--json"}, names...)...)
+	require.Equal(t, exitNo, status)
+	var said struct {
+		OK       bool
+		Records  []string
+		Findings []struct {
+			Key, Cause, What string
+			Masters          []string
+			Certain          bool
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &said))
+	require.False(t, said.OK)
+	require.Len(t, said.Records, 2)
+	require.True(t, slices.ContainsFunc(said.Findings, func(f struct {
+		Key, Cause, What string
+		Masters          []string
+		Certain          bool
+	}) bool {
+		return f.Key == "k" && f.Cause == "two lists of masters" && f.Certain && f.Masters != nil
+	}), stdout)
 	status, stdout, _ = do(t, nil, "explain", "--key", "k", names[0])
 	require.Zero(t, status)
 	require.Contains(t, stdout, "a takes the lock")

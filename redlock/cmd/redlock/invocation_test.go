@@ -58,12 +58,12 @@ func (o *output) clear() {
 	o.text.Reset()
 }
 
-// environment is ours, without what the command looks at, and with more.
+// environment is ours, without what the command looks at, and with more. Its lines are those of a terminal.
 func environment(more ...string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, "REDLOCK_") || strings.HasPrefix(v, "NO_COLOR=")
+		return strings.HasPrefix(v, "REDLOCK_") || strings.HasPrefix(v, "NO_COLOR=") || strings.HasPrefix(v, "COLUMNS=")
 	})
-	return append(env, more...)
+	return append(append(env, "COLUMNS=80"), more...)
 }
 
 func mastersEnv(m *redlocktest.Masters) string {

@@ -102,7 +102,7 @@ func (l *lister) run(ctx context.Context, set masterSet) error {
 		l.out, l.count, l.rows = real, 0, l.rows[:0]
 		var screen bytes.Buffer
 		if l.watch {
-			l.out = &terminal{Writer: &screen, colours: real.colours}
+			l.out = &terminal{Writer: &screen, colours: real.colours, columns: real.columns}
 		}
 		last := l.list(ctx, client, begun)
 		var round *redlock.RoundError
@@ -174,7 +174,7 @@ func (l *lister) refresh(real *terminal, text string, begun time.Time, last erro
 		}
 		return
 	}
-	head := terminal{Writer: new(bytes.Buffer), colours: real.colours}
+	head := terminal{Writer: new(bytes.Buffer), colours: real.colours, columns: real.columns}
 	what := plural(min(l.count, together), "lock")
 	if l.count > together {
 		what = fmt.Sprintf("more than %s: a PATTERN makes them fewer", what)

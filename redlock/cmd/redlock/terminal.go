@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -12,8 +14,23 @@ import (
 	"github.com/redburst/redburst/conn"
 )
 
-// width is the columns that every terminal has. Nothing that people read is wider.
+// width is the columns that every terminal has. Nothing that people read on one is wider.
 const width = 80
+
+// What is written elsewhere, as into a pipe, is for other programs, too: it is neither broken into lines nor clipped.
+const unlimited = 1 << 20
+
+// columnsOf is how wide a line of an output may be. COLUMNS says so of any output, if it leaves room for words.
+func columnsOf(f *os.File) int {
+	n, err := strconv.Atoi(os.Getenv("COLUMNS"))
+	switch {
+	case err == nil && n >= width/2:
+		return min(n, unlimited)
+	case isTerminal(f):
+		return width
+	}
+	return unlimited
+}
 
 // A colour is an SGR code.
 type colour string
@@ -32,6 +49,7 @@ const (
 type terminal struct {
 	io.Writer
 	colours bool
+	columns int   // of a line; 0 is width
 	screen  bool  // what was written can be cleared
 	err     error // the first error of a write
 }
@@ -43,8 +61,11 @@ func isTerminal(f *os.File) bool {
 
 func newTerminal(f *os.File) *terminal {
 	screen := isTerminal(f) && runtime.GOOS != "windows" && os.Getenv("TERM") != "dumb"
-	return &terminal{Writer: f, screen: screen, colours: screen && os.Getenv("NO_COLOR") == ""}
+	return &terminal{Writer: f, columns: columnsOf(f), screen: screen, colours: screen && os.Getenv("NO_COLOR") == ""}
 }
+
+// width is how many characters a line may have.
+func (t *terminal) width() int { return cmp.Or(t.columns, width) }
 
 func (t *terminal) paint(c colour, s string) string {
 	if !t.colours || c == plain {
@@ -67,12 +88,12 @@ func (t *terminal) printf(format string, args ...any) {
 	}
 }
 
-// say writes text in lines of at most 80 columns. The first line begins with lead, and
+// say writes text in lines of the terminal's width. The first line begins with lead, and
 // the others are indented as far. What is not printable in text is escaped.
 func (t *terminal) say(lead string, c colour, text string) {
 	indent := utf8.RuneCountInString(lead)
 	t.printf("%s", t.paint(c, lead))
-	t.lines(indent, plain, wrap(conn.Printable(text), width-indent, false))
+	t.lines(indent, plain, wrap(conn.Printable(text), t.width()-indent, false))
 }
 
 // lines writes lines. The first continues the current line; the others are indented.
@@ -92,7 +113,7 @@ type cell struct {
 }
 
 // table writes rows in columns, two spaces apart. The columns from number right on are
-// aligned to the right, except the last. If 80 columns are too few, the last column is
+// aligned to the right, except the last. If the width is too small, the last column is
 // wrapped, and then the first is clipped. What is not printable is escaped.
 func (t *terminal) table(indent string, right int, rows [][]cell) {
 	widths := make([]int, len(rows[0]))
@@ -103,7 +124,7 @@ func (t *terminal) table(indent string, right int, rows [][]cell) {
 		}
 	}
 	last := len(widths) - 1
-	excess := len(indent) + 2*last - width
+	excess := len(indent) + 2*last - t.width()
 	for _, w := range widths {
 		excess += w
 	}

@@ -5,7 +5,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
+	"github.com/redburst/redburst/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -48,4 +50,32 @@ func TestForeignTextsAreEscaped(t *testing.T) {
 	screen.say("lead", plain, "a\x1b[2Jb\nc")
 	screen.table("", 1, [][]cell{{{"a\x1b[2J", plain}, {"b\nc\x07", plain}}})
 	require.Equal(t, `leada\x1b[2Jb\nc`+"\n"+`a\x1b[2J  b\nc\a`+"\n", out.String())
+}
+
+// What is written into a pipe is whole, in as many lines as there are sentences and rows. COLUMNS says otherwise, of any output.
+func TestWhatGoesIntoAPipeIsNeitherBrokenNorClipped(t *testing.T) {
+	t.Parallel()
+	masters := redlocktest.Embedded(t, 1)
+	key, owner := "k"+strings.Repeat("-long", 24), "somebody"+strings.Repeat("-else", 24)
+	_, err := masters.Do(0, "SET", key, owner+"/ABCDEFGHIJKLMNOPQRSTUVWXYZ0")
+	require.NoError(t, err)
+	whole := func(columns string, args ...string) (n int, widest int) {
+		_, stdout, _ := do(t, []string{mastersEnv(masters), "COLUMNS=" + columns}, args...)
+		for _, line := range lines(stdout) {
+			if strings.Contains(line, key) && strings.Contains(line, owner) {
+				n++
+			}
+			widest = max(widest, utf8.RuneCountInString(line))
+		}
+		return n, widest
+	}
+	for _, columns := range []string{"", "nonsense", "0", "-1", "1"} {
+		n, _ := whole(columns, "ls", "*")
+		require.Equal(t, 1, n, columns)
+	}
+	for columns, most := range map[string]int{"80": 80, "100": 100} {
+		n, widest := whole(columns, "ls", "*")
+		require.Zero(t, n)
+		require.LessOrEqual(t, widest, most)
+	}
 }
