@@ -69,7 +69,8 @@ type Config struct {
 	Strict bool
 	// OnState, if set, is called for every change of a master's phase or of State.Err, in
 	// order, by a goroutine of its own and without the Mux's lock. It may call the Mux, except
-	// Close.
+	// Close, which waits for it. If it is so slow that 1,024 changes wait, the oldest are left out,
+	// and counted (State.Untold).
 	OnState func(master int, s State)
 }
 

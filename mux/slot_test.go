@@ -28,3 +28,39 @@ func TestSilentMasterIsDialledEverLessOften(t *testing.T) {
 	require.Equal(t, 10*time.Millisecond, ends(Stalled, time.Hour), "it has answered")
 	require.Zero(t, ends(Down, time.Hour))
 }
+
+// An OnState that hangs keeps a bounded number of changes waiting. The oldest are left out, which is counted; the others
+// are told in order.
+func TestChangesWaitForAnOnStateThatHangs(t *testing.T) {
+	t.Parallel()
+	const more = 100
+	hang := make(chan struct{})
+	var told []Phase
+	m := Mux{slots: make([]slot, 2)}
+	m.cfg.OnState = func(master int, s State) {
+		<-hang
+		require.Equal(t, 1, master)
+		told = append(told, s.Phase)
+	}
+	m.mu.Lock()
+	m.setPhase(1, Up, nil)
+	m.mu.Unlock()
+	require.Eventually(t, func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(m.stateChanges) == 0
+	}, time.Minute, time.Millisecond, "the first is being told")
+	m.mu.Lock()
+	for i := range mostChanges + more {
+		m.setPhase(1, []Phase{Stalled, Down}[i%2], nil)
+	}
+	require.Len(t, m.stateChanges, mostChanges)
+	require.Equal(t, uint64(more), m.slots[1].snapshot().Untold)
+	require.Zero(t, m.slots[0].snapshot().Untold)
+	m.mu.Unlock()
+	close(hang)
+	m.wg.Wait()
+	require.Len(t, told, 1+mostChanges)
+	require.Equal(t, []Phase{Up, Stalled, Down}, told[:3])
+	require.Equal(t, Down, told[mostChanges])
+}

@@ -67,6 +67,7 @@ type State struct {
 	Stragglers uint64 // replies that came after their operation's decision
 	Failures   uint64 // failed votes
 	Dropped    uint64 // debts given up because there were too many
+	Untold     uint64 // changes that Config.OnState was not told, because it was too slow
 }
 
 // Masters returns a snapshot of every master, in the order of Config.Masters. It may be
@@ -144,6 +145,10 @@ func (m *Mux) setPhase(i int, p Phase, err error) {
 	if m.cfg.OnState == nil {
 		return
 	}
+	if len(m.stateChanges) == mostChanges {
+		m.slots[m.stateChanges[0].master].state.Untold++
+		m.stateChanges = slices.Delete(m.stateChanges, 0, 1)
+	}
 	m.stateChanges = append(m.stateChanges, stateChange{i, s.snapshot()})
 	if !m.notifying {
 		m.notifying = true
@@ -158,6 +163,9 @@ func errText(err error) string {
 	}
 	return err.Error()
 }
+
+// mostChanges is how many changes may wait for Config.OnState.
+const mostChanges = 1024
 
 // A stateChange is a change of a master's state that Config.OnState is to be told.
 type stateChange struct {
