@@ -24,7 +24,7 @@ import (
 // define. The names say the rooms: what decides, what asks the masters, holding a lock, waiting for one, and, without
 // a prefix, the interface. A new kind of lock is a file of internal/kind.
 var layers = []string{
-	"token", "vote", "errors", "observer", "observer_queue", "observer_slog", "stats", "second",
+	"token", "vote", "errors", "observer", "observer_queue", "observer_slog", "stats", "second", "meet",
 	"decide_round", "decide_fence", "decide_guard",
 	"ask_hints", "ask_spec", "ask_agreement", "ask_doubt", "ask_call", "ask_core", "ask_turn", "wait_sleeper",
 	"hold", "hold_release", "hold_relay", "hold_extension", "hold_keepalive", "hold_subscription", "hold_renewer", "hold_backing", "hold_recheck",
