@@ -130,12 +130,16 @@ func (m *Mux) place(i int, c *conn.Conn, pause time.Duration) error {
 		return err
 	}
 	since := clock.Now()
+	process := s.known.RunID
 	switched := s.addr.Group() != "" && s.known.Endpoint != "" && s.interim == "" &&
 		(s.known.Endpoint != server.Endpoint || s.known.ReplID != server.ReplID)
 	if err := callHook(func() { m.askQuarantine(i, server, since) }); err != nil {
 		m.poll.Remove(c)
 		m.hangupPoll.Remove(c)
 		return m.masterError(i, err)
+	}
+	if process != "" && server.RunID != "" && server.RunID != process {
+		s.process = since
 	}
 	s.link, s.remote, s.since, s.pause = l, c.RemoteAddr(), since, pause
 	s.state.Server, s.moved = server, ""

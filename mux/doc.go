@@ -141,6 +141,14 @@
 // Beyond the bound they are reused. When the master has answered, all but 512 of them are
 // freed.
 //
+// # What was carried out late
+//
+// A command can be carried out long after its connection has ended, and so after others that were
+// sent later on the next one. [Mux.Heard] tells of commands which masters have answered them, soon or at
+// all, and which never will. It costs four times for each master, and no memory for each command:
+// see heard.go. [Op.Suspect] and [Op.Unless] leave masters out that may have carried out
+// something late.
+//
 // # Quarantine and switches
 //
 // A master may have forgotten what it was told. [Config.Quarantine] says which master, and

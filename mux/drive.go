@@ -348,6 +348,8 @@ func (m *Mux) expireDue(now time.Duration) {
 		next := op.next
 		switch {
 		case op.deadline == 0:
+		case op.deadline <= now && op.won:
+			m.decide(op, now, nil)
 		case op.deadline <= now:
 			m.decide(op, now, ErrTimeout)
 		case m.expiry == 0 || op.deadline < m.expiry:

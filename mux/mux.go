@@ -113,6 +113,7 @@ type Mux struct {
 	holding       bool          // ... and will write what callers queue
 	holdFor       time.Duration // ... after that time at the latest
 	clock         time.Duration // clock.Now, as the driver last read it
+	readBy        time.Duration // when the replies that are being matched had been read; 0 if that was not asked yet
 	busy          busyPoll      // how long the driver asks before it parks
 	busyUntil     time.Duration // until then; 0 if it parks at once
 	hurried       int           // undecided operations for which it may ask

@@ -2,7 +2,6 @@ package mux_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -158,41 +157,4 @@ func TestCloseReportsHowAReleaseWasDecided(t *testing.T) {
 		}
 	}
 	require.Positive(t, lingered)
-}
-
-// Others can learn of a decision before the caller has come back from Wait.
-func TestOnEndIsCalledBeforeTheCallerIsWoken(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	m := open(t, mux.Config{Masters: masters.Addrs()})
-	waitUp(t, m, 3)
-	ends := make(chan error, 2)
-	op := acquire("k", "t")
-	op.OnEnd = func(err error) {
-		if !op.Won() {
-			err = errors.New("it has no votes")
-		}
-		ends <- err
-	}
-	m.Post(op)
-	require.NoError(t, conntest.Soon(t, "the end, though nobody waits yet", ends))
-	require.NoError(t, m.Wait(t.Context(), op))
-	require.Empty(t, ends, "once is enough")
-
-	ctx, cancel := context.WithCancel(t.Context())
-	masters.Pause(0)
-	masters.Pause(1)
-	op = acquire("l", "t")
-	op.OnEnd = func(err error) { ends <- err }
-	m.Post(op)
-	cancel()
-	require.ErrorIs(t, m.Wait(ctx, op), context.Canceled)
-	require.Len(t, ends, 1)
-	require.Error(t, <-ends)
-	masters.Resume(0)
-	masters.Resume(1)
-	require.NoError(t, m.Close())
-	m.Post(op)
-	require.ErrorIs(t, conntest.Soon(t, "the refusal", ends), mux.ErrClosed)
-	require.ErrorIs(t, m.Wait(t.Context(), op), mux.ErrClosed)
 }

@@ -39,6 +39,13 @@ type Op struct {
 	// Only is the set of masters to ask; the empty set means all. The others' votes stay
 	// pending.
 	Only Set
+	// Suspect is the set of masters whose yes counts for nothing: it makes a failed vote, with
+	// [ErrSuspect] and without an integer. A no of theirs is a no.
+	Suspect Set
+	// Unless has such masters, too, but for those that have answered soon what they were sent by
+	// then, as [Mux.Heard] says it: it is judged when they vote. What was sent must have been
+	// submitted before this Op.
+	Unless Sent
 	// Quorum is the number of yes votes that decides; zero means a majority of all masters,
 	// whatever Only is.
 	Quorum int
@@ -47,6 +54,9 @@ type Op struct {
 	// Thorough has the operation wait for every master's vote once a quorum of yes has become
 	// impossible, instead of deciding at once. So the votes of all say why.
 	Thorough bool
+	// Grace has an operation that a quorum of yes has decided wait for the other votes, for at most
+	// so long. It is no failure if they do not come.
+	Grace time.Duration
 	// Timeout bounds the operation, from its start; zero means that only the context does.
 	Timeout time.Duration
 	// Persist, if positive, makes the operation persistent: if a master is down, or its
@@ -64,20 +74,11 @@ type Op struct {
 	// block nor call the Mux. The Op can be reused from then on. It must have a Command. The
 	// replies are read by whoever drives next, or within 25 ms.
 	OnDecided func(err error)
-	// OnEnd, if set, is called once, when the operation is decided, with what Wait returns, or with an
-	// error that is not nil if the context has ended. The Votes hold what has been cast by then. It
-	// is for what others must know before the caller has come back from Wait. It is called with the Mux
-	// locked, as OnDecided is, and must not change the Op. It must not panic.
-	OnEnd func(err error)
 	// OnReply, if set, is called with each master's (last) reply, also if that comes after the
 	// decision: in the order in which the master has sent it among its pushes. The value borrows
 	// the connection's buffer and is valid during the call. It is called with the Mux locked, as
 	// the hooks of the [Config] are. If it panics, the vote has failed.
 	OnReply func(master int, v resp.Value)
-	// OnLate, if set, is called once, when the operation is decided, before OnEnd and with the same error. What it
-	// returns takes the place of OnReply for the replies that are still owed; nil if they do not matter. Both
-	// are called with the Mux locked, as OnReply is. OnLate must not panic.
-	OnLate func(err error) func(master int, v resp.Value)
 	// Awaited says that a Wait follows the Post at once. Then Post leaves the writing to it. The
 	// Wait also writes what other callers have submitted by then.
 	Awaited bool
@@ -109,6 +110,7 @@ type Op struct {
 	yes, open  int             // votes: yes so far, and still pending
 	quorum     int             // Quorum, or the majority
 	pending    bool            // submitted and not decided
+	won        bool            // a quorum has decided it, and it waits for the other votes until the deadline
 	waiting    bool            // its caller is in Wait
 	hurried    bool            // it counts in Mux.hurried
 	drive      bool            // its caller was given the drive

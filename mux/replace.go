@@ -179,7 +179,7 @@ func (m *Mux) replace(i int, from, to conn.Address, c *conn.Conn, name string) e
 	}
 	s.addr, s.known, s.remote = to, conn.Server{Endpoint: from.String()}, ""
 	s.state = State{Addr: to.String(), Phase: Dialing, Since: clock.Now(), Connects: s.state.Connects}
-	s.lateCommands, s.pause, s.silentLinks = false, 0, 0
+	s.lateCommands, s.pause, s.silentLinks, s.process = false, 0, 0, clock.Now()
 	s.dialer++ // whoever dials the old one ends
 	if err := m.place(i, c, 0); err != nil {
 		c.Close()

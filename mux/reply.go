@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 type owed struct {
 	f     *flight       // nil if it is the reply to a renewal of the credentials
 	sent  time.Duration // when the command was queued, on clock.Now's clock
+	first time.Duration // of a fallback: when the command was; 0 otherwise
 	left  int           // replies to come, the last one included
 	final bool          // VerdictAgain is of no use: this is the fallback, or a delivery
 	voted bool          // the master's vote was cast as failed before: a delivery, or it is barred
@@ -23,6 +25,7 @@ type owed struct {
 func (m *Mux) match(i int, l *link) {
 	s := &m.slots[i]
 	now := m.clock
+	m.readBy = 0
 	for s.link == l {
 		v, err := l.c.Next()
 		kind := v.Kind()
@@ -80,6 +83,10 @@ func (m *Mux) reply(i int, v resp.Value, beyond error, now time.Duration) bool {
 	o := s.owed.pop()
 	f := o.f
 	s.state.LastRTT = now - o.sent
+	s.noteRoundTrip(s.state.LastRTT)
+	if o.first != 0 {
+		s.again--
+	}
 	s.state.Replies++
 	if beyond != nil {
 		m.conclude(i, o, VerdictFailed, beyond, v, now)
@@ -114,7 +121,9 @@ func (m *Mux) reply(i int, v resp.Value, beyond error, now time.Duration) bool {
 func (m *Mux) conclude(i int, o owed, verdict Verdict, err error, v resp.Value, now time.Duration) {
 	if f := o.f; f.op == nil || o.voted {
 		m.cast(nil, i, verdict, err)
-		m.slots[i].state.Stragglers++
+		s := &m.slots[i]
+		s.state.Stragglers++
+		m.noteStraggler(s, cmp.Or(o.first, o.sent))
 	} else {
 		m.vote(f.op, i, verdict, err, v, now-o.sent, now)
 	}
@@ -142,7 +151,11 @@ func (s *slot) dialectError(o owed, v resp.Value) Verdict {
 // fallBack sends a master the fallback of an operation in place of what it has answered.
 func (m *Mux) fallBack(i int, o owed, now time.Duration) {
 	m.write(i, o.f.text)
-	m.slots[i].owed.push(owed{f: o.f, sent: now, left: 1, final: true, voted: o.voted})
+	s := &m.slots[i]
+	s.owed.push(owed{f: o.f, sent: now, first: o.sent, left: 1, final: true, voted: o.voted})
+	if s.again++; s.again == 1 || o.sent < s.againFrom {
+		s.againFrom = o.sent
+	}
 }
 
 // handleErrorReply does what an error reply asks for besides a vote. If it says that the
@@ -179,8 +192,14 @@ func outcome(verdict Verdict, err error, v resp.Value) (Verdict, error) {
 // measured: a straggler's round trip ends when somebody looks, which says nothing of its
 // master.
 func (m *Mux) vote(op *Op, i int, verdict Verdict, err error, v resp.Value, rtt, now time.Duration) {
+	s := &m.slots[i]
+	counts := verdict == VerdictYes || verdict == VerdictFailed && v.Kind() == resp.Integer // a fence that is not believed
+	doubtful := counts && s.suspects(op, i)
+	if doubtful {
+		verdict, err = VerdictFailed, ErrSuspect
+	}
 	m.cast(op, i, verdict, err)
-	switch s := &m.slots[i]; {
+	switch {
 	case op.OnDecided != nil: // as with a straggler's
 	case s.state.RTT == 0:
 		s.state.RTT = rtt
@@ -189,7 +208,9 @@ func (m *Mux) vote(op *Op, i int, verdict Verdict, err error, v resp.Value, rtt,
 	}
 	vote := &op.Votes[i]
 	vote.RTT = now - op.Started
-	vote.Int, _ = v.Int()
+	if !doubtful { // a number would say that the master has what it was asked for
+		vote.Int, _ = v.Int()
+	}
 	if op.Keep || op.KeepNo && verdict == VerdictNo && v.Kind() != resp.Integer && len(v.Raw()) <= maxNo {
 		vote.Reply = v.CloneTo(op.memory(i, len(v.Raw())))
 	}

@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -31,6 +32,14 @@ type slot struct {
 	since        time.Duration // when the link was installed
 	lastReply    time.Duration // when a reply was last matched on it
 
+	unanswered span          // commands to which no reply will come
+	late       span          // commands whose replies came late, of those that were not votes any more
+	wasLate    bool          // the last of such replies did
+	again      int           // fallbacks that it has not answered
+	againFrom  time.Duration // ... the first of what they repeat was sent then
+	leastRTT   time.Duration // the least round trip on this connection; 0 before the first
+	leastFrom  time.Duration // ... and when that first one was known: a hang may have made it long for what was sent before
+
 	suspected   time.Duration // when it was found silent for the stall time; 0 if it was not
 	pause       time.Duration // before the next dial, doubling while links are short-lived
 	silentLinks int           // links in a row that fell silent without any reply
@@ -42,6 +51,7 @@ type slot struct {
 	quarantineErr    *QuarantineError // ... for this reason
 	extendFrom       time.Duration    // when it was connected, if its quarantine may be extended; 0 if not
 	extendReason     string           // ... for this reason
+	process          time.Duration    // when it was connected and its process was another than before; 0 if it never was
 	remote           string           // the address of its last connection, see conn.Conn.RemoteAddr
 	demoted          error            // what it has said on this connection: that it is no master now; nil if it has not
 	moved            string           // where the sentinels or nodes say that the group's master is now, if that is news
@@ -142,13 +152,17 @@ func (m *Mux) drop(i int, err error) {
 	s.debts = debts{}
 	owing := s.owed
 	s.owed = ring[owed]{}
-	s.held = nil
+	s.held, s.again, s.leastRTT, s.wasLate = nil, 0, 0, false
 	if s.queued, s.taken, s.suspected = s.queued[:0], 0, 0; cap(s.queued) > keepBuffer {
 		s.queued = nil
 	}
 	s.lateCommands = s.lateCommands || owing.len() > 0
+	if owing.len() > 0 {
+		s.unanswered.begin(now)
+	}
 	for owing.len() > 0 {
 		o := owing.pop()
+		s.unanswered.add(cmp.Or(o.first, o.sent))
 		f := o.f
 		if f == nil { // whoever waits for it is told by gone
 			continue

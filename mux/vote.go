@@ -65,7 +65,7 @@ type VerdictFunc func(reply resp.Value) Verdict
 
 // cast records a vote; op is nil for a straggler's.
 func (m *Mux) cast(op *Op, i int, v Verdict, err error) {
-	if v == VerdictFailed {
+	if v == VerdictFailed && err != ErrSuspect { // a suspect has answered
 		m.slots[i].state.Failures++
 	}
 	if op == nil {
@@ -80,7 +80,15 @@ func (m *Mux) cast(op *Op, i int, v Verdict, err error) {
 
 // settle decides an operation if the votes that were cast do.
 func (m *Mux) settle(op *Op, now time.Duration) {
-	if op.open == 0 || !op.All && (op.yes >= op.quorum || !op.Thorough && op.yes+op.open < op.quorum) {
+	switch won := op.yes >= op.quorum; {
+	case op.open > 0 && (op.won || op.All || !won && (op.Thorough || op.yes+op.open >= op.quorum)):
+	case op.open > 0 && won && op.Grace > 0:
+		op.won = true
+		if until := clock.After(now, op.Grace); op.deadline == 0 || until < op.deadline {
+			op.deadline = until
+			m.expireBy(until)
+		}
+	default:
 		m.decide(op, now, nil)
 	}
 }
@@ -106,9 +114,6 @@ func (m *Mux) decide(op *Op, now time.Duration, err error) {
 	op.pending = false
 	op.Decided, op.err = now, err
 	if f := op.f; f != nil {
-		if op.OnLate != nil {
-			f.onReply = op.OnLate(err)
-		}
 		f.op = nil
 		op.f = nil
 	}
@@ -116,9 +121,6 @@ func (m *Mux) decide(op *Op, now time.Duration, err error) {
 		m.unhurry(op, now)
 	}
 	m.unwatch(op)
-	if op.OnEnd != nil {
-		op.OnEnd(err)
-	}
 	switch {
 	case op.OnDecided != nil:
 		op.OnDecided(err) // and nothing after it: the Op may be another's by now

@@ -358,9 +358,7 @@ func TestTheErrorNamesTheRightThatIsMissing(t *testing.T) {
 				}
 				c := lacking(t, command)
 				m := c.NewMutex("lock:"+name, long, kind.opts...)
-				errs := []error{m.TryLock(t.Context()), m.Extend(t.Context())}
-				masters.Flush(0)
-				errs = append(errs, m.Extend(t.Context()), m.Unlock(t.Context()))
+				errs := []error{m.TryLock(t.Context()), m.Extend(t.Context()), m.Unlock(t.Context())}
 				require.ErrorContains(t, errors.Join(errs...), "(the user lacks +"+command+", which is for ", name)
 				masters.Flush(0)
 			}

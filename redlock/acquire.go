@@ -229,6 +229,7 @@ func (a *attempt) round(ctx context.Context, k *call) (left time.Duration, e *Ro
 	}
 	m.clearExpired() // a lock that another goroutine has taken, and let expire, since this attempt began
 	now, until := c.now(), m.term.until(k.op.Started)
+	k.sets = acquired(k.op.Asked, answeredBy(k.op.Votes), k.op.Started, now)
 	reason := count(k.op.Votes, err).acquired(now, until)
 	had = reason == nil || reason == ErrExpired
 	var far mux.Set // the masters whose counters are not believed

@@ -8,7 +8,6 @@ import (
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock/internal/kind"
 	"github.com/redburst/redburst/redlock/internal/rights"
-	"github.com/redburst/redburst/resp"
 )
 
 // A call is what one round needs: the operation, and the buffers into which its commands are
@@ -24,12 +23,13 @@ import (
 //
 //	round             what a straggler leaves       what undoes it
 //	acquire           the lock's keys               Unlock; core.sendRelease, if it has failed and keys can be there
-//	extend, adopt     the same keys, set again      Unlock; renewer.lose, if the lock is over (extension.mustUndo)
-//	recheck           the same keys, set again      Unlock, or the next attempt of the Mutex (renewer.loseUnseen)
+//	extend, adopt,    keys that last longer         Unlock; renewer.lose, if the lock is over (extension.mustUndo);
+//	recheck                                         the next attempt of the Mutex (renewer.loseUnseen)
+//	repair            the lock's keys               likewise; and their yes does not count (decide_suspect.go)
 //	raise, a counter  a counter that is higher      nothing: it must not go down. Where the token is gone, a
 //	                                                raise does nothing
 //	pass              the same, and the keys' TTL   the same; the release of its last holder
-//	extend of a       the same keys, set again      the release of its last holder; renewer.lose, if the lock is lost
+//	extend of a       keys that last longer         the release of its last holder; renewer.lose, if the lock is lost
 //	relay
 //	read              nothing                       nothing
 //	mend              nothing                       nothing: where the token is gone, it does nothing
@@ -45,9 +45,8 @@ import (
 //	                                                token is gone, a revoke does nothing
 //
 // A master that does not know a script says so, and is then sent its text. The text could come after the round
-// that undoes it. So an acquire, and an extend that can set keys again, have a lease of their hold, and
-// intend and enter have the lease of their call (core.doUndoable). The text is not sent once the lease has
-// ended. The other rounds have no effect once they are undone.
+// that undoes it. So an acquire and an extend have a lease of their hold, and intend and enter have the lease of
+// their call (core.doUndoable). The text is not sent once the lease has ended. A repair is sent as text. The other rounds have no effect once they are undone.
 type call struct {
 	op             mux.Op
 	one            [1]*mux.Op // op, as the argument of Post
@@ -69,9 +68,7 @@ type call struct {
 	order          []int         // the order in which an acquire in turn asks the masters
 	asked          int           // number of masters that an acquire in turn has asked; 0 if all were asked
 	roundLease     roundLease    // see core.doUndoable
-	doubt          *doubt        // in an extension: that of its lock
-	onEnd          func(error)   // of an extension; made once
-	onLate         func(error) func(master int, v resp.Value)
+	sets           sets          // of an acquire
 }
 
 // about is what Observers are told of the lock of a round.
@@ -108,8 +105,6 @@ type earlyVote struct {
 func newCall() any {
 	k := new(call)
 	k.one[0] = &k.op
-	k.onEnd = func(err error) { k.doubt.end(count(k.op.Votes, err).lost()) }
-	k.onLate = func(err error) func(int, resp.Value) { return k.doubt.late(count(k.op.Votes, err), k.op.Verdict) }
 	return k
 }
 
@@ -120,7 +115,8 @@ func (k *call) prepare(timeout time.Duration) {
 	op.Dialects, op.Lease, op.Epoch = r.Dialects[:], nil, 0
 	op.Timeout = timeout
 	op.All, op.Thorough, op.Keep, op.KeepNo, op.Persist = false, false, false, false, 0
-	op.Only, op.Quorum, op.OnDecided, op.OnEnd, op.OnLate, op.Awaited, op.Patient = 0, 0, nil, nil, nil, false, false
+	op.Only, op.Quorum, op.OnDecided, op.Awaited, op.Patient = 0, 0, nil, false, false
+	op.Suspect, op.Unless, op.Grace = 0, mux.Sent{}, 0
 }
 
 // grant returns the lock that the round is about. It is valid until the request is encoded. It allocates nothing.
@@ -175,13 +171,34 @@ func (k *call) mend(s *spec, token []byte, fence uint64, far mux.Set) {
 
 // extend makes the call an extend of the lock that has the token and the fence. It is thorough: if there is no
 // quorum, only all votes together can tell whether the lock is lost.
-func (k *call) extend(s *spec, token []byte, fence uint64, ttl time.Duration, restore bool) {
+func (k *call) extend(s *spec, token []byte, fence uint64, ttl time.Duration) {
 	k.token, k.fence, k.ttl = append(k.token[:0], token...), fence, ttl
 	k.about = aboutLock(s)
 	k.request.Reset()
-	s.kind.Extend(&k.request, k.grant(s), restore)
+	s.kind.Extend(&k.request, k.grant(s))
 	k.prepare(s.timeout)
 	k.op.Thorough, k.op.KeepNo = true, true
+}
+
+// repair makes the call one that sets a lock again on masters where it is gone.
+func (k *call) repair(s *spec, token []byte, fence uint64, ttl time.Duration, on mux.Set) {
+	k.token, k.fence, k.ttl = append(k.token[:0], token...), fence, ttl
+	k.request.Reset()
+	s.kind.Repair(&k.request, k.grant(s))
+	k.prepare(s.timeout)
+	k.op.Only, k.op.Quorum, k.op.All, k.op.Patient = on, 1, true, true
+}
+
+// asText has every master sent the text of the script, if it is a script: a master that does not know the script would be
+// sent the text behind what has followed.
+func (k *call) asText() {
+	if !k.isText() {
+		k.op.Command = k.op.Fallback
+	}
+}
+
+func (k *call) isText() bool {
+	return len(k.op.Fallback) == 0 || unsafe.SliceData(k.op.Command) == unsafe.SliceData(k.op.Fallback)
 }
 
 // pass makes the call one that asks for the number of the lock's next holder, and extends the lock unless ttl is 0. It

@@ -19,6 +19,7 @@ type rounds interface {
 	Send(op *mux.Op)
 	Forget(op *mux.Op)
 	ForgetInHook(op *mux.Op)
+	Heard(of mux.Sent) (answered, soon, never mux.Set)
 	RTT() time.Duration
 	Masters() []mux.State
 	AppendMasters(dst []mux.State) []mux.State
@@ -102,7 +103,53 @@ func (c *core) sendRelease(s *spec, token []byte, rest time.Duration) {
 	defer c.putCall(k)
 	k.linger(s, token, rest, false)
 	k.op.Dialects = nil
+	k.asText()
 	c.rounds.Send(&k.op)
+}
+
+// hear asks the mux what became of the sets that are owed.
+func (c *core) hear(s *sets) {
+	if s.owing == 0 {
+		return
+	}
+	open, lost := s.asks()
+	answered, soon, never := c.rounds.Heard(open)
+	if lost.To != 0 {
+		renewed, _, _ := c.rounds.Heard(lost)
+		answered |= renewed
+	}
+	s.heard(answered, soon, never)
+}
+
+// beginRound begins a round about a lock with those sets, which is encoded.
+func (c *core) beginRound(s *sets, k *call) trust {
+	c.hear(s)
+	k.op.Suspect, k.op.Unless = s.doubted()
+	return s.begin()
+}
+
+// judge has the yes of suspects count for nothing, before a round is judged that began with that trust.
+func (c *core) judge(s *sets, t trust, k *call) {
+	c.hear(s)
+	discount(k.op.Votes, s.suspectSince(t))
+}
+
+// repair has masters set a lock again after the round k. It returns the call, which is posted. The lock is valid, and
+// whoever calls it guards its sets.
+func (c *core) repair(s *spec, of *sets, k *call, on mux.Set) (posted *call) {
+	p := c.takeCall()
+	p.repair(s, k.token, k.fence, k.ttl, on)
+	c.rounds.Post(p.one[:]...)
+	of.sent(p.op.Asked, p.op.Started, c.now())
+	return p
+}
+
+// forget ends a repair that nobody waits for.
+func (c *core) forget(repair *call) {
+	if repair != nil {
+		c.rounds.Forget(&repair.op)
+		c.putCall(repair)
+	}
 }
 
 // sendUndo sends the release after an attempt that has failed. had says that it had the lock for a moment, so that this
@@ -116,6 +163,7 @@ func (c *core) sendUndo(s *spec, token []byte, had bool) {
 	defer c.putCall(k)
 	k.untaken = true
 	k.release(s, token)
+	k.asText()
 	c.rounds.Send(&k.op)
 }
 
@@ -247,8 +295,9 @@ func (c *core) agreeOnFence(ctx context.Context, s *spec, k *call) (again bool, 
 		fence = c.hints.next()
 	}
 	c.stats.raised.Add(1)
-	started := k.op.Started
+	started, suspect, unless := k.op.Started, k.op.Suspect, k.op.Unless
 	k.raise(s, fence)
+	k.op.Suspect, k.op.Unless = suspect, unless
 	err = c.rounds.Do(ctx, &k.op)
 	k.op.Started = started
 	return true, err

@@ -35,13 +35,12 @@ func (t term) due(until time.Duration) time.Duration { return t.started(until) +
 
 // A tally is a round's votes, counted.
 type tally struct {
-	n        int // masters
-	yes      int
-	no       int  // the key is another's, or not there
-	restored int  // extend: the key was gone and has been set again
-	failed   int  // did not answer, or answered with an error, or late
-	open     int  // not waited for: the round was decided without them, or its context had ended
-	cut      bool // its context, or Close, has ended it
+	n      int // masters
+	yes    int
+	no     int  // the key is another's, or not there
+	failed int  // did not answer, or answered with an error, or late
+	open   int  // not waited for: the round was decided without them, or its context had ended
+	cut    bool // its context, or Close, has ended it
 }
 
 // errUndecided is the result of a round that its context, or Close, has ended before the masters had decided it. No
@@ -57,8 +56,6 @@ func count(votes []mux.Vote, err error) tally {
 		switch v := &votes[i]; {
 		case v.Verdict == VerdictYes:
 			t.yes++
-		case v.Verdict == VerdictNo && v.Int == kind.Restored:
-			t.restored++
 		case v.Verdict == VerdictNo:
 			t.no++
 		case v.Verdict == VerdictFailed || late:
@@ -75,9 +72,8 @@ func (t tally) quorum() int { return majority(t.n) }
 // spare returns how many masters can be missing while the others still make a quorum.
 func (t tally) spare() int { return t.n - t.quorum() }
 
-// lost reports whether so many masters have not got the key, or had not before the round set it again, that no quorum
-// can have had it.
-func (t tally) lost() bool { return t.no+t.restored > t.spare() }
+// lost reports whether so many masters have not got the key that no quorum can have it.
+func (t tally) lost() bool { return t.no > t.spare() }
 
 // acquired decides an acquire: it returns nil, or what went wrong.
 func (t tally) acquired(now, until time.Duration) error {
@@ -94,16 +90,14 @@ func (t tally) acquired(now, until time.Duration) error {
 	return ErrHeld // a master said no: otherwise the failures alone would have decided
 }
 
-// extended decides an extend of a lock that is valid until limit. A master that had lost the key and was given it
-// again counts as a yes. But if the masters that had lost it, together with those that said no, are so many
-// that no quorum can have had the key any more, the lock is lost: another may have held it in between.
+// extended decides an extend of a lock that is valid until limit.
 func (t tally) extended(now, until, limit time.Duration) error {
 	switch {
 	case t.lost():
 		return ErrNotHeld
-	case t.undecided(t.yes + t.restored):
+	case t.undecided(t.yes):
 		return errUndecided
-	case t.yes+t.restored < t.quorum():
+	case t.yes < t.quorum():
 		return ErrNoQuorum
 	case now >= min(until, limit):
 		return ErrExpired // an extend does not revive a lock
@@ -112,8 +106,7 @@ func (t tally) extended(now, until, limit time.Duration) error {
 }
 
 // released decides a release. expired says that the lock's validity had ended before the release began, and gone
-// that the lock was known to be lost. It also decides a round that asks whether a quorum still has the lock, even if
-// that sets it again.
+// that the lock was known to be lost. It also decides a round that asks whether a quorum still has the lock.
 func (t tally) released(expired, gone bool) error {
 	switch {
 	case t.yes >= t.quorum() && !gone:
@@ -141,6 +134,46 @@ func (t tally) answered() error {
 // counting votes.
 func (t tally) undecided(counting int) bool {
 	return t.cut && counting < t.quorum() && counting+t.open >= t.quorum()
+}
+
+// answeredBy returns the masters that have answered.
+func answeredBy(votes []mux.Vote) (all mux.Set) {
+	for i := range votes {
+		v := &votes[i]
+		if _, refused := v.Err.(*mux.ReplyError); refused || v.Err == mux.ErrUnexpected || v.Verdict == VerdictYes || v.Verdict == VerdictNo {
+			all = all.With(i)
+		}
+	}
+	return all
+}
+
+// saidYes returns the masters whose vote is yes.
+func saidYes(votes []mux.Vote) (all mux.Set) {
+	for i := range votes {
+		if votes[i].Verdict == VerdictYes {
+			all = all.With(i)
+		}
+	}
+	return all
+}
+
+// saidGone returns the masters that have answered to an extend that the lock is gone, and that nothing is in its way.
+func saidGone(votes []mux.Vote) (all mux.Set) {
+	for i := range votes {
+		if v := &votes[i]; v.Verdict == VerdictNo && v.Int == kind.Gone {
+			all = all.With(i)
+		}
+	}
+	return all
+}
+
+// discount makes failed votes of the yes of suspect masters.
+func discount(votes []mux.Vote, suspect mux.Set) {
+	for i := range votes {
+		if v := &votes[i]; suspect.Has(i) && (v.Verdict == VerdictYes || v.Verdict == VerdictFailed && v.Int > 0) {
+			v.Verdict, v.Err, v.Int = VerdictFailed, mux.ErrSuspect, 0
+		}
+	}
 }
 
 // milliseconds returns the time that a master gives as a number of milliseconds.

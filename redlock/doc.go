@@ -75,10 +75,17 @@
 //  1. A cancelled context never leaves a key behind: no release uses a caller's context.
 //  2. The end of the validity is computed before the caller can see success. No lock is reported
 //     as taken when its validity is over.
-//  3. Extend and renewal give the key back to a master that has lost it, but only while the lock
-//     is valid by our clock: an expired lock is not revived. If so many masters had lost the key
-//     that no quorum still had it, the lock is lost, even though all have it again: another may
-//     have held it in between.
+//  3. Extend and renewal set nothing. They succeed if a quorum has the key. Then they give it back
+//     to a master that has lost it, by a command of its own, and only while the lock is valid by
+//     our clock: an expired lock is not revived. A set can be carried out late, even behind a
+//     connection that was given up, after another has had the lock. So the yes of a master
+//     that was sent one, and had not answered when the lock was taken, counts for nothing, in
+//     Unlock neither, until a round has succeeded that began after its answer; or its process is
+//     another. With one exception: what a master has answered within max(4 round trips, 50 ms) of
+//     the acquire counts. So a yes says that nobody else has had a quorum since then, or since the
+//     lock was taken if that was later; unless a master that had decided for the lock has lost
+//     its key within that time, before the late one has set it. The proof is in
+//     decide_suspect.go.
 //  4. KeepAlive's context ends at the end of the validity at the latest: its timer is set before
 //     a renewal is sent.
 //  5. Unlock returns nil if a quorum deleted the key, [ErrNotHeld] only if the lock had ended
@@ -98,8 +105,8 @@
 // the key is free; the hint is the client's wall clock in microseconds. If a majority returns the
 // same number, that is the fence, after one round. Otherwise the fence is the greatest of them,
 // and a second round first raises the counters of a majority that still holds the key. Extend,
-// renewal and recheck raise the counter of a master that they give the key again. The proof is in
-// decide_fence.go.
+// renewal and recheck raise the counters, and so does a command that gives a master the key again. The
+// proof is in decide_fence.go.
 //
 // The numbers grow if a majority of all masters have had a lock's number, and remember it until
 // the next lock is taken. They remember it for Config.FenceMemory, and beyond a restart only if
@@ -563,7 +570,7 @@
 //	                  the completions of releases that are not awaited; they take leaves
 //
 // The other mutexes of the subscriptions, those of the watchers' and the kept locks' subscriptions,
-// of the doubts and of the events are leaves: a goroutine that holds one takes no other. So an event can be told under
+// and of the events are leaves: a goroutine that holds one takes no other. So an event can be told under
 // any other. Contexts are cancelled while none of these is held, except Client.attempts at times. Observers are called by
 // goroutines of their own, which hold none.
 //

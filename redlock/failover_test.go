@@ -127,6 +127,7 @@ func TestFailoversKeepExclusionAndService(t *testing.T) {
 		for _, c := range clients { // three that do not vote would be too many
 			reaches(t, c, i, "up")
 		}
+		redlock.Confirmed(t, held)
 	}
 	cancel()
 	fighting.Wait()

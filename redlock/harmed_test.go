@@ -230,6 +230,7 @@ func TestHarmedMinority(t *testing.T) {
 			client := h.open(time.Minute)
 			before, meanwhile := client.NewMutex("before", long), client.NewMutex("meanwhile", long)
 			require.NoError(t, before.TryLock(t.Context()))
+			redlock.Confirmed(t, before)
 			settled(t, client)
 			require.Equal(t, before.Token(), h.ask("GET", "before"))
 
@@ -365,6 +366,7 @@ func TestWhatIsNotPersistedIsNoVote(t *testing.T) {
 			client, another := h.open(time.Minute), h.open(time.Minute)
 			before, m := client.NewMutex("before", long), client.NewMutex("k", long)
 			require.NoError(t, before.TryLock(t.Context()))
+			redlock.Confirmed(t, before)
 			settled(t, client)
 			log := h.log()
 			answered, err := os.Stat(log)

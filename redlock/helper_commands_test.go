@@ -156,9 +156,13 @@ func (m *fakeMaster) script(what string, keys, args []string) any {
 	case is(kind.ExtendScript), is(kind.FencedExtendScript):
 		m.note("extend", key, token)
 		if is(kind.FencedExtendScript) {
-			fence = number(args[3])
+			fence = number(args[2])
 		}
-		n = c.extend(token, args[2] == "1", uint64(fence))
+		n = c.extend(token, uint64(fence))
+		kept = n > 0
+	case is(kind.FencedRepairScript):
+		m.note("repair", key, token)
+		n = c.repair(token, uint64(number(args[2])))
 		kept = n > 0
 	case is(kind.FencedAdoptScript):
 		m.note("extend", key, token)
@@ -184,12 +188,15 @@ func (m *fakeMaster) script(what string, keys, args []string) any {
 			m.note("mend", key, token)
 			c.f, n = uint64(number(args[1])), 1
 		}
-	case is(kind.SeveralAcquireScript), is(kind.SeveralExtendScript), is(kind.SeveralReleaseScript):
+	case is(kind.SeveralAcquireScript), is(kind.SeveralExtendScript), is(kind.SeveralRepairScript), is(kind.SeveralReleaseScript):
 		switch {
 		case is(kind.SeveralAcquireScript):
 			n = on.acquire(keys, token)
 		case is(kind.SeveralExtendScript):
-			n = on.extend(keys, token, args[2] == "1")
+			n = on.extend(keys, token)
+		case is(kind.SeveralRepairScript):
+			m.note("repair", key, token)
+			n = on.repair(keys, token)
 		default:
 			n = on.release(keys, token)
 		}

@@ -62,6 +62,8 @@ type fakeMaster struct {
 	log      []string                      // what it did: "set k token", "extend ...", "release ..."
 	queue    []*fakeCommand
 	debts    []*fakeCommand
+	sent     []*fakeCommand // all that it was sent, in this order
+	process  time.Duration  // when it was last restarted
 	news     *sync.Cond
 }
 
@@ -75,6 +77,9 @@ type fakeCommand struct {
 	bytes    []byte
 	arrives  time.Duration
 	fallback bool
+	at       time.Duration // when it was sent
+	answered time.Duration // when its answer came; 0 if none has come
+	never    bool          // none will
 }
 
 type fakeFlight struct {
@@ -82,6 +87,7 @@ type fakeFlight struct {
 	op      *mux.Op                      // nil once decided
 	persist time.Duration                // until when
 	tells   func(master int, key string) // of changes, if its client can be told
+	won     bool                         // it waits for the other votes
 	done    chan struct{}
 	err     error // what Wait returns
 }
@@ -300,7 +306,8 @@ func (r *fakeRounds) submit(op *mux.Op, wanted bool, tells func(master int, key 
 			if wanted {
 				op.Asked |= 1 << i
 			}
-			m.queue = append(m.queue, c)
+			c.at = now
+			m.queue, m.sent = append(m.queue, c), append(m.sent, c)
 			m.news.Broadcast()
 		}
 	}
@@ -351,9 +358,6 @@ func (f *fakeFlight) decide(now time.Duration) {
 		op.Decided = now
 		f.op = nil
 		close(f.done)
-		if op.OnEnd != nil {
-			op.OnEnd(f.err)
-		}
 		if op.OnDecided != nil { // and nothing after it: the operation may be another's by now
 			op.OnDecided(f.err)
 		}
@@ -375,7 +379,18 @@ func (f *fakeFlight) cast(r *fakeRounds, i int, v mux.Verdict, n int64, err erro
 			open++
 		}
 	}
-	if open == 0 || !f.All && (yes >= f.Quorum || !f.Thorough && yes+open < f.Quorum) {
+	won := yes >= f.Quorum
+	switch {
+	case open > 0 && won && !f.All && f.Grace > 0:
+		if !f.won {
+			f.won = true
+			time.AfterFunc(f.Grace, func() {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				f.decide(r.clock())
+			})
+		}
+	case open == 0 || !f.All && (won || !f.Thorough && yes+open < f.Quorum):
 		f.decide(r.clock())
 	}
 }
@@ -410,6 +425,7 @@ func (m *fakeMaster) serve() {
 		m.queue = m.queue[1:]
 		i := slices.Index(r.masters, m)
 		if m.down != nil { // the connection broke before it was read
+			c.never = true
 			if c.f.persist > 0 {
 				m.debts = append(m.debts, c)
 			}
@@ -449,14 +465,21 @@ func (m *fakeMaster) serve() {
 		verdict := c.f.Verdict(v)
 		if verdict == mux.VerdictAgain && !c.fallback {
 			if c.f.Lease == nil || c.f.Lease.Holds(c.f.Epoch, r.clock()) {
-				m.queue = append(m.queue, &fakeCommand{f: c.f, bytes: c.f.Fallback, fallback: true})
+				again := &fakeCommand{f: c.f, bytes: c.f.Fallback, fallback: true, at: c.at}
+				*c = fakeCommand{at: c.at, answered: r.clock()}
+				m.queue, m.sent = append(m.queue, again), append(m.sent, again)
 				continue
 			}
 			if verdict = mux.VerdictNo; v.IsError() {
 				verdict = mux.VerdictFailed
 			}
 		}
+		c.answered = r.clock()
 		var err error
+		if verdict != mux.VerdictNo && !v.IsError() && m.suspects(c.f, i) {
+			c.f.cast(r, i, mux.VerdictFailed, 0, mux.ErrSuspect)
+			continue
+		}
 		if verdict != mux.VerdictYes && verdict != mux.VerdictNo {
 			verdict, err = mux.VerdictFailed, &mux.ReplyError{Code: string(v.ErrorCode()), Message: string(v.Bytes())}
 		}
@@ -469,6 +492,54 @@ func (m *fakeMaster) serve() {
 		}
 		c.f.cast(r, i, verdict, n, err)
 	}
+}
+
+// Heard is the Mux's, but exact.
+func (r *fakeRounds) Heard(of mux.Sent) (answered, soon, never mux.Set) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, m := range r.masters {
+		switch a, s, n := m.heard(of); {
+		case !of.To.Has(i):
+		case n:
+			never = never.With(i)
+		case a:
+			answered = answered.With(i)
+			if s {
+				soon = soon.With(i)
+			}
+		}
+	}
+	return answered, soon, never
+}
+
+func (m *fakeMaster) heard(of mux.Sent) (answered, soon, never bool) {
+	if m.process > of.Last {
+		return true, false, false
+	}
+	if of.First == 0 {
+		return false, false, true
+	}
+	answered, soon = true, true
+	for _, c := range slices.Backward(m.sent) {
+		if c.at < of.First {
+			break
+		}
+		if c.at <= of.Last {
+			never = never || c.never
+			answered = answered && c.answered != 0
+			soon = soon && answered && c.answered-c.at <= 50*time.Millisecond
+		}
+	}
+	return answered, soon, never
+}
+
+func (m *fakeMaster) suspects(f *fakeFlight, i int) bool {
+	if !f.Unless.To.Has(i) {
+		return f.Suspect.Has(i)
+	}
+	_, soon, _ := m.heard(f.Unless)
+	return !soon
 }
 
 var cachingYes = string(resp.AppendCommand(nil, "CLIENT", "CACHING", "YES"))
@@ -548,7 +619,9 @@ func (h *hookedRounds) Wait(ctx context.Context, op *mux.Op) error {
 func queueKey(name string) string { return string(kind.AppendQueueKey(nil, name)) }
 
 // asks reports whether an operation asks for a script.
-func asks(op *mux.Op, s script.Script) bool { return strings.Contains(string(op.Command), s.Hash) }
+func asks(op *mux.Op, s script.Script) bool {
+	return strings.Contains(string(op.Command), s.Hash) || strings.Contains(string(op.Command), s.Text)
+}
 
 // notifiedRounds are one client's connections to simulated masters that notify of changes. Several
 // clients can have the same masters.
@@ -726,7 +799,7 @@ func freeze(m *fakeMaster)   { m.frozen = true }
 func thaw(m *fakeMaster)     { m.frozen = false }
 func fail(m *fakeMaster)     { m.down = errFake }
 func flush(m *fakeMaster)    { clear(m.keys); clear(m.counters); clear(m.lines) }
-func restart(m *fakeMaster)  { m.down = nil; flush(m) }
+func restart(m *fakeMaster)  { m.down, m.process = nil, m.r.clock(); flush(m) }
 func unscript(m *fakeMaster) { m.scripts = false }
 
 // late is the rounds, whose first Wait returns so much later.

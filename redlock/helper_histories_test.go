@@ -107,11 +107,13 @@ const (
 	verbPass
 	verbs
 
-	verbRevoke // of some histories only, in which no master is deaf to it
+	// No master is deaf to these.
+	verbRevoke // of some histories only
+	verbRepair
 )
 
 func (v verb) String() string {
-	return [...]string{"acquire", "raise", "extend", "release", "mend", "pass", "", "revoke"}[v]
+	return [...]string{"acquire", "raise", "extend", "release", "mend", "pass", "", "revoke", "repair"}[v]
 }
 
 // A moment is what must happen often enough, or the histories are worth nothing.
@@ -150,6 +152,10 @@ type modelActor struct {
 	forgotten    mux.Set     // who has forgotten the round
 	hint, offset uint64      // the greatest number that it has seen, and how far its clock is ahead
 	heard        mux.Set     // who has said that the key is there
+	sets         sets
+	trust        trust
+	owes         mux.Set     // who has not answered a set
+	setRounds    map[int]int // by master: the round of the latest set
 	at           int         // a key that it takes, of several
 }
 
@@ -197,7 +203,7 @@ func (h *history) people(n int) {
 	h.clients, h.ill = make([]modelActor, n), h.IntN(2*n)
 	for i := range h.clients {
 		c := &h.clients[i]
-		c.id, c.votes, c.wires = i, make([]mux.Vote, len(h.barred)), make([]modelWire, len(h.barred))
+		c.id, c.votes, c.wires, c.setRounds = i, make([]mux.Vote, len(h.barred)), make([]modelWire, len(h.barred)), map[int]int{}
 		for i := range c.wires {
 			c.wires[i].slow, c.wires[i].lossy = h.IntN(3) == 0, h.IntN(4) == 0
 		}
@@ -247,7 +253,7 @@ func (h *history) restart(i int) {
 		wire := &o.wires[i]
 		wire.replies = nil
 		wire.commands = slices.DeleteFunc(wire.commands, func(c modelCommand) bool { return h.mortal || c.verb != verbRelease })
-		o.forgotten = o.forgotten.With(i)
+		o.forgotten, o.owes = o.forgotten.With(i), o.owes.Without(i)
 	}
 	h.note("master %d forgets", i)
 	h.model.forget(i)
@@ -294,6 +300,12 @@ func (h *history) deliver() (more bool) {
 
 func (h *history) hear(c *modelActor, i int, reply modelReply) {
 	verdict := h.model.judge(c, i, reply)
+	if (reply.verb == verbAcquire || reply.verb == verbRepair) && reply.round == c.setRounds[i] {
+		c.owes = c.owes.Without(i)
+	}
+	if reply.verb == verbRepair && reply.n == 1 {
+		h.seen[restored]++
+	}
 	if reply.round == c.round && reply.verb == c.verb && h.now >= h.barred[i] { // that of a mend has another verb
 		c.votes[i] = mux.Vote{Verdict: verdict, Int: reply.n}
 	}
@@ -319,20 +331,28 @@ func (h *history) askOf(c *modelActor, phase phase, verb verb, number uint64, wh
 }
 
 func (h *history) send(c *modelActor, i int, verb verb, number uint64) {
+	if verb == verbAcquire || verb == verbRepair {
+		c.owes, c.setRounds[i] = c.owes.With(i), c.round
+	}
 	c.wires[i].commands = append(c.wires[i].commands, modelCommand{verb, c.writes, c.round, c.token, c.keys, c.ttl, number})
 }
 
 func (h *history) act(c *modelActor) {
 	now, until := time.Duration(h.now), time.Duration(c.began+c.ttl)
+	if c.phase == extending || c.phase == passing {
+		discount(c.votes, c.sets.suspect)
+	}
 	t := count(c.votes, nil)
 	switch c.phase {
 	case idle:
 		h.tokens++
+		c.owes = 0
 		c.token, c.began, c.ttl, c.fence = strconv.Itoa(h.tokens), h.now, modelTicks, 0
 		h.model.want(c)
 	case acquiring, raising:
 		if h.model.took(c, t, t.acquired(now, until)) {
 			c.phase, c.until = holding, c.began+c.ttl
+			c.sets = acquired(c.owes, 0, 0, 0)
 			h.seen[published]++
 			h.note("client %d has it until %d, number %d", c.id, c.until, c.fence)
 			h.model.publish(c)
@@ -341,6 +361,7 @@ func (h *history) act(c *modelActor) {
 	case passing:
 		if h.model.took(c, t, t.acquired(now, min(until, time.Duration(c.until)))) {
 			c.phase, c.until = holding, c.began+c.ttl
+			c.sets.succeeded(c.trust, 0)
 			h.seen[passed]++
 			h.note("client %d has it from itself until %d, number %d", c.id, c.until, c.fence)
 			h.model.publish(c)
@@ -349,6 +370,7 @@ func (h *history) act(c *modelActor) {
 	case holding:
 		if h.passes && h.now < c.until && h.IntN(3) == 0 {
 			c.began, c.heard = h.now, 0
+			h.trusts(c)
 			h.ask(c, passing, verbPass, c.fence+1)
 			return
 		}
@@ -357,20 +379,34 @@ func (h *history) act(c *modelActor) {
 			return
 		}
 		c.began = h.now
+		h.trusts(c)
 		h.ask(c, extending, verbExtend, c.fence)
 	case extending:
 		if t.extended(now, until, time.Duration(c.until)) != nil {
 			h.giveUp(c)
 			return
 		}
-		h.seen[restored] += t.restored
 		c.phase, c.until = holding, c.began+c.ttl
 		h.note("client %d has it until %d", c.id, c.until)
 		h.model.extended(c)
+		on := c.sets.succeeded(c.trust, saidGone(c.votes))
+		c.round++
+		for i := range c.wires {
+			if on.Has(i) {
+				h.send(c, i, verbRepair, c.fence)
+			}
+		}
+		c.sets.sent(on, 0, 0)
 		h.check(c)
 	case revoking:
 		h.model.(interface{ revoked(*modelActor, tally) }).revoked(c, t)
 	}
+}
+
+// trusts has a client look who owes it no answer any more.
+func (h *history) trusts(c *modelActor) {
+	c.sets.heard(c.sets.owing&^c.owes, 0, 0)
+	c.trust = c.sets.begin()
 }
 
 // giveUp ends a round that has not succeeded, at some time.

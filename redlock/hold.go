@@ -31,7 +31,7 @@ type hold struct {
 	lingersUntil time.Duration // until when the masters keep it after its release; 0 if that is not known
 	keepAlives   *keepAlive    // its live KeepAlives
 
-	doubt *doubt // of the lock; nil before its first extension
+	sets sets // of the token, unless it is in a relay; see memory
 
 	backing *backing // the second lock; nil without one, before it is taken, and once it was dropped
 
@@ -227,7 +227,7 @@ func (h *hold) install(k *call, until, now time.Duration) bool {
 	*h.tokenText, h.fence = append(h.token()[:0], k.token...), k.fence
 	h.until, h.takenAt, h.lost, h.revoked, h.told, h.unseenUntil = until, now, false, false, 0, 0
 	h.relay, h.shown = nil, false
-	h.takeDoubt()
+	h.sets = k.sets
 	h.pins++
 	h.lingersUntil = clock.After(h.term.started(until), h.minHold)
 	h.lease.begin(until)
@@ -249,7 +249,6 @@ func (h *hold) receive(r *relay, now time.Duration) bool {
 	*h.tokenText, h.fence = append(h.token()[:0], r.token...), r.fence
 	h.until, h.takenAt, h.lost, h.revoked, h.told, h.unseenUntil = r.until, now, false, false, 0, 0
 	h.relay, h.shown, h.lingersUntil = r, false, 0
-	h.takeDoubt()
 	h.pins++
 	h.lease.begin(r.until)
 	h.attemptLease.end()
@@ -313,18 +312,16 @@ func (h *hold) reset() (keeps *keepAlive, second *backing) {
 	h.attemptLease.end()
 	*h.tokenText, h.fence, h.until, h.takenAt, h.lingersUntil, h.lost, h.keepAlives, h.backing = h.token()[:0], 0, 0, 0, 0, false, nil, nil
 	h.relay, h.shown, h.revoked, h.told, h.unseenUntil = nil, false, false, 0, 0
-	h.takeDoubt()
+	h.sets = sets{}
 	return keeps, second
 }
 
-// takeDoubt takes the doubt out of the hold, so that the next lock has none of it. It returns nil, and leaves the memory
-// there, if no extension is under way and none has found a loss. mu is held.
-func (h *hold) takeDoubt() (d *doubt) {
-	if !h.doubt.any() {
-		return nil
+// memory returns what is remembered of the token's sets. mu is held.
+func (h *hold) memory() *sets {
+	if h.relay != nil {
+		return &h.relay.sets
 	}
-	d, h.doubt = h.doubt, nil
-	return d
+	return &h.sets
 }
 
 // awaitsSecond reports whether the lock is held on the masters, and its second lock is still to be taken. mu is held.

@@ -12,10 +12,17 @@ import (
 // An extension is one round that gives a lock its full TTL again. Extend, the renewal and the recheck all use it,
 // so that one rule says how an extension is posted and judged. The callers decide when to ask, whether to ask
 // again, and whom to tell.
+//
+// It sets nothing. If it succeeds, it is followed by a repair: the masters that have said that the lock is gone are sent a
+// set. So it waits a little for the masters that have not answered when it is decided. Nobody judges what they answer to
+// the set. Whoever waits for the answers can have the lock extended once more, so that the
+// yes of these masters counts (decide_suspect.go).
 type extension struct {
-	core *core
-	hold *hold
-	call *call
+	core  *core
+	hold  *hold
+	call  *call
+	trust trust   // when it began
+	yes   mux.Set // of a lock that was handed over: who had it, before a second round has raised the counters
 }
 
 // encode encodes the round if the lock is held, and reports whether it is. hold.mu is held.
@@ -27,24 +34,26 @@ func (x *extension) encode() bool {
 	return true
 }
 
-// fill encodes the round. restore says whether a master that lacks the lock is to set it again. The round pins the
-// hold: whoever has it encoded unpins the hold when all that comes of the round is done. hold.mu is held.
-func (x *extension) fill(restore bool) {
+// fill encodes the round. held says that the lock is held, and not handed over. The round pins the hold: whoever has it
+// encoded unpins the hold when all that comes of the round is done. hold.mu is held.
+func (x *extension) fill(held bool) {
 	h, k := x.hold, x.call
 	h.pins++
 	h.noteWrite()
-	held := restore
-	restore = restore && !h.relay.confirms()
-	k.extend(&h.spec, h.token(), h.fence, max(h.term.ttl, h.lingerTime(x.core.now)), restore)
+	k.extend(&h.spec, h.token(), h.fence, max(h.term.ttl, h.lingerTime(x.core.now)))
 	if held {
 		k.op.Lease, k.op.Epoch = &h.lease, h.lease.epoch.Load()
 	}
-	if h.doubt == nil {
-		h.doubt = new(doubt)
+	k.op.Grace = x.core.shortTimeout(h.timeout, minShortTimeout)
+	if !held {
+		k.op.Grace = x.core.shortTimeout(h.timeout, minFirstGrace)
 	}
-	h.doubt.begin()
-	k.doubt, k.op.OnEnd, k.op.OnLate = h.doubt, k.onEnd, k.onLate
+	x.trust = x.core.beginRound(h.memory(), k)
 }
+
+// minFirstGrace is the least time that the first round of a lock that was handed over waits for those that have not
+// answered when it is decided. Their yes counts never if it does not come by then.
+const minFirstGrace = 50 * time.Millisecond
 
 // post encodes the round and posts it if the lock is held, and reports whether it is. It posts under hold.mu, so an
 // Unlock that takes the token away sends its release later.
@@ -74,14 +83,14 @@ func (x *extension) postFirst() state {
 }
 
 // complete judges the round. err is the mux's. If the round has succeeded and prolong is set, complete moves the end
-// of the validity. It returns what is left of the validity, or why the lock was not extended: ErrNotHeld,
-// ErrExpired, ErrNoQuorum, ErrClosed, errUndecided, or errUnlocked.
+// of the validity, and posts a repair if one is needed. It returns what is left of the validity, or why the lock was not
+// extended: ErrNotHeld, ErrExpired, ErrNoQuorum, ErrClosed, errUndecided, or errUnlocked.
 //
 // Other rounds may have extended the lock further meanwhile. So complete goes by the lock as it is now, and
 // not as it was when the round was posted. It does not revive a lock that is over.
-func (x *extension) complete(err error, prolong bool) (left time.Duration, reason error) {
+func (x *extension) complete(err error, prolong bool) (left time.Duration, repair *call, reason error) {
 	if errors.Is(err, mux.ErrClosed) { // whatever the votes say, nothing can be sent any more
-		return 0, ErrClosed
+		return 0, nil, ErrClosed
 	}
 	h, op := x.hold, &x.call.op
 	h.mu.Lock()
@@ -92,25 +101,36 @@ func (x *extension) complete(err error, prolong bool) (left time.Duration, reaso
 	if limit == 0 { // the validity of a lock that was handed over is not known
 		limit = until
 	}
-	reason = count(op.Votes, err).extended(now, until, limit)
-	if h.has(x.call.token) && h.doubt.lost() { // an earlier round has found that, perhaps after it had ended
-		reason = ErrNotHeld
+	if h.has(x.call.token) {
+		x.core.judge(h.memory(), x.trust, x.call)
 	}
+	reason = count(op.Votes, err).extended(now, until, limit)
 	switch s := h.state(now); {
 	case reason != nil && reason != ErrExpired:
-		return 0, reason
+		return 0, nil, reason
 	case !h.has(x.call.token):
-		return 0, errUnlocked
-	case s == stateLost: // the keys that this round has set again are about to be released
-		return 0, ErrNotHeld
+		return 0, nil, errUnlocked
+	case s == stateLost:
+		return 0, nil, ErrNotHeld
 	case reason == ErrExpired && s != stateHeld: // if it is held, another round has extended it further
-		return 0, ErrExpired
+		return 0, nil, ErrExpired
 	}
-	if prolong {
-		h.prolong(until)
-		h.fence = cmp.Or(h.fence, x.call.fence) // a fence never changes: it may have been used
+	if !prolong {
+		return h.left(now), nil, nil
 	}
-	return h.left(now), nil
+	adopted := h.until == 0
+	h.prolong(until)
+	h.fence = cmp.Or(h.fence, x.call.fence) // a fence never changes: it may have been used
+	memory := h.memory()
+	if adopted {
+		memory.adopted(1<<len(op.Votes)-1, cmp.Or(x.yes, saidYes(op.Votes)), now)
+	} else if reason == nil {
+		if on := memory.succeeded(x.trust, saidGone(op.Votes)); on != 0 {
+			h.noteWrite()
+			repair = x.core.repair(&h.spec, memory, x.call, on)
+		}
+	}
+	return h.left(now), repair, nil
 }
 
 // observe tells the Observers of the round. left and e are as in core.observeRound.
@@ -128,7 +148,7 @@ func (x *extension) observe(ctx context.Context, op Op, left time.Duration, e *R
 var errUnlocked = errors.New("redlock: unlocked meanwhile")
 
 // mustUndo reports whether a round that has failed for that reason must be undone, because its lock is over. Either
-// the round has found that out, or the lock has ended meanwhile, and the round may have set some of its keys again.
+// the round has found that out, or the lock has ended meanwhile, and the round may have prolonged some of its keys.
 func (x *extension) mustUndo(reason error) bool {
 	if reason == ErrNotHeld || reason == ErrExpired {
 		return true

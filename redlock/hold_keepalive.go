@@ -41,6 +41,7 @@ type keepAlive struct {
 	next         time.Duration // the time of its next event: the deadline, or one of the next two
 	renewAt      time.Duration // when the lock is to be renewed; clock.Forever if not, or while a renewal is under way
 	askAt        time.Duration // when the masters are asked to notify of changes; clock.Forever if not
+	confirms     bool          // the next renewal is sent because a repair was answered
 	awaitsSecond bool          // it keeps the lock alive only until the second one is taken; never changes
 	failure      *RoundError   // of the last renewal; nil if that succeeded
 	failures     int           // renewals that have failed since one has succeeded

@@ -12,8 +12,7 @@ import (
 
 // A rechecker asks the masters again for every lock that is held, after a group has switched to another master. A
 // master that had voted for the lock may have been replaced by one that does not have the lock. The new master
-// is in quarantine. So a lock survives if the other masters make a quorum, including those that set it again
-// now. Otherwise it is lost at once, but stays on the masters until its holder lets go (loseUnseen). A lock that
+// is in quarantine. So a lock survives if the other masters make a quorum. Otherwise it is lost at once, but stays on the masters until its holder lets go (loseUnseen). A lock that
 // survives has its full TTL again, even without a KeepAlive: a shorter TTL could undo a renewal that is under way.
 //
 // A rechecker keeps a list of the locks only if there is a group (core.groups). Otherwise no master is ever
@@ -127,7 +126,7 @@ func (r *rechecker) recheck(holds []*hold) { r.ask(holds, r.renewer.loseUnseen) 
 func (r *rechecker) ask(holds []*hold, lose func(h *hold, token []byte, failure *RoundError)) {
 	var posted []extension
 	for _, h := range holds {
-		x := extension{r.core, h, r.core.takeCall()}
+		x := extension{core: r.core, hold: h, call: r.core.takeCall()}
 		if x.post() {
 			posted = append(posted, x)
 		} else {
@@ -154,7 +153,8 @@ func (r *rechecker) complete(x extension, lose func(h *hold, token []byte, failu
 		x.hold.unpin() // for the first round
 		err = r.core.rounds.Wait(ctx, &x.call.op)
 	}
-	left, reason := x.complete(err, true)
+	left, repair, reason := x.complete(err, true)
+	r.core.forget(repair)
 	r.renewer.askAgain(x.hold)
 	if reason == ErrClosed { // the lock is not lost by that
 		return

@@ -67,8 +67,8 @@ import (
 //	ends
 //	the context of an Unlock    The release stays in its round, and nobody waits for it.
 //	ends
-//	a renewal is under way      It pins the hold: the lock is released on the masters. Unlock returns nil once the
-//	                            renewal is decided, if that has not found the loss (doubt).
+//	a renewal is under way      It pins the hold: the lock is released on the masters.
+//	a repair is under way       The sets go with the token: see decide_suspect.go.
 //	a group switches to         While a recheck is under way, no lock is given on. If a switch comes after the hold has
 //	another master              left the list of the rechecks, whoever takes the lock over rechecks it.
 //	the lock is lost            The state is looked at when it is given on and when it is taken over. In between, the
@@ -87,7 +87,10 @@ type relay struct {
 	mu       sync.Mutex  // comes before hold.mu
 	holder   *hold       // the hold that has the lock; nil while it is given, or released
 	until    time.Duration
+	sets     sets       // of the token. Guarded by mu, and by that of the holder while it has the lock
+	trust    trust      // of the round that is under way
 	switches uint64     // of groups, before the last holder left the list of the rechecks
+	given    bool       // the lock was given on once
 	over     bool       // the lock is not given on any more
 	waiting  []*release // for the next round
 	sharing  []*release // the round that is under way
@@ -155,7 +158,7 @@ func (all *relays) begin(s *spec, token []byte) *relay {
 	r.spec, r.token = s, append(r.token[:0], token...)
 	r.lost.Store(false)
 	r.line.answer.Store(unanswered)
-	r.holder, r.until, r.over, r.released, r.fence = nil, 0, false, false, 0
+	r.holder, r.until, r.given, r.over, r.released, r.fence = nil, 0, false, false, false, 0
 	now := all.core.now()
 	r.began, r.turnEnds, r.ends = now, now+r.turn(), now+max(relayMost, relayMostTrips*all.core.rounds.RTT())
 	return r
@@ -171,10 +174,6 @@ func (r *relay) drop() {
 	}
 }
 
-// confirms reports whether releases wait for a round. Meanwhile the holder's extensions set the lock nowhere again: the
-// round would take it for the lock that was there. The relay's own extensions do, and judge that.
-func (r *relay) confirms() bool { return r != nil && r.running.Load() }
-
 // fresh reports whether at least half of a validity is left. A lock with less is not given on.
 func (s *spec) fresh(until, now time.Duration) bool { return until-now >= (s.term.ttl-s.term.drift)/2 }
 
@@ -185,6 +184,9 @@ func (r *relay) give(rel *release, until time.Duration, switches uint64) bool {
 	defer r.mu.Unlock()
 	if r.over || r.lost.Load() {
 		return false
+	}
+	if !r.given {
+		r.sets, r.given = rel.sets, true
 	}
 	r.holder, r.until, r.switches = nil, max(r.until, until), switches
 	if r.lease.ends.Load() == 0 {
@@ -239,6 +241,8 @@ func (r *relay) end(rel *release) (shared bool) {
 	}
 	r.last = r.of.core.takeCall()
 	r.last.release(r.spec, r.token)
+	r.last.op.Suspect, r.last.op.Unless = r.sets.doubted()
+	r.last.asText() // nobody waits for the answers who follows
 	r.of.core.rounds.Post(r.last.one[:]...)
 	return true
 }
@@ -308,12 +312,14 @@ func (r *relay) next() *call {
 	case r.spec.numbers != nil:
 		k.pass(r.spec, r.token, max(c.hints.next(), r.before+1), ttl)
 	case ttl > 0:
-		k.extend(r.spec, r.token, 0, ttl, true)
+		k.extend(r.spec, r.token, 0, ttl)
 		k.op.Lease, k.op.Epoch = &r.lease, r.lease.epoch.Load()
+		k.op.Grace = c.shortTimeout(r.spec.timeout, minShortTimeout)
 	default:
 		k.read(r.spec, r.token)
 		k.op.Lease, k.op.Epoch = &r.lease, r.lease.epoch.Load() // its text must not follow the last holder's release
 	}
+	r.trust = c.beginRound(&r.sets, k)
 	k.op.Awaited = true // serve writes it, when no lock is held
 	r.round = [2]*mux.Op{&k.op}
 	n := 1
@@ -367,6 +373,12 @@ func (r *relay) validity() time.Duration {
 func (r *relay) complete(k *call, err error) (lost bool, tell func()) {
 	c := r.of.core
 	r.mu.Lock()
+	h := r.holder
+	if h != nil {
+		h.mu.Lock()
+	}
+	releases := k.op.Persist > 0 // its votes say the same to all who share it, and nobody has the lock
+	c.judge(&r.sets, r.trust, k)
 	t := count(k.op.Votes, err)
 	if far := c.unbelieved(k.op.Votes).Len(); far > 0 { // they have the lock
 		t.yes, t.failed = t.yes+far, t.failed-far
@@ -377,15 +389,18 @@ func (r *relay) complete(k *call, err error) (lost bool, tell func()) {
 	}
 	if reason != nil {
 		r.over = true
+	} else if !releases {
+		r.repair(k, h)
 	}
-	h := r.holder
+	if h != nil {
+		h.mu.Unlock()
+	}
 	lost = reason == ErrNotHeld || reason == ErrExpired
 	if reason != nil && !lost && r.last != nil { // the release that was posted meanwhile began after these, and may know
 		r.waiting = append(r.waiting, r.sharing...)
 		clear(r.sharing)
 		r.sharing = r.sharing[:0]
 	}
-	releases := k.op.Persist > 0 // its votes say the same to all who share it, and nobody has the lock
 	news := lost && !releases && !r.lost.Swap(true)
 	r.mu.Unlock()
 	if news && h != nil {
@@ -394,14 +409,23 @@ func (r *relay) complete(k *call, err error) (lost bool, tell func()) {
 	return r.lost.Load(), tell
 }
 
+// repair has the lock repaired after a round that has succeeded, if the round has extended it. h is the holder; nil if there
+// is none. mu is held, and the holder's.
+func (r *relay) repair(k *call, h *hold) {
+	on := r.sets.succeeded(r.trust, saidGone(k.op.Votes))
+	if on == 0 || r.released {
+		return
+	}
+	if h != nil {
+		h.noteWrite()
+	}
+	r.of.core.forget(r.of.core.repair(r.spec, &r.sets, k, on))
+}
+
 // prolong moves the end of the validity after a round that has extended the lock. It returns why the lock was not
-// extended. mu is held.
+// extended. mu is held, and the holder's.
 func (r *relay) prolong(t tally, now, until time.Duration) error {
 	h := r.holder
-	if h != nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-	}
 	limit := r.validity()
 	switch reason := t.extended(now, until, limit); {
 	case reason == ErrExpired && now < limit: // another round has extended it further

@@ -23,11 +23,6 @@ type release struct {
 	result chan error    // capacity 1: what the mux said of the shared round
 	left   atomic.Uint32 // of a shared release that is awaited: 0, or who was first to leave the other
 
-	doubt   *doubt // of the lock that was released; nil if there is none
-	unsure  bool   // the context has ended while it waited for the doubt
-	decided error  // what the mux said of its round, while that waits for the doubt
-	onDoubt func() // made once: the doubt is over, and the release is not awaited
-
 	onDecided func(error) // completed, made once
 }
 
@@ -79,37 +74,11 @@ func (r *release) await(ctx context.Context) (err error, kept bool) {
 	return ctx.Err(), true
 }
 
-// awaitDoubt waits until the extensions are decided that were under way when the lock was released. They may have set
-// it again where it was gone, and a quorum that has confirmed the release may be no quorum of before. The context ends
-// the wait. Nobody waits if the release has failed anyway.
-func (r *release) awaitDoubt(ctx context.Context, err error) error {
-	if r.doubt == nil || count(r.op.Votes, err).released(r.was.over(), r.was == stateLost) != nil {
-		return err
-	}
-	over := make(chan struct{})
-	if r.doubt.wait(func() { close(over) }) {
-		return err
-	}
-	r.unsure = true // also if the context panics
-	select {
-	case <-over:
-		r.unsure = false
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // complete judges the votes. err is the mux's.
 func (r *release) complete(err error) *RoundError {
 	c := r.of.core
-	if r.doubt.lost() {
-		r.was = stateLost
-	}
 	reason := count(r.op.Votes, err).released(r.was.over(), r.was == stateLost)
 	switch {
-	case r.unsure && reason == nil:
-		reason = errUndecided
 	case r.secondLost:
 		reason = ErrNotHeld
 	case r.secondErr != nil && reason == nil:
@@ -129,15 +98,7 @@ func (r *release) complete(err error) *RoundError {
 
 // completed takes the decision of a release that is not awaited. The Mux is locked.
 func (r *release) completed(err error) {
-	r.decided = err
-	if r.doubt.wait(r.onDoubt) {
-		r.conclude()
-	}
-}
-
-// conclude takes the decision of a release that is not awaited, once the doubt is over. The Mux is locked.
-func (r *release) conclude() {
-	e := r.complete(r.decided)
+	e := r.complete(err)
 	r.of.core.observeRound(context.Background(), OpUnlock, r.key, &r.call, 0, e)
 	r.of.put(r)
 }
@@ -153,14 +114,13 @@ func (all *releases) take() *release {
 	if r == nil {
 		r = &release{of: all, result: make(chan error, 1)}
 		r.one[0] = &r.op
-		r.onDecided, r.onDoubt = r.completed, r.conclude
+		r.onDecided = r.completed
 	}
 	return r
 }
 
 func (all *releases) put(r *release) {
 	r.secondErr, r.secondLost, r.lingers, r.awaited, r.shared = nil, false, false, false, false
-	r.doubt, r.unsure, r.decided = nil, false, nil
 	r.left.Store(0)
 	all.pool.Put(r)
 }

@@ -53,6 +53,7 @@ type renewer struct {
 // A burst is a number of renewals that are sent together.
 type burst struct {
 	renewals  []renewal
+	repaired  []repaired
 	ops       []*mux.Op
 	quiet     *mux.Op   // that comes first; nil for none. Nobody waits for it
 	questions []*mux.Op // that follow; nor for them
@@ -65,6 +66,13 @@ type renewal struct {
 	keepAlive    *keepAlive
 	subscription *heldSubscription // of the lock; nil without
 	reason       mux.Set           // masters that have notified of a change, if it is sent for that
+	confirms     bool              // it is sent because a repair was answered
+}
+
+// A repaired is a lock that was repaired after a renewal.
+type repaired struct {
+	keepAlive *keepAlive
+	call      *call
 }
 
 // kept returns the number of live KeepAlives.
@@ -394,14 +402,24 @@ func (r *renewer) run() {
 		// that none waits for longer than its own timeout.
 		slices.SortFunc(b.renewals, func(x, y renewal) int { return cmp.Compare(x.call.op.Timeout, y.call.op.Timeout) })
 		for _, x := range b.renewals {
-			r.complete(x, r.core.rounds.Wait(context.Background(), &x.call.op))
+			if repair := r.complete(x, r.core.rounds.Wait(context.Background(), &x.call.op)); repair != nil {
+				b.repaired = append(b.repaired, repaired{x.keepAlive, repair})
+			}
 			r.core.putCall(x.call)
 		}
 		r.mu.Lock()
 		r.sending -= len(b.ops)
 		r.mu.Unlock()
+		for _, x := range b.repaired {
+			r.core.rounds.Wait(context.Background(), &x.call.op)
+			if saidYes(x.call.op.Votes) != 0 {
+				r.confirm(x.keepAlive)
+			}
+			r.core.putCall(x.call)
+		}
 		clear(b.renewals)
-		b.renewals, b.ops = b.renewals[:0], b.ops[:0]
+		clear(b.repaired)
+		b.renewals, b.repaired, b.ops = b.renewals[:0], b.repaired[:0], b.ops[:0]
 		r.pool.Put(b)
 	}
 }
@@ -496,7 +514,8 @@ func (r *renewer) makeBurst(now time.Duration) *burst {
 			break
 		}
 		n++
-		x := renewal{extension: extension{r.core, k.hold, r.core.takeCall()}, keepAlive: k}
+		x := renewal{extension: extension{core: r.core, hold: k.hold, call: r.core.takeCall()}, keepAlive: k, confirms: k.confirms}
+		k.confirms = false
 		h := k.hold
 		h.mu.Lock()
 		ours := h.hasKeepAlive(k)
@@ -525,13 +544,37 @@ func (r *renewer) makeBurst(now time.Duration) *burst {
 	return b
 }
 
-// complete takes the result of a renewal.
-func (r *renewer) complete(x renewal, err error) {
+// confirm has a lock renewed at once whose repair was answered: from then on the yes of those that were repaired counts. So
+// a lock outlives that one master after the other loses it, even if the next one does long before a third of its TTL.
+func (r *renewer) confirm(k *keepAlive) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k.index < 0 {
+		return
+	}
+	k.confirms = true
+	if k.renewAt == clock.Forever { // a renewal is under way, and the next one is set when it is complete
+		return
+	}
+	now := r.core.now()
+	k.renewAt = min(k.renewAt, now)
+	r.move(k)
+	r.arm(now)
+}
+
+// complete takes the result of a renewal. It returns a repair that follows it, for whoever waits for it; nil if there is
+// none, or if nobody need wait: a renewal that confirms one is not followed by another that does, as the master may lose
+// each key that it is given.
+func (r *renewer) complete(x renewal, err error) (repair *call) {
 	k, h := x.keepAlive, x.hold
 	defer h.unpin()
 	r.mu.Lock()
 	now := r.core.now()
-	left, reason := x.complete(err, k.index >= 0) // a KeepAlive that is over extends nothing
+	left, repair, reason := x.complete(err, k.index >= 0) // a KeepAlive that is over extends nothing
+	if x.confirms {
+		r.core.forget(repair)
+		repair = nil
+	}
 	var e *RoundError
 	if reason != nil && reason != errUnlocked {
 		e = r.core.failure(OpRenew, h.key, x.call, err, reason)
@@ -548,6 +591,9 @@ func (r *renewer) complete(x renewal, err error) {
 		}
 		if e == nil {
 			r.schedule(k)
+			if k.confirms {
+				k.renewAt = min(k.renewAt, now)
+			}
 		} else {
 			pause := h.term.ttl / retryAfter
 			k.renewAt = now + pause + rand.N(pause)
@@ -561,7 +607,11 @@ func (r *renewer) complete(x renewal, err error) {
 	if e != nil && (reason == ErrNotHeld || !stopped && x.mustUndo(reason)) {
 		r.lose(h, x.call.token, e)
 	}
+	if x.confirms {
+		r.askAgain(h)
+	}
 	x.observe(k, OpRenew, left, e)
+	return repair
 }
 
 // ask adds the lock of k to the questions, unless it is not yet to be asked for. r.mu and hold.mu are held.

@@ -177,8 +177,9 @@ func TestStormOfChangesIsLimited(t *testing.T) {
 				sent, most := c.Stats().RenewalsNotified, uint64(2*time.Second/notifyPause)
 				if name == "touched" {
 					most /= 2
+					require.Greater(t, sent, most/8)
 				}
-				require.Greater(t, sent, most/8)
+				require.Positive(t, sent)
 				require.LessOrEqual(t, sent, most+1)
 				require.NoError(t, ctx.Err())
 				require.NoError(t, m.Unlock(t.Context()))

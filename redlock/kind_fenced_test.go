@@ -33,10 +33,9 @@ func TestScriptsOfTheFence(t *testing.T) {
 			if random.IntN(2) == 0 {
 				number += today
 			}
-			restore := random.IntN(2) == 0
 			var reply int64
 			yes := false
-			verb := random.IntN(7)
+			verb := random.IntN(8)
 			if random.IntN(4) == 0 { // then they are sent by text
 				command(t, masters, 0, "SCRIPT", "FLUSH")
 			}
@@ -46,11 +45,15 @@ func TestScriptsOfTheFence(t *testing.T) {
 				reply = want.acquire(string(k.token), number)
 				yes = reply > 0
 			case 1:
-				k.extend(s, token, number, s.term.ttl, restore)
-				reply = want.extend(string(token), restore, number)
+				k.extend(s, token, number, s.term.ttl)
+				reply = want.extend(string(token), number)
+				yes = reply == 1
+			case 6:
+				k.repair(s, token, number, s.term.ttl, 1)
+				reply = want.repair(string(token), number)
 				yes = reply == 1
 			case 2:
-				k.extend(s, token, 0, s.term.ttl, false)
+				k.extend(s, token, 0, s.term.ttl)
 				reply = want.adopt(string(token))
 				yes = reply >= 0
 			case 3:
@@ -116,15 +119,22 @@ func (c *counter) acquire(token string, hint uint64) int64 {
 	return int64(c.f)
 }
 
-func (c *counter) extend(token string, restore bool, fence uint64) int64 {
-	was := c.token
-	if was != token && (was != "" || !restore) {
+func (c *counter) extend(token string, fence uint64) int64 {
+	switch c.token {
+	case "":
+		return kind.Gone
+	case token:
+		c.f = max(c.f, fence)
+		return 1
+	}
+	return 0
+}
+
+func (c *counter) repair(token string, fence uint64) int64 {
+	if c.token != "" {
 		return 0
 	}
 	c.token, c.f = token, max(c.f, fence)
-	if was == "" {
-		return kind.Restored
-	}
 	return 1
 }
 

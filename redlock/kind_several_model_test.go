@@ -65,19 +65,21 @@ func (all keyMasters) do(i, now int, c modelCommand, wrong mistake) (n int64) {
 			}
 		}
 	case verbExtend:
-		n = m.extend(c.keys, c.token, true)
+		n = m.extend(c.keys, c.token)
 		for _, key := range c.keys {
 			switch {
-			case n > 0:
+			case n != 0:
 			case wrong == prolongs:
-				m.extend([]string{key}, c.token, true)
+				m.repair([]string{key}, c.token)
 			case wrong == takesBack:
 				m.severalMaster[key] = c.token
 			}
 		}
-		if wrong == prolongs || wrong == takesBack {
-			n = max(n, 1)
+		if n == 0 && (wrong == prolongs || wrong == takesBack) {
+			n = 1
 		}
+	case verbRepair:
+		n = m.repair(c.keys, c.token)
 	case verbRelease:
 		n = m.release(c.keys, c.token)
 		for _, key := range c.keys {
@@ -87,7 +89,7 @@ func (all keyMasters) do(i, now int, c modelCommand, wrong mistake) (n int64) {
 		}
 	}
 	for _, key := range c.keys {
-		if m.severalMaster[key] == c.token && (had[key] != c.token || c.verb == verbExtend && n > 0) {
+		if m.severalMaster[key] == c.token && (had[key] != c.token || (c.verb == verbExtend || c.verb == verbRepair) && n > 0) {
 			m.ends[key] = now + modelTicks
 		}
 	}
@@ -161,10 +163,10 @@ func TestModelEachKeyOfASetHasOneHolder(t *testing.T) {
 func TestModelFindsWhatBreaksSets(t *testing.T) {
 	findsMistakes(t,
 		setting{kind: severalModel{}, wrong: skips},
-		setting{kind: severalModel{}, wrong: oneByOne, from: map[int]uint64{3: 2_000_722, 5: 354}},
+		setting{kind: severalModel{}, wrong: oneByOne, from: map[int]uint64{3: 2_003_086, 5: 354}},
 		setting{kind: severalModel{}, wrong: oneByOneLeft, leaves: true},
 		setting{kind: severalModel{}, wrong: leaves, leaves: true},
-		setting{kind: severalModel{forgetful: true}, wrong: prolongs, from: map[int]uint64{3: 2_003_201, 5: 2_005_051}},
+		setting{kind: severalModel{forgetful: true}, wrong: prolongs, from: map[int]uint64{3: 2_025_469, 5: 2_005_051}},
 		setting{kind: severalModel{}, wrong: takesBack},
 		setting{kind: severalModel{}, wrong: blindRelease})
 }

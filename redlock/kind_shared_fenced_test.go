@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -36,18 +37,24 @@ func (s *fencedShelf) acquire(token string, now, ttl, waited int64, hint uint64)
 	return int64(s.f)
 }
 
-func (s *fencedShelf) extend(token string, now, ttl int64, restore bool, fence uint64) int64 {
-	reply := s.shelf.extend(token, now, ttl, restore)
-	if reply == 0 {
-		return 0
+func (s *fencedShelf) extend(token string, now, ttl int64, fence uint64) int64 {
+	return s.keepAbove(s.shelf.extend(token, now, ttl), fence)
+}
+
+func (s *fencedShelf) repair(token string, now, ttl int64, fence uint64) int64 {
+	return s.keepAbove(s.shelf.repair(token, now, ttl), fence)
+}
+
+func (s *fencedShelf) keepAbove(reply int64, fence uint64) int64 {
+	if reply > 0 {
+		s.moveOn(false, 0)
+		s.f = max(s.f, fence)
 	}
-	s.moveOn(false, 0)
-	s.f = max(s.f, fence)
 	return reply
 }
 
 func (s *fencedShelf) adopt(token string, now, ttl int64) int64 {
-	if s.shelf.extend(token, now, ttl, false) == 0 {
+	if s.shelf.extend(token, now, ttl) != 1 {
 		return -1
 	}
 	s.moveOn(false, 0)
@@ -94,12 +101,16 @@ func TestScriptsOfReadersWithAFence(t *testing.T) {
 				f.Acquire(&r, g)
 				reply = want.acquire(token, now, ms, g.Waited.Milliseconds(), number)
 			case 2, 3:
-				restore := random.IntN(2) == 0
-				f.Extend(&r, g, restore)
-				reply = want.extend(token, now, ms, restore, number)
+				if random.IntN(2) == 0 {
+					f.Extend(&r, g)
+					reply = want.extend(token, now, ms, number)
+				} else {
+					f.Repair(&r, g)
+					reply = want.repair(token, now, ms, number)
+				}
 			case 4:
 				g.Fence = 0
-				f.Extend(&r, g, true)
+				f.Extend(&r, g)
 				reply = want.adopt(token, now, ms)
 			case 5:
 				f.Raise(&r, g)
@@ -134,7 +145,7 @@ func TestScriptsOfReadersWithAFence(t *testing.T) {
 			}
 			at := fmt.Sprintf("round %d, step %d, verb %d", round, step, verb)
 			if verb <= 6 {
-				require.Equal(t, reply, do(words(r.Fallback)...), at)
+				require.Equal(t, reply, do(words([]byte(cmp.Or(string(r.Fallback), string(r.Command))))...), at)
 			}
 			text, _ := do("GET", counter).(string)
 			n, _ := strconv.ParseUint(text, 10, 64)

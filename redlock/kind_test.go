@@ -23,24 +23,22 @@ import (
 type hashed struct{}
 
 var (
-	hashedAcquire = script.New(`if redis.call('EXISTS', KEYS[1]) == 1 then
+	hashedAcquire = hashedScript{script.New(`if redis.call('EXISTS', KEYS[1]) == 1 then
   return 0
 end
 redis.call('HSET', KEYS[1], 'token', ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
-return 1`)
+return 1`)}
 
-	hashedExtend = script.New(`local v = redis.pcall('HGET', KEYS[1], 'token')
+	hashedExtend = hashedScript{script.New(`local v = redis.pcall('HGET', KEYS[1], 'token')
 if v == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return 1
 end
-if v == false and ARGV[3] == '1' and redis.call('EXISTS', KEYS[1]) == 0 then
-  redis.call('HSET', KEYS[1], 'token', ARGV[1])
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  return 2
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  return -2
 end
-return 0`)
+return 0`)}
 
 	hashedRelease = script.New(`if redis.pcall('HGET', KEYS[1], 'token') == ARGV[1] then
   return redis.call('DEL', KEYS[1])
@@ -48,19 +46,17 @@ end
 return 0`)
 )
 
-func (hashed) Acquire(r *kind.Request, g kind.Grant) {
-	r.Judge = kind.JudgeInt
-	args := func(dst []byte) []byte {
-		return resp.AppendBulkInt(resp.AppendBulk(dst, g.Token), g.TTL.Milliseconds())
-	}
-	r.Command = args(hashedAcquire.AppendHash(r.Command, 2, g.Key))
-	r.Fallback = args(hashedAcquire.AppendText(r.Fallback, 2, g.Key))
-}
+func (hashed) Acquire(r *kind.Request, g kind.Grant) { hashedAcquire.ask(r, g) }
 
-func (hashed) Extend(r *kind.Request, g kind.Grant, restore bool) {
+func (hashed) Extend(r *kind.Request, g kind.Grant) { hashedExtend.ask(r, g) }
+
+func (hashed) Repair(r *kind.Request, g kind.Grant) { hashedAcquire.ask(r, g) }
+
+type hashedScript struct{ script.Script }
+
+func (s hashedScript) ask(r *kind.Request, g kind.Grant) {
 	r.Judge = kind.JudgeInt
-	r.Command = kind.AppendExtendArgs(hashedExtend.AppendHash(r.Command, 3, g.Key), g, restore)
-	r.Fallback = kind.AppendExtendArgs(hashedExtend.AppendText(r.Fallback, 3, g.Key), g, false)
+	r.Call(s.Script, 2, func(dst []byte) []byte { return kind.AppendTokenTTL(dst, g) }, g.Key)
 }
 
 func (hashed) Release(r *kind.Request, g kind.Grant) {
@@ -139,8 +135,8 @@ func TestASecondKind(t *testing.T) {
 		require.NoError(t, m.TryLock(t.Context()))
 		types(t, t.Name(), "hash")
 		command(t, masters, 1, "DEL", t.Name())
-		require.NoError(t, m.Extend(t.Context()))
-		require.Eventually(t, func() bool {
+		require.Eventually(t, func() bool { // it may take two rounds, as a master may answer late
+			require.NoError(t, m.Extend(t.Context()))
 			v, err := masters.Do(1, "TYPE", t.Name())
 			return err == nil && v == "hash"
 		}, hanging, 5*time.Millisecond)

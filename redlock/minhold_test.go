@@ -674,7 +674,7 @@ func TestEachValueOfALingeringKey(t *testing.T) {
 						r := &kind.Request{}
 						g := kind.Grant{Key: "k", Token: []byte(token), TTL: 5_000_000_000}
 						if ends == "extend" {
-							kind.Plain{}.Extend(r, g, false)
+							kind.Plain{}.Extend(r, g)
 						} else {
 							kind.Plain{}.Release(r, g)
 						}
@@ -684,6 +684,8 @@ func TestEachValueOfALingeringKey(t *testing.T) {
 							require.EqualValues(t, 1, reply)
 						case whose == revoked:
 							require.Equal(t, dead, reply)
+						case ends == "extend" && value == "":
+							require.EqualValues(t, kind.Gone, reply)
 						case ends == "extend":
 							require.EqualValues(t, 0, reply)
 						default:

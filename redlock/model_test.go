@@ -35,7 +35,6 @@ type world struct {
 
 	drift        time.Duration // that is allowed for
 	downFor      uint8         // ticks after which a crashed master may be back, empty
-	revival      bool          // an expired lock can be extended
 	blindRelease bool          // a release deletes the key, whosever it is
 	lateT1       bool          // the validity is counted from the decision
 }
@@ -134,6 +133,22 @@ func (s *modelState) send(client int, cmd uint8) bool {
 	return true
 }
 
+// repair queues a set to each master that has said that the key is gone; false if one has no room for it.
+func (s *modelState) repair(client int) bool {
+	for i := range s.masters {
+		q := &s.masters[i].queue[client]
+		at := slices.Index(q[:], 0)
+		switch {
+		case s.masters[i].vote[client] != sayGone:
+		case at < 0:
+			return false
+		default:
+			q[at] = cmdSet | s.clients[client].attempt<<2 | cmdStale
+		}
+	}
+	return true
+}
+
 func (s *modelState) votes(client int) []mux.Vote {
 	votes := make([]mux.Vote, modelMasters)
 	for i := range votes {
@@ -210,7 +225,7 @@ func (w *world) clientSteps(s modelState, i int, visit func(modelState)) {
 			release(s) // given up, at any time
 		}
 	case holding:
-		if c.extended < w.extends[i] && (c.left > 0 || w.revival) {
+		if c.extended < w.extends[i] && c.left > 0 {
 			e := s
 			e.clients[i].extended++
 			begin(e, extending, cmdExtend)
@@ -220,14 +235,13 @@ func (w *world) clientSteps(s modelState, i int, visit func(modelState)) {
 		now, until := time.Duration(c.age), w.term().until(0)
 		t := count(s.votes(i), mux.ErrTimeout)
 		limit := now + time.Duration(c.left)
-		if w.revival {
-			limit = until
-		}
 		switch t.extended(now, until, limit) {
 		case nil:
 			e := s
 			e.clients[i].phase, e.clients[i].left, e.clients[i].age = holding, max(c.left, uint8(until-now)), 0
-			visit(e)
+			if e.repair(i) {
+				visit(e)
+			}
 		case ErrNotHeld:
 			release(s)
 		}
@@ -295,8 +309,7 @@ func (w *world) serve(m *modelMaster, client int, cmd uint8) {
 			m.left, m.early = modelTTL, false
 			vote = sayYes
 		case 0:
-			m.holder, m.left, m.early = token, modelTTL, false
-			vote = giveBack
+			vote = sayGone
 		}
 	case cmdRelease:
 		if m.holder == token || w.blindRelease {
@@ -372,7 +385,6 @@ func TestModelFindsWhatBreaksExclusion(t *testing.T) {
 		"drift is not allowed for":                   {sound(once, never, 0), func(w *world) { w.drift = 0 }},
 		"time spent on the round is not counted":     {sound(once, never, 0), func(w *world) { w.lateT1 = true }},
 		"a release deletes whatever is there":        {sound(twice, never, 0), func(w *world) { w.blindRelease = true }},
-		"what has expired is revived":                {sound(once, first, 0), func(w *world) { w.revival = true }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.change(&c.world)

@@ -260,16 +260,19 @@ func (m *Mutex) stale(op Op, k *call, err error, note string) *RoundError {
 
 // Extend gives the lock its full TTL again. It succeeds only while the lock is valid by our
 // clock. (If the lock was handed over, only the masters' answers count.) It also repairs the
-// lock: it corrects a TTL that was changed, and gives the key back to a master that has lost it
-// by a restart or a flush.
+// lock: it corrects a TTL that was changed, and has a master given the key back that has lost it
+// by a restart or a flush. Extend does not wait for that, and the yes of such a master counts
+// again once a later Extend or renewal has succeeded. Extend waits for four round trips, or 5 ms
+// if that is longer, for masters that have not answered when it is decided, so that they are
+// repaired, too.
 //
 // Its error is a *RoundError that wraps
 //
-//	ErrNotHeld             the lock is lost: its validity had ended, or too many masters had
-//	                       lost the key, even if all have it now; or it was revoked, and the
-//	                       error wraps ErrRevoked, too
+//	ErrNotHeld             the lock is lost: its validity had ended, or too many masters have
+//	                       lost the key; or it was revoked, and the error wraps ErrRevoked, too
 //	ErrExpired             its validity ended during the round
-//	ErrNoQuorum            too few masters answered: it stays valid until Until
+//	ErrNoQuorum            too few masters answered, or too few whose yes counts (rule 3 of the
+//	                       package comment): it stays valid until Until
 //	ErrClosed              the client is closed; likewise
 //	the context's error    ctx ended before the masters had decided; likewise
 func (m *Mutex) Extend(ctx context.Context) error {
@@ -292,7 +295,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 		return unasked(OpExtend, m.key, ErrNotHeld, "its second lock is not taken yet")
 	}
 	c.guard.use(m.life()) // if the lock was handed over, this client may not have used its TTL yet
-	x := extension{&c.core, &m.hold, c.takeCall()}
+	x := extension{core: &c.core, hold: &m.hold, call: c.takeCall()}
 	k := x.call
 	defer c.putCall(k)
 	switches := c.rechecker.switches.Load()
@@ -306,6 +309,7 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 	defer m.unpin()
 	err := c.rounds.Wait(ctx, &k.op)
 	if m.numbers != nil && was == stateHandedOver && count(k.op.Votes, err).answered() == nil {
+		x.yes = saidYes(k.op.Votes)
 		if again, e := c.agreeOnFence(ctx, &m.spec, k); again {
 			err = e
 		}
@@ -315,7 +319,8 @@ func (m *Mutex) extend(ctx context.Context) *RoundError {
 		far = c.unbelieved(k.op.Votes)
 	}
 	m.checkSecond()
-	left, reason := x.complete(err, true)
+	left, repair, reason := x.complete(err, true)
+	c.forget(repair)
 	c.renewer.askAgain(&m.hold)
 	mustUndo := reason != nil && x.mustUndo(reason)
 	if reason == errUnlocked { // the release that follows the round undoes it

@@ -58,9 +58,9 @@ func TestFirstExtendOfAHandedOverLockRestoresNothing(t *testing.T) {
 				require.Empty(t, token)
 				if down == 0 {
 					require.NoError(t, err, "four of five have it")
-					require.NoError(t, heir.Extend(t.Context()), "from now on it is known to be valid")
+					require.NoError(t, heir.Extend(t.Context()))
 					time.Sleep(5 * time.Millisecond)
-					require.Equal(t, 5, r.holders("k", m.Token()))
+					require.Equal(t, 4, r.holders("k", m.Token()), "a set of the process before may still come to the fifth")
 					return
 				}
 				require.ErrorIs(t, err, ErrNoQuorum, "two of five are known to have it")

@@ -264,7 +264,7 @@ func TestScriptsRunOnDragonfly(t *testing.T) {
 	} {
 		m := holder.NewMutex(name, long, opts...)
 		require.NoError(t, m.TryLock(t.Context()), name)
-		require.NoError(t, m.Extend(t.Context()), name)
+		redlock.Confirmed(t, m)
 		settled(t, holder)
 		masters.Flush(1)
 		require.NoError(t, m.Extend(t.Context()), name)

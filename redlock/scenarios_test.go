@@ -845,13 +845,13 @@ func frozenRenewal(s leadership) {
 	s.noKeys()
 }
 
-// It is given the key when its quarantine is over, and so are the others before any
-// of them is restarted.
+// It is given the key when its quarantine is over. Then a round confirms that, before another is restarted.
 func restarted(s leadership) {
 	m := s.taken(3 * time.Second)
 	held, stop := m.KeepAlive(s.Context())
 	defer stop()
 	for i := range s.n { // each in turn: in the end nobody has kept it from the start
+		redlock.Confirmed(s, m)
 		s.masters.Restart(i)
 		require.Eventually(s, func() bool { return s.has(i, m) }, 20*time.Second, 100*time.Millisecond)
 		s.holds(m, s.n)

@@ -17,9 +17,7 @@ import (
 // the key (Config.Handovers). The results are the same: nil says that a quorum still had the key
 // in a round that began after the call. Unlocks that come close together share a round, so Unlock
 // can take two round trips. Such a round may only read the key. So a master that has become a
-// replica meanwhile, which would refuse to delete the key, still counts if it has the key. If a
-// renewal or an Extend is under way, Unlock waits for it before it returns nil, as that may have
-// set the key again where it was gone.
+// replica meanwhile, which would refuse to delete the key, still counts if it has the key.
 //
 //	what the masters say                  returned
 //	anything, and it was known to be lost ErrNotHeld
@@ -76,8 +74,8 @@ func (m *Mutex) UnlockNow(ctx context.Context) error {
 // then. Close waits up to 100 ms for a release on its way to a connected master, as with Unlock.
 //
 // Each [Observer] is told what the masters say, with a context that never ends. [Stats] counts it
-// (Released, ReleaseFailed). Both happen when the answers are read, also those to a renewal that was
-// under way: by the next operation of the client, or within 25 ms. Event.Took lasts until then.
+// (Released, ReleaseFailed). Both happen when the answers are read: by the next operation of the
+// client, or within 25 ms. Event.Took lasts until then.
 //
 // Release needs the right to EVAL where the server has no command of its own for a release
 // (DELEX, DELIFEQ). If the server has one, and the user may not call it, the first release on
@@ -135,8 +133,8 @@ func (m *Mutex) unlock(ctx context.Context, linger bool) *RoundError {
 	} else {
 		err = c.rounds.Wait(ctx, &r.op)
 	}
-	if !kept {
-		err = r.awaitDoubt(ctx, err)
+	if err != nil && !r.shared && !r.isText() { // it was sent by its hash, and not every master has answered
+		c.sendRelease(&m.spec, r.token, r.ttl)
 	}
 	e := r.complete(err)
 	if e != nil {
@@ -175,7 +173,7 @@ func (m *Mutex) postRelease(ctx context.Context, r *release) (was state) {
 		r.failures = 1
 	}
 	_, slot, _ := kind.CutSlot(r.token)
-	r.doubt = m.takeDoubt()
+	r.sets = *m.memory()
 	untold := m.told&toldGone == 0
 	keeps, second := m.reset()
 	m.mu.Unlock()
@@ -227,13 +225,13 @@ func (m *Mutex) post(r *release, rest time.Duration) {
 	if r.was == stateLost { // see sendRelease
 		r.op.Dialects = nil
 	}
+	r.op.Suspect, r.op.Unless = r.sets.doubted()
 	r.op.Awaited = r.awaited
 	if !r.awaited { // then it belongs to the pool once it is posted
 		r.op.OnDecided = r.onDecided
-		if len(r.op.Fallback) > 0 {
-			// Send the text: a NOSCRIPT fallback would arrive after the caller's next command.
-			r.op.Command = r.op.Fallback
-		}
+	}
+	if !r.awaited || !m.client.localQueues.empty(m.names()) {
+		r.asText() // others do not wait for the answers
 	}
 	m.client.rounds.Post(r.one[:]...)
 }

@@ -304,6 +304,7 @@ func TestQueueMasterFailsWhileProcessesWait(t *testing.T) {
 			clients := openedTimes(t, 4, Config{Masters: masters.Addrs(), StallTime: time.Second, Durable: true})
 			holder := clients[0].NewMutex("k", term30)
 			require.NoError(t, holder.TryLock(t.Context()))
+			Confirmed(t, holder)
 			var ms []*Mutex
 			took := make(chan int, 3)
 			for i, c := range clients[1:] {

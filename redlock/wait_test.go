@@ -115,6 +115,7 @@ func TestWaiterLooksAgainWhenAMasterIsLost(t *testing.T) {
 	holder, waiter := openOn(t, masters, nil), openOn(t, masters, nil)
 	m := holder.NewMutex("k", 30*time.Second)
 	require.NoError(t, m.TryLock(t.Context()))
+	redlock.Confirmed(t, m)
 	settled(t, holder) // without one that the waiter has come to first, three would be too few
 	_, done := lockInBackground(t, waiter, "k")
 	masters.Kill(0)

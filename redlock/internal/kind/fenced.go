@@ -40,7 +40,7 @@ type counting struct {
 }
 
 // The scripts take the same arguments and return the same, whatever the kind of lock. A reader has no mend and no pass.
-type countingScripts struct{ extend, adopt, raise, mend, pass script.Script }
+type countingScripts struct{ extend, repair, adopt, raise, mend, pass script.Script }
 
 // newCounting has the counters live for Counters.Memory after the last lock that used them has ended at the
 // latest. ttl is how long a lock can last.
@@ -60,20 +60,26 @@ func (c *counting) appendHint(dst []byte, g Grant) []byte {
 	return resp.AppendBulkInt(dst, c.life.Milliseconds())
 }
 
-func (c *counting) Extend(r *Request, g Grant, restore bool) {
+func (c *counting) Extend(r *Request, g Grant) {
 	if g.Fence == 0 {
 		c.adopt(r, g)
 		return
 	}
 	r.Judge = JudgeOne
-	args := func(dst []byte) []byte { return c.appendNumber(AppendExtendArgs(dst, g, restore), g) }
-	r.Call(c.scripts.extend, 5, args, c.keys...)
+	args := func(dst []byte) []byte { return c.appendNumber(AppendTokenTTL(dst, g), g) }
+	r.Call(c.scripts.extend, 4, args, c.keys...)
 }
 
-// adopt is the extend of a lock that was handed over. It never sets the lock again.
+// Repair raises the counter, too: a master that is given the lock again must not have it beside a lower counter.
+func (c *counting) Repair(r *Request, g Grant) {
+	r.Judge = JudgeOne
+	r.Text(c.scripts.repair, 4, func(dst []byte) []byte { return c.appendNumber(AppendTokenTTL(dst, g), g) }, c.keys...)
+}
+
+// adopt is the extend of a lock that was handed over.
 func (c *counting) adopt(r *Request, g Grant) {
 	r.Judge = c.Adopted
-	args := func(dst []byte) []byte { return resp.AppendBulkInt(appendTokenTTL(dst, g), c.life.Milliseconds()) }
+	args := func(dst []byte) []byte { return resp.AppendBulkInt(AppendTokenTTL(dst, g), c.life.Milliseconds()) }
 	r.Call(c.scripts.adopt, 3, args, c.keys...)
 }
 
@@ -86,7 +92,7 @@ func (c *counting) Raise(r *Request, g Grant) {
 // pass is Pass, for the kinds of one holder.
 func (c *counting) pass(r *Request, g Grant) {
 	r.Judge = c.Given
-	args := func(dst []byte) []byte { return c.appendHint(appendTokenTTL(dst, g), g) }
+	args := func(dst []byte) []byte { return c.appendHint(AppendTokenTTL(dst, g), g) }
 	r.Call(c.scripts.pass, 5, args, c.keys...)
 }
 
@@ -145,6 +151,10 @@ end
 redis.call('SET', KEYS[2], text, 'PX', ARGV[5])
 `
 
+// keepCounter is the Lua that moves the counter to the lock's number, ARGV[3], unless it is greater.
+const keepCounter = `redis.call('SET', KEYS[2], string.format('%.0f', math.max(f, tonumber(ARGV[3]))), 'PX', ARGV[4])
+`
+
 // In these scripts KEYS are the key and its counter.
 var (
 	// ARGV token, TTL in ms, hint, skew in microseconds, life of the counter in ms. It returns the lock's
@@ -154,20 +164,22 @@ var (
 end
 ` + countOn + `return f`)
 
-	// ARGV token, TTL in ms, whether the key may be set again, the lock's number, life of the counter
-	// in ms. It returns what the plain script does.
+	// ARGV token, TTL in ms, the lock's number, life of the counter in ms. It returns what the plain script does.
 	FencedExtendScript = script.New(`local v = redis.pcall('GET', KEYS[1])
-` + script.UnlessForeign + `if v ~= ARGV[1] and (v ~= false or ARGV[3] ~= '1') then
+if v == false then
+  return -2
+end
+` + script.UnlessForeign + `if v ~= ARGV[1] then
   ` + tellRevoked + `  return 0
 end
-` + readCounter + `if v then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-else
-  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')
+` + readCounter + `redis.call('PEXPIRE', KEYS[1], ARGV[2])
+` + keepCounter + `return 1`)
+
+	// Likewise. It returns 1 if it has set the key again.
+	FencedRepairScript = script.NewRare(readCounter + `if not redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then
+  return 0
 end
-f = math.max(f, tonumber(ARGV[4]))
-redis.call('SET', KEYS[2], string.format('%.0f', f), 'PX', ARGV[5])
-return v and 1 or 2`)
+` + keepCounter + `return 1`)
 
 	// ARGV token, TTL in ms, hint, skew in microseconds, life of the counter in ms. It extends the lock, unless the
 	// TTL is 0. It counts as the acquire does, and returns the next holder's number; 0 if the lock is not there.
@@ -214,14 +226,16 @@ end
 return 0`)
 )
 
-var fencedScripts = countingScripts{FencedExtendScript, FencedAdoptScript, RaiseScript, MendScript, FencedPassScript}
+var fencedScripts = countingScripts{FencedExtendScript, FencedRepairScript, FencedAdoptScript, RaiseScript, MendScript, FencedPassScript}
 
 func (f *fenced) Acquire(r *Request, g Grant) {
 	r.Judge = f.Given
-	args := func(dst []byte) []byte { return f.appendHint(appendTokenTTL(dst, g), g) }
+	args := func(dst []byte) []byte { return f.appendHint(AppendTokenTTL(dst, g), g) }
 	r.Call(FencedAcquireScript, 5, args, f.keys...)
 }
 
-func (f *fenced) Extend(r *Request, g Grant, restore bool) { f.counting.Extend(r, g, restore) }
+func (f *fenced) Extend(r *Request, g Grant) { f.counting.Extend(r, g) }
+
+func (f *fenced) Repair(r *Request, g Grant) { f.counting.Repair(r, g) }
 
 func (f *fenced) Pass(r *Request, g Grant) { f.pass(r, g) }

@@ -22,9 +22,10 @@ import (
 //
 //	Acquire   yes: this master has set the lock;  no: another's lock is in the way
 //	Extend    yes: the lock was there, and has its full TTL again;
-//	          no, with the integer [Restored]: it was gone, and has been set again;
+//	          no, with the integer [Gone]: it is gone, and no other lock is in the way;
 //	          no, with its tombstone: it is revoked (see RevokedIn);
-//	          no, with another integer: it is gone, or another's is there
+//	          no, with another integer: another's is there
+//	Repair    yes: it was gone, and has been set again;  no: it is there, or another's is
 //	Release   yes: the lock was there, and is gone;  no: it was not there, or its tombstone, which is the reply, was
 //	Look      yes: the lock can be taken;  no, with an integer: it cannot be taken for that many
 //	          milliseconds; an integer below 0: it is unknown for how long
@@ -32,19 +33,20 @@ import (
 // The verdict on an error is failed, or again if the master does not know a script and is to be sent its text.
 //
 // A release follows the acquires and extends of a lock on the same connection. It must undo everything that
-// these have set under its token, and nothing that is under another token. An extend sets a lock again
-// only if restore is set, and only where no other lock is in the way.
+// these have set under its token, and nothing that is under another token. An extend sets nothing. A repair
+// sets what is gone of a lock, only where no other lock is in the way, and never beside its tombstone. Its
+// answer decides nothing.
 type Kind interface {
 	Acquire(r *Request, g Grant)
-	Extend(r *Request, g Grant, restore bool)
+	Extend(r *Request, g Grant)
+	Repair(r *Request, g Grant)
 	Release(r *Request, g Grant)
 	Look(r *Request, key string)
 }
 
-// Restored is the reply to an Extend where the lock was gone and has been set again. Its verdict is no. So only
-// masters that still had the lock can decide the round early. Otherwise the number of masters that had
-// lost it decides whether another can have held the lock meanwhile.
-const Restored = 2
+// Gone is the reply to an Extend where the lock is gone, or some of its keys are, and nothing is in the way of a
+// repair.
+const Gone = -2
 
 // A Grant is the lock that a request is about: one that is taken, or is to be taken.
 type Grant struct {
@@ -60,7 +62,7 @@ type Grant struct {
 }
 
 // Numbered is a kind that has a fence. Grant.Fence is the hint in an acquire, and the lock's fence in an
-// extend, a raise and a mend. An extend without a fence asks for it. A release needs none.
+// extend, a repair, a raise and a mend. An extend without a fence asks for it. A release needs none.
 //
 //	Acquire   yes, with the integer f: the lock's number on this master;  no, with -f: the last lock's
 //	Extend    without a fence: yes, with f
@@ -169,8 +171,14 @@ func (r *Request) Tracked() {
 	r.Replies = 2
 }
 
-// appendTokenTTL appends the token and the TTL in ms, the first arguments of most scripts.
-func appendTokenTTL(dst []byte, g Grant) []byte {
+// Text makes the request a call of a script by its text alone, for what is seldom sent, or must not be sent again behind
+// what has followed it.
+func (r *Request) Text(s script.Script, n int, args func(dst []byte) []byte, keys ...string) {
+	r.Command = args(s.AppendText(r.Command, n, keys...))
+}
+
+// AppendTokenTTL appends the token and the TTL in ms, the first arguments of most scripts.
+func AppendTokenTTL(dst []byte, g Grant) []byte {
 	return resp.AppendBulkInt(resp.AppendBulk(dst, g.Token), g.TTL.Milliseconds())
 }
 

@@ -76,18 +76,22 @@ end
 end
 return 0`)
 
-	// KEYS slot, mark; ARGV token, TTL in ms, whether the slot may be set again, k, life of the mark in
-	// ms. It returns what the plain script does.
-	permitExtendScript = script.New(`local v, reply = redis.pcall('GET', KEYS[1]), 1
-` + script.UnlessForeign + `if v == ARGV[1] then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-elseif v == false and ARGV[3] == '1' then
-  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')
-  reply = 2
-else
+	// KEYS slot, mark; ARGV token, TTL in ms, k, life of the mark in ms. It returns what the plain script does.
+	permitExtendScript = script.New(`local v = redis.pcall('GET', KEYS[1])
+if v == false then
+  return -2
+end
+` + script.UnlessForeign + `if v ~= ARGV[1] then
   ` + tellRevoked + `  return 0
 end
-` + keepMark + `return reply`)
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+` + keepMark + `return 1`)
+
+	// Likewise. It returns 1 if it has set the slot again.
+	permitRepairScript = script.NewRare(`if not redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then
+  return 0
+end
+` + keepMark + `return 1`)
 
 	// KEYS mark; ARGV k. It returns 1 if the mark is k, or not there, and otherwise 0.
 	agreesScript = script.New(`local v = redis.pcall('GET', KEYS[1])
@@ -135,15 +139,20 @@ func (p *permits) Acquire(r *Request, g Grant) {
 		return
 	}
 	r.Judge = JudgeOne
-	args := func(dst []byte) []byte { return p.appendMark(appendTokenTTL(dst, g)) }
+	args := func(dst []byte) []byte { return p.appendMark(AppendTokenTTL(dst, g)) }
 	r.Call(permitAcquireScript, 4, args, g.Key, p.marker)
 }
 
 // Extend renews the mark, too, so that it outlives the lock.
-func (p *permits) Extend(r *Request, g Grant, restore bool) {
+func (p *permits) Extend(r *Request, g Grant) {
 	r.Judge = JudgeOne
-	args := func(dst []byte) []byte { return p.appendMark(AppendExtendArgs(dst, g, restore)) }
-	r.Call(permitExtendScript, 5, args, g.Key, p.marker)
+	args := func(dst []byte) []byte { return p.appendMark(AppendTokenTTL(dst, g)) }
+	r.Call(permitExtendScript, 4, args, g.Key, p.marker)
+}
+
+func (p *permits) Repair(r *Request, g Grant) {
+	r.Judge = JudgeOne
+	r.Text(permitRepairScript, 4, func(dst []byte) []byte { return p.appendMark(AppendTokenTTL(dst, g)) }, g.Key, p.marker)
 }
 
 // appendMark appends the number that the mark holds, and how long the mark is to live.

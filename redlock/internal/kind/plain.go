@@ -37,17 +37,15 @@ if v ~= ARGV[1] and v ~= ` + leftToken + ` and not dead then
 end
 ` + leave("KEYS[1]") + `return dead and v or 1`)
 
-	// KEYS key, ARGV token, TTL in ms, whether the key may be set again. It is set again only where it
-	// is free, and never where it is another's. It returns 1 if it has extended the key, 2 (Restored) if it
-	// has set the key again, the tombstone if that is there, and 0 if another's key is there or none.
+	// KEYS key, ARGV token, TTL in ms. It returns 1 if it has extended the key, -2 (Gone) if there is none, the
+	// tombstone if that is there, and 0 if another's key is there.
 	ExtendScript = script.New(`local v = redis.pcall('GET', KEYS[1])
 if v == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return 1
 end
-if v == false and ARGV[3] == '1' then
-  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')
-  return 2
+if v == false then
+  return -2
 end
 ` + script.UnlessForeign + tellRevoked + `return 0`)
 )
@@ -72,7 +70,12 @@ redis.call('SET', ` + key + `, ARGV[3] == '1' and v == ARGV[1] and ` + leftToken
 // Acquire sends SET key token NX PX ttl, as every other Redlock library does. The expiry is relative (PX). With
 // an absolute one (PXAT) each master would compare our wall clock with its own, and the lock would be safe
 // only while the two clocks agree.
-func (Plain) Acquire(r *Request, g Grant) {
+func (Plain) Acquire(r *Request, g Grant) { setNX(r, g) }
+
+// Repair sends what an acquire does.
+func (Plain) Repair(r *Request, g Grant) { setNX(r, g) }
+
+func setNX(r *Request, g Grant) {
 	r.Judge = JudgeSet
 	r.Command = resp.AppendArray(r.Command, 6)
 	r.Command = resp.AppendBulkString(r.Command, "SET")
@@ -84,11 +87,11 @@ func (Plain) Acquire(r *Request, g Grant) {
 }
 
 // Extend sends the extend script or, where the server has it, SET key token IFEQ token PX ttl. That command does
-// not set a key that is gone, and does not tell of a tombstone. Where it finds no key of ours, the script follows.
-func (Plain) Extend(r *Request, g Grant, restore bool) {
+// not tell what is there. Where it finds no key of ours, the script follows.
+func (Plain) Extend(r *Request, g Grant) {
 	r.Judge = JudgeExtend
-	r.Command = AppendExtendArgs(ExtendScript.AppendHash(r.Command, 3, g.Key), g, restore)
-	r.Fallback = AppendExtendArgs(ExtendScript.AppendText(r.Fallback, 3, g.Key), g, restore)
+	r.Command = AppendTokenTTL(ExtendScript.AppendHash(r.Command, 2, g.Key), g)
+	r.Fallback = AppendTokenTTL(ExtendScript.AppendText(r.Fallback, 2, g.Key), g)
 	d := &r.Dialects[0]
 	d.Needs = conn.SetIfEq
 	d.Command = resp.AppendArray(d.Command, 7)
@@ -101,9 +104,10 @@ func (Plain) Extend(r *Request, g Grant, restore bool) {
 	d.Command = resp.AppendBulkInt(d.Command, g.TTL.Milliseconds())
 }
 
-func AppendExtendArgs(dst []byte, g Grant, restore bool) []byte {
-	dst = appendTokenTTL(dst, g)
-	if restore {
+// appendLinger appends the arguments of a linger.
+func appendLinger(dst []byte, g Grant) []byte {
+	dst = AppendTokenTTL(dst, g)
+	if g.Over {
 		return resp.AppendBulkString(dst, "1")
 	}
 	return resp.AppendBulkString(dst, "0")
@@ -139,7 +143,7 @@ func (Plain) Release(r *Request, g Grant) {
 // Linger has no dialect: no server has a command that checks the token and only shortens the key's life.
 func (Plain) Linger(r *Request, g Grant) {
 	r.Judge = JudgeInt
-	r.Call(LingerScript, 3, func(dst []byte) []byte { return AppendExtendArgs(dst, g, g.Over) }, g.Key)
+	r.Call(LingerScript, 3, func(dst []byte) []byte { return appendLinger(dst, g) }, g.Key)
 }
 
 // Look reads how long the key has to live.
@@ -169,7 +173,7 @@ func JudgeSet(v resp.Value) mux.Verdict {
 }
 
 // JudgeExtend judges the extend script and SET IFEQ. If SET IFEQ returns null, the key is another's or gone.
-// The script finds out which, can set it again, and tells of a tombstone.
+// The script finds out which, and tells of a tombstone.
 func JudgeExtend(v resp.Value) mux.Verdict {
 	switch {
 	case v.Is("OK"):

@@ -13,6 +13,27 @@ type several struct{ keys []string } // sorted, each once
 
 func NewSeveral(keys []string) *several { return &several{keys} }
 
+// repairKeys is the Lua that sets those of the first n KEYS that are free, and extends the others. It ends the script
+// with 0 if one is another's. What is in between runs before anything is written.
+func repairKeys(n, between string) string {
+	return `local lost = {}
+for i = 1, ` + n + ` do
+  local v = redis.pcall('GET', KEYS[i])
+  ` + script.UnlessForeign + `  lost[i] = v == false
+  if v ~= ARGV[1] and v ~= false then
+    return 0
+  end
+end
+` + between + `for i = 1, ` + n + ` do
+  if lost[i] then
+    redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2], 'NX')
+  else
+    redis.call('PEXPIRE', KEYS[i], ARGV[2])
+  end
+end
+`
+}
+
 const (
 	// findOurs is the Lua that finds the keys that are ours, and among them a tombstone.
 	findOurs = `local values, ours, dead = redis.call('MGET', unpack(KEYS)), {}, false
@@ -40,26 +61,25 @@ for i = 1, #KEYS do
 end
 return 1`)
 
-	// ARGV token, TTL in ms, whether keys may be set again. It returns what the plain script does: 2
-	// if one or more of the keys were free, and none was another's.
-	SeveralExtendScript = script.New(`local lost = {}
+	// ARGV token, TTL in ms. It returns what the plain script does: -2 if one or more of the keys are free, and
+	// none is another's. Then it extends none.
+	SeveralExtendScript = script.New(`local reply = 1
 for i = 1, #KEYS do
   local v = redis.pcall('GET', KEYS[i])
-  ` + script.UnlessForeign + `  lost[i] = v == false
-  if v ~= ARGV[1] and (v ~= false or ARGV[3] ~= '1') then
+  ` + script.UnlessForeign + `  if v == false then
+    reply = -2
+  elseif v ~= ARGV[1] then
     ` + tellRevoked + `    return 0
   end
 end
-local reply = 1
-for i = 1, #KEYS do
-  if lost[i] then
-    redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2], 'NX')
-    reply = 2
-  else
-    redis.call('PEXPIRE', KEYS[i], ARGV[2])
-  end
+for i = 1, reply * #KEYS do
+  redis.call('PEXPIRE', KEYS[i], ARGV[2])
 end
 return reply`)
+
+	// ARGV token, TTL in ms. It sets the keys that are free, and extends the others, if none is another's. It returns
+	// 1, or 0 if one is.
+	SeveralRepairScript = script.NewRare(repairKeys("#KEYS", "") + `return 1`)
 
 	// ARGV token. It returns 1 if all keys were ours, and a tombstone if there was one.
 	SeveralReleaseScript = script.New(findOurs + `if #ours > 0 then
@@ -104,7 +124,7 @@ return most == math.huge and -1 or most`)
 // Acquire sends the acquire script or, where the server has it, MSETEX n key token ... NX PX ttl.
 func (s *several) Acquire(r *Request, g Grant) {
 	r.Judge = JudgeInt
-	r.Call(SeveralAcquireScript, 2, func(dst []byte) []byte { return appendTokenTTL(dst, g) }, s.keys...)
+	r.Call(SeveralAcquireScript, 2, func(dst []byte) []byte { return AppendTokenTTL(dst, g) }, s.keys...)
 	d := &r.Dialects[0]
 	d.Needs = conn.MSetEx
 	d.Command = resp.AppendArray(d.Command, 5+2*len(s.keys))
@@ -120,9 +140,14 @@ func (s *several) Acquire(r *Request, g Grant) {
 }
 
 // Extend, Release and Linger have no dialect: no server has a command that does this to several keys.
-func (s *several) Extend(r *Request, g Grant, restore bool) {
+func (s *several) Extend(r *Request, g Grant) {
 	r.Judge = JudgeInt
-	r.Call(SeveralExtendScript, 3, func(dst []byte) []byte { return AppendExtendArgs(dst, g, restore) }, s.keys...)
+	r.Call(SeveralExtendScript, 2, func(dst []byte) []byte { return AppendTokenTTL(dst, g) }, s.keys...)
+}
+
+func (s *several) Repair(r *Request, g Grant) {
+	r.Judge = JudgeInt
+	r.Text(SeveralRepairScript, 2, func(dst []byte) []byte { return AppendTokenTTL(dst, g) }, s.keys...)
 }
 
 func (s *several) Release(r *Request, g Grant) {
@@ -132,7 +157,7 @@ func (s *several) Release(r *Request, g Grant) {
 
 func (s *several) Linger(r *Request, g Grant) {
 	r.Judge = JudgeInt
-	r.Call(severalLingerScript, 3, func(dst []byte) []byte { return AppendExtendArgs(dst, g, g.Over) }, s.keys...)
+	r.Call(severalLingerScript, 3, func(dst []byte) []byte { return appendLinger(dst, g) }, s.keys...)
 }
 
 // Look reads when the last of the keys is free. A master promises to notify of changes to what the script has

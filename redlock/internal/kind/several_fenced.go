@@ -92,25 +92,26 @@ end
 end
 ` + countAllOn)
 
-	severalFencedExtendScript = script.New(countKeys + `local lost = {}
+	severalFencedExtendScript = script.New(countKeys + `local reply = 1
 for i = 1, n do
   local v = redis.pcall('GET', KEYS[i])
-  ` + script.UnlessForeign + `  lost[i] = v == false
-  if v ~= ARGV[1] and (v ~= false or ARGV[3] ~= '1') then
+  ` + script.UnlessForeign + `  if v == false then
+    reply = -2
+  elseif v ~= ARGV[1] then
     ` + tellRevoked + `    return 0
   end
 end
-` + readCounters + writeCounters + `local reply = 1
-for i = 1, n do
-  if lost[i] then
-    redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2], 'NX')
-    reply = 2
-  else
-    redis.call('PEXPIRE', KEYS[i], ARGV[2])
-  end
+if reply ~= 1 then
+  return reply
 end
-write(tonumber(ARGV[4]), ARGV[5])
-return reply`)
+` + readCounters + writeCounters + `for i = 1, n do
+  redis.call('PEXPIRE', KEYS[i], ARGV[2])
+end
+write(tonumber(ARGV[3]), ARGV[4])
+return 1`)
+
+	severalFencedRepairScript = script.NewRare(countKeys + repairKeys("n", readCounters+writeCounters) + `write(tonumber(ARGV[3]), ARGV[4])
+return 1`)
 
 	severalFencedAdoptScript = script.New(countKeys + `for i = 1, n do
   local v = redis.pcall('GET', KEYS[i])
@@ -140,14 +141,16 @@ end
 return 0`)
 )
 
-var severalFencedScripts = countingScripts{severalFencedExtendScript, severalFencedAdoptScript, severalRaiseScript, severalMendScript, severalPassScript}
+var severalFencedScripts = countingScripts{severalFencedExtendScript, severalFencedRepairScript, severalFencedAdoptScript, severalRaiseScript, severalMendScript, severalPassScript}
 
 func (f *severalFenced) Acquire(r *Request, g Grant) {
 	r.Judge = f.Given
-	args := func(dst []byte) []byte { return f.appendHint(appendTokenTTL(dst, g), g) }
+	args := func(dst []byte) []byte { return f.appendHint(AppendTokenTTL(dst, g), g) }
 	r.Call(severalFencedAcquireScript, 5, args, f.counting.keys...)
 }
 
-func (f *severalFenced) Extend(r *Request, g Grant, restore bool) { f.counting.Extend(r, g, restore) }
+func (f *severalFenced) Extend(r *Request, g Grant) { f.counting.Extend(r, g) }
+
+func (f *severalFenced) Repair(r *Request, g Grant) { f.counting.Repair(r, g) }
 
 func (f *severalFenced) Pass(r *Request, g Grant) { f.pass(r, g) }

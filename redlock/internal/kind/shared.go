@@ -76,11 +76,18 @@ if late then
 	foreignReaders = `local top = redis.pcall('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
 if top[2] and tonumber(top[2]) >= now and not (tonumber(top[2]) % 1 > 0) then
 `
-	// findReader is the Lua that finds the reader to be extended. ARGV[3] says whether the reader may be set
-	// again if it is gone. It is not set again beside its tombstone.
+	// findReader is the Lua that finds the reader that is to be extended.
 	findReader = `local there = redis.call('ZSCORE', KEYS[1], ARGV[1])
-` + findTombstone + `if not there and (dead or ARGV[3] ~= '1') then
-  return dead or 0
+` + findTombstone + `if not there then
+  return dead or -2
+end
+`
+	// missReader is the Lua that ends a script if the reader is there, or its tombstone, or the set is another library's.
+	missReader = `local there = redis.call('ZSCORE', KEYS[1], ARGV[1])
+` + findTombstone + `if there or dead then
+  return 0
+end
+` + foreignReaders + `  return 0
 end
 `
 	// extendReader is the Lua that has a reader's TTL begin anew.
@@ -147,9 +154,11 @@ var (
 	// returns 1, or 0 if a writer holds the key or has left its intent before the reader came.
 	sharedAcquireScript = script.New(addReader("0", "") + `return 1`)
 
-	// KEYS key. ARGV token, TTL in ms, whether the reader may be set again. It returns what the plain script
-	// does. A reader is set again even beside other readers, but never beside a writer.
-	sharedExtendScript = script.New(dropEnded("0") + findReader + extendReader + `return there and 1 or 2`)
+	// KEYS key. ARGV token, TTL in ms. It returns what the plain script does.
+	sharedExtendScript = script.New(dropEnded("0") + findReader + extendReader + `return 1`)
+
+	// Likewise. A reader is set again even beside other readers, but never beside a writer.
+	sharedRepairScript = script.NewRare(dropEnded("0") + missReader + extendReader + `return 1`)
 
 	// KEYS key. ARGV token, whether there can be a tombstone. It takes the reader out, or its tombstone. It returns 1
 	// if the reader had not expired, or the tombstone.
@@ -259,12 +268,17 @@ func (s *shared) Acquire(r *Request, g Grant) {
 }
 
 func appendSharedArgs(dst []byte, g Grant) []byte {
-	return resp.AppendBulkInt(appendTokenTTL(dst, g), g.Waited.Milliseconds())
+	return resp.AppendBulkInt(AppendTokenTTL(dst, g), g.Waited.Milliseconds())
 }
 
-func (*shared) Extend(r *Request, g Grant, restore bool) {
+func (*shared) Extend(r *Request, g Grant) {
 	r.Judge = JudgeOne
-	r.Call(sharedExtendScript, 3, func(dst []byte) []byte { return AppendExtendArgs(dst, g, restore) }, g.Key)
+	r.Call(sharedExtendScript, 2, func(dst []byte) []byte { return AppendTokenTTL(dst, g) }, g.Key)
+}
+
+func (*shared) Repair(r *Request, g Grant) {
+	r.Judge = JudgeOne
+	r.Text(sharedRepairScript, 2, func(dst []byte) []byte { return AppendTokenTTL(dst, g) }, g.Key)
 }
 
 func (*shared) Release(r *Request, g Grant) {

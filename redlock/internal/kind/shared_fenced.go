@@ -51,6 +51,11 @@ if hint > math.max(f, now * 1000) + ARGV[5] then
 const writeReaders = `redis.call('SET', KEYS[2], string.format('0%.0f', f), 'PX', ARGV[#ARGV])
 `
 
+// keepReader is the Lua that has a reader's TTL begin anew, moves the counter to the reader's number, ARGV[3], unless it
+// is greater, and ends the script.
+var keepReader = readCounter + moveOn("false", "0") + extendReader + `f = math.max(f, tonumber(ARGV[3]))
+` + writeReaders + `return 1`
+
 // In these scripts KEYS are the key and its counter, and in the acquire also its intent. What is not said here is
 // as in the scripts of a reader without a fence, and of a writer with one.
 var (
@@ -58,11 +63,9 @@ var (
 	// of the counter in ms.
 	sharedFencedAcquireScript = script.New(readCounter + addReader("-f", checkHint) + moveOn("n == 1", "hint") + writeReaders + `return f`)
 
-	// ARGV token, TTL in ms, whether it may be set again, the reader's number, life of the counter
-	// in ms.
-	sharedFencedExtendScript = script.New(dropEnded("0") + findReader + readCounter +
-		moveOn("false", "0") + extendReader + `f = math.max(f, tonumber(ARGV[4]))
-` + writeReaders + `return there and 1 or 2`)
+	// ARGV token, TTL in ms, the reader's number, life of the counter in ms.
+	sharedFencedExtendScript = script.New(dropEnded("0") + findReader + keepReader)
+	sharedFencedRepairScript = script.NewRare(dropEnded("0") + missReader + keepReader)
 
 	// ARGV token, TTL in ms, life of the counter in ms.
 	sharedFencedAdoptScript = script.New(dropEnded("-1") + `local there = redis.call('ZSCORE', KEYS[1], ARGV[1])
@@ -79,7 +82,7 @@ end
 ` + writeReaders + `return f`)
 )
 
-var sharedFencedScripts = countingScripts{extend: sharedFencedExtendScript, adopt: sharedFencedAdoptScript, raise: sharedRaiseScript}
+var sharedFencedScripts = countingScripts{extend: sharedFencedExtendScript, repair: sharedFencedRepairScript, adopt: sharedFencedAdoptScript, raise: sharedRaiseScript}
 
 func (f *sharedFenced) Acquire(r *Request, g Grant) {
 	r.Judge = f.Given
@@ -87,4 +90,6 @@ func (f *sharedFenced) Acquire(r *Request, g Grant) {
 	r.Call(sharedFencedAcquireScript, 6, args, f.keys[0], f.keys[1], f.intent)
 }
 
-func (f *sharedFenced) Extend(r *Request, g Grant, restore bool) { f.counting.Extend(r, g, restore) }
+func (f *sharedFenced) Extend(r *Request, g Grant) { f.counting.Extend(r, g) }
+
+func (f *sharedFenced) Repair(r *Request, g Grant) { f.counting.Repair(r, g) }

@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// extensionsOf are what can be under way when a lock is unlocked, and may set it again where it is gone. Each returns
-// when it is over.
+// extensionsOf are what can be under way when a lock is unlocked. Each returns when it is over.
 var extensionsOf = map[string]func(m *Mutex, c *Client){
 	"a renewal": func(m *Mutex, _ *Client) {
 		held, stop := m.KeepAlive(context.Background())
@@ -57,8 +56,8 @@ func underExtension(t *testing.T, c *Client, r *fakeRounds, extend func(m *Mutex
 	})
 }
 
-// An extension may set the lock again where it is gone. A release that follows it finds it there. Unlock must not say
-// that the lock was held all the time, though the extension is not judged yet.
+// An extension sets the lock nowhere again, so a release that follows it finds the loss, though the extension is not
+// judged yet.
 func TestAnUnlockKnowsOfALossThatIsNotJudgedYet(t *testing.T) {
 	for name, extend := range extensionsOf {
 		for how, unlock := range map[string]func(m *Mutex) error{
@@ -76,7 +75,7 @@ func TestAnUnlockKnowsOfALossThatIsNotJudgedYet(t *testing.T) {
 				simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 					m, over := underExtension(t, c, r, extend, func() { r.set(flush, 0, 1) })
 					defer over()
-					require.Equal(t, 3, r.holders("k", m.secretly()), "it was set again")
+					require.Equal(t, 1, r.holders("k", m.secretly()), "it is set nowhere again")
 					require.ErrorIs(t, unlock(m.Mutex), ErrNotHeld)
 					require.Zero(t, c.Stats().Released)
 					time.Sleep(time.Millisecond)
@@ -87,9 +86,8 @@ func TestAnUnlockKnowsOfALossThatIsNotJudgedYet(t *testing.T) {
 	}
 }
 
-// A quorum may have confirmed an Unlock while an extension still waits for the master that says whether the lock was
-// lost. Unlock waits for it, too.
-func TestAnUnlockWaitsForAnExtensionThatMayFindALoss(t *testing.T) {
+// While an extension waits for the master that says whether the lock was lost, so does an Unlock.
+func TestAnUnlockSaysWhatAnExtensionWillFind(t *testing.T) {
 	for name, extend := range extensionsOf {
 		for _, lost := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
@@ -106,7 +104,7 @@ func TestAnUnlockWaitsForAnExtensionThatMayFindALoss(t *testing.T) {
 					m.leave(t.Context())
 					time.Sleep(2 * time.Millisecond)
 					require.Zero(t, r.holders("k", m.secretly()))
-					require.Empty(t, m.unlocked, "two have confirmed it, and one of them had it from the extension")
+					require.Empty(t, m.unlocked, "one has confirmed it, and one had lost it")
 					r.set(thaw, 2)
 					err := soon(t, m.unlocked)
 					if lost {
@@ -123,8 +121,8 @@ func TestAnUnlockWaitsForAnExtensionThatMayFindALoss(t *testing.T) {
 	}
 }
 
-// Nobody waits for a Release. It is counted, and reported, once the extension is decided.
-func TestAReleaseIsCountedWhenAnExtensionIsDecided(t *testing.T) {
+// Nobody waits for a Release. It is counted, and reported, likewise.
+func TestAReleaseSaysWhatAnExtensionWillFind(t *testing.T) {
 	for _, lost := range []bool{true, false} {
 		told := make(chan error, 1)
 		observer := onEvent(EventRound, func(r *Event) {
@@ -159,8 +157,8 @@ func TestAReleaseIsCountedWhenAnExtensionIsDecided(t *testing.T) {
 	}
 }
 
-// The context of an Unlock bounds the wait for an extension, too. The Mutex can be used at once.
-func TestTheContextEndsTheWaitForAnExtension(t *testing.T) {
+// The context of an Unlock bounds the wait while an extension is under way, too. The Mutex can be used at once.
+func TestTheContextEndsAnUnlockBesideAnExtension(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		m, over := underExtension(t, c, r, extensionsOf["Extend"], func() {
 			r.set(freeze, 2)
@@ -219,7 +217,7 @@ func TestAnObserverMayUnlockWhatIsRenewedInTheSameBurst(t *testing.T) {
 	})
 }
 
-// A holder may leave a relay in the moment in which a round of it is found to have set the lock again where it was gone.
+// A holder may leave a relay in the moment in which a round of it has found the loss.
 func TestALossThatARelayFindsIsToldToWhoIsLeavingIt(t *testing.T) {
 	simulated(t, 3, Config{}, func(t *testing.T, c *Client, r *fakeRounds) {
 		judges, undoes := make(chan struct{}), make(chan struct{})
