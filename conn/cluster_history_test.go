@@ -22,10 +22,9 @@ import (
 type history struct {
 	at []string // endpoints of the nodes
 
-	mu    sync.Mutex
-	now   moment
-	past  []moment // how it was until each moment's end
-	begun time.Duration
+	mu   sync.Mutex
+	now  moment
+	past []moment // how it was until each moment's end
 }
 
 // A moment is a time in which nothing changes.

@@ -127,9 +127,7 @@ func (w *suspectWorld) sets(s *suspectState) (all sets) {
 func (w *suspectWorld) keep(s *suspectState, all sets) {
 	if grown := w.sets(s).grown; all.grown != grown {
 		s.grown = true
-		for k := range s.active {
-			s.stale[k] = s.active[k]
-		}
+		s.stale = s.active
 	}
 	for i := range w.n {
 		m := &s.m[i]
