@@ -120,6 +120,7 @@ var testedElsewhere = map[string]string{
 	"ask_call":     "kind_*_test.go compare what each call sends",
 	"ask_spec":     "option_test.go has what goes together, and kind_*_test.go what comes of it",
 	"locks_script": "locks_test.go lists with it",
+	"meet":         "flight/ask_test.go has masters met when a lock was lost, also while the client closes",
 	"doc":          "rules_test.go has its rules, and acl_test.go, limits_test.go and readme_test.go what else it promises",
 
 	"internal/kind/revoke": "revoke_test.go and revoke_masters_test.go revoke locks of each kind",

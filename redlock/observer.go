@@ -12,8 +12,8 @@ import (
 
 // An Observer is told what a client does, for traces, metrics and logs: see Config.Observers.
 //
-// A goroutine calls it with one event after the other, in the order in which they happened. Each
-// Observer of a client has its own, which runs while there are events to tell. So an Observer may
+// A goroutine calls it with one event after the other, in the order in which they happened, about a
+// millisecond later. Each Observer of a client has its own, which runs while there are events to tell. So an Observer may
 // take its time, and may call the client: it delays neither a lock, nor a renewal, nor another
 // Observer. Up to 8,192 events wait for it. When there are more, the oldest are left out, and an
 // EventDropped comes in their place.

@@ -11,10 +11,14 @@ const (
 	mostEvents  = 8192        // events that may wait for an Observer; a power of two
 	keptEvents  = 256         // room that is kept for the next ones when there were more; likewise
 	observerEnd = time.Second // how long Close waits for Observers
+
+	// tellPause is how long an Observer that has nothing to do waits after an event, so that it is told what follows, too.
+	// To start its goroutine for each costs the goroutine that locks up to a tenth of a round.
+	tellPause = time.Millisecond
 )
 
 // events are those that the Observers of a client are still to be told. Whoever tells something never waits for an
-// Observer: it writes into a ring, and has the Observer's goroutine run. Each Observer reads the ring by itself. The
+// Observer: it writes into a ring, and has the Observer's goroutine run soon. Each Observer reads the ring by itself. The
 // ring grows up to mostEvents. Then a new event takes the place of the oldest, and an Observer that has not read that is
 // told how many it has missed.
 //
@@ -38,8 +42,8 @@ type events struct {
 type observing struct {
 	of      *events
 	tell    Observer
-	run     func()        // its goroutine; made once
-	running bool          // that runs
+	begins  *time.Timer   // starts its goroutine
+	running bool          // that runs, or is to begin
 	next    uint64        // number of the next event that it is told
 	dropped uint64        // events before that which it was not told
 	since   time.Duration // ... when the first of them happened
@@ -59,7 +63,8 @@ func (q *events) init(all []Observer, now func() time.Duration) {
 	for _, tell := range all {
 		if tell != nil {
 			o := &observing{of: q, tell: tell}
-			o.run = o.tellAll
+			o.begins = time.AfterFunc(time.Hour, o.tellAll)
+			o.begins.Stop()
 			q.observers = append(q.observers, o)
 		}
 	}
@@ -109,7 +114,7 @@ func (q *events) end(e *Event) {
 	for _, o := range q.observers {
 		if !o.running {
 			o.running = true
-			go o.run()
+			o.begins.Reset(tellPause)
 		}
 	}
 	if q.inTests == nil {
@@ -232,6 +237,11 @@ func (q *events) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
+	for _, o := range q.observers {
+		if o.begins.Stop() {
+			go o.tellAll()
+		}
+	}
 	late := time.AfterFunc(observerEnd, func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()

@@ -73,7 +73,7 @@ func TestAnObserverThatHangsDelaysNobody(t *testing.T) {
 				for _, m := range all {
 					require.Positive(t, m.Remaining(), "it is renewed")
 				}
-				synctest.Wait()
+				time.Sleep(2 * tellPause)
 				require.GreaterOrEqual(t, renewed.Load(), int64(10*locks))
 				require.NoError(t, all[0].Unlock(t.Context()))
 				require.NoError(t, all[1].Release())
@@ -83,7 +83,7 @@ func TestAnObserverThatHangsDelaysNobody(t *testing.T) {
 					<-ctx.Done()
 				}
 				require.Less(t, time.Since(began), ttl)
-				synctest.Wait()
+				time.Sleep(2 * tellPause)
 				require.Equal(t, int64(2), released.Load())
 				require.Equal(t, int64(locks-2), lost.Load())
 				r.set(restart, 0, 1, 2)
@@ -212,6 +212,24 @@ func TestEachObserverIsToldAllInOrder(t *testing.T) {
 	}
 	require.Equal(t, seen[0], seen[1])
 	require.Equal(t, seen[0], seen[2])
+}
+
+// Events that follow each other are told together: an Observer's goroutine is not started for each.
+func TestEventsAreToldTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []time.Time
+		q := observed(t, func(context.Context, *Event) { told = append(told, time.Now()) })
+		began := time.Now()
+		for range 3 {
+			q.tell(t.Context(), EventNote, "k")
+			time.Sleep(tellPause / 4)
+		}
+		time.Sleep(tellPause)
+		q.tell(t.Context(), EventNote, "k")
+		q.close()
+		first := began.Add(tellPause)
+		require.Equal(t, []time.Time{first, first, first, began.Add(tellPause/4*3 + tellPause)}, told, "Close does not wait for the pause")
+	})
 }
 
 // Close tells an Observer that is slow all that has happened, and calls none after it has returned.

@@ -117,24 +117,6 @@ func TestClosedClientTakesItsIntentsAway(t *testing.T) {
 	}
 }
 
-// Close waits for those who wait in the queue, but not for as long as an Observer keeps one of them.
-func TestCloseDoesNotWaitForAnObserverOfAWaiter(t *testing.T) {
-	t.Parallel()
-	masters := redlocktest.Start(t, 3)
-	held := opened(t, masters.Addrs(), nil).NewMutex("k", term30)
-	require.NoError(t, held.Lock(t.Context()))
-	in, out := make(chan struct{}), make(chan struct{})
-	c := openedWith(t, Config{Masters: masters.Addrs(), Observers: onEvent(EventWake, func(_ *Event) { close(in); <-out })})
-	done := queuesUp(t, masters, c.NewMutex("k", term30), 0)
-	require.NoError(t, held.Unlock(t.Context()))
-	conntest.Soon(t, "it is woken", in)
-	closed := make(chan error, 1)
-	go func() { closed <- c.Close() }()
-	require.NoError(t, conntest.Soon(t, "the client is closed", closed))
-	close(out)
-	require.ErrorIs(t, conntest.Soon(t, "it returns", done), ErrClosed)
-}
-
 // The entries of those who are the first live on, though they are too many for one operation.
 func TestEntriesOfLongKeysLiveOn(t *testing.T) {
 	t.Parallel()
