@@ -392,7 +392,7 @@ func TestASoundRunAccusesNobody(t *testing.T) {
 		var ahead [3]time.Duration // of other hosts, whose clocks are wrong
 		for i := range ahead {
 			if rng.IntN(3) == 0 {
-				ahead[i] = time.Duration(rng.IntN(int(time.Hour)))
+				ahead[i] = time.Duration(rng.Int64N(int64(time.Hour)))
 			}
 		}
 		for i, events := range soundWorld(rng, 1+rng.IntN(2), ahead) {
