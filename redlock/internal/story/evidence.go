@@ -1,8 +1,10 @@
 package story
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redburst/redburst/redlock"
@@ -66,13 +68,14 @@ func allowed(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisec
 
 // fate returns why a master that had said yes to a hold did not have its key when another round asked it: that one had a no, or
 // another lock was given a yes.
-func (s *Story) fate(master string, h *Hold, yes, by *Round) fate {
+func (s *Story) fate(x gone) fate {
+	yes, by := x.yes, x.by
 	tolerated := tolerance(yes.Party.Clock, by.Party.Clock)
 	left := yes.From.Add(yes.TTL).Sub(by.At) // of the key's time, when it was gone at the latest
 	if left <= tolerated+allowed(yes.TTL) {
 		return fate{cause: Ended, grounds: ground(yes)}
 	}
-	seen := s.seenOf[master]
+	seen := s.seenOf[x.master]
 	if !s.spend(3 * len(seen)) {
 		return fate{cause: Unknown, missing: "there is too much in the records to say more"}
 	}
@@ -232,26 +235,29 @@ type verdict struct {
 	grounds []Ground
 }
 
-// whyGone says why masters that had said yes to a hold did not have it any more when by asked.
-func (s *Story) whyGone(masters []string, h *Hold, by *Round) (out verdict) {
+// A gone is a master that had a lock, by one round, and had it no more by another.
+type gone struct {
+	master  string
+	yes, by *Round
+}
+
+// whyGone says why masters had a lock no more. The cause is that of most of them, and all are to blame that should have had it.
+func (s *Story) whyGone(all []gone) (out verdict) {
 	type group struct {
 		masters []string
 		fates   []fate
 	}
 	groups := map[Cause]*group{}
-	for _, m := range masters {
-		yes := h.yesOf(m, by.At)
-		if yes == nil {
-			continue
-		}
-		f := s.fate(m, h, yes, by)
+	for _, x := range all {
+		f := s.fate(x)
 		if groups[f.cause] == nil {
 			groups[f.cause] = new(group)
 		}
 		g := groups[f.cause]
-		g.masters, g.fates = append(g.masters, m), append(g.fates, f)
+		g.masters, g.fates = append(g.masters, x.master), append(g.fates, f)
 	}
 	var said []string
+	most := 0
 	for _, cause := range []Cause{Forgot, ClockSet, Deleted, Unknown, Ended} { // of as many masters, the first
 		g := groups[cause]
 		if g == nil {
@@ -264,22 +270,19 @@ func (s *Story) whyGone(masters []string, h *Hold, by *Round) (out verdict) {
 			}
 		}
 		said = append(said, goneWords(cause, g.masters, g.fates[0].moved, missing))
-		if len(g.masters) > len(out.masters) || out.cause == "" {
-			out.cause, out.masters, out.likely, out.grounds = cause, g.masters, missing != "", nil
-			for _, f := range g.fates {
-				out.grounds = append(out.grounds, f.grounds...)
-			}
+		if cause == Unknown || cause == Ended { // nobody is to blame
+			out.cause = cmp.Or(out.cause, cause)
+			continue
+		}
+		if len(g.masters) > most {
+			out.cause, most = cause, len(g.masters)
+		}
+		out.masters, out.likely = append(out.masters, g.masters...), out.likely || missing != ""
+		for _, f := range g.fates {
+			out.grounds = append(out.grounds, f.grounds...)
 		}
 	}
-	for i, text := range said {
-		if i > 0 {
-			out.why += " "
-		}
-		out.why += text
-	}
-	if out.cause == Unknown || out.cause == Ended {
-		out.masters = nil // nobody is to blame
-	}
+	out.why = strings.Join(said, " ")
 	if out.cause == "" {
 		out.cause = Unknown
 	}

@@ -188,7 +188,11 @@ func (s *Story) whyGranted(a, b *Hold) verdict {
 		}
 		return verdict{cause: Unknown, why: fmt.Sprintf("no master said yes to both, as far as is known: %s did to %s, and %s to %s.", list(had), a.Party.Name, list(first.Yes()), b.Party.Name)}
 	}
-	v := s.whyGone(both, a, first)
+	var lost []gone
+	for _, m := range both {
+		lost = append(lost, gone{m, a.yesOf(m, first.At), first})
+	}
+	v := s.whyGone(lost)
 	v.why = fmt.Sprintf("%s said yes to both. ", list(both)) + v.why // no master may do that
 	return v
 }

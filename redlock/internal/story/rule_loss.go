@@ -7,13 +7,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/redlock"
+	"github.com/redburst/redburst/redlock/flight"
 )
 
 // judgeLosses tells of locks that were lost.
 //
 // Grounds: the round that has found it, before the client has released what was left of it, and for each master that did not have
-// the key then, the round before in which it said yes. A master that is not known to have said yes may never have had it.
+// the key then, the round before in which it said yes. A master that had not answered when the lock was taken has set the key all
+// the same if it has answered since on the same connection, unless another's key was in the way: so it is likely that it had it. Of any
+// other, it is not known.
 func (s *Story) judgeLosses() {
 	told := map[*Hold]bool{} // by a finding that says more
 	for _, f := range s.Findings {
@@ -42,20 +46,31 @@ func (s *Story) judgeLoss(h *Hold) {
 	f.Grounds = append(append(ground(h.finder()), h.shown()...), v.grounds...)
 }
 
-// finder returns the round that has found a hold lost, if its votes are those of masters that were not yet told to release it.
+// finder returns the round that has found a hold lost, if its votes are those of masters that were not yet told to release it: the first
+// that began before the holder let go. A release is it if no other was, and the client knew of no loss: otherwise it has given back before
+// what was left.
 func (h *Hold) finder() (found *Round) {
-	released := h.letGo
+	released, release := h.letGo, (*Round)(nil)
 	for _, r := range h.rounds {
 		if r.Op == redlock.OpUnlock {
 			released = minTime(r.From, released)
+			if release == nil || r.From.Before(release.From) {
+				release = r
+			}
 		}
 	}
+	knew := h.told
 	for _, r := range h.rounds {
-		switch {
-		case r.Outcome != "not_held" && r.Outcome != "revoked", found != nil && !r.At.Before(found.At):
-		case r.Op != redlock.OpUnlock && (released.IsZero() || !r.At.After(released)), r.Op == redlock.OpUnlock && found == nil && !h.told && !r.From.After(released) && h.unlocked:
+		if r.Op == redlock.OpUnlock || r.Outcome != "not_held" && r.Outcome != "revoked" {
+			continue
+		}
+		knew = true
+		if (released.IsZero() || r.From.Before(released)) && (found == nil || r.At.Before(found.At)) {
 			found = r
 		}
+	}
+	if !knew && h.unlocked && release != nil && (release.Outcome == "not_held" || release.Outcome == "revoked") {
+		return release
 	}
 	return found
 }
@@ -65,57 +80,170 @@ func (s *Story) whyLost(h *Hold) verdict {
 		return verdict{cause: Revoked, why: fmt.Sprintf("it was revoked, with the reason %q.", h.Detail)}
 	}
 	found := h.finder()
-	if found == nil {
-		return s.whyNotRenewed(h)
+	undecided := found == nil
+	if undecided {
+		found = h.unrenewed()
 	}
-	var had, perhaps []string
+	switch {
+	case found == nil:
+		return verdict{cause: Unknown, why: plainText(h.Detail)}
+	case strings.Contains(found.Detail, "a master was replaced"):
+		return verdict{cause: Replaced, grounds: ground(found), why: "another server has taken the place of a master (a failover), and may have forgotten the lock. So too few masters are known to have it."}
+	}
+	var lost []gone
+	var had, set, perhaps, off []string
 	for i, v := range found.Votes {
 		m := found.master(i)
+		x := h.goneBy(m, found)
 		switch {
-		case v.Verdict != redlock.VerdictNo:
-		case h.yesOf(m, found.From) != nil:
-			had = append(had, m)
-		default:
-			perhaps = append(perhaps, m)
+		case v.Verdict == redlock.VerdictFailed && x.by == nil && v.Err != suspect, v.Verdict == redlock.VerdictPending && found.Outcome == "no_quorum":
+			off = append(off, m)
+			continue
+		case v.Verdict == redlock.VerdictYes || v.Verdict == redlock.VerdictPending || x.by == nil:
+			continue
+		case x.yes == nil && s.hasSet(h, m, x.by):
+			x.yes, set = h.First, append(set, m)
 		}
+		if x.yes == nil {
+			perhaps = append(perhaps, m)
+		} else {
+			lost, had = append(lost, x), append(had, m)
+		}
+	}
+	if undecided && len(had) == 0 {
+		return verdict{cause: MastersOff, masters: off, grounds: ground(found), why: h.notRenewed(found)}
 	}
 	if len(had) == 0 {
 		return verdict{cause: Unknown, why: cmp.Or(votesText(found, against), "the record does not say") + ". That they had it before, the records do not show."}
 	}
-	v := s.whyGone(had, h, found)
+	v := s.whyGone(lost)
 	also := ""
+	if len(set) > 0 {
+		v.likely = true
+		also = fmt.Sprintf(" Of these, %s had not answered when it was taken, but did so later: so the key was there, too, unless another's was in its way.", list(set))
+	}
 	if len(perhaps) > 0 {
-		also = fmt.Sprintf(" %s did not have it either; whether they ever had it, no record says: they had not answered when it was taken.", list(perhaps))
-		if len(perhaps) == 1 {
-			also = fmt.Sprintf(" %s did not have it either; whether it ever had it, no record says: it had not answered when it was taken.", perhaps[0])
-		}
+		also += fmt.Sprintf(" %s did not have it either, and whether it ever was there, no record says.", list(perhaps))
 	}
 	v.why = fmt.Sprintf("%s had it no more.%s %s", list(had), also, v.why)
+	if undecided {
+		v.why = h.notRenewed(found) + " " + v.why
+		if len(off) > len(v.masters) {
+			v.cause, v.likely = MastersOff, false
+		}
+		v.masters = append(v.masters, off...)
+		v.grounds = append(v.grounds, ground(found)...)
+	}
 	return v
 }
 
-// whyNotRenewed is about a lock of which the record has a renewal that has failed.
-func (s *Story) whyNotRenewed(h *Hold) verdict {
-	var last *Round
+// notRenewed says that a round did not renew a lock, as too few masters answered.
+func (h *Hold) notRenewed(r *Round) string {
+	return fmt.Sprintf("it was renewed %s before that, and not again, as too few masters answered: %s.", Short(h.Ended.Sub(h.Last.At)), votesText(r, against))
+}
+
+// suspect is said of a master that has the lock, and may have had it not all the time: by a command that came late.
+var suspect = mux.ErrSuspect.Error()
+
+// unrenewed returns the last round that has not renewed a lock, and not found it lost either. It returns nil if there is none, or the
+// record does not say who has had the lock.
+func (h *Hold) unrenewed() (last *Round) {
+	if h.Last == nil {
+		return nil
+	}
 	for _, r := range h.rounds {
-		if r.Outcome != "ok" && r.Op != redlock.OpUnlock && !r.At.After(h.Ended.Add(time.Second)) && (last == nil || r.At.After(last.At)) {
-			last = r
+		if r.Outcome == "ok" || r.Outcome == "not_held" || r.Op == redlock.OpUnlock || r.At.After(h.Ended.Add(time.Second)) || last != nil && !r.At.After(last.At) {
+			continue
+		}
+		last = r
+	}
+	return last
+}
+
+// goneBy says how it is known that a master had lost a lock by the time of a round: by its first no since it last said yes. The master may
+// have been sent the lock again since, so that it has it, and its yes does not count yet.
+func (h *Hold) goneBy(master string, found *Round) gone {
+	x := gone{master: master, yes: h.yesOf(master, found.From)}
+	for _, r := range h.rounds {
+		if r.Op == redlock.OpUnlock && r != found || r.At.After(found.At) || x.by != nil && !r.At.Before(x.by.At) || x.yes != nil && r.From.Before(x.yes.At) {
+			continue
+		}
+		for i, v := range r.Votes {
+			if v.Verdict == redlock.VerdictNo && r.Op != redlock.OpLock && r.master(i) == master {
+				x.by = r
+			}
 		}
 	}
-	switch {
-	case last == nil || h.Last == nil:
-		return verdict{cause: Unknown, why: plainText(h.Detail)}
-	case strings.Contains(last.Detail, "a master was replaced"):
-		return verdict{cause: Replaced, grounds: ground(last), why: "another server has taken the place of a master (a failover), and may have forgotten the lock. So too few masters are known to have it."}
+	return x
+}
+
+// hasSet reports whether a master whose vote on the taking of a lock is not known has carried that out before it said no to another
+// round, and no record shows that another's key was in the way. It has if it answered on the same connection, as commands keep their
+// order there.
+func (s *Story) hasSet(h *Hold, master string, by *Round) bool {
+	at := -1
+	if h.First != nil && h.First.Party == by.Party && h.First.gaps == by.gaps && h.First.Asked >= len(h.First.Votes) {
+		at = slices.IndexFunc(h.First.Votes, func(v flight.Vote) bool { return v.Verdict == redlock.VerdictPending })
 	}
-	var off []string
-	for i, v := range last.Votes {
-		if v.Verdict == redlock.VerdictFailed || v.Verdict == redlock.VerdictPending && last.Outcome == "no_quorum" {
-			off = append(off, last.master(i))
+	for ; at >= 0 && at < len(h.First.Votes); at++ {
+		if h.First.Votes[at].Verdict == redlock.VerdictPending && h.First.master(at) == master {
+			return s.oneConnection(master, h.First, by) && !s.inTheWay(h, master, by)
 		}
 	}
-	return verdict{cause: MastersOff, masters: off, grounds: ground(last), why: fmt.Sprintf("it was renewed %s before that, and not again, as too few masters answered: %s.",
-		Short(h.Ended.Sub(h.Last.At)), votesText(last, against))}
+	return false
+}
+
+// oneConnection reports whether two rounds of a party went to a master by the same connection.
+func (s *Story) oneConnection(master string, from, to *Round) bool {
+	met, first := false, true
+	for _, m := range s.seenOf[master] {
+		if m.Party != from.Party || m.Kind != flight.KindMaster {
+			continue
+		}
+		late := first && m.alive() && !m.At.After(from.From.Add(lag)) // told a little after it was so
+		first = false
+		switch {
+		case late || !m.At.After(from.From):
+			met = m.alive()
+		case m.alive() && !m.At.After(to.At.Add(lag)), !m.alive() && !m.At.After(to.At):
+			return false
+		}
+	}
+	return met
+}
+
+// inTheWay reports whether a master may have had another's key when a lock was taken: it may have said yes to that, and is not known to
+// have been told of its release by then.
+func (s *Story) inTheWay(h *Hold, master string, by *Round) bool {
+	if s.roundsOf == nil {
+		s.roundsOf = map[name][]*Round{}
+		for _, r := range s.Rounds {
+			for _, key := range r.names() {
+				if n := (name{r.Party.database, key}); r.Op == redlock.OpLock || r.Op == redlock.OpUnlock {
+					s.roundsOf[n] = append(s.roundsOf[n], r)
+				}
+			}
+		}
+	}
+	before := map[uint64]bool{} // tokens of keys that may be there
+	for _, key := range h.names() {
+		all := s.roundsOf[name{h.Party.database, key}]
+		if !s.spend(len(all)) {
+			return true
+		}
+		for _, r := range all { // by time
+			for i, v := range r.Votes {
+				switch {
+				case r.Token == h.Token || r.master(i) != master:
+				case r.Op == redlock.OpUnlock && (v.Verdict == redlock.VerdictYes || v.Verdict == redlock.VerdictNo) && r.At.Before(h.From):
+					delete(before, r.Token)
+				case r.Op == redlock.OpLock && (v.Verdict == redlock.VerdictYes || v.Verdict == redlock.VerdictPending) && r.From.Before(by.At) && r.From.Add(r.TTL).After(h.From):
+					before[r.Token] = true
+				}
+			}
+		}
+	}
+	return len(before) > 0
 }
 
 // overran reports whether a holder let go of a lock that was over by its own time, as nobody had renewed it. That is no loss.

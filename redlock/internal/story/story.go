@@ -38,12 +38,13 @@ type Story struct {
 	Masters  []*Seen // what was seen of masters, by time
 	Findings []Finding
 
-	tapes   []*tape
-	seenOf  map[string][]*Seen
-	names   map[string]string // of servers, by their addresses
-	found   map[subject]int
-	leftOut map[Matter]int // findings
-	spent   int
+	tapes    []*tape
+	seenOf   map[string][]*Seen
+	roundsOf map[name][]*Round // attempts and releases, by key, by time
+	names    map[string]string // of servers, by their addresses
+	found    map[subject]int
+	leftOut  map[Matter]int // findings
+	spent    int
 }
 
 // A Party is a client of a record.

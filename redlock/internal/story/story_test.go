@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -449,4 +450,53 @@ func TestSoundRun(t *testing.T) {
 	require.Empty(t, told.Findings, "%v", told.Findings)
 	require.Len(t, told.Holds, 20*7)
 	require.True(t, slices.IsSortedFunc(told.Holds, func(a, b *story.Hold) int { return a.Taken.Compare(b.Taken) }))
+}
+
+// Whoever loses a lock to a FLUSHALL of a majority is told of just these masters, whichever of them had answered when it was
+// taken, and whether they were flushed at once or one after the other.
+func TestTheFlushedMastersAreNamed(t *testing.T) {
+	s := newScene(t, 5)
+	for i := range 8 {
+		inTurn := i%4 == 3
+		a := s.actor(fmt.Sprint("web-", i), nil).sees(5)
+		key, ttl := fmt.Sprint("k", i), 10*time.Second
+		if inTurn { // it is lost as its validity ends
+			ttl = time.Second
+		}
+		a.takes(key, ttl)
+		if inTurn {
+			require.NoError(t, a.held.Extend(t.Context()))
+			require.NoError(t, a.held.Extend(t.Context())) // so that the yes of each counts
+		}
+		held, stop := context.Context(context.Background()), func() {}
+		if i%4 != 1 { // otherwise the release finds it
+			held, stop = a.held.KeepAlive(t.Context())
+		}
+		flushed := []int{i % 5, (i + 1) % 5, (i + 3) % 5}
+		var flushing sync.WaitGroup
+		for n, m := range flushed {
+			flushing.Go(func() { s.masters.Flush(m) })
+			if n == 0 && inTurn {
+				flushing.Wait()
+				require.NoError(t, a.held.Extend(t.Context())) // and it is set again
+			}
+		}
+		flushing.Wait()
+		if i%4 != 1 {
+			<-held.Done()
+		}
+		require.Error(t, a.held.Unlock(t.Context()))
+		stop()
+		var want []string
+		for _, m := range flushed {
+			want = append(want, s.addrs[m])
+		}
+		told := story.Tell([]story.Source{{Name: a.name, Record: a.record()}}, long)
+		require.Equal(t, []story.Cause{story.Deleted}, causes(told, story.Loss), told.Findings)
+		for _, f := range told.Findings {
+			if f.Matter == story.Loss {
+				require.ElementsMatch(t, want, f.Masters, f.Text)
+			}
+		}
+	}
 }
