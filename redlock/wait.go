@@ -18,7 +18,8 @@ const (
 
 	minSettle        = 100 * time.Microsecond
 	maxRaceDoublings = 3
-	maxVainLooks     = 8 // after this number of vain looks (wait.vainLooks) a waiter no longer asks in turn
+	sameEnd          = 20 * time.Millisecond // two looks see the same end of a lock within that: masters may be busy
+	maxVainLooks     = 8                     // after this number of vain looks (wait.vainLooks) a waiter no longer asks in turn
 )
 
 // A wait is one call of Lock. It is pooled, and not on the stack: it would make the stack of a goroutine that waits
@@ -41,8 +42,9 @@ type wait struct {
 	refused   bool // it was refused since it came; of a reader, also if a look found the lock held
 	acquired  bool // the lock is taken, and the caller does not know that yet
 
-	ticket   ticket   // in the global queues
-	interval interval // the one that is under way
+	ends     time.Duration // when the lock was to be free, as the look showed that began a row of vain notices
+	ticket   ticket        // in the global queues
+	interval interval      // the one that is under way
 }
 
 // end ends the call with the results of lock, and returns the result of Lock.
@@ -292,10 +294,14 @@ func (w *wait) sleep(ctx context.Context) (step, error) {
 	default:
 	}
 	subscribed := w.interval.subscribed || w.ticket.awaitedNotice != ""
-	if subscribed && w.mutex.client.subscriptions.takeNotified(q.subscription) {
-		return w.mastersNotified(), nil
+	now := w.mutex.client.now()
+	if subscribed && q.heedAt == 0 && w.mutex.client.subscriptions.takeNotified(q.subscription) {
+		q.heedAt = w.ticket.restraint.due(now)
 	}
-	switch now := w.mutex.client.now(); {
+	switch {
+	case q.heedAt != 0 && now >= q.heedAt:
+		q.heedAt = 0
+		return w.mastersNotified(), nil
 	case w.ticket.moved.Swap(false) && w.ticket.atHead:
 		w.ticket.atHead = false
 		return lookNow, nil
@@ -326,13 +332,15 @@ func (w *wait) sleepUnsubscribed(ctx context.Context) error {
 	}
 }
 
-// armTimer sets the timer to dueAt or renewAt, whichever is earlier.
+// armTimer sets the timer to dueAt, renewAt or heedAt, whichever is earliest.
 func (w *waiter) armTimer(now time.Duration) {
-	at := w.dueAt
-	if at == 0 || w.renewAt != 0 && w.renewAt < at {
-		at = w.renewAt
+	at := clock.Forever
+	for _, t := range [...]time.Duration{w.dueAt, w.renewAt, w.heedAt} {
+		if t != 0 {
+			at = min(at, t)
+		}
 	}
-	if at != 0 {
+	if at != clock.Forever {
 		w.timer.Reset(at - now)
 	}
 }
@@ -350,7 +358,7 @@ func (w *wait) begin(head, refused bool) step {
 }
 
 func (w *wait) endInterval() {
-	w.waiter.dueAt = 0
+	w.waiter.dueAt, w.waiter.heedAt = 0, 0
 	w.mutex.client.globalQueues.stopAwaiting(&w.ticket)
 	w.unsubscribe()
 }
@@ -380,8 +388,8 @@ func (w *wait) mastersNotified() step {
 		w.mutex.client.globalQueues.stopAwaiting(&w.ticket)
 		return lookNow
 	}
-	if _, _, majority := w.mutex.client.subscriptions.free(w.waiter.subscription); !majority {
-		return lookNow // the missing master may be one that does not notify
+	if _, _, majority := w.mutex.client.subscriptions.free(w.waiter.subscription); !majority || w.ticket.restraint.doubts() {
+		return lookNow // the missing master may be one that does not notify; and to look costs less than to try in vain
 	}
 	w.interval.why = WakeFree
 	return tryNow
@@ -442,8 +450,12 @@ func (w *wait) look(ctx context.Context) (step, error) {
 		}
 	}
 	w.mutex.setNextSlot(p.slot)
+	w.learn(p.at)
 	left := p.at - c.now()
 	switch {
+	case p.free && !p.read && w.ticket.restraint.doubts():
+		w.waiter.heedAt = w.ticket.restraint.due(c.now())
+		return sleepOn, nil
 	case p.free:
 		w.interval.why = WakeFree
 		w.vainLooks++
@@ -455,6 +467,16 @@ func (w *wait) look(ctx context.Context) (step, error) {
 	}
 	// The random part keeps waiters for the same TTL from trying all at the same moment.
 	return w.sleepFor(max(left, 0)+1+rand.N(expirySlack), WakeExpiry), nil
+}
+
+// learn learns from a look what the notice before it was worth. One who has taken the lock meanwhile has it until
+// another time, and so has its holder once it was renewed. A look that knows no time has seen no change.
+func (w *wait) learn(ends time.Duration) {
+	changed := ends != clock.Forever && (ends-w.ends).Abs() > max(sameEnd, w.mutex.client.rounds.RTT())
+	if changed {
+		w.ends = ends
+	}
+	w.ticket.restraint.learn(changed)
 }
 
 // usesGlobalQueue reports whether the waiter is to be in the global queues. A reader enters them only after it was

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -75,6 +76,7 @@ type ticket struct {
 	enterAfter        time.Duration // it does not use the queues before this time
 	since             time.Duration // when its waiter began to wait
 	owner             string        // the waiter's
+	restraint         restraint     // on notices that the lock may be free, or that the predecessor has left
 }
 
 // An entry is a waiter's place in the queue of one of the lock's names.
@@ -299,6 +301,7 @@ func (gq *globalQueues) awaitPredecessor(ctx context.Context, t *ticket, sub *su
 		return true, nil // the master has promised it already
 	}
 	gq.stopAwaiting(t)
+	t.restraint.learn(!bytes.Equal(t.predecessorNotice, t.awaitedBytes))
 	t.predecessorNotice, t.awaitedBytes = t.awaitedBytes, t.predecessorNotice
 	t.awaitedNotice = unsafe.String(unsafe.SliceData(t.awaitedBytes), len(t.awaitedBytes))
 	gq.subscriptions.add(sub, 1, 1, t.awaitedNotice)

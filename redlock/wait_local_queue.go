@@ -57,9 +57,10 @@ type waiter struct {
 	signalled    bool         // of a reader: it was notified since it was last refused. Guarded as its entries are
 	signal       chan signal  // capacity 1: the latest signal that was not taken yet
 	subscription *subscription
-	timer        *time.Timer   // wakes it at dueAt or renewAt, whichever is earlier
+	timer        *time.Timer   // wakes it at dueAt, renewAt or heedAt, whichever is earliest
 	dueAt        time.Duration // when it looks or tries even if nothing notifies it; 0 for never
 	renewAt      time.Duration // when it renews its intent or its entries; 0 if it has none
+	heedAt       time.Duration // when it acts on a notice of the masters; 0 if there was none
 	freedSlot    atomic.Int32  // the slot that this client has released last; 0 if none was
 }
 
@@ -247,7 +248,7 @@ func (qs *localQueues) leave(w *waiter, acquired bool, keys ...string) (declined
 	w.spec = nil
 	w.freedSlot.Store(0)
 	w.timer.Stop()
-	w.dueAt, w.renewAt = 0, 0
+	w.dueAt, w.renewAt, w.heedAt = 0, 0, 0
 	select {
 	case <-w.signal: // it came too late
 	default:

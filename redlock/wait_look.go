@@ -12,7 +12,8 @@ import (
 
 // A lookResult is the result of a look, for a waiter.
 type lookResult struct {
-	free       bool          // a slot, or the key, is free on a majority of the masters
+	free       bool          // a slot, or the key, is free on a majority of the masters, or has changed there since
+	read       bool          // ... as their answers alone say
 	willNotify bool          // no majority can become free before a master notifies
 	held       bool          // every slot, or the key, is another's on a majority
 	at         time.Duration // when the first slot, or the key, will be free on a majority; clock.Forever if never
@@ -60,6 +61,7 @@ func (ss *subscriptions) look(ctx context.Context, s *spec, sub *subscription) (
 			p.willNotify = false
 		}
 		p.free = p.free || sub.changed[slot].Len() >= ss.quorum
+		p.read = p.read || seen.free.Len() >= ss.quorum
 		p.held = p.held && seen.no >= ss.quorum
 		if seen.at < p.at {
 			p.at, p.slot = seen.at, slot

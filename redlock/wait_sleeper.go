@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/redburst/redburst/mux"
 	"github.com/redburst/redburst/resp"
@@ -89,4 +90,42 @@ func invalidated(v resp.Value) (keys resp.Value, ok bool) {
 	kind, _ := it.Next()
 	keys, _ = it.Next()
 	return keys, string(kind.Bytes()) == "invalidate"
+}
+
+// A restraint keeps back who is notified again and again of nothing. Masters do that when their table of promises is
+// full (tracking-table-max-keys): each promise ends another, and whoever asks anew ends the next. The first few such
+// notices are acted on at once, since one may be due to a change that was undone. The zero value is ready for use.
+type restraint struct {
+	vain  int           // notices in a row that told of nothing, less twice those that did
+	acted time.Duration // when the latest notice was acted on, or will be
+}
+
+const (
+	maxVainNotices = 8               // after so many, notices are acted on with a pause
+	noticePauseMax = 8 * notifyPause // the longest; longer ago is another row
+)
+
+// due returns when to act on a notice that has come now.
+func (r *restraint) due(now time.Duration) time.Duration {
+	if now-r.acted > 2*noticePauseMax {
+		r.vain = 0
+	}
+	if r.doubts() {
+		now = max(now, r.acted+min(notifyPause<<(r.vain-maxVainNotices), noticePauseMax))
+	}
+	r.acted = now
+	return now
+}
+
+// doubts reports whether a notice is likely to tell of nothing.
+func (r *restraint) doubts() bool { return r.vain >= maxVainNotices }
+
+// learn learns whether the latest notice told of a change. One that did among many that did not ends no row: those who
+// renew their locks because of such notices change them.
+func (r *restraint) learn(changed bool) {
+	if changed {
+		r.vain = max(0, r.vain-2)
+	} else {
+		r.vain = min(r.vain+1, 2*maxVainNotices)
+	}
 }

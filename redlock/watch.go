@@ -74,6 +74,7 @@ type watcher struct {
 	client       *Client
 	key          string
 	subscription *watcherSubscription
+	restraint    restraint
 
 	last    leadership
 	unknown bool // an error was yielded last
@@ -123,7 +124,7 @@ func (w *watcher) run(ctx context.Context, yield func(Leader, error) bool) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(max(c.rounds.RTT(), pollMin)): // the other masters are about to push the same
+		case <-time.After(max(w.restraint.due(c.now())-c.now(), c.rounds.RTT(), pollMin)): // the other masters are about to push the same
 		}
 	}
 }
@@ -140,7 +141,9 @@ func (w *watcher) yieldNew(yield func(Leader, error) bool, now leadership, e *Ro
 	}
 	w.unsure++
 	w.last = now
-	if begun && known && now.token == was.token && now.fence == was.fence {
+	same := begun && known && now.token == was.token && now.fence == was.fence
+	w.restraint.learn(!same)
+	if same {
 		return true
 	}
 	if now.token.IsZero() {
