@@ -292,7 +292,8 @@ func (s *lockStatus) write(t *terminal) {
 		t.printf("\n")
 	}
 	rows := [][]cell{header("MASTER", "LEFT", "HOLDER")}
-	if s.fence != 0 {
+	fences := slices.ContainsFunc(s.answers, func(a answer) bool { return a.Fence != 0 }) // also of a minority, which tells no fence
+	if fences {
 		rows[0] = slices.Insert(rows[0], 2, header("FENCE")...)
 	}
 	for _, a := range s.answers {
@@ -312,7 +313,7 @@ func (s *lockStatus) write(t *terminal) {
 		switch {
 		case a.Fence != 0:
 			row = slices.Insert(row, 2, cell{strconv.FormatUint(a.Fence, 10), plain})
-		case s.fence != 0:
+		case fences:
 			row = slices.Insert(row, 2, cell{"-", dim})
 		}
 		rows = append(rows, row)
